@@ -1,0 +1,18 @@
+// Package sign is how every Starling object is signed: Ed25519 keys checked strictly, and one preimage layout.
+//
+// A signature never covers a bare hash or a bare payload. It covers the preimage
+//
+//	offset  size  field
+//	     0    16  tag        ASCII, begins "starling:", padded with zeros
+//	    16    32  chain      genesis hash of the Solana cluster
+//	    48    32  program    Starling's program id; zero for direct settlement
+//	    80    16  network    ASCII network id, padded with zeros
+//	    96     n  payload    the bytes as received
+//
+// so that a signature made for one kind of object, chain, program or network means nothing for another. A Solana
+// message begins with its signer count, a small number, so a preimage, which begins with 's', can never be one.
+//
+// Keys and signatures are held to the rules of Solana's Ed25519 precompile (dalek's verify_strict): what passes here passes
+// on chain, and what a provider accepted off chain can be claimed. crypto/ed25519 alone is not enough, it accepts
+// the identity point as a key, under which anyone can sign anything.
+package sign
