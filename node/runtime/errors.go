@@ -1,0 +1,36 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+)
+
+var (
+	// ErrInvalidSpec says that a Spec breaks a rule of this package; the error that wraps it is a *SpecError.
+	ErrInvalidSpec = errors.New("invalid execution spec")
+	// ErrBadModule says that the program itself cannot be run: missing, malformed, or in need of what the sandbox does not give.
+	ErrBadModule = errors.New("program cannot be run")
+	// ErrBadMount says that a mount's host directory is missing, not a directory, or over the disk limit already.
+	ErrBadMount = errors.New("mount cannot be used")
+	// ErrExists says that the spec's directory already holds an execution.
+	ErrExists = errors.New("execution already exists")
+	// ErrNotFound says that this runtime has no such execution: never started, destroyed, or not recovered after a restart.
+	ErrNotFound = errors.New("no such execution")
+	// ErrBadHandle says that a handle is malformed or belongs to another runtime.
+	ErrBadHandle = errors.New("bad execution handle")
+	// ErrClosed says that the runtime was closed.
+	ErrClosed = errors.New("runtime is closed")
+)
+
+// SpecError names the field of a Spec that is wrong. errors.Is(err, ErrInvalidSpec) holds.
+type SpecError struct {
+	Field  string // as in Go: "Limits.MemoryMiB", "Mounts[2].Guest"
+	Reason string
+}
+
+func (e *SpecError) Error() string {
+	return fmt.Sprintf("%v: %s: %s", ErrInvalidSpec, e.Field, e.Reason)
+}
+
+// Unwrap makes a SpecError an ErrInvalidSpec.
+func (e *SpecError) Unwrap() error { return ErrInvalidSpec }

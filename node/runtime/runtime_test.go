@@ -1,0 +1,92 @@
+package runtime
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+func validSpec() Spec {
+	return Spec{ID: "a", Module: "/m.wasm", Dir: "/x/run", Mounts: []Mount{{Host: "/x/in", Guest: "/data", ReadOnly: true}, {Host: "/x/out", Guest: "/out"}}}
+}
+
+func TestSpecCheck(t *testing.T) {
+	t.Parallel()
+	if err := validSpec().Check(); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		field string
+		edit  func(*Spec)
+	}{
+		"no id":             {"ID", func(s *Spec) { s.ID = "" }},
+		"id with slash":     {"ID", func(s *Spec) { s.ID = "a/b" }},
+		"id dot":            {"ID", func(s *Spec) { s.ID = ".." }},
+		"no module":         {"Module", func(s *Spec) { s.Module = "" }},
+		"relative dir":      {"Dir", func(s *Spec) { s.Dir = "x" }},
+		"unclean dir":       {"Dir", func(s *Spec) { s.Dir = "/x/../y" }},
+		"root dir":          {"Dir", func(s *Spec) { s.Dir = "/" }},
+		"too many args":     {"Args", func(s *Spec) { s.Args = make([]string, MaxArgs+1) }},
+		"long args":         {"Args", func(s *Spec) { s.Args = []string{strings.Repeat("a", MaxArgBytes)} }},
+		"NUL in arg":        {"Args[0]", func(s *Spec) { s.Args = []string{"a\x00"} }},
+		"env name":          {"Env", func(s *Spec) { s.Env = map[string]string{"A=B": "c"} }},
+		"env value":         {"Env", func(s *Spec) { s.Env = map[string]string{"A": "\x00"} }},
+		"wall time":         {"Limits.WallTime", func(s *Spec) { s.Limits.WallTime = -time.Second }},
+		"relative host":     {"Mounts[0].Host", func(s *Spec) { s.Mounts[0].Host = "in" }},
+		"dir in mount":      {"Mounts[1].Host", func(s *Spec) { s.Mounts[1].Host = "/x" }},
+		"mount in dir":      {"Mounts[1].Host", func(s *Spec) { s.Mounts[1].Host = "/x/run/out" }},
+		"guest root":        {"Mounts[0].Guest", func(s *Spec) { s.Mounts[0].Guest = "/" }},
+		"guest traversal":   {"Mounts[0].Guest", func(s *Spec) { s.Mounts[0].Guest = "/data/../etc" }},
+		"guest nested":      {"Mounts[1].Guest", func(s *Spec) { s.Mounts[1].Guest = "/data/out" }},
+		"guest twice":       {"Mounts[1].Guest", func(s *Spec) { s.Mounts[1].Guest = "/data" }},
+		"guest control dir": {"Mounts[1].Guest", func(s *Spec) { s.Mounts[1].Guest = "/run" }},
+		"too many mounts":   {"Mounts", func(s *Spec) { s.Mounts = make([]Mount, MaxMounts+1) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := validSpec()
+			tc.edit(&s)
+			err := s.Check()
+			var se *SpecError
+			if !errors.Is(err, ErrInvalidSpec) || !errors.As(err, &se) || se.Field != tc.field {
+				t.Fatalf("got %v, want an error about %s", err, tc.field)
+			}
+		})
+	}
+}
+
+func TestMountsWithAlikePrefixesAreApart(t *testing.T) {
+	t.Parallel()
+	s := validSpec()
+	s.Mounts[1].Guest = "/data2"
+	if err := s.Check(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func FuzzUnmarshalHandle(f *testing.F) {
+	f.Add([]byte(`{"runtime":"wasm","id":"a","dir":"/x/y","data":"AAE="}`))
+	f.Add([]byte(`{"runtime":"wasm","id":"../a","dir":"/x/y"}`))
+	f.Add([]byte(`{}{}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, err := UnmarshalHandle(b)
+		if err != nil {
+			if !errors.Is(err, ErrBadHandle) {
+				t.Fatalf("error is no ErrBadHandle: %v", err)
+			}
+			return
+		}
+		c, err := h.Marshal()
+		if err != nil {
+			t.Skip() // escapes may make the encoding longer than the bound
+		}
+		g, err := UnmarshalHandle(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if g.ID != h.ID || g.Dir != h.Dir || g.Runtime != h.Runtime || string(g.Data) != string(h.Data) {
+			t.Fatalf("%+v became %+v", h, g)
+		}
+	})
+}
