@@ -124,12 +124,15 @@ func ParseKeypair(text []byte) (Private, error) {
 	if len(text) > maxKeypairText {
 		return Private{}, ErrKeypair
 	}
-	var numbers []uint8Number
+	var numbers []uint16 // of bytes, encoding/json would also take base64
 	if err := json.Unmarshal(text, &numbers); err != nil || len(numbers) != 64 {
 		return Private{}, ErrKeypair
 	}
 	var raw [64]byte
 	for i, n := range numbers {
+		if n > 255 {
+			return Private{}, ErrKeypair
+		}
 		raw[i] = byte(n)
 	}
 	p := NewPrivate([32]byte(raw[:32]))
@@ -138,9 +141,6 @@ func ParseKeypair(text []byte) (Private, error) {
 	}
 	return p, nil
 }
-
-// uint8Number keeps encoding/json from reading the array as a base64 string.
-type uint8Number uint8
 
 // MarshalKeypair writes the Solana CLI keypair format.
 func MarshalKeypair(p Private) []byte {
