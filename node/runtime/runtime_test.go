@@ -90,3 +90,18 @@ func FuzzUnmarshalHandle(f *testing.F) {
 		}
 	})
 }
+
+func TestLogWriterCuts(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	w := NewLogWriter(&b, 10)
+	for range 5 {
+		if n, err := w.Write([]byte("abcd")); n != 4 || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	want := "abcdabcdab" + LogCutMarker + "10 bytes reached]\n"
+	if b.String() != want {
+		t.Fatalf("%q, want %q", b.String(), want)
+	}
+}
