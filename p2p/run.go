@@ -1,0 +1,158 @@
+package p2p
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/event"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/p2p/host/eventbus"
+	"golang.org/x/sync/errgroup"
+)
+
+// Rhythm of the loop that keeps the peer connected.
+const (
+	// wantPeers is below how many connected peers more are dialled: a gossip mesh and some to lose.
+	wantPeers = 8
+	// dialBatch is how many peers one round dials, all at once.
+	dialBatch = 8
+	// firstRetry is the pause after a first round that left us alone; it doubles with each.
+	firstRetry = 500 * time.Millisecond
+	// maxRetry is the longest pause while we are alone.
+	maxRetry = 15 * time.Second
+	// fewRetry is the pause while we have peers, but fewer than wantPeers: the network may just be small.
+	fewRetry = time.Minute
+	// healEvery is the pause while we have enough: one bootstrap peer is then dialled, so that two halves
+	// of a split network find each other again.
+	healEvery = 5 * time.Minute
+	// saveEvery is how often the connected peers are written down.
+	saveEvery = time.Minute
+	// eventQueue holds connection events; libp2p waits for us when it is full.
+	eventQueue = 256
+)
+
+// Run keeps the peer connected and remembers its peers until ctx ends. It returns nil then, after
+// everything it started has ended; the host stays open.
+func (h *Host) Run(ctx context.Context) error {
+	events, err := h.EventBus().Subscribe([]any{
+		new(event.EvtPeerConnectednessChanged), new(event.EvtPeerIdentificationCompleted),
+	}, eventbus.BufSize(eventQueue), eventbus.Name("starling/p2p"))
+	if err != nil {
+		return fmt.Errorf("subscribing to connection events: %w", err)
+	}
+	defer events.Close()
+
+	dials := time.NewTimer(0)
+	saves := time.NewTicker(saveEvery)
+	defer dials.Stop()
+	defer saves.Stop()
+	// Dialling is apart, because libp2p's emitters wait for a reader that does not empty its queue.
+	var dialling chan struct{} // closed when the round is over; nil when none runs
+	retry := firstRetry
+	for {
+		select {
+		case <-ctx.Done():
+			if dialling != nil {
+				<-dialling
+			}
+			if err := h.remember(time.Now()); err != nil {
+				h.log.Warn("peers not remembered", "err", err)
+			}
+			return nil
+		case <-saves.C:
+			if err := h.remember(time.Now()); err != nil {
+				h.log.Warn("peers not remembered", "err", err)
+			}
+		case ev := <-events.Out():
+			if h.observe(ev) && dialling == nil {
+				retry = firstRetry
+				dials.Reset(jitter(retry))
+			}
+		case <-dials.C:
+			dialling = make(chan struct{})
+			go h.dial(ctx, h.candidates(), dialling)
+		case <-dialling:
+			dialling = nil
+			switch n := len(h.Network().Peers()); {
+			case n == 0:
+				dials.Reset(jitter(retry))
+				retry = min(2*retry, maxRetry)
+			case n < wantPeers:
+				dials.Reset(jitter(fewRetry))
+			default:
+				dials.Reset(jitter(healEvery))
+			}
+		}
+	}
+}
+
+// observe disconnects peers of another network and reports whether we have just become lonely.
+func (h *Host) observe(ev any) bool {
+	switch ev := ev.(type) {
+	case event.EvtPeerIdentificationCompleted:
+		if h.handshake != "" && ev.ProtocolVersion != h.handshake {
+			h.log.Info("peer of another network disconnected", "peer", ev.Peer, "theirs", ev.ProtocolVersion, "ours", h.handshake)
+			_ = h.Network().ClosePeer(ev.Peer)
+			h.Peerstore().ClearAddrs(ev.Peer)
+		}
+	case event.EvtPeerConnectednessChanged:
+		if ev.Connectedness == network.Connected {
+			h.Forgive(ev.Peer)
+			return false
+		}
+		return ev.Connectedness == network.NotConnected && len(h.Network().Peers()) == 0
+	}
+	return false
+}
+
+// candidates are the peers to dial now, in random order: anything known while we have few peers, and one
+// bootstrap peer when we have enough.
+func (h *Host) candidates() []peer.AddrInfo {
+	var out []peer.AddrInfo
+	add := func(p peer.AddrInfo) {
+		if p.ID != h.ID() && len(p.Addrs) > 0 && h.Network().Connectedness(p.ID) != network.Connected {
+			out = append(out, p)
+		}
+	}
+	for _, i := range rand.Perm(len(h.cfg.Bootstrap)) {
+		add(h.cfg.Bootstrap[i])
+	}
+	if len(h.Network().Peers()) >= wantPeers {
+		return out[:min(len(out), 1)]
+	}
+	// Half of a round goes to remembered peers, so that dead bootstrap peers cannot fill it.
+	out = out[:min(len(out), dialBatch/2)]
+	for _, e := range h.remembered { // in Go's random order
+		if len(out) == dialBatch {
+			break
+		}
+		add(peer.AddrInfo{ID: e.ID, Addrs: e.Addrs})
+	}
+	return out
+}
+
+// dial connects to all of them at once, waits and closes done.
+func (h *Host) dial(ctx context.Context, to []peer.AddrInfo, done chan<- struct{}) {
+	defer close(done)
+	ctx, cancel := context.WithTimeout(ctx, DialTimeout)
+	defer cancel()
+	var g errgroup.Group
+	for _, p := range to {
+		g.Go(func() error {
+			h.Forgive(p.ID) // this loop has its own pauses
+			if err := h.Connect(ctx, p); err != nil {
+				h.log.Debug("dial failed", "peer", p.ID, "err", err)
+			}
+			return nil
+		})
+	}
+	_ = g.Wait()
+}
+
+// jitter spreads d by a fifth, so that peers started together do not dial together.
+func jitter(d time.Duration) time.Duration {
+	return d - d/10 + rand.N(d/5)
+}

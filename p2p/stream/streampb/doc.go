@@ -1,0 +1,2 @@
+// Package streampb holds the protobuf messages of package stream.
+package streampb
