@@ -1,0 +1,193 @@
+package p2p_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/starling-network/starling/p2p"
+	"github.com/starling-network/starling/p2p/p2ptest"
+)
+
+func TestConfigRefused(t *testing.T) {
+	t.Parallel()
+	rsa, _, err := crypto.GenerateKeyPair(crypto.RSA, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, cfg := range map[string]p2p.Config{
+		"no key":       {Network: "test"},
+		"RSA key":      {Key: rsa, Network: "test"},
+		"no network":   {Key: p2ptest.Key(0)},
+		"bad network":  {Key: p2ptest.Key(0), Network: "a/b"},
+		"low and high": {Key: p2ptest.Key(0), Network: "test", Low: 9, High: 8},
+		"announce":     {Key: p2ptest.Key(0), Network: "test", Announce: []string{"1.2.3.4"}},
+	} {
+		if h, err := p2p.New(cfg); !errors.Is(err, p2p.ErrConfig) {
+			t.Errorf("%s: got %v, want ErrConfig", name, err)
+			if h != nil {
+				h.Close()
+			}
+		}
+	}
+}
+
+// TCP is what two loopback hosts end up with, though both listen on QUIC too.
+func TestTransports(t *testing.T) {
+	t.Parallel()
+	hosts := p2ptest.Loopback(t, 2)
+	p2ptest.ConnectAll(t, hosts...)
+	conns := hosts[0].Network().ConnsToPeer(hosts[1].ID())
+	if len(conns) != 1 || !strings.Contains(conns[0].RemoteMultiaddr().String(), "/tcp/") {
+		t.Errorf("connections %v, want one over TCP", conns)
+	}
+	for _, a := range hosts[1].Addrs() {
+		if !strings.Contains(a.String(), "/quic-v1") {
+			continue
+		}
+		if err := hosts[0].Network().ClosePeer(hosts[1].ID()); err != nil {
+			t.Fatal(err)
+		}
+		hosts[0].Peerstore().ClearAddrs(hosts[1].ID())
+		info := peer.AddrInfo{ID: hosts[1].ID(), Addrs: hosts[1].Addrs()[:0:0]}
+		info.Addrs = append(info.Addrs, a)
+		if err := hosts[0].Connect(t.Context(), info); err != nil {
+			t.Errorf("over QUIC: %v", err)
+		}
+	}
+}
+
+func TestAnnounce(t *testing.T) {
+	t.Parallel()
+	h := p2ptest.LoopbackHost(t, p2p.Config{Key: p2ptest.Key(0), Announce: []string{"/ip4/203.0.113.9/tcp/4001"}})
+	if a := h.Addrs(); len(a) != 1 || a[0].String() != "/ip4/203.0.113.9/tcp/4001" {
+		t.Errorf("tells %v", a)
+	}
+}
+
+// Many hosts on one address connect to one of them at once, which libp2p's defaults refuse.
+func TestManyFromLoopback(t *testing.T) {
+	t.Parallel()
+	const n = 40
+	hosts := p2ptest.Loopback(t, n)
+	errs := make(chan error, n)
+	for _, h := range hosts[1:] {
+		go func() { errs <- h.Connect(t.Context(), hosts[0].AddrInfo()) }()
+	}
+	for range hosts[1:] {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	if got := len(hosts[0].Network().Peers()); got != n-1 {
+		t.Errorf("%d peers connected, want %d", got, n-1)
+	}
+}
+
+// Peers find the network by bootstrap peers, find it again after these have moved or died, by what they
+// remember, and come back by themselves after a crash.
+func TestRunReconnects(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		net := p2ptest.NewNet(t, 4, 20*time.Millisecond)
+		dirs := []string{t.TempDir(), t.TempDir(), t.TempDir(), t.TempDir()}
+		stops := make([]func(), 4)
+		start := func(i int, bootstrap ...int) {
+			cfg := p2p.Config{PeerstoreDir: dirs[i]}
+			for _, b := range bootstrap {
+				cfg.Bootstrap = append(cfg.Bootstrap, net.Addr(b))
+			}
+			stops[i] = p2ptest.Go(t, net.Restart(i, cfg).Run)
+		}
+		connected := func(i, j int) bool {
+			return net.Hosts[i].Network().Connectedness(net.Addr(j).ID) == network.Connected
+		}
+		start(0)
+		for i := 1; i < 4; i++ {
+			start(i, 0, 3)
+		}
+		time.Sleep(2 * time.Second)
+		for i := 1; i < 4; i++ {
+			if !connected(0, i) {
+				t.Errorf("host %d did not reach the bootstrap peer", i)
+			}
+		}
+		// Host 1 has lost its bootstrap list and knows the others only from its file.
+		stops[1]()
+		start(1)
+		time.Sleep(2 * time.Second)
+		if !connected(1, 0) || !connected(1, 3) {
+			t.Error("host 1 did not remember its peers")
+		}
+		// The bootstrap peer is killed and comes back with nothing; nobody dials it by hand.
+		net.Crash(0)
+		stops[0]()
+		time.Sleep(5 * time.Second)
+		if err := os.Remove(filepath.Join(dirs[0], "peers.json")); err != nil {
+			t.Error(err)
+		}
+		start(0)
+		time.Sleep(3 * time.Minute)
+		if n := len(net.Hosts[0].Network().Peers()); n != 3 {
+			t.Errorf("the returned bootstrap peer has %d peers, want 3", n)
+		}
+	})
+}
+
+func TestOtherNetworkDisconnected(t *testing.T) {
+	t.Parallel()
+	a := p2ptest.LoopbackHost(t, p2p.Config{Key: p2ptest.Key(0)})
+	b := p2ptest.LoopbackHost(t, p2p.Config{Key: p2ptest.Key(1), Network: "other"})
+	c := p2ptest.LoopbackHost(t, p2p.Config{Key: p2ptest.Key(2)})
+	p2ptest.Go(t, a.Run)
+	gone := make(chan struct{}, 1)
+	a.Network().Notify(&network.NotifyBundle{DisconnectedF: func(_ network.Network, conn network.Conn) {
+		if conn.RemotePeer() == b.ID() {
+			gone <- struct{}{}
+		}
+	}})
+	for a.Network().Connectedness(b.ID()) != network.Connected {
+		if err := b.Connect(t.Context(), a.AddrInfo()); err == nil {
+			break
+		}
+	}
+	if err := c.Connect(t.Context(), a.AddrInfo()); err != nil {
+		t.Fatal(err)
+	}
+	<-gone
+	if a.Network().Connectedness(c.ID()) != network.Connected {
+		t.Error("a peer of the same network was disconnected")
+	}
+}
+
+func TestPeersFileSetAside(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "peers.json")
+	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p2ptest.LoopbackHost(t, p2p.Config{Key: p2ptest.Key(0), PeerstoreDir: dir})
+	if _, err := os.Stat(path + ".bad"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestProtect(t *testing.T) {
+	t.Parallel()
+	hosts := p2ptest.Loopback(t, 2)
+	p := hosts[1].ID()
+	hosts[0].Protect(p, "a")
+	hosts[0].Protect(p, "b")
+	if !hosts[0].Unprotect(p, "a") || hosts[0].Unprotect(p, "b") {
+		t.Error("tags do not count")
+	}
+}
