@@ -1,0 +1,80 @@
+package market
+
+import (
+	"errors"
+	"fmt"
+)
+
+var (
+	// ErrMalformed says that bytes or fields break a stated limit or form; no honest peer sends them.
+	ErrMalformed = errors.New("malformed")
+	// ErrBadSignature says that the signer of an object did not sign these bytes for this network.
+	ErrBadSignature = errors.New("bad signature")
+	// ErrExpired says that an object's time is over.
+	ErrExpired = errors.New("expired")
+	// ErrNotYet says that an object's time has not come, or lies further ahead than any honest peer would set it.
+	ErrNotYet = errors.New("not valid yet")
+	// ErrOtherNetwork says that an object was made under another genesis.
+	ErrOtherNetwork = errors.New("made for another network")
+	// ErrReplayed says that a newer object of the same signer is already known.
+	ErrReplayed = errors.New("replayed: a newer one is known")
+	// ErrOverflow says that money or time does not fit 64 bits.
+	ErrOverflow = errors.New("number too large")
+	// ErrUnits says that a list of units is empty, too long, has one twice, or does not match its root.
+	ErrUnits = errors.New("bad list of units")
+)
+
+// malformed builds an ErrMalformed that names the field.
+func malformed(field, format string, args ...any) error {
+	return fmt.Errorf("%w: %s: %s", ErrMalformed, field, fmt.Sprintf(format, args...))
+}
+
+// Reason says in one word why an offer, a request or a lease was refused. The words are stable: programs compare them.
+type Reason string
+
+// The reasons, one sentence each.
+const (
+	ReasonOwn        Reason = "own"        // The provider is the buyer itself.
+	ReasonExcluded   Reason = "excluded"   // The order excludes this provider.
+	ReasonClass      Reason = "class"      // Another class of unit.
+	ReasonRegion     Reason = "region"     // Not in a region the order allows.
+	ReasonResources  Reason = "resources"  // A unit is too small.
+	ReasonRuntime    Reason = "runtime"    // The runtime is not offered.
+	ReasonDuration   Reason = "duration"   // Longer or shorter than the provider sells.
+	ReasonCapacity   Reason = "capacity"   // Not enough free units.
+	ReasonPrice      Reason = "price"      // Over the ceiling, or under what is asked.
+	ReasonExpired    Reason = "expired"    // Its time is over.
+	ReasonNotYet     Reason = "not-yet"    // Its time has not come.
+	ReasonStake      Reason = "stake"      // Too little stake for this order or amount.
+	ReasonFunds      Reason = "funds"      // The buyer claims less than the order can cost.
+	ReasonLimit      Reason = "limit"      // A limit of the provider is reached.
+	ReasonHold       Reason = "hold"       // No such hold, or not this buyer's, or its time is over.
+	ReasonTerms      Reason = "terms"      // The lease says something else than was agreed.
+	ReasonSignature  Reason = "signature"  // A signature does not verify.
+	ReasonConflict   Reason = "conflict"   // Something else was already agreed under this name.
+	ReasonUnfunded   Reason = "unfunded"   // Not funded by its activate-before slot.
+	ReasonTimeout    Reason = "timeout"    // No answer in time.
+	ReasonLost       Reason = "lost"       // The peer or the execution is gone.
+	ReasonReleased   Reason = "released"   // Given back.
+	ReasonUnanswered Reason = "unanswered" // Nobody left to ask.
+)
+
+// Refusal is a reason with the words a person needs to do something about it. It is an error, and safe to send to the
+// other peer.
+type Refusal struct {
+	Reason Reason `json:"reason"`
+	Detail string `json:"detail"`
+}
+
+// Refuse builds a Refusal.
+func Refuse(reason Reason, format string, args ...any) *Refusal {
+	return &Refusal{Reason: reason, Detail: fmt.Sprintf(format, args...)}
+}
+
+// Error returns the detail, or the reason when there is none.
+func (r *Refusal) Error() string {
+	if r.Detail == "" {
+		return string(r.Reason)
+	}
+	return r.Detail
+}

@@ -1,0 +1,129 @@
+package market
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/starling-network/starling/market/sign"
+)
+
+// Genesis is what never changes on a network. Peers whose genesis differs in any field never talk: its Tag is part of
+// every protocol id, topic and DHT prefix.
+type Genesis struct {
+	Network       string    `json:"network"`        // 1 to 16 of a-z, 0-9, '-'
+	Chain         sign.Hash `json:"chain"`          // genesis hash of the Solana cluster
+	Program       sign.Key  `json:"program"`        // Starling's program; zero for direct settlement
+	Mint          sign.Key  `json:"mint"`           // the token leases are paid in
+	Symbol        string    `json:"symbol"`         // 1 to 10 of A-Z, 0-9
+	Decimals      uint8     `json:"decimals"`       // of the mint
+	SlotMillis    uint64    `json:"slot_millis"`    // nominal length of a slot
+	IntervalSlots uint64    `json:"interval_slots"` // length of a metering interval
+	Simulated     bool      `json:"simulated"`      // a virtual ledger stands in for the chain
+}
+
+const (
+	maxGenesisJSON   = 4096
+	maxSymbol        = 10
+	maxIntervalSlots = 1 << 20
+)
+
+// ParseGenesis reads and validates a genesis.json of at most 4 KiB. Unknown fields are refused: they would mean a rule
+// that this peer does not keep.
+func ParseGenesis(text []byte) (Genesis, error) {
+	if len(text) > maxGenesisJSON {
+		return Genesis{}, malformed("genesis", "%d bytes, at most %d allowed", len(text), maxGenesisJSON)
+	}
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	var g Genesis
+	if err := dec.Decode(&g); err != nil {
+		return Genesis{}, fmt.Errorf("%w: genesis: %w", ErrMalformed, err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return Genesis{}, malformed("genesis", "more than one JSON value")
+	}
+	return g, g.Validate()
+}
+
+// Validate reports the first field out of range.
+func (g Genesis) Validate() error {
+	if err := g.Domain().Check(); err != nil {
+		return fmt.Errorf("%w: genesis: %w", ErrMalformed, err)
+	}
+	if g.Mint.IsZero() && !g.Simulated {
+		return malformed("genesis mint", "not set")
+	}
+	if !word(g.Symbol, maxSymbol, func(c byte) bool { return c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' }) {
+		return malformed("genesis symbol", "%.20q, want 1 to %d of A-Z, 0-9", g.Symbol, maxSymbol)
+	}
+	if g.Decimals > MaxDecimals {
+		return malformed("genesis decimals", "%d, at most %d", g.Decimals, MaxDecimals)
+	}
+	if g.SlotMillis < 1 || g.SlotMillis > MaxSlotMillis {
+		return malformed("genesis slot_millis", "%d, want 1 to %d", g.SlotMillis, MaxSlotMillis)
+	}
+	if g.IntervalSlots < 1 || g.IntervalSlots > maxIntervalSlots {
+		return malformed("genesis interval_slots", "%d, want 1 to %d", g.IntervalSlots, maxIntervalSlots)
+	}
+	return nil
+}
+
+// Domain is where signatures made on this network are good.
+func (g Genesis) Domain() sign.Domain {
+	return sign.Domain{Network: g.Network, Chain: g.Chain, Program: g.Program}
+}
+
+// Hash commits to every field: SHA-256 of "starling/genesis/v1" ‖ network[16] ‖ chain[32] ‖ program[32] ‖ mint[32] ‖
+// symbol[16] ‖ decimals u8 ‖ simulated u8 ‖ slot_millis u64 ‖ interval_slots u64, text padded with zeros.
+func (g Genesis) Hash() sign.Hash {
+	var network, symbol [16]byte
+	copy(network[:], g.Network)
+	copy(symbol[:], g.Symbol)
+	tail := []byte{g.Decimals, 0}
+	if g.Simulated {
+		tail[1] = 1
+	}
+	tail = binary.LittleEndian.AppendUint64(tail, g.SlotMillis)
+	tail = binary.LittleEndian.AppendUint64(tail, g.IntervalSlots)
+	return sign.Sum([]byte("starling/genesis/v1"), network[:], g.Chain[:], g.Program[:], g.Mint[:], symbol[:], tail)
+}
+
+// Tag is the <network> part of protocol ids, topics and DHT prefixes: the network id, '-', and the first eight
+// hexadecimal digits of Hash.
+func (g Genesis) Tag() string { return g.Network + "-" + g.Hash().Short() }
+
+// FormatAmount writes an amount with its symbol, as "1.25 STAR".
+func (g Genesis) FormatAmount(a Amount) string {
+	return Decimal(uint64(a), g.Decimals) + " " + g.Symbol
+}
+
+// SlotsIn is the number of whole slots that cover d, rounded up; 0 for d ≤ 0.
+func (g Genesis) SlotsIn(d time.Duration) uint64 {
+	if d <= 0 {
+		return 0
+	}
+	slot := time.Duration(g.SlotMillis) * time.Millisecond
+	n := uint64(d / slot)
+	if d%slot != 0 {
+		n++
+	}
+	return n
+}
+
+// word reports whether s has 1 to most bytes, all allowed.
+func word(s string, most int, allowed func(byte) bool) bool {
+	if len(s) == 0 || len(s) > most {
+		return false
+	}
+	for i := range len(s) {
+		if !allowed(s[i]) {
+			return false
+		}
+	}
+	return true
+}

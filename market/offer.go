@@ -1,0 +1,130 @@
+package market
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/starling-network/starling/market/marketpb"
+	"github.com/starling-network/starling/market/sign"
+)
+
+// Offer is a provider's statement of the units of one class it has free, its price and terms. The highest Seq of a
+// provider and class counts.
+type Offer struct {
+	Provider    sign.Key  `json:"provider"` // the signer
+	Seq         uint64    `json:"seq"`
+	Class       Class     `json:"class"`
+	Region      Region    `json:"region"`
+	Units       uint32    `json:"units"` // free now
+	Total       uint32    `json:"total"`
+	PerUnit     Resources `json:"per_unit"`
+	Price       Price     `json:"price"`
+	MinSlots    uint64    `json:"min_slots"` // shortest lease sold
+	MaxSlots    uint64    `json:"max_slots"` // longest lease sold
+	Runtimes    []string  `json:"runtimes"`  // 1 to 8: "wasm", "docker"
+	Payout      sign.Key  `json:"payout"`    // owner wallet
+	NotBefore   time.Time `json:"not_before"`
+	Expires     time.Time `json:"expires"`
+	Addrs       []string  `json:"addrs"` // multiaddrs, at most 8
+	Version     string    `json:"version"`
+	GenesisHash sign.Hash `json:"genesis_hash"`
+}
+
+// Validate reports the first field out of range. Times are checked by DecodeOffer, against a clock.
+func (o Offer) Validate() error {
+	if err := o.Class.Check(); err != nil {
+		return err
+	}
+	if err := o.Region.Check(); err != nil {
+		return err
+	}
+	if o.Total < 1 || o.Units > o.Total {
+		return malformed("offer units", "%d free of %d", o.Units, o.Total)
+	}
+	if o.MinSlots < 1 || o.MinSlots > o.MaxSlots || o.MaxSlots > MaxLeaseSlots {
+		return malformed("offer slots", "%d to %d", o.MinSlots, o.MaxSlots)
+	}
+	if len(o.Runtimes) < 1 || len(o.Runtimes) > MaxRuntimes {
+		return malformed("offer runtimes", "%d, want 1 to %d", len(o.Runtimes), MaxRuntimes)
+	}
+	for _, r := range o.Runtimes {
+		if err := checkRuntime(r); err != nil {
+			return err
+		}
+	}
+	if o.Payout.IsZero() {
+		return malformed("offer payout", "not set")
+	}
+	if o.Expires.IsZero() || !o.Expires.After(o.NotBefore) {
+		return malformed("offer expires", "not after its begin")
+	}
+	if err := checkAddrs("offer addrs", o.Addrs); err != nil {
+		return err
+	}
+	return checkVersion(o.Version)
+}
+
+// CheckGenesis refuses an offer made under another genesis with ErrOtherNetwork.
+func (o Offer) CheckGenesis(g sign.Hash) error {
+	if o.GenesisHash != g {
+		return fmt.Errorf("offer of %s: %w: genesis %s, ours is %s", o.Provider.Short(), ErrOtherNetwork, o.GenesisHash.Short(), g.Short())
+	}
+	return nil
+}
+
+// Supersedes refuses, with ErrReplayed, an offer that is not newer than the known one of the same provider and class.
+func (o Offer) Supersedes(known Offer) error {
+	if o.Seq <= known.Seq {
+		return fmt.Errorf("offer %d of %s: %w, %d", o.Seq, o.Provider.Short(), ErrReplayed, known.Seq)
+	}
+	return nil
+}
+
+// Encode validates the offer and returns it as an envelope signed by s. Provider is taken from s, times are cut to
+// milliseconds.
+func (o Offer) Encode(d sign.Domain, s sign.Signer) ([]byte, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	e, err := seal(d, sign.TagOffer, &marketpb.Offer{
+		Seq: o.Seq, Class: string(o.Class), Region: string(o.Region), Units: o.Units, Total: o.Total,
+		PerUnit: resourcesToPB(o.PerUnit), Price: uint64(o.Price), MinSlots: o.MinSlots, MaxSlots: o.MaxSlots,
+		Runtimes: o.Runtimes, Payout: o.Payout[:], NotBefore: millis(o.NotBefore), Expires: millis(o.Expires),
+		Addrs: o.Addrs, Version: o.Version, GenesisHash: o.GenesisHash[:],
+	}, MaxOfferPayload, s)
+	if err != nil {
+		return nil, err
+	}
+	return e.Marshal(), nil
+}
+
+// DecodeOffer verifies and validates an offer as received. ErrMalformed, ErrBadSignature, ErrExpired or ErrNotYet.
+func DecodeOffer(d sign.Domain, b []byte, now time.Time) (Offer, error) {
+	var m marketpb.Offer
+	e, err := open(d, sign.TagOffer, b, MaxOfferPayload, &m)
+	if err != nil {
+		return Offer{}, fmt.Errorf("offer: %w", err)
+	}
+	o := Offer{
+		Provider: e.Key, Seq: m.Seq, Class: Class(m.Class), Region: Region(m.Region), Units: m.Units, Total: m.Total,
+		PerUnit: resourcesFromPB(m.PerUnit), Price: Price(m.Price), MinSlots: m.MinSlots, MaxSlots: m.MaxSlots,
+		Runtimes: slices.Clone(m.Runtimes), Addrs: slices.Clone(m.Addrs), Version: m.Version,
+	}
+	if o.Payout, err = exactly[sign.Key]("offer payout", m.Payout); err != nil {
+		return Offer{}, err
+	}
+	if o.GenesisHash, err = exactly[sign.Hash]("offer genesis_hash", m.GenesisHash); err != nil {
+		return Offer{}, err
+	}
+	if o.NotBefore, err = fromMillis("offer not_before", m.NotBefore); err != nil {
+		return Offer{}, err
+	}
+	if o.Expires, err = fromMillis("offer expires", m.Expires); err != nil {
+		return Offer{}, err
+	}
+	if err := o.Validate(); err != nil {
+		return Offer{}, err
+	}
+	return o, checkTimes("offer", now, o.NotBefore, o.Expires, MaxOfferValidity)
+}

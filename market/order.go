@@ -1,0 +1,159 @@
+package market
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/starling-network/starling/market/marketpb"
+	"github.com/starling-network/starling/market/sign"
+)
+
+// Order is a buyer's request for Count leases of UnitsPer units each, all or none.
+type Order struct {
+	ID           OrderID    `json:"id"`    // set by SealOrder and DecodeOrder
+	Buyer        sign.Key   `json:"buyer"` // the signer
+	Nonce        Nonce      `json:"nonce"` // random, so that no two orders are the same
+	Class        Class      `json:"class"`
+	Regions      []Region   `json:"regions"` // best first; empty means anywhere
+	Count        uint32     `json:"count"`   // leases
+	UnitsPer     uint32     `json:"units_per"`
+	Min          Resources  `json:"min"` // per unit
+	Runtime      string     `json:"runtime"`
+	Slots        uint64     `json:"slots"`   // duration wanted
+	Ceiling      Price      `json:"ceiling"` // most it pays per unit-hour
+	Expires      time.Time  `json:"expires"`
+	ReplyTo      []string   `json:"reply_to"`      // multiaddrs quotes are sent to
+	FundsAccount sign.Key   `json:"funds_account"` // owner whose balance or allowance backs the order
+	Funds        Amount     `json:"funds"`         // how much of it
+	MinStake     Amount     `json:"min_stake"`
+	Draw         uint32     `json:"draw"` // about so many providers quote, drawn by hash; 0 means all
+	Exclude      []sign.Key `json:"exclude"`
+	JobTerms     sign.Hash  `json:"job_terms"` // hash of the workload's terms
+}
+
+// Validate reports the first field out of range. Times are checked by DecodeOrder, against a clock.
+func (o Order) Validate() error {
+	if err := o.Class.Check(); err != nil {
+		return err
+	}
+	if len(o.Regions) > MaxRegions {
+		return malformed("order regions", "%d, at most %d", len(o.Regions), MaxRegions)
+	}
+	for _, r := range o.Regions {
+		if err := r.Check(); err != nil {
+			return err
+		}
+	}
+	if o.Count < 1 || o.Count > MaxCount {
+		return malformed("order count", "%d, want 1 to %d", o.Count, MaxCount)
+	}
+	if o.UnitsPer < 1 || o.UnitsPer > MaxUnitsPerLease {
+		return malformed("order units_per", "%d, want 1 to %d", o.UnitsPer, MaxUnitsPerLease)
+	}
+	if err := checkRuntime(o.Runtime); err != nil {
+		return err
+	}
+	if o.Slots < 1 || o.Slots > MaxLeaseSlots {
+		return malformed("order slots", "%d, want 1 to %d", o.Slots, uint64(MaxLeaseSlots))
+	}
+	if o.Expires.IsZero() {
+		return malformed("order expires", "not set")
+	}
+	if len(o.Exclude) > MaxExclude {
+		return malformed("order exclude", "%d, at most %d", len(o.Exclude), MaxExclude)
+	}
+	return checkAddrs("order reply_to", o.ReplyTo)
+}
+
+// MaxCost is the most that all leases together can cost, at the ceiling.
+func (o Order) MaxCost(slotMillis uint64) (Amount, error) {
+	rate, err := RateOf(o.Ceiling, int(o.UnitsPer), slotMillis)
+	if err != nil {
+		return 0, err
+	}
+	one, err := rate.Owed(o.Slots)
+	if err != nil {
+		return 0, err
+	}
+	return one.Times(uint64(o.Count))
+}
+
+// SealOrder validates and signs the order. It returns it as DecodeOrder would, with Buyer, ID and times in
+// milliseconds, and the envelope's bytes.
+func SealOrder(d sign.Domain, o Order, s sign.Signer) (Order, []byte, error) {
+	if err := o.Validate(); err != nil {
+		return Order{}, nil, err
+	}
+	m := &marketpb.Order{
+		Nonce: o.Nonce[:], Class: string(o.Class), Count: o.Count, UnitsPer: o.UnitsPer, Min: resourcesToPB(o.Min),
+		Runtime: o.Runtime, Slots: o.Slots, Ceiling: uint64(o.Ceiling), Expires: millis(o.Expires), ReplyTo: o.ReplyTo,
+		FundsAccount: o.FundsAccount[:], Funds: uint64(o.Funds), MinStake: uint64(o.MinStake), Draw: o.Draw, JobTerms: o.JobTerms[:],
+	}
+	for _, r := range o.Regions {
+		m.Regions = append(m.Regions, string(r))
+	}
+	for i := range o.Exclude {
+		m.Exclude = append(m.Exclude, o.Exclude[i][:])
+	}
+	e, err := seal(d, sign.TagOrder, m, MaxOrderPayload, s)
+	if err != nil {
+		return Order{}, nil, err
+	}
+	out, err := orderFromPB(e, m)
+	return out, e.Marshal(), err
+}
+
+// Encode is SealOrder for callers that need only the bytes.
+func (o Order) Encode(d sign.Domain, s sign.Signer) ([]byte, error) {
+	_, b, err := SealOrder(d, o, s)
+	return b, err
+}
+
+// DecodeOrder verifies and validates an order as received. ErrMalformed, ErrBadSignature, ErrExpired or ErrNotYet.
+func DecodeOrder(d sign.Domain, b []byte, now time.Time) (Order, error) {
+	var m marketpb.Order
+	e, err := open(d, sign.TagOrder, b, MaxOrderPayload, &m)
+	if err != nil {
+		return Order{}, fmt.Errorf("order: %w", err)
+	}
+	o, err := orderFromPB(e, &m)
+	if err != nil {
+		return Order{}, err
+	}
+	return o, checkTimes("order", now, time.Time{}, o.Expires, MaxOrderValidity)
+}
+
+func orderFromPB(e sign.Envelope, m *marketpb.Order) (Order, error) {
+	o := Order{
+		ID:    OrderID(sign.Sum([]byte("starling/order/v1"), e.Key[:], e.Payload)),
+		Buyer: e.Key, Class: Class(m.Class), Count: m.Count, UnitsPer: m.UnitsPer, Min: resourcesFromPB(m.Min),
+		Runtime: m.Runtime, Slots: m.Slots, Ceiling: Price(m.Ceiling), ReplyTo: slices.Clone(m.ReplyTo),
+		Funds: Amount(m.Funds), MinStake: Amount(m.MinStake), Draw: m.Draw,
+	}
+	if len(m.Nonce) != len(o.Nonce) {
+		return Order{}, malformed("order nonce", "%d bytes, want %d", len(m.Nonce), len(o.Nonce))
+	}
+	copy(o.Nonce[:], m.Nonce)
+	for _, r := range m.Regions {
+		o.Regions = append(o.Regions, Region(r))
+	}
+	for _, b := range m.Exclude {
+		k, err := exactly[sign.Key]("order exclude", b)
+		if err != nil {
+			return Order{}, err
+		}
+		o.Exclude = append(o.Exclude, k)
+	}
+	var err error
+	if o.FundsAccount, err = exactly[sign.Key]("order funds_account", m.FundsAccount); err != nil {
+		return Order{}, err
+	}
+	if o.JobTerms, err = exactly[sign.Hash]("order job_terms", m.JobTerms); err != nil {
+		return Order{}, err
+	}
+	if o.Expires, err = fromMillis("order expires", m.Expires); err != nil {
+		return Order{}, err
+	}
+	return o, o.Validate()
+}
