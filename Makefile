@@ -1,0 +1,87 @@
+# make demo    five peers, one order, a trained model, paid on a local Solana
+# make test    every test, with the heavier tiers; installs what they need
+# make check   formatting, vet, staticcheck, tidy go.mod, fresh generated code
+# make bench   benchmarks, then the fleet benchmark of the testnet
+# make fuzz    every fuzz target for FUZZTIME each
+# make build   bin/starling, one static binary
+# make proto   generated code from the schemas
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := build
+
+# One setting for build, vet and tests, so that they share the build cache; no cgo, so that the binary is static.
+export CGO_ENABLED ?= 0
+
+STATICCHECK_VERSION := v0.8.2
+BUF_VERSION := v1.73.0
+PROTOC_GEN_GO_VERSION := v1.36.12
+
+# Each tool is built with its own go.mod (`go install pkg@version`): their requirements do not mix with ours or each other's.
+TOOLS := $(CURDIR)/bin/.tools
+STATICCHECK := $(TOOLS)/staticcheck-$(STATICCHECK_VERSION)/staticcheck
+BUF := $(TOOLS)/buf-$(BUF_VERSION)/buf
+PROTOC_GEN_GO := $(TOOLS)/protoc-gen-go-$(PROTOC_GEN_GO_VERSION)/protoc-gen-go
+
+PKG ?= ./...
+TESTFLAGS ?=
+TESTTIMEOUT ?= 20m
+BENCH ?= .
+BENCHFLAGS ?=
+FUZZTIME ?= 10s
+DEMOFLAGS ?=
+
+.PHONY: build demo test check check-fmt check-vet check-staticcheck check-tidy check-proto bench fuzz proto deps clean
+
+build:
+	go build -trimpath -o bin/starling ./cmd/starling
+
+demo: deps build
+	bin/starling testnet demo $(DEMOFLAGS)
+
+test: deps
+	STARLING_LOCALNET=1 .ci/test -timeout $(TESTTIMEOUT) $(TESTFLAGS) $(PKG)
+
+check: check-fmt check-vet check-staticcheck check-tidy check-proto
+
+check-fmt:
+	@unformatted=$$(gofmt -l $$(find . -name '*.go' -not -path './bin/*' -not -path './.git/*' -not -path '*/node_modules/*')); \
+	if [ -n "$$unformatted" ]; then echo "not gofmt-ed:"; echo "$$unformatted"; exit 1; fi
+
+check-vet:
+	go vet $(PKG)
+
+check-staticcheck: $(STATICCHECK)
+	$(STATICCHECK) $(PKG)
+
+check-tidy:
+	go mod tidy -diff
+	go mod verify
+
+check-proto: $(BUF) $(PROTOC_GEN_GO)
+	BUF=$(BUF) PATH=$(dir $(PROTOC_GEN_GO)):$$PATH .ci/proto check
+
+proto: $(BUF) $(PROTOC_GEN_GO)
+	BUF=$(BUF) PATH=$(dir $(PROTOC_GEN_GO)):$$PATH .ci/proto write
+
+bench: deps build
+	go test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 60m $(BENCHFLAGS) $(PKG)
+	bin/starling testnet bench
+
+fuzz:
+	.ci/fuzz $(FUZZTIME)
+
+deps:
+	@.ci/deps
+
+clean:
+	rm -rf bin testnet/out
+
+$(STATICCHECK):
+	GOBIN=$(@D) go install honnef.co/go/tools/cmd/staticcheck@$(STATICCHECK_VERSION)
+
+$(BUF):
+	GOBIN=$(@D) go install github.com/bufbuild/buf/cmd/buf@$(BUF_VERSION)
+
+$(PROTOC_GEN_GO):
+	GOBIN=$(@D) go install google.golang.org/protobuf/cmd/protoc-gen-go@$(PROTOC_GEN_GO_VERSION)

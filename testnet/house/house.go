@@ -1,0 +1,128 @@
+// Package house holds the rules that keep the tree habitable: who may import whom, what a pure core may not do, what
+// stands at the top level. They are tests, and a test that fails prints the reason for its rule, so that whoever breaks
+// one learns why it is there. The rules themselves are stated in CONTRIBUTING.md.
+//
+// The package reads source files only; it neither builds nor runs what it checks.
+package house
+
+import (
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Module is the path that every import of ours begins with.
+const Module = "github.com/starling-network/starling"
+
+// File is one parsed Go file.
+type File struct {
+	Path string // from the root of the tree, with slashes
+	Dir  string // Path without the file name, "." for the root
+	Test bool   // a _test.go file
+	AST  *ast.File
+	Set  *token.FileSet
+}
+
+// At names a place in the file: "market/offer.go:12".
+func (f File) At(pos token.Pos) string {
+	return fmt.Sprintf("%s:%d", f.Path, f.Set.Position(pos).Line)
+}
+
+// Imports calls fn for every import of the file: its path, and the name by which the file refers to it.
+func (f File) Imports(fn func(importPath, name string, pos token.Pos)) {
+	for _, spec := range f.AST.Imports {
+		p, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			continue
+		}
+		name := path.Base(p)
+		if spec.Name != nil {
+			name = spec.Name.Name
+		}
+		fn(p, name, spec.Pos())
+	}
+}
+
+// Generated reports whether the file says that a program wrote it.
+func (f File) Generated() bool { return ast.IsGenerated(f.AST) }
+
+// Root finds the tree: the nearest folder upwards from the working directory that holds go.mod.
+func Root() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("finding the root of the tree: %w", err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return "", errors.New("finding the root of the tree: no go.mod upwards from the working directory")
+		}
+		dir = parent
+	}
+}
+
+// Walk calls fn with the path (from root, with slashes) of every file that belongs to the tree: build outputs,
+// dot-folders and node_modules are passed over.
+func Walk(root string, fn func(rel string) error) error {
+	return filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil // removed while we walk
+			}
+			return err
+		}
+		rel, err := filepath.Rel(root, p)
+		if err != nil {
+			return err
+		}
+		rel = filepath.ToSlash(rel)
+		if !d.IsDir() {
+			return fn(rel)
+		}
+		name := d.Name()
+		if rel != "." && (strings.HasPrefix(name, ".") || name == "node_modules" || rel == "bin" || rel == "testnet/out") {
+			return filepath.SkipDir
+		}
+		return nil
+	})
+}
+
+// Load parses every Go file of the tree, comments included.
+func Load(root string) ([]File, error) {
+	set := token.NewFileSet()
+	var files []File
+	err := Walk(root, func(rel string) error {
+		if !strings.HasSuffix(rel, ".go") || strings.Contains(rel, "/testdata/") {
+			return nil
+		}
+		parsed, err := parser.ParseFile(set, filepath.Join(root, rel), nil, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return fmt.Errorf("parsing %s: %w", rel, err)
+		}
+		files = append(files, File{
+			Path: rel,
+			Dir:  path.Dir(rel),
+			Test: strings.HasSuffix(rel, "_test.go"),
+			AST:  parsed,
+			Set:  set,
+		})
+		return nil
+	})
+	return files, err
+}
+
+// Within reports whether dir is folder or lies below it.
+func Within(dir, folder string) bool {
+	return dir == folder || strings.HasPrefix(dir, folder+"/")
+}

@@ -1,0 +1,144 @@
+package house
+
+import (
+	"fmt"
+	"go/token"
+	"strings"
+)
+
+// Area is a folder with what the code below it may import. The most specific area of a folder counts.
+type Area struct {
+	Folder string
+	Ours   []string // folders of ours that it may import, beside itself
+	Others []string // module path prefixes of others; nil allows any
+	Why    string
+}
+
+// Areas is the import order. A change here is a change of the design, made on purpose and with its reason.
+var Areas = []Area{
+	{
+		Folder: "cmd", Ours: []string{"node", "p2p", "market", "verify", "chain"},
+		Why: "the command line stands on top of the peer and knows nothing of the testnet's insides",
+	},
+	{
+		Folder: "cmd/internal/cli", Ours: []string{"node", "p2p", "market", "verify", "chain", "testnet"},
+		Why: "the command `starling testnet` is the one door from the binary to the testnet",
+	},
+	{
+		Folder: "node", Ours: []string{"p2p", "market", "verify", "chain"},
+		Why: "node composes the peer: it is the only place where the network and the cores meet",
+	},
+	{
+		Folder: "p2p", Others: []string{
+			"github.com/libp2p/", "github.com/multiformats/", "github.com/ipfs/", "google.golang.org/protobuf/",
+			"github.com/marcopolo/simnet", "github.com/mr-tron/base58", "github.com/prometheus/client_golang/",
+			"github.com/quic-go/quic-go", "golang.org/x/",
+		},
+		Why: "p2p is generic: another project could take it as it is, and it can be tested without any of our meaning",
+	},
+	{
+		Folder: "market", Others: pureOthers,
+		Why: "market is a core: standard library and protobuf only, so that its rules can be tested, replayed and read without a network",
+	},
+	{
+		Folder: "verify", Ours: []string{"market"}, Others: pureOthers,
+		Why: "verify stands on market alone: anyone must be able to check a receipt offline",
+	},
+	{
+		Folder: "chain", Ours: []string{"market", "verify"}, Others: pureOthers,
+		Why: "the settlement machine is a core; only chain/solana knows Solana",
+	},
+	{
+		Folder: "chain/chaintest", Ours: []string{"chain", "market", "verify"}, Others: pureOthers,
+		Why: "the ledger's contract must not depend on one chain",
+	},
+	{
+		Folder: "chain/solana", Ours: []string{"chain", "market", "verify"},
+		Why: "chain/solana is an implementation of chain.Ledger and nothing more",
+	},
+	{
+		Folder: "testnet", Ours: []string{"node", "p2p", "market", "verify", "chain", "cmd"},
+		Why: "the testnet drives everything, and nothing depends on it",
+	},
+}
+
+var pureOthers = []string{"google.golang.org/protobuf/", "github.com/mr-tron/base58", "filippo.io/edwards25519"}
+
+// testOthers may be used by any test and by the test-support packages (named *test).
+var testOthers = []string{
+	"pgregory.net/rapid", "github.com/cockroachdb/datadriven", "github.com/rogpeppe/go-internal/", "golang.org/x/crypto/",
+}
+
+// onlyBelow lists modules that only one folder may import, with the reason.
+var onlyBelow = []struct{ module, folder, why string }{
+	{"github.com/gagliardetto/", "chain/solana", "one folder knows Solana's client library; the rest speaks chain.Ledger, so that the library can be replaced"},
+	{"github.com/tetratelabs/wazero", "node/runtime", "engines stand behind runtime.Runtime"},
+	{"modernc.org/sqlite", "node/store", "the database stands behind store.Store"},
+}
+
+// CheckImports holds the import order over the files and returns one sentence per breach. Test files are free, except
+// that they too may use Solana's library only where it belongs.
+func CheckImports(files []File) []string {
+	var breaches []string
+	for _, f := range files {
+		area, found := areaOf(f.Dir)
+		f.Imports(func(p, _ string, pos token.Pos) {
+			for _, only := range onlyBelow {
+				if strings.HasPrefix(p, only.module) && !Within(f.Dir, only.folder) {
+					breaches = append(breaches, fmt.Sprintf("%s imports %s, which belongs below %s: %s", f.At(pos), p, only.folder, only.why))
+				}
+			}
+			if f.Test || !found {
+				return
+			}
+			if reason := area.refuses(f.Dir, p); reason != "" {
+				breaches = append(breaches, fmt.Sprintf("%s imports %s: %s", f.At(pos), p, reason))
+			}
+		})
+	}
+	return breaches
+}
+
+func areaOf(dir string) (Area, bool) {
+	var best Area
+	for _, a := range Areas {
+		if Within(dir, a.Folder) && len(a.Folder) > len(best.Folder) {
+			best = a
+		}
+	}
+	return best, best.Folder != ""
+}
+
+// refuses returns why code in dir may not import p, or "".
+func (a Area) refuses(dir, p string) string {
+	if ours, isOurs := strings.CutPrefix(p, Module+"/"); isOurs {
+		top, _, _ := strings.Cut(a.Folder, "/")
+		if Within(ours, top) {
+			// Inside one top-level folder only chain has an order of its own: the core does not know its implementations.
+			if top == "chain" && a.Folder == "chain" && (Within(ours, "chain/solana") || Within(ours, "chain/chaintest")) {
+				return a.Why
+			}
+			return ""
+		}
+		for _, ok := range a.Ours {
+			if Within(ours, ok) {
+				return ""
+			}
+		}
+		return a.Why
+	}
+	first, _, _ := strings.Cut(p, "/")
+	if !strings.Contains(first, ".") || a.Others == nil {
+		return "" // the standard library, or an area free to choose
+	}
+	allowed := a.Others
+	if strings.HasSuffix(dir, "test") {
+		allowed = append(append([]string{}, allowed...), testOthers...)
+	}
+	for _, ok := range allowed {
+		if strings.HasPrefix(p, ok) {
+			return ""
+		}
+	}
+	return a.Why
+}
