@@ -1,0 +1,232 @@
+package wasm
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/starling-network/starling/node/runtime"
+)
+
+// Subcommand is the hidden command of the peer's binary that is a child of this runtime.
+const Subcommand = "wasm-exec"
+
+// readyFD is the pipe on which the child says that its guest runs, or why not.
+const readyFD = 3
+
+// kinds of failure in a readiness line.
+const (
+	failModule = "module"
+	failMount  = "mount"
+	failOther  = "other"
+)
+
+// readiness is the one line on the pipe.
+type readiness struct {
+	Kind  string `json:"kind,omitempty"` // empty: running
+	Error string `json:"error,omitempty"`
+}
+
+// ChildMain is the whole life of a child process: where the command line is `PROGRAM wasm-exec DIR` it does not return;
+// otherwise it returns at once. A binary that uses this package calls it first thing in main, a test binary in TestMain.
+func ChildMain() {
+	if len(os.Args) != 3 || os.Args[1] != Subcommand {
+		return
+	}
+	// See "The garbage collector of the child". Compiling is ordinary work: there the limit makes the collector run.
+	goruntime.GOMAXPROCS(2)
+	debug.SetGCPercent(-1)
+	debug.SetMemoryLimit(384 << 20)
+	c, err := newChild(os.Args[2])
+	if err != nil {
+		tellParent(failOther, err)
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	c.run()
+}
+
+// child is the process in which one guest runs.
+type child struct {
+	dir    string
+	spec   childSpec
+	limits runtime.Limits
+	alive  *os.File // locked as long as this process lives
+	owner  *os.File // locked as long as the peer lives
+	logs   map[runtime.Stream]*os.File
+	out    map[runtime.Stream]*runtime.LogWriter
+	mem    *allocator
+	mounts []*mountFS
+	quota  *quota
+
+	mu      sync.Mutex // held for good by whoever ends the process
+	phase   phase
+	started time.Time
+}
+
+func newChild(dir string) (*child, error) {
+	c := &child{dir: dir, logs: map[runtime.Stream]*os.File{}, out: map[runtime.Stream]*runtime.LogWriter{}, phase: phaseStarting}
+	var err error
+	if c.alive, err = os.OpenFile(filepath.Join(dir, aliveFile), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+		return nil, fmt.Errorf("opening lock: %w", err)
+	}
+	if err := lock(c.alive, true); err != nil {
+		return nil, fmt.Errorf("taking lock: %w", err)
+	}
+	if c.owner, err = os.OpenFile(filepath.Join(dir, ownerFile), os.O_RDWR, 0); err != nil {
+		return nil, fmt.Errorf("opening lock: %w", err)
+	}
+	if c.spec, err = readSpec(dir); err != nil {
+		return nil, err
+	}
+	c.limits = c.spec.Spec.Limits.WithDefaults()
+	c.mem = &allocator{limit: uint64(c.limits.MemoryMiB) << 20}
+	c.started = time.Now()
+	for _, s := range []runtime.Stream{runtime.Stdout, runtime.Stderr} {
+		f, err := os.OpenFile(filepath.Join(dir, logFile(s)), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+		if err != nil {
+			return nil, fmt.Errorf("opening log: %w", err)
+		}
+		c.logs[s], c.out[s] = f, runtime.NewLogWriter(f, int64(c.limits.LogMiB)<<20)
+	}
+	return c, c.save(runtime.Exit{})
+}
+
+// run prepares the guest, says so, and runs it to its end.
+func (c *child) run() {
+	go c.watchOwner()
+	go c.watchSignals()
+	if err := c.openMounts(); err != nil {
+		c.fail(failMount, err)
+	}
+	g, err := c.prepare()
+	if err != nil {
+		c.fail(failModule, err)
+	}
+	debug.SetMemoryLimit(math.MaxInt64)
+	yieldToPeer()
+	go c.watchUsage()
+	if c.limits.WallTime > 0 {
+		go c.watchWallTime()
+	}
+	c.mu.Lock()
+	c.phase, c.started = phaseRunning, time.Now()
+	err = c.save(runtime.Exit{})
+	c.mu.Unlock()
+	if err == nil {
+		err = g.instantiate()
+	}
+	if err != nil {
+		c.fail(failModule, err)
+	}
+	tellParent("", nil)
+	if m := c.limits.MilliCPU; m > 0 && m < 1000 {
+		go c.limitCPU(float64(m) / 1000)
+	}
+	c.end(g.call())
+}
+
+// fail ends a child whose guest never ran.
+func (c *child) fail(kind string, err error) {
+	tellParent(kind, err)
+	fmt.Fprintln(os.Stderr, err)
+	c.mu.Lock()
+	os.Exit(1)
+}
+
+// end writes the last status and ends the process. The first caller wins; others wait here for the end.
+func (c *child) end(e runtime.Exit) {
+	c.mu.Lock()
+	e.Started, e.Ended = c.started, time.Now()
+	c.phase = phaseEnded
+	for s, l := range c.out {
+		if err := l.Err(); err != nil {
+			fmt.Fprintln(os.Stderr, s, err)
+		}
+	}
+	if err := c.save(e); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// save writes the status; mu is held, or nobody else is there yet.
+func (c *child) save(e runtime.Exit) error {
+	return writeState(c.dir, statusFile, status{Phase: c.phase, Pid: os.Getpid(), CPUMillis: uint64(cpuTime().Milliseconds()),
+		MemoryMiB: uint32((c.mem.size.Load() + 1<<20 - 1) >> 20), Exit: e})
+}
+
+func tellParent(kind string, err error) {
+	r := readiness{Kind: kind}
+	if err != nil {
+		r.Error = err.Error()
+	}
+	pipe := os.NewFile(readyFD, "ready")
+	if pipe == nil {
+		return
+	}
+	b, _ := json.Marshal(r)
+	_, _ = pipe.Write(append(b, '\n')) // nobody may be listening any more; the owner's lock will tell
+	_ = pipe.Close()
+}
+
+// openMounts opens the host directories and counts what is in the writable ones.
+func (c *child) openMounts() error {
+	c.quota = &quota{limit: int64(c.limits.DiskMiB) << 20, open: map[*file]struct{}{}, onHit: func() {
+		fmt.Fprintf(c.out[runtime.Stderr], "[starling: the limit of %d MiB on writable mounts is reached]\n", c.limits.DiskMiB)
+	}}
+	var numbers *inodes
+	if c.spec.Spec.Seed != 0 {
+		numbers = &inodes{seen: map[[2]uint64]uint64{}}
+	}
+	control := runtime.Mount{Host: filepath.Join(c.dir, controlDir), Guest: runtime.ControlDir, ReadOnly: true}
+	for _, m := range append([]runtime.Mount{control}, c.spec.Spec.Mounts...) {
+		root, err := os.OpenRoot(m.Host)
+		if err != nil {
+			return fmt.Errorf("opening %s: %w", m.Guest, err)
+		}
+		c.mounts = append(c.mounts, &mountFS{root: root, readOnly: m.ReadOnly, quota: c.quota, inodes: numbers})
+		if !m.ReadOnly {
+			c.quota.roots = append(c.quota.roots, root)
+		}
+	}
+	if err := c.quota.count(); err != nil {
+		return err
+	}
+	if over := c.quota.used - c.quota.limit; over > 0 {
+		return fmt.Errorf("writable mounts are %d bytes over the limit of %d MiB already", over, c.limits.DiskMiB)
+	}
+	return nil
+}
+
+// readModule reads the program, bounded.
+func readModule(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, errors.New("not a file")
+	case info.Size() > MaxModule:
+		return nil, fmt.Errorf("%d bytes, at most %d", info.Size(), MaxModule)
+	}
+	b := make([]byte, info.Size())
+	if _, err := io.ReadFull(f, b); err != nil {
+		return nil, err
+	}
+	return b, nil
+}

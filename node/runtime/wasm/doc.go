@@ -1,0 +1,43 @@
+// Package wasm runs WASI programs (wasip1) in wazero, each in a child process of the peer's own binary. It is the
+// runtime that every peer has: nothing needs to be installed.
+//
+// # Processes
+//
+//	peer ── Start ──▶ child: starling wasm-exec DIR
+//	  │ flock owner.lock        │ flock alive.lock
+//	  │                         ├─ guest        the program, one thread of machine code
+//	  └─ waits, re-adopts       └─ watchers     wall time, CPU share, peer gone, usage, SIGTERM
+//
+// A guest that computes without calling the host cannot be interrupted inside a process cheaply (wazero's own way
+// makes it three times slower), so that ending it means ending its process. The child ends itself; the peer kills it
+// only if it does not. Locks, not process ids, say who lives: the kernel drops them with their process however it dies,
+// and no other process can inherit them. When owner.lock is free the child waits Config.Grace for another peer process to
+// take it, and then ends with reason "lost".
+//
+// # Files of an execution (Spec.Dir, mode 0700)
+//
+//	spec.json     what the child runs                owner.lock  held by the peer's process
+//	status.json   how far it is; temp file + rename  alive.lock  held by the child
+//	stdout.log, stderr.log   bounded                 child.log   the child's own last words, for people
+//	control/      mounted read-only at runtime.ControlDir
+//
+// # What is enforced, and by what
+//
+//	memory     the guest's linear memory, by its allocator; the sandbox itself takes some 30 MiB more
+//	wall time  the child's timer; on Linux a kernel timer kills it if that should fail
+//	CPU        a guest has one thread, so one core is the most it gets. Below 1000 MilliCPU, on Linux, the child stops
+//	           itself (SIGSTOP, woken by a kernel timer) whenever it is ahead of its share; elsewhere MilliCPU is not
+//	           enforced. On Linux guests run at nice 10, behind the peer.
+//	disk       every growth of a file in a writable mount, before it happens; each file and directory counts one block more
+//	           than its content, so that empty files cannot be without end
+//	logs       LogMiB each, then a marker
+//	paths      os.Root: a symlink that leads out of its mount cannot be followed; guests cannot make links at all
+//	network    there is none: wasip1 has no sockets and none are given
+//	modules    MaxModule bytes; imports other than wasi_snapshot_preview1 are refused at Start
+//
+// # The garbage collector of the child
+//
+// Go's collector must stop every goroutine, and a guest in machine code does not stop. A collection that began while a
+// guest computes would freeze the watchers until its next host call. So it is off while the guest runs, and runs instead
+// within a host call, when there is enough to collect.
+package wasm

@@ -1,0 +1,229 @@
+package wasm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/starling-network/starling/node/runtime"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// killPatience is how long a child has to end itself after SIGTERM before it gets SIGKILL.
+	killPatience = 2 * time.Second
+	// adoptedPoll is how often the death of a child of an earlier process is looked for: it is not ours to wait for.
+	adoptedPoll = 20 * time.Millisecond
+)
+
+// execution is what a peer's process knows about a child.
+type execution struct {
+	id, dir string
+	cmd     *exec.Cmd     // nil when an earlier process started the child
+	over    chan struct{} // closed when exit is set
+	gone    chan struct{} // closed when this runtime no longer owns it
+	exit    runtime.Exit  // read after over
+
+	mu      sync.Mutex
+	owner   *os.File // locked; nil when gone
+	killing bool
+	last    runtime.Stats // what was seen before the end
+}
+
+func newExecution(id, dir string, owner *os.File) *execution {
+	return &execution{id: id, dir: dir, owner: owner, over: make(chan struct{}), gone: make(chan struct{})}
+}
+
+// disown frees the owner lock.
+func (e *execution) disown() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.owner != nil {
+		_ = e.owner.Close()
+		e.owner = nil
+		close(e.gone)
+	}
+}
+
+// takeOwnership takes the owner lock. The child itself holds it for moments when it looks whether anybody does.
+func (e *execution) takeOwnership(ctx context.Context) error {
+	for deadline := time.Now().Add(time.Second); ; {
+		err := lock(e.owner, true)
+		if err == nil || !errors.Is(err, errLocked) {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return errors.New("another process of this peer has it")
+		}
+		select {
+		case <-time.After(2 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (e *execution) wait(ctx context.Context) (runtime.Exit, error) {
+	select {
+	case <-e.over:
+		return e.exit, nil
+	default:
+	}
+	select {
+	case <-e.over:
+		return e.exit, nil
+	case <-e.gone:
+		return runtime.Exit{}, runtime.ErrClosed
+	case <-ctx.Done():
+		return runtime.Exit{}, ctx.Err()
+	}
+}
+
+// watch waits for the child's death and settles how the execution ended. It owns the child's process until then, also
+// after the runtime was closed, so that no zombie stays.
+func (e *execution) watch() {
+	if e.cmd != nil {
+		_ = e.cmd.Wait() // the status file says how it ended
+	} else if err := e.awaitDeath(); err != nil {
+		return
+	}
+	select {
+	case <-e.gone:
+		return
+	default:
+	}
+	e.exit = e.settle()
+	close(e.over)
+}
+
+var errDisowned = errors.New("no longer owned")
+
+func (e *execution) awaitDeath() error {
+	f, err := os.Open(filepath.Join(e.dir, aliveFile))
+	if err != nil {
+		return nil // it never lived
+	}
+	defer f.Close()
+	t := time.NewTicker(adoptedPoll)
+	defer t.Stop()
+	for {
+		alive, err := held(f)
+		if err != nil || !alive {
+			return nil
+		}
+		select {
+		case <-t.C:
+		case <-e.gone:
+			return errDisowned
+		}
+	}
+}
+
+// settle reads the child's last status, or writes one for it if it left none.
+func (e *execution) settle() runtime.Exit {
+	s, err := readStatus(e.dir)
+	if err == nil && s.Phase == phaseEnded {
+		return s.Exit
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s.Exit = runtime.Exit{Code: runtime.CodeLost, Reason: runtime.ReasonLost, Started: time.Now(), Ended: time.Now()}
+	if e.killing {
+		s.Exit.Code, s.Exit.Reason = runtime.CodeKilled, runtime.ReasonKilled
+	}
+	if info, err := os.Stat(filepath.Join(e.dir, specFile)); err == nil {
+		s.Exit.Started = info.ModTime()
+	}
+	if e.cmd != nil && e.cmd.ProcessState != nil {
+		s.CPUMillis = uint64((e.cmd.ProcessState.UserTime() + e.cmd.ProcessState.SystemTime()).Milliseconds())
+	}
+	s.CPUMillis, s.MemoryMiB = max(s.CPUMillis, e.last.CPUMillis), max(s.MemoryMiB, e.last.MemoryMiB)
+	s.Phase, s.Pid = phaseEnded, max(s.Pid, 1)
+	_ = writeState(e.dir, statusFile, s) // where it cannot be written, a later process settles it again the same way
+	return s.Exit
+}
+
+// kill ends the child and returns when its end is settled: SIGTERM, at which it writes its status, then SIGKILL.
+func (e *execution) kill(ctx context.Context) error {
+	e.mu.Lock()
+	e.killing = true
+	e.mu.Unlock()
+	for _, sig := range []os.Signal{unix.SIGTERM, unix.SIGKILL} {
+		if err := e.signal(sig); err != nil {
+			return fmt.Errorf("killing %s: %w", e.id, err)
+		}
+		t := time.NewTimer(killPatience)
+		select {
+		case <-e.over:
+			t.Stop()
+			return nil
+		case <-e.gone:
+			t.Stop()
+			return runtime.ErrClosed
+		case <-ctx.Done():
+			t.Stop()
+			_ = e.signal(unix.SIGKILL)
+			return ctx.Err()
+		case <-t.C:
+		}
+	}
+	_, err := e.wait(ctx)
+	return err
+}
+
+// signal reaches the child only: its process is held (a pidfd on Linux) before the lock says that it still is the child.
+func (e *execution) signal(sig os.Signal) error {
+	_, _ = e.stats()
+	if e.cmd != nil {
+		if err := e.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			return err
+		}
+		return nil
+	}
+	s, err := readStatus(e.dir)
+	if err != nil || s.Phase == phaseEnded {
+		return nil // dead or dying: watch will see it
+	}
+	p, err := os.FindProcess(s.Pid)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = p.Release() }()
+	f, err := os.Open(filepath.Join(e.dir, aliveFile))
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	if alive, err := held(f); err != nil || !alive {
+		return err
+	}
+	if err := p.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	return nil
+}
+
+func (e *execution) stats() (runtime.Stats, error) {
+	s, err := readStatus(e.dir)
+	if err != nil {
+		return runtime.Stats{}, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := runtime.Stats{CPUMillis: s.CPUMillis, MemoryMiB: s.MemoryMiB}
+	if s.Phase != phaseEnded {
+		if cpu, memory, err := liveUsage(s.Pid); err == nil {
+			now = runtime.Stats{CPUMillis: max(cpu, s.CPUMillis), MemoryMiB: memory}
+		}
+	}
+	if s.Phase != phaseEnded {
+		now.CPUMillis = max(now.CPUMillis, e.last.CPUMillis)
+		e.last = now
+	}
+	return now, nil
+}

@@ -1,0 +1,201 @@
+package wasm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"runtime/metrics"
+	"slices"
+	"strings"
+
+	"github.com/starling-network/starling/node/runtime"
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
+	"github.com/tetratelabs/wazero/experimental/sysfs"
+	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
+	"github.com/tetratelabs/wazero/sys"
+)
+
+const (
+	// MaxModule bounds a program, in bytes.
+	MaxModule = 128 << 20
+
+	wasiModule = wasi_snapshot_preview1.ModuleName
+
+	// As WASI numbers them.
+	wasiEIO    = 29
+	wasiENOSPC = 51
+)
+
+// guest is the program within its child.
+type guest struct {
+	c        *child
+	rt       wazero.Runtime
+	compiled wazero.CompiledModule
+	start    api.Function
+}
+
+// prepare compiles the program, from the cache where it can, and checks what it needs.
+func (c *child) prepare() (*guest, error) {
+	code, err := readModule(c.spec.Spec.Module)
+	if err != nil {
+		return nil, fmt.Errorf("reading program: %w", err)
+	}
+	if !strings.HasPrefix(string(code[:min(8, len(code))]), "\x00asm\x01\x00\x00\x00") {
+		return nil, errors.New("not a WebAssembly module of version 1")
+	}
+	g := &guest{c: c}
+	if err := g.compile(code); err != nil {
+		return nil, err
+	}
+	exports, err := g.provideWASI()
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range g.compiled.ImportedFunctions() {
+		module, name, _ := f.Import()
+		if _, ok := exports[name]; module != wasiModule || !ok {
+			return nil, fmt.Errorf("program imports %s.%s, which this runtime does not have", module, name)
+		}
+	}
+	if _, ok := g.compiled.ExportedFunctions()["_start"]; !ok {
+		return nil, errors.New("program exports no _start: it is a library, not a command")
+	}
+	return g, nil
+}
+
+func (g *guest) compile(code []byte) error {
+	ctx := context.Background()
+	config := wazero.NewRuntimeConfig().WithDebugInfoEnabled(false)
+	if cache, err := wazero.NewCompilationCacheWithDir(g.c.spec.CacheDir); err == nil {
+		g.rt = wazero.NewRuntimeWithConfig(ctx, config.WithCompilationCache(cache))
+		if g.compiled, err = g.rt.CompileModule(ctx, code); err == nil {
+			return nil
+		}
+		// A cache entry that is damaged fails every compilation it is found by, and a full disk fails the adding of one.
+		if strings.Contains(err.Error(), "compilationcache") {
+			emptyCache(g.c.spec.CacheDir)
+		}
+	}
+	var err error
+	g.rt = wazero.NewRuntimeWithConfig(ctx, config)
+	if g.compiled, err = g.rt.CompileModule(ctx, code); err != nil {
+		return fmt.Errorf("compiling program: %w", err)
+	}
+	return nil
+}
+
+// emptyCache removes every entry of the compile cache; processes that have one loaded are not disturbed.
+func emptyCache(dir string) {
+	dirs, _ := filepath.Glob(filepath.Join(dir, "wazero-*"))
+	for _, d := range dirs {
+		_ = os.RemoveAll(d)
+	}
+}
+
+// provideWASI instantiates the host functions with the hook around each call.
+func (g *guest) provideWASI() (map[string]api.FunctionDefinition, error) {
+	ctx := experimental.WithFunctionListenerFactory(context.Background(), &hostCalls{quota: g.c.quota,
+		sample: []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}})
+	if _, err := wasi_snapshot_preview1.Instantiate(ctx, g.rt); err != nil {
+		return nil, fmt.Errorf("providing WASI: %w", err)
+	}
+	return g.rt.Module(wasiModule).ExportedFunctionDefinitions(), nil
+}
+
+// instantiate links the program and gives it memory. Code in the module's own start section runs here.
+func (g *guest) instantiate() (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			e, ok := r.(errTooLittleMemory)
+			if !ok {
+				panic(r)
+			}
+			err = fmt.Errorf("program needs %d MiB of memory to begin with, its limit is %d", e.need>>20, e.limit>>20)
+		}
+	}()
+	s := g.c.spec.Spec
+	mounts := wazero.NewFSConfig()
+	guests := []string{runtime.ControlDir}
+	for _, m := range s.Mounts {
+		guests = append(guests, m.Guest)
+	}
+	for i, path := range guests {
+		mounts = mounts.(sysfs.FSConfig).WithSysFSMount(g.c.mounts[i], path)
+	}
+	config := clocked(wazero.NewModuleConfig(), s.Seed).WithStartFunctions().WithFSConfig(mounts).
+		WithArgs(append([]string{"program"}, s.Args...)...).
+		WithStdout(g.c.out[runtime.Stdout]).WithStderr(g.c.out[runtime.Stderr])
+	for _, k := range slices.Sorted(maps.Keys(s.Env)) {
+		config = config.WithEnv(k, s.Env[k])
+	}
+	mod, err := g.rt.InstantiateModule(experimental.WithMemoryAllocator(context.Background(), g.c.mem), g.compiled, config)
+	if err != nil {
+		return fmt.Errorf("instantiating program: %w", err)
+	}
+	g.start = mod.ExportedFunction("_start")
+	return nil
+}
+
+// call runs the program to its end.
+func (g *guest) call() runtime.Exit {
+	_, err := g.start.Call(context.Background())
+	var exit *sys.ExitError
+	e := runtime.Exit{}
+	switch {
+	case err == nil:
+	case errors.As(err, &exit):
+		e.Code = int(exit.ExitCode())
+	default:
+		fmt.Fprintf(g.c.out[runtime.Stderr], "[starling: %v]\n", err)
+		e.Code, e.Reason = runtime.CodeTrap, runtime.ReasonTrap
+	}
+	if e.Code != 0 && g.c.mem.refused.Load() {
+		e.Reason = runtime.ReasonOOM
+	}
+	return e
+}
+
+// hostCalls is around every call the guest makes to the host. There it collects garbage, and says ENOSPC, which wazero's file
+// interface has no word for, where the quota was the cause of an I/O error.
+type hostCalls struct {
+	quota  *quota
+	calls  int
+	live   uint64 // bytes that the last collection left
+	sample []metrics.Sample
+}
+
+const (
+	callsPerLook   = 256
+	garbageAllowed = 64 << 20
+)
+
+func (h *hostCalls) NewFunctionListener(api.FunctionDefinition) experimental.FunctionListener {
+	return h
+}
+
+func (h *hostCalls) Before(context.Context, api.Module, api.FunctionDefinition, []uint64, experimental.StackIterator) {
+	h.quota.full = false
+	if h.calls++; h.calls%callsPerLook != 0 {
+		return
+	}
+	metrics.Read(h.sample)
+	if h.sample[0].Value.Uint64() > max(h.live*2, garbageAllowed) {
+		goruntime.GC()
+		metrics.Read(h.sample)
+		h.live = h.sample[0].Value.Uint64()
+	}
+}
+
+func (h *hostCalls) After(_ context.Context, _ api.Module, _ api.FunctionDefinition, results []uint64) {
+	if h.quota.full && len(results) > 0 && results[0] == wasiEIO {
+		results[0] = wasiENOSPC
+	}
+}
+
+func (h *hostCalls) Abort(context.Context, api.Module, api.FunctionDefinition, error) {}

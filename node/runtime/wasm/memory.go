@@ -1,0 +1,55 @@
+package wasm
+
+import (
+	"sync/atomic"
+
+	"github.com/tetratelabs/wazero/experimental"
+)
+
+// allocator gives the guest its linear memory: address space for the whole limit at once, which the kernel backs page by
+// page as it is touched, so that growing never copies. It notes a refusal, by which running out of memory is told from
+// any other failure.
+type allocator struct {
+	limit   uint64 // bytes
+	size    atomic.Uint64
+	refused atomic.Bool
+}
+
+// errTooLittleMemory is what instantiating a module panics with when its first pages are over the limit already.
+type errTooLittleMemory struct{ need, limit uint64 }
+
+// Allocate reserves what the module may come to use.
+func (a *allocator) Allocate(_, most uint64) experimental.LinearMemory {
+	b, err := reserve(min(a.limit, most))
+	if err != nil {
+		return &memory{a: a}
+	}
+	return &memory{a: a, b: b}
+}
+
+// memory is the linear memory of one module. b is never moved while it lives.
+type memory struct {
+	a       *allocator
+	b       []byte
+	started bool
+}
+
+// Reallocate gives the first size bytes; nil is a refusal that the guest sees as memory.grow = -1.
+func (m *memory) Reallocate(size uint64) []byte {
+	if size > uint64(len(m.b)) {
+		m.a.refused.Store(true)
+		if !m.started {
+			panic(errTooLittleMemory{size, m.a.limit})
+		}
+		return nil
+	}
+	m.started = true
+	m.a.size.Store(size)
+	return m.b[:size:len(m.b)]
+}
+
+// Free returns the address space.
+func (m *memory) Free() {
+	release(m.b)
+	m.b = nil
+}

@@ -1,0 +1,96 @@
+package wasm
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+
+	experimentalsys "github.com/tetratelabs/wazero/experimental/sys"
+)
+
+// block is what every file and directory costs beyond its content.
+const block = 4096
+
+// quota bounds the bytes in all writable mounts of an execution. used is never less than the truth: growth is added before it
+// happens, and what is removed is found by counting anew when the limit seems reached. Only the guest's thread uses it.
+type quota struct {
+	limit int64
+	used  int64
+	roots []*os.Root
+	open  map[*file]struct{} // files open for writing: one that was removed still takes room until it is closed
+	full  bool               // set when a request was refused; the host call's result becomes ENOSPC
+	onHit func()             // told once
+}
+
+// take asks for n more bytes.
+func (q *quota) take(n int64) experimentalsys.Errno {
+	if n <= 0 {
+		return 0
+	}
+	if n <= q.limit-q.used {
+		q.used += n
+		return 0
+	}
+	if err := q.count(); err != nil {
+		return experimentalsys.EIO
+	}
+	if n <= q.limit-q.used {
+		q.used += n
+		return 0
+	}
+	q.full = true
+	if q.onHit != nil {
+		q.onHit()
+		q.onHit = nil
+	}
+	return experimentalsys.EIO
+}
+
+// count sets used to what is there.
+func (q *quota) count() error {
+	q.used = 0
+	for _, root := range q.roots {
+		if err := q.countDir(root, "."); err != nil {
+			return err
+		}
+	}
+	for f := range q.open {
+		if info, err := f.f.Stat(); err == nil && links(info) == 0 {
+			q.used += cost(info)
+		}
+	}
+	return nil
+}
+
+func (q *quota) countDir(root *os.Root, dir string) error {
+	d, err := root.Open(dir)
+	if err != nil {
+		return fmt.Errorf("counting used space: %w", err)
+	}
+	defer d.Close()
+	for {
+		entries, err := d.Readdir(1024)
+		for _, info := range entries {
+			q.used += cost(info)
+			if info.IsDir() {
+				if err := q.countDir(root, path.Join(dir, info.Name())); err != nil {
+					return err
+				}
+			}
+		}
+		if err != nil || len(entries) == 0 {
+			return nil
+		}
+	}
+}
+
+func cost(info fs.FileInfo) int64 {
+	if !info.Mode().IsRegular() {
+		return block
+	}
+	return block + blocks(info.Size())
+}
+
+// blocks rounds a size up to whole blocks. Sizes are checked to be under 1<<62 by whoever makes them.
+func blocks(size int64) int64 { return (size + block - 1) / block * block }

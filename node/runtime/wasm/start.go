@@ -1,0 +1,155 @@
+package wasm
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/starling-network/starling/node/runtime"
+)
+
+// maxReadiness bounds the line a child reports with; a compiler's complaint can be long.
+const maxReadiness = 64 << 10
+
+// Start creates the directory, starts a child and returns when the guest is about to run its first instruction.
+func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Handle, error) {
+	h := runtime.Handle{Runtime: Name, ID: s.ID, Dir: s.Dir}
+	if err := s.Check(); err != nil {
+		return h, err
+	}
+	if !filepath.IsAbs(s.Module) {
+		return h, &runtime.SpecError{Field: "Module", Reason: fmt.Sprintf("%q is not an absolute path", s.Module)}
+	}
+	for i, m := range s.Mounts {
+		if info, err := os.Stat(m.Host); err != nil || !info.IsDir() {
+			return h, fmt.Errorf("%w: Mounts[%d]: %s is not a directory", runtime.ErrBadMount, i, m.Host)
+		}
+	}
+	r.mu.Lock()
+	done := r.done
+	r.mu.Unlock()
+	if done {
+		return h, runtime.ErrClosed
+	}
+	owner, err := r.prepareDir(s)
+	if err != nil {
+		return h, err
+	}
+	e := newExecution(s.ID, s.Dir, owner)
+	if err = r.launch(ctx, e); err == nil {
+		err = r.add(e)
+	}
+	if err != nil {
+		if e.cmd != nil {
+			_ = e.cmd.Process.Kill()
+			_ = e.cmd.Wait()
+		}
+		_ = os.RemoveAll(s.Dir)
+		e.disown()
+		return h, fmt.Errorf("starting %s: %w", s.ID, err)
+	}
+	return h, nil
+}
+
+// prepareDir makes the directory with what the child needs and takes its owner lock. The lock file's creation decides
+// between two starts in one directory.
+func (r *Runtime) prepareDir(s runtime.Spec) (*os.File, error) {
+	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("creating execution directory: %w", err)
+	}
+	owner, err := os.OpenFile(filepath.Join(s.Dir, ownerFile), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("%w in %s", runtime.ErrExists, s.Dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("creating lock: %w", err)
+	}
+	entries, err := os.ReadDir(s.Dir)
+	switch {
+	case err != nil:
+	case len(entries) != 1:
+		err = fmt.Errorf("%w: %s is not empty", runtime.ErrExists, s.Dir)
+		_ = os.Remove(owner.Name())
+		_ = owner.Close()
+		return nil, err
+	default:
+		err = errors.Join(lock(owner, true), os.Chmod(s.Dir, 0o700), os.Mkdir(filepath.Join(s.Dir, controlDir), 0o700),
+			writeState(s.Dir, specFile, childSpec{Spec: s, CacheDir: r.cfg.CacheDir, Grace: r.cfg.Grace}))
+	}
+	if err != nil {
+		_ = os.RemoveAll(s.Dir)
+		_ = owner.Close()
+		return nil, fmt.Errorf("preparing execution directory: %w", err)
+	}
+	return owner, nil
+}
+
+// launch starts the child and reads its readiness.
+func (r *Runtime) launch(ctx context.Context, e *execution) error {
+	ready, theirs, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("making pipe: %w", err)
+	}
+	defer ready.Close()
+	last, err := os.OpenFile(filepath.Join(e.dir, childLog), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		_ = theirs.Close()
+		return fmt.Errorf("opening log: %w", err)
+	}
+	defer last.Close()
+	cmd := exec.Command(r.cfg.Command[0], append(slices.Clone(r.cfg.Command[1:]), e.dir)...)
+	cmd.Dir, cmd.Env = e.dir, []string{"GOGC=off", "GOMAXPROCS=2"}
+	cmd.Stdout, cmd.Stderr = last, last
+	cmd.ExtraFiles = []*os.File{theirs}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // a signal to the peer's terminal is not for the children
+	err = cmd.Start()
+	_ = theirs.Close()
+	if err != nil {
+		return fmt.Errorf("starting child: %w", err)
+	}
+	e.cmd = cmd
+	stop := context.AfterFunc(ctx, func() { _ = ready.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	line, err := bufio.NewReader(io.LimitReader(ready, maxReadiness)).ReadBytes('\n')
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	var ok readiness
+	if err == nil {
+		err = json.Unmarshal(line, &ok)
+	}
+	if err != nil {
+		return fmt.Errorf("child ended before it was ready: %w: %s", err, lastWords(e.dir))
+	}
+	switch ok.Kind {
+	case "":
+		return nil
+	case failModule:
+		return fmt.Errorf("%w: %s", runtime.ErrBadModule, ok.Error)
+	case failMount:
+		return fmt.Errorf("%w: %s", runtime.ErrBadMount, ok.Error)
+	}
+	return errors.New(ok.Error)
+}
+
+// lastWords is the end of the child's own log.
+func lastWords(dir string) string {
+	b, err := readState(dir, childLog)
+	if err != nil {
+		return ""
+	}
+	b = bytes.TrimSpace(b)
+	return strings.ToValidUTF8(string(b[max(0, len(b)-500):]), "?")
+}

@@ -1,0 +1,289 @@
+package wasm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/starling-network/starling/node/runtime"
+)
+
+// Name is what orders and offers call this runtime.
+const Name = "wasm"
+
+// DefaultGrace is how long an execution lives without its peer's process.
+const DefaultGrace = 30 * time.Second
+
+// Config of a Runtime. Only CacheDir is needed.
+type Config struct {
+	CacheDir string        // of compiled modules; may be shared with other peers of the same user
+	CacheMiB uint32        // size to which New prunes the cache; 0 is 1024
+	Grace    time.Duration // how long executions live without a peer; 0 is DefaultGrace
+	Command  []string      // starts a child, without the directory; nil is this binary with Subcommand
+	Logger   *slog.Logger  // nil is slog.Default
+}
+
+// Runtime is the wasm runtime of one peer process.
+type Runtime struct {
+	cfg  Config
+	mu   sync.Mutex
+	mine map[string]*execution // by directory
+	done bool
+}
+
+var (
+	_ runtime.Runtime = (*Runtime)(nil)
+	_ runtime.Logger  = (*Runtime)(nil)
+)
+
+// New makes a Runtime that owns no executions yet. It starts nothing.
+func New(cfg Config) (*Runtime, error) {
+	if !filepath.IsAbs(cfg.CacheDir) {
+		return nil, fmt.Errorf("wasm runtime: cache directory %q is not absolute", cfg.CacheDir)
+	}
+	if cfg.Grace <= 0 {
+		cfg.Grace = DefaultGrace
+	}
+	if cfg.CacheMiB == 0 {
+		cfg.CacheMiB = 1024
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	if cfg.Command == nil {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, fmt.Errorf("wasm runtime: finding own binary: %w", err)
+		}
+		cfg.Command = []string{self, Subcommand}
+	}
+	if err := os.MkdirAll(cfg.CacheDir, 0o700); err != nil {
+		return nil, fmt.Errorf("wasm runtime: creating cache: %w", err)
+	}
+	pruneCache(cfg.CacheDir, int64(cfg.CacheMiB)<<20)
+	return &Runtime{cfg: cfg, mine: map[string]*execution{}}, nil
+}
+
+// Name is "wasm".
+func (r *Runtime) Name() string { return Name }
+
+// Close gives up all executions without ending them, as the end of the process would: each goes on for the grace, in
+// which another Runtime may recover it. What waits for one gets ErrClosed.
+func (r *Runtime) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.done = true
+	for _, e := range r.mine {
+		e.disown()
+	}
+	clear(r.mine)
+	return nil
+}
+
+// check refuses handles that this runtime did not make.
+func check(h runtime.Handle) error {
+	if err := h.Check(); err != nil {
+		return err
+	}
+	if h.Runtime != Name {
+		return fmt.Errorf("%w: made by %q", runtime.ErrBadHandle, h.Runtime)
+	}
+	return nil
+}
+
+func (r *Runtime) find(h runtime.Handle) (*execution, error) {
+	if err := check(h); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.done {
+		return nil, runtime.ErrClosed
+	}
+	if e := r.mine[h.Dir]; e != nil && e.id == h.ID {
+		return e, nil
+	}
+	return nil, fmt.Errorf("%w: %s", runtime.ErrNotFound, h.ID)
+}
+
+// add makes e one of this runtime's and begins to wait for its end.
+func (r *Runtime) add(e *execution) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.done {
+		return runtime.ErrClosed
+	}
+	if r.mine[e.dir] != nil {
+		return runtime.ErrExists
+	}
+	r.mine[e.dir] = e
+	go e.watch()
+	return nil
+}
+
+// Wait returns the execution's end.
+func (r *Runtime) Wait(ctx context.Context, h runtime.Handle) (runtime.Exit, error) {
+	e, err := r.find(h)
+	if err != nil {
+		return runtime.Exit{}, err
+	}
+	return e.wait(ctx)
+}
+
+// Stop makes runtime.StopFile appear in the guest, then ends the child.
+func (r *Runtime) Stop(ctx context.Context, h runtime.Handle, grace time.Duration) error {
+	e, err := r.find(h)
+	if err != nil {
+		return err
+	}
+	if grace > 0 {
+		if err := os.WriteFile(filepath.Join(e.dir, controlDir, filepath.Base(runtime.StopFile)), nil, 0o600); err != nil {
+			r.cfg.Logger.Warn("cannot ask a program to stop", "id", e.id, "error", err)
+		}
+		t := time.NewTimer(grace)
+		defer t.Stop()
+		select {
+		case <-e.over:
+		case <-e.gone:
+		case <-t.C:
+		case <-ctx.Done():
+		}
+	}
+	return e.kill(ctx)
+}
+
+// Destroy ends the execution and removes its directory.
+func (r *Runtime) Destroy(ctx context.Context, h runtime.Handle) error {
+	if err := r.Recover(ctx, h); errors.Is(err, runtime.ErrNotFound) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	e, err := r.find(h)
+	if err != nil {
+		return err
+	}
+	if err := e.kill(ctx); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(e.dir); err != nil {
+		return fmt.Errorf("removing execution directory: %w", err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.mine, h.Dir)
+	e.disown()
+	return nil
+}
+
+// Recover takes the execution's owner lock. It fails when another living process has it.
+func (r *Runtime) Recover(ctx context.Context, h runtime.Handle) error {
+	if _, err := r.find(h); !errors.Is(err, runtime.ErrNotFound) {
+		return err
+	}
+	s, err := readSpec(h.Dir)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && s.Spec.ID != h.ID {
+		return fmt.Errorf("%w: %s", runtime.ErrNotFound, h.ID)
+	}
+	if err != nil {
+		return fmt.Errorf("recovering execution: %w", err)
+	}
+	owner, err := os.OpenFile(filepath.Join(h.Dir, ownerFile), os.O_RDWR, 0)
+	if err != nil {
+		return fmt.Errorf("recovering execution: %w", err)
+	}
+	e := newExecution(h.ID, h.Dir, owner)
+	if err := e.takeOwnership(ctx); err != nil {
+		_ = owner.Close()
+		return fmt.Errorf("recovering execution: %w", err)
+	}
+	if err := r.add(e); err != nil {
+		e.disown()
+		if errors.Is(err, runtime.ErrExists) { // another Recover was faster
+			return nil
+		}
+		return err
+	}
+	return nil
+}
+
+// Stats asks the kernel while the child runs, and the last status after.
+func (r *Runtime) Stats(_ context.Context, h runtime.Handle) (runtime.Stats, error) {
+	e, err := r.find(h)
+	if err != nil {
+		return runtime.Stats{}, err
+	}
+	return e.stats()
+}
+
+// Logs follows a log file.
+func (r *Runtime) Logs(ctx context.Context, h runtime.Handle, s runtime.Stream, offset int64) (io.ReadCloser, error) {
+	e, err := r.find(h)
+	if err != nil {
+		return nil, err
+	}
+	if s != runtime.Stdout && s != runtime.Stderr || offset < 0 {
+		return nil, fmt.Errorf("reading log: no offset %d in stream %q", offset, s)
+	}
+	f, err := os.Open(filepath.Join(e.dir, logFile(s)))
+	if err != nil {
+		return nil, fmt.Errorf("reading log: %w", err)
+	}
+	if _, err := f.Seek(offset, io.SeekStart); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("reading log: %w", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	return &follower{ctx: ctx, cancel: cancel, f: f, e: e}, nil
+}
+
+// follower reads a growing file until its execution is over.
+type follower struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	f      *os.File
+	e      *execution
+}
+
+const (
+	followFirst = time.Millisecond
+	followMost  = 50 * time.Millisecond
+)
+
+func (f *follower) Read(p []byte) (int, error) {
+	for pause := followFirst; ; pause = min(2*pause, followMost) {
+		over := false
+		select {
+		case <-f.e.over: // looked at before reading: what was written before the end is then read
+			over = true
+		default:
+		}
+		if n, err := f.f.Read(p); n > 0 || !errors.Is(err, io.EOF) || over {
+			return n, err
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-f.e.over:
+		case <-f.e.gone:
+			t.Stop()
+			return 0, runtime.ErrClosed
+		case <-f.ctx.Done():
+			t.Stop()
+			return 0, f.ctx.Err()
+		}
+		t.Stop()
+	}
+}
+
+func (f *follower) Close() error {
+	f.cancel()
+	return f.f.Close()
+}

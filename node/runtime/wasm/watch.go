@@ -1,0 +1,100 @@
+//go:build unix
+
+package wasm
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/starling-network/starling/node/runtime"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// usageInterval is how often the child writes what it has used, for a peer that cannot ask the kernel.
+	usageInterval = 10 * time.Second
+	// wallTimeSlack is how long after the wall-time limit the kernel kills a child that has not ended itself.
+	wallTimeSlack = 3 * time.Second
+)
+
+// watchOwner ends the child when its peer's process is gone and no other has taken its place within the grace. The
+// watchers allocate almost nothing: the collector is off.
+func (c *child) watchOwner() {
+	poll := min(max(c.spec.Grace/20, time.Millisecond), 250*time.Millisecond)
+	for {
+		if err := awaitFree(c.owner); err != nil {
+			c.end(runtime.Exit{Code: runtime.CodeLost, Reason: runtime.ReasonLost})
+		}
+		for deadline := time.Now().Add(c.spec.Grace); ; time.Sleep(poll) {
+			if adopted, err := held(c.owner); adopted && err == nil {
+				break
+			}
+			if time.Now().After(deadline) {
+				fmt.Fprintln(os.Stderr, "the peer is gone and did not return within", c.spec.Grace)
+				c.end(runtime.Exit{Code: runtime.CodeLost, Reason: runtime.ReasonLost})
+			}
+		}
+	}
+}
+
+// watchSignals ends the child when its peer wants it killed.
+func (c *child) watchSignals() {
+	signals := make(chan os.Signal, 1) // one is enough: the first ends the process
+	signal.Notify(signals, unix.SIGTERM)
+	<-signals
+	c.end(runtime.Exit{Code: runtime.CodeKilled, Reason: runtime.ReasonKilled})
+}
+
+func (c *child) watchWallTime() {
+	_ = killAfter(c.limits.WallTime + wallTimeSlack) // a second line; where there is none, the peer is
+	time.Sleep(c.limits.WallTime)
+	c.end(runtime.Exit{Code: runtime.CodeTimeout, Reason: runtime.ReasonTimeout})
+}
+
+func (c *child) watchUsage() {
+	for {
+		time.Sleep(usageInterval)
+		c.mu.Lock()
+		_ = c.save(runtime.Exit{}) // the next one may fit on the disk again
+		c.mu.Unlock()
+	}
+}
+
+// limitCPU stops the process whenever it is ahead of its share of one core. Looking every slice bounds how far ahead it
+// can be; unused share is not saved up.
+func (c *child) limitCPU(share float64) {
+	const slice = 10 * time.Millisecond
+	s, err := newSleeper()
+	if err != nil {
+		return
+	}
+	start, base := time.Now(), cpuTime()
+	for {
+		time.Sleep(slice)
+		now, used := time.Now(), cpuTime()
+		ahead := used - base - time.Duration(float64(now.Sub(start))*share)
+		switch {
+		case ahead <= 0:
+			start, base = now, used
+		case ahead > slice/4:
+			c.mu.Lock() // not while the status is being written: Stop would find the process slow
+			err := s.sleep(time.Duration(float64(ahead) / share))
+			c.mu.Unlock()
+			if err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				return
+			}
+		}
+	}
+}
+
+// cpuTime is the CPU this process has used.
+func cpuTime() time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(unix.TimevalToNsec(u.Utime) + unix.TimevalToNsec(u.Stime))
+}
