@@ -1,0 +1,413 @@
+// Package discovery finds peers by topic. A peer publishes one signed record about itself; the Kademlia
+// DHT holds it under the peer's ID, and holds the peer's ID under the keys of the record's topics:
+//
+//	/starling-record/<peer ID>                                   → signed envelope, highest sequence wins
+//	sha256(starling/topic/1, network, class, region, shard)      → provider records: who is in that shard
+//
+// A topic has several shards, so that a popular one makes no hot key: a publisher is in one of them, a
+// finder reads all. Provider records are unsigned and only hints. The finder asks each peer for its record
+// itself, which also shows that the peer is alive, and falls back to the copy in the DHT. Whatever the way,
+// size, signature, time and sequence are checked on every read.
+package discovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	dht "github.com/libp2p/go-libp2p-kad-dht"
+	"github.com/libp2p/go-libp2p-kad-dht/records"
+	libp2precord "github.com/libp2p/go-libp2p-record"
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/peerstore"
+	"github.com/libp2p/go-libp2p/core/protocol"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/starling-network/starling/p2p/discovery/discoverypb"
+	"github.com/starling-network/starling/p2p/stream"
+)
+
+// Rhythm and bounds.
+const (
+	// DefaultShards is over how many keys a topic is spread: with the DHT's replication of 20, the load of
+	// the most popular topic falls on about 80 peers. All peers of a network must agree on it.
+	DefaultShards = 4
+	// DefaultValidity is how long a renewed record is believed: a peer that vanished is forgotten after it.
+	DefaultValidity = 10 * time.Minute
+	// fetchers is how many peers one Find asks for their records at a time.
+	fetchers = 32
+	// fetchTimeout bounds one such question, dial included.
+	fetchTimeout = 4 * time.Second
+	// quorum is how many copies of a record are read from the DHT when its peer does not answer.
+	quorum = 3
+	// pushers is how many topic keys are pushed at a time.
+	pushers = 4
+	// pushTimeout bounds pushing a record and its topics once.
+	pushTimeout = time.Minute
+	// firstRetry is the pause after a push that reached nobody; it doubles up to maxRetry.
+	firstRetry = time.Second
+	maxRetry   = 30 * time.Second
+	// seenMax bounds how many peers' sequences are remembered.
+	seenMax = 16384
+)
+
+// ask asks a peer for its own record.
+var ask = stream.Protocol[*discoverypb.RecordRequest, *discoverypb.RecordAnswer]{
+	Name: "record", Version: 1, MaxRequest: 64, MaxResponse: MaxRecord + 64, Deadline: fetchTimeout,
+}
+
+// Config says how to take part. Only Network is required.
+type Config struct {
+	Network  string        // part of every protocol ID and key
+	Shards   int           // zero means DefaultShards
+	Validity time.Duration // of renewed records, at most MaxValidity; zero means DefaultValidity
+	Logger   *slog.Logger  // nil means slog.Default()
+}
+
+// Found is one peer and its record.
+type Found struct {
+	Peer   peer.AddrInfo
+	Record Record
+	// Live: the peer answered for itself just now. Otherwise the record is the DHT's copy.
+	Live bool
+}
+
+// Discovery takes part in the DHT until it is closed.
+type Discovery struct {
+	h      host.Host
+	cfg    Config
+	log    *slog.Logger
+	key    crypto.PrivKey
+	dht    *dht.IpfsDHT
+	server *stream.Server
+	wake   chan struct{} // a push failed and is to be repeated soon; holds one wish
+
+	pushing sync.Mutex // one push at a time
+
+	mu      sync.Mutex
+	own     *Record // what Publish was given; nil before and after Withdraw
+	current []byte  // its latest signed form
+	seq     uint64  // of current
+	seen    map[peer.ID]mark
+}
+
+// mark is the highest sequence seen of a peer, and until when a record with it can be believed.
+type mark struct {
+	seq     uint64
+	expires time.Time
+}
+
+// New joins the DHT as a server. Register handlers, this one included, before connecting. Run publishes;
+// Close leaves.
+func New(h host.Host, cfg Config) (*Discovery, error) {
+	if cfg.Shards == 0 {
+		cfg.Shards = DefaultShards
+	}
+	if cfg.Validity == 0 {
+		cfg.Validity = DefaultValidity
+	}
+	if cfg.Shards < 1 || cfg.Shards > 256 || cfg.Validity < 0 || cfg.Validity > MaxValidity || cfg.Network == "" {
+		return nil, fmt.Errorf("bad discovery configuration: %d shards, validity %v, network %q", cfg.Shards, cfg.Validity, cfg.Network)
+	}
+	d := &Discovery{h: h, cfg: cfg, log: cfg.Logger, key: h.Peerstore().PrivKey(h.ID()),
+		wake: make(chan struct{}, 1), seen: make(map[peer.ID]mark)}
+	if d.log == nil {
+		d.log = slog.Default()
+	}
+	if d.key == nil {
+		return nil, errors.New("bad discovery configuration: host without its private key")
+	}
+	var err error
+	d.dht, err = dht.New(h,
+		dht.ProtocolPrefix(protocol.ID("/starling/"+cfg.Network)),
+		dht.Mode(dht.ModeServer), // auto never becomes a server on loopback
+		dht.Validator(libp2precord.NamespacedValidator{namespace: validator{cfg.Network}}),
+		dht.MaxRecordAge(MaxValidity),
+		dht.ProviderManagerOpts(
+			records.ProvideValidity(cfg.Validity),
+			records.ProviderAddrTTL(cfg.Validity),
+			records.CleanupInterval(cfg.Validity)),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("joining DHT: %w", err)
+	}
+	d.server = ask.Handle(h, cfg.Network, d.answer, stream.Limits{Logger: d.log})
+	return d, nil
+}
+
+// Close leaves the DHT. Run must have returned.
+func (d *Discovery) Close() error {
+	d.server.Close()
+	return d.dht.Close()
+}
+
+// Publish makes r this peer's record and pushes it into the DHT. The record is kept, whatever the error:
+// Run pushes it again until it expires. An error of the record itself (ErrMalformed, ErrBadTime,
+// ErrExpired, ErrReplayed) keeps the old one.
+func (d *Discovery) Publish(ctx context.Context, r Record) error {
+	if err := d.set(r); err != nil {
+		return fmt.Errorf("publishing record: %w", err)
+	}
+	if err := d.push(ctx); err != nil {
+		d.poke()
+		return fmt.Errorf("publishing record: %w", err)
+	}
+	return nil
+}
+
+// Withdraw replaces the record by one that is found by nothing. Copies in the DHT are replaced where they
+// can be reached, and believed nowhere that has seen the replacement.
+func (d *Discovery) Withdraw(ctx context.Context) error {
+	now := time.Now()
+	if err := d.set(Record{Expires: now.Add(d.cfg.Validity).Truncate(time.Millisecond)}); err != nil {
+		return fmt.Errorf("withdrawing record: %w", err)
+	}
+	if err := d.push(ctx); err != nil && !errors.Is(err, ErrNoPeers) {
+		return fmt.Errorf("withdrawing record: %w", err)
+	}
+	return nil
+}
+
+// set signs r and makes it current.
+func (d *Discovery) set(r Record) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.sign(r)
+}
+
+// sign makes r current with a sequence above the last; d.mu is held.
+func (d *Discovery) sign(r Record) error {
+	now := time.Now()
+	given := r
+	if r.Seq == 0 {
+		r.Seq = max(uint64(now.UnixMilli()), d.seq+1)
+	}
+	if r.Seq <= d.seq {
+		return fmt.Errorf("%w: sequence %d after %d", ErrReplayed, r.Seq, d.seq)
+	}
+	if r.Expires.IsZero() {
+		r.Expires = time.UnixMilli(int64(r.Seq)).Add(d.cfg.Validity)
+	}
+	data, err := encode(d.cfg.Network, d.key, r, now)
+	if err != nil {
+		return err
+	}
+	d.own, d.current, d.seq = &given, data, r.Seq
+	return nil
+}
+
+// renewed is the current record, signed anew when Publish left that to us and its signature is older than
+// age; nil when there is none.
+func (d *Discovery) renewed(age time.Duration) (Record, []byte) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.own == nil {
+		return Record{}, nil
+	}
+	now := time.Now()
+	if d.own.Seq == 0 && d.own.Expires.IsZero() && now.Sub(time.UnixMilli(int64(d.seq))) >= age {
+		if err := d.sign(*d.own); err != nil {
+			d.log.Error("record not renewed", "err", err)
+		}
+	}
+	r, err := decode(d.cfg.Network, d.h.ID(), d.current, now)
+	if err != nil { // expired
+		d.own, d.current = nil, nil
+		return Record{}, nil
+	}
+	return r, d.current
+}
+
+// push puts the current record and its topics into the DHT.
+func (d *Discovery) push(ctx context.Context) error {
+	d.pushing.Lock()
+	defer d.pushing.Unlock()
+	r, data := d.renewed(time.Second)
+	if data == nil {
+		return nil
+	}
+	if d.dht.RoutingTable().Size() == 0 {
+		return ErrNoPeers
+	}
+	ctx, cancel := context.WithTimeout(ctx, pushTimeout)
+	defer cancel()
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(pushers)
+	g.Go(func() error {
+		if err := d.dht.PutValue(ctx, key(d.h.ID()), data); err != nil {
+			return fmt.Errorf("storing record: %w", err)
+		}
+		return nil
+	})
+	for _, k := range r.topicKeys(d.cfg.Network, shardOf(d.h.ID(), d.cfg.Shards)) {
+		g.Go(func() error {
+			if err := d.dht.Provide(ctx, k, true); err != nil {
+				return fmt.Errorf("storing topic: %w", err)
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// Run keeps the record in the DHT until ctx ends, then returns nil.
+func (d *Discovery) Run(ctx context.Context) error {
+	// Soon after the start the routing table is small and the first copies lie in the wrong places.
+	early := []time.Duration{d.cfg.Validity / 40, d.cfg.Validity / 10}
+	retry := firstRetry
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-d.wake:
+			timer.Reset(firstRetry)
+			continue
+		case <-timer.C:
+		}
+		err := d.push(ctx)
+		switch {
+		case err != nil:
+			d.log.Debug("record not pushed", "err", err)
+			timer.Reset(retry)
+			retry = min(2*retry, maxRetry)
+		case len(early) > 0:
+			timer.Reset(early[0])
+			early = early[1:]
+		default:
+			timer.Reset(d.cfg.Validity * 2 / 5)
+			retry = firstRetry
+		}
+	}
+}
+
+// poke tells Run that a push failed.
+func (d *Discovery) poke() {
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+// answer gives a stranger our record.
+func (d *Discovery) answer(context.Context, peer.ID, *discoverypb.RecordRequest) (*discoverypb.RecordAnswer, error) {
+	_, data := d.renewed(d.cfg.Validity / 4)
+	return &discoverypb.RecordAnswer{Envelope: data}, nil
+}
+
+// Find returns up to max peers other than this one that publish the topic, in no order. It returns when it
+// has them or has looked everywhere; ctx bounds it, and what was found by then comes with its error.
+func (d *Discovery) Find(ctx context.Context, t Topic, max int) ([]Found, error) {
+	if !topicWord.MatchString(t.Class) || t.Region != "" && !topicWord.MatchString(t.Region) {
+		return nil, fmt.Errorf("finding peers: %w: topic %q in %q", ErrMalformed, t.Class, t.Region)
+	}
+	looking, enough := context.WithCancel(ctx)
+	defer enough()
+	var (
+		mu    sync.Mutex
+		out   []Found
+		asked = map[peer.ID]bool{d.h.ID(): true}
+	)
+	var lookups, fetches errgroup.Group
+	fetches.SetLimit(fetchers)
+	for shard := range d.cfg.Shards {
+		lookups.Go(func() error {
+			for p := range d.dht.FindProvidersAsync(looking, topicKey(d.cfg.Network, t, shard), 0) {
+				mu.Lock()
+				first := !asked[p.ID]
+				asked[p.ID] = true
+				mu.Unlock()
+				if !first {
+					continue
+				}
+				fetches.Go(func() error {
+					f, err := d.fetch(looking, p)
+					if err != nil || !f.Record.matches(t) {
+						d.log.Debug("record not believed", "peer", p.ID, "err", err)
+						return nil
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					if len(out) < max {
+						out = append(out, f)
+					}
+					if len(out) >= max {
+						enough()
+					}
+					return nil
+				})
+			}
+			return nil
+		})
+	}
+	_ = lookups.Wait()
+	_ = fetches.Wait()
+	if err := ctx.Err(); err != nil && len(out) < max {
+		return out, fmt.Errorf("finding peers: %w", err)
+	}
+	return out, nil
+}
+
+// Lookup returns the record of one peer: its own answer, or the DHT's copy.
+func (d *Discovery) Lookup(ctx context.Context, p peer.ID) (Found, error) {
+	f, err := d.fetch(ctx, d.h.Peerstore().PeerInfo(p))
+	if err != nil {
+		return Found{}, fmt.Errorf("looking up %s: %w", p, err)
+	}
+	return f, nil
+}
+
+// fetch asks p, then the DHT, for p's record.
+func (d *Discovery) fetch(ctx context.Context, p peer.AddrInfo) (Found, error) {
+	d.h.Peerstore().AddAddrs(p.ID, p.Addrs, peerstore.TempAddrTTL)
+	resp, err := ask.Call(ctx, d.h, d.cfg.Network, p.ID, &discoverypb.RecordRequest{})
+	live := err == nil
+	data := resp.GetEnvelope()
+	if !live {
+		if ctx.Err() != nil {
+			return Found{}, ctx.Err()
+		}
+		data, err = d.dht.GetValue(ctx, key(p.ID), dht.Quorum(quorum))
+		if err != nil {
+			return Found{}, fmt.Errorf("%w: %w", ErrNotFound, err)
+		}
+	}
+	if len(data) == 0 {
+		return Found{}, ErrNotFound
+	}
+	r, err := d.believe(p.ID, data)
+	if err != nil {
+		return Found{}, err
+	}
+	return Found{Peer: d.h.Peerstore().PeerInfo(p.ID), Record: r, Live: live}, nil
+}
+
+// believe decodes a record and refuses one that is older than what was seen before.
+func (d *Discovery) believe(p peer.ID, data []byte) (Record, error) {
+	now := time.Now()
+	r, err := decode(d.cfg.Network, p, data, now)
+	if err != nil {
+		return Record{}, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if m, ok := d.seen[p]; ok && r.Seq < m.seq {
+		return Record{}, fmt.Errorf("%w: sequence %d after %d", ErrReplayed, r.Seq, m.seq)
+	}
+	if len(d.seen) >= seenMax {
+		for id, m := range d.seen { // expired ones first; then any, in Go's random order
+			if !now.Before(m.expires) || len(d.seen) >= seenMax {
+				delete(d.seen, id)
+			}
+		}
+	}
+	// A record older than r can be believed until MaxValidity after its own signing, which is before r's.
+	d.seen[p] = mark{r.Seq, time.UnixMilli(int64(r.Seq)).Add(MaxValidity)}
+	return r, nil
+}

@@ -1,0 +1,2 @@
+// Package discoverypb holds the protobuf messages of package discovery.
+package discoverypb
