@@ -88,9 +88,10 @@ func openSQLite(path string) (*SQLite, error) {
 	if err := f.Close(); err != nil {
 		return nil, err
 	}
-	// Order matters: the lock must be exclusive before the log is first used, so that its index needs no shared memory.
+	// The driver sorts these by name. The log is turned on after them, in prepare: the lock must be exclusive before the log
+	// is first used, so that its index needs no shared memory and no second peer gets in.
 	q := url.Values{"_pragma": {
-		fmt.Sprintf("busy_timeout(%d)", busyMillis), "locking_mode(EXCLUSIVE)", "journal_mode(WAL)", "synchronous(FULL)",
+		fmt.Sprintf("busy_timeout(%d)", busyMillis), "locking_mode(EXCLUSIVE)", "synchronous(FULL)",
 		fmt.Sprintf("cache_size(-%d)", cacheKiB), fmt.Sprintf("wal_autocheckpoint(%d)", walPages),
 		fmt.Sprintf("journal_size_limit(%d)", walBytes), "temp_store(MEMORY)", "trusted_schema(OFF)",
 	}, "_txlock": {"immediate"}}
@@ -108,6 +109,12 @@ func openSQLite(path string) (*SQLite, error) {
 }
 
 func (s *SQLite) prepare() error {
+	var mode string
+	if err := s.db.QueryRow(`PRAGMA journal_mode=WAL`).Scan(&mode); err != nil {
+		return err
+	} else if mode != "wal" {
+		return fmt.Errorf("this file system cannot keep a write-ahead log (journal mode %s)", mode)
+	}
 	var app, version, tables int
 	err := s.db.QueryRow(`SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema)
 		FROM pragma_application_id, pragma_user_version`).Scan(&app, &version, &tables)
