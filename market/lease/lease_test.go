@@ -1,0 +1,517 @@
+package lease_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/lease"
+	"github.com/starling-network/starling/market/sign"
+	"pgregory.net/rapid"
+)
+
+var (
+	provider = sign.NewPrivate([32]byte{1})
+	buyers   = []sign.Private{sign.NewPrivate([32]byte{2}), sign.NewPrivate([32]byte{3})}
+	domain   = sign.Domain{Network: "test", Chain: sign.Hash{9}}
+	payout   = sign.Key{5}
+	epoch    = time.Unix(1_000_000, 0).UTC()
+)
+
+func testLimits() lease.Limits {
+	return lease.Limits{
+		Provider: provider.Key(), Payout: payout, Domain: domain, SlotMillis: 400, Decimals: 2,
+		Asks: map[market.Class]market.Price{"cpu": 40}, Region: "local", Runtimes: []string{"wasm"}, MinSlots: 10, MaxSlots: 1000,
+		HoldTTL: 10 * time.Second, MaxHolds: 6, MaxHoldsPerBuyer: 4, StartWithin: 50, ActivateWithin: 40, MarginSlots: 5,
+	}
+}
+
+func testUnits(t testing.TB, n int) []market.Unit {
+	var out []market.Unit
+	for i := range n {
+		u, err := market.NewUnit(provider.Key(), "cpu", "a CPU", "machine", uint32(i), market.Resources{MilliCPU: 1000, MemoryMiB: 512})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, u)
+	}
+	return out
+}
+
+func testOrder(buyer sign.Private, n byte, count, unitsPer uint32) market.Order {
+	return market.Order{
+		ID: market.OrderID{n, 1}, Buyer: buyer.Key(), Class: "cpu", Count: count, UnitsPer: unitsPer, Runtime: "wasm", Slots: 100,
+		Ceiling: 50, Expires: epoch.Add(time.Minute), JobTerms: sign.Hash{n},
+	}
+}
+
+func draft(o market.Order, units []market.UnitID, rank uint32, price market.Price, now lease.Now, nonce byte) lease.Draft {
+	keys, err := market.NewKeySet(1, o.Buyer)
+	if err != nil {
+		panic(err)
+	}
+	return lease.Draft{Order: o, Provider: provider.Key(), Payout: payout, Units: units, Rank: rank, Price: price, SlotMillis: 400,
+		Keys: keys, Start: now.Slot, ActivateBefore: now.Slot + 20, Nonce: [16]byte{nonce}}
+}
+
+func signRequest(hold market.HoldID, buyer sign.Private, d lease.Draft) lease.SignRequested {
+	core, err := d.Core()
+	if err != nil {
+		panic(err)
+	}
+	sig, _ := core.Sign(domain, buyer)
+	return lease.SignRequested{Hold: hold, By: buyer.Key(), Core: core, Keys: d.Keys, BuyerSig: sig}
+}
+
+func find[E lease.Effect](effects []lease.Effect) (E, bool) {
+	for _, e := range effects {
+		if e, ok := e.(E); ok {
+			return e, true
+		}
+	}
+	var none E
+	return none, false
+}
+
+// Every way in which a lease can differ from what was agreed is refused in words, and leaves the hold as it was.
+func TestSignRefusesOtherTerms(t *testing.T) {
+	t.Parallel()
+	now := lease.Now{Time: epoch, Slot: 1000}
+	o := testOrder(buyers[0], 1, 2, 2)
+	book := lease.NewBook(testUnits(t, 6), testLimits())
+	hold := market.HoldID{1}
+	book, effects, err := book.Step(now, lease.ReserveRequested{Hold: hold, Order: o, Price: 45, Rank: 0})
+	held, ok := find[lease.AnswerHeld](effects)
+	if err != nil || !ok || len(held.Units) != 2 {
+		t.Fatal(effects, err)
+	}
+	good := draft(o, held.Units, 0, 45, now, 1)
+	for name, change := range map[string]func(*market.LeaseCore){
+		"order":           func(c *market.LeaseCore) { c.Order[0]++ },
+		"buyer":           func(c *market.LeaseCore) { c.Buyer = buyers[1].Key() },
+		"provider":        func(c *market.LeaseCore) { c.Provider = buyers[1].Key() },
+		"small-order key": func(c *market.LeaseCore) { c.Provider = sign.Key{1} },
+		"payout":          func(c *market.LeaseCore) { c.Payout[0]++ },
+		"units":           func(c *market.LeaseCore) { c.Units = 1 },
+		"units root":      func(c *market.LeaseCore) { c.UnitsRoot[0]++ },
+		"rank":            func(c *market.LeaseCore) { c.Rank++ },
+		"terms":           func(c *market.LeaseCore) { c.Terms[0]++ },
+		"keys":            func(c *market.LeaseCore) { c.VoucherKeys[0]++ },
+		"rate":            func(c *market.LeaseCore) { c.Rate-- },
+		"cap":             func(c *market.LeaseCore) { c.Cap-- },
+		"longer":          func(c *market.LeaseCore) { c.End++ },
+		"far start":       func(c *market.LeaseCore) { c.Start += 51; c.End += 51 },
+		"late funding":    func(c *market.LeaseCore) { c.ActivateBefore = 1041 },
+		"past funding":    func(c *market.LeaseCore) { c.ActivateBefore = 1000 },
+		"version":         func(c *market.LeaseCore) { c.Version = 2 },
+		"flags":           func(c *market.LeaseCore) { c.Flags = 1 },
+	} {
+		core, err := good.Core()
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(&core)
+		sig, _ := core.Sign(domain, buyers[0])
+		next, effects, err := book.Step(now, lease.SignRequested{Hold: hold, By: buyers[0].Key(), Core: core, Keys: good.Keys, BuyerSig: sig})
+		refused, ok := find[lease.AnswerRefused](effects)
+		if err != nil || !ok || refused.Refusal.Reason != market.ReasonTerms || len(effects) != 1 {
+			t.Errorf("%s: %v, %v", name, effects, err)
+		}
+		if r, _ := next.Hold(hold); r.State != lease.Held {
+			t.Errorf("%s: hold is %s", name, r.State)
+		}
+	}
+	request := signRequest(hold, buyers[0], good)
+	request.BuyerSig[3] ^= 1
+	_, effects, _ = book.Step(now, request)
+	if refused, ok := find[lease.AnswerRefused](effects); !ok || refused.Refusal.Reason != market.ReasonSignature {
+		t.Errorf("bad signature: %v", effects)
+	}
+	_, effects, _ = book.Step(now, signRequest(hold, buyers[0], good))
+	if _, ok := find[lease.AnswerSigned](effects); !ok {
+		t.Errorf("the agreed lease: %v", effects)
+	}
+}
+
+func TestReserveRefusals(t *testing.T) {
+	t.Parallel()
+	now := lease.Now{Time: epoch, Slot: 1000}
+	limits := testLimits()
+	limits.RequireFunds = true
+	book := lease.NewBook(testUnits(t, 3), limits)
+	for _, c := range []struct {
+		reason market.Reason
+		text   string
+		change func(*lease.ReserveRequested)
+	}{
+		{market.ReasonOwn, "a peer does not sell to itself", func(e *lease.ReserveRequested) { e.Order.Buyer = provider.Key() }},
+		{market.ReasonExcluded, "the order excludes this provider", func(e *lease.ReserveRequested) { e.Order.Exclude = []sign.Key{provider.Key()} }},
+		{market.ReasonExpired, "the order expired 1s ago", func(e *lease.ReserveRequested) { e.Order.Expires = epoch.Add(-time.Second) }},
+		{market.ReasonClass, "class gpu/h200 is not sold here", func(e *lease.ReserveRequested) { e.Order.Class = "gpu/h200" }},
+		{market.ReasonRegion, "region local is not among [eu-west]", func(e *lease.ReserveRequested) { e.Order.Regions = []market.Region{"eu-west"} }},
+		{market.ReasonRuntime, "runtime docker is not offered, [wasm] are", func(e *lease.ReserveRequested) { e.Order.Runtime = "docker" }},
+		{market.ReasonDuration, "1001 slots asked, 10 to 1000 are sold", func(e *lease.ReserveRequested) { e.Order.Slots = 1001 }},
+		{market.ReasonPrice, "price 0.39 is under the 0.40 asked here", func(e *lease.ReserveRequested) { e.Price = 39 }},
+		{market.ReasonPrice, "price 0.51 is over the order's own ceiling 0.50", func(e *lease.ReserveRequested) { e.Price = 51 }},
+		{market.ReasonFunds, "the order can cost 0.01 and claims funds of 0.00", func(e *lease.ReserveRequested) { e.Order.Funds = 0; e.Order.Ceiling = 100 }},
+		{market.ReasonResources, "a unit has memory 512 MiB, asked 1024 MiB", func(e *lease.ReserveRequested) { e.Order.Min.MemoryMiB = 1024 }},
+		{market.ReasonCapacity, "4 units asked, 3 of 3 are free", func(e *lease.ReserveRequested) { e.Order.UnitsPer = 4; e.Order.Funds = 1000 }},
+		{market.ReasonHold, "the hold id is not set", func(e *lease.ReserveRequested) { e.Hold = market.HoldID{} }},
+	} {
+		ev := lease.ReserveRequested{Hold: market.HoldID{1}, Order: testOrder(buyers[0], 1, 1, 1), Price: 45}
+		ev.Order.Funds = 1
+		c.change(&ev)
+		_, effects, err := book.Step(now, ev)
+		refused, ok := find[lease.AnswerRefused](effects)
+		if err != nil || !ok || len(effects) != 1 || refused.Refusal.Reason != c.reason || refused.Refusal.Error() != c.text {
+			t.Errorf("%s: %+v, %v", c.text, effects, err)
+		}
+	}
+}
+
+func TestImpossibleNewsIsAnError(t *testing.T) {
+	t.Parallel()
+	now := lease.Now{Time: epoch, Slot: 1000}
+	o := testOrder(buyers[0], 1, 1, 1)
+	book := lease.NewBook(testUnits(t, 1), testLimits())
+	hold := market.HoldID{1}
+	book, effects, _ := book.Step(now, lease.ReserveRequested{Hold: hold, Order: o, Price: 45})
+	held, _ := find[lease.AnswerHeld](effects)
+	request := signRequest(hold, buyers[0], draft(o, held.Units, 0, 45, now, 1))
+	book, _, _ = book.Step(now, request)
+	_, _, err := book.Step(now, lease.LeaseEnded{Lease: request.Core.ID()})
+	var invalid *lease.InvalidTransition
+	if !errors.As(err, &invalid) || invalid.From != lease.Signed || invalid.To != lease.Ended {
+		t.Error(err)
+	}
+	if _, _, err := book.Step(now, lease.ExecutionLost{Lease: market.LeaseID{1}}); !errors.Is(err, lease.ErrUnknownLease) {
+		t.Error(err)
+	}
+}
+
+// shell carries out effects the way a peer does: one by one, the journal being the only thing that outlives a crash.
+type shell struct {
+	t        *rapid.T
+	units    []market.Unit
+	book     lease.Book
+	now      lease.Now
+	journal  map[market.HoldID][]byte
+	prefixes []map[market.HoldID][]byte // the journal after every write
+	signed   map[market.HoldID]market.LeaseCore
+	promised map[market.HoldID][]market.UnitID // what AnswerHeld told a buyer
+	running  map[market.LeaseID]bool           // executions, which outlive a crash of the peer
+}
+
+func clone(journal map[market.HoldID][]byte) map[market.HoldID][]byte {
+	out := make(map[market.HoldID][]byte, len(journal))
+	for k, v := range journal {
+		out[k] = v
+	}
+	return out
+}
+
+func (s *shell) do(effects []lease.Effect, stopAfter int) {
+	for i, e := range effects {
+		if i >= stopAfter {
+			return
+		}
+		switch e := e.(type) {
+		case lease.Persist:
+			b, err := e.Record.Marshal()
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			s.journal[e.Record.ID] = b
+			s.prefixes = append(s.prefixes, clone(s.journal))
+		case lease.Forget:
+			delete(s.journal, e.Hold)
+			s.prefixes = append(s.prefixes, clone(s.journal))
+		case lease.AnswerHeld:
+			r := s.record(e.Hold)
+			if !r.State.Live() || !slices.Equal(r.Units, e.Units) {
+				s.t.Fatalf("safety: hold %s was answered before it was journalled", e.Hold.Short())
+			}
+			if before, ok := s.promised[e.Hold]; ok && !slices.Equal(before, e.Units) {
+				s.t.Fatalf("safety: hold %s was answered with two lists of units", e.Hold.Short())
+			}
+			s.promised[e.Hold] = e.Units
+		case lease.AnswerSigned:
+			if r := s.record(e.Hold); r.Core == nil || *r.Core != e.Core {
+				s.t.Fatalf("safety: hold %s was signed before it was journalled", e.Hold.Short())
+			}
+			if before, ok := s.signed[e.Hold]; ok && before != e.Core {
+				s.t.Fatalf("safety: two cores signed for hold %s", e.Hold.Short())
+			}
+			s.signed[e.Hold] = e.Core
+		case lease.Activate:
+			s.running[e.Record.Lease] = true
+		}
+	}
+}
+
+func (s *shell) record(hold market.HoldID) lease.Record {
+	r, err := lease.UnmarshalRecord(s.journal[hold])
+	if err != nil {
+		s.t.Fatalf("safety: hold %s is not in the journal: %v", hold.Short(), err)
+	}
+	return r
+}
+
+func (s *shell) step(ev lease.Event, crash bool) []lease.Effect {
+	next, effects, err := s.book.Step(s.now, ev)
+	var invalid *lease.InvalidTransition
+	if err != nil && !errors.As(err, &invalid) && !errors.Is(err, lease.ErrUnknownLease) {
+		s.t.Fatal(err)
+	}
+	if crash {
+		done := rapid.IntRange(0, len(effects)).Draw(s.t, "crash after effect")
+		s.do(effects, done)
+		s.restart()
+		return nil
+	}
+	s.book = next
+	s.do(effects, len(effects))
+	return effects
+}
+
+func (s *shell) restart() {
+	s.book = restore(s.t, s.units, s.journal)
+	s.do(s.book.Resume(), 1<<30)
+}
+
+func restore(t rapid.TB, units []market.Unit, journal map[market.HoldID][]byte) lease.Book {
+	var recs []lease.Record
+	for _, b := range journal {
+		r, err := lease.UnmarshalRecord(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		recs = append(recs, r)
+	}
+	book, err := lease.NewBook(units, testLimits()).Restore(recs)
+	if err != nil {
+		t.Fatalf("safety: the journal cannot be restored: %v", err)
+	}
+	noUnitTwice(t, book)
+	return book
+}
+
+// noUnitTwice is the safety property the market rests on, checked from the records alone.
+func noUnitTwice(t rapid.TB, book lease.Book) {
+	holder := map[market.UnitID]market.HoldID{}
+	live := 0
+	for r := range book.Records() {
+		if !r.State.Live() {
+			continue
+		}
+		for _, u := range r.Units {
+			if other, twice := holder[u]; twice {
+				t.Fatalf("safety: unit %s is in holds %s and %s", u.Short(), other.Short(), r.ID.Short())
+			}
+			holder[u] = r.ID
+			live++
+		}
+	}
+	if free := book.Free("cpu"); free+live != len(book.Units()) {
+		t.Fatalf("safety: %d units free, %d held, %d in all", free, live, len(book.Units()))
+	}
+}
+
+// TestBookProperties: whatever buyers, time and crashes do, a unit is in at most one live record, one hold has at most
+// one signed core, nothing is answered before it is journalled (safety); and once time has passed and executions have
+// stopped, every unit is free again (liveness).
+func TestBookProperties(t *testing.T) {
+	t.Parallel()
+	units := testUnits(t, 4)
+	rapid.Check(t, func(t *rapid.T) {
+		s := &shell{t: t, units: units, book: lease.NewBook(units, testLimits()), now: lease.Now{Time: epoch, Slot: 1000},
+			journal: map[market.HoldID][]byte{}, signed: map[market.HoldID]market.LeaseCore{},
+			promised: map[market.HoldID][]market.UnitID{}, running: map[market.LeaseID]bool{}}
+		orders := map[market.HoldID]market.Order{}
+		for range rapid.IntRange(1, 60).Draw(t, "events") {
+			who := rapid.IntRange(0, 1).Draw(t, "buyer")
+			hold := market.HoldID{byte(rapid.IntRange(1, 8).Draw(t, "hold"))}
+			ev := randomEvent(t, s, orders, buyers[who], hold)
+			before := s.book
+			beforeFree := before.Free("cpu")
+			s.step(ev, rapid.IntRange(0, 5).Draw(t, "crash") == 0)
+			if before.Free("cpu") != beforeFree {
+				t.Fatal("safety: Step changed the book it was called on")
+			}
+			noUnitTwice(t, s.book)
+		}
+		for _, journal := range s.prefixes {
+			restore(t, units, journal)
+		}
+		s.now.Time, s.now.Slot = s.now.Time.Add(time.Hour), s.now.Slot+100_000
+		s.step(lease.Ticked{}, false)
+		for r := range s.book.Records() {
+			if r.State == lease.Ending {
+				s.step(lease.LeaseEnded{Lease: r.Lease, Reason: "stopped"}, false)
+			}
+		}
+		s.step(lease.Ticked{}, false)
+		if free := s.book.Free("cpu"); free != len(units) || len(s.journal) != 0 {
+			t.Fatalf("liveness: %d of %d units free in the end, %d records left", free, len(units), len(s.journal))
+		}
+	})
+}
+
+func randomEvent(t *rapid.T, s *shell, orders map[market.HoldID]market.Order, buyer sign.Private, hold market.HoldID) lease.Event {
+	known, exists := s.book.Hold(hold)
+	switch rapid.IntRange(0, 7).Draw(t, "event") {
+	case 0, 1:
+		o := testOrder(buyer, byte(rapid.IntRange(1, 3).Draw(t, "order")), 3, uint32(rapid.IntRange(1, 2).Draw(t, "units per")))
+		o.ID[1], o.ID[2] = byte(o.UnitsPer), buyer.Key()[0]
+		o.Expires = s.now.Time.Truncate(time.Minute).Add(2 * time.Minute)
+		orders[hold] = o
+		return lease.ReserveRequested{Hold: hold, Order: o, Price: 45, Rank: uint32(rapid.IntRange(0, 2).Draw(t, "rank"))}
+	case 2, 3:
+		o := orders[hold]
+		if !exists || o.ID != known.Order {
+			return lease.Ticked{}
+		}
+		if known.Buyer != buyer.Key() && rapid.Bool().Draw(t, "as its buyer") {
+			buyer = buyers[slices.IndexFunc(buyers, func(p sign.Private) bool { return p.Key() == known.Buyer })]
+		}
+		return signRequest(hold, buyer, draft(o, known.Units, known.Rank, known.Price, s.now, byte(rapid.IntRange(0, 2).Draw(t, "nonce"))))
+	case 4:
+		return lease.FundingSeen{Lease: known.Lease, Landed: s.now.Slot - market.Slot(rapid.IntRange(0, 5).Draw(t, "landed ago"))}
+	case 5:
+		return lease.ReleaseRequested{Hold: hold, By: buyer.Key()}
+	case 6:
+		if rapid.Bool().Draw(t, "lost") {
+			return lease.ExecutionLost{Lease: known.Lease, Reason: "killed"}
+		}
+		return lease.LeaseEnded{Lease: known.Lease, Reason: "done"}
+	default:
+		s.now.Time = s.now.Time.Add(time.Duration(rapid.IntRange(0, 12).Draw(t, "seconds")) * time.Second)
+		s.now.Slot += market.Slot(rapid.IntRange(0, 40).Draw(t, "slots"))
+		return lease.Ticked{}
+	}
+}
+
+// A request that is repeated word for word is answered as the first time, also after a restart.
+func TestRepeatedRequestsGetTheSameAnswer(t *testing.T) {
+	t.Parallel()
+	units := testUnits(t, 2)
+	now := lease.Now{Time: epoch, Slot: 1000}
+	o := testOrder(buyers[0], 1, 1, 1)
+	hold := market.HoldID{1}
+	journal := map[market.HoldID][]byte{}
+	book := lease.NewBook(units, testLimits())
+	var request lease.SignRequested
+	play := func(ev lease.Event) string {
+		next, effects, err := book.Step(now, ev)
+		if err != nil {
+			t.Fatal(err)
+		}
+		book = next
+		for _, e := range effects {
+			if p, ok := e.(lease.Persist); ok {
+				journal[p.Record.ID], _ = p.Record.Marshal()
+			}
+		}
+		if held, ok := find[lease.AnswerHeld](effects); ok && request.Hold.IsZero() {
+			request = signRequest(hold, buyers[0], draft(o, held.Units, 0, 45, now, 1))
+		}
+		return fmt.Sprintf("%v", effects[len(effects)-1])
+	}
+	reserve := lease.ReserveRequested{Hold: hold, Order: o, Price: 45}
+	first := []string{play(reserve), play(request), play(lease.FundingSeen{Lease: request.Core.ID(), Landed: 1001})}
+	for range 2 {
+		again := []string{play(reserve), play(request), play(lease.FundingSeen{Lease: request.Core.ID(), Landed: 1001})}
+		if !slices.Equal(first, again) {
+			t.Errorf("first %q\nagain %q", first, again)
+		}
+		book = restore(t, units, journal)
+	}
+}
+
+func TestRestoreRefusesADoubleSale(t *testing.T) {
+	t.Parallel()
+	now := lease.Now{Time: epoch, Slot: 1000}
+	units := testUnits(t, 1)
+	record := func(hold byte) lease.Record {
+		_, effects, _ := lease.NewBook(units, testLimits()).Step(now,
+			lease.ReserveRequested{Hold: market.HoldID{hold}, Order: testOrder(buyers[0], 1, 1, 1), Price: 45})
+		p, _ := find[lease.Persist](effects)
+		return p.Record
+	}
+	book := lease.NewBook(units, testLimits())
+	if _, err := book.Restore([]lease.Record{record(1), record(2)}); !errors.Is(err, lease.ErrDoubleSale) {
+		t.Error(err)
+	}
+	if _, err := book.Restore([]lease.Record{record(1), record(1)}); !errors.Is(err, lease.ErrRecord) {
+		t.Error(err)
+	}
+	// Units that left the inventory stay promised, and the book still works.
+	bare, err := lease.NewBook(nil, testLimits()).Restore([]lease.Record{record(1)})
+	if err != nil || bare.Free("cpu") != 0 {
+		t.Error(err)
+	}
+	if _, err := lease.NewBook(nil, testLimits()).Restore([]lease.Record{record(1), record(2)}); !errors.Is(err, lease.ErrDoubleSale) {
+		t.Error(err)
+	}
+}
+
+func FuzzRecord(f *testing.F) {
+	now := lease.Now{Time: epoch, Slot: 1000}
+	o := testOrder(buyers[0], 1, 1, 1)
+	hold := market.HoldID{1}
+	book, effects, _ := lease.NewBook(testUnits(f, 1), testLimits()).Step(now, lease.ReserveRequested{Hold: hold, Order: o, Price: 45})
+	add := func(effects []lease.Effect) {
+		p, _ := find[lease.Persist](effects)
+		b, err := p.Record.Marshal()
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	add(effects)
+	held, _ := find[lease.AnswerHeld](effects)
+	_, effects, _ = book.Step(now, signRequest(hold, buyers[0], draft(o, held.Units, 0, 45, now, 1)))
+	add(effects)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := lease.UnmarshalRecord(b)
+		if err != nil {
+			return
+		}
+		once, err := r.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := lease.UnmarshalRecord(once)
+		if err != nil {
+			t.Fatal(err)
+		}
+		twice, _ := again.Marshal()
+		if !bytes.Equal(once, twice) {
+			t.Fatal("decode, encode, decode differ")
+		}
+	})
+}
+
+func BenchmarkReserve(b *testing.B) {
+	limits := testLimits()
+	limits.MaxHolds, limits.MaxHoldsPerBuyer = 10_000, 10_000
+	book := lease.NewBook(testUnits(b, 1000), limits)
+	now := lease.Now{Time: epoch, Slot: 1000}
+	for i := range 500 {
+		o := testOrder(buyers[0], 1, 1, 1)
+		o.ID[5], o.ID[6] = byte(i), byte(i>>8)
+		book, _, _ = book.Step(now, lease.ReserveRequested{Hold: market.HoldID{9, byte(i), byte(i >> 8)}, Order: o, Price: 45})
+	}
+	ev := lease.ReserveRequested{Hold: market.HoldID{1}, Order: testOrder(buyers[1], 2, 1, 1), Price: 45}
+	b.ReportAllocs()
+	for b.Loop() {
+		_, effects, _ := book.Step(now, ev)
+		if len(effects) != 2 {
+			b.Fatal(effects)
+		}
+	}
+}

@@ -1,0 +1,132 @@
+package lease
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/marketpb"
+	"github.com/starling-network/starling/market/sign"
+	"google.golang.org/protobuf/proto"
+)
+
+// Record is what the journal keeps of one hold or lease. Records are never changed, only replaced.
+type Record struct {
+	ID           market.HoldID     `json:"id"`
+	State        State             `json:"state"`
+	Order        market.OrderID    `json:"order"`
+	OrderCount   uint32            `json:"order_count"` // leases of the order
+	Buyer        sign.Key          `json:"buyer"`
+	Rank         uint32            `json:"rank"`
+	Class        market.Class      `json:"class"`
+	Units        []market.UnitID   `json:"units"` // ascending
+	Price        market.Price      `json:"price"` // agreed, per unit-hour
+	Slots        uint64            `json:"slots"` // duration agreed
+	JobTerms     sign.Hash         `json:"job_terms"`
+	OrderExpires time.Time         `json:"order_expires"`
+	HoldExpires  time.Time         `json:"hold_expires"`
+	Core         *market.LeaseCore `json:"core,omitempty"` // nil until signed
+	Lease        market.LeaseID    `json:"lease,omitzero"` // of Core
+	Keys         market.KeySet     `json:"keys,omitzero"`  // voucher keys, whose hash Core carries
+	BuyerSig     sign.Signature    `json:"buyer_sig,omitzero"`
+	EndReason    string            `json:"end_reason,omitempty"`
+}
+
+// MaxRecordSize bounds a record's wire form: MaxUnitsPerLease units, a core and a full key set.
+const MaxRecordSize = 48 << 10
+
+const maxEndReason = 256
+
+// Marshal returns the journal form, a marketpb.HoldRecord.
+func (r Record) Marshal() ([]byte, error) {
+	m := &marketpb.HoldRecord{
+		Hold: r.ID[:], Order: r.Order[:], Buyer: r.Buyer[:], State: uint32(r.State), Rank: r.Rank, Price: uint64(r.Price),
+		Slots: r.Slots, JobTerms: r.JobTerms[:], OrderExpires: r.OrderExpires.UnixMilli(), HoldExpires: r.HoldExpires.UnixMilli(),
+		EndReason: r.EndReason, Class: string(r.Class), OrderCount: r.OrderCount,
+	}
+	for i := range r.Units {
+		m.Units = append(m.Units, r.Units[i][:])
+	}
+	if r.Core != nil {
+		core := r.Core.Marshal()
+		m.Core, m.Keys, m.BuyerSignature = core[:], r.Keys.Marshal(), r.BuyerSig[:]
+	}
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("encoding hold record: %w", err)
+	}
+	return b, nil
+}
+
+// UnmarshalRecord reads the journal form and validates it. ErrRecord for anything this package would not write.
+func UnmarshalRecord(b []byte) (Record, error) {
+	if len(b) > MaxRecordSize {
+		return Record{}, fmt.Errorf("%w: %d bytes, at most %d", ErrRecord, len(b), MaxRecordSize)
+	}
+	var m marketpb.HoldRecord
+	if err := proto.Unmarshal(b, &m); err != nil {
+		return Record{}, fmt.Errorf("%w: %w", ErrRecord, err)
+	}
+	if len(m.Hold) != 16 || len(m.Order) != 32 || len(m.Buyer) != 32 || len(m.JobTerms) != 32 || m.State > 255 {
+		return Record{}, fmt.Errorf("%w: a field has a wrong size", ErrRecord)
+	}
+	r := Record{
+		ID: market.HoldID(m.Hold), State: State(m.State), Order: market.OrderID(m.Order), OrderCount: m.OrderCount,
+		Buyer: sign.Key(m.Buyer), Rank: m.Rank, Class: market.Class(m.Class), Price: market.Price(m.Price), Slots: m.Slots,
+		JobTerms: sign.Hash(m.JobTerms), OrderExpires: time.UnixMilli(m.OrderExpires).UTC(),
+		HoldExpires: time.UnixMilli(m.HoldExpires).UTC(), EndReason: m.EndReason,
+	}
+	for _, u := range m.Units {
+		if len(u) != 32 {
+			return Record{}, fmt.Errorf("%w: a unit id has %d bytes", ErrRecord, len(u))
+		}
+		r.Units = append(r.Units, market.UnitID(u))
+	}
+	if len(m.Core) > 0 {
+		core, err := market.UnmarshalLeaseCore(m.Core)
+		if err != nil {
+			return Record{}, fmt.Errorf("%w: %w", ErrRecord, err)
+		}
+		keys, err := market.UnmarshalKeySet(m.Keys)
+		if err != nil {
+			return Record{}, fmt.Errorf("%w: %w", ErrRecord, err)
+		}
+		if len(m.BuyerSignature) != sign.SignatureSize {
+			return Record{}, fmt.Errorf("%w: buyer signature of %d bytes", ErrRecord, len(m.BuyerSignature))
+		}
+		r.Core, r.Lease, r.Keys, r.BuyerSig = &core, core.ID(), keys, sign.Signature(m.BuyerSignature)
+	} else if len(m.Keys) > 0 || len(m.BuyerSignature) > 0 {
+		return Record{}, fmt.Errorf("%w: keys or signature without a lease", ErrRecord)
+	}
+	return r, r.validate()
+}
+
+func (r Record) validate() error {
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("%w: hold %s: %s", ErrRecord, r.ID.Short(), fmt.Sprintf(format, args...))
+	}
+	if _, known := stateNames[r.State]; !known {
+		return bad("unknown state %d", uint8(r.State))
+	}
+	if len(r.EndReason) > maxEndReason {
+		return bad("end reason of %d bytes", len(r.EndReason))
+	}
+	if sorted, err := market.SortUnits(r.Units); err != nil {
+		return bad("%v", err)
+	} else if !slices.Equal(sorted, r.Units) {
+		return bad("units are not ascending")
+	}
+	needs := r.State == Signed || r.State == Active || r.State == Ending || r.State == Ended || r.State == Void
+	if needs && r.Core == nil {
+		return bad("%s without a lease", r.State)
+	}
+	if r.State == Held && r.Core != nil {
+		return bad("held with a lease already signed")
+	}
+	if c := r.Core; c != nil && (c.Order != r.Order || c.Buyer != r.Buyer || c.Rank != r.Rank || int(c.Units) != len(r.Units) ||
+		c.UnitsRoot != market.UnitsRoot(r.Units) || c.VoucherKeys != r.Keys.Hash()) {
+		return bad("its lease is about something else")
+	}
+	return nil
+}

@@ -1,0 +1,191 @@
+package lease
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+)
+
+// State of one record.
+type State uint8
+
+// The states, one sentence each. The numbers are written to journals and never reused.
+const (
+	Held     State = 1 // Units are set aside for the buyer until HoldExpires.
+	Signed   State = 2 // The provider's signature may be out; void if not funded up to the activate-before slot.
+	Active   State = 3 // Funded: the buyer may use the units.
+	Ended    State = 4 // It ran and is over; the units are free.
+	Released State = 5 // Given back before it was funded; the units are free.
+	Void     State = 6 // Signed and never funded in time; the units are free.
+	Ending   State = 7 // Over, but its execution still has to stop; the units are not free before it has.
+)
+
+var stateNames = map[State]string{Held: "held", Signed: "signed", Active: "active", Ended: "ended", Released: "released",
+	Void: "void", Ending: "ending"}
+
+// String names the state.
+func (s State) String() string {
+	if n, ok := stateNames[s]; ok {
+		return n
+	}
+	return fmt.Sprintf("state(%d)", uint8(s))
+}
+
+// Live reports whether the record's units are nobody else's.
+func (s State) Live() bool { return s == Held || s == Signed || s == Active || s == Ending }
+
+// Now is the time as the provider sees it: its own clock for holds, the chain's slots for leases.
+type Now struct {
+	Time time.Time
+	Slot market.Slot
+}
+
+// Limits is what the provider sells and how much of it it lets others tie up.
+type Limits struct {
+	Provider   sign.Key
+	Payout     sign.Key
+	Domain     sign.Domain
+	SlotMillis uint64
+	Decimals   uint8 // how prices are written in refusals
+
+	Asks     map[market.Class]market.Price // lowest price by class; a class not listed is not sold
+	Region   market.Region
+	Runtimes []string
+	MinSlots uint64
+	MaxSlots uint64
+
+	HoldTTL          time.Duration // how long units are set aside before the lease is signed
+	MaxHolds         int           // unfunded holds at once
+	MaxHoldsPerBuyer int           // of them, for one buyer
+	StartWithin      uint64        // slots that a lease's nominal start may lie before or after now
+	ActivateWithin   uint64        // slots that a lease's activate-before may lie after now
+	MarginSlots      uint64        // slots after activate-before in which funding that landed in time may still be seen
+	RequireFunds     bool          // refuse orders that claim less than they can cost
+}
+
+// Validate reports the first limit that cannot work.
+func (l Limits) Validate() error {
+	switch {
+	case l.Provider.IsZero() || l.Payout.IsZero():
+		return fmt.Errorf("%w: provider or payout is not set", ErrLimits)
+	case l.SlotMillis < 1 || l.SlotMillis > market.MaxSlotMillis:
+		return fmt.Errorf("%w: slots of %d ms", ErrLimits, l.SlotMillis)
+	case l.MinSlots < 1 || l.MinSlots > l.MaxSlots || l.MaxSlots > market.MaxLeaseSlots:
+		return fmt.Errorf("%w: leases of %d to %d slots", ErrLimits, l.MinSlots, l.MaxSlots)
+	case l.HoldTTL <= 0 || l.MaxHolds < 1 || l.MaxHoldsPerBuyer < 1:
+		return fmt.Errorf("%w: no hold could be made", ErrLimits)
+	case l.ActivateWithin < 1:
+		return fmt.Errorf("%w: no lease could be funded", ErrLimits)
+	}
+	if err := l.Domain.Check(); err != nil {
+		return fmt.Errorf("%w: %w", ErrLimits, err)
+	}
+	return nil
+}
+
+// Event is something that happened: a buyer's request, already verified to come from that buyer, or news from the shell.
+type Event interface{ event() string }
+
+type (
+	// ReserveRequested asks for the units of one rank of an order. The order is as DecodeOrder returned it.
+	ReserveRequested struct {
+		Hold  market.HoldID
+		Order market.Order
+		Price market.Price // agreed, per unit-hour
+		Rank  uint32
+	}
+	// SignRequested brings the lease the buyer has signed for a hold.
+	SignRequested struct {
+		Hold     market.HoldID
+		By       sign.Key
+		Core     market.LeaseCore
+		Keys     market.KeySet
+		BuyerSig sign.Signature
+	}
+	// FundingSeen reports that a lease is paid for: its leaf on chain in slot Landed, or its first voucher checked.
+	FundingSeen struct {
+		Lease  market.LeaseID
+		Landed market.Slot
+	}
+	// ReleaseRequested gives a hold or lease back. Hold may be zero when Lease is set.
+	ReleaseRequested struct {
+		Hold  market.HoldID
+		Lease market.LeaseID
+		By    sign.Key
+	}
+	// ExecutionLost reports that an active lease's execution is gone and will not come back.
+	ExecutionLost struct {
+		Lease  market.LeaseID
+		Reason string
+	}
+	// LeaseEnded reports that a lease's execution has stopped, for whatever reason, and its units are idle.
+	LeaseEnded struct {
+		Lease  market.LeaseID
+		Reason string
+	}
+	// Ticked reports that time has passed. Every other event does the same on its way.
+	Ticked struct{}
+)
+
+func (ReserveRequested) event() string { return "reserve" }
+func (SignRequested) event() string    { return "sign" }
+func (FundingSeen) event() string      { return "funding" }
+func (ReleaseRequested) event() string { return "release" }
+func (ExecutionLost) event() string    { return "execution lost" }
+func (LeaseEnded) event() string       { return "lease ended" }
+func (Ticked) event() string           { return "tick" }
+
+// Effect is something the shell must do. Effects are carried out one by one in the order given.
+type Effect interface{ effect() }
+
+type (
+	// Persist writes the record to the journal under its hold id, durably, before anything after it is done.
+	Persist struct{ Record Record }
+	// Forget removes the record from the journal: nobody can replay a request for it any more.
+	Forget struct{ Hold market.HoldID }
+	// AnswerHeld answers a reserve: these units, ascending, until Expires.
+	AnswerHeld struct {
+		Hold    market.HoldID
+		Units   []market.UnitID
+		Expires time.Time
+	}
+	// AnswerSigned answers a sign: the provider signs Core and sends the signature. Ed25519 gives the same one every time.
+	AnswerSigned struct {
+		Hold market.HoldID
+		Core market.LeaseCore
+	}
+	// AnswerActivated answers an activation: the lease may be used.
+	AnswerActivated struct {
+		Hold  market.HoldID
+		Lease market.LeaseID
+	}
+	// AnswerReleased answers a release.
+	AnswerReleased struct{ Hold market.HoldID }
+	// AnswerRefused answers any request with a reason that may be shown to the buyer.
+	AnswerRefused struct {
+		Hold    market.HoldID
+		Refusal *market.Refusal
+	}
+	// Activate lets the execution of the lease begin, and its metering.
+	Activate struct{ Record Record }
+	// EndLease stops the lease's execution; LeaseEnded must follow.
+	EndLease struct {
+		Lease  market.LeaseID
+		Reason string
+	}
+	// UnitsFreed says that these units can be offered again.
+	UnitsFreed struct{ Units []market.UnitID }
+)
+
+func (Persist) effect()         {}
+func (Forget) effect()          {}
+func (AnswerHeld) effect()      {}
+func (AnswerSigned) effect()    {}
+func (AnswerActivated) effect() {}
+func (AnswerReleased) effect()  {}
+func (AnswerRefused) effect()   {}
+func (Activate) effect()        {}
+func (EndLease) effect()        {}
+func (UnitsFreed) effect()      {}

@@ -1,0 +1,259 @@
+package lease
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/starling-network/starling/market"
+)
+
+// keepAfterOrder is how long after its order's end a finished record is kept, so that no replayed request for it can pass:
+// an order that is over by more than any clock's error is refused anyway.
+const keepAfterOrder = 2 * market.MaxClockSkew
+
+// step collects what one Step does.
+type step struct {
+	book    Book
+	now     Now
+	effects []Effect
+}
+
+// Step takes one event. Requests that cannot be granted are answered with AnswerRefused; an error means that the shell
+// reported something impossible (InvalidTransition, ErrUnknownLease), and then only time has passed.
+func (b Book) Step(now Now, ev Event) (Book, []Effect, error) {
+	s := &step{book: b.edit(), now: now}
+	s.sweep()
+	var err error
+	switch ev := ev.(type) {
+	case ReserveRequested:
+		s.reserve(ev)
+	case SignRequested:
+		s.sign(ev)
+	case FundingSeen:
+		s.fund(ev)
+	case ReleaseRequested:
+		s.release(ev)
+	case ExecutionLost:
+		err = s.ended(ev.Lease, ev.Reason, ev)
+	case LeaseEnded:
+		err = s.ended(ev.Lease, ev.Reason, ev)
+	case Ticked:
+	}
+	return s.book, s.effects, err
+}
+
+func (s *step) emit(e ...Effect) { s.effects = append(s.effects, e...) }
+
+// persist replaces the record, in the book and in the journal.
+func (s *step) persist(r Record) {
+	s.book.set(r)
+	s.emit(Persist{r})
+}
+
+// finish persists the record in a state that is not live and frees its units.
+func (s *step) finish(r Record, state State, reason string) {
+	r.State, r.EndReason = state, clip(reason)
+	s.persist(r)
+	s.emit(UnitsFreed{r.Units})
+}
+
+func (s *step) refuse(hold market.HoldID, refusal *market.Refusal) {
+	s.emit(AnswerRefused{hold, refusal})
+}
+
+// clip makes a reason fit a record: short, and text.
+func clip(reason string) string {
+	return strings.ToValidUTF8(reason[:min(len(reason), maxEndReason)], "")
+}
+
+// sweep does what is due: holds and leases whose time is over, finished records nobody can replay.
+func (s *step) sweep() {
+	for _, r := range slices.Clone(s.book.records) {
+		switch r.State {
+		case Held:
+			if !r.HoldExpires.After(s.now.Time) {
+				s.finish(*r, Released, "the hold expired before a lease was signed")
+			}
+		case Signed:
+			if s.now.Slot > r.Core.ActivateBefore && uint64(s.now.Slot-r.Core.ActivateBefore) > s.book.limits.MarginSlots {
+				s.finish(*r, Void, fmt.Sprintf("not funded up to slot %d", r.Core.ActivateBefore))
+			}
+		case Active:
+			if s.now.Slot >= r.Core.End {
+				s.end(*r, fmt.Sprintf("its time was over at slot %d", r.Core.End))
+			}
+		case Ended, Released, Void:
+			if s.now.Time.Sub(r.OrderExpires) > keepAfterOrder {
+				s.book.drop(r.ID)
+				s.emit(Forget{r.ID})
+			}
+		case Ending:
+		}
+	}
+}
+
+// end begins to stop an active lease.
+func (s *step) end(r Record, reason string) {
+	r.State, r.EndReason = Ending, clip(reason)
+	s.persist(r)
+	s.emit(EndLease{r.Lease, r.EndReason})
+}
+
+func (s *step) reserve(ev ReserveRequested) {
+	o := ev.Order
+	if r := s.book.find(ev.Hold); r != nil {
+		switch {
+		case r.Buyer != o.Buyer || r.Order != o.ID || r.Rank != ev.Rank || r.Price != ev.Price:
+			s.refuse(ev.Hold, market.Refuse(market.ReasonConflict, "this hold id is already in use for something else"))
+		case !r.State.Live():
+			s.refuse(ev.Hold, market.Refuse(market.ReasonHold, "this hold is over: %s", r.EndReason))
+		default:
+			s.emit(AnswerHeld{r.ID, r.Units, r.HoldExpires})
+		}
+		return
+	}
+	units, refusal := s.grant(ev)
+	if refusal != nil {
+		s.refuse(ev.Hold, refusal)
+		return
+	}
+	r := Record{
+		ID: ev.Hold, State: Held, Order: o.ID, OrderCount: o.Count, Buyer: o.Buyer, Rank: ev.Rank, Class: o.Class, Units: units,
+		Price: ev.Price, Slots: o.Slots, JobTerms: o.JobTerms, OrderExpires: o.Expires.Truncate(time.Millisecond).UTC(),
+		HoldExpires: s.now.Time.Add(s.book.limits.HoldTTL).Truncate(time.Millisecond).UTC(),
+	}
+	s.persist(r)
+	s.emit(AnswerHeld{r.ID, r.Units, r.HoldExpires})
+}
+
+// grant chooses the units for a new hold or says why there are none.
+func (s *step) grant(ev ReserveRequested) ([]market.UnitID, *market.Refusal) {
+	b, o := s.book, ev.Order
+	if ev.Hold.IsZero() {
+		return nil, market.Refuse(market.ReasonHold, "the hold id is not set")
+	}
+	if refusal := b.feasible(s.now, o); refusal != nil {
+		return nil, refusal
+	}
+	if ask := b.limits.Asks[o.Class]; ev.Price < ask {
+		return nil, market.Refuse(market.ReasonPrice, "price %s is under the %s asked here", b.money(ev.Price), b.money(ask))
+	}
+	if ev.Price > o.Ceiling {
+		return nil, market.Refuse(market.ReasonPrice, "price %s is over the order's own ceiling %s", b.money(ev.Price), b.money(o.Ceiling))
+	}
+	for _, r := range b.records {
+		if r.State.Live() && r.Order == o.ID && r.Rank == ev.Rank {
+			return nil, market.Refuse(market.ReasonConflict, "rank %d of this order is held already", ev.Rank)
+		}
+	}
+	all, ofBuyer, ofOrder := b.unfunded(o.Buyer, o.ID)
+	switch {
+	case ofOrder >= int(o.Count):
+		return nil, market.Refuse(market.ReasonLimit, "all %d leases of this order are held here already", o.Count)
+	case ofBuyer >= b.limits.MaxHoldsPerBuyer:
+		return nil, market.Refuse(market.ReasonLimit, "this buyer has %d unfunded holds, at most %d allowed", ofBuyer, b.limits.MaxHoldsPerBuyer)
+	case all >= b.limits.MaxHolds:
+		return nil, market.Refuse(market.ReasonLimit, "%d unfunded holds are open, at most %d allowed", all, b.limits.MaxHolds)
+	}
+	fit, refusal := b.pick(o, int(o.UnitsPer))
+	if refusal != nil {
+		return nil, refusal
+	}
+	units, err := market.SortUnits(fit[:o.UnitsPer])
+	if err != nil {
+		return nil, market.Refuse(market.ReasonCapacity, "%v", err)
+	}
+	return units, nil
+}
+
+func (s *step) sign(ev SignRequested) {
+	r := s.book.find(ev.Hold)
+	if r == nil || r.Buyer != ev.By {
+		s.refuse(ev.Hold, market.Refuse(market.ReasonHold, "this buyer has no such hold here"))
+		return
+	}
+	if !r.State.Live() {
+		s.refuse(ev.Hold, market.Refuse(market.ReasonHold, "this hold is over: %s", r.EndReason))
+		return
+	}
+	if r.Core != nil {
+		if *r.Core != ev.Core {
+			s.refuse(ev.Hold, market.Refuse(market.ReasonConflict, "another lease was already signed for this hold"))
+			return
+		}
+		s.emit(AnswerSigned{r.ID, *r.Core})
+		return
+	}
+	if refusal := s.book.limits.checkTerms(s.now, r, ev); refusal != nil {
+		s.refuse(ev.Hold, refusal)
+		return
+	}
+	if other := s.book.findLease(ev.Core.ID()); other != nil {
+		s.refuse(ev.Hold, market.Refuse(market.ReasonConflict, "this very lease was signed before, under hold %s", other.ID.Short()))
+		return
+	}
+	next := *r
+	core := ev.Core
+	next.State, next.Core, next.Lease, next.BuyerSig = Signed, &core, core.ID(), ev.BuyerSig
+	next.Keys = market.KeySet{Threshold: ev.Keys.Threshold, Keys: slices.Clone(ev.Keys.Keys)}
+	s.persist(next)
+	s.emit(AnswerSigned{next.ID, core})
+}
+
+func (s *step) fund(ev FundingSeen) {
+	r := s.book.findLease(ev.Lease)
+	switch {
+	case r == nil:
+		s.refuse(market.HoldID{}, market.Refuse(market.ReasonHold, "no such lease here"))
+	case r.State == Active:
+		s.emit(AnswerActivated{r.ID, r.Lease})
+	case r.State != Signed:
+		s.refuse(r.ID, market.Refuse(market.ReasonHold, "this lease is over: %s", r.EndReason))
+	case ev.Landed > r.Core.ActivateBefore:
+		s.refuse(r.ID, market.Refuse(market.ReasonUnfunded, "funded in slot %d, it had to be by slot %d", ev.Landed, r.Core.ActivateBefore))
+	default:
+		next := *r
+		next.State = Active
+		s.persist(next)
+		s.emit(Activate{next}, AnswerActivated{next.ID, next.Lease})
+	}
+}
+
+func (s *step) release(ev ReleaseRequested) {
+	r := s.book.find(ev.Hold)
+	if r == nil && ev.Hold.IsZero() {
+		r = s.book.findLease(ev.Lease)
+	}
+	if r == nil || r.Buyer != ev.By {
+		// Nothing is held, which is what the buyer wanted; and nobody learns of another buyer's holds.
+		s.emit(AnswerReleased{ev.Hold})
+		return
+	}
+	switch r.State {
+	case Held, Signed:
+		s.finish(*r, Released, "released by the buyer")
+	case Active:
+		s.end(*r, "released by the buyer")
+	case Ending, Ended, Released, Void:
+	}
+	s.emit(AnswerReleased{r.ID})
+}
+
+func (s *step) ended(id market.LeaseID, reason string, ev Event) error {
+	r := s.book.findLease(id)
+	if r == nil {
+		return fmt.Errorf("%s: lease %s: %w", ev.event(), id.Short(), ErrUnknownLease)
+	}
+	switch r.State {
+	case Active:
+		s.finish(*r, Ended, reason)
+	case Ending:
+		s.finish(*r, Ended, r.EndReason)
+	case Ended:
+	case Held, Signed, Released, Void:
+		return &InvalidTransition{From: r.State, To: Ended, Event: ev.event()}
+	}
+	return nil
+}
