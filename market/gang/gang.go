@@ -1,0 +1,375 @@
+package gang
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/lease"
+	"github.com/starling-network/starling/market/sign"
+)
+
+// Gang is the machine of one order. It is a value: Step returns a new one and leaves the old one as it was.
+type Gang struct {
+	order    market.Order
+	params   Params
+	state    State
+	seats    []Seat // by rank as given
+	spares   []sign.Key
+	attempts []uint32  // by seat: how many providers were asked
+	past     []attempt // holds given up
+	failures []Failure
+	reason   *market.Refusal // why it failed
+}
+
+// attempt is a hold given up: whatever comes of it later is released again.
+type attempt struct {
+	rank      uint32
+	provider  sign.Key
+	hold      market.HoldID
+	releasing time.Time // deadline of a release not confirmed yet; zero when none is under way
+}
+
+// New asks all chosen members at once. Spares are asked in their order, each once; one that is listed twice may take two
+// ranks. With no member, or a rank twice, the gang fails at once.
+func New(order market.Order, chosen []Member, spares []sign.Key, p Params) (Gang, []Effect) {
+	s := &step{now: lease.Now{Time: p.Started}, gang: Gang{order: order, params: p, state: Reserving, spares: slices.Clone(spares),
+		seats: make([]Seat, len(chosen)), attempts: make([]uint32, len(chosen))}}
+	if len(chosen) == 0 {
+		s.fail(market.Refuse(market.ReasonUnanswered, "no provider was chosen"))
+		return s.gang, s.effects
+	}
+	ranks := map[uint32]bool{}
+	for _, m := range chosen {
+		if ranks[m.Rank] {
+			s.gang.seats = nil
+			s.fail(market.Refuse(market.ReasonConflict, "rank %d was given to two providers", m.Rank))
+			return s.gang, s.effects
+		}
+		ranks[m.Rank] = true
+	}
+	for i, m := range chosen {
+		s.gang.seats[i].Rank = m.Rank
+		s.ask(i, m.Provider)
+	}
+	return s.gang, s.effects
+}
+
+// State of the gang.
+func (g Gang) State() State { return g.state }
+
+// Order the gang is for.
+func (g Gang) Order() market.Order { return g.order }
+
+// Seats lists who has which rank now.
+func (g Gang) Seats() []Seat { return slices.Clone(g.seats) }
+
+// Failures lists every provider that did not work out so far, in order.
+func (g Gang) Failures() []Failure { return slices.Clone(g.failures) }
+
+// NextDeadline is when DeadlinePassed is due; false when the gang is final.
+func (g Gang) NextDeadline() (time.Time, bool) {
+	if g.state.Final() {
+		return time.Time{}, false
+	}
+	var next time.Time
+	sooner := func(t time.Time) {
+		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	if g.state == Releasing {
+		for _, a := range g.past {
+			sooner(a.releasing)
+		}
+		return next, true
+	}
+	sooner(g.params.Deadline)
+	for _, s := range g.seats {
+		if s.Phase.waiting() {
+			sooner(s.deadline)
+		}
+	}
+	return next, true
+}
+
+type step struct {
+	gang    Gang
+	now     lease.Now
+	effects []Effect
+}
+
+// Step takes one event. Events that answer nothing asked are ignored, or released again if they say that something is
+// held; the error is always nil today and kept for the shape all machines share.
+func (g Gang) Step(now lease.Now, ev Event) (Gang, []Effect, error) {
+	g.seats, g.past = slices.Clone(g.seats), slices.Clone(g.past)
+	g.attempts, g.failures = slices.Clone(g.attempts), slices.Clone(g.failures)
+	s := &step{gang: g, now: now}
+	s.clock()
+	switch ev := ev.(type) {
+	case Held:
+		s.held(ev)
+	case Signed:
+		if i := s.expect(ev.Rank, ev.Hold, PhaseSigning); i >= 0 {
+			seat := &s.gang.seats[i]
+			seat.Phase, seat.Lease, seat.ActivateBefore = PhaseSigned, ev.Lease, ev.ActivateBefore
+		}
+	case Activated:
+		if i := s.expect(ev.Rank, ev.Hold, PhaseActivating); i >= 0 {
+			s.gang.seats[i].Phase = PhaseActive
+		}
+	case Refused:
+		s.gone(ev.Rank, ev.Hold, ev.Reason, true)
+	case Lost:
+		s.gone(ev.Rank, ev.Hold, ev.Reason, false)
+	case Released:
+		s.confirmed(ev.Hold)
+	case Cancelled:
+		if s.forming() {
+			s.fail(market.Refuse(market.ReasonReleased, "cancelled: %s", ev.Reason))
+		}
+	case DeadlinePassed:
+	}
+	s.advance()
+	return s.gang, s.effects, nil
+}
+
+func (s *step) emit(e ...Effect) { s.effects = append(s.effects, e...) }
+
+func (s *step) forming() bool { return s.gang.state < Running }
+
+// clock drops whoever is late.
+func (s *step) clock() {
+	g := &s.gang
+	if s.forming() && !g.params.Deadline.After(s.now.Time) {
+		s.fail(market.Refuse(market.ReasonTimeout, "not formed by its deadline%s", s.missing()))
+	}
+	for i := range g.seats {
+		if seat := g.seats[i]; s.forming() && seat.Phase.waiting() && !seat.deadline.After(s.now.Time) {
+			s.drop(i, market.Refuse(market.ReasonTimeout, "no answer within %s while %s", g.params.StepTimeout, seat.Phase), true)
+		}
+	}
+	for i := range g.past {
+		if t := g.past[i].releasing; !t.IsZero() && !t.After(s.now.Time) {
+			g.past[i].releasing = time.Time{}
+		}
+	}
+}
+
+// missing names the ranks that hold the gang up.
+func (s *step) missing() string {
+	text := ""
+	for _, seat := range s.gang.seats {
+		if seat.Phase.waiting() {
+			text += fmt.Sprintf("; rank %d: %s %s", seat.Rank, seat.Provider.Short(), seat.Phase)
+		}
+	}
+	return text
+}
+
+// expect finds the seat that waits in phase for an answer under this hold, or -1. Good news about a hold given up, or
+// when the gang is over, is answered with a release.
+func (s *step) expect(rank uint32, hold market.HoldID, phase Phase) int {
+	for i := range s.gang.seats {
+		if seat := &s.gang.seats[i]; seat.Hold == hold && seat.Rank == rank {
+			if s.forming() && seat.Phase == phase {
+				return i
+			}
+			seat.odd = seat.odd || seat.Phase < phase
+			return -1
+		}
+	}
+	for i := range s.gang.past {
+		if a := &s.gang.past[i]; a.hold == hold && a.rank == rank {
+			s.release(a, market.LeaseID{}, "the answer came too late")
+		}
+	}
+	return -1
+}
+
+func (s *step) held(ev Held) {
+	i := s.expect(ev.Rank, ev.Hold, PhaseAsked)
+	if i < 0 {
+		return
+	}
+	seat := &s.gang.seats[i]
+	units, err := market.SortUnits(ev.Units)
+	if err != nil || len(units) != int(s.gang.order.UnitsPer) {
+		s.drop(i, market.Refuse(market.ReasonTerms, "it set aside %d units, %d were asked for", len(ev.Units), s.gang.order.UnitsPer), true)
+		return
+	}
+	for _, other := range s.gang.seats {
+		for _, u := range other.Units {
+			if _, twice := slices.BinarySearchFunc(units, u, market.UnitID.Compare); twice {
+				s.drop(i, market.Refuse(market.ReasonConflict, "it set aside unit %s, which rank %d has already", u.Short(), other.Rank), true)
+				return
+			}
+		}
+	}
+	seat.Phase, seat.Units = PhaseHeld, units
+}
+
+// gone handles a refusal or a loss: of a seat, or of a release under way.
+func (s *step) gone(rank uint32, hold market.HoldID, why *market.Refusal, refused bool) {
+	if why == nil {
+		why = &market.Refusal{Reason: market.ReasonLost, Detail: "no reason given"}
+	}
+	for i := range s.gang.seats {
+		seat := s.gang.seats[i]
+		if seat.Hold != hold || seat.Rank != rank || !s.forming() {
+			continue
+		}
+		if refused && !seat.Phase.waiting() {
+			return // an answer to nothing that was asked
+		}
+		// A provider that refused to set units aside holds none, unless it said otherwise before.
+		s.drop(i, why, !refused || seat.Phase != PhaseAsked || seat.odd)
+		return
+	}
+	s.confirmed(hold)
+}
+
+func (s *step) confirmed(hold market.HoldID) {
+	for i := range s.gang.past {
+		if s.gang.past[i].hold == hold {
+			s.gang.past[i].releasing = time.Time{}
+		}
+	}
+}
+
+// drop takes the seat from its provider and gives it to the next spare, or fails the gang.
+func (s *step) drop(i int, why *market.Refusal, release bool) {
+	g := &s.gang
+	seat := g.seats[i]
+	g.failures = append(g.failures, Failure{seat.Rank, seat.Provider, why})
+	s.giveUp(i, release, why.Error())
+	for len(g.spares) > 0 {
+		next := g.spares[0]
+		g.spares = g.spares[1:]
+		if next == g.order.Buyer || s.silent(next) {
+			continue
+		}
+		s.ask(i, next)
+		return
+	}
+	s.fail(market.Refuse(market.ReasonUnanswered, "rank %d found no provider, %d tried; the last one, %s: %s",
+		seat.Rank, g.attempts[i], seat.Provider.Short(), why))
+}
+
+// silent reports whether the provider already let a seat wait in vain.
+func (s *step) silent(p sign.Key) bool {
+	return slices.ContainsFunc(s.gang.failures, func(f Failure) bool {
+		return f.Provider == p && (f.Refusal.Reason == market.ReasonTimeout || f.Refusal.Reason == market.ReasonLost)
+	})
+}
+
+// giveUp empties the seat and remembers its hold.
+func (s *step) giveUp(i int, release bool, why string) {
+	seat := s.gang.seats[i]
+	s.gang.seats[i] = Seat{Rank: seat.Rank}
+	s.gang.past = append(s.gang.past, attempt{rank: seat.Rank, provider: seat.Provider, hold: seat.Hold})
+	if release {
+		s.release(&s.gang.past[len(s.gang.past)-1], seat.Lease, why)
+	}
+}
+
+func (s *step) release(a *attempt, id market.LeaseID, why string) {
+	a.releasing = s.now.Time.Add(s.gang.params.ReleaseTimeout)
+	s.emit(Release{a.rank, a.provider, a.hold, id, why})
+}
+
+func (s *step) ask(i int, provider sign.Key) {
+	g := &s.gang
+	seat := &g.seats[i]
+	hold := market.NewHoldID(g.params.Secret, g.order.ID, seat.Rank, g.attempts[i])
+	g.attempts[i]++
+	*seat = Seat{Rank: seat.Rank, Provider: provider, Hold: hold, Phase: PhaseAsked, deadline: s.now.Time.Add(g.params.StepTimeout)}
+	s.emit(Reserve{seat.Rank, provider, hold})
+}
+
+// fail releases everything.
+func (s *step) fail(why *market.Refusal) {
+	g := &s.gang
+	g.state, g.reason = Releasing, why
+	for i := range g.seats {
+		if g.seats[i].Phase != 0 {
+			s.giveUp(i, true, "the gang failed: "+why.Error())
+		}
+	}
+	s.settleFailure()
+}
+
+func (s *step) settleFailure() {
+	for _, a := range s.gang.past {
+		if !a.releasing.IsZero() {
+			return
+		}
+	}
+	s.gang.state = Failed
+	s.emit(FailedWith{s.gang.reason, slices.Clone(s.gang.failures)})
+}
+
+// advance moves the seats on together: nobody signs before all are held, nobody is paid before all have signed.
+func (s *step) advance() {
+	g := &s.gang
+	if g.state == Releasing {
+		s.settleFailure()
+	}
+	if !s.forming() {
+		return
+	}
+	if s.least() >= PhaseHeld {
+		for i := range g.seats {
+			if seat := &g.seats[i]; seat.Phase == PhaseHeld {
+				seat.Phase, seat.deadline = PhaseSigning, s.now.Time.Add(g.params.StepTimeout)
+				s.emit(Sign{seat.Rank, seat.Provider, seat.Hold, seat.Units})
+			}
+		}
+	}
+	if s.least() >= PhaseSigned {
+		s.pay()
+	}
+	if !s.forming() {
+		return
+	}
+	switch least := s.least(); {
+	case least >= PhaseActive:
+		g.state = Running
+		s.emit(Formed{slices.Clone(g.seats)})
+	case least >= PhaseSigned:
+		g.state = Activating
+	case least >= PhaseHeld:
+		g.state = Signing
+	default:
+		g.state = Reserving
+	}
+}
+
+// pay activates all signed seats, unless one has too little time left to be funded: that one is replaced first.
+func (s *step) pay() {
+	g := &s.gang
+	for i := range g.seats {
+		seat := g.seats[i]
+		if seat.Phase == PhaseSigned && uint64(s.now.Slot)+g.params.FundingSlots > uint64(seat.ActivateBefore) && s.forming() {
+			s.drop(i, market.Refuse(market.ReasonUnfunded, "its lease has to be funded by slot %d, it is slot %d", seat.ActivateBefore, s.now.Slot), true)
+		}
+	}
+	if !s.forming() || s.least() < PhaseSigned {
+		return
+	}
+	for i := range g.seats {
+		if seat := &g.seats[i]; seat.Phase == PhaseSigned {
+			seat.Phase, seat.deadline = PhaseActivating, s.now.Time.Add(g.params.StepTimeout)
+			s.emit(Activate{seat.Rank, seat.Provider, seat.Hold, seat.Lease})
+		}
+	}
+}
+
+func (s *step) least() Phase {
+	least := PhaseActive
+	for _, seat := range s.gang.seats {
+		least = min(least, seat.Phase)
+	}
+	return least
+}

@@ -1,0 +1,197 @@
+package gang
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+)
+
+// State of the whole gang: how far its least advanced seat is.
+type State uint8
+
+// The states, one sentence each.
+const (
+	Reserving  State = iota + 1 // Some seat waits for units to be set aside.
+	Signing                     // All are held; some lease is not yet signed.
+	Activating                  // All are signed; some lease is not yet paid for.
+	Running                     // All are active: the gang is formed. Final.
+	Releasing                   // It failed; everything was released, some provider has not confirmed.
+	Failed                      // It failed and nothing is left to do. Final.
+)
+
+var stateNames = [...]string{Reserving: "reserving", Signing: "signing", Activating: "activating", Running: "running",
+	Releasing: "releasing", Failed: "failed"}
+
+// String names the state.
+func (s State) String() string {
+	if s >= Reserving && int(s) < len(stateNames) {
+		return stateNames[s]
+	}
+	return fmt.Sprintf("state(%d)", uint8(s))
+}
+
+// Final reports whether nothing more will happen.
+func (s State) Final() bool { return s == Running || s == Failed }
+
+// Phase of one seat.
+type Phase uint8
+
+// The phases, one sentence each.
+const (
+	PhaseAsked      Phase = iota + 1 // The provider was asked to set units aside.
+	PhaseHeld                        // It did.
+	PhaseSigning                     // It was sent the lease to sign.
+	PhaseSigned                      // It signed.
+	PhaseActivating                  // It was sent the first payment.
+	PhaseActive                      // It took it: the lease is active.
+)
+
+var phaseNames = [...]string{PhaseAsked: "asked", PhaseHeld: "held", PhaseSigning: "signing", PhaseSigned: "signed", PhaseActivating: "activating", PhaseActive: "active"}
+
+// String names the phase.
+func (p Phase) String() string {
+	if p >= PhaseAsked && int(p) < len(phaseNames) {
+		return phaseNames[p]
+	}
+	return fmt.Sprintf("phase(%d)", uint8(p))
+}
+
+// waiting reports whether a request is under way.
+func (p Phase) waiting() bool { return p == PhaseAsked || p == PhaseSigning || p == PhaseActivating }
+
+// Member gives one rank to one provider.
+type Member struct {
+	Rank     uint32
+	Provider sign.Key
+}
+
+// Seat is one rank and who has it now.
+type Seat struct {
+	Rank           uint32
+	Provider       sign.Key
+	Hold           market.HoldID
+	Phase          Phase
+	Units          []market.UnitID // once held
+	Lease          market.LeaseID  // once signed
+	ActivateBefore market.Slot     // once signed
+	deadline       time.Time       // of the request under way
+	odd            bool            // it answered what it was not asked yet
+}
+
+// Params are the times of one gang.
+type Params struct {
+	Secret         [32]byte      // hold ids follow from it; random and never sent
+	Started        time.Time     // now, when New is called
+	StepTimeout    time.Duration // how long one provider may take for one answer
+	ReleaseTimeout time.Duration // how long to wait for a release to be confirmed
+	Deadline       time.Time     // the gang is formed by then or fails
+	FundingSlots   uint64        // slots that must be left before activate-before when leases are paid for
+}
+
+// Failure is one provider that did not work out.
+type Failure struct {
+	Rank     uint32          `json:"rank"`
+	Provider sign.Key        `json:"provider"`
+	Refusal  *market.Refusal `json:"refusal"`
+}
+
+// Event is an answer, or news from the shell. Rank and Hold are those of the request it answers.
+type Event interface{ event() string }
+
+type (
+	// Held says that a provider set units aside.
+	Held struct {
+		Rank  uint32
+		Hold  market.HoldID
+		Units []market.UnitID
+	}
+	// Refused says that a provider refused a request.
+	Refused struct {
+		Rank   uint32
+		Hold   market.HoldID
+		Reason *market.Refusal
+	}
+	// Signed says that a provider signed the lease, and that its signature was checked.
+	Signed struct {
+		Rank           uint32
+		Hold           market.HoldID
+		Lease          market.LeaseID
+		ActivateBefore market.Slot
+	}
+	// Activated says that a lease is paid for and may be used.
+	Activated struct {
+		Rank uint32
+		Hold market.HoldID
+	}
+	// Lost says that a provider cannot be reached or broke the protocol.
+	Lost struct {
+		Rank   uint32
+		Hold   market.HoldID
+		Reason *market.Refusal
+	}
+	// Released says that a provider confirmed a release, or never will.
+	Released struct{ Hold market.HoldID }
+	// Cancelled says that the buyer does not want the gang any more.
+	Cancelled struct{ Reason string }
+	// DeadlinePassed says that time has passed. Every other event looks at the clock as well.
+	DeadlinePassed struct{}
+)
+
+func (Held) event() string           { return "held" }
+func (Refused) event() string        { return "refused" }
+func (Signed) event() string         { return "signed" }
+func (Activated) event() string      { return "activated" }
+func (Lost) event() string           { return "lost" }
+func (Released) event() string       { return "released" }
+func (Cancelled) event() string      { return "cancelled" }
+func (DeadlinePassed) event() string { return "deadline passed" }
+
+// Effect is something the shell must do. Effects on different ranks may be done in parallel.
+type Effect interface{ effect() }
+
+type (
+	// Reserve asks a provider to set the units of a rank aside.
+	Reserve struct {
+		Rank     uint32
+		Provider sign.Key
+		Hold     market.HoldID
+	}
+	// Release gives back whatever the provider may hold under Hold, and the lease if there is one.
+	Release struct {
+		Rank     uint32
+		Provider sign.Key
+		Hold     market.HoldID
+		Lease    market.LeaseID
+		Reason   string
+	}
+	// Sign drafts, signs and sends the lease for a rank.
+	Sign struct {
+		Rank     uint32
+		Provider sign.Key
+		Hold     market.HoldID
+		Units    []market.UnitID // ascending
+	}
+	// Activate pays for a signed lease. The Activates of one Step belong into one escrow transaction.
+	Activate struct {
+		Rank     uint32
+		Provider sign.Key
+		Hold     market.HoldID
+		Lease    market.LeaseID
+	}
+	// Formed says that all leases are active. It comes at most once, and then Failed never does.
+	Formed struct{ Seats []Seat }
+	// FailedWith says that the gang is over and everything was released. It comes at most once.
+	FailedWith struct {
+		Reason  *market.Refusal
+		Details []Failure // every provider that did not work out, in order
+	}
+)
+
+func (Reserve) effect()    {}
+func (Release) effect()    {}
+func (Sign) effect()       {}
+func (Activate) effect()   {}
+func (Formed) effect()     {}
+func (FailedWith) effect() {}
