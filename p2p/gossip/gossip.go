@@ -1,0 +1,225 @@
+// Package gossip spreads small author-signed messages to everyone who joined a topic, over gossipsub. A
+// topic is typed: its decoder sees every message before it is passed on, and what it returns is what
+// readers get. The class of the decoder's error decides what becomes of a message and of its sender:
+//
+//	nil            accepted: delivered here and passed on
+//	ErrIgnore      dropped, nobody is to blame (expired, not for us, a duplicate in content)
+//	ErrReject      dropped, and the peer that passed it on loses score: it should have refused it too
+//	other errors   as ErrIgnore
+//
+// Gossip carries adverts and orders only; nothing that must arrive.
+package gossip
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	pubsub "github.com/libp2p/go-libp2p-pubsub"
+	pb "github.com/libp2p/go-libp2p-pubsub/pb"
+	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/protocol"
+)
+
+// Limits and shape of the mesh. Measured at 1,000 peers, degree 4 costs 2.2 copies of a message per peer
+// and libp2p's degree 6 to 12 costs 5.7; the band here is between the two.
+const (
+	// MaxMessage bounds the data of one message: every peer of the topic pays for it.
+	MaxMessage = 4 << 10
+	// maxRPC bounds one frame between two peers, several messages or control entries together.
+	maxRPC = 256 << 10
+	// validateQueue holds messages that wait for validation; pubsub drops and counts beyond it. Its
+	// default of 32 loses messages in bursts.
+	validateQueue = 1024
+	// outboundQueue holds frames to one slow peer; pubsub drops beyond it.
+	outboundQueue = 256
+	// DefaultQueue holds accepted messages that the reader has not taken; the newest is dropped beyond it.
+	DefaultQueue = 256
+	// maxTopics bounds the topics that one remote peer may be subscribed to.
+	maxTopics = 256
+	// maxName bounds a topic's name.
+	maxName = 96
+
+	degree, degreeLow, degreeHigh, degreeOut = 6, 4, 8, 2
+
+	// decayEvery is how often scores fade; the fade is by time, so a longer interval only costs less.
+	decayEvery = 10 * time.Second
+	// forgetInvalid is the time after which an invalid message is forgiven.
+	forgetInvalid = 30 * time.Minute
+	// retainScore is how long the score of a disconnected peer is kept, so that reconnecting does not help.
+	retainScore = 30 * time.Minute
+	// invalidWeight times the square of the number of rejected messages is taken from a score.
+	invalidWeight = -100
+	// Below these scores a peer gets no gossip, none of our own messages, and is not listened to at all;
+	// two, three and six rejected messages in short time lead there.
+	gossipThreshold, publishThreshold, graylistThreshold = -200, -500, -2500
+	// sameIP is how many peers may share an address before each loses score: sybils, but also farms behind
+	// one router, for which Config.TrustedNets is.
+	sameIP = 32
+)
+
+// Config says how to take part. Only Network is required.
+type Config struct {
+	Network     string       // part of every protocol ID and topic
+	TrustedNets []*net.IPNet // addresses that many peers may share, besides loopback
+	Logger      *slog.Logger // nil means slog.Default()
+}
+
+// Gossip takes part in gossip until the context of New ends.
+type Gossip struct {
+	ctx     context.Context // of New: pubsub lives no longer
+	ps      *pubsub.PubSub
+	self    peer.ID
+	network string
+	log     *slog.Logger
+	replays *replays
+	counts  *counter
+}
+
+// Stats counts messages over all topics since the start.
+type Stats struct {
+	Accepted   uint64 // passed on, and delivered unless dropped
+	Ignored    uint64 // by the decoder, or replays
+	Rejected   uint64 // by the decoder, oversized, or badly signed
+	Overloaded uint64 // dropped before validation, because too many waited
+	Slow       uint64 // accepted, and dropped because the reader's queue was full
+}
+
+// New joins the gossip of a network. Its handlers must be registered before connecting, so call it first.
+// It ends, with all its goroutines, when ctx ends.
+func New(ctx context.Context, h host.Host, cfg Config) (*Gossip, error) {
+	if cfg.Network == "" {
+		return nil, fmt.Errorf("joining gossip: no network name")
+	}
+	g := &Gossip{ctx: ctx, self: h.ID(), network: cfg.Network, log: cfg.Logger, replays: newReplays(), counts: newCounter()}
+	if g.log == nil {
+		g.log = slog.Default()
+	}
+	own := protocol.ID("/starling/meshsub/1.2/" + cfg.Network)
+	params := pubsub.DefaultGossipSubParams()
+	params.D, params.Dlo, params.Dhi, params.Dout, params.Dscore = degree, degreeLow, degreeHigh, degreeOut, degreeLow
+	filter := &subscriptions{prefix: prefix(cfg.Network), peers: make(map[peer.ID]map[string]bool)}
+	score, thresholds := scoring(cfg)
+	ps, err := pubsub.NewGossipSub(ctx, h,
+		pubsub.WithGossipSubProtocols([]protocol.ID{own}, func(f pubsub.GossipSubFeature, p protocol.ID) bool {
+			return p == own && f != pubsub.GossipSubFeatureExtensions
+		}),
+		pubsub.WithGossipSubParams(params),
+		pubsub.WithFloodPublish(true), // our own messages go to every neighbour at once
+		pubsub.WithMessageSignaturePolicy(pubsub.StrictSign),
+		pubsub.WithMaxMessageSize(maxRPC),
+		pubsub.WithValidateQueueSize(validateQueue),
+		pubsub.WithPeerOutboundQueueSize(outboundQueue),
+		pubsub.WithPeerScore(score, thresholds),
+		pubsub.WithSubscriptionFilter(filter),
+		pubsub.WithRawTracer(tracer{g.counts, filter}),
+		pubsub.WithLogger(g.log),
+		pubsub.WithRPCLogger(slog.New(slog.DiscardHandler)),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("joining gossip: %w", err)
+	}
+	g.ps = ps
+	return g, nil
+}
+
+// Stats returns the counts so far.
+func (g *Gossip) Stats() Stats { return g.counts.stats() }
+
+// prefix begins every topic of a network.
+func prefix(network string) string { return "/starling/" + network + "/" }
+
+// scoring is what makes neighbours drop a peer that spreads nonsense.
+func scoring(cfg Config) (*pubsub.PeerScoreParams, *pubsub.PeerScoreThresholds) {
+	nets := append([]*net.IPNet{
+		{IP: net.IPv4(127, 0, 0, 0).To4(), Mask: net.CIDRMask(8, 32)},
+		{IP: net.IPv6loopback, Mask: net.CIDRMask(128, 128)},
+	}, cfg.TrustedNets...)
+	return &pubsub.PeerScoreParams{
+			Topics:                      make(map[string]*pubsub.TopicScoreParams),
+			AppSpecificScore:            func(peer.ID) float64 { return 0 },
+			IPColocationFactorWeight:    -10,
+			IPColocationFactorThreshold: sameIP,
+			IPColocationFactorWhitelist: nets,
+			BehaviourPenaltyWeight:      -10,
+			BehaviourPenaltyThreshold:   6,
+			BehaviourPenaltyDecay:       decay(10 * time.Minute),
+			TopicScoreCap:               50,
+			DecayInterval:               decayEvery,
+			DecayToZero:                 pubsub.DefaultDecayToZero,
+			RetainScore:                 retainScore,
+		}, &pubsub.PeerScoreThresholds{
+			GossipThreshold:             gossipThreshold,
+			PublishThreshold:            publishThreshold,
+			GraylistThreshold:           graylistThreshold,
+			OpportunisticGraftThreshold: 1,
+		}
+}
+
+// topicScore scores a topic: a little for staying and for being first, much against invalid messages.
+// Traffic is sparse, so silence is not held against anyone.
+func topicScore() *pubsub.TopicScoreParams {
+	return &pubsub.TopicScoreParams{
+		SkipAtomicValidation:           true,
+		TopicWeight:                    1,
+		TimeInMeshWeight:               0.01,
+		TimeInMeshQuantum:              10 * time.Second,
+		TimeInMeshCap:                  360,
+		FirstMessageDeliveriesWeight:   1,
+		FirstMessageDeliveriesDecay:    decay(10 * time.Minute),
+		FirstMessageDeliveriesCap:      20,
+		InvalidMessageDeliveriesWeight: invalidWeight,
+		InvalidMessageDeliveriesDecay:  decay(forgetInvalid),
+	}
+}
+
+func decay(after time.Duration) float64 {
+	return pubsub.ScoreParameterDecayWithBase(after, decayEvery, pubsub.DefaultDecayToZero)
+}
+
+// subscriptions bounds what remote peers may subscribe to: topics of this network, a few hundred each.
+// pubsub keeps a table of them, which strangers could otherwise fill.
+type subscriptions struct {
+	prefix string
+
+	mu    sync.Mutex
+	peers map[peer.ID]map[string]bool
+}
+
+// CanSubscribe reports whether the topic can be one of ours.
+func (s *subscriptions) CanSubscribe(topic string) bool {
+	name, ok := strings.CutPrefix(topic, s.prefix)
+	return ok && topicName.MatchString(name)
+}
+
+// FilterIncomingSubscriptions passes on what a peer may subscribe to.
+func (s *subscriptions) FilterIncomingSubscriptions(from peer.ID, subs []*pb.RPC_SubOpts) ([]*pb.RPC_SubOpts, error) {
+	if len(subs) > 2*maxTopics {
+		return nil, pubsub.ErrTooManySubscriptions
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	has := s.peers[from]
+	if has == nil {
+		has = make(map[string]bool)
+		s.peers[from] = has
+	}
+	return pubsub.FilterSubscriptions(subs, func(topic string) bool {
+		if !s.CanSubscribe(topic) || len(has) >= maxTopics && !has[topic] {
+			return false
+		}
+		has[topic] = true // an unsubscribed topic keeps its place: the bound is for the connection
+		return true
+	}), nil
+}
+
+func (s *subscriptions) forget(p peer.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.peers, p)
+}
