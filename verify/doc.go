@@ -1,0 +1,16 @@
+// Package verify is what two peers that do not trust each other sign while a job runs, and how anyone checks it later.
+//
+//	Voucher           104 bytes        money: "the lease may cost up to this much, paid until this slot"
+//	ReceiptCore       256 bytes        work: one metering interval, chained to the one before by hash
+//	Receipt           384 bytes        core ‖ provider signature ‖ buyer signature
+//	SupervisionGrant  120 bytes        guardians say who may command a job
+//	RankGrant         152 bytes        the supervisor says which lease runs a rank
+//	Conflict          variable         two receipts that sell one unit twice in one slot
+//
+// All are fixed little-endian layouts that the on-chain program can read in place: integers stand at multiples of their
+// size, so they do in the signed preimage too, whose prefix is 96 bytes. PROTOCOL.md gives every offset, testdata has
+// vectors. Subpackages: tranche is the Merkle sum tree of an escrow's leases, meter the state machines of both sides.
+//
+// The package is pure. A decoder checks the form of what it reads (market.ErrMalformed); Check methods and CheckChain
+// check its meaning and answer with a *RuleError or *ChainError that names the rule broken.
+package verify
