@@ -1,0 +1,384 @@
+package job
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+)
+
+// APIVersion and Kind are what a job file begins with.
+const (
+	APIVersion = "v1"
+	Kind       = "Job"
+)
+
+// Parse reads a job file for a token with so many decimals. The error is an *Error that lists every problem with its
+// field, line and column; it is ErrInvalid, or ErrNotSupported for what later versions will read.
+//
+//	apiVersion: v1
+//	kind: Job
+//	metadata: {name: lm, labels: {team: a}}
+//	spec:
+//	  module: build/lm.wasm               # or cid:bafkrei…; "image" is the same field
+//	  args: [train, --steps, "200"]       # "command" is the same field
+//	  env: {SEED: "1"}
+//	  count: 5                            # ranks, taken all or none
+//	  resources: {class: cpu, units: 1, cpu: 0.5, memory: 256Mi, disk: 1Gi}   # of every unit at least
+//	  placement: {regions: [eu-west], exclude: [<provider key>], spread: peer, ask: [direct, gossip]}
+//	  inputs: [{src: "shards/{rank}.bin", dst: /data/shard.bin}]
+//	  outputs: [{src: /out}]
+//	  rounds:
+//	    count: 4
+//	    carry: /carry
+//	    reduce: {module: build/average.wasm, args: [], inputs: [{src: init.bin, dst: /init/w.bin}]}
+//	  restart: {max: 3}
+//	  timeouts: {queue: 2m, run: 10m}
+//	  payment: {maxPrice: 0.05/unit-hour, budget: 0.25, settle: direct}
+func Parse(data []byte, decimals uint8) (Job, error) {
+	body, err := parseYAML(data)
+	if err != nil {
+		return Job{}, err
+	}
+	f := &file{reader: reader{where: map[string]ast.Node{}}, decimals: decimals}
+	f.job.Payment.Decimals = decimals
+	if f.plain(body, "") {
+		f.read(body)
+	}
+	if len(f.problems) == 0 {
+		f.job = normal(f.job.withDefaults(func(field string) bool { return f.where[field] != nil }))
+		for _, p := range f.job.problems() {
+			f.problems = append(f.problems, f.locate(p))
+		}
+	}
+	if err := f.problems.err(); err != nil {
+		return Job{}, err
+	}
+	return f.job, nil
+}
+
+// file is a job file being read.
+type file struct {
+	reader
+	job      Job
+	decimals uint8
+}
+
+// locate gives a problem the place of its field, or of the nearest field above it.
+func (f *file) locate(p Problem) Problem {
+	for _, alias := range []string{p.Field, strings.Replace(p.Field, ".module", ".image", 1), strings.Replace(p.Field, ".args", ".command", 1)} {
+		if n := f.where[alias]; n != nil {
+			p.Field = alias
+			p.Line, p.Column = position(n)
+			return p
+		}
+	}
+	for above := p.Field; above != ""; {
+		i := strings.LastIndexAny(above, ".[")
+		if i < 0 {
+			break
+		}
+		above = above[:i]
+		if n := f.where[above]; n != nil {
+			p.Line, p.Column = position(n)
+			return p
+		}
+	}
+	return p
+}
+
+type fields = map[string]func(n ast.Node, field string)
+
+func (f *file) read(n ast.Node) {
+	// The kind comes first: the fields of another kind would all look unknown.
+	before := len(f.problems)
+	f.mapping(n, "", func(key string, _, value ast.Node, field string) {
+		switch key {
+		case "apiVersion":
+			f.want(value, field, APIVersion)
+		case "kind":
+			if v, ok := value.(*ast.StringNode); ok && (v.Value == "Cluster" || v.Value == "Service") {
+				p := problemAt(value, field, "%s", notSupported("kind "+v.Value))
+				p.Kind = ErrNotSupported
+				f.problems = append(f.problems, p)
+				return
+			}
+			f.want(value, field, Kind)
+		}
+	})
+	if len(f.problems) > before {
+		return
+	}
+	f.fields(n, "", fields{
+		"apiVersion": func(ast.Node, string) {},
+		"kind":       func(ast.Node, string) {},
+		"metadata":   f.metadata,
+		"spec":       f.spec,
+	}, nil)
+	for _, field := range []string{"apiVersion", "kind", "spec"} {
+		if f.where[field] == nil {
+			f.wrong(n, field, "missing")
+		}
+	}
+}
+
+func (f *file) want(n ast.Node, field, only string) {
+	if v, ok := n.(*ast.StringNode); !ok || v.Value != only {
+		f.wrong(n, field, "want %s, found %s", only, describe(n))
+	}
+}
+
+func (f *file) metadata(n ast.Node, path string) {
+	f.fields(n, path, fields{
+		"name":   f.textTo(&f.job.Name),
+		"labels": func(n ast.Node, field string) { f.job.Labels = f.texts(n, field) },
+	}, map[string]string{"namespace": "namespaces", "annotations": "annotations"})
+}
+
+func (f *file) spec(n ast.Node, path string) {
+	j := &f.job
+	f.fields(n, path, fields{
+		"module": f.module(&j.Module), "image": f.module(&j.Module),
+		"args": f.args(&j.Args), "command": f.args(&j.Args),
+		"env":       func(n ast.Node, field string) { j.Env = f.texts(n, field) },
+		"count":     f.numberTo(&j.Count),
+		"resources": f.resources,
+		"placement": f.placement,
+		"inputs":    f.inputs(&j.Inputs),
+		"outputs":   f.outputs,
+		"rounds":    f.rounds,
+		"restart":   f.restart,
+		"timeouts":  f.timeouts,
+		"payment":   f.payment,
+	}, map[string]string{
+		"replicas": "replicas of services; write count for the ranks of a job",
+		"secrets":  "secrets sealed to the provider", "checkpoint": "checkpoints", "verify": "verification of results",
+		"network": "networks between ranks", "engine": "engines", "entrypoint": "entry points of container images",
+		"workdir": "working directories", "volumes": "volumes; write inputs and outputs", "priority": "priorities",
+		"constraints": "constraints", "standbys": "standby providers", "guardians": "guardians",
+	})
+	for _, two := range [][2]string{{"module", "image"}, {"args", "command"}} {
+		if second := f.where[path+"."+two[1]]; second != nil && f.where[path+"."+two[0]] != nil {
+			f.wrong(second, path+"."+two[1], "the same as %s.%s: write one of them", path, two[0])
+		}
+	}
+}
+
+func (f *file) resources(n ast.Node, path string) {
+	r := &f.job.Resources
+	f.fields(n, path, fields{
+		"class":  func(n ast.Node, field string) { set(f, n, field, &r.Class, asClass) },
+		"units":  f.numberTo(&r.Units),
+		"cpu":    func(n ast.Node, field string) { set(f, n, field, &r.PerUnit.MilliCPU, parseCPU) },
+		"memory": func(n ast.Node, field string) { set(f, n, field, &r.PerUnit.MemoryMiB, parseMiB) },
+		"disk":   func(n ast.Node, field string) { set(f, n, field, &r.PerUnit.DiskMiB, parseMiB) },
+	}, map[string]string{"gpus": "GPUs", "gpu": "GPUs", "vram": "GPU memory", "cuda": "CUDA versions"})
+}
+
+func (f *file) placement(n ast.Node, path string) {
+	p := &f.job.Placement
+	f.fields(n, path, fields{
+		"regions": func(n ast.Node, field string) { items(f, n, field, &p.Regions, asRegion) },
+		"exclude": func(n ast.Node, field string) { items(f, n, field, &p.Exclude, asProvider) },
+		"spread":  f.spread,
+		"ask":     f.ask,
+	}, map[string]string{
+		"maxRttMs": "limits on round-trip time", "minBandwidthMbps": "limits on bandwidth",
+		"minReputation": "limits on reputation", "minStake": "limits on stake", "verified": "verified providers only",
+	})
+}
+
+func (f *file) spread(n ast.Node, field string) {
+	text, ok := f.text(n, field)
+	switch {
+	case !ok:
+	case text == "peer" || text == "pack":
+		f.job.Placement.Pack = text == "pack"
+	case text == "site" || text == "region":
+		p := problemAt(n, field, "%s", notSupported("spread by "+text+"; it has peer and pack"))
+		p.Kind = ErrNotSupported
+		f.problems = append(f.problems, p)
+	default:
+		f.wrong(n, field, "%.40q, want peer (every rank on another peer) or pack", text)
+	}
+}
+
+// ask reads how providers are asked. Gossip is always among it: an order that is not published is a private deal, and
+// the network would learn no price from it.
+func (f *file) ask(n ast.Node, field string) {
+	var ways []string
+	items(f, n, field, &ways, asWay)
+	if err := askWays(&f.job.Placement, ways); err != nil && len(f.problems) == 0 {
+		f.wrong(n, field, "%v", err)
+	}
+}
+
+func (f *file) inputs(to *[]Input) func(ast.Node, string) {
+	return func(n ast.Node, path string) {
+		f.list(n, path, func(n ast.Node, path string) {
+			var in Input
+			f.fields(n, path, fields{"src": f.textTo(&in.Source), "dst": f.textTo(&in.Path)}, map[string]string{"mode": "input modes"})
+			*to = append(*to, in)
+		})
+	}
+}
+
+func (f *file) outputs(n ast.Node, path string) {
+	f.list(n, path, func(n ast.Node, path string) {
+		var out Output
+		f.fields(n, path, fields{"src": f.textTo(&out.Path)}, map[string]string{"dst": "destinations of outputs; they are kept by your peer"})
+		f.job.Outputs = append(f.job.Outputs, out)
+	})
+}
+
+func (f *file) rounds(n ast.Node, path string) {
+	r := &Rounds{Count: 1}
+	f.job.Rounds = r
+	f.fields(n, path, fields{
+		"count": f.numberTo(&r.Count),
+		"carry": f.textTo(&r.Carry),
+		"reduce": func(n ast.Node, path string) {
+			r.Reduce = &Reduce{}
+			f.fields(n, path, fields{
+				"module": f.module(&r.Reduce.Module),
+				"args":   f.args(&r.Reduce.Args),
+				"inputs": f.inputs(&r.Reduce.Inputs),
+			}, map[string]string{"env": "variables of the reduce program", "resources": "resources of the reduce program"})
+		},
+	}, nil)
+}
+
+func (f *file) restart(n ast.Node, path string) {
+	f.fields(n, path, fields{"max": func(n ast.Node, field string) {
+		if v, ok := f.number(n, field); ok {
+			f.job.Restart.Max = int(v)
+		}
+	}}, map[string]string{"policy": "restart policies; a rank whose provider is lost is always restarted", "migrate": "migration of running work"})
+}
+
+func (f *file) timeouts(n ast.Node, path string) {
+	t := &f.job.Timeouts
+	f.fields(n, path, fields{
+		"queue": func(n ast.Node, field string) { set(f, n, field, &t.Queue, parseTime) },
+		"run":   func(n ast.Node, field string) { set(f, n, field, &t.Run, parseTime) },
+	}, map[string]string{"start": "a time limit for starting; run counts from the lease"})
+}
+
+func (f *file) payment(n ast.Node, path string) {
+	p := &f.job.Payment
+	f.fields(n, path, fields{
+		"maxPrice": func(n ast.Node, field string) {
+			set(f, n, field, &p.MaxPrice, func(text string) (market.Price, error) { return parsePrice(text, f.decimals) })
+		},
+		"budget": func(n ast.Node, field string) {
+			set(f, n, field, &p.Budget, func(text string) (market.Amount, error) { return parseMoney(text, f.decimals) })
+		},
+		"settle": func(n ast.Node, field string) { set(f, n, field, &p.Settle, asSettle) },
+	}, map[string]string{"mint": "other tokens than the network's", "interval": "other metering intervals than the network's"})
+}
+
+func (f *file) module(to *string) func(ast.Node, string) { return f.textTo(to) }
+
+// args reads a list of arguments.
+func (f *file) args(to *[]string) func(ast.Node, string) {
+	return func(n ast.Node, field string) {
+		f.list(n, field, func(n ast.Node, field string) {
+			if text, ok := f.text(n, field); ok {
+				*to = append(*to, text)
+			}
+		})
+	}
+}
+
+// texts reads a mapping of names to text.
+func (f *file) texts(n ast.Node, path string) map[string]string {
+	m := map[string]string{}
+	f.mapping(n, path, func(key string, _, value ast.Node, field string) {
+		if text, ok := f.text(value, field); ok {
+			m[key] = text
+		}
+	})
+	return m
+}
+
+func (f *file) textTo(to *string) func(ast.Node, string) {
+	return func(n ast.Node, field string) {
+		if text, ok := f.text(n, field); ok {
+			*to = text
+		}
+	}
+}
+
+func (f *file) numberTo(to *uint32) func(ast.Node, string) {
+	return func(n ast.Node, field string) {
+		if v, ok := f.number(n, field); ok {
+			*to = v
+		}
+	}
+}
+
+// set reads one value through its parser.
+func set[T any](f *file, n ast.Node, field string, to *T, parse func(string) (T, error)) {
+	text, ok := f.text(n, field)
+	if !ok {
+		return
+	}
+	v, err := parse(text)
+	if err != nil {
+		f.wrong(n, field, "%v", err)
+		return
+	}
+	*to = v
+}
+
+// items reads a list of values through their parser.
+func items[T any](f *file, n ast.Node, field string, to *[]T, parse func(string) (T, error)) {
+	f.list(n, field, func(n ast.Node, field string) {
+		var v T
+		before := len(f.problems)
+		if set(f, n, field, &v, parse); len(f.problems) == before {
+			*to = append(*to, v)
+		}
+	})
+}
+
+func asClass(text string) (market.Class, error)   { return market.Class(text), nil }
+func asRegion(text string) (market.Region, error) { return market.Region(text), nil }
+
+func asProvider(text string) (sign.Key, error) {
+	k, err := sign.ParseKey(text)
+	if err != nil {
+		return sign.Key{}, fmt.Errorf("%.60q is not a provider's key", text)
+	}
+	return k, nil
+}
+
+func asSettle(text string) (Settle, error) {
+	if text == "" {
+		return "", fmt.Errorf("want %s", SettleDirect)
+	}
+	return Settle(text), nil
+}
+
+func asWay(text string) (string, error) {
+	if text != "direct" && text != "gossip" {
+		return "", fmt.Errorf("%.40q, want direct or gossip", text)
+	}
+	return text, nil
+}
+
+// askWays sets how providers are asked.
+func askWays(p *Placement, ways []string) error {
+	direct, gossip := false, false
+	for _, w := range ways {
+		direct, gossip = direct || w == "direct", gossip || w == "gossip"
+	}
+	if !gossip {
+		return fmt.Errorf("gossip is missing: every order is published")
+	}
+	p.GossipOnly = !direct
+	return nil
+}

@@ -1,0 +1,194 @@
+package job
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/starling-network/starling/market"
+)
+
+// Flags are the flags of `starling run` as a person typed them; an empty one was not given. Flags.Job reads them by
+// the same rules as a job file, so that both ways of asking make the same Job.
+type Flags struct {
+	Name     string   // --name
+	Labels   []string // --label key=value
+	Module   string   // first argument
+	Args     []string // arguments after --
+	Env      []string // --env KEY=VALUE
+	Count    string   // --count
+	Class    string   // --class
+	Units    string   // --units
+	CPU      string   // --cpu
+	Memory   string   // --memory
+	Disk     string   // --disk
+	Regions  []string // --region
+	Exclude  []string // --exclude
+	Spread   string   // --spread
+	Ask      []string // --ask
+	Inputs   []string // --input src=…,dst=… or SRC:DST
+	Outputs  []string // --output PATH
+	Retries  string   // --retries
+	Queue    string   // --queue-timeout
+	Run      string   // --timeout
+	MaxPrice string   // --max-price
+	Budget   string   // --budget
+	Settle   string   // --settle
+}
+
+// flagOf is the flag for each field of a job file that has one.
+var flagOf = map[string]string{
+	"metadata.name": "--name", "metadata.labels": "--label", "spec.module": "MODULE", "spec.args": "ARGS",
+	"spec.env": "--env", "spec.count": "--count", "spec.resources.class": "--class", "spec.resources.units": "--units",
+	"spec.resources.cpu": "--cpu", "spec.resources.memory": "--memory", "spec.resources.disk": "--disk",
+	"spec.placement.regions": "--region", "spec.placement.exclude": "--exclude", "spec.placement.spread": "--spread",
+	"spec.placement.ask": "--ask", "spec.inputs": "--input", "spec.outputs": "--output",
+	"spec.restart.max": "--retries", "spec.timeouts.queue": "--queue-timeout", "spec.timeouts.run": "--timeout",
+	"spec.payment.maxPrice": "--max-price", "spec.payment.budget": "--budget", "spec.payment.settle": "--settle",
+}
+
+// Job reads the flags for a token with so many decimals. The error is an *Error whose fields are the flags.
+func (f Flags) Job(decimals uint8) (Job, error) {
+	r := &flagReader{said: map[string]bool{}}
+	j := Job{Module: f.Module, Args: f.Args}
+	j.Payment.Decimals = decimals
+	r.one("metadata.name", f.Name, func(s string) error { j.Name = s; return nil })
+	j.Labels = r.pairs("metadata.labels", f.Labels)
+	j.Env = r.pairs("spec.env", f.Env)
+	take(r, "spec.count", f.Count, &j.Count, parseCount)
+	f.resources(r, &j)
+	f.placement(r, &j)
+	for _, text := range f.Inputs {
+		if in, err := parseInput(text); err != nil {
+			r.problems.add("spec.inputs", "%v", err)
+		} else {
+			j.Inputs = append(j.Inputs, in)
+		}
+	}
+	for _, text := range f.Outputs {
+		j.Outputs = append(j.Outputs, Output{Path: text})
+	}
+	r.one("spec.restart.max", f.Retries, func(s string) error {
+		n, err := parseCount(s)
+		j.Restart.Max = int(n)
+		return err
+	})
+	take(r, "spec.timeouts.queue", f.Queue, &j.Timeouts.Queue, parseTime)
+	take(r, "spec.timeouts.run", f.Run, &j.Timeouts.Run, parseTime)
+	take(r, "spec.payment.maxPrice", f.MaxPrice, &j.Payment.MaxPrice, func(s string) (market.Price, error) { return parsePrice(s, decimals) })
+	take(r, "spec.payment.budget", f.Budget, &j.Payment.Budget, func(s string) (market.Amount, error) { return parseMoney(s, decimals) })
+	take(r, "spec.payment.settle", f.Settle, &j.Payment.Settle, asSettle)
+	if len(r.problems) == 0 {
+		j = normal(j.withDefaults(func(field string) bool { return r.said[field] }))
+		r.problems = j.problems()
+	}
+	for i := range r.problems {
+		r.problems[i].Field = flagFor(r.problems[i].Field)
+	}
+	if err := r.problems.err(); err != nil {
+		return Job{}, err
+	}
+	return j, nil
+}
+
+func (f Flags) resources(r *flagReader, j *Job) {
+	take(r, "spec.resources.class", f.Class, &j.Resources.Class, asClass)
+	take(r, "spec.resources.units", f.Units, &j.Resources.Units, parseCount)
+	take(r, "spec.resources.cpu", f.CPU, &j.Resources.PerUnit.MilliCPU, parseCPU)
+	take(r, "spec.resources.memory", f.Memory, &j.Resources.PerUnit.MemoryMiB, parseMiB)
+	take(r, "spec.resources.disk", f.Disk, &j.Resources.PerUnit.DiskMiB, parseMiB)
+}
+
+func (f Flags) placement(r *flagReader, j *Job) {
+	for _, text := range f.Regions {
+		j.Placement.Regions = append(j.Placement.Regions, market.Region(text))
+	}
+	for _, text := range f.Exclude {
+		k, err := asProvider(text)
+		if err != nil {
+			r.problems.add("spec.placement.exclude", "%v", err)
+			continue
+		}
+		j.Placement.Exclude = append(j.Placement.Exclude, k)
+	}
+	r.one("spec.placement.spread", f.Spread, func(s string) error {
+		j.Placement.Pack = s == "pack"
+		if s != "peer" && s != "pack" {
+			return fmt.Errorf("%.40q, want peer (every rank on another peer) or pack", s)
+		}
+		return nil
+	})
+	for _, way := range f.Ask {
+		if _, err := asWay(way); err != nil {
+			r.problems.add("spec.placement.ask", "%v", err)
+			return
+		}
+	}
+	if len(f.Ask) > 0 {
+		if err := askWays(&j.Placement, f.Ask); err != nil {
+			r.problems.add("spec.placement.ask", "%v", err)
+		}
+	}
+}
+
+// parseInput reads "src=shards/{rank}.bin,dst=/data/shard.bin" or, as docker's -v, "shard.bin:/data/shard.bin".
+func parseInput(text string) (Input, error) {
+	if rest, ok := strings.CutPrefix(text, "src="); ok {
+		if i := strings.LastIndex(rest, ",dst="); i >= 0 {
+			return Input{Source: rest[:i], Path: rest[i+len(",dst="):]}, nil
+		}
+	} else if i := strings.LastIndex(text, ":/"); i > 0 {
+		return Input{Source: text[:i], Path: text[i+1:]}, nil
+	}
+	return Input{}, fmt.Errorf("%.80q is not an input: want SRC:DST, such as data.bin:/data/data.bin", text)
+}
+
+// flagFor is the flag that a field of the job file is given by.
+func flagFor(field string) string {
+	for above := field; ; {
+		if flag, ok := flagOf[above]; ok {
+			return flag
+		}
+		i := strings.LastIndexAny(above, ".[")
+		if i < 0 {
+			return field
+		}
+		above = above[:i]
+	}
+}
+
+// flagReader collects what is wrong and remembers what was given.
+type flagReader struct {
+	problems problems
+	said     map[string]bool
+}
+
+func (r *flagReader) one(field, text string, read func(string) error) {
+	if text == "" {
+		return
+	}
+	r.said[field] = true
+	if err := read(text); err != nil {
+		r.problems.add(field, "%v", err)
+	}
+}
+
+func (r *flagReader) pairs(field string, texts []string) map[string]string {
+	m := map[string]string{}
+	for _, text := range texts {
+		k, v, ok := strings.Cut(text, "=")
+		if _, twice := m[k]; !ok || twice {
+			r.problems.add(field, "%.80q: want NAME=VALUE, each name once", text)
+			continue
+		}
+		m[k] = v
+	}
+	return m
+}
+
+func take[T any](r *flagReader, field, text string, to *T, parse func(string) (T, error)) {
+	r.one(field, text, func(s string) error {
+		v, err := parse(s)
+		*to = v
+		return err
+	})
+}

@@ -1,0 +1,344 @@
+// Package job is what a user asks for: a job file or the equal flags of `starling run`, read strictly and turned into a
+// validated [Job].
+//
+//	job file (YAML) ─▶ Parse ─┐
+//	                          ├─▶ Job ─▶ WithBlobs ─▶ Marshal ─▶ local API ─▶ Unmarshal ─▶ Job
+//	flags ────▶ Flags.Job ────┘
+//
+// A field that is unknown, misspelt, of the wrong type or out of range is refused with its path and its line, because a
+// job that ran with half of its limits ignored has already cost money. Fields that are part of the format but that this
+// version does not implement are refused with [ErrNotSupported] for the same reason.
+//
+// Quantities are exact integers: MiB, thousandths of a CPU, base units of the token. No float touches money.
+package job
+
+import (
+	"fmt"
+	"maps"
+	"math/bits"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+)
+
+// What one job may ask for.
+const (
+	MaxRank    = market.MaxCount // ranks of one job
+	MaxRounds  = 10_000
+	MaxRestart = 100
+	MaxArgs    = 1024
+	MaxEnv     = 250 // the peer adds a few of its own
+	MaxInputs  = 250
+	MaxOutputs = 16
+	MaxLabels  = 32
+	MaxText    = 32 << 10 // bytes of one argument or variable
+	MaxPath    = 512
+
+	MinTime  = time.Second
+	MaxQueue = 24 * time.Hour
+	MaxRun   = 30 * 24 * time.Hour
+)
+
+// What a job has that does not say otherwise.
+const (
+	DefaultClass   = market.Class("cpu")
+	DefaultRestart = 3
+	DefaultQueue   = 2 * time.Minute
+	DefaultRun     = time.Hour
+)
+
+// RuntimeWasm is the runtime of every job so far: WASI programs.
+const RuntimeWasm = "wasm"
+
+// Job is a validated request. It is made by Parse, Flags.Job or Unmarshal and not changed afterwards: methods that
+// return another Job share nothing with it that either would change.
+type Job struct {
+	Name    string            `json:"name"`
+	Labels  map[string]string `json:"labels,omitempty"`
+	Runtime string            `json:"runtime"` // RuntimeWasm
+	// Module is the source of the program. A source is a file path as the user wrote it, or "cid:" and a CID.
+	Module    string            `json:"module"`
+	Args      []string          `json:"args,omitempty"`
+	Env       map[string]string `json:"env,omitempty"`
+	Count     uint32            `json:"count"` // ranks: leases taken all-or-nothing
+	Resources Resources         `json:"resources"`
+	Placement Placement         `json:"placement,omitzero"`
+	Inputs    []Input           `json:"inputs,omitempty"`
+	Outputs   []Output          `json:"outputs,omitempty"`
+	Rounds    *Rounds           `json:"rounds,omitempty"` // nil: the program runs once
+	Restart   Restart           `json:"restart"`
+	Timeouts  Timeouts          `json:"timeouts"`
+	Payment   Payment           `json:"payment"`
+	// Blobs are the contents of all sources, by source with {rank} filled in; nil until WithBlobs.
+	Blobs map[string]Blob `json:"blobs,omitempty"`
+}
+
+// Resources is what every rank gets: Units units of a class, each with at least PerUnit. A zero asks for nothing special.
+type Resources struct {
+	Class   market.Class     `json:"class"`
+	Units   uint32           `json:"units"`
+	PerUnit market.Resources `json:"perUnit,omitzero"`
+}
+
+// Placement is where the ranks may run.
+type Placement struct {
+	Regions []market.Region `json:"regions,omitempty"` // none: anywhere
+	Exclude []sign.Key      `json:"exclude,omitempty"` // providers that are not wanted
+	Pack    bool            `json:"pack,omitempty"`    // several ranks may go to one peer
+	// GossipOnly asks no provider directly: the order is published and quotes are waited for.
+	GossipOnly bool `json:"gossipOnly,omitempty"`
+}
+
+// Input is a file or directory that the program finds at Path.
+type Input struct {
+	Source string `json:"source"` // {rank} stands for the rank's number
+	Path   string `json:"path"`
+}
+
+// Output is a directory of the program that is kept when it ends.
+type Output struct {
+	Path string `json:"path"`
+}
+
+// Rounds runs the program Count times on the same leases. After each round Reduce (if set) makes one directory of all
+// ranks' outputs, which every rank finds at Carry in the next round.
+type Rounds struct {
+	Count  uint32  `json:"count"`
+	Carry  string  `json:"carry,omitempty"`
+	Reduce *Reduce `json:"reduce,omitempty"`
+}
+
+// Reduce is the program that the buyer's side runs between rounds.
+type Reduce struct {
+	Module string   `json:"module"`
+	Args   []string `json:"args,omitempty"`
+	Inputs []Input  `json:"inputs,omitempty"`
+}
+
+// Restart bounds how often one rank is taken to another peer after it was lost.
+type Restart struct {
+	Max int `json:"max"`
+}
+
+// Timeouts bound the job in time.
+type Timeouts struct {
+	Queue time.Duration // until all leases are signed
+	Run   time.Duration // from then on
+}
+
+// Payment bounds the job in money.
+type Payment struct {
+	MaxPrice market.Price  `json:"maxPrice"` // base units per unit-hour
+	Budget   market.Amount `json:"budget"`   // base units, for everything
+	Decimals uint8         `json:"decimals"` // of the token that both were written in
+	Settle   Settle        `json:"settle"`
+}
+
+// Settle is how the providers are paid.
+type Settle string
+
+// SettleDirect pays each provider from the buyer's wallet what its vouchers say: for people who trust each other for one interval.
+const SettleDirect Settle = "direct"
+
+// Blob is a content-addressed file or directory.
+type Blob struct {
+	CID  string `json:"cid"`
+	Size int64  `json:"size,omitempty"` // bytes, 0 if not known
+	Tree bool   `json:"tree,omitempty"` // a tar of a directory
+}
+
+// CIDScheme begins a source that names content instead of a file.
+const CIDScheme = "cid:"
+
+// RankMark stands for the rank's number in an input's source.
+const RankMark = "{rank}"
+
+// RoundCount is how many times the program runs, at least 1.
+func (j Job) RoundCount() int {
+	if j.Rounds == nil {
+		return 1
+	}
+	return int(j.Rounds.Count)
+}
+
+// For is the source of the input for one rank.
+func (in Input) For(rank int) string {
+	return strings.ReplaceAll(in.Source, RankMark, strconv.Itoa(rank))
+}
+
+// Sources lists every source that the job reads, each once and sorted, with {rank} filled in for every rank.
+func (j Job) Sources() []string {
+	seen := map[string]bool{j.Module: true}
+	add := func(inputs []Input, ranks int) {
+		for _, in := range inputs {
+			for rank := range ranks {
+				seen[in.For(rank)] = true
+			}
+		}
+	}
+	add(j.Inputs, int(j.Count))
+	if j.Rounds != nil && j.Rounds.Reduce != nil {
+		seen[j.Rounds.Reduce.Module] = true
+		add(j.Rounds.Reduce.Inputs, 1)
+	}
+	return slices.Sorted(maps.Keys(seen))
+}
+
+// In returns the job with its relative file paths taken from dir, as those of a job file are taken from where it lies.
+func (j Job) In(dir string) Job {
+	rebase := func(source string) string {
+		if strings.HasPrefix(source, CIDScheme) || filepath.IsAbs(source) {
+			return source
+		}
+		return filepath.Join(dir, source)
+	}
+	inputs := func(in []Input) []Input {
+		out := slices.Clone(in)
+		for i := range out {
+			out[i].Source = rebase(out[i].Source)
+		}
+		return out
+	}
+	j.Module = rebase(j.Module)
+	j.Inputs = inputs(j.Inputs)
+	if j.Rounds != nil && j.Rounds.Reduce != nil {
+		rounds, reduce := *j.Rounds, *j.Rounds.Reduce
+		reduce.Module = rebase(reduce.Module)
+		reduce.Inputs = inputs(reduce.Inputs)
+		rounds.Reduce = &reduce
+		j.Rounds = &rounds
+	}
+	return j
+}
+
+// WithBlobs returns the job with the contents of its sources. ErrInvalid if one of Sources is missing, or one that is
+// not among them is there.
+func (j Job) WithBlobs(blobs map[string]Blob) (Job, error) {
+	j.Blobs = maps.Clone(blobs)
+	return j, j.Check()
+}
+
+// Uploaded reports whether the contents of all sources are known, so that peers can fetch them.
+func (j Job) Uploaded() bool { return len(j.Blobs) > 0 }
+
+// Units is how many units all ranks take together.
+func (j Job) Units() uint64 { return uint64(j.Count) * uint64(j.Resources.Units) }
+
+// MaxCost is what the job costs at the most if every unit runs for the whole time at the highest price, rounded up.
+func (j Job) MaxCost() (market.Amount, error) {
+	const hour = uint64(time.Hour / time.Millisecond)
+	perHour, err := market.Amount(j.Payment.MaxPrice).Times(j.Units())
+	if err != nil {
+		return 0, fmt.Errorf("cost of the job: %w", err)
+	}
+	hi, lo := bits.Mul64(uint64(perHour), uint64(j.Timeouts.Run.Milliseconds()))
+	lo, carry := bits.Add64(lo, hour-1, 0)
+	hi += carry
+	if hi >= hour {
+		return 0, fmt.Errorf("cost of the job: %w", market.ErrOverflow)
+	}
+	cost, _ := bits.Div64(hi, lo, hour)
+	return market.Amount(cost), nil
+}
+
+// String is a one-line account: "lm: 5 ranks of 1 unit of cpu, at most 0.05 per unit-hour, budget 0.25, 10m0s".
+func (j Job) String() string {
+	return fmt.Sprintf("%s: %s of %s of %s, at most %s, budget %s, %v", j.Name,
+		plural(uint64(j.Count), "rank"), plural(uint64(j.Resources.Units), "unit"), j.Resources.Class,
+		j.Payment.PriceText(), j.Payment.BudgetText(), j.Timeouts.Run)
+}
+
+// PriceText is the highest price as a person reads it: "0.05 per unit-hour".
+func (p Payment) PriceText() string {
+	return market.Decimal(uint64(p.MaxPrice), p.Decimals) + " per unit-hour"
+}
+
+// BudgetText is the budget in whole tokens: "0.25".
+func (p Payment) BudgetText() string { return market.Decimal(uint64(p.Budget), p.Decimals) }
+
+// String is where the ranks go, for a table: "eu-west,us-east, packed".
+func (p Placement) String() string {
+	var words []string
+	for _, r := range p.Regions {
+		words = append(words, string(r))
+	}
+	text := "anywhere"
+	if len(words) > 0 {
+		text = strings.Join(words, ",")
+	}
+	if p.Pack {
+		text += ", packed"
+	}
+	if p.GossipOnly {
+		text += ", gossip only"
+	}
+	return text
+}
+
+func plural(n uint64, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return strconv.FormatUint(n, 10) + " " + word + "s"
+}
+
+// withDefaults fills in what was not said. The budget's default is the most that the job can cost.
+func (j Job) withDefaults(said func(field string) bool) Job {
+	j.Runtime = RuntimeWasm
+	if j.Payment.Settle == "" {
+		j.Payment.Settle = SettleDirect
+	}
+	if !said("metadata.name") {
+		j.Name = nameFrom(j.Module)
+	}
+	if !said("spec.count") {
+		j.Count = 1
+	}
+	if !said("spec.resources.class") {
+		j.Resources.Class = DefaultClass
+	}
+	if !said("spec.resources.units") {
+		j.Resources.Units = 1
+	}
+	if !said("spec.restart.max") {
+		j.Restart.Max = DefaultRestart
+	}
+	if !said("spec.timeouts.queue") {
+		j.Timeouts.Queue = DefaultQueue
+	}
+	if !said("spec.timeouts.run") {
+		j.Timeouts.Run = DefaultRun
+	}
+	if !said("spec.payment.budget") {
+		if cost, err := j.MaxCost(); err == nil {
+			j.Payment.Budget = cost
+		}
+	}
+	return j
+}
+
+// nameFrom makes a job's name of its module's: "build/LM.wasm" → "lm", and "job" where nothing is left.
+func nameFrom(module string) string {
+	if strings.HasPrefix(module, CIDScheme) {
+		return "job"
+	}
+	base := path.Base(filepath.ToSlash(module))
+	base = strings.ToLower(strings.TrimSuffix(base, path.Ext(base)))
+	clean := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-'
+	}, base)
+	clean = strings.Trim(clean[:min(len(clean), maxName)], "-")
+	if clean == "" {
+		return "job"
+	}
+	return clean
+}

@@ -1,0 +1,365 @@
+package job
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	"pgregory.net/rapid"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+)
+
+const decimals = 6
+
+// TestJobFiles holds what job files read as, and every message of refusal, in testdata. Run with -rewrite after a change on purpose.
+func TestJobFiles(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"accepted", "refused", "later", "flags"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			datadriven.RunTest(t, "testdata/"+name, func(t *testing.T, d *datadriven.TestData) string {
+				var j Job
+				var err error
+				switch d.Cmd {
+				case "job":
+					j, err = Parse([]byte(d.Input), decimals)
+				case "flags":
+					var f Flags
+					dec := json.NewDecoder(strings.NewReader(d.Input))
+					dec.DisallowUnknownFields()
+					if err := dec.Decode(&f); err != nil {
+						t.Fatal(err)
+					}
+					j, err = f.Job(decimals)
+				}
+				if err != nil {
+					var kinds []string
+					for _, kind := range []error{ErrInvalid, ErrNotSupported} {
+						if errors.Is(err, kind) {
+							kinds = append(kinds, kind.Error())
+						}
+					}
+					return fmt.Sprintf("[%s]\n%v\n", strings.Join(kinds, "] ["), err)
+				}
+				b, err := Marshal(j)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var pretty bytes.Buffer
+				if err := json.Indent(&pretty, b, "", " "); err != nil {
+					t.Fatal(err)
+				}
+				return j.String() + "\n" + pretty.String() + "\n"
+			})
+		})
+	}
+}
+
+const fullFile = `apiVersion: v1
+kind: Job
+metadata: {name: lm, labels: {team: a}}
+spec:
+  module: build/lm.wasm
+  args: [train, --steps, 200]
+  env: {SEED: 1}
+  count: 5
+  resources: {class: cpu, units: 2, cpu: 0.5, memory: 256Mi, disk: 1Gi}
+  placement:
+    regions: [local, eu-west]
+    exclude: [SysvarC1ock11111111111111111111111111111111]
+    spread: pack
+    ask: [gossip]
+  inputs: [{src: "shards/{rank}.bin", dst: /data/shard.bin}]
+  outputs: [{src: /out}]
+  restart: {max: 1}
+  timeouts: {queue: 30s, run: 10m}
+  payment: {maxPrice: 0.05/unit-hour, budget: 0.25, settle: direct}
+`
+
+func fullFlags() Flags {
+	return Flags{
+		Name: "lm", Labels: []string{"team=a"}, Module: "build/lm.wasm", Args: []string{"train", "--steps", "200"},
+		Env: []string{"SEED=1"}, Count: "5", Class: "cpu", Units: "2", CPU: "500m", Memory: "0.25Gi", Disk: "1024Mi",
+		Regions: []string{"local", "eu-west"}, Exclude: []string{"SysvarC1ock11111111111111111111111111111111"},
+		Spread: "pack", Ask: []string{"gossip"}, Inputs: []string{"src=shards/{rank}.bin,dst=/data/shard.bin"},
+		Outputs: []string{"/out"}, Retries: "1", Queue: "30s", Run: "600s", MaxPrice: "0.050", Budget: "0.25", Settle: "direct",
+	}
+}
+
+func TestFlagsAndFileMakeTheSameJob(t *testing.T) {
+	t.Parallel()
+	file, err := Parse([]byte(fullFile), decimals)
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags, err := fullFlags().Job(decimals)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(file, flags) {
+		t.Errorf("the file makes\n%+v\nthe flags make\n%+v", file, flags)
+	}
+	short, err := Flags{Module: "lm.wasm", MaxPrice: "1"}.Job(decimals)
+	if err != nil {
+		t.Fatal(err)
+	}
+	long, err := Parse([]byte("{apiVersion: v1, kind: Job, spec: {image: lm.wasm, payment: {maxPrice: 1}}}"), decimals)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(short, long) {
+		t.Errorf("the file makes\n%+v\nthe flags make\n%+v", long, short)
+	}
+}
+
+func TestMoneyIsExact(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]market.Price{
+		"0.05": 50_000, "0.1": 100_000, "0.000001": 1, "18446744073709.551615": 1<<64 - 1, "3/unit-hour": 3_000_000,
+	} {
+		if got, err := parsePrice(text, decimals); err != nil || got != want {
+			t.Errorf("parsePrice(%q) = %d, %v, want %d", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "-1", "+1", "1e3", "0x1", "1_0", ".5", "5.", "0.0000001", "18446744073709.551616", "1/gpu-hour", "NaN"} {
+		if got, err := parsePrice(text, decimals); err == nil {
+			t.Errorf("parsePrice(%q) = %d, want an error", text, got)
+		}
+	}
+}
+
+func TestMaxCostRoundsUp(t *testing.T) {
+	t.Parallel()
+	j := Job{Count: 3, Resources: Resources{Units: 2}, Timeouts: Timeouts{Run: time.Second}, Payment: Payment{MaxPrice: 1}}
+	if got, err := j.MaxCost(); err != nil || got != 1 {
+		t.Errorf("6 units for a second at 1 an hour cost %d, %v, want 1", got, err)
+	}
+	j.Timeouts.Run = 90 * time.Minute
+	if got, err := j.MaxCost(); err != nil || got != 9 {
+		t.Errorf("6 units for 1h30m at 1 an hour cost %d, %v, want 9", got, err)
+	}
+	j.Payment.MaxPrice = 1 << 63
+	if _, err := j.MaxCost(); !errors.Is(err, market.ErrOverflow) {
+		t.Errorf("got %v, want an overflow", err)
+	}
+}
+
+func TestBlobs(t *testing.T) {
+	t.Parallel()
+	j, err := Parse([]byte(fullFile), decimals)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if j.Uploaded() {
+		t.Error("a job file has no contents")
+	}
+	j = j.In("/jobs")
+	sources := j.Sources()
+	if want := "/jobs/build/lm.wasm /jobs/shards/0.bin /jobs/shards/1.bin /jobs/shards/2.bin /jobs/shards/3.bin /jobs/shards/4.bin"; strings.Join(sources, " ") != want {
+		t.Errorf("sources are %q", sources)
+	}
+	if got := j.Inputs[0].For(3); got != "/jobs/shards/3.bin" {
+		t.Errorf("rank 3 reads %q", got)
+	}
+	const cid = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy"
+	blobs := map[string]Blob{}
+	for i, s := range sources {
+		if _, err := j.WithBlobs(blobs); i > 0 && !errors.Is(err, ErrInvalid) {
+			t.Errorf("with %d of %d sources: %v, want ErrInvalid", i, len(sources), err)
+		}
+		blobs[s] = Blob{CID: cid, Size: int64(i)}
+	}
+	whole, err := j.WithBlobs(blobs)
+	if err != nil || !whole.Uploaded() {
+		t.Fatalf("with all sources: %v", err)
+	}
+	if j.Uploaded() {
+		t.Error("WithBlobs changed the job it was called on")
+	}
+	again := roundTrip(t, whole)
+	if !reflect.DeepEqual(whole, again) {
+		t.Errorf("got %+v back for %+v", again, whole)
+	}
+	blobs["stray"] = Blob{CID: cid}
+	if _, err := j.WithBlobs(blobs); !errors.Is(err, ErrInvalid) {
+		t.Errorf("with a stray entry: %v, want ErrInvalid", err)
+	}
+	delete(blobs, "stray")
+	for _, bad := range []Blob{{CID: "Qm"}, {CID: cid, Size: -1}, {CID: "QmdfTbBqBPQ7VNxZEYEj14VmRuZBkqFbiwReogJgS1zR1n"}, {CID: cid, Tree: true}} {
+		blobs[j.Module] = bad
+		if _, err := j.WithBlobs(blobs); !errors.Is(err, ErrInvalid) {
+			t.Errorf("with the module as %+v: %v, want ErrInvalid", bad, err)
+		}
+	}
+}
+
+func TestUnmarshalIsStrict(t *testing.T) {
+	t.Parallel()
+	j, err := Parse([]byte(fullFile), decimals)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good, err := Marshal(j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, bad := range map[string]string{
+		"nothing":       "",
+		"null":          "null",
+		"unknown field": strings.Replace(string(good), `"name"`, `"nam"`, 1),
+		"inner field":   strings.Replace(string(good), `"queue"`, `"que"`, 1),
+		"two values":    string(good) + "{}",
+		"truncated":     string(good[:len(good)-1]),
+		"no time":       strings.Replace(string(good), `"30s"`, `"soon"`, 1),
+		"no ranks":      strings.Replace(string(good), `"count":5`, `"count":0`, 1),
+		"float money":   strings.Replace(string(good), `"maxPrice":50000`, `"maxPrice":0.05`, 1),
+		"too long":      strings.Repeat(" ", MaxEncoded) + string(good),
+	} {
+		if got, err := Unmarshal([]byte(bad)); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: got %+v, %v, want ErrInvalid", name, got, err)
+		}
+	}
+	if _, err := Marshal(Job{}); !errors.Is(err, ErrInvalid) {
+		t.Errorf("an empty job: %v, want ErrInvalid", err)
+	}
+}
+
+func TestHugeFilesAreRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"long":     strings.Repeat("#", MaxFile+1),
+		"brackets": strings.Repeat("[", MaxFile),
+		"braces":   strings.Repeat("{a: ", MaxFile/4),
+		"aliases":  "a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\n",
+	} {
+		if _, err := Parse([]byte(text), decimals); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: %v, want ErrInvalid", name, err)
+		}
+	}
+	var many strings.Builder
+	many.WriteString("apiVersion: v1\nkind: Job\nspec:\n")
+	for i := range 100 {
+		fmt.Fprintf(&many, "  nonsense%d: 1\n", i)
+	}
+	_, err := Parse([]byte(many.String()), decimals)
+	if n := strings.Count(err.Error(), "\n"); n != maxProblems {
+		t.Errorf("100 problems make %d lines, want %d and one that counts the rest", n, maxProblems)
+	}
+}
+
+// jobs draws valid jobs.
+func jobs() *rapid.Generator[Job] {
+	name := rapid.StringMatching(`[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?`)
+	text := rapid.StringMatching(`[ -~é世]{0,30}`)
+	source := rapid.StringMatching(`[a-z0-9]{1,8}(/[a-z]{1,5})?\.bin`)
+	return rapid.Custom(func(t *rapid.T) Job {
+		j := Job{
+			Name: name.Draw(t, "name"), Runtime: RuntimeWasm, Module: source.Draw(t, "module"),
+			Labels: rapid.MapOfN(rapid.StringMatching(`[a-zA-Z][a-z./_-]{0,10}`), text, 0, 3).Draw(t, "labels"),
+			Env:    rapid.MapOfN(rapid.StringMatching(`[A-RT-Z_][A-Z0-9_]{0,10}`), text, 0, 3).Draw(t, "env"),
+			Args:   rapid.SliceOfN(text, 0, 4).Draw(t, "args"),
+			Count:  rapid.Uint32Range(1, MaxRank).Draw(t, "count"),
+			Resources: Resources{Class: DefaultClass, Units: rapid.Uint32Range(1, 16).Draw(t, "units"),
+				PerUnit: market.Resources{MilliCPU: rapid.Uint32().Draw(t, "cpu"), MemoryMiB: rapid.Uint32().Draw(t, "memory")}},
+			Placement: Placement{Pack: rapid.Bool().Draw(t, "pack"), GossipOnly: rapid.Bool().Draw(t, "gossip"),
+				Regions: rapid.SliceOfNDistinct(rapid.Map(name, func(s string) market.Region { return market.Region(s) }), 0, 3, rapid.ID).Draw(t, "regions")},
+			Restart:  Restart{Max: rapid.IntRange(0, MaxRestart).Draw(t, "restart")},
+			Timeouts: Timeouts{Queue: time.Duration(rapid.Int64Range(int64(MinTime), int64(MaxQueue)).Draw(t, "queue")), Run: time.Duration(rapid.Int64Range(int64(MinTime), int64(MaxRun)).Draw(t, "run"))},
+			Payment: Payment{MaxPrice: market.Price(rapid.Uint64Min(1).Draw(t, "price")), Budget: market.Amount(rapid.Uint64Min(1).Draw(t, "budget")),
+				Decimals: rapid.Uint8Max(market.MaxDecimals).Draw(t, "decimals"), Settle: SettleDirect},
+		}
+		for i := range rapid.IntRange(0, 3).Draw(t, "inputs") {
+			j.Inputs = append(j.Inputs, Input{Source: "in/{rank}/" + source.Draw(t, "input"), Path: fmt.Sprintf("/in/%d", i)})
+		}
+		if rapid.Bool().Draw(t, "rounds") {
+			j.Outputs = []Output{{Path: "/out"}}
+			j.Rounds = &Rounds{Count: rapid.Uint32Range(1, MaxRounds).Draw(t, "count"), Carry: "/carry",
+				Reduce: &Reduce{Module: source.Draw(t, "reduce"), Args: rapid.SliceOfN(text, 0, 2).Draw(t, "reduce args")}}
+		}
+		if rapid.Bool().Draw(t, "exclude") {
+			j.Placement.Exclude = []sign.Key{sign.NewPrivate([32]byte{rapid.Byte().Draw(t, "key")}).Key()}
+		}
+		return normal(j)
+	})
+}
+
+func roundTrip(t interface{ Fatal(...any) }, j Job) Job {
+	b, err := Marshal(j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := Unmarshal(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return again
+}
+
+func TestJSONKeepsEveryJob(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		j := jobs().Draw(t, "job")
+		if again := roundTrip(t, j); !reflect.DeepEqual(j, again) {
+			t.Fatalf("got %+v back for %+v", again, j)
+		}
+	})
+}
+
+// FuzzParse: no file makes the reader panic, and a job that it accepts survives JSON.
+func FuzzParse(f *testing.F) {
+	for _, name := range []string{"accepted", "refused", "later"} {
+		seeds, err := os.ReadFile("testdata/" + name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, seed := range bytes.Split(seeds, []byte("\njob\n")) {
+			body, _, _ := bytes.Cut(seed, []byte("\n----\n"))
+			f.Add(body)
+		}
+	}
+	f.Add([]byte(fullFile))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		j, err := Parse(data, decimals)
+		if err != nil {
+			if !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrNotSupported) {
+				t.Fatalf("%v is of no kind", err)
+			}
+			return
+		}
+		if again := roundTrip(t, j); !reflect.DeepEqual(j, again) {
+			t.Fatalf("got %+v back for %+v", again, j)
+		}
+	})
+}
+
+// FuzzUnmarshal: what is accepted is written and read back equal.
+func FuzzUnmarshal(f *testing.F) {
+	j, err := Parse([]byte(fullFile), decimals)
+	if err != nil {
+		f.Fatal(err)
+	}
+	b, err := Marshal(j)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	f.Add([]byte(`{}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		j, err := Unmarshal(data)
+		if err != nil {
+			return
+		}
+		if again := roundTrip(t, j); !reflect.DeepEqual(j, again) {
+			t.Fatalf("got %+v back for %+v", again, j)
+		}
+	})
+}

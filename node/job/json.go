@@ -1,0 +1,128 @@
+package job
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// MaxEncoded bounds a job as JSON.
+const MaxEncoded = 4 << 20
+
+// Marshal writes a valid job as JSON, for the local API and the journal.
+func Marshal(j Job) ([]byte, error) {
+	if err := j.Check(); err != nil {
+		return nil, fmt.Errorf("writing the job: %w", err)
+	}
+	b, err := json.Marshal(j)
+	if err != nil {
+		return nil, fmt.Errorf("writing the job: %w", err)
+	}
+	if len(b) > MaxEncoded {
+		return nil, fmt.Errorf("writing the job: %w: %d bytes, at most %d", ErrInvalid, len(b), MaxEncoded)
+	}
+	return b, nil
+}
+
+// Unmarshal reads what Marshal wrote: one JSON object without unknown fields, held to every rule. ErrInvalid or
+// ErrNotSupported otherwise.
+func Unmarshal(b []byte) (Job, error) {
+	if len(b) > MaxEncoded {
+		return Job{}, fmt.Errorf("%w: %d bytes, at most %d", ErrInvalid, len(b), MaxEncoded)
+	}
+	var j Job
+	if err := json.Unmarshal(b, &j); err != nil {
+		var known *Error
+		if errors.As(err, &known) || errors.Is(err, ErrInvalid) {
+			return Job{}, err
+		}
+		return Job{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return j, nil
+}
+
+// UnmarshalJSON is Unmarshal, also where a job is a part of something larger.
+func (j *Job) UnmarshalJSON(b []byte) error {
+	if len(b) > MaxEncoded {
+		return fmt.Errorf("%w: %d bytes, at most %d", ErrInvalid, len(b), MaxEncoded)
+	}
+	type plain Job // without this method
+	var p plain
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&p); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("%w: more than one JSON value", ErrInvalid)
+	}
+	read := normal(Job(p))
+	if err := read.Check(); err != nil {
+		return err
+	}
+	*j = read
+	return nil
+}
+
+// normal makes what is empty nil, so that equal jobs are equal values.
+func normal(j Job) Job {
+	if len(j.Labels) == 0 {
+		j.Labels = nil
+	}
+	if len(j.Env) == 0 {
+		j.Env = nil
+	}
+	if len(j.Blobs) == 0 {
+		j.Blobs = nil
+	}
+	j.Args, j.Inputs, j.Outputs = nilIfEmpty(j.Args), nilIfEmpty(j.Inputs), nilIfEmpty(j.Outputs)
+	j.Placement.Regions, j.Placement.Exclude = nilIfEmpty(j.Placement.Regions), nilIfEmpty(j.Placement.Exclude)
+	if j.Rounds != nil && j.Rounds.Reduce != nil {
+		rounds, reduce := *j.Rounds, *j.Rounds.Reduce
+		reduce.Args, reduce.Inputs = nilIfEmpty(reduce.Args), nilIfEmpty(reduce.Inputs)
+		rounds.Reduce = &reduce
+		j.Rounds = &rounds
+	}
+	return j
+}
+
+func nilIfEmpty[T any](s []T) []T {
+	if len(s) == 0 {
+		return nil
+	}
+	return s
+}
+
+// timeoutsJSON has durations as people write them.
+type timeoutsJSON struct {
+	Queue string `json:"queue"`
+	Run   string `json:"run"`
+}
+
+// MarshalJSON writes {"queue":"2m0s","run":"1h0m0s"}.
+func (t Timeouts) MarshalJSON() ([]byte, error) {
+	return json.Marshal(timeoutsJSON{Queue: t.Queue.String(), Run: t.Run.String()})
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (t *Timeouts) UnmarshalJSON(b []byte) error {
+	var text timeoutsJSON
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&text); err != nil {
+		return fmt.Errorf("timeouts: %w", err)
+	}
+	queue, err := time.ParseDuration(text.Queue)
+	if err != nil {
+		return fmt.Errorf("timeouts.queue: %w", err)
+	}
+	run, err := time.ParseDuration(text.Run)
+	if err != nil {
+		return fmt.Errorf("timeouts.run: %w", err)
+	}
+	*t = Timeouts{Queue: queue, Run: run}
+	return nil
+}

@@ -1,0 +1,108 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/starling-network/starling/market"
+)
+
+// parseCount reads a whole number that fits 32 bits.
+func parseCount(text string) (uint32, error) {
+	n, err := strconv.ParseUint(text, 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("%.40q is not a count: want a whole number, such as 3", text)
+	}
+	return uint32(n), nil
+}
+
+// parseCPU reads CPUs into thousandths: "2", "0.5", "500m".
+func parseCPU(text string) (uint32, error) {
+	if milli, ok := strings.CutSuffix(text, "m"); ok {
+		n, err := strconv.ParseUint(milli, 10, 32)
+		if err != nil {
+			return 0, badCPU(text)
+		}
+		return uint32(n), nil
+	}
+	n, err := market.ParseDecimal(text, 3)
+	if err != nil || n > math.MaxUint32 {
+		return 0, badCPU(text)
+	}
+	return uint32(n), nil
+}
+
+func badCPU(text string) error {
+	return fmt.Errorf("%.40q is not a number of CPUs: want 2, 0.5 or 500m", text)
+}
+
+// parseMiB reads a size that is a whole number of MiB: "512Mi", "1.5Gi", "2GiB".
+func parseMiB(text string) (uint32, error) {
+	number, unit := text, ""
+	if i := strings.IndexFunc(text, func(r rune) bool { return (r < '0' || r > '9') && r != '.' }); i >= 0 {
+		number, unit = text[:i], text[i:]
+	}
+	var scale uint64
+	switch strings.TrimSuffix(unit, "B") {
+	case "Mi":
+		scale = 1
+	case "Gi":
+		scale = 1 << 10
+	case "Ti":
+		scale = 1 << 20
+	default:
+		return 0, fmt.Errorf("%.40q is not a size: want a number with Mi, Gi or Ti, such as 512Mi", text)
+	}
+	const decimals, thousand = 3, 1000
+	n, err := market.ParseDecimal(number, decimals)
+	if err != nil || n > math.MaxUint32*thousand {
+		return 0, fmt.Errorf("%.40q is not a size: want a number with Mi, Gi or Ti, such as 512Mi", text)
+	}
+	if n *= scale; n%thousand != 0 {
+		return 0, fmt.Errorf("%.40q is not a whole number of Mi", text)
+	}
+	if n /= thousand; n > math.MaxUint32 {
+		return 0, fmt.Errorf("%.40q is too large", text)
+	}
+	return uint32(n), nil
+}
+
+// parseTime reads a duration: "90s", "1h30m".
+func parseTime(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return 0, fmt.Errorf("%.40q is not a length of time: want 30s, 10m or 1h30m", text)
+	}
+	return d, nil
+}
+
+// parsePrice reads a price of a unit for an hour in whole tokens: "0.05" or "0.05/unit-hour".
+func parsePrice(text string, decimals uint8) (market.Price, error) {
+	number, per, found := strings.Cut(text, "/")
+	if found && per != "unit-hour" {
+		return 0, fmt.Errorf("%.40q is a price per %.20q: want a price per unit-hour, such as 0.05/unit-hour", text, per)
+	}
+	n, err := parseMoney(number, decimals)
+	return market.Price(n), err
+}
+
+// parseMoney reads whole tokens into base units, exactly.
+func parseMoney(text string, decimals uint8) (market.Amount, error) {
+	n, err := market.ParseDecimal(text, decimals)
+	switch {
+	case errors.Is(err, market.ErrOverflow):
+		return 0, fmt.Errorf("%.40q is too much", text)
+	case err != nil:
+		if _, part, dotted := strings.Cut(text, "."); dotted && len(part) > int(decimals) {
+			if _, wide := market.ParseDecimal(text, market.MaxDecimals); wide == nil || errors.Is(wide, market.ErrOverflow) {
+				return 0, fmt.Errorf("%.40q has %d decimals, the token has %d", text, len(part), decimals)
+			}
+		}
+		return 0, fmt.Errorf("%.40q is not an amount: want a decimal number, such as 0.05", text)
+	}
+	return market.Amount(n), nil
+}
