@@ -1,0 +1,137 @@
+// Package chain pays for leases and anchors receipts. It is pure: the Ledger interface is all it knows of a chain, and the
+// Settlement machine takes time as an argument, starts nothing and reads no clock.
+//
+// This is direct settlement (--settle direct): the buyer pays each provider what its vouchers say, in plain token transfers, many
+// to a transaction, each transaction with an anchor of the job's receipts in its memo. Both sides must trust that the
+// buyer settles; what one interval's trust is worth is bounded by the vouchers' prepaid interval, see PROTOCOL.md.
+//
+//	owed ──▶ Preparing ──▶ Prepared ──▶ Sent ⇄ Confirmed ──▶ Settled
+//	  ▲          │             │          │         │
+//	  │ nothing  │             │ expired, or failed │
+//	  │ signed   │             │ and final          │
+//	  └──────────┴─────────────┴──────────┴─────────┘
+//
+// One rule carries it: an amount is in at most one signed transaction that could still land. A transaction is in the
+// journal before it is sent, and its amounts are free again only when the chain can never take it.
+package chain
+
+import (
+	"context"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+)
+
+// TxID names a transaction on its chain. On Solana: the base58 form of its first signature.
+type TxID string
+
+// Payout is one transfer of tokens.
+type Payout struct {
+	To     sign.Key       // wallet that receives, not its token account
+	Amount market.Amount  // more than zero
+	Lease  market.LeaseID // what it pays for
+}
+
+// Payment asks for one transaction. Payouts may be empty when there is a memo: an anchor alone.
+type Payment struct {
+	Payouts []Payout
+	Memo    []byte // UTF-8, at most MaxMemo bytes; two payments alike but for the memo are two transactions
+}
+
+// MaxMemo bounds the memo of a payment in bytes.
+const MaxMemo = 256
+
+// MaxRaw bounds a signed transaction in bytes (Solana: one IPv6 packet, 1,232).
+const MaxRaw = 1232
+
+// Prepared is a transaction signed but not sent. Sending the same Prepared many times pays once.
+type Prepared struct {
+	ID        TxID
+	Raw       []byte      // as the chain takes it
+	LastValid uint64      // last block height that may hold it
+	Since     market.Slot // no block before this slot can hold it
+	Count     int         // how many payouts of the Payment it holds, counted from the front
+}
+
+// TxState is how far a transaction has come.
+type TxState uint8
+
+// The states a ledger tells. Finalized, Failed and Expired are for ever; the others may go either way.
+const (
+	// Unknown: the chain has not seen it and may still take it.
+	Unknown TxState = iota
+	// Pending: in a block that few have voted for, or failed in one that is not final.
+	Pending
+	// Confirmed: a supermajority voted for its block. It could still be forked away.
+	Confirmed
+	// Finalized: it took effect for ever.
+	Finalized
+	// Failed: it is in a final block and had no effect but its fee.
+	Failed
+	// Expired: no block can ever hold it.
+	Expired
+)
+
+var txStateNames = [...]string{"unknown", "pending", "confirmed", "finalized", "failed", "expired"}
+
+func (s TxState) String() string {
+	if int(s) < len(txStateNames) {
+		return txStateNames[s]
+	}
+	return "invalid"
+}
+
+// Final reports whether the state can never change.
+func (s TxState) Final() bool { return s == Finalized || s == Failed || s == Expired }
+
+// TxStatus is what the chain says of a transaction.
+type TxStatus struct {
+	State TxState
+	Slot  market.Slot // of its block; zero when it is in none
+	Err   string      // why it failed there; empty when it did not
+}
+
+// Ledger is a chain seen by one payer. Implementations: chain/solana, and chain/chaintest in memory. All methods may be
+// called concurrently. An error of errors.Is ErrDown says nothing about what the chain did.
+type Ledger interface {
+	// Slot is the newest confirmed slot. It may step back by a few.
+	Slot(ctx context.Context) (market.Slot, error)
+	// Balance is the confirmed token balance of a wallet; 0 for one that never held the token.
+	Balance(ctx context.Context, owner sign.Key) (market.Amount, error)
+	// Prepare signs a transaction with as many payouts as fit, from the front, and the memo. It sends nothing.
+	// ErrPayment: nothing such a chain could take. ErrAllowance, ErrFees: the payer cannot pay that much now.
+	Prepare(ctx context.Context, p Payment) (Prepared, error)
+	// Send hands the transaction to the chain; nil does not mean that it landed. Sending again is harmless.
+	// ErrRejected: an endpoint judged that it would fail; it may land all the same.
+	Send(ctx context.Context, tx Prepared) error
+	// Status says how far it has come. It answers Expired only when no block can ever hold the transaction, and
+	// ErrHistory when the endpoint's memory does not reach back far enough to tell.
+	Status(ctx context.Context, tx Prepared) (TxStatus, error)
+	// Memo reads the memo of a final transaction and its slot. ErrNotFound when there is no such transaction or no memo.
+	Memo(ctx context.Context, id TxID) ([]byte, market.Slot, error)
+}
+
+// Check reports what no ledger takes: nothing to do, a zero amount or receiver, sums beyond 64 bits, a memo that is too
+// long or not UTF-8. The error is ErrPayment.
+func (p Payment) Check() error {
+	bad := func(what string) error { return fmt.Errorf("%w: %s", ErrPayment, what) }
+	if len(p.Payouts) == 0 && len(p.Memo) == 0 {
+		return bad("neither payouts nor memo")
+	}
+	if len(p.Memo) > MaxMemo || !utf8.Valid(p.Memo) {
+		return bad(fmt.Sprintf("memo of %d bytes, want at most %d of UTF-8", len(p.Memo), MaxMemo))
+	}
+	var sum market.Amount
+	for i, o := range p.Payouts {
+		if o.To.IsZero() || o.Amount == 0 {
+			return bad(fmt.Sprintf("payout %d has no receiver or no amount", i))
+		}
+		if sum+o.Amount < sum {
+			return bad("amounts overflow")
+		}
+		sum += o.Amount
+	}
+	return nil
+}
