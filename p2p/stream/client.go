@@ -23,7 +23,7 @@ func (p Protocol[Req, Resp]) Call(ctx context.Context, h host.Host, network stri
 	var none Resp
 	ctx, cancel := context.WithTimeout(ctx, or(p.Deadline, DefaultDeadline))
 	defer cancel()
-	c, err := open(ctx, h, p.ID(network), to, req, or(p.MaxRequest, DefaultMaxMessage))
+	c, err := open(relayed(ctx), h, p.ID(network), to, req, or(p.MaxRequest, DefaultMaxMessage))
 	if err != nil {
 		return none, failed(ctx, p.Name, to, err)
 	}
@@ -41,7 +41,7 @@ func (p Protocol[Req, Resp]) Call(ctx context.Context, h host.Host, network stri
 // Open asks to for a feed. The items live until ctx ends or [Items.Close]; the caller must close them.
 // The errors of opening and of Next are those of [Protocol.Call].
 func (f Feed[Req, Item]) Open(ctx context.Context, h host.Host, network string, to peer.ID, req Req) (*Items[Item], error) {
-	c, err := open(ctx, h, f.ID(network), to, req, or(f.MaxRequest, DefaultMaxMessage))
+	c, err := open(relayed(ctx), h, f.ID(network), to, req, or(f.MaxRequest, DefaultMaxMessage))
 	if err != nil {
 		return nil, failed(ctx, f.Name, to, err)
 	}
@@ -152,6 +152,11 @@ func (b *Body) Close() error {
 	return nil
 }
 
+// relayed allows a relayed connection, which carries little: enough for messages, not for transfers.
+func relayed(ctx context.Context) context.Context {
+	return network.WithAllowLimitedConn(ctx, "starling")
+}
+
 // call is the asking side of one stream, reset when its context ends.
 type call struct {
 	s    network.Stream
@@ -174,8 +179,7 @@ func open(ctx context.Context, h host.Host, pid protocol.ID, to peer.ID, req pro
 	if err != nil {
 		return nil, err
 	}
-	// Control messages are small enough for a relayed connection.
-	s, err := h.NewStream(network.WithAllowLimitedConn(ctx, string(pid)), to, pid)
+	s, err := h.NewStream(ctx, to, pid)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,519 @@
+package blob_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ipfs/go-cid"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/starling-network/starling/p2p"
+	"github.com/starling-network/starling/p2p/blob"
+	"github.com/starling-network/starling/p2p/p2ptest"
+	"github.com/starling-network/starling/p2p/stream"
+)
+
+const plenty = 1 << 30
+
+func open(t testing.TB, max int64) *blob.Store {
+	t.Helper()
+	s, err := blob.OpenStore(t.TempDir(), max)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func put(t testing.TB, s *blob.Store, data []byte) cid.Cid {
+	t.Helper()
+	c, n, err := s.Put(t.Context(), bytes.NewReader(data))
+	if err != nil || n != int64(len(data)) || c != blob.Sum(data) {
+		t.Fatalf("put %d bytes as %s: %v", n, c, err)
+	}
+	return c
+}
+
+func read(t testing.TB, s *blob.Store, c cid.Cid) []byte {
+	t.Helper()
+	f, err := s.Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func random(n int) []byte {
+	data := make([]byte, n)
+	_, _ = rand.NewChaCha8([32]byte{byte(n)}).Read(data)
+	return data
+}
+
+// empty checks that nothing half-written is left.
+func empty(t *testing.T, dir string) {
+	t.Helper()
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) > 0 {
+		t.Errorf("%s holds %v, %v", dir, left, err)
+	}
+}
+
+func TestStore(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, err := blob.OpenStore(dir, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The CID that any other implementation computes for these bytes.
+	hello := put(t, s, []byte("hello\n"))
+	if hello.String() != "bafkreicysg23kiwv34eg2d7qweipxwosdo2py4ldv42nbauguluen5v6am" {
+		t.Errorf("CID %s", hello)
+	}
+	if c, err := blob.Parse(hello.String()); err != nil || c != hello {
+		t.Errorf("parsed %s: %v", c, err)
+	}
+	put(t, s, []byte("hello\n"))
+	if s.Used() != 6 {
+		t.Errorf("%d bytes in use after the same blob twice, want 6", s.Used())
+	}
+	if string(read(t, s, hello)) != "hello\n" {
+		t.Error("read something else")
+	}
+	if _, _, err := s.Put(t.Context(), bytes.NewReader(make([]byte, 995))); !errors.Is(err, blob.ErrFull) {
+		t.Errorf("got %v, want ErrFull", err)
+	}
+	broken := errors.New("broken")
+	if _, _, err := s.Put(t.Context(), io.MultiReader(strings.NewReader("x"), errReader{broken})); !errors.Is(err, broken) {
+		t.Errorf("got %v, want the reader's error", err)
+	}
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := s.Put(cancelled, strings.NewReader("x")); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want the context's error", err)
+	}
+	empty(t, filepath.Join(dir, "tmp"))
+	if s.Used() != 6 {
+		t.Errorf("%d bytes in use after failures, want 6", s.Used())
+	}
+	again, err := blob.OpenStore(dir, 1000)
+	if err != nil || again.Used() != 6 || !again.Has(hello) {
+		t.Fatalf("opened again: %v, %d bytes in use", err, again.Used())
+	}
+	for range 2 {
+		if err := again.Remove(hello); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := again.Open(hello); !errors.Is(err, blob.ErrNotFound) || again.Used() != 0 {
+		t.Errorf("after removal: %v, %d bytes in use", err, again.Used())
+	}
+}
+
+type errReader struct{ error }
+
+func (e errReader) Read([]byte) (int, error) { return 0, e.error }
+
+func TestBadCID(t *testing.T) {
+	t.Parallel()
+	s := open(t, plenty)
+	for _, text := range []string{"", "x", "QmYwAPJzv5CZsnA625s3Xf2nemtYgPpHdWEz79ojWnufi", "bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi", "../../etc/passwd"} {
+		if c, err := blob.Parse(text); !errors.Is(err, blob.ErrBadCID) {
+			t.Errorf("%q: got %v, %v", text, c, err)
+		} else if _, err := s.Open(c); !errors.Is(err, blob.ErrBadCID) {
+			t.Errorf("%q opened: %v", text, err)
+		}
+	}
+}
+
+func TestTree(t *testing.T) {
+	t.Parallel()
+	s := open(t, plenty)
+	make := func(order []string) string {
+		dir := t.TempDir()
+		for _, name := range order {
+			path := filepath.Join(dir, name)
+			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			mode := fs.FileMode(0o600)
+			if strings.HasSuffix(name, ".sh") {
+				mode = 0o755
+			}
+			if err := os.WriteFile(path, []byte("content of "+name), mode); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Mkdir(filepath.Join(dir, "empty"), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	names := []string{"a", "b/c/d", "b/e.sh", "ö and space"}
+	first, _, err := s.PutTree(t.Context(), make(names))
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, _, err := s.PutTree(t.Context(), make([]string{names[3], names[1], names[2], names[0]}))
+	if err != nil || first != second {
+		t.Fatalf("equal folders became %s and %s: %v", first, second, err)
+	}
+	out := filepath.Join(t.TempDir(), "new", "folder")
+	if err := s.Unpack(first, out, plenty); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if got, err := os.ReadFile(filepath.Join(out, name)); string(got) != "content of "+name {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+	if info, err := os.Stat(filepath.Join(out, "b/e.sh")); err != nil || info.Mode().Perm()&0o100 == 0 {
+		t.Errorf("the script is not executable: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(out, "empty")); err != nil {
+		t.Error(err)
+	}
+	if third, _, err := s.PutTree(t.Context(), out); err != nil || third != first {
+		t.Errorf("unpacked and packed again became %s: %v", third, err)
+	}
+	if err := s.Unpack(first, out, plenty); err == nil {
+		t.Error("unpacked into a folder that is not empty")
+	}
+	small := t.TempDir()
+	if err := s.Unpack(first, small, 20); !errors.Is(err, blob.ErrTooLarge) {
+		t.Errorf("got %v, want ErrTooLarge", err)
+	}
+	empty(t, small)
+	linked := make(names[:1])
+	if err := os.Symlink("/etc/passwd", filepath.Join(linked, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.PutTree(t.Context(), linked); !errors.Is(err, blob.ErrTree) {
+		t.Errorf("got %v, want ErrTree", err)
+	}
+	if _, _, err := s.PutTree(t.Context(), filepath.Join(linked, "missing")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v, want ErrNotExist", err)
+	}
+}
+
+// archive makes a tar of entries, with content for the regular ones.
+func archive(t testing.TB, entries ...tar.Header) []byte {
+	t.Helper()
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	for _, h := range entries {
+		if h.Typeflag == tar.TypeReg {
+			h.Size = 4
+		}
+		if err := w.WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+		if h.Typeflag == tar.TypeReg {
+			if _, err := w.Write([]byte("evil")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return buf.Bytes()
+}
+
+func TestUnpackRefuses(t *testing.T) {
+	t.Parallel()
+	s := open(t, plenty)
+	reg := func(name string) tar.Header { return tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644} }
+	for name, data := range map[string][]byte{
+		"parent":          archive(t, reg("../evil")),
+		"hidden parent":   archive(t, reg("a/../../evil")),
+		"absolute":        archive(t, reg("/tmp/evil")),
+		"backslash":       archive(t, reg(`..\evil`)),
+		"dot":             archive(t, reg("./evil")),
+		"empty part":      archive(t, reg("a//evil")),
+		"symlink":         archive(t, tar.Header{Typeflag: tar.TypeSymlink, Name: "l", Linkname: "/etc"}, reg("l/evil")),
+		"hard link":       archive(t, tar.Header{Typeflag: tar.TypeLink, Name: "l", Linkname: "/etc/passwd"}),
+		"device":          archive(t, tar.Header{Typeflag: tar.TypeChar, Name: "d", Devmajor: 1, Devminor: 3}),
+		"fifo":            archive(t, tar.Header{Typeflag: tar.TypeFifo, Name: "f"}),
+		"twice":           archive(t, reg("a"), reg("a")),
+		"file as folder":  archive(t, reg("a"), reg("a/b")),
+		"not an archive":  []byte(strings.Repeat("garbage", 1000)),
+		"cut in the head": archive(t, reg("a"))[:300],
+		"cut in the body": archive(t, reg("a"))[:514],
+	} {
+		dir := t.TempDir()
+		if err := s.Unpack(put(t, s, data), dir, plenty); !errors.Is(err, blob.ErrArchive) {
+			t.Errorf("%s: got %v, want ErrArchive", name, err)
+		}
+		empty(t, dir)
+		if _, err := os.Stat(filepath.Join(filepath.Dir(dir), "evil")); err == nil {
+			t.Errorf("%s: wrote outside", name)
+		}
+	}
+}
+
+// two is a store served by the second of two connected hosts, and one to fetch into by the first.
+func two(t testing.TB, max int64, allow func(peer.ID, cid.Cid) bool) (a, b *p2p.Host, to, from *blob.Store) {
+	hosts := p2ptest.Loopback(t, 2)
+	to, from = open(t, max), open(t, plenty)
+	srv := blob.Serve(hosts[1], p2ptest.Network, from, allow)
+	t.Cleanup(srv.Close)
+	p2ptest.ConnectAll(t, hosts...)
+	return hosts[0], hosts[1], to, from
+}
+
+func TestFetch(t *testing.T) {
+	t.Parallel()
+	secret := blob.Sum([]byte("secret"))
+	a, b, to, from := two(t, 3<<20, func(_ peer.ID, c cid.Cid) bool { return c != secret })
+	fetch := func(c cid.Cid, max int64, progress func(int64, int64)) error {
+		return blob.Fetch(t.Context(), a, p2ptest.Network, b.ID(), c, max, to, progress)
+	}
+	for _, n := range []int{0, 1, 1<<20 + 7} {
+		data := random(n)
+		c := put(t, from, data)
+		var last, calls int64
+		err := fetch(c, int64(n), func(done, total int64) {
+			calls++
+			if done < last || total != int64(n) {
+				t.Errorf("progress %d of %d after %d", done, total, last)
+			}
+			last = done
+		})
+		if err != nil || last != int64(n) || calls == 0 || !bytes.Equal(read(t, to, c), data) {
+			t.Errorf("%d bytes: %v, progress %d in %d calls", n, err, last, calls)
+		}
+		if err := fetch(c, 0, nil); err != nil {
+			t.Errorf("what is there was fetched again: %v", err)
+		}
+	}
+	put(t, from, []byte("secret"))
+	for name, tc := range map[string]struct {
+		c    cid.Cid
+		max  int64
+		want error
+	}{
+		"missing":     {blob.Sum([]byte("missing")), plenty, blob.ErrNotFound},
+		"not allowed": {secret, plenty, blob.ErrNotFound},
+		"too large":   {put(t, from, random(1001)), 1000, blob.ErrTooLarge},
+		"store full":  {put(t, from, random(2<<20)), plenty, blob.ErrFull},
+		"no CID":      {cid.Undef, plenty, blob.ErrBadCID},
+	} {
+		if err := fetch(tc.c, tc.max, nil); !errors.Is(err, tc.want) {
+			t.Errorf("%s: got %v, want %v", name, err, tc.want)
+		}
+		if tc.c.Defined() && to.Has(tc.c) {
+			t.Errorf("%s: it is there all the same", name)
+		}
+	}
+	if want := int64(1<<20 + 7 + 1); to.Used() != want {
+		t.Errorf("%d bytes in use after failures, want %d", to.Used(), want)
+	}
+}
+
+// Fetches of one blob wait for each other: it comes over the wire once.
+func TestFetchTogether(t *testing.T) {
+	t.Parallel()
+	a, b, to, from := two(t, plenty, nil)
+	c := put(t, from, random(1<<20))
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	fetches := 0
+	for range 8 {
+		wg.Go(func() {
+			err := blob.Fetch(t.Context(), a, p2ptest.Network, b.ID(), c, plenty, to, func(done, total int64) {
+				if done == total {
+					mu.Lock()
+					fetches++
+					mu.Unlock()
+				}
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if fetches != 1 || to.Used() != 1<<20 {
+		t.Errorf("%d fetches, %d bytes in use", fetches, to.Used())
+	}
+}
+
+// A fetch that broke off goes on where it was; a first part that is a lie is found out and fetched anew.
+func TestFetchResumes(t *testing.T) {
+	t.Parallel()
+	data := random(1 << 20)
+	lie := bytes.Clone(data[:1<<19])
+	lie[1000] ^= 1
+	for name, tc := range map[string]struct {
+		partial []byte
+		first   int64 // bytes there at the first call of progress
+	}{
+		"nothing":  {nil, 0},
+		"half":     {data[:1<<19], 1 << 19},
+		"all":      {data, 1 << 20},
+		"a lie":    {lie, 1 << 19},
+		"too much": {append(bytes.Clone(data), 1, 2, 3), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, b, _, from := two(t, 0, nil)
+			dir := t.TempDir()
+			to, err := blob.OpenStore(dir, plenty)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := put(t, from, data)
+			if tc.partial != nil {
+				if err := os.WriteFile(filepath.Join(dir, "partial", c.String()), tc.partial, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			first := int64(-1)
+			err = blob.Fetch(t.Context(), a, p2ptest.Network, b.ID(), c, plenty, to, func(done, _ int64) {
+				if first < 0 {
+					first = done
+				}
+			})
+			if err != nil || first != tc.first || !bytes.Equal(read(t, to, c), data) || to.Used() != 1<<20 {
+				t.Errorf("%v, began at %d, want %d; %d bytes in use", err, first, tc.first, to.Used())
+			}
+			empty(t, filepath.Join(dir, "partial"))
+		})
+	}
+}
+
+// A peer that sends other bytes, too few, or a false size.
+func TestFetchFromLiar(t *testing.T) {
+	t.Parallel()
+	hosts := p2ptest.Loopback(t, 2)
+	dir := t.TempDir()
+	to, err := blob.OpenStore(dir, plenty)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers := make(chan []byte, 1)
+	hosts[1].SetStreamHandler("/starling/blob/1/test", func(s network.Stream) {
+		_, _ = s.Read(make([]byte, 256))
+		_, _ = s.Write(<-answers)
+		_ = s.Close()
+	})
+	p2ptest.ConnectAll(t, hosts...)
+	c := blob.Sum([]byte("true"))
+	ok := []byte{0, 100, 0, 0, 0, 2, 0x08, 4} // head with size 4
+	for name, tc := range map[string]struct {
+		answer []byte
+		want   error
+	}{
+		"other bytes": {append(append(ok[:8:8], 0, 0, 0, 0, 0, 0, 0, 4), "lies"...), blob.ErrDigest},
+		"false size":  {append(append(ok[:8:8], 0, 0, 0, 0, 0, 0, 0, 3), "tru"...), stream.ErrBadReply},
+		"endless":     {append(ok[:8:8], 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff), stream.ErrBadReply},
+		"huge":        {[]byte{0, 100, 0, 0, 0, 10, 0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 0, 0, 0, 0, 0, 0, 0, 0, 0}, blob.ErrTooLarge},
+		"too few":     {append(append(ok[:8:8], 0, 0, 0, 0, 0, 0, 0, 4), "tr"...), stream.ErrUnreachable},
+	} {
+		answers <- tc.answer
+		err := blob.Fetch(t.Context(), hosts[0], p2ptest.Network, hosts[1].ID(), c, 1000, to, nil)
+		if !errors.Is(err, tc.want) || to.Has(c) || to.Used() != 0 {
+			t.Errorf("%s: got %v, want %v; %d bytes in use", name, err, tc.want, to.Used())
+		}
+		if err := to.Remove(c); err != nil { // what "too few" left
+			t.Fatal(err)
+		}
+	}
+}
+
+// A peer that crashes in the middle is given up, and another one finishes.
+func TestFetchSimulated(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		net := p2ptest.NewNet(t, 3, 40*time.Millisecond)
+		to, from := open(t, plenty), open(t, plenty)
+		for _, h := range net.Hosts[1:] {
+			srv := blob.Serve(h, p2ptest.Network, from, nil)
+			defer srv.Close()
+		}
+		net.ConnectAll()
+		c := put(t, from, random(4<<20))
+		err := blob.Fetch(t.Context(), net.Hosts[0], p2ptest.Network, net.Addr(1).ID, c, plenty, to, func(done, _ int64) {
+			if done > 1<<20 && net.Hosts[1] != nil {
+				net.Crash(1)
+			}
+		})
+		if !errors.Is(err, stream.ErrUnreachable) {
+			t.Errorf("got %v, want ErrUnreachable", err)
+		}
+		resumed := int64(0)
+		err = blob.Fetch(t.Context(), net.Hosts[0], p2ptest.Network, net.Addr(2).ID, c, plenty, to, func(done, _ int64) {
+			if resumed == 0 {
+				resumed = done
+			}
+		})
+		if err != nil || resumed <= 1<<20 || !to.Has(c) {
+			t.Errorf("%v, resumed at %d", err, resumed)
+		}
+	})
+}
+
+// FuzzUnpack: whatever the archive, nothing lands outside the folder, and a refused one leaves nothing in
+// it; an accepted one packs and unpacks to the same.
+func FuzzUnpack(f *testing.F) {
+	f.Add(archive(f, tar.Header{Typeflag: tar.TypeReg, Name: "a/b", Mode: 0o755}))
+	f.Add(archive(f, tar.Header{Typeflag: tar.TypeReg, Name: "../evil"}))
+	f.Add(archive(f, tar.Header{Typeflag: tar.TypeSymlink, Name: "l", Linkname: "/"}))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s := open(t, plenty)
+		base := t.TempDir()
+		dir := filepath.Join(base, "in")
+		err := s.Unpack(put(t, s, data), dir, 1<<20)
+		if there, _ := os.ReadDir(base); len(there) != 1 {
+			t.Fatalf("outside the folder: %v", there)
+		}
+		if err != nil {
+			empty(t, dir)
+			return
+		}
+		first, _, err := s.PutTree(t.Context(), dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again := filepath.Join(base, "again")
+		if err := s.Unpack(first, again, 1<<20); err != nil {
+			t.Fatal(err)
+		}
+		if second, _, err := s.PutTree(t.Context(), again); err != nil || second != first {
+			t.Fatalf("%s became %s: %v", first, second, err)
+		}
+	})
+}
+
+// FuzzParse: what parses prints and parses to the same.
+func FuzzParse(f *testing.F) {
+	f.Add("bafkreicysg23kiwv34eg2d7qweipxwosdo2py4ldv42nbauguluen5v6am")
+	f.Add("QmYwAPJzv5CZsnA625s3Xf2nemtYgPpHdWEz79ojWnufi")
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := blob.Parse(text)
+		if err != nil {
+			return
+		}
+		if again, err := blob.Parse(c.String()); err != nil || again != c {
+			t.Fatalf("%s became %s: %v", c, again, err)
+		}
+	})
+}

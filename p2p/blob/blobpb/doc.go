@@ -1,0 +1,2 @@
+// Package blobpb holds the protobuf messages of package blob.
+package blobpb

@@ -1,0 +1,309 @@
+// Package blob keeps and moves content-addressed files. A blob is bytes; its name is their CIDv1 (raw codec,
+// sha2-256). A folder travels as one blob, a deterministic tar archive. The store keeps
+//
+//	<dir>/blobs/<last two characters>/<cid>   complete and verified; files are read-only and never change
+//	<dir>/partial/<cid>                       begun by Fetch, resumed by the next one
+//	<dir>/tmp/                                being written by Put, emptied at the start
+//
+// A blob becomes visible by one rename after its digest is known to be right.
+package blob
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/ipfs/go-cid"
+	"github.com/multiformats/go-multihash"
+)
+
+const (
+	// copyBuffer is what one Put or Fetch holds in memory.
+	copyBuffer = 256 << 10
+	// partialAge is how long a fetch that broke off can be resumed; OpenStore removes older ones.
+	partialAge = 7 * 24 * time.Hour
+)
+
+// Store is a folder of blobs. It is safe for concurrent use by one process.
+type Store struct {
+	dir string
+	max int64
+
+	mu       sync.Mutex
+	used     int64                     // bytes of complete blobs, and reserved by those being written
+	fetching map[cid.Cid]chan struct{} // closed when the Fetch that has it is over
+}
+
+// OpenStore opens or makes the store in dir, which then holds at most maxBytes of complete blobs.
+func OpenStore(dir string, maxBytes int64) (*Store, error) {
+	s := &Store{dir: dir, max: maxBytes, fetching: make(map[cid.Cid]chan struct{})}
+	if err := os.RemoveAll(s.path("tmp")); err != nil {
+		return nil, fmt.Errorf("opening blob store: %w", err)
+	}
+	for _, sub := range []string{"blobs", "partial", "tmp"} {
+		if err := os.MkdirAll(s.path(sub), 0o700); err != nil {
+			return nil, fmt.Errorf("opening blob store: %w", diskError(err))
+		}
+	}
+	partials, err := os.ReadDir(s.path("partial"))
+	if err != nil {
+		return nil, fmt.Errorf("opening blob store: %w", err)
+	}
+	for _, p := range partials {
+		if info, err := p.Info(); err == nil && time.Since(info.ModTime()) > partialAge {
+			_ = os.Remove(s.path("partial", p.Name()))
+		}
+	}
+	err = filepath.WalkDir(s.path("blobs"), func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			s.used += info.Size()
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("opening blob store: %w", err)
+	}
+	return s, nil
+}
+
+func (s *Store) path(parts ...string) string {
+	return filepath.Join(append([]string{s.dir}, parts...)...)
+}
+
+// Check refuses CIDs that cannot name a blob.
+func Check(c cid.Cid) error {
+	if !c.Defined() {
+		return fmt.Errorf("%w: undefined", ErrBadCID)
+	}
+	if p := c.Prefix(); p.Version != 1 || p.Codec != cid.Raw || p.MhType != multihash.SHA2_256 || p.MhLength != sha256.Size {
+		return fmt.Errorf("%w: %s", ErrBadCID, c)
+	}
+	return nil
+}
+
+// Parse reads a CID in text or refuses it with ErrBadCID.
+func Parse(text string) (cid.Cid, error) {
+	c, err := cid.Decode(text)
+	if err != nil {
+		return cid.Undef, fmt.Errorf("%w: %w", ErrBadCID, err)
+	}
+	return c, Check(c)
+}
+
+// Sum is the CID of bytes.
+func Sum(data []byte) cid.Cid {
+	h := sha256.New()
+	h.Write(data)
+	return sumOf(h)
+}
+
+func sumOf(h hash.Hash) cid.Cid {
+	mh, err := multihash.Encode(h.Sum(nil), multihash.SHA2_256)
+	if err != nil {
+		panic("blob: " + err.Error()) // the function and length are known
+	}
+	return cid.NewCidV1(cid.Raw, mh)
+}
+
+// file is where a complete blob is.
+func (s *Store) file(c cid.Cid) string {
+	name := c.String()
+	return s.path("blobs", name[len(name)-2:], name)
+}
+
+// Has reports whether the store has the blob.
+func (s *Store) Has(c cid.Cid) bool {
+	_, err := s.Size(c)
+	return err == nil
+}
+
+// Size is the size of the blob in bytes, or ErrNotFound.
+func (s *Store) Size(c cid.Cid) (int64, error) {
+	path, err := s.Path(c)
+	if err != nil {
+		return 0, err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0, fmt.Errorf("reading blob: %w", err)
+	}
+	return info.Size(), nil
+}
+
+// Path is the file of the blob, which must not be written to, or ErrNotFound.
+func (s *Store) Path(c cid.Cid) (string, error) {
+	if err := Check(c); err != nil {
+		return "", err
+	}
+	path := s.file(c)
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("%w: %s", ErrNotFound, c)
+	} else if err != nil {
+		return "", fmt.Errorf("reading blob: %w", err)
+	}
+	return path, nil
+}
+
+// Open opens the blob for reading, or returns ErrNotFound. An open blob stays readable after Remove.
+func (s *Store) Open(c cid.Cid) (*os.File, error) {
+	path, err := s.Path(c)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %s", ErrNotFound, c)
+	} else if err != nil {
+		return nil, fmt.Errorf("reading blob: %w", err)
+	}
+	return f, nil
+}
+
+// Remove removes the blob and what was fetched of it; a missing one is no error.
+func (s *Store) Remove(c cid.Cid) error {
+	if err := Check(c); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fetching[c] == nil {
+		if err := os.Remove(s.path("partial", c.String())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("removing blob: %w", err)
+		}
+	}
+	info, err := os.Stat(s.file(c))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = os.Remove(s.file(c))
+	}
+	if err != nil {
+		return fmt.Errorf("removing blob: %w", err)
+	}
+	s.used -= info.Size()
+	return nil
+}
+
+// Used is how many bytes of its allowance the store holds.
+func (s *Store) Used() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.used
+}
+
+// reserve takes n bytes of the allowance, or returns ErrFull.
+func (s *Store) reserve(n int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n > s.max-s.used {
+		return fmt.Errorf("%w: %d bytes more, %d of %d in use", ErrFull, n, s.used, s.max)
+	}
+	s.used += n
+	return nil
+}
+
+func (s *Store) release(n int64) {
+	s.mu.Lock()
+	s.used -= n
+	s.mu.Unlock()
+}
+
+// keep makes the verified file at tmp the blob c. Its size is already reserved, and released again when
+// the blob was there before.
+func (s *Store) keep(tmp string, c cid.Cid, size int64) error {
+	if err := os.MkdirAll(filepath.Dir(s.file(c)), 0o700); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, err := os.Stat(s.file(c)); err == nil {
+		s.used -= size
+		_ = os.Remove(tmp) // else it is removed at the next start
+		return nil
+	}
+	if err := os.Rename(tmp, s.file(c)); err != nil {
+		return err
+	}
+	_ = os.Chmod(s.file(c), 0o400) // a reminder; nothing rests on it
+	return nil
+}
+
+// Put stores what r gives and returns its CID and size. Errors: ErrFull, ErrDiskFull, the reader's, the
+// context's; nothing is kept then.
+func (s *Store) Put(ctx context.Context, r io.Reader) (cid.Cid, int64, error) {
+	c, size, err := s.put(ctx, r)
+	if err != nil {
+		return cid.Undef, 0, fmt.Errorf("storing blob: %w", diskError(err))
+	}
+	return c, size, nil
+}
+
+func (s *Store) put(ctx context.Context, r io.Reader) (c cid.Cid, size int64, err error) {
+	f, err := os.CreateTemp(s.path("tmp"), "put-*")
+	if err != nil {
+		return cid.Undef, 0, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.Close(), os.Remove(f.Name()))
+			s.release(size)
+		}
+	}()
+	h := sha256.New()
+	buf := make([]byte, copyBuffer)
+	for {
+		if err := ctx.Err(); err != nil {
+			return cid.Undef, size, err
+		}
+		n, rerr := r.Read(buf)
+		if n > 0 {
+			if err := s.reserve(int64(n)); err != nil {
+				return cid.Undef, size, err
+			}
+			size += int64(n)
+			h.Write(buf[:n])
+			if _, err := f.Write(buf[:n]); err != nil {
+				return cid.Undef, size, err
+			}
+		}
+		if rerr == io.EOF {
+			break
+		}
+		if rerr != nil {
+			return cid.Undef, size, rerr
+		}
+	}
+	// Before the rename, or a crash could leave a blob with a name and without its bytes.
+	if err := f.Sync(); err != nil {
+		return cid.Undef, size, err
+	}
+	c = sumOf(h)
+	if err := s.keep(f.Name(), c, size); err != nil {
+		return cid.Undef, size, err
+	}
+	_ = f.Close() // everything is on the disk already
+	return c, size, nil
+}
+
+// PutFile stores the file at path.
+func (s *Store) PutFile(ctx context.Context, path string) (cid.Cid, int64, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return cid.Undef, 0, fmt.Errorf("storing blob: %w", err)
+	}
+	defer f.Close()
+	return s.Put(ctx, f)
+}

@@ -1,0 +1,210 @@
+package blob
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+
+	"github.com/ipfs/go-cid"
+	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/starling-network/starling/p2p/blob/blobpb"
+	"github.com/starling-network/starling/p2p/stream"
+)
+
+// Concurrency of serving: each transfer holds one buffer and one open file.
+const (
+	maxServed        = 64
+	maxServedPerPeer = 8
+)
+
+// transfer is the protocol: the raw bytes after the head are the blob from the asked offset on.
+var transfer = stream.Transfer[*blobpb.Request, *blobpb.Head]{
+	Name: "blob", Version: 1, MaxRequest: 256, MaxHead: 64,
+}
+
+// Codes of refusals.
+const (
+	// CodeNotFound: the peer does not have the blob, or may not give it to us; it does not tell which.
+	CodeNotFound = "not-found"
+)
+
+// Serve gives blobs of s to the peers that allow allows; a nil allow allows everybody everything. allow
+// is asked before the store, and a peer that is not allowed cannot tell whether the blob is there.
+func Serve(h host.Host, network string, s *Store, allow func(peer.ID, cid.Cid) bool) *stream.Server {
+	return transfer.Serve(h, network, func(_ context.Context, from peer.ID, req *blobpb.Request) (*blobpb.Head, io.ReadCloser, int64, error) {
+		c, err := cid.Cast(req.GetCid())
+		if err == nil {
+			err = Check(c)
+		}
+		if err != nil {
+			return nil, nil, 0, &stream.Malformed{Reason: err.Error()}
+		}
+		if allow != nil && !allow(from, c) {
+			return nil, nil, 0, stream.Refuse(CodeNotFound, "blob not found")
+		}
+		f, err := s.Open(c)
+		if errors.Is(err, ErrNotFound) {
+			return nil, nil, 0, stream.Refuse(CodeNotFound, "blob not found")
+		} else if err != nil {
+			return nil, nil, 0, err
+		}
+		info, err := f.Stat()
+		if err == nil && req.GetOffset() > uint64(info.Size()) {
+			err = &stream.Malformed{Reason: fmt.Sprintf("offset %d of %d", req.GetOffset(), info.Size())}
+		}
+		if err == nil {
+			_, err = f.Seek(int64(req.GetOffset()), io.SeekStart)
+		}
+		if err != nil {
+			return nil, nil, 0, errors.Join(err, f.Close())
+		}
+		return &blobpb.Head{Size: uint64(info.Size())}, f, info.Size() - int64(req.GetOffset()), nil
+	}, stream.Limits{Concurrent: maxServed, PerPeer: maxServedPerPeer})
+}
+
+// Fetch brings the blob c, of at most max bytes, from a peer into s. A blob that is there already costs
+// nothing; one whose fetch broke off is resumed; two fetches of one blob wait for each other. progress, if
+// not nil, is called with the bytes so far and in all, from the goroutine of Fetch. Errors: ErrNotFound,
+// ErrTooLarge, ErrDigest, ErrFull, ErrDiskFull, ErrBadCID, those of package stream, and the context's.
+func Fetch(ctx context.Context, h host.Host, network string, from peer.ID, c cid.Cid, max int64, s *Store, progress func(done, total int64)) error {
+	err := Check(c)
+	if err == nil {
+		err = s.exclusively(ctx, c, func() error {
+			if s.Has(c) {
+				return nil
+			}
+			resumed, err := fetch(ctx, h, network, from, c, max, s, progress)
+			if errors.Is(err, ErrDigest) && resumed {
+				// The first part may be another peer's lie: once more from the beginning.
+				_, err = fetch(ctx, h, network, from, c, max, s, progress)
+			}
+			return err
+		})
+	}
+	var refused *stream.Refused
+	if errors.As(err, &refused) && refused.Code == CodeNotFound {
+		err = fmt.Errorf("%w: %w", ErrNotFound, err)
+	}
+	if err != nil {
+		return fmt.Errorf("fetching blob %s: %w", c, diskError(err))
+	}
+	return nil
+}
+
+// exclusively runs f while no other fetch of c runs.
+func (s *Store) exclusively(ctx context.Context, c cid.Cid, f func() error) error {
+	for {
+		s.mu.Lock()
+		busy := s.fetching[c]
+		if busy == nil {
+			busy = make(chan struct{})
+			s.fetching[c] = busy
+			s.mu.Unlock()
+			defer func() {
+				s.mu.Lock()
+				delete(s.fetching, c)
+				s.mu.Unlock()
+				close(busy)
+			}()
+			return f()
+		}
+		s.mu.Unlock()
+		select {
+		case <-busy:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// fetch is one attempt; it reports whether it began with bytes of an earlier one.
+func fetch(ctx context.Context, h host.Host, network string, from peer.ID, c cid.Cid, max int64, s *Store, progress func(done, total int64)) (resumed bool, err error) {
+	path := s.path("partial", c.String())
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	sum := sha256.New()
+	have, err := io.CopyBuffer(sum, onlyReader{f}, make([]byte, copyBuffer))
+	if err != nil {
+		return false, err
+	}
+	head, body, err := transfer.Open(ctx, h, network, from, &blobpb.Request{Cid: c.Bytes(), Offset: uint64(have)})
+	var malformed *stream.Malformed
+	if have > 0 && errors.As(err, &malformed) {
+		// More than the blob has: the first part was a lie.
+		return true, errors.Join(fmt.Errorf("%w: %w", ErrDigest, err), os.Remove(path))
+	}
+	if err != nil {
+		if have == 0 {
+			err = errors.Join(err, os.Remove(path))
+		}
+		return have > 0, err
+	}
+	defer body.Close()
+	size := int64(head.GetSize())
+	if size < 0 || size > max {
+		return have > 0, errors.Join(fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, head.GetSize(), max), os.Remove(path))
+	}
+	if body.Size != size-have {
+		return have > 0, fmt.Errorf("%w: %d bytes from %d of %d", stream.ErrBadReply, body.Size, have, size)
+	}
+	if err := s.reserve(size); err != nil {
+		return have > 0, err
+	}
+	if err := receive(f, sum, body, have, size, progress); err != nil {
+		s.release(size)
+		return have > 0, err
+	}
+	if sumOf(sum) != c {
+		s.release(size)
+		return have > 0, errors.Join(ErrDigest, os.Remove(path))
+	}
+	err = f.Sync()
+	if err == nil {
+		err = s.keep(path, c, size)
+	}
+	if err != nil {
+		s.release(size)
+	}
+	return have > 0, err
+}
+
+// receive appends the body to f and sum.
+func receive(f *os.File, sum hash.Hash, body io.Reader, done, total int64, progress func(done, total int64)) error {
+	buf := make([]byte, copyBuffer)
+	for {
+		if progress != nil {
+			progress(done, total)
+		}
+		n, rerr := io.ReadAtLeast(body, buf, len(buf))
+		if n > 0 {
+			sum.Write(buf[:n])
+			if _, err := f.Write(buf[:n]); err != nil {
+				return err
+			}
+			done += int64(n)
+		}
+		switch {
+		case done == total:
+			if progress != nil {
+				progress(done, total)
+			}
+			return nil
+		case errors.Is(rerr, io.ErrUnexpectedEOF) || rerr == io.EOF:
+			return fmt.Errorf("%w: the peer sent %d of %d bytes", stream.ErrUnreachable, done, total)
+		case rerr != nil:
+			return rerr
+		}
+	}
+}
+
+// onlyReader hides the other methods of a file, so that io.CopyBuffer uses the buffer it is given.
+type onlyReader struct{ io.Reader }
