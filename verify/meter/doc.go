@@ -1,0 +1,26 @@
+// Package meter is the money flow of one running lease: two state machines that trust each other for one interval.
+//
+// The Seller is the provider's side. It does not start before the first interval is paid, proposes a receipt at the end
+// of each interval and stops when the next one is not paid within the grace. The Payer is the buyer's side. It pays one
+// interval ahead, co-signs a receipt that is right in every rule and answers each with the voucher for the next interval.
+//
+//	Payer                                         Seller (billing starts in slot s, it says)
+//	  Started ── voucher 1: pays s to s+I ──────▶ StartWork
+//	                                                … I slots …
+//	  ◀───────── receipt 1: s to s+I ──────────── ProposeReceipt
+//	  Cosign ─── cosignature 1, voucher 2 ──────▶
+//	                                                …
+//	  ◀───────── receipt n, final ─────────────── WorkEnded
+//	  Cosign ─── cosignature n, final voucher ──▶ Settled
+//	  Settled
+//
+// Interval k ends in slot H(k) = min(s + k·I, last), last being the earlier of the lease's end and the slot that its cap
+// pays for. Every receipt but the final one ends in an H(k). The final one may end earlier, or be empty.
+//
+// What each side can lose: the payer one prepaid interval, the seller the grace.
+//
+// Both are pure values: Step takes the slot and an event and gives the next value and effects, in the order in which they
+// must be carried out. Persist comes first: once its state is durable the effects after it may be carried out, any
+// number of times, in any order after a crash; none may be before. So neither side ever signs two different things under one
+// number, whatever is lost, doubled, delayed or restarted. After a restart, Restore the last state and carry out Resume.
+package meter

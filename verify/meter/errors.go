@@ -1,0 +1,39 @@
+package meter
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/starling-network/starling/verify"
+)
+
+var (
+	// ErrTerms: the terms cannot be metered; nothing may start under them.
+	ErrTerms = errors.New("meter: bad terms")
+	// ErrState: bytes are not a journalled state of this machine, or of another lease.
+	ErrState = errors.New("meter: not a state of this lease")
+)
+
+// Rules of metering, beside those of verify.
+const (
+	RuleEarly    verify.Rule = "early"     // A receipt is not proposed before its last slot is over, by the payer's clock and the skew. Try again.
+	RuleInterval verify.Rule = "interval"  // A receipt covers exactly one interval; a final one at most that.
+	RuleStart    verify.Rule = "start"     // The seller starts when the payer does, give or take the skew.
+	RuleUsage    verify.Rule = "usage"     // No more CPU time than the units have.
+	RuleUnpaid   verify.Rule = "unpaid"    // A receipt stays within what the last voucher pays.
+	RuleConflict verify.Rule = "conflict"  // The seller signs one receipt per number.
+	RuleOver     verify.Rule = "over"      // Nothing is co-signed after the lease is settled.
+	RuleNotBegun verify.Rule = "not-begun" // Nothing is co-signed before the payer has started.
+)
+
+// UnexpectedEvent says that an event belongs to the other machine or cannot happen in this state. It is a programming
+// error of the shell, never a peer's doing.
+type UnexpectedEvent struct {
+	State string
+	Event Event
+}
+
+// Error names state and event.
+func (e *UnexpectedEvent) Error() string {
+	return fmt.Sprintf("meter: %T in state %s", e.Event, e.State)
+}

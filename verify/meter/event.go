@@ -1,0 +1,124 @@
+package meter
+
+import (
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/verify"
+)
+
+// Event is something that happened to a machine. Sealed.
+type Event interface{ event() }
+
+type (
+	// VoucherReceived: the payer sent a voucher. To the Seller.
+	VoucherReceived struct{ Voucher verify.SignedVoucher }
+	// UsageSampled: the execution has used so much CPU time since it began. To the Seller; give a last one before
+	// WorkEnded.
+	UsageSampled struct{ CPUMillis uint64 }
+	// CosignatureReceived: the payer signed the receipt of that number. To the Seller, before a voucher that came with it.
+	CosignatureReceived struct {
+		Seq uint64
+		Sig sign.Signature
+	}
+	// WorkEnded: the execution is over, by itself or because it was stopped. To the Seller, once, also after StopWork.
+	WorkEnded struct{ Output sign.Hash }
+
+	// Started: the lease is active from now on and the seller may start. To the Payer; again, to get the voucher again.
+	Started struct{}
+	// ReceiptProposed: the seller sent a receipt signed by it. To the Payer.
+	ReceiptProposed struct {
+		Core verify.ReceiptCore
+		Sig  sign.Signature
+	}
+	// Stopped: the buyer wants no more of this lease. To the Payer. The reason is for people, at most 200 bytes are kept.
+	Stopped struct{ Reason string }
+
+	// Ticked: time passed. To both, at least once in each interval and at Wake; each tick repeats a proposal that is not
+	// answered.
+	Ticked struct{}
+)
+
+func (VoucherReceived) event()     {}
+func (UsageSampled) event()        {}
+func (CosignatureReceived) event() {}
+func (WorkEnded) event()           {}
+func (Started) event()             {}
+func (ReceiptProposed) event()     {}
+func (Stopped) event()             {}
+func (Ticked) event()              {}
+
+// Effect is something the shell must do, in order. Sealed.
+type Effect interface{ effect() }
+
+type (
+	// Persist: make State durable before any later effect of the same Step, in one write with the receipts among them.
+	Persist struct{ State []byte }
+
+	// StartWork: the first interval is paid; start the execution, or keep it running. Of the Seller.
+	StartWork struct {
+		Start     market.Slot // billing begins here
+		PaidUntil market.Slot
+	}
+	// ProposeReceipt: sign the core as provider and send it to the payer. Of the Seller.
+	ProposeReceipt struct{ Core verify.ReceiptCore }
+	// CompleteReceipt: the receipt is co-signed; keep it (journal: with the Persist before it). The provider's own
+	// signature is made again from the core, it is always the same. Of the Seller.
+	CompleteReceipt struct {
+		Core     verify.ReceiptCore
+		BuyerSig sign.Signature
+	}
+	// StopWork: end the execution, then report WorkEnded. Of the Seller.
+	StopWork struct{ Reason Reason }
+
+	// Cosign: sign the core as buyer, keep the receipt (journal: with the Persist before it), send the signature. Of the
+	// Payer.
+	Cosign struct {
+		Core        verify.ReceiptCore
+		ProviderSig sign.Signature
+	}
+	// IssueVoucher: sign the voucher with the lease's voucher keys and send it. Of the Payer.
+	IssueVoucher struct{ Voucher verify.Voucher }
+	// StopPaying: no further interval is paid; tell the seller to stop. Of the Payer.
+	StopPaying struct {
+		Reason Reason
+		Detail string // what Stopped gave
+	}
+	// Refuse: answer the proposal with this. Rule early means: ask again. Of the Payer.
+	Refuse struct {
+		Seq    uint64
+		Reason *verify.RuleError
+	}
+
+	// Settled: the lease is over and costs Amount. Agreed: by a final receipt that both signed. Otherwise the other side
+	// did not answer in time: for the payer Amount is what it co-signed, for the seller what it can claim, and
+	// they may differ by one interval. Of both, the last effect.
+	Settled struct {
+		Amount market.Amount
+		Agreed bool
+	}
+)
+
+func (Persist) effect()         {}
+func (StartWork) effect()       {}
+func (ProposeReceipt) effect()  {}
+func (CompleteReceipt) effect() {}
+func (StopWork) effect()        {}
+func (Cosign) effect()          {}
+func (IssueVoucher) effect()    {}
+func (StopPaying) effect()      {}
+func (Refuse) effect()          {}
+func (Settled) effect()         {}
+
+// Reason says why work or payment stops. The words are stable.
+type Reason string
+
+// The reasons, one sentence each.
+const (
+	ReasonNoVoucher    Reason = "no voucher"    // The next interval was not paid within the grace.
+	ReasonNoReceipt    Reason = "no receipt"    // The receipt of a paid interval did not come in time.
+	ReasonLeaseEnded   Reason = "lease ended"   // The lease's last slot is over.
+	ReasonCapReached   Reason = "cap reached"   // What the lease may cost is used up.
+	ReasonNotActivated Reason = "not activated" // The activate-before slot passed before the start.
+	ReasonConflict     Reason = "conflict"      // The seller signed two receipts under one number.
+	ReasonStopped      Reason = "stopped"       // The buyer wanted it.
+)

@@ -1,0 +1,308 @@
+package meter
+
+import (
+	"strings"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/verify"
+)
+
+// PayerState is where the buyer's side of a lease stands.
+//
+//	Idle ──started──▶ Paying ──stopped, no receipt, the end──▶ Stopping
+//	  │                  │                                        │
+//	  │                  └────────── final receipt ───────┐       │ final receipt, or waited
+//	  └── too late, stopped ──▶ Settled ◀─────────────────┴───────┘
+type PayerState string
+
+// The states of a Payer, one sentence each.
+const (
+	PayerIdle     PayerState = "idle"     // Nothing is paid yet.
+	PayerPaying   PayerState = "paying"   // One interval is paid ahead.
+	PayerStopping PayerState = "stopping" // Nothing more is paid ahead; receipts of what was paid are still co-signed.
+	PayerSettled  PayerState = "settled"  // Over.
+)
+
+// maxDetail bounds what is kept of the words given to Stopped.
+const maxDetail = 200
+
+// Payer is the buyer's machine for one lease. Values are immutable; the zero value is not usable.
+type Payer struct {
+	terms Terms
+	chain verify.Chain // up to the last co-signed receipt
+	s     payerState
+}
+
+// payerState is what the journal keeps. What pointers point to is never changed.
+type payerState struct {
+	Lease     market.LeaseID      `json:"lease"`
+	State     PayerState          `json:"state"`
+	Started   market.Slot         `json:"started"`           // by the payer's clock
+	First     market.Slot         `json:"first"`             // by the first receipt, once there is one
+	Last      *verify.ReceiptCore `json:"last,omitempty"`    // co-signed
+	LastSig   sign.Signature      `json:"last_sig"`          // the seller's under it
+	Voucher   *verify.Voucher     `json:"voucher,omitempty"` // last one issued
+	StoppedAt market.Slot         `json:"stopped_at,omitempty"`
+	Reason    Reason              `json:"reason,omitempty"`
+	Detail    string              `json:"detail,omitempty"`
+	Settled   market.Amount       `json:"settled"`
+	Agreed    bool                `json:"agreed"`
+}
+
+// NewPayer is the machine of a lease that is not active yet. ErrTerms if the terms are bad.
+func NewPayer(t Terms) (Payer, error) {
+	if err := t.Validate(); err != nil {
+		return Payer{}, err
+	}
+	return Payer{terms: t, chain: verify.NewChain(t.Core), s: payerState{Lease: t.Core.ID(), State: PayerIdle}}, nil
+}
+
+// State is where the machine stands.
+func (m Payer) State() PayerState { return m.s.State }
+
+// Last is the last co-signed receipt; Seq 0 when there is none.
+func (m Payer) Last() verify.ReceiptCore { return m.chain.Last() }
+
+// Voucher is the last voucher issued; nil when there is none. Until a final receipt lowers it, it is what can still be
+// claimed from the payer.
+func (m Payer) Voucher() *verify.Voucher { return m.s.Voucher }
+
+// Owed is what the co-signed receipts say.
+func (m Payer) Owed() market.Amount { return m.chain.Last().Cumulative }
+
+// horizon is the end of the interval that is paid ahead, as far as the payer can know it.
+func (m Payer) horizon() market.Slot {
+	if last := m.chain.Last(); last.Seq > 0 {
+		return m.terms.next(m.chain.Start(), last.To)
+	}
+	return min(after(m.s.Started, m.terms.IntervalSlots+m.terms.SkewSlots), m.terms.Core.End)
+}
+
+// Wake is the slot at which the machine wants its next Ticked at the latest. Zero: none.
+func (m Payer) Wake() market.Slot {
+	switch m.s.State {
+	case PayerPaying:
+		return m.overdue()
+	case PayerStopping:
+		return m.giveUp()
+	case PayerIdle, PayerSettled:
+	}
+	return 0
+}
+
+// overdue is the slot in which a receipt is missing, or the lease is over.
+func (m Payer) overdue() market.Slot {
+	return after(m.horizon(), m.terms.GraceSlots+m.terms.SkewSlots)
+}
+
+// giveUp is the slot in which the seller's final receipt is no longer waited for.
+func (m Payer) giveUp() market.Slot {
+	return after(max(m.s.StoppedAt, m.horizon()), m.terms.settle())
+}
+
+// Resume is what must be done after a restart from the journal: all of it harmless if it was done before.
+func (m Payer) Resume() []Effect {
+	switch m.s.State {
+	case PayerPaying:
+		return []Effect{IssueVoucher{Voucher: *m.s.Voucher}}
+	case PayerStopping:
+		return []Effect{StopPaying{Reason: m.s.Reason, Detail: m.s.Detail}}
+	case PayerSettled:
+		return []Effect{Settled{Amount: m.s.Settled, Agreed: m.s.Agreed}}
+	case PayerIdle:
+	}
+	return nil
+}
+
+// Step tells the machine that ev happened in slot now. What a peer does wrong is answered with Refuse; an error, always an
+// *UnexpectedEvent or an overflow that Terms.Validate excludes, leaves the machine unchanged.
+func (m Payer) Step(now market.Slot, ev Event) (Payer, []Effect, error) {
+	step := payerStep{m: m, now: now}
+	if err := step.take(ev); err != nil {
+		return m, nil, err
+	}
+	step.advance()
+	if !step.dirty {
+		return step.m, step.fx, nil
+	}
+	state, err := step.m.Marshal()
+	if err != nil {
+		return m, nil, err
+	}
+	return step.m, append([]Effect{Persist{State: state}}, step.fx...), nil
+}
+
+// payerStep is one step under way. dirty: the journal must know before anybody else does.
+type payerStep struct {
+	m     Payer
+	now   market.Slot
+	fx    []Effect
+	dirty bool
+}
+
+func (p *payerStep) take(ev Event) error {
+	switch ev := ev.(type) {
+	case Started:
+		return p.started()
+	case ReceiptProposed:
+		return p.proposed(ev)
+	case Stopped:
+		switch p.m.s.State {
+		case PayerIdle:
+			p.stop(ReasonStopped, ev.Reason)
+			p.settle(0, true)
+		case PayerPaying:
+			p.stop(ReasonStopped, ev.Reason)
+		case PayerStopping, PayerSettled: // said before
+		}
+	case Ticked:
+	default:
+		return &UnexpectedEvent{State: string(p.m.s.State), Event: ev}
+	}
+	return nil
+}
+
+// started pays the first interval, wherever within the skew the seller's clock makes it begin.
+func (p *payerStep) started() error {
+	t, s := p.m.terms, &p.m.s
+	if s.State == PayerPaying {
+		p.fx = append(p.fx, IssueVoucher{Voucher: *s.Voucher})
+		return nil
+	}
+	if s.State != PayerIdle {
+		return nil
+	}
+	if p.now > t.Core.ActivateBefore {
+		p.stop(ReasonNotActivated, "")
+		p.settle(0, true)
+		return nil
+	}
+	s.Started = max(p.now, t.Core.Start)
+	slots := min(t.IntervalSlots, t.slotsFor(t.Core.Cap), t.Core.Slots())
+	amount, err := t.Core.Rate.Owed(slots)
+	if err != nil {
+		return err
+	}
+	s.State = PayerPaying
+	p.issue(1, amount, min(after(s.Started, t.SkewSlots+t.IntervalSlots), t.Core.End), 0)
+	return nil
+}
+
+func (p *payerStep) issue(seq uint64, amount market.Amount, horizon market.Slot, flags uint8) {
+	v := verify.Voucher{
+		Version: verify.VoucherVersion, Flags: flags, Lease: p.m.s.Lease, Escrow: p.m.terms.Escrow, Seq: seq,
+		Cumulative: amount, Horizon: horizon, Supervision: p.m.terms.Supervision,
+	}
+	p.m.s.Voucher, p.dirty = &v, true
+	p.fx = append(p.fx, IssueVoucher{Voucher: v})
+}
+
+func (p *payerStep) proposed(ev ReceiptProposed) error {
+	s, last := &p.m.s, p.m.chain.Last()
+	if ev.Core.Seq > 0 && ev.Core.Seq == last.Seq {
+		p.again(ev)
+		return nil
+	}
+	chain, broke := p.check(ev)
+	if broke != nil {
+		p.fx = append(p.fx, Refuse{Seq: ev.Core.Seq, Reason: broke})
+		return nil
+	}
+	p.m.chain, s.Last, s.LastSig, s.First, p.dirty = chain, &ev.Core, ev.Sig, chain.Start(), true
+	p.fx = append(p.fx, Cosign{Core: ev.Core, ProviderSig: ev.Sig})
+	if ev.Core.Final() {
+		p.issue(s.Voucher.Seq+1, ev.Core.Cumulative, ev.Core.To, verify.VoucherFinal)
+		p.settle(ev.Core.Cumulative, true)
+		return nil
+	}
+	next := p.m.terms.next(chain.Start(), ev.Core.To)
+	if s.State != PayerPaying || next == ev.Core.To {
+		return nil
+	}
+	amount, err := p.m.terms.owed(chain.Start(), next)
+	if err != nil {
+		return err
+	}
+	p.issue(s.Voucher.Seq+1, max(amount, s.Voucher.Cumulative), max(next, s.Voucher.Horizon), 0)
+	return nil
+}
+
+// again answers a receipt whose number was co-signed before: the same one with the same answer, another one never.
+func (p *payerStep) again(ev ReceiptProposed) {
+	s := &p.m.s
+	if ev.Core == *s.Last {
+		p.fx = append(p.fx, Cosign{Core: *s.Last, ProviderSig: s.LastSig}, IssueVoucher{Voucher: *s.Voucher})
+		return
+	}
+	p.fx = append(p.fx, Refuse{Seq: ev.Core.Seq, Reason: refuse(RuleConflict, "receipt %d was another one", ev.Core.Seq)})
+	if s.State == PayerPaying && ev.Core.VerifyBy(p.m.terms.Domain, p.m.terms.Core.Provider, ev.Sig) == nil {
+		p.stop(ReasonConflict, "")
+	}
+}
+
+// check is nil when the receipt is right in every rule; the signature, which costs most, comes last.
+func (p *payerStep) check(ev ReceiptProposed) (verify.Chain, *verify.RuleError) {
+	t, s, r := p.m.terms, &p.m.s, ev.Core
+	switch s.State {
+	case PayerIdle:
+		return verify.Chain{}, refuse(RuleNotBegun, "the lease is not active")
+	case PayerSettled:
+		return verify.Chain{}, refuse(RuleOver, "settled at %d", s.Settled)
+	case PayerPaying, PayerStopping:
+	}
+	chain, err := p.m.chain.Follow(r)
+	if err != nil {
+		return chain, asRule(verify.RuleLease, err)
+	}
+	if r.Seq == 1 && (r.From < before(s.Started, t.SkewSlots) || r.From > after(s.Started, t.SkewSlots)) {
+		return chain, refuse(RuleStart, "billing begins in slot %d, the lease was started in %d, %d slots are allowed between", r.From, s.Started, t.SkewSlots)
+	}
+	end := t.next(chain.Start(), r.From)
+	most, bounded := t.usable(uint64(r.To-r.From) + t.SkewSlots)
+	switch {
+	case r.To > end || r.To < end && !r.Final():
+		return chain, refuse(RuleInterval, "ends in slot %d, the interval in %d", r.To, end)
+	case r.To > after(p.now, t.SkewSlots):
+		return chain, refuse(RuleEarly, "ends in slot %d, it is %d", r.To, p.now)
+	case r.Cumulative > s.Voucher.Cumulative || r.To > s.Voucher.Horizon:
+		return chain, refuse(RuleUnpaid, "%d until slot %d, paid is %d until %d", r.Cumulative, r.To, s.Voucher.Cumulative, s.Voucher.Horizon)
+	case r.Supervision > t.Supervision:
+		return chain, refuse(verify.RuleSupervision, "epoch %d, known is %d", r.Supervision, t.Supervision)
+	case bounded && r.CPUMillis > most:
+		return chain, refuse(RuleUsage, "%d ms of CPU time, the units have %d", r.CPUMillis, most)
+	}
+	if err := r.VerifyBy(t.Domain, t.Core.Provider, ev.Sig); err != nil {
+		return chain, asRule(verify.RuleProvider, err)
+	}
+	return chain, nil
+}
+
+func (p *payerStep) stop(reason Reason, detail string) {
+	detail = strings.ToValidUTF8(detail[:min(len(detail), maxDetail)], "")
+	s := &p.m.s
+	s.State, s.Reason, s.Detail, s.StoppedAt, p.dirty = PayerStopping, reason, detail, p.now, true
+	p.fx = append(p.fx, StopPaying{Reason: reason, Detail: detail})
+}
+
+func (p *payerStep) settle(amount market.Amount, agreed bool) {
+	p.m.s.State, p.m.s.Settled, p.m.s.Agreed, p.dirty = PayerSettled, amount, agreed, true
+	p.fx = append(p.fx, Settled{Amount: amount, Agreed: agreed})
+}
+
+// advance does what the time asks for.
+func (p *payerStep) advance() {
+	if p.m.s.State == PayerPaying && p.now >= p.m.overdue() {
+		reason := ReasonNoReceipt
+		switch h := p.m.horizon(); {
+		case h == p.m.terms.Core.End:
+			reason = ReasonLeaseEnded
+		case p.m.chain.Last().Seq > 0 && h == p.m.terms.last(p.m.chain.Start()):
+			reason = ReasonCapReached
+		}
+		p.stop(reason, "")
+	}
+	if p.m.s.State == PayerStopping && p.now >= p.m.giveUp() {
+		p.settle(p.m.Owed(), false)
+	}
+}

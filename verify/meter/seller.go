@@ -1,0 +1,368 @@
+package meter
+
+import (
+	"fmt"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/verify"
+)
+
+// SellerState is where the provider's side of a lease stands.
+//
+//	Waiting ──first voucher──▶ Working ──unpaid, or the last slot──▶ Stopping
+//	   │                          │                                     │
+//	   │                          └───────────work ended────────────────┤
+//	   │                                                                ▼
+//	   └──────── no voucher in the grace ────────▶ Settled ◀── cosigned ── Closing
+//	                                                            or waited
+type SellerState string
+
+// The states of a Seller, one sentence each.
+const (
+	SellerWaiting  SellerState = "waiting"  // The first interval is not paid; nothing runs.
+	SellerWorking  SellerState = "working"  // The execution runs and is paid, or within the grace.
+	SellerStopping SellerState = "stopping" // StopWork was said; the execution's end is awaited.
+	SellerClosing  SellerState = "closing"  // Work is over; receipts up to the final one wait for the cosignature.
+	SellerSettled  SellerState = "settled"  // Over.
+)
+
+// Seller is the provider's machine for one lease. Values are immutable; the zero value is not usable.
+type Seller struct {
+	terms Terms
+	chain verify.Chain // up to the last co-signed receipt
+	s     sellerState
+}
+
+// sellerState is what the journal keeps. What pointers point to is never changed.
+type sellerState struct {
+	Lease    market.LeaseID        `json:"lease"`
+	State    SellerState           `json:"state"`
+	Start    market.Slot           `json:"start"`
+	Last     *verify.ReceiptCore   `json:"last,omitempty"`    // co-signed
+	Pending  *verify.ReceiptCore   `json:"pending,omitempty"` // proposed
+	Voucher  *verify.SignedVoucher `json:"voucher,omitempty"` // best one
+	Closing  *verify.SignedVoucher `json:"closing,omitempty"` // the final one
+	CPU      uint64                `json:"cpu"`               // last sample
+	Billed   uint64                `json:"billed"`            // sample at the last receipt
+	EndedAt  market.Slot           `json:"ended_at,omitempty"`
+	Output   sign.Hash             `json:"output"`
+	Reason   Reason                `json:"reason,omitempty"`
+	Settled  market.Amount         `json:"settled"`
+	Agreed   bool                  `json:"agreed"`
+	Watching uint64                `json:"supervision"` // highest supervision epoch seen in a voucher
+}
+
+// NewSeller is the machine of a lease whose billing is to start in slot start: the provider's current slot at activation,
+// in which its units are free. ErrTerms if the terms are bad or the lease cannot start then.
+func NewSeller(t Terms, start market.Slot) (Seller, error) {
+	if err := t.Validate(); err != nil {
+		return Seller{}, err
+	}
+	start = max(start, t.Core.Start)
+	if start > t.Core.ActivateBefore {
+		return Seller{}, fmt.Errorf("%w: slot %d is after activate-before %d", ErrTerms, start, t.Core.ActivateBefore)
+	}
+	return Seller{
+		terms: t, chain: verify.NewChain(t.Core),
+		s: sellerState{Lease: t.Core.ID(), State: SellerWaiting, Start: start, Watching: t.Supervision},
+	}, nil
+}
+
+// State is where the machine stands.
+func (m Seller) State() SellerState { return m.s.State }
+
+// Start is the slot in which billing begins.
+func (m Seller) Start() market.Slot { return m.s.Start }
+
+// Last is the last co-signed receipt; Seq 0 when there is none.
+func (m Seller) Last() verify.ReceiptCore { return m.chain.Last() }
+
+// Voucher is the best voucher: what the provider submits when it must. Nil when there is none.
+func (m Seller) Voucher() *verify.SignedVoucher { return m.s.Voucher }
+
+// Closing is the final voucher, for exactly the settled amount; nil before it came.
+func (m Seller) Closing() *verify.SignedVoucher { return m.s.Closing }
+
+// PaidUntil is the end of the last interval that the best voucher pays in full.
+func (m Seller) PaidUntil() market.Slot {
+	paid, last := m.paid(), m.terms.last(m.s.Start)
+	if paid >= last {
+		return last
+	}
+	return m.s.Start + market.Slot(uint64(paid-m.s.Start)/m.terms.IntervalSlots*m.terms.IntervalSlots)
+}
+
+// paid is the slot to which the best voucher pays, in money and in horizon, at least the start.
+func (m Seller) paid() market.Slot {
+	if m.s.Voucher == nil {
+		return m.s.Start
+	}
+	v := m.s.Voucher.Voucher
+	return max(m.s.Start, min(v.Horizon, after(m.s.Start, m.terms.slotsFor(v.Cumulative)), m.terms.last(m.s.Start)))
+}
+
+// from is the first slot that no co-signed receipt covers.
+func (m Seller) from() market.Slot {
+	if last := m.chain.Last(); last.Seq > 0 {
+		return last.To
+	}
+	return m.s.Start
+}
+
+// due is the end of the interval for which the next receipt is.
+func (m Seller) due() market.Slot { return m.terms.next(m.s.Start, m.from()) }
+
+// Claim is what the provider may demand now: for the slots worked until now, or until the work ended, but never more
+// than its best voucher says, and exactly the final receipt's amount once that is co-signed.
+func (m Seller) Claim(now market.Slot) market.Amount {
+	if m.s.State == SellerSettled {
+		return m.s.Settled
+	}
+	if m.s.Voucher == nil {
+		return 0
+	}
+	if m.s.State == SellerClosing {
+		now = m.s.EndedAt
+	}
+	owed, err := m.terms.owed(m.s.Start, max(m.s.Start, min(now, m.paid())))
+	if err != nil {
+		return 0 // cannot be: the whole lease's cost fits
+	}
+	return min(owed, m.s.Voucher.Cumulative)
+}
+
+// Wake is the slot at which the machine wants its next Ticked at the latest; ticks in between do no harm. Zero: as soon
+// as a proposal should be repeated, or never again once settled.
+func (m Seller) Wake() market.Slot {
+	grace := after(m.PaidUntil(), m.terms.GraceSlots)
+	switch {
+	case m.s.State == SellerWaiting:
+		return grace
+	case m.s.State != SellerWorking || m.s.Pending != nil:
+		return 0
+	}
+	return min(m.due(), grace)
+}
+
+// Resume is what must be done after a restart from the journal: all of it harmless if it was done before.
+func (m Seller) Resume() []Effect {
+	var fx []Effect
+	switch m.s.State {
+	case SellerWorking:
+		fx = append(fx, StartWork{Start: m.s.Start, PaidUntil: m.PaidUntil()})
+	case SellerStopping:
+		fx = append(fx, StopWork{Reason: m.s.Reason})
+	case SellerSettled:
+		return []Effect{Settled{Amount: m.s.Settled, Agreed: m.s.Agreed}}
+	case SellerWaiting, SellerClosing:
+	}
+	if m.s.Pending != nil {
+		fx = append(fx, ProposeReceipt{Core: *m.s.Pending})
+	}
+	return fx
+}
+
+// Step tells the machine that ev happened in slot now. On error the machine is unchanged: a *verify.RuleError says what a
+// peer's message breaks, an *UnexpectedEvent is the shell's mistake.
+func (m Seller) Step(now market.Slot, ev Event) (Seller, []Effect, error) {
+	step := sellerStep{m: m, now: now}
+	if err := step.take(ev); err != nil {
+		return m, nil, err
+	}
+	if err := step.advance(); err != nil {
+		return m, nil, err
+	}
+	if _, tick := ev.(Ticked); tick && !step.dirty && step.m.s.Pending != nil && step.m.s.State != SellerSettled {
+		step.fx = append(step.fx, ProposeReceipt{Core: *step.m.s.Pending})
+	}
+	if !step.dirty {
+		return step.m, step.fx, nil
+	}
+	state, err := step.m.Marshal()
+	if err != nil {
+		return m, nil, err
+	}
+	return step.m, append([]Effect{Persist{State: state}}, step.fx...), nil
+}
+
+// sellerStep is one step under way. dirty: the journal must know before anybody else does.
+type sellerStep struct {
+	m     Seller
+	now   market.Slot
+	fx    []Effect
+	dirty bool
+}
+
+func (p *sellerStep) take(ev Event) error {
+	switch ev := ev.(type) {
+	case VoucherReceived:
+		return p.voucher(ev.Voucher)
+	case CosignatureReceived:
+		return p.cosignature(ev)
+	case UsageSampled:
+		if ev.CPUMillis < p.m.s.CPU { // another execution: counts from zero again
+			p.m.s.Billed = 0
+		}
+		p.m.s.CPU = ev.CPUMillis
+	case WorkEnded:
+		p.ended(ev.Output)
+	case Ticked:
+	default:
+		return &UnexpectedEvent{State: string(p.m.s.State), Event: ev}
+	}
+	return nil
+}
+
+func (p *sellerStep) voucher(v verify.SignedVoucher) error {
+	t, s := p.m.terms, &p.m.s
+	if err := v.Check(t.Domain, t.Core); err != nil {
+		return asRule(verify.RuleLease, err)
+	}
+	switch {
+	case v.Escrow != t.Escrow:
+		return refuse(verify.RuleDomain, "voucher of escrow %s, the lease is in %s", v.Escrow.Short(), t.Escrow.Short())
+	case v.Final():
+		return p.closing(v)
+	case s.Voucher != nil && v.Seq <= s.Voucher.Seq:
+		return nil // known, or older than what is known
+	case v.Supervision < s.Watching:
+		return refuse(verify.RuleSupervision, "voucher under epoch %d, %d is known", v.Supervision, s.Watching)
+	case s.Voucher != nil && v.Cumulative < s.Voucher.Cumulative:
+		return refuse(verify.RuleCumulative, "voucher %d pays %d, voucher %d paid %d", v.Seq, v.Cumulative, s.Voucher.Seq, s.Voucher.Cumulative)
+	case s.State == SellerSettled:
+		return nil
+	}
+	if s.State == SellerWaiting {
+		try := p.m
+		try.s.Voucher = &v
+		if due := p.m.due(); try.paid() < due {
+			return refuse(RuleUnpaid, "the first interval ends in slot %d, the voucher pays until %d", due, try.paid())
+		}
+		s.State = SellerWorking
+		s.Voucher = &v
+		p.fx = append(p.fx, StartWork{Start: s.Start, PaidUntil: p.m.PaidUntil()})
+	}
+	s.Voucher, s.Watching, p.dirty = &v, v.Supervision, true
+	return nil
+}
+
+// closing takes the final voucher, which must be for what the final receipt says.
+func (p *sellerStep) closing(v verify.SignedVoucher) error {
+	final := p.m.s.Pending
+	if last := p.m.chain.Last(); last.Final() {
+		final = &last
+	}
+	switch {
+	case final == nil || !final.Final():
+		return refuse(verify.RuleFinal, "a final voucher before the final receipt")
+	case v.Cumulative != final.Cumulative:
+		return refuse(verify.RuleCumulative, "the final voucher pays %d, the final receipt says %d", v.Cumulative, final.Cumulative)
+	case p.m.s.Closing == nil:
+		p.m.s.Closing, p.dirty = &v, true
+	}
+	return nil
+}
+
+func (p *sellerStep) cosignature(ev CosignatureReceived) error {
+	s := &p.m.s
+	switch {
+	case s.State == SellerSettled || ev.Seq > 0 && ev.Seq <= p.m.chain.Last().Seq:
+		return nil // known
+	case s.Pending == nil || ev.Seq != s.Pending.Seq:
+		return refuse(verify.RuleSeq, "cosignature of receipt %d, which was not proposed", ev.Seq)
+	}
+	if err := s.Pending.VerifyBy(p.m.terms.Domain, p.m.terms.Core.Buyer, ev.Sig); err != nil {
+		return asRule(verify.RuleBuyer, err)
+	}
+	chain, err := p.m.chain.Follow(*s.Pending)
+	if err != nil {
+		return err // cannot be: Next made it
+	}
+	p.fx = append(p.fx, CompleteReceipt{Core: *s.Pending, BuyerSig: ev.Sig})
+	p.m.chain, s.Last, s.Pending, p.dirty = chain, s.Pending, nil, true
+	if s.Last.Final() {
+		p.settle(s.Last.Cumulative, true)
+	}
+	return nil
+}
+
+func (p *sellerStep) ended(output sign.Hash) {
+	s := &p.m.s
+	switch s.State {
+	case SellerWaiting:
+		p.settle(0, true)
+	case SellerWorking, SellerStopping:
+		s.State, s.EndedAt, s.Output, p.dirty = SellerClosing, max(p.now, s.Start), output, true
+	case SellerClosing, SellerSettled: // said before
+	}
+}
+
+func (p *sellerStep) settle(amount market.Amount, agreed bool) {
+	p.m.s.State, p.m.s.Settled, p.m.s.Agreed, p.dirty = SellerSettled, amount, agreed, true
+	p.fx = append(p.fx, Settled{Amount: amount, Agreed: agreed})
+}
+
+func (p *sellerStep) stop(reason Reason) {
+	p.m.s.State, p.m.s.Reason, p.dirty = SellerStopping, reason, true
+	p.fx = append(p.fx, StopWork{Reason: reason})
+}
+
+// advance does what the time and the new facts ask for.
+func (p *sellerStep) advance() error {
+	m, s := &p.m, &p.m.s
+	unpaid := p.now >= after(m.PaidUntil(), m.terms.GraceSlots)
+	switch s.State {
+	case SellerWaiting:
+		if unpaid {
+			p.stop(ReasonNoVoucher)
+			p.settle(0, false)
+		}
+	case SellerWorking:
+		if last := m.terms.last(s.Start); p.now >= last && last < m.terms.Core.End {
+			p.stop(ReasonCapReached)
+		} else if p.now >= last {
+			p.stop(ReasonLeaseEnded)
+		} else if s.Pending == nil && p.now >= m.due() && m.paid() >= m.due() {
+			if err := p.propose(m.due(), false); err != nil {
+				return err
+			}
+		}
+		if s.State == SellerWorking && unpaid {
+			p.stop(ReasonNoVoucher)
+		}
+	case SellerClosing:
+		if s.Pending == nil {
+			if err := p.propose(max(m.from(), min(s.EndedAt, m.due(), m.paid())), true); err != nil {
+				return err
+			}
+		}
+		if p.now >= after(max(s.EndedAt, m.PaidUntil()), m.terms.settle()) {
+			p.settle(m.Claim(p.now), false)
+		}
+	case SellerStopping, SellerSettled:
+	}
+	return nil
+}
+
+// propose makes the receipt of the slots up to to. It becomes the only one that will ever bear its number.
+func (p *sellerStep) propose(to market.Slot, final bool) error {
+	s := &p.m.s
+	from := p.m.from()
+	used := s.CPU - min(s.CPU, s.Billed)
+	if most, bounded := p.m.terms.usable(uint64(to - from)); bounded {
+		used = min(used, most) // a late sample may reach into the next interval
+	}
+	core, err := p.m.chain.Next(from, to, func(r *verify.ReceiptCore) {
+		r.CPUMillis, r.Supervision = used, s.Watching
+		if final {
+			r.Flags, r.Output = verify.ReceiptFinal, s.Output
+		}
+	})
+	if err != nil {
+		return err
+	}
+	s.Pending, s.Billed, p.dirty = &core, s.CPU, true
+	p.fx = append(p.fx, ProposeReceipt{Core: core})
+	return nil
+}
