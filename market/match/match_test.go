@@ -1,0 +1,448 @@
+package match_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/match"
+	"github.com/starling-network/starling/market/sign"
+	"pgregory.net/rapid"
+)
+
+var now = time.Unix(1_000_000, 0).UTC()
+
+func testWeights() match.Weights {
+	return match.Weights{Price: 50, Reliability: 25, RTT: 10, Region: 5, Warm: 5, Stake: 5, StakeHalf: 1000, SlotMillis: 400, Decimals: 2}
+}
+
+func key(i int) sign.Key { return sign.Key(sign.Sum(fmt.Appendf(nil, "provider %d", i))) }
+
+func candidate(i int) match.Candidate {
+	return match.Candidate{Route: "gossip", Reliability: 0.5, Offer: market.Offer{
+		Provider: key(i), Class: "cpu", Region: "local", Units: 4, Total: 4, PerUnit: market.Resources{MilliCPU: 1000, MemoryMiB: 512},
+		Price: 30, MinSlots: 10, MaxSlots: 1000, Runtimes: []string{"wasm"}, Expires: now.Add(time.Minute)}}
+}
+
+func testOrder() market.Order {
+	return market.Order{ID: market.OrderID(sign.Sum([]byte("order"))), Buyer: key(-1), Class: "cpu", Count: 3, UnitsPer: 1, Runtime: "wasm",
+		Slots: 100, Ceiling: 40, Expires: now.Add(time.Minute)}
+}
+
+func TestEveryRefusalHasItsReason(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		reason market.Reason
+		detail string
+		change func(*market.Order, *match.Candidate)
+	}{
+		{market.ReasonOwn, "it is the buyer's own", func(o *market.Order, c *match.Candidate) { o.Buyer = c.Offer.Provider }},
+		{market.ReasonExcluded, "the order excludes it", func(o *market.Order, c *match.Candidate) { o.Exclude = []sign.Key{key(5), c.Offer.Provider} }},
+		{market.ReasonExpired, "its offer or quote expired 1s ago", func(_ *market.Order, c *match.Candidate) { c.Offer.Expires = now.Add(-time.Second) }},
+		{market.ReasonNotYet, "its offer begins in 1s", func(_ *market.Order, c *match.Candidate) { c.Offer.NotBefore = now.Add(time.Second) }},
+		{market.ReasonRegion, "region local is not among [eu us]", func(o *market.Order, _ *match.Candidate) { o.Regions = []market.Region{"eu", "us"} }},
+		{market.ReasonRuntime, "runtime docker is not offered, wasm are", func(o *market.Order, _ *match.Candidate) { o.Runtime = "docker" }},
+		{market.ReasonResources, "a unit has memory 512 MiB, asked 1024 MiB", func(o *market.Order, _ *match.Candidate) { o.Min.MemoryMiB = 1024 }},
+		{market.ReasonDuration, "2000 slots asked, 10 to 1000 are sold", func(o *market.Order, _ *match.Candidate) { o.Slots = 2000 }},
+		{market.ReasonStake, "stake 0.00, the order asks 1.00", func(o *market.Order, _ *match.Candidate) { o.MinStake = 100 }},
+		{market.ReasonCapacity, "5 units asked for a lease, 4 are free", func(o *market.Order, _ *match.Candidate) { o.UnitsPer = 5 }},
+		{market.ReasonPrice, "price 0.52 is over the ceiling 0.40", func(_ *market.Order, c *match.Candidate) { c.Offer.Price = 52 }},
+		{market.ReasonConflict, "its quote is for another order", func(_ *market.Order, c *match.Candidate) {
+			c.Quote = &market.Quote{Order: market.OrderID{1}, Price: 30, Leases: 1, Region: "local", PerUnit: c.Offer.PerUnit, Expires: now.Add(time.Minute)}
+		}},
+	} {
+		o, cand := testOrder(), candidate(1)
+		c.change(&o, &cand)
+		res := match.Rank(o, []match.Candidate{cand}, now, testWeights())
+		if len(res.Ranked) != 0 || len(res.Refused) != 1 || res.Refused[0].Reason != c.reason || res.Refused[0].Detail != c.detail || res.Counts[c.reason] != 1 {
+			t.Errorf("%s: %+v", c.detail, res)
+		}
+	}
+	res := match.Rank(testOrder(), []match.Candidate{candidate(1)}, now, testWeights())
+	if len(res.Ranked) != 1 || res.Feasible != 1 {
+		t.Errorf("the plain case: %+v", res)
+	}
+}
+
+func TestUnstakedCap(t *testing.T) {
+	t.Parallel()
+	o, w := testOrder(), testWeights()
+	o.Ceiling, o.Slots, w.UnstakedCap = 1_000_000, 1000, 50_000
+	for _, c := range []struct {
+		price market.Price
+		fits  bool
+	}{{449_999, true}, {450_000, true}, {450_100, false}, {900_000, false}} {
+		cand := candidate(1)
+		cand.Offer.Price = c.price
+		rate, _ := market.RateOf(c.price, 1, w.SlotMillis)
+		cost, _ := rate.Owed(o.Slots)
+		res := match.Rank(o, []match.Candidate{cand}, now, w)
+		if (len(res.Ranked) == 1) != c.fits || (cost <= w.UnstakedCap) != c.fits {
+			t.Errorf("price %d costs %d: %+v", c.price, cost, res)
+		}
+		if !c.fits && res.Refused[0].Detail != "no stake: its leases may cost at most 500.00" {
+			t.Error(res.Refused)
+		}
+		cand.Stake = 1
+		if res := match.Rank(o, []match.Candidate{cand}, now, w); len(res.Ranked) != 1 {
+			t.Errorf("with stake: %+v", res)
+		}
+	}
+}
+
+func TestUnschedulableSaysWhy(t *testing.T) {
+	t.Parallel()
+	o := testOrder()
+	var cands []match.Candidate
+	for i := range 4 {
+		c := candidate(i)
+		c.Offer.Price = market.Price(52 - i) // nearest is 0.49
+		cands = append(cands, c)
+	}
+	far := candidate(10)
+	far.Offer.Region = "mars"
+	o.Regions = []market.Region{"local"}
+	cands = append(cands, far, candidate(11))
+	_, _, err := match.Select(o, match.Rank(o, cands, now, testWeights()), 3, true)
+	want := "1 of 3 leases can be placed; 6 offers considered, refused: 4 over the ceiling 0.40, nearest is 0.49; 1 region"
+	if err == nil || err.Error() != want {
+		t.Errorf("%v", err)
+	}
+	_, _, err = match.Select(o, match.Rank(o, cands[4:5], now, testWeights()), 1, true)
+	if want := "0 of 1 leases can be placed; 1 offers considered, refused: 1 region (region mars is not among [local])"; err == nil || err.Error() != want {
+		t.Errorf("%v", err)
+	}
+	o.Class = "gpu/h200"
+	_, _, err = match.Select(o, match.Rank(o, cands, now, testWeights()), 3, true)
+	if err == nil || err.Error() != "nobody offers class gpu/h200; on offer are cpu" {
+		t.Errorf("%v", err)
+	}
+	_, _, err = match.Select(o, match.Rank(o, nil, now, testWeights()), 3, true)
+	if err == nil || err.Error() != "0 of 3 leases can be placed: no offer is known" {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestSpreadAndPack(t *testing.T) {
+	t.Parallel()
+	o := testOrder()
+	var cands []match.Candidate
+	for i := range 4 {
+		c := candidate(i)
+		c.Offer.Units = 2
+		c.Offer.Price = market.Price(30 + i)
+		cands = append(cands, c)
+	}
+	res := match.Rank(o, cands, now, testWeights())
+	list := func(chosen []match.Assignment, spares []sign.Key, err *match.Unschedulable) string {
+		var b strings.Builder
+		name := func(k sign.Key) int {
+			return slices.IndexFunc(cands, func(c match.Candidate) bool { return c.Offer.Provider == k })
+		}
+		for i, a := range chosen {
+			if int(a.Rank) != i {
+				t.Errorf("rank %d is %d", i, a.Rank)
+			}
+			fmt.Fprintf(&b, "%d ", name(a.Provider))
+		}
+		b.WriteString("|")
+		for _, s := range spares {
+			fmt.Fprintf(&b, " %d", name(s))
+		}
+		if err != nil {
+			fmt.Fprintf(&b, "%d of %d", err.Found, err.Need)
+		}
+		return b.String()
+	}
+	for _, c := range []struct {
+		n      int
+		spread bool
+		want   string
+	}{{3, true, "0 1 2 | 3"}, {3, false, "0 0 1 | 1 2 2 3 3"}, {4, true, "0 1 2 3 |"}, {5, true, "|4 of 5"}, {8, false, "0 0 1 1 2 2 3 3 |"}, {9, false, "|8 of 9"}} {
+		if got := list(match.Select(o, res, c.n, c.spread)); got != c.want {
+			t.Errorf("%d, spread %v: %s, want %s", c.n, c.spread, got, c.want)
+		}
+	}
+}
+
+// About one seat in NewcomerOneIn goes to a newcomer, over many orders, though newcomers rank last; and never more are
+// moved up than the quota.
+func TestNewcomersGetASeat(t *testing.T) {
+	t.Parallel()
+	w := testWeights()
+	w.NewcomerOneIn = 8
+	var cands []match.Candidate
+	for i := range 40 {
+		c := candidate(i)
+		if i >= 30 {
+			c.Newcomer, c.Reliability = true, 0
+		}
+		cands = append(cands, c)
+	}
+	snap := match.NewSnapshot(cands)
+	for _, n := range []int{1, 3, 8, 20} {
+		seats := 0
+		const orders = 400
+		for i := range orders {
+			o := testOrder()
+			o.ID, o.Count = market.OrderID(sign.Sum(fmt.Appendf(nil, "order %d", i))), uint32(n)
+			chosen, spares, err := match.Select(o, snap.Rank(o, now, w), n, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all := map[sign.Key]bool{}
+			for _, a := range chosen {
+				all[a.Provider] = true
+				if slices.ContainsFunc(cands[30:], func(c match.Candidate) bool { return c.Offer.Provider == a.Provider }) {
+					seats++
+				}
+			}
+			for _, s := range spares {
+				all[s] = true
+			}
+			if len(all) != len(chosen)+len(spares) {
+				t.Fatal("a provider is listed twice")
+			}
+		}
+		if share := float64(seats) / float64(orders*n); share < 0.08 || share > 0.17 {
+			t.Errorf("%d seats: newcomers got a share of %.3f, one in eight expected", n, share)
+		}
+	}
+}
+
+// Equal offers are not always served in the same order: the tie-break depends on the order's id.
+func TestTiesAreSpread(t *testing.T) {
+	t.Parallel()
+	var cands []match.Candidate
+	for i := range 10 {
+		cands = append(cands, candidate(i))
+	}
+	snap := match.NewSnapshot(cands)
+	first := map[sign.Key]int{}
+	for i := range 1000 {
+		o := testOrder()
+		o.ID = market.OrderID(sign.Sum(fmt.Appendf(nil, "order %d", i)))
+		first[snap.Rank(o, now, testWeights()).Ranked[0].Candidate.Offer.Provider]++
+	}
+	for k, n := range first {
+		if n < 50 || n > 170 {
+			t.Errorf("%s is first %d times of 1000, about 100 expected", k.Short(), n)
+		}
+	}
+	if len(first) != 10 {
+		t.Errorf("only %d of 10 equal providers are ever first", len(first))
+	}
+}
+
+func TestDrawn(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ draw, population, least, most uint32 }{{0, 1000, 1000, 1000}, {30, 1000, 10, 60}, {500, 1000, 440, 560}, {1000, 1000, 1000, 1000}, {5000, 1000, 1000, 1000}} {
+		drawn := uint32(0)
+		for i := range int(c.population) {
+			if match.Drawn(market.OrderID{7}, key(i), c.draw, c.population) {
+				drawn++
+			}
+		}
+		if drawn < c.least || drawn > c.most {
+			t.Errorf("draw %d of %d: %d drawn", c.draw, c.population, drawn)
+		}
+	}
+	if match.Drawn(market.OrderID{7}, key(1), 1, 0) != true {
+		t.Error("an unknown population draws everybody")
+	}
+}
+
+func randomCandidate(t *rapid.T, i int) match.Candidate {
+	c := candidate(i)
+	pick := func(name string, most int) int { return rapid.IntRange(0, most).Draw(t, name) }
+	c.Offer.Class = []market.Class{"cpu", "cpu", "cpu", "gpu/h200"}[pick("class", 3)]
+	c.Offer.Region = []market.Region{"local", "eu", "us"}[pick("region", 2)]
+	c.Offer.Price = market.Price(pick("price", 60))
+	c.Offer.Units = uint32(pick("units", 4))
+	c.Offer.PerUnit.MemoryMiB = uint32(256 * pick("memory", 4))
+	c.Offer.Runtimes = [][]string{{"wasm"}, {"docker"}, {"docker", "wasm"}}[pick("runtimes", 2)]
+	c.Offer.MaxSlots = uint64(50 + 50*pick("max", 3))
+	c.Offer.Expires = now.Add(time.Duration(pick("expires", 5)-1) * time.Second)
+	c.Stake = market.Amount(100 * pick("stake", 2))
+	c.Reliability = float64(pick("reliability", 10)) / 10
+	c.RTT = time.Duration(pick("rtt", 100)) * time.Millisecond
+	c.Newcomer, c.Warm = pick("newcomer", 3) == 0, pick("warm", 1) == 0
+	if pick("quoted", 2) == 0 {
+		id := testOrder().ID
+		if pick("other order", 4) == 0 {
+			id = market.OrderID{1}
+		}
+		c.Quote = &market.Quote{Order: id, Provider: c.Offer.Provider, Price: market.Price(pick("quote", 60)), Leases: 1 + uint32(pick("leases", 3)),
+			Region: c.Offer.Region, PerUnit: c.Offer.PerUnit, Expires: now.Add(time.Duration(pick("quote expires", 5)-1) * time.Second)}
+	}
+	return c
+}
+
+// feasible is the plain meaning of what the index does fast.
+func feasible(o market.Order, c match.Candidate) bool {
+	if c.Offer.Provider == o.Buyer || slices.Contains(o.Exclude, c.Offer.Provider) || c.Offer.Class != o.Class || !c.Offer.Expires.After(now) {
+		return false
+	}
+	if c.Quote != nil && (c.Quote.Order != o.ID || !c.Quote.Expires.After(now)) || c.Quote == nil && c.Offer.Units < o.UnitsPer {
+		return false
+	}
+	return c.Price() <= o.Ceiling && (len(o.Regions) == 0 || slices.Contains(o.Regions, c.Offer.Region)) && slices.Contains(c.Offer.Runtimes, o.Runtime) &&
+		c.Offer.PerUnit.Covers(o.Min) && o.Slots >= c.Offer.MinSlots && o.Slots <= c.Offer.MaxSlots && c.Stake >= o.MinStake
+}
+
+// TestMatchProperties: what is ranked is exactly what is feasible, and what is not has a reason (safety); if n providers
+// are feasible, n are chosen (liveness); the order in which candidates are listed does not matter.
+func TestMatchProperties(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		var cands []match.Candidate
+		for i := range rapid.IntRange(0, 40).Draw(t, "candidates") {
+			cands = append(cands, randomCandidate(t, i))
+		}
+		o := testOrder()
+		o.UnitsPer, o.Min.MemoryMiB = uint32(rapid.IntRange(1, 3).Draw(t, "units per")), uint32(rapid.IntRange(0, 600).Draw(t, "min"))
+		o.Regions = [][]market.Region{nil, {"local"}, {"us", "eu"}}[rapid.IntRange(0, 2).Draw(t, "regions")]
+		o.MinStake = market.Amount(rapid.IntRange(0, 150).Draw(t, "min stake"))
+		o.Count = uint32(rapid.IntRange(1, 8).Draw(t, "count"))
+		if rapid.Bool().Draw(t, "exclude") {
+			o.Exclude, o.Buyer = []sign.Key{key(1), key(2)}, key(3)
+		}
+		w := testWeights()
+		w.Keep, w.NewcomerOneIn = 100, uint32(rapid.IntRange(0, 4).Draw(t, "newcomers"))
+		res := match.Rank(o, cands, now, w)
+
+		want, refused := 0, 0
+		for _, c := range cands {
+			if feasible(o, c) {
+				want++
+			}
+		}
+		for _, n := range res.Counts {
+			refused += n
+		}
+		if len(res.Ranked) != want || res.Feasible != want || res.Feasible+refused != len(cands) {
+			t.Fatalf("%d feasible, ranked %d, refused %v of %d", want, len(res.Ranked), res.Counts, len(cands))
+		}
+		for i, s := range res.Ranked {
+			if !feasible(o, s.Candidate) {
+				t.Fatal("safety: ranked and not feasible")
+			}
+			if i > 0 && res.Ranked[i-1].Score < s.Score {
+				t.Fatal("safety: a better one ranks lower")
+			}
+		}
+		other := slices.Clone(cands)
+		rand.New(rand.NewPCG(1, uint64(len(cands)))).Shuffle(len(other), func(i, j int) { other[i], other[j] = other[j], other[i] })
+		again := match.Rank(o, other, now, w)
+		for i := range res.Ranked {
+			if res.Ranked[i].Candidate.Offer.Provider != again.Ranked[i].Candidate.Offer.Provider {
+				t.Fatal("safety: the ranking depends on how candidates are listed")
+			}
+		}
+		checkSelect(t, o, res, rapid.Bool().Draw(t, "spread"))
+	})
+}
+
+func checkSelect(t *rapid.T, o market.Order, res match.Result, spread bool) {
+	n := int(o.Count)
+	room := 0
+	leases := map[sign.Key]int{}
+	for _, s := range res.Ranked {
+		leases[s.Candidate.Offer.Provider] = int(s.Leases)
+		if spread {
+			leases[s.Candidate.Offer.Provider] = 1
+		}
+		room += leases[s.Candidate.Offer.Provider]
+	}
+	chosen, spares, err := match.Select(o, res, n, spread)
+	if (err == nil) != (room >= n) {
+		t.Fatalf("liveness: room for %d of %d: %v", room, n, err)
+	}
+	if err != nil {
+		if chosen != nil || spares != nil || err.Error() == "" {
+			t.Fatal("safety: half a choice")
+		}
+		return
+	}
+	if len(chosen) != n {
+		t.Fatalf("liveness: %d of %d chosen", len(chosen), n)
+	}
+	for i, a := range chosen {
+		if a.Rank != uint32(i) || a.Price > o.Ceiling {
+			t.Fatalf("safety: %+v", a)
+		}
+		leases[a.Provider]--
+	}
+	for _, s := range spares {
+		leases[s]--
+	}
+	for k, left := range leases {
+		if left < 0 {
+			t.Fatalf("safety: %s is given more than it can take", k.Short())
+		}
+	}
+}
+
+// market100k is a large market: half CPU in five regions, the rest in four GPU classes.
+func market100k(n int) []match.Candidate {
+	rng := rand.New(rand.NewPCG(1, 2))
+	regions := []market.Region{"eu-west", "eu-north", "us-east", "us-west", "asia"}
+	classes := []market.Class{"cpu", "cpu", "cpu", "cpu", "gpu/h100", "gpu/h200", "gpu/a100", "gpu/4090"}
+	cands := make([]match.Candidate, n)
+	for i := range cands {
+		c := candidate(i)
+		c.Offer.Class, c.Offer.Region = classes[rng.IntN(len(classes))], regions[rng.IntN(len(regions))]
+		c.Offer.Price, c.Offer.Units = market.Price(1000+rng.IntN(9000)), uint32(rng.IntN(9))
+		c.Reliability, c.RTT = rng.Float64(), time.Duration(rng.IntN(200_000))*time.Microsecond
+		c.Stake, c.Newcomer, c.Warm = market.Amount(rng.IntN(5000)), rng.IntN(10) == 0, rng.IntN(4) == 0
+		cands[i] = c
+	}
+	return cands
+}
+
+// BenchmarkMatch100k is Rank and Select over 100,000 offers: a usual order, the worst one (everything in one class and
+// under the ceiling, so that every offer is scored), and one that nothing fits.
+func BenchmarkMatch100k(b *testing.B) {
+	usual := market100k(100_000)
+	worst := market100k(100_000)
+	for i := range worst {
+		worst[i].Offer.Class, worst[i].Offer.Units = "cpu", 4
+	}
+	w := testWeights()
+	w.NewcomerOneIn = 8
+	for _, c := range []struct {
+		name   string
+		snap   *match.Snapshot
+		change func(*market.Order)
+	}{
+		{"usual", match.NewSnapshot(usual), func(o *market.Order) { o.Regions = []market.Region{"eu-west", "eu-north"}; o.Ceiling = 4000 }},
+		{"worst", match.NewSnapshot(worst), func(o *market.Order) { o.Ceiling = 20000 }},
+		{"nothing-fits", match.NewSnapshot(worst), func(o *market.Order) { o.Ceiling = 20000; o.Min.MemoryMiB = 1 << 20 }},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			o := testOrder()
+			o.Count = 8
+			c.change(&o)
+			b.ReportAllocs()
+			for b.Loop() {
+				_, _, err := match.Select(o, c.snap.Rank(o, now, w), 8, true)
+				if (err != nil) != (c.name == "nothing-fits") {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkSnapshot100k is what a fresh index costs.
+func BenchmarkSnapshot100k(b *testing.B) {
+	cands := market100k(100_000)
+	b.ReportAllocs()
+	for b.Loop() {
+		match.NewSnapshot(cands)
+	}
+}

@@ -1,0 +1,329 @@
+package match
+
+import (
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"math/bits"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+)
+
+// Weights say what the buyer cares for. The first six are relative to each other; a component with weight 0 does not count.
+type Weights struct {
+	Price       uint32 // cheaper, relative to the ceiling
+	Reliability uint32 // own history
+	RTT         uint32 // nearer: half at 50 ms
+	Region      uint32 // earlier in the order's list
+	Warm        uint32 // has the program already
+	Stake       uint32 // more at stake: half at StakeHalf
+
+	StakeHalf     market.Amount
+	UnstakedCap   market.Amount // most that a lease on a provider without stake may cost; 0 means no such limit
+	NewcomerOneIn uint32        // one seat in so many is kept for newcomers; 0 means none
+	SlotMillis    uint64        // length of a slot, for what a lease costs
+	Decimals      uint8         // how prices are written in refusals
+	Keep          int           // how many of the best to keep; 0 means 4 × Count + 32
+}
+
+// DefaultWeights suit a buyer with no wishes of its own.
+func DefaultWeights(g market.Genesis) Weights {
+	thousand, err := market.ParseDecimal("1000", g.Decimals)
+	if err != nil {
+		thousand = 1 // a token so finely divided that a thousand of it do not fit
+	}
+	return Weights{Price: 50, Reliability: 25, RTT: 10, Region: 5, Warm: 5, Stake: 5, StakeHalf: market.Amount(thousand), NewcomerOneIn: 8,
+		SlotMillis: g.SlotMillis, Decimals: g.Decimals}
+}
+
+// Parts are the components of a score, each in millionths.
+type Parts struct {
+	Price       uint32 `json:"price"`
+	Reliability uint32 `json:"reliability"`
+	RTT         uint32 `json:"rtt"`
+	Region      uint32 `json:"region"`
+	Warm        uint32 `json:"warm"`
+	Stake       uint32 `json:"stake"`
+}
+
+// Scored is a feasible candidate with its place.
+type Scored struct {
+	Candidate Candidate
+	Score     uint32 // millionths; the weighted mean of Parts
+	Parts     Parts
+	Leases    uint32 // how many leases of the order it could take
+}
+
+// Refusal is a candidate that cannot do the order, with the first reason found.
+type Refusal struct {
+	Provider sign.Key      `json:"provider"`
+	Route    string        `json:"route"`
+	Reason   market.Reason `json:"reason"`
+	Detail   string        `json:"detail"`
+}
+
+// Result is what Rank found.
+type Result struct {
+	Order      market.OrderID
+	Ranked     []Scored              // best first, at most Weights.Keep
+	Newcomers  []Scored              // the best newcomers, best first; they may be in Ranked too
+	Considered int                   // candidates looked at
+	Feasible   int                   // candidates that could do it
+	Counts     map[market.Reason]int // how many were refused for what
+	Refused    []Refusal             // up to maxRefusals of each reason; of those over the ceiling, the nearest
+	Nearest    market.Price          // lowest price over the ceiling, 0 if there is none
+	Ceiling    market.Price
+	Classes    []market.Class // on offer, when nobody offers the order's
+	weights    Weights
+}
+
+// maxRefusals is how many refusals of one reason a Result spells out.
+const maxRefusals = 32
+
+// Rank is NewSnapshot(cands).Rank, for few candidates.
+func Rank(order market.Order, cands []Candidate, now time.Time, w Weights) Result {
+	return NewSnapshot(cands).Rank(order, now, w)
+}
+
+// query is an order made ready for comparing.
+type query struct {
+	order     *market.Order
+	w         Weights
+	now       int64
+	runtime   uint64
+	regions   []int32 // score in millionths by region id, -1 where not allowed
+	barred    []sign.Key
+	bars      []uint64 // their prefixes
+	unstaked  uint64   // highest price without stake
+	weightSum uint64
+	k0, k1    uint64 // tie-break keys, from the order's id
+}
+
+func (s *Snapshot) query(order *market.Order, now time.Time, w Weights) query {
+	q := query{order: order, w: w, now: now.UnixMilli(), runtime: s.runtimes[order.Runtime], regions: make([]int32, len(s.regions)),
+		barred: append([]sign.Key{order.Buyer}, order.Exclude...),
+		k0:     binary.BigEndian.Uint64(order.ID[:8]), k1: binary.BigEndian.Uint64(order.ID[8:16]) | 1,
+		weightSum: uint64(w.Price) + uint64(w.Reliability) + uint64(w.RTT) + uint64(w.Region) + uint64(w.Warm) + uint64(w.Stake)}
+	for _, k := range q.barred {
+		q.bars = append(q.bars, prefix(k))
+	}
+	for region, id := range s.regions {
+		q.regions[id] = 1e6
+		if n := len(order.Regions); n > 0 {
+			q.regions[id] = -1
+			if i := slices.Index(order.Regions, region); i >= 0 {
+				q.regions[id] = int32(1e6 * (n - i) / n)
+			}
+		}
+	}
+	q.unstaked = ^uint64(0)
+	if w.UnstakedCap > 0 {
+		// The cost grows with the price: find the first price that costs too much.
+		q.unstaked = uint64(sort.Search(int(min(uint64(order.Ceiling), 1<<62))+1, func(p int) bool {
+			rate, err := market.RateOf(market.Price(p), int(order.UnitsPer), w.SlotMillis)
+			if err != nil {
+				return true
+			}
+			cost, err := rate.Owed(order.Slots)
+			return err != nil || cost > w.UnstakedCap
+		}))
+		if q.unstaked > 0 {
+			q.unstaked--
+		}
+	}
+	return q
+}
+
+// Rank filters and scores all candidates.
+func (s *Snapshot) Rank(order market.Order, now time.Time, w Weights) Result {
+	if w.Keep == 0 {
+		w.Keep = 4*int(order.Count) + 32
+	}
+	res := Result{Order: order.ID, Considered: len(s.cands), Counts: map[market.Reason]int{}, Ceiling: order.Ceiling, weights: w}
+	rows := s.classes[order.Class]
+	if other := len(s.cands) - len(rows); other > 0 {
+		res.Counts[market.ReasonClass] = other
+	}
+	if len(rows) == 0 {
+		res.Classes = slices.Sorted(maps.Keys(s.classes))
+		return res
+	}
+	q := s.query(&order, now, w)
+	best, fresh := newTop(w.Keep), newTop(int(quota(order.ID, order.Count, w.NewcomerOneIn))+8)
+	within := sort.Search(len(rows), func(i int) bool { return rows[i].price > uint64(order.Ceiling) })
+	for i := range rows[:within] {
+		r := &rows[i]
+		if reason := q.refuse(s, r); reason != "" {
+			s.refused(&res, &q, r, reason)
+			continue
+		}
+		res.Feasible++
+		key := uint64(q.score(r))<<44 | q.tie(r.provider)>>20
+		best.offer(key, i)
+		if r.newcomer {
+			fresh.offer(key, i)
+		}
+	}
+	if over := rows[within:]; len(over) > 0 {
+		res.Nearest = market.Price(over[0].price)
+		res.Counts[market.ReasonPrice] += len(over)
+		for i := range over[:min(len(over), maxRefusals)] {
+			res.Refused = append(res.Refused, s.refusal(&q, &over[i], market.ReasonPrice))
+		}
+	}
+	res.Ranked, res.Newcomers = s.scored(&q, rows, best), s.scored(&q, rows, fresh)
+	return res
+}
+
+func (s *Snapshot) scored(q *query, rows []row, t *top) []Scored {
+	out := make([]Scored, 0, len(t.items))
+	for _, it := range t.sorted() {
+		r := &rows[it.row]
+		c := s.cands[r.index]
+		out = append(out, Scored{Candidate: c, Score: uint32(it.key >> 44), Parts: q.parts(r), Leases: c.leases(q.order.UnitsPer)})
+	}
+	return out
+}
+
+// refuse gives the first reason why the row cannot do the order, or "". Price is not asked here: the rows are cut at the ceiling.
+func (q *query) refuse(s *Snapshot, r *row) market.Reason {
+	o := q.order
+	for i, bar := range q.bars {
+		if r.provider == bar && s.cands[r.index].Offer.Provider == q.barred[i] {
+			if i == 0 {
+				return market.ReasonOwn
+			}
+			return market.ReasonExcluded
+		}
+	}
+	switch {
+	case r.expires <= q.now:
+		return market.ReasonExpired
+	case r.notBefore > q.now:
+		return market.ReasonNotYet
+	case q.regions[r.region] < 0:
+		return market.ReasonRegion
+	case r.runtimes&q.runtime == 0 && !q.runtimeByName(s, r):
+		return market.ReasonRuntime
+	case !r.res.Covers(o.Min):
+		return market.ReasonResources
+	case o.Slots < r.minSlots || o.Slots > r.maxSlots:
+		return market.ReasonDuration
+	case r.stake < uint64(o.MinStake) || r.stake == 0 && r.price > q.unstaked:
+		return market.ReasonStake
+	}
+	if !r.quoted {
+		if r.units < o.UnitsPer {
+			return market.ReasonCapacity
+		}
+		return ""
+	}
+	if quote := s.cands[r.index].Quote; quote.Order != o.ID || quote.Provider != s.cands[r.index].Offer.Provider {
+		return market.ReasonConflict
+	}
+	return ""
+}
+
+// runtimeByName is for networks with more runtime names than bits.
+func (q *query) runtimeByName(s *Snapshot, r *row) bool {
+	return q.runtime == 0 && len(s.runtimes) == maxRuntimeBits && slices.Contains(s.cands[r.index].Offer.Runtimes, q.order.Runtime)
+}
+
+// Half values of the score's curves.
+const (
+	rttHalfMicros = 50_000
+	rttUnknown    = 300_000 // score of a peer not measured: as at about 117 ms
+)
+
+func (q *query) parts(r *row) Parts {
+	p := Parts{Price: 1e6, Reliability: r.reliability, RTT: rttUnknown, Region: uint32(max(0, q.regions[r.region]))}
+	if c := uint64(q.order.Ceiling); c > 0 && r.price <= c {
+		hi, lo := bits.Mul64(c-r.price, 1e6)
+		part, _ := bits.Div64(hi, lo, c) // below 10⁶, as c - price ≤ c
+		p.Price = uint32(part)
+	}
+	if r.rttMicros > 0 {
+		p.RTT = uint32(rttHalfMicros * 1_000_000 / (rttHalfMicros + uint64(r.rttMicros)))
+	}
+	if r.warm {
+		p.Warm = 1e6
+	}
+	if r.stake > 0 {
+		p.Stake = uint32(1e6 * (float64(r.stake) / (float64(r.stake) + float64(q.w.StakeHalf))))
+	}
+	return p
+}
+
+func (q *query) score(r *row) uint32 {
+	if q.weightSum == 0 {
+		return 0
+	}
+	p, w := q.parts(r), &q.w
+	sum := uint64(w.Price)*uint64(p.Price) + uint64(w.Reliability)*uint64(p.Reliability) + uint64(w.RTT)*uint64(p.RTT) +
+		uint64(w.Region)*uint64(p.Region) + uint64(w.Warm)*uint64(p.Warm) + uint64(w.Stake)*uint64(p.Stake)
+	return uint32(sum / q.weightSum)
+}
+
+// tie orders equal scores by a hash of provider and order, so that no provider is first in every order. The order's id
+// is itself a hash with the buyer's nonce: no key can be chosen in advance to win.
+func (q *query) tie(provider uint64) uint64 {
+	hi, lo := bits.Mul64(provider^q.k0, q.k1)
+	hi, lo = bits.Mul64(hi^lo^q.k1, 0x9e3779b97f4a7c15)
+	return hi ^ lo
+}
+
+func (s *Snapshot) refused(res *Result, q *query, r *row, reason market.Reason) {
+	n := res.Counts[reason]
+	res.Counts[reason] = n + 1
+	if n < maxRefusals {
+		res.Refused = append(res.Refused, s.refusal(q, r, reason))
+	}
+}
+
+func (s *Snapshot) refusal(q *query, r *row, reason market.Reason) Refusal {
+	c, o := &s.cands[r.index], q.order
+	money := func(n uint64) string { return market.Decimal(n, q.w.Decimals) }
+	detail := ""
+	switch reason {
+	case market.ReasonOwn:
+		detail = "it is the buyer's own"
+	case market.ReasonExcluded:
+		detail = "the order excludes it"
+	case market.ReasonExpired:
+		detail = fmt.Sprintf("its offer or quote expired %s ago", time.Duration(q.now-r.expires)*time.Millisecond)
+	case market.ReasonNotYet:
+		detail = fmt.Sprintf("its offer begins in %s", time.Duration(r.notBefore-q.now)*time.Millisecond)
+	case market.ReasonRegion:
+		detail = fmt.Sprintf("region %s is not among %v", regionOf(c), o.Regions)
+	case market.ReasonRuntime:
+		detail = fmt.Sprintf("runtime %s is not offered, %s are", o.Runtime, strings.Join(c.Offer.Runtimes, ", "))
+	case market.ReasonResources:
+		detail = "a unit has " + r.res.Shortfall(o.Min)
+	case market.ReasonDuration:
+		detail = fmt.Sprintf("%d slots asked, %d to %d are sold", o.Slots, r.minSlots, r.maxSlots)
+	case market.ReasonStake:
+		detail = fmt.Sprintf("stake %s, the order asks %s", money(r.stake), money(uint64(o.MinStake)))
+		if r.stake >= uint64(o.MinStake) {
+			detail = fmt.Sprintf("no stake: its leases may cost at most %s", money(uint64(q.w.UnstakedCap)))
+		}
+	case market.ReasonCapacity:
+		detail = fmt.Sprintf("%d units asked for a lease, %d are free", o.UnitsPer, r.units)
+	case market.ReasonPrice:
+		detail = fmt.Sprintf("price %s is over the ceiling %s", money(r.price), money(uint64(o.Ceiling)))
+	case market.ReasonConflict:
+		detail = "its quote is for another order"
+	}
+	return Refusal{Provider: c.Offer.Provider, Route: c.Route, Reason: reason, Detail: detail}
+}
+
+func regionOf(c *Candidate) market.Region {
+	if c.Quote != nil {
+		return c.Quote.Region
+	}
+	return c.Offer.Region
+}

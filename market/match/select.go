@@ -1,0 +1,179 @@
+package match
+
+import (
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"math/bits"
+	"slices"
+	"strings"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+)
+
+// Assignment proposes one rank of the order to one provider, at the price it asks.
+type Assignment struct {
+	Rank     uint32
+	Provider sign.Key
+	Price    market.Price
+	Route    string
+}
+
+// Unschedulable says that an order cannot be placed, and why, in numbers.
+type Unschedulable struct {
+	Order      market.OrderID
+	Class      market.Class
+	Need       int // leases wanted
+	Found      int // leases that could be placed
+	Considered int
+	Counts     map[market.Reason]int
+	Refused    []Refusal
+	Nearest    market.Price // lowest price over the ceiling, 0 if there is none
+	Ceiling    market.Price
+	Classes    []market.Class // on offer, when nobody offers the order's
+	Decimals   uint8
+}
+
+// Error is a line a person can act on.
+func (u *Unschedulable) Error() string {
+	if u.Considered == 0 {
+		return fmt.Sprintf("%d of %d leases can be placed: no offer is known", u.Found, u.Need)
+	}
+	if len(u.Classes) > 0 {
+		return fmt.Sprintf("nobody offers class %s; on offer are %s", u.Class, join(u.Classes))
+	}
+	var parts []string
+	for _, reason := range slices.SortedFunc(maps.Keys(u.Counts), func(a, b market.Reason) int {
+		if u.Counts[a] != u.Counts[b] {
+			return u.Counts[b] - u.Counts[a]
+		}
+		return strings.Compare(string(a), string(b))
+	}) {
+		part := fmt.Sprintf("%d %s", u.Counts[reason], reason)
+		if reason == market.ReasonPrice {
+			part = fmt.Sprintf("%d over the ceiling %s, nearest is %s", u.Counts[reason],
+				market.Decimal(uint64(u.Ceiling), u.Decimals), market.Decimal(uint64(u.Nearest), u.Decimals))
+		}
+		parts = append(parts, part)
+	}
+	text := fmt.Sprintf("%d of %d leases can be placed; %d offers considered", u.Found, u.Need, u.Considered)
+	if len(parts) > 0 {
+		text += ", refused: " + strings.Join(parts, "; ")
+	}
+	if len(u.Refused) > 0 && len(u.Counts) == 1 && u.Refused[0].Reason != market.ReasonPrice {
+		text += " (" + u.Refused[0].Detail + ")"
+	}
+	return text
+}
+
+func join(classes []market.Class) string {
+	parts := make([]string, len(classes))
+	for i, c := range classes {
+		parts[i] = string(c)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Select proposes n ranks, 0 to n-1, best provider first, and lists spares in the order they should be asked. With
+// spread every rank is on another provider, and one seat in Weights.NewcomerOneIn goes to a newcomer if there is one; without,
+// the best providers take as many ranks as they can, so that few of them take all. A spare that could take several
+// ranks is listed several times when not spread. The error is nil or says why n cannot be placed; nothing is chosen then.
+func Select(order market.Order, res Result, n int, spread bool) (chosen []Assignment, spares []sign.Key, err *Unschedulable) {
+	seats := func(s *Scored) int {
+		if spread {
+			return 1
+		}
+		return int(s.Leases)
+	}
+	ranked := once(res.Ranked)
+	if spread {
+		ranked = withNewcomers(ranked, res.Newcomers, n, int(quota(order.ID, uint32(n), res.weights.NewcomerOneIn)))
+	}
+	for i := range ranked {
+		s := &ranked[i]
+		take := min(seats(s), n-len(chosen))
+		for range take {
+			chosen = append(chosen, Assignment{uint32(len(chosen)), s.Candidate.Offer.Provider, s.Candidate.Price(), s.Candidate.Route})
+		}
+		for range min(seats(s)-take, n) {
+			spares = append(spares, s.Candidate.Offer.Provider)
+		}
+	}
+	if len(chosen) < n || n < 1 {
+		return nil, nil, &Unschedulable{Order: order.ID, Class: order.Class, Need: n, Found: len(chosen), Considered: res.Considered,
+			Counts: res.Counts, Refused: res.Refused, Nearest: res.Nearest, Ceiling: res.Ceiling, Classes: res.Classes, Decimals: res.weights.Decimals}
+	}
+	return chosen, spares, nil
+}
+
+// once drops all but the best entry of a provider.
+func once(ranked []Scored) []Scored {
+	seen := make(map[sign.Key]bool, len(ranked))
+	return slices.DeleteFunc(slices.Clone(ranked), func(s Scored) bool {
+		twice := seen[s.Candidate.Offer.Provider]
+		seen[s.Candidate.Offer.Provider] = true
+		return twice
+	})
+}
+
+// withNewcomers moves newcomers up so that at least want of the first n are newcomers, in the last places of the n.
+func withNewcomers(ranked, newcomers []Scored, n, want int) []Scored {
+	if len(ranked) <= n && len(newcomers) == 0 || want == 0 {
+		return ranked
+	}
+	first := ranked[:min(n, len(ranked))]
+	in := map[sign.Key]bool{}
+	for _, s := range first {
+		if s.Candidate.Newcomer {
+			want--
+		}
+		in[s.Candidate.Offer.Provider] = true
+	}
+	var lifted []Scored
+	for _, s := range once(newcomers) {
+		if len(lifted) < want && !in[s.Candidate.Offer.Provider] {
+			lifted = append(lifted, s)
+		}
+	}
+	if len(lifted) == 0 || len(ranked) < n {
+		return ranked
+	}
+	// The seats come from the lowest ranked who are not newcomers themselves.
+	var stay, leave []Scored
+	give := len(lifted)
+	for i := len(first) - 1; i >= 0; i-- {
+		if s := first[i]; give > 0 && !s.Candidate.Newcomer {
+			leave, give = append(leave, s), give-1
+		} else {
+			stay = append(stay, s)
+		}
+	}
+	slices.Reverse(stay)
+	slices.Reverse(leave)
+	return once(slices.Concat(stay, lifted, leave, ranked[len(first):]))
+}
+
+// quota is how many of n seats are for newcomers: n/oneIn, the rest drawn by the order's id.
+func quota(order market.OrderID, n, oneIn uint32) uint32 {
+	if oneIn == 0 {
+		return 0
+	}
+	q := n / oneIn
+	if binary.BigEndian.Uint32(order[16:])%oneIn < n%oneIn {
+		q++
+	}
+	return q
+}
+
+// Drawn says whether a provider should answer an order that wants about draw answers from a population of so many that
+// fit. Both sides compute the same from the ids alone: SHA-256("starling/draw/v1" ‖ order ‖ provider), first eight bytes,
+// below draw/population of their range.
+func Drawn(order market.OrderID, provider sign.Key, draw, population uint32) bool {
+	if draw == 0 || draw >= population {
+		return true
+	}
+	h := sign.Sum([]byte("starling/draw/v1"), order[:], provider[:])
+	limit, _ := bits.Div64(uint64(draw), 0, uint64(population))
+	return binary.BigEndian.Uint64(h[:8]) < limit
+}

@@ -1,0 +1,130 @@
+package match
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+)
+
+// Candidate is one provider that might do an order, and what the buyer knows of it.
+type Candidate struct {
+	Offer       market.Offer
+	Quote       *market.Quote // its answer to the order being matched; nil while it has given none
+	RTT         time.Duration // 0 when not measured
+	Reliability float64       // own history, 0 to 1
+	Stake       market.Amount
+	Newcomer    bool   // too little history to be judged by it
+	Warm        bool   // has the program already
+	Route       string // how it was found: "direct", "gossip", "dht"
+}
+
+// Price is what the candidate asks: its quote's price, or its offer's.
+func (c *Candidate) Price() market.Price {
+	if c.Quote != nil {
+		return c.Quote.Price
+	}
+	return c.Offer.Price
+}
+
+// leases is how many leases of unitsPer units it could take.
+func (c *Candidate) leases(unitsPer uint32) uint32 {
+	if c.Quote != nil {
+		return c.Quote.Leases
+	}
+	return c.Offer.Units / unitsPer
+}
+
+// Snapshot is a set of candidates, indexed by class and sorted by price. It is never changed, so many matches may read it at once.
+type Snapshot struct {
+	cands    []Candidate
+	classes  map[market.Class][]row
+	regions  map[market.Region]uint32
+	runtimes map[string]uint64 // bit of each name; 0 when there are too many
+}
+
+// row is what feasibility and score read of a candidate, close together in memory.
+type row struct {
+	price       uint64
+	provider    uint64 // first eight bytes of its key
+	minSlots    uint64
+	maxSlots    uint64
+	stake       uint64
+	notBefore   int64 // Unix milliseconds
+	expires     int64
+	runtimes    uint64
+	res         market.Resources
+	units       uint32
+	index       uint32 // into cands
+	reliability uint32 // millionths
+	rttMicros   uint32 // 0 when not measured
+	region      uint32
+	newcomer    bool
+	warm        bool
+	quoted      bool
+}
+
+// maxRuntimeBits is how many runtime names have a bit of their own in a row; the rest share none and are compared by name.
+const maxRuntimeBits = 63
+
+// NewSnapshot indexes the candidates. It keeps the slice, which must not be changed any more.
+func NewSnapshot(cands []Candidate) *Snapshot {
+	s := &Snapshot{cands: cands, classes: map[market.Class][]row{}, regions: map[market.Region]uint32{}, runtimes: map[string]uint64{}}
+	sizes := map[market.Class]int{}
+	for i := range cands {
+		sizes[cands[i].Offer.Class]++
+	}
+	for class, n := range sizes {
+		s.classes[class] = make([]row, 0, n)
+	}
+	for i := range cands {
+		class := cands[i].Offer.Class
+		s.classes[class] = append(s.classes[class], s.row(i))
+	}
+	for _, rows := range s.classes {
+		slices.SortFunc(rows, func(a, b row) int { return cmp.Compare(a.price, b.price) })
+	}
+	return s
+}
+
+// Len is the number of candidates.
+func (s *Snapshot) Len() int { return len(s.cands) }
+
+func (s *Snapshot) row(i int) row {
+	c := &s.cands[i]
+	o := &c.Offer
+	r := row{
+		price: uint64(c.Price()), provider: prefix(o.Provider), minSlots: o.MinSlots, maxSlots: o.MaxSlots, stake: uint64(c.Stake),
+		notBefore: o.NotBefore.UnixMilli(), expires: o.Expires.UnixMilli(), res: o.PerUnit, units: o.Units, index: uint32(i),
+		reliability: uint32(max(0, min(1, c.Reliability)) * 1e6), newcomer: c.Newcomer, warm: c.Warm, quoted: c.Quote != nil,
+		rttMicros: uint32(max(0, min(c.RTT, time.Hour)).Microseconds()),
+	}
+	if o.NotBefore.IsZero() {
+		r.notBefore = 0
+	}
+	region := o.Region
+	if q := c.Quote; q != nil {
+		r.expires = min(r.expires, q.Expires.UnixMilli())
+		region, r.res = q.Region, q.PerUnit
+	}
+	id, known := s.regions[region]
+	if !known {
+		id = uint32(len(s.regions))
+		s.regions[region] = id
+	}
+	r.region = id
+	for _, name := range o.Runtimes {
+		bit, known := s.runtimes[name]
+		if !known && len(s.runtimes) < maxRuntimeBits {
+			bit = 1 << len(s.runtimes)
+			s.runtimes[name] = bit
+		}
+		r.runtimes |= bit
+	}
+	return r
+}
+
+func prefix(k sign.Key) uint64 { return binary.BigEndian.Uint64(k[:8]) }
