@@ -26,7 +26,7 @@ type Flags struct {
 	Spread   string   // --spread
 	Ask      []string // --ask
 	Inputs   []string // --input src=…,dst=… or SRC:DST
-	Outputs  []string // --output PATH
+	Outputs  []string // --out PATH
 	Retries  string   // --retries
 	Queue    string   // --queue-timeout
 	Run      string   // --timeout
@@ -41,7 +41,7 @@ var flagOf = map[string]string{
 	"spec.env": "--env", "spec.count": "--count", "spec.resources.class": "--class", "spec.resources.units": "--units",
 	"spec.resources.cpu": "--cpu", "spec.resources.memory": "--memory", "spec.resources.disk": "--disk",
 	"spec.placement.regions": "--region", "spec.placement.exclude": "--exclude", "spec.placement.spread": "--spread",
-	"spec.placement.ask": "--ask", "spec.inputs": "--input", "spec.outputs": "--output",
+	"spec.placement.ask": "--ask", "spec.inputs": "--input", "spec.outputs": "--out",
 	"spec.restart.max": "--retries", "spec.timeouts.queue": "--queue-timeout", "spec.timeouts.run": "--timeout",
 	"spec.payment.maxPrice": "--max-price", "spec.payment.budget": "--budget", "spec.payment.settle": "--settle",
 }

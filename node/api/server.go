@@ -1,0 +1,365 @@
+package api
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/job"
+)
+
+// Limits of the API.
+const (
+	maxJobBody  = 4 << 20
+	maxBlobBody = 64 << 30
+	headerWait  = 10 * time.Second
+)
+
+// Jobs is what the API asks of the buying side.
+type Jobs interface {
+	Submit(ctx context.Context, spec job.Job, key string) (buyer.Job, error)
+	Jobs() []buyer.Job
+	Job(id string) (buyer.Job, error)
+	Stop(ctx context.Context, id string) error
+	// Trace returns the steps from after on, and a channel that closes when there are more.
+	Trace(id string, after int) ([]buyer.Step, <-chan struct{}, error)
+	Log(ctx context.Context, id string, rank int, follow bool, w io.Writer) error
+	Receipts(ctx context.Context, id string) ([]buyer.LeaseAccount, error)
+}
+
+// Node is what the API asks of the peer itself.
+type Node interface {
+	Info(ctx context.Context) NodeInfo
+	Peers() []PeerInfo
+	Offers(ctx context.Context, class string) ([]OfferInfo, error)
+	Leases() []SoldLease
+	PutBlob(ctx context.Context, r io.Reader) (string, int64, error)
+	OpenBlob(cid string) (io.ReadCloser, int64, error)
+}
+
+// Endpoint is how to reach a peer's API; the peer writes it to its home.
+type Endpoint struct {
+	URL   string `json:"url"`
+	Token string `json:"token"`
+	PID   int    `json:"pid"`
+}
+
+// Server serves the API.
+type Server struct {
+	jobs  Jobs
+	node  Node
+	log   *slog.Logger
+	token string
+	path  string // of the endpoint file
+	ln    net.Listener
+}
+
+// Listen opens the API on addr, which must be a loopback address, and writes the
+// endpoint file. It serves nothing before Run.
+func Listen(addr, path string, jobs Jobs, node Node, log *slog.Logger) (*Server, error) {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, fmt.Errorf("api address %q: %w", addr, err)
+	}
+	if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
+		return nil, fmt.Errorf("api address %q is not a loopback address such as 127.0.0.1:0", addr)
+	}
+	var token [24]byte
+	if _, err := rand.Read(token[:]); err != nil {
+		return nil, err
+	}
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("opening the local api: %w", err)
+	}
+	s := &Server{jobs: jobs, node: node, log: log, token: hex.EncodeToString(token[:]), path: path, ln: ln}
+	b, err := json.Marshal(Endpoint{URL: "http://" + ln.Addr().String(), Token: s.token, PID: os.Getpid()})
+	if err == nil {
+		tmp := path + ".new"
+		if err = os.WriteFile(tmp, b, 0o600); err == nil {
+			err = os.Rename(tmp, path)
+		}
+	}
+	if err != nil {
+		ln.Close()
+		return nil, fmt.Errorf("writing %s: %w", filepath.Base(path), err)
+	}
+	return s, nil
+}
+
+// URL is where the API listens.
+func (s *Server) URL() string { return "http://" + s.ln.Addr().String() }
+
+// Run serves until ctx ends.
+func (s *Server) Run(ctx context.Context) error {
+	srv := &http.Server{
+		Handler:           s.handler(),
+		ReadHeaderTimeout: headerWait,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(s.ln) }()
+	select {
+	case err := <-done:
+		return fmt.Errorf("serving the local api: %w", err)
+	case <-ctx.Done():
+	}
+	_ = srv.Close() // streams end with ctx; nothing waits for a person here
+	<-done
+	return os.Remove(s.path)
+}
+
+func (s *Server) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
+	for pattern, h := range map[string]func(http.ResponseWriter, *http.Request) error{
+		"POST /v1/blobs":             s.putBlob,
+		"GET /v1/blobs/{cid}":        s.getBlob,
+		"POST /v1/jobs":              s.submit,
+		"GET /v1/jobs":               s.list,
+		"GET /v1/jobs/{id}":          s.get,
+		"DELETE /v1/jobs/{id}":       s.stop,
+		"GET /v1/jobs/{id}/events":   s.events,
+		"GET /v1/jobs/{id}/why":      s.why,
+		"GET /v1/jobs/{id}/logs":     s.logs,
+		"GET /v1/jobs/{id}/receipts": s.receipts,
+		"GET /v1/node":               func(w http.ResponseWriter, r *http.Request) error { return reply(w, s.node.Info(r.Context())) },
+		"GET /v1/peers":              func(w http.ResponseWriter, _ *http.Request) error { return reply(w, s.node.Peers()) },
+		"GET /v1/offers":             s.offers,
+		"GET /v1/leases":             func(w http.ResponseWriter, _ *http.Request) error { return reply(w, s.node.Leases()) },
+	} {
+		mux.Handle(pattern, s.guard(h))
+	}
+	return mux
+}
+
+// guard checks the token and writes errors.
+func (s *Server) guard(h func(http.ResponseWriter, *http.Request) error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		if !ok || subtle.ConstantTimeCompare([]byte(token), []byte(s.token)) != 1 {
+			fail(w, &Error{Status: http.StatusUnauthorized, Code: "unauthorized", Message: "the request does not carry this peer's token",
+				Hint: "read the token from api.json in the peer's home directory"})
+			return
+		}
+		if err := h(w, r); err != nil && r.Context().Err() == nil {
+			fail(w, asError(err))
+		}
+	})
+}
+
+func reply(w http.ResponseWriter, v any) error {
+	w.Header().Set("Content-Type", "application/json")
+	return json.NewEncoder(w).Encode(v)
+}
+
+func (s *Server) putBlob(w http.ResponseWriter, r *http.Request) error {
+	c, n, err := s.node.PutBlob(r.Context(), http.MaxBytesReader(w, r.Body, maxBlobBody))
+	if err != nil {
+		return err
+	}
+	return reply(w, buyer.Blob{CID: c, Size: n, Tree: r.URL.Query().Get("tree") == "1"})
+}
+
+func (s *Server) getBlob(w http.ResponseWriter, r *http.Request) error {
+	f, n, err := s.node.OpenBlob(r.PathValue("cid"))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Content-Length", strconv.FormatInt(n, 10))
+	_, err = io.Copy(w, f)
+	return err
+}
+
+func (s *Server) submit(w http.ResponseWriter, r *http.Request) error {
+	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxJobBody))
+	if err != nil {
+		return &Error{Status: http.StatusRequestEntityTooLarge, Code: "too_large", Message: "reading the job: " + err.Error()}
+	}
+	spec, err := job.Unmarshal(b)
+	if err != nil {
+		return &Error{Status: http.StatusBadRequest, Code: "bad_job", Message: err.Error()}
+	}
+	key := r.Header.Get("Idempotency-Key")
+	if len(key) > 128 {
+		return &Error{Status: http.StatusBadRequest, Code: "bad_key", Message: "Idempotency-Key is longer than 128 bytes"}
+	}
+	j, err := s.jobs.Submit(r.Context(), spec, key)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Location", "/v1/jobs/"+j.ID)
+	w.WriteHeader(http.StatusCreated)
+	return json.NewEncoder(w).Encode(j)
+}
+
+func (s *Server) list(w http.ResponseWriter, _ *http.Request) error { return reply(w, s.jobs.Jobs()) }
+
+func (s *Server) get(w http.ResponseWriter, r *http.Request) error {
+	j, err := s.jobs.Job(r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	return reply(w, j)
+}
+
+func (s *Server) stop(w http.ResponseWriter, r *http.Request) error {
+	if err := s.jobs.Stop(r.Context(), r.PathValue("id")); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (s *Server) why(w http.ResponseWriter, r *http.Request) error {
+	steps, _, err := s.jobs.Trace(r.PathValue("id"), 0)
+	if err != nil {
+		return err
+	}
+	return reply(w, steps)
+}
+
+// events streams the trace, each step with its number as event id, and the job
+// itself whenever it changed, until it has ended.
+func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("id")
+	after, err := number(r, "after")
+	if err != nil {
+		return err
+	}
+	follow := r.URL.Query().Get("follow") == "1"
+	if _, err := s.jobs.Job(id); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	rc := http.NewResponseController(w)
+	for {
+		steps, more, err := s.jobs.Trace(id, after)
+		if err != nil {
+			return nil // the stream has begun; its end is the answer
+		}
+		for _, st := range steps {
+			b, err := json.Marshal(st)
+			if err != nil {
+				return nil
+			}
+			after++
+			fmt.Fprintf(w, "id: %d\nevent: step\ndata: %s\n\n", after, b)
+		}
+		j, err := s.jobs.Job(id)
+		if err != nil {
+			return nil
+		}
+		b, err := json.Marshal(j)
+		if err != nil {
+			return nil
+		}
+		if _, err := fmt.Fprintf(w, "event: job\ndata: %s\n\n", b); err != nil {
+			return nil
+		}
+		if err := rc.Flush(); err != nil || !follow || (j.State.Ended() && len(steps) == 0) {
+			return nil
+		}
+		if j.State.Ended() {
+			continue // take what came in between
+		}
+		select {
+		case <-r.Context().Done():
+			return nil
+		case <-more:
+		}
+	}
+}
+
+func (s *Server) logs(w http.ResponseWriter, r *http.Request) error {
+	rank, err := number(r, "rank")
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/vnd.starling.log")
+	return s.jobs.Log(r.Context(), r.PathValue("id"), rank, r.URL.Query().Get("follow") == "1", &flusher{w, http.NewResponseController(w)})
+}
+
+func (s *Server) receipts(w http.ResponseWriter, r *http.Request) error {
+	acc, err := s.jobs.Receipts(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	return reply(w, acc)
+}
+
+func (s *Server) offers(w http.ResponseWriter, r *http.Request) error {
+	o, err := s.node.Offers(r.Context(), r.URL.Query().Get("class"))
+	if err != nil {
+		return err
+	}
+	return reply(w, o)
+}
+
+func number(r *http.Request, name string) (int, error) {
+	v := r.URL.Query().Get(name)
+	if v == "" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(v)
+	if err != nil || n < 0 {
+		return 0, &Error{Status: http.StatusBadRequest, Code: "bad_request", Message: fmt.Sprintf("%s=%q is not a number from 0", name, v)}
+	}
+	return n, nil
+}
+
+// flusher sends every write on at once, so that a log is live.
+type flusher struct {
+	w  io.Writer
+	rc *http.ResponseController
+}
+
+func (f *flusher) Write(b []byte) (int, error) {
+	n, err := f.w.Write(b)
+	if err == nil {
+		err = f.rc.Flush()
+	}
+	return n, err
+}
+
+// asError classes an error of the peer for the caller.
+func asError(err error) *Error {
+	var e *Error
+	var big *http.MaxBytesError
+	switch {
+	case errors.As(err, &e):
+		return e
+	case errors.As(err, &big):
+		return &Error{Status: http.StatusRequestEntityTooLarge, Code: "too_large", Message: err.Error()}
+	case errors.Is(err, buyer.ErrNoJob), errors.Is(err, os.ErrNotExist):
+		return &Error{Status: http.StatusNotFound, Code: "not_found", Message: err.Error(), Hint: "`starling ps` lists the jobs of this peer"}
+	case errors.Is(err, buyer.ErrRefused):
+		return &Error{Status: http.StatusUnprocessableEntity, Code: "refused", Message: err.Error()}
+	}
+	return &Error{Status: http.StatusInternalServerError, Code: "internal", Message: err.Error()}
+}
+
+func fail(w http.ResponseWriter, e *Error) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(e.Status)
+	_ = json.NewEncoder(w).Encode(map[string]*Error{"error": e})
+}

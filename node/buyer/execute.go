@@ -1,0 +1,262 @@
+package buyer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ipfs/go-cid"
+	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/protocol"
+	"github.com/starling-network/starling/p2p/blob"
+	"github.com/starling-network/starling/p2p/stream"
+)
+
+// The environment that tells a program which part of the job it is.
+const (
+	EnvJob   = "STARLING_JOB"
+	EnvRank  = "STARLING_RANK"
+	EnvCount = "STARLING_COUNT"
+	EnvRound = "STARLING_ROUND"
+)
+
+// redial is how long to wait before a provider that broke off is tried again.
+const redial = 200 * time.Millisecond
+
+// result is how one execution went.
+type result struct {
+	exit    int
+	reason  string // of the runtime; empty when the program ended by itself
+	message string
+	outputs []Output
+	lost    string // not empty: the lease is lost, for this reason
+}
+
+func (r result) ok() bool { return r.lost == "" && r.exit == 0 && r.reason == "" }
+
+// workload is what rank does in the job's current round.
+func workload(j Job, rank int) (*nodepb.Workload, error) {
+	spec := j.Spec
+	module, err := pbBlob(Blob(spec.Blobs[spec.Module]))
+	if err != nil {
+		return nil, fmt.Errorf("module: %w", err)
+	}
+	w := &nodepb.Workload{Runtime: spec.Runtime, Module: module, Args: spec.Args, Env: map[string]string{}}
+	for k, v := range spec.Env {
+		w.Env[k] = v
+	}
+	w.Env[EnvJob], w.Env[EnvRank], w.Env[EnvCount] = j.ID, strconv.Itoa(rank), strconv.Itoa(len(j.Ranks))
+	w.Env[EnvRound] = strconv.Itoa(j.Round)
+	for _, in := range spec.Inputs {
+		b, ok := spec.Blobs[in.For(rank)]
+		if !ok {
+			return nil, fmt.Errorf("input %s was not uploaded", in.For(rank))
+		}
+		pb, err := pbBlob(Blob(b))
+		if err != nil {
+			return nil, fmt.Errorf("input %s: %w", in.For(rank), err)
+		}
+		w.Inputs = append(w.Inputs, &nodepb.Input{Blob: pb, Path: in.Path})
+	}
+	if spec.Rounds != nil && j.Carry != nil {
+		pb, err := pbBlob(*j.Carry)
+		if err != nil {
+			return nil, err
+		}
+		w.Inputs = append(w.Inputs, &nodepb.Input{Blob: pb, Path: spec.Rounds.Carry})
+	}
+	for _, out := range spec.Outputs {
+		w.Outputs = append(w.Outputs, out.Path)
+	}
+	return w, nil
+}
+
+func pbBlob(b Blob) (*nodepb.Blob, error) {
+	c, err := cid.Parse(b.CID)
+	if err != nil {
+		return nil, fmt.Errorf("digest %q: %w", b.CID, err)
+	}
+	return &nodepb.Blob{Cid: c.Bytes(), Size: uint64(b.Size), Tree: b.Tree}, nil
+}
+
+// execute runs w under l as execution seq and follows it to its end. It returns
+// a lost result when the provider is gone for longer than the peer waits, or
+// when the money of the lease stopped.
+func (b *Buyer) execute(ctx context.Context, l *bought, seq uint64, w *nodepb.Workload, log *ranklog, base int64, started func()) (result, error) {
+	b.grantInputs(l.peer, w)
+	req := &nodepb.ExecRequest{Lease: l.id[:], Seq: seq, Supervision: l.supervision, Op: &nodepb.ExecRequest_Start_{Start: &nodepb.ExecRequest_Start{Workload: w}}}
+	var since time.Time // when the provider was first found silent
+	told := false
+	for {
+		ex, err := b.start(ctx, l, req)
+		if err == nil {
+			since = time.Time{}
+			if !told {
+				told = true
+				started()
+			}
+			if ex, err = b.watch(ctx, l, seq, log, base); err == nil {
+				return b.gather(ctx, l, ex)
+			}
+		}
+		var no *stream.Refused
+		var bad *stream.Malformed
+		switch {
+		case ctx.Err() != nil:
+			return result{}, ctx.Err()
+		case l.lostReason() != "":
+			return result{lost: l.lostReason()}, nil
+		case errors.As(err, &bad):
+			return result{lost: "the provider called the request malformed: " + bad.Reason}, nil
+		case errors.As(err, &no) && no.Code != stream.CodeBusy && no.Code != stream.CodeClosing:
+			return result{lost: "the provider refused to run it: " + no.Reason}, nil
+		}
+		now := time.Now()
+		if since.IsZero() {
+			since = now
+		}
+		if now.Sub(since) > b.cfg.LostAfter {
+			return result{lost: fmt.Sprintf("the provider has not answered for %v: %v", b.cfg.LostAfter, err)}, nil
+		}
+		select {
+		case <-ctx.Done():
+			return result{}, ctx.Err()
+		case <-l.lost:
+			return result{lost: l.lostReason()}, nil
+		case <-time.After(redial):
+		}
+	}
+}
+
+// start asks the provider to run it; asking again finds the same execution.
+func (b *Buyer) start(ctx context.Context, l *bought, req *nodepb.ExecRequest) (*nodepb.Execution, error) {
+	b.cfg.Host.Forgive(l.peer)
+	resp, err := protocol.Exec.Call(ctx, b.cfg.Host, b.tag, l.peer, req)
+	if err != nil {
+		return nil, err
+	}
+	return resp.Execution, nil
+}
+
+// watch follows an execution and returns it when it has ended.
+func (b *Buyer) watch(ctx context.Context, l *bought, seq uint64, log *ranklog, base int64) (*nodepb.Execution, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(l.ctx, cancel) // the lease is lost
+	defer stop()
+	out, errs, err := log.offsets(base)
+	if err != nil {
+		return nil, err
+	}
+	items, err := protocol.Watch.Open(ctx, b.cfg.Host, b.tag, l.peer, &nodepb.WatchRequest{Lease: l.id[:], Seq: seq, StdoutOffset: out, StderrOffset: errs})
+	if err != nil {
+		return nil, err
+	}
+	defer items.Close()
+	var last *nodepb.Execution
+	for {
+		it, err := items.Next()
+		if errors.Is(err, io.EOF) && last != nil && over(last.State) {
+			return last, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		switch v := it.Item.(type) {
+		case *nodepb.WatchItem_Execution:
+			last = v.Execution
+			if last == nil {
+				return nil, fmt.Errorf("watching: %w", stream.ErrBadReply)
+			}
+		case *nodepb.WatchItem_Log:
+			at, id := &out, byte(StreamStdout)
+			if v.Log.GetStderr() {
+				at, id = &errs, StreamStderr
+			}
+			if v.Log.GetOffset() != *at {
+				return nil, fmt.Errorf("watching: the log jumps from byte %d to %d: %w", *at, v.Log.GetOffset(), stream.ErrBadReply)
+			}
+			if err := log.append(id, v.Log.Data); err != nil && !errors.Is(err, errLogFull) {
+				return nil, err
+			}
+			*at += uint64(len(v.Log.Data))
+		}
+	}
+}
+
+func over(s nodepb.ExecState) bool {
+	return s == nodepb.ExecState_EXEC_STATE_EXITED || s == nodepb.ExecState_EXEC_STATE_FAILED
+}
+
+// gather fetches what an ended execution left, verified by digest.
+func (b *Buyer) gather(ctx context.Context, l *bought, ex *nodepb.Execution) (result, error) {
+	res := result{exit: int(ex.ExitCode), reason: clip(ex.Reason), message: clip(ex.Message)}
+	if ex.State == nodepb.ExecState_EXEC_STATE_FAILED {
+		if ex.Reason == "lost" || ex.Reason == "start" {
+			res.lost = "the provider could not run it: " + clip(ex.Reason+": "+ex.Message)
+		} else if res.reason == "" {
+			res.reason = "failed"
+		}
+		return res, nil
+	}
+	if len(ex.Outputs) > maxOutputs {
+		res.lost = fmt.Sprintf("the provider named %d outputs", len(ex.Outputs))
+		return res, nil
+	}
+	for _, o := range ex.Outputs {
+		c, err := cid.Cast(o.GetBlob().GetCid())
+		if err == nil {
+			err = blob.Check(c)
+		}
+		if err != nil || !path.IsAbs(o.Path) {
+			res.lost = fmt.Sprintf("the provider named a malformed output %q", clip(o.Path))
+			return res, nil
+		}
+		if o.Blob.Size > math.MaxInt64 || int64(o.Blob.Size) > b.cfg.MaxOutput {
+			res.reason, res.message = "output", fmt.Sprintf("output %s has %d bytes, at most %d are taken", clip(o.Path), o.Blob.Size, b.cfg.MaxOutput)
+			return res, nil
+		}
+		fctx, cancel := context.WithCancel(ctx)
+		stop := context.AfterFunc(l.ctx, cancel)
+		err = b.cfg.Fetch(fctx, l.peer, c, int64(o.Blob.Size))
+		stop()
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return result{}, ctx.Err()
+		case errors.Is(err, blob.ErrFull), errors.Is(err, blob.ErrDiskFull):
+			return result{}, fmt.Errorf("keeping output %s: %w", o.Path, err)
+		case err != nil:
+			res.lost = fmt.Sprintf("its output %s could not be fetched: %v", o.Path, err)
+			return res, nil
+		}
+		res.outputs = append(res.outputs, Output{Path: o.Path, Blob: Blob{CID: c.String(), Size: int64(o.Blob.Size), Tree: o.Blob.Tree}})
+	}
+	return res, nil
+}
+
+// maxOutputs bounds what one execution may name.
+const maxOutputs = 16
+
+// clip bounds text that came from a peer.
+func clip(s string) string {
+	const most = 300
+	s = strings.ToValidUTF8(s, "?")
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + "…"
+	}
+	return s
+}
+
+// stopExecution asks the provider to end what runs under l.
+func (b *Buyer) stopExecution(ctx context.Context, l *bought, seq uint64, grace time.Duration) error {
+	_, err := protocol.Exec.Call(ctx, b.cfg.Host, b.tag, l.peer, &nodepb.ExecRequest{Lease: l.id[:], Seq: seq, Supervision: l.supervision,
+		Op: &nodepb.ExecRequest_Stop_{Stop: &nodepb.ExecRequest_Stop{GraceMillis: uint64(grace / time.Millisecond)}}})
+	return err
+}

@@ -1,0 +1,160 @@
+package buyer
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/match"
+	"github.com/starling-network/starling/market/sign"
+)
+
+// maxKnown bounds the offers a buyer remembers; the stalest goes first.
+const maxKnown = 20_000
+
+// probeFresh is how long an answer counts as recent: an offer whose provider
+// has not answered for longer is not shown and is asked after those that have.
+const probeFresh = 2 * time.Minute
+
+// Known is one provider as this peer knows it: its latest offer and how it has
+// behaved towards this peer.
+type Known struct {
+	Offer    market.Offer
+	Answered time.Time     // zero: never
+	RTT      time.Duration // of the last answer
+	// Leases that ended well and ill, as seen from here.
+	Good, Bad int
+}
+
+// Fresh says whether the provider answered recently enough to be shown as there.
+func (k Known) Fresh(now time.Time) bool { return now.Sub(k.Answered) < probeFresh }
+
+// reliability is the lower end of what the record supports: a newcomer counts
+// as middling, not as perfect (mean of Beta(1+good, 1+bad)).
+func (k Known) reliability() float64 {
+	return (1 + float64(k.Good)) / (2 + float64(k.Good) + float64(k.Bad))
+}
+
+// candidate is what matching sees of it.
+func (k Known) candidate() match.Candidate {
+	return match.Candidate{
+		Offer:       k.Offer,
+		RTT:         k.RTT,
+		Reliability: k.reliability(),
+		Newcomer:    k.Good+k.Bad == 0,
+	}
+}
+
+// known is the buyer's book of providers. It may be used by many goroutines.
+type known struct {
+	mu sync.Mutex
+	m  map[sign.Key]*Known
+}
+
+func newKnown() *known { return &known{m: map[sign.Key]*Known{}} }
+
+// offer takes in an offer if it is newer than the one held.
+func (k *known) offer(o market.Offer) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	e := k.entry(o.Provider)
+	if o.Seq >= e.Offer.Seq {
+		e.Offer = o
+	}
+}
+
+func (k *known) entry(p sign.Key) *Known {
+	e := k.m[p]
+	if e == nil {
+		if len(k.m) >= maxKnown {
+			k.evict()
+		}
+		e = &Known{}
+		k.m[p] = e
+	}
+	return e
+}
+
+func (k *known) evict() {
+	var oldest sign.Key
+	var at time.Time
+	for p, e := range k.m {
+		if t := e.Offer.Expires; at.IsZero() || t.Before(at) {
+			oldest, at = p, t
+		}
+	}
+	delete(k.m, oldest)
+}
+
+// answered notes that a provider answered, after rtt.
+func (k *known) answered(p sign.Key, now time.Time, rtt time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	e := k.entry(p)
+	e.Answered, e.RTT = now, rtt
+}
+
+// silent notes that a provider did not answer.
+func (k *known) silent(p sign.Key) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if e := k.m[p]; e != nil {
+		e.Answered = time.Time{}
+	}
+}
+
+// ended notes how a lease of a provider ended.
+func (k *known) ended(p sign.Key, well bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if e := k.entry(p); well {
+		e.Good++
+	} else {
+		e.Bad++
+	}
+}
+
+// get returns what is known of a provider.
+func (k *known) get(p sign.Key) (Known, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	e, ok := k.m[p]
+	if !ok {
+		return Known{}, false
+	}
+	return *e, true
+}
+
+// class returns the unexpired offers of a class, those that answered recently
+// first, else in the order of their provider's key.
+func (k *known) class(c market.Class, now time.Time) []Known {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var out []Known
+	for p, e := range k.m {
+		if e.Offer.Provider.IsZero() {
+			continue
+		}
+		if now.After(e.Offer.Expires) {
+			if now.Sub(e.Offer.Expires) > time.Hour && e.Good+e.Bad == 0 {
+				delete(k.m, p)
+			}
+			continue
+		}
+		if c == "" || e.Offer.Class == c {
+			out = append(out, *e)
+		}
+	}
+	slices.SortFunc(out, func(a, b Known) int {
+		fa, fb := a.Fresh(now), b.Fresh(now)
+		if fa != fb {
+			if fa {
+				return -1
+			}
+			return 1
+		}
+		return slices.Compare(a.Offer.Provider[:], b.Offer.Provider[:])
+	})
+	return out
+}

@@ -1,0 +1,517 @@
+package buyer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/marketpb"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/protocol"
+	"github.com/starling-network/starling/node/slots"
+	"github.com/starling-network/starling/node/store"
+	work "github.com/starling-network/starling/node/workload"
+	"github.com/starling-network/starling/p2p/stream"
+	"github.com/starling-network/starling/verify"
+	"github.com/starling-network/starling/verify/meter"
+)
+
+// Kinds of the journal's records about bought leases.
+const (
+	kindLease   = "lease"   // leaseRecord by lease id
+	kindPayer   = "payer"   // meter.Payer by lease id
+	kindReceipt = "receipt" // a co-signed receipt by lease id and number
+)
+
+// leaseRecord is what the journal has of a bought lease, beside its payer.
+type leaseRecord struct {
+	Job     string           `json:"job"`
+	Lease   []byte           `json:"lease"` // market.Lease
+	Keys    []byte           `json:"keys"`  // market.KeySet
+	PerUnit market.Resources `json:"perUnit"`
+	Addrs   []string         `json:"addrs"`
+	Active  bool             `json:"active,omitempty"` // the provider took the first payment
+	Void    bool             `json:"void,omitempty"`   // the provider confirmed that it never began
+	Reason  string           `json:"reason,omitempty"`
+}
+
+// bought is one lease of this buyer, from its signatures to its settlement.
+type bought struct {
+	b           *Buyer
+	id          market.LeaseID
+	core        market.LeaseCore
+	signed      market.Lease
+	keys        market.KeySet
+	peer        peer.ID
+	job         string
+	supervision uint64
+
+	// ctx ends, and lost closes, when the lease can be used no more.
+	ctx    context.Context
+	cancel context.CancelFunc
+	lost   <-chan struct{}
+
+	mu      sync.Mutex
+	rec     leaseRecord
+	payer   meter.Payer
+	why     string        // it was lost or ended
+	settled chan struct{} // closed when the payer is settled
+}
+
+func (b *Buyer) openLease(l market.Lease, keys market.KeySet, rec leaseRecord) (*bought, error) {
+	id, err := b.remember(l.Core.Provider, rec.Addrs)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	return &bought{
+		b: b, id: l.Core.ID(), core: l.Core, signed: l, keys: keys, peer: id, job: rec.Job, ctx: ctx, cancel: cancel, lost: ctx.Done(),
+		rec: rec, settled: make(chan struct{}),
+	}, nil
+}
+
+func (l *bought) terms() meter.Terms {
+	return protocol.MeterTerms(l.b.cfg.Genesis, l.core, l.keys, l.rec.PerUnit, l.supervision)
+}
+
+// newLease journals a lease that both have signed, before its first voucher.
+func (b *Buyer) newLease(l market.Lease, keys market.KeySet, job string, q quoted) (*bought, error) {
+	n, err := b.openLease(l, keys, leaseRecord{Job: job, Lease: l.Marshal(), Keys: keys.Marshal(), PerUnit: q.quote.PerUnit, Addrs: append(q.quote.Addrs, q.offer.Addrs...)})
+	if err != nil {
+		return nil, err
+	}
+	if n.payer, err = meter.NewPayer(n.terms()); err != nil {
+		return nil, err
+	}
+	return n, nil
+}
+
+// put changes the record and returns what the journal must be told.
+func (l *bought) put(change func(*leaseRecord)) (store.Put, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	change(&l.rec)
+	return l.record()
+}
+
+func (l *bought) record() (store.Put, error) {
+	b, err := json.Marshal(l.rec)
+	if err != nil {
+		return store.Put{}, fmt.Errorf("encoding lease %s: %w", l.id.Short(), err)
+	}
+	return store.Put{Kind: kindLease, Key: l.id.String(), Value: b}, nil
+}
+
+// loadLeases takes up the leases of an earlier process.
+func (b *Buyer) loadLeases(ctx context.Context) error {
+	return b.cfg.Store.List(ctx, kindLease, "", func(key string, value []byte) error {
+		var rec leaseRecord
+		if err := json.Unmarshal(value, &rec); err != nil {
+			return fmt.Errorf("reading lease %s: %w", key, err)
+		}
+		signed, err := market.UnmarshalLease(rec.Lease)
+		if err != nil {
+			return fmt.Errorf("reading lease %s: %w", key, err)
+		}
+		keys, err := market.UnmarshalKeySet(rec.Keys)
+		if err != nil {
+			return fmt.Errorf("reading lease %s: %w", key, err)
+		}
+		l, err := b.openLease(signed, keys, rec)
+		if err != nil {
+			return err
+		}
+		state, err := b.cfg.Store.Get(ctx, kindPayer, key)
+		if err != nil {
+			return fmt.Errorf("reading the payer of lease %s: %w", key, err)
+		}
+		if l.payer, err = meter.RestorePayer(l.terms(), state); err != nil {
+			return fmt.Errorf("reading the payer of lease %s: %w", key, err)
+		}
+		if l.payer.State() == meter.PayerSettled {
+			close(l.settled)
+		}
+		s := b.jobs[rec.Job]
+		if s == nil {
+			return fmt.Errorf("reading lease %s: its job %s is not in the journal", key, rec.Job)
+		}
+		b.leases[l.id] = l
+		s.paid = append(s.paid, l)
+		for i, r := range s.job.Ranks {
+			if r.Lease == l.id && rec.Active && rec.Reason == "" && r.State != RankWaiting && l.payer.State() == meter.PayerPaying {
+				s.leases[i] = l
+			}
+		}
+		return nil
+	})
+}
+
+// prepay issues the voucher for the first interval, once; asked again it is the same one.
+func (b *Buyer) prepay(ctx context.Context, l *bought) ([]byte, error) {
+	b.mu.Lock()
+	_, known := b.leases[l.id]
+	b.leases[l.id] = l
+	s := b.jobs[l.job]
+	b.mu.Unlock()
+	if !known {
+		s.mu.Lock()
+		s.paid = append(s.paid, l)
+		s.mu.Unlock()
+		l.watch(b)
+	}
+	l.mu.Lock()
+	rec, err := l.record()
+	l.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	effects, err := l.step(ctx, meter.Started{}, rec)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range effects {
+		if v, ok := e.(meter.IssueVoucher); ok {
+			return l.voucher(v.Voucher)
+		}
+	}
+	return nil, errors.New("the lease can no longer be paid for")
+}
+
+func (l *bought) voucher(v verify.Voucher) ([]byte, error) {
+	s, err := verify.SignVoucher(l.b.domain, v, l.keys, l.b.cfg.Key)
+	if err != nil {
+		return nil, err
+	}
+	return s.Marshal(), nil
+}
+
+// step takes the payer one event further, journals with more, and returns the effects that remain.
+func (l *bought) step(ctx context.Context, ev meter.Event, more ...store.Put) ([]meter.Effect, error) {
+	return l.apply(ctx, func(m meter.Payer, now market.Slot) (meter.Payer, []meter.Effect, error) { return m.Step(now, ev) }, more...)
+}
+
+func (l *bought) apply(ctx context.Context, f func(meter.Payer, market.Slot) (meter.Payer, []meter.Effect, error), more ...store.Put) ([]meter.Effect, error) {
+	slot, err := l.b.cfg.Slots.Now(time.Now())
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	next, effects, err := f(l.payer, slot)
+	if err != nil {
+		return nil, err
+	}
+	puts := more
+	var rest []meter.Effect
+	for _, e := range effects {
+		switch e := e.(type) {
+		case meter.Persist:
+			puts = append(puts, store.Put{Kind: kindPayer, Key: l.id.String(), Value: e.State})
+			continue
+		case meter.Cosign:
+			sig, err := e.Core.Sign(l.b.domain, l.b.cfg.Key)
+			if err != nil {
+				return nil, err
+			}
+			r := verify.Receipt{ReceiptCore: e.Core, ProviderSig: e.ProviderSig, BuyerSig: sig}
+			puts = append(puts, store.Put{Kind: kindReceipt, Key: receiptKey(l.id, e.Core.Seq), Value: r.Marshal()})
+		}
+		rest = append(rest, e)
+	}
+	if len(puts) > 0 {
+		if err := l.b.cfg.Store.Write(ctx, puts...); err != nil {
+			return nil, fmt.Errorf("journalling a voucher: %w", err)
+		}
+	}
+	l.payer = next
+	for _, e := range rest {
+		switch e := e.(type) {
+		case meter.StopPaying:
+			if l.why == "" {
+				l.why = string(e.Reason)
+				if e.Detail != "" {
+					l.why = e.Detail
+				}
+			}
+			l.cancel()
+		case meter.Settled:
+			l.cancel()
+			select {
+			case <-l.settled:
+			default:
+				close(l.settled)
+			}
+		}
+	}
+	return rest, nil
+}
+
+func receiptKey(l market.LeaseID, seq uint64) string { return fmt.Sprintf("%s/%020d", l, seq) }
+
+func (l *bought) lostReason() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.why
+}
+
+func tick(m meter.Payer, now market.Slot) (meter.Payer, []meter.Effect, error) {
+	return m.Step(now, meter.Ticked{})
+}
+
+// watch gives the payer its ticks until it is settled or the peer stops. b.ctx is set.
+func (l *bought) watch(b *Buyer) {
+	b.cfg.Host.Protect(l.peer, "lease/"+l.id.Short())
+	b.mu.Lock()
+	run := b.ctx
+	b.mu.Unlock()
+	every := time.Duration(b.cfg.Genesis.IntervalSlots*b.cfg.Genesis.SlotMillis) * time.Millisecond / 2
+	b.wg.Go(func() {
+		defer b.cfg.Host.Unprotect(l.peer, "lease/"+l.id.Short())
+		t := time.NewTicker(max(every, 50*time.Millisecond))
+		defer t.Stop()
+		turn := meter.Payer.Resume
+		for {
+			_, err := l.apply(run, turn)
+			if err == nil {
+				turn = tick
+			} else if run.Err() == nil && !errors.Is(err, slots.ErrUnknown) {
+				b.cfg.Log.Error("metering failed; trying again", "lease", l.id, "err", err)
+			}
+			select {
+			case <-run.Done():
+				return
+			case <-l.settled:
+				return
+			case <-t.C:
+			}
+		}
+	})
+}
+
+// handleMeter co-signs a receipt and pays on.
+func (b *Buyer) handleMeter(ctx context.Context, from peer.ID, req *nodepb.MeterRequest) (*nodepb.MeterReply, error) {
+	if len(req.Lease) != len(market.LeaseID{}) || len(req.ProviderSignature) != sign.SignatureSize {
+		return nil, &stream.Malformed{Reason: "lease id or signature has a wrong size"}
+	}
+	core, err := verify.UnmarshalReceiptCore(req.Receipt)
+	if err != nil {
+		return nil, &stream.Malformed{Reason: err.Error()}
+	}
+	b.mu.Lock()
+	l := b.leases[market.LeaseID(req.Lease)]
+	b.mu.Unlock()
+	if l == nil || l.peer != from {
+		return nil, stream.Refuse("lease", "no such lease of yours here")
+	}
+	effects, err := l.step(ctx, meter.ReceiptProposed{Core: core, Sig: sign.Signature(req.ProviderSignature)})
+	if err != nil {
+		return nil, err
+	}
+	reply := &nodepb.MeterReply{}
+	for _, e := range effects {
+		switch e := e.(type) {
+		case meter.Refuse:
+			return nil, stream.Refuse(string(e.Reason.Rule), e.Reason.Error())
+		case meter.Cosign:
+			sig, err := e.Core.Sign(b.domain, b.cfg.Key)
+			if err != nil {
+				return nil, err
+			}
+			reply.BuyerSignature = sig[:]
+		case meter.IssueVoucher:
+			if reply.Voucher, err = l.voucher(e.Voucher); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return reply, nil
+}
+
+// releaseLease tells a provider that its lease is no longer wanted.
+func (l *bought) releaseLease(ctx context.Context, reason string) error {
+	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
+	defer cancel()
+	_, err := protocol.Lease.Call(ctx, l.b.cfg.Host, l.b.tag, l.peer, &marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Release{
+		Release: &marketpb.Release{Of: &marketpb.Release_Lease{Lease: l.id[:]}, Reason: clip(reason)},
+	}})
+	return err
+}
+
+// over stops paying for a lease and notes why.
+func (l *bought) over(ctx context.Context, reason string) {
+	l.mu.Lock()
+	if l.rec.Reason == "" {
+		l.rec.Reason = clip(reason)
+	}
+	rec, err := l.record()
+	l.mu.Unlock()
+	if err == nil {
+		_, err = l.step(ctx, meter.Stopped{Reason: clip(reason)}, rec)
+	}
+	if err != nil && ctx.Err() == nil {
+		l.b.cfg.Log.Error("stopping a lease", "lease", l.id, "err", err)
+	}
+}
+
+// end ends a lease that went well: the provider is told, stops, and sends its
+// final receipt, which is waited for as long as the payer says.
+func (b *Buyer) end(ctx context.Context, l *bought, reason string) {
+	b.known.ended(l.core.Provider, true)
+	err := l.releaseLease(ctx, reason)
+	if err != nil {
+		b.cfg.Log.Debug("a release was not confirmed", "lease", l.id, "err", err)
+	}
+	l.over(ctx, reason)
+	select {
+	case <-ctx.Done():
+	case <-l.settled:
+	}
+}
+
+// giveUp ends a lease whose provider is lost. What it is owed is paid; its final
+// receipt is not waited for.
+func (b *Buyer) giveUp(ctx context.Context, l *bought, reason string) {
+	b.known.ended(l.core.Provider, false)
+	l.over(ctx, reason)
+	if err := l.releaseLease(ctx, reason); err != nil {
+		b.cfg.Log.Debug("a lost provider was not told", "lease", l.id, "err", err)
+	}
+}
+
+// forgo ends a lease that its gang does not want after all.
+func (b *Buyer) forgo(ctx context.Context, l *bought, reason string) {
+	b.mu.Lock()
+	_, prepaid := b.leases[l.id]
+	b.mu.Unlock()
+	if prepaid {
+		l.over(ctx, reason)
+	}
+	l.cancel()
+}
+
+// owed is what the vouchers of a lease say: the final one if there is one, else
+// the best that was issued.
+func (l *bought) owed() market.Amount {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if v := l.payer.Voucher(); v != nil {
+		return v.Cumulative
+	}
+	return 0
+}
+
+// most is what a lease can still come to cost.
+func (l *bought) most() market.Amount {
+	owed := l.owed()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if st := l.payer.State(); st == meter.PayerSettled || st == meter.PayerStopping {
+		return owed
+	}
+	return l.core.Cap
+}
+
+// committed is what the job's leases have cost or can still come to cost.
+func (s *supervisor) committed() market.Amount {
+	s.mu.Lock()
+	leases := append([]*bought(nil), s.paid...)
+	s.mu.Unlock()
+	var sum market.Amount
+	for _, l := range leases {
+		sum += l.most()
+	}
+	return sum
+}
+
+// LeaseAccount is one lease of a job with all that proves what it cost.
+type LeaseAccount struct {
+	Lease    market.LeaseID   `json:"lease"`
+	Provider sign.Key         `json:"provider"`
+	Payout   sign.Key         `json:"payout"`
+	Rank     uint32           `json:"rank"`
+	Epoch    uint32           `json:"epoch"`
+	Active   bool             `json:"active"`
+	State    string           `json:"state"` // of the payer
+	Owed     market.Amount    `json:"owed"`
+	Reason   string           `json:"reason,omitempty"`
+	Signed   []byte           `json:"signed"` // market.Lease
+	Keys     []byte           `json:"keys"`   // market.KeySet
+	Voucher  []byte           `json:"voucher,omitempty"`
+	Receipts []verify.Receipt `json:"receipts"`
+}
+
+// Receipts returns the job's leases with their receipts and vouchers.
+func (b *Buyer) Receipts(ctx context.Context, id string) ([]LeaseAccount, error) {
+	s, err := b.get(id)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	leases := append([]*bought(nil), s.paid...)
+	s.mu.Unlock()
+	out := []LeaseAccount{}
+	for _, l := range leases {
+		a, err := l.account(ctx)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, a)
+	}
+	return out, nil
+}
+
+func (l *bought) account(ctx context.Context) (LeaseAccount, error) {
+	owed := l.owed()
+	l.mu.Lock()
+	a := LeaseAccount{
+		Lease: l.id, Provider: l.core.Provider, Payout: l.core.Payout, Rank: l.core.Rank, Epoch: l.core.RankEpoch,
+		Active: l.rec.Active, State: string(l.payer.State()), Owed: owed, Reason: l.rec.Reason, Signed: l.rec.Lease, Keys: l.rec.Keys,
+	}
+	v := l.payer.Voucher()
+	l.mu.Unlock()
+	if v != nil {
+		signed, err := l.voucher(*v)
+		if err != nil {
+			return a, err
+		}
+		a.Voucher = signed
+	}
+	err := l.b.cfg.Store.List(ctx, kindReceipt, l.id.String()+"/", func(key string, value []byte) error {
+		r, err := verify.UnmarshalReceipt(value)
+		if err != nil {
+			return fmt.Errorf("reading receipt %s: %w", key, err)
+		}
+		a.Receipts = append(a.Receipts, r)
+		return nil
+	})
+	return a, err
+}
+
+// grantInputs lets a provider read what its workload needs.
+func (b *Buyer) grantInputs(to peer.ID, w *nodepb.Workload) {
+	grant := func(bl *nodepb.Blob) {
+		if c, err := work.CID(bl); err == nil {
+			b.cfg.Grant(to, c)
+		}
+	}
+	grant(w.Module)
+	for _, in := range w.Inputs {
+		grant(in.Blob)
+	}
+}
+
+// publish gossips an order and notes to how many.
+func (b *Buyer) publish(ctx context.Context, o market.Order, envelope []byte) error {
+	n, err := b.cfg.Publish(ctx, o, envelope)
+	if err == nil && n == 0 {
+		err = errors.New("no neighbour takes part in the topic yet")
+	}
+	return err
+}

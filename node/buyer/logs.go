@@ -1,0 +1,177 @@
+package buyer
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+)
+
+// A rank's log is one file of frames, as Docker multiplexes its two streams:
+//
+//	stream u8 (1 stdout, 2 stderr) │ 0 0 0 │ length u32 BE │ bytes
+//
+// It spans all executions of the rank; a torn last frame is cut when the file
+// is opened again.
+const (
+	// FrameHeader is the size of a frame's header in bytes.
+	FrameHeader = 8
+	// StreamStdout and StreamStderr are the two streams.
+	StreamStdout, StreamStderr = 1, 2
+
+	maxFrame = 1 << 20
+	// maxRankLog bounds one rank's log; what comes later is dropped and said so.
+	maxRankLog = 256 << 20
+)
+
+var errLogFull = errors.New("log is full")
+
+// ranklog is the log of one rank. It may be written by one goroutine and
+// followed by many.
+type ranklog struct {
+	path string
+
+	mu   sync.Mutex
+	f    *os.File
+	size int64
+	wake chan struct{} // closed and replaced when size or done changes
+	done bool
+	full bool
+}
+
+func openRanklog(path string) (*ranklog, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("opening a log: %w", err)
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("opening a log: %w", err)
+	}
+	l := &ranklog{path: path, f: f, wake: make(chan struct{})}
+	if l.size, _, _, err = scanFrames(f, 0); err == nil {
+		err = f.Truncate(l.size)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("opening a log: %w", err)
+	}
+	return l, nil
+}
+
+// scanFrames walks the whole frames from offset on and returns where they end
+// and how many bytes of each stream they hold.
+func scanFrames(r io.ReaderAt, offset int64) (end int64, stdout, stderr uint64, err error) {
+	var h [FrameHeader]byte
+	for end = offset; ; {
+		if _, err := r.ReadAt(h[:], end); err != nil {
+			if errors.Is(err, io.EOF) {
+				err = nil
+			}
+			return end, stdout, stderr, err
+		}
+		n := int64(binary.BigEndian.Uint32(h[4:]))
+		if n == 0 || n > maxFrame || (h[0] != StreamStdout && h[0] != StreamStderr) {
+			return end, stdout, stderr, nil
+		}
+		var last [1]byte
+		if _, err := r.ReadAt(last[:], end+FrameHeader+n-1); err != nil {
+			if errors.Is(err, io.EOF) {
+				err = nil
+			}
+			return end, stdout, stderr, err
+		}
+		if h[0] == StreamStdout {
+			stdout += uint64(n)
+		} else {
+			stderr += uint64(n)
+		}
+		end += FrameHeader + n
+	}
+}
+
+// offsets returns how much of each stream the log has from base on.
+func (l *ranklog) offsets(base int64) (stdout, stderr uint64, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, stdout, stderr, err = scanFrames(l.f, base)
+	return stdout, stderr, err
+}
+
+// append adds one frame.
+func (l *ranklog) append(stream byte, data []byte) error {
+	if len(data) == 0 {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.full {
+		return errLogFull
+	}
+	if l.size+int64(len(data)) > maxRankLog {
+		l.full = true
+		stream, data = StreamStderr, fmt.Appendf(nil, "\n[starling: log cut here, limit of %d MiB]\n", maxRankLog>>20)
+	}
+	b := make([]byte, FrameHeader, FrameHeader+len(data))
+	b[0] = stream
+	binary.BigEndian.PutUint32(b[4:], uint32(len(data)))
+	b = append(b, data...)
+	if _, err := l.f.WriteAt(b, l.size); err != nil {
+		return fmt.Errorf("writing a log: %w", err)
+	}
+	l.size += int64(len(b))
+	l.notify()
+	return nil
+}
+
+func (l *ranklog) notify() {
+	close(l.wake)
+	l.wake = make(chan struct{})
+}
+
+// end says that nothing more will come.
+func (l *ranklog) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.done {
+		l.done = true
+		l.notify()
+	}
+}
+
+func (l *ranklog) length() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.size
+}
+
+func (l *ranklog) close() { l.f.Close() }
+
+// copy writes the frames from offset on to w; with follow, until the log ends
+// or ctx does.
+func (l *ranklog) copy(ctx context.Context, w io.Writer, offset int64, follow bool) error {
+	for {
+		l.mu.Lock()
+		size, done, wake := l.size, l.done, l.wake
+		l.mu.Unlock()
+		if offset < size {
+			n, err := io.Copy(w, io.NewSectionReader(l.f, offset, size-offset))
+			offset += n
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		if !follow || done {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-wake:
+		}
+	}
+}

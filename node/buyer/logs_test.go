@@ -1,0 +1,60 @@
+package buyer
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestRanklogSurvivesATornFrame(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "rank.log")
+	l, err := openRanklog(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []struct {
+		stream byte
+		text   string
+	}{{StreamStdout, "hello "}, {StreamStderr, "oh"}, {StreamStdout, "world\n"}} {
+		if err := l.append(s.stream, []byte(s.text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	whole := l.length()
+	if err := l.append(StreamStdout, []byte("torn")); err != nil {
+		t.Fatal(err)
+	}
+	l.close()
+	if err := os.Truncate(path, l.length()-2); err != nil {
+		t.Fatal(err)
+	}
+	if l, err = openRanklog(path); err != nil {
+		t.Fatal(err)
+	}
+	defer l.close()
+	if l.length() != whole {
+		t.Fatalf("log is %d bytes long, the whole frames %d", l.length(), whole)
+	}
+	out, errs, err := l.offsets(0)
+	if err != nil || out != 12 || errs != 2 {
+		t.Fatalf("offsets %d, %d, %v", out, errs, err)
+	}
+	l.end()
+	var b bytes.Buffer
+	if err := l.copy(t.Context(), &b, 0, true); err != nil || int64(b.Len()) != whole {
+		t.Fatalf("copied %d of %d bytes: %v", b.Len(), whole, err)
+	}
+}
+
+func FuzzRanklog(f *testing.F) {
+	f.Add([]byte{1, 0, 0, 0, 0, 0, 0, 1, 'x'})
+	f.Add([]byte{3, 0, 0, 0, 255, 255, 255, 255})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		end, out, errs, err := scanFrames(bytes.NewReader(b), 0)
+		if err != nil || end > int64(len(b)) || int64(out+errs) > end {
+			t.Fatalf("%d bytes: end %d, streams %d+%d, %v", len(b), end, out, errs, err)
+		}
+	})
+}

@@ -1,0 +1,364 @@
+package buyer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/peerstore"
+	ma "github.com/multiformats/go-multiaddr"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/marketpb"
+	"github.com/starling-network/starling/market/match"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/protocol"
+	"github.com/starling-network/starling/p2p"
+	"github.com/starling-network/starling/p2p/stream"
+)
+
+// The routes by which a quote reaches a buyer.
+const (
+	RouteDirect = "direct" // the provider was known and asked over a stream
+	RouteGossip = "gossip" // the provider heard the order on its class's topic
+)
+
+const (
+	// askTimeout is how long a provider that is asked directly may take; one that
+	// takes longer is dropped from this order, never waited for.
+	askTimeout = 1500 * time.Millisecond
+	// maxAsked bounds how many known providers are asked at once, beside 3 for each lease wanted.
+	maxAsked = 48
+	// settleQuotes is how much longer quotes are listened for once there are
+	// enough: it lets a better one that is a moment late take part.
+	settleQuotes = 20 * time.Millisecond
+	// findTimeout bounds the look-up of offers in the DHT for one order.
+	findTimeout = time.Second
+)
+
+// quoted is one quote as it came in.
+type quoted struct {
+	quote market.Quote
+	offer market.Offer
+	route string
+	took  time.Duration // since the order went out; of a direct one, since it was asked
+}
+
+// auction collects what comes in for one order.
+type auction struct {
+	order market.Order
+	start time.Time
+
+	mu     sync.Mutex
+	quotes map[sign.Key]quoted
+	more   chan struct{} // holds one token when something came in
+}
+
+func (a *auction) add(q quoted) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, ok := a.quotes[q.quote.Provider]; !ok && len(a.quotes) >= maxQuotes(a.order) {
+		return market.Refuse(market.ReasonLimit, "the order has enough quotes")
+	}
+	if old, ok := a.quotes[q.quote.Provider]; ok && old.quote.Price <= q.quote.Price {
+		return nil
+	}
+	a.quotes[q.quote.Provider] = q
+	a.wake()
+	return nil
+}
+
+func (a *auction) wake() {
+	select {
+	case a.more <- struct{}{}:
+	default:
+	}
+}
+
+// leases is how many leases the quotes so far could take.
+func (a *auction) leases() (n int, providers int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, q := range a.quotes {
+		n += int(q.quote.Leases)
+	}
+	return n, len(a.quotes)
+}
+
+func (a *auction) all() []quoted {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	out := make([]quoted, 0, len(a.quotes))
+	for _, q := range a.quotes {
+		out = append(out, q)
+	}
+	return out
+}
+
+func maxQuotes(o market.Order) int { return 64 + 4*int(o.Count) }
+
+// collect publishes the order on its class's topic, in parallel asks the best
+// known providers directly, and returns the quotes: as soon as there are enough
+// of them, when everybody who was asked has answered and gossip has had its time,
+// or when the window is over.
+func (b *Buyer) collect(ctx context.Context, t *trace, o market.Order, envelope []byte, how asking) ([]quoted, []match.Refusal, error) {
+	a := &auction{order: o, start: time.Now(), quotes: map[sign.Key]quoted{}, more: make(chan struct{}, 1)}
+	b.mu.Lock()
+	b.auctions[o.ID] = a
+	b.mu.Unlock()
+	defer func() {
+		b.mu.Lock()
+		delete(b.auctions, o.ID)
+		b.mu.Unlock()
+	}()
+	ctx, cancel := context.WithTimeout(ctx, b.cfg.QuoteWindow)
+	defer cancel()
+	var refused refusals
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel() // before the waiting: nobody is waited for any longer
+	t.add(Step{At: a.start, Kind: StepOrdered, Detail: fmt.Sprintf("order %s for %d × %d units of %s, at most %s per unit-hour",
+		o.ID.Short(), o.Count, o.UnitsPer, o.Class, b.cfg.Genesis.FormatAmount(market.Amount(o.Ceiling)))})
+	if err := b.publish(ctx, o, envelope); err != nil {
+		// Nobody to gossip with yet is no reason not to ask those that are known.
+		t.add(Step{At: time.Now(), Kind: StepOrdered, Detail: "not gossiped: " + err.Error()})
+	}
+	asked := make(chan struct{})
+	wg.Add(1)
+	go func() {
+		defer wg.Done()
+		defer close(asked)
+		if how.direct {
+			b.askKnown(ctx, t, a, envelope, &refused)
+		}
+	}()
+	b.listen(ctx, a, asked, how)
+	return a.all(), refused.list(), nil
+}
+
+// asking says which ways an order may take. Gossip is always one of them.
+type asking struct {
+	direct bool
+	spread bool
+}
+
+// listen returns when the auction has what it needs or can have.
+func (b *Buyer) listen(ctx context.Context, a *auction, asked <-chan struct{}, how asking) {
+	var settle <-chan time.Time
+	for {
+		leases, providers := a.leases()
+		enough := leases >= int(a.order.Count) && (!how.spread || providers >= int(a.order.Count))
+		if enough && settle == nil {
+			settle = time.After(settleQuotes)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-settle:
+			return
+		case <-asked:
+			asked = nil // gossip has the rest of the window
+		case <-a.more:
+		}
+	}
+}
+
+// askKnown asks the best known providers, in parallel, and looks for more in the DHT.
+func (b *Buyer) askKnown(ctx context.Context, t *trace, a *auction, envelope []byte, refused *refusals) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	seen := map[sign.Key]bool{}
+	var mu sync.Mutex
+	ask := func(batch []Known) {
+		for _, k := range batch {
+			mu.Lock()
+			skip := seen[k.Offer.Provider] || len(seen) >= maxAsked+3*int(a.order.Count)
+			seen[k.Offer.Provider] = true
+			mu.Unlock()
+			if skip {
+				continue
+			}
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				b.askOne(ctx, t, a, k, envelope, refused)
+			}()
+		}
+	}
+	ask(b.best(a.order, refused))
+	// What the DHT has may be newer than what is known, and costs a few round trips.
+	fctx, cancel := context.WithTimeout(ctx, findTimeout)
+	defer cancel()
+	if b.find(fctx, a.order.Class, a.order.Regions) > 0 {
+		ask(b.best(a.order, refused))
+	}
+}
+
+// best ranks the known offers that could fit the order.
+func (b *Buyer) best(o market.Order, refused *refusals) []Known {
+	now := time.Now()
+	all := b.known.class(o.Class, now)
+	byKey := make(map[sign.Key]Known, len(all))
+	cands := make([]match.Candidate, 0, len(all))
+	for _, k := range all {
+		if k.Offer.Provider == b.self {
+			continue
+		}
+		byKey[k.Offer.Provider] = k
+		cands = append(cands, k.candidate())
+	}
+	res := match.Rank(o, cands, now, b.cfg.Weights)
+	refused.add(res.Refused...)
+	out := make([]Known, 0, len(res.Ranked))
+	for _, s := range res.Ranked {
+		out = append(out, byKey[s.Candidate.Offer.Provider])
+	}
+	return out
+}
+
+func (b *Buyer) askOne(ctx context.Context, t *trace, a *auction, k Known, envelope []byte, refused *refusals) {
+	p := k.Offer.Provider
+	id, err := b.remember(p, k.Offer.Addrs)
+	if err != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	start := time.Now()
+	t.add(Step{At: start, Kind: StepAsked, Provider: p.String(), Route: RouteDirect})
+	resp, err := protocol.Ask.Call(ctx, b.cfg.Host, b.tag, id, &marketpb.AskRequest{Order: envelope})
+	took := time.Since(start)
+	var no *stream.Refused
+	switch {
+	case errors.As(err, &no):
+		b.known.answered(p, time.Now(), took)
+		refused.add(match.Refusal{Provider: p, Reason: market.Reason(no.Code), Detail: no.Reason})
+		t.add(Step{At: time.Now(), Kind: StepDeclined, Provider: p.String(), Route: RouteDirect, Took: took, Detail: no.Reason})
+		return
+	case err != nil:
+		b.known.silent(p)
+		refused.add(match.Refusal{Provider: p, Reason: market.ReasonTimeout, Detail: "did not answer in time"})
+		t.add(Step{At: time.Now(), Kind: StepSilent, Provider: p.String(), Route: RouteDirect, Took: took, Detail: err.Error()})
+		return
+	}
+	b.known.answered(p, time.Now(), took)
+	if err := b.take(t, a, p, resp.Quote, resp.Offer, RouteDirect, took); err != nil {
+		t.add(Step{At: time.Now(), Kind: StepInfeasible, Provider: p.String(), Route: RouteDirect, Took: took, Detail: err.Error()})
+	}
+}
+
+// take checks a quote and hands it to its auction.
+func (b *Buyer) take(t *trace, a *auction, from sign.Key, quote, offer []byte, route string, took time.Duration) error {
+	now := time.Now()
+	q, err := market.DecodeQuote(b.domain, quote, now)
+	if err != nil {
+		return err
+	}
+	if q.Provider != from {
+		return fmt.Errorf("%w: a quote of %s sent by %s", market.ErrMalformed, q.Provider.Short(), from.Short())
+	}
+	if err := q.CheckFor(a.order); err != nil {
+		return err
+	}
+	o, err := market.DecodeOffer(b.domain, offer, now)
+	if err != nil {
+		return err
+	}
+	if o.Provider != from || o.Class != a.order.Class {
+		return fmt.Errorf("%w: the quote's offer is another one", market.ErrMalformed)
+	}
+	if err := o.CheckGenesis(b.cfg.Genesis.Hash()); err != nil {
+		return err
+	}
+	b.known.offer(o)
+	if _, err := b.remember(from, append(q.Addrs, o.Addrs...)); err != nil {
+		return err
+	}
+	if err := a.add(quoted{quote: q, offer: o, route: route, took: took}); err != nil {
+		return err
+	}
+	if t != nil {
+		t.add(Step{At: now, Kind: StepQuoted, Provider: from.String(), Route: route, Took: took,
+			Price: b.cfg.Genesis.FormatAmount(market.Amount(q.Price)), Detail: fmt.Sprintf("%d leases in %s", q.Leases, q.Region)})
+	}
+	return nil
+}
+
+// handleQuote takes the quote of a provider that heard an order over gossip.
+func (b *Buyer) handleQuote(_ context.Context, from peer.ID, req *marketpb.QuoteRequest) (*marketpb.QuoteReply, error) {
+	key, err := keyOf(from)
+	if err != nil {
+		return nil, &stream.Malformed{Reason: err.Error()}
+	}
+	q, err := market.DecodeQuote(b.domain, req.Quote, time.Now())
+	if err != nil {
+		return nil, &stream.Malformed{Reason: err.Error()}
+	}
+	b.mu.Lock()
+	a := b.auctions[q.Order]
+	b.mu.Unlock()
+	if a == nil {
+		return nil, stream.Refuse("closed", "the order takes no more quotes")
+	}
+	b.known.answered(key, time.Now(), 0)
+	if err := b.take(b.traceOf(q.Order), a, key, req.Quote, req.Offer, RouteGossip, time.Since(a.start)); err != nil {
+		var r *market.Refusal
+		if errors.As(err, &r) {
+			return nil, stream.Refuse(string(r.Reason), r.Error())
+		}
+		return nil, &stream.Malformed{Reason: err.Error()}
+	}
+	return &marketpb.QuoteReply{}, nil
+}
+
+// remember adds the addresses of a provider to the host's address book.
+func (b *Buyer) remember(p sign.Key, addrs []string) (peer.ID, error) {
+	id, err := p2p.PeerIDFromKey(p)
+	if err != nil {
+		return "", err
+	}
+	var out []ma.Multiaddr
+	for _, s := range addrs {
+		if a, err := ma.NewMultiaddr(s); err == nil {
+			out = append(out, a)
+		}
+	}
+	b.cfg.Host.Peerstore().AddAddrs(id, out, peerstore.TempAddrTTL)
+	return id, nil
+}
+
+func keyOf(id peer.ID) (sign.Key, error) {
+	k, err := p2p.KeyFromPeerID(id)
+	return sign.Key(k), err
+}
+
+// refusals gathers why providers would not take an order. The last word of a
+// provider counts.
+type refusals struct {
+	mu sync.Mutex
+	m  map[sign.Key]match.Refusal
+}
+
+func (r *refusals) add(more ...match.Refusal) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.m == nil {
+		r.m = map[sign.Key]match.Refusal{}
+	}
+	for _, f := range more {
+		r.m[f.Provider] = f
+	}
+}
+
+func (r *refusals) list() []match.Refusal {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make([]match.Refusal, 0, len(r.m))
+	for _, f := range r.m {
+		out = append(out, f)
+	}
+	return out
+}

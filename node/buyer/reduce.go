@@ -1,0 +1,129 @@
+package buyer
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/ipfs/go-cid"
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/runtime"
+	work "github.com/starling-network/starling/node/workload"
+)
+
+// reduceLimits bound the reduce step, which runs on the user's own machine.
+var reduceLimits = runtime.Limits{MemoryMiB: 2048, DiskMiB: 4096, WallTime: time.Hour}
+
+// reduceOut is the directory that the reduce program fills.
+const reduceOut = "/out"
+
+// reduce runs the job's reduce program here: it finds what each rank left at
+// /in/<rank>, and its /out is the next round's carry.
+func (s *supervisor) reduce(ctx context.Context, j Job) (Blob, error) {
+	red := j.Spec.Rounds.Reduce
+	rt := s.b.cfg.Runtimes[j.Spec.Runtime]
+	w, err := reduceWorkload(j)
+	if err != nil {
+		return Blob{}, failed(CodeInput, "reduce: %v", err)
+	}
+	module, err := cid.Parse(j.Spec.Blobs[red.Module].CID)
+	if err != nil {
+		return Blob{}, failed(CodeInput, "reduce: %v", err)
+	}
+	program, err := s.b.cfg.Blobs.Path(module)
+	if err != nil {
+		return Blob{}, failed(CodeInput, "reduce: %v", err)
+	}
+	st := work.Stage{Dir: filepath.Join(s.b.jobDir(j.ID), "reduce")}
+	defer st.Remove()
+	here := func(context.Context, peer.ID, cid.Cid, int64) error { return nil } // all of it was fetched already
+	mounts, err := st.Prepare(ctx, w, "", s.b.cfg.Blobs, here, int64(reduceLimits.DiskMiB)<<20)
+	if err != nil {
+		return Blob{}, failed(CodeInput, "reduce: %v", err)
+	}
+	h, err := rt.Start(ctx, runtime.Spec{ID: j.ID + "-reduce", Module: program, Args: red.Args, Env: w.Env, Mounts: mounts, Limits: reduceLimits, Dir: st.Run()})
+	if err != nil {
+		return Blob{}, failed(CodeProgram, "reduce: %v", err)
+	}
+	defer rt.Destroy(context.WithoutCancel(ctx), h)
+	exit, err := rt.Wait(ctx, h)
+	if err != nil {
+		return Blob{}, err
+	}
+	s.copyReduceLog(ctx, rt, h)
+	if !exit.OK() {
+		return Blob{}, failed(CodeProgram, "reduce of round %d ended with exit code %d %s; `starling logs` shows what it said", j.Round, exit.Code, exit.Reason)
+	}
+	outs, err := st.Collect(ctx, w.Outputs, s.b.cfg.Blobs)
+	if err != nil {
+		return Blob{}, err
+	}
+	c, err := work.CID(outs[0].Blob)
+	if err != nil {
+		return Blob{}, err
+	}
+	return Blob{CID: c.String(), Size: int64(outs[0].Blob.Size), Tree: true}, nil
+}
+
+func reduceWorkload(j Job) (*nodepb.Workload, error) {
+	red := j.Spec.Rounds.Reduce
+	w := &nodepb.Workload{Runtime: j.Spec.Runtime, Env: map[string]string{}, Outputs: []string{reduceOut}}
+	for k, v := range j.Spec.Env {
+		w.Env[k] = v
+	}
+	w.Env[EnvJob], w.Env[EnvCount], w.Env[EnvRound] = j.ID, strconv.Itoa(len(j.Ranks)), strconv.Itoa(j.Round)
+	add := func(b Blob, path string) error {
+		pb, err := pbBlob(b)
+		if err == nil {
+			w.Inputs = append(w.Inputs, &nodepb.Input{Blob: pb, Path: path})
+		}
+		return err
+	}
+	for i, r := range j.Ranks {
+		if len(r.Outputs) == 0 {
+			return nil, fmt.Errorf("rank %d left no output", i)
+		}
+		if err := add(r.Outputs[0].Blob, "/in/"+strconv.Itoa(i)); err != nil {
+			return nil, err
+		}
+	}
+	for _, in := range red.Inputs {
+		b, ok := j.Spec.Blobs[in.For(0)]
+		if !ok {
+			return nil, fmt.Errorf("input %s was not uploaded", in.Source)
+		}
+		if err := add(Blob(b), in.Path); err != nil {
+			return nil, err
+		}
+	}
+	if j.Carry != nil {
+		if err := add(*j.Carry, j.Spec.Rounds.Carry); err != nil {
+			return nil, err
+		}
+	}
+	return w, nil
+}
+
+// copyReduceLog adds what the reduce program said to the job's log, under rank 0.
+func (s *supervisor) copyReduceLog(ctx context.Context, rt runtime.Runtime, h runtime.Handle) {
+	l, ok := rt.(runtime.Logger)
+	if !ok {
+		return
+	}
+	for stream, id := range map[runtime.Stream]byte{runtime.Stdout: StreamStdout, runtime.Stderr: StreamStderr} {
+		r, err := l.Logs(ctx, h, stream, 0)
+		if err != nil {
+			continue
+		}
+		b, err := io.ReadAll(io.LimitReader(r, maxFrame))
+		r.Close()
+		if err == nil {
+			_ = s.logs[0].append(id, b)
+		}
+	}
+}

@@ -1,0 +1,133 @@
+package buyer
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/starling-network/starling/node/store"
+)
+
+// Step is one entry of a job's decision trace: what was asked, answered,
+// chosen or refused, by whom and why. `starling why` prints them.
+type Step struct {
+	At       time.Time     `json:"at"`
+	Kind     StepKind      `json:"kind"`
+	Provider string        `json:"provider,omitempty"`
+	Route    string        `json:"route,omitempty"` // of a quote: direct or gossip
+	Rank     *int          `json:"rank,omitempty"`
+	Price    string        `json:"price,omitempty"`
+	Took     time.Duration `json:"took,omitempty"` // nanoseconds
+	Detail   string        `json:"detail,omitempty"`
+}
+
+// StepKind says what a trace step tells of.
+type StepKind string
+
+// What a job's trace tells of.
+const (
+	StepOrdered    StepKind = "ordered"    // an order was published
+	StepAsked      StepKind = "asked"      // a known provider was asked directly
+	StepQuoted     StepKind = "quoted"     // a quote came in
+	StepDeclined   StepKind = "declined"   // a provider answered that it will not quote
+	StepSilent     StepKind = "silent"     // a provider did not answer in time and was dropped
+	StepInfeasible StepKind = "infeasible" // a quote or offer that does not fit the order
+	StepChosen     StepKind = "chosen"     // selection picked a provider for a rank
+	StepHeld       StepKind = "held"       // a provider set units aside
+	StepRefused    StepKind = "refused"    // a provider refused to reserve, sign or activate
+	StepReleased   StepKind = "released"   // units were given back
+	StepLeased     StepKind = "leased"     // a lease is active
+	StepStarted    StepKind = "started"    // an execution runs
+	StepExited     StepKind = "exited"     // an execution ended
+	StepLost       StepKind = "lost"       // a provider was lost
+	StepRound      StepKind = "round"      // a round was reduced
+	StepPaid       StepKind = "paid"       // a payment is on chain
+	StepEnded      StepKind = "ended"      // the job ended
+)
+
+// maxSteps bounds the trace of one job; what comes later replaces the last one.
+const maxSteps = 4096
+
+// trace appends steps to the journal and wakes those who follow the job.
+type trace struct {
+	store store.Store
+	job   string
+
+	mu    sync.Mutex
+	next  int
+	steps []Step
+	wake  chan struct{} // closed and replaced at every step
+}
+
+const kindTrace = "trace"
+
+func traceKey(job string, n int) string { return fmt.Sprintf("%s/%06d", job, n) }
+
+func loadTrace(ctx context.Context, st store.Store, job string) (*trace, error) {
+	t := &trace{store: st, job: job, wake: make(chan struct{})}
+	err := st.List(ctx, kindTrace, job+"/", func(key string, value []byte) error {
+		var s Step
+		if err := json.Unmarshal(value, &s); err != nil {
+			return fmt.Errorf("reading %s: %w", key, err)
+		}
+		t.steps = append(t.steps, s)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading the trace of job %s: %w", job, err)
+	}
+	t.next = len(t.steps)
+	return t, nil
+}
+
+// add appends steps to the trace. The trace explains, it decides nothing: it is
+// kept in memory at once and reaches the journal with the job's next change.
+func (t *trace) add(steps ...Step) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, s := range steps {
+		if len(t.steps) >= maxSteps {
+			t.steps = t.steps[:maxSteps-1]
+			t.next = min(t.next, maxSteps-1)
+		}
+		t.steps = append(t.steps, s)
+	}
+	t.notify()
+}
+
+// poke wakes those who follow the job: it changed without a step.
+func (t *trace) poke() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.notify()
+}
+
+func (t *trace) notify() {
+	close(t.wake)
+	t.wake = make(chan struct{})
+}
+
+// puts returns what the journal does not have yet, and marks it as had.
+func (t *trace) puts() []store.Put {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var out []store.Put
+	for ; t.next < len(t.steps); t.next++ {
+		b, err := json.Marshal(t.steps[t.next])
+		if err != nil {
+			continue // a Step always marshals
+		}
+		out = append(out, store.Put{Kind: kindTrace, Key: traceKey(t.job, t.next), Value: b})
+	}
+	return out
+}
+
+// after returns the steps from n on and a channel that closes at the next one.
+func (t *trace) after(n int) ([]Step, <-chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n = min(max(n, 0), len(t.steps))
+	return append([]Step(nil), t.steps[n:]...), t.wake
+}

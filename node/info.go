@@ -1,0 +1,106 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/p2p"
+)
+
+// infoTimeout bounds what describing this peer may ask of the chain.
+const infoTimeout = 2 * time.Second
+
+// Info describes this peer.
+func (n *Node) Info(ctx context.Context) api.NodeInfo {
+	key := n.p.Key.Key()
+	info := api.NodeInfo{
+		Peer: n.p.Host.ID().String(), Key: key, Owner: n.p.Owner, Version: n.p.Version, Genesis: n.p.Genesis,
+		Region: n.p.Config.Region, Peers: len(n.p.Host.Network().Peers()), Started: n.started, ChainUp: n.slots.Reachable(),
+	}
+	addrs, err := peer.AddrInfoToP2pAddrs(&peer.AddrInfo{ID: n.p.Host.ID(), Addrs: n.p.Host.Addrs()})
+	if err == nil {
+		for _, a := range addrs {
+			info.Addrs = append(info.Addrs, a.String())
+		}
+	}
+	info.Slot, err = n.slots.Now(time.Now())
+	if err != nil {
+		info.ChainErr = err.Error()
+	}
+	ctx, cancel := context.WithTimeout(ctx, infoTimeout)
+	defer cancel()
+	if info.Balance, err = n.p.Ledger.Balance(ctx, n.p.Owner); err != nil {
+		info.ChainErr = err.Error()
+	}
+	if n.provider != nil {
+		info.Units, info.FreeUnits = n.provider.Units()
+	}
+	for _, j := range n.buyer.Jobs() {
+		if !j.State.Ended() {
+			info.Jobs++
+		}
+	}
+	return info
+}
+
+// Peers lists the connections of this peer.
+func (n *Node) Peers() []api.PeerInfo {
+	var out []api.PeerInfo
+	for _, id := range n.p.Host.Network().Peers() {
+		info := api.PeerInfo{Peer: id.String()}
+		if k, err := p2p.KeyFromPeerID(id); err == nil {
+			info.Key = sign.Key(k)
+		}
+		for _, c := range n.p.Host.Network().ConnsToPeer(id) {
+			info.Addrs = append(info.Addrs, c.RemoteMultiaddr().String())
+		}
+		info.RTT = float64(n.p.Host.Peerstore().LatencyEWMA(id)) / float64(time.Millisecond)
+		if v, err := n.p.Host.Peerstore().Get(id, "AgentVersion"); err == nil {
+			info.Agent, _ = v.(string)
+		}
+		out = append(out, info)
+	}
+	return out
+}
+
+// Offers lists the offers that can be found, probed just now.
+func (n *Node) Offers(ctx context.Context, class string) ([]api.OfferInfo, error) {
+	if class == "" {
+		class = string(classCPU)
+	}
+	c := market.Class(class)
+	if err := c.Check(); err != nil {
+		return nil, &api.Error{Status: 400, Code: "bad_class", Message: err.Error()}
+	}
+	out := []api.OfferInfo{}
+	for _, k := range n.buyer.Offers(ctx, c) {
+		o := k.Offer
+		out = append(out, api.OfferInfo{
+			Provider: o.Provider, Class: string(o.Class), Region: string(o.Region), Free: o.Units, Total: o.Total, PerUnit: o.PerUnit,
+			Price: o.Price, Runtimes: o.Runtimes, Expires: o.Expires,
+			Answered: k.Fresh(time.Now()), RTT: float64(k.RTT) / float64(time.Millisecond),
+		})
+	}
+	return out, nil
+}
+
+// Leases lists what this peer has sold.
+func (n *Node) Leases() []api.SoldLease {
+	out := []api.SoldLease{}
+	if n.provider == nil {
+		return out
+	}
+	for _, s := range n.provider.Sold() {
+		r := s.Record
+		out = append(out, api.SoldLease{
+			Lease: r.Lease, Hold: r.ID.String(), Buyer: r.Buyer, State: r.State.String(), Units: len(r.Units), Rank: r.Rank,
+			Receipts: s.Receipts, Earned: s.Earned, Reason: r.EndReason,
+		})
+	}
+	return out
+}

@@ -1,0 +1,26 @@
+package protocol
+
+import (
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/verify/meter"
+)
+
+// How far apart the two ends of a lease may be, in time; in slots it is at least one.
+const (
+	// graceTime is how long a provider works unpaid while the next voucher is on its way, beside one interval.
+	graceTime = 2 * time.Second
+	// skewTime is how far the two ends' views of the current slot may differ.
+	skewTime = 1500 * time.Millisecond
+)
+
+// MeterTerms are the terms under which a directly settled lease is metered. Both ends
+// derive them from the network's genesis and the lease, so that they agree.
+func MeterTerms(g market.Genesis, core market.LeaseCore, keys market.KeySet, perUnit market.Resources, supervision uint64) meter.Terms {
+	return meter.Terms{
+		Domain: g.Domain(), Core: core, Keys: keys, Supervision: supervision,
+		IntervalSlots: g.IntervalSlots, GraceSlots: g.IntervalSlots + g.SlotsIn(graceTime), SkewSlots: max(g.SlotsIn(skewTime), 1),
+		SlotMillis: g.SlotMillis, MilliCPU: uint64(core.Units) * uint64(perUnit.MilliCPU),
+	}
+}
