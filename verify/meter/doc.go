@@ -17,10 +17,12 @@
 // Interval k ends in slot H(k) = min(s + k·I, last), last being the earlier of the lease's end and the slot that its cap
 // pays for. Every receipt but the final one ends in an H(k). The final one may end earlier, or be empty.
 //
-// What each side can lose: the payer one prepaid interval, the seller the grace.
+// An exchange, there and back, must take less than an interval and less than the grace, or the seller falls behind its
+// money and stops. What each side can lose: the payer one prepaid interval, the seller the grace.
 //
 // Both are pure values: Step takes the slot and an event and gives the next value and effects, in the order in which they
 // must be carried out. Persist comes first: once its state is durable the effects after it may be carried out, any
 // number of times, in any order after a crash; none may be before. So neither side ever signs two different things under one
-// number, whatever is lost, doubled, delayed or restarted. After a restart, Restore the last state and carry out Resume.
+// number, whatever is lost, doubled, delayed or restarted. After a restart, restore the
+// last state and carry out Resume. Each Ticked repeats what the other side has not answered.
 package meter

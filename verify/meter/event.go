@@ -20,8 +20,12 @@ type (
 		Seq uint64
 		Sig sign.Signature
 	}
-	// WorkEnded: the execution is over, by itself or because it was stopped. To the Seller, once, also after StopWork.
-	WorkEnded struct{ Output sign.Hash }
+	// WorkEnded: the execution is over, by itself or because it was stopped, since slot At (0, or one to come: now). To the
+	// Seller, once, also after StopWork.
+	WorkEnded struct {
+		Output sign.Hash
+		At     market.Slot
+	}
 
 	// Started: the lease is active from now on and the seller may start. To the Payer; again, to get the voucher again.
 	Started struct{}
@@ -33,8 +37,8 @@ type (
 	// Stopped: the buyer wants no more of this lease. To the Payer. The reason is for people, at most 200 bytes are kept.
 	Stopped struct{ Reason string }
 
-	// Ticked: time passed. To both, at least once in each interval and at Wake; each tick repeats a proposal that is not
-	// answered.
+	// Ticked: time passed. To both, at least once in each interval and at Wake; each tick repeats what is not
+	// answered; a shell that still waits for an answer leaves the repeated effect out.
 	Ticked struct{}
 )
 

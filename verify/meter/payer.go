@@ -101,18 +101,27 @@ func (m Payer) giveUp() market.Slot {
 	return after(max(m.s.StoppedAt, m.horizon()), m.terms.settle())
 }
 
-// Resume is what must be done after a restart from the journal: all of it harmless if it was done before.
-func (m Payer) Resume() []Effect {
-	switch m.s.State {
-	case PayerPaying:
-		return []Effect{IssueVoucher{Voucher: *m.s.Voucher}}
-	case PayerStopping:
-		return []Effect{StopPaying{Reason: m.s.Reason, Detail: m.s.Detail}}
-	case PayerSettled:
-		return []Effect{Settled{Amount: m.s.Settled, Agreed: m.s.Agreed}}
-	case PayerIdle:
+// Resume is Step for the moment after a restart from the journal: what the time since then asks for, then everything that
+// may not have been done before the crash; all of it is harmless if it was.
+func (m Payer) Resume(now market.Slot) (Payer, []Effect, error) {
+	m, fx, err := m.Step(now, Ticked{})
+	if err != nil {
+		return m, nil, err
 	}
-	return nil
+	if m.s.Last != nil {
+		fx = append(fx, Cosign{Core: *m.s.Last, ProviderSig: m.s.LastSig})
+	}
+	if m.s.Voucher != nil {
+		fx = append(fx, IssueVoucher{Voucher: *m.s.Voucher})
+	}
+	switch m.s.State {
+	case PayerStopping:
+		fx = append(fx, StopPaying{Reason: m.s.Reason, Detail: m.s.Detail})
+	case PayerSettled:
+		fx = append(fx, Settled{Amount: m.s.Settled, Agreed: m.s.Agreed})
+	case PayerIdle, PayerPaying:
+	}
+	return m, fx, nil
 }
 
 // Step tells the machine that ev happened in slot now. What a peer does wrong is answered with Refuse; an error, always an
@@ -157,6 +166,9 @@ func (p *payerStep) take(ev Event) error {
 		case PayerStopping, PayerSettled: // said before
 		}
 	case Ticked:
+		if p.m.s.State == PayerPaying && p.m.s.Last == nil && p.now < p.m.overdue() {
+			p.fx = append(p.fx, IssueVoucher{Voucher: *p.m.s.Voucher}) // nothing shows yet that the seller has it
+		}
 	default:
 		return &UnexpectedEvent{State: string(p.m.s.State), Event: ev}
 	}

@@ -40,6 +40,7 @@ type sellerState struct {
 	State    SellerState           `json:"state"`
 	Start    market.Slot           `json:"start"`
 	Last     *verify.ReceiptCore   `json:"last,omitempty"`    // co-signed
+	LastSig  sign.Signature        `json:"last_sig"`          // the buyer's under it
 	Pending  *verify.ReceiptCore   `json:"pending,omitempty"` // proposed
 	Voucher  *verify.SignedVoucher `json:"voucher,omitempty"` // best one
 	Closing  *verify.SignedVoucher `json:"closing,omitempty"` // the final one
@@ -139,28 +140,32 @@ func (m Seller) Wake() market.Slot {
 	switch {
 	case m.s.State == SellerWaiting:
 		return grace
-	case m.s.State != SellerWorking || m.s.Pending != nil:
+	case m.s.State != SellerWorking || m.s.Pending != nil || m.paid() < m.due():
 		return 0
 	}
 	return min(m.due(), grace)
 }
 
-// Resume is what must be done after a restart from the journal: all of it harmless if it was done before.
-func (m Seller) Resume() []Effect {
-	var fx []Effect
+// Resume is Step for the moment after a restart from the journal: what the time since then asks for, then everything that
+// may not have been done before the crash; all of it is harmless if it was.
+func (m Seller) Resume(now market.Slot) (Seller, []Effect, error) {
+	m, fx, err := m.Step(now, Ticked{})
+	if err != nil {
+		return m, nil, err
+	}
+	if m.s.Last != nil {
+		fx = append(fx, CompleteReceipt{Core: *m.s.Last, BuyerSig: m.s.LastSig})
+	}
 	switch m.s.State {
 	case SellerWorking:
 		fx = append(fx, StartWork{Start: m.s.Start, PaidUntil: m.PaidUntil()})
 	case SellerStopping:
 		fx = append(fx, StopWork{Reason: m.s.Reason})
 	case SellerSettled:
-		return []Effect{Settled{Amount: m.s.Settled, Agreed: m.s.Agreed}}
+		fx = append(fx, Settled{Amount: m.s.Settled, Agreed: m.s.Agreed})
 	case SellerWaiting, SellerClosing:
 	}
-	if m.s.Pending != nil {
-		fx = append(fx, ProposeReceipt{Core: *m.s.Pending})
-	}
-	return fx
+	return m, fx, nil
 }
 
 // Step tells the machine that ev happened in slot now. On error the machine is unchanged: a *verify.RuleError says what a
@@ -173,8 +178,8 @@ func (m Seller) Step(now market.Slot, ev Event) (Seller, []Effect, error) {
 	if err := step.advance(); err != nil {
 		return m, nil, err
 	}
-	if _, tick := ev.(Ticked); tick && !step.dirty && step.m.s.Pending != nil && step.m.s.State != SellerSettled {
-		step.fx = append(step.fx, ProposeReceipt{Core: *step.m.s.Pending})
+	if _, tick := ev.(Ticked); tick && !step.dirty {
+		step.repeat()
 	}
 	if !step.dirty {
 		return step.m, step.fx, nil
@@ -206,12 +211,25 @@ func (p *sellerStep) take(ev Event) error {
 		}
 		p.m.s.CPU = ev.CPUMillis
 	case WorkEnded:
-		p.ended(ev.Output)
+		p.ended(ev)
 	case Ticked:
 	default:
 		return &UnexpectedEvent{State: string(p.m.s.State), Event: ev}
 	}
 	return nil
+}
+
+// repeat asks again for what has not come: the cosignature of the pending receipt, or with the last one the voucher that
+// should have come with its cosignature.
+func (p *sellerStep) repeat() {
+	s := p.m.s
+	switch {
+	case s.State == SellerSettled:
+	case s.Pending != nil:
+		p.fx = append(p.fx, ProposeReceipt{Core: *s.Pending})
+	case s.State == SellerWorking && s.Last != nil && p.m.paid() < p.m.due():
+		p.fx = append(p.fx, ProposeReceipt{Core: *s.Last})
+	}
 }
 
 func (p *sellerStep) voucher(v verify.SignedVoucher) error {
@@ -280,20 +298,24 @@ func (p *sellerStep) cosignature(ev CosignatureReceived) error {
 		return err // cannot be: Next made it
 	}
 	p.fx = append(p.fx, CompleteReceipt{Core: *s.Pending, BuyerSig: ev.Sig})
-	p.m.chain, s.Last, s.Pending, p.dirty = chain, s.Pending, nil, true
+	p.m.chain, s.Last, s.LastSig, s.Pending, p.dirty = chain, s.Pending, ev.Sig, nil, true
 	if s.Last.Final() {
 		p.settle(s.Last.Cumulative, true)
 	}
 	return nil
 }
 
-func (p *sellerStep) ended(output sign.Hash) {
+func (p *sellerStep) ended(ev WorkEnded) {
 	s := &p.m.s
 	switch s.State {
 	case SellerWaiting:
 		p.settle(0, true)
 	case SellerWorking, SellerStopping:
-		s.State, s.EndedAt, s.Output, p.dirty = SellerClosing, max(p.now, s.Start), output, true
+		at := ev.At
+		if at == 0 || at > p.now {
+			at = p.now
+		}
+		s.State, s.EndedAt, s.Output, p.dirty = SellerClosing, max(at, s.Start), ev.Output, true
 	case SellerClosing, SellerSettled: // said before
 	}
 }
