@@ -156,4 +156,3 @@ func (p *player) show(effects []lease.Effect, err error) string {
 	}
 	return b.String()
 }
-
