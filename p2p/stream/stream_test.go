@@ -426,6 +426,7 @@ func TestSimulated(t *testing.T) {
 			t.Errorf("the deadline of 5 s came after %v", took)
 		}
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if handlerErr == nil {
 			t.Error("the handler still runs after the deadline")
 		}
