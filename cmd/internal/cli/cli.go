@@ -1,0 +1,181 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// App is what every command is given.
+type App struct {
+	In       io.Reader
+	Out, Err io.Writer
+	// Getenv is os.Getenv, or a test's.
+	Getenv func(string) string
+
+	commands []func(*App) *cobra.Command
+
+	home    string // --home
+	output  output // -o
+	started bool   // the command line was understood and a command's own work began
+}
+
+// The groups that help lists commands in.
+const (
+	groupJobs   = "jobs"
+	groupPeer   = "peer"
+	groupMoney  = "money"
+	groupSetUp  = "setup"
+	groupOthers = "others"
+)
+
+var groups = []*cobra.Group{
+	{ID: groupJobs, Title: "Jobs:"},
+	{ID: groupPeer, Title: "This peer and the market:"},
+	{ID: groupMoney, Title: "Money and receipts:"},
+	{ID: groupSetUp, Title: "Setting up:"},
+	{ID: groupOthers, Title: "More:"},
+}
+
+// commands are all commands, in the order of help within their groups.
+var commands = []func(*App) *cobra.Command{
+	newJob,
+	newInit,
+	newVersion,
+}
+
+// Main runs the command line and returns its exit code. The first interrupt or termination signal cancels the
+// command's context; a second one ends the process.
+func Main(args []string, in io.Reader, out, errOut io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	a := &App{In: in, Out: out, Err: errOut, Getenv: os.Getenv, commands: commands}
+	return a.run(ctx, args)
+}
+
+func (a *App) run(ctx context.Context, args []string) int {
+	root := newRoot(a)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err != nil && !a.started {
+		err = asUsage(root, args, err)
+	}
+	return a.report(err)
+}
+
+const rootLong = `Starling is a peer-to-peer worker network: peers sell compute by the unit-hour, find each other
+without a coordinator, run jobs for one another and are paid on Solana, interval by interval.
+
+This program is a peer, the command line to it, and a network of peers on your own machine.`
+
+const rootExample = `  starling testnet demo                              watch five peers do a job and get paid
+  starling init && starling up                       join a network
+  starling run --count 3 --max-price 0.05 app.wasm   run a program on three peers
+  starling submit job.yaml                           the same from a job file`
+
+const rootEnd = `
+Exit codes:
+  0    done
+  1    the job failed, or anything that is not below
+  2    the command line, a job file or a configuration is wrong
+  3    nobody who fits would take the job
+  4    payment: budget, funds or the chain
+  5    the peer cannot be reached
+  124  a time limit was reached
+
+Environment:
+  STARLING_HOME    the peer's directory, as --home; else $XDG_DATA_HOME/starling (~/.local/share/starling)
+  XDG_CACHE_HOME   where compiled programs are kept (~/.cache)
+`
+
+func newRoot(a *App) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "starling",
+		Short:         "A peer-to-peer worker network paid on Solana",
+		Long:          rootLong,
+		Example:       rootExample,
+		Version:       buildVersion().Version,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          onlyCommands,
+		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			a.started = true
+			return nil
+		},
+	}
+	root.SetIn(a.In)
+	root.SetOut(a.Out)
+	root.SetErr(a.Err)
+	root.SetVersionTemplate("starling {{.Version}}\n")
+	root.CompletionOptions.HiddenDefaultCmd = true
+	a.output = outputTable
+	root.PersistentFlags().StringVar(&a.home, "home", "", "the peer's directory (default $STARLING_HOME, or $XDG_DATA_HOME/starling)")
+	root.PersistentFlags().VarP(&a.output, "output", "o", "table, json or yaml")
+	used := map[string]bool{}
+	for _, newCommand := range a.commands {
+		c := newCommand(a)
+		used[c.GroupID] = true
+		root.AddCommand(c)
+	}
+	for _, g := range groups {
+		if used[g.ID] {
+			root.AddGroup(g)
+		}
+	}
+	if used[groupOthers] {
+		root.SetHelpCommandGroupID(groupOthers)
+	}
+	usage := root.UsageTemplate()
+	root.SetUsageTemplate(usage + "{{if not .HasParent}}" + rootEnd + "{{end}}")
+	return root
+}
+
+// onlyCommands refuses arguments of a command that only has commands below it.
+func onlyCommands(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	c.SuggestionsMinimumDistance = 2
+	err := fmt.Errorf("%q is not a command of %s", args[0], c.CommandPath())
+	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+		err = fmt.Errorf("%w, did you mean %s?", err, near[0])
+	}
+	return &Error{Code: ExitUsage, Err: err, Hint: c.CommandPath() + " --help"}
+}
+
+// exactArgs refuses any other number of arguments, with the command's usage line.
+func exactArgs(n int) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) == n {
+			return nil
+		}
+		err := Usagef("%s needs %d arguments, not %d", c.Name(), n, len(args))
+		switch {
+		case len(args) > n:
+			err = Usagef("%s does not take %q", c.Name(), args[n])
+		case n == 1:
+			err = Usagef("%s needs an argument", c.Name())
+		}
+		return WithHint(err, "%s", c.UseLine())
+	}
+}
+
+// asUsage turns what cobra has to say about a command line into a usage error with a hint.
+func asUsage(root *cobra.Command, args []string, err error) error {
+	if _, ok := errors.AsType[*Error](err); ok {
+		return err
+	}
+	at := "starling --help"
+	if c, _, findErr := root.Find(args); findErr == nil {
+		at = c.CommandPath() + " --help"
+	}
+	return &Error{Code: ExitUsage, Err: err, Hint: at}
+}

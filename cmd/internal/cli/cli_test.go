@@ -1,0 +1,147 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/node/job"
+)
+
+// run runs the command line as Main does, with another command in place of the real ones.
+func run(t *testing.T, c func(*App) *cobra.Command, args ...string) (code int, out, errOut string) {
+	t.Helper()
+	var o, e bytes.Buffer
+	a := &App{In: strings.NewReader(""), Out: &o, Err: &e, Getenv: func(string) string { return "" }, commands: []func(*App) *cobra.Command{c}}
+	code = a.run(t.Context(), args)
+	return code, o.String(), e.String()
+}
+
+func TestExitCodes(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err  error
+		code ExitCode
+		text string
+	}{
+		{nil, ExitOK, ""},
+		{errors.New("broken"), ExitFailed, "starling: broken\n"},
+		{&Error{Code: ExitNoMatch, Err: errors.New("nobody"), Hint: "raise --max-price"}, ExitNoMatch, "starling: nobody\nhint: raise --max-price\n"},
+		{fmt.Errorf("submitting: %w", &Error{Code: ExitPayment, Err: errors.New("no funds"), Hint: "airdrop"}), ExitPayment, "starling: submitting: no funds\nhint: airdrop\n"},
+		{fmt.Errorf("waiting: %w", context.DeadlineExceeded), ExitTimeout, "starling: waiting: context deadline exceeded\n"},
+		{fmt.Errorf("reading: %w", job.ErrInvalid), ExitUsage, "starling: reading: job is not valid\n"},
+		{WithHint(errors.New("broken"), "mend %s", "it"), ExitFailed, "starling: broken\nhint: mend it\n"},
+		{WithHint(&Error{Code: ExitUsage, Err: errors.New("x"), Hint: "first"}, "second"), ExitUsage, "starling: x\nhint: first\n"},
+	} {
+		cmd := func(*App) *cobra.Command {
+			return &cobra.Command{Use: "x", GroupID: groupOthers, RunE: func(*cobra.Command, []string) error { return c.err }}
+		}
+		code, _, text := run(t, cmd, "x")
+		if code != int(c.code) || text != c.text {
+			t.Errorf("%v: code %d, text %q, want %d, %q", c.err, code, text, c.code, c.text)
+		}
+	}
+	_, _, text := run(t, func(*App) *cobra.Command {
+		return &cobra.Command{Use: "x", RunE: func(*cobra.Command, []string) error { return WithHint(errors.New("a <b>"), "c") }}
+	}, "x", "-o", "json")
+	if want := `{"error":{"code":"failed","message":"a <b>","hint":"c"}}` + "\n"; text != want {
+		t.Errorf("as JSON: %q, want %q", text, want)
+	}
+}
+
+func TestTablesCannotBeBroken(t *testing.T) {
+	t.Parallel()
+	_, out, _ := run(t, func(a *App) *cobra.Command {
+		return &cobra.Command{Use: "x", RunE: func(*cobra.Command, []string) error {
+			return a.Show(nil, func(tb *Table) {
+				tb.Row("a\tb", "\x1b[31mred")
+				tb.Row("long name", 7)
+				tb.Head("NAME", "VALUE")
+			})
+		}}
+	}, "x")
+	if want := "NAME       VALUE\na b         [31mred\nlong name  7\n"; out != want {
+		t.Errorf("got %q, want %q", out, want)
+	}
+}
+
+// The flags of a job, through the command line, make what the job package reads of them.
+func TestJobFlagsReachTheJob(t *testing.T) {
+	t.Parallel()
+	var got job.Job
+	cmd := func(*App) *cobra.Command {
+		c := &cobra.Command{Use: "run MODULE [-- ARGS]", Args: cobra.MinimumNArgs(1)}
+		f := JobFlags(c)
+		c.RunE = func(_ *cobra.Command, args []string) (err error) {
+			f.Module, f.Args = args[0], args[1:]
+			got, err = f.Job(6)
+			return err
+		}
+		return c
+	}
+	code, _, text := run(t, cmd, "run", "-n", "5", "--cpu", "0.5", "--memory", "256Mi", "--disk", "1Gi", "--units", "2", "--class", "cpu",
+		"--name", "lm", "-l", "team=a", "-e", "SEED=1", "-e", "LIST=a,b", "--region", "local,eu-west", "--exclude", "SysvarC1ock11111111111111111111111111111111",
+		"--spread", "pack", "--ask", "gossip", "-i", "shards/{rank}.bin:/data/shard.bin", "--out", "/out", "--retries", "1", "--queue-timeout", "30s",
+		"--timeout", "10m", "--max-price", "0.05", "--budget", "0.25", "--settle", "direct", "lm.wasm", "--", "train", "--steps", "200")
+	if code != 0 {
+		t.Fatal(text)
+	}
+	want, err := job.Parse([]byte(`
+apiVersion: v1
+kind: Job
+metadata: {name: lm, labels: {team: a}}
+spec:
+  module: lm.wasm
+  args: [train, --steps, 200]
+  env: {SEED: 1, LIST: "a,b"}
+  count: 5
+  resources: {class: cpu, units: 2, cpu: 0.5, memory: 256Mi, disk: 1Gi}
+  placement: {regions: [local, eu-west], exclude: [SysvarC1ock11111111111111111111111111111111], spread: pack, ask: [gossip]}
+  inputs: [{src: "shards/{rank}.bin", dst: /data/shard.bin}]
+  outputs: [{src: /out}]
+  restart: {max: 1}
+  timeouts: {queue: 30s, run: 10m}
+  payment: {maxPrice: 0.05, budget: 0.25, settle: direct}
+`), 6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("the flags make\n%+v\nthe file\n%+v", got, want)
+	}
+	code, _, text = run(t, cmd, "run", "lm.wasm", "--count", "three")
+	if code != int(ExitUsage) || !strings.Contains(text, `--count: "three" is not a count`) {
+		t.Errorf("code %d, %q", code, text)
+	}
+}
+
+// Whatever init is told comes out of the configuration as it went in.
+func TestConfigTextIsYAML(t *testing.T) {
+	t.Parallel()
+	text, err := initOptions{region: "eu-west", bootstrap: []string{`/dns4/a"b: #c`}, rpc: nil, provide: true, price: "0.10"}.configText()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c struct {
+		Region    string
+		Bootstrap []string
+		Solana    struct{ RPC []string }
+		Provide   struct {
+			Enabled bool
+			Price   string
+		}
+	}
+	if err := yaml.Unmarshal(text, &c); err != nil {
+		t.Fatal(err)
+	}
+	if c.Region != "eu-west" || len(c.Bootstrap) != 1 || c.Bootstrap[0] != `/dns4/a"b: #c` || len(c.Solana.RPC) != 0 || !c.Provide.Enabled || c.Provide.Price != "0.10" {
+		t.Errorf("read back as %+v", c)
+	}
+}

@@ -1,0 +1,114 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/starling-network/starling/node/job"
+)
+
+// ExitCode is what the program tells the shell.
+type ExitCode int
+
+// The exit codes. They are a part of the interface: scripts depend on them.
+const (
+	ExitOK          ExitCode = 0   // done
+	ExitFailed      ExitCode = 1   // the job failed, or anything that has no code of its own
+	ExitUsage       ExitCode = 2   // command line, job file or configuration
+	ExitNoMatch     ExitCode = 3   // nobody who fits would take the job
+	ExitPayment     ExitCode = 4   // budget, funds or chain
+	ExitUnreachable ExitCode = 5   // the peer cannot be reached
+	ExitTimeout     ExitCode = 124 // a time limit was reached
+)
+
+// word is the code in JSON.
+func (c ExitCode) word() string {
+	switch c {
+	case ExitOK:
+		return "ok"
+	case ExitUsage:
+		return "usage"
+	case ExitNoMatch:
+		return "no_match"
+	case ExitPayment:
+		return "payment"
+	case ExitUnreachable:
+		return "unreachable"
+	case ExitTimeout:
+		return "timeout"
+	}
+	return "failed"
+}
+
+// Error is a failure with the exit code and the hint that go with it.
+type Error struct {
+	Code ExitCode
+	Err  error
+	Hint string // one line: what to do about it; may be empty
+}
+
+func (e *Error) Error() string { return e.Err.Error() }
+func (e *Error) Unwrap() error { return e.Err }
+
+// Usagef is a wrong command line.
+func Usagef(format string, args ...any) error {
+	return &Error{Code: ExitUsage, Err: fmt.Errorf(format, args...)}
+}
+
+// WithHint adds a hint to an error that has none.
+func WithHint(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	e := *explain(err)
+	if e.Hint == "" {
+		e.Hint = fmt.Sprintf(format, args...)
+	}
+	return &e
+}
+
+// explain finds code and hint of any error. What a command did not say itself follows from the kind of the error.
+func explain(err error) *Error {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return &Error{Code: e.Code, Err: err, Hint: e.Hint}
+	}
+	e := &Error{Code: ExitFailed, Err: err}
+	switch {
+	case errors.Is(err, job.ErrInvalid), errors.Is(err, job.ErrNotSupported):
+		e.Code = ExitUsage
+	case errors.Is(err, context.DeadlineExceeded):
+		e.Code = ExitTimeout
+	case errors.Is(err, fs.ErrPermission):
+		e.Hint = "the file belongs to someone else, or its mode forbids it"
+	}
+	return e
+}
+
+// report prints an error the way the user asked for and returns the exit code.
+func (a *App) report(err error) int {
+	if err == nil {
+		return int(ExitOK)
+	}
+	e := explain(err)
+	message := strings.TrimSpace(e.Error())
+	if a.output == outputJSON {
+		type body struct {
+			Code    string `json:"code"`
+			Message string `json:"message"`
+			Hint    string `json:"hint,omitempty"`
+		}
+		enc := json.NewEncoder(a.Err)
+		enc.SetEscapeHTML(false)
+		_ = enc.Encode(map[string]body{"error": {Code: e.Code.word(), Message: message, Hint: e.Hint}}) // the exit code still tells
+		return int(e.Code)
+	}
+	fmt.Fprintf(a.Err, "starling: %s\n", message)
+	if e.Hint != "" {
+		fmt.Fprintf(a.Err, "hint: %s\n", e.Hint)
+	}
+	return int(e.Code)
+}

@@ -1,0 +1,278 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/template"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/p2p"
+)
+
+const maxGenesisFile = 4096
+
+// initOptions are the flags of init.
+type initOptions struct {
+	genesis   string
+	owner     string
+	region    string
+	bootstrap []string
+	rpc       []string
+	provide   bool
+	price     string
+}
+
+// initResult is what init shows.
+type initResult struct {
+	Home   string     `json:"home"`
+	Peer   string     `json:"peer"` // libp2p peer id
+	Key    sign.Key   `json:"key"`  // the same key as a Solana address
+	Owner  sign.Key   `json:"owner"`
+	Files  []initFile `json:"files"`
+	Tokens string     `json:"tokens,omitempty"` // symbol of the network's token
+}
+
+// initFile is one file with what became of it.
+type initFile struct {
+	Name  string `json:"name"`
+	What  string `json:"what"`
+	State string `json:"state"` // "created" or "kept"
+}
+
+func newInit(a *App) *cobra.Command {
+	var o initOptions
+	c := &cobra.Command{
+		Use:   "init",
+		Short: "Make a home directory with keys and a configuration",
+		Long: `Makes the peer's home directory: its key and the owner's wallet (both in the format of the Solana command line tools)
+and a configuration with every setting explained. What is there already is kept, never overwritten.`,
+		Example: `  starling init
+  starling init --genesis net.json --bootstrap /dns4/a.example/udp/4001/quic-v1/p2p/12D3… --solana-rpc https://rpc.example
+  starling init --owner <address>          the owner's key stays elsewhere
+  starling init --home /srv/peer2 --provide --price 0.05`,
+		GroupID: groupSetUp,
+		Args:    exactArgs(0),
+		RunE: func(*cobra.Command, []string) error {
+			r, err := a.initHome(o)
+			if err != nil {
+				return err
+			}
+			return a.Show(r, func(t *Table) {
+				t.Row("home", r.Home)
+				t.Row("peer", r.Peer)
+				t.Row("key", r.Key)
+				t.Row("owner", r.Owner)
+				t.Row()
+				for _, f := range r.Files {
+					t.Row(f.Name, f.State, f.What)
+				}
+			})
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&o.genesis, "genesis", "", "genesis file of the network to join")
+	f.StringVar(&o.owner, "owner", "", "address of the wallet that pays and is paid (default a new one)")
+	f.StringVar(&o.region, "region", "local", "where this machine is, such as eu-west")
+	f.StringArrayVar(&o.bootstrap, "bootstrap", nil, "address of a peer to join by, with its /p2p/ part; may be repeated")
+	f.StringArrayVar(&o.rpc, "solana-rpc", nil, "JSON-RPC address of the Solana cluster; may be repeated")
+	f.BoolVar(&o.provide, "provide", false, "sell this machine's capacity")
+	f.StringVar(&o.price, "price", "0.05", "price of a unit-hour, in tokens")
+	return c
+}
+
+// initHome makes what is missing in the home directory.
+func (a *App) initHome(o initOptions) (initResult, error) {
+	home, err := a.Home()
+	if err != nil {
+		return initResult{}, err
+	}
+	genesis, err := o.check()
+	if err != nil {
+		return initResult{}, err
+	}
+	if err := os.MkdirAll(home, 0o700); err != nil {
+		return initResult{}, fmt.Errorf("making the home directory: %w", err)
+	}
+	r := initResult{Home: home}
+	key, file, err := keyFile(home, fileIdentity, "the peer's key")
+	if err != nil {
+		return r, err
+	}
+	r.Key, r.Files = key, append(r.Files, file)
+	id, err := p2p.PeerIDFromKey(key)
+	if err != nil {
+		return r, fmt.Errorf("naming the peer: %w", err)
+	}
+	r.Peer = id.String()
+	if o.owner == "" {
+		if key, file, err = keyFile(home, fileWallet, "the owner's wallet"); err != nil {
+			return r, err
+		}
+		r.Owner, r.Files = key, append(r.Files, file)
+	} else if r.Owner, err = sign.ParseKey(o.owner); err != nil {
+		return r, fmt.Errorf("reading --owner: %w", err)
+	}
+	config, err := o.configText()
+	if err != nil {
+		return r, err
+	}
+	if file, err = newFile(home, fileConfig, "the configuration", config); err != nil {
+		return r, err
+	}
+	r.Files = append(r.Files, file)
+	if genesis != nil {
+		if file, err = newFile(home, fileGenesis, "the network", genesis); err != nil {
+			return r, err
+		}
+		r.Files = append(r.Files, file)
+	}
+	return r, nil
+}
+
+// check reads what can be wrong before anything is written, and returns the genesis file's text.
+func (o initOptions) check() ([]byte, error) {
+	if o.owner != "" {
+		if _, err := sign.ParseKey(o.owner); err != nil {
+			return nil, Usagef("--owner: %q is not a Solana address: %w", o.owner, err)
+		}
+	}
+	if err := market.Region(o.region).Check(); err != nil {
+		return nil, Usagef("--region: %w", err)
+	}
+	if _, err := market.ParseDecimal(o.price, market.MaxDecimals); err != nil {
+		return nil, Usagef("--price: %w", err)
+	}
+	if o.genesis == "" {
+		return nil, nil
+	}
+	text, err := readFile(o.genesis, maxGenesisFile)
+	if err != nil {
+		return nil, Usagef("--genesis: %w", err)
+	}
+	if _, err := market.ParseGenesis(text); err != nil {
+		return nil, Usagef("--genesis: %s: %w", o.genesis, err)
+	}
+	return text, nil
+}
+
+// keyFile loads a key file of home, or makes a new one.
+func keyFile(home, name, what string) (sign.Key, initFile, error) {
+	path := filepath.Join(home, name)
+	file := initFile{Name: name, What: what, State: "kept"}
+	priv, err := p2p.LoadIdentity(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		file.State = "created"
+		priv, err = p2p.CreateIdentity(path)
+	}
+	if err != nil {
+		return sign.Key{}, file, WithHint(fmt.Errorf("%s: %w", what, err), "move %s away, or give another --home", path)
+	}
+	raw, err := priv.GetPublic().Raw()
+	if err != nil || len(raw) != len(sign.Key{}) {
+		return sign.Key{}, file, fmt.Errorf("%s: not an Ed25519 key", path)
+	}
+	return sign.Key(raw), file, nil
+}
+
+// newFile writes a file of home that is not there yet; a crash leaves either nothing or the whole file.
+func newFile(home, name, what string, text []byte) (initFile, error) {
+	file := initFile{Name: name, What: what, State: "kept"}
+	path := filepath.Join(home, name)
+	if _, err := os.Lstat(path); err == nil {
+		return file, nil
+	}
+	tmp, err := os.CreateTemp(home, ".new-*")
+	if err != nil {
+		return file, fmt.Errorf("writing %s: %w", path, err)
+	}
+	defer os.Remove(tmp.Name())
+	_, err = tmp.Write(text)
+	err = errors.Join(err, tmp.Sync(), tmp.Close())
+	if err == nil {
+		err = os.Link(tmp.Name(), path)
+	}
+	if errors.Is(err, fs.ErrExist) {
+		return file, nil
+	}
+	if err != nil {
+		return file, fmt.Errorf("writing %s: %w", path, err)
+	}
+	file.State = "created"
+	return file, nil
+}
+
+// configText is config.yaml with every setting explained.
+func (o initOptions) configText() ([]byte, error) {
+	quoted := func(texts []string) (string, error) {
+		if texts == nil {
+			texts = []string{}
+		}
+		b, err := json.Marshal(texts) // JSON is YAML
+		return string(b), err
+	}
+	bootstrap, err := quoted(o.bootstrap)
+	if err != nil {
+		return nil, fmt.Errorf("writing the configuration: %w", err)
+	}
+	rpc, err := quoted(o.rpc)
+	if err != nil {
+		return nil, fmt.Errorf("writing the configuration: %w", err)
+	}
+	var b strings.Builder
+	err = configTemplate.Execute(&b, map[string]any{
+		"Region": o.region, "Bootstrap": bootstrap, "RPC": rpc, "Owner": o.owner, "Provide": o.provide, "Price": o.price,
+	})
+	return []byte(b.String()), err
+}
+
+var configTemplate = template.Must(template.New(fileConfig).Parse(`# Configuration of a Starling peer. The values are the defaults unless init was told otherwise.
+
+# Addresses to listen on, as multiaddrs. None: a free port on every interface, TCP and QUIC.
+listen: []
+
+# Addresses told to others instead, for a machine behind a forwarded port.
+announce: []
+
+# Peers to join the network by, with their /p2p/ part. None of them is special; two are better than one.
+bootstrap: {{.Bootstrap}}
+
+# Where this machine is, in your own word: a-z, 0-9 and '-'.
+region: {{.Region}}
+
+# Where the local API listens. Loopback only; port 0 takes a free one.
+api: 127.0.0.1:0
+
+# Address of the wallet that pays and is paid. Empty: the one in wallet.json.
+owner: "{{.Owner}}"
+
+solana:
+  # JSON-RPC addresses of the cluster, tried in order.
+  rpc: {{.RPC}}
+
+# What this peer sells.
+provide:
+  enabled: {{.Provide}}
+  # How many units, and what each of them has.
+  units: 1
+  unit: {milliCPU: 1000, memoryMiB: 1024, diskMiB: 2048}
+  # Price of one unit for an hour, in tokens.
+  price: "{{.Price}}"
+  # The shortest and the longest time that one lease may last.
+  minTime: 1s
+  maxTime: 24h
+
+# What this peer buys for its user.
+buy:
+  # How long quotes for an order are waited for at the most.
+  quoteWindow: 2s
+  # How many jobs may run at a time.
+  maxJobs: 64
+`))

@@ -1,0 +1,200 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/job"
+)
+
+// defaultDecimals is what prices are read with where no network is known: the decimals of most SPL tokens.
+const defaultDecimals = 6
+
+func newJob(a *App) *cobra.Command {
+	c := &cobra.Command{
+		Use:     "job",
+		Short:   "Work with job files",
+		GroupID: groupJobs,
+		Args:    onlyCommands,
+		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(newJobValidate(a))
+	return c
+}
+
+func newJobValidate(a *App) *cobra.Command {
+	var noFiles bool
+	c := &cobra.Command{
+		Use:   "validate FILE",
+		Short: "Check a job file without submitting it",
+		Long: `Reads a job file as submit does and says everything that is wrong with it, each with its field, line and column.
+Shows the job with all defaults filled in. FILE may be - for standard input.`,
+		Example: `  starling job validate job.yaml
+  starling job validate -o json job.yaml`,
+		Args: exactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			j, err := a.LoadJob(args[0])
+			if err != nil {
+				return err
+			}
+			if !noFiles {
+				if err := checkFiles(j); err != nil {
+					return err
+				}
+			}
+			return a.Show(j, func(t *Table) { jobTable(t, j) })
+		},
+	}
+	c.Flags().BoolVar(&noFiles, "no-files", false, "do not look whether the files it names are there")
+	return c
+}
+
+// LoadJob reads a job file, "-" for standard input, with its relative paths taken from where it lies, for the network
+// of this home directory.
+func (a *App) LoadJob(path string) (job.Job, error) {
+	decimals, err := a.Decimals()
+	if err != nil {
+		return job.Job{}, err
+	}
+	if path == "-" {
+		data, err := io.ReadAll(io.LimitReader(a.In, job.MaxFile+1))
+		if err != nil {
+			return job.Job{}, fmt.Errorf("reading standard input: %w", err)
+		}
+		j, err := job.Parse(data, decimals)
+		return j, inFile("-", err)
+	}
+	data, err := readFile(path, job.MaxFile)
+	if err != nil {
+		return job.Job{}, &Error{Code: ExitUsage, Err: fmt.Errorf("reading the job file: %w", err)}
+	}
+	j, err := job.Parse(data, decimals)
+	if err != nil {
+		return job.Job{}, inFile(path, err)
+	}
+	dir, err := filepath.Abs(filepath.Dir(path))
+	if err != nil {
+		return job.Job{}, fmt.Errorf("finding the job file's directory: %w", err)
+	}
+	return j.In(dir), nil
+}
+
+// Decimals are those of the token of this home directory's network; six where no network is known yet.
+func (a *App) Decimals() (uint8, error) {
+	home, err := a.Home()
+	if err != nil {
+		return 0, err
+	}
+	text, err := os.ReadFile(filepath.Join(home, fileGenesis))
+	if errors.Is(err, fs.ErrNotExist) {
+		return defaultDecimals, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("reading the network's genesis: %w", err)
+	}
+	g, err := market.ParseGenesis(text)
+	if err != nil {
+		return 0, &Error{Code: ExitUsage, Err: fmt.Errorf("reading the network's genesis: %w", err)}
+	}
+	return g.Decimals, nil
+}
+
+// inFile puts the file's name before every problem, as compilers do.
+func inFile(path string, err error) error {
+	e, ok := errors.AsType[*job.Error](err)
+	if !ok {
+		return err
+	}
+	lines := strings.Split(e.Error(), "\n")
+	for i, line := range lines {
+		if line != "" && line[0] >= '0' && line[0] <= '9' {
+			lines[i] = path + ":" + line
+		} else {
+			lines[i] = path + ": " + line
+		}
+	}
+	text := strings.Join(lines, "\n")
+	if len(lines) > 1 {
+		text = fmt.Sprintf("the job file has %d problems\n%s", len(e.Problems), text)
+	}
+	return &Error{Code: ExitUsage, Err: &textError{text, err}}
+}
+
+// textError says in other words what an error says.
+type textError struct {
+	text string
+	err  error
+}
+
+func (e *textError) Error() string { return e.text }
+func (e *textError) Unwrap() error { return e.err }
+
+// checkFiles reports every file that the job names and that is not there.
+func checkFiles(j job.Job) error {
+	var missing []string
+	for _, source := range j.Sources() {
+		if strings.HasPrefix(source, job.CIDScheme) {
+			continue
+		}
+		if _, err := os.Stat(source); err != nil {
+			missing = append(missing, fmt.Sprintf("%s: %v", source, errors.Unwrap(err)))
+		}
+		if len(missing) == 10 {
+			missing = append(missing, "…")
+			break
+		}
+	}
+	switch len(missing) {
+	case 0:
+		return nil
+	case 1:
+		return Usagef("a file of the job cannot be read: %s", missing[0])
+	}
+	return Usagef("files of the job cannot be read\n%s", strings.Join(missing, "\n"))
+}
+
+func jobTable(t *Table, j job.Job) {
+	t.Row("job", j.Name)
+	t.Row("module", j.Module)
+	t.Row("ranks", j.Count)
+	t.Row("each", fmt.Sprintf("%d × %s%s", j.Resources.Units, j.Resources.Class, atLeast(j.Resources.PerUnit)))
+	t.Row("where", j.Placement)
+	if j.RoundCount() > 1 {
+		t.Row("rounds", j.RoundCount())
+	}
+	for _, in := range j.Inputs {
+		t.Row("input", in.Source+" → "+in.Path)
+	}
+	for _, out := range j.Outputs {
+		t.Row("output", out.Path)
+	}
+	t.Row("time", fmt.Sprintf("%v in the queue, %v running", j.Timeouts.Queue, j.Timeouts.Run))
+	t.Row("price", "at most "+j.Payment.PriceText())
+	t.Row("budget", j.Payment.BudgetText())
+}
+
+// atLeast is ", at least 500m CPU, 256 MiB memory" or nothing.
+func atLeast(r market.Resources) string {
+	var parts []string
+	if r.MilliCPU > 0 {
+		parts = append(parts, fmt.Sprintf("%dm CPU", r.MilliCPU))
+	}
+	if r.MemoryMiB > 0 {
+		parts = append(parts, fmt.Sprintf("%d MiB memory", r.MemoryMiB))
+	}
+	if r.DiskMiB > 0 {
+		parts = append(parts, fmt.Sprintf("%d MiB disk", r.DiskMiB))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return ", at least " + strings.Join(parts, ", ")
+}

@@ -1,0 +1,94 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/goccy/go-yaml"
+)
+
+// output is the format of -o.
+type output string
+
+const (
+	outputTable output = "table"
+	outputJSON  output = "json"
+	outputYAML  output = "yaml"
+)
+
+func (o *output) String() string { return string(*o) }
+func (o *output) Type() string   { return "format" }
+
+// Set takes the flag's value.
+func (o *output) Set(text string) error {
+	switch f := output(text); f {
+	case outputTable, outputJSON, outputYAML:
+		*o = f
+		return nil
+	}
+	return fmt.Errorf("want table, json or yaml")
+}
+
+// Show prints v in the format the user asked for: as JSON or YAML by its json tags, or as the table that table fills.
+func (a *App) Show(v any, table func(t *Table)) error {
+	switch a.output {
+	case outputJSON:
+		enc := json.NewEncoder(a.Out)
+		enc.SetIndent("", "  ")
+		enc.SetEscapeHTML(false)
+		return enc.Encode(v)
+	case outputYAML:
+		b, err := json.Marshal(v)
+		if err != nil {
+			return err
+		}
+		if b, err = yaml.JSONToYAML(b); err != nil {
+			return err
+		}
+		_, err = a.Out.Write(b)
+		return err
+	}
+	t := &Table{}
+	table(t)
+	return t.write(a.Out)
+}
+
+// Table is text in aligned columns.
+type Table struct {
+	rows [][]string
+}
+
+// Head sets the titles of the columns. Without it the table has none: a list of names and values.
+func (t *Table) Head(titles ...string) { t.rows = append([][]string{titles}, t.rows...) }
+
+// Row adds a line; cells are printed as fmt.Print does. A line without cells is an empty one.
+func (t *Table) Row(cells ...any) {
+	row := make([]string, len(cells))
+	for i, c := range cells {
+		row[i] = cell(fmt.Sprint(c))
+	}
+	t.rows = append(t.rows, row)
+}
+
+// cell keeps text from outside from breaking the table or driving the terminal.
+func cell(text string) string {
+	return strings.Map(func(c rune) rune {
+		if c < ' ' || c >= 0x7f && c < 0xa0 {
+			return ' '
+		}
+		return c
+	}, text)
+}
+
+func (t *Table) write(w io.Writer) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, row := range t.rows {
+		if _, err := fmt.Fprintln(tw, strings.Join(row, "\t")); err != nil {
+			return err
+		}
+	}
+	return tw.Flush()
+}

@@ -1,0 +1,58 @@
+package cli
+
+import (
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+// versionInfo is what `starling version` shows.
+type versionInfo struct {
+	Version  string `json:"version"`
+	Revision string `json:"revision,omitempty"` // of the source
+	Modified bool   `json:"modified,omitempty"` // built from changed source
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+// buildVersion is what the build wrote into the binary.
+func buildVersion() versionInfo {
+	v := versionInfo{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return v
+	}
+	if info.Main.Version != "" {
+		v.Version = info.Main.Version
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			v.Revision = s.Value
+		case "vcs.modified":
+			v.Modified = s.Value == "true"
+		}
+	}
+	return v
+}
+
+func newVersion(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use:     "version",
+		Short:   "Show the version of this program",
+		GroupID: groupOthers,
+		Args:    exactArgs(0),
+		RunE: func(*cobra.Command, []string) error {
+			v := buildVersion()
+			return a.Show(v, func(t *Table) {
+				t.Row("version", v.Version)
+				if v.Revision != "" {
+					t.Row("revision", v.Revision)
+				}
+				t.Row("go", v.Go)
+				t.Row("platform", v.Platform)
+			})
+		},
+	}
+}
