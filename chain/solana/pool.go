@@ -1,0 +1,164 @@
+package solana
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/gagliardetto/solana-go/rpc"
+	"github.com/gagliardetto/solana-go/rpc/jsonrpc"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/market/sign"
+)
+
+const (
+	callTimeout  = 15 * time.Second
+	maxResponse  = 16 << 20 // bytes of one RPC answer
+	maxEndpoints = 8
+)
+
+// errConfig: the configuration cannot work. Wrapped with what is wrong.
+var errConfig = errors.New("configuration")
+
+// endpoint is one RPC server.
+type endpoint struct {
+	name   string // host, for people
+	client *rpc.Client
+
+	mu      sync.Mutex
+	genesis sign.Hash // as it said; zero: not asked yet
+}
+
+// pool is the endpoints of one cluster.
+type pool struct {
+	endpoints []*endpoint
+	genesis   sign.Hash
+}
+
+func newPool(urls []string, genesis sign.Hash) (*pool, error) {
+	if len(urls) == 0 || len(urls) > maxEndpoints {
+		return nil, fmt.Errorf("solana: %w: %d RPC endpoints, want 1 to %d", errConfig, len(urls), maxEndpoints)
+	}
+	p := &pool{genesis: genesis}
+	for _, text := range urls {
+		u, err := url.Parse(text)
+		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			return nil, fmt.Errorf("solana: %w: an RPC endpoint is not an http or https URL", errConfig)
+		}
+		transport := http.DefaultTransport.(*http.Transport).Clone()
+		client := jsonrpc.NewClientWithOpts(text, &jsonrpc.RPCClientOpts{
+			HTTPClient: &http.Client{Transport: bounded{transport}, Timeout: callTimeout}})
+		p.endpoints = append(p.endpoints, &endpoint{name: u.Host, client: rpc.NewWithCustomRPCClient(client)})
+	}
+	return p, nil
+}
+
+// bounded cuts answers off at maxResponse.
+type bounded struct{ next http.RoundTripper }
+
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := b.next.RoundTrip(r)
+	if err == nil {
+		resp.Body = limitedBody{io.LimitReader(resp.Body, maxResponse), resp.Body}
+	}
+	return resp, err
+}
+
+type limitedBody struct {
+	io.Reader
+	io.Closer
+}
+
+// checked makes sure once that the endpoint serves the pool's cluster.
+func (e *endpoint) checked(ctx context.Context, want sign.Hash) error {
+	if want.IsZero() {
+		return nil
+	}
+	e.mu.Lock()
+	have := e.genesis
+	e.mu.Unlock()
+	if have.IsZero() {
+		h, err := e.client.GetGenesisHash(ctx)
+		if err != nil {
+			return e.fail(ctx, err)
+		}
+		have = sign.Hash(h)
+		e.mu.Lock()
+		e.genesis = have
+		e.mu.Unlock()
+	}
+	if have != want {
+		return fmt.Errorf("endpoint %s serves another cluster (genesis %s, want %s): %w", e.name, have.Short(), want.Short(), chain.ErrDisagree)
+	}
+	return nil
+}
+
+// answered marks an error that is the endpoint's considered answer, as opposed to no answer.
+type answered struct{ error }
+
+func (a answered) Unwrap() error { return a.error }
+
+// fail turns a client error into one of ours: no answer is ErrDown, without the URL.
+func (e *endpoint) fail(ctx context.Context, err error) error {
+	var remote *jsonrpc.RPCError
+	var transport *url.Error
+	switch {
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		return err
+	case errors.Is(err, rpc.ErrNotFound), errors.Is(err, chain.ErrMalformed):
+		return answered{err}
+	case errors.As(err, &remote) && unwell(remote.Code):
+		return fmt.Errorf("%s: %s: %w", e.name, remote.Message, chain.ErrDown)
+	case errors.As(err, &remote):
+		return answered{fmt.Errorf("%s: RPC error %d: %s", e.name, remote.Code, remote.Message)}
+	case errors.As(err, &transport):
+		return fmt.Errorf("%s: %v: %w", e.name, transport.Err, chain.ErrDown)
+	}
+	var status *jsonrpc.HTTPError
+	if errors.As(err, &status) {
+		return fmt.Errorf("%s: HTTP status %d: %w", e.name, status.Code, chain.ErrDown)
+	}
+	return fmt.Errorf("%s: not an answer of a Solana RPC server: %w", e.name, chain.ErrDown)
+}
+
+// unwell: codes by which a server says that it cannot answer now: behind the cluster, over its limits, broken.
+func unwell(code int) bool { return code == -32005 || code == -32603 || code == -32016 || code == 429 }
+
+// ask puts a question to the endpoints in turn until one answers. What it says counts, an error too.
+func ask[T any](ctx context.Context, p *pool, question func(context.Context, *rpc.Client) (T, error)) (T, error) {
+	var zero T
+	var failures []error
+	for _, e := range p.endpoints {
+		if err := ctx.Err(); err != nil {
+			return zero, err
+		}
+		err := e.checked(ctx, p.genesis)
+		if err == nil {
+			var out T
+			if out, err = question(ctx, e.client); err == nil {
+				return out, nil
+			}
+			err = e.fail(ctx, err)
+			var said answered
+			if errors.As(err, &said) {
+				return zero, said.error
+			}
+		}
+		failures = append(failures, err)
+	}
+	return zero, noAnswer(ctx, failures)
+}
+
+// noAnswer is the error when every endpoint failed.
+func noAnswer(ctx context.Context, failures []error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return fmt.Errorf("no Solana RPC endpoint answers; check that it runs, or name another with --solana-rpc: %w", errors.Join(failures...))
+}

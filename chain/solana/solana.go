@@ -1,0 +1,202 @@
+// Package solana is the Ledger on a Solana cluster: SPL token transfers, many to a transaction, with a memo.
+//
+// The peer's key signs and pays the fees. The tokens are its own, or those of an owner (a cold wallet) that delegated a
+// stated amount to it with the token program's approve. Receivers are wallets; the token account of each is opened, at
+// the payer's cost, when it is missing.
+//
+//	transaction = memo? ‖ per payout: createIdempotent (only if the account is missing), transferChecked
+//
+// Of several RPC endpoints two must agree before a transaction is held to be final or expired; one that serves another
+// cluster is never asked. Endpoints appear in errors and logs by host only, since their paths often hold secrets.
+package solana
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	solanago "github.com/gagliardetto/solana-go"
+	"github.com/gagliardetto/solana-go/rpc"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+)
+
+// Config of a Ledger.
+type Config struct {
+	RPC      []string    // URLs, at least one; asked in this order
+	Genesis  sign.Hash   // of the cluster; an endpoint with another is refused. Zero: not checked
+	Key      sign.Signer // signs, pays fees, and is the owner or its delegate
+	Owner    sign.Key    // whose tokens are paid; zero: Key's
+	Mint     sign.Key    // SPL token (the classic token program)
+	Decimals uint8       // of the mint, checked against the chain
+}
+
+// Ledger implements chain.Ledger. Safe for concurrent use; it holds no connection open that needs closing.
+type Ledger struct {
+	cfg    Config
+	pool   *pool
+	mint   solanago.PublicKey
+	payer  solanago.PublicKey
+	owner  solanago.PublicKey
+	source solanago.PublicKey // the owner's token account
+
+	mu        sync.Mutex
+	mintOK    bool
+	tokenRent uint64 // lamports to open a token account; 0: not asked yet
+}
+
+var _ chain.Ledger = (*Ledger)(nil)
+
+// New checks the configuration. It connects to nothing; see Check.
+func New(cfg Config) (*Ledger, error) {
+	if cfg.Key == nil || cfg.Mint.IsZero() {
+		return nil, fmt.Errorf("solana: %w: a key and a mint are needed", errConfig)
+	}
+	if cfg.Owner.IsZero() {
+		cfg.Owner = cfg.Key.Key()
+	}
+	pool, err := newPool(cfg.RPC, cfg.Genesis)
+	if err != nil {
+		return nil, err
+	}
+	l := &Ledger{cfg: cfg, pool: pool, mint: solanago.PublicKey(cfg.Mint),
+		payer: solanago.PublicKey(cfg.Key.Key()), owner: solanago.PublicKey(cfg.Owner)}
+	if l.source, err = tokenAccountOf(l.owner, l.mint); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// Genesis reads the genesis hash of the first endpoint that answers.
+func Genesis(ctx context.Context, rpcURL string) (sign.Hash, error) {
+	p, err := newPool([]string{rpcURL}, sign.Hash{})
+	if err != nil {
+		return sign.Hash{}, err
+	}
+	return ask(ctx, p, func(ctx context.Context, c *rpc.Client) (sign.Hash, error) {
+		h, err := c.GetGenesisHash(ctx)
+		return sign.Hash(h), err
+	})
+}
+
+// Slot is the newest confirmed slot of the first endpoint that answers.
+func (l *Ledger) Slot(ctx context.Context) (market.Slot, error) {
+	return ask(ctx, l.pool, func(ctx context.Context, c *rpc.Client) (market.Slot, error) {
+		slot, err := c.GetSlot(ctx, rpc.CommitmentConfirmed)
+		return market.Slot(slot), err
+	})
+}
+
+// Balance is what the wallet's associated token account holds, confirmed; 0 when it has none.
+func (l *Ledger) Balance(ctx context.Context, owner sign.Key) (market.Amount, error) {
+	address, err := tokenAccountOf(solanago.PublicKey(owner), l.mint)
+	if err != nil {
+		return 0, err
+	}
+	accounts, err := l.accounts(ctx, address)
+	if err != nil || accounts[0] == nil {
+		return 0, err
+	}
+	held, err := decodeTokenAccount(accounts[0].Data.GetBinary())
+	return held.amount, err
+}
+
+// Funds is what the payer can spend now.
+type Funds struct {
+	Balance   market.Amount // of the owner
+	Spendable market.Amount // of that, what the key may spend: all when it is the owner, else the delegated rest
+	Lamports  uint64        // of the key, for fees
+}
+
+// Funds reads them, confirmed.
+func (l *Ledger) Funds(ctx context.Context) (Funds, error) {
+	accounts, err := l.accounts(ctx, l.source, l.payer)
+	if err != nil {
+		return Funds{}, err
+	}
+	return l.funds(accounts[0], accounts[1])
+}
+
+func (l *Ledger) funds(source, payer *rpc.Account) (Funds, error) {
+	var f Funds
+	if payer != nil {
+		f.Lamports = payer.Lamports
+	}
+	if source == nil {
+		return f, nil
+	}
+	held, err := decodeTokenAccount(source.Data.GetBinary())
+	switch {
+	case err != nil:
+		return f, err
+	case held.mint != l.cfg.Mint:
+		return f, fmt.Errorf("account %s holds mint %s, not %s: %w", l.source, held.mint, l.mint, chain.ErrMint)
+	case held.frozen:
+		return f, fmt.Errorf("account %s is frozen by the mint's authority: %w", l.source, chain.ErrAllowance)
+	}
+	f.Balance = held.amount
+	if held.owner == l.cfg.Key.Key() {
+		f.Spendable = held.amount
+	} else if held.delegate == l.cfg.Key.Key() {
+		f.Spendable = min(held.amount, held.delegated)
+	}
+	return f, nil
+}
+
+// Check asks the chain whether this ledger can work at all: an endpoint answers and serves the right cluster
+// (chain.ErrDown), the mint is there with these decimals (chain.ErrMint). It says nothing of funds; see Funds.
+func (l *Ledger) Check(ctx context.Context) error {
+	l.mu.Lock()
+	ok := l.mintOK
+	l.mu.Unlock()
+	if ok {
+		return nil
+	}
+	accounts, err := l.accounts(ctx, l.mint)
+	if err != nil {
+		return err
+	}
+	if accounts[0] == nil {
+		return fmt.Errorf("no account %s on this chain: %w", l.mint, chain.ErrMint)
+	}
+	if accounts[0].Owner != solanago.TokenProgramID {
+		return fmt.Errorf("account %s belongs to program %s, not to the token program: %w", l.mint, accounts[0].Owner, chain.ErrMint)
+	}
+	decimals, err := decodeMint(accounts[0].Data.GetBinary())
+	if err != nil {
+		return fmt.Errorf("mint %s: %w", l.mint, err)
+	}
+	if decimals != l.cfg.Decimals {
+		return fmt.Errorf("mint %s has %d decimals, the network says %d: %w", l.mint, decimals, l.cfg.Decimals, chain.ErrMint)
+	}
+	l.mu.Lock()
+	l.mintOK = true
+	l.mu.Unlock()
+	return nil
+}
+
+// accounts reads them in order, confirmed; nil for one that does not exist.
+func (l *Ledger) accounts(ctx context.Context, keys ...solanago.PublicKey) ([]*rpc.Account, error) {
+	return ask(ctx, l.pool, func(ctx context.Context, c *rpc.Client) ([]*rpc.Account, error) {
+		return readAccounts(ctx, c, keys)
+	})
+}
+
+func readAccounts(ctx context.Context, c *rpc.Client, keys []solanago.PublicKey) ([]*rpc.Account, error) {
+	out, err := c.GetMultipleAccountsWithOpts(ctx, keys, &rpc.GetMultipleAccountsOpts{
+		Encoding: solanago.EncodingBase64, Commitment: rpc.CommitmentConfirmed})
+	if err != nil {
+		return nil, err
+	}
+	if len(out.Value) != len(keys) {
+		return nil, fmt.Errorf("%d accounts for %d keys: %w", len(out.Value), len(keys), chain.ErrMalformed)
+	}
+	for _, a := range out.Value {
+		if a != nil && a.Data == nil {
+			return nil, fmt.Errorf("account without data: %w", chain.ErrMalformed)
+		}
+	}
+	return out.Value, nil
+}

@@ -1,0 +1,139 @@
+package localnet
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/starling-network/starling/market/sign"
+)
+
+const (
+	startTimeout = 30 * time.Second
+	stopTimeout  = 5 * time.Second
+	maxHello     = 4096
+	maxStderr    = 8192
+)
+
+// host is the Node process that holds the runtime. It ends with its standard input, so it never outlives its owner,
+// even one that was killed.
+type host struct {
+	rpc   string       // URL, with every method open
+	payer sign.Private // holds the lamports
+
+	cmd    *exec.Cmd
+	stdin  io.Closer
+	stderr *tail
+	done   chan struct{} // closed when the process is gone
+	err    error         // how it went; set before done
+}
+
+// tail keeps the last bytes written to it.
+type tail struct {
+	mu sync.Mutex
+	b  []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.b = append(t.b, p...)
+	t.b = t.b[max(0, len(t.b)-maxStderr):]
+	return len(p), nil
+}
+
+func (t *tail) text() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return lastLines(t.b)
+}
+
+func startHost(ctx context.Context, dir string, slotMillis uint64) (*host, error) {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	node, err := nodePath(ctx)
+	if err != nil {
+		return nil, err
+	}
+	h := &host{stderr: &tail{}, done: make(chan struct{})}
+	h.cmd = exec.Command(node, "-e", string(hostScript), strconv.FormatUint(slotMillis, 10))
+	h.cmd.Dir = dir // where require looks
+	h.cmd.Stderr = h.stderr
+	h.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	h.cmd.WaitDelay = stopTimeout
+	if h.stdin, err = h.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	stdout, err := h.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := h.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting %s: %w", node, err)
+	}
+	hello := make(chan error, 1)
+	go func() {
+		lines := bufio.NewReader(io.LimitReader(stdout, maxHello))
+		line, err := lines.ReadBytes('\n')
+		if err == nil {
+			err = h.read(line)
+		}
+		hello <- err
+		_, _ = io.Copy(io.Discard, stdout)
+		h.err = h.cmd.Wait()
+		close(h.done)
+	}()
+	select {
+	case err = <-hello:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("starting the local Solana runtime: %w: %s", err, h.stderr.text()), h.stop())
+	}
+	return h, nil
+}
+
+// read takes the host script's line: {"rpc": URL, "secret": [64 numbers]}.
+func (h *host) read(line []byte) error {
+	var hello struct {
+		RPC    string          `json:"rpc"`
+		Secret json.RawMessage `json:"secret"`
+	}
+	if err := json.Unmarshal(bytes.TrimSpace(line), &hello); err != nil {
+		return fmt.Errorf("reading its address: %w", err)
+	}
+	payer, err := sign.ParseKeypair(hello.Secret)
+	if err != nil {
+		return fmt.Errorf("reading its key: %w", err)
+	}
+	h.rpc, h.payer = hello.RPC, payer
+	return nil
+}
+
+// stop asks the process to end by closing its input, and kills its group when it does not.
+func (h *host) stop() error {
+	h.stdin.Close()
+	timer := time.NewTimer(stopTimeout)
+	defer timer.Stop()
+	select {
+	case <-h.done:
+		return nil
+	case <-timer.C:
+	}
+	err := syscall.Kill(-h.cmd.Process.Pid, syscall.SIGKILL)
+	<-h.done
+	if err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("killing the local Solana runtime: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,154 @@
+package localnet
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// What is installed: by version and integrity, from whatever registry npm is set to use.
+var (
+	//go:embed package.json
+	packageJSON []byte
+	//go:embed package-lock.json
+	packageLock []byte
+	//go:embed host.js
+	hostScript []byte
+)
+
+const (
+	addonVersion = "1.5.0"
+	addonFile    = "node_modules/@solana/surfpool-linux-x64-gnu/surfpool-sdk.linux-x64-gnu.node"
+)
+
+// CacheDir is where the runtime is installed, once for all networks of the user: $XDG_CACHE_HOME/starling/surfpool-VERSION.
+func CacheDir() (string, error) {
+	base, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("finding the cache folder: %w", err)
+	}
+	return filepath.Join(base, "starling", "surfpool-"+addonVersion), nil
+}
+
+// Installed reports whether the runtime is in the cache.
+func Installed() bool {
+	dir, err := CacheDir()
+	return err == nil && installed(dir)
+}
+
+// installed goes by the last file that Install writes.
+func installed(dir string) bool {
+	lock, err := os.ReadFile(filepath.Join(dir, "package-lock.json"))
+	if err != nil || string(lock) != string(packageLock) {
+		return false
+	}
+	_, err = os.Stat(filepath.Join(dir, addonFile))
+	return err == nil
+}
+
+// Install puts the runtime into the cache with npm, unless it is there, and returns its folder. Processes that install at
+// the same time wait for each other. Errors: ErrPlatform, ErrTools, or what npm said.
+func Install(ctx context.Context) (string, error) {
+	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
+		return "", fmt.Errorf("%s/%s: %w", runtime.GOOS, runtime.GOARCH, ErrPlatform)
+	}
+	dir, err := CacheDir()
+	if err != nil || installed(dir) {
+		return dir, err
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return "", fmt.Errorf("making the cache folder: %w", err)
+	}
+	unlock, err := lockFile(ctx, dir+".lock")
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if installed(dir) {
+		return dir, nil
+	}
+	if err := install(ctx, dir); err != nil {
+		return "", fmt.Errorf("installing the local Solana runtime: %w", err)
+	}
+	return dir, nil
+}
+
+// install builds the folder under another name and moves it into place.
+func install(ctx context.Context, dir string) error {
+	npm, err := exec.LookPath("npm")
+	if err != nil {
+		return ErrTools
+	}
+	next, err := os.MkdirTemp(filepath.Dir(dir), filepath.Base(dir)+".new-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(next)
+	err = errors.Join(os.WriteFile(filepath.Join(next, "package.json"), packageJSON, 0o644),
+		os.WriteFile(filepath.Join(next, "package-lock.json"), packageLock, 0o644),
+		os.Chmod(next, 0o755))
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
+	cmd.Dir = next
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("npm ci: %w: %s", err, lastLines(out))
+	}
+	if _, err := os.Stat(filepath.Join(next, addonFile)); err != nil {
+		return fmt.Errorf("npm left it out, as it does on a platform it has no build for: %w", ErrPlatform)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
+	return os.Rename(next, dir)
+}
+
+// lastLines is the end of a program's output, in one line of bounded length.
+func lastLines(out []byte) string {
+	text := strings.Join(strings.Fields(string(out)), " ")
+	return text[max(0, len(text)-600):]
+}
+
+// lockFile waits for the lock, trying again until ctx ends, and returns what lets go of it. A process that dies lets go too.
+func lockFile(ctx context.Context, path string) (func(), error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("opening the install lock: %w", err)
+	}
+	taken := make(chan error, 1)
+	go func() { taken <- unix.Flock(int(f.Fd()), unix.LOCK_EX) }()
+	select {
+	case err := <-taken:
+		if err != nil {
+			f.Close()
+			return nil, fmt.Errorf("taking the install lock: %w", err)
+		}
+		return func() { f.Close() }, nil
+	case <-ctx.Done():
+		go func() { <-taken; f.Close() }() // the lock comes when the other is done, and is given back
+		return nil, ctx.Err()
+	}
+}
+
+// nodePath finds Node.js and asks for its version.
+func nodePath(ctx context.Context) (path string, err error) {
+	path, err = exec.LookPath("node")
+	if err != nil {
+		return "", ErrTools
+	}
+	out, err := exec.CommandContext(ctx, path, "--version").Output()
+	var major int
+	if _, scan := fmt.Sscanf(string(out), "v%d.", &major); err != nil || scan != nil || major < 18 {
+		return "", fmt.Errorf("%s is %s: %w", path, strings.TrimSpace(string(out)), ErrTools)
+	}
+	return path, nil
+}

@@ -1,0 +1,156 @@
+// Package localnet runs a Solana chain on this machine: a real runtime (Surfpool: the SVM with SPL programs, blocks by the
+// clock, blockhash expiry) without consensus, for testnets and tests.
+//
+//	peers ──HTTP──▶ allow-listing proxy (Go) ──HTTP──▶ Surfpool native addon in a Node process
+//
+// The addon comes from npm, pinned by version and integrity, and is installed once into the user's cache. The Node process
+// ends when its owner does. Ports are dynamic; any number of chains run side by side, and each has its own genesis hash.
+package localnet
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+)
+
+// Config of a local chain. Zero fields take the defaults.
+type Config struct {
+	SlotMillis uint64 // 400; a blockhash lives 150 slots and a block is final after 31, whatever they last
+	Symbol     string // of the test token: STAR
+	Decimals   uint8  // of the test token: 6
+}
+
+// Chain is a local chain with a test token.
+type Chain struct {
+	cfg     Config
+	genesis sign.Hash
+	mint    sign.Key
+	host    *host
+	proxy   *proxy
+	admin   *solana.Admin
+	stop    func() error
+}
+
+// Start installs the runtime if it must, starts a chain and makes its token. The caller must Close it; it also ends when
+// the calling process does. ctx bounds the start only.
+func Start(ctx context.Context, cfg Config) (*Chain, error) {
+	if cfg.SlotMillis == 0 {
+		cfg.SlotMillis = 400
+	}
+	if cfg.Symbol == "" {
+		cfg.Symbol = "STAR"
+	}
+	if cfg.Decimals == 0 {
+		cfg.Decimals = 6
+	}
+	dir, err := Install(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := &Chain{cfg: cfg}
+	if c.host, err = startHost(ctx, dir, cfg.SlotMillis); err != nil {
+		return nil, err
+	}
+	if c.proxy, err = startProxy(c.host.rpc); err != nil {
+		return nil, errors.Join(err, c.host.stop())
+	}
+	c.stop = sync.OnceValue(func() error { return errors.Join(c.proxy.stop(), c.host.stop()) })
+	if err := c.setUp(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("setting up the local chain: %w", err), c.Close())
+	}
+	return c, nil
+}
+
+func (c *Chain) setUp(ctx context.Context) (err error) {
+	if c.genesis, err = solana.Genesis(ctx, c.URL()); err != nil {
+		return err
+	}
+	if c.admin, err = solana.NewAdmin(c.URL(), c.genesis, c.host.payer); err != nil {
+		return err
+	}
+	var seed [32]byte
+	if _, err := rand.Read(seed[:]); err != nil {
+		return err
+	}
+	mint := sign.NewPrivate(seed)
+	c.mint = mint.Key()
+	return c.admin.CreateMint(ctx, mint, c.cfg.Decimals)
+}
+
+// URL is the JSON-RPC endpoint that peers use.
+func (c *Chain) URL() string { return c.proxy.url }
+
+// Mint is the test token's address.
+func (c *Chain) Mint() sign.Key { return c.mint }
+
+// Genesis describes a network that pays on this chain, in direct settlement.
+func (c *Chain) Genesis(network string, intervalSlots uint64) market.Genesis {
+	return market.Genesis{Network: network, Chain: c.genesis, Mint: c.mint, Symbol: c.cfg.Symbol, Decimals: c.cfg.Decimals,
+		SlotMillis: c.cfg.SlotMillis, IntervalSlots: intervalSlots}
+}
+
+// Wallet is an owner to be funded and the peer that may spend for it.
+type Wallet struct {
+	Owner     sign.Private
+	Delegate  sign.Key      // peer key; zero or Owner's own: none is needed
+	Tokens    market.Amount // minted for the owner
+	Allowance market.Amount // of that, what the delegate may spend
+	Lamports  uint64        // for whoever pays fees: the delegate, else the owner
+}
+
+// Fund mints tokens for the owners, gives lamports to their peers and has each owner approve its peer.
+func (c *Chain) Fund(ctx context.Context, wallets ...Wallet) error {
+	var grants []solana.Grant
+	for _, w := range wallets {
+		delegated := !w.Delegate.IsZero() && w.Delegate != w.Owner.Key()
+		if delegated {
+			grants = append(grants, solana.Grant{To: w.Owner.Key(), Tokens: w.Tokens}, solana.Grant{To: w.Delegate, Lamports: w.Lamports})
+		} else {
+			grants = append(grants, solana.Grant{To: w.Owner.Key(), Tokens: w.Tokens, Lamports: w.Lamports})
+		}
+	}
+	if err := c.admin.Fund(ctx, c.mint, c.cfg.Decimals, grants...); err != nil {
+		return err
+	}
+	for _, w := range wallets {
+		if w.Delegate.IsZero() || w.Delegate == w.Owner.Key() || w.Allowance == 0 {
+			continue
+		}
+		if err := c.admin.Approve(ctx, c.mint, c.cfg.Decimals, w.Owner, w.Delegate, w.Allowance); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// FundKey gives tokens and lamports to one key whose private half is elsewhere.
+func (c *Chain) FundKey(ctx context.Context, to sign.Key, tokens market.Amount, lamports uint64) error {
+	return c.admin.Fund(ctx, c.mint, c.cfg.Decimals, solana.Grant{To: to, Tokens: tokens, Lamports: lamports})
+}
+
+// Supply is how much of the test token was minted.
+func (c *Chain) Supply(ctx context.Context) (market.Amount, error) {
+	return c.admin.Supply(ctx, c.mint)
+}
+
+// Done is closed when the runtime is gone, stopped or not.
+func (c *Chain) Done() <-chan struct{} { return c.host.done }
+
+// Err says why the runtime is gone; nil before it is.
+func (c *Chain) Err() error {
+	select {
+	case <-c.host.done:
+		return fmt.Errorf("%w: %v %s", ErrStopped, c.host.err, c.host.stderr.text())
+	default:
+		return nil
+	}
+}
+
+// Close ends the chain and waits for its process. All that was on it is gone.
+func (c *Chain) Close() error { return c.stop() }
