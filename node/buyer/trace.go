@@ -23,6 +23,29 @@ type Step struct {
 	Detail   string        `json:"detail,omitempty"`
 }
 
+// String is the step as one line, without its time.
+func (s Step) String() string {
+	line := string(s.Kind)
+	if s.Rank != nil {
+		line += fmt.Sprintf(" rank %d", *s.Rank)
+	}
+	if s.Provider != "" {
+		line += " " + s.Provider[:min(8, len(s.Provider))]
+	}
+	for _, f := range []string{s.Route, s.Price} {
+		if f != "" {
+			line += " " + f
+		}
+	}
+	if s.Took > 0 {
+		line += " in " + s.Took.Round(10*time.Microsecond).String()
+	}
+	if s.Detail != "" {
+		line += ": " + s.Detail
+	}
+	return line
+}
+
 // StepKind says what a trace step tells of.
 type StepKind string
 

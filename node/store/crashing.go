@@ -40,6 +40,15 @@ func (c *Crashing) CrashAt(n int, when When) {
 	c.at, c.when = n, when
 }
 
+// Cut cuts the power now.
+func (c *Crashing) Cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.down() {
+		close(c.crashed)
+	}
+}
+
 // Count is the number of Write calls so far, the crashing one included.
 func (c *Crashing) Count() int {
 	c.mu.Lock()

@@ -87,7 +87,9 @@ type Discovery struct {
 	server *stream.Server
 	wake   chan struct{} // a push failed and is to be repeated soon; holds one wish
 
-	pushing sync.Mutex // one push at a time
+	// pushing holds a token while a push runs, one at a time. A channel and not a mutex: a push waits for the
+	// network, and in a synctest bubble time stands still while anybody waits for a mutex.
+	pushing chan struct{}
 
 	mu      sync.Mutex
 	own     *Record // what Publish was given; nil before and after Withdraw
@@ -115,7 +117,7 @@ func New(h host.Host, cfg Config) (*Discovery, error) {
 		return nil, fmt.Errorf("bad discovery configuration: %d shards, validity %v, network %q", cfg.Shards, cfg.Validity, cfg.Network)
 	}
 	d := &Discovery{h: h, cfg: cfg, log: cfg.Logger, key: h.Peerstore().PrivKey(h.ID()),
-		wake: make(chan struct{}, 1), seen: make(map[peer.ID]mark)}
+		wake: make(chan struct{}, 1), pushing: make(chan struct{}, 1), seen: make(map[peer.ID]mark)}
 	if d.log == nil {
 		d.log = slog.Default()
 	}
@@ -225,8 +227,12 @@ func (d *Discovery) renewed(age time.Duration) (Record, []byte) {
 
 // push puts the current record and its topics into the DHT.
 func (d *Discovery) push(ctx context.Context) error {
-	d.pushing.Lock()
-	defer d.pushing.Unlock()
+	select {
+	case d.pushing <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-d.pushing }()
 	r, data := d.renewed(time.Second)
 	if data == nil {
 		return nil

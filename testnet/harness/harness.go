@@ -1,0 +1,337 @@
+// Package harness runs whole peers inside one process, on a simulated network
+// and a ledger in memory, so that tests see days of a network's life in seconds:
+// in a testing/synctest bubble time passes only when every peer waits.
+//
+// The peers are the real ones; simulated are the links (libp2p over QUIC on
+// packets in memory), the chain (chain/chaintest), the journal (store.Memory,
+// wrapped so that power can be cut at any write) and the sandbox
+// (runtimetest.Fake).
+package harness
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ipfs/go-cid"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/chaintest"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/runtimetest"
+	"github.com/starling-network/starling/node/runtime/runtimetest/guest"
+	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/p2p"
+	"github.com/starling-network/starling/p2p/blob"
+	"github.com/starling-network/starling/p2p/p2ptest"
+)
+
+// Options of a network. Zero values take the defaults beside them.
+type Options struct {
+	Providers int           // peers that sell; 5
+	Buyers    int           // peers that only buy, numbered after the providers; 1
+	Units     uint32        // of each provider; 2
+	RTT       time.Duration // between any two peers; 2 ms
+	Programs  map[string]guest.Program
+	Chain     chaintest.Config
+	// Crash cuts the power of a peer at a write of its first process, counted from its start.
+	Crash map[int]Crash
+	// Price of each provider in base units per unit-hour, by number; missing ones ask 0.36 tokens.
+	Price map[int]string
+	Log   *slog.Logger
+}
+
+// Crash says at which write of its journal, and on which side of it, a peer loses power.
+type Crash struct {
+	Write int
+	When  store.When
+}
+
+// The network's genesis: slots of 100 ms, receipts every second.
+const (
+	slotMillis    = 100
+	intervalSlots = 10
+	funds         = 1_000_000_000 // base units of each buyer
+)
+
+// Net is a network of whole peers. Its methods are for the goroutine of the test.
+type Net struct {
+	Peers   []*Peer
+	Chain   *chaintest.Chain
+	Genesis market.Genesis
+
+	t    testing.TB
+	opts Options
+	net  *p2ptest.Net
+	stop func()
+}
+
+// Peer is one peer of the network, running or crashed.
+type Peer struct {
+	*node.Node // of the running process
+	Key        sign.Private
+	Journal    *store.Memory // survives a crash
+	Blobs      *blob.Store
+	Fake       *runtimetest.Fake
+	Home       string
+
+	net    *Net
+	i      int
+	cancel context.CancelFunc
+	done   chan struct{}
+	crash  *store.Crashing
+	err    error
+}
+
+// New makes the network and starts all peers, connected to peer 0. Everything
+// ends with the test.
+func New(t testing.TB, o Options) *Net {
+	t.Helper()
+	if o.Providers == 0 {
+		o.Providers = 5
+	}
+	if o.Buyers == 0 {
+		o.Buyers = 1
+	}
+	if o.Units == 0 {
+		o.Units = 2
+	}
+	if o.RTT == 0 {
+		o.RTT = 2 * time.Millisecond
+	}
+	if o.Log == nil {
+		o.Log = p2ptest.Quiet()
+	}
+	n := &Net{t: t, opts: o, Chain: chaintest.NewChain(o.Chain), net: p2ptest.NewNet(t, o.Providers+o.Buyers, o.RTT)}
+	n.Genesis = market.Genesis{
+		Network: "harness", Chain: n.Chain.Genesis(), Symbol: "STAR", Decimals: 6,
+		SlotMillis: slotMillis, IntervalSlots: intervalSlots, Simulated: true,
+	}
+	n.stop = p2ptest.Go(t, func(ctx context.Context) error {
+		tick := time.NewTicker(slotMillis * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-tick.C:
+				n.Chain.Advance(1)
+			}
+		}
+	})
+	base := t.TempDir()
+	for i := range o.Providers + o.Buyers {
+		n.add(i, filepath.Join(base, name(i)))
+	}
+	t.Cleanup(n.Close)
+	return n
+}
+
+func name(i int) string { return "peer-" + string(rune('a'+i%26)) + strings.Repeat("x", i/26) }
+
+func (n *Net) add(i int, home string) {
+	seed, err := p2p.SeedOf(p2ptest.Key(i))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	p := &Peer{Key: sign.NewPrivate(seed), Journal: store.NewMemory(), Fake: runtimetest.NewFake("wasm", n.opts.Programs), Home: home, net: n, i: i}
+	if p.Blobs, err = blob.OpenStore(filepath.Join(home, "blobs"), 1<<30); err != nil {
+		n.t.Fatal(err)
+	}
+	if i >= n.opts.Providers {
+		n.Chain.Mint(p.Key.Key(), funds)
+	}
+	n.Peers = append(n.Peers, p)
+	p.start(n.net.Hosts[i])
+}
+
+// Provider returns selling peer i.
+func (n *Net) Provider(i int) *Peer { return n.Peers[i] }
+
+// Buyer returns buying peer i.
+func (n *Net) Buyer(i int) *Peer { return n.Peers[n.opts.Providers+i] }
+
+// Close stops every peer and the chain.
+func (n *Net) Close() {
+	for _, p := range n.Peers {
+		p.Stop()
+	}
+	n.stop()
+}
+
+func (p *Peer) start(h *p2p.Host) {
+	crash := store.NewCrashing(p.Journal)
+	if c, ok := p.net.opts.Crash[p.i]; ok && p.crash == nil {
+		crash.CrashAt(c.Write, c.When)
+	}
+	p.crash = crash
+	p.startOn(h, crash)
+}
+
+func (p *Peer) startOn(h *p2p.Host, st store.Store) {
+	n := p.net
+	cfg := node.DefaultConfig()
+	cfg.Region = "local"
+	if p.i < n.opts.Providers {
+		cfg.Provide.Enabled = true
+		cfg.Provide.Units = n.opts.Units
+		cfg.Provide.Unit = node.Unit{MilliCPU: 1000, MemoryMiB: 64, DiskMiB: 16}
+		cfg.Provide.Price = "0.36"
+		if price := n.opts.Price[p.i]; price != "" {
+			cfg.Provide.Price = price
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var err error
+	p.Node, err = node.New(ctx, node.Parts{
+		Config: cfg, Home: p.Home, Genesis: n.Genesis, Key: p.Key, Owner: p.Key.Key(), Host: h, Store: st, Blobs: p.Blobs,
+		Ledger: n.Chain.Ledger(p.Key.Key()), Runtimes: map[string]runtime.Runtime{"wasm": p.Fake},
+		Settle: chain.Params{PollEvery: 200 * time.Millisecond, RetryAfter: time.Second}, SlotEvery: time.Second, NoAPI: true, Version: "test",
+		Log: n.opts.Log.With("peer", name(p.i)),
+	})
+	if err != nil {
+		cancel()
+		n.t.Fatalf("starting %s: %v", name(p.i), err)
+	}
+	p.cancel, p.done = cancel, make(chan struct{})
+	if p.i > 0 && n.net.Hosts[0] != nil {
+		if err := h.Connect(ctx, n.net.Addr(0)); err != nil {
+			n.t.Fatalf("connecting %s: %v", name(p.i), err)
+		}
+	}
+	go func() {
+		defer close(p.done)
+		p.err = p.Node.Run(ctx)
+	}()
+}
+
+// Stop ends the peer's process in good order. Its journal and files stay.
+func (p *Peer) Stop() {
+	if p.cancel == nil {
+		return
+	}
+	p.cancel()
+	<-p.done
+	p.cancel = nil
+	if p.err != nil && !errors.Is(p.err, context.Canceled) {
+		p.net.t.Errorf("%s ended with: %v", name(p.i), p.err)
+	}
+}
+
+// Kill ends the peer as a power cut does: no message leaves it and no write
+// reaches its journal from now on. Its programs run on for a while.
+func (p *Peer) Kill() {
+	p.crash.Cut()
+	p.net.net.Crash(p.i)
+	p.cancel()
+	<-p.done
+	p.cancel = nil
+	p.Fake = p.Fake.Restart()
+}
+
+// Restart starts a killed or stopped peer on what it left.
+func (p *Peer) Restart() {
+	p.start(p.net.net.Restart(p.i, p2p.Config{}))
+}
+
+// Crashed is closed when the power of the running process was cut.
+func (p *Peer) Crashed() <-chan struct{} { return p.crash.Crashed() }
+
+// Writes is how often the journal of the running process was written.
+func (p *Peer) Writes() int { return p.crash.Count() }
+
+// Put stores content on the peer and returns it as a job's blob.
+func (p *Peer) Put(content string) job.Blob {
+	c, n, err := p.Blobs.Put(context.Background(), strings.NewReader(content))
+	if err != nil {
+		p.net.t.Fatal(err)
+	}
+	return job.Blob{CID: c.String(), Size: n}
+}
+
+// Read returns the content of a blob that the peer has.
+func (p *Peer) Read(text string) string {
+	c, err := cid.Parse(text)
+	if err != nil {
+		p.net.t.Fatal(err)
+	}
+	f, err := p.Blobs.Open(c)
+	if err != nil {
+		p.net.t.Fatal(err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(f)
+	if err != nil {
+		p.net.t.Fatal(err)
+	}
+	return string(b)
+}
+
+// Job is a job of count ranks that runs the Fake's program of that name.
+func (p *Peer) Job(program string, count uint32, args ...string) job.Job {
+	return job.Job{
+		Name: program, Runtime: "wasm", Module: program + ".wasm", Args: args, Count: count,
+		Resources: job.Resources{Class: "cpu", Units: 1}, Restart: job.Restart{Max: 3},
+		Timeouts: job.Timeouts{Queue: 20 * time.Second, Run: 10 * time.Minute},
+		Payment:  job.Payment{MaxPrice: 1_000_000, Budget: 50_000_000, Decimals: 6, Settle: job.SettleDirect},
+		Blobs:    map[string]job.Blob{program + ".wasm": p.Put(string(runtimetest.FakeModule(program)))},
+	}
+}
+
+// Submit hands in a job.
+func (p *Peer) Submit(spec job.Job) buyer.Job {
+	p.net.t.Helper()
+	j, err := p.Node.Buyer().Submit(context.Background(), spec, "")
+	if err != nil {
+		p.net.t.Fatalf("submitting: %v", err)
+	}
+	return j
+}
+
+// Wait returns the job when it has ended, or fails the test after the time.
+func (p *Peer) Wait(id string, most time.Duration) buyer.Job {
+	p.net.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), most)
+	defer cancel()
+	j, err := p.Node.Buyer().Wait(ctx, id)
+	if err != nil {
+		p.net.t.Fatalf("job %s has not ended after %v: %s\n%s", id, most, j.Summary(), p.Why(id))
+	}
+	return j
+}
+
+// Why is the job's decision trace as text.
+func (p *Peer) Why(id string) string {
+	steps, _, err := p.Node.Buyer().Trace(id, 0)
+	if err != nil {
+		return err.Error()
+	}
+	var b strings.Builder
+	for _, s := range steps {
+		b.WriteString(s.String())
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// Settle waits until no peer has anything left to do for its leases.
+func (n *Net) Settle() { time.Sleep(30 * time.Second) }
+
+// Logger writes to stderr when HARNESS_LOG is set, else nowhere.
+func Logger() *slog.Logger {
+	if os.Getenv("HARNESS_LOG") == "" {
+		return p2ptest.Quiet()
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
