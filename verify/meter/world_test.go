@@ -3,7 +3,6 @@ package meter
 import (
 	"crypto/sha256"
 	"fmt"
-	"testing"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
@@ -147,7 +146,7 @@ func (w *world) carrySeller(now market.Slot, f Effect) {
 			w.tb.Fatalf("receipt until slot %d in slot %d", f.Core.To, now)
 		}
 		w.proposed[f.Core.Seq] = f.Core
-		w.toPayer = append(w.toPayer, message{receipt: &ReceiptProposed{Core: f.Core, Sig: must(w, sig(f.Core, provider), nil)}})
+		w.toPayer = append(w.toPayer, message{receipt: &ReceiptProposed{Core: f.Core, Sig: sig(f.Core, provider)}})
 	case CompleteReceipt:
 		r := verify.Receipt{ReceiptCore: f.Core, ProviderSig: sig(f.Core, provider), BuyerSig: f.BuyerSig}
 		if n := len(w.complete); n > 0 && w.complete[n-1] == r {
@@ -178,7 +177,6 @@ func (w *world) carryPayer(f Effect) {
 		w.toSeller = append(w.toSeller, message{cosig: &CosignatureReceived{Seq: f.Core.Seq, Sig: sig(f.Core, buyer)}})
 	case IssueVoucher:
 		w.checkVoucher(f.Voucher)
-		v := must(w, verify.SignedVoucher{}, nil)
 		v, err := verify.SignVoucher(domain, f.Voucher, w.terms.Keys, buyer)
 		v = must(w, v, err)
 		w.toSeller = append(w.toSeller, message{voucher: &v})
@@ -268,31 +266,35 @@ func (w *world) stepPayer(now market.Slot, ev Event, n int) {
 	}
 }
 
-func (w *world) restartSeller(now market.Slot) {
+// restartSeller starts the seller again from its journal and gives what it then did.
+func (w *world) restartSeller(now market.Slot) []Effect {
 	if w.sellerJournal == nil {
-		w.seller = must2(NewSeller(w.terms, w.sellerStart))(w)
+		seller, err := NewSeller(w.terms, w.sellerStart)
+		w.seller = must(w, seller, err)
 	} else {
-		w.seller = must2(RestoreSeller(w.terms, w.sellerJournal))(w)
+		seller, err := RestoreSeller(w.terms, w.sellerJournal)
+		w.seller = must(w, seller, err)
 	}
 	next, fx, err := w.seller.Resume(now)
 	w.seller = must(w, next, err)
 	w.carry(now, fx, true, -1)
 	w.checkSeller(now)
+	return fx
 }
 
-func (w *world) restartPayer(now market.Slot) {
+// restartPayer starts the payer again from its journal and gives what it then did.
+func (w *world) restartPayer(now market.Slot) []Effect {
 	if w.payerJournal == nil {
-		w.payer = must2(NewPayer(w.terms))(w)
+		payer, err := NewPayer(w.terms)
+		w.payer = must(w, payer, err)
 	} else {
-		w.payer = must2(RestorePayer(w.terms, w.payerJournal))(w)
+		payer, err := RestorePayer(w.terms, w.payerJournal)
+		w.payer = must(w, payer, err)
 	}
 	next, fx, err := w.payer.Resume(now)
 	w.payer = must(w, next, err)
 	w.carry(now, fx, false, -1)
-}
-
-func must2[T any](v T, err error) func(*world) T {
-	return func(w *world) T { return must(w, v, err) }
+	return fx
 }
 
 // checkSeller holds the seller's promises: no work past a missing voucher and the grace, no claim over the last voucher.
@@ -362,5 +364,3 @@ func (w *world) finish() {
 		}
 	}
 }
-
-var _ = testing.Short
