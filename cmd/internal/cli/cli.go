@@ -47,6 +47,7 @@ var groups = []*cobra.Group{
 var commands = []func(*App) *cobra.Command{
 	newJob,
 	newInit,
+	newGenesis,
 	newVersion,
 }
 

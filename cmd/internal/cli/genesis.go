@@ -1,0 +1,100 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+)
+
+// genesisOptions are the flags of genesis.
+type genesisOptions struct {
+	network, chain, mint, symbol string
+	decimals                     uint8
+	slot, interval               time.Duration
+}
+
+func newGenesis(a *App) *cobra.Command {
+	var o genesisOptions
+	c := &cobra.Command{
+		Use:   "genesis",
+		Short: "Write the genesis file of a new network",
+		Long: `Writes what never changes on a network to standard output: its name, the Solana cluster and the token that it pays in.
+Everybody who joins starts from the same file; peers whose files differ never talk to each other.`,
+		Example: `  starling genesis --network acme --chain $(solana genesis-hash) --mint <address> --symbol USDC > acme.json
+  starling init --genesis acme.json --solana-rpc https://rpc.example`,
+		GroupID: groupSetUp,
+		Args:    exactArgs(0),
+		RunE: func(*cobra.Command, []string) error {
+			g, err := o.genesis()
+			if err != nil {
+				return err
+			}
+			if a.output == outputTable {
+				a.output = outputJSON // it is a file
+			}
+			return a.Show(g, nil)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&o.network, "network", "", "name of the network: 1 to 16 of a-z, 0-9 and '-'")
+	f.StringVar(&o.chain, "chain", "", "genesis hash of the Solana cluster, as `solana genesis-hash` prints it")
+	f.StringVar(&o.mint, "mint", "", "address of the token that leases are paid in")
+	f.StringVar(&o.symbol, "symbol", "", "what the token is called: 1 to 10 of A-Z and 0-9")
+	f.Uint8Var(&o.decimals, "decimals", defaultDecimals, "decimals of the token")
+	f.DurationVar(&o.slot, "slot", 400*time.Millisecond, "nominal length of a slot of the cluster")
+	f.DurationVar(&o.interval, "interval", 10*time.Second, "length of a metering interval: what is paid ahead and so at risk")
+	return c
+}
+
+func (o genesisOptions) genesis() (market.Genesis, error) {
+	for _, f := range []struct{ name, value string }{
+		{"network", o.network}, {"chain", o.chain}, {"mint", o.mint}, {"symbol", o.symbol},
+	} {
+		if f.value == "" {
+			return market.Genesis{}, Usagef("--%s is needed", f.name)
+		}
+	}
+	hash, err := chainHash(o.chain)
+	if err != nil {
+		return market.Genesis{}, err
+	}
+	mint, err := sign.ParseKey(o.mint)
+	if err != nil {
+		return market.Genesis{}, Usagef("--mint: %q is not a Solana address", o.mint)
+	}
+	if o.slot < time.Millisecond || o.slot%time.Millisecond != 0 {
+		return market.Genesis{}, Usagef("--slot: %v is not a whole number of milliseconds", o.slot)
+	}
+	if o.interval < o.slot || o.interval%o.slot != 0 {
+		return market.Genesis{}, Usagef("--interval: %v is not a whole number of slots of %v", o.interval, o.slot)
+	}
+	g := market.Genesis{
+		Network: o.network, Chain: hash, Mint: mint, Symbol: o.symbol, Decimals: o.decimals,
+		SlotMillis: uint64(o.slot.Milliseconds()), IntervalSlots: uint64(o.interval / o.slot),
+	}
+	if err := g.Validate(); err != nil {
+		return market.Genesis{}, &Error{Code: ExitUsage, Err: err}
+	}
+	text, err := json.Marshal(g)
+	if err != nil {
+		return market.Genesis{}, fmt.Errorf("writing the genesis: %w", err)
+	}
+	return market.ParseGenesis(text)
+}
+
+// chainHash reads a cluster's genesis hash as Solana writes it, in base58, or in hexadecimal.
+func chainHash(text string) (sign.Hash, error) {
+	if h, err := sign.ParseHash(text); err == nil {
+		return h, nil
+	}
+	k, err := sign.ParseKey(text) // the same 32 bytes in base58
+	if err != nil {
+		return sign.Hash{}, Usagef("--chain: %q is not a genesis hash", text)
+	}
+	return sign.Hash(k), nil
+}
