@@ -50,7 +50,15 @@ func (l *Ledger) Status(ctx context.Context, tx chain.Prepared) (chain.TxStatus,
 	answers := everyone(ctx, l.pool, func(ctx context.Context, c *rpc.Client) (chain.TxStatus, error) {
 		return statusAt(ctx, c, signature, tx)
 	})
-	return combine(ctx, answers)
+	status, err := combine(ctx, answers)
+	if err == nil && status.State == chain.Expired {
+		// A chain that lost its past, or is another, saw nothing either. Ours has the mint.
+		err = l.Check(ctx)
+	}
+	if err != nil {
+		return chain.TxStatus{}, err
+	}
+	return status, nil
 }
 
 // statusAt is one endpoint's view. The final height is read first: a transaction that is not there once that height is

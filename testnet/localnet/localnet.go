@@ -139,6 +139,9 @@ func (c *Chain) Supply(ctx context.Context) (market.Amount, error) {
 	return c.admin.Supply(ctx, c.mint)
 }
 
+// PID is the Node process that holds the runtime.
+func (c *Chain) PID() int { return c.host.cmd.Process.Pid }
+
 // Done is closed when the runtime is gone, stopped or not.
 func (c *Chain) Done() <-chan struct{} { return c.host.done }
 
