@@ -5,13 +5,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 
-	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 
+	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/job"
 )
 
@@ -37,6 +41,14 @@ func TestExitCodes(t *testing.T) {
 		{fmt.Errorf("submitting: %w", &Error{Code: ExitPayment, Err: errors.New("no funds"), Hint: "airdrop"}), ExitPayment, "starling: submitting: no funds\nhint: airdrop\n"},
 		{fmt.Errorf("waiting: %w", context.DeadlineExceeded), ExitTimeout, "starling: waiting: context deadline exceeded\n"},
 		{fmt.Errorf("reading: %w", job.ErrInvalid), ExitUsage, "starling: reading: job is not valid\n"},
+		{fmt.Errorf("%w: /x", api.ErrNoPeer), ExitUnreachable, "starling: no peer is running here: /x\nhint: start it with `starling up`, or say which one with --home\n"},
+		{&api.Error{Status: 404, Message: "no such job", Hint: "look"}, ExitUsage, "starling: no such job\nhint: look\n"},
+		{&api.Error{Status: 500, Message: "oh"}, ExitFailed, "starling: oh\n"},
+		{JobError(buyer.Job{ID: "j1", State: buyer.Succeeded}), ExitOK, ""},
+		{JobError(buyer.Job{ID: "j1", State: buyer.Failed, Code: buyer.CodeProgram, Reason: "rank 0 exited with 3"}), ExitFailed, "starling: job j1 failed: rank 0 exited with 3\n"},
+		{JobError(buyer.Job{ID: "j1", State: buyer.Failed, Code: buyer.CodeNoMatch, Reason: "nobody"}), ExitNoMatch, "starling: job j1 failed: nobody\n"},
+		{JobError(buyer.Job{ID: "j1", State: buyer.Failed, Code: buyer.CodePayment, Reason: "no funds"}), ExitPayment, "starling: job j1 failed: no funds\n"},
+		{JobError(buyer.Job{ID: "j1", State: buyer.Failed, Code: buyer.CodeTimeout, Reason: "1h"}), ExitTimeout, "starling: job j1 failed: 1h\n"},
 		{WithHint(errors.New("broken"), "mend %s", "it"), ExitFailed, "starling: broken\nhint: mend it\n"},
 		{WithHint(&Error{Code: ExitUsage, Err: errors.New("x"), Hint: "first"}, "second"), ExitUsage, "starling: x\nhint: first\n"},
 	} {
@@ -122,26 +134,33 @@ spec:
 	}
 }
 
-// Whatever init is told comes out of the configuration as it went in.
-func TestConfigTextIsYAML(t *testing.T) {
+// The configuration that init writes is the default one, and whatever init is told comes out of it as it went in.
+func TestConfigText(t *testing.T) {
 	t.Parallel()
-	text, err := initOptions{region: "eu-west", bootstrap: []string{`/dns4/a"b: #c`}, rpc: nil, provide: true, price: "0.10"}.configText()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var c struct {
-		Region    string
-		Bootstrap []string
-		Solana    struct{ RPC []string }
-		Provide   struct {
-			Enabled bool
-			Price   string
+	read := func(o initOptions) node.Config {
+		text, err := o.configText()
+		if err != nil {
+			t.Fatal(err)
 		}
+		path := filepath.Join(t.TempDir(), node.FileConfig)
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := node.LoadConfig(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
 	}
-	if err := yaml.Unmarshal(text, &c); err != nil {
-		t.Fatal(err)
+	want := node.DefaultConfig()
+	want.Listen, want.Announce, want.Bootstrap, want.Solana.RPC = []string{}, []string{}, []string{}, []string{}
+	if got := read(initOptions{region: want.Region, price: want.Provide.Price}); !reflect.DeepEqual(got, want) {
+		t.Errorf("init writes %+v, the defaults are %+v", got, want)
 	}
-	if c.Region != "eu-west" || len(c.Bootstrap) != 1 || c.Bootstrap[0] != `/dns4/a"b: #c` || len(c.Solana.RPC) != 0 || !c.Provide.Enabled || c.Provide.Price != "0.10" {
-		t.Errorf("read back as %+v", c)
+	const owner = "SysvarC1ock11111111111111111111111111111111"
+	want.Region, want.Owner, want.Provide.Enabled, want.Provide.Price = "eu-west", owner, true, "0.10"
+	want.Bootstrap, want.Solana.RPC = []string{`/dns4/a"b: #c`}, []string{"http://127.0.0.1:1", "http://[::1]:2"}
+	if got := read(initOptions{region: "eu-west", owner: owner, bootstrap: want.Bootstrap, rpc: want.Solana.RPC, provide: true, price: "0.10"}); !reflect.DeepEqual(got, want) {
+		t.Errorf("read back as %+v, want %+v", got, want)
 	}
 }

@@ -8,6 +8,9 @@ import (
 	"io/fs"
 	"strings"
 
+	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/job"
 )
 
@@ -59,6 +62,25 @@ func Usagef(format string, args ...any) error {
 	return &Error{Code: ExitUsage, Err: fmt.Errorf(format, args...)}
 }
 
+// JobError is a job that ended without success; nil for one that succeeded.
+func JobError(j buyer.Job) error {
+	if j.State == buyer.Succeeded {
+		return nil
+	}
+	e := &Error{Code: ExitFailed, Err: fmt.Errorf("job %s %s: %s", j.ID, j.State, j.Reason)}
+	switch j.Code {
+	case buyer.CodeNoMatch:
+		e.Code = ExitNoMatch
+	case buyer.CodePayment:
+		e.Code = ExitPayment
+	case buyer.CodeTimeout:
+		e.Code = ExitTimeout
+	case buyer.CodeInput:
+		e.Code = ExitUsage
+	}
+	return e
+}
+
 // WithHint adds a hint to an error that has none.
 func WithHint(err error, format string, args ...any) error {
 	if err == nil {
@@ -77,9 +99,18 @@ func explain(err error) *Error {
 		return &Error{Code: e.Code, Err: err, Hint: e.Hint}
 	}
 	e := &Error{Code: ExitFailed, Err: err}
+	if answer, ok := errors.AsType[*api.Error](err); ok {
+		e.Hint = answer.Hint
+		if answer.Status >= 400 && answer.Status < 500 {
+			e.Code = ExitUsage
+		}
+		return e
+	}
 	switch {
-	case errors.Is(err, job.ErrInvalid), errors.Is(err, job.ErrNotSupported):
+	case errors.Is(err, job.ErrInvalid), errors.Is(err, job.ErrNotSupported), errors.Is(err, node.ErrConfig):
 		e.Code = ExitUsage
+	case errors.Is(err, api.ErrNoPeer):
+		e.Code, e.Hint = ExitUnreachable, "start it with `starling up`, or say which one with --home"
 	case errors.Is(err, context.DeadlineExceeded):
 		e.Code = ExitTimeout
 	case errors.Is(err, fs.ErrPermission):

@@ -14,6 +14,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/p2p"
 )
 
@@ -102,7 +103,7 @@ func (a *App) initHome(o initOptions) (initResult, error) {
 		return initResult{}, fmt.Errorf("making the home directory: %w", err)
 	}
 	r := initResult{Home: home}
-	key, file, err := keyFile(home, fileIdentity, "the peer's key")
+	key, file, err := keyFile(home, node.FileIdentity, "the peer's key")
 	if err != nil {
 		return r, err
 	}
@@ -113,7 +114,7 @@ func (a *App) initHome(o initOptions) (initResult, error) {
 	}
 	r.Peer = id.String()
 	if o.owner == "" {
-		if key, file, err = keyFile(home, fileWallet, "the owner's wallet"); err != nil {
+		if key, file, err = keyFile(home, node.FileWallet, "the owner's wallet"); err != nil {
 			return r, err
 		}
 		r.Owner, r.Files = key, append(r.Files, file)
@@ -124,12 +125,12 @@ func (a *App) initHome(o initOptions) (initResult, error) {
 	if err != nil {
 		return r, err
 	}
-	if file, err = newFile(home, fileConfig, "the configuration", config); err != nil {
+	if file, err = newFile(home, node.FileConfig, "the configuration", config); err != nil {
 		return r, err
 	}
 	r.Files = append(r.Files, file)
 	if genesis != nil {
-		if file, err = newFile(home, fileGenesis, "the network", genesis); err != nil {
+		if file, err = newFile(home, node.FileGenesis, "the network", genesis); err != nil {
 			return r, err
 		}
 		r.Files = append(r.Files, file)
@@ -233,7 +234,7 @@ func (o initOptions) configText() ([]byte, error) {
 	return []byte(b.String()), err
 }
 
-var configTemplate = template.Must(template.New(fileConfig).Parse(`# Configuration of a Starling peer. The values are the defaults unless init was told otherwise.
+var configTemplate = template.Must(template.New(node.FileConfig).Parse(`# Configuration of a Starling peer. The values are the defaults unless init was told otherwise.
 
 # Addresses to listen on, as multiaddrs. None: a free port on every interface, TCP and QUIC.
 listen: []

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/job"
 )
 
@@ -93,16 +94,12 @@ func (a *App) Decimals() (uint8, error) {
 	if err != nil {
 		return 0, err
 	}
-	text, err := os.ReadFile(filepath.Join(home, fileGenesis))
-	if errors.Is(err, fs.ErrNotExist) {
+	g, err := node.LoadGenesis(home)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return defaultDecimals, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("reading the network's genesis: %w", err)
-	}
-	g, err := market.ParseGenesis(text)
-	if err != nil {
-		return 0, &Error{Code: ExitUsage, Err: fmt.Errorf("reading the network's genesis: %w", err)}
+	case err != nil:
+		return 0, &Error{Code: ExitUsage, Err: err}
 	}
 	return g.Decimals, nil
 }

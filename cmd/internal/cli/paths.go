@@ -5,14 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-)
 
-// Files of a peer's home directory that the command line makes or reads itself.
-const (
-	fileConfig   = "config.yaml"
-	fileGenesis  = "genesis.json"
-	fileIdentity = "identity.json"
-	fileWallet   = "wallet.json"
+	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/node/api"
 )
 
 // Home is the peer's directory: --home, $STARLING_HOME, $XDG_DATA_HOME/starling or ~/.local/share/starling, the first
@@ -44,6 +39,15 @@ func (a *App) xdg(variable string, fallback ...string) (string, error) {
 		user = dir
 	}
 	return filepath.Join(append(append([]string{user}, fallback...), "starling")...), nil
+}
+
+// Client talks to the peer that runs on this home directory. The error is api.ErrNoPeer where none does.
+func (a *App) Client() (*api.Client, error) {
+	home, err := a.Home()
+	if err != nil {
+		return nil, err
+	}
+	return api.Dial(home, node.FileAPI)
 }
 
 // readFile reads a file of at most so many bytes.
