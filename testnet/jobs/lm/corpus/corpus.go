@@ -21,11 +21,11 @@ import (
 type Config struct {
 	Workers      int // shards; 5
 	ShardBytes   int // length of each; DefaultShardBytes
-	HeldOutBytes int // at least this much is held out; 320 KiB
+	HeldOutBytes int // at least this much is held out; 384 KiB
 }
 
-// DefaultShardBytes is the length of one worker's text: with DefaultRounds, 768 KiB for each round.
-const DefaultShardBytes = DefaultRounds * 768 << 10
+// DefaultShardBytes is the length of one worker's text: with DefaultRounds, 512 KiB for each round.
+const DefaultShardBytes = DefaultRounds * 512 << 10
 
 // DefaultRounds is the number of rounds the demo trains for.
 const DefaultRounds = 6
@@ -33,7 +33,7 @@ const DefaultRounds = 6
 func (c Config) withDefaults() Config {
 	c.Workers = cmp.Or(c.Workers, 5)
 	c.ShardBytes = cmp.Or(c.ShardBytes, DefaultShardBytes)
-	c.HeldOutBytes = cmp.Or(c.HeldOutBytes, 320<<10)
+	c.HeldOutBytes = cmp.Or(c.HeldOutBytes, 384<<10)
 	return c
 }
 
@@ -50,6 +50,8 @@ var ErrTooLittle = errors.New("not enough Go source")
 const (
 	maxFile = 128 << 10
 	minFile = 256
+	// maxHeldOut is how much of one held-out file is used, so that no few of them decide.
+	maxHeldOut = 8 << 10
 )
 
 // Build reads the Go files below dir, which is $GOROOT/src, in an order that a hash of their names decides, holds the first ones
@@ -66,7 +68,8 @@ func Build(dir string, c Config) (Corpus, error) {
 	}
 	out := Corpus{Shards: make([][]byte, c.Workers)}
 	for len(out.HeldOut) < c.HeldOutBytes && out.Files < len(texts) {
-		out.HeldOut = append(append(out.HeldOut, texts[out.Files]...), 0)
+		t := texts[out.Files]
+		out.HeldOut = append(append(out.HeldOut, t[:min(len(t), maxHeldOut)]...), 0)
 		out.Files++
 	}
 	for k := range out.Shards {

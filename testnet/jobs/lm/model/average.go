@@ -71,7 +71,7 @@ func join(b slot, i int, workers []*Model) slot {
 }
 
 // joint stands for the other features of the same decision, which move at the same time and to the same end.
-const joint = 2
+const joint = 4
 
 // reach1 is φ(d) for a gradient sum that was g0.
 func reach1(g0, d float32) float32 {
@@ -79,7 +79,7 @@ func reach1(g0, d float32) float32 {
 	root := float32(math.Sqrt(float64(g0 + gradient)))
 	x := float32(c * float32(float32(math.Sqrt(float64(g0+gradient+d)))-root))
 	if x < 1e-3 { // the limit for small d
-		return float32(2*root/c) + d/2
+		return float32(2*root/c) + float32(d/2)
 	}
 	return d / float32(1-float32(expNeg(x)))
 }

@@ -38,22 +38,23 @@ func mix(x uint64) uint64 {
 	return x ^ x>>33
 }
 
-// blocks finds the block of 16 weights of every feature for one half of the byte b; of b only the other half matters when
-// half is 1, and nothing when it is 0.
+// blocks finds where the 16 neighbouring weights of every feature begin for one half of the byte b; of b only the other half
+// matters when half is 1, and nothing when it is 0. Blocks begin anywhere: most of a block is never used, and what another
+// one uses may well lie there.
 func (c *context) blocks(out *[Features]uint32, half int, b byte, bits int) {
 	var sub uint64
 	if half == 1 {
 		sub = uint64(b>>4) + 1
 	}
-	shift := 64 - uint(bits-4)
+	shift := 64 - uint(bits)
 	for n := range Features - 1 {
 		h := mix(c.last&(1<<(8*n)-1) + uint64(n+1)<<56 + sub<<48)
-		out[n] = uint32(h>>shift) << 4
+		out[n] = uint32(h >> shift)
 	}
 	word := c.word
 	if word == 0 {
 		word = c.last & (1<<48 - 1)
 	}
 	h := mix(word + 7<<56 + sub<<48)
-	out[Features-1] = uint32(h>>shift) << 4
+	out[Features-1] = uint32(h >> shift)
 }

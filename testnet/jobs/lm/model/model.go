@@ -14,13 +14,13 @@ import "math"
 
 const (
 	// Features is the number of contexts, and of weights in each sum.
-	Features = 6
-	// DefaultBits is the size of the table the demo uses: 2^21 weights, 4 MiB in a file.
+	Features = 7
+	// DefaultBits is the size of the table the demo uses: 2^21 weights, 6 MiB in a file.
 	DefaultBits = 21
 	// MinBits and MaxBits bound the table sizes that can be made or read.
 	MinBits, MaxBits = 8, 22
 
-	rate     = 0.12   // Adagrad's step
+	rate     = 0.2    // Adagrad's step
 	gradient = 1e-3   // added under its root
 	maxLogit = 15.875 // probabilities stay within 1.3e-7 of 0 and 1
 )
@@ -31,6 +31,7 @@ type slot struct{ w, g float32 }
 // Model is the table and where it is in its training. Not for use by several goroutines at once.
 type Model struct {
 	slots []slot
+	mask  uint32
 	bits  int
 	// Round is the number of rounds behind it.
 	Round uint32
@@ -45,7 +46,7 @@ func New(bits int) *Model {
 	if bits < MinBits || bits > MaxBits {
 		panic("model: table bits out of range")
 	}
-	return &Model{slots: make([]slot, 1<<bits), bits: bits}
+	return &Model{slots: make([]slot, 1<<bits), mask: 1<<bits - 1, bits: bits}
 }
 
 // Train learns text[from:to] in order, with what stands before from as context, and returns the mean bits per byte the
@@ -66,6 +67,11 @@ func (m *Model) Train(text []byte, from, to int, progress func(done int, bits fl
 	}
 	m.Bytes += uint64(to - from)
 	return loss / float64(max(1, to-from))
+}
+
+// Slice is the part of a shard of n bytes that a round trains on.
+func Slice(n, round, rounds int) (from, to int) {
+	return int(int64(n) * int64(round) / int64(rounds)), int(int64(n) * int64(round+1) / int64(rounds))
 }
 
 // Evaluate gives the mean bits per byte of a text, and learns nothing.
@@ -91,7 +97,7 @@ func (m *Model) learn(c *context, b byte) (bits float64) {
 			var q [Features]*slot
 			var sum float32
 			for f := range q {
-				q[f] = &m.slots[block[f]+node]
+				q[f] = &m.slots[(block[f]+node)&m.mask]
 				sum += q[f].w
 			}
 			p := logistic(sum)
@@ -117,7 +123,7 @@ func (m *Model) score(c *context, b byte) (bits float64) {
 			bit := uint32(b>>(4*(1-half)+k)) & 1
 			var sum float32
 			for f := range block {
-				sum += m.slots[block[f]+node].w
+				sum += m.slots[(block[f]+node)&m.mask].w
 			}
 			bits += cost(logistic(sum), bit)
 			node = node<<1 | bit

@@ -112,18 +112,13 @@ func (j job) train() error {
 	if err != nil {
 		return err
 	}
-	from, to := Slice(len(text), j.round, j.rounds)
+	from, to := model.Slice(len(text), j.round, j.rounds)
 	m.Base = base
 	bits := m.Train(text, from, to, func(done int, bits float64) {
 		fmt.Fprintf(j.out, "round %d rank %d: %3d%% %.4f bits per byte\n", j.round, j.rank, 100*done/(to-from), bits)
 	})
 	fmt.Fprintf(j.out, "round %d rank %d: trained on %d bytes, %.4f bits per byte on the way\n", j.round, j.rank, to-from, bits)
 	return writeWeights(j.path("out", "weights.bin"), m)
-}
-
-// Slice is the part of a shard of n bytes that a round trains on.
-func Slice(n, round, rounds int) (from, to int) {
-	return int(int64(n) * int64(round) / int64(rounds)), int(int64(n) * int64(round+1) / int64(rounds))
 }
 
 // metrics is /out/metrics.json.
