@@ -79,6 +79,9 @@ type Node struct {
 // classCPU is the class of a machine's own processor and memory.
 const classCPU market.Class = "cpu"
 
+// maxVersion is as much of the version as offers carry.
+const maxVersion = 32
+
 // New puts a peer together. It opens protocols on the host, so do it before the
 // host connects to anyone; it starts no loop.
 func New(ctx context.Context, p Parts) (*Node, error) {
@@ -88,6 +91,7 @@ func New(ctx context.Context, p Parts) (*Node, error) {
 	if err := p.Genesis.Validate(); err != nil {
 		return nil, err
 	}
+	p.Version = p.Version[:min(len(p.Version), maxVersion)]
 	n := &Node{p: p, tag: p.Genesis.Tag(), grants: newGrants(), started: time.Now()}
 	n.slots = slots.New(p.Ledger, p.Genesis.SlotMillis, p.SlotEvery, p.Log)
 	var err error

@@ -26,13 +26,28 @@ type Config struct {
 	Decimals   uint8  // of the test token: 6
 }
 
+func (c Config) withDefaults() Config {
+	if c.SlotMillis == 0 {
+		c.SlotMillis = 400
+	}
+	if c.Symbol == "" {
+		c.Symbol = "STAR"
+	}
+	if c.Decimals == 0 {
+		c.Decimals = 6
+	}
+	return c
+}
+
 // Chain is a local chain with a test token.
 type Chain struct {
 	cfg     Config
 	genesis sign.Hash
 	mint    sign.Key
-	host    *host
-	proxy   *proxy
+	url     string
+	payer   sign.Signer // mints and funds
+	host    *host       // nil when attached to a chain that is not ours
+	proxy   *proxy      // likewise
 	admin   *solana.Admin
 	stop    func() error
 }
@@ -40,15 +55,7 @@ type Chain struct {
 // Start installs the runtime if it must, starts a chain and makes its token. The caller must Close it; it also ends when
 // the calling process does. ctx bounds the start only.
 func Start(ctx context.Context, cfg Config) (*Chain, error) {
-	if cfg.SlotMillis == 0 {
-		cfg.SlotMillis = 400
-	}
-	if cfg.Symbol == "" {
-		cfg.Symbol = "STAR"
-	}
-	if cfg.Decimals == 0 {
-		cfg.Decimals = 6
-	}
+	cfg = cfg.withDefaults()
 	dir, err := Install(ctx)
 	if err != nil {
 		return nil, err
@@ -60,6 +67,7 @@ func Start(ctx context.Context, cfg Config) (*Chain, error) {
 	if c.proxy, err = startProxy(c.host.rpc); err != nil {
 		return nil, errors.Join(err, c.host.stop())
 	}
+	c.url, c.payer = c.proxy.url, c.host.payer
 	c.stop = sync.OnceValue(func() error { return errors.Join(c.proxy.stop(), c.host.stop()) })
 	if err := c.setUp(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("setting up the local chain: %w", err), c.Close())
@@ -71,9 +79,14 @@ func (c *Chain) setUp(ctx context.Context) (err error) {
 	if c.genesis, err = solana.Genesis(ctx, c.URL()); err != nil {
 		return err
 	}
-	if c.admin, err = solana.NewAdmin(c.URL(), c.genesis, c.host.payer); err != nil {
+	if c.admin, err = solana.NewAdmin(c.URL(), c.genesis, c.payer); err != nil {
 		return err
 	}
+	return c.makeToken(ctx)
+}
+
+// makeToken makes the test token under a fresh address.
+func (c *Chain) makeToken(ctx context.Context) error {
 	var seed [32]byte
 	if _, err := rand.Read(seed[:]); err != nil {
 		return err
@@ -84,7 +97,7 @@ func (c *Chain) setUp(ctx context.Context) (err error) {
 }
 
 // URL is the JSON-RPC endpoint that peers use.
-func (c *Chain) URL() string { return c.proxy.url }
+func (c *Chain) URL() string { return c.url }
 
 // Mint is the test token's address.
 func (c *Chain) Mint() sign.Key { return c.mint }
@@ -139,14 +152,27 @@ func (c *Chain) Supply(ctx context.Context) (market.Amount, error) {
 	return c.admin.Supply(ctx, c.mint)
 }
 
-// PID is the Node process that holds the runtime.
-func (c *Chain) PID() int { return c.host.cmd.Process.Pid }
+// PID is the Node process that holds the runtime; 0 when attached.
+func (c *Chain) PID() int {
+	if c.host == nil {
+		return 0
+	}
+	return c.host.cmd.Process.Pid
+}
 
-// Done is closed when the runtime is gone, stopped or not.
-func (c *Chain) Done() <-chan struct{} { return c.host.done }
+// Done is closed when the runtime is gone, stopped or not; never when attached.
+func (c *Chain) Done() <-chan struct{} {
+	if c.host == nil {
+		return nil
+	}
+	return c.host.done
+}
 
 // Err says why the runtime is gone; nil before it is.
 func (c *Chain) Err() error {
+	if c.host == nil {
+		return nil
+	}
 	select {
 	case <-c.host.done:
 		return fmt.Errorf("%w: %v %s", ErrStopped, c.host.err, c.host.stderr.text())

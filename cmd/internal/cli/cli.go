@@ -46,6 +46,8 @@ var groups = []*cobra.Group{
 // commands are all commands, in the order of help within their groups.
 var commands = []func(*App) *cobra.Command{
 	newJob,
+	newUp,
+	newTestnet,
 	newInit,
 	newGenesis,
 	newVersion,

@@ -1,0 +1,36 @@
+package solana
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	solanago "github.com/gagliardetto/solana-go"
+	"github.com/gagliardetto/solana-go/rpc"
+)
+
+// Airdrop asks a test cluster's faucet for lamports for the payer and waits until it has them. A cluster without a
+// faucet refuses.
+func (a *Admin) Airdrop(ctx context.Context, lamports uint64) error {
+	payer := solanago.PublicKey(a.payer.Key())
+	if _, err := ask(ctx, a.pool, func(ctx context.Context, c *rpc.Client) (solanago.Signature, error) {
+		return c.RequestAirdrop(ctx, payer, lamports, rpc.CommitmentConfirmed)
+	}); err != nil {
+		return fmt.Errorf("asking the faucet for lamports: %w", err)
+	}
+	tick := time.NewTicker(confirmEvery)
+	defer tick.Stop()
+	for {
+		have, err := ask(ctx, a.pool, func(ctx context.Context, c *rpc.Client) (*rpc.GetBalanceResult, error) {
+			return c.GetBalance(ctx, payer, rpc.CommitmentConfirmed)
+		})
+		if err == nil && have != nil && have.Value >= lamports {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for the faucet's lamports: %w", ctx.Err())
+		case <-tick.C:
+		}
+	}
+}

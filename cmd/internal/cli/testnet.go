@@ -1,0 +1,203 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/testnet"
+)
+
+// testnetOptions are the flags that the commands of testnet share.
+type testnetOptions struct {
+	dir       string
+	providers int
+	buyers    int
+	units     uint32
+	rpc       string
+}
+
+func newTestnet(a *App) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "testnet",
+		Short: "Run a network of peers on this machine",
+		Long: `Runs real peer processes on loopback, each with a home of its own, and a local Solana that they are paid on.
+Several testnets run side by side, each in its directory.`,
+		Example: `  starling testnet up -n 5
+  starling testnet status
+  starling --home testnet/out/net/buyer-1 run --count 3 --max-price 0.5 app.wasm
+  starling testnet down
+  starling testnet demo`,
+		GroupID: groupSetUp,
+		Args:    onlyCommands,
+		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(testnetUp(a), testnetStatus(a), testnetDown(a), testnetServe(a), testnetDemo(a))
+	return c
+}
+
+func (o *testnetOptions) flags(c *cobra.Command) {
+	c.Flags().StringVar(&o.dir, "dir", filepath.Join("testnet", "out", "net"), "directory that holds everything")
+}
+
+func (o *testnetOptions) sizeFlags(c *cobra.Command) {
+	o.flags(c)
+	c.Flags().IntVarP(&o.providers, "peers", "n", 5, "peers that sell")
+	c.Flags().IntVar(&o.buyers, "buyers", 1, "peers that only buy")
+	c.Flags().Uint32Var(&o.units, "units", 2, "units that each of them sells")
+	c.Flags().StringVar(&o.rpc, "solana-rpc", "", "use the local validator at this URL instead of starting one")
+}
+
+func (o *testnetOptions) check() error {
+	if o.providers < 1 || o.buyers < 0 || o.providers+o.buyers > 200 {
+		return Usagef("%d peers and %d buyers: from 1 to 200 in all", o.providers, o.buyers)
+	}
+	if o.units < 1 || o.units > 256 {
+		return Usagef("--units: %d is not between 1 and 256", o.units)
+	}
+	return nil
+}
+
+func testnetUp(a *App) *cobra.Command {
+	var o testnetOptions
+	c := &cobra.Command{
+		Use:   "up",
+		Short: "Start a testnet in the background",
+		Args:  exactArgs(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
+			dir, err := filepath.Abs(o.dir)
+			if err != nil {
+				return err
+			}
+			self, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			args := []string{"testnet", "serve", "--dir", dir, "--peers", fmt.Sprint(o.providers), "--buyers", fmt.Sprint(o.buyers), "--units", fmt.Sprint(o.units)}
+			if o.rpc != "" {
+				args = append(args, "--solana-rpc", o.rpc)
+			}
+			n, err := testnet.Up(c.Context(), dir, self, args, a.say)
+			if err != nil {
+				return err
+			}
+			return a.showTestnet(c, n)
+		},
+	}
+	o.sizeFlags(c)
+	return c
+}
+
+// say prints a line of progress.
+func (a *App) say(format string, args ...any) { fmt.Fprintf(a.Err, format+"\n", args...) }
+
+func testnetServe(a *App) *cobra.Command {
+	var o testnetOptions
+	c := &cobra.Command{
+		Use:    "serve",
+		Short:  "Run a testnet until interrupted",
+		Hidden: true,
+		Args:   exactArgs(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
+			return testnet.Serve(c.Context(), testnet.Options{Dir: o.dir, Providers: o.providers, Buyers: o.buyers, Units: o.units, RPC: o.rpc, Say: a.say})
+		},
+	}
+	o.sizeFlags(c)
+	return c
+}
+
+func testnetDown(a *App) *cobra.Command {
+	var o testnetOptions
+	c := &cobra.Command{
+		Use:   "down",
+		Short: "Stop a testnet; its directory stays",
+		Args:  exactArgs(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := testnet.Down(c.Context(), o.dir); err != nil {
+				return err
+			}
+			a.say("the testnet in %s is down", o.dir)
+			return nil
+		},
+	}
+	o.flags(c)
+	return c
+}
+
+// testnetPeer is one line of testnet status.
+type testnetPeer struct {
+	Name    string        `json:"name"`
+	Home    string        `json:"home"`
+	PID     int           `json:"pid"`
+	Up      bool          `json:"up"`
+	Error   string        `json:"error,omitempty"`
+	Info    *api.NodeInfo `json:"info,omitempty"`
+	Balance string        `json:"balance,omitempty"`
+}
+
+func testnetStatus(a *App) *cobra.Command {
+	var o testnetOptions
+	c := &cobra.Command{
+		Use:   "status",
+		Short: "Show the peers of a testnet",
+		Args:  exactArgs(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			n, err := testnet.Load(o.dir)
+			if errors.Is(err, os.ErrNotExist) || err == nil && !n.Alive() {
+				return &Error{Code: ExitUnreachable, Err: fmt.Errorf("no testnet runs in %s", o.dir), Hint: "start one with `starling testnet up`"}
+			}
+			if err != nil {
+				return err
+			}
+			return a.showTestnet(c, n)
+		},
+	}
+	o.flags(c)
+	return c
+}
+
+func (a *App) showTestnet(c *cobra.Command, n *testnet.Network) error {
+	var peers []testnetPeer
+	for _, p := range n.Peers {
+		line := testnetPeer{Name: p.Name, Home: p.Home, PID: p.PID}
+		client, err := p.Client()
+		if err == nil {
+			var info api.NodeInfo
+			if info, err = client.Node(c.Context()); err == nil {
+				line.Up, line.Info, line.Balance = true, &info, info.Genesis.FormatAmount(info.Balance)
+			}
+		}
+		if err != nil {
+			line.Error = err.Error()
+		}
+		peers = append(peers, line)
+	}
+	return a.Show(map[string]any{"dir": n.Dir, "rpc": n.RPC, "genesis": n.Genesis, "peers": peers}, func(t *Table) {
+		t.Head("PEER", "STATE", "KEY", "PEERS", "UNITS FREE", "JOBS", "BALANCE", "UP FOR", "HOME")
+		for _, p := range peers {
+			if !p.Up {
+				t.Row(p.Name, "down", "", "", "", "", "", "", p.Home)
+				continue
+			}
+			units := "-"
+			if p.Info.Units > 0 {
+				units = fmt.Sprintf("%d of %d", p.Info.FreeUnits, p.Info.Units)
+			}
+			t.Row(p.Name, "up", p.Info.Key.Short(), p.Info.Peers, units, p.Info.Jobs, p.Balance, time.Since(p.Info.Started).Round(time.Second), p.Home)
+		}
+		t.Row()
+		t.Row("chain", n.RPC)
+		t.Row("network", n.Genesis.Tag())
+	})
+}

@@ -1,0 +1,38 @@
+package localnet
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+
+	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/market/sign"
+)
+
+// faucetLamports pays for the token, the wallets and their fees on a chain that is not ours.
+const faucetLamports = 500_000_000_000
+
+// Attach makes a test token on a local validator that runs already, such as solana-test-validator, with lamports from its
+// faucet. Close leaves that chain as it is.
+func Attach(ctx context.Context, url string, cfg Config) (*Chain, error) {
+	cfg = cfg.withDefaults()
+	var seed [32]byte
+	if _, err := rand.Read(seed[:]); err != nil {
+		return nil, err
+	}
+	c := &Chain{cfg: cfg, url: url, payer: sign.NewPrivate(seed), stop: func() error { return nil }}
+	var err error
+	if c.genesis, err = solana.Genesis(ctx, url); err != nil {
+		return nil, fmt.Errorf("asking %s: %w", url, err)
+	}
+	if c.admin, err = solana.NewAdmin(url, c.genesis, c.payer); err != nil {
+		return nil, err
+	}
+	if err := c.admin.Airdrop(ctx, faucetLamports); err != nil {
+		return nil, err
+	}
+	if err := c.makeToken(ctx); err != nil {
+		return nil, fmt.Errorf("making a token at %s: %w", url, err)
+	}
+	return c, nil
+}

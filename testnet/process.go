@@ -1,0 +1,151 @@
+package testnet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"time"
+
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/node/api"
+)
+
+// Peer is one peer process of a testnet, with a home directory of its own.
+type Peer struct {
+	Name  string   `json:"name"`
+	Home  string   `json:"home"`
+	PID   int      `json:"pid"`
+	Key   sign.Key `json:"key"`
+	Owner sign.Key `json:"owner"`
+
+	binary string
+	env    []string
+	cmd    *exec.Cmd
+	exited chan struct{} // closed when the process has been reaped
+	err    error
+}
+
+// stopGrace is how long a peer may take to stop before it is killed.
+const stopGrace = 15 * time.Second
+
+// start runs the peer. The process dies with this one: the kernel signals it when
+// the thread that started it ends, so that thread is kept for as long as it runs.
+func (p *Peer) start() error {
+	log, err := os.OpenFile(filepath.Join(p.Home, "peer.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("starting %s: %w", p.Name, err)
+	}
+	_ = os.Remove(filepath.Join(p.Home, node.FileAPI)) // of a killed process
+	cmd := exec.Command(p.binary, "up", "--home", p.Home)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(os.Environ(), p.env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	started := make(chan error)
+	p.cmd, p.exited = cmd, make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer log.Close()
+		err := cmd.Start()
+		if err == nil {
+			p.PID = cmd.Process.Pid
+		}
+		started <- err
+		if err == nil {
+			p.err = cmd.Wait()
+			close(p.exited)
+		}
+	}()
+	if err := <-started; err != nil {
+		return fmt.Errorf("starting %s: %w", p.Name, err)
+	}
+	return nil
+}
+
+// Running says whether the process runs.
+func (p *Peer) Running() bool {
+	if p.exited == nil {
+		return false
+	}
+	select {
+	case <-p.exited:
+		return false
+	default:
+		return true
+	}
+}
+
+// Kill ends the process with SIGKILL, as a power cut would.
+func (p *Peer) Kill() error {
+	if !p.Running() {
+		return fmt.Errorf("%s does not run", p.Name)
+	}
+	if err := p.cmd.Process.Kill(); err != nil {
+		return fmt.Errorf("killing %s: %w", p.Name, err)
+	}
+	<-p.exited
+	return nil
+}
+
+// stop asks the process to end and waits for it.
+func (p *Peer) stop() error {
+	if !p.Running() {
+		return nil
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("stopping %s: %w", p.Name, err)
+	}
+	select {
+	case <-p.exited:
+		return nil
+	case <-time.After(stopGrace):
+		_ = p.cmd.Process.Kill()
+		<-p.exited
+		return fmt.Errorf("%s did not stop within %v and was killed", p.Name, stopGrace)
+	}
+}
+
+// Client talks to the peer's API.
+func (p *Peer) Client() (*api.Client, error) { return api.Dial(p.Home, node.FileAPI) }
+
+// ready waits until the peer answers, sees the chain and has at least so many connections.
+func (p *Peer) ready(ctx context.Context, peers int) (api.NodeInfo, error) {
+	var last error
+	for {
+		c, err := p.Client()
+		if err == nil {
+			var info api.NodeInfo
+			if info, err = c.Node(ctx); err == nil {
+				switch {
+				case !info.ChainUp:
+					err = fmt.Errorf("it does not see the chain: %s", info.ChainErr)
+				case info.Peers < peers:
+					err = fmt.Errorf("it is connected to %d of at least %d peers", info.Peers, peers)
+				default:
+					return info, nil
+				}
+			}
+		}
+		last = err
+		select {
+		case <-ctx.Done():
+			return api.NodeInfo{}, fmt.Errorf("%s is not ready: %w (its log: %s)", p.Name, last, filepath.Join(p.Home, "peer.log"))
+		case <-p.exited:
+			return api.NodeInfo{}, fmt.Errorf("%s ended: %w (its log: %s)", p.Name, errOr(p.err, "exit status 0"), filepath.Join(p.Home, "peer.log"))
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func errOr(err error, text string) error {
+	if err != nil {
+		return err
+	}
+	return errors.New(text)
+}
