@@ -24,6 +24,8 @@ const (
 	EnvRank  = "STARLING_RANK"
 	EnvCount = "STARLING_COUNT"
 	EnvRound = "STARLING_ROUND"
+	// EnvRounds is how many rounds there are.
+	EnvRounds = "STARLING_ROUNDS"
 )
 
 // redial is how long to wait before a provider that broke off is tried again.
@@ -52,7 +54,7 @@ func workload(j Job, rank int) (*nodepb.Workload, error) {
 		w.Env[k] = v
 	}
 	w.Env[EnvJob], w.Env[EnvRank], w.Env[EnvCount] = j.ID, strconv.Itoa(rank), strconv.Itoa(len(j.Ranks))
-	w.Env[EnvRound] = strconv.Itoa(j.Round)
+	w.Env[EnvRound], w.Env[EnvRounds] = strconv.Itoa(j.Round), strconv.Itoa(spec.RoundCount())
 	for _, in := range spec.Inputs {
 		b, ok := spec.Blobs[in.For(rank)]
 		if !ok {

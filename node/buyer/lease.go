@@ -37,6 +37,7 @@ type leaseRecord struct {
 	Keys    []byte           `json:"keys"`  // market.KeySet
 	PerUnit market.Resources `json:"perUnit"`
 	Addrs   []string         `json:"addrs"`
+	Route   string           `json:"route"`            // by which its quote came
 	Active  bool             `json:"active,omitempty"` // the provider took the first payment
 	Void    bool             `json:"void,omitempty"`   // the provider confirmed that it never began
 	Reason  string           `json:"reason,omitempty"`
@@ -83,7 +84,7 @@ func (l *bought) terms() meter.Terms {
 
 // newLease journals a lease that both have signed, before its first voucher.
 func (b *Buyer) newLease(l market.Lease, keys market.KeySet, job string, q quoted) (*bought, error) {
-	n, err := b.openLease(l, keys, leaseRecord{Job: job, Lease: l.Marshal(), Keys: keys.Marshal(), PerUnit: q.quote.PerUnit, Addrs: append(q.quote.Addrs, q.offer.Addrs...)})
+	n, err := b.openLease(l, keys, leaseRecord{Job: job, Lease: l.Marshal(), Keys: keys.Marshal(), PerUnit: q.quote.PerUnit, Addrs: append(q.quote.Addrs, q.offer.Addrs...), Route: q.route})
 	if err != nil {
 		return nil, err
 	}
@@ -437,6 +438,7 @@ type LeaseAccount struct {
 	Payout   sign.Key         `json:"payout"`
 	Rank     uint32           `json:"rank"`
 	Epoch    uint32           `json:"epoch"`
+	Route    string           `json:"route"` // by which its quote came
 	Active   bool             `json:"active"`
 	State    string           `json:"state"` // of the payer
 	Owed     market.Amount    `json:"owed"`
@@ -471,7 +473,7 @@ func (l *bought) account(ctx context.Context) (LeaseAccount, error) {
 	owed := l.owed()
 	l.mu.Lock()
 	a := LeaseAccount{
-		Lease: l.id, Provider: l.core.Provider, Payout: l.core.Payout, Rank: l.core.Rank, Epoch: l.core.RankEpoch,
+		Lease: l.id, Provider: l.core.Provider, Payout: l.core.Payout, Rank: l.core.Rank, Epoch: l.core.RankEpoch, Route: l.rec.Route,
 		Active: l.rec.Active, State: string(l.payer.State()), Owed: owed, Reason: l.rec.Reason, Signed: l.rec.Lease, Keys: l.rec.Keys,
 	}
 	v := l.payer.Voucher()

@@ -77,6 +77,7 @@ func reduceWorkload(j Job) (*nodepb.Workload, error) {
 		w.Env[k] = v
 	}
 	w.Env[EnvJob], w.Env[EnvCount], w.Env[EnvRound] = j.ID, strconv.Itoa(len(j.Ranks)), strconv.Itoa(j.Round)
+	w.Env[EnvRounds] = strconv.Itoa(j.Spec.RoundCount())
 	add := func(b Blob, path string) error {
 		pb, err := pbBlob(b)
 		if err == nil {
