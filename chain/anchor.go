@@ -2,10 +2,14 @@ package chain
 
 import (
 	"bytes"
+	"context"
 	"encoding/hex"
 	"fmt"
+	"math"
 	"strconv"
 
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/merkle"
 	"github.com/starling-network/starling/market/sign"
 )
 
@@ -63,4 +67,39 @@ func ParseAnchor(memo []byte) (Anchor, error) {
 		return Anchor{}, fmt.Errorf("anchor %q: %w", memo, ErrMalformed)
 	}
 	return a, nil
+}
+
+// RootOf is the root that an anchor of these receipts carries: the plain Merkle root over their 32-byte hashes, in this order.
+func RootOf(receipts []sign.Hash) sign.Hash { return merkle.Root(leaves(receipts)) }
+
+// ProofOf is the path that CheckAnchored takes for receipts[i]. It panics when there is none.
+func ProofOf(receipts []sign.Hash, i int) merkle.Proof { return merkle.Prove(leaves(receipts), i) }
+
+func leaves(receipts []sign.Hash) [][]byte {
+	out := make([][]byte, len(receipts))
+	for i := range receipts {
+		out[i] = receipts[i][:]
+	}
+	return out
+}
+
+// CheckAnchored reads the anchor in a final transaction and checks that a receipt is number i under it. It returns the
+// slot since which the receipt can be proven to exist. Errors: ErrNotFound (no such transaction, no memo), ErrMalformed
+// (another memo), those of merkle.Proof.Verify, the ledger's.
+func CheckAnchored(ctx context.Context, l Ledger, id TxID, receipt sign.Hash, i int, proof merkle.Proof) (Anchor, market.Slot, error) {
+	text, slot, err := l.Memo(ctx, id)
+	if err != nil {
+		return Anchor{}, 0, err
+	}
+	a, err := ParseAnchor(text)
+	if err != nil {
+		return Anchor{}, 0, err
+	}
+	if a.Count > math.MaxInt32 {
+		return Anchor{}, 0, fmt.Errorf("anchor of %d receipts: %w", a.Count, ErrMalformed)
+	}
+	if err := proof.Verify(a.Root, receipt[:], i, int(a.Count)); err != nil {
+		return Anchor{}, 0, fmt.Errorf("receipt %d of transaction %s: %w", i, id, err)
+	}
+	return a, slot, nil
 }
