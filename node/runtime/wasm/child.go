@@ -121,10 +121,10 @@ func (c *child) run() {
 	c.phase, c.started = phaseRunning, time.Now()
 	err = c.save(runtime.Exit{})
 	c.mu.Unlock()
-	if err == nil {
-		err = g.instantiate()
-	}
 	if err != nil {
+		c.fail(failOther, err)
+	}
+	if err := g.instantiate(); err != nil {
 		c.fail(failModule, err)
 	}
 	tellParent("", nil)
@@ -181,7 +181,7 @@ func tellParent(kind string, err error) {
 
 // openMounts opens the host directories and counts what is in the writable ones.
 func (c *child) openMounts() error {
-	c.quota = &quota{limit: int64(c.limits.DiskMiB) << 20, open: map[*file]struct{}{}, onHit: func() {
+	c.quota = &quota{limit: int64(c.limits.DiskMiB) << 20, writing: map[*file]struct{}{}, onHit: func() {
 		fmt.Fprintf(c.out[runtime.Stderr], "[starling: the limit of %d MiB on writable mounts is reached]\n", c.limits.DiskMiB)
 	}}
 	var numbers *inodes

@@ -219,6 +219,10 @@ func (f *file) Utimens(atim, mtim int64) experimentalsys.Errno {
 }
 
 func (f *file) Close() experimentalsys.Errno {
-	delete(f.m.quota.open, f)
-	return errno(f.f.Close())
+	err := f.f.Close()
+	if !errors.Is(err, fs.ErrClosed) {
+		f.m.quota.open--
+		delete(f.m.quota.writing, f)
+	}
+	return errno(err)
 }

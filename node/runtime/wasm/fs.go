@@ -73,8 +73,16 @@ func name(p string) string {
 
 // OpenFile opens a regular file or a directory; anything else in a mount is out of the guest's reach.
 func (m *mountFS) OpenFile(p string, flag experimentalsys.Oflag, perm fs.FileMode) (experimentalsys.File, experimentalsys.Errno) {
+	if m.quota.open >= maxOpen {
+		return nil, experimentalsys.EAGAIN
+	}
 	p = name(p)
 	write := flag&(experimentalsys.O_RDWR|experimentalsys.O_WRONLY|experimentalsys.O_TRUNC|experimentalsys.O_CREAT) != 0
+	if flag&experimentalsys.O_NOFOLLOW != 0 {
+		if l, err := m.root.Lstat(p); err == nil && l.Mode()&fs.ModeSymlink != 0 {
+			return nil, experimentalsys.ELOOP
+		}
+	}
 	info, err := m.root.Stat(p)
 	exists := err == nil
 	switch {
@@ -96,11 +104,6 @@ func (m *mountFS) OpenFile(p string, flag experimentalsys.Oflag, perm fs.FileMod
 			return nil, e
 		}
 	}
-	if flag&experimentalsys.O_NOFOLLOW != 0 {
-		if l, err := m.root.Lstat(p); err == nil && l.Mode()&fs.ModeSymlink != 0 {
-			return nil, experimentalsys.ELOOP
-		}
-	}
 	f, err := m.root.OpenFile(p, osFlags(flag), perm&0o777|0o600)
 	if err != nil {
 		return nil, errno(err)
@@ -114,10 +117,11 @@ func (m *mountFS) opened(f *os.File, flag experimentalsys.Oflag, write bool) (ex
 		_ = f.Close()
 		return nil, experimentalsys.EACCES
 	}
+	m.quota.open++
 	of := &file{f: f, m: m, dir: info.IsDir(), append: flag&experimentalsys.O_APPEND != 0}
 	if write {
 		of.writable = true
-		m.quota.open[of] = struct{}{}
+		m.quota.writing[of] = struct{}{}
 	}
 	return of, 0
 }

@@ -69,20 +69,25 @@ func (c *child) prepare() (*guest, error) {
 	return g, nil
 }
 
-func (g *guest) compile(code []byte) error {
+// compile takes the program from the cache or puts it there. An entry that is damaged fails every compilation that finds it,
+// and a full disk fails the adding of one: so the cache is emptied once, and then done without.
+func (g *guest) compile(code []byte) (err error) {
 	ctx := context.Background()
 	config := wazero.NewRuntimeConfig().WithDebugInfoEnabled(false)
-	if cache, err := wazero.NewCompilationCacheWithDir(g.c.spec.CacheDir); err == nil {
+	for range 2 {
+		cache, cacheErr := wazero.NewCompilationCacheWithDir(g.c.spec.CacheDir)
+		if cacheErr != nil {
+			break
+		}
 		g.rt = wazero.NewRuntimeWithConfig(ctx, config.WithCompilationCache(cache))
 		if g.compiled, err = g.rt.CompileModule(ctx, code); err == nil {
 			return nil
 		}
-		// A cache entry that is damaged fails every compilation it is found by, and a full disk fails the adding of one.
-		if strings.Contains(err.Error(), "compilationcache") {
-			emptyCache(g.c.spec.CacheDir)
+		if !strings.Contains(err.Error(), "compilationcache") {
+			break
 		}
+		emptyCache(g.c.spec.CacheDir)
 	}
-	var err error
 	g.rt = wazero.NewRuntimeWithConfig(ctx, config)
 	if g.compiled, err = g.rt.CompileModule(ctx, code); err != nil {
 		return fmt.Errorf("compiling program: %w", err)
@@ -150,7 +155,7 @@ func (g *guest) call() runtime.Exit {
 	switch {
 	case err == nil:
 	case errors.As(err, &exit):
-		e.Code = int(exit.ExitCode())
+		e.Code = int(min(exit.ExitCode(), 255)) // as a shell would see it, but never 0 for what was not
 	default:
 		fmt.Fprintf(g.c.out[runtime.Stderr], "[starling: %v]\n", err)
 		e.Code, e.Reason = runtime.CodeTrap, runtime.ReasonTrap

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"os/signal"
 	"runtime"
 	"strconv"
 	"time"
@@ -85,17 +86,22 @@ func killAfter(d time.Duration) error {
 // sleeper stops the whole process for a while.
 type sleeper struct{ t kernelTimer }
 
+// newSleeper has SIGCONT caught: the kernel stops a repeating timer whose signal is ignored, as SIGCONT otherwise is.
 func newSleeper() (sleeper, error) {
+	signal.Notify(make(chan os.Signal, 1), unix.SIGCONT) // nobody reads it
 	t, err := newKernelTimer(unix.SIGCONT)
 	return sleeper{t}, err
 }
 
-// sleep stops every thread for d. The timer repeats, so that a SIGCONT that came before the SIGSTOP cannot leave the process stopped.
+// sleep stops every thread for d. The signal is for the calling thread, which so cannot disarm the timer before it has stopped; and
+// the timer repeats, so that a SIGCONT that came before the SIGSTOP cannot leave the process stopped.
 func (s sleeper) sleep(d time.Duration) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	if err := s.t.set(d, 50*time.Millisecond); err != nil {
 		return err
 	}
-	if err := unix.Kill(os.Getpid(), unix.SIGSTOP); err != nil {
+	if err := unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGSTOP); err != nil {
 		return fmt.Errorf("stopping: %w", err)
 	}
 	return s.t.set(0, 0)

@@ -15,13 +15,17 @@ const block = 4096
 // quota bounds the bytes in all writable mounts of an execution. used is never less than the truth: growth is added before it
 // happens, and what is removed is found by counting anew when the limit seems reached. Only the guest's thread uses it.
 type quota struct {
-	limit int64
-	used  int64
-	roots []*os.Root
-	open  map[*file]struct{} // files open for writing: one that was removed still takes room until it is closed
-	full  bool               // set when a request was refused; the host call's result becomes ENOSPC
-	onHit func()             // told once
+	limit   int64
+	used    int64
+	roots   []*os.Root
+	open    int                // files and directories that the guest has open now
+	writing map[*file]struct{} // those open for writing: one that was removed still takes room until it is closed
+	full    bool               // set when a request was refused; the host call's result becomes ENOSPC
+	onHit   func()             // told once
 }
+
+// maxOpen bounds the guest's open files, so that there are always some left for the child itself.
+const maxOpen = 512
 
 // take asks for n more bytes.
 func (q *quota) take(n int64) experimentalsys.Errno {
@@ -55,7 +59,7 @@ func (q *quota) count() error {
 			return err
 		}
 	}
-	for f := range q.open {
+	for f := range q.writing {
 		if info, err := f.f.Stat(); err == nil && links(info) == 0 {
 			q.used += cost(info)
 		}

@@ -16,6 +16,9 @@ import (
 
 func TestMain(m *testing.M) {
 	ChildMain()
+	if task := os.Getenv(peerEnv); task != "" {
+		peerMain(task)
+	}
 	code := m.Run()
 	if built.dir != "" {
 		_ = os.RemoveAll(built.dir)
@@ -112,6 +115,8 @@ var (
 	// (memory 4096) (func (export "_start")): 256 MiB, which is over the limit of the conformance test
 	muchMemory = []byte(header + "\x01\x04\x01\x60\x00\x00" + "\x03\x02\x01\x00" + "\x05\x04\x01\x00\x80\x20" +
 		"\x07\x0a\x01\x06_start\x00\x00" + "\x0a\x04\x01\x02\x00\x0b")
+	// (func (export "_start"))
+	tiny = []byte(header + "\x01\x04\x01\x60\x00\x00" + "\x03\x02\x01\x00" + "\x07\x0a\x01\x06_start\x00\x00" + "\x0a\x04\x01\x02\x00\x0b")
 	// (func (export "_start") unreachable)
 	trapping = []byte(header + "\x01\x04\x01\x60\x00\x00" + "\x03\x02\x01\x00" + "\x07\x0a\x01\x06_start\x00\x00" + "\x0a\x05\x01\x03\x00\x00\x0b")
 	// (func (export "_start") (loop br 0)): computes without any host call at all

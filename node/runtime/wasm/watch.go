@@ -48,7 +48,7 @@ func (c *child) watchSignals() {
 }
 
 func (c *child) watchWallTime() {
-	_ = killAfter(c.limits.WallTime + wallTimeSlack) // a second line; where there is none, the peer is
+	_ = killAfter(c.limits.WallTime + wallTimeSlack) // a second line, where the system has it
 	time.Sleep(c.limits.WallTime)
 	c.end(runtime.Exit{Code: runtime.CodeTimeout, Reason: runtime.ReasonTimeout})
 }
