@@ -28,7 +28,7 @@ func (s *Store) PutTree(ctx context.Context, dir string) (cid.Cid, int64, error)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		w.CloseWithError(pack(w, dir))
+		w.CloseWithError(Pack(w, dir))
 	}()
 	c, size, err := s.Put(ctx, r)
 	r.CloseWithError(errors.New("archive is not read any more"))
@@ -36,8 +36,8 @@ func (s *Store) PutTree(ctx context.Context, dir string) (cid.Cid, int64, error)
 	return c, size, err
 }
 
-// pack writes the archive of dir.
-func pack(w io.Writer, dir string) error {
+// Pack writes the archive of the folder dir, as PutTree would store it.
+func Pack(w io.Writer, dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
@@ -103,6 +103,14 @@ func (s *Store) Unpack(c cid.Cid, dir string, maxBytes int64) error {
 	defer f.Close()
 	if err := unpackInto(f, dir, maxBytes); err != nil {
 		return fmt.Errorf("unpacking %s: %w", c, diskError(err))
+	}
+	return nil
+}
+
+// Unpack unpacks the archive that r gives into dir, as strictly as Store.Unpack does.
+func Unpack(r io.Reader, dir string, maxBytes int64) error {
+	if err := unpackInto(r, dir, maxBytes); err != nil {
+		return fmt.Errorf("unpacking: %w", diskError(err))
 	}
 	return nil
 }
