@@ -1,16 +1,409 @@
 package testnet
 
 import (
+	"archive/tar"
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/testnet/jobs/lm/corpus"
+	"github.com/starling-network/starling/testnet/jobs/lm/model"
 )
 
 // DemoOptions of a demonstration.
 type DemoOptions struct {
-	Dir string
-	RPC string
-	Out io.Writer
+	Dir string    // for all that it writes
+	RPC string    // of a local validator that runs already; "" starts one
+	Out io.Writer // what the person watching sees
 }
 
-// Demo runs the demonstration.
-func Demo(ctx context.Context, o DemoOptions) error { return nil }
+// The demonstration: so many workers, and the round in whose middle a provider dies.
+const (
+	demoWorkers = 5
+	demoKillIn  = 2 // counted from 0
+	demoTime    = 10 * time.Minute
+)
+
+// Demo starts five selling peers and a buying one, has them train a model, kills
+// one of them in the middle, checks what everybody was paid, and writes
+// demo.json. It returns an error when any of that does not hold.
+func Demo(ctx context.Context, o DemoOptions) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, demoTime)
+	defer cancel()
+	dir, err := filepath.Abs(o.Dir)
+	if err != nil {
+		return err
+	}
+	d := &demo{out: o.Out, dir: dir, lm: filepath.Join(dir, "lm"), report: &Report{Seconds: map[string]float64{}}}
+	d.tty = isTerminal(o.Out)
+	began := time.Now()
+	if err := d.stage("prepare", func() error { return d.prepare(ctx) }); err != nil {
+		return err
+	}
+	if err := d.stage("network", func() error { return d.start(ctx, o.RPC) }); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.net.Stop()) }()
+	for _, s := range []struct {
+		name string
+		do   func(context.Context) error
+	}{
+		{"discover", d.discover}, {"train", d.train}, {"verify", d.verify}, {"single_machine", d.single}, {"restart", d.restart},
+	} {
+		if err := d.stage(s.name, func() error { return s.do(ctx) }); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	d.report.Seconds["total"] = seconds(time.Since(began))
+	return d.finish()
+}
+
+// demo is one demonstration under way.
+type demo struct {
+	out    io.Writer
+	tty    bool
+	dir    string
+	lm     string // directory of the job's files
+	report *Report
+
+	corpus corpus.Corpus
+	net    *Network
+	client *api.Client // of the buying peer
+	job    buyer.Job
+	before map[string]market.Amount // balance of every owner, by peer name
+
+	mu  sync.Mutex // of the output
+	bar *progressbar.ProgressBar
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+func seconds(d time.Duration) float64 {
+	return float64(d.Round(time.Millisecond)) / float64(time.Second)
+}
+
+// stage runs one part and notes how long it took.
+func (d *demo) stage(name string, do func() error) error {
+	began := time.Now()
+	err := do()
+	d.report.Seconds[name] = seconds(time.Since(began))
+	return err
+}
+
+// say prints a line, above the progress bar if there is one.
+func (d *demo) say(format string, args ...any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.bar != nil && d.tty {
+		_ = d.bar.Clear()
+	}
+	fmt.Fprintf(d.out, format+"\n", args...)
+	if d.bar != nil && d.tty {
+		_ = d.bar.RenderBlank()
+	}
+}
+
+func (d *demo) title(text string) { d.say("\n%s", text) }
+
+// prepare compiles the job and cuts the texts.
+func (d *demo) prepare(ctx context.Context) error {
+	d.say("Starling: five peers, no coordinator, one job, paid on a Solana runtime")
+	d.title("1. The job: a byte-level language model, trained on the Go source of this machine")
+	if err := os.MkdirAll(filepath.Join(d.lm, "shards"), 0o755); err != nil {
+		return err
+	}
+	const pkg = "github.com/starling-network/starling/testnet/jobs/lm/cmd/train"
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(d.lm, "train.wasm"), pkg)
+	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("compiling the job (run this from a checkout of the source): %w\n%s", err, out)
+	}
+	root, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
+	if err != nil {
+		return fmt.Errorf("finding the Go installation: %w", err)
+	}
+	if d.corpus, err = corpus.Build(filepath.Join(string(bytes.TrimSpace(root)), "src"), corpus.Config{Workers: demoWorkers}); err != nil {
+		return err
+	}
+	for i, s := range d.corpus.Shards {
+		if err := os.WriteFile(filepath.Join(d.lm, "shards", fmt.Sprint(i)+".bin"), s, 0o644); err != nil {
+			return err
+		}
+	}
+	if err := os.WriteFile(filepath.Join(d.lm, "heldout.bin"), d.corpus.HeldOut, 0o644); err != nil {
+		return err
+	}
+	orders := corpus.Orders(d.corpus.Shards, d.corpus.HeldOut)
+	d.report.Reference = Reference{Order0: orders[0], Order1: orders[1], Order2: orders[2]}
+	d.say("   %d shards of %d KiB and %d KiB held out, from %d files", len(d.corpus.Shards), len(d.corpus.Shards[0])>>10, len(d.corpus.HeldOut)>>10, d.corpus.Files)
+	d.say("   counting models on the held-out text: order 0 %.3f, order 1 %.3f, order 2 %.3f bits per byte", orders[0], orders[1], orders[2])
+	return nil
+}
+
+// start brings the network up.
+func (d *demo) start(ctx context.Context, rpc string) (err error) {
+	d.title("2. The network: five peers that sell, one that buys, a local Solana")
+	d.net, err = Start(ctx, Options{
+		Dir: filepath.Join(d.dir, "demo"), Providers: demoWorkers, Buyers: 1, Units: 2, RPC: rpc,
+		Price: func(i int) string { return fmt.Sprintf("0.%02d", 30+2*i) },
+		Say:   func(format string, args ...any) { d.say("   "+format, args...) },
+	})
+	if err != nil {
+		return err
+	}
+	if d.client, err = d.net.Buyers()[0].Client(); err != nil {
+		return err
+	}
+	for _, p := range d.net.Peers {
+		d.report.Peers = append(d.report.Peers, PeerReport{Name: p.Name, Key: p.Key.String(), Owner: p.Owner.String(), PID: p.PID})
+	}
+	d.before, err = d.balances(ctx)
+	return err
+}
+
+// discover waits until the buying peer has found every offer in the DHT.
+func (d *demo) discover(ctx context.Context) error {
+	for {
+		offers, err := d.client.Offers(ctx, "cpu")
+		answered := 0
+		for _, o := range offers {
+			if o.Answered {
+				answered++
+			}
+		}
+		if err == nil && answered == demoWorkers {
+			d.say("   the buying peer found %d offers in the DHT; every provider answered a probe", answered)
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d of %d offers were found: %w", answered, demoWorkers, errors.Join(ctx.Err(), err))
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// train submits the job and watches it, and kills a provider on the way.
+func (d *demo) train(ctx context.Context) error {
+	d.title("3. One order for five workers")
+	spec, err := d.spec(ctx)
+	if err != nil {
+		return err
+	}
+	if d.job, err = d.client.Submit(ctx, spec, "demo"); err != nil {
+		return err
+	}
+	d.say("   job %s: %s", d.job.ID, spec)
+	w := &watch{demo: d, ranks: map[int]buyer.Step{}}
+	d.bar = progressbar.NewOptions(demoWorkers*spec.RoundCount(), progressbar.OptionSetWriter(d.out), progressbar.OptionSetVisibility(d.tty),
+		progressbar.OptionSetDescription("   training"), progressbar.OptionSetWidth(30), progressbar.OptionClearOnFinish(), progressbar.OptionShowElapsedTimeOnFinish())
+	err = d.client.Events(ctx, d.job.ID, func(s buyer.Step) { w.step(ctx, s) }, func(j buyer.Job) { w.change(ctx, j) })
+	_ = d.bar.Finish()
+	d.bar = nil
+	if err = errors.Join(err, w.err); err != nil {
+		return err
+	}
+	if d.job, err = d.client.Job(ctx, d.job.ID); err != nil {
+		return err
+	}
+	if d.job.State != buyer.Succeeded {
+		return fmt.Errorf("the job %s: %s", d.job.State, d.job.Reason)
+	}
+	if d.report.Killed == nil {
+		return errors.New("no provider was killed: the job was over too soon")
+	}
+	return nil
+}
+
+// spec reads the job file and uploads what it names.
+func (d *demo) spec(ctx context.Context) (job.Job, error) {
+	text, err := os.ReadFile(filepath.Join("testnet", "jobs", "lm", "job.yaml"))
+	if err != nil {
+		return job.Job{}, fmt.Errorf("reading the job file (run this from a checkout of the source): %w", err)
+	}
+	spec, err := job.Parse(text, d.net.Genesis.Decimals)
+	if err != nil {
+		return spec, err
+	}
+	spec = spec.In(d.lm)
+	blobs := map[string]job.Blob{}
+	for _, source := range spec.Sources() {
+		f, err := os.Open(source)
+		if err != nil {
+			return spec, err
+		}
+		b, err := d.client.PutBlob(ctx, f, false)
+		f.Close()
+		if err != nil {
+			return spec, fmt.Errorf("uploading %s: %w", source, err)
+		}
+		blobs[source] = job.Blob(b)
+	}
+	return spec.WithBlobs(blobs)
+}
+
+// watch follows the job as its user would.
+type watch struct {
+	demo  *demo
+	round int
+	began time.Time
+	ranks map[int]buyer.Step // who started which rank last
+	err   error
+}
+
+func (w *watch) step(ctx context.Context, s buyer.Step) {
+	d := w.demo
+	who := d.name(s.Provider)
+	switch s.Kind {
+	case buyer.StepQuoted:
+		d.say("   quote from %s by %-6s after %6.1f ms: %s per unit-hour", who, s.Route, float64(s.Took)/float64(time.Millisecond), s.Price)
+	case buyer.StepChosen:
+		if w.began.IsZero() {
+			d.say("   rank %d goes to %s (%s route)", *s.Rank, who, s.Route)
+		} else {
+			d.say("   rank %d goes to %s instead (%s route)", *s.Rank, who, s.Route)
+		}
+	case buyer.StepLeased:
+		d.say("   leases signed by both sides and prepaid for one interval, %.0f ms after the order", float64(s.Took)/float64(time.Millisecond))
+		if w.began.IsZero() {
+			w.began = time.Now()
+			d.title("4. Training: every round each worker learns from its shard, the buyer's side averages")
+			r := d.report.Reference
+			d.say("   round  bits/byte   (order 0 %.3f, order 1 %.3f, order 2 %.3f)", r.Order0, r.Order1, r.Order2)
+		}
+	case buyer.StepStarted:
+		w.ranks[*s.Rank] = s
+		if w.round == demoKillIn && len(w.ranks) == demoWorkers && d.report.Killed == nil {
+			w.kill()
+		}
+	case buyer.StepExited:
+		_ = d.bar.Add(1)
+	case buyer.StepLost:
+		d.say("          rank %d lost %s: %s", *s.Rank, who, s.Detail)
+	case buyer.StepRound:
+		clear(w.ranks)
+		w.round++
+	}
+}
+
+// kill ends the provider of rank 1 with SIGKILL, in the middle of its work.
+func (w *watch) kill() {
+	d := w.demo
+	victim := w.ranks[1].Provider
+	for i, p := range d.net.Providers() {
+		if p.Key.String() != victim {
+			continue
+		}
+		if err := p.Kill(); err != nil {
+			w.err = err
+			return
+		}
+		d.report.Killed = &Killed{Name: p.Name, Key: victim, Rank: 1, Round: w.round}
+		d.report.Peers[i].Killed = true
+		d.say("          %s is killed with SIGKILL while it works on rank 1 of round %d", p.Name, w.round+1)
+	}
+}
+
+// change prints the figure of every round that is over.
+func (w *watch) change(ctx context.Context, j buyer.Job) {
+	d := w.demo
+	if j.Round <= len(d.report.Rounds) {
+		return
+	}
+	m, err := d.metrics(ctx, j.Carry.CID)
+	if err != nil {
+		w.err = errors.Join(w.err, err)
+		return
+	}
+	took := time.Since(w.began)
+	w.began = time.Now()
+	d.report.Rounds = append(d.report.Rounds, Round{Round: j.Round, BitsPerByte: m, Seconds: seconds(took), Weights: j.Carry.CID})
+	d.say("   %5d  %9.4f   %5.1f s", j.Round, m, took.Seconds())
+}
+
+// metrics reads what the reduce step measured out of the round's output.
+func (d *demo) metrics(ctx context.Context, cid string) (float64, error) {
+	r, err := d.client.GetBlob(ctx, cid)
+	if err != nil {
+		return 0, fmt.Errorf("reading a round's output: %w", err)
+	}
+	defer r.Close()
+	t := tar.NewReader(r)
+	for {
+		h, err := t.Next()
+		if err != nil {
+			return 0, fmt.Errorf("reading a round's output: %w", err)
+		}
+		if h.Name != "metrics.json" {
+			continue
+		}
+		var m struct {
+			BitsPerByte float64 `json:"bits_per_byte"`
+		}
+		if err := json.NewDecoder(io.LimitReader(t, 1<<20)).Decode(&m); err != nil {
+			return 0, fmt.Errorf("reading a round's figure: %w", err)
+		}
+		return m.BitsPerByte, nil
+	}
+}
+
+// name is the testnet's name of a peer.
+func (d *demo) name(key string) string {
+	for _, p := range d.net.Peers {
+		if p.Key.String() == key {
+			return p.Name
+		}
+	}
+	return key
+}
+
+// single trains the same model on this machine alone, on the same data in the
+// order in which the workers saw it.
+func (d *demo) single(ctx context.Context) error {
+	d.title("6. The same model trained on one machine with the same data")
+	m := model.New(model.DefaultBits)
+	rounds := len(d.report.Rounds)
+	for r := range rounds {
+		for _, shard := range d.corpus.Shards {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			from, to := model.Slice(len(shard), r, rounds)
+			m.Train(shard, from, to, nil)
+		}
+	}
+	d.report.Reference.SingleMachine = m.Evaluate(d.corpus.HeldOut)
+	last := d.report.Rounds[rounds-1].BitsPerByte
+	d.report.Reference.Difference = last/d.report.Reference.SingleMachine - 1
+	d.say("   %.4f bits per byte; the network's model has %.4f (%+.2f %%)", d.report.Reference.SingleMachine, last, 100*d.report.Reference.Difference)
+	for i, r := range d.report.Rounds {
+		if i > 0 && r.BitsPerByte >= d.report.Rounds[i-1].BitsPerByte {
+			return fmt.Errorf("round %d did not get better: %.4f after %.4f bits per byte", r.Round, r.BitsPerByte, d.report.Rounds[i-1].BitsPerByte)
+		}
+	}
+	switch {
+	case last >= d.report.Reference.Order2:
+		return fmt.Errorf("the model ends at %.4f bits per byte, order 2 has %.4f", last, d.report.Reference.Order2)
+	case d.report.Reference.Difference > 0.02:
+		return fmt.Errorf("the model is %.1f %% worse than on one machine, 2 %% are allowed", 100*d.report.Reference.Difference)
+	}
+	return nil
+}

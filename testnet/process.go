@@ -149,3 +149,18 @@ func errOr(err error, text string) error {
 	}
 	return errors.New(text)
 }
+
+// waitFree waits until all units of a peer are free.
+func waitFree(ctx context.Context, c *api.Client) error {
+	for {
+		info, err := c.Node(ctx)
+		if err == nil && info.FreeUnits == info.Units {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d of %d units are free: %w", info.FreeUnits, info.Units, errors.Join(ctx.Err(), err))
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}

@@ -18,6 +18,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -243,6 +244,14 @@ func (b *Buyer) Submit(ctx context.Context, spec job.Job, key string) (Job, erro
 	for i := range j.Ranks {
 		j.Ranks[i].State = RankWaiting
 	}
+	if spec.Rounds != nil && spec.Rounds.Carry != "" {
+		// Before the first round a program finds its carry directory empty, not absent.
+		c, err := b.emptyTree(ctx)
+		if err != nil {
+			return Job{}, err
+		}
+		j.Carry = &c
+	}
 	t := &trace{store: b.cfg.Store, job: j.ID, wake: make(chan struct{})}
 	s, err := b.newSupervisor(j, t)
 	if err != nil {
@@ -263,6 +272,17 @@ func (b *Buyer) Submit(ctx context.Context, spec job.Job, key string) (Job, erro
 	run := b.ctx
 	b.wg.Go(func() { s.run(run) })
 	return s.snapshot(), nil
+}
+
+// emptyTree stores the archive of an empty directory.
+func (b *Buyer) emptyTree(ctx context.Context) (Blob, error) {
+	dir, err := os.MkdirTemp(b.cfg.Dir, "empty-")
+	if err != nil {
+		return Blob{}, err
+	}
+	defer os.Remove(dir)
+	c, n, err := b.cfg.Blobs.PutTree(ctx, dir)
+	return Blob{CID: c.String(), Size: n, Tree: true}, err
 }
 
 // check refuses what cannot work before anything is journalled.
