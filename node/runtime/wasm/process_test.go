@@ -280,7 +280,7 @@ func TestChildThatIsNone(t *testing.T) {
 // Several children may fill the cache at once, and a damaged entry is made again.
 func TestCache(t *testing.T) {
 	t.Parallel()
-	module, _ := program(t)
+	module := write(t, "tiny", tiny)
 	cache := filepath.Join(t.TempDir(), "cache")
 	r, err := New(Config{CacheDir: cache})
 	if err != nil {
@@ -290,7 +290,7 @@ func TestCache(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 2 {
 			wg.Go(func() {
-				h := start(t, r, runtime.Spec{Module: module, Args: []string{"hello"}})
+				h := start(t, r, runtime.Spec{Module: module})
 				if e := wait(t, r, h); !e.OK() {
 					t.Errorf("%+v", e)
 				}
@@ -329,7 +329,7 @@ func BenchmarkStart(b *testing.B) {
 	module, _ := program(b)
 	r := newRuntime(b, time.Minute)
 	for name, s := range map[string]runtime.Spec{
-		"go-1.6MB": {Module: module, Args: []string{"hello"}},
+		"go-4MB": {Module: module, Args: []string{"hello"}},
 		"tiny":     {Module: write(b, "tiny", tiny)},
 	} {
 		b.Run(name, func(b *testing.B) {

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	goruntime "runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -86,7 +85,7 @@ func inSandbox(t *testing.T) execute {
 	}
 }
 
-// job runs all rounds and returns the weights and the metrics after each.
+// trainAll runs all rounds and returns the weights and the metrics after each.
 func trainAll(t *testing.T, c corpus.Corpus, do execute) (weights [][]byte, bpb []float64) {
 	t.Helper()
 	dir := func(file string, b []byte) string {
@@ -124,9 +123,13 @@ func trainAll(t *testing.T, c corpus.Corpus, do execute) (weights [][]byte, bpb 
 // machine reaches with the same data.
 func TestJob(t *testing.T) {
 	t.Parallel()
-	c, err := corpus.Build(filepath.Join(goruntime.GOROOT(), "src"), corpus.Config{Workers: workers, ShardBytes: 160_000, HeldOutBytes: 60_000})
+	dir, err := corpus.Source(t.Context())
 	if err != nil {
-		t.Skipf("this Go installation has no source: %v", err)
+		t.Skip(err)
+	}
+	c, err := corpus.Build(dir, corpus.Config{Workers: workers, ShardBytes: 160_000, HeldOutBytes: 60_000})
+	if err != nil {
+		t.Fatal(err)
 	}
 	native, bpb := trainAll(t, c, natively)
 	single := model.New(bits)
