@@ -50,6 +50,8 @@ var (
 	ErrNoJob = errors.New("no such job")
 	// ErrRefused says that a job cannot be taken; its text says why.
 	ErrRefused = errors.New("job refused")
+	// ErrUnfinished says that the peer stopped before a job ended. The job goes on when the peer runs again.
+	ErrUnfinished = errors.New("the peer stopped before the job ended; the job goes on when the peer runs again")
 )
 
 // Config is what a Buyer needs. All of it is required.
@@ -94,6 +96,7 @@ type Buyer struct {
 
 	mu       sync.Mutex
 	ctx      context.Context // of Run; nil before
+	closing  bool            // Run ends: nothing new begins
 	jobs     map[string]*supervisor
 	keys     map[string]string // idempotency key → job id
 	auctions map[market.OrderID]*auction
@@ -170,6 +173,7 @@ func (b *Buyer) load(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		s.resumed = true
 		b.jobs[j.ID] = s
 		for _, o := range j.Orders {
 			b.traces[o] = t
@@ -203,10 +207,12 @@ func (b *Buyer) Run(ctx context.Context) error {
 	<-ctx.Done()
 	quotes.Close()
 	metering.Close()
+	b.mu.Lock()
+	b.closing = true
+	b.mu.Unlock()
 	b.wg.Wait()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.ctx = nil
 	for _, s := range b.jobs {
 		for _, l := range s.logs {
 			l.close()
@@ -228,8 +234,8 @@ func (b *Buyer) Submit(ctx context.Context, spec job.Job, key string) (Job, erro
 	if id, ok := b.keys[key]; ok && key != "" {
 		return b.jobs[id].snapshot(), nil
 	}
-	if b.ctx == nil {
-		return Job{}, fmt.Errorf("%w: the peer is stopping", ErrRefused)
+	if b.ctx == nil || b.closing {
+		return Job{}, fmt.Errorf("%w: the peer is starting or stopping; try again", ErrRefused)
 	}
 	running := 0
 	for _, s := range b.jobs {
@@ -320,17 +326,6 @@ func (b *Buyer) check(ctx context.Context, spec job.Job) error {
 	}
 	return nil
 }
-
-type fundsError struct {
-	need, have string
-	wallet     sign.Key
-}
-
-func (e *fundsError) Error() string {
-	return fmt.Sprintf("the job can cost up to %s, wallet %s holds %s; lower payment.budget or timeouts.run, or fund the wallet", e.need, e.wallet, e.have)
-}
-
-func (e *fundsError) Unwrap() error { return ErrRefused }
 
 func newID() string {
 	var raw [10]byte
@@ -486,7 +481,7 @@ func (b *Buyer) Log(ctx context.Context, id string, rank int, follow bool, w io.
 	return s.logs[rank].copy(ctx, w, 0, follow)
 }
 
-// Wait returns the job when it has ended.
+// Wait returns the job when it has ended, or ErrUnfinished when the peer stops before.
 func (b *Buyer) Wait(ctx context.Context, id string) (Job, error) {
 	s, err := b.get(id)
 	if err != nil {
@@ -496,6 +491,10 @@ func (b *Buyer) Wait(ctx context.Context, id string) (Job, error) {
 	case <-ctx.Done():
 		return s.snapshot(), ctx.Err()
 	case <-s.done:
-		return s.snapshot(), nil
+		j := s.snapshot()
+		if !j.State.Ended() {
+			return j, ErrUnfinished
+		}
+		return j, nil
 	}
 }

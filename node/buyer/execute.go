@@ -12,8 +12,11 @@ import (
 	"time"
 
 	"github.com/ipfs/go-cid"
+	"github.com/libp2p/go-libp2p/core/peer"
+
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
+	work "github.com/starling-network/starling/node/workload"
 	"github.com/starling-network/starling/p2p/blob"
 	"github.com/starling-network/starling/p2p/stream"
 )
@@ -261,4 +264,17 @@ func (b *Buyer) stopExecution(ctx context.Context, l *bought, seq uint64, grace 
 	_, err := protocol.Exec.Call(ctx, b.cfg.Host, b.tag, l.peer, &nodepb.ExecRequest{Lease: l.id[:], Seq: seq, Supervision: l.supervision,
 		Op: &nodepb.ExecRequest_Stop_{Stop: &nodepb.ExecRequest_Stop{GraceMillis: uint64(grace / time.Millisecond)}}})
 	return err
+}
+
+// grantInputs lets a provider read what its workload needs.
+func (b *Buyer) grantInputs(to peer.ID, w *nodepb.Workload) {
+	grant := func(bl *nodepb.Blob) {
+		if c, err := work.CID(bl); err == nil {
+			b.cfg.Grant(to, c)
+		}
+	}
+	grant(w.Module)
+	for _, in := range w.Inputs {
+		grant(in.Blob)
+	}
 }

@@ -5,19 +5,16 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"sync"
+	"math"
+	"math/bits"
 	"time"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/gang"
-	"github.com/starling-network/starling/market/lease"
-	"github.com/starling-network/starling/market/marketpb"
 	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/job"
-	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/store"
-	"github.com/starling-network/starling/p2p/stream"
 )
 
 const (
@@ -33,6 +30,9 @@ const (
 	orderValidity = time.Minute
 	// drawFactor is how many providers are asked by lot to quote, for each lease wanted.
 	drawFactor = 3
+	// drawLeast is how many are asked at the least. A provider can only guess how many others there are by
+	// its neighbours, and most of those may be buyers: in a small network everybody should answer.
+	drawLeast = 32
 )
 
 // leaseAll takes leases for every rank that has none, as one gang.
@@ -68,8 +68,8 @@ func (s *supervisor) leaseOf(ctx context.Context, i int) (*bought, error) {
 }
 
 // lease orders and takes leases for ranks, all or none. While the queue time
-// lasts a job whose order found nobody tries again, but only one that has run
-// before or that asked to wait: a job that cannot be placed fails at once.
+// lasts an order that found nobody is tried again, but not the first one of a job:
+// a job that cannot be placed fails at once.
 func (s *supervisor) lease(ctx context.Context, ranks []uint32) error {
 	first := s.snapshot().Started.IsZero()
 	if first {
@@ -79,20 +79,18 @@ func (s *supervisor) lease(ctx context.Context, ranks []uint32) error {
 	}
 	until := time.Now().Add(s.snapshot().Spec.Timeouts.Queue)
 	for attempt := 0; ; attempt++ {
-		err := s.form(ctx, ranks, attempt)
+		err := s.form(ctx, ranks)
 		var none *unplaced
 		if err == nil || !errors.As(err, &none) {
 			return err
 		}
-		// A rank that was lost waits for units within the queue time: peers restart. So does an
-		// order that found enough quotes and lost them on the way to others.
-		if retry := !first || none.raced; !retry || time.Now().After(until) || ctx.Err() != nil {
+		// A rank that was lost waits for units within the queue time: peers restart. So does a job
+		// whose own peer restarted, and an order that found enough quotes and lost them to others.
+		if retry := !first || s.resumed || none.raced; !retry || time.Now().After(until) || ctx.Err() != nil {
 			return failed(CodeNoMatch, "%v", none)
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(jitter(time.Duration(min(attempt+1, 8)) * 250 * time.Millisecond)):
+		if err := pause(ctx, jitter(time.Duration(min(attempt+1, 8))*250*time.Millisecond)); err != nil {
+			return err
 		}
 	}
 }
@@ -112,13 +110,10 @@ type unplaced struct {
 
 func (u *unplaced) Error() string { return u.reason }
 
-// order writes the order for ranks, and journals it before anybody sees it.
-func (s *supervisor) order(ctx context.Context, ranks []uint32) (market.Order, []byte, error) {
+// order writes the order for ranks, and journals it before anybody sees it. It
+// also counts the ranks' epochs up, so that no two leases of one rank share one.
+func (s *supervisor) order(ctx context.Context, ranks []uint32, slots uint64, budget market.Amount) (market.Order, []byte, error) {
 	j := s.snapshot()
-	slots, budget, err := s.b.affordable(j, len(ranks), s.committed())
-	if err != nil {
-		return market.Order{}, nil, err
-	}
 	terms, err := jobTerms(j.Spec)
 	if err != nil {
 		return market.Order{}, nil, err
@@ -127,7 +122,7 @@ func (s *supervisor) order(ctx context.Context, ranks []uint32) (market.Order, [
 		Class: j.Spec.Resources.Class, Regions: j.Spec.Placement.Regions, Count: uint32(len(ranks)), UnitsPer: j.Spec.Resources.Units,
 		Min: j.Spec.Resources.PerUnit, Runtime: j.Spec.Runtime, Slots: slots, Ceiling: j.Spec.Payment.MaxPrice,
 		Expires: time.Now().Add(orderValidity), FundsAccount: s.b.cfg.Owner, Funds: budget,
-		Draw: drawFactor * uint32(len(ranks)), Exclude: j.Spec.Placement.Exclude, JobTerms: terms,
+		Draw: max(drawFactor*uint32(len(ranks)), drawLeast), Exclude: j.Spec.Placement.Exclude, JobTerms: terms,
 	}
 	for _, a := range s.b.cfg.Host.Addrs() {
 		if len(o.ReplyTo) < market.MaxAddrs {
@@ -141,8 +136,12 @@ func (s *supervisor) order(ctx context.Context, ranks []uint32) (market.Order, [
 	if err != nil {
 		return o, nil, err
 	}
-	err = s.save(ctx, func(j *Job) { j.Orders = append(j.Orders, o.ID) },
-		store.Put{Kind: kindOrder, Key: o.ID.String(), Value: env})
+	err = s.save(ctx, func(j *Job) {
+		j.Orders = append(j.Orders, o.ID)
+		for _, r := range ranks {
+			j.Ranks[r].Epoch++
+		}
+	}, store.Put{Kind: kindOrder, Key: o.ID.String(), Value: env})
 	return o, env, err
 }
 
@@ -154,9 +153,39 @@ func jobTerms(spec job.Job) (sign.Hash, error) {
 	return sign.Sum([]byte("starling/terms/v1"), b), nil
 }
 
+// share sets money aside for n more leases: how many slots they may last, and
+// what they can cost together. Ranks that are replaced at the same time must not
+// count on the same money. The caller calls back when the leases count themselves.
+func (s *supervisor) share(n int) (slots uint64, most market.Amount, back func(), err error) {
+	s.money.Lock()
+	defer s.money.Unlock()
+	s.mu.Lock()
+	without := 0
+	for i, l := range s.leases {
+		if l == nil && s.job.Ranks[i].State != RankDone {
+			without++
+		}
+	}
+	s.mu.Unlock()
+	among := max(n, without-s.taking)
+	slots, most, err = s.b.affordable(s.snapshot(), n, among, s.committed()+s.promised)
+	if err != nil {
+		return 0, 0, nil, err
+	}
+	s.promised += most
+	s.taking += n
+	return slots, most, func() {
+		s.money.Lock()
+		defer s.money.Unlock()
+		s.promised -= most
+		s.taking -= n
+	}, nil
+}
+
 // affordable is how many slots n more leases may last within the time and money
-// that the job has left, and what they can cost together at the most.
-func (b *Buyer) affordable(j Job, n int, committed market.Amount) (uint64, market.Amount, error) {
+// that the job has left, and what they can cost together at the most. The money is
+// for among leases, at least n.
+func (b *Buyer) affordable(j Job, n, among int, committed market.Amount) (uint64, market.Amount, error) {
 	left := j.Spec.Timeouts.Run
 	if !j.Started.IsZero() {
 		left -= time.Since(j.Started)
@@ -165,32 +194,36 @@ func (b *Buyer) affordable(j Job, n int, committed market.Amount) (uint64, marke
 	slots := b.cfg.Genesis.SlotsIn(max(left, time.Second)) + 2*b.cfg.Genesis.IntervalSlots
 	rate, err := market.RateOf(j.Spec.Payment.MaxPrice, int(j.Spec.Resources.Units), b.cfg.Genesis.SlotMillis)
 	if err != nil {
-		return 0, 0, failed(CodePayment, "%v", err)
+		return 0, 0, failed(CodePayment, "payment.maxPrice: %v", err)
 	}
 	budget := j.Spec.Payment.Budget
 	if committed >= budget {
-		return 0, 0, failed(CodePayment, "the budget of %s is used up", b.cfg.Genesis.FormatAmount(budget))
+		return 0, 0, failed(CodePayment, "the budget of %s is used up; raise payment.budget", b.cfg.Genesis.FormatAmount(budget))
 	}
-	each := (budget - committed) / market.Amount(n)
-	for {
-		cost, err := rate.Owed(slots)
-		if err != nil {
-			return 0, 0, failed(CodePayment, "%v", err)
-		}
-		if cost <= each {
-			all, err := cost.Times(uint64(n))
-			return slots, all, err
-		}
-		// Shorten to what the money allows; the ceiling may be higher than what is quoted.
-		shorter := uint64(each) * market.RateScale / max(uint64(rate), 1)
-		if shorter >= slots {
-			shorter = slots - 1
-		}
-		if slots = shorter; slots < b.cfg.Genesis.IntervalSlots {
-			return 0, 0, failed(CodePayment, "the %s left of the budget do not pay %d leases for one interval",
-				b.cfg.Genesis.FormatAmount(budget-committed), n)
-		}
+	// What the money allows may be shorter; the ceiling may be higher than what is quoted.
+	slots = min(slots, slotsFor(rate, (budget-committed)/market.Amount(among)))
+	if slots < b.cfg.Genesis.IntervalSlots {
+		return 0, 0, failed(CodePayment, "the %s left of the budget do not pay %d leases for one interval; raise payment.budget",
+			b.cfg.Genesis.FormatAmount(budget-committed), among)
 	}
+	cost, err := rate.Owed(slots)
+	if err == nil {
+		cost, err = cost.Times(uint64(n))
+	}
+	if err != nil {
+		return 0, 0, failed(CodePayment, "what the leases can cost: %v", err)
+	}
+	return slots, cost, nil
+}
+
+// slotsFor is how many slots an amount pays at a rate.
+func slotsFor(r market.Rate, a market.Amount) uint64 {
+	hi, lo := bits.Mul64(uint64(a), market.RateScale)
+	if hi >= uint64(r) { // also when it costs nothing
+		return math.MaxUint64
+	}
+	q, _ := bits.Div64(hi, lo, uint64(r))
+	return q
 }
 
 // mostCost is what a job can cost at the most.
@@ -200,10 +233,15 @@ func (b *Buyer) mostCost(spec job.Job) (market.Amount, error) {
 }
 
 // form places one order for ranks and takes all its leases or none.
-func (s *supervisor) form(ctx context.Context, ranks []uint32, attempt int) error {
+func (s *supervisor) form(ctx context.Context, ranks []uint32) error {
 	b := s.b
 	began := time.Now()
-	o, env, err := s.order(ctx, ranks)
+	slots, budget, back, err := s.share(len(ranks))
+	if err != nil {
+		return err
+	}
+	defer back()
+	o, env, err := s.order(ctx, ranks, slots, budget)
 	if err != nil {
 		return err
 	}
@@ -281,307 +319,4 @@ func explain(o market.Order, none *match.Unschedulable, declined []match.Refusal
 		text += "; `starling offers` shows who can be found"
 	}
 	return text
-}
-
-// draft is a lease on its way to being signed.
-type draft struct {
-	core  market.LeaseCore
-	keys  market.KeySet
-	lease *bought // once both have signed
-}
-
-// forming carries out what one gang wants.
-type forming struct {
-	s        *supervisor
-	order    market.Order
-	envelope []byte
-	quotes   map[sign.Key]quoted
-	events   chan gang.Event
-	wg       sync.WaitGroup
-
-	mu     sync.Mutex
-	drafts map[market.HoldID]*draft
-}
-
-// run takes the gang to its end. Calls to different providers are made at once,
-// each with its own deadline.
-func (f *forming) run(ctx context.Context, chosen []gang.Member, spares []sign.Key) error {
-	defer f.wg.Wait()
-	now := time.Now()
-	g, effects := gang.New(f.order, chosen, spares, gang.Params{
-		Secret: f.s.b.secret, Started: now, StepTimeout: stepTimeout, ReleaseTimeout: releaseTimeout,
-		Deadline: now.Add(formTimeout), FundingSlots: 1,
-	})
-	// The calls outlive a job that is stopped while it forms: what is held must be released.
-	calls, cancel := context.WithTimeout(context.WithoutCancel(ctx), formTimeout+releaseTimeout)
-	defer cancel()
-	stopping := ctx.Done()
-	for {
-		for _, e := range effects {
-			switch e := e.(type) {
-			case gang.Formed:
-				return f.formed(ctx, e.Seats)
-			case gang.FailedWith:
-				return f.failed(ctx, e)
-			default:
-				f.wg.Go(func() {
-					if ev := f.do(calls, e); ev != nil {
-						select {
-						case f.events <- ev:
-						case <-calls.Done():
-						}
-					}
-				})
-			}
-		}
-		var ev gang.Event
-		at, ok := g.NextDeadline()
-		if !ok {
-			return fmt.Errorf("forming order %s: it ended without a word", f.order.ID.Short())
-		}
-		select {
-		case ev = <-f.events:
-		case <-stopping:
-			ev, stopping = gang.Cancelled{Reason: "the job was stopped"}, nil
-		case <-time.After(max(time.Until(at), time.Millisecond)):
-			ev = gang.DeadlinePassed{}
-		}
-		slot, err := f.s.b.cfg.Slots.Now(time.Now())
-		if err != nil {
-			return err
-		}
-		if g, effects, err = g.Step(lease.Now{Time: time.Now(), Slot: slot}, ev); err != nil {
-			return fmt.Errorf("forming order %s: %w", f.order.ID.Short(), err)
-		}
-	}
-}
-
-// do makes the call that an effect asks for and returns the event that answers it.
-func (f *forming) do(ctx context.Context, e gang.Effect) gang.Event {
-	switch e := e.(type) {
-	case gang.Reserve:
-		return f.reserve(ctx, e)
-	case gang.Sign:
-		return f.sign(ctx, e)
-	case gang.Activate:
-		return f.activate(ctx, e)
-	case gang.Release:
-		f.release(ctx, e)
-		return gang.Released{Hold: e.Hold}
-	}
-	return nil
-}
-
-// call sends one step of a lease to its provider.
-func (f *forming) call(ctx context.Context, p sign.Key, req *marketpb.LeaseRequest) (*marketpb.LeaseReply, error) {
-	q := f.quotes[p]
-	id, err := f.s.b.remember(p, append(q.quote.Addrs, q.offer.Addrs...))
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
-	defer cancel()
-	return protocol.Lease.Call(ctx, f.s.b.cfg.Host, f.s.b.tag, id, req)
-}
-
-// wrong turns a failed call into the event that tells the gang.
-func (f *forming) wrong(rank uint32, hold market.HoldID, p sign.Key, err error) gang.Event {
-	r := int(rank)
-	var no *stream.Refused
-	if errors.As(err, &no) {
-		f.s.trace.add(Step{At: time.Now(), Kind: StepRefused, Rank: &r, Provider: p.String(), Detail: no.Reason})
-		return gang.Refused{Rank: rank, Hold: hold, Reason: &market.Refusal{Reason: market.Reason(no.Code), Detail: no.Reason}}
-	}
-	f.s.trace.add(Step{At: time.Now(), Kind: StepSilent, Rank: &r, Provider: p.String(), Detail: err.Error()})
-	return gang.Lost{Rank: rank, Hold: hold, Reason: market.Refuse(market.ReasonLost, "%v", err)}
-}
-
-func (f *forming) reserve(ctx context.Context, e gang.Reserve) gang.Event {
-	start := time.Now()
-	reply, err := f.call(ctx, e.Provider, &marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Reserve{Reserve: &marketpb.Reserve{
-		Hold: e.Hold[:], Order: f.envelope, Rank: e.Rank, Units: f.order.UnitsPer, Price: uint64(f.quotes[e.Provider].quote.Price),
-	}}})
-	if err == nil && reply.GetHeld() == nil {
-		err = stream.ErrBadReply
-	}
-	var units []market.UnitID
-	if err == nil {
-		units, err = unitIDs(reply.GetHeld().Units, int(f.order.UnitsPer))
-	}
-	if err != nil {
-		return f.wrong(e.Rank, e.Hold, e.Provider, err)
-	}
-	r := int(e.Rank)
-	f.s.trace.add(Step{At: time.Now(), Kind: StepHeld, Rank: &r, Provider: e.Provider.String(), Took: time.Since(start)})
-	return gang.Held{Rank: e.Rank, Hold: e.Hold, Units: units}
-}
-
-func unitIDs(raw [][]byte, want int) ([]market.UnitID, error) {
-	if len(raw) != want {
-		return nil, fmt.Errorf("%w: %d units held, %d were asked", stream.ErrBadReply, len(raw), want)
-	}
-	out := make([]market.UnitID, 0, len(raw))
-	for _, u := range raw {
-		if len(u) != len(market.UnitID{}) {
-			return nil, fmt.Errorf("%w: unit id of %d bytes", stream.ErrBadReply, len(u))
-		}
-		out = append(out, market.UnitID(u))
-	}
-	return market.SortUnits(out)
-}
-
-// activateWithin is how many slots a lease leaves for its first payment.
-func (b *Buyer) activateWithin() market.Slot { return market.Slot(5*b.cfg.Genesis.IntervalSlots + 50) }
-
-func (f *forming) sign(ctx context.Context, e gang.Sign) gang.Event {
-	b := f.s.b
-	d, err := f.draft(ctx, e)
-	if err != nil {
-		return f.wrong(e.Rank, e.Hold, e.Provider, err)
-	}
-	sig, err := d.core.Sign(b.domain, b.cfg.Key)
-	if err != nil {
-		return f.wrong(e.Rank, e.Hold, e.Provider, err)
-	}
-	core := d.core.Marshal()
-	reply, err := f.call(ctx, e.Provider, &marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Sign{Sign: &marketpb.Sign{
-		Hold: e.Hold[:], Core: core[:], Keys: d.keys.Marshal(), Signature: sig[:],
-	}}})
-	if err == nil && len(reply.GetSigned().GetSignature()) != sign.SignatureSize {
-		err = stream.ErrBadReply
-	}
-	if err != nil {
-		return f.wrong(e.Rank, e.Hold, e.Provider, err)
-	}
-	l := market.Lease{Core: d.core, ProviderSig: sign.Signature(reply.GetSigned().Signature), BuyerSig: sig}
-	if err := l.Check(b.domain); err != nil {
-		return f.wrong(e.Rank, e.Hold, e.Provider, err)
-	}
-	bought, err := b.newLease(l, d.keys, f.s.job.ID, f.quotes[e.Provider])
-	if err != nil {
-		return f.wrong(e.Rank, e.Hold, e.Provider, err)
-	}
-	f.mu.Lock()
-	d.lease = bought
-	f.mu.Unlock()
-	return gang.Signed{Rank: e.Rank, Hold: e.Hold, Lease: bought.id, ActivateBefore: d.core.ActivateBefore}
-}
-
-// draft writes the lease for a hold, once: a repeated Sign sends the same one.
-func (f *forming) draft(ctx context.Context, e gang.Sign) (*draft, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if d := f.drafts[e.Hold]; d != nil {
-		return d, nil
-	}
-	b := f.s.b
-	slot, err := b.cfg.Slots.Now(time.Now())
-	if err != nil {
-		return nil, err
-	}
-	keys, err := market.NewKeySet(1, b.self)
-	if err != nil {
-		return nil, err
-	}
-	q := f.quotes[e.Provider].quote
-	epoch := f.s.snapshot().Ranks[e.Rank].Epoch + 1
-	core := lease.Draft{
-		Order: f.order, Provider: e.Provider, Payout: q.Payout, Units: e.Units, Rank: e.Rank, RankEpoch: epoch, Price: q.Price,
-		SlotMillis: b.cfg.Genesis.SlotMillis, Keys: keys, Start: slot, ActivateBefore: slot + b.activateWithin(),
-	}
-	if _, err := rand.Read(core.Nonce[:]); err != nil {
-		return nil, err
-	}
-	c, err := core.Core()
-	if err != nil {
-		return nil, err
-	}
-	d := &draft{core: c, keys: keys}
-	f.drafts[e.Hold] = d
-	return d, nil
-}
-
-// activate pays the first interval of a signed lease.
-func (f *forming) activate(ctx context.Context, e gang.Activate) gang.Event {
-	f.mu.Lock()
-	l := f.drafts[e.Hold].lease
-	f.mu.Unlock()
-	voucher, err := f.s.b.prepay(ctx, l)
-	if err != nil {
-		return f.wrong(e.Rank, e.Hold, e.Provider, err)
-	}
-	reply, err := f.call(ctx, e.Provider, &marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Activate{Activate: &marketpb.Activate{
-		Lease: l.id[:], Voucher: voucher,
-	}}})
-	if err == nil && reply.GetActivated() == nil {
-		err = stream.ErrBadReply
-	}
-	if err != nil {
-		return f.wrong(e.Rank, e.Hold, e.Provider, err)
-	}
-	return gang.Activated{Rank: e.Rank, Hold: e.Hold}
-}
-
-func (f *forming) release(ctx context.Context, e gang.Release) {
-	req := &marketpb.Release{Of: &marketpb.Release_Hold{Hold: e.Hold[:]}, Reason: clip(e.Reason)}
-	f.mu.Lock()
-	d := f.drafts[e.Hold]
-	f.mu.Unlock()
-	if d != nil && d.lease != nil {
-		f.s.b.forgo(ctx, d.lease, e.Reason)
-	}
-	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
-	defer cancel()
-	if _, err := f.call(ctx, e.Provider, &marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Release{Release: req}}); err != nil {
-		f.s.b.cfg.Log.Debug("a release was not confirmed; the hold ends by itself", "provider", e.Provider, "err", err)
-	}
-	r := int(e.Rank)
-	f.s.trace.add(Step{At: time.Now(), Kind: StepReleased, Rank: &r, Provider: e.Provider.String(), Detail: e.Reason})
-}
-
-// formed journals the leases of all ranks.
-func (f *forming) formed(ctx context.Context, seats []gang.Seat) error {
-	s := f.s
-	var puts []store.Put
-	leases := map[uint32]*bought{}
-	f.mu.Lock()
-	for _, seat := range seats {
-		l := f.drafts[seat.Hold].lease
-		leases[seat.Rank] = l
-		p, err := l.put(func(r *leaseRecord) { r.Active = true })
-		if err != nil {
-			f.mu.Unlock()
-			return err
-		}
-		puts = append(puts, p)
-	}
-	f.mu.Unlock()
-	err := s.save(ctx, func(j *Job) {
-		for rank, l := range leases {
-			k := &j.Ranks[rank]
-			k.State, k.Lease, k.Provider, k.Epoch, k.Seq = RankLeased, l.id, l.core.Provider, l.core.RankEpoch, 0
-			k.Route = f.quotes[l.core.Provider].route
-		}
-	}, puts...)
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for rank, l := range leases {
-		s.leases[rank] = l
-	}
-	return nil
-}
-
-// failed says why a gang did not form.
-func (f *forming) failed(ctx context.Context, e gang.FailedWith) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	text := "the order's leases could not all be taken: " + e.Reason.Error()
-	for _, d := range e.Details {
-		text += fmt.Sprintf("; rank %d at %s: %s", d.Rank, d.Provider.Short(), d.Refusal.Error())
-	}
-	return &unplaced{raced: true, reason: text}
 }

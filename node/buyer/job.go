@@ -85,6 +85,7 @@ const (
 	CodeTimeout Code = "timeout"  // a time limit was reached
 	CodeLost    Code = "lost"     // providers were lost more often than restart.max allows
 	CodeInput   Code = "input"    // an input or module could not be read
+	CodePeer    Code = "peer"     // this peer itself could not go on: its disk, its journal
 )
 
 // RankState is where one rank of a job stands.
@@ -110,6 +111,7 @@ type Rank struct {
 	Seq      uint64         `json:"seq,omitempty"` // of the execution under its lease
 	Exit     int            `json:"exit"`
 	Reason   string         `json:"reason,omitempty"`
+	Detail   string         `json:"detail,omitempty"`  // what the provider said about the end
 	Outputs  []Output       `json:"outputs,omitempty"` // of the last round it finished
 	// LogBase is where this execution's log begins in the rank's log.
 	LogBase int64 `json:"logBase,omitempty"`
@@ -138,3 +140,15 @@ func (j Job) Summary() string {
 	}
 	return s
 }
+
+// fundsError says that the wallet cannot pay for a job.
+type fundsError struct {
+	need, have string
+	wallet     sign.Key
+}
+
+func (e *fundsError) Error() string {
+	return fmt.Sprintf("the job can cost up to %s, wallet %s holds %s; lower payment.budget or timeouts.run, or fund the wallet", e.need, e.wallet, e.have)
+}
+
+func (e *fundsError) Unwrap() error { return ErrRefused }

@@ -78,21 +78,24 @@ func (k *known) entry(p sign.Key) *Known {
 
 func (k *known) evict() {
 	var oldest sign.Key
-	var at time.Time
+	var stalest *Known
 	for p, e := range k.m {
-		if t := e.Offer.Expires; at.IsZero() || t.Before(at) {
-			oldest, at = p, t
+		if stalest == nil || e.Offer.Expires.Before(stalest.Offer.Expires) {
+			oldest, stalest = p, e
 		}
 	}
 	delete(k.m, oldest)
 }
 
-// answered notes that a provider answered, after rtt.
+// answered notes that a provider answered, after rtt, or of its own accord when that is zero.
 func (k *known) answered(p sign.Key, now time.Time, rtt time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	e := k.entry(p)
-	e.Answered, e.RTT = now, rtt
+	e.Answered = now
+	if rtt > 0 {
+		e.RTT = rtt
+	}
 }
 
 // silent notes that a provider did not answer.

@@ -17,7 +17,6 @@ import (
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/node/store"
-	work "github.com/starling-network/starling/node/workload"
 	"github.com/starling-network/starling/p2p/stream"
 	"github.com/starling-network/starling/verify"
 	"github.com/starling-network/starling/verify/meter"
@@ -365,10 +364,7 @@ func (l *bought) over(ctx context.Context, reason string) {
 // final receipt, which is waited for as long as the payer says.
 func (b *Buyer) end(ctx context.Context, l *bought, reason string) {
 	b.known.ended(l.core.Provider, true)
-	err := l.releaseLease(ctx, reason)
-	if err != nil {
-		b.cfg.Log.Debug("a release was not confirmed", "lease", l.id, "err", err)
-	}
+	b.tell(ctx, l, reason)
 	l.over(ctx, reason)
 	select {
 	case <-ctx.Done():
@@ -376,14 +372,33 @@ func (b *Buyer) end(ctx context.Context, l *bought, reason string) {
 	}
 }
 
-// giveUp ends a lease whose provider is lost. What it is owed is paid; its final
-// receipt is not waited for.
+// giveUp ends a lease whose provider is lost. What it is owed is paid; neither its
+// final receipt nor its answer is waited for. The peer is running.
 func (b *Buyer) giveUp(ctx context.Context, l *bought, reason string) {
 	b.known.ended(l.core.Provider, false)
 	l.over(ctx, reason)
-	if err := l.releaseLease(ctx, reason); err != nil {
-		b.cfg.Log.Debug("a lost provider was not told", "lease", l.id, "err", err)
+	b.wg.Go(func() { b.tell(ctx, l, reason) })
+}
+
+// dismiss ends a lease that the job does not use, through no fault of its provider.
+func (b *Buyer) dismiss(ctx context.Context, l *bought, reason string) {
+	b.tell(ctx, l, reason)
+	l.over(ctx, reason)
+}
+
+// tell lets a provider know that its lease is no longer wanted. One that does not
+// hear it finds out by the next voucher, which does not come.
+func (b *Buyer) tell(ctx context.Context, l *bought, reason string) {
+	if err := l.releaseLease(context.WithoutCancel(ctx), reason); err != nil {
+		b.cfg.Log.Debug("a release was not confirmed", "lease", l.id, "err", err)
 	}
+}
+
+// told says whether the lease was ended by this side.
+func (l *bought) told() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.rec.Reason != ""
 }
 
 // forgo ends a lease that its gang does not want after all.
@@ -395,125 +410,4 @@ func (b *Buyer) forgo(ctx context.Context, l *bought, reason string) {
 		l.over(ctx, reason)
 	}
 	l.cancel()
-}
-
-// owed is what the vouchers of a lease say: the final one if there is one, else
-// the best that was issued.
-func (l *bought) owed() market.Amount {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if v := l.payer.Voucher(); v != nil {
-		return v.Cumulative
-	}
-	return 0
-}
-
-// most is what a lease can still come to cost.
-func (l *bought) most() market.Amount {
-	owed := l.owed()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if st := l.payer.State(); st == meter.PayerSettled || st == meter.PayerStopping {
-		return owed
-	}
-	return l.core.Cap
-}
-
-// committed is what the job's leases have cost or can still come to cost.
-func (s *supervisor) committed() market.Amount {
-	s.mu.Lock()
-	leases := append([]*bought(nil), s.paid...)
-	s.mu.Unlock()
-	var sum market.Amount
-	for _, l := range leases {
-		sum += l.most()
-	}
-	return sum
-}
-
-// LeaseAccount is one lease of a job with all that proves what it cost.
-type LeaseAccount struct {
-	Lease    market.LeaseID   `json:"lease"`
-	Provider sign.Key         `json:"provider"`
-	Payout   sign.Key         `json:"payout"`
-	Rank     uint32           `json:"rank"`
-	Epoch    uint32           `json:"epoch"`
-	Route    string           `json:"route"` // by which its quote came
-	Active   bool             `json:"active"`
-	State    string           `json:"state"` // of the payer
-	Owed     market.Amount    `json:"owed"`
-	Reason   string           `json:"reason,omitempty"`
-	Signed   []byte           `json:"signed"` // market.Lease
-	Keys     []byte           `json:"keys"`   // market.KeySet
-	Voucher  []byte           `json:"voucher,omitempty"`
-	Receipts []verify.Receipt `json:"receipts"`
-}
-
-// Receipts returns the job's leases with their receipts and vouchers.
-func (b *Buyer) Receipts(ctx context.Context, id string) ([]LeaseAccount, error) {
-	s, err := b.get(id)
-	if err != nil {
-		return nil, err
-	}
-	s.mu.Lock()
-	leases := append([]*bought(nil), s.paid...)
-	s.mu.Unlock()
-	out := []LeaseAccount{}
-	for _, l := range leases {
-		a, err := l.account(ctx)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, a)
-	}
-	return out, nil
-}
-
-func (l *bought) account(ctx context.Context) (LeaseAccount, error) {
-	owed := l.owed()
-	l.mu.Lock()
-	a := LeaseAccount{
-		Lease: l.id, Provider: l.core.Provider, Payout: l.core.Payout, Rank: l.core.Rank, Epoch: l.core.RankEpoch, Route: l.rec.Route,
-		Active: l.rec.Active, State: string(l.payer.State()), Owed: owed, Reason: l.rec.Reason, Signed: l.rec.Lease, Keys: l.rec.Keys,
-	}
-	v := l.payer.Voucher()
-	l.mu.Unlock()
-	if v != nil {
-		signed, err := l.voucher(*v)
-		if err != nil {
-			return a, err
-		}
-		a.Voucher = signed
-	}
-	err := l.b.cfg.Store.List(ctx, kindReceipt, l.id.String()+"/", func(key string, value []byte) error {
-		r, err := verify.UnmarshalReceipt(value)
-		if err != nil {
-			return fmt.Errorf("reading receipt %s: %w", key, err)
-		}
-		a.Receipts = append(a.Receipts, r)
-		return nil
-	})
-	return a, err
-}
-
-// grantInputs lets a provider read what its workload needs.
-func (b *Buyer) grantInputs(to peer.ID, w *nodepb.Workload) {
-	grant := func(bl *nodepb.Blob) {
-		if c, err := work.CID(bl); err == nil {
-			b.cfg.Grant(to, c)
-		}
-	}
-	grant(w.Module)
-	for _, in := range w.Inputs {
-		grant(in.Blob)
-	}
-}
-
-// publish gossips an order and notes to how many.
-func (b *Buyer) publish(ctx context.Context, o market.Order, envelope []byte) error {
-	n, err := b.cfg.Publish(ctx, o, envelope)
-	if err == nil && n == 0 {
-		err = errors.New("no neighbour takes part in the topic yet")
-	}
-	return err
 }

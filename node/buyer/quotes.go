@@ -294,6 +294,9 @@ func (b *Buyer) handleQuote(_ context.Context, from peer.ID, req *marketpb.Quote
 		return nil, &stream.Malformed{Reason: err.Error()}
 	}
 	q, err := market.DecodeQuote(b.domain, req.Quote, time.Now())
+	if errors.Is(err, market.ErrExpired) || errors.Is(err, market.ErrNotYet) {
+		return nil, stream.Refuse("expired", err.Error())
+	}
 	if err != nil {
 		return nil, &stream.Malformed{Reason: err.Error()}
 	}
@@ -303,7 +306,6 @@ func (b *Buyer) handleQuote(_ context.Context, from peer.ID, req *marketpb.Quote
 	if a == nil {
 		return nil, stream.Refuse("closed", "the order takes no more quotes")
 	}
-	b.known.answered(key, time.Now(), 0)
 	if err := b.take(b.traceOf(q.Order), a, key, req.Quote, req.Offer, RouteGossip, time.Since(a.start)); err != nil {
 		var r *market.Refusal
 		if errors.As(err, &r) {
@@ -311,6 +313,7 @@ func (b *Buyer) handleQuote(_ context.Context, from peer.ID, req *marketpb.Quote
 		}
 		return nil, &stream.Malformed{Reason: err.Error()}
 	}
+	b.known.answered(key, time.Now(), 0)
 	return &marketpb.QuoteReply{}, nil
 }
 
@@ -361,4 +364,13 @@ func (r *refusals) list() []match.Refusal {
 		out = append(out, f)
 	}
 	return out
+}
+
+// publish gossips an order and fails when there is nobody to hear it.
+func (b *Buyer) publish(ctx context.Context, o market.Order, envelope []byte) error {
+	n, err := b.cfg.Publish(ctx, o, envelope)
+	if err == nil && n == 0 {
+		err = errors.New("no neighbour takes part in the topic yet")
+	}
+	return err
 }

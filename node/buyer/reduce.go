@@ -2,8 +2,10 @@ package buyer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -39,7 +41,11 @@ func (s *supervisor) reduce(ctx context.Context, j Job) (Blob, error) {
 	if err != nil {
 		return Blob{}, failed(CodeInput, "reduce: %v", err)
 	}
-	st := work.Stage{Dir: filepath.Join(s.b.jobDir(j.ID), "reduce")}
+	dir, err := s.reduceDir(j.ID)
+	if err != nil {
+		return Blob{}, err
+	}
+	st := work.Stage{Dir: dir}
 	defer st.Remove()
 	here := func(context.Context, peer.ID, cid.Cid, int64) error { return nil } // all of it was fetched already
 	mounts, err := st.Prepare(ctx, w, "", s.b.cfg.Blobs, here, int64(reduceLimits.DiskMiB)<<20)
@@ -68,6 +74,23 @@ func (s *supervisor) reduce(ctx context.Context, j Job) (Blob, error) {
 		return Blob{}, err
 	}
 	return Blob{CID: c.String(), Size: int64(outs[0].Blob.Size), Tree: true}, nil
+}
+
+// reduceDir is a fresh directory: the program of an earlier process may still be
+// running in its own, without anybody to take it over.
+func (s *supervisor) reduceDir(id string) (string, error) {
+	old, err := filepath.Glob(filepath.Join(s.b.jobDir(id), "reduce-*"))
+	for _, d := range old {
+		err = errors.Join(err, os.RemoveAll(d))
+	}
+	if err != nil {
+		return "", fmt.Errorf("clearing the reduce directory: %w", err)
+	}
+	dir, err := os.MkdirTemp(s.b.jobDir(id), "reduce-")
+	if err != nil {
+		return "", fmt.Errorf("making the reduce directory: %w", err)
+	}
+	return dir, nil
 }
 
 func reduceWorkload(j Job) (*nodepb.Workload, error) {

@@ -14,9 +14,7 @@ import (
 // settle waits until no lease of the job can come to cost more, and pays what
 // their vouchers say.
 func (s *supervisor) settle(ctx context.Context) error {
-	s.mu.Lock()
-	leases := append([]*bought(nil), s.paid...)
-	s.mu.Unlock()
+	leases := s.bought()
 	for _, l := range leases {
 		if l.state() != meter.PayerSettled {
 			l.over(ctx, "the job is over")
@@ -62,7 +60,7 @@ func (l *bought) state() meter.PayerState {
 }
 
 // owed sums up what the leases cost, and the root over all their receipts: by
-// lease in the order they were taken, then by number.
+// lease in the order of bought, then by number.
 func (s *supervisor) owed(ctx context.Context, leases []*bought) (chain.AmountsOwed, market.Amount, error) {
 	var out chain.AmountsOwed
 	var total market.Amount

@@ -7,11 +7,14 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify/meter"
 )
@@ -20,6 +23,8 @@ const (
 	kindJob = "job"
 	// stopGrace is how long a program may take to save its work when it is stopped.
 	stopGrace = 2 * time.Second
+	// journalRetry is how often a journal that fails is tried again.
+	journalRetry = time.Second
 )
 
 var (
@@ -47,12 +52,19 @@ type supervisor struct {
 	trace *trace
 	logs  []*ranklog
 	stop  context.CancelCauseFunc // ends the work; set while it runs
+	peer  context.Context         // ends when the peer stops; set with stop
 	done  chan struct{}           // closed when the job's goroutine ended
+	// resumed: an earlier process began the job; this one first has to find its neighbours again.
+	resumed bool
 
 	mu     sync.Mutex
 	job    Job
 	leases []*bought // of each rank, or nil
 	paid   []*bought // every lease the job ever activated
+
+	money    sync.Mutex    // taken before mu
+	promised market.Amount // what leases that are being taken can cost, beside those in paid
+	taking   int           // how many they are
 }
 
 func (b *Buyer) newSupervisor(j Job, t *trace) (*supervisor, error) {
@@ -65,6 +77,8 @@ func (b *Buyer) newSupervisor(j Job, t *trace) (*supervisor, error) {
 		if j.State.Ended() {
 			l.end()
 		}
+		// A power cut may have lost the end of the log: it is sent again from the start of the execution.
+		s.job.Ranks[i].LogBase = min(s.job.Ranks[i].LogBase, l.length())
 		s.logs = append(s.logs, l)
 	}
 	return s, nil
@@ -95,13 +109,47 @@ func (s *supervisor) save(ctx context.Context, change func(*Job), more ...store.
 	if err != nil {
 		return fmt.Errorf("encoding job %s: %w", j.ID, err)
 	}
-	puts := append(append(more, store.Put{Kind: kindJob, Key: j.ID, Value: b}), s.trace.puts()...)
+	steps, upTo := s.trace.puts()
+	puts := append(append(more, store.Put{Kind: kindJob, Key: j.ID, Value: b}), steps...)
 	if err := s.b.cfg.Store.Write(ctx, puts...); err != nil {
 		return fmt.Errorf("journalling job %s: %w", j.ID, err)
 	}
+	s.trace.wrote(upTo)
 	s.job = j
 	s.trace.poke()
 	return nil
+}
+
+// keep is save for what has happened already: it tries again until the journal
+// takes it, so that a full disk delays a job and loses nothing of it.
+func (s *supervisor) keep(ctx context.Context, change func(*Job)) error {
+	for told := false; ; told = true {
+		err := s.save(ctx, change)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if !told {
+			s.b.cfg.Log.Error("the journal does not take what happened; trying again until it does", "err", err)
+		}
+		if err := pause(ctx, journalRetry); err != nil {
+			return err
+		}
+	}
+}
+
+// pause returns after d, or with the error of a context that ends before.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
 }
 
 // run takes the job to its end, or to where ctx ends; the journal then has all
@@ -122,25 +170,28 @@ func (s *supervisor) run(ctx context.Context) {
 		}
 		out := &outcome{state: Succeeded}
 		if err != nil && !errors.As(err, &out) {
-			out = &outcome{Failed, CodeInput, err.Error()}
+			out = &outcome{Failed, CodePeer, "this peer could not go on with the job: " + err.Error()}
 		}
 		log.Info("job's work is over", "outcome", out.state, "reason", out.reason)
 		s.endLeases(ctx, out.reason)
-		s.trace.add(Step{At: time.Now(), Kind: StepEnded, Detail: string(out.state) + ": " + out.reason})
-		if err := s.save(ctx, func(j *Job) { *j = j.ended(out.state, out.code, out.reason) }); err != nil {
-			log.Error("the job's end could not be journalled; it goes on when the peer is restarted", "err", err)
+		s.trace.add(Step{At: time.Now(), Kind: StepEnded, Detail: strings.TrimSuffix(string(out.state)+": "+out.reason, ": ")})
+		if err := s.keep(ctx, func(j *Job) { *j = j.ended(out.state, out.code, out.reason) }); err != nil {
 			return
 		}
 	}
-	if s.snapshot().State == Settling {
-		if err := s.settle(ctx); err != nil {
-			if ctx.Err() == nil {
-				log.Error("settling stopped; it goes on when the peer is restarted", "err", err)
-			}
+	for s.snapshot().State == Settling {
+		err := s.settle(ctx)
+		if err == nil {
+			err = s.keep(ctx, func(j *Job) { j.State, j.Ended = j.Outcome, time.Now() })
+		}
+		if ctx.Err() != nil {
 			return
 		}
-		if err := s.save(ctx, func(j *Job) { j.State, j.Ended = j.Outcome, time.Now() }); err != nil {
-			log.Error("journalling failed", "err", err)
+		if err != nil {
+			log.Error("settling failed; trying again", "err", err)
+			if pause(ctx, journalRetry) != nil {
+				return
+			}
 		}
 	}
 }
@@ -162,7 +213,7 @@ func (s *supervisor) abandon(ctx context.Context) {
 	}
 	s.mu.Unlock()
 	for _, l := range stray {
-		s.b.giveUp(ctx, l, "the buyer was restarted before it could use the lease")
+		s.b.wg.Go(func() { s.b.dismiss(ctx, l, "the buyer was restarted before it could use the lease") })
 	}
 }
 
@@ -171,7 +222,7 @@ func (s *supervisor) work(parent context.Context) error {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
 	s.mu.Lock()
-	s.stop = cancel
+	s.stop, s.peer = cancel, parent
 	j := s.job.clone()
 	s.mu.Unlock()
 	if d := j.Spec.Timeouts.Run; d > 0 && !j.Started.IsZero() {
@@ -228,7 +279,8 @@ func (s *supervisor) begin(ctx context.Context, cancel context.CancelCauseFunc) 
 		}
 	})
 	if d := s.snapshot().Spec.Timeouts.Run; err == nil && first && d > 0 {
-		time.AfterFunc(d, func() { cancel(errRunOver) })
+		t := time.AfterFunc(d, func() { cancel(errRunOver) })
+		context.AfterFunc(ctx, func() { t.Stop() })
 	}
 	return err
 }
@@ -246,7 +298,7 @@ func (s *supervisor) nextRound(ctx context.Context) error {
 		carry = &c
 	}
 	s.trace.add(Step{At: time.Now(), Kind: StepRound, Detail: fmt.Sprintf("round %d of %d is done", j.Round+1, j.Spec.RoundCount())})
-	return s.save(ctx, func(j *Job) {
+	return s.keep(ctx, func(j *Job) {
 		j.Round++
 		if carry != nil {
 			j.Carry = carry
@@ -265,8 +317,11 @@ func (s *supervisor) rank(ctx context.Context, i int) error {
 	for {
 		j := s.snapshot()
 		r := j.Ranks[i]
-		if r.State == RankDone {
+		switch r.State {
+		case RankDone:
 			return nil
+		case RankFailed: // before a restart
+			return r.failure(i)
 		}
 		l, err := s.leaseOf(ctx, i)
 		if err != nil {
@@ -292,7 +347,8 @@ func (s *supervisor) rank(ctx context.Context, i int) error {
 			s.trace.add(Step{At: time.Now(), Kind: StepStarted, Rank: &i, Provider: r.Provider.String()})
 		})
 		if err != nil {
-			if ctx.Err() != nil {
+			// When it is the peer that stops, the program runs on for its next process.
+			if ctx.Err() != nil && s.peer.Err() == nil {
 				s.stopRank(l, r.Seq)
 			}
 			return err
@@ -309,31 +365,41 @@ func (s *supervisor) rank(ctx context.Context, i int) error {
 
 // exited notes how an execution ended.
 func (s *supervisor) exited(ctx context.Context, i int, r Rank, res result) error {
-	detail := fmt.Sprintf("exit code %d", res.exit)
-	if res.reason != "" {
-		detail += ", " + res.reason
-	}
-	if res.message != "" {
-		detail += ": " + res.message
-	}
-	s.trace.add(Step{At: time.Now(), Kind: StepExited, Rank: &i, Provider: r.Provider.String(), Detail: detail})
-	state := RankDone
+	r.Exit, r.Reason, r.Detail, r.Outputs = res.exit, res.reason, res.message, res.outputs
+	r.State = RankDone
 	if !res.ok() {
-		state = RankFailed
+		r.State = RankFailed
 	}
-	if err := s.save(ctx, func(j *Job) {
+	s.trace.add(Step{At: time.Now(), Kind: StepExited, Rank: &i, Provider: r.Provider.String(), Detail: r.end()})
+	if err := s.keep(ctx, func(j *Job) {
 		k := &j.Ranks[i]
-		k.State, k.Exit, k.Reason, k.Outputs = state, res.exit, res.reason, res.outputs
+		k.State, k.Exit, k.Reason, k.Detail, k.Outputs = r.State, r.Exit, r.Reason, r.Detail, r.Outputs
 	}); err != nil {
 		return err
 	}
-	switch {
-	case state == RankDone:
-		return nil
-	case res.reason == "timeout":
-		return failed(CodeTimeout, "rank %d: %s", i, detail)
+	if r.State == RankFailed {
+		return r.failure(i)
 	}
-	return failed(CodeProgram, "rank %d ended with %s; `starling logs` shows what it said", i, detail)
+	return nil
+}
+
+// end says how the rank's execution ended.
+func (r Rank) end() string {
+	text := fmt.Sprintf("exit code %d", r.Exit)
+	for _, more := range []struct{ sep, text string }{{", ", r.Reason}, {": ", r.Detail}} {
+		if more.text != "" {
+			text += more.sep + more.text
+		}
+	}
+	return text
+}
+
+// failure is the outcome of a job whose rank i failed.
+func (r Rank) failure(i int) error {
+	if r.Reason == string(runtime.ReasonTimeout) {
+		return failed(CodeTimeout, "rank %d: %s", i, r.end())
+	}
+	return failed(CodeProgram, "rank %d ended with %s; `starling logs` shows what it said", i, r.end())
 }
 
 // lost gives up the lease of a rank and says whether it may have another.
@@ -347,7 +413,7 @@ func (s *supervisor) lost(ctx context.Context, i int, reason string) error {
 	}
 	r := s.snapshot().Ranks[i]
 	s.trace.add(Step{At: time.Now(), Kind: StepLost, Rank: &i, Provider: r.Provider.String(), Detail: reason})
-	if err := s.save(ctx, func(j *Job) {
+	if err := s.keep(ctx, func(j *Job) {
 		k := &j.Ranks[i]
 		k.State, k.Restarts, k.Reason = RankWaiting, k.Restarts+1, reason
 	}); err != nil {
@@ -369,10 +435,12 @@ func (s *supervisor) stopRank(l *bought, seq uint64) {
 	}
 }
 
-// endLeases ends every lease the job still has.
+// endLeases ends every lease the job still has, also those that a gang took which
+// the job did not live to use.
 func (s *supervisor) endLeases(ctx context.Context, reason string) {
 	s.mu.Lock()
 	leases := append([]*bought(nil), s.leases...)
+	stray := append([]*bought(nil), s.paid...)
 	clear(s.leases)
 	s.mu.Unlock()
 	if reason == "" {
@@ -382,6 +450,11 @@ func (s *supervisor) endLeases(ctx context.Context, reason string) {
 	for _, l := range leases {
 		if l != nil {
 			wg.Go(func() { s.b.end(ctx, l, reason) })
+		}
+	}
+	for _, l := range stray {
+		if !slices.Contains(leases, l) && !l.told() {
+			wg.Go(func() { s.b.dismiss(ctx, l, reason) })
 		}
 	}
 	wg.Wait()

@@ -132,19 +132,26 @@ func (t *trace) notify() {
 	t.wake = make(chan struct{})
 }
 
-// puts returns what the journal does not have yet, and marks it as had.
-func (t *trace) puts() []store.Put {
+// puts returns what the journal does not have yet, and how far that goes.
+func (t *trace) puts() ([]store.Put, int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var out []store.Put
-	for ; t.next < len(t.steps); t.next++ {
-		b, err := json.Marshal(t.steps[t.next])
+	for i := t.next; i < len(t.steps); i++ {
+		b, err := json.Marshal(t.steps[i])
 		if err != nil {
 			continue // a Step always marshals
 		}
-		out = append(out, store.Put{Kind: kindTrace, Key: traceKey(t.job, t.next), Value: b})
+		out = append(out, store.Put{Kind: kindTrace, Key: traceKey(t.job, i), Value: b})
 	}
-	return out
+	return out, len(t.steps)
+}
+
+// wrote marks the steps before n as journalled.
+func (t *trace) wrote(n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.next = max(t.next, n)
 }
 
 // after returns the steps from n on and a channel that closes at the next one.

@@ -3,9 +3,7 @@ package provider
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"path/filepath"
@@ -20,11 +18,9 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/nodepb"
-	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/node/workload"
-	"github.com/starling-network/starling/p2p/stream"
 )
 
 const kindExecution = "execution"
@@ -81,11 +77,12 @@ type executor struct {
 	runtimes map[string]runtime.Runtime
 	log      *slog.Logger
 
-	mu   sync.Mutex
-	exec map[string]*execution        // by execKey
-	over map[market.LeaseID]time.Time // when a lease was first seen without a live record
-	wg   sync.WaitGroup
-	ctx  context.Context // of Run; executions live as long
+	mu     sync.Mutex
+	exec   map[string]*execution        // by execKey
+	over   map[market.LeaseID]time.Time // when a lease was first seen without a live record
+	closed map[market.LeaseID]bool      // nothing more begins under these
+	wg     sync.WaitGroup
+	ctx    context.Context // of Run; executions live as long
 }
 
 func (x *executor) stage(e *execution) workload.Stage {
@@ -113,6 +110,9 @@ func (x *executor) start(ctx context.Context, l market.LeaseID, seq uint64, buye
 	defer x.mu.Unlock()
 	if e := x.exec[execKey(l, seq)]; e != nil {
 		return e, nil
+	}
+	if x.closed[l] {
+		return nil, workload.Bad("the lease is ending")
 	}
 	if err := workload.Check(w, x.runtimes); err != nil {
 		return nil, err
@@ -349,6 +349,13 @@ func (x *executor) cpuMillis(ctx context.Context, l market.LeaseID) uint64 {
 	return sum
 }
 
+// shut lets nothing more begin under a lease.
+func (x *executor) shut(l market.LeaseID) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.closed[l] = true
+}
+
 // leases lists the leases that have executions here.
 func (x *executor) leases() []market.LeaseID {
 	x.mu.Lock()
@@ -394,146 +401,9 @@ func (x *executor) forget(ctx context.Context, l market.LeaseID) error {
 		delete(x.exec, execKey(l, s.Seq))
 		x.mu.Unlock()
 	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.over, l)
+	delete(x.closed, l)
 	return nil
-}
-
-// restore reads the executions of an earlier process and takes them over: a
-// running one is re-adopted, one that was still pulling starts again in a fresh
-// directory, one that is gone has ended as lost.
-func (x *executor) restore(ctx context.Context) error {
-	return x.store.List(ctx, kindExecution, "", func(key string, value []byte) error {
-		var rec execRecord
-		e := &execution{wake: make(chan struct{}), work: &nodepb.Workload{}, state: &nodepb.Execution{}}
-		if err := errors.Join(json.Unmarshal(value, &rec), protojson.Unmarshal(rec.Workload, e.work), protojson.Unmarshal(rec.State, e.state)); err != nil {
-			return fmt.Errorf("reading execution %s: %w", key, err)
-		}
-		e.rec = rec
-		e.dir = filepath.Join(x.dir, rec.Lease.String()[:16], fmt.Sprint(e.state.Seq))
-		if len(rec.Handle) > 0 {
-			h, err := runtime.UnmarshalHandle(rec.Handle)
-			if err != nil {
-				return fmt.Errorf("reading execution %s: %w", key, err)
-			}
-			e.handle = &h
-		}
-		x.exec[key] = e
-		x.grantOutputs(e)
-		rt := x.runtimes[e.work.Runtime]
-		switch {
-		case rt == nil:
-			x.log.Warn("an execution's runtime is no longer offered", "key", key, "runtime", e.work.Runtime)
-			e.state.State, e.state.Reason = nodepb.ExecState_EXEC_STATE_FAILED, "lost"
-		case e.handle != nil:
-			if err := rt.Recover(ctx, *e.handle); err != nil && !ended(e.state.State) {
-				x.log.Warn("an execution was lost while the peer was down", "key", key, "err", err)
-				x.finish(e, nodepb.ExecState_EXEC_STATE_FAILED, 0, "lost", err.Error(), nil)
-			} else if !ended(e.state.State) {
-				x.spawn(e)
-			}
-		case !ended(e.state.State):
-			e.rec.Attempt++
-			if err := x.persist(ctx, e); err != nil {
-				return err
-			}
-			x.spawn(e)
-		}
-		return nil
-	})
-}
-
-// watch sends the states and the log of e until it has ended and all was sent.
-func (x *executor) watch(ctx context.Context, e *execution, req *nodepb.WatchRequest, send func(*nodepb.WatchItem) error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	items := make(chan *nodepb.WatchItem) // unbuffered: a slow buyer slows the reading, not the program
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer cancel()
-	logs := make(chan struct{})
-	following := false
-	var last nodepb.ExecState
-	for {
-		s, h, wake := e.snapshot()
-		if s.State != last && !ended(s.State) {
-			last = s.State
-			if err := send(&nodepb.WatchItem{Item: &nodepb.WatchItem_Execution{Execution: s}}); err != nil {
-				return err
-			}
-		}
-		if h != nil && !following {
-			following = true
-			wg.Add(1)
-			go func() {
-				defer wg.Done()
-				defer close(logs)
-				x.follow(ctx, e, *h, req, items)
-			}()
-		}
-		ready := logs
-		if !ended(s.State) {
-			ready = nil
-		} else if !following {
-			return send(&nodepb.WatchItem{Item: &nodepb.WatchItem_Execution{Execution: s}})
-		}
-		select {
-		case <-ctx.Done():
-			return stream.Refuse(stream.CodeClosing, "the peer is stopping")
-		case <-x.ctx.Done():
-			return stream.Refuse(stream.CodeClosing, "the peer is stopping")
-		case it := <-items:
-			if err := send(it); err != nil {
-				return err
-			}
-		case <-wake:
-		case <-ready:
-			return send(&nodepb.WatchItem{Item: &nodepb.WatchItem_Execution{Execution: s}})
-		}
-	}
-}
-
-// follow reads both logs until the program has ended.
-func (x *executor) follow(ctx context.Context, e *execution, h runtime.Handle, req *nodepb.WatchRequest, items chan<- *nodepb.WatchItem) {
-	logger, ok := x.runtimes[e.work.Runtime].(runtime.Logger)
-	if !ok {
-		return
-	}
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	for _, s := range []struct {
-		stream runtime.Stream
-		offset uint64
-	}{{runtime.Stdout, req.StdoutOffset}, {runtime.Stderr, req.StderrOffset}} {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			if s.offset > 1<<62 {
-				return
-			}
-			r, err := logger.Logs(ctx, h, s.stream, int64(s.offset))
-			if err != nil {
-				x.log.Debug("reading a log failed", "lease", e.rec.Lease, "err", err)
-				return
-			}
-			defer r.Close()
-			buf := make([]byte, protocol.MaxLogChunk)
-			for at := s.offset; ; {
-				n, err := r.Read(buf)
-				if n > 0 {
-					c := &nodepb.LogChunk{Stderr: s.stream == runtime.Stderr, Offset: at, Data: append([]byte(nil), buf[:n]...)}
-					at += uint64(n)
-					select {
-					case items <- &nodepb.WatchItem{Item: &nodepb.WatchItem_Log{Log: c}}:
-					case <-ctx.Done():
-						return
-					}
-				}
-				if err != nil {
-					if !errors.Is(err, io.EOF) {
-						x.log.Debug("reading a log failed", "lease", e.rec.Lease, "err", err)
-					}
-					return
-				}
-			}
-		}()
-	}
 }

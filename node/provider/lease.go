@@ -30,7 +30,7 @@ func (p *Provider) handleLease(ctx context.Context, from peer.ID, req *marketpb.
 	var ev lease.Event
 	switch s := req.Step.(type) {
 	case *marketpb.LeaseRequest_Reserve:
-		ev, err = p.reserveEvent(from, s.Reserve)
+		ev, err = p.reserveEvent(ctx, from, s.Reserve)
 	case *marketpb.LeaseRequest_Sign:
 		ev, err = signEvent(by, s.Sign)
 	case *marketpb.LeaseRequest_Activate:
@@ -58,7 +58,7 @@ func (p *Provider) failed(err error) error {
 	return err
 }
 
-func (p *Provider) reserveEvent(from peer.ID, r *marketpb.Reserve) (lease.Event, error) {
+func (p *Provider) reserveEvent(ctx context.Context, from peer.ID, r *marketpb.Reserve) (lease.Event, error) {
 	if len(r.GetHold()) != len(market.HoldID{}) {
 		return nil, &stream.Malformed{Reason: "hold id is not 16 bytes"}
 	}
@@ -68,6 +68,9 @@ func (p *Provider) reserveEvent(from peer.ID, r *marketpb.Reserve) (lease.Event,
 	}
 	if r.Units != o.UnitsPer {
 		return nil, &stream.Malformed{Reason: fmt.Sprintf("%d units, the order says %d", r.Units, o.UnitsPer)}
+	}
+	if err := p.funds.covers(ctx, o, time.Now()); err != nil {
+		return nil, refusal(err)
 	}
 	return lease.ReserveRequested{Hold: market.HoldID(r.Hold), Order: o, Price: market.Price(r.Price), Rank: r.Rank}, nil
 }
@@ -153,7 +156,7 @@ func (p *Provider) handleExec(ctx context.Context, from peer.ID, req *nodepb.Exe
 		if r.State != lease.Active {
 			return nil, stream.Refuse("lease", fmt.Sprintf("the lease is %s: %s", r.State, r.EndReason))
 		}
-		if err := p.obey(r.Lease, req.Supervision); err != nil {
+		if err := p.obey(r, req.Supervision); err != nil {
 			return nil, err
 		}
 		e, err = p.exec.start(ctx, r.Lease, req.Seq, from, op.Start.GetWorkload(), p.limits(r))
@@ -164,7 +167,7 @@ func (p *Provider) handleExec(ctx context.Context, from peer.ID, req *nodepb.Exe
 			return nil, err
 		}
 	case *nodepb.ExecRequest_Stop_:
-		if err := p.obey(r.Lease, req.Supervision); err != nil {
+		if err := p.obey(r, req.Supervision); err != nil {
 			return nil, err
 		}
 		found := false

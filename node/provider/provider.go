@@ -36,10 +36,11 @@ import (
 
 // Kinds of the provider's journal records.
 const (
-	kindHold   = "hold"   // lease.Record by hold id
-	kindSeller = "seller" // meter.Seller by lease id
-	kindSold   = "sold"   // a co-signed receipt by lease id and number
-	kindOffer  = "offer"  // the last sequence number, under the class
+	kindHold    = "hold"    // lease.Record by hold id
+	kindSeller  = "seller"  // meter.Seller by lease id
+	kindSold    = "sold"    // a co-signed receipt by lease id and number
+	kindOffer   = "offer"   // the last sequence number, under the class
+	kindMetered = "metered" // the highest slot in which anything was metered
 )
 
 // Config is what a Provider needs. All of it is required but Offered and Funds.
@@ -96,6 +97,9 @@ type Provider struct {
 	ctx     context.Context
 	wg      sync.WaitGroup // of sales
 
+	floorMu sync.Mutex
+	floor   market.Slot // nothing new is billed from an earlier slot
+
 	offerMu   sync.Mutex
 	lastOffer market.Offer
 	offered   []byte // its envelope
@@ -147,9 +151,12 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 	if p.book, err = book.Restore(recs); err != nil {
 		return nil, fmt.Errorf("restoring the holds: %w", err)
 	}
+	if err := p.loadMetered(ctx); err != nil {
+		return nil, err
+	}
 	p.exec = &executor{
 		dir: filepath.Join(cfg.Dir, "exec"), store: cfg.Store, blobs: cfg.Blobs, fetch: cfg.Fetch, grant: cfg.Grant,
-		runtimes: cfg.Runtimes, log: cfg.Log, exec: map[string]*execution{}, over: map[market.LeaseID]time.Time{},
+		runtimes: cfg.Runtimes, log: cfg.Log, exec: map[string]*execution{}, over: map[market.LeaseID]time.Time{}, closed: map[market.LeaseID]bool{},
 	}
 	return p, nil
 }
@@ -167,7 +174,8 @@ func (p *Provider) Run(ctx context.Context) error {
 	if err := p.exec.restore(ctx); err != nil {
 		return fmt.Errorf("restoring executions: %w", err)
 	}
-	if _, err := p.carryOut(ctx, resume); err != nil {
+	p.carryOut(resume)
+	if err := p.resumeSales(ctx); err != nil {
 		return fmt.Errorf("resuming leases: %w", err)
 	}
 	servers := []*stream.Server{
@@ -223,7 +231,7 @@ func (p *Provider) step(ctx context.Context, ev lease.Event) (lease.Effect, erro
 		return nil, err // the book stays as it was: nothing was promised
 	}
 	p.book = next
-	return p.carryOutLocked(ctx, effects)
+	return p.carryOutLocked(effects), nil
 }
 
 // journal writes all records of a step at once, before any of its answers.
@@ -250,20 +258,20 @@ func (p *Provider) journal(ctx context.Context, effects []lease.Effect) error {
 	return nil
 }
 
-func (p *Provider) carryOut(ctx context.Context, effects []lease.Effect) (lease.Effect, error) {
+func (p *Provider) carryOut(effects []lease.Effect) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.carryOutLocked(ctx, effects)
+	p.carryOutLocked(effects)
 }
 
-func (p *Provider) carryOutLocked(ctx context.Context, effects []lease.Effect) (answer lease.Effect, err error) {
+// carryOutLocked does what the book wants, in order, and returns its answer to
+// the caller. p.mu is held.
+func (p *Provider) carryOutLocked(effects []lease.Effect) (answer lease.Effect) {
 	for _, e := range effects {
 		switch e := e.(type) {
 		case lease.Persist, lease.Forget: // journalled
 		case lease.Activate:
-			if err := p.activateLocked(ctx, e.Record); err != nil {
-				return nil, err
-			}
+			p.openLocked(e.Record, "")
 		case lease.EndLease:
 			p.endLocked(e.Lease, e.Reason)
 		case lease.UnitsFreed:
@@ -275,7 +283,7 @@ func (p *Provider) carryOutLocked(ctx context.Context, effects []lease.Effect) (
 			answer = e
 		}
 	}
-	return answer, nil
+	return answer
 }
 
 func (p *Provider) offerChanged() {

@@ -1,11 +1,10 @@
 package provider
 
 import (
-	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -15,7 +14,6 @@ import (
 	"github.com/starling-network/starling/market/lease"
 	"github.com/starling-network/starling/market/marketpb"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p"
@@ -24,8 +22,14 @@ import (
 	"github.com/starling-network/starling/verify/meter"
 )
 
-// endGrace is how long a program may take to save its work when its lease ends.
-const endGrace = 2 * time.Second
+const (
+	// endGrace is how long a program may take to save its work when its lease ends.
+	endGrace = 2 * time.Second
+	// minPatience is the least time a buyer is given to co-sign a receipt.
+	minPatience = time.Second
+	// slotRetry is how often a lease looks whether the chain was seen at last.
+	slotRetry = 200 * time.Millisecond
+)
 
 // sale is one lease's metering, from the first voucher to its settlement.
 type sale struct {
@@ -35,7 +39,6 @@ type sale struct {
 
 	mu          sync.Mutex
 	seller      meter.Seller
-	receipts    uint64
 	supervision uint64
 	running     bool          // its loop runs
 	ending      string        // not empty: end the work, for this reason
@@ -75,7 +78,7 @@ func (p *Provider) loadSale(ctx context.Context, r lease.Record, slot market.Slo
 	case err == nil:
 		s.seller, err = meter.RestoreSeller(p.terms(r), state)
 	case errors.Is(err, store.ErrNotFound):
-		s.seller, err = meter.NewSeller(p.terms(r), slot)
+		s.seller, err = meter.NewSeller(p.terms(r), p.notMetered(slot))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("metering lease %s: %w", r.Lease.Short(), err)
@@ -120,6 +123,7 @@ func (p *Provider) activate(ctx context.Context, by sign.Key, a *marketpb.Activa
 		return nil, err
 	}
 	if err := s.take(ctx, meter.VoucherReceived{Voucher: v}); err != nil {
+		p.forgetWaiting(s)
 		var rule *verify.RuleError
 		if errors.As(err, &rule) {
 			return nil, stream.Refuse("voucher", rule.Error())
@@ -131,6 +135,18 @@ func (p *Provider) activate(ctx context.Context, by sign.Key, a *marketpb.Activa
 		return nil, p.failed(err)
 	}
 	return p.reply(answer)
+}
+
+// forgetWaiting drops a sale that was not paid for, so that the next attempt is
+// billed from its own slot.
+func (p *Provider) forgetWaiting(s *sale) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.seller.State() == meter.SellerWaiting && p.sales[s.rec.Lease] == s {
+		delete(p.sales, s.rec.Lease)
+	}
 }
 
 // take gives the seller an event from outside its loop; what it wants done is
@@ -174,6 +190,7 @@ func (s *sale) apply(ctx context.Context, f func(meter.Seller, market.Slot) (met
 		}
 	}
 	if len(puts) > 0 {
+		puts = append(puts, s.p.metered(slot))
 		if err := s.p.cfg.Store.Write(ctx, puts...); err != nil {
 			return nil, fmt.Errorf("journalling a receipt: %w", err)
 		}
@@ -182,269 +199,17 @@ func (s *sale) apply(ctx context.Context, f func(meter.Seller, market.Slot) (met
 	return rest, nil
 }
 
-// activateLocked starts the loop of a lease that is paid for. p.mu is held.
-func (p *Provider) activateLocked(_ context.Context, r lease.Record) error {
-	run := p.ctx
-	p.wg.Go(func() {
-		slot, err := p.cfg.Slots.Now(time.Now())
-		for err != nil { // after a restart the chain may not have been seen yet
-			select {
-			case <-run.Done():
-				return
-			case <-time.After(200 * time.Millisecond):
-			}
-			slot, err = p.cfg.Slots.Now(time.Now())
-		}
-		s, err := p.loadSale(run, r, slot)
-		if err != nil {
-			p.cfg.Log.Error("a lease cannot be metered", "lease", r.Lease, "err", err)
-			return
-		}
-		s.mu.Lock()
-		running := s.running
-		s.running = true
-		s.mu.Unlock()
-		if !running {
-			s.run(run)
-		}
-	})
-	return nil
-}
-
-// endLocked asks the loop of a lease to end its work. p.mu is held.
-func (p *Provider) endLocked(id market.LeaseID, reason string) {
-	s := p.sales[id]
-	if s == nil { // after a restart: nothing is metered any more, but something may still run
-		r, ok := p.book.Lease(id)
-		run := p.ctx
-		if !ok {
-			return
-		}
-		p.wg.Go(func() {
-			slot, err := p.cfg.Slots.Now(time.Now())
-			if err != nil {
-				slot = r.Core.Start
-			}
-			s, err := p.loadSale(run, r, slot)
-			if err != nil {
-				p.cfg.Log.Error("a lease cannot be ended", "lease", id, "err", err)
-				return
-			}
-			s.end(reason)
-			s.mu.Lock()
-			running := s.running
-			s.running = true
-			s.mu.Unlock()
-			if !running {
-				s.run(run)
-			}
-		})
-		return
-	}
-	s.end(reason)
-}
-
-func (s *sale) end(reason string) {
-	s.mu.Lock()
-	if s.ending == "" {
-		s.ending = reason
-	}
-	s.mu.Unlock()
-	select {
-	case s.poke <- struct{}{}:
-	default:
-	}
-}
-
-// run meters the lease until it is settled or the peer stops.
-func (s *sale) run(ctx context.Context) {
-	p := s.p
-	p.cfg.Host.Protect(s.buyer, "lease/"+s.rec.Lease.Short())
-	defer p.cfg.Host.Unprotect(s.buyer, "lease/"+s.rec.Lease.Short())
-	effects, err := s.apply(ctx, meter.Seller.Resume)
-	if err != nil && ctx.Err() == nil {
-		p.cfg.Log.Error("metering could not be resumed; trying again", "lease", s.rec.Lease, "err", err)
-	}
-	ended := false
-	for {
-		done, err := s.carryOut(ctx, effects)
-		if ctx.Err() != nil {
-			return
-		}
-		if err != nil {
-			p.cfg.Log.Error("metering failed; trying again", "lease", s.rec.Lease, "err", err)
-		}
-		if done {
-			s.finish(ctx)
-			return
-		}
-		s.mu.Lock()
-		reason := s.ending
-		s.mu.Unlock()
-		if reason != "" && !ended {
-			ended = true
-			effects, err = s.endWork(ctx, reason)
-		} else {
-			select {
-			case <-ctx.Done():
-				return
-			case <-s.poke:
-				effects = nil
-				continue
-			case <-time.After(s.pause()):
-			}
-			effects, err = s.tick(ctx)
-		}
-		if err != nil && ctx.Err() == nil {
-			p.cfg.Log.Error("metering failed; trying again", "lease", s.rec.Lease, "err", err)
-		}
-	}
-}
-
-// pause is how long the loop may sleep.
-func (s *sale) pause() time.Duration {
-	s.mu.Lock()
-	wake := s.seller.Wake()
-	s.mu.Unlock()
-	g := s.p.cfg.Genesis
-	interval := time.Duration(g.IntervalSlots*g.SlotMillis) * time.Millisecond
-	most := interval / 4
-	if wake == 0 {
-		return max(most, 20*time.Millisecond)
-	}
-	return min(max(s.p.cfg.Slots.Until(time.Now(), wake), 5*time.Millisecond), max(most, 20*time.Millisecond))
-}
-
-func (s *sale) tick(ctx context.Context) ([]meter.Effect, error) {
-	if err := s.take(ctx, meter.UsageSampled{CPUMillis: s.p.exec.cpuMillis(ctx, s.rec.Lease)}); err != nil {
-		return nil, err
-	}
-	return s.step(ctx, meter.Ticked{})
-}
-
-// carryOut does what the seller wants; done says that the lease is settled.
-func (s *sale) carryOut(ctx context.Context, effects []meter.Effect) (done bool, err error) {
-	for len(effects) > 0 {
-		e := effects[0]
-		effects = effects[1:]
-		switch e := e.(type) {
-		case meter.StartWork:
-			// The buyer says what to run; the lease is open from now on.
-		case meter.ProposeReceipt:
-			more, err := s.propose(ctx, e.Core)
-			if err != nil {
-				return false, err
-			}
-			effects = append(effects, more...)
-		case meter.StopWork:
-			s.end("the provider stopped: " + string(e.Reason))
-		case meter.Settled:
-			s.p.cfg.Log.Info("lease is settled", "lease", s.rec.Lease, "amount", s.p.cfg.Genesis.FormatAmount(e.Amount), "agreed", e.Agreed)
-			return true, nil
-		default:
-			return false, fmt.Errorf("unknown effect %T", e)
-		}
-	}
-	return false, nil
-}
-
-// propose has the buyer co-sign a receipt and takes the next voucher. A buyer
-// that does not answer is asked again at the next tick.
-func (s *sale) propose(ctx context.Context, core verify.ReceiptCore) ([]meter.Effect, error) {
-	sig, err := core.Sign(s.p.domain, s.p.cfg.Key)
-	if err != nil {
-		return nil, err
-	}
-	b := core.Marshal()
-	s.p.cfg.Host.Forgive(s.buyer)
-	reply, err := protocol.Meter.Call(ctx, s.p.cfg.Host, s.p.tag, s.buyer, &nodepb.MeterRequest{
-		Lease: s.rec.Lease[:], Receipt: b[:], ProviderSignature: sig[:],
-	})
-	if err != nil {
-		s.p.cfg.Log.Debug("a receipt was not co-signed", "lease", s.rec.Lease, "seq", core.Seq, "err", err)
-		return nil, nil
-	}
-	var out []meter.Effect
-	if len(reply.BuyerSignature) == sign.SignatureSize {
-		more, err := s.step(ctx, meter.CosignatureReceived{Seq: core.Seq, Sig: sign.Signature(reply.BuyerSignature)})
-		if err != nil {
-			return out, s.blame(err)
-		}
-		out = append(out, more...)
-	}
-	if len(reply.Voucher) > 0 {
-		v, err := verify.UnmarshalSignedVoucher(reply.Voucher)
-		if err != nil {
-			return out, s.blame(err)
-		}
-		more, err := s.step(ctx, meter.VoucherReceived{Voucher: v})
-		if err != nil {
-			return out, s.blame(err)
-		}
-		out = append(out, more...)
-	}
-	return out, nil
-}
-
-// blame logs what a buyer's answer breaks; it is as if there had been none.
-func (s *sale) blame(err error) error {
-	var rule *verify.RuleError
-	if errors.As(err, &rule) || errors.Is(err, market.ErrMalformed) {
-		s.p.cfg.Log.Warn("the buyer's answer breaks a rule", "lease", s.rec.Lease, "err", err)
-		return nil
-	}
-	return err
-}
-
-// endWork stops what runs under the lease and frees its units.
-func (s *sale) endWork(ctx context.Context, reason string) ([]meter.Effect, error) {
-	p := s.p
-	p.exec.stopLease(ctx, s.rec.Lease, endGrace)
-	if err := p.exec.idle(ctx, s.rec.Lease); err != nil {
-		return nil, err
-	}
-	if _, err := p.step(ctx, lease.LeaseEnded{Lease: s.rec.Lease, Reason: reason}); err != nil {
-		var invalid *lease.InvalidTransition
-		if !errors.As(err, &invalid) {
-			return nil, err
-		}
-	}
-	if err := s.take(ctx, meter.UsageSampled{CPUMillis: p.exec.cpuMillis(ctx, s.rec.Lease)}); err != nil {
-		return nil, err
-	}
-	return s.step(ctx, meter.WorkEnded{Output: p.exec.digest(s.rec.Lease)})
-}
-
-// finish makes sure that the units are free, however the seller came to its end.
-func (s *sale) finish(ctx context.Context) {
-	s.mu.Lock()
-	reason := s.ending
-	s.mu.Unlock()
-	if reason == "" {
-		reason = "settled"
-	}
-	p := s.p
-	p.exec.stopLease(ctx, s.rec.Lease, endGrace)
-	if err := p.exec.idle(ctx, s.rec.Lease); err != nil {
-		return
-	}
-	p.mu.Lock()
-	r, ok := p.book.Lease(s.rec.Lease)
-	p.mu.Unlock()
-	if ok && r.State.Live() {
-		if _, err := p.step(ctx, lease.LeaseEnded{Lease: s.rec.Lease, Reason: reason}); err != nil && ctx.Err() == nil {
-			p.cfg.Log.Error("the units of a lease could not be freed", "lease", s.rec.Lease, "err", err)
-		}
-	}
-}
-
 // obey refuses commands of a supervisor that a later one has replaced.
-func (p *Provider) obey(id market.LeaseID, epoch uint64) error {
+func (p *Provider) obey(r lease.Record, epoch uint64) error {
 	p.mu.Lock()
-	s := p.sales[id]
+	s := p.sales[r.Lease]
 	p.mu.Unlock()
-	if s == nil {
-		return stream.Refuse("lease", "the lease is not active")
+	switch {
+	case s != nil:
+	case r.State == lease.Active: // just restarted
+		return stream.Refuse(stream.CodeBusy, "the lease is being taken up again after a restart; ask again")
+	default:
+		return stream.Refuse("lease", fmt.Sprintf("the lease is %s: %s", r.State, r.EndReason))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -455,64 +220,34 @@ func (p *Provider) obey(id market.LeaseID, epoch uint64) error {
 	return nil
 }
 
-// digest names what the last execution of a lease left: SHA-256 of its outputs' digests.
-func (x *executor) digest(l market.LeaseID) sign.Hash {
-	var last *nodepb.Execution
-	for _, e := range x.of(l) {
-		if s, _, _ := e.snapshot(); s.State == nodepb.ExecState_EXEC_STATE_EXITED && (last == nil || s.Seq > last.Seq) {
-			last = s
-		}
-	}
-	if last == nil || len(last.Outputs) == 0 {
-		return sign.Hash{}
-	}
-	parts := [][]byte{[]byte("starling/output/v1")}
-	for _, o := range last.Outputs {
-		parts = append(parts, o.Blob.Cid)
-	}
-	return sign.Sum(bytes.Join(parts, nil))
+// metered remembers the highest slot in which anything was metered here.
+func (p *Provider) metered(slot market.Slot) store.Put {
+	p.floorMu.Lock()
+	defer p.floorMu.Unlock()
+	p.floor = max(p.floor, slot)
+	return store.Put{Kind: kindMetered, Key: "slot", Value: binary.LittleEndian.AppendUint64(nil, uint64(p.floor))}
 }
 
-// idle waits until nothing runs under a lease.
-func (x *executor) idle(ctx context.Context, l market.LeaseID) error {
-	for {
-		var wake <-chan struct{}
-		if !slices.ContainsFunc(x.of(l), func(e *execution) bool {
-			s, _, w := e.snapshot()
-			wake = w
-			return !ended(s.State)
-		}) {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-wake:
-		}
-	}
+// notMetered is slot, or the first one after it that no lease was metered in
+// before a restart: this peer's view of the slot may have gone back meanwhile,
+// and no unit may be billed twice for one slot.
+func (p *Provider) notMetered(slot market.Slot) market.Slot {
+	p.floorMu.Lock()
+	defer p.floorMu.Unlock()
+	return max(slot, p.floor)
 }
 
-// sweep removes what leases left that ended longer ago than outputs are kept.
-func (p *Provider) sweep(ctx context.Context) {
-	for _, id := range p.exec.leases() {
-		p.mu.Lock()
-		r, ok := p.book.Lease(id)
-		s := p.sales[id]
-		p.mu.Unlock()
-		if ok && r.State.Live() {
-			continue
-		}
-		if since := p.exec.idleSince(id, time.Now()); since < p.cfg.Retain {
-			continue
-		}
-		if err := p.exec.forget(ctx, id); err != nil {
-			p.cfg.Log.Warn("an ended lease could not be cleaned up", "lease", id, "err", err)
-			continue
-		}
-		if s != nil {
-			p.mu.Lock()
-			delete(p.sales, id)
-			p.mu.Unlock()
-		}
+// loadMetered reads what metered wrote.
+func (p *Provider) loadMetered(ctx context.Context) error {
+	b, err := p.cfg.Store.Get(ctx, kindMetered, "slot")
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return nil
+	case err != nil:
+		return fmt.Errorf("reading the last metered slot: %w", err)
+	case len(b) != 8:
+		return fmt.Errorf("reading the last metered slot: %d bytes", len(b))
 	}
+	p.floor = market.Slot(binary.LittleEndian.Uint64(b))
+	return nil
 }

@@ -1,0 +1,121 @@
+package buyer
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/verify"
+	"github.com/starling-network/starling/verify/meter"
+)
+
+// owed is what the vouchers of a lease say: the final one if there is one, else
+// the best that was issued.
+func (l *bought) owed() market.Amount {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if v := l.payer.Voucher(); v != nil {
+		return v.Cumulative
+	}
+	return 0
+}
+
+// most is what a lease can still come to cost.
+func (l *bought) most() market.Amount {
+	owed := l.owed()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if st := l.payer.State(); st == meter.PayerSettled || st == meter.PayerStopping {
+		return owed
+	}
+	return l.core.Cap
+}
+
+// committed is what the job's leases have cost or can still come to cost.
+func (s *supervisor) committed() market.Amount {
+	leases := s.bought()
+	var sum market.Amount
+	for _, l := range leases {
+		sum += l.most()
+	}
+	return sum
+}
+
+// bought lists the leases of the job in the order in which its receipts are
+// anchored: by rank, by epoch, by id, the same in every process.
+func (s *supervisor) bought() []*bought {
+	s.mu.Lock()
+	leases := append([]*bought(nil), s.paid...)
+	s.mu.Unlock()
+	slices.SortFunc(leases, func(x, y *bought) int {
+		return cmp.Or(cmp.Compare(x.core.Rank, y.core.Rank), cmp.Compare(x.core.RankEpoch, y.core.RankEpoch), bytes.Compare(x.id[:], y.id[:]))
+	})
+	return leases
+}
+
+// LeaseAccount is one lease of a job with all that proves what it cost.
+type LeaseAccount struct {
+	Lease    market.LeaseID   `json:"lease"`
+	Provider sign.Key         `json:"provider"`
+	Payout   sign.Key         `json:"payout"`
+	Rank     uint32           `json:"rank"`
+	Epoch    uint32           `json:"epoch"`
+	Route    string           `json:"route"` // by which its quote came
+	Active   bool             `json:"active"`
+	State    string           `json:"state"` // of the payer
+	Owed     market.Amount    `json:"owed"`
+	Reason   string           `json:"reason,omitempty"`
+	Signed   []byte           `json:"signed"` // market.Lease
+	Keys     []byte           `json:"keys"`   // market.KeySet
+	Voucher  []byte           `json:"voucher,omitempty"`
+	Receipts []verify.Receipt `json:"receipts"`
+}
+
+// Receipts returns the job's leases with their receipts and vouchers.
+func (b *Buyer) Receipts(ctx context.Context, id string) ([]LeaseAccount, error) {
+	s, err := b.get(id)
+	if err != nil {
+		return nil, err
+	}
+	leases := s.bought()
+	out := []LeaseAccount{}
+	for _, l := range leases {
+		a, err := l.account(ctx)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, a)
+	}
+	return out, nil
+}
+
+func (l *bought) account(ctx context.Context) (LeaseAccount, error) {
+	owed := l.owed()
+	l.mu.Lock()
+	a := LeaseAccount{
+		Lease: l.id, Provider: l.core.Provider, Payout: l.core.Payout, Rank: l.core.Rank, Epoch: l.core.RankEpoch, Route: l.rec.Route,
+		Active: l.rec.Active, State: string(l.payer.State()), Owed: owed, Reason: l.rec.Reason, Signed: l.rec.Lease, Keys: l.rec.Keys,
+	}
+	v := l.payer.Voucher()
+	l.mu.Unlock()
+	if v != nil {
+		signed, err := l.voucher(*v)
+		if err != nil {
+			return a, err
+		}
+		a.Voucher = signed
+	}
+	err := l.b.cfg.Store.List(ctx, kindReceipt, l.id.String()+"/", func(key string, value []byte) error {
+		r, err := verify.UnmarshalReceipt(value)
+		if err != nil {
+			return fmt.Errorf("reading receipt %s: %w", key, err)
+		}
+		a.Receipts = append(a.Receipts, r)
+		return nil
+	})
+	return a, err
+}

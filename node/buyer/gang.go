@@ -1,0 +1,326 @@
+package buyer
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/gang"
+	"github.com/starling-network/starling/market/lease"
+	"github.com/starling-network/starling/market/marketpb"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/protocol"
+	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/p2p/stream"
+)
+
+// draft is a lease on its way to being signed.
+type draft struct {
+	core  market.LeaseCore
+	keys  market.KeySet
+	lease *bought // once both have signed
+}
+
+// forming carries out what one gang wants.
+type forming struct {
+	s        *supervisor
+	order    market.Order
+	envelope []byte
+	quotes   map[sign.Key]quoted
+	events   chan gang.Event
+	wg       sync.WaitGroup
+
+	mu     sync.Mutex
+	drafts map[market.HoldID]*draft
+}
+
+// run takes the gang to its end. Calls to different providers are made at once,
+// each with its own deadline.
+func (f *forming) run(ctx context.Context, chosen []gang.Member, spares []sign.Key) error {
+	now := time.Now()
+	g, effects := gang.New(f.order, chosen, spares, gang.Params{
+		Secret: f.s.b.secret, Started: now, StepTimeout: stepTimeout, ReleaseTimeout: releaseTimeout,
+		Deadline: now.Add(formTimeout), FundingSlots: 1,
+	})
+	// The calls outlive a job that is stopped while it forms: what is held must be released.
+	calls, cancel := context.WithTimeout(context.WithoutCancel(ctx), formTimeout+releaseTimeout)
+	// Nobody waits here for calls whose answers do not matter any more; the peer does before it stops.
+	defer f.s.b.wg.Go(func() {
+		f.wg.Wait()
+		cancel()
+	})
+	stopping := ctx.Done()
+	for {
+		for _, e := range effects {
+			switch e := e.(type) {
+			case gang.Formed:
+				return f.formed(ctx, e.Seats)
+			case gang.FailedWith:
+				return f.failed(ctx, e)
+			default:
+				f.wg.Go(func() {
+					if ev := f.do(calls, e); ev != nil {
+						select {
+						case f.events <- ev:
+						case <-calls.Done():
+						}
+					}
+				})
+			}
+		}
+		var ev gang.Event
+		at, ok := g.NextDeadline()
+		if !ok {
+			return fmt.Errorf("forming order %s: it ended without a word", f.order.ID.Short())
+		}
+		select {
+		case ev = <-f.events:
+		case <-stopping:
+			ev, stopping = gang.Cancelled{Reason: "the job was stopped"}, nil
+		case <-time.After(max(time.Until(at), time.Millisecond)):
+			ev = gang.DeadlinePassed{}
+		}
+		slot, err := f.s.b.cfg.Slots.Now(time.Now())
+		if err != nil {
+			return err
+		}
+		if g, effects, err = g.Step(lease.Now{Time: time.Now(), Slot: slot}, ev); err != nil {
+			return fmt.Errorf("forming order %s: %w", f.order.ID.Short(), err)
+		}
+	}
+}
+
+// do makes the call that an effect asks for and returns the event that answers it.
+func (f *forming) do(ctx context.Context, e gang.Effect) gang.Event {
+	switch e := e.(type) {
+	case gang.Reserve:
+		return f.reserve(ctx, e)
+	case gang.Sign:
+		return f.sign(ctx, e)
+	case gang.Activate:
+		return f.activate(ctx, e)
+	case gang.Release:
+		f.release(ctx, e)
+		return gang.Released{Hold: e.Hold}
+	}
+	return nil
+}
+
+// call sends one step of a lease to its provider.
+func (f *forming) call(ctx context.Context, p sign.Key, req *marketpb.LeaseRequest) (*marketpb.LeaseReply, error) {
+	q := f.quotes[p]
+	id, err := f.s.b.remember(p, append(q.quote.Addrs, q.offer.Addrs...))
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	return protocol.Lease.Call(ctx, f.s.b.cfg.Host, f.s.b.tag, id, req)
+}
+
+// wrong turns a failed call into the event that tells the gang.
+func (f *forming) wrong(rank uint32, hold market.HoldID, p sign.Key, err error) gang.Event {
+	r := int(rank)
+	var no *stream.Refused
+	if errors.As(err, &no) {
+		f.s.trace.add(Step{At: time.Now(), Kind: StepRefused, Rank: &r, Provider: p.String(), Detail: no.Reason})
+		return gang.Refused{Rank: rank, Hold: hold, Reason: &market.Refusal{Reason: market.Reason(no.Code), Detail: no.Reason}}
+	}
+	f.s.trace.add(Step{At: time.Now(), Kind: StepSilent, Rank: &r, Provider: p.String(), Detail: err.Error()})
+	return gang.Lost{Rank: rank, Hold: hold, Reason: market.Refuse(market.ReasonLost, "%v", err)}
+}
+
+func (f *forming) reserve(ctx context.Context, e gang.Reserve) gang.Event {
+	start := time.Now()
+	reply, err := f.call(ctx, e.Provider, &marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Reserve{Reserve: &marketpb.Reserve{
+		Hold: e.Hold[:], Order: f.envelope, Rank: e.Rank, Units: f.order.UnitsPer, Price: uint64(f.quotes[e.Provider].quote.Price),
+	}}})
+	if err == nil && reply.GetHeld() == nil {
+		err = stream.ErrBadReply
+	}
+	var units []market.UnitID
+	if err == nil {
+		units, err = unitIDs(reply.GetHeld().Units, int(f.order.UnitsPer))
+	}
+	if err != nil {
+		return f.wrong(e.Rank, e.Hold, e.Provider, err)
+	}
+	r := int(e.Rank)
+	f.s.trace.add(Step{At: time.Now(), Kind: StepHeld, Rank: &r, Provider: e.Provider.String(), Took: time.Since(start)})
+	return gang.Held{Rank: e.Rank, Hold: e.Hold, Units: units}
+}
+
+func unitIDs(raw [][]byte, want int) ([]market.UnitID, error) {
+	if len(raw) != want {
+		return nil, fmt.Errorf("%w: %d units held, %d were asked", stream.ErrBadReply, len(raw), want)
+	}
+	out := make([]market.UnitID, 0, len(raw))
+	for _, u := range raw {
+		if len(u) != len(market.UnitID{}) {
+			return nil, fmt.Errorf("%w: unit id of %d bytes", stream.ErrBadReply, len(u))
+		}
+		out = append(out, market.UnitID(u))
+	}
+	return market.SortUnits(out)
+}
+
+// activateWithin is how many slots a lease leaves for its first payment.
+func (b *Buyer) activateWithin() market.Slot { return market.Slot(5*b.cfg.Genesis.IntervalSlots + 50) }
+
+func (f *forming) sign(ctx context.Context, e gang.Sign) gang.Event {
+	b := f.s.b
+	d, err := f.draft(ctx, e)
+	if err != nil {
+		return f.wrong(e.Rank, e.Hold, e.Provider, err)
+	}
+	sig, err := d.core.Sign(b.domain, b.cfg.Key)
+	if err != nil {
+		return f.wrong(e.Rank, e.Hold, e.Provider, err)
+	}
+	core := d.core.Marshal()
+	reply, err := f.call(ctx, e.Provider, &marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Sign{Sign: &marketpb.Sign{
+		Hold: e.Hold[:], Core: core[:], Keys: d.keys.Marshal(), Signature: sig[:],
+	}}})
+	if err == nil && len(reply.GetSigned().GetSignature()) != sign.SignatureSize {
+		err = stream.ErrBadReply
+	}
+	if err != nil {
+		return f.wrong(e.Rank, e.Hold, e.Provider, err)
+	}
+	l := market.Lease{Core: d.core, ProviderSig: sign.Signature(reply.GetSigned().Signature), BuyerSig: sig}
+	if err := l.Check(b.domain); err != nil {
+		return f.wrong(e.Rank, e.Hold, e.Provider, err)
+	}
+	bought, err := b.newLease(l, d.keys, f.s.job.ID, f.quotes[e.Provider])
+	if err != nil {
+		return f.wrong(e.Rank, e.Hold, e.Provider, err)
+	}
+	f.mu.Lock()
+	d.lease = bought
+	f.mu.Unlock()
+	return gang.Signed{Rank: e.Rank, Hold: e.Hold, Lease: bought.id, ActivateBefore: d.core.ActivateBefore}
+}
+
+// draft writes the lease for a hold, once: a repeated Sign sends the same one.
+func (f *forming) draft(ctx context.Context, e gang.Sign) (*draft, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if d := f.drafts[e.Hold]; d != nil {
+		return d, nil
+	}
+	b := f.s.b
+	slot, err := b.cfg.Slots.Now(time.Now())
+	if err != nil {
+		return nil, err
+	}
+	keys, err := market.NewKeySet(1, b.self)
+	if err != nil {
+		return nil, err
+	}
+	q := f.quotes[e.Provider].quote
+	epoch := f.s.snapshot().Ranks[e.Rank].Epoch
+	core := lease.Draft{
+		Order: f.order, Provider: e.Provider, Payout: q.Payout, Units: e.Units, Rank: e.Rank, RankEpoch: epoch, Price: q.Price,
+		SlotMillis: b.cfg.Genesis.SlotMillis, Keys: keys, Start: slot, ActivateBefore: slot + b.activateWithin(),
+	}
+	if _, err := rand.Read(core.Nonce[:]); err != nil {
+		return nil, err
+	}
+	c, err := core.Core()
+	if err != nil {
+		return nil, err
+	}
+	d := &draft{core: c, keys: keys}
+	f.drafts[e.Hold] = d
+	return d, nil
+}
+
+// activate pays the first interval of a signed lease.
+func (f *forming) activate(ctx context.Context, e gang.Activate) gang.Event {
+	f.mu.Lock()
+	l := f.drafts[e.Hold].lease
+	f.mu.Unlock()
+	voucher, err := f.s.b.prepay(ctx, l)
+	if err != nil {
+		return f.wrong(e.Rank, e.Hold, e.Provider, err)
+	}
+	reply, err := f.call(ctx, e.Provider, &marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Activate{Activate: &marketpb.Activate{
+		Lease: l.id[:], Voucher: voucher,
+	}}})
+	if err == nil && reply.GetActivated() == nil {
+		err = stream.ErrBadReply
+	}
+	if err != nil {
+		return f.wrong(e.Rank, e.Hold, e.Provider, err)
+	}
+	return gang.Activated{Rank: e.Rank, Hold: e.Hold}
+}
+
+func (f *forming) release(ctx context.Context, e gang.Release) {
+	req := &marketpb.Release{Of: &marketpb.Release_Hold{Hold: e.Hold[:]}, Reason: clip(e.Reason)}
+	f.mu.Lock()
+	d := f.drafts[e.Hold]
+	f.mu.Unlock()
+	if d != nil && d.lease != nil {
+		f.s.b.forgo(ctx, d.lease, e.Reason)
+	}
+	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
+	defer cancel()
+	if _, err := f.call(ctx, e.Provider, &marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Release{Release: req}}); err != nil {
+		f.s.b.cfg.Log.Debug("a release was not confirmed; the hold ends by itself", "provider", e.Provider, "err", err)
+	}
+	r := int(e.Rank)
+	f.s.trace.add(Step{At: time.Now(), Kind: StepReleased, Rank: &r, Provider: e.Provider.String(), Detail: e.Reason})
+}
+
+// formed journals the leases of all ranks.
+func (f *forming) formed(ctx context.Context, seats []gang.Seat) error {
+	s := f.s
+	var puts []store.Put
+	leases := map[uint32]*bought{}
+	f.mu.Lock()
+	for _, seat := range seats {
+		l := f.drafts[seat.Hold].lease
+		leases[seat.Rank] = l
+		p, err := l.put(func(r *leaseRecord) { r.Active = true })
+		if err != nil {
+			f.mu.Unlock()
+			return err
+		}
+		puts = append(puts, p)
+	}
+	f.mu.Unlock()
+	// The leases are active: also a job that was stopped just now has to know them to end them.
+	err := s.save(context.WithoutCancel(ctx), func(j *Job) {
+		for rank, l := range leases {
+			k := &j.Ranks[rank]
+			k.State, k.Lease, k.Provider, k.Seq = RankLeased, l.id, l.core.Provider, 0
+			k.Route = f.quotes[l.core.Provider].route
+		}
+	}, puts...)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for rank, l := range leases {
+		s.leases[rank] = l
+	}
+	return nil
+}
+
+// failed says why a gang did not form.
+func (f *forming) failed(ctx context.Context, e gang.FailedWith) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	text := "the order's leases could not all be taken: " + e.Reason.Error()
+	for _, d := range e.Details {
+		text += fmt.Sprintf("; rank %d at %s: %s", d.Rank, d.Provider.Short(), d.Refusal.Error())
+	}
+	return &unplaced{raced: true, reason: text}
+}

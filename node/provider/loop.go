@@ -1,0 +1,358 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/lease"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/protocol"
+	"github.com/starling-network/starling/verify"
+	"github.com/starling-network/starling/verify/meter"
+)
+
+// openLocked starts the loop of a lease, once; with a reason, to end its work. p.mu is held.
+func (p *Provider) openLocked(r lease.Record, reason string) {
+	run := p.ctx
+	p.wg.Go(func() {
+		s, err := p.waitSale(run, r)
+		if err != nil {
+			if run.Err() == nil {
+				p.cfg.Log.Error("a lease cannot be metered", "lease", r.Lease, "err", err)
+			}
+			return
+		}
+		if reason != "" {
+			s.end(reason)
+		}
+		s.mu.Lock()
+		running := s.running
+		s.running = true
+		s.mu.Unlock()
+		if !running {
+			s.run(run)
+		}
+	})
+}
+
+// waitSale is loadSale that waits for the chain: after a restart it may not have been seen yet.
+func (p *Provider) waitSale(ctx context.Context, r lease.Record) (*sale, error) {
+	for {
+		slot, err := p.cfg.Slots.Now(time.Now())
+		if err == nil {
+			return p.loadSale(ctx, r, slot)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(slotRetry):
+		}
+	}
+}
+
+// endLocked asks the loop of a lease to end its work. p.mu is held.
+func (p *Provider) endLocked(id market.LeaseID, reason string) {
+	if s := p.sales[id]; s != nil {
+		s.end(reason)
+		return
+	}
+	// After a restart nothing is metered any more, but something may still run.
+	if r, ok := p.book.Lease(id); ok {
+		p.openLocked(r, reason)
+	}
+}
+
+// resumeSales takes up what an earlier process did not live to settle of leases that had ended.
+func (p *Provider) resumeSales(ctx context.Context) error {
+	return p.cfg.Store.List(ctx, kindSeller, "", func(key string, state []byte) error {
+		h, err := sign.ParseHash(key)
+		if err != nil {
+			return fmt.Errorf("reading the meter of lease %s: %w", key, err)
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		r, ok := p.book.Lease(market.LeaseID(h))
+		if !ok || r.State != lease.Ended {
+			return nil // the book resumes live ones; one that was never paid for has nothing to settle
+		}
+		m, err := meter.RestoreSeller(p.terms(r), state)
+		if err != nil {
+			return fmt.Errorf("reading the meter of lease %s: %w", key, err)
+		}
+		if m.State() != meter.SellerSettled {
+			p.openLocked(r, r.EndReason)
+		}
+		return nil
+	})
+}
+
+func (s *sale) end(reason string) {
+	s.mu.Lock()
+	if s.ending == "" {
+		s.ending = reason
+	}
+	s.mu.Unlock()
+	select {
+	case s.poke <- struct{}{}:
+	default:
+	}
+}
+
+// over says why the work must end, or nothing.
+func (s *sale) over() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st := s.seller.State(); s.ending == "" && (st == meter.SellerStopping || st == meter.SellerClosing) {
+		s.ending = "its work was over when the peer was restarted"
+	}
+	return s.ending
+}
+
+// run meters the lease until it is settled or the peer stops. What fails, as a
+// journal on a full disk does, is tried again after a pause.
+func (s *sale) run(ctx context.Context) {
+	p := s.p
+	p.cfg.Host.Protect(s.buyer, "lease/"+s.rec.Lease.Short())
+	defer p.cfg.Host.Unprotect(s.buyer, "lease/"+s.rec.Lease.Short())
+	var resumed, ended, settled bool
+	for {
+		var effects []meter.Effect
+		var err error
+		switch {
+		case settled:
+			if err = s.free(ctx); err == nil {
+				return
+			}
+		case !resumed:
+			effects, err = s.apply(ctx, meter.Seller.Resume)
+			resumed = err == nil
+		case s.over() != "" && !ended:
+			effects, err = s.endWork(ctx)
+			ended = err == nil
+		default:
+			effects, err = s.tick(ctx)
+		}
+		done, failed := s.carryOut(ctx, effects)
+		settled = settled || done
+		if ctx.Err() != nil {
+			return
+		}
+		if err = errors.Join(err, failed); err != nil {
+			p.cfg.Log.Error("metering failed; trying again", "lease", s.rec.Lease, "err", err)
+		} else if settled || s.over() != "" && !ended {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.poke:
+		case <-time.After(s.pause()):
+		}
+	}
+}
+
+// pause is how long the loop may sleep.
+func (s *sale) pause() time.Duration {
+	s.mu.Lock()
+	wake := s.seller.Wake()
+	s.mu.Unlock()
+	g := s.p.cfg.Genesis
+	interval := time.Duration(g.IntervalSlots*g.SlotMillis) * time.Millisecond
+	most := interval / 4
+	if wake == 0 {
+		return max(most, 20*time.Millisecond)
+	}
+	return min(max(s.p.cfg.Slots.Until(time.Now(), wake), 5*time.Millisecond), max(most, 20*time.Millisecond))
+}
+
+func (s *sale) tick(ctx context.Context) ([]meter.Effect, error) {
+	if err := s.take(ctx, meter.UsageSampled{CPUMillis: s.p.exec.cpuMillis(ctx, s.rec.Lease)}); err != nil {
+		return nil, err
+	}
+	return s.step(ctx, meter.Ticked{})
+}
+
+// carryOut does what the seller wants, all of it even when a part fails; done
+// says that the lease is settled.
+func (s *sale) carryOut(ctx context.Context, effects []meter.Effect) (done bool, failed error) {
+	for len(effects) > 0 {
+		e := effects[0]
+		effects = effects[1:]
+		switch e := e.(type) {
+		case meter.StartWork:
+			// The buyer says what to run; the lease is open from now on.
+		case meter.ProposeReceipt:
+			more, err := s.propose(ctx, e.Core)
+			failed = errors.Join(failed, err)
+			effects = append(effects, more...)
+		case meter.StopWork:
+			s.end("the provider stopped: " + string(e.Reason))
+		case meter.Settled:
+			s.p.cfg.Log.Info("lease is settled", "lease", s.rec.Lease, "amount", s.p.cfg.Genesis.FormatAmount(e.Amount), "agreed", e.Agreed)
+			done = true
+		default:
+			failed = errors.Join(failed, fmt.Errorf("unknown effect %T", e))
+		}
+	}
+	return done, failed
+}
+
+// patience is how long the buyer may take to co-sign: a buyer that is gone must
+// not keep the loop from seeing that its money is used up.
+func (s *sale) patience() time.Duration {
+	g := s.p.cfg.Genesis
+	interval := time.Duration(g.IntervalSlots*g.SlotMillis) * time.Millisecond
+	return min(max(interval, minPatience), protocol.QuickAnswer)
+}
+
+// propose has the buyer co-sign a receipt and takes the next voucher. A buyer
+// that does not answer is asked again at the next tick.
+func (s *sale) propose(ctx context.Context, core verify.ReceiptCore) ([]meter.Effect, error) {
+	sig, err := core.Sign(s.p.domain, s.p.cfg.Key)
+	if err != nil {
+		return nil, err
+	}
+	b := core.Marshal()
+	s.p.cfg.Host.Forgive(s.buyer)
+	cctx, cancel := context.WithTimeout(ctx, s.patience())
+	defer cancel()
+	reply, err := protocol.Meter.Call(cctx, s.p.cfg.Host, s.p.tag, s.buyer, &nodepb.MeterRequest{
+		Lease: s.rec.Lease[:], Receipt: b[:], ProviderSignature: sig[:],
+	})
+	if err != nil {
+		s.p.cfg.Log.Debug("a receipt was not co-signed", "lease", s.rec.Lease, "seq", core.Seq, "err", err)
+		return nil, nil
+	}
+	var out []meter.Effect
+	if len(reply.BuyerSignature) == sign.SignatureSize {
+		more, err := s.step(ctx, meter.CosignatureReceived{Seq: core.Seq, Sig: sign.Signature(reply.BuyerSignature)})
+		if err != nil {
+			return out, s.blame(err)
+		}
+		out = append(out, more...)
+	}
+	if len(reply.Voucher) > 0 {
+		v, err := verify.UnmarshalSignedVoucher(reply.Voucher)
+		if err != nil {
+			return out, s.blame(err)
+		}
+		more, err := s.step(ctx, meter.VoucherReceived{Voucher: v})
+		if err != nil {
+			return out, s.blame(err)
+		}
+		out = append(out, more...)
+	}
+	return out, nil
+}
+
+// blame logs what a buyer's answer breaks; it is as if there had been none.
+func (s *sale) blame(err error) error {
+	var rule *verify.RuleError
+	if errors.As(err, &rule) || errors.Is(err, market.ErrMalformed) {
+		s.p.cfg.Log.Warn("the buyer's answer breaks a rule", "lease", s.rec.Lease, "err", err)
+		return nil
+	}
+	return err
+}
+
+// endWork stops what runs under the lease, ends its metering and then frees its
+// units: in this order no slot is ever billed twice for one unit, whenever the
+// peer crashes. It may be called again when it fails.
+func (s *sale) endWork(ctx context.Context) ([]meter.Effect, error) {
+	if err := s.stopWork(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.take(ctx, meter.UsageSampled{CPUMillis: s.p.exec.cpuMillis(ctx, s.rec.Lease)}); err != nil {
+		return nil, err
+	}
+	effects, err := s.step(ctx, meter.WorkEnded{Output: s.p.exec.digest(s.rec.Lease)})
+	if err != nil {
+		return nil, err
+	}
+	return effects, s.release(ctx)
+}
+
+// stopWork lets nothing more begin under the lease and waits until nothing runs.
+func (s *sale) stopWork(ctx context.Context) error {
+	s.p.exec.shut(s.rec.Lease)
+	s.p.exec.stopLease(ctx, s.rec.Lease, endGrace)
+	return s.p.exec.idle(ctx, s.rec.Lease)
+}
+
+// release frees the units if the lease still has them.
+func (s *sale) release(ctx context.Context) error {
+	p := s.p
+	p.mu.Lock()
+	r, ok := p.book.Lease(s.rec.Lease)
+	p.mu.Unlock()
+	if !ok || !r.State.Live() {
+		return nil
+	}
+	reason := s.over()
+	if reason == "" {
+		reason = "settled"
+	}
+	if _, err := p.step(ctx, lease.LeaseEnded{Lease: r.Lease, Reason: reason}); err != nil {
+		return fmt.Errorf("freeing the units of a lease: %w", err)
+	}
+	return nil
+}
+
+// free makes sure that the units are free, however the seller came to its end.
+func (s *sale) free(ctx context.Context) error {
+	if err := s.stopWork(ctx); err != nil {
+		return err
+	}
+	return s.release(ctx)
+}
+
+// sweep removes what leases left that ended longer ago than outputs are kept.
+func (p *Provider) sweep(ctx context.Context) {
+	for _, id := range p.ended() {
+		if since := p.exec.idleSince(id, time.Now()); since < p.cfg.Retain {
+			continue
+		}
+		if err := p.exec.forget(ctx, id); err != nil {
+			p.cfg.Log.Warn("an ended lease could not be cleaned up", "lease", id, "err", err)
+			continue
+		}
+		p.mu.Lock()
+		delete(p.sales, id)
+		p.mu.Unlock()
+	}
+}
+
+// ended lists the leases that are over and settled but left something behind.
+func (p *Provider) ended() []market.LeaseID {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	seen := map[market.LeaseID]bool{}
+	for id := range p.sales {
+		seen[id] = true
+	}
+	for _, id := range p.exec.leases() {
+		seen[id] = true
+	}
+	var out []market.LeaseID
+	for id := range seen {
+		if r, ok := p.book.Lease(id); ok && r.State.Live() {
+			continue
+		}
+		if s := p.sales[id]; s != nil && s.busy() {
+			continue
+		}
+		out = append(out, id)
+	}
+	return out
+}
+
+// busy says whether the loop of the sale runs on.
+func (s *sale) busy() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.running && s.seller.State() != meter.SellerSettled
+}

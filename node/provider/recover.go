@@ -1,0 +1,99 @@
+package provider
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/runtime"
+)
+
+// restore reads the executions of an earlier process and takes them over: a
+// running one is re-adopted, one that was still pulling starts again in a fresh
+// directory, one that is gone has ended as lost.
+func (x *executor) restore(ctx context.Context) error {
+	return x.store.List(ctx, kindExecution, "", func(key string, value []byte) error {
+		var rec execRecord
+		e := &execution{wake: make(chan struct{}), work: &nodepb.Workload{}, state: &nodepb.Execution{}}
+		if err := errors.Join(json.Unmarshal(value, &rec), protojson.Unmarshal(rec.Workload, e.work), protojson.Unmarshal(rec.State, e.state)); err != nil {
+			return fmt.Errorf("reading execution %s: %w", key, err)
+		}
+		e.rec = rec
+		e.dir = filepath.Join(x.dir, rec.Lease.String()[:16], fmt.Sprint(e.state.Seq))
+		if len(rec.Handle) > 0 {
+			h, err := runtime.UnmarshalHandle(rec.Handle)
+			if err != nil {
+				return fmt.Errorf("reading execution %s: %w", key, err)
+			}
+			e.handle = &h
+		}
+		x.exec[key] = e
+		x.grantOutputs(e)
+		rt := x.runtimes[e.work.Runtime]
+		switch {
+		case rt == nil:
+			x.log.Warn("an execution's runtime is no longer offered", "key", key, "runtime", e.work.Runtime)
+			e.state.State, e.state.Reason = nodepb.ExecState_EXEC_STATE_FAILED, "lost"
+		case e.handle != nil:
+			if err := rt.Recover(ctx, *e.handle); err != nil && !ended(e.state.State) {
+				x.log.Warn("an execution was lost while the peer was down", "key", key, "err", err)
+				x.finish(e, nodepb.ExecState_EXEC_STATE_FAILED, 0, "lost", err.Error(), nil)
+			} else if !ended(e.state.State) {
+				x.spawn(e)
+			}
+		case !ended(e.state.State):
+			e.rec.Attempt++
+			if err := x.persist(ctx, e); err != nil {
+				return err
+			}
+			x.spawn(e)
+		}
+		return nil
+	})
+}
+
+// digest names what the last execution of a lease left: SHA-256 of its outputs' digests.
+func (x *executor) digest(l market.LeaseID) sign.Hash {
+	var last *nodepb.Execution
+	for _, e := range x.of(l) {
+		if s, _, _ := e.snapshot(); s.State == nodepb.ExecState_EXEC_STATE_EXITED && (last == nil || s.Seq > last.Seq) {
+			last = s
+		}
+	}
+	if last == nil || len(last.Outputs) == 0 {
+		return sign.Hash{}
+	}
+	parts := [][]byte{[]byte("starling/output/v1")}
+	for _, o := range last.Outputs {
+		parts = append(parts, o.Blob.Cid)
+	}
+	return sign.Sum(bytes.Join(parts, nil))
+}
+
+// idle waits until nothing runs under a lease.
+func (x *executor) idle(ctx context.Context, l market.LeaseID) error {
+	for {
+		var wake <-chan struct{}
+		if !slices.ContainsFunc(x.of(l), func(e *execution) bool {
+			s, _, w := e.snapshot()
+			wake = w
+			return !ended(s.State)
+		}) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-wake:
+		}
+	}
+}
