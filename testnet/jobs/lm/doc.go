@@ -21,12 +21,14 @@
 //
 // # Figures
 //
-// Go 1.26's source, 5 workers, 6 rounds of 512 KiB each (15 MiB in all), 388 KiB from 89 held-out files; bits per byte:
+// Go 1.26's source, 5 workers, 6 rounds of 1 MiB each (30 MiB in all), 388 KiB from 89 held-out files; bits per byte:
 //
-//	order 0, 1, 2                 5.323  4.087  3.147   interpolated, same training and held-out text
-//	after rounds 1 to 6           2.461  2.304  2.251  2.214  2.194  2.187
-//	one machine, same data        2.186
+//	order 0, 1, 2                 5.322  4.079  3.121   interpolated, same training and held-out text
+//	after rounds 1 to 6           2.312  2.211  2.186  2.136  2.109  2.103
+//	one machine, same data        2.104
 //
-// A worker's round takes 0.95 s of CPU and 23 MiB of memory in the sandbox, a reduction 1.4 s and 133 MiB; everything together
-// 37 s of CPU. The single machine needs 8 s natively. A round with k times the text costs k times its 0.75 s of training.
+// With rounds of 512 KiB: 2.461, 2.304, 2.251, 2.214, 2.194, 2.187; one machine 2.186, order 2 3.147.
+//
+// A worker's round takes 1.6 s of CPU in the sandbox (0.9 s at 512 KiB), a reduction 1.4 s and 133 MiB of memory; all of it 39 s
+// on two cores. The one machine needs 13 s natively.
 package lm

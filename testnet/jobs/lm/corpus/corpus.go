@@ -24,8 +24,8 @@ type Config struct {
 	HeldOutBytes int // at least this much is held out; 384 KiB
 }
 
-// DefaultShardBytes is the length of one worker's text: with DefaultRounds, 512 KiB for each round.
-const DefaultShardBytes = DefaultRounds * 512 << 10
+// DefaultShardBytes is the length of one worker's text: with DefaultRounds, 1 MiB for each round.
+const DefaultShardBytes = DefaultRounds << 20
 
 // DefaultRounds is the number of rounds the demo trains for.
 const DefaultRounds = 6
