@@ -330,7 +330,7 @@ func BenchmarkStart(b *testing.B) {
 	r := newRuntime(b, time.Minute)
 	for name, s := range map[string]runtime.Spec{
 		"go-4MB": {Module: module, Args: []string{"hello"}},
-		"tiny":     {Module: write(b, "tiny", tiny)},
+		"tiny":   {Module: write(b, "tiny", tiny)},
 	} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
