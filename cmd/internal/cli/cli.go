@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/market"
 )
 
 // App is what every command is given.
@@ -20,6 +22,8 @@ type App struct {
 	Getenv func(string) string
 
 	commands []func(*App) *cobra.Command
+	// openChain reads a network's chain; nil means Solana.
+	openChain func(rpc []string, g market.Genesis) (memos, error)
 
 	home    string // --home
 	output  output // -o
@@ -45,8 +49,23 @@ var groups = []*cobra.Group{
 
 // commands are all commands, in the order of help within their groups.
 var commands = []func(*App) *cobra.Command{
+	newRun,
+	newSubmit,
+	newPs,
+	newStatus,
+	newLogs,
+	newWhy,
+	newWait,
+	newGet,
+	newStop,
 	newJob,
 	newUp,
+	newNode,
+	newPeers,
+	newOffers,
+	newLeases,
+	newReceipts,
+	newWallet,
 	newTestnet,
 	newInit,
 	newGenesis,

@@ -1,0 +1,175 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/buyer"
+)
+
+// errDetached says that the user left a job to itself.
+var errDetached = errors.New("detached")
+
+// allRanks stands for every rank of a job.
+const allRanks = -1
+
+// follow shows a job's logs and how it goes until it has ended, and returns how it ended. errDetached when ctx ends
+// before the job.
+func (a *App) follow(ctx context.Context, c *api.Client, g market.Genesis, j buyer.Job) (buyer.Job, error) {
+	p := a.progress()
+	defer p.clear()
+	p.say("job %s", j.ID)
+	out := a.Out
+	if a.output != outputTable {
+		out = a.Err // standard output is for the one document at the end
+	}
+	eg, gctx := errgroup.WithContext(ctx)
+	eg.Go(func() error { return a.copyLogs(gctx, c, j, allRanks, true, p.above(out), p.above(a.Err)) })
+	w := watch{p: p, g: g, last: j, began: time.Now()}
+	eg.Go(func() error { return w.run(gctx, c) })
+	err := eg.Wait()
+	last := w.job()
+	switch {
+	case ctx.Err() != nil && !last.State.Ended():
+		p.clear()
+		p.say("detached; the job goes on. Come back with `starling logs -f %s`, end it with `starling stop %[1]s`", j.ID)
+		return last, errDetached
+	case err == nil && !last.State.Ended():
+		err = io.ErrUnexpectedEOF
+	case last.State.Ended():
+		return last, nil // a log that broke off is still there to be read
+	}
+	if errors.Is(err, api.ErrNoPeer) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return last, &Error{Code: ExitUnreachable, Err: fmt.Errorf("the peer stopped while job %s was %s", j.ID, last.State),
+			Hint: fmt.Sprintf("the job goes on when the peer is up again: starling up, then starling logs -f %s", j.ID)}
+	}
+	return last, fmt.Errorf("following job %s: %w", j.ID, err)
+}
+
+// watch tells of a job's changes.
+type watch struct {
+	p     *progress
+	g     market.Genesis
+	began time.Time
+
+	mu   sync.Mutex
+	last buyer.Job
+}
+
+func (w *watch) job() buyer.Job {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.last
+}
+
+// run follows the job's events until it has ended.
+func (w *watch) run(ctx context.Context, c *api.Client) error {
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer close(done)
+	wg.Go(func() { // the time on the status line
+		t := time.NewTicker(time.Second)
+		defer t.Stop()
+		for {
+			w.status()
+			select {
+			case <-done:
+				return
+			case <-t.C:
+			}
+		}
+	})
+	return c.Events(ctx, w.job().ID, w.step, w.change)
+}
+
+// step tells of what a user wants to know while it happens; why has the rest.
+func (w *watch) step(s buyer.Step) {
+	switch {
+	case s.Kind == buyer.StepLost, s.Kind == buyer.StepRound, s.Kind == buyer.StepPaid && s.Provider == "":
+		w.p.say("%s", s)
+	case s.Kind == buyer.StepLeased:
+		w.p.say("%s", s)
+	}
+}
+
+func (w *watch) change(j buyer.Job) {
+	w.mu.Lock()
+	changed := j.State != w.last.State
+	w.last = j
+	w.mu.Unlock()
+	if changed && w.p.live == nil && !j.State.Ended() {
+		w.p.say("%s", j.Summary())
+	}
+	w.status()
+}
+
+func (w *watch) status() {
+	w.p.status("%s, %s", w.job().Summary(), time.Since(w.began).Round(time.Second))
+}
+
+// copyLogs copies the log of one rank or of all: as it is where the job has one rank or one is asked for, else each
+// line with its rank. With follow it goes on until the job has ended.
+func (a *App) copyLogs(ctx context.Context, c *api.Client, j buyer.Job, rank int, follow bool, stdout, stderr io.Writer) error {
+	if rank == allRanks && len(j.Ranks) == 1 {
+		rank = 0
+	}
+	if rank != allRanks {
+		return c.Log(ctx, j.ID, rank, follow, stdout, stderr)
+	}
+	both := &sync.Mutex{}
+	eg, gctx := errgroup.WithContext(ctx)
+	if !follow {
+		eg.SetLimit(1) // one after another, in order
+	}
+	for i := range j.Ranks {
+		eg.Go(func() error {
+			prefix := fmt.Sprintf("[%d] ", i)
+			o := &prefixed{w: &locked{both, stdout}, prefix: prefix}
+			e := &prefixed{w: &locked{both, stderr}, prefix: prefix}
+			err := c.Log(gctx, j.ID, i, follow, o, e)
+			return errors.Join(err, o.Flush(), e.Flush())
+		})
+	}
+	return eg.Wait()
+}
+
+// locked is a writer that several goroutines share.
+type locked struct {
+	mu *sync.Mutex
+	w  io.Writer
+}
+
+func (l *locked) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(b)
+}
+
+// summary is the one line at a job's end.
+func summary(g market.Genesis, j buyer.Job) string {
+	text := fmt.Sprintf("%s %s", j.ID, j.State)
+	if !j.Started.IsZero() && !j.Ended.IsZero() {
+		text += fmt.Sprintf(" in %v", j.Ended.Sub(j.Started).Round(100*time.Millisecond))
+	}
+	text += ", cost " + g.FormatAmount(j.Owed)
+	if j.Paid != j.Owed {
+		text += ", paid " + g.FormatAmount(j.Paid)
+	}
+	return text + fmt.Sprintf(", %s, %s", count(j.Receipts, "receipt"), count(len(j.Transactions), "transaction"))
+}
+
+func count(n int, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return fmt.Sprintf("%d %ss", n, word)
+}

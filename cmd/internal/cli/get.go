@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/p2p/blob"
+)
+
+// savedOutput is one output on this machine.
+type savedOutput struct {
+	Rank  int    `json:"rank"`
+	Path  string `json:"path"` // in the program
+	CID   string `json:"cid"`
+	Bytes int64  `json:"bytes"`
+	Dir   string `json:"dir"`
+}
+
+func newGet(a *App) *cobra.Command {
+	rank := allRanks
+	c := &cobra.Command{
+		Use:   "get ID DIR",
+		Short: "Download a job's outputs",
+		Long: `Writes the outputs that the job's ranks left, each beneath a directory of its rank: /out of rank 2 becomes DIR/2/out. A
+job of one rank, or --rank, does without the rank's directory. An output's directory must be new or empty; nothing outside
+it is ever written, whatever a provider sent.`,
+		Example: `  starling get jk3v5q2a results
+  starling get --rank 0 jk3v5q2a results`,
+		GroupID: groupJobs,
+		Args:    exactArgs(2),
+		RunE: func(c *cobra.Command, args []string) error {
+			client, err := a.Client()
+			if err != nil {
+				return err
+			}
+			j, err := client.Job(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if c.Flags().Changed("rank") {
+				if err := checkRank(j, rank); err != nil {
+					return err
+				}
+			}
+			saved, err := download(c.Context(), client, j, rank, args[1])
+			if err != nil {
+				return err
+			}
+			if len(saved) == 0 {
+				hint := "starling status " + j.ID
+				if len(j.Spec.Outputs) == 0 {
+					hint = "say which directory to keep with --out, or spec.outputs in a job file"
+				}
+				return &Error{Code: ExitFailed, Err: fmt.Errorf("job %s has no outputs", j.ID), Hint: hint}
+			}
+			return a.Show(saved, func(t *Table) {
+				t.Head("RANK", "OUTPUT", "BYTES", "SAVED TO")
+				for _, s := range saved {
+					t.Row(s.Rank, s.Path, s.Bytes, s.Dir)
+				}
+			})
+		},
+	}
+	c.Flags().IntVar(&rank, "rank", allRanks, "of one rank only")
+	return c
+}
+
+// download writes the outputs of one rank or all beneath dir.
+func download(ctx context.Context, c *api.Client, j buyer.Job, rank int, dir string) ([]savedOutput, error) {
+	var saved []savedOutput
+	for i, r := range j.Ranks {
+		if rank != allRanks && rank != i {
+			continue
+		}
+		base := dir
+		if rank == allRanks && len(j.Ranks) > 1 {
+			base = filepath.Join(dir, fmt.Sprint(i))
+		}
+		for _, o := range r.Outputs {
+			s := savedOutput{Rank: i, Path: o.Path, CID: o.CID, Bytes: o.Size}
+			var err error
+			if s.Dir, err = outputDir(j, base, o.Path); err == nil {
+				err = downloadOne(ctx, c, o, s.Dir)
+			}
+			if err != nil {
+				return saved, fmt.Errorf("downloading %s of rank %d: %w", o.Path, i, err)
+			}
+			saved = append(saved, s)
+		}
+	}
+	return saved, nil
+}
+
+// outputDir is where an output goes. What a provider calls an output must be one that the job asked for.
+func outputDir(j buyer.Job, base, output string) (string, error) {
+	local := filepath.FromSlash(strings.TrimPrefix(path.Clean(output), "/"))
+	if !slices.Contains(j.Spec.Outputs, job.Output{Path: output}) || !filepath.IsLocal(local) {
+		return "", errors.New("the job asked for no such output")
+	}
+	return filepath.Join(base, local), nil
+}
+
+func downloadOne(ctx context.Context, c *api.Client, o buyer.Output, dir string) error {
+	r, err := c.GetBlob(ctx, o.CID)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if o.Tree {
+		return blob.Unpack(r, dir, o.Size) // an archive is larger than what is in it
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(dir, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, r)
+	return errors.Join(err, f.Close())
+}

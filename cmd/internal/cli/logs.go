@@ -1,0 +1,168 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/buyer"
+)
+
+func newLogs(a *App) *cobra.Command {
+	rank := allRanks
+	var follow bool
+	c := &cobra.Command{
+		Use:   "logs ID",
+		Short: "Show a job's log",
+		Long: `Writes what the job's programs wrote: their standard output to standard output, the rest to standard error. Of several
+ranks each line begins with the rank; one rank alone is written as it is, byte for byte. With -f it goes on until the job
+has ended; its exit code then is that of the job.`,
+		Example: `  starling logs jk3v5q2a
+  starling logs -f jk3v5q2a
+  starling logs --rank 2 jk3v5q2a > rank2.txt`,
+		GroupID: groupJobs,
+		Args:    exactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			ctx := c.Context()
+			client, err := a.Client()
+			if err != nil {
+				return err
+			}
+			j, err := client.Job(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			if c.Flags().Changed("rank") {
+				if err := checkRank(j, rank); err != nil {
+					return err
+				}
+			}
+			err = a.copyLogs(ctx, client, j, rank, follow, a.Out, a.Err)
+			if !follow {
+				return err
+			}
+			if ctx.Err() != nil {
+				a.say("the job goes on. Come back with `starling logs -f %s`, end it with `starling stop %[1]s`", j.ID)
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			if j, err = client.Job(ctx, j.ID); err != nil {
+				return err
+			}
+			return WithHint(JobError(j), "starling why %s", j.ID)
+		},
+	}
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the job has ended")
+	c.Flags().IntVar(&rank, "rank", allRanks, "of one rank only")
+	return c
+}
+
+func checkRank(j buyer.Job, rank int) error {
+	if rank < 0 || rank >= len(j.Ranks) {
+		return Usagef("--rank: job %s has ranks 0 to %d, not %d", j.ID, len(j.Ranks)-1, rank)
+	}
+	return nil
+}
+
+func newStop(a *App) *cobra.Command {
+	var wait bool
+	c := &cobra.Command{
+		Use:   "stop ID...",
+		Short: "End jobs; what they owe so far is paid",
+		Long: `Tells the job's programs to end, gives the leases back and pays what was metered until then. Returns at once; --wait
+waits until the payment is final. Stopping a job that has ended does nothing.`,
+		Example: `  starling stop jk3v5q2a
+  starling stop --wait jk3v5q2a`,
+		GroupID: groupJobs,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return WithHint(Usagef("stop needs an id"), "%s", c.UseLine())
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			ctx := c.Context()
+			client, err := a.Client()
+			if err != nil {
+				return err
+			}
+			jobs := []buyer.Job{}
+			for _, id := range args {
+				if err := client.Stop(ctx, id); err != nil {
+					return err
+				}
+				j, err := client.Job(ctx, id)
+				if err != nil {
+					return err
+				}
+				if wait {
+					if j, err = waitFor(ctx, client, j.ID); err != nil {
+						return err
+					}
+				}
+				jobs = append(jobs, j)
+			}
+			return a.Show(jobs, func(t *Table) {
+				for _, j := range jobs {
+					state := string(j.State)
+					if !j.State.Ended() {
+						state = "stopping"
+					}
+					t.Row(j.ID, state)
+				}
+			})
+		},
+	}
+	c.Flags().BoolVar(&wait, "wait", false, "until it has ended and everything is paid")
+	return c
+}
+
+func newWait(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "wait ID",
+		Short: "Wait until a job has ended and is paid",
+		Long:  `Waits for a job's end, says in one line what became of it, and exits as run would have: 0 when the job succeeded.`,
+		Example: `  starling wait jk3v5q2a && starling get jk3v5q2a results
+  timeout 10m starling wait jk3v5q2a`,
+		GroupID: groupJobs,
+		Args:    exactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			client, err := a.Client()
+			if err != nil {
+				return err
+			}
+			g, err := a.genesis()
+			if err != nil {
+				return err
+			}
+			j, err := waitFor(c.Context(), client, args[0])
+			if err != nil {
+				return err
+			}
+			if err := a.Show(j, func(t *Table) { t.Row(summary(g, j)) }); err != nil {
+				return err
+			}
+			return WithHint(JobError(j), "starling why %s", j.ID)
+		},
+	}
+}
+
+// waitFor returns the job when it has ended.
+func waitFor(ctx context.Context, c *api.Client, id string) (buyer.Job, error) {
+	j, err := c.Job(ctx, id)
+	if err != nil || j.State.Ended() {
+		return j, err
+	}
+	err = c.Events(ctx, j.ID, nil, func(now buyer.Job) { j = now })
+	switch {
+	case j.State.Ended():
+		return j, nil
+	case err == nil:
+		err = api.ErrNoPeer
+	}
+	return j, fmt.Errorf("waiting for job %s: %w", j.ID, err)
+}

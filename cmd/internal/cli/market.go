@@ -1,0 +1,204 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/api"
+)
+
+func newNode(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "node",
+		Short: "Show this peer: its keys, addresses, network, chain and wallet",
+		Long: `Shows the peer that runs on this home directory. One of its addresses is what others give as bootstrap to join the network
+by it.`,
+		Example: `  starling node
+  starling init --bootstrap "$(starling --home other node -o json | jq -r '.addrs[0]')"`,
+		GroupID: groupPeer,
+		Args:    exactArgs(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			client, err := a.Client()
+			if err != nil {
+				return err
+			}
+			n, err := client.Node(c.Context())
+			if err != nil {
+				return err
+			}
+			return a.Show(n, func(t *Table) { nodeTable(t, n, client.PID()) })
+		},
+	}
+}
+
+func nodeTable(t *Table, n api.NodeInfo, pid int) {
+	t.Row("peer", n.Peer)
+	t.Row("key", n.Key)
+	t.Row("owner", n.Owner)
+	for i, addr := range n.Addrs {
+		name := "addresses"
+		if i > 0 {
+			name = ""
+		}
+		t.Row(name, addr)
+	}
+	t.Row("region", n.Region)
+	t.Row("network", n.Genesis.Tag())
+	chain := "answers"
+	if !n.ChainUp {
+		chain = "does not answer"
+	}
+	if n.ChainErr != "" {
+		chain += ": " + n.ChainErr
+	}
+	t.Row("chain", chain)
+	t.Row("slot", n.Slot)
+	t.Row("balance", n.Genesis.FormatAmount(n.Balance))
+	t.Row("peers", n.Peers)
+	units := "sells nothing"
+	if n.Units > 0 {
+		units = fmt.Sprintf("%d of %d free", n.FreeUnits, n.Units)
+	}
+	t.Row("units", units)
+	t.Row("jobs", n.Jobs)
+	t.Row("version", n.Version)
+	t.Row("running", fmt.Sprintf("for %s, process %d", ago(time.Now(), n.Started), pid))
+}
+
+func newPeers(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use:     "peers",
+		Short:   "List the peers that this one is connected to",
+		Example: `  starling peers`,
+		GroupID: groupPeer,
+		Args:    exactArgs(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			client, err := a.Client()
+			if err != nil {
+				return err
+			}
+			peers, err := client.Peers(c.Context())
+			if err != nil {
+				return err
+			}
+			if peers == nil {
+				peers = []api.PeerInfo{}
+			}
+			slices.SortFunc(peers, func(x, y api.PeerInfo) int { return strings.Compare(x.Key.String(), y.Key.String()) })
+			return a.Show(peers, func(t *Table) {
+				t.Head("KEY", "RTT", "AGENT", "PEER", "ADDRESS")
+				for _, p := range peers {
+					addr := ""
+					if len(p.Addrs) > 0 {
+						addr = p.Addrs[0]
+					}
+					t.Row(p.Key.Short(), millis(p.RTT), p.Agent, p.Peer, addr)
+				}
+			})
+		},
+	}
+}
+
+func newOffers(a *App) *cobra.Command {
+	var class string
+	c := &cobra.Command{
+		Use:   "offers",
+		Short: "List what other peers sell",
+		Long: `Looks for the offers of a class and asks each provider whether it is there. An offer that says "no" under ANSWERS was found
+but its provider did not answer a probe within the last two minutes; orders are not sent to it first.`,
+		Example: `  starling offers
+  starling offers --class cpu -o json`,
+		GroupID: groupPeer,
+		Args:    exactArgs(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			client, err := a.Client()
+			if err != nil {
+				return err
+			}
+			g, err := a.genesis()
+			if err != nil {
+				return err
+			}
+			offers, err := client.Offers(c.Context(), class)
+			if err != nil {
+				return err
+			}
+			slices.SortFunc(offers, func(x, y api.OfferInfo) int {
+				if x.Price != y.Price {
+					if x.Price < y.Price {
+						return -1
+					}
+					return 1
+				}
+				return strings.Compare(x.Provider.String(), y.Provider.String())
+			})
+			return a.Show(offers, func(t *Table) {
+				t.Head("PROVIDER", "CLASS", "REGION", "FREE", "EACH", "PRICE/UNIT-HOUR", "RTT", "ANSWERS", "EXPIRES")
+				for _, o := range offers {
+					answers := "no"
+					if o.Answered {
+						answers = "yes"
+					}
+					t.Row(o.Provider.Short(), o.Class, o.Region, fmt.Sprintf("%d/%d", o.Free, o.Total), unitSize(o.PerUnit),
+						g.FormatAmount(market.Amount(o.Price)), millis(o.RTT), answers, "in "+span(time.Until(o.Expires)))
+				}
+			})
+		},
+	}
+	c.Flags().StringVar(&class, "class", "cpu", "class of units")
+	return c
+}
+
+// unitSize is what one unit has, for a table.
+func unitSize(r market.Resources) string {
+	text := fmt.Sprintf("%dm CPU %dMiB mem %dMiB disk", r.MilliCPU, r.MemoryMiB, r.DiskMiB)
+	if r.VRAMMiB > 0 {
+		text += fmt.Sprintf(" %dMiB VRAM", r.VRAMMiB)
+	}
+	return text
+}
+
+func newLeases(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "leases",
+		Short: "List what this peer has sold and earned",
+		Long:  `Lists the holds and leases of this peer as a provider. EARNED is what the buyer's best voucher says.`,
+		Example: `  starling leases
+  starling leases -o json`,
+		GroupID: groupMoney,
+		Args:    exactArgs(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			client, err := a.Client()
+			if err != nil {
+				return err
+			}
+			g, err := a.genesis()
+			if err != nil {
+				return err
+			}
+			leases, err := client.Leases(c.Context())
+			if err != nil {
+				return err
+			}
+			return a.Show(leases, func(t *Table) {
+				t.Head("LEASE", "BUYER", "RANK", "STATE", "UNITS", "RECEIPTS", "EARNED", "REASON")
+				var sum market.Amount
+				for _, l := range leases {
+					id := "-"
+					if !l.Lease.IsZero() {
+						id = l.Lease.Short()
+					}
+					sum += l.Earned
+					t.Row(id, l.Buyer.Short(), l.Rank, l.State, l.Units, l.Receipts, g.FormatAmount(l.Earned), clip(l.Reason, 60))
+				}
+				t.Row()
+				t.Row("earned", g.FormatAmount(sum))
+			})
+		},
+	}
+}

@@ -1,0 +1,213 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/buyer"
+)
+
+func newPs(a *App) *cobra.Command {
+	var all, ids bool
+	c := &cobra.Command{
+		Use:   "ps",
+		Short: "List the jobs of this peer",
+		Long:  `Lists the jobs that have not ended, newest first. Ids are shortened to what is unique here; every command takes them so.`,
+		Example: `  starling ps
+  starling ps -a -o json
+  starling stop $(starling ps -q)`,
+		GroupID: groupJobs,
+		Args:    exactArgs(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			client, err := a.Client()
+			if err != nil {
+				return err
+			}
+			jobs, err := client.Jobs(c.Context())
+			if err != nil {
+				return err
+			}
+			g, err := a.genesis()
+			if err != nil {
+				return err
+			}
+			short := shortest(jobs)
+			shown := []buyer.Job{}
+			for _, j := range jobs {
+				if all || !j.State.Ended() {
+					shown = append(shown, j)
+				}
+			}
+			if ids {
+				for _, j := range shown {
+					fmt.Fprintln(a.Out, j.ID)
+				}
+				return nil
+			}
+			return a.Show(shown, func(t *Table) { psTable(t, g, shown, short) })
+		},
+	}
+	c.Flags().BoolVarP(&all, "all", "a", false, "also those that have ended")
+	c.Flags().BoolVarP(&ids, "quiet", "q", false, "whole ids only")
+	return c
+}
+
+func psTable(t *Table, g market.Genesis, jobs []buyer.Job, short map[string]string) {
+	now := time.Now()
+	t.Head("ID", "NAME", "STATE", "RANKS", "ROUND", "AGE", "COST", "REASON")
+	for _, j := range jobs {
+		done := 0
+		for _, r := range j.Ranks {
+			if r.State == buyer.RankDone {
+				done++
+			}
+		}
+		round, cost := "-", "-"
+		if n := j.Spec.RoundCount(); n > 1 {
+			round = fmt.Sprintf("%d/%d", min(j.Round+1, n), n)
+		}
+		if j.State.Ended() || j.State == buyer.Settling {
+			cost = g.FormatAmount(j.Owed)
+		}
+		t.Row(short[j.ID], j.Spec.Name, j.State, fmt.Sprintf("%d/%d", done, len(j.Ranks)), round, ago(now, j.Created), cost, clip(j.Reason, 60))
+	}
+}
+
+// shortest gives every job the shortest beginning of its id that is unique among all, at least 8 characters.
+func shortest(jobs []buyer.Job) map[string]string {
+	out := make(map[string]string, len(jobs))
+	for _, j := range jobs {
+		n := min(8, len(j.ID))
+		for _, o := range jobs {
+			for o.ID != j.ID && n < len(j.ID) && strings.HasPrefix(o.ID, j.ID[:n]) {
+				n++
+			}
+		}
+		out[j.ID] = j.ID[:n]
+	}
+	return out
+}
+
+// clip shortens text for a table.
+func clip(text string, most int) string {
+	r := []rune(text)
+	if len(r) <= most {
+		return text
+	}
+	return string(r[:most-1]) + "…"
+}
+
+// jobStatus is what status shows.
+type jobStatus struct {
+	buyer.Job
+	Cost market.Amount `json:"cost"` // what the vouchers of all leases add up to now
+}
+
+func newStatus(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "status ID",
+		Short: "Show one job: its ranks, rounds and money",
+		Long:  `Shows where a job stands, who runs each rank and how that provider was found, and what the job has cost so far.`,
+		Example: `  starling status jk3v5q2a
+  starling status jk3v5q2a -o json`,
+		GroupID: groupJobs,
+		Args:    exactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			client, err := a.Client()
+			if err != nil {
+				return err
+			}
+			g, err := a.genesis()
+			if err != nil {
+				return err
+			}
+			s, err := readStatus(c.Context(), client, args[0])
+			if err != nil {
+				return err
+			}
+			return a.Show(s, func(t *Table) { statusTable(t, g, s) })
+		},
+	}
+}
+
+func readStatus(ctx context.Context, c *api.Client, id string) (jobStatus, error) {
+	j, err := c.Job(ctx, id)
+	if err != nil {
+		return jobStatus{}, err
+	}
+	s := jobStatus{Job: j, Cost: j.Owed}
+	if j.State.Ended() {
+		return s, nil
+	}
+	leases, err := c.Receipts(ctx, j.ID)
+	if err != nil {
+		return s, err
+	}
+	s.Cost, s.Receipts = 0, 0
+	for _, l := range leases {
+		s.Cost += l.Owed
+		s.Receipts += len(l.Receipts)
+	}
+	return s, nil
+}
+
+func statusTable(t *Table, g market.Genesis, s jobStatus) {
+	j := s.Job
+	row := func(name, value string) {
+		if value != "" {
+			t.Row(name, value)
+		}
+	}
+	row("job", j.ID)
+	row("name", j.Spec.Name)
+	state := string(j.State)
+	if j.State == buyer.Settling {
+		state += ", then " + string(j.Outcome)
+	}
+	if j.Stopping && !j.State.Ended() {
+		state += ", stopping"
+	}
+	row("state", state)
+	row("reason", j.Reason)
+	row("created", ago(time.Now(), j.Created)+" ago")
+	if !j.Started.IsZero() {
+		end := j.Ended
+		if end.IsZero() {
+			end = time.Now()
+		}
+		row("running for", end.Sub(j.Started).Round(100*time.Millisecond).String()+", at most "+j.Spec.Timeouts.Run.String())
+	}
+	if n := j.Spec.RoundCount(); n > 1 {
+		row("rounds", fmt.Sprintf("%d of %d done", j.Round, n))
+	}
+	row("cost", g.FormatAmount(s.Cost)+", budget "+g.FormatAmount(j.Spec.Payment.Budget))
+	row("paid", g.FormatAmount(j.Paid))
+	row("receipts", fmt.Sprint(j.Receipts))
+	for _, tx := range j.Transactions {
+		row("transaction", tx)
+	}
+	t.Row()
+	t.Row("RANK", "STATE", "PROVIDER", "ROUTE", "LEASE", "RESTARTS", "EXIT", "REASON")
+	for i, r := range j.Ranks {
+		provider, lease, exit, route := "-", "-", "-", "-"
+		if !r.Provider.IsZero() {
+			provider = r.Provider.Short()
+		}
+		if !r.Lease.IsZero() {
+			lease = r.Lease.Short()
+		}
+		if r.Route != "" {
+			route = r.Route
+		}
+		if r.State == buyer.RankDone || r.State == buyer.RankFailed {
+			exit = fmt.Sprint(r.Exit)
+		}
+		t.Row(i, r.State, provider, route, lease, r.Restarts, exit, clip(r.Reason, 60))
+	}
+}

@@ -1,0 +1,312 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/verify"
+)
+
+func newReceipts(a *App) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "receipts",
+		Short: "Show, export and check what proves a job's cost",
+		Long: `Every metering interval leaves a receipt that provider and buyer have signed, chained to the one before, and a voucher for
+its price. When a job is paid, each transaction carries a Merkle root over all its receipts: its anchor.`,
+		Example: `  starling receipts ls jk3v5q2a
+  starling receipts export jk3v5q2a receipts.json
+  starling receipts verify receipts.json --rpc https://rpc.example`,
+		GroupID: groupMoney,
+		Args:    onlyCommands,
+		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(receiptsLs(a), receiptsShow(a), receiptsExport(a), receiptsVerify(a))
+	return c
+}
+
+func receiptsLs(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use:     "ls ID",
+		Short:   "List a job's leases with their receipts and cost",
+		Example: `  starling receipts ls jk3v5q2a`,
+		Args:    exactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			g, _, leases, err := a.accounts(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return a.Show(leases, func(t *Table) {
+				t.Head("LEASE", "RANK", "EPOCH", "PROVIDER", "ROUTE", "STATE", "RECEIPTS", "SLOTS", "OWED", "REASON")
+				var sum market.Amount
+				total := 0
+				for _, l := range leases {
+					slots := uint64(0)
+					if n := len(l.Receipts); n > 0 {
+						slots = uint64(l.Receipts[n-1].To - l.Receipts[0].From)
+					}
+					sum += l.Owed
+					total += len(l.Receipts)
+					t.Row(l.Lease.Short(), l.Rank, l.Epoch, l.Provider.Short(), l.Route, l.State, len(l.Receipts), slots, g.FormatAmount(l.Owed), clip(l.Reason, 60))
+				}
+				t.Row()
+				t.Row(count(total, "receipt") + ", owed " + g.FormatAmount(sum))
+			})
+		},
+	}
+}
+
+func receiptsShow(a *App) *cobra.Command {
+	var lease string
+	c := &cobra.Command{
+		Use:   "show ID",
+		Short: "List a job's receipts",
+		Example: `  starling receipts show jk3v5q2a
+  starling receipts show jk3v5q2a --lease 5f0c21aa -o json`,
+		Args: exactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			g, _, leases, err := a.accounts(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			var shown []verify.Receipt
+			rank := map[market.LeaseID]uint32{}
+			for _, l := range leases {
+				if strings.HasPrefix(l.Lease.String(), lease) {
+					shown = append(shown, l.Receipts...)
+					rank[l.Lease] = l.Rank
+				}
+			}
+			if len(rank) == 0 && lease != "" {
+				return WithHint(Usagef("--lease: the job has no lease %q", lease), "starling receipts ls %s", args[0])
+			}
+			return a.Show(shown, func(t *Table) {
+				t.Head("LEASE", "RANK", "SEQ", "SLOTS", "CPU", "AMOUNT", "CUMULATIVE", "HASH", "")
+				for _, r := range shown {
+					final := ""
+					if r.Final() {
+						final = "final"
+					}
+					t.Row(r.Lease.Short(), rank[r.Lease], r.Seq, fmt.Sprintf("%d–%d", r.From, r.To), fmt.Sprintf("%dms", r.CPUMillis),
+						g.FormatAmount(r.Amount), g.FormatAmount(r.Cumulative), r.Hash().Short(), final)
+				}
+			})
+		},
+	}
+	c.Flags().StringVar(&lease, "lease", "", "of one lease; the beginning of its id is enough")
+	return c
+}
+
+func receiptsExport(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "export ID FILE",
+		Short: "Write all that proves a job's cost into one file",
+		Long: `Writes a JSON file with the network's genesis, the job's leases, key sets, vouchers and receipts as signed, and the
+transactions that settled it. Anyone can check it with receipts verify, without this peer. FILE may be - for standard output.`,
+		Example: `  starling receipts export jk3v5q2a receipts.json`,
+		Args:    exactArgs(2),
+		RunE: func(c *cobra.Command, args []string) error {
+			g, j, leases, err := a.accounts(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			p, err := newProof(g, j, leases)
+			if err != nil {
+				return err
+			}
+			b, err := json.MarshalIndent(p, "", "  ")
+			if err != nil {
+				return err
+			}
+			b = append(b, '\n')
+			if args[1] == "-" {
+				_, err := a.Out.Write(b)
+				return err
+			}
+			if err := os.WriteFile(args[1], b, 0o644); err != nil {
+				return err
+			}
+			a.say("wrote %s of %s to %s", count(j.Receipts, "receipt"), count(len(leases), "lease"), args[1])
+			if !j.State.Ended() {
+				a.say("job %s is %s: more receipts and its transactions will come", j.ID, j.State)
+			}
+			return nil
+		},
+	}
+}
+
+// verifyOptions are the flags of receipts verify.
+type verifyOptions struct {
+	rpc     []string
+	offline bool
+}
+
+func receiptsVerify(a *App) *cobra.Command {
+	var o verifyOptions
+	c := &cobra.Command{
+		Use:   "verify FILE|ID",
+		Short: "Check receipts: every signature, chain, voucher and sum, and the anchor on chain",
+		Long: `Checks a file of receipts export, or a job of the running peer: that both signed each lease, that the receipts form one
+chain with the right slots and amounts, each signed by both, that the vouchers are signed and cover them. Nobody needs to be
+trusted for it.
+
+With --rpc, or when this home directory's configuration names an endpoint and is on the same network, it also reads every
+settling transaction from the chain and checks that its memo commits to exactly these receipts. The first rule that is broken
+is named, and the exit code is 1.`,
+		Example: `  starling receipts verify receipts.json
+  starling receipts verify receipts.json --rpc https://rpc.example
+  starling receipts verify jk3v5q2a -o json`,
+		Args: exactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if o.offline && len(o.rpc) > 0 {
+				return Usagef("--offline and --rpc exclude each other")
+			}
+			p, err := a.readProof(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			v, err := p.check()
+			if err != nil {
+				return fmt.Errorf("the receipts do not hold: %w", err)
+			}
+			if err := a.checkOnChain(c.Context(), &v, o); err != nil {
+				if _, own := errors.AsType[*brokenRule](err); own {
+					return fmt.Errorf("the receipts do not hold: %w", err)
+				}
+				return err
+			}
+			return a.Show(v, func(t *Table) { verdictTable(t, v) })
+		},
+	}
+	c.Flags().StringArrayVar(&o.rpc, "rpc", nil, "JSON-RPC address of the Solana cluster; may be repeated")
+	c.Flags().BoolVar(&o.offline, "offline", false, "ask no chain")
+	return c
+}
+
+// accounts asks the peer for a job and its leases.
+func (a *App) accounts(ctx context.Context, id string) (g market.Genesis, j buyer.Job, leases []buyer.LeaseAccount, err error) {
+	var client *api.Client
+	if client, err = a.Client(); err != nil {
+		return g, j, nil, err
+	}
+	if g, err = a.genesis(); err != nil {
+		return g, j, nil, err
+	}
+	// The job first: its transactions come after its last receipt.
+	if j, err = client.Job(ctx, id); err != nil {
+		return g, j, nil, err
+	}
+	leases, err = client.Receipts(ctx, j.ID)
+	return g, j, leases, err
+}
+
+// readProof reads a receipt file, or gathers the proof of a job when there is no such file.
+func (a *App) readProof(ctx context.Context, what string) (proof, error) {
+	b, err := readFile(what, maxProof)
+	if err == nil {
+		p, err := parseProof(b)
+		if err != nil {
+			return p, fmt.Errorf("%s: %w", what, err)
+		}
+		return p, nil
+	}
+	if !errors.Is(err, os.ErrNotExist) || strings.ContainsAny(what, `./\`) {
+		return proof{}, &Error{Code: ExitUsage, Err: err}
+	}
+	g, j, leases, err := a.accounts(ctx, what)
+	if err != nil {
+		return proof{}, err
+	}
+	return newProof(g, j, leases)
+}
+
+// checkOnChain checks the anchors, where the options or the home directory say how to reach the chain.
+func (a *App) checkOnChain(ctx context.Context, v *verdict, o verifyOptions) error {
+	rpc := o.rpc
+	switch {
+	case o.offline:
+		return nil
+	case len(rpc) == 0:
+		home, err := a.Home()
+		if err != nil {
+			return err
+		}
+		g, err := node.LoadGenesis(home)
+		if err != nil || g.Hash() != v.GenesisHash {
+			v.Chain = "not asked: give --rpc"
+			return nil
+		}
+		cfg, err := node.LoadConfig(filepath.Join(home, node.FileConfig))
+		if err != nil {
+			return err
+		}
+		if rpc = cfg.Solana.RPC; len(rpc) == 0 {
+			v.Chain = "not asked: the configuration names no endpoint, give --rpc"
+			return nil
+		}
+		if len(v.Transactions) == 0 && v.Owed > 0 {
+			v.Chain = "nothing is paid yet"
+			return nil
+		}
+	}
+	open := a.openChain
+	if open == nil {
+		open = openSolana
+	}
+	l, err := open(rpc, v.genesis)
+	if err != nil {
+		return &Error{Code: ExitUsage, Err: err}
+	}
+	return v.checkAnchors(ctx, l)
+}
+
+// openSolana reads a cluster. The key is one that owns nothing: reading needs none.
+func openSolana(rpc []string, g market.Genesis) (memos, error) {
+	var seed [32]byte
+	if _, err := rand.Read(seed[:]); err != nil {
+		return nil, err
+	}
+	return solana.New(solana.Config{RPC: rpc, Genesis: g.Chain, Key: sign.NewPrivate(seed), Mint: g.Mint, Decimals: g.Decimals})
+}
+
+func verdictTable(t *Table, v verdict) {
+	g := v.genesis
+	t.Row("job", v.Job)
+	t.Row("network", v.Network)
+	if !v.Buyer.IsZero() {
+		t.Row("buyer", v.Buyer)
+	}
+	t.Row()
+	t.Row("LEASE", "RANK", "PROVIDER", "PAYOUT", "RECEIPTS", "SLOTS", "EARNED", "OWED", "RESULT")
+	for _, l := range v.Leases {
+		result := "ok"
+		if !l.Final {
+			result = "ok, no final receipt"
+		}
+		t.Row(l.Lease.Short(), l.Rank, l.Provider.Short(), l.Payout.Short(), l.Receipts, l.Slots, g.FormatAmount(l.Earned), g.FormatAmount(l.Owed), result)
+	}
+	t.Row()
+	for _, tx := range v.Transactions {
+		where := ""
+		if tx.Slot > 0 {
+			where = fmt.Sprintf("slot %d", tx.Slot)
+		}
+		t.Row("transaction", tx.ID, where, "anchor "+tx.Anchor)
+	}
+	t.Row("root", v.Root)
+	t.Row("chain", v.Chain)
+	t.Row("good", fmt.Sprintf("%s of %s, owed %s", count(v.Receipts, "receipt"), count(len(v.Leases), "lease"), g.FormatAmount(v.Owed)))
+}

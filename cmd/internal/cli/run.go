@@ -1,0 +1,308 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/job"
+)
+
+// submitOptions are the flags that run and submit share.
+type submitOptions struct {
+	detach, idOnly, dryRun bool
+	save                   string
+}
+
+func (o *submitOptions) flags(c *cobra.Command) {
+	f := c.Flags()
+	f.BoolVarP(&o.detach, "detach", "d", false, "do not wait for the job, print its id")
+	f.BoolVar(&o.idOnly, "id-only", false, "as --detach, and print nothing but the id")
+	f.BoolVar(&o.dryRun, "dry-run", false, "show what would be ordered, what it could cost and who could take it")
+	f.StringVar(&o.save, "save", "", "download the outputs into this directory when the job succeeded")
+}
+
+func (o *submitOptions) check() error {
+	if o.save != "" && (o.detach || o.idOnly) {
+		return WithHint(Usagef("--save needs the job's end, --detach does not wait for it"), "starling get ID DIR, later")
+	}
+	return nil
+}
+
+const followLong = `
+Every source file is uploaded to the peer first. Then the job's log is shown until it ends: its standard output here on
+standard output, the rest on standard error, each line with its rank where there are several. An interrupt detaches; the
+job goes on. The exit code is 0 when the job succeeded, else it says why not (starling --help has the list).`
+
+func newRun(a *App) *cobra.Command {
+	var o submitOptions
+	c := &cobra.Command{
+		Use:   "run [flags] MODULE [-- ARGS]",
+		Short: "Run a program on other peers",
+		Long:  "Orders leases, runs MODULE, a WASI program, on all of them with ARGS, meters and pays." + followLong,
+		Example: `  starling run --max-price 0.05 hello.wasm
+  starling run -n 4 --max-price 0.05 -i shards/{rank}.bin:/data/shard.bin --out /out --save results train.wasm -- --steps 200
+  starling run -n 4 --max-price 0.05 --dry-run train.wasm
+  starling run -d --budget 0.25 --max-price 0.05 train.wasm`,
+		GroupID: groupJobs,
+		Args: func(c *cobra.Command, args []string) error {
+			switch at := c.ArgsLenAtDash(); {
+			case len(args) == 0 || at == 0:
+				return WithHint(Usagef("run needs a module"), "%s", c.UseLine())
+			case at < 0 && len(args) > 1 || at > 1:
+				return WithHint(Usagef("run does not take %q", args[1]), "arguments of the program come after --: starling run %s -- %s", args[0], args[1])
+			}
+			return nil
+		},
+	}
+	flags := JobFlags(c)
+	o.flags(c)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		decimals, err := a.Decimals()
+		if err != nil {
+			return err
+		}
+		flags.Module, flags.Args = args[0], args[1:]
+		spec, err := flags.Job(decimals)
+		if err != nil {
+			return err
+		}
+		return a.submit(c.Context(), spec, o)
+	}
+	return c
+}
+
+func newSubmit(a *App) *cobra.Command {
+	var o submitOptions
+	c := &cobra.Command{
+		Use:   "submit FILE",
+		Short: "Run a job from a job file",
+		Long: `Reads a job file (FILE may be - for standard input), orders leases, runs it, meters and pays. Relative paths in the file
+are taken from where it lies.` + followLong,
+		Example: `  starling submit job.yaml
+  starling submit --dry-run job.yaml
+  starling submit --save results job.yaml
+  id=$(starling submit --id-only job.yaml)`,
+		GroupID: groupJobs,
+		Args:    exactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			spec, err := a.LoadJob(args[0])
+			if err != nil {
+				return err
+			}
+			return a.submit(c.Context(), spec, o)
+		},
+	}
+	o.flags(c)
+	return c
+}
+
+// submit hands a job in and follows it as far as the options say.
+func (a *App) submit(ctx context.Context, spec job.Job, o submitOptions) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	if err := checkFiles(spec); err != nil {
+		return err
+	}
+	if o.dryRun {
+		return a.dryRun(ctx, spec)
+	}
+	g, err := a.genesis()
+	if err != nil {
+		return err
+	}
+	c, err := a.Client()
+	if err != nil {
+		return err
+	}
+	p := a.progress()
+	blobs, err := upload(ctx, c, spec, p)
+	p.clear()
+	if err != nil {
+		return err
+	}
+	if spec, err = spec.WithBlobs(blobs); err != nil {
+		return err
+	}
+	var key [16]byte
+	if _, err := rand.Read(key[:]); err != nil {
+		return err
+	}
+	j, err := c.Submit(ctx, spec, hex.EncodeToString(key[:]))
+	if err != nil {
+		return fmt.Errorf("submitting job %s: %w", spec.Name, err)
+	}
+	switch {
+	case o.idOnly:
+		_, err := fmt.Fprintln(a.Out, j.ID)
+		return err
+	case o.detach && a.output == outputTable:
+		fmt.Fprintln(a.Out, j.ID)
+		a.say("follow it with `starling logs -f %s`", j.ID)
+		return nil
+	case o.detach:
+		return a.Show(j, nil)
+	}
+	return a.followToEnd(ctx, c, g, j, o.save)
+}
+
+// followToEnd shows a job's log until it has ended, then what became of it.
+func (a *App) followToEnd(ctx context.Context, c *api.Client, g market.Genesis, j buyer.Job, save string) error {
+	j, err := a.follow(ctx, c, g, j)
+	if errors.Is(err, errDetached) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	a.say("%s", summary(g, j))
+	if a.output != outputTable {
+		if err := a.Show(j, nil); err != nil {
+			return err
+		}
+	}
+	if err := JobError(j); err != nil {
+		return WithHint(err, "starling why %s", j.ID)
+	}
+	if save == "" {
+		return nil
+	}
+	saved, err := download(ctx, c, j, allRanks, save)
+	for _, s := range saved {
+		a.say("saved %s", s.Dir)
+	}
+	return err
+}
+
+// genesis are the facts of this home directory's network.
+func (a *App) genesis() (market.Genesis, error) {
+	home, err := a.Home()
+	if err != nil {
+		return market.Genesis{}, err
+	}
+	g, err := node.LoadGenesis(home)
+	if err != nil {
+		code := ExitUsage
+		if errors.Is(err, fs.ErrNotExist) {
+			code = ExitUnreachable // without it no peer runs here
+		}
+		return g, &Error{Code: code, Err: err, Hint: "set the peer up with `starling init --genesis FILE`, or say which one with --home"}
+	}
+	return g, nil
+}
+
+// plan is what --dry-run shows.
+type plan struct {
+	Job     job.Job       `json:"job"`
+	MaxCost market.Amount `json:"maxCost"` // the least of budget, and price × time × units
+	Offers  []planOffer   `json:"offers,omitempty"`
+	Fits    uint64        `json:"fits"` // ranks that the offers have room for
+	Peer    string        `json:"peer"` // "", or why the market could not be asked
+}
+
+// planOffer is one offer and what keeps it from taking the job.
+type planOffer struct {
+	api.OfferInfo
+	Misfit string `json:"misfit,omitempty"`
+}
+
+func (a *App) dryRun(ctx context.Context, spec job.Job) error {
+	cost, err := spec.MaxCost()
+	if err != nil {
+		return err
+	}
+	p := plan{Job: spec, MaxCost: min(cost, spec.Payment.Budget)}
+	c, err := a.Client()
+	var offers []api.OfferInfo
+	if err == nil {
+		offers, err = c.Offers(ctx, string(spec.Resources.Class))
+	}
+	switch {
+	case errors.Is(err, api.ErrNoPeer):
+		p.Peer = "no peer is running, so offers were not looked for"
+	case err != nil:
+		return err
+	}
+	for _, o := range offers {
+		po := planOffer{OfferInfo: o, Misfit: misfit(o, spec)}
+		if po.Misfit == "" {
+			takes := uint64(o.Free / spec.Resources.Units)
+			if !spec.Placement.Pack {
+				takes = min(takes, 1)
+			}
+			p.Fits += takes
+		}
+		p.Offers = append(p.Offers, po)
+	}
+	money := func(n uint64) string { return market.Decimal(n, spec.Payment.Decimals) }
+	return a.Show(p, func(t *Table) {
+		jobTable(t, spec)
+		t.Row("cost", "at most "+money(uint64(p.MaxCost)))
+		t.Row()
+		if p.Peer != "" {
+			t.Row(p.Peer)
+			return
+		}
+		t.Row("PROVIDER", "REGION", "FREE", "PRICE", "RTT", "FITS")
+		for _, o := range p.Offers {
+			fits := "yes"
+			if o.Misfit != "" {
+				fits = "no: " + o.Misfit
+			}
+			t.Row(o.Provider.Short(), o.Region, o.Free, money(uint64(o.Price)), millis(o.RTT), fits)
+		}
+		t.Row()
+		t.Row(fmt.Sprintf("%d offers; room for %d of %d ranks", len(p.Offers), min(p.Fits, uint64(spec.Count)), spec.Count))
+	})
+}
+
+// misfit says what keeps an offer from taking a rank of the job, as far as the offer tells; "" when nothing does.
+func misfit(o api.OfferInfo, j job.Job) string {
+	need, have := j.Resources.PerUnit, o.PerUnit
+	in := func(regions []market.Region) bool {
+		for _, r := range regions {
+			if string(r) == o.Region {
+				return true
+			}
+		}
+		return len(regions) == 0
+	}
+	runs := false
+	for _, r := range o.Runtimes {
+		runs = runs || r == j.Runtime
+	}
+	for _, k := range j.Placement.Exclude {
+		if k == o.Provider {
+			return "excluded"
+		}
+	}
+	switch {
+	case o.Price > j.Payment.MaxPrice:
+		return "too dear"
+	case !in(j.Placement.Regions):
+		return "other region"
+	case o.Free < j.Resources.Units:
+		return fmt.Sprintf("%d units free", o.Free)
+	case have.MilliCPU < need.MilliCPU:
+		return fmt.Sprintf("units of %dm CPU", have.MilliCPU)
+	case have.MemoryMiB < need.MemoryMiB:
+		return fmt.Sprintf("units of %d MiB memory", have.MemoryMiB)
+	case have.DiskMiB < need.DiskMiB:
+		return fmt.Sprintf("units of %d MiB disk", have.DiskMiB)
+	case !runs:
+		return "other runtime"
+	case !o.Answered:
+		return "does not answer"
+	}
+	return ""
+}
