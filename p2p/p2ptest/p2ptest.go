@@ -124,6 +124,10 @@ func (n *Net) Crash(i int) {
 	n.Hosts[i] = nil
 }
 
+// Cut takes host i off the network at once: no packet to or from it arrives any more, and it does not
+// notice. Crash or Restart must follow. Any goroutine may call it.
+func (n *Net) Cut(i int) { n.setSide(i, -1-i) }
+
 // Partition splits the network: the given hosts hear each other and nobody else.
 func (n *Net) Partition(hosts ...int) {
 	for _, i := range hosts {

@@ -49,7 +49,9 @@ type Options struct {
 	Crash map[int]Crash
 	// Price of each provider in base units per unit-hour, by number; missing ones ask 0.36 tokens.
 	Price map[int]string
-	Log   *slog.Logger
+	// Region of each provider, by number; missing ones are in "local".
+	Region map[int]string
+	Log    *slog.Logger
 }
 
 // Crash says at which write of its journal, and on which side of it, a peer loses power.
@@ -90,7 +92,7 @@ type Peer struct {
 	i      int
 	cancel context.CancelFunc
 	done   chan struct{}
-	crash  *store.Crashing
+	power  *power
 	err    error
 }
 
@@ -171,12 +173,13 @@ func (n *Net) Close() {
 }
 
 func (p *Peer) start(h *p2p.Host) {
-	crash := store.NewCrashing(p.Journal)
-	if c, ok := p.net.opts.Crash[p.i]; ok && p.crash == nil {
-		crash.CrashAt(c.Write, c.When)
+	n := p.net
+	var at Crash
+	if p.power == nil {
+		at = n.opts.Crash[p.i]
 	}
-	p.crash = crash
-	p.startOn(h, crash)
+	p.power = newPower(n.t, p.Journal, at, func() { n.net.Cut(p.i) })
+	p.startOn(h, p.power)
 }
 
 func (p *Peer) startOn(h *p2p.Host, st store.Store) {
@@ -191,6 +194,9 @@ func (p *Peer) startOn(h *p2p.Host, st store.Store) {
 		if price := n.opts.Price[p.i]; price != "" {
 			cfg.Provide.Price = price
 		}
+		if region := n.opts.Region[p.i]; region != "" {
+			cfg.Region = region
+		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var err error
@@ -202,6 +208,9 @@ func (p *Peer) startOn(h *p2p.Host, st store.Store) {
 	})
 	if err != nil {
 		cancel()
+		if p.power.down() { // it crashed while it started
+			return
+		}
 		n.t.Fatalf("starting %s: %v", name(p.i), err)
 	}
 	p.cancel, p.done = cancel, make(chan struct{})
@@ -230,13 +239,16 @@ func (p *Peer) Stop() {
 }
 
 // Kill ends the peer as a power cut does: no message leaves it and no write
-// reaches its journal from now on. Its programs run on for a while.
+// reaches its journal from now on. Its programs run on for a while. A peer that
+// crashed by itself is cleared away.
 func (p *Peer) Kill() {
-	p.crash.Cut()
+	p.power.cut()
 	p.net.net.Crash(p.i)
-	p.cancel()
-	<-p.done
-	p.cancel = nil
+	if p.cancel != nil {
+		p.cancel()
+		<-p.done
+		p.cancel = nil
+	}
 	p.Fake = p.Fake.Restart()
 }
 
@@ -246,10 +258,10 @@ func (p *Peer) Restart() {
 }
 
 // Crashed is closed when the power of the running process was cut.
-func (p *Peer) Crashed() <-chan struct{} { return p.crash.Crashed() }
+func (p *Peer) Crashed() <-chan struct{} { return p.power.crash.Crashed() }
 
-// Writes is how often the journal of the running process was written.
-func (p *Peer) Writes() int { return p.crash.Count() }
+// Writes lists the kinds of the running process's journal writes, one for each.
+func (p *Peer) Writes() []string { return p.power.kinds() }
 
 // Put stores content on the peer and returns it as a job's blob.
 func (p *Peer) Put(content string) job.Blob {

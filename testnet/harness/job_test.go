@@ -7,29 +7,66 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/runtime/runtimetest/guest"
 )
 
 // programs are what the networks of these tests can run.
-var programs = map[string]guest.Program{
-	"hello": func(p guest.Process) int {
-		fmt.Fprintln(p.Stdout(), "hello from", env(p, buyer.EnvRank), "of", env(p, buyer.EnvCount))
-		return 0
-	},
-	"work": func(p guest.Process) int { // burns the seconds of its argument
-		var n int
-		fmt.Sscan(p.Args()[0], &n)
-		for i := range n * 1000 {
-			if i%1000 == 0 {
-				fmt.Fprintln(p.Stdout(), "second", i/1000)
+var programs map[string]guest.Program
+
+func init() { // they call each other
+	programs = allPrograms()
+}
+
+func allPrograms() map[string]guest.Program {
+	return map[string]guest.Program{
+		"hello": func(p guest.Process) int {
+			fmt.Fprintln(p.Stdout(), "hello from", env(p, buyer.EnvRank), "of", env(p, buyer.EnvCount))
+			return 0
+		},
+		"work": func(p guest.Process) int { // burns the seconds of its argument
+			var n int
+			fmt.Sscan(p.Args()[0], &n)
+			for i := range n * 1000 {
+				if i%1000 == 0 {
+					fmt.Fprintln(p.Stdout(), "second", i/1000)
+				}
+				p.Burn()
 			}
-			p.Burn()
-		}
-		return 0
-	},
-	"fail": func(p guest.Process) int { return 7 },
+			return 0
+		},
+		"fail": func(p guest.Process) int { return 7 },
+		// train reads what the round before left, works for the seconds of its argument and leaves its part.
+		"train": func(p guest.Process) int {
+			carry, err := guest.ReadFile(p, "/carry/model", 1<<20)
+			if err != nil && env(p, buyer.EnvRound) != "0" {
+				fmt.Fprintln(p.Stderr(), err)
+				return 1
+			}
+			programs["work"](p)
+			part := fmt.Sprintf("%s%s.%s;", carry, env(p, buyer.EnvRound), env(p, buyer.EnvRank))
+			if err := guest.WriteFile(p, "/out/part", []byte(part)); err != nil {
+				fmt.Fprintln(p.Stderr(), err)
+				return 1
+			}
+			return 0
+		},
+		// sum is the reduce step: all parts, one after the other.
+		"sum": func(p guest.Process) int {
+			var model []byte
+			for rank := 0; ; rank++ {
+				part, err := guest.ReadFile(p, fmt.Sprintf("/in/%d/part", rank), 1<<20)
+				if err != nil {
+					break
+				}
+				model = append(model, part...)
+			}
+			if err := guest.WriteFile(p, "/out/model", model); err != nil {
+				return 1
+			}
+			return 0
+		},
+	}
 }
 
 func env(p guest.Process, name string) string {
@@ -39,34 +76,6 @@ func env(p guest.Process, name string) string {
 		}
 	}
 	return ""
-}
-
-// check fails the test unless the job ended as wanted and the money is right.
-func (n *Net) check(t *testing.T, p *Peer, j buyer.Job, want buyer.State) {
-	t.Helper()
-	if j.State != want {
-		t.Fatalf("job ended as %s\n%s", j.Summary(), p.Why(j.ID))
-	}
-	if j.Paid != j.Owed {
-		t.Errorf("job owes %d and paid %d", j.Owed, j.Paid)
-	}
-	if err := n.Chain.Check(); err != nil {
-		t.Errorf("ledger: %v", err)
-	}
-	var sum market.Amount
-	accounts, err := p.Node.Buyer().Receipts(t.Context(), j.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, a := range accounts {
-		if got := n.Chain.Paid(a.Lease); got != a.Owed {
-			t.Errorf("lease %s was paid %d, its vouchers say %d", a.Lease.Short(), got, a.Owed)
-		}
-		sum += a.Owed
-	}
-	if sum != j.Owed {
-		t.Errorf("leases add up to %d, the job owes %d", sum, j.Owed)
-	}
 }
 
 func TestJob(t *testing.T) {

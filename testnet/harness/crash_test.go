@@ -1,0 +1,137 @@
+package harness
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/store"
+)
+
+// The network of the crash tests: two cheap providers that are chosen, a dear one
+// that takes over, and a buyer.
+const (
+	crashSpare, crashProvider, crashBuyer = 0, 1, 3
+)
+
+// rounds is a job of two ranks and rounds, with carry and reduce.
+func (p *Peer) rounds(count uint32, seconds int) job.Job {
+	spec := p.Job("train", 2, fmt.Sprint(seconds))
+	spec.Outputs = []job.Output{{Path: "/out"}}
+	spec.Rounds = &job.Rounds{Count: count, Carry: "/carry", Reduce: &job.Reduce{Module: "sum.wasm"}}
+	spec.Blobs["sum.wasm"] = p.Put("starling fake program sum\n")
+	return spec
+}
+
+// crashRun runs the job while one peer loses power at a write and returns after
+// a while. It says at which kind of write that was, or "" if there was none.
+func crashRun(t *testing.T, victim int, at Crash, down time.Duration) (kind string, writes []string) {
+	synctest.Test(t, func(t *testing.T) {
+		n := New(t, Options{
+			Providers: 3, Units: 1, Programs: programs, Price: map[int]string{crashSpare: "0.5"}, Crash: map[int]Crash{victim: at}, Log: Logger(),
+		})
+		p, b := n.Peers[victim], n.Buyer(0)
+		crashed := p.Crashed()
+		wait := func(d time.Duration) {
+			select {
+			case <-time.After(d):
+			case <-crashed:
+				writes := p.Writes()
+				kind, crashed = writes[len(writes)-1], nil
+				p.Kill()
+				time.Sleep(down)
+				p.Restart()
+				time.Sleep(time.Second)
+			}
+		}
+		wait(3 * time.Second)
+		spec := b.rounds(2, 2)
+		var id string
+		for id == "" {
+			// Whoever does not know whether a job was taken hands it in again under the same key.
+			if j, err := b.Node.Buyer().Submit(t.Context(), spec, "the job"); err == nil {
+				id = j.ID
+			} else if !p.power.down() {
+				t.Fatal(err)
+			}
+			wait(100 * time.Millisecond)
+		}
+		job := func() buyer.Job {
+			j, err := b.Node.Buyer().Job(id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return j
+		}
+		for end := time.Now().Add(3 * time.Minute); !job().State.Ended(); wait(500 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("the job hangs: %s\n%s", job().Summary(), b.Why(id))
+			}
+		}
+		for range 60 {
+			wait(500 * time.Millisecond)
+		}
+		j := job()
+		n.check(t, b, j, buyer.Succeeded)
+		n.checkPayer(t, b)
+		if got, want := b.file(t, *j.Carry, "model"), "0.0;0.1;1.0;0.0;0.1;1.1;"; got != want {
+			t.Errorf("the job's result is %q, want %q", got, want)
+		}
+		for i := range 3 {
+			n.checkQuiet(t, n.Provider(i), b)
+		}
+		if t.Failed() {
+			t.Logf("crashed at a write of %s\n%s", kind, b.Why(id))
+		}
+		writes = p.Writes()
+	})
+	return kind, writes
+}
+
+// Every crash that a provider or a buyer can have: power is cut before and after
+// every write of its journal that a job causes, and some seconds later the peer is
+// started again. The job ends well and the money is right every time.
+func TestCrashAtEveryWrite(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	var mu sync.Mutex
+	covered := map[string]int{}
+	t.Cleanup(func() {
+		total := 0
+		for _, k := range slices.Sorted(maps.Keys(covered)) {
+			t.Logf("%4d crashes at %s", covered[k], k)
+			total += covered[k]
+		}
+		t.Logf("%d crashes in %v", total, time.Since(began).Round(time.Millisecond))
+	})
+	for _, role := range []struct {
+		name   string
+		victim int
+	}{{"provider", crashProvider}, {"buyer", crashBuyer}} {
+		_, writes := crashRun(t, role.victim, Crash{}, 0)
+		t.Logf("a clean run has %d writes of the %s: %s", len(writes), role.name, strings.Join(writes, " "))
+		// The schedule of a run with a crash may have a few writes more than the clean one; those beyond its end crash nobody.
+		for write := 1; write <= len(writes)+2; write++ {
+			for _, when := range []store.When{store.Before, store.After} {
+				// Back before anybody missed it, or after its leases were given up.
+				down := []time.Duration{1500 * time.Millisecond, 8 * time.Second}[(write+int(when))%2]
+				t.Run(fmt.Sprintf("%s/%d/%d", role.name, write, when), func(t *testing.T) {
+					t.Parallel()
+					kind, _ := crashRun(t, role.victim, Crash{Write: write, When: when}, down)
+					if kind != "" {
+						mu.Lock()
+						covered[role.name+" "+kind]++
+						mu.Unlock()
+					}
+				})
+			}
+		}
+	}
+}

@@ -1,0 +1,148 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/lease"
+	"github.com/starling-network/starling/node/store"
+)
+
+// power is the journal of one process. At the write that Crash names the peer
+// loses power: in the same moment it is off the network. It also watches over
+// what is written: no unit may be in two live records at any time.
+type power struct {
+	t     testing.TB
+	crash *store.Crashing
+	off   func()
+
+	mu     sync.Mutex
+	full   error
+	writes []string
+	live   map[market.UnitID]string // unit → key of the live hold that has it
+	holds  map[string][]market.UnitID
+}
+
+// kindHold is the provider's kind of hold records.
+const kindHold = "hold"
+
+func newPower(t testing.TB, disk *store.Memory, at Crash, off func()) *power {
+	p := &power{t: t, crash: store.NewCrashing(disk), off: off, live: map[market.UnitID]string{}, holds: map[string][]market.UnitID{}}
+	if at.Write > 0 {
+		p.crash.CrashAt(at.Write, at.When)
+	}
+	if err := disk.List(context.Background(), kindHold, "", func(key string, value []byte) error {
+		p.watch(store.Put{Kind: kindHold, Key: key, Value: value})
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// Write implements store.Store.
+func (p *power) Write(ctx context.Context, puts ...store.Put) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.full != nil {
+		return p.full
+	}
+	if !p.down() && ctx.Err() == nil {
+		p.writes = append(p.writes, kindsOf(puts))
+	}
+	err := p.crash.Write(ctx, puts...)
+	if errors.Is(err, store.ErrCrashed) {
+		p.off()
+	}
+	if err == nil {
+		for _, put := range puts {
+			p.watch(put)
+		}
+	}
+	return err
+}
+
+// watch follows the holds.
+func (p *power) watch(put store.Put) {
+	if put.Kind != kindHold {
+		return
+	}
+	for _, u := range p.holds[put.Key] {
+		delete(p.live, u)
+	}
+	delete(p.holds, put.Key)
+	if put.Value == nil {
+		return
+	}
+	r, err := lease.UnmarshalRecord(put.Value)
+	if err != nil {
+		p.t.Errorf("hold %s in the journal: %v", put.Key, err)
+		return
+	}
+	if !r.State.Live() {
+		return
+	}
+	for _, u := range r.Units {
+		if other, twice := p.live[u]; twice {
+			p.t.Errorf("unit %s is in two live leases: holds %s and %s", u.Short(), other, put.Key)
+		}
+		p.live[u] = put.Key
+	}
+	p.holds[put.Key] = r.Units
+}
+
+func kindsOf(puts []store.Put) string {
+	var kinds []string
+	for _, put := range puts {
+		if !slices.Contains(kinds, put.Kind) {
+			kinds = append(kinds, put.Kind)
+		}
+	}
+	slices.Sort(kinds)
+	return strings.Join(kinds, "+")
+}
+
+func (p *power) kinds() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.writes)
+}
+
+// fill makes every write fail as a full disk does, or ends that with nil.
+func (p *power) fill(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.full = err
+}
+
+func (p *power) cut() {
+	p.crash.Cut()
+	p.off()
+}
+
+func (p *power) down() bool {
+	select {
+	case <-p.crash.Crashed():
+		return true
+	default:
+		return false
+	}
+}
+
+// Get implements store.Store.
+func (p *power) Get(ctx context.Context, kind, key string) ([]byte, error) {
+	return p.crash.Get(ctx, kind, key)
+}
+
+// List implements store.Store.
+func (p *power) List(ctx context.Context, kind, prefix string, fn func(key string, value []byte) error) error {
+	return p.crash.List(ctx, kind, prefix, fn)
+}
+
+// Close implements store.Store.
+func (p *power) Close() error { return p.crash.Close() }
