@@ -231,7 +231,10 @@ func (c *Client) Log(ctx context.Context, id string, rank int, follow bool, stdo
 	return demultiplex(resp.Body, stdout, stderr)
 }
 
-// demultiplex splits a stream of log frames.
+// maxFrame is the longest frame that a log can have: the peer writes none above 1 MiB.
+const maxFrame = 1 << 20
+
+// demultiplex splits a stream of log frames. A stream that ends within a frame is io.ErrUnexpectedEOF.
 func demultiplex(r io.Reader, stdout, stderr io.Writer) error {
 	br := bufio.NewReaderSize(r, 64<<10)
 	for {
@@ -250,7 +253,14 @@ func demultiplex(r io.Reader, stdout, stderr io.Writer) error {
 		default:
 			return fmt.Errorf("reading a log: frame of unknown stream %d", h[0])
 		}
-		if _, err := io.CopyN(w, br, int64(binary.BigEndian.Uint32(h[4:]))); err != nil {
+		n := int64(binary.BigEndian.Uint32(h[4:]))
+		if n > maxFrame || h[1]|h[2]|h[3] != 0 {
+			return errors.New("reading a log: this is no frame")
+		}
+		if _, err := io.CopyN(w, br, n); err != nil {
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
 			return fmt.Errorf("reading a log: %w", err)
 		}
 	}

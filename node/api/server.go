@@ -20,6 +20,8 @@ import (
 
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/slots"
+	"github.com/starling-network/starling/p2p/blob"
 )
 
 // Limits of the API.
@@ -184,8 +186,10 @@ func (s *Server) getBlob(w http.ResponseWriter, r *http.Request) error {
 	defer f.Close()
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Content-Length", strconv.FormatInt(n, 10))
-	_, err = io.Copy(w, f)
-	return err
+	if _, err := io.Copy(w, f); err != nil {
+		panic(http.ErrAbortHandler) // the answer has begun: only a broken connection says that it is not whole
+	}
+	return nil
 }
 
 func (s *Server) submit(w http.ResponseWriter, r *http.Request) error {
@@ -296,7 +300,12 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/vnd.starling.log")
-	return s.jobs.Log(r.Context(), r.PathValue("id"), rank, r.URL.Query().Get("follow") == "1", &flusher{w, http.NewResponseController(w)})
+	f := &flusher{w: w, rc: http.NewResponseController(w)}
+	err = s.jobs.Log(r.Context(), r.PathValue("id"), rank, r.URL.Query().Get("follow") == "1", f)
+	if err != nil && f.begun {
+		panic(http.ErrAbortHandler) // frames have gone out: only a broken connection says that some are missing
+	}
+	return err
 }
 
 func (s *Server) receipts(w http.ResponseWriter, r *http.Request) error {
@@ -329,11 +338,13 @@ func number(r *http.Request, name string) (int, error) {
 
 // flusher sends every write on at once, so that a log is live.
 type flusher struct {
-	w  io.Writer
-	rc *http.ResponseController
+	w     io.Writer
+	rc    *http.ResponseController
+	begun bool
 }
 
 func (f *flusher) Write(b []byte) (int, error) {
+	f.begun = true
 	n, err := f.w.Write(b)
 	if err == nil {
 		err = f.rc.Flush()
@@ -352,6 +363,14 @@ func asError(err error) *Error {
 		return &Error{Status: http.StatusRequestEntityTooLarge, Code: "too_large", Message: err.Error()}
 	case errors.Is(err, buyer.ErrNoJob), errors.Is(err, os.ErrNotExist):
 		return &Error{Status: http.StatusNotFound, Code: "not_found", Message: err.Error(), Hint: "`starling ps` lists the jobs of this peer"}
+	case errors.Is(err, blob.ErrNotFound):
+		return &Error{Status: http.StatusNotFound, Code: "not_found", Message: err.Error()}
+	case errors.Is(err, blob.ErrBadCID):
+		return &Error{Status: http.StatusBadRequest, Code: "bad_cid", Message: err.Error()}
+	case errors.Is(err, blob.ErrFull), errors.Is(err, blob.ErrDiskFull):
+		return &Error{Status: http.StatusInsufficientStorage, Code: "full", Message: err.Error()}
+	case errors.Is(err, buyer.ErrFunds), errors.Is(err, slots.ErrUnknown):
+		return &Error{Status: http.StatusPaymentRequired, Code: CodePayment, Message: err.Error(), Hint: "`starling node` shows the chain's state and the balance"}
 	case errors.Is(err, buyer.ErrRefused):
 		return &Error{Status: http.StatusUnprocessableEntity, Code: "refused", Message: err.Error()}
 	}

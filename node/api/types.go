@@ -7,6 +7,9 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
+// CodePayment is the code of errors that have to do with funds or with the chain.
+const CodePayment = "payment"
+
 // Error is what the API answers when it cannot do what was asked.
 type Error struct {
 	Status  int    `json:"-"`

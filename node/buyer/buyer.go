@@ -50,6 +50,8 @@ var (
 	ErrNoJob = errors.New("no such job")
 	// ErrRefused says that a job cannot be taken; its text says why.
 	ErrRefused = errors.New("job refused")
+	// ErrFunds says that a job was refused because its wallet cannot pay for it.
+	ErrFunds = errors.New("not enough funds")
 	// ErrUnfinished says that the peer stopped before a job ended. The job goes on when the peer runs again.
 	ErrUnfinished = errors.New("the peer stopped before the job ended; the job goes on when the peer runs again")
 )

@@ -151,4 +151,4 @@ func (e *fundsError) Error() string {
 	return fmt.Sprintf("the job can cost up to %s, wallet %s holds %s; lower payment.budget or timeouts.run, or fund the wallet", e.need, e.wallet, e.have)
 }
 
-func (e *fundsError) Unwrap() error { return ErrRefused }
+func (e *fundsError) Unwrap() []error { return []error{ErrRefused, ErrFunds} }

@@ -101,7 +101,10 @@ func explain(err error) *Error {
 	e := &Error{Code: ExitFailed, Err: err}
 	if answer, ok := errors.AsType[*api.Error](err); ok {
 		e.Hint = answer.Hint
-		if answer.Status >= 400 && answer.Status < 500 {
+		switch {
+		case answer.Code == api.CodePayment:
+			e.Code = ExitPayment
+		case answer.Status >= 400 && answer.Status < 500:
 			e.Code = ExitUsage
 		}
 		return e

@@ -1,0 +1,427 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/slots"
+	"github.com/starling-network/starling/p2p/blob"
+	"github.com/starling-network/starling/p2p/p2ptest"
+)
+
+// fake answers for both sides of a peer. It knows one job.
+type fake struct {
+	mu    sync.Mutex
+	job   buyer.Job
+	steps []buyer.Step
+	wake  chan struct{}
+	log   func(w io.Writer) error
+	err   error // of Submit
+	keys  map[string]int
+	blobs map[string][]byte
+}
+
+func newFake() *fake {
+	return &fake{
+		job:  buyer.Job{ID: "jabcdefgh", Spec: spec(), State: buyer.Running, Ranks: make([]buyer.Rank, 2)},
+		wake: make(chan struct{}), keys: map[string]int{}, blobs: map[string][]byte{},
+	}
+}
+
+// change does something to the job and wakes its followers.
+func (f *fake) change(do func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	do()
+	close(f.wake)
+	f.wake = make(chan struct{})
+}
+
+func (f *fake) known(id string) error {
+	if id != f.job.ID {
+		return fmt.Errorf("%w: %q", buyer.ErrNoJob, id)
+	}
+	return nil
+}
+
+func (f *fake) Submit(_ context.Context, _ job.Job, key string) (buyer.Job, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.keys[key]++
+	return f.job, f.err
+}
+
+func (f *fake) Jobs() []buyer.Job { return []buyer.Job{f.job} }
+
+func (f *fake) Job(id string) (buyer.Job, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.job, f.known(id)
+}
+
+func (f *fake) Stop(_ context.Context, id string) error { return f.known(id) }
+
+func (f *fake) Trace(id string, after int) ([]buyer.Step, <-chan struct{}, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.steps[min(after, len(f.steps)):]), f.wake, f.known(id)
+}
+
+func (f *fake) Log(_ context.Context, id string, _ int, _ bool, w io.Writer) error {
+	if err := f.known(id); err != nil {
+		return err
+	}
+	return f.log(w)
+}
+
+func (f *fake) Receipts(_ context.Context, id string) ([]buyer.LeaseAccount, error) {
+	return []buyer.LeaseAccount{}, f.known(id)
+}
+
+func (f *fake) Info(context.Context) NodeInfo { return NodeInfo{Peer: "me"} }
+func (f *fake) Peers() []PeerInfo             { return []PeerInfo{} }
+func (f *fake) Leases() []SoldLease           { return []SoldLease{} }
+
+func (f *fake) Offers(_ context.Context, class string) ([]OfferInfo, error) {
+	if class != "cpu" {
+		return nil, &Error{Status: 400, Code: "bad_class", Message: "no class"}
+	}
+	return []OfferInfo{}, nil
+}
+
+func (f *fake) PutBlob(_ context.Context, r io.Reader) (string, int64, error) {
+	b, err := io.ReadAll(r)
+	if err != nil {
+		return "", 0, err
+	}
+	c := blob.Sum(b).String()
+	f.blobs[c] = b
+	return c, int64(len(b)), nil
+}
+
+func (f *fake) OpenBlob(text string) (io.ReadCloser, int64, error) {
+	b, ok := f.blobs[text]
+	if !ok {
+		return nil, 0, blob.ErrNotFound
+	}
+	return io.NopCloser(bytes.NewReader(b)), int64(len(b)), nil
+}
+
+func spec() job.Job {
+	return job.Job{
+		Name: "test", Runtime: job.RuntimeWasm, Module: "a.wasm", Count: 2, Resources: job.Resources{Class: "cpu", Units: 1},
+		Timeouts: job.Timeouts{Queue: time.Minute, Run: time.Minute}, Payment: job.Payment{MaxPrice: 1, Budget: 1, Decimals: 6, Settle: job.SettleDirect},
+	}
+}
+
+// serve runs the API over the fake and returns a client and its home.
+func serve(t *testing.T, f *fake) (*Client, string) {
+	t.Helper()
+	home := t.TempDir()
+	s, err := Listen("127.0.0.1:0", filepath.Join(home, "api.json"), f, f, p2ptest.Quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p2ptest.Go(t, s.Run)
+	c, err := Dial(home, "api.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, home
+}
+
+// wantError checks status and code of an error of the API.
+func wantError(t *testing.T, err error, status int, code string) {
+	t.Helper()
+	if e, ok := errors.AsType[*Error](err); !ok || e.Status != status || e.Code != code {
+		t.Errorf("got %#v, want status %d, code %s", err, status, code)
+	}
+}
+
+func TestListenOnLoopbackOnly(t *testing.T) {
+	t.Parallel()
+	for _, addr := range []string{"0.0.0.0:0", ":0", "192.0.2.1:0", "localhost:0", "nonsense"} {
+		if _, err := Listen(addr, filepath.Join(t.TempDir(), "api.json"), newFake(), newFake(), p2ptest.Quiet()); err == nil {
+			t.Errorf("listens on %q", addr)
+		}
+	}
+}
+
+func TestEndpointFile(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	if _, err := Dial(home, "api.json"); !errors.Is(err, ErrNoPeer) {
+		t.Errorf("no peer: %v", err)
+	}
+	s, err := Listen("127.0.0.1:0", filepath.Join(home, "api.json"), newFake(), newFake(), p2ptest.Quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(filepath.Join(home, "api.json"))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the token's file: %v, %v", info, err)
+	}
+	c, err := Dial(home, "api.json")
+	if err != nil || c.PID() != os.Getpid() {
+		t.Fatalf("%v", err)
+	}
+	stop := p2ptest.Go(t, s.Run)
+	if _, err := c.Node(t.Context()); err != nil {
+		t.Error(err)
+	}
+	stop()
+	if _, err := os.Stat(filepath.Join(home, "api.json")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the token's file outlives the peer: %v", err)
+	}
+	if _, err := c.Node(t.Context()); !errors.Is(err, ErrNoPeer) {
+		t.Errorf("after its end: %v", err)
+	}
+}
+
+func TestToken(t *testing.T) {
+	t.Parallel()
+	c, _ := serve(t, newFake())
+	resp, err := http.Get(c.ep.URL + "/healthz")
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Errorf("healthz without a token: %v, %v", resp, err)
+	}
+	good := c.ep.Token
+	for _, token := range []string{"", "x", good[1:], good + "0", strings.ToUpper(good) + " "} {
+		c.ep.Token = token
+		_, err := c.Jobs(t.Context())
+		wantError(t, err, http.StatusUnauthorized, "unauthorized")
+	}
+	c.ep.Token = good
+	if _, err := c.Jobs(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSubmit(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	c, _ := serve(t, f)
+	j, err := c.Submit(t.Context(), spec(), "once")
+	if err != nil || j.ID != f.job.ID || f.keys["once"] != 1 {
+		t.Errorf("%v, %v, %v", j, err, f.keys)
+	}
+	post := func(body, key string) error {
+		resp, err := c.do(t.Context(), http.MethodPost, "/v1/jobs", strings.NewReader(body), http.Header{"Idempotency-Key": {key}})
+		if err == nil {
+			resp.Body.Close()
+		}
+		return err
+	}
+	for _, body := range []string{"", "{}", "null", `{"name":"x","unknown":1}`, strings.Repeat("[", 10000)} {
+		wantError(t, post(body, ""), http.StatusBadRequest, "bad_job")
+	}
+	wantError(t, post(strings.Repeat(" ", maxJobBody+1), ""), http.StatusRequestEntityTooLarge, "too_large")
+	good, err := job.Marshal(spec())
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, post(string(good), strings.Repeat("k", 129)), http.StatusBadRequest, "bad_key")
+	for _, c := range []struct {
+		err    error
+		status int
+		code   string
+	}{
+		{fmt.Errorf("%w: no", buyer.ErrRefused), http.StatusUnprocessableEntity, "refused"},
+		{fmt.Errorf("%w: %w", buyer.ErrRefused, buyer.ErrFunds), http.StatusPaymentRequired, CodePayment},
+		{fmt.Errorf("%w: %w", buyer.ErrRefused, slots.ErrUnknown), http.StatusPaymentRequired, CodePayment},
+		{errors.New("disk on fire"), http.StatusInternalServerError, "internal"},
+	} {
+		f.err = c.err
+		wantError(t, post(string(good), ""), c.status, c.code)
+	}
+}
+
+func TestUnknown(t *testing.T) {
+	t.Parallel()
+	c, _ := serve(t, newFake())
+	ctx := t.Context()
+	_, err := c.Job(ctx, "jother")
+	wantError(t, err, http.StatusNotFound, "not_found")
+	_, err = c.Why(ctx, "../node")
+	wantError(t, err, http.StatusNotFound, "not_found")
+	_, err = c.Receipts(ctx, "jother")
+	wantError(t, err, http.StatusNotFound, "not_found")
+	wantError(t, c.Stop(ctx, "jother"), http.StatusNotFound, "not_found")
+	wantError(t, c.Events(ctx, "jother", nil, nil), http.StatusNotFound, "not_found")
+	wantError(t, c.Log(ctx, "jother", 0, true, io.Discard, io.Discard), http.StatusNotFound, "not_found")
+	wantError(t, c.Log(ctx, "jabcdefgh", -1, true, io.Discard, io.Discard), http.StatusBadRequest, "bad_request")
+	_, err = c.GetBlob(ctx, "bafkreih")
+	wantError(t, err, http.StatusNotFound, "not_found")
+	_, err = c.Offers(ctx, "gpu/?&x=1")
+	wantError(t, err, http.StatusBadRequest, "bad_class")
+}
+
+func TestBlobs(t *testing.T) {
+	t.Parallel()
+	c, _ := serve(t, newFake())
+	content := strings.Repeat("starling ", 100_000)
+	b, err := c.PutBlob(t.Context(), strings.NewReader(content), true)
+	if err != nil || !b.Tree || b.Size != int64(len(content)) || b.CID != blob.Sum([]byte(content)).String() {
+		t.Fatalf("%v, %v", b, err)
+	}
+	r, err := c.GetBlob(t.Context(), b.CID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	got, err := io.ReadAll(r)
+	if err != nil || string(got) != content {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+}
+
+// A follower sees every step once and in order, and the job last as it ended.
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	c, _ := serve(t, f)
+	const n = 50
+	seen := make(chan buyer.Step, n+1)
+	var last buyer.Job
+	done := make(chan error, 1)
+	go func() {
+		done <- c.Events(t.Context(), f.job.ID, func(s buyer.Step) { seen <- s }, func(j buyer.Job) { last = j })
+	}()
+	for i := range n {
+		f.change(func() { f.steps = append(f.steps, buyer.Step{Kind: buyer.StepAsked, Detail: fmt.Sprintf("step %d\nof several lines", i)}) })
+		if s := <-seen; s.Detail != f.steps[i].Detail {
+			t.Fatalf("step %d is %q", i, s.Detail)
+		}
+	}
+	f.change(func() { f.job.State, f.job.Reason = buyer.Failed, "enough" })
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if len(seen) != 0 || last.State != buyer.Failed || last.Reason != "enough" {
+		t.Errorf("%d more steps, ended as %s", len(seen), last.Summary())
+	}
+}
+
+func TestEventsNumbered(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.steps = []buyer.Step{{Kind: buyer.StepAsked}, {Kind: buyer.StepQuoted}, {Kind: buyer.StepChosen}}
+	c, _ := serve(t, f)
+	resp, err := c.do(t.Context(), http.MethodGet, "/v1/jobs/jabcdefgh/events?after=2", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil || !strings.HasPrefix(string(b), "id: 3\nevent: step\ndata: {") || strings.Count(string(b), "event: step") != 1 {
+		t.Errorf("%q, %v", b, err)
+	}
+}
+
+// frame is one frame of a log.
+func frame(stream byte, text string) []byte {
+	b := []byte{stream, 0, 0, 0, byte(len(text) >> 24), byte(len(text) >> 16), byte(len(text) >> 8), byte(len(text))}
+	return append(b, text...)
+}
+
+func TestLog(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	c, _ := serve(t, f)
+	var all []byte
+	for i := range 1000 {
+		all = append(all, frame(byte(1+i%2), fmt.Sprint(i, "\n"))...)
+	}
+	f.log = func(w io.Writer) error {
+		for rest := all; len(rest) > 0; { // in pieces that respect no frame
+			n := min(len(rest), 7)
+			if _, err := w.Write(rest[:n]); err != nil {
+				return err
+			}
+			rest = rest[n:]
+		}
+		return nil
+	}
+	var out, errOut bytes.Buffer
+	if err := c.Log(t.Context(), f.job.ID, 0, false, &out, &errOut); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(out.String(), "0\n2\n4\n") || !strings.HasPrefix(errOut.String(), "1\n3\n5\n") || strings.Count(out.String()+errOut.String(), "\n") != 1000 {
+		t.Errorf("out %.40q, err %.40q", &out, &errOut)
+	}
+	// A log that breaks off is an error, not a shorter log.
+	f.log = func(w io.Writer) error {
+		if _, err := w.Write(frame(1, "whole")); err != nil {
+			return err
+		}
+		return errors.New("disk on fire")
+	}
+	out.Reset()
+	if err := c.Log(t.Context(), f.job.ID, 0, false, &out, &errOut); err == nil || out.String() != "whole" {
+		t.Errorf("%q, %v", &out, err)
+	}
+	f.log = func(io.Writer) error { return errors.New("cannot be opened") }
+	wantError(t, c.Log(t.Context(), f.job.ID, 0, false, &out, &errOut), http.StatusInternalServerError, "internal")
+}
+
+func FuzzDemultiplex(f *testing.F) {
+	f.Add(append(frame(1, "out"), frame(2, "err")...))
+	f.Add(frame(1, ""))
+	f.Add(frame(3, "x"))
+	f.Add(frame(1, "cut")[:10])
+	f.Add([]byte{1, 0, 0, 0, 0xff, 0xff, 0xff, 0xff})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var out, errOut bytes.Buffer
+		err := demultiplex(bytes.NewReader(b), &out, &errOut)
+		if out.Len()+errOut.Len() > len(b) {
+			t.Fatalf("%d bytes of %d", out.Len()+errOut.Len(), len(b))
+		}
+		if err != nil {
+			return
+		}
+		// What was read is what there is, less the headers: one stream after the other reads as the same.
+		again := append(frame(1, out.String()), frame(2, errOut.String())...)
+		var out2, errOut2 bytes.Buffer
+		if out.Len() <= maxFrame && errOut.Len() <= maxFrame {
+			if err := demultiplex(bytes.NewReader(again), &out2, &errOut2); err != nil || out2.String() != out.String() || errOut2.String() != errOut.String() {
+				t.Fatalf("%v: %q and %q", err, &out2, &errOut2)
+			}
+		}
+	})
+}
+
+// Every error has one shape.
+func TestErrorsAreJSON(t *testing.T) {
+	t.Parallel()
+	c, _ := serve(t, newFake())
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.ep.URL+"/v1/jobs/none", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+c.ep.Token)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var body struct {
+		Error struct{ Code, Message, Hint string }
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&body); err != nil || body.Error.Code != "not_found" || body.Error.Message == "" || body.Error.Hint == "" {
+		t.Errorf("%+v, %v", body, err)
+	}
+}
