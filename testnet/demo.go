@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -30,6 +31,8 @@ type DemoOptions struct {
 	Dir string    // for all that it writes
 	RPC string    // of a local validator that runs already; "" starts one
 	Out io.Writer // what the person watching sees
+	// Binary of the peers; "" is this one.
+	Binary string
 }
 
 // The demonstration: so many workers, and the round in whose middle a provider dies.
@@ -55,7 +58,7 @@ func Demo(ctx context.Context, o DemoOptions) (err error) {
 	if err := d.stage("prepare", func() error { return d.prepare(ctx) }); err != nil {
 		return err
 	}
-	if err := d.stage("network", func() error { return d.start(ctx, o.RPC) }); err != nil {
+	if err := d.stage("network", func() error { return d.start(ctx, o) }); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.net.Stop()) }()
@@ -79,6 +82,7 @@ type demo struct {
 	tty    bool
 	dir    string
 	lm     string // directory of the job's files
+	source string // where the job's source lies
 	report *Report
 
 	corpus corpus.Corpus
@@ -130,17 +134,22 @@ func (d *demo) prepare(ctx context.Context) error {
 	if err := os.MkdirAll(filepath.Join(d.lm, "shards"), 0o755); err != nil {
 		return err
 	}
-	const pkg = "github.com/starling-network/starling/testnet/jobs/lm/cmd/train"
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(d.lm, "train.wasm"), pkg)
+	const pkg = "github.com/starling-network/starling/testnet/jobs/lm"
+	source, err := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", pkg).Output()
+	if err != nil {
+		return fmt.Errorf("finding the job's source (this needs Go, and runs in a checkout of the source): %w", err)
+	}
+	d.source = string(bytes.TrimSpace(source))
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(d.lm, "train.wasm"), pkg+"/cmd/train")
 	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("compiling the job (run this from a checkout of the source): %w\n%s", err, out)
+		return fmt.Errorf("compiling the job: %w\n%s", err, out)
 	}
-	root, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
+	text, err := corpus.Source(ctx)
 	if err != nil {
-		return fmt.Errorf("finding the Go installation: %w", err)
+		return err
 	}
-	if d.corpus, err = corpus.Build(filepath.Join(string(bytes.TrimSpace(root)), "src"), corpus.Config{Workers: demoWorkers}); err != nil {
+	if d.corpus, err = corpus.Build(text, corpus.Config{Workers: demoWorkers}); err != nil {
 		return err
 	}
 	for i, s := range d.corpus.Shards {
@@ -159,10 +168,10 @@ func (d *demo) prepare(ctx context.Context) error {
 }
 
 // start brings the network up.
-func (d *demo) start(ctx context.Context, rpc string) (err error) {
+func (d *demo) start(ctx context.Context, o DemoOptions) (err error) {
 	d.title("2. The network: five peers that sell, one that buys, a local Solana")
 	d.net, err = Start(ctx, Options{
-		Dir: filepath.Join(d.dir, "demo"), Providers: demoWorkers, Buyers: 1, Units: 2, RPC: rpc,
+		Dir: filepath.Join(d.dir, "demo"), Providers: demoWorkers, Buyers: 1, Units: 2, RPC: o.RPC, Binary: o.Binary,
 		Price: func(i int) string { return fmt.Sprintf("0.%02d", 30+2*i) },
 		Say:   func(format string, args ...any) { d.say("   "+format, args...) },
 	})
@@ -181,24 +190,11 @@ func (d *demo) start(ctx context.Context, rpc string) (err error) {
 
 // discover waits until the buying peer has found every offer in the DHT.
 func (d *demo) discover(ctx context.Context) error {
-	for {
-		offers, err := d.client.Offers(ctx, "cpu")
-		answered := 0
-		for _, o := range offers {
-			if o.Answered {
-				answered++
-			}
-		}
-		if err == nil && answered == demoWorkers {
-			d.say("   the buying peer found %d offers in the DHT; every provider answered a probe", answered)
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%d of %d offers were found: %w", answered, demoWorkers, errors.Join(ctx.Err(), err))
-		case <-time.After(200 * time.Millisecond):
-		}
+	if err := waitOffers(ctx, d.client, demoWorkers); err != nil {
+		return err
 	}
+	d.say("   the buying peer found %d offers in the DHT; every provider answered a probe", demoWorkers)
+	return nil
 }
 
 // train submits the job and watches it, and kills a provider on the way.
@@ -235,9 +231,9 @@ func (d *demo) train(ctx context.Context) error {
 
 // spec reads the job file and uploads what it names.
 func (d *demo) spec(ctx context.Context) (job.Job, error) {
-	text, err := os.ReadFile(filepath.Join("testnet", "jobs", "lm", "job.yaml"))
+	text, err := os.ReadFile(filepath.Join(d.source, "job.yaml"))
 	if err != nil {
-		return job.Job{}, fmt.Errorf("reading the job file (run this from a checkout of the source): %w", err)
+		return job.Job{}, fmt.Errorf("reading the job file: %w", err)
 	}
 	spec, err := job.Parse(text, d.net.Genesis.Decimals)
 	if err != nil {
@@ -297,7 +293,8 @@ func (w *watch) step(ctx context.Context, s buyer.Step) {
 	case buyer.StepExited:
 		_ = d.bar.Add(1)
 	case buyer.StepLost:
-		d.say("          rank %d lost %s: %s", *s.Rank, who, s.Detail)
+		reason, _, _ := strings.Cut(s.Detail, "\n")
+		d.say("          rank %d lost %s: %s", *s.Rank, who, reason)
 	case buyer.StepRound:
 		clear(w.ranks)
 		w.round++

@@ -93,6 +93,20 @@ func (p *Peer) Kill() error {
 	return nil
 }
 
+// Start starts a killed peer on what it left and waits until it is ready.
+func (p *Peer) Start(ctx context.Context) error {
+	if p.Running() {
+		return fmt.Errorf("%s runs already", p.Name)
+	}
+	if err := p.start(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, readyTime)
+	defer cancel()
+	_, err := p.ready(ctx, 1)
+	return err
+}
+
 // stop asks the process to end and waits for it.
 func (p *Peer) stop() error {
 	if !p.Running() {
@@ -161,6 +175,27 @@ func waitFree(ctx context.Context, c *api.Client) error {
 		case <-ctx.Done():
 			return fmt.Errorf("%d of %d units are free: %w", info.FreeUnits, info.Units, errors.Join(ctx.Err(), err))
 		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// waitOffers waits until a peer has found so many offers in the DHT and their providers have answered it.
+func waitOffers(ctx context.Context, c *api.Client, want int) error {
+	for {
+		offers, err := c.Offers(ctx, "cpu")
+		answered := 0
+		for _, o := range offers {
+			if o.Answered {
+				answered++
+			}
+		}
+		if err == nil && answered == want {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d of %d offers were found: %w", answered, want, errors.Join(ctx.Err(), err))
+		case <-time.After(200 * time.Millisecond):
 		}
 	}
 }

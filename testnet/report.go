@@ -228,10 +228,7 @@ func (d *demo) restart(ctx context.Context) error {
 		if !d.report.Peers[i].Killed {
 			continue
 		}
-		if err := p.start(); err != nil {
-			return err
-		}
-		if _, err := p.ready(ctx, 1); err != nil {
+		if err := p.Start(ctx); err != nil {
 			return err
 		}
 		c, err := p.Client()

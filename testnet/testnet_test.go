@@ -1,0 +1,276 @@
+package testnet_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/testnet"
+	"github.com/starling-network/starling/testnet/localnet"
+)
+
+// binary is starling itself, built once.
+var binary = sync.OnceValues(func() (string, error) {
+	built = true
+	dir, err := os.MkdirTemp("", "starling-test-")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "starling")
+	out, err := exec.Command("go", "build", "-o", path, "github.com/starling-network/starling/cmd/starling").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("building starling: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+var built bool // binary was asked for
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if built {
+		if path, err := binary(); err == nil {
+			os.RemoveAll(filepath.Dir(path))
+		}
+	}
+	os.Exit(code)
+}
+
+func starling(t *testing.T) string {
+	t.Helper()
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// needChain skips where no local Solana can be started.
+func needChain(t *testing.T) {
+	t.Helper()
+	if os.Getenv("STARLING_LOCALNET") != "1" && !localnet.Installed() {
+		t.Skipf("%v; make test installs it, or set STARLING_LOCALNET=1", localnet.ErrNotInstalled)
+	}
+}
+
+func start(t *testing.T, o testnet.Options) *testnet.Network {
+	t.Helper()
+	needChain(t)
+	o.Dir, o.Binary = t.TempDir(), starling(t)
+	o.Env = append(o.Env, "XDG_CACHE_HOME="+t.TempDir())
+	o.Say = t.Logf
+	n, err := testnet.Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Stop(); err != nil {
+			t.Error(err)
+		}
+		for _, p := range n.Peers {
+			if syscall.Kill(p.PID, 0) == nil {
+				t.Errorf("%s (process %d) still runs", p.Name, p.PID)
+			}
+		}
+	})
+	return n
+}
+
+// hello is a WASI module, by hand, that writes "hello\n" to its standard output:
+// type section (two function types), imports fd_write, one function _start, a
+// memory, exports, and the data with its iovec.
+var hello = []byte("\x00asm\x01\x00\x00\x00" +
+	"\x01\x0c\x02\x60\x04\x7f\x7f\x7f\x7f\x01\x7f\x60\x00\x00" +
+	"\x02\x23\x01\x16wasi_snapshot_preview1\x08fd_write\x00\x00" +
+	"\x03\x02\x01\x01" +
+	"\x05\x03\x01\x00\x01" +
+	"\x07\x13\x02\x06memory\x02\x00\x06_start\x00\x01" +
+	"\x0a\x0f\x01\x0d\x00\x41\x01\x41\x00\x41\x01\x41\x14\x10\x00\x1a\x0b" +
+	"\x0b\x14\x01\x00\x41\x00\x0b\x0e\x08\x00\x00\x00\x06\x00\x00\x00hello\n")
+
+func submit(t *testing.T, c *api.Client, count uint32) buyer.Job {
+	t.Helper()
+	b, err := c.PutBlob(t.Context(), strings.NewReader(string(hello)), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j, err := c.Submit(t.Context(), job.Job{
+		Name: "hello", Runtime: "wasm", Module: "hello.wasm", Count: count, Resources: job.Resources{Class: "cpu", Units: 1},
+		Restart: job.Restart{Max: 1}, Timeouts: job.Timeouts{Queue: 10 * time.Second, Run: time.Minute},
+		Payment: job.Payment{MaxPrice: 1_000_000, Budget: 1_000_000, Decimals: 6, Settle: job.SettleDirect},
+		Blobs:   map[string]job.Blob{"hello.wasm": job.Blob(b)},
+	}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+// end follows a job to its end.
+func end(t *testing.T, c *api.Client, id string) buyer.Job {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := c.Events(ctx, id, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	j, err := c.Job(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+// TestNetwork runs real peer processes with a local Solana: a job is done and paid,
+// a killed peer comes back on its journal, and nothing is left in the end.
+func TestNetwork(t *testing.T) {
+	t.Parallel()
+	n := start(t, testnet.Options{Providers: 3, Buyers: 1})
+	c, err := n.Buyers()[0].Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := end(t, c, submit(t, c, 3).ID)
+	if j.State != buyer.Succeeded || j.Paid != j.Owed || j.Paid == 0 || len(j.Transactions) == 0 {
+		t.Fatalf("%s: owed %d, paid %d in %v", j.Summary(), j.Owed, j.Paid, j.Transactions)
+	}
+	for rank := range 3 {
+		var out, errs strings.Builder
+		if err := c.Log(t.Context(), j.ID, rank, false, &out, &errs); err != nil || out.String() != "hello\n" || errs.Len() > 0 {
+			t.Errorf("rank %d said %q and %q, %v", rank, out.String(), errs.String(), err)
+		}
+	}
+	accounts, err := c.Receipts(t.Context(), j.ID)
+	if err != nil || len(accounts) != 3 {
+		t.Fatalf("%d accounts, %v", len(accounts), err)
+	}
+	for _, a := range accounts {
+		if err := a.Check(n.Genesis.Domain()); err != nil {
+			t.Errorf("lease %s: %v", a.Lease.Short(), err)
+		}
+	}
+	victim := n.Providers()[0]
+	if err := victim.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := victim.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if j := end(t, c, submit(t, c, 3).ID); j.State != buyer.Succeeded {
+		t.Errorf("after the restart: %s", j.Summary())
+	}
+}
+
+// TestSideBySide: two testnets do not disturb each other, and a directory holds one.
+func TestSideBySide(t *testing.T) {
+	t.Parallel()
+	a, b := start(t, testnet.Options{Providers: 1}), start(t, testnet.Options{Providers: 1})
+	if a.Genesis.Tag() == b.Genesis.Tag() {
+		t.Error("two testnets have one genesis")
+	}
+	if _, err := testnet.Start(t.Context(), testnet.Options{Dir: a.Dir, Binary: starling(t)}); err == nil || !strings.Contains(err.Error(), "runs in "+a.Dir) {
+		t.Errorf("a second testnet in one directory: %v", err)
+	}
+}
+
+// TestUpDown drives the background form.
+func TestUpDown(t *testing.T) {
+	t.Parallel()
+	needChain(t)
+	dir := t.TempDir()
+	args := []string{"testnet", "serve", "--dir", dir, "-n", "2", "--buyers", "0"}
+	n, err := testnet.Up(t.Context(), dir, starling(t), args, t.Logf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := testnet.Up(t.Context(), dir, starling(t), args, t.Logf); err == nil {
+		t.Error("a second testnet came up in the same directory")
+	}
+	loaded, err := testnet.Load(dir)
+	if err != nil || !loaded.Alive() || len(loaded.Peers) != 2 {
+		t.Fatalf("%+v, %v", loaded, err)
+	}
+	if err := testnet.Down(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range n.Peers {
+		if syscall.Kill(p.PID, 0) == nil {
+			t.Errorf("%s (process %d) still runs", p.Name, p.PID)
+		}
+	}
+	if err := testnet.Down(t.Context(), dir); err == nil {
+		t.Error("a testnet that is down went down again")
+	}
+}
+
+// TestOwnerKilled: peers and chain end with the process that holds them.
+func TestOwnerKilled(t *testing.T) {
+	t.Parallel()
+	needChain(t)
+	dir := t.TempDir()
+	n, err := testnet.Up(t.Context(), dir, starling(t), []string{"testnet", "serve", "--dir", dir, "-n", "2", "--buyers", "0"}, t.Logf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(n.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range n.Peers {
+		for deadline := time.Now().Add(30 * time.Second); syscall.Kill(p.PID, 0) == nil; time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s (process %d) outlived its testnet", p.Name, p.PID)
+			}
+		}
+	}
+	if err := testnet.Down(t.Context(), dir); err != nil {
+		t.Errorf("taking down what is gone: %v", err)
+	}
+}
+
+// TestUpFails: what keeps a testnet from coming up is said.
+func TestUpFails(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	_, err := testnet.Up(t.Context(), dir, starling(t), []string{"testnet", "serve", "--dir", dir, "--solana-rpc", "http://127.0.0.1:1"}, t.Logf)
+	if err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") {
+		t.Errorf("an unreachable chain: %v", err)
+	}
+}
+
+// TestDemo is the demonstration, whole.
+func TestDemo(t *testing.T) {
+	if os.Getenv("STARLING_LOCALNET") != "1" {
+		t.Skip("the demonstration takes more than a minute; make test runs it (STARLING_LOCALNET=1)")
+	}
+	needChain(t)
+	dir := t.TempDir()
+	if err := testnet.Demo(t.Context(), testnet.DemoOptions{Dir: dir, Out: t.Output(), Binary: starling(t)}); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "demo.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r testnet.Report
+	if err := json.Unmarshal(b, &r); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Peers) != 6 || len(r.Leases) < 6 || len(r.Rounds) != 6 || r.Killed == nil || !r.Tokens.Conserved || r.Receipts.Count == 0 {
+		t.Errorf("demo.json: %s", b)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "demo", "testnet.json")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the demonstration's testnet is still there: %v", err)
+	}
+}
