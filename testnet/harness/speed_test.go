@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"flag"
 	"fmt"
 	"slices"
 	"testing"
@@ -10,6 +11,8 @@ import (
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/runtime/runtimetest/guest"
 )
+
+var orders = flag.Int("orders", 10, "how many orders TestOrderToLease places on each route")
 
 // TestOrderToLease measures how long it takes from an order to leases that both
 // sides have signed, among 20 peers. In a bubble time passes only while
@@ -23,7 +26,7 @@ func TestOrderToLease(t *testing.T) {
 		p50, p99 time.Duration // at 2 ms
 	}{{buyer.RouteDirect, 50 * time.Millisecond, 200 * time.Millisecond}, {buyer.RouteGossip, time.Second, time.Second}} {
 		for _, rtt := range []time.Duration{2 * time.Millisecond, 50 * time.Millisecond} {
-			t.Run(fmt.Sprintf("%s/rtt=%v", route.name, rtt), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s/RTT=%v", route.name, rtt), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
 					took := orderToLease(t, rtt, route.name == buyer.RouteGossip)
@@ -42,7 +45,6 @@ func TestOrderToLease(t *testing.T) {
 
 // orderToLease places orders, one after the other, and returns how long each took, sorted.
 func orderToLease(t *testing.T, rtt time.Duration, gossip bool) []time.Duration {
-	const orders = 100
 	n := New(t, Options{Providers: 19, RTT: rtt, Programs: map[string]guest.Program{"end": func(guest.Process) int { return 0 }}, Log: Logger()})
 	time.Sleep(20 * time.Second) // offers are found, the mesh has formed
 	b := n.Buyer(0)
@@ -54,7 +56,7 @@ func orderToLease(t *testing.T, rtt time.Duration, gossip bool) []time.Duration 
 	spec.Payment.Budget = 1_000_000
 	var took []time.Duration
 	var jobs []string
-	for range orders {
+	for range *orders {
 		j := b.Submit(spec)
 		jobs = append(jobs, j.ID)
 		took = append(took, b.leased(t, j.ID))

@@ -37,7 +37,7 @@ Several testnets run side by side, each in its directory.`,
 		Args:    onlyCommands,
 		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(testnetUp(a), testnetStatus(a), testnetDown(a), testnetServe(a), testnetDemo(a))
+	c.AddCommand(testnetUp(a), testnetStatus(a), testnetDown(a), testnetServe(a), testnetDemo(a), testnetBench(a))
 	return c
 }
 

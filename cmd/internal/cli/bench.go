@@ -1,0 +1,35 @@
+package cli
+
+import (
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/testnet"
+)
+
+func testnetBench(a *App) *cobra.Command {
+	var o testnet.BenchOptions
+	c := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure how fast a network of 20 peers makes leases, and what idle peers cost",
+		Long: `Starts 19 selling peers and a buying one with a local Solana and measures the time from an order to leases signed by both
+sides, asking known peers directly and by gossip alone, then what the peers cost while nothing happens. The same orders
+are placed in a simulated network with round trips of 2 and 50 ms, and matching and receipts are measured on one core.
+Everything is written to DIR/bench.json and printed beside the targets; a missed target is an error. Run it from a
+checkout of the source: it runs Go benchmarks.`,
+		Args: exactArgs(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if o.Samples < 1 {
+				return Usagef("--samples: %d is not at least 1", o.Samples)
+			}
+			o.Out = a.Out
+			return testnet.Bench(c.Context(), o)
+		},
+	}
+	c.Flags().StringVar(&o.Dir, "out", filepath.Join("testnet", "out"), "directory for everything that the benchmark writes")
+	c.Flags().StringVar(&o.RPC, "solana-rpc", "", "use the local validator at this URL instead of starting one")
+	c.Flags().IntVar(&o.Samples, "samples", 150, "orders on each route")
+	c.Flags().BoolVar(&o.ReportOnly, "report-only", false, "succeed also when a target is missed")
+	return c
+}

@@ -1,0 +1,316 @@
+package testnet
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/job"
+)
+
+// BenchOptions of a benchmark.
+type BenchOptions struct {
+	Dir        string    // for all that it writes
+	RPC        string    // of a local validator that runs already; "" starts one
+	Samples    int       // orders on each route; 0 takes benchSamples
+	ReportOnly bool      // a missed target is no error
+	Out        io.Writer // what the person watching sees
+}
+
+// ErrTargets says that the benchmark ran to its end and missed a target.
+var ErrTargets = errors.New("targets were missed")
+
+// The benchmark's network and what it measures there.
+const (
+	benchPeers   = 20 // one of them buys
+	benchUnits   = 4  // of each provider: none of a run of orders waits for the leases before it
+	benchSamples = 150
+	benchWarm    = 3 // orders before the first that counts: the program is compiled, every provider was dialled
+	benchGangs   = 20
+	benchGang    = 5                // leases of each of those
+	benchQuiet   = 10 * time.Second // nothing happens for so long before the idle peers are measured
+	benchIdle    = 30 * time.Second // for so long
+	benchTime    = 15 * time.Minute
+)
+
+// endsAtOnce is a WASI program: a memory of one page and a start function that returns.
+var endsAtOnce = []byte{
+	0x00, 'a', 's', 'm', 1, 0, 0, 0, // magic, version
+	1, 4, 1, 0x60, 0, 0, // types: one function without parameters and results
+	3, 2, 1, 0, // functions: one, of type 0
+	5, 3, 1, 0, 1, // memories: one, at least one page
+	7, 19, 2, // exports: two
+	6, 'm', 'e', 'm', 'o', 'r', 'y', 2, 0, // memory 0
+	6, '_', 's', 't', 'a', 'r', 't', 0, 0, // function 0
+	10, 4, 1, 2, 0, 0x0b, // code: one body of two bytes, no locals, end
+}
+
+// Bench measures a network of 20 real peer processes, the same simulated, and the
+// cores, writes bench.json and prints what it found beside the targets. It
+// returns ErrTargets when one is missed.
+func Bench(ctx context.Context, o BenchOptions) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, benchTime)
+	defer cancel()
+	dir, err := filepath.Abs(o.Dir)
+	if err != nil {
+		return err
+	}
+	if o.Samples == 0 {
+		o.Samples = benchSamples
+	}
+	b := &bench{o: o, dir: dir, report: &BenchReport{Machine: thisMachine(), Seconds: map[string]float64{}}}
+	began := time.Now()
+	// The cores and the simulation first: they have the machine to themselves.
+	for _, s := range []struct {
+		name string
+		do   func(context.Context) error
+	}{{"cores", b.cores}, {"simulated", b.simulated}, {"network", b.network}} {
+		if err := b.stage(s.name, func() error { return s.do(ctx) }); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	b.report.Seconds["total"] = seconds(time.Since(began))
+	return b.finish()
+}
+
+// bench is one benchmark under way.
+type bench struct {
+	o      BenchOptions
+	dir    string
+	report *BenchReport
+
+	net    *Network
+	client *api.Client // of the buying peer
+	module job.Blob
+	jobs   []string // all that were submitted
+}
+
+func (b *bench) say(format string, args ...any) { fmt.Fprintf(b.o.Out, format+"\n", args...) }
+
+// stage runs one part and notes how long it took.
+func (b *bench) stage(name string, do func() error) error {
+	began := time.Now()
+	err := do()
+	b.report.Seconds[name] = seconds(time.Since(began))
+	return err
+}
+
+// network measures real processes.
+func (b *bench) network(ctx context.Context) (err error) {
+	b.say("%d peer processes, %d of them sell", benchPeers, benchPeers-1)
+	if err := b.stage("network_start", func() error { return b.start(ctx) }); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.net.Stop()) }()
+	r := b.report
+	for _, m := range []struct {
+		name    string
+		into    *RouteReport
+		samples int
+		spec    job.Job
+	}{
+		{"direct", &r.Direct, b.o.Samples, b.spec(1, false)},
+		{"gossip", &r.Gossip, b.o.Samples, b.spec(1, true)},
+		{"gang_direct", &r.GangDirect, min(benchGangs, b.o.Samples), b.spec(benchGang, false)},
+		{"gang_gossip", &r.GangGossip, min(benchGangs, b.o.Samples), b.spec(benchGang, true)},
+	} {
+		if err := b.stage(m.name, func() (err error) {
+			*m.into, err = b.orders(ctx, m.spec, m.samples)
+			return err
+		}); err != nil {
+			return fmt.Errorf("%s: %w", m.name, err)
+		}
+		b.say("   %-12s %d orders: %s", m.name, m.into.Orders, m.into.ToLease)
+	}
+	if err := b.stage("settle", func() error { return b.settled(ctx) }); err != nil {
+		return err
+	}
+	return b.stage("idle", func() error { return b.idle(ctx) })
+}
+
+// start brings the network up and waits until the buyer knows every provider.
+func (b *bench) start(ctx context.Context) (err error) {
+	b.net, err = Start(ctx, Options{
+		Dir: filepath.Join(b.dir, "bench"), Providers: benchPeers - 1, Buyers: 1, Units: benchUnits, RPC: b.o.RPC,
+		Say: func(format string, args ...any) { b.say("   "+format, args...) },
+	})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.net.Stop())
+		}
+	}()
+	if b.client, err = b.net.Buyers()[0].Client(); err != nil {
+		return err
+	}
+	if err := waitOffers(ctx, b.client, benchPeers-1); err != nil {
+		return err
+	}
+	m, err := b.client.PutBlob(ctx, bytes.NewReader(endsAtOnce), false)
+	if err != nil {
+		return err
+	}
+	b.module = job.Blob(m)
+	if _, err := b.orders(ctx, b.spec(1, false), benchWarm); err != nil {
+		return fmt.Errorf("first orders: %w", err)
+	}
+	return nil
+}
+
+// spec is a job whose ranks end at once.
+func (b *bench) spec(count uint32, gossip bool) job.Job {
+	const source = "ends-at-once.wasm"
+	return job.Job{
+		Name: "bench", Runtime: job.RuntimeWasm, Module: source, Count: count,
+		Resources: job.Resources{Class: job.DefaultClass, Units: 1}, Placement: job.Placement{GossipOnly: gossip},
+		Restart:  job.Restart{Max: 0},
+		Timeouts: job.Timeouts{Queue: 20 * time.Second, Run: time.Minute},
+		Payment:  job.Payment{MaxPrice: 1_000_000, Budget: 1_000_000, Decimals: b.net.Genesis.Decimals, Settle: job.SettleDirect},
+		Blobs:    map[string]job.Blob{source: b.module},
+	}
+}
+
+// orders submits a job so many times, one after the other, and reads from each
+// one's trace how long its order took. The next one does not wait for the
+// payment of the one before.
+func (b *bench) orders(ctx context.Context, spec job.Job, n int) (RouteReport, error) {
+	samples := make([]orderTimes, 0, n)
+	for range n {
+		t, err := b.order(ctx, spec)
+		if err != nil {
+			return RouteReport{}, err
+		}
+		samples = append(samples, t)
+	}
+	return routeReport(samples), nil
+}
+
+func (b *bench) order(ctx context.Context, spec job.Job) (orderTimes, error) {
+	j, err := b.client.Submit(ctx, spec, "")
+	if err != nil {
+		return orderTimes{}, err
+	}
+	b.jobs = append(b.jobs, j.ID)
+	ectx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var steps []buyer.Step
+	over := false
+	err = b.client.Events(ectx, j.ID, func(s buyer.Step) { steps = append(steps, s) }, func(now buyer.Job) {
+		if j = now; j.State == buyer.Settling || j.State.Ended() {
+			over = true
+			cancel()
+		}
+	})
+	if err != nil && !over {
+		return orderTimes{}, err
+	}
+	if j.State == buyer.Failed || j.Outcome == buyer.Failed {
+		return orderTimes{}, fmt.Errorf("job %s failed: %s", j.ID, j.Reason)
+	}
+	return timesOf(steps)
+}
+
+// settled waits until every job has ended and checks that it paid what it owed:
+// nothing when its lease ended in the slot in which it began.
+func (b *bench) settled(ctx context.Context) error {
+	for {
+		jobs, err := b.client.Jobs(ctx)
+		if err != nil {
+			return err
+		}
+		p := PaymentReport{Jobs: len(b.jobs)}
+		for _, j := range jobs {
+			if !j.State.Ended() {
+				continue
+			}
+			if j.State != buyer.Succeeded || j.Paid != j.Owed {
+				return fmt.Errorf("job %s %s, owes %d and paid %d: %s", j.ID, j.State, j.Owed, j.Paid, j.Reason)
+			}
+			p.Settled++
+			p.Owed += j.Owed
+			p.Paid += j.Paid
+			p.Receipts += j.Receipts
+		}
+		b.report.Payment = p
+		if p.Settled == p.Jobs {
+			b.say("   %d jobs are settled, %s owed and paid", p.Jobs, b.net.Genesis.FormatAmount(market.Amount(p.Paid)))
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d of %d jobs are settled: %w", p.Settled, p.Jobs, ctx.Err())
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// idle measures the processes while nothing happens.
+func (b *bench) idle(ctx context.Context) error {
+	if err := sleep(ctx, benchQuiet); err != nil {
+		return err
+	}
+	before, err := b.usage()
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := sleep(ctx, benchIdle); err != nil {
+		return err
+	}
+	after, err := b.usage()
+	if err != nil {
+		return err
+	}
+	b.report.Idle = idleReport(before, after, time.Since(began))
+	return nil
+}
+
+func (b *bench) usage() ([]usage, error) {
+	out := make([]usage, len(b.net.Peers))
+	for i, p := range b.net.Peers {
+		var err error
+		if out[i], err = usageOf(p.PID); err != nil {
+			return nil, fmt.Errorf("measuring %s: %w", p.Name, err)
+		}
+	}
+	return out, nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// finish writes bench.json and prints the table.
+func (b *bench) finish() error {
+	missed := b.report.judge()
+	text, err := json.MarshalIndent(b.report, "", "  ")
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(b.dir, "bench.json")
+	if err := os.WriteFile(path, append(text, '\n'), 0o644); err != nil {
+		return err
+	}
+	b.report.print(b.o.Out)
+	b.say("\nDone in %.0f s. Everything is in %s", b.report.Seconds["total"], path)
+	if missed > 0 && !b.o.ReportOnly {
+		return fmt.Errorf("%d of the %w", missed, ErrTargets)
+	}
+	return nil
+}

@@ -1,0 +1,194 @@
+package testnet
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// CoreResult is what a benchmark of one of the cores found, on one core.
+type CoreResult struct {
+	Benchmark string  `json:"benchmark"` // its package and name
+	What      string  `json:"what"`
+	Unit      string  `json:"unit"`
+	Measured  float64 `json:"measured"`
+	Limit     float64 `json:"limit,omitempty"` // 0: only reported
+	AtLeast   bool    `json:"at_least,omitempty"`
+}
+
+// coreBenchmark is one figure that a Go benchmark reports.
+type coreBenchmark struct {
+	CoreResult
+	pkg, name string
+	figure    string  // the unit after it in the benchmark's line
+	scale     float64 // from that unit to Unit
+}
+
+func coreBenchmarks() []coreBenchmark {
+	of := func(pkg, name, figure string, scale float64, r CoreResult) coreBenchmark {
+		r.Benchmark = pkg + " " + name
+		return coreBenchmark{CoreResult: r, pkg: pkg, name: name, figure: figure, scale: scale}
+	}
+	return []coreBenchmark{
+		of("./market/match", "BenchmarkMatch100k/usual", "ns/op", 1e-6,
+			CoreResult{What: "match 100,000 offers of many classes", Unit: "ms", Limit: 10}),
+		of("./market/match", "BenchmarkMatch100k/worst", "ns/op", 1e-6,
+			CoreResult{What: "match 100,000 offers that all fit", Unit: "ms", Limit: 10}),
+		of("./market/match", "BenchmarkMatch100k/nothing-fits", "ns/op", 1e-6,
+			CoreResult{What: "match 100,000 offers of which none fits", Unit: "ms", Limit: 10}),
+		of("./verify", "BenchmarkReceiptBuildAndCosign", "receipts/s", 1,
+			CoreResult{What: "receipts made: built, signed by both, chained", Unit: "1/s/core", Limit: 10_000, AtLeast: true}),
+		of("./verify", "BenchmarkCheckChain", "receipts/s", 1,
+			CoreResult{What: "receipts checked: both signatures, the chain", Unit: "1/s/core", Limit: 10_000, AtLeast: true}),
+	}
+}
+
+// cores runs the benchmarks of the cores on one core.
+func (b *bench) cores(ctx context.Context) error {
+	b.say("the cores, on one processor core")
+	all := coreBenchmarks()
+	var pkgs, names []string
+	for _, c := range all {
+		pkgs = add(pkgs, c.pkg)
+		names = add(names, strings.SplitN(c.name, "/", 2)[0])
+	}
+	out, err := goTest(ctx, []string{"GOMAXPROCS=1"}, append([]string{"-run", "^$", "-bench", "^(" + strings.Join(names, "|") + ")$", "-p", "1"}, pkgs...)...)
+	if err != nil {
+		return err
+	}
+	found, err := parseBenchmarks(out)
+	if err != nil {
+		return err
+	}
+	for _, c := range all {
+		v, ok := found[c.name][c.figure]
+		if !ok {
+			return fmt.Errorf("%s reports no %s", c.Benchmark, c.figure)
+		}
+		c.Measured = v * c.scale
+		b.report.Cores = append(b.report.Cores, c.CoreResult)
+	}
+	return nil
+}
+
+// add appends s unless it is the last one.
+func add(list []string, s string) []string {
+	if len(list) > 0 && list[len(list)-1] == s {
+		return list
+	}
+	return append(list, s)
+}
+
+// Simulated is one run of whole peers on a simulated network, where time passes
+// only while all of them wait: the figures are the delays of the network and of
+// timers, without any computing.
+type Simulated struct {
+	Name   string  `json:"name"`
+	Orders int     `json:"orders"`
+	P50    float64 `json:"p50"` // ms from order to lease
+	P99    float64 `json:"p99"`
+}
+
+// simulated runs the peers of the test harness.
+func (b *bench) simulated(ctx context.Context) error {
+	b.say("the same network simulated")
+	const test = "TestOrderToLease"
+	out, err := goTest(ctx, nil, "-run", "^"+test+"$", "-v", "./testnet/harness", "-orders", "100")
+	if err != nil {
+		return err
+	}
+	b.report.Simulated, err = parseSimulated(out, test)
+	return err
+}
+
+// goTest runs go test in the source checkout.
+func goTest(ctx context.Context, env []string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-count", "1"}, args...)...)
+	cmd.Env = append(os.Environ(), env...)
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go %s (run this from a checkout of the source): %w\n%s%s", strings.Join(cmd.Args[1:], " "), err, out, errs.Bytes())
+	}
+	return out, nil
+}
+
+// parseBenchmarks reads the figures of every benchmark out of what go test
+// prints, by the benchmark's name without its number of processors:
+//
+//	BenchmarkCheckChain-2    63    18290354 ns/op    13996 receipts/s
+func parseBenchmarks(out []byte) (map[string]map[string]float64, error) {
+	all := map[string]map[string]float64{}
+	sc := bufio.NewScanner(bytes.NewReader(out))
+	for sc.Scan() {
+		f := strings.Fields(sc.Text())
+		if len(f) < 4 || !strings.HasPrefix(f[0], "Benchmark") || len(f)%2 != 0 {
+			continue
+		}
+		name := f[0]
+		if i := strings.LastIndexByte(name, '-'); i > 0 {
+			if _, err := strconv.Atoi(name[i+1:]); err == nil {
+				name = name[:i]
+			}
+		}
+		figures := map[string]float64{}
+		for i := 2; i < len(f); i += 2 {
+			v, err := strconv.ParseFloat(f[i], 64)
+			if err != nil {
+				return nil, fmt.Errorf("reading the figures of %s: %w", name, err)
+			}
+			figures[f[i+1]] = v
+		}
+		all[name] = figures
+	}
+	return all, sc.Err()
+}
+
+// parseSimulated reads the attributes that the tests below a test print:
+//
+//	=== ATTR  TestOrderToLease/direct/RTT=50ms p99_ms 220.0
+func parseSimulated(out []byte, test string) ([]Simulated, error) {
+	var all []Simulated
+	sc := bufio.NewScanner(bytes.NewReader(out))
+	for sc.Scan() {
+		f := strings.Fields(sc.Text())
+		if len(f) != 5 || f[0] != "===" || f[1] != "ATTR" {
+			continue
+		}
+		name, ok := strings.CutPrefix(f[2], test+"/")
+		if !ok {
+			continue
+		}
+		name = strings.NewReplacer("/", ", ", "=", " ").Replace(name)
+		v, err := strconv.ParseFloat(f[4], 64)
+		if err != nil {
+			return nil, fmt.Errorf("reading the figures of %s: %w", name, err)
+		}
+		i := len(all) - 1
+		if i < 0 || all[i].Name != name {
+			all = append(all, Simulated{Name: name})
+			i++
+		}
+		switch f[3] {
+		case "orders":
+			all[i].Orders = int(v)
+		case "p50_ms":
+			all[i].P50 = v
+		case "p99_ms":
+			all[i].P99 = v
+		}
+	}
+	if len(all) == 0 {
+		return nil, errors.New("the simulation reported nothing")
+	}
+	slices.SortFunc(all, func(a, b Simulated) int { return strings.Compare(a.Name, b.Name) }) // they ran side by side
+	return all, sc.Err()
+}

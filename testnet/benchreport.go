@@ -1,0 +1,355 @@
+package testnet
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/buyer"
+)
+
+// BenchReport is what a benchmark found, as bench.json. Times are milliseconds
+// unless their name says otherwise.
+type BenchReport struct {
+	Machine    Machine       `json:"machine"`
+	Targets    []Target      `json:"targets"` // the table
+	Direct     RouteReport   `json:"direct"`
+	Gossip     RouteReport   `json:"gossip"`
+	GangDirect RouteReport   `json:"gang_direct"`
+	GangGossip RouteReport   `json:"gang_gossip"`
+	Simulated  []Simulated   `json:"simulated"`
+	Cores      []CoreResult  `json:"cores"`
+	Idle       IdleReport    `json:"idle"`
+	Payment    PaymentReport `json:"payment"`
+	// Ratios within this run, which compare better between machines than times do.
+	Ratios map[string]float64 `json:"ratios"`
+	// Seconds of wall time by stage.
+	Seconds map[string]float64 `json:"seconds"`
+}
+
+// Machine is where the benchmark ran.
+type Machine struct {
+	OS   string `json:"os"`
+	Arch string `json:"arch"`
+	CPU  string `json:"cpu,omitempty"`
+	CPUs int    `json:"cpus"`
+	Go   string `json:"go"`
+}
+
+// Target is one line of the table.
+type Target struct {
+	Name     string  `json:"name"`
+	Unit     string  `json:"unit"`
+	Measured float64 `json:"measured"`
+	// Limit is what was to be reached; nil for a figure that is only reported.
+	Limit   *float64 `json:"limit,omitempty"`
+	AtLeast bool     `json:"at_least,omitempty"` // the limit is a lower one
+	Pass    *bool    `json:"pass,omitempty"`
+}
+
+// Spread sums up measurements.
+type Spread struct {
+	Min  float64 `json:"min"`
+	Mean float64 `json:"mean"`
+	P50  float64 `json:"p50"`
+	P90  float64 `json:"p90"`
+	P99  float64 `json:"p99"`
+	Max  float64 `json:"max"`
+}
+
+func (s Spread) String() string {
+	return fmt.Sprintf("p50 %.1f, p90 %.1f, p99 %.1f, max %.1f ms", s.P50, s.P90, s.P99, s.Max)
+}
+
+// spreadOf sums values up. A percentile is the smallest value that at least so
+// many per cent of the values do not exceed: always one that was measured.
+func spreadOf(values []float64) Spread {
+	if len(values) == 0 {
+		return Spread{}
+	}
+	v := slices.Sorted(slices.Values(values))
+	at := func(p float64) float64 { return v[max(int(math.Ceil(p/100*float64(len(v))))-1, 0)] }
+	s := Spread{Min: v[0], P50: at(50), P90: at(90), P99: at(99), Max: v[len(v)-1]}
+	for _, x := range v {
+		s.Mean += x / float64(len(v))
+	}
+	return s
+}
+
+// RouteReport is what orders of one kind took. The stages add up to ToLease in
+// each order, their percentiles do not.
+type RouteReport struct {
+	Orders int `json:"orders"`
+	Leases int `json:"leases"` // of each order
+	// ToLease is from the decision to order to all leases signed by both sides,
+	// prepaid, active and in the buyer's journal.
+	ToLease Spread `json:"to_lease"`
+	Publish Spread `json:"publish"` // the order is signed and journalled
+	Quote   Spread `json:"quote"`   // from there to the first quote
+	Choose  Spread `json:"choose"`  // from there to the choice: more quotes may come
+	Hold    Spread `json:"hold"`    // from there until the last of the units is held
+	Sign    Spread `json:"sign"`    // from there until all leases are signed, prepaid and journalled
+	// All are all ToLease in the order in which they were measured.
+	All []float64 `json:"all"`
+}
+
+// orderTimes is how long the parts of one order took.
+type orderTimes struct {
+	leases                                    int
+	total, publish, quote, choose, hold, sign time.Duration
+}
+
+// timesOf reads the times of an order out of its job's trace.
+func timesOf(steps []buyer.Step) (t orderTimes, err error) {
+	var ordered, quoted, chosen, held, leased time.Time
+	for _, s := range steps {
+		switch s.Kind {
+		case buyer.StepOrdered:
+			if ordered.IsZero() {
+				ordered = s.At
+			}
+		case buyer.StepQuoted:
+			if quoted.IsZero() {
+				quoted = s.At
+			}
+		case buyer.StepChosen:
+			chosen = s.At
+			t.leases++
+		case buyer.StepHeld:
+			held = s.At
+		case buyer.StepLeased:
+			leased, t.total = s.At, s.Took
+		case buyer.StepLost, buyer.StepRefused:
+			return t, fmt.Errorf("an order did not go through at once: %s", s)
+		}
+	}
+	if ordered.IsZero() || quoted.IsZero() || chosen.IsZero() || held.IsZero() || leased.IsZero() {
+		return t, errors.New("a trace without all of ordered, quoted, chosen, held and leased")
+	}
+	t.quote, t.choose, t.hold, t.sign = quoted.Sub(ordered), chosen.Sub(quoted), held.Sub(chosen), leased.Sub(held)
+	t.publish = t.total - leased.Sub(ordered)
+	return t, nil
+}
+
+func routeReport(samples []orderTimes) RouteReport {
+	spread := func(of func(orderTimes) time.Duration) (Spread, []float64) {
+		var all []float64
+		for _, s := range samples {
+			all = append(all, millis(of(s)))
+		}
+		return spreadOf(all), all
+	}
+	r := RouteReport{Orders: len(samples), Leases: samples[0].leases}
+	r.ToLease, r.All = spread(func(t orderTimes) time.Duration { return t.total })
+	r.Publish, _ = spread(func(t orderTimes) time.Duration { return t.publish })
+	r.Quote, _ = spread(func(t orderTimes) time.Duration { return t.quote })
+	r.Choose, _ = spread(func(t orderTimes) time.Duration { return t.choose })
+	r.Hold, _ = spread(func(t orderTimes) time.Duration { return t.hold })
+	r.Sign, _ = spread(func(t orderTimes) time.Duration { return t.sign })
+	return r
+}
+
+func millis(d time.Duration) float64 {
+	return float64(d.Round(10*time.Microsecond)) / float64(time.Millisecond)
+}
+
+// PaymentReport says that the orders were real: each job was run, metered and paid. Amounts are base units.
+type PaymentReport struct {
+	Jobs     int           `json:"jobs"`
+	Settled  int           `json:"settled"`
+	Receipts int           `json:"receipts"`
+	Owed     market.Amount `json:"owed"`
+	Paid     market.Amount `json:"paid"`
+}
+
+// IdleReport is what peers cost that have nothing to do.
+type IdleReport struct {
+	Peers      int     `json:"peers"`
+	Seconds    float64 `json:"seconds"`
+	RSS        Spread  `json:"rss_mb"`      // resident memory, 10^6 bytes, at the end
+	Anonymous  Spread  `json:"rss_anon_mb"` // of that, what the processes do not share
+	CPUPercent Spread  `json:"cpu_percent"` // of one core
+	Threads    Spread  `json:"threads"`
+}
+
+// usage is what the kernel counted of a process.
+type usage struct {
+	cpu       time.Duration // user and system
+	rss, anon uint64        // bytes
+	threads   uint64
+}
+
+// tick is the unit of the times in /proc/PID/stat: USER_HZ, which is 100 on every Linux that Go runs on.
+const tick = time.Second / 100
+
+func usageOf(pid int) (usage, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return usage{}, err
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return usage{}, err
+	}
+	return parseUsage(stat, status)
+}
+
+// parseUsage reads fields 14 and 15 of /proc/PID/stat and the memory lines of /proc/PID/status.
+func parseUsage(stat, status []byte) (u usage, err error) {
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	if len(fields) < 13 {
+		return u, errors.New("/proc/PID/stat is too short")
+	}
+	for _, f := range fields[11:13] {
+		n, err := strconv.ParseUint(string(f), 10, 64)
+		if err != nil {
+			return u, fmt.Errorf("reading /proc/PID/stat: %w", err)
+		}
+		u.cpu += time.Duration(n) * tick
+	}
+	for line := range strings.Lines(string(status)) {
+		f := strings.Fields(line)
+		if len(f) < 2 {
+			continue
+		}
+		n, _ := strconv.ParseUint(f[1], 10, 64)
+		switch f[0] {
+		case "VmRSS:":
+			u.rss = n << 10
+		case "RssAnon:":
+			u.anon = n << 10
+		case "Threads:":
+			u.threads = n
+		}
+	}
+	if u.rss == 0 {
+		return u, errors.New("/proc/PID/status has no VmRSS")
+	}
+	return u, nil
+}
+
+func idleReport(before, after []usage, took time.Duration) IdleReport {
+	var rss, anon, cpu, threads []float64
+	for i := range after {
+		rss = append(rss, float64(after[i].rss)/1e6)
+		anon = append(anon, float64(after[i].anon)/1e6)
+		cpu = append(cpu, 100*float64(after[i].cpu-before[i].cpu)/float64(took))
+		threads = append(threads, float64(after[i].threads))
+	}
+	return IdleReport{Peers: len(after), Seconds: seconds(took), RSS: spreadOf(rss), Anonymous: spreadOf(anon),
+		CPUPercent: spreadOf(cpu), Threads: spreadOf(threads)}
+}
+
+func thisMachine() Machine {
+	m := Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Go: runtime.Version()}
+	info, _ := os.ReadFile("/proc/cpuinfo") // only a name for the reader
+	for line := range strings.Lines(string(info)) {
+		if name, ok := strings.CutPrefix(line, "model name"); ok {
+			m.CPU = strings.TrimSpace(strings.TrimLeft(name, "\t :"))
+			break
+		}
+	}
+	return m
+}
+
+// judge makes the table and the ratios and counts the targets that were missed.
+func (r *BenchReport) judge() (missed int) {
+	line := func(name, unit string, measured float64) {
+		r.Targets = append(r.Targets, Target{Name: name, Unit: unit, Measured: measured})
+	}
+	held := func(name, unit string, measured, limit float64, atLeast bool) {
+		pass := measured <= limit
+		if atLeast {
+			pass = measured >= limit
+		}
+		if !pass {
+			missed++
+		}
+		r.Targets = append(r.Targets, Target{Name: name, Unit: unit, Measured: measured, Limit: &limit, AtLeast: atLeast, Pass: &pass})
+	}
+	held("order to lease, direct, p50", "ms", r.Direct.ToLease.P50, 50, false)
+	held("order to lease, direct, p99", "ms", r.Direct.ToLease.P99, 200, false)
+	line("order to lease, gossip only, p50", "ms", r.Gossip.ToLease.P50)
+	held("order to lease, gossip only, p99", "ms", r.Gossip.ToLease.P99, 1000, false)
+	for _, g := range []struct {
+		name string
+		of   RouteReport
+	}{{"direct", r.GangDirect}, {"gossip only", r.GangGossip}} {
+		line(fmt.Sprintf("order to %d leases, %s, p50", g.of.Leases, g.name), "ms", g.of.ToLease.P50)
+		line(fmt.Sprintf("order to %d leases, %s, p99", g.of.Leases, g.name), "ms", g.of.ToLease.P99)
+	}
+	for _, s := range r.Simulated {
+		what := fmt.Sprintf("order to lease, simulated, %s", s.Name)
+		line(what+", p50", "ms", s.P50)
+		line(what+", p99", "ms", s.P99)
+	}
+	for _, c := range r.Cores {
+		if c.Limit == 0 {
+			line(c.What, c.Unit, c.Measured)
+		} else {
+			held(c.What, c.Unit, c.Measured, c.Limit, c.AtLeast)
+		}
+	}
+	line("idle peer, resident memory, median", "MB", r.Idle.RSS.P50)
+	held("idle peer, resident memory, largest", "MB", r.Idle.RSS.Max, 80, false)
+	line("idle peer, processor, median", "% of a core", r.Idle.CPUPercent.P50)
+	held("idle peer, processor, largest", "% of a core", r.Idle.CPUPercent.Max, 1, false)
+	r.Ratios = map[string]float64{
+		"gossip_p50_over_direct_p50":      ratio(r.Gossip.ToLease.P50, r.Direct.ToLease.P50),
+		"direct_p99_over_p50":             ratio(r.Direct.ToLease.P99, r.Direct.ToLease.P50),
+		"gossip_p99_over_p50":             ratio(r.Gossip.ToLease.P99, r.Gossip.ToLease.P50),
+		"five_leases_p50_over_one_direct": ratio(r.GangDirect.ToLease.P50, r.Direct.ToLease.P50),
+		"five_leases_p50_over_one_gossip": ratio(r.GangGossip.ToLease.P50, r.Gossip.ToLease.P50),
+	}
+	return missed
+}
+
+func ratio(a, b float64) float64 {
+	if b == 0 {
+		return 0
+	}
+	return math.Round(1000*a/b) / 1000
+}
+
+// print writes the table.
+func (r *BenchReport) print(w io.Writer) {
+	fmt.Fprintf(w, "\n%s, %d CPUs, %s/%s, %s\n\n", r.Machine.CPU, r.Machine.CPUs, r.Machine.OS, r.Machine.Arch, r.Machine.Go)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(t, "\ttarget\tmeasured\t\t\t\n")
+	for _, l := range r.Targets {
+		target, verdict := "", ""
+		if l.Limit != nil {
+			target = "≤ " + figure(*l.Limit)
+			if l.AtLeast {
+				target = "≥ " + figure(*l.Limit)
+			}
+			verdict = "FAIL"
+			if *l.Pass {
+				verdict = "PASS"
+			}
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t\n", l.Name, target, figure(l.Measured), l.Unit, verdict)
+	}
+	_ = t.Flush()
+}
+
+// figure prints three digits that count.
+func figure(v float64) string {
+	switch {
+	case v == math.Trunc(v) || v >= 100:
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	case v >= 10:
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	}
+	return strconv.FormatFloat(v, 'f', 2, 64)
+}
