@@ -24,6 +24,14 @@ func (l *bought) owed() market.Amount {
 	return 0
 }
 
+// spent says whether the last slot of the lease, or the last of its money, is paid for.
+func (l *bought) spent() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	v := l.payer.Voucher()
+	return v != nil && (v.Horizon >= l.core.End || v.Cumulative >= l.core.Cap)
+}
+
 // most is what a lease can still come to cost.
 func (l *bought) most() market.Amount {
 	owed := l.owed()

@@ -33,7 +33,6 @@ import (
 	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/job"
-	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/settle"
@@ -333,58 +332,6 @@ func newID() string {
 	var raw [10]byte
 	_, _ = rand.Read(raw[:]) // never fails
 	return "j" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(raw[:]))
-}
-
-func (b *Buyer) find(ctx context.Context, c market.Class, regions []market.Region) int {
-	found, err := b.cfg.Find(ctx, c, regions, maxAsked)
-	if err != nil && ctx.Err() == nil {
-		b.cfg.Log.Debug("looking for offers", "err", err)
-	}
-	for _, o := range found {
-		b.known.offer(o)
-	}
-	return len(found)
-}
-
-// Offers looks for offers of a class, asks their providers whether they are
-// there, and returns what is known.
-func (b *Buyer) Offers(ctx context.Context, c market.Class) []Known {
-	if c != "" {
-		b.find(ctx, c, nil)
-	}
-	var wg sync.WaitGroup
-	sem := make(chan struct{}, 32)
-	for _, k := range b.known.class(c, time.Now()) {
-		if time.Since(k.Answered) < probeFresh || k.Offer.Provider == b.self {
-			continue
-		}
-		wg.Go(func() {
-			sem <- struct{}{}
-			defer func() { <-sem }()
-			b.probe(ctx, k)
-		})
-	}
-	wg.Wait()
-	return b.known.class(c, time.Now())
-}
-
-// probe asks a provider for the status of nothing: any answer means it is there.
-func (b *Buyer) probe(ctx context.Context, k Known) {
-	id, err := b.remember(k.Offer.Provider, k.Offer.Addrs)
-	if err != nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	start := time.Now()
-	_, err = protocol.Exec.Call(ctx, b.cfg.Host, b.tag, id, &nodepb.ExecRequest{})
-	var no *stream.Refused
-	var bad *stream.Malformed
-	if err == nil || errors.As(err, &no) || errors.As(err, &bad) {
-		b.known.answered(k.Offer.Provider, time.Now(), time.Since(start))
-	} else {
-		b.known.silent(k.Offer.Provider)
-	}
 }
 
 func (b *Buyer) traceOf(o market.OrderID) *trace {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
+	"github.com/starling-network/starling/node/runtime"
 	work "github.com/starling-network/starling/node/workload"
 	"github.com/starling-network/starling/p2p/blob"
 	"github.com/starling-network/starling/p2p/stream"
@@ -202,9 +203,17 @@ func over(s nodepb.ExecState) bool {
 // gather fetches what an ended execution left, verified by digest.
 func (b *Buyer) gather(ctx context.Context, l *bought, ex *nodepb.Execution) (result, error) {
 	res := result{exit: int(ex.ExitCode), reason: clip(ex.Reason), message: clip(ex.Message)}
+	if r := runtime.Reason(ex.Reason); r == runtime.ReasonKilled || r == runtime.ReasonLost {
+		// Nobody here asked for that: the lease ended, or the provider's peer did.
+		res.lost = "the provider ended it: " + strings.TrimSuffix(clip(ex.Reason+": "+ex.Message), ": ")
+		if why := l.lostReason(); why != "" {
+			res.lost = why
+		}
+		return res, nil
+	}
 	if ex.State == nodepb.ExecState_EXEC_STATE_FAILED {
-		if ex.Reason == "lost" || ex.Reason == "start" {
-			res.lost = "the provider could not run it: " + clip(ex.Reason+": "+ex.Message)
+		if ex.Reason == "start" {
+			res.lost = "the provider could not run it: " + clip(ex.Message)
 		} else if res.reason == "" {
 			res.reason = "failed"
 		}

@@ -257,7 +257,7 @@ func (s *supervisor) form(ctx context.Context, ranks []uint32) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	chosen, spares, routes, err := s.choose(o, quotes, declined, ranks, how)
+	chosen, spares, routes, err := s.choose(ctx, o, quotes, declined, ranks, how)
 	if err != nil {
 		return err
 	}
@@ -270,7 +270,7 @@ func (s *supervisor) form(ctx context.Context, ranks []uint32) error {
 }
 
 // choose ranks the quotes and picks a provider for every rank.
-func (s *supervisor) choose(o market.Order, quotes []quoted, declined []match.Refusal, ranks []uint32, how asking) ([]gang.Member, []sign.Key, map[sign.Key]quoted, error) {
+func (s *supervisor) choose(ctx context.Context, o market.Order, quotes []quoted, declined []match.Refusal, ranks []uint32, how asking) ([]gang.Member, []sign.Key, map[sign.Key]quoted, error) {
 	b := s.b
 	byKey := map[sign.Key]quoted{}
 	var cands []match.Candidate
@@ -289,7 +289,7 @@ func (s *supervisor) choose(o market.Order, quotes []quoted, declined []match.Re
 	}
 	picked, spare, none := match.Select(o, res, len(ranks), how.spread)
 	if none != nil {
-		return nil, nil, nil, &unplaced{reason: explain(o, none, declined, b.cfg.Genesis)}
+		return nil, nil, nil, &unplaced{reason: b.explain(ctx, o, none, byKey, declined)}
 	}
 	var members []gang.Member
 	for _, a := range picked {
@@ -301,22 +301,4 @@ func (s *supervisor) choose(o market.Order, quotes []quoted, declined []match.Re
 			Price: b.cfg.Genesis.FormatAmount(market.Amount(q.quote.Price))})
 	}
 	return members, spare, byKey, nil
-}
-
-// explain says in one sentence why an order could not be placed.
-func explain(o market.Order, none *match.Unschedulable, declined []match.Refusal, g market.Genesis) string {
-	text := fmt.Sprintf("no match for %d × %d units of %s at up to %s per unit-hour: %v", o.Count, o.UnitsPer, o.Class,
-		g.FormatAmount(market.Amount(o.Ceiling)), none)
-	const most = 3
-	for i, d := range declined {
-		if i == most {
-			text += fmt.Sprintf("; and %d more", len(declined)-most)
-			break
-		}
-		text += fmt.Sprintf("; %s: %s", d.Provider.Short(), d.Detail)
-	}
-	if len(declined) == 0 {
-		text += "; `starling offers` shows who can be found"
-	}
-	return text
 }

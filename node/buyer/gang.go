@@ -168,8 +168,11 @@ func unitIDs(raw [][]byte, want int) ([]market.UnitID, error) {
 	return market.SortUnits(out)
 }
 
-// activateWithin is how many slots a lease leaves for its first payment.
-func (b *Buyer) activateWithin() market.Slot { return market.Slot(5*b.cfg.Genesis.IntervalSlots + 50) }
+// activateWithin is how many slots a lease of so many leaves for its first payment:
+// half of a short one.
+func (b *Buyer) activateWithin(slots uint64) market.Slot {
+	return market.Slot(min(5*b.cfg.Genesis.IntervalSlots+50, max(slots/2, 1)))
+}
 
 func (f *forming) sign(ctx context.Context, e gang.Sign) gang.Event {
 	b := f.s.b
@@ -225,7 +228,7 @@ func (f *forming) draft(ctx context.Context, e gang.Sign) (*draft, error) {
 	epoch := f.s.snapshot().Ranks[e.Rank].Epoch
 	core := lease.Draft{
 		Order: f.order, Provider: e.Provider, Payout: q.Payout, Units: e.Units, Rank: e.Rank, RankEpoch: epoch, Price: q.Price,
-		SlotMillis: b.cfg.Genesis.SlotMillis, Keys: keys, Start: slot, ActivateBefore: slot + b.activateWithin(),
+		SlotMillis: b.cfg.Genesis.SlotMillis, Keys: keys, Start: slot, ActivateBefore: slot + b.activateWithin(f.order.Slots),
 	}
 	if _, err := rand.Read(core.Nonce[:]); err != nil {
 		return nil, err

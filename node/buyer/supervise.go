@@ -354,6 +354,9 @@ func (s *supervisor) rank(ctx context.Context, i int) error {
 			return err
 		}
 		if res.lost != "" {
+			if l.spent() {
+				return s.outOfMoney(i, l)
+			}
 			if err := s.lost(ctx, i, res.lost); err != nil {
 				return err
 			}
@@ -361,6 +364,14 @@ func (s *supervisor) rank(ctx context.Context, i int) error {
 		}
 		return s.exited(ctx, i, r, res)
 	}
+}
+
+// outOfMoney is the outcome of a job whose rank i used all of its lease: another
+// one could only begin the same work again.
+func (s *supervisor) outOfMoney(i int, l *bought) error {
+	g, p := s.b.cfg.Genesis, s.snapshot().Spec.Payment
+	return failed(CodePayment, "rank %d used up its lease of %v: the budget of %s pays no more at up to %s per unit-hour; raise payment.budget or lower payment.maxPrice",
+		i, time.Duration(l.core.Slots()*g.SlotMillis)*time.Millisecond, g.FormatAmount(p.Budget), g.FormatAmount(market.Amount(p.MaxPrice)))
 }
 
 // exited notes how an execution ended.

@@ -51,7 +51,9 @@ type Options struct {
 	Price map[int]string
 	// Region of each provider, by number; missing ones are in "local".
 	Region map[int]string
-	Log    *slog.Logger
+	// ChainDown starts the network while its chain answers nobody.
+	ChainDown bool
+	Log       *slog.Logger
 }
 
 // Crash says at which write of its journal, and on which side of it, a peer loses power.
@@ -116,6 +118,7 @@ func New(t testing.TB, o Options) *Net {
 		o.Log = p2ptest.Quiet()
 	}
 	n := &Net{t: t, opts: o, Chain: chaintest.NewChain(o.Chain), net: p2ptest.NewNet(t, o.Providers+o.Buyers, o.RTT)}
+	n.Chain.SetDown(o.ChainDown)
 	n.Genesis = market.Genesis{
 		Network: "harness", Chain: n.Chain.Genesis(), Symbol: "STAR", Decimals: 6,
 		SlotMillis: slotMillis, IntervalSlots: intervalSlots, Simulated: true,
@@ -166,10 +169,16 @@ func (n *Net) Buyer(i int) *Peer { return n.Peers[n.opts.Providers+i] }
 
 // Close stops every peer and the chain.
 func (n *Net) Close() {
+	running := 0
 	for _, p := range n.Peers {
 		p.Stop()
+		running += p.Fake.Running()
+		_ = p.Fake.Close()
 	}
 	n.stop()
+	if running > 0 { // they end by themselves
+		time.Sleep(runtimetest.FakeGrace + time.Second)
+	}
 }
 
 func (p *Peer) start(h *p2p.Host) {
@@ -259,6 +268,9 @@ func (p *Peer) Restart() {
 
 // Crashed is closed when the power of the running process was cut.
 func (p *Peer) Crashed() <-chan struct{} { return p.power.crash.Crashed() }
+
+// Fill makes every write to the journal fail with err, as on a full disk, or ends that with nil.
+func (p *Peer) Fill(err error) { p.power.fill(err) }
 
 // Writes lists the kinds of the running process's journal writes, one for each.
 func (p *Peer) Writes() []string { return p.power.kinds() }
