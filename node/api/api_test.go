@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/starling-network/starling/node/buyer"
@@ -286,6 +287,17 @@ func TestBlobs(t *testing.T) {
 	got, err := io.ReadAll(r)
 	if err != nil || string(got) != content {
 		t.Errorf("%d bytes, %v", len(got), err)
+	}
+}
+
+// A file that cannot be read is not a peer that cannot be reached.
+func TestPutBroken(t *testing.T) {
+	t.Parallel()
+	c, _ := serve(t, newFake())
+	broken := errors.New("disk on fire")
+	r := io.MultiReader(strings.NewReader("begins well"), iotest.ErrReader(broken))
+	if _, err := c.PutBlob(t.Context(), r, false); !errors.Is(err, broken) || errors.Is(err, ErrNoPeer) {
+		t.Errorf("got %v", err)
 	}
 }
 

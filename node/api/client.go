@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/job"
@@ -49,6 +50,11 @@ func Dial(home, file string) (*Client, error) {
 func (c *Client) PID() int { return c.ep.PID }
 
 func (c *Client) do(ctx context.Context, method, path string, body io.Reader, header http.Header) (*http.Response, error) {
+	var source *bodyReader
+	if body != nil {
+		source = &bodyReader{r: body}
+		body = source
+	}
 	req, err := http.NewRequestWithContext(ctx, method, c.ep.URL+path, body)
 	if err != nil {
 		return nil, err
@@ -59,6 +65,9 @@ func (c *Client) do(ctx context.Context, method, path string, body io.Reader, he
 	req.Header.Set("Authorization", "Bearer "+c.ep.Token)
 	resp, err := c.http.Do(req)
 	if err != nil {
+		if source != nil && source.failed() != nil {
+			return nil, source.failed()
+		}
 		var opErr *url.Error
 		if errors.As(err, &opErr) && ctx.Err() == nil {
 			return nil, fmt.Errorf("%w: %w", ErrNoPeer, opErr.Err)
@@ -77,6 +86,27 @@ func (c *Client) do(ctx context.Context, method, path string, body io.Reader, he
 	}
 	e.Error.Status = resp.StatusCode
 	return nil, e.Error
+}
+
+// bodyReader remembers why a body could not be read, so that this is not taken for the peer's silence.
+type bodyReader struct {
+	r   io.Reader
+	err atomic.Pointer[error]
+}
+
+func (b *bodyReader) Read(p []byte) (int, error) {
+	n, err := b.r.Read(p)
+	if err != nil && err != io.EOF {
+		b.err.Store(&err)
+	}
+	return n, err
+}
+
+func (b *bodyReader) failed() error {
+	if e := b.err.Load(); e != nil {
+		return *e
+	}
+	return nil
 }
 
 func (c *Client) get(ctx context.Context, path string, into any) error {

@@ -93,12 +93,20 @@ func (w *watch) run(ctx context.Context, c *api.Client) error {
 
 // step tells of what a user wants to know while it happens; why has the rest.
 func (w *watch) step(s buyer.Step) {
-	switch {
-	case s.Kind == buyer.StepLost, s.Kind == buyer.StepRound, s.Kind == buyer.StepPaid && s.Provider == "":
-		w.p.say("%s", s)
-	case s.Kind == buyer.StepLeased:
-		w.p.say("%s", s)
+	switch s.Kind {
+	case buyer.StepLeased, buyer.StepLost:
+	case buyer.StepRound:
+		if w.job().Spec.RoundCount() == 1 {
+			return
+		}
+	case buyer.StepPaid:
+		if s.Provider != "" { // of one lease; the sum follows
+			return
+		}
+	default:
+		return
 	}
+	w.p.say("%s", s)
 }
 
 func (w *watch) change(j buyer.Job) {

@@ -1,0 +1,437 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/chaintest"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/runtimetest"
+	"github.com/starling-network/starling/node/runtime/runtimetest/guest"
+	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/p2p"
+	"github.com/starling-network/starling/p2p/blob"
+	"github.com/starling-network/starling/p2p/p2ptest"
+)
+
+// programs are what the peers of these tests run.
+var programs = map[string]guest.Program{
+	// greet copies its input to its output and says who it is.
+	"greet": func(p guest.Process) int {
+		rank := environ(p, buyer.EnvRank)
+		text, err := guest.ReadFile(p, "/in/name", 100)
+		if err != nil {
+			return 1
+		}
+		fmt.Fprintf(p.Stdout(), "hello %s\nfrom rank %s", text, rank)
+		fmt.Fprintln(p.Stderr(), "args", strings.Join(p.Args(), " "))
+		for range 700 { // longer than an interval, so that there is something to pay
+			p.Burn()
+		}
+		if guest.WriteFile(p, "/out/greeting", []byte("hello "+string(text)+" from "+rank)) != nil {
+			return 2
+		}
+		return 0
+	},
+	// spin goes on until it is killed.
+	"spin": func(p guest.Process) int {
+		for {
+			p.Burn()
+		}
+	},
+	"fail": func(p guest.Process) int {
+		fmt.Fprintln(p.Stderr(), "this goes wrong")
+		return 7
+	},
+	// work goes on until it is stopped.
+	"work": func(p guest.Process) int {
+		fmt.Fprintln(p.Stdout(), "working")
+		for !guest.Exists(p, guest.StopFile) {
+			p.Burn()
+		}
+		return 0
+	},
+}
+
+func environ(p guest.Process, name string) string {
+	for _, e := range p.Environ() {
+		if v, ok := strings.CutPrefix(e, name+"="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+// world is two peers that sell, one that buys and has a local API, and a chain, in this process and in real time.
+type world struct {
+	chain   *chaintest.Chain
+	genesis market.Genesis
+	home    string // of the buyer
+	owner   sign.Key
+	files   string // modules and inputs
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	const slot = 50
+	w := &world{chain: chaintest.NewChain(chaintest.Config{}), files: t.TempDir()}
+	w.genesis = market.Genesis{Network: "cli", Chain: w.chain.Genesis(), Symbol: "STAR", Decimals: 6, SlotMillis: slot, IntervalSlots: 10, Simulated: true}
+	p2ptest.Go(t, func(ctx context.Context) error {
+		tick := time.NewTicker(slot * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-tick.C:
+				w.chain.Advance(1)
+			}
+		}
+	})
+	for name := range programs {
+		w.file(t, name+".wasm", string(runtimetest.FakeModule(name)))
+	}
+	w.file(t, "in/0/name", "ada")
+	w.file(t, "in/1/name", "grace")
+	var hosts []*p2p.Host
+	for i := range 3 {
+		hosts = append(hosts, p2ptest.LoopbackHost(t, p2p.Config{Key: p2ptest.Key(i), Network: w.genesis.Tag(), Agent: "starling/test"}))
+	}
+	for i, h := range hosts {
+		w.peer(t, i, h)
+	}
+	p2ptest.ConnectAll(t, hosts...)
+	w.until(t, "both providers are found", func() bool {
+		var offers []api.OfferInfo
+		r := w.cli(t, "offers", "-o", "json")
+		return r.code == 0 && json.Unmarshal([]byte(r.out), &offers) == nil && len(offers) == 2 && offers[0].Answered && offers[1].Answered
+	})
+	return w
+}
+
+// peer runs peer i; the last one buys.
+func (w *world) peer(t *testing.T, i int, h *p2p.Host) {
+	t.Helper()
+	home := t.TempDir()
+	seed, err := p2p.SeedOf(p2ptest.Key(i))
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := sign.NewPrivate(seed)
+	cfg := node.DefaultConfig()
+	if i < 2 {
+		cfg.Provide.Enabled, cfg.Provide.Units, cfg.Provide.Price = true, 16, fmt.Sprintf("0.3%d", 6+i)
+		cfg.Provide.Unit = node.Unit{MilliCPU: 100, MemoryMiB: 8, DiskMiB: 8}
+	} else {
+		w.home, w.owner = home, key.Key()
+		w.chain.Mint(key.Key(), 100_000_000)
+		if _, err := p2p.SaveIdentity(filepath.Join(home, node.FileIdentity), seed); err != nil {
+			t.Fatal(err)
+		}
+		g, err := json.Marshal(w.genesis)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(home, node.FileGenesis), g, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(home, node.FileConfig), []byte("solana: {rpc: [configured]}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	blobs, err := blob.OpenStore(filepath.Join(home, "blobs"), 1<<30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := node.New(t.Context(), node.Parts{
+		Config: cfg, Home: home, Genesis: w.genesis, Key: key, Owner: key.Key(), Host: h, Store: store.NewMemory(), Blobs: blobs,
+		Ledger: w.chain.Ledger(key.Key()), Runtimes: map[string]runtime.Runtime{"wasm": runtimetest.NewFake("wasm", programs)},
+		Settle: chain.Params{PollEvery: 50 * time.Millisecond, RetryAfter: 200 * time.Millisecond}, SlotEvery: time.Second,
+		NoAPI: i < 2, Version: "test", Log: p2ptest.Quiet(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p2ptest.Go(t, n.Run)
+}
+
+// file writes a file for jobs and returns its path.
+func (w *world) file(t *testing.T, name, content string) string {
+	t.Helper()
+	path := filepath.Join(w.files, filepath.FromSlash(name))
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func (w *world) until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.After(time.Minute); !ok(); {
+		select {
+		case <-end:
+			t.Fatalf("after a minute it is not so that %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+// result is what one command left.
+type result struct {
+	code     int
+	out, err string
+}
+
+// want checks a command's exit code and that its output matches the patterns.
+func (r result) want(t *testing.T, code ExitCode, patterns ...string) result {
+	t.Helper()
+	ok := r.code == int(code)
+	for _, p := range patterns {
+		ok = ok && regexp.MustCompile("(?m)"+p).MatchString(r.out+r.err)
+	}
+	if !ok {
+		t.Fatalf("exit code %d, want %d with %q\nstdout:\n%s\nstderr:\n%s", r.code, code, patterns, r.out, r.err)
+	}
+	return r
+}
+
+// cli runs a command on the buyer's home.
+func (w *world) cli(t *testing.T, args ...string) result {
+	t.Helper()
+	var out, errOut buffer
+	code := w.app(&out, &errOut).run(t.Context(), args)
+	return result{code, out.String(), errOut.String()}
+}
+
+func (w *world) app(out, errOut io.Writer) *App {
+	return &App{
+		In: strings.NewReader(""), Out: out, Err: errOut, commands: commands,
+		Getenv: func(name string) string { return map[string]string{"STARLING_HOME": w.home}[name] },
+		openChain: func(rpc []string, _ market.Genesis) (memos, error) {
+			if rpc[0] == "down" {
+				w := chaintest.NewChain(chaintest.Config{})
+				w.SetDown(true)
+				return w.Ledger(sign.Key{1}), nil
+			}
+			return w.chain.Ledger(w.owner), nil
+		},
+	}
+}
+
+// buffer is bytes.Buffer for a command and a test at once.
+type buffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// greet runs a job of two ranks to its end and returns its id.
+func (w *world) greet(t *testing.T, more ...string) (string, result) {
+	t.Helper()
+	args := append([]string{"run", "-n", "2", "--max-price", "1", "--budget", "1", "-i", filepath.Join(w.files, "in/{rank}") + ":/in", "--out", "/out"}, more...)
+	r := w.cli(t, append(args, filepath.Join(w.files, "greet.wasm"), "--", "one", "two")...).want(t, ExitOK, `^job (j\w+)$`)
+	return regexp.MustCompile(`(?m)^job (j\w+)$`).FindStringSubmatch(r.err)[1], r
+}
+
+// The commands against a real peer, from the order to the receipts.
+func TestPeer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	t.Run("run", func(t *testing.T) { t.Parallel(); w.testRun(t) })
+	t.Run("fail", func(t *testing.T) { t.Parallel(); w.testFail(t) })
+	t.Run("refused", func(t *testing.T) { t.Parallel(); w.testRefused(t) })
+	t.Run("detach", func(t *testing.T) { t.Parallel(); w.testDetach(t) })
+	t.Run("submit", func(t *testing.T) { t.Parallel(); w.testSubmit(t) })
+	t.Run("limits", func(t *testing.T) { t.Parallel(); w.testLimits(t) })
+	t.Run("dryrun", func(t *testing.T) { t.Parallel(); w.testDryRun(t) })
+	t.Run("peer", func(t *testing.T) { t.Parallel(); w.testNode(t) })
+	t.Run("receipts", func(t *testing.T) { t.Parallel(); w.testReceipts(t) })
+}
+
+func (w *world) testRun(t *testing.T) {
+	results := filepath.Join(t.TempDir(), "results")
+	id, r := w.greet(t, "--save", results)
+	for _, line := range []string{"[0] hello ada\n", "[0] from rank 0\n", "[1] hello grace\n", "[1] from rank 1\n"} {
+		if !strings.Contains(r.out, line) {
+			t.Errorf("standard output %q lacks %q", r.out, line)
+		}
+	}
+	r.want(t, ExitOK, `^\[0\] args one two$`, `^\[1\] args one two$`, `^leased in `, `^`+id+` succeeded in [\d.]+s, cost 0.00\d+ STAR, \d+ receipts, \d transactions?$`)
+	for rank, want := range []string{"hello ada from 0", "hello grace from 1"} {
+		if b, err := os.ReadFile(filepath.Join(results, fmt.Sprint(rank), "out", "greeting")); err != nil || string(b) != want {
+			t.Errorf("output of rank %d: %q, %v", rank, b, err)
+		}
+	}
+	short := id[:len(id)-2]
+	w.cli(t, "status", short).want(t, ExitOK, `^job +`+id, `^state +succeeded$`, `^cost +0.00\d+ STAR, budget 1.00 STAR$`, `^transaction +\w{32,}`,
+		`^RANK +STATE +PROVIDER +ROUTE`, `^0 +done +\w{8} +(direct|gossip) +[0-9a-f]{8} +0 +0`)
+	w.cli(t, "status", id, "-o", "json").want(t, ExitOK, `"state": "succeeded"`, `"cost": \d+`)
+	w.cli(t, "ps", "-a").want(t, ExitOK, `^ID +NAME +STATE`, `^`+id[:8]+`\w* +greet +succeeded +2/2 +- +\d+s +0.00\d+ STAR`)
+	w.cli(t, "logs", id).want(t, ExitOK, `^\[1\] hello grace$`)
+	if one := w.cli(t, "logs", "--rank", "1", id).want(t, ExitOK); one.out != "hello grace\nfrom rank 1" || one.err != "args one two\n" {
+		t.Errorf("one rank's log: %q, %q", one.out, one.err)
+	}
+	w.cli(t, "logs", "--rank", "2", id).want(t, ExitUsage, `ranks 0 to 1, not 2`)
+	w.cli(t, "logs", "-f", id).want(t, ExitOK)
+	w.cli(t, "wait", id).want(t, ExitOK, `^`+id+` succeeded`)
+	w.cli(t, "stop", id).want(t, ExitOK, `^`+id+` +succeeded$`)
+	w.cli(t, "why", id).want(t, ExitOK, `order \w{8} for 2 × 1 units of cpu, at most 1.00 STAR`, `^PROVIDER +ANSWER +ROUTE +PRICE +TOOK`,
+		`^\w{8} +quoted +(direct|gossip) +0.3[67] STAR`, `chosen +rank 1 +\w{8}`, `paid .* in transaction \w+`, `ended .* succeeded`)
+	w.cli(t, "why", id, "-o", "json").want(t, ExitOK, `"kind": "quoted"`)
+	again := filepath.Join(t.TempDir(), "again")
+	w.cli(t, "get", id, again, "--rank", "1").want(t, ExitOK, `^1 +/out +\d+ +.*again/out$`)
+	if b, err := os.ReadFile(filepath.Join(again, "out", "greeting")); err != nil || string(b) != "hello grace from 1" {
+		t.Errorf("%q, %v", b, err)
+	}
+	w.cli(t, "get", id, again, "--rank", "1").want(t, ExitFailed, `is not empty`)
+	w.cli(t, "status", "jnever").want(t, ExitUsage, `no such job`, `^hint: .starling ps`)
+}
+
+func (w *world) testFail(t *testing.T) {
+	args := []string{"run", "--max-price", "1", "--budget", "1", "--name", "wrong", filepath.Join(w.files, "fail.wasm")}
+	w.cli(t, args...).want(t, ExitFailed, `^this goes wrong$`, `^starling: job (j\w+) failed: .*7`, `^hint: starling why j\w+$`)
+	// One document on standard output, everything else beside it.
+	r := w.cli(t, append(args, "-o", "json")...).want(t, ExitFailed, `"code":"failed"`)
+	var j buyer.Job
+	if err := json.Unmarshal([]byte(r.out), &j); err != nil || j.State != buyer.Failed || j.Code != buyer.CodeProgram {
+		t.Errorf("%v: %s", err, r.out)
+	}
+	w.cli(t, "get", j.ID, t.TempDir()).want(t, ExitFailed, `has no outputs`, `^hint: say which directory to keep`)
+}
+
+func (w *world) testRefused(t *testing.T) {
+	module := filepath.Join(w.files, "work.wasm")
+	w.cli(t, "run", "--max-price", "0.01", "--queue-timeout", "1s", module).want(t, ExitNoMatch, `no match for 1 × 1 units of cpu`, `^hint: starling why`)
+	w.cli(t, "run", "--max-price", "1000", "--timeout", "24h", module).want(t, ExitPayment, `can cost up to 24000.00 STAR`, `^hint: `)
+	w.cli(t, "run", "--max-price", "1", filepath.Join(w.files, "nowhere.wasm")).want(t, ExitUsage, `nowhere.wasm: no such file`)
+	w.cli(t, "run", "--max-price", "1", w.files).want(t, ExitUsage, `a module is one file`)
+	w.cli(t, "run", "--max-price", "1", "cid:bafkreihdwdcefgh4dqkjv67uzcmw7ojee6xedzdetojuzjevtenxquvyku").want(t, ExitUsage, `is not on this peer`)
+	link := filepath.Join(t.TempDir(), "data")
+	if err := os.MkdirAll(link, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/etc/passwd", filepath.Join(link, "link")); err != nil {
+		t.Fatal(err)
+	}
+	w.cli(t, "run", "--max-price", "1", "-i", link+":/in", module).want(t, ExitFailed, `uploading .*: link is a`)
+	w.cli(t, "run", module).want(t, ExitUsage, `--max-price`)
+	w.cli(t, "run").want(t, ExitUsage, `run needs a module`, `^hint: starling run`)
+	w.cli(t, "run", "--max-price", "1", module, "argument").want(t, ExitUsage, `^hint: arguments of the program come after --`)
+	w.cli(t, "run", "--max-price", "1", "-d", "--save", "x", module).want(t, ExitUsage, `--save needs`)
+}
+
+func (w *world) testDetach(t *testing.T) {
+	var out, errOut buffer
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	code := make(chan int, 1)
+	go func() {
+		code <- w.app(&out, &errOut).run(ctx, []string{"run", "--max-price", "1", "--budget", "1", filepath.Join(w.files, "work.wasm")})
+	}()
+	w.until(t, "the job's log is shown", func() bool { return out.String() == "working\n" })
+	id := regexp.MustCompile(`(?m)^job (j\w+)$`).FindStringSubmatch(errOut.String())[1]
+	w.cli(t, "ps").want(t, ExitOK, `^`+id[:8]+`\w* +work +running +0/1`)
+	w.cli(t, "status", id).want(t, ExitOK, `^state +running$`, `^running for +\d`, `^0 +running +\w{8}`)
+	interrupt()
+	if c := <-code; c != 0 || !strings.Contains(errOut.String(), "detached; the job goes on. Come back with `starling logs -f "+id+"`, end it with `starling stop "+id+"`") {
+		t.Errorf("exit code %d\n%s", c, errOut.String())
+	}
+	if q := w.cli(t, "ps", "-q").want(t, ExitOK); !strings.Contains(q.out, id+"\n") {
+		t.Errorf("the job does not run any more: %q", q.out)
+	}
+	w.cli(t, "stop", "--wait", id).want(t, ExitOK, `^`+id+` +stopped$`)
+	w.cli(t, "wait", id).want(t, ExitFailed, `^`+id+` stopped in`, `^hint: starling why`)
+	w.cli(t, "stop").want(t, ExitUsage, `needs an id`)
+}
+
+func (w *world) testSubmit(t *testing.T) {
+	file := w.file(t, "job.yaml", `
+apiVersion: v1
+kind: Job
+metadata: {name: filed}
+spec:
+  module: greet.wasm
+  count: 2
+  args: [one]
+  inputs: [{src: "in/{rank}/name", dst: /in/name}]
+  outputs: [{src: /out}]
+  payment: {maxPrice: 1, budget: 1}
+`)
+	id := strings.TrimSpace(w.cli(t, "submit", "--id-only", file).want(t, ExitOK, `^j\w+$`).out)
+	w.cli(t, "wait", id).want(t, ExitOK, `^`+id+` succeeded`)
+	dir := t.TempDir()
+	w.cli(t, "get", id, dir).want(t, ExitOK, `^RANK +OUTPUT`, `^1 +/out`)
+	if b, err := os.ReadFile(filepath.Join(dir, "1", "out", "greeting")); err != nil || string(b) != "hello grace from 1" {
+		t.Errorf("%q, %v", b, err)
+	}
+	d := w.cli(t, "submit", "-d", file).want(t, ExitOK, `^follow it with .starling logs -f j\w+.$`)
+	w.cli(t, "logs", "-f", strings.TrimSpace(d.out)).want(t, ExitOK, `^\[1\] hello grace$`)
+}
+
+func (w *world) testLimits(t *testing.T) {
+	w.cli(t, "run", "--max-price", "1", "--timeout", "2s", filepath.Join(w.files, "spin.wasm")).want(t, ExitTimeout, `time limit`, `^hint: starling why`)
+}
+
+func (w *world) testDryRun(t *testing.T) {
+	args := []string{"run", "--dry-run", "-n", "3", "--max-price", "0.36", "--timeout", "1h", filepath.Join(w.files, "work.wasm")}
+	w.cli(t, args...).want(t, ExitOK, `^cost +at most 1.08$`, `^PROVIDER +REGION`, `0.36 .* yes$`, `0.37 .* no: too dear$`, `^2 offers; room for 1 of 3 ranks$`)
+	w.cli(t, append(args, "-o", "json")...).want(t, ExitOK, `"maxCost": 1080000`, `"misfit": "too dear"`)
+	alone := &world{home: t.TempDir()}
+	alone.cli(t, args...).want(t, ExitOK, `^cost +at most 1.08$`, `^no peer is running`)
+}
+
+func (w *world) testNode(t *testing.T) {
+	w.cli(t, "node").want(t, ExitOK, `^peer +12D3`, `^key +`+w.owner.String(), `^addresses +/ip4/127.0.0.1/.*/p2p/12D3`, `^network +`+w.genesis.Tag(),
+		`^chain +answers$`, `^balance +\d+.\d+ STAR$`, `^units +sells nothing$`)
+	w.cli(t, "peers").want(t, ExitOK, `^KEY +RTT +AGENT`, `^\w{8} .* starling/test +12D3\w+ +/ip4/127`)
+	w.cli(t, "offers").want(t, ExitOK, `^PROVIDER +CLASS`, `^\w{8} +cpu +local +\d+/16 +100m CPU 8MiB mem 8MiB disk +0.36 STAR .* yes +in \d+`)
+	w.cli(t, "offers", "--class", "NO").want(t, ExitUsage)
+	w.cli(t, "leases").want(t, ExitOK, `^earned +0.00 STAR$`)
+	w.cli(t, "wallet", "show").want(t, ExitOK, `^owner +`+w.owner.String(), `^balance +\d+.\d+ STAR +of the owner$`)
+	w.cli(t, "node", "-o", "yaml").want(t, ExitOK, `^peer: 12D3`)
+}
+
+// Every command that needs a peer says so, and how to get one.
+func TestNoPeer(t *testing.T) {
+	t.Parallel()
+	w := &world{home: t.TempDir()}
+	for _, args := range [][]string{
+		{"ps"}, {"status", "j"}, {"logs", "j"}, {"why", "j"}, {"wait", "j"}, {"get", "j", "d"}, {"stop", "j"}, {"node"}, {"peers"},
+		{"offers"}, {"leases"}, {"receipts", "ls", "j"}, {"receipts", "show", "j"}, {"receipts", "export", "j", "f"}, {"receipts", "verify", "j"},
+	} {
+		w.cli(t, args...).want(t, ExitUnreachable, `^starling: no peer is running here`, "^hint: start it with `starling up`")
+	}
+	w.cli(t, "wallet", "show").want(t, ExitUsage, `^hint: starling init`)
+}
