@@ -119,7 +119,7 @@ func options(cfg Config) ([]libp2p.Option, error) {
 		libp2p.ResourceManager(limits),
 		libp2p.ConnectionGater(gater{}),
 		libp2p.AddrsFactory(announce),
-		libp2p.DialRanker(tcpFirst),
+		libp2p.SwarmOpts(swarm.WithDialRanker(tcpFirst)),
 		libp2p.WithDialTimeout(DialTimeout),
 	}
 	if cfg.Registerer != nil {
