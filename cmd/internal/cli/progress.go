@@ -7,7 +7,6 @@ import (
 	"os"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"golang.org/x/term"
 )
@@ -67,11 +66,11 @@ func (p *progress) show() {
 	if p.live == nil || p.line == "" {
 		return
 	}
-	line := p.line
-	if width, _, err := term.GetSize(int(p.live.Fd())); err == nil && utf8.RuneCountInString(line) >= width {
-		line = string([]rune(line)[:max(width-1, 0)])
+	width, _, err := term.GetSize(int(p.live.Fd()))
+	if err != nil || width <= 1 {
+		width = 80
 	}
-	fmt.Fprint(p.w, line)
+	fmt.Fprint(p.w, clip(p.line, width-1)) // a line that wraps could not be taken back
 	p.on = true
 }
 

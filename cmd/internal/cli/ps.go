@@ -177,11 +177,11 @@ func statusTable(t *Table, g market.Genesis, s jobStatus) {
 	row("reason", j.Reason)
 	row("created", ago(time.Now(), j.Created)+" ago")
 	if !j.Started.IsZero() {
-		end := j.Ended
+		name, end := "ran for", j.Ended
 		if end.IsZero() {
-			end = time.Now()
+			name, end = "running for", time.Now()
 		}
-		row("running for", end.Sub(j.Started).Round(100*time.Millisecond).String()+", at most "+j.Spec.Timeouts.Run.String())
+		row(name, end.Sub(j.Started).Round(100*time.Millisecond).String()+", at most "+j.Spec.Timeouts.Run.String())
 	}
 	if n := j.Spec.RoundCount(); n > 1 {
 		row("rounds", fmt.Sprintf("%d of %d done", j.Round, n))

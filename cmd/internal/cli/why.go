@@ -42,37 +42,18 @@ its class's topic.`,
 			}
 			return a.Show(steps, func(t *Table) {
 				t.Row("job " + j.ID + ": " + j.Summary())
-				whyTable(t, j.Created, steps)
+				whyTable(t, j, steps)
 			})
 		},
 	}
 }
 
-// answer is what one provider made of one order.
-type answer struct {
-	buyer.Step
-	asked bool
-}
-
-// whyTable groups the steps of a trace: each order with its answers and choices, and between them what happened in time.
-func whyTable(t *Table, began time.Time, steps []buyer.Step) {
+// whyTable groups the steps of a trace: each order with its answers, and between the orders what happened in time.
+func whyTable(t *Table, j buyer.Job, steps []buyer.Step) {
 	var answers []answer
-	var asked []string
 	flush := func() {
-		answered := map[string]bool{}
-		for _, s := range answers {
-			answered[s.Provider] = true
-		}
-		for _, p := range asked {
-			if !answered[p] {
-				answers = append(answers, answer{buyer.Step{Kind: buyer.StepAsked, Provider: p, Route: buyer.RouteDirect, Detail: "no answer was needed any more"}, true})
-				answered[p] = true
-			}
-		}
-		if len(answers) > 0 {
-			answerTable(t, answers)
-		}
-		answers, asked = nil, nil
+		answerTable(t, answers)
+		answers = nil
 	}
 	timeline := false
 	for _, s := range steps {
@@ -82,40 +63,71 @@ func whyTable(t *Table, began time.Time, steps []buyer.Step) {
 				flush()
 				timeline = false
 				t.Row()
-				t.Row(since(began, s.At) + "  " + s.Detail)
+				t.Row(since(j.Created, s.At) + "  " + s.Detail)
 			} else {
 				t.Row("  " + s.Detail)
 			}
-		case buyer.StepAsked:
-			asked = append(asked, s.Provider)
-		case buyer.StepQuoted, buyer.StepDeclined, buyer.StepSilent, buyer.StepInfeasible:
-			answers = append(answers, answer{Step: s})
+		case buyer.StepAsked, buyer.StepQuoted, buyer.StepDeclined, buyer.StepSilent, buyer.StepInfeasible:
+			answers = merge(answers, s)
+		case buyer.StepRound:
+			if j.Spec.RoundCount() == 1 {
+				continue
+			}
+			fallthrough
 		default:
 			flush()
 			if !timeline {
 				t.Row()
 				timeline = true
 			}
-			t.Row(since(began, s.At), s.Kind, rankOf(s), who(s.Provider), s.Route, s.Price, took(s.Took), s.Detail)
+			t.Row(since(j.Created, s.At), s.Kind, rankOf(s), who(s.Provider), s.Route, s.Price, took(s.Took), s.Detail)
 		}
 	}
 	flush()
 }
 
-// answerTable lists the quotes, the cheapest first, then everybody else with the reason.
-func answerTable(t *Table, answers []answer) {
-	order := map[buyer.StepKind]int{buyer.StepQuoted: 0, buyer.StepInfeasible: 1, buyer.StepDeclined: 2, buyer.StepSilent: 3, buyer.StepAsked: 4}
-	slices.SortStableFunc(answers, func(x, y answer) int {
-		return cmp.Or(cmp.Compare(order[x.Kind], order[y.Kind]), cmp.Compare(len(x.Price), len(y.Price)), strings.Compare(x.Price, y.Price), cmp.Compare(x.Took, y.Took))
+// answer is what one provider made of one order, and all the ways by which it said so.
+type answer struct {
+	provider, price, detail string
+	kind                    buyer.StepKind
+	ways                    []string // "direct in 5ms"
+}
+
+// merge adds a step to the answers. Whoever was asked and has not answered yet counts as asked.
+func merge(answers []answer, s buyer.Step) []answer {
+	at := slices.IndexFunc(answers, func(a answer) bool {
+		return a.provider == s.Provider && (a.kind == buyer.StepAsked || s.Kind == buyer.StepAsked || a.kind == s.Kind && a.price == s.Price)
 	})
+	if at < 0 {
+		answers = append(answers, answer{provider: s.Provider, kind: buyer.StepAsked, detail: "had not answered when there were enough quotes"})
+		at = len(answers) - 1
+	}
+	if s.Kind == buyer.StepAsked {
+		return answers
+	}
+	a := &answers[at]
+	a.kind, a.price, a.detail = s.Kind, s.Price, s.Detail
+	way := s.Route
+	if d := took(s.Took); d != "" {
+		way += " in " + d
+	}
+	if way != "" {
+		a.ways = append(a.ways, way)
+	}
+	return answers
+}
+
+// answerTable lists the quotes as they came, then everybody else with the reason.
+func answerTable(t *Table, answers []answer) {
+	if len(answers) == 0 {
+		return
+	}
+	order := map[buyer.StepKind]int{buyer.StepQuoted: 0, buyer.StepInfeasible: 1, buyer.StepDeclined: 2, buyer.StepSilent: 3, buyer.StepAsked: 4}
+	slices.SortStableFunc(answers, func(x, y answer) int { return cmp.Compare(order[x.kind], order[y.kind]) })
 	t.Row()
-	t.Row("PROVIDER", "ANSWER", "ROUTE", "PRICE", "TOOK", "DETAIL")
-	for _, s := range answers {
-		price := "-"
-		if s.Price != "" {
-			price = s.Price
-		}
-		t.Row(who(s.Provider), s.Kind, s.Route, price, took(s.Took), s.Detail)
+	t.Row("PROVIDER", "ANSWER", "PRICE", "ROUTE", "DETAIL")
+	for _, a := range answers {
+		t.Row(who(a.provider), a.kind, cmp.Or(a.price, "-"), cmp.Or(strings.Join(a.ways, ", "), "-"), a.detail)
 	}
 }
 
