@@ -314,7 +314,9 @@ func TestEvents(t *testing.T) {
 		done <- c.Events(t.Context(), f.job.ID, func(s buyer.Step) { seen <- s }, func(j buyer.Job) { last = j })
 	}()
 	for i := range n {
-		f.change(func() { f.steps = append(f.steps, buyer.Step{Kind: buyer.StepAsked, Detail: fmt.Sprintf("step %d\nof several lines", i)}) })
+		f.change(func() {
+			f.steps = append(f.steps, buyer.Step{Kind: buyer.StepAsked, Detail: fmt.Sprintf("step %d\nof several lines", i)})
+		})
 		if s := <-seen; s.Detail != f.steps[i].Detail {
 			t.Fatalf("step %d is %q", i, s.Detail)
 		}
