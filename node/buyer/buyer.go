@@ -101,7 +101,6 @@ type Buyer struct {
 	jobs     map[string]*supervisor
 	keys     map[string]string // idempotency key → job id
 	auctions map[market.OrderID]*auction
-	traces   map[market.OrderID]*trace
 	leases   map[market.LeaseID]*bought
 	wg       sync.WaitGroup
 }
@@ -119,7 +118,7 @@ func New(ctx context.Context, cfg Config) (*Buyer, error) {
 	b := &Buyer{
 		cfg: cfg, domain: cfg.Genesis.Domain(), tag: cfg.Genesis.Tag(), self: cfg.Key.Key(), known: newKnown(),
 		jobs: map[string]*supervisor{}, keys: map[string]string{}, auctions: map[market.OrderID]*auction{},
-		traces: map[market.OrderID]*trace{}, leases: map[market.LeaseID]*bought{},
+		leases: map[market.LeaseID]*bought{},
 	}
 	b.settle = settle.New(settle.Config{Ledger: cfg.Ledger, Store: cfg.Store, Params: cfg.Settle, Log: cfg.Log, Settled: b.settled, Waiting: b.waiting})
 	if err := b.loadSecret(ctx); err != nil {
@@ -166,8 +165,10 @@ func (b *Buyer) load(ctx context.Context) error {
 		return err
 	}
 	for _, j := range jobs {
-		t, err := loadTrace(ctx, b.cfg.Store, j.ID)
-		if err != nil {
+		t := newTrace(b.cfg.Store, j.ID)
+		if j.State.Ended() {
+			t.retire()
+		} else if err := t.load(ctx); err != nil {
 			return err
 		}
 		s, err := b.newSupervisor(j, t)
@@ -176,9 +177,6 @@ func (b *Buyer) load(ctx context.Context) error {
 		}
 		s.resumed = true
 		b.jobs[j.ID] = s
-		for _, o := range j.Orders {
-			b.traces[o] = t
-		}
 	}
 	return b.loadLeases(ctx)
 }
@@ -216,7 +214,7 @@ func (b *Buyer) Run(ctx context.Context) error {
 	defer b.mu.Unlock()
 	for _, s := range b.jobs {
 		for _, l := range s.logs {
-			l.close()
+			l.end()
 		}
 	}
 	return nil
@@ -259,7 +257,7 @@ func (b *Buyer) Submit(ctx context.Context, spec job.Job, key string) (Job, erro
 		}
 		j.Carry = &c
 	}
-	t := &trace{store: b.cfg.Store, job: j.ID, wake: make(chan struct{})}
+	t := newTrace(b.cfg.Store, j.ID)
 	s, err := b.newSupervisor(j, t)
 	if err != nil {
 		return Job{}, err
@@ -332,12 +330,6 @@ func newID() string {
 	var raw [10]byte
 	_, _ = rand.Read(raw[:]) // never fails
 	return "j" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(raw[:]))
-}
-
-func (b *Buyer) traceOf(o market.OrderID) *trace {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.traces[o]
 }
 
 // Jobs lists all jobs, newest first.
@@ -414,8 +406,7 @@ func (b *Buyer) Trace(id string, after int) ([]Step, <-chan struct{}, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	steps, more := s.trace.after(after)
-	return steps, more, nil
+	return s.trace.after(after)
 }
 
 // Log copies the log of one rank, in frames, to w; with follow, until the job has ended.

@@ -245,9 +245,6 @@ func (s *supervisor) form(ctx context.Context, ranks []uint32) error {
 	if err != nil {
 		return err
 	}
-	b.mu.Lock()
-	b.traces[o.ID] = s.trace
-	b.mu.Unlock()
 	j := s.snapshot()
 	how := asking{direct: !j.Spec.Placement.GossipOnly, spread: !j.Spec.Placement.Pack}
 	quotes, declined, err := b.collect(ctx, s.trace, o, env, how)

@@ -28,15 +28,19 @@ const (
 	maxRankLog = 256 << 20
 )
 
-var errLogFull = errors.New("log is full")
+var (
+	errLogFull  = errors.New("log is full")
+	errLogEnded = errors.New("log has ended")
+)
 
 // ranklog is the log of one rank. It may be written by one goroutine and
-// followed by many.
+// followed by many. Its file is open only until it ends, and while it is read:
+// a peer remembers more jobs than it may open files.
 type ranklog struct {
 	path string
 
 	mu   sync.Mutex
-	f    *os.File
+	f    *os.File // nil once it has ended
 	size int64
 	wake chan struct{} // closed and replaced when size or done changes
 	done bool
@@ -97,6 +101,9 @@ func scanFrames(r io.ReaderAt, offset int64) (end int64, stdout, stderr uint64, 
 func (l *ranklog) offsets(base int64) (stdout, stderr uint64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.f == nil {
+		return 0, 0, errLogEnded
+	}
 	_, stdout, stderr, err = scanFrames(l.f, base)
 	return stdout, stderr, err
 }
@@ -110,6 +117,9 @@ func (l *ranklog) append(stream byte, data []byte) error {
 	defer l.mu.Unlock()
 	if l.full {
 		return errLogFull
+	}
+	if l.f == nil {
+		return errLogEnded
 	}
 	if l.size+int64(len(data)) > maxRankLog {
 		l.full = true
@@ -132,12 +142,14 @@ func (l *ranklog) notify() {
 	l.wake = make(chan struct{})
 }
 
-// end says that nothing more will come.
+// end says that nothing more will come, and closes the file.
 func (l *ranklog) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.done {
 		l.done = true
+		l.f.Close()
+		l.f = nil
 		l.notify()
 	}
 }
@@ -148,17 +160,20 @@ func (l *ranklog) length() int64 {
 	return l.size
 }
 
-func (l *ranklog) close() { l.f.Close() }
-
 // copy writes the frames from offset on to w; with follow, until the log ends
 // or ctx does.
 func (l *ranklog) copy(ctx context.Context, w io.Writer, offset int64, follow bool) error {
+	f, err := os.Open(l.path)
+	if err != nil {
+		return fmt.Errorf("reading a log: %w", err)
+	}
+	defer f.Close()
 	for {
 		l.mu.Lock()
 		size, done, wake := l.size, l.done, l.wake
 		l.mu.Unlock()
 		if offset < size {
-			n, err := io.Copy(w, io.NewSectionReader(l.f, offset, size-offset))
+			n, err := io.Copy(w, io.NewSectionReader(f, offset, size-offset))
 			offset += n
 			if err != nil {
 				return err

@@ -2,6 +2,7 @@ package buyer
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -26,14 +27,16 @@ func TestRanklogSurvivesATornFrame(t *testing.T) {
 	if err := l.append(StreamStdout, []byte("torn")); err != nil {
 		t.Fatal(err)
 	}
-	l.close()
+	l.end()
+	if err := l.append(StreamStdout, []byte("late")); !errors.Is(err, errLogEnded) {
+		t.Fatalf("writing to an ended log: %v", err)
+	}
 	if err := os.Truncate(path, l.length()-2); err != nil {
 		t.Fatal(err)
 	}
 	if l, err = openRanklog(path); err != nil {
 		t.Fatal(err)
 	}
-	defer l.close()
 	if l.length() != whole {
 		t.Fatalf("log is %d bytes long, the whole frames %d", l.length(), whole)
 	}

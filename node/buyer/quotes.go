@@ -51,6 +51,7 @@ type quoted struct {
 type auction struct {
 	order market.Order
 	start time.Time
+	trace *trace
 
 	mu     sync.Mutex
 	quotes map[sign.Key]quoted
@@ -105,7 +106,7 @@ func maxQuotes(o market.Order) int { return 64 + 4*int(o.Count) }
 // of them, when everybody who was asked has answered and gossip has had its time,
 // or when the window is over.
 func (b *Buyer) collect(ctx context.Context, t *trace, o market.Order, envelope []byte, how asking) ([]quoted, []match.Refusal, error) {
-	a := &auction{order: o, start: time.Now(), quotes: map[sign.Key]quoted{}, more: make(chan struct{}, 1)}
+	a := &auction{order: o, start: time.Now(), trace: t, quotes: map[sign.Key]quoted{}, more: make(chan struct{}, 1)}
 	b.mu.Lock()
 	b.auctions[o.ID] = a
 	b.mu.Unlock()
@@ -245,18 +246,18 @@ func (b *Buyer) askOne(ctx context.Context, t *trace, a *auction, k Known, envel
 		return
 	}
 	b.known.answered(p, time.Now(), took)
-	if err := b.take(t, a, p, resp.Quote, resp.Offer, RouteDirect, took); err != nil {
+	q, err := market.DecodeQuote(b.domain, resp.Quote, time.Now())
+	if err == nil {
+		err = b.take(a, p, q, resp.Offer, RouteDirect, took)
+	}
+	if err != nil {
 		t.add(Step{At: time.Now(), Kind: StepInfeasible, Provider: p.String(), Route: RouteDirect, Took: took, Detail: err.Error()})
 	}
 }
 
-// take checks a quote and hands it to its auction.
-func (b *Buyer) take(t *trace, a *auction, from sign.Key, quote, offer []byte, route string, took time.Duration) error {
+// take checks a quote and the offer beside it and hands them to their auction.
+func (b *Buyer) take(a *auction, from sign.Key, q market.Quote, offer []byte, route string, took time.Duration) error {
 	now := time.Now()
-	q, err := market.DecodeQuote(b.domain, quote, now)
-	if err != nil {
-		return err
-	}
 	if q.Provider != from {
 		return fmt.Errorf("%w: a quote of %s sent by %s", market.ErrMalformed, q.Provider.Short(), from.Short())
 	}
@@ -280,10 +281,8 @@ func (b *Buyer) take(t *trace, a *auction, from sign.Key, quote, offer []byte, r
 	if err := a.add(quoted{quote: q, offer: o, route: route, took: took}); err != nil {
 		return err
 	}
-	if t != nil {
-		t.add(Step{At: now, Kind: StepQuoted, Provider: from.String(), Route: route, Took: took,
-			Price: b.cfg.Genesis.FormatAmount(market.Amount(q.Price)), Detail: fmt.Sprintf("%d leases in %s", q.Leases, q.Region)})
-	}
+	a.trace.add(Step{At: now, Kind: StepQuoted, Provider: from.String(), Route: route, Took: took,
+		Price: b.cfg.Genesis.FormatAmount(market.Amount(q.Price)), Detail: fmt.Sprintf("%d leases in %s", q.Leases, q.Region)})
 	return nil
 }
 
@@ -306,7 +305,7 @@ func (b *Buyer) handleQuote(_ context.Context, from peer.ID, req *marketpb.Quote
 	if a == nil {
 		return nil, stream.Refuse("closed", "the order takes no more quotes")
 	}
-	if err := b.take(b.traceOf(q.Order), a, key, req.Quote, req.Offer, RouteGossip, time.Since(a.start)); err != nil {
+	if err := b.take(a, key, q, req.Offer, RouteGossip, time.Since(a.start)); err != nil {
 		var r *market.Refusal
 		if errors.As(err, &r) {
 			return nil, stream.Refuse(string(r.Reason), r.Error())

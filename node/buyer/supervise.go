@@ -160,6 +160,9 @@ func (s *supervisor) run(ctx context.Context) {
 		for _, l := range s.logs {
 			l.end()
 		}
+		if s.snapshot().State.Ended() {
+			s.trace.retire()
+		}
 	}()
 	log := s.b.cfg.Log.With("job", s.job.ID)
 	if st := s.snapshot().State; st != Settling && !st.Ended() {

@@ -78,31 +78,44 @@ type trace struct {
 	store store.Store
 	job   string
 
-	mu    sync.Mutex
-	next  int
-	steps []Step
-	wake  chan struct{} // closed and replaced at every step
+	mu      sync.Mutex
+	next    int
+	steps   []Step
+	wake    chan struct{} // closed and replaced at every step
+	retired bool          // the job has ended: the journal has the steps, the memory does not
 }
 
 const kindTrace = "trace"
 
 func traceKey(job string, n int) string { return fmt.Sprintf("%s/%06d", job, n) }
 
-func loadTrace(ctx context.Context, st store.Store, job string) (*trace, error) {
-	t := &trace{store: st, job: job, wake: make(chan struct{})}
-	err := st.List(ctx, kindTrace, job+"/", func(key string, value []byte) error {
+func newTrace(st store.Store, job string) *trace {
+	return &trace{store: st, job: job, wake: make(chan struct{})}
+}
+
+// journalled reads what the journal has of the trace.
+func (t *trace) journalled(ctx context.Context) (steps []Step, err error) {
+	err = t.store.List(ctx, kindTrace, t.job+"/", func(key string, value []byte) error {
 		var s Step
 		if err := json.Unmarshal(value, &s); err != nil {
 			return fmt.Errorf("reading %s: %w", key, err)
 		}
-		t.steps = append(t.steps, s)
+		steps = append(steps, s)
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("reading the trace of job %s: %w", job, err)
+		return nil, fmt.Errorf("reading the trace of job %s: %w", t.job, err)
 	}
+	return steps, nil
+}
+
+// load takes up the trace where an earlier process left it.
+func (t *trace) load(ctx context.Context) (err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.steps, err = t.journalled(ctx)
 	t.next = len(t.steps)
-	return t, nil
+	return err
 }
 
 // add appends steps to the trace. The trace explains, it decides nothing: it is
@@ -110,6 +123,9 @@ func loadTrace(ctx context.Context, st store.Store, job string) (*trace, error) 
 func (t *trace) add(steps ...Step) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.retired {
+		return
+	}
 	for _, s := range steps {
 		if len(t.steps) >= maxSteps {
 			t.steps = t.steps[:maxSteps-1]
@@ -154,10 +170,25 @@ func (t *trace) wrote(n int) {
 	t.next = max(t.next, n)
 }
 
-// after returns the steps from n on and a channel that closes at the next one.
-func (t *trace) after(n int) ([]Step, <-chan struct{}) {
+// retire lets the steps of an ended job go; whoever asks for them reads the journal.
+func (t *trace) retire() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	n = min(max(n, 0), len(t.steps))
-	return append([]Step(nil), t.steps[n:]...), t.wake
+	t.steps, t.retired = nil, true
+}
+
+// after returns the steps from n on and a channel that closes at the next one.
+func (t *trace) after(n int) ([]Step, <-chan struct{}, error) {
+	from := func(steps []Step) []Step { return append([]Step(nil), steps[min(max(n, 0), len(steps)):]...) }
+	t.mu.Lock()
+	steps, wake, retired := from(t.steps), t.wake, t.retired
+	t.mu.Unlock()
+	if retired {
+		old, err := t.journalled(context.Background())
+		if err != nil {
+			return nil, nil, err
+		}
+		steps = from(old)
+	}
+	return steps, wake, nil
 }
