@@ -21,6 +21,8 @@ const (
 	topicQueue = 1024
 	heardQueue = 256
 	maxClasses = 64
+	// maxHeard bounds the orders that are remembered until they expire, so that none is answered twice.
+	maxHeard = 1 << 15
 )
 
 // orders is this peer's part in the gossip of orders: a topic for each class it
@@ -30,6 +32,9 @@ type orders struct {
 	domain sign.Domain
 	sells  market.Class // "" when it sells nothing
 	heard  chan market.Order
+
+	seenMu sync.Mutex
+	seen   map[market.OrderID]time.Time // until when
 
 	mu     sync.Mutex
 	topics map[market.Class]*gossip.Topic[market.Order]
@@ -55,7 +60,36 @@ func (o *orders) decode(from peer.ID, data []byte) (market.Order, error) {
 	if err != nil || sign.Key(key) != ord.Buyer {
 		return ord, fmt.Errorf("%w: order of %s published by %s", gossip.ErrReject, ord.Buyer.Short(), from)
 	}
+	if !o.first(ord, time.Now()) {
+		return ord, fmt.Errorf("%w: order %s: %w", gossip.ErrIgnore, ord.ID.Short(), market.ErrReplayed)
+	}
 	return ord, nil
+}
+
+// first says whether an order is heard for the first time: one that its buyer
+// publishes again is neither passed on nor answered again.
+func (o *orders) first(ord market.Order, now time.Time) bool {
+	o.seenMu.Lock()
+	defer o.seenMu.Unlock()
+	if o.seen == nil {
+		o.seen = map[market.OrderID]time.Time{}
+	}
+	if _, again := o.seen[ord.ID]; again {
+		return false
+	}
+	if len(o.seen) >= maxHeard {
+		for id, until := range o.seen {
+			if now.After(until) {
+				delete(o.seen, id)
+			}
+		}
+		if len(o.seen) >= maxHeard { // a flood; the limits of each buyer hold all the same
+			return true
+		}
+	}
+	// A clock may be behind by as much as orders allow.
+	o.seen[ord.ID] = ord.Expires.Add(market.MaxClockSkew)
+	return true
 }
 
 // join takes part in the topic of a class, once.

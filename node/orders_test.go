@@ -51,6 +51,7 @@ func TestOrdersDecode(t *testing.T) {
 		{"valid for too long", buyer.Key(), seal(d, far), gossip.ErrIgnore},
 		{"empty", buyer.Key(), nil, gossip.ErrReject},
 		{"noise", buyer.Key(), make([]byte, 300), gossip.ErrReject},
+		{"good, again", buyer.Key(), good, market.ErrReplayed},
 	} {
 		id, err := p2p.PeerIDFromKey(c.from)
 		if err != nil {
