@@ -41,6 +41,7 @@ import (
 type Options struct {
 	Providers int           // peers that sell; 5
 	Buyers    int           // peers that only buy, numbered after the providers; 1
+	Strangers int           // hosts without a peer, numbered after the buyers, for tests that speak the protocols themselves; 0
 	Units     uint32        // of each provider; 2
 	RTT       time.Duration // between any two peers; 2 ms
 	Programs  map[string]guest.Program
@@ -117,7 +118,7 @@ func New(t testing.TB, o Options) *Net {
 	if o.Log == nil {
 		o.Log = p2ptest.Quiet()
 	}
-	n := &Net{t: t, opts: o, Chain: chaintest.NewChain(o.Chain), net: p2ptest.NewNet(t, o.Providers+o.Buyers, o.RTT)}
+	n := &Net{t: t, opts: o, Chain: chaintest.NewChain(o.Chain), net: p2ptest.NewNet(t, o.Providers+o.Buyers+o.Strangers, o.RTT)}
 	n.Chain.SetDown(o.ChainDown)
 	n.Genesis = market.Genesis{
 		Network: "harness", Chain: n.Chain.Genesis(), Symbol: "STAR", Decimals: 6,

@@ -1,0 +1,564 @@
+package harness
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ipfs/go-cid"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/marketpb"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/protocol"
+	"github.com/starling-network/starling/p2p/blob"
+	"github.com/starling-network/starling/p2p/p2ptest"
+	"github.com/starling-network/starling/p2p/stream"
+	"github.com/starling-network/starling/verify"
+)
+
+func blobPB(t *testing.T, b job.Blob) *nodepb.Blob {
+	t.Helper()
+	c, err := cid.Parse(b.CID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &nodepb.Blob{Cid: c.Bytes(), Size: uint64(b.Size), Tree: b.Tree}
+}
+
+// told checks that a request was answered with "malformed" or a refusal with this code, and words that say why.
+func told(t *testing.T, what string, err error, code string, words ...string) {
+	t.Helper()
+	var no *stream.Refused
+	var bad *stream.Malformed
+	switch {
+	case err == nil:
+		t.Errorf("%s was accepted", what)
+		return
+	case errors.As(err, &no):
+		if no.Code != code {
+			t.Errorf("%s: refused as %q, want %q: %v", what, no.Code, code, err)
+		}
+	case errors.As(err, &bad):
+		if code != "malformed" {
+			t.Errorf("%s: called malformed, want refused as %q: %v", what, code, err)
+		}
+	default:
+		t.Errorf("%s: %v, want an answer", what, err)
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("%s: %q does not say %q", what, err, w)
+		}
+	}
+}
+
+// smallOrder replaces the key of an envelope by the identity point, and its signature by one that lax
+// implementations take for that key's signature under anything.
+func smallOrder(t *testing.T, env []byte) []byte {
+	t.Helper()
+	e, err := sign.UnmarshalEnvelope(env, 1<<12)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Key, e.Signature = sign.Key{1}, sign.Signature{1}
+	return e.Marshal()
+}
+
+func flip(b []byte) []byte {
+	b = slices.Clone(b)
+	b[len(b)-1] ^= 1
+	return b
+}
+
+// badOrders are orders that no provider may answer.
+func (a *adversary) badOrders(other []byte) []struct {
+	name, code string
+	env        []byte
+	words      []string
+} {
+	_, good := a.order(a.terms())
+	with := func(change func(*market.Order)) []byte {
+		o := a.terms()
+		change(&o)
+		_, env := a.order(o)
+		return env
+	}
+	elsewhere := a.domain
+	elsewhere.Network = "elsewhere"
+	_, foreign, err := market.SealOrder(elsewhere, a.terms(), a.key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return []struct {
+		name, code string
+		env        []byte
+		words      []string
+	}{
+		{"an empty order", "malformed", nil, []string{"envelope"}},
+		{"noise for an order", "malformed", []byte(strings.Repeat("noise", 50)), nil},
+		{"a cut order", "malformed", good[:len(good)-3], nil},
+		{"a badly signed order", "malformed", flip(good), []string{"bad signature"}},
+		{"an order under a small-order key", "malformed", smallOrder(a.t, good), []string{"small order"}},
+		{"an order for another network", "malformed", foreign, []string{"bad signature"}},
+		{"an expired order", "expired", with(func(o *market.Order) { o.Expires = time.Now().Add(-time.Minute) }), []string{"expired"}},
+		{"an order from the future", "expired", with(func(o *market.Order) { o.Expires = time.Now().Add(240 * time.Hour) }), []string{"not valid yet"}},
+		{"another buyer's order", "malformed", other, []string{"another buyer"}},
+	}
+}
+
+// A provider answers every bad request with a clear error, keeps nothing of it and
+// serves others as before.
+func TestBadRequestsToProvider(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := New(t, Options{Providers: 2, Strangers: 2, Programs: programs, Log: Logger()})
+		a, other := n.adversary(t, 0), n.adversary(t, 1)
+		time.Sleep(3 * time.Second)
+		p, b := n.Provider(1), n.Buyer(0)
+		_, theirs := other.order(other.terms())
+
+		for _, c := range a.badOrders(theirs) {
+			_, err := a.ask(p, c.env)
+			told(t, c.name+", asked", err, c.code, c.words...)
+			_, err = a.reserve(p, &marketpb.Reserve{Hold: hold(), Order: c.env, Units: 1, Price: 360_000})
+			told(t, c.name+", reserved", err, c.code, c.words...)
+		}
+		wide := protocol.Ask
+		wide.MaxRequest = 1 << 20
+		_, err := wide.Call(t.Context(), a.host, a.tag, p.id(), &marketpb.AskRequest{Order: make([]byte, 100<<10)})
+		told(t, "an oversized order", err, "malformed", "too large")
+		rich := a.terms()
+		rich.Funds = 2 * funds
+		_, env := a.order(rich)
+		_, err = a.ask(p, env)
+		told(t, "an order without its funds, asked", err, "funds", "holds")
+		_, err = a.reserve(p, &marketpb.Reserve{Hold: hold(), Order: env, Units: 1, Price: 360_000})
+		told(t, "an order without its funds, reserved", err, "funds", "holds")
+
+		a.badReserves(p)
+		a.badSigns(p)
+		a.badActivates(p, other)
+		a.badExecs(p, other)
+		a.badBlobs(p, b)
+
+		j := b.Wait(b.Submit(b.Job("work", 2, "3")).ID, time.Minute)
+		n.check(t, b, j, buyer.Succeeded)
+		n.Settle()
+		for i := range 2 {
+			n.checkQuiet(t, n.Provider(i), b)
+		}
+	})
+}
+
+func (a *adversary) badReserves(p *Peer) {
+	_, good := a.order(a.terms())
+	first := hold()
+	for _, c := range []struct {
+		name, code string
+		req        *marketpb.Reserve
+		words      []string
+	}{
+		{"a short hold id", "malformed", &marketpb.Reserve{Hold: []byte{1}, Order: good, Units: 1, Price: 360_000}, []string{"16 bytes"}},
+		{"a zero hold id", "hold", &marketpb.Reserve{Hold: make([]byte, 16), Order: good, Units: 1, Price: 360_000}, []string{"not set"}},
+		{"units that the order does not say", "malformed", &marketpb.Reserve{Hold: hold(), Order: good, Units: 2, Price: 360_000}, []string{"2 units"}},
+		{"a price below the ask", "price", &marketpb.Reserve{Hold: hold(), Order: good, Units: 1, Price: 359_999}, []string{"0.36"}},
+		{"a price over the ceiling", "price", &marketpb.Reserve{Hold: hold(), Order: good, Units: 1, Price: 1_000_001}, []string{"ceiling"}},
+		{"no reserve at all", "malformed", nil, nil},
+	} {
+		_, err := a.reserve(p, c.req)
+		told(a.t, c.name, err, c.code, c.words...)
+	}
+	if _, err := a.lease(p, &marketpb.LeaseRequest{}); err == nil {
+		a.t.Error("an empty lease request was accepted")
+	}
+	// Asked again, a provider gives the same hold; the id for something else is refused.
+	req := &marketpb.Reserve{Hold: first, Order: good, Units: 1, Price: 360_000}
+	one, err := a.reserve(p, req)
+	two, err2 := a.reserve(p, req)
+	if err != nil || err2 != nil || !slices.EqualFunc(one.GetHeld().Units, two.GetHeld().Units, slices.Equal) {
+		a.t.Errorf("a repeated reserve: %v, %v; %v, %v", one, err, two, err2)
+	}
+	_, err = a.reserve(p, &marketpb.Reserve{Hold: first, Order: good, Rank: 1, Units: 1, Price: 360_000})
+	told(a.t, "a hold id used twice", err, "conflict", "in use")
+	_, err = a.reserve(p, &marketpb.Reserve{Hold: hold(), Order: good, Units: 1, Price: 360_000})
+	told(a.t, "one rank held twice", err, "conflict", "rank 0")
+	// Units that nobody signs for are free again when the hold expires.
+	if _, free := p.Node.Provider().Units(); free != 1 {
+		a.t.Errorf("%d units are free beside one hold", free)
+	}
+	time.Sleep(12 * time.Second)
+	if _, free := p.Node.Provider().Units(); free != 2 {
+		a.t.Errorf("%d units are free after the hold expired", free)
+	}
+	_, err = a.sign(p, &marketpb.Sign{Hold: first, Core: make([]byte, 296), Keys: a.keys.Marshal(), Signature: make([]byte, 64)})
+	told(a.t, "a core of zeros", err, "malformed")
+}
+
+// Each field of a lease is changed in turn: the provider signs nothing that was not agreed.
+func (a *adversary) badSigns(p *Peer) {
+	h := a.hold(p)
+	for _, c := range []struct {
+		field, code string
+		change      func(*market.LeaseCore)
+	}{
+		{"version", "malformed", func(c *market.LeaseCore) { c.Version = 9 }},
+		{"flags", "malformed", func(c *market.LeaseCore) { c.Flags = 1 }},
+		{"order", "terms", func(c *market.LeaseCore) { c.Order[0] ^= 1 }},
+		{"buyer", "terms", func(c *market.LeaseCore) { c.Buyer = a.n.Buyer(0).Key.Key() }},
+		{"provider", "terms", func(c *market.LeaseCore) { c.Provider = a.n.Provider(0).Key.Key() }},
+		{"payout", "terms", func(c *market.LeaseCore) { c.Payout = a.key.Key() }},
+		{"units root", "terms", func(c *market.LeaseCore) { c.UnitsRoot[0] ^= 1 }},
+		{"units", "terms", func(c *market.LeaseCore) { c.Units = 2 }},
+		{"rank", "terms", func(c *market.LeaseCore) { c.Rank = 1 }},
+		{"terms", "terms", func(c *market.LeaseCore) { c.Terms[0] ^= 1 }},
+		{"rate", "terms", func(c *market.LeaseCore) { c.Rate-- }},
+		{"cap", "terms", func(c *market.LeaseCore) { c.Cap++ }},
+		{"start", "terms", func(c *market.LeaseCore) { c.Start, c.End = c.Start+1000, c.End+1000 }},
+		{"activate before, passed", "terms", func(c *market.LeaseCore) { c.ActivateBefore = 1 }},
+		{"activate before, late", "terms", func(c *market.LeaseCore) { c.ActivateBefore += 500 }},
+		{"end", "terms", func(c *market.LeaseCore) { c.End++ }},
+		{"voucher keys", "terms", func(c *market.LeaseCore) { c.VoucherKeys[0] ^= 1 }},
+	} {
+		changed := h
+		c.change(&changed.core)
+		_, err := a.sign(p, a.request(changed))
+		told(a.t, "a lease with another "+c.field, err, c.code)
+	}
+	good := a.request(h)
+	for _, c := range []struct {
+		name, code string
+		req        *marketpb.Sign
+	}{
+		{"a bad signature", "signature", &marketpb.Sign{Hold: good.Hold, Core: good.Core, Keys: good.Keys, Signature: flip(good.Signature)}},
+		{"a small-order signature", "signature", &marketpb.Sign{Hold: good.Hold, Core: good.Core, Keys: good.Keys, Signature: append([]byte{1}, make([]byte, 63)...)}},
+		{"a short signature", "malformed", &marketpb.Sign{Hold: good.Hold, Core: good.Core, Keys: good.Keys, Signature: good.Signature[:63]}},
+		{"a cut core", "malformed", &marketpb.Sign{Hold: good.Hold, Core: good.Core[:200], Keys: good.Keys, Signature: good.Signature}},
+		{"a bad key set", "malformed", &marketpb.Sign{Hold: good.Hold, Core: good.Core, Keys: []byte{1, 2, 3}, Signature: good.Signature}},
+		{"an unknown hold", "hold", &marketpb.Sign{Hold: hold(), Core: good.Core, Keys: good.Keys, Signature: good.Signature}},
+	} {
+		_, err := a.sign(p, c.req)
+		told(a.t, c.name, err, c.code)
+	}
+	one, err := a.sign(p, good)
+	two, err2 := a.sign(p, good)
+	if err != nil || err2 != nil || !slices.Equal(one.GetSigned().Signature, two.GetSigned().Signature) {
+		a.t.Errorf("a lease as agreed: %v, again: %v", err, err2)
+	}
+	other := h
+	other.core.Nonce[0] ^= 1
+	_, err = a.sign(p, a.request(other))
+	told(a.t, "a second lease for one hold", err, "conflict", "already signed")
+	a.releaseHold(p, h.hold)
+	_, err = a.sign(p, good)
+	told(a.t, "a released hold", err, "hold", "over")
+}
+
+func (a *adversary) badActivates(p *Peer, other *adversary) {
+	h, elsewhere := a.signed(p), a.signed(p)
+	id := h.core.ID()
+	good := a.pays(h, 1, intervalSlots, nil)
+	for _, c := range []struct {
+		name, code string
+		id         market.LeaseID
+		voucher    []byte
+		words      []string
+	}{
+		{"an unknown lease", "lease", market.LeaseID{1}, good, []string{"no such lease"}},
+		{"no voucher", "malformed", id, nil, nil},
+		{"a cut voucher", "malformed", id, good[:100], nil},
+		{"a badly signed voucher", "voucher", id, flip(good), []string{"signature"}},
+		{"another lease's voucher", "voucher", id, a.pays(elsewhere, 1, intervalSlots, nil), []string{"lease"}},
+		{"too small a voucher", "voucher", id, a.pays(h, 1, intervalSlots/2, nil), []string{"first interval"}},
+		{"a voucher without a horizon", "voucher", id, a.pays(h, 1, intervalSlots, func(v *verify.Voucher) { v.Horizon = v.Horizon - 100 }), nil},
+		{"a voucher over the cap", "voucher", id, a.pays(h, 1, intervalSlots, func(v *verify.Voucher) { v.Cumulative = h.core.Cap + 1 }), []string{"cap"}},
+		{"a voucher of an escrow", "voucher", id, a.pays(h, 1, intervalSlots, func(v *verify.Voucher) { v.Escrow = sign.Key{7} }), nil},
+		{"a final voucher", "voucher", id, a.pays(h, 1, intervalSlots, func(v *verify.Voucher) { v.Flags = verify.VoucherFinal }), nil},
+	} {
+		_, err := a.activate(p, c.id, c.voucher)
+		told(a.t, c.name, err, c.code, c.words...)
+	}
+	_, err := a.lease(p, &marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Activate{Activate: &marketpb.Activate{Lease: id[:5], Voucher: good}}})
+	told(a.t, "a short lease id", err, "malformed", "32 bytes")
+	_, err = other.activate(p, id, good)
+	told(a.t, "another buyer's lease", err, "lease", "no such lease")
+	// Nobody but the buyer can release it either.
+	other.releaseHold(p, h.hold)
+	if _, err := a.activate(p, id, good); err != nil {
+		a.t.Errorf("a good voucher after all: %v", err)
+	}
+	if _, err := a.activate(p, id, good); err != nil {
+		a.t.Errorf("and again: %v", err)
+	}
+	a.releaseHold(p, h.hold)
+	// A lease that is signed and never paid for is void when its time is over.
+	time.Sleep(10 * time.Second)
+	_, err = a.activate(p, elsewhere.core.ID(), a.pays(elsewhere, 1, intervalSlots, nil))
+	told(a.t, "a lease that was not paid for in time", err, "lease", "not funded")
+	time.Sleep(20 * time.Second)
+	a.n.checkQuiet(a.t, p)
+}
+
+func (a *adversary) badExecs(p *Peer, other *adversary) {
+	h, unpaid := a.active(p), a.signed(p)
+	id, idle := h.core.ID(), unpaid.core.ID()
+	op := func(w *nodepb.Workload) *nodepb.ExecRequest_Start_ {
+		return &nodepb.ExecRequest_Start_{Start: &nodepb.ExecRequest_Start{Workload: w}}
+	}
+	good := p.workload(a.t, "work", "60")
+	with := func(change func(*nodepb.Workload)) *nodepb.ExecRequest_Start_ {
+		w := p.workload(a.t, "work", "60")
+		change(w)
+		return op(w)
+	}
+	for _, c := range []struct {
+		name, code string
+		req        *nodepb.ExecRequest
+		words      []string
+	}{
+		{"an empty request", "malformed", &nodepb.ExecRequest{}, []string{"32 bytes"}},
+		{"no operation", "malformed", &nodepb.ExecRequest{Lease: id[:], Seq: 1}, []string{"nothing is asked"}},
+		{"an unknown lease", "lease", &nodepb.ExecRequest{Lease: make([]byte, 32), Seq: 1, Op: op(good)}, []string{"no such lease"}},
+		{"a lease that is not paid for", "lease", &nodepb.ExecRequest{Lease: idle[:], Seq: 1, Op: op(good)}, []string{"signed"}},
+		{"no workload", "workload", &nodepb.ExecRequest{Lease: id[:], Seq: 1, Op: op(nil)}, nil},
+		{"another runtime", "workload", &nodepb.ExecRequest{Lease: id[:], Seq: 1, Op: with(func(w *nodepb.Workload) { w.Runtime = "docker" })}, []string{"docker"}},
+		{"no module", "workload", &nodepb.ExecRequest{Lease: id[:], Seq: 1, Op: with(func(w *nodepb.Workload) { w.Module = nil })}, []string{"module"}},
+		{"a bad digest", "workload", &nodepb.ExecRequest{Lease: id[:], Seq: 1, Op: with(func(w *nodepb.Workload) { w.Module.Cid = []byte("x") })}, []string{"digest"}},
+		{"a path outside", "workload", &nodepb.ExecRequest{Lease: id[:], Seq: 1, Op: with(func(w *nodepb.Workload) { w.Outputs = []string{"/out/../../etc"} })}, []string{"path"}},
+		{"the runtime's own path", "workload", &nodepb.ExecRequest{Lease: id[:], Seq: 1, Op: with(func(w *nodepb.Workload) { w.Outputs = []string{"/run/starling"} })}, []string{"kept for the runtime"}},
+		{"stopping nothing", "execution", &nodepb.ExecRequest{Lease: id[:], Seq: 5, Op: &nodepb.ExecRequest_Stop_{Stop: &nodepb.ExecRequest_Stop{}}}, []string{"no such execution"}},
+		{"the status of nothing", "execution", &nodepb.ExecRequest{Lease: id[:], Seq: 5, Op: &nodepb.ExecRequest_Status_{}}, []string{"no such execution"}},
+	} {
+		_, err := a.exec(p, c.req)
+		told(a.t, c.name, err, c.code, c.words...)
+	}
+	wide := protocol.Exec
+	wide.MaxRequest = 4 << 20
+	_, err := wide.Call(a.t.Context(), a.host, a.tag, p.id(), &nodepb.ExecRequest{Lease: id[:], Seq: 1, Op: with(func(w *nodepb.Workload) { w.Args = []string{strings.Repeat("x", 300<<10)} })})
+	told(a.t, "an oversized workload", err, "malformed", "too large")
+	if _, err := a.start(p, h, "work", "60"); err != nil {
+		a.t.Errorf("a good workload: %v", err)
+	}
+	_, err = a.exec(p, &nodepb.ExecRequest{Lease: id[:], Seq: 2, Op: op(good)})
+	told(a.t, "a second execution at a time", err, "workload", "still runs")
+	_, err = other.start(p, h, "work", "60")
+	told(a.t, "another buyer's lease", err, "lease", "no such lease")
+	watch := func(who *adversary, req *nodepb.WatchRequest) error {
+		items, err := protocol.Watch.Open(a.t.Context(), who.host, a.tag, p.id(), req)
+		if err != nil {
+			return err
+		}
+		defer items.Close()
+		_, err = items.Next()
+		return err
+	}
+	told(a.t, "watching nothing", watch(a, &nodepb.WatchRequest{}), "malformed", "32 bytes")
+	told(a.t, "watching an unknown execution", watch(a, &nodepb.WatchRequest{Lease: id[:], Seq: 9}), "execution", "no such execution")
+	told(a.t, "watching another buyer's lease", watch(other, &nodepb.WatchRequest{Lease: id[:], Seq: 1}), "lease", "no such lease")
+	a.releaseHold(p, h.hold)
+	a.releaseHold(p, unpaid.hold)
+	time.Sleep(25 * time.Second)
+	a.n.checkQuiet(a.t, p)
+}
+
+// badBlobs asks for files that are not for it: it cannot tell whether they are there.
+func (a *adversary) badBlobs(p, b *Peer) {
+	store, err := blob.OpenStore(a.t.TempDir(), 1<<20)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	secret := b.Put("not for everybody")
+	c := cid.MustParse(secret.CID)
+	for _, from := range []*Peer{p, b} {
+		if err := blob.Fetch(a.t.Context(), a.host, a.tag, from.id(), c, 1<<20, store, nil); !errors.Is(err, blob.ErrNotFound) {
+			a.t.Errorf("a file that is not for it: %v", err)
+		}
+	}
+	if err := blob.Fetch(a.t.Context(), a.host, a.tag, b.id(), cid.Undef, 1<<20, store, nil); err == nil {
+		a.t.Error("a file without a name was fetched")
+	}
+}
+
+// Orders on the gossip topic that break a rule reach no provider's desk: nobody
+// quotes for them, and honest orders are matched as before.
+func TestBadOrdersOnGossip(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := New(t, Options{Providers: 2, Strangers: 2, Programs: programs, Log: Logger()})
+		a, other := n.adversary(t, 0), n.adversary(t, 1)
+		quotes := make(chan market.OrderID, 64)
+		for _, who := range []*adversary{a, other} {
+			defer who.quotes(quotes).Close()
+		}
+		time.Sleep(5 * time.Second)
+		_, theirs := other.order(other.terms())
+		for _, c := range a.badOrders(theirs) {
+			if len(c.env) == 0 {
+				continue
+			}
+			if err := a.orders.Publish(t.Context(), c.env); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := a.orders.Publish(t.Context(), make([]byte, 64<<10)); err == nil {
+			t.Error("an oversized order could be published")
+		}
+		time.Sleep(3 * time.Second)
+		select {
+		case id := <-quotes:
+			t.Errorf("order %s got a quote", id.Short())
+		default:
+		}
+		b := n.Buyer(0)
+		spec := b.Job("work", 2, "3")
+		spec.Placement.GossipOnly = true
+		j := b.Wait(b.Submit(spec).ID, time.Minute)
+		n.check(t, b, j, buyer.Succeeded)
+		// An order that is published again is answered once.
+		o, env := other.order(other.terms())
+		for range 3 {
+			if err := other.orders.Publish(t.Context(), env); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		got := 0
+		for len(quotes) > 0 {
+			if <-quotes == o.ID {
+				got++
+			}
+		}
+		if got != 2 {
+			t.Errorf("an order that was published three times got %d quotes from 2 providers", got)
+		}
+	})
+}
+
+// quotes takes the quotes for a's orders.
+func (a *adversary) quotes(to chan<- market.OrderID) *stream.Server {
+	return handleQuotes(a, func(q market.Quote) {
+		select {
+		case to <- q.Order:
+		default:
+		}
+	})
+}
+
+// badQuotes are answers to an order of b that it may not take.
+func (a *adversary) badQuotes(o market.Order, signer sign.Private) []struct {
+	name, code   string
+	quote, offer []byte
+	words        []string
+} {
+	quote, offer := a.offers(o, 1)
+	q := func(change func(*market.Quote)) []byte { return a.quoteWith(o, a.key, change) }
+	of := func(change func(*market.Offer)) []byte { return a.offerWith(a.key, change) }
+	return []struct {
+		name, code   string
+		quote, offer []byte
+		words        []string
+	}{
+		{"noise", "malformed", []byte("noise"), offer, nil},
+		{"nothing", "malformed", nil, nil, nil},
+		{"a bad signature", "malformed", flip(quote), offer, []string{"bad signature"}},
+		{"a small-order key", "malformed", smallOrder(a.t, quote), offer, []string{"small order"}},
+		{"an expired quote", "expired", q(func(q *market.Quote) { q.Expires = time.Now().Add(-time.Minute) }), offer, []string{"expired"}},
+		{"an unknown order", "closed", q(func(q *market.Quote) { q.Order[0] ^= 1 }), offer, []string{"no more quotes"}},
+		{"another key's quote", "malformed", a.quoteWith(o, signer, nil), offer, []string{"sent by"}},
+		{"no offer", "malformed", quote, nil, nil},
+		{"another key's offer", "malformed", quote, a.offerWith(signer, nil), []string{"another one"}},
+		{"another class's offer", "malformed", quote, of(func(o *market.Offer) { o.Class = "gpu/x" }), []string{"another one"}},
+		{"another network's offer", "malformed", quote, of(func(o *market.Offer) { o.GenesisHash[0] ^= 1 }), nil},
+		{"an expired offer", "malformed", quote, of(func(o *market.Offer) {
+			o.NotBefore, o.Expires = time.Now().Add(-time.Hour), time.Now().Add(-time.Minute)
+		}), []string{"expired"}},
+	}
+}
+
+// A buyer that is collecting quotes takes none that breaks a rule, says why, and goes on with the good ones.
+func TestBadQuotes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := New(t, Options{Providers: 2, Strangers: 2, Programs: programs, Log: Logger()})
+		a, other := n.adversary(t, 0), n.adversary(t, 1)
+		time.Sleep(5 * time.Second)
+		b := n.Buyer(0)
+		spec := b.Job("work", 3, "3") // nobody else can take the third, so that the window stays open
+		id := b.Submit(spec).ID
+		m, err := a.orders.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := market.DecodeOrder(a.domain, m.Data, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range a.badQuotes(o, other.key) {
+			_, err := protocol.Quote.Call(t.Context(), a.host, a.tag, b.id(), &marketpb.QuoteRequest{Quote: c.quote, Offer: c.offer})
+			told(t, c.name, err, c.code, c.words...)
+		}
+		wide := protocol.Quote
+		wide.MaxRequest = 1 << 20
+		_, err = wide.Call(t.Context(), a.host, a.tag, b.id(), &marketpb.QuoteRequest{Quote: make([]byte, 100<<10)})
+		told(t, "an oversized quote", err, "malformed", "too large")
+		j := b.Wait(id, time.Minute)
+		n.wants(t, b, j, buyer.Failed, buyer.CodeNoMatch, "2 of 3")
+		quote, offer := a.offers(o, 1)
+		_, err = protocol.Quote.Call(t.Context(), a.host, a.tag, b.id(), &marketpb.QuoteRequest{Quote: quote, Offer: offer})
+		told(t, "a quote that is too late", err, "closed", "no more quotes")
+
+		spec.Count = 2
+		j = b.Wait(b.Submit(spec).ID, time.Minute)
+		n.check(t, b, j, buyer.Succeeded)
+		for _, r := range j.Ranks {
+			if r.Provider == a.key.Key() || r.Provider == other.key.Key() {
+				t.Error("a rank was given to the adversary")
+			}
+		}
+	})
+}
+
+// A buyer answers receipts that break a rule with the rule, and co-signs none of them.
+func TestBadReceiptsToBuyer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := New(t, Options{Providers: 1, Strangers: 1, Programs: programs, Log: Logger()})
+		a := n.adversary(t, 0)
+		time.Sleep(3 * time.Second)
+		b := n.Buyer(0)
+		id := b.Submit(b.Job("work", 1, "5")).ID
+		time.Sleep(2 * time.Second)
+		accounts, err := b.Node.Buyer().Receipts(t.Context(), id)
+		if err != nil || len(accounts) != 1 || len(accounts[0].Receipts) == 0 {
+			t.Fatalf("%d leases, %v", len(accounts), err)
+		}
+		theirs := accounts[0].Receipts[0]
+		core := theirs.ReceiptCore.Marshal()
+		meter := func(req *nodepb.MeterRequest) error {
+			_, err := protocol.Meter.Call(t.Context(), a.host, a.tag, b.id(), req)
+			return err
+		}
+		lease, sig := accounts[0].Lease, theirs.ProviderSig
+		told(t, "an empty receipt", meter(&nodepb.MeterRequest{}), "malformed", "wrong size")
+		told(t, "a cut receipt", meter(&nodepb.MeterRequest{Lease: lease[:], Receipt: core[:50], ProviderSignature: sig[:]}), "malformed", "receipt")
+		told(t, "an unknown lease", meter(&nodepb.MeterRequest{Lease: make([]byte, 32), Receipt: core[:], ProviderSignature: sig[:]}), "lease", "no such lease")
+		told(t, "another provider's lease, replayed", meter(&nodepb.MeterRequest{Lease: lease[:], Receipt: core[:], ProviderSignature: sig[:]}), "lease", "no such lease")
+		wide := protocol.Meter
+		wide.MaxRequest = 1 << 20
+		_, err = wide.Call(t.Context(), a.host, a.tag, b.id(), &nodepb.MeterRequest{Receipt: make([]byte, 100<<10)})
+		told(t, "an oversized receipt", err, "malformed", "too large")
+		j := b.Wait(id, time.Minute)
+		n.check(t, b, j, buyer.Succeeded)
+	})
+}
+
+// handleQuotes takes quotes as a buyer would.
+func handleQuotes(a *adversary, take func(market.Quote)) *stream.Server {
+	return protocol.Quote.Handle(a.host, a.tag, quoteHandler(a, take), stream.Limits{Logger: p2ptest.Quiet()})
+}
