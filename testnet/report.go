@@ -7,12 +7,10 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/solana"
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/market/merkle"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/proof"
 )
 
 // Report is what a demonstration found, as demo.json.
@@ -140,43 +138,33 @@ func (d *demo) verify(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	g := d.net.Genesis
+	p, err := proof.New(d.net.Genesis, d.job, accounts)
+	if err != nil {
+		return err
+	}
+	v, err := p.Check()
+	if err != nil {
+		return fmt.Errorf("the receipts do not hold: %w", err)
+	}
+	l, err := d.ledger()
+	if err != nil {
+		return err
+	}
+	if err := v.CheckAnchors(ctx, l); err != nil {
+		return fmt.Errorf("the receipts do not hold: %w", err)
+	}
+	d.report.Receipts = Receipts{Count: v.Receipts, Root: v.Root.String(), LeasesIntact: len(v.Leases)}
+	for _, tx := range v.Transactions {
+		d.report.Receipts.Anchored = append(d.report.Receipts.Anchored, string(tx.ID))
+		d.say("   %d receipts of %d leases verified; transaction %.16s… in slot %d anchors their root %s", v.Receipts, len(v.Leases), tx.ID, tx.Slot, v.Root.Short())
+	}
 	vouched := map[string]market.Amount{}
 	for _, a := range accounts {
-		if err := a.Check(g.Domain()); err != nil {
-			return fmt.Errorf("lease %s: %w", a.Lease.Short(), err)
-		}
-		d.report.Receipts.LeasesIntact++
 		vouched[a.Payout.String()] += a.Owed
 		d.report.Leases = append(d.report.Leases, LeaseReport{
 			Lease: a.Lease.String(), Rank: a.Rank, Epoch: a.Epoch, Provider: d.name(a.Provider.String()), Route: a.Route,
 			Receipts: len(a.Receipts), Vouched: a.Owed, Reason: a.Reason,
 		})
-	}
-	leaves := buyer.Leaves(accounts)
-	root := merkle.Root(leaves)
-	d.report.Receipts.Count, d.report.Receipts.Root = len(leaves), root.String()
-	l, err := d.ledger()
-	if err != nil {
-		return err
-	}
-	for _, tx := range d.job.Transactions {
-		memo, slot, err := l.Memo(ctx, chain.TxID(tx))
-		if err != nil {
-			return fmt.Errorf("reading the anchor of %s: %w", tx, err)
-		}
-		anchor, err := chain.ParseAnchor(memo)
-		if err != nil {
-			return fmt.Errorf("reading the anchor of %s: %w", tx, err)
-		}
-		if anchor.Root != root || anchor.Count != uint64(len(leaves)) {
-			return fmt.Errorf("transaction %s anchors %s over %d receipts, these are %s over %d", tx, anchor.Root.Short(), anchor.Count, root.Short(), len(leaves))
-		}
-		d.report.Receipts.Anchored = append(d.report.Receipts.Anchored, tx)
-		d.say("   %d receipts of %d leases verified; transaction %s… in slot %d anchors their root %s", len(leaves), len(accounts), tx[:16], slot, root.Short())
-	}
-	if len(d.job.Transactions) == 0 {
-		return fmt.Errorf("nothing was paid")
 	}
 	return d.money(ctx, vouched)
 }

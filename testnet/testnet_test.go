@@ -17,6 +17,7 @@ import (
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/testnet"
 	"github.com/starling-network/starling/testnet/localnet"
 )
@@ -156,10 +157,12 @@ func TestNetwork(t *testing.T) {
 	if err != nil || len(accounts) != 3 {
 		t.Fatalf("%d accounts, %v", len(accounts), err)
 	}
-	for _, a := range accounts {
-		if err := a.Check(n.Genesis.Domain()); err != nil {
-			t.Errorf("lease %s: %v", a.Lease.Short(), err)
-		}
+	p, err := proof.New(n.Genesis, j, accounts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v, err := p.Check(); err != nil || len(v.Leases) != 3 || v.Owed != j.Paid {
+		t.Errorf("the receipts say %+v, %v", v, err)
 	}
 	victim := n.Providers()[0]
 	if err := victim.Kill(); err != nil {

@@ -141,7 +141,7 @@ func (c ReceiptCore) VerifyBy(d sign.Domain, key sign.Key, sig sign.Signature) e
 }
 
 // Receipt is a core that both have signed. Layout: core[256] ‖ provider signature[64] ‖ buyer signature[64]. A batch of
-// receipts is anchored as the market/merkle root over these bytes.
+// receipts is anchored as the market/merkle root over their SignedHash.
 type Receipt struct {
 	ReceiptCore
 	ProviderSig sign.Signature `json:"provider_sig"`
@@ -155,6 +155,11 @@ func (r Receipt) Marshal() []byte {
 	out = append(out, core[:]...)
 	out = append(out, r.ProviderSig[:]...)
 	return append(out, r.BuyerSig[:]...)
+}
+
+// SignedHash names the receipt with both its signatures: SHA-256 of "starling/signed-receipt/v1" ‖ layout.
+func (r Receipt) SignedHash() sign.Hash {
+	return sign.Sum([]byte("starling/signed-receipt/v1"), r.Marshal())
 }
 
 // UnmarshalReceipt reads the layout and nothing after it. It verifies no signature; CheckChain and CheckSignatures do.

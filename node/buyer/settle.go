@@ -7,7 +7,7 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/market/merkle"
+	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify/meter"
 )
 
@@ -68,8 +68,8 @@ func (s *supervisor) owed(ctx context.Context, leases []*bought) (chain.AmountsO
 	if err != nil {
 		return out, 0, err
 	}
-	leaves := Leaves(accounts)
-	out.Root, out.Receipts = merkle.Root(leaves), uint64(len(leaves))
+	hashes := Hashes(accounts)
+	out.Root, out.Receipts = chain.RootOf(hashes), uint64(len(hashes))
 	for _, l := range leases {
 		amount := l.owed()
 		if amount == 0 {
@@ -83,12 +83,13 @@ func (s *supervisor) owed(ctx context.Context, leases []*bought) (chain.AmountsO
 	return out, total, nil
 }
 
-// Leaves are the receipts of a job as its anchor commits to them, in order.
-func Leaves(accounts []LeaseAccount) [][]byte {
-	var out [][]byte
+// Hashes names the receipts of a job in the order in which its anchor commits to
+// them: by rank, epoch and id of their lease, then by number.
+func Hashes(accounts []LeaseAccount) []sign.Hash {
+	var out []sign.Hash
 	for _, a := range accounts {
 		for _, r := range a.Receipts {
-			out = append(out, r.Marshal())
+			out = append(out, r.SignedHash())
 		}
 	}
 	return out

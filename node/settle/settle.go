@@ -55,24 +55,19 @@ func (d *Driver) Load(ctx context.Context, job string) (chain.Settlement, error)
 // it returns an error, the journal has all that matters and Pay may be called
 // again with what Load returns.
 func (d *Driver) Pay(ctx context.Context, job string, s chain.Settlement, owed chain.AmountsOwed) (chain.Settlement, error) {
-	queue := []chain.Event{owed, chain.Ticked{}}
-	for {
-		for len(queue) > 0 {
-			next, effects, err := s.Step(time.Now(), queue[0])
-			if err != nil {
-				return s, fmt.Errorf("settling job %s: %w", job, err)
-			}
-			s, queue = next, queue[1:]
-			for _, e := range effects {
-				ev, err := d.do(ctx, job, e)
-				if err != nil {
-					return s, err
-				}
-				if ev != nil {
-					queue = append(queue, ev)
-				}
-			}
+	save := func(state []byte) error {
+		return d.cfg.Store.Write(ctx, store.Put{Kind: Kind, Key: job, Value: state})
+	}
+	for ev := chain.Event(owed); ; ev = (chain.Ticked{}) {
+		next, notes, err := chain.Drive(ctx, d.cfg.Ledger, save, s, time.Now(), ev)
+		if ctx.Err() != nil {
+			return s, ctx.Err()
 		}
+		if err != nil {
+			return s, fmt.Errorf("settling job %s: %w", job, err)
+		}
+		s = next
+		d.tell(job, notes)
 		if s.Done() && len(s.InFlight()) == 0 {
 			return s, nil
 		}
@@ -84,53 +79,24 @@ func (d *Driver) Pay(ctx context.Context, job string, s chain.Settlement, owed c
 		case <-ctx.Done():
 			return s, ctx.Err()
 		case <-time.After(max(time.Until(at), time.Millisecond)):
-			queue = append(queue, chain.Ticked{})
 		}
 	}
 }
 
-// do carries out one effect and returns the event that answers it, if any. An
-// error means that the journal failed or ctx ended: the machine must be dropped.
-func (d *Driver) do(ctx context.Context, job string, e chain.Effect) (chain.Event, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
+// tell hands on what people want to know.
+func (d *Driver) tell(job string, notes []chain.Effect) {
+	for _, e := range notes {
+		switch e := e.(type) {
+		case chain.Settled:
+			d.cfg.Log.Info("payment is final", "job", job, "tx", e.Batch.Tx.ID, "payouts", len(e.Batch.Payouts))
+			if d.cfg.Settled != nil {
+				d.cfg.Settled(job, e.Batch)
+			}
+		case chain.Waiting:
+			d.cfg.Log.Warn("payment waits", "job", job, "reason", e.Reason, "until", e.Until)
+			if d.cfg.Waiting != nil {
+				d.cfg.Waiting(job, e.Reason, e.Until)
+			}
+		}
 	}
-	l := d.cfg.Ledger
-	switch e := e.(type) {
-	case chain.Persist:
-		if err := d.cfg.Store.Write(ctx, store.Put{Kind: Kind, Key: job, Value: e.State}); err != nil {
-			return nil, fmt.Errorf("journalling the settlement of job %s: %w", job, err)
-		}
-	case chain.Prepare:
-		tx, err := l.Prepare(ctx, e.Payment)
-		if err != nil {
-			return chain.PrepareFailed{Batch: e.Batch, Reason: err.Error()}, ctx.Err()
-		}
-		return chain.PaymentPrepared{Batch: e.Batch, Tx: tx}, nil
-	case chain.Send:
-		if err := l.Send(ctx, e.Tx); err != nil {
-			return chain.SendFailed{Batch: e.Batch, Reason: err.Error()}, ctx.Err()
-		}
-		return chain.PaymentSent{Batch: e.Batch}, nil
-	case chain.Poll:
-		st, err := l.Status(ctx, e.Tx)
-		if err != nil {
-			return chain.PollFailed{Batch: e.Batch, Reason: err.Error()}, ctx.Err()
-		}
-		return chain.StatusSeen{Batch: e.Batch, Status: st}, nil
-	case chain.Settled:
-		d.cfg.Log.Info("payment is final", "job", job, "tx", e.Batch.Tx.ID, "payouts", len(e.Batch.Payouts))
-		if d.cfg.Settled != nil {
-			d.cfg.Settled(job, e.Batch)
-		}
-	case chain.Waiting:
-		d.cfg.Log.Warn("payment waits", "job", job, "reason", e.Reason, "until", e.Until)
-		if d.cfg.Waiting != nil {
-			d.cfg.Waiting(job, e.Reason, e.Until)
-		}
-	case chain.Done:
-	default:
-		return nil, fmt.Errorf("settling job %s: unknown effect %T", job, e)
-	}
-	return nil, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/starling-network/starling/market/lease"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/verify"
 )
 
@@ -39,7 +40,7 @@ func (n *Net) check(t *testing.T, b *Peer, j buyer.Job, want buyer.State) []buye
 		if got := n.Chain.Paid(a.Lease); got != a.Owed {
 			t.Errorf("lease %s was paid %d, its vouchers say %d", a.Lease.Short(), got, a.Owed)
 		}
-		if err := a.Check(n.Genesis.Domain()); err != nil {
+		if err := checkLease(n, j, a); err != nil {
 			t.Errorf("account of lease %s: %v", a.Lease.Short(), err)
 		}
 		sum += a.Owed
@@ -157,4 +158,14 @@ func (p *Peer) file(t *testing.T, bl buyer.Blob, name string) string {
 		t.Fatal(err)
 	}
 	return string(b)
+}
+
+// checkLease holds one lease's account to every rule of a proof.
+func checkLease(n *Net, j buyer.Job, a buyer.LeaseAccount) error {
+	p, err := proof.New(n.Genesis, j, []buyer.LeaseAccount{a})
+	if err != nil {
+		return err
+	}
+	_, err = p.Check()
+	return err
 }

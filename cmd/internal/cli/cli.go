@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/proof"
 )
 
 // App is what every command is given.
@@ -23,7 +24,7 @@ type App struct {
 
 	commands []func(*App) *cobra.Command
 	// openChain reads a network's chain; nil means Solana.
-	openChain func(rpc []string, g market.Genesis) (memos, error)
+	openChain func(rpc []string, g market.Genesis) (proof.Memos, error)
 
 	home    string // --home
 	output  output // -o

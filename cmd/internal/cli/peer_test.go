@@ -21,6 +21,7 @@ import (
 	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/runtime/runtimetest"
 	"github.com/starling-network/starling/node/runtime/runtimetest/guest"
@@ -228,7 +229,7 @@ func (w *world) app(out, errOut io.Writer) *App {
 	return &App{
 		In: strings.NewReader(""), Out: out, Err: errOut, commands: commands,
 		Getenv: func(name string) string { return map[string]string{"STARLING_HOME": w.home}[name] },
-		openChain: func(rpc []string, _ market.Genesis) (memos, error) {
+		openChain: func(rpc []string, _ market.Genesis) (proof.Memos, error) {
 			if rpc[0] == "down" {
 				w := chaintest.NewChain(chaintest.Config{})
 				w.SetDown(true)

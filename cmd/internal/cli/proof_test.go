@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -12,6 +11,7 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/verify"
 )
 
@@ -37,7 +37,7 @@ func (w *world) testReceipts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := parseProof(b)
+	p, err := proof.Parse(b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,14 +46,14 @@ func (w *world) testReceipts(t *testing.T) {
 }
 
 // testFlippedBits flips one bit in many places of the file: either it is refused, or it says the same as before.
-func testFlippedBits(t *testing.T, b []byte, p proof) {
+func testFlippedBits(t *testing.T, b []byte, p proof.Proof) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(1, 2))
 	caught := 0
 	for range 5000 {
 		bad := bytes.Clone(b)
 		bad[r.IntN(len(bad))] ^= 1 << r.IntN(8)
-		q, err := parseProof(bad)
+		q, err := proof.Parse(bad)
 		if err != nil {
 			caught++
 			continue
@@ -70,42 +70,42 @@ func testFlippedBits(t *testing.T, b []byte, p proof) {
 }
 
 // testForgery changes what the file says and makes its digest right again, as a liar would.
-func (w *world) testForgery(t *testing.T, p proof) {
+func (w *world) testForgery(t *testing.T, p proof.Proof) {
 	t.Helper()
-	first := func(q *proof) *proofLease { return &q.Leases[0] }
-	receipt := func(q *proof) *verify.Receipt { return &first(q).Receipts[0] }
+	first := func(q *proof.Proof) *proof.Lease { return &q.Leases[0] }
+	receipt := func(q *proof.Proof) *verify.Receipt { return &first(q).Receipts[0] }
 	for name, c := range map[string]struct {
 		rule  verify.Rule
-		forge func(q *proof)
+		forge func(q *proof.Proof)
 	}{
-		"a receipt's amount":            {verify.RuleAmount, func(q *proof) { receipt(q).Amount++ }},
-		"a receipt's slots":             {verify.RuleFrom, func(q *proof) { receipt(q).From = 0 }},
-		"a receipt's use of the CPU":    {verify.RuleProvider, func(q *proof) { receipt(q).CPUMillis++ }},
-		"a provider's signature":        {verify.RuleProvider, func(q *proof) { receipt(q).ProviderSig[3] ^= 4 }},
-		"a buyer's signature":           {verify.RuleBuyer, func(q *proof) { receipt(q).BuyerSig[3] ^= 4 }},
-		"a receipt of another lease":    {verify.RuleLease, func(q *proof) { *receipt(q) = q.Leases[1].Receipts[0] }},
-		"a receipt left out":            {ruleOwed, func(q *proof) { l := first(q); l.Receipts = l.Receipts[:len(l.Receipts)-1] }},
-		"a lease's rate":                {ruleSigned, func(q *proof) { first(q).Lease.Core.Rate++ }},
-		"a lease's payout":              {ruleSigned, func(q *proof) { first(q).Lease.Core.Payout = sign.Key{9} }},
-		"a lease's signature":           {ruleSigned, func(q *proof) { first(q).Lease.BuyerSig[0] ^= 1 }},
-		"the key set":                   {verify.RuleKeySet, func(q *proof) { first(q).Keys.Keys[0] = q.Leases[1].Lease.Core.Provider }},
-		"a voucher's amount":            {verify.RuleSignature, func(q *proof) { first(q).Voucher.Cumulative++ }},
-		"a voucher of another lease":    {verify.RuleLease, func(q *proof) { first(q).Voucher = q.Leases[1].Voucher }},
-		"a voucher left out":            {ruleOwed, func(q *proof) { first(q).Voucher = nil }},
-		"a lease twice":                 {ruleOrder, func(q *proof) { q.Leases = append(q.Leases, q.Leases[1]) }},
-		"leases in another order":       {ruleOrder, func(q *proof) { q.Leases[0], q.Leases[1] = q.Leases[1], q.Leases[0] }},
-		"the network":                   {ruleSigned, func(q *proof) { q.Genesis.Network = "other" }},
-		"the genesis":                   {ruleGenesis, func(q *proof) { q.Genesis.SlotMillis = 0 }},
-		"a lease left out":              {ruleAnchor, func(q *proof) { q.Leases = q.Leases[1:] }},
-		"a transaction that is not":     {ruleUnlanded, func(q *proof) { q.Transactions = []chain.TxID{"nothing"} }},
-		"all transactions left out":     {ruleAnchor, func(q *proof) { q.Transactions = nil }},
-		"another job's good accounts":   {ruleAnchor, func(q *proof) { q.Leases = nil }},
-		"an output that was not signed": {verify.RuleProvider, func(q *proof) { receipt(q).Output[0] ^= 1 }},
+		"a receipt's amount":            {verify.RuleAmount, func(q *proof.Proof) { receipt(q).Amount++ }},
+		"a receipt's slots":             {verify.RuleFrom, func(q *proof.Proof) { receipt(q).From = 0 }},
+		"a receipt's use of the CPU":    {verify.RuleProvider, func(q *proof.Proof) { receipt(q).CPUMillis++ }},
+		"a provider's signature":        {verify.RuleProvider, func(q *proof.Proof) { receipt(q).ProviderSig[3] ^= 4 }},
+		"a buyer's signature":           {verify.RuleBuyer, func(q *proof.Proof) { receipt(q).BuyerSig[3] ^= 4 }},
+		"a receipt of another lease":    {verify.RuleLease, func(q *proof.Proof) { *receipt(q) = q.Leases[1].Receipts[0] }},
+		"a receipt left out":            {proof.RuleOwed, func(q *proof.Proof) { l := first(q); l.Receipts = l.Receipts[:len(l.Receipts)-1] }},
+		"a lease's rate":                {proof.RuleSigned, func(q *proof.Proof) { first(q).Lease.Core.Rate++ }},
+		"a lease's payout":              {proof.RuleSigned, func(q *proof.Proof) { first(q).Lease.Core.Payout = sign.Key{9} }},
+		"a lease's signature":           {proof.RuleSigned, func(q *proof.Proof) { first(q).Lease.BuyerSig[0] ^= 1 }},
+		"the key set":                   {verify.RuleKeySet, func(q *proof.Proof) { first(q).Keys.Keys[0] = q.Leases[1].Lease.Core.Provider }},
+		"a voucher's amount":            {verify.RuleSignature, func(q *proof.Proof) { first(q).Voucher.Cumulative++ }},
+		"a voucher of another lease":    {verify.RuleLease, func(q *proof.Proof) { first(q).Voucher = q.Leases[1].Voucher }},
+		"a voucher left out":            {proof.RuleOwed, func(q *proof.Proof) { first(q).Voucher = nil }},
+		"a lease twice":                 {proof.RuleOrder, func(q *proof.Proof) { q.Leases = append(q.Leases, q.Leases[1]) }},
+		"leases in another order":       {proof.RuleOrder, func(q *proof.Proof) { q.Leases[0], q.Leases[1] = q.Leases[1], q.Leases[0] }},
+		"the network":                   {proof.RuleSigned, func(q *proof.Proof) { q.Genesis.Network = "other" }},
+		"the genesis":                   {proof.RuleGenesis, func(q *proof.Proof) { q.Genesis.SlotMillis = 0 }},
+		"a lease left out":              {proof.RuleAnchor, func(q *proof.Proof) { q.Leases = q.Leases[1:] }},
+		"a transaction that is not":     {proof.RuleLanded, func(q *proof.Proof) { q.Transactions = []chain.TxID{"nothing"} }},
+		"all transactions left out":     {proof.RuleAnchor, func(q *proof.Proof) { q.Transactions = nil }},
+		"another job's good accounts":   {proof.RuleAnchor, func(q *proof.Proof) { q.Leases = nil }},
+		"an output that was not signed": {verify.RuleProvider, func(q *proof.Proof) { receipt(q).Output[0] ^= 1 }},
 	} {
 		q := clone(t, p)
 		c.forge(&q)
 		var err error
-		if q.Digest, err = q.digest(); err != nil {
+		if q.Digest, err = q.Hash(); err != nil {
 			t.Fatal(err)
 		}
 		b, err := json.Marshal(q)
@@ -121,56 +121,15 @@ func (w *world) testForgery(t *testing.T, p proof) {
 	}
 }
 
-func clone(t *testing.T, p proof) proof {
+func clone(t *testing.T, p proof.Proof) proof.Proof {
 	t.Helper()
 	b, err := json.Marshal(p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	q, err := parseProof(b)
+	q, err := proof.Parse(b)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return q
-}
-
-func TestProofOfNothing(t *testing.T) {
-	t.Parallel()
-	p := proof{Format: proofFormat, Job: "j", Genesis: market.Genesis{Network: "test", Symbol: "STAR", SlotMillis: 400, IntervalSlots: 25, Simulated: true, Chain: sign.Hash{1}}}
-	v, err := p.check()
-	if err != nil || v.Owed != 0 || v.Receipts != 0 {
-		t.Errorf("%+v, %v", v, err)
-	}
-	if _, ok := errors.AsType[*brokenRule](broken(ruleOwed, "", errors.New("x"))); !ok {
-		t.Error("a broken rule has no type")
-	}
-}
-
-// Whatever a receipt file holds, reading and checking it ends with an error or with a file that reads the same again.
-func FuzzProof(f *testing.F) {
-	empty, err := newProof(market.Genesis{Network: "test", Symbol: "STAR", SlotMillis: 400, IntervalSlots: 25, Simulated: true, Chain: sign.Hash{1}}, jobOf("j"), nil)
-	if err != nil {
-		f.Fatal(err)
-	}
-	b, err := json.Marshal(empty)
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(b)
-	f.Add([]byte(`{"format":"starling-receipts/1","leases":[{"lease":{},"keys":{"keys":null},"voucher":{},"receipts":[{}]}]}`))
-	f.Add([]byte(`{}`))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		p, err := parseProof(b)
-		if err != nil {
-			return
-		}
-		_, _ = p.check() // must not panic
-		again, err := json.Marshal(p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := parseProof(again); err != nil {
-			t.Fatal(err)
-		}
-	})
 }

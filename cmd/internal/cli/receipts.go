@@ -18,6 +18,7 @@ import (
 	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/verify"
 )
 
@@ -123,7 +124,7 @@ transactions that settled it. Anyone can check it with receipts verify, without 
 			if err != nil {
 				return err
 			}
-			p, err := newProof(g, j, leases)
+			p, err := proof.New(g, j, leases)
 			if err != nil {
 				return err
 			}
@@ -178,12 +179,12 @@ is named, and the exit code is 1.`,
 			if err != nil {
 				return err
 			}
-			v, err := p.check()
+			v, err := p.Check()
 			if err != nil {
 				return fmt.Errorf("the receipts do not hold: %w", err)
 			}
 			if err := a.checkOnChain(c.Context(), &v, o); err != nil {
-				if _, own := errors.AsType[*brokenRule](err); own {
+				if _, own := errors.AsType[*proof.BrokenRule](err); own {
 					return fmt.Errorf("the receipts do not hold: %w", err)
 				}
 				return err
@@ -214,27 +215,27 @@ func (a *App) accounts(ctx context.Context, id string) (g market.Genesis, j buye
 }
 
 // readProof reads a receipt file, or gathers the proof of a job when there is no such file.
-func (a *App) readProof(ctx context.Context, what string) (proof, error) {
-	b, err := readFile(what, maxProof)
+func (a *App) readProof(ctx context.Context, what string) (proof.Proof, error) {
+	b, err := readFile(what, proof.Max)
 	if err == nil {
-		p, err := parseProof(b)
+		p, err := proof.Parse(b)
 		if err != nil {
 			return p, fmt.Errorf("%s: %w", what, err)
 		}
 		return p, nil
 	}
 	if !errors.Is(err, os.ErrNotExist) || strings.ContainsAny(what, `./\`) {
-		return proof{}, &Error{Code: ExitUsage, Err: err}
+		return proof.Proof{}, &Error{Code: ExitUsage, Err: err}
 	}
 	g, j, leases, err := a.accounts(ctx, what)
 	if err != nil {
-		return proof{}, err
+		return proof.Proof{}, err
 	}
-	return newProof(g, j, leases)
+	return proof.New(g, j, leases)
 }
 
 // checkOnChain checks the anchors, where the options or the home directory say how to reach the chain.
-func (a *App) checkOnChain(ctx context.Context, v *verdict, o verifyOptions) error {
+func (a *App) checkOnChain(ctx context.Context, v *proof.Verdict, o verifyOptions) error {
 	rpc := o.rpc
 	switch {
 	case o.offline:
@@ -266,15 +267,19 @@ func (a *App) checkOnChain(ctx context.Context, v *verdict, o verifyOptions) err
 	if open == nil {
 		open = openSolana
 	}
-	l, err := open(rpc, v.genesis)
+	l, err := open(rpc, v.Genesis)
 	if err != nil {
 		return &Error{Code: ExitUsage, Err: err}
 	}
-	return v.checkAnchors(ctx, l)
+	err = v.CheckAnchors(ctx, l)
+	if errors.Is(err, proof.ErrChain) {
+		return &Error{Code: ExitPayment, Err: err, Hint: "give another endpoint with --rpc, or check without the chain with --offline"}
+	}
+	return err
 }
 
 // openSolana reads a cluster. The key is one that owns nothing: reading needs none.
-func openSolana(rpc []string, g market.Genesis) (memos, error) {
+func openSolana(rpc []string, g market.Genesis) (proof.Memos, error) {
 	var seed [32]byte
 	if _, err := rand.Read(seed[:]); err != nil {
 		return nil, err
@@ -282,8 +287,8 @@ func openSolana(rpc []string, g market.Genesis) (memos, error) {
 	return solana.New(solana.Config{RPC: rpc, Genesis: g.Chain, Key: sign.NewPrivate(seed), Mint: g.Mint, Decimals: g.Decimals})
 }
 
-func verdictTable(t *Table, v verdict) {
-	g := v.genesis
+func verdictTable(t *Table, v proof.Verdict) {
+	g := v.Genesis
 	t.Row("job", v.Job)
 	t.Row("network", v.Network)
 	if !v.Buyer.IsZero() {

@@ -1,4 +1,6 @@
-package cli
+// Package proof is all that shows what a job cost, in one file that anybody can check: the leases both sides signed,
+// their receipts and vouchers, and the transactions whose anchors commit to exactly these receipts.
+package proof
 
 import (
 	"bytes"
@@ -12,7 +14,6 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/market/merkle"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/verify"
@@ -20,35 +21,35 @@ import (
 
 // Limits of a receipt file.
 const (
-	maxProof    = 256 << 20 // bytes
-	proofFormat = "starling-receipts/1"
-	proofTag    = "starling/receipts-file/v1"
+	Max    = 256 << 20 // bytes
+	format = "starling-receipts/1"
+	tag    = "starling/receipts-file/v1"
 )
 
-// proof is everything that proves what a job cost, and nothing that does not follow from a signature: the content of a
+// Proof is everything that proves what a job cost, and nothing that does not follow from a signature: the content of a
 // receipt file. Digest only tells an accident from a lie; what is signed is checked by its signatures.
-type proof struct {
-	Format       string         `json:"format"` // proofFormat
+type Proof struct {
+	Format       string         `json:"format"` // format
 	Job          string         `json:"job"`
 	Genesis      market.Genesis `json:"genesis"`
-	Leases       []proofLease   `json:"leases"`       // by rank, epoch, id: the order of the anchor
+	Leases       []Lease        `json:"leases"`       // by rank, epoch, id: the order of the anchor
 	Transactions []chain.TxID   `json:"transactions"` // that settled the job, each with an anchor
 	Digest       sign.Hash      `json:"digest"`       // of the file with this field zero, as compact JSON
 }
 
-// proofLease is one lease with all that was signed under it.
-type proofLease struct {
+// Lease is one lease with all that was signed under it.
+type Lease struct {
 	Lease    market.Lease          `json:"lease"`
 	Keys     market.KeySet         `json:"keys"`
 	Voucher  *verify.SignedVoucher `json:"voucher,omitempty"` // the last one
 	Receipts []verify.Receipt      `json:"receipts"`
 }
 
-// newProof gathers a job's proof from what its peer has.
-func newProof(g market.Genesis, j buyer.Job, accounts []buyer.LeaseAccount) (proof, error) {
-	p := proof{Format: proofFormat, Job: j.ID, Genesis: g, Leases: []proofLease{}, Transactions: []chain.TxID{}}
+// New gathers a job's proof from what its peer has.
+func New(g market.Genesis, j buyer.Job, accounts []buyer.LeaseAccount) (Proof, error) {
+	p := Proof{Format: format, Job: j.ID, Genesis: g, Leases: []Lease{}, Transactions: []chain.TxID{}}
 	for _, a := range accounts {
-		l := proofLease{Receipts: a.Receipts}
+		l := Lease{Receipts: a.Receipts}
 		if l.Receipts == nil {
 			l.Receipts = []verify.Receipt{}
 		}
@@ -73,26 +74,27 @@ func newProof(g market.Genesis, j buyer.Job, accounts []buyer.LeaseAccount) (pro
 		p.Transactions = append(p.Transactions, chain.TxID(tx))
 	}
 	var err error
-	p.Digest, err = p.digest()
+	p.Digest, err = p.Hash()
 	return p, err
 }
 
 // byRank is the order of leases under an anchor.
-func byRank(x, y proofLease) int {
+func byRank(x, y Lease) int {
 	idX, idY := x.Lease.Core.ID(), y.Lease.Core.ID()
 	return cmp.Or(cmp.Compare(x.Lease.Core.Rank, y.Lease.Core.Rank), cmp.Compare(x.Lease.Core.RankEpoch, y.Lease.Core.RankEpoch),
 		bytes.Compare(idX[:], idY[:]))
 }
 
-func (p proof) digest() (sign.Hash, error) {
+// Hash is what Digest must be.
+func (p Proof) Hash() (sign.Hash, error) {
 	p.Digest = sign.Hash{}
 	b, err := json.Marshal(p)
-	return sign.Sum([]byte(proofTag), b), err
+	return sign.Sum([]byte(tag), b), err
 }
 
-// parseProof reads a receipt file: one JSON object without unknown fields, unchanged since it was written.
-func parseProof(b []byte) (proof, error) {
-	var p proof
+// Parse reads a receipt file: one JSON object without unknown fields, unchanged since it was written.
+func Parse(b []byte) (Proof, error) {
+	var p Proof
 	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&p); err != nil {
@@ -101,10 +103,10 @@ func parseProof(b []byte) (proof, error) {
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return p, errors.New("not a receipt file: more than one JSON value")
 	}
-	if p.Format != proofFormat {
-		return p, fmt.Errorf("not a receipt file: format %.40q, want %q", p.Format, proofFormat)
+	if p.Format != format {
+		return p, fmt.Errorf("not a receipt file: format %.40q, want %q", p.Format, format)
 	}
-	d, err := p.digest()
+	d, err := p.Hash()
 	if err != nil {
 		return p, err
 	}
@@ -114,26 +116,29 @@ func parseProof(b []byte) (proof, error) {
 	return p, nil
 }
 
+// ErrChain says that the chain could not be asked, so that the anchors are neither right nor wrong.
+var ErrChain = errors.New("asking the chain")
+
 // Rules of a whole proof, beside those of its parts.
 const (
-	ruleGenesis  verify.Rule = "genesis"          // The network's facts are well formed.
-	ruleSigned   verify.Rule = "lease-signatures" // Both have signed the lease.
-	ruleOrder    verify.Rule = "order"            // Leases are in the order of the anchor, each once.
-	ruleBuyer    verify.Rule = "one-buyer"        // All leases have the same buyer.
-	ruleOwed     verify.Rule = "owed"             // The voucher covers the receipts, and a final one exactly.
-	ruleSum      verify.Rule = "sum"              // What is owed in all fits 64 bits.
-	ruleAnchor   verify.Rule = "anchor"           // Every settling transaction commits to exactly these receipts.
-	ruleUnlanded verify.Rule = "landed"           // Every settling transaction is final on chain.
+	RuleGenesis verify.Rule = "genesis"          // The network's facts are well formed.
+	RuleSigned  verify.Rule = "lease-signatures" // Both have signed the lease.
+	RuleOrder   verify.Rule = "order"            // Leases are in the order of the anchor, each once.
+	RuleBuyer   verify.Rule = "one-buyer"        // All leases have the same buyer.
+	RuleOwed    verify.Rule = "owed"             // The voucher covers the receipts, and a final one exactly.
+	RuleSum     verify.Rule = "sum"              // What is owed in all fits 64 bits.
+	RuleAnchor  verify.Rule = "anchor"           // Every settling transaction commits to exactly these receipts.
+	RuleLanded  verify.Rule = "landed"           // Every settling transaction is final on chain.
 )
 
-// brokenRule says which rule a proof breaks, and where.
-type brokenRule struct {
+// BrokenRule says which rule a proof breaks, and where.
+type BrokenRule struct {
 	Rule  verify.Rule
 	Where string // "lease 1a2b3c4d", "transaction …", or empty
 	Err   error
 }
 
-func (e *brokenRule) Error() string {
+func (e *BrokenRule) Error() string {
 	text := fmt.Sprintf("rule %s is broken", e.Rule)
 	if e.Where != "" {
 		text += " by " + e.Where
@@ -141,37 +146,37 @@ func (e *brokenRule) Error() string {
 	return text + ": " + e.Err.Error()
 }
 
-func (e *brokenRule) Unwrap() error { return e.Err }
+func (e *BrokenRule) Unwrap() error { return e.Err }
 
 // broken names the rule of err where it has one of its own.
 func broken(rule verify.Rule, where string, err error) error {
 	if e, ok := errors.AsType[*verify.ChainError](err); ok {
-		return &brokenRule{e.Rule, where, fmt.Errorf("receipt %d: %s", e.Seq, e.Detail)}
+		return &BrokenRule{e.Rule, where, fmt.Errorf("receipt %d: %s", e.Seq, e.Detail)}
 	}
 	if e, ok := errors.AsType[*verify.RuleError](err); ok {
-		return &brokenRule{e.Rule, where, errors.New(e.Detail)}
+		return &BrokenRule{e.Rule, where, errors.New(e.Detail)}
 	}
-	return &brokenRule{rule, where, err}
+	return &BrokenRule{rule, where, err}
 }
 
-// verdict is what a checked proof says.
-type verdict struct {
+// Verdict is what a checked proof says.
+type Verdict struct {
 	Job          string         `json:"job"`
 	Network      string         `json:"network"`
 	GenesisHash  sign.Hash      `json:"genesisHash"`
 	Buyer        sign.Key       `json:"buyer,omitzero"`
-	Leases       []leaseVerdict `json:"leases"`
+	Leases       []LeaseVerdict `json:"leases"`
 	Receipts     int            `json:"receipts"`
 	Root         sign.Hash      `json:"root"` // over all receipts
 	Owed         market.Amount  `json:"owed"`
-	Transactions []txVerdict    `json:"transactions"`
+	Transactions []TxVerdict    `json:"transactions"`
 	Chain        string         `json:"chain"` // "checked", or why it was not
 
-	genesis market.Genesis
+	Genesis market.Genesis `json:"-"`
 }
 
-// leaseVerdict is one lease that was found right.
-type leaseVerdict struct {
+// LeaseVerdict is one lease that was found right.
+type LeaseVerdict struct {
 	Lease    market.LeaseID `json:"lease"`
 	Rank     uint32         `json:"rank"`
 	Epoch    uint32         `json:"epoch"`
@@ -184,28 +189,28 @@ type leaseVerdict struct {
 	Final    bool           `json:"final"`
 }
 
-// txVerdict is one settling transaction.
-type txVerdict struct {
+// TxVerdict is one settling transaction.
+type TxVerdict struct {
 	ID     chain.TxID  `json:"id"`
 	Slot   market.Slot `json:"slot,omitempty"` // of its block
 	Anchor string      `json:"anchor"`         // "matches", or "not checked"
 }
 
-// check holds a proof to every rule that needs no chain.
-func (p proof) check() (verdict, error) {
-	v := verdict{Job: p.Job, Network: p.Genesis.Tag(), GenesisHash: p.Genesis.Hash(), Leases: []leaseVerdict{}, Transactions: []txVerdict{},
-		Chain: "not asked", genesis: p.Genesis}
+// Check holds a proof to every rule that needs no chain.
+func (p Proof) Check() (Verdict, error) {
+	v := Verdict{Job: p.Job, Network: p.Genesis.Tag(), GenesisHash: p.Genesis.Hash(), Leases: []LeaseVerdict{}, Transactions: []TxVerdict{},
+		Chain: "not asked", Genesis: p.Genesis}
 	if err := p.Genesis.Validate(); err != nil {
-		return v, broken(ruleGenesis, "", err)
+		return v, broken(RuleGenesis, "", err)
 	}
-	var leaves [][]byte
+	var hashes []sign.Hash
 	for i, l := range p.Leases {
 		where := "lease " + l.Lease.Core.ID().Short()
 		if i > 0 && byRank(p.Leases[i-1], l) >= 0 {
-			return v, broken(ruleOrder, where, errors.New("leases are not in order, or one is there twice"))
+			return v, broken(RuleOrder, where, errors.New("leases are not in order, or one is there twice"))
 		}
 		if i > 0 && l.Lease.Core.Buyer != v.Buyer {
-			return v, broken(ruleBuyer, where, fmt.Errorf("its buyer is %s, that of the others %s", l.Lease.Core.Buyer, v.Buyer))
+			return v, broken(RuleBuyer, where, fmt.Errorf("its buyer is %s, that of the others %s", l.Lease.Core.Buyer, v.Buyer))
 		}
 		v.Buyer = l.Lease.Core.Buyer
 		lv, err := l.check(p.Genesis.Domain(), where)
@@ -213,26 +218,26 @@ func (p proof) check() (verdict, error) {
 			return v, err
 		}
 		if v.Owed, err = v.Owed.Add(lv.Owed); err != nil {
-			return v, broken(ruleSum, where, err)
+			return v, broken(RuleSum, where, err)
 		}
 		v.Leases = append(v.Leases, lv)
 		for _, r := range l.Receipts {
-			leaves = append(leaves, r.Marshal())
+			hashes = append(hashes, r.SignedHash())
 		}
 	}
-	v.Receipts, v.Root = len(leaves), merkle.Root(leaves)
+	v.Receipts, v.Root = len(hashes), chain.RootOf(hashes)
 	for _, tx := range p.Transactions {
-		v.Transactions = append(v.Transactions, txVerdict{ID: tx, Anchor: "not checked"})
+		v.Transactions = append(v.Transactions, TxVerdict{ID: tx, Anchor: "not checked"})
 	}
 	return v, nil
 }
 
 // check holds one lease, its receipts and its voucher to their rules.
-func (l proofLease) check(d sign.Domain, where string) (leaseVerdict, error) {
+func (l Lease) check(d sign.Domain, where string) (LeaseVerdict, error) {
 	core := l.Lease.Core
-	v := leaseVerdict{Lease: core.ID(), Rank: core.Rank, Epoch: core.RankEpoch, Provider: core.Provider, Payout: core.Payout, Receipts: len(l.Receipts)}
+	v := LeaseVerdict{Lease: core.ID(), Rank: core.Rank, Epoch: core.RankEpoch, Provider: core.Provider, Payout: core.Payout, Receipts: len(l.Receipts)}
 	if err := l.Lease.Check(d); err != nil {
-		return v, broken(ruleSigned, where, err)
+		return v, broken(RuleSigned, where, err)
 	}
 	if err := l.Keys.Validate(); err != nil {
 		return v, broken(verify.RuleKeySet, where, err)
@@ -243,7 +248,7 @@ func (l proofLease) check(d sign.Domain, where string) (leaseVerdict, error) {
 	final := false
 	if n := len(l.Receipts); n > 0 {
 		if err := verify.CheckChain(d, core, l.Receipts); err != nil {
-			return v, broken(ruleSigned, where, err)
+			return v, broken(RuleSigned, where, err)
 		}
 		last := l.Receipts[n-1]
 		v.Slots, v.Earned, final = uint64(last.To-l.Receipts[0].From), last.Cumulative, last.Final()
@@ -256,40 +261,40 @@ func (l proofLease) check(d sign.Domain, where string) (leaseVerdict, error) {
 	}
 	switch {
 	case v.Final != final:
-		return v, broken(ruleOwed, where, errors.New("a final receipt and a final voucher come together"))
+		return v, broken(RuleOwed, where, errors.New("a final receipt and a final voucher come together"))
 	case v.Final && v.Owed != v.Earned:
-		return v, broken(ruleOwed, where, fmt.Errorf("the final voucher says %d base units, the final receipt %d", v.Owed, v.Earned))
+		return v, broken(RuleOwed, where, fmt.Errorf("the final voucher says %d base units, the final receipt %d", v.Owed, v.Earned))
 	case v.Owed < v.Earned:
-		return v, broken(ruleOwed, where, fmt.Errorf("the voucher says %d base units, the receipts %d", v.Owed, v.Earned))
+		return v, broken(RuleOwed, where, fmt.Errorf("the voucher says %d base units, the receipts %d", v.Owed, v.Earned))
 	}
 	return v, nil
 }
 
-// memos reads the memos of final transactions: the part of chain.Ledger that checking an anchor needs.
-type memos interface {
+// Memos reads the Memos of final transactions: the part of chain.Ledger that checking an anchor needs.
+type Memos interface {
 	Memo(ctx context.Context, id chain.TxID) ([]byte, market.Slot, error)
 }
 
-// checkAnchors asks the chain whether every settling transaction commits to exactly the receipts of the verdict.
-func (v *verdict) checkAnchors(ctx context.Context, l memos) error {
+// CheckAnchors asks the chain whether every settling transaction commits to exactly the receipts of the Verdict.
+func (v *Verdict) CheckAnchors(ctx context.Context, l Memos) error {
 	if len(v.Transactions) == 0 && v.Owed > 0 {
-		return broken(ruleAnchor, "", errors.New("something is owed and no transaction settles it yet"))
+		return broken(RuleAnchor, "", errors.New("something is owed and no transaction settles it yet"))
 	}
 	for i, tx := range v.Transactions {
 		where := "transaction " + string(tx.ID)
 		memo, slot, err := l.Memo(ctx, tx.ID)
 		if errors.Is(err, chain.ErrNotFound) {
-			return broken(ruleUnlanded, where, err)
+			return broken(RuleLanded, where, err)
 		}
 		if err != nil {
-			return &Error{Code: ExitPayment, Err: err, Hint: "give another endpoint with --rpc, or check without the chain with --offline"}
+			return fmt.Errorf("%w: %w", ErrChain, err)
 		}
 		a, err := chain.ParseAnchor(memo)
 		if err != nil {
-			return broken(ruleAnchor, where, err)
+			return broken(RuleAnchor, where, err)
 		}
 		if a.Root != v.Root || a.Count != uint64(v.Receipts) {
-			return broken(ruleAnchor, where, fmt.Errorf("it commits to %d receipts under root %s, these are %d under %s", a.Count, a.Root.Short(), v.Receipts, v.Root.Short()))
+			return broken(RuleAnchor, where, fmt.Errorf("it commits to %d receipts under root %s, these are %d under %s", a.Count, a.Root.Short(), v.Receipts, v.Root.Short()))
 		}
 		v.Transactions[i].Slot, v.Transactions[i].Anchor = slot, "matches"
 	}
