@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/verify"
