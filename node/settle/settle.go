@@ -68,8 +68,14 @@ func (d *Driver) Pay(ctx context.Context, job string, s chain.Settlement, owed c
 		}
 		s = next
 		d.tell(job, notes)
+		if _, first := ev.(chain.AmountsOwed); first {
+			continue // what was in flight before a restart wants its tick at once
+		}
 		if s.Done() && len(s.InFlight()) == 0 {
 			return s, nil
+		}
+		if _, first := ev.(chain.AmountsOwed); first {
+			continue // what an earlier process began waits for a tick, not for a time
 		}
 		at := s.Next()
 		if at.IsZero() {
