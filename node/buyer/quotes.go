@@ -35,6 +35,8 @@ const (
 	// settleQuotes is how much longer quotes are listened for once there are
 	// enough: it lets a better one that is a moment late take part.
 	settleQuotes = 20 * time.Millisecond
+	// findAfter is how long known providers have to answer before the DHT is asked for others.
+	findAfter = 100 * time.Millisecond
 	// findTimeout bounds the look-up of offers in the DHT for one order.
 	findTimeout = time.Second
 )
@@ -189,8 +191,19 @@ func (b *Buyer) askKnown(ctx context.Context, t *trace, a *auction, envelope []b
 			}()
 		}
 	}
-	ask(b.best(a.order, refused))
-	// What the DHT has may be newer than what is known, and costs a few round trips.
+	known := b.best(a.order, refused)
+	ask(known)
+	fresh, now := 0, time.Now()
+	for _, k := range known {
+		if k.Fresh(now) {
+			fresh++
+		}
+	}
+	// Looking in the DHT costs many peers a message each. It is left out when enough
+	// of those that answered lately answer this order, too; newcomers hear it over gossip.
+	if fresh >= drawFactor*int(a.order.Count) && pause(ctx, findAfter) != nil {
+		return
+	}
 	fctx, cancel := context.WithTimeout(ctx, findTimeout)
 	defer cancel()
 	if b.find(fctx, a.order.Class, a.order.Regions) > 0 {
