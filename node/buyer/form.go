@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/starling-network/starling/market"
@@ -79,7 +80,7 @@ func (s *supervisor) lease(ctx context.Context, ranks []uint32) error {
 	}
 	until := time.Now().Add(s.snapshot().Spec.Timeouts.Queue)
 	for attempt := 0; ; attempt++ {
-		err := s.form(ctx, ranks)
+		err := s.form(ctx, ranks, attempt == 0)
 		var none *unplaced
 		if err == nil || !errors.As(err, &none) {
 			return err
@@ -112,7 +113,7 @@ func (u *unplaced) Error() string { return u.reason }
 
 // order writes the order for ranks, and journals it before anybody sees it. It
 // also counts the ranks' epochs up, so that no two leases of one rank share one.
-func (s *supervisor) order(ctx context.Context, ranks []uint32, slots uint64, budget market.Amount) (market.Order, []byte, error) {
+func (s *supervisor) order(ctx context.Context, ranks []uint32, slots uint64, budget market.Amount, choosy bool) (market.Order, []byte, error) {
 	j := s.snapshot()
 	terms, err := jobTerms(j.Spec)
 	if err != nil {
@@ -123,6 +124,9 @@ func (s *supervisor) order(ctx context.Context, ranks []uint32, slots uint64, bu
 		Min: j.Spec.Resources.PerUnit, Runtime: j.Spec.Runtime, Slots: slots, Ceiling: j.Spec.Payment.MaxPrice,
 		Expires: time.Now().Add(orderValidity), FundsAccount: s.b.cfg.Owner, Funds: budget,
 		Draw: max(drawFactor*uint32(len(ranks)), drawLeast), Exclude: j.Spec.Placement.Exclude, JobTerms: terms,
+	}
+	if room := market.MaxExclude - len(o.Exclude); choosy && room > 0 {
+		o.Exclude = slices.Concat(o.Exclude, j.Lost[max(0, len(j.Lost)-room):])
 	}
 	for _, a := range s.b.cfg.Host.Addrs() {
 		if len(o.ReplyTo) < market.MaxAddrs {
@@ -232,8 +236,9 @@ func (b *Buyer) mostCost(spec job.Job) (market.Amount, error) {
 	return min(cost, spec.Payment.Budget), err
 }
 
-// form places one order for ranks and takes all its leases or none.
-func (s *supervisor) form(ctx context.Context, ranks []uint32) error {
+// form places one order for ranks and takes all its leases or none. Choosy, it
+// leaves out the providers that lost a rank of the job before.
+func (s *supervisor) form(ctx context.Context, ranks []uint32, choosy bool) error {
 	b := s.b
 	began := time.Now()
 	slots, budget, back, err := s.share(len(ranks))
@@ -241,7 +246,7 @@ func (s *supervisor) form(ctx context.Context, ranks []uint32) error {
 		return err
 	}
 	defer back()
-	o, env, err := s.order(ctx, ranks, slots, budget)
+	o, env, err := s.order(ctx, ranks, slots, budget, choosy)
 	if err != nil {
 		return err
 	}

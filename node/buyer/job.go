@@ -63,6 +63,8 @@ type Job struct {
 	Carry *Blob `json:"carry,omitempty"`
 	// Ranks has one entry per rank, in order.
 	Ranks []Rank `json:"ranks"`
+	// Lost are the providers that lost a rank of the job, the latest last: they are not asked again while there are others.
+	Lost []sign.Key `json:"lost,omitempty"`
 	// Orders are all orders placed for the job, oldest first.
 	Orders []market.OrderID `json:"orders,omitempty"`
 	// Owed is what the vouchers of all leases add up to; Paid what is on chain.

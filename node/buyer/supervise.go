@@ -93,6 +93,7 @@ func (s *supervisor) snapshot() Job {
 
 func (j Job) clone() Job {
 	j.Ranks = append([]Rank(nil), j.Ranks...)
+	j.Lost = append(j.Lost[:0:0], j.Lost...)
 	j.Orders = append(j.Orders[:0:0], j.Orders...)
 	j.Transactions = append(j.Transactions[:0:0], j.Transactions...)
 	return j
@@ -430,6 +431,9 @@ func (s *supervisor) lost(ctx context.Context, i int, reason string) error {
 	if err := s.keep(ctx, func(j *Job) {
 		k := &j.Ranks[i]
 		k.State, k.Restarts, k.Reason = RankWaiting, k.Restarts+1, reason
+		if !slices.Contains(j.Lost, r.Provider) {
+			j.Lost = append(j.Lost, r.Provider)
+		}
 	}); err != nil {
 		return err
 	}

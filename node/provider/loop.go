@@ -170,8 +170,9 @@ func (s *sale) pause() time.Duration {
 }
 
 func (s *sale) tick(ctx context.Context) ([]meter.Effect, error) {
-	if err := s.take(ctx, meter.UsageSampled{CPUMillis: s.p.exec.cpuMillis(ctx, s.rec.Lease)}); err != nil {
-		return nil, err
+	sampled, err := s.step(ctx, meter.UsageSampled{CPUMillis: s.p.exec.cpuMillis(ctx, s.rec.Lease)})
+	if err != nil || len(sampled) > 0 { // the sample looked at the clock too; a tick would only repeat it
+		return sampled, err
 	}
 	return s.step(ctx, meter.Ticked{})
 }
@@ -266,12 +267,14 @@ func (s *sale) endWork(ctx context.Context) ([]meter.Effect, error) {
 	if err := s.stopWork(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.take(ctx, meter.UsageSampled{CPUMillis: s.p.exec.cpuMillis(ctx, s.rec.Lease)}); err != nil {
-		return nil, err
-	}
-	effects, err := s.step(ctx, meter.WorkEnded{Output: s.p.exec.digest(s.rec.Lease)})
+	sampled, err := s.step(ctx, meter.UsageSampled{CPUMillis: s.p.exec.cpuMillis(ctx, s.rec.Lease)})
 	if err != nil {
 		return nil, err
+	}
+	ended, err := s.step(ctx, meter.WorkEnded{Output: s.p.exec.digest(s.rec.Lease)})
+	effects := append(sampled, ended...)
+	if err != nil {
+		return effects, err
 	}
 	return effects, s.release(ctx)
 }

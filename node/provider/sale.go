@@ -122,7 +122,8 @@ func (p *Provider) activate(ctx context.Context, by sign.Key, a *marketpb.Activa
 		}
 		return nil, err
 	}
-	if err := s.take(ctx, meter.VoucherReceived{Voucher: v}); err != nil {
+	// Its effects come again when the loop begins.
+	if _, err := s.step(ctx, meter.VoucherReceived{Voucher: v}); err != nil {
 		p.forgetWaiting(s)
 		var rule *verify.RuleError
 		if errors.As(err, &rule) {
@@ -147,13 +148,6 @@ func (p *Provider) forgetWaiting(s *sale) {
 	if s.seller.State() == meter.SellerWaiting && p.sales[s.rec.Lease] == s {
 		delete(p.sales, s.rec.Lease)
 	}
-}
-
-// take gives the seller an event from outside its loop; what it wants done is
-// done by the loop, but for the journal.
-func (s *sale) take(ctx context.Context, ev meter.Event) error {
-	_, err := s.step(ctx, ev)
-	return err
 }
 
 // step takes the seller one event further, journals, and returns the effects that remain.

@@ -247,11 +247,14 @@ func quoteHandler(a *adversary, take func(market.Quote)) func(context.Context, p
 	}
 }
 
+// roguePrice undercuts everybody: 10 base units a second.
+const roguePrice = 36_000
+
 // quoteWith is a quote for an order, good but for the change.
 func (a *adversary) quoteWith(o market.Order, by sign.Private, change func(*market.Quote)) []byte {
 	a.t.Helper()
 	q := market.Quote{
-		Order: o.ID, Price: 1000, Leases: o.Count, Payout: by.Key(), Expires: time.Now().Add(time.Minute), Region: "local", OfferSeq: 1,
+		Order: o.ID, Price: roguePrice, Leases: o.Count, Payout: by.Key(), Expires: time.Now().Add(time.Minute), Region: "local", OfferSeq: 1,
 		PerUnit: a.perUnit(), Addrs: []string{a.host.Addrs()[0].String()},
 	}
 	if change != nil {
@@ -268,7 +271,7 @@ func (a *adversary) quoteWith(o market.Order, by sign.Private, change func(*mark
 func (a *adversary) offerWith(by sign.Private, change func(*market.Offer)) []byte {
 	a.t.Helper()
 	o := market.Offer{
-		Seq: 1, Class: "cpu", Region: "local", Units: 8, Total: 8, PerUnit: a.perUnit(), Price: 1000, MinSlots: 1, MaxSlots: market.MaxLeaseSlots,
+		Seq: 1, Class: "cpu", Region: "local", Units: 8, Total: 8, PerUnit: a.perUnit(), Price: roguePrice, MinSlots: 1, MaxSlots: market.MaxLeaseSlots,
 		Runtimes: []string{"wasm"}, Payout: by.Key(), NotBefore: time.Now(), Expires: time.Now().Add(10 * time.Minute),
 		Addrs: []string{a.host.Addrs()[0].String()}, GenesisHash: a.n.Genesis.Hash(),
 	}

@@ -19,7 +19,8 @@ import (
 
 // check fails the test unless the job of b ended as wanted and the money is right:
 // every lease is paid once and for exactly what its voucher says, nothing else was
-// paid, no token was made or lost, and the accounts hold up offline.
+// paid, no token was made or lost, and a stranger finds the job's proof right, offline
+// and against the chain.
 func (n *Net) check(t *testing.T, b *Peer, j buyer.Job, want buyer.State) []buyer.LeaseAccount {
 	t.Helper()
 	if j.State != want {
@@ -40,13 +41,21 @@ func (n *Net) check(t *testing.T, b *Peer, j buyer.Job, want buyer.State) []buye
 		if got := n.Chain.Paid(a.Lease); got != a.Owed {
 			t.Errorf("lease %s was paid %d, its vouchers say %d", a.Lease.Short(), got, a.Owed)
 		}
-		if err := checkLease(n, j, a); err != nil {
-			t.Errorf("account of lease %s: %v", a.Lease.Short(), err)
-		}
 		sum += a.Owed
 	}
 	if sum != j.Owed {
 		t.Errorf("leases add up to %d, the job owes %d", sum, j.Owed)
+	}
+	p, err := proof.New(n.Genesis, j, accounts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	verdict, err := p.Check()
+	if err == nil {
+		err = verdict.CheckAnchors(t.Context(), n.Chain.Ledger(b.Key.Key()))
+	}
+	if err != nil || verdict.Owed != j.Owed || verdict.Receipts != j.Receipts {
+		t.Errorf("the job's proof: %d owed by %d receipts (%v), the job says %d by %d", verdict.Owed, verdict.Receipts, err, j.Owed, j.Receipts)
 	}
 	return accounts
 }
@@ -158,14 +167,4 @@ func (p *Peer) file(t *testing.T, bl buyer.Blob, name string) string {
 		t.Fatal(err)
 	}
 	return string(b)
-}
-
-// checkLease holds one lease's account to every rule of a proof.
-func checkLease(n *Net, j buyer.Job, a buyer.LeaseAccount) error {
-	p, err := proof.New(n.Genesis, j, []buyer.LeaseAccount{a})
-	if err != nil {
-		return err
-	}
-	_, err = p.Check()
-	return err
 }
