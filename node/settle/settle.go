@@ -74,9 +74,6 @@ func (d *Driver) Pay(ctx context.Context, job string, s chain.Settlement, owed c
 		if s.Done() && len(s.InFlight()) == 0 {
 			return s, nil
 		}
-		if _, first := ev.(chain.AmountsOwed); first {
-			continue // what an earlier process began waits for a tick, not for a time
-		}
 		at := s.Next()
 		if at.IsZero() {
 			return s, fmt.Errorf("settling job %s: it is not done and waits for nothing: %s", job, s.Reason())
