@@ -100,13 +100,14 @@ func (b *Buyer) execute(ctx context.Context, l *bought, seq uint64, w *nodepb.Wo
 	var since time.Time // when the provider was first found silent
 	told := false
 	for {
-		ex, err := b.start(ctx, l, req)
+		err := b.start(ctx, l, req)
 		if err == nil {
 			since = time.Time{}
 			if !told {
 				told = true
 				started()
 			}
+			var ex *nodepb.Execution
 			if ex, err = b.watch(ctx, l, seq, log, base); err == nil {
 				return b.gather(ctx, l, ex)
 			}
@@ -141,13 +142,10 @@ func (b *Buyer) execute(ctx context.Context, l *bought, seq uint64, w *nodepb.Wo
 }
 
 // start asks the provider to run it; asking again finds the same execution.
-func (b *Buyer) start(ctx context.Context, l *bought, req *nodepb.ExecRequest) (*nodepb.Execution, error) {
+func (b *Buyer) start(ctx context.Context, l *bought, req *nodepb.ExecRequest) error {
 	b.cfg.Host.Forgive(l.peer)
-	resp, err := protocol.Exec.Call(ctx, b.cfg.Host, b.tag, l.peer, req)
-	if err != nil {
-		return nil, err
-	}
-	return resp.Execution, nil
+	_, err := protocol.Exec.Call(ctx, b.cfg.Host, b.tag, l.peer, req)
+	return err
 }
 
 // watch follows an execution and returns it when it has ended.
