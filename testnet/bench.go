@@ -21,7 +21,7 @@ import (
 type BenchOptions struct {
 	Dir        string    // for all that it writes
 	RPC        string    // of a local validator that runs already; "" starts one
-	Samples    int       // orders on each route; 0 takes benchSamples
+	Samples    int       // orders on each route, at least 1
 	ReportOnly bool      // a missed target is no error
 	Out        io.Writer // what the person watching sees
 }
@@ -29,12 +29,14 @@ type BenchOptions struct {
 // ErrTargets says that the benchmark ran to its end and missed a target.
 var ErrTargets = errors.New("targets were missed")
 
+// BenchSamples is how many orders a benchmark places on each route by default.
+const BenchSamples = 150
+
 // The benchmark's network and what it measures there.
 const (
 	benchPeers   = 20 // one of them buys
 	benchUnits   = 4  // of each provider: none of a run of orders waits for the leases before it
-	benchSamples = 150
-	benchWarm    = 3 // orders before the first that counts: the program is compiled, every provider was dialled
+	benchWarm    = 3  // orders before the first that counts: the program is compiled, every provider was dialled
 	benchGangs   = 20
 	benchGang    = 5                // leases of each of those
 	benchQuiet   = 10 * time.Second // nothing happens for so long before the idle peers are measured
@@ -64,10 +66,14 @@ func Bench(ctx context.Context, o BenchOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	if o.Samples == 0 {
-		o.Samples = benchSamples
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
 	}
-	b := &bench{o: o, dir: dir, report: &BenchReport{Machine: thisMachine(), Seconds: map[string]float64{}}}
+	machine, err := thisMachine(dir)
+	if err != nil {
+		return err
+	}
+	b := &bench{o: o, dir: dir, report: &BenchReport{Machine: machine, Seconds: map[string]float64{}}}
 	began := time.Now()
 	// The cores and the simulation first: they have the machine to themselves.
 	for _, s := range []struct {
@@ -186,6 +192,10 @@ func (b *bench) spec(count uint32, gossip bool) job.Job {
 // payment of the one before.
 func (b *bench) orders(ctx context.Context, spec job.Job, n int) (RouteReport, error) {
 	samples := make([]orderTimes, 0, n)
+	before, err := b.usage()
+	if err != nil {
+		return RouteReport{}, err
+	}
 	for range n {
 		t, err := b.order(ctx, spec)
 		if err != nil {
@@ -193,7 +203,15 @@ func (b *bench) orders(ctx context.Context, spec job.Job, n int) (RouteReport, e
 		}
 		samples = append(samples, t)
 	}
-	return routeReport(samples), nil
+	after, err := b.usage()
+	if err != nil {
+		return RouteReport{}, err
+	}
+	r := routeReport(samples)
+	for i := range after {
+		r.CPU += millis(after[i].cpu-before[i].cpu) / float64(n)
+	}
+	return r, nil
 }
 
 func (b *bench) order(ctx context.Context, spec job.Job) (orderTimes, error) {

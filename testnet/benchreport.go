@@ -44,6 +44,9 @@ type Machine struct {
 	CPU  string `json:"cpu,omitempty"`
 	CPUs int    `json:"cpus"`
 	Go   string `json:"go"`
+	// Sync is how long the disk takes to make 4 KiB durable, the median in ms. From
+	// order to lease the journals of both sides are written several times, one after the other.
+	Sync float64 `json:"sync"`
 }
 
 // Target is one line of the table.
@@ -99,6 +102,9 @@ type RouteReport struct {
 	Choose  Spread `json:"choose"`  // from there to the choice: more quotes may come
 	Hold    Spread `json:"hold"`    // from there until the last of the units is held
 	Sign    Spread `json:"sign"`    // from there until all leases are signed, prepaid and journalled
+	// CPU is the processor time of all peers for each order, from its submission
+	// to the end of its work, without that of the programs.
+	CPU float64 `json:"cpu"`
 	// All are all ToLease in the order in which they were measured.
 	All []float64 `json:"all"`
 }
@@ -250,8 +256,33 @@ func idleReport(before, after []usage, took time.Duration) IdleReport {
 		CPUPercent: spreadOf(cpu), Threads: spreadOf(threads)}
 }
 
-func thisMachine() Machine {
-	m := Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Go: runtime.Version()}
+// syncTime is the median time of an append of 4 KiB and its fsync in dir, in ms.
+func syncTime(dir string) (float64, error) {
+	f, err := os.CreateTemp(dir, "sync-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	var all []float64
+	for range 50 {
+		began := time.Now()
+		if _, err := f.Write(make([]byte, 4<<10)); err != nil {
+			return 0, err
+		}
+		if err := f.Sync(); err != nil {
+			return 0, err
+		}
+		all = append(all, millis(time.Since(began)))
+	}
+	return spreadOf(all).P50, nil
+}
+
+func thisMachine(dir string) (m Machine, err error) {
+	m = Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Go: runtime.Version()}
+	if m.Sync, err = syncTime(dir); err != nil {
+		return m, fmt.Errorf("measuring the disk: %w", err)
+	}
 	info, _ := os.ReadFile("/proc/cpuinfo") // only a name for the reader
 	for line := range strings.Lines(string(info)) {
 		if name, ok := strings.CutPrefix(line, "model name"); ok {
@@ -259,7 +290,7 @@ func thisMachine() Machine {
 			break
 		}
 	}
-	return m
+	return m, nil
 }
 
 // judge makes the table and the ratios and counts the targets that were missed.
@@ -323,7 +354,8 @@ func ratio(a, b float64) float64 {
 
 // print writes the table.
 func (r *BenchReport) print(w io.Writer) {
-	fmt.Fprintf(w, "\n%s, %d CPUs, %s/%s, %s\n\n", r.Machine.CPU, r.Machine.CPUs, r.Machine.OS, r.Machine.Arch, r.Machine.Go)
+	m := r.Machine
+	fmt.Fprintf(w, "\n%s, %d CPUs, %s/%s, %s, fsync %.2f ms\n\n", m.CPU, m.CPUs, m.OS, m.Arch, m.Go, m.Sync)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(t, "\ttarget\tmeasured\t\t\t\n")
 	for _, l := range r.Targets {

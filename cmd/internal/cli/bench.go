@@ -29,7 +29,7 @@ checkout of the source: it runs Go benchmarks.`,
 	}
 	c.Flags().StringVar(&o.Dir, "out", filepath.Join("testnet", "out"), "directory for everything that the benchmark writes")
 	c.Flags().StringVar(&o.RPC, "solana-rpc", "", "use the local validator at this URL instead of starting one")
-	c.Flags().IntVar(&o.Samples, "samples", 150, "orders on each route")
+	c.Flags().IntVar(&o.Samples, "samples", testnet.BenchSamples, "orders on each route")
 	c.Flags().BoolVar(&o.ReportOnly, "report-only", false, "succeed also when a target is missed")
 	return c
 }

@@ -1,0 +1,189 @@
+package testnet
+
+import (
+	"bytes"
+	"math"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/starling-network/starling/node/buyer"
+)
+
+func TestSpread(t *testing.T) {
+	t.Parallel()
+	hundred := make([]float64, 100)
+	for i := range hundred {
+		hundred[i] = float64(100 - i)
+	}
+	for _, c := range []struct {
+		values []float64
+		want   Spread
+	}{
+		{nil, Spread{}},
+		{[]float64{7}, Spread{7, 7, 7, 7, 7, 7}},
+		{[]float64{3, 1, 2}, Spread{1, 2, 2, 3, 3, 3}},
+		{hundred, Spread{1, 50.5, 50, 90, 99, 100}},
+	} {
+		if got := spreadOf(c.values); got != c.want {
+			t.Errorf("%v: %+v, want %+v", c.values, got, c.want)
+		}
+	}
+}
+
+func TestSpreadIsOrdered(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		v := rapid.SliceOfN(rapid.Float64Range(0, 1e6), 1, 300).Draw(t, "values")
+		s := spreadOf(v)
+		in := func(x float64) bool {
+			for _, y := range v {
+				if x == y {
+					return true
+				}
+			}
+			return false
+		}
+		if !(s.Min <= s.P50 && s.P50 <= s.P90 && s.P90 <= s.P99 && s.P99 <= s.Max) || !in(s.P50) || !in(s.P90) || !in(s.P99) {
+			t.Fatalf("%+v", s)
+		}
+		above := 0
+		for _, x := range v {
+			if x > s.P99 {
+				above++
+			}
+		}
+		if float64(above) > 0.01*float64(len(v))+1e-9 {
+			t.Fatalf("%d of %d are above the 99th percentile", above, len(v))
+		}
+	})
+}
+
+func TestTimesOfATrace(t *testing.T) {
+	t.Parallel()
+	start := time.Unix(1000, 0)
+	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
+	steps := []buyer.Step{
+		{Kind: buyer.StepOrdered, At: at(2)}, {Kind: buyer.StepAsked, At: at(3)},
+		{Kind: buyer.StepQuoted, At: at(7)}, {Kind: buyer.StepQuoted, At: at(9)},
+		{Kind: buyer.StepChosen, At: at(30)}, {Kind: buyer.StepChosen, At: at(30)},
+		{Kind: buyer.StepHeld, At: at(34)}, {Kind: buyer.StepHeld, At: at(36)},
+		{Kind: buyer.StepLeased, At: at(45), Took: 45 * time.Millisecond},
+		{Kind: buyer.StepStarted, At: at(60)},
+	}
+	got, err := timesOf(steps)
+	ms := time.Millisecond
+	want := orderTimes{leases: 2, total: 45 * ms, publish: 2 * ms, quote: 5 * ms, choose: 23 * ms, hold: 6 * ms, sign: 9 * ms}
+	if err != nil || got != want {
+		t.Fatalf("%+v, %v, want %+v", got, err, want)
+	}
+	for i := range steps[:9] {
+		if k := steps[i].Kind; k == buyer.StepAsked || i+1 < len(steps) && steps[i+1].Kind == k || i > 0 && steps[i-1].Kind == k {
+			continue
+		}
+		if _, err := timesOf(append(append([]buyer.Step{}, steps[:i]...), steps[i+1:]...)); err == nil {
+			t.Errorf("a trace without %s is taken", steps[i].Kind)
+		}
+	}
+	if _, err := timesOf(append(steps, buyer.Step{Kind: buyer.StepRefused})); err == nil {
+		t.Error("an order that a provider refused is taken")
+	}
+	r := routeReport([]orderTimes{got, got})
+	if r.Orders != 2 || r.Leases != 2 || r.ToLease.P50 != 45 || r.Choose.Max != 23 || len(r.All) != 2 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestParseBenchmarks(t *testing.T) {
+	t.Parallel()
+	got, err := parseBenchmarks([]byte(`goos: linux
+pkg: example.com/verify
+BenchmarkCheckChain            	      63	  18290354 ns/op	     13996 receipts/s	     352 B/op	       1 allocs/op
+BenchmarkMatch100k/nothing-fits-16  	     651	   1894340 ns/op
+BenchmarkStarted
+PASS
+ok  	example.com/verify	3.558s
+`))
+	want := map[string]map[string]float64{
+		"BenchmarkCheckChain":             {"ns/op": 18290354, "receipts/s": 13996, "B/op": 352, "allocs/op": 1},
+		"BenchmarkMatch100k/nothing-fits": {"ns/op": 1894340},
+	}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Fatalf("%v, %v, want %v", got, err, want)
+	}
+	if _, err := parseBenchmarks([]byte("BenchmarkX 1 fast ns/op\n")); err == nil {
+		t.Error("a figure that is none is taken")
+	}
+}
+
+func TestParseSimulated(t *testing.T) {
+	t.Parallel()
+	got, err := parseSimulated([]byte(`=== RUN   TestX/gossip/RTT=2ms
+=== ATTR  TestX/gossip/RTT=2ms orders 100
+=== ATTR  TestX/gossip/RTT=2ms p50_ms 28.01
+=== ATTR  TestX/gossip/RTT=2ms p99_ms 29
+=== CONT  TestX/direct/RTT=50ms
+=== ATTR  TestX/direct/RTT=50ms orders 10
+=== ATTR  TestX/direct/RTT=50ms p50_ms 220
+=== ATTR  TestX/direct/RTT=50ms p99_ms 221
+=== ATTR  TestOther/direct p50_ms 1
+--- PASS: TestX (0.00s)
+`), "TestX")
+	want := []Simulated{{"direct, RTT 50ms", 10, 220, 221}, {"gossip, RTT 2ms", 100, 28.01, 29}}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Fatalf("%v, %v, want %v", got, err, want)
+	}
+	for _, bad := range []string{"", "=== ATTR  TestX/a p50_ms soon\n"} {
+		if _, err := parseSimulated([]byte(bad), "TestX"); err == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+}
+
+func TestParseUsage(t *testing.T) {
+	t.Parallel()
+	stat := []byte("77 (a ) odd (name) S 1 77 77 0 -1 4194560 1 2 3 4 150 50 9 9 20 0 8 0 100 1 2\n")
+	u, err := parseUsage(stat, []byte("Name:\tx\nVmRSS:\t   70972 kB\nRssAnon:\t   32028 kB\nThreads:\t9\n"))
+	want := usage{cpu: 2 * time.Second, rss: 70972 << 10, anon: 32028 << 10, threads: 9}
+	if err != nil || u != want {
+		t.Fatalf("%+v, %v, want %+v", u, err, want)
+	}
+	for _, bad := range [][2]string{{"77 (x) S 1", "VmRSS: 1 kB\n"}, {string(stat), "Name: x\n"}, {"", ""}, {"7 (x) S 1 2 3 4 5 6 7 8 9 10 x 5\n", "VmRSS: 1 kB\n"}} {
+		if _, err := parseUsage([]byte(bad[0]), []byte(bad[1])); err == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+	later := u
+	later.cpu += 300 * time.Millisecond
+	r := idleReport([]usage{u, u}, []usage{u, later}, 30*time.Second)
+	if r.Peers != 2 || r.CPUPercent.Min != 0 || math.Abs(r.CPUPercent.Max-1) > 1e-9 || math.Abs(r.RSS.P50-72.675328) > 1e-9 {
+		t.Errorf("%+v", r)
+	}
+	if _, err := usageOf(os.Getpid()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestJudge(t *testing.T) {
+	t.Parallel()
+	r := &BenchReport{
+		Direct: RouteReport{ToLease: Spread{P50: 40, P99: 200}}, Gossip: RouteReport{ToLease: Spread{P50: 20, P99: 1001}},
+		Cores: []CoreResult{{What: "checked", Measured: 9_999, Limit: 10_000, AtLeast: true}, {What: "matched", Measured: 10, Limit: 10}, {What: "told", Measured: 5}},
+		Idle:  IdleReport{RSS: Spread{Max: 79}, CPUPercent: Spread{Max: 1.5}},
+	}
+	if missed := r.judge(); missed != 3 {
+		t.Errorf("%d targets are missed, want 3", missed)
+	}
+	if r.Ratios["gossip_p50_over_direct_p50"] != 0.5 {
+		t.Errorf("ratios %v", r.Ratios)
+	}
+	var b bytes.Buffer
+	r.print(&b)
+	if text := b.String(); strings.Count(text, "FAIL") != 3 || strings.Count(text, "PASS") != 4 {
+		t.Errorf("the table:\n%s", text)
+	}
+}
