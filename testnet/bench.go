@@ -34,14 +34,14 @@ const BenchSamples = 150
 
 // The benchmark's network and what it measures there.
 const (
-	benchPeers   = 20 // one of them buys
-	benchUnits   = 4  // of each provider: none of a run of orders waits for the leases before it
-	benchWarm    = 3  // orders before the first that counts: the program is compiled, every provider was dialled
-	benchGangs   = 20
-	benchGang    = 5                // leases of each of those
-	benchQuiet   = 10 * time.Second // nothing happens for so long before the idle peers are measured
-	benchIdle    = 30 * time.Second // for so long
-	benchTime    = 15 * time.Minute
+	benchPeers = 20 // one of them buys
+	benchUnits = 4  // of each provider: none of a run of orders waits for the leases before it
+	benchWarm  = 3  // orders before the first that counts: the program is compiled, every provider was dialled
+	benchGangs = 20
+	benchGang  = 5                // leases of each of those
+	benchQuiet = 10 * time.Second // nothing happens for so long before the idle peers are measured
+	benchIdle  = 30 * time.Second // for so long
+	benchTime  = 15 * time.Minute
 )
 
 // endsAtOnce is a WASI program: a memory of one page and a start function that returns.
