@@ -43,9 +43,9 @@ func coreBenchmarks() []coreBenchmark {
 			CoreResult{What: "match 100,000 offers that all fit", Unit: "ms", Limit: 10}),
 		of("./market/match", "BenchmarkMatch100k/nothing-fits", "ns/op", 1e-6,
 			CoreResult{What: "match 100,000 offers of which none fits", Unit: "ms", Limit: 10}),
-		of("./verify", "BenchmarkReceiptBuildAndCosign", "receipts/s", 1,
+		of("./verify", "BenchmarkReceiptBuildAndCosign", "receipts/s/core", 1,
 			CoreResult{What: "receipts made: built, signed by both, chained", Unit: "1/s/core", Limit: 10_000, AtLeast: true}),
-		of("./verify", "BenchmarkCheckChain", "receipts/s", 1,
+		of("./verify", "BenchmarkCheckChain", "receipts/s/core", 1,
 			CoreResult{What: "receipts checked: both signatures, the chain", Unit: "1/s/core", Limit: 10_000, AtLeast: true}),
 	}
 }
