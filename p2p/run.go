@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/event"
@@ -52,6 +53,8 @@ func (h *Host) Run(ctx context.Context) error {
 	// Dialling is apart, because libp2p's emitters wait for a reader that does not empty its queue.
 	var dialling chan struct{} // closed when the round is over; nil when none runs
 	retry := firstRetry
+	var probes sync.WaitGroup
+	defer probes.Wait()
 	for {
 		select {
 		case <-ctx.Done():
@@ -67,6 +70,9 @@ func (h *Host) Run(ctx context.Context) error {
 				h.log.Warn("peers not remembered", "err", err)
 			}
 		case ev := <-events.Out():
+			if id, ok := ev.(event.EvtPeerIdentificationCompleted); ok && len(h.Network().ConnsToPeer(id.Peer)) > 1 {
+				probes.Go(func() { h.probe(ctx, id.Conn) })
+			}
 			if h.observe(ev) && dialling == nil {
 				retry = firstRetry
 				dials.Reset(jitter(retry))
