@@ -35,6 +35,7 @@ const (
 // ErrWorkload says that a workload breaks a rule; its text goes to the buyer.
 var ErrWorkload = errors.New("workload cannot be run")
 
+// Bad makes an ErrWorkload that says what is wrong.
 func Bad(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrWorkload, fmt.Sprintf(format, args...))
 }
@@ -77,12 +78,14 @@ func checkPath(p string) error {
 	if len(p) > maxPath || !path.IsAbs(p) || path.Clean(p) != p || p == "/" || strings.ContainsRune(p, 0) {
 		return fmt.Errorf("path %.80q is not a clean absolute path below /", p)
 	}
-	if p == runtime.ControlDir || strings.HasPrefix(p, runtime.ControlDir+"/") {
-		return fmt.Errorf("path %s is kept for the runtime", p)
+	// A mount is a whole first path element, and one of the runtime's own lies under this one.
+	if top(p) == top(runtime.ControlDir) {
+		return fmt.Errorf("path %s: /%s is kept for the runtime", p, top(p))
 	}
 	return nil
 }
 
+// CID is the digest that b names, if it is one this network uses.
 func CID(b *nodepb.Blob) (cid.Cid, error) {
 	if b == nil {
 		return cid.Undef, errors.New("no digest")
@@ -113,10 +116,13 @@ type Stage struct {
 	Dir string
 }
 
+// Run is the runtime's own directory.
 func (s Stage) Run() string { return filepath.Join(s.Dir, "run") }
 func (s Stage) host(guest string) string {
 	return filepath.Join(s.Dir, "mnt", filepath.FromSlash(guest))
 }
+
+// Remove removes all of the stage.
 func (s Stage) Remove() error             { return os.RemoveAll(s.Dir) }
 func top(guest string) string             { return strings.SplitN(guest[1:], "/", 2)[0] }
 func (s Stage) mount(first string) string { return filepath.Join(s.Dir, "mnt", first) }

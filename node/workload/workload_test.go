@@ -1,0 +1,182 @@
+package workload
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ipfs/go-cid"
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/runtimetest"
+	"github.com/starling-network/starling/p2p/blob"
+)
+
+var runtimes = map[string]runtime.Runtime{"wasm": runtimetest.NewFake("wasm", nil)}
+
+func put(t *testing.T, s *blob.Store, content string) *nodepb.Blob {
+	t.Helper()
+	c, n, err := s.Put(t.Context(), strings.NewReader(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &nodepb.Blob{Cid: c.Bytes(), Size: uint64(n)}
+}
+
+func store(t *testing.T) *blob.Store {
+	t.Helper()
+	s, err := blob.OpenStore(t.TempDir(), 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	s := store(t)
+	file := put(t, s, "x")
+	good := func() *nodepb.Workload {
+		return &nodepb.Workload{Runtime: "wasm", Module: file, Inputs: []*nodepb.Input{{Blob: file, Path: "/data/x"}}, Outputs: []string{"/out"}}
+	}
+	if err := Check(good(), runtimes); err != nil {
+		t.Fatal(err)
+	}
+	if err := Check(nil, runtimes); !errors.Is(err, ErrWorkload) {
+		t.Errorf("no workload: %v", err)
+	}
+	for name, c := range map[string]struct {
+		want  string
+		spoil func(w *nodepb.Workload)
+	}{
+		"runtime":          {"not offered", func(w *nodepb.Workload) { w.Runtime = "docker" }},
+		"no module":        {"module", func(w *nodepb.Workload) { w.Module = nil }},
+		"bad digest":       {"module", func(w *nodepb.Workload) { w.Module = &nodepb.Blob{Cid: []byte{1, 2, 3}} }},
+		"traversal":        {"clean absolute path", func(w *nodepb.Workload) { w.Inputs[0].Path = "/data/../etc/passwd" }},
+		"relative":         {"clean absolute path", func(w *nodepb.Workload) { w.Inputs[0].Path = "data/x" }},
+		"root":             {"clean absolute path", func(w *nodepb.Workload) { w.Outputs[0] = "/" }},
+		"control":          {"kept for the runtime", func(w *nodepb.Workload) { w.Outputs[0] = runtime.ControlDir + "/x" }},
+		"file at the top":  {"must lie in a directory", func(w *nodepb.Workload) { w.Inputs[0].Path = "/x" }},
+		"no input":         {"input", func(w *nodepb.Workload) { w.Inputs[0] = nil }},
+		"too many inputs":  {"at most", func(w *nodepb.Workload) { w.Inputs = make([]*nodepb.Input, maxInputs+1) }},
+		"too many outputs": {"at most", func(w *nodepb.Workload) { w.Outputs = make([]string, maxOutputs+1) }},
+		"NUL":              {"clean absolute path", func(w *nodepb.Workload) { w.Outputs[0] = "/o\x00ut" }},
+		"long path":        {"clean absolute path", func(w *nodepb.Workload) { w.Outputs[0] = "/" + strings.Repeat("x", maxPath) }},
+	} {
+		w := good()
+		c.spoil(w)
+		if err := Check(w, runtimes); !errors.Is(err, ErrWorkload) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want one that says %q", name, err, c.want)
+		}
+	}
+}
+
+func TestStage(t *testing.T) {
+	t.Parallel()
+	s := store(t)
+	file := put(t, s, "content")
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "a.txt"), []byte("a"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c, n, err := s.PutTree(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree := &nodepb.Blob{Cid: c.Bytes(), Size: uint64(n), Tree: true}
+	w := &nodepb.Workload{Runtime: "wasm", Module: file, Outputs: []string{"/out/result"}, Inputs: []*nodepb.Input{
+		{Blob: file, Path: "/data/x"}, {Blob: tree, Path: "/data/tree"}, {Blob: file, Path: "/out/seed"},
+	}}
+	fetched := 0
+	fetch := func(context.Context, peer.ID, cid.Cid, int64) error { fetched++; return nil }
+	st := Stage{Dir: filepath.Join(t.TempDir(), "stage")}
+	mounts, err := st.Prepare(t.Context(), w, "", s, fetch, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(mounts) != 2 || mounts[0].Guest != "/data" || !mounts[0].ReadOnly || mounts[1].Guest != "/out" || mounts[1].ReadOnly || fetched != 3 {
+		t.Fatalf("%d fetched, mounts %+v", fetched, mounts)
+	}
+	for path, want := range map[string]string{"/data/x": "content", "/data/tree/a.txt": "a", "/out/seed": "content"} {
+		if b, err := os.ReadFile(st.host(path)); err != nil || string(b) != want {
+			t.Errorf("%s reads %q, %v", path, b, err)
+		}
+	}
+	// What can be written is a copy: the store's own file must not change.
+	if err := os.WriteFile(st.host("/out/seed"), []byte("changed"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	id, err := CID(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, err := s.Path(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(path); err != nil || string(b) != "content" {
+		t.Errorf("the store's file reads %q, %v", b, err)
+	}
+	if err := os.WriteFile(filepath.Join(st.host("/out/result"), "r"), []byte("done"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	outs, err := st.Collect(t.Context(), w.Outputs, s)
+	if err != nil || len(outs) != 1 || !outs[0].Blob.Tree {
+		t.Fatalf("%v, %v", outs, err)
+	}
+	// The same again in the same directory starts from nothing.
+	if _, err := st.Prepare(t.Context(), w, "", s, fetch, 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(st.host("/out/result"), "r")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("an earlier attempt's output is still there: %v", err)
+	}
+}
+
+func TestStageRefusals(t *testing.T) {
+	t.Parallel()
+	s := store(t)
+	file := put(t, s, "content")
+	w := &nodepb.Workload{Runtime: "wasm", Module: file, Inputs: []*nodepb.Input{{Blob: file, Path: "/data/x"}}, Outputs: []string{"/out"}}
+	st := Stage{Dir: filepath.Join(t.TempDir(), "stage")}
+	ok := func(context.Context, peer.ID, cid.Cid, int64) error { return nil }
+	if _, err := st.Prepare(t.Context(), w, "", s, ok, 3); !errors.Is(err, ErrWorkload) {
+		t.Errorf("inputs larger than the lease's disk: %v", err)
+	}
+	lost := errors.New("gone")
+	if _, err := st.Prepare(t.Context(), w, "", s, func(context.Context, peer.ID, cid.Cid, int64) error { return lost }, 1<<20); !errors.Is(err, lost) || !strings.Contains(err.Error(), "/data/x") {
+		t.Errorf("an input that cannot be fetched: %v", err)
+	}
+	if _, err := st.Prepare(t.Context(), w, "", s, ok, 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/etc/passwd", filepath.Join(st.host("/out"), "link")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := st.Collect(t.Context(), w.Outputs, s); !errors.Is(err, blob.ErrTree) {
+		t.Errorf("a link among the outputs: %v", err)
+	}
+}
+
+func FuzzCheck(f *testing.F) {
+	f.Add("wasm", "/data/x", "/out", []byte{1, 85, 18, 32})
+	f.Add("", "..", "/", []byte{})
+	f.Fuzz(func(t *testing.T, rt, in, out string, digest []byte) {
+		b := &nodepb.Blob{Cid: digest}
+		w := &nodepb.Workload{Runtime: rt, Module: b, Inputs: []*nodepb.Input{{Blob: b, Path: in}}, Outputs: []string{out}}
+		if err := Check(w, runtimes); err != nil {
+			return
+		}
+		st := Stage{Dir: "/stage"}
+		for _, p := range []string{in, out} {
+			if !strings.HasPrefix(st.host(p), "/stage/mnt/") {
+				t.Errorf("%q leaves the stage as %q", p, st.host(p))
+			}
+		}
+	})
+}
