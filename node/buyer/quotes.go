@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -226,8 +227,15 @@ func (b *Buyer) best(o market.Order, refused *refusals) []Known {
 	}
 	res := match.Rank(o, cands, now, b.cfg.Weights)
 	refused.add(res.Refused...)
-	out := make([]Known, 0, len(res.Ranked))
-	for _, s := range res.Ranked {
+	// How many units are free is the oldest news in an offer: who was full is asked, too, after the others.
+	full := slices.DeleteFunc(cands, func(c match.Candidate) bool {
+		return byKey[c.Offer.Provider].Offer.Units >= o.UnitsPer
+	})
+	for i := range full {
+		full[i].Offer.Units = full[i].Offer.Total
+	}
+	out := make([]Known, 0, len(cands))
+	for _, s := range slices.Concat(res.Ranked, match.Rank(o, full, now, b.cfg.Weights).Ranked) {
 		out = append(out, byKey[s.Candidate.Offer.Provider])
 	}
 	return out

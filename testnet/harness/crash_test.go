@@ -30,14 +30,23 @@ func (p *Peer) rounds(count uint32, seconds int) job.Job {
 	return spec
 }
 
-// crashRun runs the job while one peer loses power at a write and returns after
-// a while. It says at which kind of write that was, or "" if there was none.
-func crashRun(t *testing.T, victim int, at Crash, down time.Duration) (kind string, writes []string) {
+// crashCase is one run: who loses power at which write, and for how long it is
+// away. With lose, a provider is killed in the first round whatever the victim does.
+type crashCase struct {
+	victim int
+	at     Crash
+	down   time.Duration
+	lose   bool
+}
+
+// run runs the job, and the crash on its way. It says at which kind of write that
+// was, or "" if there was none.
+func (c crashCase) run(t *testing.T) (kind string, writes []string) {
 	synctest.Test(t, func(t *testing.T) {
 		n := New(t, Options{
-			Providers: 3, Units: 1, Programs: programs, Price: map[int]string{crashSpare: "0.5"}, Crash: map[int]Crash{victim: at}, Log: Logger(),
+			Providers: 3, Units: 1, Programs: programs, Price: map[int]string{crashSpare: "0.5"}, Crash: map[int]Crash{c.victim: c.at}, Log: Logger(),
 		})
-		p, b := n.Peers[victim], n.Buyer(0)
+		p, b := n.Peers[c.victim], n.Buyer(0)
 		crashed := p.Crashed()
 		wait := func(d time.Duration) {
 			select {
@@ -46,7 +55,7 @@ func crashRun(t *testing.T, victim int, at Crash, down time.Duration) (kind stri
 				writes := p.Writes()
 				kind, crashed = writes[len(writes)-1], nil
 				p.Kill()
-				time.Sleep(down)
+				time.Sleep(c.down)
 				p.Restart()
 				time.Sleep(time.Second)
 			}
@@ -70,10 +79,17 @@ func crashRun(t *testing.T, victim int, at Crash, down time.Duration) (kind stri
 			}
 			return j
 		}
+		if c.lose {
+			wait(time.Second)
+			n.Provider(crashProvider).Kill()
+		}
 		for end := time.Now().Add(3 * time.Minute); !job().State.Ended(); wait(500 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("the job hangs: %s\n%s", job().Summary(), b.Why(id))
 			}
+		}
+		if c.lose {
+			n.Provider(crashProvider).Restart()
 		}
 		for range 60 {
 			wait(500 * time.Millisecond)
@@ -112,25 +128,35 @@ func TestCrashAtEveryWrite(t *testing.T) {
 		t.Logf("%d crashes in %v", total, time.Since(began).Round(time.Millisecond))
 	})
 	for _, role := range []struct {
-		name   string
-		victim int
-	}{{"provider", crashProvider}, {"buyer", crashBuyer}} {
-		_, writes := crashRun(t, role.victim, Crash{}, 0)
-		t.Logf("a clean run has %d writes of the %s: %s", len(writes), role.name, strings.Join(writes, " "))
-		// The schedule of a run with a crash may have a few writes more than the clean one; those beyond its end crash nobody.
+		name string
+		base crashCase
+	}{
+		{"provider", crashCase{victim: crashProvider}},
+		{"buyer", crashCase{victim: crashBuyer}},
+		{"buyer that replaces a provider", crashCase{victim: crashBuyer, lose: true}},
+	} {
+		_, writes := role.base.run(t)
+		t.Logf("without a crash the %s writes %d times: %s", role.name, len(writes), strings.Join(writes, " "))
+		// The schedule of a run with a crash may have a few writes more; those beyond its end crash nobody.
 		for write := 1; write <= len(writes)+2; write++ {
 			for _, when := range []store.When{store.Before, store.After} {
 				// Back before anybody missed it, or after its leases were given up.
-				down := []time.Duration{1500 * time.Millisecond, 8 * time.Second}[(write+int(when))%2]
-				t.Run(fmt.Sprintf("%s/%d/%d", role.name, write, when), func(t *testing.T) {
-					t.Parallel()
-					kind, _ := crashRun(t, role.victim, Crash{Write: write, When: when}, down)
-					if kind != "" {
-						mu.Lock()
-						covered[role.name+" "+kind]++
-						mu.Unlock()
-					}
-				})
+				downs := []time.Duration{1500 * time.Millisecond, 8 * time.Second}
+				if role.base.lose { // by turns
+					downs = downs[(write+int(when))%2:][:1]
+				}
+				for _, down := range downs {
+					t.Run(fmt.Sprintf("%s/%d/%d/%v", role.name, write, when, down), func(t *testing.T) {
+						t.Parallel()
+						c := role.base
+						c.at, c.down = Crash{Write: write, When: when}, down
+						if kind, _ := c.run(t); kind != "" {
+							mu.Lock()
+							covered[role.name+": "+kind]++
+							mu.Unlock()
+						}
+					})
+				}
 			}
 		}
 	}
