@@ -15,7 +15,8 @@
 //	  Settled
 //
 // Interval k ends in slot H(k) = min(s + k·I, last), last being the earlier of the lease's end and the slot that its cap
-// pays for. Every receipt but the final one ends in an H(k). The final one may end earlier, or be empty.
+// pays for. Every receipt but the final one ends in an H(k). The final one may end earlier: with the slot in which the work
+// stopped, for a slot begun is a slot paid. It is empty where nothing more was paid, or billing had not begun.
 //
 // An exchange, there and back, must take less than an interval and less than the grace, or the seller falls behind its
 // money and stops. What each side can lose: the payer one prepaid interval, the seller the grace.

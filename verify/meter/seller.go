@@ -39,14 +39,14 @@ type sellerState struct {
 	Lease    market.LeaseID        `json:"lease"`
 	State    SellerState           `json:"state"`
 	Start    market.Slot           `json:"start"`
-	Last     *verify.ReceiptCore   `json:"last,omitempty"`    // co-signed
-	LastSig  sign.Signature        `json:"last_sig"`          // the buyer's under it
-	Pending  *verify.ReceiptCore   `json:"pending,omitempty"` // proposed
-	Voucher  *verify.SignedVoucher `json:"voucher,omitempty"` // best one
-	Closing  *verify.SignedVoucher `json:"closing,omitempty"` // the final one
-	CPU      uint64                `json:"cpu"`               // last sample
-	Billed   uint64                `json:"billed"`            // sample at the last receipt
-	EndedAt  market.Slot           `json:"ended_at,omitempty"`
+	Last     *verify.ReceiptCore   `json:"last,omitempty"`     // co-signed
+	LastSig  sign.Signature        `json:"last_sig"`           // the buyer's under it
+	Pending  *verify.ReceiptCore   `json:"pending,omitempty"`  // proposed
+	Voucher  *verify.SignedVoucher `json:"voucher,omitempty"`  // best one
+	Closing  *verify.SignedVoucher `json:"closing,omitempty"`  // the final one
+	CPU      uint64                `json:"cpu"`                // last sample
+	Billed   uint64                `json:"billed"`             // sample at the last receipt
+	EndedAt  market.Slot           `json:"ended_at,omitempty"` // the slot after the last one worked in
 	Output   sign.Hash             `json:"output"`
 	Reason   Reason                `json:"reason,omitempty"`
 	Settled  market.Amount         `json:"settled"`
@@ -315,7 +315,11 @@ func (p *sellerStep) ended(ev WorkEnded) {
 		if at == 0 || at > p.now {
 			at = p.now
 		}
-		s.State, s.EndedAt, s.Output, p.dirty = SellerClosing, max(at, s.Start), ev.Output, true
+		end := s.Start // work that ended before billing began costs nothing
+		if at >= s.Start {
+			end = after(at, 1) // a slot begun is a slot paid
+		}
+		s.State, s.EndedAt, s.Output, p.dirty = SellerClosing, end, ev.Output, true
 	case SellerClosing, SellerSettled: // said before
 	}
 }

@@ -142,7 +142,12 @@ func (w *world) carrySeller(now market.Slot, f Effect) {
 		if old, ok := w.proposed[f.Core.Seq]; ok && old != f.Core {
 			w.tb.Fatalf("the seller signs two receipts %d:\n%+v\n%+v", f.Core.Seq, old, f.Core)
 		}
-		if f.Core.To > max(now, f.Core.From) { // an empty one may stand at a start that is still to come
+		// A final one takes in the slot in which the work stopped; an empty one may stand at a start still to come.
+		last := now
+		if f.Core.Final() {
+			last++
+		}
+		if f.Core.To > max(last, f.Core.From) {
 			w.tb.Fatalf("receipt until slot %d in slot %d", f.Core.To, now)
 		}
 		w.proposed[f.Core.Seq] = f.Core
