@@ -118,12 +118,14 @@ type Stage struct {
 
 // Run is the runtime's own directory.
 func (s Stage) Run() string { return filepath.Join(s.Dir, "run") }
+
+// Remove removes all of the stage.
+func (s Stage) Remove() error { return os.RemoveAll(s.Dir) }
+
 func (s Stage) host(guest string) string {
 	return filepath.Join(s.Dir, "mnt", filepath.FromSlash(guest))
 }
 
-// Remove removes all of the stage.
-func (s Stage) Remove() error             { return os.RemoveAll(s.Dir) }
 func top(guest string) string             { return strings.SplitN(guest[1:], "/", 2)[0] }
 func (s Stage) mount(first string) string { return filepath.Join(s.Dir, "mnt", first) }
 func writable(outs []string, t string) bool {
@@ -153,10 +155,14 @@ func (s Stage) Prepare(ctx context.Context, w *nodepb.Workload, from peer.ID, bl
 		if err := fetch(ctx, from, c, left); err != nil {
 			return nil, fmt.Errorf("fetching input %s: %w", in.Path, err)
 		}
-		if left -= int64(in.Blob.Size); left < 0 {
+		size, err := sizeOf(blobs, c) // what the buyer says of it proves nothing
+		if err != nil {
+			return nil, fmt.Errorf("placing input %s: %w", in.Path, err)
+		}
+		if left -= size; left < 0 {
 			return nil, Bad("inputs are larger than the %d MiB of disk that the lease has", room>>20)
 		}
-		if err := s.place(ctx, in, c, blobs, writable(w.Outputs, top(in.Path)), left); err != nil {
+		if err := s.place(ctx, in, c, blobs, writable(w.Outputs, top(in.Path)), left+size); err != nil {
 			return nil, fmt.Errorf("placing input %s: %w", in.Path, err)
 		}
 	}
@@ -168,6 +174,18 @@ func (s Stage) Prepare(ctx context.Context, w *nodepb.Workload, from peer.ID, bl
 	return mounts, nil
 }
 
+func sizeOf(blobs Blobs, c cid.Cid) (int64, error) {
+	p, err := blobs.Path(c)
+	if err != nil {
+		return 0, err
+	}
+	st, err := os.Stat(p)
+	if err != nil {
+		return 0, err
+	}
+	return st.Size(), nil
+}
+
 // place puts one fetched input where the program finds it. A file under a
 // read-only mount is linked from the store, one that could be written is copied.
 func (s Stage) place(ctx context.Context, in *nodepb.Input, c cid.Cid, blobs Blobs, write bool, room int64) error {
@@ -176,7 +194,7 @@ func (s Stage) place(ctx context.Context, in *nodepb.Input, c cid.Cid, blobs Blo
 		if err := os.MkdirAll(host, 0o755); err != nil {
 			return err
 		}
-		return blobs.Unpack(c, host, max(room, 0)+int64(in.Blob.Size))
+		return blobs.Unpack(c, host, room)
 	}
 	if err := os.MkdirAll(filepath.Dir(host), 0o755); err != nil {
 		return err

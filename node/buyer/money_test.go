@@ -1,0 +1,167 @@
+package buyer
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/job"
+)
+
+var testGenesis = market.Genesis{Network: "test", Symbol: "STAR", Decimals: 6, SlotMillis: 100, IntervalSlots: 10}
+
+func TestSlotsFor(t *testing.T) {
+	t.Parallel()
+	if got := slotsFor(0, 5); got != math.MaxUint64 {
+		t.Errorf("free slots for 5: %d", got)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		rate := market.Rate(rapid.Uint64Range(1, 1<<50).Draw(t, "rate"))
+		money := market.Amount(rapid.Uint64().Draw(t, "money"))
+		n := slotsFor(rate, money)
+		if cost, err := rate.Owed(n); err == nil && cost > money {
+			t.Fatalf("%d slots cost %d, more than %d", n, cost, money)
+		}
+		if n < math.MaxUint64 {
+			// One more slot costs more, but for the rounding down of its last millionth.
+			if cost, err := rate.Owed(n + 1); err == nil && cost < money {
+				t.Fatalf("%d slots cost %d, less than %d", n+1, cost, money)
+			}
+		}
+	})
+}
+
+// However many leases are taken one after the other, they can never cost more together than the budget.
+func TestAffordable(t *testing.T) {
+	t.Parallel()
+	b := &Buyer{cfg: Config{Genesis: testGenesis}}
+	rapid.Check(t, func(t *rapid.T) {
+		j := Job{Spec: job.Job{
+			Count: 4, Resources: job.Resources{Units: uint32(rapid.IntRange(1, 8).Draw(t, "units"))},
+			Timeouts: job.Timeouts{Run: time.Duration(rapid.IntRange(1, 100_000).Draw(t, "run")) * time.Second},
+			Payment: job.Payment{
+				MaxPrice: market.Price(rapid.Uint64Range(0, 1<<40).Draw(t, "price")),
+				Budget:   market.Amount(rapid.Uint64Range(1, 1<<55).Draw(t, "budget")),
+			},
+		}}
+		var committed market.Amount
+		for range 6 {
+			n := rapid.IntRange(1, 4).Draw(t, "n")
+			slots, most, err := b.affordable(j, n, n+rapid.IntRange(0, 3).Draw(t, "others"), committed)
+			var out *outcome
+			if errors.As(err, &out) {
+				if out.code != CodePayment || !strings.Contains(out.reason, "payment.") {
+					t.Fatalf("refused with %v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if slots < testGenesis.IntervalSlots {
+				t.Fatalf("leases of %d slots", slots)
+			}
+			if committed += most; committed > j.Spec.Payment.Budget {
+				t.Fatalf("%d is promised of a budget of %d", committed, j.Spec.Payment.Budget)
+			}
+		}
+	})
+}
+
+// Ranks that are replaced at the same time share what is left.
+func TestShare(t *testing.T) {
+	t.Parallel()
+	spec := job.Job{
+		Count: 2, Resources: job.Resources{Units: 1}, Timeouts: job.Timeouts{Run: time.Hour},
+		Payment: job.Payment{MaxPrice: 360_000, Budget: 20_000}, // 10 base units a slot: 2000 slots in all
+	}
+	s := &supervisor{b: &Buyer{cfg: Config{Genesis: testGenesis}}, job: Job{Spec: spec, Ranks: make([]Rank, 2)}, leases: make([]*bought, 2)}
+	slots, most, back, err := s.share(1)
+	if err != nil || slots != 1000 || most != 10_000 {
+		t.Fatalf("the first: %d slots for %d, %v", slots, most, err)
+	}
+	slots, most, back2, err := s.share(1)
+	if err != nil || slots != 1000 || most != 10_000 {
+		t.Fatalf("the second: %d slots for %d, %v", slots, most, err)
+	}
+	if _, _, _, err := s.share(1); err == nil {
+		t.Error("a third was given money that is promised")
+	}
+	back()
+	back2()
+	if slots, _, _, err := s.share(2); err != nil || slots != 1000 {
+		t.Errorf("both again: %d slots, %v", slots, err)
+	}
+}
+
+func TestKnown(t *testing.T) {
+	t.Parallel()
+	k, now := newKnown(), time.Now()
+	offer := func(p byte, seq uint64, class market.Class) market.Offer {
+		return market.Offer{Provider: sign.Key{p}, Seq: seq, Class: class, Expires: now.Add(time.Hour)}
+	}
+	k.offer(offer(1, 5, "cpu"))
+	k.offer(offer(1, 4, "gpu/x"))
+	k.offer(offer(2, 1, "cpu"))
+	k.offer(offer(3, 1, "gpu/x"))
+	k.answered(sign.Key{2}, now, 7*time.Millisecond)
+	k.answered(sign.Key{2}, now, 0)    // of its own accord: says nothing about the way
+	k.answered(sign.Key{9}, now, 3000) // no offer of it is known
+	got := k.class("cpu", now)
+	if len(got) != 2 || got[0].Offer.Provider != (sign.Key{2}) || got[0].RTT != 7*time.Millisecond || got[1].Offer.Seq != 5 {
+		t.Errorf("known %+v", got)
+	}
+	k.silent(sign.Key{2})
+	if got := k.class("cpu", now); got[0].Offer.Provider != (sign.Key{1}) {
+		t.Error("a silent provider comes first")
+	}
+	k.ended(sign.Key{1}, false)
+	k.ended(sign.Key{2}, true)
+	one, _ := k.get(sign.Key{1})
+	two, _ := k.get(sign.Key{2})
+	if one.reliability() >= 0.5 || two.reliability() <= 0.5 || one.candidate().Newcomer {
+		t.Errorf("reliabilities %v and %v", one.reliability(), two.reliability())
+	}
+	if got := k.class("", now.Add(3*time.Hour)); len(got) != 0 {
+		t.Errorf("expired offers are shown: %+v", got)
+	}
+	for i := range maxKnown + 10 {
+		k.answered(sign.Key{byte(i), byte(i >> 8), byte(i >> 16), 1}, now, 1)
+	}
+	if len(k.m) > maxKnown {
+		t.Errorf("%d providers are remembered", len(k.m))
+	}
+}
+
+func TestAuction(t *testing.T) {
+	t.Parallel()
+	a := &auction{order: market.Order{Count: 1}, quotes: map[sign.Key]quoted{}, more: make(chan struct{}, 1)}
+	add := func(p byte, q byte, price market.Price) error {
+		return a.add(quoted{quote: market.Quote{Provider: sign.Key{p, q}, Price: price, Leases: 2}})
+	}
+	for _, price := range []market.Price{5, 3, 9} {
+		if err := add(1, 0, price); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if all := a.all(); len(all) != 1 || all[0].quote.Price != 3 {
+		t.Errorf("of three quotes of one provider the lowest counts, got %+v", all)
+	}
+	if leases, providers := a.leases(); leases != 2 || providers != 1 {
+		t.Errorf("%d leases by %d providers", leases, providers)
+	}
+	var err error
+	for i := range 2 * maxQuotes(a.order) {
+		err = add(2, byte(i), 5)
+	}
+	var no *market.Refusal
+	if !errors.As(err, &no) || no.Reason != market.ReasonLimit || len(a.quotes) > maxQuotes(a.order) {
+		t.Errorf("%d quotes, %v", len(a.quotes), err)
+	}
+}

@@ -1,0 +1,263 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ipfs/go-cid"
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/lease"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/runtimetest"
+	"github.com/starling-network/starling/node/runtime/runtimetest/guest"
+	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/node/workload"
+	"github.com/starling-network/starling/p2p/blob"
+	"github.com/starling-network/starling/p2p/p2ptest"
+	"github.com/starling-network/starling/p2p/stream"
+)
+
+func TestRateLimiter(t *testing.T) {
+	t.Parallel()
+	r, now := newRateLimiter(), time.Unix(1000, 0)
+	allowed := 0
+	for range 2 * orderBurst {
+		if r.allow(sign.Key{1}, now) {
+			allowed++
+		}
+	}
+	if allowed != orderBurst {
+		t.Errorf("%d orders at once were allowed, want %d", allowed, orderBurst)
+	}
+	if !r.allow(sign.Key{2}, now) {
+		t.Error("one buyer's orders count against another")
+	}
+	if !r.allow(sign.Key{1}, now.Add(time.Second)) {
+		t.Error("a buyer that waited is still refused")
+	}
+	// However many keys ask, memory is bounded, and quiet ones make room.
+	for i := range 2 * maxBuyers {
+		r.allow(sign.Key{byte(i), byte(i >> 8), 9}, now)
+	}
+	if len(r.m) > maxBuyers {
+		t.Errorf("%d buyers are remembered", len(r.m))
+	}
+	if !r.allow(sign.Key{3}, now.Add(time.Hour)) {
+		t.Error("nobody makes room")
+	}
+}
+
+func TestFundsCache(t *testing.T) {
+	t.Parallel()
+	asked, have, down := 0, market.Amount(100), error(nil)
+	f := newFundsCache(func(context.Context, sign.Key) (market.Amount, error) {
+		asked++
+		return have, down
+	})
+	now := time.Unix(1000, 0)
+	covers := func(funds market.Amount) error {
+		return f.covers(t.Context(), market.Order{FundsAccount: sign.Key{1}, Funds: funds}, now)
+	}
+	if err := covers(100); err != nil {
+		t.Error(err)
+	}
+	var no *market.Refusal
+	if err := covers(101); !errors.As(err, &no) || no.Reason != market.ReasonFunds || !strings.Contains(err.Error(), "holds") {
+		t.Errorf("too little: %v", err)
+	}
+	if asked != 1 {
+		t.Errorf("the chain was asked %d times within %v", asked, fundsFresh)
+	}
+	now, have = now.Add(2*fundsFresh), 50
+	if err := covers(60); err == nil {
+		t.Error("an old balance was believed")
+	}
+	now, down = now.Add(2*fundsFresh), errors.New("down")
+	if err := covers(1000); err != nil {
+		t.Errorf("while the chain is down: %v", err)
+	}
+}
+
+var testBuyer, _ = peer.IDFromPrivateKey(p2ptest.Key(1))
+
+// newTestExecutor makes an executor on a Fake and a workload that runs until it is
+// asked to stop. Stop ends the executor and leaves the program alone.
+func newTestExecutor(t *testing.T) (x *executor, w *nodepb.Workload, stop func()) {
+	t.Helper()
+	blobs, err := blob.OpenStore(filepath.Join(t.TempDir(), "blobs"), 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fake := runtimetest.NewFake("wasm", map[string]guest.Program{"wait": func(p guest.Process) int {
+		for !guest.Exists(p, guest.StopFile) {
+			p.Burn()
+		}
+		return 3
+	}})
+	c, n, err := blobs.Put(t.Context(), strings.NewReader(string(runtimetest.FakeModule("wait"))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	x = &executor{
+		dir: filepath.Join(t.TempDir(), "exec"), store: store.NewMemory(), blobs: blobs, grant: func(peer.ID, cid.Cid) {},
+		fetch:    func(context.Context, peer.ID, cid.Cid, int64) error { return nil },
+		runtimes: map[string]runtime.Runtime{"wasm": fake}, log: slog.New(slog.DiscardHandler),
+		exec: map[string]*execution{}, over: map[market.LeaseID]time.Time{}, closed: map[market.LeaseID]bool{}, ctx: ctx,
+	}
+	stop = func() {
+		cancel()
+		x.wg.Wait()
+	}
+	t.Cleanup(stop)
+	return x, &nodepb.Workload{Runtime: "wasm", Module: &nodepb.Blob{Cid: c.Bytes(), Size: uint64(n)}}, stop
+}
+
+var limits = runtime.Limits{MemoryMiB: 64, MilliCPU: 1000, DiskMiB: 16}
+
+// A lease runs one program at a time, the same start is one execution, and nothing begins under a lease that ends.
+func TestExecutor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		x, w, _ := newTestExecutor(t)
+		l := market.LeaseID{1}
+		e, err := x.start(t.Context(), l, 1, testBuyer, w, limits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if again, err := x.start(t.Context(), l, 1, testBuyer, w, limits); err != nil || again != e {
+			t.Errorf("the same start again: %v", err)
+		}
+		if _, err := x.start(t.Context(), l, 2, testBuyer, w, limits); !errors.Is(err, workload.ErrWorkload) || !strings.Contains(err.Error(), "still runs") {
+			t.Errorf("a second one: %v", err)
+		}
+		x.shut(l)
+		x.stopLease(t.Context(), l, time.Second)
+		if err := x.idle(t.Context(), l); err != nil {
+			t.Fatal(err)
+		}
+		if s, _, _ := e.snapshot(); s.State != nodepb.ExecState_EXEC_STATE_EXITED || s.ExitCode != 3 {
+			t.Errorf("ended as %v", s)
+		}
+		if _, err := x.start(t.Context(), l, 2, testBuyer, w, limits); !errors.Is(err, workload.ErrWorkload) || !strings.Contains(err.Error(), "ending") {
+			t.Errorf("under a lease that ends: %v", err)
+		}
+		if again, err := x.start(t.Context(), l, 1, testBuyer, w, limits); err != nil || again != e {
+			t.Errorf("the one that ended: %v", err)
+		}
+		if err := x.forget(t.Context(), l); err != nil {
+			t.Fatal(err)
+		}
+		if len(x.of(l)) != 0 || len(x.closed) != 0 {
+			t.Error("something of the lease is left")
+		}
+	})
+}
+
+// A program runs on without its peer and is taken over by the next process; one that is gone is lost.
+func TestRestoreExecutions(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		x, w, stop := newTestExecutor(t)
+		l := market.LeaseID{1}
+		if _, err := x.start(t.Context(), l, 1, testBuyer, w, limits); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		// The peer dies; its program runs on and is taken over by the next process.
+		stop()
+		y, _, _ := newTestExecutor(t)
+		y.store, y.dir, y.blobs = x.store, x.dir, x.blobs
+		y.runtimes = map[string]runtime.Runtime{"wasm": x.runtimes["wasm"].(*runtimetest.Fake).Restart()}
+		if err := y.restore(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		y.stopLease(t.Context(), l, time.Second)
+		if err := y.idle(t.Context(), l); err != nil {
+			t.Fatal(err)
+		}
+		e, ok := y.find(l, 1)
+		if !ok {
+			t.Fatal("the execution is forgotten")
+		}
+		if s, _, _ := e.snapshot(); s.ExitCode != 3 {
+			t.Errorf("ended as %v", s)
+		}
+		// On a machine that knows nothing of it, it is lost, and says so.
+		z, _, _ := newTestExecutor(t)
+		z.store, z.dir = store.NewMemory(), x.dir
+		e.state.State = nodepb.ExecState_EXEC_STATE_RUNNING
+		if err := (&executor{store: z.store}).persist(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+		if err := z.restore(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		lost, _ := z.find(l, 1)
+		if s, _, _ := lost.snapshot(); s.State != nodepb.ExecState_EXEC_STATE_FAILED || s.Reason != "lost" {
+			t.Errorf("on another machine: %v", s)
+		}
+	})
+}
+
+// No slot is billed twice, though the view of the current one went back with a restart.
+func TestMetered(t *testing.T) {
+	t.Parallel()
+	p := &Provider{cfg: Config{Store: store.NewMemory()}}
+	if err := p.loadMetered(t.Context()); err != nil || p.notMetered(5) != 5 {
+		t.Fatalf("a new provider: %v", err)
+	}
+	for _, slot := range []market.Slot{10, 30, 20} {
+		if err := p.cfg.Store.Write(t.Context(), p.metered(slot)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next := &Provider{cfg: p.cfg}
+	if err := next.loadMetered(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := next.notMetered(25); got != 30 {
+		t.Errorf("slot 25 after slot 30 was metered: %d", got)
+	}
+	if got := next.notMetered(31); got != 31 {
+		t.Errorf("slot 31: %d", got)
+	}
+	if err := p.cfg.Store.Write(t.Context(), store.Put{Kind: kindMetered, Key: "slot", Value: []byte{1}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := next.loadMetered(t.Context()); err == nil {
+		t.Error("a slot of one byte was read")
+	}
+}
+
+// Right after a restart a lease that is still active is not refused: it is asked for again.
+func TestObey(t *testing.T) {
+	t.Parallel()
+	p := &Provider{sales: map[market.LeaseID]*sale{}}
+	var no *stream.Refused
+	if err := p.obey(lease.Record{State: lease.Active}, 0); !errors.As(err, &no) || no.Code != stream.CodeBusy {
+		t.Errorf("an active lease: %v", err)
+	}
+	if err := p.obey(lease.Record{State: lease.Ended, EndReason: "its end"}, 0); !errors.As(err, &no) || no.Code != "lease" || !strings.Contains(no.Reason, "its end") {
+		t.Errorf("an ended lease: %v", err)
+	}
+	p.sales[market.LeaseID{1}] = &sale{}
+	r := lease.Record{State: lease.Active, Lease: market.LeaseID{1}}
+	if err := p.obey(r, 2); err != nil {
+		t.Error(err)
+	}
+	if err := p.obey(r, 1); !errors.As(err, &no) || no.Code != "supervision" {
+		t.Errorf("a supervisor that was replaced: %v", err)
+	}
+}
