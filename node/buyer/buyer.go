@@ -310,6 +310,9 @@ func (b *Buyer) check(ctx context.Context, spec job.Job) error {
 			return fmt.Errorf("%w: %s: its content %s is not on this peer; upload it first", ErrRefused, source, c)
 		}
 	}
+	if err := b.checkModules(spec); err != nil {
+		return err
+	}
 	if r := spec.Rounds; r != nil && r.Reduce != nil && b.cfg.Runtimes[spec.Runtime] == nil {
 		return fmt.Errorf("%w: rounds.reduce runs on this peer, which has no runtime %q", ErrRefused, spec.Runtime)
 	}

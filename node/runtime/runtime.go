@@ -39,6 +39,13 @@ type Logger interface {
 	Logs(ctx context.Context, h Handle, stream Stream, offset int64) (io.ReadCloser, error)
 }
 
+// Checker is the ability to say quickly that a file cannot be a program of this runtime, so that a buyer does not pay a
+// provider to find out.
+type Checker interface {
+	// CheckModule returns ErrBadModule for a file that cannot run. No error does not mean that it can.
+	CheckModule(path string) error
+}
+
 // Stream is one of the two outputs of a program.
 type Stream string
 

@@ -46,8 +46,8 @@ func (c *child) prepare() (*guest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading program: %w", err)
 	}
-	if !strings.HasPrefix(string(code[:min(8, len(code))]), "\x00asm\x01\x00\x00\x00") {
-		return nil, errors.New("not a WebAssembly module of version 1")
+	if !strings.HasPrefix(string(code[:min(len(magic), len(code))]), magic) {
+		return nil, errNoModule
 	}
 	g := &guest{c: c}
 	if err := g.compile(code); err != nil {

@@ -41,6 +41,7 @@ type Runtime struct {
 var (
 	_ runtime.Runtime = (*Runtime)(nil)
 	_ runtime.Logger  = (*Runtime)(nil)
+	_ runtime.Checker = (*Runtime)(nil)
 )
 
 // New makes a Runtime that owns no executions yet. It starts nothing.
@@ -73,6 +74,25 @@ func New(cfg Config) (*Runtime, error) {
 
 // Name is "wasm".
 func (r *Runtime) Name() string { return Name }
+
+// magic begins every WebAssembly module of version 1.
+const magic = "\x00asm\x01\x00\x00\x00"
+
+var errNoModule = errors.New("not a WebAssembly module of version 1")
+
+// CheckModule looks at how the file begins.
+func (r *Runtime) CheckModule(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var head [len(magic)]byte
+	if _, err := io.ReadFull(f, head[:]); err != nil || string(head[:]) != magic {
+		return fmt.Errorf("%w: %w", runtime.ErrBadModule, errNoModule)
+	}
+	return nil
+}
 
 // Close gives up all executions without ending them, as the end of the process would: each goes on for the grace, in
 // which another Runtime may recover it. What waits for one gets ErrClosed.

@@ -146,3 +146,21 @@ func wait(t testing.TB, r *Runtime, h runtime.Handle) runtime.Exit {
 	}
 	return e
 }
+
+func TestCheckModule(t *testing.T) {
+	t.Parallel()
+	r, err := New(Config{CacheDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	path := filepath.Join(t.TempDir(), "module")
+	for content, ok := range map[string]bool{magic: true, magic + "rest": true, "": false, "\x00asm": false, "#!/bin/sh\n": false} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.CheckModule(path); (err == nil) != ok || err != nil && !errors.Is(err, runtime.ErrBadModule) {
+			t.Errorf("%q: %v", content, err)
+		}
+	}
+}
