@@ -196,7 +196,7 @@ func (b *Buyer) Run(ctx context.Context) error {
 	}
 	b.mu.Lock()
 	for _, s := range b.jobs {
-		if s.job.State.Ended() {
+		if s.snapshot().State.Ended() {
 			close(s.done)
 		} else {
 			b.wg.Go(func() { s.run(ctx) })
@@ -440,4 +440,30 @@ func (b *Buyer) Wait(ctx context.Context, id string) (Job, error) {
 		}
 		return j, nil
 	}
+}
+
+// checkModules refuses programs that no provider could run, where this peer can tell.
+func (b *Buyer) checkModules(spec job.Job) error {
+	c, ok := b.cfg.Runtimes[spec.Runtime].(runtime.Checker)
+	if !ok {
+		return nil
+	}
+	modules := []string{spec.Module}
+	if r := spec.Rounds; r != nil && r.Reduce != nil {
+		modules = append(modules, r.Reduce.Module)
+	}
+	for _, source := range modules {
+		id, err := cid.Parse(spec.Blobs[source].CID)
+		if err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrRefused, source, err)
+		}
+		path, err := b.cfg.Blobs.Path(id)
+		if err == nil {
+			err = c.CheckModule(path)
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrRefused, source, err)
+		}
+	}
+	return nil
 }
