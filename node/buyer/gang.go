@@ -198,7 +198,7 @@ func (f *forming) sign(ctx context.Context, e gang.Sign) gang.Event {
 	if err := l.Check(b.domain); err != nil {
 		return f.wrong(e.Rank, e.Hold, e.Provider, err)
 	}
-	bought, err := b.newLease(l, d.keys, f.s.job.ID, f.quotes[e.Provider])
+	bought, err := b.newLease(l, d.keys, f.s.trace.job, f.quotes[e.Provider])
 	if err != nil {
 		return f.wrong(e.Rank, e.Hold, e.Provider, err)
 	}

@@ -165,7 +165,7 @@ func (s *supervisor) run(ctx context.Context) {
 			s.trace.retire()
 		}
 	}()
-	log := s.b.cfg.Log.With("job", s.job.ID)
+	log := s.b.cfg.Log.With("job", s.trace.job)
 	if st := s.snapshot().State; st != Settling && !st.Ended() {
 		s.abandon(ctx)
 		err := s.work(ctx)
