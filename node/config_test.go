@@ -8,7 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipfs/go-cid"
+
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/p2p/blob"
 )
 
 func TestLoadConfig(t *testing.T) {
@@ -122,5 +125,17 @@ func TestOpenSaysWhatIsMissing(t *testing.T) {
 	}
 	if _, err := bootstrap([]string{"127.0.0.1:1"}); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "bootstrap[0]") {
 		t.Errorf("no multiaddr: %v", err)
+	}
+}
+
+func TestGrants(t *testing.T) {
+	t.Parallel()
+	g := newGrants()
+	id := func(i int) cid.Cid { return blob.Sum([]byte{byte(i), byte(i >> 8), byte(i >> 16)}) }
+	for i := range maxGrants + 1000 {
+		g.add("peer", id(i))
+	}
+	if len(g.m) > maxGrants || !g.allowed("peer", id(maxGrants+999)) || g.allowed("peer", id(0)) || g.allowed("other", id(maxGrants+999)) {
+		t.Errorf("%d grants are kept", len(g.m))
 	}
 }

@@ -38,7 +38,6 @@ type leaseRecord struct {
 	Addrs   []string         `json:"addrs"`
 	Route   string           `json:"route"`            // by which its quote came
 	Active  bool             `json:"active,omitempty"` // the provider took the first payment
-	Void    bool             `json:"void,omitempty"`   // the provider confirmed that it never began
 	Reason  string           `json:"reason,omitempty"`
 }
 
