@@ -79,7 +79,7 @@ type Unit struct {
 type Buy struct {
 	// QuoteWindow is how long quotes for an order are waited for at the most.
 	QuoteWindow time.Duration `yaml:"quoteWindow"`
-	// MaxJobs is how many jobs may run at a time.
+	// MaxJobs is how many jobs may run at a time; those that only wait to be paid do not count.
 	MaxJobs int `yaml:"maxJobs"`
 }
 

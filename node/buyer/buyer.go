@@ -82,7 +82,7 @@ type Config struct {
 	QuoteWindow time.Duration // quotes for an order are waited for at the most so long
 	LostAfter   time.Duration // a provider that is silent for so long is lost
 	MaxOutput   int64         // bytes of one output
-	MaxJobs     int           // jobs at a time
+	MaxJobs     int           // jobs at a time, settling ones not counted
 }
 
 // Buyer buys for one peer. New starts nothing; Run does.
@@ -238,7 +238,7 @@ func (b *Buyer) Submit(ctx context.Context, spec job.Job, key string) (Job, erro
 	}
 	running := 0
 	for _, s := range b.jobs {
-		if !s.snapshot().State.Ended() {
+		if st := s.snapshot().State; st != Settling && !st.Ended() { // one that only waits for the chain holds nothing
 			running++
 		}
 	}
