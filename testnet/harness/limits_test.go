@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/store"
@@ -243,6 +244,33 @@ func TestChainDown(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Jobs that only wait for the chain to be paid leave room for others.
+func TestSettlingJobsDoNotCount(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := New(t, Options{Providers: 2, Programs: programs, Log: Logger()})
+		time.Sleep(3 * time.Second)
+		b := n.Buyer(0)
+		n.Chain.SetDown(true)
+		var ids []string
+		for range node.DefaultConfig().Buy.MaxJobs + 2 {
+			id := b.Submit(b.Job("hello", 1)).ID
+			time.Sleep(time.Second) // its work is over, its money is not
+			if j, err := b.Node.Buyer().Job(id); err != nil || j.State != buyer.Settling && !j.State.Ended() {
+				t.Fatalf("%s, %v", j.Summary(), err)
+			}
+			ids = append(ids, id)
+		}
+		n.Chain.SetDown(false)
+		for _, id := range ids {
+			if j := b.Wait(id, 5*time.Minute); j.State != buyer.Succeeded || j.Paid != j.Owed {
+				t.Errorf("%s: owed %d, paid %d", j.Summary(), j.Owed, j.Paid)
+			}
+		}
+		n.checkPayer(t, b)
+	})
 }
 
 // Before a peer has seen the chain it takes no job, and says why.
