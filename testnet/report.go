@@ -9,7 +9,6 @@ import (
 
 	"github.com/starling-network/starling/chain/solana"
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/proof"
 )
 
@@ -104,8 +103,7 @@ type Conservation struct {
 
 // ledger looks at the chain without a wallet of its own.
 func (d *demo) ledger() (*solana.Ledger, error) {
-	g := d.net.Genesis
-	return solana.New(solana.Config{RPC: []string{d.net.RPC}, Genesis: g.Chain, Key: sign.NewPrivate([32]byte{1}), Mint: g.Mint, Decimals: g.Decimals})
+	return solana.NewReader([]string{d.net.RPC}, d.net.Genesis)
 }
 
 // balances reads every owner's tokens.

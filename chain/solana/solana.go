@@ -33,6 +33,11 @@ type Config struct {
 	Decimals uint8       // of the mint, checked against the chain
 }
 
+// NewReader is a Ledger that looks at a network's chain without a wallet: it signs with a key that owns nothing.
+func NewReader(rpc []string, g market.Genesis) (*Ledger, error) {
+	return New(Config{RPC: rpc, Genesis: g.Chain, Key: sign.NewPrivate([32]byte{1}), Mint: g.Mint, Decimals: g.Decimals})
+}
+
 // Ledger implements chain.Ledger. Safe for concurrent use; it holds no connection open that needs closing.
 type Ledger struct {
 	cfg    Config

@@ -166,7 +166,7 @@ func (b *Buyer) watch(ctx context.Context, l *bought, seq uint64, log *ranklog, 
 	var last *nodepb.Execution
 	for {
 		it, err := items.Next()
-		if errors.Is(err, io.EOF) && last != nil && over(last.State) {
+		if errors.Is(err, io.EOF) && last != nil && last.State.Ended() {
 			return last, nil
 		}
 		if err != nil {
@@ -192,10 +192,6 @@ func (b *Buyer) watch(ctx context.Context, l *bought, seq uint64, log *ranklog, 
 			*at += uint64(len(v.Log.Data))
 		}
 	}
-}
-
-func over(s nodepb.ExecState) bool {
-	return s == nodepb.ExecState_EXEC_STATE_EXITED || s == nodepb.ExecState_EXEC_STATE_FAILED
 }
 
 // gather fetches what an ended execution left, verified by digest.

@@ -63,10 +63,6 @@ func (e *execution) snapshot() (*nodepb.Execution, *runtime.Handle, <-chan struc
 	return proto.Clone(e.state).(*nodepb.Execution), e.handle, e.wake
 }
 
-func ended(s nodepb.ExecState) bool {
-	return s == nodepb.ExecState_EXEC_STATE_EXITED || s == nodepb.ExecState_EXEC_STATE_FAILED
-}
-
 // executor runs the executions of all leases.
 type executor struct {
 	dir      string
@@ -121,7 +117,7 @@ func (x *executor) start(ctx context.Context, l market.LeaseID, seq uint64, buye
 		if e.rec.Lease != l {
 			continue
 		}
-		if s, _, _ := e.snapshot(); !ended(s.State) {
+		if s, _, _ := e.snapshot(); !s.State.Ended() {
 			return nil, workload.Bad("execution %d of this lease still runs", s.Seq)
 		}
 	}
@@ -300,7 +296,7 @@ func (x *executor) stop(ctx context.Context, e *execution, grace time.Duration) 
 	e.mu.Lock()
 	e.stop, e.grace = true, grace
 	h := e.handle
-	done := ended(e.state.State)
+	done := e.state.State.Ended()
 	e.mu.Unlock()
 	if done {
 		return nil
@@ -338,7 +334,7 @@ func (x *executor) cpuMillis(ctx context.Context, l market.LeaseID) uint64 {
 	var sum uint64
 	for _, e := range x.of(l) {
 		s, h, _ := e.snapshot()
-		if !ended(s.State) && h != nil {
+		if !s.State.Ended() && h != nil {
 			if st, err := x.runtimes[e.work.Runtime].Stats(ctx, *h); err == nil {
 				sum += st.CPUMillis
 				continue
@@ -383,7 +379,7 @@ func (x *executor) idleSince(l market.LeaseID, now time.Time) time.Duration {
 func (x *executor) forget(ctx context.Context, l market.LeaseID) error {
 	for _, e := range x.of(l) {
 		s, h, _ := e.snapshot()
-		if !ended(s.State) {
+		if !s.State.Ended() {
 			continue
 		}
 		if h != nil {

@@ -44,13 +44,13 @@ func (x *executor) restore(ctx context.Context) error {
 			x.log.Warn("an execution's runtime is no longer offered", "key", key, "runtime", e.work.Runtime)
 			e.state.State, e.state.Reason = nodepb.ExecState_EXEC_STATE_FAILED, "lost"
 		case e.handle != nil:
-			if err := rt.Recover(ctx, *e.handle); err != nil && !ended(e.state.State) {
+			if err := rt.Recover(ctx, *e.handle); err != nil && !e.state.State.Ended() {
 				x.log.Warn("an execution was lost while the peer was down", "key", key, "err", err)
 				x.finish(e, nodepb.ExecState_EXEC_STATE_FAILED, 0, "lost", err.Error(), nil)
-			} else if !ended(e.state.State) {
+			} else if !e.state.State.Ended() {
 				x.spawn(e)
 			}
-		case !ended(e.state.State):
+		case !e.state.State.Ended():
 			e.rec.Attempt++
 			if err := x.persist(ctx, e); err != nil {
 				return err
@@ -86,7 +86,7 @@ func (x *executor) idle(ctx context.Context, l market.LeaseID) error {
 		if !slices.ContainsFunc(x.of(l), func(e *execution) bool {
 			s, _, w := e.snapshot()
 			wake = w
-			return !ended(s.State)
+			return !s.State.Ended()
 		}) {
 			return nil
 		}

@@ -25,7 +25,7 @@ func (x *executor) watch(ctx context.Context, e *execution, req *nodepb.WatchReq
 	var last nodepb.ExecState
 	for {
 		s, h, wake := e.snapshot()
-		if s.State != last && !ended(s.State) {
+		if s.State != last && !s.State.Ended() {
 			last = s.State
 			if err := send(&nodepb.WatchItem{Item: &nodepb.WatchItem_Execution{Execution: s}}); err != nil {
 				return err
@@ -41,7 +41,7 @@ func (x *executor) watch(ctx context.Context, e *execution, req *nodepb.WatchReq
 			}()
 		}
 		ready := logs
-		if !ended(s.State) {
+		if !s.State.Ended() {
 			ready = nil
 		} else if !following {
 			return send(&nodepb.WatchItem{Item: &nodepb.WatchItem_Execution{Execution: s}})

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/starling-network/starling/chain/solana"
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
@@ -278,14 +276,8 @@ func (a *App) checkOnChain(ctx context.Context, v *proof.Verdict, o verifyOption
 	return err
 }
 
-// openSolana reads a cluster. The key is one that owns nothing: reading needs none.
-func openSolana(rpc []string, g market.Genesis) (proof.Memos, error) {
-	var seed [32]byte
-	if _, err := rand.Read(seed[:]); err != nil {
-		return nil, err
-	}
-	return solana.New(solana.Config{RPC: rpc, Genesis: g.Chain, Key: sign.NewPrivate(seed), Mint: g.Mint, Decimals: g.Decimals})
-}
+// openSolana reads a cluster.
+func openSolana(rpc []string, g market.Genesis) (proof.Memos, error) { return solana.NewReader(rpc, g) }
 
 func verdictTable(t *Table, v proof.Verdict) {
 	g := v.Genesis
