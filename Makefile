@@ -3,7 +3,7 @@
 # make check   formatting, vet, staticcheck, tidy go.mod, fresh generated code
 # make bench   speed of a network of 20 peers and of the cores, and what idle peers cost, beside the targets
 # make fuzz    every fuzz target for FUZZTIME each
-# make build   bin/starling, one static binary
+# make build   bin/starling, one static binary, and with a C compiler bin/starling-nvml, which finds NVIDIA GPUs for it
 # make proto   generated code from the schemas
 
 SHELL := /bin/bash
@@ -30,16 +30,19 @@ BENCHFLAGS ?=
 FUZZTIME ?= 10s
 DEMOFLAGS ?=
 
-.PHONY: build demo test check check-fmt check-vet check-staticcheck check-tidy check-proto bench fuzz proto deps clean
+.PHONY: build demo test check check-fmt check-vet check-staticcheck check-tidy check-proto bench fuzz proto clean
 
 build:
 	go build -trimpath -o bin/starling ./cmd/starling
+	@if ! command -v cc >/dev/null; then echo "no C compiler: bin/starling-nvml is not built, so NVIDIA GPUs are not found" >&2; \
+	elif ! CGO_ENABLED=1 CGO_CFLAGS="-O2 -g -Wno-deprecated-declarations" go build -trimpath -tags nvml -o bin/starling-nvml ./cmd/starling-nvml; then \
+		echo "bin/starling-nvml cannot be built with this C compiler, so NVIDIA GPUs are not found" >&2; fi
 
-demo: deps build
+demo: deps-node build
 	bin/starling testnet demo $(DEMOFLAGS)
 
-test: deps
-	STARLING_LOCALNET=1 .ci/test -timeout $(TESTTIMEOUT) $(TESTFLAGS) $(PKG)
+test: deps-node deps-cc deps-engine deps-nat deps-rust
+	STARLING_LOCALNET=1 STARLING_DOCKER=1 STARLING_NETNS=1 .ci/test -timeout $(TESTTIMEOUT) $(TESTFLAGS) $(PKG)
 
 check: check-fmt check-vet check-staticcheck check-tidy check-proto
 
@@ -64,14 +67,14 @@ proto: $(BUF) $(PROTOC_GEN_GO)
 	BUF=$(BUF) PATH=$(dir $(PROTOC_GEN_GO)):$$PATH .ci/proto write
 
 # It runs those Go benchmarks itself that have a target; `go test -bench . ./pkg` runs any.
-bench: deps build
+bench: deps-node deps-engine build
 	bin/starling testnet bench $(BENCHFLAGS)
 
 fuzz:
 	.ci/fuzz $(FUZZTIME)
 
-deps:
-	@.ci/deps
+deps-%:
+	@.ci/deps $*
 
 clean:
 	rm -rf bin testnet/out

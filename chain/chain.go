@@ -93,6 +93,13 @@ type TxStatus struct {
 	Err   string      // why it failed there; empty when it did not
 }
 
+// Funds is what a payer can spend.
+type Funds struct {
+	Balance   market.Amount // of the owner
+	Spendable market.Amount // of that, what the key may spend: all when it is the owner, else the delegated rest
+	Lamports  uint64        // of the key, for fees and rent
+}
+
 // Ledger is a chain seen by one payer. Implementations: chain/solana, and chain/chaintest in memory. All methods may be
 // called concurrently. An error of errors.Is ErrDown says nothing about what the chain did.
 type Ledger interface {

@@ -168,7 +168,7 @@ func (r *reader) count(limit int) int {
 
 func (r *reader) batch(s *Settlement) Batch {
 	b := Batch{No: r.u32(), State: BatchState(r.u8()), Slot: market.Slot(r.u64())}
-	b.Anchor = Anchor{Root: sign.Hash(r.take(32)), Count: r.u64(), Ref: refOf(s.id, b.No)}
+	b.Anchor = Anchor{Root: sign.Hash(r.take(32)), Count: r.u64(), Ref: RefOf(s.id, b.No)}
 	b.Tx = Prepared{LastValid: r.u64(), Since: market.Slot(r.u64())}
 	id := r.take(min(int(r.u8()), maxTxID+1))
 	raw := r.take(min(int(r.u16()), MaxRaw+1))

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/starling-network/starling/market"
@@ -300,14 +301,14 @@ func (s *Settlement) plan(now time.Time) []Effect {
 		return nil
 	}
 	b := Batch{No: s.number, State: Preparing, Payouts: payouts,
-		Anchor: Anchor{Root: s.root, Count: s.receipts, Ref: refOf(s.id, s.number)}}
+		Anchor: Anchor{Root: s.root, Count: s.receipts, Ref: RefOf(s.id, s.number)}}
 	s.number++
 	s.batches = append(s.batches, b)
 	return []Effect{Prepare{Batch: b.No, Payment: Payment{Payouts: slices.Clone(payouts), Memo: b.Anchor.Memo()}}}
 }
 
-// refOf makes the memos, and so the transactions, of one payer differ.
-func refOf(id sign.Hash, number uint32) Ref {
+// RefOf names a batch of a settlement: it makes the memos, and so the transactions, of one payer differ.
+func RefOf(id sign.Hash, number uint32) Ref {
 	var no [4]byte
 	binary.LittleEndian.PutUint32(no[:], number)
 	sum := sign.Sum([]byte("starling/settlement/v1"), id[:], no[:])
@@ -337,6 +338,7 @@ func (s *Settlement) delay(now time.Time, reason string) Effect {
 	return Waiting{Reason: s.reason, Until: s.retryAt}
 }
 
+// clip makes a reason fit a journal record: short, and text.
 func clip(reason string) string {
-	return reason[:min(len(reason), MaxReason)]
+	return strings.ToValidUTF8(reason[:min(len(reason), MaxReason)], "")
 }

@@ -16,6 +16,8 @@ var (
 	ErrNotYet = errors.New("not valid yet")
 	// ErrOtherNetwork says that an object was made under another genesis.
 	ErrOtherNetwork = errors.New("made for another network")
+	// ErrSimulated says that units that are not hardware are offered where only hardware may be.
+	ErrSimulated = errors.New("simulated units on a network that is not simulated")
 	// ErrReplayed says that a newer object of the same signer is already known.
 	ErrReplayed = errors.New("replayed: a newer one is known")
 	// ErrOverflow says that money or time does not fit 64 bits.
@@ -34,29 +36,36 @@ type Reason string
 
 // The reasons, one sentence each.
 const (
-	ReasonOwn        Reason = "own"        // The provider is the buyer itself.
-	ReasonExcluded   Reason = "excluded"   // The order excludes this provider.
-	ReasonClass      Reason = "class"      // Another class of unit.
-	ReasonRegion     Reason = "region"     // Not in a region the order allows.
-	ReasonResources  Reason = "resources"  // A unit is too small.
-	ReasonRuntime    Reason = "runtime"    // The runtime is not offered.
-	ReasonDuration   Reason = "duration"   // Longer or shorter than the provider sells.
-	ReasonCapacity   Reason = "capacity"   // Not enough free units.
-	ReasonPrice      Reason = "price"      // Over the ceiling, or under what is asked.
-	ReasonExpired    Reason = "expired"    // Its time is over.
-	ReasonNotYet     Reason = "not-yet"    // Its time has not come.
-	ReasonStake      Reason = "stake"      // Too little stake for this order or amount.
-	ReasonFunds      Reason = "funds"      // The buyer claims less than the order can cost.
-	ReasonLimit      Reason = "limit"      // A limit of the provider is reached.
-	ReasonHold       Reason = "hold"       // No such hold, or not this buyer's, or its time is over.
-	ReasonTerms      Reason = "terms"      // The lease says something else than was agreed.
-	ReasonSignature  Reason = "signature"  // A signature does not verify.
-	ReasonConflict   Reason = "conflict"   // Something else was already agreed under this name.
-	ReasonUnfunded   Reason = "unfunded"   // Not funded by its activate-before slot.
-	ReasonTimeout    Reason = "timeout"    // No answer in time.
-	ReasonLost       Reason = "lost"       // The peer or the execution is gone.
-	ReasonReleased   Reason = "released"   // Given back.
-	ReasonUnanswered Reason = "unanswered" // Nobody left to ask.
+	ReasonOwn         Reason = "own"         // The provider is the buyer itself.
+	ReasonExcluded    Reason = "excluded"    // The order excludes this provider.
+	ReasonClass       Reason = "class"       // Another class of unit.
+	ReasonRegion      Reason = "region"      // Not in a region the order allows.
+	ReasonResources   Reason = "resources"   // A unit is too small.
+	ReasonCapability  Reason = "capability"  // The compute capability is too low.
+	ReasonImage       Reason = "image"       // The provider does not run this image.
+	ReasonRuntime     Reason = "runtime"     // The runtime is not offered.
+	ReasonDuration    Reason = "duration"    // Longer or shorter than the provider sells.
+	ReasonCapacity    Reason = "capacity"    // Not enough free units.
+	ReasonPrice       Reason = "price"       // Over the ceiling, or under what is asked.
+	ReasonExpired     Reason = "expired"     // Its time is over.
+	ReasonNotYet      Reason = "not-yet"     // Its time has not come.
+	ReasonStake       Reason = "stake"       // Too little stake for this order or amount.
+	ReasonFunds       Reason = "funds"       // The buyer claims less than the order can cost.
+	ReasonClosed      Reason = "closed"      // Outside the hours in which the provider sells.
+	ReasonPaused      Reason = "paused"      // The provider sells nothing new for now.
+	ReasonBlocked     Reason = "blocked"     // The provider does not serve this buyer.
+	ReasonUnwanted    Reason = "unwanted"    // The buyer's own block list has this provider.
+	ReasonLimit       Reason = "limit"       // A limit of the provider is reached.
+	ReasonHold        Reason = "hold"        // No such hold, or not this buyer's, or its time is over.
+	ReasonTerms       Reason = "terms"       // The lease says something else than was agreed.
+	ReasonSignature   Reason = "signature"   // A signature does not verify.
+	ReasonConflict    Reason = "conflict"    // Something else was already agreed under this name.
+	ReasonSupervision Reason = "supervision" // Somebody else commands the job by now.
+	ReasonUnfunded    Reason = "unfunded"    // Not funded by its activate-before slot.
+	ReasonTimeout     Reason = "timeout"     // No answer in time.
+	ReasonLost        Reason = "lost"        // The peer or the execution is gone.
+	ReasonReleased    Reason = "released"    // Given back.
+	ReasonUnanswered  Reason = "unanswered"  // Nobody left to ask.
 )
 
 // Refusal is a reason with the words a person needs to do something about it. It is an error, and safe to send to the

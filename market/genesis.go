@@ -18,6 +18,7 @@ type Genesis struct {
 	Network       string    `json:"network"`        // 1 to 16 of a-z, 0-9, '-'
 	Chain         sign.Hash `json:"chain"`          // genesis hash of the Solana cluster
 	Program       sign.Key  `json:"program"`        // Starling's program; zero for direct settlement
+	Escrow        sign.Key  `json:"escrow"`         // the program's account of this network, whose address commits to its fees and windows; zero when Program is
 	Mint          sign.Key  `json:"mint"`           // the token leases are paid in
 	Symbol        string    `json:"symbol"`         // 1 to 10 of A-Z, 0-9
 	Decimals      uint8     `json:"decimals"`       // of the mint
@@ -55,6 +56,9 @@ func (g Genesis) Validate() error {
 	if err := g.Domain().Check(); err != nil {
 		return fmt.Errorf("%w: genesis: %w", ErrMalformed, err)
 	}
+	if g.Escrow.IsZero() != g.Program.IsZero() {
+		return malformed("genesis escrow", "%s beside program %s: both are set, or neither is", g.Escrow, g.Program)
+	}
 	if g.Mint.IsZero() && !g.Simulated {
 		return malformed("genesis mint", "not set")
 	}
@@ -78,8 +82,8 @@ func (g Genesis) Domain() sign.Domain {
 	return sign.Domain{Network: g.Network, Chain: g.Chain, Program: g.Program}
 }
 
-// Hash commits to every field: SHA-256 of "starling/genesis/v1" ‖ network[16] ‖ chain[32] ‖ program[32] ‖ mint[32] ‖
-// symbol[16] ‖ decimals u8 ‖ simulated u8 ‖ slot_millis u64 ‖ interval_slots u64, text padded with zeros.
+// Hash commits to every field: SHA-256 of "starling/genesis/v2" ‖ network[16] ‖ chain[32] ‖ program[32] ‖ escrow[32] ‖
+// mint[32] ‖ symbol[16] ‖ decimals u8 ‖ simulated u8 ‖ slot_millis u64 ‖ interval_slots u64, text padded with zeros.
 func (g Genesis) Hash() sign.Hash {
 	var network, symbol [16]byte
 	copy(network[:], g.Network)
@@ -90,7 +94,7 @@ func (g Genesis) Hash() sign.Hash {
 	}
 	tail = binary.LittleEndian.AppendUint64(tail, g.SlotMillis)
 	tail = binary.LittleEndian.AppendUint64(tail, g.IntervalSlots)
-	return sign.Sum([]byte("starling/genesis/v1"), network[:], g.Chain[:], g.Program[:], g.Mint[:], symbol[:], tail)
+	return sign.Sum([]byte("starling/genesis/v2"), network[:], g.Chain[:], g.Program[:], g.Escrow[:], g.Mint[:], symbol[:], tail)
 }
 
 // Tag is the <network> part of protocol ids, topics and DHT prefixes: the network id, '-', and the first eight

@@ -16,6 +16,10 @@ const (
 // LeaseVersion is the version of the lease core written and read here.
 const LeaseVersion = 1
 
+// LeaseSuccessor marks a lease that follows on another one of the same units, between the same two: it starts in the slot in
+// which its predecessor ends, and what runs goes over to it.
+const LeaseSuccessor uint8 = 1 << 1
+
 // MaxLeaseSlots bounds how long a lease may run.
 const MaxLeaseSlots = 1 << 32
 
@@ -23,7 +27,7 @@ const MaxLeaseSlots = 1 << 32
 //
 //	offset  size  field
 //	     0     1  version = 1
-//	     1     1  flags, none defined: 0
+//	     1     1  flags: bit 1 successor, the others 0
 //	     2     2  units, 1 to 1024
 //	     4     4  rank
 //	     8     4  rank epoch: of two leases for one rank of one job, the higher runs
@@ -38,9 +42,9 @@ const MaxLeaseSlots = 1 << 32
 //	   240     8  rate, millionths of a base unit per slot
 //	   248     8  cap, base units: the most this lease can cost
 //	   256     8  start slot, nominal
-//	   264     8  activate-before slot: not funded up to and including it, the lease is void
+//	   264     8  activate-before slot: not funded up to and including it, the lease is void; of a successor its start
 //	   272     8  end slot, exclusive
-//	   280    16  nonce
+//	   280    16  nonce; of a successor the first 16 bytes of its predecessor's lease id
 type LeaseCore struct {
 	Version        uint8     `json:"version"`
 	Flags          uint8     `json:"flags"`
@@ -65,13 +69,32 @@ type LeaseCore struct {
 // Slots is how long the lease runs.
 func (c LeaseCore) Slots() uint64 { return uint64(c.End - c.Start) }
 
+// Successor reports whether the lease follows on another one.
+func (c LeaseCore) Successor() bool { return c.Flags&LeaseSuccessor != 0 }
+
+// Follow is the core of the lease that follows on c and runs until end: the same in everything but its time and its cap.
+// ErrMalformed if there can be none.
+func (c LeaseCore) Follow(end Slot) (LeaseCore, error) {
+	id, next := c.ID(), c
+	next.Flags, next.Nonce = LeaseSuccessor, Nonce(id[:len(Nonce{})])
+	next.Start, next.ActivateBefore, next.End = c.End, c.End, end
+	if end > c.End {
+		most, err := c.Rate.Owed(next.Slots())
+		if err != nil {
+			return LeaseCore{}, fmt.Errorf("%w: lease cap: %w", ErrMalformed, err)
+		}
+		next.Cap = most
+	}
+	return next, next.Validate()
+}
+
 // Validate reports the first rule broken by the core alone; whether it is what was agreed, lease.Book says.
 func (c LeaseCore) Validate() error {
 	switch {
 	case c.Version != LeaseVersion:
 		return malformed("lease version", "%d, this peer reads %d", c.Version, LeaseVersion)
-	case c.Flags != 0:
-		return malformed("lease flags", "%#x, none are defined", c.Flags)
+	case c.Flags&^LeaseSuccessor != 0:
+		return malformed("lease flags", "%#x, only %#x is defined", c.Flags, LeaseSuccessor)
 	case c.Units < 1 || c.Units > MaxUnitsPerLease:
 		return malformed("lease units", "%d, want 1 to %d", c.Units, MaxUnitsPerLease)
 	case c.Order.IsZero():
@@ -82,6 +105,8 @@ func (c LeaseCore) Validate() error {
 		return malformed("lease provider", "buyer and provider are one")
 	case c.Start >= c.End || uint64(c.End-c.Start) > MaxLeaseSlots:
 		return malformed("lease end", "runs from slot %d to %d", c.Start, c.End)
+	case c.Successor() && c.ActivateBefore != c.Start:
+		return malformed("lease activate_before", "slot %d, a successor is funded up to its start %d", c.ActivateBefore, c.Start)
 	case c.ActivateBefore >= c.End:
 		return malformed("lease activate_before", "slot %d is not before its end %d", c.ActivateBefore, c.End)
 	}

@@ -112,6 +112,8 @@ var badCores = []struct {
 	{"version 0", func(c *market.LeaseCore) { c.Version = 0 }},
 	{"version 2", func(c *market.LeaseCore) { c.Version = 2 }},
 	{"a flag", func(c *market.LeaseCore) { c.Flags = 1 }},
+	{"a flag and successor", func(c *market.LeaseCore) { c.Flags, c.ActivateBefore = market.LeaseSuccessor|1, c.Start }},
+	{"successor funded after its start", func(c *market.LeaseCore) { c.Flags = market.LeaseSuccessor }},
 	{"no units", func(c *market.LeaseCore) { c.Units = 0 }},
 	{"too many units", func(c *market.LeaseCore) { c.Units = market.MaxUnitsPerLease + 1 }},
 	{"no order", func(c *market.LeaseCore) { c.Order = market.OrderID{} }},
@@ -144,6 +146,33 @@ func TestLeaseCoreRules(t *testing.T) {
 	b[14] = 1
 	if _, err := market.UnmarshalLeaseCore(b[:]); !errors.Is(err, market.ErrMalformed) {
 		t.Errorf("reserved bytes: %v", err)
+	}
+}
+
+// A successor is its predecessor with another time, and what does not fit is refused.
+func TestFollow(t *testing.T) {
+	t.Parallel()
+	before := testCore()
+	next, err := before.Follow(before.End + 4500)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := before.ID()
+	if !next.Successor() || before.Successor() || next.Start != before.End || next.ActivateBefore != before.End || next.Slots() != 4500 ||
+		!bytes.Equal(next.Nonce[:], id[:16]) || next.Rate != before.Rate || next.ID() == id {
+		t.Errorf("%+v", next)
+	}
+	if most, _ := before.Rate.Owed(4500); next.Cap != most {
+		t.Errorf("cap %d, want %d", next.Cap, most)
+	}
+	third, err := next.Follow(next.End + 1)
+	if err != nil || third.Start != next.End {
+		t.Errorf("%+v, %v", third, err)
+	}
+	for _, end := range []market.Slot{0, before.End - 1, before.End, before.End + market.MaxLeaseSlots + 1} {
+		if _, err := before.Follow(end); !errors.Is(err, market.ErrMalformed) {
+			t.Errorf("until %d: %v", end, err)
+		}
 	}
 }
 
@@ -265,6 +294,12 @@ func FuzzLease(f *testing.F) {
 
 func FuzzLeaseCore(f *testing.F) {
 	b := testCore().Marshal()
+	f.Add(b[:])
+	next, err := testCore().Follow(testCore().End + 1)
+	if err != nil {
+		f.Fatal(err)
+	}
+	b = next.Marshal()
 	f.Add(b[:])
 	f.Fuzz(func(t *testing.T, b []byte) {
 		c, err := market.UnmarshalLeaseCore(b)

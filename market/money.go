@@ -1,6 +1,7 @@
 package market
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
 	"strings"
@@ -116,4 +117,12 @@ func ParseDecimal(text string, decimals uint8) (uint64, error) {
 		n = lo
 	}
 	return n, nil
+}
+
+// CheckDecimal refuses what is a decimal number in no token, for texts that are read before the token is known.
+func CheckDecimal(text string) error {
+	if _, err := ParseDecimal(text, MaxDecimals); err != nil && !errors.Is(err, ErrOverflow) {
+		return err
+	}
+	return nil
 }

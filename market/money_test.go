@@ -89,6 +89,11 @@ func TestDecimal(t *testing.T) {
 			t.Errorf("%q reads as %d", bad, n)
 		}
 	}
+	for text, ok := range map[string]bool{"2.5": true, "1000": true, "0.0000000000000000001": true, "": false, "2,5": false, "x": false, "-1": false} {
+		if err := market.CheckDecimal(text); (err == nil) != ok {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
 	if n, err := market.ParseDecimal("0.45", 6); err != nil || n != 450_000 {
 		t.Error(n, err)
 	}
@@ -110,7 +115,8 @@ func TestGenesis(t *testing.T) {
 	seen := map[string]string{g.Tag(): "itself"}
 	for name, change := range map[string]func(*market.Genesis){
 		"network": func(g *market.Genesis) { g.Network = "test-2" }, "chain": func(g *market.Genesis) { g.Chain[0]++ },
-		"program": func(g *market.Genesis) { g.Program[0]++ }, "mint": func(g *market.Genesis) { g.Mint[0]++ },
+		"program": func(g *market.Genesis) { g.Program[0]++ }, "escrow": func(g *market.Genesis) { g.Escrow[0]++ },
+		"mint":   func(g *market.Genesis) { g.Mint[0]++ },
 		"symbol": func(g *market.Genesis) { g.Symbol = "STAR2" }, "decimals": func(g *market.Genesis) { g.Decimals++ },
 		"slot": func(g *market.Genesis) { g.SlotMillis++ }, "interval": func(g *market.Genesis) { g.IntervalSlots++ },
 		"simulated": func(g *market.Genesis) { g.Simulated = true },
@@ -125,6 +131,7 @@ func TestGenesis(t *testing.T) {
 	for name, change := range map[string]func(*market.Genesis){
 		"network": func(g *market.Genesis) { g.Network = "Test" }, "mint": func(g *market.Genesis) { g.Mint = [32]byte{} },
 		"symbol": func(g *market.Genesis) { g.Symbol = "star" }, "decimals": func(g *market.Genesis) { g.Decimals = 20 },
+		"program alone": func(g *market.Genesis) { g.Program = [32]byte{3} }, "escrow alone": func(g *market.Genesis) { g.Escrow = [32]byte{4} },
 		"slot": func(g *market.Genesis) { g.SlotMillis = 0 }, "interval": func(g *market.Genesis) { g.IntervalSlots = 0 },
 	} {
 		other := g

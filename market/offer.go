@@ -29,7 +29,14 @@ type Offer struct {
 	Addrs       []string  `json:"addrs"` // multiaddrs, at most 8
 	Version     string    `json:"version"`
 	GenesisHash sign.Hash `json:"genesis_hash"`
+
+	Model      string     `json:"model,omitempty"`      // "NVIDIA H200", at most MaxModel printable bytes; "" when of many
+	Capability Capability `json:"capability,omitempty"` // the least of its units
+	Simulated  bool       `json:"simulated,omitempty"`  // the units are not hardware
 }
+
+// Hardware names the model for a person: "NVIDIA H200 (simulated)", "a unit" when it is not said.
+func (o Offer) Hardware() string { return hardware(o.Model, o.Simulated) }
 
 // Validate reports the first field out of range. Times are checked by DecodeOffer, against a clock.
 func (o Offer) Validate() error {
@@ -53,6 +60,9 @@ func (o Offer) Validate() error {
 			return err
 		}
 	}
+	if err := checkHardware("offer", o.Model, o.Capability); err != nil {
+		return err
+	}
 	if o.Payout.IsZero() {
 		return malformed("offer payout", "not set")
 	}
@@ -65,10 +75,14 @@ func (o Offer) Validate() error {
 	return checkVersion(o.Version)
 }
 
-// CheckGenesis refuses an offer made under another genesis with ErrOtherNetwork.
-func (o Offer) CheckGenesis(g sign.Hash) error {
-	if o.GenesisHash != g {
-		return fmt.Errorf("offer of %s: %w: genesis %s, ours is %s", o.Provider.Short(), ErrOtherNetwork, o.GenesisHash.Short(), g.Short())
+// CheckGenesis refuses an offer made under another genesis with ErrOtherNetwork, and one of simulated units with
+// ErrSimulated unless the genesis says that the network is simulated.
+func (o Offer) CheckGenesis(g Genesis) error {
+	if h := g.Hash(); o.GenesisHash != h {
+		return fmt.Errorf("offer of %s: %w: genesis %s, ours is %s", o.Provider.Short(), ErrOtherNetwork, o.GenesisHash.Short(), h.Short())
+	}
+	if o.Simulated && !g.Simulated {
+		return fmt.Errorf("offer of %s: %w: %s is on offer, network %s is real", o.Provider.Short(), ErrSimulated, o.Hardware(), g.Tag())
 	}
 	return nil
 }
@@ -89,9 +103,10 @@ func (o Offer) Encode(d sign.Domain, s sign.Signer) ([]byte, error) {
 	}
 	e, err := seal(d, sign.TagOffer, &marketpb.Offer{
 		Seq: o.Seq, Class: string(o.Class), Region: string(o.Region), Units: o.Units, Total: o.Total,
-		PerUnit: resourcesToPB(o.PerUnit), Price: uint64(o.Price), MinSlots: o.MinSlots, MaxSlots: o.MaxSlots,
+		PerUnit: ResourcesToPB(o.PerUnit), Price: uint64(o.Price), MinSlots: o.MinSlots, MaxSlots: o.MaxSlots,
 		Runtimes: o.Runtimes, Payout: o.Payout[:], NotBefore: millis(o.NotBefore), Expires: millis(o.Expires),
 		Addrs: o.Addrs, Version: o.Version, GenesisHash: o.GenesisHash[:],
+		Model: o.Model, Capability: uint32(o.Capability), Simulated: o.Simulated,
 	}, MaxOfferPayload, s)
 	if err != nil {
 		return nil, err
@@ -108,8 +123,9 @@ func DecodeOffer(d sign.Domain, b []byte, now time.Time) (Offer, error) {
 	}
 	o := Offer{
 		Provider: e.Key, Seq: m.Seq, Class: Class(m.Class), Region: Region(m.Region), Units: m.Units, Total: m.Total,
-		PerUnit: resourcesFromPB(m.PerUnit), Price: Price(m.Price), MinSlots: m.MinSlots, MaxSlots: m.MaxSlots,
+		PerUnit: ResourcesFromPB(m.PerUnit), Price: Price(m.Price), MinSlots: m.MinSlots, MaxSlots: m.MaxSlots,
 		Runtimes: slices.Clone(m.Runtimes), Addrs: slices.Clone(m.Addrs), Version: m.Version,
+		Model: m.Model, Capability: Capability(m.Capability), Simulated: m.Simulated,
 	}
 	if o.Payout, err = exactly[sign.Key]("offer payout", m.Payout); err != nil {
 		return Offer{}, err

@@ -11,10 +11,10 @@ import (
 
 // Order is a buyer's request for Count leases of UnitsPer units each, all or none.
 type Order struct {
-	ID           OrderID    `json:"id"`    // set by SealOrder and DecodeOrder
-	Buyer        sign.Key   `json:"buyer"` // the signer
-	Nonce        Nonce      `json:"nonce"` // random, so that no two orders are the same
-	Class        Class      `json:"class"`
+	ID           OrderID    `json:"id"`      // set by SealOrder and DecodeOrder
+	Buyer        sign.Key   `json:"buyer"`   // the signer
+	Nonce        Nonce      `json:"nonce"`   // random, so that no two orders are the same
+	Class        Class      `json:"class"`   // or a family, whose members will all do
 	Regions      []Region   `json:"regions"` // best first; empty means anywhere
 	Count        uint32     `json:"count"`   // leases
 	UnitsPer     uint32     `json:"units_per"`
@@ -30,6 +30,18 @@ type Order struct {
 	Draw         uint32     `json:"draw"` // about so many providers quote, drawn by hash; 0 means all
 	Exclude      []sign.Key `json:"exclude"`
 	JobTerms     sign.Hash  `json:"job_terms"` // hash of the workload's terms
+
+	MinCapability Capability `json:"min_capability,omitempty"` // compute capability wanted; 0 means any
+	// Agent is the peer that acts for the buyer: a detached job has a key of its own, which is nobody's address. Zero: the buyer.
+	Agent sign.Key `json:"agent,omitzero"`
+}
+
+// Peer is who is to be talked to about the order.
+func (o Order) Peer() sign.Key {
+	if o.Agent.IsZero() {
+		return o.Buyer
+	}
+	return o.Agent
 }
 
 // Validate reports the first field out of range. Times are checked by DecodeOrder, against a clock.
@@ -57,8 +69,14 @@ func (o Order) Validate() error {
 	if o.Slots < 1 || o.Slots > MaxLeaseSlots {
 		return malformed("order slots", "%d, want 1 to %d", o.Slots, uint64(MaxLeaseSlots))
 	}
+	if o.MinCapability > MaxCapability {
+		return malformed("order min_capability", "%d, want at most %d", uint32(o.MinCapability), MaxCapability)
+	}
 	if o.Expires.IsZero() {
 		return malformed("order expires", "not set")
+	}
+	if !o.Agent.IsZero() && o.Agent.Check() != nil {
+		return malformed("order agent", "%v", o.Agent.Check())
 	}
 	if len(o.Exclude) > MaxExclude {
 		return malformed("order exclude", "%d, at most %d", len(o.Exclude), MaxExclude)
@@ -86,9 +104,13 @@ func SealOrder(d sign.Domain, o Order, s sign.Signer) (Order, []byte, error) {
 		return Order{}, nil, err
 	}
 	m := &marketpb.Order{
-		Nonce: o.Nonce[:], Class: string(o.Class), Count: o.Count, UnitsPer: o.UnitsPer, Min: resourcesToPB(o.Min),
+		Nonce: o.Nonce[:], Class: string(o.Class), Count: o.Count, UnitsPer: o.UnitsPer, Min: ResourcesToPB(o.Min),
 		Runtime: o.Runtime, Slots: o.Slots, Ceiling: uint64(o.Ceiling), Expires: millis(o.Expires), ReplyTo: o.ReplyTo,
 		FundsAccount: o.FundsAccount[:], Funds: uint64(o.Funds), MinStake: uint64(o.MinStake), Draw: o.Draw, JobTerms: o.JobTerms[:],
+		MinCapability: uint32(o.MinCapability),
+	}
+	if !o.Agent.IsZero() {
+		m.Agent = o.Agent[:]
 	}
 	for _, r := range o.Regions {
 		m.Regions = append(m.Regions, string(r))
@@ -127,9 +149,9 @@ func DecodeOrder(d sign.Domain, b []byte, now time.Time) (Order, error) {
 func orderFromPB(e sign.Envelope, m *marketpb.Order) (Order, error) {
 	o := Order{
 		ID:    OrderID(sign.Sum([]byte("starling/order/v1"), e.Key[:], e.Payload)),
-		Buyer: e.Key, Class: Class(m.Class), Count: m.Count, UnitsPer: m.UnitsPer, Min: resourcesFromPB(m.Min),
+		Buyer: e.Key, Class: Class(m.Class), Count: m.Count, UnitsPer: m.UnitsPer, Min: ResourcesFromPB(m.Min),
 		Runtime: m.Runtime, Slots: m.Slots, Ceiling: Price(m.Ceiling), ReplyTo: slices.Clone(m.ReplyTo),
-		Funds: Amount(m.Funds), MinStake: Amount(m.MinStake), Draw: m.Draw,
+		Funds: Amount(m.Funds), MinStake: Amount(m.MinStake), Draw: m.Draw, MinCapability: Capability(m.MinCapability),
 	}
 	if len(m.Nonce) != len(o.Nonce) {
 		return Order{}, malformed("order nonce", "%d bytes, want %d", len(m.Nonce), len(o.Nonce))
@@ -148,6 +170,11 @@ func orderFromPB(e sign.Envelope, m *marketpb.Order) (Order, error) {
 	var err error
 	if o.FundsAccount, err = exactly[sign.Key]("order funds_account", m.FundsAccount); err != nil {
 		return Order{}, err
+	}
+	if len(m.Agent) > 0 {
+		if o.Agent, err = exactly[sign.Key]("order agent", m.Agent); err != nil {
+			return Order{}, err
+		}
 	}
 	if o.JobTerms, err = exactly[sign.Hash]("order job_terms", m.JobTerms); err != nil {
 		return Order{}, err

@@ -22,7 +22,16 @@ type Quote struct {
 	PerUnit  Resources `json:"per_unit"`
 	Addrs    []string  `json:"addrs"`
 	Version  string    `json:"version"`
+
+	// Class, model and so on of the units it would give: what the offer behind it says.
+	Class      Class      `json:"class"`
+	Model      string     `json:"model,omitempty"`
+	Capability Capability `json:"capability,omitempty"`
+	Simulated  bool       `json:"simulated,omitempty"`
 }
+
+// Hardware names the model for a person: "NVIDIA H200 (simulated)", "a unit" when it is not said.
+func (q Quote) Hardware() string { return hardware(q.Model, q.Simulated) }
 
 // Validate reports the first field out of range. Times are checked by DecodeQuote, against a clock.
 func (q Quote) Validate() error {
@@ -41,19 +50,37 @@ func (q Quote) Validate() error {
 	if err := q.Region.Check(); err != nil {
 		return err
 	}
+	if err := q.Class.Check(); err != nil {
+		return err
+	}
+	if err := checkHardware("quote", q.Model, q.Capability); err != nil {
+		return err
+	}
 	if err := checkAddrs("quote addrs", q.Addrs); err != nil {
 		return err
 	}
 	return checkVersion(q.Version)
 }
 
-// CheckFor refuses a quote that answers another order, or that comes from the buyer itself.
+// CheckFor refuses a quote that answers another order, is about units the order does not ask for, or comes from the buyer itself.
 func (q Quote) CheckFor(o Order) error {
 	if q.Order != o.ID {
 		return malformed("quote order", "answers order %s, not %s", q.Order.Short(), o.ID.Short())
 	}
-	if q.Provider == o.Buyer {
+	if !o.Class.Accepts(q.Class) {
+		return malformed("quote class", "units of %s for an order of %s", q.Class, o.Class)
+	}
+	if q.Provider == o.Buyer || q.Provider == o.Agent {
 		return Refuse(ReasonOwn, "the quote is the buyer's own")
+	}
+	return nil
+}
+
+// CheckOffer refuses a quote that says something else of its units than the offer beside it.
+func (q Quote) CheckOffer(o Offer) error {
+	if q.Provider != o.Provider || q.Class != o.Class || q.Model != o.Model || q.Capability != o.Capability || q.Simulated != o.Simulated {
+		return malformed("quote", "it is for %s of class %s by %s; the offer beside it is another one, for %s of class %s by %s",
+			q.Hardware(), q.Class, q.Provider.Short(), o.Hardware(), o.Class, o.Provider.Short())
 	}
 	return nil
 }
@@ -66,7 +93,8 @@ func (q Quote) Encode(d sign.Domain, s sign.Signer) ([]byte, error) {
 	}
 	e, err := seal(d, sign.TagQuote, &marketpb.Quote{
 		Order: q.Order[:], Price: uint64(q.Price), Leases: q.Leases, Payout: q.Payout[:], Expires: millis(q.Expires),
-		Region: string(q.Region), OfferSeq: q.OfferSeq, PerUnit: resourcesToPB(q.PerUnit), Addrs: q.Addrs, Version: q.Version,
+		Region: string(q.Region), OfferSeq: q.OfferSeq, PerUnit: ResourcesToPB(q.PerUnit), Addrs: q.Addrs, Version: q.Version,
+		Class: string(q.Class), Model: q.Model, Capability: uint32(q.Capability), Simulated: q.Simulated,
 	}, MaxQuotePayload, s)
 	if err != nil {
 		return nil, err
@@ -83,7 +111,8 @@ func DecodeQuote(d sign.Domain, b []byte, now time.Time) (Quote, error) {
 	}
 	q := Quote{
 		Provider: e.Key, Price: Price(m.Price), Leases: m.Leases, Region: Region(m.Region), OfferSeq: m.OfferSeq,
-		PerUnit: resourcesFromPB(m.PerUnit), Addrs: slices.Clone(m.Addrs), Version: m.Version,
+		PerUnit: ResourcesFromPB(m.PerUnit), Addrs: slices.Clone(m.Addrs), Version: m.Version,
+		Class: Class(m.Class), Model: m.Model, Capability: Capability(m.Capability), Simulated: m.Simulated,
 	}
 	if q.Order, err = exactly[OrderID]("quote order", m.Order); err != nil {
 		return Quote{}, err

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/starling-network/starling/market/merkle"
 	"github.com/starling-network/starling/market/sign"
@@ -49,6 +50,66 @@ func (c Class) Check() error {
 		return malformed("class", "%.40q, want 1 to 32 of a-z, 0-9, '-', '/'", string(c))
 	}
 	return nil
+}
+
+// Family is the part before the first '/': "gpu" of "gpu/h200". It is the class itself when there is none.
+func (c Class) Family() Class {
+	family, _, _ := strings.Cut(string(c), "/")
+	return Class(family)
+}
+
+// Accepts reports whether an order for c can be done by units of the class offered: the same one, or, when c is a plain
+// family name, any member of the family.
+func (c Class) Accepts(offered Class) bool { return c == offered || c == offered.Family() }
+
+// Capability is a GPU's compute capability as major·10 + minor: 90 is 9.0. 0 means not known or none.
+type Capability uint32
+
+// MaxCapability bounds a capability: 99.9.
+const MaxCapability Capability = 999
+
+// String returns "9.0", or "unknown".
+func (c Capability) String() string {
+	if c == 0 {
+		return "unknown"
+	}
+	return fmt.Sprintf("%d.%d", c/10, c%10)
+}
+
+// MaxModel bounds the name of a model, bytes.
+const MaxModel = 64
+
+// CleanModel makes a model's name fit an offer: printable ASCII, at most MaxModel bytes.
+func CleanModel(name string) string {
+	clean := strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return -1
+		}
+		return r
+	}, name)
+	return strings.TrimSpace(clean[:min(len(clean), MaxModel)])
+}
+
+// checkHardware checks what offers and quotes say of their units beyond resources.
+func checkHardware(what, model string, c Capability) error {
+	if model != "" && !word(model, MaxModel, func(b byte) bool { return b >= ' ' && b <= '~' }) {
+		return malformed(what+" model", "%.70q, want at most %d printable characters", model, MaxModel)
+	}
+	if c > MaxCapability {
+		return malformed(what+" capability", "%d, want at most %d", uint32(c), MaxCapability)
+	}
+	return nil
+}
+
+// hardware names a model for a person: "NVIDIA H200 (simulated)", or "a unit".
+func hardware(model string, simulated bool) string {
+	if model == "" {
+		model = "a unit"
+	}
+	if simulated {
+		model += " (simulated)"
+	}
+	return model
 }
 
 // Region is a place in coarse words: "local", "eu-west". 1 to 32 of a-z, 0-9, '-'.
@@ -99,6 +160,9 @@ type Unit struct {
 	Model  string `json:"model"`  // "NVIDIA H200", a CPU's model name
 	Serial string `json:"serial"` // GPU UUID or machine id
 	Index  uint32 `json:"index"`  // slice of that serial
+
+	Capability Capability `json:"capability,omitempty"`
+	Simulated  bool       `json:"simulated,omitempty"` // not hardware; only where the genesis says so
 	Resources
 }
 

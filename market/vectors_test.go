@@ -122,15 +122,20 @@ func idVectors(t *testing.T) any {
 	}
 	b, _ := testOrder().Encode(domain, buyer)
 	g := testGenesis()
+	escrow := g
+	escrow.Program, escrow.Escrow = sign.Key{3}, sign.Key{4}
 	secret := [32]byte{1, 2, 3}
 	return object{
 		"unit": list{
 			object{"provider": keyHex(provider.Key()), "class": "gpu/h200", "serial": "GPU-5a1b", "index": 0, "id": market.NewUnitID(provider.Key(), "gpu/h200", "GPU-5a1b", 0)},
 			object{"provider": keyHex(provider.Key()), "class": "cpu", "serial": "machine", "index": 7, "id": market.NewUnitID(provider.Key(), "cpu", "machine", 7)},
 		},
-		"order":   object{"buyer": keyHex(buyer.Key()), "payload": toHex(b[sign.EnvelopeOverhead:]), "id": order.ID},
-		"hold":    object{"secret": toHex(secret[:]), "order": order.ID, "rank": 3, "attempt": 1, "id": market.NewHoldID(secret, order.ID, 3, 1)},
-		"genesis": object{"genesis": g, "hash": g.Hash(), "tag": g.Tag()},
+		"order": object{"buyer": keyHex(buyer.Key()), "payload": toHex(b[sign.EnvelopeOverhead:]), "id": order.ID},
+		"hold":  object{"secret": toHex(secret[:]), "order": order.ID, "rank": 3, "attempt": 1, "id": market.NewHoldID(secret, order.ID, 3, 1)},
+		"genesis": list{
+			object{"genesis": g, "hash": g.Hash(), "tag": g.Tag()},
+			object{"genesis": escrow, "hash": escrow.Hash(), "tag": escrow.Tag()},
+		},
 	}
 }
 
@@ -191,6 +196,11 @@ func leaseVectors(t *testing.T) any {
 		b := c.Marshal()
 		refused = append(refused, object{"name": bad.name, "core": toHex(b[:])})
 	}
+	next, err := l.Core.Follow(l.Core.End + 4500)
+	if err != nil {
+		t.Fatal(err)
+	}
+	follows := next.Marshal()
 	reserved := core
 	reserved[12] = 1
 	refused = append(refused, object{"name": "reserved bytes", "core": toHex(reserved[:])})
@@ -198,6 +208,7 @@ func leaseVectors(t *testing.T) any {
 		"domain": domainVector(), "provider_seed": seedHex(provider), "buyer_seed": seedHex(buyer), "lease": l, "core": toHex(core[:]), "id": l.Core.ID(),
 		"preimage": toHex(domain.Preimage(sign.TagLease, core[:])), "provider_sig": toHex(l.ProviderSig[:]), "buyer_sig": toHex(l.BuyerSig[:]),
 		"bytes": toHex(l.Marshal()), "refused": refused,
+		"successor": object{"core": toHex(follows[:]), "id": next.ID()},
 	}
 }
 

@@ -16,6 +16,11 @@ const (
 	MaxOrderPayload = 3 << 10 // a gossip message of 4 KiB holds the envelope
 	MaxQuotePayload = 2 << 10
 
+	// MaxOffers bounds the offers of one provider: their list must fit a record of the DHT.
+	MaxOffers = 6
+	// MaxOfferList bounds their list, bytes.
+	MaxOfferList = 3<<10 + 512
+
 	MaxAddrs    = 8   // multiaddrs of a peer
 	maxAddrLen  = 256 // bytes of one
 	MaxRuntimes = 8
@@ -58,6 +63,36 @@ func seal(d sign.Domain, tag sign.Tag, m proto.Message, maxPayload int, s sign.S
 		return sign.Envelope{}, malformed(string(tag), "%d bytes, at most %d allowed", len(payload), maxPayload)
 	}
 	return sign.Seal(d, tag, payload, s)
+}
+
+// MarshalOffers makes the list of a provider's offers, each an envelope. ErrMalformed if there are too many or too long ones.
+func MarshalOffers(envelopes [][]byte) ([]byte, error) {
+	if len(envelopes) > MaxOffers {
+		return nil, malformed("offers", "%d, at most %d", len(envelopes), MaxOffers)
+	}
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(&marketpb.OfferList{Offers: envelopes})
+	if err != nil {
+		return nil, fmt.Errorf("encoding offers: %w", err)
+	}
+	if len(b) > MaxOfferList {
+		return nil, malformed("offers", "%d bytes, at most %d allowed", len(b), MaxOfferList)
+	}
+	return b, nil
+}
+
+// UnmarshalOffers reads the envelopes of a list; DecodeOffer says of each what it is worth.
+func UnmarshalOffers(b []byte) ([][]byte, error) {
+	if len(b) > MaxOfferList {
+		return nil, malformed("offers", "%d bytes, at most %d allowed", len(b), MaxOfferList)
+	}
+	var m marketpb.OfferList
+	if err := proto.Unmarshal(b, &m); err != nil {
+		return nil, fmt.Errorf("%w: offers: %w", ErrMalformed, err)
+	}
+	if len(m.Offers) > MaxOffers {
+		return nil, malformed("offers", "%d, at most %d", len(m.Offers), MaxOffers)
+	}
+	return m.Offers, nil
 }
 
 func exactly[T ~[32]byte](field string, b []byte) (T, error) {
@@ -132,10 +167,12 @@ func checkVersion(v string) error {
 	return nil
 }
 
-func resourcesToPB(r Resources) *marketpb.Resources {
+// ResourcesToPB is the message of r.
+func ResourcesToPB(r Resources) *marketpb.Resources {
 	return &marketpb.Resources{MilliCpu: r.MilliCPU, MemoryMib: r.MemoryMiB, DiskMib: r.DiskMiB, VramMib: r.VRAMMiB}
 }
 
-func resourcesFromPB(m *marketpb.Resources) Resources {
+// ResourcesFromPB reads what ResourcesToPB wrote; nil is nothing of anything.
+func ResourcesFromPB(m *marketpb.Resources) Resources {
 	return Resources{MilliCPU: m.GetMilliCpu(), MemoryMiB: m.GetMemoryMib(), DiskMiB: m.GetDiskMib(), VRAMMiB: m.GetVramMib()}
 }

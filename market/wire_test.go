@@ -27,6 +27,7 @@ func testOffer() market.Offer {
 		PerUnit: market.Resources{MilliCPU: 16000, MemoryMiB: 65536, DiskMiB: 100000, VRAMMiB: 143771}, Price: 2_500_000, MinSlots: 150, MaxSlots: 1_000_000,
 		Runtimes: []string{"docker", "wasm"}, Payout: sign.Key{3}, NotBefore: now, Expires: now.Add(10 * time.Minute),
 		Addrs: []string{"/ip4/192.0.2.1/udp/4001/quic-v1"}, Version: "starling/0.1.0", GenesisHash: testGenesis().Hash(),
+		Model: "NVIDIA H200", Capability: 90,
 	}
 }
 
@@ -35,7 +36,7 @@ func testOrder() market.Order {
 		Buyer: buyer.Key(), Nonce: market.Nonce{9, 15: 1}, Class: "gpu/h200", Regions: []market.Region{"eu-west", "eu-north"}, Count: 4, UnitsPer: 2,
 		Min: market.Resources{VRAMMiB: 80000}, Runtime: "docker", Slots: 9000, Ceiling: 3_000_000, Expires: now.Add(30 * time.Second),
 		ReplyTo: []string{"/ip4/192.0.2.2/tcp/4001"}, FundsAccount: sign.Key{4}, Funds: 30_000_000, MinStake: 5, Draw: 12,
-		Exclude: []sign.Key{{5}, {6}}, JobTerms: sign.Hash{7},
+		Exclude: []sign.Key{{5}, {6}}, JobTerms: sign.Hash{7}, MinCapability: 80, Agent: provider.Key(),
 	}
 }
 
@@ -43,6 +44,7 @@ func testQuote() market.Quote {
 	return market.Quote{
 		Order: market.OrderID{8}, Provider: provider.Key(), Price: 2_600_000, Leases: 1, Payout: sign.Key{3}, Expires: now.Add(15 * time.Second),
 		Region: "eu-west", OfferSeq: 7, PerUnit: market.Resources{VRAMMiB: 143771}, Addrs: []string{"/ip4/192.0.2.1/udp/4001/quic-v1"}, Version: "starling/0.1.0",
+		Class: "gpu/h200", Model: "NVIDIA H200", Capability: 90,
 	}
 }
 
@@ -136,7 +138,22 @@ func TestBadMessages(t *testing.T) {
 		t.Errorf("an order as an offer: %v", err)
 	}
 	offer := testOffer()
-	if err := offer.CheckGenesis(sign.Hash{1}); !errors.Is(err, market.ErrOtherNetwork) {
+	other := testGenesis()
+	other.IntervalSlots++
+	if err := offer.CheckGenesis(other); !errors.Is(err, market.ErrOtherNetwork) {
+		t.Error(err)
+	}
+	if err := offer.CheckGenesis(testGenesis()); err != nil {
+		t.Error(err)
+	}
+	real, simulated := testGenesis(), testGenesis()
+	real.Simulated, simulated.Simulated = false, true
+	offer.Simulated, offer.GenesisHash = true, real.Hash()
+	if err := offer.CheckGenesis(real); !errors.Is(err, market.ErrSimulated) || !strings.Contains(err.Error(), "NVIDIA H200 (simulated) is on offer") {
+		t.Error(err)
+	}
+	offer.GenesisHash = simulated.Hash()
+	if err := offer.CheckGenesis(simulated); err != nil {
 		t.Error(err)
 	}
 	if err := offer.Supersedes(testOffer()); !errors.Is(err, market.ErrReplayed) {
@@ -146,7 +163,24 @@ func TestBadMessages(t *testing.T) {
 		t.Error("a quote for another order passes")
 	}
 	var refusal *market.Refusal
-	if q := testQuote(); !errors.As(q.CheckFor(market.Order{ID: market.OrderID{8}, Buyer: provider.Key()}), &refusal) || refusal.Reason != market.ReasonOwn {
+	if q := testQuote(); !errors.Is(q.CheckFor(market.Order{ID: market.OrderID{8}, Class: "gpu/h100"}), market.ErrMalformed) {
+		t.Error("a quote for other units than asked passes")
+	}
+	if q := testQuote(); q.CheckFor(market.Order{ID: market.OrderID{8}, Class: "gpu"}) != nil || q.CheckOffer(testOffer()) != nil {
+		t.Error("a quote for a member of the family is refused")
+	}
+	for name, change := range map[string]func(*market.Quote){
+		"class": func(q *market.Quote) { q.Class = "gpu/h100" }, "model": func(q *market.Quote) { q.Model = "" },
+		"capability": func(q *market.Quote) { q.Capability++ }, "simulated": func(q *market.Quote) { q.Simulated = true },
+		"provider": func(q *market.Quote) { q.Provider = buyer.Key() },
+	} {
+		q := testQuote()
+		change(&q)
+		if !errors.Is(q.CheckOffer(testOffer()), market.ErrMalformed) {
+			t.Errorf("a quote with another %s than its offer passes", name)
+		}
+	}
+	if q := testQuote(); !errors.As(q.CheckFor(market.Order{ID: market.OrderID{8}, Class: "gpu/h200", Buyer: provider.Key()}), &refusal) || refusal.Reason != market.ReasonOwn {
 		t.Error("a quote of the buyer's own passes")
 	}
 }
@@ -171,6 +205,9 @@ func TestFieldLimits(t *testing.T) {
 		"addr":          func(o *market.Offer) { o.Addrs = []string{"ip4"} },
 		"many addrs":    func(o *market.Offer) { o.Addrs = many(9) },
 		"version":       func(o *market.Offer) { o.Version = "new\nline" },
+		"model":         func(o *market.Offer) { o.Model = "NVIDIA\x1b[2J" },
+		"long model":    func(o *market.Offer) { o.Model = strings.Repeat("a", market.MaxModel+1) },
+		"capability":    func(o *market.Offer) { o.Capability = market.MaxCapability + 1 },
 	} {
 		o := testOffer()
 		change(&o)
@@ -189,6 +226,8 @@ func TestFieldLimits(t *testing.T) {
 		"runtime":      func(o *market.Order) { o.Runtime = "" },
 		"slots":        func(o *market.Order) { o.Slots = 0 },
 		"expires":      func(o *market.Order) { o.Expires = time.Time{} },
+		"capability":   func(o *market.Order) { o.MinCapability = market.MaxCapability + 1 },
+		"agent":        func(o *market.Order) { o.Agent = sign.Key{1} },
 		"reply to":     func(o *market.Order) { o.ReplyTo = []string{""} },
 		"many exclude": func(o *market.Order) { o.Exclude = make([]sign.Key, market.MaxExclude+1) },
 	} {
@@ -204,6 +243,8 @@ func TestFieldLimits(t *testing.T) {
 		"payout":  func(q *market.Quote) { q.Payout = sign.Key{} },
 		"expires": func(q *market.Quote) { q.Expires = time.Time{} },
 		"region":  func(q *market.Quote) { q.Region = "" },
+		"class":   func(q *market.Quote) { q.Class = "" },
+		"model":   func(q *market.Quote) { q.Model = "ü" },
 		"addrs":   func(q *market.Quote) { q.Addrs = []string{strings.Repeat("/", 257)} },
 	} {
 		q := testQuote()
@@ -225,8 +266,12 @@ func TestFieldLimits(t *testing.T) {
 
 // FuzzOffer, FuzzOrder and FuzzQuote sign the fuzzed payload, so that the fuzzer gets past the signature.
 func FuzzOffer(f *testing.F) {
-	b, _ := testOffer().Encode(domain, provider)
-	f.Add(b[sign.EnvelopeOverhead:])
+	for _, simulated := range []bool{false, true} {
+		o := testOffer()
+		o.Simulated = simulated
+		b, _ := o.Encode(domain, provider)
+		f.Add(b[sign.EnvelopeOverhead:])
+	}
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		e, err := sign.Seal(domain, sign.TagOffer, payload, provider)
 		if err != nil {
@@ -250,8 +295,12 @@ func FuzzOffer(f *testing.F) {
 }
 
 func FuzzOrder(f *testing.F) {
-	b, _ := testOrder().Encode(domain, buyer)
-	f.Add(b[sign.EnvelopeOverhead:])
+	for _, class := range []market.Class{"gpu", "gpu/h200"} {
+		o := testOrder()
+		o.Class = class
+		b, _ := o.Encode(domain, buyer)
+		f.Add(b[sign.EnvelopeOverhead:])
+	}
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		e, err := sign.Seal(domain, sign.TagOrder, payload, buyer)
 		if err != nil {
@@ -279,8 +328,12 @@ func FuzzOrder(f *testing.F) {
 }
 
 func FuzzQuote(f *testing.F) {
-	b, _ := testQuote().Encode(domain, provider)
-	f.Add(b[sign.EnvelopeOverhead:])
+	for _, simulated := range []bool{false, true} {
+		q := testQuote()
+		q.Simulated = simulated
+		b, _ := q.Encode(domain, provider)
+		f.Add(b[sign.EnvelopeOverhead:])
+	}
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		e, err := sign.Seal(domain, sign.TagQuote, payload, provider)
 		if err != nil {
@@ -303,6 +356,55 @@ func FuzzQuote(f *testing.F) {
 	})
 }
 
+func FuzzOffers(f *testing.F) {
+	b, _ := testOffer().Encode(domain, provider)
+	for _, envelopes := range [][][]byte{nil, {b}, {b, b}} {
+		list, err := market.MarshalOffers(envelopes)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(list)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		envelopes, err := market.UnmarshalOffers(b)
+		if err != nil {
+			return
+		}
+		list, err := market.MarshalOffers(envelopes)
+		if err != nil {
+			if errors.Is(err, market.ErrMalformed) && len(b) > market.MaxOfferList-64 {
+				return
+			}
+			t.Fatal(err)
+		}
+		if again, err := market.UnmarshalOffers(list); err != nil || !reflect.DeepEqual(envelopes, again) {
+			t.Fatalf("%x\n%x\n%v", envelopes, again, err)
+		}
+	})
+}
+
+func TestOffersAreBounded(t *testing.T) {
+	t.Parallel()
+	if _, err := market.MarshalOffers(make([][]byte, market.MaxOffers+1)); !errors.Is(err, market.ErrMalformed) {
+		t.Error(err)
+	}
+	if _, err := market.MarshalOffers([][]byte{make([]byte, market.MaxOfferList)}); !errors.Is(err, market.ErrMalformed) {
+		t.Error(err)
+	}
+	var m marketpb.OfferList
+	m.Offers = make([][]byte, market.MaxOffers+1)
+	b, _ := proto.Marshal(&m)
+	if _, err := market.UnmarshalOffers(b); !errors.Is(err, market.ErrMalformed) {
+		t.Error(err)
+	}
+	if _, err := market.UnmarshalOffers(make([]byte, market.MaxOfferList+1)); !errors.Is(err, market.ErrMalformed) {
+		t.Error(err)
+	}
+	if _, err := market.UnmarshalOffers([]byte{0xff}); !errors.Is(err, market.ErrMalformed) {
+		t.Error(err)
+	}
+}
+
 // Unknown fields are ignored, so that the messages can grow.
 func TestUnknownFieldsAreIgnored(t *testing.T) {
 	t.Parallel()
@@ -323,6 +425,10 @@ func TestWireProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := testOffer()
 		o.Seq, o.Price = rapid.Uint64().Draw(t, "seq"), market.Price(rapid.Uint64().Draw(t, "price"))
+		o.Class = rapid.SampledFrom([]market.Class{"cpu", "gpu", "gpu/h200", "gpu/h100-mig-1g"}).Draw(t, "class")
+		o.Model = rapid.StringMatching(`[ -~]{0,64}`).Draw(t, "model")
+		o.Capability = market.Capability(rapid.IntRange(0, int(market.MaxCapability)).Draw(t, "capability"))
+		o.Simulated = rapid.Bool().Draw(t, "simulated")
 		o.Total = rapid.Uint32Range(1, 1<<31).Draw(t, "total")
 		o.Units = rapid.Uint32Range(0, o.Total).Draw(t, "units")
 		o.Expires = now.Add(time.Duration(rapid.Int64Range(1, 86_400_000).Draw(t, "ms")) * time.Millisecond)
@@ -339,6 +445,32 @@ func TestWireProperties(t *testing.T) {
 			t.Fatal("safety: a changed offer passes")
 		}
 	})
+}
+
+func TestFamilies(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		asked, offered market.Class
+		accepts        bool
+	}{
+		{"gpu", "gpu/h100", true}, {"gpu", "gpu", true}, {"gpu/h100", "gpu/h100", true}, {"cpu", "cpu", true},
+		{"gpu/h100", "gpu/h100/mig", false}, {"gpu/h100", "gpu", false}, {"gpu", "gpu-x", false}, {"gpu", "gpux/h100", false},
+		{"cpu", "gpu/h100", false}, {"gpu/h100", "gpu/h200", false}, {"", "gpu", false},
+	} {
+		if c.asked.Accepts(c.offered) != c.accepts {
+			t.Errorf("%s for an order of %s: accepted is not %v", c.offered, c.asked, c.accepts)
+		}
+	}
+	for in, want := range map[string]string{
+		"NVIDIA H200": "NVIDIA H200", "": "", " a\tb\n ": "ab", "Intel® Xeon": "Intel Xeon", strings.Repeat("x", 70): strings.Repeat("x", 64),
+	} {
+		if got := market.CleanModel(in); got != want {
+			t.Errorf("%q becomes %q", in, got)
+		}
+	}
+	if market.Capability(0).String() != "unknown" || market.Capability(89).String() != "8.9" || market.Capability(120).String() != "12.0" {
+		t.Error("capabilities are written wrong")
+	}
 }
 
 func BenchmarkDecodeOffer(b *testing.B) {

@@ -7,12 +7,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/goccy/go-yaml"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/p2p/relay"
 )
 
 // Files of a peer's home directory.
@@ -21,6 +23,7 @@ const (
 	FileGenesis  = "genesis.json"  // market.Genesis of the network it is on
 	FileIdentity = "identity.json" // the peer's key, Solana CLI keypair format
 	FileWallet   = "wallet.json"   // the owner's key; only its address is needed by a running peer
+	FilePSK      = "swarm.key"     // where init puts the pre-shared key of a private network
 	FileJournal  = "journal.db"
 	FileAPI      = "api.json" // where the local API listens, and its token
 )
@@ -34,6 +37,15 @@ type Config struct {
 	Announce []string `yaml:"announce"`
 	// Bootstrap are full multiaddrs (…/p2p/<peer>) of peers to join the network by. None is special.
 	Bootstrap []string `yaml:"bootstrap"`
+	// NAT says how the peer is reached when it cannot be dialled.
+	NAT NAT `yaml:"nat"`
+	// Relay says what it does for others that cannot be, and for light clients.
+	Relay Relay `yaml:"relay"`
+	// PrivateNetwork is the file with the pre-shared key of a private network, as a path from the home directory; empty means
+	// an open network.
+	PrivateNetwork string `yaml:"privateNetwork"`
+	// Block are peers that are refused: their ids, or their keys.
+	Block []string `yaml:"block"`
 	// Region is the peer's own word for where it is: [a-z0-9-]{1,32}.
 	Region string `yaml:"region"`
 	// API is the loopback address of the local HTTP API; port 0 takes a free one.
@@ -45,8 +57,24 @@ type Config struct {
 	Solana Solana `yaml:"solana"`
 	// Provide says what the peer sells.
 	Provide Provide `yaml:"provide"`
+	// Docker says which container engine runs what is sold.
+	Docker Docker `yaml:"docker"`
 	// Buy bounds what the peer buys.
 	Buy Buy `yaml:"buy"`
+	// Entry says what the peer does for light clients.
+	Entry Entry `yaml:"entry"`
+	// Guard says what the peer does for jobs whose owners are away.
+	Guard Guard `yaml:"guard"`
+}
+
+// Entry is what a peer does for light clients, who are no part of the network: it finds offers for them, gossips their
+// orders and passes their calls to the chain on. The limits are for all clients together; 0 takes the default.
+type Entry struct {
+	Serve bool `yaml:"serve"`
+	// Finds, Orders and Calls are how many look-ups of offers, orders and calls to the chain a second.
+	Finds  float64 `yaml:"finds"`
+	Orders float64 `yaml:"orders"`
+	Calls  float64 `yaml:"calls"`
 }
 
 // Solana is how a peer reaches the chain.
@@ -55,18 +83,22 @@ type Solana struct {
 	RPC []string `yaml:"rpc"`
 }
 
-// Provide is what a peer sells, within its operator's limits.
-type Provide struct {
-	Enabled bool `yaml:"enabled"`
-	// Units is how many units of CPU class are sold; each has what Unit says.
-	Units uint32 `yaml:"units"`
-	Unit  Unit   `yaml:"unit"`
-	// Price per unit-hour, a decimal number of tokens: "0.05".
-	Price string `yaml:"price"`
-	// MinTime and MaxTime bound one lease.
-	MinTime time.Duration `yaml:"minTime"`
-	MaxTime time.Duration `yaml:"maxTime"`
+// Docker is the container engine of a peer that sells.
+type Docker struct {
+	// Enabled is "auto" to offer containers when there is an engine, "true" to refuse to start without one, "false" to offer none.
+	Enabled string `yaml:"enabled"`
+	// Host is the engine's socket on this machine, as DOCKER_HOST has it; empty means DOCKER_HOST or the usual one.
+	Host string `yaml:"host"`
+	// Internet lets containers reach the outside when their job asks for it.
+	Internet bool `yaml:"internet"`
 }
+
+// The values of Docker.Enabled.
+const (
+	dockerAuto = "auto"
+	dockerOn   = "true"
+	dockerOff  = "false"
+)
 
 // Unit is the size of one unit.
 type Unit struct {
@@ -81,6 +113,10 @@ type Buy struct {
 	QuoteWindow time.Duration `yaml:"quoteWindow"`
 	// MaxJobs is how many jobs may run at a time; those that only wait to be paid do not count.
 	MaxJobs int `yaml:"maxJobs"`
+	// Limits bound what is spent, whoever asks for it; `starling key add` sets more for others than the peer's own user.
+	Limits Limits `yaml:"limits"`
+	// Webhooks bounds where jobs may have their webhooks.
+	Webhooks Webhooks `yaml:"webhooks"`
 }
 
 // DefaultConfig is the configuration of a peer that says nothing else: it buys,
@@ -89,11 +125,21 @@ func DefaultConfig() Config {
 	return Config{
 		Region: "local",
 		API:    "127.0.0.1:0",
+		NAT:    NAT{Auto: true, PortMap: true},
+		Relay: Relay{
+			DataMiB: relay.DefaultData >> 20, Duration: relay.DefaultDuration, Circuits: relay.DefaultCircuits,
+			PerPeer: relay.DefaultPerPeer, Reservations: relay.DefaultReservations, PerIP: relay.DefaultPerIP,
+		},
 		Provide: Provide{
 			Units: 1, Unit: Unit{MilliCPU: 1000, MemoryMiB: 1024, DiskMiB: 2048},
 			Price: "0.05", MinTime: time.Second, MaxTime: 24 * time.Hour,
+			Retain: 24 * time.Hour, RetainMiB: 20 << 10,
+			StartWhen: StartOptimistic, Claim: Claim{Amount: "1", Every: time.Hour},
 		},
-		Buy: Buy{QuoteWindow: 2 * time.Second, MaxJobs: 64},
+		Docker: Docker{Enabled: dockerAuto},
+		Buy:    Buy{QuoteWindow: 2 * time.Second, MaxJobs: 64},
+		Entry:  Entry{Serve: true},
+		Guard:  Guard{Accept: true, MaxJobs: 64, Share: 0.005, MaxMiB: 4 << 10, Longest: 31 * 24 * time.Hour},
 	}
 }
 
@@ -137,24 +183,38 @@ func (c Config) Validate() error {
 			return fmt.Errorf("%w: owner: %w", ErrConfig, err)
 		}
 	}
-	p := c.Provide
+	if err := c.validateReach(); err != nil {
+		return err
+	}
+	if err := c.Provide.validate(); err != nil {
+		return err
+	}
+	if !slices.Contains([]string{"", dockerAuto, dockerOn, dockerOff}, c.Docker.Enabled) {
+		return fmt.Errorf("%w: docker.enabled: %.40q is none of auto, true and false", ErrConfig, c.Docker.Enabled)
+	}
 	switch {
-	case p.Enabled && (p.Units == 0 || p.Units > maxUnits):
-		return fmt.Errorf("%w: provide.units: %d is not between 1 and %d", ErrConfig, p.Units, maxUnits)
-	case p.Enabled && (p.Unit.MilliCPU == 0 || p.Unit.MemoryMiB == 0 || p.Unit.DiskMiB == 0):
-		return fmt.Errorf("%w: provide.unit: milliCPU, memoryMiB and diskMiB must all be given", ErrConfig)
-	case p.Enabled && (p.MinTime <= 0 || p.MaxTime < p.MinTime):
-		return fmt.Errorf("%w: provide.minTime and maxTime: %v to %v is no range", ErrConfig, p.MinTime, p.MaxTime)
 	case c.Buy.QuoteWindow <= 0 || c.Buy.QuoteWindow > time.Minute:
 		return fmt.Errorf("%w: buy.quoteWindow: %v is not between 0 and 1m", ErrConfig, c.Buy.QuoteWindow)
+	case c.Entry.Finds < 0 || c.Entry.Calls < 0 || c.Entry.Orders < 0 || c.Entry.Orders > maxEntryOrders:
+		return fmt.Errorf("%w: entry: finds %g, orders %g, calls %g: want none below 0 and at most %d orders a second, others pass on no more",
+			ErrConfig, c.Entry.Finds, c.Entry.Orders, c.Entry.Calls, maxEntryOrders)
 	case c.Buy.MaxJobs < 1:
 		return fmt.Errorf("%w: buy.maxJobs: %d is not at least 1", ErrConfig, c.Buy.MaxJobs)
 	}
-	return nil
+	if err := c.Guard.check(); err != nil {
+		return err
+	}
+	return c.Buy.Limits.check()
 }
 
-// maxUnits bounds the units one peer sells: one tranche's leaves.
-const maxUnits = 256
+// maxEntryOrders is how many orders a second one entry may publish for its clients: less than what others take from it.
+const maxEntryOrders = relayedPerEntry * 3 / 4
+
+// Between these lies how long results are kept: a buyer must have the time to fetch them, and disks do not grow.
+const (
+	minRetain = time.Minute
+	maxRetain = 30 * 24 * time.Hour
+)
 
 // LoadGenesis reads the facts of the network that a home directory is on.
 func LoadGenesis(home string) (market.Genesis, error) {

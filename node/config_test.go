@@ -2,6 +2,7 @@ package node
 
 import (
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/ipfs/go-cid"
 
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/provider"
 	"github.com/starling-network/starling/p2p/blob"
 )
 
@@ -31,6 +33,15 @@ provide:
   price: "0.05"
   minTime: 1s
   maxTime: 1h
+  gpu: {price: "1.00", prices: {gpu/h100: "2.50"}, milliCPU: 4000, memoryMiB: 8192, diskMiB: 10000, devices: "device=0,1"}
+  floor: {cpu: "0.01", gpu: "0.50"}
+  hours: ["Mon-Fri 18:00-08:00", "Sat,Sun"]
+  timeZone: Europe/Berlin
+  share: {units: 80, cpu: 50, memory: 50, keep: {gpu: 1}}
+  maxLeasesPerBuyer: 4
+  images: {allow: ["docker.io/library/*"], deny: ["docker.io/library/alpine"]}
+  block: [{buyer: 4zvwRjXUKGfvwnParsHAS3HuSVzV5cA4McphgmoCtajS, reason: did not pay}]
+  only: []
 buy: {quoteWindow: 3s, maxJobs: 4}
 `, ""},
 		{"unknown field", "regoin: eu\n", "regoin"},
@@ -41,8 +52,32 @@ buy: {quoteWindow: 3s, maxJobs: 4}
 		{"too many units", "provide: {enabled: true, units: 257}\n", "provide.units"},
 		{"half a unit", "provide: {enabled: true, unit: {milliCPU: 1000, memoryMiB: 0, diskMiB: 1}}\n", "provide.unit"},
 		{"times", "provide: {enabled: true, minTime: 2h, maxTime: 1h}\n", "provide.minTime"},
+		{"hours", "provide: {hours: [\"Mon 8-9\"]}\n", "provide.hours"},
+		{"zone", "provide: {timeZone: Mars}\n", "time zone"},
+		{"image", "provide: {images: {deny: [\"a b\"]}}\n", "provide.images: deny"},
+		{"blocked", "provide: {block: [{buyer: x}]}\n", "provide.block[0]"},
+		{"only", "provide: {only: [x]}\n", "provide.only[0]"},
+		{"share", "provide: {share: {cpu: 101}}\n", "provide.share"},
+		{"floor", "provide: {floor: {GPU: \"1\"}}\n", "provide.floor"},
+		{"gpu", "provide: {enabled: true, gpu: {price: \"1\"}}\n", "provide.gpu"},
+		{"leases of one buyer", "provide: {maxLeasesPerBuyer: -1}\n", "provide.maxLeasesPerBuyer"},
 		{"window", "buy: {quoteWindow: 0s}\n", "buy.quoteWindow"},
 		{"jobs", "buy: {maxJobs: 0}\n", "buy.maxJobs"},
+		{"limits of many tokens", "buy: {limits: {perJob: \"2.5\", perDay: \"1000\", perProviderPerDay: \"0.000001\"}}\n", ""},
+		{"limit of nothing", "buy: {limits: {perDay: \"0.00\"}}\n", "buy.limits.perDay"},
+		{"limit", "buy: {limits: {perJob: \"many\"}}\n", "buy.limits.perJob"},
+		{"reach", `
+nat: {auto: false, portMap: false, relays: [/ip4/1.2.3.4/tcp/1/p2p/12D3KooWPECgJvMCjuF6G4QQbHUU1Gssr2KWfokMoCiihN3Yd1Bm]}
+relay: {serve: true, dataMiB: -1, duration: 1h, circuits: 8, perPeer: 2, reservations: 4, perIP: 2}
+privateNetwork: swarm.key
+block: [12D3KooWPECgJvMCjuF6G4QQbHUU1Gssr2KWfokMoCiihN3Yd1Bm, 11111111111111111111111111111112]
+`, ""},
+		{"relays without ids", "nat: {relays: [/ip4/1.2.3.4/tcp/1]}\n", "nat.relays"},
+		{"block", "block: [somebody]\n", "block[0]"},
+		{"dial out and listen", "listen: [/ip4/0.0.0.0/tcp/1]\nnat: {dialOutOnly: true}\n", "nat.dialOutOnly"},
+		{"dial out and relay", "nat: {dialOutOnly: true}\nrelay: {serve: true}\n", "relay.serve"},
+		{"relay of nothing", "relay: {circuits: -1}\n", "relay"},
+		{"relay of too much", "relay: {dataMiB: 9000000000000000000}\n", "relay.dataMiB"},
 		{"not yaml", "region: [\n", "config.yaml"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -90,11 +125,15 @@ func TestCPUUnits(t *testing.T) {
 	key := sign.NewPrivate([32]byte{7}).Key()
 	c := DefaultConfig().Provide
 	c.Units = 3
-	units, err := cpuUnits(key, c)
+	m, err := readMachine()
+	if err != nil {
+		t.Fatal(err)
+	}
+	units, err := cpuUnits(key, c, m)
 	if err != nil || len(units) != 3 {
 		t.Fatalf("%d units, %v", len(units), err)
 	}
-	again, err := cpuUnits(key, c)
+	again, err := cpuUnits(key, c, m)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,8 +147,35 @@ func TestCPUUnits(t *testing.T) {
 		}
 		seen[u.ID.String()] = true
 	}
+	lots := func() []provider.Lot {
+		u, err := cpuUnits(key, c, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []provider.Lot{{Class: classCPU, Units: u, PerUnit: u[0].Resources}}
+	}
+	m.memoryMiB, m.milliCPU = 4096, 8000
+	for _, s := range []struct {
+		share Share
+		units int
+		want  string
+	}{
+		{Share{}, 3, ""},
+		{Share{Units: 70}, 2, ""},
+		{Share{Keep: map[string]uint32{"cpu": 1}}, 2, ""},
+		{Share{Memory: 75}, 3, ""},
+		{Share{Memory: 74}, 3, "share.memory of 74% is 3031 MiB"},
+		{Share{CPU: 37}, 3, "share.cpu of 37% is 2960"},
+	} {
+		c.Share = s.share
+		l := lots()
+		if err := c.fits(l, m); len(l[0].Units) != s.units || s.want == "" && err != nil || s.want != "" && (!errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), s.want)) {
+			t.Errorf("%+v: %d units, %v", s.share, len(l[0].Units), err)
+		}
+	}
+	c.Share = Share{}
 	c.Unit.MemoryMiB = 1 << 30
-	if _, err := cpuUnits(key, c); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "this machine has") {
+	if err := c.fits(lots(), m); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "this machine has") {
 		t.Errorf("more memory than there is: %v", err)
 	}
 }
@@ -117,13 +183,13 @@ func TestCPUUnits(t *testing.T) {
 func TestOpenSaysWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
-	if _, err := Open(t.Context(), home, t.TempDir(), "test", nil); err == nil || !strings.Contains(err.Error(), "genesis") {
+	if _, err := Open(t.Context(), home, t.TempDir(), "test", "", nil); err == nil || !strings.Contains(err.Error(), "genesis") {
 		t.Errorf("without a genesis: %v", err)
 	}
-	if _, err := bootstrap([]string{"/ip4/127.0.0.1/tcp/1"}); !errors.Is(err, ErrConfig) {
+	if _, err := infos("bootstrap", []string{"/ip4/127.0.0.1/tcp/1"}); !errors.Is(err, ErrConfig) {
 		t.Errorf("an address without a peer: %v", err)
 	}
-	if _, err := bootstrap([]string{"127.0.0.1:1"}); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "bootstrap[0]") {
+	if _, err := infos("bootstrap", []string{"127.0.0.1:1"}); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "bootstrap[0]") {
 		t.Errorf("no multiaddr: %v", err)
 	}
 }
@@ -137,5 +203,32 @@ func TestGrants(t *testing.T) {
 	}
 	if len(g.m) > maxGrants || !g.allowed("peer", id(maxGrants+999)) || g.allowed("peer", id(0)) || g.allowed("other", id(maxGrants+999)) {
 		t.Errorf("%d grants are kept", len(g.m))
+	}
+}
+
+// The engine is auto, true or false, with and without quotes.
+func TestDockerConfig(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{"": "auto", "docker: {enabled: auto}": "auto", "docker: {enabled: true}": "true", "docker: {enabled: false}": "false",
+		"docker: {enabled: \"true\", host: \"unix:///run/docker.sock\"}": "true", "docker: {enabled: on}": "-", "docker: {enabled: 1}": "-"} {
+		path := filepath.Join(t.TempDir(), FileConfig)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cfg, err := LoadConfig(path)
+		if want == "-" && !errors.Is(err, ErrConfig) || want != "-" && (err != nil || cfg.Docker.Enabled != want) {
+			t.Errorf("%s: %q, %v", text, cfg.Docker.Enabled, err)
+		}
+	}
+	log := slog.New(slog.DiscardHandler)
+	none := "unix://" + filepath.Join(t.TempDir(), "no.sock")
+	if rt, err := openDocker(t.Context(), Docker{Enabled: dockerAuto, Host: none}, sign.Key{1}, log); rt != nil || err != nil {
+		t.Errorf("auto without an engine: %v, %v", rt, err)
+	}
+	if rt, err := openDocker(t.Context(), Docker{Enabled: dockerOff}, sign.Key{1}, log); rt != nil || err != nil {
+		t.Errorf("off: %v, %v", rt, err)
+	}
+	if _, err := openDocker(t.Context(), Docker{Enabled: dockerOn, Host: none}, sign.Key{1}, log); err == nil || !strings.Contains(err.Error(), "docker.enabled is true") {
+		t.Errorf("on without an engine: %v", err)
 	}
 }

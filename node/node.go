@@ -9,6 +9,9 @@
 //
 // New puts a peer together and starts nothing; Run runs it until its context
 // ends and returns after everything it started has ended.
+//
+// A light peer (see [Light]) has the buying loop and its journal only: what
+// discovery, gossip and the chain do for a full peer, entry peers do for it.
 package node
 
 import (
@@ -17,10 +20,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"path/filepath"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ipfs/go-cid"
@@ -28,18 +30,27 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/block"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/guardian"
+	"github.com/starling-network/starling/node/evidence"
+	"github.com/starling-network/starling/node/gpu"
+	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/provider"
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/sealed"
+	"github.com/starling-network/starling/node/settle"
 	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/blob"
 	"github.com/starling-network/starling/p2p/discovery"
 	"github.com/starling-network/starling/p2p/gossip"
+	"github.com/starling-network/starling/verify"
 )
 
 // Parts are what a peer is made of. Whoever makes the parts closes them after Run.
@@ -54,28 +65,63 @@ type Parts struct {
 	Store    store.Store
 	Blobs    *blob.Store
 	Ledger   chain.Ledger
+	Program  settle.Chain // the same chain with Starling's program; nil when, and only when, the genesis names none
+	Escrow   escrow.Params
 	Runtimes map[string]runtime.Runtime
+	GPUs     gpu.Source // nil when none are sold
 	Settle   chain.Params
 	// SlotEvery is how often the chain is asked for its slot.
 	SlotEvery time.Duration
+	// RPC passes one JSON-RPC call of a light client to the chain; nil: they are not passed on.
+	RPC func(ctx context.Context, call []byte) ([]byte, error)
+	// Light makes this a light peer: it sells nothing, serves nobody and takes no part in DHT and gossip.
+	Light Light
+	// MaxAsked is how many known providers are asked directly for an order; zero takes the buyer's default.
+	MaxAsked int
 	// NoAPI leaves the local HTTP API out, for peers inside one process.
 	NoAPI   bool
 	Version string
 	Log     *slog.Logger
 }
 
+// Light is what a light peer has instead of discovery and gossip; see node/client.
+type Light interface {
+	// Find looks for offers of a class, at most so many, and checks them.
+	Find(ctx context.Context, c market.Class, regions []market.Region, most int) ([]market.Offer, error)
+	// Publish has an order gossiped and says how many neighbours hear it.
+	Publish(ctx context.Context, o market.Order, envelope []byte) (int, error)
+	// Entries are the entry peers that are connected, the one in use first.
+	Entries() []peer.ID
+	// Peers are full peers that it knows of, beside the entries in use.
+	Peers() []peer.AddrInfo
+	// Warning is what the user has to know about them; "" when nothing is wrong.
+	Warning() string
+	// Carries is how many bytes a connection to any peer carries before its relay cuts it; 0: no limit is known.
+	Carries() int64
+	// Dials says whether peers are dialled by their own addresses too.
+	Dials() bool
+	// Run keeps it connected until ctx ends.
+	Run(ctx context.Context) error
+}
+
 // Node is one peer.
 type Node struct {
 	p         Parts
 	tag       string
-	discovery *discovery.Discovery
-	orders    *orders
+	discovery *discovery.Discovery // nil for a light peer
+	evidence  *evidence.Keeper     // nil for a light peer
+	orders    *orders              // nil for a light peer
 	slots     *slots.Clock
 	provider  *provider.Provider // nil when nothing is sold
 	buyer     *buyer.Buyer
+	guardian  *guardian.Service // nil when it guards nothing
+	blocks    *block.List
+	network   *settle.Network // nil on a network that settles directly
+	gpus      *gpus
 	grants    *grants
 	started   time.Time
 	gossip    context.CancelFunc
+	api       atomic.Pointer[api.Server] // while it runs
 }
 
 // classCPU is the class of a machine's own processor and memory.
@@ -93,30 +139,58 @@ func New(ctx context.Context, p Parts) (*Node, error) {
 	if err := p.Genesis.Validate(); err != nil {
 		return nil, err
 	}
+	if p.Genesis.Program.IsZero() != (p.Program == nil) {
+		return nil, fmt.Errorf("%w: the genesis names program %s, and the chain is opened with a program: %t", ErrConfig, p.Genesis.Program, p.Program != nil)
+	}
 	p.Version = p.Version[:min(len(p.Version), maxVersion)]
 	n := &Node{p: p, tag: p.Genesis.Tag(), grants: newGrants(), started: time.Now()}
+	n.gpus = newGPUs(p.GPUs)
 	n.slots = slots.New(p.Ledger, p.Genesis.SlotMillis, p.SlotEvery, p.Log)
+	if p.Program != nil {
+		n.network = settle.NewNetwork(p.Genesis, p.Program, p.Store)
+	}
 	var err error
-	if n.discovery, err = discovery.New(p.Host, discovery.Config{Network: n.tag, Logger: p.Log}); err != nil {
+	if n.blocks, err = block.Open(ctx, p.Store); err != nil {
 		return nil, err
 	}
+	if p.Light != nil {
+		if n.buyer, err = n.newBuyer(ctx, p.Light.Find, p.Light.Publish); err != nil {
+			return nil, fmt.Errorf("setting up what is bought: %w", err)
+		}
+		return n, nil
+	}
+	if n.evidence, err = n.newEvidence(ctx); err != nil {
+		return nil, fmt.Errorf("setting up what is published of leases: %w", err)
+	}
+	values := []discovery.Values{n.evidence.Values()}
+	if n.discovery, err = discovery.New(p.Host, discovery.Config{Network: n.tag, Values: values, Logger: p.Log}); err != nil {
+		return nil, err
+	}
+	p.Host.FindWith(n.discovery.Where)
 	gctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	n.gossip = cancel
 	g, err := gossip.New(gctx, p.Host, gossip.Config{Network: n.tag, Logger: p.Log})
 	if err != nil {
 		return nil, errors.Join(err, n.close())
 	}
-	var sells market.Class
-	if p.Config.Provide.Enabled {
-		sells = classCPU
+	lots, err := n.lots(ctx)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("finding what can be sold: %w", err), n.close())
 	}
-	n.orders = newOrders(g, p.Genesis.Domain(), sells)
+	var sells []market.Class
+	for _, l := range lots {
+		sells = append(sells, l.Class)
+	}
+	n.orders = newOrders(g, p.Genesis.Domain(), sells, n.hints)
 	if p.Config.Provide.Enabled {
-		if n.provider, err = n.newProvider(ctx); err != nil {
+		if n.provider, err = n.newProvider(ctx, lots); err != nil {
 			return nil, errors.Join(fmt.Errorf("setting up what is sold: %w", err), n.close())
 		}
 	}
-	if n.buyer, err = n.newBuyer(ctx); err != nil {
+	if n.guardian, err = n.newGuardian(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("setting up what is guarded: %w", err), n.close())
+	}
+	if n.buyer, err = n.newBuyer(ctx, n.find, n.orders.publish); err != nil {
 		return nil, errors.Join(fmt.Errorf("setting up what is bought: %w", err), n.close())
 	}
 	return n, nil
@@ -124,36 +198,47 @@ func New(ctx context.Context, p Parts) (*Node, error) {
 
 // close undoes New.
 func (n *Node) close() error {
+	if n.p.Light != nil {
+		return nil
+	}
 	n.gossip()
 	return n.discovery.Close()
 }
 
-func (n *Node) newProvider(ctx context.Context) (*provider.Provider, error) {
+func (n *Node) newProvider(ctx context.Context, lots []provider.Lot) (*provider.Provider, error) {
 	c := n.p.Config.Provide
-	price, err := market.ParseDecimal(c.Price, n.p.Genesis.Decimals)
-	if err != nil {
-		return nil, fmt.Errorf("%w: provide.price: %w", ErrConfig, err)
-	}
-	units, err := cpuUnits(n.p.Key.Key(), c)
+	policy, err := c.policy()
 	if err != nil {
 		return nil, err
 	}
+	policy.Blocked = func(buyer sign.Key) bool {
+		_, blocked := n.blocks.Blocked(buyer, block.Buyer)
+		return blocked
+	}
+	var escrows *provider.Escrows
+	if n.network != nil {
+		when, err := c.Claim.when(n.p.Genesis)
+		if err != nil {
+			return nil, err
+		}
+		escrows = &provider.Escrows{Chain: n.p.Program, Network: n.network, Params: n.p.Escrow, When: when, WaitFunded: c.StartWhen == StartFunded}
+	}
 	return provider.New(ctx, provider.Config{
-		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Owner: n.p.Owner,
-		Units: units, PerUnit: units[0].Resources, Price: market.Price(price), Region: market.Region(n.p.Config.Region),
+		Escrows: escrows,
+		Host:    n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Owner: n.p.Owner,
+		Lots: lots, Policy: policy, AllowImage: policy.Images.Check, Devices: n.gpus.devices, Internet: n.p.Config.Docker.Internet, Region: market.Region(n.p.Config.Region),
 		MinSlots: n.p.Genesis.SlotsIn(c.MinTime), MaxSlots: n.p.Genesis.SlotsIn(c.MaxTime),
 		Store: n.p.Store, Blobs: n.p.Blobs, Fetch: n.fetch, Grant: n.grants.add, Runtimes: n.p.Runtimes, Slots: n.slots,
 		Dir: n.p.Home, Version: n.p.Version, Log: n.p.Log.With("role", "provider"),
-		Offered: n.offered, Orders: n.orders.next, Funds: n.p.Ledger.Balance,
-		HoldTTL: holdTTL, Retain: retain,
+		Offered: n.offered, Filed: n.evidence.File, Orders: n.orders.next, Funds: n.p.Ledger.Balance,
+		HoldTTL: holdTTL, Retain: c.Retain, RetainBytes: int64(c.RetainMiB) << 20, Drop: n.drop,
+		Unseal: n.unseal,
 	})
 }
 
 const (
 	// holdTTL is how long units are set aside for a buyer that does not come back.
 	holdTTL = 10 * time.Second
-	// retain is how long outputs and logs of an ended lease are kept.
-	retain = 10 * time.Minute
 	// lostIntervals is how many metering intervals a silent provider is waited for, but not less than lostAtLeast.
 	lostIntervals = 3
 	lostAtLeast   = 3 * time.Second
@@ -161,32 +246,151 @@ const (
 	maxOutput = 64 << 30
 )
 
-func (n *Node) newBuyer(ctx context.Context) (*buyer.Buyer, error) {
+// finder and publisher are the buyer's view of the market.
+type (
+	finder    = func(ctx context.Context, c market.Class, regions []market.Region, most int) ([]market.Offer, error)
+	publisher = func(ctx context.Context, o market.Order, envelope []byte) (int, error)
+)
+
+func (n *Node) newBuyer(ctx context.Context, find finder, publish publisher) (*buyer.Buyer, error) {
 	interval := time.Duration(n.p.Genesis.IntervalSlots*n.p.Genesis.SlotMillis) * time.Millisecond
+	limits, err := n.p.Config.Buy.Limits.amounts(n.p.Genesis.Decimals)
+	if err != nil {
+		return nil, err
+	}
+	var carries func() int64
+	peers := n.neighbours
+	filed := func(market.Lease, []market.UnitID, verify.Receipt) {} // a light peer publishes nothing: its providers do
+	if n.p.Light != nil {
+		carries, peers = n.p.Light.Carries, n.p.Light.Peers
+	} else {
+		filed = n.evidence.File
+	}
+	var escrows *buyer.Escrows
+	var stake func(context.Context, sign.Key) (market.Amount, error)
+	if n.network != nil {
+		stake = n.stake
+		when := escrow.When{}
+		if n.guardian != nil {
+			if when, err = n.p.Config.Provide.Claim.when(n.p.Genesis); err != nil {
+				return nil, err
+			}
+		}
+		escrows = &buyer.Escrows{Chain: n.p.Program, Network: n.network, Params: n.p.Escrow, When: when}
+	}
 	return buyer.New(ctx, buyer.Config{
+		Escrows: escrows, Guardian: n.guardian, Stake: stake, Peers: peers,
+		Carries: carries, Filed: filed,
 		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Owner: n.p.Owner, Ledger: n.p.Ledger, Store: n.p.Store,
 		Blobs: n.p.Blobs, Fetch: n.fetch, Grant: n.grants.add, Runtimes: n.p.Runtimes, Slots: n.slots, Dir: n.p.Home,
-		Publish: n.orders.publish, Find: n.find, Settle: n.p.Settle,
-		QuoteWindow: n.p.Config.Buy.QuoteWindow, MaxJobs: n.p.Config.Buy.MaxJobs,
+		Publish: publish, Find: find, Settle: n.p.Settle, Limits: limits, PrivateHook: n.p.Config.Buy.Webhooks.Private,
+		Unseal:      func(p sealed.Purpose, box []byte) ([]byte, error) { return sealed.Open(n.p.Key, p, box) },
+		Blocked:     func(p sign.Key) (string, bool) { return n.blocks.Blocked(p, block.Provider) },
+		QuoteWindow: n.p.Config.Buy.QuoteWindow, MaxJobs: n.p.Config.Buy.MaxJobs, MaxAsked: n.p.MaxAsked,
 		LostAfter: max(lostIntervals*interval, lostAtLeast), MaxOutput: maxOutput, Log: n.p.Log.With("role", "buyer"),
 	})
 }
 
-// offered puts an offer into the DHT.
-func (n *Node) offered(ctx context.Context, o market.Offer, envelope []byte) error {
-	return n.discovery.Publish(ctx, discovery.Record{
-		Topics:  []discovery.Topic{{Class: string(o.Class), Region: string(o.Region)}},
-		Payload: envelope,
-	})
+// neighbours are the peers that this one is connected to.
+func (n *Node) neighbours() []peer.AddrInfo {
+	var out []peer.AddrInfo
+	for _, id := range n.p.Host.Network().Peers() {
+		out = append(out, n.p.Host.Peerstore().PeerInfo(id))
+	}
+	return out
 }
 
-// find looks offers of a class up in the DHT. The record only brings the offer:
-// its own signature, network and times are checked here, on every read.
+// unseal opens what a buyer sealed to this peer for a lease.
+func (n *Node) unseal(box []byte, l market.LeaseID) ([]byte, error) {
+	return sealed.Open(n.p.Key, protocol.LeaseSecrets(n.tag, l), box)
+}
+
+// drop gives a blob back that the selling side does not need any more, unless a job of this peer's own has it.
+func (n *Node) drop(c cid.Cid) {
+	if n.buyer.Uses(c) {
+		return
+	}
+	if err := n.p.Blobs.Remove(c); err != nil {
+		n.p.Log.Warn("a blob that nobody needs cannot be removed", "cid", c, "err", err)
+	}
+}
+
+// offered puts the offers into the DHT, found under each class and its family, or takes back what is there.
+func (n *Node) offered(ctx context.Context, offers []market.Offer, envelopes [][]byte) error {
+	if len(offers) == 0 {
+		return n.discovery.Withdraw(ctx)
+	}
+	list, err := market.MarshalOffers(envelopes)
+	if err != nil {
+		return err
+	}
+	var topics []discovery.Topic
+	for _, o := range offers {
+		for _, c := range []market.Class{o.Class, o.Class.Family()} {
+			if t := (discovery.Topic{Class: string(c), Region: string(o.Region)}); !slices.Contains(topics, t) {
+				topics = append(topics, t)
+			}
+		}
+	}
+	return n.discovery.Publish(ctx, discovery.Record{Topics: topics, Payload: list})
+}
+
+// hints learns from the DHT of peers that may sell a class.
+func (n *Node) hints(ctx context.Context, c market.Class, most int) ([]peer.AddrInfo, error) {
+	return n.discovery.Hints(ctx, discovery.Topic{Class: string(c)}, most)
+}
+
+// signedOffer is an offer and the envelope that its provider signed.
+type signedOffer struct {
+	market.Offer
+	envelope []byte
+}
+
+// find is look for the buyer.
 func (n *Node) find(ctx context.Context, c market.Class, regions []market.Region, most int) ([]market.Offer, error) {
+	found, err := n.look(ctx, c, regions, most)
+	out := make([]market.Offer, 0, len(found))
+	for _, f := range found {
+		out = append(out, f.Offer)
+	}
+	return out, err
+}
+
+// offersOf reads the offers of one record. The record only brings them: the signature, network and times of each are
+// checked here, on every read. Those that are good are returned whatever the others are.
+func (n *Node) offersOf(f discovery.Found) (out []signedOffer, err error) {
+	key, err := p2p.KeyFromPeerID(f.Peer.ID)
+	if err != nil {
+		return nil, err
+	}
+	envelopes, err := market.UnmarshalOffers(f.Record.Payload)
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, env := range envelopes {
+		o, err := market.DecodeOffer(n.p.Genesis.Domain(), env, time.Now())
+		if err == nil {
+			err = o.CheckGenesis(n.p.Genesis)
+		}
+		if err == nil && o.Provider != sign.Key(key) {
+			err = fmt.Errorf("%w: offer of %s in the record of %s", market.ErrMalformed, o.Provider.Short(), f.Peer.ID)
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		out = append(out, signedOffer{o, env})
+	}
+	return out, errors.Join(errs...)
+}
+
+// look looks offers of a class or family up in the DHT.
+func (n *Node) look(ctx context.Context, c market.Class, regions []market.Region, most int) ([]signedOffer, error) {
 	if len(regions) == 0 {
 		regions = []market.Region{""}
 	}
-	var out []market.Offer
+	var out []signedOffer
 	var errs []error
 	for _, r := range regions {
 		found, err := n.discovery.Find(ctx, discovery.Topic{Class: string(c), Region: string(r)}, most-len(out))
@@ -194,13 +398,15 @@ func (n *Node) find(ctx context.Context, c market.Class, regions []market.Region
 			errs = append(errs, err)
 		}
 		for _, f := range found {
-			o, err := market.DecodeOffer(n.p.Genesis.Domain(), f.Record.Payload, time.Now())
-			key, kerr := p2p.KeyFromPeerID(f.Peer.ID)
-			if err != nil || kerr != nil || o.Provider != sign.Key(key) || o.CheckGenesis(n.p.Genesis.Hash()) != nil {
-				n.p.Log.Debug("an offer in the DHT is not good", "peer", f.Peer.ID, "err", errors.Join(err, kerr))
-				continue
+			offers, err := n.offersOf(f)
+			if err != nil {
+				n.p.Log.Debug("an offer in the DHT is not good", "peer", f.Peer.ID, "err", err)
 			}
-			out = append(out, o)
+			for _, o := range offers {
+				if c.Accepts(o.Class) {
+					out = append(out, o)
+				}
+			}
 		}
 		if len(out) >= most {
 			break
@@ -212,38 +418,54 @@ func (n *Node) find(ctx context.Context, c market.Class, regions []market.Region
 	return nil, errors.Join(errs...)
 }
 
-// fetch brings a blob from a peer into the store, unless it is there.
-func (n *Node) fetch(ctx context.Context, from peer.ID, c cid.Cid, max int64) error {
-	if n.p.Blobs.Has(c) {
-		return nil
-	}
-	return blob.Fetch(ctx, n.p.Host, n.tag, from, c, max, n.p.Blobs, nil)
-}
-
 // Run runs the peer until ctx ends. It leaves the host open.
 func (n *Node) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, n.close()) }()
 	blobs := blob.Serve(n.p.Host, n.tag, n.p.Blobs, n.grants.allowed)
 	defer blobs.Close()
-	n.orders.ctx = ctx
-	defer n.orders.close()
-	if _, err := n.orders.join(classCPU); err != nil {
-		return err
-	}
-	var srv *api.Server
-	if !n.p.NoAPI {
-		if srv, err = api.Listen(n.p.Config.API, filepath.Join(n.p.Home, FileAPI), n.buyer, n, n.p.Log); err != nil {
+	if n.p.Light == nil {
+		n.orders.ctx = ctx
+		defer n.orders.close()
+		if _, err := n.orders.join(classCPU); err != nil {
+			return err
+		}
+		if err := n.orders.joinSold(); err != nil {
 			return err
 		}
 	}
+	if n.p.Light == nil && n.p.Config.Entry.Serve {
+		clients, err := n.serveClients()
+		if err != nil {
+			return fmt.Errorf("serving light clients: %w", err)
+		}
+		defer clients.Close()
+	}
+	var srv *api.Server
+	if !n.p.NoAPI {
+		if srv, err = api.Listen(n.p.Config.API, filepath.Join(n.p.Home, FileAPI), n.buyer, n, n.blocks, n.proofs(), n.p.Log); err != nil {
+			return err
+		}
+		n.api.Store(srv)
+	}
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return n.p.Host.Run(gctx) })
-	g.Go(func() error { return n.discovery.Run(gctx) })
+	if n.p.Light != nil {
+		g.Go(func() error { return n.p.Light.Run(gctx) })
+	} else {
+		g.Go(func() error { return n.discovery.Run(gctx) })
+		g.Go(func() error { return n.evidence.Run(gctx, n.discovery) })
+	}
 	g.Go(func() error { return n.slots.Run(gctx) })
 	if n.provider != nil {
 		g.Go(func() error { return n.provider.Run(gctx) })
+		if len(n.gpus.sold) > 0 {
+			g.Go(func() error { return n.gpus.watch(gctx, n.provider.Withdraw) })
+		}
 	}
 	g.Go(func() error { return n.buyer.Run(gctx) })
+	if n.guardian != nil {
+		g.Go(func() error { return n.guardian.Run(gctx) })
+	}
 	if srv != nil {
 		n.p.Log.Info("peer is up", "peer", n.p.Host.ID(), "api", srv.URL(), "network", n.tag)
 		g.Go(func() error { return srv.Run(gctx) })
@@ -251,13 +473,39 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	return g.Wait()
 }
 
+// Idle is for how long nobody has asked the local API for anything; 0 while somebody does, or none runs.
+func (n *Node) Idle() time.Duration {
+	if s := n.api.Load(); s != nil {
+		return s.Idle()
+	}
+	return 0
+}
+
+// Slot is the chain's slot as this peer sees it; 0 while it is not known.
+func (n *Node) Slot() market.Slot {
+	s, err := n.slots.Now(time.Now())
+	if err != nil {
+		return 0
+	}
+	return s
+}
+
+// Sync asks the chain for its slot at once. A light peer does it when it is connected.
+func (n *Node) Sync(ctx context.Context) { _ = n.slots.Sync(ctx) } // what fails is logged there
+
 // Buyer is the buying loop, for callers in the same process.
 func (n *Node) Buyer() *buyer.Buyer { return n.buyer }
+
+// Blocks is the user's block list.
+func (n *Node) Blocks() *block.List { return n.blocks }
 
 // Provider is the selling loop, or nil.
 func (n *Node) Provider() *provider.Provider { return n.provider }
 
-// Discovery is the peer's part in the DHT.
+// Guardian is what this peer guards, or nil.
+func (n *Node) Guardian() *guardian.Service { return n.guardian }
+
+// Discovery is the peer's part in the DHT; nil for a light peer.
 func (n *Node) Discovery() *discovery.Discovery { return n.discovery }
 
 // PutBlob stores what r has.
@@ -285,41 +533,4 @@ func (n *Node) OpenBlob(text string) (io.ReadCloser, int64, error) {
 		return nil, 0, err
 	}
 	return f, st.Size(), nil
-}
-
-// maxGrants bounds what is remembered of who may read what. Work that is still
-// under way asks within minutes of its grant; the oldest are forgotten first.
-const maxGrants = 1 << 16
-
-// grants says which peer may read which blob: whoever was given work that needs
-// it, and whoever the work was done for.
-type grants struct {
-	mu sync.Mutex
-	m  map[grant]time.Time // when it was given last
-}
-
-type grant struct {
-	to  peer.ID
-	cid string
-}
-
-func newGrants() *grants { return &grants{m: map[grant]time.Time{}} }
-
-func (g *grants) add(to peer.ID, c cid.Cid) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.m[grant{to, c.KeyString()}] = time.Now()
-	if len(g.m) <= maxGrants {
-		return
-	}
-	times := slices.SortedFunc(maps.Values(g.m), time.Time.Compare)
-	median := times[len(times)/2]
-	maps.DeleteFunc(g.m, func(_ grant, at time.Time) bool { return at.Before(median) })
-}
-
-func (g *grants) allowed(to peer.ID, c cid.Cid) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	_, ok := g.m[grant{to, c.KeyString()}]
-	return ok
 }

@@ -4,20 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
 
-	"github.com/libp2p/go-libp2p/core/peer"
-	ma "github.com/multiformats/go-multiaddr"
-
 	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/entry"
+	"github.com/starling-network/starling/node/gpu"
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/docker"
 	"github.com/starling-network/starling/node/runtime/wasm"
+	"github.com/starling-network/starling/node/settle"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/blob"
@@ -33,25 +37,31 @@ const (
 // Peer is a node with all its parts, opened from a home directory.
 type Peer struct {
 	*Node
-	host  *p2p.Host
-	store store.Store
-	blobs *blob.Store
-	wasm  *wasm.Runtime
+	host   *p2p.Host
+	store  store.Store
+	blobs  *blob.Store
+	wasm   *wasm.Runtime
+	gpus   gpu.Source
+	docker runtime.Runtime // nil without an engine
 }
 
 // Open opens the peer that lives in home: its configuration, keys, journal and
 // files, a libp2p host and the chain. cache holds compiled programs and may be
-// shared by the peers of one user. Close it after Run.
-func Open(ctx context.Context, home, cache, version string, log *slog.Logger) (p *Peer, err error) {
+// shared by the peers of one user. startWhen, unless empty, stands for what the
+// configuration says. Close it after Run.
+func Open(ctx context.Context, home, cache, version, startWhen string, log *slog.Logger) (p *Peer, err error) {
 	cfg, err := LoadConfig(filepath.Join(home, FileConfig))
 	if err != nil {
 		return nil, err
+	}
+	if startWhen != "" {
+		cfg.Provide.StartWhen = startWhen
 	}
 	genesis, err := LoadGenesis(home)
 	if err != nil {
 		return nil, err
 	}
-	key, owner, err := loadKeys(home, cfg)
+	key, owner, err := LoadKeys(home, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -71,25 +81,87 @@ func Open(ctx context.Context, home, cache, version string, log *slog.Logger) (p
 	if p.wasm, err = wasm.New(wasm.Config{CacheDir: filepath.Join(cache, "wasm"), Logger: log}); err != nil {
 		return p, err
 	}
-	ledger, err := solana.New(solana.Config{RPC: cfg.Solana.RPC, Genesis: genesis.Chain, Key: key, Owner: owner, Mint: genesis.Mint, Decimals: genesis.Decimals})
+	sc := solana.ConfigOf(cfg.Solana.RPC, genesis, key)
+	sc.Owner = owner
+	ledger, err := solana.New(sc)
 	if err != nil {
 		return p, err
 	}
-	boot, err := bootstrap(cfg.Bootstrap)
+	forward, err := solana.NewForwarder(cfg.Solana.RPC, entry.MaxAnswer)
 	if err != nil {
 		return p, err
 	}
-	if p.host, err = p2p.New(p2p.Config{
-		Key: p2p.PrivKey(key.Seed()), Network: genesis.Tag(), Listen: cfg.Listen, Announce: cfg.Announce, Bootstrap: boot,
-		PeerstoreDir: filepath.Join(home, "peers"), Agent: "starling/" + version, Logger: log,
-	}); err != nil {
+	hc, err := cfg.hostConfig(home)
+	if err != nil {
 		return p, err
+	}
+	hc.Key, hc.Network, hc.Agent, hc.Logger = p2p.PrivKey(key.Seed()), genesis.Tag(), "starling/"+version, log
+	if p.host, err = p2p.New(hc); err != nil {
+		return p, err
+	}
+	runtimes := map[string]runtime.Runtime{wasm.Name: p.wasm}
+	if cfg.Provide.Enabled {
+		if p.docker, err = openDocker(ctx, cfg.Docker, key.Key(), log); err != nil {
+			return p, err
+		}
+		if p.docker != nil {
+			runtimes[docker.Name] = p.docker
+		}
+	}
+	if cfg.Provide.Enabled && cfg.Provide.GPU.Price != "" {
+		if p.gpus, err = gpu.Open(gpu.Config{Simulated: genesis.Simulated, Mock: cfg.Provide.GPU.Mock, MockSeed: key.Key().String()}); err != nil {
+			return p, fmt.Errorf("%w: provide.gpu: %w", ErrConfig, err)
+		}
 	}
 	p.Node, err = New(ctx, Parts{
+		Program: ProgramOf(genesis, ledger), Escrow: EscrowParams(genesis),
 		Config: cfg, Home: home, Genesis: genesis, Key: key, Owner: owner, Host: p.host, Store: p.store, Blobs: p.blobs, Ledger: ledger,
-		Runtimes: map[string]runtime.Runtime{wasm.Name: p.wasm}, Settle: chain.DefaultParams(), SlotEvery: slotEvery, Version: version, Log: log,
+		Runtimes: runtimes, GPUs: p.gpus, Settle: chain.DefaultParams(), SlotEvery: slotEvery, RPC: forward.Call, Version: version, Log: log,
 	})
 	return p, err
+}
+
+// ProgramOf is the ledger for Parts.Program: nil on a network that settles directly.
+func ProgramOf(g market.Genesis, l settle.Chain) settle.Chain {
+	if g.Program.IsZero() {
+		return nil
+	}
+	return l
+}
+
+// EscrowParams are the intervals at which a peer looks at its escrows, for the length of the network's slots.
+func EscrowParams(g market.Genesis) escrow.Params {
+	p := escrow.DefaultParams()
+	if g.SlotMillis < defaultSlotMillis { // a test network
+		p.PollEvery = p.PollEvery * time.Duration(g.SlotMillis) / defaultSlotMillis
+		p.LookEvery = p.LookEvery * time.Duration(g.SlotMillis) / defaultSlotMillis
+		p.RetryAfter = p.RetryAfter * time.Duration(g.SlotMillis) / defaultSlotMillis
+	}
+	return p
+}
+
+// defaultSlotMillis is the length of Solana's slots.
+const defaultSlotMillis = 400
+
+// dockerTimeout bounds how long the container engine may take to be found.
+const dockerTimeout = 20 * time.Second
+
+// openDocker connects to the container engine; nil when there is none and none is asked for.
+func openDocker(ctx context.Context, c Docker, key sign.Key, log *slog.Logger) (runtime.Runtime, error) {
+	if c.Enabled == dockerOff {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, dockerTimeout)
+	defer cancel()
+	rt, err := docker.New(ctx, docker.Config{Peer: key.String(), Host: c.Host, Logger: log})
+	if err != nil && c.Enabled == dockerOn {
+		return nil, fmt.Errorf("docker.enabled is true: %w", err)
+	}
+	if err != nil {
+		log.Info("containers are not offered", "reason", err)
+		return nil, nil
+	}
+	return rt, nil
 }
 
 // Close closes what Open opened.
@@ -97,6 +169,12 @@ func (p *Peer) Close() error {
 	var errs []error
 	if p.host != nil {
 		errs = append(errs, p.host.Close())
+	}
+	if c, ok := p.docker.(io.Closer); ok {
+		errs = append(errs, c.Close())
+	}
+	if p.gpus != nil {
+		errs = append(errs, p.gpus.Close())
 	}
 	if p.wasm != nil {
 		errs = append(errs, p.wasm.Close())
@@ -107,9 +185,9 @@ func (p *Peer) Close() error {
 	return errors.Join(errs...)
 }
 
-// loadKeys reads the peer's key, and finds the owner's address: from the
+// LoadKeys reads the peer's key, and finds the owner's address: from the
 // configuration, from wallet.json, or else the peer's own.
-func loadKeys(home string, cfg Config) (sign.Private, sign.Key, error) {
+func LoadKeys(home string, cfg Config) (sign.Private, sign.Key, error) {
 	priv, err := p2p.LoadIdentity(filepath.Join(home, FileIdentity))
 	if err != nil {
 		return sign.Private{}, sign.Key{}, fmt.Errorf("reading the peer's key: %w", err)
@@ -135,20 +213,4 @@ func loadKeys(home string, cfg Config) (sign.Private, sign.Key, error) {
 		return key, sign.Key{}, fmt.Errorf("reading the wallet: %w", err)
 	}
 	return key, wallet.Key(), nil
-}
-
-func bootstrap(addrs []string) ([]peer.AddrInfo, error) {
-	var all []ma.Multiaddr
-	for i, text := range addrs {
-		a, err := ma.NewMultiaddr(text)
-		if err != nil {
-			return nil, fmt.Errorf("%w: bootstrap[%d]: %q: %w", ErrConfig, i, text, err)
-		}
-		all = append(all, a)
-	}
-	infos, err := peer.AddrInfosFromP2pAddrs(all...)
-	if err != nil {
-		return nil, fmt.Errorf("%w: bootstrap: %w (an address ends in /p2p/ and the peer's id)", ErrConfig, err)
-	}
-	return infos, nil
 }

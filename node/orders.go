@@ -11,6 +11,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/rates"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/gossip"
 )
@@ -20,36 +21,78 @@ import (
 const (
 	topicQueue = 1024
 	heardQueue = 256
+	// maxClasses bounds the classes whose topics are joined. One that is not sold here and that nothing was ordered of for
+	// classIdle is left, and before that the one idle for longest when there are too many.
 	maxClasses = 64
+	classIdle  = 15 * time.Minute
+	// publishWait is how long an order waits for the first neighbour that takes part in its topic.
+	publishWait = 5 * time.Second
 	// maxHeard bounds the orders that are remembered until they expire, so that none is answered twice.
 	maxHeard = 1 << 15
 )
 
-// orders is this peer's part in the gossip of orders: a topic for each class it
-// sells or buys. What is heard of the class it sells goes to its provider.
+// How many orders one peer may publish for light clients, and how many may come of one of these, in a second and at
+// once. What an entry peer takes on (node/entry) stays below.
+const (
+	relayedPerEntry, relayedEntryBurst = 20, 100
+	relayedPerBuyer, relayedBuyerBurst = 4, 20
+	maxRelays                          = 4096
+)
+
+// orders is this peer's part in the gossip of orders: a topic for each class and
+// family it sells or buys. What is heard of those it sells goes to its provider.
+// Each topic keeps itself connected to a few peers that take part in it: those
+// that have offers of the class in the DHT.
 type orders struct {
 	g      *gossip.Gossip
+	hints  hinter
 	domain sign.Domain
-	sells  market.Class // "" when it sells nothing
+	sells  map[market.Class]bool // classes and their families
 	heard  chan market.Order
+
+	entries *rates.Limiter[peer.ID]  // orders published for others, by who did
+	clients *rates.Limiter[sign.Key] // and by whose they are
 
 	seenMu sync.Mutex
 	seen   map[market.OrderID]time.Time // until when
 
 	mu     sync.Mutex
-	topics map[market.Class]*gossip.Topic[market.Order]
+	topics map[market.Class]*joined
 	ctx    context.Context
 	wg     sync.WaitGroup
 }
 
-func newOrders(g *gossip.Gossip, d sign.Domain, sells market.Class) *orders {
-	return &orders{g: g, domain: d, sells: sells, heard: make(chan market.Order, heardQueue), topics: map[market.Class]*gossip.Topic[market.Order]{}}
+// hinter learns of peers that may sell a class.
+type hinter = func(ctx context.Context, c market.Class, most int) ([]peer.AddrInfo, error)
+
+// joined is a topic that this peer takes part in.
+type joined struct {
+	*gossip.Topic[market.Order]
+	meeting *gossip.Meeting
+	leave   context.CancelFunc
+	used    time.Time // when the last order was published; orders.mu
 }
 
-// decode is the topic's validator: an order is passed on only when its own
-// buyer published it, it is well formed and its time has not passed.
+func newOrders(g *gossip.Gossip, d sign.Domain, sells []market.Class, hints hinter) *orders {
+	topics := map[market.Class]bool{}
+	for _, c := range sells {
+		topics[c], topics[c.Family()] = true, true
+	}
+	return &orders{
+		g: g, hints: hints, domain: d, sells: topics, heard: make(chan market.Order, heardQueue), topics: map[market.Class]*joined{},
+		entries: rates.New[peer.ID](relayedPerEntry, relayedEntryBurst, maxRelays),
+		clients: rates.New[sign.Key](relayedPerBuyer, relayedBuyerBurst, maxRelays),
+	}
+}
+
+// decode is the topic's validator: an order is passed on only when it is well
+// formed, signed by its buyer, heard for the first time and its time has not
+// passed. One that another peer published, for a light client, also has to be
+// within the limits of that peer and of its buyer. Beyond them it is ignored and
+// not rejected: who passes it on could not know.
 func (o *orders) decode(from peer.ID, data []byte) (market.Order, error) {
-	ord, err := market.DecodeOrder(o.domain, data, time.Now())
+	now := time.Now()
+	ord, err := market.DecodeOrder(o.domain, data, now)
 	switch {
 	case errors.Is(err, market.ErrExpired), errors.Is(err, market.ErrNotYet):
 		return ord, fmt.Errorf("%w: %w", gossip.ErrIgnore, err)
@@ -57,13 +100,27 @@ func (o *orders) decode(from peer.ID, data []byte) (market.Order, error) {
 		return ord, fmt.Errorf("%w: %w", gossip.ErrReject, err)
 	}
 	key, err := p2p.KeyFromPeerID(from)
-	if err != nil || sign.Key(key) != ord.Buyer {
-		return ord, fmt.Errorf("%w: order of %s published by %s", gossip.ErrReject, ord.Buyer.Short(), from)
+	if err != nil {
+		return ord, fmt.Errorf("%w: %w", gossip.ErrReject, err)
 	}
-	if !o.first(ord, time.Now()) {
+	if o.known(ord.ID) {
+		return ord, fmt.Errorf("%w: order %s: %w", gossip.ErrIgnore, ord.ID.Short(), market.ErrReplayed)
+	}
+	if sign.Key(key) != ord.Buyer && !(o.entries.Allow(from, now) && o.clients.Allow(ord.Buyer, now)) {
+		return ord, fmt.Errorf("%w: too many orders are published by %s for others, or for %s", gossip.ErrIgnore, from, ord.Buyer.Short())
+	}
+	if !o.first(ord, now) {
 		return ord, fmt.Errorf("%w: order %s: %w", gossip.ErrIgnore, ord.ID.Short(), market.ErrReplayed)
 	}
 	return ord, nil
+}
+
+// known says whether an order was heard before, so that a second copy of it counts against nobody.
+func (o *orders) known(id market.OrderID) bool {
+	o.seenMu.Lock()
+	defer o.seenMu.Unlock()
+	_, ok := o.seen[id]
+	return ok
 }
 
 // first says whether an order is heard for the first time: one that its buyer
@@ -93,32 +150,100 @@ func (o *orders) first(ord market.Order, now time.Time) bool {
 }
 
 // join takes part in the topic of a class, once.
-func (o *orders) join(c market.Class) (*gossip.Topic[market.Order], error) {
+func (o *orders) join(c market.Class) (*joined, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if t := o.topics[c]; t != nil {
-		return t, nil
+	if j := o.topics[c]; j != nil {
+		j.used = time.Now()
+		return j, nil
 	}
-	if len(o.topics) >= maxClasses {
+	if len(o.topics) >= maxClasses && !o.leaveOldest() {
 		return nil, fmt.Errorf("joining the orders of class %s: at most %d classes at a time", c, maxClasses)
 	}
 	t, err := gossip.Join(o.g, "orders/"+string(c), o.decode, topicQueue)
 	if err != nil {
 		return nil, err
 	}
-	o.topics[c] = t
+	j := &joined{Topic: t, used: time.Now()}
+	j.meeting = t.Meet(func(ctx context.Context, most int) ([]peer.AddrInfo, error) { return o.hints(ctx, c, most) })
+	var ctx context.Context
+	ctx, j.leave = context.WithCancel(o.ctx)
+	o.topics[c] = j
 	o.wg.Go(func() { o.listen(c, t) })
-	return t, nil
+	o.wg.Go(func() { _ = j.meeting.Run(ctx) }) // has no error
+	if !o.stays(c) {
+		o.wg.Go(func() { o.leaveIdle(ctx, c, j) })
+	}
+	return j, nil
 }
 
-// listen hands on what is heard of the class that is sold and drops the rest.
+// stays says whether the topic of a class is never left: it is sold here, or everybody takes part in it.
+func (o *orders) stays(c market.Class) bool { return o.sells[c] || c == classCPU }
+
+// leaveIdle leaves a topic when nothing was published there for a while.
+func (o *orders) leaveIdle(ctx context.Context, c market.Class, j *joined) {
+	t := time.NewTimer(classIdle)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		o.mu.Lock()
+		rest := classIdle - time.Since(j.used)
+		if rest <= 0 {
+			o.drop(c)
+		}
+		o.mu.Unlock()
+		if rest <= 0 {
+			return
+		}
+		t.Reset(rest)
+	}
+}
+
+// leaveOldest leaves the topic that nothing was published to for longest, if there is one that may be left. o.mu is held.
+func (o *orders) leaveOldest() bool {
+	var oldest market.Class
+	for c, j := range o.topics {
+		if !o.stays(c) && (oldest == "" || j.used.Before(o.topics[oldest].used)) {
+			oldest = c
+		}
+	}
+	if oldest == "" {
+		return false
+	}
+	o.drop(oldest)
+	return true
+}
+
+// drop leaves the topic of a class. o.mu is held.
+func (o *orders) drop(c market.Class) {
+	j := o.topics[c]
+	delete(o.topics, c)
+	j.leave()
+	_ = j.Close() // what it cannot undo is undone with the gossip
+}
+
+// joinSold takes part in the topics of all that is sold.
+func (o *orders) joinSold() error {
+	for c := range o.sells {
+		if _, err := o.join(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// listen hands on what is heard of classes that are sold and drops the rest.
 func (o *orders) listen(c market.Class, t *gossip.Topic[market.Order]) {
 	for {
 		m, err := t.Next(o.ctx)
 		if err != nil {
 			return
 		}
-		if c != o.sells {
+		if !o.sells[c] {
 			continue
 		}
 		select {
@@ -138,19 +263,23 @@ func (o *orders) next(ctx context.Context) (market.Order, error) {
 	}
 }
 
-// publish sends an order to its class's topic and says how many neighbours take part in it.
+// publish sends an order to its class's topic and says how many neighbours take part in it. When there is none, one is looked
+// for first.
 func (o *orders) publish(ctx context.Context, ord market.Order, envelope []byte) (int, error) {
-	t, err := o.join(ord.Class)
+	j, err := o.join(ord.Class)
 	if err != nil {
 		return 0, err
 	}
-	return len(t.Peers()), t.Publish(ctx, envelope)
+	wctx, cancel := context.WithTimeout(ctx, publishWait)
+	defer cancel()
+	n := j.meeting.Wait(wctx)
+	return n, j.Publish(ctx, envelope)
 }
 
 func (o *orders) close() {
 	o.mu.Lock()
-	for _, t := range o.topics {
-		_ = t.Close()
+	for c := range o.topics {
+		o.drop(c)
 	}
 	o.mu.Unlock()
 	o.wg.Wait()

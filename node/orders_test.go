@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/peer"
+
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/p2p"
@@ -17,7 +19,7 @@ func TestOrdersDecode(t *testing.T) {
 	t.Parallel()
 	d := sign.Domain{Network: "test", Chain: sign.Sum([]byte("chain"))}
 	buyer, other := sign.NewPrivate([32]byte{1}), sign.NewPrivate([32]byte{2})
-	o := &orders{domain: d}
+	o := newOrders(nil, d, nil, nil)
 	order := market.Order{
 		Class: "cpu", Count: 1, UnitsPer: 1, Runtime: "wasm", Slots: 100, Ceiling: 1, FundsAccount: buyer.Key(),
 		Expires: time.Now().Add(time.Minute),
@@ -44,7 +46,7 @@ func TestOrdersDecode(t *testing.T) {
 		want error
 	}{
 		{"good", buyer.Key(), good, nil},
-		{"published by another", other.Key(), good, gossip.ErrReject},
+		{"published again, by another", other.Key(), good, market.ErrReplayed},
 		{"changed", buyer.Key(), flipped, gossip.ErrReject},
 		{"of another network", buyer.Key(), seal(sign.Domain{Network: "other", Chain: d.Chain}, order), gossip.ErrReject},
 		{"expired", buyer.Key(), seal(d, late), gossip.ErrIgnore},
@@ -60,5 +62,72 @@ func TestOrdersDecode(t *testing.T) {
 		if _, err := o.decode(id, c.data); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)
 		}
+	}
+}
+
+// TestOrdersRelayed: an order may be published by another peer than its buyer,
+// within limits for that peer and for the buyer; copies count against nobody.
+func TestOrdersRelayed(t *testing.T) {
+	t.Parallel()
+	d := sign.Domain{Network: "test", Chain: sign.Sum([]byte("chain"))}
+	peerOf := func(k sign.Key) peer.ID {
+		id, err := p2p.PeerIDFromKey(k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	entry, second := peerOf(sign.NewPrivate([32]byte{100}).Key()), peerOf(sign.NewPrivate([32]byte{101}).Key())
+	order := func(buyer sign.Private, i int) []byte {
+		b, err := market.Order{
+			Class: "cpu", Count: 1, UnitsPer: 1, Runtime: "wasm", Slots: 100, Ceiling: market.Price(i + 1), FundsAccount: buyer.Key(),
+			Expires: time.Now().Add(time.Minute),
+		}.Encode(d, buyer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	count := func(o *orders, from peer.ID, orders [][]byte) (n int) {
+		for _, b := range orders {
+			_, err := o.decode(from, b)
+			if err == nil {
+				n++
+			} else if !errors.Is(err, gossip.ErrIgnore) {
+				t.Errorf("an order too many is not ignored: %v", err)
+			}
+		}
+		return n
+	}
+	// slack is for buckets that fill again while the test runs.
+	const slack = 30
+	one := sign.NewPrivate([32]byte{1})
+	var ofOne, ofMany [][]byte
+	for i := range 4 * relayedBuyerBurst {
+		ofOne = append(ofOne, order(one, i))
+	}
+	for i := range 4 * relayedEntryBurst {
+		ofMany = append(ofMany, order(sign.NewPrivate([32]byte{2, byte(i), byte(i >> 8)}), i))
+	}
+	o := newOrders(nil, d, nil, nil)
+	if n := count(o, entry, ofOne); n < relayedBuyerBurst || n > relayedBuyerBurst+slack {
+		t.Errorf("%d orders of one buyer were passed on, want about %d", n, relayedBuyerBurst)
+	}
+	if n := count(o, peerOf(one.Key()), ofOne); n < 2*relayedBuyerBurst {
+		t.Errorf("%d of the rest were passed on when the buyer's own peer published them", n)
+	}
+	o = newOrders(nil, d, nil, nil)
+	if n := count(o, entry, ofMany); n < relayedEntryBurst || n > relayedEntryBurst+slack {
+		t.Errorf("%d orders published by one peer were passed on, want about %d", n, relayedEntryBurst)
+	}
+	o = newOrders(nil, d, nil, nil)
+	for range 10 * relayedEntryBurst {
+		count(o, entry, ofMany[:1])
+	}
+	if n := count(o, entry, ofMany[1:relayedEntryBurst]); n != relayedEntryBurst-1 {
+		t.Errorf("copies count: %d of %d others were passed on", n, relayedEntryBurst-1)
+	}
+	if n := count(o, second, ofMany[:2*relayedEntryBurst]); n < relayedEntryBurst {
+		t.Errorf("one entry's orders count against another: %d were passed on", n)
 	}
 }

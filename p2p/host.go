@@ -1,12 +1,15 @@
 package p2p
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/libp2p/go-libp2p"
-	"github.com/libp2p/go-libp2p/core/control"
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -18,16 +21,28 @@ import (
 	libp2pquic "github.com/libp2p/go-libp2p/p2p/transport/quic"
 	"github.com/libp2p/go-libp2p/p2p/transport/tcp"
 	ma "github.com/multiformats/go-multiaddr"
-	manet "github.com/multiformats/go-multiaddr/net"
+
+	"github.com/starling-network/starling/p2p/relay"
 )
 
 // Host is a libp2p host that keeps itself connected while [Host.Run] runs. The owner closes it.
 type Host struct {
 	host.Host
-	cfg        Config
-	log        *slog.Logger
-	handshake  string            // identify's protocol version, by which peers of another network are known; "" checks nothing
-	remembered map[peer.ID]entry // loaded at New, then owned by Run
+	cfg       Config
+	log       *slog.Logger
+	handshake string         // identify's protocol version, by which peers of another network are known; "" checks nothing
+	relay     *relay.Service // nil when we do not serve
+	blocked   map[peer.ID]bool
+	foreign   notebook[string]    // peers of other networks, with what they said they are
+	viaRelay  notebook[time.Time] // when the last relayed connection to a peer was opened
+	refused   notebook[Reason]    // why peers to join by cannot be used, as far as the log says so
+	find      atomic.Pointer[func(context.Context, peer.ID) (peer.AddrInfo, error)]
+	mapped    *portMaps
+	punches   *puncher
+	guided    bool // AutoNATv2 and the relay client run
+
+	mu         sync.Mutex
+	remembered map[peer.ID]entry
 }
 
 // New makes a host that listens at once. Call [Host.Run] to keep it connected, and Close at the end.
@@ -39,23 +54,42 @@ func New(cfg Config) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := libp2p.New(opts...)
+	mapped := &portMaps{}
+	nat, source := natOptions(cfg, mapped)
+	h, err := libp2p.New(append(opts, nat...)...)
 	if err != nil {
 		return nil, fmt.Errorf("starting libp2p host: %w", err)
 	}
 	w, err := Wrap(h, cfg)
 	if err != nil {
-		h.Close()
-		return nil, err
+		return nil, errors.Join(err, h.Close())
 	}
-	w.handshake = handshake(cfg.Network)
+	w.handshake, w.guided, w.blocked, w.mapped = handshake(cfg.Network), source != nil, cfg.gater().blocked, mapped
+	if cfg.NAT.Serve {
+		if err := w.serve(); err != nil {
+			return nil, errors.Join(err, h.Close())
+		}
+	}
+	if source != nil {
+		source.h.Store(w)
+	}
 	return w, nil
 }
 
-// Wrap makes a Host of a libp2p host that was made elsewhere; of cfg only Network, Bootstrap,
-// PeerstoreDir and Logger are used, and peers of another network are not disconnected.
+// Close closes the host and all its connections.
+func (h *Host) Close() error {
+	var err error
+	if h.relay != nil {
+		err = h.relay.Close()
+	}
+	return errors.Join(err, h.Host.Close())
+}
+
+// Wrap makes a Host of a libp2p host that was made elsewhere; of cfg only Network, Bootstrap, PeerstoreDir and Logger are
+// used, and PSK to say why a peer cannot be reached. Peers of another network are not disconnected.
 func Wrap(h host.Host, cfg Config) (*Host, error) {
-	w := &Host{Host: h, cfg: cfg, log: cfg.Logger, remembered: make(map[peer.ID]entry)}
+	w := &Host{Host: h, cfg: cfg, log: cfg.Logger, mapped: &portMaps{}, remembered: make(map[peer.ID]entry)}
+	w.punches = newPuncher(w)
 	if w.log == nil {
 		w.log = slog.Default()
 	}
@@ -117,7 +151,7 @@ func options(cfg Config) ([]libp2p.Option, error) {
 		libp2p.UserAgent(agent),
 		libp2p.ConnectionManager(conns),
 		libp2p.ResourceManager(limits),
-		libp2p.ConnectionGater(gater{}),
+		libp2p.ConnectionGater(cfg.gater()),
 		libp2p.AddrsFactory(announce),
 		libp2p.SwarmOpts(swarm.WithDialRanker(tcpFirst)),
 		libp2p.WithDialTimeout(DialTimeout),
@@ -131,63 +165,17 @@ func options(cfg Config) ([]libp2p.Option, error) {
 		// Observed addresses mean nothing in a simulation, and learning them stalls its clock.
 		opts = append(opts, cfg.Transport, libp2p.DisableIdentifyAddressDiscovery())
 	} else {
+		opts = append(opts, libp2p.Transport(tcp.NewTCPTransport))
+		if cfg.PSK != nil {
+			opts = append(opts, libp2p.PrivateNetwork(cfg.PSK[:]))
+		} else {
+			opts = append(opts, libp2p.Transport(libp2pquic.NewTransport))
+		}
 		opts = append(opts,
-			libp2p.Transport(tcp.NewTCPTransport),
-			libp2p.Transport(libp2pquic.NewTransport),
 			libp2p.Security(libp2ptls.ID, libp2ptls.New), // TLS before Noise: cheaper handshake, faster bulk
 			libp2p.Security(noise.ID, noise.New))
 	}
-	listen := cfg.Listen
-	if len(listen) == 0 {
-		listen = []string{"/ip4/0.0.0.0/tcp/0", "/ip4/0.0.0.0/udp/0/quic-v1", "/ip6/::/tcp/0", "/ip6/::/udp/0/quic-v1"}
-	}
-	opts = append(opts, libp2p.ListenAddrStrings(listen...))
-	return append(opts, natOptions(cfg.NAT)...), nil
-}
-
-func natOptions(n NAT) []libp2p.Option {
-	var opts []libp2p.Option
-	if n.PortMap {
-		opts = append(opts, libp2p.NATPortMap())
-	}
-	if len(n.Relays) == 0 && !n.Serve {
-		return append(opts, libp2p.DisableRelay())
-	}
-	if len(n.Relays) > 0 {
-		opts = append(opts, libp2p.EnableAutoRelayWithStaticRelays(n.Relays), libp2p.EnableHolePunching())
-	}
-	if n.Serve {
-		opts = append(opts, libp2p.EnableRelayService())
-	}
-	return opts
-}
-
-// announcer makes the function that chooses the addresses told to others.
-func announcer(announce []string) (func([]ma.Multiaddr) []ma.Multiaddr, error) {
-	fixed := make([]ma.Multiaddr, 0, len(announce))
-	for _, s := range announce {
-		a, err := ma.NewMultiaddr(s)
-		if err != nil {
-			return nil, fmt.Errorf("%w: announced address %q: %w", ErrConfig, s, err)
-		}
-		fixed = append(fixed, a)
-	}
-	return func(addrs []ma.Multiaddr) []ma.Multiaddr {
-		if len(fixed) > 0 {
-			return fixed
-		}
-		// Loopback is of use to others only when it is all there is, as on a testnet.
-		var out []ma.Multiaddr
-		for _, a := range addrs {
-			if !manet.IsIPLoopback(a) {
-				out = append(out, a)
-			}
-		}
-		if len(out) == 0 {
-			return addrs
-		}
-		return out
-	}, nil
+	return opts, nil
 }
 
 // tcpFirst dials TCP, then QUIC, then relays, each as libp2p ranks it within itself.
@@ -222,18 +210,3 @@ func has(a ma.Multiaddr, code int) bool {
 	_, err := a.ValueForProtocol(code)
 	return err == nil
 }
-
-// gater refuses peers whose key proves nothing.
-type gater struct{}
-
-func (gater) InterceptPeerDial(p peer.ID) bool {
-	_, err := KeyFromPeerID(p)
-	return err == nil
-}
-func (gater) InterceptAddrDial(peer.ID, ma.Multiaddr) bool { return true }
-func (gater) InterceptAccept(network.ConnMultiaddrs) bool  { return true }
-func (gater) InterceptSecured(_ network.Direction, p peer.ID, _ network.ConnMultiaddrs) bool {
-	_, err := KeyFromPeerID(p)
-	return err == nil
-}
-func (gater) InterceptUpgraded(network.Conn) (bool, control.DisconnectReason) { return true, 0 }

@@ -1,53 +1,100 @@
 package p2p_test
 
 import (
-	"strings"
 	"testing"
 
-	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/client"
-	circuit "github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/relay"
 	ma "github.com/multiformats/go-multiaddr"
 
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/p2ptest"
+	circuit "github.com/starling-network/starling/p2p/relay"
 )
 
-// A peer with relays configured is reached through one; a peer without cannot dial such addresses.
+// A peer that reserved a place is reached through the relay; nobody needs relays configured to dial through one.
 func TestRelay(t *testing.T) {
 	t.Parallel()
 	relay := p2ptest.LoopbackHost(t, p2p.Config{Key: p2ptest.Key(0), NAT: p2p.NAT{Serve: true}})
-	// Serve begins to relay when the host finds itself reachable, which loopback never shows.
-	service, err := circuit.New(relay)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer service.Close()
-	nat := p2p.NAT{Relays: []peer.AddrInfo{relay.AddrInfo()}}
-	hidden := p2ptest.LoopbackHost(t, p2p.Config{Key: p2ptest.Key(1), NAT: nat})
-	asking := p2ptest.LoopbackHost(t, p2p.Config{Key: p2ptest.Key(2), NAT: nat})
-	plain := p2ptest.LoopbackHost(t, p2p.Config{Key: p2ptest.Key(3)})
+	hidden := p2ptest.LoopbackHost(t, p2p.Config{Key: p2ptest.Key(1)})
+	asking := p2ptest.LoopbackHost(t, p2p.Config{Key: p2ptest.Key(2)})
 	p2ptest.ConnectAll(t, relay, hidden)
 	p2ptest.ConnectAll(t, relay, asking)
 	if _, err := client.Reserve(t.Context(), hidden, relay.AddrInfo()); err != nil {
 		t.Fatal(err)
 	}
-	via := peer.AddrInfo{ID: hidden.ID()}
+	r, err := asking.Ping(t.Context(), through(relay, hidden.ID()), 2)
+	if err != nil || r.Conn.Path != p2p.PathRelayed || r.Conn.Via != relay.ID() || r.Conn.Limited || len(r.RTTs) != 2 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// A relay with small limits tells both ends, and they still talk.
+func TestLimitedRelay(t *testing.T) {
+	t.Parallel()
+	relay := p2ptest.LoopbackHost(t, p2p.Config{Key: p2ptest.Key(0), NAT: p2p.NAT{Serve: true, Limits: circuit.Limits{Data: 1 << 20}}})
+	hidden := p2ptest.LoopbackHost(t, p2p.Config{Key: p2ptest.Key(1)})
+	asking := p2ptest.LoopbackHost(t, p2p.Config{Key: p2ptest.Key(2)})
+	p2ptest.ConnectAll(t, relay, hidden)
+	r, err := asking.Ping(t.Context(), through(relay, hidden.ID()), 1)
+	if err != nil || !r.Conn.Limited {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// through is how p is dialled through relay.
+func through(relay *p2p.Host, p peer.ID) peer.AddrInfo {
+	via := peer.AddrInfo{ID: p}
 	for _, a := range relay.Addrs() {
 		via.Addrs = append(via.Addrs, a.Encapsulate(ma.StringCast("/p2p/"+relay.ID().String()+"/p2p-circuit")))
 	}
-	if err := asking.Connect(network.WithAllowLimitedConn(t.Context(), "test"), via); err != nil {
+	return via
+}
+
+// A peer that is known by a relay's address only is told from one that is offline.
+func TestBehindNAT(t *testing.T) {
+	t.Parallel()
+	relay := p2ptest.LoopbackHost(t, p2p.Config{Key: p2ptest.Key(0), NAT: p2p.NAT{Serve: true}})
+	asking := p2ptest.LoopbackHost(t, p2p.Config{Key: p2ptest.Key(1)})
+	lost, err := p2p.PeerIDFromKey(mustKey(t, 2))
+	if err != nil {
 		t.Fatal(err)
 	}
-	relayed := false
-	for _, c := range asking.Network().ConnsToPeer(hidden.ID()) {
-		relayed = relayed || strings.Contains(c.RemoteMultiaddr().String(), "p2p-circuit") && c.Stat().Limited
+	via := through(relay, lost)
+	wantReason(t, asking, via, p2p.ReasonBehindNAT, "behind a NAT", "no place at the relay")
+	if err := relay.Close(); err != nil {
+		t.Fatal(err)
 	}
-	if !relayed {
-		t.Error("not connected through the relay")
+	other := p2ptest.LoopbackHost(t, p2p.Config{Key: p2ptest.Key(3)})
+	wantReason(t, other, via, p2p.ReasonBehindNAT, "the relays do not answer")
+}
+
+func mustKey(t *testing.T, i int) [32]byte {
+	t.Helper()
+	raw, err := p2ptest.Key(i).GetPublic().Raw()
+	if err != nil {
+		t.Fatal(err)
 	}
-	if err := plain.Connect(t.Context(), via); err == nil {
-		t.Error("a peer without relays dialled through one")
+	return [32]byte(raw)
+}
+
+// A peer that only dials out has no address of its own and works all the same.
+func TestDialOutOnly(t *testing.T) {
+	t.Parallel()
+	out, err := p2p.New(p2p.Config{Key: p2ptest.Key(0), Network: p2ptest.Network, NAT: p2p.NAT{DialOutOnly: true}, Logger: p2ptest.Quiet()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	if a := out.Network().ListenAddresses(); len(a) != 1 || a[0].String() != "/p2p-circuit" {
+		t.Errorf("listens on %v", a)
+	}
+	relay := p2ptest.LoopbackHost(t, p2p.Config{Key: p2ptest.Key(1), NAT: p2p.NAT{Serve: true}})
+	asking := p2ptest.LoopbackHost(t, p2p.Config{Key: p2ptest.Key(2)})
+	if err := out.Connect(t.Context(), relay.AddrInfo()); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := asking.Ping(t.Context(), through(relay, out.ID()), 1); err != nil || r.Conn.Path != p2p.PathRelayed {
+		t.Errorf("%+v, %v", r, err)
 	}
 }

@@ -3,10 +3,12 @@
 //
 //	discovery   signed records in a Kademlia DHT, found by topic
 //	gossip      typed topics over gossipsub
-//	stream      typed request and response over direct streams
-//	blob        content-addressed files over direct streams
+//	stream      typed request and response over streams
+//	blob        content-addressed files over streams
+//	relay       connections carried for peers that cannot reach each other
 //
-// The package is generic: it knows peers, addresses and a network name, and nothing of what they are for.
+// A peer behind a NAT or a firewall is reached through relays until a direct path is punched through; everything works
+// over both. The package is generic: it knows peers, addresses and a network name, and nothing of what they are for.
 package p2p
 
 import (
@@ -17,7 +19,10 @@ import (
 	"github.com/libp2p/go-libp2p"
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/peer"
+	ma "github.com/multiformats/go-multiaddr"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/starling-network/starling/p2p/relay"
 )
 
 // Config says what host to make. Only Key and Network are required.
@@ -32,7 +37,10 @@ type Config struct {
 	PeerstoreDir string          // where recently good addresses are kept between runs; "" keeps none
 	Low, High    int             // connections kept when trimming, connections at which trimming begins; zero means the defaults
 
-	NAT        NAT
+	NAT   NAT
+	PSK   *[32]byte // key of a private network: peers without it cannot connect. TCP only, QUIC has no such thing
+	Block []peer.ID // peers that are refused and never dialled
+
 	Logger     *slog.Logger          // nil means slog.Default()
 	Registerer prometheus.Registerer // where libp2p's metrics go; nil switches them off
 
@@ -40,11 +48,23 @@ type Config struct {
 	Transport libp2p.Option
 }
 
-// NAT is how a peer that cannot be dialled is reached. All of it is off by default.
+// NAT is how a peer that cannot be dialled is reached, and whether this one helps others to be. All of it is off by
+// default, except that any host can be reached through a relay and dial through one.
 type NAT struct {
-	PortMap bool            // ask the router for a port by UPnP or NAT-PMP
-	Relays  []peer.AddrInfo // peers that may relay connections to us until a direct one is punched through
-	Serve   bool            // relay connections for others, within libp2p's limits (128 KiB and 2 minutes each)
+	// Auto finds out by AutoNATv2 which addresses can be dialled. A peer none of whose addresses can be reserves places at
+	// relays, and direct paths are punched through where NATs let it.
+	Auto bool
+	// PortMap asks the router for a port by UPnP. libp2p would do so by NAT-PMP as well, but does not find the router then: its
+	// go-netroute 0.4 refuses to look up 0.0.0.0 on Linux.
+	PortMap bool
+	// DialOutOnly listens on nothing: the peer is reached through relays only, over connections that it opened itself.
+	DialOutOnly bool
+	// Relays are tried first for reservations; peers of the network that offer to relay are found without.
+	Relays []peer.AddrInfo
+	// Serve relays for others, within Limits, and takes light clients' connections to any peer of the network. It is for
+	// peers that can be dialled.
+	Serve  bool
+	Limits relay.Limits
 }
 
 var networkName = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
@@ -62,6 +82,26 @@ func (c Config) check() error {
 	}
 	if c.High < c.Low {
 		return fmt.Errorf("%w: connection high water %d is below low water %d", ErrConfig, c.High, c.Low)
+	}
+	if err := c.NAT.Limits.Check(); err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	if c.NAT.DialOutOnly && (len(c.Listen) > 0 || len(c.Announce) > 0 || c.NAT.Serve) {
+		return fmt.Errorf("%w: a peer that only dials out has no addresses to listen on or to announce, and cannot relay", ErrConfig)
+	}
+	return c.checkListen()
+}
+
+// checkListen refuses addresses that cannot be listened on.
+func (c Config) checkListen() error {
+	for _, text := range c.Listen {
+		a, err := ma.NewMultiaddr(text)
+		if err != nil {
+			return fmt.Errorf("%w: listening address %q: %w", ErrConfig, text, err)
+		}
+		if c.PSK != nil && !has(a, ma.P_TCP) {
+			return fmt.Errorf("%w: listening address %s: a private network works over TCP only, QUIC has no pre-shared keys; use /ip4/0.0.0.0/tcp/<port>", ErrConfig, text)
+		}
 	}
 	return nil
 }

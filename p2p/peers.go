@@ -124,6 +124,20 @@ func (h *Host) restore() error {
 
 // remember adds the connected peers to what is remembered and writes the file.
 func (h *Host) remember(now time.Time) error {
+	entries := h.refresh(now)
+	if h.cfg.PeerstoreDir == "" {
+		return nil
+	}
+	if err := writeFile(filepath.Join(h.cfg.PeerstoreDir, peersFile), encodePeers(entries)); err != nil {
+		return fmt.Errorf("saving remembered peers: %w", err)
+	}
+	return nil
+}
+
+// refresh adds the connected peers to what is remembered, and returns it, latest seen first.
+func (h *Host) refresh(now time.Time) []entry {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	for _, p := range h.Network().Peers() {
 		addrs := h.Peerstore().Addrs(p)
 		if len(addrs) == 0 {
@@ -149,13 +163,7 @@ func (h *Host) remember(now time.Time) error {
 		delete(h.remembered, entries[len(entries)-1].ID)
 		entries = entries[:len(entries)-1]
 	}
-	if h.cfg.PeerstoreDir == "" {
-		return nil
-	}
-	if err := writeFile(filepath.Join(h.cfg.PeerstoreDir, peersFile), encodePeers(entries)); err != nil {
-		return fmt.Errorf("saving remembered peers: %w", err)
-	}
-	return nil
+	return entries
 }
 
 // writeFile replaces path as a whole.

@@ -11,6 +11,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/p2p/host/eventbus"
+	ma "github.com/multiformats/go-multiaddr"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -45,6 +46,13 @@ func (h *Host) Run(ctx context.Context) error {
 		return fmt.Errorf("subscribing to connection events: %w", err)
 	}
 	defer events.Close()
+	for _, p := range h.Network().Peers() { // who came before
+		if v, err := h.Peerstore().Get(p, "ProtocolVersion"); err == nil {
+			if theirs, _ := v.(string); !h.known(theirs) {
+				h.dismiss(p, theirs)
+			}
+		}
+	}
 
 	dials := time.NewTimer(0)
 	saves := time.NewTicker(saveEvery)
@@ -55,6 +63,11 @@ func (h *Host) Run(ctx context.Context) error {
 	retry := firstRetry
 	var probes sync.WaitGroup
 	defer probes.Wait()
+	guided := make(chan error, 1)
+	if h.guided {
+		probes.Go(func() { guided <- h.guide(ctx) })
+		probes.Go(func() { h.punches.run(ctx) })
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -65,7 +78,13 @@ func (h *Host) Run(ctx context.Context) error {
 				h.log.Warn("peers not remembered", "err", err)
 			}
 			return nil
+		case err := <-guided:
+			if err != nil {
+				return err
+			}
+			guided = nil
 		case <-saves.C:
+			h.retire()
 			if err := h.remember(time.Now()); err != nil {
 				h.log.Warn("peers not remembered", "err", err)
 			}
@@ -99,10 +118,14 @@ func (h *Host) Run(ctx context.Context) error {
 func (h *Host) observe(ev any) bool {
 	switch ev := ev.(type) {
 	case event.EvtPeerIdentificationCompleted:
-		if h.handshake != "" && ev.ProtocolVersion != h.handshake {
-			h.log.Info("peer of another network disconnected", "peer", ev.Peer, "theirs", ev.ProtocolVersion, "ours", h.handshake)
-			_ = h.Network().ClosePeer(ev.Peer)
-			h.Peerstore().ClearAddrs(ev.Peer)
+		if has(ev.Conn.RemoteMultiaddr(), ma.P_CIRCUIT) {
+			h.viaRelay.add(ev.Peer, ev.Conn.Stat().Opened)
+		}
+		h.punches.observed(ev.Conn, ev.ObservedAddr)
+		if !h.known(ev.ProtocolVersion) {
+			h.dismiss(ev.Peer, ev.ProtocolVersion)
+		} else {
+			h.foreign.remove(ev.Peer)
 		}
 	case event.EvtPeerConnectednessChanged:
 		if ev.Connectedness == network.Connected {
@@ -114,28 +137,41 @@ func (h *Host) observe(ev any) bool {
 	return false
 }
 
+// dismiss disconnects a peer of another network and tells it why.
+func (h *Host) dismiss(p peer.ID, theirs string) {
+	h.log.Info("peer of another network disconnected", "peer", p, "theirs", theirs, "ours", h.handshake)
+	h.foreign.add(p, theirs[:min(len(theirs), maxHandshake)])
+	for _, c := range h.Network().ConnsToPeer(p) {
+		_ = c.CloseWithError(connOtherNetwork)
+	}
+	h.Peerstore().ClearAddrs(p)
+}
+
 // candidates are the peers to dial now, in random order: anything known while we have few peers, and one
 // bootstrap peer when we have enough.
 func (h *Host) candidates() []peer.AddrInfo {
 	var out []peer.AddrInfo
-	add := func(p peer.AddrInfo) {
-		if p.ID != h.ID() && len(p.Addrs) > 0 && h.Network().Connectedness(p.ID) != network.Connected {
+	add := func(p peer.AddrInfo, missing bool) {
+		if p.ID != h.ID() && len(p.Addrs) > 0 && missing {
 			out = append(out, p)
 		}
 	}
 	for _, i := range rand.Perm(len(h.cfg.Bootstrap)) {
-		add(h.cfg.Bootstrap[i])
+		// One that reached us through a relay may be a relay itself, and is none to us before we have dialled it.
+		add(h.cfg.Bootstrap[i], !h.direct(h.cfg.Bootstrap[i].ID))
 	}
 	if len(h.Network().Peers()) >= wantPeers {
 		return out[:min(len(out), 1)]
 	}
 	// Half of a round goes to remembered peers, so that dead bootstrap peers cannot fill it.
 	out = out[:min(len(out), dialBatch/2)]
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	for _, e := range h.remembered { // in Go's random order
 		if len(out) == dialBatch {
 			break
 		}
-		add(peer.AddrInfo{ID: e.ID, Addrs: e.Addrs})
+		add(peer.AddrInfo{ID: e.ID, Addrs: e.Addrs}, h.Network().Connectedness(e.ID) != network.Connected)
 	}
 	return out
 }
@@ -149,13 +185,31 @@ func (h *Host) dial(ctx context.Context, to []peer.AddrInfo, done chan<- struct{
 	for _, p := range to {
 		g.Go(func() error {
 			h.Forgive(p.ID) // this loop has its own pauses
+			ctx := ctx
+			if h.Network().Connectedness(p.ID) == network.Connected {
+				ctx = network.WithForceDirectDial(ctx, "bootstrap")
+			}
 			if err := h.Connect(ctx, p); err != nil {
 				h.log.Debug("dial failed", "peer", p.ID, "err", err)
+				h.complain(p.ID, err)
 			}
 			return nil
 		})
 	}
 	_ = g.Wait()
+}
+
+// complain tells the operator, once, of a peer to join by that is there and that this one will never get in touch with as it
+// is configured.
+func (h *Host) complain(p peer.ID, err error) {
+	d := h.Diagnose(p, err)
+	if d == nil || d.Reason != ReasonOtherKey && d.Reason != ReasonOtherPeer && d.Reason != ReasonBlocked {
+		return
+	}
+	if told, _ := h.refused.get(p); told != d.Reason {
+		h.refused.add(p, d.Reason)
+		h.log.Warn("cannot join by a peer", "peer", p, "why", d.Text, "advice", d.Advice)
+	}
 }
 
 // jitter spreads d by a fifth, so that peers started together do not dial together.

@@ -3,7 +3,6 @@ package testnet
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -79,7 +78,7 @@ func Bench(ctx context.Context, o BenchOptions) (err error) {
 	for _, s := range []struct {
 		name string
 		do   func(context.Context) error
-	}{{"cores", b.cores}, {"simulated", b.simulated}, {"network", b.network}} {
+	}{{"cores", b.cores}, {"simulated", b.simulated}, {"containers", b.containerStarts}, {"chain", b.escrowCost}, {"network", b.network}} {
 		if err := b.stage(s.name, func() error { return s.do(ctx) }); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
@@ -137,6 +136,9 @@ func (b *bench) network(ctx context.Context) (err error) {
 		}
 		b.say("   %-12s %d orders: %s", m.name, m.into.Orders, m.into.ToLease)
 	}
+	if err := b.stage("starts", func() error { return b.starts(ctx) }); err != nil {
+		return fmt.Errorf("starts: %w", err)
+	}
 	if err := b.stage("settle", func() error { return b.settled(ctx) }); err != nil {
 		return err
 	}
@@ -163,11 +165,9 @@ func (b *bench) start(ctx context.Context) (err error) {
 	if err := waitOffers(ctx, b.client, benchPeers-1); err != nil {
 		return err
 	}
-	m, err := b.client.PutBlob(ctx, bytes.NewReader(endsAtOnce), false)
-	if err != nil {
+	if b.module, err = b.put(ctx, endsAtOnce); err != nil {
 		return err
 	}
-	b.module = job.Blob(m)
 	if _, err := b.orders(ctx, b.spec(1, false), benchWarm); err != nil {
 		return fmt.Errorf("first orders: %w", err)
 	}
@@ -182,7 +182,7 @@ func (b *bench) spec(count uint32, gossip bool) job.Job {
 		Resources: job.Resources{Class: job.DefaultClass, Units: 1}, Placement: job.Placement{GossipOnly: gossip},
 		Restart:  job.Restart{Max: 0},
 		Timeouts: job.Timeouts{Queue: 20 * time.Second, Run: time.Minute},
-		Payment:  job.Payment{MaxPrice: 1_000_000, Budget: 1_000_000, Decimals: b.net.Genesis.Decimals, Settle: job.SettleDirect},
+		Payment:  job.Payment{MaxPrice: 1_000_000, Budget: 1_000_000, Decimals: b.net.Genesis.Decimals},
 		Blobs:    map[string]job.Blob{source: b.module},
 	}
 }
@@ -215,9 +215,18 @@ func (b *bench) orders(ctx context.Context, spec job.Job, n int) (RouteReport, e
 }
 
 func (b *bench) order(ctx context.Context, spec job.Job) (orderTimes, error) {
-	j, err := b.client.Submit(ctx, spec, "")
+	_, steps, err := b.follow(ctx, spec)
 	if err != nil {
 		return orderTimes{}, err
+	}
+	return timesOf(steps)
+}
+
+// follow submits a job and returns it with its trace when its work is over.
+func (b *bench) follow(ctx context.Context, spec job.Job) (buyer.Job, []buyer.Step, error) {
+	j, err := b.client.Submit(ctx, spec, job.Values{}, "")
+	if err != nil {
+		return j, nil, err
 	}
 	b.jobs = append(b.jobs, j.ID)
 	ectx, cancel := context.WithCancel(ctx)
@@ -231,19 +240,25 @@ func (b *bench) order(ctx context.Context, spec job.Job) (orderTimes, error) {
 		}
 	})
 	if err != nil && !over {
-		return orderTimes{}, err
+		return j, nil, err
 	}
 	if j.State == buyer.Failed || j.Outcome == buyer.Failed {
-		return orderTimes{}, fmt.Errorf("job %s failed: %s", j.ID, j.Reason)
+		return j, nil, fmt.Errorf("job %s failed: %s", j.ID, j.Reason)
 	}
-	return timesOf(steps)
+	return j, steps, nil
+}
+
+// put uploads a program to the buying peer.
+func (b *bench) put(ctx context.Context, program []byte) (job.Blob, error) {
+	m, err := b.client.PutBlob(ctx, bytes.NewReader(program), false)
+	return job.Blob(m), err
 }
 
 // settled waits until every job has ended and checks that it paid what it owed:
 // nothing when its lease ended in the slot in which it began.
 func (b *bench) settled(ctx context.Context) error {
 	for {
-		jobs, err := b.client.Jobs(ctx)
+		jobs, err := b.client.Jobs(ctx, buyer.Query{Limit: buyer.PageMax})
 		if err != nil {
 			return err
 		}
@@ -317,12 +332,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 // finish writes bench.json and prints the table.
 func (b *bench) finish() error {
 	missed := b.report.judge()
-	text, err := json.MarshalIndent(b.report, "", "  ")
-	if err != nil {
-		return err
-	}
 	path := filepath.Join(b.dir, "bench.json")
-	if err := os.WriteFile(path, append(text, '\n'), 0o644); err != nil {
+	if err := writeReport(path, b.report); err != nil {
 		return err
 	}
 	b.report.print(b.o.Out)

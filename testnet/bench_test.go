@@ -29,7 +29,7 @@ func TestSpread(t *testing.T) {
 		{[]float64{3, 1, 2}, Spread{1, 2, 2, 3, 3, 3}},
 		{hundred, Spread{1, 50.5, 50, 90, 99, 100}},
 	} {
-		if got := spreadOf(c.values); got != c.want {
+		if got := SpreadOf(c.values); got != c.want {
 			t.Errorf("%v: %+v, want %+v", c.values, got, c.want)
 		}
 	}
@@ -39,7 +39,7 @@ func TestSpreadIsOrdered(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		v := rapid.SliceOfN(rapid.Float64Range(0, 1e6), 1, 300).Draw(t, "values")
-		s := spreadOf(v)
+		s := SpreadOf(v)
 		in := func(x float64) bool {
 			for _, y := range v {
 				if x == y {
@@ -174,6 +174,7 @@ func TestJudge(t *testing.T) {
 		Direct: RouteReport{ToLease: Spread{P50: 40, P99: 200}}, Gossip: RouteReport{ToLease: Spread{P50: 20, P99: 1001}},
 		Cores: []CoreResult{{What: "checked", Measured: 9_999, Limit: 10_000, AtLeast: true}, {What: "matched", Measured: 10, Limit: 10}, {What: "told", Measured: 5}},
 		Idle:  IdleReport{RSS: Spread{Max: 79}, CPUPercent: Spread{Max: 1.5}},
+		Chain: ChainReport{Recovered: 1},
 	}
 	if missed := r.judge(); missed != 3 {
 		t.Errorf("%d targets are missed, want 3", missed)
@@ -183,7 +184,28 @@ func TestJudge(t *testing.T) {
 	}
 	var b bytes.Buffer
 	r.print(&b)
-	if text := b.String(); strings.Count(text, "FAIL") != 3 || strings.Count(text, "PASS") != 4 {
+	if text := b.String(); strings.Count(text, "FAIL") != 3 || strings.Count(text, "PASS") != 5 {
 		t.Errorf("the table:\n%s", text)
+	}
+}
+
+// What the benchmark of containers prints is read as it was measured, and a skip with its reason.
+func TestContainerStartReport(t *testing.T) {
+	t.Parallel()
+	a, b := SpreadOf([]float64{260, 271, 300}), SpreadOf([]float64{250, 255, 290})
+	figures := a.Figures("submitted")
+	for k, v := range b.Figures("bare") {
+		figures[k] = v
+	}
+	r, err := startReport("docker", figures)
+	if err != nil || r.Submitted != a || r.Bare != b || r.Overhead != 16 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if _, err := startReport("docker", nil); err == nil {
+		t.Error("no figures are taken for some")
+	}
+	why, ok := skipped([]byte("BenchmarkStart\n    bench_test.go:28: no container engine: it needs root\n--- SKIP: BenchmarkStart\nPASS\n"), "BenchmarkStart")
+	if !ok || why != "no container engine: it needs root" {
+		t.Errorf("%q, %v", why, ok)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// CoreResult is what a benchmark of one of the cores found, on one core.
+// CoreResult is what a Go benchmark found: of one of the cores on one processor core, of what moves data on all of them.
 type CoreResult struct {
 	Benchmark string  `json:"benchmark"` // its package and name
 	What      string  `json:"what"`
@@ -29,12 +29,18 @@ type coreBenchmark struct {
 	pkg, name string
 	figure    string  // the unit after it in the benchmark's line
 	scale     float64 // from that unit to Unit
+	moves     bool    // it moves data: on all processor cores
 }
 
 func coreBenchmarks() []coreBenchmark {
 	of := func(pkg, name, figure string, scale float64, r CoreResult) coreBenchmark {
 		r.Benchmark = pkg + " " + name
 		return coreBenchmark{CoreResult: r, pkg: pkg, name: name, figure: figure, scale: scale}
+	}
+	moves := func(pkg, name, figure string, r CoreResult) coreBenchmark {
+		c := of(pkg, name, figure, 1, r)
+		c.moves = true
+		return c
 	}
 	return []coreBenchmark{
 		of("./market/match", "BenchmarkMatch100k/usual", "ns/op", 1e-6,
@@ -47,19 +53,38 @@ func coreBenchmarks() []coreBenchmark {
 			CoreResult{What: "receipts made: built, signed by both, chained", Unit: "1/s/core", Limit: 10_000, AtLeast: true}),
 		of("./verify", "BenchmarkCheckChain", "receipts/s/core", 1,
 			CoreResult{What: "receipts checked: both signatures, the chain", Unit: "1/s/core", Limit: 10_000, AtLeast: true}),
+		moves("./cmd/internal/cli", "BenchmarkLogs", "lines/s",
+			CoreResult{What: "log lines from a program to the command line", Unit: "1/s", Limit: 10_000, AtLeast: true}),
+		moves("./p2p/blob", "BenchmarkFetch/link", "of-raw",
+			CoreResult{What: "1 GiB input, hashed and on disk, to a bare stream over 5 Gbit/s", Unit: "of its rate", Limit: 0.8, AtLeast: true}),
+		// Both ends on this machine: on two cores, hashing alone keeps it below 0.8 of a stream that need not hash.
+		moves("./p2p/blob", "BenchmarkFetch/loopback", "of-raw",
+			CoreResult{What: "the same over the loopback, both ends on the same cores", Unit: "of its rate", Limit: 0.5, AtLeast: true}),
 	}
 }
 
-// cores runs the benchmarks of the cores on one core.
+// cores runs the benchmarks of the cores on one processor core and those of moving data on all.
 func (b *bench) cores(ctx context.Context) error {
-	b.say("the cores, on one processor core")
-	all := coreBenchmarks()
+	b.say("the cores, on one processor core; logs and files, on all")
+	var alone, moving []coreBenchmark
+	for _, c := range coreBenchmarks() {
+		if c.moves {
+			moving = append(moving, c)
+		} else {
+			alone = append(alone, c)
+		}
+	}
+	return errors.Join(b.benchmarks(ctx, alone, []string{"GOMAXPROCS=1"}, "1s"), b.benchmarks(ctx, moving, nil, "5x"))
+}
+
+// benchmarks runs Go benchmarks, each for a time or so many times, and takes their figures down.
+func (b *bench) benchmarks(ctx context.Context, all []coreBenchmark, env []string, each string) error {
 	var pkgs, names []string
 	for _, c := range all {
 		pkgs = add(pkgs, c.pkg)
 		names = add(names, strings.SplitN(c.name, "/", 2)[0])
 	}
-	out, err := goTest(ctx, []string{"GOMAXPROCS=1"}, append([]string{"-run", "^$", "-bench", "^(" + strings.Join(names, "|") + ")$", "-p", "1"}, pkgs...)...)
+	out, err := goTest(ctx, env, append([]string{"-run", "^$", "-bench", "^(" + strings.Join(names, "|") + ")$", "-benchtime", each, "-p", "1"}, pkgs...)...)
 	if err != nil {
 		return err
 	}

@@ -29,8 +29,10 @@ type BenchReport struct {
 	GangGossip RouteReport   `json:"gang_gossip"`
 	Simulated  []Simulated   `json:"simulated"`
 	Cores      []CoreResult  `json:"cores"`
+	Starts     []StartReport `json:"starts"`
 	Idle       IdleReport    `json:"idle"`
 	Payment    PaymentReport `json:"payment"`
+	Chain      ChainReport   `json:"chain"`
 	// Ratios within this run, which compare better between machines than times do.
 	Ratios map[string]float64 `json:"ratios"`
 	// Seconds of wall time by stage.
@@ -74,9 +76,9 @@ func (s Spread) String() string {
 	return fmt.Sprintf("p50 %.1f, p90 %.1f, p99 %.1f, max %.1f ms", s.P50, s.P90, s.P99, s.Max)
 }
 
-// spreadOf sums values up. A percentile is the smallest value that at least so
+// SpreadOf sums values up. A percentile is the smallest value that at least so
 // many per cent of the values do not exceed: always one that was measured.
-func spreadOf(values []float64) Spread {
+func SpreadOf(values []float64) Spread {
 	if len(values) == 0 {
 		return Spread{}
 	}
@@ -153,7 +155,7 @@ func routeReport(samples []orderTimes) RouteReport {
 		for _, s := range samples {
 			all = append(all, millis(of(s)))
 		}
-		return spreadOf(all), all
+		return SpreadOf(all), all
 	}
 	r := RouteReport{Orders: len(samples), Leases: samples[0].leases}
 	r.ToLease, r.All = spread(func(t orderTimes) time.Duration { return t.total })
@@ -252,8 +254,8 @@ func idleReport(before, after []usage, took time.Duration) IdleReport {
 		cpu = append(cpu, 100*float64(after[i].cpu-before[i].cpu)/float64(took))
 		threads = append(threads, float64(after[i].threads))
 	}
-	return IdleReport{Peers: len(after), Seconds: seconds(took), RSS: spreadOf(rss), Anonymous: spreadOf(anon),
-		CPUPercent: spreadOf(cpu), Threads: spreadOf(threads)}
+	return IdleReport{Peers: len(after), Seconds: seconds(took), RSS: SpreadOf(rss), Anonymous: SpreadOf(anon),
+		CPUPercent: SpreadOf(cpu), Threads: SpreadOf(threads)}
 }
 
 // syncTime is the median time of an append of 4 KiB and its fsync in dir, in ms.
@@ -275,7 +277,7 @@ func syncTime(dir string) (float64, error) {
 		}
 		all = append(all, millis(time.Since(began)))
 	}
-	return spreadOf(all).P50, nil
+	return SpreadOf(all).P50, nil
 }
 
 func thisMachine(dir string) (m Machine, err error) {
@@ -324,12 +326,30 @@ func (r *BenchReport) judge() (missed int) {
 		line(what+", p50", "ms", s.P50)
 		line(what+", p99", "ms", s.P99)
 	}
+	for _, s := range r.Starts {
+		line(fmt.Sprintf("submit to running, %s, p50", s.Runtime), "ms", s.Submitted.P50)
+		held(fmt.Sprintf("of that over the bare runtime, %s", s.Runtime), "ms", s.Overhead, 60, false)
+	}
 	for _, c := range r.Cores {
 		if c.Limit == 0 {
 			line(c.What, c.Unit, c.Measured)
 		} else {
 			held(c.What, c.Unit, c.Measured, c.Limit, c.AtLeast)
 		}
+	}
+	c := r.Chain
+	line(fmt.Sprintf("escrow of %d leases, transactions", c.Leases), "", float64(c.Open.Transactions))
+	line("of these, bytes", "", float64(c.Open.Bytes))
+	line("fees of opening and closing it", "lamports", float64(c.Open.Fees+c.Close.Fees))
+	line("rent while it is open", "lamports", float64(c.Open.Rent))
+	held("of that, what came back", "", c.Recovered, 1, true)
+	line("fee of a claim", "lamports", ratio(float64(c.Claims.Fees), float64(c.Claims.Transactions)))
+	line("claims on the local chain", "1/s", c.ClaimsPerSec)
+	line("processor for each, who claims", "ms", c.ClaimCPU)
+	line("processor for each, the local chain", "ms", c.ClaimChain)
+	for _, a := range c.Anchors {
+		line(fmt.Sprintf("anchored receipt, %d to an anchor, all fees", a.Receipts), "lamports", a.PerReceipt)
+		line(fmt.Sprintf("rent for it while the anchor of %d stays", a.Receipts), "lamports", a.Rent)
 	}
 	line("idle peer, resident memory, median", "MB", r.Idle.RSS.P50)
 	held("idle peer, resident memory, largest", "MB", r.Idle.RSS.Max, 80, false)

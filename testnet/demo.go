@@ -106,9 +106,13 @@ func seconds(d time.Duration) float64 {
 
 // stage runs one part and notes how long it took.
 func (d *demo) stage(name string, do func() error) error {
+	return timed(d.report.Seconds, name, do)
+}
+
+func timed(all map[string]float64, name string, do func() error) error {
 	began := time.Now()
 	err := do()
-	d.report.Seconds[name] = seconds(time.Since(began))
+	all[name] = seconds(time.Since(began))
 	return err
 }
 
@@ -140,10 +144,8 @@ func (d *demo) prepare(ctx context.Context) error {
 		return fmt.Errorf("finding the job's source (this needs Go, and runs in a checkout of the source): %w", err)
 	}
 	d.source = string(bytes.TrimSpace(source))
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(d.lm, "train.wasm"), pkg+"/cmd/train")
-	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("compiling the job: %w\n%s", err, out)
+	if err := compile(ctx, pkg+"/cmd/train", filepath.Join(d.lm, "train.wasm")); err != nil {
+		return err
 	}
 	text, err := corpus.Source(ctx)
 	if err != nil {
@@ -167,11 +169,21 @@ func (d *demo) prepare(ctx context.Context) error {
 	return nil
 }
 
+// compile makes a WASI program of a package of this module.
+func compile(ctx context.Context, pkg, to string) error {
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", to, pkg)
+	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("compiling the job (this needs Go, and runs in a checkout of the source): %w\n%s", err, out)
+	}
+	return nil
+}
+
 // start brings the network up.
 func (d *demo) start(ctx context.Context, o DemoOptions) (err error) {
 	d.title("2. The network: five peers that sell, one that buys, a local Solana")
 	d.net, err = Start(ctx, Options{
-		Dir: filepath.Join(d.dir, "demo"), Providers: demoWorkers, Buyers: 1, Units: 2, RPC: o.RPC, Binary: o.Binary,
+		Dir: filepath.Join(d.dir, "demo"), Providers: demoWorkers, Buyers: 1, Units: 2, Escrow: true, RPC: o.RPC, Binary: o.Binary,
 		Price: func(i int) string { return fmt.Sprintf("0.%02d", 30+2*i) },
 		Say:   func(format string, args ...any) { d.say("   "+format, args...) },
 	})
@@ -204,7 +216,7 @@ func (d *demo) train(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if d.job, err = d.client.Submit(ctx, spec, "demo"); err != nil {
+	if d.job, err = d.client.Submit(ctx, spec, job.Values{}, "demo"); err != nil {
 		return err
 	}
 	d.say("   job %s: %s", d.job.ID, spec)

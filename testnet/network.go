@@ -3,6 +3,7 @@
 // are paid on. One directory holds everything.
 //
 //	<dir>/testnet.json     what runs: processes, addresses, genesis
+//	<dir>/faucet.json      key that makes test tokens
 //	<dir>/peer-N/          home of peer N, with its log peer.log
 //	<dir>/buyer-N/         home of a peer that sells nothing
 //
@@ -18,15 +19,12 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
-	"text/template"
 	"time"
 
+	"github.com/starling-network/starling/chain/solana"
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node"
-	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/testnet/localnet"
 )
 
@@ -40,13 +38,45 @@ type Options struct {
 	Unit      node.Unit
 	Price     func(i int) string // of provider i per unit-hour; 0.36
 	RPC       string             // of a Solana chain that runs already; "" starts one
+	Chain     *localnet.Chain    // one that is made already, and that the caller closes
+	Connected int                // how many others a peer must have found to be ready; all that are known from the start
 	Env       []string           // added to the peers' environment
+	Interval  uint64             // slots between receipts; 10
+	Place     func(i int) Place  // where peer i runs, providers first; on this machine's loopback
+	Engine    func(i int) string // address of the container engine of provider i; the one that it finds, if any
+	Mock      string             // simulated GPUs that every provider sells beside its units: gpu.Mocks; the network is a simulated one then
+	PSK       string             // file with the pre-shared key of a private network, absolute; peers then listen on TCP alone
 	Say       func(format string, args ...any)
+
+	Escrow      bool // the network settles through Starling's program, which is deployed on the chain; else directly
+	BuyersRelay bool // those that sell relay for nobody; else all do
+
+	// Twin gives peers, by number, the key and the wallet of an earlier one: one peer in two processes that do not know of each
+	// other.
+	Twin map[int]int
+	// Links says by which peers each joins, by number; missing ones join by the first few.
+	Links map[int][]int
+	// Refuse says which peers each refuses, by number, whoever of both dials.
+	Refuse map[int][]int
+	// Late are peers, by number, that Start leaves to the caller to start.
+	Late []int
+}
+
+// Place is where a peer runs, when that is not this machine's loopback.
+type Place struct {
+	Enter  func() error                                                            // moves the calling thread, and with it the peer's process, there
+	Dial   func(ctx context.Context, network, addr string) (c net.Conn, err error) // to the peer's API
+	Listen []string                                                                // multiaddrs
+	Boot   string                                                                  // multiaddr at which others know it from the start; "" for none
+	Region string                                                                  // "": local
+	RPC    string                                                                  // the chain as it is seen from there
+	Config string                                                                  // more lines of its config.yaml
+	Late   bool                                                                    // as if Options.Late named it
 }
 
 // The testnet's own numbers: slots of 100 ms, a receipt every second.
 const (
-	slotMillis    = 100
+	SlotMillis    = 100
 	intervalSlots = 10
 	fundTokens    = 1_000_000_000 // base units of each peer's owner: 1,000 tokens
 	fundLamports  = 1_000_000_000 // of each peer's key, for fees
@@ -63,6 +93,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Unit == (node.Unit{}) {
 		o.Unit = node.Unit{MilliCPU: 1000, MemoryMiB: 512, DiskMiB: 1024}
+	}
+	if o.Interval == 0 {
+		o.Interval = intervalSlots
 	}
 	if o.Price == nil {
 		o.Price = func(int) string { return "0.36" }
@@ -97,6 +130,8 @@ type Network struct {
 
 	opts  Options
 	chain *localnet.Chain
+
+	borrowed bool // the chain is the caller's
 }
 
 // Start makes the directory, starts the chain and all peers and returns when
@@ -121,24 +156,42 @@ func Start(ctx context.Context, o Options) (n *Network, err error) {
 	}()
 	began := time.Now()
 	o.Say("starting a local Solana")
-	if o.RPC == "" {
-		n.chain, err = localnet.Start(ctx, localnet.Config{SlotMillis: slotMillis})
-	} else {
+	switch {
+	case o.Chain != nil:
+		n.chain, n.borrowed = o.Chain, true
+	case o.RPC == "":
+		n.chain, err = localnet.Start(ctx, localnet.Config{SlotMillis: SlotMillis})
+	default:
 		n.chain, err = localnet.Attach(ctx, o.RPC, localnet.Config{})
 	}
 	if err != nil {
 		return n, fmt.Errorf("starting the chain: %w", err)
 	}
 	n.RPC = n.chain.URL()
-	n.Genesis = n.chain.Genesis("testnet", intervalSlots)
 	o.Say("chain is up at %s after %v", n.RPC, time.Since(began).Round(time.Millisecond))
+	n.Genesis = n.chain.Genesis("testnet", o.Interval)
+	if o.Escrow {
+		if n.Genesis, err = n.chain.EscrowGenesis(ctx, "testnet", o.Interval); err != nil {
+			return n, fmt.Errorf("setting up the network: %w", err)
+		}
+		o.Say("program %s is deployed after %v", n.Genesis.Program, time.Since(began).Round(time.Millisecond))
+	}
+	n.Genesis.Simulated = o.Mock != ""
 	if err := n.makeHomes(ctx); err != nil {
 		return n, err
 	}
+	if err := n.saveFaucet(); err != nil {
+		return n, err
+	}
+	started := 0
 	for _, p := range n.Peers {
+		if p.place.Late {
+			continue
+		}
 		if err := p.start(); err != nil {
 			return n, err
 		}
+		started++
 	}
 	if err := n.save(); err != nil {
 		return n, err
@@ -147,121 +200,8 @@ func Start(ctx context.Context, o Options) (n *Network, err error) {
 		return n, err
 	}
 	n.Ready = true
-	o.Say("%d peers are up after %v", len(n.Peers), time.Since(began).Round(time.Millisecond))
+	o.Say("%d peers are up after %v", started, time.Since(began).Round(time.Millisecond))
 	return n, n.save()
-}
-
-// makeHomes writes the peers' homes and funds their wallets.
-func (n *Network) makeHomes(ctx context.Context) error {
-	o := n.opts
-	ports, err := freePorts(o.Providers + o.Buyers)
-	if err != nil {
-		return err
-	}
-	var wallets []localnet.Wallet
-	var boot []string
-	type home struct {
-		peer *Peer
-		cfg  homeConfig
-	}
-	var homes []home
-	for i := range o.Providers + o.Buyers {
-		p := &Peer{Name: fmt.Sprintf("peer-%d", i+1), binary: o.Binary, env: o.Env}
-		cfg := homeConfig{Port: ports[i], RPC: n.RPC, Units: o.Units, Unit: o.Unit}
-		if cfg.Provide = i < o.Providers; cfg.Provide {
-			cfg.Price = o.Price(i)
-		} else {
-			p.Name = fmt.Sprintf("buyer-%d", i+1-o.Providers)
-		}
-		p.Home = filepath.Join(o.Dir, p.Name)
-		key, wallet, err := makeKeys(p.Home)
-		if err != nil {
-			return fmt.Errorf("making %s: %w", p.Home, err)
-		}
-		p.Key, p.Owner = key, wallet.Key()
-		wallets = append(wallets, localnet.Wallet{Owner: wallet, Delegate: key, Tokens: fundTokens, Allowance: fundTokens, Lamports: fundLamports})
-		if i < bootstraps {
-			id, err := p2p.PeerIDFromKey(key)
-			if err != nil {
-				return err
-			}
-			boot = append(boot, fmt.Sprintf("/ip4/127.0.0.1/tcp/%d/p2p/%s", ports[i], id))
-		}
-		n.Peers = append(n.Peers, p)
-		homes = append(homes, home{p, cfg})
-	}
-	genesis, err := json.MarshalIndent(n.Genesis, "", "  ")
-	if err != nil {
-		return err
-	}
-	for _, h := range homes {
-		h.cfg.Bootstrap = boot
-		var text strings.Builder
-		if err := homeTemplate.Execute(&text, h.cfg); err != nil {
-			return err
-		}
-		if err := errors.Join(os.WriteFile(filepath.Join(h.peer.Home, node.FileGenesis), genesis, 0o600),
-			os.WriteFile(filepath.Join(h.peer.Home, node.FileConfig), []byte(text.String()), 0o600)); err != nil {
-			return err
-		}
-	}
-	n.opts.Say("funding %d wallets", len(wallets))
-	return n.chain.Fund(ctx, wallets...)
-}
-
-type homeConfig struct {
-	Port      int
-	RPC       string
-	Bootstrap []string
-	Provide   bool
-	Units     uint32
-	Unit      node.Unit
-	Price     string
-}
-
-var homeTemplate = template.Must(template.New("config").Parse(`# A peer of a local testnet.
-listen:
-  - /ip4/127.0.0.1/tcp/{{.Port}}
-  - /ip4/127.0.0.1/udp/{{.Port}}/quic-v1
-bootstrap:
-{{- range .Bootstrap}}
-  - {{.}}
-{{- end}}
-region: local
-api: 127.0.0.1:0
-solana:
-  rpc: ["{{.RPC}}"]
-{{- if .Provide}}
-provide:
-  enabled: true
-  units: {{.Units}}
-  unit: {milliCPU: {{.Unit.MilliCPU}}, memoryMiB: {{.Unit.MemoryMiB}}, diskMiB: {{.Unit.DiskMiB}}}
-  price: "{{.Price}}"
-{{- end}}
-`))
-
-// makeKeys makes a home with a peer key and an owner's wallet.
-func makeKeys(home string) (sign.Key, sign.Private, error) {
-	if err := os.RemoveAll(home); err != nil { // of an earlier testnet in the same directory
-		return sign.Key{}, sign.Private{}, err
-	}
-	if err := os.MkdirAll(home, 0o700); err != nil {
-		return sign.Key{}, sign.Private{}, err
-	}
-	priv, err := p2p.CreateIdentity(filepath.Join(home, node.FileIdentity))
-	if err != nil {
-		return sign.Key{}, sign.Private{}, err
-	}
-	seed, err := p2p.SeedOf(priv)
-	if err != nil {
-		return sign.Key{}, sign.Private{}, err
-	}
-	w, err := p2p.CreateIdentity(filepath.Join(home, node.FileWallet))
-	if err != nil {
-		return sign.Key{}, sign.Private{}, err
-	}
-	wseed, err := p2p.SeedOf(w)
-	return sign.NewPrivate(seed).Key(), sign.NewPrivate(wseed), err
 }
 
 // freePorts finds n ports that are free for TCP and UDP on loopback.
@@ -298,6 +238,9 @@ func (n *Network) WaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTime)
 	defer cancel()
 	want := min(len(n.Peers)-1, bootstraps)
+	if n.opts.Connected > 0 {
+		want = n.opts.Connected
+	}
 	errs := make([]error, len(n.Peers))
 	var wg sync.WaitGroup
 	for i, p := range n.Peers {
@@ -318,6 +261,11 @@ func (n *Network) Buyers() []*Peer { return n.Peers[n.opts.Providers:] }
 // Chain is the local chain.
 func (n *Network) Chain() *localnet.Chain { return n.chain }
 
+// ledger looks at the chain without a wallet of its own.
+func (n *Network) ledger() (*solana.Ledger, error) {
+	return solana.NewReader([]string{n.RPC}, n.Genesis)
+}
+
 // Stop ends all peers, then the chain, and waits for them.
 func (n *Network) Stop() error {
 	errs := make([]error, len(n.Peers))
@@ -327,7 +275,7 @@ func (n *Network) Stop() error {
 	}
 	wg.Wait()
 	err := errors.Join(errs...)
-	if n.chain != nil {
+	if n.chain != nil && !n.borrowed {
 		err = errors.Join(err, n.chain.Close())
 	}
 	if rm := os.Remove(filepath.Join(n.Dir, stateFile)); !errors.Is(rm, os.ErrNotExist) {

@@ -24,6 +24,7 @@ type Peer struct {
 	Key   sign.Key `json:"key"`
 	Owner sign.Key `json:"owner"`
 
+	place  Place
 	binary string
 	env    []string
 	cmd    *exec.Cmd
@@ -50,9 +51,16 @@ func (p *Peer) start() error {
 	p.cmd, p.exited = cmd, make(chan struct{})
 	go func() {
 		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
 		defer log.Close()
-		err := cmd.Start()
+		var err error
+		if p.place.Enter == nil {
+			defer runtime.UnlockOSThread()
+		} else {
+			err = p.place.Enter() // the thread stays there and ends with this goroutine
+		}
+		if err == nil {
+			err = cmd.Start()
+		}
 		if err == nil {
 			p.PID = cmd.Process.Pid
 		}
@@ -107,6 +115,14 @@ func (p *Peer) Start(ctx context.Context) error {
 	return err
 }
 
+// Launch starts a peer that waits for nobody.
+func (p *Peer) Launch() error {
+	if p.Running() {
+		return fmt.Errorf("%s runs already", p.Name)
+	}
+	return p.start()
+}
+
 // stop asks the process to end and waits for it.
 func (p *Peer) stop() error {
 	if !p.Running() {
@@ -126,7 +142,13 @@ func (p *Peer) stop() error {
 }
 
 // Client talks to the peer's API.
-func (p *Peer) Client() (*api.Client, error) { return api.Dial(p.Home, node.FileAPI) }
+func (p *Peer) Client() (*api.Client, error) {
+	c, err := api.Dial(p.Home, node.FileAPI)
+	if err == nil && p.place.Dial != nil {
+		c.Through(p.place.Dial)
+	}
+	return c, err
+}
 
 // ready waits until the peer answers, sees the chain and has at least so many connections.
 func (p *Peer) ready(ctx context.Context, peers int) (api.NodeInfo, error) {

@@ -6,22 +6,29 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
+	"time"
 
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/chain/solana"
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/proof"
 )
 
 // Report is what a demonstration found, as demo.json.
 type Report struct {
-	Peers     []PeerReport  `json:"peers"`
-	Leases    []LeaseReport `json:"leases"`
-	Rounds    []Round       `json:"rounds"`
-	Reference Reference     `json:"reference"`
-	Killed    *Killed       `json:"killed"`
-	Receipts  Receipts      `json:"receipts"`
-	Payouts   []PayoutLine  `json:"payouts"`
-	Tokens    Conservation  `json:"conservation"`
+	Peers     []PeerReport   `json:"peers"`
+	Leases    []LeaseReport  `json:"leases"`
+	Rounds    []Round        `json:"rounds"`
+	Reference Reference      `json:"reference"`
+	Killed    *Killed        `json:"killed"`
+	Receipts  Receipts       `json:"receipts"`
+	Escrows   []buyer.Escrow `json:"escrows"` // the first one of the job, then one for each replacement
+	Payouts   []PayoutLine   `json:"payouts"`
+	Tokens    Conservation   `json:"conservation"`
 	// Seconds of wall time by stage.
 	Seconds map[string]float64 `json:"seconds"`
 }
@@ -76,7 +83,8 @@ type Killed struct {
 type Receipts struct {
 	Count        int      `json:"count"`
 	Root         string   `json:"root"`
-	Anchored     []string `json:"anchored"` // transactions whose memo commits to the root
+	Anchored     []string `json:"anchored"` // transactions that had the program write the root down
+	Proven       string   `json:"proven"`   // transaction in which the program checked that the last receipt is under the root
 	LeasesIntact int      `json:"leases_intact"`
 }
 
@@ -87,7 +95,8 @@ type PayoutLine struct {
 	Vouched      market.Amount `json:"vouched"`
 	Before       market.Amount `json:"before"`
 	After        market.Amount `json:"after"`
-	Exact        bool          `json:"exact"` // after − before is what the vouchers say
+	Fees         market.Amount `json:"fees"`  // of what it claimed
+	Exact        bool          `json:"exact"` // after − before is what the vouchers say, less the fee; of a killed provider, no more
 	Transactions []string      `json:"transactions"`
 }
 
@@ -98,17 +107,14 @@ type Conservation struct {
 	HeldBefore   market.Amount `json:"held_before"` // by all owners
 	HeldAfter    market.Amount `json:"held_after"`
 	BuyerPaid    market.Amount `json:"buyer_paid"`
+	Fees         market.Amount `json:"fees"`   // of all claims: burned, or of the verifiers' pool and the treasury
+	Burned       market.Amount `json:"burned"` // of them
 	Conserved    bool          `json:"conserved"`
-}
-
-// ledger looks at the chain without a wallet of its own.
-func (d *demo) ledger() (*solana.Ledger, error) {
-	return solana.NewReader([]string{d.net.RPC}, d.net.Genesis)
 }
 
 // balances reads every owner's tokens.
 func (d *demo) balances(ctx context.Context) (map[string]market.Amount, error) {
-	l, err := d.ledger()
+	l, err := d.net.ledger()
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +150,7 @@ func (d *demo) verify(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("the receipts do not hold: %w", err)
 	}
-	l, err := d.ledger()
+	l, err := d.net.ledger()
 	if err != nil {
 		return err
 	}
@@ -154,21 +160,97 @@ func (d *demo) verify(ctx context.Context) error {
 	d.report.Receipts = Receipts{Count: v.Receipts, Root: v.Root.String(), LeasesIntact: len(v.Leases)}
 	for _, tx := range v.Transactions {
 		d.report.Receipts.Anchored = append(d.report.Receipts.Anchored, string(tx.ID))
-		d.say("   %d receipts of %d leases verified; transaction %.16s… in slot %d anchors their root %s", v.Receipts, len(v.Leases), tx.ID, tx.Slot, v.Root.Short())
+		d.say("   %d receipts of %d leases verified; transaction %.16s… in slot %d has the program write down their root %s", v.Receipts, len(v.Leases), tx.ID, tx.Slot, v.Root.Short())
 	}
-	vouched := map[string]market.Amount{}
+	if err := d.prove(ctx, p, v); err != nil {
+		return err
+	}
+	if err := d.escrows(ctx); err != nil {
+		return err
+	}
+	terms, err := d.terms(ctx)
+	if err != nil {
+		return err
+	}
+	vouched, fees := map[string]market.Amount{}, map[string]market.Amount{}
 	for _, a := range accounts {
 		vouched[a.Payout.String()] += a.Owed
+		fees[a.Payout.String()] += (a.Owed*market.Amount(terms.FeeBps) + 9999) / 10000
 		d.report.Leases = append(d.report.Leases, LeaseReport{
 			Lease: a.Lease.String(), Rank: a.Rank, Epoch: a.Epoch, Provider: d.name(a.Provider.String()), Route: a.Route,
 			Receipts: len(a.Receipts), Vouched: a.Owed, Reason: a.Reason,
 		})
 	}
-	return d.money(ctx, vouched)
+	return d.money(ctx, vouched, fees)
+}
+
+// prove has the program itself check that the job's last receipt is under the anchor.
+func (d *demo) prove(ctx context.Context, p proof.Proof, v proof.Verdict) error {
+	hashes := p.Receipts()
+	if len(v.Anchors) != 1 || len(hashes) != v.Receipts {
+		return fmt.Errorf("the receipts' root is not with the program: %+v", v.Anchors)
+	}
+	l, err := solana.New(solana.ConfigOf([]string{d.net.RPC}, d.net.Genesis, d.net.Chain().Faucet()))
+	if err != nil {
+		return err
+	}
+	at, last := d.net.Genesis.Program, len(hashes)-1
+	call := program.Prove{Anchor: program.AnchorAddress(at, v.Buyer, v.Root), Receipt: hashes[last], Index: uint64(last), Path: chain.ProofOf(hashes, last)}
+	tx, err := l.Run(ctx, []program.Instruction{call.Instruction(at)})
+	if err != nil {
+		return fmt.Errorf("having receipt %d proven: %w", last, err)
+	}
+	d.report.Receipts.Proven = string(tx)
+	d.say("   receipt %d of %d is under it: the program checked the path, in transaction %.16s…", len(hashes), len(hashes), tx)
+	return nil
+}
+
+// closeTime is how long the claims of the last intervals and the closing of the escrows are waited for.
+const closeTime = time.Minute
+
+// escrows waits until nothing of the job is left on chain, and says what became of its money.
+func (d *demo) escrows(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, closeTime)
+	defer cancel()
+	open := func(e buyer.Escrow) bool { return !e.Closed }
+	for slices.ContainsFunc(d.job.Escrows, open) {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the job's escrows are not closed after %v: %+v", closeTime, d.job.Escrows)
+		case <-time.After(200 * time.Millisecond):
+		}
+		if d.job, err = d.client.Job(ctx, d.job.ID); err != nil {
+			return err
+		}
+	}
+	g := d.net.Genesis
+	for _, e := range d.job.Escrows {
+		d.report.Tokens.Fees += e.Fees
+		d.say("   escrow %.8s…: %s deposited, %s claimed (%s of it fees), %s refunded, closed with its rent back; %d transactions", e.Address,
+			g.FormatAmount(e.Deposited), g.FormatAmount(e.Paid), g.FormatAmount(e.Fees), g.FormatAmount(e.Refunded), len(e.Transactions))
+		for _, tx := range e.Transactions {
+			d.say("      %.16s… %s", tx.Tx, strings.Join(tx.Calls, " "))
+		}
+	}
+	d.report.Escrows = d.job.Escrows
+	return nil
+}
+
+// terms are what the network keeps of claims.
+func (d *demo) terms(ctx context.Context) (program.MintTerms, error) {
+	l, err := d.net.ledger()
+	if err != nil {
+		return program.MintTerms{}, err
+	}
+	n, err := l.Network(ctx)
+	if err != nil {
+		return program.MintTerms{}, err
+	}
+	return n.Params.Mints[0], nil
 }
 
 // money compares every balance with what the vouchers say.
-func (d *demo) money(ctx context.Context, vouched map[string]market.Amount) error {
+func (d *demo) money(ctx context.Context, vouched, fees map[string]market.Amount) error {
 	after, err := d.balances(ctx)
 	if err != nil {
 		return err
@@ -177,26 +259,28 @@ func (d *demo) money(ctx context.Context, vouched map[string]market.Amount) erro
 	d.say("   %-10s %16s %16s %16s", "", "before", "after", "vouchers say")
 	exact := true
 	for i, p := range d.net.Peers {
-		due := vouched[p.Owner.String()]
-		line := PayoutLine{Name: p.Name, Owner: p.Owner.String(), Vouched: due, Before: d.before[p.Name], After: after[p.Name], Transactions: d.job.Transactions}
+		due, fee := vouched[p.Owner.String()], fees[p.Owner.String()]
+		line := PayoutLine{Name: p.Name, Owner: p.Owner.String(), Vouched: due, Before: d.before[p.Name], After: after[p.Name], Fees: fee, Transactions: d.job.Transactions}
 		note := ""
 		if i < len(d.net.Providers()) {
-			line.Exact = line.After-line.Before == due
+			line.Exact = line.After-line.Before == due-fee || d.report.Peers[i].Killed && line.After-line.Before <= due-fee
 		} else {
 			d.report.Tokens.BuyerPaid = line.Before - line.After
 			line.Exact = d.report.Tokens.BuyerPaid == d.job.Paid
 			note = "  (paid " + g.FormatAmount(d.report.Tokens.BuyerPaid) + ")"
 		}
 		if d.report.Peers[i].Killed {
-			note = "  (killed)"
+			note = "  (killed; what it did not claim in time went back)"
 		}
 		exact = exact && line.Exact
 		d.report.Payouts = append(d.report.Payouts, line)
 		d.say("   %-10s %16s %16s %16s%s", p.Name, g.FormatAmount(line.Before), g.FormatAmount(line.After), g.FormatAmount(due), note)
 	}
 	t := &d.report.Tokens
-	t.Conserved = t.SupplyBefore == t.SupplyAfter && t.HeldBefore == t.HeldAfter && t.HeldAfter == t.SupplyAfter
-	d.say("   tokens: %s before, %s after: %s", g.FormatAmount(t.HeldBefore), g.FormatAmount(t.HeldAfter), map[bool]string{true: "conserved", false: "NOT conserved"}[t.Conserved])
+	t.Burned = t.SupplyBefore - t.SupplyAfter
+	t.Conserved = t.HeldBefore == t.SupplyBefore && t.HeldAfter+t.Fees == t.HeldBefore && t.Burned > 0 && t.Burned <= t.Fees
+	d.say("   tokens: %s before; %s after and %s of fees, of which %s are burned and %s are the pool's and the treasury's: %s", g.FormatAmount(t.HeldBefore), g.FormatAmount(t.HeldAfter),
+		g.FormatAmount(t.Fees), g.FormatAmount(t.Burned), g.FormatAmount(t.Fees-min(t.Fees, t.Burned)), map[bool]string{true: "conserved", false: "NOT conserved"}[t.Conserved])
 	if !exact {
 		return fmt.Errorf("somebody was not paid exactly what the vouchers say")
 	}
@@ -231,14 +315,18 @@ func (d *demo) restart(ctx context.Context) error {
 
 // finish writes demo.json.
 func (d *demo) finish() error {
-	b, err := json.MarshalIndent(d.report, "", "  ")
-	if err != nil {
-		return err
-	}
 	path := filepath.Join(d.dir, "demo.json")
-	if err := os.WriteFile(path, append(b, '\n'), 0o644); err != nil {
+	if err := writeReport(path, d.report); err != nil {
 		return err
 	}
 	d.say("\nDone in %.0f s. Everything is in %s", d.report.Seconds["total"], path)
 	return nil
+}
+
+func writeReport(path string, report any) error {
+	b, err := json.MarshalIndent(report, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(b, '\n'), 0o644)
 }

@@ -14,8 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/evidence"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/testnet"
@@ -110,9 +112,9 @@ func submit(t *testing.T, c *api.Client, count uint32) buyer.Job {
 	j, err := c.Submit(t.Context(), job.Job{
 		Name: "hello", Runtime: "wasm", Module: "hello.wasm", Count: count, Resources: job.Resources{Class: "cpu", Units: 1},
 		Restart: job.Restart{Max: 1}, Timeouts: job.Timeouts{Queue: 10 * time.Second, Run: time.Minute},
-		Payment: job.Payment{MaxPrice: 1_000_000, Budget: 1_000_000, Decimals: 6, Settle: job.SettleDirect},
+		Payment: job.Payment{MaxPrice: 1_000_000, Budget: 1_000_000, Decimals: 6},
 		Blobs:   map[string]job.Blob{"hello.wasm": job.Blob(b)},
-	}, "")
+	}, job.Values{}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,6 +166,80 @@ func TestNetwork(t *testing.T) {
 	if v, err := p.Check(); err != nil || len(v.Leases) != 3 || v.Owed != j.Paid {
 		t.Errorf("the receipts say %+v, %v", v, err)
 	}
+	restarted(t, n, c)
+}
+
+// TestEscrowNetwork is TestNetwork where the job's money is in an escrow of the program, from which providers claim.
+func TestEscrowNetwork(t *testing.T) {
+	t.Parallel()
+	n := start(t, testnet.Options{Providers: 3, Buyers: 1, Escrow: true})
+	c, err := n.Buyers()[0].Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := end(t, c, submit(t, c, 3).ID)
+	if j.State != buyer.Succeeded || j.Paid != j.Owed || j.Paid == 0 || len(j.Transactions) != 1 || len(j.Escrows) != 1 {
+		t.Fatalf("%s: owed %d, paid %d in %v; %+v", j.Summary(), j.Owed, j.Paid, j.Transactions, j.Escrows)
+	}
+	for ctx, e := t.Context(), j.Escrows[0]; !e.Closed; e = j.Escrows[0] { // the test's own time limit ends it
+		if j, err = c.Job(ctx, j.ID); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if e := j.Escrows[0]; e.Paid != j.Paid || e.Refunded != e.Deposited-e.Paid || e.Fees == 0 {
+		t.Errorf("the job paid %d, its escrow %+v", j.Paid, e)
+	}
+	var claimed market.Amount
+	for _, p := range n.Providers() {
+		c, err := p.Client()
+		if err != nil {
+			t.Fatal(err)
+		}
+		i, err := c.Node(t.Context())
+		if err != nil || i.Earnings == nil || i.Earnings.Lost > 0 {
+			t.Fatalf("%s earned %+v, %v", p.Name, i.Earnings, err)
+		}
+		claimed += i.Earnings.Claimed
+	}
+	if claimed > j.Paid { // what is not final yet is not counted
+		t.Errorf("providers claimed %d, the job paid %d", claimed, j.Paid)
+	}
+	unanchored(t, n.Buyers()[0], j.ID)
+	restarted(t, n, c)
+}
+
+// unanchored checks a job's anchor on chain by the command line, takes its rent back, and checks that the receipts still hold by the
+// transaction that made it.
+func unanchored(t *testing.T, p *testnet.Peer, job string) {
+	t.Helper()
+	for _, c := range []struct {
+		command, want string
+		fails         bool
+	}{
+		{command: "verify", want: "checked: the program has these receipts' root"},
+		{command: "unanchor", want: "confirmed"},
+		{command: "verify", want: "its account was closed since"},
+		{command: "unanchor", want: "the program has no anchor by", fails: true},
+	} {
+		// A transaction is read when it is final.
+		deadline := time.Now().Add(time.Minute)
+		for {
+			out, err := exec.CommandContext(t.Context(), starling(t), "--home", p.Home, "receipts", c.command, job).CombinedOutput()
+			if (err != nil) == c.fails && strings.Contains(string(out), c.want) {
+				break
+			}
+			if c.command == "unanchor" || time.Now().After(deadline) {
+				t.Fatalf("receipts %s: %v, want %q: %s", c.command, err, c.want, out)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+	}
+}
+
+// restarted kills a provider, starts it again, and has a job done on all of them.
+func restarted(t *testing.T, n *testnet.Network, c *api.Client) {
+	t.Helper()
 	victim := n.Providers()[0]
 	if err := victim.Kill(); err != nil {
 		t.Fatal(err)
@@ -176,12 +252,15 @@ func TestNetwork(t *testing.T) {
 	}
 }
 
-// TestSideBySide: two testnets do not disturb each other, and a directory holds one.
+// TestSideBySide: two testnets, one of which settles through the program, do not disturb each other, and a directory holds one.
 func TestSideBySide(t *testing.T) {
 	t.Parallel()
-	a, b := start(t, testnet.Options{Providers: 1}), start(t, testnet.Options{Providers: 1})
+	a, b := start(t, testnet.Options{Providers: 1}), start(t, testnet.Options{Providers: 1, Escrow: true})
 	if a.Genesis.Tag() == b.Genesis.Tag() {
 		t.Error("two testnets have one genesis")
+	}
+	if !a.Genesis.Program.IsZero() || b.Genesis.Program.IsZero() {
+		t.Errorf("programs %s and %s", a.Genesis.Program, b.Genesis.Program)
 	}
 	if _, err := testnet.Start(t.Context(), testnet.Options{Dir: a.Dir, Binary: starling(t)}); err == nil || !strings.Contains(err.Error(), "runs in "+a.Dir) {
 		t.Errorf("a second testnet in one directory: %v", err)
@@ -202,7 +281,7 @@ func TestUpDown(t *testing.T) {
 		t.Error("a second testnet came up in the same directory")
 	}
 	loaded, err := testnet.Load(dir)
-	if err != nil || !loaded.Alive() || len(loaded.Peers) != 2 {
+	if err != nil || !loaded.Alive() || len(loaded.Peers) != 2 || loaded.Genesis.Program.IsZero() {
 		t.Fatalf("%+v, %v", loaded, err)
 	}
 	if err := testnet.Down(t.Context(), dir); err != nil {
@@ -223,9 +302,12 @@ func TestOwnerKilled(t *testing.T) {
 	t.Parallel()
 	needChain(t)
 	dir := t.TempDir()
-	n, err := testnet.Up(t.Context(), dir, starling(t), []string{"testnet", "serve", "--dir", dir, "-n", "2", "--buyers", "0"}, t.Logf)
+	n, err := testnet.Up(t.Context(), dir, starling(t), []string{"testnet", "serve", "--dir", dir, "-n", "2", "--buyers", "0", "--settle", "direct"}, t.Logf)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if !n.Genesis.Program.IsZero() {
+		t.Errorf("it was to settle directly, and has program %s", n.Genesis.Program)
 	}
 	if err := syscall.Kill(n.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -275,5 +357,71 @@ func TestDemo(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, "demo", "testnet.json")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the demonstration's testnet is still there: %v", err)
+	}
+}
+
+// TestSlash is the double sale, whole.
+func TestSlash(t *testing.T) {
+	t.Parallel()
+	if os.Getenv("STARLING_LOCALNET") != "1" {
+		t.Skip("the double sale takes most of a minute; make test runs it (STARLING_LOCALNET=1)")
+	}
+	needChain(t)
+	dir := t.TempDir()
+	if err := testnet.Slash(t.Context(), testnet.DemoOptions{Dir: dir, Out: t.Output(), Binary: starling(t)}); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "slash.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r testnet.SlashReport
+	if err := json.Unmarshal(b, &r); err != nil {
+		t.Fatal(err)
+	}
+	if r.StakeBefore == 0 || r.StakeAfter != 0 || r.From >= r.To || len(r.Transactions) == 0 {
+		t.Errorf("slash.json: %s", b)
+	}
+	sold := map[string]bool{}
+	for _, v := range r.Buyers {
+		sold[v.Key] = v.Loss > 0 && v.Payment == v.Loss
+	}
+	if b, err = os.ReadFile(filepath.Join(dir, "double-sale.json")); err != nil {
+		t.Fatal(err)
+	}
+	p, err := evidence.ParseProof(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := p.Check()
+	if err != nil || f.Provider.String() != r.Provider || !sold[f.Sales[0].Buyer.String()] || !sold[f.Sales[1].Buyer.String()] {
+		t.Errorf("the proof shows %+v, %v", f, err)
+	}
+	if sold[r.Reporter.Key] || r.Reporter.Key == r.Provider {
+		t.Errorf("the reporter %s took part in the sale", r.Reporter.Key)
+	}
+}
+
+// TestDetach is the job that outlives its client, its entry peer, a guardian and a provider, whole.
+func TestDetach(t *testing.T) {
+	t.Parallel()
+	if os.Getenv("STARLING_DETACH") != "1" {
+		t.Skip("it takes three minutes of a quiet machine: STARLING_DETACH=1 runs it, as starling testnet detach does; the harness has the same in virtual time")
+	}
+	needChain(t)
+	dir := t.TempDir()
+	if err := testnet.Detach(t.Context(), testnet.DemoOptions{Dir: dir, Out: t.Output(), Binary: starling(t)}); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "detach.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r testnet.DetachReport
+	if err := json.Unmarshal(b, &r); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Results) != 3 || len(r.Guardians) != 3 || len(r.Killed) != 4 || r.Before != r.After+r.Paid {
+		t.Errorf("detach.json: %s", b)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/mr-tron/base58"
 	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -367,6 +368,16 @@ func (l *Ledger) Status(ctx context.Context, tx chain.Prepared) (chain.TxStatus,
 }
 
 // Memo reads the memo of a final transaction.
+// Anchored reads no root: a chain without Programs has no program. It is there for readers that may look for one.
+func (l *Ledger) Anchored(context.Context, sign.Key, sign.Hash) (program.Anchored, error) {
+	return program.Anchored{}, chain.ErrNotFound
+}
+
+// AnchorIn finds none either.
+func (l *Ledger) AnchorIn(context.Context, chain.TxID) (program.Anchored, error) {
+	return program.Anchored{}, chain.ErrNotFound
+}
+
 func (l *Ledger) Memo(ctx context.Context, id chain.TxID) ([]byte, market.Slot, error) {
 	if err := l.lock(ctx); err != nil {
 		return nil, 0, err

@@ -7,6 +7,7 @@ import (
 	solanago "github.com/gagliardetto/solana-go"
 
 	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -47,10 +48,6 @@ func decodeMint(b []byte) (decimals uint8, err error) {
 }
 
 // tokenAccountOf is the wallet's associated token account of the mint.
-func tokenAccountOf(wallet, mint solanago.PublicKey) (solanago.PublicKey, error) {
-	address, _, err := solanago.FindAssociatedTokenAddress(wallet, mint)
-	if err != nil {
-		return address, fmt.Errorf("token account of %s: %w", wallet, err)
-	}
-	return address, nil
+func tokenAccountOf(wallet, mint solanago.PublicKey) solanago.PublicKey {
+	return solanago.PublicKey(program.TokenAccount(sign.Key(wallet), sign.Key(mint)))
 }

@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"time"
 
 	solanago "github.com/gagliardetto/solana-go"
 	"github.com/gagliardetto/solana-go/rpc"
@@ -18,38 +16,32 @@ import (
 
 // Admin sets up tokens and wallets: for local networks, and for an owner who delegates to a peer.
 type Admin struct {
-	pool  *pool
-	payer sign.Signer // pays every fee and rent
+	pool   *pool
+	payer  sign.Signer // pays every fee and rent
+	ledger *Ledger     // of the payer, for no mint
 }
 
 // NewAdmin makes one that pays with the key. It connects to nothing.
 func NewAdmin(rpcURL string, genesis sign.Hash, payer sign.Signer) (*Admin, error) {
-	p, err := newPool([]string{rpcURL}, genesis)
+	p, err := newPool([]string{rpcURL}, genesis, nil)
 	if err != nil {
 		return nil, err
 	}
-	return &Admin{pool: p, payer: payer}, nil
+	l := &Ledger{cfg: Config{Key: payer}, pool: p, payer: solanago.PublicKey(payer.Key()), mintOK: true} // no mint to check
+	return &Admin{pool: p, payer: payer, ledger: l}, nil
 }
 
 // CreateMint makes a token under the address of mint's key, which is of no use afterwards. The payer's key is the mint
 // authority; nobody can freeze.
 func (a *Admin) CreateMint(ctx context.Context, mint sign.Signer, decimals uint8) error {
 	payer, address := solanago.PublicKey(a.payer.Key()), solanago.PublicKey(mint.Key())
-	rent, err := ask(ctx, a.pool, func(ctx context.Context, c *rpc.Client) (uint64, error) {
-		return c.GetMinimumBalanceForRentExemption(ctx, mintSize, rpc.CommitmentConfirmed)
-	})
+	create, err := a.createAccount(ctx, address, mintSize, solanago.TokenProgramID)
 	if err != nil {
 		return fmt.Errorf("creating mint: %w", err)
 	}
-	create := binary.LittleEndian.AppendUint32(nil, 0) // system program: create account
-	create = binary.LittleEndian.AppendUint64(create, rent)
-	create = binary.LittleEndian.AppendUint64(create, mintSize)
-	create = append(create, solanago.TokenProgramID[:]...)
 	initialize := append([]byte{tokenInitializeMint2, decimals}, payer[:]...)
 	initialize = append(initialize, 0) // no freeze authority
-	err = a.run(ctx, []solanago.Instruction{
-		solanago.NewInstruction(solanago.SystemProgramID, solanago.AccountMetaSlice{
-			solanago.Meta(payer).WRITE().SIGNER(), solanago.Meta(address).WRITE().SIGNER()}, create),
+	err = a.run(ctx, []solanago.Instruction{create,
 		solanago.NewInstruction(solanago.TokenProgramID, solanago.AccountMetaSlice{solanago.Meta(address).WRITE()}, initialize),
 	}, mint)
 	if err != nil {
@@ -82,13 +74,9 @@ func (a *Admin) Fund(ctx context.Context, mint sign.Key, decimals uint8, grants 
 					solanago.Meta(payer).WRITE().SIGNER(), solanago.Meta(to).WRITE()}, binary.LittleEndian.AppendUint64(data, g.Lamports)))
 			}
 			if g.Tokens > 0 {
-				account, err := tokenAccountOf(to, token)
-				if err != nil {
-					return err
-				}
-				instructions = append(instructions, openTokenAccount(payer, account, to, token),
+				instructions = append(instructions, openTokenAccount(payer, to, token),
 					solanago.NewInstruction(solanago.TokenProgramID, solanago.AccountMetaSlice{
-						solanago.Meta(token).WRITE(), solanago.Meta(account).WRITE(), solanago.Meta(payer).SIGNER(),
+						solanago.Meta(token).WRITE(), solanago.Meta(tokenAccountOf(to, token)).WRITE(), solanago.Meta(payer).SIGNER(),
 					}, amountData(tokenMintToChecked, g.Tokens, decimals)))
 			}
 		}
@@ -105,11 +93,8 @@ func (a *Admin) Fund(ctx context.Context, mint sign.Key, decimals uint8, grants 
 // Approve lets delegate spend so much of the owner's tokens, in place of whatever it or another was allowed before: a
 // token account has one delegate.
 func (a *Admin) Approve(ctx context.Context, mint sign.Key, decimals uint8, owner sign.Signer, delegate sign.Key, amount market.Amount) error {
-	account, err := tokenAccountOf(solanago.PublicKey(owner.Key()), solanago.PublicKey(mint))
-	if err != nil {
-		return err
-	}
-	err = a.run(ctx, []solanago.Instruction{solanago.NewInstruction(solanago.TokenProgramID, solanago.AccountMetaSlice{
+	account := tokenAccountOf(solanago.PublicKey(owner.Key()), solanago.PublicKey(mint))
+	err := a.run(ctx, []solanago.Instruction{solanago.NewInstruction(solanago.TokenProgramID, solanago.AccountMetaSlice{
 		solanago.Meta(account).WRITE(), solanago.Meta(solanago.PublicKey(mint)), solanago.Meta(solanago.PublicKey(delegate)),
 		solanago.Meta(solanago.PublicKey(owner.Key())).SIGNER(),
 	}, amountData(tokenApproveChecked, amount, decimals))}, owner)
@@ -122,7 +107,7 @@ func (a *Admin) Approve(ctx context.Context, mint sign.Key, decimals uint8, owne
 // Supply is how much of a token there is, in base units, confirmed.
 func (a *Admin) Supply(ctx context.Context, mint sign.Key) (market.Amount, error) {
 	return ask(ctx, a.pool, func(ctx context.Context, c *rpc.Client) (market.Amount, error) {
-		accounts, err := readAccounts(ctx, c, []solanago.PublicKey{solanago.PublicKey(mint)})
+		_, accounts, err := readAccounts(ctx, c, rpc.CommitmentConfirmed, []solanago.PublicKey{solanago.PublicKey(mint)})
 		if err != nil {
 			return 0, err
 		}
@@ -135,49 +120,15 @@ func (a *Admin) Supply(ctx context.Context, mint sign.Key) (market.Amount, error
 
 // run sends one transaction and waits until it is confirmed.
 func (a *Admin) run(ctx context.Context, instructions []solanago.Instruction, signers ...sign.Signer) error {
-	latest, err := ask(ctx, a.pool, func(ctx context.Context, c *rpc.Client) (*rpc.GetLatestBlockhashResult, error) {
-		return c.GetLatestBlockhash(ctx, rpc.CommitmentConfirmed)
+	_, err := a.ledger.run(ctx, func() (chain.Prepared, error) {
+		now, err := ask(ctx, a.pool, latest)
+		if err != nil {
+			return chain.Prepared{}, err
+		}
+		return a.ledger.sign(now, instructions, nil, signers)
 	})
-	if err != nil {
-		return err
-	}
-	if latest == nil || latest.Value == nil {
-		return fmt.Errorf("no blockhash: %w", chain.ErrMalformed)
-	}
-	id, raw, err := signTransaction(instructions, latest.Value.Blockhash, solanago.PublicKey(a.payer.Key()), append(signers, a.payer)...)
-	if err != nil {
-		return err
-	}
-	tx := chain.Prepared{ID: id, Raw: raw, LastValid: latest.Value.LastValidBlockHeight, Since: market.Slot(latest.Context.Slot)}
-	sender := &Ledger{pool: a.pool, mintOK: true} // no mint to check
-	tick := time.NewTicker(confirmEvery)
-	defer tick.Stop()
-	for {
-		// An RPC server that has not seen the blockhash yet drops the transaction without a word, so it is sent each time.
-		if err := sender.Send(ctx, tx); err != nil && !errors.Is(err, chain.ErrDown) {
-			return err
-		}
-		status, err := sender.Status(ctx, tx)
-		switch {
-		case err != nil && !errors.Is(err, chain.ErrDown):
-			return err
-		case status.Err != "":
-			return errors.New(status.Err)
-		case status.State == chain.Confirmed || status.State == chain.Finalized:
-			return nil
-		case status.State == chain.Expired:
-			return fmt.Errorf("transaction %s expired before it landed", id)
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
-	}
+	return err
 }
-
-// confirmEvery is how often Admin looks whether its transaction is confirmed.
-const confirmEvery = 100 * time.Millisecond
 
 // rawTransaction is the wire form in the text that RPC servers take.
 func rawTransaction(raw []byte) string { return base64.StdEncoding.EncodeToString(raw) }

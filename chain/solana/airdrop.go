@@ -18,7 +18,7 @@ func (a *Admin) Airdrop(ctx context.Context, lamports uint64) error {
 	}); err != nil {
 		return fmt.Errorf("asking the faucet for lamports: %w", err)
 	}
-	tick := time.NewTicker(confirmEvery)
+	tick := time.NewTicker(confirmFirst)
 	defer tick.Stop()
 	for {
 		have, err := ask(ctx, a.pool, func(ctx context.Context, c *rpc.Client) (*rpc.GetBalanceResult, error) {

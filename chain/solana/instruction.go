@@ -1,12 +1,15 @@
 package solana
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 
+	bin "github.com/gagliardetto/binary"
 	solanago "github.com/gagliardetto/solana-go"
 
 	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -31,11 +34,8 @@ func transferChecked(from, mint, to, authority solanago.PublicKey, amount market
 }
 
 // openTokenAccount opens the wallet's associated token account, or does nothing when it is there.
-func openTokenAccount(payer, account, wallet, mint solanago.PublicKey) solanago.Instruction {
-	return solanago.NewInstruction(solanago.SPLAssociatedTokenAccountProgramID, solanago.AccountMetaSlice{
-		solanago.Meta(payer).WRITE().SIGNER(), solanago.Meta(account).WRITE(), solanago.Meta(wallet), solanago.Meta(mint),
-		solanago.Meta(solanago.SystemProgramID), solanago.Meta(solanago.TokenProgramID),
-	}, []byte{1}) // CreateIdempotent
+func openTokenAccount(payer, wallet, mint solanago.PublicKey) solanago.Instruction {
+	return library([]Instruction{program.OpenTokenAccount(sign.Key(payer), sign.Key(wallet), sign.Key(mint))})[0]
 }
 
 // memoInstruction is the memo's bytes and nothing else (the library's builder puts a length before them).
@@ -43,15 +43,23 @@ func memoInstruction(text []byte) solanago.Instruction {
 	return solanago.NewInstruction(solanago.MemoProgramID, nil, text)
 }
 
-// signTransaction builds the message, has every signer sign it, and returns the wire form and its id.
-func signTransaction(instructions []solanago.Instruction, blockhash solanago.Hash, payer solanago.PublicKey, signers ...sign.Signer) (chain.TxID, []byte, error) {
-	tx, err := solanago.NewTransaction(instructions, blockhash, solanago.TransactionPayer(payer))
+// signTransaction builds the message, has every signer sign it, and returns the wire form and its id. With lookup tables the message is
+// of version 0.
+func signTransaction(instructions []solanago.Instruction, tables []program.Table, blockhash solanago.Hash, payer solanago.PublicKey, signers ...sign.Signer) (chain.TxID, []byte, error) {
+	options := []solanago.TransactionOption{solanago.TransactionPayer(payer)}
+	if len(tables) > 0 {
+		options = append(options, solanago.TransactionAddressTables(libraryTables(tables)))
+	}
+	tx, err := solanago.NewTransaction(instructions, blockhash, options...)
 	if err != nil {
 		return "", nil, fmt.Errorf("building transaction: %w", err)
 	}
 	message, err := tx.Message.MarshalBinary()
 	if err != nil {
 		return "", nil, fmt.Errorf("building transaction: %w", err)
+	}
+	if size := 1 + 64*len(tx.Message.Signers()) + len(message); size > chain.MaxRaw { // before anybody is asked to sign
+		return "", nil, fmt.Errorf("%w: transaction of %d bytes, at most %d", chain.ErrPayment, size, chain.MaxRaw)
 	}
 	for _, key := range tx.Message.Signers() {
 		signature, err := signAs(key, message, signers)
@@ -64,10 +72,61 @@ func signTransaction(instructions []solanago.Instruction, blockhash solanago.Has
 	if err != nil {
 		return "", nil, fmt.Errorf("building transaction: %w", err)
 	}
-	if len(raw) > chain.MaxRaw {
-		return "", nil, fmt.Errorf("%w: transaction of %d bytes, at most %d", chain.ErrPayment, len(raw), chain.MaxRaw)
-	}
 	return chain.TxID(tx.Signatures[0].String()), raw, nil
+}
+
+// ParseMessage reads what a transaction's signatures are of: who pays for it, and its instructions, whose accounts may be used for what
+// any of them may use them for. Only the form that SignTransaction makes is read. chain.ErrMalformed.
+func ParseMessage(message []byte) (payer sign.Key, in []Instruction, err error) {
+	malformed := fmt.Errorf("transaction's message of %d bytes: %w", len(message), chain.ErrMalformed)
+	defer func() {
+		if recover() != nil { // the library's, on bytes that make no sense
+			payer, in, err = sign.Key{}, nil, malformed
+		}
+	}()
+	if len(message) == 0 || len(message) > chain.MaxRaw || message[0]&0x80 != 0 { // a version, which may name lookup tables
+		return sign.Key{}, nil, malformed
+	}
+	var m solanago.Message
+	if err := m.UnmarshalWithDecoder(bin.NewBinDecoder(message)); err != nil || len(m.AccountKeys) == 0 || m.Header.NumRequiredSignatures == 0 {
+		return sign.Key{}, nil, malformed
+	}
+	if again, err := m.MarshalBinary(); err != nil || !bytes.Equal(again, message) {
+		return sign.Key{}, nil, malformed
+	}
+	signers, accounts := int(m.Header.NumRequiredSignatures), len(m.AccountKeys)
+	reads, others := int(m.Header.NumReadonlySignedAccounts), int(m.Header.NumReadonlyUnsignedAccounts)
+	if reads >= signers || signers+others > accounts {
+		return sign.Key{}, nil, malformed
+	}
+	for _, c := range m.Instructions {
+		if int(c.ProgramIDIndex) >= accounts {
+			return sign.Key{}, nil, malformed
+		}
+		x := Instruction{Program: sign.Key(m.AccountKeys[c.ProgramIDIndex]), Data: c.Data}
+		for _, i := range c.Accounts {
+			if int(i) >= accounts {
+				return sign.Key{}, nil, malformed
+			}
+			signer := int(i) < signers
+			x.Accounts = append(x.Accounts, Meta{Key: sign.Key(m.AccountKeys[i]), Signer: signer,
+				Writable: signer && int(i) < signers-reads || !signer && int(i) < accounts-others})
+		}
+		in = append(in, x)
+	}
+	return sign.Key(m.AccountKeys[0]), in, nil
+}
+
+func libraryTables(tables []program.Table) map[solanago.PublicKey]solanago.PublicKeySlice {
+	out := map[solanago.PublicKey]solanago.PublicKeySlice{}
+	for _, t := range tables {
+		holds := make(solanago.PublicKeySlice, len(t.Holds))
+		for i, k := range t.Holds {
+			holds[i] = solanago.PublicKey(k)
+		}
+		out[solanago.PublicKey(t.Address)] = holds
+	}
+	return out
 }
 
 func signAs(key solanago.PublicKey, message []byte, signers []sign.Signer) (sign.Signature, error) {

@@ -12,7 +12,9 @@ import (
 	"github.com/gagliardetto/solana-go/rpc/jsonrpc"
 
 	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
 )
 
 const (
@@ -25,6 +27,9 @@ const (
 	walletRent = 890_880
 )
 
+// tokenRent is what opening a token account costs, in lamports.
+var tokenRent = program.Rent(program.TokenSize)
+
 // Prepare reads what it needs from one endpoint, packs as many payouts as fit from the front, checks that they can be
 // paid, and signs.
 func (l *Ledger) Prepare(ctx context.Context, p chain.Payment) (chain.Prepared, error) {
@@ -35,10 +40,7 @@ func (l *Ledger) Prepare(ctx context.Context, p chain.Payment) (chain.Prepared, 
 		return chain.Prepared{}, err
 	}
 	payouts := p.Payouts[:min(len(p.Payouts), MaxPayouts)]
-	plan, err := l.plan(payouts, p.Memo)
-	if err != nil {
-		return chain.Prepared{}, err
-	}
+	plan := l.plan(payouts, p.Memo)
 	if err := l.look(ctx, plan); err != nil {
 		return chain.Prepared{}, err
 	}
@@ -49,11 +51,9 @@ func (l *Ledger) Prepare(ctx context.Context, p chain.Payment) (chain.Prepared, 
 	if err := l.affordable(plan, n); err != nil {
 		return chain.Prepared{}, err
 	}
-	id, raw, err := signTransaction(plan.instructions(n), plan.blockhash, l.payer, l.cfg.Key)
-	if err != nil {
-		return chain.Prepared{}, err
-	}
-	return chain.Prepared{ID: id, Raw: raw, LastValid: plan.lastValid, Since: plan.since, Count: n}, nil
+	tx, err := l.sign(plan.now, plan.instructions(n), nil, nil)
+	tx.Count = n
+	return tx, err
 }
 
 // plan is a payment on its way to a transaction.
@@ -64,47 +64,27 @@ type plan struct {
 	memo     []byte
 
 	// as the chain has it
-	missing   map[solanago.PublicKey]bool // token accounts to open
-	funds     Funds
-	rent      uint64 // lamports per account to open
-	blockhash solanago.Hash
-	lastValid uint64
-	since     market.Slot
+	missing map[solanago.PublicKey]bool // token accounts to open
+	funds   chain.Funds
+	now     recent
 }
 
-func (l *Ledger) plan(payouts []chain.Payout, memo []byte) (*plan, error) {
+func (l *Ledger) plan(payouts []chain.Payout, memo []byte) *plan {
 	p := &plan{ledger: l, payouts: payouts, memo: memo, missing: map[solanago.PublicKey]bool{}}
 	for _, o := range payouts {
-		account, err := tokenAccountOf(solanago.PublicKey(o.To), l.mint)
-		if err != nil {
-			return nil, err
-		}
-		p.accounts = append(p.accounts, account)
+		p.accounts = append(p.accounts, tokenAccountOf(solanago.PublicKey(o.To), l.mint))
 	}
-	return p, nil
+	return p
 }
 
 // look reads everything the plan depends on.
 func (l *Ledger) look(ctx context.Context, p *plan) error {
 	keys := append([]solanago.PublicKey{l.source, l.payer}, p.accounts...)
-	accounts, err := ask(ctx, l.pool, func(ctx context.Context, c *rpc.Client) ([]*rpc.Account, error) {
-		latest, err := c.GetLatestBlockhash(ctx, rpc.CommitmentConfirmed)
-		if err != nil {
-			return nil, err
-		}
-		if latest == nil || latest.Value == nil {
-			return nil, fmt.Errorf("no blockhash: %w", chain.ErrMalformed)
-		}
-		p.blockhash, p.lastValid = latest.Value.Blockhash, latest.Value.LastValidBlockHeight
-		p.since = market.Slot(latest.Context.Slot)
-		if p.rent, err = l.rent(ctx, c); err != nil {
-			return nil, err
-		}
-		return readAccounts(ctx, c, keys)
-	})
+	now, accounts, err := l.latestAnd(ctx, keys)
 	if err != nil {
 		return err
 	}
+	p.now = now
 	for i, a := range accounts[2:] {
 		if a == nil || a.Owner != solanago.TokenProgramID {
 			p.missing[p.accounts[i]] = true
@@ -112,22 +92,6 @@ func (l *Ledger) look(ctx context.Context, p *plan) error {
 	}
 	p.funds, err = l.funds(accounts[0], accounts[1])
 	return err
-}
-
-func (l *Ledger) rent(ctx context.Context, c *rpc.Client) (uint64, error) {
-	l.mu.Lock()
-	known := l.tokenRent
-	l.mu.Unlock()
-	if known > 0 {
-		return known, nil
-	}
-	rent, err := c.GetMinimumBalanceForRentExemption(ctx, tokenAccountSize, rpc.CommitmentConfirmed)
-	if err == nil {
-		l.mu.Lock()
-		l.tokenRent = rent
-		l.mu.Unlock()
-	}
-	return rent, err
 }
 
 // instructions of the first n payouts.
@@ -140,7 +104,7 @@ func (p *plan) instructions(n int) []solanago.Instruction {
 	for i, o := range p.payouts[:n] {
 		if account := p.accounts[i]; p.missing[account] && !opened[account] {
 			opened[account] = true
-			out = append(out, openTokenAccount(l.payer, account, solanago.PublicKey(o.To), l.mint))
+			out = append(out, openTokenAccount(l.payer, solanago.PublicKey(o.To), l.mint))
 		}
 		out = append(out, transferChecked(l.source, l.mint, p.accounts[i], l.payer, o.Amount, l.cfg.Decimals))
 	}
@@ -157,7 +121,7 @@ func (p *plan) fit() int {
 
 // size is the length of the signed transaction with n payouts.
 func (p *plan) size(n int) (int, error) {
-	tx, err := solanago.NewTransaction(p.instructions(n), p.blockhash, solanago.TransactionPayer(p.ledger.payer))
+	tx, err := solanago.NewTransaction(p.instructions(n), p.now.blockhash, solanago.TransactionPayer(p.ledger.payer))
 	if err != nil {
 		return 0, err
 	}
@@ -175,7 +139,7 @@ func (l *Ledger) affordable(p *plan, n int) error {
 			opened[p.accounts[i]] = true
 		}
 	}
-	lamports := lamportsPerSignature + walletRent + p.rent*uint64(len(opened))
+	lamports := lamportsPerSignature + walletRent + tokenRent*uint64(len(opened))
 	switch f := p.funds; {
 	case f.Balance < sum:
 		return fmt.Errorf("owner %s holds %s, %s needed: %w", l.owner, l.text(f.Balance), l.text(sum), chain.ErrAllowance)
@@ -206,8 +170,8 @@ func (l *Ledger) Send(ctx context.Context, tx chain.Prepared) error {
 	answers := everyone(ctx, l.pool, func(ctx context.Context, c *rpc.Client) (struct{}, error) {
 		_, err := c.SendEncodedTransactionWithOpts(ctx, encoded, rpc.TransactionOpts{
 			Encoding: solanago.EncodingBase64, PreflightCommitment: rpc.CommitmentConfirmed})
-		return struct{}{}, rejection(err)
-	})
+		return struct{}{}, rejection(err, l.cfg.Program)
+	}, nil)
 	var failures []error
 	for _, a := range answers {
 		if a.err == nil {
@@ -224,8 +188,8 @@ func (l *Ledger) Send(ctx context.Context, tx chain.Prepared) error {
 }
 
 // rejection reads the answer to sendTransaction. What is already there was sent; a blockhash that the endpoint does not
-// know is old, or new to it: Status tells which.
-func rejection(err error) error {
+// know is old, or new to it: Status tells which. What Starling's program refused is its program.Code too.
+func rejection(err error, starling sign.Key) error {
 	var remote *jsonrpc.RPCError
 	if !errors.As(err, &remote) || unwell(remote.Code) {
 		return err
@@ -239,13 +203,28 @@ func rejection(err error) error {
 		}
 		return false
 	}
+	code, _, refused := program.Refusal(starling, logsOf(remote.Data))
 	switch {
 	case has("already been processed", "alreadyprocessed", "blockhash not found", "blockhashnotfound"):
 		return nil
+	case !starling.IsZero() && refused:
+		return fmt.Errorf("%w: %w", chain.ErrRejected, code)
 	case has("insufficient lamports", "insufficientfundsfor", "insufficient funds for fee", "insufficient funds for rent"):
 		return fmt.Errorf("%w: %s: %w", chain.ErrRejected, remote.Message, chain.ErrFees)
 	case has("insufficient funds") || strings.HasSuffix(remote.Message, "custom program error: 0x1"): // the token program's InsufficientFunds
 		return fmt.Errorf("%w: %s: %w", chain.ErrRejected, remote.Message, chain.ErrAllowance)
 	}
 	return fmt.Errorf("%w: %s", chain.ErrRejected, remote.Message)
+}
+
+// logsOf finds the transaction's log in the data of an RPC error.
+func logsOf(data any) (logs []string) {
+	fields, _ := data.(map[string]any)
+	lines, _ := fields["logs"].([]any)
+	for _, line := range lines {
+		if text, ok := line.(string); ok {
+			logs = append(logs, text)
+		}
+	}
+	return logs
 }

@@ -41,9 +41,12 @@ type pool struct {
 	genesis   sign.Hash
 }
 
-func newPool(urls []string, genesis sign.Hash) (*pool, error) {
+func newPool(urls []string, genesis sign.Hash, transport http.RoundTripper) (*pool, error) {
 	if len(urls) == 0 || len(urls) > maxEndpoints {
 		return nil, fmt.Errorf("solana: %w: %d RPC endpoints, want 1 to %d", errConfig, len(urls), maxEndpoints)
+	}
+	if transport == nil {
+		transport = http.DefaultTransport.(*http.Transport).Clone()
 	}
 	p := &pool{genesis: genesis}
 	for _, text := range urls {
@@ -51,7 +54,6 @@ func newPool(urls []string, genesis sign.Hash) (*pool, error) {
 		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 			return nil, fmt.Errorf("solana: %w: an RPC endpoint is not an http or https URL", errConfig)
 		}
-		transport := http.DefaultTransport.(*http.Transport).Clone()
 		client := jsonrpc.NewClientWithOpts(text, &jsonrpc.RPCClientOpts{
 			HTTPClient: &http.Client{Transport: bounded{transport}, Timeout: callTimeout}})
 		p.endpoints = append(p.endpoints, &endpoint{name: u.Host, client: rpc.NewWithCustomRPCClient(client)})

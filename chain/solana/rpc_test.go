@@ -11,6 +11,7 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/chaintest"
+	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -187,7 +188,7 @@ func TestRejection(t *testing.T) {
 	}
 	for result, want := range sent {
 		l := newLedger(t, fake(t, map[string]string{"sendTransaction": result}))
-		id, raw, err := signTransaction((&plan{ledger: l, memo: memo.Memo}).instructions(0), [32]byte{1}, l.payer, l.cfg.Key)
+		id, raw, err := signTransaction((&plan{ledger: l, memo: memo.Memo}).instructions(0), nil, [32]byte{1}, l.payer, l.cfg.Key)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -264,17 +265,20 @@ func FuzzTransaction(f *testing.F) {
 		f.Fatal(err)
 	}
 	for n := range 3 {
-		p, err := l.plan([]chain.Payout{{To: sign.Key{5}, Amount: 1}, {To: sign.Key{6}, Amount: market.Amount(n)}}, []byte("memo"))
-		if err != nil {
-			f.Fatal(err)
-		}
+		p := l.plan([]chain.Payout{{To: sign.Key{5}, Amount: 1}, {To: sign.Key{6}, Amount: market.Amount(n)}}, []byte("memo"))
 		p.missing[p.accounts[0]] = true
-		_, raw, err := signTransaction(p.instructions(n), [32]byte{9}, l.payer, l.cfg.Key)
+		_, raw, err := signTransaction(p.instructions(n), nil, [32]byte{9}, l.payer, l.cfg.Key)
 		if err != nil {
 			f.Fatal(err)
 		}
 		f.Add(raw)
 	}
+	anchor := program.Anchor{Authority: l.cfg.Key.Key(), Anchor: program.AnchorAddress(sign.Key{7}, l.cfg.Key.Key(), sign.Hash{8}), Root: sign.Hash{8}, Count: 3}
+	_, raw, err := SignTransaction([]Instruction{anchor.Instruction(sign.Key{7})}, nil, sign.Hash{9}, l.cfg.Key)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(raw)
 	f.Add([]byte{0x80})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		tx, err := parseTransaction(b)
@@ -288,6 +292,10 @@ func FuzzTransaction(f *testing.F) {
 		if second, err := parseTransaction(again); err != nil || second.Signatures[0] != tx.Signatures[0] {
 			t.Fatalf("what was parsed once is refused: %v", err)
 		}
-		_, _ = memoOf(b, tx.Signatures[0])
+		_, _ = signedAs(b, tx.Signatures[0])
+		_, _ = memoIn(tx)
+		if a, ok := anchorIn(tx, sign.Key{7}); ok && a.Anchor != program.AnchorAddress(sign.Key{7}, a.Authority, a.Root) {
+			t.Fatalf("an anchor of no address: %+v", a)
+		}
 	})
 }

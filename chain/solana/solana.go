@@ -1,4 +1,5 @@
-// Package solana is the Ledger on a Solana cluster: SPL token transfers, many to a transaction, with a memo.
+// Package solana is the Ledger on a Solana cluster: SPL token transfers, many to a transaction, with a memo, and calls of
+// Starling's program (chain/program), whose escrows it reads.
 //
 // The peer's key signs and pays the fees. The tokens are its own, or those of an owner (a cold wallet) that delegated a
 // stated amount to it with the token program's approve. Receivers are wallets; the token account of each is opened, at
@@ -13,12 +14,14 @@ package solana
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"sync"
 
 	solanago "github.com/gagliardetto/solana-go"
 	"github.com/gagliardetto/solana-go/rpc"
 
 	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -31,14 +34,24 @@ type Config struct {
 	Owner    sign.Key    // whose tokens are paid; zero: Key's
 	Mint     sign.Key    // SPL token (the classic token program)
 	Decimals uint8       // of the mint, checked against the chain
+	Program  sign.Key    // Starling's program; zero: direct settlement only
+	Network  sign.Key    // the program's account of the network; zero when Program is
+
+	// Transport carries the calls; nil means HTTP. With another one the URLs only name the endpoints to it.
+	Transport http.RoundTripper
+}
+
+// ConfigOf is the configuration of a key on a network's chain.
+func ConfigOf(rpc []string, g market.Genesis, key sign.Signer) Config {
+	return Config{RPC: rpc, Genesis: g.Chain, Key: key, Mint: g.Mint, Decimals: g.Decimals, Program: g.Program, Network: g.Escrow}
 }
 
 // NewReader is a Ledger that looks at a network's chain without a wallet: it signs with a key that owns nothing.
 func NewReader(rpc []string, g market.Genesis) (*Ledger, error) {
-	return New(Config{RPC: rpc, Genesis: g.Chain, Key: sign.NewPrivate([32]byte{1}), Mint: g.Mint, Decimals: g.Decimals})
+	return New(ConfigOf(rpc, g, sign.NewPrivate([32]byte{1})))
 }
 
-// Ledger implements chain.Ledger. Safe for concurrent use; it holds no connection open that needs closing.
+// Ledger implements chain.Ledger and escrow.Ledger. Safe for concurrent use; it holds no connection open that needs closing.
 type Ledger struct {
 	cfg    Config
 	pool   *pool
@@ -47,36 +60,40 @@ type Ledger struct {
 	owner  solanago.PublicKey
 	source solanago.PublicKey // the owner's token account
 
-	mu        sync.Mutex
-	mintOK    bool
-	tokenRent uint64 // lamports to open a token account; 0: not asked yet
+	mu     sync.Mutex
+	mintOK bool
+	seen   [escrow.Finalized + 1]market.Slot // newest slot that was believed, by level
 }
 
-var _ chain.Ledger = (*Ledger)(nil)
+var (
+	_ chain.Ledger  = (*Ledger)(nil)
+	_ escrow.Ledger = (*Ledger)(nil)
+)
 
 // New checks the configuration. It connects to nothing; see Check.
 func New(cfg Config) (*Ledger, error) {
 	if cfg.Key == nil || cfg.Mint.IsZero() {
 		return nil, fmt.Errorf("solana: %w: a key and a mint are needed", errConfig)
 	}
+	if cfg.Program.IsZero() != cfg.Network.IsZero() {
+		return nil, fmt.Errorf("solana: %w: program and network account are both set, or neither is", errConfig)
+	}
 	if cfg.Owner.IsZero() {
 		cfg.Owner = cfg.Key.Key()
 	}
-	pool, err := newPool(cfg.RPC, cfg.Genesis)
+	pool, err := newPool(cfg.RPC, cfg.Genesis, cfg.Transport)
 	if err != nil {
 		return nil, err
 	}
 	l := &Ledger{cfg: cfg, pool: pool, mint: solanago.PublicKey(cfg.Mint),
 		payer: solanago.PublicKey(cfg.Key.Key()), owner: solanago.PublicKey(cfg.Owner)}
-	if l.source, err = tokenAccountOf(l.owner, l.mint); err != nil {
-		return nil, err
-	}
+	l.source = tokenAccountOf(l.owner, l.mint)
 	return l, nil
 }
 
 // Genesis reads the genesis hash of the first endpoint that answers.
 func Genesis(ctx context.Context, rpcURL string) (sign.Hash, error) {
-	p, err := newPool([]string{rpcURL}, sign.Hash{})
+	p, err := newPool([]string{rpcURL}, sign.Hash{}, nil)
 	if err != nil {
 		return sign.Hash{}, err
 	}
@@ -96,11 +113,7 @@ func (l *Ledger) Slot(ctx context.Context) (market.Slot, error) {
 
 // Balance is what the wallet's associated token account holds, confirmed; 0 when it has none.
 func (l *Ledger) Balance(ctx context.Context, owner sign.Key) (market.Amount, error) {
-	address, err := tokenAccountOf(solanago.PublicKey(owner), l.mint)
-	if err != nil {
-		return 0, err
-	}
-	accounts, err := l.accounts(ctx, address)
+	accounts, err := l.accounts(ctx, tokenAccountOf(solanago.PublicKey(owner), l.mint))
 	if err != nil || accounts[0] == nil {
 		return 0, err
 	}
@@ -108,24 +121,17 @@ func (l *Ledger) Balance(ctx context.Context, owner sign.Key) (market.Amount, er
 	return held.amount, err
 }
 
-// Funds is what the payer can spend now.
-type Funds struct {
-	Balance   market.Amount // of the owner
-	Spendable market.Amount // of that, what the key may spend: all when it is the owner, else the delegated rest
-	Lamports  uint64        // of the key, for fees
-}
-
-// Funds reads them, confirmed.
-func (l *Ledger) Funds(ctx context.Context) (Funds, error) {
+// Funds is what the key can spend, confirmed.
+func (l *Ledger) Funds(ctx context.Context) (chain.Funds, error) {
 	accounts, err := l.accounts(ctx, l.source, l.payer)
 	if err != nil {
-		return Funds{}, err
+		return chain.Funds{}, err
 	}
 	return l.funds(accounts[0], accounts[1])
 }
 
-func (l *Ledger) funds(source, payer *rpc.Account) (Funds, error) {
-	var f Funds
+func (l *Ledger) funds(source, payer *rpc.Account) (chain.Funds, error) {
+	var f chain.Funds
 	if payer != nil {
 		f.Lamports = payer.Lamports
 	}
@@ -185,23 +191,24 @@ func (l *Ledger) Check(ctx context.Context) error {
 // accounts reads them in order, confirmed; nil for one that does not exist.
 func (l *Ledger) accounts(ctx context.Context, keys ...solanago.PublicKey) ([]*rpc.Account, error) {
 	return ask(ctx, l.pool, func(ctx context.Context, c *rpc.Client) ([]*rpc.Account, error) {
-		return readAccounts(ctx, c, keys)
+		_, accounts, err := readAccounts(ctx, c, rpc.CommitmentConfirmed, keys)
+		return accounts, err
 	})
 }
 
-func readAccounts(ctx context.Context, c *rpc.Client, keys []solanago.PublicKey) ([]*rpc.Account, error) {
-	out, err := c.GetMultipleAccountsWithOpts(ctx, keys, &rpc.GetMultipleAccountsOpts{
-		Encoding: solanago.EncodingBase64, Commitment: rpc.CommitmentConfirmed})
+// readAccounts reads them at one slot, in order.
+func readAccounts(ctx context.Context, c *rpc.Client, at rpc.CommitmentType, keys []solanago.PublicKey) (market.Slot, []*rpc.Account, error) {
+	out, err := c.GetMultipleAccountsWithOpts(ctx, keys, &rpc.GetMultipleAccountsOpts{Encoding: solanago.EncodingBase64, Commitment: at})
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	if len(out.Value) != len(keys) {
-		return nil, fmt.Errorf("%d accounts for %d keys: %w", len(out.Value), len(keys), chain.ErrMalformed)
+		return 0, nil, fmt.Errorf("%d accounts for %d keys: %w", len(out.Value), len(keys), chain.ErrMalformed)
 	}
 	for _, a := range out.Value {
-		if a != nil && a.Data == nil {
-			return nil, fmt.Errorf("account without data: %w", chain.ErrMalformed)
+		if a != nil && (a.Data == nil || a.Data.GetRawJSON() != nil) {
+			return 0, nil, fmt.Errorf("account without data: %w", chain.ErrMalformed)
 		}
 	}
-	return out.Value, nil
+	return market.Slot(out.Context.Slot), out.Value, nil
 }

@@ -1,12 +1,11 @@
 package solana
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
+	"time"
 
 	solanago "github.com/gagliardetto/solana-go"
 	"github.com/gagliardetto/solana-go/rpc"
@@ -21,24 +20,60 @@ type answer[T any] struct {
 	err   error
 }
 
-// everyone asks all endpoints at once and waits for all answers.
-func everyone[T any](ctx context.Context, p *pool, question func(context.Context, *rpc.Client) (T, error)) []answer[T] {
-	answers := make([]answer[T], len(p.endpoints))
-	var wg sync.WaitGroup
-	for i, e := range p.endpoints {
-		wg.Go(func() {
-			if answers[i].err = e.checked(ctx, p.genesis); answers[i].err != nil {
-				return
-			}
-			value, err := question(ctx, e.client)
-			if err != nil && !errors.Is(err, chain.ErrRejected) && !errors.Is(err, chain.ErrHistory) {
-				err = e.fail(ctx, err)
-			}
-			answers[i] = answer[T]{value, err}
-		})
+// straggle is how long the other endpoints are waited for once as many have answered as must agree.
+const straggle = 2 * time.Second
+
+// everyone asks all endpoints at once. It waits until enough (when it is not nil) finds that what was answered will do, or all have
+// answered, or the last ones are late; what those would have said is an error.
+func everyone[T any](ctx context.Context, p *pool, question func(context.Context, *rpc.Client) (T, error), enough func([]answer[T]) bool) []answer[T] {
+	type numbered struct {
+		i int
+		answer[T]
 	}
-	wg.Wait()
+	answers, got := make([]answer[T], len(p.endpoints)), make(chan numbered, len(p.endpoints))
+	ctx, cancel := context.WithCancel(ctx)
+	for i, e := range p.endpoints {
+		answers[i].err = fmt.Errorf("%s: it answers later than the others: %w", e.name, chain.ErrDown)
+		go func() { got <- numbered{i, askOne(ctx, p, e, question)} }()
+	}
+	left, heard := len(answers), 0
+	defer func() {
+		cancel() // which ends every call
+		for ; left > 0; left-- {
+			<-got
+		}
+	}()
+	var late <-chan time.Time
+	for left > 0 {
+		select {
+		case <-late:
+			return answers
+		case a := <-got:
+			left--
+			answers[a.i] = a.answer
+			if a.err != nil {
+				continue
+			}
+			if heard++; enough != nil && enough(answers) {
+				return answers
+			}
+			if late == nil && heard >= min(2, len(answers)) {
+				late = time.After(straggle)
+			}
+		}
+	}
 	return answers
+}
+
+func askOne[T any](ctx context.Context, p *pool, e *endpoint, question func(context.Context, *rpc.Client) (T, error)) (a answer[T]) {
+	if a.err = e.checked(ctx, p.genesis); a.err != nil {
+		return a
+	}
+	a.value, a.err = question(ctx, e.client)
+	if a.err != nil && !errors.Is(a.err, chain.ErrRejected) && !errors.Is(a.err, chain.ErrHistory) {
+		a.err = e.fail(ctx, a.err)
+	}
+	return a
 }
 
 // Status asks every endpoint. What can never change (final, failed, expired) is believed when two say so, or the only one configured.
@@ -49,7 +84,7 @@ func (l *Ledger) Status(ctx context.Context, tx chain.Prepared) (chain.TxStatus,
 	}
 	answers := everyone(ctx, l.pool, func(ctx context.Context, c *rpc.Client) (chain.TxStatus, error) {
 		return statusAt(ctx, c, signature, tx)
-	})
+	}, nil)
 	status, err := combine(ctx, answers)
 	if err == nil && status.State == chain.Expired {
 		// A chain that lost its past, or is another, saw nothing either. Ours has the mint.
@@ -155,68 +190,4 @@ func combine(ctx context.Context, answers []answer[chain.TxStatus]) (chain.TxSta
 		return sample[chain.Pending], nil
 	}
 	return chain.TxStatus{}, nil
-}
-
-// Memo reads the first memo of a final transaction that did not fail, from the first endpoint that answers.
-func (l *Ledger) Memo(ctx context.Context, id chain.TxID) ([]byte, market.Slot, error) {
-	signature, err := solanago.SignatureFromBase58(string(id))
-	if err != nil {
-		return nil, 0, fmt.Errorf("transaction id %q: %w", id, chain.ErrNotFound)
-	}
-	version := uint64(0)
-	out, err := ask(ctx, l.pool, func(ctx context.Context, c *rpc.Client) (*rpc.GetTransactionResult, error) {
-		return c.GetTransaction(ctx, signature, &rpc.GetTransactionOpts{Encoding: solanago.EncodingBase64,
-			Commitment: rpc.CommitmentFinalized, MaxSupportedTransactionVersion: &version})
-	})
-	if errors.Is(err, rpc.ErrNotFound) {
-		return nil, 0, fmt.Errorf("transaction %s: %w", id, chain.ErrNotFound)
-	}
-	if err != nil {
-		return nil, 0, fmt.Errorf("reading transaction %s: %w", id, err)
-	}
-	if out.Meta == nil || out.Meta.Err != nil || out.Transaction == nil {
-		return nil, 0, fmt.Errorf("transaction %s had no effect: %w", id, chain.ErrNotFound)
-	}
-	text, err := memoOf(out.Transaction.GetBinary(), signature)
-	if err != nil {
-		return nil, 0, fmt.Errorf("transaction %s: %w", id, err)
-	}
-	return text, market.Slot(out.Slot), nil
-}
-
-// memoOf finds the memo in a transaction's wire form. The endpoint need not be trusted for more than that it landed: the
-// signatures must hold, and the first be the one that was asked for.
-func memoOf(raw []byte, id solanago.Signature) ([]byte, error) {
-	tx, err := parseTransaction(raw)
-	if err != nil {
-		return nil, err
-	}
-	if tx.Signatures[0] != id || tx.VerifySignatures() != nil {
-		return nil, fmt.Errorf("signatures do not hold: %w", chain.ErrMalformed)
-	}
-	for _, in := range tx.Message.Instructions {
-		program, err := tx.Message.Program(in.ProgramIDIndex)
-		if err == nil && program == solanago.MemoProgramID && len(in.Data) > 0 && len(in.Data) <= chain.MaxMemo {
-			return bytes.Clone(in.Data), nil
-		}
-	}
-	return nil, fmt.Errorf("memo: %w", chain.ErrNotFound)
-}
-
-// parseTransaction reads a wire form of at most chain.MaxRaw bytes. The library indexes before it checks, hence the recover.
-func parseTransaction(raw []byte) (tx *solanago.Transaction, err error) {
-	defer func() {
-		if recover() != nil {
-			tx, err = nil, fmt.Errorf("transaction of %d bytes: %w", len(raw), chain.ErrMalformed)
-		}
-	}()
-	if len(raw) > chain.MaxRaw {
-		return nil, fmt.Errorf("transaction of %d bytes: %w", len(raw), chain.ErrMalformed)
-	}
-	tx, err = solanago.TransactionFromBytes(raw)
-	if err != nil || len(tx.Signatures) == 0 || len(tx.Signatures) != int(tx.Message.Header.NumRequiredSignatures) ||
-		len(tx.Message.AccountKeys) < len(tx.Signatures) {
-		return nil, fmt.Errorf("transaction of %d bytes: %w", len(raw), chain.ErrMalformed)
-	}
-	return tx, nil
 }

@@ -247,7 +247,7 @@ func (s *step) drop(i int, why *market.Refusal, release bool) {
 	for len(g.spares) > 0 {
 		next := g.spares[0]
 		g.spares = g.spares[1:]
-		if next == g.order.Buyer || s.silent(next) {
+		if next == g.order.Buyer || next == g.order.Agent || s.silent(next) {
 			continue
 		}
 		s.ask(i, next)
@@ -360,7 +360,7 @@ func (s *step) pay() {
 	}
 	for i := range g.seats {
 		if seat := &g.seats[i]; seat.Phase == PhaseSigned {
-			seat.Phase, seat.deadline = PhaseActivating, s.now.Time.Add(g.params.StepTimeout)
+			seat.Phase, seat.deadline = PhaseActivating, s.now.Time.Add(g.params.FundTimeout+g.params.StepTimeout)
 			s.emit(Activate{seat.Rank, seat.Provider, seat.Hold, seat.Lease})
 		}
 	}

@@ -85,6 +85,7 @@ type Params struct {
 	Secret         [32]byte      // hold ids follow from it; random and never sent
 	Started        time.Time     // now, when New is called
 	StepTimeout    time.Duration // how long one provider may take for one answer
+	FundTimeout    time.Duration // how long it may take to set the leases' money aside, before they are activated
 	ReleaseTimeout time.Duration // how long to wait for a release to be confirmed
 	Deadline       time.Time     // the gang is formed by then or fails
 	FundingSlots   uint64        // slots that must be left before activate-before when leases are paid for

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/market/sign"
 )
 
 // Book is the provider's view of all its units and of every hold on them. It is a value: Step returns a new one and leaves
@@ -17,7 +16,8 @@ type Book struct {
 	limits  Limits
 	units   []market.Unit         // shared by all versions, never changed
 	index   map[market.UnitID]int // into units and holder; shared, never changed
-	holder  []*Record             // live record by unit, nil when free
+	holder  []*Record             // live record by unit, of a line the first; nil when nobody holds it
+	out     []bool                // units withdrawn; shared, never changed
 	records []*Record             // ascending by id
 }
 
@@ -27,7 +27,8 @@ func NewBook(units []market.Unit, limits Limits) Book {
 	if err := limits.Validate(); err != nil {
 		panic(err)
 	}
-	b := Book{limits: limits, units: slices.Clone(units), index: make(map[market.UnitID]int, len(units)), holder: make([]*Record, len(units))}
+	b := Book{limits: limits, units: slices.Clone(units), index: make(map[market.UnitID]int, len(units)), holder: make([]*Record, len(units)),
+		out: make([]bool, len(units))}
 	for i, u := range b.units {
 		if _, twice := b.index[u.ID]; twice {
 			panic(fmt.Errorf("%w: unit %s is listed twice", market.ErrUnits, u.ID.Short()))
@@ -41,7 +42,8 @@ func NewBook(units []market.Unit, limits Limits) Book {
 // inventory. ErrRecord or ErrDoubleSale for a journal that this package did not write. Carry out Resume next.
 func (b Book) Restore(recs []Record) (Book, error) {
 	next := NewBook(b.units, b.limits)
-	gone := map[market.UnitID]market.HoldID{}
+	next.out = b.out
+	held := map[market.UnitID][]*Record{}
 	for _, r := range recs {
 		if err := r.validate(); err != nil {
 			return b, err
@@ -51,13 +53,12 @@ func (b Book) Restore(recs []Record) (Book, error) {
 		}
 		if r.State.Live() {
 			for _, id := range r.Units {
-				if i, ok := next.index[id]; ok && next.holder[i] != nil {
-					return b, fmt.Errorf("%w: unit %s, holds %s and %s", ErrDoubleSale, id.Short(), next.holder[i].ID.Short(), r.ID.Short())
+				for _, other := range held[id] {
+					if !successive(other, &r) {
+						return b, fmt.Errorf("%w: unit %s, holds %s and %s", ErrDoubleSale, id.Short(), other.ID.Short(), r.ID.Short())
+					}
 				}
-				if other, ok := gone[id]; ok {
-					return b, fmt.Errorf("%w: unit %s, holds %s and %s", ErrDoubleSale, id.Short(), other.Short(), r.ID.Short())
-				}
-				gone[id] = r.ID
+				held[id] = append(held[id], &r)
 			}
 		}
 		next.set(r)
@@ -93,22 +94,50 @@ func (b Book) WithLimits(l Limits) (Book, error) {
 // Limits are the limits in force.
 func (b Book) Limits() Limits { return b.limits }
 
-// Free is the number of units of the class that nobody holds.
+// WithWithdrawn is the book in which the units listed, and only they, are not sold any more; ids that are no units of it
+// are ignored. What is promised stays promised.
+func (b Book) WithWithdrawn(ids []market.UnitID) Book {
+	b.out = make([]bool, len(b.units))
+	for _, id := range ids {
+		if i, ok := b.index[id]; ok {
+			b.out[i] = true
+		}
+	}
+	return b
+}
+
+// Withdrawn reports whether the unit is withdrawn.
+func (b Book) Withdrawn(id market.UnitID) bool {
+	i, ok := b.index[id]
+	return ok && b.out[i]
+}
+
+func (b Book) free(i int) bool { return b.holder[i] == nil && !b.out[i] }
+
+// Holder returns the live record that holds the unit.
+func (b Book) Holder(id market.UnitID) (Record, bool) {
+	if i, ok := b.index[id]; ok && b.holder[i] != nil {
+		return *b.holder[i], true
+	}
+	return Record{}, false
+}
+
+// Free is the number of units of the class that could be sold now.
 func (b Book) Free(class market.Class) int {
 	n := 0
 	for i := range b.units {
-		if b.units[i].Class == class && b.holder[i] == nil {
+		if b.units[i].Class == class && b.free(i) {
 			n++
 		}
 	}
 	return n
 }
 
-// Total is the number of units of the class.
+// Total is the number of units of the class that are free or held; those withdrawn count only while somebody holds them.
 func (b Book) Total(class market.Class) int {
 	n := 0
 	for i := range b.units {
-		if b.units[i].Class == class {
+		if b.units[i].Class == class && (b.holder[i] != nil || !b.out[i]) {
 			n++
 		}
 	}
@@ -193,17 +222,19 @@ func (b *Book) set(r Record) {
 	} else {
 		b.records = slices.Insert(b.records, i, kept)
 	}
+	heir := b.heir(kept)
+	if r.State.Live() && (heir == nil || kept.Core.Start < heir.Core.Start) {
+		heir = kept
+	}
 	for _, id := range r.Units {
-		u, ok := b.index[id]
-		switch {
-		case !ok:
-		case r.State.Live():
-			b.holder[u] = kept
-		case b.holder[u] != nil && b.holder[u].ID == r.ID:
-			b.holder[u] = nil
+		if u, ok := b.index[id]; ok && (r.State.Live() || b.holder[u] != nil && sameLineOrHold(b.holder[u], kept)) {
+			b.holder[u] = heir
 		}
 	}
 }
+
+// sameLineOrHold says whether a is b, as it was before, or of its line.
+func sameLineOrHold(a, b *Record) bool { return a.ID == b.ID || sameLine(a, b) }
 
 func (b *Book) drop(id market.HoldID) {
 	if i, found := slices.BinarySearchFunc(b.records, id, compareHold); found {
@@ -211,33 +242,12 @@ func (b *Book) drop(id market.HoldID) {
 	}
 }
 
-// Quote says how many leases of the order the provider could take now, and at what price; or why none. It promises nothing.
-func (b Book) Quote(now Now, o market.Order) (leases uint32, price market.Price, refusal *market.Refusal) {
-	if refusal := b.feasible(now, o); refusal != nil {
-		return 0, 0, refusal
-	}
-	ask := b.limits.Asks[o.Class]
-	if ask > o.Ceiling {
-		return 0, 0, market.Refuse(market.ReasonPrice, "price %s is over the ceiling %s", b.money(ask), b.money(o.Ceiling))
-	}
-	free, refusal := b.pick(o, int(o.UnitsPer))
-	if refusal != nil {
-		return 0, 0, refusal
-	}
-	unfunded, ofBuyer, ofOrder := b.unfunded(o.Buyer, o.ID)
-	room := min(b.limits.MaxHolds-unfunded, b.limits.MaxHoldsPerBuyer-ofBuyer, int(o.Count)-ofOrder)
-	if room < 1 {
-		return 0, 0, market.Refuse(market.ReasonLimit, "too many holds are open already")
-	}
-	return uint32(min(len(free)/int(o.UnitsPer), room)), ask, nil
-}
-
 func (b Book) money(p market.Price) string { return market.Decimal(uint64(p), b.limits.Decimals) }
 
 // feasible asks what does not depend on price or on other holds.
 func (b Book) feasible(now Now, o market.Order) *market.Refusal {
 	l := b.limits
-	if o.Buyer == l.Provider {
+	if o.Buyer == l.Provider || o.Agent == l.Provider {
 		return market.Refuse(market.ReasonOwn, "a peer does not sell to itself")
 	}
 	if slices.Contains(o.Exclude, l.Provider) {
@@ -246,7 +256,7 @@ func (b Book) feasible(now Now, o market.Order) *market.Refusal {
 	if !o.Expires.After(now.Time) {
 		return market.Refuse(market.ReasonExpired, "the order expired %s ago", now.Time.Sub(o.Expires).Round(time.Millisecond))
 	}
-	if _, sold := l.Asks[o.Class]; !sold {
+	if len(b.sold(o.Class)) == 0 {
 		return market.Refuse(market.ReasonClass, "class %s is not sold here", o.Class)
 	}
 	if len(o.Regions) > 0 && !slices.Contains(o.Regions, l.Region) {
@@ -257,6 +267,9 @@ func (b Book) feasible(now Now, o market.Order) *market.Refusal {
 	}
 	if o.Slots < l.MinSlots || o.Slots > l.MaxSlots {
 		return market.Refuse(market.ReasonDuration, "%d slots asked, %d to %d are sold", o.Slots, l.MinSlots, l.MaxSlots)
+	}
+	if l.Stake < o.MinStake {
+		return market.Refuse(market.ReasonStake, "stake %s, the order asks %s", market.Decimal(uint64(l.Stake), l.Decimals), market.Decimal(uint64(o.MinStake), l.Decimals))
 	}
 	if l.RequireFunds {
 		cost, err := o.MaxCost(l.SlotMillis)
@@ -269,46 +282,4 @@ func (b Book) feasible(now Now, o market.Order) *market.Refusal {
 		}
 	}
 	return nil
-}
-
-// pick lists the free units that fit the order, at least need of them.
-func (b Book) pick(o market.Order, need int) ([]market.UnitID, *market.Refusal) {
-	var fit []market.UnitID
-	short, free := "", 0
-	for i := range b.units {
-		u := &b.units[i]
-		if u.Class != o.Class || b.holder[i] != nil {
-			continue
-		}
-		free++
-		if !u.Covers(o.Min) {
-			short = u.Shortfall(o.Min)
-			continue
-		}
-		fit = append(fit, u.ID)
-	}
-	switch {
-	case len(fit) >= need:
-		return fit, nil
-	case free >= need:
-		return nil, market.Refuse(market.ReasonResources, "a unit has %s", short)
-	}
-	return nil, market.Refuse(market.ReasonCapacity, "%d units asked, %d of %d are free", need, free, b.Total(o.Class))
-}
-
-// unfunded counts the holds that nobody has paid for: all, the buyer's, and those of the order.
-func (b Book) unfunded(buyer sign.Key, order market.OrderID) (all, ofBuyer, ofOrder int) {
-	for _, r := range b.records {
-		if r.Order == order && r.State.Live() {
-			ofOrder++
-		}
-		if r.State != Held && r.State != Signed {
-			continue
-		}
-		all++
-		if r.Buyer == buyer {
-			ofBuyer++
-		}
-	}
-	return all, ofBuyer, ofOrder
 }

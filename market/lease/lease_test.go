@@ -154,6 +154,8 @@ func TestReserveRefusals(t *testing.T) {
 		{market.ReasonRegion, "region local is not among [eu-west]", func(e *lease.ReserveRequested) { e.Order.Regions = []market.Region{"eu-west"} }},
 		{market.ReasonRuntime, "runtime docker is not offered, [wasm] are", func(e *lease.ReserveRequested) { e.Order.Runtime = "docker" }},
 		{market.ReasonDuration, "1001 slots asked, 10 to 1000 are sold", func(e *lease.ReserveRequested) { e.Order.Slots = 1001 }},
+		{market.ReasonStake, "stake 0.00, the order asks 1.00", func(e *lease.ReserveRequested) { e.Order.MinStake = 100 }},
+		{market.ReasonCapability, "a unit has compute capability unknown, asked 8.0", func(e *lease.ReserveRequested) { e.Order.MinCapability = 80 }},
 		{market.ReasonPrice, "price 0.39 is under the 0.40 asked here", func(e *lease.ReserveRequested) { e.Price = 39 }},
 		{market.ReasonPrice, "price 0.51 is over the order's own ceiling 0.50", func(e *lease.ReserveRequested) { e.Price = 51 }},
 		{market.ReasonFunds, "the order can cost 0.01 and claims funds of 0.00", func(e *lease.ReserveRequested) { e.Order.Funds = 0; e.Order.Ceiling = 100 }},
@@ -169,6 +171,107 @@ func TestReserveRefusals(t *testing.T) {
 		if err != nil || !ok || len(effects) != 1 || refused.Refusal.Reason != c.reason || refused.Refusal.Error() != c.text {
 			t.Errorf("%s: %+v, %v", c.text, effects, err)
 		}
+	}
+}
+
+// An order for a family gets units of one class: the cheapest that fits, has enough free and is not over the ceiling.
+func TestFamilyOrders(t *testing.T) {
+	t.Parallel()
+	now := lease.Now{Time: epoch, Slot: 1000}
+	units := classUnits(t) // 2 × gpu/a at 30 with 8.0, 3 × gpu/b at 45 with 9.0
+	for _, c := range []struct {
+		name   string
+		change func(*market.Order)
+		class  market.Class
+		price  market.Price
+		leases uint32
+		refuse string
+	}{
+		{"cheapest", func(*market.Order) {}, "gpu/a", 30, 2, ""},
+		{"too few of the cheapest", func(o *market.Order) { o.UnitsPer = 3 }, "gpu/b", 45, 1, ""},
+		{"capability", func(o *market.Order) { o.MinCapability = 90 }, "gpu/b", 45, 3, ""},
+		{"ceiling", func(o *market.Order) { o.Ceiling = 44; o.UnitsPer = 3 }, "", 0, 0, "gpu/a: 3 units asked, 2 of 2 are free"},
+		{"no class fits", func(o *market.Order) { o.MinCapability = 100 }, "", 0, 0, "gpu/a: a unit has compute capability 8.0, asked 10.0"},
+		{"too dear", func(o *market.Order) { o.Ceiling = 20 }, "", 0, 0, "gpu/a: price 0.30 is over the ceiling 0.20"},
+		{"one class", func(o *market.Order) { o.Class = "gpu/b" }, "gpu/b", 45, 3, ""},
+	} {
+		book := lease.NewBook(units, classLimits())
+		o := testOrder(buyers[0], 1, 4, 1)
+		o.Class = "gpu"
+		c.change(&o)
+		q, refusal := book.Quote(now, o)
+		switch {
+		case refusal != nil && refusal.Error() != c.refuse || refusal == nil && c.refuse != "":
+			t.Errorf("%s: %v", c.name, refusal)
+		case q != (lease.Quoted{Class: c.class, Leases: c.leases, Price: c.price}):
+			t.Errorf("%s: %+v", c.name, q)
+		case refusal == nil:
+			_, effects, _ := book.Step(now, lease.ReserveRequested{Hold: market.HoldID{1}, Order: o, Price: q.Price, Class: q.Class})
+			if p, ok := find[lease.Persist](effects); !ok || p.Record.Class != c.class || p.Record.PerUnit.VRAMMiB != 1024 {
+				t.Errorf("%s: %+v", c.name, effects)
+			}
+		}
+	}
+	book := lease.NewBook(units, classLimits())
+	o := testOrder(buyers[0], 1, 4, 1)
+	o.Class = "gpu"
+	for named, want := range map[market.Class]string{
+		"cpu": "class: the order is for class gpu, not cpu", "gpu/x": "class: class gpu/x is not sold here", "gpu/b": "price: price 0.40 is under the 0.45 asked here",
+	} {
+		_, effects, _ := book.Step(now, lease.ReserveRequested{Hold: market.HoldID{1}, Order: o, Price: 40, Class: named})
+		if r, ok := find[lease.AnswerRefused](effects); !ok || string(r.Refusal.Reason)+": "+r.Refusal.Error() != want {
+			t.Errorf("%s: %+v", named, effects)
+		}
+	}
+}
+
+// What is withdrawn is sold to nobody; who has it keeps it.
+func TestWithdrawn(t *testing.T) {
+	t.Parallel()
+	now := lease.Now{Time: epoch, Slot: 1000}
+	units := testUnits(t, 2)
+	book := lease.NewBook(units, testLimits())
+	hold := market.HoldID{1}
+	book, _, _ = book.Step(now, lease.ReserveRequested{Hold: hold, Order: testOrder(buyers[0], 1, 1, 1), Price: 45})
+	book = book.WithWithdrawn([]market.UnitID{units[0].ID, units[1].ID, {9}})
+	if r, _ := book.Holder(units[0].ID); r.ID != hold || book.Free("cpu") != 0 || book.Total("cpu") != 1 {
+		t.Error(r, book.Free("cpu"), book.Total("cpu"))
+	}
+	if _, refusal := book.Quote(now, testOrder(buyers[1], 2, 1, 1)); refusal == nil || refusal.Error() != "1 units asked, 0 of 1 are free" {
+		t.Error(refusal)
+	}
+	book, _, _ = book.Step(now, lease.ReleaseRequested{Hold: hold, By: buyers[0].Key()})
+	if book.Free("cpu") != 0 || book.Total("cpu") != 0 || !book.Withdrawn(units[0].ID) {
+		t.Error(book.Free("cpu"), book.Total("cpu"))
+	}
+	if book = book.WithWithdrawn(nil); book.Free("cpu") != 2 {
+		t.Error(book.Free("cpu"))
+	}
+}
+
+func TestLeasesOfOneBuyer(t *testing.T) {
+	t.Parallel()
+	now := lease.Now{Time: epoch, Slot: 1000}
+	limits := testLimits()
+	limits.MaxLeasesPerBuyer = 2
+	book := lease.NewBook(testUnits(t, 4), limits)
+	o := testOrder(buyers[0], 1, 4, 1)
+	if q, refusal := book.Quote(now, o); refusal != nil || q.Leases != 2 {
+		t.Error(q, refusal)
+	}
+	for i := range 3 {
+		var effects []lease.Effect
+		book, effects, _ = book.Step(now, lease.ReserveRequested{Hold: market.HoldID{byte(i + 1)}, Order: o, Price: 45, Rank: uint32(i)})
+		refused, ok := find[lease.AnswerRefused](effects)
+		if ok != (i == 2) || ok && refused.Refusal.Error() != "this buyer has 2 leases and holds here, at most 2 allowed" {
+			t.Error(effects)
+		}
+	}
+	if _, refusal := book.Quote(now, o); refusal == nil || refusal.Reason != market.ReasonLimit {
+		t.Error(refusal)
+	}
+	if _, refusal := book.Quote(now, testOrder(buyers[1], 2, 1, 1)); refusal != nil {
+		t.Error(refusal)
 	}
 }
 
@@ -271,7 +374,16 @@ func FuzzRecord(f *testing.F) {
 	}
 	add(effects)
 	held, _ := find[lease.AnswerHeld](effects)
-	_, effects, _ = book.Step(now, signRequest(hold, buyers[0], draft(o, held.Units, 0, 45, now, 1)))
+	book, effects, _ = book.Step(now, signRequest(hold, buyers[0], draft(o, held.Units, 0, 45, now, 1)))
+	add(effects)
+	signed, _ := book.Hold(hold)
+	book, _, _ = book.Step(now, lease.FundingSeen{Lease: signed.Lease, Landed: now.Slot})
+	book, effects, _ = book.Step(now, extension(buyers[0], *signed.Core, signed.Core.End+10, nil))
+	add(effects)
+	next, _ := find[lease.AnswerExtended](effects)
+	book, _, _ = book.Step(now, lease.FundingSeen{Lease: next.Core.ID(), Landed: now.Slot})
+	now.Slot = signed.Core.End
+	_, effects, _ = book.Step(now, lease.Ticked{})
 	add(effects)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, err := lease.UnmarshalRecord(b)

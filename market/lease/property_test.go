@@ -21,8 +21,9 @@ type shell struct {
 	journal  map[market.HoldID][]byte
 	prefixes []map[market.HoldID][]byte // the journal after every write
 	signed   map[market.HoldID]market.LeaseCore
-	promised map[market.HoldID][]market.UnitID // what AnswerHeld told a buyer
-	running  map[market.LeaseID]bool           // executions, which outlive a crash of the peer
+	promised map[market.HoldID][]market.UnitID   // what AnswerHeld told a buyer
+	running  map[market.LeaseID]bool             // executions, which outlive a crash of the peer
+	extended map[market.LeaseID]market.LeaseCore // what AnswerExtended told a buyer, by predecessor
 }
 
 func clone(journal map[market.HoldID][]byte) map[market.HoldID][]byte {
@@ -66,6 +67,15 @@ func (s *shell) do(effects []lease.Effect, stopAfter int) {
 				s.t.Fatalf("safety: two cores signed for hold %s", e.Hold.Short())
 			}
 			s.signed[e.Hold] = e.Core
+		case lease.AnswerExtended:
+			r := s.record(e.Hold)
+			if *r.Core != e.Core {
+				s.t.Fatalf("safety: extension %s was signed before it was journalled", r.Lease.Short())
+			}
+			if before, ok := s.extended[r.Previous]; ok && before != e.Core {
+				s.t.Fatalf("safety: two successors signed for lease %s", r.Previous.Short())
+			}
+			s.extended[r.Previous] = e.Core
 		case lease.Activate:
 			s.running[e.Record.Lease] = true
 		}
@@ -111,7 +121,7 @@ func restore(t rapid.TB, units []market.Unit, journal map[market.HoldID][]byte) 
 		}
 		recs = append(recs, r)
 	}
-	book, err := lease.NewBook(units, testLimits()).Restore(recs)
+	book, err := lease.NewBook(units, classLimits()).Restore(recs)
 	if err != nil {
 		t.Fatalf("safety: the journal cannot be restored: %v", err)
 	}
@@ -119,24 +129,114 @@ func restore(t rapid.TB, units []market.Unit, journal map[market.HoldID][]byte) 
 	return book
 }
 
+func classLimits() lease.Limits {
+	l := testLimits()
+	l.Asks = map[market.Class]market.Price{"cpu": 40, "gpu/a": 30, "gpu/b": 45}
+	l.MaxHolds, l.MaxLeasesPerBuyer = 8, 5
+	return l
+}
+
 // noUnitTwice is the safety property the market rests on, checked from the records alone.
 func noUnitTwice(t rapid.TB, book lease.Book) {
-	holder := map[market.UnitID]market.HoldID{}
+	holder := map[market.UnitID][]lease.Record{}
 	live := 0
 	for r := range book.Records() {
 		if !r.State.Live() {
 			continue
 		}
 		for _, u := range r.Units {
-			if other, twice := holder[u]; twice {
-				t.Fatalf("safety: unit %s is in holds %s and %s", u.Short(), other.Short(), r.ID.Short())
+			for _, other := range holder[u] {
+				if r.Core == nil || other.Core == nil || first(r) != first(other) || r.Core.Start < other.Core.End && other.Core.Start < r.Core.End {
+					t.Fatalf("safety: unit %s is in holds %s and %s", u.Short(), other.ID.Short(), r.ID.Short())
+				}
 			}
-			holder[u] = r.ID
-			live++
+			if holder[u] = append(holder[u], r); len(holder[u]) == 1 {
+				live++
+			}
 		}
 	}
-	if free := book.Free("cpu"); free+live != len(book.Units()) {
-		t.Fatalf("safety: %d units free, %d held, %d in all", free, live, len(book.Units()))
+	oneInCommand(t, book)
+	free, out, classOf := 0, 0, map[market.UnitID]market.Class{}
+	for _, class := range []market.Class{"cpu", "gpu/a", "gpu/b"} {
+		free += book.Free(class)
+	}
+	for _, u := range book.Units() {
+		classOf[u.ID] = u.Class
+		if _, held := holder[u.ID]; book.Withdrawn(u.ID) && !held {
+			out++
+		}
+	}
+	if free+live+out != len(book.Units()) {
+		t.Fatalf("safety: %d units free, %d held, %d withdrawn, %d in all", free, live, out, len(book.Units()))
+	}
+	for r := range book.Records() {
+		for _, u := range r.Units {
+			if classOf[u] != r.Class {
+				t.Fatalf("safety: a hold of %s has a unit of %s", r.Class, classOf[u])
+			}
+		}
+	}
+}
+
+func first(r lease.Record) market.LeaseID {
+	if r.Root.IsZero() {
+		return r.Lease
+	}
+	return r.Root
+}
+
+// oneInCommand checks that of a line that is live exactly one lease ends what runs, and that a lease has one successor at most.
+func oneInCommand(t rapid.TB, book lease.Book) {
+	commanding, live, after := map[market.LeaseID]int{}, map[market.LeaseID]bool{}, map[market.LeaseID]market.HoldID{}
+	for r := range book.Records() {
+		if !r.Previous.IsZero() {
+			if other, twice := after[r.Previous]; twice {
+				t.Fatalf("safety: holds %s and %s follow on one lease", other.Short(), r.ID.Short())
+			}
+			after[r.Previous] = r.ID
+		}
+		if r.Core == nil || !r.State.Live() {
+			continue
+		}
+		live[first(r)] = true
+		if book.Commands(r.Lease) {
+			commanding[first(r)]++
+		}
+		if now, ok := book.Current(first(r)); !ok || !now.State.Live() {
+			t.Fatalf("safety: a live line has no current lease")
+		}
+	}
+	for id := range live {
+		if commanding[id] != 1 {
+			t.Fatalf("safety: %d leases command the line of %s", commanding[id], id.Short())
+		}
+	}
+}
+
+// classUnits are units of three classes, two of them of one family.
+func classUnits(t testing.TB) []market.Unit {
+	units := testUnits(t, 2)
+	for i, class := range []market.Class{"gpu/a", "gpu/a", "gpu/b", "gpu/b", "gpu/b"} {
+		u, err := market.NewUnit(provider.Key(), class, "a GPU", "GPU-1", uint32(i), market.Resources{MilliCPU: 1000, MemoryMiB: 512, VRAMMiB: 1024})
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.Capability = map[market.Class]market.Capability{"gpu/a": 80, "gpu/b": 90}[class]
+		units = append(units, u)
+	}
+	return units
+}
+
+// cheapest checks that a new hold for an order has units of the cheapest class that could do it.
+func cheapest(t *rapid.T, before lease.Book, ev lease.ReserveRequested, r lease.Record) {
+	if !ev.Order.Class.Accepts(r.Class) || ev.Class != "" && r.Class != ev.Class || before.Limits().Asks[r.Class] > ev.Price {
+		t.Fatalf("safety: an order for %s got %s at %d", ev.Order.Class, r.Class, ev.Price)
+	}
+	for class, ask := range before.Limits().Asks {
+		if ev.Class == "" && ev.Order.Class.Accepts(class) && ask < before.Limits().Asks[r.Class] && before.Free(class) >= int(ev.Order.UnitsPer) &&
+			(class != "gpu/a" || ev.Order.MinCapability <= 80) {
+			t.Fatalf("liveness: an order for %s got %s though %s is cheaper and free", ev.Order.Class, r.Class, class)
+		}
 	}
 }
 
@@ -145,27 +245,43 @@ func noUnitTwice(t rapid.TB, book lease.Book) {
 // stopped, every unit is free again (liveness).
 func TestBookProperties(t *testing.T) {
 	t.Parallel()
-	units := testUnits(t, 4)
+	units := classUnits(t)
+	free := func(b lease.Book) int { return b.Free("cpu") + b.Free("gpu/a") + b.Free("gpu/b") }
 	rapid.Check(t, func(t *rapid.T) {
-		s := &shell{t: t, units: units, book: lease.NewBook(units, testLimits()), now: lease.Now{Time: epoch, Slot: 1000},
+		s := &shell{t: t, units: units, book: lease.NewBook(units, classLimits()), now: lease.Now{Time: epoch, Slot: 1000},
 			journal: map[market.HoldID][]byte{}, signed: map[market.HoldID]market.LeaseCore{},
-			promised: map[market.HoldID][]market.UnitID{}, running: map[market.LeaseID]bool{}}
+			promised: map[market.HoldID][]market.UnitID{}, running: map[market.LeaseID]bool{}, extended: map[market.LeaseID]market.LeaseCore{}}
 		orders := map[market.HoldID]market.Order{}
 		for range rapid.IntRange(1, 60).Draw(t, "events") {
 			who := rapid.IntRange(0, 1).Draw(t, "buyer")
 			hold := market.HoldID{byte(rapid.IntRange(1, 8).Draw(t, "hold"))}
 			ev := randomEvent(t, s, orders, buyers[who], hold)
 			before := s.book
-			beforeFree := before.Free("cpu")
-			s.step(ev, rapid.IntRange(0, 5).Draw(t, "crash") == 0)
-			if before.Free("cpu") != beforeFree {
+			swept, _, err := before.Step(s.now, lease.Ticked{}) // holds whose time is over are free for this event
+			if err != nil {
+				t.Fatal(err)
+			}
+			beforeFree := free(before)
+			effects := s.step(ev, rapid.IntRange(0, 5).Draw(t, "crash") == 0)
+			if free(before) != beforeFree {
 				t.Fatal("safety: Step changed the book it was called on")
+			}
+			if ev, ok := ev.(lease.ReserveRequested); ok {
+				if _, before := before.Hold(ev.Hold); !before {
+					if p, ok := find[lease.Persist](slices.DeleteFunc(effects, func(e lease.Effect) bool {
+						p, ok := e.(lease.Persist)
+						return ok && p.Record.ID != ev.Hold
+					})); ok {
+						cheapest(t, swept, ev, p.Record)
+					}
+				}
 			}
 			noUnitTwice(t, s.book)
 		}
 		for _, journal := range s.prefixes {
 			restore(t, units, journal)
 		}
+		s.book = s.book.WithWithdrawn(nil)
 		s.now.Time, s.now.Slot = s.now.Time.Add(time.Hour), s.now.Slot+100_000
 		s.step(lease.Ticked{}, false)
 		for r := range s.book.Records() {
@@ -174,7 +290,8 @@ func TestBookProperties(t *testing.T) {
 			}
 		}
 		s.step(lease.Ticked{}, false)
-		if free := s.book.Free("cpu"); free != len(units) || len(s.journal) != 0 {
+		s.step(lease.Ticked{}, false) // what follows on a lease is forgotten after it
+		if free := free(s.book); free != len(units) || len(s.journal) != 0 {
 			t.Fatalf("liveness: %d of %d units free in the end, %d records left", free, len(units), len(s.journal))
 		}
 	})
@@ -182,13 +299,22 @@ func TestBookProperties(t *testing.T) {
 
 func randomEvent(t *rapid.T, s *shell, orders map[market.HoldID]market.Order, buyer sign.Private, hold market.HoldID) lease.Event {
 	known, exists := s.book.Hold(hold)
-	switch rapid.IntRange(0, 7).Draw(t, "event") {
+	switch rapid.IntRange(0, 11).Draw(t, "event") {
+	case 11:
+		return lease.FundingPromised{Lease: known.Lease, Escrow: sign.Key{byte(rapid.IntRange(0, 2).Draw(t, "escrow"))}, Funding: []byte{1},
+			By: s.now.Slot + market.Slot(rapid.IntRange(0, 30).Draw(t, "in"))}
+	case 9, 10:
+		return randomExtension(t, s, buyer)
 	case 0, 1:
 		o := testOrder(buyer, byte(rapid.IntRange(1, 3).Draw(t, "order")), 3, uint32(rapid.IntRange(1, 2).Draw(t, "units per")))
+		o.Class = rapid.SampledFrom([]market.Class{"cpu", "gpu", "gpu/a", "gpu/b"}).Draw(t, "class")
+		o.MinCapability = rapid.SampledFrom([]market.Capability{0, 0, 85}).Draw(t, "min capability")
 		o.ID[1], o.ID[2] = byte(o.UnitsPer), buyer.Key()[0]
+		o.ID[3], o.ID[4] = o.Class[len(o.Class)-1], byte(o.MinCapability)
 		o.Expires = s.now.Time.Truncate(time.Minute).Add(2 * time.Minute)
 		orders[hold] = o
-		return lease.ReserveRequested{Hold: hold, Order: o, Price: 45, Rank: uint32(rapid.IntRange(0, 2).Draw(t, "rank"))}
+		return lease.ReserveRequested{Hold: hold, Order: o, Price: 45, Rank: uint32(rapid.IntRange(0, 2).Draw(t, "rank")),
+			Class: rapid.SampledFrom([]market.Class{"", "", o.Class, "gpu/b"}).Draw(t, "named class")}
 	case 2, 3:
 		o := orders[hold]
 		if !exists || o.ID != known.Order {
@@ -207,9 +333,50 @@ func randomEvent(t *rapid.T, s *shell, orders map[market.HoldID]market.Order, bu
 			return lease.ExecutionLost{Lease: known.Lease, Reason: "killed"}
 		}
 		return lease.LeaseEnded{Lease: known.Lease, Reason: "done"}
+	case 7:
+		var out []market.UnitID
+		for i, u := range s.units {
+			if rapid.IntRange(0, 3).Draw(t, "withdrawn") == 0 && i > 0 {
+				out = append(out, u.ID)
+			}
+		}
+		s.book = s.book.WithWithdrawn(out)
+		return lease.Ticked{}
 	default:
 		s.now.Time = s.now.Time.Add(time.Duration(rapid.IntRange(0, 12).Draw(t, "seconds")) * time.Second)
 		s.now.Slot += market.Slot(rapid.IntRange(0, 40).Draw(t, "slots"))
 		return lease.Ticked{}
 	}
+}
+
+// randomExtension extends, funds or releases a lease of some line, the right one or not.
+func randomExtension(t *rapid.T, s *shell, buyer sign.Private) lease.Event {
+	var leases []lease.Record
+	for r := range s.book.Records() {
+		if r.Core != nil {
+			leases = append(leases, r)
+		}
+	}
+	if len(leases) == 0 {
+		return lease.Ticked{}
+	}
+	r := rapid.SampledFrom(leases).Draw(t, "lease")
+	switch rapid.IntRange(0, 4).Draw(t, "do") {
+	case 0:
+		return lease.FundingSeen{Lease: r.Lease, Landed: s.now.Slot}
+	case 1:
+		return lease.ReleaseRequested{Lease: r.Lease, By: buyer.Key()}
+	}
+	if rapid.IntRange(0, 9).Draw(t, "as its buyer") > 0 {
+		buyer = buyers[slices.IndexFunc(buyers, func(p sign.Private) bool { return p.Key() == r.Buyer })]
+	}
+	core, err := r.Core.Follow(r.Core.End + market.Slot(rapid.IntRange(1, 400).Draw(t, "longer")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rapid.IntRange(0, 9).Draw(t, "bent") == 0 {
+		core.Rate++
+	}
+	sig, _ := core.Sign(domain, buyer)
+	return lease.ExtendRequested{Lease: r.Lease, By: buyer.Key(), Core: core, BuyerSig: sig}
 }

@@ -19,10 +19,11 @@ type Record struct {
 	OrderCount   uint32            `json:"order_count"` // leases of the order
 	Buyer        sign.Key          `json:"buyer"`
 	Rank         uint32            `json:"rank"`
-	Class        market.Class      `json:"class"`
-	Units        []market.UnitID   `json:"units"` // ascending
-	Price        market.Price      `json:"price"` // agreed, per unit-hour
-	Slots        uint64            `json:"slots"` // duration agreed
+	Class        market.Class      `json:"class"`    // of the units
+	PerUnit      market.Resources  `json:"per_unit"` // what each of them has
+	Units        []market.UnitID   `json:"units"`    // ascending
+	Price        market.Price      `json:"price"`    // agreed, per unit-hour
+	Slots        uint64            `json:"slots"`    // duration agreed
 	JobTerms     sign.Hash         `json:"job_terms"`
 	OrderExpires time.Time         `json:"order_expires"`
 	HoldExpires  time.Time         `json:"hold_expires"`
@@ -31,10 +32,30 @@ type Record struct {
 	Keys         market.KeySet     `json:"keys,omitzero"`  // voucher keys, whose hash Core carries
 	BuyerSig     sign.Signature    `json:"buyer_sig,omitzero"`
 	EndReason    string            `json:"end_reason,omitempty"`
+	Root         market.LeaseID    `json:"root,omitzero"`         // first lease of the line; zero unless this is a successor
+	Previous     market.LeaseID    `json:"previous,omitzero"`     // the lease before it, likewise
+	Since        market.Slot       `json:"since,omitempty"`       // start of Root, likewise
+	HandedTo     market.LeaseID    `json:"handed_to,omitzero"`    // the successor that took over what ran, once one did
+	Escrow       sign.Key          `json:"escrow,omitzero"`       // where its leaf is, or will be; zero for direct settlement
+	Funding      []byte            `json:"funding,omitempty"`     // proof of that, as the buyer gave it
+	FundBy       market.Slot       `json:"fund_by,omitempty"`     // it ends unless its leaf was seen on chain by then; 0 once it was
+	Agent        sign.Key          `json:"agent,omitzero"`        // the peer that commands it; zero: the buyer
+	Supervision  uint64            `json:"supervision,omitempty"` // epoch that a Supervised gave the agent; 0: none, the order named it
+}
+
+// Peer is who commands the lease, and is to be talked to about it.
+func (r Record) Peer() sign.Key {
+	if r.Agent.IsZero() {
+		return r.Buyer
+	}
+	return r.Agent
 }
 
 // MaxRecordSize bounds a record's wire form: MaxUnitsPerLease units, a core and a full key set.
 const MaxRecordSize = 48 << 10
+
+// MaxFunding bounds what a buyer says of where a lease's leaf is, in bytes.
+const MaxFunding = 2 << 10
 
 const maxEndReason = 256
 
@@ -44,6 +65,19 @@ func (r Record) Marshal() ([]byte, error) {
 		Hold: r.ID[:], Order: r.Order[:], Buyer: r.Buyer[:], State: uint32(r.State), Rank: r.Rank, Price: uint64(r.Price),
 		Slots: r.Slots, JobTerms: r.JobTerms[:], OrderExpires: r.OrderExpires.UnixMilli(), HoldExpires: r.HoldExpires.UnixMilli(),
 		EndReason: r.EndReason, Class: string(r.Class), OrderCount: r.OrderCount,
+	}
+	m.PerUnit = market.ResourcesToPB(r.PerUnit)
+	if !r.Root.IsZero() {
+		m.Root, m.Previous, m.Since = r.Root[:], r.Previous[:], uint64(r.Since)
+	}
+	if !r.HandedTo.IsZero() {
+		m.HandedTo = r.HandedTo[:]
+	}
+	if !r.Escrow.IsZero() {
+		m.Escrow, m.Funding, m.FundBy = r.Escrow[:], r.Funding, uint64(r.FundBy)
+	}
+	if !r.Agent.IsZero() {
+		m.Agent, m.Supervision = r.Agent[:], r.Supervision
 	}
 	for i := range r.Units {
 		m.Units = append(m.Units, r.Units[i][:])
@@ -75,7 +109,7 @@ func UnmarshalRecord(b []byte) (Record, error) {
 		ID: market.HoldID(m.Hold), State: State(m.State), Order: market.OrderID(m.Order), OrderCount: m.OrderCount,
 		Buyer: sign.Key(m.Buyer), Rank: m.Rank, Class: market.Class(m.Class), Price: market.Price(m.Price), Slots: m.Slots,
 		JobTerms: sign.Hash(m.JobTerms), OrderExpires: time.UnixMilli(m.OrderExpires).UTC(),
-		HoldExpires: time.UnixMilli(m.HoldExpires).UTC(), EndReason: m.EndReason,
+		HoldExpires: time.UnixMilli(m.HoldExpires).UTC(), EndReason: m.EndReason, PerUnit: market.ResourcesFromPB(m.PerUnit),
 	}
 	for _, u := range m.Units {
 		if len(u) != 32 {
@@ -98,6 +132,34 @@ func UnmarshalRecord(b []byte) (Record, error) {
 		r.Core, r.Lease, r.Keys, r.BuyerSig = &core, core.ID(), keys, sign.Signature(m.BuyerSignature)
 	} else if len(m.Keys) > 0 || len(m.BuyerSignature) > 0 {
 		return Record{}, fmt.Errorf("%w: keys or signature without a lease", ErrRecord)
+	}
+	for _, f := range []struct {
+		to   *market.LeaseID
+		from []byte
+	}{{&r.Root, m.Root}, {&r.Previous, m.Previous}, {&r.HandedTo, m.HandedTo}} {
+		switch len(f.from) {
+		case 0:
+		case len(market.LeaseID{}):
+			*f.to = market.LeaseID(f.from)
+		default:
+			return Record{}, fmt.Errorf("%w: a lease id of %d bytes", ErrRecord, len(f.from))
+		}
+	}
+	r.Since = market.Slot(m.Since)
+	switch len(m.Escrow) {
+	case 0:
+	case sign.KeySize:
+		r.Escrow = sign.Key(m.Escrow)
+	default:
+		return Record{}, fmt.Errorf("%w: an escrow's address of %d bytes", ErrRecord, len(m.Escrow))
+	}
+	r.Funding, r.FundBy, r.Supervision = m.Funding, market.Slot(m.FundBy), m.Supervision
+	switch len(m.Agent) {
+	case 0:
+	case sign.KeySize:
+		r.Agent = sign.Key(m.Agent)
+	default:
+		return Record{}, fmt.Errorf("%w: an agent's key of %d bytes", ErrRecord, len(m.Agent))
 	}
 	return r, r.validate()
 }
@@ -127,6 +189,29 @@ func (r Record) validate() error {
 	if c := r.Core; c != nil && (c.Order != r.Order || c.Buyer != r.Buyer || c.Rank != r.Rank || int(c.Units) != len(r.Units) ||
 		c.UnitsRoot != market.UnitsRoot(r.Units) || c.VoucherKeys != r.Keys.Hash()) {
 		return bad("its lease is about something else")
+	}
+	if r.Escrow.IsZero() != (len(r.Funding) == 0) || len(r.Funding) > MaxFunding || r.Escrow.IsZero() && r.FundBy != 0 {
+		return bad("funding of %d bytes in escrow %s", len(r.Funding), r.Escrow.Short())
+	}
+	if r.Agent.IsZero() && r.Supervision > 0 || !r.Agent.IsZero() && r.Agent.Check() != nil {
+		return bad("commanded by %s under epoch %d", r.Agent.Short(), r.Supervision)
+	}
+	if paid := r.State == Active || r.State == Ending || r.State == Ended; !paid && !r.Escrow.IsZero() {
+		return bad("%s with an escrow", r.State)
+	}
+	return r.validateLine(bad)
+}
+
+// validateLine reports what about the record's place in its line cannot be.
+func (r Record) validateLine(bad func(format string, args ...any) error) error {
+	successor := r.Core != nil && r.Core.Successor()
+	switch {
+	case successor != !r.Root.IsZero() || successor != !r.Previous.IsZero() || !successor && r.Since != 0:
+		return bad("a successor names the leases before it, and no other lease does")
+	case successor && (r.Core.Nonce != market.Nonce(r.Previous[:16]) || r.Since >= r.Core.Start || r.State == Held):
+		return bad("its lease follows on another one")
+	case !r.HandedTo.IsZero() && (r.State != Ending && r.State != Ended || r.HandedTo == r.Lease):
+		return bad("%s, and handed over", r.State)
 	}
 	return nil
 }

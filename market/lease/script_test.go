@@ -9,12 +9,13 @@ import (
 	"github.com/cockroachdb/datadriven"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/lease"
+	"github.com/starling-network/starling/market/sign"
 )
 
 // TestScripts plays the scenarios in testdata/*.txt; -rewrite writes what happened as what is expected.
 //
 //	reserve hold=1 order=1 buyer=a rank=0 price=45 count=2 units=1    sign hold=1 buyer=a nonce=1 price=45
-//	fund hold=1 landed=1001    release hold=1 buyer=a    ended hold=1    lost hold=1    tick seconds=1 slots=2
+//	promise hold=1 escrow=1 by=1010    wrong hold=1    fund hold=1 landed=1001    release hold=1 buyer=a    ended hold=1    lost hold=1    tick seconds=1 slots=2
 //	restart    book
 func TestScripts(t *testing.T) {
 	t.Parallel()
@@ -65,6 +66,10 @@ func (p *player) run(t *testing.T, d *datadriven.TestData) string {
 			dr.Units = []market.UnitID{p.units[0].ID}
 		}
 		ev = signRequest(hold, buyer, dr)
+	case "promise":
+		ev = lease.FundingPromised{Lease: record.Lease, Escrow: sign.Key{byte(arg("escrow", 1))}, Funding: []byte{1}, By: market.Slot(arg("by", int(p.now.Slot)+10))}
+	case "wrong":
+		ev = lease.FundingWrong{Lease: record.Lease, Reason: "its escrow is in another token"}
 	case "fund":
 		ev = lease.FundingSeen{Lease: record.Lease, Landed: market.Slot(arg("landed", int(p.now.Slot)))}
 	case "release":

@@ -55,14 +55,18 @@ type Limits struct {
 	Runtimes []string
 	MinSlots uint64
 	MaxSlots uint64
+	Stake    market.Amount // what the provider has at stake
 
 	HoldTTL          time.Duration // how long units are set aside before the lease is signed
 	MaxHolds         int           // unfunded holds at once
 	MaxHoldsPerBuyer int           // of them, for one buyer
-	StartWithin      uint64        // slots that a lease's nominal start may lie before or after now
-	ActivateWithin   uint64        // slots that a lease's activate-before may lie after now
-	MarginSlots      uint64        // slots after activate-before in which funding that landed in time may still be seen
-	RequireFunds     bool          // refuse orders that claim less than they can cost
+
+	MaxLeasesPerBuyer int // holds and leases of one buyer at once; 0 means no such limit
+
+	StartWithin    uint64 // slots that a lease's nominal start may lie before or after now
+	ActivateWithin uint64 // slots that a lease's activate-before may lie after now
+	MarginSlots    uint64 // slots after activate-before in which funding that landed in time may still be seen
+	RequireFunds   bool   // refuse orders that claim less than they can cost
 }
 
 // Validate reports the first limit that cannot work.
@@ -74,6 +78,8 @@ func (l Limits) Validate() error {
 		return fmt.Errorf("%w: slots of %d ms", ErrLimits, l.SlotMillis)
 	case l.MinSlots < 1 || l.MinSlots > l.MaxSlots || l.MaxSlots > market.MaxLeaseSlots:
 		return fmt.Errorf("%w: leases of %d to %d slots", ErrLimits, l.MinSlots, l.MaxSlots)
+	case l.MaxLeasesPerBuyer < 0:
+		return fmt.Errorf("%w: %d leases of one buyer", ErrLimits, l.MaxLeasesPerBuyer)
 	case l.HoldTTL <= 0 || l.MaxHolds < 1 || l.MaxHoldsPerBuyer < 1:
 		return fmt.Errorf("%w: no hold could be made", ErrLimits)
 	case l.ActivateWithin < 1:
@@ -95,6 +101,7 @@ type (
 		Order market.Order
 		Price market.Price // agreed, per unit-hour
 		Rank  uint32
+		Class market.Class // of the units, as quoted; "" for the cheapest that fits
 	}
 	// SignRequested brings the lease the buyer has signed for a hold.
 	SignRequested struct {
@@ -104,10 +111,39 @@ type (
 		Keys     market.KeySet
 		BuyerSig sign.Signature
 	}
-	// FundingSeen reports that a lease is paid for: its leaf on chain in slot Landed, or its first voucher checked.
+	// ExtendRequested brings the successor of an active lease that the buyer has signed.
+	ExtendRequested struct {
+		Lease    market.LeaseID // the predecessor
+		By       sign.Key
+		Core     market.LeaseCore
+		BuyerSig sign.Signature
+	}
+	// FundingPromised reports that a lease's first voucher was checked, and that its buyer is putting its leaf into an escrow. The
+	// lease is active from now on, and ends unless FundingSeen follows by slot By.
+	FundingPromised struct {
+		Lease   market.LeaseID
+		Escrow  sign.Key
+		Funding []byte // at most MaxFunding
+		By      market.Slot
+	}
+	// FundingWrong reports that what is on chain is not what the lease's buyer promised, and never will be (again): also of a lease
+	// that was funded, and whose buyer takes its money back.
+	FundingWrong struct {
+		Lease  market.LeaseID
+		Reason string
+	}
+	// FundingSeen reports that a lease is paid for: its leaf on chain in slot Landed, or, settled directly, its first voucher
+	// checked.
 	FundingSeen struct {
 		Lease  market.LeaseID
 		Landed market.Slot
+	}
+	// Supervised reports that By showed the word of the job's guardians, checked, that it commands the line of a lease under an
+	// epoch, from 1. What it commands nobody of a lower epoch does any more.
+	Supervised struct {
+		Lease market.LeaseID // the first of its line
+		By    sign.Key
+		Epoch uint64
 	}
 	// ReleaseRequested gives a hold or lease back. Hold may be zero when Lease is set.
 	ReleaseRequested struct {
@@ -131,7 +167,11 @@ type (
 
 func (ReserveRequested) event() string { return "reserve" }
 func (SignRequested) event() string    { return "sign" }
+func (ExtendRequested) event() string  { return "extend" }
+func (FundingPromised) event() string  { return "promise" }
+func (FundingWrong) event() string     { return "wrong funding" }
 func (FundingSeen) event() string      { return "funding" }
+func (Supervised) event() string       { return "supervise" }
 func (ReleaseRequested) event() string { return "release" }
 func (ExecutionLost) event() string    { return "execution lost" }
 func (LeaseEnded) event() string       { return "lease ended" }
@@ -151,9 +191,16 @@ type (
 		Units   []market.UnitID
 		Expires time.Time
 	}
+	// AnswerSupervised answers a Supervised: By commands the line.
+	AnswerSupervised struct{ Lease market.LeaseID }
 	// AnswerSigned answers a sign: the provider signs Core and sends the signature. Ed25519 gives the same one every time.
 	AnswerSigned struct {
 		Hold market.HoldID
+		Core market.LeaseCore
+	}
+	// AnswerExtended answers an extend: the provider signs Core and sends the signature.
+	AnswerExtended struct {
+		Hold market.HoldID // under which the successor is kept
 		Core market.LeaseCore
 	}
 	// AnswerActivated answers an activation: the lease may be used.
@@ -170,7 +217,7 @@ type (
 	}
 	// Activate lets the execution of the lease begin, and its metering.
 	Activate struct{ Record Record }
-	// EndLease stops the lease's execution; LeaseEnded must follow.
+	// EndLease stops the lease's execution, or ends what the lease commands of it (Book.Commands); LeaseEnded must follow.
 	EndLease struct {
 		Lease  market.LeaseID
 		Reason string
@@ -179,13 +226,15 @@ type (
 	UnitsFreed struct{ Units []market.UnitID }
 )
 
-func (Persist) effect()         {}
-func (Forget) effect()          {}
-func (AnswerHeld) effect()      {}
-func (AnswerSigned) effect()    {}
-func (AnswerActivated) effect() {}
-func (AnswerReleased) effect()  {}
-func (AnswerRefused) effect()   {}
-func (Activate) effect()        {}
-func (EndLease) effect()        {}
-func (UnitsFreed) effect()      {}
+func (Persist) effect()          {}
+func (Forget) effect()           {}
+func (AnswerHeld) effect()       {}
+func (AnswerSigned) effect()     {}
+func (AnswerExtended) effect()   {}
+func (AnswerSupervised) effect() {}
+func (AnswerActivated) effect()  {}
+func (AnswerReleased) effect()   {}
+func (AnswerRefused) effect()    {}
+func (Activate) effect()         {}
+func (EndLease) effect()         {}
+func (UnitsFreed) effect()       {}

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -31,8 +32,18 @@ func (b Book) Step(now Now, ev Event) (Book, []Effect, error) {
 		s.reserve(ev)
 	case SignRequested:
 		s.sign(ev)
+	case ExtendRequested:
+		s.extend(ev)
+	case FundingPromised:
+		s.promise(ev)
+	case FundingWrong:
+		if r := s.book.findLease(ev.Lease); r != nil && r.State == Active && !r.Escrow.IsZero() {
+			s.end(*r, ev.Reason)
+		}
 	case FundingSeen:
 		s.fund(ev)
+	case Supervised:
+		s.supervise(ev)
 	case ReleaseRequested:
 		s.release(ev)
 	case ExecutionLost:
@@ -52,11 +63,15 @@ func (s *step) persist(r Record) {
 	s.emit(Persist{r})
 }
 
-// finish persists the record in a state that is not live and frees its units.
+// finish persists the record in a state that is not live and frees its units, unless another lease of its line has them.
 func (s *step) finish(r Record, state State, reason string) {
 	r.State, r.EndReason = state, clip(reason)
 	s.persist(r)
-	s.emit(UnitsFreed{r.Units})
+	if s.book.heir(&r) == nil {
+		s.emit(UnitsFreed{r.Units})
+	} else if r.HandedTo.IsZero() {
+		s.lapse(&r, r.EndReason)
+	}
 }
 
 func (s *step) refuse(hold market.HoldID, refusal *market.Refusal) {
@@ -70,7 +85,10 @@ func clip(reason string) string {
 
 // sweep does what is due: holds and leases whose time is over, finished records nobody can replay.
 func (s *step) sweep() {
-	for _, r := range slices.Clone(s.book.records) {
+	for _, r := range inLine(s.book.records) {
+		if r = s.book.find(r.ID); r == nil {
+			continue
+		}
 		switch r.State {
 		case Held:
 			if !r.HoldExpires.After(s.now.Time) {
@@ -83,9 +101,12 @@ func (s *step) sweep() {
 		case Active:
 			if s.now.Slot >= r.Core.End {
 				s.end(*r, fmt.Sprintf("its time was over at slot %d", r.Core.End))
+			} else if r.FundBy > 0 && s.now.Slot > r.FundBy {
+				s.end(*r, fmt.Sprintf("its escrow was not on chain by slot %d", r.FundBy))
 			}
 		case Ended, Released, Void:
-			if s.now.Time.Sub(r.OrderExpires) > keepAfterOrder {
+			// That of a lease which was extended is what keeps it from being extended again.
+			if s.now.Time.Sub(r.OrderExpires) > keepAfterOrder && !s.book.waits(r) {
 				s.book.drop(r.ID)
 				s.emit(Forget{r.ID})
 			}
@@ -94,18 +115,24 @@ func (s *step) sweep() {
 	}
 }
 
-// end begins to stop an active lease.
+// end begins to stop an active lease. One whose time is over hands what runs over to its successor, if that is paid for.
 func (s *step) end(r Record, reason string) {
 	r.State, r.EndReason = Ending, clip(reason)
+	if next := s.book.next(r.Lease); next != nil && next.State == Active && s.now.Slot >= r.Core.End {
+		r.HandedTo = next.Lease
+	}
 	s.persist(r)
 	s.emit(EndLease{r.Lease, r.EndReason})
+	if r.HandedTo.IsZero() {
+		s.lapse(&r, r.EndReason)
+	}
 }
 
 func (s *step) reserve(ev ReserveRequested) {
 	o := ev.Order
 	if r := s.book.find(ev.Hold); r != nil {
 		switch {
-		case r.Buyer != o.Buyer || r.Order != o.ID || r.Rank != ev.Rank || r.Price != ev.Price:
+		case !r.Root.IsZero() || r.Buyer != o.Buyer || r.Peer() != o.Peer() || r.Order != o.ID || r.Rank != ev.Rank || r.Price != ev.Price || ev.Class != "" && r.Class != ev.Class:
 			s.refuse(ev.Hold, market.Refuse(market.ReasonConflict, "this hold id is already in use for something else"))
 		case !r.State.Live():
 			s.refuse(ev.Hold, market.Refuse(market.ReasonHold, "this hold is over: %s", r.EndReason))
@@ -114,13 +141,13 @@ func (s *step) reserve(ev ReserveRequested) {
 		}
 		return
 	}
-	units, refusal := s.grant(ev)
+	class, units, refusal := s.grant(ev)
 	if refusal != nil {
 		s.refuse(ev.Hold, refusal)
 		return
 	}
 	r := Record{
-		ID: ev.Hold, State: Held, Order: o.ID, OrderCount: o.Count, Buyer: o.Buyer, Rank: ev.Rank, Class: o.Class, Units: units,
+		ID: ev.Hold, State: Held, Order: o.ID, OrderCount: o.Count, Buyer: o.Buyer, Agent: o.Agent, Rank: ev.Rank, Class: class, Units: units, PerUnit: s.book.least(units),
 		Price: ev.Price, Slots: o.Slots, JobTerms: o.JobTerms, OrderExpires: o.Expires.Truncate(time.Millisecond).UTC(),
 		HoldExpires: s.now.Time.Add(s.book.limits.HoldTTL).Truncate(time.Millisecond).UTC(),
 	}
@@ -129,48 +156,47 @@ func (s *step) reserve(ev ReserveRequested) {
 }
 
 // grant chooses the units for a new hold or says why there are none.
-func (s *step) grant(ev ReserveRequested) ([]market.UnitID, *market.Refusal) {
+func (s *step) grant(ev ReserveRequested) (market.Class, []market.UnitID, *market.Refusal) {
 	b, o := s.book, ev.Order
 	if ev.Hold.IsZero() {
-		return nil, market.Refuse(market.ReasonHold, "the hold id is not set")
+		return "", nil, market.Refuse(market.ReasonHold, "the hold id is not set")
 	}
 	if refusal := b.feasible(s.now, o); refusal != nil {
-		return nil, refusal
-	}
-	if ask := b.limits.Asks[o.Class]; ev.Price < ask {
-		return nil, market.Refuse(market.ReasonPrice, "price %s is under the %s asked here", b.money(ev.Price), b.money(ask))
+		return "", nil, refusal
 	}
 	if ev.Price > o.Ceiling {
-		return nil, market.Refuse(market.ReasonPrice, "price %s is over the order's own ceiling %s", b.money(ev.Price), b.money(o.Ceiling))
+		return "", nil, market.Refuse(market.ReasonPrice, "price %s is over the order's own ceiling %s", b.money(ev.Price), b.money(o.Ceiling))
 	}
 	for _, r := range b.records {
 		if r.State.Live() && r.Order == o.ID && r.Rank == ev.Rank {
-			return nil, market.Refuse(market.ReasonConflict, "rank %d of this order is held already", ev.Rank)
+			return "", nil, market.Refuse(market.ReasonConflict, "rank %d of this order is held already", ev.Rank)
 		}
 	}
-	all, ofBuyer, ofOrder := b.unfunded(o.Buyer, o.ID)
+	n := b.count(o.Buyer, o.ID)
 	switch {
-	case ofOrder >= int(o.Count):
-		return nil, market.Refuse(market.ReasonLimit, "all %d leases of this order are held here already", o.Count)
-	case ofBuyer >= b.limits.MaxHoldsPerBuyer:
-		return nil, market.Refuse(market.ReasonLimit, "this buyer has %d unfunded holds, at most %d allowed", ofBuyer, b.limits.MaxHoldsPerBuyer)
-	case all >= b.limits.MaxHolds:
-		return nil, market.Refuse(market.ReasonLimit, "%d unfunded holds are open, at most %d allowed", all, b.limits.MaxHolds)
+	case n.ofOrder >= int(o.Count):
+		return "", nil, market.Refuse(market.ReasonLimit, "all %d leases of this order are held here already", o.Count)
+	case b.limits.MaxLeasesPerBuyer > 0 && n.live >= b.limits.MaxLeasesPerBuyer:
+		return "", nil, b.enough(n)
+	case n.ofBuyer >= b.limits.MaxHoldsPerBuyer:
+		return "", nil, market.Refuse(market.ReasonLimit, "this buyer has %d unfunded holds, at most %d allowed", n.ofBuyer, b.limits.MaxHoldsPerBuyer)
+	case n.unfunded >= b.limits.MaxHolds:
+		return "", nil, market.Refuse(market.ReasonLimit, "%d unfunded holds are open, at most %d allowed", n.unfunded, b.limits.MaxHolds)
 	}
-	fit, refusal := b.pick(o, int(o.UnitsPer))
+	class, fit, refusal := b.choose(o, ev.Price, ev.Class)
 	if refusal != nil {
-		return nil, refusal
+		return "", nil, refusal
 	}
 	units, err := market.SortUnits(fit[:o.UnitsPer])
 	if err != nil {
-		return nil, market.Refuse(market.ReasonCapacity, "%v", err)
+		return "", nil, market.Refuse(market.ReasonCapacity, "%v", err)
 	}
-	return units, nil
+	return class, units, nil
 }
 
 func (s *step) sign(ev SignRequested) {
 	r := s.book.find(ev.Hold)
-	if r == nil || r.Buyer != ev.By {
+	if r == nil || r.Peer() != ev.By {
 		s.refuse(ev.Hold, market.Refuse(market.ReasonHold, "this buyer has no such hold here"))
 		return
 	}
@@ -207,6 +233,12 @@ func (s *step) fund(ev FundingSeen) {
 	switch {
 	case r == nil:
 		s.refuse(market.HoldID{}, market.Refuse(market.ReasonHold, "no such lease here"))
+	case r.State == Active && r.FundBy > 0 && ev.Landed > r.Core.ActivateBefore:
+		s.end(*r, fmt.Sprintf("its escrow was on chain in slot %d, it had to be by slot %d", ev.Landed, r.Core.ActivateBefore))
+	case r.State == Active && r.FundBy > 0:
+		next := *r
+		next.FundBy = 0
+		s.persist(next)
 	case r.State == Active:
 		s.emit(AnswerActivated{r.ID, r.Lease})
 	case r.State != Signed:
@@ -221,12 +253,35 @@ func (s *step) fund(ev FundingSeen) {
 	}
 }
 
+func (s *step) promise(ev FundingPromised) {
+	r := s.book.findLease(ev.Lease)
+	switch {
+	case r == nil:
+		s.refuse(market.HoldID{}, market.Refuse(market.ReasonHold, "no such lease here"))
+	case r.State == Active && r.Escrow == ev.Escrow && bytes.Equal(r.Funding, ev.Funding):
+		s.emit(AnswerActivated{r.ID, r.Lease})
+	case r.State == Active:
+		s.refuse(r.ID, market.Refuse(market.ReasonConflict, "this lease was activated with another escrow or place in it"))
+	case r.State != Signed:
+		s.refuse(r.ID, market.Refuse(market.ReasonHold, "this lease is over: %s", r.EndReason))
+	case ev.Escrow.IsZero() || len(ev.Funding) == 0 || len(ev.Funding) > MaxFunding:
+		s.refuse(r.ID, market.Refuse(market.ReasonUnfunded, "funding of %d bytes in escrow %s", len(ev.Funding), ev.Escrow.Short()))
+	case s.now.Slot > r.Core.ActivateBefore || ev.By < s.now.Slot:
+		s.refuse(r.ID, market.Refuse(market.ReasonUnfunded, "the lease had to be activated by slot %d, it is slot %d", r.Core.ActivateBefore, s.now.Slot))
+	default:
+		next := *r
+		next.State, next.Escrow, next.Funding, next.FundBy = Active, ev.Escrow, slices.Clone(ev.Funding), max(ev.By, 1)
+		s.persist(next)
+		s.emit(Activate{next}, AnswerActivated{next.ID, next.Lease})
+	}
+}
+
 func (s *step) release(ev ReleaseRequested) {
 	r := s.book.find(ev.Hold)
 	if r == nil && ev.Hold.IsZero() {
 		r = s.book.findLease(ev.Lease)
 	}
-	if r == nil || r.Buyer != ev.By {
+	if r == nil || r.Peer() != ev.By {
 		// Nothing is held, which is what the buyer wanted; and nobody learns of another buyer's holds.
 		s.emit(AnswerReleased{ev.Hold})
 		return

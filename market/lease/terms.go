@@ -70,6 +70,8 @@ func (l Limits) checkTerms(now Now, r *Record, ev SignRequested) *market.Refusal
 		return market.Refuse(market.ReasonTerms, "%v", err)
 	}
 	switch {
+	case c.Flags != 0:
+		return differ("flags", c.Flags, 0)
 	case c.Order != r.Order:
 		return differ("order", c.Order.Short(), r.Order.Short())
 	case c.Buyer != r.Buyer:

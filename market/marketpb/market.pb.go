@@ -114,6 +114,9 @@ type Offer struct {
 	Addrs         []string               `protobuf:"bytes,14,rep,name=addrs,proto3" json:"addrs,omitempty"`
 	Version       string                 `protobuf:"bytes,15,opt,name=version,proto3" json:"version,omitempty"`
 	GenesisHash   []byte                 `protobuf:"bytes,16,opt,name=genesis_hash,json=genesisHash,proto3" json:"genesis_hash,omitempty"` // 32
+	Model         string                 `protobuf:"bytes,17,opt,name=model,proto3" json:"model,omitempty"`                                // of the units
+	Capability    uint32                 `protobuf:"varint,18,opt,name=capability,proto3" json:"capability,omitempty"`                     // compute capability, major * 10 + minor; 0: unknown
+	Simulated     bool                   `protobuf:"varint,19,opt,name=simulated,proto3" json:"simulated,omitempty"`                       // the units are not hardware
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -260,6 +263,72 @@ func (x *Offer) GetGenesisHash() []byte {
 	return nil
 }
 
+func (x *Offer) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *Offer) GetCapability() uint32 {
+	if x != nil {
+		return x.Capability
+	}
+	return 0
+}
+
+func (x *Offer) GetSimulated() bool {
+	if x != nil {
+		return x.Simulated
+	}
+	return false
+}
+
+// OfferList is what a provider's record in the DHT carries: its offers, one for each class it sells.
+type OfferList struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Offers        [][]byte               `protobuf:"bytes,1,rep,name=offers,proto3" json:"offers,omitempty"` // envelopes of Offer
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OfferList) Reset() {
+	*x = OfferList{}
+	mi := &file_market_marketpb_market_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OfferList) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OfferList) ProtoMessage() {}
+
+func (x *OfferList) ProtoReflect() protoreflect.Message {
+	mi := &file_market_marketpb_market_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OfferList.ProtoReflect.Descriptor instead.
+func (*OfferList) Descriptor() ([]byte, []int) {
+	return file_market_marketpb_market_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *OfferList) GetOffers() [][]byte {
+	if x != nil {
+		return x.Offers
+	}
+	return nil
+}
+
 // Order is the payload of tag "starling:order".
 type Order struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -278,15 +347,17 @@ type Order struct {
 	Funds         uint64                 `protobuf:"varint,13,opt,name=funds,proto3" json:"funds,omitempty"`
 	MinStake      uint64                 `protobuf:"varint,14,opt,name=min_stake,json=minStake,proto3" json:"min_stake,omitempty"`
 	Draw          uint32                 `protobuf:"varint,15,opt,name=draw,proto3" json:"draw,omitempty"`
-	Exclude       [][]byte               `protobuf:"bytes,16,rep,name=exclude,proto3" json:"exclude,omitempty"`                   // 32 each
-	JobTerms      []byte                 `protobuf:"bytes,17,opt,name=job_terms,json=jobTerms,proto3" json:"job_terms,omitempty"` // 32
+	Exclude       [][]byte               `protobuf:"bytes,16,rep,name=exclude,proto3" json:"exclude,omitempty"`                                   // 32 each
+	JobTerms      []byte                 `protobuf:"bytes,17,opt,name=job_terms,json=jobTerms,proto3" json:"job_terms,omitempty"`                 // 32
+	MinCapability uint32                 `protobuf:"varint,18,opt,name=min_capability,json=minCapability,proto3" json:"min_capability,omitempty"` // compute capability, major * 10 + minor; 0: any
+	Agent         []byte                 `protobuf:"bytes,19,opt,name=agent,proto3" json:"agent,omitempty"`                                       // 32, the peer that acts for the buyer; empty: the buyer itself
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Order) Reset() {
 	*x = Order{}
-	mi := &file_market_marketpb_market_proto_msgTypes[2]
+	mi := &file_market_marketpb_market_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -298,7 +369,7 @@ func (x *Order) String() string {
 func (*Order) ProtoMessage() {}
 
 func (x *Order) ProtoReflect() protoreflect.Message {
-	mi := &file_market_marketpb_market_proto_msgTypes[2]
+	mi := &file_market_marketpb_market_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -311,7 +382,7 @@ func (x *Order) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Order.ProtoReflect.Descriptor instead.
 func (*Order) Descriptor() ([]byte, []int) {
-	return file_market_marketpb_market_proto_rawDescGZIP(), []int{2}
+	return file_market_marketpb_market_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Order) GetNonce() []byte {
@@ -433,6 +504,20 @@ func (x *Order) GetJobTerms() []byte {
 	return nil
 }
 
+func (x *Order) GetMinCapability() uint32 {
+	if x != nil {
+		return x.MinCapability
+	}
+	return 0
+}
+
+func (x *Order) GetAgent() []byte {
+	if x != nil {
+		return x.Agent
+	}
+	return nil
+}
+
 // Quote is the payload of tag "starling:quote".
 type Quote struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -446,13 +531,17 @@ type Quote struct {
 	PerUnit       *Resources             `protobuf:"bytes,8,opt,name=per_unit,json=perUnit,proto3" json:"per_unit,omitempty"`
 	Addrs         []string               `protobuf:"bytes,9,rep,name=addrs,proto3" json:"addrs,omitempty"`
 	Version       string                 `protobuf:"bytes,10,opt,name=version,proto3" json:"version,omitempty"`
+	Class         string                 `protobuf:"bytes,11,opt,name=class,proto3" json:"class,omitempty"` // of the units it would give
+	Model         string                 `protobuf:"bytes,12,opt,name=model,proto3" json:"model,omitempty"`
+	Capability    uint32                 `protobuf:"varint,13,opt,name=capability,proto3" json:"capability,omitempty"`
+	Simulated     bool                   `protobuf:"varint,14,opt,name=simulated,proto3" json:"simulated,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Quote) Reset() {
 	*x = Quote{}
-	mi := &file_market_marketpb_market_proto_msgTypes[3]
+	mi := &file_market_marketpb_market_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -464,7 +553,7 @@ func (x *Quote) String() string {
 func (*Quote) ProtoMessage() {}
 
 func (x *Quote) ProtoReflect() protoreflect.Message {
-	mi := &file_market_marketpb_market_proto_msgTypes[3]
+	mi := &file_market_marketpb_market_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -477,7 +566,7 @@ func (x *Quote) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Quote.ProtoReflect.Descriptor instead.
 func (*Quote) Descriptor() ([]byte, []int) {
-	return file_market_marketpb_market_proto_rawDescGZIP(), []int{3}
+	return file_market_marketpb_market_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Quote) GetOrder() []byte {
@@ -550,6 +639,34 @@ func (x *Quote) GetVersion() string {
 	return ""
 }
 
+func (x *Quote) GetClass() string {
+	if x != nil {
+		return x.Class
+	}
+	return ""
+}
+
+func (x *Quote) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *Quote) GetCapability() uint32 {
+	if x != nil {
+		return x.Capability
+	}
+	return 0
+}
+
+func (x *Quote) GetSimulated() bool {
+	if x != nil {
+		return x.Simulated
+	}
+	return false
+}
+
 // AskRequest asks one provider directly for a quote. Stream "ask".
 type AskRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -560,7 +677,7 @@ type AskRequest struct {
 
 func (x *AskRequest) Reset() {
 	*x = AskRequest{}
-	mi := &file_market_marketpb_market_proto_msgTypes[4]
+	mi := &file_market_marketpb_market_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -572,7 +689,7 @@ func (x *AskRequest) String() string {
 func (*AskRequest) ProtoMessage() {}
 
 func (x *AskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_market_marketpb_market_proto_msgTypes[4]
+	mi := &file_market_marketpb_market_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -585,7 +702,7 @@ func (x *AskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
 func (*AskRequest) Descriptor() ([]byte, []int) {
-	return file_market_marketpb_market_proto_rawDescGZIP(), []int{4}
+	return file_market_marketpb_market_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *AskRequest) GetOrder() []byte {
@@ -606,7 +723,7 @@ type AskReply struct {
 
 func (x *AskReply) Reset() {
 	*x = AskReply{}
-	mi := &file_market_marketpb_market_proto_msgTypes[5]
+	mi := &file_market_marketpb_market_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -618,7 +735,7 @@ func (x *AskReply) String() string {
 func (*AskReply) ProtoMessage() {}
 
 func (x *AskReply) ProtoReflect() protoreflect.Message {
-	mi := &file_market_marketpb_market_proto_msgTypes[5]
+	mi := &file_market_marketpb_market_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -631,7 +748,7 @@ func (x *AskReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskReply.ProtoReflect.Descriptor instead.
 func (*AskReply) Descriptor() ([]byte, []int) {
-	return file_market_marketpb_market_proto_rawDescGZIP(), []int{5}
+	return file_market_marketpb_market_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *AskReply) GetQuote() []byte {
@@ -659,7 +776,7 @@ type QuoteRequest struct {
 
 func (x *QuoteRequest) Reset() {
 	*x = QuoteRequest{}
-	mi := &file_market_marketpb_market_proto_msgTypes[6]
+	mi := &file_market_marketpb_market_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -671,7 +788,7 @@ func (x *QuoteRequest) String() string {
 func (*QuoteRequest) ProtoMessage() {}
 
 func (x *QuoteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_market_marketpb_market_proto_msgTypes[6]
+	mi := &file_market_marketpb_market_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -684,7 +801,7 @@ func (x *QuoteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuoteRequest.ProtoReflect.Descriptor instead.
 func (*QuoteRequest) Descriptor() ([]byte, []int) {
-	return file_market_marketpb_market_proto_rawDescGZIP(), []int{6}
+	return file_market_marketpb_market_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *QuoteRequest) GetQuote() []byte {
@@ -710,7 +827,7 @@ type QuoteReply struct {
 
 func (x *QuoteReply) Reset() {
 	*x = QuoteReply{}
-	mi := &file_market_marketpb_market_proto_msgTypes[7]
+	mi := &file_market_marketpb_market_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -722,7 +839,7 @@ func (x *QuoteReply) String() string {
 func (*QuoteReply) ProtoMessage() {}
 
 func (x *QuoteReply) ProtoReflect() protoreflect.Message {
-	mi := &file_market_marketpb_market_proto_msgTypes[7]
+	mi := &file_market_marketpb_market_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -735,7 +852,7 @@ func (x *QuoteReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuoteReply.ProtoReflect.Descriptor instead.
 func (*QuoteReply) Descriptor() ([]byte, []int) {
-	return file_market_marketpb_market_proto_rawDescGZIP(), []int{7}
+	return file_market_marketpb_market_proto_rawDescGZIP(), []int{8}
 }
 
 // LeaseRequest is one step of taking a lease. Stream "lease".
@@ -747,6 +864,8 @@ type LeaseRequest struct {
 	//	*LeaseRequest_Sign
 	//	*LeaseRequest_Activate
 	//	*LeaseRequest_Release
+	//	*LeaseRequest_Extend
+	//	*LeaseRequest_Supervise
 	Step          isLeaseRequest_Step `protobuf_oneof:"step"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -754,7 +873,7 @@ type LeaseRequest struct {
 
 func (x *LeaseRequest) Reset() {
 	*x = LeaseRequest{}
-	mi := &file_market_marketpb_market_proto_msgTypes[8]
+	mi := &file_market_marketpb_market_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -766,7 +885,7 @@ func (x *LeaseRequest) String() string {
 func (*LeaseRequest) ProtoMessage() {}
 
 func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_market_marketpb_market_proto_msgTypes[8]
+	mi := &file_market_marketpb_market_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -779,7 +898,7 @@ func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRequest.ProtoReflect.Descriptor instead.
 func (*LeaseRequest) Descriptor() ([]byte, []int) {
-	return file_market_marketpb_market_proto_rawDescGZIP(), []int{8}
+	return file_market_marketpb_market_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *LeaseRequest) GetStep() isLeaseRequest_Step {
@@ -825,6 +944,24 @@ func (x *LeaseRequest) GetRelease() *Release {
 	return nil
 }
 
+func (x *LeaseRequest) GetExtend() *Extend {
+	if x != nil {
+		if x, ok := x.Step.(*LeaseRequest_Extend); ok {
+			return x.Extend
+		}
+	}
+	return nil
+}
+
+func (x *LeaseRequest) GetSupervise() *Supervise {
+	if x != nil {
+		if x, ok := x.Step.(*LeaseRequest_Supervise); ok {
+			return x.Supervise
+		}
+	}
+	return nil
+}
+
 type isLeaseRequest_Step interface {
 	isLeaseRequest_Step()
 }
@@ -845,6 +982,14 @@ type LeaseRequest_Release struct {
 	Release *Release `protobuf:"bytes,4,opt,name=release,proto3,oneof"`
 }
 
+type LeaseRequest_Extend struct {
+	Extend *Extend `protobuf:"bytes,5,opt,name=extend,proto3,oneof"`
+}
+
+type LeaseRequest_Supervise struct {
+	Supervise *Supervise `protobuf:"bytes,6,opt,name=supervise,proto3,oneof"`
+}
+
 func (*LeaseRequest_Reserve) isLeaseRequest_Step() {}
 
 func (*LeaseRequest_Sign) isLeaseRequest_Step() {}
@@ -852,6 +997,10 @@ func (*LeaseRequest_Sign) isLeaseRequest_Step() {}
 func (*LeaseRequest_Activate) isLeaseRequest_Step() {}
 
 func (*LeaseRequest_Release) isLeaseRequest_Step() {}
+
+func (*LeaseRequest_Extend) isLeaseRequest_Step() {}
+
+func (*LeaseRequest_Supervise) isLeaseRequest_Step() {}
 
 // Reserve sets the units of one rank aside under the buyer's hold id.
 type Reserve struct {
@@ -861,13 +1010,14 @@ type Reserve struct {
 	Rank          uint32                 `protobuf:"varint,3,opt,name=rank,proto3" json:"rank,omitempty"`
 	Units         uint32                 `protobuf:"varint,4,opt,name=units,proto3" json:"units,omitempty"` // per lease, as the order says
 	Price         uint64                 `protobuf:"varint,5,opt,name=price,proto3" json:"price,omitempty"` // agreed, base units per unit-hour
+	Class         string                 `protobuf:"bytes,6,opt,name=class,proto3" json:"class,omitempty"`  // of the units, as the quote says; empty: the cheapest that fits
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Reserve) Reset() {
 	*x = Reserve{}
-	mi := &file_market_marketpb_market_proto_msgTypes[9]
+	mi := &file_market_marketpb_market_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -879,7 +1029,7 @@ func (x *Reserve) String() string {
 func (*Reserve) ProtoMessage() {}
 
 func (x *Reserve) ProtoReflect() protoreflect.Message {
-	mi := &file_market_marketpb_market_proto_msgTypes[9]
+	mi := &file_market_marketpb_market_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -892,7 +1042,7 @@ func (x *Reserve) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reserve.ProtoReflect.Descriptor instead.
 func (*Reserve) Descriptor() ([]byte, []int) {
-	return file_market_marketpb_market_proto_rawDescGZIP(), []int{9}
+	return file_market_marketpb_market_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Reserve) GetHold() []byte {
@@ -930,6 +1080,13 @@ func (x *Reserve) GetPrice() uint64 {
 	return 0
 }
 
+func (x *Reserve) GetClass() string {
+	if x != nil {
+		return x.Class
+	}
+	return ""
+}
+
 // Sign turns a hold into a lease that both have signed.
 type Sign struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -943,7 +1100,7 @@ type Sign struct {
 
 func (x *Sign) Reset() {
 	*x = Sign{}
-	mi := &file_market_marketpb_market_proto_msgTypes[10]
+	mi := &file_market_marketpb_market_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -955,7 +1112,7 @@ func (x *Sign) String() string {
 func (*Sign) ProtoMessage() {}
 
 func (x *Sign) ProtoReflect() protoreflect.Message {
-	mi := &file_market_marketpb_market_proto_msgTypes[10]
+	mi := &file_market_marketpb_market_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -968,7 +1125,7 @@ func (x *Sign) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sign.ProtoReflect.Descriptor instead.
 func (*Sign) Descriptor() ([]byte, []int) {
-	return file_market_marketpb_market_proto_rawDescGZIP(), []int{10}
+	return file_market_marketpb_market_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Sign) GetHold() []byte {
@@ -1004,13 +1161,14 @@ type Activate struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Lease         []byte                 `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`     // 32
 	Voucher       []byte                 `protobuf:"bytes,2,opt,name=voucher,proto3" json:"voucher,omitempty"` // signed voucher, verify/PROTOCOL.md
+	Funding       []byte                 `protobuf:"bytes,3,opt,name=funding,proto3" json:"funding,omitempty"` // where the lease's leaf will be, chain/PROTOCOL.md; empty for direct settlement
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Activate) Reset() {
 	*x = Activate{}
-	mi := &file_market_marketpb_market_proto_msgTypes[11]
+	mi := &file_market_marketpb_market_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1022,7 +1180,7 @@ func (x *Activate) String() string {
 func (*Activate) ProtoMessage() {}
 
 func (x *Activate) ProtoReflect() protoreflect.Message {
-	mi := &file_market_marketpb_market_proto_msgTypes[11]
+	mi := &file_market_marketpb_market_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1035,7 +1193,7 @@ func (x *Activate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Activate.ProtoReflect.Descriptor instead.
 func (*Activate) Descriptor() ([]byte, []int) {
-	return file_market_marketpb_market_proto_rawDescGZIP(), []int{11}
+	return file_market_marketpb_market_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Activate) GetLease() []byte {
@@ -1048,6 +1206,13 @@ func (x *Activate) GetLease() []byte {
 func (x *Activate) GetVoucher() []byte {
 	if x != nil {
 		return x.Voucher
+	}
+	return nil
+}
+
+func (x *Activate) GetFunding() []byte {
+	if x != nil {
+		return x.Funding
 	}
 	return nil
 }
@@ -1067,7 +1232,7 @@ type Release struct {
 
 func (x *Release) Reset() {
 	*x = Release{}
-	mi := &file_market_marketpb_market_proto_msgTypes[12]
+	mi := &file_market_marketpb_market_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1079,7 +1244,7 @@ func (x *Release) String() string {
 func (*Release) ProtoMessage() {}
 
 func (x *Release) ProtoReflect() protoreflect.Message {
-	mi := &file_market_marketpb_market_proto_msgTypes[12]
+	mi := &file_market_marketpb_market_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1092,7 +1257,7 @@ func (x *Release) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Release.ProtoReflect.Descriptor instead.
 func (*Release) Descriptor() ([]byte, []int) {
-	return file_market_marketpb_market_proto_rawDescGZIP(), []int{12}
+	return file_market_marketpb_market_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Release) GetOf() isRelease_Of {
@@ -1143,6 +1308,181 @@ func (*Release_Hold) isRelease_Of() {}
 
 func (*Release_Lease) isRelease_Of() {}
 
+// Extend makes an active lease longer: it brings the successor that the buyer has signed.
+type Extend struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Lease         []byte                 `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`         // 32, the predecessor
+	Core          []byte                 `protobuf:"bytes,2,opt,name=core,proto3" json:"core,omitempty"`           // LeaseCore of the successor, fixed layout
+	Signature     []byte                 `protobuf:"bytes,3,opt,name=signature,proto3" json:"signature,omitempty"` // 64, the buyer's over the core, tag "starling:lease"
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Extend) Reset() {
+	*x = Extend{}
+	mi := &file_market_marketpb_market_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Extend) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Extend) ProtoMessage() {}
+
+func (x *Extend) ProtoReflect() protoreflect.Message {
+	mi := &file_market_marketpb_market_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Extend.ProtoReflect.Descriptor instead.
+func (*Extend) Descriptor() ([]byte, []int) {
+	return file_market_marketpb_market_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Extend) GetLease() []byte {
+	if x != nil {
+		return x.Lease
+	}
+	return nil
+}
+
+func (x *Extend) GetCore() []byte {
+	if x != nil {
+		return x.Core
+	}
+	return nil
+}
+
+func (x *Extend) GetSignature() []byte {
+	if x != nil {
+		return x.Signature
+	}
+	return nil
+}
+
+// Supervise shows by what right the sender commands a lease from now on, and whoever did so before no more.
+type Supervise struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Lease         []byte                 `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"` // 32, the first of its line
+	Grant         []byte                 `protobuf:"bytes,2,opt,name=grant,proto3" json:"grant,omitempty"` // signed supervision grant, verify/PROTOCOL.md
+	Seen          []*SeenReceipts        `protobuf:"bytes,3,rep,name=seen,proto3" json:"seen,omitempty"`   // which receipts the sender has
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Supervise) Reset() {
+	*x = Supervise{}
+	mi := &file_market_marketpb_market_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Supervise) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Supervise) ProtoMessage() {}
+
+func (x *Supervise) ProtoReflect() protoreflect.Message {
+	mi := &file_market_marketpb_market_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Supervise.ProtoReflect.Descriptor instead.
+func (*Supervise) Descriptor() ([]byte, []int) {
+	return file_market_marketpb_market_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Supervise) GetLease() []byte {
+	if x != nil {
+		return x.Lease
+	}
+	return nil
+}
+
+func (x *Supervise) GetGrant() []byte {
+	if x != nil {
+		return x.Grant
+	}
+	return nil
+}
+
+func (x *Supervise) GetSeen() []*SeenReceipts {
+	if x != nil {
+		return x.Seen
+	}
+	return nil
+}
+
+// SeenReceipts says up to which number the receipts of a lease are known.
+type SeenReceipts struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Lease         []byte                 `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"` // 32
+	Last          uint64                 `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"`  // 0: none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SeenReceipts) Reset() {
+	*x = SeenReceipts{}
+	mi := &file_market_marketpb_market_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SeenReceipts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SeenReceipts) ProtoMessage() {}
+
+func (x *SeenReceipts) ProtoReflect() protoreflect.Message {
+	mi := &file_market_marketpb_market_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SeenReceipts.ProtoReflect.Descriptor instead.
+func (*SeenReceipts) Descriptor() ([]byte, []int) {
+	return file_market_marketpb_market_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *SeenReceipts) GetLease() []byte {
+	if x != nil {
+		return x.Lease
+	}
+	return nil
+}
+
+func (x *SeenReceipts) GetLast() uint64 {
+	if x != nil {
+		return x.Last
+	}
+	return 0
+}
+
 // LeaseReply answers the LeaseRequest of the same step; a refusal travels as the stream's status.
 type LeaseReply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1152,6 +1492,8 @@ type LeaseReply struct {
 	//	*LeaseReply_Signed
 	//	*LeaseReply_Activated
 	//	*LeaseReply_Released
+	//	*LeaseReply_Extended
+	//	*LeaseReply_Supervised
 	Step          isLeaseReply_Step `protobuf_oneof:"step"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1159,7 +1501,7 @@ type LeaseReply struct {
 
 func (x *LeaseReply) Reset() {
 	*x = LeaseReply{}
-	mi := &file_market_marketpb_market_proto_msgTypes[13]
+	mi := &file_market_marketpb_market_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1171,7 +1513,7 @@ func (x *LeaseReply) String() string {
 func (*LeaseReply) ProtoMessage() {}
 
 func (x *LeaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_market_marketpb_market_proto_msgTypes[13]
+	mi := &file_market_marketpb_market_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1184,7 +1526,7 @@ func (x *LeaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseReply.ProtoReflect.Descriptor instead.
 func (*LeaseReply) Descriptor() ([]byte, []int) {
-	return file_market_marketpb_market_proto_rawDescGZIP(), []int{13}
+	return file_market_marketpb_market_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *LeaseReply) GetStep() isLeaseReply_Step {
@@ -1230,6 +1572,24 @@ func (x *LeaseReply) GetReleased() *Released {
 	return nil
 }
 
+func (x *LeaseReply) GetExtended() *Extended {
+	if x != nil {
+		if x, ok := x.Step.(*LeaseReply_Extended); ok {
+			return x.Extended
+		}
+	}
+	return nil
+}
+
+func (x *LeaseReply) GetSupervised() *Supervised {
+	if x != nil {
+		if x, ok := x.Step.(*LeaseReply_Supervised); ok {
+			return x.Supervised
+		}
+	}
+	return nil
+}
+
 type isLeaseReply_Step interface {
 	isLeaseReply_Step()
 }
@@ -1250,6 +1610,14 @@ type LeaseReply_Released struct {
 	Released *Released `protobuf:"bytes,4,opt,name=released,proto3,oneof"`
 }
 
+type LeaseReply_Extended struct {
+	Extended *Extended `protobuf:"bytes,5,opt,name=extended,proto3,oneof"`
+}
+
+type LeaseReply_Supervised struct {
+	Supervised *Supervised `protobuf:"bytes,6,opt,name=supervised,proto3,oneof"`
+}
+
 func (*LeaseReply_Held) isLeaseReply_Step() {}
 
 func (*LeaseReply_Signed) isLeaseReply_Step() {}
@@ -1257,6 +1625,10 @@ func (*LeaseReply_Signed) isLeaseReply_Step() {}
 func (*LeaseReply_Activated) isLeaseReply_Step() {}
 
 func (*LeaseReply_Released) isLeaseReply_Step() {}
+
+func (*LeaseReply_Extended) isLeaseReply_Step() {}
+
+func (*LeaseReply_Supervised) isLeaseReply_Step() {}
 
 // Held names the units set aside and until when.
 type Held struct {
@@ -1270,7 +1642,7 @@ type Held struct {
 
 func (x *Held) Reset() {
 	*x = Held{}
-	mi := &file_market_marketpb_market_proto_msgTypes[14]
+	mi := &file_market_marketpb_market_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1282,7 +1654,7 @@ func (x *Held) String() string {
 func (*Held) ProtoMessage() {}
 
 func (x *Held) ProtoReflect() protoreflect.Message {
-	mi := &file_market_marketpb_market_proto_msgTypes[14]
+	mi := &file_market_marketpb_market_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1295,7 +1667,7 @@ func (x *Held) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Held.ProtoReflect.Descriptor instead.
 func (*Held) Descriptor() ([]byte, []int) {
-	return file_market_marketpb_market_proto_rawDescGZIP(), []int{14}
+	return file_market_marketpb_market_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Held) GetHold() []byte {
@@ -1330,7 +1702,7 @@ type Signed struct {
 
 func (x *Signed) Reset() {
 	*x = Signed{}
-	mi := &file_market_marketpb_market_proto_msgTypes[15]
+	mi := &file_market_marketpb_market_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1342,7 +1714,7 @@ func (x *Signed) String() string {
 func (*Signed) ProtoMessage() {}
 
 func (x *Signed) ProtoReflect() protoreflect.Message {
-	mi := &file_market_marketpb_market_proto_msgTypes[15]
+	mi := &file_market_marketpb_market_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1355,7 +1727,7 @@ func (x *Signed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signed.ProtoReflect.Descriptor instead.
 func (*Signed) Descriptor() ([]byte, []int) {
-	return file_market_marketpb_market_proto_rawDescGZIP(), []int{15}
+	return file_market_marketpb_market_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Signed) GetHold() []byte {
@@ -1382,7 +1754,7 @@ type Activated struct {
 
 func (x *Activated) Reset() {
 	*x = Activated{}
-	mi := &file_market_marketpb_market_proto_msgTypes[16]
+	mi := &file_market_marketpb_market_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1394,7 +1766,7 @@ func (x *Activated) String() string {
 func (*Activated) ProtoMessage() {}
 
 func (x *Activated) ProtoReflect() protoreflect.Message {
-	mi := &file_market_marketpb_market_proto_msgTypes[16]
+	mi := &file_market_marketpb_market_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1407,7 +1779,7 @@ func (x *Activated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Activated.ProtoReflect.Descriptor instead.
 func (*Activated) Descriptor() ([]byte, []int) {
-	return file_market_marketpb_market_proto_rawDescGZIP(), []int{16}
+	return file_market_marketpb_market_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Activated) GetLease() []byte {
@@ -1415,6 +1787,104 @@ func (x *Activated) GetLease() []byte {
 		return x.Lease
 	}
 	return nil
+}
+
+// Extended carries the provider's signature over the successor's core.
+type Extended struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Signature     []byte                 `protobuf:"bytes,1,opt,name=signature,proto3" json:"signature,omitempty"` // 64
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Extended) Reset() {
+	*x = Extended{}
+	mi := &file_market_marketpb_market_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Extended) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Extended) ProtoMessage() {}
+
+func (x *Extended) ProtoReflect() protoreflect.Message {
+	mi := &file_market_marketpb_market_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Extended.ProtoReflect.Descriptor instead.
+func (*Extended) Descriptor() ([]byte, []int) {
+	return file_market_marketpb_market_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *Extended) GetSignature() []byte {
+	if x != nil {
+		return x.Signature
+	}
+	return nil
+}
+
+// Supervised brings what the new supervisor has not seen: the co-signed receipts of the line, oldest first, as many as fit.
+type Supervised struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Receipts      [][]byte               `protobuf:"bytes,1,rep,name=receipts,proto3" json:"receipts,omitempty"` // 384 each
+	More          bool                   `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`        // there are more
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Supervised) Reset() {
+	*x = Supervised{}
+	mi := &file_market_marketpb_market_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Supervised) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Supervised) ProtoMessage() {}
+
+func (x *Supervised) ProtoReflect() protoreflect.Message {
+	mi := &file_market_marketpb_market_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Supervised.ProtoReflect.Descriptor instead.
+func (*Supervised) Descriptor() ([]byte, []int) {
+	return file_market_marketpb_market_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *Supervised) GetReceipts() [][]byte {
+	if x != nil {
+		return x.Receipts
+	}
+	return nil
+}
+
+func (x *Supervised) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
 }
 
 // Released says that the units are free again, or were never held.
@@ -1426,7 +1896,7 @@ type Released struct {
 
 func (x *Released) Reset() {
 	*x = Released{}
-	mi := &file_market_marketpb_market_proto_msgTypes[17]
+	mi := &file_market_marketpb_market_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1438,7 +1908,7 @@ func (x *Released) String() string {
 func (*Released) ProtoMessage() {}
 
 func (x *Released) ProtoReflect() protoreflect.Message {
-	mi := &file_market_marketpb_market_proto_msgTypes[17]
+	mi := &file_market_marketpb_market_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1451,7 +1921,7 @@ func (x *Released) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Released.ProtoReflect.Descriptor instead.
 func (*Released) Descriptor() ([]byte, []int) {
-	return file_market_marketpb_market_proto_rawDescGZIP(), []int{17}
+	return file_market_marketpb_market_proto_rawDescGZIP(), []int{23}
 }
 
 // HoldRecord is what a provider's journal keeps of one hold or lease.
@@ -1474,13 +1944,23 @@ type HoldRecord struct {
 	EndReason      string                 `protobuf:"bytes,15,opt,name=end_reason,json=endReason,proto3" json:"end_reason,omitempty"`
 	Class          string                 `protobuf:"bytes,16,opt,name=class,proto3" json:"class,omitempty"`
 	OrderCount     uint32                 `protobuf:"varint,17,opt,name=order_count,json=orderCount,proto3" json:"order_count,omitempty"` // leases of the order
+	PerUnit        *Resources             `protobuf:"bytes,18,opt,name=per_unit,json=perUnit,proto3" json:"per_unit,omitempty"`
+	Root           []byte                 `protobuf:"bytes,19,opt,name=root,proto3" json:"root,omitempty"`                         // 32, the first lease of the line; empty unless this is a successor
+	Previous       []byte                 `protobuf:"bytes,20,opt,name=previous,proto3" json:"previous,omitempty"`                 // 32, the lease before it; empty unless this is a successor
+	Since          uint64                 `protobuf:"varint,21,opt,name=since,proto3" json:"since,omitempty"`                      // slot in which the first lease of the line started; of a successor
+	HandedTo       []byte                 `protobuf:"bytes,22,opt,name=handed_to,json=handedTo,proto3" json:"handed_to,omitempty"` // 32, the successor that took over what ran; empty unless one did
+	Escrow         []byte                 `protobuf:"bytes,23,opt,name=escrow,proto3" json:"escrow,omitempty"`                     // 32, address; empty for direct settlement
+	Funding        []byte                 `protobuf:"bytes,24,opt,name=funding,proto3" json:"funding,omitempty"`                   // as Activate brought it; with escrow
+	FundBy         uint64                 `protobuf:"varint,25,opt,name=fund_by,json=fundBy,proto3" json:"fund_by,omitempty"`      // slot; 0 once the leaf was seen on chain
+	Agent          []byte                 `protobuf:"bytes,26,opt,name=agent,proto3" json:"agent,omitempty"`                       // 32, the peer that commands it; empty: the buyer
+	Supervision    uint64                 `protobuf:"varint,27,opt,name=supervision,proto3" json:"supervision,omitempty"`          // epoch under which it does
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
 
 func (x *HoldRecord) Reset() {
 	*x = HoldRecord{}
-	mi := &file_market_marketpb_market_proto_msgTypes[18]
+	mi := &file_market_marketpb_market_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1492,7 +1972,7 @@ func (x *HoldRecord) String() string {
 func (*HoldRecord) ProtoMessage() {}
 
 func (x *HoldRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_market_marketpb_market_proto_msgTypes[18]
+	mi := &file_market_marketpb_market_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1505,7 +1985,7 @@ func (x *HoldRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldRecord.ProtoReflect.Descriptor instead.
 func (*HoldRecord) Descriptor() ([]byte, []int) {
-	return file_market_marketpb_market_proto_rawDescGZIP(), []int{18}
+	return file_market_marketpb_market_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *HoldRecord) GetHold() []byte {
@@ -1627,6 +2107,76 @@ func (x *HoldRecord) GetOrderCount() uint32 {
 	return 0
 }
 
+func (x *HoldRecord) GetPerUnit() *Resources {
+	if x != nil {
+		return x.PerUnit
+	}
+	return nil
+}
+
+func (x *HoldRecord) GetRoot() []byte {
+	if x != nil {
+		return x.Root
+	}
+	return nil
+}
+
+func (x *HoldRecord) GetPrevious() []byte {
+	if x != nil {
+		return x.Previous
+	}
+	return nil
+}
+
+func (x *HoldRecord) GetSince() uint64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
+func (x *HoldRecord) GetHandedTo() []byte {
+	if x != nil {
+		return x.HandedTo
+	}
+	return nil
+}
+
+func (x *HoldRecord) GetEscrow() []byte {
+	if x != nil {
+		return x.Escrow
+	}
+	return nil
+}
+
+func (x *HoldRecord) GetFunding() []byte {
+	if x != nil {
+		return x.Funding
+	}
+	return nil
+}
+
+func (x *HoldRecord) GetFundBy() uint64 {
+	if x != nil {
+		return x.FundBy
+	}
+	return 0
+}
+
+func (x *HoldRecord) GetAgent() []byte {
+	if x != nil {
+		return x.Agent
+	}
+	return nil
+}
+
+func (x *HoldRecord) GetSupervision() uint64 {
+	if x != nil {
+		return x.Supervision
+	}
+	return 0
+}
+
 var File_market_marketpb_market_proto protoreflect.FileDescriptor
 
 const file_market_marketpb_market_proto_rawDesc = "" +
@@ -1637,7 +2187,7 @@ const file_market_marketpb_market_proto_rawDesc = "" +
 	"\n" +
 	"memory_mib\x18\x02 \x01(\rR\tmemoryMib\x12\x19\n" +
 	"\bdisk_mib\x18\x03 \x01(\rR\adiskMib\x12\x19\n" +
-	"\bvram_mib\x18\x04 \x01(\rR\avramMib\"\xbd\x03\n" +
+	"\bvram_mib\x18\x04 \x01(\rR\avramMib\"\x91\x04\n" +
 	"\x05Offer\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x14\n" +
 	"\x05class\x18\x02 \x01(\tR\x05class\x12\x16\n" +
@@ -1656,7 +2206,14 @@ const file_market_marketpb_market_proto_rawDesc = "" +
 	"\aexpires\x18\r \x01(\x03R\aexpires\x12\x14\n" +
 	"\x05addrs\x18\x0e \x03(\tR\x05addrs\x12\x18\n" +
 	"\aversion\x18\x0f \x01(\tR\aversion\x12!\n" +
-	"\fgenesis_hash\x18\x10 \x01(\fR\vgenesisHash\"\xd3\x03\n" +
+	"\fgenesis_hash\x18\x10 \x01(\fR\vgenesisHash\x12\x14\n" +
+	"\x05model\x18\x11 \x01(\tR\x05model\x12\x1e\n" +
+	"\n" +
+	"capability\x18\x12 \x01(\rR\n" +
+	"capability\x12\x1c\n" +
+	"\tsimulated\x18\x13 \x01(\bR\tsimulated\"#\n" +
+	"\tOfferList\x12\x16\n" +
+	"\x06offers\x18\x01 \x03(\fR\x06offers\"\x90\x04\n" +
 	"\x05Order\x12\x14\n" +
 	"\x05nonce\x18\x01 \x01(\fR\x05nonce\x12\x14\n" +
 	"\x05class\x18\x02 \x01(\tR\x05class\x12\x18\n" +
@@ -1675,7 +2232,9 @@ const file_market_marketpb_market_proto_rawDesc = "" +
 	"\tmin_stake\x18\x0e \x01(\x04R\bminStake\x12\x12\n" +
 	"\x04draw\x18\x0f \x01(\rR\x04draw\x12\x18\n" +
 	"\aexclude\x18\x10 \x03(\fR\aexclude\x12\x1b\n" +
-	"\tjob_terms\x18\x11 \x01(\fR\bjobTerms\"\x9c\x02\n" +
+	"\tjob_terms\x18\x11 \x01(\fR\bjobTerms\x12%\n" +
+	"\x0emin_capability\x18\x12 \x01(\rR\rminCapability\x12\x14\n" +
+	"\x05agent\x18\x13 \x01(\fR\x05agent\"\x86\x03\n" +
 	"\x05Quote\x12\x14\n" +
 	"\x05order\x18\x01 \x01(\fR\x05order\x12\x14\n" +
 	"\x05price\x18\x02 \x01(\x04R\x05price\x12\x16\n" +
@@ -1687,7 +2246,13 @@ const file_market_marketpb_market_proto_rawDesc = "" +
 	"\bper_unit\x18\b \x01(\v2\x1d.starling.market.v1.ResourcesR\aperUnit\x12\x14\n" +
 	"\x05addrs\x18\t \x03(\tR\x05addrs\x12\x18\n" +
 	"\aversion\x18\n" +
-	" \x01(\tR\aversion\"\"\n" +
+	" \x01(\tR\aversion\x12\x14\n" +
+	"\x05class\x18\v \x01(\tR\x05class\x12\x14\n" +
+	"\x05model\x18\f \x01(\tR\x05model\x12\x1e\n" +
+	"\n" +
+	"capability\x18\r \x01(\rR\n" +
+	"capability\x12\x1c\n" +
+	"\tsimulated\x18\x0e \x01(\bR\tsimulated\"\"\n" +
 	"\n" +
 	"AskRequest\x12\x14\n" +
 	"\x05order\x18\x01 \x01(\fR\x05order\"6\n" +
@@ -1698,38 +2263,57 @@ const file_market_marketpb_market_proto_rawDesc = "" +
 	"\x05quote\x18\x01 \x01(\fR\x05quote\x12\x14\n" +
 	"\x05offer\x18\x02 \x01(\fR\x05offer\"\f\n" +
 	"\n" +
-	"QuoteReply\"\xf4\x01\n" +
+	"QuoteReply\"\xe9\x02\n" +
 	"\fLeaseRequest\x127\n" +
 	"\areserve\x18\x01 \x01(\v2\x1b.starling.market.v1.ReserveH\x00R\areserve\x12.\n" +
 	"\x04sign\x18\x02 \x01(\v2\x18.starling.market.v1.SignH\x00R\x04sign\x12:\n" +
 	"\bactivate\x18\x03 \x01(\v2\x1c.starling.market.v1.ActivateH\x00R\bactivate\x127\n" +
-	"\arelease\x18\x04 \x01(\v2\x1b.starling.market.v1.ReleaseH\x00R\areleaseB\x06\n" +
-	"\x04step\"s\n" +
+	"\arelease\x18\x04 \x01(\v2\x1b.starling.market.v1.ReleaseH\x00R\arelease\x124\n" +
+	"\x06extend\x18\x05 \x01(\v2\x1a.starling.market.v1.ExtendH\x00R\x06extend\x12=\n" +
+	"\tsupervise\x18\x06 \x01(\v2\x1d.starling.market.v1.SuperviseH\x00R\tsuperviseB\x06\n" +
+	"\x04step\"\x89\x01\n" +
 	"\aReserve\x12\x12\n" +
 	"\x04hold\x18\x01 \x01(\fR\x04hold\x12\x14\n" +
 	"\x05order\x18\x02 \x01(\fR\x05order\x12\x12\n" +
 	"\x04rank\x18\x03 \x01(\rR\x04rank\x12\x14\n" +
 	"\x05units\x18\x04 \x01(\rR\x05units\x12\x14\n" +
-	"\x05price\x18\x05 \x01(\x04R\x05price\"`\n" +
+	"\x05price\x18\x05 \x01(\x04R\x05price\x12\x14\n" +
+	"\x05class\x18\x06 \x01(\tR\x05class\"`\n" +
 	"\x04Sign\x12\x12\n" +
 	"\x04hold\x18\x01 \x01(\fR\x04hold\x12\x12\n" +
 	"\x04core\x18\x02 \x01(\fR\x04core\x12\x12\n" +
 	"\x04keys\x18\x03 \x01(\fR\x04keys\x12\x1c\n" +
-	"\tsignature\x18\x04 \x01(\fR\tsignature\":\n" +
+	"\tsignature\x18\x04 \x01(\fR\tsignature\"T\n" +
 	"\bActivate\x12\x14\n" +
 	"\x05lease\x18\x01 \x01(\fR\x05lease\x12\x18\n" +
-	"\avoucher\x18\x02 \x01(\fR\avoucher\"U\n" +
+	"\avoucher\x18\x02 \x01(\fR\avoucher\x12\x18\n" +
+	"\afunding\x18\x03 \x01(\fR\afunding\"U\n" +
 	"\aRelease\x12\x14\n" +
 	"\x04hold\x18\x01 \x01(\fH\x00R\x04hold\x12\x16\n" +
 	"\x05lease\x18\x02 \x01(\fH\x00R\x05lease\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reasonB\x04\n" +
-	"\x02of\"\xf5\x01\n" +
+	"\x02of\"P\n" +
+	"\x06Extend\x12\x14\n" +
+	"\x05lease\x18\x01 \x01(\fR\x05lease\x12\x12\n" +
+	"\x04core\x18\x02 \x01(\fR\x04core\x12\x1c\n" +
+	"\tsignature\x18\x03 \x01(\fR\tsignature\"m\n" +
+	"\tSupervise\x12\x14\n" +
+	"\x05lease\x18\x01 \x01(\fR\x05lease\x12\x14\n" +
+	"\x05grant\x18\x02 \x01(\fR\x05grant\x124\n" +
+	"\x04seen\x18\x03 \x03(\v2 .starling.market.v1.SeenReceiptsR\x04seen\"8\n" +
+	"\fSeenReceipts\x12\x14\n" +
+	"\x05lease\x18\x01 \x01(\fR\x05lease\x12\x12\n" +
+	"\x04last\x18\x02 \x01(\x04R\x04last\"\xf3\x02\n" +
 	"\n" +
 	"LeaseReply\x12.\n" +
 	"\x04held\x18\x01 \x01(\v2\x18.starling.market.v1.HeldH\x00R\x04held\x124\n" +
 	"\x06signed\x18\x02 \x01(\v2\x1a.starling.market.v1.SignedH\x00R\x06signed\x12=\n" +
 	"\tactivated\x18\x03 \x01(\v2\x1d.starling.market.v1.ActivatedH\x00R\tactivated\x12:\n" +
-	"\breleased\x18\x04 \x01(\v2\x1c.starling.market.v1.ReleasedH\x00R\breleasedB\x06\n" +
+	"\breleased\x18\x04 \x01(\v2\x1c.starling.market.v1.ReleasedH\x00R\breleased\x12:\n" +
+	"\bextended\x18\x05 \x01(\v2\x1c.starling.market.v1.ExtendedH\x00R\bextended\x12@\n" +
+	"\n" +
+	"supervised\x18\x06 \x01(\v2\x1e.starling.market.v1.SupervisedH\x00R\n" +
+	"supervisedB\x06\n" +
 	"\x04step\"J\n" +
 	"\x04Held\x12\x12\n" +
 	"\x04hold\x18\x01 \x01(\fR\x04hold\x12\x14\n" +
@@ -1739,9 +2323,15 @@ const file_market_marketpb_market_proto_rawDesc = "" +
 	"\x04hold\x18\x01 \x01(\fR\x04hold\x12\x1c\n" +
 	"\tsignature\x18\x02 \x01(\fR\tsignature\"!\n" +
 	"\tActivated\x12\x14\n" +
-	"\x05lease\x18\x01 \x01(\fR\x05lease\"\n" +
+	"\x05lease\x18\x01 \x01(\fR\x05lease\"(\n" +
+	"\bExtended\x12\x1c\n" +
+	"\tsignature\x18\x01 \x01(\fR\tsignature\"<\n" +
 	"\n" +
-	"\bReleased\"\xc4\x03\n" +
+	"Supervised\x12\x1a\n" +
+	"\breceipts\x18\x01 \x03(\fR\breceipts\x12\x12\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\"\n" +
+	"\n" +
+	"\bReleased\"\xe4\x05\n" +
 	"\n" +
 	"HoldRecord\x12\x12\n" +
 	"\x04hold\x18\x01 \x01(\fR\x04hold\x12\x14\n" +
@@ -1763,7 +2353,17 @@ const file_market_marketpb_market_proto_rawDesc = "" +
 	"end_reason\x18\x0f \x01(\tR\tendReason\x12\x14\n" +
 	"\x05class\x18\x10 \x01(\tR\x05class\x12\x1f\n" +
 	"\vorder_count\x18\x11 \x01(\rR\n" +
-	"orderCountB6Z4github.com/starling-network/starling/market/marketpbb\x06proto3"
+	"orderCount\x128\n" +
+	"\bper_unit\x18\x12 \x01(\v2\x1d.starling.market.v1.ResourcesR\aperUnit\x12\x12\n" +
+	"\x04root\x18\x13 \x01(\fR\x04root\x12\x1a\n" +
+	"\bprevious\x18\x14 \x01(\fR\bprevious\x12\x14\n" +
+	"\x05since\x18\x15 \x01(\x04R\x05since\x12\x1b\n" +
+	"\thanded_to\x18\x16 \x01(\fR\bhandedTo\x12\x16\n" +
+	"\x06escrow\x18\x17 \x01(\fR\x06escrow\x12\x18\n" +
+	"\afunding\x18\x18 \x01(\fR\afunding\x12\x17\n" +
+	"\afund_by\x18\x19 \x01(\x04R\x06fundBy\x12\x14\n" +
+	"\x05agent\x18\x1a \x01(\fR\x05agent\x12 \n" +
+	"\vsupervision\x18\x1b \x01(\x04R\vsupervisionB6Z4github.com/starling-network/starling/market/marketpbb\x06proto3"
 
 var (
 	file_market_marketpb_market_proto_rawDescOnce sync.Once
@@ -1777,45 +2377,57 @@ func file_market_marketpb_market_proto_rawDescGZIP() []byte {
 	return file_market_marketpb_market_proto_rawDescData
 }
 
-var file_market_marketpb_market_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_market_marketpb_market_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_market_marketpb_market_proto_goTypes = []any{
 	(*Resources)(nil),    // 0: starling.market.v1.Resources
 	(*Offer)(nil),        // 1: starling.market.v1.Offer
-	(*Order)(nil),        // 2: starling.market.v1.Order
-	(*Quote)(nil),        // 3: starling.market.v1.Quote
-	(*AskRequest)(nil),   // 4: starling.market.v1.AskRequest
-	(*AskReply)(nil),     // 5: starling.market.v1.AskReply
-	(*QuoteRequest)(nil), // 6: starling.market.v1.QuoteRequest
-	(*QuoteReply)(nil),   // 7: starling.market.v1.QuoteReply
-	(*LeaseRequest)(nil), // 8: starling.market.v1.LeaseRequest
-	(*Reserve)(nil),      // 9: starling.market.v1.Reserve
-	(*Sign)(nil),         // 10: starling.market.v1.Sign
-	(*Activate)(nil),     // 11: starling.market.v1.Activate
-	(*Release)(nil),      // 12: starling.market.v1.Release
-	(*LeaseReply)(nil),   // 13: starling.market.v1.LeaseReply
-	(*Held)(nil),         // 14: starling.market.v1.Held
-	(*Signed)(nil),       // 15: starling.market.v1.Signed
-	(*Activated)(nil),    // 16: starling.market.v1.Activated
-	(*Released)(nil),     // 17: starling.market.v1.Released
-	(*HoldRecord)(nil),   // 18: starling.market.v1.HoldRecord
+	(*OfferList)(nil),    // 2: starling.market.v1.OfferList
+	(*Order)(nil),        // 3: starling.market.v1.Order
+	(*Quote)(nil),        // 4: starling.market.v1.Quote
+	(*AskRequest)(nil),   // 5: starling.market.v1.AskRequest
+	(*AskReply)(nil),     // 6: starling.market.v1.AskReply
+	(*QuoteRequest)(nil), // 7: starling.market.v1.QuoteRequest
+	(*QuoteReply)(nil),   // 8: starling.market.v1.QuoteReply
+	(*LeaseRequest)(nil), // 9: starling.market.v1.LeaseRequest
+	(*Reserve)(nil),      // 10: starling.market.v1.Reserve
+	(*Sign)(nil),         // 11: starling.market.v1.Sign
+	(*Activate)(nil),     // 12: starling.market.v1.Activate
+	(*Release)(nil),      // 13: starling.market.v1.Release
+	(*Extend)(nil),       // 14: starling.market.v1.Extend
+	(*Supervise)(nil),    // 15: starling.market.v1.Supervise
+	(*SeenReceipts)(nil), // 16: starling.market.v1.SeenReceipts
+	(*LeaseReply)(nil),   // 17: starling.market.v1.LeaseReply
+	(*Held)(nil),         // 18: starling.market.v1.Held
+	(*Signed)(nil),       // 19: starling.market.v1.Signed
+	(*Activated)(nil),    // 20: starling.market.v1.Activated
+	(*Extended)(nil),     // 21: starling.market.v1.Extended
+	(*Supervised)(nil),   // 22: starling.market.v1.Supervised
+	(*Released)(nil),     // 23: starling.market.v1.Released
+	(*HoldRecord)(nil),   // 24: starling.market.v1.HoldRecord
 }
 var file_market_marketpb_market_proto_depIdxs = []int32{
 	0,  // 0: starling.market.v1.Offer.per_unit:type_name -> starling.market.v1.Resources
 	0,  // 1: starling.market.v1.Order.min:type_name -> starling.market.v1.Resources
 	0,  // 2: starling.market.v1.Quote.per_unit:type_name -> starling.market.v1.Resources
-	9,  // 3: starling.market.v1.LeaseRequest.reserve:type_name -> starling.market.v1.Reserve
-	10, // 4: starling.market.v1.LeaseRequest.sign:type_name -> starling.market.v1.Sign
-	11, // 5: starling.market.v1.LeaseRequest.activate:type_name -> starling.market.v1.Activate
-	12, // 6: starling.market.v1.LeaseRequest.release:type_name -> starling.market.v1.Release
-	14, // 7: starling.market.v1.LeaseReply.held:type_name -> starling.market.v1.Held
-	15, // 8: starling.market.v1.LeaseReply.signed:type_name -> starling.market.v1.Signed
-	16, // 9: starling.market.v1.LeaseReply.activated:type_name -> starling.market.v1.Activated
-	17, // 10: starling.market.v1.LeaseReply.released:type_name -> starling.market.v1.Released
-	11, // [11:11] is the sub-list for method output_type
-	11, // [11:11] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	10, // 3: starling.market.v1.LeaseRequest.reserve:type_name -> starling.market.v1.Reserve
+	11, // 4: starling.market.v1.LeaseRequest.sign:type_name -> starling.market.v1.Sign
+	12, // 5: starling.market.v1.LeaseRequest.activate:type_name -> starling.market.v1.Activate
+	13, // 6: starling.market.v1.LeaseRequest.release:type_name -> starling.market.v1.Release
+	14, // 7: starling.market.v1.LeaseRequest.extend:type_name -> starling.market.v1.Extend
+	15, // 8: starling.market.v1.LeaseRequest.supervise:type_name -> starling.market.v1.Supervise
+	16, // 9: starling.market.v1.Supervise.seen:type_name -> starling.market.v1.SeenReceipts
+	18, // 10: starling.market.v1.LeaseReply.held:type_name -> starling.market.v1.Held
+	19, // 11: starling.market.v1.LeaseReply.signed:type_name -> starling.market.v1.Signed
+	20, // 12: starling.market.v1.LeaseReply.activated:type_name -> starling.market.v1.Activated
+	23, // 13: starling.market.v1.LeaseReply.released:type_name -> starling.market.v1.Released
+	21, // 14: starling.market.v1.LeaseReply.extended:type_name -> starling.market.v1.Extended
+	22, // 15: starling.market.v1.LeaseReply.supervised:type_name -> starling.market.v1.Supervised
+	0,  // 16: starling.market.v1.HoldRecord.per_unit:type_name -> starling.market.v1.Resources
+	17, // [17:17] is the sub-list for method output_type
+	17, // [17:17] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_market_marketpb_market_proto_init() }
@@ -1823,21 +2435,25 @@ func file_market_marketpb_market_proto_init() {
 	if File_market_marketpb_market_proto != nil {
 		return
 	}
-	file_market_marketpb_market_proto_msgTypes[8].OneofWrappers = []any{
+	file_market_marketpb_market_proto_msgTypes[9].OneofWrappers = []any{
 		(*LeaseRequest_Reserve)(nil),
 		(*LeaseRequest_Sign)(nil),
 		(*LeaseRequest_Activate)(nil),
 		(*LeaseRequest_Release)(nil),
+		(*LeaseRequest_Extend)(nil),
+		(*LeaseRequest_Supervise)(nil),
 	}
-	file_market_marketpb_market_proto_msgTypes[12].OneofWrappers = []any{
+	file_market_marketpb_market_proto_msgTypes[13].OneofWrappers = []any{
 		(*Release_Hold)(nil),
 		(*Release_Lease)(nil),
 	}
-	file_market_marketpb_market_proto_msgTypes[13].OneofWrappers = []any{
+	file_market_marketpb_market_proto_msgTypes[17].OneofWrappers = []any{
 		(*LeaseReply_Held)(nil),
 		(*LeaseReply_Signed)(nil),
 		(*LeaseReply_Activated)(nil),
 		(*LeaseReply_Released)(nil),
+		(*LeaseReply_Extended)(nil),
+		(*LeaseReply_Supervised)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1845,7 +2461,7 @@ func file_market_marketpb_market_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_market_marketpb_market_proto_rawDesc), len(file_market_marketpb_market_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   19,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

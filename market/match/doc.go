@@ -5,5 +5,6 @@
 // a proposal: the provider alone decides over its own units.
 //
 // Within one class offers are sorted by price, so the ceiling cuts the list in two at once: a match over 100,000 offers
-// takes a few milliseconds on one core and allocates only its result.
+// takes a few milliseconds on one core and allocates only its result. An order for a family goes through the list of
+// each of its classes; nothing is held twice.
 package match

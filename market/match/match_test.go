@@ -47,6 +47,16 @@ func TestEveryRefusalHasItsReason(t *testing.T) {
 		{market.ReasonRegion, "region local is not among [eu us]", func(o *market.Order, _ *match.Candidate) { o.Regions = []market.Region{"eu", "us"} }},
 		{market.ReasonRuntime, "runtime docker is not offered, wasm are", func(o *market.Order, _ *match.Candidate) { o.Runtime = "docker" }},
 		{market.ReasonResources, "a unit has memory 512 MiB, asked 1024 MiB", func(o *market.Order, _ *match.Candidate) { o.Min.MemoryMiB = 1024 }},
+		{market.ReasonResources, "NVIDIA L4 (simulated) has GPU memory 0 MiB, asked 40960 MiB", func(o *market.Order, c *match.Candidate) {
+			c.Offer.Model, c.Offer.Simulated, o.Min.VRAMMiB = "NVIDIA L4", true, 40960
+		}},
+		{market.ReasonCapability, "NVIDIA L4 has compute capability 8.9, asked 9.0", func(o *market.Order, c *match.Candidate) {
+			c.Offer.Model, c.Offer.Capability, o.MinCapability = "NVIDIA L4", 89, 90
+		}},
+		{market.ReasonCapability, "a unit has compute capability unknown, asked 8.0", func(o *market.Order, _ *match.Candidate) { o.MinCapability = 80 }},
+		{market.ReasonConflict, "its quote is for other units than its offer", func(o *market.Order, c *match.Candidate) {
+			c.Quote = &market.Quote{Order: o.ID, Provider: c.Offer.Provider, Class: "gpu/l4", Price: 30, Leases: 1, Region: "local", PerUnit: c.Offer.PerUnit, Expires: now.Add(time.Minute)}
+		}},
 		{market.ReasonDuration, "2000 slots asked, 10 to 1000 are sold", func(o *market.Order, _ *match.Candidate) { o.Slots = 2000 }},
 		{market.ReasonStake, "stake 0.00, the order asks 1.00", func(o *market.Order, _ *match.Candidate) { o.MinStake = 100 }},
 		{market.ReasonCapacity, "5 units asked for a lease, 4 are free", func(o *market.Order, _ *match.Candidate) { o.UnitsPer = 5 }},
@@ -259,7 +269,11 @@ func TestDrawn(t *testing.T) {
 func randomCandidate(t *rapid.T, i int) match.Candidate {
 	c := candidate(i)
 	pick := func(name string, most int) int { return rapid.IntRange(0, most).Draw(t, name) }
-	c.Offer.Class = []market.Class{"cpu", "cpu", "cpu", "gpu/h200"}[pick("class", 3)]
+	c.Offer.Class = []market.Class{"cpu", "cpu", "cpu", "cpu/arm", "gpu/h200", "gpu/l4"}[pick("class", 5)]
+	c.Offer.Capability = market.Capability(10 * pick("capability", 9))
+	if i > 0 && pick("another of the last provider's", 4) == 0 {
+		c.Offer.Provider = key(i - 1)
+	}
 	c.Offer.Region = []market.Region{"local", "eu", "us"}[pick("region", 2)]
 	c.Offer.Price = market.Price(pick("price", 60))
 	c.Offer.Units = uint32(pick("units", 4))
@@ -276,7 +290,7 @@ func randomCandidate(t *rapid.T, i int) match.Candidate {
 		if pick("other order", 4) == 0 {
 			id = market.OrderID{1}
 		}
-		c.Quote = &market.Quote{Order: id, Provider: c.Offer.Provider, Price: market.Price(pick("quote", 60)), Leases: 1 + uint32(pick("leases", 3)),
+		c.Quote = &market.Quote{Order: id, Provider: c.Offer.Provider, Class: c.Offer.Class, Capability: c.Offer.Capability, Price: market.Price(pick("quote", 60)), Leases: 1 + uint32(pick("leases", 3)),
 			Region: c.Offer.Region, PerUnit: c.Offer.PerUnit, Expires: now.Add(time.Duration(pick("quote expires", 5)-1) * time.Second)}
 	}
 	return c
@@ -284,7 +298,7 @@ func randomCandidate(t *rapid.T, i int) match.Candidate {
 
 // feasible is the plain meaning of what the index does fast.
 func feasible(o market.Order, c match.Candidate) bool {
-	if c.Offer.Provider == o.Buyer || slices.Contains(o.Exclude, c.Offer.Provider) || c.Offer.Class != o.Class || !c.Offer.Expires.After(now) {
+	if c.Offer.Provider == o.Buyer || slices.Contains(o.Exclude, c.Offer.Provider) || !o.Class.Accepts(c.Offer.Class) || c.Offer.Capability < o.MinCapability || !c.Offer.Expires.After(now) {
 		return false
 	}
 	if c.Quote != nil && (c.Quote.Order != o.ID || !c.Quote.Expires.After(now)) || c.Quote == nil && c.Offer.Units < o.UnitsPer {
@@ -305,6 +319,8 @@ func TestMatchProperties(t *testing.T) {
 		}
 		o := testOrder()
 		o.UnitsPer, o.Min.MemoryMiB = uint32(rapid.IntRange(1, 3).Draw(t, "units per")), uint32(rapid.IntRange(0, 600).Draw(t, "min"))
+		o.Class = []market.Class{"cpu", "cpu/arm", "gpu", "gpu/l4"}[rapid.IntRange(0, 3).Draw(t, "class")]
+		o.MinCapability = market.Capability(rapid.IntRange(0, 50).Draw(t, "min capability"))
 		o.Regions = [][]market.Region{nil, {"local"}, {"us", "eu"}}[rapid.IntRange(0, 2).Draw(t, "regions")]
 		o.MinStake = market.Amount(rapid.IntRange(0, 150).Draw(t, "min stake"))
 		o.Count = uint32(rapid.IntRange(1, 8).Draw(t, "count"))
@@ -352,6 +368,9 @@ func checkSelect(t *rapid.T, o market.Order, res match.Result, spread bool) {
 	room := 0
 	leases := map[sign.Key]int{}
 	for _, s := range res.Ranked {
+		if _, twice := leases[s.Candidate.Offer.Provider]; twice {
+			continue // only the best of a provider's offers counts
+		}
 		leases[s.Candidate.Offer.Provider] = int(s.Leases)
 		if spread {
 			leases[s.Candidate.Offer.Provider] = 1
@@ -404,7 +423,7 @@ func market100k(n int) []match.Candidate {
 	return cands
 }
 
-// BenchmarkMatch100k is Rank and Select over 100,000 offers: a usual order, the worst one (everything in one class and
+// BenchmarkMatch100k is Rank and Select over 100,000 offers: a usual order, one for a family of four classes, the worst one (everything in one class and
 // under the ceiling, so that every offer is scored), and one that nothing fits.
 func BenchmarkMatch100k(b *testing.B) {
 	usual := market100k(100_000)
@@ -420,6 +439,7 @@ func BenchmarkMatch100k(b *testing.B) {
 		change func(*market.Order)
 	}{
 		{"usual", match.NewSnapshot(usual), func(o *market.Order) { o.Regions = []market.Region{"eu-west", "eu-north"}; o.Ceiling = 4000 }},
+		{"family", match.NewSnapshot(usual), func(o *market.Order) { o.Class, o.Ceiling = "gpu", 20000 }},
 		{"worst", match.NewSnapshot(worst), func(o *market.Order) { o.Ceiling = 20000 }},
 		{"nothing-fits", match.NewSnapshot(worst), func(o *market.Order) { o.Ceiling = 20000; o.Min.MemoryMiB = 1 << 20 }},
 	} {

@@ -1,6 +1,7 @@
 package match
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"maps"
@@ -63,6 +64,7 @@ type Scored struct {
 type Refusal struct {
 	Provider sign.Key      `json:"provider"`
 	Route    string        `json:"route"`
+	Model    string        `json:"model,omitempty"` // of its units, with "(simulated)" where they are
 	Reason   market.Reason `json:"reason"`
 	Detail   string        `json:"detail"`
 }
@@ -106,7 +108,7 @@ type query struct {
 
 func (s *Snapshot) query(order *market.Order, now time.Time, w Weights) query {
 	q := query{order: order, w: w, now: now.UnixMilli(), runtime: s.runtimes[order.Runtime], regions: make([]int32, len(s.regions)),
-		barred: append([]sign.Key{order.Buyer}, order.Exclude...),
+		barred: append([]sign.Key{order.Buyer, order.Peer()}, order.Exclude...),
 		k0:     binary.BigEndian.Uint64(order.ID[:8]), k1: binary.BigEndian.Uint64(order.ID[8:16]) | 1,
 		weightSum: uint64(w.Price) + uint64(w.Reliability) + uint64(w.RTT) + uint64(w.Region) + uint64(w.Warm) + uint64(w.Stake)}
 	for _, k := range q.barred {
@@ -145,45 +147,63 @@ func (s *Snapshot) Rank(order market.Order, now time.Time, w Weights) Result {
 		w.Keep = 4*int(order.Count) + 32
 	}
 	res := Result{Order: order.ID, Considered: len(s.cands), Counts: map[market.Reason]int{}, Ceiling: order.Ceiling, weights: w}
-	rows := s.classes[order.Class]
-	if other := len(s.cands) - len(rows); other > 0 {
+	groups, fit := s.accepting(order.Class), 0
+	for _, g := range groups {
+		fit += len(g.rows)
+	}
+	if other := len(s.cands) - fit; other > 0 {
 		res.Counts[market.ReasonClass] = other
 	}
-	if len(rows) == 0 {
+	if fit == 0 {
 		res.Classes = slices.Sorted(maps.Keys(s.classes))
 		return res
 	}
 	q := s.query(&order, now, w)
 	best, fresh := newTop(w.Keep), newTop(int(quota(order.ID, order.Count, w.NewcomerOneIn))+8)
-	within := sort.Search(len(rows), func(i int) bool { return rows[i].price > uint64(order.Ceiling) })
-	for i := range rows[:within] {
-		r := &rows[i]
-		if reason := q.refuse(s, r); reason != "" {
-			s.refused(&res, &q, r, reason)
-			continue
-		}
-		res.Feasible++
-		key := uint64(q.score(r))<<44 | q.tie(r.provider)>>20
-		best.offer(key, i)
-		if r.newcomer {
-			fresh.offer(key, i)
+	var over []*row // the nearest of each class
+	for _, g := range groups {
+		rows := g.rows
+		within := sort.Search(len(rows), func(i int) bool { return rows[i].price > uint64(order.Ceiling) })
+		s.sift(&res, &q, group{rows[:within], g.salt}, best, fresh)
+		res.Counts[market.ReasonPrice] += len(rows) - within
+		for i := range rows[within:min(len(rows), within+maxRefusals)] {
+			over = append(over, &rows[within+i])
 		}
 	}
-	if over := rows[within:]; len(over) > 0 {
+	if len(over) == 0 {
+		delete(res.Counts, market.ReasonPrice)
+	} else {
+		slices.SortStableFunc(over, func(a, b *row) int { return cmp.Compare(a.price, b.price) })
 		res.Nearest = market.Price(over[0].price)
-		res.Counts[market.ReasonPrice] += len(over)
-		for i := range over[:min(len(over), maxRefusals)] {
-			res.Refused = append(res.Refused, s.refusal(&q, &over[i], market.ReasonPrice))
+		for _, r := range over[:min(len(over), maxRefusals)] {
+			res.Refused = append(res.Refused, s.refusal(&q, r, market.ReasonPrice))
 		}
 	}
-	res.Ranked, res.Newcomers = s.scored(&q, rows, best), s.scored(&q, rows, fresh)
+	res.Ranked, res.Newcomers = s.scored(&q, best), s.scored(&q, fresh)
 	return res
 }
 
-func (s *Snapshot) scored(q *query, rows []row, t *top) []Scored {
+// sift scores the rows that fit and counts the others.
+func (s *Snapshot) sift(res *Result, q *query, g group, best, fresh *top) {
+	for i := range g.rows {
+		r := &g.rows[i]
+		if reason := q.refuse(s, r); reason != "" {
+			s.refused(res, q, r, reason)
+			continue
+		}
+		res.Feasible++
+		key := uint64(q.score(r))<<44 | q.tie(r.provider^g.salt)>>20
+		best.offer(key, r)
+		if r.flags.has(newcomer) {
+			fresh.offer(key, r)
+		}
+	}
+}
+
+func (s *Snapshot) scored(q *query, t *top) []Scored {
 	out := make([]Scored, 0, len(t.items))
 	for _, it := range t.sorted() {
-		r := &rows[it.row]
+		r := it.row
 		c := s.cands[r.index]
 		out = append(out, Scored{Candidate: c, Score: uint32(it.key >> 44), Parts: q.parts(r), Leases: c.leases(q.order.UnitsPer)})
 	}
@@ -212,18 +232,20 @@ func (q *query) refuse(s *Snapshot, r *row) market.Reason {
 		return market.ReasonRuntime
 	case !r.res.Covers(o.Min):
 		return market.ReasonResources
+	case uint32(r.capability) < uint32(o.MinCapability):
+		return market.ReasonCapability
 	case o.Slots < r.minSlots || o.Slots > r.maxSlots:
 		return market.ReasonDuration
 	case r.stake < uint64(o.MinStake) || r.stake == 0 && r.price > q.unstaked:
 		return market.ReasonStake
 	}
-	if !r.quoted {
+	if !r.flags.has(quoted) {
 		if r.units < o.UnitsPer {
 			return market.ReasonCapacity
 		}
 		return ""
 	}
-	if quote := s.cands[r.index].Quote; quote.Order != o.ID || quote.Provider != s.cands[r.index].Offer.Provider {
+	if c := &s.cands[r.index]; c.Quote.Order != o.ID || c.Quote.CheckOffer(c.Offer) != nil {
 		return market.ReasonConflict
 	}
 	return ""
@@ -250,7 +272,7 @@ func (q *query) parts(r *row) Parts {
 	if r.rttMicros > 0 {
 		p.RTT = uint32(rttHalfMicros * 1_000_000 / (rttHalfMicros + uint64(r.rttMicros)))
 	}
-	if r.warm {
+	if r.flags.has(warm) {
 		p.Warm = 1e6
 	}
 	if r.stake > 0 {
@@ -303,7 +325,9 @@ func (s *Snapshot) refusal(q *query, r *row, reason market.Reason) Refusal {
 	case market.ReasonRuntime:
 		detail = fmt.Sprintf("runtime %s is not offered, %s are", o.Runtime, strings.Join(c.Offer.Runtimes, ", "))
 	case market.ReasonResources:
-		detail = "a unit has " + r.res.Shortfall(o.Min)
+		detail = c.Offer.Hardware() + " has " + r.res.Shortfall(o.Min)
+	case market.ReasonCapability:
+		detail = fmt.Sprintf("%s has compute capability %s, asked %s", c.Offer.Hardware(), market.Capability(r.capability), o.MinCapability)
 	case market.ReasonDuration:
 		detail = fmt.Sprintf("%d slots asked, %d to %d are sold", o.Slots, r.minSlots, r.maxSlots)
 	case market.ReasonStake:
@@ -317,8 +341,15 @@ func (s *Snapshot) refusal(q *query, r *row, reason market.Reason) Refusal {
 		detail = fmt.Sprintf("price %s is over the ceiling %s", money(r.price), money(uint64(o.Ceiling)))
 	case market.ReasonConflict:
 		detail = "its quote is for another order"
+		if c.Quote.Order == o.ID {
+			detail = "its quote is for other units than its offer"
+		}
 	}
-	return Refusal{Provider: c.Offer.Provider, Route: c.Route, Reason: reason, Detail: detail}
+	model := ""
+	if c.Offer.Model != "" {
+		model = c.Offer.Hardware()
+	}
+	return Refusal{Provider: c.Offer.Provider, Route: c.Route, Model: model, Reason: reason, Detail: detail}
 }
 
 func regionOf(c *Candidate) market.Region {

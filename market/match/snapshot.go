@@ -38,10 +38,11 @@ func (c *Candidate) leases(unitsPer uint32) uint32 {
 	return c.Offer.Units / unitsPer
 }
 
-// Snapshot is a set of candidates, indexed by class and sorted by price. It is never changed, so many matches may read it at once.
+// Snapshot is a set of candidates, indexed by class and family and sorted by price within a class. It is never changed, so many matches may read it at once.
 type Snapshot struct {
 	cands    []Candidate
 	classes  map[market.Class][]row
+	families map[market.Class][]market.Class // the classes of a family, sorted; no row is held twice
 	regions  map[market.Region]uint32
 	runtimes map[string]uint64 // bit of each name; 0 when there are too many
 }
@@ -62,9 +63,24 @@ type row struct {
 	reliability uint32 // millionths
 	rttMicros   uint32 // 0 when not measured
 	region      uint32
-	newcomer    bool
-	warm        bool
-	quoted      bool
+	capability  uint16
+	flags       flags
+}
+
+type flags uint8
+
+const (
+	newcomer flags = 1 << iota
+	warm
+	quoted
+)
+
+func (f flags) has(bit flags) bool { return f&bit != 0 }
+
+func (f *flags) set(bit flags, on bool) {
+	if on {
+		*f |= bit
+	}
 }
 
 // maxRuntimeBits is how many runtime names have a bit of their own in a row; the rest share none and are compared by name.
@@ -72,13 +88,18 @@ const maxRuntimeBits = 63
 
 // NewSnapshot indexes the candidates. It keeps the slice, which must not be changed any more.
 func NewSnapshot(cands []Candidate) *Snapshot {
-	s := &Snapshot{cands: cands, classes: map[market.Class][]row{}, regions: map[market.Region]uint32{}, runtimes: map[string]uint64{}}
+	s := &Snapshot{cands: cands, classes: map[market.Class][]row{}, families: map[market.Class][]market.Class{},
+		regions: map[market.Region]uint32{}, runtimes: map[string]uint64{}}
 	sizes := map[market.Class]int{}
 	for i := range cands {
 		sizes[cands[i].Offer.Class]++
 	}
 	for class, n := range sizes {
 		s.classes[class] = make([]row, 0, n)
+		s.families[class.Family()] = append(s.families[class.Family()], class)
+	}
+	for _, classes := range s.families {
+		slices.Sort(classes)
 	}
 	for i := range cands {
 		class := cands[i].Offer.Class
@@ -90,6 +111,29 @@ func NewSnapshot(cands []Candidate) *Snapshot {
 	return s
 }
 
+// group is the rows of one class. Its salt makes the tie-break of one provider's classes differ.
+type group struct {
+	rows []row
+	salt uint64
+}
+
+// accepting lists the rows of each class that an order of class c takes.
+func (s *Snapshot) accepting(c market.Class) []group {
+	if c != c.Family() {
+		return []group{{rows: s.classes[c]}}
+	}
+	var groups []group
+	for _, class := range s.families[c] {
+		g := group{rows: s.classes[class]}
+		if class != c {
+			h := sign.Sum([]byte(class))
+			g.salt = binary.BigEndian.Uint64(h[:8])
+		}
+		groups = append(groups, g)
+	}
+	return groups
+}
+
 // Len is the number of candidates.
 func (s *Snapshot) Len() int { return len(s.cands) }
 
@@ -99,14 +143,18 @@ func (s *Snapshot) row(i int) row {
 	r := row{
 		price: uint64(c.Price()), provider: prefix(o.Provider), minSlots: o.MinSlots, maxSlots: o.MaxSlots, stake: uint64(c.Stake),
 		notBefore: o.NotBefore.UnixMilli(), expires: o.Expires.UnixMilli(), res: o.PerUnit, units: o.Units, index: uint32(i),
-		reliability: uint32(max(0, min(1, c.Reliability)) * 1e6), newcomer: c.Newcomer, warm: c.Warm, quoted: c.Quote != nil,
+		reliability: uint32(max(0, min(1, c.Reliability)) * 1e6), capability: uint16(min(o.Capability, market.MaxCapability)),
 		rttMicros: uint32(max(0, min(c.RTT, time.Hour)).Microseconds()),
 	}
 	if o.NotBefore.IsZero() {
 		r.notBefore = 0
 	}
+	r.flags.set(newcomer, c.Newcomer)
+	r.flags.set(warm, c.Warm)
+	r.flags.set(quoted, c.Quote != nil)
 	region := o.Region
 	if q := c.Quote; q != nil {
+		r.capability = uint16(min(q.Capability, market.MaxCapability))
 		r.expires = min(r.expires, q.Expires.UnixMilli())
 		region, r.res = q.Region, q.PerUnit
 	}

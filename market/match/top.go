@@ -8,7 +8,7 @@ import (
 // item is a row with its place: score, then tie-break, in one number.
 type item struct {
 	key uint64
-	row int
+	row *row
 }
 
 // top keeps the items with the largest keys, as a heap with the smallest of them in front.
@@ -19,7 +19,7 @@ type top struct {
 
 func newTop(keep int) *top { return &top{keep: keep, items: make([]item, 0, min(max(keep, 0), 4096))} }
 
-func (t *top) offer(key uint64, row int) {
+func (t *top) offer(key uint64, row *row) {
 	if len(t.items) < t.keep {
 		t.items = append(t.items, item{key, row})
 		for i := len(t.items) - 1; i > 0; {
@@ -51,8 +51,8 @@ func (t *top) offer(key uint64, row int) {
 	}
 }
 
-// sorted lists the items, largest key first, and among equal keys the earlier row.
+// sorted lists the items, largest key first, and among equal keys the earlier candidate.
 func (t *top) sorted() []item {
-	slices.SortFunc(t.items, func(a, b item) int { return cmp.Or(cmp.Compare(b.key, a.key), cmp.Compare(a.row, b.row)) })
+	slices.SortFunc(t.items, func(a, b item) int { return cmp.Or(cmp.Compare(b.key, a.key), cmp.Compare(a.row.index, b.row.index)) })
 	return t.items
 }

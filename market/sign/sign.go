@@ -22,6 +22,7 @@ const (
 	TagSupervision Tag = "starling:super"
 	TagRank        Tag = "starling:rank"
 	TagRelease     Tag = "starling:release"
+	TagWard        Tag = "starling:ward"
 )
 
 // Layout of the preimage, in bytes.

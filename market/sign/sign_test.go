@@ -197,21 +197,35 @@ func TestNonCanonicalScalarRefused(t *testing.T) {
 	}
 }
 
-// Keys off the curve: about half of all strings, found by what crypto/ed25519 itself can decode is not exposed, so by value.
+// Keys off the curve, about half of all strings, against the equation itself: x² = (y²-1)/(dy²+1) has a root exactly when
+// (y²-1)(dy²+1) is a square mod p (RFC 8032, section 5.1.3).
 func TestKeyOffTheCurve(t *testing.T) {
 	t.Parallel()
+	p := new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), 255), big.NewInt(19))
+	d := new(big.Int).ModInverse(big.NewInt(121666), p)
+	d.Mul(d, big.NewInt(-121665)).Mod(d, p)
 	on := 0
-	for i := range 64 {
-		k := sign.Key(sign.Sum([]byte{byte(i)}))
+	for i := range 512 {
+		k := sign.Key(sign.Sum([]byte{byte(i), byte(i >> 8)}))
+		be := slices.Clone(k[:])
+		slices.Reverse(be)
+		be[0] &= 0x7f
+		yy := new(big.Int).SetBytes(be)
+		yy.Mul(yy, yy)
+		u := new(big.Int).Sub(yy, big.NewInt(1))
+		u.Mul(u, yy.Mul(yy, d).Add(yy, big.NewInt(1))).Mod(u, p)
 		switch err := k.Check(); {
 		case err == nil:
 			on++
-		case !errors.Is(err, sign.ErrNotOnCurve):
-			t.Error(err)
+			if big.Jacobi(u, p) < 0 {
+				t.Errorf("key %s is not on the curve and passed", k)
+			}
+		case !errors.Is(err, sign.ErrNotOnCurve) || big.Jacobi(u, p) >= 0:
+			t.Errorf("key %s is on the curve: %v", k, err)
 		}
 	}
-	if on < 16 || on > 48 {
-		t.Errorf("%d of 64 random strings on the curve, about half expected", on)
+	if on < 192 || on > 320 {
+		t.Errorf("%d of 512 strings on the curve, about half expected", on)
 	}
 	if err := (sign.Key{0: 2}).Check(); !errors.Is(err, sign.ErrNotOnCurve) {
 		t.Errorf("y = 2: %v", err)
@@ -252,7 +266,7 @@ func TestPreimageLayout(t *testing.T) {
 		t.Errorf("preimage %x", got)
 	}
 	for _, tag := range []sign.Tag{sign.TagOffer, sign.TagOrder, sign.TagQuote, sign.TagHold, sign.TagLease, sign.TagVoucher,
-		sign.TagReceipt, sign.TagSupervision, sign.TagRank, sign.TagRelease} {
+		sign.TagReceipt, sign.TagSupervision, sign.TagRank, sign.TagRelease, sign.TagWard} {
 		if err := tag.Check(); err != nil {
 			t.Error(err)
 		}

@@ -2,7 +2,6 @@ package api
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,9 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -24,108 +21,10 @@ import (
 	"github.com/starling-network/starling/p2p/p2ptest"
 )
 
-// fake answers for both sides of a peer. It knows one job.
-type fake struct {
-	mu    sync.Mutex
-	job   buyer.Job
-	steps []buyer.Step
-	wake  chan struct{}
-	log   func(w io.Writer) error
-	err   error // of Submit
-	keys  map[string]int
-	blobs map[string][]byte
-}
-
-func newFake() *fake {
-	return &fake{
-		job:  buyer.Job{ID: "jabcdefgh", Spec: spec(), State: buyer.Running, Ranks: make([]buyer.Rank, 2)},
-		wake: make(chan struct{}), keys: map[string]int{}, blobs: map[string][]byte{},
-	}
-}
-
-// change does something to the job and wakes its followers.
-func (f *fake) change(do func()) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	do()
-	close(f.wake)
-	f.wake = make(chan struct{})
-}
-
-func (f *fake) known(id string) error {
-	if id != f.job.ID {
-		return fmt.Errorf("%w: %q", buyer.ErrNoJob, id)
-	}
-	return nil
-}
-
-func (f *fake) Submit(_ context.Context, _ job.Job, key string) (buyer.Job, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.keys[key]++
-	return f.job, f.err
-}
-
-func (f *fake) Jobs() []buyer.Job { return []buyer.Job{f.job} }
-
-func (f *fake) Job(id string) (buyer.Job, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.job, f.known(id)
-}
-
-func (f *fake) Stop(_ context.Context, id string) error { return f.known(id) }
-
-func (f *fake) Trace(id string, after int) ([]buyer.Step, <-chan struct{}, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Clone(f.steps[min(after, len(f.steps)):]), f.wake, f.known(id)
-}
-
-func (f *fake) Log(_ context.Context, id string, _ int, _ bool, w io.Writer) error {
-	if err := f.known(id); err != nil {
-		return err
-	}
-	return f.log(w)
-}
-
-func (f *fake) Receipts(_ context.Context, id string) ([]buyer.LeaseAccount, error) {
-	return []buyer.LeaseAccount{}, f.known(id)
-}
-
-func (f *fake) Info(context.Context) NodeInfo { return NodeInfo{Peer: "me"} }
-func (f *fake) Peers() []PeerInfo             { return []PeerInfo{} }
-func (f *fake) Leases() []SoldLease           { return []SoldLease{} }
-
-func (f *fake) Offers(_ context.Context, class string) ([]OfferInfo, error) {
-	if class != "cpu" {
-		return nil, &Error{Status: 400, Code: "bad_class", Message: "no class"}
-	}
-	return []OfferInfo{}, nil
-}
-
-func (f *fake) PutBlob(_ context.Context, r io.Reader) (string, int64, error) {
-	b, err := io.ReadAll(r)
-	if err != nil {
-		return "", 0, err
-	}
-	c := blob.Sum(b).String()
-	f.blobs[c] = b
-	return c, int64(len(b)), nil
-}
-
-func (f *fake) OpenBlob(text string) (io.ReadCloser, int64, error) {
-	b, ok := f.blobs[text]
-	if !ok {
-		return nil, 0, blob.ErrNotFound
-	}
-	return io.NopCloser(bytes.NewReader(b)), int64(len(b)), nil
-}
-
 func spec() job.Job {
 	return job.Job{
 		Name: "test", Runtime: job.RuntimeWasm, Module: "a.wasm", Count: 2, Resources: job.Resources{Class: "cpu", Units: 1},
-		Timeouts: job.Timeouts{Queue: time.Minute, Run: time.Minute}, Payment: job.Payment{MaxPrice: 1, Budget: 1, Decimals: 6, Settle: job.SettleDirect},
+		Timeouts: job.Timeouts{Queue: time.Minute, Run: time.Minute}, Payment: job.Payment{MaxPrice: 1, Budget: 1, Decimals: 6},
 	}
 }
 
@@ -133,7 +32,7 @@ func spec() job.Job {
 func serve(t *testing.T, f *fake) (*Client, string) {
 	t.Helper()
 	home := t.TempDir()
-	s, err := Listen("127.0.0.1:0", filepath.Join(home, "api.json"), f, f, p2ptest.Quiet())
+	s, err := Listen("127.0.0.1:0", filepath.Join(home, "api.json"), f, f, f, f.proofs, p2ptest.Quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +55,7 @@ func wantError(t *testing.T, err error, status int, code string) {
 func TestListenOnLoopbackOnly(t *testing.T) {
 	t.Parallel()
 	for _, addr := range []string{"0.0.0.0:0", ":0", "192.0.2.1:0", "localhost:0", "nonsense"} {
-		if _, err := Listen(addr, filepath.Join(t.TempDir(), "api.json"), newFake(), newFake(), p2ptest.Quiet()); err == nil {
+		if _, err := Listen(addr, filepath.Join(t.TempDir(), "api.json"), newFake(), newFake(), newFake(), nil, p2ptest.Quiet()); err == nil {
 			t.Errorf("listens on %q", addr)
 		}
 	}
@@ -168,7 +67,7 @@ func TestEndpointFile(t *testing.T) {
 	if _, err := Dial(home, "api.json"); !errors.Is(err, ErrNoPeer) {
 		t.Errorf("no peer: %v", err)
 	}
-	s, err := Listen("127.0.0.1:0", filepath.Join(home, "api.json"), newFake(), newFake(), p2ptest.Quiet())
+	s, err := Listen("127.0.0.1:0", filepath.Join(home, "api.json"), newFake(), newFake(), newFake(), nil, p2ptest.Quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,20 +102,54 @@ func TestToken(t *testing.T) {
 	good := c.ep.Token
 	for _, token := range []string{"", "x", good[1:], good + "0", strings.ToUpper(good) + " "} {
 		c.ep.Token = token
-		_, err := c.Jobs(t.Context())
+		_, err := c.Jobs(t.Context(), buyer.Query{})
 		wantError(t, err, http.StatusUnauthorized, "unauthorized")
 	}
 	c.ep.Token = good
-	if _, err := c.Jobs(t.Context()); err != nil {
+	if _, err := c.Jobs(t.Context(), buyer.Query{}); err != nil {
 		t.Error(err)
 	}
+}
+
+func TestOperator(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	c, _ := serve(t, f)
+	ctx := t.Context()
+	for _, say := range []struct {
+		do   func() (OwnOffers, error)
+		want string
+	}{
+		{func() (OwnOffers, error) { return c.PauseOffers(ctx) }, "paused"},
+		{func() (OwnOffers, error) { return c.DrainOffers(ctx) }, "draining"},
+		{func() (OwnOffers, error) { return c.ResumeOffers(ctx) }, "selling "},
+		{func() (OwnOffers, error) { return c.ResumeOffers(ctx, "GPU-1", "GPU-2") }, "selling GPU-1 GPU-2"},
+		{func() (OwnOffers, error) { return c.PriceOffer(ctx, "gpu/h100", 7) }, "gpu/h100 7"},
+		{func() (OwnOffers, error) { return c.OwnOffers(ctx) }, "gpu/h100 7"},
+	} {
+		if o, err := say.do(); err != nil || o.State != say.want {
+			t.Errorf("%+v, %v, want %q", o, err, say.want)
+		}
+	}
+	for _, body := range []string{"", "[]", `{"unknown":1}`, `{"price":-1}`} {
+		resp, err := c.do(ctx, http.MethodPost, "/v1/offers/own/price", strings.NewReader(body), nil)
+		if err == nil {
+			resp.Body.Close()
+		}
+		wantError(t, err, http.StatusBadRequest, "bad_request")
+	}
+	f.err = &Error{Status: http.StatusConflict, Code: "sells_nothing", Message: "this peer sells nothing"}
+	_, err := c.PauseOffers(ctx)
+	wantError(t, err, http.StatusConflict, "sells_nothing")
+	_, err = c.OwnOffers(ctx)
+	wantError(t, err, http.StatusConflict, "sells_nothing")
 }
 
 func TestSubmit(t *testing.T) {
 	t.Parallel()
 	f := newFake()
 	c, _ := serve(t, f)
-	j, err := c.Submit(t.Context(), spec(), "once")
+	j, err := c.Submit(t.Context(), spec(), job.Values{}, "once")
 	if err != nil || j.ID != f.job.ID || f.keys["once"] != 1 {
 		t.Errorf("%v, %v, %v", j, err, f.keys)
 	}
@@ -269,6 +202,24 @@ func TestUnknown(t *testing.T) {
 	wantError(t, err, http.StatusNotFound, "not_found")
 	_, err = c.Offers(ctx, "gpu/?&x=1")
 	wantError(t, err, http.StatusBadRequest, "bad_class")
+}
+
+func TestPing(t *testing.T) {
+	t.Parallel()
+	c, _ := serve(t, newFake())
+	for count, want := range map[int]int{1: 1, 100: 100} {
+		if r, err := c.Ping(t.Context(), "p", count); err != nil || r.Peer != "p" || len(r.RTTs) != want {
+			t.Errorf("%d: %+v, %v", count, r, err)
+		}
+	}
+	_, err := c.Ping(t.Context(), "", 1)
+	wantError(t, err, http.StatusBadRequest, "bad_peer")
+	for _, count := range []int{-1, 0, 101, 1 << 30} {
+		_, err := c.Ping(t.Context(), "p", count)
+		wantError(t, err, http.StatusBadRequest, "bad_request")
+	}
+	_, err = c.Ping(t.Context(), strings.Repeat("x", 5000), 1)
+	wantError(t, err, http.StatusBadRequest, "bad_request")
 }
 
 func TestBlobs(t *testing.T) {
@@ -400,7 +351,7 @@ func FuzzDemultiplex(f *testing.F) {
 	f.Add([]byte{1, 0, 0, 0, 0xff, 0xff, 0xff, 0xff})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var out, errOut bytes.Buffer
-		err := demultiplex(bytes.NewReader(b), &out, &errOut)
+		err := Demultiplex(bytes.NewReader(b), &out, &errOut)
 		if out.Len()+errOut.Len() > len(b) {
 			t.Fatalf("%d bytes of %d", out.Len()+errOut.Len(), len(b))
 		}
@@ -411,7 +362,7 @@ func FuzzDemultiplex(f *testing.F) {
 		again := append(frame(1, out.String()), frame(2, errOut.String())...)
 		var out2, errOut2 bytes.Buffer
 		if out.Len() <= maxFrame && errOut.Len() <= maxFrame {
-			if err := demultiplex(bytes.NewReader(again), &out2, &errOut2); err != nil || out2.String() != out.String() || errOut2.String() != errOut.String() {
+			if err := Demultiplex(bytes.NewReader(again), &out2, &errOut2); err != nil || out2.String() != out.String() || errOut2.String() != errOut.String() {
 				t.Fatalf("%v: %q and %q", err, &out2, &errOut2)
 			}
 		}

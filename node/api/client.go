@@ -2,13 +2,13 @@ package api
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -18,7 +18,6 @@ import (
 	"sync/atomic"
 
 	"github.com/starling-network/starling/node/buyer"
-	"github.com/starling-network/starling/node/job"
 )
 
 // ErrNoPeer says that no peer is running on this home directory.
@@ -44,6 +43,11 @@ func Dial(home, file string) (*Client, error) {
 		return nil, fmt.Errorf("reading where the peer listens: %w", err)
 	}
 	return &Client{ep: ep, http: &http.Client{}}, nil
+}
+
+// Through makes the client reach the peer by dial, for one in another network namespace. Call it before anything else.
+func (c *Client) Through(dial func(ctx context.Context, network, addr string) (net.Conn, error)) {
+	c.http.Transport = &http.Transport{DialContext: dial, DisableKeepAlives: true}
 }
 
 // PID is the peer's process.
@@ -161,28 +165,14 @@ func (c *Client) GetBlob(ctx context.Context, cid string) (io.ReadCloser, error)
 	return resp.Body, nil
 }
 
-// Submit hands in a job; the same key submits it once however often it is repeated.
-func (c *Client) Submit(ctx context.Context, spec job.Job, key string) (j buyer.Job, err error) {
-	b, err := job.Marshal(spec)
-	if err != nil {
-		return j, err
-	}
-	resp, err := c.do(ctx, http.MethodPost, "/v1/jobs", bytes.NewReader(b), http.Header{"Idempotency-Key": {key}})
-	if err != nil {
-		return j, err
-	}
-	defer resp.Body.Close()
-	return j, json.NewDecoder(resp.Body).Decode(&j)
-}
-
-// Jobs lists all jobs, newest first.
-func (c *Client) Jobs(ctx context.Context) (j []buyer.Job, err error) {
-	return j, c.get(ctx, "/v1/jobs", &j)
-}
-
 // Job returns one job; a unique beginning of its id is enough.
 func (c *Client) Job(ctx context.Context, id string) (j buyer.Job, err error) {
 	return j, c.get(ctx, "/v1/jobs/"+url.PathEscape(id), &j)
+}
+
+// Guarded lists the jobs of others that the peer guards.
+func (c *Client) Guarded(ctx context.Context) (jobs []GuardedJob, err error) {
+	return jobs, c.get(ctx, "/v1/guarded", &jobs)
 }
 
 // Stop stops a job.
@@ -258,14 +248,14 @@ func (c *Client) Log(ctx context.Context, id string, rank int, follow bool, stdo
 		return err
 	}
 	defer resp.Body.Close()
-	return demultiplex(resp.Body, stdout, stderr)
+	return Demultiplex(resp.Body, stdout, stderr)
 }
 
 // maxFrame is the longest frame that a log can have: the peer writes none above 1 MiB.
 const maxFrame = 1 << 20
 
-// demultiplex splits a stream of log frames. A stream that ends within a frame is io.ErrUnexpectedEOF.
-func demultiplex(r io.Reader, stdout, stderr io.Writer) error {
+// Demultiplex splits a stream of log frames. A stream that ends within a frame is io.ErrUnexpectedEOF.
+func Demultiplex(r io.Reader, stdout, stderr io.Writer) error {
 	br := bufio.NewReaderSize(r, 64<<10)
 	for {
 		var h [buyer.FrameHeader]byte

@@ -5,19 +5,36 @@
 //
 //	POST   /v1/blobs[?tree=1]          store a file (or the tar of a directory) → Blob
 //	GET    /v1/blobs/{cid}             read it back
-//	POST   /v1/jobs                    submit a job; Idempotency-Key makes it safe to repeat → Job
-//	GET    /v1/jobs                    all jobs, newest first
+//	POST   /v1/jobs                    submit a job; Idempotency-Key makes it safe to repeat → Job. With secrets, the body is a
+//	                                   Submission of type application/vnd.starling.submission+json
+//	GET    /v1/jobs                    jobs, newest first → Page; ?after=NEXT &limit=N &state=S &name=N &since=TIME &key=K
 //	GET    /v1/jobs/{id}               one job
 //	DELETE /v1/jobs/{id}               stop it
 //	GET    /v1/jobs/{id}/events        its decision trace as server-sent events; ?after=N &follow=1
 //	GET    /v1/jobs/{id}/why           its decision trace so far
 //	GET    /v1/jobs/{id}/logs          one rank's log, ?rank=N &follow=1, in frames of 8 bytes header (as Docker's)
 //	GET    /v1/jobs/{id}/receipts      its leases with receipts and vouchers
+//	POST   /v1/jobs/{id}/exec          run a program beside rank ?rank=N's; JSON {"args","env","workDir","tty","rows","cols"};
+//	                                   upgrades to starling-shell, with the frames of node/live
+//	POST   /v1/jobs/{id}/forward       connect to ?port=P of rank ?rank=N; upgrades to starling-shell, raw bytes
+//	GET    /v1/jobs/{id}/files         tar of ?path=/out/x of rank ?rank=N; the trailer Starling-Error says why one is cut
+//	PUT    /v1/jobs/{id}/files         unpack a tar there; &directory=1: the path must be a directory
+//	POST   /v1/jobs/{id}/pause         freeze it; its units stay held and paid for → Job
+//	POST   /v1/jobs/{id}/resume        let it go on → Job
+//	POST   /v1/jobs/{id}/extend        give it more time, ExtendRequest → Extension, which says what each provider answered
+//	POST   /v1/jobs/{id}/rerun         submit it once more, with Changes → Job
+//	POST   /v1/quotes                  what a job would cost now; nothing is reserved → Quotation
+//	GET    /v1/spend[?days=7]          what was spent by day and key, and the limits
+//	GET    /v1/keys                    API keys; POST makes one → NewKey with its token, DELETE /v1/keys/{name} ends it
+//	GET    /v1/blocks                  blocked peers; PUT and DELETE /v1/blocks/{peer} change the list
 //	GET    /v1/node                    this peer
 //	GET    /v1/peers                   peers it is connected to
+//	POST   /v1/ping                    measure the way to a peer: PingRequest → PingResult, which says why when there is none
 //	GET    /v1/offers[?class=cpu]      offers it can find, with whether they answered a recent probe
 //	GET    /v1/leases                  what this peer has sold
 //	GET    /healthz                    no token needed
+//
+// An API key's token opens the routes of jobs, blobs, quotes, offers and spending, and of jobs only its own.
 //
 // Errors are {"error":{"code","message","hint"}} with a fitting status.
 package api

@@ -10,18 +10,23 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/live"
 	"github.com/starling-network/starling/node/slots"
+	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p/blob"
+	"github.com/starling-network/starling/p2p/stream"
 )
 
 // Limits of the API.
@@ -33,14 +38,22 @@ const (
 
 // Jobs is what the API asks of the buying side.
 type Jobs interface {
-	Submit(ctx context.Context, spec job.Job, key string) (buyer.Job, error)
-	Jobs() []buyer.Job
+	Submit(ctx context.Context, sub buyer.Submission) (buyer.Job, error)
+	Rerun(ctx context.Context, id string, c job.Changes, once, key string) (buyer.Job, error)
+	List(ctx context.Context, q buyer.Query) (buyer.Page, error)
+	Quote(ctx context.Context, spec job.Job) (buyer.Quotation, error)
+	Spending(days int, key string, all bool) buyer.Spend
+	AddKey(ctx context.Context, name string, l buyer.Limits) (buyer.Key, string, error)
+	RemoveKey(ctx context.Context, name string) error
+	Keys() []buyer.Key
+	KeyOf(token string) (name string, ok bool)
 	Job(id string) (buyer.Job, error)
 	Stop(ctx context.Context, id string) error
 	// Trace returns the steps from after on, and a channel that closes when there are more.
 	Trace(id string, after int) ([]buyer.Step, <-chan struct{}, error)
 	Log(ctx context.Context, id string, rank int, follow bool, w io.Writer) error
 	Receipts(ctx context.Context, id string) ([]buyer.LeaseAccount, error)
+	Live
 }
 
 // Node is what the API asks of the peer itself.
@@ -49,6 +62,10 @@ type Node interface {
 	Peers() []PeerInfo
 	Offers(ctx context.Context, class string) ([]OfferInfo, error)
 	Leases() []SoldLease
+	Guarded() []GuardedJob
+	// Ping measures the way to a peer; count is how often.
+	Ping(ctx context.Context, target string, count int) (PingResult, error)
+	Operator
 	PutBlob(ctx context.Context, r io.Reader) (string, int64, error)
 	OpenBlob(cid string) (io.ReadCloser, int64, error)
 }
@@ -62,17 +79,46 @@ type Endpoint struct {
 
 // Server serves the API.
 type Server struct {
-	jobs  Jobs
-	node  Node
-	log   *slog.Logger
-	token string
-	path  string // of the endpoint file
-	ln    net.Listener
+	jobs   Jobs
+	node   Node
+	blocks Blocks
+	proofs Evidence // nil for a light peer
+	log    *slog.Logger
+	token  string
+	path   string // of the endpoint file
+	ln     net.Listener
+
+	useMu sync.Mutex
+	using int       // requests under way
+	used  time.Time // when the last one ended; the start before the first
+}
+
+// Idle is for how long nobody has asked anything; 0 while somebody does.
+func (s *Server) Idle() time.Duration {
+	s.useMu.Lock()
+	defer s.useMu.Unlock()
+	if s.using > 0 {
+		return 0
+	}
+	return time.Since(s.used)
+}
+
+// use counts a request until the returned function is called.
+func (s *Server) use() (done func()) {
+	s.useMu.Lock()
+	defer s.useMu.Unlock()
+	s.using++
+	return func() {
+		s.useMu.Lock()
+		defer s.useMu.Unlock()
+		s.using--
+		s.used = time.Now()
+	}
 }
 
 // Listen opens the API on addr, which must be a loopback address, and writes the
-// endpoint file. It serves nothing before Run.
-func Listen(addr, path string, jobs Jobs, node Node, log *slog.Logger) (*Server, error) {
+// endpoint file. It serves nothing before Run. A light peer has no proofs: nil.
+func Listen(addr, path string, jobs Jobs, node Node, blocks Blocks, proofs Evidence, log *slog.Logger) (*Server, error) {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
 		return nil, fmt.Errorf("api address %q: %w", addr, err)
@@ -88,7 +134,7 @@ func Listen(addr, path string, jobs Jobs, node Node, log *slog.Logger) (*Server,
 	if err != nil {
 		return nil, fmt.Errorf("opening the local api: %w", err)
 	}
-	s := &Server{jobs: jobs, node: node, log: log, token: hex.EncodeToString(token[:]), path: path, ln: ln}
+	s := &Server{jobs: jobs, node: node, blocks: blocks, proofs: proofs, log: log, token: hex.EncodeToString(token[:]), path: path, ln: ln, used: time.Now()}
 	b, err := json.Marshal(Endpoint{URL: "http://" + ln.Addr().String(), Token: s.token, PID: os.Getpid()})
 	if err == nil {
 		tmp := path + ".new"
@@ -128,12 +174,16 @@ func (s *Server) Run(ctx context.Context) error {
 
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
+	for pattern, h := range s.liveRoutes() {
+		mux.Handle(pattern, s.guard(h))
+	}
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
-	for pattern, h := range map[string]func(http.ResponseWriter, *http.Request) error{
+	for pattern, h := range s.operatorRoutes() {
+		mux.Handle(pattern, s.guard(h))
+	}
+	routes := map[string]func(http.ResponseWriter, *http.Request) error{
 		"POST /v1/blobs":             s.putBlob,
 		"GET /v1/blobs/{cid}":        s.getBlob,
-		"POST /v1/jobs":              s.submit,
-		"GET /v1/jobs":               s.list,
 		"GET /v1/jobs/{id}":          s.get,
 		"DELETE /v1/jobs/{id}":       s.stop,
 		"GET /v1/jobs/{id}/events":   s.events,
@@ -142,9 +192,14 @@ func (s *Server) handler() http.Handler {
 		"GET /v1/jobs/{id}/receipts": s.receipts,
 		"GET /v1/node":               func(w http.ResponseWriter, r *http.Request) error { return reply(w, s.node.Info(r.Context())) },
 		"GET /v1/peers":              func(w http.ResponseWriter, _ *http.Request) error { return reply(w, s.node.Peers()) },
+		"POST /v1/ping":              s.ping,
 		"GET /v1/offers":             s.offers,
+		"GET /v1/guarded":            func(w http.ResponseWriter, _ *http.Request) error { return reply(w, s.node.Guarded()) },
 		"GET /v1/leases":             func(w http.ResponseWriter, _ *http.Request) error { return reply(w, s.node.Leases()) },
-	} {
+	}
+	maps.Copy(routes, s.jobRoutes())
+	maps.Copy(routes, s.evidenceRoutes())
+	for pattern, h := range routes {
 		mux.Handle(pattern, s.guard(h))
 	}
 	return mux
@@ -153,8 +208,16 @@ func (s *Server) handler() http.Handler {
 // guard checks the token and writes errors.
 func (s *Server) guard(h func(http.ResponseWriter, *http.Request) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer s.use()()
 		token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		if !ok || subtle.ConstantTimeCompare([]byte(token), []byte(s.token)) != 1 {
+		if name, key := s.jobs.KeyOf(token); ok && key {
+			admitted, err := s.admit(r, name)
+			if err != nil {
+				fail(w, asError(err))
+				return
+			}
+			r = admitted
+		} else if !ok || subtle.ConstantTimeCompare([]byte(token), []byte(s.token)) != 1 {
 			fail(w, &Error{Status: http.StatusUnauthorized, Code: "unauthorized", Message: "the request does not carry this peer's token",
 				Hint: "read the token from api.json in the peer's home directory"})
 			return
@@ -191,31 +254,6 @@ func (s *Server) getBlob(w http.ResponseWriter, r *http.Request) error {
 	}
 	return nil
 }
-
-func (s *Server) submit(w http.ResponseWriter, r *http.Request) error {
-	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxJobBody))
-	if err != nil {
-		return &Error{Status: http.StatusRequestEntityTooLarge, Code: "too_large", Message: "reading the job: " + err.Error()}
-	}
-	spec, err := job.Unmarshal(b)
-	if err != nil {
-		return &Error{Status: http.StatusBadRequest, Code: "bad_job", Message: err.Error()}
-	}
-	key := r.Header.Get("Idempotency-Key")
-	if len(key) > 128 {
-		return &Error{Status: http.StatusBadRequest, Code: "bad_key", Message: "Idempotency-Key is longer than 128 bytes"}
-	}
-	j, err := s.jobs.Submit(r.Context(), spec, key)
-	if err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Location", "/v1/jobs/"+j.ID)
-	w.WriteHeader(http.StatusCreated)
-	return json.NewEncoder(w).Encode(j)
-}
-
-func (s *Server) list(w http.ResponseWriter, _ *http.Request) error { return reply(w, s.jobs.Jobs()) }
 
 func (s *Server) get(w http.ResponseWriter, r *http.Request) error {
 	j, err := s.jobs.Job(r.PathValue("id"))
@@ -352,23 +390,47 @@ func (f *flusher) Write(b []byte) (int, error) {
 	return n, err
 }
 
+const hintAway = "the provider may be back in a moment; a job whose provider stays away is taken to another"
+
 // asError classes an error of the peer for the caller.
 func asError(err error) *Error {
 	var e *Error
 	var big *http.MaxBytesError
+	var refused *stream.Refused
+	var malformed *stream.Malformed
+	var said *live.Error
+	var relayed *stream.Relayed
 	switch {
 	case errors.As(err, &e):
 		return e
+	case jobError(err) != nil:
+		return jobError(err)
 	case errors.As(err, &big):
 		return &Error{Status: http.StatusRequestEntityTooLarge, Code: "too_large", Message: err.Error()}
 	case errors.Is(err, buyer.ErrNoJob), errors.Is(err, os.ErrNotExist):
 		return &Error{Status: http.StatusNotFound, Code: "not_found", Message: err.Error(), Hint: "`starling ps` lists the jobs of this peer"}
+	case errors.Is(err, buyer.ErrNotRunning):
+		return &Error{Status: http.StatusConflict, Code: "not_running", Message: err.Error()}
+	case errors.As(err, &refused):
+		return &Error{Status: http.StatusConflict, Code: refused.Code, Message: refused.Reason}
+	case errors.As(err, &malformed):
+		return &Error{Status: http.StatusBadRequest, Code: "bad_request", Message: malformed.Reason}
+	case errors.As(err, &said), errors.Is(err, live.ErrCopy), errors.Is(err, live.ErrRoom):
+		return &Error{Status: http.StatusUnprocessableEntity, Code: "failed", Message: err.Error()}
+	case errors.As(err, &relayed):
+		return &Error{Status: http.StatusBadGateway, Code: CodeUnreachable, Message: err.Error(), Hint: stream.RelayAdvice}
+	case errors.Is(err, stream.ErrUnreachable), errors.Is(err, live.ErrCut):
+		return &Error{Status: http.StatusBadGateway, Code: CodeUnreachable, Message: err.Error(), Hint: hintAway}
 	case errors.Is(err, blob.ErrNotFound):
 		return &Error{Status: http.StatusNotFound, Code: "not_found", Message: err.Error()}
 	case errors.Is(err, blob.ErrBadCID):
 		return &Error{Status: http.StatusBadRequest, Code: "bad_cid", Message: err.Error()}
 	case errors.Is(err, blob.ErrFull), errors.Is(err, blob.ErrDiskFull):
-		return &Error{Status: http.StatusInsufficientStorage, Code: "full", Message: err.Error()}
+		return &Error{Status: http.StatusInsufficientStorage, Code: CodeFull, Message: err.Error()}
+	case errors.Is(err, store.ErrFull):
+		return &Error{Status: http.StatusInsufficientStorage, Code: CodeFull, Message: err.Error()}
+	case errors.Is(err, store.ErrBroken), errors.Is(err, store.ErrCorrupt), errors.Is(err, store.ErrClosed):
+		return &Error{Status: http.StatusInternalServerError, Code: CodePeer, Message: err.Error(), Hint: "the peer's own log says more"}
 	case errors.Is(err, buyer.ErrFunds), errors.Is(err, slots.ErrUnknown):
 		return &Error{Status: http.StatusPaymentRequired, Code: CodePayment, Message: err.Error(), Hint: "`starling node` shows the chain's state and the balance"}
 	case errors.Is(err, buyer.ErrRefused):

@@ -10,6 +10,15 @@ import (
 // CodePayment is the code of errors that have to do with funds or with the chain.
 const CodePayment = "payment"
 
+// CodeUnreachable is the code of errors of a provider, or a stream to one, that cannot be reached or broke off.
+const CodeUnreachable = "unreachable"
+
+// CodeFull is the code of what the peer's disk has no room for, CodePeer of what its journal failed in.
+const (
+	CodeFull = "full"
+	CodePeer = "peer"
+)
+
 // Error is what the API answers when it cannot do what was asked.
 type Error struct {
 	Status  int    `json:"-"`
@@ -33,20 +42,26 @@ type NodeInfo struct {
 	ChainUp   bool           `json:"chainUp"`
 	ChainErr  string         `json:"chainErr,omitempty"`
 	Balance   market.Amount  `json:"balance"` // of the owner
+	Reach     Reach          `json:"reach"`
 	Peers     int            `json:"peers"`
 	Units     int            `json:"units"`
 	FreeUnits int            `json:"freeUnits"`
-	Jobs      int            `json:"jobs"` // not ended
+	Inventory sign.Hash      `json:"inventory,omitzero"` // Merkle root over the ids of the units
+	Earnings  *Earnings      `json:"earnings,omitempty"` // from escrows, over all; nil where nothing is sold or guarded, or buyers pay directly
+	Jobs      int            `json:"jobs"`               // not ended
+	Entries   []string       `json:"entries,omitempty"`  // of a light client: the entry peers that are connected, the one in use first
+	Direct    bool           `json:"direct,omitempty"`   // of a light client: it dials providers by their own addresses too
+	Warning   string         `json:"warning,omitempty"`  // of a light client: what its user has to know about them
 	Started   time.Time      `json:"started"`
 }
 
 // PeerInfo is a peer that this one is connected to.
 type PeerInfo struct {
-	Peer  string   `json:"peer"`
-	Key   sign.Key `json:"key"`
-	Addrs []string `json:"addrs"`
-	RTT   float64  `json:"rttMillis"` // 0: not measured
-	Agent string   `json:"agent,omitempty"`
+	Peer  string     `json:"peer"`
+	Key   sign.Key   `json:"key"`
+	Conns []ConnInfo `json:"conns"`     // the one that carries what is new first
+	RTT   float64    `json:"rttMillis"` // 0: not measured
+	Agent string     `json:"agent,omitempty"`
 }
 
 // OfferInfo is an offer with what this peer knows of it.
@@ -60,19 +75,52 @@ type OfferInfo struct {
 	Price    market.Price     `json:"price"`
 	Runtimes []string         `json:"runtimes"`
 	Expires  time.Time        `json:"expires"`
-	Answered bool             `json:"answered"` // a probe was answered within the last two minutes
-	RTT      float64          `json:"rttMillis,omitempty"`
+	Model    string           `json:"model,omitempty"`
+
+	Capability market.Capability `json:"capability,omitempty"`
+	Simulated  bool              `json:"simulated,omitempty"` // the units are not hardware
+
+	Answered bool    `json:"answered"` // a probe was answered within the last two minutes
+	RTT      float64 `json:"rttMillis,omitempty"`
+}
+
+// Earnings are what all leases that were sold, and all jobs that were guarded, came to that were paid from escrows, before the network's fee. Base units.
+type Earnings struct {
+	Earned    market.Amount `json:"earned"` // by the best vouchers
+	Claimed   market.Amount `json:"claimed"`
+	Unclaimed market.Amount `json:"unclaimed"` // it will be
+	Lost      market.Amount `json:"lost"`
+	Wages     market.Amount `json:"wages,omitempty"` // of what is claimed, for guarding
 }
 
 // SoldLease is a lease that this peer sold.
 type SoldLease struct {
-	Lease    market.LeaseID `json:"lease,omitzero"`
-	Hold     string         `json:"hold"`
-	Buyer    sign.Key       `json:"buyer"`
-	State    string         `json:"state"`
-	Units    int            `json:"units"`
-	Rank     uint32         `json:"rank"`
-	Receipts uint64         `json:"receipts"`
-	Earned   market.Amount  `json:"earned"` // what the best voucher says
-	Reason   string         `json:"reason,omitempty"`
+	Lease     market.LeaseID `json:"lease,omitzero"`
+	Hold      string         `json:"hold"`
+	Buyer     sign.Key       `json:"buyer"`
+	State     string         `json:"state"`
+	Units     int            `json:"units"`
+	Class     market.Class   `json:"class"`
+	Model     string         `json:"model,omitempty"`
+	Simulated bool           `json:"simulated,omitempty"` // the units are not hardware
+	Rank      uint32         `json:"rank"`
+	Receipts  uint64         `json:"receipts"`
+	Earned    market.Amount  `json:"earned"`             // what the best voucher says
+	Escrow    sign.Key       `json:"escrow,omitzero"`    // that it is paid from
+	Unfunded  bool           `json:"unfunded,omitempty"` // its money was not seen in the escrow yet
+	Claimed   market.Amount  `json:"claimed,omitempty"`  // of what is earned, paid for ever; before the network's fee
+	Lost      market.Amount  `json:"lost,omitempty"`     // of what is earned, what can never be claimed any more
+	Reason    string         `json:"reason,omitempty"`
+}
+
+// GuardedJob is somebody else's job that the peer guards.
+type GuardedJob struct {
+	Job        sign.Hash  `json:"job"` // hash of its terms
+	Owner      sign.Key   `json:"owner"`
+	Guardians  []sign.Key `json:"guardians"` // this peer among them
+	Epoch      uint64     `json:"epoch"`     // under which it is supervised
+	Supervisor sign.Key   `json:"supervisor"`
+	Mine       bool       `json:"mine"` // this peer supervises it
+	Over       bool       `json:"over"` // nobody has to supervise it any more; its owner has not fetched it yet
+	Until      time.Time  `json:"until"`
 }

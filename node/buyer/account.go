@@ -18,14 +18,15 @@ import (
 func (l *bought) owed() market.Amount {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if v := l.payer.Voucher(); v != nil {
+	if v := l.payer.Voucher(); v != nil && !l.rec.Void {
 		return v.Cumulative
 	}
 	return 0
 }
 
-// spent says whether the last slot of the lease, or the last of its money, is paid for.
+// spent says whether the last slot of the lease's line, or the last of its money, is paid for.
 func (l *bought) spent() bool {
+	l = l.line.end()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	v := l.payer.Voucher()
@@ -77,8 +78,10 @@ type LeaseAccount struct {
 	State    string           `json:"state"` // of the payer
 	Owed     market.Amount    `json:"owed"`
 	Reason   string           `json:"reason,omitempty"`
-	Signed   []byte           `json:"signed"` // market.Lease
-	Keys     []byte           `json:"keys"`   // market.KeySet
+	Escrow   sign.Key         `json:"escrow,omitzero"` // that it is paid from
+	Void     bool             `json:"void,omitempty"`  // its money was not in the escrow in time: it cost nothing
+	Signed   []byte           `json:"signed"`          // market.Lease
+	Keys     []byte           `json:"keys"`            // market.KeySet
 	Voucher  []byte           `json:"voucher,omitempty"`
 	Receipts []verify.Receipt `json:"receipts"`
 }
@@ -106,12 +109,13 @@ func (l *bought) account(ctx context.Context) (LeaseAccount, error) {
 	l.mu.Lock()
 	a := LeaseAccount{
 		Lease: l.id, Provider: l.core.Provider, Payout: l.core.Payout, Rank: l.core.Rank, Epoch: l.core.RankEpoch, Route: l.rec.Route,
-		Active: l.rec.Active, State: string(l.payer.State()), Owed: owed, Reason: l.rec.Reason, Signed: l.rec.Lease, Keys: l.rec.Keys,
+		Active: l.rec.Active, State: string(l.payer.State()), Owed: owed, Reason: l.rec.Reason, Escrow: l.rec.Escrow, Void: l.rec.Void, Signed: l.rec.Lease, Keys: l.rec.Keys,
 	}
 	v := l.payer.Voucher()
+	a.Voucher = l.rec.Voucher
 	l.mu.Unlock()
-	if v != nil {
-		signed, err := l.voucher(*v)
+	if v != nil && l.as == voice(l.b.own) { // what others sign is kept
+		signed, err := l.voucher(ctx, *v)
 		if err != nil {
 			return a, err
 		}

@@ -11,14 +11,12 @@ package buyer
 import (
 	"context"
 	"crypto/rand"
-	"encoding/base32"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -32,15 +30,17 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/runtime"
-	"github.com/starling-network/starling/node/settle"
+	"github.com/starling-network/starling/node/sealed"
 	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/node/webhook"
 	work "github.com/starling-network/starling/node/workload"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/stream"
+	"github.com/starling-network/starling/verify"
 	"github.com/starling-network/starling/verify/meter"
 )
 
@@ -64,6 +64,7 @@ type Config struct {
 
 	Ledger   chain.Ledger
 	Settle   chain.Params
+	Escrows  *Escrows // nil on a network that settles directly
 	Store    store.Store
 	Blobs    work.Blobs
 	Fetch    work.Fetcher
@@ -78,11 +79,33 @@ type Config struct {
 	// Find looks for offers of a class, at most so many.
 	Find func(ctx context.Context, c market.Class, regions []market.Region, most int) ([]market.Offer, error)
 
+	// Filed is told of each receipt that both have signed, under its lease; it may come again. It must not wait.
+	Filed func(l market.Lease, units []market.UnitID, r verify.Receipt)
+
+	// Carries is how many bytes a connection to any provider carries before a relay cuts it; 0: no limit is known. Nil where
+	// connections differ.
+	Carries func() int64
+
+	// Unseal opens what was sealed to Key.
+	Unseal func(p sealed.Purpose, box []byte) ([]byte, error)
+	// Blocked says whether a provider is not wanted, and why.
+	Blocked func(p sign.Key) (reason string, blocked bool)
+
+	// Guardian is this peer's own guardian service, which is asked directly; nil: it guards nothing.
+	Guardian *guardian.Service
+	// Peers are peers that this one knows of beside those that sell, and where they may be reached.
+	Peers func() []peer.AddrInfo
+	// Stake is what a peer has at stake; nil: that is not known.
+	Stake func(ctx context.Context, peer sign.Key) (market.Amount, error)
+
+	Limits      Limits        // on what is spent, over all keys
+	PrivateHook bool          // webhooks may be at addresses that are not public
 	Weights     match.Weights // zero means match.DefaultWeights
 	QuoteWindow time.Duration // quotes for an order are waited for at the most so long
 	LostAfter   time.Duration // a provider that is silent for so long is lost
 	MaxOutput   int64         // bytes of one output
 	MaxJobs     int           // jobs at a time, settling ones not counted
+	MaxAsked    int           // known providers asked at once for an order, beside 3 for each lease wanted; zero means 48
 }
 
 // Buyer buys for one peer. New starts nothing; Run does.
@@ -92,8 +115,13 @@ type Buyer struct {
 	tag    string
 	self   sign.Key
 	known  *known
-	settle *settle.Driver
-	secret [32]byte // hold ids derive from it
+	own    *own
+	pay    payments
+	wages  *wages // nil where this peer guards nothing
+	// fundTime is how long pay may take to set money aside.
+	fundTime time.Duration
+	hooks    *webhook.Queue
+	secret   [32]byte // hold ids derive from it
 
 	mu       sync.Mutex
 	ctx      context.Context // of Run; nil before
@@ -102,6 +130,9 @@ type Buyer struct {
 	keys     map[string]string // idempotency key → job id
 	auctions map[market.OrderID]*auction
 	leases   map[market.LeaseID]*bought
+	drafted  map[market.HoldID]promise // leases being signed
+	forming  map[market.OrderID]int    // who takes leases of it
+	apiKeys  map[string]Key            // by name
 	wg       sync.WaitGroup
 }
 
@@ -115,13 +146,36 @@ func New(ctx context.Context, cfg Config) (*Buyer, error) {
 	if cfg.Weights == (match.Weights{}) {
 		cfg.Weights = match.DefaultWeights(cfg.Genesis)
 	}
+	if cfg.MaxAsked == 0 {
+		cfg.MaxAsked = maxAsked
+	}
 	b := &Buyer{
 		cfg: cfg, domain: cfg.Genesis.Domain(), tag: cfg.Genesis.Tag(), self: cfg.Key.Key(), known: newKnown(),
 		jobs: map[string]*supervisor{}, keys: map[string]string{}, auctions: map[market.OrderID]*auction{},
-		leases: map[market.LeaseID]*bought{},
+		leases: map[market.LeaseID]*bought{}, drafted: map[market.HoldID]promise{}, forming: map[market.OrderID]int{}, apiKeys: map[string]Key{},
 	}
-	b.settle = settle.New(settle.Config{Ledger: cfg.Ledger, Store: cfg.Store, Params: cfg.Settle, Log: cfg.Log, Settled: b.settled, Waiting: b.waiting})
+	var err error
+	if b.own, err = newOwn(b); err != nil {
+		return nil, err
+	}
+	if b.pay = newDirect(b); cfg.Escrows != nil {
+		if b.pay, err = newEscrowed(ctx, b, *cfg.Escrows); err != nil {
+			return nil, err
+		}
+		b.fundTime = fundTime
+		if cfg.Guardian != nil {
+			if b.wages, err = newWages(ctx, b, *cfg.Escrows); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if b.hooks, err = webhook.Open(ctx, webhook.Config{Store: cfg.Store, Private: cfg.PrivateHook, Secret: b.hookSecret, Log: cfg.Log}); err != nil {
+		return nil, err
+	}
 	if err := b.loadSecret(ctx); err != nil {
+		return nil, err
+	}
+	if err := b.loadAPIKeys(ctx); err != nil {
 		return nil, err
 	}
 	if err := b.load(ctx); err != nil {
@@ -175,7 +229,7 @@ func (b *Buyer) load(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		s.resumed = true
+		s.resumed, s.saved = true, true
 		b.jobs[j.ID] = s
 	}
 	return b.loadLeases(ctx)
@@ -185,18 +239,27 @@ func (b *Buyer) load(ctx context.Context) error {
 func (b *Buyer) Run(ctx context.Context) error {
 	quotes := protocol.Quote.Handle(b.cfg.Host, b.tag, b.handleQuote, stream.Limits{Logger: b.cfg.Log})
 	metering := protocol.Meter.Handle(b.cfg.Host, b.tag, b.handleMeter, stream.Limits{PerPeer: 64, Logger: b.cfg.Log})
+	b.wg.Go(func() { b.hooks.Run(ctx) })
 	b.mu.Lock()
 	b.ctx = ctx
 	open := slices.Collect(maps.Values(b.leases))
 	b.mu.Unlock()
+	b.wg.Go(func() { b.pay.run(ctx) }) // it tells of leases, which end with b.ctx
+	if b.wages != nil {
+		b.wg.Go(func() { b.wages.run(ctx) })
+	}
 	for _, l := range open {
-		if l.state() != meter.PayerSettled {
+		// Those of a job with guardians are taken up once it is certain that this peer supervises it.
+		if s, err := b.get(l.job); l.state() != meter.PayerSettled && err == nil && (s.guard == nil || s.mine && s.snapshot().State == Settling) {
 			l.watch(b)
 		}
 	}
 	b.mu.Lock()
 	for _, s := range b.jobs {
-		if s.snapshot().State.Ended() {
+		if j := s.snapshot(); j.State.Ended() || !b.owned(j) { // the guardian service says what is to be gone on with
+			for _, l := range s.logs {
+				l.end()
+			}
 			close(s.done)
 		} else {
 			b.wg.Go(func() { s.run(ctx) })
@@ -216,140 +279,14 @@ func (b *Buyer) Run(ctx context.Context) error {
 		for _, l := range s.logs {
 			l.end()
 		}
+		if s.guard != nil {
+			s.guard.close()
+		}
 	}
 	return nil
 }
 
 func (b *Buyer) jobDir(id string) string { return filepath.Join(b.cfg.Dir, "jobs", id) }
-
-// Submit journals a job and starts it. A key that was used before returns the
-// job it was used for.
-func (b *Buyer) Submit(ctx context.Context, spec job.Job, key string) (Job, error) {
-	if err := b.check(ctx, spec); err != nil {
-		return Job{}, err
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if id, ok := b.keys[key]; ok && key != "" {
-		return b.jobs[id].snapshot(), nil
-	}
-	if b.ctx == nil || b.closing {
-		return Job{}, fmt.Errorf("%w: the peer is starting or stopping; try again", ErrRefused)
-	}
-	running := 0
-	for _, s := range b.jobs {
-		if st := s.snapshot().State; st != Settling && !st.Ended() { // one that only waits for the chain holds nothing
-			running++
-		}
-	}
-	if running >= b.cfg.MaxJobs {
-		return Job{}, fmt.Errorf("%w: %d jobs run already, buy.maxJobs is %d", ErrRefused, running, b.cfg.MaxJobs)
-	}
-	j := Job{ID: newID(), Spec: spec, State: Queued, Created: time.Now(), Ranks: make([]Rank, spec.Count)}
-	for i := range j.Ranks {
-		j.Ranks[i].State = RankWaiting
-	}
-	if spec.Rounds != nil && spec.Rounds.Carry != "" {
-		// Before the first round a program finds its carry directory empty, not absent.
-		c, err := b.emptyTree(ctx)
-		if err != nil {
-			return Job{}, err
-		}
-		j.Carry = &c
-	}
-	t := newTrace(b.cfg.Store, j.ID)
-	s, err := b.newSupervisor(j, t)
-	if err != nil {
-		return Job{}, err
-	}
-	var more []store.Put
-	if key != "" {
-		more = append(more, store.Put{Kind: kindKey, Key: key, Value: []byte(j.ID)})
-	}
-	if err := s.save(ctx, func(*Job) {}, more...); err != nil {
-		return Job{}, err
-	}
-	b.jobs[j.ID] = s
-	if key != "" {
-		b.keys[key] = j.ID
-	}
-	b.cfg.Log.Info("job accepted", "job", j.ID, "name", spec.Name, "ranks", spec.Count)
-	run := b.ctx
-	b.wg.Go(func() { s.run(run) })
-	return s.snapshot(), nil
-}
-
-// emptyTree stores the archive of an empty directory.
-func (b *Buyer) emptyTree(ctx context.Context) (Blob, error) {
-	dir, err := os.MkdirTemp(b.cfg.Dir, "empty-")
-	if err != nil {
-		return Blob{}, err
-	}
-	defer os.Remove(dir)
-	c, n, err := b.cfg.Blobs.PutTree(ctx, dir)
-	return Blob{CID: c.String(), Size: n, Tree: true}, err
-}
-
-// check refuses what cannot work before anything is journalled.
-func (b *Buyer) check(ctx context.Context, spec job.Job) error {
-	if err := spec.Check(); err != nil {
-		return fmt.Errorf("%w: %w", ErrRefused, err)
-	}
-	if _, err := b.cfg.Slots.Now(time.Now()); err != nil {
-		return fmt.Errorf("%w: %w; check the chain's RPC endpoint and try again", ErrRefused, err)
-	}
-	if !spec.Uploaded() {
-		return fmt.Errorf("%w: its files are not uploaded yet", ErrRefused)
-	}
-	for source, bl := range spec.Blobs {
-		c, err := cid.Parse(bl.CID)
-		if err != nil {
-			return fmt.Errorf("%w: %s: %w", ErrRefused, source, err)
-		}
-		if !b.cfg.Blobs.Has(c) {
-			return fmt.Errorf("%w: %s: its content %s is not on this peer; upload it first", ErrRefused, source, c)
-		}
-	}
-	if err := b.checkModules(spec); err != nil {
-		return err
-	}
-	if r := spec.Rounds; r != nil && r.Reduce != nil && b.cfg.Runtimes[spec.Runtime] == nil {
-		return fmt.Errorf("%w: rounds.reduce runs on this peer, which has no runtime %q", ErrRefused, spec.Runtime)
-	}
-	need, err := b.mostCost(spec)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrRefused, err)
-	}
-	bctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	// A chain that is down does not stop a job: it is paid when the chain is back.
-	if have, err := b.cfg.Ledger.Balance(bctx, b.cfg.Owner); err == nil && have < need {
-		return &fundsError{need: b.cfg.Genesis.FormatAmount(need), have: b.cfg.Genesis.FormatAmount(have), wallet: b.cfg.Owner}
-	}
-	return nil
-}
-
-func newID() string {
-	var raw [10]byte
-	_, _ = rand.Read(raw[:]) // never fails
-	return "j" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(raw[:]))
-}
-
-// Jobs lists all jobs, newest first.
-func (b *Buyer) Jobs() []Job {
-	b.mu.Lock()
-	all := make([]*supervisor, 0, len(b.jobs))
-	for _, s := range b.jobs {
-		all = append(all, s)
-	}
-	b.mu.Unlock()
-	out := make([]Job, 0, len(all))
-	for _, s := range all {
-		out = append(out, s.snapshot())
-	}
-	slices.SortFunc(out, func(x, y Job) int { return y.Created.Compare(x.Created) })
-	return out
-}
 
 // get finds a job by its id, a unique beginning of it, or its name if only one has it.
 func (b *Buyer) get(id string) (*supervisor, error) {
@@ -360,7 +297,7 @@ func (b *Buyer) get(id string) (*supervisor, error) {
 	}
 	var found *supervisor
 	for k, s := range b.jobs {
-		if id != "" && strings.HasPrefix(k, id) {
+		if id != "" && strings.HasPrefix(k, id) && s.mine {
 			if found != nil {
 				return nil, fmt.Errorf("%w: %q is the beginning of several", ErrNoJob, id)
 			}
@@ -379,7 +316,17 @@ func (b *Buyer) Job(id string) (Job, error) {
 	if err != nil {
 		return Job{}, err
 	}
-	return s.snapshot(), nil
+	return s.shown(), nil
+}
+
+// shown is the job with what became of its money.
+func (s *supervisor) shown() Job {
+	j := s.snapshot()
+	j.Escrows = s.b.pay.escrows(j.ID)
+	if d := j.Detached; d != nil { // nobody can open them who looks at it
+		d.Box = nil
+	}
+	return j
 }
 
 // Stop ends a job's work; what it owes is still paid. Stopping what has ended is no error.
@@ -432,38 +379,12 @@ func (b *Buyer) Wait(ctx context.Context, id string) (Job, error) {
 	}
 	select {
 	case <-ctx.Done():
-		return s.snapshot(), ctx.Err()
+		return s.shown(), ctx.Err()
 	case <-s.done:
-		j := s.snapshot()
+		j := s.shown()
 		if !j.State.Ended() {
 			return j, ErrUnfinished
 		}
 		return j, nil
 	}
-}
-
-// checkModules refuses programs that no provider could run, where this peer can tell.
-func (b *Buyer) checkModules(spec job.Job) error {
-	c, ok := b.cfg.Runtimes[spec.Runtime].(runtime.Checker)
-	if !ok {
-		return nil
-	}
-	modules := []string{spec.Module}
-	if r := spec.Rounds; r != nil && r.Reduce != nil {
-		modules = append(modules, r.Reduce.Module)
-	}
-	for _, source := range modules {
-		id, err := cid.Parse(spec.Blobs[source].CID)
-		if err != nil {
-			return fmt.Errorf("%w: %s: %w", ErrRefused, source, err)
-		}
-		path, err := b.cfg.Blobs.Path(id)
-		if err == nil {
-			err = c.CheckModule(path)
-		}
-		if err != nil {
-			return fmt.Errorf("%w: %s: %w", ErrRefused, source, err)
-		}
-	}
-	return nil
 }

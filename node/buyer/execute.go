@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"path"
 	"strconv"
@@ -19,7 +18,6 @@ import (
 	"github.com/starling-network/starling/node/runtime"
 	work "github.com/starling-network/starling/node/workload"
 	"github.com/starling-network/starling/p2p/blob"
-	"github.com/starling-network/starling/p2p/stream"
 )
 
 // The environment that tells a program which part of the job it is.
@@ -42,18 +40,31 @@ type result struct {
 	message string
 	outputs []Output
 	lost    string // not empty: the lease is lost, for this reason
+	late    bool   // it is lost because it took longer than the job says
 }
 
 func (r result) ok() bool { return r.lost == "" && r.exit == 0 && r.reason == "" }
 
+// hopeless says that every provider would have the same to say, however often it is asked.
+func (r result) hopeless() bool {
+	return r.reason == protocol.ReasonImage || r.reason == protocol.ReasonCredentials
+}
+
 // workload is what rank does in the job's current round.
 func workload(j Job, rank int) (*nodepb.Workload, error) {
 	spec := j.Spec
-	module, err := pbBlob(Blob(spec.Blobs[spec.Module]))
-	if err != nil {
-		return nil, fmt.Errorf("module: %w", err)
+	w := &nodepb.Workload{
+		Runtime: spec.Runtime, Image: spec.Image, Entrypoint: spec.Entrypoint, Args: spec.Args, WorkDir: spec.WorkDir,
+		Network: string(spec.Network), Env: map[string]string{}, Health: pbHealth(spec.Health),
+		PullMillis: uint64(spec.Timeouts.Pull.Milliseconds()), KeepMillis: uint64(time.Duration(spec.Keep).Milliseconds()),
 	}
-	w := &nodepb.Workload{Runtime: spec.Runtime, Module: module, Args: spec.Args, Env: map[string]string{}}
+	if spec.Module != "" {
+		module, err := pbBlob(Blob(spec.Blobs[spec.Module]))
+		if err != nil {
+			return nil, fmt.Errorf("module: %w", err)
+		}
+		w.Module = module
+	}
 	for k, v := range spec.Env {
 		w.Env[k] = v
 	}
@@ -91,56 +102,6 @@ func pbBlob(b Blob) (*nodepb.Blob, error) {
 	return &nodepb.Blob{Cid: c.Bytes(), Size: uint64(b.Size), Tree: b.Tree}, nil
 }
 
-// execute runs w under l as execution seq and follows it to its end. It returns
-// a lost result when the provider is gone for longer than the peer waits, or
-// when the money of the lease stopped.
-func (b *Buyer) execute(ctx context.Context, l *bought, seq uint64, w *nodepb.Workload, log *ranklog, base int64, started func()) (result, error) {
-	b.grantInputs(l.peer, w)
-	req := &nodepb.ExecRequest{Lease: l.id[:], Seq: seq, Supervision: l.supervision, Op: &nodepb.ExecRequest_Start_{Start: &nodepb.ExecRequest_Start{Workload: w}}}
-	var since time.Time // when the provider was first found silent
-	told := false
-	for {
-		err := b.start(ctx, l, req)
-		if err == nil {
-			since = time.Time{}
-			if !told {
-				told = true
-				started()
-			}
-			var ex *nodepb.Execution
-			if ex, err = b.watch(ctx, l, seq, log, base); err == nil {
-				return b.gather(ctx, l, ex)
-			}
-		}
-		var no *stream.Refused
-		var bad *stream.Malformed
-		switch {
-		case ctx.Err() != nil:
-			return result{}, ctx.Err()
-		case l.lostReason() != "":
-			return result{lost: l.lostReason()}, nil
-		case errors.As(err, &bad):
-			return result{lost: "the provider called the request malformed: " + bad.Reason}, nil
-		case errors.As(err, &no) && no.Code != stream.CodeBusy && no.Code != stream.CodeClosing:
-			return result{lost: "the provider refused to run it: " + no.Reason}, nil
-		}
-		now := time.Now()
-		if since.IsZero() {
-			since = now
-		}
-		if now.Sub(since) > b.cfg.LostAfter {
-			return result{lost: fmt.Sprintf("the provider has not answered for %v: %v", b.cfg.LostAfter, err)}, nil
-		}
-		select {
-		case <-ctx.Done():
-			return result{}, ctx.Err()
-		case <-l.lost:
-			return result{lost: l.lostReason()}, nil
-		case <-time.After(redial):
-		}
-	}
-}
-
 // start asks the provider to run it; asking again finds the same execution.
 func (b *Buyer) start(ctx context.Context, l *bought, req *nodepb.ExecRequest) error {
 	b.cfg.Host.Forgive(l.peer)
@@ -148,56 +109,10 @@ func (b *Buyer) start(ctx context.Context, l *bought, req *nodepb.ExecRequest) e
 	return err
 }
 
-// watch follows an execution and returns it when it has ended.
-func (b *Buyer) watch(ctx context.Context, l *bought, seq uint64, log *ranklog, base int64) (*nodepb.Execution, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stop := context.AfterFunc(l.ctx, cancel) // the lease is lost
-	defer stop()
-	out, errs, err := log.offsets(base)
-	if err != nil {
-		return nil, err
-	}
-	items, err := protocol.Watch.Open(ctx, b.cfg.Host, b.tag, l.peer, &nodepb.WatchRequest{Lease: l.id[:], Seq: seq, StdoutOffset: out, StderrOffset: errs})
-	if err != nil {
-		return nil, err
-	}
-	defer items.Close()
-	var last *nodepb.Execution
-	for {
-		it, err := items.Next()
-		if errors.Is(err, io.EOF) && last != nil && last.State.Ended() {
-			return last, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		switch v := it.Item.(type) {
-		case *nodepb.WatchItem_Execution:
-			last = v.Execution
-			if last == nil {
-				return nil, fmt.Errorf("watching: %w", stream.ErrBadReply)
-			}
-		case *nodepb.WatchItem_Log:
-			at, id := &out, byte(StreamStdout)
-			if v.Log.GetStderr() {
-				at, id = &errs, StreamStderr
-			}
-			if v.Log.GetOffset() != *at {
-				return nil, fmt.Errorf("watching: the log jumps from byte %d to %d: %w", *at, v.Log.GetOffset(), stream.ErrBadReply)
-			}
-			if err := log.append(id, v.Log.Data); err != nil && !errors.Is(err, errLogFull) {
-				return nil, err
-			}
-			*at += uint64(len(v.Log.Data))
-		}
-	}
-}
-
 // gather fetches what an ended execution left, verified by digest.
-func (b *Buyer) gather(ctx context.Context, l *bought, ex *nodepb.Execution) (result, error) {
+func (b *Buyer) gather(ctx context.Context, l *bought, ex *nodepb.Execution, asked bool) (result, error) {
 	res := result{exit: int(ex.ExitCode), reason: clip(ex.Reason), message: clip(ex.Message)}
-	if r := runtime.Reason(ex.Reason); r == runtime.ReasonKilled || r == runtime.ReasonLost {
+	if r := runtime.Reason(ex.Reason); r == runtime.ReasonLost || r == runtime.ReasonKilled && !asked {
 		// Nobody here asked for that: the lease ended, or the provider's peer did.
 		res.lost = "the provider ended it: " + strings.TrimSuffix(clip(ex.Reason+": "+ex.Message), ": ")
 		if why := l.lostReason(); why != "" {
@@ -206,7 +121,7 @@ func (b *Buyer) gather(ctx context.Context, l *bought, ex *nodepb.Execution) (re
 		return res, nil
 	}
 	if ex.State == nodepb.ExecState_EXEC_STATE_FAILED {
-		if ex.Reason == "start" {
+		if ex.Reason == protocol.ReasonStart {
 			res.lost = "the provider could not run it: " + clip(ex.Message)
 		} else if res.reason == "" {
 			res.reason = "failed"
@@ -231,7 +146,10 @@ func (b *Buyer) gather(ctx context.Context, l *bought, ex *nodepb.Execution) (re
 			return res, nil
 		}
 		fctx, cancel := context.WithCancel(ctx)
-		stop := context.AfterFunc(l.ctx, cancel)
+		stop := func() bool { return false }
+		if l.ctx.Err() == nil { // what is fetched later than the lease's end is kept for that
+			stop = context.AfterFunc(l.ctx, cancel)
+		}
 		err = b.cfg.Fetch(fctx, l.peer, c, int64(o.Blob.Size))
 		stop()
 		cancel()
@@ -254,7 +172,7 @@ const maxOutputs = 16
 
 // clip bounds text that came from a peer.
 func clip(s string) string {
-	const most = 300
+	const most = 800
 	s = strings.ToValidUTF8(s, "?")
 	if len(s) > most {
 		s = strings.ToValidUTF8(s[:most], "") + "…"
@@ -262,11 +180,11 @@ func clip(s string) string {
 	return s
 }
 
-// stopExecution asks the provider to end what runs under l.
-func (b *Buyer) stopExecution(ctx context.Context, l *bought, seq uint64, grace time.Duration) error {
-	_, err := protocol.Exec.Call(ctx, b.cfg.Host, b.tag, l.peer, &nodepb.ExecRequest{Lease: l.id[:], Seq: seq, Supervision: l.supervision,
+// stopExecution asks the provider to end what runs under l, and returns how it stands.
+func (b *Buyer) stopExecution(ctx context.Context, l *bought, seq uint64, grace time.Duration) (*nodepb.Execution, error) {
+	reply, err := protocol.Exec.Call(ctx, b.cfg.Host, b.tag, l.peer, &nodepb.ExecRequest{Lease: l.first[:], Seq: seq,
 		Op: &nodepb.ExecRequest_Stop_{Stop: &nodepb.ExecRequest_Stop{GraceMillis: uint64(grace / time.Millisecond)}}})
-	return err
+	return reply.GetExecution(), err
 }
 
 // grantInputs lets a provider read what its workload needs.
@@ -276,7 +194,9 @@ func (b *Buyer) grantInputs(to peer.ID, w *nodepb.Workload) {
 			b.cfg.Grant(to, c)
 		}
 	}
-	grant(w.Module)
+	if w.Module != nil {
+		grant(w.Module)
+	}
 	for _, in := range w.Inputs {
 		grant(in.Blob)
 	}

@@ -62,7 +62,8 @@ func (b *Buyer) explain(ctx context.Context, o market.Order, none *match.Unsched
 func (b *Buyer) unquoted(o market.Order, quoted map[sign.Key]quoted) []match.Candidate {
 	var out []match.Candidate
 	for _, k := range b.known.class(o.Class, time.Now()) {
-		if _, ok := quoted[k.Offer.Provider]; !ok && k.Offer.Provider != b.self {
+		_, no := b.blocked(k.Offer.Provider)
+		if _, ok := quoted[k.Offer.Provider]; !ok && !no && k.Offer.Provider != b.self {
 			out = append(out, k.candidate())
 		}
 	}

@@ -25,7 +25,7 @@ const (
 	stepTimeout = 2 * time.Second
 	// releaseTimeout is how long a release is waited for; the provider's own deadline frees what it did not hear.
 	releaseTimeout = 2 * time.Second
-	// formTimeout bounds forming one gang, quotes not counted.
+	// formTimeout bounds forming one gang, quotes and setting money aside not counted.
 	formTimeout = 10 * time.Second
 	// orderValidity is how long an order is good: its quotes, reservations and signatures come within it.
 	orderValidity = time.Minute
@@ -87,8 +87,11 @@ func (s *supervisor) lease(ctx context.Context, ranks []uint32) error {
 		}
 		// A rank that was lost waits for units within the queue time: peers restart. So does a job
 		// whose own peer restarted, and an order that found enough quotes and lost them to others.
-		if retry := !first || s.resumed || none.raced; !retry || time.Now().After(until) || ctx.Err() != nil {
+		if retry := !first || s.resumed || none.raced; !retry || ctx.Err() != nil {
 			return failed(CodeNoMatch, "%v", none)
+		}
+		if time.Now().After(until) {
+			return failed(CodeTimeout, "not placed within timeouts.queue of %v: %v", s.snapshot().Spec.Timeouts.Queue, none)
 		}
 		if err := pause(ctx, jitter(time.Duration(min(attempt+1, 8))*250*time.Millisecond)); err != nil {
 			return err
@@ -115,28 +118,18 @@ func (u *unplaced) Error() string { return u.reason }
 // also counts the ranks' epochs up, so that no two leases of one rank share one.
 func (s *supervisor) order(ctx context.Context, ranks []uint32, slots uint64, budget market.Amount, choosy bool) (market.Order, []byte, error) {
 	j := s.snapshot()
-	terms, err := jobTerms(j.Spec)
-	if err != nil {
-		return market.Order{}, nil, err
-	}
-	o := market.Order{
-		Class: j.Spec.Resources.Class, Regions: j.Spec.Placement.Regions, Count: uint32(len(ranks)), UnitsPer: j.Spec.Resources.Units,
-		Min: j.Spec.Resources.PerUnit, Runtime: j.Spec.Runtime, Slots: slots, Ceiling: j.Spec.Payment.MaxPrice,
-		Expires: time.Now().Add(orderValidity), FundsAccount: s.b.cfg.Owner, Funds: budget,
-		Draw: max(drawFactor*uint32(len(ranks)), drawLeast), Exclude: j.Spec.Placement.Exclude, JobTerms: terms,
-	}
-	if room := market.MaxExclude - len(o.Exclude); choosy && room > 0 {
-		o.Exclude = slices.Concat(o.Exclude, j.Lost[max(0, len(j.Lost)-room):])
-	}
-	for _, a := range s.b.cfg.Host.Addrs() {
-		if len(o.ReplyTo) < market.MaxAddrs {
-			o.ReplyTo = append(o.ReplyTo, a.String())
+	exclude := j.Spec.Placement.Exclude
+	if j.Detached != nil { // who guards a job does not work for it
+		for _, m := range j.Detached.Guardians {
+			if len(exclude) < market.MaxExclude {
+				exclude = append(slices.Clip(exclude), m.Key)
+			}
 		}
 	}
-	if _, err := rand.Read(o.Nonce[:]); err != nil {
-		return o, nil, err
+	if room := market.MaxExclude - len(exclude); choosy && room > 0 {
+		exclude = slices.Concat(exclude, j.Lost[max(0, len(j.Lost)-room):])
 	}
-	o, env, err := market.SealOrder(s.b.domain, o, s.b.cfg.Key)
+	o, env, err := s.b.write(s.as, j.Spec, len(ranks), slots, budget, exclude)
 	if err != nil {
 		return o, nil, err
 	}
@@ -147,14 +140,6 @@ func (s *supervisor) order(ctx context.Context, ranks []uint32, slots uint64, bu
 		}
 	}, store.Put{Kind: kindOrder, Key: o.ID.String(), Value: env})
 	return o, env, err
-}
-
-func jobTerms(spec job.Job) (sign.Hash, error) {
-	b, err := job.Marshal(spec)
-	if err != nil {
-		return sign.Hash{}, err
-	}
-	return sign.Sum([]byte("starling/terms/v1"), b), nil
 }
 
 // share sets money aside for n more leases: how many slots they may last, and
@@ -172,6 +157,9 @@ func (s *supervisor) share(n int) (slots uint64, most market.Amount, back func()
 	}
 	s.mu.Unlock()
 	among := max(n, without-s.taking)
+	if j := s.snapshot(); s.guard != nil && j.Started.IsZero() { // standbys are paid of the same money
+		among += int(j.Spec.Standbys)
+	}
 	slots, most, err = s.b.affordable(s.snapshot(), n, among, s.committed()+s.promised)
 	if err != nil {
 		return 0, 0, nil, err
@@ -240,7 +228,10 @@ func (b *Buyer) mostCost(spec job.Job) (market.Amount, error) {
 // leaves out the providers that lost a rank of the job before.
 func (s *supervisor) form(ctx context.Context, ranks []uint32, choosy bool) error {
 	b := s.b
-	began := time.Now()
+	if s.guard != nil && !s.snapshot().Started.IsZero() {
+		return s.hire(ctx, ranks)
+	}
+	began, extended := time.Now(), s.snapshot().Extended
 	slots, budget, back, err := s.share(len(ranks))
 	if err != nil {
 		return err
@@ -263,28 +254,73 @@ func (s *supervisor) form(ctx context.Context, ranks []uint32, choosy bool) erro
 	if err != nil {
 		return err
 	}
+	if s.guard != nil {
+		if err := s.prepare(ctx, o, spares, routes); err != nil {
+			return err
+		}
+	}
 	f := &forming{s: s, order: o, envelope: env, quotes: routes, drafts: map[market.HoldID]*draft{}, events: make(chan gang.Event, 4*len(ranks)+16)}
+	defer f.uncommit()
 	if err := f.run(ctx, chosen, spares); err != nil {
 		return err
+	}
+	if s.snapshot().Extended != extended { // what was ordered is too short by now
+		b.wg.Go(func() { s.stretch(ctx) })
 	}
 	s.trace.add(Step{At: time.Now(), Kind: StepLeased, Took: time.Since(began), Detail: fmt.Sprintf("order %s: %d leases", o.ID.Short(), len(ranks))})
 	return nil
 }
 
-// choose ranks the quotes and picks a provider for every rank.
-func (s *supervisor) choose(ctx context.Context, o market.Order, quotes []quoted, declined []match.Refusal, ranks []uint32, how asking) ([]gang.Member, []sign.Key, map[sign.Key]quoted, error) {
-	b := s.b
+// candidates are quotes as matching sees them, without those of providers that got what they may get today, or to which the
+// job's files cannot be brought.
+func (b *Buyer) candidates(spec job.Job, o market.Order, quotes []quoted) (map[sign.Key]quoted, []match.Candidate, []match.Refusal) {
 	byKey := map[sign.Key]quoted{}
 	var cands []match.Candidate
+	var over []match.Refusal
 	for _, q := range quotes {
-		byKey[q.quote.Provider] = q
-		k, _ := b.known.get(q.quote.Provider)
+		p := q.quote.Provider
+		byKey[p] = q
+		if why := b.tooMuchFor(o, q); why != "" {
+			over = append(over, match.Refusal{Provider: p, Reason: market.ReasonLimit, Detail: why})
+			continue
+		}
+		if why := b.narrow(spec, q); why != "" {
+			over = append(over, match.Refusal{Provider: p, Reason: market.ReasonLimit, Detail: why})
+			continue
+		}
+		k, _ := b.known.get(p)
 		k.Offer = q.offer
 		c := k.candidate()
 		c.Quote, c.Route = &q.quote, q.route
 		cands = append(cands, c)
 	}
+	return byKey, cands, over
+}
+
+// tooMuchFor says whether one more lease of the provider of a quote is over its limit for today; "" if it is not.
+func (b *Buyer) tooMuchFor(o market.Order, q quoted) string {
+	rate, err := market.RateOf(q.quote.Price, int(o.UnitsPer), b.cfg.Genesis.SlotMillis)
+	if err != nil {
+		return err.Error()
+	}
+	cost, err := rate.Owed(o.Slots)
+	if err != nil {
+		return err.Error()
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.overProvider(q.quote.Provider, cost, time.Now())
+}
+
+// choose ranks the quotes and picks a provider for every rank.
+func (s *supervisor) choose(ctx context.Context, o market.Order, quotes []quoted, declined []match.Refusal, ranks []uint32, how asking) ([]gang.Member, []sign.Key, map[sign.Key]quoted, error) {
+	b := s.b
+	byKey, cands, over := b.candidates(s.snapshot().Spec, o, quotes)
 	now := time.Now()
+	for _, r := range over {
+		s.trace.add(Step{At: now, Kind: StepInfeasible, Provider: r.Provider.String(), Route: byKey[r.Provider].route, Detail: r.Detail})
+	}
+	declined = append(declined, over...)
 	res := match.Rank(o, cands, now, b.cfg.Weights)
 	for _, r := range res.Refused {
 		s.trace.add(Step{At: now, Kind: StepInfeasible, Provider: r.Provider.String(), Route: byKey[r.Provider].route, Detail: r.Detail})

@@ -23,6 +23,8 @@ type draft struct {
 	core  market.LeaseCore
 	keys  market.KeySet
 	lease *bought // once both have signed
+
+	funded *funding // once it is to be activated
 }
 
 // forming carries out what one gang wants.
@@ -36,6 +38,17 @@ type forming struct {
 
 	mu     sync.Mutex
 	drafts map[market.HoldID]*draft
+	back   []func() // gives back what drafts have set aside
+}
+
+// uncommit gives back what the drafts set aside of the providers' limits: those that became leases count themselves.
+func (f *forming) uncommit() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, back := range f.back {
+		back()
+	}
+	f.back = nil
 }
 
 // run takes the gang to its end. Calls to different providers are made at once,
@@ -43,18 +56,21 @@ type forming struct {
 func (f *forming) run(ctx context.Context, chosen []gang.Member, spares []sign.Key) error {
 	now := time.Now()
 	g, effects := gang.New(f.order, chosen, spares, gang.Params{
-		Secret: f.s.b.secret, Started: now, StepTimeout: stepTimeout, ReleaseTimeout: releaseTimeout,
-		Deadline: now.Add(formTimeout), FundingSlots: 1,
+		Secret: f.s.b.secret, Started: now, StepTimeout: stepTimeout, FundTimeout: f.s.b.fundTime, ReleaseTimeout: releaseTimeout,
+		Deadline: now.Add(formTimeout + f.s.b.fundTime), FundingSlots: 1,
 	})
 	// The calls outlive a job that is stopped while it forms: what is held must be released.
-	calls, cancel := context.WithTimeout(context.WithoutCancel(ctx), formTimeout+releaseTimeout)
+	calls, cancel := context.WithTimeout(context.WithoutCancel(ctx), formTimeout+f.s.b.fundTime+releaseTimeout)
+	back := f.s.b.using(f.s.trace.job, f.order.ID)
 	// Nobody waits here for calls whose answers do not matter any more; the peer does before it stops.
 	defer f.s.b.wg.Go(func() {
 		f.wg.Wait()
 		cancel()
+		back()
 	})
 	stopping := ctx.Done()
 	for {
+		f.fund(calls, effects)
 		for _, e := range effects {
 			switch e := e.(type) {
 			case gang.Formed:
@@ -92,6 +108,34 @@ func (f *forming) run(ctx context.Context, chosen []gang.Member, spares []sign.K
 			return fmt.Errorf("forming order %s: %w", f.order.ID.Short(), err)
 		}
 	}
+}
+
+// fund begins to set the money of the leases aside that are to be activated, all at once.
+func (f *forming) fund(ctx context.Context, effects []gang.Effect) {
+	var leases []*bought
+	funded := &funding{done: make(chan struct{})}
+	f.mu.Lock()
+	for _, e := range effects {
+		if a, ok := e.(gang.Activate); ok {
+			d := f.drafts[a.Hold]
+			d.funded = funded
+			leases = append(leases, d.lease)
+		}
+	}
+	f.mu.Unlock()
+	if len(leases) == 0 {
+		return
+	}
+	f.wg.Go(func() {
+		defer close(funded.done)
+		funded.err = f.s.b.fund(ctx, f.s.trace.job, leases...)
+	})
+}
+
+// funding is what came of setting money aside.
+type funding struct {
+	done chan struct{} // closed when it is known
+	err  error
 }
 
 // do makes the call that an effect asks for and returns the event that answers it.
@@ -137,7 +181,8 @@ func (f *forming) wrong(rank uint32, hold market.HoldID, p sign.Key, err error) 
 func (f *forming) reserve(ctx context.Context, e gang.Reserve) gang.Event {
 	start := time.Now()
 	reply, err := f.call(ctx, e.Provider, &marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Reserve{Reserve: &marketpb.Reserve{
-		Hold: e.Hold[:], Order: f.envelope, Rank: e.Rank, Units: f.order.UnitsPer, Price: uint64(f.quotes[e.Provider].quote.Price),
+		Hold: e.Hold[:], Order: f.envelope, Rank: e.Rank, Units: f.order.UnitsPer,
+		Price: uint64(f.quotes[e.Provider].quote.Price), Class: string(f.quotes[e.Provider].quote.Class),
 	}}})
 	if err == nil && reply.GetHeld() == nil {
 		err = stream.ErrBadReply
@@ -180,7 +225,7 @@ func (f *forming) sign(ctx context.Context, e gang.Sign) gang.Event {
 	if err != nil {
 		return f.wrong(e.Rank, e.Hold, e.Provider, err)
 	}
-	sig, err := d.core.Sign(b.domain, b.cfg.Key)
+	sig, err := d.core.Sign(b.domain, f.s.as.key())
 	if err != nil {
 		return f.wrong(e.Rank, e.Hold, e.Provider, err)
 	}
@@ -198,7 +243,7 @@ func (f *forming) sign(ctx context.Context, e gang.Sign) gang.Event {
 	if err := l.Check(b.domain); err != nil {
 		return f.wrong(e.Rank, e.Hold, e.Provider, err)
 	}
-	bought, err := b.newLease(l, d.keys, f.s.trace.job, f.quotes[e.Provider])
+	bought, err := b.newLease(l, d.keys, e.Units, f.s, f.quotes[e.Provider])
 	if err != nil {
 		return f.wrong(e.Rank, e.Hold, e.Provider, err)
 	}
@@ -220,11 +265,7 @@ func (f *forming) draft(ctx context.Context, e gang.Sign) (*draft, error) {
 	if err != nil {
 		return nil, err
 	}
-	keys, err := market.NewKeySet(1, b.self)
-	if err != nil {
-		return nil, err
-	}
-	q := f.quotes[e.Provider].quote
+	q, keys := f.quotes[e.Provider].quote, f.s.as.keys()
 	epoch := f.s.snapshot().Ranks[e.Rank].Epoch
 	core := lease.Draft{
 		Order: f.order, Provider: e.Provider, Payout: q.Payout, Units: e.Units, Rank: e.Rank, RankEpoch: epoch, Price: q.Price,
@@ -237,6 +278,11 @@ func (f *forming) draft(ctx context.Context, e gang.Sign) (*draft, error) {
 	if err != nil {
 		return nil, err
 	}
+	back, over := b.commit(e.Hold, e.Provider, c.Cap)
+	if over != "" && b.owned(f.s.snapshot()) { // what guardians pay for is its owner's to limit
+		return nil, stream.Refuse(string(market.ReasonLimit), over)
+	}
+	f.back = append(f.back, back)
 	d := &draft{core: c, keys: keys}
 	f.drafts[e.Hold] = d
 	return d, nil
@@ -245,15 +291,18 @@ func (f *forming) draft(ctx context.Context, e gang.Sign) (*draft, error) {
 // activate pays the first interval of a signed lease.
 func (f *forming) activate(ctx context.Context, e gang.Activate) gang.Event {
 	f.mu.Lock()
-	l := f.drafts[e.Hold].lease
+	l, funded := f.drafts[e.Hold].lease, f.drafts[e.Hold].funded
 	f.mu.Unlock()
-	voucher, err := f.s.b.prepay(ctx, l)
+	<-funded.done // fund has a deadline
+	if funded.err != nil {
+		f.s.trace.add(Step{At: time.Now(), Kind: StepFunded, Detail: "the leases' money could not be set aside: " + funded.err.Error()})
+		return gang.Cancelled{Reason: funded.err.Error()} // no other provider would change that
+	}
+	activate, err := f.s.b.prepay(ctx, l)
 	if err != nil {
 		return f.wrong(e.Rank, e.Hold, e.Provider, err)
 	}
-	reply, err := f.call(ctx, e.Provider, &marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Activate{Activate: &marketpb.Activate{
-		Lease: l.id[:], Voucher: voucher,
-	}}})
+	reply, err := f.call(ctx, e.Provider, &marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Activate{Activate: activate}})
 	if err == nil && reply.GetActivated() == nil {
 		err = stream.ErrBadReply
 	}
@@ -302,7 +351,8 @@ func (f *forming) formed(ctx context.Context, seats []gang.Seat) error {
 		for rank, l := range leases {
 			k := &j.Ranks[rank]
 			k.State, k.Lease, k.Provider, k.Seq = RankLeased, l.id, l.core.Provider, 0
-			k.Route = f.quotes[l.core.Provider].route
+			q := f.quotes[l.core.Provider]
+			k.Route, k.Units, k.Next, k.Unextended = q.route, unitsOf(q.quote), nil, ""
 		}
 	}, puts...)
 	if err != nil {

@@ -2,6 +2,7 @@ package buyer
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/starling-network/starling/market"
@@ -49,6 +50,8 @@ type Output struct {
 type Job struct {
 	ID      string    `json:"id"`
 	Spec    job.Job   `json:"spec"`
+	Key     string    `json:"key,omitempty"`   // name of the API key it was submitted with; empty: the peer's own token
+	Rerun   string    `json:"rerun,omitempty"` // id of the job that it repeats
 	State   State     `json:"state"`
 	Outcome State     `json:"outcome,omitempty"` // while settling: what the job will end as
 	Code    Code      `json:"code,omitempty"`
@@ -56,8 +59,14 @@ type Job struct {
 	Created time.Time `json:"created"`
 	Started time.Time `json:"started,omitzero"`
 	Ended   time.Time `json:"ended,omitzero"`
+	// Warning is what its user was told when it was submitted.
+	Warning string `json:"warning,omitempty"`
 	// Stopping says that its user wants it to end.
 	Stopping bool `json:"stopping,omitempty"`
+	// Extended counts how often the job was given more time.
+	Extended int `json:"extended,omitempty"`
+	// Paused says that its user wants its programs frozen. They are paid for all the same, and timeouts.run goes on.
+	Paused bool `json:"paused,omitempty"`
 	// Round counts from 0; Carry is the reduced output of the round before it.
 	Round int   `json:"round"`
 	Carry *Blob `json:"carry,omitempty"`
@@ -67,11 +76,17 @@ type Job struct {
 	Lost []sign.Key `json:"lost,omitempty"`
 	// Orders are all orders placed for the job, oldest first.
 	Orders []market.OrderID `json:"orders,omitempty"`
-	// Owed is what the vouchers of all leases add up to; Paid what is on chain.
+	// Owed is what the vouchers of all leases add up to; Paid what has left the wallet for it and does not come
+	// back: what providers were paid or can claim, and of a detached job the wages of its guardians, which nobody owes in a voucher
+	// of a lease: there it is more than Owed.
 	Owed market.Amount `json:"owed"`
 	Paid market.Amount `json:"paid"`
-	// Transactions are the settling transactions, in order.
+	// Transactions are those that anchor the job's receipts, and pay for them where jobs are settled directly, in order.
 	Transactions []string `json:"transactions,omitempty"`
+	// Escrows are where its money was set aside, one for each order; as the chain has it, so not in the journal with the job.
+	Escrows []Escrow `json:"escrows,omitempty"`
+	// Detached is what a job has that goes on without the peer it was submitted to; nil: nothing.
+	Detached *Detached `json:"detached,omitempty"`
 	// Receipts is how many co-signed receipts the job has.
 	Receipts int `json:"receipts"`
 }
@@ -109,19 +124,69 @@ type Rank struct {
 	Lease    market.LeaseID `json:"lease,omitzero"`
 	Provider sign.Key       `json:"provider,omitzero"`
 	Route    string         `json:"route,omitempty"`
+	Units    Units          `json:"units,omitzero"` // of the last lease
 	Restarts int            `json:"restarts,omitempty"`
 	Seq      uint64         `json:"seq,omitempty"` // of the execution under its lease
 	Exit     int            `json:"exit"`
 	Reason   string         `json:"reason,omitempty"`
 	Detail   string         `json:"detail,omitempty"`  // what the provider said about the end
 	Outputs  []Output       `json:"outputs,omitempty"` // of the last round it finished
+	// Log is what a guardian has of the rank's log, for an owner that comes back; nil: nothing.
+	Log *Blob `json:"log,omitempty"`
 	// LogBase is where this execution's log begins in the rank's log.
 	LogBase int64 `json:"logBase,omitempty"`
+	// Retries counts how often the program was started again on a lease, as restart.policy says; Restarts, above, how often
+	// the rank was taken to another provider.
+	Retries int       `json:"retries,omitempty"`
+	Begun   time.Time `json:"begun,omitzero"` // when the provider was asked to start this execution
+	After   time.Time `json:"after,omitzero"` // the program is started again at this time
+	Live    Live      `json:"live,omitzero"`  // what the provider said last of the execution
+	// Next is the successor (market.LeaseCore) that the provider is being asked for, Unextended why it would not sign the last.
+	Next       []byte `json:"next,omitempty"`
+	Unextended string `json:"unextended,omitempty"`
+}
+
+// Units says of what kind the units of a lease are.
+type Units struct {
+	Class     market.Class `json:"class"`
+	Model     string       `json:"model,omitempty"`
+	Simulated bool         `json:"simulated,omitempty"` // they are not hardware
+}
+
+func unitsOf(q market.Quote) Units {
+	return Units{Class: q.Class, Model: q.Model, Simulated: q.Simulated}
+}
+
+// Live is a running program as its provider describes it.
+type Live struct {
+	Phase     string    `json:"phase,omitempty"`  // pulling, running, paused
+	Health    string    `json:"health,omitempty"` // starting, healthy, unhealthy; empty without a check
+	Message   string    `json:"message,omitempty"`
+	Pulled    uint64    `json:"pulled,omitempty"` // bytes
+	PullTotal uint64    `json:"pullTotal,omitempty"`
+	Devices   []string  `json:"devices,omitempty"` // its GPUs
+	KeepUntil time.Time `json:"keepUntil,omitzero"`
+}
+
+func (l Live) equal(o Live) bool {
+	return slices.Equal(l.Devices, o.Devices) && l.KeepUntil.Equal(o.KeepUntil) && l.Phase == o.Phase && l.Health == o.Health &&
+		l.Message == o.Message && l.Pulled == o.Pulled && l.PullTotal == o.PullTotal
+}
+
+// Until is when the time that timeouts.run gives the job is over; zero before it began.
+func (j Job) Until() time.Time {
+	if j.Started.IsZero() || j.Spec.Timeouts.Run <= 0 {
+		return time.Time{}
+	}
+	return j.Started.Add(j.Spec.Timeouts.Run).Round(time.Second)
 }
 
 // ended returns the job as it goes into settling.
 func (j Job) ended(outcome State, code Code, reason string) Job {
 	j.State, j.Outcome, j.Code, j.Reason = Settling, outcome, code, reason
+	for i := range j.Ranks {
+		j.Ranks[i].Next = nil // nobody is asked any more
+	}
 	return j
 }
 
@@ -137,6 +202,9 @@ func (j Job) Summary() string {
 	if n := j.Spec.RoundCount(); n > 1 {
 		s += fmt.Sprintf(", round %d of %d", min(j.Round+1, n), n)
 	}
+	if j.Paused && j.State == Running {
+		s += ", paused"
+	}
 	if j.Reason != "" {
 		s += ": " + j.Reason
 	}
@@ -146,11 +214,19 @@ func (j Job) Summary() string {
 // fundsError says that the wallet cannot pay for a job.
 type fundsError struct {
 	need, have string
+	others     string // what of it jobs need that were taken before; empty: nothing
 	wallet     sign.Key
 }
 
 func (e *fundsError) Error() string {
-	return fmt.Sprintf("the job can cost up to %s, wallet %s holds %s; lower payment.budget or timeouts.run, or fund the wallet", e.need, e.wallet, e.have)
+	return fmt.Sprintf("the job can cost up to %s, wallet %s holds %s%s; lower payment.budget or timeouts.run, or fund the wallet", e.need, e.wallet, e.have, forOthers(e.others))
+}
+
+func forOthers(amount string) string {
+	if amount == "" {
+		return ""
+	}
+	return ", of which " + amount + " are for jobs that were taken before and have not set it aside yet"
 }
 
 func (e *fundsError) Unwrap() []error { return []error{ErrRefused, ErrFunds} }

@@ -1,6 +1,7 @@
 package buyer
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"time"
@@ -17,8 +18,8 @@ const maxKnown = 20_000
 // has not answered for longer is not shown and is asked after those that have.
 const probeFresh = 2 * time.Minute
 
-// Known is one provider as this peer knows it: its latest offer and how it has
-// behaved towards this peer.
+// Known is one provider as this peer knows it: its latest offer of one class and
+// how it has behaved towards this peer.
 type Known struct {
 	Offer    market.Offer
 	Answered time.Time     // zero: never
@@ -49,28 +50,62 @@ func (k Known) candidate() match.Candidate {
 // known is the buyer's book of providers. It may be used by many goroutines.
 type known struct {
 	mu sync.Mutex
-	m  map[sign.Key]*Known
+	m  map[sign.Key]*entry
 }
 
-func newKnown() *known { return &known{m: map[sign.Key]*Known{}} }
+// entry is one provider: how it behaves, and its offer for each class it sells.
+type entry struct {
+	Known  // without an offer
+	offers map[market.Class]market.Offer
+}
 
-// offer takes in an offer if it is newer than the one held.
+func (e *entry) with(o market.Offer) Known {
+	k := e.Known
+	k.Offer = o
+	return k
+}
+
+// expires is when the last of its offers does.
+func (e *entry) expires() time.Time {
+	var last time.Time
+	for _, o := range e.offers {
+		if o.Expires.After(last) {
+			last = o.Expires
+		}
+	}
+	return last
+}
+
+func newKnown() *known { return &known{m: map[sign.Key]*entry{}} }
+
+// offer takes in an offer if it is newer than the one held of the same provider and class.
 func (k *known) offer(o market.Offer) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	e := k.entry(o.Provider)
-	if o.Seq >= e.Offer.Seq {
-		e.Offer = o
+	old, held := e.offers[o.Class]
+	if o.Seq < old.Seq {
+		return
 	}
+	if !held && len(e.offers) >= market.MaxOffers { // it sells fewer at a time: the one that is over first is dropped
+		var first market.Class
+		for c, other := range e.offers {
+			if first == "" || other.Expires.Before(e.offers[first].Expires) {
+				first = c
+			}
+		}
+		delete(e.offers, first)
+	}
+	e.offers[o.Class] = o
 }
 
-func (k *known) entry(p sign.Key) *Known {
+func (k *known) entry(p sign.Key) *entry {
 	e := k.m[p]
 	if e == nil {
 		if len(k.m) >= maxKnown {
 			k.evict()
 		}
-		e = &Known{}
+		e = &entry{offers: map[market.Class]market.Offer{}}
 		k.m[p] = e
 	}
 	return e
@@ -78,10 +113,11 @@ func (k *known) entry(p sign.Key) *Known {
 
 func (k *known) evict() {
 	var oldest sign.Key
-	var stalest *Known
+	var stalest time.Time
+	first := true
 	for p, e := range k.m {
-		if stalest == nil || e.Offer.Expires.Before(stalest.Offer.Expires) {
-			oldest, stalest = p, e
+		if at := e.expires(); first || at.Before(stalest) {
+			oldest, stalest, first = p, at, false
 		}
 	}
 	delete(k.m, oldest)
@@ -118,7 +154,7 @@ func (k *known) ended(p sign.Key, well bool) {
 	}
 }
 
-// get returns what is known of a provider.
+// get returns how a provider has behaved, without an offer of it.
 func (k *known) get(p sign.Key) (Known, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -126,27 +162,24 @@ func (k *known) get(p sign.Key) (Known, bool) {
 	if !ok {
 		return Known{}, false
 	}
-	return *e, true
+	return e.Known, true
 }
 
-// class returns the unexpired offers of a class, those that answered recently
-// first, else in the order of their provider's key.
+// class returns the unexpired offers that an order of a class or family takes, "" for all: those that answered recently
+// first, else in the order of their provider's key and of their class.
 func (k *known) class(c market.Class, now time.Time) []Known {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var out []Known
 	for p, e := range k.m {
-		if e.Offer.Provider.IsZero() {
+		if last := e.expires(); len(e.offers) > 0 && now.Sub(last) > time.Hour && e.Good+e.Bad == 0 {
+			delete(k.m, p)
 			continue
 		}
-		if now.After(e.Offer.Expires) {
-			if now.Sub(e.Offer.Expires) > time.Hour && e.Good+e.Bad == 0 {
-				delete(k.m, p)
+		for class, o := range e.offers {
+			if !now.After(o.Expires) && (c == "" || c.Accepts(class)) {
+				out = append(out, e.with(o))
 			}
-			continue
-		}
-		if c == "" || e.Offer.Class == c {
-			out = append(out, *e)
 		}
 	}
 	slices.SortFunc(out, func(a, b Known) int {
@@ -157,7 +190,7 @@ func (k *known) class(c market.Class, now time.Time) []Known {
 			}
 			return 1
 		}
-		return slices.Compare(a.Offer.Provider[:], b.Offer.Provider[:])
+		return cmp.Or(slices.Compare(a.Offer.Provider[:], b.Offer.Provider[:]), cmp.Compare(a.Offer.Class, b.Offer.Class))
 	})
 	return out
 }

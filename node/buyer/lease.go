@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -32,63 +33,97 @@ const (
 // leaseRecord is what the journal has of a bought lease, beside its payer.
 type leaseRecord struct {
 	Job     string           `json:"job"`
-	Lease   []byte           `json:"lease"` // market.Lease
-	Keys    []byte           `json:"keys"`  // market.KeySet
+	Lease   []byte           `json:"lease"`           // market.Lease
+	Keys    []byte           `json:"keys"`            // market.KeySet
+	Units   []market.UnitID  `json:"units,omitempty"` // ascending
 	PerUnit market.Resources `json:"perUnit"`
 	Addrs   []string         `json:"addrs"`
 	Route   string           `json:"route"`            // by which its quote came
+	At      time.Time        `json:"at,omitzero"`      // when it was signed
 	Active  bool             `json:"active,omitempty"` // the provider took the first payment
 	Reason  string           `json:"reason,omitempty"`
+	Root    market.LeaseID   `json:"root,omitzero"`     // of a successor: the first lease of its line
+	Escrow  sign.Key         `json:"escrow,omitzero"`   // that it is paid from; zero for direct settlement
+	Hired   bool             `json:"hired,omitempty"`   // its provider was a standby, whom the guardians hired
+	Voucher []byte           `json:"voucher,omitempty"` // the last that the guardians signed; nil where this peer signs itself
+	Void    bool             `json:"void,omitempty"`    // its money was not on chain in time: it costs nothing
+	Funding []byte           `json:"funding,omitempty"` // where in it, as the provider is told
 }
 
 // bought is one lease of this buyer, from its signatures to its settlement.
 type bought struct {
-	b           *Buyer
-	id          market.LeaseID
-	core        market.LeaseCore
-	signed      market.Lease
-	keys        market.KeySet
-	peer        peer.ID
-	job         string
-	supervision uint64
+	b      *Buyer
+	id     market.LeaseID
+	core   market.LeaseCore
+	signed market.Lease
+	keys   market.KeySet
+	peer   peer.ID
+	job    string
+	as     voice // of the job
 
-	// ctx ends, and lost closes, when the lease can be used no more.
-	ctx    context.Context
-	cancel context.CancelFunc
-	lost   <-chan struct{}
+	*line
+	gone, inTime bool // of line.over; under line.guard
+	back         bool // it was over before it began; likewise
 
 	mu      sync.Mutex
 	rec     leaseRecord
 	payer   meter.Payer
-	why     string        // it was lost or ended
 	settled chan struct{} // closed when the payer is settled
+	left    chan struct{} // closed when somebody else commands the lease
 }
 
-func (b *Buyer) openLease(l market.Lease, keys market.KeySet, rec leaseRecord) (*bought, error) {
+func (b *Buyer) openLease(l market.Lease, keys market.KeySet, rec leaseRecord, as voice) (*bought, error) {
 	id, err := b.remember(l.Core.Provider, rec.Addrs)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	return &bought{
-		b: b, id: l.Core.ID(), core: l.Core, signed: l, keys: keys, peer: id, job: rec.Job, ctx: ctx, cancel: cancel, lost: ctx.Done(),
-		rec: rec, settled: make(chan struct{}),
-	}, nil
+	n := &bought{b: b, id: l.Core.ID(), core: l.Core, signed: l, keys: keys, peer: id, job: rec.Job, as: as, rec: rec, settled: make(chan struct{}), left: make(chan struct{})}
+	n.line = newLine(n)
+	return n, nil
 }
 
 func (l *bought) terms() meter.Terms {
-	return protocol.MeterTerms(l.b.cfg.Genesis, l.core, l.keys, l.rec.PerUnit, l.supervision)
+	return protocol.MeterTerms(l.b.cfg.Genesis, l.core, l.keys, l.rec.Escrow, l.rec.PerUnit, l.as.epoch())
 }
 
-// newLease journals a lease that both have signed, before its first voucher.
-func (b *Buyer) newLease(l market.Lease, keys market.KeySet, job string, q quoted) (*bought, error) {
-	n, err := b.openLease(l, keys, leaseRecord{Job: job, Lease: l.Marshal(), Keys: keys.Marshal(), PerUnit: q.quote.PerUnit, Addrs: append(q.quote.Addrs, q.offer.Addrs...), Route: q.route})
+// newLease is a lease that both have signed. It is journalled with its first voucher.
+func (b *Buyer) newLease(l market.Lease, keys market.KeySet, units []market.UnitID, s *supervisor, q quoted) (*bought, error) {
+	n, err := b.openLease(l, keys, leaseRecord{Job: s.trace.job, Lease: l.Marshal(), Keys: keys.Marshal(), Units: units, PerUnit: q.quote.PerUnit, Addrs: append(q.quote.Addrs, q.offer.Addrs...), Route: q.route, At: time.Now(),
+		Hired: q.route == RouteStandby}, s.as)
 	if err != nil {
 		return nil, err
 	}
-	if n.payer, err = meter.NewPayer(n.terms()); err != nil {
+	return n, nil
+}
+
+// ready makes a lease that is funded ready to be paid for.
+func (l *bought) ready(p place) (err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rec.Escrow, l.rec.Funding = p.escrow, p.funding
+	l.payer, err = meter.NewPayer(l.terms())
+	return err
+}
+
+// hired says whether the guardians' word set the lease's money aside.
+func (l *bought) hired() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.rec.Hired
+}
+
+// newSuccessor is newLease for one that makes another longer.
+func (b *Buyer) newSuccessor(l market.Lease, before *bought) (*bought, error) {
+	before.mu.Lock()
+	rec := before.rec
+	before.mu.Unlock()
+	rec.Lease, rec.At, rec.Active, rec.Reason, rec.Root = l.Marshal(), time.Now(), false, "", before.first
+	n, err := b.openLease(l, before.keys, rec, before.as)
+	if err != nil {
 		return nil, err
 	}
+	n.cancel()
+	n.line = before.line
 	return n, nil
 }
 
@@ -110,7 +145,7 @@ func (l *bought) record() (store.Put, error) {
 
 // loadLeases takes up the leases of an earlier process.
 func (b *Buyer) loadLeases(ctx context.Context) error {
-	return b.cfg.Store.List(ctx, kindLease, "", func(key string, value []byte) error {
+	err := b.cfg.Store.List(ctx, kindLease, "", func(key string, value []byte) error {
 		var rec leaseRecord
 		if err := json.Unmarshal(value, &rec); err != nil {
 			return fmt.Errorf("reading lease %s: %w", key, err)
@@ -123,7 +158,11 @@ func (b *Buyer) loadLeases(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("reading lease %s: %w", key, err)
 		}
-		l, err := b.openLease(signed, keys, rec)
+		s := b.jobs[rec.Job]
+		if s == nil {
+			return fmt.Errorf("reading lease %s: its job %s is not in the journal", key, rec.Job)
+		}
+		l, err := b.openLease(signed, keys, rec, s.as)
 		if err != nil {
 			return err
 		}
@@ -137,29 +176,52 @@ func (b *Buyer) loadLeases(ctx context.Context) error {
 		if l.payer.State() == meter.PayerSettled {
 			close(l.settled)
 		}
-		s := b.jobs[rec.Job]
-		if s == nil {
-			return fmt.Errorf("reading lease %s: its job %s is not in the journal", key, rec.Job)
-		}
 		b.leases[l.id] = l
 		s.paid = append(s.paid, l)
-		for i, r := range s.job.Ranks {
-			if r.Lease == l.id && rec.Active && rec.Reason == "" && r.State != RankWaiting && l.payer.State() == meter.PayerPaying {
-				s.leases[i] = l
-			}
-		}
 		return nil
 	})
+	if err == nil {
+		err = b.link()
+	}
+	if err != nil {
+		return err
+	}
+	for _, s := range b.jobs {
+		s.seat()
+	}
+	return nil
 }
 
-// prepay issues the voucher for the first interval, once; asked again it is the same one.
-func (b *Buyer) prepay(ctx context.Context, l *bought) ([]byte, error) {
+// seat gives the ranks the leases that they had in an earlier process.
+func (s *supervisor) seat() {
+	for i, r := range s.job.Ranks {
+		at := slices.IndexFunc(s.paid, func(l *bought) bool { return l.id == r.Lease })
+		if at < 0 || s.paid[at].core.Rank != uint32(i) {
+			continue
+		}
+		l := s.paid[at]
+		if !l.rec.Active || l.rec.Reason != "" || r.State == RankWaiting {
+			continue
+		}
+		if !l.alive() {
+			if r.State != RankRunning {
+				continue
+			}
+			l.dead("the lease was over when the buyer was back") // but what ran may have ended well before
+		}
+		s.leases[i] = l
+	}
+}
+
+// prepay issues the voucher for the first interval, once, and is what the provider is told; asked again it is the same.
+func (b *Buyer) prepay(ctx context.Context, l *bought) (*marketpb.Activate, error) {
 	b.mu.Lock()
 	_, known := b.leases[l.id]
 	b.leases[l.id] = l
 	s := b.jobs[l.job]
 	b.mu.Unlock()
 	if !known {
+		l.join(l)
 		s.mu.Lock()
 		s.paid = append(s.paid, l)
 		s.mu.Unlock()
@@ -167,6 +229,7 @@ func (b *Buyer) prepay(ctx context.Context, l *bought) ([]byte, error) {
 	}
 	l.mu.Lock()
 	rec, err := l.record()
+	funding := l.rec.Funding
 	l.mu.Unlock()
 	if err != nil {
 		return nil, err
@@ -177,14 +240,16 @@ func (b *Buyer) prepay(ctx context.Context, l *bought) ([]byte, error) {
 	}
 	for _, e := range effects {
 		if v, ok := e.(meter.IssueVoucher); ok {
-			return l.voucher(v.Voucher)
+			voucher, err := l.voucher(ctx, v.Voucher)
+			return &marketpb.Activate{Lease: l.id[:], Voucher: voucher, Funding: funding}, err
 		}
 	}
 	return nil, errors.New("the lease can no longer be paid for")
 }
 
-func (l *bought) voucher(v verify.Voucher) ([]byte, error) {
-	s, err := verify.SignVoucher(l.b.domain, v, l.keys, l.b.cfg.Key)
+// voucher has what may sign vouchers of the lease sign one.
+func (l *bought) voucher(ctx context.Context, v verify.Voucher) ([]byte, error) {
+	s, err := l.as.voucher(ctx, l, v)
 	if err != nil {
 		return nil, err
 	}
@@ -209,17 +274,19 @@ func (l *bought) apply(ctx context.Context, f func(meter.Payer, market.Slot) (me
 	}
 	puts := more
 	var rest []meter.Effect
+	var signed []verify.Receipt
 	for _, e := range effects {
 		switch e := e.(type) {
 		case meter.Persist:
 			puts = append(puts, store.Put{Kind: kindPayer, Key: l.id.String(), Value: e.State})
 			continue
 		case meter.Cosign:
-			sig, err := e.Core.Sign(l.b.domain, l.b.cfg.Key)
+			sig, err := e.Core.Sign(l.b.domain, l.as.key())
 			if err != nil {
 				return nil, err
 			}
 			r := verify.Receipt{ReceiptCore: e.Core, ProviderSig: e.ProviderSig, BuyerSig: sig}
+			signed = append(signed, r)
 			puts = append(puts, store.Put{Kind: kindReceipt, Key: receiptKey(l.id, e.Core.Seq), Value: r.Marshal()})
 		}
 		rest = append(rest, e)
@@ -230,18 +297,24 @@ func (l *bought) apply(ctx context.Context, f func(meter.Payer, market.Slot) (me
 		}
 	}
 	l.payer = next
+	if st := next.State(); st == meter.PayerStopping || st == meter.PayerSettled {
+		if len(puts) > 0 {
+			l.as.changed(ctx, l)
+		}
+	}
+	for _, r := range signed {
+		l.b.cfg.Filed(l.signed, l.rec.Units, r)
+	}
 	for _, e := range rest {
 		switch e := e.(type) {
 		case meter.StopPaying:
-			if l.why == "" {
-				l.why = string(e.Reason)
-				if e.Detail != "" {
-					l.why = e.Detail
-				}
+			why := string(e.Reason)
+			if e.Detail != "" {
+				why = e.Detail
 			}
-			l.cancel()
+			l.line.over(l, l.usedUp(slot), why)
 		case meter.Settled:
-			l.cancel()
+			l.line.over(l, l.usedUp(slot), "the provider ended the lease")
 			select {
 			case <-l.settled:
 			default:
@@ -253,12 +326,6 @@ func (l *bought) apply(ctx context.Context, f func(meter.Payer, market.Slot) (me
 }
 
 func receiptKey(l market.LeaseID, seq uint64) string { return fmt.Sprintf("%s/%020d", l, seq) }
-
-func (l *bought) lostReason() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.why
-}
 
 func tick(m meter.Payer, now market.Slot) (meter.Payer, []meter.Effect, error) {
 	return m.Step(now, meter.Ticked{})
@@ -286,12 +353,39 @@ func (l *bought) watch(b *Buyer) {
 			select {
 			case <-run.Done():
 				return
+			case <-l.left:
+				return
 			case <-l.settled:
+				b.pay.retire(l)
+				b.used(l.job, l.core.Order)
 				return
 			case <-t.C:
 			}
 		}
 	})
+}
+
+// Reconnect opens a connection to the provider of every lease that is not settled. A peer whose addresses changed does
+// it, so that providers that want their next voucher need not look for it.
+func (b *Buyer) Reconnect(ctx context.Context) {
+	b.mu.Lock()
+	var peers []peer.ID
+	for _, l := range b.leases {
+		if l.state() != meter.PayerSettled && !slices.Contains(peers, l.peer) {
+			peers = append(peers, l.peer)
+		}
+	}
+	b.mu.Unlock()
+	var wg sync.WaitGroup
+	for _, id := range peers {
+		wg.Go(func() {
+			b.cfg.Host.Forgive(id)
+			if err := b.cfg.Host.Connect(ctx, peer.AddrInfo{ID: id}); err != nil {
+				b.cfg.Log.Debug("a provider was not reached", "peer", id, "err", err)
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // handleMeter co-signs a receipt and pays on.
@@ -319,13 +413,13 @@ func (b *Buyer) handleMeter(ctx context.Context, from peer.ID, req *nodepb.Meter
 		case meter.Refuse:
 			return nil, stream.Refuse(string(e.Reason.Rule), e.Reason.Error())
 		case meter.Cosign:
-			sig, err := e.Core.Sign(b.domain, b.cfg.Key)
+			sig, err := e.Core.Sign(b.domain, l.as.key())
 			if err != nil {
 				return nil, err
 			}
 			reply.BuyerSignature = sig[:]
 		case meter.IssueVoucher:
-			if reply.Voucher, err = l.voucher(e.Voucher); err != nil {
+			if reply.Voucher, err = l.voucher(ctx, e.Voucher); err != nil {
 				return nil, err
 			}
 		}
@@ -363,11 +457,16 @@ func (l *bought) over(ctx context.Context, reason string) {
 // final receipt, which is waited for as long as the payer says.
 func (b *Buyer) end(ctx context.Context, l *bought, reason string) {
 	b.known.ended(l.core.Provider, true)
-	b.tell(ctx, l, reason)
-	l.over(ctx, reason)
-	select {
-	case <-ctx.Done():
-	case <-l.settled:
+	open := l.open()
+	for _, l := range open {
+		b.tell(ctx, l, reason)
+		l.over(ctx, reason)
+	}
+	for _, l := range open {
+		select {
+		case <-ctx.Done():
+		case <-l.settled:
+		}
 	}
 }
 
@@ -375,14 +474,18 @@ func (b *Buyer) end(ctx context.Context, l *bought, reason string) {
 // final receipt nor its answer is waited for. The peer is running.
 func (b *Buyer) giveUp(ctx context.Context, l *bought, reason string) {
 	b.known.ended(l.core.Provider, false)
-	l.over(ctx, reason)
-	b.wg.Go(func() { b.tell(ctx, l, reason) })
+	for _, l := range l.open() {
+		l.over(ctx, reason)
+		b.wg.Go(func() { b.tell(ctx, l, reason) })
+	}
 }
 
 // dismiss ends a lease that the job does not use, through no fault of its provider.
 func (b *Buyer) dismiss(ctx context.Context, l *bought, reason string) {
-	b.tell(ctx, l, reason)
-	l.over(ctx, reason)
+	for _, l := range l.open() {
+		b.tell(ctx, l, reason)
+		l.over(ctx, reason)
+	}
 }
 
 // tell lets a provider know that its lease is no longer wanted. One that does not
@@ -407,6 +510,8 @@ func (b *Buyer) forgo(ctx context.Context, l *bought, reason string) {
 	b.mu.Unlock()
 	if prepaid {
 		l.over(ctx, reason)
+	} else {
+		b.pay.retire(l)
 	}
 	l.cancel()
 }

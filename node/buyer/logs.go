@@ -9,6 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+
+	"github.com/ipfs/go-cid"
+
+	work "github.com/starling-network/starling/node/workload"
 )
 
 // A rank's log is one file of frames, as Docker multiplexes its two streams:
@@ -189,4 +193,55 @@ func (l *ranklog) copy(ctx context.Context, w io.Writer, offset int64, follow bo
 		case <-wake:
 		}
 	}
+}
+
+// store keeps what the log has so far as a file; nothing for an empty one.
+func (l *ranklog) store(ctx context.Context, blobs work.Blobs) (c cid.Cid, n int64, err error) {
+	f, err := os.Open(l.path)
+	if err != nil {
+		return c, 0, fmt.Errorf("reading a log: %w", err)
+	}
+	defer f.Close()
+	if l.length() == 0 {
+		return c, 0, nil
+	}
+	return blobs.Put(ctx, io.NewSectionReader(f, 0, l.length()))
+}
+
+// restore replaces what the log has from offset base on by a file that another peer kept. Whatever that holds, the log has whole
+// frames afterwards.
+func (l *ranklog) restore(blobs work.Blobs, b Blob, base int64) error {
+	c, err := cid.Parse(b.CID)
+	if err != nil {
+		return err
+	}
+	path, err := blobs.Path(c)
+	if err != nil {
+		return err
+	}
+	from, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("reading a log: %w", err)
+	}
+	defer from.Close()
+	end, _, _, err := scanFrames(from, 0)
+	if err != nil {
+		return fmt.Errorf("reading a log: %w", err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.f == nil {
+		return errLogEnded
+	}
+	base = min(base, l.size)
+	if end > maxRankLog-base {
+		return errLogFull
+	}
+	n, err := io.Copy(io.NewOffsetWriter(l.f, base), io.NewSectionReader(from, 0, end))
+	if err != nil {
+		return fmt.Errorf("writing a log: %w", err)
+	}
+	l.size = base + n
+	l.notify()
+	return l.f.Truncate(l.size)
 }

@@ -2,6 +2,7 @@ package buyer
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -116,6 +117,23 @@ func TestKnown(t *testing.T) {
 	got := k.class("cpu", now)
 	if len(got) != 2 || got[0].Offer.Provider != (sign.Key{2}) || got[0].RTT != 7*time.Millisecond || got[1].Offer.Seq != 5 {
 		t.Errorf("known %+v", got)
+	}
+	families := k.class("gpu", now)
+	if len(families) != 2 || families[0].Offer.Provider != (sign.Key{1}) || families[0].Offer.Class != "gpu/x" || families[1].Offer.Provider != (sign.Key{3}) {
+		t.Errorf("of the family gpu %+v are known", families)
+	}
+	if all := k.class("", now); len(all) != 4 {
+		t.Errorf("%d offers are known, want both of the first provider and one of each other", len(all))
+	}
+	k.offer(offer(1, 3, "gpu/x")) // older than what is known of the class, whatever its other offers
+	if got := k.class("gpu/x", now); got[0].Offer.Seq != 4 {
+		t.Errorf("an older offer was taken: %+v", got[0].Offer)
+	}
+	for i := range 2 * market.MaxOffers {
+		k.offer(offer(4, 1, market.Class(fmt.Sprintf("gpu/%d", i))))
+	}
+	if n := len(k.m[sign.Key{4}].offers); n != market.MaxOffers {
+		t.Errorf("%d offers of one provider are remembered", n)
 	}
 	k.silent(sign.Key{2})
 	if got := k.class("cpu", now); got[0].Offer.Provider != (sign.Key{1}) {

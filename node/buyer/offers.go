@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/p2p/stream"
@@ -24,18 +25,25 @@ func (b *Buyer) find(ctx context.Context, c market.Class, regions []market.Regio
 	return len(found)
 }
 
-// Offers looks for offers of a class, asks their providers whether they are
-// there, and returns what is known.
+// Offers looks for offers of a class or family, "" for all, asks their providers
+// whether they are there, and returns what is known.
 func (b *Buyer) Offers(ctx context.Context, c market.Class) []Known {
-	if c != "" {
-		b.find(ctx, c, nil)
-	}
 	var wg sync.WaitGroup
+	families := []market.Class{c}
+	if c == "" {
+		families = []market.Class{"cpu", "gpu"}
+	}
+	for _, f := range families {
+		wg.Go(func() { b.find(ctx, f, nil) })
+	}
+	wg.Wait()
 	sem := make(chan struct{}, 32)
+	asked := map[sign.Key]bool{b.self: true}
 	for _, k := range b.known.class(c, time.Now()) {
-		if time.Since(k.Answered) < probeFresh || k.Offer.Provider == b.self {
+		if time.Since(k.Answered) < probeFresh || asked[k.Offer.Provider] {
 			continue
 		}
+		asked[k.Offer.Provider] = true
 		wg.Go(func() {
 			sem <- struct{}{}
 			defer func() { <-sem }()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,7 +32,7 @@ const (
 	// askTimeout is how long a provider that is asked directly may take; one that
 	// takes longer is dropped from this order, never waited for.
 	askTimeout = 1500 * time.Millisecond
-	// maxAsked bounds how many known providers are asked at once, beside 3 for each lease wanted.
+	// maxAsked bounds how many known providers are asked at once unless Config says otherwise.
 	maxAsked = 48
 	// settleQuotes is how much longer quotes are listened for once there are
 	// enough: it lets a better one that is a moment late take part.
@@ -126,10 +127,11 @@ func (b *Buyer) collect(ctx context.Context, t *trace, o market.Order, envelope 
 	defer cancel() // before the waiting: nobody is waited for any longer
 	t.add(Step{At: a.start, Kind: StepOrdered, Detail: fmt.Sprintf("order %s for %d × %d units of %s, at most %s per unit-hour",
 		o.ID.Short(), o.Count, o.UnitsPer, o.Class, b.cfg.Genesis.FormatAmount(market.Amount(o.Ceiling)))})
-	if err := b.publish(ctx, o, envelope); err != nil {
-		// Nobody to gossip with yet is no reason not to ask those that are known.
-		t.add(Step{At: time.Now(), Kind: StepOrdered, Detail: "not gossiped: " + err.Error()})
-	}
+	wg.Go(func() { // it may first have to look for neighbours to gossip with
+		if err := b.publish(ctx, o, envelope); err != nil {
+			t.add(Step{At: time.Now(), Kind: StepOrdered, Detail: "not gossiped: " + err.Error()})
+		}
+	})
 	asked := make(chan struct{})
 	wg.Add(1)
 	go func() {
@@ -140,7 +142,19 @@ func (b *Buyer) collect(ctx context.Context, t *trace, o market.Order, envelope 
 		}
 	}()
 	b.listen(ctx, a, asked, how)
-	return a.all(), refused.list(), nil
+	no := refused.list()
+	for _, r := range no {
+		if r.Reason == market.ReasonUnwanted {
+			t.add(Step{At: time.Now(), Kind: StepBlocked, Provider: r.Provider.String(), Detail: r.Detail})
+		}
+	}
+	return a.all(), no, nil
+}
+
+// blocked says whether a provider is on the user's block list, in the words of `why`.
+func (b *Buyer) blocked(p sign.Key) (why string, blocked bool) {
+	reason, no := b.cfg.Blocked(p)
+	return strings.TrimSuffix("blocked by you: "+reason, ": "), no
 }
 
 // asking says which ways an order may take. Gossip is always one of them.
@@ -179,7 +193,7 @@ func (b *Buyer) askKnown(ctx context.Context, t *trace, a *auction, envelope []b
 	ask := func(batch []Known) {
 		for _, k := range batch {
 			mu.Lock()
-			skip := seen[k.Offer.Provider] || len(seen) >= maxAsked+3*int(a.order.Count)
+			skip := seen[k.Offer.Provider] || len(seen) >= b.cfg.MaxAsked+3*int(a.order.Count)
 			seen[k.Offer.Provider] = true
 			mu.Unlock()
 			if skip {
@@ -216,27 +230,36 @@ func (b *Buyer) askKnown(ctx context.Context, t *trace, a *auction, envelope []b
 func (b *Buyer) best(o market.Order, refused *refusals) []Known {
 	now := time.Now()
 	all := b.known.class(o.Class, now)
-	byKey := make(map[sign.Key]Known, len(all))
+	type lot struct {
+		provider sign.Key
+		class    market.Class
+	}
+	lotOf := func(o *market.Offer) lot { return lot{o.Provider, o.Class} }
+	byLot := make(map[lot]Known, len(all))
 	cands := make([]match.Candidate, 0, len(all))
 	for _, k := range all {
 		if k.Offer.Provider == b.self {
 			continue
 		}
-		byKey[k.Offer.Provider] = k
+		if why, no := b.blocked(k.Offer.Provider); no {
+			refused.add(match.Refusal{Provider: k.Offer.Provider, Reason: market.ReasonUnwanted, Detail: why})
+			continue
+		}
+		byLot[lotOf(&k.Offer)] = k
 		cands = append(cands, k.candidate())
 	}
 	res := match.Rank(o, cands, now, b.cfg.Weights)
 	refused.add(res.Refused...)
 	// How many units are free is the oldest news in an offer: who was full is asked, too, after the others.
 	full := slices.DeleteFunc(cands, func(c match.Candidate) bool {
-		return byKey[c.Offer.Provider].Offer.Units >= o.UnitsPer
+		return c.Offer.Units >= o.UnitsPer
 	})
 	for i := range full {
 		full[i].Offer.Units = full[i].Offer.Total
 	}
 	out := make([]Known, 0, len(cands))
 	for _, s := range slices.Concat(res.Ranked, match.Rank(o, full, now, b.cfg.Weights).Ranked) {
-		out = append(out, byKey[s.Candidate.Offer.Provider])
+		out = append(out, byLot[lotOf(&s.Candidate.Offer)])
 	}
 	return out
 }
@@ -289,10 +312,10 @@ func (b *Buyer) take(a *auction, from sign.Key, q market.Quote, offer []byte, ro
 	if err != nil {
 		return err
 	}
-	if o.Provider != from || o.Class != a.order.Class {
-		return fmt.Errorf("%w: the quote's offer is another one", market.ErrMalformed)
+	if err := q.CheckOffer(o); err != nil {
+		return err
 	}
-	if err := o.CheckGenesis(b.cfg.Genesis.Hash()); err != nil {
+	if err := o.CheckGenesis(b.cfg.Genesis); err != nil {
 		return err
 	}
 	b.known.offer(o)
@@ -303,8 +326,22 @@ func (b *Buyer) take(a *auction, from sign.Key, q market.Quote, offer []byte, ro
 		return err
 	}
 	a.trace.add(Step{At: now, Kind: StepQuoted, Provider: from.String(), Route: route, Took: took,
-		Price: b.cfg.Genesis.FormatAmount(market.Amount(q.Price)), Detail: fmt.Sprintf("%d leases in %s", q.Leases, q.Region)})
+		Price: b.cfg.Genesis.FormatAmount(market.Amount(q.Price)), Detail: fmt.Sprintf("%d leases in %s%s", q.Leases, q.Region, units(q, a.order))})
 	return nil
+}
+
+// units says of which units a quote is, where that is more than the order says.
+func units(q market.Quote, o market.Order) string {
+	text := ""
+	if q.Class != o.Class || q.Simulated {
+		text = " of " + string(q.Class)
+		if q.Model != "" {
+			text += ", " + q.Hardware()
+		} else if q.Simulated {
+			text += " (simulated)"
+		}
+	}
+	return text
 }
 
 // handleQuote takes the quote of a provider that heard an order over gossip.
@@ -325,6 +362,10 @@ func (b *Buyer) handleQuote(_ context.Context, from peer.ID, req *marketpb.Quote
 	b.mu.Unlock()
 	if a == nil {
 		return nil, stream.Refuse("closed", "the order takes no more quotes")
+	}
+	if why, no := b.blocked(key); no {
+		a.trace.add(Step{At: time.Now(), Kind: StepBlocked, Provider: key.String(), Route: RouteGossip, Detail: why})
+		return nil, stream.Refuse(string(market.ReasonUnwanted), "no quotes of yours are taken here")
 	}
 	if err := b.take(a, key, q, req.Offer, RouteGossip, time.Since(a.start)); err != nil {
 		var r *market.Refusal

@@ -13,6 +13,7 @@ import (
 	"github.com/ipfs/go-cid"
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/runtime"
 	work "github.com/starling-network/starling/node/workload"
@@ -28,7 +29,7 @@ const reduceOut = "/out"
 // /in/<rank>, and its /out is the next round's carry.
 func (s *supervisor) reduce(ctx context.Context, j Job) (Blob, error) {
 	red := j.Spec.Rounds.Reduce
-	rt := s.b.cfg.Runtimes[j.Spec.Runtime]
+	rt := s.b.cfg.Runtimes[job.RuntimeWasm] // whatever the ranks run in
 	w, err := reduceWorkload(j)
 	if err != nil {
 		return Blob{}, failed(CodeInput, "reduce: %v", err)
@@ -95,7 +96,7 @@ func (s *supervisor) reduceDir(id string) (string, error) {
 
 func reduceWorkload(j Job) (*nodepb.Workload, error) {
 	red := j.Spec.Rounds.Reduce
-	w := &nodepb.Workload{Runtime: j.Spec.Runtime, Env: map[string]string{}, Outputs: []string{reduceOut}}
+	w := &nodepb.Workload{Runtime: job.RuntimeWasm, Env: map[string]string{}, Outputs: []string{reduceOut}}
 	for k, v := range j.Spec.Env {
 		w.Env[k] = v
 	}

@@ -25,32 +25,39 @@ func (s *supervisor) settle(ctx context.Context) error {
 		case <-l.settled:
 		}
 	}
-	owed, total, err := s.owed(ctx, leases)
-	if err != nil {
-		return err
-	}
-	if err := s.save(ctx, func(j *Job) { j.Owed, j.Receipts = total, int(owed.Receipts) }); err != nil {
-		return err
-	}
-	if total == 0 {
-		return nil
+	if s.guard != nil {
+		if err := s.signLast(ctx, leases); err != nil {
+			return err
+		}
 	}
 	id := s.snapshot().ID
-	m, err := s.b.settle.Load(ctx, id)
+	if _, _, err := s.noteOwed(ctx, leases); err != nil {
+		return err
+	}
+	if err := s.b.pay.release(ctx, id, leases); err != nil {
+		return err
+	}
+	owed, total, err := s.noteOwed(ctx, leases) // leases that were void cost nothing
 	if err != nil {
 		return err
 	}
-	m, err = s.b.settle.Pay(ctx, id, m, owed)
+	paid, anchored, err := s.b.pay.pay(ctx, id, owed)
 	if err != nil {
 		return err
 	}
-	var txs []string
-	for _, batch := range m.History() {
-		txs = append(txs, string(batch.Tx.ID))
+	if total > 0 {
+		s.trace.add(Step{At: time.Now(), Kind: StepPaid, Detail: fmt.Sprintf("%s in all", s.b.cfg.Genesis.FormatAmount(paid))})
 	}
-	_, paid, _ := m.Totals()
-	s.trace.add(Step{At: time.Now(), Kind: StepPaid, Detail: fmt.Sprintf("%s in %d transactions", s.b.cfg.Genesis.FormatAmount(paid), len(txs))})
-	return s.save(ctx, func(j *Job) { j.Paid, j.Transactions = paid, txs })
+	return s.save(ctx, func(j *Job) { j.Paid, j.Transactions = paid, anchored })
+}
+
+// noteOwed is owed, journalled with the job.
+func (s *supervisor) noteOwed(ctx context.Context, leases []*bought) (chain.AmountsOwed, market.Amount, error) {
+	owed, total, err := s.owed(ctx, leases)
+	if err == nil {
+		err = s.save(ctx, func(j *Job) { j.Owed, j.Receipts = total, int(owed.Receipts) })
+	}
+	return owed, total, err
 }
 
 func (l *bought) state() meter.PayerState {
@@ -84,10 +91,13 @@ func (s *supervisor) owed(ctx context.Context, leases []*bought) (chain.AmountsO
 }
 
 // Hashes names the receipts of a job in the order in which its anchor commits to
-// them: by rank, epoch and id of their lease, then by number.
+// them: by rank, epoch and id of their lease, then by number. Void leases cost nothing and are left out.
 func Hashes(accounts []LeaseAccount) []sign.Hash {
 	var out []sign.Hash
 	for _, a := range accounts {
+		if a.Void {
+			continue
+		}
 		for _, r := range a.Receipts {
 			out = append(out, r.SignedHash())
 		}
@@ -95,21 +105,14 @@ func Hashes(accounts []LeaseAccount) []sign.Hash {
 	return out
 }
 
-// settled notes a payment that is final.
-func (b *Buyer) settled(id string, batch chain.Batch) {
-	s, err := b.get(id)
-	if err != nil {
-		return
-	}
-	for _, p := range batch.Payouts {
-		s.trace.add(Step{At: time.Now(), Kind: StepPaid, Provider: p.To.String(), Price: b.cfg.Genesis.FormatAmount(p.Amount),
-			Detail: fmt.Sprintf("lease %s in transaction %s", p.Lease.Short(), batch.Tx.ID)})
+// note adds a step to a job's trace.
+func (b *Buyer) note(job string, step Step) {
+	if s, err := b.get(job); err == nil {
+		s.trace.add(step)
 	}
 }
 
 // waiting notes why a payment does not go on.
 func (b *Buyer) waiting(id, reason string, until time.Time) {
-	if s, err := b.get(id); err == nil {
-		s.trace.add(Step{At: time.Now(), Kind: StepPaid, Detail: "waiting until " + until.Format(time.TimeOnly) + ": " + reason})
-	}
+	b.note(id, Step{At: time.Now(), Kind: StepPaid, Detail: "waiting until " + until.Format(time.TimeOnly) + ": " + reason})
 }

@@ -14,15 +14,14 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/node/webhook"
 	"github.com/starling-network/starling/verify/meter"
 )
 
 const (
 	kindJob = "job"
-	// stopGrace is how long a program may take to save its work when it is stopped.
-	stopGrace = 2 * time.Second
 	// journalRetry is how often a journal that fails is tried again.
 	journalRetry = time.Second
 )
@@ -49,6 +48,9 @@ func failed(code Code, format string, args ...any) error {
 // replaces what is lost, and settles.
 type supervisor struct {
 	b     *Buyer
+	as    voice
+	guard *guarded // nil for a job that has no guardians; else as
+	mine  bool     // this peer is the job's owner
 	trace *trace
 	logs  []*ranklog
 	stop  context.CancelCauseFunc // ends the work; set while it runs
@@ -56,19 +58,38 @@ type supervisor struct {
 	done  chan struct{}           // closed when the job's goroutine ended
 	// resumed: an earlier process began the job; this one first has to find its neighbours again.
 	resumed bool
+	// superseded: another peer supervised the job meanwhile.
+	superseded bool
+	// unwilling said that they would guard the job, and did not.
+	unwilling []sign.Key
 
 	mu     sync.Mutex
+	saved  bool // the journal has the job
 	job    Job
 	leases []*bought // of each rank, or nil
 	paid   []*bought // every lease the job ever activated
+	asking []bool    // of each rank: its provider is being asked for more time
 
-	money    sync.Mutex    // taken before mu
-	promised market.Amount // what leases that are being taken can cost, beside those in paid
-	taking   int           // how many they are
+	pausing   sync.Mutex      // taken before mu: one pause or resume at a time
+	extending sync.Mutex      // taken before the buyer's mu: one extension at a time
+	working   context.Context // ends with the job's work; set with stop
+	money     sync.Mutex      // taken before mu
+	promised  market.Amount   // what leases that are being taken can cost, beside those in paid
+	taking    int             // how many they are
 }
 
 func (b *Buyer) newSupervisor(j Job, t *trace) (*supervisor, error) {
-	s := &supervisor{b: b, trace: t, job: j, leases: make([]*bought, len(j.Ranks)), done: make(chan struct{})}
+	var guard *guarded
+	if j.Detached != nil {
+		var err error
+		if guard, err = b.voiceOf(j); err != nil {
+			return nil, err
+		}
+	}
+	s := &supervisor{b: b, as: b.own, guard: guard, mine: b.owned(j), trace: t, job: j, leases: make([]*bought, len(j.Ranks)), asking: make([]bool, len(j.Ranks)), done: make(chan struct{})}
+	if guard != nil {
+		s.as = guard
+	}
 	for i := range j.Ranks {
 		l, err := openRanklog(filepath.Join(b.jobDir(j.ID), fmt.Sprintf("rank-%d.log", i)))
 		if err != nil {
@@ -96,6 +117,7 @@ func (j Job) clone() Job {
 	j.Lost = append(j.Lost[:0:0], j.Lost...)
 	j.Orders = append(j.Orders[:0:0], j.Orders...)
 	j.Transactions = append(j.Transactions[:0:0], j.Transactions...)
+	j.Detached = j.Detached.clone()
 	return j
 }
 
@@ -112,11 +134,18 @@ func (s *supervisor) save(ctx context.Context, change func(*Job), more ...store.
 	}
 	steps, upTo := s.trace.puts()
 	puts := append(append(more, store.Put{Kind: kindJob, Key: j.ID, Value: b}), steps...)
+	var told []webhook.Delivery
+	if j.State != s.job.State || !s.saved {
+		var tell []store.Put
+		told, tell = s.b.tellHooks(j)
+		puts = append(puts, tell...)
+	}
 	if err := s.b.cfg.Store.Write(ctx, puts...); err != nil {
 		return fmt.Errorf("journalling job %s: %w", j.ID, err)
 	}
 	s.trace.wrote(upTo)
-	s.job = j
+	s.job, s.saved = j, true
+	s.b.hooks.Added(told...)
 	s.trace.poke()
 	return nil
 }
@@ -167,21 +196,46 @@ func (s *supervisor) run(ctx context.Context) {
 	}()
 	log := s.b.cfg.Log.With("job", s.trace.job)
 	if st := s.snapshot().State; st != Settling && !st.Ended() {
-		s.abandon(ctx)
-		err := s.work(ctx)
+		err := s.commanded(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		out := &outcome{state: Succeeded}
-		if err != nil && !errors.As(err, &out) {
-			out = &outcome{Failed, CodePeer, "this peer could not go on with the job: " + err.Error()}
+		if errors.Is(err, errSuperseded) {
+			for _, l := range s.bought() {
+				l.leave()
+			}
+			return // another guardian goes on with it, or its owner
 		}
-		log.Info("job's work is over", "outcome", out.state, "reason", out.reason)
-		s.endLeases(ctx, out.reason)
-		s.trace.add(Step{At: time.Now(), Kind: StepEnded, Detail: strings.TrimSuffix(string(out.state)+": "+out.reason, ": ")})
-		if err := s.keep(ctx, func(j *Job) { *j = j.ended(out.state, out.code, out.reason) }); err != nil {
-			return
+		if out := (&outcome{state: Succeeded}); !errors.Is(err, errOver) {
+			if err != nil && !errors.As(err, &out) {
+				out = &outcome{Failed, CodePeer, "this peer could not go on with the job: " + err.Error()}
+			}
+			log.Info("job's work is over", "outcome", out.state, "reason", out.reason)
+			quiet := func() {}
+			if s.guard != nil && s.snapshot().Detached.Engaged { // a last receipt may take long, and nobody is to take a lease for it
+				s.keepLogs(ctx)
+				telling, cancel := context.WithCancelCause(ctx)
+				quiet = s.beating(telling, cancel, true)
+			}
+			s.endLeases(ctx, out.reason)
+			quiet()
+			s.trace.add(Step{At: time.Now(), Kind: StepEnded, Detail: strings.TrimSuffix(string(out.state)+": "+out.reason, ": ")})
+			if err := s.keep(ctx, func(j *Job) { *j = j.ended(out.state, out.code, out.reason) }); err != nil {
+				return
+			}
 		}
+	}
+	if j := s.snapshot(); s.guard != nil && j.State == Settling && j.Detached.Engaged {
+		if !s.b.owned(s.snapshot()) {
+			if err := s.tellOver(ctx); err != nil && ctx.Err() == nil {
+				log.Info("a job that was guarded ended", "err", err)
+			}
+			return // its owner settles it
+		}
+		telling, told := context.WithCancel(ctx)
+		defer s.dismiss(ctx)
+		defer told()
+		s.b.wg.Go(func() { _ = s.tellOver(telling) }) // nobody need supervise it any more
 	}
 	for s.snapshot().State == Settling {
 		err := s.settle(ctx)
@@ -200,12 +254,34 @@ func (s *supervisor) run(ctx context.Context) {
 	}
 }
 
+// commanded does the job's work, for as long as this peer supervises it: an owner always comes back to it.
+func (s *supervisor) commanded(ctx context.Context) error {
+	for {
+		err := s.command(ctx)
+		if err == nil && s.snapshot().State == Settling {
+			return errOver
+		}
+		if err == nil {
+			s.abandon(ctx)
+			err = s.work(ctx)
+		}
+		if !errors.Is(err, errSuperseded) || ctx.Err() != nil || !s.b.owned(s.snapshot()) {
+			return err
+		}
+		s.superseded = true
+		s.trace.add(Step{At: time.Now(), Kind: StepSupervised, Detail: clip(err.Error())})
+	}
+}
+
+// errOver says that another supervisor has ended the job's work.
+var errOver = errors.New("the job's work is over")
+
 // abandon ends the leases that an earlier process took and did not live to use.
 func (s *supervisor) abandon(ctx context.Context) {
 	s.mu.Lock()
 	var stray []*bought
 	for _, l := range s.paid {
-		if !slices.Contains(s.leases, l) && l.state() != meter.PayerSettled {
+		if !seated(s.leases, l) && l.state() != meter.PayerSettled {
 			stray = append(stray, l)
 		}
 	}
@@ -216,9 +292,15 @@ func (s *supervisor) abandon(ctx context.Context) {
 		}
 	}
 	s.mu.Unlock()
+	s.b.pay.forsake(s.trace.job)
 	for _, l := range stray {
 		s.b.wg.Go(func() { s.b.dismiss(ctx, l, "the buyer was restarted before it could use the lease") })
 	}
+}
+
+// seated says whether a lease, or one that it makes longer, is among those of the ranks.
+func seated(leases []*bought, l *bought) bool {
+	return slices.ContainsFunc(leases, func(o *bought) bool { return o != nil && o.line == l.line })
 }
 
 // work runs all rounds. It returns nil, an *outcome, or an error of this peer.
@@ -226,27 +308,42 @@ func (s *supervisor) work(parent context.Context) error {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
 	s.mu.Lock()
-	s.stop, s.peer = cancel, parent
+	s.stop, s.peer, s.working = cancel, parent, ctx
 	j := s.job.clone()
 	s.mu.Unlock()
 	if d := j.Spec.Timeouts.Run; d > 0 && !j.Started.IsZero() {
-		t := time.AfterFunc(time.Until(j.Started.Add(d)), func() { cancel(errRunOver) })
-		defer t.Stop()
+		s.limitRun(ctx, cancel, s.runLeft(j))
 	}
+	s.pursueAll(ctx)
 	if j.Stopping {
 		cancel(errStopped)
+	}
+	if s.guard != nil {
+		defer s.beating(ctx, cancel, false)()
 	}
 	err := s.rounds(ctx, cancel)
 	if parent.Err() != nil {
 		return parent.Err()
 	}
 	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, errSuperseded):
+		return cause
 	case errors.Is(cause, errStopped):
 		return &outcome{Stopped, "", errStopped.Error()}
 	case errors.Is(cause, errRunOver):
-		return failed(CodeTimeout, "%v (timeouts.run: %v)", errRunOver, j.Spec.Timeouts.Run)
+		return failed(CodeTimeout, "%v (timeouts.run: %v)", errRunOver, s.snapshot().Spec.Timeouts.Run)
 	}
 	return err
+}
+
+// beating has the guardians hear of the job until what it returns is called, which ends ctx by cancel.
+func (s *supervisor) beating(ctx context.Context, cancel context.CancelCauseFunc, over bool) func() {
+	beats := make(chan struct{})
+	go func() {
+		defer close(beats)
+		s.beat(ctx, cancel, over)
+	}()
+	return func() { cancel(nil); <-beats }
 }
 
 func (s *supervisor) rounds(ctx context.Context, cancel context.CancelCauseFunc) error {
@@ -283,10 +380,23 @@ func (s *supervisor) begin(ctx context.Context, cancel context.CancelCauseFunc) 
 		}
 	})
 	if d := s.snapshot().Spec.Timeouts.Run; err == nil && first && d > 0 {
-		t := time.AfterFunc(d, func() { cancel(errRunOver) })
-		context.AfterFunc(ctx, func() { t.Stop() })
+		s.limitRun(ctx, cancel, d)
 	}
 	return err
+}
+
+// limitRun ends the work when the job's time is over, which may be later than in left: it can be made longer meanwhile.
+func (s *supervisor) limitRun(ctx context.Context, cancel context.CancelCauseFunc, left time.Duration) {
+	s.b.wg.Go(func() {
+		for left > 0 {
+			if pause(ctx, left) != nil {
+				return
+			}
+			j := s.snapshot()
+			left = time.Until(j.Started.Add(j.Spec.Timeouts.Run))
+		}
+		cancel(errRunOver)
+	})
 }
 
 // nextRound reduces what the ranks left, if the job says how, and goes on to the
@@ -315,144 +425,6 @@ func (s *supervisor) nextRound(ctx context.Context) error {
 	})
 }
 
-// rank runs one rank's execution of the current round, on another provider when
-// one is lost.
-func (s *supervisor) rank(ctx context.Context, i int) error {
-	for {
-		j := s.snapshot()
-		r := j.Ranks[i]
-		switch r.State {
-		case RankDone:
-			return nil
-		case RankFailed: // before a restart
-			return r.failure(i)
-		}
-		l, err := s.leaseOf(ctx, i)
-		if err != nil {
-			return err
-		}
-		// A rank that was running goes on with the same execution; the provider knows it.
-		if r.State != RankRunning {
-			base := s.logs[i].length()
-			if err := s.save(ctx, func(j *Job) {
-				k := &j.Ranks[i]
-				k.State, k.Seq, k.LogBase, k.Exit, k.Reason = RankRunning, k.Seq+1, base, 0, ""
-			}); err != nil {
-				return err
-			}
-			j = s.snapshot()
-			r = j.Ranks[i]
-		}
-		w, err := workload(j, i)
-		if err != nil {
-			return failed(CodeInput, "rank %d: %v", i, err)
-		}
-		res, err := s.b.execute(ctx, l, r.Seq, w, s.logs[i], r.LogBase, func() {
-			s.trace.add(Step{At: time.Now(), Kind: StepStarted, Rank: &i, Provider: r.Provider.String()})
-		})
-		if err != nil {
-			// When it is the peer that stops, the program runs on for its next process.
-			if ctx.Err() != nil && s.peer.Err() == nil {
-				s.stopRank(l, r.Seq)
-			}
-			return err
-		}
-		if res.lost != "" {
-			if l.spent() {
-				return s.outOfMoney(i, l)
-			}
-			if err := s.lost(ctx, i, res.lost); err != nil {
-				return err
-			}
-			continue
-		}
-		return s.exited(ctx, i, r, res)
-	}
-}
-
-// outOfMoney is the outcome of a job whose rank i used all of its lease: another
-// one could only begin the same work again.
-func (s *supervisor) outOfMoney(i int, l *bought) error {
-	g, p := s.b.cfg.Genesis, s.snapshot().Spec.Payment
-	return failed(CodePayment, "rank %d used up its lease of %v: the budget of %s pays no more at up to %s per unit-hour; raise payment.budget or lower payment.maxPrice",
-		i, time.Duration(l.core.Slots()*g.SlotMillis)*time.Millisecond, g.FormatAmount(p.Budget), g.FormatAmount(market.Amount(p.MaxPrice)))
-}
-
-// exited notes how an execution ended.
-func (s *supervisor) exited(ctx context.Context, i int, r Rank, res result) error {
-	r.Exit, r.Reason, r.Detail, r.Outputs = res.exit, res.reason, res.message, res.outputs
-	r.State = RankDone
-	if !res.ok() {
-		r.State = RankFailed
-	}
-	s.trace.add(Step{At: time.Now(), Kind: StepExited, Rank: &i, Provider: r.Provider.String(), Detail: r.end()})
-	if err := s.keep(ctx, func(j *Job) {
-		k := &j.Ranks[i]
-		k.State, k.Exit, k.Reason, k.Detail, k.Outputs = r.State, r.Exit, r.Reason, r.Detail, r.Outputs
-	}); err != nil {
-		return err
-	}
-	if r.State == RankFailed {
-		return r.failure(i)
-	}
-	return nil
-}
-
-// end says how the rank's execution ended.
-func (r Rank) end() string {
-	text := fmt.Sprintf("exit code %d", r.Exit)
-	for _, more := range []struct{ sep, text string }{{", ", r.Reason}, {": ", r.Detail}} {
-		if more.text != "" {
-			text += more.sep + more.text
-		}
-	}
-	return text
-}
-
-// failure is the outcome of a job whose rank i failed.
-func (r Rank) failure(i int) error {
-	if r.Reason == string(runtime.ReasonTimeout) {
-		return failed(CodeTimeout, "rank %d: %s", i, r.end())
-	}
-	return failed(CodeProgram, "rank %d ended with %s; `starling logs` shows what it said", i, r.end())
-}
-
-// lost gives up the lease of a rank and says whether it may have another.
-func (s *supervisor) lost(ctx context.Context, i int, reason string) error {
-	s.mu.Lock()
-	l := s.leases[i]
-	s.leases[i] = nil
-	s.mu.Unlock()
-	if l != nil {
-		s.b.giveUp(ctx, l, reason)
-	}
-	r := s.snapshot().Ranks[i]
-	s.trace.add(Step{At: time.Now(), Kind: StepLost, Rank: &i, Provider: r.Provider.String(), Detail: reason})
-	if err := s.keep(ctx, func(j *Job) {
-		k := &j.Ranks[i]
-		k.State, k.Restarts, k.Reason = RankWaiting, k.Restarts+1, reason
-		if !slices.Contains(j.Lost, r.Provider) {
-			j.Lost = append(j.Lost, r.Provider)
-		}
-	}); err != nil {
-		return err
-	}
-	if j := s.snapshot(); r.Restarts+1 > j.Spec.Restart.Max {
-		return failed(CodeLost, "rank %d was lost %d times, restart.max is %d; the last: %s", i, r.Restarts+1, j.Spec.Restart.Max, reason)
-	}
-	return nil
-}
-
-// stopRank asks a provider to end what the job no longer wants; the lease ends
-// soon after, with or without an answer.
-func (s *supervisor) stopRank(l *bought, seq uint64) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), stopGrace)
-	defer cancel()
-	if err := s.b.stopExecution(ctx, l, seq, stopGrace/2); err != nil {
-		s.b.cfg.Log.Debug("stopping an execution", "lease", l.id, "err", err)
-	}
-}
-
 // endLeases ends every lease the job still has, also those that a gang took which
 // the job did not live to use.
 func (s *supervisor) endLeases(ctx context.Context, reason string) {
@@ -471,7 +443,7 @@ func (s *supervisor) endLeases(ctx context.Context, reason string) {
 		}
 	}
 	for _, l := range stray {
-		if !slices.Contains(leases, l) && !l.told() {
+		if !seated(leases, l) && !l.told() {
 			wg.Go(func() { s.b.dismiss(ctx, l, reason) })
 		}
 	}

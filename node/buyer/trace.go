@@ -56,6 +56,7 @@ const (
 	StepQuoted     StepKind = "quoted"     // a quote came in
 	StepDeclined   StepKind = "declined"   // a provider answered that it will not quote
 	StepSilent     StepKind = "silent"     // a provider did not answer in time and was dropped
+	StepBlocked    StepKind = "blocked"    // a provider is on the user's block list
 	StepInfeasible StepKind = "infeasible" // a quote or offer that does not fit the order
 	StepChosen     StepKind = "chosen"     // selection picked a provider for a rank
 	StepHeld       StepKind = "held"       // a provider set units aside
@@ -64,8 +65,15 @@ const (
 	StepLeased     StepKind = "leased"     // a lease is active
 	StepStarted    StepKind = "started"    // an execution runs
 	StepExited     StepKind = "exited"     // an execution ended
+	StepRestarted  StepKind = "restarted"  // a program is started again on its lease
+	StepExtended   StepKind = "extended"   // a lease was made longer
+	StepUnextended StepKind = "unextended" // a lease was not made longer, and why
 	StepLost       StepKind = "lost"       // a provider was lost
 	StepRound      StepKind = "round"      // a round was reduced
+	StepGuarded    StepKind = "guarded"    // peers guard the job
+	StepSupervised StepKind = "supervised" // somebody else supervises the job from now on, or wants to
+	StepFunded     StepKind = "funded"     // money was set aside on chain, or was not
+	StepRefunded   StepKind = "refunded"   // what was set aside and not earned came back
 	StepPaid       StepKind = "paid"       // a payment is on chain
 	StepEnded      StepKind = "ended"      // the job ended
 )

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -28,12 +29,10 @@ func (j Job) problems() problems {
 		ps.add("metadata.name", "%.80q is not a name: want 1 to %d of a-z, 0-9 and '-', beginning and ending with a letter or digit", j.Name, maxName)
 	}
 	j.checkLabels(&ps)
-	if j.Runtime != RuntimeWasm {
-		ps.add("runtime", "%.40q, want %q", j.Runtime, RuntimeWasm)
-	}
-	checkModule(&ps, "spec.module", j.Module)
+	j.checkProgram(&ps)
 	checkArgs(&ps, "spec.args", j.Args)
 	j.checkEnv(&ps)
+	j.checkSecrets(&ps)
 	if j.Count < 1 || j.Count > MaxRank {
 		ps.add("spec.count", "%d, want 1 to %d", j.Count, MaxRank)
 	}
@@ -41,15 +40,10 @@ func (j Job) problems() problems {
 	j.checkPlacement(&ps)
 	j.checkFiles(&ps)
 	j.checkRounds(&ps)
-	if j.Restart.Max < 0 || j.Restart.Max > MaxRestart {
-		ps.add("spec.restart.max", "%d, want 0 to %d", j.Restart.Max, MaxRestart)
-	}
-	if t := j.Timeouts.Queue; t < MinTime || t > MaxQueue {
-		ps.add("spec.timeouts.queue", "%v, want %v to %v", t, MinTime, MaxQueue)
-	}
-	if t := j.Timeouts.Run; t < MinTime || t > MaxRun {
-		ps.add("spec.timeouts.run", "%v, want %v to %v", t, MinTime, MaxRun)
-	}
+	j.checkRestart(&ps)
+	j.checkHealth(&ps)
+	j.checkTimes(&ps)
+	j.checkWebhooks(&ps)
 	j.checkPayment(&ps)
 	if len(ps) == 0 { // the sources of a broken job are too many, or none
 		j.checkBlobs(&ps)
@@ -93,14 +87,16 @@ func (j Job) checkEnv(ps *problems) {
 func (j Job) checkResources(ps *problems) {
 	if err := j.Resources.Class.Check(); err != nil {
 		ps.add("spec.resources.class", "%.40q is not a class: want 1 to 32 of a-z, 0-9, '-' and '/'", string(j.Resources.Class))
-	} else if j.Resources.Class != DefaultClass {
-		ps.later("spec.resources.class", fmt.Sprintf("class %q; it has %q", j.Resources.Class, DefaultClass))
+	} else if isGPU(j.Resources.Class) && j.Runtime != RuntimeDocker {
+		ps.add("spec.resources.class", "only a container can use a GPU: give an image instead of a module")
 	}
 	if n := j.Resources.Units; n < 1 || n > market.MaxUnitsPerLease {
 		ps.add("spec.resources.units", "%d, want 1 to %d", n, market.MaxUnitsPerLease)
 	}
-	if j.Resources.PerUnit.VRAMMiB != 0 {
-		ps.later("spec.resources.vram", "GPU memory")
+	if c := j.Resources.MinCapability; c > market.MaxCapability {
+		ps.add("spec.resources.gpus", "no GPU has compute capability %v", c)
+	} else if (c > 0 || j.Resources.PerUnit.VRAMMiB > 0) && !isGPU(j.Resources.Class) {
+		ps.add("spec.resources.class", "units of class %q have no GPU: ask for gpus", string(j.Resources.Class))
 	}
 }
 
@@ -188,8 +184,8 @@ func (j Job) checkPayment(ps *problems) {
 		ps.add("payment.decimals", "%d, at most %d", p.Decimals, market.MaxDecimals)
 		return
 	}
-	if p.Settle != SettleDirect {
-		ps.later("spec.payment.settle", fmt.Sprintf("%.40q; it has %q", string(p.Settle), SettleDirect))
+	if p.Settle != "" && p.Settle != SettleDirect && p.Settle != SettleEscrow {
+		ps.later("spec.payment.settle", fmt.Sprintf("%.40q; it has %q and %q", string(p.Settle), SettleEscrow, SettleDirect))
 	}
 	switch {
 	case p.MaxPrice == 0:
@@ -228,7 +224,10 @@ func (j Job) checkBlobs(ps *problems) {
 	if len(j.Blobs) > len(sources) {
 		ps.add("blobs", "%d entries for %d sources", len(j.Blobs), len(sources))
 	}
-	modules := []string{j.Module}
+	var modules []string
+	if j.Module != "" {
+		modules = append(modules, j.Module)
+	}
 	if j.Rounds != nil && j.Rounds.Reduce != nil {
 		modules = append(modules, j.Rounds.Reduce.Module)
 	}
@@ -273,8 +272,8 @@ func checkModule(ps *problems, field, module string) {
 	switch {
 	case module == "":
 		ps.add(field, "missing: the path or CID of a WASI program")
-	case isImage(module):
-		ps.later(field, "container images; it runs WASI programs")
+	case IsImage(module):
+		ps.add(field, "%.120q is a container image: write it as image, not as module", module)
 	case strings.Contains(module, RankMark):
 		ps.add(field, "%s means nothing here: all ranks run one program", RankMark)
 	default:
@@ -305,8 +304,10 @@ func checkPath(p string) error {
 		return fmt.Errorf("missing: an absolute path, such as /data")
 	case !path.IsAbs(p) || path.Clean(p) != p || p == "/" || len(p) > MaxPath || !isText(p):
 		return fmt.Errorf("%.80q is not a clean absolute path below /", p)
-	case overlap(p, runtime.ControlDir):
-		return fmt.Errorf("%s is kept for the runtime", runtime.ControlDir)
+	case overlap(p, path.Dir(runtime.ControlDir)):
+		return fmt.Errorf("%s is kept for the runtime", path.Dir(runtime.ControlDir))
+	case path.Base(p) == engineSocket:
+		return errors.New(never["docker.sock"])
 	}
 	return nil
 }
@@ -323,6 +324,8 @@ func badSource(source string) string {
 		return "missing: a file path, or cid: and a CID"
 	case len(source) > 4096 || !isText(source) || strings.ContainsAny(source, "\r\n"):
 		return "want one line of at most 4096 bytes"
+	case path.Base(source) == engineSocket:
+		return never["docker.sock"]
 	case strings.HasPrefix(source, CIDScheme):
 		if err := checkCID(strings.TrimPrefix(source, CIDScheme)); err != nil {
 			return err.Error()
@@ -348,15 +351,6 @@ func checkCID(text string) error {
 		return fmt.Errorf("%.80q is not a raw CIDv1 with SHA-256 in base32", text)
 	}
 	return nil
-}
-
-// isImage tells a container image from a file.
-func isImage(module string) bool {
-	if strings.HasPrefix(module, "docker://") || strings.Contains(module, "@sha256:") {
-		return true
-	}
-	host, _, slash := strings.Cut(module, "/")
-	return slash && slices.Contains([]string{"docker.io", "ghcr.io", "quay.io", "nvcr.io", "registry.k8s.io"}, host)
 }
 
 func isName(s string) bool {

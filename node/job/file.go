@@ -23,11 +23,21 @@ const (
 //	kind: Job
 //	metadata: {name: lm, labels: {team: a}}
 //	spec:
-//	  module: build/lm.wasm               # or cid:bafkrei…; "image" is the same field
+//	  module: build/lm.wasm               # a WASI program, or cid:bafkrei…
+//	  image: ghcr.io/acme/lm@sha256:…     # or a container image by digest, with
+//	  entrypoint: [python, -u]            #   the program instead of the image's own
+//	  workDir: /app                       #   where it starts
+//	  network: none                       #   none or internet
+//	  registryAuth: docker                #   your docker login, or {username: me, passwordFrom: env:TOKEN}
+//	  health: {http: {port: 8080, path: /healthz}, interval: 30s, timeout: 30s, retries: 3, startPeriod: 1m}   # or command or tcp
 //	  args: [train, --steps, "200"]       # "command" is the same field
 //	  env: {SEED: "1"}
+//	  secrets:
+//	  - {name: HF_TOKEN, env: HF_TOKEN, from: env:HF_TOKEN}   # a variable of the program
+//	  - {name: id.pem, from: file:id.pem}                     # /run/secrets/id.pem
 //	  count: 5                            # ranks, taken all or none
 //	  resources: {class: cpu, units: 1, cpu: 0.5, memory: 256Mi, disk: 1Gi}   # of every unit at least
+//	  resources: {gpus: "h100:8,vram>=80"}                                    # or GPUs, for each rank
 //	  placement: {regions: [eu-west], exclude: [<provider key>], spread: peer, ask: [direct, gossip]}
 //	  inputs: [{src: "shards/{rank}.bin", dst: /data/shard.bin}]
 //	  outputs: [{src: /out}]
@@ -35,9 +45,11 @@ const (
 //	    count: 4
 //	    carry: /carry
 //	    reduce: {module: build/average.wasm, args: [], inputs: [{src: init.bin, dst: /init/w.bin}]}
-//	  restart: {max: 3}
-//	  timeouts: {queue: 2m, run: 10m}
-//	  payment: {maxPrice: 0.05/unit-hour, budget: 0.25, settle: direct}
+//	  restart: {max: 3, policy: on-failure, backoff: 1s}      # see Restart
+//	  timeouts: {queue: 2m, pull: 5m, start: 10m, run: 10m, stop: 2s}
+//	  keep: 24h                           # how long providers should keep results while you are away
+//	  payment: {maxPrice: 0.05/unit-hour, budget: 0.25, settle: escrow}
+//	  webhooks: [{url: "https://example.org/hook", events: [succeeded, failed], secretFrom: env:HOOK}]
 func Parse(data []byte, decimals uint8) (Job, error) {
 	body, err := parseYAML(data)
 	if err != nil {
@@ -69,7 +81,7 @@ type file struct {
 
 // locate gives a problem the place of its field, or of the nearest field above it.
 func (f *file) locate(p Problem) Problem {
-	for _, alias := range []string{p.Field, strings.Replace(p.Field, ".module", ".image", 1), strings.Replace(p.Field, ".args", ".command", 1)} {
+	for _, alias := range []string{p.Field, strings.Replace(p.Field, ".args", ".command", 1)} {
 		if n := f.where[alias]; n != nil {
 			p.Field = alias
 			p.Line, p.Column = position(n)
@@ -141,28 +153,38 @@ func (f *file) metadata(n ast.Node, path string) {
 func (f *file) spec(n ast.Node, path string) {
 	j := &f.job
 	f.fields(n, path, fields{
-		"module": f.module(&j.Module), "image": f.module(&j.Module),
-		"args": f.args(&j.Args), "command": f.args(&j.Args),
-		"env":       func(n ast.Node, field string) { j.Env = f.texts(n, field) },
-		"count":     f.numberTo(&j.Count),
-		"resources": f.resources,
-		"placement": f.placement,
-		"inputs":    f.inputs(&j.Inputs),
-		"outputs":   f.outputs,
-		"rounds":    f.rounds,
-		"restart":   f.restart,
-		"timeouts":  f.timeouts,
-		"payment":   f.payment,
+		"module": f.textTo(&j.Module),
+		"image":  f.image,
+		"args":   f.args(&j.Args), "command": f.args(&j.Args),
+		"entrypoint":   f.args(&j.Entrypoint),
+		"workDir":      f.textTo(&j.WorkDir),
+		"network":      func(n ast.Node, field string) { set(f, n, field, &j.Network, asNetwork) },
+		"registryAuth": f.registry,
+		"env":          func(n ast.Node, field string) { j.Env = f.texts(n, field) },
+		"secrets":      f.secrets,
+		"health":       f.health,
+		"count":        f.numberTo(&j.Count),
+		"resources":    f.resources,
+		"placement":    f.placement,
+		"inputs":       f.inputs(&j.Inputs),
+		"outputs":      f.outputs,
+		"rounds":       f.rounds,
+		"restart":      f.restart,
+		"timeouts":     f.timeouts,
+		"keep":         f.spanTo(&j.Keep),
+		"guardians":    f.numberTo(&j.Guardians),
+		"standbys":     f.numberTo(&j.Standbys),
+		"payment":      f.payment,
+		"webhooks":     f.webhooks,
 	}, map[string]string{
-		"replicas": "replicas of services; write count for the ranks of a job",
-		"secrets":  "secrets sealed to the provider", "checkpoint": "checkpoints", "verify": "verification of results",
-		"network": "networks between ranks", "engine": "engines", "entrypoint": "entry points of container images",
-		"workdir": "working directories", "volumes": "volumes; write inputs and outputs", "priority": "priorities",
-		"constraints": "constraints", "standbys": "standby providers", "guardians": "guardians",
+		"replicas":   "replicas of services; write count for the ranks of a job",
+		"checkpoint": "checkpoints", "verify": "verification of results", "engine": "engines",
+		"volumes": "volumes; write inputs and outputs", "priority": "priorities",
+		"constraints": "constraints",
 	})
 	for _, two := range [][2]string{{"module", "image"}, {"args", "command"}} {
 		if second := f.where[path+"."+two[1]]; second != nil && f.where[path+"."+two[0]] != nil {
-			f.wrong(second, path+"."+two[1], "the same as %s.%s: write one of them", path, two[0])
+			f.wrong(second, path+"."+two[1], "%s.%s is given, too: write one of them", path, two[0])
 		}
 	}
 }
@@ -175,7 +197,17 @@ func (f *file) resources(n ast.Node, path string) {
 		"cpu":    func(n ast.Node, field string) { set(f, n, field, &r.PerUnit.MilliCPU, parseCPU) },
 		"memory": func(n ast.Node, field string) { set(f, n, field, &r.PerUnit.MemoryMiB, parseMiB) },
 		"disk":   func(n ast.Node, field string) { set(f, n, field, &r.PerUnit.DiskMiB, parseMiB) },
-	}, map[string]string{"gpus": "GPUs", "gpu": "GPUs", "vram": "GPU memory", "cuda": "CUDA versions"})
+		"gpus": func(n ast.Node, field string) {
+			var asked Resources
+			set(f, n, field, &asked, parseGPUs)
+			r.ask(asked)
+		},
+	}, map[string]string{"cuda": `CUDA versions; write gpus: "2,cap>=8.0" for a compute capability`})
+	for _, other := range []string{".class", ".units"} {
+		if n := f.where[path+other]; n != nil && f.where[path+".gpus"] != nil {
+			f.wrong(n, path+other, gpusSay)
+		}
+	}
 }
 
 func (f *file) placement(n ast.Node, path string) {
@@ -243,28 +275,12 @@ func (f *file) rounds(n ast.Node, path string) {
 		"reduce": func(n ast.Node, path string) {
 			r.Reduce = &Reduce{}
 			f.fields(n, path, fields{
-				"module": f.module(&r.Reduce.Module),
+				"module": f.textTo(&r.Reduce.Module),
 				"args":   f.args(&r.Reduce.Args),
 				"inputs": f.inputs(&r.Reduce.Inputs),
 			}, map[string]string{"env": "variables of the reduce program", "resources": "resources of the reduce program"})
 		},
 	}, nil)
-}
-
-func (f *file) restart(n ast.Node, path string) {
-	f.fields(n, path, fields{"max": func(n ast.Node, field string) {
-		if v, ok := f.number(n, field); ok {
-			f.job.Restart.Max = int(v)
-		}
-	}}, map[string]string{"policy": "restart policies; a rank whose provider is lost is always restarted", "migrate": "migration of running work"})
-}
-
-func (f *file) timeouts(n ast.Node, path string) {
-	t := &f.job.Timeouts
-	f.fields(n, path, fields{
-		"queue": func(n ast.Node, field string) { set(f, n, field, &t.Queue, parseTime) },
-		"run":   func(n ast.Node, field string) { set(f, n, field, &t.Run, parseTime) },
-	}, map[string]string{"start": "a time limit for starting; run counts from the lease"})
 }
 
 func (f *file) payment(n ast.Node, path string) {
@@ -279,8 +295,6 @@ func (f *file) payment(n ast.Node, path string) {
 		"settle": func(n ast.Node, field string) { set(f, n, field, &p.Settle, asSettle) },
 	}, map[string]string{"mint": "other tokens than the network's", "interval": "other metering intervals than the network's"})
 }
-
-func (f *file) module(to *string) func(ast.Node, string) { return f.textTo(to) }
 
 // args reads a list of arguments.
 func (f *file) args(to *[]string) func(ast.Node, string) {
@@ -358,7 +372,7 @@ func asProvider(text string) (sign.Key, error) {
 
 func asSettle(text string) (Settle, error) {
 	if text == "" {
-		return "", fmt.Errorf("want %s", SettleDirect)
+		return "", fmt.Errorf("want %s or %s", SettleEscrow, SettleDirect)
 	}
 	return Settle(text), nil
 }

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -12,12 +13,13 @@ import (
 type Flags struct {
 	Name     string   // --name
 	Labels   []string // --label key=value
-	Module   string   // first argument
+	Module   string   // first argument: a WASI program, or a container image
 	Args     []string // arguments after --
 	Env      []string // --env KEY=VALUE
 	Count    string   // --count
 	Class    string   // --class
 	Units    string   // --units
+	GPUs     string   // --gpus
 	CPU      string   // --cpu
 	Memory   string   // --memory
 	Disk     string   // --disk
@@ -28,21 +30,59 @@ type Flags struct {
 	Inputs   []string // --input src=…,dst=… or SRC:DST
 	Outputs  []string // --out PATH
 	Retries  string   // --retries
+	Restart  string   // --restart
+	Backoff  string   // --restart-backoff
 	Queue    string   // --queue-timeout
+	Pull     string   // --pull-timeout
+	Start    string   // --start-timeout
 	Run      string   // --timeout
+	Stop     string   // --stop-timeout
+	Keep     string   // --keep
+	Guards   string   // --guardians
+	Standbys string   // --standbys
 	MaxPrice string   // --max-price
 	Budget   string   // --budget
 	Settle   string   // --settle
+
+	Entrypoint   string   // --entrypoint
+	WorkDir      string   // --workdir
+	Network      string   // --network
+	Secrets      []string // --secret NAME=FROM
+	SecretEnv    []string // --secret-env VARIABLE=FROM
+	RegistryAuth string   // --registry-auth docker or USER=FROM
+	HealthCmd    string   // --health-cmd
+	HealthTCP    string   // --health-tcp
+	HealthHTTP   string   // --health-http
+	HealthEvery  string   // --health-interval
+	HealthWait   string   // --health-timeout
+	HealthTries  string   // --health-retries
+	HealthStart  string   // --health-start-period
+	Webhooks     []string // --webhook
+
+	// What docker has and Starling has not; each is refused with its reason.
+	Privileged bool     // --privileged
+	CapAdd     []string // --cap-add
+	Devices    []string // --device
+	Volumes    []string // --volume
+	Security   []string // --security-opt
+	PID, IPC   string   // --pid, --ipc
 }
 
 // flagOf is the flag for each field of a job file that has one.
 var flagOf = map[string]string{
 	"metadata.name": "--name", "metadata.labels": "--label", "spec.module": "MODULE", "spec.args": "ARGS",
-	"spec.env": "--env", "spec.count": "--count", "spec.resources.class": "--class", "spec.resources.units": "--units",
+	"spec.env": "--env", "spec.count": "--count", "spec.resources.class": "--class", "spec.resources.units": "--units", "spec.resources.gpus": "--gpus",
 	"spec.resources.cpu": "--cpu", "spec.resources.memory": "--memory", "spec.resources.disk": "--disk",
 	"spec.placement.regions": "--region", "spec.placement.exclude": "--exclude", "spec.placement.spread": "--spread",
 	"spec.placement.ask": "--ask", "spec.inputs": "--input", "spec.outputs": "--out",
 	"spec.restart.max": "--retries", "spec.timeouts.queue": "--queue-timeout", "spec.timeouts.run": "--timeout",
+	"spec.restart.policy": "--restart", "spec.restart.backoff": "--restart-backoff", "spec.timeouts.pull": "--pull-timeout",
+	"spec.timeouts.start": "--start-timeout", "spec.timeouts.stop": "--stop-timeout", "spec.keep": "--keep", "spec.guardians": "--guardians", "spec.standbys": "--standbys",
+	"spec.image": "IMAGE", "spec.entrypoint": "--entrypoint", "spec.workDir": "--workdir", "spec.network": "--network",
+	"spec.secrets": "--secret", "spec.registryAuth": "--registry-auth", "spec.health": "--health-cmd",
+	"spec.health.tcp": "--health-tcp", "spec.health.http": "--health-http", "spec.health.interval": "--health-interval",
+	"spec.health.timeout": "--health-timeout", "spec.health.retries": "--health-retries",
+	"spec.health.startPeriod": "--health-start-period", "spec.webhooks": "--webhook",
 	"spec.payment.maxPrice": "--max-price", "spec.payment.budget": "--budget", "spec.payment.settle": "--settle",
 }
 
@@ -50,6 +90,12 @@ var flagOf = map[string]string{
 func (f Flags) Job(decimals uint8) (Job, error) {
 	r := &flagReader{said: map[string]bool{}}
 	j := Job{Module: f.Module, Args: f.Args}
+	if IsImage(f.Module) {
+		j.Module, j.Image = "", asImage(f.Module)
+	}
+	f.never(r)
+	f.program(r, &j)
+	f.health(r, &j)
 	j.Payment.Decimals = decimals
 	r.one("metadata.name", f.Name, func(s string) error { j.Name = s; return nil })
 	j.Labels = r.pairs("metadata.labels", f.Labels)
@@ -72,8 +118,16 @@ func (f Flags) Job(decimals uint8) (Job, error) {
 		j.Restart.Max = int(n)
 		return err
 	})
+	take(r, "spec.restart.policy", f.Restart, &j.Restart.Policy, asPolicy)
+	take(r, "spec.restart.backoff", f.Backoff, &j.Restart.Backoff, parseSpan)
 	take(r, "spec.timeouts.queue", f.Queue, &j.Timeouts.Queue, parseTime)
+	take(r, "spec.timeouts.pull", f.Pull, &j.Timeouts.Pull, parseTime)
+	take(r, "spec.timeouts.start", f.Start, &j.Timeouts.Start, parseTime)
 	take(r, "spec.timeouts.run", f.Run, &j.Timeouts.Run, parseTime)
+	take(r, "spec.timeouts.stop", f.Stop, &j.Timeouts.Stop, parseTime)
+	take(r, "spec.keep", f.Keep, &j.Keep, parseSpan)
+	take(r, "spec.guardians", f.Guards, &j.Guardians, parseCount)
+	take(r, "spec.standbys", f.Standbys, &j.Standbys, parseCount)
 	take(r, "spec.payment.maxPrice", f.MaxPrice, &j.Payment.MaxPrice, func(s string) (market.Price, error) { return parsePrice(s, decimals) })
 	take(r, "spec.payment.budget", f.Budget, &j.Payment.Budget, func(s string) (market.Amount, error) { return parseMoney(s, decimals) })
 	take(r, "spec.payment.settle", f.Settle, &j.Payment.Settle, asSettle)
@@ -93,6 +147,14 @@ func (f Flags) Job(decimals uint8) (Job, error) {
 func (f Flags) resources(r *flagReader, j *Job) {
 	take(r, "spec.resources.class", f.Class, &j.Resources.Class, asClass)
 	take(r, "spec.resources.units", f.Units, &j.Resources.Units, parseCount)
+	r.one("spec.resources.gpus", f.GPUs, func(s string) error {
+		asked, err := parseGPUs(s)
+		if err == nil && (f.Class != "" || f.Units != "") {
+			err = errors.New(gpusSay)
+		}
+		j.Resources.ask(asked)
+		return err
+	})
 	take(r, "spec.resources.cpu", f.CPU, &j.Resources.PerUnit.MilliCPU, parseCPU)
 	take(r, "spec.resources.memory", f.Memory, &j.Resources.PerUnit.MemoryMiB, parseMiB)
 	take(r, "spec.resources.disk", f.Disk, &j.Resources.PerUnit.DiskMiB, parseMiB)

@@ -25,6 +25,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/runtime"
 )
 
 // What one job may ask for.
@@ -43,6 +44,12 @@ const (
 	MinTime  = time.Second
 	MaxQueue = 24 * time.Hour
 	MaxRun   = 30 * 24 * time.Hour
+	MaxStop  = 5 * time.Minute
+	MaxKeep  = 30 * 24 * time.Hour
+
+	MaxStandbys = 5
+	// WagePart is which part of what its leases can cost a job's guardians get at the most, together: a tenth.
+	WagePart = 10
 )
 
 // What a job has that does not say otherwise.
@@ -51,30 +58,51 @@ const (
 	DefaultRestart = 3
 	DefaultQueue   = 2 * time.Minute
 	DefaultRun     = time.Hour
+	DefaultStop    = 2 * time.Second
+	// DefaultStandbys is for a job with guardians.
+	DefaultStandbys = 2
 )
 
-// RuntimeWasm is the runtime of every job so far: WASI programs.
-const RuntimeWasm = "wasm"
+// The runtimes a job may ask for.
+const (
+	RuntimeWasm   = "wasm"   // WASI programs, given by module
+	RuntimeDocker = "docker" // containers, given by image
+)
 
 // Job is a validated request. It is made by Parse, Flags.Job or Unmarshal and not changed afterwards: methods that
 // return another Job share nothing with it that either would change.
 type Job struct {
 	Name    string            `json:"name"`
 	Labels  map[string]string `json:"labels,omitempty"`
-	Runtime string            `json:"runtime"` // RuntimeWasm
-	// Module is the source of the program. A source is a file path as the user wrote it, or "cid:" and a CID.
-	Module    string            `json:"module"`
-	Args      []string          `json:"args,omitempty"`
-	Env       map[string]string `json:"env,omitempty"`
-	Count     uint32            `json:"count"` // ranks: leases taken all-or-nothing
-	Resources Resources         `json:"resources"`
-	Placement Placement         `json:"placement,omitzero"`
-	Inputs    []Input           `json:"inputs,omitempty"`
-	Outputs   []Output          `json:"outputs,omitempty"`
-	Rounds    *Rounds           `json:"rounds,omitempty"` // nil: the program runs once
-	Restart   Restart           `json:"restart"`
-	Timeouts  Timeouts          `json:"timeouts"`
-	Payment   Payment           `json:"payment"`
+	Runtime string            `json:"runtime"` // RuntimeWasm or RuntimeDocker
+	// Module is the source of a WASI program. A source is a file path as the user wrote it, or "cid:" and a CID.
+	Module string `json:"module,omitempty"`
+	// Image is a container image by digest, instead of Module.
+	Image      string            `json:"image,omitempty"`
+	Entrypoint []string          `json:"entrypoint,omitempty"` // of a container, instead of the image's own
+	Args       []string          `json:"args,omitempty"`
+	WorkDir    string            `json:"workDir,omitempty"` // of a container; empty: where the image says
+	Network    runtime.Network   `json:"network,omitempty"` // of a container
+	Env        map[string]string `json:"env,omitempty"`
+	// Secrets says what they are called and where the program finds them; their Values travel beside the job.
+	Secrets   []Secret  `json:"secrets,omitempty"`
+	Registry  *Registry `json:"registryAuth,omitempty"` // nil: anybody may pull the image
+	Health    *Health   `json:"health,omitempty"`       // nil: running is healthy
+	Count     uint32    `json:"count"`                  // ranks: leases taken all-or-nothing
+	Resources Resources `json:"resources"`
+	Placement Placement `json:"placement,omitzero"`
+	Inputs    []Input   `json:"inputs,omitempty"`
+	Outputs   []Output  `json:"outputs,omitempty"`
+	Rounds    *Rounds   `json:"rounds,omitempty"` // nil: the program runs once
+	Restart   Restart   `json:"restart"`
+	Timeouts  Timeouts  `json:"timeouts"`
+	Keep      Span      `json:"keep,omitzero"` // how long providers should keep results for a buyer who is away; 0: as long as they do by themselves
+	// Guardians is how many peers keep the job going when the one it was handed to is gone; 0: none. Standbys is how many further
+	// providers they may take for ranks that are lost.
+	Guardians uint32    `json:"guardians,omitempty"`
+	Standbys  uint32    `json:"standbys,omitempty"`
+	Payment   Payment   `json:"payment"`
+	Webhooks  []Webhook `json:"webhooks,omitempty"`
 	// Blobs are the contents of all sources, by source with {rank} filled in; nil until WithBlobs.
 	Blobs map[string]Blob `json:"blobs,omitempty"`
 }
@@ -84,6 +112,8 @@ type Resources struct {
 	Class   market.Class     `json:"class"`
 	Units   uint32           `json:"units"`
 	PerUnit market.Resources `json:"perUnit,omitzero"`
+	// MinCapability is the compute capability that GPUs have at least.
+	MinCapability market.Capability `json:"minCapability,omitempty"`
 }
 
 // Placement is where the ranks may run.
@@ -121,15 +151,13 @@ type Reduce struct {
 	Inputs []Input  `json:"inputs,omitempty"`
 }
 
-// Restart bounds how often one rank is taken to another peer after it was lost.
-type Restart struct {
-	Max int `json:"max"`
-}
-
-// Timeouts bound the job in time.
+// Timeouts bound the job in time. A zero Pull, Start or Stop is no limit of its own.
 type Timeouts struct {
 	Queue time.Duration // until all leases are signed
-	Run   time.Duration // from then on
+	Pull  time.Duration // a provider may take to fetch program and inputs
+	Start time.Duration // from the lease until the program runs, and is healthy where it has a check; pulling included
+	Run   time.Duration // from the first leases on
+	Stop  time.Duration // a program has to end by itself when it is stopped
 }
 
 // Payment bounds the job in money.
@@ -137,14 +165,20 @@ type Payment struct {
 	MaxPrice market.Price  `json:"maxPrice"` // base units per unit-hour
 	Budget   market.Amount `json:"budget"`   // base units, for everything
 	Decimals uint8         `json:"decimals"` // of the token that both were written in
-	Settle   Settle        `json:"settle"`
+	Settle   Settle        `json:"settle,omitempty"`
 }
 
-// Settle is how the providers are paid.
+// Settle is how the providers are paid. A network settles in one way; a job that names none takes it, and one that names another
+// is refused.
 type Settle string
 
-// SettleDirect pays each provider from the buyer's wallet what its vouchers say: for people who trust each other for one interval.
-const SettleDirect Settle = "direct"
+// The ways of settling.
+const (
+	// SettleEscrow has the job's money put into an escrow of the network's program before its work begins, and providers claim from it.
+	SettleEscrow Settle = "escrow"
+	// SettleDirect pays each provider from the buyer's wallet what its vouchers say: for people who trust each other for one interval.
+	SettleDirect Settle = "direct"
+)
 
 // Blob is a content-addressed file or directory.
 type Blob struct {
@@ -174,7 +208,10 @@ func (in Input) For(rank int) string {
 
 // Sources lists every source that the job reads, each once and sorted, with {rank} filled in for every rank.
 func (j Job) Sources() []string {
-	seen := map[string]bool{j.Module: true}
+	seen := map[string]bool{}
+	if j.Module != "" {
+		seen[j.Module] = true
+	}
 	add := func(inputs []Input, ranks int) {
 		for _, in := range inputs {
 			for rank := range ranks {
@@ -205,7 +242,10 @@ func (j Job) In(dir string) Job {
 		}
 		return out
 	}
-	j.Module = rebase(j.Module)
+	if j.Module != "" {
+		j.Module = rebase(j.Module)
+	}
+	j = j.secretsIn(dir)
 	j.Inputs = inputs(j.Inputs)
 	if j.Rounds != nil && j.Rounds.Reduce != nil {
 		rounds, reduce := *j.Rounds, *j.Rounds.Reduce
@@ -225,7 +265,7 @@ func (j Job) WithBlobs(blobs map[string]Blob) (Job, error) {
 }
 
 // Uploaded reports whether the contents of all sources are known, so that peers can fetch them.
-func (j Job) Uploaded() bool { return len(j.Blobs) > 0 }
+func (j Job) Uploaded() bool { return len(j.Blobs) > 0 || len(j.Sources()) == 0 }
 
 // Units is how many units all ranks take together.
 func (j Job) Units() uint64 { return uint64(j.Count) * uint64(j.Resources.Units) }
@@ -233,7 +273,7 @@ func (j Job) Units() uint64 { return uint64(j.Count) * uint64(j.Resources.Units)
 // MaxCost is what the job costs at the most if every unit runs for the whole time at the highest price, rounded up.
 func (j Job) MaxCost() (market.Amount, error) {
 	const hour = uint64(time.Hour / time.Millisecond)
-	perHour, err := market.Amount(j.Payment.MaxPrice).Times(j.Units())
+	perHour, err := market.Amount(j.Payment.MaxPrice).Times(j.Units() + uint64(j.Standbys)*uint64(j.Resources.Units))
 	if err != nil {
 		return 0, fmt.Errorf("cost of the job: %w", err)
 	}
@@ -244,7 +284,25 @@ func (j Job) MaxCost() (market.Amount, error) {
 		return 0, fmt.Errorf("cost of the job: %w", market.ErrOverflow)
 	}
 	cost, _ := bits.Div64(hi, lo, hour)
-	return market.Amount(cost), nil
+	if j.Guardians == 0 {
+		return market.Amount(cost), nil
+	}
+	return market.Amount(cost).Add(market.Amount(cost / WagePart))
+}
+
+// Guarded returns the job with so many guardians, 0 for none, and the standbys that go with them. A budget that was the most that the
+// job could cost becomes that of the changed job.
+func (j Job) Guarded(guardians uint32) Job {
+	cost, err := j.MaxCost()
+	all := err == nil && cost == j.Payment.Budget
+	j.Guardians, j.Standbys = guardians, 0
+	if guardians > 0 {
+		j.Standbys = DefaultStandbys
+	}
+	if cost, err := j.MaxCost(); all && err == nil {
+		j.Payment.Budget = cost
+	}
+	return j
 }
 
 // String is a one-line account: "lm: 5 ranks of 1 unit of cpu, at most 0.05 per unit-hour, budget 0.25, 10m0s".
@@ -291,19 +349,19 @@ func plural(n uint64, word string) string {
 // withDefaults fills in what was not said. The budget's default is the most that the job can cost.
 func (j Job) withDefaults(said func(field string) bool) Job {
 	j.Runtime = RuntimeWasm
-	if j.Payment.Settle == "" {
-		j.Payment.Settle = SettleDirect
+	if j.Image != "" {
+		j.Runtime = RuntimeDocker
 	}
 	if !said("metadata.name") {
-		j.Name = nameFrom(j.Module)
+		j.Name = nameFrom(j.Module + imageName(j.Image))
 	}
 	if !said("spec.count") {
 		j.Count = 1
 	}
-	if !said("spec.resources.class") {
+	if !said("spec.resources.class") && j.Resources.Class == "" {
 		j.Resources.Class = DefaultClass
 	}
-	if !said("spec.resources.units") {
+	if !said("spec.resources.units") && j.Resources.Units == 0 {
 		j.Resources.Units = 1
 	}
 	if !said("spec.restart.max") {
@@ -314,6 +372,16 @@ func (j Job) withDefaults(said func(field string) bool) Job {
 	}
 	if !said("spec.timeouts.run") {
 		j.Timeouts.Run = DefaultRun
+	}
+	if j.Restart.Policy != RestartNever && !said("spec.restart.backoff") {
+		j.Restart.Backoff = DefaultBackoff
+	}
+	if j.Health != nil {
+		h := j.Health.withDefaults(said)
+		j.Health = &h
+	}
+	if j.Guardians > 0 && !said("spec.standbys") {
+		j.Standbys = DefaultStandbys
 	}
 	if !said("spec.payment.budget") {
 		if cost, err := j.MaxCost(); err == nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/runtime"
 )
 
 const decimals = 6
@@ -112,7 +113,7 @@ func TestFlagsAndFileMakeTheSameJob(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	long, err := Parse([]byte("{apiVersion: v1, kind: Job, spec: {image: lm.wasm, payment: {maxPrice: 1}}}"), decimals)
+	long, err := Parse([]byte("{apiVersion: v1, kind: Job, spec: {module: lm.wasm, payment: {maxPrice: 1}}}"), decimals)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,7 +276,7 @@ func jobs() *rapid.Generator[Job] {
 			Restart:  Restart{Max: rapid.IntRange(0, MaxRestart).Draw(t, "restart")},
 			Timeouts: Timeouts{Queue: time.Duration(rapid.Int64Range(int64(MinTime), int64(MaxQueue)).Draw(t, "queue")), Run: time.Duration(rapid.Int64Range(int64(MinTime), int64(MaxRun)).Draw(t, "run"))},
 			Payment: Payment{MaxPrice: market.Price(rapid.Uint64Min(1).Draw(t, "price")), Budget: market.Amount(rapid.Uint64Min(1).Draw(t, "budget")),
-				Decimals: rapid.Uint8Max(market.MaxDecimals).Draw(t, "decimals"), Settle: SettleDirect},
+				Decimals: rapid.Uint8Max(market.MaxDecimals).Draw(t, "decimals"), Settle: rapid.SampledFrom([]Settle{"", SettleEscrow, SettleDirect}).Draw(t, "settle")},
 		}
 		for i := range rapid.IntRange(0, 3).Draw(t, "inputs") {
 			j.Inputs = append(j.Inputs, Input{Source: "in/{rank}/" + source.Draw(t, "input"), Path: fmt.Sprintf("/in/%d", i)})
@@ -288,8 +289,36 @@ func jobs() *rapid.Generator[Job] {
 		if rapid.Bool().Draw(t, "exclude") {
 			j.Placement.Exclude = []sign.Key{sign.NewPrivate([32]byte{rapid.Byte().Draw(t, "key")}).Key()}
 		}
+		if rapid.Bool().Draw(t, "container") {
+			container(t, &j)
+		}
 		return normal(j)
 	})
+}
+
+// container makes the job one of a container with what only that has.
+func container(t *rapid.T, j *Job) {
+	span := rapid.Map(rapid.Int64Range(int64(MinTime), int64(MaxBackoff)), func(n int64) Span { return Span(n) })
+	j.Runtime, j.Module, j.Image = RuntimeDocker, "", "acme/x@sha256:"+strings.Repeat("0a", 32)
+	j.Entrypoint = rapid.SliceOfN(rapid.StringMatching(`[a-z]{1,5}`), 0, 2).Draw(t, "entrypoint")
+	j.WorkDir = rapid.SampledFrom([]string{"", "/app"}).Draw(t, "dir")
+	j.Network = rapid.SampledFrom([]runtime.Network{runtime.NetworkNone, runtime.NetworkInternet}).Draw(t, "network")
+	j.Resources = rapid.SampledFrom([]Resources{j.Resources, {Class: "gpu", Units: 2}, {Class: "gpu/h100", Units: 1, MinCapability: 90, PerUnit: market.Resources{VRAMMiB: 5}}}).Draw(t, "gpus")
+	j.Registry = rapid.SampledFrom([]*Registry{nil, {Docker: true}, {Username: "u", PasswordFrom: "env:P"}}).Draw(t, "registry")
+	if rapid.Bool().Draw(t, "secret") {
+		j.Secrets = []Secret{{Name: "a", From: "env:A"}, {Name: "b", Env: "RSECRET", From: "file:b"}, {Name: "c", File: "d", From: "env:C"}}
+		delete(j.Env, "RSECRET")
+	}
+	if rapid.Bool().Draw(t, "health") {
+		j.Health = &Health{Interval: span.Draw(t, "interval"), Timeout: span.Draw(t, "timeout"), Retries: rapid.Uint32Range(1, 100).Draw(t, "retries"), TCP: 80}
+	}
+	if rapid.Bool().Draw(t, "restart") {
+		j.Restart.Policy, j.Restart.Backoff = RestartOnFailure, span.Draw(t, "backoff")
+	}
+	j.Keep, j.Timeouts.Pull, j.Timeouts.Stop = span.Draw(t, "keep"), time.Duration(span.Draw(t, "pull")), time.Duration(span.Draw(t, "stop"))
+	if rapid.Bool().Draw(t, "hook") {
+		j.Webhooks = []Webhook{{URL: "https://example.org/x", Events: []string{"failed"}, SecretFrom: "env:H"}}
+	}
 }
 
 func roundTrip(t interface{ Fatal(...any) }, j Job) Job {
@@ -362,4 +391,73 @@ func FuzzUnmarshal(f *testing.F) {
 			t.Fatalf("got %+v back for %+v", again, j)
 		}
 	})
+}
+
+// Values show nothing, whatever they are printed with.
+func TestValuesPrintAsNothing(t *testing.T) {
+	t.Parallel()
+	v := Values{Secrets: map[string][]byte{"a": []byte("hunter2")}, Username: "hunter2", Password: "hunter2", Webhooks: map[int][]byte{0: []byte("hunter2")}}
+	text := fmt.Sprintf("%v %+v %#v %s %q %x %v", v, v, v, v, v, v, fmt.Errorf("x: %v", &v))
+	if strings.Contains(text, "hunter2") || strings.Contains(text, fmt.Sprintf("%x", "hunter2")) {
+		t.Error(text)
+	}
+}
+
+func TestValuesFitTheJob(t *testing.T) {
+	t.Parallel()
+	j := Job{
+		Secrets:  []Secret{{Name: "a", From: "env:A"}, {Name: "b", Env: "B", From: "env:B"}},
+		Registry: &Registry{Username: "u", PasswordFrom: "env:P"},
+		Webhooks: []Webhook{{URL: "https://a"}, {URL: "https://b", SecretFrom: "env:H"}},
+	}
+	good := func() Values {
+		return Values{Secrets: map[string][]byte{"a": {0}, "b": []byte("x")}, Username: "u", Password: "p", Webhooks: map[int][]byte{1: []byte("k")}}
+	}
+	if err := good().CheckFor(j); err != nil {
+		t.Fatal(err)
+	}
+	if err := (Values{}).CheckFor(Job{}); err != nil {
+		t.Fatal(err)
+	}
+	for what, change := range map[string]func(*Values){
+		"missing":     func(v *Values) { delete(v.Secrets, "a") },
+		"more":        func(v *Values) { v.Secrets["c"] = nil },
+		"no text":     func(v *Values) { v.Secrets["b"] = []byte{0} },
+		"large":       func(v *Values) { v.Secrets["a"] = make([]byte, 1<<20) },
+		"no password": func(v *Values) { v.Password = "" },
+		"no hook":     func(v *Values) { v.Webhooks = nil },
+		"other hook":  func(v *Values) { v.Webhooks[0] = []byte("x") },
+	} {
+		v := good()
+		change(&v)
+		if err := v.CheckFor(j); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if (Values{Password: "x"}).CheckFor(Job{}) == nil {
+		t.Error("credentials that nobody asked for are taken")
+	}
+}
+
+func TestBackoff(t *testing.T) {
+	t.Parallel()
+	r := Restart{Max: 2, Policy: RestartOnFailure, Backoff: Span(time.Minute)}
+	for n, want := range map[int]time.Duration{1: time.Minute, 2: 2 * time.Minute, 3: 4 * time.Minute, 4: MaxBackoff, 1000: MaxBackoff} {
+		if got := r.Wait(n); got != want {
+			t.Errorf("wait %d is %v, want %v", n, got, want)
+		}
+	}
+	always := Restart{Max: 1, Policy: RestartAlways}
+	for _, c := range []struct {
+		r    Restart
+		well bool
+		n    int
+		want bool
+	}{
+		{r, true, 0, false}, {r, false, 0, true}, {r, false, 2, false}, {always, true, 0, true}, {always, true, 1, false}, {Restart{Max: 3}, false, 0, false},
+	} {
+		if got := c.r.Again(c.well, c.n); got != c.want {
+			t.Errorf("%+v after %d, well %v: %v", c.r, c.n, c.well, got)
+		}
+	}
 }

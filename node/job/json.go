@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 )
 
@@ -79,6 +80,18 @@ func normal(j Job) Job {
 		j.Blobs = nil
 	}
 	j.Args, j.Inputs, j.Outputs = nilIfEmpty(j.Args), nilIfEmpty(j.Inputs), nilIfEmpty(j.Outputs)
+	j.Entrypoint, j.Secrets, j.Webhooks = nilIfEmpty(j.Entrypoint), nilIfEmpty(j.Secrets), nilIfEmpty(j.Webhooks)
+	for i, w := range j.Webhooks {
+		if w.Events != nil && len(w.Events) == 0 {
+			j.Webhooks = slices.Clone(j.Webhooks)
+			j.Webhooks[i].Events = nil
+		}
+	}
+	if j.Health != nil && j.Health.Command != nil && len(j.Health.Command) == 0 {
+		h := *j.Health
+		h.Command = nil
+		j.Health = &h
+	}
 	j.Placement.Regions, j.Placement.Exclude = nilIfEmpty(j.Placement.Regions), nilIfEmpty(j.Placement.Exclude)
 	if j.Rounds != nil && j.Rounds.Reduce != nil {
 		rounds, reduce := *j.Rounds, *j.Rounds.Reduce
@@ -98,13 +111,16 @@ func nilIfEmpty[T any](s []T) []T {
 
 // timeoutsJSON has durations as people write them.
 type timeoutsJSON struct {
-	Queue string `json:"queue"`
-	Run   string `json:"run"`
+	Queue Span `json:"queue"`
+	Pull  Span `json:"pull,omitzero"`
+	Start Span `json:"start,omitzero"`
+	Run   Span `json:"run"`
+	Stop  Span `json:"stop,omitzero"`
 }
 
 // MarshalJSON writes {"queue":"2m0s","run":"1h0m0s"}.
 func (t Timeouts) MarshalJSON() ([]byte, error) {
-	return json.Marshal(timeoutsJSON{Queue: t.Queue.String(), Run: t.Run.String()})
+	return json.Marshal(timeoutsJSON{Span(t.Queue), Span(t.Pull), Span(t.Start), Span(t.Run), Span(t.Stop)})
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote.
@@ -115,14 +131,25 @@ func (t *Timeouts) UnmarshalJSON(b []byte) error {
 	if err := dec.Decode(&text); err != nil {
 		return fmt.Errorf("timeouts: %w", err)
 	}
-	queue, err := time.ParseDuration(text.Queue)
-	if err != nil {
-		return fmt.Errorf("timeouts.queue: %w", err)
+	*t = Timeouts{
+		Queue: time.Duration(text.Queue), Pull: time.Duration(text.Pull), Start: time.Duration(text.Start),
+		Run: time.Duration(text.Run), Stop: time.Duration(text.Stop),
 	}
-	run, err := time.ParseDuration(text.Run)
-	if err != nil {
-		return fmt.Errorf("timeouts.run: %w", err)
-	}
-	*t = Timeouts{Queue: queue, Run: run}
 	return nil
+}
+
+// Span is a length of time that JSON has as people write it: "1h30m0s".
+type Span time.Duration
+
+// String is "1h30m0s".
+func (s Span) String() string { return time.Duration(s).String() }
+
+// MarshalText writes String.
+func (s Span) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads what time.ParseDuration does.
+func (s *Span) UnmarshalText(b []byte) error {
+	d, err := time.ParseDuration(string(b))
+	*s = Span(d)
+	return err
 }

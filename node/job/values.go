@@ -98,11 +98,17 @@ func parseMoney(text string, decimals uint8) (market.Amount, error) {
 		return 0, fmt.Errorf("%.40q is too much", text)
 	case err != nil:
 		if _, part, dotted := strings.Cut(text, "."); dotted && len(part) > int(decimals) {
-			if _, wide := market.ParseDecimal(text, market.MaxDecimals); wide == nil || errors.Is(wide, market.ErrOverflow) {
+			if market.CheckDecimal(text) == nil {
 				return 0, fmt.Errorf("%.40q has %d decimals, the token has %d", text, len(part), decimals)
 			}
 		}
 		return 0, fmt.Errorf("%.40q is not an amount: want a decimal number, such as 0.05", text)
 	}
 	return market.Amount(n), nil
+}
+
+// parseSpan is parseTime for a Span.
+func parseSpan(text string) (Span, error) {
+	d, err := parseTime(text)
+	return Span(d), err
 }

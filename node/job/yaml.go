@@ -103,6 +103,8 @@ func (r *reader) fields(n ast.Node, path string, known map[string]func(n ast.Nod
 		p := problemAt(keyNode, field, "unknown field")
 		if what, ok := later[key]; ok {
 			p.Text, p.Kind = notSupported(what), ErrNotSupported
+		} else if why, ok := never[key]; ok {
+			p.Text = why
 		} else if near := nearest(key, known); near != "" {
 			p.Text += fmt.Sprintf(", did you mean %s?", near)
 		}

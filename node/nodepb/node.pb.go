@@ -24,6 +24,59 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Health of a running program, as its check has found it.
+type Health int32
+
+const (
+	Health_HEALTH_UNSPECIFIED Health = 0 // there is no check
+	Health_HEALTH_STARTING    Health = 1
+	Health_HEALTH_HEALTHY     Health = 2
+	Health_HEALTH_UNHEALTHY   Health = 3
+)
+
+// Enum value maps for Health.
+var (
+	Health_name = map[int32]string{
+		0: "HEALTH_UNSPECIFIED",
+		1: "HEALTH_STARTING",
+		2: "HEALTH_HEALTHY",
+		3: "HEALTH_UNHEALTHY",
+	}
+	Health_value = map[string]int32{
+		"HEALTH_UNSPECIFIED": 0,
+		"HEALTH_STARTING":    1,
+		"HEALTH_HEALTHY":     2,
+		"HEALTH_UNHEALTHY":   3,
+	}
+)
+
+func (x Health) Enum() *Health {
+	p := new(Health)
+	*p = x
+	return p
+}
+
+func (x Health) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Health) Descriptor() protoreflect.EnumDescriptor {
+	return file_node_nodepb_node_proto_enumTypes[0].Descriptor()
+}
+
+func (Health) Type() protoreflect.EnumType {
+	return &file_node_nodepb_node_proto_enumTypes[0]
+}
+
+func (x Health) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Health.Descriptor instead.
+func (Health) EnumDescriptor() ([]byte, []int) {
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{0}
+}
+
 // ExecState is where an execution stands.
 type ExecState int32
 
@@ -64,11 +117,11 @@ func (x ExecState) String() string {
 }
 
 func (ExecState) Descriptor() protoreflect.EnumDescriptor {
-	return file_node_nodepb_node_proto_enumTypes[0].Descriptor()
+	return file_node_nodepb_node_proto_enumTypes[1].Descriptor()
 }
 
 func (ExecState) Type() protoreflect.EnumType {
-	return &file_node_nodepb_node_proto_enumTypes[0]
+	return &file_node_nodepb_node_proto_enumTypes[1]
 }
 
 func (x ExecState) Number() protoreflect.EnumNumber {
@@ -77,7 +130,7 @@ func (x ExecState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ExecState.Descriptor instead.
 func (ExecState) EnumDescriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{0}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{1}
 }
 
 // Blob names a content-addressed file.
@@ -258,6 +311,14 @@ type Workload struct {
 	Outputs       []string               `protobuf:"bytes,6,rep,name=outputs,proto3" json:"outputs,omitempty"`                          // absolute paths of writable directories
 	WallMillis    uint64                 `protobuf:"varint,7,opt,name=wall_millis,json=wallMillis,proto3" json:"wall_millis,omitempty"` // 0: until the lease ends
 	Seed          uint64                 `protobuf:"varint,8,opt,name=seed,proto3" json:"seed,omitempty"`                               // not 0: fixed clock and seeded randomness
+	Image         string                 `protobuf:"bytes,9,opt,name=image,proto3" json:"image,omitempty"`                              // container image by digest, instead of module
+	Entrypoint    []string               `protobuf:"bytes,10,rep,name=entrypoint,proto3" json:"entrypoint,omitempty"`                   // instead of the image's own
+	WorkDir       string                 `protobuf:"bytes,11,opt,name=work_dir,json=workDir,proto3" json:"work_dir,omitempty"`          // where a container's program starts
+	Network       string                 `protobuf:"bytes,12,opt,name=network,proto3" json:"network,omitempty"`                         // "": none; "internet"
+	Sealed        []byte                 `protobuf:"bytes,13,opt,name=sealed,proto3" json:"sealed,omitempty"`                           // Secrets, sealed to the provider for this lease (node/sealed)
+	Health        *HealthCheck           `protobuf:"bytes,14,opt,name=health,proto3" json:"health,omitempty"`
+	PullMillis    uint64                 `protobuf:"varint,15,opt,name=pull_millis,json=pullMillis,proto3" json:"pull_millis,omitempty"` // how long fetching module, image and inputs may take; 0: until the lease ends
+	KeepMillis    uint64                 `protobuf:"varint,16,opt,name=keep_millis,json=keepMillis,proto3" json:"keep_millis,omitempty"` // how long the buyer would like outputs and logs to be kept once it has ended; 0: it does not say
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -348,25 +409,386 @@ func (x *Workload) GetSeed() uint64 {
 	return 0
 }
 
-// Execution is the provider's account of one run of a workload under a lease.
-type Execution struct {
+func (x *Workload) GetImage() string {
+	if x != nil {
+		return x.Image
+	}
+	return ""
+}
+
+func (x *Workload) GetEntrypoint() []string {
+	if x != nil {
+		return x.Entrypoint
+	}
+	return nil
+}
+
+func (x *Workload) GetWorkDir() string {
+	if x != nil {
+		return x.WorkDir
+	}
+	return ""
+}
+
+func (x *Workload) GetNetwork() string {
+	if x != nil {
+		return x.Network
+	}
+	return ""
+}
+
+func (x *Workload) GetSealed() []byte {
+	if x != nil {
+		return x.Sealed
+	}
+	return nil
+}
+
+func (x *Workload) GetHealth() *HealthCheck {
+	if x != nil {
+		return x.Health
+	}
+	return nil
+}
+
+func (x *Workload) GetPullMillis() uint64 {
+	if x != nil {
+		return x.PullMillis
+	}
+	return 0
+}
+
+func (x *Workload) GetKeepMillis() uint64 {
+	if x != nil {
+		return x.KeepMillis
+	}
+	return 0
+}
+
+// Secrets are what only the provider that runs the workload may read. They
+// travel and are journalled sealed, and stay in memory when opened.
+type Secrets struct {
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	Files            map[string][]byte      `protobuf:"bytes,1,rep,name=files,proto3" json:"files,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // found under /run/secrets by name
+	Env              map[string]string      `protobuf:"bytes,2,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`     // on top of Workload.env
+	RegistryUsername string                 `protobuf:"bytes,3,opt,name=registry_username,json=registryUsername,proto3" json:"registry_username,omitempty"`                             // opens the image's registry
+	RegistryPassword string                 `protobuf:"bytes,4,opt,name=registry_password,json=registryPassword,proto3" json:"registry_password,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *Secrets) Reset() {
+	*x = Secrets{}
+	mi := &file_node_nodepb_node_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Secrets) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Secrets) ProtoMessage() {}
+
+func (x *Secrets) ProtoReflect() protoreflect.Message {
+	mi := &file_node_nodepb_node_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Secrets.ProtoReflect.Descriptor instead.
+func (*Secrets) Descriptor() ([]byte, []int) {
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Secrets) GetFiles() map[string][]byte {
+	if x != nil {
+		return x.Files
+	}
+	return nil
+}
+
+func (x *Secrets) GetEnv() map[string]string {
+	if x != nil {
+		return x.Env
+	}
+	return nil
+}
+
+func (x *Secrets) GetRegistryUsername() string {
+	if x != nil {
+		return x.RegistryUsername
+	}
+	return ""
+}
+
+func (x *Secrets) GetRegistryPassword() string {
+	if x != nil {
+		return x.RegistryPassword
+	}
+	return ""
+}
+
+// HealthCheck says how to find out whether a running program does its work.
+type HealthCheck struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Check:
+	//
+	//	*HealthCheck_Command
+	//	*HealthCheck_TcpPort
+	//	*HealthCheck_Http
+	Check          isHealthCheck_Check `protobuf_oneof:"check"`
+	IntervalMillis uint64              `protobuf:"varint,4,opt,name=interval_millis,json=intervalMillis,proto3" json:"interval_millis,omitempty"`
+	TimeoutMillis  uint64              `protobuf:"varint,5,opt,name=timeout_millis,json=timeoutMillis,proto3" json:"timeout_millis,omitempty"`
+	Retries        uint32              `protobuf:"varint,6,opt,name=retries,proto3" json:"retries,omitempty"`                            // failures in a row until it is unhealthy
+	StartMillis    uint64              `protobuf:"varint,7,opt,name=start_millis,json=startMillis,proto3" json:"start_millis,omitempty"` // failures do not count for so long after the start
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *HealthCheck) Reset() {
+	*x = HealthCheck{}
+	mi := &file_node_nodepb_node_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HealthCheck) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HealthCheck) ProtoMessage() {}
+
+func (x *HealthCheck) ProtoReflect() protoreflect.Message {
+	mi := &file_node_nodepb_node_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HealthCheck.ProtoReflect.Descriptor instead.
+func (*HealthCheck) Descriptor() ([]byte, []int) {
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *HealthCheck) GetCheck() isHealthCheck_Check {
+	if x != nil {
+		return x.Check
+	}
+	return nil
+}
+
+func (x *HealthCheck) GetCommand() *Command {
+	if x != nil {
+		if x, ok := x.Check.(*HealthCheck_Command); ok {
+			return x.Command
+		}
+	}
+	return nil
+}
+
+func (x *HealthCheck) GetTcpPort() uint32 {
+	if x != nil {
+		if x, ok := x.Check.(*HealthCheck_TcpPort); ok {
+			return x.TcpPort
+		}
+	}
+	return 0
+}
+
+func (x *HealthCheck) GetHttp() *HTTPGet {
+	if x != nil {
+		if x, ok := x.Check.(*HealthCheck_Http); ok {
+			return x.Http
+		}
+	}
+	return nil
+}
+
+func (x *HealthCheck) GetIntervalMillis() uint64 {
+	if x != nil {
+		return x.IntervalMillis
+	}
+	return 0
+}
+
+func (x *HealthCheck) GetTimeoutMillis() uint64 {
+	if x != nil {
+		return x.TimeoutMillis
+	}
+	return 0
+}
+
+func (x *HealthCheck) GetRetries() uint32 {
+	if x != nil {
+		return x.Retries
+	}
+	return 0
+}
+
+func (x *HealthCheck) GetStartMillis() uint64 {
+	if x != nil {
+		return x.StartMillis
+	}
+	return 0
+}
+
+type isHealthCheck_Check interface {
+	isHealthCheck_Check()
+}
+
+type HealthCheck_Command struct {
+	Command *Command `protobuf:"bytes,1,opt,name=command,proto3,oneof"` // healthy when it exits with 0
+}
+
+type HealthCheck_TcpPort struct {
+	TcpPort uint32 `protobuf:"varint,2,opt,name=tcp_port,json=tcpPort,proto3,oneof"` // healthy when the port accepts
+}
+
+type HealthCheck_Http struct {
+	Http *HTTPGet `protobuf:"bytes,3,opt,name=http,proto3,oneof"` // healthy when the answer is 200 to 399
+}
+
+func (*HealthCheck_Command) isHealthCheck_Check() {}
+
+func (*HealthCheck_TcpPort) isHealthCheck_Check() {}
+
+func (*HealthCheck_Http) isHealthCheck_Check() {}
+
+type Command struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Lease         []byte                 `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"` // 32 bytes
-	Seq           uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`    // number of the execution under its lease, from 1
-	State         ExecState              `protobuf:"varint,3,opt,name=state,proto3,enum=starling.node.v1.ExecState" json:"state,omitempty"`
-	ExitCode      int32                  `protobuf:"varint,4,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
-	Reason        string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
-	Outputs       []*Output              `protobuf:"bytes,6,rep,name=outputs,proto3" json:"outputs,omitempty"`
-	CpuMillis     uint64                 `protobuf:"varint,7,opt,name=cpu_millis,json=cpuMillis,proto3" json:"cpu_millis,omitempty"`
-	WallMillis    uint64                 `protobuf:"varint,8,opt,name=wall_millis,json=wallMillis,proto3" json:"wall_millis,omitempty"`
-	Message       string                 `protobuf:"bytes,9,opt,name=message,proto3" json:"message,omitempty"` // for a person: why it failed, what is being pulled
+	Args          []string               `protobuf:"bytes,1,rep,name=args,proto3" json:"args,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
+func (x *Command) Reset() {
+	*x = Command{}
+	mi := &file_node_nodepb_node_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Command) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Command) ProtoMessage() {}
+
+func (x *Command) ProtoReflect() protoreflect.Message {
+	mi := &file_node_nodepb_node_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Command.ProtoReflect.Descriptor instead.
+func (*Command) Descriptor() ([]byte, []int) {
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Command) GetArgs() []string {
+	if x != nil {
+		return x.Args
+	}
+	return nil
+}
+
+type HTTPGet struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Port          uint32                 `protobuf:"varint,1,opt,name=port,proto3" json:"port,omitempty"`
+	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HTTPGet) Reset() {
+	*x = HTTPGet{}
+	mi := &file_node_nodepb_node_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HTTPGet) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HTTPGet) ProtoMessage() {}
+
+func (x *HTTPGet) ProtoReflect() protoreflect.Message {
+	mi := &file_node_nodepb_node_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HTTPGet.ProtoReflect.Descriptor instead.
+func (*HTTPGet) Descriptor() ([]byte, []int) {
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *HTTPGet) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *HTTPGet) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+// Execution is the provider's account of one run of a workload under a lease.
+type Execution struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Lease           []byte                 `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"` // 32 bytes
+	Seq             uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`    // number of the execution under its lease, from 1
+	State           ExecState              `protobuf:"varint,3,opt,name=state,proto3,enum=starling.node.v1.ExecState" json:"state,omitempty"`
+	ExitCode        int32                  `protobuf:"varint,4,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
+	Reason          string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	Outputs         []*Output              `protobuf:"bytes,6,rep,name=outputs,proto3" json:"outputs,omitempty"`
+	CpuMillis       uint64                 `protobuf:"varint,7,opt,name=cpu_millis,json=cpuMillis,proto3" json:"cpu_millis,omitempty"`
+	WallMillis      uint64                 `protobuf:"varint,8,opt,name=wall_millis,json=wallMillis,proto3" json:"wall_millis,omitempty"`
+	Message         string                 `protobuf:"bytes,9,opt,name=message,proto3" json:"message,omitempty"` // for a person: why it failed, what is being pulled
+	Paused          bool                   `protobuf:"varint,10,opt,name=paused,proto3" json:"paused,omitempty"`
+	Health          Health                 `protobuf:"varint,11,opt,name=health,proto3,enum=starling.node.v1.Health" json:"health,omitempty"`
+	HealthMessage   string                 `protobuf:"bytes,12,opt,name=health_message,json=healthMessage,proto3" json:"health_message,omitempty"`          // what the last check found
+	PulledBytes     uint64                 `protobuf:"varint,13,opt,name=pulled_bytes,json=pulledBytes,proto3" json:"pulled_bytes,omitempty"`               // while pulling
+	PullTotal       uint64                 `protobuf:"varint,14,opt,name=pull_total,json=pullTotal,proto3" json:"pull_total,omitempty"`                     // 0: not known
+	Devices         []string               `protobuf:"bytes,15,rep,name=devices,proto3" json:"devices,omitempty"`                                           // GPUs given to it, "NVIDIA H100 80GB HBM3 (simulated)"
+	StartedMillis   uint64                 `protobuf:"varint,16,opt,name=started_millis,json=startedMillis,proto3" json:"started_millis,omitempty"`         // Unix time at which the program started
+	KeepUntilMillis uint64                 `protobuf:"varint,17,opt,name=keep_until_millis,json=keepUntilMillis,proto3" json:"keep_until_millis,omitempty"` // Unix time until which outputs and logs are kept once it has ended
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
 func (x *Execution) Reset() {
 	*x = Execution{}
-	mi := &file_node_nodepb_node_proto_msgTypes[4]
+	mi := &file_node_nodepb_node_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -378,7 +800,7 @@ func (x *Execution) String() string {
 func (*Execution) ProtoMessage() {}
 
 func (x *Execution) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[4]
+	mi := &file_node_nodepb_node_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -391,7 +813,7 @@ func (x *Execution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Execution.ProtoReflect.Descriptor instead.
 func (*Execution) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{4}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Execution) GetLease() []byte {
@@ -457,17 +879,74 @@ func (x *Execution) GetMessage() string {
 	return ""
 }
 
+func (x *Execution) GetPaused() bool {
+	if x != nil {
+		return x.Paused
+	}
+	return false
+}
+
+func (x *Execution) GetHealth() Health {
+	if x != nil {
+		return x.Health
+	}
+	return Health_HEALTH_UNSPECIFIED
+}
+
+func (x *Execution) GetHealthMessage() string {
+	if x != nil {
+		return x.HealthMessage
+	}
+	return ""
+}
+
+func (x *Execution) GetPulledBytes() uint64 {
+	if x != nil {
+		return x.PulledBytes
+	}
+	return 0
+}
+
+func (x *Execution) GetPullTotal() uint64 {
+	if x != nil {
+		return x.PullTotal
+	}
+	return 0
+}
+
+func (x *Execution) GetDevices() []string {
+	if x != nil {
+		return x.Devices
+	}
+	return nil
+}
+
+func (x *Execution) GetStartedMillis() uint64 {
+	if x != nil {
+		return x.StartedMillis
+	}
+	return 0
+}
+
+func (x *Execution) GetKeepUntilMillis() uint64 {
+	if x != nil {
+		return x.KeepUntilMillis
+	}
+	return 0
+}
+
 // ExecRequest is what a buyer asks of a provider about one execution.
 type ExecRequest struct {
-	state       protoimpl.MessageState `protogen:"open.v1"`
-	Lease       []byte                 `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"` // 32 bytes
-	Seq         uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
-	Supervision uint64                 `protobuf:"varint,3,opt,name=supervision,proto3" json:"supervision,omitempty"` // supervision epoch; a lower one than seen is refused
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Lease []byte                 `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"` // 32 bytes
+	Seq   uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
 	// Types that are valid to be assigned to Op:
 	//
 	//	*ExecRequest_Start_
 	//	*ExecRequest_Stop_
 	//	*ExecRequest_Status_
+	//	*ExecRequest_Pause_
+	//	*ExecRequest_Resume_
 	Op            isExecRequest_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -475,7 +954,7 @@ type ExecRequest struct {
 
 func (x *ExecRequest) Reset() {
 	*x = ExecRequest{}
-	mi := &file_node_nodepb_node_proto_msgTypes[5]
+	mi := &file_node_nodepb_node_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -487,7 +966,7 @@ func (x *ExecRequest) String() string {
 func (*ExecRequest) ProtoMessage() {}
 
 func (x *ExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[5]
+	mi := &file_node_nodepb_node_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -500,7 +979,7 @@ func (x *ExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest.ProtoReflect.Descriptor instead.
 func (*ExecRequest) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{5}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ExecRequest) GetLease() []byte {
@@ -513,13 +992,6 @@ func (x *ExecRequest) GetLease() []byte {
 func (x *ExecRequest) GetSeq() uint64 {
 	if x != nil {
 		return x.Seq
-	}
-	return 0
-}
-
-func (x *ExecRequest) GetSupervision() uint64 {
-	if x != nil {
-		return x.Supervision
 	}
 	return 0
 }
@@ -558,6 +1030,24 @@ func (x *ExecRequest) GetStatus() *ExecRequest_Status {
 	return nil
 }
 
+func (x *ExecRequest) GetPause() *ExecRequest_Pause {
+	if x != nil {
+		if x, ok := x.Op.(*ExecRequest_Pause_); ok {
+			return x.Pause
+		}
+	}
+	return nil
+}
+
+func (x *ExecRequest) GetResume() *ExecRequest_Resume {
+	if x != nil {
+		if x, ok := x.Op.(*ExecRequest_Resume_); ok {
+			return x.Resume
+		}
+	}
+	return nil
+}
+
 type isExecRequest_Op interface {
 	isExecRequest_Op()
 }
@@ -574,11 +1064,23 @@ type ExecRequest_Status_ struct {
 	Status *ExecRequest_Status `protobuf:"bytes,6,opt,name=status,proto3,oneof"`
 }
 
+type ExecRequest_Pause_ struct {
+	Pause *ExecRequest_Pause `protobuf:"bytes,7,opt,name=pause,proto3,oneof"`
+}
+
+type ExecRequest_Resume_ struct {
+	Resume *ExecRequest_Resume `protobuf:"bytes,8,opt,name=resume,proto3,oneof"`
+}
+
 func (*ExecRequest_Start_) isExecRequest_Op() {}
 
 func (*ExecRequest_Stop_) isExecRequest_Op() {}
 
 func (*ExecRequest_Status_) isExecRequest_Op() {}
+
+func (*ExecRequest_Pause_) isExecRequest_Op() {}
+
+func (*ExecRequest_Resume_) isExecRequest_Op() {}
 
 type ExecReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -589,7 +1091,7 @@ type ExecReply struct {
 
 func (x *ExecReply) Reset() {
 	*x = ExecReply{}
-	mi := &file_node_nodepb_node_proto_msgTypes[6]
+	mi := &file_node_nodepb_node_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -601,7 +1103,7 @@ func (x *ExecReply) String() string {
 func (*ExecReply) ProtoMessage() {}
 
 func (x *ExecReply) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[6]
+	mi := &file_node_nodepb_node_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -614,7 +1116,7 @@ func (x *ExecReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecReply.ProtoReflect.Descriptor instead.
 func (*ExecReply) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{6}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ExecReply) GetExecution() *Execution {
@@ -638,7 +1140,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_node_nodepb_node_proto_msgTypes[7]
+	mi := &file_node_nodepb_node_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -650,7 +1152,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[7]
+	mi := &file_node_nodepb_node_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -663,7 +1165,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{7}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *WatchRequest) GetLease() []byte {
@@ -707,7 +1209,7 @@ type WatchItem struct {
 
 func (x *WatchItem) Reset() {
 	*x = WatchItem{}
-	mi := &file_node_nodepb_node_proto_msgTypes[8]
+	mi := &file_node_nodepb_node_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -719,7 +1221,7 @@ func (x *WatchItem) String() string {
 func (*WatchItem) ProtoMessage() {}
 
 func (x *WatchItem) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[8]
+	mi := &file_node_nodepb_node_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -732,7 +1234,7 @@ func (x *WatchItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchItem.ProtoReflect.Descriptor instead.
 func (*WatchItem) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{8}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *WatchItem) GetItem() isWatchItem_Item {
@@ -787,7 +1289,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_node_nodepb_node_proto_msgTypes[9]
+	mi := &file_node_nodepb_node_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -799,7 +1301,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[9]
+	mi := &file_node_nodepb_node_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -812,7 +1314,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{9}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *LogChunk) GetStderr() bool {
@@ -848,7 +1350,7 @@ type MeterRequest struct {
 
 func (x *MeterRequest) Reset() {
 	*x = MeterRequest{}
-	mi := &file_node_nodepb_node_proto_msgTypes[10]
+	mi := &file_node_nodepb_node_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -860,7 +1362,7 @@ func (x *MeterRequest) String() string {
 func (*MeterRequest) ProtoMessage() {}
 
 func (x *MeterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[10]
+	mi := &file_node_nodepb_node_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -873,7 +1375,7 @@ func (x *MeterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeterRequest.ProtoReflect.Descriptor instead.
 func (*MeterRequest) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{10}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *MeterRequest) GetLease() []byte {
@@ -908,7 +1410,7 @@ type MeterReply struct {
 
 func (x *MeterReply) Reset() {
 	*x = MeterReply{}
-	mi := &file_node_nodepb_node_proto_msgTypes[11]
+	mi := &file_node_nodepb_node_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -920,7 +1422,7 @@ func (x *MeterReply) String() string {
 func (*MeterReply) ProtoMessage() {}
 
 func (x *MeterReply) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[11]
+	mi := &file_node_nodepb_node_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -933,7 +1435,7 @@ func (x *MeterReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeterReply.ProtoReflect.Descriptor instead.
 func (*MeterReply) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{11}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *MeterReply) GetBuyerSignature() []byte {
@@ -959,7 +1461,7 @@ type ExecRequest_Start struct {
 
 func (x *ExecRequest_Start) Reset() {
 	*x = ExecRequest_Start{}
-	mi := &file_node_nodepb_node_proto_msgTypes[13]
+	mi := &file_node_nodepb_node_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -971,7 +1473,7 @@ func (x *ExecRequest_Start) String() string {
 func (*ExecRequest_Start) ProtoMessage() {}
 
 func (x *ExecRequest_Start) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[13]
+	mi := &file_node_nodepb_node_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -984,7 +1486,7 @@ func (x *ExecRequest_Start) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest_Start.ProtoReflect.Descriptor instead.
 func (*ExecRequest_Start) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{5, 0}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{9, 0}
 }
 
 func (x *ExecRequest_Start) GetWorkload() *Workload {
@@ -1003,7 +1505,7 @@ type ExecRequest_Stop struct {
 
 func (x *ExecRequest_Stop) Reset() {
 	*x = ExecRequest_Stop{}
-	mi := &file_node_nodepb_node_proto_msgTypes[14]
+	mi := &file_node_nodepb_node_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1015,7 +1517,7 @@ func (x *ExecRequest_Stop) String() string {
 func (*ExecRequest_Stop) ProtoMessage() {}
 
 func (x *ExecRequest_Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[14]
+	mi := &file_node_nodepb_node_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1028,7 +1530,7 @@ func (x *ExecRequest_Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest_Stop.ProtoReflect.Descriptor instead.
 func (*ExecRequest_Stop) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{5, 1}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{9, 1}
 }
 
 func (x *ExecRequest_Stop) GetGraceMillis() uint64 {
@@ -1046,7 +1548,7 @@ type ExecRequest_Status struct {
 
 func (x *ExecRequest_Status) Reset() {
 	*x = ExecRequest_Status{}
-	mi := &file_node_nodepb_node_proto_msgTypes[15]
+	mi := &file_node_nodepb_node_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1058,7 +1560,7 @@ func (x *ExecRequest_Status) String() string {
 func (*ExecRequest_Status) ProtoMessage() {}
 
 func (x *ExecRequest_Status) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[15]
+	mi := &file_node_nodepb_node_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1071,7 +1573,79 @@ func (x *ExecRequest_Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest_Status.ProtoReflect.Descriptor instead.
 func (*ExecRequest_Status) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{5, 2}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{9, 2}
+}
+
+type ExecRequest_Pause struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExecRequest_Pause) Reset() {
+	*x = ExecRequest_Pause{}
+	mi := &file_node_nodepb_node_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExecRequest_Pause) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExecRequest_Pause) ProtoMessage() {}
+
+func (x *ExecRequest_Pause) ProtoReflect() protoreflect.Message {
+	mi := &file_node_nodepb_node_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExecRequest_Pause.ProtoReflect.Descriptor instead.
+func (*ExecRequest_Pause) Descriptor() ([]byte, []int) {
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{9, 3}
+}
+
+type ExecRequest_Resume struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExecRequest_Resume) Reset() {
+	*x = ExecRequest_Resume{}
+	mi := &file_node_nodepb_node_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExecRequest_Resume) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExecRequest_Resume) ProtoMessage() {}
+
+func (x *ExecRequest_Resume) ProtoReflect() protoreflect.Message {
+	mi := &file_node_nodepb_node_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExecRequest_Resume.ProtoReflect.Descriptor instead.
+func (*ExecRequest_Resume) Descriptor() ([]byte, []int) {
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{9, 4}
 }
 
 var File_node_nodepb_node_proto protoreflect.FileDescriptor
@@ -1088,7 +1662,7 @@ const file_node_nodepb_node_proto_rawDesc = "" +
 	"\x04path\x18\x02 \x01(\tR\x04path\"H\n" +
 	"\x06Output\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12*\n" +
-	"\x04blob\x18\x02 \x01(\v2\x16.starling.node.v1.BlobR\x04blob\"\xd7\x02\n" +
+	"\x04blob\x18\x02 \x01(\v2\x16.starling.node.v1.BlobR\x04blob\"\xd3\x04\n" +
 	"\bWorkload\x12\x18\n" +
 	"\aruntime\x18\x01 \x01(\tR\aruntime\x12.\n" +
 	"\x06module\x18\x02 \x01(\v2\x16.starling.node.v1.BlobR\x06module\x12\x12\n" +
@@ -1098,10 +1672,49 @@ const file_node_nodepb_node_proto_rawDesc = "" +
 	"\aoutputs\x18\x06 \x03(\tR\aoutputs\x12\x1f\n" +
 	"\vwall_millis\x18\a \x01(\x04R\n" +
 	"wallMillis\x12\x12\n" +
-	"\x04seed\x18\b \x01(\x04R\x04seed\x1a6\n" +
+	"\x04seed\x18\b \x01(\x04R\x04seed\x12\x14\n" +
+	"\x05image\x18\t \x01(\tR\x05image\x12\x1e\n" +
+	"\n" +
+	"entrypoint\x18\n" +
+	" \x03(\tR\n" +
+	"entrypoint\x12\x19\n" +
+	"\bwork_dir\x18\v \x01(\tR\aworkDir\x12\x18\n" +
+	"\anetwork\x18\f \x01(\tR\anetwork\x12\x16\n" +
+	"\x06sealed\x18\r \x01(\fR\x06sealed\x125\n" +
+	"\x06health\x18\x0e \x01(\v2\x1d.starling.node.v1.HealthCheckR\x06health\x12\x1f\n" +
+	"\vpull_millis\x18\x0f \x01(\x04R\n" +
+	"pullMillis\x12\x1f\n" +
+	"\vkeep_millis\x18\x10 \x01(\x04R\n" +
+	"keepMillis\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa9\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc7\x02\n" +
+	"\aSecrets\x12:\n" +
+	"\x05files\x18\x01 \x03(\v2$.starling.node.v1.Secrets.FilesEntryR\x05files\x124\n" +
+	"\x03env\x18\x02 \x03(\v2\".starling.node.v1.Secrets.EnvEntryR\x03env\x12+\n" +
+	"\x11registry_username\x18\x03 \x01(\tR\x10registryUsername\x12+\n" +
+	"\x11registry_password\x18\x04 \x01(\tR\x10registryPassword\x1a8\n" +
+	"\n" +
+	"FilesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\x1a6\n" +
+	"\bEnvEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa8\x02\n" +
+	"\vHealthCheck\x125\n" +
+	"\acommand\x18\x01 \x01(\v2\x19.starling.node.v1.CommandH\x00R\acommand\x12\x1b\n" +
+	"\btcp_port\x18\x02 \x01(\rH\x00R\atcpPort\x12/\n" +
+	"\x04http\x18\x03 \x01(\v2\x19.starling.node.v1.HTTPGetH\x00R\x04http\x12'\n" +
+	"\x0finterval_millis\x18\x04 \x01(\x04R\x0eintervalMillis\x12%\n" +
+	"\x0etimeout_millis\x18\x05 \x01(\x04R\rtimeoutMillis\x12\x18\n" +
+	"\aretries\x18\x06 \x01(\rR\aretries\x12!\n" +
+	"\fstart_millis\x18\a \x01(\x04R\vstartMillisB\a\n" +
+	"\x05check\"\x1d\n" +
+	"\aCommand\x12\x12\n" +
+	"\x04args\x18\x01 \x03(\tR\x04args\"1\n" +
+	"\aHTTPGet\x12\x12\n" +
+	"\x04port\x18\x01 \x01(\rR\x04port\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\"\xc9\x04\n" +
 	"\tExecution\x12\x14\n" +
 	"\x05lease\x18\x01 \x01(\fR\x05lease\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x121\n" +
@@ -1113,20 +1726,33 @@ const file_node_nodepb_node_proto_rawDesc = "" +
 	"cpu_millis\x18\a \x01(\x04R\tcpuMillis\x12\x1f\n" +
 	"\vwall_millis\x18\b \x01(\x04R\n" +
 	"wallMillis\x12\x18\n" +
-	"\amessage\x18\t \x01(\tR\amessage\"\x8a\x03\n" +
+	"\amessage\x18\t \x01(\tR\amessage\x12\x16\n" +
+	"\x06paused\x18\n" +
+	" \x01(\bR\x06paused\x120\n" +
+	"\x06health\x18\v \x01(\x0e2\x18.starling.node.v1.HealthR\x06health\x12%\n" +
+	"\x0ehealth_message\x18\f \x01(\tR\rhealthMessage\x12!\n" +
+	"\fpulled_bytes\x18\r \x01(\x04R\vpulledBytes\x12\x1d\n" +
+	"\n" +
+	"pull_total\x18\x0e \x01(\x04R\tpullTotal\x12\x18\n" +
+	"\adevices\x18\x0f \x03(\tR\adevices\x12%\n" +
+	"\x0estarted_millis\x18\x10 \x01(\x04R\rstartedMillis\x12*\n" +
+	"\x11keep_until_millis\x18\x11 \x01(\x04R\x0fkeepUntilMillis\"\xfe\x03\n" +
 	"\vExecRequest\x12\x14\n" +
 	"\x05lease\x18\x01 \x01(\fR\x05lease\x12\x10\n" +
-	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12 \n" +
-	"\vsupervision\x18\x03 \x01(\x04R\vsupervision\x12;\n" +
+	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12;\n" +
 	"\x05start\x18\x04 \x01(\v2#.starling.node.v1.ExecRequest.StartH\x00R\x05start\x128\n" +
 	"\x04stop\x18\x05 \x01(\v2\".starling.node.v1.ExecRequest.StopH\x00R\x04stop\x12>\n" +
-	"\x06status\x18\x06 \x01(\v2$.starling.node.v1.ExecRequest.StatusH\x00R\x06status\x1a?\n" +
+	"\x06status\x18\x06 \x01(\v2$.starling.node.v1.ExecRequest.StatusH\x00R\x06status\x12;\n" +
+	"\x05pause\x18\a \x01(\v2#.starling.node.v1.ExecRequest.PauseH\x00R\x05pause\x12>\n" +
+	"\x06resume\x18\b \x01(\v2$.starling.node.v1.ExecRequest.ResumeH\x00R\x06resume\x1a?\n" +
 	"\x05Start\x126\n" +
 	"\bworkload\x18\x01 \x01(\v2\x1a.starling.node.v1.WorkloadR\bworkload\x1a)\n" +
 	"\x04Stop\x12!\n" +
 	"\fgrace_millis\x18\x01 \x01(\x04R\vgraceMillis\x1a\b\n" +
-	"\x06StatusB\x04\n" +
-	"\x02op\"F\n" +
+	"\x06Status\x1a\a\n" +
+	"\x05Pause\x1a\b\n" +
+	"\x06ResumeB\x04\n" +
+	"\x02opJ\x04\b\x03\x10\x04\"F\n" +
 	"\tExecReply\x129\n" +
 	"\texecution\x18\x01 \x01(\v2\x1b.starling.node.v1.ExecutionR\texecution\"\x80\x01\n" +
 	"\fWatchRequest\x12\x14\n" +
@@ -1149,7 +1775,12 @@ const file_node_nodepb_node_proto_rawDesc = "" +
 	"\n" +
 	"MeterReply\x12'\n" +
 	"\x0fbuyer_signature\x18\x01 \x01(\fR\x0ebuyerSignature\x12\x18\n" +
-	"\avoucher\x18\x02 \x01(\fR\avoucher*\x85\x01\n" +
+	"\avoucher\x18\x02 \x01(\fR\avoucher*_\n" +
+	"\x06Health\x12\x16\n" +
+	"\x12HEALTH_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fHEALTH_STARTING\x10\x01\x12\x12\n" +
+	"\x0eHEALTH_HEALTHY\x10\x02\x12\x14\n" +
+	"\x10HEALTH_UNHEALTHY\x10\x03*\x85\x01\n" +
 	"\tExecState\x12\x1a\n" +
 	"\x16EXEC_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12EXEC_STATE_PULLING\x10\x01\x12\x16\n" +
@@ -1169,47 +1800,64 @@ func file_node_nodepb_node_proto_rawDescGZIP() []byte {
 	return file_node_nodepb_node_proto_rawDescData
 }
 
-var file_node_nodepb_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_node_nodepb_node_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_node_nodepb_node_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_node_nodepb_node_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_node_nodepb_node_proto_goTypes = []any{
-	(ExecState)(0),             // 0: starling.node.v1.ExecState
-	(*Blob)(nil),               // 1: starling.node.v1.Blob
-	(*Input)(nil),              // 2: starling.node.v1.Input
-	(*Output)(nil),             // 3: starling.node.v1.Output
-	(*Workload)(nil),           // 4: starling.node.v1.Workload
-	(*Execution)(nil),          // 5: starling.node.v1.Execution
-	(*ExecRequest)(nil),        // 6: starling.node.v1.ExecRequest
-	(*ExecReply)(nil),          // 7: starling.node.v1.ExecReply
-	(*WatchRequest)(nil),       // 8: starling.node.v1.WatchRequest
-	(*WatchItem)(nil),          // 9: starling.node.v1.WatchItem
-	(*LogChunk)(nil),           // 10: starling.node.v1.LogChunk
-	(*MeterRequest)(nil),       // 11: starling.node.v1.MeterRequest
-	(*MeterReply)(nil),         // 12: starling.node.v1.MeterReply
-	nil,                        // 13: starling.node.v1.Workload.EnvEntry
-	(*ExecRequest_Start)(nil),  // 14: starling.node.v1.ExecRequest.Start
-	(*ExecRequest_Stop)(nil),   // 15: starling.node.v1.ExecRequest.Stop
-	(*ExecRequest_Status)(nil), // 16: starling.node.v1.ExecRequest.Status
+	(Health)(0),                // 0: starling.node.v1.Health
+	(ExecState)(0),             // 1: starling.node.v1.ExecState
+	(*Blob)(nil),               // 2: starling.node.v1.Blob
+	(*Input)(nil),              // 3: starling.node.v1.Input
+	(*Output)(nil),             // 4: starling.node.v1.Output
+	(*Workload)(nil),           // 5: starling.node.v1.Workload
+	(*Secrets)(nil),            // 6: starling.node.v1.Secrets
+	(*HealthCheck)(nil),        // 7: starling.node.v1.HealthCheck
+	(*Command)(nil),            // 8: starling.node.v1.Command
+	(*HTTPGet)(nil),            // 9: starling.node.v1.HTTPGet
+	(*Execution)(nil),          // 10: starling.node.v1.Execution
+	(*ExecRequest)(nil),        // 11: starling.node.v1.ExecRequest
+	(*ExecReply)(nil),          // 12: starling.node.v1.ExecReply
+	(*WatchRequest)(nil),       // 13: starling.node.v1.WatchRequest
+	(*WatchItem)(nil),          // 14: starling.node.v1.WatchItem
+	(*LogChunk)(nil),           // 15: starling.node.v1.LogChunk
+	(*MeterRequest)(nil),       // 16: starling.node.v1.MeterRequest
+	(*MeterReply)(nil),         // 17: starling.node.v1.MeterReply
+	nil,                        // 18: starling.node.v1.Workload.EnvEntry
+	nil,                        // 19: starling.node.v1.Secrets.FilesEntry
+	nil,                        // 20: starling.node.v1.Secrets.EnvEntry
+	(*ExecRequest_Start)(nil),  // 21: starling.node.v1.ExecRequest.Start
+	(*ExecRequest_Stop)(nil),   // 22: starling.node.v1.ExecRequest.Stop
+	(*ExecRequest_Status)(nil), // 23: starling.node.v1.ExecRequest.Status
+	(*ExecRequest_Pause)(nil),  // 24: starling.node.v1.ExecRequest.Pause
+	(*ExecRequest_Resume)(nil), // 25: starling.node.v1.ExecRequest.Resume
 }
 var file_node_nodepb_node_proto_depIdxs = []int32{
-	1,  // 0: starling.node.v1.Input.blob:type_name -> starling.node.v1.Blob
-	1,  // 1: starling.node.v1.Output.blob:type_name -> starling.node.v1.Blob
-	1,  // 2: starling.node.v1.Workload.module:type_name -> starling.node.v1.Blob
-	13, // 3: starling.node.v1.Workload.env:type_name -> starling.node.v1.Workload.EnvEntry
-	2,  // 4: starling.node.v1.Workload.inputs:type_name -> starling.node.v1.Input
-	0,  // 5: starling.node.v1.Execution.state:type_name -> starling.node.v1.ExecState
-	3,  // 6: starling.node.v1.Execution.outputs:type_name -> starling.node.v1.Output
-	14, // 7: starling.node.v1.ExecRequest.start:type_name -> starling.node.v1.ExecRequest.Start
-	15, // 8: starling.node.v1.ExecRequest.stop:type_name -> starling.node.v1.ExecRequest.Stop
-	16, // 9: starling.node.v1.ExecRequest.status:type_name -> starling.node.v1.ExecRequest.Status
-	5,  // 10: starling.node.v1.ExecReply.execution:type_name -> starling.node.v1.Execution
-	5,  // 11: starling.node.v1.WatchItem.execution:type_name -> starling.node.v1.Execution
-	10, // 12: starling.node.v1.WatchItem.log:type_name -> starling.node.v1.LogChunk
-	4,  // 13: starling.node.v1.ExecRequest.Start.workload:type_name -> starling.node.v1.Workload
-	14, // [14:14] is the sub-list for method output_type
-	14, // [14:14] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	2,  // 0: starling.node.v1.Input.blob:type_name -> starling.node.v1.Blob
+	2,  // 1: starling.node.v1.Output.blob:type_name -> starling.node.v1.Blob
+	2,  // 2: starling.node.v1.Workload.module:type_name -> starling.node.v1.Blob
+	18, // 3: starling.node.v1.Workload.env:type_name -> starling.node.v1.Workload.EnvEntry
+	3,  // 4: starling.node.v1.Workload.inputs:type_name -> starling.node.v1.Input
+	7,  // 5: starling.node.v1.Workload.health:type_name -> starling.node.v1.HealthCheck
+	19, // 6: starling.node.v1.Secrets.files:type_name -> starling.node.v1.Secrets.FilesEntry
+	20, // 7: starling.node.v1.Secrets.env:type_name -> starling.node.v1.Secrets.EnvEntry
+	8,  // 8: starling.node.v1.HealthCheck.command:type_name -> starling.node.v1.Command
+	9,  // 9: starling.node.v1.HealthCheck.http:type_name -> starling.node.v1.HTTPGet
+	1,  // 10: starling.node.v1.Execution.state:type_name -> starling.node.v1.ExecState
+	4,  // 11: starling.node.v1.Execution.outputs:type_name -> starling.node.v1.Output
+	0,  // 12: starling.node.v1.Execution.health:type_name -> starling.node.v1.Health
+	21, // 13: starling.node.v1.ExecRequest.start:type_name -> starling.node.v1.ExecRequest.Start
+	22, // 14: starling.node.v1.ExecRequest.stop:type_name -> starling.node.v1.ExecRequest.Stop
+	23, // 15: starling.node.v1.ExecRequest.status:type_name -> starling.node.v1.ExecRequest.Status
+	24, // 16: starling.node.v1.ExecRequest.pause:type_name -> starling.node.v1.ExecRequest.Pause
+	25, // 17: starling.node.v1.ExecRequest.resume:type_name -> starling.node.v1.ExecRequest.Resume
+	10, // 18: starling.node.v1.ExecReply.execution:type_name -> starling.node.v1.Execution
+	10, // 19: starling.node.v1.WatchItem.execution:type_name -> starling.node.v1.Execution
+	15, // 20: starling.node.v1.WatchItem.log:type_name -> starling.node.v1.LogChunk
+	5,  // 21: starling.node.v1.ExecRequest.Start.workload:type_name -> starling.node.v1.Workload
+	22, // [22:22] is the sub-list for method output_type
+	22, // [22:22] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_node_nodepb_node_proto_init() }
@@ -1218,11 +1866,18 @@ func file_node_nodepb_node_proto_init() {
 		return
 	}
 	file_node_nodepb_node_proto_msgTypes[5].OneofWrappers = []any{
+		(*HealthCheck_Command)(nil),
+		(*HealthCheck_TcpPort)(nil),
+		(*HealthCheck_Http)(nil),
+	}
+	file_node_nodepb_node_proto_msgTypes[9].OneofWrappers = []any{
 		(*ExecRequest_Start_)(nil),
 		(*ExecRequest_Stop_)(nil),
 		(*ExecRequest_Status_)(nil),
+		(*ExecRequest_Pause_)(nil),
+		(*ExecRequest_Resume_)(nil),
 	}
-	file_node_nodepb_node_proto_msgTypes[8].OneofWrappers = []any{
+	file_node_nodepb_node_proto_msgTypes[12].OneofWrappers = []any{
 		(*WatchItem_Execution)(nil),
 		(*WatchItem_Log)(nil),
 	}
@@ -1231,8 +1886,8 @@ func file_node_nodepb_node_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_nodepb_node_proto_rawDesc), len(file_node_nodepb_node_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   16,
+			NumEnums:      2,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -5,7 +5,6 @@ package proof
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,9 +31,10 @@ type Proof struct {
 	Format       string         `json:"format"` // format
 	Job          string         `json:"job"`
 	Genesis      market.Genesis `json:"genesis"`
-	Leases       []Lease        `json:"leases"`       // by rank, epoch, id: the order of the anchor
-	Transactions []chain.TxID   `json:"transactions"` // that settled the job, each with an anchor
-	Digest       sign.Hash      `json:"digest"`       // of the file with this field zero, as compact JSON
+	Owner        sign.Key       `json:"owner,omitzero"` // whose job it is, where the leases name the job's own key as the buyer
+	Leases       []Lease        `json:"leases"`         // by rank, epoch, id: the order of the anchor
+	Transactions []chain.TxID   `json:"transactions"`   // that anchor the receipts, and settle the job where that is done directly
+	Digest       sign.Hash      `json:"digest"`         // of the file with this field zero, as compact JSON
 }
 
 // Lease is one lease with all that was signed under it.
@@ -48,7 +48,13 @@ type Lease struct {
 // New gathers a job's proof from what its peer has.
 func New(g market.Genesis, j buyer.Job, accounts []buyer.LeaseAccount) (Proof, error) {
 	p := Proof{Format: format, Job: j.ID, Genesis: g, Leases: []Lease{}, Transactions: []chain.TxID{}}
+	if j.Detached != nil {
+		p.Owner = j.Detached.Owner
+	}
 	for _, a := range accounts {
+		if a.Void {
+			continue // it cost nothing
+		}
 		l := Lease{Receipts: a.Receipts}
 		if l.Receipts == nil {
 			l.Receipts = []verify.Receipt{}
@@ -76,6 +82,17 @@ func New(g market.Genesis, j buyer.Job, accounts []buyer.LeaseAccount) (Proof, e
 	var err error
 	p.Digest, err = p.Hash()
 	return p, err
+}
+
+// Receipts names all receipts in the order in which an anchor commits to them.
+func (p Proof) Receipts() []sign.Hash {
+	var out []sign.Hash
+	for _, l := range p.Leases {
+		for _, r := range l.Receipts {
+			out = append(out, r.SignedHash())
+		}
+	}
+	return out
 }
 
 // byRank is the order of leases under an anchor.
@@ -127,8 +144,8 @@ const (
 	RuleBuyer   verify.Rule = "one-buyer"        // All leases have the same buyer.
 	RuleOwed    verify.Rule = "owed"             // The voucher covers the receipts, and a final one exactly.
 	RuleSum     verify.Rule = "sum"              // What is owed in all fits 64 bits.
-	RuleAnchor  verify.Rule = "anchor"           // Every settling transaction commits to exactly these receipts.
-	RuleLanded  verify.Rule = "landed"           // Every settling transaction is final on chain.
+	RuleAnchor  verify.Rule = "anchor"           // Every anchoring transaction commits to exactly these receipts.
+	RuleLanded  verify.Rule = "landed"           // Every anchoring transaction is final on chain.
 )
 
 // BrokenRule says which rule a proof breaks, and where.
@@ -165,12 +182,14 @@ type Verdict struct {
 	Network      string         `json:"network"`
 	GenesisHash  sign.Hash      `json:"genesisHash"`
 	Buyer        sign.Key       `json:"buyer,omitzero"`
+	Owner        sign.Key       `json:"owner,omitzero"` // whose job it is, where Buyer is the job's own key
 	Leases       []LeaseVerdict `json:"leases"`
 	Receipts     int            `json:"receipts"`
 	Root         sign.Hash      `json:"root"` // over all receipts
 	Owed         market.Amount  `json:"owed"`
 	Transactions []TxVerdict    `json:"transactions"`
-	Chain        string         `json:"chain"` // "checked", or why it was not
+	Anchors      []Anchored     `json:"anchors,omitempty"` // in accounts of the network's program
+	Chain        string         `json:"chain"`             // "checked", or why it was not
 
 	Genesis market.Genesis `json:"-"`
 }
@@ -189,7 +208,7 @@ type LeaseVerdict struct {
 	Final    bool           `json:"final"`
 }
 
-// TxVerdict is one settling transaction.
+// TxVerdict is one anchoring transaction.
 type TxVerdict struct {
 	ID     chain.TxID  `json:"id"`
 	Slot   market.Slot `json:"slot,omitempty"` // of its block
@@ -198,12 +217,11 @@ type TxVerdict struct {
 
 // Check holds a proof to every rule that needs no chain.
 func (p Proof) Check() (Verdict, error) {
-	v := Verdict{Job: p.Job, Network: p.Genesis.Tag(), GenesisHash: p.Genesis.Hash(), Leases: []LeaseVerdict{}, Transactions: []TxVerdict{},
+	v := Verdict{Job: p.Job, Owner: p.Owner, Network: p.Genesis.Tag(), GenesisHash: p.Genesis.Hash(), Leases: []LeaseVerdict{}, Transactions: []TxVerdict{},
 		Chain: "not asked", Genesis: p.Genesis}
 	if err := p.Genesis.Validate(); err != nil {
 		return v, broken(RuleGenesis, "", err)
 	}
-	var hashes []sign.Hash
 	for i, l := range p.Leases {
 		where := "lease " + l.Lease.Core.ID().Short()
 		if i > 0 && byRank(p.Leases[i-1], l) >= 0 {
@@ -221,10 +239,8 @@ func (p Proof) Check() (Verdict, error) {
 			return v, broken(RuleSum, where, err)
 		}
 		v.Leases = append(v.Leases, lv)
-		for _, r := range l.Receipts {
-			hashes = append(hashes, r.SignedHash())
-		}
 	}
+	hashes := p.Receipts()
 	v.Receipts, v.Root = len(hashes), chain.RootOf(hashes)
 	for _, tx := range p.Transactions {
 		v.Transactions = append(v.Transactions, TxVerdict{ID: tx, Anchor: "not checked"})
@@ -268,36 +284,4 @@ func (l Lease) check(d sign.Domain, where string) (LeaseVerdict, error) {
 		return v, broken(RuleOwed, where, fmt.Errorf("the voucher says %d base units, the receipts %d", v.Owed, v.Earned))
 	}
 	return v, nil
-}
-
-// Memos reads the Memos of final transactions: the part of chain.Ledger that checking an anchor needs.
-type Memos interface {
-	Memo(ctx context.Context, id chain.TxID) ([]byte, market.Slot, error)
-}
-
-// CheckAnchors asks the chain whether every settling transaction commits to exactly the receipts of the Verdict.
-func (v *Verdict) CheckAnchors(ctx context.Context, l Memos) error {
-	if len(v.Transactions) == 0 && v.Owed > 0 {
-		return broken(RuleAnchor, "", errors.New("something is owed and no transaction settles it yet"))
-	}
-	for i, tx := range v.Transactions {
-		where := "transaction " + string(tx.ID)
-		memo, slot, err := l.Memo(ctx, tx.ID)
-		if errors.Is(err, chain.ErrNotFound) {
-			return broken(RuleLanded, where, err)
-		}
-		if err != nil {
-			return fmt.Errorf("%w: %w", ErrChain, err)
-		}
-		a, err := chain.ParseAnchor(memo)
-		if err != nil {
-			return broken(RuleAnchor, where, err)
-		}
-		if a.Root != v.Root || a.Count != uint64(v.Receipts) {
-			return broken(RuleAnchor, where, fmt.Errorf("it commits to %d receipts under root %s, these are %d under %s", a.Count, a.Root.Short(), v.Receipts, v.Root.Short()))
-		}
-		v.Transactions[i].Slot, v.Transactions[i].Anchor = slot, "matches"
-	}
-	v.Chain = "checked"
-	return nil
 }

@@ -7,9 +7,14 @@
 //	quote    provider  buyer     a quote for a gossiped order   nothing
 //	lease    buyer     provider  reserve, sign, activate,       the hold, the signature,
 //	                             release                        done
-//	exec     buyer     provider  start, stop, status            the execution
+//	exec     buyer     provider  start, stop, pause, resume,    the execution
+//	                             status
 //	watch    buyer     provider  follow an execution            its states and its log
+//	live     buyer     provider  a program, a port or files     raw bytes both ways (node/live)
+//	                             of a running execution
 //	meter    provider  buyer     co-sign a receipt              signature and next voucher
+//	guard    owner and guardian  word about a detached job      a signature, how it stands
+//	         guardians
 //	blob     any       any       a file by digest               the file (p2p/blob)
 package protocol
 
@@ -30,6 +35,8 @@ const (
 	MaxWorkload  = 256 << 10
 	MaxMeter     = 8 << 10
 	MaxWatchItem = 72 << 10
+	MaxLive      = 256 << 10
+	MaxGuard     = 4 << 20
 
 	// MaxLogChunk is the most log bytes in one watch item.
 	MaxLogChunk = 64 << 10
@@ -64,7 +71,30 @@ var Meter = stream.Protocol[*nodepb.MeterRequest, *nodepb.MeterReply]{
 	Name: "meter", Version: 1, MaxRequest: MaxMeter, MaxResponse: MaxMeter, Deadline: QuickAnswer,
 }
 
+// Guard asks a guardian of a detached job.
+var Guard = stream.Protocol[*nodepb.GuardRequest, *nodepb.GuardReply]{
+	Name: "guard", Version: 1, MaxRequest: MaxGuard, MaxResponse: MaxGuard, Deadline: QuickAnswer,
+}
+
 // Watch follows one execution until it ended.
 var Watch = stream.Feed[*nodepb.WatchRequest, *nodepb.WatchItem]{
 	Name: "watch", Version: 1, MaxRequest: MaxOrder, MaxItem: MaxWatchItem,
 }
+
+// Live opens a stream into a running execution. It lives as long as both ends and the execution do.
+var Live = stream.Duplex[*nodepb.LiveRequest, *nodepb.LiveReply]{
+	Name: "live", Version: 1, MaxRequest: MaxLive, MaxResponse: MaxOrder, Deadline: liveDeadline,
+}
+
+// liveDeadline bounds opening: the provider may have to connect to the program first.
+const liveDeadline = 10 * time.Second
+
+// Why an execution could not be started, as its reason says.
+const (
+	// ReasonStart is the provider's trouble: another one may run it.
+	ReasonStart = "start"
+	// ReasonImage says that the container image does not exist or is not what its digest says.
+	ReasonImage = "image"
+	// ReasonCredentials says that the image's registry refused whoever asked.
+	ReasonCredentials = "credentials"
+)

@@ -14,7 +14,8 @@ func TestIDs(t *testing.T) {
 	const network = "test-12345678"
 	seen := map[string]bool{}
 	for _, id := range []string{
-		string(Ask.ID(network)), string(Quote.ID(network)), string(Lease.ID(network)), string(Exec.ID(network)), string(Watch.ID(network)), string(Meter.ID(network)),
+		string(Ask.ID(network)), string(Quote.ID(network)), string(Lease.ID(network)), string(Exec.ID(network)), string(Watch.ID(network)), string(Meter.ID(network)), string(Live.ID(network)),
+		string(Guard.ID(network)),
 	} {
 		if seen[id] || !strings.HasPrefix(id, "/starling/") || !strings.HasSuffix(id, "/"+network) {
 			t.Errorf("stream id %s", id)
@@ -40,7 +41,7 @@ func TestMeterTerms(t *testing.T) {
 			Version: market.LeaseVersion, Units: 2, Order: market.OrderID{1}, Buyer: buyer, Provider: provider, Payout: provider,
 			VoucherKeys: keys.Hash(), Rate: 1_000_000, Cap: 1000, Start: 10, ActivateBefore: 20, End: 1010,
 		}
-		terms := MeterTerms(g, core, keys, market.Resources{MilliCPU: 500}, 0)
+		terms := MeterTerms(g, core, keys, sign.Key{}, market.Resources{MilliCPU: 500}, 0)
 		if err := terms.Validate(); err != nil {
 			t.Errorf("%s: %v", g.Network, err)
 		}

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/sealed"
 	"github.com/starling-network/starling/verify/meter"
 )
 
@@ -15,12 +17,18 @@ const (
 	skewTime = 1500 * time.Millisecond
 )
 
-// MeterTerms are the terms under which a directly settled lease is metered. Both ends
-// derive them from the network's genesis and the lease, so that they agree.
-func MeterTerms(g market.Genesis, core market.LeaseCore, keys market.KeySet, perUnit market.Resources, supervision uint64) meter.Terms {
+// MeterTerms are the terms under which a lease is metered that is paid from an escrow, or directly where that is zero. Both
+// ends derive them from the network's genesis, the lease and where it is funded, so that they agree.
+func MeterTerms(g market.Genesis, core market.LeaseCore, keys market.KeySet, escrow sign.Key, perUnit market.Resources, supervision uint64) meter.Terms {
 	return meter.Terms{
-		Domain: g.Domain(), Core: core, Keys: keys, Supervision: supervision,
+		Domain: g.Domain(), Core: core, Keys: keys, Escrow: escrow, Supervision: supervision,
 		IntervalSlots: g.IntervalSlots, GraceSlots: g.IntervalSlots + g.SlotsIn(graceTime), SkewSlots: max(g.SlotsIn(skewTime), 1),
 		SlotMillis: g.SlotMillis, MilliCPU: uint64(core.Units) * uint64(perUnit.MilliCPU),
 	}
+}
+
+// LeaseSecrets is what the secrets of a workload (nodepb.Secrets) are sealed for: the provider of a lease, and no other
+// lease. network is the genesis tag.
+func LeaseSecrets(network string, l market.LeaseID) sealed.Purpose {
+	return sealed.Purpose{Network: network, What: "lease", ID: l.String()}
 }

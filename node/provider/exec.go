@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/store"
@@ -25,21 +26,22 @@ import (
 
 const kindExecution = "execution"
 
-// maxModule bounds the program of a workload, bytes.
-const maxModule = 512 << 20
-
 func execKey(l market.LeaseID, seq uint64) string { return fmt.Sprintf("%s/%020d", l, seq) }
 
 // execRecord is what the journal has of an execution.
 type execRecord struct {
 	Lease    market.LeaseID  `json:"lease"`
-	Buyer    peer.ID         `json:"buyer"`
-	Units    int             `json:"units"`
+	Buyer    peer.ID         `json:"buyer"`              // who commands it
+	Job      sign.Hash       `json:"job,omitzero"`       // hash of its job's terms
+	Guardian sign.Hash       `json:"guardians,omitzero"` // key set whose word may give the command to somebody else
+	Epoch    uint64          `json:"epoch,omitempty"`    // supervision epoch under which Buyer commands
+	Units    []market.UnitID `json:"unit_ids,omitempty"`
 	Limits   runtime.Limits  `json:"limits"`
 	Attempt  int             `json:"attempt"`          // counts the starts, so that each has a directory of its own
 	Handle   json.RawMessage `json:"handle,omitempty"` // set once the runtime has it
-	Workload json.RawMessage `json:"workload"`         // nodepb.Workload
+	Workload json.RawMessage `json:"workload"`         // nodepb.Workload; its secrets stay sealed
 	State    json.RawMessage `json:"state"`            // nodepb.Execution
+	Kept     int64           `json:"kept,omitempty"`   // bytes that its logs and outputs take once it has ended
 }
 
 // execution is one run of a workload under a lease, from pulling to its end.
@@ -55,6 +57,21 @@ type execution struct {
 	grace  time.Duration
 	cancel context.CancelFunc // ends the pulling
 	wake   chan struct{}      // closed and replaced on every change
+	told   time.Time          // when progress was last told
+
+	pausing sync.Mutex      // taken before mu: one pause or resume at a time
+	alive   context.Context // ends with the program; set by spawn
+	die     context.CancelFunc
+	over    bool           // the program has ended; nothing more may attach
+	streams int            // streams into it now
+	lives   sync.WaitGroup // of them
+}
+
+// buyer is who commands the execution.
+func (e *execution) buyer() peer.ID {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.rec.Buyer
 }
 
 func (e *execution) snapshot() (*nodepb.Execution, *runtime.Handle, <-chan struct{}) {
@@ -72,6 +89,7 @@ type executor struct {
 	grant    func(to peer.ID, c cid.Cid)
 	runtimes map[string]runtime.Runtime
 	log      *slog.Logger
+	launching
 
 	mu     sync.Mutex
 	exec   map[string]*execution        // by execKey
@@ -86,13 +104,14 @@ func (x *executor) stage(e *execution) workload.Stage {
 }
 
 // newExecution makes the value; nothing is journalled or started.
-func (x *executor) newExecution(l market.LeaseID, seq uint64, buyer peer.ID, w *nodepb.Workload, lim runtime.Limits) (*execution, error) {
+func (x *executor) newExecution(r request) (*execution, error) {
+	l, seq, w := r.lease, r.seq, r.work
 	wj, err := protojson.Marshal(w)
 	if err != nil {
 		return nil, workload.Bad("%v", err)
 	}
 	return &execution{
-		rec:   execRecord{Lease: l, Buyer: buyer, Limits: lim, Workload: wj},
+		rec:   execRecord{Lease: l, Buyer: r.buyer, Units: r.units, Limits: r.limits, Workload: wj, Job: r.job, Guardian: r.guardians, Epoch: r.epoch},
 		work:  w,
 		dir:   filepath.Join(x.dir, l.String()[:16], fmt.Sprint(seq)),
 		state: &nodepb.Execution{Lease: l[:], Seq: seq, State: nodepb.ExecState_EXEC_STATE_PULLING},
@@ -100,8 +119,22 @@ func (x *executor) newExecution(l market.LeaseID, seq uint64, buyer peer.ID, w *
 	}, nil
 }
 
+// request is a workload that a buyer wants to be run.
+type request struct {
+	lease  market.LeaseID
+	seq    uint64
+	buyer  peer.ID
+	units  []market.UnitID
+	limits runtime.Limits
+	work   *nodepb.Workload
+	// What may give the command over it to somebody else.
+	job, guardians sign.Hash
+	epoch          uint64
+}
+
 // start runs a workload, once per (lease, seq): asking again returns the same execution.
-func (x *executor) start(ctx context.Context, l market.LeaseID, seq uint64, buyer peer.ID, w *nodepb.Workload, lim runtime.Limits) (*execution, error) {
+func (x *executor) start(ctx context.Context, r request) (*execution, error) {
+	l, seq := r.lease, r.seq
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if e := x.exec[execKey(l, seq)]; e != nil {
@@ -110,7 +143,10 @@ func (x *executor) start(ctx context.Context, l market.LeaseID, seq uint64, buye
 	if x.closed[l] {
 		return nil, workload.Bad("the lease is ending")
 	}
-	if err := workload.Check(w, x.runtimes); err != nil {
+	if err := workload.Check(r.work, x.host()); err != nil {
+		return nil, err
+	}
+	if _, err := x.secrets(l, r.work); err != nil {
 		return nil, err
 	}
 	for _, e := range x.exec {
@@ -121,7 +157,7 @@ func (x *executor) start(ctx context.Context, l market.LeaseID, seq uint64, buye
 			return nil, workload.Bad("execution %d of this lease still runs", s.Seq)
 		}
 	}
-	e, err := x.newExecution(l, seq, buyer, w, lim)
+	e, err := x.newExecution(r)
 	if err != nil {
 		return nil, err
 	}
@@ -161,10 +197,12 @@ func (x *executor) persist(ctx context.Context, e *execution) error {
 func (x *executor) spawn(e *execution) {
 	ctx, cancel := context.WithCancel(x.ctx)
 	e.cancel = cancel
+	e.alive, e.die = context.WithCancel(x.ctx)
 	x.wg.Add(1)
 	go func() {
 		defer x.wg.Done()
 		defer cancel()
+		defer e.die()
 		x.run(ctx, e)
 	}()
 }
@@ -175,24 +213,31 @@ func (x *executor) run(ctx context.Context, e *execution) {
 	rt := x.runtimes[e.work.Runtime]
 	if e.handle == nil {
 		if err := x.launch(ctx, e, rt); err != nil {
-			reason := "start"
+			reason := failure(err)
 			e.mu.Lock()
 			if e.stop {
 				reason = string(runtime.ReasonKilled)
 			}
 			e.mu.Unlock()
 			if x.ctx.Err() == nil {
-				x.finish(e, nodepb.ExecState_EXEC_STATE_FAILED, 0, reason, err.Error(), nil)
+				x.log.Warn("an execution was not started", "lease", e.rec.Lease, "seq", e.state.Seq, "err", err)
+				x.finish(e, nodepb.ExecState_EXEC_STATE_FAILED, 0, reason, told(err), nil)
 			}
 			return
 		}
+	} else {
+		x.freezeAgain(e, rt)
 	}
+	var health sync.WaitGroup
+	health.Go(func() { x.checkHealth(e, rt) })
 	exit, err := rt.Wait(x.ctx, *e.handle)
+	e.end() // whoever is attached leaves before the outputs are read
+	health.Wait()
 	if x.ctx.Err() != nil {
 		return
 	}
 	if err != nil {
-		x.finish(e, nodepb.ExecState_EXEC_STATE_FAILED, 0, "lost", err.Error(), nil)
+		x.finish(e, nodepb.ExecState_EXEC_STATE_FAILED, 0, reasonLost, err.Error(), nil)
 		return
 	}
 	if st, err := rt.Stats(x.ctx, *e.handle); err == nil {
@@ -203,54 +248,16 @@ func (x *executor) run(ctx context.Context, e *execution) {
 	e.mu.Lock()
 	e.state.WallMillis = uint64(max(exit.Ended.Sub(exit.Started), 0) / time.Millisecond)
 	e.mu.Unlock()
+	if exit.Reason == runtime.ReasonLost { // what it left is half of something
+		x.finish(e, nodepb.ExecState_EXEC_STATE_EXITED, exit.Code, reasonLost, endedOutside, nil)
+		return
+	}
 	outs, err := x.stage(e).Collect(x.ctx, e.work.Outputs, x.blobs)
 	if err != nil {
-		x.finish(e, nodepb.ExecState_EXEC_STATE_FAILED, exit.Code, "output", err.Error(), nil)
+		x.finish(e, nodepb.ExecState_EXEC_STATE_FAILED, exit.Code, reasonOutput, err.Error(), nil)
 		return
 	}
 	x.finish(e, nodepb.ExecState_EXEC_STATE_EXITED, exit.Code, string(exit.Reason), "", outs)
-}
-
-// launch pulls what the workload needs and starts it.
-func (x *executor) launch(ctx context.Context, e *execution, rt runtime.Runtime) error {
-	module, err := workload.CID(e.work.Module)
-	if err != nil {
-		return err
-	}
-	if err := x.fetch(ctx, e.rec.Buyer, module, maxModule); err != nil {
-		return fmt.Errorf("fetching the program: %w", err)
-	}
-	program, err := x.blobs.Path(module)
-	if err != nil {
-		return fmt.Errorf("fetching the program: %w", err)
-	}
-	st := x.stage(e)
-	mounts, err := st.Prepare(ctx, e.work, e.rec.Buyer, x.blobs, x.fetch, int64(e.rec.Limits.DiskMiB)<<20)
-	if err != nil {
-		return err
-	}
-	h, err := rt.Start(ctx, runtime.Spec{
-		ID: fmt.Sprintf("%s-%d", e.rec.Lease.String()[:16], e.state.Seq), Module: program,
-		Args: e.work.Args, Env: e.work.Env, Mounts: mounts,
-		Limits: e.rec.Limits, Dir: st.Run(), Seed: e.work.Seed,
-	})
-	if err != nil {
-		return fmt.Errorf("starting the program: %w", err)
-	}
-	e.mu.Lock()
-	e.handle = &h
-	e.state.State = nodepb.ExecState_EXEC_STATE_RUNNING
-	stop, grace := e.stop, e.grace
-	e.mu.Unlock()
-	if err := x.persist(x.ctx, e); err != nil {
-		_ = rt.Destroy(context.WithoutCancel(ctx), h) // what is not in the journal must not run
-		return err
-	}
-	e.changed()
-	if stop {
-		return rt.Stop(x.ctx, h, grace)
-	}
-	return nil
 }
 
 func (e *execution) changed() {
@@ -262,12 +269,17 @@ func (e *execution) changed() {
 
 // finish journals the end of e and tells whoever follows it.
 func (x *executor) finish(e *execution, s nodepb.ExecState, code int, reason, message string, outs []*nodepb.Output) {
-	e.mu.Lock()
+	logs := diskUse(x.stage(e).Run())
+	e.mu.Lock() // whoever sees the end sees all of it
 	e.state.State, e.state.ExitCode, e.state.Reason, e.state.Message, e.state.Outputs = s, int32(code), reason, message, outs
+	e.state.Paused, e.state.Health, e.state.HealthMessage = false, nodepb.Health_HEALTH_UNSPECIFIED, ""
+	x.keepLocked(e, logs)
 	e.mu.Unlock()
 	if err := x.persist(x.ctx, e); err != nil {
 		// The end is told all the same: after a restart the runtime answers the same again.
 		x.log.Error("journalling the end of an execution failed", "lease", e.rec.Lease, "err", err)
+	} else {
+		x.clear(e)
 	}
 	x.grantOutputs(e)
 	state, _, _ := e.snapshot()
@@ -278,7 +290,7 @@ func (x *executor) finish(e *execution, s nodepb.ExecState, code int, reason, me
 func (x *executor) grantOutputs(e *execution) {
 	for _, o := range e.state.Outputs {
 		if c, err := workload.CID(o.Blob); err == nil {
-			x.grant(e.rec.Buyer, c)
+			x.grant(e.buyer(), c)
 		}
 	}
 }
@@ -361,45 +373,4 @@ func (x *executor) leases() []market.LeaseID {
 		seen[e.rec.Lease] = true
 	}
 	return slices.Collect(maps.Keys(seen))
-}
-
-// idleSince says for how long a lease has been over.
-func (x *executor) idleSince(l market.LeaseID, now time.Time) time.Duration {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	at, ok := x.over[l]
-	if !ok {
-		x.over[l] = now
-		return 0
-	}
-	return now.Sub(at)
-}
-
-// forget removes what a lease's ended executions left on disk and in the journal.
-func (x *executor) forget(ctx context.Context, l market.LeaseID) error {
-	for _, e := range x.of(l) {
-		s, h, _ := e.snapshot()
-		if !s.State.Ended() {
-			continue
-		}
-		if h != nil {
-			if err := x.runtimes[e.work.Runtime].Destroy(ctx, *h); err != nil {
-				return fmt.Errorf("removing an execution: %w", err)
-			}
-		}
-		if err := (workload.Stage{Dir: e.dir}).Remove(); err != nil {
-			return fmt.Errorf("removing an execution: %w", err)
-		}
-		if err := x.store.Write(ctx, store.Put{Kind: kindExecution, Key: execKey(l, s.Seq)}); err != nil {
-			return err
-		}
-		x.mu.Lock()
-		delete(x.exec, execKey(l, s.Seq))
-		x.mu.Unlock()
-	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	delete(x.over, l)
-	delete(x.closed, l)
-	return nil
 }

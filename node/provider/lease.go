@@ -12,10 +12,8 @@ import (
 	"github.com/starling-network/starling/market/lease"
 	"github.com/starling-network/starling/market/marketpb"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/slots"
-	"github.com/starling-network/starling/node/workload"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/stream"
 )
@@ -32,11 +30,15 @@ func (p *Provider) handleLease(ctx context.Context, from peer.ID, req *marketpb.
 	case *marketpb.LeaseRequest_Reserve:
 		ev, err = p.reserveEvent(ctx, from, s.Reserve)
 	case *marketpb.LeaseRequest_Sign:
-		ev, err = signEvent(by, s.Sign)
+		ev, err = p.signEvent(by, s.Sign)
 	case *marketpb.LeaseRequest_Activate:
 		return p.activate(ctx, by, s.Activate)
+	case *marketpb.LeaseRequest_Extend:
+		ev, err = p.extendEvent(by, s.Extend)
 	case *marketpb.LeaseRequest_Release:
 		ev, err = releaseEvent(by, s.Release)
+	case *marketpb.LeaseRequest_Supervise:
+		return p.handleSupervise(ctx, by, s.Supervise)
 	default:
 		err = &stream.Malformed{Reason: "no step of a lease"}
 	}
@@ -69,13 +71,30 @@ func (p *Provider) reserveEvent(ctx context.Context, from peer.ID, r *marketpb.R
 	if r.Units != o.UnitsPer {
 		return nil, &stream.Malformed{Reason: fmt.Sprintf("%d units, the order says %d", r.Units, o.UnitsPer)}
 	}
-	if err := p.funds.covers(ctx, o, time.Now()); err != nil {
-		return nil, refusal(err)
+	class := market.Class(r.Class)
+	if class != "" && class.Check() != nil {
+		return nil, &stream.Malformed{Reason: class.Check().Error()}
 	}
-	return lease.ReserveRequested{Hold: market.HoldID(r.Hold), Order: o, Price: market.Price(r.Price), Rank: r.Rank}, nil
+	if !p.holds(market.HoldID(r.Hold), o.Peer()) { // what is promised is answered whatever the operator says meanwhile
+		if no := p.admits(ctx, o, time.Now()); no != nil {
+			return nil, refusal(no)
+		}
+		if err := p.funds.covers(ctx, o, time.Now()); err != nil {
+			return nil, refusal(err)
+		}
+	}
+	return lease.ReserveRequested{Hold: market.HoldID(r.Hold), Order: o, Price: market.Price(r.Price), Rank: r.Rank, Class: class}, nil
 }
 
-func signEvent(by sign.Key, s *marketpb.Sign) (lease.Event, error) {
+// holds says whether the peer has this hold.
+func (p *Provider) holds(id market.HoldID, by sign.Key) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r, ok := p.book.Hold(id)
+	return ok && r.Peer() == by
+}
+
+func (p *Provider) signEvent(by sign.Key, s *marketpb.Sign) (lease.Event, error) {
 	if len(s.GetHold()) != len(market.HoldID{}) || len(s.GetSignature()) != sign.SignatureSize {
 		return nil, &stream.Malformed{Reason: "hold id or signature has a wrong size"}
 	}
@@ -86,6 +105,12 @@ func signEvent(by sign.Key, s *marketpb.Sign) (lease.Event, error) {
 	keys, err := market.UnmarshalKeySet(s.Keys)
 	if err != nil {
 		return nil, &stream.Malformed{Reason: err.Error()}
+	}
+	now := time.Now()
+	if slot, err := p.cfg.Slots.Now(now); err == nil && core.End > slot {
+		if err := p.cfg.Policy.Hours.Covers(now, now.Add(p.lasts(uint64(core.End-slot)))); err != nil {
+			return nil, stream.Refuse(string(market.ReasonClosed), err.Error())
+		}
 	}
 	return lease.SignRequested{Hold: market.HoldID(s.Hold), By: by, Core: core, Keys: keys, BuyerSig: sign.Signature(s.Signature)}, nil
 }
@@ -119,6 +144,12 @@ func (p *Provider) reply(answer lease.Effect) (*marketpb.LeaseReply, error) {
 			return nil, err
 		}
 		return &marketpb.LeaseReply{Step: &marketpb.LeaseReply_Signed{Signed: &marketpb.Signed{Hold: a.Hold[:], Signature: sig[:]}}}, nil
+	case lease.AnswerExtended:
+		sig, err := a.Core.Sign(p.domain, p.cfg.Key)
+		if err != nil {
+			return nil, err
+		}
+		return &marketpb.LeaseReply{Step: &marketpb.LeaseReply_Extended{Extended: &marketpb.Extended{Signature: sig[:]}}}, nil
 	case lease.AnswerActivated:
 		return &marketpb.LeaseReply{Step: &marketpb.LeaseReply_Activated{Activated: &marketpb.Activated{Lease: a.Lease[:]}}}, nil
 	case lease.AnswerReleased:
@@ -129,7 +160,7 @@ func (p *Provider) reply(answer lease.Effect) (*marketpb.LeaseReply, error) {
 	return nil, fmt.Errorf("the book did not answer: %T", answer)
 }
 
-// record returns an active lease of the buyer that asks.
+// record returns the lease in force of a line that the peer that asks commands; the line is named by its first lease.
 func (p *Provider) record(from peer.ID, id []byte) (lease.Record, error) {
 	k, err := p2p.KeyFromPeerID(from)
 	if err != nil || len(id) != len(market.LeaseID{}) {
@@ -137,79 +168,20 @@ func (p *Provider) record(from peer.ID, id []byte) (lease.Record, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	r, ok := p.book.Lease(market.LeaseID(id))
-	if !ok || r.Buyer != sign.Key(k) {
+	r, ok := p.book.Current(market.LeaseID(id))
+	switch {
+	case !ok:
+		return lease.Record{}, stream.Refuse("lease", "no such lease of yours here")
+	case r.Peer() != sign.Key(k) && r.Supervision > 0:
+		return lease.Record{}, stream.Refuse(string(market.ReasonSupervision), fmt.Sprintf("somebody else commands this lease, under supervision epoch %d", r.Supervision))
+	case r.Peer() != sign.Key(k):
 		return lease.Record{}, stream.Refuse("lease", "no such lease of yours here")
 	}
 	return r, nil
 }
 
-// handleExec starts, stops or describes an execution under a lease.
-func (p *Provider) handleExec(ctx context.Context, from peer.ID, req *nodepb.ExecRequest) (*nodepb.ExecReply, error) {
-	r, err := p.record(from, req.Lease)
-	if err != nil {
-		return nil, err
-	}
-	var e *execution
-	switch op := req.Op.(type) {
-	case *nodepb.ExecRequest_Start_:
-		if r.State != lease.Active {
-			return nil, stream.Refuse("lease", fmt.Sprintf("the lease is %s: %s", r.State, r.EndReason))
-		}
-		if err := p.obey(r, req.Supervision); err != nil {
-			return nil, err
-		}
-		e, err = p.exec.start(ctx, r.Lease, req.Seq, from, op.Start.GetWorkload(), p.limits(r))
-		if errors.Is(err, workload.ErrWorkload) {
-			return nil, stream.Refuse("workload", err.Error())
-		}
-		if err != nil {
-			return nil, err
-		}
-	case *nodepb.ExecRequest_Stop_:
-		if err := p.obey(r, req.Supervision); err != nil {
-			return nil, err
-		}
-		found := false
-		if e, found = p.exec.find(r.Lease, req.Seq); !found {
-			return nil, stream.Refuse("execution", "no such execution")
-		}
-		grace := min(time.Duration(min(op.Stop.GetGraceMillis(), maxGraceMillis))*time.Millisecond, maxGrace)
-		if err := p.exec.stop(ctx, e, grace); err != nil {
-			return nil, err
-		}
-	case *nodepb.ExecRequest_Status_:
-		found := false
-		if e, found = p.exec.find(r.Lease, req.Seq); !found {
-			return nil, stream.Refuse("execution", "no such execution")
-		}
-	default:
-		return nil, &stream.Malformed{Reason: "nothing is asked"}
-	}
-	s, _, _ := e.snapshot()
-	return &nodepb.ExecReply{Execution: s}, nil
-}
-
-const (
-	maxGrace       = 4 * time.Second // within the deadline of one call
-	maxGraceMillis = uint64(maxGrace / time.Millisecond)
-)
-
 // limits are what a lease's units add up to.
 func (p *Provider) limits(r lease.Record) runtime.Limits {
 	n := uint32(len(r.Units))
-	return runtime.Limits{MemoryMiB: n * p.cfg.PerUnit.MemoryMiB, MilliCPU: n * p.cfg.PerUnit.MilliCPU, DiskMiB: n * p.cfg.PerUnit.DiskMiB}
-}
-
-// handleWatch follows an execution.
-func (p *Provider) handleWatch(ctx context.Context, from peer.ID, req *nodepb.WatchRequest, send func(*nodepb.WatchItem) error) error {
-	r, err := p.record(from, req.Lease)
-	if err != nil {
-		return err
-	}
-	e, ok := p.exec.find(r.Lease, req.Seq)
-	if !ok {
-		return stream.Refuse("execution", "no such execution")
-	}
-	return p.exec.watch(ctx, e, req, send)
+	return runtime.Limits{MemoryMiB: n * r.PerUnit.MemoryMiB, MilliCPU: n * r.PerUnit.MilliCPU, DiskMiB: n * r.PerUnit.DiskMiB}
 }

@@ -66,7 +66,7 @@ func (p *Provider) endLocked(id market.LeaseID, reason string) {
 	}
 }
 
-// resumeSales takes up what an earlier process did not live to settle of leases that had ended.
+// resumeSales takes up what an earlier process did not live to settle, or to claim, of leases that had ended.
 func (p *Provider) resumeSales(ctx context.Context) error {
 	return p.cfg.Store.List(ctx, kindSeller, "", func(key string, state []byte) error {
 		h, err := sign.ParseHash(key)
@@ -83,7 +83,8 @@ func (p *Provider) resumeSales(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("reading the meter of lease %s: %w", key, err)
 		}
-		if m.State() != meter.SellerSettled {
+		// Who claims from an escrow may not have heard of the last voucher.
+		if m.State() != meter.SellerSettled || !r.Escrow.IsZero() {
 			p.openLocked(r, r.EndReason)
 		}
 		return nil
@@ -116,8 +117,9 @@ func (s *sale) over() string {
 // journal on a full disk does, is tried again after a pause.
 func (s *sale) run(ctx context.Context) {
 	p := s.p
-	p.cfg.Host.Protect(s.buyer, "lease/"+s.rec.Lease.Short())
-	defer p.cfg.Host.Unprotect(s.buyer, "lease/"+s.rec.Lease.Short())
+	s.protect()
+	defer s.unprotect()
+	p.pay.opened(ctx, s)
 	var resumed, ended, settled bool
 	for {
 		var effects []meter.Effect
@@ -138,6 +140,7 @@ func (s *sale) run(ctx context.Context) {
 		}
 		done, failed := s.carryOut(ctx, effects)
 		settled = settled || done
+		p.pay.earned(s)
 		if ctx.Err() != nil {
 			return
 		}
@@ -170,7 +173,7 @@ func (s *sale) pause() time.Duration {
 }
 
 func (s *sale) tick(ctx context.Context) ([]meter.Effect, error) {
-	sampled, err := s.step(ctx, meter.UsageSampled{CPUMillis: s.p.exec.cpuMillis(ctx, s.rec.Lease)})
+	sampled, err := s.sample(ctx)
 	if err != nil || len(sampled) > 0 { // the sample looked at the clock too; a tick would only repeat it
 		return sampled, err
 	}
@@ -218,10 +221,11 @@ func (s *sale) propose(ctx context.Context, core verify.ReceiptCore) ([]meter.Ef
 		return nil, err
 	}
 	b := core.Marshal()
-	s.p.cfg.Host.Forgive(s.buyer)
+	buyer := s.payer()
+	s.p.cfg.Host.Forgive(buyer)
 	cctx, cancel := context.WithTimeout(ctx, s.patience())
 	defer cancel()
-	reply, err := protocol.Meter.Call(cctx, s.p.cfg.Host, s.p.tag, s.buyer, &nodepb.MeterRequest{
+	reply, err := protocol.Meter.Call(cctx, s.p.cfg.Host, s.p.tag, buyer, &nodepb.MeterRequest{
 		Lease: s.rec.Lease[:], Receipt: b[:], ProviderSignature: sig[:],
 	})
 	if err != nil {
@@ -262,16 +266,23 @@ func (s *sale) blame(err error) error {
 
 // endWork stops what runs under the lease, ends its metering and then frees its
 // units: in this order no slot is ever billed twice for one unit, whenever the
-// peer crashes. It may be called again when it fails.
+// peer crashes. It may be called again when it fails. What goes over to a
+// successor is not stopped.
 func (s *sale) endWork(ctx context.Context) ([]meter.Effect, error) {
+	if next, err := s.takesOver(ctx); err != nil || next != nil {
+		if err != nil {
+			return nil, err
+		}
+		return s.handOver(ctx, *next)
+	}
 	if err := s.stopWork(ctx); err != nil {
 		return nil, err
 	}
-	sampled, err := s.step(ctx, meter.UsageSampled{CPUMillis: s.p.exec.cpuMillis(ctx, s.rec.Lease)})
+	sampled, err := s.sample(ctx)
 	if err != nil {
 		return nil, err
 	}
-	ended, err := s.step(ctx, meter.WorkEnded{Output: s.p.exec.digest(s.rec.Lease)})
+	ended, err := s.step(ctx, s.workEnded())
 	effects := append(sampled, ended...)
 	if err != nil {
 		return effects, err
@@ -279,11 +290,18 @@ func (s *sale) endWork(ctx context.Context) ([]meter.Effect, error) {
 	return effects, s.release(ctx)
 }
 
-// stopWork lets nothing more begin under the lease and waits until nothing runs.
+// stopWork lets nothing more begin under the lease and waits until nothing runs, if what runs is the lease's to stop.
 func (s *sale) stopWork(ctx context.Context) error {
-	s.p.exec.shut(s.rec.Lease)
-	s.p.exec.stopLease(ctx, s.rec.Lease, endGrace)
-	return s.p.exec.idle(ctx, s.rec.Lease)
+	s.p.mu.Lock()
+	commands := s.p.book.Commands(s.rec.Lease)
+	s.p.mu.Unlock()
+	if !commands {
+		return nil
+	}
+	line := s.rec.First()
+	s.p.exec.shut(line)
+	s.p.exec.stopLease(ctx, line, endGrace)
+	return s.p.exec.idle(ctx, line)
 }
 
 // release frees the units if the lease still has them.
@@ -311,51 +329,4 @@ func (s *sale) free(ctx context.Context) error {
 		return err
 	}
 	return s.release(ctx)
-}
-
-// sweep removes what leases left that ended longer ago than outputs are kept.
-func (p *Provider) sweep(ctx context.Context) {
-	for _, id := range p.ended() {
-		if since := p.exec.idleSince(id, time.Now()); since < p.cfg.Retain {
-			continue
-		}
-		if err := p.exec.forget(ctx, id); err != nil {
-			p.cfg.Log.Warn("an ended lease could not be cleaned up", "lease", id, "err", err)
-			continue
-		}
-		p.mu.Lock()
-		delete(p.sales, id)
-		p.mu.Unlock()
-	}
-}
-
-// ended lists the leases that are over and settled but left something behind.
-func (p *Provider) ended() []market.LeaseID {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	seen := map[market.LeaseID]bool{}
-	for id := range p.sales {
-		seen[id] = true
-	}
-	for _, id := range p.exec.leases() {
-		seen[id] = true
-	}
-	var out []market.LeaseID
-	for id := range seen {
-		if r, ok := p.book.Lease(id); ok && r.State.Live() {
-			continue
-		}
-		if s := p.sales[id]; s != nil && s.busy() {
-			continue
-		}
-		out = append(out, id)
-	}
-	return out
-}
-
-// busy says whether the loop of the sale runs on.
-func (s *sale) busy() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.running && s.seller.State() != meter.SellerSettled
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/peerstore"
 	ma "github.com/multiformats/go-multiaddr"
-	"golang.org/x/time/rate"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/lease"
 	"github.com/starling-network/starling/market/marketpb"
 	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
@@ -32,85 +32,137 @@ const (
 	offerDebounce = 500 * time.Millisecond
 	// quoteValidity is how long a quote may be acted on.
 	quoteValidity = time.Minute
+	// maxQuoteAddrs is how many bytes of addresses a quote carries.
+	maxQuoteAddrs = 1024
 	// maxQuoting bounds the quotes that are on their way to buyers at a time.
 	maxQuoting = 64
 )
 
-// offer is what is for sale right now, under sequence number seq.
-func (p *Provider) offer(now time.Time, seq uint64) market.Offer {
-	total, free := p.Units()
+// published is an offer and its envelope.
+type published struct {
+	offer    market.Offer
+	envelope []byte
+}
+
+// offer is what is for sale of one lot right now, under sequence number seq.
+func (p *Provider) offer(l Lot, now time.Time, seq uint64) market.Offer {
+	p.mu.Lock()
+	total, free, price := p.book.Total(l.Class), p.book.Free(l.Class), p.book.Limits().Asks[l.Class]
+	p.mu.Unlock()
 	return market.Offer{
-		Provider: p.self, Seq: seq, Class: p.Class(), Region: p.cfg.Region, Units: uint32(free), Total: uint32(total),
-		PerUnit: p.cfg.PerUnit, Price: p.cfg.Price, MinSlots: p.cfg.MinSlots, MaxSlots: p.cfg.MaxSlots,
+		Provider: p.self, Seq: seq, Class: l.Class, Region: p.cfg.Region, Units: uint32(free), Total: uint32(total),
+		PerUnit: l.PerUnit, Price: price, MinSlots: p.cfg.MinSlots, MaxSlots: p.cfg.MaxSlots,
 		Runtimes: slices.Sorted(maps.Keys(p.cfg.Runtimes)), Payout: p.cfg.Owner, NotBefore: now, Expires: now.Add(offerValidity),
-		Addrs: p.addrs(), Version: p.cfg.Version, GenesisHash: p.cfg.Genesis.Hash(),
+		Addrs: p.addrs(addrRoom(len(p.cfg.Lots))), Version: p.cfg.Version, GenesisHash: p.cfg.Genesis.Hash(),
+		Model: l.Model, Capability: l.Capability, Simulated: l.Simulated,
 	}
 }
 
-func (p *Provider) addrs() []string {
+// addrRoom is how many bytes of addresses each of so many offers may have, for their list to fit one record of the DHT,
+// which knows the peer's addresses besides.
+func addrRoom(lots int) int {
+	const other = 420 // of an offer, its signature and its place in the list
+	return max(market.MaxOfferList/lots-other, 0)
+}
+
+func (p *Provider) addrs(room int) []string {
 	var out []string
 	for _, a := range p.cfg.Host.Addrs() {
-		if len(out) < market.MaxAddrs {
-			out = append(out, a.String())
+		text := a.String()
+		if room -= len(text) + 3; len(out) == market.MaxAddrs || room < 0 {
+			break
 		}
+		out = append(out, text)
 	}
 	return out
 }
 
-// nextOffer signs an offer under the next sequence number, journalled first so
-// that no number is ever used for two offers.
-func (p *Provider) nextOffer(ctx context.Context) (market.Offer, []byte, error) {
+// nextOffer signs an offer under the next sequence number of its class, journalled first so that no number is ever used
+// for two offers.
+func (p *Provider) nextOffer(ctx context.Context, l Lot) (published, error) {
 	seq := uint64(1)
-	b, err := p.cfg.Store.Get(ctx, kindOffer, string(p.Class()))
+	b, err := p.cfg.Store.Get(ctx, kindOffer, string(l.Class))
 	switch {
 	case err == nil && len(b) == 8:
 		seq = binary.LittleEndian.Uint64(b) + 1
 	case err != nil && !errors.Is(err, store.ErrNotFound):
-		return market.Offer{}, nil, fmt.Errorf("reading the offer's number: %w", err)
+		return published{}, fmt.Errorf("reading the offer's number: %w", err)
 	}
-	if err := p.cfg.Store.Write(ctx, store.Put{Kind: kindOffer, Key: string(p.Class()), Value: binary.LittleEndian.AppendUint64(nil, seq)}); err != nil {
-		return market.Offer{}, nil, fmt.Errorf("journalling the offer's number: %w", err)
+	o := p.offer(l, time.Now(), seq)
+	if o.Total == 0 {
+		return published{}, market.Refuse(market.ReasonCapacity, "all units of class %s are withdrawn", l.Class)
 	}
-	o := p.offer(time.Now(), seq)
+	if err := p.cfg.Store.Write(ctx, store.Put{Kind: kindOffer, Key: string(l.Class), Value: binary.LittleEndian.AppendUint64(nil, seq)}); err != nil {
+		return published{}, fmt.Errorf("journalling the offer's number: %w", err)
+	}
 	env, err := o.Encode(p.domain, p.cfg.Key)
-	return o, env, err
+	return published{o, env}, err
 }
 
-// current returns the offer as last published, or a first one.
-func (p *Provider) current(ctx context.Context) (market.Offer, []byte, error) {
+// current returns the offer of a class as last published, or a first one.
+func (p *Provider) current(ctx context.Context, l Lot) (published, error) {
 	p.offerMu.Lock()
 	defer p.offerMu.Unlock()
-	if len(p.offered) > 0 && time.Until(p.lastOffer.Expires) > offerValidity/4 {
-		return p.lastOffer, p.offered, nil
+	if last, ok := p.offers[l.Class]; ok && time.Until(last.offer.Expires) > offerValidity/4 {
+		return last, nil
 	}
-	return p.renewLocked(ctx)
+	return p.renewLocked(ctx, l)
 }
 
-func (p *Provider) renewLocked(ctx context.Context) (market.Offer, []byte, error) {
-	o, env, err := p.nextOffer(ctx)
+func (p *Provider) renewLocked(ctx context.Context, l Lot) (published, error) {
+	next, err := p.nextOffer(ctx, l)
 	if err == nil {
-		p.lastOffer, p.offered = o, env
+		p.offers[l.Class] = next
 	}
-	return o, env, err
+	return next, err
 }
 
-// advertise publishes the offer at the start, when free units change, and before
-// the last one expires.
+// renew renews the offers of the lots that changed or whose offer is half over, and returns all that are for sale now.
+func (p *Provider) renew(ctx context.Context) (offers []market.Offer, envelopes [][]byte, err error) {
+	p.offerMu.Lock()
+	defer p.offerMu.Unlock()
+	now := time.Now()
+	if open, _ := p.cfg.Policy.Hours.At(now); !open || p.paused() {
+		return nil, nil, nil
+	}
+	for _, l := range p.cfg.Lots {
+		fresh := p.offer(l, now, 0)
+		if fresh.Total == 0 {
+			continue
+		}
+		last := p.offers[l.Class]
+		if o := last.offer; o.Units != fresh.Units || o.Total != fresh.Total || o.Price != fresh.Price || !slices.Equal(o.Addrs, fresh.Addrs) ||
+			o.Expires.Sub(now) <= offerValidity/2 {
+			if last, err = p.renewLocked(ctx, l); err != nil {
+				return nil, nil, err
+			}
+		}
+		offers, envelopes = append(offers, last.offer), append(envelopes, last.envelope)
+	}
+	return offers, envelopes, nil
+}
+
+// advertise publishes the offers at the start, when free units, prices or the operator's word change, when the hours
+// begin and end, and before the last ones expire.
 func (p *Provider) advertise(ctx context.Context) error {
 	retry := time.Second
+	public := false
 	for {
-		p.offerMu.Lock()
-		o, env, err := p.renewLocked(ctx)
-		p.offerMu.Unlock()
-		if err == nil {
-			err = p.cfg.Offered(ctx, o, env)
+		offers, envelopes, err := p.renew(ctx)
+		if err == nil && (public || len(offers) > 0) {
+			if err = p.cfg.Offered(ctx, offers, envelopes); err == nil {
+				public = len(offers) > 0
+			}
 		}
 		wait := offerValidity / 2
+		if _, change := p.cfg.Policy.Hours.At(time.Now()); !change.IsZero() {
+			wait = min(wait, time.Until(change))
+		}
 		if err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
-			p.cfg.Log.Warn("the offer could not be published; trying again", "err", err, "in", retry)
+			p.cfg.Log.Warn("the offers could not be published; trying again", "err", err, "in", retry)
 			wait, retry = retry, min(2*retry, time.Minute)
 		} else {
 			retry = time.Second
@@ -133,23 +185,26 @@ func (p *Provider) advertise(ctx context.Context) error {
 // quote answers an order, or says why not.
 func (p *Provider) quote(ctx context.Context, o market.Order, drawn bool) (quote, offer []byte, err error) {
 	now := time.Now()
-	if _, err := p.cfg.Slots.Now(now); err != nil {
-		return nil, nil, market.Refuse(market.ReasonLimit, "%v", err)
-	}
-	if !p.rates.allow(o.Buyer, now) {
+	if !p.rates.Allow(o.Peer(), now) {
 		return nil, nil, market.Refuse(market.ReasonLimit, "too many orders from this buyer; at most %d a second", ordersPerSecond)
 	}
-	cur, env, err := p.current(ctx)
+	if no := p.admits(ctx, o, now); no != nil {
+		return nil, nil, no
+	}
+	slot, err := p.cfg.Slots.Now(now)
+	if err != nil {
+		return nil, nil, market.Refuse(market.ReasonLimit, "%v", err)
+	}
+	p.mu.Lock()
+	can, no := p.book.Quote(lease.Now{Time: now, Slot: slot}, o)
+	p.mu.Unlock()
+	if no != nil {
+		return nil, nil, no
+	}
+	l := p.lot(can.Class)
+	cur, err := p.current(ctx, l)
 	if err != nil {
 		return nil, nil, err
-	}
-	_, free := p.Units()
-	cur.Units = uint32(free) // the published number may lag behind
-	cand := match.Candidate{Offer: cur, Reliability: 1}
-	res := match.Rank(o, []match.Candidate{cand}, now, match.DefaultWeights(p.cfg.Genesis))
-	if len(res.Refused) > 0 {
-		r := res.Refused[0]
-		return nil, nil, &market.Refusal{Reason: r.Reason, Detail: r.Detail}
 	}
 	if drawn && !match.Drawn(o.ID, p.self, o.Draw, p.population()) {
 		return nil, nil, market.Refuse(market.ReasonLimit, "not drawn for this order")
@@ -158,12 +213,13 @@ func (p *Provider) quote(ctx context.Context, o market.Order, drawn bool) (quote
 		return nil, nil, err
 	}
 	q := market.Quote{
-		Order: o.ID, Price: p.cfg.Price, Leases: min(uint32(free)/o.UnitsPer, o.Count), Payout: p.cfg.Owner,
-		Expires: now.Add(quoteValidity), Region: p.cfg.Region, OfferSeq: cur.Seq, PerUnit: p.cfg.PerUnit,
-		Addrs: p.addrs(), Version: p.cfg.Version,
+		Order: o.ID, Price: can.Price, Leases: can.Leases, Payout: p.cfg.Owner,
+		Expires: now.Add(quoteValidity), Region: p.cfg.Region, OfferSeq: cur.offer.Seq, PerUnit: l.PerUnit,
+		Addrs: p.addrs(maxQuoteAddrs), Version: p.cfg.Version,
+		Class: l.Class, Model: l.Model, Capability: l.Capability, Simulated: l.Simulated,
 	}
 	quote, err = q.Encode(p.domain, p.cfg.Key)
-	return quote, env, err
+	return quote, cur.envelope, err
 }
 
 // population is how many peers this one thinks could answer an order: those it
@@ -194,7 +250,7 @@ func (p *Provider) orderFrom(from peer.ID, envelope []byte) (market.Order, error
 		return o, stream.Refuse("expired", err.Error())
 	case err != nil:
 		return o, &stream.Malformed{Reason: err.Error()}
-	case o.Buyer != sign.Key(key):
+	case o.Peer() != sign.Key(key):
 		return o, &stream.Malformed{Reason: "the order is another buyer's"}
 	}
 	return o, nil
@@ -222,7 +278,7 @@ func (p *Provider) listen(ctx context.Context) error {
 			}
 			return fmt.Errorf("hearing orders: %w", err)
 		}
-		if o.Buyer == p.self {
+		if o.Peer() == p.self {
 			continue
 		}
 		select {
@@ -245,7 +301,7 @@ func (p *Provider) answer(ctx context.Context, o market.Order) {
 		p.cfg.Log.Debug("no quote for a gossiped order", "order", o.ID.Short(), "reason", err)
 		return
 	}
-	id, err := p2p.PeerIDFromKey(o.Buyer)
+	id, err := p2p.PeerIDFromKey(o.Peer())
 	if err != nil {
 		return
 	}
@@ -267,35 +323,6 @@ const (
 	orderBurst      = 100
 	maxBuyers       = 4096
 )
-
-// rateLimiter counts orders by buyer.
-type rateLimiter struct {
-	mu sync.Mutex
-	m  map[sign.Key]*rate.Limiter
-}
-
-func newRateLimiter() *rateLimiter { return &rateLimiter{m: map[sign.Key]*rate.Limiter{}} }
-
-func (r *rateLimiter) allow(k sign.Key, now time.Time) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	l := r.m[k]
-	if l == nil {
-		if len(r.m) >= maxBuyers {
-			for old, l := range r.m { // those whose bucket is full again have been quiet
-				if l.TokensAt(now) >= orderBurst {
-					delete(r.m, old)
-				}
-			}
-			if len(r.m) >= maxBuyers {
-				return false
-			}
-		}
-		l = rate.NewLimiter(ordersPerSecond, orderBurst)
-		r.m[k] = l
-	}
-	return l.AllowN(now, 1)
-}
 
 // fundsCache looks up what buyers hold and remembers it for a while, so that a
 // proof of funds costs one look at the chain for many orders.

@@ -26,33 +26,36 @@ import (
 	"github.com/starling-network/starling/market/lease"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/protocol"
+	"github.com/starling-network/starling/node/rates"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/node/workload"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/stream"
+	"github.com/starling-network/starling/verify"
 )
 
 // Kinds of the provider's journal records.
 const (
-	kindHold    = "hold"    // lease.Record by hold id
-	kindSeller  = "seller"  // meter.Seller by lease id
-	kindSold    = "sold"    // a co-signed receipt by lease id and number
-	kindOffer   = "offer"   // the last sequence number, under the class
-	kindMetered = "metered" // the highest slot in which anything was metered
+	kindHold     = "hold"     // lease.Record by hold id
+	kindSeller   = "seller"   // meter.Seller by lease id
+	kindSold     = "sold"     // a co-signed receipt by lease id and number
+	kindOffer    = "offer"    // the last sequence number, under the class
+	kindOperator = "operator" // what the operator said at run time: operatorState
+	kindMetered  = "metered"  // the highest slot in which anything was metered
+	kindClaims   = "claims"   // escrow.Claims by lease id
 )
 
-// Config is what a Provider needs. All of it is required but Offered and Funds.
+// Config is what a Provider needs. All of it is required but what says what nil means.
 type Config struct {
 	Host    *p2p.Host
 	Genesis market.Genesis
 	Key     sign.Signer
 	Owner   sign.Key // is paid
 
-	Units    []market.Unit // of one class
-	PerUnit  market.Resources
-	Price    market.Price
+	Lots     []Lot // one for each class that is sold
+	Policy   Policy
 	Region   market.Region
 	MinSlots uint64
 	MaxSlots uint64
@@ -67,17 +70,36 @@ type Config struct {
 	Version  string
 	Log      *slog.Logger
 
-	// Offered publishes a new offer, signed; it is called from one goroutine.
-	Offered func(ctx context.Context, o market.Offer, envelope []byte) error
+	// Offered publishes the offers, one for each class that is for sale, signed; without any it takes what was published
+	// back. It is called from one goroutine.
+	Offered func(ctx context.Context, offers []market.Offer, envelopes [][]byte) error
+	// Filed is told of each receipt that both have signed, under its lease; it may come again. It must not wait.
+	Filed func(l market.Lease, units []market.UnitID, r verify.Receipt)
 	// Orders gives the next order heard over gossip.
 	Orders func(ctx context.Context) (market.Order, error)
 	// Funds tells what a wallet holds; nil means that orders' proofs of funds are not looked up.
 	Funds func(ctx context.Context, wallet sign.Key) (market.Amount, error)
 
+	// Escrows is how the provider comes to its money; nil on a network that settles directly.
+	Escrows *Escrows
+
 	// HoldTTL is how long units are set aside for a buyer that does not come back.
 	HoldTTL time.Duration
-	// Retain is how long the outputs and logs of an ended lease are kept.
-	Retain time.Duration
+	// Retain is how long the outputs and logs of an ended execution are kept for its buyer, RetainBytes how much they may
+	// take together: the oldest go first.
+	Retain      time.Duration
+	RetainBytes int64
+	// Drop is told that what was kept for a lease is not needed any more for it; nil keeps it.
+	Drop func(c cid.Cid)
+
+	// Unseal opens what was sealed to this peer for a lease; nil refuses work with secrets.
+	Unseal func(box []byte, l market.LeaseID) ([]byte, error)
+	// Devices names the devices of units, for the container engine and for people; nil gives containers none.
+	Devices func(units []market.UnitID) (ids, names []string, err error)
+	// AllowImage refuses an image with a reason that its buyer is told; nil allows every one.
+	AllowImage func(image string) error
+	// Internet lets containers that ask for it reach the outside.
+	Internet bool
 }
 
 // Provider sells the units of one peer. New starts nothing; Run does.
@@ -87,22 +109,27 @@ type Provider struct {
 	tag    string
 	self   sign.Key
 	exec   *executor
+	pay    payments
 	funds  *fundsCache
-	rates  *rateLimiter
+	rates  *rates.Limiter[sign.Key] // orders by buyer
+	probes probes
 
 	mu      sync.Mutex
 	book    lease.Book
+	op      operatorState
+	bad     map[market.UnitID]string // units withdrawn, and why
 	sales   map[market.LeaseID]*sale
 	changed chan struct{} // holds one token when the free units changed
 	ctx     context.Context
 	wg      sync.WaitGroup // of sales
 
 	floorMu sync.Mutex
-	floor   market.Slot // nothing new is billed from an earlier slot
+	floor   market.Slot                   // nothing new is billed from an earlier slot
+	ends    market.Slot                   // what was sold is paid for until then
+	until   map[market.UnitID]market.Slot // and each unit until then: a lease pays for the whole slot in which its work ends
 
-	offerMu   sync.Mutex
-	lastOffer market.Offer
-	offered   []byte // its envelope
+	offerMu sync.Mutex
+	offers  map[market.Class]published
 }
 
 // Timing of leases, in slots and as multiples of the metering interval.
@@ -116,28 +143,31 @@ const (
 func New(ctx context.Context, cfg Config) (*Provider, error) {
 	p := &Provider{
 		cfg: cfg, domain: cfg.Genesis.Domain(), tag: cfg.Genesis.Tag(), self: cfg.Key.Key(),
-		sales: map[market.LeaseID]*sale{}, changed: make(chan struct{}, 1),
-		funds: newFundsCache(cfg.Funds), rates: newRateLimiter(),
+		sales: map[market.LeaseID]*sale{}, until: map[market.UnitID]market.Slot{}, changed: make(chan struct{}, 1), offers: map[market.Class]published{}, bad: map[market.UnitID]string{},
+		funds: newFundsCache(cfg.Funds), rates: rates.New[sign.Key](ordersPerSecond, orderBurst, maxBuyers),
 	}
-	if len(cfg.Units) == 0 {
-		return nil, errors.New("a provider needs at least one unit")
+	units, err := checkLots(cfg.Lots, cfg.Genesis)
+	if err != nil {
+		return nil, err
 	}
-	class := cfg.Units[0].Class
+	if err := p.loadOperator(ctx); err != nil {
+		return nil, err
+	}
 	names := slices.Sorted(maps.Keys(cfg.Runtimes))
 	interval := cfg.Genesis.IntervalSlots
 	limits := lease.Limits{
 		Provider: p.self, Payout: cfg.Owner, Domain: p.domain, SlotMillis: cfg.Genesis.SlotMillis, Decimals: cfg.Genesis.Decimals,
-		Asks: map[market.Class]market.Price{class: cfg.Price}, Region: cfg.Region, Runtimes: names,
+		Asks: p.asks(), Region: cfg.Region, Runtimes: names,
 		MinSlots: cfg.MinSlots, MaxSlots: cfg.MaxSlots,
-		HoldTTL: cfg.HoldTTL, MaxHolds: 4 * len(cfg.Units), MaxHoldsPerBuyer: 2 * len(cfg.Units),
+		HoldTTL: cfg.HoldTTL, MaxHolds: 4 * len(units), MaxHoldsPerBuyer: 2 * len(units), MaxLeasesPerBuyer: cfg.Policy.MaxLeasesPerBuyer,
 		StartWithin: startWithinIntervals*interval + minActivateSlots, ActivateWithin: activateIntervals*interval + minActivateSlots, MarginSlots: interval,
 	}
 	if err := limits.Validate(); err != nil {
 		return nil, err
 	}
-	book := lease.NewBook(cfg.Units, limits)
+	book := lease.NewBook(units, limits)
 	var recs []lease.Record
-	err := cfg.Store.List(ctx, kindHold, "", func(key string, value []byte) error {
+	err = cfg.Store.List(ctx, kindHold, "", func(key string, value []byte) error {
 		r, err := lease.UnmarshalRecord(value)
 		if err != nil {
 			return fmt.Errorf("reading hold %s: %w", key, err)
@@ -154,15 +184,21 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 	if err := p.loadMetered(ctx); err != nil {
 		return nil, err
 	}
+	if p.pay = (direct{}); cfg.Escrows != nil {
+		if p.pay, err = newEscrowed(ctx, p, *cfg.Escrows); err != nil {
+			return nil, err
+		}
+	}
 	p.exec = &executor{
 		dir: filepath.Join(cfg.Dir, "exec"), store: cfg.Store, blobs: cfg.Blobs, fetch: cfg.Fetch, grant: cfg.Grant,
 		runtimes: cfg.Runtimes, log: cfg.Log, exec: map[string]*execution{}, over: map[market.LeaseID]time.Time{}, closed: map[market.LeaseID]bool{},
+		launching: launching{
+			unseal: cfg.Unseal, devices: cfg.Devices, allowImage: cfg.AllowImage, internet: cfg.Internet,
+			retain: cfg.Retain, drop: cfg.Drop,
+		},
 	}
 	return p, nil
 }
-
-// Class is the class of the units sold.
-func (p *Provider) Class() market.Class { return p.cfg.Units[0].Class }
 
 // Run sells until ctx ends. Programs that run then go on for the next process.
 func (p *Provider) Run(ctx context.Context) error {
@@ -183,8 +219,10 @@ func (p *Provider) Run(ctx context.Context) error {
 		protocol.Lease.Handle(p.cfg.Host, p.tag, p.handleLease, stream.Limits{PerPeer: 64, Logger: p.cfg.Log}),
 		protocol.Exec.Handle(p.cfg.Host, p.tag, p.handleExec, stream.Limits{PerPeer: 64, Logger: p.cfg.Log}),
 		protocol.Watch.Serve(p.cfg.Host, p.tag, p.handleWatch, stream.Limits{PerPeer: 64, Logger: p.cfg.Log}),
+		protocol.Live.Serve(p.cfg.Host, p.tag, p.handleLive, stream.Limits{PerPeer: 2 * maxStreams, Concurrent: 8 * maxStreams, Logger: p.cfg.Log}),
 	}
 	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error { p.pay.run(gctx); return nil })
 	g.Go(func() error { return p.advertise(gctx) })
 	g.Go(func() error { return p.listen(gctx) })
 	g.Go(func() error { return p.tick(gctx) })
@@ -298,6 +336,7 @@ type Sold struct {
 	Record   lease.Record
 	Receipts uint64
 	Earned   market.Amount
+	Lot      Lot // that its units are of; without units when its class is no longer sold
 }
 
 // Sold lists the holds and leases, live ones and those that ended recently.
@@ -306,7 +345,7 @@ func (p *Provider) Sold() []Sold {
 	defer p.mu.Unlock()
 	var out []Sold
 	for r := range p.book.Records() {
-		s := Sold{Record: r}
+		s := Sold{Record: r, Lot: p.lot(r.Class)}
 		if sale := p.sales[r.Lease]; sale != nil {
 			s.Receipts, s.Earned = sale.account()
 		}
@@ -315,9 +354,28 @@ func (p *Provider) Sold() []Sold {
 	return out
 }
 
+// Inventory is the root over the ids of all units that are for sale, sold or not: what a registration on chain states. Zero: there
+// are none.
+func (p *Provider) Inventory() sign.Hash {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	units := p.book.Units()
+	if len(units) == 0 {
+		return sign.Hash{}
+	}
+	ids := make([]market.UnitID, len(units))
+	for i, u := range units {
+		ids[i] = u.ID
+	}
+	return market.UnitsRoot(ids)
+}
+
 // Units says how many units there are and how many are free.
 func (p *Provider) Units() (total, free int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.book.Total(p.Class()), p.book.Free(p.Class())
+	for _, l := range p.cfg.Lots {
+		total, free = total+p.book.Total(l.Class), free+p.book.Free(l.Class)
+	}
+	return total, free
 }

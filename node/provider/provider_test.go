@@ -27,36 +27,6 @@ import (
 	"github.com/starling-network/starling/p2p/stream"
 )
 
-func TestRateLimiter(t *testing.T) {
-	t.Parallel()
-	r, now := newRateLimiter(), time.Unix(1000, 0)
-	allowed := 0
-	for range 2 * orderBurst {
-		if r.allow(sign.Key{1}, now) {
-			allowed++
-		}
-	}
-	if allowed != orderBurst {
-		t.Errorf("%d orders at once were allowed, want %d", allowed, orderBurst)
-	}
-	if !r.allow(sign.Key{2}, now) {
-		t.Error("one buyer's orders count against another")
-	}
-	if !r.allow(sign.Key{1}, now.Add(time.Second)) {
-		t.Error("a buyer that waited is still refused")
-	}
-	// However many keys ask, memory is bounded, and quiet ones make room.
-	for i := range 2 * maxBuyers {
-		r.allow(sign.Key{byte(i), byte(i >> 8), 9}, now)
-	}
-	if len(r.m) > maxBuyers {
-		t.Errorf("%d buyers are remembered", len(r.m))
-	}
-	if !r.allow(sign.Key{3}, now.Add(time.Hour)) {
-		t.Error("nobody makes room")
-	}
-}
-
 func TestFundsCache(t *testing.T) {
 	t.Parallel()
 	asked, have, down := 0, market.Amount(100), error(nil)
@@ -131,15 +101,15 @@ func TestExecutor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x, w, _ := newTestExecutor(t)
 		l := market.LeaseID{1}
-		e, err := x.start(t.Context(), l, 1, testBuyer, w, limits)
+		e, err := x.start(t.Context(), request{lease: l, seq: 1, buyer: testBuyer, limits: limits, work: w})
 		if err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if again, err := x.start(t.Context(), l, 1, testBuyer, w, limits); err != nil || again != e {
+		if again, err := x.start(t.Context(), request{lease: l, seq: 1, buyer: testBuyer, limits: limits, work: w}); err != nil || again != e {
 			t.Errorf("the same start again: %v", err)
 		}
-		if _, err := x.start(t.Context(), l, 2, testBuyer, w, limits); !errors.Is(err, workload.ErrWorkload) || !strings.Contains(err.Error(), "still runs") {
+		if _, err := x.start(t.Context(), request{lease: l, seq: 2, buyer: testBuyer, limits: limits, work: w}); !errors.Is(err, workload.ErrWorkload) || !strings.Contains(err.Error(), "still runs") {
 			t.Errorf("a second one: %v", err)
 		}
 		x.shut(l)
@@ -150,10 +120,10 @@ func TestExecutor(t *testing.T) {
 		if s, _, _ := e.snapshot(); s.State != nodepb.ExecState_EXEC_STATE_EXITED || s.ExitCode != 3 {
 			t.Errorf("ended as %v", s)
 		}
-		if _, err := x.start(t.Context(), l, 2, testBuyer, w, limits); !errors.Is(err, workload.ErrWorkload) || !strings.Contains(err.Error(), "ending") {
+		if _, err := x.start(t.Context(), request{lease: l, seq: 2, buyer: testBuyer, limits: limits, work: w}); !errors.Is(err, workload.ErrWorkload) || !strings.Contains(err.Error(), "ending") {
 			t.Errorf("under a lease that ends: %v", err)
 		}
-		if again, err := x.start(t.Context(), l, 1, testBuyer, w, limits); err != nil || again != e {
+		if again, err := x.start(t.Context(), request{lease: l, seq: 1, buyer: testBuyer, limits: limits, work: w}); err != nil || again != e {
 			t.Errorf("the one that ended: %v", err)
 		}
 		if err := x.forget(t.Context(), l); err != nil {
@@ -171,7 +141,7 @@ func TestRestoreExecutions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x, w, stop := newTestExecutor(t)
 		l := market.LeaseID{1}
-		if _, err := x.start(t.Context(), l, 1, testBuyer, w, limits); err != nil {
+		if _, err := x.start(t.Context(), request{lease: l, seq: 1, buyer: testBuyer, limits: limits, work: w}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -214,24 +184,39 @@ func TestRestoreExecutions(t *testing.T) {
 // No slot is billed twice, though the view of the current one went back with a restart.
 func TestMetered(t *testing.T) {
 	t.Parallel()
-	p := &Provider{cfg: Config{Store: store.NewMemory()}}
-	if err := p.loadMetered(t.Context()); err != nil || p.notMetered(5) != 5 {
+	units := []market.UnitID{{1}, {2}, {3}}
+	fresh := func(s store.Store) *Provider {
+		return &Provider{cfg: Config{Store: s}, until: map[market.UnitID]market.Slot{}}
+	}
+	p := fresh(store.NewMemory())
+	if err := p.loadMetered(t.Context()); err != nil || p.notMetered(5, units) != 5 {
 		t.Fatalf("a new provider: %v", err)
 	}
 	for _, slot := range []market.Slot{10, 30, 20} {
-		if err := p.cfg.Store.Write(t.Context(), p.metered(slot)); err != nil {
+		if err := p.cfg.Store.Write(t.Context(), p.metered(slot, 0, units[:1])); err != nil {
 			t.Fatal(err)
 		}
 	}
-	next := &Provider{cfg: p.cfg}
+	next := fresh(p.cfg.Store)
 	if err := next.loadMetered(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := next.notMetered(25); got != 30 {
+	if got := next.notMetered(25, units); got != 30 {
 		t.Errorf("slot 25 after slot 30 was metered: %d", got)
 	}
-	if got := next.notMetered(31); got != 31 {
+	if got := next.notMetered(31, units); got != 31 {
 		t.Errorf("slot 31: %d", got)
+	}
+	// The slot in which work ended is sold to its end, of these units.
+	if err := p.cfg.Store.Write(t.Context(), next.metered(40, 41, units[:2])); err != nil {
+		t.Fatal(err)
+	}
+	if a, b := next.notMetered(40, units), next.notMetered(40, units[2:]); a != 41 || b != 40 {
+		t.Errorf("after a lease until slot 41 its units are billed from slot %d and another from %d", a, b)
+	}
+	again := fresh(p.cfg.Store)
+	if err := again.loadMetered(t.Context()); err != nil || again.notMetered(40, units[:1]) != 41 {
+		t.Errorf("after a restart they are billed from slot %d: %v", again.notMetered(40, units[:1]), err)
 	}
 	if err := p.cfg.Store.Write(t.Context(), store.Put{Kind: kindMetered, Key: "slot", Value: []byte{1}}); err != nil {
 		t.Fatal(err)
@@ -242,22 +227,18 @@ func TestMetered(t *testing.T) {
 }
 
 // Right after a restart a lease that is still active is not refused: it is asked for again.
-func TestObey(t *testing.T) {
+func TestTaken(t *testing.T) {
 	t.Parallel()
 	p := &Provider{sales: map[market.LeaseID]*sale{}}
 	var no *stream.Refused
-	if err := p.obey(lease.Record{State: lease.Active}, 0); !errors.As(err, &no) || no.Code != stream.CodeBusy {
+	if err := p.taken(lease.Record{State: lease.Active}); !errors.As(err, &no) || no.Code != stream.CodeBusy {
 		t.Errorf("an active lease: %v", err)
 	}
-	if err := p.obey(lease.Record{State: lease.Ended, EndReason: "its end"}, 0); !errors.As(err, &no) || no.Code != "lease" || !strings.Contains(no.Reason, "its end") {
+	if err := p.taken(lease.Record{State: lease.Ended, EndReason: "its end"}); !errors.As(err, &no) || no.Code != "lease" || !strings.Contains(no.Reason, "its end") {
 		t.Errorf("an ended lease: %v", err)
 	}
 	p.sales[market.LeaseID{1}] = &sale{}
-	r := lease.Record{State: lease.Active, Lease: market.LeaseID{1}}
-	if err := p.obey(r, 2); err != nil {
+	if err := p.taken(lease.Record{State: lease.Active, Lease: market.LeaseID{1}}); err != nil {
 		t.Error(err)
-	}
-	if err := p.obey(r, 1); !errors.As(err, &no) || no.Code != "supervision" {
-		t.Errorf("a supervisor that was replaced: %v", err)
 	}
 }

@@ -38,15 +38,20 @@ func (x *executor) restore(ctx context.Context) error {
 		}
 		x.exec[key] = e
 		x.grantOutputs(e)
+		if e.state.State.Ended() {
+			x.clear(e) // a crash may have come between its end and this
+		}
 		rt := x.runtimes[e.work.Runtime]
 		switch {
 		case rt == nil:
 			x.log.Warn("an execution's runtime is no longer offered", "key", key, "runtime", e.work.Runtime)
-			e.state.State, e.state.Reason = nodepb.ExecState_EXEC_STATE_FAILED, "lost"
+			if !e.state.State.Ended() {
+				x.finish(e, nodepb.ExecState_EXEC_STATE_FAILED, 0, reasonLost, "its runtime is no longer offered here", nil)
+			}
 		case e.handle != nil:
 			if err := rt.Recover(ctx, *e.handle); err != nil && !e.state.State.Ended() {
 				x.log.Warn("an execution was lost while the peer was down", "key", key, "err", err)
-				x.finish(e, nodepb.ExecState_EXEC_STATE_FAILED, 0, "lost", err.Error(), nil)
+				x.finish(e, nodepb.ExecState_EXEC_STATE_FAILED, 0, reasonLost, err.Error(), nil)
 			} else if !e.state.State.Ended() {
 				x.spawn(e)
 			}

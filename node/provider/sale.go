@@ -33,31 +33,41 @@ const (
 
 // sale is one lease's metering, from the first voucher to its settlement.
 type sale struct {
-	p     *Provider
-	rec   lease.Record
-	buyer peer.ID
+	p   *Provider
+	rec lease.Record
 
-	mu          sync.Mutex
-	seller      meter.Seller
-	supervision uint64
-	running     bool          // its loop runs
-	ending      string        // not empty: end the work, for this reason
-	poke        chan struct{} // holds one token when ending was set
+	mu         sync.Mutex
+	buyer      peer.ID // who co-signs and pays: it changes with the lease's supervisor
+	seller     meter.Seller
+	running    bool                  // its loop runs
+	ending     string                // not empty: end the work, for this reason
+	handed     bool                  // what ran went over to a successor
+	poke       chan struct{}         // holds one token when ending was set
+	claimed    *verify.SignedVoucher // the last one that was given to who claims
+	claimedAll bool                  // and that there will be no other
 }
 
 func (s *sale) account() (receipts uint64, earned market.Amount) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if v := s.seller.Closing(); v != nil {
-		earned = v.Cumulative
-	} else if v := s.seller.Voucher(); v != nil {
+	if v, _, _ := s.best(); v != nil {
 		earned = v.Cumulative
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return s.seller.Last().Seq, earned
 }
 
+// best is the voucher to be paid by; nil before the first. No other will come once it is settled: then owed is due of it.
+func (s *sale) best() (v *verify.SignedVoucher, owed market.Amount, settled bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if v = s.seller.Closing(); v == nil {
+		v = s.seller.Voucher()
+	}
+	return v, s.seller.Claim(0), s.seller.State() == meter.SellerSettled
+}
+
 func (p *Provider) terms(r lease.Record) meter.Terms {
-	return protocol.MeterTerms(p.cfg.Genesis, *r.Core, r.Keys, p.cfg.PerUnit, 0)
+	return protocol.MeterTerms(p.cfg.Genesis, *r.Core, r.Keys, r.Escrow, r.PerUnit, 0)
 }
 
 // loadSale returns the sale of a lease, restored from the journal or new, starting in slot.
@@ -68,7 +78,7 @@ func (p *Provider) loadSale(ctx context.Context, r lease.Record, slot market.Slo
 	if s != nil {
 		return s, nil
 	}
-	buyer, err := p2p.PeerIDFromKey(r.Buyer)
+	buyer, err := p2p.PeerIDFromKey(r.Peer())
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +88,7 @@ func (p *Provider) loadSale(ctx context.Context, r lease.Record, slot market.Slo
 	case err == nil:
 		s.seller, err = meter.RestoreSeller(p.terms(r), state)
 	case errors.Is(err, store.ErrNotFound):
-		s.seller, err = meter.NewSeller(p.terms(r), p.notMetered(slot))
+		s.seller, err = meter.NewSeller(p.terms(r), p.notMetered(slot, r.Units))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("metering lease %s: %w", r.Lease.Short(), err)
@@ -105,7 +115,7 @@ func (p *Provider) activate(ctx context.Context, by sign.Key, a *marketpb.Activa
 	p.mu.Lock()
 	r, ok := p.book.Lease(id)
 	p.mu.Unlock()
-	if !ok || r.Buyer != by {
+	if !ok || r.Peer() != by {
 		return nil, stream.Refuse("lease", "no such lease of yours here")
 	}
 	if r.State != lease.Signed && r.State != lease.Active {
@@ -114,6 +124,11 @@ func (p *Provider) activate(ctx context.Context, by sign.Key, a *marketpb.Activa
 	slot, err := p.cfg.Slots.Now(time.Now())
 	if err != nil {
 		return nil, p.failed(err)
+	}
+	if r.State == lease.Signed {
+		if r.Escrow, err = p.pay.promised(ctx, r, a.Funding); err != nil {
+			return nil, err
+		}
 	}
 	s, err := p.loadSale(ctx, r, slot)
 	if err != nil {
@@ -131,7 +146,7 @@ func (p *Provider) activate(ctx context.Context, by sign.Key, a *marketpb.Activa
 		}
 		return nil, err
 	}
-	answer, err := p.step(ctx, lease.FundingSeen{Lease: id, Landed: slot})
+	answer, err := p.step(ctx, p.pay.activation(s, a.Funding, slot))
 	if err != nil {
 		return nil, p.failed(err)
 	}
@@ -168,6 +183,7 @@ func (s *sale) apply(ctx context.Context, f func(meter.Seller, market.Slot) (met
 	}
 	var puts []store.Put
 	var rest []meter.Effect
+	var signed []verify.Receipt
 	for _, e := range effects {
 		switch e := e.(type) {
 		case meter.Persist:
@@ -178,57 +194,74 @@ func (s *sale) apply(ctx context.Context, f func(meter.Seller, market.Slot) (met
 				return nil, err
 			}
 			r := verify.Receipt{ReceiptCore: e.Core, ProviderSig: sig, BuyerSig: e.BuyerSig}
+			signed = append(signed, r)
 			puts = append(puts, store.Put{Kind: kindSold, Key: fmt.Sprintf("%s/%020d", s.rec.Lease, e.Core.Seq), Value: r.Marshal()})
 		default:
 			rest = append(rest, e)
 		}
 	}
 	if len(puts) > 0 {
-		puts = append(puts, s.p.metered(slot))
+		puts = append(puts, s.p.metered(slot, next.Until(), s.rec.Units))
 		if err := s.p.cfg.Store.Write(ctx, puts...); err != nil {
 			return nil, fmt.Errorf("journalling a receipt: %w", err)
 		}
 	}
 	s.seller = next
-	return rest, nil
+	return rest, s.file(signed)
 }
 
-// obey refuses commands of a supervisor that a later one has replaced.
-func (p *Provider) obey(r lease.Record, epoch uint64) error {
+// file hands on what is to be published.
+func (s *sale) file(rs []verify.Receipt) error {
+	if len(rs) == 0 {
+		return nil
+	}
+	sig, err := s.rec.Core.Sign(s.p.domain, s.p.cfg.Key) // it is always the same
+	if err != nil {
+		return err
+	}
+	for _, r := range rs {
+		s.p.cfg.Filed(market.Lease{Core: *s.rec.Core, ProviderSig: sig, BuyerSig: s.rec.BuyerSig}, s.rec.Units, r)
+	}
+	return nil
+}
+
+// taken says why nothing can be commanded under a lease now.
+func (p *Provider) taken(r lease.Record) error {
 	p.mu.Lock()
 	s := p.sales[r.Lease]
 	p.mu.Unlock()
 	switch {
 	case s != nil:
+		return nil
 	case r.State == lease.Active: // just restarted
 		return stream.Refuse(stream.CodeBusy, "the lease is being taken up again after a restart; ask again")
-	default:
-		return stream.Refuse("lease", fmt.Sprintf("the lease is %s: %s", r.State, r.EndReason))
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if epoch < s.supervision {
-		return stream.Refuse("supervision", fmt.Sprintf("supervision epoch %d commands this lease, not %d", s.supervision, epoch))
-	}
-	s.supervision = epoch
-	return nil
+	return stream.Refuse("lease", fmt.Sprintf("the lease is %s: %s", r.State, r.EndReason))
 }
 
-// metered remembers the highest slot in which anything was metered here.
-func (p *Provider) metered(slot market.Slot) store.Put {
+// metered remembers the highest slot in which anything was metered here, and until when the units of a lease whose work is
+// over were sold; 0 while it is not over.
+func (p *Provider) metered(slot, until market.Slot, units []market.UnitID) store.Put {
 	p.floorMu.Lock()
 	defer p.floorMu.Unlock()
-	p.floor = max(p.floor, slot)
-	return store.Put{Kind: kindMetered, Key: "slot", Value: binary.LittleEndian.AppendUint64(nil, uint64(p.floor))}
+	p.floor, p.ends = max(p.floor, slot), max(p.ends, until)
+	for _, u := range units {
+		p.until[u] = max(p.until[u], until)
+	}
+	return store.Put{Kind: kindMetered, Key: "slot", Value: binary.LittleEndian.AppendUint64(nil, uint64(max(p.floor, p.ends)))}
 }
 
-// notMetered is slot, or the first one after it that no lease was metered in
-// before a restart: this peer's view of the slot may have gone back meanwhile,
-// and no unit may be billed twice for one slot.
-func (p *Provider) notMetered(slot market.Slot) market.Slot {
+// notMetered is slot, or the first one after it in which these units are not sold already, by a lease whose work ended in
+// slot, or before a restart: this peer's view of the slot may have gone back meanwhile. Two receipts for one slot of a unit
+// would prove a double sale.
+func (p *Provider) notMetered(slot market.Slot, units []market.UnitID) market.Slot {
 	p.floorMu.Lock()
 	defer p.floorMu.Unlock()
-	return max(slot, p.floor)
+	slot = max(slot, p.floor)
+	for _, u := range units {
+		slot = max(slot, p.until[u])
+	}
+	return slot
 }
 
 // loadMetered reads what metered wrote.

@@ -6,6 +6,8 @@ import (
 	"io"
 	"sync"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/runtime"
@@ -22,11 +24,11 @@ func (x *executor) watch(ctx context.Context, e *execution, req *nodepb.WatchReq
 	defer cancel()
 	logs := make(chan struct{})
 	following := false
-	var last nodepb.ExecState
+	var last *nodepb.Execution
 	for {
 		s, h, wake := e.snapshot()
-		if s.State != last && !s.State.Ended() {
-			last = s.State
+		if !s.State.Ended() && !proto.Equal(s, last) {
+			last = s
 			if err := send(&nodepb.WatchItem{Item: &nodepb.WatchItem_Execution{Execution: s}}); err != nil {
 				return err
 			}

@@ -20,11 +20,24 @@ const (
 	// MaxWallTime is the longest limit on wall time.
 	MaxWallTime = 366 * 24 * time.Hour
 
-	maxPath = 4096
+	// MaxGPUs bounds the devices of one execution.
+	MaxGPUs = 256
+	// MaxSecrets bounds secret files and variables together.
+	MaxSecrets = 64
+	// MaxSecretBytes bounds their values together.
+	MaxSecretBytes = 128 << 10
+
+	maxPath  = 4096
+	maxImage = 512
 )
 
 var (
 	idPattern  = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$`)
+	gpuPattern = regexp.MustCompile(`^[A-Za-z0-9/_-]{1,128}$`)
+	// imagePattern is the grammar of github.com/distribution/reference with the digest made a duty.
+	imagePattern = regexp.MustCompile(`^(?:(?:[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?|\[[0-9a-fA-F:]+\])(?::[0-9]{1,5})?/)?` +
+		`[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*` +
+		`(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?@sha256:[0-9a-f]{64}$`)
 	envPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,255}$`)
 )
 
@@ -35,8 +48,8 @@ func (s Spec) Check() error {
 	if !validID(s.ID) {
 		return &SpecError{"ID", fmt.Sprintf("%q is not 1 to 128 of [A-Za-z0-9._-]", s.ID)}
 	}
-	if s.Module == "" || len(s.Module) > maxPath || !clean(s.Module) {
-		return &SpecError{"Module", "names no program"}
+	if err := s.checkProgram(); err != nil {
+		return err
 	}
 	if err := checkHostPath("Dir", s.Dir); err != nil {
 		return err
@@ -50,11 +63,92 @@ func (s Spec) Check() error {
 	return s.checkMounts()
 }
 
-func (s Spec) checkArgs() error {
-	if len(s.Args) > MaxArgs {
-		return &SpecError{"Args", fmt.Sprintf("%d arguments, at most %d", len(s.Args), MaxArgs)}
+// checkProgram holds what says which program to run, and with what devices, to its rules.
+func (s Spec) checkProgram() error {
+	if s.Image == "" {
+		switch {
+		case s.Module == "" || len(s.Module) > maxPath || !clean(s.Module):
+			return &SpecError{"Module", "names no program"}
+		case len(s.Entrypoint) > 0:
+			return &SpecError{"Entrypoint", "only an image has one"}
+		case s.WorkDir != "":
+			return &SpecError{"WorkDir", "only a container has one"}
+		case len(s.GPUs) > 0:
+			return &SpecError{"GPUs", "only a container can be given devices"}
+		case s.Network != NetworkNone:
+			return &SpecError{"Network", "only a container can have a network"}
+		}
+		return CheckSecrets(s.Secrets, s.SecretEnv)
+	}
+	if s.Module != "" {
+		return &SpecError{"Image", "and Module are both set"}
+	}
+	if err := CheckImage(s.Image); err != nil {
+		return &SpecError{"Image", err.Error()}
+	}
+	if s.WorkDir != "" && (!clean(s.WorkDir) || len(s.WorkDir) > maxPath || !path.IsAbs(s.WorkDir) || path.Clean(s.WorkDir) != s.WorkDir) {
+		return &SpecError{"WorkDir", fmt.Sprintf("%.80q is not a clean absolute path", s.WorkDir)}
+	}
+	if s.Network != NetworkNone && s.Network != NetworkInternet {
+		return &SpecError{"Network", fmt.Sprintf("%.40q is not a network mode", string(s.Network))}
+	}
+	if len(s.GPUs) > MaxGPUs {
+		return &SpecError{"GPUs", fmt.Sprintf("%d devices, at most %d", len(s.GPUs), MaxGPUs)}
+	}
+	for i, g := range s.GPUs {
+		if !gpuPattern.MatchString(g) {
+			return &SpecError{fmt.Sprintf("GPUs[%d]", i), fmt.Sprintf("%.80q is not a device", g)}
+		}
+	}
+	return CheckSecrets(s.Secrets, s.SecretEnv)
+}
+
+// CheckSecrets holds what will be Spec.Secrets and Spec.SecretEnv to their rules. Its errors are *SpecError and name no value.
+func CheckSecrets(files map[string][]byte, env map[string]string) error {
+	if len(files)+len(env) > MaxSecrets {
+		return &SpecError{"Secrets", fmt.Sprintf("%d secrets, at most %d", len(files)+len(env), MaxSecrets)}
 	}
 	total := 0
+	for name, value := range files {
+		if !validID(name) {
+			return &SpecError{"Secrets", fmt.Sprintf("%.80q is not a name of 1 to 128 of [A-Za-z0-9._-]", name)}
+		}
+		total += len(value)
+	}
+	for name, value := range env {
+		if !envPattern.MatchString(name) || !clean(value) {
+			return &SpecError{"SecretEnv", fmt.Sprintf("%.80q is not a variable", name)}
+		}
+		total += len(value)
+	}
+	if total > MaxSecretBytes {
+		return &SpecError{"Secrets", fmt.Sprintf("%d bytes, at most %d", total, MaxSecretBytes)}
+	}
+	return nil
+}
+
+// CheckImage holds an image reference to the rule that it names its content: a registry, a name and a SHA-256 digest, as in
+// "ghcr.io/acme/train@sha256:…" (a tag before the '@' is allowed and means nothing).
+func CheckImage(image string) error {
+	if len(image) > maxImage || !imagePattern.MatchString(image) {
+		return fmt.Errorf("%.120q is not an image by digest: want name@sha256: and 64 hexadecimal digits", image)
+	}
+	return nil
+}
+
+func (s Spec) checkArgs() error {
+	for i, a := range s.Entrypoint {
+		if !clean(a) || a == "" && i == 0 {
+			return &SpecError{fmt.Sprintf("Entrypoint[%d]", i), "is not text without NUL"}
+		}
+	}
+	if n := len(s.Entrypoint) + len(s.Args); n > MaxArgs {
+		return &SpecError{"Args", fmt.Sprintf("%d arguments, at most %d", n, MaxArgs)}
+	}
+	total := 0
+	for _, a := range s.Entrypoint {
+		total += len(a) + 1
+	}
 	for i, a := range s.Args {
 		if !clean(a) {
 			return &SpecError{fmt.Sprintf("Args[%d]", i), "is not text without NUL"}
@@ -91,8 +185,10 @@ func (s Spec) checkMounts() error {
 		if !clean(m.Guest) || len(m.Guest) > maxPath || !path.IsAbs(m.Guest) || path.Clean(m.Guest) != m.Guest || m.Guest == "/" {
 			return &SpecError{field + ".Guest", fmt.Sprintf("%q is not a clean absolute path below /", m.Guest)}
 		}
-		if within(m.Guest, ControlDir) || within(ControlDir, m.Guest) {
-			return &SpecError{field + ".Guest", ControlDir + " belongs to the runtime"}
+		for _, own := range []string{ControlDir, SecretsDir} {
+			if within(m.Guest, own) || within(own, m.Guest) {
+				return &SpecError{field + ".Guest", own + " belongs to the runtime"}
+			}
 		}
 		for _, o := range s.Mounts[:i] {
 			if within(m.Guest, o.Guest) || within(o.Guest, m.Guest) {

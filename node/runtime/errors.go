@@ -10,6 +10,18 @@ var (
 	ErrInvalidSpec = errors.New("invalid execution spec")
 	// ErrBadModule says that the program itself cannot be run: missing, malformed, or in need of what the sandbox does not give.
 	ErrBadModule = errors.New("program cannot be run")
+	// ErrBadImage says that a container image cannot be run: not found, not what its digest says, or made for another machine.
+	ErrBadImage = errors.New("image cannot be run")
+	// ErrCredentials says that a registry does not give an image to whoever asked.
+	ErrCredentials = errors.New("registry refused the credentials")
+	// ErrRegistry says that a registry could not be reached or broke off.
+	ErrRegistry = errors.New("registry cannot be reached")
+	// ErrEngine says that the container engine does not answer.
+	ErrEngine = errors.New("container engine does not answer")
+	// ErrDevice says that a device was asked for that is not there or cannot be given.
+	ErrDevice = errors.New("device cannot be given")
+	// ErrEnded says that what was asked needs a running execution and this one has ended.
+	ErrEnded = errors.New("execution has ended")
 	// ErrBadMount says that a mount's host directory is missing, not a directory, or over the disk limit already.
 	ErrBadMount = errors.New("mount cannot be used")
 	// ErrExists says that the spec's directory already holds an execution.

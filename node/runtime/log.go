@@ -1,9 +1,13 @@
 package runtime
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"sync"
+	"time"
 )
 
 // LogWriter passes on the first bytes of a log and drops the rest behind one LogCutMarker line, so that a program
@@ -53,4 +57,65 @@ func (l *LogWriter) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.err
+}
+
+// FollowLog is Logger.Logs for a stream that is a growing file: it reads until over is closed and the file is at its end.
+// When gone is closed before, the reader fails with ErrClosed.
+func FollowLog(ctx context.Context, path string, s Stream, offset int64, over, gone <-chan struct{}) (io.ReadCloser, error) {
+	if s != Stdout && s != Stderr || offset < 0 {
+		return nil, fmt.Errorf("reading log: no offset %d in stream %q", offset, s)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading log: %w", err)
+	}
+	if _, err := f.Seek(offset, io.SeekStart); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("reading log: %w", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	return &follower{ctx: ctx, cancel: cancel, f: f, over: over, gone: gone}, nil
+}
+
+type follower struct {
+	ctx        context.Context
+	cancel     context.CancelFunc
+	f          *os.File
+	over, gone <-chan struct{}
+}
+
+const (
+	followFirst = time.Millisecond
+	followMost  = 50 * time.Millisecond
+)
+
+func (f *follower) Read(p []byte) (int, error) {
+	for pause := followFirst; ; pause = min(2*pause, followMost) {
+		over := false
+		select {
+		case <-f.over: // looked at before reading: what was written before the end is then read
+			over = true
+		default:
+		}
+		if n, err := f.f.Read(p); n > 0 || !errors.Is(err, io.EOF) || over {
+			return n, err
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-f.over:
+		case <-f.gone:
+			t.Stop()
+			return 0, ErrClosed
+		case <-f.ctx.Done():
+			t.Stop()
+			return 0, f.ctx.Err()
+		}
+		t.Stop()
+	}
+}
+
+func (f *follower) Close() error {
+	f.cancel()
+	return f.f.Close()
 }

@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"io"
+	"net"
 	"time"
 )
 
@@ -46,6 +47,66 @@ type Checker interface {
 	CheckModule(path string) error
 }
 
+// Pauser is the ability to freeze an execution and let it go on. The wall-time limit runs on while it is frozen. A pause ends
+// with the peer's process: what Recover takes over runs.
+type Pauser interface {
+	// Pause freezes every process of the execution. Pausing what is paused is no error; what has ended, ErrEnded.
+	Pause(ctx context.Context, h Handle) error
+	// Resume lets it go on. Resuming what runs is no error; what has ended, ErrEnded. Stop resumes by itself.
+	Resume(ctx context.Context, h Handle) error
+}
+
+// Attacher is the ability to run one more program in an execution's sandbox, under its limits.
+type Attacher interface {
+	// Attach runs the program and returns its exit code when it has ended. Input is read until its end or the program's;
+	// cancelling ctx kills the program. ErrEnded if the execution has ended.
+	Attach(ctx context.Context, h Handle, p Process) (code int, err error)
+}
+
+// Process is a program to attach.
+type Process struct {
+	Args    []string          // program and arguments
+	Env     map[string]string // on top of the execution's own
+	WorkDir string            // "" means the execution's own
+	TTY     bool              // a terminal: stdout and stderr are one
+	Size    <-chan Size       // of the terminal, as it changes; nil without one
+	Stdin   io.Reader         // nil: at its end at once
+	Stdout  io.Writer
+	Stderr  io.Writer
+}
+
+// Size is a terminal's size in characters.
+type Size struct{ Rows, Cols uint16 }
+
+// Dialer is the ability to reach a TCP port that the program listens on, at its own loopback address.
+type Dialer interface {
+	// Dial connects to 127.0.0.1:port inside the sandbox. ErrEnded if the execution has ended; any other error is the
+	// program's: nobody listens there. The connection has a CloseWrite, as a *net.TCPConn has.
+	Dial(ctx context.Context, h Handle, port uint16) (net.Conn, error)
+}
+
+// Prober is the ability to say whether anything could be started now.
+type Prober interface {
+	// Probe returns ErrEngine while nothing can be started, because the container engine does not answer. It is quick.
+	Probe(ctx context.Context) error
+}
+
+// Images is the ability to run container images.
+type Images interface {
+	// Pull brings an image (Spec.Image) to this machine unless it is there, and checks its digest. progress, if not nil,
+	// is told bytes done and known so far. ErrBadImage for one that is not there or not what its digest says,
+	// ErrCredentials when the registry refuses, ErrRegistry when it cannot be reached.
+	Pull(ctx context.Context, image string, auth *RegistryAuth, progress func(done, total int64)) error
+	// HasImage says whether Pull would find it here.
+	HasImage(ctx context.Context, image string) bool
+}
+
+// RegistryAuth opens a private registry. It stays in memory: no runtime writes it anywhere.
+type RegistryAuth struct {
+	Username string
+	Password string
+}
+
 // Stream is one of the two outputs of a program.
 type Stream string
 
@@ -70,10 +131,26 @@ const ControlDir = "/run/starling"
 type Spec struct {
 	// ID names the execution in logs: 1 to 128 of [A-Za-z0-9._-], not starting with a dot.
 	ID string `json:"id"`
-	// Module is the program: for wasm the path of a WASI module on this machine.
-	Module string `json:"module"`
-	// Args are the arguments after the program's name.
+	// Module is the program of a wasm execution: the path of a WASI module on this machine.
+	Module string `json:"module,omitempty"`
+	// Image is the program of a container: a reference with its digest, "registry/name@sha256:…", pulled already.
+	// Exactly one of Module and Image is set.
+	Image string `json:"image,omitempty"`
+	// Entrypoint replaces the image's own; nil keeps it.
+	Entrypoint []string `json:"entrypoint,omitempty"`
+	// Args are the arguments after the program's name; for an image they replace its default command unless empty.
 	Args []string `json:"args,omitempty"`
+	// WorkDir is where a container's program starts; "" means where the image says.
+	WorkDir string `json:"work_dir,omitempty"`
+	// GPUs are the devices a container gets, as its engine names them: NVIDIA UUIDs. None: it sees no GPU.
+	GPUs []string `json:"gpus,omitempty"`
+	// Network is what a container can reach.
+	Network Network `json:"network,omitempty"`
+	// Secrets are files the program finds under SecretsDir, by name, on a file system in memory. Values are never written
+	// to disk nor shown by Handle.
+	Secrets map[string][]byte `json:"-"`
+	// SecretEnv is environment that is kept as Secrets are; it goes on top of Env.
+	SecretEnv map[string]string `json:"-"`
 	// Env is the whole environment; nothing of the peer's own is passed on.
 	Env map[string]string `json:"env,omitempty"`
 	// Mounts are the only directories the program sees.
@@ -86,6 +163,19 @@ type Spec struct {
 	// by being read or slept on, randomness is a stream of the seed, directories are sorted and file times fixed.
 	Seed uint64 `json:"seed,omitempty"`
 }
+
+// Network says what an execution can reach.
+type Network string
+
+const (
+	// NetworkNone is a loopback of its own and nothing else.
+	NetworkNone Network = ""
+	// NetworkInternet is the outside as the provider allows it, never the provider's own machine or local network.
+	NetworkInternet Network = "internet"
+)
+
+// SecretsDir is where the program finds Spec.Secrets. No mount may lie at or in it.
+const SecretsDir = "/run/secrets"
 
 // Mount shows a host directory to the program.
 type Mount struct {
@@ -100,6 +190,7 @@ type Limits struct {
 	MilliCPU  uint32        `json:"milli_cpu,omitempty"`  // thousandths of a core; no limit
 	DiskMiB   uint32        `json:"disk_mib,omitempty"`   // all writable mounts together; DefaultDiskMiB
 	LogMiB    uint32        `json:"log_mib,omitempty"`    // each of the two logs; DefaultLogMiB
+	Pids      uint32        `json:"pids,omitempty"`       // processes and threads of a container; DefaultPids
 	WallTime  time.Duration `json:"wall_time,omitempty"`  // from start to end; no limit
 }
 
@@ -110,6 +201,8 @@ const (
 	DefaultDiskMiB = 1024
 	// DefaultLogMiB is the length at which each log is cut where the spec does not say.
 	DefaultLogMiB = 16
+	// DefaultPids is how many processes and threads a container may have where the spec does not say.
+	DefaultPids = 4096
 )
 
 // WithDefaults fills in the defaults.
@@ -122,6 +215,9 @@ func (l Limits) WithDefaults() Limits {
 	}
 	if l.LogMiB == 0 {
 		l.LogMiB = DefaultLogMiB
+	}
+	if l.Pids == 0 {
+		l.Pids = DefaultPids
 	}
 	return l
 }
@@ -138,6 +234,8 @@ const (
 	ReasonTimeout Reason = "timeout"
 	// ReasonKilled: Stop or Destroy killed it.
 	ReasonKilled Reason = "killed"
+	// ReasonDisk: it wrote more than its disk limit, where the sandbox cannot refuse the write itself.
+	ReasonDisk Reason = "disk"
 	// ReasonTrap: it did what no program may, such as reading outside its memory; stderr has the details.
 	ReasonTrap Reason = "trap"
 	// ReasonLost: it is gone and left no word: the machine went down, or something else killed it, or no peer was there for it.

@@ -17,7 +17,7 @@ import (
 	"github.com/starling-network/starling/p2p/blob"
 )
 
-var runtimes = map[string]runtime.Runtime{"wasm": runtimetest.NewFake("wasm", nil)}
+var host = Host{Runtimes: map[string]runtime.Runtime{"wasm": runtimetest.NewFake("wasm", nil)}}
 
 func put(t *testing.T, s *blob.Store, content string) *nodepb.Blob {
 	t.Helper()
@@ -44,10 +44,10 @@ func TestCheck(t *testing.T) {
 	good := func() *nodepb.Workload {
 		return &nodepb.Workload{Runtime: "wasm", Module: file, Inputs: []*nodepb.Input{{Blob: file, Path: "/data/x"}}, Outputs: []string{"/out"}}
 	}
-	if err := Check(good(), runtimes); err != nil {
+	if err := Check(good(), host); err != nil {
 		t.Fatal(err)
 	}
-	if err := Check(nil, runtimes); !errors.Is(err, ErrWorkload) {
+	if err := Check(nil, host); !errors.Is(err, ErrWorkload) {
 		t.Errorf("no workload: %v", err)
 	}
 	for name, c := range map[string]struct {
@@ -70,7 +70,7 @@ func TestCheck(t *testing.T) {
 	} {
 		w := good()
 		c.spoil(w)
-		if err := Check(w, runtimes); !errors.Is(err, ErrWorkload) || !strings.Contains(err.Error(), c.want) {
+		if err := Check(w, host); !errors.Is(err, ErrWorkload) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want one that says %q", name, err, c.want)
 		}
 	}
@@ -169,7 +169,7 @@ func FuzzCheck(f *testing.F) {
 	f.Fuzz(func(t *testing.T, rt, in, out string, digest []byte) {
 		b := &nodepb.Blob{Cid: digest}
 		w := &nodepb.Workload{Runtime: rt, Module: b, Inputs: []*nodepb.Input{{Blob: b, Path: in}}, Outputs: []string{out}}
-		if err := Check(w, runtimes); err != nil {
+		if err := Check(w, host); err != nil {
 			return
 		}
 		st := Stage{Dir: "/stage"}

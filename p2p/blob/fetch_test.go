@@ -121,7 +121,7 @@ func TestFetchResumes(t *testing.T) {
 		"half":     {data[:1<<19], 1 << 19},
 		"all":      {data, 1 << 20},
 		"a lie":    {lie, 1 << 19},
-		"too much": {append(bytes.Clone(data), 1, 2, 3), 0},
+		"too much": {append(bytes.Clone(data), random(5000)...), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -147,6 +147,45 @@ func TestFetchResumes(t *testing.T) {
 				t.Errorf("%v, began at %d, want %d; %d bytes in use", err, first, tc.first, to.Used())
 			}
 			empty(t, filepath.Join(dir, "partial"))
+		})
+	}
+}
+
+// A large blob goes past the page cache, except for its ragged end; cut anywhere, it goes on from a whole block.
+func TestFetchLarge(t *testing.T) {
+	t.Parallel()
+	data := random(20<<20 + 4096 + 123)
+	for name, tc := range map[string]struct{ cut, first int64 }{
+		"whole":      {0, 0},
+		"cut":        {3<<20 + 5000, 3<<20 + 4096},
+		"end left":   {20<<20 + 4096 + 100, 20<<20 + 4096},
+		"first byte": {1, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, b, _, from := two(t, 0, nil)
+			dir := t.TempDir()
+			to, err := blob.OpenStore(dir, plenty)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := put(t, from, data)
+			if err := os.WriteFile(filepath.Join(dir, "partial", c.String()), data[:tc.cut], 0o600); err != nil {
+				t.Fatal(err)
+			}
+			first, last := int64(-1), int64(0)
+			err = blob.Fetch(t.Context(), a, p2ptest.Network, b.ID(), c, plenty, to, func(done, _ int64) {
+				if first < 0 {
+					first = done
+				}
+				if done < last {
+					t.Errorf("progress went back from %d to %d", last, done)
+				}
+				last = done
+			})
+			if err != nil || first != tc.first || last != int64(len(data)) || !bytes.Equal(read(t, to, c), data) || to.Used() != int64(len(data)) {
+				t.Errorf("%v, from %d (want %d) to %d; %d bytes in use", err, first, tc.first, last, to.Used())
+			}
 		})
 	}
 }

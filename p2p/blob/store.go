@@ -251,6 +251,26 @@ func (s *Store) Put(ctx context.Context, r io.Reader) (cid.Cid, int64, error) {
 	return c, size, nil
 }
 
+// reserving reads from r and takes room in the store for what it read.
+type reserving struct {
+	ctx context.Context
+	s   *Store
+	r   io.Reader
+	n   *int64 // so much is reserved
+}
+
+func (v *reserving) Read(p []byte) (int, error) {
+	if err := v.ctx.Err(); err != nil {
+		return 0, err
+	}
+	n, err := v.r.Read(p)
+	if rerr := v.s.reserve(int64(n)); rerr != nil {
+		return 0, rerr
+	}
+	*v.n += int64(n)
+	return n, err
+}
+
 func (s *Store) put(ctx context.Context, r io.Reader) (c cid.Cid, size int64, err error) {
 	f, err := os.CreateTemp(s.path("tmp"), "put-*")
 	if err != nil {
@@ -263,28 +283,8 @@ func (s *Store) put(ctx context.Context, r io.Reader) (c cid.Cid, size int64, er
 		}
 	}()
 	h := sha256.New()
-	buf := make([]byte, copyBuffer)
-	for {
-		if err := ctx.Err(); err != nil {
-			return cid.Undef, size, err
-		}
-		n, rerr := r.Read(buf)
-		if n > 0 {
-			if err := s.reserve(int64(n)); err != nil {
-				return cid.Undef, size, err
-			}
-			size += int64(n)
-			h.Write(buf[:n])
-			if _, err := f.Write(buf[:n]); err != nil {
-				return cid.Undef, size, err
-			}
-		}
-		if rerr == io.EOF {
-			break
-		}
-		if rerr != nil {
-			return cid.Undef, size, rerr
-		}
+	if _, err := pour(f, 0, h, &reserving{ctx: ctx, s: s, r: r, n: &size}, 0, nil); err != nil {
+		return cid.Undef, size, err
 	}
 	// Before the rename, or a crash could leave a blob with a name and without its bytes.
 	if err := f.Sync(); err != nil {

@@ -132,7 +132,7 @@ func fetch(ctx context.Context, h host.Host, network string, from peer.ID, c cid
 	}
 	defer f.Close()
 	sum := sha256.New()
-	have, err := io.CopyBuffer(sum, onlyReader{f}, make([]byte, copyBuffer))
+	have, err := resume(f, sum)
 	if err != nil {
 		return false, err
 	}
@@ -177,33 +177,37 @@ func fetch(ctx context.Context, h host.Host, network string, from peer.ID, c cid
 	return have > 0, err
 }
 
-// receive appends the body to f and sum.
-func receive(f *os.File, sum hash.Hash, body io.Reader, done, total int64, progress func(done, total int64)) error {
-	buf := make([]byte, copyBuffer)
-	for {
-		if progress != nil {
-			progress(done, total)
-		}
-		n, rerr := io.ReadAtLeast(body, buf, len(buf))
-		if n > 0 {
-			sum.Write(buf[:n])
-			if _, err := f.Write(buf[:n]); err != nil {
-				return err
-			}
-			done += int64(n)
-		}
-		switch {
-		case done == total:
-			if progress != nil {
-				progress(done, total)
-			}
-			return nil
-		case errors.Is(rerr, io.ErrUnexpectedEOF) || rerr == io.EOF:
-			return fmt.Errorf("%w: the peer sent %d of %d bytes", stream.ErrUnreachable, done, total)
-		case rerr != nil:
-			return rerr
+// resume reads what an earlier fetch left of a blob into sum and says how much there is. Large blobs go on at a
+// multiple of align, so that they can be written past the page cache.
+func resume(f *os.File, sum hash.Hash) (have int64, err error) {
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	have = info.Size()
+	if have >= align {
+		have -= have % align
+		if err := f.Truncate(have); err != nil {
+			return 0, err
 		}
 	}
+	_, err = io.CopyBuffer(sum, onlyReader{f}, make([]byte, copyBuffer))
+	return have, err
+}
+
+// receive appends the body to f and sum.
+func receive(f *os.File, sum hash.Hash, body io.Reader, have, size int64, progress func(done, total int64)) error {
+	told := func(done int64) {
+		if progress != nil {
+			progress(done, size)
+		}
+	}
+	told(have)
+	n, err := pour(f, have, sum, io.LimitReader(body, size-have), size, told)
+	if err == nil && have+n < size {
+		err = fmt.Errorf("%w: the peer sent %d of %d bytes", stream.ErrUnreachable, have+n, size)
+	}
+	return err
 }
 
 // onlyReader hides the other methods of a file, so that io.CopyBuffer uses the buffer it is given.

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"github.com/ipfs/go-cid"
 )
@@ -46,6 +47,9 @@ func Pack(w io.Writer, dir string) error {
 	tw := tar.NewWriter(w)
 	entries := 0
 	err = fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		if !utf8.ValidString(name) { // which root.FS does not open
+			return fmt.Errorf("%w: the name %q is not UTF-8", ErrTree, name)
+		}
 		if err != nil || name == "." {
 			return err
 		}
@@ -66,8 +70,10 @@ func packEntry(tw *tar.Writer, root *os.Root, name string, d fs.DirEntry) error 
 	case d.IsDir():
 		h.Typeflag, h.Name, h.Mode = tar.TypeDir, name+"/", 0o755
 		return tw.WriteHeader(h)
+	case d.Type()&fs.ModeSymlink != 0:
+		return fmt.Errorf("%w: %s is a symbolic link, only files and folders can be kept", ErrTree, name)
 	case !d.Type().IsRegular():
-		return fmt.Errorf("%w: %s is a %v", ErrTree, name, d.Type())
+		return fmt.Errorf("%w: %s is neither a file nor a folder (%v)", ErrTree, name, d.Type())
 	}
 	f, err := root.Open(name)
 	if err != nil {

@@ -7,7 +7,8 @@
 // A topic has several shards, so that a popular one makes no hot key: a publisher is in one of them, a
 // finder reads all. Provider records are unsigned and only hints. The finder asks each peer for its record
 // itself, which also shows that the peer is alive, and falls back to the copy in the DHT. Whatever the way,
-// size, signature, time and sequence are checked on every read.
+// size, signature, time and sequence are checked on every read. The DHT may hold values of other kinds
+// beside records: see Values.
 package discovery
 
 import (
@@ -28,6 +29,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/protocol"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/discovery/discoverypb"
 	"github.com/starling-network/starling/p2p/stream"
 )
@@ -66,6 +68,7 @@ type Config struct {
 	Network  string        // part of every protocol ID and key
 	Shards   int           // zero means DefaultShards
 	Validity time.Duration // of renewed records, at most MaxValidity; zero means DefaultValidity
+	Values   []Values      // what the DHT holds beside records
 	Logger   *slog.Logger  // nil means slog.Default()
 }
 
@@ -124,11 +127,19 @@ func New(h host.Host, cfg Config) (*Discovery, error) {
 	if d.key == nil {
 		return nil, errors.New("bad discovery configuration: host without its private key")
 	}
+	kinds, most := libp2precord.NamespacedValidator{namespace: validator{cfg.Network}}, map[string]int64{namespace: maxRecords}
+	for _, v := range cfg.Values {
+		if err := v.check(); err != nil {
+			return nil, err
+		}
+		kinds[v.Name], most[v.Name] = v, v.MaxStored
+	}
 	var err error
 	d.dht, err = dht.New(h,
 		dht.ProtocolPrefix(protocol.ID("/starling/"+cfg.Network)),
 		dht.Mode(dht.ModeServer), // auto never becomes a server on loopback
-		dht.Validator(libp2precord.NamespacedValidator{namespace: validator{cfg.Network}}),
+		dht.Validator(kinds),
+		dht.ValueDatastore(newHeld(h.ID(), most)),
 		dht.MaxRecordAge(MaxValidity),
 		dht.ProviderManagerOpts(
 			records.ProvideValidity(cfg.Validity),
@@ -310,8 +321,8 @@ func (d *Discovery) answer(context.Context, peer.ID, *discoverypb.RecordRequest)
 // Find returns up to max peers other than this one that publish the topic, in no order. It returns when it
 // has them or has looked everywhere; ctx bounds it, and what was found by then comes with its error.
 func (d *Discovery) Find(ctx context.Context, t Topic, max int) ([]Found, error) {
-	if !topicWord.MatchString(t.Class) || t.Region != "" && !topicWord.MatchString(t.Region) {
-		return nil, fmt.Errorf("finding peers: %w: topic %q in %q", ErrMalformed, t.Class, t.Region)
+	if err := t.check(); err != nil {
+		return nil, fmt.Errorf("finding peers: %w", err)
 	}
 	looking, enough := context.WithCancel(ctx)
 	defer enough()
@@ -358,6 +369,46 @@ func (d *Discovery) Find(ctx context.Context, t Topic, max int) ([]Found, error)
 		return out, fmt.Errorf("finding peers: %w", err)
 	}
 	return out, nil
+}
+
+// Hints returns up to most peers other than this one that are said to publish the topic, with addresses, in no order. Nobody
+// is asked whether it is so, and nobody but the DHT's own peers is dialled: whoever dials a hint finds out.
+func (d *Discovery) Hints(ctx context.Context, t Topic, most int) ([]peer.AddrInfo, error) {
+	if err := t.check(); err != nil {
+		return nil, fmt.Errorf("finding hints: %w", err)
+	}
+	var (
+		mu      sync.Mutex
+		out     []peer.AddrInfo
+		seen    = map[peer.ID]bool{d.h.ID(): true}
+		lookups errgroup.Group
+		share   = most/d.cfg.Shards + 2 // no shard fills the list alone; one may be oneself
+	)
+	for shard := range d.cfg.Shards {
+		lookups.Go(func() error {
+			for p := range d.dht.FindProvidersAsync(ctx, topicKey(d.cfg.Network, t, shard), share) {
+				p.Addrs = p.Addrs[:min(len(p.Addrs), p2p.MaxAddrs)]
+				mu.Lock()
+				if !seen[p.ID] && len(p.Addrs) > 0 && len(out) < most {
+					out = append(out, p)
+				}
+				seen[p.ID] = true
+				mu.Unlock()
+			}
+			return nil
+		})
+	}
+	_ = lookups.Wait()
+	return out, ctx.Err()
+}
+
+// Where looks up the addresses of a peer that may have published nothing.
+func (d *Discovery) Where(ctx context.Context, p peer.ID) (peer.AddrInfo, error) {
+	info, err := d.dht.FindPeer(ctx, p)
+	if err != nil {
+		return peer.AddrInfo{}, fmt.Errorf("looking up %s: %w: %w", p, ErrNotFound, err)
+	}
+	return info, nil
 }
 
 // Lookup returns the record of one peer: its own answer, or the DHT's copy.

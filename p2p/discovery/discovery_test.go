@@ -45,6 +45,26 @@ func found(t *testing.T, d *Discovery, topic Topic, want int) []Found {
 	}
 }
 
+// hinted asks for hints of a topic until they are these peers.
+func hinted(t *testing.T, d *Discovery, topic Topic, most int, want ...peer.ID) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for {
+		got, err := d.Hints(ctx, topic, most)
+		if err != nil {
+			t.Fatalf("hints of %v are %v, want %v: %v", topic, got, want, err)
+		}
+		ok := len(got) == len(want)
+		for _, p := range got {
+			ok = ok && slices.Contains(want, p.ID) && len(p.Addrs) > 0
+		}
+		if ok {
+			return
+		}
+	}
+}
+
 // publish publishes, waiting for the first other peer of the DHT.
 func publish(t *testing.T, d *Discovery, r Record) {
 	t.Helper()
@@ -87,6 +107,11 @@ func TestFindOnLoopback(t *testing.T) {
 	found(t, ds[4], Topic{"gpu/h100", "eu-west"}, 0)
 	found(t, ds[3], Topic{"gpu/h100", "local"}, 0) // oneself is not found
 	if _, err := ds[4].Find(t.Context(), Topic{Class: "CPU"}, 1); !errors.Is(err, ErrMalformed) {
+		t.Errorf("bad topic: got %v, want ErrMalformed", err)
+	}
+	hinted(t, ds[4], Topic{Class: "cpu"}, 100, hosts[1].ID(), hosts[2].ID())
+	hinted(t, ds[1], Topic{Class: "cpu"}, 1, hosts[2].ID()) // not oneself
+	if _, err := ds[4].Hints(t.Context(), Topic{Class: "CPU"}, 1); !errors.Is(err, ErrMalformed) {
 		t.Errorf("bad topic: got %v, want ErrMalformed", err)
 	}
 	if err := ds[1].Withdraw(t.Context()); err != nil {

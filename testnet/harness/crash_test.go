@@ -65,7 +65,7 @@ func (c crashCase) run(t *testing.T) (kind string, writes []string) {
 		var id string
 		for id == "" {
 			// Whoever does not know whether a job was taken hands it in again under the same key.
-			if j, err := b.Node.Buyer().Submit(t.Context(), spec, "the job"); err == nil {
+			if j, err := b.Node.Buyer().Submit(t.Context(), buyer.Submission{Spec: spec, Once: "the job"}); err == nil {
 				id = j.ID
 			} else if !p.power.down() {
 				t.Fatal(err)

@@ -23,14 +23,18 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/chaintest"
+	"github.com/starling-network/starling/chain/escrow"
+	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/gpu"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/runtime/runtimetest"
 	"github.com/starling-network/starling/node/runtime/runtimetest/guest"
+	"github.com/starling-network/starling/node/settle"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/blob"
@@ -42,6 +46,7 @@ type Options struct {
 	Providers int           // peers that sell; 5
 	Buyers    int           // peers that only buy, numbered after the providers; 1
 	Strangers int           // hosts without a peer, numbered after the buyers, for tests that speak the protocols themselves; 0
+	Entries   int           // of the peers that only buy, so many relay for light clients; 0
 	Units     uint32        // of each provider; 2
 	RTT       time.Duration // between any two peers; 2 ms
 	Programs  map[string]guest.Program
@@ -52,6 +57,20 @@ type Options struct {
 	Price map[int]string
 	// Region of each provider, by number; missing ones are in "local".
 	Region map[int]string
+	// Limits of buyers on what one provider gets on a day, in tokens, by the number of the peer.
+	Limits map[int]string
+	// GPUs of each provider, by number; missing ones have none.
+	GPUs map[int]gpu.Source
+	// Twin gives peers, by number, the key of another one: one peer in two processes that do not know of each other.
+	Twin map[int]int
+	// Links says to which peers each connects when it starts, by number; missing ones connect to peer 0.
+	Links map[int][]int
+	// Configure changes the configuration of a peer, by number.
+	Configure func(i int, c *node.Config)
+	// Real makes a network whose genesis does not say that it is simulated.
+	Real bool
+	// Escrow makes a network that settles through Starling's program, as its model has it.
+	Escrow bool
 	// ChainDown starts the network while its chain answers nobody.
 	ChainDown bool
 	Log       *slog.Logger
@@ -68,13 +87,18 @@ const (
 	slotMillis    = 100
 	intervalSlots = 10
 	funds         = 1_000_000_000 // base units of each buyer
+
+	settlePoll  = 200 * time.Millisecond
+	settleRetry = time.Second
+	slotEvery   = time.Second
 )
 
 // Net is a network of whole peers. Its methods are for the goroutine of the test.
 type Net struct {
-	Peers   []*Peer
-	Chain   *chaintest.Chain
-	Genesis market.Genesis
+	Peers    []*Peer
+	Chain    *chaintest.Chain
+	Programs *chaintest.Programs // nil unless Options.Escrow
+	Genesis  market.Genesis
 
 	t    testing.TB
 	opts Options
@@ -89,6 +113,7 @@ type Peer struct {
 	Journal    *store.Memory // survives a crash
 	Blobs      *blob.Store
 	Fake       *runtimetest.Fake
+	Engine     *engine // runs containers
 	Home       string
 
 	net    *Net
@@ -122,7 +147,13 @@ func New(t testing.TB, o Options) *Net {
 	n.Chain.SetDown(o.ChainDown)
 	n.Genesis = market.Genesis{
 		Network: "harness", Chain: n.Chain.Genesis(), Symbol: "STAR", Decimals: 6,
-		SlotMillis: slotMillis, IntervalSlots: intervalSlots, Simulated: true,
+		SlotMillis: slotMillis, IntervalSlots: intervalSlots, Simulated: !o.Real,
+	}
+	if o.Real {
+		n.Genesis.Mint = sign.Key{1}
+	}
+	if o.Escrow {
+		n.settleByProgram()
 	}
 	n.stop = p2ptest.Go(t, func(ctx context.Context) error {
 		tick := time.NewTicker(slotMillis * time.Millisecond)
@@ -133,10 +164,16 @@ func New(t testing.TB, o Options) *Net {
 				return nil
 			case <-tick.C:
 				n.Chain.Advance(1)
+				if n.Programs != nil {
+					n.Programs.Advance()
+				}
 			}
 		}
 	})
 	base := t.TempDir()
+	for i := range o.Entries {
+		n.net.Restart(o.Providers+i, n.host(o.Providers+i))
+	}
 	for i := range o.Providers + o.Buyers {
 		n.add(i, filepath.Join(base, name(i)))
 	}
@@ -144,19 +181,70 @@ func New(t testing.TB, o Options) *Net {
 	return n
 }
 
+// The network's terms where it settles through the program: after a lease's end nobody waits for its provider for longer than ten
+// seconds, and its escrow lasts as much longer.
+const (
+	responseSlots = 100
+	marginSlots   = 100
+)
+
+// settleByProgram puts the program's account of the network on the chain.
+func (n *Net) settleByProgram() {
+	mint, at := sign.Sum([]byte("mint")), sign.Sum([]byte("program"))
+	p := program.Params{
+		Network: n.Genesis.Network, Chain: n.Genesis.Chain, StakeMint: sign.Key(mint), MarginSlots: marginSlots, ResponseSlots: responseSlots,
+		UnbondingSlots: 2000, EvidenceSlots: 1000, MinStake: 1, Mints: []program.MintTerms{program.DefaultTerms(sign.Key(mint), n.Genesis.Decimals)},
+	}
+	net, err := escrow.NewNet(sign.Key(at), program.Network{Params: p}, sign.Key(mint))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.Genesis.Program, n.Genesis.Escrow, n.Genesis.Mint = net.Program, net.Address(), net.Mint
+	n.Programs = chaintest.NewPrograms(n.Chain, net)
+}
+
+// ledger is the chain as a key sees it, and the program on it, if there is one.
+func (n *Net) ledger(key sign.Key) (chain.Ledger, settle.Chain) {
+	if n.Programs == nil {
+		return n.Chain.Ledger(key), nil
+	}
+	l := n.Programs.Ledger(key)
+	return l, l
+}
+
+// mint gives a peer the tokens of a buyer.
+func (n *Net) mint(key sign.Key) {
+	if n.Programs != nil {
+		n.Programs.Mint(key, funds)
+	} else {
+		n.Chain.Mint(key, funds)
+	}
+}
+
+// host is what is special about the host of peer i.
+func (n *Net) host(i int) p2p.Config {
+	return p2p.Config{NAT: p2p.NAT{Serve: i >= n.opts.Providers && i < n.opts.Providers+n.opts.Entries}}
+}
+
 func name(i int) string { return "peer-" + string(rune('a'+i%26)) + strings.Repeat("x", i/26) }
 
 func (n *Net) add(i int, home string) {
-	seed, err := p2p.SeedOf(p2ptest.Key(i))
+	key := i
+	if of, twin := n.opts.Twin[i]; twin {
+		n.net.Twin(i, of)
+		key = of
+	}
+	seed, err := p2p.SeedOf(p2ptest.Key(key))
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	p := &Peer{Key: sign.NewPrivate(seed), Journal: store.NewMemory(), Fake: runtimetest.NewFake("wasm", n.opts.Programs), Home: home, net: n, i: i}
+	p.Engine = &engine{runtimetest.NewFake("docker", n.opts.Programs), filepath.Join(home, "images")}
 	if p.Blobs, err = blob.OpenStore(filepath.Join(home, "blobs"), 1<<30); err != nil {
 		n.t.Fatal(err)
 	}
 	if i >= n.opts.Providers {
-		n.Chain.Mint(p.Key.Key(), funds)
+		n.mint(p.Key.Key())
 	}
 	n.Peers = append(n.Peers, p)
 	p.start(n.net.Hosts[i])
@@ -173,8 +261,9 @@ func (n *Net) Close() {
 	running := 0
 	for _, p := range n.Peers {
 		p.Stop()
-		running += p.Fake.Running()
+		running += p.Fake.Running() + p.Engine.Running()
 		_ = p.Fake.Close()
+		_ = p.Engine.Close()
 	}
 	n.stop()
 	if running > 0 { // they end by themselves
@@ -196,6 +285,7 @@ func (p *Peer) startOn(h *p2p.Host, st store.Store) {
 	n := p.net
 	cfg := node.DefaultConfig()
 	cfg.Region = "local"
+	cfg.Buy.Limits.PerProviderPerDay = n.opts.Limits[p.i]
 	if p.i < n.opts.Providers {
 		cfg.Provide.Enabled = true
 		cfg.Provide.Units = n.opts.Units
@@ -208,12 +298,17 @@ func (p *Peer) startOn(h *p2p.Host, st store.Store) {
 			cfg.Region = region
 		}
 	}
+	if n.opts.Configure != nil {
+		n.opts.Configure(p.i, &cfg)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
+	ledger, onChain := n.ledger(p.Key.Key())
 	var err error
 	p.Node, err = node.New(ctx, node.Parts{
+		Program: onChain, Escrow: escrow.Params{PollEvery: settlePoll, LookEvery: settleRetry, RetryAfter: settleRetry},
 		Config: cfg, Home: p.Home, Genesis: n.Genesis, Key: p.Key, Owner: p.Key.Key(), Host: h, Store: st, Blobs: p.Blobs,
-		Ledger: n.Chain.Ledger(p.Key.Key()), Runtimes: map[string]runtime.Runtime{"wasm": p.Fake},
-		Settle: chain.Params{PollEvery: 200 * time.Millisecond, RetryAfter: time.Second}, SlotEvery: time.Second, NoAPI: true, Version: "test",
+		Ledger: ledger, Runtimes: map[string]runtime.Runtime{"wasm": p.Fake, "docker": p.Engine},
+		Settle: chain.Params{PollEvery: settlePoll, RetryAfter: settleRetry}, SlotEvery: slotEvery, NoAPI: true, Version: "test", GPUs: n.opts.GPUs[p.i],
 		Log: n.opts.Log.With("peer", name(p.i)),
 	})
 	if err != nil {
@@ -224,8 +319,15 @@ func (p *Peer) startOn(h *p2p.Host, st store.Store) {
 		n.t.Fatalf("starting %s: %v", name(p.i), err)
 	}
 	p.cancel, p.done = cancel, make(chan struct{})
-	if p.i > 0 && n.net.Hosts[0] != nil {
-		if err := h.Connect(ctx, n.net.Addr(0)); err != nil {
+	links, given := n.opts.Links[p.i]
+	if !given && p.i > 0 {
+		links = []int{0}
+	}
+	for _, to := range links {
+		if n.net.Hosts[to] == nil {
+			continue
+		}
+		if err := h.Connect(ctx, n.net.Addr(to)); err != nil {
 			n.t.Fatalf("connecting %s: %v", name(p.i), err)
 		}
 	}
@@ -259,12 +361,12 @@ func (p *Peer) Kill() {
 		<-p.done
 		p.cancel = nil
 	}
-	p.Fake = p.Fake.Restart()
+	p.Fake, p.Engine = p.Fake.Restart(), &engine{p.Engine.Fake.Restart(), p.Engine.dir}
 }
 
 // Restart starts a killed or stopped peer on what it left.
 func (p *Peer) Restart() {
-	p.start(p.net.net.Restart(p.i, p2p.Config{}))
+	p.start(p.net.net.Restart(p.i, p.net.host(p.i)))
 }
 
 // Crashed is closed when the power of the running process was cut.
@@ -309,7 +411,7 @@ func (p *Peer) Job(program string, count uint32, args ...string) job.Job {
 		Name: program, Runtime: "wasm", Module: program + ".wasm", Args: args, Count: count,
 		Resources: job.Resources{Class: "cpu", Units: 1}, Restart: job.Restart{Max: 3},
 		Timeouts: job.Timeouts{Queue: 20 * time.Second, Run: 10 * time.Minute},
-		Payment:  job.Payment{MaxPrice: 1_000_000, Budget: 50_000_000, Decimals: 6, Settle: job.SettleDirect},
+		Payment:  job.Payment{MaxPrice: 1_000_000, Budget: 50_000_000, Decimals: 6},
 		Blobs:    map[string]job.Blob{program + ".wasm": p.Put(string(runtimetest.FakeModule(program)))},
 	}
 }
@@ -317,7 +419,7 @@ func (p *Peer) Job(program string, count uint32, args ...string) job.Job {
 // Submit hands in a job.
 func (p *Peer) Submit(spec job.Job) buyer.Job {
 	p.net.t.Helper()
-	j, err := p.Node.Buyer().Submit(context.Background(), spec, "")
+	j, err := p.Node.Buyer().Submit(context.Background(), buyer.Submission{Spec: spec})
 	if err != nil {
 		p.net.t.Fatalf("submitting: %v", err)
 	}

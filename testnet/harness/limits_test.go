@@ -69,7 +69,8 @@ func TestUnschedulable(t *testing.T) {
 	}
 }
 
-// A class that this version does not know is refused before anything is ordered.
+// A GPU is for containers: a WASI program that asks for one is refused before anything is ordered. A class that nobody sells
+// is asked for and not found.
 func TestUnknownClass(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -78,9 +79,11 @@ func TestUnknownClass(t *testing.T) {
 		time.Sleep(time.Second)
 		spec := b.Job("hello", 1)
 		spec.Resources.Class = "gpu/none"
-		if _, err := b.Node.Buyer().Submit(t.Context(), spec, ""); !errors.Is(err, buyer.ErrRefused) || !strings.Contains(fmt.Sprint(err), `class "gpu/none"`) {
+		if _, err := b.Node.Buyer().Submit(t.Context(), buyer.Submission{Spec: spec}); !errors.Is(err, buyer.ErrRefused) || !strings.Contains(fmt.Sprint(err), "only a container can use a GPU") {
 			t.Errorf("refused with %v", err)
 		}
+		spec.Resources.Class = "tape"
+		n.wants(t, b, b.Wait(b.Submit(spec).ID, time.Minute), buyer.Failed, buyer.CodeNoMatch, "units of tape")
 	})
 }
 
@@ -194,7 +197,7 @@ func TestNoFunds(t *testing.T) {
 		b := n.Buyer(0)
 		spec := b.Job("hello", 1)
 		spec.Payment.MaxPrice, spec.Payment.Budget = 1<<40, 2*funds
-		_, err := b.Node.Buyer().Submit(t.Context(), spec, "key")
+		_, err := b.Node.Buyer().Submit(t.Context(), buyer.Submission{Spec: spec, Once: "key"})
 		if !errors.Is(err, buyer.ErrRefused) || !strings.Contains(fmt.Sprint(err), "up to 2000.00 STAR") || !strings.Contains(fmt.Sprint(err), "holds 1000.00 STAR") {
 			t.Errorf("refused with %v", err)
 		}
@@ -280,7 +283,7 @@ func TestChainNeverSeen(t *testing.T) {
 		n := New(t, Options{Providers: 1, Programs: programs, ChainDown: true})
 		time.Sleep(3 * time.Second)
 		b := n.Buyer(0)
-		_, err := b.Node.Buyer().Submit(t.Context(), b.Job("hello", 1), "")
+		_, err := b.Node.Buyer().Submit(t.Context(), buyer.Submission{Spec: b.Job("hello", 1)})
 		if !errors.Is(err, buyer.ErrRefused) || !strings.Contains(fmt.Sprint(err), "RPC endpoint") {
 			t.Errorf("refused with %v", err)
 		}
@@ -315,7 +318,7 @@ func TestBuyerDiskFull(t *testing.T) {
 				full := fmt.Errorf("writing journal: %w", store.ErrFull)
 				if c.from < 0 {
 					b.Fill(full)
-					if _, err := b.Node.Buyer().Submit(t.Context(), b.Job("work", 2, "8"), "k"); !errors.Is(err, store.ErrFull) {
+					if _, err := b.Node.Buyer().Submit(t.Context(), buyer.Submission{Spec: b.Job("work", 2, "8"), Once: "k"}); !errors.Is(err, store.ErrFull) {
 						t.Errorf("a job that could not be journalled: %v", err)
 					}
 					b.Fill(nil)

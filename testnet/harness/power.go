@@ -8,14 +8,14 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/lease"
 	"github.com/starling-network/starling/node/store"
 )
 
 // power is the journal of one process. At the write that Crash names the peer
 // loses power: in the same moment it is off the network. It also watches over
-// what is written: no unit may be in two live records at any time.
+// what is written: no unit may be in two live records at any time, unless they are
+// one lease and what makes it longer.
 type power struct {
 	t     testing.TB
 	crash *store.Crashing
@@ -24,15 +24,14 @@ type power struct {
 	mu     sync.Mutex
 	full   error
 	writes []string
-	live   map[market.UnitID]string // unit → key of the live hold that has it
-	holds  map[string][]market.UnitID
+	holds  map[string]lease.Record // live ones by key
 }
 
 // kindHold is the provider's kind of hold records.
 const kindHold = "hold"
 
 func newPower(t testing.TB, disk *store.Memory, at Crash, off func()) *power {
-	p := &power{t: t, crash: store.NewCrashing(disk), off: off, live: map[market.UnitID]string{}, holds: map[string][]market.UnitID{}}
+	p := &power{t: t, crash: store.NewCrashing(disk), off: off, holds: map[string]lease.Record{}}
 	if at.Write > 0 {
 		p.crash.CrashAt(at.Write, at.When)
 	}
@@ -72,9 +71,6 @@ func (p *power) watch(put store.Put) {
 	if put.Kind != kindHold {
 		return
 	}
-	for _, u := range p.holds[put.Key] {
-		delete(p.live, u)
-	}
 	delete(p.holds, put.Key)
 	if put.Value == nil {
 		return
@@ -87,13 +83,17 @@ func (p *power) watch(put store.Put) {
 	if !r.State.Live() {
 		return
 	}
-	for _, u := range r.Units {
-		if other, twice := p.live[u]; twice {
-			p.t.Errorf("unit %s is in two live leases: holds %s and %s", u.Short(), other, put.Key)
+	for key, o := range p.holds {
+		if o.Core != nil && r.Core != nil && o.First() == r.First() && (o.Core.End <= r.Core.Start || r.Core.End <= o.Core.Start) {
+			continue // one makes the other longer
 		}
-		p.live[u] = put.Key
+		for _, u := range r.Units {
+			if slices.Contains(o.Units, u) {
+				p.t.Errorf("unit %s is in two live leases: holds %s and %s", u.Short(), key, put.Key)
+			}
+		}
 	}
-	p.holds[put.Key] = r.Units
+	p.holds[put.Key] = r
 }
 
 func kindsOf(puts []store.Put) string {

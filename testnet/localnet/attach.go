@@ -2,11 +2,9 @@ package localnet
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 
 	"github.com/starling-network/starling/chain/solana"
-	"github.com/starling-network/starling/market/sign"
 )
 
 // faucetLamports pays for the token, the wallets and their fees on a chain that is not ours.
@@ -16,12 +14,11 @@ const faucetLamports = 500_000_000_000
 // faucet. Close leaves that chain as it is.
 func Attach(ctx context.Context, url string, cfg Config) (*Chain, error) {
 	cfg = cfg.withDefaults()
-	var seed [32]byte
-	if _, err := rand.Read(seed[:]); err != nil {
+	payer, err := newKey()
+	if err != nil {
 		return nil, err
 	}
-	c := &Chain{cfg: cfg, url: url, payer: sign.NewPrivate(seed), stop: func() error { return nil }}
-	var err error
+	c := &Chain{cfg: cfg, url: url, payer: payer, stop: func() error { return nil }}
 	if c.genesis, err = solana.Genesis(ctx, url); err != nil {
 		return nil, fmt.Errorf("asking %s: %w", url, err)
 	}

@@ -60,7 +60,7 @@ func (t *tail) text() string {
 func startHost(ctx context.Context, dir string, slotMillis uint64) (*host, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	node, err := nodePath(ctx)
+	node, err := NodePath(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What is installed: by version and integrity, from whatever registry npm is set to use.
 var (
 	//go:embed package.json
 	packageJSON []byte
@@ -24,44 +23,59 @@ var (
 	hostScript []byte
 )
 
-const (
-	addonVersion = "1.5.0"
-	addonFile    = "node_modules/@solana/surfpool-linux-x64-gnu/surfpool-sdk.linux-x64-gnu.node"
-)
+// runtimeAddon is Surfpool.
+var runtimeAddon = Addon{Name: "surfpool-1.5.0", PackageJSON: packageJSON, PackageLock: packageLock,
+	File: "node_modules/@solana/surfpool-linux-x64-gnu/surfpool-sdk.linux-x64-gnu.node"}
 
 // CacheDir is where the runtime is installed, once for all networks of the user: $XDG_CACHE_HOME/starling/surfpool-VERSION.
-func CacheDir() (string, error) {
+func CacheDir() (string, error) { return runtimeAddon.dir() }
+
+// Installed reports whether the runtime is in the cache.
+func Installed() bool { return runtimeAddon.Installed() }
+
+// Install puts the runtime into the cache; see [Addon.Install].
+func Install(ctx context.Context) (string, error) { return runtimeAddon.Install(ctx) }
+
+// Addon is a native package for Node that holds a Solana runtime: by version and integrity, from whatever registry npm
+// is set to use.
+type Addon struct {
+	Name                     string // of its folder in the cache, with the version
+	PackageJSON, PackageLock []byte
+	File                     string // in the folder: what must be there
+}
+
+func (a Addon) dir() (string, error) {
 	base, err := os.UserCacheDir()
 	if err != nil {
 		return "", fmt.Errorf("finding the cache folder: %w", err)
 	}
-	return filepath.Join(base, "starling", "surfpool-"+addonVersion), nil
+	return filepath.Join(base, "starling", a.Name), nil
 }
 
-// Installed reports whether the runtime is in the cache.
-func Installed() bool {
-	dir, err := CacheDir()
-	return err == nil && installed(dir)
+// Installed reports whether it is in the cache.
+func (a Addon) Installed() bool {
+	dir, err := a.dir()
+	return err == nil && a.installed(dir)
 }
 
 // installed goes by the last file that Install writes.
-func installed(dir string) bool {
+func (a Addon) installed(dir string) bool {
 	lock, err := os.ReadFile(filepath.Join(dir, "package-lock.json"))
-	if err != nil || string(lock) != string(packageLock) {
+	if err != nil || string(lock) != string(a.PackageLock) {
 		return false
 	}
-	_, err = os.Stat(filepath.Join(dir, addonFile))
+	_, err = os.Stat(filepath.Join(dir, a.File))
 	return err == nil
 }
 
-// Install puts the runtime into the cache with npm, unless it is there, and returns its folder. Processes that install at
+// Install puts it into the cache with npm, unless it is there, and returns its folder. Processes that install at
 // the same time wait for each other. Errors: ErrPlatform, ErrTools, or what npm said.
-func Install(ctx context.Context) (string, error) {
+func (a Addon) Install(ctx context.Context) (string, error) {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		return "", fmt.Errorf("%s/%s: %w", runtime.GOOS, runtime.GOARCH, ErrPlatform)
 	}
-	dir, err := CacheDir()
-	if err != nil || installed(dir) {
+	dir, err := a.dir()
+	if err != nil || a.installed(dir) {
 		return dir, err
 	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
@@ -72,17 +86,17 @@ func Install(ctx context.Context) (string, error) {
 		return "", err
 	}
 	defer unlock()
-	if installed(dir) {
+	if a.installed(dir) {
 		return dir, nil
 	}
-	if err := install(ctx, dir); err != nil {
+	if err := a.install(ctx, dir); err != nil {
 		return "", fmt.Errorf("installing the local Solana runtime: %w", err)
 	}
 	return dir, nil
 }
 
 // install builds the folder under another name and moves it into place.
-func install(ctx context.Context, dir string) error {
+func (a Addon) install(ctx context.Context, dir string) error {
 	npm, err := exec.LookPath("npm")
 	if err != nil {
 		return ErrTools
@@ -92,8 +106,8 @@ func install(ctx context.Context, dir string) error {
 		return err
 	}
 	defer os.RemoveAll(next)
-	err = errors.Join(os.WriteFile(filepath.Join(next, "package.json"), packageJSON, 0o644),
-		os.WriteFile(filepath.Join(next, "package-lock.json"), packageLock, 0o644),
+	err = errors.Join(os.WriteFile(filepath.Join(next, "package.json"), a.PackageJSON, 0o644),
+		os.WriteFile(filepath.Join(next, "package-lock.json"), a.PackageLock, 0o644),
 		os.Chmod(next, 0o755))
 	if err != nil {
 		return err
@@ -103,7 +117,7 @@ func install(ctx context.Context, dir string) error {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("npm ci: %w: %s", err, lastLines(out))
 	}
-	if _, err := os.Stat(filepath.Join(next, addonFile)); err != nil {
+	if _, err := os.Stat(filepath.Join(next, a.File)); err != nil {
 		return fmt.Errorf("npm left it out, as it does on a platform it has no build for: %w", ErrPlatform)
 	}
 	if err := os.RemoveAll(dir); err != nil {
@@ -139,8 +153,8 @@ func lockFile(ctx context.Context, path string) (func(), error) {
 	}
 }
 
-// nodePath finds Node.js and asks for its version.
-func nodePath(ctx context.Context) (path string, err error) {
+// NodePath finds Node.js and asks for its version. ErrTools.
+func NodePath(ctx context.Context) (path string, err error) {
 	path, err = exec.LookPath("node")
 	if err != nil {
 		return "", ErrTools

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/chain/solana"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
@@ -24,6 +25,8 @@ type Config struct {
 	SlotMillis uint64 // 400; a blockhash lives 150 slots and a block is final after 31, whatever they last
 	Symbol     string // of the test token: STAR
 	Decimals   uint8  // of the test token: 6
+
+	Terms func(*program.Params) // changes those of networks that have Starling's program
 }
 
 func (c Config) withDefaults() Config {
@@ -45,11 +48,14 @@ type Chain struct {
 	genesis sign.Hash
 	mint    sign.Key
 	url     string
-	payer   sign.Signer // mints and funds
-	host    *host       // nil when attached to a chain that is not ours
-	proxy   *proxy      // likewise
+	payer   sign.Private // mints and funds
+	host    *host        // nil when attached to a chain that is not ours
+	proxy   *proxy       // likewise
 	admin   *solana.Admin
 	stop    func() error
+
+	mu      sync.Mutex
+	program sign.Key // Starling's, once it was deployed
 }
 
 // Start installs the runtime if it must, starts a chain and makes its token. The caller must Close it; it also ends when
@@ -87,13 +93,20 @@ func (c *Chain) setUp(ctx context.Context) (err error) {
 
 // makeToken makes the test token under a fresh address.
 func (c *Chain) makeToken(ctx context.Context) error {
-	var seed [32]byte
-	if _, err := rand.Read(seed[:]); err != nil {
+	mint, err := newKey()
+	if err != nil {
 		return err
 	}
-	mint := sign.NewPrivate(seed)
 	c.mint = mint.Key()
 	return c.admin.CreateMint(ctx, mint, c.cfg.Decimals)
+}
+
+func newKey() (sign.Private, error) {
+	var seed [32]byte
+	if _, err := rand.Read(seed[:]); err != nil {
+		return sign.Private{}, fmt.Errorf("making a key: %w", err)
+	}
+	return sign.NewPrivate(seed), nil
 }
 
 // URL is the JSON-RPC endpoint that peers use.
@@ -141,6 +154,9 @@ func (c *Chain) Fund(ctx context.Context, wallets ...Wallet) error {
 	}
 	return nil
 }
+
+// Faucet is the key that mints the test token and holds the lamports. On a chain of one's own it guards nothing.
+func (c *Chain) Faucet() sign.Private { return c.payer }
 
 // FundKey gives tokens and lamports to one key whose private half is elsewhere.
 func (c *Chain) FundKey(ctx context.Context, to sign.Key, tokens market.Amount, lamports uint64) error {

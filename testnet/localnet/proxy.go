@@ -25,7 +25,8 @@ const (
 // one exception, as on every test cluster: it makes lamports, never tokens.
 //
 // chain/solana itself needs getBlockHeight, getFirstAvailableBlock, getGenesisHash, getLatestBlockhash,
-// getMinimumBalanceForRentExemption, getMultipleAccounts, getSignatureStatuses, getSlot, getTransaction, sendTransaction.
+// getMinimumBalanceForRentExemption, getMultipleAccounts, getProgramAccounts, getSignatureStatuses, getSlot, getTransaction,
+// sendTransaction.
 var allowed = setOf(
 	"getAccountInfo", "getBalance", "getBlock", "getBlockCommitment", "getBlockHeight", "getBlockTime", "getBlocks",
 	"getBlocksWithLimit", "getEpochInfo", "getEpochSchedule", "getFeeForMessage", "getFirstAvailableBlock", "getGenesisHash",

@@ -15,6 +15,9 @@ type (
 	// UsageSampled: the execution has used so much CPU time since it began. To the Seller; give a last one before
 	// WorkEnded.
 	UsageSampled struct{ CPUMillis uint64 }
+	// TakenOver: what runs was begun under the lease before this one, which is over, and had used so much CPU time by then: that
+	// is not this lease's. To the Seller, before its first UsageSampled.
+	TakenOver struct{ CPUMillis uint64 }
 	// CosignatureReceived: the payer signed the receipt of that number. To the Seller, before a voucher that came with it.
 	CosignatureReceived struct {
 		Seq uint64
@@ -34,6 +37,9 @@ type (
 		Core verify.ReceiptCore
 		Sig  sign.Signature
 	}
+	// Signed: a receipt that both have signed already, the buyer's side by who supervised before. To the Payer, in order, before
+	// anything else after it was handed over; what it knows of is ignored.
+	Signed struct{ Receipt verify.Receipt }
 	// Stopped: the buyer wants no more of this lease. To the Payer. The reason is for people, at most 200 bytes are kept.
 	Stopped struct{ Reason string }
 
@@ -44,10 +50,12 @@ type (
 
 func (VoucherReceived) event()     {}
 func (UsageSampled) event()        {}
+func (TakenOver) event()           {}
 func (CosignatureReceived) event() {}
 func (WorkEnded) event()           {}
 func (Started) event()             {}
 func (ReceiptProposed) event()     {}
+func (Signed) event()              {}
 func (Stopped) event()             {}
 func (Ticked) event()              {}
 

@@ -61,8 +61,22 @@ func NewPayer(t Terms) (Payer, error) {
 // State is where the machine stands.
 func (m Payer) State() PayerState { return m.s.State }
 
+// Reason is why nothing more is paid; "" while it is, or when the seller ended the lease.
+func (m Payer) Reason() Reason { return m.s.Reason }
+
 // Last is the last co-signed receipt; Seq 0 when there is none.
 func (m Payer) Last() verify.ReceiptCore { return m.chain.Last() }
+
+// LastSig is the seller's signature under Last; zero when there is none.
+func (m Payer) LastSig() sign.Signature { return m.s.LastSig }
+
+// Began is the slot in which billing begins: by the first receipt, before that by the payer's clock.
+func (m Payer) Began() market.Slot {
+	if m.s.Last != nil {
+		return m.s.First
+	}
+	return m.s.Started
+}
 
 // Voucher is the last voucher issued; nil when there is none. Until a final receipt lowers it, it is what can still be
 // claimed from the payer.
@@ -75,6 +89,9 @@ func (m Payer) Owed() market.Amount { return m.chain.Last().Cumulative }
 func (m Payer) horizon() market.Slot {
 	if last := m.chain.Last(); last.Seq > 0 {
 		return m.terms.next(m.chain.Start(), last.To)
+	}
+	if m.s.State == PayerStopping && after(m.s.StoppedAt, m.terms.SkewSlots) < m.s.Started {
+		return m.s.StoppedAt // it never began
 	}
 	return min(after(m.s.Started, m.terms.IntervalSlots+m.terms.SkewSlots), m.terms.Core.End)
 }
@@ -156,6 +173,8 @@ func (p *payerStep) take(ev Event) error {
 		return p.started()
 	case ReceiptProposed:
 		return p.proposed(ev)
+	case Signed:
+		return p.signed(ev.Receipt)
 	case Stopped:
 		switch p.m.s.State {
 		case PayerIdle:
@@ -211,7 +230,7 @@ func (p *payerStep) issue(seq uint64, amount market.Amount, horizon market.Slot,
 }
 
 func (p *payerStep) proposed(ev ReceiptProposed) error {
-	s, last := &p.m.s, p.m.chain.Last()
+	last := p.m.chain.Last()
 	if ev.Core.Seq > 0 && ev.Core.Seq == last.Seq {
 		p.again(ev)
 		return nil
@@ -221,23 +240,55 @@ func (p *payerStep) proposed(ev ReceiptProposed) error {
 		p.fx = append(p.fx, Refuse{Seq: ev.Core.Seq, Reason: broke})
 		return nil
 	}
-	p.m.chain, s.Last, s.LastSig, s.First, p.dirty = chain, &ev.Core, ev.Sig, chain.Start(), true
-	p.fx = append(p.fx, Cosign{Core: ev.Core, ProviderSig: ev.Sig})
-	if ev.Core.Final() {
-		p.issue(s.Voucher.Seq+1, ev.Core.Cumulative, ev.Core.To, verify.VoucherFinal)
-		p.settle(ev.Core.Cumulative, true)
+	return p.cosigned(chain, ev.Core, ev.Sig)
+}
+
+// cosigned goes on from a receipt that both have signed: it is paid, and the next interval with it.
+func (p *payerStep) cosigned(chain verify.Chain, core verify.ReceiptCore, sig sign.Signature) error {
+	s := &p.m.s
+	p.m.chain, s.Last, s.LastSig, s.First, p.dirty = chain, &core, sig, chain.Start(), true
+	p.fx = append(p.fx, Cosign{Core: core, ProviderSig: sig})
+	if core.Final() {
+		p.issue(s.Voucher.Seq+1, core.Cumulative, core.To, verify.VoucherFinal)
+		p.settle(core.Cumulative, true)
 		return nil
 	}
-	next := p.m.terms.next(chain.Start(), ev.Core.To)
-	if s.State != PayerPaying || next == ev.Core.To {
-		return nil
-	}
-	amount, err := p.m.terms.owed(chain.Start(), next)
-	if err != nil {
-		return err
+	next, amount := p.m.terms.next(chain.Start(), core.To), core.Cumulative
+	if s.State == PayerPaying && next != core.To {
+		var err error
+		if amount, err = p.m.terms.owed(chain.Start(), next); err != nil {
+			return err
+		}
+	} else if next = core.To; amount <= s.Voucher.Cumulative {
+		return nil // it is paid
 	}
 	p.issue(s.Voucher.Seq+1, max(amount, s.Voucher.Cumulative), max(next, s.Voucher.Horizon), 0)
 	return nil
+}
+
+// signed takes in what an earlier supervisor co-signed. What was signed is owed, whether or not the voucher for it is known.
+func (p *payerStep) signed(r verify.Receipt) error {
+	t, s := p.m.terms, p.m.s
+	if r.Seq <= p.m.chain.Last().Seq {
+		return nil
+	}
+	if s.State == PayerIdle || s.State == PayerSettled {
+		return refuse(RuleNotBegun, "the lease is %s", s.State)
+	}
+	chain, err := p.m.chain.Follow(r.ReceiptCore)
+	if err != nil {
+		return asRule(verify.RuleLease, err)
+	}
+	if r.To > after(p.now, 2*t.SkewSlots) && r.To > r.From { // the other supervisor's clock may be one skew ahead of the provider's
+		return refuse(RuleEarly, "ends in slot %d, it is %d", r.To, p.now)
+	}
+	if err := r.VerifyBy(t.Domain, t.Core.Provider, r.ProviderSig); err != nil {
+		return asRule(verify.RuleProvider, err)
+	}
+	if err := r.VerifyBy(t.Domain, t.Core.Buyer, r.BuyerSig); err != nil {
+		return asRule(verify.RuleBuyer, err)
+	}
+	return p.cosigned(chain, r.ReceiptCore, r.ProviderSig)
 }
 
 // again answers a receipt whose number was co-signed before: the same one with the same answer, another one never.
@@ -275,7 +326,7 @@ func (p *payerStep) check(ev ReceiptProposed) (verify.Chain, *verify.RuleError) 
 	switch {
 	case r.To > end || r.To < end && !r.Final():
 		return chain, refuse(RuleInterval, "ends in slot %d, the interval in %d", r.To, end)
-	case r.To > after(p.now, t.SkewSlots):
+	case r.To > after(p.now, t.SkewSlots) && r.To > r.From: // an empty one says that the lease ended before it began
 		return chain, refuse(RuleEarly, "ends in slot %d, it is %d", r.To, p.now)
 	case r.Cumulative > s.Voucher.Cumulative || r.To > s.Voucher.Horizon:
 		return chain, refuse(RuleUnpaid, "%d until slot %d, paid is %d until %d", r.Cumulative, r.To, s.Voucher.Cumulative, s.Voucher.Horizon)

@@ -47,11 +47,13 @@ type sellerState struct {
 	CPU      uint64                `json:"cpu"`                // last sample
 	Billed   uint64                `json:"billed"`             // sample at the last receipt
 	EndedAt  market.Slot           `json:"ended_at,omitempty"` // the slot after the last one worked in
+	Quit     market.Slot           `json:"quit,omitempty"`     // when the work ended, if that was before billing began
 	Output   sign.Hash             `json:"output"`
 	Reason   Reason                `json:"reason,omitempty"`
 	Settled  market.Amount         `json:"settled"`
 	Agreed   bool                  `json:"agreed"`
-	Watching uint64                `json:"supervision"` // highest supervision epoch seen in a voucher
+	Watching uint64                `json:"supervision"`        // highest supervision epoch seen in a voucher
+	TakenAt  *uint64               `json:"taken_at,omitempty"` // CPU time when what runs was taken over
 }
 
 // NewSeller is the machine of a lease whose billing is to start in slot start: the provider's current slot at activation,
@@ -76,8 +78,25 @@ func (m Seller) State() SellerState { return m.s.State }
 // Start is the slot in which billing begins.
 func (m Seller) Start() market.Slot { return m.s.Start }
 
+// Until is the slot after the last one that the lease may be paid for; 0 until its work is over, and if none is. An extension that
+// was given back before its time has not begun: its start is still to come, and its units are free.
+func (m Seller) Until() market.Slot {
+	if m.s.EndedAt <= m.s.Start {
+		return 0
+	}
+	return min(m.s.EndedAt, m.terms.Core.End)
+}
+
 // Last is the last co-signed receipt; Seq 0 when there is none.
 func (m Seller) Last() verify.ReceiptCore { return m.chain.Last() }
+
+// TakenAt is the CPU time that what runs had used when it was taken over from the lease before; false before that was said.
+func (m Seller) TakenAt() (cpuMillis uint64, taken bool) {
+	if m.s.TakenAt == nil {
+		return 0, false
+	}
+	return *m.s.TakenAt, true
+}
 
 // Voucher is the best voucher: what the provider submits when it must. Nil when there is none.
 func (m Seller) Voucher() *verify.SignedVoucher { return m.s.Voucher }
@@ -210,6 +229,10 @@ func (p *sellerStep) take(ev Event) error {
 			p.m.s.Billed = 0
 		}
 		p.m.s.CPU = ev.CPUMillis
+	case TakenOver:
+		if p.m.s.TakenAt == nil {
+			p.m.s.CPU, p.m.s.Billed, p.m.s.TakenAt, p.dirty = ev.CPUMillis, ev.CPUMillis, &ev.CPUMillis, true
+		}
 	case WorkEnded:
 		p.ended(ev)
 	case Ticked:
@@ -318,6 +341,8 @@ func (p *sellerStep) ended(ev WorkEnded) {
 		end := s.Start // work that ended before billing began costs nothing
 		if at >= s.Start {
 			end = after(at, 1) // a slot begun is a slot paid
+		} else {
+			s.Quit = at
 		}
 		s.State, s.EndedAt, s.Output, p.dirty = SellerClosing, end, ev.Output, true
 	case SellerClosing, SellerSettled: // said before
@@ -363,7 +388,11 @@ func (p *sellerStep) advance() error {
 				return err
 			}
 		}
-		if p.now >= after(max(s.EndedAt, m.PaidUntil()), m.terms.settle()) {
+		wait := max(s.EndedAt, m.PaidUntil())
+		if s.Quit > 0 {
+			wait = s.Quit
+		}
+		if p.now >= after(wait, m.terms.settle()) {
 			p.settle(m.Claim(p.now), false)
 		}
 	case SellerStopping, SellerSettled:

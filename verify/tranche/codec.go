@@ -75,9 +75,12 @@ func (p Proof) Marshal() []byte {
 	return b
 }
 
+// ProofSize is the length of a proof's layout by its first byte.
+func ProofSize(count uint8) int { return 1 + int(count)*siblingSize }
+
 // UnmarshalProof reads the layout and nothing after it. market.ErrMalformed.
 func UnmarshalProof(b []byte) (Proof, error) {
-	if len(b) == 0 || b[0] > MaxDepth || len(b) != 1+int(b[0])*siblingSize {
+	if len(b) == 0 || b[0] > MaxDepth || len(b) != ProofSize(b[0]) {
 		return nil, fmt.Errorf("%w: proof of %d bytes", market.ErrMalformed, len(b))
 	}
 	p := make(Proof, b[0])

@@ -24,11 +24,17 @@ type App struct {
 
 	commands []func(*App) *cobra.Command
 	// openChain reads a network's chain; nil means Solana.
-	openChain func(rpc []string, g market.Genesis) (proof.Memos, error)
+	openChain func(rpc []string, g market.Genesis) (proof.Chain, error)
 
-	home    string // --home
-	output  output // -o
-	started bool   // the command line was understood and a command's own work began
+	ctx     context.Context // of the command line
+	home    string          // --home
+	peer    string          // --peer
+	peerSet bool            // --peer was given, perhaps empty
+	pin     string          // --genesis, of a light client
+	psk     string          // --psk, of a light client
+	direct  bool            // --direct, of a light client
+	output  output          // -o
+	started bool            // the command line was understood and a command's own work began
 }
 
 // The groups that help lists commands in.
@@ -52,21 +58,41 @@ var groups = []*cobra.Group{
 var commands = []func(*App) *cobra.Command{
 	newRun,
 	newSubmit,
+	newQuote,
 	newPs,
 	newStatus,
 	newLogs,
 	newWhy,
 	newWait,
 	newGet,
+	newExec,
+	newCp,
+	newPortForward,
+	newPause,
+	newResume,
+	newExtend,
 	newStop,
+	newRerun,
+	newHistory,
 	newJob,
 	newUp,
+	newClient,
 	newNode,
 	newPeers,
+	newPeer,
 	newOffers,
+	newOffer,
 	newLeases,
+	newBlock,
+	newGpus,
 	newReceipts,
+	newEscrow,
+	newStake,
+	newEvidence,
+	newGuarded,
 	newWallet,
+	newSpend,
+	newKey,
 	newTestnet,
 	newInit,
 	newGenesis,
@@ -84,6 +110,7 @@ func Main(args []string, in io.Reader, out, errOut io.Writer) int {
 }
 
 func (a *App) run(ctx context.Context, args []string) int {
+	a.ctx = ctx
 	root := newRoot(a)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
@@ -101,7 +128,8 @@ This program is a peer, the command line to it, and a network of peers on your o
 const rootExample = `  starling testnet demo                              watch five peers do a job and get paid
   starling init && starling up                       join a network
   starling run --count 3 --max-price 0.05 app.wasm   run a program on three peers
-  starling submit job.yaml                           the same from a job file`
+  starling submit job.yaml                           the same from a job file
+  starling --peer ADDR run app.wasm                  the same without a peer of your own`
 
 const rootEnd = `
 Exit codes:
@@ -110,11 +138,15 @@ Exit codes:
   2    the command line, a job file or a configuration is wrong
   3    nobody who fits would take the job
   4    payment: budget, funds or the chain
-  5    the peer cannot be reached
+  5    the peer or a provider cannot be reached, or the connection broke off
+  6    the job lost providers more often than restart.max allows
+  7    the peer itself could not go on: its disk or its journal
   124  a time limit was reached
+  exec ends with the exit code of its command, 130 when it was interrupted
 
 Environment:
   STARLING_HOME    the peer's directory, as --home; else $XDG_DATA_HOME/starling (~/.local/share/starling)
+  STARLING_PEER    address of an entry peer, as --peer
   XDG_CACHE_HOME   where compiled programs are kept (~/.cache)
 `
 
@@ -129,8 +161,9 @@ func newRoot(a *App) *cobra.Command {
 		SilenceUsage:  true,
 		Args:          onlyCommands,
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
-		PersistentPreRunE: func(*cobra.Command, []string) error {
+		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
 			a.started = true
+			a.peerSet = c.Flags().Changed("peer")
 			return nil
 		},
 	}
@@ -141,6 +174,10 @@ func newRoot(a *App) *cobra.Command {
 	root.CompletionOptions.HiddenDefaultCmd = true
 	a.output = outputTable
 	root.PersistentFlags().StringVar(&a.home, "home", "", "the peer's directory (default $STARLING_HOME, or $XDG_DATA_HOME/starling)")
+	root.PersistentFlags().StringVar(&a.peer, "peer", "", "buy as a light client by way of this peer: its address, or several with commas (starling client --help)")
+	root.PersistentFlags().StringVar(&a.pin, "genesis", "", "with --peer, the first time: hash or file of the network's genesis; else the first peer is trusted")
+	root.PersistentFlags().StringVar(&a.psk, "psk", "", "with --peer, the first time: the swarm.key file of a private network")
+	root.PersistentFlags().BoolVar(&a.direct, "direct", false, "with --peer: also dial providers by their own addresses; those that cannot be dialled are reached through the entry peer all the same")
 	root.PersistentFlags().VarP(&a.output, "output", "o", "table, json or yaml")
 	used := map[string]bool{}
 	for _, newCommand := range a.commands {

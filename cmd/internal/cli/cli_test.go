@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -17,6 +18,8 @@ import (
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/live"
+	"github.com/starling-network/starling/p2p"
 )
 
 // run runs the command line as Main does, with another command in place of the real ones.
@@ -49,6 +52,15 @@ func TestExitCodes(t *testing.T) {
 		{JobError(buyer.Job{ID: "j1", State: buyer.Failed, Code: buyer.CodeNoMatch, Reason: "nobody"}), ExitNoMatch, "starling: job j1 failed: nobody\n"},
 		{JobError(buyer.Job{ID: "j1", State: buyer.Failed, Code: buyer.CodePayment, Reason: "no funds"}), ExitPayment, "starling: job j1 failed: no funds\n"},
 		{JobError(buyer.Job{ID: "j1", State: buyer.Failed, Code: buyer.CodeTimeout, Reason: "1h"}), ExitTimeout, "starling: job j1 failed: 1h\n"},
+		{JobError(buyer.Job{ID: "j1", State: buyer.Failed, Code: buyer.CodeLost, Reason: "4 times"}), ExitLost, "starling: job j1 failed: 4 times\n"},
+		{JobError(buyer.Job{ID: "j1", State: buyer.Failed, Code: buyer.CodeInput, Reason: "no input"}), ExitUsage, "starling: job j1 failed: no input\n"},
+		{JobError(buyer.Job{ID: "j1", State: buyer.Failed, Code: buyer.CodePeer, Reason: "disk full"}), ExitPeer, "starling: job j1 failed: disk full\n"},
+		{JobError(buyer.Job{ID: "j1", State: buyer.Stopped, Reason: "by its user"}), ExitFailed, "starling: job j1 stopped: by its user\n"},
+		{&api.Error{Status: 502, Code: api.CodeUnreachable, Message: "gone", Hint: "wait"}, ExitUnreachable, "starling: gone\nhint: wait\n"},
+		{&api.Error{Status: 507, Code: api.CodeFull, Message: "no room"}, ExitPeer, "starling: no room\n"},
+		{&api.Error{Status: 500, Code: api.CodePeer, Message: "journal"}, ExitPeer, "starling: journal\n"},
+		{&api.Error{Status: 402, Code: api.CodePayment, Message: "no funds"}, ExitPayment, "starling: no funds\n"},
+		{fmt.Errorf("copying: %w", live.ErrCut), ExitUnreachable, "starling: copying: the connection broke off\n"},
 		{WithHint(errors.New("broken"), "mend %s", "it"), ExitFailed, "starling: broken\nhint: mend it\n"},
 		{WithHint(&Error{Code: ExitUsage, Err: errors.New("x"), Hint: "first"}, "second"), ExitUsage, "starling: x\nhint: first\n"},
 	} {
@@ -65,6 +77,26 @@ func TestExitCodes(t *testing.T) {
 	}, "x", "-o", "json")
 	if want := `{"error":{"code":"failed","message":"a <b>","hint":"c"}}` + "\n"; text != want {
 		t.Errorf("as JSON: %q, want %q", text, want)
+	}
+}
+
+// Every class of errors of a job has a code, every code a word and a line in the help.
+func TestExitCodesAreDocumented(t *testing.T) {
+	t.Parallel()
+	words := map[string]bool{}
+	for _, c := range []ExitCode{ExitOK, ExitFailed, ExitUsage, ExitNoMatch, ExitPayment, ExitUnreachable, ExitLost, ExitPeer, ExitTimeout} {
+		if words[c.word()] {
+			t.Errorf("%d has the word of another code, %q", c, c.word())
+		}
+		words[c.word()] = true
+		if !regexp.MustCompile(fmt.Sprintf(`(?m)^  %d +\w`, c)).MatchString(rootEnd) {
+			t.Errorf("the help does not list exit code %d", c)
+		}
+	}
+	for _, c := range []buyer.Code{buyer.CodeNoMatch, buyer.CodePayment, buyer.CodeTimeout, buyer.CodeLost, buyer.CodeInput, buyer.CodePeer} {
+		if e := explain(JobError(buyer.Job{State: buyer.Failed, Code: c})); e.Code == ExitFailed {
+			t.Errorf("a job that failed with %q has the exit code of one whose program failed", c)
+		}
 	}
 }
 
@@ -154,6 +186,7 @@ func TestConfigText(t *testing.T) {
 	}
 	want := node.DefaultConfig()
 	want.Listen, want.Announce, want.Bootstrap, want.Solana.RPC = []string{}, []string{}, []string{}, []string{}
+	want.NAT.Relays, want.Block = []string{}, []string{}
 	if got := read(initOptions{region: want.Region, price: want.Provide.Price}); !reflect.DeepEqual(got, want) {
 		t.Errorf("init writes %+v, the defaults are %+v", got, want)
 	}
@@ -162,5 +195,37 @@ func TestConfigText(t *testing.T) {
 	want.Bootstrap, want.Solana.RPC = []string{`/dns4/a"b: #c`}, []string{"http://127.0.0.1:1", "http://[::1]:2"}
 	if got := read(initOptions{region: "eu-west", owner: owner, bootstrap: want.Bootstrap, rpc: want.Solana.RPC, provide: true, price: "0.10"}); !reflect.DeepEqual(got, want) {
 		t.Errorf("read back as %+v, want %+v", got, want)
+	}
+}
+
+// A private network's key is made once, given on as a file, and never overwritten.
+func TestInitPSK(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	first, second := filepath.Join(dir, "first"), filepath.Join(dir, "second")
+	if code, _, text := run(t, newInit, "init", "--home", first, "--psk", "new"); code != 0 {
+		t.Fatal(text)
+	}
+	key, err := p2p.LoadPSK(filepath.Join(first, node.FilePSK))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, _, text := run(t, newInit, "init", "--home", second, "--psk", filepath.Join(first, node.FilePSK)); code != 0 {
+		t.Fatal(text)
+	}
+	if code, out, _ := run(t, newInit, "init", "--home", second, "--psk", "new"); code != 0 || !strings.Contains(out, "swarm.key      kept") {
+		t.Errorf("again: %q", out)
+	}
+	if got, err := p2p.LoadPSK(filepath.Join(second, node.FilePSK)); err != nil || *got != *key {
+		t.Errorf("the second peer's key: %v", err)
+	}
+	cfg, err := node.LoadConfig(filepath.Join(second, node.FileConfig))
+	if err != nil || cfg.PrivateNetwork != node.FilePSK {
+		t.Errorf("configuration names %q, %v", cfg.PrivateNetwork, err)
+	}
+	for _, args := range [][]string{{"--psk", dir}, {"--psk", filepath.Join(first, node.FileConfig)}, {"--relay", "--dial-out-only"}} {
+		if code, _, text := run(t, newInit, append([]string{"init", "--home", filepath.Join(dir, "third")}, args...)...); code != int(ExitUsage) {
+			t.Errorf("%v: code %d, %s", args, code, text)
+		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/live"
 )
 
 // ExitCode is what the program tells the shell.
@@ -24,7 +25,9 @@ const (
 	ExitUsage       ExitCode = 2   // command line, job file or configuration
 	ExitNoMatch     ExitCode = 3   // nobody who fits would take the job
 	ExitPayment     ExitCode = 4   // budget, funds or chain
-	ExitUnreachable ExitCode = 5   // the peer cannot be reached
+	ExitUnreachable ExitCode = 5   // the peer or a provider cannot be reached, or the connection broke off
+	ExitLost        ExitCode = 6   // the job lost providers more often than restart.max allows
+	ExitPeer        ExitCode = 7   // the peer itself could not go on: its disk or its journal
 	ExitTimeout     ExitCode = 124 // a time limit was reached
 )
 
@@ -41,6 +44,10 @@ func (c ExitCode) word() string {
 		return "payment"
 	case ExitUnreachable:
 		return "unreachable"
+	case ExitLost:
+		return "lost"
+	case ExitPeer:
+		return "peer"
 	case ExitTimeout:
 		return "timeout"
 	}
@@ -77,6 +84,10 @@ func JobError(j buyer.Job) error {
 		e.Code = ExitTimeout
 	case buyer.CodeInput:
 		e.Code = ExitUsage
+	case buyer.CodeLost:
+		e.Code = ExitLost
+	case buyer.CodePeer:
+		e.Code = ExitPeer
 	}
 	return e
 }
@@ -104,6 +115,10 @@ func explain(err error) *Error {
 		switch {
 		case answer.Code == api.CodePayment:
 			e.Code = ExitPayment
+		case answer.Code == api.CodeUnreachable:
+			e.Code = ExitUnreachable
+		case answer.Code == api.CodeFull, answer.Code == api.CodePeer:
+			e.Code = ExitPeer
 		case answer.Status >= 400 && answer.Status < 500:
 			e.Code = ExitUsage
 		}
@@ -114,6 +129,8 @@ func explain(err error) *Error {
 		e.Code = ExitUsage
 	case errors.Is(err, api.ErrNoPeer):
 		e.Code, e.Hint = ExitUnreachable, "start it with `starling up`, or say which one with --home"
+	case errors.Is(err, live.ErrCut):
+		e.Code = ExitUnreachable
 	case errors.Is(err, context.DeadlineExceeded):
 		e.Code = ExitTimeout
 	case errors.Is(err, fs.ErrPermission):
@@ -126,6 +143,9 @@ func explain(err error) *Error {
 func (a *App) report(err error) int {
 	if err == nil {
 		return int(ExitOK)
+	}
+	if exit, ok := errors.AsType[*exitError](err); ok {
+		return exit.code // of a command of the user's own, which has said what it has to say
 	}
 	e := explain(err)
 	message := strings.TrimSpace(e.Error())

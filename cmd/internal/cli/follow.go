@@ -94,7 +94,7 @@ func (w *watch) run(ctx context.Context, c *api.Client) error {
 // step tells of what a user wants to know while it happens; why has the rest.
 func (w *watch) step(s buyer.Step) {
 	switch s.Kind {
-	case buyer.StepLeased, buyer.StepLost:
+	case buyer.StepLeased, buyer.StepLost, buyer.StepRestarted:
 	case buyer.StepRound:
 		if w.job().Spec.RoundCount() == 1 {
 			return

@@ -14,6 +14,7 @@ import (
 // genesisOptions are the flags of genesis.
 type genesisOptions struct {
 	network, chain, mint, symbol string
+	program, escrow              string
 	decimals                     uint8
 	slot, interval               time.Duration
 }
@@ -24,9 +25,14 @@ func newGenesis(a *App) *cobra.Command {
 		Use:   "genesis",
 		Short: "Write the genesis file of a new network",
 		Long: `Writes what never changes on a network to standard output: its name, the Solana cluster and the token that it pays in.
-Everybody who joins starts from the same file; peers whose files differ never talk to each other.`,
+Everybody who joins starts from the same file; peers whose files differ never talk to each other.
+
+Such a network settles directly: buyers pay providers what their vouchers say. One that settles through Starling's program,
+with deposits and stake, is made from the file by starling genesis init-escrow; or name a program and the account of a
+network that were made before, with --program and --escrow.`,
 		Example: `  starling genesis --network acme --chain $(solana genesis-hash) --mint <address> --symbol USDC > acme.json
-  starling init --genesis acme.json --solana-rpc https://rpc.example`,
+  starling genesis init-escrow acme.json --program <address> --keypair id.json --rpc https://rpc.example > escrow.json
+  starling init --genesis escrow.json --solana-rpc https://rpc.example`,
 		GroupID: groupSetUp,
 		Args:    exactArgs(0),
 		RunE: func(*cobra.Command, []string) error {
@@ -34,10 +40,7 @@ Everybody who joins starts from the same file; peers whose files differ never ta
 			if err != nil {
 				return err
 			}
-			if a.output == outputTable {
-				a.output = outputJSON // it is a file
-			}
-			return a.Show(g, nil)
+			return a.showFile(g)
 		},
 	}
 	f := c.Flags()
@@ -45,9 +48,12 @@ Everybody who joins starts from the same file; peers whose files differ never ta
 	f.StringVar(&o.chain, "chain", "", "genesis hash of the Solana cluster, as `solana genesis-hash` prints it")
 	f.StringVar(&o.mint, "mint", "", "address of the token that leases are paid in")
 	f.StringVar(&o.symbol, "symbol", "", "what the token is called: 1 to 10 of A-Z and 0-9")
+	f.StringVar(&o.program, "program", "", "address of Starling's program, with --escrow (default none: direct settlement)")
+	f.StringVar(&o.escrow, "escrow", "", "address of the program's account of this network, as init-escrow prints it")
 	f.Uint8Var(&o.decimals, "decimals", defaultDecimals, "decimals of the token")
 	f.DurationVar(&o.slot, "slot", 400*time.Millisecond, "nominal length of a slot of the cluster")
 	f.DurationVar(&o.interval, "interval", 10*time.Second, "length of a metering interval: what is paid ahead and so at risk")
+	c.AddCommand(genesisInitEscrow(a), genesisDeploy(a))
 	return c
 }
 
@@ -76,6 +82,17 @@ func (o genesisOptions) genesis() (market.Genesis, error) {
 	g := market.Genesis{
 		Network: o.network, Chain: hash, Mint: mint, Symbol: o.symbol, Decimals: o.decimals,
 		SlotMillis: uint64(o.slot.Milliseconds()), IntervalSlots: uint64(o.interval / o.slot),
+	}
+	for _, f := range []struct {
+		name, value string
+		to          *sign.Key
+	}{{"--program", o.program, &g.Program}, {"--escrow", o.escrow, &g.Escrow}} {
+		if f.value == "" {
+			continue
+		}
+		if *f.to, err = address(f.name, f.value); err != nil {
+			return market.Genesis{}, err
+		}
 	}
 	if err := g.Validate(); err != nil {
 		return market.Genesis{}, &Error{Code: ExitUsage, Err: err}

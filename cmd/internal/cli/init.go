@@ -29,6 +29,9 @@ type initOptions struct {
 	rpc       []string
 	provide   bool
 	price     string
+	psk       string // "new", the file of a key to copy, or ""
+	relay     bool
+	dialOut   bool
 }
 
 // initResult is what init shows.
@@ -57,6 +60,7 @@ func newInit(a *App) *cobra.Command {
 and a configuration with every setting explained. What is there already is kept, never overwritten.`,
 		Example: `  starling init
   starling init --genesis net.json --bootstrap /dns4/a.example/udp/4001/quic-v1/p2p/12D3… --solana-rpc https://rpc.example
+  starling init --psk new                  a private network; give its swarm.key to the others
   starling init --owner <address>          the owner's key stays elsewhere
   starling init --home /srv/peer2 --provide --price 0.05`,
 		GroupID: groupSetUp,
@@ -85,13 +89,16 @@ and a configuration with every setting explained. What is there already is kept,
 	f.StringArrayVar(&o.bootstrap, "bootstrap", nil, "address of a peer to join by, with its /p2p/ part; may be repeated")
 	f.StringArrayVar(&o.rpc, "solana-rpc", nil, "JSON-RPC address of the Solana cluster; may be repeated")
 	f.BoolVar(&o.provide, "provide", false, "sell this machine's capacity")
+	f.StringVar(&o.psk, "psk", "", "pre-shared key of a private network: its swarm.key file, or new to make one")
+	f.BoolVar(&o.relay, "relay", false, "relay for peers that cannot be dialled and for light clients; this machine must be one that can be")
+	f.BoolVar(&o.dialOut, "dial-out-only", false, "listen on nothing: be reached through relays")
 	f.StringVar(&o.price, "price", "0.05", "price of a unit-hour, in tokens")
 	return c
 }
 
 // initHome makes what is missing in the home directory.
 func (a *App) initHome(o initOptions) (initResult, error) {
-	home, err := a.Home()
+	home, err := a.peerHome()
 	if err != nil {
 		return initResult{}, err
 	}
@@ -121,6 +128,12 @@ func (a *App) initHome(o initOptions) (initResult, error) {
 	} else if r.Owner, err = sign.ParseKey(o.owner); err != nil {
 		return r, fmt.Errorf("reading --owner: %w", err)
 	}
+	if o.psk != "" {
+		if file, err = o.pskFile(home); err != nil {
+			return r, err
+		}
+		r.Files = append(r.Files, file)
+	}
 	config, err := o.configText()
 	if err != nil {
 		return r, err
@@ -148,8 +161,16 @@ func (o initOptions) check() ([]byte, error) {
 	if err := market.Region(o.region).Check(); err != nil {
 		return nil, Usagef("--region: %w", err)
 	}
-	if _, err := market.ParseDecimal(o.price, market.MaxDecimals); err != nil {
+	if err := market.CheckDecimal(o.price); err != nil {
 		return nil, Usagef("--price: %w", err)
+	}
+	if o.relay && o.dialOut {
+		return nil, Usagef("--relay and --dial-out-only: a peer that only dials out cannot relay")
+	}
+	if o.psk != "" && o.psk != pskNew {
+		if _, err := readPSK(o.psk); err != nil {
+			return nil, err
+		}
 	}
 	if o.genesis == "" {
 		return nil, nil
@@ -210,6 +231,41 @@ func newFile(home, name, what string, text []byte) (initFile, error) {
 	return file, nil
 }
 
+// pskNew is what --psk says for a new key.
+const pskNew = "new"
+
+func readPSK(path string) (*[32]byte, error) {
+	text, err := readFile(path, maxGenesisFile)
+	if err != nil {
+		return nil, Usagef("--psk: %w", err)
+	}
+	key, err := p2p.DecodePSK(text)
+	if err != nil {
+		return nil, Usagef("--psk: %s: %w", path, err)
+	}
+	return key, nil
+}
+
+// pskFile puts the key of the private network into home.
+func (o initOptions) pskFile(home string) (initFile, error) {
+	const what = "the private network's pre-shared key"
+	path := filepath.Join(home, node.FilePSK)
+	if o.psk != pskNew {
+		key, err := readPSK(o.psk)
+		if err != nil {
+			return initFile{}, err
+		}
+		return newFile(home, node.FilePSK, what, p2p.EncodePSK(*key))
+	}
+	file := initFile{Name: node.FilePSK, What: what, State: "created"}
+	_, err := p2p.CreatePSK(path)
+	if errors.Is(err, fs.ErrExist) {
+		file.State = "kept"
+		_, err = p2p.LoadPSK(path)
+	}
+	return file, err
+}
+
 // configText is config.yaml with every setting explained.
 func (o initOptions) configText() ([]byte, error) {
 	quoted := func(texts []string) (string, error) {
@@ -227,9 +283,14 @@ func (o initOptions) configText() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("writing the configuration: %w", err)
 	}
+	psk := ""
+	if o.psk != "" {
+		psk = node.FilePSK
+	}
 	var b strings.Builder
 	err = configTemplate.Execute(&b, map[string]any{
 		"Region": o.region, "Bootstrap": bootstrap, "RPC": rpc, "Owner": o.owner, "Provide": o.provide, "Price": o.price,
+		"PSK": psk, "Relay": o.relay, "DialOut": o.dialOut,
 	})
 	return []byte(b.String()), err
 }
@@ -244,6 +305,57 @@ announce: []
 
 # Peers to join the network by, with their /p2p/ part. None of them is special; two are better than one.
 bootstrap: {{.Bootstrap}}
+
+# How this peer is reached when it cannot be dialled, as behind a home router.
+nat:
+  # Find out whether others can dial it; if not, reserve places at relays and open direct paths through the NATs.
+  auto: true
+  # Ask the router for a port by UPnP.
+  portMap: true
+  # Listen on nothing and be reached through relays only.
+  dialOutOnly: {{.DialOut}}
+  # Relays to try first, with their /p2p/ part; others are found without.
+  relays: []
+
+# What this peer does for others that cannot be dialled, and for light clients, which reach the whole network through it.
+relay:
+  # True only on a machine that can be dialled.
+  serve: {{.Relay}}
+  # What one connection may carry, both ways together, and how long it may live.
+  dataMiB: 4096
+  duration: 24h
+  # Connections at a time: in all, and of one peer.
+  circuits: 256
+  perPeer: 32
+  # Peers that keep a place to be reached at: in all, and from one address.
+  reservations: 128
+  perIP: 32
+
+# What it does for light clients besides: it finds offers for them, gossips their orders and passes their calls to the
+# chain on. They need the relay above, too.
+entry:
+  serve: true
+  # At most so many a second for all of them; 0: 20 look-ups, 10 orders, 100 calls.
+  finds: 0
+  orders: 0
+  calls: 0
+
+# What it does for jobs whose owners are away (starling run --guardians): it holds their keys and files, signs with others for
+# what was earned, and goes on with one whose supervisor is gone. Only where jobs are paid from escrows.
+guard:
+  accept: true
+  maxJobs: 64
+  # The part of what a job's leases can cost that it wants for it, at most 0.02.
+  share: 0.005
+  # Files of one job, and how long it may last.
+  maxMiB: 4096
+  longest: 744h
+
+# File with the pre-shared key of a private network, from this directory. Empty: an open network.
+privateNetwork: "{{.PSK}}"
+
+# Peers that are refused: their ids or keys.
+block: []
 
 # Where this machine is, in your own word: a-z, 0-9 and '-'.
 region: {{.Region}}
@@ -269,6 +381,27 @@ provide:
   # The shortest and the longest time that one lease may last.
   minTime: 1s
   maxTime: 24h
+  # GPUs to sell, one unit each, in a class for each model (starling gpus lists them). Each unit has so much of the machine
+  # beside its GPU. devices is written as --gpus is: "all", "device=0,1", "h100:2".
+  # gpu: {price: "1.00", prices: {gpu/h100: "2.50"}, milliCPU: 4000, memoryMiB: 16384, diskMiB: 50000, devices: all}
+  # Nothing is sold for less, by class or family; also not by starling offer price.
+  # floor: {cpu: "0.01", gpu: "0.50"}
+  # When something may be sold. No lease reaches out of these hours. Empty timeZone: the machine's own.
+  # hours: ["Mon-Fri 18:00-08:00", "Sat,Sun"]
+  # timeZone: Europe/Berlin
+  # How much of the machine may be sold, in percent, and how many units of a class or family are kept back.
+  # share: {units: 80, cpu: 75, memory: 75, keep: {gpu: 1}}
+  # How many leases one buyer may have at a time; 0 is no limit.
+  maxLeasesPerBuyer: 0
+  # Which container images run here: patterns on repositories (* is one level, ** any), and digests. deny goes first.
+  # images: {allow: ["docker.io/library/*"], deny: ["docker.io/library/alpine"]}
+  # Buyers that are not served, with a note to yourself; and, when there are any, the only ones that are.
+  # block: [{buyer: KEY, reason: did not pay}]
+  # only: [KEY]
+
+# The container engine that runs what is sold: auto offers containers when there is one on this machine, true refuses to
+# start without, false offers none. internet lets containers reach the outside when their job asks for it.
+docker: {enabled: auto, host: "", internet: false}
 
 # What this peer buys for its user.
 buy:
@@ -276,4 +409,9 @@ buy:
   quoteWindow: 2s
   # How many jobs may run at a time.
   maxJobs: 64
+  # The most that is spent, in tokens: by one job, by the jobs of one UTC day, and of those with one provider. Empty is no
+  # limit; starling key add makes API keys with limits of their own.
+  limits: {perJob: "", perDay: "", perProviderPerDay: ""}
+  # Whether jobs may have webhooks at addresses of this machine and of private networks.
+  webhooks: {private: false}
 `))

@@ -90,6 +90,9 @@ func (a *App) LoadJob(path string) (job.Job, error) {
 
 // Decimals are those of the token of this home directory's network; six where no network is known yet.
 func (a *App) Decimals() (uint8, error) {
+	if err := a.introduced(); err != nil {
+		return 0, err
+	}
 	home, err := a.Home()
 	if err != nil {
 		return 0, err
@@ -160,7 +163,18 @@ func checkFiles(j job.Job) error {
 
 func jobTable(t *Table, j job.Job) {
 	t.Row("job", j.Name)
-	t.Row("module", j.Module)
+	if j.Image != "" {
+		t.Row("image", j.Image)
+	} else {
+		t.Row("module", j.Module)
+	}
+	for _, s := range j.Secrets {
+		at := "/run/secrets/" + s.FileName()
+		if s.Env != "" {
+			at = "$" + s.Env
+		}
+		t.Row("secret", s.Name+" → "+at)
+	}
 	t.Row("ranks", j.Count)
 	t.Row("each", fmt.Sprintf("%d × %s%s", j.Resources.Units, j.Resources.Class, atLeast(j.Resources.PerUnit)))
 	t.Row("where", j.Placement)
@@ -172,6 +186,12 @@ func jobTable(t *Table, j job.Job) {
 	}
 	for _, out := range j.Outputs {
 		t.Row("output", out.Path)
+	}
+	if p := j.Restart.Policy; p != job.RestartNever {
+		t.Row("restart", fmt.Sprintf("%s, at most %d times", p, j.Restart.Max))
+	}
+	for _, w := range j.Webhooks {
+		t.Row("webhook", w.URL)
 	}
 	t.Row("time", fmt.Sprintf("%v in the queue, %v running", j.Timeouts.Queue, j.Timeouts.Run))
 	t.Row("price", "at most "+j.Payment.PriceText())
@@ -186,6 +206,9 @@ func atLeast(r market.Resources) string {
 	}
 	if r.MemoryMiB > 0 {
 		parts = append(parts, fmt.Sprintf("%d MiB memory", r.MemoryMiB))
+	}
+	if r.VRAMMiB > 0 {
+		parts = append(parts, fmt.Sprintf("%d MiB GPU memory", r.VRAMMiB))
 	}
 	if r.DiskMiB > 0 {
 		parts = append(parts, fmt.Sprintf("%d MiB disk", r.DiskMiB))

@@ -47,6 +47,7 @@ func nodeTable(t *Table, n api.NodeInfo, pid int) {
 		}
 		t.Row(name, addr)
 	}
+	reachRows(t, n.Reach)
 	t.Row("region", n.Region)
 	t.Row("network", n.Genesis.Tag())
 	chain := "answers"
@@ -70,49 +71,16 @@ func nodeTable(t *Table, n api.NodeInfo, pid int) {
 	t.Row("running", fmt.Sprintf("for %s, process %d", ago(time.Now(), n.Started), pid))
 }
 
-func newPeers(a *App) *cobra.Command {
-	return &cobra.Command{
-		Use:     "peers",
-		Short:   "List the peers that this one is connected to",
-		Example: `  starling peers`,
-		GroupID: groupPeer,
-		Args:    exactArgs(0),
-		RunE: func(c *cobra.Command, _ []string) error {
-			client, err := a.Client()
-			if err != nil {
-				return err
-			}
-			peers, err := client.Peers(c.Context())
-			if err != nil {
-				return err
-			}
-			if peers == nil {
-				peers = []api.PeerInfo{}
-			}
-			slices.SortFunc(peers, func(x, y api.PeerInfo) int { return strings.Compare(x.Key.String(), y.Key.String()) })
-			return a.Show(peers, func(t *Table) {
-				t.Head("KEY", "RTT", "AGENT", "PEER", "ADDRESS")
-				for _, p := range peers {
-					addr := ""
-					if len(p.Addrs) > 0 {
-						addr = p.Addrs[0]
-					}
-					t.Row(p.Key.Short(), millis(p.RTT), p.Agent, p.Peer, addr)
-				}
-			})
-		},
-	}
-}
-
 func newOffers(a *App) *cobra.Command {
 	var class string
 	c := &cobra.Command{
 		Use:   "offers",
 		Short: "List what other peers sell",
-		Long: `Looks for the offers of a class and asks each provider whether it is there. An offer that says "no" under ANSWERS was found
+		Long: `Looks for offers and asks each provider whether it is there. A class such as gpu/h100 is that class alone, a family such as
+gpu is every class in it. Units that are not hardware, which there are only on simulated networks, say so. An offer that says "no" under ANSWERS was found
 but its provider did not answer a probe within the last two minutes; orders are not sent to it first.`,
 		Example: `  starling offers
-  starling offers --class cpu -o json`,
+  starling offers --class gpu -o json`,
 		GroupID: groupPeer,
 		Args:    exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -138,20 +106,28 @@ but its provider did not answer a probe within the last two minutes; orders are 
 				return strings.Compare(x.Provider.String(), y.Provider.String())
 			})
 			return a.Show(offers, func(t *Table) {
-				t.Head("PROVIDER", "CLASS", "REGION", "FREE", "EACH", "PRICE/UNIT-HOUR", "RTT", "ANSWERS", "EXPIRES")
+				t.Head("PROVIDER", "CLASS", "MODEL", "REGION", "FREE", "EACH", "PRICE/UNIT-HOUR", "RTT", "ANSWERS", "EXPIRES")
 				for _, o := range offers {
 					answers := "no"
 					if o.Answered {
 						answers = "yes"
 					}
-					t.Row(o.Provider.Short(), o.Class, o.Region, fmt.Sprintf("%d/%d", o.Free, o.Total), unitSize(o.PerUnit),
+					t.Row(o.Provider.Short(), o.Class, modelText(o.Model, o.Simulated), o.Region, fmt.Sprintf("%d/%d", o.Free, o.Total), unitSize(o.PerUnit),
 						g.FormatAmount(market.Amount(o.Price)), millis(o.RTT), answers, "in "+span(time.Until(o.Expires)))
 				}
 			})
 		},
 	}
-	c.Flags().StringVar(&class, "class", "cpu", "class of units")
+	c.Flags().StringVar(&class, "class", "", "class or family of units (default all)")
 	return c
+}
+
+// classText is a class for a table; of simulated units it says so.
+func classText(c market.Class, simulated bool) string {
+	if simulated {
+		return string(c) + " (simulated)"
+	}
+	return string(c)
 }
 
 // unitSize is what one unit has, for a table.
@@ -163,11 +139,25 @@ func unitSize(r market.Resources) string {
 	return text
 }
 
+// claimedText is how much of a lease's money came from its escrow, and what did not or will not.
+func claimedText(g market.Genesis, l api.SoldLease) string {
+	switch {
+	case l.Escrow.IsZero():
+		return "-"
+	case l.Lost > 0:
+		return g.FormatAmount(l.Claimed) + ", " + g.FormatAmount(l.Lost) + " lost"
+	case l.Unfunded:
+		return "escrow not seen"
+	}
+	return g.FormatAmount(l.Claimed)
+}
+
 func newLeases(a *App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "leases",
 		Short: "List what this peer has sold and earned",
-		Long:  `Lists the holds and leases of this peer as a provider. EARNED is what the buyer's best voucher says.`,
+		Long: `Lists the holds and leases of this peer as a provider. EARNED is what the buyer's best voucher says, CLAIMED what
+was paid of it from the buyer's escrow, before the network's fee.`,
 		Example: `  starling leases
   starling leases -o json`,
 		GroupID: groupMoney,
@@ -185,8 +175,12 @@ func newLeases(a *App) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			node, err := client.Node(c.Context())
+			if err != nil {
+				return err
+			}
 			return a.Show(leases, func(t *Table) {
-				t.Head("LEASE", "BUYER", "RANK", "STATE", "UNITS", "RECEIPTS", "EARNED", "REASON")
+				t.Head("LEASE", "BUYER", "RANK", "STATE", "UNITS", "OF", "RECEIPTS", "EARNED", "CLAIMED", "REASON")
 				var sum market.Amount
 				for _, l := range leases {
 					id := "-"
@@ -194,10 +188,16 @@ func newLeases(a *App) *cobra.Command {
 						id = l.Lease.Short()
 					}
 					sum += l.Earned
-					t.Row(id, l.Buyer.Short(), l.Rank, l.State, l.Units, l.Receipts, g.FormatAmount(l.Earned), clip(l.Reason, 60))
+					t.Row(id, l.Buyer.Short(), l.Rank, l.State, l.Units, classText(l.Class, l.Simulated), l.Receipts, g.FormatAmount(l.Earned), claimedText(g, l), clip(l.Reason, 60))
 				}
 				t.Row()
 				t.Row("earned", g.FormatAmount(sum))
+				if e := node.Earnings; e != nil {
+					t.Row("from escrows", g.FormatAmount(e.Earned)+" over all: "+g.FormatAmount(e.Claimed)+" claimed, "+g.FormatAmount(e.Unclaimed)+" not yet, "+g.FormatAmount(e.Lost)+" lost")
+					if e.Wages > 0 {
+						t.Row("of it wages", g.FormatAmount(e.Wages)+" claimed for guarding jobs")
+					}
+				}
 			})
 		},
 	}

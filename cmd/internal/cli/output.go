@@ -56,6 +56,14 @@ func (a *App) Show(v any, table func(t *Table)) error {
 	return t.write(a.Out)
 }
 
+// showFile prints what is meant for a file: JSON where nothing else was asked for.
+func (a *App) showFile(v any) error {
+	if a.output == outputTable {
+		a.output = outputJSON
+	}
+	return a.Show(v, nil)
+}
+
 // Table is text in aligned columns.
 type Table struct {
 	rows [][]string

@@ -10,9 +10,26 @@ import (
 	"github.com/starling-network/starling/node/api"
 )
 
-// Home is the peer's directory: --home, $STARLING_HOME, $XDG_DATA_HOME/starling or ~/.local/share/starling, the first
-// that is set. One directory holds a whole peer, so that several can live on one machine and one can be moved.
+// Home is the directory of the peer, or of the light client, that the command is for.
 func (a *App) Home() (string, error) {
+	if _, light := a.light(); light {
+		return a.ClientHome()
+	}
+	return a.peerHome()
+}
+
+// ClientHome is the light client's directory: --home, or "client" in the peer's.
+func (a *App) ClientHome() (string, error) {
+	if a.home != "" {
+		return filepath.Abs(a.home)
+	}
+	home, err := a.peerHome()
+	return filepath.Join(home, "client"), err
+}
+
+// peerHome is the peer's directory: --home, $STARLING_HOME, $XDG_DATA_HOME/starling or ~/.local/share/starling, the
+// first that is set. One directory holds a whole peer, so that several can live on one machine and one can be moved.
+func (a *App) peerHome() (string, error) {
 	for _, dir := range []string{a.home, a.Getenv("STARLING_HOME")} {
 		if dir != "" {
 			return filepath.Abs(dir)
@@ -41,8 +58,12 @@ func (a *App) xdg(variable string, fallback ...string) (string, error) {
 	return filepath.Join(append(append([]string{user}, fallback...), "starling")...), nil
 }
 
-// Client talks to the peer that runs on this home directory. The error is api.ErrNoPeer where none does.
+// Client talks to the peer that runs on this home directory, or with --peer to the light client, which is started when
+// it does not run. The error is api.ErrNoPeer where no peer runs.
 func (a *App) Client() (*api.Client, error) {
+	if peers, light := a.light(); light {
+		return a.agent(peers)
+	}
 	home, err := a.Home()
 	if err != nil {
 		return nil, err

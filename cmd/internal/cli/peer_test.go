@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -13,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/chaintest"
@@ -56,6 +59,15 @@ var programs = map[string]guest.Program{
 			p.Burn()
 		}
 	},
+	// tell says how long its secrets are.
+	"tell": func(p guest.Process) int {
+		file, err := guest.ReadFile(p, runtime.SecretsDir+"/key", 100)
+		if err != nil {
+			return 1
+		}
+		fmt.Fprintln(p.Stdout(), "secrets of", len(environ(p, "TOKEN")), "and", len(file))
+		return 0
+	},
 	"fail": func(p guest.Process) int {
 		fmt.Fprintln(p.Stderr(), "this goes wrong")
 		return 7
@@ -68,6 +80,15 @@ var programs = map[string]guest.Program{
 		}
 		return 0
 	},
+}
+
+func peerID(t *testing.T, i int) string {
+	t.Helper()
+	id, err := peer.IDFromPrivateKey(p2ptest.Key(i))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id.String()
 }
 
 func environ(p guest.Process, name string) string {
@@ -84,15 +105,27 @@ type world struct {
 	chain   *chaintest.Chain
 	genesis market.Genesis
 	home    string // of the buyer
+	homes   []string
+	hosts   []*p2p.Host
+	seller  string // home of a peer that sells
 	owner   sign.Key
 	files   string // modules and inputs
+	docker  string // where docker's configuration is; ""
+	path    string // PATH; ""
+	entry   string // address of the entry peer, where commands are a light client's
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	return makeWorld(t, p2p.NAT{})
+}
+
+// makeWorld is newWorld with a buyer that is reached, and relays for others, as nat says.
+func makeWorld(t testing.TB, nat p2p.NAT) *world {
 	t.Helper()
 	const slot = 50
 	w := &world{chain: chaintest.NewChain(chaintest.Config{}), files: t.TempDir()}
-	w.genesis = market.Genesis{Network: "cli", Chain: w.chain.Genesis(), Symbol: "STAR", Decimals: 6, SlotMillis: slot, IntervalSlots: 10, Simulated: true}
+	w.genesis = market.Genesis{Network: "cli", Chain: w.chain.Genesis(), Symbol: "STAR", Decimals: 6, SlotMillis: slot, IntervalSlots: 40, Simulated: true}
 	p2ptest.Go(t, func(ctx context.Context) error {
 		tick := time.NewTicker(slot * time.Millisecond)
 		defer tick.Stop()
@@ -112,22 +145,33 @@ func newWorld(t *testing.T) *world {
 	w.file(t, "in/1/name", "grace")
 	var hosts []*p2p.Host
 	for i := range 3 {
-		hosts = append(hosts, p2ptest.LoopbackHost(t, p2p.Config{Key: p2ptest.Key(i), Network: w.genesis.Tag(), Agent: "starling/test"}))
+		cfg := p2p.Config{Key: p2ptest.Key(i), Network: w.genesis.Tag(), Agent: "starling/test"}
+		if i == 2 {
+			cfg.NAT = nat
+		}
+		hosts = append(hosts, p2ptest.LoopbackHost(t, cfg))
 	}
 	for i, h := range hosts {
 		w.peer(t, i, h)
 	}
 	p2ptest.ConnectAll(t, hosts...)
+	w.hosts = hosts
+	w.finds(t)
+	return w
+}
+
+// finds waits until whoever buys has found both providers.
+func (w *world) finds(t testing.TB) {
+	t.Helper()
 	w.until(t, "both providers are found", func() bool {
 		var offers []api.OfferInfo
 		r := w.cli(t, "offers", "-o", "json")
 		return r.code == 0 && json.Unmarshal([]byte(r.out), &offers) == nil && len(offers) == 2 && offers[0].Answered && offers[1].Answered
 	})
-	return w
 }
 
 // peer runs peer i; the last one buys.
-func (w *world) peer(t *testing.T, i int, h *p2p.Host) {
+func (w *world) peer(t testing.TB, i int, h *p2p.Host) {
 	t.Helper()
 	home := t.TempDir()
 	seed, err := p2p.SeedOf(p2ptest.Key(i))
@@ -136,6 +180,9 @@ func (w *world) peer(t *testing.T, i int, h *p2p.Host) {
 	}
 	key := sign.NewPrivate(seed)
 	cfg := node.DefaultConfig()
+	if i == 0 {
+		w.seller = home
+	}
 	if i < 2 {
 		cfg.Provide.Enabled, cfg.Provide.Units, cfg.Provide.Price = true, 16, fmt.Sprintf("0.3%d", 6+i)
 		cfg.Provide.Unit = node.Unit{MilliCPU: 100, MemoryMiB: 8, DiskMiB: 8}
@@ -145,26 +192,37 @@ func (w *world) peer(t *testing.T, i int, h *p2p.Host) {
 		if _, err := p2p.SaveIdentity(filepath.Join(home, node.FileIdentity), seed); err != nil {
 			t.Fatal(err)
 		}
-		g, err := json.Marshal(w.genesis)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(home, node.FileGenesis), g, 0o600); err != nil {
-			t.Fatal(err)
-		}
 		if err := os.WriteFile(filepath.Join(home, node.FileConfig), []byte("solana: {rpc: [configured]}\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
+	}
+	w.homes = append(w.homes, home)
+	cfg.Buy.Webhooks.Private = true
+	g, err := json.Marshal(w.genesis)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(home, node.FileGenesis), g, 0o600); err != nil {
+		t.Fatal(err)
 	}
 	blobs, err := blob.OpenStore(filepath.Join(home, "blobs"), 1<<30)
 	if err != nil {
 		t.Fatal(err)
 	}
+	journal, err := store.OpenSQLite(filepath.Join(home, node.FileJournal))
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := os.Create(filepath.Join(home, "peer.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { journal.Close(); log.Close() }) // after the peer: this was said first
 	n, err := node.New(t.Context(), node.Parts{
-		Config: cfg, Home: home, Genesis: w.genesis, Key: key, Owner: key.Key(), Host: h, Store: store.NewMemory(), Blobs: blobs,
+		Config: cfg, Home: home, Genesis: w.genesis, Key: key, Owner: key.Key(), Host: h, Store: journal, Blobs: blobs,
 		Ledger: w.chain.Ledger(key.Key()), Runtimes: map[string]runtime.Runtime{"wasm": runtimetest.NewFake("wasm", programs)},
 		Settle: chain.Params{PollEvery: 50 * time.Millisecond, RetryAfter: 200 * time.Millisecond}, SlotEvery: time.Second,
-		NoAPI: i < 2, Version: "test", Log: p2ptest.Quiet(),
+		NoAPI: i == 1, Version: "test", Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -173,7 +231,7 @@ func (w *world) peer(t *testing.T, i int, h *p2p.Host) {
 }
 
 // file writes a file for jobs and returns its path.
-func (w *world) file(t *testing.T, name, content string) string {
+func (w *world) file(t testing.TB, name, content string) string {
 	t.Helper()
 	path := filepath.Join(w.files, filepath.FromSlash(name))
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -185,7 +243,7 @@ func (w *world) file(t *testing.T, name, content string) string {
 	return path
 }
 
-func (w *world) until(t *testing.T, what string, ok func() bool) {
+func (w *world) until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -205,7 +263,7 @@ type result struct {
 }
 
 // want checks a command's exit code and that its output matches the patterns.
-func (r result) want(t *testing.T, code ExitCode, patterns ...string) result {
+func (r result) want(t testing.TB, code ExitCode, patterns ...string) result {
 	t.Helper()
 	ok := r.code == int(code)
 	for _, p := range patterns {
@@ -218,7 +276,7 @@ func (r result) want(t *testing.T, code ExitCode, patterns ...string) result {
 }
 
 // cli runs a command on the buyer's home.
-func (w *world) cli(t *testing.T, args ...string) result {
+func (w *world) cli(t testing.TB, args ...string) result {
 	t.Helper()
 	var out, errOut buffer
 	code := w.app(&out, &errOut).run(t.Context(), args)
@@ -228,8 +286,12 @@ func (w *world) cli(t *testing.T, args ...string) result {
 func (w *world) app(out, errOut io.Writer) *App {
 	return &App{
 		In: strings.NewReader(""), Out: out, Err: errOut, commands: commands,
-		Getenv: func(name string) string { return map[string]string{"STARLING_HOME": w.home}[name] },
-		openChain: func(rpc []string, _ market.Genesis) (proof.Memos, error) {
+		Getenv: func(name string) string {
+			return map[string]string{
+				"STARLING_HOME": w.home, "STARLING_PEER": w.entry, "TOKEN": secretValue, "HOOK": hookSecret, "DOCKER_CONFIG": w.docker, "PATH": w.path,
+			}[name]
+		},
+		openChain: func(rpc []string, _ market.Genesis) (proof.Chain, error) {
 			if rpc[0] == "down" {
 				w := chaintest.NewChain(chaintest.Config{})
 				w.SetDown(true)
@@ -279,6 +341,8 @@ func TestPeer(t *testing.T) {
 	t.Run("dryrun", func(t *testing.T) { t.Parallel(); w.testDryRun(t) })
 	t.Run("peer", func(t *testing.T) { t.Parallel(); w.testNode(t) })
 	t.Run("receipts", func(t *testing.T) { t.Parallel(); w.testReceipts(t) })
+	t.Run("live", func(t *testing.T) { t.Parallel(); w.testLive(t) })
+	t.Run("portforward", func(t *testing.T) { t.Parallel(); w.testPortForward(t) })
 }
 
 func (w *world) testRun(t *testing.T) {
@@ -299,7 +363,7 @@ func (w *world) testRun(t *testing.T) {
 	w.cli(t, "status", short).want(t, ExitOK, `^job +`+id, `^state +succeeded$`, `^cost +0.00\d+ STAR, budget 1.00 STAR$`, `^transaction +\w{32,}`,
 		`^RANK +STATE +PROVIDER +ROUTE`, `^0 +done +\w{8} +(direct|gossip) +[0-9a-f]{8} +0 +0`)
 	w.cli(t, "status", id, "-o", "json").want(t, ExitOK, `"state": "succeeded"`, `"cost": \d+`)
-	w.cli(t, "ps", "-a").want(t, ExitOK, `^ID +NAME +STATE`, `^`+id[:8]+`\w* +greet +succeeded +2/2 +- +\d+s +0.00\d+ STAR`)
+	w.cli(t, "ps", "-a").want(t, ExitOK, `^ID +NAME +STATE`, `^`+id[:8]+`\w* +greet +succeeded +2/2 +- +\d+s +- +0.00\d+ STAR`)
 	w.cli(t, "logs", id).want(t, ExitOK, `^\[1\] hello grace$`)
 	if one := w.cli(t, "logs", "--rank", "1", id).want(t, ExitOK); one.out != "hello grace\nfrom rank 1" || one.err != "args one two\n" {
 		t.Errorf("one rank's log: %q, %q", one.out, one.err)
@@ -416,8 +480,14 @@ func (w *world) testDryRun(t *testing.T) {
 func (w *world) testNode(t *testing.T) {
 	w.cli(t, "node").want(t, ExitOK, `^peer +12D3`, `^key +`+w.owner.String(), `^addresses +/ip4/127.0.0.1/.*/p2p/12D3`, `^network +`+w.genesis.Tag(),
 		`^chain +answers$`, `^balance +\d+.\d+ STAR$`, `^units +sells nothing$`)
-	w.cli(t, "peers").want(t, ExitOK, `^KEY +RTT +AGENT`, `^\w{8} .* starling/test +12D3\w+ +/ip4/127`)
-	w.cli(t, "offers").want(t, ExitOK, `^PROVIDER +CLASS`, `^\w{8} +cpu +local +\d+/16 +100m CPU 8MiB mem 8MiB disk +0.36 STAR .* yes +in \d+`)
+	w.cli(t, "peers").want(t, ExitOK, `^KEY +PATH +DIR +RTT +AGENT`, `^\w{8} +direct +(in|out) .* starling/test +12D3\w+ +- +/ip4/127`)
+	w.cli(t, "peer", "ping", p2ptest.Key(9).GetPublic().Type().String()).want(t, ExitUsage, `neither a peer id`)
+	w.cli(t, "peer", "ping", "-c", "3", peerID(t, 0)).want(t, ExitOK, `^peer +12D3`, `^path +direct$`, `^round trips +3$`, `^avg +\d`)
+	w.cli(t, "peer", "ping", peerID(t, 99)).want(t, ExitUnreachable, `no address of peer 12D3.*\(no-address\)`, `^hint: give its whole address`)
+	w.cli(t, "peer", "ping", "/ip4/127.0.0.1/tcp/1/p2p/"+peerID(t, 99), "-o", "json").want(t, ExitUnreachable, `"reason": "offline"`)
+	w.cli(t, "peer", "ping", "-c", "0", peerID(t, 0)).want(t, ExitUsage)
+	w.cli(t, "node").want(t, ExitOK, `^reachable +local: only peers on this machine`)
+	w.cli(t, "offers").want(t, ExitOK, `^PROVIDER +CLASS +MODEL`, `^\w{8} +cpu +.* +local +\d+/16 +100m CPU 8MiB mem 8MiB disk +0.36 STAR .* yes +in \d+`)
 	w.cli(t, "offers", "--class", "NO").want(t, ExitUsage)
 	w.cli(t, "leases").want(t, ExitOK, `^earned +0.00 STAR$`)
 	w.cli(t, "wallet", "show").want(t, ExitOK, `^owner +`+w.owner.String(), `^balance +\d+.\d+ STAR +of the owner$`)
@@ -429,7 +499,7 @@ func TestNoPeer(t *testing.T) {
 	t.Parallel()
 	w := &world{home: t.TempDir()}
 	for _, args := range [][]string{
-		{"ps"}, {"status", "j"}, {"logs", "j"}, {"why", "j"}, {"wait", "j"}, {"get", "j", "d"}, {"stop", "j"}, {"node"}, {"peers"},
+		{"ps"}, {"status", "j"}, {"logs", "j"}, {"why", "j"}, {"wait", "j"}, {"get", "j", "d"}, {"stop", "j"}, {"exec", "j", "--", "x"}, {"cp", "j:/x", "y"}, {"port-forward", "j", "80"}, {"pause", "j"}, {"resume", "j"}, {"node"}, {"peers"},
 		{"offers"}, {"leases"}, {"receipts", "ls", "j"}, {"receipts", "show", "j"}, {"receipts", "export", "j", "f"}, {"receipts", "verify", "j"},
 	} {
 		w.cli(t, args...).want(t, ExitUnreachable, `^starling: no peer is running here`, "^hint: start it with `starling up`")

@@ -19,6 +19,12 @@ func (w *world) testReceipts(t *testing.T) {
 	w.cli(t, "receipts", "ls", id).want(t, ExitOK, `^LEASE +RANK`, `^[0-9a-f]{8} +0 +\d+ +\w{8} +(direct|gossip) +settled +\d+`, `^\d+ receipts, owed 0.00\d+ STAR$`)
 	w.cli(t, "receipts", "show", id).want(t, ExitOK, `^LEASE +RANK +SEQ`, `^[0-9a-f]{8} +1 +1 +\d+–\d+ +\d+ms`, ` final$`)
 	w.cli(t, "receipts", "show", id, "--lease", "zz").want(t, ExitUsage, `no lease "zz"`)
+	why := w.cli(t, "why", id).out
+	defer func() {
+		if t.Failed() {
+			t.Log(why)
+		}
+	}()
 	file := filepath.Join(t.TempDir(), "receipts.json")
 	w.cli(t, "receipts", "export", id, file).want(t, ExitOK, `^wrote \d+ receipts of 2 leases to `)
 	good := []string{`^[0-9a-f]{8} +0 .* ok$`, `^transaction +\w+ +slot \d+ +anchor matches$`, `^chain +checked$`, `^good +\d+ receipts of 2 leases, owed 0.00\d+ STAR$`}

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,7 +30,11 @@ func newPs(a *App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			jobs, err := client.Jobs(c.Context())
+			q := buyer.Query{Limit: buyer.PageMax}
+			if !all {
+				q.State = "open"
+			}
+			jobs, err := client.Jobs(c.Context(), q)
 			if err != nil {
 				return err
 			}
@@ -37,20 +42,13 @@ func newPs(a *App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			short := shortest(jobs)
-			shown := []buyer.Job{}
-			for _, j := range jobs {
-				if all || !j.State.Ended() {
-					shown = append(shown, j)
-				}
-			}
 			if ids {
-				for _, j := range shown {
+				for _, j := range jobs {
 					fmt.Fprintln(a.Out, j.ID)
 				}
 				return nil
 			}
-			return a.Show(shown, func(t *Table) { psTable(t, g, shown, short) })
+			return a.Show(jobs, func(t *Table) { psTable(t, g, jobs, shortest(jobs)) })
 		},
 	}
 	c.Flags().BoolVarP(&all, "all", "a", false, "also those that have ended")
@@ -60,7 +58,7 @@ func newPs(a *App) *cobra.Command {
 
 func psTable(t *Table, g market.Genesis, jobs []buyer.Job, short map[string]string) {
 	now := time.Now()
-	t.Head("ID", "NAME", "STATE", "RANKS", "ROUND", "AGE", "COST", "REASON")
+	t.Head("ID", "NAME", "STATE", "RANKS", "ROUND", "AGE", "LEFT", "COST", "REASON")
 	for _, j := range jobs {
 		done := 0
 		for _, r := range j.Ranks {
@@ -75,8 +73,35 @@ func psTable(t *Table, g market.Genesis, jobs []buyer.Job, short map[string]stri
 		if j.State.Ended() || j.State == buyer.Settling {
 			cost = g.FormatAmount(j.Owed)
 		}
-		t.Row(short[j.ID], j.Spec.Name, j.State, fmt.Sprintf("%d/%d", done, len(j.Ranks)), round, ago(now, j.Created), cost, clip(j.Reason, 60))
+		state := string(j.State)
+		if j.Paused && j.State == buyer.Running {
+			state = "paused"
+		}
+		ranks := fmt.Sprintf("%d/%d", done, len(j.Ranks))
+		if slices.ContainsFunc(j.Ranks, func(r buyer.Rank) bool { return r.Units.Simulated }) {
+			ranks += " (simulated)"
+		}
+		left := "-"
+		if until := j.Until(); !until.IsZero() && j.State == buyer.Running {
+			left = span(until.Sub(now))
+		}
+		t.Row(short[j.ID], j.Spec.Name, state, ranks, round, ago(now, j.Created), left, cost, clip(j.Reason, 60))
 	}
+}
+
+// unitsText is of what kind units are, for a table: "gpu/l4 NVIDIA L4 (simulated)".
+func unitsText(u buyer.Units) string {
+	text := string(u.Class)
+	if u.Class.Family() != u.Class && u.Model != "" { // of a CPU the model says too little to take the room
+		text += " " + u.Model
+	}
+	if u.Simulated {
+		text += " (simulated)"
+	}
+	if text == "" {
+		return "-"
+	}
+	return text
 }
 
 // shortest gives every job the shortest beginning of its id that is unique among all, at least 8 characters.
@@ -157,6 +182,27 @@ func readStatus(ctx context.Context, c *api.Client, id string) (jobStatus, error
 	return s, nil
 }
 
+// rankState is where a rank stands, with what its provider says while its program runs: "running, healthy".
+func rankState(r buyer.Rank) string {
+	text := string(r.State)
+	switch {
+	case r.State == buyer.RankLeased && time.Until(r.After) > 0:
+		text += ", starts again in " + time.Until(r.After).Round(time.Second).String()
+	case r.State != buyer.RankRunning:
+	case r.Live.Phase == "pulling":
+		text = "pulling"
+		if r.Live.PullTotal > 0 {
+			text += fmt.Sprintf(" %d%%", 100*min(r.Live.Pulled, r.Live.PullTotal)/r.Live.PullTotal)
+		}
+	case r.Live.Phase == "paused":
+		text = "paused"
+	}
+	if r.State == buyer.RankRunning && r.Live.Health != "" {
+		text += ", " + r.Live.Health
+	}
+	return text
+}
+
 func statusTable(t *Table, g market.Genesis, s jobStatus) {
 	j := s.Job
 	row := func(name, value string) {
@@ -166,15 +212,21 @@ func statusTable(t *Table, g market.Genesis, s jobStatus) {
 	}
 	row("job", j.ID)
 	row("name", j.Spec.Name)
+	row("key", j.Key)
+	row("repeats", j.Rerun)
 	state := string(j.State)
 	if j.State == buyer.Settling {
 		state += ", then " + string(j.Outcome)
+	}
+	if j.Paused && j.State == buyer.Running {
+		state += ", paused; its units are held and paid for, `starling resume " + j.ID + "` lets it go on"
 	}
 	if j.Stopping && !j.State.Ended() {
 		state += ", stopping"
 	}
 	row("state", state)
 	row("reason", j.Reason)
+	row("warning", j.Warning)
 	row("created", ago(time.Now(), j.Created)+" ago")
 	if !j.Started.IsZero() {
 		name, end := "ran for", j.Ended
@@ -182,6 +234,9 @@ func statusTable(t *Table, g market.Genesis, s jobStatus) {
 			name, end = "running for", time.Now()
 		}
 		row(name, end.Sub(j.Started).Round(100*time.Millisecond).String()+", at most "+j.Spec.Timeouts.Run.String())
+	}
+	if until := j.Until(); !until.IsZero() && j.State == buyer.Running {
+		row("until", until.Local().Format(time.DateTime)+", `starling extend "+j.ID+" 1h` gives it more time")
 	}
 	if n := j.Spec.RoundCount(); n > 1 {
 		row("rounds", fmt.Sprintf("%d of %d done", j.Round, n))
@@ -192,8 +247,14 @@ func statusTable(t *Table, g market.Genesis, s jobStatus) {
 	for _, tx := range j.Transactions {
 		row("transaction", tx)
 	}
+	for _, e := range j.Escrows {
+		row("escrow", escrowText(g, e))
+		for _, l := range e.Transactions {
+			row("", strings.Join(append([]string{string(l.Tx)}, l.Calls...), " "))
+		}
+	}
 	t.Row()
-	t.Row("RANK", "STATE", "PROVIDER", "ROUTE", "LEASE", "RESTARTS", "EXIT", "REASON")
+	t.Row("RANK", "STATE", "PROVIDER", "ROUTE", "LEASE", "LOST", "RESTARTS", "EXIT", "UNITS", "REASON")
 	for i, r := range j.Ranks {
 		provider, lease, exit, route := "-", "-", "-", "-"
 		if !r.Provider.IsZero() {
@@ -208,6 +269,23 @@ func statusTable(t *Table, g market.Genesis, s jobStatus) {
 		if r.State == buyer.RankDone || r.State == buyer.RankFailed {
 			exit = fmt.Sprint(r.Exit)
 		}
-		t.Row(i, r.State, provider, route, lease, r.Restarts, exit, clip(r.Reason, 60))
+		reason := r.Reason
+		if r.Unextended != "" {
+			reason = "not extended: " + r.Unextended
+		}
+		t.Row(i, rankState(r), provider, route, lease, r.Restarts, r.Retries, exit, unitsText(r.Units), clip(reason, 60))
 	}
+}
+
+// escrowText is what became of the money in one of a job's escrows.
+func escrowText(g market.Genesis, e buyer.Escrow) string {
+	text := fmt.Sprintf("%s: %s deposited, %s paid (%s of it fees), %s back", e.Address, g.FormatAmount(e.Deposited), g.FormatAmount(e.Paid),
+		g.FormatAmount(e.Fees), g.FormatAmount(e.Refunded))
+	switch {
+	case e.Closed:
+		return text + ", closed"
+	case e.Waiting != "":
+		return text + "; " + e.Waiting
+	}
+	return text
 }

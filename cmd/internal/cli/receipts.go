@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/chain/solana"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node"
@@ -25,7 +27,8 @@ func newReceipts(a *App) *cobra.Command {
 		Use:   "receipts",
 		Short: "Show, export and check what proves a job's cost",
 		Long: `Every metering interval leaves a receipt that provider and buyer have signed, chained to the one before, and a voucher for
-its price. When a job is paid, each transaction carries a Merkle root over all its receipts: its anchor.`,
+its price. When a job is over, a Merkle root over all its receipts goes on chain, the anchor: Starling's program keeps it in an
+account, or each payment carries it in its memo on a network that settles directly.`,
 		Example: `  starling receipts ls jk3v5q2a
   starling receipts export jk3v5q2a receipts.json
   starling receipts verify receipts.json --rpc https://rpc.example`,
@@ -33,7 +36,7 @@ its price. When a job is paid, each transaction carries a Merkle root over all i
 		Args:    onlyCommands,
 		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(receiptsLs(a), receiptsShow(a), receiptsExport(a), receiptsVerify(a))
+	c.AddCommand(receiptsLs(a), receiptsShow(a), receiptsExport(a), receiptsVerify(a), receiptsUnanchor(a))
 	return c
 }
 
@@ -162,9 +165,10 @@ func receiptsVerify(a *App) *cobra.Command {
 chain with the right slots and amounts, each signed by both, that the vouchers are signed and cover them. Nobody needs to be
 trusted for it.
 
-With --rpc, or when this home directory's configuration names an endpoint and is on the same network, it also reads every
-settling transaction from the chain and checks that its memo commits to exactly these receipts. The first rule that is broken
-is named, and the exit code is 1.`,
+With --rpc, or when this home directory's configuration names an endpoint and is on the same network, it also reads the
+anchors from the chain and checks that they commit to exactly these receipts: the program's account of their root, or, when
+that was closed, the transaction that made it; on a network that settles directly, each payment's memo. The output says what
+was checked and what was not. The first rule that is broken is named, and the exit code is 1.`,
 		Example: `  starling receipts verify receipts.json
   starling receipts verify receipts.json --rpc https://rpc.example
   starling receipts verify jk3v5q2a -o json`,
@@ -193,6 +197,48 @@ is named, and the exit code is 1.`,
 	c.Flags().StringArrayVar(&o.rpc, "rpc", nil, "JSON-RPC address of the Solana cluster; may be repeated")
 	c.Flags().BoolVar(&o.offline, "offline", false, "ask no chain")
 	return c
+}
+
+func receiptsUnanchor(a *App) *cobra.Command {
+	var o chainOptions
+	c := &cobra.Command{
+		Use:   "unanchor FILE|ID",
+		Short: "Take back the rent of a job's anchor",
+		Long: `Closes the account in which Starling's program keeps the root of a job's receipts. Its rent goes back to this peer's key, which
+anchored them. The receipts can still be checked, as long as an endpoint remembers the transaction that anchored them, but
+the program can no longer: keep the anchor while somebody may have to prove a receipt there.`,
+		Example: `  starling receipts unanchor jk3v5q2a`,
+		Args:    exactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			l, err := a.programChain(o)
+			if err != nil {
+				return err
+			}
+			p, err := a.readProof(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return l.unanchor(c.Context(), p)
+		},
+	}
+	o.readFlags(c)
+	return c
+}
+
+func (l *onChain) unanchor(ctx context.Context, p proof.Proof) error {
+	if p.Genesis.Hash() != l.g.Hash() {
+		return Usagef("job %s is of network %s, not of %s", p.Job, p.Genesis.Tag(), l.g.Tag())
+	}
+	hashes := p.Receipts()
+	root := chain.RootOf(hashes)
+	if _, err := l.Anchored(ctx, l.peer.Key(), root); errors.Is(err, chain.ErrNotFound) {
+		return WithHint(Usagef("the program has no anchor by %s of the %s of job %s", l.peer.Key(), count(len(hashes), "receipt"), p.Job), "starling receipts verify %s", p.Job)
+	} else if err != nil {
+		return l.explain(err)
+	}
+	call := program.CloseAnchor{Authority: l.peer.Key(), Anchor: program.AnchorAddress(l.g.Program, l.peer.Key(), root)}
+	return l.send(ctx, fmt.Sprintf("closing the anchor of job %s; %d lamports of rent go back to %s", p.Job, program.Rent(program.AnchorSize), call.Authority),
+		[]program.Instruction{call.Instruction(l.g.Program)})
 }
 
 // accounts asks the peer for a job and its leases.
@@ -237,6 +283,7 @@ func (a *App) checkOnChain(ctx context.Context, v *proof.Verdict, o verifyOption
 	rpc := o.rpc
 	switch {
 	case o.offline:
+		v.Chain = "not asked: --offline; whether and when this was paid or anchored is not checked"
 		return nil
 	case len(rpc) == 0:
 		home, err := a.Home()
@@ -256,7 +303,7 @@ func (a *App) checkOnChain(ctx context.Context, v *proof.Verdict, o verifyOption
 			v.Chain = "not asked: the configuration names no endpoint, give --rpc"
 			return nil
 		}
-		if len(v.Transactions) == 0 && v.Owed > 0 {
+		if len(v.Transactions) == 0 && v.Owed > 0 && v.Genesis.Program.IsZero() {
 			v.Chain = "nothing is paid yet"
 			return nil
 		}
@@ -269,15 +316,14 @@ func (a *App) checkOnChain(ctx context.Context, v *proof.Verdict, o verifyOption
 	if err != nil {
 		return &Error{Code: ExitUsage, Err: err}
 	}
-	err = v.CheckAnchors(ctx, l)
-	if errors.Is(err, proof.ErrChain) {
+	if err = v.CheckAnchors(ctx, l); errors.Is(err, proof.ErrChain) {
 		return &Error{Code: ExitPayment, Err: err, Hint: "give another endpoint with --rpc, or check without the chain with --offline"}
 	}
 	return err
 }
 
 // openSolana reads a cluster.
-func openSolana(rpc []string, g market.Genesis) (proof.Memos, error) { return solana.NewReader(rpc, g) }
+func openSolana(rpc []string, g market.Genesis) (proof.Chain, error) { return solana.NewReader(rpc, g) }
 
 func verdictTable(t *Table, v proof.Verdict) {
 	g := v.Genesis
@@ -303,7 +349,11 @@ func verdictTable(t *Table, v proof.Verdict) {
 		}
 		t.Row("transaction", tx.ID, where, "anchor "+tx.Anchor)
 	}
+	for _, anchor := range v.Anchors {
+		t.Row("anchored", "by "+anchor.By.String(), fmt.Sprintf("slot %d", anchor.Slot))
+	}
 	t.Row("root", v.Root)
+	t.Row("checked", "both signatures of every lease and receipt, the chain of each lease's receipts, vouchers, sums")
 	t.Row("chain", v.Chain)
 	t.Row("good", fmt.Sprintf("%s of %s, owed %s", count(v.Receipts, "receipt"), count(len(v.Leases), "lease"), g.FormatAmount(v.Owed)))
 }

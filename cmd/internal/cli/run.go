@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -21,11 +22,12 @@ import (
 type submitOptions struct {
 	detach, idOnly, dryRun bool
 	save                   string
+	guards                 bool // the user said how many guardians there are to be
 }
 
 func (o *submitOptions) flags(c *cobra.Command) {
 	f := c.Flags()
-	f.BoolVarP(&o.detach, "detach", "d", false, "do not wait for the job, print its id")
+	f.BoolVarP(&o.detach, "detach", "d", false, "do not wait for the job: hand it to guardians, which keep it going without this computer, and print its id")
 	f.BoolVar(&o.idOnly, "id-only", false, "as --detach, and print nothing but the id")
 	f.BoolVar(&o.dryRun, "dry-run", false, "show what would be ordered, what it could cost and who could take it")
 	f.StringVar(&o.save, "save", "", "download the outputs into this directory when the job succeeded")
@@ -39,6 +41,10 @@ func (o *submitOptions) check() error {
 }
 
 const followLong = `
+With -d a job is given guardians where the network pays from escrows: three peers that keep it going when this computer and the
+peer it was given to are gone, pay for what is worked by a majority of them, and take standbys for what is lost. They keep the
+result until you are back.
+
 Every source file is uploaded to the peer first. Then the job's log is shown until it ends: its standard output here on
 standard output, the rest on standard error, each line with its rank where there are several. An interrupt detaches; the
 job goes on. The exit code is 0 when the job succeeded, else it says why not (starling --help has the list).`
@@ -46,13 +52,17 @@ job goes on. The exit code is 0 when the job succeeded, else it says why not (st
 func newRun(a *App) *cobra.Command {
 	var o submitOptions
 	c := &cobra.Command{
-		Use:   "run [flags] MODULE [-- ARGS]",
+		Use:   "run [flags] MODULE|IMAGE [-- ARGS]",
 		Short: "Run a program on other peers",
-		Long:  "Orders leases, runs MODULE, a WASI program, on all of them with ARGS, meters and pays." + followLong,
+		Long: `Orders leases, runs MODULE, a WASI program, or IMAGE, a container image by digest, on all of them with ARGS, meters and
+pays.` + followLong,
 		Example: `  starling run --max-price 0.05 hello.wasm
   starling run -n 4 --max-price 0.05 -i shards/{rank}.bin:/data/shard.bin --out /out --save results train.wasm -- --steps 200
+  starling run --max-price 0.05 --network internet --secret-env HF_TOKEN=env:HF_TOKEN ghcr.io/acme/train@sha256:… -- --steps 200
+  starling run --max-price 2.50 --gpus "h100:8,vram>=80" ghcr.io/acme/train@sha256:…
   starling run -n 4 --max-price 0.05 --dry-run train.wasm
-  starling run -d --budget 0.25 --max-price 0.05 train.wasm`,
+  starling run -d --budget 0.25 --max-price 0.05 train.wasm
+  starling run -d --guardians 5 --standbys 3 --max-price 0.05 train.wasm`,
 		GroupID: groupJobs,
 		Args: func(c *cobra.Command, args []string) error {
 			switch at := c.ArgsLenAtDash(); {
@@ -76,6 +86,7 @@ func newRun(a *App) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		o.guards = c.Flags().Changed("guardians")
 		return a.submit(c.Context(), spec, o)
 	}
 	return c
@@ -99,6 +110,7 @@ are taken from where it lies.` + followLong,
 			if err != nil {
 				return err
 			}
+			o.guards = spec.Guardians > 0
 			return a.submit(c.Context(), spec, o)
 		},
 	}
@@ -125,6 +137,10 @@ func (a *App) submit(ctx context.Context, spec job.Job, o submitOptions) error {
 	if err != nil {
 		return err
 	}
+	values, err := a.values(ctx, spec)
+	if err != nil {
+		return err
+	}
 	p := a.progress()
 	blobs, err := upload(ctx, c, spec, p)
 	p.clear()
@@ -134,13 +150,82 @@ func (a *App) submit(ctx context.Context, spec job.Job, o submitOptions) error {
 	if spec, err = spec.WithBlobs(blobs); err != nil {
 		return err
 	}
-	var key [16]byte
-	if _, err := rand.Read(key[:]); err != nil {
+	wanted := (o.detach || o.idOnly) && !o.guards && !g.Program.IsZero()
+	if wanted && (len(spec.Secrets) > 0 || spec.Registry != nil) {
+		wanted = false
+		a.say("warning: a job with secrets has no guardians: it goes on only while the peer that it was given to runs")
+	}
+	if wanted {
+		spec = spec.Guarded(guardiansOfDetached)
+	}
+	submit := func() (buyer.Job, error) {
+		var key [16]byte
+		if _, err := rand.Read(key[:]); err != nil {
+			return buyer.Job{}, err
+		}
+		j, err := c.Submit(ctx, spec, values, hex.EncodeToString(key[:]))
+		if err != nil {
+			return j, fmt.Errorf("submitting job %s: %w", spec.Name, err)
+		}
+		if o.detach || o.idOnly {
+			return a.untilHeld(ctx, c, j)
+		}
+		return j, nil
+	}
+	j, err := submit()
+	if err == nil && wanted && (j.Outcome == buyer.Failed || j.State == buyer.Failed) && !j.Detached.Engaged {
+		a.say("warning: %s", j.Reason)
+		a.say("warning: the job is submitted without guardians: it goes on only while the peer that it was given to runs")
+		spec = spec.Guarded(0)
+		j, err = submit()
+	}
+	if err != nil {
 		return err
 	}
-	j, err := c.Submit(ctx, spec, hex.EncodeToString(key[:]))
-	if err != nil {
-		return fmt.Errorf("submitting job %s: %w", spec.Name, err)
+	return a.submitted(ctx, c, g, j, o)
+}
+
+// guardiansOfDetached is how many guardians a detached job has that does not say.
+const guardiansOfDetached = 3
+
+// untilHeld waits until a job with guardians goes on without this computer, or has ended before.
+func (a *App) untilHeld(ctx context.Context, c *api.Client, j buyer.Job) (buyer.Job, error) {
+	if j.Detached == nil {
+		return j, nil
+	}
+	p := a.progress()
+	defer p.clear()
+	for {
+		var err error
+		if j, err = c.Job(ctx, j.ID); err != nil {
+			return j, fmt.Errorf("handing job %s to its guardians: %w", j.ID, err)
+		}
+		switch {
+		case j.Outcome != "" || j.State.Ended():
+			return j, nil
+		case j.Detached.Held:
+			p.clear()
+			a.say("%d guardians hold the job: it goes on without this computer", len(j.Detached.Guardians))
+			return j, nil
+		case !j.Detached.Engaged:
+			p.status("job %s: finding %d guardians", j.ID, j.Spec.Guardians)
+		case j.State != buyer.Running:
+			p.status("job %s: taking %d leases", j.ID, j.Spec.Count)
+		default:
+			p.status("job %s: handing it to its guardians", j.ID)
+		}
+		select {
+		case <-ctx.Done():
+			return j, &Error{Code: ExitFailed, Err: fmt.Errorf("job %s is not held by its guardians yet; it needs the peer that it was given to", j.ID), Hint: "starling why " + j.ID}
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// submitted follows a job that was handed in as far as the options say.
+func (a *App) submitted(ctx context.Context, c *api.Client, g market.Genesis, j buyer.Job, o submitOptions) error {
+	if j.Warning != "" {
+		a.say("warning: %s", j.Warning)
 	}
 	switch {
 	case o.idOnly:
@@ -186,6 +271,9 @@ func (a *App) followToEnd(ctx context.Context, c *api.Client, g market.Genesis, 
 
 // genesis are the facts of this home directory's network.
 func (a *App) genesis() (market.Genesis, error) {
+	if err := a.introduced(); err != nil {
+		return market.Genesis{}, err
+	}
 	home, err := a.Home()
 	if err != nil {
 		return market.Genesis{}, err
@@ -253,13 +341,13 @@ func (a *App) dryRun(ctx context.Context, spec job.Job) error {
 			t.Row(p.Peer)
 			return
 		}
-		t.Row("PROVIDER", "REGION", "FREE", "PRICE", "RTT", "FITS")
+		t.Row("PROVIDER", "REGION", "FREE", "PRICE", "RTT", "UNITS", "FITS")
 		for _, o := range p.Offers {
 			fits := "yes"
 			if o.Misfit != "" {
 				fits = "no: " + o.Misfit
 			}
-			t.Row(o.Provider.Short(), o.Region, o.Free, money(uint64(o.Price)), millis(o.RTT), fits)
+			t.Row(o.Provider.Short(), o.Region, o.Free, money(uint64(o.Price)), millis(o.RTT), unitsText(buyer.Units{Class: market.Class(o.Class), Model: o.Model, Simulated: o.Simulated}), fits)
 		}
 		t.Row()
 		t.Row(fmt.Sprintf("%d offers; room for %d of %d ranks", len(p.Offers), min(p.Fits, uint64(spec.Count)), spec.Count))
@@ -297,6 +385,8 @@ func misfit(o api.OfferInfo, j job.Job) string {
 		return fmt.Sprintf("units of %dm CPU", have.MilliCPU)
 	case have.MemoryMiB < need.MemoryMiB:
 		return fmt.Sprintf("units of %d MiB memory", have.MemoryMiB)
+	case have.VRAMMiB < need.VRAMMiB:
+		return fmt.Sprintf("units of %d MiB GPU memory", have.VRAMMiB)
 	case have.DiskMiB < need.DiskMiB:
 		return fmt.Sprintf("units of %d MiB disk", have.DiskMiB)
 	case !runs:

@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/testnet"
 )
@@ -20,7 +22,14 @@ type testnetOptions struct {
 	buyers    int
 	units     uint32
 	rpc       string
+	settle    string // settleEscrow or settleDirect
 }
+
+// The values of testnet's --settle.
+const (
+	settleEscrow = "escrow"
+	settleDirect = "direct"
+)
 
 func newTestnet(a *App) *cobra.Command {
 	c := &cobra.Command{
@@ -32,12 +41,14 @@ Several testnets run side by side, each in its directory.`,
   starling testnet status
   starling --home testnet/out/net/buyer-1 run --count 3 --max-price 0.5 app.wasm
   starling testnet down
-  starling testnet demo`,
+  starling testnet demo
+  starling testnet slash
+  starling testnet detach`,
 		GroupID: groupSetUp,
 		Args:    onlyCommands,
 		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(testnetUp(a), testnetStatus(a), testnetDown(a), testnetServe(a), testnetDemo(a), testnetBench(a))
+	c.AddCommand(testnetUp(a), testnetStatus(a), testnetDown(a), testnetFund(a), testnetServe(a), testnetDemo(a), testnetSlash(a), testnetDetach(a), testnetBench(a))
 	return c
 }
 
@@ -51,6 +62,7 @@ func (o *testnetOptions) sizeFlags(c *cobra.Command) {
 	c.Flags().IntVar(&o.buyers, "buyers", 1, "peers that only buy")
 	c.Flags().Uint32Var(&o.units, "units", 2, "units that each of them sells")
 	c.Flags().StringVar(&o.rpc, "solana-rpc", "", "use the local validator at this URL instead of starting one")
+	c.Flags().StringVar(&o.settle, "settle", settleEscrow, "escrow: deposits in Starling's program, which is deployed; direct: buyers pay at the end")
 }
 
 func (o *testnetOptions) check() error {
@@ -60,6 +72,9 @@ func (o *testnetOptions) check() error {
 	if o.units < 1 || o.units > 256 {
 		return Usagef("--units: %d is not between 1 and 256", o.units)
 	}
+	if o.settle != settleEscrow && o.settle != settleDirect {
+		return Usagef("--settle: %q, want %s or %s", o.settle, settleEscrow, settleDirect)
+	}
 	return nil
 }
 
@@ -68,7 +83,14 @@ func testnetUp(a *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "up",
 		Short: "Start a testnet in the background",
-		Args:  exactArgs(0),
+		Long: `Starts a testnet in the background and returns when its peers have found each other.
+
+--settle says how jobs are paid for. With escrow, Starling's program is deployed on the chain: a job's money is deposited before
+it begins, providers claim what the buyer's vouchers say, and the rest comes back. With direct, there is no program: the buyer
+transfers to the providers what they are owed when the job is over, and until then they have its promise alone.`,
+		Example: `  starling testnet up -n 5
+  starling testnet up --settle direct --dir testnet/out/direct`,
+		Args: exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {
 				return err
@@ -81,7 +103,7 @@ func testnetUp(a *App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			args := []string{"testnet", "serve", "--dir", dir, "--peers", fmt.Sprint(o.providers), "--buyers", fmt.Sprint(o.buyers), "--units", fmt.Sprint(o.units)}
+			args := []string{"testnet", "serve", "--dir", dir, "--peers", fmt.Sprint(o.providers), "--buyers", fmt.Sprint(o.buyers), "--units", fmt.Sprint(o.units), "--settle", o.settle}
 			if o.rpc != "" {
 				args = append(args, "--solana-rpc", o.rpc)
 			}
@@ -110,7 +132,7 @@ func testnetServe(a *App) *cobra.Command {
 			if err := o.check(); err != nil {
 				return err
 			}
-			return testnet.Serve(c.Context(), testnet.Options{Dir: o.dir, Providers: o.providers, Buyers: o.buyers, Units: o.units, RPC: o.rpc, Say: a.say})
+			return testnet.Serve(c.Context(), testnet.Options{Dir: o.dir, Providers: o.providers, Buyers: o.buyers, Units: o.units, RPC: o.rpc, Escrow: o.settle == settleEscrow, Say: a.say})
 		},
 	}
 	o.sizeFlags(c)
@@ -132,6 +154,39 @@ func testnetDown(a *App) *cobra.Command {
 		},
 	}
 	o.flags(c)
+	return c
+}
+
+func testnetFund(a *App) *cobra.Command {
+	var o testnetOptions
+	tokens := "100"
+	c := &cobra.Command{
+		Use:     "fund ADDRESS",
+		Short:   "Give a wallet test tokens, and SOL for its fees",
+		Example: `  starling testnet fund --tokens 20 $(starling --peer ADDR wallet show -o json | jq -r .owner)`,
+		Args:    exactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			to, err := sign.ParseKey(args[0])
+			if err != nil {
+				return Usagef("%q is not a Solana address", args[0])
+			}
+			n, err := testnet.Load(o.dir)
+			if err != nil {
+				return WithHint(fmt.Errorf("no testnet runs in %s", o.dir), "starling testnet up --dir %s", o.dir)
+			}
+			amount, err := market.ParseDecimal(tokens, n.Genesis.Decimals)
+			if err != nil {
+				return Usagef("--tokens: %v", err)
+			}
+			if err := testnet.Fund(c.Context(), o.dir, to, market.Amount(amount)); err != nil {
+				return err
+			}
+			a.say("%s has %s more", to, n.Genesis.FormatAmount(market.Amount(amount)))
+			return nil
+		},
+	}
+	o.flags(c)
+	c.Flags().StringVar(&tokens, "tokens", tokens, "how many")
 	return c
 }
 
@@ -199,5 +254,10 @@ func (a *App) showTestnet(c *cobra.Command, n *testnet.Network) error {
 		t.Row()
 		t.Row("chain", n.RPC)
 		t.Row("network", n.Genesis.Tag())
+		if n.Genesis.Program.IsZero() {
+			t.Row("settles", settleDirect)
+		} else {
+			t.Row("settles", settleEscrow, n.Genesis.Program)
+		}
 	})
 }

@@ -3,78 +3,54 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"log/slog"
 
 	"github.com/spf13/cobra"
 
 	"github.com/starling-network/starling/node"
-	"github.com/starling-network/starling/p2p"
 )
 
 func newUp(a *App) *cobra.Command {
-	level := slog.LevelInfo
-	format := "text"
+	var d daemon
+	var startWhen string
 	c := &cobra.Command{
 		Use:     "up",
 		Aliases: []string{"serve"},
 		Short:   "Run the peer",
 		Long: `Runs the peer that lives in the home directory until it is interrupted: it joins the network, sells what config.yaml says,
-buys for its user, and answers the other commands on a loopback port. What runs and what is owed survives a restart.`,
+buys for its user, and answers the other commands on a loopback port. What runs and what is owed survives a restart.
+
+--start-when says, on a network that settles by escrow, when work that was bought begins. With funded, it waits until the buyer's
+deposit is on chain. With optimistic, it begins before: should the deposit never come, what was worked until then is not paid.`,
 		Example: `  starling init --genesis network.json --solana-rpc https://rpc.example
   starling up
   starling up --log-level debug --log-format json 2> peer.log`,
 		GroupID: groupPeer,
 		Args:    exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
-			home, err := a.Home()
-			if err != nil {
-				return err
+			if startWhen != "" && startWhen != node.StartFunded && startWhen != node.StartOptimistic {
+				return Usagef("--start-when: %q, want %s or %s", startWhen, node.StartFunded, node.StartOptimistic)
 			}
-			cache, err := a.Cache()
-			if err != nil {
-				return err
-			}
-			log, err := newLogger(a.Err, level, format)
-			if err != nil {
+			if err := d.open(a, a.peerHome); err != nil {
 				return err
 			}
 			ctx := c.Context()
-			p, err := node.Open(ctx, home, cache, buildVersion().Version, log)
+			p, err := node.Open(ctx, d.home, d.cache, d.version, startWhen, d.log)
 			if err != nil {
-				return openError(home, err)
+				return openError(d.home, err)
 			}
-			log.Info("starting", "home", home, "version", buildVersion().Version)
+			d.log.Info("starting", "home", d.home, "version", d.version)
 			err = p.Run(ctx)
 			if cerr := p.Close(); err == nil {
 				err = cerr
 			}
-			log.Info("stopped")
+			d.log.Info("stopped")
 			return err
 		},
 	}
-	c.Flags().TextVar(&level, "log-level", level, "debug, info, warn or error")
-	c.Flags().StringVar(&format, "log-format", format, "text or json")
+	d.flags(c)
+	c.Flags().StringVar(&startWhen, "start-when", "", "funded: wait for the buyer's deposit; optimistic: risk work that is not paid (default: provide.startWhen)")
 	return c
-}
-
-// newLogger is one handler for this program and for libp2p, whose own chatter is kept to warnings unless debugging.
-func newLogger(w io.Writer, level slog.Level, format string) (*slog.Logger, error) {
-	o := &slog.HandlerOptions{Level: level}
-	var h slog.Handler
-	switch format {
-	case "text":
-		h = slog.NewTextHandler(w, o)
-	case "json":
-		h = slog.NewJSONHandler(w, o)
-	default:
-		return nil, Usagef("--log-format: %q, want text or json", format)
-	}
-	p2p.LogTo(h)
-	log := slog.New(h)
-	slog.SetDefault(log)
-	return log, nil
 }
 
 // openError gives what keeps a peer from starting a hint.

@@ -67,7 +67,7 @@ func whyTable(t *Table, j buyer.Job, steps []buyer.Step) {
 			} else {
 				t.Row("  " + s.Detail)
 			}
-		case buyer.StepAsked, buyer.StepQuoted, buyer.StepDeclined, buyer.StepSilent, buyer.StepInfeasible:
+		case buyer.StepAsked, buyer.StepQuoted, buyer.StepDeclined, buyer.StepSilent, buyer.StepInfeasible, buyer.StepBlocked:
 			answers = merge(answers, s)
 		case buyer.StepRound:
 			if j.Spec.RoundCount() == 1 {
@@ -122,7 +122,7 @@ func answerTable(t *Table, answers []answer) {
 	if len(answers) == 0 {
 		return
 	}
-	order := map[buyer.StepKind]int{buyer.StepQuoted: 0, buyer.StepInfeasible: 1, buyer.StepDeclined: 2, buyer.StepSilent: 3, buyer.StepAsked: 4}
+	order := map[buyer.StepKind]int{buyer.StepQuoted: 0, buyer.StepInfeasible: 1, buyer.StepDeclined: 2, buyer.StepSilent: 3, buyer.StepBlocked: 4, buyer.StepAsked: 5}
 	slices.SortStableFunc(answers, func(x, y answer) int { return cmp.Compare(order[x.kind], order[y.kind]) })
 	t.Row()
 	t.Row("PROVIDER", "ANSWER", "PRICE", "ROUTE", "DETAIL")

@@ -21,6 +21,14 @@ type Subject struct {
 	Program string
 	// Bad are modules that Start must refuse with ErrBadModule, by a name for each.
 	Bad map[string]string
+	// Images says that Program and Bad are container images, refused with ErrBadImage, and Seed means nothing.
+	Images bool
+	// Command is what Attach calls the program by in the sandbox.
+	Command string
+	// Secrets says that Spec.Secrets and SecretEnv are honoured; otherwise Start refuses them.
+	Secrets bool
+	// DiskKills says that the disk limit is held by ending the program with ReasonDisk, not by refusing it room.
+	DiskKills bool
 	// Deterministic says that Spec.Seed is honoured.
 	Deterministic bool
 }
@@ -56,6 +64,12 @@ func Run(t *testing.T, fresh func(t *testing.T) Subject) {
 		"stats":                              testStats,
 		"no network":                         testNetwork,
 		"determinism":                        testDeterminism,
+		"secrets":                            testSecrets,
+		"paused and resumed":                 testPause,
+		"what is paused can be ended":        testPauseEnd,
+		"attached programs":                  testAttach,
+		"an attached program is cancelled":   testAttachCancelled,
+		"dialled":                            testDial,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -79,9 +93,19 @@ func (b *bench) spec(t *testing.T, args ...string) runtime.Spec {
 	for _, d := range []string{"in", "out"} {
 		must(t, os.MkdirAll(filepath.Join(dir, d), 0o755))
 	}
-	return runtime.Spec{ID: "test-" + string(rune('a'+b.n)), Module: b.Program, Args: args, Dir: filepath.Join(dir, "run"),
+	s := runtime.Spec{ID: "test-" + string(rune('a'+b.n)), Args: args, Dir: filepath.Join(dir, "run"),
 		Mounts: []runtime.Mount{{Host: filepath.Join(dir, "in"), Guest: "/in", ReadOnly: true}, {Host: filepath.Join(dir, "out"), Guest: "/out"}},
 		Limits: runtime.Limits{MemoryMiB: 128, DiskMiB: 1, LogMiB: 1}}
+	b.setProgram(&s, b.Program)
+	return s
+}
+
+func (b *bench) setProgram(s *runtime.Spec, program string) {
+	if b.Images {
+		s.Image = program
+	} else {
+		s.Module = program
+	}
 }
 
 func (b *bench) start(t *testing.T, s runtime.Spec) runtime.Handle {

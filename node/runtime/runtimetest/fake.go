@@ -3,12 +3,15 @@ package runtimetest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/starling-network/starling/node/runtime"
@@ -37,6 +40,7 @@ type machine struct {
 	mu       sync.Mutex
 	programs map[string]guest.Program
 	running  map[string]*execution // by Dir
+	begun    int
 	grace    time.Duration
 }
 
@@ -83,6 +87,13 @@ func (f *Fake) Running() int {
 	return n
 }
 
+// Began counts the executions that ever began, on this machine.
+func (f *Fake) Began() int {
+	f.m.mu.Lock()
+	defer f.m.mu.Unlock()
+	return f.m.begun
+}
+
 // Name is the name given to NewFake.
 func (f *Fake) Name() string { return f.name }
 
@@ -123,6 +134,7 @@ func (f *Fake) Start(ctx context.Context, s runtime.Spec) (runtime.Handle, error
 	}
 	f.m.running[s.Dir] = e
 	f.owned[s.Dir] = true
+	f.m.begun++
 	go e.run(prog)
 	return h, nil
 }
@@ -177,6 +189,7 @@ func (f *Fake) Stop(ctx context.Context, h runtime.Handle, grace time.Duration) 
 	if err != nil {
 		return err
 	}
+	e.resume()
 	if grace > 0 {
 		e.askToStop()
 		t := time.AfterFunc(grace, func() { e.kill(runtime.ReasonKilled) })
@@ -240,6 +253,7 @@ func (f *Fake) Recover(_ context.Context, h runtime.Handle) error {
 	if e == nil || e.spec.ID != h.ID {
 		return fmt.Errorf("%w: %s", runtime.ErrNotFound, h.ID)
 	}
+	e.resume()
 	if e.alone != nil {
 		e.alone.Stop()
 		e.alone = nil
@@ -273,7 +287,120 @@ func (f *Fake) Logs(ctx context.Context, h runtime.Handle, stream runtime.Stream
 	return &logReader{ctx: ctx, cancel: cancel, log: l, at: offset}, nil
 }
 
+// Pause makes the program wait at its next call of its Process.
+func (f *Fake) Pause(_ context.Context, h runtime.Handle) error {
+	e, err := f.running(h)
+	if err == nil {
+		e.pause()
+	}
+	return err
+}
+
+// Resume lets it go on.
+func (f *Fake) Resume(_ context.Context, h runtime.Handle) error {
+	e, err := f.running(h)
+	if err == nil {
+		e.resume()
+	}
+	return err
+}
+
+// running finds an execution that has not ended.
+func (f *Fake) running(h runtime.Handle) (*execution, error) {
+	e, err := f.find(h)
+	if err == nil && e.ended() {
+		return nil, runtime.ErrEnded
+	}
+	return e, err
+}
+
+// Attach runs one of the Fake's programs, named by its first argument, beside the execution's own.
+func (f *Fake) Attach(ctx context.Context, h runtime.Handle, p runtime.Process) (int, error) {
+	e, err := f.running(h)
+	if err != nil {
+		return 0, err
+	}
+	var prog guest.Program
+	if len(p.Args) > 0 {
+		prog = f.m.programs[p.Args[0]]
+	}
+	if prog == nil {
+		return 0, fmt.Errorf("attaching: no program %q", p.Args)
+	}
+	a := &process{e: e, args: p.Args[1:], env: environ(e.spec.Env, e.spec.SecretEnv, p.Env), in: p.Stdin, out: p.Stdout, err: p.Stderr, sizes: p.Size, cancelled: ctx.Done()}
+	if a.in == nil {
+		a.in = strings.NewReader("")
+	}
+	if a.out == nil {
+		a.out = io.Discard
+	}
+	if p.TTY {
+		a.err = a.out
+	}
+	if a.err == nil {
+		a.err = io.Discard
+	}
+	ended := make(chan int, 1)
+	go func() { ended <- a.run(prog) }()
+	select {
+	case code := <-ended:
+		return code, ctx.Err()
+	case <-ctx.Done(): // a program that reads its caller's input ends at its next call
+		return 0, ctx.Err()
+	case <-e.dying:
+		return runtime.CodeKilled, nil
+	}
+}
+
+// Dial reaches a program that listens through its Process.
+func (f *Fake) Dial(ctx context.Context, h runtime.Handle, port uint16) (net.Conn, error) {
+	e, err := f.running(h)
+	if err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	incoming := e.ports[port]
+	e.mu.Unlock()
+	if incoming == nil {
+		return nil, fmt.Errorf("dialling port %d: %w", port, syscall.ECONNREFUSED)
+	}
+	ours, theirs := pipe()
+	select {
+	case incoming <- theirs:
+		return ours, nil
+	case <-e.over:
+		return nil, runtime.ErrEnded
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// duplex is one end of a connection in memory whose directions end one by one, as those of a socket do.
+type duplex struct {
+	net.Conn          // to read from, and for its deadlines and addresses
+	to       net.Conn // to write to
+}
+
+func pipe() (a, b net.Conn) {
+	there, thereEnd := net.Pipe()
+	back, backEnd := net.Pipe()
+	return &duplex{back, there}, &duplex{thereEnd, backEnd}
+}
+
+func (d *duplex) Write(b []byte) (int, error) { return d.to.Write(b) }
+func (d *duplex) CloseWrite() error           { return d.to.Close() }
+func (d *duplex) Close() error                { return errors.Join(d.Conn.Close(), d.to.Close()) }
+
+func (d *duplex) SetWriteDeadline(t time.Time) error { return d.to.SetWriteDeadline(t) }
+
+func (d *duplex) SetDeadline(t time.Time) error {
+	return errors.Join(d.Conn.SetReadDeadline(t), d.to.SetWriteDeadline(t))
+}
+
 var (
-	_ runtime.Runtime = (*Fake)(nil)
-	_ runtime.Logger  = (*Fake)(nil)
+	_ runtime.Pauser   = (*Fake)(nil)
+	_ runtime.Attacher = (*Fake)(nil)
+	_ runtime.Dialer   = (*Fake)(nil)
+	_ runtime.Runtime  = (*Fake)(nil)
+	_ runtime.Logger   = (*Fake)(nil)
 )

@@ -31,6 +31,8 @@ func TestFake(t *testing.T) {
 			Restart:       func(*testing.T) runtime.Runtime { f = f.Restart(); return f },
 			Program:       write(t, dir, "program", runtimetest.FakeModule("conformance")),
 			Bad:           map[string]string{"missing": filepath.Join(dir, "none"), "junk": write(t, dir, "junk", []byte("junk")), "unknown": write(t, dir, "unknown", runtimetest.FakeModule("unknown"))},
+			Command:       "conformance",
+			Secrets:       true,
 			Deterministic: true,
 		}
 	})

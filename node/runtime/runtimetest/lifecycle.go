@@ -143,9 +143,13 @@ func testInvalidSpec(t *testing.T, b *bench) {
 func testBadModule(t *testing.T, b *bench) {
 	for name, module := range b.Bad {
 		s := b.spec(t, "hello")
-		s.Module = module
+		b.setProgram(&s, module)
+		want := runtime.ErrBadModule
+		if b.Images {
+			want = runtime.ErrBadImage
+		}
 		_, err := b.Runtime.Start(t.Context(), s)
-		wantErr(t, name, err, runtime.ErrBadModule)
+		wantErr(t, name, err, want)
 		if _, err := os.Stat(s.Dir); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s: left its directory", name)
 		}

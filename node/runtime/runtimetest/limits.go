@@ -90,6 +90,14 @@ func sizeOf(t *testing.T, dir string) (n int64) {
 
 func testDisk(t *testing.T, b *bench) {
 	s := b.spec(t, "fill", "/out/big")
+	// A name that is not UTF-8 must not stop the counting.
+	must(t, os.Mkdir(filepath.Join(s.Mounts[1].Host, "\xff"), 0o755))
+	if b.DiskKills {
+		if e := b.wait(t, b.start(t, s)); e.Reason != runtime.ReasonDisk || e.OK() {
+			t.Errorf("ended with %+v, want reason disk", e)
+		}
+		return
+	}
 	b.run(t, s, guest.CodeNoSpace, runtime.ReasonNone)
 	if n := sizeOf(t, s.Mounts[1].Host); n > 1<<20 || n < 1<<19 {
 		t.Errorf("a limit of 1 MiB left %d bytes", n)

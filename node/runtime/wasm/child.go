@@ -114,6 +114,7 @@ func (c *child) run() {
 	debug.SetMemoryLimit(math.MaxInt64)
 	yieldToPeer()
 	go c.watchUsage()
+	go c.watchPause()
 	if c.limits.WallTime > 0 {
 		go c.watchWallTime()
 	}
@@ -145,7 +146,7 @@ func (c *child) fail(kind string, err error) {
 // end writes the last status and ends the process. The first caller wins; others wait here for the end.
 func (c *child) end(e runtime.Exit) {
 	c.mu.Lock()
-	e.Started, e.Ended = c.started, time.Now()
+	e.Ended = time.Now()
 	c.phase = phaseEnded
 	for s, l := range c.out {
 		if err := l.Err(); err != nil {
@@ -161,6 +162,7 @@ func (c *child) end(e runtime.Exit) {
 
 // save writes the status; mu is held, or nobody else is there yet.
 func (c *child) save(e runtime.Exit) error {
+	e.Started = c.started
 	return writeState(c.dir, statusFile, status{Phase: c.phase, Pid: os.Getpid(), CPUMillis: uint64(cpuTime().Milliseconds()),
 		MemoryMiB: uint32((c.mem.size.Load() + 1<<20 - 1) >> 20), Exit: e})
 }

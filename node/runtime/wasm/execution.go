@@ -29,6 +29,9 @@ type execution struct {
 	gone    chan struct{} // closed when this runtime no longer owns it
 	exit    runtime.Exit  // read after over
 
+	pausing sync.Mutex  // one pause or resume at a time
+	alarm   *time.Timer // resumes at the wall-time limit; guarded by pausing
+
 	mu      sync.Mutex
 	owner   *os.File // locked; nil when gone
 	killing bool
@@ -150,6 +153,9 @@ func (e *execution) settle() runtime.Exit {
 
 // kill ends the child and returns when its end is settled: SIGTERM, at which it writes its status, then SIGKILL.
 func (e *execution) kill(ctx context.Context) error {
+	if err := e.resume(); err != nil { // a stopped process does not take the first signal
+		return fmt.Errorf("killing %s: %w", e.id, err)
+	}
 	e.mu.Lock()
 	e.killing = true
 	e.mu.Unlock()

@@ -5,13 +5,21 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"strconv"
+	"syscall"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
+
+// childAttr keeps signals to the peer's terminal from its children, and wakes a paused one when the peer dies, so that it can
+// see that nobody is there.
+func childAttr() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGCONT}
+}
 
 // clockTicks is USER_HZ, the unit of /proc/PID/stat: 100 on every architecture Linux and Go share.
 const clockTicks = 100
@@ -30,6 +38,19 @@ func liveUsage(pid int) (cpuMillis uint64, memoryMiB uint32, err error) {
 	num := func(n int) uint64 { v, _ := strconv.ParseUint(string(fields[n]), 10, 64); return v } // n = field number of proc(5) - 3
 	ticks, pages := num(11)+num(12), num(21)
 	return ticks * 1000 / clockTicks, uint32(pages * uint64(os.Getpagesize()) >> 20), nil
+}
+
+// threadsStopped says that no thread of a process can run: each is stopped by a signal, or gone.
+func threadsStopped(pid int) bool {
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	for _, t := range tasks {
+		b, err := os.ReadFile(t)
+		i := bytes.LastIndexByte(b, ')')
+		if err == nil && i >= 0 && len(b) > i+2 && !bytes.ContainsAny(b[i+2:i+3], "TtZX") {
+			return false
+		}
+	}
+	return true
 }
 
 // yieldToPeer puts all threads of this process at nice 10; those made later inherit it.

@@ -25,6 +25,7 @@ type peerTask struct {
 	Spec     runtime.Spec
 	CacheDir string
 	Grace    time.Duration
+	Pause    bool
 }
 
 // peerMain is that peer.
@@ -41,6 +42,11 @@ func peerMain(task string) {
 	if err != nil {
 		panic(err)
 	}
+	if p.Pause {
+		if err := r.Pause(context.Background(), h); err != nil {
+			panic(err)
+		}
+	}
 	if err := json.NewEncoder(os.Stdout).Encode(h); err != nil {
 		panic(err)
 	}
@@ -51,7 +57,7 @@ func peerMain(task string) {
 func killedPeer(t *testing.T, s runtime.Spec, grace time.Duration) runtime.Handle {
 	t.Helper()
 	_, cache := program(t)
-	task, err := json.Marshal(peerTask{s, cache, grace})
+	task, err := json.Marshal(peerTask{s, cache, grace, s.ID == "paused-orphan"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -344,5 +350,58 @@ func BenchmarkStart(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// A program that is asleep for its CPU share nearly always stays paused past its own timer.
+func TestPausedBelowItsShare(t *testing.T) {
+	t.Parallel()
+	if _, err := newSleeper(); err != nil {
+		t.Skipf("CPU shares are not enforced here: %v", err)
+	}
+	s := spin(t)
+	s.Limits.MilliCPU = 200
+	r := newRuntime(t, time.Minute)
+	h := start(t, r, s)
+	if err := r.Pause(t.Context(), h); err != nil {
+		t.Fatal(err)
+	}
+	used := func() uint64 {
+		u, err := r.Stats(t.Context(), h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return u.CPUMillis
+	}
+	time.Sleep(100 * time.Millisecond) // at most one slice of its own; a longer sleep finds a fault more surely, never a false one
+	before := used()
+	time.Sleep(300 * time.Millisecond)
+	if after := used(); after > before+10 {
+		t.Errorf("while it was paused it used %d ms", after-before)
+	}
+	if err := r.Resume(t.Context(), h); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Stop(t.Context(), h, 0); err != nil {
+		t.Fatal(err)
+	}
+	if e := wait(t, r, h); e.Reason != runtime.ReasonKilled {
+		t.Errorf("%+v", e)
+	}
+}
+
+// A paused child whose peer is killed is woken, sees that nobody is there, and ends.
+func TestPausedOrphanEnds(t *testing.T) {
+	t.Parallel()
+	s := spin(t)
+	s.ID = "paused-orphan"
+	h := killedPeer(t, s, 100*time.Millisecond)
+	awaitChildsEnd(t, h.Dir)
+	r := newRuntime(t, time.Minute)
+	if err := r.Recover(t.Context(), h); err != nil {
+		t.Fatal(err)
+	}
+	if e := wait(t, r, h); e.Reason != runtime.ReasonLost {
+		t.Errorf("%+v", e)
 	}
 }

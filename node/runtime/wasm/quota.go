@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 
+	"github.com/starling-network/starling/node/runtime"
 	experimentalsys "github.com/tetratelabs/wazero/experimental/sys"
 )
 
@@ -55,8 +55,12 @@ func (q *quota) take(n int64) experimentalsys.Errno {
 func (q *quota) count() error {
 	q.used = 0
 	for _, root := range q.roots {
-		if err := q.countDir(root, "."); err != nil {
-			return err
+		err := runtime.Walk(root, func(_ string, info fs.FileInfo) error {
+			q.used += cost(info)
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("counting used space: %w", err)
 		}
 	}
 	for f := range q.writing {
@@ -65,28 +69,6 @@ func (q *quota) count() error {
 		}
 	}
 	return nil
-}
-
-func (q *quota) countDir(root *os.Root, dir string) error {
-	d, err := root.Open(dir)
-	if err != nil {
-		return fmt.Errorf("counting used space: %w", err)
-	}
-	defer d.Close()
-	for {
-		entries, err := d.Readdir(1024)
-		for _, info := range entries {
-			q.used += cost(info)
-			if info.IsDir() {
-				if err := q.countDir(root, path.Join(dir, info.Name())); err != nil {
-					return err
-				}
-			}
-		}
-		if err != nil || len(entries) == 0 {
-			return nil
-		}
-	}
 }
 
 func cost(info fs.FileInfo) int64 {

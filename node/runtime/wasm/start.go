@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/starling-network/starling/node/runtime"
@@ -32,16 +31,16 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Handle, er
 	if !filepath.IsAbs(s.Module) {
 		return h, &runtime.SpecError{Field: "Module", Reason: fmt.Sprintf("%q is not an absolute path", s.Module)}
 	}
+	if len(s.Secrets)+len(s.SecretEnv) > 0 {
+		return h, &runtime.SpecError{Field: "Secrets", Reason: "need a container: this runtime would write them to disk"}
+	}
 	for i, m := range s.Mounts {
 		if info, err := os.Stat(m.Host); err != nil || !info.IsDir() {
 			return h, fmt.Errorf("%w: Mounts[%d]: %s is not a directory", runtime.ErrBadMount, i, m.Host)
 		}
 	}
-	r.mu.Lock()
-	done := r.done
-	r.mu.Unlock()
-	if done {
-		return h, runtime.ErrClosed
+	if err := r.mine.Open(); err != nil {
+		return h, err
 	}
 	owner, err := r.prepareDir(s)
 	if err != nil {
@@ -113,7 +112,7 @@ func (r *Runtime) launch(ctx context.Context, e *execution) error {
 	cmd.Dir, cmd.Env = e.dir, []string{"GOGC=off", "GOMAXPROCS=2"}
 	cmd.Stdout, cmd.Stderr = last, last
 	cmd.ExtraFiles = []*os.File{theirs}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // a signal to the peer's terminal is not for the children
+	cmd.SysProcAttr = childAttr()
 	err = cmd.Start()
 	_ = theirs.Close()
 	if err != nil {

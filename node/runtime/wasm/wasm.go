@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/starling-network/starling/node/runtime"
@@ -33,15 +32,14 @@ type Config struct {
 // Runtime is the wasm runtime of one peer process.
 type Runtime struct {
 	cfg  Config
-	mu   sync.Mutex
-	mine map[string]*execution // by directory
-	done bool
+	mine runtime.Table[*execution]
 }
 
 var (
 	_ runtime.Runtime = (*Runtime)(nil)
 	_ runtime.Logger  = (*Runtime)(nil)
 	_ runtime.Checker = (*Runtime)(nil)
+	_ runtime.Pauser  = (*Runtime)(nil)
 )
 
 // New makes a Runtime that owns no executions yet. It starts nothing.
@@ -69,7 +67,7 @@ func New(cfg Config) (*Runtime, error) {
 		return nil, fmt.Errorf("wasm runtime: creating cache: %w", err)
 	}
 	pruneCache(cfg.CacheDir, int64(cfg.CacheMiB)<<20)
-	return &Runtime{cfg: cfg, mine: map[string]*execution{}}, nil
+	return &Runtime{cfg: cfg}, nil
 }
 
 // Name is "wasm".
@@ -97,55 +95,15 @@ func (r *Runtime) CheckModule(path string) error {
 // Close gives up all executions without ending them, as the end of the process would: each goes on for the grace, in
 // which another Runtime may recover it. What waits for one gets ErrClosed.
 func (r *Runtime) Close() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.done = true
-	for _, e := range r.mine {
-		e.disown()
-	}
-	clear(r.mine)
+	r.mine.Close((*execution).disown)
 	return nil
 }
 
-// check refuses handles that this runtime did not make.
-func check(h runtime.Handle) error {
-	if err := h.Check(); err != nil {
-		return err
-	}
-	if h.Runtime != Name {
-		return fmt.Errorf("%w: made by %q", runtime.ErrBadHandle, h.Runtime)
-	}
-	return nil
-}
-
-func (r *Runtime) find(h runtime.Handle) (*execution, error) {
-	if err := check(h); err != nil {
-		return nil, err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.done {
-		return nil, runtime.ErrClosed
-	}
-	if e := r.mine[h.Dir]; e != nil && e.id == h.ID {
-		return e, nil
-	}
-	return nil, fmt.Errorf("%w: %s", runtime.ErrNotFound, h.ID)
-}
+func (r *Runtime) find(h runtime.Handle) (*execution, error) { return r.mine.Find(Name, h) }
 
 // add makes e one of this runtime's and begins to wait for its end.
 func (r *Runtime) add(e *execution) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.done {
-		return runtime.ErrClosed
-	}
-	if r.mine[e.dir] != nil {
-		return runtime.ErrExists
-	}
-	r.mine[e.dir] = e
-	go e.watch()
-	return nil
+	return r.mine.Add(e.dir, e.id, e, func() { go e.watch() })
 }
 
 // Wait returns the execution's end.
@@ -161,6 +119,9 @@ func (r *Runtime) Wait(ctx context.Context, h runtime.Handle) (runtime.Exit, err
 func (r *Runtime) Stop(ctx context.Context, h runtime.Handle, grace time.Duration) error {
 	e, err := r.find(h)
 	if err != nil {
+		return err
+	}
+	if err := e.resume(); err != nil {
 		return err
 	}
 	if grace > 0 {
@@ -196,9 +157,7 @@ func (r *Runtime) Destroy(ctx context.Context, h runtime.Handle) error {
 	if err := os.RemoveAll(e.dir); err != nil {
 		return fmt.Errorf("removing execution directory: %w", err)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.mine, h.Dir)
+	r.mine.Remove(h.Dir)
 	e.disown()
 	return nil
 }
@@ -223,6 +182,9 @@ func (r *Runtime) Recover(ctx context.Context, h runtime.Handle) error {
 	if err := e.takeOwnership(ctx); err != nil {
 		_ = owner.Close()
 		return fmt.Errorf("recovering execution: %w", err)
+	}
+	if err := e.resume(); err != nil { // a pause ends with the peer that made it
+		r.cfg.Logger.Warn("cannot resume a recovered execution", "id", e.id, "error", err)
 	}
 	if err := r.add(e); err != nil {
 		e.disown()
@@ -249,61 +211,5 @@ func (r *Runtime) Logs(ctx context.Context, h runtime.Handle, s runtime.Stream, 
 	if err != nil {
 		return nil, err
 	}
-	if s != runtime.Stdout && s != runtime.Stderr || offset < 0 {
-		return nil, fmt.Errorf("reading log: no offset %d in stream %q", offset, s)
-	}
-	f, err := os.Open(filepath.Join(e.dir, logFile(s)))
-	if err != nil {
-		return nil, fmt.Errorf("reading log: %w", err)
-	}
-	if _, err := f.Seek(offset, io.SeekStart); err != nil {
-		_ = f.Close()
-		return nil, fmt.Errorf("reading log: %w", err)
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	return &follower{ctx: ctx, cancel: cancel, f: f, e: e}, nil
-}
-
-// follower reads a growing file until its execution is over.
-type follower struct {
-	ctx    context.Context
-	cancel context.CancelFunc
-	f      *os.File
-	e      *execution
-}
-
-const (
-	followFirst = time.Millisecond
-	followMost  = 50 * time.Millisecond
-)
-
-func (f *follower) Read(p []byte) (int, error) {
-	for pause := followFirst; ; pause = min(2*pause, followMost) {
-		over := false
-		select {
-		case <-f.e.over: // looked at before reading: what was written before the end is then read
-			over = true
-		default:
-		}
-		if n, err := f.f.Read(p); n > 0 || !errors.Is(err, io.EOF) || over {
-			return n, err
-		}
-		t := time.NewTimer(pause)
-		select {
-		case <-t.C:
-		case <-f.e.over:
-		case <-f.e.gone:
-			t.Stop()
-			return 0, runtime.ErrClosed
-		case <-f.ctx.Done():
-			t.Stop()
-			return 0, f.ctx.Err()
-		}
-		t.Stop()
-	}
-}
-
-func (f *follower) Close() error {
-	f.cancel()
-	return f.f.Close()
+	return runtime.FollowLog(ctx, filepath.Join(e.dir, logFile(s)), s, offset, e.over, e.gone)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"time"
 
 	"github.com/starling-network/starling/node/runtime"
@@ -45,6 +46,21 @@ func (c *child) watchSignals() {
 	signal.Notify(signals, unix.SIGTERM)
 	<-signals
 	c.end(runtime.Exit{Code: runtime.CodeKilled, Reason: runtime.ReasonKilled})
+}
+
+// watchPause stops the child again when something other than its peer woke it: its own timer, or the end of the peer's thread
+// that started it. When the peer itself has ended it goes on, and watchOwner sees to the rest.
+func (c *child) watchPause() {
+	woken := make(chan os.Signal, 1) // once more is as good as often
+	signal.Notify(woken, unix.SIGCONT)
+	for range woken {
+		if _, err := os.Stat(filepath.Join(c.dir, pausedFile)); err != nil {
+			continue
+		}
+		if owned, err := held(c.owner); err == nil && owned {
+			_ = unix.Kill(os.Getpid(), unix.SIGSTOP)
+		}
+	}
 }
 
 func (c *child) watchWallTime() {

@@ -35,6 +35,9 @@ const StopFile = "/run/starling/stop"
 //	gate PATH          print "first", wait until PATH exists, print "second"
 //	dial ADDR          0 if the address cannot be reached
 //	escape PATH…       try to read and to write each; 1 and the path's name if one of them works
+//	cat                copy the standard input to the standard output
+//	show PATH          print a file
+//	serve PORT         send back what comes to this port
 //	random DIR         print the clock twice, two random numbers and a directory
 func Conformance(p Process) int {
 	args := p.Args()
@@ -77,6 +80,19 @@ func Conformance(p Process) int {
 		return escape(p, args[:len(args)-2])
 	case "random":
 		return random(p, args[0])
+	case "cat":
+		_, err := io.Copy(p.Stdout(), p.Stdin())
+		return fail(p, err)
+	case "show":
+		b, err := ReadFile(p, args[0], 1<<20)
+		_, _ = p.Stdout().Write(b)
+		return fail(p, err)
+	case "serve":
+		port, _ := strconv.ParseUint(args[0], 10, 16)
+		return fail(p, p.Listen(uint16(port), func(c io.ReadWriteCloser) {
+			_, _ = io.Copy(c, c)
+			_ = c.Close()
+		}))
 	default:
 		return endless(p, cmd, args)
 	}

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"strconv"
 	"time"
 )
 
@@ -20,6 +21,7 @@ type Process interface {
 	Args() []string
 	// Environ is the whole environment, "NAME=value".
 	Environ() []string
+	Stdin() io.Reader
 	Stdout() io.Writer
 	Stderr() io.Writer
 	// OpenFile, Remove and ReadDir (names as the system orders them) work as those of package os.
@@ -32,8 +34,16 @@ type Process interface {
 	Burn()
 	// Dial tries to reach a network address.
 	Dial(addr string) error
+	// Listen serves every connection to a port of the own loopback address, without end.
+	Listen(port uint16, serve func(io.ReadWriteCloser)) error
 	Now() time.Time
 	Random() uint64
+}
+
+// Terminal is what the Process of a program has beside in a Fake, where it was attached with a terminal.
+type Terminal interface {
+	// NextSize waits for the terminal's size, the first time for that at the start.
+	NextSize() (rows, cols uint16)
 }
 
 // File is an open file of a Process.
@@ -83,6 +93,7 @@ type OS struct {
 
 func (*OS) Args() []string        { return os.Args[1:] }
 func (*OS) Environ() []string     { return os.Environ() }
+func (*OS) Stdin() io.Reader      { return os.Stdin }
 func (*OS) Stdout() io.Writer     { return os.Stdout }
 func (*OS) Stderr() io.Writer     { return os.Stderr }
 func (*OS) Now() time.Time        { return time.Now() }
@@ -132,6 +143,21 @@ func (*OS) Dial(addr string) error {
 		return err
 	}
 	return c.Close()
+}
+
+// Listen serves a TCP port.
+func (*OS) Listen(port uint16, serve func(io.ReadWriteCloser)) error {
+	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port))))
+	if err != nil {
+		return err
+	}
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		go serve(c)
+	}
 }
 
 // Random asks the system.

@@ -1,0 +1,130 @@
+package escrow
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/verify"
+	"github.com/starling-network/starling/verify/tranche"
+)
+
+// plan claims what is due, if it is time to.
+func (c *Claims) plan(now time.Time, v View) (change bool, effects []Effect) {
+	leaf, opened, err := c.leafIn(v)
+	if err != nil {
+		return false, nil
+	}
+	c.waits = ""
+	use, why := c.choose(v, leaf, opened)
+	if use == nil || c.fleet.underKind(kindClaim) {
+		return false, nil
+	}
+	due := min(use.Cumulative, c.core.Cap-min(c.core.Cap, market.Amount(leaf.Freed)), c.accrued(v.Slot))
+	if due <= market.Amount(leaf.Paid) || !c.ripe(why, v, leaf, opened, use, due) {
+		c.waits = "nothing to claim yet"
+		return false, nil
+	}
+	return c.claim(now, v, leaf, use)
+}
+
+// urgency is why to claim.
+type urgency uint8
+
+const (
+	asItRuns urgency = iota
+	isOver           // no more will be earned
+	isRetiring
+	isLate // the escrow's deadline has passed
+)
+
+// choose takes the voucher to claim with. While work goes on that is the newest whose time has passed: the best pays for an
+// interval that is still to come. When it could be the last chance, it is the best; and the final one before all others.
+func (c *Claims) choose(v View, leaf program.LeafState, opened market.Slot) (use *verify.SignedVoucher, why urgency) {
+	switch {
+	case leaf.Window != 0 && uint64(v.Slot) > uint64(opened)+uint64(leaf.Window):
+		return nil, why
+	case leaf.Window != 0:
+		why = isRetiring
+	case c.closing != nil || c.over || v.Slot >= c.core.End:
+		why = isOver
+	case uint64(v.Slot) >= v.Escrow.Deadline:
+		why = isLate
+	}
+	switch {
+	case c.closing != nil:
+		return c.closing, why
+	case c.best == nil:
+		return nil, why
+	case why != asItRuns || c.best.Horizon <= v.Slot:
+		return c.best, why
+	case c.earned != nil && c.earned.Horizon <= v.Slot:
+		return c.earned, why
+	}
+	return nil, why
+}
+
+// ripe says whether it is time: the first earned interval is claimed early, then what has run up; and at an end, at once all
+// there is, or what there is so far and again before it is too late.
+func (c *Claims) ripe(why urgency, v View, leaf program.LeafState, opened market.Slot, use *verify.SignedVoucher, due market.Amount) bool {
+	paid := market.Amount(leaf.Paid)
+	if why == asItRuns {
+		return paid == 0 || due-paid >= c.when.Amount || uint64(v.Slot) >= uint64(c.asked)+c.when.Slots
+	}
+	target, certain := c.target()
+	if certain && paid >= target {
+		return false
+	}
+	spare := max(1, uint64(c.net.Account.Params.ResponseSlots)/4)
+	switch {
+	case due >= min(use.Cumulative, c.accrued(c.core.End)), certain && due >= target, uint64(v.Slot) >= uint64(c.asked)+spare:
+		return true
+	case why == isRetiring:
+		return uint64(v.Slot)+spare >= uint64(opened)+uint64(leaf.Window)
+	}
+	return false
+}
+
+// claim asks for the transaction. Where the payout's account may be missing it is opened too: in the same transaction, or
+// before it where both do not fit.
+func (c *Claims) claim(now time.Time, v View, leaf program.LeafState, use *verify.SignedVoucher) (change bool, effects []Effect) {
+	t := task{kind: kindClaim, tranche: c.funding.Tranche, leaf: c.funding.Index, amount: use.Cumulative}
+	fails, ok := c.fleet.may(now, t)
+	if !ok {
+		c.waits = fmt.Sprintf("claiming failed %d times", fails)
+		return false, nil
+	}
+	tables, ok := c.tables(v)
+	if !ok {
+		c.waits = "its lookup table is not there yet"
+		return false, nil
+	}
+	payer := c.core.Provider
+	missing := leaf.Paid == 0 && !c.open || fails > 0
+	var in []program.Instruction
+	if missing && !(c.apart && c.open) {
+		in = append(in, program.OpenTokenAccount(payer, c.core.Payout, c.net.Mint))
+	}
+	if len(in) > 0 && c.apart {
+		t = task{kind: kindOpenToken}
+		if _, ok := c.fleet.may(now, t); !ok {
+			return false, nil
+		}
+		return true, []Effect{Sign{Orders: []SignOrder{c.fleet.ask(t, in...)}}}
+	}
+	call := program.Claim{Escrow: c.escrow, Tranche: program.TrancheAddress(c.net.Program, c.escrow, c.funding.Tranche), Vault: v.Escrow.Vault,
+		Destination: program.TokenAccount(c.core.Payout, c.net.Mint), Mint: c.net.Mint, Network: c.net.address, Ed: uint8(len(in)),
+		Leaf: tranche.LeafOf(c.core, c.funding.Index), Proof: c.funding.Proof}
+	in = append(in, signedFor(c.net, c.keys, *use).Instruction(), call.Instruction(c.net.Program))
+	c.asked = v.Slot
+	order := c.fleet.ask(t, in...)
+	order.Tables = tables
+	return true, []Effect{Sign{Orders: []SignOrder{order}}}
+}
+
+// signedFor is the voucher with as few signatures as it takes: each takes room.
+func signedFor(net Net, keys market.KeySet, v verify.SignedVoucher) program.Signed {
+	v.Sigs = v.Sigs[:min(len(v.Sigs), int(keys.Threshold))]
+	return program.VoucherSigned(net.Domain(), v)
+}

@@ -1,0 +1,271 @@
+package escrow
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/verify"
+	"github.com/starling-network/starling/verify/tranche"
+)
+
+// The journal form of a Deposit, little-endian. What is being signed is left out: it does not exist yet.
+//
+//	deposit = version u8 (1) ‖ flags u8 (bit 0 seen, 1 ending, 2 closed, 3 leases name another buyer, 4 a hire) ‖ opened u64 ‖ deadline u64 ‖ newest final slot u64 ‖ landed u64
+//	          ‖ refunded u64 ‖ deal ‖ n u16 ‖ n × batch ‖ fleet
+//	deal    = order[32] ‖ buyer[32] ‖ source[32] ‖ refund owner[32] ‖ referrer[32] ‖ key set ‖ n u8 ‖ n × standby[80] ‖ lease buyer[32]? ‖ hirer[32]?
+//	batch   = stage u8 (bit 7 hired) ‖ first tranche u16 ‖ deposit u64 ‖ landed u64 ‖ n u16 ‖ n × lease
+//	lease   = flags u8 (bit 0 retired, 1 with a final receipt, 2 void) ‖ activate-before u64 ‖ leaf[136] ‖ ( receipt core[256] ‖ signature[64] )?
+//	fleet   = next number u32 ‖ n u8 ‖ n × flight
+//	flight  = number u32 ‖ kind u8 ‖ tranche u16 ‖ leaf u16 ‖ amount u64 ‖ state u8 ‖ last valid u64 ‖ since u64
+//	          ‖ n u8 ‖ txid[n] ‖ n u16 ‖ raw[n]
+const depositVersion = 1
+
+const (
+	maxBatches  = 4096
+	flagSeen    = 1 << 0
+	flagEnding  = 1 << 1
+	flagClosed  = 1 << 2
+	flagOther   = 1 << 3
+	flagHire    = 1 << 4
+	flagHired   = 1 << 7
+	flagRetired = 1 << 0
+	flagFinal   = 1 << 1
+	flagVoid    = 1 << 2
+)
+
+func flags(bits ...bool) (out byte) {
+	for i, b := range bits {
+		if b {
+			out |= 1 << i
+		}
+	}
+	return out
+}
+
+// Marshal gives the journal form. A deposit has one.
+func (d Deposit) Marshal() []byte {
+	le := binary.LittleEndian
+	b := []byte{depositVersion, flags(d.seen, d.ending, d.closed, !d.deal.LeaseBuyer.IsZero(), d.hires())}
+	for _, v := range []uint64{d.opened, uint64(d.deadline), uint64(d.final), uint64(d.landed), uint64(d.refunded)} {
+		b = le.AppendUint64(b, v)
+	}
+	b = d.deal.append(b)
+	if d.hires() {
+		b = append(b, d.hirer[:]...)
+	}
+	b = le.AppendUint16(b, uint16(len(d.batches)))
+	for _, x := range d.batches {
+		stage := byte(x.stage)
+		if x.hired {
+			stage |= flagHired
+		}
+		b = le.AppendUint16(append(b, stage), x.first)
+		b = le.AppendUint64(b, uint64(x.deposit))
+		b = le.AppendUint64(b, uint64(x.opened))
+		b = le.AppendUint16(b, uint16(len(x.leases)))
+		for _, e := range x.leases {
+			b = append(b, flags(e.retire, e.final != nil, e.void))
+			b = le.AppendUint64(b, uint64(e.before))
+			leaf := e.leaf.Marshal()
+			b = append(b, leaf[:]...)
+			if e.final != nil {
+				core := e.final.core.Marshal()
+				b = append(append(b, core[:]...), e.final.by[:]...)
+			}
+		}
+	}
+	return d.fleet.append(b)
+}
+
+func (d Deal) append(b []byte) []byte {
+	for _, k := range []sign.Key{sign.Key(d.Order), d.Buyer, d.Source, d.RefundOwner, d.Referrer} {
+		b = append(b, k[:]...)
+	}
+	b = append(append(b, d.Keys.Marshal()...), byte(len(d.Standbys)))
+	for _, s := range d.Standbys {
+		b = append(append(b, s.Provider[:]...), s.Payout[:]...)
+		b = binary.LittleEndian.AppendUint64(b, uint64(s.MaxRate))
+		b = binary.LittleEndian.AppendUint64(b, uint64(s.Budget))
+	}
+	if !d.LeaseBuyer.IsZero() {
+		b = append(b, d.LeaseBuyer[:]...)
+	}
+	return b
+}
+
+func (f fleet) append(b []byte) []byte {
+	le := binary.LittleEndian
+	signed := slices.DeleteFunc(slices.Clone(f.flights), func(x flight) bool { return x.tx.ID == "" })
+	b = append(le.AppendUint32(b, f.number), byte(len(signed)))
+	for _, x := range signed {
+		b = append(le.AppendUint32(b, x.no), byte(x.task.kind))
+		b = le.AppendUint16(b, x.task.tranche)
+		b = le.AppendUint16(b, x.task.leaf)
+		b = le.AppendUint64(b, uint64(x.task.amount))
+		b = append(b, byte(x.state))
+		b = le.AppendUint64(b, x.tx.LastValid)
+		b = le.AppendUint64(b, uint64(x.tx.Since))
+		b = append(append(b, byte(len(x.tx.ID))), x.tx.ID...)
+		b = append(le.AppendUint16(b, uint16(len(x.tx.Raw))), x.tx.Raw...)
+	}
+	return b
+}
+
+// RestoreDeposit reads the journal form. It refuses, with market.ErrMalformed, what Step could not have come to. Send Ticked next.
+func RestoreDeposit(b []byte, net Net, p Params) (Deposit, error) { return restore(b, net, p, false) }
+
+func restore(b []byte, net Net, p Params, hires bool) (Deposit, error) {
+	r := &reader{rest: b}
+	version, bits := r.u8(), r.u8()
+	d := Deposit{net: net, params: p, seen: bits&flagSeen != 0, ending: bits&flagEnding != 0, closed: bits&flagClosed != 0, opened: r.u64(),
+		deadline: market.Slot(r.u64()), final: market.Slot(r.u64()), landed: market.Slot(r.u64()), refunded: market.Amount(r.u64())}
+	d.deal = r.deal(bits&flagOther != 0)
+	if hires {
+		d.hirer = r.key()
+	}
+	r.fail(version != depositVersion || bits >= flagHire<<1 || (bits&flagHire != 0) != hires || r.bad || d.check() != nil || hires == d.hirer.IsZero())
+	for range r.count(int(r.u16()), maxBatches) {
+		d.batches = append(d.batches, r.batch(&d))
+	}
+	d.fleet = r.fleet(func(t task) bool {
+		return t.kind >= kindOpen && t.kind <= kindCloseEscrow && (t.kind > kindOpen || !hires) && (t.kind > kindAdd || int(t.tranche) < len(d.batches))
+	})
+	r.fail(d.opened == 0 && (d.seen || len(d.fleet.flights) > 0) || d.closed && len(d.fleet.flights) > 0)
+	if r.bad || len(r.rest) > 0 || !d.fits() {
+		return Deposit{}, fmt.Errorf("%w: deposit of %d bytes, version %d", market.ErrMalformed, len(b), version)
+	}
+	d = d.named(d.opened)
+	d.asked, d.retell = 1, true
+	for _, x := range d.batches {
+		d.asked = max(d.asked, x.first+uint16(len(x.trees)))
+	}
+	return d, nil
+}
+
+// fits reports whether no lease stands twice and nothing overflows.
+func (d *Deposit) fits() bool {
+	seen := map[market.LeaseID]bool{}
+	for _, b := range d.batches {
+		var sum market.Amount
+		var err error
+		for _, e := range b.leases {
+			if sum, err = sum.Add(e.leaf.Cap); err != nil || seen[e.leaf.Lease] {
+				return false
+			}
+			seen[e.leaf.Lease] = true
+		}
+		if int(b.first)+len(b.trees) > math.MaxUint16 {
+			return false
+		}
+	}
+	return len(seen) <= MaxLeases
+}
+
+// reader takes fields off the front. After the first that is missing or wrong, all are zero and bad is set.
+type reader struct {
+	rest []byte
+	bad  bool
+}
+
+func (r *reader) take(n int) []byte {
+	if r.bad || len(r.rest) < n {
+		r.bad = true
+		return make([]byte, n)
+	}
+	out := r.rest[:n:n]
+	r.rest = r.rest[n:]
+	return out
+}
+
+func (r *reader) fail(when bool) { r.bad = r.bad || when }
+func (r *reader) u8() uint8      { return r.take(1)[0] }
+func (r *reader) u16() uint16    { return binary.LittleEndian.Uint16(r.take(2)) }
+func (r *reader) u32() uint32    { return binary.LittleEndian.Uint32(r.take(4)) }
+func (r *reader) u64() uint64    { return binary.LittleEndian.Uint64(r.take(8)) }
+func (r *reader) key() sign.Key  { return sign.Key(r.take(sign.KeySize)) }
+
+// count bounds how many follow; when it is too many, none do.
+func (r *reader) count(n, limit int) int {
+	if r.fail(n > limit); r.bad {
+		return 0
+	}
+	return n
+}
+
+// bytes reads what its length stands before.
+func (r *reader) bytes(n, limit int) []byte { return r.take(r.count(n, limit)) }
+
+func (r *reader) keys() market.KeySet {
+	head := r.take(2)
+	raw := append(slices.Clone(head), r.take(sign.KeySize*r.count(int(head[1]), market.MaxVoucherKeys))...)
+	ks, err := market.UnmarshalKeySet(raw)
+	r.fail(err != nil)
+	return ks
+}
+
+func (r *reader) deal(other bool) Deal {
+	d := Deal{Order: market.OrderID(r.key()), Buyer: r.key(), Source: r.key(), RefundOwner: r.key(), Referrer: r.key(), Keys: r.keys()}
+	for range r.count(int(r.u8()), program.MaxStandbys) {
+		d.Standbys = append(d.Standbys, program.Standby{Provider: r.key(), Payout: r.key(), MaxRate: market.Rate(r.u64()), Budget: market.Amount(r.u64())})
+	}
+	if other {
+		d.LeaseBuyer = r.key()
+		r.fail(d.LeaseBuyer.IsZero())
+	}
+	return d
+}
+
+func (r *reader) batch(d *Deposit) batch {
+	bits := r.u8()
+	b := batch{stage: stage(bits &^ flagHired), hired: bits&flagHired != 0, first: r.u16(), deposit: market.Amount(r.u64()), opened: market.Slot(r.u64())}
+	n := int(r.u16())
+	fit, most := max(1, d.fit(n, b.hired)), d.most()
+	if b.hired {
+		most = fit
+	}
+	for i := range r.count(n, most) {
+		b.leases = append(b.leases, r.entry())
+		r.fail(int(b.leases[i].leaf.Index) != i%fit)
+	}
+	r.fail(b.hired && b.stage == stageSigned || b.stage < stageWanted || b.stage > stageVoid || len(b.leases) == 0 || b.opened != 0 && b.stage != stageFunded)
+	if !r.bad {
+		r.fail(b.build(fit) != nil)
+	}
+	return b
+}
+
+func (r *reader) entry() entry {
+	bits := r.u8()
+	r.fail(bits > flagRetired|flagFinal|flagVoid)
+	e := entry{retire: bits&flagRetired != 0, void: bits&flagVoid != 0, before: market.Slot(r.u64())}
+	var err error
+	e.leaf, err = tranche.UnmarshalLeaf(r.take(tranche.LeafSize))
+	r.fail(err != nil)
+	if bits&flagFinal == 0 || r.bad {
+		return e
+	}
+	core, err := verify.UnmarshalReceiptCore(r.take(verify.ReceiptCoreSize))
+	r.fail(err != nil || !core.Final() || core.Lease != e.leaf.Lease || core.Provider != e.leaf.Provider || !e.retire)
+	e.final = &finalReceipt{core: core, by: sign.Signature(r.take(sign.SignatureSize))}
+	return e
+}
+
+func (r *reader) fleet(is func(task) bool) fleet {
+	f := fleet{number: r.u32()}
+	for range r.count(int(r.u8()), maxFlights) {
+		x := flight{no: r.u32(), task: task{kind: kind(r.u8()), tranche: r.u16(), leaf: r.u16(), amount: market.Amount(r.u64())}, state: chain.TxState(r.u8())}
+		x.tx = chain.Prepared{LastValid: r.u64(), Since: market.Slot(r.u64())}
+		x.tx.ID = chain.TxID(r.bytes(int(r.u8()), maxTxID))
+		x.tx.Raw = slices.Clone(r.bytes(int(r.u16()), chain.MaxRaw))
+		r.fail(!is(x.task) || x.state.Final() || x.state > chain.Expired || x.tx.ID == "" || len(x.tx.Raw) == 0 ||
+			x.no >= f.number && f.number != 0 || slices.ContainsFunc(f.flights, func(y flight) bool { return y.task == x.task || y.no == x.no }))
+		f.flights = append(f.flights, x)
+	}
+	return f
+}

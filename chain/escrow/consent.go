@@ -1,0 +1,61 @@
+package escrow
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market/sign"
+)
+
+// Asked is what a transaction does that a voucher key is asked to sign.
+type Asked struct {
+	Opens    []program.OpenEscrow // with the key among the voucher keys
+	Tranches []program.AddTranche
+	Hires    []program.AddStandbyTranche
+	Retires  []program.RetireBegin // by voucher keys
+}
+
+// Consider says what it means for a guardian to sign a transaction as a voucher key, which somebody else pays for. It refuses, with
+// ErrConsent, every transaction that could use the signature for anything else: the key is also that of the guardian's
+// wallet, and who signs a transaction signs for each of its instructions that names the key. What is asked is then for the guardian
+// to judge: whose escrow and supervisor, which leases.
+func Consider(net Net, key, payer sign.Key, in []program.Instruction) (Asked, error) {
+	var a Asked
+	if payer == key {
+		return a, fmt.Errorf("%w: it is to pay", ErrConsent)
+	}
+	asked := false
+	for i, x := range in {
+		names := 0
+		for _, m := range x.Accounts {
+			if m.Key == key {
+				names++
+			}
+		}
+		call, _, err := program.ParseCall(net.Program, x)
+		if err != nil && names == 0 {
+			continue // it cannot use the signature
+		}
+		var voters []sign.Key
+		switch c := call.(type) {
+		case program.OpenEscrow:
+			a.Opens, voters = append(a.Opens, c), c.Keys.Keys
+		case program.AddTranche:
+			a.Tranches = append(a.Tranches, c)
+		case program.AddStandbyTranche:
+			a.Hires, voters = append(a.Hires, c), c.Signers
+		case program.RetireBegin:
+			a.Retires, voters = append(a.Retires, c), c.Signers
+		}
+		voter := slices.Contains(voters, key)
+		if names > 1 || names == 1 && !voter {
+			return Asked{}, fmt.Errorf("%w: instruction %d names the key as something else", ErrConsent, i)
+		}
+		asked = asked || voter
+	}
+	if !asked {
+		return Asked{}, fmt.Errorf("%w: it needs no voucher key", ErrConsent)
+	}
+	return a, nil
+}

@@ -1,0 +1,278 @@
+package escrow_test
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/starling-network/starling/chain/escrow"
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+)
+
+// simple is a world in which the buyer signs the vouchers.
+func simple(t fataler) *world { return newWorld(t, network(t), keySet(t, 1, "buyer")) }
+
+// A job from the first lease to the last lamport.
+func TestWholeLife(t *testing.T) {
+	t.Parallel()
+	w := simple(t)
+	if err := w.fund(2000, 5000, w.lease(60, 200), w.lease(60, 100)); err != nil {
+		t.Fatal(err)
+	}
+	a, b := w.leases[0], w.leases[1]
+	w.until("funded", 20, func() bool { return a.claims != nil && b.claims != nil })
+	w.voucher(a, 20)
+	w.voucher(b, 20)
+	w.pass(10, always)
+	w.voucher(a, 20)
+	w.until("early claim", 40, func() bool { return w.paid(a) == 200 })
+	w.pass(20, always)
+	w.voucher(b, 20)
+	w.finish(b)
+	w.until("settled", 40, func() bool { return b.settled != nil })
+	w.retire(a)
+	again := w.lease(60, 150)
+	if err := w.fund(2000, 0, again); err != nil {
+		t.Fatal(err)
+	}
+	c := w.leases[2]
+	w.until("replaced", 20, func() bool { return c.claims != nil })
+	w.voucher(c, 30)
+	w.pass(30, always)
+	w.finish(c)
+	w.stop(a)
+	w.end()
+	w.until("closed", 400, func() bool { return w.closed })
+	if a.settled == nil || b.settled == nil || c.settled == nil || w.s.opens != 1 || w.s.adds != 2 {
+		t.Errorf("a %+v, b %+v, c %+v, %d openings, %d tranches", a.settled, b.settled, c.settled, w.s.opens, w.s.adds)
+	}
+	w.accounts()
+	var last escrow.Effect
+	for _, e := range w.log {
+		last = e
+	}
+	if _, ok := last.(escrow.Closed); !ok {
+		t.Errorf("the last thing told is %T", last)
+	}
+}
+
+// Nothing was funded: there is nothing to end.
+func TestEndOfNothing(t *testing.T) {
+	t.Parallel()
+	w := simple(t)
+	w.end()
+	if w.until("closed", 5, func() bool { return w.closed }); len(w.s.signed) > 0 {
+		t.Error("something was signed")
+	}
+}
+
+// What never reaches a block in time is void, and nothing is left of it; a second attempt opens another escrow once the first
+// is certain never to be.
+func TestVoidThenAnother(t *testing.T) {
+	t.Parallel()
+	w := simple(t)
+	if err := w.fund(3000, 0, w.lease(30, 200)); err != nil {
+		t.Fatal(err)
+	}
+	w.buyer.wallet.lose = true
+	w.pass(45, func() bool { return false })
+	w.s.pool = nil
+	if !w.leases[0].void {
+		t.Fatalf("not void at slot %d, activate before %d", w.s.slot, w.leases[0].core.ActivateBefore)
+	}
+	w.buyer.wallet.lose = false
+	w.pass(100, func() bool { return false })
+	w.s.pool = nil
+	if err := w.fund(3000, 0, w.lease(100, 200)); err != nil {
+		t.Fatal(err)
+	}
+	w.until("funded", 90, func() bool { return w.leases[1].claims != nil })
+	if len(w.s.opening) != 2 {
+		t.Errorf("openings of slots %d", w.s.opening)
+	}
+	w.end()
+	w.until("closed", 400, func() bool { return w.closed })
+	w.accounts()
+}
+
+// A provider that does not claim what its final receipt left it has twice the response slots to do so; then all comes back, long before
+// the deadline. One that is back in time is paid.
+func TestLazyProvider(t *testing.T) {
+	t.Parallel()
+	for name, away := range map[string]int{"for ever": 0, "back in time": response + response/2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := simple(t)
+			if err := w.fund(1500, 0, w.lease(60, 200)); err != nil {
+				t.Fatal(err)
+			}
+			r := w.leases[0]
+			w.until("funded", 20, func() bool { return r.claims != nil })
+			r.lazy = true
+			w.voucher(r, 50)
+			w.pass(50, always)
+			r.claims.wallet.down = true
+			w.finish(r)
+			ended := w.s.slot
+			w.end()
+			if away > 0 {
+				w.pass(away, always)
+				r.lazy, r.claims.wallet.down = false, false
+			}
+			w.until("closed", 1500, func() bool { return w.closed })
+			if w.s.slot >= 1500 || away == 0 && w.s.slot <= ended+2*response {
+				t.Errorf("ended in slot %d, closed in slot %d", ended, w.s.slot)
+			}
+			if got := w.paid(r); away == 0 && got != 0 || away > 0 && (got != r.owed || r.settled == nil) {
+				t.Errorf("paid %d of %d", got, r.owed)
+			}
+			w.accounts()
+		})
+	}
+}
+
+// A buyer that was away until after deadline and margin takes all back at once, without any response slots.
+func TestDeadline(t *testing.T) {
+	t.Parallel()
+	w := simple(t)
+	if err := w.fund(1500, 0, w.lease(60, 200)); err != nil {
+		t.Fatal(err)
+	}
+	w.until("funded", 20, func() bool { return w.leases[0].claims != nil })
+	w.buyer.wallet.down = true
+	w.end()
+	w.pass(1500+margin-int(w.s.slot), always)
+	w.buyer.wallet.down = false
+	w.until("closed", 100, func() bool { return w.closed })
+	w.accounts()
+}
+
+// Endpoints that answer nothing, as such that are busy, are asked more and more rarely what became of a transaction, and as often as
+// ever when one answers again.
+func TestBusyEndpointsAreSpared(t *testing.T) {
+	t.Parallel()
+	w := simple(t)
+	w.buyer.wallet.lose = true
+	if err := w.fund(2000, 0, w.lease(60, 200)); err != nil {
+		t.Fatal(err)
+	}
+	m, now := w.buyer.m, w.now
+	asked := func(answer escrow.Pushed) (n int) {
+		for range 96 {
+			now = now.Add(timing().PollEvery)
+			events := []escrow.Event{escrow.Ticked{}}
+			for len(events) > 0 {
+				next, effects, err := m.Step(now, events[0])
+				if err != nil {
+					t.Fatal(err)
+				}
+				m, events = next, events[1:]
+				for _, e := range effects {
+					switch e := e.(type) {
+					case escrow.Push:
+						n++
+						answer.No = e.No
+						events = append(events, answer)
+					case escrow.Look:
+						events = append(events, escrow.Looked{Escrow: e.Escrow, Err: "busy"})
+					}
+				}
+			}
+		}
+		return n
+	}
+	if n := asked(escrow.Pushed{Err: "busy"}); n == 0 || n > 96/8+3 {
+		t.Errorf("asked %d times while they are busy", n)
+	}
+	if n := asked(escrow.Pushed{}); n < 96-8 {
+		t.Errorf("asked %d times when they answer again", n)
+	}
+}
+
+func TestFundRefuses(t *testing.T) {
+	t.Parallel()
+	w := simple(t)
+	good := w.lease(60, 200)
+	for name, c := range map[string]struct {
+		change func(*market.LeaseCore)
+		ev     escrow.Fund
+		want   error
+	}{
+		"no leases":    {nil, escrow.Fund{Deadline: 2000}, escrow.ErrEvent},
+		"other order":  {func(c *market.LeaseCore) { c.Order[0]++ }, escrow.Fund{Deadline: 2000}, escrow.ErrLease},
+		"other buyer":  {func(c *market.LeaseCore) { c.Buyer = key("x") }, escrow.Fund{Deadline: 2000}, escrow.ErrLease},
+		"other keys":   {func(c *market.LeaseCore) { c.VoucherKeys[0]++ }, escrow.Fund{Deadline: 2000}, escrow.ErrLease},
+		"malformed":    {func(c *market.LeaseCore) { c.Units = 0 }, escrow.Fund{Deadline: 2000}, escrow.ErrLease},
+		"early":        {func(c *market.LeaseCore) {}, escrow.Fund{Deadline: good.End + margin - 1}, escrow.ErrDeadline},
+		"endless":      {func(c *market.LeaseCore) { c.Start, c.End = 1<<64-20, 1<<64-1 }, escrow.Fund{Deadline: 1<<64 - 1}, escrow.ErrDeadline},
+		"too much":     {func(c *market.LeaseCore) { c.Cap = 1<<64 - 1 }, escrow.Fund{Deadline: 2000, Leases: []market.LeaseCore{good}}, market.ErrOverflow},
+		"twice":        {func(c *market.LeaseCore) {}, escrow.Fund{Deadline: 2000, Leases: []market.LeaseCore{good}}, escrow.ErrLease},
+		"far too many": {func(c *market.LeaseCore) {}, escrow.Fund{Deadline: 2000, Leases: make([]market.LeaseCore, 6*256)}, escrow.ErrTooMany},
+	} {
+		if ev := c.ev; c.change != nil {
+			core := good
+			c.change(&core)
+			ev.Leases = append(ev.Leases, core)
+			c.ev = ev
+		}
+		checkRefused(t, w.buyer.m, name, c.ev, c.want)
+	}
+	checkRefused(t, w.buyer.m, "voucher", escrow.LeaseOver{}, escrow.ErrEvent)
+	checkRefused(t, w.buyer.m, "unknown lease", escrow.Retire{Leases: []escrow.Retired{{}}}, escrow.ErrLease)
+	w.end()
+	checkRefused(t, w.buyer.m, "ending", escrow.Fund{Deadline: 2000, Leases: []market.LeaseCore{good}}, escrow.ErrEnding)
+}
+
+// checkRefused asks that an event is refused with an error, and changes nothing.
+func checkRefused(t *testing.T, d escrow.Deposit, name string, ev escrow.Event, want error) {
+	t.Helper()
+	next, effects, err := d.Step(time.Unix(0, 0), ev)
+	if !errors.Is(err, want) || len(effects) > 0 || !bytes.Equal(next.Marshal(), d.Marshal()) {
+		t.Errorf("%s: %d effects, %v, want %v", name, len(effects), err, want)
+	}
+}
+
+// The voucher keys add a tranche for a standby while the buyer's own with the same number is under way: the buyer's takes the
+// next, its tokens move once, and what the standby does not claim comes back after deadline and margin.
+func TestNumberTaken(t *testing.T) {
+	t.Parallel()
+	w := simple(t)
+	deal := w.buyer.m.Deal()
+	deal.Standbys = []program.Standby{{Provider: key("standby"), Payout: key("standby"), MaxRate: 10 * market.RateScale, Budget: 1000}}
+	d, err := escrow.NewDeposit(w.s.net, deal, timing())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.buyer.m, w.buyer.journal = d, d.Marshal()
+	if err := w.fund(1400, 3000, w.lease(60, 100)); err != nil {
+		t.Fatal(err)
+	}
+	w.until("funded", 20, func() bool { return w.leases[0].claims != nil })
+	w.pass(lag+2, always)
+	w.buyer.wallet.lose = true
+	if err := w.fund(1400, 0, w.lease(100, 150)); err != nil {
+		t.Fatal(err)
+	}
+	at, _ := w.buyer.m.Escrow()
+	start := market.Slot(w.s.slot)
+	w.s.inject(t, program.AddStandbyTranche{Payer: key("guardian"), Escrow: at, Vault: program.VaultAddress(w.s.net.Program, at), Signers: []sign.Key{key("buyer")},
+		Tranche: program.TrancheAddress(w.s.net.Program, at, 1), Index: 1, Leaves: []program.StandbyLeaf{{Lease: market.LeaseID{7},
+			Rate: market.RateScale, Cap: 1000, Start: start, End: start + 50}}})
+	w.buyer.wallet.lose = false
+	w.until("funded by the next tranche", 60, func() bool { return w.leases[1].claims != nil })
+	if f := w.leases[1].funding; f.Tranche != 2 {
+		t.Errorf("funded in tranche %d", f.Tranche)
+	}
+	if e := w.s.tip.Escrows[at]; e.Deposited != 3500 { // what was short, and nothing more
+		t.Errorf("%d deposited", e.Deposited)
+	}
+	w.end()
+	w.until("closed", 700, func() bool { return w.closed })
+	if w.s.slot <= 1400+margin || w.s.topUps != 1 {
+		t.Errorf("closed at slot %d after %d top-ups", w.s.slot, w.s.topUps)
+	}
+	w.accounts()
+}

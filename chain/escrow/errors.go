@@ -1,0 +1,53 @@
+package escrow
+
+import "errors"
+
+// What CheckFunding and CheckWindows find wrong with the money behind a lease.
+var (
+	// ErrNoEscrow: there is no account at the escrow's address (yet).
+	ErrNoEscrow = errors.New("escrow: not on chain")
+	// ErrOtherEscrow: it is of another network, buyer, order or opening slot than the lease and its funding say.
+	ErrOtherEscrow = errors.New("escrow: not the one of this lease")
+	// ErrWindows: the network leaves a provider too little time to claim.
+	ErrWindows = errors.New("escrow: response window is too short")
+	// ErrMint: its deposit is in another token than leases are paid in, or the network takes no such token.
+	ErrMint = errors.New("escrow: another token")
+	// ErrKeys: others than the lease names sign its vouchers, or so many that no claim fits into a transaction.
+	ErrKeys = errors.New("escrow: other voucher keys")
+	// ErrDeadline: it may be refunded too soon after the lease's end.
+	ErrDeadline = errors.New("escrow: deadline is too early")
+	// ErrRefunded: what was in it went back, and it pays nobody any more.
+	ErrRefunded = errors.New("escrow: refunded")
+	// ErrVault: it holds less than it owes.
+	ErrVault = errors.New("escrow: holds less than it owes")
+	// ErrNoTranche: the escrow is there, the tranche that the funding names is not (yet, or any more).
+	ErrNoTranche = errors.New("escrow: no such tranche")
+	// ErrLeaf: the lease is not under the tranche's root.
+	ErrLeaf = errors.New("escrow: lease is not in the tranche")
+	// ErrRetired: the lease's leaf is being retired, or was.
+	ErrRetired = errors.New("escrow: lease was retired")
+	// ErrLate: the tranche was opened after the lease's activate-before slot, so the lease is void.
+	ErrLate = errors.New("escrow: funded too late")
+)
+
+// What the machines refuse to be told.
+var (
+	// ErrEvent: an event that this machine does not take, or a part of it that is malformed.
+	ErrEvent = errors.New("escrow: bad event")
+	// ErrLease: a lease of another order, buyer or key set, one that is there already, or one that is not there.
+	ErrLease = errors.New("escrow: bad lease")
+	// ErrStandby: the escrow has no such standby, or its buyer does not allow this much for it, this rate, or these slots.
+	ErrStandby = errors.New("escrow: not allowed for a standby")
+	// ErrFree: more than is free in the escrow now.
+	ErrFree = errors.New("escrow: not enough is free")
+	// ErrConsent: a transaction in which a voucher key's signature could serve for something else than a voucher key's.
+	ErrConsent = errors.New("escrow: not for a voucher key to sign")
+	// ErrTooMany: more leases than one transaction can set money aside for, or than an escrow is kept for here.
+	ErrTooMany = errors.New("escrow: too many leases")
+	// ErrEnding: it is being wound up, and funds nobody any more.
+	ErrEnding = errors.New("escrow: being wound up")
+	// ErrReceipt: not a final receipt of this lease, signed by its provider.
+	ErrReceipt = errors.New("escrow: not the lease's final receipt")
+	// ErrVoucher: not a voucher for this lease and escrow.
+	ErrVoucher = errors.New("escrow: not the lease's voucher")
+)

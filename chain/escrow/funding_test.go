@@ -1,0 +1,192 @@
+package escrow_test
+
+import (
+	"errors"
+	"math"
+	"reflect"
+	"testing"
+
+	"github.com/starling-network/starling/chain/escrow"
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/verify/tranche"
+)
+
+func private(name string) sign.Private { return sign.NewPrivate(sign.Sum([]byte(name))) }
+func key(name string) sign.Key         { return private(name).Key() }
+
+const margin, response = 40, 30
+
+func params() program.Params {
+	return program.Params{Network: "test", Chain: sign.Hash{1}, Treasury: key("treasury"), Authority: key("authority"), StakeMint: key("mint"),
+		MarginSlots: margin, ResponseSlots: response, UnbondingSlots: 80, EvidenceSlots: 60, MinStake: 1, Mints: []program.MintTerms{
+			{Mint: key("other mint"), FeeBps: 10, BurnBps: 10000},
+			{Mint: key("mint"), FeeBps: 250, BurnBps: 4000, PoolBps: 3000, TreasuryBps: 2000, ReferrerBps: 1000, Decimals: 6}}}
+}
+
+func network(t fataler) escrow.Net {
+	t.Helper()
+	n, err := escrow.NewNet(key("program"), program.Network{Authority: key("authority"), Params: params()}, key("mint"))
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	return n
+}
+
+func keySet(t fataler, threshold uint8, names ...string) market.KeySet {
+	t.Helper()
+	var keys []sign.Key
+	for _, n := range names {
+		keys = append(keys, key(n))
+	}
+	ks, err := market.NewKeySet(threshold, keys...)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	return ks
+}
+
+// leaseCore is the lease of a provider by number: 10 base units a slot.
+func leaseCore(n int, keys market.KeySet, start, before, end market.Slot) market.LeaseCore {
+	return market.LeaseCore{Version: market.LeaseVersion, Units: 1, Rank: uint32(n), Order: market.OrderID{9}, Buyer: key("buyer"),
+		Provider: key("provider" + string(rune('a'+n))), Payout: key("payout" + string(rune('a'+n))), VoucherKeys: keys.Hash(), Rate: 10 * market.RateScale,
+		Cap: 10 * market.Amount(end-start), Start: start, ActivateBefore: before, End: end}
+}
+
+// funded is an escrow with one tranche of three leases, as a chain would show it, and the funding of the second.
+func funded(t fataler) (escrow.Net, escrow.View, market.LeaseCore, market.KeySet, escrow.Funding) {
+	t.Helper()
+	net, keys := network(t), keySet(t, 1, "buyer")
+	var leaves []tranche.Leaf
+	var cores []market.LeaseCore
+	for i := range 3 {
+		cores = append(cores, leaseCore(i, keys, 1000, 1100, 1500))
+		leaves = append(leaves, tranche.LeafOf(cores[i], uint16(i)))
+	}
+	tree, err := tranche.Build(leaves)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	proof, err := tree.Prove(1)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	f := escrow.Funding{Opened: 990, Tranche: 0, Index: 1, Proof: proof}
+	at := net.EscrowOf(cores[1], f)
+	view := escrow.View{Slot: 1010, Vault: 15_000, Escrow: &program.Escrow{State: program.EscrowOpen, MintIndex: 1, Network: net.Address(), Buyer: key("buyer"),
+		Order: cores[1].Order, Mint: net.Mint, Vault: program.VaultAddress(net.Program, at), Opened: 990, Deadline: 1540, Deposited: 15_000, Outstanding: 15_000,
+		Tranches: 1, Keys: keys}, Tranches: map[uint16]program.Tranche{0: {Escrow: at, Opened: 1005, Sum: 15_000, Root: tree.Root().Hash, Outstanding: 15_000,
+		Leaves: make([]program.LeafState, 3)}}}
+	return net, view, cores[1], keys, f
+}
+
+// all is what a case of TestCheckFunding changes.
+type all struct {
+	view *escrow.View
+	e    *program.Escrow
+	n    *program.Tranche
+	core *market.LeaseCore
+	keys *market.KeySet
+	f    *escrow.Funding
+}
+
+// other makes the lease one of another buyer and order than the escrow's, alone in its tranche, and the funding say so.
+func (a all) other(t fataler, buyer sign.Key, order market.OrderID) {
+	t.Helper()
+	a.core.Buyer, a.core.Order = buyer, order
+	tree, err := tranche.Build([]tranche.Leaf{tranche.LeafOf(*a.core, 0)})
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	*a.f = escrow.Funding{Opened: a.f.Opened, Proof: tranche.Proof{}, Buyer: a.e.Buyer, Order: a.e.Order}
+	a.n.Root, a.n.Sum, a.n.Leaves = tree.Root().Hash, uint64(tree.Root().Sum), make([]program.LeafState, 1)
+}
+
+func TestCheckFunding(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(all)
+		want   error
+	}{
+		"good":                 {func(all) {}, nil},
+		"a job's key as buyer": {func(a all) { a.other(t, key("job"), a.core.Order) }, nil},
+		"a later order":        {func(a all) { a.other(t, key("job"), market.OrderID{77}) }, nil},
+		"not said so": {func(a all) {
+			a.other(t, key("job"), market.OrderID{77})
+			a.f.Buyer, a.f.Order = sign.Key{}, market.OrderID{}
+		}, escrow.ErrOtherEscrow},
+		"said of another":      {func(a all) { a.f.Buyer, a.f.Order = key("x"), a.e.Order }, escrow.ErrOtherEscrow},
+		"said of other order":  {func(a all) { a.f.Buyer, a.f.Order = a.e.Buyer, market.OrderID{77} }, escrow.ErrOtherEscrow},
+		"claimed before":       {func(a all) { a.n.Leaves[1].Paid = 100 }, nil},
+		"other leaf retired":   {func(a all) { a.n.Leaves[0].Window = 9 }, nil},
+		"landed at the last":   {func(a all) { a.n.Opened = 1100 }, nil},
+		"no escrow":            {func(a all) { a.view.Escrow = nil }, escrow.ErrNoEscrow},
+		"other network":        {func(a all) { a.e.Network = key("x") }, escrow.ErrOtherEscrow},
+		"other buyer":          {func(a all) { a.e.Buyer = key("x") }, escrow.ErrOtherEscrow},
+		"other order":          {func(a all) { a.e.Order[0]++ }, escrow.ErrOtherEscrow},
+		"other opening":        {func(a all) { a.f.Opened++ }, escrow.ErrOtherEscrow},
+		"other mint":           {func(a all) { a.e.Mint = key("other mint") }, escrow.ErrMint},
+		"other voucher keys":   {func(a all) { a.e.Keys = keySet(t, 1, "x") }, escrow.ErrKeys},
+		"keys not the lease's": {func(a all) { a.core.VoucherKeys[0]++ }, escrow.ErrKeys},
+		"refunded":             {func(a all) { a.e.State = program.EscrowRefunded }, escrow.ErrRefunded},
+		"early deadline":       {func(a all) { a.e.Deadline-- }, escrow.ErrDeadline},
+		"deadline overflows":   {func(a all) { a.core.End = math.MaxUint64 }, escrow.ErrDeadline},
+		"short vault":          {func(a all) { a.view.Vault-- }, escrow.ErrVault},
+		"fees in the vault":    {func(a all) { a.e.Fee++ }, escrow.ErrVault},
+		"owes more than ever":  {func(a all) { a.e.Fee = math.MaxUint64 }, escrow.ErrVault},
+		"no tranche":           {func(a all) { a.f.Tranche++ }, escrow.ErrNoTranche},
+		"other's tranche":      {func(a all) { a.n.Escrow = key("x") }, escrow.ErrOtherEscrow},
+		"other place":          {func(a all) { a.f.Index = 0 }, escrow.ErrLeaf},
+		"no such place":        {func(a all) { a.f.Index = 3 }, escrow.ErrLeaf},
+		"other lease":          {func(a all) { a.core.Rate++ }, escrow.ErrLeaf},
+		"short proof":          {func(a all) { a.f.Proof = a.f.Proof[:1] }, escrow.ErrLeaf},
+		"being retired":        {func(a all) { a.n.Leaves[1].Window = 1 }, escrow.ErrRetired},
+		"given up":             {func(a all) { a.n.Leaves[1].Freed = 1 }, escrow.ErrRetired},
+		"too late":             {func(a all) { a.n.Opened = 1101 }, escrow.ErrLate},
+		"claims do not fit": {func(a all) {
+			*a.keys = keySet(t, 5, "a", "b", "c", "d", "e")
+			a.core.VoucherKeys, a.e.Keys = a.keys.Hash(), *a.keys
+			a.n.Leaves = make([]program.LeafState, 9)
+		}, escrow.ErrKeys},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			net, view, core, keys, f := funded(t)
+			n := view.Tranches[0]
+			c.change(all{&view, view.Escrow, &n, &core, &keys, &f})
+			view.Tranches[0] = n
+			landed, err := escrow.CheckFunding(net, view, core, keys, f)
+			if !errors.Is(err, c.want) || err == nil && landed != market.Slot(n.Opened) {
+				t.Errorf("landed %d, %v, want %v", landed, err, c.want)
+			}
+		})
+	}
+	if _, err := escrow.NewNet(key("program"), program.Network{Params: params()}, key("x")); !errors.Is(err, escrow.ErrMint) {
+		t.Errorf("a network with an unknown mint: %v", err)
+	}
+}
+
+func FuzzFunding(f *testing.F) {
+	_, _, _, _, good := funded(f)
+	f.Add(good.Marshal())
+	f.Add(escrow.Funding{Index: 255, Proof: make(tranche.Proof, tranche.MaxDepth)}.Marshal())
+	f.Add([]byte{})
+	good.Buyer, good.Order = key("buyer"), market.OrderID{9}
+	f.Add(good.Marshal())
+	good.Order = market.OrderID{}
+	f.Add(good.Marshal())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		x, err := escrow.UnmarshalFunding(b)
+		if err != nil {
+			if !errors.Is(err, market.ErrMalformed) {
+				t.Errorf("refused with %v", err)
+			}
+			return
+		}
+		again, err := escrow.UnmarshalFunding(x.Marshal())
+		if err != nil || !reflect.DeepEqual(x, again) || string(b) != string(x.Marshal()) {
+			t.Errorf("%x reads as %+v, written %x, read again %+v, %v", b, x, x.Marshal(), again, err)
+		}
+	})
+}

@@ -1,0 +1,50 @@
+// Package escrow is settlement through Starling's program: a job's deposit is locked before its work starts, and its providers
+// claim what their vouchers say. It is pure: it reads no clock and starts nothing.
+//
+// The program makes claims cumulative and gives every escrow an address of its own, so that what the chain shows is all that
+// matters: the machines compare it with what should be, and send the difference. A transaction is in the journal before it
+// is sent.
+package escrow
+
+import (
+	"context"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+)
+
+// Level is how sure a View must be.
+type Level uint8
+
+// Levels of a View.
+const (
+	// Confirmed: a supermajority voted for the block. It could still be forked away.
+	Confirmed Level = iota + 1
+	// Finalized: it stays for ever.
+	Finalized
+)
+
+// View is an escrow as the chain shows it, all of one slot.
+type View struct {
+	Slot     market.Slot
+	Escrow   *program.Escrow // nil: there is no such account
+	Vault    market.Amount
+	Tranches map[uint16]program.Tranche // of those that were asked for, the ones that there are
+}
+
+// Ledger is a chain with Starling's program, seen by one key. Implementations: chain/solana, and in memory beside the tests of
+// this package. All methods may be called concurrently. An error of errors.Is chain.ErrDown says nothing about what the chain did.
+type Ledger interface {
+	// Look reads an escrow and some of its tranches. Where several endpoints are configured, two must agree.
+	Look(ctx context.Context, escrow sign.Key, tranches []uint16, level Level) (View, error)
+	// Sign makes a transaction of these instructions, signed and paid for by the ledger's key and signed by the others too. What
+	// lookup tables hold is named by them. It sends nothing. chain.ErrPayment: it does not fit. chain.ErrFees: the key cannot pay
+	// its fee.
+	Sign(ctx context.Context, instructions []program.Instruction, tables []program.Table, others ...sign.Signer) (chain.Prepared, error)
+	// Send hands the transaction to the chain; nil does not mean that it landed. Sending again is harmless.
+	Send(ctx context.Context, tx chain.Prepared) error
+	// Status says how far it has come; see chain.Ledger.
+	Status(ctx context.Context, tx chain.Prepared) (chain.TxStatus, error)
+}

@@ -1,0 +1,503 @@
+package escrow_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/starling-network/starling/chain/escrow"
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/verify"
+)
+
+const slotTime = 400 * time.Millisecond
+
+func timing() escrow.Params {
+	return escrow.Params{PollEvery: slotTime, LookEvery: 4 * slotTime, RetryAfter: 2 * slotTime}
+}
+
+// fataler is a test, or one run of a property.
+type fataler interface {
+	Helper()
+	Fatalf(format string, args ...any)
+	Logf(format string, args ...any)
+}
+
+var errCrash = errors.New("crash")
+
+// actor drives a machine, and dies at a write when it is told to.
+type actor[M escrow.Machine[M]] struct {
+	t       fataler
+	m       M
+	wallet  *wallet
+	others  []sign.Signer
+	journal []byte
+	restore func([]byte) (M, error)
+	hear    func(escrow.Effect)
+	next    func(M) time.Time
+	tick    bool // at once, after a restart
+	crash   int  // at which write from now; 0: never. Negative: after it
+}
+
+func (a *actor[M]) save(_ M, state []byte) error {
+	if a.crash == 1 || a.crash == -1 {
+		if a.crash < 0 {
+			a.journal = state
+		}
+		a.crash = 0
+		return errCrash
+	}
+	a.journal = state
+	switch {
+	case a.crash > 0:
+		a.crash--
+	case a.crash < 0:
+		a.crash++
+	}
+	return nil
+}
+
+// tell drives the machine with an event; when it dies on the way it is restored, and told again.
+func (a *actor[M]) tell(now time.Time, ev escrow.Event) error {
+	for {
+		m, notes, err := escrow.Drive(context.Background(), a.wallet, a.save, a.m, now, ev, a.others...)
+		for _, e := range notes {
+			a.hear(e)
+		}
+		if !errors.Is(err, errCrash) {
+			a.m = m
+			return err
+		}
+		if a.m, err = a.restore(a.journal); err != nil {
+			a.t.Fatalf("restoring: %v", err)
+		}
+		a.tick = true
+	}
+}
+
+func (a *actor[M]) live(now time.Time) {
+	if at := a.next(a.m); a.tick || !at.IsZero() && !now.Before(at) {
+		a.tick = false
+		if err := a.tell(now, escrow.Ticked{}); err != nil {
+			a.t.Fatalf("tick: %v", err)
+		}
+	}
+}
+
+// world is a chain, a buyer, and the providers of its leases.
+type world struct {
+	t      fataler
+	s      *sim
+	now    time.Time
+	keys   market.KeySet
+	names  sign.Key // as the buyer in leases
+	voters []sign.Signer
+	buyer  *actor[escrow.Deposit]
+	// supervisors hire standbys while the buyer is away: guardians, each by itself.
+	supervisors []*supervisor
+	leases      []*rental
+	log         []escrow.Effect // of the buyer
+	closed      bool
+	ended       bool
+}
+
+// rental is one lease, with both its sides.
+type rental struct {
+	core    market.LeaseCore
+	by      string      // whose key the provider's is
+	hirer   *supervisor // who hired it; nil: the buyer
+	funding *escrow.Funding
+	claims  *actor[escrow.Claims]
+	log     []escrow.Effect
+	void    bool
+	moved   bool // forked away, and its number went to another: its provider looks for it where it was
+	lazy    bool // never claims
+	best    verify.SignedVoucher
+	closing *verify.SignedVoucher
+	receipt *verify.Receipt
+	retired bool // without a final receipt
+	begun   bool // its leaf was seen being retired, perhaps in a block that was forked away: then it is claimed with the best voucher
+	until   market.Slot
+	over    bool
+	owed    market.Amount
+	settled *escrow.Settled
+	lost    *escrow.Lost
+	early   bool // lost before it was retired
+}
+
+func newWorld(t fataler, net escrow.Net, keys market.KeySet, voters ...string) *world {
+	w := &world{t: t, s: newSim(net), now: time.Unix(1000, 0), keys: keys, names: key("buyer")}
+	for _, v := range voters {
+		w.voters = append(w.voters, private(v))
+	}
+	deal := escrow.Deal{Order: market.OrderID{9}, Buyer: key("buyer"), Source: key("source"), RefundOwner: key("owner"), Referrer: key("referrer"), Keys: keys}
+	if len(keys.Keys) > 1 { // guardians
+		w.names = key("job")
+		deal.LeaseBuyer = w.names
+		deal.Standbys = standbys()
+		if len(keys.Keys) == program.MaxVoucherKeys { // with so many signatures no more fit into the opening
+			deal.Standbys = deal.Standbys[:1]
+		}
+	}
+	d, err := escrow.NewDeposit(net, deal, timing())
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	w.buyer = &actor[escrow.Deposit]{t: t, m: d, wallet: &wallet{s: w.s, by: private("buyer")}, others: w.voters, journal: d.Marshal(), hear: func(e escrow.Effect) {
+		w.heard(e)
+		if _, ok := e.(escrow.Closed); ok {
+			w.closed = true
+		}
+	},
+		restore: func(b []byte) (escrow.Deposit, error) { return escrow.RestoreDeposit(b, net, timing()) },
+		next:    escrow.Deposit.Next}
+	return w
+}
+
+// heard is what the buyer's machine tells.
+func (w *world) heard(e escrow.Effect) {
+	if _, ok := e.(escrow.Waiting); !ok {
+		w.log = append(w.log, e)
+	}
+	switch e := e.(type) {
+	case escrow.Funded:
+		for _, l := range e.Leases {
+			r := w.rental(l.Lease)
+			if r.void {
+				w.t.Fatalf("lease %s is funded and was void", l.Lease.Short())
+			}
+			r.moved = r.moved || r.claims != nil && l.Funding.Tranche != r.funding.Tranche
+			r.funding = &l.Funding
+			if at := w.s.net.EscrowOf(r.core, l.Funding); at != e.Escrow {
+				w.t.Fatalf("funded by %s, not %s", e.Escrow, at)
+			}
+		}
+	case escrow.Void:
+		for _, l := range e.Leases {
+			w.rental(l).void = true
+		}
+	}
+}
+
+func (w *world) rental(id market.LeaseID) *rental {
+	for _, r := range w.leases {
+		if r.core.ID() == id {
+			return r
+		}
+	}
+	w.t.Fatalf("no lease %s", id.Short())
+	return nil
+}
+
+// lease makes one that starts now.
+func (w *world) lease(before, length uint64) market.LeaseCore {
+	start := market.Slot(w.s.slot)
+	core := leaseCore(len(w.leases), w.keys, start, start+market.Slot(before), start+market.Slot(length))
+	core.Rank, core.Nonce[0], core.Buyer = uint32(len(w.leases)), byte(len(w.leases)), w.names
+	w.leases = append(w.leases, &rental{core: core, by: "provider" + string(rune('a'+len(w.leases)))})
+	return core
+}
+
+func (w *world) fund(deadline market.Slot, deposit market.Amount, cores ...market.LeaseCore) error {
+	return w.buyer.tell(w.now, escrow.Fund{Leases: cores, Deadline: deadline, Deposit: deposit})
+}
+
+// accept lets a provider see for itself that its lease is funded.
+func (w *world) accept(r *rental) {
+	if r.funding == nil || r.claims != nil || r.void {
+		return
+	}
+	l := &wallet{s: w.s, by: private(r.by)}
+	view, err := l.Look(context.Background(), w.s.net.EscrowOf(r.core, *r.funding), []uint16{r.funding.Tranche}, escrow.Confirmed)
+	if err != nil {
+		w.t.Fatalf("%v", err)
+	}
+	if _, err := escrow.CheckFunding(w.s.net, view, r.core, w.keys, *r.funding); err != nil {
+		return
+	}
+	when := escrow.When{Amount: 300, Slots: 60}
+	c, err := escrow.NewClaims(w.s.net, r.core, w.keys, *r.funding, when, timing())
+	if err != nil {
+		w.t.Fatalf("%v", err)
+	}
+	r.claims = &actor[escrow.Claims]{t: w.t, m: c, wallet: l, journal: c.Marshal(), tick: true, next: escrow.Claims.Next,
+		restore: func(b []byte) (escrow.Claims, error) { return escrow.RestoreClaims(b, w.s.net, when, timing()) },
+		hear: func(e escrow.Effect) {
+			switch e := e.(type) {
+			case escrow.Settled:
+				r.settled = &e
+			case escrow.Lost:
+				r.lost, r.early = &e, !r.retired
+			case escrow.Waiting:
+				return
+			}
+			r.log = append(r.log, e)
+		}}
+}
+
+// voucher pays a lease for so many slots more.
+func (w *world) voucher(r *rental, slots uint64) {
+	if !r.open() || r.void || r.retired {
+		return
+	}
+	horizon := min(max(r.best.Horizon, r.core.Start)+market.Slot(slots), r.core.End)
+	if horizon <= r.best.Horizon {
+		return
+	}
+	r.best = w.sign(r, verify.Voucher{Seq: r.best.Seq + 1, Cumulative: market.Amount(10 * uint64(horizon-r.core.Start)), Horizon: horizon})
+	w.keep(r, r.best)
+}
+
+func (w *world) sign(r *rental, v verify.Voucher) verify.SignedVoucher {
+	v.Version, v.Lease, v.Escrow = verify.VoucherVersion, r.core.ID(), w.s.net.EscrowOf(r.core, *r.funding)
+	s, err := verify.SignVoucher(w.s.net.Domain(), v, w.keys, w.signers()...)
+	if err != nil {
+		w.t.Fatalf("%v", err)
+	}
+	return s
+}
+
+func (w *world) signers() []sign.Signer {
+	var out []sign.Signer
+	for _, s := range append([]sign.Signer{private("buyer")}, w.voters...) {
+		for _, k := range w.keys.Keys {
+			if s.Key() == k {
+				out = append(out, s)
+			}
+		}
+	}
+	return out
+}
+
+func (w *world) keep(r *rental, v verify.SignedVoucher) {
+	if err := r.claims.tell(w.now, escrow.VoucherKept{Voucher: v}); err != nil {
+		w.t.Fatalf("keeping a voucher: %v", err)
+	}
+}
+
+// finish ends a lease with a final receipt, for the slots that passed and were paid.
+func (w *world) finish(r *rental) {
+	if !r.open() {
+		return
+	}
+	to := w.worked(r)
+	core := verify.ReceiptCore{Version: verify.ReceiptVersion, Flags: verify.ReceiptFinal, Units: 1, Lease: r.core.ID(), Seq: 1, Provider: r.core.Provider,
+		Buyer: r.core.Buyer, From: r.core.Start, To: to, Cumulative: market.Amount(10 * uint64(to-r.core.Start))}
+	sig, err := core.Sign(w.s.net.Domain(), r.claims.wallet.by)
+	if err != nil {
+		w.t.Fatalf("%v", err)
+	}
+	r.receipt = &verify.Receipt{ReceiptCore: core, ProviderSig: sig}
+	closing := w.sign(r, verify.Voucher{Flags: verify.VoucherFinal, Seq: r.best.Seq + 1, Cumulative: core.Cumulative, Horizon: to})
+	r.closing, r.owed = &closing, core.Cumulative
+	w.keep(r, closing)
+	w.retire(r)
+}
+
+func (w *world) retire(r *rental) {
+	w.stops(r)
+	ev, err := escrow.Retire{Leases: []escrow.Retired{{Lease: r.core.ID(), Final: r.receipt}}}, error(nil)
+	if r.hirer != nil {
+		err = r.hirer.tell(w.now, ev)
+	} else {
+		err = w.buyer.tell(w.now, ev)
+	}
+	if err != nil {
+		w.t.Fatalf("retiring: %v", err)
+	}
+}
+
+// worked is the slot up to which a provider worked and was promised to be paid.
+func (w *world) worked(r *rental) market.Slot {
+	to := min(market.Slot(w.s.slot), r.best.Horizon)
+	if r.retired { // it stopped then
+		to = min(to, r.until)
+	}
+	return max(r.core.Start, to)
+}
+
+// stops notes that a lease is retired without a final receipt.
+func (w *world) stops(r *rental) {
+	if !r.retired && r.receipt == nil {
+		r.retired, r.until = true, market.Slot(w.s.slot)
+	}
+}
+
+// open reports whether a lease runs, as far as its provider knows.
+func (r *rental) open() bool {
+	if r.claims == nil || r.closing != nil || r.over {
+		return false
+	}
+	over, _ := r.claims.m.Over()
+	return !over
+}
+
+// stop is a lease whose buyer is heard of no more.
+func (w *world) stop(r *rental) {
+	if !r.open() {
+		return
+	}
+	r.over, r.owed = true, 10*market.Amount(w.worked(r)-r.core.Start)
+	if err := r.claims.tell(w.now, escrow.LeaseOver{Owed: r.owed}); err != nil {
+		w.t.Fatalf("over: %v", err)
+	}
+}
+
+func (w *world) end() {
+	w.ended = true
+	for _, r := range w.leases {
+		w.stops(r)
+	}
+	for _, s := range w.supervisors { // what the buyer takes back is theirs no more
+		s.ended = true
+	}
+	if err := w.buyer.tell(w.now, escrow.End{}); err != nil {
+		w.t.Fatalf("ending: %v", err)
+	}
+}
+
+// pass lets slots pass, one by one; what was sent lands when land says so.
+func (w *world) pass(slots int, land func() bool) {
+	for range slots {
+		w.s.advance(1)
+		w.now = w.now.Add(slotTime)
+		for i := len(w.s.pool) - 1; i >= 0; i-- {
+			if land() {
+				w.s.land(i)
+			}
+		}
+		w.buyer.live(w.now)
+		for _, s := range w.supervisors {
+			s.live(w.now)
+		}
+		for _, r := range w.leases {
+			w.accept(r)
+			r.begun = r.begun || w.retires(r)
+			if r.claims != nil && !r.lazy {
+				r.claims.live(w.now)
+			}
+		}
+		w.safe()
+	}
+}
+
+// retires reports whether a lease's leaf is being retired.
+func (w *world) retires(r *rental) bool {
+	if r.funding == nil {
+		return false
+	}
+	t, ok := w.s.tip.Tranches[program.TrancheAddress(w.s.net.Program, w.s.net.EscrowOf(r.core, *r.funding), r.funding.Tranche)]
+	return ok && int(r.funding.Index) < len(t.Leaves) && t.Leaves[r.funding.Index].Window != 0
+}
+
+func always() bool { return true }
+
+// until lets slots pass until it is so.
+func (w *world) until(what string, most int, so func() bool) {
+	w.t.Helper()
+	for range most {
+		if so() {
+			return
+		}
+		w.pass(1, always)
+	}
+	w.t.Fatalf("%s: not within %d slots; slot %d, buyer waits: %s\n%s", what, most, w.s.slot, w.buyer.m.Reason(), w.describe())
+}
+
+func (w *world) describe() (out string) {
+	for _, e := range w.s.tip.Escrows {
+		out += fmt.Sprintf("escrow state %d outstanding %d fee %d tranches %d closed %d vault %d\n", e.State, e.Outstanding, e.Fee, e.Tranches, e.Closed,
+			w.s.tip.Tokens[e.Vault].Amount)
+	}
+	for _, r := range w.leases {
+		out += fmt.Sprintf("lease %d void %v lazy %v owed %d", r.core.Rank, r.void, r.lazy, r.owed)
+		if r.claims != nil {
+			out += fmt.Sprintf(" paid %d waits %s", r.claims.m.Paid(), r.claims.m.Reason())
+		}
+		out += "\n"
+	}
+	return out
+}
+
+// safe is what holds at every moment.
+func (w *world) safe() {
+	if w.s.wrong != "" {
+		w.t.Fatalf("%s", w.s.wrong)
+	}
+	if len(w.s.tip.Escrows) > 1 || w.s.opens > 1 {
+		w.t.Fatalf("%d escrows, %d opened", len(w.s.tip.Escrows), w.s.opens)
+	}
+	if w.s.tokens() != w.s.tip.Mints[w.s.net.Mint].Supply {
+		w.t.Fatalf("%d tokens of a supply of %d", w.s.tokens(), w.s.tip.Mints[w.s.net.Mint].Supply)
+	}
+}
+
+// paid is what the chain paid for a lease for ever, over all.
+func (w *world) paid(r *rental) market.Amount {
+	if r.funding == nil {
+		return 0
+	}
+	return w.s.paid[place{program.TrancheAddress(w.s.net.Program, w.s.net.EscrowOf(r.core, *r.funding), r.funding.Tranche), r.core.ID()}]
+}
+
+// tidy reports whether nothing of the providers is left on chain, but for those that are lazy.
+func (w *world) tidy() bool {
+	lazy := map[sign.Key]bool{}
+	for _, r := range w.leases {
+		lazy[r.core.Provider] = lazy[r.core.Provider] || r.lazy
+		if r.claims != nil && !r.lazy && !r.claims.m.Done() {
+			return false
+		}
+	}
+	for _, table := range w.s.final.Tables {
+		if !lazy[table.Authority] {
+			w.t.Fatalf("a lookup table of %s is left", table.Authority)
+		}
+	}
+	for provider := range lazy {
+		if rent := w.s.final.Rent[provider]; rent != 0 && !lazy[provider] {
+			w.t.Fatalf("%d lamports of rent of %s are left", rent, provider)
+		}
+	}
+	return true
+}
+
+// accounts compares everybody's tokens at the end.
+func (w *world) accounts() {
+	w.t.Helper()
+	var paid market.Amount
+	wallets := map[sign.Key]uint64{}
+	for _, r := range w.leases {
+		got := w.paid(r)
+		paid += got
+		wallets[r.core.Payout] += uint64(got) - (uint64(got)*250+9999)/10000
+		switch {
+		case r.settled != nil && (got < r.owed || r.closing != nil && !r.retired && !r.begun && got != r.owed):
+			w.t.Fatalf("lease %d is settled: paid %d, owed %d: %+v", r.core.Rank, got, r.owed, r.log)
+		case r.settled != nil && r.claims.m.Paid() > got, r.lost != nil && r.claims.m.Paid() != got:
+			w.t.Fatalf("lease %d says it was paid %d, it was %d: %+v", r.core.Rank, r.claims.m.Paid(), got, r.log)
+		case got > r.owed && r.closing != nil && !r.retired && !r.begun, got > r.best.Cumulative && got > r.owed:
+			w.t.Fatalf("lease %d was paid %d, owed were %d", r.core.Rank, got, r.owed)
+		}
+	}
+	for wallet, want := range wallets {
+		if got := w.s.balance(wallet); got != want {
+			w.t.Fatalf("a provider has %d, want %d\n%s", got, want, w.describe())
+		}
+	}
+	back := w.s.balance(key("owner")) + w.s.tip.Tokens[key("source")].Amount
+	if back != wealth-uint64(paid) {
+		w.t.Fatalf("the buyer has %d, want all %d but %d", back, wealth, paid)
+	}
+	for _, s := range w.supervisors {
+		if rent := w.s.tip.Rent[s.wallet.by.Key()]; rent != 0 {
+			w.t.Fatalf("%d lamports of a supervisor's rent are left", rent)
+		}
+	}
+	if rent := w.s.tip.Rent[key("buyer")]; rent != 0 || len(w.s.tip.Escrows)+len(w.s.tip.Tranches) > 0 {
+		w.t.Fatalf("%d lamports of rent are left, %d escrows, %d tranches", rent, len(w.s.tip.Escrows), len(w.s.tip.Tranches))
+	}
+}

@@ -1,0 +1,125 @@
+package program
+
+import (
+	"crypto/sha256"
+	"errors"
+
+	"github.com/starling-network/starling/market/sign"
+)
+
+// marker ends what is hashed into an address that a program signs for.
+const marker = "ProgramDerivedAddress"
+
+// FindAddress is the canonical address that the program signs for with these seeds, and its bump: the highest with which
+//
+//	SHA-256( seeds ‖ bump u8 ‖ program[32] ‖ "ProgramDerivedAddress" )
+//
+// is no point of the curve, so that no key exists for it. Each seed has at most 32 bytes.
+func FindAddress(program sign.Key, seeds ...[]byte) (sign.Key, uint8) {
+	for bump := 255; bump >= 0; bump-- {
+		if k := derive(program, uint8(bump), seeds); offCurve(k) {
+			return k, uint8(bump)
+		}
+	}
+	return sign.Key{}, 0 // of 256 hashes half are points: this has a chance of 2^-256
+}
+
+func derive(program sign.Key, bump uint8, seeds [][]byte) sign.Key {
+	h := sha256.New()
+	for _, s := range seeds {
+		h.Write(s)
+	}
+	h.Write([]byte{bump})
+	h.Write(program[:])
+	h.Write([]byte(marker))
+	return sign.Key(h.Sum(nil))
+}
+
+func offCurve(k sign.Key) bool { return errors.Is(k.Check(), sign.ErrNotOnCurve) }
+
+// at is FindAddress without the bump.
+func at(program sign.Key, seeds ...[]byte) sign.Key {
+	k, _ := FindAddress(program, seeds...)
+	return k
+}
+
+// The seeds of the program's addresses, with the address below each.
+
+// NetworkSeeds begin with the parameters' hash.
+func NetworkSeeds(p Params) [][]byte {
+	h := p.Hash()
+	return [][]byte{[]byte("network"), h[:]}
+}
+
+// NetworkAddress is the account of the network with these parameters: nobody can take it for others.
+func NetworkAddress(program sign.Key, p Params) sign.Key { return at(program, NetworkSeeds(p)...) }
+
+// PoolSeeds are of a network and a mint.
+func PoolSeeds(network, mint sign.Key) [][]byte { return [][]byte{[]byte("pool"), network[:], mint[:]} }
+
+// PoolAddress is the token account of the network's verifiers' pool for one mint.
+func PoolAddress(program, network, mint sign.Key) sign.Key {
+	return at(program, PoolSeeds(network, mint)...)
+}
+
+// EscrowSeeds are of a network, a buyer, an order and the slot of opening.
+func EscrowSeeds(network, buyer sign.Key, order sign.Hash, opened uint64) [][]byte {
+	return [][]byte{[]byte("escrow"), network[:], buyer[:], order[:], data{}.u64(opened)}
+}
+
+// EscrowAddress is the escrow of an order, opened by the buyer in a slot. The slot makes it an address that never returns.
+func EscrowAddress(program, network, buyer sign.Key, order sign.Hash, opened uint64) sign.Key {
+	return at(program, EscrowSeeds(network, buyer, order, opened)...)
+}
+
+// VaultSeeds are of an escrow.
+func VaultSeeds(escrow sign.Key) [][]byte { return [][]byte{[]byte("vault"), escrow[:]} }
+
+// VaultAddress is the token account of an escrow.
+func VaultAddress(program, escrow sign.Key) sign.Key { return at(program, VaultSeeds(escrow)...) }
+
+// TrancheSeeds are of an escrow and a number.
+func TrancheSeeds(escrow sign.Key, index uint16) [][]byte {
+	return [][]byte{[]byte("tranche"), escrow[:], data{}.u16(index)}
+}
+
+// TrancheAddress is an escrow's tranche by number.
+func TrancheAddress(program, escrow sign.Key, index uint16) sign.Key {
+	return at(program, TrancheSeeds(escrow, index)...)
+}
+
+// ProviderSeeds are of a network and a peer key.
+func ProviderSeeds(network, peer sign.Key) [][]byte {
+	return [][]byte{[]byte("provider"), network[:], peer[:]}
+}
+
+// ProviderAddress is the registration of a provider by the peer key that it first had.
+func ProviderAddress(program, network, peer sign.Key) sign.Key {
+	return at(program, ProviderSeeds(network, peer)...)
+}
+
+// StakeSeeds are of a provider's address.
+func StakeSeeds(provider sign.Key) [][]byte { return [][]byte{[]byte("stake"), provider[:]} }
+
+// StakeAddress is the token account of a provider's stake.
+func StakeAddress(program, provider sign.Key) sign.Key { return at(program, StakeSeeds(provider)...) }
+
+// AttestedSeeds are of a network, who shows a receipt, and the receipt's hash (that of its core).
+func AttestedSeeds(network, reporter sign.Key, receipt sign.Hash) [][]byte {
+	return [][]byte{[]byte("attested"), network[:], reporter[:], receipt[:]}
+}
+
+// AttestedAddress is the account of a receipt that a reporter showed.
+func AttestedAddress(program, network, reporter sign.Key, receipt sign.Hash) sign.Key {
+	return at(program, AttestedSeeds(network, reporter, receipt)...)
+}
+
+// AnchorSeeds are of who anchors and the root.
+func AnchorSeeds(authority sign.Key, root sign.Hash) [][]byte {
+	return [][]byte{[]byte("anchor"), authority[:], root[:]}
+}
+
+// AnchorAddress is the account of a batch root, by who anchored it.
+func AnchorAddress(program, authority sign.Key, root sign.Hash) sign.Key {
+	return at(program, AnchorSeeds(authority, root)...)
+}

@@ -1,0 +1,292 @@
+package program
+
+import (
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/verify"
+	"github.com/starling-network/starling/verify/tranche"
+)
+
+// MaxLeaves is the most leaves of one tranche.
+const MaxLeaves = tranche.MaxLeaves
+
+// OpenEscrow opens an escrow and puts the deposit into its vault. All who will sign vouchers sign it.
+type OpenEscrow struct {
+	Payer     sign.Key // of the rent, which comes back
+	Buyer     sign.Key
+	Source    sign.Key // token account
+	Authority sign.Key // its owner or delegate
+	Escrow    sign.Key // EscrowAddress
+	Vault     sign.Key // VaultAddress
+	Mint      sign.Key
+	Network   sign.Key
+
+	Order       market.OrderID
+	Opened      uint64 // a slot of the last OpeningSlots
+	Deadline    uint64 // slot
+	Deposit     uint64
+	Referrer    sign.Key // wallet; zero: none
+	RefundOwner sign.Key // wallet
+	MintIndex   uint8
+	Keys        market.KeySet // who signs vouchers
+	Standbys    []Standby
+}
+
+// Instruction implements Call.
+func (c OpenEscrow) Instruction(program sign.Key) Instruction {
+	d := data{tagOpenEscrow}.bytes(c.Order[:]...).u64(c.Opened).u64(c.Deadline).u64(c.Deposit).key(c.Referrer).key(c.RefundOwner)
+	d = d.u8(c.MintIndex).u8(c.Keys.Threshold).u8(uint8(len(c.Standbys)))
+	for _, s := range c.Standbys {
+		d = d.standby(s)
+	}
+	accounts := []Meta{pays(c.Payer), signs(c.Buyer), writes(c.Source), signs(c.Authority), writes(c.Escrow), writes(c.Vault), reads(c.Mint),
+		reads(c.Network), reads(TokenProgram), reads(SystemProgram)}
+	return Instruction{Program: program, Data: d, Accounts: appendSigners(accounts, c.Keys.Keys)}
+}
+
+func appendSigners(to []Meta, keys []sign.Key) []Meta {
+	for _, k := range keys {
+		to = append(to, signs(k))
+	}
+	return to
+}
+
+// AddTranche puts part of what is free in an escrow aside for leases.
+type AddTranche struct {
+	Payer   sign.Key
+	Buyer   sign.Key
+	Escrow  sign.Key
+	Vault   sign.Key
+	Tranche sign.Key // TrancheAddress
+
+	Index uint16 // the escrow's next
+	Root  tranche.Root
+}
+
+// Instruction implements Call.
+func (c AddTranche) Instruction(program sign.Key) Instruction {
+	root := c.Root.Marshal()
+	return Instruction{Program: program, Data: data{tagAddTranche}.u16(c.Index).bytes(root[:]...), Accounts: []Meta{
+		pays(c.Payer), signs(c.Buyer), writes(c.Escrow), reads(c.Vault), writes(c.Tranche), reads(SystemProgram)}}
+}
+
+// StandbyLeaf is a lease of one of an escrow's standbys; provider and payout are the standby's.
+type StandbyLeaf struct {
+	Standby uint8          `json:"standby"`
+	Lease   market.LeaseID `json:"lease"`
+	Rate    market.Rate    `json:"rate"`
+	Cap     market.Amount  `json:"cap"`
+	Start   market.Slot    `json:"start"`
+	End     market.Slot    `json:"end"`
+}
+
+// AddStandbyTranche puts part of what is free in an escrow aside for standbys, on the word of the voucher keys.
+type AddStandbyTranche struct {
+	Payer   sign.Key
+	Escrow  sign.Key
+	Vault   sign.Key
+	Tranche sign.Key
+	Signers []sign.Key // voucher keys, ascending
+
+	Index  uint16
+	Leaves []StandbyLeaf // 1 to MaxStandbyLeaves
+}
+
+// Instruction implements Call.
+func (c AddStandbyTranche) Instruction(program sign.Key) Instruction {
+	d := data{tagAddStandbyTranche}.u16(c.Index).u8(uint8(len(c.Leaves)))
+	for _, l := range c.Leaves {
+		d = d.u8(l.Standby).bytes(l.Lease[:]...).terms(l.Rate, l.Cap, l.Start, l.End)
+	}
+	accounts := []Meta{pays(c.Payer), writes(c.Escrow), reads(c.Vault), writes(c.Tranche), reads(SystemProgram)}
+	return Instruction{Program: program, Data: d, Accounts: appendSigners(accounts, c.Signers)}
+}
+
+func (d data) terms(rate market.Rate, most market.Amount, start, end market.Slot) data {
+	return d.u64(uint64(rate)).u64(uint64(most)).u64(uint64(start)).u64(uint64(end))
+}
+
+// TopUp adds to the deposit of an open escrow. Anybody may.
+type TopUp struct {
+	Escrow    sign.Key
+	Vault     sign.Key
+	Source    sign.Key
+	Authority sign.Key // the source's owner or delegate
+	Mint      sign.Key
+
+	Amount uint64
+}
+
+// Instruction implements Call.
+func (c TopUp) Instruction(program sign.Key) Instruction {
+	return Instruction{Program: program, Data: data{tagTopUp}.u64(c.Amount), Accounts: []Meta{
+		writes(c.Escrow), writes(c.Vault), writes(c.Source), signs(c.Authority), reads(c.Mint), reads(TokenProgram)}}
+}
+
+// Claim pays a provider what is due under a voucher: VoucherSigned stands in the same transaction. Anybody may.
+type Claim struct {
+	Escrow      sign.Key
+	Tranche     sign.Key
+	Vault       sign.Key
+	Destination sign.Key // a token account of the leaf's payout
+	Mint        sign.Key
+	Network     sign.Key
+
+	Ed    uint8        // number of the precompile's instruction in the transaction
+	Leaf  tranche.Leaf // its lease is the voucher's, its payout the destination's owner: neither is sent
+	Proof tranche.Proof
+}
+
+// Instruction implements Call.
+func (c Claim) Instruction(program sign.Key) Instruction {
+	d := data{tagClaim, c.Ed}.u16(c.Leaf.Index).key(c.Leaf.Provider).leafTerms(c.Leaf).bytes(c.Proof.Marshal()...)
+	return Instruction{Program: program, Data: d, Accounts: []Meta{
+		writes(c.Escrow), writes(c.Tranche), writes(c.Vault), writes(c.Destination), reads(c.Mint), reads(c.Network), reads(TokenProgram),
+		reads(InstructionsSysvar)}}
+}
+
+func (d data) leafTerms(l tranche.Leaf) data { return d.terms(l.Rate, l.Cap, l.Start, l.End) }
+
+// VoucherSigned is what Claim needs beside it.
+func VoucherSigned(d sign.Domain, v verify.SignedVoucher) Signed {
+	layout := v.Voucher.Marshal()
+	s := Signed{Message: d.Preimage(sign.TagVoucher, layout[:])}
+	for _, sig := range v.Sigs {
+		s.Keys = append(s.Keys, v.Set.Keys[sig.Index])
+		s.Signatures = append(s.Signatures, sig.Signature)
+	}
+	return s
+}
+
+// RetireBegin begins to retire a leaf: its provider has the network's response slots left to claim.
+type RetireBegin struct {
+	Escrow  sign.Key
+	Tranche sign.Key
+	Network sign.Key
+	Signers []sign.Key // the buyer, or voucher keys, ascending
+
+	Index uint16
+}
+
+// Modes of retire.
+const (
+	retireBegin  = 0
+	retireFinish = 1
+	retireFinal  = 2
+)
+
+// Instruction implements Call.
+func (c RetireBegin) Instruction(program sign.Key) Instruction {
+	accounts := []Meta{writes(c.Escrow), writes(c.Tranche), reads(c.Network)}
+	return Instruction{Program: program, Data: data{tagRetire, retireBegin}.u16(c.Index), Accounts: appendSigners(accounts, c.Signers)}
+}
+
+// RetireFinish frees what was not claimed of a leaf when its window is over. Anybody may.
+type RetireFinish struct {
+	Escrow  sign.Key
+	Tranche sign.Key
+
+	Leaf  tranche.Leaf
+	Proof tranche.Proof
+}
+
+// Instruction implements Call.
+func (c RetireFinish) Instruction(program sign.Key) Instruction {
+	d := data{tagRetire, retireFinish}.u16(c.Leaf.Index).key(c.Leaf.Provider).bytes(c.Leaf.Lease[:]...).key(c.Leaf.Payout)
+	return Instruction{Program: program, Data: d.leafTerms(c.Leaf).bytes(c.Proof.Marshal()...), Accounts: []Meta{writes(c.Escrow), writes(c.Tranche)}}
+}
+
+// RetireFinal frees at once what a provider gave up by its final receipt: FinalSigned stands in the same transaction.
+type RetireFinal struct {
+	Escrow  sign.Key
+	Tranche sign.Key
+	Network sign.Key
+
+	Ed    uint8
+	Leaf  tranche.Leaf // its lease and provider are the receipt's: neither is sent
+	Proof tranche.Proof
+}
+
+// Instruction implements Call.
+func (c RetireFinal) Instruction(program sign.Key) Instruction {
+	d := data{tagRetire, retireFinal, c.Ed}.u16(c.Leaf.Index).key(c.Leaf.Payout).leafTerms(c.Leaf).bytes(c.Proof.Marshal()...)
+	return Instruction{Program: program, Data: d, Accounts: []Meta{writes(c.Escrow), writes(c.Tranche), reads(c.Network), reads(InstructionsSysvar)}}
+}
+
+// FinalSigned is what RetireFinal needs beside it: the provider's signature under its final receipt.
+func FinalSigned(d sign.Domain, core verify.ReceiptCore, by sign.Signature) Signed {
+	layout := core.Marshal()
+	return Signed{Keys: []sign.Key{core.Provider}, Signatures: []sign.Signature{by}, Message: d.Preimage(sign.TagReceipt, layout[:])}
+}
+
+// Refund pays back to the refund owner: what is free if the buyer signs, everything but fees once the deadline and the
+// network's margin are over.
+type Refund struct {
+	Escrow      sign.Key
+	Vault       sign.Key
+	Destination sign.Key // a token account of the refund owner
+	Mint        sign.Key
+	Network     sign.Key
+	Buyer       sign.Key // zero: does not sign
+}
+
+// Instruction implements Call.
+func (c Refund) Instruction(program sign.Key) Instruction {
+	return Instruction{Program: program, Data: data{tagRefund}, Accounts: []Meta{
+		writes(c.Escrow), writes(c.Vault), writes(c.Destination), reads(c.Mint), reads(c.Network), reads(TokenProgram), optional(program, c.Buyer, signs)}}
+}
+
+// optional is the account, or the program's own address where there is none.
+func optional(program, k sign.Key, as func(sign.Key) Meta) Meta {
+	if k.IsZero() {
+		return reads(program)
+	}
+	return as(k)
+}
+
+// Sweep splits an escrow's fees. Anybody may.
+type Sweep struct {
+	Escrow   sign.Key
+	Vault    sign.Key
+	Mint     sign.Key
+	Network  sign.Key
+	Pool     sign.Key // zero: the network has no authority
+	Treasury sign.Key // the treasury's token account; zero: there is none
+	Referrer sign.Key // the referrer's token account; zero: there is none
+}
+
+// Instruction implements Call.
+func (c Sweep) Instruction(program sign.Key) Instruction {
+	return Instruction{Program: program, Data: data{tagSweep}, Accounts: []Meta{
+		writes(c.Escrow), writes(c.Vault), writes(c.Mint), reads(c.Network), reads(TokenProgram), optional(program, c.Pool, writes),
+		optional(program, c.Treasury, writes), optional(program, c.Referrer, writes)}}
+}
+
+// CloseTranche ends a tranche of which nothing is outstanding, or whose escrow was refunded. Anybody may.
+type CloseTranche struct {
+	Escrow    sign.Key
+	Tranche   sign.Key
+	RentPayer sign.Key
+}
+
+// Instruction implements Call.
+func (c CloseTranche) Instruction(program sign.Key) Instruction {
+	return Instruction{Program: program, Data: data{tagCloseTranche}, Accounts: []Meta{writes(c.Escrow), writes(c.Tranche), writes(c.RentPayer)}}
+}
+
+// CloseEscrow ends an escrow of which nothing is outstanding, whose fees are swept and tranches closed.
+type CloseEscrow struct {
+	Escrow      sign.Key
+	Vault       sign.Key
+	Destination sign.Key // a token account of the refund owner; anything when the vault is empty
+	Mint        sign.Key
+	RentPayer   sign.Key
+	Buyer       sign.Key // must sign before the deadline while it was not refunded; zero: does not
+}
+
+// Instruction implements Call.
+func (c CloseEscrow) Instruction(program sign.Key) Instruction {
+	return Instruction{Program: program, Data: data{tagCloseEscrow}, Accounts: []Meta{
+		writes(c.Escrow), writes(c.Vault), writes(c.Destination), reads(c.Mint), reads(TokenProgram), writes(c.RentPayer),
+		optional(program, c.Buyer, signs)}}
+}

@@ -1,0 +1,260 @@
+// Package model is what Starling's program on Solana does, in Go: not how it finds its bytes, but who may do what, when, and
+// where the money goes. It was written from the design, not from the program's source, and can be read as the specification.
+// A test drives both through the same random instructions and compares them after each.
+//
+// State is all accounts of the program and the token accounts they move. Apply is one call. It either does everything or, with
+// an error, nothing. The error is every rule that the call breaks (errors.Is finds each): the program stops at the first that
+// it comes to, and in which order it looks is no promise. A call that breaks none succeeds.
+package model
+
+import (
+	"errors"
+	"maps"
+
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market/sign"
+)
+
+var (
+	// ErrToken: the token program would refuse: not enough tokens, another mint, not the owner.
+	ErrToken = errors.New("model: the token program refuses")
+	// ErrSignature: the precompile would refuse: the transaction never runs.
+	ErrSignature = errors.New("model: a signature is not good")
+)
+
+// Mint of the token program.
+type Mint struct {
+	Decimals uint8
+	Supply   uint64
+}
+
+// State is what lies on chain. Accounts are values; maps are by address.
+type State struct {
+	Program sign.Key
+
+	Networks  map[sign.Key]program.Network
+	Escrows   map[sign.Key]program.Escrow
+	Tranches  map[sign.Key]program.Tranche
+	Providers map[sign.Key]program.Provider
+	Attested  map[sign.Key]program.Attested
+	Anchors   map[sign.Key]program.Anchored
+
+	Tokens map[sign.Key]program.Token // token accounts, of everybody
+	Mints  map[sign.Key]Mint
+	Tables map[sign.Key]Table // lookup tables, of everybody
+
+	// Rent is who paid how many lamports for accounts, less what came back.
+	Rent map[sign.Key]int64
+}
+
+// New is a chain with the program and nothing else.
+func New(at sign.Key) *State {
+	return &State{
+		Program: at, Networks: map[sign.Key]program.Network{}, Escrows: map[sign.Key]program.Escrow{}, Tranches: map[sign.Key]program.Tranche{},
+		Providers: map[sign.Key]program.Provider{}, Attested: map[sign.Key]program.Attested{}, Anchors: map[sign.Key]program.Anchored{},
+		Tokens: map[sign.Key]program.Token{}, Mints: map[sign.Key]Mint{}, Tables: map[sign.Key]Table{}, Rent: map[sign.Key]int64{},
+	}
+}
+
+// Clone shares nothing with s that either could change.
+func (s *State) Clone() *State {
+	c := *s
+	c.Networks, c.Escrows, c.Tranches = maps.Clone(s.Networks), maps.Clone(s.Escrows), maps.Clone(s.Tranches)
+	c.Providers, c.Attested, c.Anchors = maps.Clone(s.Providers), maps.Clone(s.Attested), maps.Clone(s.Anchors)
+	c.Tokens, c.Mints, c.Tables, c.Rent = maps.Clone(s.Tokens), maps.Clone(s.Mints), maps.Clone(s.Tables), maps.Clone(s.Rent)
+	return &c
+}
+
+// Apply runs one call in a slot, in a transaction in which these signatures stand before it: number 0 first, the call last.
+func (s *State) Apply(slot uint64, call program.Call, beside ...program.Signed) error {
+	for _, b := range beside {
+		if !b.Verified() {
+			return ErrSignature
+		}
+	}
+	t := tx{State: s, now: slot, beside: beside}
+	switch c := call.(type) {
+	case program.InitNetwork:
+		return t.initNetwork(c)
+	case program.SetAuthority:
+		return t.setAuthority(c)
+	case program.InitPool:
+		return t.initPool(c)
+	case program.Register:
+		return t.register(c)
+	case program.Update:
+		return t.update(c)
+	case program.RotateKey:
+		return t.rotateKey(c)
+	case program.Stake:
+		return t.stake(c)
+	case program.RequestUnstake:
+		return t.requestUnstake(c)
+	case program.Withdraw:
+		return t.withdraw(c)
+	case program.Attest:
+		return t.attest(c)
+	case program.CloseAttested:
+		return t.closeAttested(c)
+	case program.Slash:
+		return t.slash(c)
+	case program.Anchor:
+		return t.anchor(c)
+	case program.Prove:
+		return t.prove(c)
+	case program.CloseAnchor:
+		return t.closeAnchor(c)
+	case program.DrawPool:
+		return t.drawPool(c)
+	}
+	return t.applyEscrow(call)
+}
+
+// applyEscrow is Apply for what is about one escrow.
+func (t *tx) applyEscrow(call program.Call) error {
+	switch c := call.(type) {
+	case program.OpenEscrow:
+		return t.openEscrow(c)
+	case program.AddTranche:
+		return t.addTranche(c)
+	case program.AddStandbyTranche:
+		return t.addStandbyTranche(c)
+	case program.TopUp:
+		return t.topUp(c)
+	case program.Claim:
+		return t.claim(c)
+	case program.RetireBegin:
+		return t.retireBegin(c)
+	case program.RetireFinish:
+		return t.retireFinish(c)
+	case program.RetireFinal:
+		return t.retireFinal(c)
+	case program.Refund:
+		return t.refund(c)
+	case program.Sweep:
+		return t.sweep(c)
+	case program.CloseTranche:
+		return t.closeTranche(c)
+	case program.CloseEscrow:
+		return t.closeEscrow(c)
+	}
+	return program.ErrInstruction
+}
+
+// tx is one call under way. Methods first collect what is against it, and change the state only when nothing is.
+type tx struct {
+	*State
+	now    uint64
+	beside []program.Signed
+	broken []error
+}
+
+// no notes a broken rule.
+func (t *tx) no(when bool, rule error) {
+	if when {
+		t.broken = append(t.broken, rule)
+	}
+}
+
+// refused is all that is broken.
+func (t *tx) refused() error { return errors.Join(t.broken...) }
+
+// occupied reports whether there is an account of the program, or a token account, at the address.
+func (t *tx) occupied(at sign.Key) bool { return t.kind(at) != "" }
+
+func (t *tx) kind(at sign.Key) string {
+	for kind, there := range map[string]bool{
+		"network": has(t.Networks, at), "escrow": has(t.Escrows, at), "tranche": has(t.Tranches, at), "provider": has(t.Providers, at),
+		"attested": has(t.Attested, at), "anchor": has(t.Anchors, at), "token": has(t.Tokens, at), "mint": has(t.Mints, at),
+	} {
+		if there {
+			return kind
+		}
+	}
+	return ""
+}
+
+func has[V any](m map[sign.Key]V, k sign.Key) bool {
+	_, ok := m[k]
+	return ok
+}
+
+// find reads an account of the program. Where there is none the rest of the call's rules mean nothing, so ok is false.
+func find[V any](t *tx, m map[sign.Key]V, at sign.Key) (v V, ok bool) {
+	if v, ok = m[at]; ok {
+		return v, true
+	}
+	switch t.kind(at) {
+	case "", "token", "mint":
+		t.no(true, program.ErrOwner)
+	default:
+		t.no(true, program.ErrKind)
+	}
+	return v, false
+}
+
+// create notes that a new account would lie at the address where it must, and nothing is there yet.
+func (t *tx) create(at, must sign.Key) {
+	t.no(at != must, program.ErrAddress)
+	t.no(t.occupied(at), program.ErrExists)
+}
+
+// pay books rent: lamports that come back are negative.
+func (t *tx) pay(who sign.Key, size int) { t.Rent[who] += int64(program.Rent(size)) }
+func (t *tx) repay(who sign.Key, size int) {
+	t.Rent[who] -= int64(program.Rent(size))
+}
+
+// move notes what the token program has against a transfer by an owner.
+func (t *tx) move(from, to, mint, owner sign.Key, amount uint64) {
+	a, okA := t.Tokens[from]
+	b, okB := t.Tokens[to]
+	t.no(!okA || !okB || a.Mint != mint || b.Mint != mint || a.Owner != owner || a.Amount < amount, ErrToken)
+}
+
+// moved does it.
+func (t *tx) moved(from, to sign.Key, amount uint64) {
+	a := t.Tokens[from]
+	a.Amount -= amount
+	t.Tokens[from] = a
+	b := t.Tokens[to]
+	b.Amount += amount
+	t.Tokens[to] = b
+}
+
+// burned destroys tokens.
+func (t *tx) burned(from sign.Key, amount uint64) {
+	a := t.Tokens[from]
+	a.Amount -= amount
+	t.Tokens[from] = a
+	m := t.Mints[a.Mint]
+	m.Supply -= amount
+	t.Mints[a.Mint] = m
+}
+
+// holding reads a token account that somebody is paid into.
+func (t *tx) holding(at sign.Key) (program.Token, bool) {
+	a, ok := t.Tokens[at]
+	switch {
+	case !ok && t.kind(at) == "mint":
+		t.no(true, program.ErrKind)
+	case !ok:
+		t.no(true, program.ErrOwner)
+	default:
+		t.no(!a.Plain, program.ErrKind)
+	}
+	return a, ok
+}
+
+// payee notes what is against paying into a token account: it must be of this mint and wallet.
+func (t *tx) payee(at, mint, owner sign.Key) {
+	a, ok := t.holding(at)
+	t.no(ok && a.Mint != mint, program.ErrMint)
+	t.no(ok && a.Owner != owner, program.ErrTokenOwner)
+}
+
+// sum adds up, and notes when it does not fit.
+func (t *tx) sum(a, b uint64) uint64 {
+	t.no(a+b < a, program.ErrOverflow)
+	return a + b
+}

@@ -1,0 +1,88 @@
+package model
+
+import (
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market/sign"
+)
+
+// initNetwork: anybody creates a network of any lawful parameters, at the address that they make.
+func (t *tx) initNetwork(c program.InitNetwork) error {
+	p := c.Params
+	t.no(p.Validate() != nil, program.ErrParams)
+	t.create(c.Network, program.NetworkAddress(t.Program, p))
+	t.mint(p.StakeMint)
+	for _, m := range p.Mints {
+		t.no(t.mint(m.Mint).Decimals != m.Decimals, program.ErrMint)
+	}
+	if err := t.refused(); err != nil {
+		return err
+	}
+	_, bump := program.FindAddress(t.Program, program.NetworkSeeds(p)...)
+	t.Networks[c.Network] = program.Network{Bump: bump, Authority: p.Authority, Params: p}
+	t.pay(c.Payer, program.NetworkSize(len(p.Mints)))
+	return nil
+}
+
+// mint reads a mint.
+func (t *tx) mint(at sign.Key) Mint {
+	m, ok := t.Mints[at]
+	switch {
+	case !ok && has(t.Tokens, at):
+		t.no(true, program.ErrKind)
+	case !ok:
+		t.no(true, program.ErrOwner)
+	}
+	return m
+}
+
+// setAuthority: only the authority hands itself on; given up, it is for ever.
+func (t *tx) setAuthority(c program.SetAuthority) error {
+	n, _ := find(t, t.Networks, c.Network)
+	t.no(c.Authority != n.Authority || n.Authority.IsZero(), program.ErrAuthority)
+	if err := t.refused(); err != nil {
+		return err
+	}
+	n.Authority = c.New
+	t.Networks[c.Network] = n
+	return nil
+}
+
+// initPool: anybody opens the pool of a mint that the network takes.
+func (t *tx) initPool(c program.InitPool) error {
+	n, ok := find(t, t.Networks, c.Network)
+	t.no(ok && (int(c.Index) >= len(n.Params.Mints) || n.Params.Mints[c.Index].Mint != c.Mint), program.ErrMint)
+	t.create(c.Pool, program.PoolAddress(t.Program, c.Network, c.Mint))
+	if err := t.refused(); err != nil {
+		return err
+	}
+	t.open(c.Payer, c.Pool, c.Mint, c.Network)
+	return nil
+}
+
+// open makes a token account.
+func (t *tx) open(payer, at, mint, owner sign.Key) {
+	t.Tokens[at] = program.Token{Mint: mint, Owner: owner, Plain: true}
+	t.pay(payer, program.TokenSize)
+}
+
+// drawPool: the authority pays a provider that has the least stake, and only its payout wallet.
+func (t *tx) drawPool(c program.DrawPool) error {
+	n, ok := find(t, t.Networks, c.Network)
+	t.no(c.Amount == 0, program.ErrAmount)
+	t.no(ok && (c.Authority != n.Authority || n.Authority.IsZero()), program.ErrAuthority)
+	t.no(c.Pool != program.PoolAddress(t.Program, c.Network, c.Mint), program.ErrAddress)
+	p, ok := find(t, t.Providers, c.Provider)
+	if ok {
+		t.no(p.Network != c.Network, program.ErrAddress)
+		t.no(p.Stake < n.Params.MinStake, program.ErrMinStake)
+		to, there := t.holding(c.Destination)
+		t.no(there && to.Owner != p.Payout, program.ErrTokenOwner)
+	}
+	t.mint(c.Mint)
+	t.move(c.Pool, c.Destination, c.Mint, c.Network, c.Amount)
+	if err := t.refused(); err != nil {
+		return err
+	}
+	t.moved(c.Pool, c.Destination, c.Amount)
+	return nil
+}

@@ -1,0 +1,280 @@
+package modeltest
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/merkle"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/verify"
+)
+
+// networks are made, ruled and given pools.
+func (w *World) networks() (program.Call, []program.Signed) {
+	at, n, ok := pick(w, w.Networks)
+	if !ok {
+		return nil, nil
+	}
+	authority := n.Authority
+	if authority.IsZero() {
+		authority = w.person() // nobody's: it cannot sign
+	}
+	switch w.choice(8) {
+	case 0:
+		return program.SetAuthority{Authority: authority, Network: at, New: sign.Key{}}, nil
+	case 1, 2:
+		return program.SetAuthority{Authority: authority, Network: at, New: w.person()}, nil
+	case 3, 4:
+		i := w.choice(len(n.Params.Mints))
+		mint := n.Params.Mints[i].Mint
+		return program.InitPool{Payer: w.person(), Network: at, Mint: mint, Pool: program.PoolAddress(w.Program, at, mint), Index: uint8(i)}, nil
+	}
+	p := w.params(one(w, []string{"ruled", "third", "fourth"}), w.person(), w.person())
+	switch w.choice(12) {
+	case 0:
+		p.EvidenceSlots = p.UnbondingSlots
+	case 1:
+		p.ResponseSlots = 0
+	case 2:
+		p.Mints[0].BurnBps, p.Mints[0].PoolBps = program.MinBurnBps-1, 5001
+	case 3:
+		p.Mints[1].FeeBps = program.MaxFeeBps + 1
+	case 4:
+		p.Mints[1].Mint = p.Mints[0].Mint
+	case 5:
+		p.Mints[1].Decimals++
+	case 6:
+		p.Mints = p.Mints[:1]
+	}
+	return program.InitNetwork{Payer: w.person(), Network: program.NetworkAddress(w.Program, p), Params: p}, nil
+}
+
+func (w *World) registration(network, peer, owner sign.Key) program.Register {
+	at := program.ProviderAddress(w.Program, network, peer)
+	return program.Register{Payer: owner, Owner: owner, Peer: peer, Network: network, Provider: at, Vault: program.StakeAddress(w.Program, at),
+		Mint: w.Networks[network].Params.StakeMint, Payout: owner, Inventory: sign.Hash{1}}
+}
+
+func (w *World) register() (program.Call, []program.Signed) {
+	network, _, ok := pick(w, w.Networks)
+	if !ok {
+		return nil, nil
+	}
+	return w.registration(network, w.person(), w.person()), nil
+}
+
+func (w *World) update() (program.Call, []program.Signed) {
+	at, p, ok := pick(w, w.Providers)
+	if !ok {
+		return nil, nil
+	}
+	c := program.Update{Signer: one(w, []sign.Key{p.Owner, p.Peer, p.Owner}), Provider: at}
+	which := w.choice(8)
+	if payout := w.person(); which&1 != 0 {
+		c.Payout = &payout
+	}
+	if inventory := w.next(); which&2 != 0 {
+		c.Inventory = &inventory
+	}
+	if owner := w.person(); which&4 != 0 {
+		c.Owner = &owner
+	}
+	return c, nil
+}
+
+func (w *World) rotateKey() (program.Call, []program.Signed) {
+	at, p, ok := pick(w, w.Providers)
+	if !ok {
+		return nil, nil
+	}
+	return program.RotateKey{Owner: p.Owner, Peer: w.person(), Network: p.Network, Provider: at}, nil
+}
+
+func (w *World) stakeOf(at, who sign.Key, amount uint64) program.Stake {
+	mint := w.Mints[1]
+	return program.Stake{Authority: who, Source: Account(who, mint), Provider: at, Vault: program.StakeAddress(w.Program, at), Mint: mint, Amount: amount}
+}
+
+func (w *World) stake() (program.Call, []program.Signed) {
+	at, _, ok := pick(w, w.Providers)
+	if !ok {
+		return nil, nil
+	}
+	return w.stakeOf(at, w.person(), w.amount(10_000)), nil
+}
+
+func (w *World) requestUnstake() (program.Call, []program.Signed) {
+	at, p, ok := pick(w, w.Providers)
+	if !ok {
+		return nil, nil
+	}
+	return program.RequestUnstake{Owner: p.Owner, Network: p.Network, Provider: at, Amount: w.amount(p.Stake + 1)}, nil
+}
+
+func (w *World) withdraw() (program.Call, []program.Signed) {
+	at, p, ok := pick(w, w.Providers)
+	if !ok || p.Unbonding == 0 && !w.oneIn(5) {
+		return nil, nil
+	}
+	return program.Withdraw{Owner: p.Owner, Provider: at, Vault: program.StakeAddress(w.Program, at), Destination: Account(w.person(), w.Mints[1]), Mint: w.Mints[1]}, nil
+}
+
+// Two sets of units with one in common: unit 2.
+var unitSets = [][]market.UnitID{{{1}, {2}, {3}}, {{2}, {4}}}
+
+// staked is a provider, more often one that has something to lose.
+func (w *World) staked() (at sign.Key, p program.Provider, ok bool) {
+	with := map[sign.Key]program.Provider{}
+	for k, p := range w.Providers {
+		if p.Stake+p.Unbonding > 0 {
+			with[k] = p
+		}
+	}
+	if len(with) == 0 || w.oneIn(5) {
+		with = w.Providers
+	}
+	return pick(w, with)
+}
+
+func (w *World) attest() (program.Call, []program.Signed) {
+	_, p, ok := w.staked()
+	if !ok {
+		return nil, nil
+	}
+	units := one(w, unitSets)
+	by := p.Peer
+	if !p.Before.IsZero() && w.oneIn(2) {
+		by = p.Before
+	}
+	to := w.Slot - w.upTo(3)
+	switch w.choice(8) {
+	case 0:
+		to = w.Slot + w.upTo(2)
+	case 1:
+		to = w.Slot - w.upTo(evidence+5)
+	}
+	core := verify.ReceiptCore{
+		Version: verify.ReceiptVersion, Units: uint16(len(units)), Lease: market.LeaseID{byte(w.upTo(3))}, Seq: 1, Provider: by, Buyer: w.people[w.upTo(2)].Key(),
+		UnitsRoot: market.UnitsRoot(units), From: market.Slot(to - w.upTo(90)), To: market.Slot(to), Cumulative: amountOf(w.amount(3000)),
+	}
+	if w.oneIn(15) {
+		core.Version = 2
+	}
+	reporter := w.people[w.upTo(1)].Key()
+	layout := core.Marshal()
+	keys := []sign.Key{core.Provider, core.Buyer}
+	switch w.choice(20) {
+	case 0:
+		keys = keys[:1]
+	case 1:
+		slices.Reverse(keys)
+	case 2:
+		keys[1] = w.person()
+	}
+	return program.Attest{Reporter: reporter, Network: p.Network, Attested: program.AttestedAddress(w.Program, p.Network, reporter, core.Hash())},
+		[]program.Signed{w.sign(p.Network, sign.TagReceipt, layout[:], keys)}
+}
+
+// slash: any two receipts that were shown; now and then there is a conflict among them, and then it is more likely taken.
+func (w *World) slash() (program.Call, []program.Signed) {
+	at, p, ok := w.staked()
+	if !ok || len(w.Attested) < 2 {
+		return nil, nil
+	}
+	keys := sorted(w.Attested)
+	var found [][2]sign.Key
+	for _, a := range keys {
+		for _, b := range keys {
+			x, y := w.Attested[a].Core, w.Attested[b].Core
+			if x.Provider == y.Provider && p.AnswersFor(x.Provider) && bytes.Compare(x.Lease[:], y.Lease[:]) < 0 && max(x.From, y.From) < min(x.To, y.To) {
+				found = append(found, [2]sign.Key{a, b})
+			}
+		}
+	}
+	pair := [2]sign.Key{one(w, keys), one(w, keys)}
+	if len(found) > 0 && !w.oneIn(6) {
+		pair = one(w, found)
+	} else if !w.oneIn(3) {
+		return nil, nil
+	}
+	a, b := w.Attested[pair[0]], w.Attested[pair[1]]
+	mint := w.Mints[1]
+	c := program.Slash{Network: p.Network, Provider: at, Vault: program.StakeAddress(w.Program, at), Mint: mint, A: pair[0], B: pair[1],
+		VictimA: Account(a.Core.Buyer, mint), VictimB: Account(b.Core.Buyer, mint), Reporter: Account(a.Reporter, mint), Unit: market.UnitID{2}}
+	c.InA, c.InB = w.unitProof(a.Core), w.unitProof(b.Core)
+	return c, nil
+}
+
+func (w *World) unitProof(core verify.ReceiptCore) market.UnitProof {
+	for _, units := range unitSets {
+		if market.UnitsRoot(units) == core.UnitsRoot {
+			p, err := market.ProveUnit(units, market.UnitID{2})
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			return p
+		}
+	}
+	return market.UnitProof{}
+}
+
+func (w *World) closeAttested() (program.Call, []program.Signed) {
+	at, a, ok := pick(w, w.Attested)
+	if !ok || !w.oneIn(4) {
+		return nil, nil
+	}
+	return program.CloseAttested{Reporter: a.Reporter, Attested: at}, nil
+}
+
+func (w *World) drawPool() (program.Call, []program.Signed) {
+	at, p, ok := w.staked()
+	n := w.Networks[p.Network]
+	if !ok || n.Authority.IsZero() {
+		return nil, nil
+	}
+	for _, mint := range w.Mints {
+		pool := program.PoolAddress(w.Program, p.Network, mint)
+		if w.Tokens[pool].Amount > 0 || w.oneIn(10) {
+			return program.DrawPool{Authority: n.Authority, Network: p.Network, Pool: pool, Mint: mint, Provider: at, Destination: Account(p.Payout, mint),
+				Amount: w.amount(w.Tokens[pool].Amount + 1)}, nil
+		}
+	}
+	return nil, nil
+}
+
+func (w *World) anchor() (program.Call, []program.Signed) {
+	n := int(w.between(1, 9))
+	var receipts [][]byte
+	for range n {
+		h := w.next()
+		receipts = append(receipts, h[:])
+	}
+	c := program.Anchor{Authority: w.person(), Root: merkle.Root(receipts), Count: uint64(n)}
+	c.Anchor = program.AnchorAddress(w.Program, c.Authority, c.Root)
+	w.roots[c.Anchor] = batch{receipts}
+	return c, nil
+}
+
+func (w *World) prove() (program.Call, []program.Signed) {
+	at, _, ok := pick(w, w.Anchors)
+	if !ok {
+		return nil, nil
+	}
+	receipts := w.roots[at].receipts
+	i := int(w.upTo(uint64(len(receipts) - 1)))
+	path, err := merkle.New(receipts).Prove(i)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return program.Prove{Anchor: at, Receipt: sign.Hash(receipts[i]), Index: uint64(i), Path: path}, nil
+}
+
+func (w *World) closeAnchor() (program.Call, []program.Signed) {
+	at, a, ok := pick(w, w.Anchors)
+	if !ok || !w.oneIn(3) {
+		return nil, nil
+	}
+	return program.CloseAnchor{Authority: a.Authority, Anchor: at}, nil
+}

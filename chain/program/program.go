@@ -1,0 +1,59 @@
+// Package program is Starling's program on Solana: its source in Rust (src), and the program built from it.
+//
+// The program is built in two ways from the same source:
+//
+//   - With Debian's Rust and LLVM and the linker of this tree, which is what is committed here and what the tests rebuild
+//     and compare byte for byte: `.ci/deps rust` unpacks the compiler into the user's cache (no root), then
+//     `go run ./chain/program/build` (about 20 seconds the first time, for Rust's core library; then one).
+//   - With Solana's own tools: `cargo build-sbf` in this folder, which makes target/deploy/starling.so. Its bytes are
+//     others: another compiler, another linker.
+//
+// The second way was not run where this was written: the crate solana-cargo-build-sbf (4.0.0) is only what calls the compiler, and
+// gets it, the platform tools, from a release page; no package of the registries (crates.io, npm, PyPI, Debian) was found that has
+// them. What was run instead, with cargo 1.95: `cargo check`, `cargo build --release` and `cargo test` of the same manifest for the
+// host, where the syscalls are those of src/host.rs.
+//
+// `cargo test` runs the tests of the parts that need no chain. Tests of the whole run on two engines (testnet/programtest).
+//
+// Folders: sbpf is the linker, toolchain runs the compiler, build is the command; model says in Go what each call does, and
+// modeltest makes random sequences of calls; testdata/probe is a program that tests what the real one stands on.
+//
+// Layouts, calls and errors are in PROTOCOL.md; who could take what, and why not, in THREATS.md.
+package program
+
+import _ "embed"
+
+// ELF is the program, in sBPF v0, which every cluster runs.
+//
+//go:embed starling.so
+var ELF []byte
+
+// Instructions by the first byte of their data.
+const (
+	tagInitNetwork byte = iota
+	tagSetAuthority
+	tagInitPool
+	tagOpenEscrow
+	tagAddTranche
+	tagAddStandbyTranche
+	tagTopUp
+	tagClaim
+	tagRetire
+	tagRefund
+	tagSweep
+	tagCloseTranche
+	tagCloseEscrow
+	tagRegister
+	tagUpdate
+	tagRotateKey
+	tagStake
+	tagRequestUnstake
+	tagWithdraw
+	tagAttest
+	tagCloseAttested
+	tagSlash
+	tagAnchor
+	tagProve
+	tagCloseAnchor
+	tagDrawPool
+)

@@ -1,0 +1,124 @@
+package program
+
+import (
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/verify"
+)
+
+// Provider is a provider's registration: who sells under which key, who decides for it, where its money goes, and what it
+// loses when it is caught.
+type Provider struct {
+	Bump, VaultBump uint8
+	WasSlashed      bool
+	Network         sign.Key
+	First           sign.Key // the peer key that its address is made of
+	Peer            sign.Key
+	Before          sign.Key // the peer key before the last rotation, zero if there was none
+	Owner           sign.Key
+	Payout          sign.Key  // a wallet
+	Inventory       sign.Hash // of its units
+	Rotated         uint64    // slot of the last rotation, 0 never
+	Stake           uint64    // base units of the stake mint
+	Unbonding       uint64    // no stake any more, but slashed with it until it is withdrawn
+	Ready           uint64    // slot from which that can be; 0 when nothing is unbonding
+	Slashed         uint64    // slot of the last slash, 0 never
+	Registered      uint64    // slot
+	Sequence        uint64    // changes above Stake so far
+}
+
+// ProviderSize is the length of a provider's account.
+const ProviderSize = 352
+
+const providerReserved = 64
+
+// Marshal returns the account's bytes (PROTOCOL.md).
+func (p Provider) Marshal() []byte {
+	d := head(kindProvider, p.Bump, flag(p.WasSlashed), p.VaultBump)
+	for _, k := range []sign.Key{p.Network, p.First, p.Peer, p.Before, p.Owner, p.Payout} {
+		d = d.key(k)
+	}
+	d = d.hash(p.Inventory)
+	for _, v := range []uint64{p.Rotated, p.Stake, p.Unbonding, p.Ready, p.Slashed, p.Registered, p.Sequence} {
+		d = d.u64(v)
+	}
+	return append(d, make([]byte, providerReserved)...)
+}
+
+// UnmarshalProvider reads a provider's account. ErrAccount.
+func UnmarshalProvider(b []byte) (Provider, error) {
+	r := &reader{b: b}
+	bump, flags, vault := r.head(kindProvider)
+	p := Provider{
+		Bump: bump, VaultBump: vault, WasSlashed: flags == 1,
+		Network: r.key(), First: r.key(), Peer: r.key(), Before: r.key(), Owner: r.key(), Payout: r.key(), Inventory: r.hash(),
+		Rotated: r.u64(), Stake: r.u64(), Unbonding: r.u64(), Ready: r.u64(), Slashed: r.u64(), Registered: r.u64(), Sequence: r.u64(),
+	}
+	r.zeros(providerReserved)
+	if !r.done() || flags > 1 {
+		return Provider{}, notOne("provider", b)
+	}
+	return p, nil
+}
+
+// AnswersFor reports whether a receipt by this key can be held against the provider.
+func (p Provider) AnswersFor(key sign.Key) bool {
+	return !key.IsZero() && (key == p.Peer || key == p.Before)
+}
+
+// Attested is a receipt whose two signatures the program has seen.
+type Attested struct {
+	Bump     uint8
+	Network  sign.Key
+	Reporter sign.Key // who showed it and paid the rent
+	Core     verify.ReceiptCore
+	Slot     uint64 // in which it was shown
+}
+
+// AttestedSize is the length of an attested receipt's account.
+const AttestedSize = 336
+
+// Marshal returns the account's bytes (PROTOCOL.md).
+func (a Attested) Marshal() []byte {
+	core := a.Core.Marshal()
+	return head(kindAttested, a.Bump, 0, 0).key(a.Network).key(a.Reporter).bytes(core[:]...).u64(a.Slot)
+}
+
+// UnmarshalAttested reads an attested receipt's account. ErrAccount.
+func UnmarshalAttested(b []byte) (Attested, error) {
+	r := &reader{b: b}
+	bump, flags, more := r.head(kindAttested)
+	a := Attested{Bump: bump, Network: r.key(), Reporter: r.key()}
+	core, err := verify.UnmarshalReceiptCore(r.bytes(verify.ReceiptCoreSize))
+	a.Core, a.Slot = core, r.u64()
+	if !r.done() || flags != 0 || more != 0 || err != nil {
+		return Attested{}, notOne("attested receipt", b)
+	}
+	return a, nil
+}
+
+// Anchored is what an anchor's account says: these receipts existed in this slot.
+type Anchored struct {
+	Authority sign.Key // who anchored
+	Root      sign.Hash
+	Count     uint64 // of receipts under the root
+	Slot      uint64
+}
+
+// AnchorSize is the length of an anchor's account.
+const AnchorSize = 88
+
+// Marshal returns the account's bytes (PROTOCOL.md).
+func (a Anchored) Marshal() []byte {
+	return head(kindAnchor, 0, 0, 0).key(a.Authority).hash(a.Root).u64(a.Count).u64(a.Slot)
+}
+
+// UnmarshalAnchored reads an anchor's account. ErrAccount.
+func UnmarshalAnchored(b []byte) (Anchored, error) {
+	r := &reader{b: b}
+	bump, flags, more := r.head(kindAnchor)
+	a := Anchored{Authority: r.key(), Root: r.hash(), Count: r.u64(), Slot: r.u64()}
+	if !r.done() || bump|flags|more != 0 {
+		return Anchored{}, notOne("anchor", b)
+	}
+	return a, nil
+}

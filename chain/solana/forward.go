@@ -1,0 +1,135 @@
+package solana
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// forwarded are the methods that are passed on for others: those that a Ledger itself needs.
+var forwarded = map[string]bool{
+	"getBlockHeight": true, "getFirstAvailableBlock": true, "getGenesisHash": true, "getLatestBlockhash": true,
+	"getMinimumBalanceForRentExemption": true, "getMultipleAccounts": true, "getSignatureStatuses": true, "getSlot": true,
+	"getTransaction": true, "sendTransaction": true,
+}
+
+const (
+	maxForwardID = 64              // bytes of a call's id
+	forwardTime  = 8 * time.Second // one server has so long to answer
+)
+
+// JSON-RPC error codes of answers that are made here.
+const (
+	codeInvalid  = -32600
+	codeNoMethod = -32601
+	codeDown     = -32603 // a Ledger takes it for no answer
+)
+
+// Forwarder passes the calls of others on to RPC servers, one at a time, and only those that a Ledger needs. What is
+// sent is written anew from what was read, so that server and forwarder cannot read it differently.
+type Forwarder struct {
+	urls   []string
+	client *http.Client
+	max    int64
+}
+
+// NewForwarder checks the servers' URLs; they are asked in order until one answers. Answers beyond max bytes are not
+// passed on.
+func NewForwarder(rpc []string, max int64) (*Forwarder, error) {
+	if _, err := newPool(rpc, [32]byte{}, nil); err != nil {
+		return nil, err
+	}
+	return &Forwarder{urls: rpc, client: &http.Client{Timeout: forwardTime}, max: max}, nil
+}
+
+// rpcCall is one JSON-RPC request.
+type rpcCall struct {
+	Version string          `json:"jsonrpc"`
+	ID      json.RawMessage `json:"id,omitempty"`
+	Method  string          `json:"method"`
+	Params  json.RawMessage `json:"params,omitempty"`
+}
+
+// readCall reads one call that may be passed on.
+func readCall(body []byte) (rpcCall, int, error) {
+	var c rpcCall
+	if err := json.Unmarshal(body, &c); err != nil {
+		return rpcCall{}, codeInvalid, errors.New("not a JSON-RPC call")
+	}
+	if len(c.ID) > maxForwardID {
+		return rpcCall{}, codeInvalid, errors.New("the call's id is too long")
+	}
+	if !forwarded[c.Method] {
+		return c, codeNoMethod, fmt.Errorf("method %.64q is not passed on", c.Method)
+	}
+	c.Version = "2.0"
+	return c, 0, nil
+}
+
+// Call returns the answer to one call, which may be an error in JSON-RPC's form. The error is the context's.
+func (f *Forwarder) Call(ctx context.Context, body []byte) ([]byte, error) {
+	c, code, err := readCall(body)
+	if err != nil {
+		return failure(c.ID, code, err.Error()), nil
+	}
+	again, err := json.Marshal(c)
+	if err != nil {
+		return failure(c.ID, codeInvalid, "not a JSON-RPC call"), nil
+	}
+	why := ""
+	for _, u := range f.urls {
+		answer, err := f.post(ctx, u, again)
+		if err == nil {
+			return answer, nil
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		why = err.Error()
+	}
+	return failure(c.ID, codeDown, why), nil
+}
+
+// post asks one server. Errors do not tell its URL.
+func (f *Forwarder) post(ctx context.Context, to string, body []byte) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
+	if err != nil {
+		return nil, errors.New("the call could not be made")
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := f.client.Do(req)
+	if err != nil {
+		var transport *url.Error
+		if errors.As(err, &transport) && transport.Timeout() {
+			return nil, errors.New("the chain's server does not answer in time")
+		}
+		return nil, errors.New("the chain's server cannot be reached")
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("the chain's server answers with HTTP status %d", resp.StatusCode)
+	}
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, f.max+1))
+	switch {
+	case err != nil || !json.Valid(answer) && int64(len(answer)) <= f.max:
+		return nil, errors.New("the answer of the chain's server is cut off or not JSON")
+	case int64(len(answer)) > f.max:
+		return nil, fmt.Errorf("the answer of the chain's server is larger than %d bytes", f.max)
+	}
+	return answer, nil
+}
+
+// failure is an error in JSON-RPC's form.
+func failure(id json.RawMessage, code int, message string) []byte {
+	if len(id) == 0 {
+		id = json.RawMessage("null")
+	}
+	out, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": code, "message": message}}) // an id that was read is JSON
+	return out
+}

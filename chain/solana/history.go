@@ -1,0 +1,140 @@
+package solana
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	solanago "github.com/gagliardetto/solana-go"
+	"github.com/gagliardetto/solana-go/rpc"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+)
+
+// Memo reads the first memo of a final transaction that did not fail, from the first endpoint that answers.
+func (l *Ledger) Memo(ctx context.Context, id chain.TxID) ([]byte, market.Slot, error) {
+	tx, slot, err := l.landed(ctx, id)
+	if err != nil {
+		return nil, 0, err
+	}
+	text, ok := memoIn(tx)
+	if !ok {
+		return nil, 0, fmt.Errorf("transaction %s: memo: %w", id, chain.ErrNotFound)
+	}
+	return text, slot, nil
+}
+
+// AnchorIn reads the first root that a final transaction which did not fail had the program write down, as long as an endpoint
+// remembers the transaction: the account may have been closed since. chain.ErrNotFound: there is no such transaction or root.
+func (l *Ledger) AnchorIn(ctx context.Context, id chain.TxID) (program.Anchored, error) {
+	if l.cfg.Program.IsZero() {
+		return program.Anchored{}, errProgram
+	}
+	tx, slot, err := l.landed(ctx, id)
+	if err != nil {
+		return program.Anchored{}, err
+	}
+	a, ok := anchorIn(tx, l.cfg.Program)
+	if !ok {
+		return program.Anchored{}, fmt.Errorf("transaction %s: anchor: %w", id, chain.ErrNotFound)
+	}
+	return program.Anchored{Authority: a.Authority, Root: a.Root, Count: a.Count, Slot: uint64(slot)}, nil
+}
+
+func memoIn(tx *solanago.Transaction) ([]byte, bool) {
+	for _, in := range tx.Message.Instructions {
+		if by, err := tx.Message.Program(in.ProgramIDIndex); err == nil && by == solanago.MemoProgramID && len(in.Data) > 0 && len(in.Data) <= chain.MaxMemo {
+			return bytes.Clone(in.Data), true
+		}
+	}
+	return nil, false
+}
+
+func anchorIn(tx *solanago.Transaction, at sign.Key) (program.Anchor, bool) {
+	signed := tx.Message.AccountKeys[:len(tx.Signatures)]
+	for _, in := range tx.Message.Instructions {
+		if a, ok := program.ParseAnchor(at, static(tx.Message, in)); ok && slices.Contains(signed, solanago.PublicKey(a.Authority)) {
+			return a, true
+		}
+	}
+	return program.Anchor{}, false
+}
+
+// static is an instruction with the accounts that stand in the message itself; the zero value when it names others, which lie in
+// lookup tables.
+func static(m solanago.Message, in solanago.CompiledInstruction) (out program.Instruction) {
+	if int(in.ProgramIDIndex) >= len(m.AccountKeys) {
+		return program.Instruction{}
+	}
+	out = program.Instruction{Program: sign.Key(m.AccountKeys[in.ProgramIDIndex]), Data: in.Data}
+	for _, i := range in.Accounts {
+		if int(i) >= len(m.AccountKeys) {
+			return program.Instruction{}
+		}
+		out.Accounts = append(out.Accounts, program.Meta{Key: sign.Key(m.AccountKeys[i])})
+	}
+	return out
+}
+
+// landed reads a final transaction that did not fail, from the first endpoint that answers. It need not be trusted for more than
+// that it landed: the signatures must hold, and the first be the one that was asked for.
+func (l *Ledger) landed(ctx context.Context, id chain.TxID) (*solanago.Transaction, market.Slot, error) {
+	signature, err := solanago.SignatureFromBase58(string(id))
+	if err != nil {
+		return nil, 0, fmt.Errorf("transaction id %q: %w", id, chain.ErrNotFound)
+	}
+	version := uint64(0)
+	out, err := ask(ctx, l.pool, func(ctx context.Context, c *rpc.Client) (*rpc.GetTransactionResult, error) {
+		return c.GetTransaction(ctx, signature, &rpc.GetTransactionOpts{Encoding: solanago.EncodingBase64,
+			Commitment: rpc.CommitmentFinalized, MaxSupportedTransactionVersion: &version})
+	})
+	if errors.Is(err, rpc.ErrNotFound) {
+		return nil, 0, fmt.Errorf("transaction %s: %w", id, chain.ErrNotFound)
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("reading transaction %s: %w", id, err)
+	}
+	if out.Meta == nil || out.Meta.Err != nil || out.Transaction == nil {
+		return nil, 0, fmt.Errorf("transaction %s had no effect: %w", id, chain.ErrNotFound)
+	}
+	tx, err := signedAs(out.Transaction.GetBinary(), signature)
+	if err != nil {
+		return nil, 0, fmt.Errorf("transaction %s: %w", id, err)
+	}
+	return tx, market.Slot(out.Slot), nil
+}
+
+// signedAs parses a transaction whose first signature is id, and whose signatures hold.
+func signedAs(raw []byte, id solanago.Signature) (*solanago.Transaction, error) {
+	tx, err := parseTransaction(raw)
+	if err != nil {
+		return nil, err
+	}
+	if tx.Signatures[0] != id || tx.VerifySignatures() != nil {
+		return nil, fmt.Errorf("signatures do not hold: %w", chain.ErrMalformed)
+	}
+	return tx, nil
+}
+
+// parseTransaction reads a wire form of at most chain.MaxRaw bytes. The library indexes before it checks, hence the recover.
+func parseTransaction(raw []byte) (tx *solanago.Transaction, err error) {
+	defer func() {
+		if recover() != nil {
+			tx, err = nil, fmt.Errorf("transaction of %d bytes: %w", len(raw), chain.ErrMalformed)
+		}
+	}()
+	if len(raw) > chain.MaxRaw {
+		return nil, fmt.Errorf("transaction of %d bytes: %w", len(raw), chain.ErrMalformed)
+	}
+	tx, err = solanago.TransactionFromBytes(raw)
+	if err != nil || len(tx.Signatures) == 0 || len(tx.Signatures) != int(tx.Message.Header.NumRequiredSignatures) ||
+		len(tx.Message.AccountKeys) < len(tx.Signatures) {
+		return nil, fmt.Errorf("transaction of %d bytes: %w", len(raw), chain.ErrMalformed)
+	}
+	return tx, nil
+}

@@ -1,0 +1,226 @@
+package solana
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	solanago "github.com/gagliardetto/solana-go"
+	"github.com/gagliardetto/solana-go/rpc"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+)
+
+// Instruction and Meta are chain/program's, whose own calls they mostly are.
+type (
+	Instruction = program.Instruction
+	Meta        = program.Meta
+)
+
+// Programs and sysvars that instructions name.
+var (
+	SystemProgram      = program.SystemProgram
+	TokenProgram       = program.TokenProgram
+	InstructionsSysvar = program.InstructionsSysvar
+)
+
+// SignTransaction builds a transaction, has every signer sign it, and returns its wire form and id. The payer is the first
+// signer.
+func SignTransaction(instructions []Instruction, tables []program.Table, blockhash sign.Hash, signers ...sign.Signer) (chain.TxID, []byte, error) {
+	if len(signers) == 0 {
+		return "", nil, fmt.Errorf("%w: a transaction without a payer", chain.ErrPayment)
+	}
+	return signTransaction(library(instructions), tables, solanago.Hash(blockhash), solanago.PublicKey(signers[0].Key()), signers...)
+}
+
+// library turns instructions into the client library's. What may be done with an account holds for the whole transaction, so it
+// is said in every place: the library sorts accounts before it joins those that stand twice, and one that signs here and is
+// written there would end up among those that are not written.
+func library(instructions []Instruction) []solanago.Instruction {
+	joined := map[sign.Key]Meta{}
+	for _, in := range instructions {
+		for _, m := range in.Accounts {
+			j := joined[m.Key]
+			joined[m.Key] = Meta{Key: m.Key, Signer: j.Signer || m.Signer, Writable: j.Writable || m.Writable}
+		}
+	}
+	out := make([]solanago.Instruction, len(instructions))
+	for i, in := range instructions {
+		metas := make(solanago.AccountMetaSlice, len(in.Accounts))
+		for j, m := range in.Accounts {
+			m = joined[m.Key]
+			metas[j] = solanago.NewAccountMeta(solanago.PublicKey(m.Key), m.Writable, m.Signer)
+		}
+		out[i] = solanago.NewInstruction(solanago.PublicKey(in.Program), metas, in.Data)
+	}
+	return out
+}
+
+// ProgramAddress is the canonical address that the program signs for with these seeds, and its bump.
+func ProgramAddress(program sign.Key, seeds ...[]byte) (sign.Key, uint8, error) {
+	address, bump, err := solanago.FindProgramAddress(seeds, solanago.PublicKey(program))
+	if err != nil {
+		return sign.Key{}, 0, fmt.Errorf("program address: %w", err)
+	}
+	return sign.Key(address), bump, nil
+}
+
+// Sizes of the upgradeable loader's accounts, and how much of a program fits into one transaction.
+const (
+	loaderBufferHead  = 37
+	loaderProgramSize = 36
+	loaderChunk       = 900
+	deployers         = 32 // transactions under way at once
+)
+
+// Instruction numbers of the upgradeable loader.
+const (
+	loaderInitializeBuffer = 0
+	loaderWrite            = 1
+	loaderDeploy           = 2
+)
+
+// Deploy puts a program on chain under the address of program's key, which is of no use afterwards, through the upgradeable
+// loader. The payer's key may upgrade it.
+func (a *Admin) Deploy(ctx context.Context, program sign.Signer, elf []byte) error {
+	payer := solanago.PublicKey(a.payer.Key())
+	buffer, err := solanago.NewRandomPrivateKey()
+	if err != nil {
+		return fmt.Errorf("deploying: %w", err)
+	}
+	bufferSigner := sign.NewPrivate([32]byte(buffer[:32]))
+	loader := solanago.BPFLoaderUpgradeableProgramID
+	create, err := a.createAccount(ctx, buffer.PublicKey(), uint64(loaderBufferHead+len(elf)), loader)
+	if err != nil {
+		return fmt.Errorf("deploying: %w", err)
+	}
+	err = a.run(ctx, []solanago.Instruction{create, solanago.NewInstruction(loader, solanago.AccountMetaSlice{
+		solanago.Meta(buffer.PublicKey()).WRITE(), solanago.Meta(payer)}, loaderData(loaderInitializeBuffer))}, bufferSigner)
+	if err != nil {
+		return fmt.Errorf("deploying: making a buffer: %w", err)
+	}
+	if err := a.upload(ctx, buffer.PublicKey(), elf); err != nil {
+		return fmt.Errorf("deploying: %w", err)
+	}
+	id := solanago.PublicKey(program.Key())
+	data, _, err := solanago.FindProgramAddress([][]byte{id[:]}, loader)
+	if err != nil {
+		return fmt.Errorf("deploying: %w", err)
+	}
+	if create, err = a.createAccount(ctx, id, loaderProgramSize, loader); err != nil {
+		return fmt.Errorf("deploying: %w", err)
+	}
+	err = a.run(ctx, []solanago.Instruction{create, solanago.NewInstruction(loader, solanago.AccountMetaSlice{
+		solanago.Meta(payer).WRITE().SIGNER(), solanago.Meta(data).WRITE(), solanago.Meta(id).WRITE(), solanago.Meta(buffer.PublicKey()).WRITE(),
+		solanago.Meta(solanago.SysVarRentPubkey), solanago.Meta(solanago.SysVarClockPubkey), solanago.Meta(solanago.SystemProgramID),
+		solanago.Meta(payer).SIGNER(),
+	}, binary.LittleEndian.AppendUint64(loaderData(loaderDeploy), uint64(len(elf))))}, program)
+	if err != nil {
+		return fmt.Errorf("deploying: %w", err)
+	}
+	return a.nextSlot(ctx) // from which it can be called
+}
+
+// nextSlot waits until the newest confirmed slot is another.
+func (a *Admin) nextSlot(ctx context.Context) error {
+	from, err := a.ledger.Slot(ctx)
+	tick := time.NewTicker(confirmFirst)
+	defer tick.Stop()
+	for err == nil {
+		var now market.Slot
+		if now, err = a.ledger.Slot(ctx); err == nil && now > from {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+	return err
+}
+
+// CreateNetwork creates the account of a network with these parameters, its mints' pools, and the treasury's token accounts,
+// as far as they are not there. The ledger must be configured for it.
+func (l *Ledger) CreateNetwork(ctx context.Context, p program.Params) error {
+	if err := p.Validate(); err != nil {
+		return err
+	}
+	if l.cfg.Program.IsZero() || program.NetworkAddress(l.cfg.Program, p) != l.cfg.Network {
+		return fmt.Errorf("solana: %w: account %s is not that of these parameters", errConfig, l.cfg.Network)
+	}
+	payer := l.cfg.Key.Key()
+	missing := []program.Instruction{program.InitNetwork{Payer: payer, Network: l.cfg.Network, Params: p}.Instruction(l.cfg.Program)}
+	keys := []solanago.PublicKey{solanago.PublicKey(l.cfg.Network)}
+	for i, m := range p.Mints {
+		pool := program.PoolAddress(l.cfg.Program, l.cfg.Network, m.Mint)
+		keys = append(keys, solanago.PublicKey(pool))
+		missing = append(missing, program.InitPool{Payer: payer, Network: l.cfg.Network, Mint: m.Mint, Pool: pool, Index: uint8(i)}.Instruction(l.cfg.Program))
+	}
+	if !p.Treasury.IsZero() {
+		for _, m := range p.Mints {
+			keys = append(keys, solanago.PublicKey(program.TokenAccount(p.Treasury, m.Mint)))
+			missing = append(missing, program.OpenTokenAccount(payer, p.Treasury, m.Mint))
+		}
+	}
+	accounts, err := l.accounts(ctx, keys...)
+	for i, in := range missing {
+		if err == nil && (accounts[i] == nil || len(accounts[i].Data.GetBinary()) == 0) { // one by one: together they may not fit
+			_, err = l.Run(ctx, []program.Instruction{in})
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("creating network %s: %w", p.Network, err)
+	}
+	return nil
+}
+
+// upload writes the program into the buffer, several pieces at once.
+func (a *Admin) upload(ctx context.Context, buffer solanago.PublicKey, elf []byte) error {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var failed error
+	free := make(chan struct{}, deployers)
+	for at := 0; at < len(elf); at += loaderChunk {
+		piece := elf[at:min(len(elf), at+loaderChunk)]
+		data := binary.LittleEndian.AppendUint32(loaderData(loaderWrite), uint32(at))
+		data = append(binary.LittleEndian.AppendUint64(data, uint64(len(piece))), piece...)
+		write := solanago.NewInstruction(solanago.BPFLoaderUpgradeableProgramID, solanago.AccountMetaSlice{
+			solanago.Meta(buffer).WRITE(), solanago.Meta(solanago.PublicKey(a.payer.Key())).SIGNER()}, data)
+		free <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-free }()
+			if err := a.run(ctx, []solanago.Instruction{write}); err != nil {
+				mu.Lock()
+				failed = errors.Join(failed, fmt.Errorf("writing %d bytes at %d: %w", len(piece), at, err))
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	return failed
+}
+
+func loaderData(number uint32) []byte { return binary.LittleEndian.AppendUint32(nil, number) }
+
+// createAccount is the system program's instruction for a rent-exempt account that the payer pays for.
+func (a *Admin) createAccount(ctx context.Context, address solanago.PublicKey, size uint64, owner solanago.PublicKey) (solanago.Instruction, error) {
+	rent, err := ask(ctx, a.pool, func(ctx context.Context, c *rpc.Client) (uint64, error) {
+		return c.GetMinimumBalanceForRentExemption(ctx, size, rpc.CommitmentConfirmed)
+	})
+	if err != nil {
+		return nil, err
+	}
+	data := binary.LittleEndian.AppendUint32(nil, 0) // create account
+	data = binary.LittleEndian.AppendUint64(data, rent)
+	data = binary.LittleEndian.AppendUint64(data, size)
+	data = append(data, owner[:]...)
+	return solanago.NewInstruction(solanago.SystemProgramID, solanago.AccountMetaSlice{
+		solanago.Meta(solanago.PublicKey(a.payer.Key())).WRITE().SIGNER(), solanago.Meta(address).WRITE().SIGNER()}, data), nil
+}

@@ -1,0 +1,108 @@
+package solana
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	solanago "github.com/gagliardetto/solana-go"
+	"github.com/gagliardetto/solana-go/rpc"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/escrow"
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+)
+
+// Provider reads the registration of a provider by the peer key that it first had, and the slot in which it stood so, confirmed.
+// chain.ErrNotFound: it never registered on this network.
+func (l *Ledger) Provider(ctx context.Context, first sign.Key) (program.Provider, market.Slot, error) {
+	if l.cfg.Program.IsZero() {
+		return program.Provider{}, 0, errProgram
+	}
+	at := program.ProviderAddress(l.cfg.Program, l.cfg.Network, first)
+	s, err := l.agreed(ctx, escrow.Confirmed, []solanago.PublicKey{solanago.PublicKey(at)})
+	if err != nil {
+		return program.Provider{}, 0, fmt.Errorf("reading the registration of %s: %w", first, err)
+	}
+	a := s.accounts[0]
+	if a.data == nil {
+		return program.Provider{}, s.slot, fmt.Errorf("the registration of %s: %w", first, chain.ErrNotFound)
+	}
+	p, err := program.UnmarshalProvider(a.data)
+	if err != nil || a.owner != l.cfg.Program || p.Network != l.cfg.Network || p.First != first {
+		return program.Provider{}, 0, fmt.Errorf("the registration of %s: %w", first, chain.ErrMalformed)
+	}
+	return p, s.slot, nil
+}
+
+// Found is an escrow and where it is.
+type Found struct {
+	Address sign.Key
+	program.Escrow
+}
+
+// Where an escrow's account names its network and buyer: PROTOCOL.md of chain/program.
+const (
+	escrowNetworkAt = 8
+	escrowBuyerAt   = 40
+)
+
+// Escrows are all of a buyer on this network, in the order of opening, as one endpoint shows them: it may hide some, and none
+// can be made up but as Look would refuse it too. Many public endpoints do not answer this.
+func (l *Ledger) Escrows(ctx context.Context, buyer sign.Key) ([]Found, error) {
+	if l.cfg.Program.IsZero() {
+		return nil, errProgram
+	}
+	accounts, err := ask(ctx, l.pool, func(ctx context.Context, c *rpc.Client) (rpc.GetProgramAccountsResult, error) {
+		return c.GetProgramAccountsWithOpts(ctx, solanago.PublicKey(l.cfg.Program), &rpc.GetProgramAccountsOpts{
+			Encoding: solanago.EncodingBase64, Commitment: rpc.CommitmentConfirmed, Filters: []rpc.RPCFilter{
+				{Memcmp: &rpc.RPCFilterMemcmp{Offset: escrowNetworkAt, Bytes: l.cfg.Network[:]}},
+				{Memcmp: &rpc.RPCFilterMemcmp{Offset: escrowBuyerAt, Bytes: buyer[:]}},
+			}})
+	})
+	if err != nil && !errors.Is(err, rpc.ErrNotFound) {
+		return nil, fmt.Errorf("listing escrows of %s: %w", buyer, err)
+	}
+	var found []Found
+	for _, a := range accounts {
+		if a == nil || a.Account == nil || a.Account.Data == nil {
+			return nil, fmt.Errorf("listing escrows of %s: %w", buyer, chain.ErrMalformed)
+		}
+		at := sign.Key(a.Pubkey)
+		e, err := l.escrowAt(at, held{owner: sign.Key(a.Account.Owner), data: a.Account.Data.GetBinary()})
+		if err == nil && e.Buyer == buyer { // another kind of account may have these bytes there
+			found = append(found, Found{at, e})
+		}
+	}
+	slices.SortFunc(found, func(a, b Found) int {
+		if a.Opened != b.Opened {
+			return int(min(max(int64(a.Opened)-int64(b.Opened), -1), 1))
+		}
+		return slices.Compare(a.Order[:], b.Order[:])
+	})
+	return found, nil
+}
+
+// Anchored reads who wrote a batch root of receipts down, and when, confirmed. chain.ErrNotFound: nobody under that key did.
+func (l *Ledger) Anchored(ctx context.Context, authority sign.Key, root sign.Hash) (program.Anchored, error) {
+	if l.cfg.Program.IsZero() {
+		return program.Anchored{}, errProgram
+	}
+	at := program.AnchorAddress(l.cfg.Program, authority, root)
+	s, err := l.agreed(ctx, escrow.Confirmed, []solanago.PublicKey{solanago.PublicKey(at)})
+	if err != nil {
+		return program.Anchored{}, fmt.Errorf("reading the anchor of %s by %s: %w", root.Short(), authority, err)
+	}
+	a := s.accounts[0]
+	if a.data == nil {
+		return program.Anchored{}, fmt.Errorf("an anchor of %s by %s: %w", root.Short(), authority, chain.ErrNotFound)
+	}
+	anchored, err := program.UnmarshalAnchored(a.data)
+	if err != nil || a.owner != l.cfg.Program || anchored.Authority != authority || anchored.Root != root {
+		return program.Anchored{}, fmt.Errorf("the anchor of %s by %s: %w", root.Short(), authority, chain.ErrMalformed)
+	}
+	return anchored, nil
+}

@@ -1,0 +1,190 @@
+package solana
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	solanago "github.com/gagliardetto/solana-go"
+	"github.com/gagliardetto/solana-go/rpc"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+)
+
+const (
+	// runAttempts is how often a transaction that expired is signed anew: on a machine under load a blockhash may be old
+	// before it is used.
+	runAttempts = 5
+	// confirmFirst and confirmMost are how long Run waits between two looks, which grows: a public endpoint counts calls.
+	confirmFirst = 100 * time.Millisecond
+	confirmMost  = time.Second
+)
+
+// recent is a blockhash that a transaction can be signed with now.
+type recent struct {
+	blockhash solanago.Hash
+	lastValid uint64      // last block height that takes it
+	since     market.Slot // in which it was the newest
+}
+
+func latest(ctx context.Context, c *rpc.Client) (recent, error) {
+	out, err := c.GetLatestBlockhash(ctx, rpc.CommitmentConfirmed)
+	if err != nil {
+		return recent{}, err
+	}
+	if out == nil || out.Value == nil {
+		return recent{}, fmt.Errorf("no blockhash: %w", chain.ErrMalformed)
+	}
+	return recent{out.Value.Blockhash, out.Value.LastValidBlockHeight, market.Slot(out.Context.Slot)}, nil
+}
+
+// latestAnd reads a blockhash and accounts from one endpoint.
+func (l *Ledger) latestAnd(ctx context.Context, keys []solanago.PublicKey) (now recent, accounts []*rpc.Account, err error) {
+	accounts, err = ask(ctx, l.pool, func(ctx context.Context, c *rpc.Client) (accounts []*rpc.Account, err error) {
+		if now, err = latest(ctx, c); err != nil {
+			return nil, err
+		}
+		_, accounts, err = readAccounts(ctx, c, rpc.CommitmentConfirmed, keys)
+		return accounts, err
+	})
+	return now, accounts, err
+}
+
+// sign makes a transaction that the ledger's key pays for and signs, beside the others.
+func (l *Ledger) sign(now recent, instructions []solanago.Instruction, tables []program.Table, others []sign.Signer) (chain.Prepared, error) {
+	id, raw, err := signTransaction(instructions, tables, now.blockhash, l.payer, append(slices.Clone(others), l.cfg.Key)...)
+	if err != nil {
+		return chain.Prepared{}, err
+	}
+	return chain.Prepared{ID: id, Raw: raw, LastValid: now.lastValid, Since: now.since}, nil
+}
+
+// Sign implements escrow.Ledger. The key must hold the fee, the rent of all accounts that the instructions make at its cost, and
+// its own rent: chain.ErrFees.
+func (l *Ledger) Sign(ctx context.Context, instructions []program.Instruction, tables []program.Table, others ...sign.Signer) (chain.Prepared, error) {
+	if len(instructions) == 0 {
+		return chain.Prepared{}, fmt.Errorf("%w: a transaction without instructions", chain.ErrPayment)
+	}
+	if err := l.Check(ctx); err != nil {
+		return chain.Prepared{}, err
+	}
+	opens := l.opens(instructions)
+	now, accounts, err := l.latestAnd(ctx, append([]solanago.PublicKey{l.payer}, opens...))
+	if err != nil {
+		return chain.Prepared{}, err
+	}
+	rent := l.rent(instructions)
+	for _, a := range accounts[1:] {
+		if a == nil || a.Owner != solanago.TokenProgramID {
+			rent += tokenRent
+		}
+	}
+	held, signatures := uint64(0), l.signatures(instructions)
+	if accounts[0] != nil {
+		held = accounts[0].Lamports
+	}
+	if fee := signatures * lamportsPerSignature; held < fee+rent+walletRent {
+		return chain.Prepared{}, fmt.Errorf("key %s holds %d lamports, %d needed: %d for %d signatures, %d rent of new accounts, %d for its own: %w",
+			l.payer, held, fee+rent+walletRent, fee, signatures, rent, uint64(walletRent), chain.ErrFees)
+	}
+	return l.sign(now, library(instructions), tables, others)
+}
+
+// opens are the token accounts that the instructions open at the key's cost where they are missing.
+func (l *Ledger) opens(instructions []program.Instruction) []solanago.PublicKey {
+	var keys []solanago.PublicKey
+	for _, in := range instructions {
+		if k, ok := in.Opens(); ok && in.Accounts[0].Key == l.cfg.Key.Key() && !slices.Contains(keys, solanago.PublicKey(k)) {
+			keys = append(keys, solanago.PublicKey(k))
+		}
+	}
+	return keys
+}
+
+// rent of all accounts that calls of the program, and lookup tables that are made, cost the key.
+func (l *Ledger) rent(instructions []program.Instruction) (lamports uint64) {
+	for _, in := range instructions {
+		payer := 0
+		if in.Program == program.TableProgram {
+			payer = 2
+		}
+		if len(in.Accounts) > payer && in.Accounts[payer].Key == l.cfg.Key.Key() {
+			lamports += program.RentOf(l.cfg.Program, in)
+		}
+	}
+	return lamports
+}
+
+// signatures that the chain charges for: the transaction's own, and those that the precompile checks.
+func (l *Ledger) signatures(instructions []program.Instruction) (n uint64) {
+	signers := map[sign.Key]bool{l.cfg.Key.Key(): true}
+	for _, in := range instructions {
+		if in.Program == program.Ed25519Program && len(in.Data) > 0 {
+			n += uint64(in.Data[0])
+		}
+		for _, m := range in.Accounts {
+			if m.Signer {
+				signers[m.Key] = true
+			}
+		}
+	}
+	return n + uint64(len(signers))
+}
+
+// Run signs a transaction as Sign does, sends it until it is confirmed, and signs it anew when it expired before it landed. It is
+// for whoever waits for one call; what must survive a crash journals what Sign made. Where the program refused a call, the error
+// is its program.Code. After any other error the transaction, whose id it names, may have landed.
+func (l *Ledger) Run(ctx context.Context, instructions []program.Instruction, others ...sign.Signer) (chain.TxID, error) {
+	return l.run(ctx, func() (chain.Prepared, error) { return l.Sign(ctx, instructions, nil, others...) })
+}
+
+func (l *Ledger) run(ctx context.Context, sign func() (chain.Prepared, error)) (chain.TxID, error) {
+	for attempt := 1; ; attempt++ {
+		tx, err := sign()
+		if err != nil {
+			return "", err
+		}
+		landed, err := l.Confirm(ctx, tx)
+		switch {
+		case err != nil && !errors.Is(err, chain.ErrRejected):
+			return tx.ID, fmt.Errorf("transaction %s: %w", tx.ID, err)
+		case err != nil || landed:
+			return tx.ID, err
+		case attempt == runAttempts:
+			return tx.ID, fmt.Errorf("transaction %s expired before it landed, as did those before it", tx.ID)
+		}
+	}
+}
+
+// Confirm sends a transaction until it is confirmed, or has expired and can land no more.
+func (l *Ledger) Confirm(ctx context.Context, tx chain.Prepared) (landed bool, err error) {
+	for wait := confirmFirst; ; wait = min(wait*5/4, confirmMost) {
+		// An RPC server that has not seen the blockhash yet drops the transaction without a word, so it is sent each time.
+		if err := l.Send(ctx, tx); err != nil && !errors.Is(err, chain.ErrDown) {
+			return false, err
+		}
+		status, err := l.Status(ctx, tx)
+		switch {
+		case err != nil && !errors.Is(err, chain.ErrDown):
+			return false, err
+		case status.Err != "":
+			return false, errors.New(status.Err)
+		case status.State == chain.Confirmed || status.State == chain.Finalized:
+			return true, nil
+		case status.State == chain.Expired:
+			return false, nil
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return false, ctx.Err()
+		case <-timer.C:
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/block"
+	"github.com/starling-network/starling/p2p"
+)
+
+func newBlock(a *App) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "block",
+		Short: "Keep a list of peers you do not deal with",
+		Long: `The block list takes effect at once and survives a restart. A blocked provider is never asked, its quotes are ignored, and
+` + "`starling why`" + ` says so; to a blocked buyer nothing is sold. What runs already goes on. Peers that should not even be
+connected to stand under block in config.yaml.`,
+		GroupID: groupPeer,
+		Args:    onlyCommands,
+		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(newBlockAdd(a), newBlockRm(a), newBlockLs(a))
+	return c
+}
+
+func newBlockAdd(a *App) *cobra.Command {
+	var reason string
+	var roles []string
+	c := &cobra.Command{
+		Use:   "add PEER",
+		Short: "Block a peer, given by its key or its peer id",
+		Example: `  starling block add 7xKX…gAsU --reason "lost three jobs"
+  starling block add 12D3KooW… --as provider`,
+		Args: exactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			p, err := parsePeer(args[0])
+			if err != nil {
+				return err
+			}
+			e := block.Entry{Peer: p, Reason: reason}
+			for _, r := range roles {
+				e.Roles = append(e.Roles, block.Role(r))
+			}
+			client, err := a.Client()
+			if err != nil {
+				return err
+			}
+			if e, err = client.Block(c.Context(), e); err != nil {
+				return err
+			}
+			if a.output != outputTable {
+				return a.Show(e, nil)
+			}
+			a.say("%s is blocked; undo it with `starling block rm %[1]s`", e.Peer)
+			return nil
+		},
+	}
+	c.Flags().StringVar(&reason, "reason", "", "why, for yourself")
+	c.Flags().StringSliceVar(&roles, "as", []string{string(block.Buyer), string(block.Provider)}, "as what: provider, buyer")
+	return c
+}
+
+func newBlockRm(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use:     "rm PEER",
+		Short:   "Deal with a peer again",
+		Example: `  starling block rm 7xKX…gAsU`,
+		Args:    exactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			p, err := parsePeer(args[0])
+			if err != nil {
+				return err
+			}
+			client, err := a.Client()
+			if err != nil {
+				return err
+			}
+			return client.Unblock(c.Context(), p)
+		},
+	}
+}
+
+func newBlockLs(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use:     "ls",
+		Short:   "List the blocked peers",
+		Example: `  starling block ls`,
+		Args:    exactArgs(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			client, err := a.Client()
+			if err != nil {
+				return err
+			}
+			list, err := client.Blocks(c.Context())
+			if err != nil {
+				return err
+			}
+			return a.Show(list, func(t *Table) {
+				t.Head("PEER", "AS", "AGE", "REASON")
+				for _, e := range list {
+					t.Row(e.Peer, strings.Trim(fmt.Sprint(e.Roles), "[]"), ago(time.Now(), e.At), e.Reason)
+				}
+			})
+		},
+	}
+}
+
+// parsePeer reads a peer's key, or its libp2p id.
+func parsePeer(text string) (sign.Key, error) {
+	if k, err := sign.ParseKey(text); err == nil {
+		return k, nil
+	}
+	if id, err := peer.Decode(text); err == nil {
+		if k, err := p2p.KeyFromPeerID(id); err == nil {
+			return sign.Key(k), nil
+		}
+	}
+	return sign.Key{}, WithHint(Usagef("%.80q is neither a peer's key nor its id", text), "`starling offers -o json` and `starling peers` have whole keys")
+}

@@ -1,0 +1,249 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/node/evidence"
+	"github.com/starling-network/starling/verify"
+)
+
+func newEvidence(a *App) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "evidence",
+		Short: "Proofs that a provider sold one unit twice: what this peer keeps, check one, have the stake taken",
+		Long: `Every peer publishes the leases that it buys and sells, with receipts, and looks at what others publish of the same units. When
+two receipts of one provider cover one unit in one slot, for two leases, that is a proof, which the peer keeps. Anyone can check
+it without asking anybody, and on a network with Starling's program anyone can submit it: the provider loses all its stake. Half of
+it burns at least, the two buyers get what they had paid back, as far as it goes, and who submits gets a share of the rest.`,
+		Example: `  starling evidence ls
+  starling evidence export 4f0c21aa9b3e5d71 double.json
+  starling evidence check double.json
+  starling evidence submit double.json`,
+		GroupID: groupMoney,
+		Args:    onlyCommands,
+		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(evidenceLs(a), evidenceExport(a), evidenceCheck(a), evidenceSubmit(a), evidenceWatch(a))
+	return c
+}
+
+func evidenceLs(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use:     "ls",
+		Short:   "List the proofs that this peer keeps",
+		Example: `  starling evidence ls -o json`,
+		Args:    exactArgs(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			client, err := a.Client()
+			if err != nil {
+				return err
+			}
+			kept, err := client.Evidence(c.Context())
+			if err != nil {
+				return err
+			}
+			return a.Show(kept, func(t *Table) {
+				t.Head("ID", "AGE", "PROVIDER", "UNIT", "SLOTS", "BUYERS", "")
+				for _, k := range kept {
+					mine := ""
+					if k.Mine {
+						mine = "you are one of them"
+					}
+					t.Row(k.ID, ago(time.Now(), k.Found), k.Provider.Short(), k.Unit.Short(), fmt.Sprintf("%d–%d", k.From, k.To),
+						k.Buyers[0].Short()+" and "+k.Buyers[1].Short(), mine)
+				}
+				if len(kept) == 0 {
+					t.Row("none")
+				}
+			})
+		},
+	}
+}
+
+func evidenceExport(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "export ID FILE",
+		Short: "Write a proof into a file",
+		Long: `Writes one of the proofs of evidence ls, with the genesis of its network, as a JSON file that anybody can check and submit.
+The beginning of its id is enough. FILE may be - for standard output.`,
+		Example: `  starling evidence export 4f0c21aa9b3e5d71 double.json`,
+		Args:    exactArgs(2),
+		RunE: func(c *cobra.Command, args []string) error {
+			client, err := a.Client()
+			if err != nil {
+				return err
+			}
+			g, err := a.genesis()
+			if err != nil {
+				return err
+			}
+			kept, err := client.Evidence(c.Context())
+			if err != nil {
+				return err
+			}
+			k, err := one(kept, args[0], func(k evidence.Kept) string { return k.ID })
+			if err != nil {
+				return WithHint(err, "starling evidence ls")
+			}
+			b, err := json.MarshalIndent(evidence.NewProof(g, k.Conflict), "", "  ")
+			if err != nil {
+				return err
+			}
+			b = append(b, '\n')
+			if args[1] == "-" {
+				_, err := a.Out.Write(b)
+				return err
+			}
+			if err := os.WriteFile(args[1], b, 0o644); err != nil {
+				return err
+			}
+			a.say("wrote the proof against %s to %s", k.Provider, args[1])
+			return nil
+		},
+	}
+}
+
+func evidenceCheck(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "check FILE",
+		Short: "Check a proof, and say what it shows",
+		Long: `Checks everything in the file and asks nobody: that the provider and the buyers signed both receipts on the network named
+there, that they are of two leases, that the unit is one of the units of both, and that they share a slot. The first rule that is
+broken is named, and the exit code is 1.`,
+		Example: `  starling evidence check double.json`,
+		Args:    exactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			f, err := readEvidence(args[0])
+			if err != nil {
+				return err
+			}
+			return a.Show(f, func(t *Table) {
+				t.Row("proven", fmt.Sprintf("provider %s sold one unit to two at a time", f.Provider))
+				t.Row("unit", f.Unit)
+				long := ""
+				if d := f.Lasted(); d > 0 {
+					long = fmt.Sprintf(", %v", d)
+				}
+				t.Row("when", fmt.Sprintf("slots %d to %d%s, and perhaps longer", f.From, f.To, long))
+				for _, s := range f.Sales {
+					t.Row("sold to", fmt.Sprintf("%s under lease %s: receipt %d of slots %d to %d, %s owed by then", s.Buyer, s.Lease.Short(), s.Seq, s.From, s.To,
+						f.Genesis.FormatAmount(s.Paid)))
+				}
+				t.Row("network", f.Network, "genesis "+f.GenesisHash.String(), a.whose(f))
+				t.Row("checked", "four signatures, two leases, one provider, a slot in common, the unit in both")
+				t.Row("not checked", "whether the provider has anything at stake: evidence submit asks the chain")
+			})
+		},
+	}
+}
+
+// whose says whether the network of a proof is this home directory's.
+func (a *App) whose(f evidence.Finding) string {
+	home, err := a.Home()
+	if err != nil {
+		return ""
+	}
+	switch g, err := node.LoadGenesis(home); {
+	case err != nil:
+		return "compare it with the genesis of the network that you mean"
+	case g.Hash() != f.GenesisHash:
+		return "NOT the network of this peer"
+	}
+	return "the network of this peer"
+}
+
+// readEvidence reads and checks an evidence file.
+func readEvidence(path string) (evidence.Finding, error) {
+	b, err := readFile(path, evidence.MaxFile)
+	if err != nil {
+		return evidence.Finding{}, &Error{Code: ExitUsage, Err: err}
+	}
+	p, err := evidence.ParseProof(b)
+	if err != nil {
+		return evidence.Finding{}, fmt.Errorf("%s: %w", path, err)
+	}
+	f, err := p.Check()
+	if rule, broken := errors.AsType[*verify.RuleError](err); broken {
+		return f, fmt.Errorf("it proves nothing: rule %s is broken: %s", rule.Rule, rule.Detail)
+	}
+	if err != nil {
+		return f, fmt.Errorf("it proves nothing: %w", err)
+	}
+	return f, nil
+}
+
+func evidenceWatch(a *App) *cobra.Command {
+	var end bool
+	c := &cobra.Command{
+		Use:   "watch [PROVIDER UNIT]",
+		Short: "Have this peer look after a unit that it does not trade in",
+		Long: `Looks every ten minutes at what is published about a unit, until --end. A unit is named by its id, as the leases and receipts of
+whoever rented it have it. Units that this peer buys or sells are looked after anyhow. Without arguments it lists what is watched.`,
+		Example: `  starling evidence watch 7xKX…gAsU 5f0c21aa…`,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 && !end {
+				return nil
+			}
+			return exactArgs(2)(c, args)
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			client, err := a.Client()
+			if err != nil {
+				return err
+			}
+			var units []evidence.Watched
+			if len(args) == 0 {
+				units, err = client.Watched(c.Context())
+			} else {
+				var of evidence.Watched
+				if of.Provider, err = parsePeer(args[0]); err != nil {
+					return err
+				}
+				h, parseErr := sign.ParseHash(args[1])
+				if parseErr != nil {
+					return Usagef("%.80q is no unit's id: 64 hexadecimal digits", args[1])
+				}
+				of.Unit = market.UnitID(h)
+				units, err = client.Watch(c.Context(), of, end)
+			}
+			if err != nil {
+				return err
+			}
+			return a.Show(units, func(t *Table) {
+				t.Head("PROVIDER", "UNIT")
+				for _, w := range units {
+					t.Row(w.Provider, w.Unit)
+				}
+			})
+		},
+	}
+	c.Flags().BoolVar(&end, "end", false, "look after it no longer")
+	return c
+}
+
+// one finds what an id, or the beginning of one that fits nothing else, names.
+func one[T any](all []T, id string, of func(T) string) (found T, err error) {
+	n := 0
+	for _, v := range all {
+		if id != "" && strings.HasPrefix(of(v), id) {
+			found, n = v, n+1
+		}
+	}
+	switch n {
+	case 0:
+		return found, Usagef("there is no %q here", clip(id, 40))
+	case 1:
+		return found, nil
+	}
+	return found, Usagef("%q is the beginning of several", clip(id, 40))
+}

@@ -1,0 +1,264 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/escrow"
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+)
+
+const maxParamsFile = 4096
+
+// founder is who puts something on the chain before there is a network: the flags of genesis's commands.
+type founder struct {
+	rpc     []string
+	keypair string
+}
+
+func (f *founder) flags(c *cobra.Command) {
+	c.Flags().StringArrayVar(&f.rpc, "rpc", nil, "JSON-RPC address of the Solana cluster; may be repeated")
+	c.Flags().StringVar(&f.keypair, "keypair", "", "keypair file of who pays fees and rent, in the format of the Solana command line tools")
+}
+
+func (f *founder) key() (sign.Private, error) {
+	if len(f.rpc) == 0 || f.keypair == "" {
+		return sign.Private{}, Usagef("--rpc and --keypair are needed")
+	}
+	return readKeypair(f.keypair)
+}
+
+// failed says what to do about an error of the chain.
+func (f *founder) failed(err error, payer sign.Key) error {
+	e := &Error{Code: ExitPayment, Err: err}
+	switch {
+	case errors.Is(err, program.ErrParams):
+		e.Code = ExitUsage
+	case errors.Is(err, chain.ErrFees):
+		e.Hint = fmt.Sprintf("send SOL to %s", payer)
+	case errors.Is(err, chain.ErrDown), errors.Is(err, chain.ErrDisagree):
+		e.Hint = "name another endpoint with --rpc"
+	}
+	return e
+}
+
+// escrowOptions are the flags of genesis init-escrow.
+type escrowOptions struct {
+	founder
+	program, params                        string
+	treasury, authority, stakeMint         string
+	fee, burn, pool, toTreasury, referrer  uint16
+	margin, response, unbonding, evidences time.Duration
+	minStake                               string
+}
+
+func genesisInitEscrow(a *App) *cobra.Command {
+	var o escrowOptions
+	c := &cobra.Command{
+		Use:   "init-escrow FILE",
+		Short: "Create a network's account in Starling's program, and write the genesis that names it",
+		Long: `Takes the genesis FILE of a network with direct settlement, creates the account that holds its fees and windows in Starling's
+program, with the pools and the treasury's token account, and writes the genesis with program and account to standard output.
+The account's address is made of all its parameters: none can ever change, and only the same ones lead to it. Running the
+command again with the same parameters finishes what was begun.
+
+Fees are in hundredths of a percent (bps) of what providers claim, at least 10 and at most 1000; the four shares are in
+hundredths of a percent of the fee and add up to 10000, of which at least 2000 burn. --params takes all parameters from a
+JSON file instead, as -o json of this command's --dry-run prints them.`,
+		Example: `  starling genesis init-escrow acme.json --program <address> --keypair id.json --rpc https://rpc.example > escrow.json
+  starling genesis init-escrow acme.json --program <address> --fee 150 --treasury <wallet> --dry-run > params.json
+  starling genesis init-escrow acme.json --program <address> --params params.json --keypair id.json --rpc https://rpc.example`,
+		Args: exactArgs(1),
+	}
+	var dry bool
+	c.RunE = func(c *cobra.Command, args []string) error {
+		g, p, err := o.read(args[0])
+		if err != nil {
+			return err
+		}
+		if dry {
+			return a.showFile(p)
+		}
+		if err := a.initEscrow(c.Context(), o.founder, g, p); err != nil {
+			return err
+		}
+		return a.showFile(g)
+	}
+	o.founder.flags(c)
+	f := c.Flags()
+	f.BoolVar(&dry, "dry-run", false, "print the parameters and create nothing")
+	f.StringVar(&o.program, "program", "", "address of Starling's program (starling genesis deploy)")
+	f.StringVar(&o.params, "params", "", "JSON file with all parameters, in place of the flags below")
+	f.StringVar(&o.treasury, "treasury", "", "wallet that gets the treasury's share (default none: its share burns)")
+	f.StringVar(&o.authority, "authority", "", "who may draw from the verifiers' pool (default nobody, ever: its share burns)")
+	f.StringVar(&o.stakeMint, "stake-mint", "", "token that providers stake (default the network's)")
+	d := program.DefaultTerms(sign.Key{}, 0)
+	f.Uint16Var(&o.fee, "fee", d.FeeBps, "fee on what providers claim, in bps")
+	f.Uint16Var(&o.burn, "burn", d.BurnBps, "share of the fee that burns, in bps of it")
+	f.Uint16Var(&o.pool, "pool", d.PoolBps, "share for the verifiers' pool")
+	f.Uint16Var(&o.toTreasury, "treasury-share", d.TreasuryBps, "share for the treasury")
+	f.Uint16Var(&o.referrer, "referrer", d.ReferrerBps, "share for whoever an order names as referrer")
+	f.DurationVar(&o.margin, "margin", time.Hour, "after an escrow's deadline, in which providers may still claim")
+	f.DurationVar(&o.response, "response", 10*time.Minute, "a provider's time to claim when its lease is ended early")
+	f.DurationVar(&o.unbonding, "unbonding", 14*24*time.Hour, "how long stake waits when it was asked back")
+	f.DurationVar(&o.evidences, "evidence", 13*24*time.Hour, "how old evidence against a provider may be; less than --unbonding")
+	f.StringVar(&o.minStake, "min-stake", "0", "least stake that counts as one, in tokens")
+	return c
+}
+
+// read makes the parameters, and the genesis that names their account.
+func (o *escrowOptions) read(file string) (market.Genesis, program.Params, error) {
+	text, err := readFile(file, maxGenesisFile)
+	if err != nil {
+		return market.Genesis{}, program.Params{}, &Error{Code: ExitUsage, Err: err}
+	}
+	g, err := market.ParseGenesis(text)
+	if err != nil {
+		return g, program.Params{}, &Error{Code: ExitUsage, Err: fmt.Errorf("%s: %w", file, err)}
+	}
+	switch {
+	case !g.Program.IsZero():
+		return g, program.Params{}, Usagef("%s names a program already", file)
+	case o.program == "":
+		return g, program.Params{}, WithHint(Usagef("--program is needed"), "starling genesis deploy puts it on the chain, where nobody has")
+	}
+	if g.Program, err = address("--program", o.program); err != nil {
+		return g, program.Params{}, err
+	}
+	p, err := o.parameters(g)
+	if err == nil {
+		if err = cmp.Or(p.Validate(), escrow.CheckWindows(p)); err != nil {
+			err = &Error{Code: ExitUsage, Err: err}
+		}
+	}
+	if err != nil {
+		return g, p, err
+	}
+	g.Escrow = program.NetworkAddress(g.Program, p)
+	return g, p, nil
+}
+
+// parameters of a network, from the file or the flags.
+func (o *escrowOptions) parameters(g market.Genesis) (program.Params, error) {
+	if o.params != "" {
+		return paramsFile(o.params, g)
+	}
+	minStake, err := market.ParseDecimal(o.minStake, g.Decimals)
+	if err != nil {
+		return program.Params{}, &Error{Code: ExitUsage, Err: fmt.Errorf("--min-stake: %w", err)}
+	}
+	margin, response := g.SlotsIn(o.margin), g.SlotsIn(o.response)
+	if margin != uint64(uint32(margin)) || response != uint64(uint32(response)) {
+		return program.Params{}, Usagef("--margin or --response is longer than 2³² slots")
+	}
+	p := program.Params{Network: g.Network, Chain: g.Chain, StakeMint: g.Mint, MarginSlots: uint32(margin), ResponseSlots: uint32(response),
+		UnbondingSlots: g.SlotsIn(o.unbonding), EvidenceSlots: g.SlotsIn(o.evidences), MinStake: minStake,
+		Mints: []program.MintTerms{{Mint: g.Mint, FeeBps: o.fee, BurnBps: o.burn, PoolBps: o.pool, TreasuryBps: o.toTreasury, ReferrerBps: o.referrer, Decimals: g.Decimals}}}
+	for _, f := range []struct {
+		name, value string
+		to          *sign.Key
+	}{{"--treasury", o.treasury, &p.Treasury}, {"--authority", o.authority, &p.Authority}, {"--stake-mint", o.stakeMint, &p.StakeMint}} {
+		if f.value == "" {
+			continue
+		}
+		if *f.to, err = address(f.name, f.value); err != nil {
+			return p, err
+		}
+	}
+	return p, nil
+}
+
+// paramsFile reads parameters, which must be of the genesis's network and pay in its token.
+func paramsFile(path string, g market.Genesis) (p program.Params, err error) {
+	text, err := readFile(path, maxParamsFile)
+	if err != nil {
+		return p, &Error{Code: ExitUsage, Err: err}
+	}
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&p); err != nil {
+		return p, &Error{Code: ExitUsage, Err: fmt.Errorf("%s: %w", path, err)}
+	}
+	if p.Network != g.Network || p.Chain != g.Chain {
+		return p, Usagef("%s is for network %q on chain %s, the genesis says %q on %s", path, p.Network, p.Chain, g.Network, g.Chain)
+	}
+	for _, m := range p.Mints {
+		if m.Mint == g.Mint && m.Decimals == g.Decimals {
+			return p, nil
+		}
+	}
+	return p, Usagef("%s has no terms for the network's token, %s with %d decimals", path, g.Mint, g.Decimals)
+}
+
+// initEscrow creates the account on the chain.
+func (a *App) initEscrow(ctx context.Context, f founder, g market.Genesis, p program.Params) error {
+	payer, err := f.key()
+	if err != nil {
+		return err
+	}
+	l, err := solana.New(solana.ConfigOf(f.rpc, g, payer))
+	if err != nil {
+		return &Error{Code: ExitUsage, Err: err}
+	}
+	a.say("creating the account of network %s, %s, paid by %s", g.Network, g.Escrow, payer.Key())
+	if err := l.CreateNetwork(ctx, p); err != nil {
+		return f.failed(err, payer.Key())
+	}
+	if _, err := l.Network(ctx); err != nil {
+		return f.failed(err, payer.Key())
+	}
+	a.say("it is there, with the pools of %s", count(len(p.Mints), "token"))
+	return nil
+}
+
+func genesisDeploy(a *App) *cobra.Command {
+	var o founder
+	c := &cobra.Command{
+		Use:   "deploy",
+		Short: "Put Starling's program on a cluster that does not have it",
+		Long: fmt.Sprintf(`Deploys the program that this binary carries (%d bytes, SHA-256 %s) under a new address,
+through Solana's upgradeable loader, and prints the address. The payer may upgrade it until it gives that up
+(solana program set-upgrade-authority --final); networks of an upgradeable program are only as good as who holds that key.`,
+			len(program.ELF), sign.Sum(program.ELF)),
+		Example: `  starling genesis deploy --keypair id.json --rpc http://127.0.0.1:8899`,
+		Args:    exactArgs(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			payer, err := o.key()
+			if err != nil {
+				return err
+			}
+			cluster, err := solana.Genesis(c.Context(), o.rpc[0])
+			if err != nil {
+				return o.failed(err, payer.Key())
+			}
+			admin, err := solana.NewAdmin(o.rpc[0], cluster, payer)
+			if err != nil {
+				return &Error{Code: ExitUsage, Err: err}
+			}
+			var seed [32]byte
+			if _, err := rand.Read(seed[:]); err != nil {
+				return fmt.Errorf("making an address: %w", err)
+			}
+			at := sign.NewPrivate(seed)
+			a.say("deploying %d bytes at %s, paid by %s", len(program.ELF), at.Key(), payer.Key())
+			if err := admin.Deploy(c.Context(), at, program.ELF); err != nil {
+				return o.failed(err, payer.Key())
+			}
+			return a.Show(map[string]any{"program": at.Key()}, func(t *Table) { t.Row("program", at.Key()) })
+		},
+	}
+	o.flags(c)
+	return c
+}

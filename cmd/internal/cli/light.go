@@ -1,0 +1,204 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/client"
+)
+
+const (
+	// agentLog is where the agent of a light client writes what happens.
+	agentLog = "client.log"
+	// agentStart is how long an agent may take until it answers: at the first use it has to find its network.
+	agentStart = 40 * time.Second
+	// agentIdle is how long an agent stays that nobody needs.
+	agentIdle = 5 * time.Minute
+	// maxAgentLog is when the log of earlier agents is put aside.
+	maxAgentLog = 10 << 20
+)
+
+// light reports whether the command is for a light client instead of a peer of one's own, and by which entry peers.
+func (a *App) light() (peers []string, ok bool) {
+	text := a.peer
+	if !a.peerSet {
+		text = a.Getenv("STARLING_PEER")
+	}
+	for p := range strings.SplitSeq(text, ",") {
+		if p = strings.TrimSpace(p); p != "" {
+			peers = append(peers, p)
+		}
+	}
+	return peers, len(peers) > 0
+}
+
+// agent is the API of the light client's agent, which is started when none runs.
+func (a *App) agent(peers []string) (*api.Client, error) {
+	ctx := a.ctx
+	home, err := a.Home()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := client.ParsePeers(peers); err != nil {
+		return nil, &Error{Code: ExitUsage, Err: err, Hint: "starling node, on the entry peer, shows its addresses"}
+	}
+	if err := client.GivePeers(home, peers); err != nil {
+		return nil, err
+	}
+	if c := answering(ctx, home); c != nil {
+		return c, a.dialsAs(c)
+	}
+	first := !exists(filepath.Join(home, node.FileIdentity))
+	pinned := exists(filepath.Join(home, node.FileGenesis))
+	c, err := a.startAgent(ctx, home, peers)
+	if err != nil {
+		return nil, err
+	}
+	if n, err := c.Node(ctx); err == nil && n.Warning != "" {
+		a.say("warning: %s", n.Warning)
+	}
+	if g, err := node.LoadGenesis(home); err == nil && !pinned {
+		a.say("network %s is pinned for this client, genesis %s", g.Tag(), g.Hash())
+	}
+	if w, err := readWallet(home); err == nil && first {
+		a.say("made a key for this client in %s", home)
+		a.say("fund it before the first job: %s takes tokens for jobs and SOL for fees", w.Owner)
+	}
+	return c, nil
+}
+
+// dialsAs refuses --direct where the light client that runs does otherwise: it would mean nothing.
+func (a *App) dialsAs(c *api.Client) error {
+	if !a.direct {
+		return nil
+	}
+	n, err := c.Node(a.ctx)
+	if err == nil && !n.Direct {
+		err = &Error{
+			Code: ExitUsage, Err: errors.New("--direct: the light client runs already, without it"),
+			Hint: "stop it with `starling client stop`; the next command with --direct starts it so, and its jobs go on",
+		}
+	}
+	return err
+}
+
+// introduced makes sure that a light client knows its network: the first command with --peer starts it.
+func (a *App) introduced() error {
+	peers, light := a.light()
+	if !light {
+		return nil
+	}
+	home, err := a.Home()
+	if err != nil || exists(filepath.Join(home, node.FileGenesis)) {
+		return err
+	}
+	_, err = a.agent(peers)
+	return err
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// answering is the API of a peer or agent on home that answers now, or nil.
+func answering(ctx context.Context, home string) *api.Client {
+	c, err := api.Dial(home, node.FileAPI)
+	if err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if _, err := c.Node(ctx); err != nil {
+		return nil
+	}
+	return c
+}
+
+// startAgent runs this program's `client serve` in the background and waits until it answers.
+func (a *App) startAgent(ctx context.Context, home string, peers []string) (*api.Client, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("finding this program: %w", err)
+	}
+	path := filepath.Join(home, agentLog)
+	if st, err := os.Stat(path); err == nil && st.Size() > maxAgentLog {
+		_ = os.Rename(path, path+".old")
+	}
+	log, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("starting the light client: %w", err)
+	}
+	defer log.Close()
+	begin, err := log.Seek(0, 2)
+	if err != nil {
+		return nil, fmt.Errorf("starting the light client: %w", err)
+	}
+	args := []string{"client", "serve", "--home", home, "--peer", strings.Join(peers, ",")}
+	if a.pin != "" {
+		args = append(args, "--genesis", a.pin)
+	}
+	if a.psk != "" {
+		args = append(args, "--psk", a.psk)
+	}
+	if a.direct {
+		args = append(args, "--direct")
+	}
+	cmd := exec.Command(self, args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	detach(cmd)
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting the light client: %w", err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	ctx, cancel := context.WithTimeout(ctx, agentStart)
+	defer cancel()
+	for {
+		if c := answering(ctx, home); c != nil {
+			return c, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, &Error{Code: ExitUnreachable, Err: fmt.Errorf("the light client does not answer: %w", ctx.Err()), Hint: "its log is " + path}
+		case err := <-ended:
+			if c := answering(ctx, home); c != nil { // another command started one first
+				return c, nil
+			}
+			return nil, agentError(err, path, begin)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// agentError is what an agent said when it gave up, with its exit code.
+func agentError(err error, path string, begin int64) error {
+	e := &Error{Code: ExitFailed, Err: errors.New("the light client ended"), Hint: "its log is " + path}
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() > 0 {
+		e.Code = ExitCode(exit.ExitCode())
+	}
+	b, err := readFile(path, 2*maxAgentLog)
+	if err != nil || int64(len(b)) < begin {
+		return e
+	}
+	for line := range bytes.Lines(b[begin:]) {
+		text := strings.TrimSpace(string(line))
+		if said, ok := strings.CutPrefix(text, "starling: "); ok {
+			e.Err = errors.New(said)
+		}
+		if hint, ok := strings.CutPrefix(text, "hint: "); ok {
+			e.Hint = hint
+		}
+	}
+	return e
+}

@@ -1,0 +1,244 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/api"
+)
+
+// drainEvery is how often a drain looks how many leases are left.
+const drainEvery = time.Second
+
+func newOffer(a *App) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "offer",
+		Short: "Show and change what this peer sells: pause, drain, price",
+		Long: `What this peer sells is set in config.yaml under provide. These commands change it while the peer runs; pausing and prices
+outlive a restart. What is sold already always goes on: nothing here ends a lease.`,
+		Example: `  starling offer ls
+  starling offer price cpu 0.08
+  starling offer drain --wait && sudo reboot`,
+		GroupID: groupPeer,
+		Args:    onlyCommands,
+		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(newOfferLs(a), newOfferPause(a), newOfferResume(a), newOfferDrain(a), newOfferPrice(a))
+	return c
+}
+
+func newOfferLs(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use:     "ls",
+		Aliases: []string{"list"},
+		Short:   "List what this peer sells, class by class, and how it stands",
+		Long: `Lists the offers of this peer. STATE is selling; paused and draining (nothing new is sold until "offer resume"); drained
+(draining, and no lease is left); or closed (outside provide.hours). Units that were withdrawn because something is
+wrong with them are listed with the reason; "offer resume DEVICE" sells them again.`,
+		Example: `  starling offer ls
+  starling offer ls -o json`,
+		Args: exactArgs(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			return a.offers(func(client *api.Client) (api.OwnOffers, error) { return client.OwnOffers(c.Context()) })
+		},
+	}
+}
+
+func newOfferPause(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "pause",
+		Short: "Sell nothing new; what is sold goes on",
+		Long: `Takes the offers of this peer back and refuses new orders. Running leases go on and are paid. It holds until
+"offer resume", also when the peer is started again.`,
+		Example: `  starling offer pause`,
+		Args:    exactArgs(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			return a.offers(func(client *api.Client) (api.OwnOffers, error) { return client.PauseOffers(c.Context()) })
+		},
+	}
+}
+
+func newOfferResume(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "resume [DEVICE...]",
+		Short: "Sell again after pause or drain, or sell withdrawn devices again",
+		Long: `Without arguments it ends a pause or a drain. With the serial numbers or UUIDs of devices it sells these again that were
+withdrawn because something was wrong with them; a device that still has it is withdrawn again.`,
+		Example: `  starling offer resume
+  starling offer resume GPU-5a1b0c1e-2d3f-4a5b-8c6d-7e8f9a0b1c2d`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.offers(func(client *api.Client) (api.OwnOffers, error) { return client.ResumeOffers(c.Context(), args...) })
+		},
+	}
+}
+
+func newOfferDrain(a *App) *cobra.Command {
+	var wait bool
+	c := &cobra.Command{
+		Use:   "drain",
+		Short: "Sell nothing new and wait until all leases have ended, to stop the peer",
+		Long: `Pauses the peer as "offer pause" does. With --wait it then waits until the last lease has ended and says that the peer can be
+stopped. An interrupt ends only the waiting; "offer resume" sells again.`,
+		Example: `  starling offer drain --wait && sudo reboot`,
+		Args:    exactArgs(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			client, err := a.Client()
+			if err != nil {
+				return err
+			}
+			o, err := client.DrainOffers(c.Context())
+			if err != nil {
+				return err
+			}
+			if wait {
+				if o, err = a.drained(c.Context(), client, o); err != nil {
+					return err
+				}
+			}
+			return a.showOffers(o)
+		},
+	}
+	c.Flags().BoolVar(&wait, "wait", false, "wait until no lease is left")
+	return c
+}
+
+// drained waits until no lease is left, and says how many there are whenever that changes.
+func (a *App) drained(ctx context.Context, client *api.Client, o api.OwnOffers) (api.OwnOffers, error) {
+	last := -1
+	for {
+		if o.State != "draining" && o.State != "drained" {
+			return o, fmt.Errorf("the peer is %s: somebody ended the drain", o.State)
+		}
+		if o.Leases == 0 {
+			a.say("no lease is left: the peer can be stopped")
+			return o, nil
+		}
+		if o.Leases != last {
+			last = o.Leases
+			a.say("%s left", leasesText(o.Leases))
+		}
+		select {
+		case <-ctx.Done():
+			return o, ctx.Err()
+		case <-time.After(drainEvery):
+		}
+		next, err := client.OwnOffers(ctx)
+		if err != nil {
+			return o, err
+		}
+		o = next
+	}
+}
+
+func newOfferPrice(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "price CLASS PRICE",
+		Short: "Change the price of a class, per unit-hour",
+		Long: `Changes what is asked for units of a class, for orders to come; leases keep the price they were sold at. The price may not be
+under provide.floor. It holds, also when the peer is started again, until the configuration gives another price.`,
+		Example: `  starling offer price cpu 0.08
+  starling offer price gpu/h100 2.50`,
+		Args: exactArgs(2),
+		RunE: func(c *cobra.Command, args []string) error {
+			class := market.Class(args[0])
+			if err := class.Check(); err != nil {
+				return Usagef("%v", err)
+			}
+			g, err := a.genesis()
+			if err != nil {
+				return err
+			}
+			price, err := market.ParseDecimal(args[1], g.Decimals)
+			if err != nil {
+				return Usagef("price: %v", err)
+			}
+			return a.offers(func(client *api.Client) (api.OwnOffers, error) {
+				return client.PriceOffer(c.Context(), class, market.Price(price))
+			})
+		},
+	}
+}
+
+// offers does something about the peer's own offers and shows them.
+func (a *App) offers(do func(*api.Client) (api.OwnOffers, error)) error {
+	client, err := a.Client()
+	if err != nil {
+		return err
+	}
+	o, err := do(client)
+	if err != nil {
+		return err
+	}
+	return a.showOffers(o)
+}
+
+func (a *App) showOffers(o api.OwnOffers) error {
+	g, err := a.genesis()
+	if err != nil {
+		return err
+	}
+	return a.Show(o, func(t *Table) { ownOffersTable(t, g, o) })
+}
+
+func leasesText(n int) string {
+	if n == 1 {
+		return "1 lease"
+	}
+	return fmt.Sprintf("%d leases", n)
+}
+
+func ownOffersTable(t *Table, g market.Genesis, o api.OwnOffers) {
+	t.Row("state", o.State)
+	hours := o.Hours
+	if !o.Until.IsZero() {
+		change := "closes"
+		if o.State == "closed" {
+			change = "opens"
+		}
+		hours += fmt.Sprintf(", %s in %s", change, span(time.Until(o.Until)))
+	}
+	t.Row("hours", hours)
+	t.Row("leases", o.Leases)
+	t.Row()
+	t.Row("CLASS", "MODEL", "UNITS", "FREE", "LEASED", "WITHDRAWN", "EACH", "PRICE/UNIT-HOUR", "FLOOR", "RUNTIMES", "OFFER")
+	for _, l := range o.Offers {
+		floor, seq := "-", "-"
+		if l.Floor > 0 {
+			floor = g.FormatAmount(market.Amount(l.Floor))
+		}
+		if l.Seq > 0 {
+			seq = fmt.Sprint(l.Seq)
+		}
+		t.Row(l.Class, modelText(l.Model, l.Simulated), l.Units, l.Free, l.Leased, l.Withdrawn, unitSize(l.PerUnit),
+			g.FormatAmount(market.Amount(l.Price)), floor, strings.Join(l.Runtimes, ","), seq)
+	}
+	if len(o.Withdrawn) == 0 {
+		return
+	}
+	t.Row()
+	t.Row("WITHDRAWN", "CLASS", "MODEL", "LEASED", "REASON")
+	for _, u := range o.Withdrawn {
+		leased := "no"
+		if u.Leased {
+			leased = "yes"
+		}
+		t.Row(u.Serial, u.Class, u.Model, leased, u.Reason)
+	}
+}
+
+// modelText is a model's name for a table; of simulated units it says so.
+func modelText(model string, simulated bool) string {
+	if model == "" {
+		model = "-"
+	}
+	if simulated {
+		return model + " (simulated)"
+	}
+	return model
+}

@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/buyer"
+)
+
+func newPause(a *App) *cobra.Command {
+	c := pauseCommand(a, "paused", (*api.Client).Pause)
+	c.Use, c.Short = "pause ID...", "Freeze a job's programs"
+	c.Long = `Freezes the programs of all ranks where they are, until resume; one that begins meanwhile is frozen too. Their memory and
+units stay theirs, so a paused job is metered and paid for like any other, and timeouts.run goes on. Stopping a paused job
+lets its programs go on first, so that they can save their work.`
+	c.Example = `  starling pause jk3v5q2a
+  starling resume jk3v5q2a`
+	return c
+}
+
+func newResume(a *App) *cobra.Command {
+	c := pauseCommand(a, "running", (*api.Client).Resume)
+	c.Use, c.Short = "resume ID...", "Let a paused job go on"
+	c.Long = `Lets the programs of a paused job go on where they were.`
+	c.Example = `  starling resume jk3v5q2a`
+	return c
+}
+
+func pauseCommand(a *App, done string, do func(*api.Client, context.Context, string) (buyer.Job, error)) *cobra.Command {
+	return &cobra.Command{
+		GroupID: groupJobs,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return WithHint(Usagef("%s needs an id", c.Name()), "%s", c.UseLine())
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			client, err := a.Client()
+			if err != nil {
+				return err
+			}
+			jobs := []buyer.Job{}
+			for _, id := range args {
+				j, err := do(client, c.Context(), id)
+				if err != nil {
+					return err
+				}
+				jobs = append(jobs, j)
+			}
+			return a.Show(jobs, func(t *Table) {
+				for _, j := range jobs {
+					t.Row(j.ID, done)
+				}
+			})
+		},
+	}
+}

@@ -1,0 +1,169 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/node/api"
+)
+
+func newPeers(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "peers",
+		Short: "List the peers that this one is connected to",
+		Long: `Lists the peers that this one is connected to. PATH says how: direct; punched, which is direct through NATs that a relay
+helped to open; or relayed, with the relay under VIA. What begins anew always takes the best connection that there is.`,
+		Example: `  starling peers
+  starling peers -o json | jq -r '.[] | select(.conns[0].path == "relayed") | .peer'`,
+		GroupID: groupPeer,
+		Args:    exactArgs(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			client, err := a.Client()
+			if err != nil {
+				return err
+			}
+			peers, err := client.Peers(c.Context())
+			if err != nil {
+				return err
+			}
+			if peers == nil {
+				peers = []api.PeerInfo{}
+			}
+			slices.SortFunc(peers, func(x, y api.PeerInfo) int { return strings.Compare(x.Key.String(), y.Key.String()) })
+			return a.Show(peers, func(t *Table) {
+				t.Head("KEY", "PATH", "DIR", "RTT", "AGENT", "PEER", "VIA", "ADDRESS")
+				for _, p := range peers {
+					conn := api.ConnInfo{Path: "-", Direction: "-"} // it left just now
+					if len(p.Conns) > 0 {
+						conn = p.Conns[0]
+					}
+					t.Row(p.Key.Short(), conn.Path, conn.Direction, millis(p.RTT), p.Agent, p.Peer, shortPeer(conn.Via), conn.Addr)
+				}
+			})
+		},
+	}
+}
+
+// shortPeer is the end of a peer id, where ids differ.
+func shortPeer(id string) string {
+	if id == "" {
+		return "-"
+	}
+	return "…" + id[max(0, len(id)-8):]
+}
+
+func newPeer(a *App) *cobra.Command {
+	c := &cobra.Command{
+		Use:     "peer",
+		Short:   "Find out about one peer",
+		GroupID: groupPeer,
+		Args:    onlyCommands,
+		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(newPeerPing(a))
+	return c
+}
+
+func newPeerPing(a *App) *cobra.Command {
+	var count int
+	c := &cobra.Command{
+		Use:   "ping PEER|KEY|ADDRESS",
+		Short: "Measure the way to a peer, or learn why there is none",
+		Long: `Has this peer connect to another one, unless it is connected, and measures round trips. PEER is a peer id (12D3Koo…), a key or a
+full address (/ip4/…/p2p/12D3Koo…).
+
+Where that fails, it says why: the peer has blocked us, or we it; it is offline; it is behind a NAT and no relay reaches it; it
+is on another network; the pre-shared keys of a private network differ; somebody else answers at its address.`,
+		Example: `  starling peer ping 12D3KooWPECgJvMCjuF6G4QQbHUU1Gssr2KWfokMoCiihN3Yd1Bm
+  starling peer ping -c 10 /dns4/a.example/tcp/4001/p2p/12D3Koo…
+  starling peer ping KEY -o json | jq -r '.problem.reason // .conn.path'`,
+		Args: exactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if count < 1 || count > api.MaxPings {
+				return Usagef("--count: %d is not between 1 and %d", count, api.MaxPings)
+			}
+			client, err := a.Client()
+			if err != nil {
+				return err
+			}
+			r, err := client.Ping(c.Context(), args[0], count)
+			if err != nil {
+				return err
+			}
+			if p := r.Problem; p != nil {
+				if a.output != outputTable {
+					if err := a.Show(r, nil); err != nil {
+						return err
+					}
+				}
+				return &Error{Code: ExitUnreachable, Err: fmt.Errorf("%s (%s)", p.Text, p.Reason), Hint: p.Advice}
+			}
+			return a.Show(r, func(t *Table) { pingTable(t, r) })
+		},
+	}
+	c.Flags().IntVarP(&count, "count", "c", 5, "how many round trips to measure")
+	return c
+}
+
+func pingTable(t *Table, r api.PingResult) {
+	t.Row("peer", r.Peer)
+	path := r.Conn.Path
+	switch {
+	case path == "punched":
+		path = "direct, through NATs that a relay helped to open"
+	case r.Conn.Via != "":
+		path = "relayed via " + r.Conn.Via
+		if r.Conn.Limited {
+			path += ", which allows little"
+		}
+	}
+	t.Row("path", path)
+	t.Row("address", r.Conn.Addr)
+	if len(r.RTTs) == 0 {
+		return
+	}
+	var sum float64
+	for _, rtt := range r.RTTs {
+		sum += rtt
+	}
+	t.Row("round trips", len(r.RTTs))
+	t.Row("min", pingTime(slices.Min(r.RTTs)))
+	t.Row("avg", pingTime(sum/float64(len(r.RTTs))))
+	t.Row("max", pingTime(slices.Max(r.RTTs)))
+}
+
+func pingTime(ms float64) string {
+	return time.Duration(ms * float64(time.Millisecond)).Round(10 * time.Microsecond).String()
+}
+
+// reachRows say how this peer can be reached.
+func reachRows(t *Table, r api.Reach) {
+	t.Row("reachable", r.State+": "+r.Text)
+	addrs := slices.Clone(r.Addrs)
+	slices.SortStableFunc(addrs, func(x, y api.ReachAddr) int { return cmp.Compare(x.State, y.State) })
+	for _, addr := range addrs {
+		state := addr.State
+		if addr.Mapped {
+			state += ", port mapped"
+		}
+		t.Row("", fmt.Sprintf("%-8s %s", state, addr.Addr))
+	}
+	for i, id := range r.Relays {
+		name := "relays"
+		if i > 0 {
+			name = ""
+		}
+		t.Row(name, id)
+	}
+	if s := r.Serving; s != nil {
+		t.Row("relaying", fmt.Sprintf("%d connections now, %d in all, %d refused", s.Circuits, s.Opened, s.Refused))
+	}
+	if r.Private {
+		t.Row("access", "private network, by pre-shared key")
+	}
+}

@@ -1,0 +1,94 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/job"
+)
+
+func newQuote(a *App) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "quote [flags] FILE|MODULE|IMAGE",
+		Short: "Ask the market what a job would cost now",
+		Long: `Publishes the order that the job would publish, and shows who would take it for how much. Nothing is uploaded, reserved or
+paid. FILE is a job file (.yaml, .yml, .json, or - for standard input); with a program the flags of starling run say the rest.`,
+		Example: `  starling quote job.yaml
+  starling quote -n 4 --timeout 2h --max-price 0.05 train.wasm
+  starling quote --gpus h100:8 --max-price 3 ghcr.io/acme/train@sha256:… -o json`,
+		GroupID: groupJobs,
+		Args:    exactArgs(1),
+	}
+	flags := JobFlags(c)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		spec, err := a.quoted(flags, args[0])
+		if err != nil {
+			return err
+		}
+		return a.quote(c.Context(), spec)
+	}
+	return c
+}
+
+// quoted is the job that a quote is asked for.
+func (a *App) quoted(flags *job.Flags, arg string) (job.Job, error) {
+	if arg == "-" || slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(arg)) {
+		if !reflect.DeepEqual(*flags, job.Flags{}) {
+			return job.Job{}, Usagef("flags of a job say nothing beside a job file: write them there")
+		}
+		return a.LoadJob(arg)
+	}
+	decimals, err := a.Decimals()
+	if err != nil {
+		return job.Job{}, err
+	}
+	flags.Module = arg
+	return flags.Job(decimals)
+}
+
+func (a *App) quote(ctx context.Context, spec job.Job) error {
+	g, err := a.genesis()
+	if err != nil {
+		return err
+	}
+	client, err := a.Client()
+	if err != nil {
+		return err
+	}
+	q, err := client.Quote(ctx, spec)
+	if err != nil {
+		return err
+	}
+	if err := a.Show(q, func(t *Table) { quoteTable(t, g, spec, q) }); err != nil {
+		return err
+	}
+	if !q.Places {
+		return &Error{Code: ExitNoMatch, Err: fmt.Errorf("the job could not be placed now: %s", q.Reason)}
+	}
+	return nil
+}
+
+func quoteTable(t *Table, g market.Genesis, spec job.Job, q buyer.Quotation) {
+	t.Head("PROVIDER", "UNITS", "REGION", "PRICE", "ROOM", "ROUTE", "RANKS", "DETAIL")
+	for _, o := range q.Quotes {
+		ranks, detail := "-", o.Misfit
+		if o.Ranks > 0 {
+			ranks = fmt.Sprint(o.Ranks)
+		}
+		t.Row(o.Provider.Short(), unitsText(o.Units), o.Region, g.FormatAmount(market.Amount(o.Price)), o.Leases, o.Route+" in "+took(o.Took), ranks, detail)
+	}
+	for _, d := range q.Declined {
+		t.Row(d.Provider.Short(), "-", "-", "-", "-", "-", "-", d.Reason)
+	}
+	t.Row()
+	if q.Places {
+		t.Row(fmt.Sprintf("%s for %v would cost %s, at most %s", count(int(spec.Count), "rank"), spec.Timeouts.Run, g.FormatAmount(q.Cost), g.FormatAmount(q.MaxCost)))
+	}
+}

@@ -1,0 +1,60 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/evidence"
+)
+
+// proofs are some that a peer keeps.
+type proofs struct{ watched []evidence.Watched }
+
+func (p *proofs) Kept(context.Context) ([]evidence.Kept, error) {
+	return []evidence.Kept{{ID: "0123456789abcdef", Conflict: []byte{1, 2}, Mine: true}}, nil
+}
+
+func (p *proofs) Watching() []evidence.Watched { return p.watched }
+
+func (p *proofs) Watch(_ context.Context, w evidence.Watched) error {
+	if len(p.watched) > 0 {
+		return evidence.ErrMany
+	}
+	p.watched = append(p.watched, w)
+	return nil
+}
+
+func (p *proofs) Unwatch(_ context.Context, w evidence.Watched) error {
+	p.watched = slices.DeleteFunc(p.watched, func(o evidence.Watched) bool { return o == w })
+	return nil
+}
+
+func TestEvidence(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.proofs = &proofs{}
+	c, _ := serve(t, f)
+	kept, err := c.Evidence(t.Context())
+	if err != nil || len(kept) != 1 || kept[0].ID != "0123456789abcdef" || len(kept[0].Conflict) != 2 || !kept[0].Mine {
+		t.Errorf("kept %+v: %v", kept, err)
+	}
+	w := evidence.Watched{Provider: sign.NewPrivate([32]byte{1}).Key(), Unit: market.UnitID{7}}
+	if got, err := c.Watch(t.Context(), w, false); err != nil || len(got) != 1 || got[0] != w {
+		t.Errorf("watched %+v: %v", got, err)
+	}
+	_, err = c.Watch(t.Context(), w, false)
+	wantError(t, err, http.StatusConflict, "too_many")
+	if got, err := c.Watched(t.Context()); err != nil || len(got) != 1 {
+		t.Errorf("watched %+v: %v", got, err)
+	}
+	if got, err := c.Watch(t.Context(), w, true); err != nil || len(got) != 0 {
+		t.Errorf("still watched %+v: %v", got, err)
+	}
+	light, _ := serve(t, newFake())
+	_, err = light.Evidence(t.Context())
+	wantError(t, err, http.StatusConflict, "light")
+}

@@ -1,0 +1,217 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/block"
+	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/p2p/blob"
+)
+
+// fake answers for both sides of a peer. It knows one job.
+type fake struct {
+	mu    sync.Mutex
+	job   buyer.Job
+	steps []buyer.Step
+	wake  chan struct{}
+	log   func(w io.Writer) error
+	err   error // of Submit and of what an operator says
+	own   OwnOffers
+	keys  map[string]int
+	blobs map[string][]byte
+
+	proofs Evidence
+
+	last   buyer.Submission
+	query  buyer.Query
+	blocks []block.Entry
+}
+
+func newFake() *fake {
+	return &fake{
+		job:  buyer.Job{ID: "jabcdefgh", Spec: spec(), State: buyer.Running, Ranks: make([]buyer.Rank, 2)},
+		wake: make(chan struct{}), keys: map[string]int{}, blobs: map[string][]byte{},
+	}
+}
+
+// change does something to the job and wakes its followers.
+func (f *fake) change(do func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	do()
+	close(f.wake)
+	f.wake = make(chan struct{})
+}
+
+func (f *fake) known(id string) error {
+	if id != f.job.ID {
+		return fmt.Errorf("%w: %q", buyer.ErrNoJob, id)
+	}
+	return nil
+}
+
+func (f *fake) Submit(_ context.Context, sub buyer.Submission) (buyer.Job, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.keys[sub.Once]++
+	f.last = sub
+	return f.job, f.err
+}
+
+func (f *fake) Rerun(_ context.Context, id string, c job.Changes, once, key string) (buyer.Job, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.keys[once]++
+	f.last = buyer.Submission{Once: once, Key: key}
+	j := f.job
+	if c.Count != nil {
+		j.Spec.Count = *c.Count
+	}
+	return j, f.known(id)
+}
+
+func (f *fake) List(_ context.Context, q buyer.Query) (buyer.Page, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.query = q
+	switch q.After {
+	case "":
+		return buyer.Page{Jobs: []buyer.Job{f.job}, Next: "2"}, f.err
+	case "2":
+		return buyer.Page{Jobs: []buyer.Job{f.job}}, f.err
+	}
+	return buyer.Page{}, buyer.ErrQuery
+}
+
+func (f *fake) Quote(context.Context, job.Job) (buyer.Quotation, error) {
+	return buyer.Quotation{Places: true}, f.err
+}
+
+func (f *fake) Spending(days int, key string, all bool) buyer.Spend {
+	return buyer.Spend{Days: []buyer.DaySpend{{Jobs: days, Key: key}}, Keys: make([]buyer.Key, map[bool]int{true: 2}[all])}
+}
+
+func (f *fake) AddKey(_ context.Context, name string, l buyer.Limits) (buyer.Key, string, error) {
+	if name == "" {
+		return buyer.Key{}, "", buyer.ErrKey
+	}
+	return buyer.Key{Name: name, Limits: l}, keyToken, nil
+}
+
+func (f *fake) RemoveKey(_ context.Context, name string) error {
+	if name != "ci" {
+		return buyer.ErrKey
+	}
+	return nil
+}
+
+func (f *fake) Keys() []buyer.Key { return []buyer.Key{{Name: "ci"}} }
+
+// keyToken is the token of the fake's one key, ci.
+const keyToken = "starling_ci"
+
+func (f *fake) KeyOf(token string) (string, bool) { return "ci", token == keyToken }
+
+func (f *fake) Add(_ context.Context, e block.Entry) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.blocks = append(f.blocks, e)
+	return e.Check()
+}
+
+func (f *fake) Remove(context.Context, sign.Key) error { return block.ErrNotListed }
+
+func (f *fake) Entries() []block.Entry {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.blocks
+}
+
+func (f *fake) Job(id string) (buyer.Job, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.job, f.known(id)
+}
+
+func (f *fake) Stop(_ context.Context, id string) error { return f.known(id) }
+
+func (f *fake) Trace(id string, after int) ([]buyer.Step, <-chan struct{}, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.steps[min(after, len(f.steps)):]), f.wake, f.known(id)
+}
+
+func (f *fake) Log(_ context.Context, id string, _ int, _ bool, w io.Writer) error {
+	if err := f.known(id); err != nil {
+		return err
+	}
+	return f.log(w)
+}
+
+func (f *fake) Receipts(_ context.Context, id string) ([]buyer.LeaseAccount, error) {
+	return []buyer.LeaseAccount{}, f.known(id)
+}
+
+func (f *fake) Info(context.Context) NodeInfo { return NodeInfo{Peer: "me"} }
+func (f *fake) Peers() []PeerInfo             { return []PeerInfo{} }
+func (f *fake) Guarded() []GuardedJob         { return nil }
+
+func (f *fake) Leases() []SoldLease { return []SoldLease{} }
+
+func (f *fake) Ping(_ context.Context, target string, count int) (PingResult, error) {
+	if target == "" {
+		return PingResult{}, &Error{Status: 400, Code: "bad_peer", Message: "no peer"}
+	}
+	return PingResult{Peer: target, RTTs: make([]float64, count)}, nil
+}
+
+func (f *fake) Offers(_ context.Context, class string) ([]OfferInfo, error) {
+	if class != "cpu" {
+		return nil, &Error{Status: 400, Code: "bad_class", Message: "no class"}
+	}
+	return []OfferInfo{}, nil
+}
+
+func (f *fake) OwnOffers() (OwnOffers, error) { return f.own, f.err }
+
+func (f *fake) PauseOffers(_ context.Context, drain bool) error {
+	f.own.State = map[bool]string{false: "paused", true: "draining"}[drain]
+	return f.err
+}
+
+func (f *fake) ResumeOffers(_ context.Context, devices []string) error {
+	f.own.State = "selling " + strings.Join(devices, " ")
+	return f.err
+}
+
+func (f *fake) PriceOffer(_ context.Context, class market.Class, price market.Price) error {
+	f.own.State = fmt.Sprint(class, " ", price)
+	return f.err
+}
+
+func (f *fake) PutBlob(_ context.Context, r io.Reader) (string, int64, error) {
+	b, err := io.ReadAll(r)
+	if err != nil {
+		return "", 0, err
+	}
+	c := blob.Sum(b).String()
+	f.blobs[c] = b
+	return c, int64(len(b)), nil
+}
+
+func (f *fake) OpenBlob(text string) (io.ReadCloser, int64, error) {
+	b, ok := f.blobs[text]
+	if !ok {
+		return nil, 0, blob.ErrNotFound
+	}
+	return io.NopCloser(bytes.NewReader(b)), int64(len(b)), nil
+}

@@ -1,0 +1,99 @@
+package buyer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/node/store"
+)
+
+const kindAnchor = "anchor" // chain.Prepared by job
+
+// anchor has the program write down the root of the job's receipts, and returns the transaction that did when it is final; none
+// without receipts, with more than one anchor takes, or when nobody knows which it was. The account is of this peer and this root,
+// so that there is never a second one; its rent can be had back (CloseAnchor).
+func (x *escrowed) anchor(ctx context.Context, job string, owed chain.AmountsOwed) (string, error) {
+	if owed.Receipts == 0 {
+		return "", nil
+	}
+	if owed.Receipts > program.MaxAnchored {
+		x.b.note(job, Step{At: time.Now(), Kind: StepPaid, Detail: fmt.Sprintf("%d receipts are not anchored: an anchor takes %d", owed.Receipts, program.MaxAnchored)})
+		return "", nil
+	}
+	tx, err := x.anchoring(ctx, job)
+	var said string
+	wait := func(why error) { // once for each reason
+		if why != nil && why.Error() != said {
+			said = why.Error()
+			x.b.waiting(job, said, time.Now().Add(x.Params.PollEvery))
+		}
+	}
+	for ; ; err = pause(ctx, x.Params.PollEvery) {
+		if err != nil {
+			return "", err
+		}
+		if tx.ID == "" {
+			if tx, err = x.signAnchor(ctx, job, owed, wait); err != nil {
+				return "", err
+			}
+			if tx.ID == "" {
+				continue
+			}
+		}
+		switch status, err := x.Chain.Status(ctx, tx); {
+		case err != nil && !errors.Is(err, chain.ErrHistory):
+			wait(err)
+		case status.State == chain.Finalized:
+			return string(tx.ID), nil
+		case err != nil || status.State.Final(): // it had no effect, or nobody remembers which: the account tells
+			switch _, there := x.Chain.Anchored(ctx, x.b.self, owed.Root); {
+			case there == nil && err != nil:
+				return string(tx.ID), nil
+			case there == nil: // one before it had
+				return "", nil
+			case errors.Is(there, chain.ErrNotFound):
+				tx = chain.Prepared{}
+			default:
+				wait(there)
+			}
+		case status.State == chain.Unknown:
+			wait(x.Chain.Send(ctx, tx)) // it is sent again until it is seen
+		}
+	}
+}
+
+// anchoring is what the journal has of a job's anchor: the zero value when nothing was signed.
+func (x *escrowed) anchoring(ctx context.Context, job string) (tx chain.Prepared, err error) {
+	b, err := x.b.cfg.Store.Get(ctx, kindAnchor, job)
+	if errors.Is(err, store.ErrNotFound) {
+		return tx, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &tx)
+	}
+	if err != nil {
+		return tx, fmt.Errorf("reading the anchor of job %s: %w", job, err)
+	}
+	return tx, nil
+}
+
+// signAnchor signs one and journals it, in the place of one that can never land. The zero value: the chain has to be asked again.
+func (x *escrowed) signAnchor(ctx context.Context, job string, owed chain.AmountsOwed, wait func(error)) (chain.Prepared, error) {
+	at := x.b.cfg.Genesis.Program
+	call := program.Anchor{Authority: x.b.self, Anchor: program.AnchorAddress(at, x.b.self, owed.Root), Root: owed.Root, Count: owed.Receipts}
+	tx, err := x.Chain.Sign(ctx, []program.Instruction{call.Instruction(at)}, nil)
+	if err != nil {
+		wait(err)
+		return chain.Prepared{}, nil
+	}
+	b, err := json.Marshal(tx)
+	if err == nil {
+		err = x.b.cfg.Store.Write(ctx, store.Put{Kind: kindAnchor, Key: job, Value: b})
+	}
+	return tx, err
+}

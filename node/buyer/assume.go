@@ -1,0 +1,120 @@
+package buyer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/marketpb"
+	"github.com/starling-network/starling/node/buyer/guardian"
+	"github.com/starling-network/starling/node/protocol"
+	"github.com/starling-network/starling/p2p/stream"
+	"github.com/starling-network/starling/verify"
+	"github.com/starling-network/starling/verify/meter"
+)
+
+// assumeTime is how long a provider may be silent that is told who supervises; its lease is lost then.
+const assumeTime = 10 * time.Second
+
+// assume shows the providers of all leases that are not over that this peer supervises the job now, and takes in the receipts that
+// it has not seen. errSuperseded when one of them knows better; a provider that does not answer is found out by what is asked next.
+func (s *supervisor) assume(ctx context.Context) error {
+	_, grant := s.guard.proof()
+	if len(grant) == 0 {
+		return nil // the owner's orders named it
+	}
+	lines := map[market.LeaseID][]*bought{}
+	for _, l := range s.bought() {
+		lines[l.first] = append(lines[l.first], l)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	for first, line := range lines {
+		open := false
+		for _, l := range line {
+			open = open || l.state() != meter.PayerSettled
+		}
+		if open || s.keeps(line) {
+			g.Go(func() error { return s.assumeLine(ctx, first, line, grant) })
+		}
+	}
+	return g.Wait()
+}
+
+// keeps says whether what a line has run, or runs, is still of use to a rank.
+func (s *supervisor) keeps(line []*bought) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.leases {
+		if l != nil && l.line == line[0].line {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *supervisor) assumeLine(ctx context.Context, first market.LeaseID, line []*bought, grant []byte) error {
+	b, log := s.b, s.b.cfg.Log.With("lease", first)
+	ctx, cancel := context.WithTimeout(ctx, assumeTime)
+	defer cancel()
+	for {
+		req := &marketpb.Supervise{Lease: first[:], Grant: grant}
+		for _, l := range line {
+			l.mu.Lock()
+			req.Seen = append(req.Seen, &marketpb.SeenReceipts{Lease: l.id[:], Last: l.payer.Last().Seq})
+			l.mu.Unlock()
+		}
+		b.cfg.Host.Forgive(line[0].peer)
+		call, done := context.WithTimeout(ctx, stepTimeout)
+		reply, err := protocol.Lease.Call(call, b.cfg.Host, b.tag, line[0].peer, &marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Supervise{Supervise: req}})
+		done()
+		var no *stream.Refused
+		switch {
+		case err == nil:
+			more, err := b.takeIn(ctx, line, reply.GetSupervised())
+			if err != nil {
+				log.Warn("what a provider says both have signed is not so", "err", err)
+				return nil
+			}
+			if !more {
+				return nil
+			}
+			continue
+		case errors.As(err, &no) && no.Code == string(market.ReasonSupervision):
+			// Only the guardians can say so: a provider that lies must not stop the job.
+			if err := s.guard.guardians().Beat(ctx, nil); errors.Is(err, guardian.ErrSuperseded) {
+				return fmt.Errorf("%w: %w", errSuperseded, err)
+			}
+			log.Warn("a provider obeys somebody whom the guardians do not know of", "reason", no.Reason)
+			return nil
+		case errors.As(err, &no) && no.Code != stream.CodeBusy:
+			log.Debug("a provider does not know a lease any more", "err", err)
+			return nil
+		}
+		if pause(ctx, redial) != nil {
+			log.Warn("a provider could not be told who supervises", "err", err)
+			return nil
+		}
+	}
+}
+
+// takeIn takes in receipts that both sides have signed, and says whether the provider has more.
+func (b *Buyer) takeIn(ctx context.Context, line []*bought, r *marketpb.Supervised) (more bool, err error) {
+	for _, raw := range r.GetReceipts() {
+		receipt, err := verify.UnmarshalReceipt(raw)
+		if err != nil {
+			return false, err
+		}
+		for _, l := range line {
+			if l.id == receipt.Lease {
+				if _, err := l.step(ctx, meter.Signed{Receipt: receipt}); err != nil {
+					return false, err
+				}
+			}
+		}
+	}
+	return r.GetMore() && len(r.GetReceipts()) > 0, nil
+}

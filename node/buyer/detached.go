@@ -1,0 +1,459 @@
+package buyer
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/starling-network/starling/chain/escrow"
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/gang"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/guardian"
+	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/sealed"
+	"github.com/starling-network/starling/verify"
+)
+
+// A detached job goes on when the peer it was submitted to, its owner, is gone. It has a key of its own, in whose name its
+// leases are bought, and guardians that hold this key: a majority of them signs its vouchers, and says who supervises it. The
+// owner does so whenever it is there. Replacements come only from the standbys that the owner put into the escrow.
+
+// errSuperseded ends the work of a job that another peer supervises from now on.
+var errSuperseded = errors.New("another peer supervises the job now")
+
+var errNoPlace = errors.New("the job has no escrow to hire standbys from")
+
+// Detached is what a job has that its guardians need. It is journalled with the job, and given to them.
+type Detached struct {
+	Owner     sign.Key          `json:"owner"`         // the peer that submitted it, whose escrow pays
+	Key       sign.Key          `json:"key"`           // in whose name its leases are bought
+	Terms     sign.Hash         `json:"terms"`         // what its leases and its guardians name it by
+	Box       []byte            `json:"box,omitempty"` // the secret of Key, sealed to this peer
+	Guardians []guardian.Member `json:"guardians,omitempty"`
+	Engaged   bool              `json:"engaged,omitempty"` // all of them have it
+	Epoch     uint64            `json:"epoch,omitempty"`   // under which it is supervised, as far as this peer knows
+	Grant     []byte            `json:"grant,omitempty"`   // proof of that; empty: the first
+	Escrow    *Place            `json:"escrow,omitempty"`
+	Standbys  []Standby         `json:"standbys,omitempty"`
+	// Wages say where each guardian's wage lies (escrow.Funding), by guardian.
+	Wages map[string][]byte `json:"wages,omitempty"`
+	// Held says that the guardians know of all leases: the owner may leave.
+	Held bool `json:"held,omitempty"`
+}
+
+// Place is the escrow of a detached job.
+type Place struct {
+	Address  sign.Key       `json:"address"`
+	Order    market.OrderID `json:"order"`
+	Opened   uint64         `json:"opened"`
+	Deadline market.Slot    `json:"deadline"`
+}
+
+// Standby is a provider that may be hired for a rank that was lost.
+type Standby struct {
+	Quote  market.Quote  `json:"quote"` // of the job's first order
+	Addrs  []string      `json:"addrs,omitempty"`
+	Budget market.Amount `json:"budget"` // for all that it is hired for
+}
+
+// clone is a copy whose changes do not reach d.
+func (d *Detached) clone() *Detached {
+	if d == nil {
+		return nil
+	}
+	out := *d
+	return &out // what it points to is replaced, never changed
+}
+
+// owned says whether the job is the peer's own to settle.
+func (b *Buyer) owned(j Job) bool { return j.Detached == nil || j.Detached.Owner == b.self }
+
+// guarded is the voice of a detached job.
+type guarded struct {
+	b      *Buyer
+	job    string
+	secret sign.Private
+	hash   sign.Hash
+
+	mu    sync.Mutex
+	set   market.KeySet   // none before the guardians are found
+	panel *guardian.Panel // likewise
+}
+
+func (g *guarded) key() sign.Signer { return g.secret }
+func (g *guarded) agent() sign.Key  { return g.b.self }
+
+func (g *guarded) keys() market.KeySet {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.set
+}
+
+// guardians are those who are asked; nil before they are found.
+func (g *guarded) guardians() *guardian.Panel {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.panel
+}
+
+// close ends what is still said to the guardians.
+func (g *guarded) close() {
+	if p := g.guardians(); p != nil {
+		p.Close()
+	}
+}
+
+func (g *guarded) epoch() uint64 {
+	epoch, _ := g.proof()
+	return epoch
+}
+
+// proof is the epoch under which this peer supervises, and the grant of it.
+func (g *guarded) proof() (epoch uint64, grant []byte) {
+	if p := g.guardians(); p != nil {
+		return p.Epoch()
+	}
+	return 1, nil
+}
+
+func (g *guarded) terms(job.Job) (sign.Hash, error) { return g.hash, nil }
+
+func (g *guarded) voucher(ctx context.Context, l *bought, _ verify.Voucher) (verify.SignedVoucher, error) {
+	lease, err := l.handed()
+	if err != nil {
+		return verify.SignedVoucher{}, err
+	}
+	v, err := g.guardians().SignVoucher(ctx, lease)
+	if err != nil {
+		return v, err
+	}
+	rec, err := l.put(func(r *leaseRecord) { r.Voucher = v.Marshal() })
+	if err == nil {
+		err = g.b.cfg.Store.Write(ctx, rec)
+	}
+	return v, err
+}
+
+// tellAgain is how long after a lease's change its guardians are told again that did not answer.
+const tellAgain = 2 * time.Second
+
+// changed leaves a lease with the guardians that is not paid on: its voucher would seem overdue to them.
+func (g *guarded) changed(ctx context.Context, l *bought) {
+	g.b.wg.Go(func() {
+		for range 5 {
+			lease, err := l.handed()
+			if err == nil {
+				_, err = g.guardians().SignVoucher(ctx, lease)
+			}
+			if err == nil || errors.Is(err, guardian.ErrSuperseded) || pause(ctx, tellAgain) != nil {
+				return
+			}
+			g.b.cfg.Log.Debug("guardians were not told of the end of a lease", "lease", l.id, "err", err)
+		}
+	})
+}
+
+// handed is the lease as its guardians keep it.
+func (l *bought) handed() (guardian.Lease, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	record, err := json.Marshal(l.rec)
+	if err != nil {
+		return guardian.Lease{}, fmt.Errorf("encoding lease %s: %w", l.id.Short(), err)
+	}
+	payer, err := l.payer.Marshal()
+	return guardian.Lease{Signed: l.signed, Escrow: l.rec.Escrow, Record: record, Payer: payer, MilliCPU: l.rec.PerUnit.MilliCPU}, err
+}
+
+// detachedFor makes what a new job needs that is to have guardians.
+func (b *Buyer) detachedFor(id string, spec job.Job) (*Detached, error) {
+	var seed [32]byte
+	_, _ = rand.Read(seed[:]) // never fails
+	defer clear(seed[:])
+	k := sign.NewPrivate(seed).Key()
+	terms, err := termsOf(spec, k[:])
+	if err != nil {
+		return nil, err
+	}
+	box, err := b.sealKey(id, seed)
+	if err != nil {
+		return nil, err
+	}
+	return &Detached{Owner: b.self, Key: k, Terms: terms, Box: box}, nil
+}
+
+// sealKey seals a job's key to this peer.
+func (b *Buyer) sealKey(id string, seed [32]byte) ([]byte, error) {
+	box, err := sealed.Seal(b.self, b.keyPurpose(id), seed[:])
+	if err != nil {
+		return nil, fmt.Errorf("sealing the job's key: %w", err)
+	}
+	return box, nil
+}
+
+func (b *Buyer) keyPurpose(id string) sealed.Purpose {
+	return sealed.Purpose{Network: b.tag, What: "jobkey", ID: id}
+}
+
+// voiceOf is the voice of a detached job that was read from the journal, or is new.
+func (b *Buyer) voiceOf(j Job) (*guarded, error) {
+	d := j.Detached
+	seed, err := b.cfg.Unseal(b.keyPurpose(j.ID), d.Box)
+	if err != nil || len(seed) != 32 {
+		return nil, fmt.Errorf("opening the key of job %s: it is not what was written", j.ID)
+	}
+	g := &guarded{b: b, job: j.ID, secret: sign.NewPrivate([32]byte(seed)), hash: d.Terms}
+	clear(seed)
+	if g.secret.Key() != d.Key {
+		return nil, fmt.Errorf("opening the key of job %s: it is another one", j.ID)
+	}
+	if len(d.Guardians) > 0 {
+		err = g.guardedBy(d, nil)
+	}
+	return g, err
+}
+
+// guardedBy gives the job its guardians: panel speaks to them, or is made.
+func (g *guarded) guardedBy(d *Detached, panel *guardian.Panel) error {
+	charter, err := d.charter()
+	if err == nil {
+		err = charter.Check(g.b.cfg.Genesis)
+	}
+	if err != nil {
+		return err
+	}
+	if panel == nil {
+		panel = guardian.NewPanel(guardian.PanelConfig{
+			Host: g.b.cfg.Host, Genesis: g.b.cfg.Genesis, Key: g.b.cfg.Key, Charter: charter, Members: d.Guardians, Local: g.b.cfg.Guardian,
+			Slots: func() (market.Slot, error) { return g.b.cfg.Slots.Now(time.Now()) }, Epoch: d.Epoch, Grant: d.Grant,
+		})
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.panel != nil && g.panel != panel {
+		defer g.panel.Close()
+	}
+	g.set, g.panel = charter.Keys, panel
+	return nil
+}
+
+// charter says whose the job is and who guards it.
+func (d *Detached) charter() (guardian.Charter, error) {
+	keys := make([]sign.Key, len(d.Guardians))
+	for i, m := range d.Guardians {
+		keys[i] = m.Key
+	}
+	set, err := market.NewKeySet(uint8(len(keys)/2+1), keys...)
+	return guardian.Charter{Job: d.Terms, Owner: d.Owner, Buyer: d.Key, Keys: set}, err
+}
+
+// witnesses sign a transaction beside this peer's key.
+func (g *guarded) witnesses() []sign.Signer {
+	if p := g.guardians(); p != nil {
+		return p.Witnesses()
+	}
+	return nil
+}
+
+// standbysOf picks the standbys among the quotes that were not chosen, best first: each may be hired for as long as the leases
+// last that were ordered.
+func (s *supervisor) standbysOf(o market.Order, spare []sign.Key, quotes map[sign.Key]quoted) ([]Standby, error) {
+	var out []Standby
+	for _, k := range spare {
+		q, ok := quotes[k]
+		if !ok || len(out) == int(s.snapshot().Spec.Standbys) || len(out) == program.MaxStandbys {
+			continue
+		}
+		rate, err := market.RateOf(q.quote.Price, int(o.UnitsPer), s.b.cfg.Genesis.SlotMillis)
+		if err != nil {
+			return nil, err
+		}
+		budget, err := rate.Owed(o.Slots)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, Standby{Quote: q.quote, Addrs: append(slices.Clone(q.quote.Addrs), q.offer.Addrs...), Budget: budget})
+	}
+	return out, nil
+}
+
+// standbys are as quotes for a new order, but those that were lost or have a lease of the job.
+func (s *supervisor) standbys(o market.Order) []quoted {
+	j := s.snapshot()
+	busy := map[sign.Key]bool{}
+	for _, p := range j.Lost {
+		busy[p] = true
+	}
+	s.mu.Lock()
+	for _, l := range s.leases {
+		if l != nil {
+			busy[l.core.Provider] = true
+		}
+	}
+	s.mu.Unlock()
+	var out []quoted
+	for _, sb := range j.Detached.Standbys {
+		if busy[sb.Quote.Provider] {
+			continue
+		}
+		q := sb.Quote
+		q.Order, q.Expires = o.ID, o.Expires
+		out = append(out, quoted{quote: q, offer: market.Offer{Addrs: sb.Addrs}, route: RouteStandby})
+	}
+	return out
+}
+
+// RouteStandby: the provider quoted for the job's first order, and stands by.
+const RouteStandby = "standby"
+
+// together are the leases of an order, as a hire lays them into one tranche.
+func (s *supervisor) together(o market.OrderID) []market.LeaseCore {
+	var out []market.LeaseCore
+	for _, l := range s.bought() {
+		if l.core.Order == o && !l.core.Successor() {
+			out = append(out, l.core)
+		}
+	}
+	return out // bought has them by rank
+}
+
+// backed gives a deal what a job with guardians has: their keys, its own, and the standbys with the money for them.
+func (s *supervisor) backed(deal *escrow.Deal, ev *escrow.Fund, margin market.Slot) error {
+	j := s.snapshot()
+	d := j.Detached
+	deal.LeaseBuyer = d.Key
+	taken := map[sign.Key]bool{}
+	var err error
+	for _, c := range ev.Leases {
+		taken[c.Provider] = true
+		if ev.Deposit, err = ev.Deposit.Add(c.Cap); err != nil {
+			return err
+		}
+	}
+	for _, sb := range d.Standbys {
+		if taken[sb.Quote.Provider] {
+			continue
+		}
+		rate, err := market.RateOf(sb.Quote.Price, int(j.Spec.Resources.Units), s.b.cfg.Genesis.SlotMillis)
+		if err != nil {
+			return err
+		}
+		deal.Standbys = append(deal.Standbys, program.Standby{Provider: sb.Quote.Provider, Payout: sb.Quote.Payout, MaxRate: rate, Budget: sb.Budget})
+		if ev.Deposit, err = ev.Deposit.Add(sb.Budget); err != nil {
+			return err
+		}
+	}
+	for _, m := range d.Guardians {
+		if m.Wage == nil {
+			continue
+		}
+		ev.Leases = append(ev.Leases, *m.Wage)
+		ev.Deadline = max(ev.Deadline, m.Wage.End+margin)
+		if ev.Deposit, err = ev.Deposit.Add(m.Wage.Cap); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// placedAt journals where the job's money is before anybody else is told, its guardians' too.
+func (s *supervisor) placedAt(ctx context.Context, at Place, m escrow.Deposit) error {
+	wages := map[string][]byte{}
+	for _, g := range s.snapshot().Detached.Guardians {
+		if g.Wage == nil {
+			continue
+		}
+		f, ok := m.Funding(g.Wage.ID())
+		if !ok {
+			return fmt.Errorf("the wage of guardian %s is not set aside", g.Key.Short())
+		}
+		wages[g.Key.String()] = f.Marshal()
+	}
+	standbys := m.Deal().Standbys
+	return s.save(ctx, func(j *Job) {
+		d := j.Detached.clone()
+		d.Escrow, d.Wages = &at, wages
+		d.Standbys = slices.DeleteFunc(slices.Clone(d.Standbys), func(sb Standby) bool {
+			return !slices.ContainsFunc(standbys, func(p program.Standby) bool { return p.Provider == sb.Quote.Provider })
+		})
+		j.Detached = d
+	})
+}
+
+// prepare journals the standbys of the order that a job's first leases are taken by.
+func (s *supervisor) prepare(ctx context.Context, o market.Order, spares []sign.Key, quotes map[sign.Key]quoted) error {
+	standbys, err := s.standbysOf(o, spares, quotes)
+	if err != nil {
+		return err
+	}
+	return s.save(ctx, func(j *Job) {
+		d := j.Detached.clone()
+		d.Standbys = standbys
+		j.Detached = d
+	})
+}
+
+// hire takes standbys for ranks that were lost. The money for them is in the job's escrow, and the guardians' word moves it.
+func (s *supervisor) hire(ctx context.Context, ranks []uint32) error {
+	for part := range slices.Chunk(ranks, program.MaxStandbyLeaves) {
+		if err := s.hireFor(ctx, part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *supervisor) hireFor(ctx context.Context, ranks []uint32) error {
+	began := time.Now()
+	slots, _, back, err := s.share(len(ranks))
+	if err != nil {
+		return err
+	}
+	defer back()
+	j := s.snapshot()
+	if j.Detached.Escrow == nil {
+		return failed(CodePeer, "%v", errNoPlace)
+	}
+	if now, err := s.b.cfg.Slots.Now(time.Now()); err == nil {
+		slots = min(slots, uint64(max(j.Detached.Escrow.Deadline, now)-now))
+	}
+	for _, sb := range j.Detached.Standbys {
+		rate, err := market.RateOf(sb.Quote.Price, int(j.Spec.Resources.Units), s.b.cfg.Genesis.SlotMillis)
+		if err != nil {
+			return err
+		}
+		slots = min(slots, slotsFor(rate, sb.Budget))
+	}
+	o, env, err := s.order(ctx, ranks, max(slots, 1), 0, false)
+	if err != nil {
+		return err
+	}
+	quotes := s.standbys(o)
+	if len(quotes) < len(ranks) {
+		return &unplaced{reason: fmt.Sprintf("%d ranks were lost, %d of the job's standbys are left (--standbys says how many it has)", len(ranks), len(quotes))}
+	}
+	f := &forming{s: s, order: o, envelope: env, quotes: map[sign.Key]quoted{}, drafts: map[market.HoldID]*draft{}, events: make(chan gang.Event, 4*len(ranks)+16)}
+	defer f.uncommit()
+	var chosen []gang.Member
+	var spares []sign.Key
+	for i, q := range quotes {
+		f.quotes[q.quote.Provider] = q
+		if i < len(ranks) {
+			chosen = append(chosen, gang.Member{Rank: ranks[i], Provider: q.quote.Provider})
+		} else {
+			spares = append(spares, q.quote.Provider)
+		}
+	}
+	if err := f.run(ctx, chosen, spares); err != nil {
+		return err
+	}
+	s.trace.add(Step{At: time.Now(), Kind: StepLeased, Took: time.Since(began), Detail: fmt.Sprintf("%d standbys were hired", len(ranks))})
+	return nil
+}

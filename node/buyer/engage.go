@@ -1,0 +1,285 @@
+package buyer
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+	"time"
+
+	"github.com/ipfs/go-cid"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/guardian"
+	"github.com/starling-network/starling/node/job"
+)
+
+// engage finds guardians for a new job and hands it to them.
+func (s *supervisor) engage(ctx context.Context) error {
+	until := time.Now().Add(engageTime)
+	for {
+		err := s.engageOnce(ctx)
+		if err == nil || ctx.Err() != nil {
+			return errors.Join(err, ctx.Err())
+		}
+		if time.Now().After(until) {
+			return failed(CodeNoMatch, "no %d peers guard the job: %v (guard.accept of their configuration lets peers do so; --guardians 0 does without)", s.snapshot().Spec.Guardians, err)
+		}
+		if err := pause(ctx, grantRetry); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *supervisor) engageOnce(ctx context.Context) error {
+	j := s.snapshot()
+	ctx, cancel := context.WithTimeout(ctx, j.Spec.Timeouts.Queue/2) // its files may be large, and one that never has them is not the last
+	defer cancel()
+	if len(j.Detached.Guardians) == 0 {
+		members, err := s.b.findGuardians(ctx, j, s.unwilling)
+		if err != nil {
+			return err
+		}
+		if err := s.save(ctx, func(j *Job) {
+			j.Detached = j.Detached.clone()
+			j.Detached.Guardians = members
+		}); err != nil {
+			return err
+		}
+		j = s.snapshot()
+		if err := s.guard.guardedBy(j.Detached, nil); err != nil {
+			return err
+		}
+	}
+	files, err := filesOf(j.Spec.Blobs)
+	if err != nil {
+		return err
+	}
+	file, err := json.Marshal(charterFile{ID: j.ID, Spec: publicSpec(j.Spec), Created: j.Created})
+	if err != nil {
+		return err
+	}
+	for _, m := range j.Detached.Guardians {
+		id, err := s.b.remember(m.Key, m.Addrs)
+		if err != nil {
+			return err
+		}
+		for _, f := range files {
+			s.b.cfg.Grant(id, f.CID)
+		}
+	}
+	var addrs []string
+	for _, a := range s.b.cfg.Host.Addrs() {
+		addrs = append(addrs, a.String())
+	}
+	err = s.guard.guardians().Engage(ctx, guardian.Engagement{Key: s.guard.secret, File: file, Files: files, Addrs: addrs, Until: j.Created.Add(j.Spec.Timeouts.Queue + j.Spec.Timeouts.Run + guardedAfter)})
+	if err != nil {
+		var no *guardian.NotEngaged
+		if errors.As(err, &no) {
+			s.unwilling = append(s.unwilling, no.By...)
+		}
+		return errors.Join(err, s.anew(context.WithoutCancel(ctx), j, err))
+	}
+	var names []string
+	for _, m := range j.Detached.Guardians {
+		names = append(names, m.Key.Short())
+	}
+	s.trace.add(Step{At: time.Now(), Kind: StepGuarded, Detail: fmt.Sprintf("by %v, %d of whom decide", names, s.guard.keys().Threshold)})
+	return s.save(ctx, func(j *Job) {
+		j.Detached = j.Detached.clone()
+		j.Detached.Engaged, j.Detached.Epoch = true, 1
+	})
+}
+
+// anew has a job look for other guardians. Nothing was signed in its name yet: it gets another key, since those that took it are
+// engaged for what it was.
+func (s *supervisor) anew(ctx context.Context, j Job, why error) error {
+	s.trace.add(Step{At: time.Now(), Kind: StepGuarded, Detail: "others are looked for: " + clip(why.Error())})
+	call, done := context.WithTimeout(ctx, findGuardians)
+	_ = s.guard.guardians().Dismiss(call)
+	done()
+	d, err := s.b.detachedFor(j.ID, j.Spec)
+	if err != nil {
+		return err
+	}
+	j.Detached = d
+	guard, err := s.b.voiceOf(j)
+	if err != nil {
+		return err
+	}
+	if err := s.save(ctx, func(j *Job) { j.Detached = d }); err != nil {
+		return err
+	}
+	old := s.guard
+	s.mu.Lock()
+	s.guard, s.as = guard, guard
+	s.mu.Unlock()
+	old.guardians().Close()
+	return nil
+}
+
+// guardedAfter is how long after its time a job is there for its owner to come back to.
+const guardedAfter = 7 * 24 * time.Hour
+
+// publicSpec is a job without what only its owner needs.
+func publicSpec(spec job.Job) job.Job {
+	spec.Webhooks = nil
+	return spec
+}
+
+func filesOf(blobs map[string]job.Blob) ([]guardian.File, error) {
+	var out []guardian.File
+	seen := map[string]bool{}
+	for source, bl := range blobs {
+		if seen[bl.CID] {
+			continue
+		}
+		seen[bl.CID] = true
+		c, err := cid.Parse(bl.CID)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", source, err)
+		}
+		out = append(out, guardian.File{CID: c, Size: bl.Size})
+	}
+	slices.SortFunc(out, func(a, b guardian.File) int { return bytes.Compare(a.CID.Bytes(), b.CID.Bytes()) })
+	return out, nil
+}
+
+// findGuardians asks peers that are known whether they guard the job and chooses among those that do: by what they have at stake,
+// then by how near they are. Those that said so and then were unwilling come last.
+func (b *Buyer) findGuardians(ctx context.Context, j Job, unwilling []sign.Key) ([]guardian.Member, error) {
+	look, found := context.WithTimeout(ctx, findTimeout)
+	b.find(look, j.Spec.Resources.Class, j.Spec.Placement.Regions)
+	found()
+	var candidates []guardian.Candidate
+	add := func(p sign.Key, addrs []string) {
+		known := slices.ContainsFunc(candidates, func(c guardian.Candidate) bool { return c.Key == p })
+		if _, no := b.blocked(p); no || known || p == b.self || slices.Contains(j.Spec.Placement.Exclude, p) || len(candidates) >= guardsAsked {
+			return
+		}
+		candidates = append(candidates, guardian.Candidate{Key: p, Addrs: addrs})
+	}
+	sells := map[sign.Key]bool{} // what the job needs
+	for _, k := range b.known.class(j.Spec.Resources.Class, time.Now()) {
+		sells[k.Offer.Provider] = true
+	}
+	for _, info := range b.cfg.Peers() {
+		p, err := keyOf(info.ID)
+		if err != nil || sells[p] {
+			continue
+		}
+		var addrs []string
+		for _, a := range info.Addrs[:min(len(info.Addrs), market.MaxAddrs)] {
+			addrs = append(addrs, a.String())
+		}
+		add(p, addrs)
+	}
+	for _, k := range b.known.class("", time.Now()) {
+		add(k.Offer.Provider, k.Offer.Addrs)
+	}
+	asked, cancel := context.WithTimeout(ctx, findGuardians)
+	defer cancel()
+	offers := guardian.Offers(asked, b.cfg.Host, b.cfg.Genesis, candidates)
+	var size int64
+	for _, bl := range j.Spec.Blobs {
+		size += bl.Size
+	}
+	offers = slices.DeleteFunc(offers, func(o guardian.Offered) bool {
+		return o.ShareMillionths > maxShare || o.MaxBytes < size || o.Longest < j.Spec.Timeouts.Queue+j.Spec.Timeouts.Run+guardedAfter
+	})
+	n := int(j.Spec.Guardians)
+	stakes := map[sign.Key]market.Amount{}
+	if b.cfg.Stake != nil {
+		for _, o := range offers {
+			if stake, err := b.cfg.Stake(asked, o.Key); err == nil {
+				stakes[o.Key] = stake
+			}
+		}
+	}
+	slices.SortFunc(offers, func(x, y guardian.Offered) int {
+		no := func(k sign.Key) int { return bit(slices.Contains(unwilling, k)) }
+		return cmp.Or(cmp.Compare(no(x.Key), no(y.Key)), cmp.Compare(stakes[y.Key], stakes[x.Key]), cmp.Compare(bit(sells[x.Key]), bit(sells[y.Key])),
+			cmp.Compare(x.RTT, y.RTT))
+	})
+	// Who guards the job does not work for it: enough must be left that can.
+	spare := len(sells) - int(j.Spec.Count) - int(j.Spec.Standbys)
+	if j.Spec.Placement.Pack {
+		spare = len(sells) - 1
+	}
+	offers = slices.DeleteFunc(offers, func(o guardian.Offered) bool {
+		if sells[o.Key] {
+			spare--
+		}
+		return sells[o.Key] && spare < 0
+	})
+	if len(offers) < n {
+		return nil, fmt.Errorf("%d of %d peers that were asked would, beside those needed to run it", len(offers), len(candidates))
+	}
+	var out []guardian.Member
+	for _, o := range offers[:n] {
+		out = append(out, guardian.Member{Key: o.Key, Addrs: o.Addrs})
+	}
+	slices.SortFunc(out, func(x, y guardian.Member) int { return bytes.Compare(x.Key[:], y.Key[:]) })
+	return out, b.pledge(j, out, offers[:n])
+}
+
+func bit(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// maxShare is the most of what a job's leases can cost that one guardian may want, in millionths.
+const maxShare = 1_000_000 / job.WagePart / 5
+
+// pledge gives each guardian the wage that it wants: a lease between the job's key and the guardian, which has no units and is paid
+// for the time that it guards.
+func (b *Buyer) pledge(j Job, members []guardian.Member, offers []guardian.Offered) error {
+	d := *j.Detached
+	d.Guardians = members
+	charter, err := d.charter()
+	if err != nil {
+		return err
+	}
+	slot, err := b.cfg.Slots.Now(time.Now())
+	if err != nil {
+		return err
+	}
+	spec := j.Spec
+	spec.Guardians, spec.Standbys = 0, 0
+	cost, err := b.mostCost(spec)
+	if err != nil {
+		return err
+	}
+	g := b.cfg.Genesis
+	slots := max(g.SlotsIn(j.Spec.Timeouts.Queue+j.Spec.Timeouts.Run), 2)
+	for i, m := range members {
+		o := offers[slices.IndexFunc(offers, func(o guardian.Offered) bool { return o.Key == m.Key })]
+		if o.ShareMillionths == 0 {
+			continue
+		}
+		hi, lo := bits.Mul64(uint64(cost), uint64(o.ShareMillionths)) // a millionth of a base unit is what rates are given in
+		if hi >= slots {
+			return fmt.Errorf("the wage of guardian %s: %w", m.Key.Short(), market.ErrOverflow)
+		}
+		rate, _ := bits.Div64(hi, lo, slots)
+		unit := market.UnitID(sign.Sum([]byte("starling/wage/v1"), d.Terms[:], m.Key[:]))
+		core := market.LeaseCore{
+			Version: market.LeaseVersion, Units: 1, Order: market.OrderID(sign.Sum([]byte("starling/wage/order/v1"), d.Terms[:])), Buyer: d.Key,
+			Provider: m.Key, Payout: o.Payout, UnitsRoot: market.UnitsRoot([]market.UnitID{unit}), Terms: d.Terms, VoucherKeys: charter.Keys.Hash(),
+			Rate: market.Rate(max(rate, 1)), Start: slot, ActivateBefore: slot + market.Slot(slots-1), End: slot + market.Slot(slots),
+		}
+		if core.Cap, err = core.Rate.Owed(slots); err != nil {
+			return fmt.Errorf("the wage of guardian %s: %w", m.Key.Short(), err)
+		}
+		core.Cap = max(core.Cap, 1)
+		members[i].Wage = &core
+	}
+	return nil
+}

@@ -1,0 +1,716 @@
+package buyer
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/escrow"
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/settle"
+	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/verify"
+	"github.com/starling-network/starling/verify/meter"
+)
+
+// Escrows is what a buyer needs that pays from escrows.
+type Escrows struct {
+	Chain   settle.Chain
+	Network *settle.Network
+	Params  escrow.Params
+	When    escrow.When // wages for guarding are claimed
+}
+
+// Escrow is where the money of one of a job's orders was set aside, as the chain showed it last. Amounts are base units.
+type Escrow struct {
+	Address   sign.Key      `json:"address"`
+	Deposited market.Amount `json:"deposited"`
+	Paid      market.Amount `json:"paid"` // to providers and guardians, with the network's fees
+	Fees      market.Amount `json:"fees"` // of that
+	Refunded  market.Amount `json:"refunded"`
+	Opened    market.Slot   `json:"opened,omitempty"`
+	Deadline  market.Slot   `json:"deadline,omitempty"` // after which, and the network's margin, all goes back whoever asks
+	Closed    bool          `json:"closed,omitempty"`   // nothing is left on chain, and all rent is back
+	Waiting   string        `json:"waiting,omitempty"`  // for what
+	// Transactions are those that a supermajority voted for, in order.
+	Transactions []settle.Landed `json:"transactions,omitempty"`
+}
+
+const (
+	kindDeposit = "deposit" // escrow.Deposit by job and order
+	kindHire    = "hire"    // escrow.Hire by job and order
+	kindEscrow  = "escrow"  // Escrow, likewise
+
+	fundsTimeout = 2 * time.Second
+	// fundTime is how long the money of leases may take to be set aside: until its transaction is ready to be sent.
+	fundTime = 10 * time.Second
+	// spareFees is how many lamports of fees a job needs beside the rent.
+	spareFees = 200_000
+	// spareTime is how much longer an escrow lasts than twice its leases, which may be extended.
+	spareTime = time.Hour
+)
+
+// escrowed pays from escrows: one for each order, filled before its leases begin. Providers claim what vouchers say; what they
+// cannot claim comes back.
+type escrowed struct {
+	Escrows
+	b        *Buyer
+	deposits *settle.Keeper[escrow.Deposit]
+	hires    *settle.Keeper[escrow.Hire]
+
+	mu    sync.Mutex
+	shown map[string]map[string]Escrow // by job, by order
+	turns map[string]turn              // by job: a hire that is not on chain yet
+}
+
+// turn is the time of one hire: its tranche has the next number of the escrow, which its provider is told.
+type turn struct {
+	name string
+	over chan struct{}
+}
+
+func newEscrowed(ctx context.Context, b *Buyer, e Escrows) (*escrowed, error) {
+	x := &escrowed{Escrows: e, b: b, shown: map[string]map[string]Escrow{}, turns: map[string]turn{}}
+	err := b.cfg.Store.List(ctx, kindEscrow, "", func(name string, value []byte) error {
+		var v Escrow
+		if err := json.Unmarshal(value, &v); err != nil {
+			return fmt.Errorf("reading escrow %s: %w", name, err)
+		}
+		job, order, _ := strings.Cut(name, "/")
+		x.put(job, order, v)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	x.deposits, err = settle.NewKeeper(ctx, settle.KeeperConfig[escrow.Deposit]{
+		Kind: kindDeposit, Ledger: e.Chain, Store: b.cfg.Store, Over: escrow.Deposit.Closed, Told: x.told, Log: b.cfg.Log,
+		Observer: settle.Observer{Looked: x.looked, Landed: x.landed}, Program: b.cfg.Genesis.Program,
+		Restore: func(ctx context.Context, state []byte) (escrow.Deposit, error) {
+			net, err := e.Network.Get(ctx)
+			if err != nil {
+				return escrow.Deposit{}, err
+			}
+			return escrow.RestoreDeposit(state, net, e.Params)
+		},
+		Others: func(name string, _ escrow.Deposit) []sign.Signer { return x.witnesses(name) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	x.hires, err = settle.NewKeeper(ctx, settle.KeeperConfig[escrow.Hire]{
+		Kind: kindHire, Ledger: e.Chain, Store: b.cfg.Store, Over: escrow.Hire.Closed, Told: x.toldHire, Log: b.cfg.Log, Program: b.cfg.Genesis.Program,
+		Observer: settle.Observer{Looked: func(string, escrow.View) {}, Landed: func(string, settle.Landed) {}}, // its owner's deposit shows the escrow
+		Restore: func(ctx context.Context, state []byte) (escrow.Hire, error) {
+			net, err := e.Network.Get(ctx)
+			if err != nil {
+				return escrow.Hire{}, err
+			}
+			return escrow.RestoreHire(state, net, e.Params)
+		},
+		Others: func(name string, _ escrow.Hire) []sign.Signer { return x.witnesses(name) },
+	})
+	return x, err
+}
+
+// witnesses sign a job's transactions beside this peer: its guardians, where it has some.
+func (x *escrowed) witnesses(name string) []sign.Signer {
+	s, err := x.b.get(jobOf(name))
+	if err != nil || s.guard == nil {
+		return nil
+	}
+	return s.guard.witnesses()
+}
+
+func (x *escrowed) run(ctx context.Context) {
+	var wg sync.WaitGroup
+	wg.Go(func() { x.deposits.Run(ctx) })
+	wg.Go(func() { x.hires.Run(ctx) })
+	wg.Wait()
+}
+
+// toldHire logs what comes of hiring.
+func (x *escrowed) toldHire(name string, e escrow.Effect) {
+	switch e := e.(type) {
+	case escrow.Waiting:
+		x.b.cfg.Log.Info("hiring a standby waits", "job", jobOf(name), "reason", e.Reason)
+	case escrow.Funded:
+		x.next(name)
+	case escrow.Void:
+		x.next(name)
+		x.void(e.Leases, "its money was not on chain in time")
+	}
+}
+
+// turn waits until the job's hire before this one is on chain, or never comes to be.
+func (x *escrowed) turn(ctx context.Context, name string) error {
+	for {
+		x.mu.Lock()
+		t, busy := x.turns[jobOf(name)]
+		if !busy {
+			x.turns[jobOf(name)] = turn{name, make(chan struct{})}
+		}
+		x.mu.Unlock()
+		if !busy {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for another hire of the job: %w", ctx.Err())
+		case <-t.over:
+		}
+	}
+}
+
+// next ends the turn of a hire, if it is its.
+func (x *escrowed) next(name string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if t := x.turns[jobOf(name)]; t.name == name {
+		close(t.over)
+		delete(x.turns, jobOf(name))
+	}
+}
+
+// nameOf is the name of an order's deposit.
+func nameOf(job string, o market.OrderID) string { return job + "/" + o.String() }
+
+// jobOf is the job of a deposit.
+func jobOf(name string) string {
+	job, _, _ := strings.Cut(name, "/")
+	return job
+}
+
+// of lists the deposits of a job.
+func (x *escrowed) of(job string) []string {
+	names := slices.DeleteFunc(x.deposits.Names(), func(n string) bool { return jobOf(n) != job })
+	slices.Sort(names)
+	return names
+}
+
+func (x *escrowed) afford(ctx context.Context, job string, need market.Amount, leases uint32) error {
+	rent := anchorRent + tranchesRent(leases)
+	there := false // an escrow to which leases that make others longer are added
+	for _, e := range x.escrows(job) {
+		need -= min(need, e.Deposited-min(e.Deposited, e.Refunded))
+		there = there || !e.Closed
+	}
+	if !there {
+		rent += program.EscrowRent(1, 0)
+	}
+	others, othersRent := x.waiting(job)
+	ctx, cancel := context.WithTimeout(ctx, fundsTimeout)
+	defer cancel()
+	f, err := x.Chain.Funds(ctx)
+	if err != nil {
+		return nil
+	}
+	g := x.b.cfg.Genesis
+	all, err := need.Add(others)
+	switch {
+	case err != nil || f.Spendable < all:
+		e := &fundsError{need: g.FormatAmount(need), have: g.FormatAmount(f.Spendable), wallet: x.b.cfg.Owner}
+		if others > 0 {
+			e.others = g.FormatAmount(others)
+		}
+		return e
+	case f.Lamports < rent+spareFees+othersRent:
+		e := &lamportsError{need: rent + spareFees, rent: rent, have: f.Lamports, key: x.b.self}
+		if othersRent > 0 {
+			e.others = fmt.Sprint(othersRent)
+		}
+		return e
+	}
+	return nil
+}
+
+// waiting is what the jobs beside this one can come to set aside that were taken and have not set anything aside yet.
+func (x *escrowed) waiting(job string) (sum market.Amount, rent uint64) {
+	x.b.mu.Lock()
+	defer x.b.mu.Unlock()
+	for id, s := range x.b.jobs {
+		j := s.snapshot()
+		if id == job || j.State != Queued && j.State != Matching || len(x.escrows(id)) > 0 {
+			continue
+		}
+		most := x.b.counts(j)
+		sum += min(most, math.MaxUint64-sum)
+		rent += program.EscrowRent(1, 0) + anchorRent + tranchesRent(j.Spec.Count) + spareFees
+	}
+	return sum, rent
+}
+
+// anchorRent is the rent of a job's anchor, in lamports.
+var anchorRent = program.Rent(program.AnchorSize)
+
+// tranchesRent is that of the tranches for so many leases.
+func tranchesRent(leases uint32) (rent uint64) {
+	for left := int(leases); left > 0; left -= program.MaxLeaves {
+		rent += program.TrancheRent(min(left, program.MaxLeaves))
+	}
+	return rent
+}
+
+// lamportsError says that the peer's key cannot pay the rent of a job's escrow and anchor.
+type lamportsError struct {
+	need, rent, have uint64
+	others           string // as fundsError has it
+	key              sign.Key
+}
+
+func (e *lamportsError) Error() string {
+	return fmt.Sprintf("the job's escrow and anchor need %d lamports, of which %d are rent and can be had back; the peer's key %s holds %d%s; send it some SOL", e.need, e.rent, e.key, e.have, forOthers(e.others))
+}
+
+func (e *lamportsError) Unwrap() []error { return []error{ErrRefused, ErrFunds} }
+
+func (x *escrowed) fund(ctx context.Context, job string, leases []*bought) ([]place, error) {
+	ctx, cancel := context.WithTimeout(ctx, fundTime)
+	defer cancel()
+	net, err := x.Network.Get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s, err := x.b.get(job)
+	if err != nil {
+		return nil, err
+	}
+	if leases[0].hired() {
+		return x.hire(ctx, net, s, leases)
+	}
+	first := leases[0]
+	name := nameOf(job, first.core.Order)
+	deal := escrow.Deal{
+		Order: first.core.Order, Buyer: x.b.self, Source: program.TokenAccount(x.b.cfg.Owner, x.b.cfg.Genesis.Mint),
+		RefundOwner: x.b.cfg.Owner, Keys: first.keys,
+	}
+	ev := escrow.Fund{}
+	for _, l := range leases {
+		ev.Leases = append(ev.Leases, l.core)
+		lasts := market.Slot(2*l.core.Slots() + x.b.cfg.Genesis.SlotsIn(spareTime) + uint64(net.Account.Params.MarginSlots))
+		ev.Deadline = max(ev.Deadline, l.core.Start+lasts)
+	}
+	if s.guard != nil && !first.core.Successor() {
+		if err := s.backed(&deal, &ev, market.Slot(net.Account.Params.MarginSlots)); err != nil {
+			return nil, err
+		}
+	}
+	m, err := escrow.NewDeposit(net, deal, x.Params)
+	if err != nil {
+		return nil, err
+	}
+	x.deposits.Add(name, m)
+	if err := x.deposits.Tell(ctx, name, ev); err != nil {
+		return nil, fmt.Errorf("funding %d leases: %w", len(leases), err)
+	}
+	var out []place
+	m, err = x.deposits.Until(ctx, name, func(m escrow.Deposit) bool {
+		at, ok := m.Escrow()
+		out = placed(at, ok, m.Funding, leases)
+		return out != nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("the escrow is not ready: %s: %w", m.Reason(), err)
+	}
+	if s.guard != nil {
+		f, err := escrow.UnmarshalFunding(out[0].funding)
+		if err == nil {
+			err = s.placedAt(ctx, Place{Address: out[0].escrow, Order: deal.Order, Opened: f.Opened, Deadline: m.Deadline()}, m)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// hire sets money of a detached job's escrow aside for standbys, on the word of its guardians.
+func (x *escrowed) hire(ctx context.Context, net escrow.Net, s *supervisor, leases []*bought) ([]place, error) {
+	leases = slices.Clone(leases)
+	slices.SortFunc(leases, func(a, b *bought) int { return cmp.Compare(a.core.Rank, b.core.Rank) }) // as the owner's deposit is told of them
+	d := s.snapshot().Detached
+	if d == nil || d.Escrow == nil {
+		return nil, errNoPlace
+	}
+	m, err := escrow.NewHire(net, escrow.Hiring{
+		Order: d.Escrow.Order, Buyer: d.Owner, Opened: d.Escrow.Opened, Deadline: d.Escrow.Deadline, Keys: s.as.keys(), LeaseBuyer: d.Key, Hirer: x.b.self,
+	}, x.Params)
+	if err != nil {
+		return nil, err
+	}
+	name := nameOf(s.trace.job, leases[0].core.Order)
+	if err := x.turn(ctx, name); err != nil {
+		return nil, err
+	}
+	x.hires.Add(name, m)
+	ev := escrow.Fund{}
+	for _, l := range leases {
+		ev.Leases = append(ev.Leases, l.core)
+	}
+	if err := x.hires.Tell(ctx, name, ev); err != nil {
+		x.next(name)
+		return nil, fmt.Errorf("hiring %d standbys: %w", len(leases), err)
+	}
+	var out []place
+	m, err = x.hires.Until(ctx, name, func(m escrow.Hire) bool {
+		out = placed(m.Escrow(), true, m.Funding, leases)
+		return out != nil
+	})
+	if err != nil {
+		x.next(name)
+		return nil, fmt.Errorf("the standbys' money is not ready: %s: %w", m.Reason(), err)
+	}
+	return out, nil
+}
+
+// placed says where the leases' money is, once all of it is in a transaction that is journalled.
+func placed(at sign.Key, ok bool, funding func(market.LeaseID) (escrow.Funding, bool), leases []*bought) []place {
+	var out []place
+	for _, l := range leases {
+		f, funded := funding(l.id)
+		if !ok || !funded {
+			return nil
+		}
+		out = append(out, place{escrow: at, funding: f.Marshal()})
+	}
+	return out
+}
+
+func (x *escrowed) retire(l *bought) {
+	r := escrow.Retired{Lease: l.id}
+	err := x.b.cfg.Store.List(context.Background(), kindReceipt, l.id.String()+"/", func(_ string, value []byte) error {
+		rec, err := verify.UnmarshalReceipt(value)
+		if err == nil && rec.Final() {
+			r.Final = &rec
+		}
+		return err
+	})
+	name := nameOf(l.job, l.core.Order)
+	if s, no := x.b.get(l.job); no == nil && l.hired() { // it lies in the job's escrow, which its owner winds up
+		name = ""
+		if d := s.snapshot().Detached; s.mine && d != nil && d.Escrow != nil {
+			name = nameOf(l.job, d.Escrow.Order)
+			err = errors.Join(err, x.deposits.Post(name, escrow.Hired{Leases: s.together(l.core.Order)}))
+		}
+	}
+	if err == nil && name != "" {
+		err = x.deposits.Post(name, escrow.Retire{Leases: []escrow.Retired{r}})
+	}
+	if err != nil && !errors.Is(err, settle.ErrUnkept) {
+		x.b.cfg.Log.Error("a lease's money cannot be taken back yet", "lease", l.id, "err", err)
+	}
+}
+
+// standing says whether standbys may still be hired from an escrow.
+func (x *escrowed) standing(name string) bool {
+	s, err := x.b.get(jobOf(name))
+	if err != nil {
+		return false
+	}
+	j := s.snapshot()
+	return j.Detached != nil && j.Detached.Escrow != nil && nameOf(j.ID, j.Detached.Escrow.Order) == name && j.State == Running
+}
+
+func (x *escrowed) unused(job string, o market.OrderID) {
+	name := nameOf(job, o)
+	if x.standing(name) { // release winds it up
+		return
+	}
+	if err := x.deposits.Post(name, escrow.End{}); err != nil && !errors.Is(err, settle.ErrUnkept) {
+		x.b.cfg.Log.Error("an escrow without leases is not wound up yet", "escrow", name, "err", err)
+	}
+}
+
+func (x *escrowed) forsake(job string) {
+	used := map[string]bool{}
+	var over []*bought
+	x.b.mu.Lock()
+	for _, l := range x.b.leases {
+		if l.job != job {
+			continue
+		}
+		if name := nameOf(job, l.core.Order); l.state() != meter.PayerSettled {
+			used[name] = true
+		} else {
+			over = append(over, l)
+		}
+	}
+	x.b.mu.Unlock()
+	for _, l := range over {
+		x.retire(l)
+	}
+	for _, name := range x.of(job) {
+		if used[name] || x.standing(name) {
+			continue
+		}
+		if err := x.deposits.Post(name, escrow.End{}); err != nil {
+			x.b.cfg.Log.Error("an escrow without leases is not wound up yet", "escrow", name, "err", err)
+		}
+	}
+}
+
+func (x *escrowed) release(ctx context.Context, job string, leases []*bought) error {
+	for _, l := range leases {
+		x.retire(l)
+	}
+	for _, name := range x.hires.Names() {
+		if jobOf(name) == job {
+			if err := x.hires.Post(name, escrow.End{}); err != nil {
+				return fmt.Errorf("winding up what was hired: %w", err)
+			}
+		}
+	}
+	names := x.of(job)
+	for _, name := range names {
+		if err := x.deposits.Tell(ctx, name, escrow.End{}); err != nil {
+			return fmt.Errorf("winding up an escrow: %w", err)
+		}
+	}
+	for _, name := range names {
+		m, err := x.deposits.Until(ctx, name, escrow.Deposit.Back)
+		if err == nil {
+			err = x.voided(ctx, m, leases)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pay: providers claim what they are owed; it is theirs already.
+func (x *escrowed) pay(ctx context.Context, job string, owed chain.AmountsOwed) (market.Amount, []string, error) {
+	var paid market.Amount
+	for _, e := range x.escrows(job) {
+		paid += e.Deposited - min(e.Deposited, e.Refunded)
+	}
+	tx, err := x.anchor(ctx, job, owed)
+	if err != nil || tx == "" {
+		return paid, nil, err
+	}
+	return paid, []string{tx}, nil
+}
+
+func (x *escrowed) escrows(job string) []Escrow {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	of := x.shown[job]
+	var out []Escrow
+	for _, order := range slices.Sorted(maps.Keys(of)) {
+		e := of[order]
+		e.Transactions = slices.Clone(e.Transactions)
+		out = append(out, e)
+	}
+	slices.SortStableFunc(out, func(a, b Escrow) int { return cmp.Compare(a.Opened, b.Opened) })
+	return out
+}
+
+// put keeps what is shown of an escrow. x.mu is held, or nobody else has x.
+func (x *escrowed) put(job, order string, e Escrow) {
+	if x.shown[job] == nil {
+		x.shown[job] = map[string]Escrow{}
+	}
+	x.shown[job][order] = e
+}
+
+// show changes what is shown of an escrow, and journals it. What is lost of that costs nothing: the chain has it.
+func (x *escrowed) show(name string, change func(*Escrow)) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	job, order, _ := strings.Cut(name, "/")
+	before := x.shown[job][order]
+	e := before
+	e.Transactions = slices.Clone(e.Transactions)
+	if change(&e); reflect.DeepEqual(e, before) {
+		return
+	}
+	x.put(job, order, e)
+	b, err := json.Marshal(e)
+	if err == nil {
+		err = x.b.cfg.Store.Write(context.Background(), store.Put{Kind: kindEscrow, Key: name, Value: b})
+	}
+	if err != nil {
+		x.b.cfg.Log.Warn("what is shown of an escrow was not journalled", "escrow", e.Address, "err", err)
+	}
+}
+
+func (x *escrowed) looked(name string, v escrow.View) {
+	if v.Escrow == nil {
+		return
+	}
+	x.show(name, func(e *Escrow) {
+		e.Address = program.EscrowAddress(x.b.cfg.Genesis.Program, v.Escrow.Network, v.Escrow.Buyer, sign.Hash(v.Escrow.Order), v.Escrow.Opened)
+		e.Deposited, e.Paid = max(e.Deposited, market.Amount(v.Escrow.Deposited)), max(e.Paid, market.Amount(v.Escrow.Paid))
+		e.Fees = max(e.Fees, market.Amount(v.Escrow.Fee+v.Escrow.Swept))
+		e.Refunded, e.Deadline = max(e.Refunded, market.Amount(v.Escrow.Refunded)), market.Slot(v.Escrow.Deadline)
+		e.Opened = market.Slot(v.Escrow.Opened)
+	})
+}
+
+func (x *escrowed) landed(name string, l settle.Landed) {
+	x.show(name, func(e *Escrow) {
+		if !slices.ContainsFunc(e.Transactions, func(o settle.Landed) bool { return o.Tx == l.Tx }) {
+			e.Transactions = append(e.Transactions, l)
+		}
+	})
+}
+
+// told carries out what a deposit says.
+func (x *escrowed) told(name string, ev escrow.Effect) {
+	job, g := jobOf(name), x.b.cfg.Genesis
+	note := func(kind StepKind, format string, args ...any) {
+		x.b.note(job, Step{At: time.Now(), Kind: kind, Detail: fmt.Sprintf(format, args...)})
+	}
+	switch ev := ev.(type) {
+	case escrow.Opening:
+		if !x.seen(name, ev.Escrow) { // it is told again by each process
+			note(StepFunded, "escrow %s is being opened", ev.Escrow)
+		}
+		x.moved(name, ev.Escrow)
+	case escrow.Funded:
+		has := func(id market.LeaseID) bool {
+			return slices.ContainsFunc(ev.Leases, func(l escrow.FundedLease) bool { return l.Lease == id })
+		}
+		if ev.Final {
+			note(StepFunded, "%s are in escrow %s for good", x.counted(job, len(ev.Leases), has), ev.Escrow)
+		} else {
+			note(StepFunded, "%s are in escrow %s, since slot %d", x.counted(job, len(ev.Leases), has), ev.Escrow, ev.Landed)
+		}
+	case escrow.Void:
+		x.void(ev.Leases, "its money was not on chain in time")
+		note(StepFunded, "%s are void: their money was not on chain in time", x.counted(job, len(ev.Leases), func(id market.LeaseID) bool { return slices.Contains(ev.Leases, id) }))
+	case escrow.Refunded:
+		note(StepRefunded, "%s are back", g.FormatAmount(ev.Amount))
+	case escrow.Closed:
+		x.show(name, func(e *Escrow) {
+			e.Closed, e.Waiting = true, ""
+			e.Refunded = max(e.Refunded, e.Deposited-min(e.Deposited, e.Paid))
+		})
+		note(StepRefunded, "the escrow is closed, its rent is back")
+	case escrow.Waiting:
+		x.show(name, func(e *Escrow) { e.Waiting = ev.Reason })
+	}
+}
+
+// counted says how many of n leases are wages, of which has knows.
+func (x *escrowed) counted(job string, n int, has func(market.LeaseID) bool) string {
+	wages := 0
+	if s, err := x.b.get(job); err == nil {
+		if d := s.snapshot().Detached; d != nil {
+			for _, m := range d.Guardians {
+				if m.Wage != nil && has(m.Wage.ID()) {
+					wages++
+				}
+			}
+		}
+	}
+	if wages > 0 {
+		return fmt.Sprintf("%d leases and %d wages", n-wages, wages)
+	}
+	return fmt.Sprintf("%d leases", n)
+}
+
+// seen says whether an escrow was on chain.
+func (x *escrowed) seen(name string, at sign.Key) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	job, order, _ := strings.Cut(name, "/")
+	return x.shown[job][order].Address == at
+}
+
+// moved: an escrow that never came to be is opened under another address. Leases whose vouchers name the first are void.
+func (x *escrowed) moved(name string, to sign.Key) {
+	var gone []market.LeaseID
+	x.b.mu.Lock()
+	for id, l := range x.b.leases {
+		if nameOf(l.job, l.core.Order) == name && l.escrow() != to {
+			gone = append(gone, id)
+		}
+	}
+	x.b.mu.Unlock()
+	x.void(gone, "its escrow could not be opened in time")
+}
+
+// void ends leases whose money is not on chain: they cost nothing. It does not wait for the journal.
+func (x *escrowed) void(leases []market.LeaseID, reason string) {
+	x.b.mu.Lock()
+	defer x.b.mu.Unlock()
+	for _, id := range leases {
+		if l, run := x.b.leases[id], x.b.ctx; l != nil && run != nil {
+			x.b.wg.Go(func() { _ = l.void(run, reason) })
+		}
+	}
+}
+
+// voided voids the leases of a deposit that is wound up, as far as nobody was told yet.
+func (x *escrowed) voided(ctx context.Context, m escrow.Deposit, leases []*bought) error {
+	at, _ := m.Escrow()
+	for _, l := range leases {
+		if l.core.Order != m.Deal().Order || l.escrow() == at && !m.Void(l.id) {
+			continue
+		}
+		if err := l.void(ctx, "its money was not on chain in time"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *bought) escrow() sign.Key {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.rec.Escrow
+}
+
+// void ends a lease that costs nothing, since its money was not on chain in time, and tries until the journal has that, or ctx ends.
+func (l *bought) void(ctx context.Context, reason string) error {
+	b := l.b
+	for told := false; ; told = true {
+		again, err := l.voidOnce(ctx)
+		if again {
+			return nil
+		}
+		if err == nil {
+			break
+		}
+		if !told && ctx.Err() == nil {
+			b.cfg.Log.Error("a void lease was not journalled; trying again until it is", "lease", l.id, "err", err)
+		}
+		if err := pause(ctx, journalRetry); err != nil {
+			return err
+		}
+	}
+	if l.state() != meter.PayerSettled {
+		l.over(ctx, reason)
+		b.wg.Go(func() { b.tell(ctx, l, reason) })
+	}
+	return nil
+}
+
+// voidOnce notes that a lease is void once the journal has it; again says that it was noted before.
+func (l *bought) voidOnce(ctx context.Context) (again bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.rec.Void {
+		return true, nil
+	}
+	l.rec.Void = true
+	rec, err := l.record()
+	if err == nil {
+		err = l.b.cfg.Store.Write(ctx, rec)
+	}
+	l.rec.Void = err == nil
+	return false, err
+}

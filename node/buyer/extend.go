@@ -1,0 +1,434 @@
+package buyer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/marketpb"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/protocol"
+	"github.com/starling-network/starling/p2p/stream"
+)
+
+// extendWait is how long the answer to Extend waits for providers; one that has not answered by then is asked on.
+const extendWait = 8 * time.Second
+
+// ExtendState says what came of asking one rank's provider for more time.
+type ExtendState string
+
+// What can come of it.
+const (
+	Extended    ExtendState = "extended" // its lease was made longer
+	Extending   ExtendState = "asked"    // it has not answered yet, and is asked on until its lease ends
+	NotExtended ExtendState = "refused"  // it will not: the rank is taken elsewhere when its lease ends, as restart.max allows
+	LongEnough  ExtendState = "enough"   // its lease lasts until then anyway, or the rank is done
+	NoLease     ExtendState = "waiting"  // it has no lease now; the next one is for the new time
+)
+
+// ExtendedRank is what came of it for one rank.
+type ExtendedRank struct {
+	Rank     int           `json:"rank"`
+	Provider sign.Key      `json:"provider,omitzero"`
+	State    ExtendState   `json:"state"`
+	Until    time.Time     `json:"until,omitzero"` // when its lease ends now, by the nominal length of slots
+	Extra    market.Amount `json:"extra"`          // what that costs more at the most
+	Reason   string        `json:"reason,omitempty"`
+}
+
+// Extension is what came of making a job longer.
+type Extension struct {
+	Job    string         `json:"job"`
+	Run    job.Span       `json:"run"`            // timeouts.run by now
+	Until  time.Time      `json:"until,omitzero"` // when the job's time is over; zero before it began
+	Budget market.Amount  `json:"budget"`
+	Ranks  []ExtendedRank `json:"ranks"`
+}
+
+// Extend gives a job more time and, unless budget is zero, another budget. The leases it has are made longer where their
+// providers agree, and nothing is started anew. ErrNotRunning for a job that is over; ErrRefused, ErrFunds or ErrLimit when
+// money or limits do not allow it.
+func (b *Buyer) Extend(ctx context.Context, id string, by time.Duration, budget market.Amount) (Extension, error) {
+	s, err := b.get(id)
+	if err != nil {
+		return Extension{}, err
+	}
+	s.extending.Lock()
+	defer s.extending.Unlock()
+	j := s.snapshot()
+	if j.State == Settling || j.State.Ended() || j.Stopping {
+		return Extension{}, fmt.Errorf("%w: the job has %s; `starling rerun` runs it again", ErrNotRunning, j.State.was())
+	}
+	longer, err := b.longer(ctx, j, by, budget)
+	if err != nil {
+		return Extension{}, err
+	}
+	plans, err := s.plan(longer)
+	if err != nil {
+		return Extension{}, err
+	}
+	b.mu.Lock() // no other job is taken in between on the same limits
+	err = b.withinMore(s, longer.Spec, time.Now())
+	if err == nil {
+		err = s.save(ctx, func(k *Job) {
+			k.Spec, k.Extended = longer.Spec, k.Extended+1
+			plans.note(k)
+		})
+	}
+	b.mu.Unlock()
+	if err != nil {
+		return Extension{}, err
+	}
+	b.cfg.Log.Info("job is made longer", "job", j.ID, "by", by, "run", longer.Spec.Timeouts.Run)
+	s.ask(ctx, plans)
+	return s.extension(plans), nil
+}
+
+// longer is the job with more time, checked as a new one is.
+func (b *Buyer) longer(ctx context.Context, j Job, by time.Duration, budget market.Amount) (Job, error) {
+	if by < job.MinTime || by > job.MaxRun {
+		return j, fmt.Errorf("%w: %v more is not between %v and %v", ErrRefused, by, job.MinTime, job.MaxRun)
+	}
+	run := job.Span(j.Spec.Timeouts.Run + by)
+	c := job.Changes{Run: &run}
+	if budget > 0 {
+		if budget < j.Spec.Payment.Budget {
+			return j, fmt.Errorf("%w: a budget of %s is less than the job has, %s", ErrRefused,
+				b.cfg.Genesis.FormatAmount(budget), b.cfg.Genesis.FormatAmount(j.Spec.Payment.Budget))
+		}
+		c.Budget = &budget
+	}
+	spec, err := j.Spec.With(c)
+	if err != nil {
+		return j, fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	need, err := b.mostCost(spec)
+	if err != nil {
+		return j, fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	if err := b.pay.afford(ctx, j.ID, need, spec.Count); err != nil {
+		return j, err
+	}
+	j.Spec = spec
+	return j, nil
+}
+
+// plan is the successor of each rank's lease, or why there is none.
+type plan struct {
+	ranks []ExtendedRank
+	cores []*market.LeaseCore
+}
+
+func (p plan) note(j *Job) {
+	for i, c := range p.cores {
+		if c != nil {
+			b := c.Marshal()
+			j.Ranks[i].Next, j.Ranks[i].Unextended = b[:], ""
+		}
+	}
+}
+
+// plan writes the successors that make the leases last as long as the job j, and checks that the budget pays for them.
+func (s *supervisor) plan(j Job) (plan, error) {
+	b := s.b
+	p := plan{ranks: make([]ExtendedRank, len(j.Ranks)), cores: make([]*market.LeaseCore, len(j.Ranks))}
+	slot, err := b.cfg.Slots.Now(time.Now())
+	if err != nil {
+		return p, fmt.Errorf("%w: %w; check the chain's RPC endpoint and try again", ErrRefused, err)
+	}
+	left := j.Spec.Timeouts.Run
+	if !j.Started.IsZero() {
+		left -= time.Since(j.Started)
+	}
+	target := slot + market.Slot(b.cfg.Genesis.SlotsIn(max(left, time.Second))+2*b.cfg.Genesis.IntervalSlots)
+	var sum market.Amount
+	for i, r := range j.Ranks {
+		k := &p.ranks[i]
+		s.mu.Lock()
+		l := s.leases[i]
+		s.mu.Unlock()
+		*k = ExtendedRank{Rank: i, Provider: r.Provider, State: NoLease}
+		if len(r.Next) > 0 {
+			return p, fmt.Errorf("%w: the provider of rank %d is still being asked for the last extension; try again when it has answered", ErrRefused, i)
+		}
+		if r.State == RankDone && j.Round+1 >= j.Spec.RoundCount() {
+			k.State = LongEnough
+			continue
+		}
+		if l == nil || l.ctx.Err() != nil {
+			continue
+		}
+		last := l.line.end()
+		k.Until, k.State = s.timeOf(slot, last.core.End), LongEnough
+		if last.core.End >= target {
+			continue
+		}
+		// Whole intervals, so that the last one is not too short to be paid before its end.
+		more := (uint64(target-last.core.End) + b.cfg.Genesis.IntervalSlots - 1) / b.cfg.Genesis.IntervalSlots * b.cfg.Genesis.IntervalSlots
+		core, err := last.core.Follow(last.core.End + market.Slot(more))
+		if err == nil {
+			sum, err = sum.Add(core.Cap)
+		}
+		if err != nil {
+			return p, fmt.Errorf("%w: rank %d: %w", ErrRefused, i, err)
+		}
+		p.cores[i], k.State = &core, Extending
+	}
+	s.money.Lock()
+	defer s.money.Unlock()
+	if have := s.committed() + s.promised; sum > 0 && have+sum > j.Spec.Payment.Budget {
+		g := b.cfg.Genesis
+		return p, fmt.Errorf("%w: the longer leases can cost %s more, and of payment.budget %s are %s left; say --budget %s or more", ErrRefused,
+			g.FormatAmount(sum), g.FormatAmount(j.Spec.Payment.Budget), g.FormatAmount(j.Spec.Payment.Budget-min(have, j.Spec.Payment.Budget)), g.FormatAmount(have+sum))
+	}
+	return p, nil
+}
+
+// timeOf is when a slot begins, by the nominal length of slots.
+func (s *supervisor) timeOf(now, slot market.Slot) time.Time {
+	return time.Now().Add(time.Duration(int64(slot)-int64(now)) * time.Duration(s.b.cfg.Genesis.SlotMillis) * time.Millisecond).Round(time.Second)
+}
+
+// ask asks all providers at once, and returns when they have answered or ctx or the time for it is over.
+func (s *supervisor) ask(ctx context.Context, p plan) {
+	s.mu.Lock()
+	run := s.working
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, extendWait)
+	defer cancel()
+	var waiting []<-chan struct{}
+	for i, c := range p.cores {
+		if c != nil && run != nil {
+			waiting = append(waiting, s.pursue(run, i, *c))
+		}
+	}
+	for _, done := range waiting {
+		select {
+		case <-ctx.Done():
+			return
+		case <-done:
+		}
+	}
+}
+
+// pursueAll takes up what an earlier process was asking.
+func (s *supervisor) pursueAll(ctx context.Context) {
+	for i, r := range s.snapshot().Ranks {
+		if len(r.Next) == 0 {
+			continue
+		}
+		core, err := market.UnmarshalLeaseCore(r.Next)
+		if err != nil {
+			s.b.cfg.Log.Error("the journal's successor of a lease cannot be read", "job", s.trace.job, "rank", i, "err", err)
+			continue
+		}
+		s.pursue(ctx, i, core)
+	}
+}
+
+// stretch makes leases longer that were ordered before the job was.
+func (s *supervisor) stretch(ctx context.Context) {
+	s.extending.Lock()
+	defer s.extending.Unlock()
+	p, err := s.plan(s.snapshot())
+	if err == nil {
+		err = s.save(ctx, p.note)
+	}
+	if err != nil {
+		s.b.cfg.Log.Warn("new leases could not be made as long as the job is by now", "job", s.trace.job, "err", err)
+		return
+	}
+	s.ask(ctx, p)
+}
+
+// pursue asks the provider of a rank for a successor until it has answered; the channel closes then.
+func (s *supervisor) pursue(ctx context.Context, i int, core market.LeaseCore) <-chan struct{} {
+	done := make(chan struct{})
+	s.mu.Lock()
+	again := s.asking[i]
+	s.asking[i] = true
+	s.mu.Unlock()
+	if again {
+		close(done)
+		return done
+	}
+	s.money.Lock()
+	s.promised += core.Cap
+	s.money.Unlock()
+	back := s.b.using(s.trace.job, core.Order)
+	s.b.wg.Go(func() {
+		defer close(done)
+		defer back()
+		defer func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.asking[i] = false
+		}()
+		err := s.follow(ctx, i, core)
+		s.money.Lock()
+		s.promised -= core.Cap
+		s.money.Unlock()
+		if ctx.Err() != nil && err != nil {
+			return // the journal has it
+		}
+		if err != nil { // what was set aside for it, if anything was
+			s.b.pay.retire(&bought{b: s.b, id: core.ID(), core: core, job: s.trace.job})
+		}
+		if err := s.keep(ctx, func(j *Job) {
+			r := &j.Ranks[i]
+			if r.Next = nil; err != nil {
+				r.Unextended = clip(err.Error())
+			}
+		}); err != nil {
+			return
+		}
+		step := Step{At: time.Now(), Kind: StepExtended, Rank: &i, Provider: core.Provider.String(), Detail: fmt.Sprintf("until slot %d", core.End)}
+		if err != nil {
+			step.Kind, step.Detail = StepUnextended, clip(err.Error())
+		}
+		s.trace.add(step)
+	})
+	return done
+}
+
+// follow has a successor signed and pays for its first interval, both before it begins. What a provider refuses, and what it
+// does not answer until then, is its error.
+func (s *supervisor) follow(ctx context.Context, i int, core market.LeaseCore) error {
+	s.mu.Lock()
+	l := s.leases[i]
+	s.mu.Unlock()
+	var before *bought
+	if l != nil {
+		for _, o := range l.all() {
+			if market.Nonce(o.id[:16]) == core.Nonce {
+				before = o
+			}
+		}
+	}
+	if before == nil {
+		return errors.New("the lease was lost meanwhile")
+	}
+	var last error
+	for {
+		err := s.sign(ctx, before, core)
+		var no *stream.Refused
+		var bad *stream.Malformed
+		switch {
+		case err == nil, ctx.Err() != nil:
+			return err
+		case errors.As(err, &no) && no.Code != stream.CodeBusy && no.Code != stream.CodeClosing:
+			return errors.New(no.Reason)
+		case errors.As(err, &bad), errors.Is(err, market.ErrBadSignature):
+			return err
+		}
+		last = err
+		slot, err := s.b.cfg.Slots.Now(time.Now())
+		if err == nil && slot >= core.Start || before.ctx.Err() != nil {
+			return fmt.Errorf("the provider did not agree before the lease was over: %w", last)
+		}
+		if pause(ctx, redial) != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// sign takes the successor of a lease, once; whatever of it was done before is done again with the same result.
+func (s *supervisor) sign(ctx context.Context, before *bought, core market.LeaseCore) error {
+	b := s.b
+	n := before.after(core)
+	if n == nil {
+		back, over := b.commit(market.HoldID(core.Nonce), core.Provider, core.Cap)
+		defer back()
+		if over != "" {
+			return stream.Refuse(string(market.ReasonLimit), over)
+		}
+		sig, err := core.Sign(b.domain, s.as.key())
+		if err != nil {
+			return err
+		}
+		raw := core.Marshal()
+		reply, err := b.leaseCall(ctx, before, &marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Extend{Extend: &marketpb.Extend{
+			Lease: before.id[:], Core: raw[:], Signature: sig[:],
+		}}})
+		if err != nil {
+			return err
+		}
+		if len(reply.GetExtended().GetSignature()) != sign.SignatureSize {
+			return stream.ErrBadReply
+		}
+		signed := market.Lease{Core: core, ProviderSig: sign.Signature(reply.GetExtended().Signature), BuyerSig: sig}
+		if err := signed.Check(b.domain); err != nil {
+			return err
+		}
+		if n, err = b.newSuccessor(signed, before); err != nil {
+			return err
+		}
+		if err := b.fund(ctx, n.job, n); err != nil {
+			return err
+		}
+	}
+	activate, err := b.prepay(ctx, n)
+	if err != nil {
+		return err
+	}
+	reply, err := b.leaseCall(ctx, n, &marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Activate{Activate: activate}})
+	if err == nil && reply.GetActivated() == nil {
+		err = stream.ErrBadReply
+	}
+	var no *stream.Refused
+	switch {
+	case errors.As(err, &no) && no.Code != stream.CodeBusy && no.Code != stream.CodeClosing, err == nil && n.ctx.Err() != nil:
+		n.over(ctx, "the extension was not activated")
+		if err == nil {
+			err = errors.New("the lease was lost meanwhile")
+			b.tell(ctx, n, err.Error())
+		}
+		return err
+	case err != nil:
+		return err
+	}
+	p, err := n.put(func(r *leaseRecord) { r.Active = true })
+	if err == nil {
+		err = b.cfg.Store.Write(ctx, p)
+	}
+	return err
+}
+
+// after is the successor of a lease that was prepaid before.
+func (l *bought) after(core market.LeaseCore) *bought {
+	id := core.ID()
+	for _, o := range l.all() {
+		if o.id == id {
+			return o
+		}
+	}
+	return nil
+}
+
+func (b *Buyer) leaseCall(ctx context.Context, l *bought, req *marketpb.LeaseRequest) (*marketpb.LeaseReply, error) {
+	b.cfg.Host.Forgive(l.peer)
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	return protocol.Lease.Call(ctx, b.cfg.Host, b.tag, l.peer, req)
+}
+
+// extension is what came of asking, as far as it is known.
+func (s *supervisor) extension(p plan) Extension {
+	j := s.snapshot()
+	out := Extension{Job: j.ID, Run: job.Span(j.Spec.Timeouts.Run), Until: j.Until(), Budget: j.Spec.Payment.Budget, Ranks: p.ranks}
+	slot, _ := s.b.cfg.Slots.Now(time.Now()) // it was known a moment ago
+	for i, c := range p.cores {
+		k, r := &out.Ranks[i], j.Ranks[i]
+		switch {
+		case c == nil || len(r.Next) > 0:
+		case r.Unextended != "":
+			k.State, k.Reason = NotExtended, r.Unextended
+		default:
+			k.State, k.Until, k.Extra = Extended, s.timeOf(slot, c.End), c.Cap
+		}
+	}
+	return out
+}

@@ -1,0 +1,242 @@
+package guardian
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ipfs/go-cid"
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/protocol"
+	"github.com/starling-network/starling/node/sealed"
+	"github.com/starling-network/starling/node/slots"
+	"github.com/starling-network/starling/node/store"
+	work "github.com/starling-network/starling/node/workload"
+	"github.com/starling-network/starling/p2p"
+	"github.com/starling-network/starling/p2p/stream"
+)
+
+// Policy is what a peer guards.
+type Policy struct {
+	Accept          bool
+	MaxJobs         int           // at a time
+	ShareMillionths uint32        // of what a job's leases may cost, for all of it; 0: for nothing
+	MaxBytes        int64         // of the files of one job
+	Longest         time.Duration // a job may be guarded
+}
+
+// Config is what a Service needs. All of it is required but what says what nil means.
+type Config struct {
+	Host    *p2p.Host
+	Genesis market.Genesis
+	Key     sign.Signer // of the peer
+	Payout  sign.Key    // wallet of whoever owns the peer
+	Policy  Policy
+	Store   store.Store
+	Slots   *slots.Clock
+	Log     *slog.Logger
+
+	// Unseal opens what was sealed to Key.
+	Unseal func(p sealed.Purpose, box []byte) ([]byte, error)
+	// Fetch brings a file from a peer, and Grant lets a peer read one.
+	Fetch work.Fetcher
+	Grant func(to peer.ID, c cid.Cid)
+	// Drop is told that a file is not needed any more for a job; nil keeps it.
+	Drop func(c cid.Cid)
+
+	// TakeUp is told that this peer supervises a job from now on, and after a restart again; it returns when it has what it needs.
+	// An error is logged, and it is told again.
+	TakeUp func(ctx context.Context, t Taken) error
+	// Yield is told that another peer supervises a job under a higher epoch: nothing more may be done for it. It must not wait.
+	Yield func(job sign.Hash, epoch uint64)
+}
+
+// Taken is a job that this peer supervises from now on.
+type Taken struct {
+	Charter
+	Key    sign.Private // the job's
+	File   []byte       // as the owner engaged it
+	Files  []File       // likewise; all are here
+	Until  time.Time
+	State  *State  // newest; nil: the owner never said
+	Leases []Lease // newest of each
+	// Panel speaks to the guardians under the epoch that was granted. It is closed by whoever takes the job up.
+	Panel *Panel
+}
+
+// Kinds of the journal.
+const (
+	kindWard    = "ward"        // Ward by job
+	kindState   = "wardstate"   // said by job
+	kindLease   = "wardlease"   // keptRecord by job/lease
+	kindReceipt = "wardreceipt" // verify.Receipt by job/lease/number
+)
+
+// Service guards jobs for one peer. New starts nothing; Run does.
+type Service struct {
+	cfg    Config
+	domain sign.Domain
+	tag    string
+	self   sign.Key
+	timing Timing
+
+	admitting sync.Mutex // one job at a time; held before the others
+	mu        sync.Mutex
+	wards     map[sign.Hash]*ward
+
+	runMu   sync.Mutex
+	running context.Context // of Run; nil before and after
+	wg      sync.WaitGroup  // of what Run started
+}
+
+// ward is a Ward with what stands beside it in the journal, and what is forgotten at a restart.
+type ward struct {
+	mu sync.Mutex
+	Ward
+	state    *said
+	leases   map[market.LeaseID]*kept
+	bytes    int // of the leases
+	receipts int
+
+	key       *sign.Private // the job's, once opened
+	heard     time.Time     // of the supervisor
+	asked     time.Time     // when this peer last tried to take over
+	granted   time.Time     // when it granted the job to another and has not heard of that yet
+	starving  time.Time     // since when it is certain that the supervisor does not pay; zero: it does
+	busy      bool          // attend runs
+	refreshed bool          // the other guardians were asked what is new
+	taken     bool          // TakeUp was told of the epoch
+	fetching  bool
+	fetched   chan struct{} // closed when the last fetch ended
+	complete  bool          // all files are here, also those of the state
+	tried     time.Time     // when the last fetch ended
+}
+
+// New reads what an earlier process guarded.
+func New(ctx context.Context, cfg Config) (*Service, error) {
+	s := &Service{cfg: cfg, domain: cfg.Genesis.Domain(), tag: cfg.Genesis.Tag(), self: cfg.Key.Key(), timing: TimingOf(cfg.Genesis),
+		wards: map[sign.Hash]*ward{}}
+	if err := s.load(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Run guards until ctx ends.
+func (s *Service) Run(ctx context.Context) error {
+	for _, w := range s.all() {
+		w.mu.Lock()
+		w.heard = time.Now() // nobody could be heard before
+		w.mu.Unlock()
+	}
+	s.runMu.Lock()
+	s.running = ctx
+	s.runMu.Unlock()
+	server := protocol.Guard.Handle(s.cfg.Host, s.tag, func(ctx context.Context, from peer.ID, req *nodepb.GuardRequest) (*nodepb.GuardReply, error) {
+		k, err := p2p.KeyFromPeerID(from)
+		if err != nil {
+			return nil, refuse(CodeUnknown, "%v", err)
+		}
+		return s.answer(ctx, sign.Key(k), req)
+	}, stream.Limits{PerPeer: 128, Logger: s.cfg.Log})
+	tick := time.NewTicker(max(s.timing.Beat/2, 100*time.Millisecond))
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+			s.watch()
+		}
+	}
+	server.Close()
+	s.runMu.Lock()
+	s.running = nil
+	s.runMu.Unlock()
+	s.wg.Wait()
+	return nil
+}
+
+// start runs f beside Run, which waits for it; not when Run ends.
+func (s *Service) start(f func(ctx context.Context)) bool {
+	s.runMu.Lock()
+	defer s.runMu.Unlock()
+	ctx := s.running
+	if ctx == nil || ctx.Err() != nil {
+		return false
+	}
+	s.wg.Go(func() { f(ctx) })
+	return true
+}
+
+// Jobs are those that this peer guards, not yet dismissed, in no order.
+func (s *Service) Jobs() []Charter {
+	var out []Charter
+	for _, w := range s.all() {
+		w.mu.Lock()
+		if !w.Dismissed {
+			out = append(out, w.Charter)
+		}
+		w.mu.Unlock()
+	}
+	return out
+}
+
+// Wards are what this peer guards, also what was dismissed and whose guardians may still be paid, in no order.
+func (s *Service) Wards() []Ward {
+	var out []Ward
+	for _, w := range s.all() {
+		w.mu.Lock()
+		out = append(out, w.Ward)
+		w.mu.Unlock()
+	}
+	return out
+}
+
+// State is how a job stands as its supervisor said last; false if that is not known, also after it was dismissed.
+func (s *Service) State(job sign.Hash) (State, bool) {
+	w := s.find(job)
+	if w == nil {
+		return State{}, false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.state == nil {
+		return State{}, false
+	}
+	return w.state.State, true
+}
+
+// Guarded is what this peer guards of a job, and a panel of all its guardians, which the caller closes: to read how it stands,
+// or to have the wage signed. False if there is no such job, also after it was dismissed and forgotten.
+func (s *Service) Guarded(job sign.Hash) (Ward, *Panel, bool) {
+	w := s.find(job)
+	if w == nil {
+		return Ward{}, nil, false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.Ward, s.panel(w.Ward), true
+}
+
+func (s *Service) all() []*ward {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.wards))
+}
+
+func (s *Service) find(job sign.Hash) *ward {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.wards[job]
+}
+
+func (s *Service) panel(w Ward) *Panel {
+	return NewPanel(PanelConfig{Host: s.cfg.Host, Genesis: s.cfg.Genesis, Key: s.cfg.Key, Charter: w.Charter, Members: w.Members, Local: s, Slots: s.slot, Epoch: w.Epoch, Grant: w.Grant})
+}

@@ -1,0 +1,135 @@
+package guardian
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/verify"
+)
+
+// SignVoucher has the voucher signed that the lease's payer holds, and leaves the lease with the guardians. A payer that stopped
+// or settled is handed in too: otherwise its voucher seems overdue. It returns at the threshold; the others hear of it later.
+func (p *Panel) SignVoucher(ctx context.Context, l Lease) (verify.SignedVoucher, error) {
+	payer, err := restore(p.cfg.Genesis, p.cfg.Charter, l)
+	if err != nil {
+		return verify.SignedVoucher{}, err
+	}
+	v := payer.Voucher()
+	if v == nil {
+		return verify.SignedVoucher{}, fmt.Errorf("lease %s has no voucher to sign", l.ID().Short())
+	}
+	word, err := p.word(wordLease, l.hash())
+	if err != nil {
+		return verify.SignedVoucher{}, err
+	}
+	op := &nodepb.GuardRequest_Voucher{Lease: l.pb(word)}
+	p.asking(l.ID(), op)
+	return p.vouch(ctx, *v, &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Voucher_{Voucher: op}}, func(i int, err error) { p.heard(i, op, !unheard(err)) })
+}
+
+// Wage has the other guardians sign what this one has earned.
+func (p *Panel) Wage(ctx context.Context, v verify.Voucher) (verify.SignedVoucher, error) {
+	b := v.Marshal()
+	return p.vouch(ctx, v, &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Wage_{Wage: &nodepb.GuardRequest_Wage{Voucher: b[:]}}}, func(int, error) {})
+}
+
+// vouch collects signatures under a voucher. each is told of every answer, from many goroutines.
+func (p *Panel) vouch(ctx context.Context, v verify.Voucher, req *nodepb.GuardRequest, each func(i int, err error)) (verify.SignedVoucher, error) {
+	b := v.Marshal()
+	preimage := p.domain.Preimage(sign.TagVoucher, b[:])
+	answers := everyone(ctx, p, func(ctx context.Context, i int, m Member) (sign.Signature, error) {
+		reply, err := p.ask(ctx, m, req)
+		each(i, err)
+		if err != nil {
+			return sign.Signature{}, p.superseded(ctx, m, err)
+		}
+		return signatureOf(m, reply.GetSigned().GetSignature(), preimage)
+	})
+	out := verify.SignedVoucher{Voucher: v, Signatures: verify.Signatures{Set: p.cfg.Charter.Keys}}
+	failed := map[int]error{}
+	for range p.cfg.Members {
+		a, err := next(ctx, answers)
+		switch {
+		case err != nil:
+			return out, errors.Join(p.minority(len(out.Sigs), failed), err)
+		case errors.Is(a.err, ErrSuperseded):
+			return out, a.err
+		case a.err != nil:
+			failed[a.from] = a.err
+			continue
+		}
+		if out, err = out.With(p.domain, given{p.cfg.Members[a.from].Key, a.value}); err != nil {
+			return out, err
+		}
+		if len(out.Sigs) >= int(out.Set.Threshold) {
+			return out, nil
+		}
+	}
+	return out, p.minority(len(out.Sigs), failed)
+}
+
+// signatureOf is a guardian's signature, if it is one.
+func signatureOf(m Member, b, preimage []byte) (sign.Signature, error) {
+	if len(b) != sign.SignatureSize {
+		return sign.Signature{}, fmt.Errorf("a signature of %d bytes", len(b))
+	}
+	sig := sign.Signature(b)
+	return sig, sign.Verify(m.Key, preimage, sig)
+}
+
+// given is a signature that somebody made elsewhere, as a signer.
+type given struct {
+	key sign.Key
+	sig sign.Signature
+}
+
+func (g given) Key() sign.Key                       { return g.key }
+func (g given) Sign([]byte) (sign.Signature, error) { return g.sig, nil }
+
+// remote is a guardian as a signer of transactions.
+type remote struct {
+	ctx context.Context // of the panel
+	p   *Panel
+	m   Member
+}
+
+func (r *remote) Key() sign.Key { return r.m.Key }
+
+// signTime is how long a guardian may take to sign a transaction: whoever wants the signature can do without it, and asks others.
+const signTime = 2 * time.Second
+
+func (r *remote) Sign(message []byte) (sign.Signature, error) {
+	r.p.mu.Lock()
+	deaf := r.p.deaf[r.m.Key]
+	r.p.mu.Unlock()
+	if deaf {
+		return sign.Signature{}, fmt.Errorf("guardian %s did not hear the last beat", r.m.Key.Short())
+	}
+	ctx, cancel := context.WithTimeout(r.ctx, signTime)
+	defer cancel()
+	reply, err := r.p.ask(ctx, r.m, &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Witness_{Witness: &nodepb.GuardRequest_Witness{Message: message}}})
+	if err != nil {
+		return sign.Signature{}, r.p.superseded(ctx, r.m, err)
+	}
+	return signatureOf(r.m, reply.GetSigned().GetSignature(), message)
+}
+
+// Members are the guardians, in the order of their keys.
+func (p *Panel) Members() []Member { return slices.Clone(p.cfg.Members) }
+
+// Witnesses are the other guardians as signers of transactions, none of whom was asked yet. They live as long as the panel.
+func (p *Panel) Witnesses() []sign.Signer {
+	var out []sign.Signer
+	for _, m := range p.cfg.Members {
+		if m.Key == p.cfg.Key.Key() { // who sends it signs it with that key anyway
+			continue
+		}
+		out = append(out, &remote{ctx: p.ctx, p: p, m: m})
+	}
+	return out
+}

@@ -1,0 +1,234 @@
+package guardian
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/verify"
+)
+
+// Standing is how a job stands, as the guardians that answered say: the newest of each thing that a supervisor said.
+type Standing struct {
+	Epoch   uint64 // newest that was granted
+	Grant   []byte // of it; nil under the owner's first
+	State   *State // nil: none was said
+	Leases  []Lease
+	Answers int // guardians
+
+	state  *said
+	leases map[market.LeaseID]*kept
+}
+
+// Read asks all guardians how the job stands. ErrMinority with what was found if fewer than the threshold answered.
+func (p *Panel) Read(ctx context.Context) (Standing, error) {
+	return p.collect(ctx, everyone(ctx, p, func(ctx context.Context, _ int, m Member) (*view, error) {
+		return p.read(ctx, m, &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Read_{Read: &nodepb.GuardRequest_Read{}}})
+	}), nil)
+}
+
+// view is how a job stands as one guardian says, as far as it can show that a supervisor said it.
+type view struct {
+	signature []byte
+	epoch     uint64
+	grant     []byte
+	state     *said
+	leases    map[market.LeaseID]*kept
+}
+
+// read asks one guardian, with the request first, for all that it knows.
+func (p *Panel) read(ctx context.Context, m Member, first *nodepb.GuardRequest) (*view, error) {
+	v := &view{leases: map[market.LeaseID]*kept{}}
+	for req := first; ; {
+		reply, err := p.ask(ctx, m, req)
+		if err != nil {
+			return nil, err
+		}
+		st := reply.GetStanding()
+		if req == first {
+			err = p.takeHead(v, st)
+		}
+		if err != nil {
+			return nil, err
+		}
+		last, err := p.takeLeases(v, st)
+		if err != nil {
+			return nil, err
+		}
+		if !st.GetMore() || len(st.Leases) == 0 || len(v.leases) > MaxLeases {
+			return v, nil
+		}
+		req = &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Read_{Read: &nodepb.GuardRequest_Read{After: last[:]}}}
+	}
+}
+
+// takeHead reads who supervises, and the state.
+func (p *Panel) takeHead(v *view, st *nodepb.GuardReply_Standing) error {
+	v.signature, v.epoch, v.grant = st.GetSignature(), st.GetEpoch(), st.GetGrant()
+	if err := p.cfg.Charter.CheckGrant(p.domain, v.epoch, v.grant); err != nil {
+		return err
+	}
+	if pb := st.GetState(); pb != nil {
+		said, err := p.cfg.Charter.readState(p.domain, pb)
+		if err != nil {
+			return err
+		}
+		v.state = &said
+	}
+	return nil
+}
+
+// takeLeases reads the leases, and which is the last.
+func (p *Panel) takeLeases(v *view, st *nodepb.GuardReply_Standing) (last market.LeaseID, err error) {
+	c := p.cfg.Charter
+	for _, pb := range st.GetLeases() {
+		l, word, err := leaseOf(pb)
+		if err != nil {
+			return last, err
+		}
+		if err := c.checkWord(p.domain, word, wordLease, l.hash()); err != nil {
+			return last, err
+		}
+		k, err := c.readLease(p.cfg.Genesis, l, word, nil)
+		if err == nil && k.payer.Voucher() == nil {
+			err = fmt.Errorf("lease %s without a voucher", l.ID().Short())
+		}
+		if err != nil {
+			return last, err
+		}
+		last = l.ID()
+		v.leases[last] = &k
+	}
+	return last, nil
+}
+
+// collect merges what guardians say until all answered, or enough of them and a moment passed. each is told of every answer.
+func (p *Panel) collect(ctx context.Context, answers <-chan answer[*view], each func(m Member, v *view) error) (Standing, error) {
+	out := Standing{Epoch: 1, leases: map[market.LeaseID]*kept{}}
+	failed := map[int]error{}
+	var late <-chan time.Time
+	for waiting := len(p.cfg.Members); waiting > 0; waiting-- {
+		var a answer[*view]
+		select {
+		case a = <-answers:
+		case <-late:
+			return p.merged(out), nil
+		case <-ctx.Done():
+			if out.Answers >= int(p.cfg.Charter.Keys.Threshold) {
+				return p.merged(out), nil
+			}
+			return p.merged(out), errors.Join(p.minority(out.Answers, failed), ctx.Err())
+		}
+		if a.err == nil && each != nil {
+			a.err = each(p.cfg.Members[a.from], a.value)
+		}
+		if a.err != nil {
+			failed[a.from] = a.err
+			continue
+		}
+		out.add(a.value)
+		if out.Answers == int(p.cfg.Charter.Keys.Threshold) {
+			late = time.After(settleTime)
+		}
+	}
+	if out.Answers < int(p.cfg.Charter.Keys.Threshold) {
+		return p.merged(out), p.minority(out.Answers, failed)
+	}
+	return p.merged(out), nil
+}
+
+func (s *Standing) add(v *view) {
+	s.Answers++
+	if v.epoch > s.Epoch {
+		s.Epoch, s.Grant = v.epoch, v.grant
+	}
+	if v.state != nil && v.state.newer(s.state) {
+		s.state = v.state
+	}
+	for id, k := range v.leases {
+		if k.newer(s.leases[id]) {
+			s.leases[id] = k
+		}
+	}
+}
+
+func (p *Panel) merged(s Standing) Standing {
+	_ = p.learn(s.Epoch, s.Grant) // it was checked
+	if s.state != nil {
+		st := s.state.State
+		s.State = &st
+	}
+	for _, k := range s.leases {
+		s.Leases = append(s.Leases, k.Lease)
+	}
+	return s
+}
+
+// grantTries is how often a grant is asked for under a higher epoch, where guardians know of more.
+const grantTries = 3
+
+// Grant has the guardians make this peer the job's supervisor, under the next epoch that is its own, and says how the job
+// stands by what they know. An owner is granted it always; a guardian where the present supervisor failed. After an error
+// Standing says who supervises if that is another one than was known; its Epoch is 0 otherwise.
+func (p *Panel) Grant(ctx context.Context) (Standing, error) {
+	for try := 1; ; try++ {
+		before, _ := p.Epoch()
+		standing, err := p.grantOnce(ctx, p.cfg.Charter.NextEpoch(p.cfg.Key.Key(), before))
+		if err == nil {
+			if err = p.Beat(ctx, nil); !errors.Is(err, ErrSuperseded) { // until they hear it, they obey whoever was before
+				return standing, nil
+			}
+		}
+		now, grant := p.Epoch()
+		if now == before {
+			return Standing{}, err
+		}
+		if try == grantTries || p.cfg.Key.Key() != p.cfg.Charter.Owner {
+			return Standing{Epoch: now, Grant: grant}, errors.Join(&Superseded{Epoch: now, Grant: grant}, err)
+		}
+	}
+}
+
+func (p *Panel) grantOnce(ctx context.Context, epoch uint64) (Standing, error) {
+	if epoch == 0 {
+		return Standing{}, fmt.Errorf("%w: this peer has no part in the job", ErrCharter)
+	}
+	g := verify.SignedSupervisionGrant{SupervisionGrant: verify.SupervisionGrant{
+		Version: verify.GrantVersion, Job: p.cfg.Charter.Job, Epoch: epoch, Supervisor: p.cfg.Key.Key(), Guardians: p.cfg.Charter.Keys.Hash(),
+	}, Signatures: verify.Signatures{Set: p.cfg.Charter.Keys}}
+	if p.cfg.Slots != nil {
+		g.Slot, _ = p.cfg.Slots() // says only when
+	}
+	b := g.SupervisionGrant.Marshal()
+	preimage := p.domain.Preimage(sign.TagSupervision, b[:])
+	first := &nodepb.GuardRequest{Op: &nodepb.GuardRequest_GrantTo{GrantTo: &nodepb.GuardRequest_Grant{Epoch: epoch, Slot: uint64(g.Slot)}}}
+	standing, err := p.collect(ctx, everyone(ctx, p, func(ctx context.Context, _ int, m Member) (*view, error) {
+		v, err := p.read(ctx, m, first)
+		if refused(err, CodeSuperseded) {
+			p.inquire(ctx, m)
+		}
+		return v, err
+	}), func(m Member, v *view) error {
+		sig, err := signatureOf(m, v.signature, preimage)
+		if err == nil {
+			g, err = g.With(p.domain, given{m.Key, sig})
+		}
+		return err
+	})
+	if err != nil {
+		return Standing{}, err
+	}
+	signed := g.Marshal()
+	if err := p.learn(epoch, signed); err != nil {
+		return Standing{}, err
+	}
+	standing.Epoch, standing.Grant = p.Epoch()
+	if standing.Epoch > epoch {
+		return Standing{}, &Superseded{Epoch: standing.Epoch, Grant: standing.Grant}
+	}
+	return standing, nil
+}

@@ -1,0 +1,167 @@
+package guardian
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/verify"
+)
+
+// Word says which supervisor left something with the guardians: its signature, tag "starling:ward", and the grant that it
+// supervised under. A guardian passes it on, and a guardian that lies can only leave it out. What is signed, little-endian:
+//
+//	offset  size  field
+//	     0     1  version = 1
+//	     1     1  kind: 1 state, 2 lease
+//	     2     6  reserved: 0
+//	     8    32  job
+//	    40     8  epoch
+//	    48    32  SHA-256 of the content
+type Word struct {
+	Epoch     uint64         `json:"epoch"`
+	Grant     []byte         `json:"grant,omitempty"`
+	Signature sign.Signature `json:"signature"`
+}
+
+const (
+	wordState = 1
+	wordLease = 2
+	wordSize  = 80
+)
+
+func preimage(d sign.Domain, job sign.Hash, epoch uint64, kind byte, content sign.Hash) []byte {
+	var b [wordSize]byte
+	b[0], b[1] = 1, kind
+	copy(b[8:], job[:])
+	binary.LittleEndian.PutUint64(b[40:], epoch)
+	copy(b[48:], content[:])
+	return d.Preimage(sign.TagWard, b[:])
+}
+
+// checkWord asks whether the supervisor of the word's epoch said it, and whether that epoch was granted.
+func (c Charter) checkWord(d sign.Domain, w Word, kind byte, content sign.Hash) error {
+	if err := c.CheckGrant(d, w.Epoch, w.Grant); err != nil {
+		return err
+	}
+	return sign.Verify(c.Supervisor(w.Epoch), preimage(d, c.Job, w.Epoch, kind, content), w.Signature)
+}
+
+func (w Word) pb() *nodepb.Word {
+	return &nodepb.Word{Epoch: w.Epoch, Grant: w.Grant, Signature: w.Signature[:]}
+}
+
+func wordOf(pb *nodepb.Word) (Word, error) {
+	if len(pb.GetSignature()) != sign.SignatureSize || len(pb.Grant) > verify.MaxSignedSupervisionGrant {
+		return Word{}, fmt.Errorf("a word with a signature of %d bytes and a grant of %d", len(pb.GetSignature()), len(pb.GetGrant()))
+	}
+	return Word{Epoch: pb.Epoch, Grant: pb.Grant, Signature: sign.Signature(pb.Signature)}, nil
+}
+
+// State is how a job stands, as its supervisor says.
+type State struct {
+	Version uint64 `json:"version"` // counts the changes under one epoch, from 1
+	Bytes   []byte `json:"bytes"`
+	Over    bool   `json:"over,omitempty"` // nobody has to supervise the job any more
+	Files   []File `json:"files,omitempty"`
+}
+
+func (s State) hash() sign.Hash {
+	head := binary.LittleEndian.AppendUint64(nil, s.Version)
+	head = append(head, 0)
+	if s.Over {
+		head[8] = 1
+	}
+	for _, f := range s.Files {
+		head = binary.LittleEndian.AppendUint64(head, uint64(f.Size))
+		head = append(head, f.CID.Bytes()...) // of one length: work.CID
+	}
+	return sign.Sum([]byte("starling/ward/state/v1"), binary.LittleEndian.AppendUint64(nil, uint64(len(head))), head, s.Bytes)
+}
+
+// said is a state and who said it.
+type said struct {
+	State
+	Word
+}
+
+// newer reports whether s replaces o.
+func (s said) newer(o *said) bool {
+	return o == nil || s.Epoch > o.Epoch || s.Epoch == o.Epoch && s.Version > o.Version
+}
+
+func (s said) pb() *nodepb.GuardedState {
+	return &nodepb.GuardedState{Version: s.Version, State: s.Bytes, Over: s.Over, Files: pbFiles(s.Files), Word: s.Word.pb()}
+}
+
+// readState reads a state and checks who said it.
+func (c Charter) readState(d sign.Domain, pb *nodepb.GuardedState) (said, error) {
+	if len(pb.State) > MaxState || pb.Version == 0 {
+		return said{}, fmt.Errorf("version %d of %d bytes, at most %d fit", pb.Version, len(pb.State), MaxState)
+	}
+	word, err := wordOf(pb.Word)
+	if err != nil {
+		return said{}, err
+	}
+	files, err := filesOf(pb.Files)
+	if err != nil {
+		return said{}, err
+	}
+	s := said{State{Version: pb.Version, Bytes: pb.State, Over: pb.Over, Files: files}, word}
+	return s, c.checkWord(d, word, wordState, s.hash())
+}
+
+// Lease is a lease of a job as a supervisor hands it to the guardians, each time that it wants a voucher signed.
+type Lease struct {
+	Signed   market.Lease `json:"lease"`
+	Escrow   sign.Key     `json:"escrow,omitzero"`
+	Record   []byte       `json:"record"` // whatever a supervisor needs to go on with it
+	Payer    []byte       `json:"payer"`  // meter.Payer.Marshal
+	MilliCPU uint32       `json:"milli_cpu,omitempty"`
+}
+
+// ID names the lease.
+func (l Lease) ID() market.LeaseID { return l.Signed.Core.ID() }
+
+func (l Lease) size() int { return len(l.Record) + len(l.Payer) }
+
+func (l Lease) hash() sign.Hash {
+	tail := binary.LittleEndian.AppendUint32(nil, l.MilliCPU)
+	tail = binary.LittleEndian.AppendUint64(tail, uint64(len(l.Record)))
+	return sign.Sum([]byte("starling/ward/lease/v1"), l.Signed.Marshal(), l.Escrow[:], tail, l.Record, l.Payer)
+}
+
+func (l Lease) pb(w Word) *nodepb.GuardedLease {
+	out := &nodepb.GuardedLease{Lease: l.Signed.Marshal(), Record: l.Record, Payer: l.Payer, MilliCpu: l.MilliCPU, Word: w.pb()}
+	if !l.Escrow.IsZero() {
+		out.Escrow = l.Escrow[:]
+	}
+	return out
+}
+
+func leaseOf(pb *nodepb.GuardedLease) (Lease, Word, error) {
+	if len(pb.GetRecord()) > MaxRecord {
+		return Lease{}, Word{}, fmt.Errorf("a record of %d bytes, at most %d", len(pb.GetRecord()), MaxRecord)
+	}
+	signed, err := market.UnmarshalLease(pb.GetLease())
+	if err != nil {
+		return Lease{}, Word{}, err
+	}
+	word, err := wordOf(pb.Word)
+	if err != nil {
+		return Lease{}, Word{}, err
+	}
+	l := Lease{Signed: signed, Record: pb.Record, Payer: pb.Payer, MilliCPU: pb.MilliCpu}
+	switch len(pb.Escrow) {
+	case 0:
+	case sign.KeySize:
+		if l.Escrow = sign.Key(pb.Escrow); l.Escrow.IsZero() {
+			return Lease{}, Word{}, fmt.Errorf("an escrow that is no address")
+		}
+	default:
+		return Lease{}, Word{}, fmt.Errorf("an escrow of %d bytes", len(pb.Escrow))
+	}
+	return l, word, nil
+}

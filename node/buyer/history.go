@@ -1,0 +1,131 @@
+package buyer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ErrQuery says that a list of jobs cannot be asked for like that.
+var ErrQuery = errors.New("query")
+
+const (
+	// PageDefault is how many jobs a page has where the query does not say.
+	PageDefault = 100
+	// PageMax is how many it can have.
+	PageMax = 1000
+)
+
+// Query selects jobs, newest first. What is zero selects all.
+type Query struct {
+	After string    // Page.Next of the page before
+	Limit int       // of a page
+	State string    // a State, or "open" for those that have not ended, or "ended"
+	Name  string    // contained in the job's name
+	Since time.Time // created at or after
+	Key   *string   // submitted with this API key
+}
+
+// Page is a part of the list of jobs.
+type Page struct {
+	Jobs []Job  `json:"jobs"`
+	Next string `json:"next,omitempty"` // for Query.After; empty: this is the last page
+}
+
+// cursor is a place in the list: after the job of that time and id.
+type cursor struct {
+	created int64 // nanoseconds of Unix time
+	id      string
+}
+
+func (c cursor) String() string { return strconv.FormatInt(c.created, 36) + "." + c.id }
+
+func parseCursor(text string) (cursor, error) {
+	at, id, ok := strings.Cut(text, ".")
+	n, err := strconv.ParseInt(at, 36, 64)
+	if !ok || err != nil || id == "" || len(id) > 64 {
+		return cursor{}, fmt.Errorf("%w: after=%.80q is no place in the list: give the next of the page before", ErrQuery, text)
+	}
+	c := cursor{n, id}
+	if c.String() != text {
+		return cursor{}, fmt.Errorf("%w: after=%.80q is no place in the list: give the next of the page before", ErrQuery, text)
+	}
+	return c, nil
+}
+
+// newest orders jobs by their creation, the latest first, then by id.
+func (c cursor) compare(o cursor) int {
+	return cmp.Or(cmp.Compare(o.created, c.created), cmp.Compare(c.id, o.id))
+}
+
+func (j Job) cursor() cursor { return cursor{j.Created.UnixNano(), j.ID} }
+
+func (q Query) matches(j Job) bool {
+	switch {
+	case q.Key != nil && j.Key != *q.Key:
+		return false
+	case q.State == "open" && j.State.Ended(), q.State == "ended" && !j.State.Ended():
+		return false
+	case q.State != "" && q.State != "open" && q.State != "ended" && string(j.State) != q.State:
+		return false
+	case q.Name != "" && !strings.Contains(j.Spec.Name, q.Name):
+		return false
+	}
+	return !j.Created.Before(q.Since)
+}
+
+var queryStates = []string{"open", "ended", string(Queued), string(Matching), string(Running), string(Settling), string(Succeeded), string(Failed), string(Stopped)}
+
+// List returns one page of the jobs that match. ErrQuery for a query that makes no sense.
+func (b *Buyer) List(_ context.Context, q Query) (Page, error) {
+	switch {
+	case q.Limit < 0 || q.Limit > PageMax:
+		return Page{}, fmt.Errorf("%w: limit=%d, want 1 to %d", ErrQuery, q.Limit, PageMax)
+	case q.State != "" && !slices.Contains(queryStates, q.State):
+		return Page{}, fmt.Errorf("%w: state=%.40q, want one of %s", ErrQuery, q.State, strings.Join(queryStates, ", "))
+	}
+	limit := q.Limit
+	if limit == 0 {
+		limit = PageDefault
+	}
+	var from cursor
+	if q.After != "" {
+		var err error
+		if from, err = parseCursor(q.After); err != nil {
+			return Page{}, err
+		}
+	}
+	jobs := slices.DeleteFunc(b.Jobs(), func(j Job) bool {
+		return !q.matches(j) || q.After != "" && j.cursor().compare(from) <= 0
+	})
+	if len(jobs) <= limit {
+		return Page{Jobs: jobs}, nil
+	}
+	return Page{Jobs: jobs[:limit:limit], Next: jobs[limit-1].cursor().String()}, nil
+}
+
+// Jobs lists all jobs of this peer's own, newest first.
+func (b *Buyer) Jobs() []Job {
+	return slices.DeleteFunc(b.all(), func(j Job) bool { return !b.owned(j) })
+}
+
+// all lists also the jobs that this peer guards.
+func (b *Buyer) all() []Job {
+	b.mu.Lock()
+	all := make([]*supervisor, 0, len(b.jobs))
+	for _, s := range b.jobs {
+		all = append(all, s)
+	}
+	b.mu.Unlock()
+	out := make([]Job, 0, len(all))
+	for _, s := range all {
+		out = append(out, s.shown())
+	}
+	slices.SortFunc(out, func(x, y Job) int { return x.cursor().compare(y.cursor()) })
+	return out
+}

@@ -1,0 +1,271 @@
+package buyer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"time"
+
+	"github.com/starling-network/starling/node/live"
+	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/protocol"
+	"github.com/starling-network/starling/p2p/stream"
+)
+
+// ErrNotRunning says that a job's rank has no program that runs now; its text says where it stands instead.
+var ErrNotRunning = errors.New("no program runs")
+
+// Program is one more program to run beside a rank's own, in its sandbox.
+type Program struct {
+	Args    []string          `json:"args"`
+	Env     map[string]string `json:"env,omitempty"`     // on top of the rank's own
+	WorkDir string            `json:"workDir,omitempty"` // empty: the rank's own
+	TTY     bool              `json:"tty,omitempty"`     // a terminal of so many rows and columns
+	Rows    uint16            `json:"rows,omitempty"`
+	Cols    uint16            `json:"cols,omitempty"`
+}
+
+// Attach runs a program beside that of a rank, and returns the stream to it, which speaks the frames of node/live.
+func (b *Buyer) Attach(ctx context.Context, id string, rank int, p Program) (live.Conn, error) {
+	conn, _, err := b.reach(ctx, id, rank, &nodepb.LiveRequest{Op: &nodepb.LiveRequest_Attach_{Attach: &nodepb.LiveRequest_Attach{
+		Args: p.Args, Env: p.Env, WorkDir: p.WorkDir, Tty: p.TTY, Rows: uint32(p.Rows), Cols: uint32(p.Cols),
+	}}})
+	return opened(conn, err)
+}
+
+// Forward connects to a TCP port of a rank's program. The stream carries its bytes as they are.
+func (b *Buyer) Forward(ctx context.Context, id string, rank int, port uint16) (live.Conn, error) {
+	conn, _, err := b.reach(ctx, id, rank, &nodepb.LiveRequest{Op: &nodepb.LiveRequest_Forward_{Forward: &nodepb.LiveRequest_Forward{Port: uint32(port)}}})
+	return opened(conn, err)
+}
+
+// opened keeps a stream that is not there from being an interface that is.
+func opened(c *stream.Conn, err error) (live.Conn, error) {
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// CopyOut writes a tar archive of a file or directory of a rank's program to w: its first element is called as the path's
+// last. The provider sends no more than the lease has disk.
+func (b *Buyer) CopyOut(ctx context.Context, id string, rank int, file string, w io.Writer) error {
+	conn, l, err := b.reach(ctx, id, rank, &nodepb.LiveRequest{Op: &nodepb.LiveRequest_CopyOut_{CopyOut: &nodepb.LiveRequest_CopyOut{Path: file}}})
+	if err != nil {
+		return err
+	}
+	defer conn.Abort()
+	most := live.MaxArchive(l.disk())
+	code, err := live.Demultiplex(conn, &atMost{w: w, left: most}, io.Discard)
+	if err == nil && code != 0 {
+		err = fmt.Errorf("%w: a copy with exit code %d", live.ErrFrame, code)
+	}
+	if err != nil {
+		return fmt.Errorf("copying %s: %w", path.Clean(file), err)
+	}
+	return nil
+}
+
+// disk is how many bytes of disk the lease has.
+func (l *bought) disk() int64 {
+	return int64(l.core.Units) * int64(l.rec.PerUnit.DiskMiB) << 20
+}
+
+// atMost refuses more bytes than a provider may send.
+type atMost struct {
+	w    io.Writer
+	left int64
+}
+
+func (a *atMost) Write(p []byte) (int, error) {
+	if a.left -= int64(len(p)); a.left < 0 {
+		return 0, fmt.Errorf("%w: the provider sends more than the lease has disk", live.ErrRoom)
+	}
+	return a.w.Write(p)
+}
+
+// CopyIn unpacks a tar archive beneath a path of a rank's program. A path that is a directory gets what is in the archive;
+// one that is none becomes the archive's one first element, unless directory says that it must be one. r is closed, which
+// must end a Read that waits.
+func (b *Buyer) CopyIn(ctx context.Context, id string, rank int, file string, directory bool, r io.ReadCloser) error {
+	defer r.Close()
+	conn, _, err := b.reach(ctx, id, rank, &nodepb.LiveRequest{Op: &nodepb.LiveRequest_CopyIn_{CopyIn: &nodepb.LiveRequest_CopyIn{Path: file, Directory: directory}}})
+	if err != nil {
+		return err
+	}
+	defer conn.Abort()
+	unread, over := make(chan error, 1), make(chan struct{})
+	go func() {
+		defer close(over)
+		w := live.NewWriter(conn)
+		_, err := io.CopyBuffer(struct{ io.Writer }{w.Stream(live.Stdin)}, struct{ io.Reader }{r}, make([]byte, live.MaxBody))
+		if err == nil {
+			err = w.Write(live.EOF, nil)
+		}
+		if err != nil && !errors.Is(err, stream.ErrUnreachable) {
+			unread <- err
+			conn.Abort() // the archive itself could not be read: the provider must not take it for whole
+		}
+	}()
+	code, err := live.Demultiplex(conn, io.Discard, io.Discard)
+	select {
+	case reading := <-unread: // what comes later is our own doing
+		if errors.Is(err, live.ErrCut) {
+			err = reading
+		}
+	default:
+	}
+	conn.Abort()
+	_ = r.Close()
+	<-over
+	if err == nil && code != 0 {
+		err = fmt.Errorf("%w: a copy with exit code %d", live.ErrFrame, code)
+	}
+	if err != nil {
+		return fmt.Errorf("copying to %s: %w", path.Clean(file), err)
+	}
+	return nil
+}
+
+// reach opens a stream into a rank's running program.
+func (b *Buyer) reach(ctx context.Context, id string, rank int, req *nodepb.LiveRequest) (*stream.Conn, *bought, error) {
+	s, err := b.get(id)
+	if err != nil {
+		return nil, nil, err
+	}
+	l, seq, err := s.running(rank)
+	if err != nil {
+		return nil, nil, err
+	}
+	req.Lease, req.Seq = l.first[:], seq
+	b.cfg.Host.Forgive(l.peer)
+	_, conn, err := protocol.Live.Open(ctx, b.cfg.Host, b.tag, l.peer, req)
+	return conn, l, err
+}
+
+// running is the lease and execution of a rank that runs.
+func (s *supervisor) running(rank int) (*bought, uint64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	j := s.job
+	if rank < 0 || rank >= len(j.Ranks) {
+		return nil, 0, fmt.Errorf("%w: job %s has ranks 0 to %d, not %d", ErrNoJob, j.ID, len(j.Ranks)-1, rank)
+	}
+	r, l := j.Ranks[rank], s.leases[rank]
+	switch {
+	case j.State.Ended() || j.State == Settling:
+		return nil, 0, fmt.Errorf("%w: the job has %s; `starling get` fetches its outputs, `starling logs` its log", ErrNotRunning, j.State.was())
+	case r.State != RankRunning || l == nil:
+		return nil, 0, fmt.Errorf("%w: rank %d of the job is %s", ErrNotRunning, rank, r.State)
+	}
+	return l, r.Seq, nil
+}
+
+// was says in the past tense what became of a job.
+func (s State) was() string {
+	if s == Settling {
+		return "ended"
+	}
+	return string(s)
+}
+
+// Pause freezes the programs of all ranks until Resume: of those that run, and of those that begin meanwhile. It returns the
+// job when every provider has done so. Units stay held and are paid for, and timeouts.run goes on.
+func (b *Buyer) Pause(ctx context.Context, id string) (Job, error) { return b.setPaused(ctx, id, true) }
+
+// Resume lets the programs of a paused job go on.
+func (b *Buyer) Resume(ctx context.Context, id string) (Job, error) {
+	return b.setPaused(ctx, id, false)
+}
+
+func (b *Buyer) setPaused(ctx context.Context, id string, paused bool) (Job, error) {
+	s, err := b.get(id)
+	if err != nil {
+		return Job{}, err
+	}
+	s.pausing.Lock()
+	defer s.pausing.Unlock()
+	j := s.snapshot()
+	if j.State != Running {
+		return j, fmt.Errorf("%w: the job is %s", ErrNotRunning, j.State)
+	}
+	if err := s.save(ctx, func(j *Job) { j.Paused = paused }); err != nil {
+		return j, err
+	}
+	if err := s.freeze(ctx, paused); err != nil {
+		// A provider that cannot do it at all never will: the job is as it was. One that is silent hears it when it is back.
+		var no *stream.Refused
+		if !errors.As(err, &no) {
+			return s.snapshot(), err
+		}
+		back := context.WithoutCancel(ctx)
+		if undone := s.save(back, func(j *Job) { j.Paused = !paused }); undone == nil {
+			_ = s.freeze(back, !paused)
+		}
+		return s.snapshot(), err
+	}
+	return s.snapshot(), nil
+}
+
+// freeze tells all providers.
+func (s *supervisor) freeze(ctx context.Context, paused bool) error {
+	n := len(s.snapshot().Ranks)
+	errs := make(chan error, n)
+	for i := range n {
+		go func() {
+			l, seq, err := s.running(i)
+			if err != nil { // it has not begun, or is done
+				errs <- nil
+				return
+			}
+			err = s.b.freeze(ctx, l, seq, paused)
+			var no *stream.Refused
+			if errors.As(err, &no) && (no.Code == stream.CodeBusy || no.Code == "execution") {
+				err = nil // it is told as soon as it runs; or it has ended
+			}
+			errs <- err
+		}()
+	}
+	var all []error
+	for range n {
+		all = append(all, <-errs)
+	}
+	return errors.Join(all...)
+}
+
+// freeze tells one provider.
+func (b *Buyer) freeze(ctx context.Context, l *bought, seq uint64, paused bool) error {
+	req := &nodepb.ExecRequest{Lease: l.first[:], Seq: seq, Op: &nodepb.ExecRequest_Pause_{Pause: &nodepb.ExecRequest_Pause{}}}
+	if !paused {
+		req.Op = &nodepb.ExecRequest_Resume_{Resume: &nodepb.ExecRequest_Resume{}}
+	}
+	_, err := protocol.Exec.Call(ctx, b.cfg.Host, b.tag, l.peer, req)
+	return err
+}
+
+// bring has an execution that is not as the job is paused, or let go on: it began after the user said so, or its provider
+// or this peer was away then.
+func (s *supervisor) bring(i int, ex *nodepb.Execution) {
+	if ex.State != nodepb.ExecState_EXEC_STATE_RUNNING || ex.Paused == s.snapshot().Paused {
+		return
+	}
+	s.b.wg.Go(func() {
+		s.pausing.Lock()
+		defer s.pausing.Unlock()
+		paused := s.snapshot().Paused
+		l, seq, err := s.running(i)
+		if err != nil || seq != ex.Seq || ex.Paused == paused {
+			return
+		}
+		ctx, cancel := context.WithTimeout(l.ctx, freezeTime)
+		defer cancel()
+		if err := s.b.freeze(ctx, l, seq, paused); err != nil {
+			s.b.cfg.Log.Warn("a program could not be paused or resumed", "lease", l.id, "rank", i, "paused", paused, "err", err)
+		}
+	})
+}
+
+// freezeTime bounds telling one provider to pause or resume what the job says.
+const freezeTime = 10 * time.Second

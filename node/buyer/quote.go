@@ -1,0 +1,167 @@
+package buyer
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/match"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/store"
+)
+
+// QuotedOffer is what one provider would take a job for.
+type QuotedOffer struct {
+	Provider sign.Key      `json:"provider"`
+	Region   string        `json:"region"`
+	Price    market.Price  `json:"price"`  // base units per unit-hour
+	Leases   uint32        `json:"leases"` // ranks it has room for
+	Route    string        `json:"route"`
+	Took     time.Duration `json:"took"`             // nanoseconds
+	Ranks    int           `json:"ranks"`            // of the job, if it were placed now
+	Misfit   string        `json:"misfit,omitempty"` // why it would not be taken
+	Units    Units         `json:"units"`            // of what kind
+}
+
+// Declined is a provider that would not take a job, and why.
+type Declined struct {
+	Provider sign.Key `json:"provider"`
+	Reason   string   `json:"reason"`
+}
+
+// Quotation is what the market says to a job that is not placed.
+type Quotation struct {
+	Order    market.OrderID `json:"order"`
+	Quotes   []QuotedOffer  `json:"quotes"` // those that would be taken first, then by price
+	Declined []Declined     `json:"declined"`
+	Places   bool           `json:"places"`           // the job could be placed now
+	Reason   string         `json:"reason,omitempty"` // else why not
+	Cost     market.Amount  `json:"cost"`             // at the quoted prices, for the whole of timeouts.run
+	MaxCost  market.Amount  `json:"maxCost"`          // at payment.maxPrice, within the budget
+	Took     time.Duration  `json:"took"`
+}
+
+// Quote asks the market what a job would cost now: the order is published as that of a job is, the quotes are ranked as those
+// of a job are, and nothing is reserved. ErrRefused.
+func (b *Buyer) Quote(ctx context.Context, spec job.Job) (Quotation, error) {
+	if err := spec.Check(); err != nil {
+		return Quotation{}, fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	if _, err := b.cfg.Slots.Now(time.Now()); err != nil {
+		return Quotation{}, fmt.Errorf("%w: %w; check the chain's RPC endpoint and try again", ErrRefused, err)
+	}
+	n := int(spec.Count)
+	slots, budget, err := b.affordable(Job{Spec: spec}, n, n, 0)
+	if err != nil {
+		return Quotation{}, fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	o, env, err := b.write(b.own, spec, n, slots, budget, spec.Placement.Exclude)
+	if err != nil {
+		return Quotation{}, err
+	}
+	if err := b.cfg.Store.Write(ctx, store.Put{Kind: kindOrder, Key: o.ID.String(), Value: env}); err != nil {
+		return Quotation{}, fmt.Errorf("journalling an order: %w", err)
+	}
+	began := time.Now()
+	how := asking{direct: !spec.Placement.GossipOnly, spread: !spec.Placement.Pack}
+	quotes, declined, err := b.collect(ctx, newTrace(b.cfg.Store, ""), o, env, how)
+	if err != nil {
+		return Quotation{}, err
+	}
+	out := Quotation{Order: o.ID, Quotes: []QuotedOffer{}, Declined: []Declined{}, Took: time.Since(began)}
+	if out.MaxCost, err = b.mostCost(spec); err != nil {
+		return out, fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	byKey, cands, over := b.candidates(spec, o, quotes)
+	declined = append(declined, over...)
+	res := match.Rank(o, cands, time.Now(), b.cfg.Weights)
+	picked, _, none := match.Select(o, res, n, how.spread)
+	if none != nil {
+		out.Reason = b.explain(ctx, o, none, byKey, declined)
+	}
+	out.Places = none == nil
+	ranks := map[sign.Key]int{}
+	for _, a := range picked {
+		ranks[a.Provider]++
+	}
+	misfit := map[sign.Key]string{}
+	for _, r := range slices.Concat(over, res.Refused) {
+		misfit[r.Provider] = r.Detail
+	}
+	for _, q := range quotes {
+		p := q.quote.Provider
+		out.Quotes = append(out.Quotes, QuotedOffer{
+			Units:    unitsOf(q.quote),
+			Provider: p, Region: string(q.quote.Region), Price: q.quote.Price, Leases: q.quote.Leases, Route: q.route, Took: q.took,
+			Ranks: ranks[p], Misfit: misfit[p],
+		})
+		if err := out.add(spec, b.cfg.Genesis.SlotMillis, slots, q.quote.Price, ranks[p]); err != nil {
+			return out, fmt.Errorf("%w: %w", ErrRefused, err)
+		}
+	}
+	for _, d := range declined {
+		if _, quoted := byKey[d.Provider]; !quoted {
+			out.Declined = append(out.Declined, Declined{d.Provider, d.Detail})
+		}
+	}
+	out.sort()
+	return out, nil
+}
+
+// add counts what the ranks at one provider cost.
+func (q *Quotation) add(spec job.Job, slotMillis, slots uint64, p market.Price, ranks int) error {
+	rate, err := market.RateOf(p, int(spec.Resources.Units), slotMillis)
+	if err != nil {
+		return err
+	}
+	one, err := rate.Owed(slots)
+	if err != nil {
+		return err
+	}
+	cost, err := one.Times(uint64(ranks))
+	if err != nil {
+		return err
+	}
+	q.Cost, err = q.Cost.Add(cost)
+	return err
+}
+
+func (q *Quotation) sort() {
+	slices.SortFunc(q.Quotes, func(x, y QuotedOffer) int {
+		switch {
+		case (x.Ranks > 0) != (y.Ranks > 0):
+			return map[bool]int{true: -1, false: 1}[x.Ranks > 0]
+		case x.Price != y.Price:
+			return map[bool]int{true: -1, false: 1}[x.Price < y.Price]
+		}
+		return slices.Compare(x.Provider[:], y.Provider[:])
+	})
+	slices.SortFunc(q.Declined, func(x, y Declined) int { return slices.Compare(x.Provider[:], y.Provider[:]) })
+}
+
+// write makes the order for n leases of a job.
+func (b *Buyer) write(as voice, spec job.Job, n int, slots uint64, budget market.Amount, exclude []sign.Key) (market.Order, []byte, error) {
+	terms, err := as.terms(spec)
+	if err != nil {
+		return market.Order{}, nil, err
+	}
+	o := market.Order{
+		Class: spec.Resources.Class, Regions: spec.Placement.Regions, Count: uint32(n), UnitsPer: spec.Resources.Units,
+		Min: spec.Resources.PerUnit, MinCapability: spec.Resources.MinCapability, Runtime: spec.Runtime, Slots: slots, Ceiling: spec.Payment.MaxPrice,
+		Expires: time.Now().Add(orderValidity), FundsAccount: b.cfg.Owner, Funds: budget,
+		Draw: max(drawFactor*uint32(n), drawLeast), Exclude: exclude, JobTerms: terms, Agent: as.agent(),
+	}
+	for _, a := range b.cfg.Host.Addrs() {
+		if len(o.ReplyTo) < market.MaxAddrs {
+			o.ReplyTo = append(o.ReplyTo, a.String())
+		}
+	}
+	if _, err := rand.Read(o.Nonce[:]); err != nil {
+		return o, nil, err
+	}
+	return market.SealOrder(b.domain, o, as.key())
+}

@@ -1,0 +1,88 @@
+package buyer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/sealed"
+	"github.com/starling-network/starling/node/store"
+)
+
+// kindSecrets is the journal's kind of a job's values, sealed to this peer's own key, by job id. They stay as long as the job
+// does, so that it can be run again.
+const kindSecrets = "jobsecrets"
+
+func (b *Buyer) ownPurpose(id string) sealed.Purpose {
+	return sealed.Purpose{Network: b.tag, What: "job", ID: id}
+}
+
+// sealOwn is what the journal gets of a job's secrets.
+func (b *Buyer) sealOwn(id string, v job.Values) (store.Put, error) {
+	plain, err := json.Marshal(v)
+	if err != nil {
+		return store.Put{}, errors.New("the job's secrets cannot be encoded")
+	}
+	box, err := sealed.Seal(b.self, b.ownPurpose(id), plain)
+	clear(plain)
+	if err != nil {
+		return store.Put{}, fmt.Errorf("sealing the job's secrets: %w", err)
+	}
+	return store.Put{Kind: kindSecrets, Key: id, Value: box}, nil
+}
+
+// values opens the secrets of a job.
+func (b *Buyer) values(ctx context.Context, j Job) (job.Values, error) {
+	var v job.Values
+	if !j.Spec.NeedsValues() {
+		return v, nil
+	}
+	box, err := b.cfg.Store.Get(ctx, kindSecrets, j.ID)
+	if err != nil {
+		return v, fmt.Errorf("reading the job's secrets: %w", err)
+	}
+	plain, err := b.cfg.Unseal(b.ownPurpose(j.ID), box)
+	if err != nil {
+		return v, fmt.Errorf("reading the job's secrets: %w", err)
+	}
+	defer clear(plain)
+	if err := json.Unmarshal(plain, &v); err != nil {
+		return v, errors.New("reading the job's secrets: they are not what was written")
+	}
+	return v, nil
+}
+
+// sealFor seals what the program of a job may know to the provider that runs it; nil when there is nothing.
+func (b *Buyer) sealFor(ctx context.Context, j Job, l *bought) ([]byte, error) {
+	if len(j.Spec.Secrets) == 0 && j.Spec.Registry == nil {
+		return nil, nil
+	}
+	v, err := b.values(ctx, j)
+	if err != nil {
+		return nil, err
+	}
+	plain, err := proto.Marshal(pbSecrets(j.Spec, v))
+	if err != nil {
+		return nil, errors.New("the job's secrets cannot be encoded")
+	}
+	defer clear(plain)
+	return sealed.Seal(l.core.Provider, sealed.Purpose{Network: b.tag, What: "lease", ID: l.first.String()}, plain)
+}
+
+// pbSecrets are a job's secrets as its program finds them. What signs webhooks stays here.
+func pbSecrets(spec job.Job, v job.Values) *nodepb.Secrets {
+	out := &nodepb.Secrets{Files: map[string][]byte{}, Env: map[string]string{}, RegistryUsername: v.Username, RegistryPassword: v.Password}
+	for _, s := range spec.Secrets {
+		if name := s.FileName(); name != "" {
+			out.Files[name] = v.Secrets[s.Name]
+		} else {
+			out.Env[s.Env] = string(v.Secrets[s.Name])
+		}
+	}
+	return out
+}

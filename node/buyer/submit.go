@@ -1,0 +1,242 @@
+package buyer
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base32"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/ipfs/go-cid"
+
+	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/store"
+)
+
+// Submission is a job as it is handed in.
+type Submission struct {
+	Spec   job.Job
+	Values job.Values // its secrets
+	Once   string     // submitted once however often it is repeated; empty: every time
+	Key    string     // name of the API key that asks; empty: the peer's own token
+	rerun  string     // the job that it repeats
+}
+
+// Submit journals a job and starts it. One that was submitted with the same Once before returns the job of then. ErrRefused,
+// ErrFunds or ErrLimit for one that is not taken.
+func (b *Buyer) Submit(ctx context.Context, sub Submission) (Job, error) {
+	spec := sub.Spec
+	if err := b.check(ctx, spec); err != nil {
+		return Job{}, err
+	}
+	warning, err := b.checkCarry(spec)
+	if err != nil {
+		return Job{}, err
+	}
+	if err := sub.Values.CheckFor(spec); err != nil {
+		return Job{}, fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	once := sub.Once
+	if once != "" && sub.Key != "" {
+		once = sub.Key + "/" + once // one key cannot find out about another's jobs
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if id, ok := b.keys[once]; ok && once != "" {
+		return b.jobs[id].snapshot(), nil
+	}
+	if b.ctx == nil || b.closing {
+		return Job{}, fmt.Errorf("%w: the peer is starting or stopping; try again", ErrRefused)
+	}
+	if err := b.room(); err != nil {
+		return Job{}, err
+	}
+	if err := b.within(spec, sub.Key, time.Now()); err != nil {
+		return Job{}, err
+	}
+	j := Job{ID: newID(), Spec: spec, Key: sub.Key, Rerun: sub.rerun, Warning: warning, State: Queued, Created: time.Now(), Ranks: make([]Rank, spec.Count)}
+	for i := range j.Ranks {
+		j.Ranks[i].State = RankWaiting
+	}
+	if spec.Rounds != nil && spec.Rounds.Carry != "" {
+		// Before the first round a program finds its carry directory empty, not absent.
+		c, err := b.emptyTree(ctx)
+		if err != nil {
+			return Job{}, err
+		}
+		j.Carry = &c
+	}
+	if spec.Guardians > 0 {
+		if j.Detached, err = b.detachedFor(j.ID, spec); err != nil {
+			return Job{}, err
+		}
+	}
+	return b.accept(ctx, j, sub.Values, once)
+}
+
+// accept journals a job that is taken and starts it. b.mu is held.
+func (b *Buyer) accept(ctx context.Context, j Job, v job.Values, once string) (Job, error) {
+	s, err := b.newSupervisor(j, newTrace(b.cfg.Store, j.ID))
+	if err != nil {
+		return Job{}, err
+	}
+	var more []store.Put
+	if once != "" {
+		more = append(more, store.Put{Kind: kindKey, Key: once, Value: []byte(j.ID)})
+	}
+	if j.Spec.NeedsValues() {
+		p, err := b.sealOwn(j.ID, v)
+		if err != nil {
+			return Job{}, fmt.Errorf("%w: %w", ErrRefused, err)
+		}
+		more = append(more, p)
+	}
+	if err := s.save(ctx, func(*Job) {}, more...); err != nil {
+		return Job{}, err
+	}
+	b.jobs[j.ID] = s
+	if once != "" {
+		b.keys[once] = j.ID
+	}
+	b.cfg.Log.Info("job accepted", "job", j.ID, "name", j.Spec.Name, "ranks", j.Spec.Count)
+	run := b.ctx
+	b.wg.Go(func() { s.run(run) })
+	return s.snapshot(), nil
+}
+
+// room says whether one more job may run. b.mu is held.
+func (b *Buyer) room() error {
+	running := 0
+	for _, s := range b.jobs {
+		if j := s.snapshot(); b.owned(j) && j.State != Settling && !j.State.Ended() { // one that only waits for the chain holds nothing
+			running++
+		}
+	}
+	if running >= b.cfg.MaxJobs {
+		return fmt.Errorf("%w: %d jobs run already, buy.maxJobs is %d", ErrRefused, running, b.cfg.MaxJobs)
+	}
+	return nil
+}
+
+// Rerun submits the job once more, with changes. Its files are still here; its secrets are taken over.
+func (b *Buyer) Rerun(ctx context.Context, id string, c job.Changes, once, key string) (Job, error) {
+	s, err := b.get(id)
+	if err != nil {
+		return Job{}, err
+	}
+	old := s.snapshot()
+	spec, err := old.Spec.With(c)
+	if err != nil {
+		return Job{}, fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	v, err := b.values(ctx, old)
+	if err != nil {
+		return Job{}, err
+	}
+	return b.Submit(ctx, Submission{Spec: spec, Values: v, Once: once, Key: key, rerun: old.ID})
+}
+
+// emptyTree stores the archive of an empty directory.
+func (b *Buyer) emptyTree(ctx context.Context) (Blob, error) {
+	dir, err := os.MkdirTemp(b.cfg.Dir, "empty-")
+	if err != nil {
+		return Blob{}, err
+	}
+	defer os.Remove(dir)
+	c, n, err := b.cfg.Blobs.PutTree(ctx, dir)
+	return Blob{CID: c.String(), Size: n, Tree: true}, err
+}
+
+// check refuses what cannot work before anything is journalled.
+func (b *Buyer) check(ctx context.Context, spec job.Job) error {
+	if err := spec.Check(); err != nil {
+		return fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	if _, err := b.cfg.Slots.Now(time.Now()); err != nil {
+		return fmt.Errorf("%w: %w; check the chain's RPC endpoint and try again", ErrRefused, err)
+	}
+	if way := spec.Payment.Settle; way != "" && way != b.settles() {
+		return fmt.Errorf("%w: payment.settle is %s, and network %s settles by %s; leave it out", ErrRefused, way, b.cfg.Genesis.Network, b.settles())
+	}
+	if spec.Guardians > 0 && b.settles() != job.SettleEscrow {
+		return fmt.Errorf("%w: guardians pay from an escrow, and network %s settles directly; leave them out", ErrRefused, b.cfg.Genesis.Network)
+	}
+	if spec.Guardians > 0 && (len(spec.Secrets) > 0 || spec.Registry != nil) {
+		return fmt.Errorf("%w: a job with secrets can have no guardians: whoever supervises it commands its program, and could have it tell them; leave out one of the two (--guardians 0)", ErrRefused)
+	}
+	if !spec.Uploaded() {
+		return fmt.Errorf("%w: its files are not uploaded yet", ErrRefused)
+	}
+	for source, bl := range spec.Blobs {
+		c, err := cid.Parse(bl.CID)
+		if err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrRefused, source, err)
+		}
+		if !b.cfg.Blobs.Has(c) {
+			return fmt.Errorf("%w: %s: its content %s is not on this peer; upload it first", ErrRefused, source, c)
+		}
+	}
+	if err := b.checkModules(spec); err != nil {
+		return err
+	}
+	if r := spec.Rounds; r != nil && r.Reduce != nil && b.cfg.Runtimes[job.RuntimeWasm] == nil {
+		return fmt.Errorf("%w: rounds.reduce runs on this peer, which has no runtime %q", ErrRefused, job.RuntimeWasm)
+	}
+	need, err := b.mostCost(spec)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	return b.pay.afford(ctx, "", need, spec.Count)
+}
+
+// settles is how the network's jobs are paid.
+func (b *Buyer) settles() job.Settle {
+	if b.cfg.Genesis.Program.IsZero() {
+		return job.SettleDirect
+	}
+	return job.SettleEscrow
+}
+
+// isID says whether a text is what newID makes.
+func isID(id string) bool {
+	raw, err := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(strings.ToUpper(strings.TrimPrefix(id, "j")))
+	return err == nil && len(raw) == 10 && strings.HasPrefix(id, "j") && id == strings.ToLower(id)
+}
+
+func newID() string {
+	var raw [10]byte
+	_, _ = rand.Read(raw[:]) // never fails
+	return "j" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(raw[:]))
+}
+
+// checkModules refuses programs that no provider could run, where this peer can tell.
+func (b *Buyer) checkModules(spec job.Job) error {
+	c, ok := b.cfg.Runtimes[job.RuntimeWasm].(runtime.Checker)
+	if !ok {
+		return nil
+	}
+	var modules []string
+	if spec.Module != "" {
+		modules = append(modules, spec.Module)
+	}
+	if r := spec.Rounds; r != nil && r.Reduce != nil {
+		modules = append(modules, r.Reduce.Module)
+	}
+	for _, source := range modules {
+		id, err := cid.Parse(spec.Blobs[source].CID)
+		if err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrRefused, source, err)
+		}
+		path, err := b.cfg.Blobs.Path(id)
+		if err == nil {
+			err = c.CheckModule(path)
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrRefused, source, err)
+		}
+	}
+	return nil
+}

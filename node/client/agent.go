@@ -1,0 +1,34 @@
+package client
+
+import (
+	"context"
+	"time"
+)
+
+// idleLook is how often an agent looks whether it is needed.
+const idleLook = time.Second
+
+// UntilIdle returns when the client has been of no use for so long: no job that has not ended, and nobody who asked its
+// API for anything. It also returns when ctx ends or the client did; then used says that it was needed to the end.
+func (c *Client) UntilIdle(ctx context.Context, idle time.Duration) (used bool) {
+	t := time.NewTicker(idleLook)
+	defer t.Stop()
+	busy := time.Now() // when a job was seen last
+	for {
+		select {
+		case <-ctx.Done():
+			return true
+		case <-c.Done():
+			return true
+		case now := <-t.C:
+			for _, j := range c.Jobs() {
+				if !j.State.Ended() {
+					busy = now
+				}
+			}
+			if now.Sub(busy) >= idle && c.node.Idle() >= idle {
+				return false
+			}
+		}
+	}
+}

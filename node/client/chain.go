@@ -1,0 +1,178 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/entry"
+	"github.com/starling-network/starling/node/settle"
+)
+
+// Two entries may differ about the slot by as much: their chains' servers lag, and one may go by the clock while its
+// server is away.
+const (
+	slotsApart = 50
+	timeApart  = 20 * time.Second
+)
+
+// ledger is the chain as this client believes it: the slot from all entries, payments only while they agree.
+type ledger struct {
+	chain.Ledger
+	*keeper
+	apart market.Slot // that entries may differ by
+
+	mu    sync.Mutex
+	split error // entries differ; nil when they agree
+}
+
+func newLedger(inner chain.Ledger, k *keeper, g market.Genesis) *ledger {
+	return &ledger{Ledger: inner, keeper: k, apart: market.Slot(max(g.SlotsIn(timeApart), slotsApart))}
+}
+
+// Slot is the lowest that an entry tells: a client that believes in too early a slot refuses receipts and pays nothing
+// too much.
+func (l *ledger) Slot(ctx context.Context) (market.Slot, error) {
+	said, err := everyone(ctx, l.keeper, slotTime, func(ctx context.Context, e peer.ID) (entry.Hello, error) {
+		h, err := entry.Ask(ctx, l.host, e)
+		if err == nil {
+			err = l.pin.check(h.Genesis)
+		}
+		if err == nil && h.Slot == 0 {
+			err = errors.New("it has not seen the chain")
+		}
+		if err == nil {
+			l.learn(h.Others)
+		}
+		return h, err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("asking entry peers for the slot: %w: %w", chain.ErrDown, err)
+	}
+	var slots []market.Slot
+	for _, h := range said {
+		slots = append(slots, h.Slot)
+	}
+	low, high := slices.Min(slots), slices.Max(slots)
+	var split error
+	if high-low > l.apart {
+		split = fmt.Errorf("%w: %d and %d; nothing is paid until they agree: %w", ErrDisagree, low, high, chain.ErrDown)
+	}
+	l.mu.Lock()
+	if (split == nil) != (l.split == nil) {
+		if split != nil {
+			l.log.Warn("entry peers disagree about the slot; the lower one counts and nothing is paid", "low", low, "high", high)
+		} else {
+			l.log.Info("entry peers agree about the slot again", "slot", low)
+		}
+	}
+	l.split = split
+	l.mu.Unlock()
+	return low, nil
+}
+
+// agreed is why nothing may be paid, or nil.
+func (l *ledger) agreed() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.split
+}
+
+// Prepare signs nothing while entries disagree.
+func (l *ledger) Prepare(ctx context.Context, p chain.Payment) (chain.Prepared, error) {
+	if err := l.agreed(); err != nil {
+		return chain.Prepared{}, err
+	}
+	return l.Ledger.Prepare(ctx, p)
+}
+
+// Send sends nothing while entries disagree.
+func (l *ledger) Send(ctx context.Context, tx chain.Prepared) error {
+	if err := l.agreed(); err != nil {
+		return err
+	}
+	return l.Ledger.Send(ctx, tx)
+}
+
+// programLedger is the chain's program as this client believes it: nothing is paid while entries disagree.
+type programLedger struct {
+	settle.Chain
+	ledger *ledger
+}
+
+// Sign implements escrow.Ledger.
+func (l *programLedger) Sign(ctx context.Context, instructions []program.Instruction, tables []program.Table, others ...sign.Signer) (chain.Prepared, error) {
+	if err := l.ledger.agreed(); err != nil {
+		return chain.Prepared{}, err
+	}
+	return l.Chain.Sign(ctx, instructions, tables, others...)
+}
+
+// Send implements escrow.Ledger.
+func (l *programLedger) Send(ctx context.Context, tx chain.Prepared) error {
+	if err := l.ledger.agreed(); err != nil {
+		return err
+	}
+	return l.Chain.Send(ctx, tx)
+}
+
+// endpoints are the names under which chain/solana knows the first and the second entry: which they are changes.
+var endpoints = []string{"http://entry-1", "http://entry-2"}
+
+// tunnel carries JSON-RPC calls over a stream to an entry. The second endpoint is another entry than the first, so that
+// two that agree are two; only when no other is known at all does one stand for both.
+type tunnel struct{ *keeper }
+
+// RoundTrip implements http.RoundTripper.
+func (t *tunnel) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(io.LimitReader(r.Body, entry.MaxCall+1))
+	r.Body.Close()
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > entry.MaxCall {
+		return nil, fmt.Errorf("a call of more than %d bytes is not passed on", entry.MaxCall)
+	}
+	to, err := t.pick(r.URL.Host)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := entry.RPC(r.Context(), t.host, t.tag, to, body)
+	if err != nil {
+		return nil, err
+	}
+	return &http.Response{
+		Status: "200 OK", StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{"Content-Type": {"application/json"}}, ContentLength: int64(len(answer)),
+		Body: io.NopCloser(bytes.NewReader(answer)), Request: r,
+	}, nil
+}
+
+// pick is the entry behind an endpoint's name now.
+func (t *tunnel) pick(name string) (peer.ID, error) {
+	live := t.entries()
+	switch {
+	case len(live) == 0:
+		return "", ErrNoEntry
+	case !strings.HasSuffix(endpoints[1], name):
+		return live[0], nil
+	case len(live) > 1:
+		return live[1], nil
+	case t.alone():
+		return live[0], nil // its user was told, keeper.warn
+	}
+	return "", fmt.Errorf("%w: a second one is needed to compare with", ErrNoEntry)
+}

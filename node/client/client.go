@@ -1,0 +1,386 @@
+// Package client is a light client: it buys on a network of which it is no part, from a laptop or inside another
+// program, with its own key.
+//
+// It runs the same buying engine as a full peer (node/buyer), with its own journal: it signs its orders, leases,
+// receipts and vouchers itself and supervises its jobs. What it lacks it gets from two entry peers, over one libp2p
+// connection each:
+//
+//	          ┌ buying engine, key, journal ┐
+//	          │                             │     offers, orders, slot, calls to the chain
+//	client ───┤                             ├──── entry ──────────────────────── network
+//	          │   circuits to providers ════╪════ entry ════════════════════════ providers
+//	          └─────────────────────────────┘     standby
+//
+// Providers are reached, and reach the client, through circuits at the entries, encrypted end to end. The client
+// listens nowhere and dials nobody but its entries. It believes none of them alone: offers are checked and merged, the
+// genesis is pinned, slots are compared, and payments are final when both say so (node/entry/PROTOCOL.md).
+//
+// When an entry dies the client goes on through the other within two seconds, connects to every provider that works
+// for it again, and looks for a new standby among the entries that it was told of and remembers. When the client
+// itself dies, the next one on its home directory takes its jobs up where the journal has them; programs run on until
+// what was paid ahead is used up.
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/escrow"
+	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/entry"
+	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/wasm"
+	"github.com/starling-network/starling/node/settle"
+	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/p2p"
+	"github.com/starling-network/starling/p2p/blob"
+)
+
+// Config says who the client is and where its network is. Only Home and, at the first use, Peers are required.
+type Config struct {
+	// Home is the client's directory: its key, journal, files and the entries that it remembers.
+	Home string
+	// Peers are full multiaddrs (…/p2p/<peer id>) of entry peers. One is enough: it names others.
+	Peers []string
+	// Genesis pins the network: the hash of its genesis in hexadecimal, or the path of its genesis file. Without it the
+	// first entry is trusted once, and its genesis is pinned in Home.
+	Genesis string
+	// PSK is the file with the pre-shared key of a private network, its swarm.key. It is kept in Home once it has let the
+	// client in.
+	PSK string
+	// Cache is where compiled programs are kept; empty means Home.
+	Cache string
+	// Direct lets the client dial providers by their own addresses too, which is faster for large files.
+	Direct bool
+	// API serves the local HTTP API of a full peer on a loopback port, so that the command line can talk to it.
+	API bool
+	// Version is told to others.
+	Version string
+	// Log is where the client says what happens; nil means slog.Default().
+	Log *slog.Logger
+}
+
+const (
+	// slotEvery is how often entries are asked for the slot.
+	slotEvery = 5 * time.Second
+	// maxBlobs bounds what the client keeps of content-addressed files, bytes.
+	maxBlobs = 256 << 30
+	// maxAsked is how many known providers are asked directly for an order. Each costs a circuit at the entry; the
+	// others hear the order over gossip.
+	maxAsked = 12
+	// firstContact is how long the first entries may take to answer at the first use.
+	firstContact = 20 * time.Second
+	// connectWait is how long Open waits for an entry and the slot when the network is known already.
+	connectWait = 5 * time.Second
+)
+
+// Parts are what a client is made of. Whoever makes them closes them.
+type Parts struct {
+	Config  node.Config
+	Home    string
+	Genesis market.Genesis
+	Key     sign.Private
+	Owner   sign.Key
+
+	Host     *p2p.Light
+	Entries  []peer.AddrInfo // to begin with
+	Store    store.Store
+	Blobs    *blob.Store
+	Runtimes map[string]runtime.Runtime
+	// Ledger is the chain; nil means Solana, through the entries. Its slot is not asked, the entries are.
+	Ledger    chain.Ledger
+	Program   settle.Chain // the same, where the genesis names a program and Ledger is not nil
+	Settle    chain.Params
+	SlotEvery time.Duration
+	NoAPI     bool
+	Version   string
+	Log       *slog.Logger
+}
+
+// Client is one light client. Safe for concurrent use.
+type Client struct {
+	node    *node.Node
+	keeper  *keeper
+	blobs   *blob.Store
+	genesis market.Genesis
+	owner   sign.Key
+	created bool // Open made the key
+
+	cancel context.CancelFunc // of what Open started
+	done   chan struct{}      // closed when that ended
+	err    error              // why
+	close  func() error
+}
+
+// New puts a client together of its parts and starts nothing; Serve does. Most callers want Open.
+func New(ctx context.Context, p Parts) (*Client, error) {
+	k := newKeeper(p.Host, p.Genesis, p.Home, p.Entries, p.Log)
+	if p.Ledger == nil {
+		sc := solana.ConfigOf(endpoints, p.Genesis, p.Key)
+		sc.Owner, sc.Transport = p.Owner, &tunnel{keeper: k}
+		l, err := solana.New(sc)
+		if err != nil {
+			return nil, err
+		}
+		p.Ledger, p.Program = l, node.ProgramOf(p.Genesis, l)
+	}
+	ledger := newLedger(p.Ledger, k, p.Genesis)
+	if p.Program != nil {
+		p.Program = &programLedger{p.Program, ledger}
+	}
+	n, err := node.New(ctx, node.Parts{
+		Config: p.Config, Home: p.Home, Genesis: p.Genesis, Key: p.Key, Owner: p.Owner, Host: p.Host.Host, Store: p.Store, Blobs: p.Blobs,
+		Ledger: ledger, Program: p.Program, Escrow: escrowParams(p.Genesis), Runtimes: p.Runtimes, Settle: p.Settle, SlotEvery: p.SlotEvery,
+		Light: light{k, p.Genesis}, MaxAsked: maxAsked, NoAPI: p.NoAPI, Version: p.Version, Log: p.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	k.moved = func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, slotEvery)
+		defer cancel()
+		n.Sync(ctx)
+		n.Buyer().Reconnect(ctx)
+	}
+	return &Client{node: n, keeper: k, blobs: p.Blobs, genesis: p.Genesis, owner: p.Owner}, nil
+}
+
+// pollEvery is how often a client may ask for what is under way on chain: entry peers answer ten calls a second, and a poll takes
+// several.
+const pollEvery = time.Second
+
+// escrowParams are a peer's, but for what entry peers would refuse on a network with short slots.
+func escrowParams(g market.Genesis) escrow.Params {
+	p := node.EscrowParams(g)
+	p.PollEvery = max(p.PollEvery, pollEvery)
+	return p
+}
+
+// Serve runs the client until ctx ends: it keeps connected and supervises its jobs.
+func (c *Client) Serve(ctx context.Context) error { return c.node.Run(ctx) }
+
+// Open opens the client that lives in cfg.Home, makes its key at the first use, connects it and begins to supervise
+// what jobs it has. It returns when an entry peer was reached. When none answers and the network is pinned already it
+// returns all the same and goes on trying, so that what is known of jobs can be read. ErrConfig, ErrInUse, ErrNoEntry,
+// ErrOtherNetwork.
+func Open(ctx context.Context, cfg Config) (c *Client, err error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	given, err := ParsePeers(cfg.Peers)
+	if err != nil {
+		return nil, err
+	}
+	created, err := makeHome(cfg.Home)
+	if err != nil {
+		return nil, err
+	}
+	o := &opened{cfg: cfg}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, o.close())
+			c = nil
+		}
+	}()
+	if err := o.open(ctx, given); err != nil {
+		return nil, err
+	}
+	if c, err = New(ctx, o.parts); err != nil {
+		return nil, err
+	}
+	c.created, c.close = created, o.close
+	c.start()
+	c.Ready(ctx, connectWait)
+	return c, nil
+}
+
+// opened are the parts that Open made, and how to close them.
+type opened struct {
+	cfg   Config
+	parts Parts
+	undo  []func() error
+}
+
+// close closes them, the last one first.
+func (o *opened) close() error {
+	var errs []error
+	for _, undo := range slices.Backward(o.undo) {
+		errs = append(errs, undo())
+	}
+	o.undo = nil
+	return errors.Join(errs...)
+}
+
+func (o *opened) open(ctx context.Context, given []peer.AddrInfo) error {
+	cfg := o.cfg
+	lock, err := lockHome(ctx, cfg.Home)
+	if err != nil {
+		return err
+	}
+	o.undo = append(o.undo, lock.Close)
+	p := Parts{
+		Config: node.DefaultConfig(), Home: cfg.Home, Entries: given, Settle: chain.DefaultParams(), SlotEvery: slotEvery,
+		NoAPI: !cfg.API, Version: cfg.Version, Log: cfg.Log,
+	}
+	if p.Key, p.Owner, err = node.LoadKeys(cfg.Home, p.Config); err != nil {
+		return err
+	}
+	psk, err := readPSK(cfg.Home, cfg.PSK)
+	if err != nil {
+		return err
+	}
+	host := hostConfig(cfg, p.Key, psk)
+	if p.Genesis, err = network(ctx, cfg, host, given); err != nil {
+		return err
+	}
+	if err := keepPSK(cfg.Home, psk); err != nil {
+		return err
+	}
+	if p.Store, err = store.OpenSQLite(filepath.Join(cfg.Home, node.FileJournal)); err != nil {
+		return fmt.Errorf("opening the journal: %w", err)
+	}
+	o.undo = append(o.undo, p.Store.Close)
+	if p.Blobs, err = blob.OpenStore(filepath.Join(cfg.Home, "blobs"), maxBlobs); err != nil {
+		return fmt.Errorf("opening the file store: %w", err)
+	}
+	cache := cfg.Cache
+	if cache == "" {
+		cache = cfg.Home
+	}
+	rt, err := wasm.New(wasm.Config{CacheDir: filepath.Join(cache, "wasm"), Logger: cfg.Log})
+	if err != nil {
+		return err
+	}
+	o.undo = append(o.undo, rt.Close)
+	p.Runtimes = map[string]runtime.Runtime{wasm.Name: rt}
+	host.Network = p.Genesis.Tag()
+	if p.Host, err = p2p.NewLight(host, cfg.Direct); err != nil {
+		return err
+	}
+	o.undo = append(o.undo, p.Host.Close)
+	o.parts = p
+	return nil
+}
+
+// hostConfig is for a host that does not know its network yet.
+func hostConfig(cfg Config, key sign.Private, psk *[32]byte) p2p.Config {
+	return p2p.Config{Key: p2p.PrivKey(key.Seed()), Network: p2p.AnyNetwork, PSK: psk, Agent: "starling-client/" + cfg.Version, Logger: cfg.Log}
+}
+
+// network is the genesis that is pinned, or that the first entry shows.
+func network(ctx context.Context, cfg Config, host p2p.Config, given []peer.AddrInfo) (market.Genesis, error) {
+	p, err := readPin(cfg.Home, cfg.Genesis)
+	if err != nil {
+		return market.Genesis{}, err
+	}
+	if p.genesis == nil {
+		if len(given) == 0 {
+			return market.Genesis{}, fmt.Errorf("%w: no entry peer is known; name one with Peers (--peer)", ErrConfig)
+		}
+		g, err := introduce(ctx, host, p, given)
+		if err != nil {
+			return market.Genesis{}, err
+		}
+		cfg.Log.Info("network pinned", "network", g.Tag(), "genesis", g.Hash())
+		p.genesis = &g
+	}
+	return *p.genesis, keepGenesis(cfg.Home, *p.genesis)
+}
+
+// introduce asks the given entries, one after the other, which network they are on.
+func introduce(ctx context.Context, host p2p.Config, p pin, given []peer.AddrInfo) (market.Genesis, error) {
+	ctx, cancel := context.WithTimeout(ctx, firstContact)
+	defer cancel()
+	h, err := p2p.NewLight(host, false)
+	if err != nil {
+		return market.Genesis{}, err
+	}
+	defer h.Close()
+	errs := []error{ErrNoEntry}
+	for _, e := range given {
+		err := h.Enter(ctx, e)
+		if err == nil {
+			var said entry.Hello
+			if said, err = entry.Ask(ctx, h, e.ID); err == nil {
+				err = p.check(said.Genesis)
+			}
+			if err == nil {
+				return said.Genesis, nil
+			}
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", e.ID, err))
+	}
+	return market.Genesis{}, errors.Join(errs...)
+}
+
+// start serves in the background until Close.
+func (c *Client) start() {
+	var ctx context.Context
+	ctx, c.cancel = context.WithCancel(context.Background())
+	c.done = make(chan struct{})
+	go func() {
+		defer close(c.done)
+		c.err = c.Serve(ctx)
+	}()
+}
+
+// Done is closed when the client ended, by Close or because its journal or disk failed.
+func (c *Client) Done() <-chan struct{} { return c.done }
+
+// Close ends a client that Open opened. Jobs go on when it is opened again; programs run on at their providers until
+// what was paid ahead is used up.
+func (c *Client) Close() error {
+	c.cancel()
+	<-c.done
+	return errors.Join(c.err, c.close())
+}
+
+// Ready waits until an entry is connected and the slot is known, so that jobs can be submitted. It reports whether that
+// is so; after most it waits no longer.
+func (c *Client) Ready(ctx context.Context, most time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	for {
+		if len(c.keeper.entries()) > 0 && c.node.Slot() > 0 {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(readyEvery):
+		}
+	}
+}
+
+const readyEvery = 20 * time.Millisecond
+
+// Node is the light peer itself, as the local API has it.
+func (c *Client) Node() *node.Node { return c.node }
+
+// Buyer is the buying engine, for all that this package has no method for.
+func (c *Client) Buyer() *buyer.Buyer { return c.node.Buyer() }
+
+// Genesis are the facts of the client's network.
+func (c *Client) Genesis() market.Genesis { return c.genesis }
+
+// Wallet is the address whose tokens pay for jobs. Fund it before the first job; fees are paid in SOL by the client's
+// key, which is the same address unless the home has a wallet of its own.
+func (c *Client) Wallet() sign.Key { return c.owner }
+
+// Created reports whether Open made the client's key, so that its wallet is empty.
+func (c *Client) Created() bool { return c.created }
+
+// Entries are the entry peers that are connected now, the one that is used first.
+func (c *Client) Entries() []peer.ID { return c.keeper.entries() }

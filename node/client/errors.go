@@ -1,0 +1,18 @@
+package client
+
+import "errors"
+
+var (
+	// ErrConfig: the configuration cannot work; its text names the field.
+	ErrConfig = errors.New("light client")
+	// ErrInUse: another process runs on this home directory.
+	ErrInUse = errors.New("another light client runs on this home directory")
+	// ErrNoEntry: no entry peer could be reached.
+	ErrNoEntry = errors.New("no entry peer can be reached")
+	// ErrOtherNetwork: an entry peer is on another network than the one that is pinned.
+	ErrOtherNetwork = errors.New("the entry peer is on another network than this client")
+	// ErrDisagree: entry peers differ about the chain, and nothing is paid until they agree.
+	ErrDisagree = errors.New("entry peers disagree about the chain's slot")
+	// ErrEntriesFile: the file of remembered entries does not decode; it is begun anew.
+	ErrEntriesFile = errors.New("not a file of remembered entry peers")
+)

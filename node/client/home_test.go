@@ -1,0 +1,162 @@
+package client
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/p2p"
+	"github.com/starling-network/starling/p2p/p2ptest"
+)
+
+func addr(i int) string {
+	id, err := p2p.PeerIDFromKey(keyOf(i).Key())
+	if err != nil {
+		panic(err)
+	}
+	return fmt.Sprintf("/ip4/10.0.0.%d/tcp/4001/p2p/%s", i, id)
+}
+
+func TestParsePeers(t *testing.T) {
+	t.Parallel()
+	one, two := addr(1), addr(2)
+	peers, err := ParsePeers([]string{one, " ", two, "/ip4/10.9.9.9/udp/1/quic-v1" + one[len("/ip4/10.0.0.1/tcp/4001"):]})
+	if err != nil || len(peers) != 2 {
+		t.Fatalf("%v, %v", peers, err)
+	}
+	for _, bad := range []string{"noise", "/ip4/10.0.0.1/tcp/1", one[len("/ip4/10.0.0.1/tcp/4001"):]} {
+		if _, err := ParsePeers([]string{bad}); !errors.Is(err, ErrConfig) {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}
+
+func TestHome(t *testing.T) {
+	t.Parallel()
+	home := filepath.Join(t.TempDir(), "client")
+	if made, err := makeHome(home); err != nil || !made {
+		t.Fatalf("made %v, %v", made, err)
+	}
+	if made, err := makeHome(home); err != nil || made {
+		t.Errorf("again: made %v, %v", made, err)
+	}
+	lock, err := lockHome(t.Context(), home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lockHome(t.Context(), home); !errors.Is(err, ErrInUse) {
+		t.Errorf("taken twice: %v", err)
+	}
+	lock.Close()
+	if lock, err = lockHome(t.Context(), home); err != nil {
+		t.Errorf("after it was given back: %v", err)
+	}
+	lock.Close()
+	if err := GivePeers(home, []string{addr(1), addr(2)}); err != nil {
+		t.Fatal(err)
+	}
+	if p := readPeers(home); len(p) != 2 {
+		t.Errorf("given peers %v", p)
+	}
+	if err := os.WriteFile(filepath.Join(home, node.FileConfig), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := makeHome(home); !errors.Is(err, ErrConfig) {
+		t.Errorf("a full peer's directory: %v", err)
+	}
+	if _, err := Open(t.Context(), Config{Home: t.TempDir(), Log: p2ptest.Quiet()}); !errors.Is(err, ErrConfig) {
+		t.Errorf("no peer and no network: %v", err)
+	}
+}
+
+func FuzzEntries(f *testing.F) {
+	one, err := ParsePeers([]string{addr(1)})
+	if err != nil {
+		f.Fatal(err)
+	}
+	k := knownOf(one[0])
+	k.Given, k.Shown, k.Seen = true, true, 1700000000
+	f.Add(encodeEntries([]known{k, knownOf(one[0])}))
+	f.Add([]byte(`[{"id":"x"},{}]`))
+	f.Add([]byte(`{`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		all, err := decodeEntries(b)
+		if err != nil {
+			if !errors.Is(err, ErrEntriesFile) {
+				t.Fatal(err)
+			}
+			return
+		}
+		once := encodeEntries(all)
+		again, err := decodeEntries(once)
+		if err != nil || len(again) != len(all) || !bytes.Equal(encodeEntries(again), once) {
+			t.Fatalf("%s is read as %v (%v)", once, again, err)
+		}
+		for _, k := range all {
+			if _, ok := k.info(); !ok || !slices.ContainsFunc(again, func(o known) bool { return o.ID == k.ID }) {
+				t.Fatalf("entry %v makes no sense or is lost", k)
+			}
+		}
+	})
+}
+
+// The key of a private network is taken from the file that is given, kept when it was of use, and not exchanged.
+func TestPSK(t *testing.T) {
+	t.Parallel()
+	home, keys := t.TempDir(), t.TempDir()
+	first, second, none := filepath.Join(keys, "first"), filepath.Join(keys, "second"), filepath.Join(keys, "none")
+	want, err := p2p.CreatePSK(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p2p.CreatePSK(second); err != nil {
+		t.Fatal(err)
+	}
+	if key, err := readPSK(home, ""); key != nil || err != nil {
+		t.Errorf("on an open network: %v, %v", key, err)
+	}
+	if err := keepPSK(home, nil); err != nil {
+		t.Error(err)
+	}
+	for _, bad := range []string{none, keys} {
+		if _, err := readPSK(home, bad); !errors.Is(err, ErrConfig) {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+	if _, err := readPSK(home, second); err != nil { // tried, and of no use
+		t.Error(err)
+	}
+	key, err := readPSK(home, first)
+	if err != nil || *key != *want {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := keepPSK(home, key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, given := range []string{"", first} {
+		if key, err := readPSK(home, given); err != nil || *key != *want {
+			t.Errorf("kept, given %q: %v", given, err)
+		}
+	}
+	if _, err := readPSK(home, second); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "another pre-shared key") {
+		t.Errorf("another key: %v", err)
+	}
+	path := filepath.Join(home, node.FilePSK)
+	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", st, err)
+	}
+	if err := os.Chmod(path, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readPSK(home, ""); !errors.Is(err, ErrConfig) || !errors.Is(err, p2p.ErrKeyReadable) {
+		t.Errorf("readable by all: %v", err)
+	}
+}

@@ -1,0 +1,371 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/chaintest"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/entry"
+	"github.com/starling-network/starling/p2p"
+	"github.com/starling-network/starling/p2p/p2ptest"
+)
+
+var genesis = market.Genesis{
+	Network: "client", Chain: sign.Sum([]byte("chain")), Symbol: "STAR", Decimals: 6, SlotMillis: 100, IntervalSlots: 10, Simulated: true,
+}
+
+func keyOf(i int) sign.Private {
+	seed, err := p2p.SeedOf(p2ptest.Key(i))
+	if err != nil {
+		panic(err)
+	}
+	return sign.NewPrivate(seed)
+}
+
+func offer(provider sign.Private, seq uint64, price market.Price) []byte {
+	b, err := market.Offer{
+		Seq: seq, Class: "cpu", Region: "local", Units: 1, Total: 2, PerUnit: market.Resources{MilliCPU: 1000, MemoryMiB: 64, DiskMiB: 16},
+		Price: price, MinSlots: 1, MaxSlots: 1000, Runtimes: []string{"wasm"}, Payout: provider.Key(),
+		NotBefore: time.Now().Add(-time.Minute), Expires: time.Now().Add(time.Minute), Addrs: []string{"/ip4/10.0.0.1/tcp/1"}, GenesisHash: genesis.Hash(),
+	}.Encode(genesis.Domain(), provider)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// fake is an entry peer that says what a test wants.
+type fake struct {
+	host      *p2p.Host
+	slot      atomic.Uint64
+	hang      atomic.Bool // answers nothing any more
+	offers    atomic.Pointer[[][]byte]
+	published atomic.Int64
+	called    atomic.Int64
+	others    atomic.Pointer[[]peer.AddrInfo]
+}
+
+func newFake(t *testing.T, i int, g market.Genesis) *fake {
+	t.Helper()
+	f := &fake{host: p2ptest.LoopbackHost(t, p2p.Config{Key: p2ptest.Key(i), Network: g.Tag(), NAT: p2p.NAT{Serve: true}})}
+	f.slot.Store(1000)
+	f.say()
+	wait := func(ctx context.Context) error {
+		if f.hang.Load() {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		return nil
+	}
+	s, err := entry.Serve(f.host, entry.Config{
+		Genesis: g, Log: p2ptest.Quiet(),
+		Find: func(ctx context.Context, _ market.Class, _ []market.Region, _ int) ([][]byte, error) {
+			return *f.offers.Load(), wait(ctx)
+		},
+		Publish: func(ctx context.Context, _ market.Order, _ []byte) (int, error) {
+			if err := wait(ctx); err != nil {
+				return 0, err
+			}
+			f.published.Add(1)
+			return 3, nil
+		},
+		Slot: func() (market.Slot, bool) { return market.Slot(f.slot.Load()), true },
+		Others: func() []peer.AddrInfo {
+			if o := f.others.Load(); o != nil {
+				return *o
+			}
+			return nil
+		},
+		RPC: func(context.Context, []byte) ([]byte, error) {
+			f.called.Add(1)
+			return []byte(`{"jsonrpc":"2.0","id":1,"result":5}`), nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return f
+}
+
+func (f *fake) say(offers ...[]byte) { f.offers.Store(&offers) }
+
+// connected is a client's keeper that knows these entries and is connected to as many as want.
+func connected(t *testing.T, want int, entries ...*fake) *keeper {
+	t.Helper()
+	return connectedTo(t, slog.New(slog.DiscardHandler), want, entries...)
+}
+
+func connectedTo(t *testing.T, log *slog.Logger, want int, entries ...*fake) *keeper {
+	t.Helper()
+	host, err := p2p.NewLight(p2p.Config{Key: p2ptest.Key(90), Network: genesis.Tag(), Logger: p2ptest.Quiet()}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { host.Close() })
+	var given []peer.AddrInfo
+	for _, e := range entries {
+		given = append(given, e.host.AddrInfo())
+	}
+	k := newKeeper(host, genesis, t.TempDir(), given, log)
+	k.moved = func(context.Context) {}
+	p2ptest.Go(t, func(ctx context.Context) error { k.run(ctx); return nil })
+	until(t, "the entries are connected", func() bool { return len(k.entries()) == want })
+	return k
+}
+
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited in vain until %s", what)
+		}
+	}
+}
+
+// TestHiddenOffers: what one entry hides or shows in an old version, the other one shows.
+func TestHiddenOffers(t *testing.T) {
+	t.Parallel()
+	honest, liar := newFake(t, 1, genesis), newFake(t, 2, genesis)
+	cheap, dear := keyOf(11), keyOf(12)
+	honest.say(offer(cheap, 5, 10), offer(dear, 5, 100))
+	forged := offer(cheap, 9, 9000)
+	forged[len(forged)-1] ^= 1
+	liar.say(offer(dear, 5, 100), offer(cheap, 4, 5000), forged, []byte("noise"))
+	l := light{connected(t, 2, honest, liar), genesis}
+	found, err := l.Find(t.Context(), "cpu", nil, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	prices := map[sign.Key]market.Price{}
+	for _, o := range found {
+		prices[o.Provider] = o.Price
+	}
+	if len(found) != 2 || prices[cheap.Key()] != 10 || prices[dear.Key()] != 100 {
+		t.Errorf("found %v", prices)
+	}
+}
+
+// TestSilentEntry: an entry that answers nothing holds nothing up for long; the other's answers count.
+func TestSilentEntry(t *testing.T) {
+	t.Parallel()
+	honest, silent := newFake(t, 1, genesis), newFake(t, 2, genesis)
+	honest.say(offer(keyOf(11), 1, 10))
+	l := light{connected(t, 2, silent, honest), genesis}
+	silent.hang.Store(true)
+	if found, err := l.Find(t.Context(), "cpu", nil, 10); err != nil || len(found) != 1 {
+		t.Errorf("found %d offers (%v)", len(found), err)
+	}
+	o := market.Order{
+		Class: "cpu", Count: 1, UnitsPer: 1, Runtime: "wasm", Slots: 100, Ceiling: 1, FundsAccount: keyOf(90).Key(), Expires: time.Now().Add(time.Minute),
+	}
+	o, env, err := market.SealOrder(genesis.Domain(), o, keyOf(90))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := l.Publish(t.Context(), o, env); n != 3 || err != nil || honest.published.Load() != 1 {
+		t.Errorf("published to %d neighbours (%v)", n, err)
+	}
+}
+
+// TestOtherGenesis: an entry of another network is not used, also when it was given first, and one is pinned for good.
+func TestOtherGenesis(t *testing.T) {
+	t.Parallel()
+	other := genesis
+	other.IntervalSlots = 20
+	foreign, honest := newFake(t, 1, other), newFake(t, 2, genesis)
+	k := connected(t, 1, foreign, honest)
+	if e := k.entries(); e[0] != honest.host.ID() {
+		t.Errorf("connected to %v", e)
+	}
+	until(t, "it is known why the other one is not used", func() bool { return k.why() != "" })
+	if !k.alone() {
+		t.Error("an entry of another network counts as one of this")
+	}
+	// Without a genesis the first use believes what it is shown; with one it does not.
+	for _, c := range []struct {
+		pin  string
+		from *fake
+		want error
+	}{
+		{"", foreign, nil}, {genesis.Hash().String(), foreign, ErrOtherNetwork}, {genesis.Hash().String(), honest, nil}, {"nonsense", honest, ErrConfig},
+	} {
+		cfg := Config{Home: t.TempDir(), Genesis: c.pin, Log: p2ptest.Quiet()}
+		g, err := network(t.Context(), cfg, hostConfig(cfg, keyOf(91), nil), []peer.AddrInfo{c.from.host.AddrInfo()})
+		if !errors.Is(err, c.want) {
+			t.Errorf("pin %.8q: %v, want %v", c.pin, err, c.want)
+		}
+		if c.want != nil {
+			continue
+		}
+		cfg.Genesis = ""
+		again, err := network(t.Context(), cfg, hostConfig(cfg, keyOf(91), nil), nil)
+		if err != nil || again != g {
+			t.Errorf("what was pinned is not found again: %v", err)
+		}
+		cfg.Genesis = sign.Sum([]byte("another")).String()
+		if _, err := network(t.Context(), cfg, hostConfig(cfg, keyOf(91), nil), nil); !errors.Is(err, ErrConfig) {
+			t.Errorf("another genesis than the pinned one: %v", err)
+		}
+	}
+}
+
+// TestTrustedAlone: with one entry alone the user is told so once, and how to name a second; not while another is tried, nor
+// when there are two.
+func TestTrustedAlone(t *testing.T) {
+	t.Parallel()
+	warned := func(log *written) int { return strings.Count(log.String(), "only one entry peer is known") }
+	a, b := newFake(t, 1, genesis), newFake(t, 2, genesis)
+	var log written
+	k := connectedTo(t, slog.New(slog.NewTextHandler(&log, nil)), 1, a)
+	until(t, "the user is told", func() bool { return warned(&log) > 0 })
+	if w := (light{k, genesis}).Warning(); !strings.Contains(w, "--peer ADDR1,ADDR2") {
+		t.Errorf("warning %q", w)
+	}
+	a.others.Store(&[]peer.AddrInfo{b.host.AddrInfo()})
+	if _, err := newLedger(nil, k, genesis).Slot(t.Context()); err != nil { // it learns of b by asking a
+		t.Fatal(err)
+	}
+	until(t, "the second entry is connected", func() bool { return len(k.entries()) == 2 })
+	if w := k.trusted(); w != "" {
+		t.Errorf("with two entries: %q", w)
+	}
+	b.host.Close()
+	until(t, "the second entry is given up", func() bool { return len(k.entries()) == 1 && k.why() != "" })
+	if w := k.trusted(); w != "" {
+		t.Errorf("one that was seen and is away counts: %q", w)
+	}
+	if n := warned(&log); n != 1 {
+		t.Errorf("told %d times", n)
+	}
+
+	// A second one that is no entry of this network, or does not answer, is none; one of two is no reason to warn.
+	other := genesis
+	other.IntervalSlots = 20
+	var second, both written
+	connectedTo(t, slog.New(slog.NewTextHandler(&second, nil)), 1, newFake(t, 3, genesis), newFake(t, 4, other))
+	until(t, "the user is told", func() bool { return warned(&second) == 1 })
+	k = connectedTo(t, slog.New(slog.NewTextHandler(&both, nil)), 2, newFake(t, 5, genesis), newFake(t, 6, genesis))
+	if n := warned(&both); n != 0 || k.trusted() != "" {
+		t.Errorf("with two entries told %d times", n)
+	}
+}
+
+// written is what was logged.
+type written struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (w *written) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.buf.Write(p)
+}
+
+func (w *written) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.buf.String()
+}
+
+// TestSlots: of two slots the lower counts, and while they are far apart nothing is paid.
+func TestSlots(t *testing.T) {
+	t.Parallel()
+	honest, liar := newFake(t, 1, genesis), newFake(t, 2, genesis)
+	k := connected(t, 2, honest, liar)
+	inner := chaintest.NewChain(chaintest.Config{})
+	payer := keyOf(90).Key()
+	inner.Mint(payer, 1000)
+	l := newLedger(inner.Ledger(payer), k, genesis)
+	pay := chain.Payment{Payouts: []chain.Payout{{To: keyOf(3).Key(), Amount: 5, Lease: market.LeaseID{1}}}}
+	slot := func() market.Slot {
+		t.Helper()
+		s, err := l.Slot(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	liar.slot.Store(1000 + uint64(l.apart))
+	if s := slot(); s != 1000 {
+		t.Errorf("slot %d, want the lower one, 1000", s)
+	}
+	tx, err := l.Prepare(t.Context(), pay)
+	if err != nil {
+		t.Fatalf("entries that differ by little: %v", err)
+	}
+	liar.slot.Store(1_000_000)
+	if s := slot(); s != 1000 {
+		t.Errorf("slot %d, want the lower one, 1000", s)
+	}
+	if _, err := l.Prepare(t.Context(), pay); !errors.Is(err, ErrDisagree) || !errors.Is(err, chain.ErrDown) {
+		t.Errorf("a payment is prepared while entries disagree: %v", err)
+	}
+	if err := l.Send(t.Context(), tx); !errors.Is(err, ErrDisagree) {
+		t.Errorf("a payment is sent while entries disagree: %v", err)
+	}
+	liar.slot.Store(1001)
+	slot()
+	if err := l.Send(t.Context(), tx); err != nil {
+		t.Errorf("a payment when they agree again: %v", err)
+	}
+	// An entry that has not seen the chain says nothing about it.
+	liar.slot.Store(0)
+	if s := slot(); s != 1000 {
+		t.Errorf("slot %d, want 1000", s)
+	}
+	honest.slot.Store(0)
+	if _, err := l.Slot(t.Context()); !errors.Is(err, chain.ErrDown) {
+		t.Errorf("nobody knows the slot: %v", err)
+	}
+}
+
+// TestTunnel: the two endpoints of the chain are two entries; one stands for both only where no other was ever seen.
+func TestTunnel(t *testing.T) {
+	t.Parallel()
+	a, b := newFake(t, 1, genesis), newFake(t, 2, genesis)
+	k := connected(t, 1, a)
+	tun := &tunnel{keeper: k}
+	pick := func(i int) (peer.ID, error) { return tun.pick(strings.TrimPrefix(endpoints[i], "http://")) }
+	for i := range endpoints {
+		if e, err := pick(i); err != nil || e != a.host.ID() {
+			t.Errorf("with one entry, endpoint %d is %s (%v)", i, e, err)
+		}
+	}
+	a.others.Store(&[]peer.AddrInfo{b.host.AddrInfo()})
+	if _, err := newLedger(nil, k, genesis).Slot(t.Context()); err != nil { // it learns of b by asking a
+		t.Fatal(err)
+	}
+	until(t, "the second entry is connected", func() bool { return len(k.entries()) == 2 })
+	first, err1 := pick(0)
+	second, err2 := pick(1)
+	if err1 != nil || err2 != nil || first == second {
+		t.Errorf("with two entries the endpoints are %s and %s (%v, %v)", first, second, err1, err2)
+	}
+	b.host.Close()
+	until(t, "the second entry is given up", func() bool { return len(k.entries()) == 1 })
+	if e, err := pick(1); !errors.Is(err, ErrNoEntry) {
+		t.Errorf("the second endpoint is %s while the second entry is away (%v)", e, err)
+	}
+	// What was learned is remembered.
+	found := false
+	for _, e := range readEntries(k.home) {
+		found = found || e.ID == b.host.ID().String() && e.Shown && !e.Given
+	}
+	if !found {
+		t.Error("the second entry is not remembered")
+	}
+}

@@ -1,0 +1,359 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/entry"
+	"github.com/starling-network/starling/p2p"
+)
+
+// Rhythm of the loop that keeps the client connected.
+const (
+	// wantEntries is how many entries are connected: one to use and one that stands by and is compared with it.
+	wantEntries = 2
+	// tryTime is how long an entry that is tried keeps others from being tried in its place.
+	tryTime = 2 * time.Second
+	// pingEvery and patience decide how soon a dead entry is noticed. Payments for running work go through it, and a
+	// provider waits for one no longer than an interval and two seconds.
+	pingEvery = 300 * time.Millisecond
+	patience  = time.Second
+	// firstRetry is the pause before an entry that failed is tried again; it doubles up to maxRetry.
+	firstRetry = 500 * time.Millisecond
+	maxRetry   = 15 * time.Second
+	// lookEvery is how often the list of entries is looked at when nothing happens.
+	lookEvery = time.Second
+	// findTime, slotTime and publishTime bound what one entry is asked beside the other: a silent one must not hold up
+	// the other's answer for long.
+	findTime    = 700 * time.Millisecond
+	slotTime    = 3 * time.Second
+	publishTime = 5 * time.Second
+)
+
+// keeper keeps the client connected to two entries of its network and remembers others.
+type keeper struct {
+	host  *p2p.Light
+	tag   string
+	pin   pin
+	home  string // "": nothing is remembered
+	log   *slog.Logger
+	moved func(context.Context) // an entry was gained or lost
+	wg    sync.WaitGroup        // of what goes on after its caller went away
+
+	warned bool // of there being one entry alone; run's own
+
+	mu    sync.Mutex
+	all   map[peer.ID]*candidate
+	poked chan struct{}
+}
+
+// candidate is an entry that may be tried.
+type candidate struct {
+	known
+	peer   peer.AddrInfo
+	busy   bool      // being tried, or entered
+	in     bool      // entered, and of this network
+	began  time.Time // when it was tried last
+	retry  time.Duration
+	after  time.Time // not to be tried before
+	reason string    // why it was not entered last
+}
+
+func newKeeper(host *p2p.Light, g market.Genesis, home string, given []peer.AddrInfo, log *slog.Logger) *keeper {
+	k := &keeper{host: host, tag: g.Tag(), pin: pin{genesis: &g}, home: home, log: log, all: map[peer.ID]*candidate{}, poked: make(chan struct{}, 1)}
+	if home != "" {
+		for _, e := range readEntries(home) {
+			if info, ok := e.info(); ok {
+				k.all[info.ID] = &candidate{known: e, peer: info}
+			}
+		}
+	}
+	k.give(given)
+	return k
+}
+
+// give adds entries that the user named.
+func (k *keeper) give(peers []peer.AddrInfo) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, p := range peers {
+		c := k.all[p.ID]
+		if c == nil {
+			c = &candidate{}
+			k.all[p.ID] = c
+		}
+		c.merge(p)
+		c.Given = true
+	}
+}
+
+// merge puts an address that is new first.
+func (c *candidate) merge(p peer.AddrInfo) {
+	for _, a := range c.peer.Addrs {
+		if len(p.Addrs) < maxEntryAddrs && !slices.ContainsFunc(p.Addrs, a.Equal) {
+			p.Addrs = append(slices.Clip(p.Addrs), a)
+		}
+	}
+	c.peer = p
+	c.ID, c.Addrs = p.ID.String(), knownOf(p).Addrs
+}
+
+// learn adds entries that another entry named. They are tried last, and the first to be forgotten.
+func (k *keeper) learn(peers []peer.AddrInfo) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, p := range peers {
+		if p.ID == k.host.ID() || len(k.all) >= maxEntries {
+			continue
+		}
+		if c := k.all[p.ID]; c != nil {
+			if !c.Given && !c.Shown {
+				c.merge(p)
+			}
+			continue
+		}
+		c := &candidate{}
+		c.merge(p)
+		k.all[p.ID] = c
+	}
+}
+
+// run keeps the client connected until ctx ends.
+func (k *keeper) run(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer k.wg.Wait()
+	defer wg.Wait()
+	t := time.NewTicker(lookEvery)
+	defer t.Stop()
+	for {
+		if k.home != "" {
+			k.give(readPeers(k.home))
+		}
+		for _, c := range k.next(time.Now()) {
+			wg.Go(func() { k.use(ctx, c) })
+		}
+		k.warn()
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.poked:
+		case <-t.C:
+		}
+	}
+}
+
+// poke has run look at the list at once.
+func (k *keeper) poke() {
+	select {
+	case k.poked <- struct{}{}:
+	default:
+	}
+}
+
+// next chooses the candidates to try now and marks them: those given first, then those entered last.
+func (k *keeper) next(now time.Time) []*candidate {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	live := k.entriesLocked()
+	missing := wantEntries - len(live)
+	if missing <= 0 {
+		return nil
+	}
+	var free []*candidate
+	for _, c := range k.all {
+		if c.busy {
+			if !slices.Contains(live, c.peer.ID) && now.Sub(c.began) < tryTime {
+				missing--
+			}
+		} else if !now.Before(c.after) && len(c.peer.Addrs) > 0 {
+			free = append(free, c)
+		}
+	}
+	slices.SortFunc(free, func(a, b *candidate) int {
+		for _, by := range []func(*candidate) bool{
+			func(c *candidate) bool { return c.Given }, func(c *candidate) bool { return c.Shown },
+		} {
+			if x, y := by(a), by(b); x != y {
+				return map[bool]int{true: -1, false: 1}[x]
+			}
+		}
+		if d := b.Seen - a.Seen; d != 0 {
+			return map[bool]int{true: 1, false: -1}[d > 0]
+		}
+		return slices.Compare([]byte(a.peer.ID), []byte(b.peer.ID))
+	})
+	free = free[:max(min(len(free), missing), 0)]
+	for _, c := range free {
+		c.busy, c.began = true, now
+	}
+	return free
+}
+
+// use enters an entry and stays until it does not answer any more.
+func (k *keeper) use(ctx context.Context, c *candidate) {
+	err := k.enter(ctx, c)
+	if err == nil {
+		k.log.Info("connected to an entry peer", "entry", c.peer.ID)
+		k.poke()
+		k.wg.Go(func() { k.moved(ctx) })
+		err = k.host.Keep(ctx, c.peer.ID, pingEvery, patience)
+		k.host.Leave(c.peer.ID)
+		if ctx.Err() == nil {
+			k.log.Warn("an entry peer is lost; going on through another", "entry", c.peer.ID, "err", err)
+			k.wg.Go(func() { k.moved(ctx) })
+		}
+	}
+	k.mu.Lock()
+	c.busy, c.in = false, false
+	if err != nil {
+		c.reason = err.Error()
+	}
+	c.retry = min(max(2*c.retry, firstRetry), maxRetry)
+	c.after = time.Now().Add(c.retry)
+	k.mu.Unlock()
+	k.poke()
+}
+
+// enter connects to an entry and makes sure that it is one of this network.
+func (k *keeper) enter(ctx context.Context, c *candidate) error {
+	ctx, cancel := context.WithTimeout(ctx, maxRetry)
+	defer cancel()
+	k.mu.Lock()
+	to := c.peer
+	k.mu.Unlock()
+	if err := k.host.Enter(ctx, to); err != nil {
+		k.log.Debug("an entry peer cannot be used", "entry", to.ID, "err", err)
+		return err
+	}
+	said, err := entry.Ask(ctx, k.host, to.ID)
+	if err == nil {
+		err = k.pin.check(said.Genesis)
+	}
+	if err == nil && len(k.entries()) >= wantEntries {
+		err = fmt.Errorf("there are %d others already", wantEntries)
+	} else if err != nil {
+		k.log.Warn("an entry peer cannot be used", "entry", to.ID, "err", err)
+	}
+	if err != nil {
+		k.host.Leave(to.ID)
+		return err
+	}
+	k.learn(said.Others) // before it is in: who is told of others is not alone
+	k.mu.Lock()
+	c.in, c.Shown, c.Seen, c.retry, c.reason = true, true, time.Now().Unix(), 0, ""
+	k.mu.Unlock()
+	if most := k.host.CircuitData(to.ID); most > 0 {
+		k.log.Warn("an entry peer ends circuits early: larger files are brought in parts, and exec, cp and port-forward break off; use one with a larger relay.dataMiB",
+			"entry", to.ID, "bytes", most)
+	}
+	k.remember()
+	return nil
+}
+
+// entries are those that are connected and have shown this network's genesis, the one in use first.
+func (k *keeper) entries() []peer.ID {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.entriesLocked()
+}
+
+func (k *keeper) entriesLocked() []peer.ID {
+	return slices.DeleteFunc(k.host.Entries(), func(id peer.ID) bool { c := k.all[id]; return c == nil || !c.in })
+}
+
+// Peers are the entries that it knows of but those in use: what a client asks others to do while it is away must not end with
+// its way into the network.
+func (k *keeper) Peers() []peer.AddrInfo {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	out := make([]peer.AddrInfo, 0, len(k.all))
+	for _, c := range k.all {
+		if !c.in {
+			out = append(out, c.peer)
+		}
+	}
+	return out
+}
+
+// remember writes the list down.
+func (k *keeper) remember() {
+	if k.home == "" {
+		return
+	}
+	k.mu.Lock()
+	var all []known
+	for _, c := range k.all {
+		all = append(all, c.known)
+	}
+	err := writeFile(filepath.Join(k.home, FileEntries), encodeEntries(all))
+	k.mu.Unlock()
+	if err != nil {
+		k.log.Warn("entry peers not remembered", "err", err)
+	}
+}
+
+// alone reports whether no second entry of this network is known, so that the one there is must be believed.
+func (k *keeper) alone() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	shown := 0
+	for _, c := range k.all {
+		if c.Shown {
+			shown++
+		}
+	}
+	return shown <= 1
+}
+
+// trusted is what a user is told while one entry is all there is; "" when there are two, or when others are still tried.
+func (k *keeper) trusted() string {
+	if !k.alone() {
+		return ""
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	live := k.entriesLocked()
+	if len(live) != 1 {
+		return ""
+	}
+	for id, c := range k.all {
+		if id != live[0] && c.reason == "" {
+			return ""
+		}
+	}
+	return trustedAlone
+}
+
+// trustedAlone names every way in which the command line and programs give a second entry.
+const trustedAlone = "only one entry peer is known: it could hide offers and quotes, which are compared with no other's, " +
+	"and what it says of slots and payments is believed; name a second one as well (--peer ADDR1,ADDR2 or Config.Peers)"
+
+// warn says once that one entry is all there is.
+func (k *keeper) warn() {
+	if k.warned || k.trusted() == "" {
+		return
+	}
+	k.warned = true
+	k.log.Warn(trustedAlone, "entry", k.entries())
+}
+
+// why says what keeps the known entries from being used.
+func (k *keeper) why() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	text := ""
+	for _, c := range k.all {
+		if c.reason != "" {
+			text += fmt.Sprintf("; %s: %s", c.peer.ID, c.reason)
+		}
+	}
+	return text
+}

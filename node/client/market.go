@@ -1,0 +1,149 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/entry"
+)
+
+// everyone asks all connected entries at once and returns the answers that came, in the order of the entries.
+func everyone[T any](ctx context.Context, k *keeper, within time.Duration, ask func(context.Context, peer.ID) (T, error)) ([]T, error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	entries := k.entries()
+	if len(entries) == 0 {
+		return nil, ErrNoEntry
+	}
+	answers, errs := make([]T, len(entries)), make([]error, len(entries))
+	var wg sync.WaitGroup
+	for i, e := range entries {
+		wg.Go(func() { answers[i], errs[i] = ask(ctx, e) })
+	}
+	wg.Wait()
+	var out []T
+	for i := range entries {
+		if errs[i] == nil {
+			out = append(out, answers[i])
+		}
+	}
+	if len(out) == 0 {
+		return nil, errors.Join(errs...)
+	}
+	return out, nil
+}
+
+// light is what the buying engine has for DHT and gossip: the entries.
+type light struct {
+	*keeper
+	genesis market.Genesis
+}
+
+// Find merges what the entries find: what one hides another shows, and of two offers of a provider the later is right.
+func (l light) Find(ctx context.Context, c market.Class, regions []market.Region, most int) ([]market.Offer, error) {
+	found, err := everyone(ctx, l.keeper, findTime, func(ctx context.Context, e peer.ID) (entry.Found, error) {
+		f, err := entry.Find(ctx, l.host, l.genesis, e, c, regions, most)
+		if f.Bad > 0 {
+			l.log.Warn("an entry peer sent offers that are not good", "entry", e, "offers", f.Bad)
+		}
+		return f, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("looking for offers: %w", err)
+	}
+	return merge(found), nil
+}
+
+// merge keeps the latest offer of each provider and class, in the order in which they came.
+func merge(found []entry.Found) []market.Offer {
+	type of struct {
+		provider sign.Key
+		class    market.Class
+	}
+	at := map[of]int{}
+	var out []market.Offer
+	for _, f := range found {
+		for _, o := range f.Offers {
+			i, ok := at[of{o.Provider, o.Class}]
+			switch {
+			case !ok:
+				at[of{o.Provider, o.Class}] = len(out)
+				out = append(out, o)
+			case o.Supersedes(out[i]) == nil:
+				out[i] = o
+			}
+		}
+	}
+	return out
+}
+
+// Publish has every entry gossip the order, so that one that keeps it to itself hides it from nobody, and returns when
+// the first one has.
+func (l light) Publish(ctx context.Context, _ market.Order, envelope []byte) (int, error) {
+	type answer struct {
+		heard int
+		err   error
+	}
+	entries := l.keeper.entries()
+	answers := make(chan answer, len(entries))
+	for _, e := range entries {
+		l.wg.Go(func() {
+			// The order's window may be over before a slow entry has spread it.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), publishTime)
+			defer cancel()
+			n, err := entry.Publish(ctx, l.host, l.tag, e, envelope)
+			answers <- answer{n, err}
+		})
+	}
+	errs := []error{ErrNoEntry}
+	for range entries {
+		select {
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case a := <-answers:
+			if a.err == nil && a.heard > 0 {
+				return a.heard, nil
+			}
+			errs = append(errs, a.err)
+		}
+	}
+	return 0, fmt.Errorf("having the order published: %w", errors.Join(errs[min(1, len(entries)):]...))
+}
+
+// Entries are those that are connected.
+func (l light) Entries() []peer.ID { return l.keeper.entries() }
+
+// Warning is what its user has to know about them.
+func (l light) Warning() string { return l.trusted() }
+
+// Dials says whether providers are dialled too.
+func (l light) Dials() bool { return l.host.Dials() }
+
+// Carries is what the roomiest circuit of an entry carries. Where providers are dialled too, that is not all there is.
+func (l light) Carries() int64 {
+	if l.host.Dials() {
+		return 0
+	}
+	var most uint64
+	for _, e := range l.keeper.entries() {
+		n := l.host.CircuitData(e)
+		if n == 0 {
+			return 0
+		}
+		most = max(most, n)
+	}
+	return int64(min(most, 1<<62))
+}
+
+// Run keeps the client connected.
+func (l light) Run(ctx context.Context) error {
+	l.run(ctx)
+	return nil
+}

@@ -1,0 +1,52 @@
+package node
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/protocol"
+	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/proto"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/entry"
+)
+
+// serveClients begins to serve light clients. Circuits for them are the host's relay's part.
+func (n *Node) serveClients() (*entry.Server, error) {
+	c := n.p.Config.Entry
+	return entry.Serve(n.p.Host, entry.Config{
+		Genesis: n.p.Genesis, Publish: n.orders.publish, RPC: n.p.RPC, Others: n.entries, Log: n.p.Log,
+		Limits: entry.Limits{Finds: c.Finds, Orders: c.Orders, Calls: c.Calls},
+		Find: func(ctx context.Context, c market.Class, regions []market.Region, most int) ([][]byte, error) {
+			found, err := n.look(ctx, c, regions, most)
+			out := make([][]byte, 0, len(found))
+			for _, f := range found {
+				out = append(out, f.envelope)
+			}
+			return out, err
+		},
+		Slot: func() (market.Slot, bool) {
+			slot, err := n.slots.Now(time.Now())
+			return slot, err == nil && n.slots.Reachable()
+		},
+	})
+}
+
+// entries are connected peers that serve light clients too and carry circuits for them, in random order.
+func (n *Node) entries() []peer.AddrInfo {
+	var out []peer.AddrInfo
+	peers, h := n.p.Host.Network().Peers(), n.p.Host
+	rand.Shuffle(len(peers), func(i, j int) { peers[i], peers[j] = peers[j], peers[i] })
+	for _, p := range peers {
+		if len(out) == entry.MaxOthers {
+			break
+		}
+		serves, err := h.Peerstore().SupportsProtocols(p, protocol.ID(entry.FindID(n.tag)), proto.ProtoIDv2Hop)
+		if err == nil && len(serves) == 2 {
+			out = append(out, h.Peerstore().PeerInfo(p))
+		}
+	}
+	return out
+}

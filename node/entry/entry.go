@@ -1,0 +1,84 @@
+// Package entry is what a full peer does for light clients, which are no part of the network: it tells them which
+// network this is, finds offers for them, gossips their orders and passes calls to the chain on. Circuits to other
+// peers are p2p/relay's part.
+//
+//	stream          asks                              answers
+//	hello           nothing                           genesis, slot, other entries
+//	entry-find      a class and regions               offers as their providers signed them
+//	entry-publish   an order that the asker signed    how many neighbours heard it
+//	entry-rpc       one JSON-RPC call                 the chain's answer
+//
+// hello is spoken under the network name p2p.AnyNetwork: who asks does not know yet which network it is. Everything
+// else is under the network's own.
+//
+// An entry is a relay and no authority. What it says is signed by others (offers), compared with what the client has
+// pinned (genesis), or compared with what a second entry says (slot, chain); what it is given it cannot alter (orders)
+// or read (circuits). It can keep silent: then the client asks another one. PROTOCOL.md has the rules.
+package entry
+
+import (
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/entry/entrypb"
+	"github.com/starling-network/starling/p2p/stream"
+)
+
+// Limits of what travels.
+const (
+	// MaxOffers is how many offers one answer has at the most.
+	MaxOffers = 64
+	// MaxOthers is how many other entries one answer names.
+	MaxOthers = 16
+	// maxOtherAddrs is how many addresses of one are given.
+	maxOtherAddrs = 4
+	// maxAddrLen bounds one of them in text, bytes.
+	maxAddrLen = 256
+	// maxGenesis bounds the genesis, bytes; market.ParseGenesis reads no more either.
+	maxGenesis = 4096
+	// MaxCall bounds one call to the chain: the accounts of a full transaction, or the transaction itself.
+	MaxCall = 16 << 10
+	// MaxAnswer bounds its answer.
+	MaxAnswer = 256 << 10
+
+	maxHello  = 64 << 10
+	maxFind   = MaxOffers * (market.MaxOfferPayload + 512)
+	maxOrder  = market.MaxOrderPayload + 512 // with its envelope
+	maxAsking = 1 << 10
+)
+
+// Deadlines.
+const (
+	quick       = 5 * time.Second
+	rpcDeadline = 15 * time.Second
+)
+
+var hello = stream.Protocol[*entrypb.HelloRequest, *entrypb.HelloReply]{
+	Name: "hello", Version: 1, MaxRequest: 64, MaxResponse: maxHello, Deadline: quick,
+}
+
+var find = stream.Protocol[*entrypb.FindRequest, *entrypb.FindReply]{
+	Name: "entry-find", Version: 1, MaxRequest: maxAsking, MaxResponse: maxFind, Deadline: quick,
+}
+
+var publish = stream.Protocol[*entrypb.PublishRequest, *entrypb.PublishReply]{
+	Name: "entry-publish", Version: 1, MaxRequest: maxOrder + 16, MaxResponse: 64, Deadline: quick,
+}
+
+var rpc = stream.Protocol[*entrypb.RPCRequest, *entrypb.RPCReply]{
+	Name: "entry-rpc", Version: 1, MaxRequest: MaxCall + 16, MaxResponse: MaxAnswer + 16, Deadline: rpcDeadline,
+}
+
+// FindID is the protocol by which peers that serve clients know each other.
+func FindID(network string) string { return string(find.ID(network)) }
+
+// Hello is what an entry says of itself and its network.
+type Hello struct {
+	Genesis market.Genesis
+	Slot    market.Slot     // 0: it has not seen the chain
+	ChainUp bool            // the chain answered it when it was asked last
+	RPC     bool            // it passes calls to the chain on
+	Others  []peer.AddrInfo // other entries that it knows
+}

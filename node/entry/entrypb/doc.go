@@ -1,0 +1,2 @@
+// Package entrypb holds the protobuf messages of package entry.
+package entrypb

@@ -1,0 +1,22 @@
+package evidence
+
+import "errors"
+
+var (
+	// ErrUntimely: a notice is about an hour long past, or one to come.
+	ErrUntimely = errors.New("a notice of an hour that is over for long, or to come")
+	// ErrFile: the bytes are no evidence file.
+	ErrFile = errors.New("not an evidence file")
+	// ErrMany: no more units can be watched.
+	ErrMany = errors.New("too many units are watched")
+	// ErrNoProgram: the network settles directly.
+	ErrNoProgram = errors.New("the network has no program: nothing is staked on it that could be taken")
+	// ErrNotStaked: the provider has nothing at stake.
+	ErrNotStaked = errors.New("the provider has nothing at stake")
+	// ErrOtherKey: the provider's registration is not by the key that signed.
+	ErrOtherKey = errors.New("the provider no longer answers for the key that signed the receipts")
+	// ErrNotYet: a receipt ends in the future.
+	ErrNotYet = errors.New("a receipt of the evidence is not over yet")
+	// ErrTooOld: a receipt is older than the network lets evidence be.
+	ErrTooOld = errors.New("the evidence is too old to count")
+)

@@ -1,0 +1,485 @@
+package evidence
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/slots"
+	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/p2p/discovery"
+	"github.com/starling-network/starling/p2p/p2ptest"
+	"github.com/starling-network/starling/verify"
+	"github.com/starling-network/starling/verify/notice"
+)
+
+func private(name string) sign.Private { return sign.NewPrivate(sha256.Sum256([]byte(name))) }
+
+var (
+	genesis = market.Genesis{Network: "test", Chain: sign.Sum([]byte("chain")), Symbol: "STAR", SlotMillis: 400, IntervalSlots: 10, Simulated: true}
+	seller  = private("provider")
+	units   = []market.UnitID{{1}, {2}}
+)
+
+const began = market.Slot(9000 * 1000)
+
+// table is a DHT of one place, which chooses as Values say.
+type table struct {
+	of discovery.Values
+
+	mu   sync.Mutex
+	m    map[string][]byte
+	puts int
+	gets int
+	down error
+}
+
+func (t *table) PutValue(_ context.Context, _ string, key, value []byte) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.down != nil {
+		return t.down
+	}
+	if err := t.of.Check(key, value); err != nil {
+		return err
+	}
+	t.puts++
+	if old, has := t.m[string(key)]; has {
+		if i, err := t.of.Better(key, [][]byte{value, old}); err != nil || i != 0 {
+			return errors.New("there is a better one")
+		}
+	}
+	t.m[string(key)] = value
+	return nil
+}
+
+func (t *table) GetValue(_ context.Context, _ string, key []byte) ([]byte, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.gets++
+	if v, has := t.m[string(key)]; has {
+		return v, t.down
+	}
+	if t.down != nil {
+		return nil, t.down
+	}
+	return nil, discovery.ErrNotFound
+}
+
+func (t *table) fail(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.down = err
+}
+
+// forget empties the table and says how much was there.
+func (t *table) forget() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := len(t.m)
+	clear(t.m)
+	return n
+}
+
+func (t *table) count() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.puts
+}
+
+// said is how many leases are published of the first unit, and how many receipts.
+func (t *table) said(tb *testing.T) (leases, receipts int) {
+	tb.Helper()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	at, err := notice.CalendarOf(genesis).At(seller.Key(), units[0], began)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	n, err := notice.Unmarshal(t.m[string(at.Marshal())])
+	if err != nil {
+		tb.Fatalf("nothing is published: %v", err)
+	}
+	return len(n.Leases), len(n.Receipts)
+}
+
+// world is peers on one table. Time is the bubble's; slots follow it.
+type world struct {
+	t     *testing.T
+	table *table
+	start time.Time
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, start: time.Now()}
+	w.table = &table{of: w.open("table", store.NewMemory()).Values(), m: map[string][]byte{}}
+	return w
+}
+
+func (w *world) slot() (market.Slot, error) {
+	return began + market.Slot(time.Since(w.start)/(400*time.Millisecond)), nil
+}
+
+func (w *world) open(name string, s store.Store) *Keeper {
+	w.t.Helper()
+	k, err := Open(w.t.Context(), Config{Genesis: genesis, Self: private(name).Key(), Store: s, Slot: w.slot, Log: p2ptest.Quiet()})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return k
+}
+
+// peer runs one until the test ends or stop is called.
+func (w *world) peer(name string, s store.Store) (k *Keeper, stop func()) {
+	k = w.open(name, s)
+	return k, p2ptest.Go(w.t, func(ctx context.Context) error { return k.Run(ctx, w.table) })
+}
+
+// lease is one of the buyer's, of receipts of ten slots from slot from on.
+func lease(t *testing.T, buyer string, us []market.UnitID, from market.Slot, n int) (market.Lease, []verify.Receipt) {
+	t.Helper()
+	b := private(buyer)
+	end := from + market.Slot(10*n) + 1
+	core := market.LeaseCore{
+		Version: market.LeaseVersion, Units: uint16(len(us)), Order: market.OrderID{1}, Buyer: b.Key(), Provider: seller.Key(), Payout: sign.Key{7},
+		UnitsRoot: market.UnitsRoot(us), Rate: 1_000_000, Cap: market.Amount(end - from), Start: from, ActivateBefore: from, End: end,
+	}
+	sig := func(s sign.Signature, err error) sign.Signature {
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	d := genesis.Domain()
+	l := market.Lease{Core: core, ProviderSig: sig(core.Sign(d, seller)), BuyerSig: sig(core.Sign(d, b))}
+	chain := verify.NewChain(core)
+	var rs []verify.Receipt
+	for i := range n {
+		r, err := chain.Next(from+market.Slot(10*i), from+market.Slot(10*i+10), func(*verify.ReceiptCore) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if chain, err = chain.Follow(r); err != nil {
+			t.Fatal(err)
+		}
+		rs = append(rs, verify.Receipt{ReceiptCore: r, ProviderSig: sig(r.Sign(d, seller)), BuyerSig: sig(r.Sign(d, b))})
+	}
+	return l, rs
+}
+
+func file(k *Keeper, l market.Lease, us []market.UnitID, rs []verify.Receipt) {
+	for _, r := range rs {
+		k.File(l, us, r)
+	}
+}
+
+func proofs(t *testing.T, k *Keeper) []Kept {
+	t.Helper()
+	all, err := k.Kept(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// Both victims and a peer that watches the unit find the double sale, each on its own, though the provider publishes only
+// one of the leases. Another unit of one of the leases proves nothing.
+func TestFound(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		a, _ := w.peer("a", store.NewMemory())
+		b, _ := w.peer("b", store.NewMemory())
+		p, _ := w.peer("provider", store.NewMemory())
+		watcher, _ := w.peer("watcher", store.NewMemory())
+		other, _ := w.peer("other", store.NewMemory())
+		if err := errors.Join(watcher.Watch(t.Context(), Watched{seller.Key(), units[0]}), other.Watch(t.Context(), Watched{seller.Key(), units[1]})); err != nil {
+			t.Fatal(err)
+		}
+		la, ra := lease(t, "a", units, began+5, 40)
+		lb, rb := lease(t, "b", units[:1], began+100, 40)
+		file(a, la, units, ra)
+		file(p, la, units, ra)
+		time.Sleep(time.Minute)
+		file(b, lb, units[:1], rb)
+		time.Sleep(2 * lookEvery)
+		for name, k := range map[string]*Keeper{"a": a, "b": b, "watcher": watcher} {
+			all := proofs(t, k)
+			if len(all) != 1 || all[0].Unit != units[0] || all[0].Mine != (name != "watcher") || all[0].From >= all[0].To {
+				t.Fatalf("%s keeps %+v", name, all)
+			}
+			c, err := verify.UnmarshalConflict(all[0].Conflict)
+			if err == nil {
+				err = verify.CheckConflict(genesis.Domain(), c)
+			}
+			if err != nil {
+				t.Errorf("what %s keeps does not hold: %v", name, err)
+			}
+		}
+		if all := proofs(t, other); len(all) != 0 {
+			t.Errorf("who watches another unit keeps %+v", all)
+		}
+	})
+}
+
+// What is published is put again before the DHT forgets it, for some hours, and after a restart; then it ends.
+func TestPublishedForHours(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		disk := store.NewMemory()
+		w.table.fail(discovery.ErrNoPeers)
+		k, stop := w.peer("a", disk)
+		l, rs := lease(t, "a", units[:1], began+5, 40)
+		file(k, l, units[:1], rs)
+		time.Sleep(time.Minute)
+		w.table.fail(nil)
+		time.Sleep(time.Minute)
+		if n := w.table.count(); n != 1 {
+			t.Fatalf("published %d times within a minute of finding peers", n)
+		}
+		stop()
+		file(k, l, units[:1], rs) // after the end: nothing happens
+		for range 6 {
+			w.table.forget() // as the DHT does
+			k, stop := w.peer("a", disk)
+			time.Sleep(discovery.MaxValidity)
+			stop()
+			if n := w.table.forget(); n != 1 {
+				t.Fatalf("%d notices an hour after a restart", n)
+			}
+			if len(proofs(t, k)) != 0 {
+				t.Error("a proof of nothing is kept")
+			}
+		}
+		w.peer("a", disk)
+		time.Sleep(3 * time.Hour)
+		w.table.forget()
+		time.Sleep(time.Hour)
+		if w.table.forget() != 0 {
+			t.Error("published for ever")
+		}
+		if err := disk.List(t.Context(), kindFiled, "", func(string, []byte) error { return errors.New("still there") }); err != nil {
+			t.Errorf("a lease that is published no more: %v", err)
+		}
+	})
+}
+
+// Short leases one after another are published once all together, by their buyer; the provider finds them there. Nothing is
+// put again before it has to be, and then by one of them.
+func TestShortLeasesArePublishedOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		disk := store.NewMemory()
+		a, stop := w.peer("a", disk)
+		p, _ := w.peer("provider", store.NewMemory())
+		const n = 5
+		for i := range n {
+			l, rs := lease(t, "a", units[:1], began+market.Slot(12*i), 1)
+			file(a, l, units[:1], rs)
+			file(p, l, units[:1], rs)
+			time.Sleep(4 * time.Second)
+		}
+		time.Sleep(2 * time.Minute)
+		if leases, _ := w.table.said(t); leases != n || w.table.count() != 1 || w.table.gets != 2 {
+			t.Errorf("%d of %d leases are published, by %d writes and %d reads", leases, n, w.table.count(), w.table.gets)
+		}
+		time.Sleep(republish + 2*time.Minute) // one of the buyer's renewals, none of the provider's
+		if w.table.count() != 2 {
+			t.Errorf("after one renewal: %d writes", w.table.count())
+		}
+		stop()
+		_, _ = w.peer("a", disk)
+		time.Sleep(2 * time.Minute)
+		if w.table.count() != 3 {
+			t.Errorf("a peer that starts again does not know since when its leases are there, and there are %d writes", w.table.count())
+		}
+	})
+}
+
+// A provider whose buyer says nothing publishes alone, and keeps what it said in the DHT.
+func TestProviderPublishesAlone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		p, _ := w.peer("provider", store.NewMemory())
+		l, rs := lease(t, "a", units[:1], began+5, 1)
+		file(p, l, units[:1], rs)
+		time.Sleep(2 * time.Minute)
+		for i := range 3 {
+			if leases, _ := w.table.said(t); leases != 1 || w.table.count() != 1+i {
+				t.Fatalf("%d leases by %d writes", leases, w.table.count())
+			}
+			time.Sleep(patience*republish + 2*pass) // less than MaxValidity, so that the DHT never forgets
+		}
+		if patience*republish+time.Minute > discovery.MaxValidity {
+			t.Error("the DHT forgets before a provider comes again")
+		}
+	})
+}
+
+// Of a lease that runs for long the first receipt is published soon, the last one as well, and those between them together.
+func TestLongLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		a, _ := w.peer("a", store.NewMemory())
+		l, rs := lease(t, "a", units[:1], began, 300)
+		for i, r := range rs { // ten slots are 4 s
+			if i == len(rs)-1 {
+				r.ReceiptCore.Flags |= verify.ReceiptFinal
+				var err error
+				r.ProviderSig, err = r.ReceiptCore.Sign(genesis.Domain(), seller)
+				if err == nil {
+					r.BuyerSig, err = r.ReceiptCore.Sign(genesis.Domain(), private("a"))
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			a.File(l, units[:1], r)
+			time.Sleep(4 * time.Second)
+			if i == 15 {
+				if leases, receipts := w.table.said(t); leases != 1 || receipts < 8 {
+					t.Errorf("after a minute %d leases and %d receipts are published", leases, receipts)
+				}
+			}
+		}
+		time.Sleep(time.Minute)
+		f := a.filed[l.Core.ID()]
+		if leases, receipts := w.table.said(t); leases != 1 || receipts != len(f.receipts) || receipts != notice.MaxReceipts {
+			t.Errorf("%d leases and %d receipts are published, of %d", leases, receipts, len(f.receipts))
+		}
+		if n := w.table.count(); n > 6 { // 20 minutes
+			t.Errorf("%d writes in twenty minutes", n)
+		}
+	})
+}
+
+// A provider that proves against itself as often as it likes fills nobody's journal, and does not keep a victim from its
+// own proof.
+func TestKeptIsBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		disk := store.NewMemory()
+		k := w.open("victim", disk)
+		la, ra := lease(t, "victim", units[:1], began+5, 1)
+		var last verify.Conflict
+		for i := range maxKeptOf + 5 {
+			lb, rb := lease(t, fmt.Sprint(i), units[:1], began+7, 1)
+			lc, rc := lease(t, fmt.Sprint("again", i), units[:1], began+8, 1)
+			for _, two := range [][2]verify.Receipt{{rb[0], rc[0]}, {ra[0], rb[0]}} {
+				c, err := verify.NewConflict(genesis.Domain(), two[0], two[1], units[:1], units[:1])
+				if err != nil {
+					t.Fatal(err)
+				}
+				if i > 0 && two[0] == ra[0] {
+					continue // one is enough
+				}
+				k.keep(t.Context(), c)
+				k.keep(t.Context(), c)
+				last = c
+			}
+			_, _ = lb, lc
+		}
+		_ = la
+		all := proofs(t, k)
+		if len(all) != maxKeptOf {
+			t.Errorf("%d proofs are kept", len(all))
+		}
+		lb, rb := lease(t, "late", units[:1], began+6, 1)
+		_ = lb
+		mine, err := verify.NewConflict(genesis.Domain(), ra[0], rb[0], units[:1], units[:1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.keep(t.Context(), mine)
+		bad := last
+		bad.A.BuyerSig[0] ^= 1
+		bad.A.Buyer = private("victim").Key()
+		bad.A.Lease[0] ^= 1
+		k.keep(t.Context(), bad)
+		all = proofs(t, k)
+		if len(all) != maxKeptOf+1 || !slices.ContainsFunc(all, func(k Kept) bool { return k.ID == idOf(mine) && k.Mine }) {
+			t.Errorf("a victim's own proof is not kept beside %d others", maxKeptOf)
+		}
+		again := w.open("victim", disk)
+		if len(again.kept) != maxKeptOf+1 || again.by[seller.Key()] != maxKeptOf+1 {
+			t.Errorf("after a restart %d are kept", len(again.kept))
+		}
+	})
+}
+
+// What the DHT may be asked to hold is refused when it is malformed, or of another time.
+func TestValuesRefused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		v := w.table.of
+		l, rs := lease(t, "a", units[:1], began+5, 3)
+		at, err := notice.CalendarOf(genesis).At(seller.Key(), units[0], began)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := notice.Of(notice.CalendarOf(genesis), at, l, units[:1], rs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // once with the signatures verified, once remembered
+			if err := v.Check(at.Marshal(), n.Marshal()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		elsewhere := at
+		elsewhere.Unit = units[1]
+		for name, key := range map[string][]byte{"another unit": elsewhere.Marshal(), "no place": []byte("x")} {
+			if v.Check(key, n.Marshal()) == nil {
+				t.Errorf("%s was taken", name)
+			}
+		}
+		if _, err := v.Better([]byte("x"), [][]byte{n.Marshal()}); err == nil {
+			t.Error("no place has a best value")
+		}
+		time.Sleep((staleHours + 2) * time.Hour)
+		if err := v.Check(at.Marshal(), n.Marshal()); !errors.Is(err, ErrUntimely) {
+			t.Errorf("of yesterday: %v", err)
+		}
+		w.start = w.start.Add((staleHours + 5) * time.Hour)
+		if err := v.Check(at.Marshal(), n.Marshal()); !errors.Is(err, ErrUntimely) {
+			t.Errorf("of tomorrow: %v", err)
+		}
+		k, err := Open(t.Context(), Config{Genesis: genesis, Store: store.NewMemory(), Slot: func() (market.Slot, error) { return 0, slots.ErrUnknown }, Log: p2ptest.Quiet()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := k.Values().Check(at.Marshal(), n.Marshal()); !errors.Is(err, slots.ErrUnknown) {
+			t.Errorf("while no slot is known: %v", err)
+		}
+	})
+}
+
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		disk := store.NewMemory()
+		k := w.open("a", disk)
+		one, two := Watched{seller.Key(), units[0]}, Watched{seller.Key(), units[1]}
+		if err := errors.Join(k.Watch(t.Context(), one), k.Watch(t.Context(), two), k.Watch(t.Context(), two), k.Unwatch(t.Context(), one)); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.open("a", disk).Watching(); len(got) != 1 || got[0] != two {
+			t.Errorf("after a restart %v is watched", got)
+		}
+	})
+}

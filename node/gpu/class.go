@@ -1,0 +1,75 @@
+package gpu
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+const (
+	// ClassPrefix is before the model in a market class.
+	ClassPrefix = "gpu/"
+	// maxModelClass is what market.Class leaves for the model.
+	maxModelClass = 32 - len(ClassPrefix)
+	// maxProfile is what of it the profile of a MIG slice may take.
+	maxProfile = 18
+	// unknownModel is the class of a name that has nothing in it that tells a model.
+	unknownModel = "unknown"
+)
+
+// noise are words of product names that do not tell one model from another: makers, memory, sockets, decoration. Size of
+// memory and slot are left out on purpose: the class of all H100 is one market, and orders ask for memory beside it.
+var noise = regexp.MustCompile(`^(nvidia|amd|advanced|micro|devices|inc|corporation|tesla|geforce|instinct|gpu|graphics|device|generation|edition|oam|simulated|pcie|nvl|sxm\d?|hbm\d[a-z]?|\d+gi?b)$`)
+
+// glued is a series and its number without a space between, as people type them.
+var glued = regexp.MustCompile(`^(rtx|gtx|rx)(\d[a-z0-9]*)$`)
+
+// ModelClass is the name under which a model trades: lower case, a-z, 0-9 and '-', at most 28 of them, never empty.
+// Whatever names one model gives one class, and a class gives itself: "NVIDIA A100-SXM4-80GB", "A100" and "a100" are all
+// "a100"; a MIG slice is "a100-mig-1g-10gb".
+func ModelClass(model string) string {
+	words := strings.FieldsFunc(strings.ToLower(model), func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < '0' || r > '9')
+	})
+	suffix := ""
+	if at := slices.Index(words, "mig"); at >= 0 {
+		profile := slices.DeleteFunc(slices.Clone(words[at:]), func(w string) bool { return w == "simulated" })
+		if text := shorten(profile, maxProfile); text != profile[0] {
+			suffix = "-" + text
+		}
+		words = words[:at]
+	}
+	var kept []string
+	for _, w := range words {
+		if m := glued.FindStringSubmatch(w); m != nil {
+			kept = append(kept, m[1], m[2])
+		} else {
+			kept = append(kept, w)
+		}
+	}
+	kept = slices.DeleteFunc(kept, noise.MatchString)
+	if len(kept) > 1 && kept[0] == "radeon" && kept[1] == "rx" {
+		kept = kept[1:]
+	}
+	if len(kept) > 0 {
+		if text := shorten(kept, maxModelClass-len(suffix)); !noise.MatchString(text) {
+			return text + suffix
+		}
+	}
+	return unknownModel + suffix
+}
+
+// shorten joins as many whole words as fit, of a first word too long its beginning.
+func shorten(words []string, most int) string {
+	text := words[0]
+	if len(text) > most {
+		text = text[:most]
+	}
+	for _, w := range words[1:] {
+		if len(text)+1+len(w) > most {
+			break
+		}
+		text += "-" + w
+	}
+	return text
+}

@@ -1,0 +1,31 @@
+// Package gpu is a peer's inventory of GPUs and their health: what is in the machine, what of it can be sold and, for
+// what cannot, why not.
+//
+//	starling (static, no cgo)                                  starling-nvml (cgo), beside it
+//	┌────────────────────────────────────────────┐  requests   ┌─────────────────────────────┐
+//	│ Open ─ Source ┬ nvidia ─ helper (process) ─┼────────────▶│ Serve ─ node/gpu/nvml       │
+//	│               │    │     restart, time-out │◀────────────┤   Init, then and only then  │
+//	│               │    │                       │  JSON lines │   libnvidia-ml.so.1         │
+//	│               │    ├ /proc/driver/nvidia   │             │   or NVIDIA's own mocks     │
+//	│               │    └ /sys/bus/pci          │             └─────────────────────────────┘
+//	│               └ amd ─ /sys/class/drm, amd-smi             (read only)
+//	│        judge: Device.Refused says why a device is shown and not sold
+//	└────────────────────────────────────────────┘
+//
+// NVML can be reached only through cgo, and a driver that misbehaves can end or hang the process that called it. So all
+// driver calls are in a small helper process. The peer starts it, gives each call a time limit, starts it again when it
+// dies, slower each time, and goes on without it: devices that the kernel knows stay listed, and are not sold.
+//
+// What NVML says is compared with what the kernel driver says in /proc/driver/nvidia/gpus and with the PCI functions of
+// the machine. Where they disagree a device is shown and not sold. This catches broken installations, wrappers around
+// libnvidia-ml and mistakes; it proves nothing to others. What a GPU is, it proves by its audits.
+//
+// MIG slices are devices of their own, each one unit; a GPU in MIG mode is not sold whole. AMD devices are listed and
+// not sold.
+//
+// NVIDIA's own mocks (Config.Mock) stand in for hardware on networks whose genesis says that they are simulated, and
+// nowhere else. Each of their devices has Simulated set, and its model says so.
+//
+// A Selector is what --gpus says: docker's forms, and model, memory and compute capability beside them. ModelClass
+// makes the market class of a model: "NVIDIA H100 80GB HBM3" is sold as gpu/h100.
+package gpu

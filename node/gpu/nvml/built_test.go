@@ -1,0 +1,5 @@
+//go:build cgo && nvml
+
+package nvml
+
+const built = true

@@ -1,0 +1,135 @@
+package job
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+// This file reads the parts of a job file that say how a program is run, looked after and told of.
+
+func (f *file) image(n ast.Node, field string) {
+	if text, ok := f.text(n, field); ok {
+		f.job.Image = asImage(text)
+	}
+}
+
+func (f *file) spanTo(to *Span) func(ast.Node, string) {
+	return func(n ast.Node, field string) { set(f, n, field, to, parseSpan) }
+}
+
+func (f *file) restart(n ast.Node, path string) {
+	r := &f.job.Restart
+	f.fields(n, path, fields{
+		"max": func(n ast.Node, field string) {
+			if v, ok := f.number(n, field); ok {
+				r.Max = int(v)
+			}
+		},
+		"policy":  func(n ast.Node, field string) { set(f, n, field, &r.Policy, asPolicy) },
+		"backoff": f.spanTo(&r.Backoff),
+	}, map[string]string{"migrate": "migration of running work"})
+}
+
+func (f *file) timeouts(n ast.Node, path string) {
+	t := &f.job.Timeouts
+	f.fields(n, path, fields{
+		"queue": func(n ast.Node, field string) { set(f, n, field, &t.Queue, parseTime) },
+		"pull":  func(n ast.Node, field string) { set(f, n, field, &t.Pull, parseTime) },
+		"start": func(n ast.Node, field string) { set(f, n, field, &t.Start, parseTime) },
+		"run":   func(n ast.Node, field string) { set(f, n, field, &t.Run, parseTime) },
+		"stop":  func(n ast.Node, field string) { set(f, n, field, &t.Stop, parseTime) },
+	}, nil)
+}
+
+func (f *file) secrets(n ast.Node, path string) {
+	f.list(n, path, func(n ast.Node, path string) {
+		var s Secret
+		literal := func(n ast.Node, field string) {
+			f.wrong(n, field, "a secret's value does not belong into a job file: write from: env:VARIABLE or from: file:PATH")
+		}
+		f.fields(n, path, fields{
+			"name": f.textTo(&s.Name), "env": f.textTo(&s.Env), "file": f.textTo(&s.File), "from": f.textTo(&s.From),
+			"value": literal, "literal": literal,
+		}, nil)
+		if s.Name == "" { // what it is called by the program will do
+			s.Name = s.Env + s.File
+			s.File = ""
+		}
+		f.job.Secrets = append(f.job.Secrets, s)
+	})
+}
+
+func (f *file) registry(n ast.Node, path string) {
+	r := &Registry{}
+	f.job.Registry = r
+	if text, ok := n.(*ast.StringNode); ok {
+		if r.Docker = text.Value == "docker"; !r.Docker {
+			f.wrong(n, path, "want docker, which takes your own docker login, or {username: …, passwordFrom: env:VARIABLE}")
+		}
+		return
+	}
+	f.fields(n, path, fields{
+		"username": f.textTo(&r.Username), "passwordFrom": f.textTo(&r.PasswordFrom),
+		"password": func(n ast.Node, field string) {
+			f.wrong(n, field, "a password does not belong into a job file: write passwordFrom: env:VARIABLE or passwordFrom: file:PATH")
+		},
+	}, nil)
+}
+
+func (f *file) health(n ast.Node, path string) {
+	h := &Health{}
+	f.job.Health = h
+	f.fields(n, path, fields{
+		"command":     f.args(&h.Command),
+		"tcp":         f.portTo(&h.TCP),
+		"http":        f.httpGet,
+		"interval":    f.spanTo(&h.Interval),
+		"timeout":     f.spanTo(&h.Timeout),
+		"retries":     f.numberTo(&h.Retries),
+		"startPeriod": f.spanTo(&h.StartPeriod),
+	}, nil)
+}
+
+func (f *file) httpGet(n ast.Node, path string) {
+	g := &HTTPGet{Path: "/"}
+	f.job.Health.HTTP = g
+	f.fields(n, path, fields{"port": f.portTo(&g.Port), "path": f.textTo(&g.Path)}, nil)
+}
+
+func (f *file) portTo(to *uint16) func(ast.Node, string) {
+	return func(n ast.Node, field string) {
+		v, ok := f.number(n, field)
+		if !ok {
+			return
+		}
+		port, err := asPort(v)
+		if err != nil {
+			f.wrong(n, field, "%v", err)
+		}
+		*to = port
+	}
+}
+
+func (f *file) webhooks(n ast.Node, path string) {
+	f.list(n, path, func(n ast.Node, path string) {
+		var w Webhook
+		f.fields(n, path, fields{
+			"url": f.textTo(&w.URL), "events": f.args(&w.Events), "secretFrom": f.textTo(&w.SecretFrom),
+			"secret": func(n ast.Node, field string) {
+				f.wrong(n, field, "a secret does not belong into a job file: write secretFrom: env:VARIABLE or secretFrom: file:PATH")
+			},
+		}, nil)
+		f.job.Webhooks = append(f.job.Webhooks, w)
+	})
+}
+
+// parsePort reads a port from text.
+func parsePort(text string) (uint16, error) {
+	n, err := strconv.ParseUint(text, 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("%.40q is not a port: want a whole number, such as 8080", text)
+	}
+	return asPort(uint32(n))
+}

@@ -1,0 +1,129 @@
+package job
+
+import (
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/runtime"
+)
+
+// engineSocket is the file by which a program would command the provider's container engine.
+const engineSocket = "docker.sock"
+
+// never are the fields by which a container would reach out of its sandbox, with the one sentence that says why they are
+// refused. They are known so that nobody takes them for a misspelling of something else.
+var never = map[string]string{
+	"privileged":      "privileged containers are not possible on Starling: the provider's machine is not yours, and its other guests are strangers",
+	"hostMounts":      "mounts of the provider's own files are not possible on Starling: write inputs and outputs, which are copied",
+	"hostPath":        "mounts of the provider's own files are not possible on Starling: write inputs and outputs, which are copied",
+	"docker.sock":     "the provider's container engine is not given to any program on Starling: whoever has its socket owns the machine",
+	"devices":         "devices of the provider's machine cannot be named on Starling: ask for resources.gpus, and the engine gives the GPUs of your lease",
+	"capAdd":          "more kernel capabilities are not possible on Starling: containers run with none",
+	"capabilities":    "more kernel capabilities are not possible on Starling: containers run with none",
+	"securityContext": "a container's confinement cannot be changed on Starling: no privileges, no capabilities, its own user and file system",
+	"securityOpt":     "a container's confinement cannot be changed on Starling: no privileges, no capabilities, its own user and file system",
+	"hostNetwork":     "the provider's own network is not possible on Starling: network is none or internet",
+	"hostPID":         "the provider's own processes are not visible on Starling: a container sees its own",
+	"hostIPC":         "the provider's own memory is not shared on Starling: a container has its own",
+}
+
+// tagged is an image reference with a tag and no digest, or a file path with a colon in its name.
+var tagged = regexp.MustCompile(`^[a-z0-9][a-zA-Z0-9._/-]*:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
+
+// IsImage tells a container image from a file: a reference with a digest or a tag, or one of a well-known registry.
+func IsImage(program string) bool {
+	if strings.HasPrefix(program, "docker://") || strings.Contains(program, "@sha256:") {
+		return true
+	}
+	if strings.HasPrefix(program, CIDScheme) || strings.HasSuffix(program, ".wasm") || strings.Contains(program, "://") {
+		return false
+	}
+	host, _, slash := strings.Cut(program, "/")
+	known := slash && slices.Contains([]string{"docker.io", "ghcr.io", "quay.io", "nvcr.io", "registry.k8s.io"}, host)
+	return known || tagged.MatchString(program)
+}
+
+// asImage takes the scheme off that some tools write before an image.
+func asImage(text string) string { return strings.TrimPrefix(text, "docker://") }
+
+// imageName is the last word of an image's name: "ghcr.io/acme/train:v1@sha256:…" → "train".
+func imageName(image string) string {
+	name, _, _ := strings.Cut(image, "@")
+	name = path.Base(name)
+	name, _, _ = strings.Cut(name, ":")
+	if name == "." {
+		return ""
+	}
+	return name
+}
+
+func (j Job) checkProgram(ps *problems) {
+	switch j.Runtime {
+	case RuntimeDocker:
+		if j.Module != "" {
+			ps.add("spec.module", "spec.image is given, too: write one of them")
+		}
+		checkImage(ps, j.Image)
+	case RuntimeWasm:
+		checkModule(ps, "spec.module", j.Module)
+		for _, only := range []struct {
+			field string
+			given bool
+		}{
+			{"spec.image", j.Image != ""}, {"spec.entrypoint", len(j.Entrypoint) > 0}, {"spec.workDir", j.WorkDir != ""},
+			{"spec.network", j.Network != runtime.NetworkNone}, {"spec.registryAuth", j.Registry != nil}, {"spec.health", j.Health != nil},
+		} {
+			if only.given {
+				ps.add(only.field, "only a container has one: give an image instead of a module")
+			}
+		}
+	default:
+		ps.add("runtime", "%.40q, want %q or %q", j.Runtime, RuntimeWasm, RuntimeDocker)
+	}
+	checkArgs(ps, "spec.entrypoint", j.Entrypoint)
+	if len(j.Entrypoint) > 0 && j.Entrypoint[0] == "" {
+		ps.add("spec.entrypoint[0]", "names no program")
+	}
+	if d := j.WorkDir; d != "" && (!path.IsAbs(d) || path.Clean(d) != d || len(d) > MaxPath || !isText(d)) {
+		ps.add("spec.workDir", "%.80q is not a clean absolute path", d)
+	}
+	if j.Network != runtime.NetworkNone && j.Network != runtime.NetworkInternet {
+		ps.add("spec.network", "%.40q, want none or internet", string(j.Network))
+	}
+}
+
+func checkImage(ps *problems, image string) {
+	err := runtime.CheckImage(image)
+	switch {
+	case err == nil:
+	case image == "":
+		ps.add("spec.image", "missing: a container image by digest")
+	case strings.HasSuffix(image, ".wasm") || strings.HasPrefix(image, CIDScheme):
+		ps.add("spec.image", "%.120q is not a container image: a WASI program is given by module", image)
+	case !strings.Contains(image, "@") && tagged.MatchString(image+":x"), tagged.MatchString(image):
+		ps.add("spec.image", "%.120q names no digest, and a tag may mean other content tomorrow: `docker buildx imagetools inspect %.120s` shows the digest, write %.120s@sha256:…",
+			image, image, image)
+	default:
+		ps.add("spec.image", "%v", err)
+	}
+}
+
+// asNetwork reads what a program can reach.
+func asNetwork(text string) (runtime.Network, error) {
+	switch text {
+	case "none":
+		return runtime.NetworkNone, nil
+	case string(runtime.NetworkInternet):
+		return runtime.NetworkInternet, nil
+	case "host":
+		return "", fmt.Errorf("%s", never["hostNetwork"])
+	}
+	return "", fmt.Errorf("%.40q, want none or internet", text)
+}
+
+// isGPU tells classes whose units are GPUs: "gpu", and "gpu/" with a model.
+func isGPU(c market.Class) bool { return c == "gpu" || strings.HasPrefix(string(c), "gpu/") }

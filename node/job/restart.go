@@ -1,0 +1,211 @@
+package job
+
+import (
+	"fmt"
+	"math"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// Restart says when a rank's program is started again, and how often.
+//
+// Max bounds two things, each on its own: how often a rank may be taken to another provider after its provider was lost,
+// which happens under every policy, and how often its program is started again on the same lease because of Policy.
+type Restart struct {
+	Max     int           `json:"max"`
+	Policy  RestartPolicy `json:"policy,omitempty"`
+	Backoff Span          `json:"backoff,omitzero"` // before the first time; doubled each time, up to MaxBackoff
+}
+
+// RestartPolicy says after which ends a program is started again on the same lease.
+type RestartPolicy string
+
+// The restart policies.
+const (
+	RestartNever     RestartPolicy = ""           // the program's end is the rank's
+	RestartOnFailure RestartPolicy = "on-failure" // after an exit code that is not 0, a crash, or a failed health check
+	RestartAlways    RestartPolicy = "always"     // after every end
+)
+
+const (
+	// MaxBackoff is the longest wait between two starts of a program.
+	MaxBackoff = 5 * time.Minute
+	// DefaultBackoff is the first wait.
+	DefaultBackoff = Span(time.Second)
+)
+
+// Wait is how long to wait before the program is started again for the n-th time, n from 1.
+func (r Restart) Wait(n int) time.Duration {
+	d := time.Duration(r.Backoff)
+	for range n - 1 {
+		if d *= 2; d >= MaxBackoff || d <= 0 {
+			return MaxBackoff
+		}
+	}
+	return min(d, MaxBackoff)
+}
+
+// Again says whether a program that ended well or ill, after so many restarts, is started again.
+func (r Restart) Again(well bool, restarts int) bool {
+	return restarts < r.Max && (r.Policy == RestartAlways || r.Policy == RestartOnFailure && !well)
+}
+
+func (j Job) checkRestart(ps *problems) {
+	r := j.Restart
+	if r.Max < 0 || r.Max > MaxRestart {
+		ps.add("spec.restart.max", "%d, want 0 to %d", r.Max, MaxRestart)
+	}
+	switch r.Policy {
+	case RestartNever, RestartOnFailure:
+	case RestartAlways:
+		if j.Rounds != nil {
+			ps.add("spec.restart.policy", "a round is over when its program ends well: write on-failure")
+		}
+	default:
+		ps.add("spec.restart.policy", "%.40q, want never, on-failure or always", string(r.Policy))
+	}
+	if b := time.Duration(r.Backoff); b < 0 || b > MaxBackoff {
+		ps.add("spec.restart.backoff", "%v, want 0s to %v", b, MaxBackoff)
+	} else if b > 0 && r.Policy == RestartNever {
+		ps.add("spec.restart.backoff", "nothing is started again: restart.policy is never")
+	}
+}
+
+func asPolicy(text string) (RestartPolicy, error) {
+	switch p := RestartPolicy(text); p {
+	case "never", "no":
+		return RestartNever, nil
+	case RestartOnFailure, RestartAlways:
+		return p, nil
+	}
+	return "", fmt.Errorf("%.40q, want never, on-failure or always", text)
+}
+
+func (j Job) checkTimes(ps *problems) {
+	t := j.Timeouts
+	limit := func(field string, d, least, most time.Duration) {
+		if d < least || d > most {
+			ps.add("spec."+field, "%v, want %v to %v", d, least, most)
+		}
+	}
+	limit("timeouts.queue", t.Queue, MinTime, MaxQueue)
+	limit("timeouts.run", t.Run, MinTime, MaxRun)
+	if t.Pull != 0 {
+		limit("timeouts.pull", t.Pull, MinTime, MaxRun)
+	}
+	if t.Start != 0 {
+		limit("timeouts.start", t.Start, MinTime, MaxRun)
+	}
+	if t.Stop != 0 {
+		limit("timeouts.stop", t.Stop, 0, MaxStop)
+	}
+	switch {
+	case j.Guardians != 0 && j.Guardians != 3 && j.Guardians != 5:
+		ps.add("spec.guardians", "%d, want 3 or 5: a majority of them decides, and one or two may be gone; 0 for none", j.Guardians)
+	case j.Guardians == 0 && j.Standbys > 0:
+		ps.add("spec.standbys", "guardians take standbys, and the job has none: write guardians: 3, too")
+	case j.Standbys > MaxStandbys:
+		ps.add("spec.standbys", "%d, at most %d", j.Standbys, MaxStandbys)
+	}
+	if j.Keep != 0 {
+		limit("keep", time.Duration(j.Keep), MinTime, MaxKeep)
+	}
+}
+
+// Grace is how long a program may take to end when it is stopped.
+func (t Timeouts) Grace() time.Duration {
+	if t.Stop == 0 {
+		return DefaultStop
+	}
+	return t.Stop
+}
+
+// Health says how to find out whether a running container does its work: exactly one of Command, TCP and HTTP. A program
+// whose check fails Retries times in a row is unhealthy: it is stopped and counts as failed where restart.policy says that a
+// failed one is started again, and is only shown as unhealthy where it does not.
+type Health struct {
+	Command     []string `json:"command,omitempty"` // healthy when it exits with 0
+	TCP         uint16   `json:"tcp,omitempty"`     // healthy when the port accepts
+	HTTP        *HTTPGet `json:"http,omitempty"`    // healthy when the answer is 200 to 399
+	Interval    Span     `json:"interval"`
+	Timeout     Span     `json:"timeout"`
+	Retries     uint32   `json:"retries"`
+	StartPeriod Span     `json:"startPeriod,omitzero"` // failures do not count for so long after the start
+}
+
+// HTTPGet is a page of a container.
+type HTTPGet struct {
+	Port uint16 `json:"port"`
+	Path string `json:"path"`
+}
+
+// Docker's own defaults of a health check.
+const (
+	DefaultHealthEvery   = Span(30 * time.Second)
+	DefaultHealthTimeout = Span(30 * time.Second)
+	DefaultHealthRetries = 3
+
+	maxHealthTime    = time.Hour
+	maxHealthRetries = 100
+	maxHealthPath    = 1024
+)
+
+func (h Health) withDefaults(said func(string) bool) Health {
+	if !said("spec.health.interval") {
+		h.Interval = DefaultHealthEvery
+	}
+	if !said("spec.health.timeout") {
+		h.Timeout = DefaultHealthTimeout
+	}
+	if !said("spec.health.retries") {
+		h.Retries = DefaultHealthRetries
+	}
+	return h
+}
+
+func (j Job) checkHealth(ps *problems) {
+	h := j.Health
+	if h == nil {
+		return
+	}
+	ways := 0
+	for _, given := range []bool{len(h.Command) > 0, h.TCP != 0, h.HTTP != nil} {
+		if given {
+			ways++
+		}
+	}
+	if ways != 1 {
+		ps.add("spec.health", "want exactly one of command, tcp and http")
+	}
+	checkArgs(ps, "spec.health.command", h.Command)
+	if g := h.HTTP; g != nil {
+		if g.Port == 0 {
+			ps.add("spec.health.http", "the port is missing: want {port: 8080, path: /healthz}")
+		}
+		if !strings.HasPrefix(g.Path, "/") || len(g.Path) > maxHealthPath || !isText(g.Path) || strings.ContainsAny(g.Path, " \r\n\t") {
+			ps.add("spec.health.http.path", "%.80q, want a path such as /healthz", g.Path)
+		} else if _, err := url.ParseRequestURI(g.Path); err != nil {
+			ps.add("spec.health.http.path", "%.80q, want a path such as /healthz", g.Path)
+		}
+	}
+	if d := time.Duration(h.Interval); d < MinTime || d > maxHealthTime {
+		ps.add("spec.health.interval", "%v, want %v to %v", d, MinTime, maxHealthTime)
+	}
+	if d := time.Duration(h.Timeout); d < MinTime || d > maxHealthTime {
+		ps.add("spec.health.timeout", "%v, want %v to %v", d, MinTime, maxHealthTime)
+	}
+	if d := time.Duration(h.StartPeriod); d < 0 || d > maxHealthTime {
+		ps.add("spec.health.startPeriod", "%v, want 0s to %v", d, maxHealthTime)
+	}
+	if h.Retries < 1 || h.Retries > maxHealthRetries {
+		ps.add("spec.health.retries", "%d, want 1 to %d", h.Retries, maxHealthRetries)
+	}
+}
+
+func asPort(n uint32) (uint16, error) {
+	if n < 1 || n > math.MaxUint16 {
+		return 0, fmt.Errorf("%d is not a port: want 1 to %d", n, math.MaxUint16)
+	}
+	return uint16(n), nil
+}

@@ -1,0 +1,55 @@
+package job
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+)
+
+// Webhook is an address that the buyer's peer tells of the job's changes of state.
+type Webhook struct {
+	URL        string   `json:"url"`                  // http or https
+	Events     []string `json:"events,omitempty"`     // of Events; none: all of them
+	SecretFrom string   `json:"secretFrom,omitempty"` // as Secret.From: signs what is sent; empty: nothing is signed
+}
+
+// Events are the states a webhook can be told of.
+var Events = []string{"queued", "matching", "running", "settling", "succeeded", "failed", "stopped"}
+
+const (
+	// MaxWebhooks bounds the webhooks of one job.
+	MaxWebhooks = 8
+	maxURL      = 2048
+)
+
+// Wants says whether the webhook is told of a state.
+func (w Webhook) Wants(event string) bool {
+	return len(w.Events) == 0 || slices.Contains(w.Events, event)
+}
+
+func (j Job) checkWebhooks(ps *problems) {
+	if len(j.Webhooks) > MaxWebhooks {
+		ps.add("spec.webhooks", "%d webhooks, at most %d", len(j.Webhooks), MaxWebhooks)
+		return
+	}
+	for i, w := range j.Webhooks {
+		field := fmt.Sprintf("spec.webhooks[%d]", i)
+		u, err := url.Parse(w.URL)
+		switch {
+		case len(w.URL) > maxURL || !isText(w.URL) || err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https":
+			ps.add(field+".url", "want an address such as https://example.org/hook of at most %d bytes", maxURL)
+		case u.User != nil:
+			ps.add(field+".url", "a password does not belong into an address: write secretFrom, which signs what is sent")
+		case u.Fragment != "":
+			ps.add(field+".url", "a fragment is never sent")
+		}
+		for k, e := range w.Events {
+			if !slices.Contains(Events, e) || slices.Contains(w.Events[:k], e) {
+				ps.add(fmt.Sprintf("%s.events[%d]", field, k), "%.40q, want each of %v at most once", e, Events)
+			}
+		}
+		if w.SecretFrom != "" {
+			checkFrom(ps, field+".secretFrom", w.SecretFrom)
+		}
+	}
+}

@@ -1,0 +1,144 @@
+package live
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/starling-network/starling/node/runtime"
+)
+
+// pingEvery is how often the program's side says that it is there. It notices so that the other end is gone, also while
+// the program neither reads nor writes.
+const pingEvery = 15 * time.Second
+
+// Session is what a program that runs for the other end has.
+type Session struct {
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	Sizes          <-chan runtime.Size // the latest one waits
+}
+
+// Serve gives the program that run starts the stream's other end for a terminal, and tells it how the program ended. The
+// program's context ends when the other end is gone or breaks the protocol. It returns when nothing uses conn any more;
+// the error is the stream's.
+func Serve(ctx context.Context, conn io.ReadWriteCloser, rows, cols uint32, run func(context.Context, Session) (int, error)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w := NewWriter(conn)
+	pr, pw := io.Pipe()
+	sizes := make(chan runtime.Size, 1)
+	if rows > 0 && cols > 0 {
+		sizes <- runtime.Size{Rows: uint16(rows), Cols: uint16(cols)}
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		defer cancel()
+		receive(conn, pw, sizes)
+	})
+	done := make(chan struct{})
+	wg.Go(func() {
+		ping := time.NewTicker(pingEvery)
+		defer ping.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-ping.C:
+				if w.Write(Stdout, nil) != nil {
+					cancel()
+					return
+				}
+			}
+		}
+	})
+	out := func(k Kind) io.Writer { return stopWriter{w.Stream(k), cancel} }
+	code, err := run(ctx, Session{Stdin: pr, Stdout: out(Stdout), Stderr: out(Stderr), Sizes: sizes})
+	close(done)
+	_ = pr.CloseWithError(io.ErrClosedPipe) // what still comes is read and dropped
+	if err != nil {
+		err = w.Fail(err.Error())
+	} else {
+		err = w.Exit(code)
+	}
+	if closed := conn.Close(); err == nil {
+		err = closed
+	}
+	wg.Wait()
+	return err
+}
+
+// stopWriter ends the program whose output nobody takes.
+type stopWriter struct {
+	io.Writer
+	stop context.CancelFunc
+}
+
+func (s stopWriter) Write(p []byte) (int, error) {
+	n, err := s.Writer.Write(p)
+	if err != nil {
+		s.stop()
+	}
+	return n, err
+}
+
+// receive takes the frames of the other end until it is gone or sends what it may not. An end of the stream without an
+// eof frame is the other end's, and ends the program.
+func receive(conn io.Reader, stdin *io.PipeWriter, sizes chan runtime.Size) {
+	defer stdin.Close()
+	for frames := NewReader(conn); ; {
+		f, err := frames.Next()
+		if err != nil {
+			return
+		}
+		switch f.Kind {
+		case Stdin:
+			_, _ = stdin.Write(f.Body) // fails when the program has ended; the frames after it still must be read
+		case EOF:
+			_ = stdin.Close()
+		case Resize:
+			rows, cols := f.Size()
+			select { // a size that nobody has taken yet is out of date
+			case <-sizes:
+			default:
+			}
+			sizes <- runtime.Size{Rows: rows, Cols: cols}
+		default:
+			return
+		}
+	}
+}
+
+// Input is what comes in stdin frames until an eof frame, for a side that only takes.
+func Input(conn io.Reader) io.Reader { return &input{frames: NewReader(conn)} }
+
+type input struct {
+	frames *Reader
+	rest   bytes.Reader
+	ended  bool
+}
+
+func (in *input) Read(p []byte) (int, error) {
+	for in.rest.Len() == 0 {
+		if in.ended {
+			return 0, io.EOF
+		}
+		f, err := in.frames.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return 0, ErrCut
+		case err != nil:
+			return 0, err
+		case f.Kind == EOF:
+			in.ended = true
+		case f.Kind == Stdin:
+			in.rest.Reset(f.Body)
+		default:
+			return 0, ErrFrame
+		}
+	}
+	return in.rest.Read(p)
+}

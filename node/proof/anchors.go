@@ -1,0 +1,140 @@
+package proof
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+)
+
+// Chain is what checking anchors needs; chain/solana has one.
+type Chain interface {
+	// Memo reads the memo of a final transaction: the anchor of a network that settles directly.
+	Memo(ctx context.Context, id chain.TxID) ([]byte, market.Slot, error)
+	// Anchored reads an anchor's account of the network's program. chain.ErrNotFound: it is not there, or not any more.
+	Anchored(ctx context.Context, authority sign.Key, root sign.Hash) (program.Anchored, error)
+	// AnchorIn reads the anchor that a final transaction made, which outlives its account. chain.ErrNotFound.
+	AnchorIn(ctx context.Context, id chain.TxID) (program.Anchored, error)
+}
+
+// Anchored is an account of the network's program that commits to exactly the receipts of a Verdict.
+type Anchored struct {
+	By   sign.Key    `json:"by"`
+	Slot market.Slot `json:"slot"`
+}
+
+// CheckAnchors asks the chain whether every transaction of the proof commits to exactly the receipts of the Verdict: by the program
+// of the network, or in a memo where it has none. Errors: *BrokenRule, ErrChain.
+func (v *Verdict) CheckAnchors(ctx context.Context, c Chain) error {
+	read := v.memo
+	if !v.Genesis.Program.IsZero() {
+		if err := v.accounts(ctx, c); err != nil {
+			return err
+		}
+		read = v.call
+	} else if len(v.Transactions) == 0 && v.Owed > 0 {
+		return broken(RuleAnchor, "", errors.New("something is owed and no transaction settles it yet"))
+	}
+	for i, tx := range v.Transactions {
+		slot, err := read(ctx, c, tx.ID, "transaction "+string(tx.ID))
+		if err != nil {
+			return err
+		}
+		v.Transactions[i].Slot, v.Transactions[i].Anchor = slot, "matches"
+	}
+	switch v.Chain = "checked"; {
+	case v.Genesis.Program.IsZero():
+	case len(v.Anchors) > 0:
+		v.Chain = "checked: the program has these receipts' root"
+	case len(v.Transactions) > 0:
+		v.Chain = "checked: the program had these receipts' root; its account was closed since"
+	default:
+		v.Chain = "checked: neither the buyer nor a provider has anchored these receipts"
+	}
+	return nil
+}
+
+// memo checks a transaction of a network that settles directly, and returns its slot.
+func (v *Verdict) memo(ctx context.Context, c Chain, id chain.TxID, where string) (market.Slot, error) {
+	memo, slot, err := c.Memo(ctx, id)
+	if err != nil {
+		return 0, unread(where, err)
+	}
+	a, err := chain.ParseAnchor(memo)
+	if err != nil {
+		return 0, broken(RuleAnchor, where, err)
+	}
+	return slot, v.commits(where, a.Root, a.Count)
+}
+
+// call checks a transaction that called the program, and returns its slot. When an endpoint does not remember it, the account that
+// the buyer still has will do.
+func (v *Verdict) call(ctx context.Context, c Chain, id chain.TxID, where string) (market.Slot, error) {
+	a, err := c.AnchorIn(ctx, id)
+	i := slices.IndexFunc(v.Anchors, func(a Anchored) bool { return a.By == v.author() })
+	switch {
+	case errors.Is(err, chain.ErrNotFound) && i >= 0:
+		return v.Anchors[i].Slot, nil
+	case err != nil:
+		return 0, unread(where, err)
+	case a.Authority != v.author():
+		return 0, broken(RuleAnchor, where, fmt.Errorf("it is by %s, the buyer is %s", a.Authority, v.author()))
+	}
+	return market.Slot(a.Slot), v.commits(where, a.Root, a.Count)
+}
+
+func unread(where string, err error) error {
+	if errors.Is(err, chain.ErrNotFound) {
+		return broken(RuleLanded, where, err)
+	}
+	return fmt.Errorf("%w: %w", ErrChain, err)
+}
+
+func (v *Verdict) commits(where string, root sign.Hash, count uint64) error {
+	if root == v.Root && count == uint64(v.Receipts) {
+		return nil
+	}
+	return broken(RuleAnchor, where, fmt.Errorf("it commits to %d receipts under root %s, these are %d under %s", count, root.Short(), v.Receipts, v.Root.Short()))
+}
+
+// accounts finds those in which the buyer or one of the providers has the root of the Verdict's receipts. What Prove would show of
+// one receipt an account shows of all: their root and their number. Nobody has to anchor: what is owed is in vouchers, which the
+// program pays.
+func (v *Verdict) accounts(ctx context.Context, c Chain) error {
+	if v.Receipts == 0 {
+		return nil
+	}
+	by := []sign.Key{v.author()}
+	for _, lease := range v.Leases {
+		if !slices.Contains(by, lease.Provider) {
+			by = append(by, lease.Provider)
+		}
+	}
+	for _, k := range by {
+		a, err := c.Anchored(ctx, k, v.Root)
+		if errors.Is(err, chain.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrChain, err)
+		}
+		if err := v.commits("anchor of "+k.String(), a.Root, a.Count); err != nil {
+			return err
+		}
+		v.Anchors = append(v.Anchors, Anchored{k, market.Slot(a.Slot)})
+	}
+	return nil
+}
+
+// author is the peer that anchors for the buyer.
+func (v *Verdict) author() sign.Key {
+	if v.Owner.IsZero() {
+		return v.Buyer
+	}
+	return v.Owner
+}

@@ -1,0 +1,112 @@
+package provider
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+
+	"github.com/starling-network/starling/node/live"
+	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/workload"
+	"github.com/starling-network/starling/p2p/stream"
+)
+
+// copyOut archives a file or directory below a mount of the program.
+func (x *executor) copyOut(ctx context.Context, e *execution, guest string, take accept) error {
+	at, err := x.stage(e).Open(e.work, guest, false)
+	if err != nil {
+		return refusePath(guest, err)
+	}
+	defer at.Root.Close()
+	if _, err := at.Root.Stat(at.Name); err != nil {
+		return refusePath(guest, err)
+	}
+	conn, err := take(&nodepb.LiveReply{})
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, conn.Abort)()
+	w := live.NewWriter(conn)
+	buffered := bufio.NewWriterSize(w.Stream(live.Stdout), live.MaxBody)
+	err = live.Pack(buffered, at.Root, at.Name, path.Base(path.Clean(guest)), int64(e.rec.Limits.DiskMiB)<<20)
+	if err == nil {
+		err = buffered.Flush()
+	}
+	return finishCopy(w, err)
+}
+
+// finishCopy tells how a copy ended. When the stream itself is broken this fails too, and resets it.
+func finishCopy(w *live.Writer, err error) error {
+	if err != nil {
+		return w.Fail(copyText(err))
+	}
+	return w.Exit(0)
+}
+
+// copyIn unpacks an archive below an output of the program, as far as the lease has disk.
+func (x *executor) copyIn(ctx context.Context, e *execution, c *nodepb.LiveRequest_CopyIn, take accept) error {
+	guest := c.GetPath()
+	at, err := x.stage(e).Open(e.work, guest, true)
+	if err != nil {
+		return refusePath(guest, err)
+	}
+	defer at.Root.Close()
+	dir, as, err := target(at, c.GetDirectory())
+	if err != nil {
+		return refusePath(guest, err)
+	}
+	room, err := x.room(e)
+	if err != nil {
+		return err
+	}
+	conn, err := take(&nodepb.LiveReply{})
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, conn.Abort)()
+	_, err = live.Unpack(live.Input(conn), at.Root, dir, as, room, true)
+	return finishCopy(live.NewWriter(conn), err)
+}
+
+// target is the directory that an archive goes to, and what its first element is called there: a path that is no
+// directory is what the one file or directory of the archive becomes.
+func target(at workload.Place, directory bool) (dir, as string, err error) {
+	info, err := at.Root.Stat(at.Name)
+	switch {
+	case err == nil && info.IsDir():
+		return at.Name, "", nil
+	case err == nil && directory:
+		return "", "", stream.Refuse("path", path.Join(at.Mount, at.Name)+" is not a directory")
+	case err != nil && (directory || !errors.Is(err, fs.ErrNotExist)):
+		return "", "", err
+	}
+	dir, as = path.Dir(at.Name), path.Base(at.Name)
+	if info, err = at.Root.Stat(dir); err == nil && !info.IsDir() {
+		err = stream.Refuse("path", path.Join(at.Mount, dir)+" is not a directory")
+	}
+	return dir, as, err
+}
+
+// room is how many bytes the lease's disk has left in the mounts of an execution.
+func (x *executor) room(e *execution) (int64, error) {
+	left := int64(e.rec.Limits.DiskMiB) << 20
+	for _, m := range x.stage(e).Mounts(e.work) {
+		if m.ReadOnly {
+			continue
+		}
+		at, err := x.stage(e).Open(e.work, m.Guest, true)
+		if err != nil {
+			return 0, refusePath(m.Guest, err)
+		}
+		used, err := live.Usage(at.Root, left)
+		_ = at.Root.Close()
+		if err != nil {
+			return 0, fmt.Errorf("measuring %s: %w", m.Guest, err)
+		}
+		left -= used
+	}
+	return max(left, 0), nil
+}

@@ -1,0 +1,219 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/ipfs/go-cid"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/protocol"
+	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/workload"
+)
+
+const (
+	// maxModule bounds the program of a workload, bytes.
+	maxModule = 512 << 20
+	// tellEvery is how often the progress of fetching is told to whoever follows an execution.
+	tellEvery = 500 * time.Millisecond
+)
+
+// Reasons of executions that failed without their program's doing, beside those of the runtime.
+const (
+	reasonLost   = string(runtime.ReasonLost)
+	reasonOutput = "output" // what it left cannot be stored
+
+	// endedOutside is what a buyer is told of a program that is lost.
+	endedOutside = "its sandbox was ended from outside, as when this machine or its container engine is stopped"
+)
+
+// EnvDevices tells a program which GPUs its lease has: "NVIDIA H100 80GB HBM3 (simulated), …". Simulated ones are nothing
+// that it could find in its container.
+const EnvDevices = "STARLING_DEVICES"
+
+// launching is what the executor's owner decides about programs.
+type launching struct {
+	unseal     func(box []byte, l market.LeaseID) ([]byte, error)
+	devices    func(units []market.UnitID) (ids, names []string, err error)
+	allowImage func(image string) error
+	internet   bool
+	retain     time.Duration
+	drop       func(c cid.Cid)
+}
+
+func (x *executor) host() workload.Host {
+	return workload.Host{Runtimes: x.runtimes, Internet: x.internet, AllowImage: x.allowImage, Secrets: x.unseal != nil}
+}
+
+// failure is the reason of an execution that could not be launched. What is the image's fault would be so at every
+// provider; anything else may go better at the next.
+func failure(err error) string {
+	switch {
+	case errors.Is(err, runtime.ErrBadImage):
+		return protocol.ReasonImage
+	case errors.Is(err, runtime.ErrCredentials):
+		return protocol.ReasonCredentials
+	}
+	return protocol.ReasonStart
+}
+
+// told is what a buyer is told of an execution that could not be launched. Where this peer's engine is, is not its business.
+func told(err error) string {
+	if errors.Is(err, runtime.ErrEngine) {
+		return noEngine
+	}
+	return err.Error()
+}
+
+// secrets opens what is sealed in a workload. It stays in memory; the journal has the box.
+func (x *executor) secrets(l market.LeaseID, w *nodepb.Workload) (*nodepb.Secrets, error) {
+	if len(w.Sealed) == 0 {
+		return &nodepb.Secrets{}, nil
+	}
+	if x.unseal == nil {
+		return nil, workload.Bad("secrets cannot be opened here")
+	}
+	plain, err := x.unseal(w.Sealed, l)
+	if err != nil {
+		return nil, workload.Bad("its secrets were not sealed to this provider for this lease")
+	}
+	return workload.Secrets(plain)
+}
+
+// launch fetches what the workload needs and starts it.
+func (x *executor) launch(ctx context.Context, e *execution, rt runtime.Runtime) error {
+	fetching, limit := ctx, time.Duration(e.work.PullMillis)*time.Millisecond
+	if limit > 0 {
+		var cancel context.CancelFunc
+		fetching, cancel = context.WithTimeout(ctx, limit)
+		defer cancel()
+	}
+	spec, err := x.prepare(fetching, e, rt)
+	if err != nil {
+		if limit > 0 && ctx.Err() == nil && errors.Is(fetching.Err(), context.DeadlineExceeded) {
+			return fmt.Errorf("fetching what it needs took longer than the %v it was given: %w", limit, err)
+		}
+		return err
+	}
+	h, err := rt.Start(ctx, spec)
+	if err != nil {
+		return fmt.Errorf("starting the program: %w", err)
+	}
+	e.mu.Lock()
+	e.handle = &h
+	e.state.State, e.state.Message, e.state.StartedMillis = nodepb.ExecState_EXEC_STATE_RUNNING, "", uint64(time.Now().UnixMilli())
+	if e.work.Health != nil {
+		e.state.Health = nodepb.Health_HEALTH_STARTING
+	}
+	stop, grace := e.stop, e.grace
+	e.mu.Unlock()
+	if err := x.persist(x.ctx, e); err != nil {
+		_ = rt.Destroy(context.WithoutCancel(ctx), h) // what is not in the journal must not run
+		return err
+	}
+	e.changed()
+	if stop {
+		return rt.Stop(x.ctx, h, grace)
+	}
+	return nil
+}
+
+// prepare fetches the program and its inputs and says how to run it.
+func (x *executor) prepare(ctx context.Context, e *execution, rt runtime.Runtime) (runtime.Spec, error) {
+	w, st := e.work, x.stage(e)
+	spec := runtime.Spec{
+		ID:   fmt.Sprintf("%s-%d", e.rec.Lease.String()[:16], e.state.Seq),
+		Args: w.Args, Env: w.Env, Limits: e.rec.Limits, Dir: st.Run(), Seed: w.Seed,
+		Entrypoint: w.Entrypoint, WorkDir: w.WorkDir, Network: runtime.Network(w.Network),
+	}
+	spec.Limits.WallTime = time.Duration(w.WallMillis) * time.Millisecond
+	secrets, err := x.secrets(e.rec.Lease, w)
+	if err != nil {
+		return spec, err
+	}
+	spec.Secrets, spec.SecretEnv = secrets.Files, secrets.Env
+	if images, ok := rt.(runtime.Images); ok {
+		err = x.pull(ctx, e, images, secrets)
+		spec.Image = w.Image
+	} else {
+		spec.Module, err = x.module(ctx, e)
+	}
+	if err != nil {
+		return spec, err
+	}
+	if _, ok := rt.(runtime.Images); ok && x.devices != nil {
+		var names []string
+		if spec.GPUs, names, err = x.devices(e.rec.Units); err != nil {
+			return spec, fmt.Errorf("giving it its devices: %w", err)
+		}
+		if len(names) > 0 {
+			spec.Env = maps.Clone(spec.Env)
+			if spec.Env == nil {
+				spec.Env = map[string]string{}
+			}
+			spec.Env[EnvDevices] = strings.Join(names, ", ")
+		}
+		e.mu.Lock()
+		e.state.Devices = names
+		e.mu.Unlock()
+	}
+	e.say("fetching its inputs")
+	spec.Mounts, err = st.Prepare(ctx, w, e.buyer(), x.blobs, x.fetch, int64(e.rec.Limits.DiskMiB)<<20)
+	return spec, err
+}
+
+// module fetches the program of a wasm workload and returns its file.
+func (x *executor) module(ctx context.Context, e *execution) (string, error) {
+	id, err := workload.CID(e.work.Module)
+	if err != nil {
+		return "", err
+	}
+	e.say("fetching the program")
+	if err := x.fetch(ctx, e.buyer(), id, maxModule); err != nil {
+		return "", fmt.Errorf("fetching the program: %w", err)
+	}
+	program, err := x.blobs.Path(id)
+	if err != nil {
+		return "", fmt.Errorf("fetching the program: %w", err)
+	}
+	return program, nil
+}
+
+// pull brings the image of a container.
+func (x *executor) pull(ctx context.Context, e *execution, images runtime.Images, s *nodepb.Secrets) error {
+	var auth *runtime.RegistryAuth
+	if s.RegistryUsername != "" || s.RegistryPassword != "" {
+		auth = &runtime.RegistryAuth{Username: s.RegistryUsername, Password: s.RegistryPassword}
+	}
+	e.say("pulling " + e.work.Image)
+	return images.Pull(ctx, e.work.Image, auth, e.progress) // its errors name the image
+}
+
+// say tells whoever follows the execution what is being done for it.
+func (e *execution) say(message string) {
+	e.mu.Lock()
+	e.state.Message = message
+	e.mu.Unlock()
+	e.changed()
+}
+
+// progress notes how much of an image is there, and tells it from time to time.
+func (e *execution) progress(done, total int64) {
+	e.mu.Lock()
+	e.state.PulledBytes, e.state.PullTotal = uint64(max(done, 0)), uint64(max(total, 0))
+	now := time.Now()
+	tell := now.Sub(e.told) >= tellEvery
+	if tell {
+		e.told = now
+	}
+	e.mu.Unlock()
+	if tell {
+		e.changed()
+	}
+}

@@ -1,0 +1,328 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/starling-network/starling/chain/escrow"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/lease"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/protocol"
+	"github.com/starling-network/starling/node/settle"
+	"github.com/starling-network/starling/p2p/stream"
+)
+
+// payments is how the provider comes to its money.
+type payments interface {
+	// promised reads what the buyer says of where a lease is funded, and names the escrow; zero where there is none. Its refusals
+	// are for the buyer.
+	promised(ctx context.Context, r lease.Record, funding []byte) (sign.Key, error)
+	// activation is what the book is told of a lease whose first voucher was checked in slot now.
+	activation(s *sale, funding []byte, now market.Slot) lease.Event
+	// may says why work may not begin yet under an active lease; nil when it may.
+	may(r lease.Record) error
+	// opened is told when the loop of a lease begins, also after a restart. What it starts ends with ctx.
+	opened(ctx context.Context, s *sale)
+	// earned is told of a lease whose best voucher may be another now, or that is settled.
+	earned(s *sale)
+	// run does what goes on beside the leases until ctx ends.
+	run(ctx context.Context)
+	// accounts are what each lease has come to, as far as it is known here.
+	accounts() map[market.LeaseID]settle.Account
+}
+
+// Accounts are what leases have come to that are paid from escrows, also such as are long over.
+func (p *Provider) Accounts() map[market.LeaseID]settle.Account { return p.pay.accounts() }
+
+// direct waits for what buyers pay.
+type direct struct{}
+
+func (direct) promised(_ context.Context, _ lease.Record, funding []byte) (sign.Key, error) {
+	if len(funding) > 0 {
+		return sign.Key{}, stream.Refuse(string(market.ReasonUnfunded), "this network settles directly, it has no escrows")
+	}
+	return sign.Key{}, nil
+}
+
+func (direct) activation(s *sale, _ []byte, now market.Slot) lease.Event {
+	return lease.FundingSeen{Lease: s.rec.Lease, Landed: now}
+}
+
+func (direct) may(lease.Record) error                      { return nil }
+func (direct) opened(context.Context, *sale)               {}
+func (direct) earned(*sale)                                {}
+func (direct) run(context.Context)                         {}
+func (direct) accounts() map[market.LeaseID]settle.Account { return nil }
+
+// Escrows is what a provider needs that is paid from escrows.
+type Escrows struct {
+	Chain   settle.Chain
+	Network *settle.Network
+	Params  escrow.Params
+	When    escrow.When
+	// WaitFunded has work begin only when its escrow was seen on chain. Else it begins at once, and what the first voucher covers
+	// is at risk, unless the buyer is one that did not fund a lease before.
+	WaitFunded bool
+}
+
+// fundingLook is how often an escrow is looked for that is not on chain yet.
+const fundingLook = 500 * time.Millisecond
+
+// escrowed claims what vouchers say from the buyers' escrows.
+type escrowed struct {
+	Escrows
+	p      *Provider
+	claims *settle.Keeper[escrow.Claims]
+	broken *broken
+}
+
+func newEscrowed(ctx context.Context, p *Provider, e Escrows) (*escrowed, error) {
+	x := &escrowed{Escrows: e, p: p}
+	var err error
+	if x.broken, err = loadBroken(ctx, p.cfg.Store, time.Now()); err != nil {
+		return nil, err
+	}
+	x.claims, err = settle.NewKeeper(ctx, settle.KeeperConfig[escrow.Claims]{
+		Kind: kindClaims, Program: p.cfg.Genesis.Program,
+		Over:     escrow.Claims.Done,
+		Observer: settle.Observer{Looked: x.looked, Landed: x.landed}, Ledger: e.Chain, Store: p.cfg.Store, Told: x.told, Log: p.cfg.Log,
+		Restore: func(ctx context.Context, state []byte) (escrow.Claims, error) {
+			net, err := e.Network.Get(ctx)
+			if err != nil {
+				return escrow.Claims{}, err
+			}
+			return escrow.RestoreClaims(state, net, e.When, e.Params)
+		},
+	})
+	return x, err
+}
+
+// looked ends a lease whose buyer takes back what backs it: what is earned after the network's response slots is not paid.
+func (x *escrowed) looked(name string, v escrow.View) {
+	if m, _, err := x.claims.Get(name); err == nil && m.Retired(v) {
+		x.unfunded(m.Lease().ID(), "its buyer takes back the money for it")
+	}
+}
+
+// unfunded ends a lease that runs and has no money any more.
+func (x *escrowed) unfunded(id market.LeaseID, reason string) {
+	x.p.mu.Lock()
+	r, ok := x.p.book.Lease(id)
+	x.p.mu.Unlock()
+	if !ok || r.State != lease.Active {
+		return
+	}
+	if _, err := x.p.step(context.Background(), lease.FundingWrong{Lease: id, Reason: reason}); err != nil {
+		x.p.cfg.Log.Error("a lease without money does not end yet", "lease", id, "err", err)
+	}
+}
+
+func (x *escrowed) run(ctx context.Context) { x.claims.Run(ctx) }
+
+func (x *escrowed) promised(ctx context.Context, r lease.Record, funding []byte) (sign.Key, error) {
+	f, err := escrow.UnmarshalFunding(funding)
+	if err != nil {
+		return sign.Key{}, &stream.Malformed{Reason: err.Error()}
+	}
+	net, err := x.Network.Get(ctx)
+	if err != nil {
+		return sign.Key{}, stream.Refuse(stream.CodeBusy, "the network's account on the chain has not been seen yet")
+	}
+	err = escrow.CheckWindows(net.Account.Params)
+	if err == nil {
+		_, err = escrow.NewClaims(net, *r.Core, r.Keys, f, x.When, x.Params)
+	}
+	if err != nil {
+		return sign.Key{}, stream.Refuse(string(market.ReasonUnfunded), "nothing could be claimed for the lease: "+err.Error())
+	}
+	return net.EscrowOf(*r.Core, f), nil
+}
+
+// atRisk is for how long work goes on at least whose escrow was not seen: one takes seconds to be confirmed.
+const atRisk = 5 * time.Second
+
+// activation: by its activate-before slot the leaf must be seen, and where work begins at once before it has run for longer than the
+// first voucher covers.
+func (x *escrowed) activation(s *sale, funding []byte, now market.Slot) lease.Event {
+	by := s.rec.Core.ActivateBefore + market.Slot(x.p.cfg.Genesis.IntervalSlots)
+	if !x.waits(s.rec.Buyer) {
+		s.mu.Lock()
+		start := s.seller.Start()
+		s.mu.Unlock()
+		g := s.p.cfg.Genesis
+		by = min(by, start+market.Slot(max(g.IntervalSlots, g.SlotsIn(atRisk))))
+	}
+	return lease.FundingPromised{Lease: s.rec.Lease, Escrow: s.rec.Escrow, Funding: funding, By: max(by, now)}
+}
+
+// waits says whether work for a buyer begins only when its escrow was seen.
+func (x *escrowed) waits(buyer sign.Key) bool { return x.WaitFunded || x.broken.by(buyer, time.Now()) }
+
+// distrust remembers a buyer that did not fund what it promised to.
+func (x *escrowed) distrust(buyer sign.Key, id market.LeaseID) {
+	if err := x.broken.add(context.Background(), buyer, time.Now()); err != nil {
+		x.p.cfg.Log.Error("a buyer that did not fund its lease is not remembered over a restart", "buyer", buyer, "lease", id, "err", err)
+	}
+}
+
+func (x *escrowed) may(r lease.Record) error {
+	if r.FundBy > 0 && x.waits(r.Buyer) {
+		return stream.Refuse(stream.CodeBusy, "the lease's escrow is not on chain yet; ask again")
+	}
+	return nil
+}
+
+// opened keeps the claims of a lease, and looks for its leaf until that is there or the book ends the lease.
+func (x *escrowed) opened(ctx context.Context, s *sale) {
+	r, ok := x.record(s)
+	if !ok || r.Escrow.IsZero() {
+		return
+	}
+	x.claim(ctx, r)
+	if r.FundBy > 0 {
+		x.p.wg.Go(func() { x.watch(ctx, s) })
+	}
+}
+
+// record is the lease as the book has it now.
+func (x *escrowed) record(s *sale) (lease.Record, bool) {
+	x.p.mu.Lock()
+	defer x.p.mu.Unlock()
+	return x.p.book.Lease(s.rec.Lease)
+}
+
+func (x *escrowed) watch(ctx context.Context, s *sale) {
+	log := x.p.cfg.Log.With("lease", s.rec.Lease)
+	missing := false // the chain answered, and had no such escrow
+	for {
+		r, ok := x.record(s)
+		if !ok || r.State != lease.Active || r.FundBy == 0 {
+			if now, err := x.p.cfg.Slots.Now(time.Now()); ok && missing && err == nil && r.FundBy > 0 && now > r.FundBy {
+				x.distrust(r.Buyer, r.Lease)
+			}
+			return
+		}
+		landed, wrong, err := x.look(ctx, r)
+		missing = errors.Is(err, escrow.ErrNoEscrow) || errors.Is(err, escrow.ErrNoTranche)
+		switch {
+		case wrong != nil:
+			x.distrust(r.Buyer, r.Lease)
+			log.Warn("a lease's escrow is not what its buyer promised", "escrow", r.Escrow, "err", wrong)
+			_, err = x.p.step(ctx, lease.FundingWrong{Lease: r.Lease, Reason: wrong.Error()})
+		case err == nil:
+			_, err = x.p.step(ctx, lease.FundingSeen{Lease: r.Lease, Landed: landed})
+		}
+		if err == nil {
+			continue // the book has it
+		}
+		log.Debug("a lease's escrow is not on chain yet", "escrow", r.Escrow, "err", err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(fundingLook):
+		}
+	}
+}
+
+// look reads the lease's escrow and says in which slot its leaf landed, or what is wrong with what lies there. An error says nothing
+// about that: it may be there, or come to be.
+func (x *escrowed) look(ctx context.Context, r lease.Record) (landed market.Slot, wrong, err error) {
+	net, f, err := x.funding(ctx, r)
+	if err != nil {
+		return 0, nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, protocol.QuickAnswer)
+	defer cancel()
+	view, err := x.Chain.Look(ctx, r.Escrow, []uint16{f.Tranche}, escrow.Confirmed)
+	if err != nil {
+		return 0, nil, err
+	}
+	landed, err = escrow.CheckFunding(net, view, *r.Core, r.Keys, f)
+	if err == nil || errors.Is(err, escrow.ErrNoEscrow) || errors.Is(err, escrow.ErrNoTranche) {
+		return landed, nil, err
+	}
+	return 0, err, nil
+}
+
+func (x *escrowed) funding(ctx context.Context, r lease.Record) (escrow.Net, escrow.Funding, error) {
+	net, err := x.Network.Get(ctx)
+	if err != nil {
+		return net, escrow.Funding{}, err
+	}
+	f, err := escrow.UnmarshalFunding(r.Funding)
+	return net, f, err
+}
+
+// claim keeps the claims of a lease, once.
+func (x *escrowed) claim(ctx context.Context, r lease.Record) {
+	net, f, err := x.funding(ctx, r)
+	var m escrow.Claims
+	if err == nil {
+		m, err = escrow.NewClaims(net, *r.Core, r.Keys, f, x.When, x.Params)
+	}
+	if err != nil {
+		x.p.cfg.Log.Error("a lease's money cannot be claimed", "lease", r.Lease, "err", err)
+		return
+	}
+	x.claims.Add(r.Lease.String(), m)
+}
+
+func (x *escrowed) earned(s *sale) {
+	v, owed, last := s.best()
+	s.mu.Lock()
+	known := s.claimed == v && s.claimedAll == last
+	s.mu.Unlock()
+	if known || v == nil {
+		return
+	}
+	name := s.rec.Lease.String()
+	err := x.claims.Post(name, escrow.VoucherKept{Voucher: *v})
+	if last {
+		err = errors.Join(err, x.claims.Post(name, escrow.LeaseOver{Owed: owed}))
+	}
+	if err != nil {
+		return // it is told again
+	}
+	s.mu.Lock()
+	s.claimed, s.claimedAll = v, last
+	s.mu.Unlock()
+}
+
+// told logs what comes of claims.
+func (x *escrowed) told(name string, e escrow.Effect) {
+	log := x.p.cfg.Log.With("lease", name)
+	money := x.p.cfg.Genesis.FormatAmount
+	switch e := e.(type) {
+	case escrow.Paid:
+		log.Info("a claim is paid", "in all", money(e.Cumulative))
+	case escrow.Settled:
+		log.Info("a lease is claimed", "amount", money(e.Paid))
+	case escrow.Lost:
+		log.Warn("a lease's money is lost", "paid", money(e.Paid), "owed", money(e.Owed), "reason", e.Reason)
+		if m, _, err := x.claims.Get(name); err == nil && e.Unfunded && e.Owed > 0 {
+			x.distrust(m.Lease().Buyer, e.Lease)
+		}
+		x.unfunded(e.Lease, "its money is lost: "+e.Reason)
+	case escrow.Waiting:
+		log.Debug("a claim waits", "reason", e.Reason, "until", e.Until)
+	}
+}
+
+func (x *escrowed) landed(name string, l settle.Landed) {
+	x.p.cfg.Log.Debug("a transaction is on chain", "lease", name, "tx", l.Tx, "calls", l.Calls)
+}
+
+// accounts sums up the claims that are kept, also those of leases that the book has forgotten.
+func (x *escrowed) accounts() map[market.LeaseID]settle.Account {
+	out := map[market.LeaseID]settle.Account{}
+	for _, name := range x.claims.Names() {
+		m, _, err := x.claims.Get(name)
+		if err != nil {
+			continue
+		}
+		out[m.Lease().ID()] = settle.AccountOf(m)
+	}
+	return out
+}

@@ -1,0 +1,186 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/runtime"
+)
+
+func TestImages(t *testing.T) {
+	t.Parallel()
+	digest := "sha256:" + strings.Repeat("0a", 32)
+	other := "sha256:" + strings.Repeat("0b", 32)
+	for _, c := range []struct {
+		allow, deny []string
+		image       string
+		runs        bool
+	}{
+		{nil, nil, "alpine@" + digest, true},
+		{nil, []string{"alpine"}, "alpine@" + digest, false},
+		{nil, []string{"alpine"}, "docker.io/library/alpine@" + digest, false},
+		{nil, []string{"alpine"}, "library/alpine:3.20@" + digest, false},
+		{nil, []string{"alpine"}, "docker.io/library/alpine:3.20@" + digest, false},
+		{nil, []string{"alpine"}, "ghcr.io/library/alpine@" + digest, true},
+		{nil, []string{digest}, "ghcr.io/any/thing@" + digest, false},
+		{nil, []string{digest}, "ghcr.io/any/thing@" + other, true},
+		{nil, []string{"ghcr.io/acme/tool@" + digest}, "ghcr.io/acme/tool@" + digest, false},
+		{nil, []string{"ghcr.io/acme/tool@" + digest}, "ghcr.io/acme/tool@" + other, true},
+		{nil, []string{"ghcr.io/acme/*"}, "ghcr.io/acme/tool@" + digest, false},
+		{nil, []string{"ghcr.io/acme/*"}, "ghcr.io/acme/deep/tool@" + digest, true},
+		{nil, []string{"ghcr.io/acme/**"}, "ghcr.io/acme/deep/tool@" + digest, false},
+		{nil, []string{"ghcr.io/acme/**"}, "ghcr.io/acmes/tool@" + digest, true},
+		{nil, []string{"*/miners/**"}, "quay.io/miners/x@" + digest, false},
+		{nil, []string{"**"}, "alpine@" + digest, false},
+		{[]string{"docker.io/library/*"}, nil, "alpine@" + digest, true},
+		{[]string{"docker.io/library/*"}, nil, "acme/alpine@" + digest, false},
+		{[]string{"docker.io/library/*"}, []string{"alpine"}, "alpine@" + digest, false},
+		{[]string{"localhost:5000/**"}, nil, "localhost:5000/a/b@" + digest, true},
+		{[]string{"localhost/*"}, nil, "localhost/a:1@" + digest, true},
+	} {
+		im, err := ParseImages(c.allow, c.deny)
+		if err != nil {
+			t.Fatalf("%v %v: %v", c.allow, c.deny, err)
+		}
+		err = im.Check(c.image)
+		var refusal *market.Refusal
+		if (err == nil) != c.runs || err != nil && (!errors.As(err, &refusal) || refusal.Reason != market.ReasonImage || !strings.Contains(err.Error(), c.image)) {
+			t.Errorf("allow %v, deny %v: %s: %v", c.allow, c.deny, c.image, err)
+		}
+	}
+	for _, bad := range []string{"", " ", "a b", "ghcr.io/[x", "alpine:3.20", "alpine@sha256:12", "alpine@" + strings.ToUpper(digest), strings.Repeat("a", 257)} {
+		if _, err := ParseImages(nil, []string{bad}); err == nil {
+			t.Errorf("%q is taken for a pattern", bad)
+		}
+	}
+	if _, err := ParseImages(make([]string, 257), nil); err == nil {
+		t.Error("257 patterns pass")
+	}
+}
+
+func FuzzImages(f *testing.F) {
+	digest := "sha256:" + strings.Repeat("0a", 32)
+	f.Add("alpine", "alpine@"+digest)
+	f.Add("ghcr.io/acme/**", "ghcr.io/acme/deep/tool@"+digest)
+	f.Add("*/x@"+digest, "localhost:5000/x")
+	f.Fuzz(func(t *testing.T, pattern, image string) {
+		im, err := ParseImages(nil, []string{pattern})
+		if err != nil {
+			return
+		}
+		// What a pattern denies it allows, and the other way round: Check never depends on anything but the match.
+		allowed, err := ParseImages([]string{pattern}, nil)
+		if err != nil || (im.Check(image) == nil) == (allowed.Check(image) == nil) {
+			t.Fatalf("%q of %q: %v", image, pattern, err)
+		}
+	})
+}
+
+func TestServes(t *testing.T) {
+	t.Parallel()
+	a, b, c := sign.Key{1}, sign.Key{2}, sign.Key{3}
+	for name, s := range map[string]struct {
+		pol  Policy
+		want [3]bool
+	}{
+		"everybody":    {Policy{}, [3]bool{true, true, true}},
+		"block":        {Policy{Block: map[sign.Key]string{a: "owes"}}, [3]bool{false, true, true}},
+		"at run time":  {Policy{Blocked: func(k sign.Key) bool { return k == b }}, [3]bool{true, false, true}},
+		"only":         {Policy{Only: []sign.Key{a, b}}, [3]bool{true, true, false}},
+		"only blocked": {Policy{Only: []sign.Key{a, b}, Block: map[sign.Key]string{a: ""}}, [3]bool{false, true, false}},
+	} {
+		for i, k := range []sign.Key{a, b, c} {
+			no := s.pol.serves(k)
+			if (no == nil) != s.want[i] || no != nil && (no.Reason != market.ReasonBlocked || no.Error() != "this provider does not serve you") {
+				t.Errorf("%s: buyer %d: %v", name, i, no)
+			}
+		}
+	}
+}
+
+func TestCheckLots(t *testing.T) {
+	t.Parallel()
+	unit := func(class market.Class, change func(*market.Unit)) market.Unit {
+		u, err := market.NewUnit(sign.Key{1}, class, "a model", "serial", 0, market.Resources{MilliCPU: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if change != nil {
+			change(&u)
+		}
+		return u
+	}
+	lot := func(class market.Class, change func(*Lot)) Lot {
+		l := Lot{Class: class, Units: []market.Unit{unit(class, nil)}, PerUnit: market.Resources{MilliCPU: 1}, Price: 5}
+		if change != nil {
+			change(&l)
+		}
+		return l
+	}
+	real := market.Genesis{Network: "x", Symbol: "STAR"}
+	var many []Lot
+	for i := range market.MaxOffers + 1 {
+		many = append(many, lot(market.Class("gpu/"+string(rune('a'+i))), nil))
+	}
+	for want, lots := range map[string][]Lot{
+		"":                          {lot("cpu", nil), lot("gpu/a", nil)},
+		"a provider sells 1 to":     many,
+		"0 classes":                 {},
+		"has no units":              {lot("cpu", func(l *Lot) { l.Units = nil })},
+		"listed twice":              {lot("cpu", nil), lot("cpu", nil)},
+		"under the floor":           {lot("cpu", func(l *Lot) { l.Floor = 6 })},
+		"cannot be sold on":         {lot("cpu", func(l *Lot) { l.Simulated = true })},
+		"is not like the others":    {lot("cpu", func(l *Lot) { l.Units[0].Class = "gpu" })},
+		"is not like the others ":   {lot("cpu", func(l *Lot) { l.PerUnit.DiskMiB = 1 })},
+		"is not like the others  ":  {lot("cpu", func(l *Lot) { l.Capability = 90 })},
+		"is not like the others   ": {lot("cpu", func(l *Lot) { l.Units[0].Simulated = true })},
+	} {
+		_, err := checkLots(lots, real)
+		if want = strings.TrimSpace(want); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%q: %v", want, err)
+		}
+	}
+}
+
+// ailing is an engine that comes and goes.
+type ailing struct {
+	err   error
+	asked int
+}
+
+func (a *ailing) Probe(context.Context) error {
+	a.asked++
+	return a.err
+}
+
+// An engine is asked at most once in a while, and believed until then.
+func TestProbes(t *testing.T) {
+	t.Parallel()
+	var p probes
+	a := &ailing{}
+	now := time.Now()
+	for i, want := range []struct {
+		err   error
+		after time.Duration
+		ready bool
+		asked int
+	}{
+		{nil, 0, true, 1},
+		{runtime.ErrEngine, probeEvery / 2, true, 1},
+		{runtime.ErrEngine, probeEvery, false, 2},
+		{nil, probeEvery / 2, false, 2},
+		{nil, probeEvery, true, 3},
+	} {
+		a.err = want.err
+		now = now.Add(want.after)
+		if got := p.ready(t.Context(), "docker", a, now, slog.New(slog.DiscardHandler)); got != want.ready || a.asked != want.asked {
+			t.Errorf("step %d: ready %v, asked %d times, want %+v", i, got, a.asked, want)
+		}
+	}
+}

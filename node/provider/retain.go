@@ -1,0 +1,200 @@
+package provider
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/ipfs/go-cid"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/node/workload"
+)
+
+// keep notes until when what an ended execution left is kept, and how much that is: its outputs are in the store, its logs
+// with the runtime, logs bytes. e.mu is held.
+func (x *executor) keepLocked(e *execution, logs int64) {
+	size := logs
+	for _, o := range e.state.Outputs {
+		size += int64(min(o.GetBlob().GetSize(), 1<<62))
+	}
+	e.rec.Kept = size
+	wanted := e.work.KeepMillis
+	if most := uint64(x.retain / time.Millisecond); wanted == 0 || wanted > most {
+		wanted = most
+	}
+	e.state.KeepUntilMillis = uint64(time.Now().UnixMilli()) + wanted
+}
+
+// clear removes what the program of an ended execution saw. Its end must be in the journal: until then the outputs may be
+// collected again.
+func (x *executor) clear(e *execution) {
+	if err := x.stage(e).Clear(); err != nil {
+		x.log.Warn("the files of an ended execution cannot be removed", "lease", e.rec.Lease, "err", err)
+	}
+}
+
+// diskUse is how many bytes the files beneath dir have.
+func diskUse(dir string) (sum int64) {
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil // gone, or not there: it takes nothing
+		}
+		if info, err := d.Info(); err == nil && d.Type().IsRegular() {
+			sum += info.Size()
+		}
+		return nil
+	})
+	return sum
+}
+
+// left is what an ended lease left.
+type left struct {
+	id    market.LeaseID
+	until time.Time // it must be kept
+	size  int64     // bytes
+}
+
+// kept says of leases until when anything of them must be kept, and how much that is. A lease without executions is kept for
+// as long after it was first seen over.
+func (x *executor) kept(ids []market.LeaseID, now time.Time) []left {
+	x.mu.Lock()
+	all := slices.Collect(maps.Values(x.exec))
+	x.mu.Unlock()
+	of := map[market.LeaseID]left{}
+	for _, e := range all {
+		l := of[e.rec.Lease]
+		e.mu.Lock()
+		if at := time.UnixMilli(int64(e.state.KeepUntilMillis)); at.After(l.until) {
+			l.until = at
+		}
+		l.size += e.rec.Kept
+		e.mu.Unlock()
+		of[e.rec.Lease] = l
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	out := make([]left, 0, len(ids))
+	for _, id := range ids {
+		l, ok := of[id]
+		if !ok {
+			at, seen := x.over[id]
+			if !seen {
+				at = now
+				x.over[id] = now
+			}
+			l.until = at.Add(x.retain)
+		}
+		l.id = id
+		out = append(out, l)
+	}
+	return out
+}
+
+// forget removes what a lease's ended executions left on disk and in the journal.
+func (x *executor) forget(ctx context.Context, l market.LeaseID) error {
+	for _, e := range x.of(l) {
+		s, h, _ := e.snapshot()
+		if !s.State.Ended() {
+			continue
+		}
+		if rt := x.runtimes[e.work.Runtime]; h != nil && rt != nil {
+			if err := rt.Destroy(ctx, *h); err != nil {
+				return fmt.Errorf("removing an execution: %w", err)
+			}
+		}
+		if err := (workload.Stage{Dir: e.dir}).Remove(); err != nil {
+			return fmt.Errorf("removing an execution: %w", err)
+		}
+		if err := x.store.Write(ctx, store.Put{Kind: kindExecution, Key: execKey(l, s.Seq)}); err != nil {
+			return err
+		}
+		x.mu.Lock()
+		delete(x.exec, execKey(l, s.Seq))
+		x.mu.Unlock()
+		x.dropBlobs(e)
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.over, l)
+	delete(x.closed, l)
+	return nil
+}
+
+// dropBlobs gives back the files of a forgotten execution that no other one has. Programs stay: they are what the next
+// start is fast by.
+func (x *executor) dropBlobs(e *execution) {
+	if x.drop == nil {
+		return
+	}
+	x.mu.Lock()
+	used := map[cid.Cid]bool{}
+	for _, o := range x.exec {
+		for _, c := range files(o) {
+			used[c] = true
+		}
+	}
+	x.mu.Unlock()
+	for _, c := range files(e) {
+		if !used[c] {
+			x.drop(c)
+		}
+	}
+}
+
+// files are the inputs and outputs of an execution.
+func files(e *execution) (out []cid.Cid) {
+	blobs := []*nodepb.Blob{}
+	for _, in := range e.work.Inputs {
+		blobs = append(blobs, in.GetBlob())
+	}
+	e.mu.Lock()
+	for _, o := range e.state.Outputs {
+		blobs = append(blobs, o.GetBlob())
+	}
+	e.mu.Unlock()
+	for _, b := range blobs {
+		if c, err := workload.CID(b); err == nil {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// sweep removes what ended leases left: what was kept for long enough, and of the rest the oldest while it takes too much.
+func (p *Provider) sweep(ctx context.Context) {
+	now := time.Now()
+	all := p.exec.kept(p.ended(), now)
+	var sum int64
+	for _, l := range all {
+		sum += l.size
+	}
+	slices.SortFunc(all, func(a, b left) int {
+		return cmp.Or(a.until.Compare(b.until), bytes.Compare(a.id[:], b.id[:]))
+	})
+	for _, l := range all {
+		full := p.cfg.RetainBytes > 0 && sum > p.cfg.RetainBytes && l.size > 0
+		if now.Before(l.until) && !full {
+			continue
+		}
+		if full && now.Before(l.until) {
+			p.cfg.Log.Warn("an ended lease is forgotten early: what is kept takes more than provide.retainMiB", "lease", l.id, "bytes", l.size)
+		}
+		if err := p.exec.forget(ctx, l.id); err != nil {
+			p.cfg.Log.Warn("an ended lease could not be cleaned up", "lease", l.id, "err", err)
+			continue
+		}
+		sum -= l.size
+		p.mu.Lock()
+		delete(p.sales, l.id)
+		p.mu.Unlock()
+	}
+}

@@ -1,0 +1,94 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+
+	"github.com/starling-network/starling/node/runtime"
+)
+
+// BenchmarkStart compares the time until a program runs with that of the bare engine, in turns: its create and start of
+// the same image with the same sandbox and nothing else. over-ms is the difference of the medians. The guard is the
+// peer's binary, as in earnest.
+func BenchmarkStart(b *testing.B) {
+	needEngine(b)
+	peer := filepath.Join(b.TempDir(), "starling")
+	cmd := exec.Command("go", "build", "-o", peer, "../../../cmd/starling")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		b.Fatalf("%v\n%s", err, out)
+	}
+	r := newRuntime(b, shared, func(c *Config) { c.Guard = peer })
+	ref := pulled(b, r, "plain", nil)
+	name, err := canonical(ref)
+	if err != nil {
+		b.Fatal(err)
+	}
+	dir := b.TempDir()
+	ctx := context.Background()
+	var ours, bare []time.Duration
+	for i := 0; b.Loop(); i++ {
+		began := time.Now()
+		h, err := r.Start(ctx, runtime.Spec{ID: "b", Image: ref, Args: []string{"spin"}, Dir: filepath.Join(dir, fmt.Sprint(i)), Limits: runtime.Limits{MemoryMiB: 64}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		ours = append(ours, time.Since(began))
+		if err := r.Destroy(ctx, h); err != nil {
+			b.Fatal(err)
+		}
+
+		host := r.hostConfig(runtime.Spec{Limits: runtime.Limits{MemoryMiB: 64}}, imageConfig{}, nil)
+		host.Mounts = nil
+		began = time.Now()
+		made, err := r.engine.ContainerCreate(ctx, &container.Config{Image: name, Cmd: []string{"spin"}}, host, nil, nil, "")
+		if err == nil {
+			err = r.engine.ContainerStart(ctx, made.ID, container.StartOptions{})
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+		bare = append(bare, time.Since(began))
+		if err := r.remove(ctx, made.ID); err != nil {
+			b.Fatal(err)
+		}
+	}
+	slices.Sort(ours)
+	slices.Sort(bare)
+	o, n := ours[len(ours)/2], bare[len(bare)/2]
+	b.ReportMetric(float64(o.Microseconds())/1000, "ours-ms")
+	b.ReportMetric(float64(n.Microseconds())/1000, "bare-ms")
+	b.ReportMetric(float64((o-n).Microseconds())/1000, "over-ms")
+	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkAttach and BenchmarkDial need no engine.
+func BenchmarkAttach(b *testing.B) {
+	r := newRuntime(b, shared, nil)
+	h := start(b, r, probe(b, pulled(b, r, "plain", nil), "sleep"))
+	for b.Loop() {
+		if code, err := r.Attach(context.Background(), h, runtime.Process{Args: []string{"/guest", "exit", "0"}}); err != nil || code != 0 {
+			b.Fatal(code, err)
+		}
+	}
+}
+
+func BenchmarkDial(b *testing.B) {
+	r := newRuntime(b, shared, nil)
+	h := start(b, r, spec(b, pulled(b, r, "plain", nil), "serve", "80"))
+	for b.Loop() {
+		c, err := r.Dial(context.Background(), h, 80)
+		for err != nil {
+			c, err = r.Dial(context.Background(), h, 80)
+		}
+		_ = c.Close()
+	}
+}

@@ -1,0 +1,58 @@
+// Package docker runs container images on a Docker engine of this machine (20.10 and newer), each in a container that its own
+// guard (package guard) looks after. It runs on Linux.
+//
+//	peer ──── API ────▶ engine ── creates, starts, pauses, removes ──▶ container ┐
+//	  │                                                                          │ guard, process 1: a static binary of ours,
+//	  └── a socket in Spec.Dir/control, mounted read-only in the container ──────┤ mounted over the image
+//	      order, secrets, open log files ▶  ◀ started, answers, its end          │  └─ program: the image's, with exactly its
+//	                                                                             ┘     environment, and what is attached
+//
+// The engine is needed to begin, to pause and to clean up. All else goes between peer and guard: logs, limits on time and disk,
+// signals, usage, attached programs, dialled ports, the report. So an engine that dies or is restarted (with live-restore) leaves
+// an execution as it is, a peer that dies leaves it a grace, and no secret is in anything that the engine keeps.
+//
+// # The sandbox
+//
+//	user        the peer's own, whatever the image says, so that what it writes into mounts is the peer's. With userns-remap it is
+//	            the container's root, to whom the mounts are given (the peer must be root); on a rootless engine its root
+//	privileges  no capability, no-new-privileges, the engine's seccomp filter (an engine without one is refused)
+//	files       read-only image; /run, /tmp and the image's volumes in memory; Spec.Mounts, whose directories may neither hold nor
+//	            lie in the engine's or the system's own
+//	memory      Limits.MemoryMiB and 24 MiB for the guard; no swap. What is in /run and /tmp counts. The program is killed before
+//	            the guard
+//	processes   Limits.Pids and 32 for the guard, which makes its threads before the program starts
+//	CPU         a quota; the guard's own work counts
+//	disk        engines cannot limit directories: the guard measures the writable mounts, removed files that are open too, every 50 ms
+//	            or a tenth of its time, and ends the program (ReasonDisk). One file cannot grow past the limit in between; several
+//	            can by what the disk takes in that time. Not seen are removed files of a program that hides its descriptors (by
+//	            PR_SET_DUMPABLE): each is bounded by the limit, and gone with the program
+//	time        the guard's timer; for a paused container the peer's
+//	network     a loopback, and with NetworkInternet a bridge of this peer's: no way to this machine, private, link-local and
+//	            metadata addresses or other containers, no IPv6, public resolvers. It needs iptables and the right to use it, or is refused
+//	GPUs        a device request to NVIDIA's hook by UUID; without one NVIDIA_VISIBLE_DEVICES is "void", whatever the image says
+//	image       by digest, for this machine, bounded; its HEALTHCHECK, USER, ONBUILD and SHELL mean nothing
+//
+// # Files of an execution (Spec.Dir, mode 0700)
+//
+//	owner.lock   held by the peer's process         stdout.log, stderr.log   written by the guard, bounded
+//	state.json   guard's process id, start, limit   report.json              the guard's last word, or the peer's if it left none
+//	killed       exists once Stop meant to kill     control/                 mounted read-only at runtime.ControlDir: socket, stop file
+//
+// The container's name is a hash of Spec.Dir, its labels are the peer and Spec.Dir, and that is all that ties the two together.
+//
+// # What happens when
+//
+//	the program ends           guard kills the rest, writes the report, ends; the peer sees the connection's end and reads it
+//	the guard dies             so does the container; the peer asks the engine: killed by memory (oom), else lost
+//	the peer dies              guard's connection ends; it tries to connect anew for the grace, then ends the program (lost)
+//	… while it starts one      the guard ends for want of an order; the next New removes the container
+//	… while one is paused      the guard is frozen; Recover thaws it, or New removes it when the grace is over
+//	the peer returns           Recover takes the lock and listens; the guard, known by its process id, connects
+//	… after the end            Recover reads the report
+//	the engine dies            live-restore: nothing, but Start, Pause and Destroy fail with ErrEngine until it is back.
+//	                           Otherwise containers end then, or at the latest when it is back: lost
+//	the engine is stopped      it asks programs to end first; whatever they exit with, they are lost
+//	the machine dies           Recover finds a dead container or none: lost
+//
+// A container that has ended is removed at once; where the engine is away, by Destroy or the next New.
+package docker

@@ -1,0 +1,15 @@
+// Command cmd is a guard and nothing else, for tests and for peers whose own binary is not static.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/starling-network/starling/node/runtime/docker/guard"
+)
+
+func main() {
+	guard.Main()
+	fmt.Fprintln(os.Stderr, "this program is the first process of a container and is started by a peer")
+	os.Exit(2)
+}

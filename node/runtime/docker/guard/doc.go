@@ -1,0 +1,29 @@
+// Package guard is the first process of every container of runtime/docker: a small parent of the program that does, inside
+// the container, what the engine does not offer and the peer cannot do while it is down.
+//
+//   - It gives the program exactly its environment, its secrets, and each log at most its limit.
+//   - It ends the program at its wall-time limit, at its disk limit, and when no peer has been there for the grace.
+//   - It starts attached programs and opens connections to the program's ports.
+//   - It says at the end how the program ended and what it used.
+//
+// It runs as the program's user, without capabilities, and can be neither traced nor read by the program. The peer hands it
+// open files over a socket, so that the container has a writable path to none of them:
+//
+//	peer                                                  guard (process 1)
+//	listens on control/guard.sock
+//	creates and starts the container  ──────────────────▶ connects
+//	run + order (in memory), stdout, stderr, report ────▶ writes secrets, starts the program
+//	removes the socket                ◀────────────────── it runs since …, or why it cannot
+//	term, kill, usage, dial, attach, cancel  ◀──────────▶ answers, each with its request's ID
+//	                                        report ◀───── the program has ended: everything else is killed, then the report
+//	                                                      written, then the connection closed by the guard's own end
+//
+// The connection is the sign of life for both. When it breaks, the peer knows that the guard is dead, and with it the whole
+// container; the guard knows that the peer is gone, and connects anew, again and again until the grace is over. The program
+// could connect to the socket too, so a peer takes only the process that it knows for the guard.
+//
+// Messages are packets (SOCK_SEQPACKET) of one JSON object, at most MaxPacket bytes, with up to MaxFiles descriptors. What
+// can be larger or is secret travels in a memory file.
+//
+// The binary is bind-mounted into the container, so it must be statically linked (CGO_ENABLED=0).
+package guard

@@ -1,0 +1,291 @@
+package guard
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	goruntime "runtime"
+	"runtime/debug"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/starling-network/starling/node/runtime"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// patience bounds the wait for the order.
+	patience = 30 * time.Second
+	// threads are made before the program starts: when its processes have used up the limit of the container, the guard
+	// can make no more, and Go's runtime dies when it must.
+	threads = 16
+	// maxFiles bounds the open files of each process of the container, below what the engine allows. Some programs close every
+	// number up to the limit, one by one.
+	maxFiles = 1 << 16
+)
+
+// Main is the guard, when the binary was started as one; otherwise it returns at once. Call it first in main.
+func Main() {
+	if len(os.Args) != 2 || os.Args[1] != Subcommand {
+		return
+	}
+	goruntime.GOMAXPROCS(2)
+	debug.SetGCPercent(50)
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "guard:", err)
+		os.Exit(runtime.CodeLost)
+	}
+	os.Exit(0)
+}
+
+type guard struct {
+	order   Order
+	out     [2]*os.File // logs
+	report  *os.File
+	pid     int
+	started time.Time
+	copies  sync.WaitGroup
+	dials   chan struct{} // one for each in progress
+
+	mu       sync.Mutex
+	conn     *Conn
+	attached map[int]*attached // by process
+	reason   runtime.Reason    // why the guard ended the program, if it did
+	asked    bool              // to end, by SIGTERM
+	over     bool              // pid is reaped and must not be signalled
+}
+
+func run() error {
+	// Not dumpable: the program, which has the same user, can neither trace this process nor open its descriptors.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("hiding from the program: %w", err)
+	}
+	// Every signal is caught, so that the program can end itself by none that it sends here. Ignoring them would be inherited.
+	signals := make(chan os.Signal, 64)
+	signal.Notify(signals)
+	var files syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err == nil && files.Max > maxFiles {
+		_ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: maxFiles, Max: maxFiles})
+	}
+	warmThreads()
+	conn, err := connect()
+	if err != nil {
+		return err
+	}
+	g := &guard{conn: conn, attached: map[int]*attached{}, dials: make(chan struct{}, MaxAttached)}
+	if err := g.receive(); err != nil {
+		return fmt.Errorf("receiving order: %w", err)
+	}
+	answer := Answer{}
+	if err := g.start(); err != nil {
+		answer.Error = err.Error()
+	}
+	answer.Started = g.started
+	if err := conn.Send(answer); answer.Error != "" {
+		return errors.New(answer.Error)
+	} else if err != nil {
+		g.end(runtime.ReasonLost)
+	}
+	go g.serve(conn)
+	go g.watchDisk()
+	go func() {
+		for s := range signals {
+			if s == unix.SIGTERM {
+				g.engineStops()
+			}
+		}
+	}()
+	if g.order.WallTime > 0 {
+		time.AfterFunc(g.order.WallTime, func() { g.end(runtime.ReasonTimeout) })
+	}
+	return g.finish(g.reap())
+}
+
+func warmThreads() {
+	var ready, done sync.WaitGroup
+	ready.Add(threads)
+	for range threads {
+		done.Go(func() {
+			goruntime.LockOSThread()
+			defer goruntime.UnlockOSThread()
+			ready.Done()
+			ready.Wait()
+		})
+	}
+	done.Wait()
+}
+
+func connect() (*Conn, error) {
+	c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Net: "unixpacket", Name: filepath.Join(runtime.ControlDir, SocketFile)})
+	if err != nil {
+		return nil, err
+	}
+	return NewConn(c), nil
+}
+
+// receive reads the order and the descriptors that come with it.
+func (g *guard) receive() error {
+	_ = g.conn.c.SetReadDeadline(time.Now().Add(patience))
+	b, files, err := g.conn.Receive()
+	if err != nil {
+		return err
+	}
+	_ = g.conn.c.SetReadDeadline(time.Time{})
+	req, err := DecodeRequest(b)
+	if err != nil {
+		return err
+	}
+	if req.Op != OpRun || len(files) != 4 {
+		return fmt.Errorf("operation %q with %d descriptors", req.Op, len(files))
+	}
+	order, err := readMemory(files[0])
+	if err != nil {
+		return err
+	}
+	_ = files[0].Close()
+	g.out, g.report = [2]*os.File(files[1:3]), files[3]
+	g.order, err = DecodeOrder(order)
+	return err
+}
+
+// serve does what the peer asks. When the peer is gone it waits for the next one, and ends the program when none comes
+// within the grace.
+func (g *guard) serve(conn *Conn) {
+	for {
+		g.requests(conn)
+		_ = conn.Close()
+		g.cancelAll()
+		if conn = g.reconnect(); conn == nil {
+			g.end(runtime.ReasonLost)
+			return
+		}
+		g.mu.Lock()
+		g.conn = conn
+		g.mu.Unlock()
+	}
+}
+
+func (g *guard) reconnect() *Conn {
+	poll := min(max(g.order.Grace/20, time.Millisecond), 100*time.Millisecond)
+	for deadline := time.Now().Add(g.order.Grace); time.Now().Before(deadline); time.Sleep(poll) {
+		if conn, err := connect(); err == nil {
+			return conn
+		}
+	}
+	return nil
+}
+
+// requests returns when the connection is over.
+func (g *guard) requests(conn *Conn) {
+	for {
+		b, files, err := conn.Receive()
+		if err != nil {
+			return
+		}
+		req, err := DecodeRequest(b)
+		if err != nil {
+			CloseFiles(files)
+			return
+		}
+		switch req.Op {
+		case OpAdopt:
+			_ = conn.Send(Answer{Started: g.started})
+		case OpTerm:
+			g.mu.Lock()
+			g.asked = true
+			g.mu.Unlock()
+			g.signal(unix.SIGTERM)
+		case OpKill:
+			g.end(req.Reason)
+		case OpUsage:
+			cpu, memory := g.usage()
+			_ = conn.Send(Answer{ID: req.ID, CPUMillis: cpu, MemoryMiB: memory})
+		case OpDial:
+			g.dial(conn, req)
+		case OpAttach:
+			if terminal, err := g.attach(req.ID, files); err != nil {
+				_ = conn.Send(Answer{ID: req.ID, Error: err.Error()})
+			} else if terminal != nil {
+				files = append(files, terminal) // to be closed
+			}
+		case OpCancel:
+			g.cancel(req.ID)
+		}
+		CloseFiles(files)
+	}
+}
+
+// dial connects to a port of the program and hands the connection over.
+func (g *guard) dial(conn *Conn, req Request) {
+	select {
+	case g.dials <- struct{}{}:
+	default:
+		_ = conn.Send(Answer{ID: req.ID, Error: fmt.Sprintf("%d connections are being made", MaxAttached)})
+		return
+	}
+	go func() {
+		defer func() { <-g.dials }()
+		f, err := dialLoopback(req.Port)
+		if err != nil {
+			_ = conn.Send(Answer{ID: req.ID, Error: err.Error()})
+			return
+		}
+		defer f.Close()
+		_ = conn.Send(Answer{ID: req.ID}, f)
+	}()
+}
+
+func dialLoopback(port uint16) (*os.File, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	err = unix.Connect(fd, &unix.SockaddrInet4{Port: int(port), Addr: [4]byte{127, 0, 0, 1}})
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, fmt.Errorf("port %d: %w", port, err)
+	}
+	return os.NewFile(uintptr(fd), "connection"), nil
+}
+
+// engineStops passes on what the engine says to containers when it is stopped. The program's end then is not its own: it may
+// save its work, but whatever its exit code, it is lost, unless its peer had asked it to end before.
+func (g *guard) engineStops() {
+	g.mu.Lock()
+	if g.reason == runtime.ReasonNone && !g.over && !g.asked {
+		g.reason = runtime.ReasonLost
+	}
+	g.mu.Unlock()
+	g.signal(unix.SIGTERM)
+}
+
+// end kills every process of the container but this one; the first reason stays.
+func (g *guard) end(r runtime.Reason) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.over {
+		return
+	}
+	if g.reason == runtime.ReasonNone {
+		g.reason = r
+	}
+	g.killAll()
+}
+
+// killAll is called with mu held.
+func (g *guard) killAll() {
+	_ = unix.Kill(-1, unix.SIGKILL)
+	_ = g.conn.Send(Answer{Ending: true})
+}
+
+func (g *guard) signal(s unix.Signal) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.over {
+		_ = unix.Kill(g.pid, s)
+	}
+}

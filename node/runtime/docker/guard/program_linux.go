@@ -1,0 +1,245 @@
+package guard
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/starling-network/starling/node/runtime"
+	"golang.org/x/sys/unix"
+)
+
+// DefaultPath is where a program given without a slash is looked for when its environment has no PATH.
+const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// start runs the program with its outputs in pipes, which are copied up to the limit and drained after it.
+func (g *guard) start() error {
+	if err := writeSecrets(g.order.Secrets); err != nil {
+		return err
+	}
+	g.order.Secrets = nil
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	files := []*os.File{null}
+	for _, log := range g.out {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return err
+		}
+		defer w.Close()
+		files = append(files, w)
+		bounded := runtime.NewLogWriter(log, g.order.LogBytes)
+		g.copies.Go(func() { _, _ = io.Copy(bounded, r) })
+	}
+	g.started = time.Now()
+	g.pid, err = g.spawn(g.order.Command, files, &syscall.SysProcAttr{Setsid: true})
+	return err
+}
+
+func writeSecrets(secrets map[string][]byte) error {
+	if len(secrets) == 0 {
+		return nil
+	}
+	if err := os.Mkdir(runtime.SecretsDir, 0o700); err != nil {
+		return fmt.Errorf("making secrets directory: %w", err)
+	}
+	for name, value := range secrets {
+		if filepath.Base(name) != name {
+			return fmt.Errorf("secret %.80q is no file name", name)
+		}
+		if err := os.WriteFile(filepath.Join(runtime.SecretsDir, name), value, 0o400); err != nil {
+			return fmt.Errorf("writing secret %s: %w", name, err)
+		}
+	}
+	return os.Chmod(runtime.SecretsDir, 0o500)
+}
+
+// spawn starts a program of the container.
+func (g *guard) spawn(c Command, files []*os.File, sys *syscall.SysProcAttr) (int, error) {
+	if info, err := os.Stat(c.Dir); err != nil || !info.IsDir() {
+		return 0, fmt.Errorf("working directory %q is not in the image or its mounts", c.Dir)
+	}
+	program, err := lookPath(c)
+	if err != nil {
+		return 0, err
+	}
+	fds := make([]uintptr, len(files))
+	for i, f := range files {
+		fds[i] = f.Fd()
+	}
+	pid, err := syscall.ForkExec(program, c.Argv, &syscall.ProcAttr{Dir: c.Dir, Env: c.Env, Files: fds, Sys: sys})
+	if err != nil {
+		return 0, fmt.Errorf("running %q: %w", c.Argv[0], err)
+	}
+	// When memory runs out the program goes first. A file that grows past the whole disk limit is refused at once.
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("1000"), 0)
+	if len(g.order.Writable) > 0 {
+		most := uint64(g.order.DiskBytes + block)
+		_ = unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: most, Max: most}, nil)
+	}
+	return pid, nil
+}
+
+func lookPath(c Command) (string, error) {
+	name := c.Argv[0]
+	if strings.Contains(name, "/") {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(c.Dir, name)
+		}
+		return name, nil
+	}
+	list := DefaultPath
+	for _, kv := range c.Env {
+		if v, ok := strings.CutPrefix(kv, "PATH="); ok {
+			list = v
+		}
+	}
+	for _, dir := range filepath.SplitList(list) {
+		if p, err := exec.LookPath(filepath.Join("/", dir, name)); err == nil {
+			return p, nil
+		}
+	}
+	return "", fmt.Errorf("%q is not in the image's PATH %s", name, list)
+}
+
+// reap waits for every process of the container until the program itself is among the dead, then ends the others.
+func (g *guard) reap() unix.WaitStatus {
+	var status, s unix.WaitStatus
+	for {
+		pid, err := unix.Wait4(-1, &s, 0, nil)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return status // none left
+		}
+		g.mu.Lock()
+		if pid == g.pid {
+			g.over, status = true, s
+			g.killAll()
+		}
+		a := g.attached[pid]
+		delete(g.attached, pid)
+		if a != nil { // while nobody can begin to attach or cancel: the process id is free again
+			_ = g.conn.Send(Answer{ID: a.id, Ended: true, Code: codeOf(s)})
+		}
+		g.mu.Unlock()
+	}
+}
+
+func codeOf(s unix.WaitStatus) int {
+	if s.Signaled() {
+		return 128 + int(s.Signal())
+	}
+	return s.ExitStatus()
+}
+
+// finish writes what the program left in the pipes and the report.
+func (g *guard) finish(s unix.WaitStatus) error {
+	g.copies.Wait()
+	r := Report{Code: codeOf(s), Started: g.started, Ended: time.Now()}
+	r.CPUMillis, r.MemoryMiB = g.usage()
+	g.mu.Lock()
+	r.Reason = g.reason
+	asked := g.asked
+	g.mu.Unlock()
+	if r.Reason == runtime.ReasonNone {
+		r.Code, r.Reason = g.why(s, asked, r.Code)
+	} else if r.Code = runtime.CodeKilled; r.Reason == runtime.ReasonTimeout {
+		r.Code = runtime.CodeTimeout
+	} else if r.Reason == runtime.ReasonLost {
+		r.Code = runtime.CodeLost
+	}
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	if _, err := g.report.Write(b); err != nil {
+		return fmt.Errorf("writing report: %w", err)
+	}
+	return nil
+}
+
+// why finds the reason of an end that the guard did not bring about.
+func (g *guard) why(s unix.WaitStatus, asked bool, code int) (int, runtime.Reason) {
+	if used, err := g.diskUsed(); err == nil && len(g.order.Writable) > 0 && used > g.order.DiskBytes {
+		return runtime.CodeKilled, runtime.ReasonDisk
+	}
+	if code != 0 && oomKills() > 0 {
+		return code, runtime.ReasonOOM
+	}
+	if s.Signaled() {
+		switch s.Signal() {
+		case unix.SIGTERM:
+			if asked {
+				return runtime.CodeKilled, runtime.ReasonKilled
+			}
+		case unix.SIGSEGV, unix.SIGBUS, unix.SIGILL, unix.SIGSYS, unix.SIGFPE, unix.SIGTRAP:
+			return runtime.CodeTrap, runtime.ReasonTrap
+		case unix.SIGXFSZ:
+			return runtime.CodeKilled, runtime.ReasonDisk
+		}
+	}
+	return code, runtime.ReasonNone
+}
+
+// usage is what the container has used: CPU of all its processes, memory without file cache that can be dropped.
+func (g *guard) usage() (cpuMillis uint64, memoryMiB uint32) {
+	if us, ok := cgroupValue("cpu.stat", "usage_usec"); ok {
+		cpuMillis = us / 1000
+	} else if ns, ok := cgroupValue("cpuacct/cpuacct.usage", ""); ok {
+		cpuMillis = ns / 1e6
+	} else {
+		for _, who := range []int{unix.RUSAGE_CHILDREN, unix.RUSAGE_SELF} {
+			var u unix.Rusage
+			_ = unix.Getrusage(who, &u)
+			cpuMillis += uint64(time.Duration(unix.TimevalToNsec(u.Utime) + unix.TimevalToNsec(u.Stime)).Milliseconds())
+		}
+	}
+	bytes, ok := cgroupValue("memory.current", "")
+	cache, _ := cgroupValue("memory.stat", "inactive_file")
+	if !ok {
+		bytes, _ = cgroupValue("memory/memory.usage_in_bytes", "")
+		cache, _ = cgroupValue("memory/memory.stat", "total_inactive_file")
+	}
+	return cpuMillis, uint32((bytes - min(cache, bytes)) >> 20)
+}
+
+// oomKills is how many processes of this container the kernel ended for want of memory.
+func oomKills() uint64 {
+	n, ok := cgroupValue("memory.events", "oom_kill")
+	if !ok {
+		n, _ = cgroupValue("memory/memory.oom_control", "oom_kill")
+	}
+	return n
+}
+
+// cgroupValue reads a number of this container's control group: of cgroup v2 directly, of v1 below a controller's name.
+func cgroupValue(file, key string) (uint64, bool) {
+	b, err := os.ReadFile("/sys/fs/cgroup/" + file)
+	if err != nil {
+		return 0, false
+	}
+	for line := range strings.Lines(string(b)) {
+		name, value, found := strings.Cut(strings.TrimSpace(line), " ")
+		if !found {
+			name, value = "", name
+		}
+		if name == key {
+			n, err := strconv.ParseUint(value, 10, 64)
+			return n, err == nil
+		}
+	}
+	return 0, false
+}

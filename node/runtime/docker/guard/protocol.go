@@ -1,0 +1,195 @@
+package guard
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/starling-network/starling/node/runtime"
+)
+
+const (
+	// Subcommand is the first argument of a binary that is to be a guard.
+	Subcommand = "docker-guard"
+	// Path is where the binary lies in the container.
+	Path = runtime.ControlDir + "/guard"
+	// SocketFile and StopFile are names in the control directory.
+	SocketFile = "guard.sock"
+	StopFile   = "stop"
+
+	// MaxPacket bounds one message of either side, MaxOrder what comes in a memory file, MaxReport the report; in bytes.
+	MaxPacket = 64 << 10
+	MaxOrder  = 4 << 20
+	MaxReport = 64 << 10
+	// MaxFiles is how many descriptors come with a message at most.
+	MaxFiles = 4
+	// MaxAttached bounds the processes attached to one execution, and the connections being dialled, at a time.
+	MaxAttached = 64
+)
+
+// Op is what a Request asks for.
+type Op string
+
+const (
+	OpRun    Op = "run"    // start the program: order, stdout, stderr, report. Answered with ID 0
+	OpAdopt  Op = "adopt"  // the program runs already. Answered with ID 0
+	OpTerm   Op = "term"   // send the program SIGTERM. Not answered
+	OpKill   Op = "kill"   // end the program for Reason. Not answered: the guard's end is the answer
+	OpUsage  Op = "usage"  // answered with CPUMillis and MemoryMiB
+	OpDial   Op = "dial"   // connect to Port at the loopback address: answered with the connection
+	OpAttach Op = "attach" // start another program: order, stdin, stdout, stderr, or with a terminal the order only. Answered (with the terminal), and again at its end
+	OpCancel Op = "cancel" // kill what was attached as ID. Not answered: its end is
+)
+
+// Request is a message of the peer.
+type Request struct {
+	Op     Op             `json:"op"`
+	ID     uint32         `json:"id,omitempty"`     // repeated in the answer; not 0 but for run and adopt
+	Reason runtime.Reason `json:"reason,omitempty"` // of kill
+	Port   uint16         `json:"port,omitempty"`   // of dial
+}
+
+// Answer is a message of the guard.
+type Answer struct {
+	ID        uint32    `json:"id"`
+	Error     string    `json:"error,omitempty"` // why it was not done
+	Started   time.Time `json:"started,omitzero"`
+	Ending    bool      `json:"ending,omitempty"` // every process of the container is being killed; with ID 0, and unasked
+	Ended     bool      `json:"ended,omitempty"`  // an attached program has ended with Code
+	Code      int       `json:"code,omitempty"`
+	CPUMillis uint64    `json:"cpu_millis,omitempty"`
+	MemoryMiB uint32    `json:"memory_mib,omitempty"`
+}
+
+// Command is a program to start, of an Order or an attached one.
+type Command struct {
+	Argv []string `json:"argv"` // the program and its arguments
+	Env  []string `json:"env"`  // NAME=value: the whole environment; of an attached program what differs from the program's
+	Dir  string   `json:"dir"`  // working directory, absolute; of an attached program "" is the program's
+	TTY  bool     `json:"tty,omitempty"`
+	Rows uint16   `json:"rows,omitempty"`
+	Cols uint16   `json:"cols,omitempty"`
+}
+
+// Order is what the guard is to run. It holds secrets, so it travels in a file that exists only in memory.
+type Order struct {
+	Command   Command           `json:"command"`
+	LogBytes  int64             `json:"log_bytes"`  // of each log
+	WallTime  time.Duration     `json:"wall_time"`  // 0 is no limit
+	Grace     time.Duration     `json:"grace"`      // without a peer
+	Writable  []string          `json:"writable"`   // mounts that count for DiskBytes
+	DiskBytes int64             `json:"disk_bytes"` // of all of them together
+	Secrets   map[string][]byte `json:"secrets,omitempty"`
+}
+
+// Report is how the program ended, the last thing a guard writes.
+type Report struct {
+	Code      int            `json:"code"`
+	Reason    runtime.Reason `json:"reason,omitempty"`
+	Started   time.Time      `json:"started"`
+	Ended     time.Time      `json:"ended"`
+	CPUMillis uint64         `json:"cpu_millis"`
+	MemoryMiB uint32         `json:"memory_mib"` // the last known
+}
+
+// DecodeRequest reads a message of the peer.
+func DecodeRequest(b []byte) (Request, error) {
+	var r Request
+	if err := decode("request", b, MaxPacket, &r); err != nil {
+		return Request{}, err
+	}
+	switch r.Op {
+	case OpRun, OpAdopt, OpTerm, OpKill, OpUsage, OpDial, OpAttach, OpCancel:
+	default:
+		return Request{}, fmt.Errorf("decoding request: unknown operation %.40q", r.Op)
+	}
+	return r, checkReason("request", r.Reason)
+}
+
+// DecodeAnswer reads a message of the guard.
+func DecodeAnswer(b []byte) (Answer, error) {
+	var a Answer
+	if err := decode("answer", b, MaxPacket, &a); err != nil {
+		return Answer{}, err
+	}
+	return a, checkCode("answer", a.Code)
+}
+
+// DecodeOrder reads an order.
+func DecodeOrder(b []byte) (Order, error) {
+	var o Order
+	if err := decode("order", b, MaxOrder, &o); err != nil {
+		return Order{}, err
+	}
+	if o.LogBytes < 0 || o.WallTime < 0 || o.Grace <= 0 || o.DiskBytes < 0 {
+		return Order{}, errors.New("decoding order: a limit is negative")
+	}
+	if o.Command.Dir == "" {
+		return Order{}, errors.New("decoding order: names no working directory")
+	}
+	return o, o.Command.check()
+}
+
+// DecodeCommand reads what to attach.
+func DecodeCommand(b []byte) (Command, error) {
+	var c Command
+	if err := decode("command", b, MaxOrder, &c); err != nil {
+		return Command{}, err
+	}
+	return c, c.check()
+}
+
+func (c Command) check() error {
+	if len(c.Argv) == 0 || c.Argv[0] == "" {
+		return errors.New("names no program")
+	}
+	if c.Dir != "" && c.Dir[0] != '/' {
+		return fmt.Errorf("working directory %.80q is not absolute", c.Dir)
+	}
+	return nil
+}
+
+// DecodeReport reads a report and refuses what no guard writes.
+func DecodeReport(b []byte) (Report, error) {
+	var r Report
+	if err := decode("report", b, MaxReport, &r); err != nil {
+		return r, err
+	}
+	if r.Started.IsZero() || r.Ended.Before(r.Started) {
+		return Report{}, errors.New("decoding report: ended before it started")
+	}
+	return r, errors.Join(checkReason("report", r.Reason), checkCode("report", r.Code))
+}
+
+func checkReason(what string, r runtime.Reason) error {
+	switch r {
+	case runtime.ReasonNone, runtime.ReasonOOM, runtime.ReasonTimeout, runtime.ReasonKilled, runtime.ReasonDisk, runtime.ReasonTrap, runtime.ReasonLost:
+		return nil
+	}
+	return fmt.Errorf("decoding %s: unknown reason %.40q", what, r)
+}
+
+func checkCode(what string, code int) error {
+	if code < 0 || code > 255 {
+		return fmt.Errorf("decoding %s: exit code %d", what, code)
+	}
+	return nil
+}
+
+func decode(what string, b []byte, limit int, v any) error {
+	if len(b) > limit {
+		return fmt.Errorf("decoding %s: %d bytes, at most %d", what, len(b), limit)
+	}
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		return fmt.Errorf("decoding %s: %w", what, err)
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return fmt.Errorf("decoding %s: bytes after its end", what)
+	}
+	return nil
+}

@@ -1,0 +1,245 @@
+//go:build linux
+
+// Command probe is a program that looks for the limits of its container and misbehaves, for the tests of package docker.
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	goruntime "runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+func main() {
+	args := append(os.Args[1:], "", "", "")
+	commands := map[string]func(){
+		"forks":  forks,                              // fork without end, children too, half of them in sessions of their own
+		"flood":  flood,                              // print without end
+		"fill":   func() { fill(args[1], false) },    // write files into a directory without end
+		"hide":   func() { fill(args[1], true) },     // the same with files that have no name any more
+		"deny":   func() { deny(args[1]) },           // the same in a directory that nobody may read
+		"reach":  func() { reach(os.Args[2:]) },      // which addresses can be reached
+		"lookup": func() { lookup(args[1]) },         // ask for a name
+		"serve":  func() { serve(args[1], args[2]) }, // say a line to whoever comes
+		"term":   term,                               // print and exit with 4 when asked to end
+		"crash":  crash,                              // as a program without Go's own handlers does
+		"guard":  attackGuard,                        // print what of the guard can be had
+		"tty":    tty,                                // the terminal and its size, at the start and after each change; ends at a line
+		"sleep":  func() { time.Sleep(time.Hour) },
+		"pwd":    func() { dir, _ := os.Getwd(); fmt.Println(dir) },
+	}
+	run := commands[args[0]]
+	if run == nil {
+		fmt.Fprintf(os.Stderr, "unknown command %q\n", args[0])
+		os.Exit(2)
+	}
+	run()
+}
+
+// forks makes its children by the system call itself and keeps to one thread: where no more processes may begin, a Go program
+// that needs another thread dies, and the bomb must not.
+func forks() {
+	goruntime.GOMAXPROCS(1)
+	rest := unix.NsecToTimespec(int64(time.Millisecond))
+	for i := 0; ; i++ {
+		child, _, errno := unix.RawSyscall(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0)
+		if errno == 0 && child == 0 && i%2 == 0 {
+			_, _, _ = unix.RawSyscall(unix.SYS_SETSID, 0, 0, 0)
+		}
+		_, _, _ = unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&rest)), 0, 0)
+	}
+}
+
+func flood() {
+	line := []byte(strings.Repeat("x", 1023) + "\n")
+	w := bufio.NewWriterSize(os.Stdout, 1<<20)
+	for {
+		_, _ = w.Write(line)
+	}
+}
+
+func fill(dir string, hidden bool) {
+	signal.Ignore(syscall.SIGXFSZ)
+	block := make([]byte, 1<<20)
+	for i := 0; ; i++ {
+		f, err := os.Create(filepath.Join(dir, strconv.Itoa(i)))
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		if hidden {
+			_ = os.Remove(f.Name())
+		}
+		for range 4 {
+			if _, err := f.Write(block); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+			}
+		}
+		if !hidden {
+			_ = f.Close()
+		}
+	}
+}
+
+func deny(dir string) {
+	sub := filepath.Join(dir, "denied")
+	f, err := os.MkdirTemp(dir, "x")
+	if err == nil {
+		err = os.Rename(f, sub)
+	}
+	var file *os.File
+	if err == nil {
+		file, err = os.Create(filepath.Join(sub, "f"))
+	}
+	if err == nil {
+		err = os.Chmod(sub, 0)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	block := make([]byte, 1<<20)
+	for {
+		_, _ = file.Write(block)
+	}
+}
+
+func reach(addrs []string) {
+	results := make([]string, len(addrs))
+	var wg sync.WaitGroup
+	for i, a := range addrs {
+		wg.Go(func() {
+			c, err := net.DialTimeout("tcp", a, 2*time.Second)
+			results[i] = a + " no"
+			if err == nil {
+				_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
+				line, _ := bufio.NewReader(c).ReadString('\n')
+				results[i] = a + " yes " + strings.TrimSpace(line)
+				_ = c.Close()
+			}
+		})
+	}
+	wg.Wait()
+	fmt.Println(strings.Join(results, "\n"))
+}
+
+func lookup(name string) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	addrs, err := net.DefaultResolver.LookupHost(ctx, name)
+	fmt.Println(addrs, err)
+}
+
+func serve(addr, line string) {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	addrs, _ := net.InterfaceAddrs()
+	fmt.Println(addrs)
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			continue
+		}
+		_, _ = io.WriteString(c, line+"\n")
+		_ = c.Close()
+	}
+}
+
+func term() {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM)
+	fmt.Println("ready")
+	<-signals
+	fmt.Println("asked")
+	os.Exit(4)
+}
+
+func crash() {
+	var byDefault [4]uint64 // struct sigaction
+	_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(syscall.SIGSEGV), uintptr(unsafe.Pointer(&byDefault)), 0, 8, 0, 0)
+	_ = syscall.Kill(os.Getpid(), syscall.SIGSEGV)
+	time.Sleep(time.Hour)
+}
+
+func attackGuard() {
+	say := func(what string, err error) {
+		if err == nil {
+			fmt.Println("could", what)
+		}
+	}
+	for _, f := range []string{"environ", "mem", "maps", "exe"} {
+		_, err := os.ReadFile("/proc/1/" + f)
+		say("read "+f, err)
+	}
+	for fd := range 32 {
+		f, err := os.Open(fmt.Sprintf("/proc/1/fd/%d", fd))
+		if err == nil {
+			_ = f.Close()
+		}
+		say("open one of its files", err)
+	}
+	say("trace it", unix.PtraceAttach(1))
+	fd, err := unix.PidfdOpen(1, 0)
+	if err == nil {
+		_, err = unix.PidfdGetfd(fd, 3, 0)
+	}
+	say("take its descriptor", err)
+	for _, s := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGQUIT, syscall.SIGINT, syscall.SIGHUP, syscall.SIGABRT, syscall.SIGUSR1,
+		syscall.SIGUSR2, syscall.SIGSEGV, syscall.SIGBUS, syscall.SIGILL, syscall.SIGFPE, syscall.SIGTRAP, syscall.SIGSYS, syscall.SIGPIPE, syscall.SIGALRM, syscall.SIGPROF, syscall.SIGXCPU, syscall.SIGXFSZ} {
+		_ = syscall.Kill(1, s)
+	}
+	if c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Net: "unixpacket", Name: "/run/starling/guard.sock"}); err == nil {
+		_ = c.Close()
+		say("reach its socket", nil)
+	}
+	for _, name := range []string{"/run/starling/guard", "/run/starling/new", "/run/starling/stop"} {
+		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o644)
+		if err == nil {
+			_ = f.Close()
+		}
+		say("write "+name, err)
+	}
+	cmd := exec.Command("/proc/self/exe", "pwd") // a thread of many cannot enter one itself
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER}
+	say("make a user namespace", cmd.Run())
+	say("mount", unix.Mount("none", "/tmp", "tmpfs", 0, ""))
+	fmt.Println("done")
+}
+
+func tty() {
+	show := func() {
+		ws, err := unix.IoctlGetWinsize(0, unix.TIOCGWINSZ)
+		if err != nil {
+			fmt.Println("no terminal")
+			return
+		}
+		fmt.Printf("%dx%d\n", ws.Row, ws.Col)
+	}
+	changes := make(chan os.Signal, 1)
+	signal.Notify(changes, syscall.SIGWINCH)
+	show()
+	go func() {
+		for range changes {
+			show()
+		}
+	}()
+	line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
+	fmt.Println("read", strings.TrimSpace(line))
+}

@@ -1,0 +1,206 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/starling-network/starling/node/runtime"
+	testengine "github.com/starling-network/starling/testnet/engine"
+)
+
+// once makes a text that no test before had: what an engine has pulled once it does not pull again.
+func once(s string) string { return fmt.Sprintf("%s-%d", s, testCount.Add(1)) }
+
+func TestPull(t *testing.T) {
+	t.Parallel()
+	r := newRuntime(t, shared, nil)
+	ref := push(t, lab, once("pull/good"), func(c *v1.ConfigFile) { c.Config.Env = []string{"PULLED=1"} }, testengine.File{Path: "/big", Text: once(strings.Repeat("pull", 1<<20))})
+	if r.HasImage(t.Context(), ref) {
+		t.Fatal("it is here already")
+	}
+	if _, err := r.Start(t.Context(), spec(t, ref, "hello")); !errors.Is(err, runtime.ErrBadImage) || !strings.Contains(err.Error(), "pull it first") {
+		t.Errorf("before the pull: %v", err)
+	}
+	var done, total int64
+	if err := r.Pull(t.Context(), ref, nil, func(d, n int64) {
+		if d < done || d > n {
+			t.Errorf("%d of %d after %d", d, n, done)
+		}
+		done, total = d, n
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if done != total || total == 0 {
+		t.Errorf("ended at %d of %d", done, total)
+	}
+	if !r.HasImage(t.Context(), ref) {
+		t.Error("it is not here")
+	}
+	tagged := strings.Replace(ref, "@", ":v1@", 1)
+	if err := r.Pull(t.Context(), tagged, nil, nil); err != nil {
+		t.Error(err)
+	}
+	if out := run(t, r, spec(t, tagged, "environ")); out != "PULLED=1\n" {
+		t.Errorf("environment %q", out)
+	}
+}
+
+func TestPullRefused(t *testing.T) {
+	t.Parallel()
+	r := newRuntime(t, shared, nil)
+	other := map[string]string{"amd64": "arm64", "arm64": "amd64"}[goarch]
+	none := "@sha256:" + strings.Repeat("0", 64)
+	closed, err := shared.Net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody := closed.Addr().String()
+	_ = closed.Close()
+	few := make([]string, 0, 100)
+	for range 100 {
+		few = append(few, "K"+strings.Repeat("x", 2000)+"=1")
+	}
+	volumes := map[string]struct{}{}
+	for i := range maxVolumes + 1 {
+		volumes["/v"+strings.Repeat("x", i)] = struct{}{}
+	}
+	for name, test := range map[string]struct {
+		ref  string
+		want error
+	}{
+		"no digest":               {lab.Addr + "/plain:latest", runtime.ErrBadImage},
+		"no such digest":          {lab.Addr + "/plain" + none, runtime.ErrBadImage},
+		"no such image":           {lab.Addr + "/nowhere" + none, runtime.ErrBadImage},
+		"manifest is another":     {push(t, lab, "broken/manifests", nil, testengine.File{Path: "/manifest", Text: once("layer")}), runtime.ErrBadImage},
+		"layers are others":       {push(t, lab, "broken/layers", nil, testengine.File{Path: "/broken", Text: once("layer")}), runtime.ErrBadImage},
+		"another machine":         {push(t, lab, "hostile/platform", func(c *v1.ConfigFile) { c.Architecture = other }), runtime.ErrBadImage},
+		"breaks off":              {push(t, lab, "gone/away", nil, testengine.File{Path: "/gone", Text: once("gone")}), runtime.ErrRegistry},
+		"nobody there":            {nobody + "/x" + none, runtime.ErrRegistry},
+		"private, no password":    {push(t, lab, "private/none", nil), runtime.ErrCredentials},
+		"huge environment":        {push(t, lab, "hostile/env", func(c *v1.ConfigFile) { c.Config.Env = few }), runtime.ErrBadImage},
+		"a hundred volumes":       {push(t, lab, "hostile/volumes", func(c *v1.ConfigFile) { c.Config.Volumes = volumes }), runtime.ErrBadImage},
+		"variable without a name": {push(t, lab, "hostile/variable", func(c *v1.ConfigFile) { c.Config.Env = []string{"=odd"} }), runtime.ErrBadImage},
+		"volume on the guard": {push(t, lab, "hostile/volume", func(c *v1.ConfigFile) {
+			c.Config.Volumes = map[string]struct{}{"/run/starling/guard": {}}
+		}), runtime.ErrBadImage},
+		"volume on the root": {push(t, lab, "hostile/root", func(c *v1.ConfigFile) {
+			c.Config.Volumes = map[string]struct{}{"/data/../": {}}
+		}), runtime.ErrBadImage},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if err := r.Pull(t.Context(), test.ref, nil, nil); !errors.Is(err, test.want) {
+				t.Errorf("got %v", err)
+			}
+			if r.HasImage(t.Context(), test.ref) {
+				t.Error("it is here now")
+			}
+		})
+	}
+}
+
+func TestPullPrivate(t *testing.T) {
+	t.Parallel()
+	r := newRuntime(t, shared, nil)
+	ref := push(t, lab, once("private/good"), nil)
+	err := r.Pull(t.Context(), ref, &runtime.RegistryAuth{Username: testengine.User, Password: "hush-wrong-password"}, nil)
+	if !errors.Is(err, runtime.ErrCredentials) || strings.Contains(err.Error(), "hush") {
+		t.Errorf("wrong password: %v", err)
+	}
+	if err := r.Pull(t.Context(), ref, &runtime.RegistryAuth{Username: testengine.User, Password: testengine.Password}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if out := run(t, r, spec(t, ref, "hello", "private")); out != "hello private\n" {
+		t.Errorf("%q", out)
+	}
+	for _, secret := range []string{testengine.Password, "hush-wrong-password"} {
+		if where := grep(t, shared.Dir, secret); where != "" {
+			t.Errorf("a password is in %s", where)
+		}
+	}
+}
+
+func TestPullTooLarge(t *testing.T) {
+	t.Parallel()
+	r := newRuntime(t, shared, func(c *Config) { c.MaxImageMiB = 1 })
+	ref := push(t, lab, "hostile/large", nil, testengine.File{Path: "/large", Text: once(strings.Repeat("large ", 1<<20))})
+	if err := r.Pull(t.Context(), ref, nil, nil); !errors.Is(err, runtime.ErrBadImage) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestPullGivenUp(t *testing.T) {
+	t.Parallel()
+	r := newRuntime(t, shared, nil)
+	l, err := shared.Net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { // a registry that never answers
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			defer c.Close() // at the end
+			cancel()
+		}
+	}()
+	if err := r.Pull(ctx, l.Addr().String()+"/x@sha256:"+strings.Repeat("0", 64), nil, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Images that say strange things about themselves run all the same, or are refused with a reason.
+func TestHostileImages(t *testing.T) {
+	t.Parallel()
+	r := newRuntime(t, shared, nil)
+	for name, test := range map[string]struct {
+		change func(*v1.ConfigFile)
+		args   []string
+		out    string
+		err    error
+		says   string
+	}{
+		"no entrypoint":                  {func(c *v1.ConfigFile) { c.Config.Entrypoint = nil }, nil, "", runtime.ErrBadImage, "entrypoint"},
+		"only a command":                 {func(c *v1.ConfigFile) { c.Config.Entrypoint, c.Config.Cmd = nil, []string{"tool", "hello", "cmd"} }, nil, "hello cmd\n", nil, ""},
+		"command and arguments":          {func(c *v1.ConfigFile) { c.Config.Cmd = []string{"exit", "9"} }, []string{"hello", "args"}, "hello args\n", nil, ""},
+		"entrypoint is not there":        {func(c *v1.ConfigFile) { c.Config.Entrypoint = []string{"/none"} }, nil, "", runtime.ErrBadImage, "/none"},
+		"entrypoint is a directory":      {func(c *v1.ConfigFile) { c.Config.Entrypoint = []string{"/data"} }, nil, "", runtime.ErrBadImage, "/data"},
+		"a user that is not there":       {func(c *v1.ConfigFile) { c.Config.User = "nobody-knows:nothing" }, []string{"hello"}, "hello \n", nil, ""},
+		"working directory outside":      {func(c *v1.ConfigFile) { c.Config.WorkingDir = "../../data" }, []string{"hello"}, "hello \n", nil, ""},
+		"working directory of a process": {func(c *v1.ConfigFile) { c.Config.WorkingDir = "/proc/self/fd/7" }, []string{"hello"}, "", runtime.ErrBadImage, "working directory"},
+		"a check that harms": {func(c *v1.ConfigFile) {
+			c.Config.Healthcheck = &v1.HealthConfig{Test: []string{"CMD", "/guest", "spin"}, Interval: 1e6}
+			c.Config.OnBuild = []string{"RUN /guest"}
+			c.Config.StopSignal = "SIGKILL"
+		}, []string{"hello"}, "hello \n", nil, ""},
+		"variables for the guard": {func(c *v1.ConfigFile) {
+			c.Config.Env = []string{"GODEBUG=cpu.all=off", "GOGC=1", "GOMAXPROCS=999", "GOTRACEBACK=crash", "LD_PRELOAD=/x", "odd", "PATH=/bin"}
+		}, []string{"environ"}, "GODEBUG=cpu.all=off\nGOGC=1\nGOMAXPROCS=999\nGOTRACEBACK=crash\nLD_PRELOAD=/x\nPATH=/bin\n", nil, ""},
+		"labels of a peer": {func(c *v1.ConfigFile) { c.Config.Labels = map[string]string{labelPeer: "other", labelDir: "/"} }, []string{"hello"}, "hello \n", nil, ""},
+		"volumes":          {func(c *v1.ConfigFile) { c.Config.Volumes = map[string]struct{}{"/data": {}, "/run/x/y": {}} }, []string{"write", "/data/new"}, "", nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ref := pulled(t, r, "hostile/"+strings.ReplaceAll(name, " ", "-"), test.change)
+			s := spec(t, ref, test.args...)
+			if test.err == nil {
+				if out := run(t, r, s); out != test.out {
+					t.Errorf("printed %q", out)
+				}
+				return
+			}
+			if _, err := r.Start(t.Context(), s); !errors.Is(err, test.err) || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}

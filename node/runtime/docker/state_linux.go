@@ -1,0 +1,93 @@
+package docker
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/docker/guard"
+)
+
+// Files of an execution's directory; see the package comment.
+const (
+	stateFile  = "state.json"
+	reportFile = "report.json"
+	ownerFile  = "owner.lock"
+	killedFile = "killed"
+	controlDir = "control"
+)
+
+func logFile(s runtime.Stream) string { return string(s) + ".log" }
+
+// state is what a later process of the peer must know. No part of the spec that could be secret is in it.
+type state struct {
+	ID        string        `json:"id"`
+	Container string        `json:"container"` // as the engine identifies it
+	Guard     int           `json:"guard"`     // process of this machine
+	Started   time.Time     `json:"started"`
+	WallTime  time.Duration `json:"wall_time"` // 0 is no limit
+}
+
+func decodeState(b []byte) (state, error) {
+	var s state
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&s); err != nil {
+		return state{}, fmt.Errorf("decoding state: %w", err)
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return state{}, errors.New("decoding state: bytes after its end")
+	}
+	if s.ID == "" || s.Container == "" || s.Guard < 1 || s.Started.IsZero() || s.WallTime < 0 {
+		return state{}, errors.New("decoding state: incomplete")
+	}
+	return s, nil
+}
+
+func readState(dir string) (state, error) {
+	b, err := readFile(filepath.Join(dir, stateFile))
+	if err != nil {
+		return state{}, fmt.Errorf("reading state: %w", err)
+	}
+	return decodeState(b)
+}
+
+func readReport(dir string) (guard.Report, error) {
+	b, err := readFile(filepath.Join(dir, reportFile))
+	if err != nil {
+		return guard.Report{}, fmt.Errorf("reading report: %w", err)
+	}
+	return guard.DecodeReport(b)
+}
+
+// readFile reads a small file.
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, guard.MaxReport+1))
+}
+
+// writeFile replaces a file as a whole. It is not synced to the disk: when the machine itself goes down, so does the container.
+func writeFile(dir, name string, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encoding %s: %w", name, err)
+	}
+	tmp := filepath.Join(dir, "."+name)
+	if err := os.WriteFile(tmp, b, 0o600); err != nil {
+		return fmt.Errorf("writing %s: %w", name, err)
+	}
+	if err := os.Rename(tmp, filepath.Join(dir, name)); err != nil {
+		return fmt.Errorf("writing %s: %w", name, err)
+	}
+	return nil
+}

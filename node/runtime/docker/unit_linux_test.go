@@ -1,0 +1,244 @@
+package docker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/system"
+
+	"github.com/starling-network/starling/node/runtime"
+)
+
+func FuzzDecodeState(f *testing.F) {
+	f.Add([]byte(`{"id":"a","container":"c","guard":12,"started":"2020-01-02T03:04:05Z","wall_time":0}`))
+	f.Add([]byte(`{"id":"a","guard":0}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s, err := decodeState(b)
+		if err != nil {
+			return
+		}
+		again, err := json.Marshal(s)
+		if err != nil {
+			t.Skip("a time that JSON cannot write")
+		}
+		w, err := decodeState(again)
+		if err != nil || !w.Started.Equal(s.Started) || w.ID != s.ID || w.Guard != s.Guard {
+			t.Errorf("%+v, then %+v, %v", s, w, err)
+		}
+	})
+}
+
+func TestCommand(t *testing.T) {
+	t.Parallel()
+	img := imageConfig{entrypoint: []string{"/e"}, cmd: []string{"c"}, env: []string{"A=1", "B=2", "NVIDIA_VISIBLE_DEVICES=all"}, workDir: "/w"}
+	for name, test := range map[string]struct {
+		spec runtime.Spec
+		argv []string
+		env  []string
+		dir  string
+	}{
+		"as the image says": {runtime.Spec{}, []string{"/e", "c"}, []string{"A=1", "B=2", "NVIDIA_VISIBLE_DEVICES=void"}, "/w"},
+		"arguments":         {runtime.Spec{Args: []string{"x", "y"}}, []string{"/e", "x", "y"}, []string{"A=1", "B=2", "NVIDIA_VISIBLE_DEVICES=void"}, "/w"},
+		"entrypoint":        {runtime.Spec{Entrypoint: []string{"/n"}, WorkDir: "/v"}, []string{"/n"}, []string{"A=1", "B=2", "NVIDIA_VISIBLE_DEVICES=void"}, "/v"},
+		"environment": {runtime.Spec{Env: map[string]string{"B": "3"}, SecretEnv: map[string]string{"C": "4"}, GPUs: []string{"g", "h"}}, []string{"/e", "c"},
+			[]string{"A=1", "B=3", "C=4", "NVIDIA_VISIBLE_DEVICES=g,h"}, "/w"},
+	} {
+		c, err := command(test.spec, img)
+		if err != nil || !slices.Equal(c.Argv, test.argv) || !slices.Equal(c.Env, test.env) || c.Dir != test.dir {
+			t.Errorf("%s: %+v, %v", name, c, err)
+		}
+	}
+	if _, err := command(runtime.Spec{}, imageConfig{}); !errors.Is(err, runtime.ErrBadImage) {
+		t.Errorf("no program: %v", err)
+	}
+}
+
+func TestCanonical(t *testing.T) {
+	t.Parallel()
+	digest := "@sha256:" + strings.Repeat("a", 64)
+	for ref, want := range map[string]string{
+		"alpine" + digest:                "docker.io/library/alpine" + digest,
+		"alpine:3" + digest:              "docker.io/library/alpine" + digest,
+		"ghcr.io/acme/train:v1" + digest: "ghcr.io/acme/train" + digest,
+		"127.0.0.1:5000/a/b" + digest:    "127.0.0.1:5000/a/b" + digest,
+		"alpine":                         "",
+		"alpine@sha256:short":            "",
+		"Alpine" + digest:                "",
+		"ghcr.io/acme/../x" + digest:     "",
+	} {
+		if got, err := canonical(ref); got != want || (err == nil) != (want != "") {
+			t.Errorf("%s: %q, %v", ref, got, err)
+		}
+	}
+}
+
+func TestReadPull(t *testing.T) {
+	t.Parallel()
+	lines := `{"status":"Pulling fs layer","id":"a"}
+{"status":"Downloading","id":"a","progressDetail":{"current":5,"total":10}}
+{"status":"Downloading","id":"b","progressDetail":{"current":1,"total":4}}
+{"status":"Download complete","id":"a"}
+{"status":"Extracting","id":"a","progressDetail":{"current":1,"total":99}}`
+	var seen [][2]int64
+	if err := readPull(strings.NewReader(lines), 100, func(done, total int64) { seen = append(seen, [2]int64{done, total}) }); err != nil {
+		t.Fatal(err)
+	}
+	if want := [][2]int64{{5, 10}, {6, 14}, {11, 14}}; !reflect.DeepEqual(seen, want) {
+		t.Errorf("%v", seen)
+	}
+	if err := readPull(strings.NewReader(lines), 13, nil); !errors.Is(err, runtime.ErrBadImage) {
+		t.Errorf("too large: %v", err)
+	}
+	if err := readPull(strings.NewReader(`{"error":"no"}`), 1, nil); err == nil || err.Error() != "no" {
+		t.Error(err)
+	}
+	if err := readPull(strings.NewReader("garbage"), 1, nil); !errors.Is(err, runtime.ErrEngine) {
+		t.Error(err)
+	}
+}
+
+// fakeEngine answers as an engine with these properties.
+func fakeEngine(t *testing.T, api string, info system.Info) Config {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "fe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(dir, "s")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close(); _ = os.RemoveAll(dir) })
+	go func() {
+		_ = http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			w.Header().Set("API-Version", api)
+			switch {
+			case strings.HasSuffix(req.URL.Path, "/info"):
+				_ = json.NewEncoder(w).Encode(info)
+			case strings.HasSuffix(req.URL.Path, "/version"):
+				_ = json.NewEncoder(w).Encode(map[string]string{"Os": "linux", "Arch": "amd64"})
+			case strings.HasSuffix(req.URL.Path, "/containers/json"):
+				_, _ = w.Write([]byte("[]"))
+			}
+		}))
+	}()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Config{Peer: "p", Host: "unix://" + socket, Guard: self}
+}
+
+func TestEnginesThatWillNotDo(t *testing.T) {
+	t.Parallel()
+	if self, err := os.Executable(); err == nil {
+		if _, err := guardBinary(self); err != nil {
+			t.Skip(err) // the race detector's binaries are dynamic
+		}
+	}
+	good := func() system.Info {
+		return system.Info{MemoryLimit: true, PidsLimit: true, CPUCfsQuota: true, DockerRootDir: "/var/lib/docker", SecurityOptions: []string{"name=seccomp,profile=default"}}
+	}
+	for name, test := range map[string]struct {
+		api    string
+		change func(*system.Info)
+		says   string
+	}{
+		"good":            {"1.41", func(*system.Info) {}, ""},
+		"newer":           {"1.99", func(i *system.Info) { i.SecurityOptions[0] = "name=seccomp,profile=builtin" }, ""},
+		"too old":         {"1.40", func(*system.Info) {}, "20.10"},
+		"no limits":       {"1.41", func(i *system.Info) { i.PidsLimit = false }, "cannot limit"},
+		"seccomp off":     {"1.41", func(i *system.Info) { i.SecurityOptions = nil }, "seccomp"},
+		"unconfined":      {"1.41", func(i *system.Info) { i.SecurityOptions[0] = "name=seccomp,profile=unconfined" }, "seccomp"},
+		"strange mapping": {"1.41", func(i *system.Info) { i.SecurityOptions = append(i.SecurityOptions, "name=userns") }, "maps users"},
+	} {
+		info := good()
+		test.change(&info)
+		r, err := New(t.Context(), fakeEngine(t, test.api, info))
+		if test.says == "" {
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			} else if err := r.Close(); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		if !errors.Is(err, runtime.ErrEngine) || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	cfg := fakeEngine(t, "1.41", good())
+	for name, test := range map[string]struct {
+		change func(*Config)
+		says   string
+	}{
+		"not there":       {func(c *Config) { c.Host += "x" }, "installed and running"},
+		"another machine": {func(c *Config) { c.Host = "tcp://192.0.2.1:2375" }, "this machine"},
+		"no name":         {func(c *Config) { c.Peer = "" }, "not a name"},
+		"no guard":        {func(c *Config) { c.Guard = "/none" }, "guard"},
+		"dynamic guard":   {func(c *Config) { c.Guard = "/bin/sh" }, "CGO_ENABLED=0"},
+	} {
+		c := cfg
+		test.change(&c)
+		if _, err := New(t.Context(), c); err == nil || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	e := &engine{socket: "/run/x.sock"}
+	if err := e.explain(&fs.PathError{Op: "dial", Err: fs.ErrPermission}); !errors.Is(err, runtime.ErrEngine) || !strings.Contains(err.Error(), "group docker") {
+		t.Error(err)
+	}
+	if err := e.explain(context.DeadlineExceeded); !errors.Is(err, runtime.ErrEngine) {
+		t.Error(err)
+	}
+}
+
+func TestGPUWithoutToolkit(t *testing.T) {
+	t.Parallel()
+	r := &Runtime{engine: &engine{}}
+	for text, s := range map[string]runtime.Spec{
+		`could not select device driver "nvidia" with capabilities: [[gpu]]`: {GPUs: []string{"GPU-a"}},
+		`OCI runtime create failed: nvidia-container-cli: device error`:      {GPUs: []string{"GPU-a"}},
+	} {
+		if err := r.createError(errors.New(text), s); !errors.Is(err, runtime.ErrDevice) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	if err := r.createError(errors.New("nvidia"), runtime.Spec{}); errors.Is(err, runtime.ErrDevice) {
+		t.Error(err)
+	}
+}
+
+func TestRedacted(t *testing.T) {
+	t.Parallel()
+	auth := &runtime.RegistryAuth{Username: "u", Password: "hush"}
+	err := redacted(errors.Join(runtime.ErrRegistry, errors.New("it said hush")), auth)
+	if strings.Contains(err.Error(), "hush") || !errors.Is(err, runtime.ErrRegistry) {
+		t.Error(err)
+	}
+}
+
+func TestStatsDoNotWaitForever(t *testing.T) {
+	t.Parallel()
+	e := newExecution("a", t.TempDir(), os.Stdin, &engine{}, slog.Default())
+	e.owner = nil
+	close(e.gone)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := e.stats(ctx); !errors.Is(err, runtime.ErrClosed) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,94 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"syscall"
+)
+
+// maxWalkDepth bounds how deep directories lie in each other where they are walked: every look at one costs a step for
+// each above it, so that a chain without end would keep whoever measures it busy for ever.
+const maxWalkDepth = 256
+
+// ErrDeep says that directories lie deeper in each other than they are walked.
+var ErrDeep = errors.New("directories too deep in each other")
+
+// Walk calls fn with every entry beneath root, root itself left out, a directory before what is in it and else in no
+// order, until fn returns an error, which Walk returns; fs.SkipAll ends it without one. It is for trees that a job writes
+// while they are walked: links are not followed, what is gone meanwhile or cannot be read is left out, any name is taken
+// (fs.WalkDir refuses those that are not UTF-8), one directory is open at a time, and deeper than 256 is ErrDeep.
+func Walk(root *os.Root, fn func(name string, info fs.FileInfo) error) error {
+	type dir struct {
+		name string
+		info fs.FileInfo // nil for root itself
+	}
+	dirs := []dir{{name: "."}}
+	for len(dirs) > 0 {
+		d := dirs[len(dirs)-1]
+		dirs = dirs[:len(dirs)-1]
+		err := walkDir(root, d.name, d.info, func(name string, info fs.FileInfo) error {
+			if info.IsDir() {
+				dirs = append(dirs, dir{name, info})
+			}
+			return fn(name, info)
+		})
+		if errors.Is(err, fs.SkipAll) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// walkDir calls fn with the entries of one directory, unless what has its name now is not the directory that was.
+func walkDir(root *os.Root, name string, was fs.FileInfo, fn func(string, fs.FileInfo) error) error {
+	if strings.Count(name, "/") >= maxWalkDepth {
+		return fmt.Errorf("%w: more than %d", ErrDeep, maxWalkDepth)
+	}
+	at, err := root.OpenRoot(name)
+	if err != nil {
+		return ignoreGone(err)
+	}
+	defer at.Close()
+	if is, err := at.Stat("."); err != nil || was != nil && !os.SameFile(was, is) {
+		return ignoreGone(err)
+	}
+	list, err := at.Open(".")
+	if err != nil {
+		return ignoreGone(err)
+	}
+	defer list.Close()
+	for {
+		entries, err := list.ReadDir(1024)
+		for _, e := range entries {
+			info, err := at.Lstat(e.Name())
+			if err == nil {
+				err = fn(path.Join(name, e.Name()), info)
+			}
+			if err := ignoreGone(err); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return ignoreGone(err)
+		}
+	}
+}
+
+// ignoreGone forgives what a program may do to its files while they are walked.
+func ignoreGone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOTDIR) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,106 @@
+// Package sealed encrypts a few bytes to a peer's key, so that only that peer reads them: registry credentials and
+// secrets on their way to the provider that won, and at rest in the buyer's own journal.
+//
+//	box = 0x01 ‖ HPKE enc[32] ‖ ciphertext (plaintext ‖ tag[16])
+//
+// It is HPKE base mode (RFC 9180) with DHKEM(X25519, HKDF-SHA256), HKDF-SHA256 and ChaCha20-Poly1305. A peer's Ed25519
+// key is turned into its X25519 key by the birational map (RFC 7748 §4.1), the seed into the scalar that Ed25519 signs with
+// (RFC 8032 §5.1.5), as age does for ssh-ed25519 keys. HPKE's info is an ASCII tag, the network and what the box is for,
+// so that a box opens nowhere but where it was meant to.
+package sealed
+
+import (
+	"crypto/ecdh"
+	"crypto/hpke"
+	"crypto/sha512"
+	"errors"
+	"fmt"
+
+	"filippo.io/edwards25519"
+
+	"github.com/starling-network/starling/market/sign"
+)
+
+var (
+	// ErrSealed says that a box was not sealed to this key for this purpose, or was changed on the way.
+	ErrSealed = errors.New("cannot be unsealed")
+	// ErrTooLarge says that what is to be sealed is over MaxPlain.
+	ErrTooLarge = errors.New("too much to seal")
+)
+
+const (
+	// MaxPlain bounds what one box holds, bytes.
+	MaxPlain = 192 << 10
+	// Overhead is how much longer a box is than what it holds, bytes.
+	Overhead = 1 + 32 + 16
+	// MaxBox bounds a box, bytes.
+	MaxBox = MaxPlain + Overhead
+
+	version = 1
+	tag     = "starling:sealed/v1"
+)
+
+// Purpose says what a box is for. Whoever opens it states the same.
+type Purpose struct {
+	Network string // market.Genesis.Tag
+	What    string // "job", "lease"
+	ID      string // of the job or lease
+}
+
+func (p Purpose) info() []byte {
+	b := []byte(tag)
+	for _, s := range []string{p.Network, p.What, p.ID} {
+		b = append(b, byte(len(s)>>8), byte(len(s)))
+		b = append(b, s...)
+	}
+	return b
+}
+
+// Seal encrypts plain to the key. ErrTooLarge, or an error for a key that is no sound Ed25519 key.
+func Seal(to sign.Key, p Purpose, plain []byte) ([]byte, error) {
+	if len(plain) > MaxPlain {
+		return nil, fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, len(plain), MaxPlain)
+	}
+	if err := to.Check(); err != nil {
+		return nil, fmt.Errorf("sealing to %s: %w", to.Short(), err)
+	}
+	point, err := new(edwards25519.Point).SetBytes(to[:])
+	if err != nil {
+		return nil, fmt.Errorf("sealing to %s: %w", to.Short(), err)
+	}
+	pub, err := ecdh.X25519().NewPublicKey(point.BytesMontgomery())
+	if err != nil {
+		return nil, fmt.Errorf("sealing to %s: %w", to.Short(), err)
+	}
+	kem, err := hpke.NewDHKEMPublicKey(pub)
+	if err != nil {
+		return nil, fmt.Errorf("sealing to %s: %w", to.Short(), err)
+	}
+	box, err := hpke.Seal(kem, hpke.HKDFSHA256(), hpke.ChaCha20Poly1305(), p.info(), plain)
+	if err != nil {
+		return nil, fmt.Errorf("sealing to %s: %w", to.Short(), err)
+	}
+	return append([]byte{version}, box...), nil
+}
+
+// Open decrypts a box that was sealed to key for the purpose. Every failure is ErrSealed: which one would only help a forger.
+func Open(key sign.Private, p Purpose, box []byte) ([]byte, error) {
+	if len(box) < Overhead || len(box) > MaxBox || box[0] != version {
+		return nil, ErrSealed
+	}
+	seed := key.Seed()
+	h := sha512.Sum512(seed[:])
+	priv, err := ecdh.X25519().NewPrivateKey(h[:32]) // X25519 clamps as Ed25519 does
+	if err != nil {
+		return nil, ErrSealed
+	}
+	kem, err := hpke.NewDHKEMPrivateKey(priv)
+	if err != nil {
+		return nil, ErrSealed
+	}
+	plain, err := hpke.Open(kem, hpke.HKDFSHA256(), hpke.ChaCha20Poly1305(), p.info(), box[1:])
+	if err != nil {
+		return nil, ErrSealed
+	}
+	return plain, nil
+}

@@ -1,0 +1,91 @@
+package settle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/escrow"
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/store"
+)
+
+// Chain is a chain with Starling's program, as a peer needs it. chain/solana is one.
+type Chain interface {
+	escrow.Ledger
+	// Network reads the network's account of the program.
+	Network(ctx context.Context) (program.Network, error)
+	// Anchored reads the root that a key wrote down, confirmed. chain.ErrNotFound: it is not there, or not any more.
+	Anchored(ctx context.Context, authority sign.Key, root sign.Hash) (program.Anchored, error)
+	// Provider reads the registration of a provider by the key that it first had. chain.ErrNotFound: it never registered.
+	Provider(ctx context.Context, first sign.Key) (program.Provider, market.Slot, error)
+	// Funds is what the ledger's key can spend.
+	Funds(ctx context.Context) (chain.Funds, error)
+}
+
+// Network is the program's account of the network. Its parameters never change: they are asked from the chain once and then
+// kept in the journal.
+type Network struct {
+	genesis market.Genesis
+	chain   Chain
+	store   store.Store
+
+	net    atomic.Pointer[escrow.Net]
+	asking chan struct{} // holds one token while the chain is asked
+}
+
+// NewNetwork asks nothing yet.
+func NewNetwork(g market.Genesis, c Chain, s store.Store) *Network {
+	return &Network{genesis: g, chain: c, store: s, asking: make(chan struct{}, 1)}
+}
+
+// kindNetwork is the kind of the journal record with the network's account, by its address.
+const kindNetwork = "network"
+
+// Get returns the network, from the journal or else from the chain, which is asked by one at a time: who waits for the answer waits no
+// longer than ctx.
+func (n *Network) Get(ctx context.Context) (escrow.Net, error) {
+	if net := n.net.Load(); net != nil {
+		return *net, nil
+	}
+	select {
+	case n.asking <- struct{}{}:
+		defer func() { <-n.asking }()
+	case <-ctx.Done():
+		return escrow.Net{}, fmt.Errorf("reading the network's account %s: %w", n.genesis.Escrow, ctx.Err())
+	}
+	if net := n.net.Load(); net != nil {
+		return *net, nil
+	}
+	key := n.genesis.Escrow.String()
+	var account program.Network
+	b, err := n.store.Get(ctx, kindNetwork, key)
+	kept := err == nil
+	switch {
+	case kept:
+		account, err = program.UnmarshalNetwork(b)
+	case errors.Is(err, store.ErrNotFound):
+		account, err = n.chain.Network(ctx)
+	}
+	if err != nil {
+		return escrow.Net{}, fmt.Errorf("reading the network's account %s: %w", key, err)
+	}
+	net, err := escrow.NewNet(n.genesis.Program, account, n.genesis.Mint)
+	if err != nil {
+		return escrow.Net{}, err
+	}
+	if net.Address() != n.genesis.Escrow {
+		return escrow.Net{}, fmt.Errorf("%w: the network's account is %s, not %s", chain.ErrMalformed, net.Address(), key)
+	}
+	if !kept {
+		if err := n.store.Write(ctx, store.Put{Kind: kindNetwork, Key: key, Value: account.Marshal()}); err != nil {
+			return escrow.Net{}, err
+		}
+	}
+	n.net.Store(&net)
+	return net, nil
+}

@@ -1,0 +1,70 @@
+package settle
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/escrow"
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/store"
+)
+
+// slow is a chain that says what the network is once it may.
+type slow struct {
+	Chain
+	account program.Network
+	may     chan struct{}
+	asked   int
+}
+
+func (s *slow) Network(ctx context.Context) (program.Network, error) {
+	s.asked++
+	select {
+	case <-s.may:
+		return s.account, nil
+	case <-ctx.Done():
+		return program.Network{}, chain.ErrDown
+	}
+}
+
+// Who asks for the network while another one waits for a chain that hangs waits no longer than it wants to. The chain is asked by one at
+// a time, and once it has answered no more.
+func TestNetworkAsked(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		mint := sign.Key{7}
+		p := program.Params{Network: "test", ResponseSlots: 100, Mints: []program.MintTerms{program.DefaultTerms(mint, 6)}}
+		g := market.Genesis{Network: "test", Program: sign.Key{8}, Mint: mint, Escrow: program.NetworkAddress(sign.Key{8}, p)}
+		c := &slow{account: program.Network{Params: p}, may: make(chan struct{})}
+		n := NewNetwork(g, c, store.NewMemory())
+		first := make(chan error)
+		get := func() {
+			_, err := n.Get(t.Context())
+			first <- err
+		}
+		go get()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		if _, err := n.Get(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second {
+			t.Errorf("beside one that waits: %v after %v", err, time.Since(began))
+		}
+		go get()
+		synctest.Wait()
+		close(c.may)
+		if err := errors.Join(<-first, <-first); err != nil || c.asked != 1 {
+			t.Errorf("the chain was asked %d times: %v", c.asked, err)
+		}
+		var net escrow.Net
+		if got, err := n.Get(ctx); err != nil || got.Address() == net.Address() || c.asked != 1 {
+			t.Errorf("afterwards: asked %d times, %v", c.asked, err)
+		}
+	})
+}

@@ -1,0 +1,412 @@
+// Package webhook tells addresses on the web that a job has changed its state. A delivery is journalled in the write that
+// changes the state, so that none is lost; it is tried until it is taken or given up, also by the next process of the peer,
+// and may therefore arrive twice: Starling-Delivery is the same then.
+//
+//	POST /hook HTTP/1.1
+//	Content-Type: application/json
+//	Starling-Event: succeeded
+//	Starling-Delivery: jk3v…/0/…
+//	Starling-Signature: t=1700000000,v1=<hex HMAC-SHA256(secret, "1700000000." ‖ body)>
+//
+//	{"id":…,"event":"succeeded","at":…,"job":{…}}
+//
+// Whoever submits a job chooses where this peer connects to. Addresses are therefore looked at after names are resolved, at
+// the moment of dialling: only public ones are connected to unless the configuration allows others. Redirects are not
+// followed and no proxy is used.
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/starling-network/starling/node/store"
+)
+
+var (
+	// ErrPrivate says that an address is not on the public internet.
+	ErrPrivate = errors.New("not a public address")
+	// ErrDelivery says that a journalled delivery is malformed.
+	ErrDelivery = errors.New("webhook delivery")
+	// ErrFull says that too many deliveries wait already.
+	ErrFull = errors.New("too many webhook deliveries wait")
+)
+
+// The headers of a delivery.
+const (
+	HeaderEvent     = "Starling-Event"
+	HeaderDelivery  = "Starling-Delivery"
+	HeaderSignature = "Starling-Signature"
+)
+
+const (
+	// MaxWaiting bounds the deliveries that wait.
+	MaxWaiting = 10_000
+	// MaxBody bounds what one delivery says, bytes.
+	MaxBody = 64 << 10
+
+	kind       = "webhook" // of the journal, by Delivery.ID
+	maxEncoded = 2*MaxBody + 8<<10
+	workers    = 8
+	tryTimeout = 10 * time.Second
+	firstWait  = time.Second
+	longestTry = time.Hour
+	// giveUp is how long a delivery is tried.
+	giveUp    = 24 * time.Hour
+	maxAnswer = 4 << 10
+)
+
+// Delivery is one thing to tell one address.
+type Delivery struct {
+	ID      string          `json:"id"` // <job>/<hook>/<time>: in the order in which they are delivered
+	Job     string          `json:"job"`
+	Hook    int             `json:"hook"` // place among the job's webhooks
+	URL     string          `json:"url"`
+	Event   string          `json:"event"`
+	Signed  bool            `json:"signed,omitempty"`
+	Body    json.RawMessage `json:"body"`
+	Created time.Time       `json:"created"`
+	Tries   int             `json:"tries,omitempty"`
+	Next    time.Time       `json:"next,omitzero"` // not tried before
+}
+
+// Body is what is posted.
+type Body struct {
+	ID    string    `json:"id"`
+	Event string    `json:"event"`
+	At    time.Time `json:"at"`
+	Job   any       `json:"job"`
+}
+
+// New makes a delivery of a job's webhook. It has one place in the order of its job and hook by the time.
+func New(job string, hook int, url, event string, signed bool, at time.Time, about any) (Delivery, error) {
+	d := Delivery{ID: fmt.Sprintf("%s/%d/%020d", job, hook, at.UnixNano()), Job: job, Hook: hook, URL: url, Event: event, Signed: signed, Created: at.UTC()}
+	var err error
+	if d.Body, err = json.Marshal(Body{ID: d.ID, Event: event, At: d.Created, Job: about}); err != nil {
+		return d, fmt.Errorf("%w: %w", ErrDelivery, err)
+	}
+	return d, d.check()
+}
+
+func (d Delivery) check() error {
+	switch {
+	case d.ID == "" || len(d.ID) > 256 || !strings.HasPrefix(d.ID, fmt.Sprintf("%s/%d/", d.Job, d.Hook)) || d.Hook < 0:
+		return fmt.Errorf("%w: id %.80q", ErrDelivery, d.ID)
+	case len(d.Body) == 0 || len(d.Body) > MaxBody || !json.Valid(d.Body):
+		return fmt.Errorf("%w: a body of %d bytes, at most %d", ErrDelivery, len(d.Body), MaxBody)
+	case d.Tries < 0:
+		return fmt.Errorf("%w: %d tries", ErrDelivery, d.Tries)
+	}
+	return nil
+}
+
+// Put is what the journal is told of a delivery.
+func (d Delivery) Put() (store.Put, error) {
+	b, err := json.Marshal(d)
+	if err != nil {
+		return store.Put{}, fmt.Errorf("%w: %w", ErrDelivery, err)
+	}
+	return store.Put{Kind: kind, Key: d.ID, Value: b}, nil
+}
+
+// Unmarshal reads what Put wrote. ErrDelivery otherwise.
+func Unmarshal(b []byte) (Delivery, error) {
+	var d Delivery
+	if len(b) > maxEncoded {
+		return d, fmt.Errorf("%w: %d bytes, at most %d", ErrDelivery, len(b), maxEncoded)
+	}
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&d); err != nil {
+		return Delivery{}, fmt.Errorf("%w: %w", ErrDelivery, err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return Delivery{}, fmt.Errorf("%w: bytes after its end", ErrDelivery)
+	}
+	return d, d.check()
+}
+
+// Config is what a Queue needs.
+type Config struct {
+	Store   store.Store
+	Private bool // addresses that are not public are connected to
+	// Secret returns what signs the deliveries of a job's webhook. It is not kept.
+	Secret func(ctx context.Context, job string, hook int) ([]byte, error)
+	Log    *slog.Logger
+}
+
+// Queue has the deliveries that wait. Open starts nothing; Run delivers.
+type Queue struct {
+	cfg    Config
+	client *http.Client
+
+	mu      sync.Mutex
+	waiting map[string][]Delivery // by job and hook, in order
+	busy    map[string]bool
+	count   int
+	wake    chan struct{} // holds a token when there is something new
+}
+
+// Open reads what an earlier process left.
+func Open(ctx context.Context, cfg Config) (*Queue, error) {
+	q := &Queue{cfg: cfg, waiting: map[string][]Delivery{}, busy: map[string]bool{}, wake: make(chan struct{}, 1)}
+	dialer := &net.Dialer{Timeout: tryTimeout, Control: func(_, address string, _ syscall.RawConn) error { return q.mayDial(address) }}
+	q.client = &http.Client{
+		Timeout: tryTimeout,
+		Transport: &http.Transport{
+			DialContext: dialer.DialContext, DisableKeepAlives: true, TLSHandshakeTimeout: tryTimeout, ResponseHeaderTimeout: tryTimeout,
+			MaxResponseHeaderBytes: maxAnswer,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	err := cfg.Store.List(ctx, kind, "", func(key string, value []byte) error {
+		d, err := Unmarshal(value)
+		if err != nil {
+			return fmt.Errorf("reading %s: %w", key, err)
+		}
+		q.add(d)
+		return nil
+	})
+	return q, err
+}
+
+func (d Delivery) line() string { return fmt.Sprintf("%s/%d", d.Job, d.Hook) }
+
+// add queues what is journalled; q.mu need not be held while q is opened.
+func (q *Queue) add(d Delivery) {
+	q.waiting[d.line()] = append(q.waiting[d.line()], d)
+	q.count++
+}
+
+// Room returns ErrFull when nothing more may be queued: a job's state must not wait for its webhooks.
+func (q *Queue) Room() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.count >= MaxWaiting {
+		return fmt.Errorf("%w: %d", ErrFull, q.count)
+	}
+	return nil
+}
+
+// Added queues deliveries that the journal has.
+func (q *Queue) Added(ds ...Delivery) {
+	q.mu.Lock()
+	for _, d := range ds {
+		q.add(d)
+	}
+	q.mu.Unlock()
+	q.poke()
+}
+
+func (q *Queue) poke() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Waiting is how many deliveries wait.
+func (q *Queue) Waiting() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.count
+}
+
+// Run delivers until ctx ends, and returns when every try has.
+func (q *Queue) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	slots := make(chan struct{}, workers)
+	for {
+		d, wait, ok := q.next(time.Now())
+		if !ok {
+			t := time.NewTimer(wait)
+			select {
+			case <-ctx.Done():
+				t.Stop()
+				return
+			case <-q.wake:
+			case <-t.C:
+			}
+			t.Stop()
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case slots <- struct{}{}:
+		}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			q.try(ctx, d)
+		})
+	}
+}
+
+// next takes the first delivery that is due; else it says how long none is.
+func (q *Queue) next(now time.Time) (Delivery, time.Duration, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	wait := longestTry
+	for line, ds := range q.waiting {
+		if q.busy[line] {
+			continue
+		}
+		if until := ds[0].Next.Sub(now); until > 0 {
+			wait = min(wait, until)
+			continue
+		}
+		q.busy[line] = true
+		return ds[0], 0, true
+	}
+	return Delivery{}, wait, false
+}
+
+// try delivers d once, and journals what came of it. While the peer stops nothing is noted: the next process tries again.
+func (q *Queue) try(ctx context.Context, d Delivery) {
+	final, err := q.post(ctx, d)
+	if ctx.Err() != nil {
+		return
+	}
+	log := q.cfg.Log.With("job", d.Job, "event", d.Event, "webhook", d.Hook)
+	d.Tries++
+	over := err == nil || final || time.Since(d.Created) > giveUp
+	var put store.Put
+	switch {
+	case over:
+		put = store.Put{Kind: kind, Key: d.ID}
+		if err != nil {
+			log.Warn("a webhook was given up", "tries", d.Tries, "err", err)
+		}
+	default:
+		d.Next = time.Now().Add(backoff(d.Tries))
+		log.Debug("a webhook is tried again", "tries", d.Tries, "err", err)
+		var perr error
+		if put, perr = d.Put(); perr != nil {
+			put = store.Put{Kind: kind, Key: d.ID}
+			over = true
+		}
+	}
+	if werr := q.cfg.Store.Write(ctx, put); werr != nil && ctx.Err() == nil {
+		log.Error("the journal does not take what became of a webhook; it may be delivered again", "err", werr)
+	}
+	q.mu.Lock()
+	ds := q.waiting[d.line()]
+	switch {
+	case !over:
+		ds[0] = d
+	case len(ds) == 1:
+		delete(q.waiting, d.line())
+		q.count--
+	default:
+		q.waiting[d.line()] = ds[1:]
+		q.count--
+	}
+	delete(q.busy, d.line())
+	q.mu.Unlock()
+	q.poke()
+}
+
+// backoff is how long to wait after so many tries, from 1.
+func backoff(tries int) time.Duration {
+	d := firstWait
+	for range min(tries-1, 20) {
+		d *= 2
+	}
+	return min(d, longestTry)
+}
+
+// post sends d once. A final error will not be another one next time.
+func (q *Queue) post(ctx context.Context, d Delivery) (final bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, d.URL, bytes.NewReader(d.Body))
+	if err != nil {
+		return true, errors.New("the address cannot be called")
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", "starling-webhook/1")
+	req.Header.Set(HeaderEvent, d.Event)
+	req.Header.Set(HeaderDelivery, d.ID)
+	if d.Signed {
+		secret, err := q.cfg.Secret(ctx, d.Job, d.Hook)
+		if err != nil {
+			return false, fmt.Errorf("signing: %w", err)
+		}
+		req.Header.Set(HeaderSignature, Sign(secret, time.Now(), d.Body))
+	}
+	resp, err := q.client.Do(req)
+	if err != nil {
+		return errors.Is(err, ErrPrivate), err
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxAnswer)) // what it says does not matter
+	switch {
+	case resp.StatusCode/100 == 2:
+		return false, nil
+	case resp.StatusCode/100 == 3:
+		return true, fmt.Errorf("answered %s: redirects are not followed", resp.Status)
+	}
+	return resp.StatusCode == http.StatusGone, fmt.Errorf("answered %s", resp.Status)
+}
+
+// Sign is the signature of a body sent at a time.
+func Sign(secret []byte, at time.Time, body []byte) string {
+	m := hmac.New(sha256.New, secret)
+	fmt.Fprintf(m, "%d.", at.Unix())
+	m.Write(body)
+	return fmt.Sprintf("t=%d,v1=%s", at.Unix(), hex.EncodeToString(m.Sum(nil)))
+}
+
+// mayDial looks at an address that a name has been resolved to.
+func (q *Queue) mayDial(address string) error {
+	if q.cfg.Private {
+		return nil
+	}
+	at, err := netip.ParseAddrPort(address)
+	if err != nil || !public(at.Addr()) {
+		return fmt.Errorf("%s: %w; buy.webhooks.private would allow it", address, ErrPrivate)
+	}
+	return nil
+}
+
+// special are the parts of the public-looking address space that lead elsewhere: IANA's special-purpose registries.
+var special = func() (out []netip.Prefix) {
+	for _, p := range []string{
+		"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15", "198.51.100.0/24",
+		"203.0.113.0/24", "240.0.0.0/4", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20",
+	} {
+		out = append(out, netip.MustParsePrefix(p))
+	}
+	return out
+}()
+
+// global is the part of IPv6 that is routed on the internet.
+var global = netip.MustParsePrefix("2000::/3")
+
+func public(a netip.Addr) bool {
+	a = a.Unmap()
+	if a.Zone() != "" || !a.IsGlobalUnicast() || a.IsPrivate() || a.Is6() && !global.Contains(a) {
+		return false
+	}
+	for _, p := range special {
+		if p.Contains(a) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,129 @@
+package workload
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/runtime"
+)
+
+// ErrReach says that a path cannot be reached from outside an execution; its text goes to the buyer and says what can.
+var ErrReach = errors.New("cannot be reached")
+
+// mountPoints are the directories of the program that come from outside, none in another, sorted. A module sees nothing
+// but them, and everything under one first path element is one mount. An image has directories of its own around them, so
+// a container's are no larger than they must be: an output, the tree of an input, the directory of an input file.
+func mountPoints(w *nodepb.Workload) []string {
+	var all []string
+	add := func(p string, tree bool) {
+		switch {
+		case w.Image == "":
+			p = "/" + top(p)
+		case !tree:
+			p = path.Dir(p)
+		}
+		all = append(all, p)
+	}
+	for _, o := range w.Outputs {
+		add(o, true)
+	}
+	for _, in := range w.Inputs {
+		add(in.GetPath(), in.GetBlob().GetTree())
+	}
+	// By elements and not by bytes: /a-b does not come between /a and /a/b.
+	slices.SortFunc(all, func(a, b string) int { return slices.Compare(strings.Split(a, "/"), strings.Split(b, "/")) })
+	var out []string
+	for _, p := range all {
+		if len(out) == 0 || !within(p, out[len(out)-1]) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// within says whether p is dir or lies in it; both are clean and absolute.
+func within(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }
+
+// writable says whether the program may write below a mount point.
+func writable(w *nodepb.Workload, mount string) bool {
+	return slices.ContainsFunc(w.Outputs, func(o string) bool { return within(o, mount) })
+}
+
+// mountOf is the mount point that p lies in, or "".
+func mountOf(w *nodepb.Workload, p string) string {
+	for _, m := range mountPoints(w) {
+		if within(p, m) {
+			return m
+		}
+	}
+	return ""
+}
+
+// Mounts are the stage's directories as the runtime is to show them.
+func (s Stage) Mounts(w *nodepb.Workload) []runtime.Mount {
+	var out []runtime.Mount
+	for _, m := range mountPoints(w) {
+		out = append(out, runtime.Mount{Host: s.host(m), Guest: m, ReadOnly: !writable(w, m)})
+	}
+	return out
+}
+
+// Place is a path of the program as this machine has it. Nothing outside Root can be reached through it, whatever links
+// the program made. Close Root.
+type Place struct {
+	Root  *os.Root
+	Name  string // below Root, "." for Root itself
+	Mount string // as the program calls Root
+}
+
+// Open finds a path that the program knows among its mounts, to be written below if write. Its errors are ErrReach.
+func (s Stage) Open(w *nodepb.Workload, guest string, write bool) (Place, error) {
+	if len(guest) > maxPath || !path.IsAbs(guest) || strings.ContainsRune(guest, 0) {
+		return Place{}, fmt.Errorf("%w: %.80q is not an absolute path", ErrReach, guest)
+	}
+	guest = path.Clean(guest)
+	m := mountOf(w, guest)
+	if m == "" {
+		return Place{}, fmt.Errorf("%w: %s is not below an input or output of the job; %s", ErrReach, guest, reachable(w, write))
+	}
+	if write && !writable(w, m) {
+		return Place{}, fmt.Errorf("%w: the program's %s is read-only; %s", ErrReach, m, reachable(w, write))
+	}
+	root, err := os.OpenRoot(s.host(m))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Place{}, fmt.Errorf("%w: %s is not there any more", ErrReach, m)
+	}
+	if err != nil {
+		return Place{}, fmt.Errorf("opening %s: %w", m, err)
+	}
+	rel, err := filepath.Rel(m, guest)
+	if err != nil {
+		rel = "."
+	}
+	return Place{Root: root, Name: filepath.ToSlash(rel), Mount: m}, nil
+}
+
+// reachable says in a sentence which directories there are.
+func reachable(w *nodepb.Workload, write bool) string {
+	var dirs []string
+	for _, m := range mountPoints(w) {
+		if !write || writable(w, m) {
+			dirs = append(dirs, m)
+		}
+	}
+	verb := "read from"
+	if write {
+		verb = "written to"
+	}
+	if len(dirs) == 0 {
+		return fmt.Sprintf("it has none that can be %s: name one with spec.outputs", verb)
+	}
+	return fmt.Sprintf("what can be %s is below %s", verb, strings.Join(dirs, ", "))
+}

@@ -1,0 +1,110 @@
+package discovery
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base32"
+	"strings"
+	"sync"
+
+	"github.com/ipfs/go-datastore"
+	dssync "github.com/ipfs/go-datastore/sync"
+	"github.com/libp2p/go-libp2p/core/peer"
+)
+
+// maxRecords bounds what a peer holds of others' records, in bytes.
+const maxRecords = 16 << 20
+
+// held is what this peer holds of the DHT's values, in memory and bounded for each kind: whoever can make as many good
+// values as it likes fills no stranger's memory. What is farthest from this peer by the DHT's own measure goes first.
+type held struct {
+	datastore.Batching
+	self [sha256.Size]byte
+	most map[string]int64 // bytes, by kind
+
+	mu    sync.Mutex
+	kinds map[string]map[datastore.Key]holding
+	bytes map[string]int64
+}
+
+// holding is one value.
+type holding struct {
+	size int64
+	far  [sha256.Size]byte // distance from this peer
+}
+
+func newHeld(self peer.ID, most map[string]int64) *held {
+	return &held{
+		Batching: dssync.MutexWrap(datastore.NewMapDatastore()), self: sha256.Sum256([]byte(self)), most: most,
+		kinds: map[string]map[datastore.Key]holding{}, bytes: map[string]int64{},
+	}
+}
+
+// Put implements datastore.Datastore. A value that is farther than all others may be gone at once.
+func (s *held) Put(ctx context.Context, k datastore.Key, value []byte) error {
+	kind, at := s.of(k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.Batching.Put(ctx, k, value); err != nil {
+		return err
+	}
+	s.forget(kind, k)
+	if s.kinds[kind] == nil {
+		s.kinds[kind] = map[datastore.Key]holding{}
+	}
+	s.kinds[kind][k] = holding{int64(len(value)), at}
+	s.bytes[kind] += int64(len(value))
+	for s.bytes[kind] > s.most[kind] {
+		var farthest datastore.Key
+		var far []byte
+		for k, h := range s.kinds[kind] {
+			if far == nil || bytes.Compare(h.far[:], far) > 0 {
+				farthest, far = k, h.far[:]
+			}
+		}
+		if err := s.Batching.Delete(ctx, farthest); err != nil {
+			return err
+		}
+		s.forget(kind, farthest)
+	}
+	return nil
+}
+
+// Delete implements datastore.Datastore.
+func (s *held) Delete(ctx context.Context, k datastore.Key) error {
+	kind, _ := s.of(k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.Batching.Delete(ctx, k); err != nil {
+		return err
+	}
+	s.forget(kind, k)
+	return nil
+}
+
+// Batch implements datastore.Batching, through Put and Delete.
+func (s *held) Batch(context.Context) (datastore.Batch, error) {
+	return datastore.NewBasicBatch(s), nil
+}
+
+// forget takes a value out of the account; s.mu is held.
+func (s *held) forget(kind string, k datastore.Key) {
+	s.bytes[kind] -= s.kinds[kind][k].size
+	delete(s.kinds[kind], k)
+}
+
+// of reads the key under which the DHT's library stores a value: /<kind>/<base32 of the DHT's key>. One that it does not
+// write has no kind, and so no room.
+func (s *held) of(k datastore.Key) (kind string, far [sha256.Size]byte) {
+	kind, text, _ := strings.Cut(strings.TrimPrefix(k.String(), "/"), "/")
+	raw, err := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(text)
+	if err != nil {
+		return "", far
+	}
+	far = sha256.Sum256(raw)
+	for i := range far {
+		far[i] ^= s.self[i]
+	}
+	return kind, far
+}

@@ -1,0 +1,123 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	dht "github.com/libp2p/go-libp2p-kad-dht"
+	"github.com/libp2p/go-libp2p/core/routing"
+)
+
+// Values is a kind of value that the DHT holds beside peers' records, under keys that whoever uses it makes. All peers of a
+// network hold the same kinds: who does not know one stores none of it. Nobody signs a value for the DHT; Check has to
+// decide by the value alone.
+//
+//	/<name>/<key bytes> → value, the one that Better chooses
+type Values struct {
+	Name     string // [a-z-]{1,32}
+	MaxKey   int    // bytes
+	MaxValue int    // bytes
+	// MaxStored bounds what this peer holds of it for others, in bytes. When it is too much, what lies farthest from this
+	// peer goes first: there are others whose it is more.
+	MaxStored int64
+	// Check refuses a value. It is called for every value that is stored, for whoever asks it, and on every read, from many
+	// goroutines.
+	Check func(key, value []byte) error
+	// Better is the index of the value to keep of several that passed no Check yet, or an error when none is good. All peers
+	// must choose alike. It is called from many goroutines and must not wait for anything.
+	Better func(key []byte, values [][]byte) (int, error)
+}
+
+var valuesName = regexp.MustCompile(`^[a-z-]{1,32}$`)
+
+// check refuses a configuration that cannot work.
+func (v Values) check() error {
+	if !valuesName.MatchString(v.Name) || v.Name == namespace || v.MaxKey < 1 || v.MaxValue < 1 || v.MaxStored < 1 || v.Check == nil || v.Better == nil {
+		return fmt.Errorf("bad discovery configuration: values %q", v.Name)
+	}
+	return nil
+}
+
+func (v Values) key(key []byte) string { return "/" + v.Name + "/" + string(key) }
+
+// Validate implements record.Validator.
+func (v Values) Validate(key string, value []byte) error {
+	k, err := v.bare(key)
+	if err != nil {
+		return err
+	}
+	if len(value) > v.MaxValue {
+		return fmt.Errorf("%w: %d bytes, at most %d", ErrMalformed, len(value), v.MaxValue)
+	}
+	return v.Check(k, value)
+}
+
+// Select implements record.Validator.
+func (v Values) Select(key string, values [][]byte) (int, error) {
+	k, err := v.bare(key)
+	if err != nil {
+		return 0, err
+	}
+	offered := make([][]byte, len(values))
+	for i, value := range values {
+		if len(value) <= v.MaxValue {
+			offered[i] = value
+		}
+	}
+	return v.Better(k, offered)
+}
+
+func (v Values) bare(key string) ([]byte, error) {
+	k, ok := strings.CutPrefix(key, "/"+v.Name+"/")
+	if !ok || len(k) > v.MaxKey {
+		return nil, fmt.Errorf("%w: key of %d bytes", ErrMalformed, len(key))
+	}
+	return []byte(k), nil
+}
+
+// PutValue stores a value with the peers closest to its key. It fails where this peer holds a better one.
+// ErrNoPeers when no other peer is known.
+func (d *Discovery) PutValue(ctx context.Context, name string, key, value []byte) error {
+	v, err := d.values(name)
+	if err != nil {
+		return err
+	}
+	if d.dht.RoutingTable().Size() == 0 {
+		return ErrNoPeers
+	}
+	if err := d.dht.PutValue(ctx, v.key(key), value); err != nil {
+		return fmt.Errorf("storing a value of %s: %w", name, err)
+	}
+	return nil
+}
+
+// GetValue finds the best value under a key that some peers have. ErrNotFound when there is none.
+func (d *Discovery) GetValue(ctx context.Context, name string, key []byte) ([]byte, error) {
+	v, err := d.values(name)
+	if err != nil {
+		return nil, err
+	}
+	if d.dht.RoutingTable().Size() == 0 {
+		return nil, ErrNoPeers
+	}
+	value, err := d.dht.GetValue(ctx, v.key(key), dht.Quorum(quorum))
+	switch {
+	case errors.Is(err, routing.ErrNotFound):
+		return nil, ErrNotFound
+	case err != nil:
+		return nil, fmt.Errorf("looking up a value of %s: %w", name, err)
+	}
+	return value, v.Validate(v.key(key), value)
+}
+
+func (d *Discovery) values(name string) (Values, error) {
+	for _, v := range d.cfg.Values {
+		if v.Name == name {
+			return v, nil
+		}
+	}
+	return Values{}, fmt.Errorf("%w: no values of the name %q", ErrMalformed, name)
+}

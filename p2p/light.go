@@ -1,0 +1,404 @@
+package p2p
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p"
+	"github.com/libp2p/go-libp2p/core/event"
+	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/peerstore"
+	"github.com/libp2p/go-libp2p/p2p/host/eventbus"
+	"github.com/libp2p/go-libp2p/p2p/net/connmgr"
+	"github.com/libp2p/go-libp2p/p2p/net/swarm"
+	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/client"
+	"github.com/libp2p/go-libp2p/p2p/security/noise"
+	libp2ptls "github.com/libp2p/go-libp2p/p2p/security/tls"
+	libp2pquic "github.com/libp2p/go-libp2p/p2p/transport/quic"
+	"github.com/libp2p/go-libp2p/p2p/transport/tcp"
+	ma "github.com/multiformats/go-multiaddr"
+)
+
+// AnyNetwork is the network name of a host that does not know yet which network it is on. Hosts of every network bear
+// with it, and it speaks none of their protocols but those under this name.
+const AnyNetwork = "any"
+
+// Limits of a light host.
+const (
+	// lightLow and lightHigh are the connections kept and those at which trimming begins: circuits cost their relay.
+	lightLow, lightHigh = 16, 32
+	// lightGrace is how long a new circuit is safe from trimming: asking for a quote takes less.
+	lightGrace = 5 * time.Second
+	// enterTimeout bounds connecting to an entry and reserving a place there.
+	enterTimeout = 10 * time.Second
+	// maxTold is how many addresses of one entry others are told: those of two entries fit into an order.
+	maxTold = 3
+)
+
+// Light is a host that is no part of the network: it listens nowhere, keeps one connection to each of a few entry
+// peers and dials nobody else. Every other peer it reaches, and is reached by, through circuits at its entries
+// (circuit relay v2). Both ends run their own handshake inside, so that an entry carries bytes which it cannot read.
+//
+//	light host ──── entry ═══ circuit ═══ any peer
+//	          └──── standby entry
+type Light struct {
+	*Host
+	inner   host.Host // what lightHost stands before
+	dials   bool      // also others than entries
+	emitter event.Emitter
+
+	tried    notebook[time.Time] // when peers with a circuit were dialled
+	widening sync.WaitGroup      // such dials
+	life     context.Context     // of the host
+	end      context.CancelFunc
+
+	mu    sync.Mutex
+	doors []*door // in the order in which they were entered
+}
+
+// door is one entry.
+type door struct {
+	id    peer.ID
+	open  int            // calls of Enter under way: it may be dialled
+	live  bool           // connected, and a place is reserved
+	lost  chan struct{}  // closed when its connection is
+	told  []ma.Multiaddr // where others reach this host through it
+	until time.Time      // the end of the reservation
+	data  uint64         // bytes that one circuit carries; 0: no limit was told
+}
+
+// directAgain is how long a peer that is connected through an entry is not dialled again.
+const directAgain = 15 * time.Second
+
+// NewLight makes a light host. Of cfg Key, Network, PSK, Agent, Logger and Transport are used, and Listen with Transport
+// alone: a simulated link needs an address. With dials it also dials other peers by their own addresses, which is
+// faster for bulk where it works; where it does not, the entries' circuits stay.
+func NewLight(cfg Config, dials bool) (*Light, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	l := &Light{dials: dials}
+	l.life, l.end = context.WithCancel(context.Background())
+	opts, err := l.options(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if l.inner, err = libp2p.New(opts...); err != nil {
+		return nil, fmt.Errorf("starting light libp2p host: %w", err)
+	}
+	l.emitter, err = l.inner.EventBus().Emitter(new(event.EvtAutoRelayAddrsUpdated), eventbus.Stateful)
+	if err == nil {
+		l.Host, err = Wrap(lightHost{Host: l.inner, l: l}, Config{Network: cfg.Network, PSK: cfg.PSK, Logger: cfg.Logger})
+	}
+	if err != nil {
+		l.inner.Close()
+		return nil, fmt.Errorf("starting light libp2p host: %w", err)
+	}
+	l.inner.Network().Notify(&network.NotifyBundle{DisconnectedF: func(_ network.Network, c network.Conn) { l.disconnected(c.RemotePeer()) }})
+	if cfg.Network != AnyNetwork {
+		l.handshake = handshake(cfg.Network)
+	}
+	return l, nil
+}
+
+func (l *Light) options(cfg Config) ([]libp2p.Option, error) {
+	conns, err := connmgr.NewConnManager(lightLow, lightHigh, connmgr.WithGracePeriod(lightGrace))
+	if err != nil {
+		return nil, fmt.Errorf("making connection manager: %w", err)
+	}
+	limits, err := resources()
+	if err != nil {
+		return nil, err
+	}
+	opts := []libp2p.Option{
+		libp2p.Identity(cfg.Key),
+		libp2p.ProtocolVersion(handshake(cfg.Network)),
+		libp2p.UserAgent(cfg.Agent),
+		libp2p.ConnectionManager(conns),
+		libp2p.ResourceManager(limits),
+		libp2p.ConnectionGater(lightGater{gater: cfg.gater(), l: l}),
+		libp2p.AddrsFactory(func([]ma.Multiaddr) []ma.Multiaddr { return l.addrs() }),
+		libp2p.SwarmOpts(swarm.WithDialRanker(tcpFirst)),
+		libp2p.WithDialTimeout(DialTimeout),
+		libp2p.DisableMetrics(),
+		libp2p.NoListenAddrs, libp2p.EnableRelay(),
+	}
+	if cfg.Transport != nil {
+		return append(opts, cfg.Transport, libp2p.DisableIdentifyAddressDiscovery(), libp2p.ListenAddrStrings(cfg.Listen...)), nil
+	}
+	if cfg.PSK != nil {
+		opts = append(opts, libp2p.PrivateNetwork(cfg.PSK[:]))
+	} else {
+		opts = append(opts, libp2p.Transport(libp2pquic.NewTransport))
+	}
+	return append(opts,
+		libp2p.Transport(tcp.NewTCPTransport),
+		libp2p.Security(libp2ptls.ID, libp2ptls.New),
+		libp2p.Security(noise.ID, noise.New)), nil
+}
+
+// Enter connects to an entry and reserves a place there, so that other peers reach this host through it. Entering
+// where it is entered already renews the reservation. The errors are ErrNoRelay, or why there is no connection: a *Diagnosis
+// where that is a pre-shared key.
+func (l *Light) Enter(ctx context.Context, e peer.AddrInfo) error {
+	ctx, cancel := context.WithTimeout(ctx, enterTimeout)
+	defer cancel()
+	l.mu.Lock()
+	d := l.door(e.ID)
+	if d == nil {
+		d = &door{id: e.ID, lost: make(chan struct{})}
+		l.doors = append(l.doors, d)
+	}
+	live := d.live
+	d.open++
+	l.mu.Unlock()
+	r, err := l.enter(ctx, e)
+	l.mu.Lock()
+	d.open--
+	if err == nil {
+		d.live, d.until, d.data, d.told = true, r.Expiration, r.LimitData, circuits(e.ID, r.Addrs, l.inner.Peerstore().Addrs(e.ID))
+	}
+	l.mu.Unlock()
+	switch {
+	case err == nil:
+		l.inner.ConnManager().Protect(e.ID, "entry")
+		if !l.connected(e.ID) { // lost again before it was marked
+			l.disconnected(e.ID)
+		}
+		l.announce()
+	case !live:
+		l.Leave(e.ID)
+	}
+	return err
+}
+
+func (l *Light) enter(ctx context.Context, e peer.AddrInfo) (*client.Reservation, error) {
+	l.Forgive(e.ID)
+	if err := l.inner.Connect(network.WithForceDirectDial(ctx, "entry"), e); err != nil {
+		if d := l.Diagnose(e.ID, err); d != nil && d.Reason == ReasonOtherKey {
+			err = d
+		}
+		return nil, fmt.Errorf("connecting to entry %s: %w", e.ID, err)
+	}
+	r, err := client.Reserve(ctx, l.inner, peer.AddrInfo{ID: e.ID})
+	if err != nil {
+		return nil, fmt.Errorf("entry %s: %w: %w", e.ID, ErrNoRelay, err)
+	}
+	return r, nil
+}
+
+// connected reports whether there is a connection to an entry that is no circuit.
+func (l *Light) connected(id peer.ID) bool {
+	return slices.ContainsFunc(l.inner.Network().ConnsToPeer(id), direct)
+}
+
+func direct(c network.Conn) bool { return !has(c.RemoteMultiaddr(), ma.P_CIRCUIT) }
+
+// disconnected stops using an entry whose connection closed, before anybody asks it for a circuit.
+func (l *Light) disconnected(id peer.ID) {
+	if l.connected(id) {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if d := l.door(id); d != nil && d.live {
+		d.live = false
+		close(d.lost)
+		d.lost = make(chan struct{})
+	}
+}
+
+// circuits are the addresses at which others reach a host with a place at e: those that e vouches for, else those at
+// which we know it, and last its name alone, for peers that are connected to it.
+func circuits(e peer.ID, vouched, known []ma.Multiaddr) []ma.Multiaddr {
+	tail := circuitVia(e)
+	name, _ := ma.SplitLast(tail)
+	var out []ma.Multiaddr
+	for _, a := range slices.Concat(vouched, known) {
+		if has(a, ma.P_CIRCUIT) || len(out) >= maxTold {
+			continue
+		}
+		if !has(a, ma.P_P2P) {
+			a = a.Encapsulate(name)
+		}
+		a = a.Encapsulate(ma.StringCast("/p2p-circuit"))
+		if !ma.Contains(out, a) {
+			out = append(out, a)
+		}
+	}
+	return append(out, tail)
+}
+
+// circuitVia is the address of everybody through e, for who is connected to it.
+func circuitVia(e peer.ID) ma.Multiaddr { return ma.StringCast("/p2p/" + e.String() + "/p2p-circuit") }
+
+// announce tells every connected peer our addresses, which changed.
+func (l *Light) announce() {
+	_ = l.emitter.Emit(event.EvtAutoRelayAddrsUpdated{RelayAddrs: l.addrs()}) // fails only when closed
+}
+
+// Leave gives an entry up: its connection is closed, and with it every circuit that it carries. Circuits to it through
+// another entry stay.
+func (l *Light) Leave(id peer.ID) {
+	l.mu.Lock()
+	l.doors = slices.DeleteFunc(l.doors, func(d *door) bool { return d.id == id })
+	l.mu.Unlock()
+	l.inner.ConnManager().Unprotect(id, "entry")
+	for _, c := range l.inner.Network().Conns() {
+		if direct(c) && c.RemotePeer() == id || !direct(c) && !(lightGater{l: l}).carries(c.RemoteMultiaddr()) {
+			_ = c.Close()
+		}
+	}
+	l.announce()
+}
+
+// Keep pings an entry until it does not answer for patience or its connection closes, and renews the reservation there.
+// It returns why the entry is not to be used any more; the caller leaves it then. A nil error means that ctx ended.
+func (l *Light) Keep(ctx context.Context, id peer.ID, every, patience time.Duration) error {
+	t := time.NewTicker(every)
+	defer t.Stop()
+	for {
+		l.mu.Lock()
+		d := l.door(id)
+		if d == nil || !d.live {
+			l.mu.Unlock()
+			return fmt.Errorf("entry %s closed the connection", id)
+		}
+		lost, renew := d.lost, time.Until(d.until) < DialTimeout+time.Minute
+		l.mu.Unlock()
+		if !l.alive(ctx, id, patience) && ctx.Err() == nil {
+			return fmt.Errorf("entry %s has not answered for %v", id, patience)
+		}
+		if renew {
+			if err := l.Enter(ctx, peer.AddrInfo{ID: id}); err != nil && ctx.Err() == nil {
+				return fmt.Errorf("renewing the place at entry %s: %w", id, err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-lost:
+		case <-t.C:
+		}
+	}
+}
+
+// alive reports whether an entry answers a ping over its own connection.
+func (l *Light) alive(ctx context.Context, id peer.ID, patience time.Duration) bool {
+	return slices.ContainsFunc(l.inner.Network().ConnsToPeer(id), func(c network.Conn) bool { return direct(c) && answers(ctx, c, patience) })
+}
+
+// Entries are the entries that can be used now, in the order in which they were entered.
+func (l *Light) Entries() []peer.ID {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []peer.ID
+	for _, d := range l.doors {
+		if d.live {
+			out = append(out, d.id)
+		}
+	}
+	return out
+}
+
+// CircuitData is how many bytes a circuit at the entry carries before it is cut; 0 means that no limit was told.
+func (l *Light) CircuitData(id peer.ID) uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if d := l.door(id); d != nil {
+		return d.data
+	}
+	return 0
+}
+
+// Dials reports whether the host dials others than its entries too.
+func (l *Light) Dials() bool { return l.dials }
+
+// door finds an entry; l.mu is held.
+func (l *Light) door(id peer.ID) *door {
+	if i := slices.IndexFunc(l.doors, func(d *door) bool { return d.id == id }); i >= 0 {
+		return l.doors[i]
+	}
+	return nil
+}
+
+// addrs are where others reach this host now.
+func (l *Light) addrs() []ma.Multiaddr {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []ma.Multiaddr
+	for _, d := range l.doors {
+		if d.live {
+			out = append(out, d.told...)
+		}
+	}
+	return out
+}
+
+// reach connects to p through whichever entry has it, and where others are dialled too by its own addresses.
+func (l *Light) reach(ctx context.Context, p peer.AddrInfo) error {
+	if l.inner.Network().Connectedness(p.ID) != network.NotConnected {
+		if l.dials && !l.connected(p.ID) {
+			l.widen(p)
+		}
+		return nil
+	}
+	entries := l.Entries()
+	to := peer.AddrInfo{ID: p.ID}
+	if l.dials {
+		to.Addrs = slices.Clone(p.Addrs)
+	}
+	if len(entries) == 0 {
+		if !l.dials || len(to.Addrs)+len(l.inner.Peerstore().Addrs(p.ID)) == 0 {
+			return ErrNoEntry
+		}
+		if err := l.inner.Connect(network.WithForceDirectDial(ctx, "light"), to); err != nil {
+			return fmt.Errorf("%w, and the peer cannot be dialled: %w", ErrNoEntry, err)
+		}
+		return nil
+	}
+	for _, e := range entries {
+		to.Addrs = append(to.Addrs, circuitVia(e))
+	}
+	l.inner.Peerstore().AddAddrs(p.ID, to.Addrs, peerstore.TempAddrTTL)
+	return l.inner.Connect(network.WithAllowLimitedConn(ctx, "light"), to)
+}
+
+// widen dials a peer to which there is a circuit only, as when it came first, beside whatever asked for it. New streams then
+// go the direct way, at both ends. Closing the host ends the dial.
+func (l *Light) widen(p peer.AddrInfo) {
+	if at, ok := l.tried.get(p.ID); ok && time.Since(at) < directAgain {
+		return
+	}
+	to := peer.AddrInfo{ID: p.ID, Addrs: slices.DeleteFunc(slices.Concat(p.Addrs, l.inner.Peerstore().Addrs(p.ID)), func(a ma.Multiaddr) bool { return has(a, ma.P_CIRCUIT) })}
+	if len(to.Addrs) == 0 {
+		return // until some are known
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.life.Err() != nil {
+		return
+	}
+	l.tried.add(p.ID, time.Now())
+	l.widening.Go(func() {
+		ctx, cancel := context.WithTimeout(l.life, DialTimeout)
+		defer cancel()
+		if err := l.inner.Connect(network.WithForceDirectDial(ctx, "light"), to); err != nil {
+			l.log.Debug("a peer cannot be dialled; the circuit to it stays", "peer", p.ID, "err", err)
+		}
+	})
+}
+
+// Close closes the host and all its connections.
+func (l *Light) Close() error {
+	l.mu.Lock()
+	l.end() // nothing more is dialled
+	l.mu.Unlock()
+	l.widening.Wait()
+	return l.Host.Close()
+}

@@ -1,0 +1,244 @@
+package p2p
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/libp2p/go-libp2p"
+	"github.com/libp2p/go-libp2p/core/event"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/p2p/host/autorelay"
+	"github.com/libp2p/go-libp2p/p2p/host/eventbus"
+	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/proto"
+	ma "github.com/multiformats/go-multiaddr"
+	manet "github.com/multiformats/go-multiaddr/net"
+
+	"github.com/starling-network/starling/p2p/relay"
+)
+
+// How a peer that cannot be dialled finds relays.
+const (
+	// wantRelays is at how many relays it keeps a place: one to use and one to lose.
+	wantRelays = 2
+	// relayCandidates bounds the relays that are looked at in one round.
+	relayCandidates = 16
+	// relaySearch is the pause between rounds while places are missing.
+	relaySearch = 5 * time.Second
+	// relayBackoff is how long a relay that gave no place is left alone.
+	relayBackoff = 10 * time.Second
+)
+
+// natOptions are the libp2p options for what cfg.NAT asks, listening included.
+func natOptions(cfg Config, mapped *portMaps) ([]libp2p.Option, *relaySource) {
+	// Every host takes part in relayed connections, as the one that dials or is reached: that costs nothing while unused.
+	opts := []libp2p.Option{libp2p.EnableRelay()}
+	n := cfg.NAT
+	if n.DialOutOnly {
+		opts = append(opts, libp2p.NoListenAddrs)
+	} else {
+		opts = append(opts, libp2p.ListenAddrStrings(cfg.listen()...))
+	}
+	if cfg.Transport != nil || !n.DialOutOnly && cfg.loopbackOnly() {
+		return opts, nil // no NAT to get through
+	}
+	if n.PortMap && !n.DialOutOnly {
+		opts = append(opts, libp2p.NATManager(mapped.manager))
+	}
+	if !n.Auto && !n.DialOutOnly && len(n.Relays) == 0 {
+		return opts, nil
+	}
+	source := &relaySource{static: n.Relays, bootstrap: cfg.Bootstrap}
+	opts = append(opts, libp2p.EnableAutoNATv2(), libp2p.EnableHolePunching(),
+		// The older AutoNAT would ask the same questions once more; its verdict is given by guide, from AutoNATv2's.
+		libp2p.ForceReachabilityPrivate())
+	if n.Serve {
+		// A relay can be dialled. Were it reached through others too, nobody who is would take it for a relay.
+		return opts, source
+	}
+	return append(opts,
+		libp2p.EnableAutoRelayWithPeerSource(source.peers,
+			autorelay.WithNumRelays(wantRelays), autorelay.WithMinCandidates(1), autorelay.WithMaxCandidates(relayCandidates),
+			autorelay.WithBootDelay(0), autorelay.WithMinInterval(relaySearch), autorelay.WithBackoff(relayBackoff)),
+	), source
+}
+
+// listen are the addresses to listen on.
+func (c Config) listen() []string {
+	if len(c.Listen) > 0 {
+		return c.Listen
+	}
+	if c.PSK != nil {
+		return []string{"/ip4/0.0.0.0/tcp/0", "/ip6/::/tcp/0"}
+	}
+	return []string{"/ip4/0.0.0.0/tcp/0", "/ip4/0.0.0.0/udp/0/quic-v1", "/ip6/::/tcp/0", "/ip6/::/udp/0/quic-v1"}
+}
+
+// loopbackOnly reports whether nobody outside this machine could dial us anyway.
+func (c Config) loopbackOnly() bool {
+	return !slices.ContainsFunc(c.listen(), func(text string) bool {
+		a, err := ma.NewMultiaddr(text)
+		return err != nil || !manet.IsIPLoopback(a)
+	})
+}
+
+// relaySource tells where relays may be: those given, the bootstrap peers, and connected peers that offer to relay.
+type relaySource struct {
+	static, bootstrap []peer.AddrInfo
+	h                 atomic.Pointer[Host] // nil until the host stands
+}
+
+// peers sends up to num candidates, those given first.
+func (r *relaySource) peers(ctx context.Context, num int) <-chan peer.AddrInfo {
+	out := make(chan peer.AddrInfo, num)
+	defer close(out)
+	seen := make(map[peer.ID]bool)
+	add := func(p peer.AddrInfo) {
+		if len(out) < num && !seen[p.ID] {
+			seen[p.ID] = true
+			out <- p
+		}
+	}
+	h := r.h.Load()
+	for _, p := range r.static {
+		if h != nil {
+			h.straighten(ctx, p)
+		}
+		add(p)
+	}
+	if h != nil {
+		connected := h.Network().Peers()
+		rand.Shuffle(len(connected), func(i, j int) { connected[i], connected[j] = connected[j], connected[i] })
+		for _, p := range connected {
+			if offers, err := h.Peerstore().SupportsProtocols(p, proto.ProtoIDv2Hop); err == nil && len(offers) > 0 {
+				h.straighten(ctx, h.Peerstore().PeerInfo(p))
+				if h.direct(p) {
+					add(h.Peerstore().PeerInfo(p))
+				}
+			}
+		}
+	}
+	for _, i := range rand.Perm(len(r.bootstrap)) {
+		add(r.bootstrap[i])
+	}
+	return out
+}
+
+// straighten dials a peer that is connected through a relay only, so that it can be a relay itself: libp2p's relay client
+// takes none that it is connected to in that way.
+func (h *Host) straighten(ctx context.Context, p peer.AddrInfo) {
+	if h.Network().Connectedness(p.ID) == network.NotConnected {
+		return
+	}
+	if !h.direct(p.ID) {
+		ctx, cancel := context.WithTimeout(network.WithForceDirectDial(ctx, "relay"), DialTimeout/4)
+		defer cancel()
+		if err := h.Connect(ctx, p); err != nil {
+			return
+		}
+	}
+	h.retire()
+}
+
+// direct reports whether there is a connection to p without a relay.
+func (h *Host) direct(p peer.ID) bool {
+	return slices.ContainsFunc(h.Network().ConnsToPeer(p), func(c network.Conn) bool { return !has(c.RemoteMultiaddr(), ma.P_CIRCUIT) })
+}
+
+// serve begins to relay for others. Both ends must be of this network, as far as they have said what they are.
+func (h *Host) serve() error {
+	var err error
+	h.relay, err = relay.New(h.Host, relay.Config{
+		Limits: h.cfg.NAT.Limits, Logger: h.log,
+		Allow: func(client, target peer.ID) bool {
+			return !h.blocked[client] && !h.blocked[target] && !h.foreigner(client) && !h.foreigner(target)
+		},
+		Find: func(ctx context.Context, target peer.ID) (peer.AddrInfo, error) {
+			find := h.find.Load()
+			if find == nil {
+				return peer.AddrInfo{}, errors.New("nothing to look peers up with")
+			}
+			return (*find)(ctx, target)
+		},
+	})
+	return err
+}
+
+// foreigner reports whether p has said that it is of another network.
+func (h *Host) foreigner(p peer.ID) bool {
+	if _, noted := h.foreign.get(p); noted {
+		return true
+	}
+	v, err := h.Peerstore().Get(p, "ProtocolVersion")
+	theirs, _ := v.(string)
+	return err == nil && !h.known(theirs)
+}
+
+// known reports whether a peer that says so is of this network, or does not know yet which it is on.
+func (h *Host) known(handshaken string) bool {
+	return h.handshake == "" || handshaken == h.handshake || handshaken == handshake(AnyNetwork)
+}
+
+// FindWith tells the host how to look up peers that it has no address of: a relay is asked for such, and so is Ping.
+func (h *Host) FindWith(find func(ctx context.Context, p peer.ID) (peer.AddrInfo, error)) {
+	h.find.Store(&find)
+}
+
+// Relay is the relay service, or nil.
+func (h *Host) Relay() *relay.Service { return h.relay }
+
+// guide gives libp2p's relay client the verdict on which it starts and stops: relays are needed as long as no address of
+// ours is known to be reachable.
+func (h *Host) guide(ctx context.Context) error {
+	sub, err := h.EventBus().Subscribe(new(event.EvtHostReachableAddrsChanged), eventbus.Name("starling/reach"))
+	if err != nil {
+		return fmt.Errorf("subscribing to reachability: %w", err)
+	}
+	defer sub.Close()
+	emit, err := h.EventBus().Emitter(new(event.EvtLocalReachabilityChanged), eventbus.Stateful)
+	if err != nil {
+		return fmt.Errorf("telling reachability: %w", err)
+	}
+	defer emit.Close()
+	was := network.ReachabilityPrivate
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case ev := <-sub.Out():
+			now := network.ReachabilityPrivate
+			if len(ev.(event.EvtHostReachableAddrsChanged).Reachable) > 0 {
+				now = network.ReachabilityPublic
+			}
+			if now != was {
+				h.log.Info("reachability", "now", strings.ToLower(now.String()))
+				if err := emit.Emit(event.EvtLocalReachabilityChanged{Reachability: now}); err != nil {
+					return fmt.Errorf("telling reachability: %w", err)
+				}
+				was = now
+			}
+		}
+	}
+}
+
+// Relays are the relays at which this peer can be reached now.
+func (h *Host) Relays() []peer.ID {
+	var out []peer.ID
+	for _, a := range h.Addrs() {
+		if !has(a, ma.P_CIRCUIT) {
+			continue
+		}
+		if via, err := a.ValueForProtocol(ma.P_P2P); err == nil {
+			if id, err := peer.Decode(via); err == nil && !slices.Contains(out, id) {
+				out = append(out, id)
+			}
+		}
+	}
+	return out
+}

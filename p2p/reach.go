@@ -1,0 +1,93 @@
+package p2p
+
+import (
+	"fmt"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+	ma "github.com/multiformats/go-multiaddr"
+)
+
+// ReachState is whether something can be dialled from outside.
+type ReachState string
+
+const (
+	ReachPublic  ReachState = "public"  // other peers have dialled it
+	ReachPrivate ReachState = "private" // other peers tried and did not get through
+	ReachUnknown ReachState = "unknown" // nobody has tried yet
+	ReachLocal   ReachState = "local"   // from this machine or its local network only
+	ReachRelayed ReachState = "relayed" // through a relay
+)
+
+// Reach is how a host can be reached, as far as it knows.
+type Reach struct {
+	State  ReachState
+	Text   string // a sentence for the operator
+	Addrs  []ReachAddr
+	Relays []peer.ID // where a place is reserved
+}
+
+// ReachAddr is one address of a host. Not all of them are told to others.
+type ReachAddr struct {
+	Addr   ma.Multiaddr
+	Class  Class
+	State  ReachState
+	Mapped bool // the router forwards it to us
+}
+
+// Reach says how this host can be reached.
+func (h *Host) Reach() Reach {
+	var r Reach
+	states := make(map[string]ReachState)
+	if c, ok := h.Host.(interface {
+		ConfirmedAddrs() (reachable, unreachable, unknown []ma.Multiaddr)
+	}); ok && h.guided {
+		reachable, unreachable, _ := c.ConfirmedAddrs()
+		for _, a := range reachable {
+			states[a.String()] = ReachPublic
+		}
+		for _, a := range unreachable {
+			states[a.String()] = ReachPrivate
+		}
+	}
+	mapped := h.mapped.addrs(h.Network().ListenAddresses())
+	all := h.Addrs()
+	if b, ok := h.Host.(interface{ AllAddrs() []ma.Multiaddr }); ok {
+		all = ma.Unique(append(b.AllAddrs(), all...))
+	}
+	found := make(map[ReachState]int)
+	for _, a := range all {
+		e := ReachAddr{Addr: a, Class: ClassOf(a), Mapped: mapped[a.String()]}
+		switch e.Class {
+		case ClassRelayed:
+			e.State = ReachRelayed
+		case ClassLoopback, ClassPrivate:
+			e.State = ReachLocal
+		default:
+			if e.State = states[a.String()]; e.State == "" {
+				e.State = ReachUnknown
+			}
+		}
+		found[e.State]++
+		r.Addrs = append(r.Addrs, e)
+	}
+	r.Relays = h.Relays()
+	r.State, r.Text = verdict(found, len(r.Relays), h.cfg.NAT.DialOutOnly)
+	return r
+}
+
+// verdict sums up how many addresses of each state there are.
+func verdict(found map[ReachState]int, relays int, dialOut bool) (ReachState, string) {
+	switch {
+	case found[ReachPublic] > 0:
+		return ReachPublic, "other peers can dial this one"
+	case found[ReachRelayed] > 0 && found[ReachUnknown] > 0:
+		return ReachRelayed, fmt.Sprintf("it is not known yet whether other peers can dial this one; %d relays reach it meanwhile", relays)
+	case found[ReachRelayed] > 0:
+		return ReachRelayed, fmt.Sprintf("other peers cannot dial this one; %d relays reach it, and direct paths are opened where the NATs let them", relays)
+	case found[ReachUnknown] > 0:
+		return ReachUnknown, "it is not known yet whether other peers can dial this one"
+	case found[ReachPrivate] > 0 || dialOut:
+		return ReachPrivate, "other peers cannot dial this one, and no relay has a place for it: only peers that it connected to itself reach it"
+	}
+	return ReachLocal, "only peers on this machine or its local network can dial this one"
+}

@@ -1,0 +1,101 @@
+package relay
+
+import (
+	"fmt"
+	"time"
+
+	circuit "github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/relay"
+)
+
+// Limits bound what one relay does for others. A zero field takes the default beside it.
+type Limits struct {
+	Data         int64         // bytes that one circuit may carry, both directions together; DefaultData, negative: no limit
+	Duration     time.Duration // how long one circuit may live; DefaultDuration, negative: no limit
+	Circuits     int           // open circuits in all; DefaultCircuits
+	PerPeer      int           // open circuits that one peer may have asked for, and that may lead to one peer; DefaultPerPeer
+	Reservations int           // peers that keep a place to be reached at; DefaultReservations
+	PerIP        int           // reservations from one address: a farm behind one router; DefaultPerIP
+}
+
+// The defaults are made for work, not only for meeting: libp2p's own (128 KiB and 2 minutes) carry no job.
+const (
+	DefaultData         = 4 << 30
+	DefaultDuration     = 24 * time.Hour
+	DefaultCircuits     = 256
+	DefaultPerPeer      = 32
+	DefaultReservations = 128
+	DefaultPerIP        = 32
+
+	// maxCircuits bounds the memory of a relay whatever its configuration says: two buffers and two streams each.
+	maxCircuits = 4096
+)
+
+// A circuit whose limits are at least these is not announced as limited. libp2p keeps its own protocols (gossip, the
+// DHT) off a limited connection, and then a peer behind a NAT would not hear orders through its relay; with room for
+// gigabytes there is no reason to. Smaller limits are told to both ends, so that they know what they have.
+const (
+	GenerousData     = 256 << 20
+	GenerousDuration = time.Hour
+)
+
+// LeastData is what a circuit must carry for files that are larger than it to get through at all: they go on over the next
+// one where they were cut, but what was on its way is lost, and other streams take their part.
+const LeastData = 1 << 20
+
+func (l Limits) withDefaults() Limits {
+	l.Data = or(l.Data, DefaultData)
+	l.Duration = or(l.Duration, DefaultDuration)
+	l.Circuits = or(l.Circuits, DefaultCircuits)
+	l.PerPeer = or(l.PerPeer, DefaultPerPeer)
+	l.Reservations = or(l.Reservations, DefaultReservations)
+	l.PerIP = or(l.PerIP, DefaultPerIP)
+	return l
+}
+
+func or[T int | int64 | time.Duration](v, otherwise T) T {
+	if v == 0 {
+		return otherwise
+	}
+	return v
+}
+
+// Check refuses limits that cannot work.
+func (l Limits) Check() error {
+	l = l.withDefaults()
+	switch {
+	case l.Circuits < 0 || l.Circuits > maxCircuits:
+		return fmt.Errorf("%w: %d circuits, at most %d", ErrConfig, l.Circuits, maxCircuits)
+	case l.PerPeer < 0 || l.Reservations < 0 || l.PerIP < 0:
+		return fmt.Errorf("%w: a negative number of circuits or reservations", ErrConfig)
+	case l.Duration > 0 && l.Duration < time.Second:
+		return fmt.Errorf("%w: circuits of %v, at least 1s", ErrConfig, l.Duration)
+	}
+	return nil
+}
+
+// generous reports whether circuits are not announced as limited.
+func (l Limits) generous() bool {
+	return (l.Data < 0 || l.Data >= GenerousData) && (l.Duration < 0 || l.Duration >= GenerousDuration)
+}
+
+// resources are the limits for the part of the relay that keeps reservations.
+func (l Limits) resources() circuit.Resources {
+	rc := circuit.DefaultResources()
+	rc.Limit = nil
+	if !l.generous() {
+		rc.Limit = &circuit.RelayLimit{Duration: l.told().duration, Data: l.told().data}
+	}
+	rc.MaxReservations, rc.MaxReservationsPerIP, rc.MaxReservationsPerASN = l.Reservations, l.PerIP, l.Reservations
+	rc.MaxCircuits = l.PerPeer
+	return rc
+}
+
+type told struct {
+	duration time.Duration
+	data     int64
+}
+
+// told are the limits in the form that both ends of a limited circuit are told; zero: none.
+func (l Limits) told() told {
+	return told{duration: max(l.Duration, 0), data: max(l.Data, 0)}
+}

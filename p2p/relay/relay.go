@@ -1,0 +1,284 @@
+// Package relay carries connections between peers that cannot reach each other. It speaks libp2p's circuit relay v2, so
+// that the client in every libp2p host works with it unchanged, and differs from libp2p's own relay in two ways:
+//
+//	client ──one connection──> relay ──> peer that reserved a place here      as everywhere
+//	                             └─────> any other peer of the network        the entry service
+//
+// A peer that reserved a place is reached because it asked for it. The entry service reaches the others too, over a
+// connection that the relay has or can open, so that a client needs to know and trust nobody but one entry peer for its
+// packets, and not even that one for their content: both ends run their own handshake through the circuit. And the
+// limits are made for work (see [Limits]).
+//
+// On the wire, both messages with an unsigned varint length before them:
+//
+//	client → relay   /libp2p/circuit/relay/0.2.0/hop    HopMessage{CONNECT, target}      → HopMessage{STATUS, limit}
+//	relay  → target  /libp2p/circuit/relay/0.2.0/stop   StopMessage{CONNECT, client}     → StopMessage{STATUS}
+//
+// after which both streams carry the bytes of the circuit. Where to dial a target is the relay's own knowledge:
+// addresses in the client's message are not used, so that nobody can have it knock on doors of the client's choice.
+package relay
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/protocol"
+	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/pb"
+	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/proto"
+	circuit "github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/relay"
+	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/util"
+	ma "github.com/multiformats/go-multiaddr"
+	"google.golang.org/protobuf/encoding/protodelim"
+)
+
+const (
+	// maxMessage bounds one message of the protocol, as in libp2p.
+	maxMessage = 4096
+	// readTimeout bounds the wait for a request after its stream was opened.
+	readTimeout = 30 * time.Second
+	// connectTimeout bounds finding, dialling and asking the target.
+	connectTimeout = 20 * time.Second
+	// maxAsking bounds requests that are being read or answered, circuits not counted.
+	maxAsking = 256
+	// maxAskingPerPeer bounds those of one peer.
+	maxAskingPerPeer = 16
+	// buffer is how many bytes of one direction of a circuit are copied at a time.
+	buffer = 32 << 10
+)
+
+// Config says for whom and how much is relayed. Every field may be left out.
+type Config struct {
+	Limits Limits
+	// Allow says whether client may be connected to target; nil allows all. It is asked again once both are connected.
+	Allow func(client, target peer.ID) bool
+	// Find tells where a target is that the host has no address of; nil finds nobody.
+	Find   func(ctx context.Context, target peer.ID) (peer.AddrInfo, error)
+	Logger *slog.Logger // nil means slog.Default()
+}
+
+// Stats are counts since the start, and of now.
+type Stats struct {
+	Circuits int    // open now
+	Opened   uint64 // circuits in all
+	Refused  uint64 // requests that were answered with an error
+	Bytes    uint64 // carried by circuits that have ended
+}
+
+// Service relays for one host until it is closed.
+type Service struct {
+	h       host.Host
+	cfg     Config
+	log     *slog.Logger
+	stock   *circuit.Relay // keeps the reservations
+	reserve network.StreamHandler
+	ctx     context.Context
+	cancel  context.CancelFunc
+
+	mu      sync.Mutex
+	closed  bool
+	asking  map[peer.ID]int
+	askers  int
+	open    int
+	byPeer  map[peer.ID]int // circuits of a client or to a target
+	stats   Stats
+	streams map[network.Stream]struct{}
+	wg      sync.WaitGroup
+}
+
+// New begins to relay on h.
+func New(h host.Host, cfg Config) (*Service, error) {
+	if err := cfg.Limits.Check(); err != nil {
+		return nil, err
+	}
+	cfg.Limits = cfg.Limits.withDefaults()
+	s := &Service{h: h, cfg: cfg, log: cfg.Logger, asking: make(map[peer.ID]int), byPeer: make(map[peer.ID]int), streams: make(map[network.Stream]struct{})}
+	if s.log == nil {
+		s.log = slog.Default()
+	}
+	var err error
+	if s.stock, err = circuit.New(catcher{h, s}, circuit.WithResources(cfg.Limits.resources()), circuit.WithACL(acl{s})); err != nil {
+		return nil, fmt.Errorf("starting the relay: %w", err)
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	h.SetStreamHandler(proto.ProtoIDv2Hop, s.handle)
+	return s, nil
+}
+
+// Stats returns the counts.
+func (s *Service) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.stats
+	st.Circuits = s.open
+	return st
+}
+
+// Close cuts all circuits, forgets all reservations and waits.
+func (s *Service) Close() error {
+	s.h.RemoveStreamHandler(proto.ProtoIDv2Hop)
+	s.cancel()
+	s.mu.Lock()
+	s.closed = true
+	for st := range s.streams {
+		_ = st.Reset()
+	}
+	s.mu.Unlock()
+	s.wg.Wait()
+	return s.stock.Close()
+}
+
+// catcher is the host as the reservation keeper sees it: its stream handler goes to us instead.
+type catcher struct {
+	host.Host
+	s *Service
+}
+
+func (c catcher) SetStreamHandler(_ protocol.ID, h network.StreamHandler) { c.s.reserve = h }
+func (c catcher) RemoveStreamHandler(protocol.ID)                         {}
+
+// acl asks Allow for reservations as for circuits: whoever may not be reached gets no place.
+type acl struct{ s *Service }
+
+func (a acl) AllowReserve(p peer.ID, _ ma.Multiaddr) bool {
+	return a.s.cfg.Allow == nil || a.s.cfg.Allow(p, p)
+}
+func (a acl) AllowConnect(peer.ID, ma.Multiaddr, peer.ID) bool { return false } // never asked: we connect ourselves
+
+// replay is a stream of which the beginning was read already.
+type replay struct {
+	network.Stream
+	r io.Reader
+}
+
+func (r replay) Read(p []byte) (int, error) { return r.r.Read(p) }
+
+// handle answers one request of a client.
+func (s *Service) handle(st network.Stream) {
+	client := st.Conn().RemotePeer()
+	if !s.admit(client, st) {
+		_ = st.Reset()
+		return
+	}
+	defer s.wg.Done()
+	defer s.forget(st)
+	asking := true
+	done := func() {
+		if asking {
+			asking = false
+			s.answered(client)
+		}
+	}
+	defer done()
+	if st.Scope().ReserveMemory(maxMessage, network.ReservationPriorityAlways) != nil {
+		_ = st.Reset()
+		return
+	}
+	defer st.Scope().ReleaseMemory(maxMessage)
+
+	_ = st.SetReadDeadline(time.Now().Add(readTimeout))
+	// The request is read without reading beyond it: what follows belongs to the circuit.
+	var read bytes.Buffer
+	rd := util.NewDelimitedReader(io.TeeReader(st, &read), maxMessage)
+	defer rd.Close()
+	var req pb.HopMessage
+	if err := rd.ReadMsg(&req); err != nil {
+		s.refuse(st, pb.Status_MALFORMED_MESSAGE, err.Error())
+		return
+	}
+	_ = st.SetReadDeadline(time.Time{})
+	switch req.GetType() {
+	case pb.HopMessage_RESERVE:
+		s.reserve(replay{st, io.MultiReader(&read, st)})
+	case pb.HopMessage_CONNECT:
+		s.connect(st, &req, done)
+	default:
+		s.refuse(st, pb.Status_MALFORMED_MESSAGE, "unknown request")
+	}
+}
+
+// admit counts a request in and remembers its stream, or says no.
+func (s *Service) admit(client peer.ID, st network.Stream) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.askers >= maxAsking || s.asking[client] >= maxAskingPerPeer {
+		s.stats.Refused++
+		return false
+	}
+	s.askers++
+	s.asking[client]++
+	s.streams[st] = struct{}{}
+	s.wg.Add(1)
+	return true
+}
+
+func (s *Service) answered(client peer.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.askers--
+	if s.asking[client]--; s.asking[client] == 0 {
+		delete(s.asking, client)
+	}
+}
+
+// track remembers a stream so that Close can cut it; false when it is too late.
+func (s *Service) track(st network.Stream) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.streams[st] = struct{}{}
+	return true
+}
+
+func (s *Service) forget(st network.Stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.streams, st)
+}
+
+// refuse answers a client with an error.
+func (s *Service) refuse(st network.Stream, status pb.Status, why string) {
+	s.mu.Lock()
+	s.stats.Refused++
+	s.mu.Unlock()
+	s.log.Debug("relaying refused", "peer", st.Conn().RemotePeer(), "status", status, "reason", why)
+	if s.respond(st, status) != nil {
+		_ = st.Reset()
+		return
+	}
+	_ = st.Close()
+}
+
+// respond writes the answer to a client.
+func (s *Service) respond(st network.Stream, status pb.Status) error {
+	msg := &pb.HopMessage{Type: pb.HopMessage_STATUS.Enum(), Status: status.Enum()}
+	if status == pb.Status_OK {
+		msg.Limit = s.cfg.Limits.message()
+	}
+	_ = st.SetWriteDeadline(time.Now().Add(readTimeout))
+	defer func() { _ = st.SetWriteDeadline(time.Time{}) }()
+	_, err := protodelim.MarshalTo(st, msg)
+	return err
+}
+
+// message is what both ends are told of the limits; nil when they are generous.
+func (l Limits) message() *pb.Limit {
+	if l.generous() {
+		return nil
+	}
+	t := l.told()
+	seconds, data := uint32(t.duration/time.Second), uint64(t.data)
+	return &pb.Limit{Duration: &seconds, Data: &data}
+}
+
+var errStatus = errors.New("the target refused the circuit")

@@ -1,0 +1,229 @@
+package testnet
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/wasm"
+)
+
+// StartReport is how long a submitted job takes until its program runs, beside the bare runtime on the same machine.
+type StartReport struct {
+	Runtime string `json:"runtime"`
+	// Submitted is from the submission at the buyer's local API until the buyer sees the program run on a provider: order,
+	// quotes, lease, first voucher, the program's start, the word of it.
+	Submitted Spread `json:"submitted"`
+	// Bare is what the runtime alone takes to start the same program, in turns with the jobs.
+	Bare Spread `json:"bare"`
+	// Overhead is the difference of the medians.
+	Overhead float64 `json:"overhead"`
+}
+
+// benchStarts is how many jobs are started, and how many programs without a job.
+const benchStarts = 40
+
+// sleeps is a WASI program that waits for 100 ms: long enough to be seen running. It calls
+// poll_oneoff(in = 0, out = 64, subscriptions = 1, nevents = 128) on a relative monotonic clock.
+var sleeps = []byte{
+	0x00, 'a', 's', 'm', 1, 0, 0, 0,
+	1, 12, 2, 0x60, 4, 0x7f, 0x7f, 0x7f, 0x7f, 1, 0x7f, 0x60, 0, 0, // types: (i32, i32, i32, i32) → i32; none
+	2, 38, 1, // imports: one
+	22, 'w', 'a', 's', 'i', '_', 's', 'n', 'a', 'p', 's', 'h', 'o', 't', '_', 'p', 'r', 'e', 'v', 'i', 'e', 'w', '1',
+	11, 'p', 'o', 'l', 'l', '_', 'o', 'n', 'e', 'o', 'f', 'f', 0, 0,
+	3, 2, 1, 1, // functions: one, of type 1
+	5, 3, 1, 0, 1, // memories
+	7, 19, 2, 6, 'm', 'e', 'm', 'o', 'r', 'y', 2, 0, 6, '_', 's', 't', 'a', 'r', 't', 0, 1, // exports
+	10, 17, 1, 15, 0, 0x41, 0, 0x41, 0xc0, 0, 0x41, 1, 0x41, 0x80, 1, 0x10, 0, 0x1a, 0x0b, // code: call, drop
+	11, 21, 1, 0, 0x41, 16, 0x0b, 15, // data at 16: clock 1 (monotonic), padding, 100,000,000 ns
+	1, 0, 0, 0, 0, 0, 0, 0, 0x00, 0xe1, 0xf5, 0x05, 0, 0, 0,
+}
+
+// sleepFor is sleeps with another time.
+func sleepFor(d time.Duration) []byte {
+	program := slices.Clone(sleeps)
+	var le [8]byte
+	binary.LittleEndian.PutUint64(le[:], uint64(d))
+	copy(program[len(program)-7:], le[:]) // the last byte is that of the memory, which is 0
+	return program
+}
+
+// starts measures how long programs take to run, as jobs and without.
+func (b *bench) starts(ctx context.Context) error {
+	bare, err := b.bareWasm(ctx)
+	if err != nil {
+		return err
+	}
+	defer bare.close()
+	spec, err := b.sleeper(ctx)
+	if err != nil {
+		return err
+	}
+	r, err := b.startsOf(ctx, job.RuntimeWasm, spec, bare.start)
+	if err != nil {
+		return err
+	}
+	b.said(r)
+	return nil
+}
+
+// startsOf takes turns between a job and the bare runtime, so that both see the same machine.
+func (b *bench) startsOf(ctx context.Context, name string, spec job.Job, bare func(context.Context) (time.Duration, error)) (StartReport, error) {
+	var submitted, alone []float64
+	for i := range benchStarts + benchWarm {
+		s, err := b.submitted(ctx, spec)
+		if err != nil {
+			return StartReport{}, fmt.Errorf("starting by a job: %w", err)
+		}
+		a, err := bare(ctx)
+		if err != nil {
+			return StartReport{}, fmt.Errorf("starting without a job: %w", err)
+		}
+		if i >= benchWarm {
+			submitted, alone = append(submitted, millis(s)), append(alone, millis(a))
+		}
+	}
+	r := StartReport{Runtime: name, Submitted: SpreadOf(submitted), Bare: SpreadOf(alone)}
+	r.Overhead = r.Submitted.P50 - r.Bare.P50
+	return r, nil
+}
+
+// containerStarts measures the same for containers: a benchmark does it, with a container engine and a network of its own. It
+// needs root and Docker's packages; where they are not, it says so.
+func (b *bench) containerStarts(ctx context.Context) error {
+	b.say("the start of containers, with an engine of its own")
+	const name = "BenchmarkStart"
+	out, err := goTest(ctx, []string{"STARLING_DOCKER=1", "STARLING_LOCALNET=1"}, "-v", "-run", "^$", "-bench", "^"+name+"$", "-benchtime", fmt.Sprintf("%dx", benchStarts), "./testnet/engine/scenario")
+	if err != nil {
+		return err
+	}
+	if why, ok := skipped(out, name); ok {
+		b.say("   %-12s not measured: %s", job.RuntimeDocker, why)
+		return nil
+	}
+	found, err := parseBenchmarks(out)
+	if err != nil {
+		return err
+	}
+	r, err := startReport(job.RuntimeDocker, found[name])
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	b.said(r)
+	return nil
+}
+
+// skipped finds out whether a test or benchmark was skipped, and why.
+func skipped(out []byte, name string) (why string, ok bool) {
+	lines := strings.Split(string(out), "\n")
+	for i, l := range lines {
+		if i > 0 && strings.HasPrefix(strings.TrimSpace(l), "--- SKIP: "+name) {
+			_, why, _ = strings.Cut(lines[i-1], ": ")
+			return why, true
+		}
+	}
+	return "", false
+}
+
+// Figures are a spread as a benchmark reports it: "submitted-p50-ms" and so on. What reads them is startReport.
+func (s Spread) Figures(of string) map[string]float64 {
+	return map[string]float64{of + "-min-ms": s.Min, of + "-mean-ms": s.Mean, of + "-p50-ms": s.P50, of + "-p90-ms": s.P90, of + "-p99-ms": s.P99, of + "-max-ms": s.Max}
+}
+
+func startReport(name string, figures map[string]float64) (StartReport, error) {
+	read := func(of string) Spread {
+		at := func(which string) float64 { return figures[of+"-"+which+"-ms"] }
+		return Spread{Min: at("min"), Mean: at("mean"), P50: at("p50"), P90: at("p90"), P99: at("p99"), Max: at("max")}
+	}
+	r := StartReport{Runtime: name, Submitted: read("submitted"), Bare: read("bare")}
+	if r.Submitted.P50 == 0 || r.Bare.P50 == 0 {
+		return r, errors.New("it reports no median")
+	}
+	r.Overhead = r.Submitted.P50 - r.Bare.P50
+	return r, nil
+}
+
+// said notes and prints a report.
+func (b *bench) said(r StartReport) {
+	b.say("   %-12s submitted to running: %s; bare: %s", r.Runtime, r.Submitted, r.Bare)
+	b.report.Starts = append(b.report.Starts, r)
+}
+
+// submitted runs a job and says how long it took until its program ran.
+func (b *bench) submitted(ctx context.Context, spec job.Job) (time.Duration, error) {
+	began := time.Now()
+	j, steps, err := b.follow(ctx, spec)
+	if err != nil {
+		return 0, err
+	}
+	for _, s := range steps {
+		if s.Kind == buyer.StepStarted {
+			return s.At.Sub(began), nil
+		}
+	}
+	return 0, fmt.Errorf("job %s ended and was never seen running", j.ID)
+}
+
+// sleeper is a job of the program that waits.
+func (b *bench) sleeper(ctx context.Context) (job.Job, error) {
+	spec := b.spec(1, false)
+	blob, err := b.put(ctx, sleeps)
+	spec.Blobs = map[string]job.Blob{spec.Module: blob}
+	return spec, err
+}
+
+// bareRuntime starts programs without a job.
+type bareRuntime struct {
+	rt   runtime.Runtime
+	spec runtime.Spec
+	dir  string
+	n    int
+	end  func() error
+}
+
+// bareWasm is the wasm runtime of this process, with its programs compiled as those of peers are.
+func (b *bench) bareWasm(ctx context.Context) (*bareRuntime, error) {
+	dir, err := os.MkdirTemp(b.dir, "bare-")
+	if err != nil {
+		return nil, err
+	}
+	module := filepath.Join(dir, "sleeps.wasm")
+	if err := os.WriteFile(module, sleeps, 0o600); err != nil {
+		return nil, err
+	}
+	rt, err := wasm.New(wasm.Config{CacheDir: filepath.Join(dir, "cache")})
+	if err != nil {
+		return nil, err
+	}
+	return &bareRuntime{rt: rt, dir: dir, end: rt.Close, spec: runtime.Spec{ID: "bare", Module: module, Limits: runtime.Limits{MemoryMiB: 64}}}, ctx.Err()
+}
+
+func (r *bareRuntime) start(ctx context.Context) (time.Duration, error) {
+	r.n++
+	spec := r.spec
+	spec.Dir = filepath.Join(r.dir, fmt.Sprint(r.n))
+	began := time.Now()
+	h, err := r.rt.Start(ctx, spec)
+	took := time.Since(began)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := r.rt.Wait(ctx, h); err != nil {
+		return 0, err
+	}
+	return took, r.rt.Destroy(ctx, h)
+}
+
+func (r *bareRuntime) close() {
+	_ = r.end()
+	_ = os.RemoveAll(r.dir)
+}

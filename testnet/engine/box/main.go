@@ -1,0 +1,165 @@
+// Command box is the program that the scenario of containers runs in them. Its first argument says what to do:
+//
+//	work        write a tick to standard output and /out/ticks every tenth of a second, say when it was frozen, and serve HTTP
+//	            on port 8080: GET /healthz, GET /ticks, POST /fail (exit 7), POST /finish (write the results, exit 0)
+//	env         print what the environment says of devices
+//	cat         copy the standard input to the standard output
+//	echo        say again what comes in at TCP port 7000
+//	sleep N     wait for N ms
+//	exit N      exit with N
+//	links       leave links out of /out in it, and one honest file
+//	flood MiB   print so much
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+	"time"
+)
+
+func main() {
+	args := append(os.Args[1:], "", "")
+	n, _ := strconv.Atoi(args[1])
+	var err error
+	switch args[0] {
+	case "work":
+		err = work()
+	case "env":
+		fmt.Println(os.Getenv("STARLING_DEVICES"))
+	case "cat":
+		_, err = io.Copy(os.Stdout, os.Stdin)
+	case "echo":
+		err = echo()
+	case "sleep":
+		time.Sleep(time.Duration(n) * time.Millisecond)
+	case "exit":
+		os.Exit(n)
+	case "links":
+		err = links()
+	case "flood":
+		err = flood(n)
+	default:
+		err = fmt.Errorf("unknown command %q", args[0])
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "box:", err)
+		os.Exit(1)
+	}
+}
+
+const (
+	tick   = 100 * time.Millisecond
+	frozen = time.Second // a tick that took longer is told of
+)
+
+// work shows that it has its secrets by their digests: they are not for logs.
+func work() error {
+	key, err := os.ReadFile("/run/secrets/key")
+	if err != nil {
+		return err
+	}
+	input, err := os.ReadFile("/data/input.txt")
+	if err != nil {
+		return err
+	}
+	fmt.Printf("secret file %x, variable %x\n", sum(key), sum([]byte(os.Getenv("TOKEN"))))
+	var ticks atomic.Int64
+	end := make(chan string, 1)
+	ask := func(what string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if r.Method != http.MethodPost {
+				http.Error(w, "POST", http.StatusMethodNotAllowed)
+				return
+			}
+			select {
+			case end <- what:
+			default:
+			}
+		}
+	}
+	http.HandleFunc("/healthz", func(http.ResponseWriter, *http.Request) {})
+	http.HandleFunc("/ticks", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, ticks.Load()) })
+	http.HandleFunc("/fail", ask("fail"))
+	http.HandleFunc("/finish", ask("finish"))
+	failed := make(chan error, 1)
+	go func() { failed <- http.ListenAndServe("127.0.0.1:8080", nil) }()
+	fmt.Println("serving")
+	for last := time.Now(); ; {
+		select {
+		case err := <-failed:
+			return err
+		case what := <-end:
+			if what == "fail" {
+				fmt.Println("asked to fail")
+				os.Exit(7)
+			}
+			return os.WriteFile("/out/result.txt", append(bytes.ToUpper(input), fmt.Sprintf("%d ticks\n", ticks.Load())...), 0o644)
+		case <-time.After(tick):
+		}
+		now := time.Now()
+		if gap := now.Sub(last); gap > frozen {
+			fmt.Printf("frozen for %d ms\n", gap.Milliseconds())
+		}
+		last = now
+		n := ticks.Add(1)
+		fmt.Printf("tick %d\n", n)
+		if err := os.WriteFile("/out/ticks", fmt.Appendf(nil, "%d\n", n), 0o644); err != nil {
+			return err
+		}
+	}
+}
+
+func echo() error {
+	l, err := net.Listen("tcp", "127.0.0.1:7000")
+	if err != nil {
+		return err
+	}
+	fmt.Println("echoing")
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		go func() {
+			_, _ = io.Copy(c, c)
+			_ = c.Close()
+		}()
+	}
+}
+
+func sum(b []byte) []byte {
+	s := sha256.Sum256(b)
+	return s[:4]
+}
+
+func links() error {
+	err := os.WriteFile("/out/honest", []byte("honest\n"), 0o644)
+	for name, to := range map[string]string{
+		"passwd": "/etc/passwd", "root": "/", "up": "../../../../../../../../etc/passwd", "proc": "/proc/self/environ", "dir": "/etc",
+	} {
+		err = errors.Join(err, os.Symlink(to, filepath.Join("/out", name)))
+	}
+	return err
+}
+
+func flood(mib int) error {
+	line := bytes.Repeat([]byte("x"), 1024)
+	line[1023] = '\n'
+	w := bufio.NewWriterSize(os.Stdout, 1<<20)
+	for range mib << 10 {
+		if _, err := w.Write(line); err != nil {
+			return err
+		}
+	}
+	return w.Flush()
+}

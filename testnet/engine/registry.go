@@ -1,0 +1,224 @@
+//go:build linux
+
+package engine
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path"
+	"runtime"
+	"strings"
+	"sync"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"github.com/starling-network/starling/testnet/natlab"
+)
+
+// The credentials that a registry takes for its private images.
+const (
+	User     = "buyer"
+	Password = "hush-registry-password"
+)
+
+// Registry is a registry of images that engines reach at the loopback address of their network namespaces. What it does depends
+// on the image's name: "private/…" lies where a password is asked for, "broken/manifests…" and "broken/layers…" send other bytes
+// than were pushed, "gone/…" breaks off.
+type Registry struct {
+	Addr    string // host:port
+	Private string // the one that asks for a password
+
+	inner     http.Handler
+	listeners []net.Listener
+	mu        sync.Mutex
+	layers    map[string]v1.Layer // by content's name
+}
+
+// NewRegistry serves an empty registry from this process, in each namespace at the same address. Close it.
+func NewRegistry(in ...*natlab.Namespace) (*Registry, error) {
+	r := &Registry{layers: map[string]v1.Layer{}, inner: registry.New(registry.Logger(log.New(io.Discard, "", 0)))}
+	for i, addr := range []*string{&r.Addr, &r.Private} {
+		*addr = "127.0.0.1:0"
+		for _, n := range in {
+			l, err := n.Listen("tcp", *addr)
+			if err != nil {
+				return nil, errors.Join(err, r.Close())
+			}
+			*addr, r.listeners = l.Addr().String(), append(r.listeners, l)
+			go func() {
+				_ = http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { r.serve(w, req, i == 1) }))
+			}()
+		}
+	}
+	return r, nil
+}
+
+// Close ends it.
+func (r *Registry) Close() error {
+	var errs []error
+	for _, l := range r.listeners {
+		errs = append(errs, l.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (r *Registry) serve(w http.ResponseWriter, req *http.Request, private bool) {
+	repo := strings.TrimPrefix(req.URL.Path, "/v2/")
+	user, password, _ := req.BasicAuth()
+	if private && (user != User || password != Password) {
+		w.Header().Set("WWW-Authenticate", `Basic realm="starling"`)
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = io.WriteString(w, `{"errors":[{"code":"UNAUTHORIZED","message":"authentication required"}]}`)
+		return
+	}
+	if strings.HasPrefix(repo, "gone/") && strings.Contains(repo, "/blobs/") {
+		panic(http.ErrAbortHandler)
+	}
+	if !strings.HasPrefix(repo, "broken/") || req.Method != http.MethodGet {
+		r.inner.ServeHTTP(w, req)
+		return
+	}
+	rec := httptest.NewRecorder()
+	r.inner.ServeHTTP(rec, req)
+	body := rec.Body.Bytes()
+	what := "/manifests/"
+	if strings.HasPrefix(repo, "broken/layers") {
+		what = "/blobs/"
+	}
+	if strings.Contains(repo, what) && len(body) > 0 {
+		if what == "/manifests/" {
+			body = append(body, ' ') // the same JSON
+		} else {
+			body[len(body)/2] ^= 1
+		}
+	}
+	for k, v := range rec.Header() {
+		if k != "Content-Length" {
+			w.Header()[k] = v
+		}
+	}
+	w.WriteHeader(rec.Code)
+	_, _ = w.Write(body)
+}
+
+// RoundTrip lets pushes reach the registry without its network.
+func (r *Registry) RoundTrip(req *http.Request) (*http.Response, error) {
+	served := req.Clone(req.Context()) // a server's request always has a body
+	if served.Body == nil {
+		served.Body = http.NoBody
+	}
+	rec := httptest.NewRecorder()
+	r.inner.ServeHTTP(rec, served)
+	res := rec.Result()
+	res.Request = req
+	return res, nil
+}
+
+// File of an image. Its path ends with a slash if it is a directory.
+type File struct {
+	Path string
+	From string // this machine's file, or
+	Text string // its content
+}
+
+func (r *Registry) layer(files []File) (v1.Layer, error) {
+	key := fmt.Sprint(files)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if known := r.layers[key]; known != nil {
+		return known, nil
+	}
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, f := range files {
+		content := []byte(f.Text)
+		if f.From != "" {
+			var err error
+			if content, err = os.ReadFile(f.From); err != nil {
+				return nil, err
+			}
+		}
+		h := &tar.Header{Name: strings.TrimPrefix(f.Path, "/"), Mode: 0o755, Size: int64(len(content)), Typeflag: tar.TypeReg}
+		if strings.HasSuffix(f.Path, "/") {
+			h.Typeflag = tar.TypeDir
+		}
+		if err := w.WriteHeader(h); err != nil {
+			return nil, err
+		}
+		if _, err := w.Write(content); err != nil {
+			return nil, err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil })
+	if err == nil {
+		r.layers[key] = layer
+	}
+	return layer, err
+}
+
+// Push makes an image of files for this machine and says what it is called, by digest. change, if not nil, has its
+// configuration changed; else it has nothing but an entrypoint, the first file.
+func (r *Registry) Push(repo string, change func(*v1.ConfigFile), files ...File) (string, error) {
+	layer, err := r.layer(files)
+	if err != nil {
+		return "", err
+	}
+	img, err := mutate.AppendLayers(empty.Image, layer)
+	if err != nil {
+		return "", err
+	}
+	cfg, err := img.ConfigFile()
+	if err != nil {
+		return "", err
+	}
+	cfg = cfg.DeepCopy()
+	cfg.OS, cfg.Architecture = "linux", runtime.GOARCH
+	cfg.Config.Entrypoint = []string{files[0].Path}
+	if change != nil {
+		change(cfg)
+	}
+	if img, err = mutate.ConfigFile(img, cfg); err != nil {
+		return "", err
+	}
+	addr := r.Addr
+	if strings.HasPrefix(repo, "private/") {
+		addr = r.Private
+	}
+	ref, err := name.NewTag(addr+"/"+path.Clean(repo)+":latest", name.Insecure)
+	if err != nil {
+		return "", err
+	}
+	if err := remote.Write(ref, img, remote.WithTransport(r)); err != nil {
+		return "", fmt.Errorf("pushing %s: %w", repo, err)
+	}
+	digest, err := img.Digest()
+	return addr + "/" + repo + "@" + digest.String(), err
+}
+
+// Build compiles a Go package to a static program of this machine's kind, which needs nothing of its image.
+func Build(out, pkg string) error {
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", out, pkg)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if said, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("building %s: %w\n%s", pkg, err, said)
+	}
+	return nil
+}

@@ -1,0 +1,153 @@
+//go:build linux
+
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/starling-network/starling/testnet/engine"
+)
+
+// badInput is something that must not work, and what starling has to say to it.
+type badInput struct {
+	what string
+	args []string               // of starling run, before the image; or
+	file string                 // a job file's lines below spec
+	make func() (string, error) // the image, where it is not the usual one
+	prog []string               // the program's arguments
+	code int
+	says []string
+}
+
+func (w *world) bad() []badInput {
+	other := map[string]string{"amd64": "arm64"}[runtime.GOARCH]
+	if other == "" {
+		other = "amd64"
+	}
+	push := func(repo string, change func(*v1.ConfigFile)) func() (string, error) {
+		return func() (string, error) {
+			return w.registry.Push(repo, change, engine.File{Path: "/box", Text: repo})
+		}
+	}
+	named := func(image string) func() (string, error) { return func() (string, error) { return image, nil } }
+	return []badInput{
+		{what: "privileged", args: []string{"--privileged"}, code: 2, says: []string{"privileged containers are not possible"}},
+		{what: "privileged, in a job file", file: "privileged: true", code: 2, says: []string{"spec.privileged", "privileged containers are not possible"}},
+		{what: "a host mount", args: []string{"-v", "/etc:/host"}, code: 2, says: []string{"mounts of the provider's own files are not possible"}},
+		{what: "a host mount, in a job file", file: "hostMounts: [{src: /etc, dst: /host}]", code: 2, says: []string{"spec.hostMounts", "mounts of the provider's own files are not possible"}},
+		{what: "docker.sock", args: []string{"-v", "/var/run/docker.sock:/var/run/docker.sock"}, code: 2, says: []string{"container engine is not given to any program"}},
+		{what: "docker.sock, as an input", args: []string{"-i", "/var/run/docker.sock:/data/docker.sock"}, code: 2, says: []string{"container engine is not given to any program"}},
+		{what: "a device of the machine", args: []string{"--device", "/dev/kvm"}, code: 2, says: []string{"devices of the provider's machine cannot be named"}},
+		{what: "a GPU by name", args: []string{"--gpus", "device=GPU-unknown"}, code: 2, says: []string{"gpus"}},
+		{what: "a GPU that nobody has", args: []string{"--gpus", "b300:1", "--queue-timeout", "2s"}, code: 3, says: []string{"gpu/b300"}},
+		{what: "an image by tag", make: named("ghcr.io/acme/train:latest"), code: 2, says: []string{"names no digest"}},
+		{what: "an output outside", args: []string{"--out", "/out/../../etc"}, code: 2, says: []string{"not a clean absolute path"}},
+		{what: "manifest of another digest", make: push("broken/manifests", nil), code: 2, says: []string{"digest"}},
+		{what: "layers of another digest", make: push("broken/layers", nil), code: 2, says: []string{"image cannot be run"}},
+		{what: "an image for another machine", make: push("other/platform", func(c *v1.ConfigFile) { c.Architecture = other }), code: 2, says: []string{"linux/" + other}},
+		{what: "a registry that is not there", make: named("127.0.0.1:1/box@sha256:" + strings.Repeat("0", 64)), code: 6, says: []string{"registry cannot be reached", "127.0.0.1:1"}},
+		{what: "a registry that breaks off", make: push("gone/away", nil), code: 6, says: []string{"registry cannot be reached"}},
+		{what: "no credentials", make: func() (string, error) {
+			return w.registry.Push("private/other", nil, engine.File{Path: "/box", Text: "other"})
+		}, code: 2, says: []string{"registry refused the credentials"}},
+		{what: "wrong credentials", args: []string{"--registry-auth", engine.User + "=env:WRONG_PASSWORD"}, make: func() (string, error) {
+			return w.registry.Push("private/third", nil, engine.File{Path: "/box", Text: "third"})
+		}, code: 2, says: []string{"registry refused the credentials"}},
+		{what: "a fork bomb", args: []string{"--entrypoint", "/probe", "--timeout", "5s"}, prog: []string{"forks"}, code: 124, says: []string{"timeouts.run"}},
+		{what: "a disk filler", args: []string{"--entrypoint", "/probe", "--out", "/out"}, prog: []string{"fill", "/out"}, code: 1, says: []string{"disk"}},
+	}
+}
+
+// try hands the bad input in and holds the answer to what it has to be.
+func (w *world) try(ctx context.Context, b badInput) (string, error) {
+	image := w.image
+	if b.make != nil {
+		var err error
+		if image, err = b.make(); err != nil {
+			return "", err
+		}
+	}
+	args := append([]string{"run", "--max-price", "1", "--budget", "0.1", "--queue-timeout", "20s", "--timeout", "1m", "--retries", "1"}, b.args...)
+	args = append(append(args, image, "--"), b.prog...)
+	if b.file != "" {
+		path := filepath.Join(w.Dir, "bad.yaml")
+		text := fmt.Sprintf("apiVersion: v1\nkind: Job\nmetadata: {name: bad}\nspec:\n  image: %s\n  payment: {maxPrice: 1/unit-hour}\n  %s\n", image, b.file)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			return "", err
+		}
+		args = []string{"submit", path}
+	}
+	s, err := w.starling(ctx, args...)
+	if err != nil {
+		return "", err
+	}
+	message := message(s.err)
+	for _, want := range b.says {
+		if !strings.Contains(message, want) {
+			return message, fmt.Errorf("it does not say %q: %v", want, s)
+		}
+	}
+	if s.code != b.code {
+		return message, fmt.Errorf("exit code %d, want %d: %v", s.code, b.code, s)
+	}
+	return fmt.Sprintf("exit code %d: %s", s.code, message), nil
+}
+
+// message is what starling said in the end.
+func message(stderr string) string {
+	at := strings.LastIndex(stderr, "starling: ")
+	if at < 0 {
+		return ""
+	}
+	text, _, _ := strings.Cut(stderr[at+len("starling: "):], "\nhint: ")
+	return strings.TrimSpace(text)
+}
+
+// links: a program that leaves links to the provider's files gets none of them to its buyer.
+func (w *world) links(ctx context.Context) (string, error) {
+	dir := filepath.Join(w.Dir, "links")
+	s, err := w.starling(ctx, "run", "--max-price", "1", "--budget", "0.1", "--timeout", "1m", "--out", "/out", "--save", dir, w.image, "--", "links")
+	if err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(dir); err == nil || s.code != 1 || !strings.Contains(s.err, "is a symbolic link") {
+		return "", fmt.Errorf("%v", s)
+	}
+	return fmt.Sprintf("exit code %d: %s", s.code, message(s.err)), nil
+}
+
+// floodMiB is the log that nobody wants to keep.
+const floodMiB = 10 << 10
+
+// floods: the log is cut at its limit, the program is not held up, and no disk has more than that.
+func (w *world) floods(ctx context.Context) (string, error) {
+	out, err := w.done(ctx, "run", "--id-only", "--max-price", "1", "--budget", "0.1", "--timeout", "2m", w.image, "--", "flood", fmt.Sprint(floodMiB))
+	if err != nil {
+		return "", err
+	}
+	id := strings.TrimSpace(out)
+	if _, err := w.done(ctx, "wait", id); err != nil {
+		return "", err
+	}
+	log, err := w.done(ctx, "logs", id)
+	if err != nil {
+		return "", err
+	}
+	const most = 64 << 20
+	if len(log) > most || !strings.Contains(log[max(0, len(log)-1000):], "cut") {
+		return "", fmt.Errorf("a log of %d bytes ends with %q", len(log), tail(log))
+	}
+	j, err := w.job(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d MiB are kept, the program went on and %s after %v", len(log)>>20, j.State, j.Ended.Sub(j.Started).Round(100*time.Millisecond)), nil
+}

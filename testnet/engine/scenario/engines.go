@@ -1,0 +1,222 @@
+//go:build linux
+
+package scenario
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/testnet/engine"
+)
+
+// stops: a stopped job leaves no container and is paid for.
+func (w *world) stops(ctx context.Context) (string, error) {
+	r, err := w.begin(ctx, "stopped")
+	if err != nil {
+		return "", err
+	}
+	if _, err := w.done(ctx, "stop", r.id); err != nil {
+		return "", err
+	}
+	s, err := w.starling(ctx, "wait", r.id)
+	if err != nil || s.code != 1 || !strings.Contains(s.err, "stopped") {
+		return "", fmt.Errorf("waiting for a stopped job: %v: %w", s, err)
+	}
+	<-r.log.exited
+	j, err := w.paid(ctx, r.id)
+	if err != nil {
+		return "", err
+	}
+	if _, err := until(ctx, func() (bool, string, error) {
+		ids, err := w.containers(ctx)
+		return len(ids) == 0, short(ids), err
+	}); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s, paid %s for the time it ran", j.State, w.net.Genesis.FormatAmount(j.Paid)), nil
+}
+
+// moves takes a job whose engine went away to its end elsewhere.
+func (w *world) moves(ctx context.Context, r running, from int) (string, error) {
+	if err := r.log.waitFor(ctx, "serving", 2); err != nil {
+		return "", err
+	}
+	at, err := w.provider(ctx, r.id)
+	if err != nil {
+		return "", err
+	}
+	j, err := w.job(ctx, r.id)
+	if err != nil {
+		return "", err
+	}
+	if at == from || j.Ranks[0].Restarts != 1 || j.Ranks[0].Retries != 0 {
+		return "", fmt.Errorf("it is at provider %d, was at %d: %+v", at, from, j.Ranks[0])
+	}
+	c, err := w.client()
+	if err != nil {
+		return "", err
+	}
+	steps, err := c.Why(ctx, r.id)
+	if err != nil {
+		return "", err
+	}
+	why := ""
+	for _, s := range steps {
+		if s.Kind == buyer.StepLost {
+			why = s.Detail
+		}
+	}
+	if why == "" {
+		return "", fmt.Errorf("nothing says why the rank was lost")
+	}
+	w.work = r
+	if _, err := w.forwards(ctx); err != nil {
+		return "", err
+	}
+	if _, err := w.finishes(ctx); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%q; it went to %s and succeeded", why, w.net.Providers()[at].Name), nil
+}
+
+// again starts an engine that a step ended, however the step went.
+func (w *world) again(ctx context.Context, at int, err *error) {
+	if !w.engines[at].Running() {
+		*err = errors.Join(*err, w.engines[at].Restart(context.WithoutCancel(ctx)))
+	}
+}
+
+// engineKilled: the program goes on without its engine and is lost when a new one clears up.
+func (w *world) engineKilled(ctx context.Context) (got string, err error) {
+	r, err := w.begin(ctx, "killed")
+	if err != nil {
+		return "", err
+	}
+	at, err := w.provider(ctx, r.id)
+	if err != nil {
+		return "", err
+	}
+	defer w.again(ctx, at, &err)
+	w.engines[at].Signal(syscall.SIGKILL)
+	if s, err := w.starling(ctx, "exec", r.id, "--", "/box", "exit", "3"); err != nil || s.code != 3 {
+		return "", fmt.Errorf("exec without the engine: %v: %w", s, err)
+	}
+	if s, err := w.starling(ctx, "pause", r.id); err != nil || s.code == 0 || !strings.Contains(s.err, "engine") {
+		return "", fmt.Errorf("pausing without the engine: %v: %w", s, err)
+	}
+	if err := w.engines[at].Restart(ctx); err != nil {
+		return "", err
+	}
+	got, err = w.moves(ctx, r, at)
+	return "exec works without it, pause says why not; " + got, err
+}
+
+// engineStopped: an engine that is stopped asks programs to end first; that is not their own end.
+func (w *world) engineStopped(ctx context.Context) (got string, err error) {
+	r, err := w.begin(ctx, "engine-stopped")
+	if err != nil {
+		return "", err
+	}
+	at, err := w.provider(ctx, r.id)
+	if err != nil {
+		return "", err
+	}
+	defer w.again(ctx, at, &err)
+	w.engines[at].Signal(syscall.SIGTERM)
+	return w.moves(ctx, r, at)
+}
+
+// simulated: whatever shows a simulated GPU says that it is one, the program's own environment too.
+func (w *world) simulated(ctx context.Context) (string, error) {
+	order := []string{"--gpus", "h100:2", "--max-price", "1", "--budget", "0.1", "--timeout", "1m", w.image}
+	id, err := w.done(ctx, append([]string{"run", "--id-only"}, append(order, "--", "exit", "0")...)...)
+	if err != nil {
+		return "", err
+	}
+	id = strings.TrimSpace(id)
+	if _, err := w.done(ctx, "wait", id); err != nil {
+		return "", err
+	}
+	if _, err := w.paid(ctx, id); err != nil {
+		return "", err
+	}
+	env, err := w.done(ctx, append([]string{"run"}, append(order, "--", "env")...)...)
+	if err != nil {
+		return "", err
+	}
+	seller, err := run(w.command(ctx, w.net.Providers()[0], "gpus", "--mock", mock), "")
+	if err != nil {
+		return "", err
+	}
+	views := map[string]string{"the program's environment": env, "gpus": seller.out}
+	for what, args := range map[string][]string{
+		"offers": {"offers", "--class", "gpu"}, "quote": append([]string{"quote"}, order...), "ps": {"ps", "-a"}, "status": {"status", id}, "why": {"why", id},
+	} {
+		if views[what], err = w.done(ctx, args...); err != nil {
+			return "", err
+		}
+	}
+	for what, text := range views {
+		if !strings.Contains(text, "(simulated)") {
+			return "", fmt.Errorf("%s does not say that they are simulated: %q", what, text)
+		}
+	}
+	return fmt.Sprintf("%d places, %s", len(views), strings.TrimSpace(env)), nil
+}
+
+// leavesNoTrace looks for what was secret in everything that was written: homes, journals, logs, and all of the engines.
+func (w *world) leavesNoTrace(context.Context) (string, error) {
+	auth := base64.StdEncoding.EncodeToString([]byte(engine.User + ":" + registryPassword))
+	secrets := []string{keySecret, tokenSecret, badPassword, registryPassword, auth}
+	roots := []string{w.Dir}
+	for _, e := range w.engines {
+		roots = append(roots, e.Dir)
+	}
+	files, size := 0, 0
+	for _, root := range roots {
+		if err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+			if err != nil || !d.Type().IsRegular() {
+				return nil // gone again
+			}
+			b, err := os.ReadFile(p)
+			if err != nil {
+				return nil
+			}
+			files, size = files+1, size+len(b)
+			for _, s := range secrets {
+				if bytes.Contains(b, []byte(s)) {
+					return fmt.Errorf("%s is in %s", s, p)
+				}
+			}
+			return nil
+		}); err != nil {
+			return "", err
+		}
+	}
+	return fmt.Sprintf("%d files, %d MiB", files, size>>20), nil
+}
+
+// leavesNothing: every container is gone once its job is.
+func (w *world) leavesNothing(ctx context.Context) (string, error) {
+	_, err := until(ctx, func() (bool, string, error) {
+		var left []engine.Container
+		for _, e := range w.engines {
+			list, err := e.Containers(ctx)
+			if err != nil {
+				return false, "", err
+			}
+			left = append(left, list...)
+		}
+		return len(left) == 0, fmt.Sprintf("%+v", left), nil
+	})
+	return "none", err
+}

@@ -1,0 +1,204 @@
+//go:build linux
+
+package scenario
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/testnet/pty"
+)
+
+// laptop is a light client of the buyer's, which is its one entry.
+type laptop struct {
+	*world
+	entry string
+	dir   string
+	id    string // of its job
+}
+
+// command is starling on the laptop.
+func (l *laptop) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, l.Binary, args...)
+	cmd.Dir = l.dir
+	cmd.Env = append(os.Environ(), "STARLING_HOME="+filepath.Join(l.dir, "home"), "STARLING_PEER="+l.entry, "XDG_CACHE_HOME="+filepath.Join(l.Dir, "cache"))
+	return cmd
+}
+
+func (l *laptop) done(ctx context.Context, args ...string) (string, error) {
+	s, err := run(l.command(ctx, args...), "")
+	if err == nil && s.code != 0 {
+		err = fmt.Errorf("starling %s: %v", strings.Join(args, " "), s)
+	}
+	return s.out, err
+}
+
+// light: a laptop that is no part of the network works with a container as if it were its own, through its entry.
+func (w *world) light(ctx context.Context) (got string, err error) {
+	c, err := w.client()
+	if err != nil {
+		return "", err
+	}
+	info, err := c.Node(ctx)
+	if err != nil {
+		return "", err
+	}
+	l := &laptop{world: w, entry: info.Addrs[0], dir: filepath.Join(w.Dir, "laptop")}
+	if err := os.MkdirAll(l.dir, 0o700); err != nil {
+		return "", err
+	}
+	defer func() {
+		_, stopped := l.done(context.WithoutCancel(ctx), "client", "stop")
+		err = errors.Join(err, stopped)
+	}()
+	if err := l.begin(ctx); err != nil {
+		return "", err
+	}
+	data := make([]byte, 3<<20)
+	_, _ = rand.NewChaCha8([32]byte{3}).Read(data)
+	for _, step := range []func(context.Context, []byte) error{l.execs, l.onTerminal, l.copies, l.forwards} {
+		if err := step(ctx, data); err != nil {
+			return "", err
+		}
+	}
+	peers, err := l.done(ctx, "peers")
+	if err != nil {
+		return "", err
+	}
+	if strings.Count(peers, " direct ") != 1 || !strings.Contains(peers, " relayed ") {
+		return "", fmt.Errorf("it has other direct connections than to its entry: %q", peers)
+	}
+	_, err = l.done(ctx, "stop", "--wait", l.id)
+	return "exec, exec -it, cp and port-forward with 3 MiB each way, all through its entry", err
+}
+
+// begin funds the laptop's wallet and has its job running.
+func (l *laptop) begin(ctx context.Context) error {
+	out, err := l.done(ctx, "wallet", "show", "-o", "json")
+	if err != nil {
+		return err
+	}
+	var wallet struct {
+		Owner sign.Key `json:"owner"`
+	}
+	if err := json.Unmarshal([]byte(out), &wallet); err != nil {
+		return fmt.Errorf("its wallet: %w", err)
+	}
+	if err := l.net.Chain().FundKey(ctx, wallet.Owner, 10_000_000, 1_000_000_000); err != nil {
+		return err
+	}
+	if out, err = l.done(ctx, "run", "--id-only", "--max-price", "1", "--budget", "0.5", "--timeout", "5m", "--out", "/out", l.image, "--", "echo"); err != nil {
+		return err
+	}
+	l.id = strings.TrimSpace(out)
+	_, err = until(ctx, func() (bool, string, error) {
+		out, err := l.done(ctx, "logs", l.id)
+		return strings.Contains(out, "echoing"), tail(out), err
+	})
+	return err
+}
+
+func (l *laptop) execs(ctx context.Context, data []byte) error {
+	cmd := l.command(ctx, "exec", "-i", l.id, "--", "/box", "cat")
+	cmd.Stdin = bytes.NewReader(data)
+	if out, err := cmd.Output(); err != nil || !bytes.Equal(out, data) {
+		return fmt.Errorf("exec: %d bytes came back: %w", len(out), err)
+	}
+	if s, err := run(l.command(ctx, "exec", l.id, "--", "/box", "exit", "42"), ""); err != nil || s.code != 42 {
+		return fmt.Errorf("exec of a command that exits with 42: %v: %w", s, err)
+	}
+	return nil
+}
+
+// onTerminal has a shell's place: the container's terminal is as large as the one here, and Ctrl-C ends the command there.
+func (l *laptop) onTerminal(ctx context.Context, _ []byte) error {
+	t, err := pty.Start(l.command(ctx, "exec", "-it", l.id, "--", "/probe", "tty"), 24, 80)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	if err := t.WaitFor(ctx, "24x80\r\n"); err != nil {
+		return err
+	}
+	if err := errors.Join(t.Resize(30, 100), t.WaitFor(ctx, "30x100\r\n"), t.Type("\x03")); err != nil {
+		return err
+	}
+	code, err := t.Wait(ctx)
+	if err != nil || code != 130 {
+		return fmt.Errorf("after Ctrl-C the exit code is %d: %q: %w", code, t.Shown(), err)
+	}
+	if as, err := t.AsBefore(); err != nil || !as {
+		return fmt.Errorf("the terminal is not as before: %w", err)
+	}
+	return nil
+}
+
+func (l *laptop) copies(ctx context.Context, data []byte) error {
+	files := map[string][]byte{"one": data[:2<<20], "sub/two": data[1<<20:]}
+	for name, b := range files {
+		p := filepath.Join(l.dir, "tree", name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(p), 0o755), os.WriteFile(p, b, 0o600)); err != nil {
+			return err
+		}
+	}
+	for _, args := range [][]string{{"cp", "tree", l.id + ":/out"}, {"cp", l.id + ":/out/tree", "back"}, {"cp", "tree/one", l.id + ":/out/one"}, {"cp", l.id + ":/out/one", "back/three"}} {
+		if _, err := l.done(ctx, args...); err != nil {
+			return err
+		}
+	}
+	files["three"] = files["one"]
+	for name, want := range files {
+		if b, err := os.ReadFile(filepath.Join(l.dir, "back", name)); err != nil || !bytes.Equal(b, want) {
+			return fmt.Errorf("%s came back with %d bytes of %d: %w", name, len(b), len(want), err)
+		}
+	}
+	return nil
+}
+
+var echoing = regexp.MustCompile(`(?m)^(127\.0\.0\.1:\d+) -> port 7000 of rank 0$`)
+
+func (l *laptop) forwards(ctx context.Context, data []byte) error {
+	c := &collected{cmd: l.command(ctx, "port-forward", l.id, "0:7000"), exited: make(chan struct{})}
+	if err := c.start(); err != nil {
+		return err
+	}
+	defer c.end()
+	if err := c.waitFor(ctx, "-> port 7000", 1); err != nil {
+		return err
+	}
+	m := echoing.FindStringSubmatch(c.text())
+	if m == nil {
+		return fmt.Errorf("port-forward says %q", c.text())
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", m[1])
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	sent := make(chan error, 1)
+	go func() {
+		_, err := conn.Write(data)
+		sent <- errors.Join(err, conn.(*net.TCPConn).CloseWrite())
+	}()
+	back, err := io.ReadAll(conn)
+	if err == nil {
+		err = <-sent
+	}
+	if err != nil || !bytes.Equal(back, data) {
+		return fmt.Errorf("%d of %d bytes came back through the port: %w: %s", len(back), len(data), err, c.text())
+	}
+	return nil
+}

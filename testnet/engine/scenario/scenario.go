@@ -1,0 +1,168 @@
+//go:build linux
+
+// Package scenario runs containers on a network of real peers: engines and a registry of its own, a buyer that does everything
+// by the command line as a person would, providers and engines that are killed, and what hostile or mistaken users bring. It is
+// what testnet/scenarios/containers.sh shows and what the tests assert.
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/testnet"
+	"github.com/starling-network/starling/testnet/engine"
+	"github.com/starling-network/starling/testnet/scenarios"
+)
+
+// The secrets that must be found nowhere.
+const (
+	keySecret   = "hush-7f1d-secret-in-a-file"
+	tokenSecret = "hush-93ab-secret-in-a-variable"
+	badPassword = "hush-04c2-wrong-password"
+)
+
+// providers is how many sell, each through an engine of its own.
+const providers = 2
+
+// stepTime bounds one step.
+const stepTime = 3 * time.Minute
+
+// world is a running scenario.
+type world struct {
+	scenarios.Options
+	engines  []*engine.Engine
+	registry *engine.Registry
+	net      *testnet.Network
+	gpus     bool
+	image    string // public
+	private  string // asks for the password
+	work     running
+}
+
+// Run runs the scenario. The rows say what was seen; an error means that it could not be run, ErrUnavailable that it cannot be
+// on this machine.
+func Run(ctx context.Context, o scenarios.Options) (rows []scenarios.Row, err error) {
+	if err := engine.Available(); err != nil {
+		return nil, err
+	}
+	w := &world{Options: o}
+	defer func() { err = errors.Join(err, w.close()) }()
+	if err := w.start(ctx); err != nil {
+		return nil, err
+	}
+	return scenarios.Play(ctx, o, stepTime, w.steps())
+}
+
+// steps are what is done, in this order: the first ones share a job.
+func (w *world) steps() []scenarios.Step {
+	all := []scenarios.Step{
+		{What: "a job file: private image, secrets, input, output, health check", Run: w.submits},
+		{What: "secrets and passwords are in no file while it runs", Run: w.leavesNoTrace},
+		{What: "exec: standard input goes in, the exit code comes out", Run: w.execs},
+		{What: "cp: files in and out", Run: w.copies},
+		{What: "port-forward: an HTTP server in the container answers", Run: w.forwards},
+		{What: "pause and resume: the container is frozen", Run: w.pauses},
+		{What: "the program fails and is started again", Run: w.restarts},
+		{What: "the provider's peer is killed and comes back: the container is adopted", Run: w.adopts},
+		{What: "the program ends: results, receipts and payment", Run: w.finishes},
+		{What: "stop: the container is gone", Run: w.stops},
+		{What: "a light client: exec, a terminal, files and a port of a container", Run: w.light},
+		{What: "an engine is killed and comes back: the rank is lost and moves", Run: w.engineKilled},
+		{What: "an engine is stopped: the rank is lost and moves", Run: w.engineStopped},
+	}
+	if w.gpus {
+		all = append(all, scenarios.Step{What: "simulated GPUs say that they are, everywhere", Run: w.simulated})
+	}
+	for _, b := range w.bad() {
+		all = append(all, scenarios.Step{What: "refused or ended: " + b.what, Run: func(ctx context.Context) (string, error) { return w.try(ctx, b) }})
+	}
+	return append(all,
+		scenarios.Step{What: "links in an output lead nowhere", Run: w.links},
+		scenarios.Step{What: "a log of 10 GiB is cut", Run: w.floods},
+		scenarios.Step{What: "secrets and passwords are in no file", Run: w.leavesNoTrace},
+		scenarios.Step{What: "no container is left", Run: w.leavesNothing},
+	)
+}
+
+func (w *world) start(ctx context.Context) error {
+	if err := os.MkdirAll(w.Dir, 0o700); err != nil {
+		return err
+	}
+	box, probe := filepath.Join(w.Dir, "box"), filepath.Join(w.Dir, "probe")
+	const module = "github.com/starling-network/starling/"
+	if err := errors.Join(engine.Build(box, module+"testnet/engine/box"), engine.Build(probe, module+"node/runtime/docker/probe")); err != nil {
+		return err
+	}
+	for range providers {
+		began := time.Now()
+		e, err := engine.Start(ctx, engine.Options{})
+		if err != nil {
+			return err
+		}
+		w.engines = append(w.engines, e)
+		w.Say("a container engine in a network namespace of its own, up after %v", time.Since(began).Round(time.Millisecond))
+	}
+	var err error
+	if w.registry, err = engine.NewRegistry(w.engines[0].Net, w.engines[1].Net); err != nil {
+		return err
+	}
+	files := []engine.File{{Path: "/box", From: box}, {Path: "/probe", From: probe}}
+	if w.image, err = w.registry.Push("box", nil, files...); err != nil {
+		return err
+	}
+	if w.private, err = w.registry.Push("private/box", nil, append(files, engine.File{Path: "/private", Text: "private"})...); err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(filepath.Dir(w.Binary), "starling-nvml")); err == nil {
+		w.gpus = true
+	} else if _, err := exec.LookPath("starling-nvml"); err == nil {
+		w.gpus = true
+	} else {
+		w.Say("simulated GPUs are not shown: there is no starling-nvml beside %s (make build makes it where a C compiler is)", w.Binary)
+	}
+	o := testnet.Options{
+		Dir: filepath.Join(w.Dir, "net"), Binary: w.Binary, Providers: providers, Buyers: 1, Env: []string{"XDG_CACHE_HOME=" + filepath.Join(w.Dir, "cache")}, Say: w.Say,
+		Engine: func(i int) string { return w.engines[i].Host() }, BuyersRelay: true, // a light client is to have circuits to those that sell
+		Unit: node.Unit{MilliCPU: 1000, MemoryMiB: 1024, DiskMiB: 1024}, // as many processes as a fork bomb may have fit into the memory
+	}
+	if w.gpus {
+		o.Mock = mock
+	}
+	w.net, err = testnet.Start(ctx, o)
+	return err
+}
+
+func (w *world) close() error {
+	var errs []error
+	if w.net != nil {
+		errs = append(errs, w.net.Stop())
+	}
+	if w.registry != nil {
+		errs = append(errs, w.registry.Close())
+	}
+	for _, e := range w.engines {
+		errs = append(errs, e.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// until polls f until it is done or ctx ends; the last thing it saw goes into the error.
+func until(ctx context.Context, f func() (done bool, saw string, err error)) (string, error) {
+	for {
+		done, saw, err := f()
+		if done && err == nil {
+			return saw, nil
+		}
+		select {
+		case <-ctx.Done():
+			return saw, fmt.Errorf("gave up; last: %s: %w", saw, errors.Join(err, ctx.Err()))
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}

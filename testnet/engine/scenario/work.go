@@ -1,0 +1,354 @@
+//go:build linux
+
+package scenario
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/proof"
+	"github.com/starling-network/starling/testnet/engine"
+)
+
+const (
+	registryPassword = engine.Password
+	mock             = "dgxh100"
+)
+
+// running is the job that the first steps share.
+type running struct {
+	id   string
+	log  *collected // starling logs -f
+	port *collected // starling port-forward
+	url  string
+	ids  map[string]bool // its containers
+}
+
+// jobFile is what a person writes. The registry's password and a secret come from the environment of who submits it.
+const jobFile = `apiVersion: v1
+kind: Job
+metadata: {name: %s}
+spec:
+  image: %s
+  registryAuth: {username: %s, passwordFrom: env:REGISTRY_PASSWORD}
+  args: [work]
+  secrets:
+  - {name: key, from: file:key.txt}
+  - {env: TOKEN, from: env:TOKEN}
+  inputs: [{src: input.txt, dst: /data/input.txt}]
+  outputs: [{src: /out}]
+  health: {http: {port: 8080, path: /healthz}, interval: 1s, timeout: 5s, retries: 3}
+  restart: {max: 3, policy: on-failure, backoff: 100ms}
+  timeouts: {queue: 30s, run: 5m, stop: 1s}
+  payment: {maxPrice: 1/unit-hour, budget: 0.5}
+`
+
+// begin submits the job file and waits until its program serves.
+func (w *world) begin(ctx context.Context, name string) (running, error) {
+	var r running
+	path := filepath.Join(w.Dir, name+".yaml")
+	if err := errors.Join(
+		os.WriteFile(path, fmt.Appendf(nil, jobFile, name, w.private, engine.User), 0o600),
+		os.WriteFile(filepath.Join(w.Dir, "key.txt"), []byte(keySecret), 0o600),
+		os.WriteFile(filepath.Join(w.Dir, "input.txt"), []byte("brought by the buyer\n"), 0o600),
+	); err != nil {
+		return r, err
+	}
+	out, err := w.done(ctx, "submit", "--id-only", path)
+	if err != nil {
+		return r, err
+	}
+	r.id = strings.TrimSpace(out)
+	if err := os.Remove(filepath.Join(w.Dir, "key.txt")); err != nil { // it must be found nowhere, and this is the user's own
+		return r, err
+	}
+	if r.log, err = w.follow("logs", "-f", r.id); err != nil {
+		return r, err
+	}
+	return r, r.log.waitFor(ctx, "serving", 1)
+}
+
+// submits: the job runs, has its secrets, and is found healthy.
+func (w *world) submits(ctx context.Context) (got string, err error) {
+	if w.work, err = w.begin(ctx, "work"); err != nil {
+		return "", err
+	}
+	want := fmt.Sprintf("secret file %x, variable %x", digest(keySecret), digest(tokenSecret))
+	if !strings.Contains(w.work.log.text(), want) {
+		return "", fmt.Errorf("the log says %q, want %q", w.work.log.text(), want)
+	}
+	if w.work.ids, err = w.containers(ctx); err != nil {
+		return "", err
+	}
+	return until(ctx, func() (bool, string, error) {
+		out, err := w.done(ctx, "status", w.work.id)
+		return strings.Contains(out, "running, healthy"), "running, healthy, in container " + short(w.work.ids), err
+	})
+}
+
+func digest(s string) []byte {
+	b := sha256.Sum256([]byte(s))
+	return b[:4]
+}
+
+// containers are those of all engines.
+func (w *world) containers(ctx context.Context) (map[string]bool, error) {
+	all := map[string]bool{}
+	for _, e := range w.engines {
+		list, err := e.Containers(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range list {
+			all[c.ID] = true
+		}
+	}
+	return all, nil
+}
+
+func short(ids map[string]bool) string {
+	var out []string
+	for id := range ids {
+		out = append(out, id[:min(12, len(id))])
+	}
+	return strings.Join(out, ", ")
+}
+
+func (w *world) execs(ctx context.Context) (string, error) {
+	s, err := w.starling(ctx, "exec", w.work.id, "--", "/box", "exit", "42")
+	if err != nil || s.code != 42 {
+		return "", fmt.Errorf("exec of a command that exits with 42: %v: %w", s, err)
+	}
+	s, err = w.fed(ctx, "through the container", "exec", "-i", w.work.id, "--", "/box", "cat")
+	if err != nil || s.code != 0 || s.out != "through the container" {
+		return "", fmt.Errorf("exec of cat: %v: %w", s, err)
+	}
+	s, err = w.starling(ctx, "exec", w.work.id, "--", "/nowhere")
+	if err != nil || s.code == 0 || !strings.Contains(s.err, "/nowhere") {
+		return "", fmt.Errorf("exec of what is not there: %v: %w", s, err)
+	}
+	return "exit code 42, input echoed", nil
+}
+
+func (w *world) copies(ctx context.Context) (string, error) {
+	local := filepath.Join(w.Dir, "note.txt")
+	if err := os.WriteFile(local, []byte("copied in\n"), 0o600); err != nil {
+		return "", err
+	}
+	if _, err := w.done(ctx, "cp", local, w.work.id+":/out/note.txt"); err != nil {
+		return "", err
+	}
+	back := filepath.Join(w.Dir, "back.txt")
+	if _, err := w.done(ctx, "cp", w.work.id+":/out/note.txt", back); err != nil {
+		return "", err
+	}
+	if b, err := os.ReadFile(back); err != nil || string(b) != "copied in\n" {
+		return "", fmt.Errorf("it came back as %q: %w", b, err)
+	}
+	s, err := w.starling(ctx, "cp", w.work.id+":/etc/passwd", back)
+	if err != nil || s.code == 0 || !strings.Contains(s.err, "/out") {
+		return "", fmt.Errorf("copying /etc/passwd: %v: %w", s, err)
+	}
+	s, err = w.starling(ctx, "cp", local, w.work.id+":/data/input.txt")
+	if err != nil || s.code == 0 || !strings.Contains(s.err, "read-only") {
+		return "", fmt.Errorf("writing an input: %v: %w", s, err)
+	}
+	return "in and out; /etc/passwd is out of reach, the input is read-only", nil
+}
+
+var listening = regexp.MustCompile(`(?m)^(127\.0\.0\.1:\d+) -> port 8080 of rank 0$`)
+
+func (w *world) forwards(ctx context.Context) (got string, err error) {
+	if w.work.port, err = w.follow("port-forward", w.work.id, "0:8080"); err != nil {
+		return "", err
+	}
+	if err := w.work.port.waitFor(ctx, "-> port 8080", 1); err != nil {
+		return "", err
+	}
+	m := listening.FindStringSubmatch(w.work.port.text())
+	if m == nil {
+		return "", fmt.Errorf("port-forward says %q", w.work.port.text())
+	}
+	w.work.url = "http://" + m[1]
+	n, err := w.ask(ctx, http.MethodGet, "/ticks")
+	return "GET /ticks: " + strings.TrimSpace(n), err
+}
+
+// ask talks to the program's server through the forwarded port.
+func (w *world) ask(ctx context.Context, method, path string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, method, w.work.url+path, nil)
+	if err != nil {
+		return "", err
+	}
+	res, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
+	if err != nil {
+		return "", err
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(res.Body, 1<<10))
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s %s: %s", method, path, res.Status)
+	}
+	return string(b), err
+}
+
+// pauses: the engine says so, no tick comes, and the program sees afterwards that it was frozen.
+func (w *world) pauses(ctx context.Context) (string, error) {
+	if _, err := w.done(ctx, "pause", w.work.id); err != nil {
+		return "", err
+	}
+	at, err := w.provider(ctx, w.work.id)
+	if err != nil {
+		return "", err
+	}
+	if _, err := until(ctx, func() (bool, string, error) {
+		list, err := w.engines[at].Containers(ctx)
+		return len(list) == 1 && list[0].State == "paused", fmt.Sprintf("%+v", list), err
+	}); err != nil {
+		return "", err
+	}
+	// How long it is frozen is what it has to tell.
+	select {
+	case <-time.After(1500 * time.Millisecond):
+	case <-ctx.Done():
+	}
+	if out, err := w.done(ctx, "ps"); err != nil || !strings.Contains(out, "paused") {
+		return "", fmt.Errorf("ps says %q: %w", out, err)
+	}
+	if _, err := w.done(ctx, "resume", w.work.id); err != nil {
+		return "", err
+	}
+	if err := w.work.log.waitFor(ctx, "frozen for", 1); err != nil {
+		return "", err
+	}
+	return "the engine says paused; the program says " + regexp.MustCompile(`frozen for \d+ ms`).FindString(w.work.log.text()), nil
+}
+
+func (w *world) restarts(ctx context.Context) (string, error) {
+	if _, err := w.ask(ctx, http.MethodPost, "/fail"); err != nil {
+		return "", err
+	}
+	if err := w.work.log.waitFor(ctx, "serving", 2); err != nil {
+		return "", err
+	}
+	j, err := w.job(ctx, w.work.id)
+	if err != nil {
+		return "", err
+	}
+	r := j.Ranks[0]
+	if r.Retries != 1 || r.Restarts != 0 || !strings.Contains(w.work.log.text(), "asked to fail") {
+		return "", fmt.Errorf("started again %d times, lost %d times, log %q", r.Retries, r.Restarts, tail(w.work.log.text()))
+	}
+	if w.work.ids, err = w.containers(ctx); err != nil || len(w.work.ids) != 1 {
+		return "", fmt.Errorf("containers %v: %w", w.work.ids, err)
+	}
+	return "exit code 7, once more on the same lease, in container " + short(w.work.ids), nil
+}
+
+// adopts: the peer dies, its container does not, and the peer finds it again.
+func (w *world) adopts(ctx context.Context) (string, error) {
+	before, err := w.job(ctx, w.work.id)
+	if err != nil {
+		return "", err
+	}
+	at, err := w.provider(ctx, w.work.id)
+	if err != nil {
+		return "", err
+	}
+	ticks, err := w.ask(ctx, http.MethodGet, "/ticks")
+	if err != nil {
+		return "", err
+	}
+	victim := w.net.Providers()[at]
+	if err := victim.Kill(); err != nil {
+		return "", err
+	}
+	if now, err := w.containers(ctx); err != nil || short(now) != short(w.work.ids) {
+		return "", fmt.Errorf("after the kill there is %s: %w", short(now), err)
+	}
+	if err := victim.Start(ctx); err != nil {
+		return "", err
+	}
+	var later string
+	if _, err := until(ctx, func() (done bool, saw string, err error) {
+		later, err = w.ask(ctx, http.MethodGet, "/ticks")
+		return err == nil, later, err
+	}); err != nil {
+		return "", err
+	}
+	after, err := w.job(ctx, w.work.id)
+	if err != nil {
+		return "", err
+	}
+	now, err := w.containers(ctx)
+	if err != nil || short(now) != short(w.work.ids) {
+		return "", fmt.Errorf("the container was %s and is %s: %w", short(w.work.ids), short(now), err)
+	}
+	if after.Ranks[0].Lease != before.Ranks[0].Lease || after.Ranks[0].Restarts != before.Ranks[0].Restarts || after.Ranks[0].Retries != before.Ranks[0].Retries {
+		return "", fmt.Errorf("the rank was %+v and is %+v", before.Ranks[0], after.Ranks[0])
+	}
+	return fmt.Sprintf("%s was killed at tick %s and adopted it at tick %s: same container, same lease", victim.Name, strings.TrimSpace(ticks), strings.TrimSpace(later)), nil
+}
+
+// finishes: what the program left is here, and the provider has exactly what the receipts say.
+func (w *world) finishes(ctx context.Context) (string, error) {
+	if _, err := w.ask(ctx, http.MethodPost, "/finish"); err != nil {
+		return "", err
+	}
+	w.work.port.end()
+	if _, err := w.done(ctx, "wait", w.work.id); err != nil {
+		return "", err
+	}
+	<-w.work.log.exited
+	dir := filepath.Join(w.Dir, "results-"+w.work.id)
+	if _, err := w.done(ctx, "get", w.work.id, dir); err != nil {
+		return "", err
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "out", "result.txt"))
+	if err != nil || !strings.HasPrefix(string(b), "BROUGHT BY THE BUYER\n") {
+		return "", fmt.Errorf("the result is %q: %w", b, err)
+	}
+	j, err := w.paid(ctx, w.work.id)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s; %d receipts, owed and paid %s", j.State, j.Receipts, w.net.Genesis.FormatAmount(j.Paid)), nil
+}
+
+// paid holds an ended job to its receipts.
+func (w *world) paid(ctx context.Context, id string) (buyer.Job, error) {
+	j, err := w.job(ctx, id)
+	if err != nil {
+		return j, err
+	}
+	c, err := w.client()
+	if err != nil {
+		return j, err
+	}
+	accounts, err := c.Receipts(ctx, id)
+	if err != nil {
+		return j, err
+	}
+	p, err := proof.New(w.net.Genesis, j, accounts)
+	if err != nil {
+		return j, err
+	}
+	v, err := p.Check()
+	if err != nil {
+		return j, err
+	}
+	if !j.State.Ended() || j.Owed != j.Paid || v.Owed != j.Paid || j.Paid == 0 {
+		return j, fmt.Errorf("%s: owed %d, paid %d, the receipts say %d", j.Summary(), j.Owed, j.Paid, v.Owed)
+	}
+	return j, nil
+}

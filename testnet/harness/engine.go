@@ -1,0 +1,72 @@
+package harness
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/runtimetest"
+)
+
+// engine runs the Fake's programs as if they were containers: the last word of an image's repository names the program.
+type engine struct {
+	*runtimetest.Fake
+	dir string // of modules that stand for images
+}
+
+var (
+	_ runtime.Runtime = (*engine)(nil)
+	_ runtime.Images  = (*engine)(nil)
+)
+
+// image is the reference of the image that runs a program.
+func image(program string) string {
+	return "docker.io/library/" + program + "@sha256:" + strings.Repeat("0f", 32)
+}
+
+func (e *engine) module(image string) string {
+	name, _, _ := strings.Cut(image, "@")
+	return filepath.Join(e.dir, filepath.Base(name))
+}
+
+// Pull writes the module that stands for an image.
+func (e *engine) Pull(_ context.Context, image string, _ *runtime.RegistryAuth, _ func(done, total int64)) error {
+	if err := os.MkdirAll(e.dir, 0o700); err != nil {
+		return err
+	}
+	path := e.module(image)
+	if err := os.WriteFile(path, runtimetest.FakeModule(filepath.Base(path)), 0o600); err != nil {
+		return fmt.Errorf("%w: %w", runtime.ErrBadImage, err)
+	}
+	return nil
+}
+
+// HasImage says whether Pull was called for it.
+func (e *engine) HasImage(_ context.Context, image string) bool {
+	_, err := os.Stat(e.module(image))
+	return err == nil
+}
+
+// Start runs an image's program.
+func (e *engine) Start(ctx context.Context, s runtime.Spec) (runtime.Handle, error) {
+	if s.Image == "" {
+		return runtime.Handle{}, fmt.Errorf("%w: no image", runtime.ErrInvalidSpec)
+	}
+	s.Module, s.Image, s.GPUs, s.Network = e.module(s.Image), "", nil, ""
+	return e.Fake.Start(ctx, s)
+}
+
+// Container is Job for a container on units of a class.
+func (p *Peer) Container(program, class string, count uint32, args ...string) job.Job {
+	j := p.Job(program, count, args...)
+	j.Runtime, j.Module, j.Image, j.Blobs = job.RuntimeDocker, "", image(program), nil
+	j.Resources.Class = market.Class(class)
+	j.Payment.MaxPrice = 5_000_000
+	j.Payment.Budget = 200_000_000
+	return j
+}

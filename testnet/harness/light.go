@@ -1,0 +1,78 @@
+package harness
+
+import (
+	"context"
+	"path/filepath"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/node/client"
+	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/runtimetest"
+	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/p2p"
+	"github.com/starling-network/starling/p2p/blob"
+	"github.com/starling-network/starling/p2p/p2ptest"
+)
+
+// Light is a light client of the network, in the place of stranger i: its own process, as far as there are any here.
+type Light struct {
+	*Peer // its journal, files and key; Node is the light peer
+	*client.Client
+
+	host *p2p.Light
+	stop func()
+}
+
+// Light starts a light client in the place of the stranger with that number, funded like a buyer, which knows the
+// entries at first.
+func (n *Net) Light(stranger int, entries ...*Peer) *Light {
+	n.t.Helper()
+	i := n.opts.Providers + n.opts.Buyers + stranger
+	seed, err := p2p.SeedOf(p2ptest.Key(i))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	home := filepath.Join(n.t.TempDir(), name(i))
+	p := &Peer{Key: sign.NewPrivate(seed), Journal: store.NewMemory(), Fake: runtimetest.NewFake("wasm", n.opts.Programs), Home: home, net: n, i: i}
+	if p.Blobs, err = blob.OpenStore(filepath.Join(home, "blobs"), 1<<30); err != nil {
+		n.t.Fatal(err)
+	}
+	n.mint(p.Key.Key())
+	l := &Light{Peer: p}
+	l.Start(entries...)
+	n.t.Cleanup(func() { l.Stop() })
+	return l
+}
+
+// Start starts the client on what it left.
+func (l *Light) Start(entries ...*Peer) {
+	p, n := l.Peer, l.net
+	n.t.Helper()
+	var known []peer.AddrInfo
+	for _, e := range entries {
+		known = append(known, n.net.Addr(e.i))
+	}
+	l.host = n.net.Light(p.i)
+	ledger, onChain := n.ledger(p.Key.Key())
+	c, err := client.New(context.Background(), client.Parts{
+		Config: node.DefaultConfig(), Home: p.Home, Genesis: n.Genesis, Key: p.Key, Owner: p.Key.Key(), Host: l.host, Entries: known,
+		Store: p.Journal, Blobs: p.Blobs, Runtimes: map[string]runtime.Runtime{"wasm": p.Fake}, Ledger: ledger, Program: onChain,
+		Settle: chain.Params{PollEvery: settlePoll, RetryAfter: settleRetry}, SlotEvery: slotEvery, NoAPI: true, Version: "test",
+		Log: n.opts.Log.With("peer", "light"),
+	})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	l.Client, p.Node = c, c.Node()
+	l.stop = p2ptest.Go(n.t, c.Serve)
+}
+
+// Stop ends the client's process in good order.
+func (l *Light) Stop() {
+	l.stop()
+	l.host.Close()
+}

@@ -1,0 +1,116 @@
+package harness
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/starling-network/starling/node/buyer"
+)
+
+// direct lists the peers that a light client is connected to without a relay, by the harness's numbers.
+func (l *Light) direct() map[int]bool {
+	out := map[int]bool{}
+	for _, c := range l.host.Network().Conns() {
+		if strings.Contains(c.RemoteMultiaddr().String(), "p2p-circuit") {
+			continue
+		}
+		for i := range l.net.Peers {
+			if l.net.net.Addr(i).ID == c.RemotePeer() {
+				out[i] = true
+			}
+		}
+	}
+	return out
+}
+
+// TestLight: a light client that knows one entry has a job done by providers to which it has no connection, pays for
+// it, and is connected to its entries alone.
+func TestLight(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := New(t, Options{Providers: 3, Buyers: 2, Entries: 2, Strangers: 1, Programs: programs, Log: Logger()})
+		time.Sleep(5 * time.Second)
+		l := n.Light(0, n.Buyer(0))
+		time.Sleep(5 * time.Second)
+		j := l.Peer.Submit(l.Peer.Job("work", 3, "5"))
+		j = l.Peer.Wait(j.ID, time.Minute)
+		n.check(t, l.Peer, j, buyer.Succeeded)
+		if d := l.direct(); len(d) != 2 || !d[3] || !d[4] {
+			t.Errorf("the client is connected to peers %v, want its two entries, 3 and 4", d)
+		}
+		n.Settle()
+		n.checkPayer(t, l.Peer)
+		for i := range 3 {
+			n.checkQuiet(t, n.Provider(i), l.Peer)
+		}
+	})
+}
+
+// TestLightEntryDies: the entry that a light client uses loses power in the middle of a job. The client goes on through
+// the other one, no provider stops for want of money, and everybody is paid to the last receipt.
+func TestLightEntryDies(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := New(t, Options{Providers: 3, Buyers: 3, Entries: 3, Strangers: 1, Programs: programs, Log: Logger()})
+		time.Sleep(5 * time.Second)
+		l := n.Light(0, n.Buyer(0))
+		time.Sleep(5 * time.Second)
+		j := l.Peer.Submit(l.Peer.Job("work", 3, "20"))
+		time.Sleep(5 * time.Second)
+		first := l.Entries()[0]
+		killed := time.Now()
+		for i := range 3 {
+			if n.net.Addr(3+i).ID == first {
+				n.Buyer(i).Kill()
+			}
+		}
+		for len(l.Entries()) == 0 || l.Entries()[0] == first {
+			time.Sleep(10 * time.Millisecond)
+		}
+		t.Logf("the other entry was in use %v after the first lost power", time.Since(killed))
+		time.Sleep(5 * time.Second)
+		if d := l.direct(); len(d) != 2 {
+			t.Errorf("the client is connected to peers %v, want two entries", d)
+		}
+		j = l.Peer.Wait(j.ID, time.Minute)
+		n.check(t, l.Peer, j, buyer.Succeeded)
+		for i, r := range j.Ranks {
+			if r.Restarts > 0 || r.Epoch != 1 {
+				t.Errorf("rank %d was lost: %s", i, r.Reason)
+			}
+		}
+		n.Settle()
+		n.checkPayer(t, l.Peer)
+		for i := range 3 {
+			n.checkQuiet(t, n.Provider(i), l.Peer)
+		}
+	})
+}
+
+// TestLightDies: a light client ends in the middle of a job and comes back within what was paid ahead. It finds its
+// job, its programs and their logs again.
+func TestLightDies(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := New(t, Options{Providers: 3, Buyers: 2, Entries: 2, Strangers: 1, Programs: programs, Log: Logger()})
+		time.Sleep(5 * time.Second)
+		l := n.Light(0, n.Buyer(0))
+		time.Sleep(5 * time.Second)
+		j := l.Peer.Submit(l.Peer.Job("work", 3, "20"))
+		time.Sleep(5 * time.Second)
+		l.Stop()
+		time.Sleep(time.Second)
+		l.Start() // knows its entries by what it remembered
+		j = l.Peer.Wait(j.ID, time.Minute)
+		n.check(t, l.Peer, j, buyer.Succeeded)
+		for i, r := range j.Ranks {
+			if r.Restarts > 0 {
+				t.Errorf("rank %d was lost: %s", i, r.Reason)
+			}
+		}
+		n.Settle()
+		n.checkPayer(t, l.Peer)
+	})
+}

@@ -1,0 +1,224 @@
+package testnet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"text/template"
+
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/p2p"
+	"github.com/starling-network/starling/testnet/localnet"
+)
+
+// makeHomes writes the peers' homes and funds their wallets.
+func (n *Network) makeHomes(ctx context.Context) error {
+	o := n.opts
+	ports, err := freePorts(o.Providers + o.Buyers)
+	if err != nil {
+		return err
+	}
+	var wallets []localnet.Wallet
+	var boot []string
+	var homes []homeConfig
+	for i := range o.Providers + o.Buyers {
+		p := &Peer{Name: fmt.Sprintf("peer-%d", i+1), binary: o.Binary, env: o.Env}
+		p.place = Place{RPC: n.RPC, Config: "relay: {serve: true}", Listen: []string{fmt.Sprintf("/ip4/127.0.0.1/tcp/%d", ports[i]), fmt.Sprintf("/ip4/127.0.0.1/udp/%d/quic-v1", ports[i])}}
+		if o.BuyersRelay && i < o.Providers {
+			p.place.Config = ""
+		}
+		if p.place.Boot = p.place.Listen[0]; i >= bootstraps {
+			p.place.Boot = ""
+		}
+		if o.PSK != "" {
+			p.place.Listen = p.place.Listen[:1]
+			p.place.Config += "\nprivateNetwork: " + strconv.Quote(o.PSK)
+		}
+		if o.Place != nil {
+			p.place = o.Place(i)
+		}
+		p.place.Late = p.place.Late || slices.Contains(o.Late, i)
+		cfg := homeConfig{Place: p.place, Units: o.Units, Unit: o.Unit}
+		if cfg.Provide = i < o.Providers; cfg.Provide {
+			cfg.Price, cfg.Mock = o.Price(i), o.Mock
+			if o.Engine != nil {
+				cfg.Engine = o.Engine(i)
+			}
+		} else {
+			p.Name = fmt.Sprintf("buyer-%d", i+1-o.Providers)
+		}
+		p.Home = filepath.Join(o.Dir, p.Name)
+		of, twin := o.Twin[i]
+		if twin {
+			err = p.copyKeys(n.Peers[of])
+		} else {
+			var wallet sign.Private
+			p.Key, wallet, err = makeKeys(p.Home)
+			p.Owner = wallet.Key()
+			wallets = append(wallets, localnet.Wallet{Owner: wallet, Delegate: p.Key, Tokens: fundTokens, Allowance: fundTokens, Lamports: fundLamports})
+		}
+		if err != nil {
+			return fmt.Errorf("making %s: %w", p.Home, err)
+		}
+		if p.place.Boot != "" {
+			at, err := p.at(p.place.Boot)
+			if err != nil {
+				return err
+			}
+			boot = append(boot, at)
+		}
+		n.Peers = append(n.Peers, p)
+		homes = append(homes, cfg)
+	}
+	for i := range homes {
+		if err := n.acquaint(i, &homes[i], boot); err != nil {
+			return err
+		}
+	}
+	if err := n.writeHomes(homes); err != nil {
+		return err
+	}
+	o.Say("funding %d wallets", len(wallets))
+	return n.chain.Fund(ctx, wallets...)
+}
+
+// at is an address of the peer with its id.
+func (p *Peer) at(addr string) (string, error) {
+	id, err := p2p.PeerIDFromKey(p.Key)
+	return addr + "/p2p/" + id.String(), err
+}
+
+// acquaint says by whom peer i joins, and whom it refuses.
+func (n *Network) acquaint(i int, cfg *homeConfig, boot []string) error {
+	links, given := n.opts.Links[i]
+	if !given {
+		cfg.Bootstrap = boot
+	}
+	for _, to := range links {
+		at, err := n.Peers[to].at(n.Peers[to].place.Listen[0])
+		if err != nil {
+			return err
+		}
+		cfg.Bootstrap = append(cfg.Bootstrap, at)
+	}
+	for _, who := range n.opts.Refuse[i] {
+		cfg.Block = append(cfg.Block, n.Peers[who].Key.String())
+	}
+	return nil
+}
+
+// writeHomes writes what every peer finds in its home when it starts, beside its keys.
+func (n *Network) writeHomes(homes []homeConfig) error {
+	genesis, err := json.MarshalIndent(n.Genesis, "", "  ")
+	if err != nil {
+		return err
+	}
+	for i, cfg := range homes {
+		var text strings.Builder
+		if err := homeTemplate.Execute(&text, cfg); err != nil {
+			return err
+		}
+		if err := errors.Join(os.WriteFile(filepath.Join(n.Peers[i].Home, node.FileGenesis), genesis, 0o600),
+			os.WriteFile(filepath.Join(n.Peers[i].Home, node.FileConfig), []byte(text.String()), 0o600)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type homeConfig struct {
+	Place
+	Bootstrap []string
+	Block     []string
+	Provide   bool
+	Units     uint32
+	Unit      node.Unit
+	Price     string
+	Engine    string
+	Mock      string
+}
+
+var homeTemplate = template.Must(template.New("config").Parse(`# A peer of a local testnet.
+listen:
+{{- range .Listen}}
+  - {{.}}
+{{- end}}
+bootstrap:
+{{- range .Bootstrap}}
+  - {{.}}
+{{- end}}
+{{- if .Block}}
+block:
+{{- range .Block}}
+  - {{.}}
+{{- end}}
+{{- end}}
+region: {{or .Region "local"}}
+api: 127.0.0.1:0
+solana:
+  rpc: ["{{.RPC}}"]
+{{- if .Provide}}
+provide:
+  enabled: true
+  units: {{.Units}}
+  unit: {milliCPU: {{.Unit.MilliCPU}}, memoryMiB: {{.Unit.MemoryMiB}}, diskMiB: {{.Unit.DiskMiB}}}
+  price: "{{.Price}}"
+  claim: {every: 5s}
+{{- if .Mock}}
+  gpu: {mock: {{.Mock}}, price: "{{.Price}}", milliCPU: {{.Unit.MilliCPU}}, memoryMiB: {{.Unit.MemoryMiB}}, diskMiB: {{.Unit.DiskMiB}}}
+{{- end}}
+{{- end}}
+{{- if .Engine}}
+docker: {enabled: "true", host: "{{.Engine}}"}
+{{- end}}
+{{.Config}}
+`))
+
+// makeKeys makes a home with a peer key and an owner's wallet.
+func makeKeys(home string) (sign.Key, sign.Private, error) {
+	if err := os.RemoveAll(home); err != nil { // of an earlier testnet in the same directory
+		return sign.Key{}, sign.Private{}, err
+	}
+	if err := os.MkdirAll(home, 0o700); err != nil {
+		return sign.Key{}, sign.Private{}, err
+	}
+	priv, err := p2p.CreateIdentity(filepath.Join(home, node.FileIdentity))
+	if err != nil {
+		return sign.Key{}, sign.Private{}, err
+	}
+	seed, err := p2p.SeedOf(priv)
+	if err != nil {
+		return sign.Key{}, sign.Private{}, err
+	}
+	w, err := p2p.CreateIdentity(filepath.Join(home, node.FileWallet))
+	if err != nil {
+		return sign.Key{}, sign.Private{}, err
+	}
+	wseed, err := p2p.SeedOf(w)
+	return sign.NewPrivate(seed).Key(), sign.NewPrivate(wseed), err
+}
+
+// copyKeys gives p the key and the wallet of another peer.
+func (p *Peer) copyKeys(of *Peer) error {
+	if err := errors.Join(os.RemoveAll(p.Home), os.MkdirAll(p.Home, 0o700)); err != nil {
+		return err
+	}
+	for _, file := range []string{node.FileIdentity, node.FileWallet} {
+		b, err := os.ReadFile(filepath.Join(of.Home, file))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(p.Home, file), b, 0o600)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	p.Key, p.Owner = of.Key, of.Owner
+	return nil
+}

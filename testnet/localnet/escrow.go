@@ -1,0 +1,60 @@
+package localnet
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+)
+
+// The windows of a local network, in slots: short, since nobody here is away for a day.
+const (
+	marginSlots    = 50
+	responseSlots  = 100
+	unbondingSlots = 4000
+	evidenceSlots  = 3000
+	minStake       = 10_000_000 // base units: 10 tokens
+)
+
+// EscrowGenesis describes a network that settles through Starling's program on this chain. It deploys the program the first
+// time, and creates the network's account. Treasury and authority are the faucet's key.
+func (c *Chain) EscrowGenesis(ctx context.Context, network string, intervalSlots uint64) (market.Genesis, error) {
+	id, err := c.deployed(ctx)
+	if err != nil {
+		return market.Genesis{}, err
+	}
+	p := program.Params{Network: network, Chain: c.genesis, Treasury: c.payer.Key(), Authority: c.payer.Key(), StakeMint: c.mint,
+		MarginSlots: marginSlots, ResponseSlots: responseSlots, UnbondingSlots: unbondingSlots, EvidenceSlots: evidenceSlots,
+		MinStake: minStake, Mints: []program.MintTerms{program.DefaultTerms(c.mint, c.cfg.Decimals)}}
+	if c.cfg.Terms != nil {
+		c.cfg.Terms(&p)
+	}
+	g := c.Genesis(network, intervalSlots)
+	g.Program, g.Escrow = id, program.NetworkAddress(id, p)
+	l, err := solana.New(solana.ConfigOf([]string{c.url}, g, c.payer))
+	if err != nil {
+		return market.Genesis{}, err
+	}
+	return g, l.CreateNetwork(ctx, p)
+}
+
+// deployed puts the program on the chain, once.
+func (c *Chain) deployed(ctx context.Context) (sign.Key, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.program.IsZero() {
+		return c.program, nil
+	}
+	key, err := newKey()
+	if err != nil {
+		return sign.Key{}, err
+	}
+	if err := c.admin.Deploy(ctx, key, program.ELF); err != nil {
+		return sign.Key{}, fmt.Errorf("putting the program on the local chain: %w", err)
+	}
+	c.program = key.Key()
+	return c.program, nil
+}

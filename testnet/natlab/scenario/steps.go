@@ -1,0 +1,245 @@
+//go:build linux
+
+package scenario
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+
+	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/p2p"
+	"github.com/starling-network/starling/testnet/natlab"
+)
+
+// reserved: whoever cannot be dialled has a place at both relays and tells the addresses there.
+func (w *world) reserved(ctx context.Context) (string, error) {
+	for _, m := range w.all {
+		if m.kind == natlab.Public {
+			continue
+		}
+		c, err := m.peer.Client()
+		if err != nil {
+			return "", err
+		}
+		if _, err := until(ctx, func() (bool, string, error) {
+			n, err := c.Node(ctx)
+			return err == nil && len(n.Reach.Relays) == 2, fmt.Sprintf("%s is %s, %d relays", m.name, n.Reach.State, len(n.Reach.Relays)), err
+		}); err != nil {
+			return "", err
+		}
+	}
+	return "all have two", nil
+}
+
+// punched: two peers behind cones end up with a direct path.
+func (w *world) punched(ctx context.Context) (string, error) {
+	a, b := w.find("buyer-cone"), w.find("worker-cone")
+	return until(ctx, func() (bool, string, error) {
+		r, err := w.ping(ctx, a, b)
+		if err != nil {
+			return false, "", err
+		}
+		// Either end may have been dialled by the other just before both were: direct is what counts.
+		return r.Problem == nil && r.Conn.Path != string(p2p.PathRelayed) && strings.Contains(r.Conn.Addr, b.site.Public), describe(r), nil
+	})
+}
+
+// relayed: two peers behind symmetric NATs reach each other, and only through a relay.
+func (w *world) relayed(ctx context.Context) (string, error) {
+	a, b := w.find("buyer-sym"), w.find("worker-sym")
+	return until(ctx, func() (bool, string, error) {
+		r, err := w.ping(ctx, a, b)
+		if err == nil && r.Problem == nil && r.Conn.Path != string(p2p.PathRelayed) {
+			return false, describe(r), fmt.Errorf("%w: a direct path through two symmetric NATs", errFinal)
+		}
+		return err == nil && r.Problem == nil, describe(r), err
+	})
+}
+
+// jobTicks is how long the jobs are: a second or two.
+const jobTicks = 20
+
+// buys makes the step in which a buyer has a job done by a worker.
+func (w *world) buys(who, from string) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		a, b := w.find(who), w.find(from)
+		c, err := a.peer.Client()
+		if err != nil {
+			return "", err
+		}
+		j, err := w.submit(ctx, c, b.name, jobTicks)
+		if err != nil {
+			return "", err
+		}
+		if j, err = w.finish(ctx, c, j.ID, jobTicks); err != nil {
+			return "", err
+		}
+		r, err := w.ping(ctx, a, b)
+		return fmt.Sprintf("paid %s; %s", w.net.Genesis.FormatAmount(j.Paid), describe(r)), err
+	}
+}
+
+// finish follows a job to its end and checks its log.
+func (w *world) finish(ctx context.Context, c *api.Client, id string, want int) (buyer.Job, error) {
+	if err := c.Events(ctx, id, nil, nil); err != nil {
+		return buyer.Job{}, err
+	}
+	j, err := c.Job(ctx, id)
+	if err != nil {
+		return j, err
+	}
+	if j.State != buyer.Succeeded {
+		return j, fmt.Errorf("the job %s: %s", j.State, j.Reason)
+	}
+	n, err := ticks(ctx, c, id)
+	if err == nil && n != want {
+		err = fmt.Errorf("the log has %d lines of %d", n, want)
+	}
+	return j, err
+}
+
+// ticks is how many lines the program has written, as far as its log has come.
+func ticks(ctx context.Context, c *api.Client, id string) (int, error) {
+	var log bytes.Buffer
+	err := c.Log(ctx, id, 0, false, &log, io.Discard)
+	return strings.Count(log.String(), "tick "), err
+}
+
+// movingTicks is how long the job runs whose path changes: longer than that takes; it is stopped then.
+const movingTicks = 100_000
+
+// moves: a job runs over a relay, and the relay dies; it goes on over another one. Then the direct path, closed so far,
+// opens: it goes on over a punched hole. All on one lease.
+func (w *world) moves(ctx context.Context) (saw string, err error) {
+	a, b := w.find("buyer-moved"), w.find("worker-cone")
+	c, err := a.peer.Client()
+	if err != nil {
+		return "", err
+	}
+	j, err := w.submit(ctx, c, b.name, movingTicks)
+	if err != nil {
+		return "", err
+	}
+	if _, err := until(ctx, func() (bool, string, error) {
+		got, err := c.Job(ctx, j.ID)
+		if err == nil && got.State.Ended() {
+			return false, "", fmt.Errorf("%w: the job %s: %s", errFinal, got.State, got.Reason)
+		}
+		n, lerr := ticks(ctx, c, j.ID)
+		return err == nil && got.State == buyer.Running && n > 0, fmt.Sprintf("the job is %s, %d lines", got.State, n), errors.Join(err, lerr)
+	}); err != nil {
+		return "", err
+	}
+	var r api.PingResult
+	if saw, err := until(ctx, func() (ok bool, saw string, err error) { // one ping may be lost, the path is what counts
+		r, err = w.ping(ctx, a, b)
+		return err == nil && r.Problem == nil, describe(r), err
+	}); err != nil {
+		return saw, err
+	}
+	if r.Conn.Path != string(p2p.PathRelayed) {
+		return describe(r), errors.New("the job does not run over a relay")
+	}
+	before := describe(r)
+	w.Say("  runs: %s", before)
+	relay := w.named(r.Conn.Via)
+	if relay == nil {
+		return before, fmt.Errorf("the relay %s is none of ours", r.Conn.Via)
+	}
+	w.Say("  killing %s", relay.name)
+	if err := relay.peer.Kill(); err != nil {
+		return "", err
+	}
+	dead := r.Conn.Via
+	defer func() { err = errors.Join(err, relay.peer.Start(context.WithoutCancel(ctx))) }()
+	other, err := until(ctx, func() (bool, string, error) {
+		r, err := w.ping(ctx, a, b)
+		return err == nil && r.Problem == nil && r.Conn.Path == string(p2p.PathRelayed) && r.Conn.Via != dead, describe(r), err
+	})
+	if err != nil {
+		return other, err
+	}
+	w.Say("  runs: %s", other)
+	w.Say("  opening the direct path")
+	if err := w.lab.Mend(); err != nil {
+		return "", err
+	}
+	after, err := until(ctx, func() (bool, string, error) {
+		r, err := w.ping(ctx, a, b)
+		return err == nil && r.Problem == nil && r.Conn.Path != string(p2p.PathRelayed), describe(r), err
+	})
+	if err != nil {
+		return after, err
+	}
+	w.Say("  runs: %s", after)
+	return fmt.Sprintf("one lease; first %s, then another relay, then %s", before, after), w.same(ctx, c, j.ID)
+}
+
+// same checks that a job goes on with its first lease, and stops it.
+func (w *world) same(ctx context.Context, c *api.Client, id string) error {
+	before, err := ticks(ctx, c, id)
+	if err != nil {
+		return err
+	}
+	if _, err := until(ctx, func() (bool, string, error) {
+		got, err := c.Job(ctx, id)
+		if err == nil && got.State != buyer.Running {
+			return false, "", fmt.Errorf("%w: the job %s: %s", errFinal, got.State, got.Reason)
+		}
+		n, lerr := ticks(ctx, c, id)
+		return n >= before+jobTicks, fmt.Sprintf("%d lines, then %d", before, n), errors.Join(err, lerr)
+	}); err != nil {
+		return err
+	}
+	leases, err := c.Receipts(ctx, id)
+	if err == nil && len(leases) != 1 {
+		err = fmt.Errorf("the job took %d leases: the first one did not survive", len(leases))
+	}
+	if err = errors.Join(err, c.Stop(ctx, id)); err != nil {
+		return err
+	}
+	return c.Events(ctx, id, nil, nil) // until it has ended
+}
+
+// named is the machine with a peer id, or nil.
+func (w *world) named(id string) *machine {
+	for _, m := range w.all {
+		if got, err := p2p.PeerIDFromKey(m.peer.Key); err == nil && got.String() == id {
+			return m
+		}
+	}
+	return nil
+}
+
+// locked: a peer with a pre-shared key and peers without are told apart from peers that are gone.
+func (w *world) locked(ctx context.Context) (string, error) {
+	m, from := w.find("locked"), w.find("relay-1")
+	if _, err := p2p.CreatePSK(filepath.Join(m.peer.Home, node.FilePSK)); err != nil {
+		return "", err
+	}
+	if err := m.peer.Launch(); err != nil {
+		return "", err
+	}
+	id, err := p2p.PeerIDFromKey(m.peer.Key)
+	if err != nil {
+		return "", err
+	}
+	c, err := from.peer.Client()
+	if err != nil {
+		return "", err
+	}
+	return until(ctx, func() (bool, string, error) {
+		r, err := c.Ping(ctx, fmt.Sprintf("/ip4/%s/tcp/%d/p2p/%s", m.site.Public, port, id), 1)
+		if err != nil || r.Problem == nil {
+			return false, "connected", errors.Join(errFinal, err)
+		}
+		return r.Problem.Reason == string(p2p.ReasonOtherKey), describe(r), nil
+	})
+}

@@ -1,0 +1,350 @@
+package testnet
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/evidence"
+	"github.com/starling-network/starling/node/job"
+)
+
+// The peers of the demonstration, by number: one provider in two processes, and those that only buy, the last of whom buys nothing.
+const (
+	slashSeller = iota
+	slashTwin
+	slashBuyerA
+	slashBuyerB
+	slashThird
+)
+
+const (
+	slashTime     = 5 * time.Minute
+	slashInterval = 300 // slots; longer than the sale, so that each buyer's last receipt says all that it paid
+	slashSale     = 20  // slots that both buyers run side by side
+	slashStake    = "250"
+	slashPrice    = "360" // per unit-hour
+)
+
+// Slash starts a provider that runs as two processes and sells its only unit in both. Two buyers who each reach one of them
+// rent it at the same time and get receipts. A third peer, which traded with nobody, finds both receipts in the DHT, has the
+// provider's stake taken, and the buyers get back what they paid. It writes slash.json, and returns an error when any of that
+// does not hold.
+func Slash(ctx context.Context, o DemoOptions) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, slashTime)
+	defer cancel()
+	dir, err := filepath.Abs(o.Dir)
+	if err != nil {
+		return err
+	}
+	s := &slash{out: o.Out, dir: dir, report: &SlashReport{Seconds: map[string]float64{}}}
+	began := time.Now()
+	if err := timed(s.report.Seconds, "network", func() error { return s.start(ctx, o) }); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.net.Stop()) }()
+	for _, part := range []struct {
+		name string
+		do   func(context.Context) error
+	}{{"stake", s.stake}, {"sell", s.sell}, {"prove", s.prove}, {"slash", s.submit}, {"check", s.check}} {
+		if err := timed(s.report.Seconds, part.name, func() error { return part.do(ctx) }); err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
+		}
+	}
+	s.report.Seconds["total"] = seconds(time.Since(began))
+	path := filepath.Join(dir, "slash.json")
+	if err := writeReport(path, s.report); err != nil {
+		return err
+	}
+	s.say("\nDone in %.0f s. Everything is in %s", s.report.Seconds["total"], path)
+	return nil
+}
+
+// slash is one such demonstration under way.
+type slash struct {
+	out    io.Writer
+	dir    string
+	net    *Network
+	report *SlashReport
+	jobs   [2]buyer.Job
+	file   string // with the proof
+}
+
+func (s *slash) say(format string, args ...any) { fmt.Fprintf(s.out, format+"\n", args...) }
+
+// start brings the network up.
+func (s *slash) start(ctx context.Context, o DemoOptions) (err error) {
+	s.say("Starling: what happens to a provider that sells one unit twice")
+	s.say("\n1. The network: one provider in two processes with one key, two buyers, and a third peer")
+	s.net, err = Start(ctx, Options{
+		Dir: filepath.Join(s.dir, "slash"), Providers: 2, Buyers: 3, Units: 1, RPC: o.RPC, Binary: o.Binary, Escrow: true,
+		Interval: slashInterval, Connected: 1, Price: func(int) string { return slashPrice },
+		Twin:   map[int]int{slashTwin: slashSeller},
+		Links:  map[int][]int{slashSeller: {}, slashTwin: {}, slashBuyerA: {slashSeller}, slashBuyerB: {slashTwin}, slashThird: {slashBuyerA, slashBuyerB}},
+		Refuse: map[int][]int{slashSeller: {slashBuyerB}, slashTwin: {slashBuyerA}},
+		Late:   []int{slashThird}, // it tells everybody of both processes: by then each buyer is connected to its own
+		Say:    func(format string, args ...any) { s.say("   "+format, args...) },
+	})
+	if err != nil {
+		return err
+	}
+	for _, p := range s.net.Peers {
+		s.report.Peers = append(s.report.Peers, PeerReport{Name: p.Name, Key: p.Key.String(), Owner: p.Owner.String(), PID: p.PID})
+	}
+	peers := s.net.Peers
+	for _, p := range peers[slashBuyerA : slashBuyerB+1] {
+		c, err := p.Client()
+		if err == nil {
+			err = waitOffers(ctx, c, 1)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.Name, err)
+		}
+	}
+	s.say("   %s and %s are provider %s: %s reaches only the one, %s only the other",
+		peers[slashSeller].Name, peers[slashTwin].Name, peers[slashSeller].Key.Short(), peers[slashBuyerA].Name, peers[slashBuyerB].Name)
+	third := peers[slashThird]
+	if err := third.Launch(); err != nil {
+		return err
+	}
+	if _, err := third.ready(ctx, 2); err != nil {
+		return err
+	}
+	s.report.Peers[slashThird].PID = third.PID
+	s.say("   %s knows the two buyers and takes part in the DHT", third.Name)
+	return nil
+}
+
+// short is a command line with paths from the working directory, where they lie below it.
+func short(text string) string {
+	wd, err := os.Getwd()
+	if err != nil {
+		return text
+	}
+	return strings.ReplaceAll(text, wd+string(filepath.Separator), "")
+}
+
+// starling runs a command in the home of a peer, as its user would, and reads the JSON that it prints; into may be nil.
+func (s *slash) starling(ctx context.Context, p *Peer, into any, args ...string) error {
+	return command(ctx, s.say, p.binary, p.Home, into, args...)
+}
+
+// command runs the program with a home of its own, as its user would, shows that, and reads the JSON that it prints; into may be nil.
+func command(ctx context.Context, say func(string, ...any), binary, home string, into any, args ...string) error {
+	say("   $ starling --home %s %s", short(home), short(strings.Join(args, " ")))
+	var errs bytes.Buffer
+	c := exec.CommandContext(ctx, binary, append([]string{"--home", home, "-o", "json"}, args...)...)
+	c.Stderr = &errs
+	out, err := c.Output()
+	if err != nil {
+		return fmt.Errorf("starling %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(errs.Bytes()))
+	}
+	for line := range strings.Lines(errs.String()) {
+		say("     %s", strings.TrimSpace(line))
+	}
+	if into == nil {
+		return nil
+	}
+	if err := json.Unmarshal(out, into); err != nil {
+		return fmt.Errorf("starling %s: reading what it printed: %w", strings.Join(args, " "), err)
+	}
+	return nil
+}
+
+// staked reads what the provider has at stake.
+func (s *slash) staked(ctx context.Context) (market.Amount, error) {
+	var status struct {
+		Stake market.Amount `json:"stake"`
+	}
+	err := s.starling(ctx, s.net.Peers[slashSeller], &status, "stake", "status")
+	return status.Stake, err
+}
+
+// stake registers the provider and puts its stake up.
+func (s *slash) stake(ctx context.Context) (err error) {
+	s.say("\n2. The provider registers and puts up stake")
+	seller := s.net.Peers[slashSeller]
+	if err := s.starling(ctx, seller, nil, "stake", "register"); err != nil {
+		return err
+	}
+	if err := s.starling(ctx, seller, nil, "stake", "add", slashStake); err != nil {
+		return err
+	}
+	s.report.StakeBefore, err = s.staked(ctx)
+	return err
+}
+
+// sell has both buyers rent the same unit, side by side, and stops both.
+func (s *slash) sell(ctx context.Context) error {
+	s.say("\n3. Both buyers rent the same unit at the same time")
+	buyers := [2]*Peer{s.net.Peers[slashBuyerA], s.net.Peers[slashBuyerB]}
+	var clients [2]*api.Client
+	for i, p := range buyers {
+		c, err := p.Client()
+		if err == nil {
+			s.jobs[i], err = s.rent(ctx, c)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.Name, err)
+		}
+		clients[i] = c
+	}
+	for i, c := range clients {
+		if err := waitRunning(ctx, c, s.jobs[i].ID); err != nil {
+			return fmt.Errorf("%s: %w", buyers[i].Name, err)
+		}
+		s.say("   %s: job %s runs on %s", buyers[i].Name, s.jobs[i].ID, s.net.Peers[slashSeller].Key.Short())
+	}
+	if err := s.pass(ctx, slashSale); err != nil {
+		return err
+	}
+	for i, c := range clients {
+		if err := c.Stop(ctx, s.jobs[i].ID); err != nil {
+			return fmt.Errorf("%s: %w", buyers[i].Name, err)
+		}
+	}
+	for i, c := range clients {
+		if err := s.end(ctx, buyers[i], c, i); err != nil {
+			return fmt.Errorf("%s: %w", buyers[i].Name, err)
+		}
+	}
+	return nil
+}
+
+// rent submits a job that waits until it is stopped.
+func (s *slash) rent(ctx context.Context, c *api.Client) (buyer.Job, error) {
+	const module = "wait.wasm"
+	b, err := c.PutBlob(ctx, bytes.NewReader(sleepFor(slashTime)), false)
+	if err != nil {
+		return buyer.Job{}, err
+	}
+	return c.Submit(ctx, job.Job{
+		Name: "wait", Runtime: job.RuntimeWasm, Module: module, Count: 1, Resources: job.Resources{Class: "cpu", Units: 1},
+		Timeouts: job.Timeouts{Queue: time.Minute, Run: slashTime},
+		Payment:  job.Payment{MaxPrice: 500_000_000, Budget: 200_000_000, Decimals: s.net.Genesis.Decimals},
+		Blobs:    map[string]job.Blob{module: job.Blob(b)},
+	}, job.Values{}, "slash")
+}
+
+// waitRunning waits until the job's only rank runs.
+func waitRunning(ctx context.Context, c *api.Client, id string) error {
+	for {
+		j, err := c.Job(ctx, id)
+		switch {
+		case err != nil:
+			return err
+		case j.State.Ended():
+			return fmt.Errorf("the job %s before it ran: %s", j.State, j.Reason)
+		case len(j.Ranks) == 1 && j.Ranks[0].State == buyer.RankRunning:
+			return nil
+		}
+		if err := pause(ctx, "the job does not run"); err != nil {
+			return err
+		}
+	}
+}
+
+// pause waits a moment for something to come; the error says that it did not.
+func pause(ctx context.Context, what string) error {
+	select {
+	case <-ctx.Done():
+		return fmt.Errorf("%s: %w", what, ctx.Err())
+	case <-time.After(100 * time.Millisecond):
+		return nil
+	}
+}
+
+// pass waits for so many slots.
+func (s *slash) pass(ctx context.Context, slots market.Slot) error {
+	l, err := s.net.ledger()
+	if err != nil {
+		return err
+	}
+	from, err := l.Slot(ctx)
+	for now := from; err == nil && now < from+slots; now, err = l.Slot(ctx) {
+		if err := pause(ctx, "the chain stands still"); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// end waits until the stopped job of buyer i is over and reads what it owes by its receipts.
+func (s *slash) end(ctx context.Context, p *Peer, c *api.Client, i int) error {
+	id := s.jobs[i].ID
+	if err := c.Events(ctx, id, nil, nil); err != nil {
+		return err
+	}
+	var err error
+	if s.jobs[i], err = c.Job(ctx, id); err != nil {
+		return err
+	}
+	accounts, err := c.Receipts(ctx, id)
+	if err != nil {
+		return err
+	}
+	if len(accounts) != 1 || len(accounts[0].Receipts) == 0 {
+		return fmt.Errorf("job %s has %d leases, and no receipt", id, len(accounts))
+	}
+	a := accounts[0]
+	r := a.Receipts[len(a.Receipts)-1]
+	v := &s.report.Buyers[i]
+	*v = Victim{Name: p.Name, Key: p.Key.String(), Lease: a.Lease.String(), Receipts: len(a.Receipts), From: a.Receipts[0].From, To: r.To, Loss: r.Cumulative}
+	s.say("   %s: stopped; receipt of slots %d to %d, signed by both, over %s", p.Name, v.From, v.To, s.net.Genesis.FormatAmount(v.Loss))
+	return nil
+}
+
+// prove waits until the third peer has found both receipts, and writes its proof into a file.
+func (s *slash) prove(ctx context.Context) error {
+	third := s.net.Peers[slashThird]
+	s.say("\n4. %s reads the DHT", third.Name)
+	c, err := third.Client()
+	if err != nil {
+		return err
+	}
+	var kept []evidence.Kept
+	for len(kept) == 0 {
+		if kept, err = c.Evidence(ctx); err != nil {
+			return err
+		}
+		if err := pause(ctx, third.Name+" found no proof"); err != nil {
+			return err
+		}
+	}
+	k := kept[0]
+	s.say("   it found evidence %s: unit %s was sold to %s and to %s", k.ID, k.Unit.Short(), s.name(k.Buyers[0]), s.name(k.Buyers[1]))
+	s.file = filepath.Join(s.dir, "double-sale.json")
+	if err := s.starling(ctx, third, nil, "evidence", "export", k.ID, s.file); err != nil {
+		return err
+	}
+	var f evidence.Finding
+	if err := s.starling(ctx, third, &f, "evidence", "check", s.file); err != nil {
+		return err
+	}
+	s.report.Evidence, s.report.Provider, s.report.Unit = f.ID, f.Provider.String(), f.Unit.String()
+	s.report.From, s.report.To, s.report.Network, s.report.Found = f.From, f.To, f.Network, k.Found
+	s.say("   four signatures, one provider, two leases, one unit, slots %d to %d in both", f.From, f.To)
+	return nil
+}
+
+// name is the testnet's name of a peer.
+func (s *slash) name(key sign.Key) string {
+	for _, p := range s.net.Peers {
+		if p.Key == key {
+			return p.Name
+		}
+	}
+	return key.String()
+}

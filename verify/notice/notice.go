@@ -1,0 +1,302 @@
+package notice
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/merkle"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/verify"
+)
+
+// Limits of a notice. All peers of a network must agree on them.
+const (
+	// MaxReceipts bounds the receipts of a notice, and with them its leases.
+	MaxReceipts = 16
+	// MaxSize bounds a notice in bytes: every lease with a proof among 1024 units.
+	MaxSize = 3 + MaxReceipts*(market.LeaseSize+proofHead+10*sign.HashSize) + MaxReceipts*verify.ReceiptSize
+
+	version   = 1
+	proofHead = 5 // index u16 ‖ units u16 ‖ count u8
+)
+
+// Leased is a lease that both signed, and the proof that the notice's unit is one of its units.
+type Leased struct {
+	Lease market.Lease     `json:"lease"`
+	In    market.UnitProof `json:"in"`
+}
+
+// Notice is what is public about one unit in one hour. Layout:
+//
+//	offset  size  field
+//	     0     1  version = 1
+//	     1     1  n, leases, 1 to 16
+//	     2        n × ( lease[424] ‖ unit proof ), lease ids ascending
+//	           1  m, receipts, n to 16
+//	     384 · m  receipts, by lease id, then number, then bytes, ascending; every lease has one
+//
+// What Join would leave out may not be in it, so that every notice has one form.
+//
+// The zero value is the empty notice, which is never published.
+type Notice struct {
+	Leases   []Leased         `json:"leases"`
+	Receipts []verify.Receipt `json:"receipts"`
+}
+
+// Marshal returns the layout. The notice must be one of Of, Join or Read, and not empty.
+func (n Notice) Marshal() []byte {
+	out := append(make([]byte, 0, MaxSize), version, byte(len(n.Leases)))
+	for _, l := range n.Leases {
+		out = append(out, l.Lease.Marshal()...)
+		out = append(out, l.In.Marshal()...)
+	}
+	out = append(out, byte(len(n.Receipts)))
+	for _, r := range n.Receipts {
+		out = append(out, r.Marshal()...)
+	}
+	return out
+}
+
+// Unmarshal reads the layout and nothing after it. It verifies nothing; Check does.
+func Unmarshal(b []byte) (Notice, error) {
+	var n Notice
+	if len(b) < 3 || len(b) > MaxSize || b[0] != version {
+		return n, malformed("notice", "%d bytes", len(b))
+	}
+	leases := int(b[1])
+	b = b[2:]
+	for range leases {
+		if len(b) < market.LeaseSize+proofHead {
+			return Notice{}, malformed("notice", "cut off in a lease")
+		}
+		size := proofHead + int(b[market.LeaseSize+proofHead-1])*sign.HashSize
+		if b[market.LeaseSize+proofHead-1] > merkle.MaxDepth || len(b) < market.LeaseSize+size {
+			return Notice{}, malformed("notice", "cut off in a unit proof")
+		}
+		l, err := market.UnmarshalLease(b[:market.LeaseSize])
+		if err != nil {
+			return Notice{}, err
+		}
+		in, err := market.UnmarshalUnitProof(b[market.LeaseSize : market.LeaseSize+size])
+		if err != nil {
+			return Notice{}, err
+		}
+		n.Leases, b = append(n.Leases, Leased{l, in}), b[market.LeaseSize+size:]
+	}
+	if len(b) < 1 || len(b) != 1+int(b[0])*verify.ReceiptSize {
+		return Notice{}, malformed("notice", "%d bytes of receipts", len(b))
+	}
+	for b = b[1:]; len(b) > 0; b = b[verify.ReceiptSize:] {
+		r, err := verify.UnmarshalReceipt(b[:verify.ReceiptSize])
+		if err != nil {
+			return Notice{}, err
+		}
+		n.Receipts = append(n.Receipts, r)
+	}
+	return n, nil
+}
+
+// Once verifies the signatures over a part of a notice, its bytes with the signatures, unless they were found good before:
+// of one notice to the next of its place most parts stay. It must remember no more of a part than that it was good, and of
+// one domain. nil verifies every time.
+type Once func(part []byte, verify func() error) error
+
+// Read is Unmarshal and Check: what a peer does with every notice that comes from somewhere else.
+func Read(d sign.Domain, c Calendar, p Place, b []byte, once Once) (Notice, error) {
+	n, err := Unmarshal(b)
+	if err == nil {
+		err = n.Check(d, c, p, once)
+	}
+	if err != nil {
+		return Notice{}, err
+	}
+	return n, nil
+}
+
+// Check verifies everything in a notice: its order and bounds, that each lease is by the place's provider, contains its
+// unit and is signed by both, that each receipt is of one of the leases, meets the place's hour and is signed by both.
+// Bounds and order come before any signature, so that nonsense costs nothing.
+func (n Notice) Check(d sign.Domain, c Calendar, p Place, once Once) error {
+	if err := n.shape(c, p); err != nil {
+		return err
+	}
+	if once == nil {
+		once = func(_ []byte, verify func() error) error { return verify() }
+	}
+	for _, l := range n.Leases {
+		if err := l.In.Verify(l.Lease.Core.UnitsRoot, p.Unit); err != nil {
+			return err
+		}
+		if err := once(l.Lease.Marshal(), func() error { return l.Lease.Check(d) }); err != nil {
+			return err
+		}
+	}
+	for _, r := range n.Receipts {
+		if err := once(r.Marshal(), func() error { return r.CheckSignatures(d) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shape is the part of Check that costs no signature.
+func (n Notice) shape(c Calendar, p Place) error {
+	if len(n.Leases) < 1 || len(n.Receipts) < len(n.Leases) || len(n.Receipts) > MaxReceipts {
+		return malformed("notice", "%d leases, %d receipts", len(n.Leases), len(n.Receipts))
+	}
+	from, to := c.Slots(p)
+	next := 0 // the first receipt of a later lease
+	for i, l := range n.Leases {
+		core := l.Lease.Core
+		id := core.ID()
+		if i > 0 {
+			if before := n.Leases[i-1].Lease.Core.ID(); bytes.Compare(before[:], id[:]) >= 0 {
+				return malformed("notice", "leases are not in order")
+			}
+		}
+		if core.Provider != p.Provider || l.In.Units != core.Units {
+			return malformed("notice", "lease %s is another provider's, or of other units", id.Short())
+		}
+		first := next
+		for ; next < len(n.Receipts) && n.Receipts[next].Lease == id; next++ {
+			r := n.Receipts[next]
+			switch {
+			case r.Provider != core.Provider || r.Buyer != core.Buyer || r.Units != core.Units || r.UnitsRoot != core.UnitsRoot || r.RankEpoch != core.RankEpoch:
+				return malformed("notice", "receipt %d is not of its lease", r.Seq)
+			case r.From >= r.To || r.From < core.Start || r.To > core.End || r.To <= from || r.From >= to:
+				return malformed("notice", "receipt %d of slots %d to %d", r.Seq, r.From, r.To)
+			}
+		}
+		if next == first {
+			return malformed("notice", "lease %s without a receipt", id.Short())
+		}
+	}
+	if next != len(n.Receipts) {
+		return malformed("notice", "receipts are not in the order of the leases")
+	}
+	if one := Join(c, p, n); !slices.Equal(one.Receipts, n.Receipts) {
+		return malformed("notice", "receipts are out of order, or some have no place beside the others")
+	}
+	return nil
+}
+
+// Of is the notice of one lease at a place: of its receipts, which both have signed, those that stay. It is empty when
+// none meets the hour. The error says that the place's unit is not one of units.
+func Of(c Calendar, p Place, l market.Lease, units []market.UnitID, rs []verify.Receipt) (Notice, error) {
+	in, err := market.ProveUnit(units, p.Unit)
+	if err != nil {
+		return Notice{}, err
+	}
+	rs = Keep(c, p, rs)
+	if len(rs) == 0 {
+		return Notice{}, nil
+	}
+	return Notice{Leases: []Leased{{l, in}}, Receipts: rs}, nil
+}
+
+// Join is all that the notices of one place say together, as far as it has room: the pairs of receipts that prove a
+// double sale before anything else, one for each two leases, and without any those receipts that cover the roundest slots.
+// It does not matter in which order notices are joined, but for what there is no room for. They must have been checked, or
+// be one's own.
+func Join(c Calendar, p Place, ns ...Notice) Notice {
+	leases := map[market.LeaseID]Leased{}
+	receipts := map[sign.Hash]verify.Receipt{}
+	for _, n := range ns {
+		for _, l := range n.Leases {
+			id := l.Lease.Core.ID()
+			// One core may be signed in two ways; all choose the same.
+			if old, two := leases[id]; !two || bytes.Compare(l.Lease.Marshal(), old.Lease.Marshal()) < 0 {
+				leases[id] = l
+			}
+		}
+		for _, r := range n.Receipts {
+			receipts[r.SignedHash()] = r
+		}
+	}
+	from, to := c.Slots(p)
+	var out Notice
+	if ps := pairs(slices.SortedFunc(maps.Values(receipts), byNumber), from, to); len(ps) > 0 {
+		for _, two := range ps {
+			out.Receipts = append(out.Receipts, two.a, two.b)
+		}
+		slices.SortFunc(out.Receipts, byNumber)
+		out.Receipts = slices.CompactFunc(out.Receipts, func(x, y verify.Receipt) bool { return byNumber(x, y) == 0 })
+	} else {
+		out.Receipts = roundest(maps.Values(receipts), from, to)
+		slices.SortFunc(out.Receipts, byNumber)
+	}
+	for i, r := range out.Receipts {
+		if i == 0 || out.Receipts[i-1].Lease != r.Lease {
+			out.Leases = append(out.Leases, leases[r.Lease])
+		}
+	}
+	return out
+}
+
+func byNumber(x, y verify.Receipt) int {
+	if by := cmp.Or(bytes.Compare(x.Lease[:], y.Lease[:]), cmp.Compare(x.Seq, y.Seq)); by != 0 {
+		return by
+	}
+	return bytes.Compare(x.Marshal(), y.Marshal()) // of one number there may be two, which proves nothing
+}
+
+// Conflicts are the proofs of double sale that a notice has, the best first; none in most. The notice must have been checked.
+func (n Notice) Conflicts(c Calendar, p Place) []verify.Conflict {
+	in := map[market.LeaseID]market.UnitProof{}
+	for _, l := range n.Leases {
+		in[l.Lease.Core.ID()] = l.In
+	}
+	from, to := c.Slots(p)
+	var out []verify.Conflict
+	for _, two := range pairs(n.Receipts, from, to) {
+		out = append(out, verify.Conflict{A: two.a, B: two.b, Unit: p.Unit, InA: in[two.a.Lease], InB: in[two.b.Lease]})
+	}
+	return out
+}
+
+// Better is the index of the notice to keep of those offered for a place, and the joint of all that are good: of those that
+// read, which is Read or does the same, gives back. ErrNone when none is. One that proves a double sale is better than any
+// that does not; for the rest that which covers the rounder slots, and then more of them. So nobody can take away what is
+// there but by bringing more, and Join is never worse than what it joins.
+func Better(c Calendar, p Place, offered [][]byte, read func([]byte) (Notice, error)) (best int, joint Notice, err error) {
+	best = -1
+	var at Notice
+	var errs []error
+	for i, b := range offered {
+		n, err := read(b)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		joint = Join(c, p, joint, n)
+		by := 1
+		if best >= 0 {
+			by = cmp.Or(compare(c, p, n, at), bytes.Compare(b, offered[best]))
+		}
+		if by > 0 {
+			best, at = i, n
+		}
+	}
+	if best < 0 {
+		return 0, Notice{}, fmt.Errorf("%w: %w", ErrNone, errors.Join(errs...))
+	}
+	return best, joint, nil
+}
+
+// Keep is what of one lease's receipts is worth publishing at a place: those over the roundest slots of its hour.
+func Keep(c Calendar, p Place, rs []verify.Receipt) []verify.Receipt {
+	from, to := c.Slots(p)
+	out := roundest(slices.Values(slices.DeleteFunc(slices.Clone(rs), func(r verify.Receipt) bool {
+		return r.From >= r.To || r.From >= to || r.To <= from
+	})), from, to)
+	slices.SortFunc(out, byNumber)
+	return out
+}
+
+// ErrNone says that no notice offered is good.
+var ErrNone = errors.New("none of the notices is good")
