@@ -50,6 +50,14 @@ func New(leaves [][]byte) *Tree {
 	for i, leaf := range leaves {
 		level[i] = hashLeaf(leaf)
 	}
+	return &Tree{levels: rise(level)}
+}
+
+// rise gives all levels above the lowest, and the lowest.
+func rise(level []sign.Hash) [][]sign.Hash {
+	if len(level) == 0 {
+		return nil
+	}
 	levels := [][]sign.Hash{level}
 	for len(level) > 1 {
 		up := make([]sign.Hash, 0, (len(level)+1)/2)
@@ -62,7 +70,7 @@ func New(leaves [][]byte) *Tree {
 		level = up
 		levels = append(levels, level)
 	}
-	return &Tree{levels: levels}
+	return levels
 }
 
 // Len is the number of leaves.

@@ -1,0 +1,142 @@
+package challenge
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"github.com/starling-network/starling/market/merkle"
+	"github.com/starling-network/starling/market/sign"
+)
+
+// Tile is a 64×64 piece of a product, row by row.
+type Tile [TileSide * TileSide]int32
+
+// Lines is generated input: rows of A or columns of B, one after the other, depth bytes each.
+type Lines struct {
+	Depth int
+	Bytes []byte
+}
+
+// NewLines generates lines from first up to first + n.
+func NewLines(g *Generator, s Shape, m Matrix, product, first uint32, n int) Lines {
+	l := Lines{Depth: int(s.Depth), Bytes: make([]byte, n*int(s.Depth))}
+	for i := range n {
+		g.Line(l.Line(i), m, product, first+uint32(i))
+	}
+	return l
+}
+
+// Line is one of them.
+func (l Lines) Line(i int) []byte { return l.Bytes[i*l.Depth : (i+1)*l.Depth] }
+
+// Compute multiplies 64 rows of A by 64 columns of B.
+//
+// Two signed products share one 64-bit multiplication, a·(b₀ + b₁·2³²); the lanes are told apart afterwards, which is
+// exact while sums stay below 2³¹.
+func (t *Tile) Compute(rows, columns Lines) {
+	const wide = 8 // columns at a time
+	depth := rows.Depth
+	packed := make([]uint64, depth*wide/2)
+	for j := 0; j < TileSide; j += wide {
+		for q := range wide / 2 {
+			lo, hi := columns.Line(j + 2*q)[:depth], columns.Line(j + 2*q + 1)[:depth]
+			for k := range depth {
+				packed[k*(wide/2)+q] = uint64(int64(int8(lo[k]))) + uint64(int64(int8(hi[k])))<<32
+			}
+		}
+		for i := 0; i < TileSide; i += 2 {
+			multiply((*[2 * TileSide]int32)(t[i*TileSide:]), j, rows.Line(i), rows.Line(i+1), packed)
+		}
+	}
+}
+
+// multiply sets eight columns from j on of two rows of a tile.
+func multiply(out *[2 * TileSide]int32, j int, a, b []byte, packed []uint64) {
+	var s0, s1, s2, s3, t0, t1, t2, t3 uint64
+	b = b[:len(a)]
+	for k := range a {
+		x, y := uint64(int64(int8(a[k]))), uint64(int64(int8(b[k])))
+		w := (*[4]uint64)(packed[4*k:])
+		s0 += x * w[0]
+		t0 += y * w[0]
+		s1 += x * w[1]
+		t1 += y * w[1]
+		s2 += x * w[2]
+		t2 += y * w[2]
+		s3 += x * w[3]
+		t3 += y * w[3]
+	}
+	for q, v := range [4]uint64{s0, s1, s2, s3} {
+		out[j+2*q], out[j+2*q+1] = lanes(v)
+	}
+	for q, v := range [4]uint64{t0, t1, t2, t3} {
+		out[TileSide+j+2*q], out[TileSide+j+2*q+1] = lanes(v)
+	}
+}
+
+// lanes tells the two sums of one word apart.
+func lanes(v uint64) (lo, hi int32) {
+	lo = int32(uint32(v))
+	return lo, int32(uint32((v - uint64(int64(lo))) >> 32))
+}
+
+// leaf is the data of one of a tile's leaves.
+func (t *Tile) leaf(i int) []byte {
+	b := make([]byte, 0, LeafSize)
+	for _, v := range t[i*LeafWords : (i+1)*LeafWords] {
+		b = binary.LittleEndian.AppendUint32(b, uint32(v))
+	}
+	return b
+}
+
+// tree is the part of the commitment that lies in the tile.
+func (t *Tile) tree() *merkle.Tree {
+	leaves := make([][]byte, TileLeafs)
+	for i := range leaves {
+		leaves[i] = t.leaf(i)
+	}
+	return merkle.New(leaves)
+}
+
+// Hash is the tile's node in the commitment.
+func (t *Tile) Hash() sign.Hash {
+	top, err := t.tree().Node(tileLevel, 0)
+	if err != nil {
+		panic(err) // 128 leaves always have a level 7
+	}
+	return top
+}
+
+// NewTile computes a tile from its seed: 2·64·K bytes of generator.
+func NewTile(g *Generator, s Shape, p Place) *Tile {
+	t := &Tile{}
+	t.Compute(NewLines(g, s, A, p.Product, p.Row, TileSide), NewLines(g, s, B, p.Product, p.Column, TileSide))
+	return t
+}
+
+// Commitment is all that a prover keeps of its products: the hash of each tile, and what is above them.
+type Commitment struct {
+	shape Shape
+	tree  *merkle.Tree
+	root  sign.Hash
+}
+
+// Commit builds the commitment over the hashes of all tiles, in order. ErrTiles if there are more or fewer.
+func Commit(s Shape, tiles []sign.Hash) (*Commitment, error) {
+	if err := s.Check(); err != nil {
+		return nil, err
+	}
+	if len(tiles) != s.Tiles() {
+		return nil, fmt.Errorf("%w: %d of %d", ErrTiles, len(tiles), s.Tiles())
+	}
+	c := &Commitment{shape: s, tree: merkle.Over(slices.Clone(tiles))}
+	c.root = c.tree.RootOf(s.Leaves())
+	return c, nil
+}
+
+// Root commits to every value of every product.
+func (c *Commitment) Root() sign.Hash { return c.root }
+
+// Shape is what was computed.
+func (c *Commitment) Shape() Shape { return c.shape }
