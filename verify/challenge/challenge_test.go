@@ -167,7 +167,7 @@ func TestExtremesAreExact(t *testing.T) {
 		}
 		rows, columns := line(fill[0]), line(fill[1])
 		var tile Tile
-		tile.Compute(rows, columns)
+		tile.Compute(rows, Pack(columns))
 		for _, at := range [][2]int{{0, 0}, {0, 1}, {63, 63}, {17, 40}} {
 			if got, want := tile[at[0]*TileSide+at[1]], Dot(rows.Line(at[0]), columns.Line(at[1])); got != want {
 				t.Errorf("%x: %d, want %d", fill, got, want)
@@ -532,7 +532,7 @@ func BenchmarkCheck(b *testing.B) {
 func BenchmarkTile(b *testing.B) {
 	s := Shape{Rows: 64, Columns: 64, Depth: 8192, Products: 1}
 	g := ProductGenerator(seed(1))
-	rows, columns := NewLines(&g, s, A, 0, 0, TileSide), NewLines(&g, s, B, 0, 0, TileSide)
+	rows, columns := NewLines(&g, s, A, 0, 0, TileSide), Pack(NewLines(&g, s, B, 0, 0, TileSide))
 	var tile Tile
 	b.SetBytes(int64(s.Operations())) // MB/s are millions of operations a second
 	for b.Loop() {

@@ -30,21 +30,41 @@ func NewLines(g *Generator, s Shape, m Matrix, product, first uint32, n int) Lin
 // Line is one of them.
 func (l Lines) Line(i int) []byte { return l.Bytes[i*l.Depth : (i+1)*l.Depth] }
 
+// wide is how many columns are multiplied at a time.
+const wide = 8
+
+// Packed is 64 columns of B made ready for Compute, eight at a time: pairs of them share words.
+type Packed struct {
+	depth int
+	words []uint64
+}
+
+// Pack makes 64 columns ready.
+func Pack(columns Lines) Packed {
+	p := Packed{depth: columns.Depth, words: make([]uint64, columns.Depth*TileSide/2)}
+	for j := 0; j < TileSide; j += 2 {
+		lo, hi := columns.Line(j)[:p.depth], columns.Line(j + 1)[:p.depth]
+		part := p.group(j / wide)
+		for k := range p.depth {
+			part[k*(wide/2)+j%wide/2] = uint64(int64(int8(lo[k]))) + uint64(int64(int8(hi[k])))<<32
+		}
+	}
+	return p
+}
+
+// group is eight of the columns.
+func (p Packed) group(i int) []uint64 {
+	size := p.depth * wide / 2
+	return p.words[i*size : (i+1)*size]
+}
+
 // Compute multiplies 64 rows of A by 64 columns of B.
 //
 // Two signed products share one 64-bit multiplication, a·(b₀ + b₁·2³²); the lanes are told apart afterwards, which is
 // exact while sums stay below 2³¹.
-func (t *Tile) Compute(rows, columns Lines) {
-	const wide = 8 // columns at a time
-	depth := rows.Depth
-	packed := make([]uint64, depth*wide/2)
+func (t *Tile) Compute(rows Lines, columns Packed) {
 	for j := 0; j < TileSide; j += wide {
-		for q := range wide / 2 {
-			lo, hi := columns.Line(j + 2*q)[:depth], columns.Line(j + 2*q + 1)[:depth]
-			for k := range depth {
-				packed[k*(wide/2)+q] = uint64(int64(int8(lo[k]))) + uint64(int64(int8(hi[k])))<<32
-			}
-		}
+		packed := columns.group(j / wide)
 		for i := 0; i < TileSide; i += 2 {
 			multiply((*[2 * TileSide]int32)(t[i*TileSide:]), j, rows.Line(i), rows.Line(i+1), packed)
 		}
@@ -111,7 +131,7 @@ func (t *Tile) Hash() sign.Hash {
 // NewTile computes a tile from its seed: 2·64·K bytes of generator.
 func NewTile(g *Generator, s Shape, p Place) *Tile {
 	t := &Tile{}
-	t.Compute(NewLines(g, s, A, p.Product, p.Row, TileSide), NewLines(g, s, B, p.Product, p.Column, TileSide))
+	t.Compute(NewLines(g, s, A, p.Product, p.Row, TileSide), Pack(NewLines(g, s, B, p.Product, p.Column, TileSide)))
 	return t
 }
 
