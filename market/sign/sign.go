@@ -23,6 +23,9 @@ const (
 	TagRank        Tag = "starling:rank"
 	TagRelease     Tag = "starling:release"
 	TagWard        Tag = "starling:ward"
+	TagAnswer      Tag = "starling:answer"
+	TagShown       Tag = "starling:shown"
+	TagVerdict     Tag = "starling:verdict"
 )
 
 // Layout of the preimage, in bytes.

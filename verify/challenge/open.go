@@ -10,8 +10,8 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Openings is how many leaves of a product are opened. A share f of the work passes with probability f⁶⁴.
-const Openings = 64
+// Openings is how many leaves of a product are opened. A share f of the work passes with probability f⁵⁶.
+const Openings = 56
 
 // maxNodes bounds the proof of Openings leaves: none of the nodes of the top six levels is shared by all.
 const maxNodes = Openings * 29
@@ -70,6 +70,11 @@ func Draw(randomness sign.Hash, leaves, k int) []uint32 {
 // was committed. leaves must be strictly ascending and below the number of leaves, as Draw gives them.
 func (c *Commitment) Open(seed sign.Hash, leaves []uint32) (Opened, error) {
 	g := ProductGenerator(seed)
+	return c.OpenTiles(leaves, func(i int) *Tile { return NewTile(&g, c.shape, c.shape.Place(i)) })
+}
+
+// OpenTiles is Open with tiles from elsewhere: a prover that has several processors computes them at once beforehand.
+func (c *Commitment) OpenTiles(leaves []uint32, tile func(i int) *Tile) (Opened, error) {
 	trees := map[int]*merkle.Tree{}
 	var o Opened
 	indices := make([]int, 0, len(leaves))
@@ -78,8 +83,8 @@ func (c *Commitment) Open(seed sign.Hash, leaves []uint32) (Opened, error) {
 		if int(leaf) >= c.shape.Leaves() {
 			return Opened{}, fmt.Errorf("%w: leaf %d of %d", ErrOpenings, leaf, c.shape.Leaves())
 		}
-		tile := NewTile(&g, c.shape, c.shape.Place(at))
-		trees[at] = tile.tree()
+		t := tile(at)
+		trees[at] = t.tree()
 		want, err := c.tree.Node(0, at)
 		if err != nil {
 			return Opened{}, err
@@ -88,7 +93,7 @@ func (c *Commitment) Open(seed sign.Hash, leaves []uint32) (Opened, error) {
 			return Opened{}, fmt.Errorf("%w: tile %d", ErrFault, at)
 		}
 		in := int(leaf) % TileLeafs
-		o.Openings = append(o.Openings, Opening{Leaf: leaf, Values: [LeafWords]int32(tile[in*LeafWords:])})
+		o.Openings = append(o.Openings, Opening{Leaf: leaf, Values: [LeafWords]int32(t[in*LeafWords:])})
 		indices = append(indices, int(leaf))
 	}
 	var err error

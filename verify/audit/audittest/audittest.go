@@ -1,0 +1,168 @@
+// Package audittest makes whole audits for tests: a provider, a committee and an answer to a small challenge, honest where the
+// test does not say otherwise.
+package audittest
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"slices"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/verify/audit"
+	"github.com/starling-network/starling/verify/challenge"
+)
+
+// Key is the private key of a name.
+func Key(name string) sign.Private { return sign.NewPrivate(sha256.Sum256([]byte(name))) }
+
+// Domain is where the audits are signed.
+func Domain() sign.Domain {
+	return sign.Domain{Network: "audit", Chain: sign.Sum([]byte("chain")), Program: sign.Key(sign.Sum([]byte("program")))}
+}
+
+// Case is one audit to be made.
+type Case struct {
+	Window   audit.Window
+	Slots    uint64 // of a window
+	Attempt  uint8
+	Shape    challenge.Shape
+	Walk     challenge.Walk
+	Provider sign.Private
+	Unit     market.UnitID
+	Roster   audit.Roster
+	Members  map[sign.Key]sign.Private
+
+	// What a dishonest provider or member does, nil otherwise.
+	Tile    func(i int, t *challenge.Tile)    // before it is committed
+	Opening func(i int, o *challenge.Opening) // after it was opened
+	End     func(i int, s *uint64)            // before it is committed
+	Verdict func(v *audit.Verdict)            // before it is signed
+}
+
+// New is a case of n members and a challenge that takes milliseconds.
+func New(n int) Case {
+	c := Case{
+		Window: 7, Slots: 100, Attempt: 1, Provider: Key("provider"), Unit: market.UnitID(sign.Sum([]byte("unit"))),
+		Shape:   challenge.Shape{Rows: 64, Columns: 128, Depth: 128, Products: 2},
+		Walk:    challenge.Walk{Cells: 256, Work: 2, Walkers: 32, Steps: 8},
+		Members: map[sign.Key]sign.Private{},
+	}
+	for i := range n {
+		k := Key(fmt.Sprintf("member %d", i))
+		c.Members[k.Key()] = k
+		c.Roster = append(c.Roster, audit.Member{Key: k.Key(), Weight: uint64(1 + i)})
+	}
+	return c
+}
+
+// Beacon is the beacon of the case's window.
+func (c Case) Beacon() audit.Beacon {
+	return audit.Beacon{Source: audit.SlotHash, Round: uint64(c.Window.First(c.Slots)), Value: sign.Sum([]byte("beacon"))}
+}
+
+// given are the nonces of a committee in one round.
+func given(members audit.Roster, round int) []audit.Given {
+	out := make([]audit.Given, len(members))
+	for i, m := range members {
+		out[i] = audit.Given{Member: m.Key, Nonce: nonce(m.Key, round)}
+	}
+	return out
+}
+
+func nonce(k sign.Key, round int) audit.Nonce {
+	h := sign.Sum(k[:], []byte{byte(round)})
+	return audit.Nonce(h[:])
+}
+
+// Make plays the audit through.
+func (c Case) Make() (audit.Record, error) {
+	d, beacon := Domain(), c.Beacon()
+	committee := c.Roster.Draw(beacon, c.Window, c.Provider.Key(), audit.Committee)
+	a := audit.Answer{
+		Target: audit.Target{Provider: c.Provider.Key(), Unit: c.Unit, Window: c.Window, Attempt: c.Attempt},
+		Shape:  c.Shape, Walk: c.Walk,
+	}
+	a.ProductSeed = audit.ProductSeed(beacon, a.Target, given(committee, 0))
+	tiles, open, err := c.products(a)
+	if err != nil {
+		return audit.Record{}, err
+	}
+	commit, err := challenge.Commit(c.Shape, tiles)
+	if err != nil {
+		return audit.Record{}, err
+	}
+	a.ProductRoot = commit.Root()
+	a.DatasetSeed = audit.DatasetSeed(beacon, a.Provider, a.Unit)
+	a.WalkSeed = audit.WalkSeed(a.ProductSeed, a.ProductRoot, given(committee, 1))
+	set := challenge.NewDataset(a.DatasetSeed, c.Walk.Work)
+	ends := make([]uint64, c.Walk.Walkers)
+	for i := range ends {
+		ends[i] = challenge.Go(c.Walk, challenge.WalkKey(a.WalkSeed), uint32(i), set.Cell)
+		if c.End != nil {
+			c.End(i, &ends[i])
+		}
+	}
+	arrivals := challenge.NewArrivals(ends)
+	a.WalkRoot = arrivals.Root()
+
+	r := audit.Record{Beacon: beacon, Committee: uint8(len(committee)), WindowSlots: c.Slots, Answer: a}
+	if r.Opened, err = open(commit, audit.Drawn(a.WalkSeed, a.Shape)); err != nil {
+		return audit.Record{}, err
+	}
+	if r.Walked, err = arrivals.Open(audit.Walkers(a.WalkSeed, a.WalkRoot, c.Walk, given(committee, 2))); err != nil {
+		return audit.Record{}, err
+	}
+	if r.AnswerSig, err = a.Sign(d, c.Provider); err != nil {
+		return audit.Record{}, err
+	}
+	r.Shown = audit.Show(a, r.Opened.Openings)
+	if r.ShownSig, err = r.Shown.Sign(d, c.Provider); err != nil {
+		return audit.Record{}, err
+	}
+	return c.judge(r, committee)
+}
+
+// judge adds the verdicts.
+func (c Case) judge(r audit.Record, committee audit.Roster) (audit.Record, error) {
+	for i, m := range committee {
+		v := audit.Verdict{
+			Outcome: audit.Pass, RoundTrip: 900, Member: m.Key, Answer: r.Shown.Answer, Openings: r.Shown.Openings,
+			Nonces:  [3]audit.Nonce{nonce(m.Key, 0), nonce(m.Key, 1), nonce(m.Key, 2)},
+			Product: uint64(1_000_000 + i), Walk: uint64(250_000 + i), Rapid: 1_500, Slot: c.Window.First(c.Slots) + 2,
+		}
+		if c.Verdict != nil {
+			c.Verdict(&v)
+		}
+		sig, err := v.Sign(Domain(), c.Members[m.Key])
+		if err != nil {
+			return r, err
+		}
+		r.Verdicts = append(r.Verdicts, audit.Signed{Verdict: v, Signature: sig})
+	}
+	slices.SortFunc(r.Verdicts, func(a, b audit.Signed) int { return slices.Compare(a.Member[:], b.Member[:]) })
+	return r, nil
+}
+
+// products computes the tiles as the provider has them, and gives how it opens them: by what it committed, right or not.
+func (c Case) products(a audit.Answer) ([]sign.Hash, func(*challenge.Commitment, []uint32) (challenge.Opened, error), error) {
+	g := challenge.ProductGenerator(a.ProductSeed)
+	all := make([]challenge.Tile, c.Shape.Tiles())
+	tiles := make([]sign.Hash, len(all))
+	for i := range all {
+		all[i] = *challenge.NewTile(&g, c.Shape, c.Shape.Place(i))
+		if c.Tile != nil {
+			c.Tile(i, &all[i])
+		}
+		tiles[i] = all[i].Hash()
+	}
+	return tiles, func(commit *challenge.Commitment, drawn []uint32) (challenge.Opened, error) {
+		o, err := commit.OpenTiles(drawn, func(i int) *challenge.Tile { return &all[i] })
+		for i := range o.Openings {
+			if c.Opening != nil {
+				c.Opening(i, &o.Openings[i])
+			}
+		}
+		return o, err
+	}, nil
+}

@@ -1,0 +1,34 @@
+// Package audit is the public record of a piece of hardware that showed what it is: who asked, what was asked and answered,
+// how long it took, and what anyone can check of it for ever without having been there.
+//
+// Time is cut into windows. In each, every unit of the network is asked at once, by a committee that a beacon draws for its
+// provider. Each member gives three nonces, one after the other, and looks at its own clock between them:
+//
+//	provider                                    member, one of up to 11
+//	   │ ── Begin: window, units, shapes ──────────▶ │   drawn for this provider? first or a later attempt?
+//	   │ ◀────────────────────────── first nonce ─── │   clock starts
+//	   │ all units compute their products            │
+//	   │ ── product roots, who gave a nonce ───────▶ │   clock stops
+//	   │ ◀───────────────────────── second nonce ─── │   clock starts
+//	   │ all units walk                              │
+//	   │ ── Answer: both roots, signed ────────────▶ │   clock stops
+//	   │ ◀────────────────────────── third nonce ─── │
+//	   │ ── openings, Shown, signed ───────────────▶ │   checks them
+//	   │ ◀────────────────────────────── Verdict ─── │   signed
+//
+// The seed of the products is made of the beacon and all first nonces; which entries are opened and where the walkers start, of
+// all second nonces; which walkers are shown, of all third. One honest member is enough for each to be unforeseen. Whoever gave
+// a first nonce must give a verdict, or the attempt is void: a provider that could leave members out afterwards could choose
+// among their nonces. A window has MaxAttempts attempts, which honest members count.
+//
+//	Answer    280 bytes   provider: "these are the roots of my unit for this seed"
+//	Shown      72 bytes   provider: "and these are the opened entries"
+//	Verdict   184 bytes   member: nonces, times, and whether everything was as it must be
+//	Record   ≤ 64 KiB     all of it
+//
+// What is computed nobody can fake, also no committee: openings are public. Time is the word of the committee, of which more
+// than two thirds must say the same. A wrong opening that was signed (Shown), two answers to one question, and a verdict that
+// passes a wrong opening are lies that anyone can prove: Lie. Being late, silent or slow is none; it only sells less.
+//
+// The package is pure. PROTOCOL.md beside verify gives every offset, testdata has vectors.
+package audit

@@ -1,0 +1,57 @@
+package audit
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/starling-network/starling/market"
+)
+
+// Rule names one rule that a record must keep. The words are stable: programs compare them.
+type Rule string
+
+// The rules, one sentence each.
+const (
+	RuleWindow    Rule = "window"    // Everything is of one window, and the window is the one asked about.
+	RuleUnit      Rule = "unit"      // Everything is of one unit of one provider.
+	RuleAttempt   Rule = "attempt"   // A window has at most MaxAttempts attempts.
+	RuleSeed      Rule = "seed"      // Seeds are made of the beacon and the nonces of everybody who gave a verdict.
+	RuleShape     Rule = "shape"     // What was asked is what the unit's class asks.
+	RuleProvider  Rule = "provider"  // The provider signed its answer and what it showed.
+	RuleOpenings  Rule = "openings"  // The drawn entries are shown, under the root, and right.
+	RuleWalk      Rule = "walk"      // The drawn walkers are shown, under the root, and arrived where the walk leads.
+	RuleVerdict   Rule = "verdict"   // Verdicts are signed by different members, of this answer.
+	RuleCommittee Rule = "committee" // Members are those that the beacon draws from the bonded set.
+	RuleMajority  Rule = "majority"  // More than two thirds of the committee passed it.
+	RuleTime      Rule = "time"      // Times run forward and are possible.
+	RuleDifferent Rule = "different" // Two answers to one question differ.
+	RuleTruth     Rule = "truth"     // What is called a lie is wrong.
+)
+
+// RuleError says which rule a record or a proof breaks, and how.
+type RuleError struct {
+	Rule   Rule
+	Detail string
+	Err    error // the cause, where there is one
+}
+
+// Error names the rule and the detail.
+func (e *RuleError) Error() string { return fmt.Sprintf("rule %s: %s", e.Rule, e.Detail) }
+
+// Unwrap gives the cause.
+func (e *RuleError) Unwrap() error { return e.Err }
+
+func broken(rule Rule, format string, args ...any) *RuleError {
+	return &RuleError{Rule: rule, Detail: fmt.Sprintf(format, args...)}
+}
+
+func because(rule Rule, err error) *RuleError {
+	return &RuleError{Rule: rule, Detail: err.Error(), Err: err}
+}
+
+// ErrRoster says that nobody can be drawn: the set is empty, has a member twice or one without weight.
+var ErrRoster = errors.New("the set to draw from is not one")
+
+func malformed(what, format string, args ...any) error {
+	return fmt.Errorf("%w: %s: %s", market.ErrMalformed, what, fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,281 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"slices"
+
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/verify/challenge"
+)
+
+// MaxRecord bounds a record, bytes.
+const MaxRecord = 64 << 10
+
+const recordHead = 64 // before the answer
+
+// Record is an audit that anyone can check: of one unit in one window. Layout, little-endian:
+//
+//	offset  size  field
+//	     0     1  version = 1
+//	     1     1  source of the beacon: 1 slot hash, 2 drand, 3 commit and reveal
+//	     2     1  n, verdicts, 1 to 11
+//	     3     1  committee drawn, 1 to 11, at least n
+//	     4     4  reserved: 0
+//	     8     8  round of the beacon
+//	    16    32  value of the beacon
+//	    48     8  window length in slots
+//	    56     8  reserved: 0
+//	    64   280  answer
+//	   344    64  the provider's signature over it
+//	   408    72  shown
+//	   480    64  the provider's signature over it
+//	   544        n × ( verdict[184] ‖ signature[64] ), members strictly ascending
+//	              openings of the products (challenge.Opened)
+//	              ends of the walk (challenge.Walked)
+//
+// Its name is SHA-256( "starling/record/v1" ‖ all of it ).
+type Record struct {
+	Beacon      Beacon           `json:"beacon"`
+	Committee   uint8            `json:"committee"`
+	WindowSlots uint64           `json:"window_slots"`
+	Answer      Answer           `json:"answer"`
+	AnswerSig   sign.Signature   `json:"answer_signature"`
+	Shown       Shown            `json:"shown"`
+	ShownSig    sign.Signature   `json:"shown_signature"`
+	Verdicts    []Signed         `json:"verdicts"`
+	Opened      challenge.Opened `json:"-"`
+	Walked      challenge.Walked `json:"-"`
+}
+
+// Marshal returns the layout.
+func (r Record) Marshal() []byte {
+	out := make([]byte, recordHead, MaxRecord)
+	out[0], out[1], out[2], out[3] = version, byte(r.Beacon.Source), byte(len(r.Verdicts)), r.Committee
+	binary.LittleEndian.PutUint64(out[8:], r.Beacon.Round)
+	copy(out[16:], r.Beacon.Value[:])
+	binary.LittleEndian.PutUint64(out[48:], r.WindowSlots)
+	answer, shown := r.Answer.Marshal(), r.Shown.Marshal()
+	out = append(out, answer[:]...)
+	out = append(out, r.AnswerSig[:]...)
+	out = append(out, shown[:]...)
+	out = append(out, r.ShownSig[:]...)
+	for _, v := range r.Verdicts {
+		b := v.Verdict.Marshal()
+		out = append(out, b[:]...)
+		out = append(out, v.Signature[:]...)
+	}
+	out = append(out, r.Opened.Marshal()...)
+	return append(out, r.Walked.Marshal()...)
+}
+
+// Hash names the record.
+func (r Record) Hash() sign.Hash { return sign.Sum([]byte("starling/record/v1"), r.Marshal()) }
+
+// UnmarshalRecord reads the layout and nothing after it. It verifies nothing; Check does.
+func UnmarshalRecord(b []byte) (Record, error) {
+	const verdicts = recordHead + AnswerSize + sign.SignatureSize + ShownSize + sign.SignatureSize
+	const each = VerdictSize + sign.SignatureSize
+	if len(b) < verdicts || len(b) > MaxRecord || b[0] != version || !zero(b[4:8]) || !zero(b[56:64]) {
+		return Record{}, malformed("record", "%d bytes, or unknown version or reserved bytes", len(b))
+	}
+	n := int(b[2])
+	if n < 1 || n > Appeal || b[3] > Appeal || int(b[3]) < n || b[1] < byte(SlotHash) || b[1] > byte(Reveal) {
+		return Record{}, malformed("record", "%d verdicts of %d, beacon %d", n, b[3], b[1])
+	}
+	r := Record{
+		Beacon:      Beacon{Source: Source(b[1]), Round: binary.LittleEndian.Uint64(b[8:]), Value: sign.Hash(b[16:48])},
+		Committee:   b[3],
+		WindowSlots: binary.LittleEndian.Uint64(b[48:]),
+	}
+	var err error
+	rest := b[recordHead:]
+	if r.Answer, err = UnmarshalAnswer(rest[:AnswerSize]); err != nil {
+		return Record{}, err
+	}
+	r.AnswerSig, rest = sign.Signature(rest[AnswerSize:]), rest[AnswerSize+sign.SignatureSize:]
+	if r.Shown, err = UnmarshalShown(rest[:ShownSize]); err != nil {
+		return Record{}, err
+	}
+	r.ShownSig, rest = sign.Signature(rest[ShownSize:]), rest[ShownSize+sign.SignatureSize:]
+	if len(rest) < n*each {
+		return Record{}, malformed("record", "%d bytes of %d verdicts", len(rest), n)
+	}
+	for i := range n {
+		v, err := UnmarshalVerdict(rest[:VerdictSize])
+		if err != nil {
+			return Record{}, err
+		}
+		if i > 0 && bytes.Compare(v.Member[:], r.Verdicts[i-1].Member[:]) <= 0 {
+			return Record{}, malformed("record", "verdicts are not in order")
+		}
+		r.Verdicts = append(r.Verdicts, Signed{v, sign.Signature(rest[VerdictSize:])})
+		rest = rest[each:]
+	}
+	if r.Opened, rest, err = challenge.UnmarshalOpened(rest); err != nil {
+		return Record{}, malformed("record", "%v", err)
+	}
+	if r.Walked, rest, err = challenge.UnmarshalWalked(rest); err != nil {
+		return Record{}, malformed("record", "%v", err)
+	}
+	if len(rest) != 0 {
+		return Record{}, malformed("record", "%d bytes too many", len(rest))
+	}
+	return r, nil
+}
+
+// given is what everybody who gave a verdict gave in round i.
+func given(vs []Signed, i int) []Given {
+	out := make([]Given, len(vs))
+	for k, v := range vs {
+		out[k] = Given{v.Member, v.Nonces[i]}
+	}
+	return out
+}
+
+// Check verifies all of a record that needs nothing else: form, seeds, signatures, openings, walkers, and that more than two
+// thirds of the committee passed it. Two of its parts rest on others: whether the members are those that the beacon draws
+// (CheckMembers, with the bonded set), and whether the beacon's value is that of its round (the chain, or drand's key). What is
+// cheap comes first.
+func (r Record) Check(d sign.Domain) error {
+	if err := r.checkForm(); err != nil {
+		return err
+	}
+	if err := r.CheckComputed(); err != nil {
+		return err
+	}
+	return r.checkSignatures(d)
+}
+
+// checkForm is what costs nothing.
+func (r Record) checkForm() error {
+	a := r.Answer
+	switch hash := a.Hash(); {
+	case a.Attempt < 1 || a.Attempt > MaxAttempts:
+		return broken(RuleAttempt, "attempt %d of at most %d", a.Attempt, MaxAttempts)
+	case r.WindowSlots < 1:
+		return broken(RuleWindow, "windows of no length")
+	case r.Shown.Answer != hash:
+		return broken(RuleOpenings, "shown of another answer")
+	case len(r.Verdicts) < 1 || len(r.Verdicts) > int(r.Committee) || r.Committee > Appeal:
+		return broken(RuleMajority, "%d verdicts of a committee of %d", len(r.Verdicts), r.Committee)
+	case r.Beacon.Source == SlotHash && (r.Beacon.Round < uint64(a.Window.First(r.WindowSlots)) || WindowOf(slot(r.Beacon.Round), r.WindowSlots) != a.Window):
+		return broken(RuleWindow, "the beacon is of slot %d, window %d begins at %d", r.Beacon.Round, a.Window, a.Window.First(r.WindowSlots))
+	}
+	passed := 0
+	for i, v := range r.Verdicts {
+		switch {
+		case i > 0 && bytes.Compare(v.Member[:], r.Verdicts[i-1].Member[:]) <= 0:
+			return broken(RuleVerdict, "members are not in order, or one is there twice")
+		case v.Member == a.Provider:
+			return broken(RuleCommittee, "the provider judges itself")
+		case v.Answer != r.Shown.Answer || v.Openings != r.Shown.Openings:
+			return broken(RuleVerdict, "%s judged another answer, or other openings", v.Member.Short())
+		case WindowOf(v.Slot, r.WindowSlots) != a.Window:
+			return broken(RuleTime, "%s began in slot %d, which is not in window %d", v.Member.Short(), v.Slot, a.Window)
+		}
+		if v.Outcome == Pass {
+			passed++
+		}
+	}
+	if need := Certify(int(r.Committee)); passed < need {
+		return broken(RuleMajority, "%d of a committee of %d passed it, %d must", passed, r.Committee, need)
+	}
+	return nil
+}
+
+// CheckComputed verifies what a committee cannot fake: seeds, what was drawn, every opened entry and every walker shown.
+func (r Record) CheckComputed() error {
+	a := r.Answer
+	if want := ProductSeed(r.Beacon, a.Target, given(r.Verdicts, 0)); a.ProductSeed != want {
+		return broken(RuleSeed, "products of seed %s, the nonces make %s", a.ProductSeed.Short(), want.Short())
+	}
+	if want := WalkSeed(a.ProductSeed, a.ProductRoot, given(r.Verdicts, 1)); a.WalkSeed != want {
+		return broken(RuleSeed, "walk of seed %s, the nonces make %s", a.WalkSeed.Short(), want.Short())
+	}
+	if Show(a, r.Opened.Openings) != r.Shown {
+		return broken(RuleOpenings, "the openings are not those that the provider signed")
+	}
+	if err := CheckProducts(a, r.Opened); err != nil {
+		return err
+	}
+	drawn := Walkers(a.WalkSeed, a.WalkRoot, a.Walk, given(r.Verdicts, 2))
+	if err := r.Walked.Check(a.DatasetSeed, a.WalkSeed, a.Walk, a.WalkRoot, drawn); err != nil {
+		return because(RuleWalk, err)
+	}
+	return nil
+}
+
+// CheckProducts verifies the openings of an answer against its own seeds.
+func CheckProducts(a Answer, o challenge.Opened) error {
+	if err := o.Check(a.ProductSeed, a.Shape, a.ProductRoot, Drawn(a.WalkSeed, a.Shape), Pick(a.WalkSeed)); err != nil {
+		return because(RuleOpenings, err)
+	}
+	return nil
+}
+
+func (r Record) checkSignatures(d sign.Domain) error {
+	if err := errors.Join(r.Answer.Verify(d, r.AnswerSig), r.Shown.Verify(d, r.Answer.Provider, r.ShownSig)); err != nil {
+		return because(RuleProvider, err)
+	}
+	for _, v := range r.Verdicts {
+		if err := v.Verify(d, v.Signature); err != nil {
+			return because(RuleVerdict, err)
+		}
+	}
+	return nil
+}
+
+// Slack is how many places below the drawn committee a member may stand: peers that read the bonded set a moment apart do not
+// know quite the same one.
+const Slack = 2
+
+// CheckMembers verifies that everybody who judged was to be drawn from the roster: its committee, or those who stand at most
+// Slack places below it.
+func (r Record) CheckMembers(roster Roster) error {
+	if err := roster.Check(); err != nil {
+		return because(RuleCommittee, err)
+	}
+	drawn := roster.Draw(r.Beacon, r.Answer.Window, r.Answer.Provider, int(r.Committee)+Slack)
+	for _, v := range r.Verdicts {
+		if !slices.ContainsFunc(drawn, func(m Member) bool { return m.Key == v.Member }) {
+			return broken(RuleCommittee, "%s is not among the %d that are drawn first", v.Member.Short(), len(drawn))
+		}
+	}
+	return nil
+}
+
+// Rates is what a record shows of a unit: at least so much, for no round trip is subtracted.
+type Rates struct {
+	Operations uint64 `json:"operations"` // int8 multiplications and additions a second
+	Reads      uint64 `json:"reads"`      // of 32 bytes each at a random place, a second
+	Memory     uint64 `json:"memory"`     // bytes of the dataset
+	Distance   uint64 `json:"distance"`   // microseconds of the fastest rapid round beyond the fastest ping: a relay's way
+}
+
+// Rates takes the median of those who passed it: up to half of them may lie either way without moving it past an honest one.
+func (r Record) Rates() Rates {
+	var products, walks, distances []uint64
+	for _, v := range r.Verdicts {
+		if v.Outcome == Pass {
+			products, walks = append(products, max(v.Product, 1)), append(walks, max(v.Walk, 1))
+			distances = append(distances, uint64(v.Rapid)-uint64(min(v.Rapid, v.RoundTrip)))
+		}
+	}
+	if len(products) == 0 {
+		return Rates{}
+	}
+	return Rates{
+		Operations: perSecond(r.Answer.Shape.Operations(), median(products)),
+		Reads:      perSecond(r.Answer.Walk.Reads(), median(walks)),
+		Memory:     r.Answer.Walk.Bytes(),
+		Distance:   median(distances),
+	}
+}
+
+// median is the upper of the middle ones: the slower word counts.
+func median(xs []uint64) uint64 {
+	slices.Sort(xs)
+	return xs[len(xs)/2]
+}

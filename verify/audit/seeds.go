@@ -1,0 +1,125 @@
+package audit
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/verify/challenge"
+)
+
+// Source says where a beacon's value comes from.
+type Source uint8
+
+// The sources.
+const (
+	// SlotHash is the hash of the first block of the window on Solana. A leader can bias it and nobody foresee it for long.
+	SlotHash Source = 1
+	// Drand is a round of drand's quicknet, which anyone can verify for ever.
+	Drand Source = 2
+	// Reveal is made by the members alone: networks without a chain.
+	Reveal Source = 3
+)
+
+// String names the source.
+func (s Source) String() string {
+	switch s {
+	case SlotHash:
+		return "slot hash"
+	case Drand:
+		return "drand"
+	case Reveal:
+		return "commit and reveal"
+	}
+	return "unknown"
+}
+
+// Beacon is a public value that nobody knew before its round.
+type Beacon struct {
+	Source Source    `json:"source"`
+	Round  uint64    `json:"round"` // slot, or drand's round
+	Value  sign.Hash `json:"value"`
+}
+
+func (b Beacon) bytes() []byte {
+	out := append([]byte{byte(b.Source)}, binary.LittleEndian.AppendUint64(nil, b.Round)...)
+	return append(out, b.Value[:]...)
+}
+
+// NonceSize is the size of a member's nonce, bytes.
+const NonceSize = 16
+
+// Nonce is a member's part of a seed.
+type Nonce [NonceSize]byte
+
+// MarshalText returns the hexadecimal form.
+func (n Nonce) MarshalText() ([]byte, error) {
+	var wide sign.Hash
+	copy(wide[:], n[:])
+	return []byte(wide.String()[:2*NonceSize]), nil
+}
+
+// Given is what one member gave in one of the three rounds.
+type Given struct {
+	Member sign.Key
+	Nonce  Nonce
+}
+
+// mix hashes what all members gave, whatever the order.
+func mix(what string, given []Given, parts ...[]byte) sign.Hash {
+	sorted := slices.SortedFunc(slices.Values(given), func(a, b Given) int { return slices.Compare(a.Member[:], b.Member[:]) })
+	b := []byte("starling/audit/" + what + "/v1")
+	for _, p := range parts {
+		b = append(b, p...)
+	}
+	for _, g := range sorted {
+		b = append(b, g.Member[:]...)
+		b = append(b, g.Nonce[:]...)
+	}
+	return sign.Sum(b)
+}
+
+// Target is what is audited: a unit, in a window, the how-manieth time.
+type Target struct {
+	Provider sign.Key
+	Unit     market.UnitID
+	Window   Window
+	Attempt  uint8
+}
+
+// ProductSeed is the seed of a unit's products, of the beacon and all first nonces.
+func ProductSeed(beacon Beacon, t Target, first []Given) sign.Hash {
+	return mix("product", first, beacon.bytes(), t.Provider[:], t.Unit[:], t.Window.bytes(), []byte{t.Attempt})
+}
+
+// WalkSeed is where a unit's walkers start, of its products' root and all second nonces.
+func WalkSeed(products sign.Hash, root sign.Hash, second []Given) sign.Hash {
+	return mix("walk", second, products[:], root[:])
+}
+
+// Drawn are the leaves that a unit must open: of the walk's seed, which nobody knew before the products' root.
+func Drawn(walk sign.Hash, s challenge.Shape) []uint32 {
+	return challenge.Draw(sign.Sum([]byte("starling/audit/draw/v1"), walk[:]), s.Leaves(), challenge.Openings)
+}
+
+// Pick is which value of opening i, in the order of Drawn, is computed again.
+func Pick(walk sign.Hash) func(i int) int {
+	var picks []byte
+	for at := byte(0); len(picks) < challenge.Openings; at++ {
+		h := sign.Sum([]byte("starling/audit/pick/v1"), walk[:], []byte{at})
+		picks = append(picks, h[:]...)
+	}
+	return func(i int) int { return int(picks[i] % challenge.LeafWords) }
+}
+
+// Walkers are those that a unit must show, of its walk's root and all third nonces.
+func Walkers(walk, root sign.Hash, w challenge.Walk, third []Given) []uint32 {
+	return challenge.Draw(mix("walkers", third, walk[:], root[:]), int(w.Walkers), challenge.Ends)
+}
+
+// DatasetSeed is the seed of a unit's dataset in an era of windows: the dataset stays where it is for so long, and nobody can
+// make one before.
+func DatasetSeed(beacon Beacon, provider sign.Key, unit market.UnitID) sign.Hash {
+	return sign.Sum([]byte("starling/audit/dataset/v1"), beacon.bytes(), provider[:], unit[:])
+}
