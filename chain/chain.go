@@ -120,6 +120,18 @@ type Ledger interface {
 	Memo(ctx context.Context, id TxID) ([]byte, market.Slot, error)
 }
 
+// Block is a block that no fork takes back.
+type Block struct {
+	Slot market.Slot
+	Hash sign.Hash
+}
+
+// Blocks is a ledger that tells its blocks' hashes, by which is drawn what nobody could know before.
+type Blocks interface {
+	// Block is the first final block of slot from or a later one; slots may be empty. ErrNotFound while there is none.
+	Block(ctx context.Context, from market.Slot) (Block, error)
+}
+
 // Check reports what no ledger takes: nothing to do, a zero amount or receiver, sums beyond 64 bits, a memo that is too
 // long or not UTF-8. The error is ErrPayment.
 func (p Payment) Check() error {

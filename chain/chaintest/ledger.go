@@ -7,6 +7,7 @@ package chaintest
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
@@ -234,7 +235,10 @@ type Ledger struct {
 // Ledger pays from the owner's balance.
 func (c *Chain) Ledger(owner sign.Key) *Ledger { return &Ledger{chain: c, owner: owner} }
 
-var _ chain.Ledger = (*Ledger)(nil)
+var (
+	_ chain.Ledger = (*Ledger)(nil)
+	_ chain.Blocks = (*Ledger)(nil)
+)
 
 // lock returns with the chain locked, or with the error that every call gives now.
 func (l *Ledger) lock(ctx context.Context) error {
@@ -256,6 +260,20 @@ func (l *Ledger) Slot(ctx context.Context) (market.Slot, error) {
 	}
 	defer l.chain.mu.Unlock()
 	return l.chain.blocks[len(l.chain.blocks)-2].slot, nil
+}
+
+// Block is final when FinalBlocks follow it. Its hash nobody can tell before it is there, but who reads this line.
+func (l *Ledger) Block(ctx context.Context, from market.Slot) (chain.Block, error) {
+	if err := l.lock(ctx); err != nil {
+		return chain.Block{}, err
+	}
+	defer l.chain.mu.Unlock()
+	for height := 1; height <= l.chain.final; height++ {
+		if b := l.chain.blocks[height-1]; b.slot >= from {
+			return chain.Block{Slot: b.slot, Hash: sign.Sum([]byte("chaintest block"), binary.LittleEndian.AppendUint64(nil, uint64(b.slot)))}, nil
+		}
+	}
+	return chain.Block{}, fmt.Errorf("chaintest: a final block of slot %d or later: %w", from, chain.ErrNotFound)
 }
 
 // Balance leaves out the newest block, which is not confirmed.

@@ -34,6 +34,7 @@ func TestLedger(t *testing.T, open func(t *testing.T) Harness) {
 		"Settles":        testSettles,
 		"Restarts":       testRestarts,
 		"Cancelled":      testCancelled,
+		"Blocks":         testBlocks,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

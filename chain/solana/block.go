@@ -1,0 +1,82 @@
+package solana
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/gagliardetto/solana-go/rpc"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+)
+
+var _ chain.Blocks = (*Ledger)(nil)
+
+// Block is the first final block of slot from or later, by its blockhash, as two endpoints tell it, or the only one configured: one alone
+// could choose what is drawn by it.
+func (l *Ledger) Block(ctx context.Context, from market.Slot) (chain.Block, error) {
+	need := min(2, len(l.pool.endpoints))
+	agreed := func(all []answer[chain.Block]) (chain.Block, bool) {
+		for i, a := range all {
+			same := 0
+			for _, b := range all[i:] {
+				if a.err == nil && b.err == nil && a.value == b.value {
+					same++
+				}
+			}
+			if same >= need {
+				return a.value, true
+			}
+		}
+		return chain.Block{}, false
+	}
+	answers := everyone(ctx, l.pool, func(ctx context.Context, c *rpc.Client) (chain.Block, error) { return blockFrom(ctx, c, from) },
+		func(now []answer[chain.Block]) bool { _, ok := agreed(now); return ok })
+	if b, ok := agreed(answers); ok {
+		return b, nil
+	}
+	if err := ctx.Err(); err != nil {
+		return chain.Block{}, err
+	}
+	failures, none := make([]error, len(answers)), 0
+	for i, a := range answers {
+		if failures[i] = a.err; errors.Is(a.err, rpc.ErrNotFound) {
+			none++
+		}
+	}
+	if none > 0 { // some may see it before others
+		return chain.Block{}, fmt.Errorf("a final block of slot %d or later: %w", from, chain.ErrNotFound)
+	}
+	return chain.Block{}, fmt.Errorf("no %d Solana RPC endpoints tell the same block of slot %d: %w: %w", need, from, chain.ErrDown, errors.Join(failures...))
+}
+
+// blockFrom is what one endpoint says.
+func blockFrom(ctx context.Context, c *rpc.Client, from market.Slot) (chain.Block, error) {
+	slots, err := c.GetBlocksWithLimit(ctx, uint64(from), 1, rpc.CommitmentFinalized)
+	if err != nil && !errors.Is(err, rpc.ErrNotFound) {
+		return chain.Block{}, err
+	}
+	if err != nil || slots == nil || len(*slots) == 0 {
+		return chain.Block{}, rpc.ErrNotFound
+	}
+	slot := (*slots)[0]
+	if slot < uint64(from) || len(*slots) > 1 {
+		return chain.Block{}, fmt.Errorf("slots %v where one from %d on was asked for: %w", clipSlots(*slots), from, chain.ErrMalformed)
+	}
+	rewards, version := false, uint64(0)
+	b, err := c.GetBlockWithOpts(ctx, slot, &rpc.GetBlockOpts{TransactionDetails: rpc.TransactionDetailsNone, Rewards: &rewards,
+		Commitment: rpc.CommitmentFinalized, MaxSupportedTransactionVersion: &version})
+	if err != nil {
+		return chain.Block{}, err
+	}
+	h := sign.Hash(b.Blockhash)
+	if h.IsZero() {
+		return chain.Block{}, fmt.Errorf("the block of slot %d has no hash: %w", slot, chain.ErrMalformed)
+	}
+	return chain.Block{Slot: market.Slot(slot), Hash: h}, nil
+}
+
+// clipSlots bounds what an endpoint said, for an error.
+func clipSlots(slots []uint64) []uint64 { return slots[:min(len(slots), 3)] }
