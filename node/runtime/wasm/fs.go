@@ -37,8 +37,9 @@ func (x *inodes) fix(st sys.Stat_t) sys.Stat_t {
 	}
 	st.Dev, st.Ino = 1, x.seen[key]
 	st.Atim, st.Mtim, st.Ctim = seededEpoch, seededEpoch, seededEpoch
+	st.Nlink = 1 // an input may be a link into the provider's store, or a copy where that is on another disk
 	if st.Mode.IsDir() {
-		st.Size, st.Nlink = 0, 1
+		st.Size = 0
 	}
 	return st
 }

@@ -1,0 +1,105 @@
+package wasm
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/starling-network/starling/node/runtime"
+)
+
+// What a seeded program can see is the same on two machines that differ in everything that it must not depend on: where its
+// directories are, in what order, when and how its inputs came there, who owns them, how many CPUs it is given.
+func TestTwoMachines(t *testing.T) {
+	t.Parallel()
+	module, _ := program(t)
+	files := map[string]string{"a": "one", "b": "two", "sub": ""}
+	machine := func(order []string, place func(host, content string), cpu uint32) string {
+		dir := t.TempDir()
+		in := filepath.Join(dir, "in")
+		if err := os.Mkdir(in, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range order {
+			if files[name] == "" {
+				if err := os.Mkdir(filepath.Join(in, name), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				continue
+			}
+			place(filepath.Join(in, name), files[name])
+		}
+		r := newRuntime(t, time.Minute)
+		h, err := r.Start(t.Context(), runtime.Spec{
+			ID: "machine", Module: module, Args: []string{"random", "/in"}, Mounts: []runtime.Mount{{Host: in, Guest: "/in", ReadOnly: true}},
+			Limits: runtime.Limits{MemoryMiB: 64, DiskMiB: 16, MilliCPU: cpu}, Dir: filepath.Join(dir, "run"), Seed: 11,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Destroy(t.Context(), h)
+		exit, err := r.Wait(t.Context(), h)
+		if err != nil || !exit.OK() {
+			t.Fatalf("%+v, %v", exit, err)
+		}
+		log, err := r.Logs(t.Context(), h, runtime.Stdout, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer log.Close()
+		b, err := io.ReadAll(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b) + seen(t, in)
+	}
+	store := t.TempDir()
+	linked := machine([]string{"b", "sub", "a"}, func(host, content string) { // as a provider with its store on the same disk
+		src := filepath.Join(store, content)
+		if err := os.WriteFile(src, []byte(content), 0o400); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Link(src, host); err != nil {
+			t.Fatal(err)
+		}
+	}, 1000)
+	copied := machine([]string{"a", "b", "sub"}, func(host, content string) {
+		if err := os.WriteFile(host, []byte(content), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(host, time.Unix(1, 0), time.Unix(2, 0)); err != nil {
+			t.Fatal(err)
+		}
+	}, 500)
+	if linked != copied {
+		t.Errorf("one machine shows\n%sthe other\n%s", linked, copied)
+	}
+}
+
+// seen is all that WASI tells of files, in the order in which a program would ask.
+func seen(t *testing.T, dir string) string {
+	t.Helper()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	m := &mountFS{root: root, readOnly: true, quota: &quota{writing: map[*file]struct{}{}}, inodes: &inodes{seen: map[[2]uint64]uint64{}}}
+	text := ""
+	for _, name := range []string{"", "a", "b", "sub"} {
+		st, e := m.Stat(name)
+		if e != 0 {
+			t.Fatal(e)
+		}
+		text += fmt.Sprintln(name, st.Dev, st.Ino, st.Mode.Type(), st.Nlink, st.Size, st.Atim, st.Mtim, st.Ctim)
+	}
+	f := open(t, m, "", 0)
+	entries, e := f.Readdir(-1)
+	if e != 0 {
+		t.Fatal(e)
+	}
+	return text + fmt.Sprintln(entries)
+}
