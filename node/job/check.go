@@ -44,6 +44,7 @@ func (j Job) problems() problems {
 	j.checkHealth(&ps)
 	j.checkTimes(&ps)
 	j.checkWebhooks(&ps)
+	j.checkVerify(&ps)
 	j.checkPayment(&ps)
 	if len(ps) == 0 { // the sources of a broken job are too many, or none
 		j.checkBlobs(&ps)
@@ -123,6 +124,36 @@ func (j Job) checkPlacement(ps *problems) {
 	for i, k := range p.Exclude {
 		if slices.Contains(p.Exclude[:i], k) {
 			ps.add(fmt.Sprintf("spec.placement.exclude[%d]", i), "%s is listed twice", k)
+		}
+	}
+}
+
+// checkVerify refuses to check what is not determined by the job, or cannot be compared.
+func (j Job) checkVerify(ps *problems) {
+	const field = "spec.verify"
+	if j.Verify == VerifyNone {
+		return
+	}
+	if j.Verify != VerifyReplicate {
+		ps.add(field, "%.40q, want none or replicate", string(j.Verify))
+		return
+	}
+	per := j.Resources.PerUnit
+	for _, no := range []struct {
+		broken bool
+		why    string
+	}{
+		{j.Runtime != RuntimeWasm, "a container is not deterministic: two honest runs of it differ; give a WASI module"},
+		{len(j.Outputs) == 0, "what is compared are the files that the program leaves: name a directory with spec.outputs"},
+		{j.Rounds != nil, "rounds run on the same leases, and each provider signs one result: submit a job for each round"},
+		{len(j.Secrets) > 0 || j.Registry != nil, "secrets are for one provider, and a replica is run by another"},
+		{j.Guardians > 0, "guardians do not buy replicas; leave one of the two out (--guardians 0)"},
+		{j.Restart.Policy != RestartNever, "a program that is started again goes on with what it left: write restart.policy never"},
+		{per.MemoryMiB == 0 || per.DiskMiB == 0, "a result may depend on how much memory and disk there is: say spec.resources.memory and disk"},
+		{uint64(per.MemoryMiB)*uint64(j.Resources.Units) > 1<<31 || uint64(per.DiskMiB)*uint64(j.Resources.Units) > 1<<31, "that is more memory or disk than one program can be given"},
+	} {
+		if no.broken {
+			ps.add(field, "%s", no.why)
 		}
 	}
 }

@@ -48,6 +48,7 @@ const (
 //	  restart: {max: 3, policy: on-failure, backoff: 1s}      # see Restart
 //	  timeouts: {queue: 2m, pull: 5m, start: 10m, run: 10m, stop: 2s}
 //	  keep: 24h                           # how long providers should keep results while you are away
+//	  verify: replicate                   # results computed again by others; see VerifyReplicate
 //	  payment: {maxPrice: 0.05/unit-hour, budget: 0.25, settle: escrow}
 //	  webhooks: [{url: "https://example.org/hook", events: [succeeded, failed], secretFrom: env:HOOK}]
 func Parse(data []byte, decimals uint8) (Job, error) {
@@ -174,11 +175,12 @@ func (f *file) spec(n ast.Node, path string) {
 		"keep":         f.spanTo(&j.Keep),
 		"guardians":    f.numberTo(&j.Guardians),
 		"standbys":     f.numberTo(&j.Standbys),
+		"verify":       func(n ast.Node, field string) { set(f, n, field, &j.Verify, asVerify) },
 		"payment":      f.payment,
 		"webhooks":     f.webhooks,
 	}, map[string]string{
 		"replicas":   "replicas of services; write count for the ranks of a job",
-		"checkpoint": "checkpoints", "verify": "verification of results", "engine": "engines",
+		"checkpoint": "checkpoints", "engine": "engines",
 		"volumes": "volumes; write inputs and outputs", "priority": "priorities",
 		"constraints": "constraints",
 	})
@@ -375,6 +377,16 @@ func asSettle(text string) (Settle, error) {
 		return "", fmt.Errorf("want %s or %s", SettleEscrow, SettleDirect)
 	}
 	return Settle(text), nil
+}
+
+func asVerify(text string) (Verify, error) {
+	switch v := Verify(text); v {
+	case "none":
+		return VerifyNone, nil
+	case VerifyReplicate:
+		return v, nil
+	}
+	return "", fmt.Errorf("%.40q, want none or replicate", text)
 }
 
 func asWay(text string) (string, error) {

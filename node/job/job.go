@@ -101,6 +101,7 @@ type Job struct {
 	// providers they may take for ranks that are lost.
 	Guardians uint32    `json:"guardians,omitempty"`
 	Standbys  uint32    `json:"standbys,omitempty"`
+	Verify    Verify    `json:"verify,omitempty"` // how results are checked
 	Payment   Payment   `json:"payment"`
 	Webhooks  []Webhook `json:"webhooks,omitempty"`
 	// Blobs are the contents of all sources, by source with {rank} filled in; nil until WithBlobs.
@@ -179,6 +180,27 @@ const (
 	// SettleDirect pays each provider from the buyer's wallet what its vouchers say: for people who trust each other for one interval.
 	SettleDirect Settle = "direct"
 )
+
+// Verify is how the job's results are checked.
+type Verify string
+
+// The ways of checking results.
+const (
+	// VerifyNone takes results as they come.
+	VerifyNone Verify = ""
+	// VerifyReplicate runs the program deterministically, and has some results computed again by somebody else.
+	VerifyReplicate Verify = "replicate"
+)
+
+// What a checked job's units have where it does not say: results may depend on it, so that it must not be each provider's own.
+const (
+	DefaultVerifyMemoryMiB = 256
+	DefaultVerifyDiskMiB   = 256
+)
+
+// verifyCost is how often each rank of a checked job is computed at the most, unless providers keep differing: its result, one
+// replica, and a third when the two differ.
+const verifyCost = 3
 
 // Blob is a content-addressed file or directory.
 type Blob struct {
@@ -276,6 +298,11 @@ func (j Job) MaxCost() (market.Amount, error) {
 	perHour, err := market.Amount(j.Payment.MaxPrice).Times(j.Units() + uint64(j.Standbys)*uint64(j.Resources.Units))
 	if err != nil {
 		return 0, fmt.Errorf("cost of the job: %w", err)
+	}
+	if j.Verify == VerifyReplicate {
+		if perHour, err = perHour.Times(verifyCost); err != nil {
+			return 0, fmt.Errorf("cost of the job: %w", err)
+		}
 	}
 	hi, lo := bits.Mul64(uint64(perHour), uint64(j.Timeouts.Run.Milliseconds()))
 	lo, carry := bits.Add64(lo, hour-1, 0)
@@ -382,6 +409,14 @@ func (j Job) withDefaults(said func(field string) bool) Job {
 	}
 	if j.Guardians > 0 && !said("spec.standbys") {
 		j.Standbys = DefaultStandbys
+	}
+	if per := &j.Resources.PerUnit; j.Verify == VerifyReplicate {
+		if per.MemoryMiB == 0 {
+			per.MemoryMiB = DefaultVerifyMemoryMiB
+		}
+		if per.DiskMiB == 0 {
+			per.DiskMiB = DefaultVerifyDiskMiB
+		}
 	}
 	if !said("spec.payment.budget") {
 		if cost, err := j.MaxCost(); err == nil {

@@ -302,23 +302,26 @@ func (x *Output) GetBlob() *Blob {
 
 // Workload is one program with all that it reads and where it writes.
 type Workload struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Runtime       string                 `protobuf:"bytes,1,opt,name=runtime,proto3" json:"runtime,omitempty"`
-	Module        *Blob                  `protobuf:"bytes,2,opt,name=module,proto3" json:"module,omitempty"`
-	Args          []string               `protobuf:"bytes,3,rep,name=args,proto3" json:"args,omitempty"`
-	Env           map[string]string      `protobuf:"bytes,4,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Inputs        []*Input               `protobuf:"bytes,5,rep,name=inputs,proto3" json:"inputs,omitempty"`
-	Outputs       []string               `protobuf:"bytes,6,rep,name=outputs,proto3" json:"outputs,omitempty"`                          // absolute paths of writable directories
-	WallMillis    uint64                 `protobuf:"varint,7,opt,name=wall_millis,json=wallMillis,proto3" json:"wall_millis,omitempty"` // 0: until the lease ends
-	Seed          uint64                 `protobuf:"varint,8,opt,name=seed,proto3" json:"seed,omitempty"`                               // not 0: fixed clock and seeded randomness
-	Image         string                 `protobuf:"bytes,9,opt,name=image,proto3" json:"image,omitempty"`                              // container image by digest, instead of module
-	Entrypoint    []string               `protobuf:"bytes,10,rep,name=entrypoint,proto3" json:"entrypoint,omitempty"`                   // instead of the image's own
-	WorkDir       string                 `protobuf:"bytes,11,opt,name=work_dir,json=workDir,proto3" json:"work_dir,omitempty"`          // where a container's program starts
-	Network       string                 `protobuf:"bytes,12,opt,name=network,proto3" json:"network,omitempty"`                         // "": none; "internet"
-	Sealed        []byte                 `protobuf:"bytes,13,opt,name=sealed,proto3" json:"sealed,omitempty"`                           // Secrets, sealed to the provider for this lease (node/sealed)
-	Health        *HealthCheck           `protobuf:"bytes,14,opt,name=health,proto3" json:"health,omitempty"`
-	PullMillis    uint64                 `protobuf:"varint,15,opt,name=pull_millis,json=pullMillis,proto3" json:"pull_millis,omitempty"` // how long fetching module, image and inputs may take; 0: until the lease ends
-	KeepMillis    uint64                 `protobuf:"varint,16,opt,name=keep_millis,json=keepMillis,proto3" json:"keep_millis,omitempty"` // how long the buyer would like outputs and logs to be kept once it has ended; 0: it does not say
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Runtime    string                 `protobuf:"bytes,1,opt,name=runtime,proto3" json:"runtime,omitempty"`
+	Module     *Blob                  `protobuf:"bytes,2,opt,name=module,proto3" json:"module,omitempty"`
+	Args       []string               `protobuf:"bytes,3,rep,name=args,proto3" json:"args,omitempty"`
+	Env        map[string]string      `protobuf:"bytes,4,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Inputs     []*Input               `protobuf:"bytes,5,rep,name=inputs,proto3" json:"inputs,omitempty"`
+	Outputs    []string               `protobuf:"bytes,6,rep,name=outputs,proto3" json:"outputs,omitempty"`                          // absolute paths of writable directories
+	WallMillis uint64                 `protobuf:"varint,7,opt,name=wall_millis,json=wallMillis,proto3" json:"wall_millis,omitempty"` // 0: until the lease ends
+	Seed       uint64                 `protobuf:"varint,8,opt,name=seed,proto3" json:"seed,omitempty"`                               // not 0: fixed clock and seeded randomness
+	Image      string                 `protobuf:"bytes,9,opt,name=image,proto3" json:"image,omitempty"`                              // container image by digest, instead of module
+	Entrypoint []string               `protobuf:"bytes,10,rep,name=entrypoint,proto3" json:"entrypoint,omitempty"`                   // instead of the image's own
+	WorkDir    string                 `protobuf:"bytes,11,opt,name=work_dir,json=workDir,proto3" json:"work_dir,omitempty"`          // where a container's program starts
+	Network    string                 `protobuf:"bytes,12,opt,name=network,proto3" json:"network,omitempty"`                         // "": none; "internet"
+	Sealed     []byte                 `protobuf:"bytes,13,opt,name=sealed,proto3" json:"sealed,omitempty"`                           // Secrets, sealed to the provider for this lease (node/sealed)
+	Health     *HealthCheck           `protobuf:"bytes,14,opt,name=health,proto3" json:"health,omitempty"`
+	PullMillis uint64                 `protobuf:"varint,15,opt,name=pull_millis,json=pullMillis,proto3" json:"pull_millis,omitempty"` // how long fetching module, image and inputs may take; 0: until the lease ends
+	KeepMillis uint64                 `protobuf:"varint,16,opt,name=keep_millis,json=keepMillis,proto3" json:"keep_millis,omitempty"` // how long the buyer would like outputs and logs to be kept once it has ended; 0: it does not say
+	// Limits that its result may depend on, at most those of the lease; 0: the lease's.
+	MemoryMib     uint32 `protobuf:"varint,17,opt,name=memory_mib,json=memoryMib,proto3" json:"memory_mib,omitempty"`
+	DiskMib       uint32 `protobuf:"varint,18,opt,name=disk_mib,json=diskMib,proto3" json:"disk_mib,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -461,6 +464,20 @@ func (x *Workload) GetPullMillis() uint64 {
 func (x *Workload) GetKeepMillis() uint64 {
 	if x != nil {
 		return x.KeepMillis
+	}
+	return 0
+}
+
+func (x *Workload) GetMemoryMib() uint32 {
+	if x != nil {
+		return x.MemoryMib
+	}
+	return 0
+}
+
+func (x *Workload) GetDiskMib() uint32 {
+	if x != nil {
+		return x.DiskMib
 	}
 	return 0
 }
@@ -1662,7 +1679,7 @@ const file_node_nodepb_node_proto_rawDesc = "" +
 	"\x04path\x18\x02 \x01(\tR\x04path\"H\n" +
 	"\x06Output\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12*\n" +
-	"\x04blob\x18\x02 \x01(\v2\x16.starling.node.v1.BlobR\x04blob\"\xd3\x04\n" +
+	"\x04blob\x18\x02 \x01(\v2\x16.starling.node.v1.BlobR\x04blob\"\x8d\x05\n" +
 	"\bWorkload\x12\x18\n" +
 	"\aruntime\x18\x01 \x01(\tR\aruntime\x12.\n" +
 	"\x06module\x18\x02 \x01(\v2\x16.starling.node.v1.BlobR\x06module\x12\x12\n" +
@@ -1685,7 +1702,10 @@ const file_node_nodepb_node_proto_rawDesc = "" +
 	"\vpull_millis\x18\x0f \x01(\x04R\n" +
 	"pullMillis\x12\x1f\n" +
 	"\vkeep_millis\x18\x10 \x01(\x04R\n" +
-	"keepMillis\x1a6\n" +
+	"keepMillis\x12\x1d\n" +
+	"\n" +
+	"memory_mib\x18\x11 \x01(\rR\tmemoryMib\x12\x19\n" +
+	"\bdisk_mib\x18\x12 \x01(\rR\adiskMib\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc7\x02\n" +

@@ -146,6 +146,9 @@ func (x *executor) start(ctx context.Context, r request) (*execution, error) {
 	if err := workload.Check(r.work, x.host()); err != nil {
 		return nil, err
 	}
+	if w := r.work; w.MemoryMib > r.limits.MemoryMiB || w.DiskMib > r.limits.DiskMiB {
+		return nil, workload.Bad("limits of %d MiB of memory and %d MiB of disk, the lease has %d and %d", w.MemoryMib, w.DiskMib, r.limits.MemoryMiB, r.limits.DiskMiB)
+	}
 	if _, err := x.secrets(l, r.work); err != nil {
 		return nil, err
 	}

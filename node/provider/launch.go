@@ -133,6 +133,12 @@ func (x *executor) prepare(ctx context.Context, e *execution, rt runtime.Runtime
 		Entrypoint: w.Entrypoint, WorkDir: w.WorkDir, Network: runtime.Network(w.Network),
 	}
 	spec.Limits.WallTime = time.Duration(w.WallMillis) * time.Millisecond
+	if w.MemoryMib > 0 {
+		spec.Limits.MemoryMiB = w.MemoryMib
+	}
+	if w.DiskMib > 0 {
+		spec.Limits.DiskMiB = w.DiskMib
+	}
 	secrets, err := x.secrets(e.rec.Lease, w)
 	if err != nil {
 		return spec, err
@@ -164,7 +170,7 @@ func (x *executor) prepare(ctx context.Context, e *execution, rt runtime.Runtime
 		e.mu.Unlock()
 	}
 	e.say("fetching its inputs")
-	spec.Mounts, err = st.Prepare(ctx, w, e.buyer(), x.blobs, x.fetch, int64(e.rec.Limits.DiskMiB)<<20)
+	spec.Mounts, err = st.Prepare(ctx, w, e.buyer(), x.blobs, x.fetch, int64(spec.Limits.DiskMiB)<<20)
 	return spec, err
 }
 

@@ -1,7 +1,6 @@
 package provider
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +14,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/workload"
 )
 
 // restore reads the executions of an earlier process and takes them over: a
@@ -66,22 +66,19 @@ func (x *executor) restore(ctx context.Context) error {
 	})
 }
 
-// digest names what the last execution of a lease left: SHA-256 of its outputs' digests.
+// digest names what the last execution of a lease left: the output of its final receipt.
 func (x *executor) digest(l market.LeaseID) sign.Hash {
 	var last *nodepb.Execution
+	var work *nodepb.Workload
 	for _, e := range x.of(l) {
 		if s, _, _ := e.snapshot(); s.State == nodepb.ExecState_EXEC_STATE_EXITED && (last == nil || s.Seq > last.Seq) {
-			last = s
+			last, work = s, e.work
 		}
 	}
-	if last == nil || len(last.Outputs) == 0 {
+	if last == nil {
 		return sign.Hash{}
 	}
-	parts := [][]byte{[]byte("starling/output/v1")}
-	for _, o := range last.Outputs {
-		parts = append(parts, o.Blob.Cid)
-	}
-	return sign.Sum(bytes.Join(parts, nil))
+	return workload.Digest(work, last)
 }
 
 // idle waits until nothing runs under a lease.
