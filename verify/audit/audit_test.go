@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -70,7 +71,7 @@ func TestRecord(t *testing.T) {
 	}
 	// The greatest record there can be fits its bound.
 	largest := 544 + audit.Appeal*(audit.VerdictSize+sign.SignatureSize) + 2 + challenge.Openings*132 + 2 + nodes(challenge.Openings, 29)*32 +
-		2 + challenge.Ends*12 + 2 + nodes(challenge.Ends, 20)*32
+		2 + challenge.Ends*(5+8*challenge.Group) + 2 + nodes(challenge.Ends, 17)*32
 	if largest > audit.MaxRecord {
 		t.Errorf("a record may have %d bytes", largest)
 	}
@@ -173,6 +174,40 @@ func TestRecordRefused(t *testing.T) {
 	r := make7(t, nil)
 	wantRule(t, "members of another roster", r.CheckMembers(audit.Roster{{Key: audittest.Key("x").Key(), Weight: 1}}), audit.RuleCommittee)
 	wantRule(t, "no roster", r.CheckMembers(nil), audit.RuleCommittee)
+}
+
+// A provider does not choose how large its committee is.
+func TestCommitteeSize(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		roster, size int
+		want         audit.Rule
+	}{
+		{30, audit.Committee, ""}, {30, audit.Appeal, ""}, {30, 1, audit.RuleCommittee}, {30, 6, audit.RuleCommittee}, {30, 10, audit.RuleCommittee},
+		{1, 1, ""}, {3, 1, ""}, {4, 1, audit.RuleCommittee}, {8, 6, ""}, {9, 6, audit.RuleCommittee}, {10, 10, ""}, {10, 7, ""}, {13, 10, audit.RuleCommittee},
+	} {
+		var roster audit.Roster
+		for i := range c.roster {
+			roster = append(roster, audit.Member{Key: audittest.Key(string(rune('a' + i))).Key(), Weight: 1})
+		}
+		wantRule(t, fmt.Sprintf("%d of %d", c.size, c.roster), audit.Record{Committee: uint8(c.size)}.CheckMembers(roster), c.want)
+	}
+}
+
+// A dataset is one unit's, of the beacon before its era.
+func TestDatasetIsTheUnits(t *testing.T) {
+	t.Parallel()
+	c := audittest.New(9)
+	r := make7(t, nil)
+	wantRule(t, "its own", r.CheckDataset(c.Era()), "")
+	wantRule(t, "of another era", r.CheckDataset(c.Beacon()), audit.RuleSeed)
+	r.Answer.Unit[3]++
+	wantRule(t, "of another unit", r.CheckDataset(c.Era()), audit.RuleSeed)
+	for w, want := range map[audit.Window]audit.Window{0: 0, 23: 0, 24: 23, 47: 23, 48: 47} {
+		if got := audit.EraOf(w); got != want {
+			t.Errorf("era of window %d: %d, want %d", w, got, want)
+		}
+	}
 }
 
 // Who lies is proven, and who does not, not: the provider for every value that it signed, a member only for those that it had

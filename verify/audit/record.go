@@ -231,17 +231,43 @@ func (r Record) checkSignatures(d sign.Domain) error {
 // know quite the same one.
 const Slack = 2
 
-// CheckMembers verifies that everybody who judged was to be drawn from the roster: its committee, or those who stand at most
-// Slack places below it.
+// CheckMembers verifies that the committee has its size and that everybody who judged was to be drawn from the roster: its
+// committee, or those who stand at most Slack places below it. A provider that could say how large its committee is would take
+// one of a single friend.
 func (r Record) CheckMembers(roster Roster) error {
 	if err := roster.Check(); err != nil {
 		return because(RuleCommittee, err)
 	}
-	drawn := roster.Draw(r.Beacon, r.Answer.Window, r.Answer.Provider, int(r.Committee)+Slack)
+	drawn := roster.Draw(r.Beacon, r.Answer.Window, r.Answer.Provider, Appeal+Slack)
+	size := int(r.Committee)
+	switch whole := len(drawn); {
+	case size == Committee || size == Appeal:
+	case size > Committee && size < Appeal && size <= whole && whole <= size+Slack: // an appeal to all there are
+	case size < Committee && whole < Committee+Slack && whole <= size+Slack: // a committee of all there are
+	default:
+		return broken(RuleCommittee, "a committee of %d, %d can be drawn", size, whole)
+	}
+	drawn = drawn[:min(size+Slack, len(drawn))]
 	for _, v := range r.Verdicts {
 		if !slices.ContainsFunc(drawn, func(m Member) bool { return m.Key == v.Member }) {
 			return broken(RuleCommittee, "%s is not among the %d that are drawn first", v.Member.Short(), len(drawn))
 		}
+	}
+	return nil
+}
+
+// EraWindows is how many windows a dataset serves.
+const EraWindows = 24
+
+// EraOf is the window whose beacon a window's datasets are made of: the last one before its era, so that there is a window's time to
+// fill them.
+func EraOf(w Window) Window { return max(w-w%EraWindows, 1) - 1 }
+
+// CheckDataset verifies that the unit walked over a dataset of its own, with the beacon of the window that EraOf names: two
+// units that walk over one dataset need the memory of one.
+func (r Record) CheckDataset(era Beacon) error {
+	if want := DatasetSeed(era, r.Answer.Provider, r.Answer.Unit); r.Answer.DatasetSeed != want {
+		return broken(RuleSeed, "a dataset of seed %s, the unit's is %s", r.Answer.DatasetSeed.Short(), want.Short())
 	}
 	return nil
 }

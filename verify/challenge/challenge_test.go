@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/starling-network/starling/market/merkle"
@@ -289,7 +290,23 @@ func TestWalk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Two of one group, which lie once in the tree.
+	pair := []uint32{1, 3, 64, 70}
+	both, err := a.Open(pair)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := both.Check(seed(1), seed(2), w, a.Root(), pair); err != nil {
+		t.Fatal(err)
+	}
+	forms, short := both, both
+	forms.Ends, short.Ends = slices.Clone(both.Ends), slices.Clone(both.Ends)
+	forms.Ends[1].Group = slices.Clone(forms.Ends[1].Group)
+	forms.Ends[1].Group[9]++
+	short.Ends[3].Group = short.Ends[3].Group[:10]
 	for name, c := range map[string]struct{ err, want error }{
+		"two forms":       {forms.Check(seed(1), seed(2), w, a.Root(), pair), ErrOpenings},
+		"a short group":   {short.Check(seed(1), seed(2), w, a.Root(), pair), ErrOpenings},
 		"another dataset": {o.Check(seed(9), seed(2), w, a.Root(), drawn), ErrWalk},
 		"another walk":    {o.Check(seed(1), seed(9), w, a.Root(), drawn), ErrWalk},
 		"fewer cells":     {o.Check(seed(1), seed(2), other, a.Root(), drawn), ErrWalk},

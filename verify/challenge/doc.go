@@ -40,7 +40,7 @@
 //
 //	s = mix( first 8 bytes of SHA-256( "starling/walk/v1" ‖ walk seed[32] ) ⊕ i·0x9e3779b97f4a7c15, {1, 2, 3, 4} )
 //
-// and L times reads cell ⌊s·cells / 2⁶⁴⌋ and mixes it in. Final states, u64 little-endian, are leaves of a market/merkle tree.
+// and L times reads cell ⌊s·cells / 2⁶⁴⌋ and mixes it in. Final states, u64 little-endian, 64 to a leaf, are under a market/merkle root.
 // Cells are read and never written, so one dataset serves many walks; a second identity on one device needs a second dataset.
 //
 // Source: ni-compute's and Prime Intellect's matrix challenges for the shape, with what broke them put right; Freivalds for

@@ -1,9 +1,11 @@
 package challenge
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math/bits"
+	"slices"
 
 	"github.com/starling-network/starling/market/merkle"
 	"github.com/starling-network/starling/market/sign"
@@ -22,7 +24,7 @@ const Ends = 4
 const (
 	MaxCells   = 1 << 36 // 2 TiB
 	MaxWork    = 1 << 10
-	MaxWalkers = 1 << 20
+	MaxWalkers = 1 << 23
 	MaxSteps   = 1 << 12
 	// MaxRegeneration bounds work · steps: what one walker costs a verifier, which stores nothing, in generator blocks.
 	MaxRegeneration = 1 << 14
@@ -150,6 +152,10 @@ func Go(w Walk, key uint64, i uint32, read func(j uint64) Cell) uint64 {
 	return s
 }
 
+// Group is how many walkers' ends are one leaf. Hashing each end alone would take a host longer than a large GPU walks, and
+// whatever the clock sees beside the walk hides missing memory.
+const Group = 64
+
 // Arrivals is the commitment to where all walkers of a walk ended.
 type Arrivals struct {
 	ends []uint64
@@ -158,50 +164,69 @@ type Arrivals struct {
 
 // NewArrivals commits to the ends, in order.
 func NewArrivals(ends []uint64) *Arrivals {
-	leaves := make([][]byte, len(ends))
-	for i, s := range ends {
-		leaves[i] = binary.LittleEndian.AppendUint64(nil, s)
+	leaves := make([][]byte, 0, (len(ends)+Group-1)/Group)
+	for group := range slices.Chunk(ends, Group) {
+		leaves = append(leaves, endsLeaf(group))
 	}
 	return &Arrivals{ends: ends, tree: merkle.New(leaves)}
+}
+
+func endsLeaf(group []uint64) []byte {
+	b := make([]byte, 0, Group*8)
+	for _, s := range group {
+		b = binary.LittleEndian.AppendUint64(b, s)
+	}
+	return b
 }
 
 // Root commits to every end.
 func (a *Arrivals) Root() sign.Hash { return a.tree.Root() }
 
-// End is where one walker arrived.
+// End is where one walker arrived, and the Group of walkers that it is one of.
 type End struct {
-	Walker uint32 `json:"walker"`
-	State  uint64 `json:"state"`
+	Walker uint32   `json:"walker"`
+	Group  []uint64 `json:"group"` // from walker ⌊Walker/64⌋·64 on, 64 of them, or as many as there are
+}
+
+// State is where the walker arrived; 0 of a group that it is not in.
+func (e End) State() uint64 {
+	if at := int(e.Walker % Group); at < len(e.Group) {
+		return e.Group[at]
+	}
+	return 0
 }
 
 // Walked is what a prover shows of a walk. Layout:
 //
-//	offset    size  field
-//	     0       2  n, ends
-//	     2  12 · n  n × ( walker u32 ‖ state u64 ), walkers strictly ascending
-//	             2  m, nodes
-//	        32 · m  m × node[32]
+//	offset  size  field
+//	     0     2  n, ends
+//	     2        n × ( walker u32 ‖ g u8, 1 to 64 ‖ g × state u64 ), walkers strictly ascending, each within its group
+//	           2  m, nodes
+//	      32 · m  m × node[32]
 type Walked struct {
 	Ends  []End       `json:"ends"`
 	Nodes merkle.Many `json:"nodes"`
 }
 
-// maxEndNodes bounds the proof of Ends leaves of MaxWalkers.
-const maxEndNodes = Ends * 20
+// maxEndNodes bounds the proof of Ends groups of MaxWalkers.
+const maxEndNodes = Ends * 17
 
 // Open shows the drawn walkers; they must be strictly ascending and exist.
 func (a *Arrivals) Open(walkers []uint32) (Walked, error) {
 	var w Walked
-	indices := make([]int, len(walkers))
-	for i, k := range walkers {
+	var indices []int
+	for _, k := range walkers {
 		if int(k) >= len(a.ends) {
 			return Walked{}, fmt.Errorf("%w: walker %d of %d", ErrOpenings, k, len(a.ends))
 		}
-		w.Ends = append(w.Ends, End{Walker: k, State: a.ends[k]})
-		indices[i] = int(k)
+		at := int(k) / Group
+		w.Ends = append(w.Ends, End{Walker: k, Group: a.ends[at*Group : min((at+1)*Group, len(a.ends))]})
+		if len(indices) == 0 || indices[len(indices)-1] != at {
+			indices = append(indices, at)
+		}
 	}
 	var err error
-	w.Nodes, err = merkle.ProveMany(len(a.ends), indices, a.tree.Node)
+	w.Nodes, err = merkle.ProveMany(a.tree.Len(), indices, a.tree.Node)
 	return w, err
 }
 
@@ -214,14 +239,24 @@ func (o Walked) Check(dataset, seed sign.Hash, w Walk, root sign.Hash, drawn []u
 	if len(o.Ends) != len(drawn) {
 		return fmt.Errorf("%w: %d walkers instead of %d", ErrOpenings, len(o.Ends), len(drawn))
 	}
-	leaves := make([]merkle.Indexed, len(drawn))
+	var leaves []merkle.Indexed
 	for i, e := range o.Ends {
 		if e.Walker != drawn[i] {
 			return fmt.Errorf("%w: walker %d instead of %d", ErrOpenings, e.Walker, drawn[i])
 		}
-		leaves[i] = merkle.Indexed{Index: int(e.Walker), Data: binary.LittleEndian.AppendUint64(nil, e.State)}
+		at := int(e.Walker) / Group
+		if want := min(Group, int(w.Walkers)-at*Group); len(e.Group) != want {
+			return fmt.Errorf("%w: a group of %d walkers instead of %d", ErrOpenings, len(e.Group), want)
+		}
+		leaf := merkle.Indexed{Index: at, Data: endsLeaf(e.Group)}
+		switch n := len(leaves); {
+		case n == 0 || leaves[n-1].Index != at:
+			leaves = append(leaves, leaf)
+		case !bytes.Equal(leaves[n-1].Data, leaf.Data):
+			return fmt.Errorf("%w: two forms of group %d", ErrOpenings, at)
+		}
 	}
-	if err := o.Nodes.Verify(root, int(w.Walkers), leaves); err != nil {
+	if err := o.Nodes.Verify(root, int(w.Walkers+Group-1)/Group, leaves); err != nil {
 		return fmt.Errorf("%w: %w", ErrCommitment, err)
 	}
 	for _, e := range o.Ends {
@@ -235,8 +270,8 @@ func (o Walked) Check(dataset, seed sign.Hash, w Walk, root sign.Hash, drawn []u
 // CheckEnd walks one walker again. ErrWalk when it arrives elsewhere.
 func CheckEnd(dataset, seed sign.Hash, w Walk, e End) error {
 	d := NewDataset(dataset, w.Work)
-	if got := Go(w, WalkKey(seed), e.Walker, d.Cell); got != e.State {
-		return fmt.Errorf("%w: walker %d arrives at %016x, not %016x", ErrWalk, e.Walker, got, e.State)
+	if got := Go(w, WalkKey(seed), e.Walker, d.Cell); got != e.State() {
+		return fmt.Errorf("%w: walker %d arrives at %016x, not %016x", ErrWalk, e.Walker, got, e.State())
 	}
 	return nil
 }
@@ -246,28 +281,39 @@ func (o Walked) Marshal() []byte {
 	b := binary.LittleEndian.AppendUint16(nil, uint16(len(o.Ends)))
 	for _, e := range o.Ends {
 		b = binary.LittleEndian.AppendUint32(b, e.Walker)
-		b = binary.LittleEndian.AppendUint64(b, e.State)
+		b = append(b, byte(len(e.Group)))
+		b = append(b, endsLeaf(e.Group)...)
 	}
 	return appendNodes(b, o.Nodes)
 }
 
 // UnmarshalWalked reads the layout and returns what follows it.
 func UnmarshalWalked(b []byte) (Walked, []byte, error) {
-	const each = 12
+	const head = 5
 	if len(b) < 2 {
 		return Walked{}, nil, fmt.Errorf("%w: walk of %d bytes", ErrMalformed, len(b))
 	}
 	n := int(binary.LittleEndian.Uint16(b))
-	if b = b[2:]; n < 1 || n > Ends || len(b) < n*each {
-		return Walked{}, nil, fmt.Errorf("%w: %d walkers in %d bytes", ErrMalformed, n, len(b))
+	if b = b[2:]; n < 1 || n > Ends {
+		return Walked{}, nil, fmt.Errorf("%w: %d walkers", ErrMalformed, n)
 	}
 	w := Walked{Ends: make([]End, n)}
 	for i := range w.Ends {
-		w.Ends[i] = End{Walker: binary.LittleEndian.Uint32(b), State: binary.LittleEndian.Uint64(b[4:])}
-		if i > 0 && w.Ends[i].Walker <= w.Ends[i-1].Walker {
+		if len(b) < head {
+			return Walked{}, nil, fmt.Errorf("%w: walkers cut off", ErrMalformed)
+		}
+		k, g := binary.LittleEndian.Uint32(b), int(b[4])
+		if b = b[head:]; g > Group || int(k%Group) >= g || len(b) < 8*g {
+			return Walked{}, nil, fmt.Errorf("%w: walker %d in a group of %d", ErrMalformed, k, g)
+		}
+		if i > 0 && k <= w.Ends[i-1].Walker {
 			return Walked{}, nil, fmt.Errorf("%w: walkers are not in order", ErrMalformed)
 		}
-		b = b[each:]
+		e := End{Walker: k, Group: make([]uint64, g)}
+		for j := range e.Group {
+			e.Group[j] = binary.LittleEndian.Uint64(b[8*j:])
+		}
+		w.Ends[i], b = e, b[8*g:]
 	}
 	var err error
 	w.Nodes, b, err = readNodes(b, maxEndNodes)

@@ -61,6 +61,12 @@ func (c Case) Beacon() audit.Beacon {
 	return audit.Beacon{Source: audit.SlotHash, Round: uint64(c.Window.First(c.Slots)), Value: sign.Sum([]byte("beacon"))}
 }
 
+// Era is the beacon that the unit's dataset is made of.
+func (c Case) Era() audit.Beacon {
+	w := audit.EraOf(c.Window)
+	return audit.Beacon{Source: audit.SlotHash, Round: uint64(w.First(c.Slots)), Value: sign.Sum([]byte("beacon of the era"))}
+}
+
 // given are the nonces of a committee in one round.
 func given(members audit.Roster, round int) []audit.Given {
 	out := make([]audit.Given, len(members))
@@ -93,7 +99,7 @@ func (c Case) Make() (audit.Record, error) {
 		return audit.Record{}, err
 	}
 	a.ProductRoot = commit.Root()
-	a.DatasetSeed = audit.DatasetSeed(beacon, a.Provider, a.Unit)
+	a.DatasetSeed = audit.DatasetSeed(c.Era(), a.Provider, a.Unit)
 	a.WalkSeed = audit.WalkSeed(a.ProductSeed, a.ProductRoot, given(committee, 1))
 	set := challenge.NewDataset(a.DatasetSeed, c.Walk.Work)
 	ends := make([]uint64, c.Walk.Walkers)
