@@ -15,6 +15,9 @@
 //	meter    provider  buyer     co-sign a receipt              signature and next voucher
 //	guard    owner and guardian  word about a detached job      a signature, how it stands
 //	         guardians
+//	audit    provider  member    a step of an audit (verify/    a nonce, in the end a verdict
+//	                             audit)
+//	record   any       any       an audit record by its hash    the record
 //	blob     any       any       a file by digest               the file (p2p/blob)
 package protocol
 
@@ -24,6 +27,7 @@ import (
 	"github.com/starling-network/starling/market/marketpb"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/p2p/stream"
+	"github.com/starling-network/starling/verify/audit"
 )
 
 // Limits of the streams. An order or quote fits gossip's 4 KiB message; a lease
@@ -37,6 +41,7 @@ const (
 	MaxWatchItem = 72 << 10
 	MaxLive      = 256 << 10
 	MaxGuard     = 4 << 20
+	MaxAudit     = audit.MaxRecord + 4<<10
 
 	// MaxLogChunk is the most log bytes in one watch item.
 	MaxLogChunk = 64 << 10
@@ -74,6 +79,16 @@ var Meter = stream.Protocol[*nodepb.MeterRequest, *nodepb.MeterReply]{
 // Guard asks a guardian of a detached job.
 var Guard = stream.Protocol[*nodepb.GuardRequest, *nodepb.GuardReply]{
 	Name: "guard", Version: 1, MaxRequest: MaxGuard, MaxResponse: MaxGuard, Deadline: QuickAnswer,
+}
+
+// Audit asks a member of a committee for its part in an audit.
+var Audit = stream.Protocol[*nodepb.AuditRequest, *nodepb.AuditReply]{
+	Name: "audit", Version: 1, MaxRequest: MaxAudit, MaxResponse: MaxOrder, Deadline: QuickAnswer,
+}
+
+// Record asks a peer for an audit record.
+var Record = stream.Protocol[*nodepb.RecordRequest, *nodepb.RecordReply]{
+	Name: "record", Version: 1, MaxRequest: MaxOrder, MaxResponse: MaxAudit, Deadline: QuickAnswer,
 }
 
 // Watch follows one execution until it ended.

@@ -1,0 +1,527 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/device"
+	"github.com/starling-network/starling/node/device/cpu"
+	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/p2p/stream"
+	"github.com/starling-network/starling/verify/audit"
+	"github.com/starling-network/starling/verify/audit/audittest"
+	"github.com/starling-network/starling/verify/challenge"
+)
+
+const windowSlots = 100
+
+// sight is a network that stands still in one window.
+type sight struct {
+	window audit.Window
+	roster audit.Roster
+}
+
+func (s *sight) Window() (audit.Window, market.Slot, error) {
+	return s.window, s.window.First(windowSlots) + 3, nil
+}
+
+func (s *sight) Beacon(_ context.Context, w audit.Window) (audit.Beacon, error) {
+	first := w.First(windowSlots)
+	return audit.Beacon{Source: audit.SlotHash, Round: uint64(first), Value: sign.Sum(fmt.Appendf(nil, "block %d", first))}, nil
+}
+
+func (s *sight) Roster(context.Context, audit.Window) (audit.Roster, error) { return s.roster, nil }
+
+func plan(c Claim) (Asked, error) {
+	if c.Class != "cpu" {
+		return Asked{}, errors.New("only cpu units are audited here")
+	}
+	return Asked{
+		Shape: challenge.Shape{Rows: 64, Columns: 128, Depth: 128, Products: 2}, Walk: challenge.Walk{Cells: 512, Work: 2, Walkers: 40, Steps: 6},
+		ProductLimit: time.Minute, WalkLimit: time.Minute,
+	}, nil
+}
+
+// world is a provider and the peers that may judge it, without a network between them.
+type world struct {
+	*sight
+	provider sign.Private
+	members  map[sign.Key]*Member
+	now      func() time.Time
+	lies     []audit.Lie
+	mu       sync.Mutex
+
+	// before may stand between the provider and a member: it changes the request, or answers in the member's place.
+	before func(m sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error)
+}
+
+func newWorld(n int, now func() time.Time) *world {
+	w := &world{sight: &sight{window: 50}, provider: audittest.Key("provider"), members: map[sign.Key]*Member{}, now: now}
+	for i := range n {
+		k := audittest.Key(fmt.Sprint("member", i))
+		w.roster = append(w.roster, audit.Member{Key: k.Key(), Weight: 5})
+		w.members[k.Key()] = NewMember(MemberConfig{
+			Domain: audittest.Domain(), Key: k, Sight: w.sight, Plan: plan, Now: now, Log: slog.New(slog.DiscardHandler),
+			Lie: func(l audit.Lie) { w.mu.Lock(); w.lies = append(w.lies, l); w.mu.Unlock() },
+		})
+	}
+	return w
+}
+
+func (w *world) call(ctx context.Context, m sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error) {
+	req = proto.Clone(req).(*nodepb.AuditRequest) // as over a stream: what is done to one member's is not done to all
+	if w.before != nil {
+		if r, err := w.before(m, req); r != nil || err != nil {
+			return r, err
+		}
+	}
+	return w.members[m].Answer(ctx, w.provider.Key(), req)
+}
+
+func (w *world) prover() *Prover {
+	return NewProver(ProverConfig{
+		Domain: audittest.Domain(), Key: w.provider, WindowSlots: windowSlots, Sight: w.sight, Plan: plan, Call: w.call, Log: slog.New(slog.DiscardHandler),
+	})
+}
+
+func units(n int) []Unit {
+	out := make([]Unit, n)
+	for i := range out {
+		out[i] = Unit{
+			Claim:  Claim{ID: market.UnitID(sign.Sum([]byte{byte(i)})), Class: "cpu", Resources: market.Resources{MilliCPU: 1000}},
+			Device: cpu.New(cpu.Config{Memory: 1 << 20, Threads: 1}),
+		}
+	}
+	return out
+}
+
+func TestAudit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(12, time.Now)
+	results, err := w.prover().Audit(t.Context(), units(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range results {
+		if r.Err != nil {
+			t.Fatalf("unit %d: %v", i, r.Err)
+		}
+		if err := r.Record.CheckMembers(w.roster); err != nil {
+			t.Error(err)
+		}
+		if got := r.Record.Rates(); got.Operations == 0 || got.Reads == 0 || got.Memory != 512*challenge.CellSize {
+			t.Errorf("%+v", got)
+		}
+	}
+	// Once more in the same window: the attempts go on where they stopped, for members count them.
+	if _, err := w.prover().Audit(t.Context(), units(1)); !errors.Is(err, ErrCommittee) {
+		t.Errorf("a second audit in one window: %v", err)
+	}
+}
+
+// Members that leave at any step cost an attempt and nothing else; too many of them cost the audit.
+func TestMembersLeave(t *testing.T) {
+	t.Parallel()
+	steps := map[string]func(*nodepb.AuditRequest) bool{
+		"begin":   func(r *nodepb.AuditRequest) bool { return r.GetBegin() != nil },
+		"root":    func(r *nodepb.AuditRequest) bool { return r.GetRoot() != nil },
+		"second":  func(r *nodepb.AuditRequest) bool { return r.GetSecond() != nil },
+		"arrived": func(r *nodepb.AuditRequest) bool { return r.GetArrived() != nil },
+		"third":   func(r *nodepb.AuditRequest) bool { return r.GetThird() != nil },
+		"rapid":   func(r *nodepb.AuditRequest) bool { return r.GetRapid() != nil },
+		"show":    func(r *nodepb.AuditRequest) bool { return r.GetShow() != nil },
+	}
+	for name, at := range steps {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(9, time.Now)
+			beacon, _ := w.Beacon(t.Context(), w.window)
+			drawn := w.roster.Draw(beacon, w.window, w.provider.Key(), 2)
+			for _, silent := range []int{2, 6} {
+				w.before = func(m sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error) {
+					out := slices.IndexFunc(w.roster.Draw(beacon, w.window, w.provider.Key(), silent), func(x audit.Member) bool { return x.Key == m })
+					if out >= 0 && at(req) {
+						return nil, errors.New("gone")
+					}
+					return nil, nil
+				}
+				results, err := w.prover().Audit(t.Context(), units(1))
+				switch {
+				case silent == 2 && (err != nil || results[0].Err != nil):
+					t.Fatalf("two of nine silent: %v", err)
+				case silent == 2:
+					for _, v := range results[0].Record.Verdicts {
+						if v.Member == drawn[0].Key || v.Member == drawn[1].Key {
+							t.Error("a silent member judged")
+						}
+					}
+				case err == nil:
+					t.Error("six of nine silent, and it passes")
+				}
+				w.window++
+			}
+		})
+	}
+}
+
+// tampering is a device that answers something else.
+type tampering struct {
+	device.Device
+	multiply func(tiles []sign.Hash)
+	walk     func(ends []uint64)
+}
+
+func (d tampering) Multiply(ctx context.Context, seed sign.Hash, s challenge.Shape) ([]sign.Hash, error) {
+	tiles, err := d.Device.Multiply(ctx, seed, s)
+	if d.multiply != nil {
+		d.multiply(tiles)
+	}
+	return tiles, err
+}
+
+func (d tampering) Walk(ctx context.Context, key uint64, of device.Dataset, w challenge.Walk) ([]uint64, error) {
+	ends, err := d.Device.Walk(ctx, key, of, w)
+	if d.walk != nil {
+		d.walk(ends)
+	}
+	return ends, err
+}
+
+// A fault of the hardware is found before it is signed as an opening, and blames nobody. A walk that did not happen is found.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	w := newWorld(7, time.Now)
+	us := units(3)
+	us[0].Device = tampering{Device: us[0].Device, multiply: func(tiles []sign.Hash) {
+		for i := range tiles {
+			tiles[i][7] ^= 1
+		}
+	}}
+	us[1].Device = tampering{Device: us[1].Device, walk: func(ends []uint64) {
+		if len(ends) > 1 {
+			clear(ends)
+		}
+	}}
+	results, err := w.prover().Audit(t.Context(), us)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(results[0].Err, challenge.ErrFault) || !errors.Is(results[1].Err, ErrNotPassed) || results[2].Err != nil {
+		t.Errorf("%v; %v; %v", results[0].Err, results[1].Err, results[2].Err)
+	}
+	if len(w.lies) != 0 {
+		t.Errorf("a fault is called a lie: %v", w.lies)
+	}
+	// Rapid rounds are answered by the device itself.
+	w.window++
+	us = units(1)
+	us[0].Device = tampering{Device: us[0].Device, walk: func(ends []uint64) {
+		if len(ends) == 1 {
+			ends[0]++
+		}
+	}}
+	if results, err = w.prover().Audit(t.Context(), us); err != nil || !errors.Is(results[0].Err, ErrNotPassed) {
+		t.Errorf("%v, %v", results, err)
+	}
+}
+
+// Who opens and signs values that are not the product's is caught, and the proof of it is kept.
+func TestFalseOpening(t *testing.T) {
+	t.Parallel()
+	w := newWorld(7, time.Now)
+	w.before = func(_ sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error) {
+		s := req.GetShow()
+		if s == nil {
+			return nil, nil
+		}
+		opened, rest, err := challenge.UnmarshalOpened(s.Openings)
+		if err != nil {
+			return nil, err
+		}
+		for i := range opened.Openings {
+			opened.Openings[i].Values = [challenge.LeafWords]int32{1}
+		}
+		// The member has the answer; the provider signs what it shows.
+		var answer audit.Answer
+		for _, m := range w.members {
+			for _, a := range m.attempts {
+				if a.key.number == uint8(req.Attempt) {
+					answer = *a.units[0].answer
+				}
+			}
+		}
+		sig, err := audit.Show(answer, opened.Openings).Sign(audittest.Domain(), w.provider)
+		s.Openings, s.Signature = append(opened.Marshal(), rest...), sig[:]
+		return nil, err
+	}
+	results, err := w.prover().Audit(t.Context(), units(1))
+	if err == nil && results[0].Err == nil {
+		t.Fatal("false openings pass")
+	}
+	if len(w.lies) == 0 {
+		t.Fatal("no lie was kept")
+	}
+	for _, l := range w.lies {
+		if err := l.Check(audittest.Domain()); err != nil || l.Liar() != w.provider.Key() {
+			t.Errorf("%v, of %s", err, l.Liar())
+		}
+	}
+}
+
+// A slow unit is late, which is no lie.
+func TestLate(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	at := time.Now()
+	w := newWorld(7, func() time.Time { // every look at the clock is ten minutes later
+		mu.Lock()
+		defer mu.Unlock()
+		at = at.Add(10 * time.Minute)
+		return at
+	})
+	results, err := w.prover().Audit(t.Context(), units(1))
+	if err != nil || !errors.Is(results[0].Err, ErrNotPassed) {
+		t.Fatalf("%v, %v", results, err)
+	}
+	for _, v := range results[0].Record.Verdicts {
+		if v.Outcome != audit.Late {
+			t.Errorf("%s", v.Outcome)
+		}
+	}
+	if len(w.lies) != 0 {
+		t.Error("being late is called a lie")
+	}
+}
+
+// What a member is asked out of order, by the wrong peer, about the wrong window or with parts that do not belong, it refuses
+// and names the reason; never does it panic.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	code := func(err error) string {
+		var r *stream.Refused
+		var m *stream.Malformed
+		switch {
+		case errors.As(err, &r):
+			return r.Code
+		case errors.As(err, &m):
+			return "malformed"
+		case err != nil:
+			return err.Error()
+		}
+		return ""
+	}
+	type change = func(w *world, req *nodepb.AuditRequest)
+	begin := func(f func(b *nodepb.AuditRequest_Begin)) change {
+		return func(_ *world, req *nodepb.AuditRequest) {
+			if b := req.GetBegin(); b != nil {
+				f(b)
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		change change
+		want   string
+	}{
+		"another window":    {func(_ *world, r *nodepb.AuditRequest) { r.Window++ }, CodeWindow},
+		"attempt 0":         {func(_ *world, r *nodepb.AuditRequest) { r.Attempt = 0 }, CodeAttempt},
+		"attempt 4":         {func(_ *world, r *nodepb.AuditRequest) { r.Attempt = 4 }, CodeAttempt},
+		"no step":           {func(_ *world, r *nodepb.AuditRequest) { r.Step = nil }, CodeUnknown},
+		"another beacon":    {begin(func(b *nodepb.AuditRequest_Begin) { b.Beacon = make([]byte, 32) }), CodeWindow},
+		"half a beacon":     {begin(func(b *nodepb.AuditRequest_Begin) { b.Beacon = b.Beacon[:16] }), CodeWindow},
+		"no unit":           {begin(func(b *nodepb.AuditRequest_Begin) { b.Units = nil }), CodeUnits},
+		"65 units":          {begin(func(b *nodepb.AuditRequest_Begin) { b.Units = make([]*nodepb.AuditRequest_Unit, MaxUnits+1) }), CodeUnits},
+		"an empty unit":     {begin(func(b *nodepb.AuditRequest_Begin) { b.Units[0] = &nodepb.AuditRequest_Unit{} }), "malformed"},
+		"a unit twice":      {begin(func(b *nodepb.AuditRequest_Begin) { b.Units = append(b.Units, b.Units[0]) }), CodeUnits},
+		"a class not asked": {begin(func(b *nodepb.AuditRequest_Begin) { b.Units[0].Class = "gpu/x" }), CodeUnits},
+		"a bad class":       {begin(func(b *nodepb.AuditRequest_Begin) { b.Units[0].Class = "\x00" }), "malformed"},
+		"an easier shape": {begin(func(b *nodepb.AuditRequest_Begin) {
+			s := challenge.Shape{Rows: 64, Columns: 64, Depth: 64, Products: 1}.Marshal()
+			b.Units[0].Shape = s[:]
+		}), CodeUnits},
+		"no shape":                 {begin(func(b *nodepb.AuditRequest_Begin) { b.Units[0].Shape = nil }), "malformed"},
+		"not drawn":                {func(w *world, _ *nodepb.AuditRequest) { w.roster = nil }, CodeDrawn},
+		"a step without its begin": {func(_ *world, r *nodepb.AuditRequest) { r.Step = &nodepb.AuditRequest_Third_{} }, CodeUnknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(7, time.Now)
+			var mu sync.Mutex
+			var got error
+			w.before = func(m sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if got == nil {
+					c.change(w, req)
+					_, got = w.members[m].Answer(t.Context(), w.provider.Key(), req)
+				}
+				return nil, errors.New("enough")
+			}
+			if _, err := w.prover().Audit(t.Context(), units(1)); err == nil {
+				t.Error("it passes")
+			}
+			if code(got) != c.want {
+				t.Errorf("%v, want %s", got, c.want)
+			}
+		})
+	}
+
+	// Every later step, made wrong in one way while the rest is honest.
+	for name, c := range map[string]struct {
+		change func(r *nodepb.AuditRequest) bool // whether it was changed
+		want   string
+	}{
+		"root of no unit": {func(r *nodepb.AuditRequest) bool {
+			if x := r.GetRoot(); x != nil {
+				x.Unit = 9
+			}
+			return r.GetRoot() != nil
+		}, "malformed"},
+		"half a root": {func(r *nodepb.AuditRequest) bool {
+			if x := r.GetRoot(); x != nil {
+				x.Root = x.Root[:3]
+			}
+			return r.GetRoot() != nil
+		}, "malformed"},
+		"second before the root": {func(r *nodepb.AuditRequest) bool {
+			if r.GetRoot() == nil {
+				return false
+			}
+			r.Step = &nodepb.AuditRequest_Second_{Second: &nodepb.AuditRequest_Second{}}
+			return true
+		}, CodeOrder},
+		"too few members": {func(r *nodepb.AuditRequest) bool {
+			if x := r.GetSecond(); x != nil {
+				x.First = x.First[:4]
+			}
+			return r.GetSecond() != nil
+		}, CodeMembers},
+		"a member of one's own": {func(r *nodepb.AuditRequest) bool {
+			if x := r.GetSecond(); x != nil {
+				x.First[0].Member = make([]byte, 32)
+			}
+			return r.GetSecond() != nil
+		}, CodeMembers},
+		"a member twice": {func(r *nodepb.AuditRequest) bool {
+			if x := r.GetSecond(); x != nil {
+				x.First[0] = x.First[1]
+			}
+			return r.GetSecond() != nil
+		}, CodeMembers},
+		"half a nonce": {func(r *nodepb.AuditRequest) bool {
+			if x := r.GetSecond(); x != nil {
+				x.First[0].Nonce = nil
+			}
+			return r.GetSecond() != nil
+		}, "malformed"},
+		"an answer to another seed": {func(r *nodepb.AuditRequest) bool {
+			if x := r.GetArrived(); x != nil {
+				x.Answer[90]++
+			}
+			return r.GetArrived() != nil
+		}, CodeAnswer},
+		"half an answer": {func(r *nodepb.AuditRequest) bool {
+			if x := r.GetArrived(); x != nil {
+				x.Answer = x.Answer[:9]
+			}
+			return r.GetArrived() != nil
+		}, "malformed"},
+		"an answer not signed": {func(r *nodepb.AuditRequest) bool {
+			if x := r.GetArrived(); x != nil {
+				x.Signature = make([]byte, 64)
+			}
+			return r.GetArrived() != nil
+		}, CodeAnswer},
+		"a member less the second time": {func(r *nodepb.AuditRequest) bool {
+			if x := r.GetArrived(); x != nil {
+				x.Second = x.Second[1:]
+			}
+			return r.GetArrived() != nil
+		}, CodeMembers},
+		"a round that is not due": {func(r *nodepb.AuditRequest) bool {
+			if x := r.GetRapid(); x != nil {
+				x.Round = 5
+			}
+			return r.GetRapid() != nil
+		}, CodeOrder},
+		"a round of no unit": {func(r *nodepb.AuditRequest) bool {
+			if x := r.GetRapid(); x != nil {
+				x.Ping, x.Unit = false, 1<<31
+			}
+			return r.GetRapid() != nil
+		}, "malformed"},
+		"shown before the rounds": {func(r *nodepb.AuditRequest) bool {
+			if r.GetRapid() == nil {
+				return false
+			}
+			r.Step = &nodepb.AuditRequest_Show_{Show: &nodepb.AuditRequest_Show{}}
+			return true
+		}, CodeOrder},
+		"nothing shown": {func(r *nodepb.AuditRequest) bool {
+			if x := r.GetShow(); x != nil {
+				x.Openings = nil
+			}
+			return r.GetShow() != nil
+		}, "malformed"},
+		"more than was asked": {func(r *nodepb.AuditRequest) bool {
+			if x := r.GetShow(); x != nil {
+				x.Openings = append(x.Openings, 0)
+			}
+			return r.GetShow() != nil
+		}, "malformed"},
+		"shown and not signed": {func(r *nodepb.AuditRequest) bool {
+			if x := r.GetShow(); x != nil {
+				x.Signature = make([]byte, 64)
+			}
+			return r.GetShow() != nil
+		}, CodeAnswer},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(7, time.Now)
+			var mu sync.Mutex
+			var got error
+			w.before = func(m sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if got == nil && c.change(req) {
+					_, got = w.members[m].Answer(t.Context(), w.provider.Key(), req)
+					return nil, errors.New("enough")
+				}
+				return nil, nil
+			}
+			_, _ = w.prover().Audit(t.Context(), units(1))
+			if code(got) != c.want {
+				t.Errorf("%v, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestUnits(t *testing.T) {
+	t.Parallel()
+	w := newWorld(7, time.Now)
+	for _, n := range []int{0, MaxUnits + 1} {
+		if _, err := w.prover().Audit(t.Context(), units(n)); !errors.Is(err, ErrUnits) {
+			t.Errorf("%d units: %v", n, err)
+		}
+	}
+	us := units(1)
+	us[0].Class = "gpu/x"
+	if _, err := w.prover().Audit(t.Context(), us); err == nil {
+		t.Error("a class that is not asked")
+	}
+	w.roster = audit.Roster{{Key: w.provider.Key(), Weight: 1}}
+	if _, err := w.prover().Audit(t.Context(), units(1)); !errors.Is(err, ErrCommittee) {
+		t.Errorf("nobody but the provider: %v", err)
+	}
+}

@@ -1,0 +1,41 @@
+package audit
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/starling-network/starling/p2p/stream"
+)
+
+var (
+	// ErrCommittee says that fewer members than must pass a record can be reached.
+	ErrCommittee = errors.New("too few members of the committee can be reached")
+	// ErrMember says that a member that had given a nonce gave nothing more: the attempt is void.
+	ErrMember = errors.New("a member of the committee left the audit")
+	// ErrUnits says that there is nothing to audit, too much, or a unit twice.
+	ErrUnits = errors.New("units that cannot be audited together")
+	// ErrNotPassed says that the committee did not pass a unit.
+	ErrNotPassed = errors.New("the committee did not pass the unit")
+	// ErrNoRecord says that a record is not here.
+	ErrNoRecord = errors.New("no such audit record")
+)
+
+// Codes of refusals.
+const (
+	CodeWindow  = "window"  // another window, or another beacon
+	CodeDrawn   = "drawn"   // this peer is not to judge that one
+	CodeAttempt = "attempt" // too many attempts, or one that was begun before
+	CodeUnits   = "units"   // what is to be asked is not what such units are asked
+	CodeOrder   = "order"   // a step that is not due
+	CodeMembers = "members" // members or nonces that are not those of the attempt
+	CodeAnswer  = "answer"  // an answer to something else
+	CodeUnknown = "unknown" // no such attempt, or no such record
+)
+
+func refuse(code, format string, args ...any) error {
+	return stream.Refuse(code, fmt.Sprintf(format, args...))
+}
+
+func malformed(format string, args ...any) error {
+	return &stream.Malformed{Reason: fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,96 @@
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/verify/audit"
+	"github.com/starling-network/starling/verify/challenge"
+)
+
+// maxFound bounds what a member says about what is wrong, bytes.
+const maxFound = 256
+
+// show computes what is shown of a unit and signs the verdict.
+func (m *Member) show(a *attempt, r *nodepb.AuditRequest_Show) (*nodepb.AuditReply, error) {
+	u, err := a.unit(r.Unit)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case u.verdict != nil: // one verdict for one answer, whatever is shown later
+		return u.verdict, nil
+	case a.asked[2].IsZero():
+		return nil, refuse(CodeOrder, "the third nonce was not given")
+	case a.ping.next <= Pings || u.rapid.next <= Rounds:
+		return nil, refuse(CodeOrder, "%d pings and %d rapid rounds of unit %d are not done", Pings, Rounds, r.Unit)
+	case len(r.Signature) != sign.SignatureSize:
+		return nil, malformed("signature of %d bytes", len(r.Signature))
+	}
+	opened, rest, err := challenge.UnmarshalOpened(r.Openings)
+	if err != nil {
+		return nil, malformed("%v", err)
+	}
+	walked, rest, err := challenge.UnmarshalWalked(rest)
+	if err != nil || len(rest) != 0 {
+		return nil, malformed("walkers: %v, %d bytes too many", err, len(rest))
+	}
+	if err := m.members(a, 2, r.Third); err != nil {
+		return nil, err
+	}
+	shown, sig := audit.Show(*u.answer, opened.Openings), sign.Signature(r.Signature)
+	if err := shown.Verify(m.cfg.Domain, a.key.provider, sig); err != nil {
+		return nil, refuse(CodeAnswer, "%v", err)
+	}
+	v := audit.Verdict{
+		Member: m.cfg.Key.Key(), Answer: shown.Answer, Openings: shown.Openings, Nonces: a.nonces, Slot: a.slot,
+		Product: micros(u.product), Walk: micros(u.walk),
+		RoundTrip: uint32(min(micros(a.ping.best), math.MaxUint32)), Rapid: uint32(min(micros(u.rapid.best), math.MaxUint32)),
+	}
+	found := ""
+	v.Outcome, err = m.judge(a, u, opened, walked)
+	if err != nil {
+		found = err.Error()
+		found = found[:min(len(found), maxFound)]
+		m.cfg.Log.Warn("a unit did not pass an audit", "provider", a.key.provider, "unit", u.ID, "window", uint64(a.key.window), "outcome", v.Outcome.String(), "why", found)
+	}
+	if v.Outcome == audit.Wrong {
+		for _, l := range audit.FindLie(*u.answer, shown, sig, nil, opened.Openings, false) {
+			m.cfg.Lie(l)
+		}
+	}
+	signature, err := v.Sign(m.cfg.Domain, m.cfg.Key)
+	if err != nil {
+		return nil, err
+	}
+	b := v.Marshal()
+	u.verdict = &nodepb.AuditReply{Verdict: b[:], Signature: signature[:], Found: found}
+	return u.verdict, nil
+}
+
+// judge says how a unit did, and why when it did not pass.
+func (m *Member) judge(a *attempt, u *unit, opened challenge.Opened, walked challenge.Walked) (audit.Outcome, error) {
+	if err := audit.CheckProducts(*u.answer, opened); err != nil {
+		return audit.Wrong, err
+	}
+	drawn := audit.Walkers(u.answer.WalkSeed, u.answer.WalkRoot, u.answer.Walk, a.given[2])
+	if err := walked.Check(u.dataset, u.answer.WalkSeed, u.answer.Walk, u.answer.WalkRoot, drawn); err != nil {
+		return audit.Wrong, err
+	}
+	switch {
+	case u.rapid.wrong:
+		return audit.Wrong, errors.New("a rapid round ended elsewhere")
+	case u.product > u.ProductLimit:
+		return audit.Late, fmt.Errorf("the products took %s, %s are allowed", u.product.Round(time.Millisecond), u.ProductLimit)
+	case u.walk > u.WalkLimit:
+		return audit.Late, fmt.Errorf("the walk took %s, %s are allowed", u.walk.Round(time.Millisecond), u.WalkLimit)
+	}
+	return audit.Pass, nil
+}
+
+// micros is a time in whole microseconds, at least one.
+func micros(d time.Duration) uint64 { return uint64(max(d.Microseconds(), 1)) }

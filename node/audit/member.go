@@ -1,0 +1,465 @@
+package audit
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/verify/audit"
+	"github.com/starling-network/starling/verify/challenge"
+)
+
+// Bounds of what a member does for one provider.
+const (
+	// MaxUnits is how many units of a provider are audited at once.
+	MaxUnits = 64
+	// Pings is how often the way to a provider is measured.
+	Pings = 8
+	// Rounds is how many rapid rounds each unit answers.
+	Rounds = 16
+	// rapidSteps is how far the one walker of a rapid round goes.
+	rapidSteps = 8
+	// maxAttempts bounds the attempts that are remembered; older windows' go first.
+	maxAttempts = 4096
+)
+
+// Sight is what a peer sees of the network's public facts. Methods may ask the chain.
+type Sight interface {
+	// Window is the window now, and the slot.
+	Window() (audit.Window, market.Slot, error)
+	// Beacon is the beacon of a window that has begun.
+	Beacon(ctx context.Context, w audit.Window) (audit.Beacon, error)
+	// Roster is the set that committees of a window are drawn from.
+	Roster(ctx context.Context, w audit.Window) (audit.Roster, error)
+}
+
+// Claim is what a unit is said to be.
+type Claim struct {
+	ID    market.UnitID
+	Class market.Class
+	market.Resources
+}
+
+// Asked is what units of a class are asked, and until when they must have answered.
+type Asked struct {
+	Shape        challenge.Shape
+	Walk         challenge.Walk
+	ProductLimit time.Duration
+	WalkLimit    time.Duration
+}
+
+// Plan says what a unit is asked. All peers of a network must have the same; an error says why such a unit cannot be audited.
+type Plan func(c Claim) (Asked, error)
+
+// MemberConfig is what a Member needs; all of it.
+type MemberConfig struct {
+	Domain sign.Domain
+	Key    sign.Signer
+	Sight  Sight
+	Plan   Plan
+	// Now is the clock that answers are timed with.
+	Now func() time.Time
+	// Lie is told of lies that were found, to be kept.
+	Lie func(audit.Lie)
+	Log *slog.Logger
+}
+
+// Member judges. Its methods may be called from many goroutines.
+type Member struct {
+	cfg MemberConfig
+
+	mu       sync.Mutex
+	attempts map[attemptKey]*attempt
+}
+
+type attemptKey struct {
+	provider sign.Key
+	window   audit.Window
+	number   uint8
+}
+
+// attempt is one attempt of one provider, under its own lock.
+type attempt struct {
+	mu     sync.Mutex
+	key    attemptKey
+	beacon audit.Beacon
+	slot   market.Slot
+	drawn  audit.Roster // committee, and those who stand at most Slack places below
+	size   int          // of the committee
+
+	units  []*unit
+	nonces [3]audit.Nonce
+	given  [3][]audit.Given // from the second step on
+	asked  [3]time.Time     // when each nonce was given; zero: not yet
+
+	ping struct {
+		next uint32
+		at   time.Time
+		best time.Duration
+	}
+}
+
+type unit struct {
+	Claim
+	Asked
+	root          *sign.Hash
+	product, walk time.Duration
+	products      sign.Hash // seed, once known
+	dataset       sign.Hash
+	answer        *audit.Answer
+	answerSig     sign.Signature
+	rapid         struct {
+		next  uint32
+		nonce audit.Nonce
+		at    time.Time
+		best  time.Duration
+		wrong bool
+	}
+	verdict *nodepb.AuditReply
+}
+
+// NewMember makes a member that has judged nothing yet.
+func NewMember(cfg MemberConfig) *Member {
+	return &Member{cfg: cfg, attempts: map[attemptKey]*attempt{}}
+}
+
+// Answer answers one step of the provider from.
+func (m *Member) Answer(ctx context.Context, from sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error) {
+	now := m.cfg.Now() // before anything else: whatever is done for the answer is not the provider's time
+	if req.Attempt < 1 || req.Attempt > audit.MaxAttempts {
+		return nil, refuse(CodeAttempt, "attempt %d of at most %d", req.Attempt, audit.MaxAttempts)
+	}
+	key := attemptKey{from, audit.Window(req.Window), uint8(req.Attempt)}
+	if b := req.GetBegin(); b != nil {
+		return m.begin(ctx, key, b)
+	}
+	m.mu.Lock()
+	a := m.attempts[key]
+	m.mu.Unlock()
+	if a == nil {
+		return nil, refuse(CodeUnknown, "attempt %d in window %d was not begun here", key.number, key.window)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch s := req.Step.(type) {
+	case *nodepb.AuditRequest_Root_:
+		return a.takeRoot(now, s.Root)
+	case *nodepb.AuditRequest_Second_:
+		return m.second(a, s.Second)
+	case *nodepb.AuditRequest_Arrived_:
+		return m.arrived(a, now, s.Arrived)
+	case *nodepb.AuditRequest_Third_:
+		return m.third(a)
+	case *nodepb.AuditRequest_Rapid_:
+		return m.rapid(a, now, s.Rapid)
+	case *nodepb.AuditRequest_Show_:
+		return m.show(a, s.Show)
+	}
+	return nil, malformed("a step that this peer does not know")
+}
+
+// begin checks who may ask what, and starts the clock.
+func (m *Member) begin(ctx context.Context, key attemptKey, b *nodepb.AuditRequest_Begin) (*nodepb.AuditReply, error) {
+	window, slot, err := m.cfg.Sight.Window()
+	if err != nil {
+		return nil, refuse(CodeWindow, "%v", err)
+	}
+	if key.window != window {
+		return nil, refuse(CodeWindow, "window %d, it is %d now", key.window, window)
+	}
+	a := &attempt{key: key, slot: slot}
+	if a.beacon, err = m.cfg.Sight.Beacon(ctx, window); err != nil {
+		return nil, refuse(CodeWindow, "%v", err)
+	}
+	if len(b.Beacon) != sign.HashSize || audit.Source(b.Source) != a.beacon.Source || b.Round != a.beacon.Round || sign.Hash(b.Beacon) != a.beacon.Value {
+		return nil, refuse(CodeWindow, "another beacon: this peer has that of round %d", a.beacon.Round)
+	}
+	roster, err := m.cfg.Sight.Roster(ctx, window)
+	if err != nil {
+		return nil, refuse(CodeDrawn, "%v", err)
+	}
+	a.size, a.drawn = audit.Committee, roster.Draw(a.beacon, window, key.provider, audit.Committee+audit.Slack)
+	a.size = min(a.size, len(a.drawn))
+	if !a.isDrawn(m.cfg.Key.Key()) {
+		return nil, refuse(CodeDrawn, "this peer is not drawn for %s in window %d", key.provider.Short(), window)
+	}
+	if a.units, err = m.claims(b.Units); err != nil {
+		return nil, err
+	}
+	dataset, err := m.cfg.Sight.Beacon(ctx, Era(window))
+	if err != nil {
+		return nil, refuse(CodeWindow, "%v", err)
+	}
+	for _, u := range a.units {
+		u.dataset = audit.DatasetSeed(dataset, key.provider, u.ID)
+	}
+	for i := range a.nonces {
+		if _, err := rand.Read(a.nonces[i][:]); err != nil {
+			return nil, err
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.forget(window)
+	if len(m.attempts) >= maxAttempts {
+		return nil, refuse(CodeAttempt, "this peer judges as many as it can")
+	}
+	for n := key.number; n <= audit.MaxAttempts; n++ {
+		if m.attempts[attemptKey{key.provider, window, n}] != nil {
+			return nil, refuse(CodeAttempt, "attempt %d was begun", n)
+		}
+	}
+	m.attempts[key] = a
+	a.asked[0] = m.cfg.Now()
+	return &nodepb.AuditReply{Nonce: a.nonces[0][:]}, nil
+}
+
+// forget drops what earlier windows left. m.mu is held.
+func (m *Member) forget(window audit.Window) {
+	for k := range m.attempts {
+		if k.window+1 < window {
+			delete(m.attempts, k)
+		}
+	}
+}
+
+// claims reads the units and holds what they are to be asked against the plan.
+func (m *Member) claims(in []*nodepb.AuditRequest_Unit) ([]*unit, error) {
+	if len(in) < 1 || len(in) > MaxUnits {
+		return nil, refuse(CodeUnits, "%d units, 1 to %d are audited at once", len(in), MaxUnits)
+	}
+	var out []*unit
+	for _, x := range in {
+		if len(x.Id) != sign.HashSize {
+			return nil, malformed("unit id of %d bytes", len(x.Id))
+		}
+		c := Claim{ID: market.UnitID(x.Id), Class: market.Class(x.Class), Resources: market.Resources{MilliCPU: x.MilliCpu, MemoryMiB: x.MemoryMib, VRAMMiB: x.VramMib}}
+		if err := c.Class.Check(); err != nil {
+			return nil, malformed("%v", err)
+		}
+		if slices.ContainsFunc(out, func(u *unit) bool { return u.ID == c.ID }) {
+			return nil, refuse(CodeUnits, "unit %s is there twice", c.ID.Short())
+		}
+		asked, err := m.cfg.Plan(c)
+		if err != nil {
+			return nil, refuse(CodeUnits, "unit %s: %v", c.ID.Short(), err)
+		}
+		shape, err := challenge.UnmarshalShape(x.Shape)
+		if err != nil {
+			return nil, malformed("%v", err)
+		}
+		walk, err := challenge.UnmarshalWalk(x.Walk)
+		if err != nil {
+			return nil, malformed("%v", err)
+		}
+		if shape != asked.Shape || walk != asked.Walk {
+			return nil, refuse(CodeUnits, "unit %s of class %s is asked %s and %s", c.ID.Short(), c.Class, asked.Shape, asked.Walk)
+		}
+		out = append(out, &unit{Claim: c, Asked: asked})
+	}
+	return out, nil
+}
+
+func (a *attempt) isDrawn(k sign.Key) bool {
+	return slices.ContainsFunc(a.drawn, func(m audit.Member) bool { return m.Key == k })
+}
+
+func (a *attempt) unit(i uint32) (*unit, error) {
+	if int(i) >= len(a.units) {
+		return nil, malformed("unit %d of %d", i, len(a.units))
+	}
+	return a.units[i], nil
+}
+
+// takeRoot stops a unit's first time.
+func (a *attempt) takeRoot(now time.Time, r *nodepb.AuditRequest_Root) (*nodepb.AuditReply, error) {
+	u, err := a.unit(r.Unit)
+	if err != nil {
+		return nil, err
+	}
+	if len(r.Root) != sign.HashSize {
+		return nil, malformed("root of %d bytes", len(r.Root))
+	}
+	root := sign.Hash(r.Root)
+	switch {
+	case u.root == nil && a.asked[1].IsZero():
+		u.root, u.product = &root, now.Sub(a.asked[0])
+	case u.root == nil || *u.root != root:
+		return nil, refuse(CodeOrder, "unit %d has another root", r.Unit)
+	}
+	return &nodepb.AuditReply{}, nil
+}
+
+// members reads what everybody gave in a round: enough of them, all drawn, this one as it was, and in later rounds the same.
+func (m *Member) members(a *attempt, round int, in []*nodepb.AuditRequest_Given) error {
+	if len(in) < audit.Certify(a.size) || len(in) > a.size {
+		return refuse(CodeMembers, "%d members, %d to %d make a committee", len(in), audit.Certify(a.size), a.size)
+	}
+	var out []audit.Given
+	own := false
+	for _, g := range in {
+		if len(g.Member) != sign.KeySize || len(g.Nonce) != audit.NonceSize {
+			return malformed("member of %d bytes, nonce of %d", len(g.Member), len(g.Nonce))
+		}
+		x := audit.Given{Member: sign.Key(g.Member), Nonce: audit.Nonce(g.Nonce)}
+		switch {
+		case slices.ContainsFunc(out, func(y audit.Given) bool { return y.Member == x.Member }):
+			return refuse(CodeMembers, "%s is there twice", x.Member.Short())
+		case round == 0 && !a.isDrawn(x.Member):
+			return refuse(CodeMembers, "%s is not drawn", x.Member.Short())
+		case round > 0 && !slices.ContainsFunc(a.given[0], func(y audit.Given) bool { return y.Member == x.Member }):
+			return refuse(CodeMembers, "%s gave no first nonce", x.Member.Short())
+		}
+		if x.Member == m.cfg.Key.Key() {
+			own = x.Nonce == a.nonces[round]
+		}
+		out = append(out, x)
+	}
+	if !own || round > 0 && len(out) != len(a.given[0]) {
+		return refuse(CodeMembers, "not what this peer gave, or somebody is missing")
+	}
+	slices.SortFunc(out, func(x, y audit.Given) int { return slices.Compare(x.Member[:], y.Member[:]) })
+	if a.given[round] != nil && !slices.Equal(a.given[round], out) {
+		return refuse(CodeMembers, "others than before")
+	}
+	a.given[round] = out
+	return nil
+}
+
+// second gives the second nonce when all roots are there.
+func (m *Member) second(a *attempt, s *nodepb.AuditRequest_Second) (*nodepb.AuditReply, error) {
+	for i, u := range a.units {
+		if u.root == nil {
+			return nil, refuse(CodeOrder, "the root of unit %d is missing", i)
+		}
+	}
+	if err := m.members(a, 0, s.First); err != nil {
+		return nil, err
+	}
+	for _, u := range a.units {
+		u.products = audit.ProductSeed(a.beacon, a.target(u), a.given[0])
+	}
+	return m.give(a, 1), nil
+}
+
+func (a *attempt) target(u *unit) audit.Target {
+	return audit.Target{Provider: a.key.provider, Unit: u.ID, Window: a.key.window, Attempt: a.key.number}
+}
+
+// give hands out a nonce; the clock starts when it is done first.
+func (m *Member) give(a *attempt, round int) *nodepb.AuditReply {
+	if a.asked[round].IsZero() {
+		a.asked[round] = m.cfg.Now()
+	}
+	return &nodepb.AuditReply{Nonce: a.nonces[round][:]}
+}
+
+// arrived stops a unit's second time and checks that its answer is to what was asked.
+func (m *Member) arrived(a *attempt, now time.Time, r *nodepb.AuditRequest_Arrived) (*nodepb.AuditReply, error) {
+	u, err := a.unit(r.Unit)
+	if err != nil {
+		return nil, err
+	}
+	if a.asked[1].IsZero() {
+		return nil, refuse(CodeOrder, "the second nonce was not given")
+	}
+	answer, err := audit.UnmarshalAnswer(r.Answer)
+	if err != nil || len(r.Signature) != sign.SignatureSize {
+		return nil, malformed("answer: %v, signature of %d bytes", err, len(r.Signature))
+	}
+	if u.answer != nil {
+		if *u.answer != answer {
+			return nil, refuse(CodeAnswer, "unit %d gave another answer", r.Unit)
+		}
+		return &nodepb.AuditReply{}, nil
+	}
+	if err := m.members(a, 1, r.Second); err != nil {
+		return nil, err
+	}
+	want := audit.Answer{
+		Target: a.target(u), ProductSeed: u.products, Shape: u.Shape, ProductRoot: *u.root, DatasetSeed: u.dataset, Walk: u.Asked.Walk,
+		WalkSeed: audit.WalkSeed(u.products, *u.root, a.given[1]), WalkRoot: answer.WalkRoot,
+	}
+	if answer != want {
+		return nil, refuse(CodeAnswer, "the answer of unit %d is to something else", r.Unit)
+	}
+	sig := sign.Signature(r.Signature)
+	if err := answer.Verify(m.cfg.Domain, sig); err != nil {
+		return nil, refuse(CodeAnswer, "%v", err)
+	}
+	u.answer, u.answerSig, u.walk = &answer, sig, now.Sub(a.asked[1])
+	return &nodepb.AuditReply{}, nil
+}
+
+// third gives the third nonce when all answers are there.
+func (m *Member) third(a *attempt) (*nodepb.AuditReply, error) {
+	for i, u := range a.units {
+		if u.answer == nil {
+			return nil, refuse(CodeOrder, "the answer of unit %d is missing", i)
+		}
+	}
+	return m.give(a, 2), nil
+}
+
+// rapid measures the way to the peer, by pings, and to its units, by rounds that the unit must answer itself.
+func (m *Member) rapid(a *attempt, now time.Time, r *nodepb.AuditRequest_Rapid) (*nodepb.AuditReply, error) {
+	if a.asked[2].IsZero() {
+		return nil, refuse(CodeOrder, "the third nonce was not given")
+	}
+	if r.Ping {
+		p := &a.ping
+		if r.Round != p.next || r.Round > Pings {
+			return nil, refuse(CodeOrder, "ping %d, %d is due", r.Round, p.next)
+		}
+		if took := now.Sub(p.at); p.next > 0 && (p.next == 1 || took < p.best) {
+			p.best = took
+		}
+		p.next++
+		p.at = m.cfg.Now()
+		return &nodepb.AuditReply{}, nil
+	}
+	u, err := a.unit(r.Unit)
+	if err != nil {
+		return nil, err
+	}
+	p := &u.rapid
+	if r.Round != p.next || r.Round > Rounds {
+		return nil, refuse(CodeOrder, "round %d of unit %d, %d is due", r.Round, r.Unit, p.next)
+	}
+	if took := now.Sub(p.at); p.next > 0 {
+		if p.next == 1 || took < p.best {
+			p.best = took
+		}
+		set := challenge.NewDataset(u.dataset, u.Asked.Walk.Work)
+		p.wrong = p.wrong || challenge.Go(Short(u.Asked.Walk), RapidKey(p.nonce), 0, set.Cell) != r.State
+	}
+	if _, err := rand.Read(p.nonce[:]); err != nil {
+		return nil, err
+	}
+	p.next++
+	nonce := p.nonce
+	p.at = m.cfg.Now()
+	return &nodepb.AuditReply{Nonce: nonce[:]}, nil
+}
+
+// Short is the walk of a rapid round.
+func Short(w challenge.Walk) challenge.Walk {
+	w.Walkers, w.Steps = 1, rapidSteps
+	return w
+}
+
+// RapidKey is the walk key of a rapid round's nonce.
+func RapidKey(n audit.Nonce) uint64 { return binary.LittleEndian.Uint64(n[:]) }
+
+// eraWindows is for how many windows a dataset stays.
+const eraWindows = 24
+
+// Era is the window whose beacon names the datasets of a window: they stay resident for a day of hourly windows.
+func Era(w audit.Window) audit.Window { return w - w%eraWindows }

@@ -1,0 +1,434 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/device"
+	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/verify/audit"
+	"github.com/starling-network/starling/verify/challenge"
+)
+
+// Unit is a unit to be audited and the hardware that answers for it.
+type Unit struct {
+	Claim
+	Device device.Device
+}
+
+// ProverConfig is what a Prover needs; all of it.
+type ProverConfig struct {
+	Domain      sign.Domain
+	Key         sign.Signer
+	WindowSlots uint64
+	Sight       Sight
+	Plan        Plan
+	// Call has a member answer one step.
+	Call func(ctx context.Context, member sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error)
+	Log  *slog.Logger
+}
+
+// Prover has a peer's units show what they are. It keeps nothing between two calls.
+type Prover struct{ cfg ProverConfig }
+
+// NewProver makes a prover.
+func NewProver(cfg ProverConfig) *Prover { return &Prover{cfg} }
+
+// Result is how one unit did: a record that passes, or why there is none.
+type Result struct {
+	Unit   Claim
+	Record audit.Record
+	Err    error
+}
+
+// Audit has all units answer in the window that is now. Members that leave are left out of a new attempt, while the window has
+// any. ErrCommittee, ErrMember, ErrUnits, or the error of a device; results come in the order of units.
+func (p *Prover) Audit(ctx context.Context, units []Unit) ([]Result, error) {
+	if len(units) < 1 || len(units) > MaxUnits {
+		return nil, fmt.Errorf("%w: %d, 1 to %d at once", ErrUnits, len(units), MaxUnits)
+	}
+	var gone []sign.Key
+	for number := uint8(1); ; number++ {
+		s, err := p.open(ctx, number, units, gone)
+		var results []Result
+		if err == nil {
+			results, err = s.play(ctx)
+		}
+		var left *leftError
+		if errors.As(err, &left) && number < audit.MaxAttempts && ctx.Err() == nil {
+			p.cfg.Log.Info("an audit begins anew without a member that left", "member", left.member, "err", left.err)
+			gone = append(gone, left.member)
+			continue
+		}
+		return results, err
+	}
+}
+
+// leftError is a member that gave a nonce and no more.
+type leftError struct {
+	member sign.Key
+	err    error
+}
+
+func (e *leftError) Error() string {
+	return fmt.Sprintf("%v: %s: %v", ErrMember, e.member.Short(), e.err)
+}
+func (e *leftError) Is(target error) bool { return target == ErrMember }
+func (e *leftError) Unwrap() error        { return e.err }
+
+// session is one attempt.
+type session struct {
+	p       *Prover
+	number  uint8
+	window  audit.Window
+	beacon  audit.Beacon
+	size    int // of the committee
+	drawn   audit.Roster
+	members []sign.Key // who gave a first nonce
+	given   [3][]audit.Given
+	units   []*running
+}
+
+// running is a unit in an attempt.
+type running struct {
+	Unit
+	Asked
+	dataset device.Dataset
+	commit  *challenge.Commitment
+	answer  audit.Answer
+	sig     sign.Signature
+	ends    *challenge.Arrivals
+	opened  challenge.Opened
+	walked  challenge.Walked
+	shown   audit.Shown
+	signed  sign.Signature
+}
+
+// open draws the committee and makes the datasets resident, which is no part of what is timed.
+func (p *Prover) open(ctx context.Context, number uint8, units []Unit, gone []sign.Key) (*session, error) {
+	window, _, err := p.cfg.Sight.Window()
+	if err != nil {
+		return nil, err
+	}
+	s := &session{p: p, number: number, window: window}
+	if s.beacon, err = p.cfg.Sight.Beacon(ctx, window); err != nil {
+		return nil, fmt.Errorf("reading the window's beacon: %w", err)
+	}
+	era, err := p.cfg.Sight.Beacon(ctx, Era(window))
+	if err != nil {
+		return nil, fmt.Errorf("reading the beacon of the datasets: %w", err)
+	}
+	roster, err := p.cfg.Sight.Roster(ctx, window)
+	if err != nil {
+		return nil, fmt.Errorf("reading the bonded set: %w", err)
+	}
+	drawn := roster.Draw(s.beacon, window, p.cfg.Key.Key(), audit.Committee+audit.Slack)
+	s.size = min(audit.Committee, len(drawn))
+	s.drawn = slices.DeleteFunc(drawn, func(m audit.Member) bool { return slices.Contains(gone, m.Key) })
+	if s.size == 0 || len(s.drawn) < audit.Certify(s.size) {
+		return nil, fmt.Errorf("%w: %d are left of %d", ErrCommittee, len(s.drawn), s.size)
+	}
+	for _, u := range units {
+		asked, err := p.cfg.Plan(u.Claim)
+		if err != nil {
+			return nil, fmt.Errorf("unit %s: %w", u.ID.Short(), err)
+		}
+		seed := audit.DatasetSeed(era, p.cfg.Key.Key(), u.ID)
+		s.units = append(s.units, &running{Unit: u, Asked: asked, dataset: device.Of(seed, asked.Walk)})
+	}
+	return s, s.together(ctx, func(ctx context.Context, u *running) error { return u.Device.Fill(ctx, u.dataset) })
+}
+
+// together does something with all units at once.
+func (s *session) together(ctx context.Context, do func(ctx context.Context, u *running) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, u := range s.units {
+		g.Go(func() error {
+			if err := do(ctx, u); err != nil {
+				return fmt.Errorf("unit %s: %w", u.ID.Short(), err)
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// request is a step of this attempt.
+func (s *session) request() *nodepb.AuditRequest {
+	return &nodepb.AuditRequest{Window: uint64(s.window), Attempt: uint32(s.number)}
+}
+
+// each asks every member the same at once. The first that does not answer ends the attempt.
+func (s *session) each(ctx context.Context, req *nodepb.AuditRequest, take func(i int, r *nodepb.AuditReply) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for i, m := range s.members {
+		g.Go(func() error {
+			r, err := s.p.cfg.Call(ctx, m, req)
+			if err == nil && take != nil {
+				err = take(i, r)
+			}
+			if err != nil && ctx.Err() == nil {
+				return &leftError{m, err}
+			}
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+// nonces asks every member for the nonce of a round.
+func (s *session) nonces(ctx context.Context, round int, req *nodepb.AuditRequest) error {
+	given := make([]audit.Given, len(s.members))
+	err := s.each(ctx, req, func(i int, r *nodepb.AuditReply) error {
+		if len(r.Nonce) != audit.NonceSize {
+			return fmt.Errorf("a nonce of %d bytes", len(r.Nonce))
+		}
+		given[i] = audit.Given{Member: s.members[i], Nonce: audit.Nonce(r.Nonce)}
+		return nil
+	})
+	s.given[round] = given
+	return err
+}
+
+func givenToPB(in []audit.Given) []*nodepb.AuditRequest_Given {
+	out := make([]*nodepb.AuditRequest_Given, len(in))
+	for i, g := range in {
+		out[i] = &nodepb.AuditRequest_Given{Member: g.Member[:], Nonce: g.Nonce[:]}
+	}
+	return out
+}
+
+// play is one attempt from the first nonce to the verdicts.
+func (s *session) play(ctx context.Context) ([]Result, error) {
+	if err := s.begin(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.together(ctx, s.multiply); err != nil {
+		return nil, err
+	}
+	second := s.request()
+	second.Step = &nodepb.AuditRequest_Second_{Second: &nodepb.AuditRequest_Second{First: givenToPB(s.given[0])}}
+	if err := s.nonces(ctx, 1, second); err != nil {
+		return nil, err
+	}
+	if err := s.together(ctx, s.walk); err != nil {
+		return nil, err
+	}
+	third := s.request()
+	third.Step = &nodepb.AuditRequest_Third_{Third: &nodepb.AuditRequest_Third{}}
+	if err := s.nonces(ctx, 2, third); err != nil {
+		return nil, err
+	}
+	if err := s.rapid(ctx); err != nil {
+		return nil, err
+	}
+	return s.show(ctx)
+}
+
+// begin asks the committee for first nonces, and those who stand below it in the place of members that do not answer.
+func (s *session) begin(ctx context.Context) error {
+	b := &nodepb.AuditRequest_Begin{Source: uint32(s.beacon.Source), Round: s.beacon.Round, Beacon: s.beacon.Value[:]}
+	for _, u := range s.units {
+		shape, walk := u.Shape.Marshal(), u.Walk.Marshal()
+		b.Units = append(b.Units, &nodepb.AuditRequest_Unit{
+			Id: u.ID[:], Class: string(u.Class), Shape: shape[:], Walk: walk[:], VramMib: u.VRAMMiB, MemoryMib: u.MemoryMiB, MilliCpu: u.MilliCPU,
+		})
+	}
+	req := s.request()
+	req.Step = &nodepb.AuditRequest_Begin_{Begin: b}
+	var mu sync.Mutex
+	var why error
+	ask := func(from, to int) {
+		var wg sync.WaitGroup
+		for _, m := range s.drawn[from:to] {
+			wg.Go(func() {
+				r, err := s.p.cfg.Call(ctx, m.Key, req)
+				mu.Lock()
+				defer mu.Unlock()
+				switch {
+				case err != nil:
+					why = errors.Join(why, fmt.Errorf("%s: %w", m.Key.Short(), err))
+				case len(r.Nonce) != audit.NonceSize:
+					why = errors.Join(why, fmt.Errorf("%s: a nonce of %d bytes", m.Key.Short(), len(r.Nonce)))
+				default:
+					s.members = append(s.members, m.Key)
+					s.given[0] = append(s.given[0], audit.Given{Member: m.Key, Nonce: audit.Nonce(r.Nonce)})
+				}
+			})
+		}
+		wg.Wait()
+	}
+	first := min(s.size, len(s.drawn))
+	ask(0, first)
+	if need := s.size - len(s.members); need > 0 {
+		ask(first, min(first+need, len(s.drawn)))
+	}
+	if need := audit.Certify(s.size); len(s.members) < need {
+		return fmt.Errorf("%w: %d of at least %d: %w", ErrCommittee, len(s.members), need, why)
+	}
+	return nil
+}
+
+// multiply computes a unit's products and hands their root to everybody.
+func (s *session) multiply(ctx context.Context, u *running) error {
+	u.answer = audit.Answer{
+		Target: audit.Target{Provider: s.p.cfg.Key.Key(), Unit: u.ID, Window: s.window, Attempt: s.number},
+		Shape:  u.Shape, DatasetSeed: u.dataset.Seed, Walk: u.Walk,
+	}
+	u.answer.ProductSeed = audit.ProductSeed(s.beacon, u.answer.Target, s.given[0])
+	tiles, err := u.Device.Multiply(ctx, u.answer.ProductSeed, u.Shape)
+	if err != nil {
+		return err
+	}
+	if u.commit, err = challenge.Commit(u.Shape, tiles); err != nil {
+		return err
+	}
+	u.answer.ProductRoot = u.commit.Root()
+	req := s.request()
+	req.Step = &nodepb.AuditRequest_Root_{Root: &nodepb.AuditRequest_Root{Unit: s.place(u), Root: u.answer.ProductRoot[:]}}
+	return s.each(ctx, req, nil)
+}
+
+func (s *session) place(u *running) uint32 { return uint32(slices.Index(s.units, u)) }
+
+// walk walks a unit's walkers and hands its signed answer to everybody.
+func (s *session) walk(ctx context.Context, u *running) error {
+	u.answer.WalkSeed = audit.WalkSeed(u.answer.ProductSeed, u.answer.ProductRoot, s.given[1])
+	ends, err := u.Device.Walk(ctx, challenge.WalkKey(u.answer.WalkSeed), u.dataset, u.Walk)
+	if err != nil {
+		return err
+	}
+	u.ends = challenge.NewArrivals(ends)
+	u.answer.WalkRoot = u.ends.Root()
+	if u.sig, err = u.answer.Sign(s.p.cfg.Domain, s.p.cfg.Key); err != nil {
+		return err
+	}
+	answer := u.answer.Marshal()
+	req := s.request()
+	req.Step = &nodepb.AuditRequest_Arrived_{Arrived: &nodepb.AuditRequest_Arrived{
+		Unit: s.place(u), Answer: answer[:], Signature: u.sig[:], Second: givenToPB(s.given[1]),
+	}}
+	return s.each(ctx, req, nil)
+}
+
+// rapid answers the pings of all members and then the rapid rounds of each unit, one after the other.
+func (s *session) rapid(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, m := range s.members {
+		g.Go(func() error {
+			err := s.rounds(ctx, m)
+			if err != nil && ctx.Err() == nil {
+				return &leftError{m, err}
+			}
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+func (s *session) rounds(ctx context.Context, m sign.Key) error {
+	ask := func(r *nodepb.AuditRequest_Rapid) (*nodepb.AuditReply, error) {
+		req := s.request()
+		req.Step = &nodepb.AuditRequest_Rapid_{Rapid: r}
+		return s.p.cfg.Call(ctx, m, req)
+	}
+	for i := range uint32(Pings + 1) {
+		if _, err := ask(&nodepb.AuditRequest_Rapid{Round: i, Ping: true}); err != nil {
+			return err
+		}
+	}
+	for i, u := range s.units {
+		var state uint64
+		for round := range uint32(Rounds + 1) {
+			r, err := ask(&nodepb.AuditRequest_Rapid{Round: round, Unit: uint32(i), State: state})
+			if err != nil {
+				return err
+			}
+			if len(r.Nonce) != audit.NonceSize {
+				return fmt.Errorf("a nonce of %d bytes", len(r.Nonce))
+			}
+			if round == Rounds {
+				break
+			}
+			end, err := u.Device.Walk(ctx, RapidKey(audit.Nonce(r.Nonce)), u.dataset, Short(u.Walk))
+			if err != nil {
+				return err
+			}
+			state = end[0]
+		}
+	}
+	return nil
+}
+
+// show opens what was drawn and takes the verdicts.
+func (s *session) show(ctx context.Context) ([]Result, error) {
+	results := make([]Result, len(s.units))
+	for i, u := range s.units {
+		results[i] = Result{Unit: u.Claim}
+		if results[i].Err = s.openUnit(u); results[i].Err != nil {
+			s.p.cfg.Log.Error("a unit's answer is withheld", "unit", u.ID, "err", results[i].Err)
+			continue
+		}
+		req := s.request()
+		req.Step = &nodepb.AuditRequest_Show_{Show: &nodepb.AuditRequest_Show{
+			Unit: uint32(i), Openings: append(u.opened.Marshal(), u.walked.Marshal()...), Signature: u.signed[:], Third: givenToPB(s.given[2]),
+		}}
+		verdicts, found := make([]audit.Signed, len(s.members)), make([]string, len(s.members))
+		err := s.each(ctx, req, func(k int, r *nodepb.AuditReply) error {
+			v, err := audit.UnmarshalVerdict(r.Verdict)
+			if err != nil || len(r.Signature) != sign.SignatureSize || v.Member != s.members[k] {
+				return fmt.Errorf("a verdict of somebody else, or none: %v", err)
+			}
+			verdicts[k], found[k] = audit.Signed{Verdict: v, Signature: sign.Signature(r.Signature)}, r.Found
+			return v.Verify(s.p.cfg.Domain, verdicts[k].Signature)
+		})
+		if err != nil {
+			return nil, err
+		}
+		results[i].Record = s.record(u, verdicts)
+		if err := results[i].Record.Check(s.p.cfg.Domain); err != nil {
+			results[i].Err = fmt.Errorf("%w: %w%s", ErrNotPassed, err, firstOf(found))
+		}
+	}
+	return results, nil
+}
+
+// firstOf is what the first member that found something says, for a person.
+func firstOf(found []string) string {
+	for _, f := range found {
+		if f != "" {
+			return fmt.Sprintf(" (a member says: %.256q)", f)
+		}
+	}
+	return ""
+}
+
+// openUnit makes what a unit shows, and its signature. Opened tiles are computed again: when one is not what was committed,
+// challenge.ErrFault, and nothing is shown, for whoever opens it would be taken for a liar.
+func (s *session) openUnit(u *running) error {
+	var err error
+	if u.opened, err = u.commit.Open(u.answer.ProductSeed, audit.Drawn(u.answer.WalkSeed, u.Shape)); err != nil {
+		return err
+	}
+	if u.walked, err = u.ends.Open(audit.Walkers(u.answer.WalkSeed, u.answer.WalkRoot, u.Walk, s.given[2])); err != nil {
+		return err
+	}
+	u.shown = audit.Show(u.answer, u.opened.Openings)
+	u.signed, err = u.shown.Sign(s.p.cfg.Domain, s.p.cfg.Key)
+	return err
+}
+
+func (s *session) record(u *running, verdicts []audit.Signed) audit.Record {
+	slices.SortFunc(verdicts, func(a, b audit.Signed) int { return slices.Compare(a.Member[:], b.Member[:]) })
+	return audit.Record{
+		Beacon: s.beacon, Committee: uint8(s.size), WindowSlots: s.p.cfg.WindowSlots, Answer: u.answer, AnswerSig: u.sig,
+		Shown: u.shown, ShownSig: u.signed, Verdicts: verdicts, Opened: u.opened, Walked: u.walked,
+	}
+}
