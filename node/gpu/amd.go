@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/starling-network/starling/node/child"
 )
 
 // amdPrefix begins the UUID of an AMD device. The rest is its unique id, or its PCI address where the kernel gives none.
@@ -207,7 +209,7 @@ func (a *amd) text(path string) string {
 	if err != nil {
 		return ""
 	}
-	return tidy(string(b), maxText)
+	return child.Tidy(string(b), maxText)
 }
 
 // number is a file's number in a larger unit, nil when there is none.

@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"regexp"
 	"time"
+
+	"github.com/starling-network/starling/node/child"
 )
 
 const (
@@ -99,7 +101,7 @@ func parseSMI(b []byte) (map[string]smiDevice, error) {
 		if !pciAddress.MatchString(pci) {
 			continue
 		}
-		d := smiDevice{model: tidy(e.ASIC.Name, maxText)}
+		d := smiDevice{model: child.Tidy(e.ASIC.Name, maxText)}
 		if d.model == "N/A" {
 			d.model = ""
 		}

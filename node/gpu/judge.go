@@ -154,18 +154,3 @@ func printable(text string) bool {
 	}
 	return !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' })
 }
-
-// tidy cuts text and replaces what does not print, for problems that quote others.
-func tidy(text string, most int) string {
-	text = strings.Map(func(r rune) rune {
-		if r < ' ' || r > '~' {
-			return ' '
-		}
-		return r
-	}, text)
-	text = strings.Join(strings.Fields(text), " ")
-	if len(text) > most {
-		text = text[:most] + "..."
-	}
-	return text
-}

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/starling-network/starling/node/child"
 )
 
 // maxKernelFile is the most that is read of one file of /proc or /sys.
@@ -44,7 +46,7 @@ func kernelGPUs(procRoot string) (gpus []kernelGPU, found bool, err error) {
 		}
 		g := parseInformation(b)
 		if g.PCI == "" {
-			g.PCI = normalPCI(tidy(e.Name(), maxText))
+			g.PCI = normalPCI(child.Tidy(e.Name(), maxText))
 		}
 		gpus = append(gpus, g)
 	}
@@ -59,7 +61,7 @@ func parseInformation(b []byte) kernelGPU {
 		if !ok {
 			continue
 		}
-		value = tidy(value, maxText)
+		value = child.Tidy(value, maxText)
 		switch strings.TrimSpace(name) {
 		case "Model":
 			g.Model = value
@@ -88,7 +90,7 @@ func kernelDriver(procRoot string) string {
 	first, _, _ := strings.Cut(string(b), "\n")
 	for _, word := range strings.Fields(first) {
 		if strings.Count(word, ".") >= 1 && strings.Trim(word, "0123456789.") == "" {
-			return tidy(word, maxText)
+			return child.Tidy(word, maxText)
 		}
 	}
 	return ""
@@ -125,7 +127,7 @@ func compare(devices []Device, kernel []kernelGPU, found bool, sysRoot string) {
 			case "":
 				d.refuse("there is no PCI function at " + d.PCI)
 			default:
-				d.refuse(fmt.Sprintf("the PCI function at %s is of vendor %s, not NVIDIA", d.PCI, tidy(vendor, maxText)))
+				d.refuse(fmt.Sprintf("the PCI function at %s is of vendor %s, not NVIDIA", d.PCI, child.Tidy(vendor, maxText)))
 			}
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/starling-network/starling/node/child"
 )
 
 // tree writes files below a new folder.
@@ -212,14 +214,14 @@ func TestFindHelper(t *testing.T) {
 	t.Parallel()
 	dir := tree(t, map[string]string{"a": "x"})
 	for _, path := range []string{filepath.Join(dir, "none"), filepath.Join(dir, "a"), dir} {
-		if got, err := findHelper(path); !errors.Is(err, ErrNoHelper) {
+		if got, err := child.Find(path, HelperName, ErrNoHelper); !errors.Is(err, ErrNoHelper) {
 			t.Errorf("%s: %s, %v", path, got, err)
 		}
 	}
 	if err := os.Chmod(filepath.Join(dir, "a"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := findHelper(filepath.Join(dir, "a")); err != nil || got != filepath.Join(dir, "a") {
+	if got, err := child.Find(filepath.Join(dir, "a"), HelperName, ErrNoHelper); err != nil || got != filepath.Join(dir, "a") {
 		t.Errorf("%s, %v", got, err)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/starling-network/starling/node/child"
 )
 
 // library builds the C library of testdata, which stands where NVIDIA's would, and returns its folder.
@@ -38,9 +40,7 @@ func TestRealHelperOnLibrary(t *testing.T) {
 	} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			h := newHelper(path)
-			h.env = []string{"LD_LIBRARY_PATH=" + dir, "STARLING_TEST_NVML=" + mode}
-			h.backoff = func(int) time.Duration { return 0 }
+			h := startedBy(child.Config{Path: path, Env: []string{"LD_LIBRARY_PATH=" + dir, "STARLING_TEST_NVML=" + mode}, Backoff: atOnce})
 			if mode == "hang" {
 				h.timeout = time.Second
 			}

@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 )
 
@@ -115,42 +112,4 @@ func (n *nvidia) Close() error {
 		return nil
 	}
 	return n.helper.Close()
-}
-
-// findHelper is the helper program's path: the one that the configuration says, or that beside the running program, or
-// one on the PATH.
-func findHelper(configured string) (string, error) {
-	if configured != "" {
-		if err := executable(configured); err != nil {
-			return "", fmt.Errorf("%w: %w", ErrNoHelper, err)
-		}
-		return configured, nil
-	}
-	beside := "the running program"
-	if self, err := os.Executable(); err == nil {
-		if real, err := filepath.EvalSymlinks(self); err == nil {
-			self = real
-		}
-		beside = self
-		path := filepath.Join(filepath.Dir(self), HelperName)
-		if executable(path) == nil {
-			return path, nil
-		}
-	}
-	path, err := exec.LookPath(HelperName)
-	if err != nil {
-		return "", fmt.Errorf("%w beside %s or on the PATH", ErrNoHelper, beside)
-	}
-	return path, nil
-}
-
-func executable(path string) error {
-	st, err := os.Stat(path)
-	if err != nil {
-		return err
-	}
-	if !st.Mode().IsRegular() || st.Mode().Perm()&0o111 == 0 {
-		return fmt.Errorf("%s is not a program", path)
-	}
-	return nil
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/starling-network/starling/node/child"
 )
 
 // Config says where devices are looked for. The zero Config is the real machine.
@@ -52,7 +54,7 @@ func Open(cfg Config) (Source, error) {
 	if cfg.SysRoot == "" {
 		cfg.SysRoot = "/sys"
 	}
-	path, err := findHelper(cfg.Helper)
+	path, err := child.Find(cfg.Helper, HelperName, ErrNoHelper)
 	if cfg.Mock != "" {
 		if err := checkMock(cfg); err != nil {
 			return nil, err

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
+
+	"github.com/starling-network/starling/node/child"
 )
 
 // HelperVersion is the version of what peer and helper say to each other. Both are built from one tree; another number
@@ -102,7 +104,7 @@ func decodeReply(line []byte) (reply, error) {
 		return reply{}, fmt.Errorf("it speaks version %d and the peer version %d: build both from one tree, with make build", p.Version, HelperVersion)
 	}
 	if p.Error != nil {
-		return reply{Version: p.Version, ID: p.ID, Error: &replyError{Kind: tidy(p.Error.Kind, maxText), Text: tidy(p.Error.Text, maxProblem)}}, nil
+		return reply{Version: p.Version, ID: p.ID, Error: &replyError{Kind: child.Tidy(p.Error.Kind, maxText), Text: child.Tidy(p.Error.Text, maxProblem)}}, nil
 	}
 	if p.Inventory != nil {
 		if err := checkInventory(p.Inventory); err != nil {
@@ -135,7 +137,7 @@ func checkInventory(inv *Inventory) error {
 		return fmt.Errorf("%d problems, at most %d are read", len(inv.Problems), maxProblems)
 	}
 	for i := range inv.Problems {
-		inv.Problems[i] = tidy(inv.Problems[i], maxProblem)
+		inv.Problems[i] = child.Tidy(inv.Problems[i], maxProblem)
 	}
 	for i := range inv.Devices {
 		d := &inv.Devices[i]

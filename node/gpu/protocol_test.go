@@ -4,22 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"os/exec"
 	"reflect"
 	"strings"
 	"testing"
 )
-
-// command is one that is not started but has a process to name.
-func command(t *testing.T) *exec.Cmd {
-	t.Helper()
-	cmd := exec.Command("true")
-	if err := cmd.Start(); err != nil {
-		t.Skipf("no program to start: %v", err)
-	}
-	t.Cleanup(func() { _ = cmd.Wait() })
-	return cmd
-}
 
 func TestDecodeReplyRefuses(t *testing.T) {
 	t.Parallel()

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/starling-network/starling/node/child"
 )
 
 // helperMode makes this test binary a helper that does as it says.
@@ -44,7 +46,6 @@ func (f fixed) Health(uuids []string) (map[string]Health, error) {
 
 // badHelper is a helper process with one fault.
 func badHelper(mode string) int {
-	mode, argument, _ := strings.Cut(mode, "=")
 	good := func() (Backend, error) { return fixed{sample(0), sample(1)}, nil }
 	in := bufio.NewReader(os.Stdin)
 	request := func() { _, _ = in.ReadString('\n') }
@@ -63,13 +64,6 @@ func badHelper(mode string) int {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	case "exit":
 		return 7
-	case "once": // crashes after one good answer, and again only while the file is there
-		if _, err := os.Stat(argument); err == nil {
-			_ = os.Remove(argument)
-			request()
-			return 3
-		}
-		_ = Serve(os.Stdin, os.Stdout, good)
 	case "hang":
 		request()
 		time.Sleep(time.Hour)
@@ -111,6 +105,9 @@ func badHelper(mode string) int {
 	return 0
 }
 
+// atOnce starts a helper again without waiting.
+func atOnce(int) time.Duration { return 0 }
+
 // startHelper is a helper that behaves as mode says, with nothing to wait for after a failure.
 func startHelper(t *testing.T, mode string) *helper {
 	t.Helper()
@@ -118,9 +115,7 @@ func startHelper(t *testing.T, mode string) *helper {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := newHelper(self)
-	h.env = []string{helperMode + "=" + mode}
-	h.backoff = func(int) time.Duration { return 0 }
+	h := startedBy(child.Config{Path: self, Env: []string{helperMode + "=" + mode}, Backoff: atOnce})
 	t.Cleanup(func() {
 		if err := h.Close(); err != nil {
 			t.Error(err)
@@ -216,57 +211,6 @@ func TestHelperHangs(t *testing.T) {
 		go cancel()
 		if _, err := h.call(ctx, opInventory, nil); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v", mode, err)
-		}
-	}
-}
-
-// A process that was killed and does not go away, stuck in the driver, is not joined by a second one.
-func TestHelperStuck(t *testing.T) {
-	t.Parallel()
-	h := startHelper(t, "good")
-	gone := make(chan struct{})
-	h.dying = &process{cmd: command(t), gone: gone}
-	if _, err := h.call(t.Context(), opInventory, nil); !errors.Is(err, ErrHelper) || !strings.Contains(err.Error(), "hangs in the driver") {
-		t.Errorf("%v", err)
-	}
-	close(gone)
-	if _, err := h.call(t.Context(), opInventory, nil); err != nil {
-		t.Error(err)
-	}
-}
-
-// After a crash it is left alone for a while, longer each time, and then it works again.
-func TestHelperBackoff(t *testing.T) {
-	t.Parallel()
-	bomb := filepath.Join(t.TempDir(), "bomb")
-	h := startHelper(t, "once="+bomb)
-	now := time.Unix(1_000_000, 0)
-	h.now, h.backoff = func() time.Time { return now }, backoff
-	if _, err := h.call(t.Context(), opInventory, nil); err != nil {
-		t.Fatal(err)
-	}
-	h.mu.Lock()
-	h.end()
-	h.mu.Unlock()
-	if err := os.WriteFile(bomb, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := h.call(t.Context(), opInventory, nil); err == nil || !strings.Contains(err.Error(), "crashed: exit status 3") {
-		t.Fatal(err)
-	}
-	if _, err := h.call(t.Context(), opInventory, nil); err == nil || !strings.Contains(err.Error(), "exit status 3 (tried again in 1s)") {
-		t.Fatalf("asked again at once: %v", err)
-	}
-	now = now.Add(time.Second)
-	if _, err := h.call(t.Context(), opInventory, nil); err != nil {
-		t.Fatal(err)
-	}
-	if h.failures != 0 {
-		t.Error("failures are remembered after a success")
-	}
-	for n, want := range map[int]time.Duration{1: time.Second, 2: 2 * time.Second, 6: 32 * time.Second, 7: time.Minute, 1000: time.Minute} {
-		if got := backoff(n); got != want {
-			t.Errorf("after %d failures %v, want %v", n, got, want)
 		}
 	}
 }
