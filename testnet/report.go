@@ -246,7 +246,7 @@ func (d *demo) terms(ctx context.Context) (program.MintTerms, error) {
 	if err != nil {
 		return program.MintTerms{}, err
 	}
-	return n.Params.Mints[0], nil
+	return n.Terms(0), nil
 }
 
 // money compares every balance with what the vouchers say.

@@ -76,7 +76,7 @@ func (c *Claims) ripe(why urgency, v View, leaf program.LeafState, opened market
 	if certain && paid >= target {
 		return false
 	}
-	spare := max(1, uint64(c.net.Account.Params.ResponseSlots)/4)
+	spare := max(1, uint64(c.net.Account.Rules.ResponseSlots)/4)
 	switch {
 	case due >= min(use.Cumulative, c.accrued(c.core.End)), certain && due >= target, uint64(v.Slot) >= uint64(c.asked)+spare:
 		return true

@@ -27,7 +27,7 @@ func params() program.Params {
 
 func network(t fataler) escrow.Net {
 	t.Helper()
-	n, err := escrow.NewNet(key("program"), program.Network{Authority: key("authority"), Params: params()}, key("mint"))
+	n, err := escrow.NewNet(key("program"), program.NewNetwork(params()), key("mint"))
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
@@ -162,7 +162,7 @@ func TestCheckFunding(t *testing.T) {
 			}
 		})
 	}
-	if _, err := escrow.NewNet(key("program"), program.Network{Params: params()}, key("x")); !errors.Is(err, escrow.ErrMint) {
+	if _, err := escrow.NewNet(key("program"), program.NewNetwork(params()), key("x")); !errors.Is(err, escrow.ErrMint) {
 		t.Errorf("a network with an unknown mint: %v", err)
 	}
 }

@@ -193,7 +193,7 @@ func (d *Deposit) patience(e *entry) uint64 {
 	if e.final == nil {
 		return 0
 	}
-	return uint64(d.net.Account.Params.ResponseSlots)
+	return uint64(d.net.Account.Rules.ResponseSlots)
 }
 
 // planEnd takes back what is free, hands out the fees, and closes everything, as far as it can be done now.
@@ -266,10 +266,10 @@ func (d *Deposit) planClosing(c View, settled func(uint64) bool, add asking) {
 }
 
 // sweep hands out the fees. When it failed before, accounts to be paid into may be missing, or the network's authority was given
-// up, and with it the pool: that is tried every second time.
+// up, and with it the pool of a network that votes on nothing: that is tried every second time.
 func (d *Deposit) sweep(e program.Escrow, fails uint8) (out []program.Instruction) {
 	call := program.Sweep{Escrow: d.at, Vault: d.vault, Mint: d.net.Mint, Network: d.net.address}
-	if !d.net.Account.Authority.IsZero() && fails%2 == 0 {
+	if d.net.Account.Params.Votes.On() || !d.net.Account.Authority.IsZero() && fails%2 == 0 {
 		call.Pool = program.PoolAddress(d.net.Program, d.net.address, d.net.Mint)
 	}
 	share := func(wallet sign.Key) sign.Key {

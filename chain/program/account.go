@@ -18,6 +18,9 @@ const (
 	kindTranche  = 4
 	kindProvider = 5
 	kindAttested = 6
+	kindBallot   = 7
+	kindVote     = 8
+	kindPayout   = 9
 
 	accountVersion = 1
 	headSize       = 8

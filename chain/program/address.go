@@ -123,3 +123,47 @@ func AnchorSeeds(authority sign.Key, root sign.Hash) [][]byte {
 func AnchorAddress(program, authority sign.Key, root sign.Hash) sign.Key {
 	return at(program, AnchorSeeds(authority, root)...)
 }
+
+// EmissionSeeds are of a network.
+func EmissionSeeds(network sign.Key) [][]byte { return [][]byte{[]byte("emission"), network[:]} }
+
+// EmissionAddress is the token account that a network's emission is paid from.
+func EmissionAddress(program, network sign.Key) sign.Key {
+	return at(program, EmissionSeeds(network)...)
+}
+
+// BallotSeeds are of a network, the provider that opens the ballot, and the slot that it names.
+func BallotSeeds(network, provider sign.Key, opened uint64) [][]byte {
+	return [][]byte{[]byte("ballot"), network[:], provider[:], data{}.u64(opened)}
+}
+
+// BallotAddress is the ballot that a provider opened naming a slot. The slot makes it an address that never returns.
+func BallotAddress(program, network, provider sign.Key, opened uint64) sign.Key {
+	return at(program, BallotSeeds(network, provider, opened)...)
+}
+
+// VoteSeeds are of a ballot's topic and a provider.
+func VoteSeeds(topic sign.Hash, provider sign.Key) [][]byte {
+	return [][]byte{[]byte("vote"), topic[:], provider[:]}
+}
+
+// VoteAddress is the note that a provider voted on a topic (Ballot.Topic).
+func VoteAddress(program sign.Key, topic sign.Hash, provider sign.Key) sign.Key {
+	return at(program, VoteSeeds(topic, provider)...)
+}
+
+// PayoutSeeds are of a network, a source of rewards and an epoch.
+func PayoutSeeds(network sign.Key, source uint8, epoch uint64) [][]byte {
+	return [][]byte{[]byte("payout"), network[:], {source}, data{}.u64(epoch)}
+}
+
+// PayoutAddress is the account of an epoch's accepted rewards.
+func PayoutAddress(program, network sign.Key, source uint8, epoch uint64) sign.Key {
+	return at(program, PayoutSeeds(network, source, epoch)...)
+}
+
+// RewardsSeeds are of a payout.
+func RewardsSeeds(payout sign.Key) [][]byte { return [][]byte{[]byte("rewards"), payout[:]} }
+
+// RewardsAddress is the token account out of which a payout pays.
+func RewardsAddress(program, payout sign.Key) sign.Key { return at(program, RewardsSeeds(payout)...) }

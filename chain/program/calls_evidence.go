@@ -65,7 +65,7 @@ type Slash struct {
 func (c Slash) Instruction(program sign.Key) Instruction {
 	d := data{tagSlash, evidenceConflict}.bytes(c.Unit[:]...).bytes(c.InA.Marshal()...).bytes(c.InB.Marshal()...)
 	return Instruction{Program: program, Data: d, Accounts: []Meta{
-		reads(c.Network), writes(c.Provider), writes(c.Vault), writes(c.Mint), reads(c.A), reads(c.B), writes(c.VictimA),
+		writes(c.Network), writes(c.Provider), writes(c.Vault), writes(c.Mint), reads(c.A), reads(c.B), writes(c.VictimA),
 		writes(c.VictimB), writes(c.Reporter), reads(TokenProgram)}}
 }
 

@@ -52,6 +52,7 @@ const (
 	ErrRotatedLately   Code = 143
 	ErrStakeShort      Code = 144
 	ErrMinStake        Code = 145
+	ErrBonded          Code = 146
 	ErrEvidenceKind    Code = 150
 	ErrSigner          Code = 151
 	ErrNotReporter     Code = 152
@@ -67,6 +68,17 @@ const (
 	ErrTooOld          Code = 162
 	ErrSlashedBefore   Code = 163
 	ErrNothingStaked   Code = 164
+	ErrNoVotes         Code = 180
+	ErrNotBonded       Code = 181
+	ErrFrozen          Code = 182
+	ErrSubject         Code = 183
+	ErrOver            Code = 184
+	ErrNotCarried      Code = 185
+	ErrSuperseded      Code = 186
+	ErrEpoch           Code = 187
+	ErrAllowance       Code = 188
+	ErrClaimed         Code = 189
+	ErrQuorum          Code = 190
 )
 
 var meanings = map[Code]string{
@@ -120,6 +132,7 @@ var meanings = map[Code]string{
 	ErrRotatedLately:   "Evidence from before the last rotation still counts",
 	ErrStakeShort:      "More than the provider's stake",
 	ErrMinStake:        "The provider's stake is less than the network's least",
+	ErrBonded:          "That part of the stake is bonded: it has to be released first",
 	ErrEvidenceKind:    "No evidence is of this kind",
 	ErrSigner:          "The signatures are not those of the receipt's provider and buyer, in this order",
 	ErrNotReporter:     "Only who showed a receipt may end its account",
@@ -135,4 +148,15 @@ var meanings = map[Code]string{
 	ErrTooOld:          "The receipt is older than evidence may be",
 	ErrSlashedBefore:   "The receipt ends no later than the slot in which the provider was last slashed",
 	ErrNothingStaked:   "The provider has nothing that could be taken",
+	ErrNoVotes:         "Nothing is voted on in this network, or nothing is emitted",
+	ErrNotBonded:       "The provider has nothing bonded, not so much, or bonded it after the ballot was opened",
+	ErrFrozen:          "It took part in a vote that has not ended",
+	ErrSubject:         "No ballot is about this, or this ballot is about something else",
+	ErrOver:            "The ballot is over",
+	ErrNotCarried:      "Too little of what is bonded is for it",
+	ErrSuperseded:      "The rules were changed since the ballot was opened",
+	ErrEpoch:           "The epoch is not over yet, or was over more than a month ago",
+	ErrAllowance:       "More than the epoch may give",
+	ErrClaimed:         "The leaf was claimed before",
+	ErrQuorum:          "Less is bonded in the network than must be for a vote",
 }

@@ -34,7 +34,9 @@ var programID = sign.NewPrivate(sign.Sum([]byte("program"))).Key()
 func exampleParams() program.Params {
 	return program.Params{
 		Network: "test", Chain: hash(2), Treasury: key(3), Authority: key(4), StakeMint: key(5), MarginSlots: 300, ResponseSlots: 200,
-		UnbondingSlots: 1000, EvidenceSlots: 999, MinStake: 77, Mints: []program.MintTerms{
+		UnbondingSlots: 1000, EvidenceSlots: 999, MinStake: 77,
+		Votes: program.Votes{VotingSlots: 20, LockSlots: 10, LeastBonded: 5000, Emission: 900_000, FirstSlot: 400, EpochSlots: 50, EpochsOfMonth: 30},
+		Mints: []program.MintTerms{
 			{Mint: key(7), FeeBps: 50, BurnBps: 5000, PoolBps: 2500, TreasuryBps: 1500, ReferrerBps: 1000, Decimals: 6},
 			{Mint: key(8), FeeBps: 1000, BurnBps: 2000, TreasuryBps: 8000, Decimals: 9},
 		},
@@ -66,19 +68,53 @@ var accounts = []struct {
 	size    int
 	read    func([]byte) (marshaler, error)
 }{
-	{"network", program.Network{Bump: 250, Authority: key(9), Params: exampleParams()}, program.NetworkSize(2),
+	{"network", exampleNetwork(), program.NetworkSize(2),
 		func(b []byte) (marshaler, error) { return program.UnmarshalNetwork(b) }},
 	{"escrow", exampleEscrow(), program.EscrowSize(3, 2), func(b []byte) (marshaler, error) { return program.UnmarshalEscrow(b) }},
 	{"tranche", program.Tranche{Bump: 249, By: program.ByKeys, Escrow: key(1), Index: 258, Opened: 3, Sum: 4, Root: hash(5), Outstanding: 6, RentPayer: key(7),
 		Leaves: []program.LeafState{{Paid: 8, Freed: 9, Window: 10}, {Paid: 11, Freed: 12}}}, program.TrancheSize(2),
 		func(b []byte) (marshaler, error) { return program.UnmarshalTranche(b) }},
 	{"provider", program.Provider{Bump: 251, VaultBump: 252, WasSlashed: true, Network: key(1), First: key(2), Peer: key(3), Before: key(4), Owner: key(5),
-		Payout: key(6), Inventory: hash(7), Rotated: 8, Stake: 9, Unbonding: 10, Ready: 11, Slashed: 12, Registered: 13, Sequence: 14}, program.ProviderSize,
+		Payout: key(6), Inventory: hash(7), Rotated: 8, Stake: 9, Unbonding: 10, Ready: 11, Slashed: 12, Registered: 13, Sequence: 14, Bonded: 15, Raised: 16,
+		Frozen: 17}, program.ProviderSize,
 		func(b []byte) (marshaler, error) { return program.UnmarshalProvider(b) }},
 	{"attested", program.Attested{Bump: 253, Network: key(1), Reporter: key(2), Core: exampleCore(), Slot: 3}, program.AttestedSize,
 		func(b []byte) (marshaler, error) { return program.UnmarshalAttested(b) }},
 	{"anchor", program.Anchored{Authority: key(1), Root: hash(2), Count: 3, Slot: 4}, program.AnchorSize,
 		func(b []byte) (marshaler, error) { return program.UnmarshalAnchored(b) }},
+	{"ballot", exampleBallot(program.SubjectRules), program.BallotSize, func(b []byte) (marshaler, error) { return program.UnmarshalBallot(b) }},
+	{"ballot on rewards", exampleBallot(program.SubjectRewards), program.BallotSize, func(b []byte) (marshaler, error) { return program.UnmarshalBallot(b) }},
+	{"vote", program.Vote{Bump: 250, For: true, Ballot: key(1), Provider: key(2), RentPayer: key(3), Ends: 4, Weight: 5}, program.VoteSize,
+		func(b []byte) (marshaler, error) { return program.UnmarshalVote(b) }},
+	{"payout", program.Payout{Bump: 250, VaultBump: 251, Source: 2, Network: key(1), RentPayer: key(2), Root: hash(3), Epoch: 4, Sum: 5, Paid: 6, Stays: 7, Count: 9,
+		Claims: 8, Claimed: []byte{0xfe, 1}}, program.PayoutSize(9), func(b []byte) (marshaler, error) { return program.UnmarshalPayout(b) }},
+}
+
+func exampleNetwork() program.Network {
+	n := program.NewNetwork(exampleParams())
+	n.Bump, n.Authority, n.Sequence, n.Bonded, n.Emitted = 250, key(9), 10, 11, 12
+	n.Rules = exampleRules()
+	return n
+}
+
+func exampleRules() program.Rules {
+	return program.Rules{ResponseSlots: 201, UnbondingSlots: 1002, MinStake: 78, Fees: []program.Fees{
+		{FeeBps: 51, BurnBps: 5001, PoolBps: 2499, TreasuryBps: 1501, ReferrerBps: 999}, {FeeBps: 999, BurnBps: 10_000}}}
+}
+
+func exampleRewards() program.Rewards {
+	return program.Rewards{Source: 2, Count: 3, Epoch: 4, Sum: 5, Root: hash(6)}
+}
+
+func exampleBallot(s program.Subject) program.Ballot {
+	b := program.Ballot{Bump: 249, Subject: s, Done: true, Network: key(1), Proposer: key(2), RentPayer: key(3), Opened: 4, Ends: 5, Ripe: 6, Dead: 7, Total: 8, For: 9,
+		Against: 10, Sequence: 11}
+	if s == program.SubjectRules {
+		b.Rules = exampleRules()
+	} else {
+		b.Rewards = exampleRewards()
+	}
+	return b
 }
 
 // TestAccountsReadBack: what is written is read as it was, and no other bytes are an account of the kind.
@@ -102,7 +138,7 @@ func TestAccountsReadBack(t *testing.T) {
 			t.Errorf("%s with a byte more: %v", a.name, err)
 		}
 		for _, other := range accounts {
-			if _, err := other.read(b); other.name != a.name && !errors.Is(err, program.ErrAccount) {
+			if _, err := other.read(b); !strings.HasPrefix(a.name, "ballot") && other.name != a.name && !errors.Is(err, program.ErrAccount) {
 				t.Errorf("%s reads as %s: %v", a.name, other.name, err)
 			}
 		}
@@ -137,6 +173,12 @@ func FuzzTranche(f *testing.F)  { fuzzAccount(f, "tranche") }
 func FuzzProvider(f *testing.F) { fuzzAccount(f, "provider") }
 func FuzzAttested(f *testing.F) { fuzzAccount(f, "attested") }
 func FuzzAnchored(f *testing.F) { fuzzAccount(f, "anchor") }
+func FuzzVote(f *testing.F)     { fuzzAccount(f, "vote") }
+func FuzzPayout(f *testing.F)   { fuzzAccount(f, "payout") }
+func FuzzBallot(f *testing.F) {
+	f.Add(exampleBallot(program.SubjectRules).Marshal())
+	fuzzAccount(f, "ballot on rewards")
+}
 
 func FuzzParams(f *testing.F) {
 	f.Add(exampleParams().Marshal())
@@ -288,6 +330,12 @@ func TestParamsRefuse(t *testing.T) {
 		"burns too little":              func(p *program.Params) { p.Mints[0].BurnBps, p.Mints[0].PoolBps = 1999, 5501 },
 		"shares below the whole":        func(p *program.Params) { p.Mints[0].PoolBps-- },
 		"shares that wrap to the whole": func(p *program.Params) { p.Mints[0].PoolBps, p.Mints[0].TreasuryBps = 0xffff, 0xffff },
+		"no lock":                       func(p *program.Params) { p.Votes.LockSlots = 0 },
+		"votes with nothing bonded":     func(p *program.Params) { p.Votes.LeastBonded = 0 },
+		"terms for votes without any":   func(p *program.Params) { p.Votes.VotingSlots = 0 },
+		"epochs without slots":          func(p *program.Params) { p.Votes.EpochSlots = 0 },
+		"months without epochs":         func(p *program.Params) { p.Votes.EpochsOfMonth = 0 },
+		"months without end":            func(p *program.Params) { p.Votes.EpochSlots = 1 << 60 },
 		"too many decimals":             func(p *program.Params) { p.Mints[0].Decimals = market.MaxDecimals + 1 },
 	} {
 		p := exampleParams()
@@ -346,10 +394,22 @@ func calls() map[string]program.Call {
 		"CLOSE_ATTESTED":  program.CloseAttested{Reporter: key(30), Attested: key(31)},
 		"SLASH": program.Slash{Network: key(30), Provider: key(31), Vault: key(32), Mint: key(33), A: key(34), B: key(35), VictimA: key(36), VictimB: key(37),
 			Reporter: key(38), Unit: market.UnitID(hash(39)), InA: proof, InB: proof},
-		"ANCHOR":       program.Anchor{Authority: key(30), Anchor: key(31), Root: hash(32), Count: 33},
-		"PROVE":        program.Prove{Anchor: key(30), Receipt: hash(31), Index: 32, Path: merkle.Proof{hash(33), hash(34)}},
-		"CLOSE_ANCHOR": program.CloseAnchor{Authority: key(30), Anchor: key(31)},
-		"DRAW_POOL":    program.DrawPool{Authority: key(30), Network: key(31), Pool: key(32), Mint: key(33), Provider: key(34), Destination: key(35), Amount: 6},
+		"ANCHOR":          program.Anchor{Authority: key(30), Anchor: key(31), Root: hash(32), Count: 33},
+		"PROVE":           program.Prove{Anchor: key(30), Receipt: hash(31), Index: 32, Path: merkle.Proof{hash(33), hash(34)}},
+		"CLOSE_ANCHOR":    program.CloseAnchor{Authority: key(30), Anchor: key(31)},
+		"INIT_EMISSION":   program.InitEmission{Payer: key(30), Network: key(31), Mint: key(32), Emission: key(33)},
+		"BOND":            program.Bond{Owner: key(30), Network: key(31), Provider: key(32), Amount: 5},
+		"RELEASE":         program.Release{Owner: key(30), Network: key(31), Provider: key(32), Amount: 5},
+		"PROPOSE rules":   program.ProposeRules{Payer: key(30), Owner: key(31), Network: key(32), Provider: key(33), Ballot: key(34), Opened: 35, Rules: exampleRules()},
+		"PROPOSE rewards": program.ProposeRewards{Payer: key(30), Signer: key(31), Network: key(32), Provider: key(33), Ballot: key(34), Opened: 35, Rewards: exampleRewards()},
+		"VOTE":            program.CastVote{Payer: key(30), Signer: key(31), Provider: key(32), Ballot: key(33), Vote: key(34), For: true},
+		"CLOSE_VOTE":      program.CloseVote{Vote: key(30), RentPayer: key(31)},
+		"ENACT":           program.Enact{Network: key(30), Ballot: key(31)},
+		"CLOSE_BALLOT":    program.CloseBallot{Ballot: key(30), RentPayer: key(31)},
+		"ACCEPT":          program.Accept{Payer: key(30), Network: key(31), Ballot: key(32), Source: key(33), Mint: key(34), Payout: key(35), Vault: key(36)},
+		"CLAIM_REWARD":    program.ClaimReward{Payout: key(30), Vault: key(31), Destination: key(32), Mint: key(33), Index: 34, Amount: 35, Path: merkle.Proof{hash(36), hash(37)}},
+		"CLOSE_PAYOUT":    program.ClosePayout{Payout: key(30), Vault: key(31), Source: key(32), Mint: key(33), Network: key(34), RentPayer: key(35)},
+		"DRAW_POOL":       program.DrawPool{Authority: key(30), Network: key(31), Pool: key(32), Mint: key(33), Provider: key(34), Destination: key(35), Amount: 6},
 	}
 }
 
@@ -402,7 +462,13 @@ func addresses(p program.Params) map[string]any {
 		"provider": map[string]any{"network": key(1), "peer": key(2), "address": program.ProviderAddress(programID, key(1), key(2))},
 		"stake":    map[string]any{"provider": key(1), "address": program.StakeAddress(programID, key(1))},
 		"attested": map[string]any{"network": key(1), "reporter": key(2), "receipt": hash(3), "address": program.AttestedAddress(programID, key(1), key(2), hash(3))},
-		"anchor":   map[string]any{"authority": key(1), "root": hash(2), "address": program.AnchorAddress(programID, key(1), hash(2))},
+		"emission": map[string]any{"network": key(1), "address": program.EmissionAddress(programID, key(1))},
+		"ballot":   map[string]any{"network": key(1), "provider": key(2), "opened": 3, "address": program.BallotAddress(programID, key(1), key(2), 3)},
+		"vote": map[string]any{"topic": hash(1), "provider": key(2), "address": program.VoteAddress(programID, hash(1), key(2)),
+			"topic_of_rewards": exampleBallot(program.SubjectRewards).Topic(key(1))},
+		"payout":  map[string]any{"network": key(1), "source": 2, "epoch": 3, "address": program.PayoutAddress(programID, key(1), 2, 3)},
+		"rewards": map[string]any{"payout": key(1), "address": program.RewardsAddress(programID, key(1))},
+		"anchor":  map[string]any{"authority": key(1), "root": hash(2), "address": program.AnchorAddress(programID, key(1), hash(2))},
 	}
 }
 

@@ -2,6 +2,8 @@ package program
 
 import (
 	"fmt"
+	"math"
+	"math/bits"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
@@ -14,13 +16,14 @@ const (
 	MinFeeBps      = 10    // or wash trading is free
 	MinBurnBps     = 2000  // of the fee, likewise
 	Shares         = 10000 // what the shares of a fee add up to
-	paramsHead     = 184
+	paramsHead     = 240
 	mintTermsSize  = 48
 	paramsReserved = 7
 	mintReserved   = 5
 )
 
-// Params is what never changes in a network's account. The account's address is made of their hash.
+// Params is what never changes in a network's account. The account's address is made of their hash. Fees, response, unbonding and
+// least stake are what the network begins with: what holds now is in its Rules.
 type Params struct {
 	Network        string      `json:"network"` // id
 	Chain          sign.Hash   `json:"chain"`
@@ -32,7 +35,64 @@ type Params struct {
 	UnbondingSlots uint64      `json:"unbonding_slots"`
 	EvidenceSlots  uint64      `json:"evidence_slots"`
 	MinStake       uint64      `json:"min_stake"`
+	Votes          Votes       `json:"votes,omitzero"` // zero: nothing is ever voted on
 	Mints          []MintTerms `json:"mints"`
+}
+
+// Votes says how a network's verifiers decide, and what there is to divide.
+type Votes struct {
+	VotingSlots   uint64 `json:"voting_slots"`    // that a ballot is open
+	LockSlots     uint64 `json:"lock_slots"`      // between the end of a vote and its effect
+	LeastBonded   uint64 `json:"least_bonded"`    // base units of the stake mint in all, below which nothing is voted on
+	Emission      uint64 `json:"emission"`        // base units of the stake mint that the schedule gives in all; 0: none
+	FirstSlot     uint64 `json:"first_slot"`      // of epoch 0
+	EpochSlots    uint64 `json:"epoch_slots"`     //
+	EpochsOfMonth uint32 `json:"epochs_of_month"` //
+}
+
+// claimMonths is for how long rewards can be claimed.
+const claimMonths = 3
+
+// On reports whether anything is voted on.
+func (v Votes) On() bool { return v.VotingSlots > 0 }
+
+// EpochEnd is the first slot after an epoch, the last one when it is never over.
+func (v Votes) EpochEnd(epoch uint64) uint64 {
+	over, n := bits.Mul64(epoch, v.EpochSlots)
+	n, carry := bits.Add64(n, v.EpochSlots, 0)
+	n, more := bits.Add64(n, v.FirstSlot, 0)
+	if over > 0 || carry+more > 0 {
+		return math.MaxUint64
+	}
+	return n
+}
+
+// Month is how many slots a month has: for so long after an epoch its rewards can be accepted.
+func (v Votes) Month() uint64 { return v.EpochSlots * uint64(v.EpochsOfMonth) }
+
+// Claiming is for how many slots accepted rewards can be claimed, at least.
+func (v Votes) Claiming() uint64 { return claimMonths * v.Month() }
+
+// Allowance is the most that an epoch's rewards may take of the emission.
+func (v Votes) Allowance(epoch uint64) uint64 { return Allowance(v.Emission, v.EpochsOfMonth, epoch) }
+
+func (v Votes) validate() error {
+	if !v.On() {
+		if v != (Votes{}) {
+			return fmt.Errorf("%w: nothing is voted on, and yet there are terms for it", ErrParams)
+		}
+		return nil
+	}
+	hi, month := bits.Mul64(v.EpochSlots, uint64(v.EpochsOfMonth))
+	switch {
+	case v.LockSlots == 0:
+		return fmt.Errorf("%w: no slots between a vote and its effect", ErrParams)
+	case v.LeastBonded == 0:
+		return fmt.Errorf("%w: a vote needs nothing bonded", ErrParams)
+	case hi != 0 || month == 0 || month > math.MaxUint64/claimMonths:
+		return fmt.Errorf("%w: a month of %d epochs of %d slots", ErrParams, v.EpochsOfMonth, v.EpochSlots)
+	}
+	return nil
 }
 
 // MintTerms is what a claim in one token costs, and who gets the fee.
@@ -64,6 +124,9 @@ func (p Params) Validate() error {
 	case len(p.Mints) < 1 || len(p.Mints) > MaxMints:
 		return fmt.Errorf("%w: %d mints, want 1 to %d", ErrParams, len(p.Mints), MaxMints)
 	}
+	if err := p.Votes.validate(); err != nil {
+		return err
+	}
 	for i, m := range p.Mints {
 		if err := m.validate(); err != nil {
 			return fmt.Errorf("mint %d: %w", i, err)
@@ -78,13 +141,9 @@ func (p Params) Validate() error {
 }
 
 func (m MintTerms) validate() error {
-	switch sum := int(m.BurnBps) + int(m.PoolBps) + int(m.TreasuryBps) + int(m.ReferrerBps); {
-	case m.FeeBps < MinFeeBps || m.FeeBps > MaxFeeBps:
-		return fmt.Errorf("%w: fee of %d bps, want %d to %d", ErrParams, m.FeeBps, MinFeeBps, MaxFeeBps)
-	case m.BurnBps < MinBurnBps:
-		return fmt.Errorf("%w: %d bps of the fee burn, at least %d must", ErrParams, m.BurnBps, MinBurnBps)
-	case sum != Shares:
-		return fmt.Errorf("%w: the fee's shares add up to %d bps, want %d", ErrParams, sum, Shares)
+	switch err := m.Fees().validate(); {
+	case err != nil:
+		return err
 	case m.Decimals > market.MaxDecimals:
 		return fmt.Errorf("%w: %d decimals, at most %d", ErrParams, m.Decimals, market.MaxDecimals)
 	}
@@ -106,6 +165,8 @@ func (p Params) Marshal() []byte {
 	d := data(network[:]).hash(p.Chain).key(p.Treasury).key(p.Authority).key(p.StakeMint)
 	d = d.u32(p.MarginSlots).u32(p.ResponseSlots).u64(p.UnbondingSlots).u64(p.EvidenceSlots).u64(p.MinStake)
 	d = append(d.u8(uint8(len(p.Mints))), make([]byte, paramsReserved)...)
+	v := p.Votes
+	d = d.u64(v.VotingSlots).u64(v.LockSlots).u64(v.LeastBonded).u64(v.Emission).u64(v.FirstSlot).u64(v.EpochSlots).u32(v.EpochsOfMonth).u32(0)
 	for _, m := range p.Mints {
 		d = d.key(m.Mint).u16(m.FeeBps).u16(m.BurnBps).u16(m.PoolBps).u16(m.TreasuryBps).u16(m.ReferrerBps).u8(m.Decimals)
 		d = append(d, make([]byte, mintReserved)...)
@@ -141,6 +202,8 @@ func (r *reader) params() Params {
 	}
 	count := r.u8()
 	r.zeros(paramsReserved)
+	p.Votes = Votes{VotingSlots: r.u64(), LockSlots: r.u64(), LeastBonded: r.u64(), Emission: r.u64(), FirstSlot: r.u64(), EpochSlots: r.u64(), EpochsOfMonth: r.u32()}
+	r.zeros(4)
 	if count > MaxMints {
 		r.failed = true
 		return Params{}
@@ -155,29 +218,3 @@ func (r *reader) params() Params {
 
 // ParamsSize is the length of the layout.
 func ParamsSize(mints int) int { return paramsHead + mintTermsSize*mints }
-
-// Network is a network's account.
-type Network struct {
-	Bump      uint8
-	Authority sign.Key // now; once zero it stays so
-	Params    Params
-}
-
-// NetworkSize is the length of a network's account.
-func NetworkSize(mints int) int { return headSize + sign.KeySize + ParamsSize(mints) }
-
-// Marshal returns the account's bytes (PROTOCOL.md).
-func (n Network) Marshal() []byte {
-	return head(kindNetwork, n.Bump, 0, 0).key(n.Authority).bytes(n.Params.Marshal()...)
-}
-
-// UnmarshalNetwork reads a network's account. ErrAccount.
-func UnmarshalNetwork(b []byte) (Network, error) {
-	r := &reader{b: b}
-	bump, flags, more := r.head(kindNetwork)
-	n := Network{Bump: bump, Authority: r.key(), Params: r.params()}
-	if !r.done() || flags|more != 0 || n.Params.Validate() != nil {
-		return Network{}, notOne("network", b)
-	}
-	return n, nil
-}

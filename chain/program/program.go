@@ -56,4 +56,15 @@ const (
 	tagProve
 	tagCloseAnchor
 	tagDrawPool
+	tagInitEmission
+	tagBond
+	tagRelease
+	tagPropose
+	tagVote
+	tagCloseVote
+	tagEnact
+	tagCloseBallot
+	tagAccept
+	tagClaimReward
+	tagClosePayout
 )

@@ -24,12 +24,15 @@ type Provider struct {
 	Slashed         uint64    // slot of the last slash, 0 never
 	Registered      uint64    // slot
 	Sequence        uint64    // changes above Stake so far
+	Bonded          uint64    // part of the stake, which votes
+	Raised          uint64    // slot in which Bonded was last raised
+	Frozen          uint64    // last slot of the votes that it took part in: until then Bonded cannot be released
 }
 
 // ProviderSize is the length of a provider's account.
 const ProviderSize = 352
 
-const providerReserved = 64
+const providerReserved = 40
 
 // Marshal returns the account's bytes (PROTOCOL.md).
 func (p Provider) Marshal() []byte {
@@ -38,7 +41,7 @@ func (p Provider) Marshal() []byte {
 		d = d.key(k)
 	}
 	d = d.hash(p.Inventory)
-	for _, v := range []uint64{p.Rotated, p.Stake, p.Unbonding, p.Ready, p.Slashed, p.Registered, p.Sequence} {
+	for _, v := range []uint64{p.Rotated, p.Stake, p.Unbonding, p.Ready, p.Slashed, p.Registered, p.Sequence, p.Bonded, p.Raised, p.Frozen} {
 		d = d.u64(v)
 	}
 	return append(d, make([]byte, providerReserved)...)
@@ -52,6 +55,7 @@ func UnmarshalProvider(b []byte) (Provider, error) {
 		Bump: bump, VaultBump: vault, WasSlashed: flags == 1,
 		Network: r.key(), First: r.key(), Peer: r.key(), Before: r.key(), Owner: r.key(), Payout: r.key(), Inventory: r.hash(),
 		Rotated: r.u64(), Stake: r.u64(), Unbonding: r.u64(), Ready: r.u64(), Slashed: r.u64(), Registered: r.u64(), Sequence: r.u64(),
+		Bonded: r.u64(), Raised: r.u64(), Frozen: r.u64(),
 	}
 	r.zeros(providerReserved)
 	if !r.done() || flags > 1 {

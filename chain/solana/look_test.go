@@ -314,7 +314,7 @@ func TestForgedNetwork(t *testing.T) {
 		"none":            {address: p, accounts: "null", err: chain.ErrNotFound},
 	} {
 		if c.accounts == "" {
-			c.accounts = accountJSON(c.owner, program.Network{Params: c.shown}.Marshal())
+			c.accounts = accountJSON(c.owner, program.NewNetwork(c.shown).Marshal())
 		}
 		url := fake(t, map[string]string{"getMultipleAccounts": answerAt(500, c.accounts), "getGenesisHash": `"` + sign.Key(p.Chain).String() + `"`})
 		l, err := New(Config{RPC: []string{url}, Genesis: p.Chain, Key: sign.NewPrivate([32]byte{1}), Mint: sign.Key{9}, Program: id, Network: program.NetworkAddress(id, c.address)})

@@ -73,7 +73,7 @@ func forgotten(t *testing.T, became fate) {
 	c := chaintest.NewChain(chaintest.Config{})
 	at, self := sign.Key{3}, sign.Key{1}
 	p := program.Params{Network: "test", Mints: []program.MintTerms{program.DefaultTerms(sign.Key{4}, 6)}}
-	net, err := escrow.NewNet(at, program.Network{Params: p}, sign.Key{4})
+	net, err := escrow.NewNet(at, program.NewNetwork(p), sign.Key{4})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ func paidBy(response uint32) *escrowed {
 	mint := sign.Key{7}
 	p := program.Params{Network: "test", ResponseSlots: response, Mints: []program.MintTerms{program.DefaultTerms(mint, 6)}}
 	g := market.Genesis{Network: "test", Program: sign.Key{8}, Mint: mint, Escrow: program.NetworkAddress(sign.Key{8}, p)}
-	c := known{account: program.Network{Params: p}}
+	c := known{account: program.NewNetwork(p)}
 	return &escrowed{Escrows: Escrows{Chain: c, Network: settle.NewNetwork(g, c, store.NewMemory()), Params: escrow.DefaultParams()}}
 }
 

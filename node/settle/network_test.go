@@ -41,7 +41,7 @@ func TestNetworkAsked(t *testing.T) {
 		mint := sign.Key{7}
 		p := program.Params{Network: "test", ResponseSlots: 100, Mints: []program.MintTerms{program.DefaultTerms(mint, 6)}}
 		g := market.Genesis{Network: "test", Program: sign.Key{8}, Mint: mint, Escrow: program.NetworkAddress(sign.Key{8}, p)}
-		c := &slow{account: program.Network{Params: p}, may: make(chan struct{})}
+		c := &slow{account: program.NewNetwork(p), may: make(chan struct{})}
 		n := NewNetwork(g, c, store.NewMemory())
 		first := make(chan error)
 		get := func() {

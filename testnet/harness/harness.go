@@ -195,7 +195,7 @@ func (n *Net) settleByProgram() {
 		Network: n.Genesis.Network, Chain: n.Genesis.Chain, StakeMint: sign.Key(mint), MarginSlots: marginSlots, ResponseSlots: responseSlots,
 		UnbondingSlots: 2000, EvidenceSlots: 1000, MinStake: 1, Mints: []program.MintTerms{program.DefaultTerms(sign.Key(mint), n.Genesis.Decimals)},
 	}
-	net, err := escrow.NewNet(sign.Key(at), program.Network{Params: p}, sign.Key(mint))
+	net, err := escrow.NewNet(sign.Key(at), program.NewNetwork(p), sign.Key(mint))
 	if err != nil {
 		n.t.Fatal(err)
 	}

@@ -79,7 +79,7 @@ func (t *tx) claim(c program.Claim) error {
 		return err
 	}
 
-	bps := net.Params.Mints[e.MintIndex].FeeBps
+	bps := net.Rules.Fees[e.MintIndex].FeeBps
 	gross, fee := due-state.Paid, ceil(due, bps)-ceil(state.Paid, bps)
 	state.Paid = due
 	t.setLeaf(c.Tranche, l.Index, state, gross)
@@ -127,7 +127,7 @@ func (t *tx) retireBegin(c program.RetireBegin) error {
 	}
 	state := n.Leaves[c.Index]
 	t.no(state.Window != 0, program.ErrRetired)
-	window := max(t.now+uint64(net.Params.ResponseSlots)-n.Opened, 1)
+	window := max(t.now+uint64(net.Rules.ResponseSlots)-n.Opened, 1)
 	t.no(window > 1<<32-1, program.ErrOverflow)
 	if err := t.refused(); err != nil {
 		return err
@@ -242,7 +242,7 @@ func (t *tx) sweep(c program.Sweep) error {
 	if !ok {
 		return t.refused()
 	}
-	terms := n.Params.Mints[e.MintIndex]
+	terms := n.Terms(int(e.MintIndex))
 	total, rest := e.Swept+e.Fee, e.Fee
 	share := func(to, owner sign.Key, bps uint16, there bool) uint64 {
 		t.no(!there && !to.IsZero(), program.ErrAddress)
@@ -256,7 +256,7 @@ func (t *tx) sweep(c program.Sweep) error {
 		rest -= due
 		return due
 	}
-	hasPool := !n.Authority.IsZero()
+	hasPool := n.PaysPool()
 	t.no(hasPool && !c.Pool.IsZero() && c.Pool != program.PoolAddress(t.Program, c.Network, c.Mint), program.ErrAddress)
 	pool := share(c.Pool, c.Network, terms.PoolBps, hasPool)
 	treasury := share(c.Treasury, n.Params.Treasury, terms.TreasuryBps, !n.Params.Treasury.IsZero())

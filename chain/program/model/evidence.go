@@ -107,7 +107,8 @@ func (t *tx) slash(c program.Slash) error {
 	t.moved(c.Vault, c.VictimB, s.VictimB)
 	t.moved(c.Vault, c.Reporter, s.Reporter)
 	t.burned(c.Vault, s.Burned)
-	p.Stake, p.Unbonding, p.Ready, p.Slashed, p.WasSlashed = 0, 0, 0, t.now, true
+	t.unbonded(p.Network, p.Bonded)
+	p.Stake, p.Bonded, p.Unbonding, p.Ready, p.Slashed, p.WasSlashed = 0, 0, 0, 0, t.now, true
 	t.Providers[c.Provider] = p
 	return nil
 }

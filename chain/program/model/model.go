@@ -38,6 +38,9 @@ type State struct {
 	Providers map[sign.Key]program.Provider
 	Attested  map[sign.Key]program.Attested
 	Anchors   map[sign.Key]program.Anchored
+	Ballots   map[sign.Key]program.Ballot
+	Votes     map[sign.Key]program.Vote
+	Payouts   map[sign.Key]program.Payout
 
 	Tokens map[sign.Key]program.Token // token accounts, of everybody
 	Mints  map[sign.Key]Mint
@@ -52,6 +55,7 @@ func New(at sign.Key) *State {
 	return &State{
 		Program: at, Networks: map[sign.Key]program.Network{}, Escrows: map[sign.Key]program.Escrow{}, Tranches: map[sign.Key]program.Tranche{},
 		Providers: map[sign.Key]program.Provider{}, Attested: map[sign.Key]program.Attested{}, Anchors: map[sign.Key]program.Anchored{},
+		Ballots: map[sign.Key]program.Ballot{}, Votes: map[sign.Key]program.Vote{}, Payouts: map[sign.Key]program.Payout{},
 		Tokens: map[sign.Key]program.Token{}, Mints: map[sign.Key]Mint{}, Tables: map[sign.Key]Table{}, Rent: map[sign.Key]int64{},
 	}
 }
@@ -61,6 +65,7 @@ func (s *State) Clone() *State {
 	c := *s
 	c.Networks, c.Escrows, c.Tranches = maps.Clone(s.Networks), maps.Clone(s.Escrows), maps.Clone(s.Tranches)
 	c.Providers, c.Attested, c.Anchors = maps.Clone(s.Providers), maps.Clone(s.Attested), maps.Clone(s.Anchors)
+	c.Ballots, c.Votes, c.Payouts = maps.Clone(s.Ballots), maps.Clone(s.Votes), maps.Clone(s.Payouts)
 	c.Tokens, c.Mints, c.Tables, c.Rent = maps.Clone(s.Tokens), maps.Clone(s.Mints), maps.Clone(s.Tables), maps.Clone(s.Rent)
 	return &c
 }
@@ -106,6 +111,37 @@ func (s *State) Apply(slot uint64, call program.Call, beside ...program.Signed) 
 		return t.closeAnchor(c)
 	case program.DrawPool:
 		return t.drawPool(c)
+	}
+	return t.applyVote(call)
+}
+
+// applyVote is Apply for what is voted on, and what comes of it.
+func (t *tx) applyVote(call program.Call) error {
+	switch c := call.(type) {
+	case program.Bond:
+		return t.bond(c)
+	case program.Release:
+		return t.release(c)
+	case program.ProposeRules:
+		return t.proposeRules(c)
+	case program.ProposeRewards:
+		return t.proposeRewards(c)
+	case program.CastVote:
+		return t.castVote(c)
+	case program.CloseVote:
+		return t.closeVote(c)
+	case program.Enact:
+		return t.enact(c)
+	case program.CloseBallot:
+		return t.closeBallot(c)
+	case program.InitEmission:
+		return t.initEmission(c)
+	case program.Accept:
+		return t.accept(c)
+	case program.ClaimReward:
+		return t.claimReward(c)
+	case program.ClosePayout:
+		return t.closePayout(c)
 	}
 	return t.applyEscrow(call)
 }
@@ -165,7 +201,8 @@ func (t *tx) occupied(at sign.Key) bool { return t.kind(at) != "" }
 func (t *tx) kind(at sign.Key) string {
 	for kind, there := range map[string]bool{
 		"network": has(t.Networks, at), "escrow": has(t.Escrows, at), "tranche": has(t.Tranches, at), "provider": has(t.Providers, at),
-		"attested": has(t.Attested, at), "anchor": has(t.Anchors, at), "token": has(t.Tokens, at), "mint": has(t.Mints, at),
+		"attested": has(t.Attested, at), "anchor": has(t.Anchors, at), "ballot": has(t.Ballots, at),
+		"vote": has(t.Votes, at), "payout": has(t.Payouts, at), "token": has(t.Tokens, at), "mint": has(t.Mints, at),
 	} {
 		if there {
 			return kind

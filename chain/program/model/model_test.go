@@ -14,7 +14,7 @@ import (
 
 var programID = sign.NewPrivate(sign.Sum([]byte("program"))).Key()
 
-const steps = 80
+const steps = 100
 
 // watch sees one step: the state before and after it, and whether it was refused.
 type watch func(t *rapid.T, before *model.State, w *modeltest.World, s modeltest.Step, refused error)
@@ -50,7 +50,8 @@ var everything = []program.Call{
 	program.TopUp{}, program.Claim{}, program.RetireBegin{}, program.RetireFinish{}, program.RetireFinal{}, program.Refund{}, program.Sweep{},
 	program.CloseTranche{}, program.CloseEscrow{}, program.Register{}, program.Update{}, program.RotateKey{}, program.Stake{},
 	program.RequestUnstake{}, program.Withdraw{}, program.Attest{}, program.CloseAttested{}, program.Slash{}, program.Anchor{}, program.Prove{},
-	program.CloseAnchor{}, program.DrawPool{},
+	program.CloseAnchor{}, program.DrawPool{}, program.Bond{}, program.Release{}, program.ProposeRules{}, program.ProposeRewards{}, program.CastVote{},
+	program.CloseVote{}, program.Enact{}, program.CloseBallot{}, program.InitEmission{}, program.Accept{}, program.ClaimReward{}, program.ClosePayout{},
 }
 
 // TestNothingIsMadeOrLost: tokens of a mint are always as many as its supply, which only burning changes; a call that is refused
@@ -99,6 +100,15 @@ func checkRent(t *rapid.T, w *modeltest.World, s modeltest.Step) {
 	}
 	for range w.Anchors {
 		add(program.AnchorSize)
+	}
+	for range w.Ballots {
+		add(program.BallotSize)
+	}
+	for range w.Votes {
+		add(program.VoteSize)
+	}
+	for _, p := range w.Payouts {
+		add(program.PayoutSize(p.Count))
 	}
 	for range len(w.Tokens) - 2*modeltest.People {
 		add(program.TokenSize)

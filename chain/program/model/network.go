@@ -18,7 +18,9 @@ func (t *tx) initNetwork(c program.InitNetwork) error {
 		return err
 	}
 	_, bump := program.FindAddress(t.Program, program.NetworkSeeds(p)...)
-	t.Networks[c.Network] = program.Network{Bump: bump, Authority: p.Authority, Params: p}
+	n := program.NewNetwork(p)
+	n.Bump = bump
+	t.Networks[c.Network] = n
 	t.pay(c.Payer, program.NetworkSize(len(p.Mints)))
 	return nil
 }
@@ -74,7 +76,7 @@ func (t *tx) drawPool(c program.DrawPool) error {
 	p, ok := find(t, t.Providers, c.Provider)
 	if ok {
 		t.no(p.Network != c.Network, program.ErrAddress)
-		t.no(p.Stake < n.Params.MinStake, program.ErrMinStake)
+		t.no(p.Stake < n.Rules.MinStake, program.ErrMinStake)
 		to, there := t.holding(c.Destination)
 		t.no(there && to.Owner != p.Payout, program.ErrTokenOwner)
 	}

@@ -100,14 +100,15 @@ func (t *tx) stake(c program.Stake) error {
 	return nil
 }
 
-// requestUnstake: what is asked back waits longer than evidence is admissible; asking again lets all of it wait anew.
+// requestUnstake: what is not bonded can be asked back, and waits longer than evidence is admissible; asking again lets all of it wait anew.
 func (t *tx) requestUnstake(c program.RequestUnstake) error {
 	t.no(c.Amount == 0, program.ErrAmount)
 	p, ok := find(t, t.Providers, c.Provider)
 	t.ownedBy(p, ok, c.Owner)
 	n, _ := t.networkOf(p, ok, c.Network)
 	t.no(ok && c.Amount > p.Stake, program.ErrStakeShort)
-	ready := t.sum(t.now, n.Params.UnbondingSlots)
+	t.no(ok && c.Amount <= p.Stake && p.Stake-c.Amount < p.Bonded, program.ErrBonded)
+	ready := t.sum(t.now, n.Rules.UnbondingSlots)
 	if err := t.refused(); err != nil {
 		return err
 	}

@@ -275,7 +275,7 @@ func (w *World) sweep() (program.Call, []program.Signed) {
 	}
 	n := w.Networks[e.Network]
 	c := program.Sweep{Escrow: at, Vault: e.Vault, Mint: e.Mint, Network: e.Network}
-	if !n.Authority.IsZero() {
+	if n.PaysPool() {
 		c.Pool = program.PoolAddress(w.Program, e.Network, e.Mint)
 	}
 	if !n.Params.Treasury.IsZero() {

@@ -32,7 +32,14 @@ func (w *World) networks() (program.Call, []program.Signed) {
 		return program.InitPool{Payer: w.person(), Network: at, Mint: mint, Pool: program.PoolAddress(w.Program, at, mint), Index: uint8(i)}, nil
 	}
 	p := w.params(one(w, []string{"ruled", "third", "fourth"}), w.person(), w.person())
-	switch w.choice(12) {
+	switch w.choice(15) {
+	case 7:
+		p.Votes.LockSlots = 0
+	case 8:
+		p.Votes.VotingSlots = 0
+	case 9:
+		p.Votes.EpochsOfMonth = ^uint32(0)
+		p.Votes.EpochSlots = 1 << 62
 	case 0:
 		p.EvidenceSlots = p.UnbondingSlots
 	case 1:

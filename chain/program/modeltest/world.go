@@ -59,7 +59,8 @@ type World struct {
 	trees  map[sign.Key]tree // by tranche
 	made   int               // numbers whatever must differ
 	t      *rapid.T
-	roots  map[sign.Key]batch // by anchor
+	roots  map[sign.Key]batch   // by anchor
+	paid   map[sign.Hash]payees // by root of rewards
 }
 
 type tree struct {
@@ -71,7 +72,7 @@ type batch struct{ receipts [][]byte }
 
 // New is a world in which nothing has happened yet.
 func New(t *rapid.T, at sign.Key) *World {
-	w := &World{State: model.New(at), Slot: firstSlot, t: t, trees: map[sign.Key]tree{}, roots: map[sign.Key]batch{}}
+	w := &World{State: model.New(at), Slot: firstSlot, t: t, trees: map[sign.Key]tree{}, roots: map[sign.Key]batch{}, paid: map[sign.Hash]payees{}}
 	for i := range 2 {
 		mint := named("mint", i)
 		w.Mints = append(w.Mints, mint)
@@ -220,6 +221,7 @@ func (w *World) Begin(see func(before *model.State, s Step)) {
 		provider := program.ProviderAddress(w.Program, network, w.people[4].Key())
 		do(w.stakeOf(provider, w.people[3].Key(), 1001))
 		w.firstEscrow(network, do)
+		w.firstVote(network, provider, do)
 		for i, units := range unitSets {
 			core := verify.ReceiptCore{Version: verify.ReceiptVersion, Units: uint16(len(units)), Lease: market.LeaseID{byte(i)}, Seq: 1, Provider: w.people[4].Key(),
 				Buyer: w.people[i].Key(), UnitsRoot: market.UnitsRoot(units), From: market.Slot(w.Slot - 20), To: market.Slot(w.Slot), Cumulative: 100}
@@ -264,13 +266,17 @@ func (w *World) firstEscrow(network sign.Key, do func(program.Call, ...program.S
 }
 
 func (w *World) params(name string, authority, treasury sign.Key) program.Params {
-	return program.Params{
+	p := program.Params{
 		Network: name, Chain: sign.Hash{1}, Authority: authority, Treasury: treasury, StakeMint: w.Mints[1], MarginSlots: margin,
 		ResponseSlots: response, UnbondingSlots: unbonding, EvidenceSlots: evidence, MinStake: minStake, Mints: []program.MintTerms{
 			{Mint: w.Mints[0], FeeBps: 250, BurnBps: 4000, PoolBps: 3000, TreasuryBps: 2000, ReferrerBps: 1000, Decimals: Decimals},
 			{Mint: w.Mints[1], FeeBps: 10, BurnBps: 2000, PoolBps: 1, TreasuryBps: 7999, Decimals: Decimals},
 		},
 	}
+	if !authority.IsZero() {
+		p.Votes = votes
+	}
+	return p
 }
 
 // Next is one more step, after some time. It was applied: the error is the model's.
@@ -347,7 +353,10 @@ var makers = []func(*World) (program.Call, []program.Signed){
 	(*World).refund, (*World).refund, (*World).sweep, (*World).closeTranche, (*World).closeTranche, (*World).closeEscrow,
 	(*World).register, (*World).update, (*World).rotateKey, (*World).stake, (*World).requestUnstake, (*World).withdraw, (*World).withdraw,
 	(*World).attest, (*World).attest, (*World).attest, (*World).slash, (*World).slash, (*World).closeAttested, (*World).drawPool, (*World).drawPool, (*World).anchor,
-	(*World).prove, (*World).closeAnchor, (*World).networks,
+	(*World).prove, (*World).closeAnchor, (*World).networks, (*World).networks,
+	(*World).bond, (*World).bond, (*World).release, (*World).proposeRules, (*World).proposeRewards, (*World).proposeRewards, (*World).castVote, (*World).castVote,
+	(*World).castVote, (*World).closeVote, (*World).enact, (*World).enact, (*World).accept, (*World).accept, (*World).closeBallot, (*World).initEmission,
+	(*World).claimReward, (*World).claimReward, (*World).closePayout,
 }
 
 // Describe is a step for people.

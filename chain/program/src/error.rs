@@ -120,6 +120,8 @@ pub enum Error {
     StakeShort = 144,
     /// The provider's stake is less than the network's least.
     MinStake = 145,
+    /// That part of the stake is bonded: it has to be released first.
+    Bonded = 146,
     /// No evidence is of this kind.
     EvidenceKind = 150,
     /// The signatures are not those of the receipt's provider and buyer, in this order.
@@ -150,4 +152,28 @@ pub enum Error {
     SlashedBefore = 163,
     /// The provider has nothing that could be taken.
     NothingStaked = 164,
+
+    // Votes and rewards: 180 to 199.
+    /// Nothing is voted on in this network, or nothing is emitted.
+    NoVotes = 180,
+    /// The provider has nothing bonded, not so much, or bonded it after the ballot was opened.
+    NotBonded = 181,
+    /// It took part in a vote that has not ended.
+    Frozen = 182,
+    /// No ballot is about this, or this ballot is about something else.
+    Subject = 183,
+    /// The ballot is over.
+    Over = 184,
+    /// Too little of what is bonded is for it.
+    NotCarried = 185,
+    /// The rules were changed since the ballot was opened.
+    Superseded = 186,
+    /// The epoch is not over yet, or was over more than a month ago.
+    Epoch = 187,
+    /// More than the epoch may give.
+    Allowance = 188,
+    /// The leaf was claimed before.
+    Claimed = 189,
+    /// Less is bonded in the network than must be for a vote.
+    Quorum = 190,
 }

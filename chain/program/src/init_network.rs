@@ -5,7 +5,7 @@ use crate::input::Input;
 use crate::network::{self, Network};
 use crate::pubkey::Pubkey;
 use crate::system::New;
-use crate::{math, token};
+use crate::token;
 
 /// Creates a network of given parameters, for ever. Anybody may; the address fits no other parameters.
 ///
@@ -19,7 +19,7 @@ pub fn init_network(input: &Input, params: &[u8]) -> Result<()> {
     account.must_write()?;
     let (seal, address) = network::seal(params, input.program)?;
     account.must_be(&address)?;
-    let space = math::add(network::HEAD as u64, params.len() as u64)?;
+    let space = network::space(params)?;
     New { payer, account, system, space, program: input.program, seeds: &seal.seeds() }.create()?;
     account.write(0, &network::KIND)?;
     account.write(2, &seal.bump())?;
@@ -27,6 +27,7 @@ pub fn init_network(input: &Input, params: &[u8]) -> Result<()> {
 
     let network = Network::of(account, input.program)?;
     network.check()?;
+    network.begin()?;
     network.set_authority(&network.first_authority()?)?;
     stake_mint.must_be(&network.stake_mint()?)?;
     burnable(stake_mint.key())?;

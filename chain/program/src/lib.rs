@@ -9,7 +9,7 @@
 //! | account, pubkey, reader | views of it, bounds checked |
 //! | network, escrow, tranche | views of the accounts that instructions share, with their layouts |
 //! | error | one number for everything that can be refused |
-//! | math, money, merkle, sumtree, keyset | pure, tested on the host |
+//! | math, money, emission, merkle, sumtree, keyset | pure, tested on the host |
 //! | syscall | the runtime's functions, made safe; `host` stands in for it in tests |
 //! | cpi, system, token | calls to other programs |
 //! | sysvar, introspect, ed25519 | clock and rent; the transaction's other instructions; signatures they checked |
@@ -30,11 +30,14 @@ pub mod add_standby_tranche;
 pub mod add_tranche;
 pub mod anchor;
 pub mod attest;
+pub mod ballot;
+pub mod bond;
 pub mod claim;
 pub mod close_escrow;
 pub mod close_tranche;
 pub mod cpi;
 pub mod ed25519;
+pub mod emission;
 pub mod error;
 pub mod escrow;
 pub mod init_network;
@@ -53,6 +56,7 @@ pub mod pubkey;
 pub mod reader;
 pub mod refund;
 pub mod retire;
+pub mod rewards;
 pub mod set_authority;
 pub mod slash;
 pub mod stake;
@@ -101,6 +105,17 @@ pub mod instruction {
     pub const PROVE: u8 = 23;
     pub const CLOSE_ANCHOR: u8 = 24;
     pub const DRAW_POOL: u8 = 25;
+    pub const INIT_EMISSION: u8 = 26;
+    pub const BOND: u8 = 27;
+    pub const RELEASE: u8 = 28;
+    pub const PROPOSE: u8 = 29;
+    pub const VOTE: u8 = 30;
+    pub const CLOSE_VOTE: u8 = 31;
+    pub const ENACT: u8 = 32;
+    pub const CLOSE_BALLOT: u8 = 33;
+    pub const ACCEPT: u8 = 34;
+    pub const CLAIM_REWARD: u8 = 35;
+    pub const CLOSE_PAYOUT: u8 = 36;
 }
 
 /// Kinds of accounts: the first byte of their data. The second is their layout's version.
@@ -111,6 +126,9 @@ pub mod kind {
     pub const TRANCHE: u8 = 4;
     pub const PROVIDER: u8 = 5;
     pub const ATTESTED: u8 = 6;
+    pub const BALLOT: u8 = 7;
+    pub const VOTE: u8 = 8;
+    pub const PAYOUT: u8 = 9;
 }
 
 /// Runs one instruction. Each is kept out of line, with a stack frame of its own: all in one would not fit.
@@ -143,6 +161,17 @@ pub fn process(input: &Input) -> Result<()> {
         instruction::PROVE => anchor::prove(input, data),
         instruction::CLOSE_ANCHOR => anchor::close_anchor(input, data),
         instruction::DRAW_POOL => pool::draw_pool(input, data),
+        instruction::INIT_EMISSION => rewards::init_emission(input, data),
+        instruction::BOND => bond::bond(input, data),
+        instruction::RELEASE => bond::release(input, data),
+        instruction::PROPOSE => ballot::propose(input, data),
+        instruction::VOTE => ballot::vote(input, data),
+        instruction::CLOSE_VOTE => ballot::close_vote(input, data),
+        instruction::ENACT => ballot::enact(input, data),
+        instruction::CLOSE_BALLOT => ballot::close_ballot(input, data),
+        instruction::ACCEPT => rewards::accept(input, data),
+        instruction::CLAIM_REWARD => rewards::claim_reward(input, data),
+        instruction::CLOSE_PAYOUT => rewards::close_payout(input, data),
         _ => Err(Error::Instruction),
     }
 }

@@ -1,7 +1,8 @@
-//! A network: the terms that every escrow and provider of it is under. Only its authority can ever change.
+//! A network: the terms that every escrow and provider of it is under. Its authority can change, and its rules by vote.
 //!
 //! Its address is that of "network" and H("starling/params/v1" ‖ params), so it commits to every parameter: nobody can
-//! take another's, and whoever creates it creates the same. Its account, 224 + 48·n bytes:
+//! take another's, and whoever creates it creates the same. What the parameters say of fees, response, unbonding and least
+//! stake is where the rules begin; the rules that hold now stand behind them. Its account, 336 + 64·n bytes:
 //!
 //! ```text
 //!   0   1  kind = 2
@@ -10,8 +11,12 @@
 //!   3   5  reserved: 0
 //!   8  32  authority now; zeros: none, for ever
 //!  40   -  params
+//!   -   8  sequence: how often the rules were changed
+//!   -   8  bonded: sum of what providers have bonded (provider.rs)
+//!   -   8  emitted: sum of all rewards that were accepted from the emission
+//!   -   -  rules
 //!
-//! params, 184 + 48·n bytes
+//! params, 240 + 48·n bytes
 //!   0  16  network id, as in signatures
 //!  16  32  chain: genesis hash of the cluster, as in signatures
 //!  48  32  treasury: a wallet; zeros: none, its share burns
@@ -24,7 +29,15 @@
 //! 168   8  least stake of a provider, base units
 //! 176   1  n, number of mints, 1 to 4
 //! 177   7  reserved: 0
-//! 184   -  n × mint
+//! 184   8  voting: slots that a ballot is open; 0: nothing is ever voted on, and all below is 0
+//! 192   8  lock: slots between the end of a vote and its effect; not 0
+//! 200   8  least bonded: sum below which nothing is voted on; not 0
+//! 208   8  emission: base units of the stake mint that the schedule gives in all (emission.rs); 0: none
+//! 216   8  first slot of epoch 0
+//! 224   8  slots of an epoch; not 0
+//! 232   4  epochs of a month; not 0
+//! 236   4  reserved: 0
+//! 240   -  n × mint
 //!
 //! mint, 48 bytes; shares are of the fee, in ten thousandths, and make 10,000
 //!   0  32  mint, of the classic token program; each once
@@ -35,14 +48,23 @@
 //!  40   2  share of an escrow's referrer
 //!  42   1  decimals, as in the mint
 //!  43   5  reserved: 0
+//!
+//! rules, 24 + 16·n bytes; no vote leads out of the bounds, which are of the parameters
+//!   0   4  response: once to four times
+//!   4   4  reserved: 0
+//!   8   8  unbonding: once to four times, so that it outlives evidence
+//!  16   8  least stake: a quarter to four times
+//!  24   -  n × ( fee u16 ‖ burn u16 ‖ pool u16 ‖ treasury u16 ‖ referrer u16 ‖ 0 (6) ), as in params
 //! ```
 //!
 //! The verifiers' pool of a mint is a token account of the network's address; its own address is that of "pool", the
-//! network and the mint.
+//! network and the mint. What is emitted is paid from another such account, at "emission" and the network, which whoever
+//! founds the network fills: the program makes no tokens.
 
 use crate::account::Account;
 use crate::error::{Error, Result};
 use crate::kind;
+use crate::math;
 use crate::pubkey::Pubkey;
 use crate::reader::Reader;
 use crate::syscall::{find_program_address, sha256, Bytes};
@@ -52,10 +74,22 @@ pub const KIND: [u8; 2] = [kind::NETWORK, 1];
 /// What is in front of the parameters.
 pub const HEAD: usize = 40;
 /// The parameters without the mints.
-pub const PARAMS: usize = 184;
+pub const PARAMS: usize = 240;
 pub const MAX_MINTS: u8 = 4;
 /// Length of one mint's terms.
 pub const MINT: usize = 48;
+/// What stands between the parameters and the rules.
+const COUNTERS: usize = 24;
+/// The rules without the mints, and of one mint.
+pub const RULES: usize = 24;
+pub const SHARES: usize = 16;
+/// The longest rules.
+pub const MAX_RULES: usize = RULES + SHARES * MAX_MINTS as usize;
+/// Months for which there is an emission, and for how many rewards can be claimed.
+pub const MONTHS: u32 = 240;
+const CLAIM_MONTHS: u64 = 3;
+/// How many times what the parameters say a vote can make a window, or a least stake.
+const TIMES: u64 = 4;
 
 /// Shares and fees are counted in these parts of the whole.
 pub const WHOLE: u64 = 10_000;
@@ -124,11 +158,11 @@ impl<'a> Network<'a> {
     }
 
     pub fn response(&self) -> Result<u64> {
-        Ok(self.0.read_u32(HEAD + 148)?.into())
+        Ok(self.0.read_u32(self.rule(0)?)?.into())
     }
 
     pub fn unbonding(&self) -> Result<u64> {
-        self.0.read_u64(HEAD + 152)
+        self.0.read_u64(self.rule(8)?)
     }
 
     pub fn evidence(&self) -> Result<u64> {
@@ -136,7 +170,129 @@ impl<'a> Network<'a> {
     }
 
     pub fn min_stake(&self) -> Result<u64> {
-        self.0.read_u64(HEAD + 168)
+        self.0.read_u64(self.rule(16)?)
+    }
+
+    /// Slots that a ballot is open: [`Error::NoVotes`] when there are none.
+    pub fn voting(&self) -> Result<u64> {
+        match self.0.read_u64(HEAD + 184)? {
+            0 => Err(Error::NoVotes),
+            slots => Ok(slots),
+        }
+    }
+
+    pub fn has_votes(&self) -> Result<bool> {
+        Ok(self.0.read_u64(HEAD + 184)? != 0)
+    }
+
+    pub fn lock(&self) -> Result<u64> {
+        self.0.read_u64(HEAD + 192)
+    }
+
+    pub fn least_bonded(&self) -> Result<u64> {
+        self.0.read_u64(HEAD + 200)
+    }
+
+    /// What the schedule gives in all.
+    pub fn emission_cap(&self) -> Result<u64> {
+        self.0.read_u64(HEAD + 208)
+    }
+
+    pub fn epochs_of_month(&self) -> Result<u32> {
+        self.0.read_u32(HEAD + 232)
+    }
+
+    /// First slot after an epoch.
+    pub fn epoch_end(&self, epoch: u64) -> Result<u64> {
+        math::add(self.0.read_u64(HEAD + 216)?, math::mul(math::add(epoch, 1)?, self.0.read_u64(HEAD + 224)?)?)
+    }
+
+    /// Slots of a month: for so long after an epoch its rewards can be accepted.
+    pub fn month(&self) -> Result<u64> {
+        math::mul(self.0.read_u64(HEAD + 224)?, self.epochs_of_month()?.into())
+    }
+
+    /// Slots for which accepted rewards can be claimed, at least. Longer than a month: what was accepted is there for as long
+    /// as it could be accepted again.
+    pub fn claiming(&self) -> Result<u64> {
+        math::mul(self.month()?, CLAIM_MONTHS)
+    }
+
+    /// How often the rules were changed.
+    pub fn sequence(&self) -> Result<u64> {
+        self.0.read_u64(self.counter(0)?)
+    }
+
+    pub fn bonded(&self) -> Result<u64> {
+        self.0.read_u64(self.counter(8)?)
+    }
+
+    pub fn set_bonded(&self, sum: u64) -> Result<()> {
+        self.0.write_u64(self.counter(8)?, sum)
+    }
+
+    /// Notes rewards that were accepted from the emission.
+    pub fn emitted(&self, sum: u64) -> Result<()> {
+        let at = self.counter(16)?;
+        self.0.write_u64(at, math::add(self.0.read_u64(at)?, sum)?)
+    }
+
+    /// Replaces the rules by lawful ones.
+    pub fn set_rules(&self, rules: &[u8]) -> Result<()> {
+        self.0.copy(self.rule(0)?, rules)?;
+        self.0.write_u64(self.counter(0)?, math::add(self.sequence()?, 1)?)
+    }
+
+    /// How long the rules are.
+    pub fn rules_size(&self) -> Result<usize> {
+        Ok(usize::from(self.mints()?).wrapping_mul(SHARES).wrapping_add(RULES))
+    }
+
+    /// Where something of the rules stands.
+    fn rule(&self, offset: usize) -> Result<usize> {
+        Ok(self.counter(COUNTERS)?.wrapping_add(offset))
+    }
+
+    fn counter(&self, offset: usize) -> Result<usize> {
+        Ok(usize::from(self.mints()?).wrapping_mul(MINT).wrapping_add(HEAD + PARAMS).wrapping_add(offset))
+    }
+
+    /// The rules with which a network begins: what its parameters say.
+    pub fn begin(&self) -> Result<()> {
+        let (response, unbonding, stake) = (self.0.read::<4>(HEAD + 148)?, self.0.read::<8>(HEAD + 152)?, self.0.read::<8>(HEAD + 168)?);
+        self.0.write(self.rule(0)?, &response)?;
+        self.0.write(self.rule(8)?, &unbonding)?;
+        self.0.write(self.rule(16)?, &stake)?;
+        for i in 0..self.mints()? {
+            let shares = self.0.read::<10>(term(i, 32))?;
+            self.0.write(self.rule(shares_of(i))?, &shares)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a vote may make these the rules: [`Error::Params`], [`Error::Data`].
+    pub fn check_rules(&self, rules: &[u8]) -> Result<()> {
+        let mut r = Reader::new(rules);
+        let (response, reserved, unbonding, stake) = (u64::from(r.u32()?), r.u32()?, r.u64()?, r.u64()?);
+        let (first_response, first_unbonding) = (self.0.read_u32(HEAD + 148)?.into(), self.0.read_u64(HEAD + 152)?);
+        let first_stake = self.0.read_u64(HEAD + 168)?;
+        let sound = reserved == 0
+            && (first_response..=u64::MAX).contains(&response)
+            && response.div_ceil(TIMES) <= first_response
+            && unbonding >= first_unbonding
+            && unbonding.div_ceil(TIMES) <= first_unbonding
+            && stake >= first_stake / TIMES
+            && stake.div_ceil(TIMES) <= first_stake;
+        if !sound {
+            return Err(Error::Params);
+        }
+        for _ in 0..self.mints()? {
+            let shares = Shares::read(&mut r)?;
+            if !shares.sound() || *r.array::<6>()? != [0; 6] {
+                return Err(Error::Params);
+            }
+        }
+        r.end()
     }
 
     pub fn mints(&self) -> Result<u8> {
@@ -148,10 +304,10 @@ impl<'a> Network<'a> {
         if i >= self.mints()? {
             return Err(Error::Mint);
         }
-        let at = usize::from(i).wrapping_mul(MINT).wrapping_add(HEAD + PARAMS);
-        let b = self.0.read::<MINT>(at)?;
-        let mut r = Reader::new(&b);
-        Ok(Terms { mint: *r.pubkey()?, fee: r.u16()?, burn: r.u16()?, pool: r.u16()?, treasury: r.u16()?, referrer: r.u16()?, decimals: r.u8()? })
+        let shares = self.0.read::<10>(self.rule(shares_of(i))?)?;
+        let s = Shares::read(&mut Reader::new(&shares))?;
+        let (mint, decimals) = (self.0.read_key(term(i, 0))?, self.0.read_u8(term(i, 42))?);
+        Ok(Terms { mint, fee: s.fee, burn: s.burn, pool: s.pool, treasury: s.treasury, referrer: s.referrer, decimals })
     }
 
     /// What stands before a layout that is signed: tag ‖ chain ‖ program ‖ network id.
@@ -164,39 +320,98 @@ impl<'a> Network<'a> {
         Ok(b)
     }
 
-    /// What the program signs with for the network; the account must not be writable.
+    /// What the program signs with for the network.
     pub fn seal(&self) -> Result<Seal> {
-        let params = self.0.data()?.get(HEAD..).ok_or(Error::Bounds)?;
-        Ok(Seal { hash: hash(params), bump: [self.0.read_u8(2)?] })
+        let head = self.0.read::<PARAMS>(HEAD)?;
+        let mut mints = [0; MINT * MAX_MINTS as usize];
+        let n = self.mints()?;
+        for i in 0..n {
+            let at = usize::from(i).wrapping_mul(MINT);
+            let to = mints.get_mut(at..).and_then(|m| m.first_chunk_mut::<MINT>()).ok_or(Error::Bounds)?;
+            *to = self.0.read(term(i, 0))?;
+        }
+        let mints = mints.get(..usize::from(n).wrapping_mul(MINT)).ok_or(Error::Bounds)?;
+        Ok(Seal { hash: sha256(&[Bytes::new(PARAMS_TAG), Bytes::new(&head), Bytes::new(mints)]), bump: [self.0.read_u8(2)?] })
     }
 
     /// Everything that can be checked without the mints: [`Error::Params`].
     pub fn check(&self) -> Result<()> {
         let n = self.mints()?;
-        let size = usize::from(n).wrapping_mul(MINT).wrapping_add(HEAD + PARAMS);
         let sound = (1..=MAX_MINTS).contains(&n)
-            && self.0.len() == size
+            && self.0.len() == size(n)
             && self.0.read::<7>(HEAD + 177)? == [0; 7]
-            && self.evidence()? < self.unbonding()?
-            && self.response()? > 0;
+            && self.evidence()? < self.0.read_u64(HEAD + 152)?
+            && self.0.read_u32(HEAD + 148)? > 0
+            && self.votes_are_sound()?;
         if !sound {
             return Err(Error::Params);
         }
         for i in 0..n {
-            let t = self.mint(i)?;
-            let shares = [t.burn, t.pool, t.treasury, t.referrer].iter().fold(0u64, |sum, s| sum.wrapping_add((*s).into()));
-            let at = usize::from(i).wrapping_mul(MINT).wrapping_add(HEAD + PARAMS + 43);
-            let sound = (MIN_FEE..=MAX_FEE).contains(&t.fee) && t.burn >= MIN_BURN && shares == WHOLE && self.0.read::<5>(at)? == [0; 5];
-            if !sound {
+            let shares = self.0.read::<10>(term(i, 32))?;
+            if !Shares::read(&mut Reader::new(&shares))?.sound() || self.0.read::<5>(term(i, 43))? != [0; 5] {
                 return Err(Error::Params);
             }
             for j in 0..i {
-                if self.mint(j)?.mint == t.mint {
+                if self.0.read_key(term(j, 0))? == self.0.read_key(term(i, 0))? {
                     return Err(Error::Params);
                 }
             }
         }
         Ok(())
+    }
+
+    fn votes_are_sound(&self) -> Result<bool> {
+        if !self.has_votes()? {
+            return Ok(self.0.read::<48>(HEAD + 192)? == [0; 48]);
+        }
+        Ok(self.lock()? > 0
+            && self.least_bonded()? > 0
+            && self.month().is_ok_and(|slots| slots > 0)
+            && self.claiming().is_ok()
+            && self.0.read::<4>(HEAD + 236)? == [0; 4])
+    }
+}
+
+/// Length of a network's account.
+pub fn size(mints: u8) -> usize {
+    usize::from(mints).wrapping_mul(MINT + SHARES).wrapping_add(HEAD + PARAMS + COUNTERS + RULES)
+}
+
+/// How long the account of a network with these parameters is: [`Error::Params`] when they are not as long as they must be.
+pub fn space(params: &[u8]) -> Result<u64> {
+    match params.get(176) {
+        Some(&n) if n <= MAX_MINTS && params.len() == usize::from(n).wrapping_mul(MINT).wrapping_add(PARAMS) => Ok(size(n) as u64),
+        _ => Err(Error::Params),
+    }
+}
+
+/// Where something of mint number i stands.
+fn term(i: u8, offset: usize) -> usize {
+    usize::from(i).wrapping_mul(MINT).wrapping_add(HEAD + PARAMS).wrapping_add(offset)
+}
+
+/// Where the shares of mint number i stand in the rules.
+fn shares_of(i: u8) -> usize {
+    usize::from(i).wrapping_mul(SHARES).wrapping_add(RULES)
+}
+
+/// The fee of one mint, and whose it is.
+struct Shares {
+    fee: u16,
+    burn: u16,
+    pool: u16,
+    treasury: u16,
+    referrer: u16,
+}
+
+impl Shares {
+    fn read(r: &mut Reader) -> Result<Self> {
+        Ok(Shares { fee: r.u16()?, burn: r.u16()?, pool: r.u16()?, treasury: r.u16()?, referrer: r.u16()? })
+    }
+
+    fn sound(&self) -> bool {
+        let sum = [self.burn, self.pool, self.treasury, self.referrer].iter().fold(0u64, |sum, s| sum.wrapping_add((*s).into()));
+        (MIN_FEE..=MAX_FEE).contains(&self.fee) && self.burn >= MIN_BURN && sum == WHOLE
     }
 }
 
@@ -223,8 +438,15 @@ pub fn seal(params: &[u8], program: &Pubkey) -> Result<(Seal, Pubkey)> {
     Ok((Seal { hash, bump: [bump] }, address))
 }
 
+const PARAMS_TAG: &[u8] = b"starling/params/v1";
+
 fn hash(params: &[u8]) -> [u8; 32] {
-    sha256(&[Bytes::new(b"starling/params/v1"), Bytes::new(params)])
+    sha256(&[Bytes::new(PARAMS_TAG), Bytes::new(params)])
+}
+
+/// Address and bump of the account that the emission is paid from.
+pub fn emission(network: &Pubkey, program: &Pubkey) -> Result<(Pubkey, u8)> {
+    find_program_address(&[Bytes::new(b"emission"), Bytes::new(&network.0)], program)
 }
 
 /// Address and bump of the verifiers' pool of a mint.
@@ -251,10 +473,20 @@ pub mod tests {
             b.extend(number.to_le_bytes());
         }
         b.extend([2, 0, 0, 0, 0, 0, 0, 0]);
+        for number in [20u64, 10, 5000, 900_000, 400, 50, 30] {
+            b.extend(number.to_le_bytes());
+        }
         for (mint, terms) in [(7, [50u16, 5000, 2500, 1500, 1000]), (8, [1000, 2000, 0, 8000, 0])] {
             b.extend([mint; 32]);
             b.extend(terms.iter().flat_map(|v| v.to_le_bytes()));
             b.extend([6, 0, 0, 0, 0, 0]);
+        }
+        for number in [3u64, 4, 5, 200, 1000, 77] {
+            b.extend(number.to_le_bytes());
+        }
+        for terms in [[50u16, 5000, 2500, 1500, 1000], [1000, 2000, 0, 8000, 0]] {
+            b.extend(terms.iter().flat_map(|v| v.to_le_bytes()));
+            b.extend([0; 6]);
         }
         b
     }
@@ -281,6 +513,42 @@ pub mod tests {
     }
 
     #[test]
+    fn rules_have_bounds() {
+        let fees = |terms: [u16; 5]| [&terms.map(u16::to_le_bytes).concat()[..], &[0; 6]].concat();
+        let rules = |response: u32, unbonding: u64, stake: u64, more: &[Vec<u8>]| {
+            [&response.to_le_bytes()[..], &[0; 4], &unbonding.to_le_bytes(), &stake.to_le_bytes(), &more.concat()].concat()
+        };
+        let check = |b: &[u8]| with(&example(), |n| n.check_rules(b));
+        let good = [fees([10, 2000, 8000, 0, 0]), fees([1000, 10_000, 0, 0, 0])];
+        for (response, unbonding, stake, want) in [
+            (200, 1000, 77, Ok(())),
+            (800, 4000, 308, Ok(())),
+            (200, 1000, 19, Ok(())),
+            (199, 1000, 77, Err(Error::Params)),
+            (801, 1000, 77, Err(Error::Params)),
+            (u32::MAX, 1000, 77, Err(Error::Params)),
+            (200, 999, 77, Err(Error::Params)),
+            (200, 4001, 77, Err(Error::Params)),
+            (200, u64::MAX, 77, Err(Error::Params)),
+            (200, 1000, 18, Err(Error::Params)),
+            (200, 1000, 309, Err(Error::Params)),
+            (200, 1000, u64::MAX, Err(Error::Params)),
+        ] {
+            assert_eq!(check(&rules(response, unbonding, stake, &good)), want, "{response} {unbonding} {stake}");
+        }
+        for bad in [[9, 2000, 8000, 0, 0], [1001, 2000, 8000, 0, 0], [10, 1999, 8001, 0, 0], [10, 2000, 7999, 0, 0], [10, 2000, 8001, 0, 0], [10, 0xffff, 0xffff, 0xffff, 0x2713]] {
+            assert_eq!(check(&rules(200, 1000, 77, &[good[0].clone(), fees(bad)])), Err(Error::Params), "{bad:?}");
+        }
+        assert_eq!(check(&rules(200, 1000, 77, &good[..1])), Err(Error::Data));
+        assert_eq!(check(&rules(200, 1000, 77, &[&good[..], &good[..1]].concat())), Err(Error::Data));
+        for i in [4, 7, 34, 39] {
+            let mut b = rules(200, 1000, 77, &good);
+            b[i] = 1;
+            assert_eq!(check(&b), Err(Error::Params), "{i}");
+        }
+    }
+
+    #[test]
     fn parameters_that_break_a_rule() {
         let at = |offset: usize, bytes: &[u8]| {
             let mut b = example();
@@ -304,6 +572,13 @@ pub mod tests {
             ("shares below the whole", first + 40, &999u16.to_le_bytes()),
             ("shares that wrap", second + 36, &[0xff; 6]),
             ("a mint's reserved", first + 47, &[1]),
+            ("no lock", HEAD + 192, &[0; 8]),
+            ("votes with nothing bonded", HEAD + 200, &[0; 8]),
+            ("terms for votes without any", HEAD + 184, &[0; 8]),
+            ("epochs without slots", HEAD + 224, &[0; 8]),
+            ("months without epochs", HEAD + 232, &[0; 4]),
+            ("months without end", HEAD + 231, &[0x10]),
+            ("votes' reserved", HEAD + 236, &[1]),
             ("a mint twice", second, &[7; 32]),
         ] {
             assert_eq!(at(offset, bytes), Err(Error::Params), "{what}");

@@ -25,7 +25,10 @@
 //! 264   8  slot of the last slash; 0 never
 //! 272   8  slot in which it registered
 //! 280   8  sequence: how often owner or peer key changed something above stake
-//! 288  64  reserved: 0 (audits)
+//! 288   8  bonded: part of the stake that votes, and cannot be asked back
+//! 296   8  slot in which bonded was last raised
+//! 304   8  last slot of the votes that it took part in: until then bonded stays
+//! 312  40  reserved: 0
 //! ```
 //!
 //! Its vault is the token account at "stake" and the provider's address, owned by that address. Tokens that somebody sends
@@ -65,6 +68,9 @@ const READY: usize = 256;
 const SLASHED: usize = 264;
 const REGISTERED: usize = 272;
 const SEQUENCE: usize = 280;
+const BONDED: usize = 288;
+const RAISED: usize = 296;
+const FROZEN: usize = 304;
 
 const WAS_SLASHED: u8 = 1;
 
@@ -204,6 +210,10 @@ impl<'a> Provider<'a> {
         Network::at(account, &self.0.read_key(NETWORK)?, program)
     }
 
+    pub fn network_key(&self) -> Result<Pubkey> {
+        self.0.read_key(NETWORK)
+    }
+
     pub fn peer(&self) -> Result<Pubkey> {
         self.0.read_key(PEER)
     }
@@ -233,6 +243,43 @@ impl<'a> Provider<'a> {
     /// Slot of the last slash, 0 if there was none.
     pub fn slashed(&self) -> Result<u64> {
         self.0.read_u64(SLASHED)
+    }
+
+    /// Part of the stake that votes.
+    pub fn bonded(&self) -> Result<u64> {
+        self.0.read_u64(BONDED)
+    }
+
+    /// Slot in which it was last raised.
+    pub fn raised(&self) -> Result<u64> {
+        self.0.read_u64(RAISED)
+    }
+
+    /// Last slot in which it cannot be released.
+    pub fn frozen(&self) -> Result<u64> {
+        self.0.read_u64(FROZEN)
+    }
+
+    pub fn set_bonded(&self, amount: u64) -> Result<()> {
+        self.0.write_u64(BONDED, amount)
+    }
+
+    pub fn set_raised(&self, now: u64) -> Result<()> {
+        self.0.write_u64(RAISED, now)
+    }
+
+    /// Keeps what is bonded up to a slot.
+    pub fn freeze(&self, until: u64) -> Result<()> {
+        self.0.write_u64(FROZEN, self.frozen()?.max(until))
+    }
+
+    /// As [`Provider::must_be_owned_by`], but its peer key may too.
+    pub fn must_be_spoken_for_by(&self, signer: &Account) -> Result<()> {
+        if *signer.key() != self.peer()? {
+            return self.must_be_owned_by(signer);
+        }
+        signer.must_sign()?;
+        Ok(())
     }
 
     /// [`Error::NotOwner`] when the account is not the owner's, [`Error::NotSigner`].

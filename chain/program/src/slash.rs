@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::input::Input;
 use crate::math;
 use crate::merkle;
+use crate::network::Network;
 use crate::provider::Provider;
 use crate::pubkey::Pubkey;
 use crate::reader::Reader;
@@ -28,7 +29,7 @@ const CONFLICT: u8 = 1;
 /// into any token account that belongs to its key, has the stake mint, and neither delegate nor close authority; so is the
 /// reporter. The accounts of victims and reporter may be one where the keys are.
 ///
-/// Accounts: network, provider (writable), vault (writable), stake mint (writable), attested A, attested B, victim A's token
+/// Accounts: network (writable), provider (writable), vault (writable), stake mint (writable), attested A, attested B, victim A's token
 /// account (writable), victim B's (writable), reporter's (writable), token program. Data: kind u8 = 1 ‖ bytes 768 and on of
 /// the conflict's layout: unit id[32] ‖ unit proof under A's root ‖ under B's (market/PROTOCOL.md, section 7).
 #[inline(never)]
@@ -41,12 +42,13 @@ pub fn slash(input: &Input, data: &[u8]) -> Result<()> {
     let (in_a, in_b) = (UnitProof::read(&mut r)?, UnitProof::read(&mut r)?);
     r.end()?;
     let [network, account, vault, mint, a, b, victim_a, victim_b, reporter, token] = input.exactly()?;
-    for written in [account, vault, mint, victim_a, victim_b, reporter] {
+    for written in [network, account, vault, mint, victim_a, victim_b, reporter] {
         written.must_write()?;
     }
     token.must_be(&Pubkey::TOKEN)?;
     let provider = Provider::of(account, input.program)?;
-    let evidence_slots = provider.network(network, input.program)?.evidence()?;
+    let rules = provider.network(network, input.program)?;
+    let evidence_slots = rules.evidence()?;
     provider.must_keep_stake_in(vault, input.program)?;
     let (a, b) = (Attested::of(a, input.program)?, Attested::of(b, input.program)?);
     if a.network != *network.key() || b.network != *network.key() {
@@ -75,14 +77,7 @@ pub fn slash(input: &Input, data: &[u8]) -> Result<()> {
             return Err(Error::Mint);
         }
     }
-    let total = math::add(provider.stake()?, provider.unbonding()?)?;
-    if total == 0 {
-        return Err(Error::NothingStaked);
-    }
-    provider.set_stake(0)?;
-    provider.set_unbonding(0, 0)?;
-    provider.set_slashed(now)?;
-
+    let total = take(&provider, &rules, now)?;
     let shares = share(total, a.receipt.cumulative, b.receipt.cumulative);
     let signature = provider.signature()?;
     let seeds = signature.seeds();
@@ -95,6 +90,20 @@ pub fn slash(input: &Input, data: &[u8]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Takes all that a provider has at stake, and its vote with it: [`Error::NothingStaked`].
+pub(crate) fn take(provider: &Provider, network: &Network, now: u64) -> Result<u64> {
+    let total = math::add(provider.stake()?, provider.unbonding()?)?;
+    if total == 0 {
+        return Err(Error::NothingStaked);
+    }
+    network.set_bonded(math::sub(network.bonded()?, provider.bonded()?)?)?;
+    provider.set_bonded(0)?;
+    provider.set_stake(0)?;
+    provider.set_unbonding(0, 0)?;
+    provider.set_slashed(now)?;
+    Ok(total)
 }
 
 /// What a slash does with the stake. The sum is the stake, and `burned` at least half of it.

@@ -35,7 +35,7 @@ pub fn stake(input: &Input, data: &[u8]) -> Result<()> {
     provider.set_stake(after)
 }
 
-/// Takes an amount out of the stake; it can be withdrawn after the network's unbonding slots. A second request lets the
+/// Takes an amount out of the stake that is not bonded; it can be withdrawn after the network's unbonding slots. A second request lets the
 /// whole wait anew.
 ///
 /// Accounts: owner (signs), network, provider (writable). Data: amount u64, not 0.
@@ -48,6 +48,9 @@ pub fn request_unstake(input: &Input, data: &[u8]) -> Result<()> {
     account.must_write()?;
     let wait = provider.network(network, input.program)?.unbonding()?;
     let left = provider.stake()?.checked_sub(amount).ok_or(Error::StakeShort)?;
+    if left < provider.bonded()? {
+        return Err(Error::Bonded);
+    }
     provider.set_stake(left)?;
     provider.set_unbonding(math::add(provider.unbonding()?, amount)?, math::add(sysvar::clock()?.slot, wait)?)
 }

@@ -11,7 +11,8 @@ use crate::reader::Reader;
 use crate::token::{self, Movement};
 
 /// Splits an escrow's fees between the verifiers' pool, the treasury and the referrer as the network says; the rest burns,
-/// with the shares of those that there are not: no treasury or referrer is named, nobody has authority over the pool.
+/// with the shares of those that there are not: no treasury or referrer is named, nobody has authority over the pool or votes on
+/// what it pays.
 /// Anybody may.
 ///
 /// Accounts: escrow (writable), vault (writable), mint (writable), network, token program, pool (network.rs), treasury's
@@ -33,7 +34,8 @@ pub fn sweep(input: &Input, data: &[u8]) -> Result<()> {
     }
 
     let none = input.program;
-    let there = There { pool: !network.authority()?.is_zero(), treasury: !network.treasury()?.is_zero(), referrer: !escrow.referrer()?.is_zero() };
+    let pool_is_paid = !network.authority()?.is_zero() || network.has_votes()?;
+    let there = There { pool: pool_is_paid, treasury: !network.treasury()?.is_zero(), referrer: !escrow.referrer()?.is_zero() };
     if there.pool {
         pool.must_write()?.must_be(&network::pool(&network_key, mint.key(), input.program)?.0)?;
         token::check_holding(pool, mint.key(), &network_key)?;

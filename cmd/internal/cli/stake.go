@@ -88,8 +88,8 @@ func (l *onChain) registration(ctx context.Context, o stakeOptions) (info stakeI
 		return info, l.explain(err)
 	}
 	return stakeInfo{Provider: first, Account: program.ProviderAddress(l.g.Program, l.g.Escrow, first), Peer: p.Peer, Owner: p.Owner, Payout: p.Payout,
-		Inventory: p.Inventory, Stake: p.Stake, Least: n.Params.MinStake, Unbonding: p.Unbonding, Ready: p.Ready, Slashed: p.Slashed,
-		Registered: p.Registered, Slot: now, StakeMint: n.Params.StakeMint, unbondSlots: n.Params.UnbondingSlots, terms: n.Params,
+		Inventory: p.Inventory, Stake: p.Stake, Least: n.Rules.MinStake, Unbonding: p.Unbonding, Ready: p.Ready, Slashed: p.Slashed,
+		Registered: p.Registered, Slot: now, StakeMint: n.Params.StakeMint, unbondSlots: n.Rules.UnbondingSlots, terms: n.Params,
 		withdrawable: p.Unbonding > 0 && uint64(now) >= p.Ready}, nil
 }
 

@@ -1,0 +1,192 @@
+package model
+
+import (
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market/sign"
+)
+
+// bond: an owner lets part of the stake vote, in all at least the least stake.
+func (t *tx) bond(c program.Bond) error {
+	t.no(c.Amount == 0, program.ErrAmount)
+	p, ok := find(t, t.Providers, c.Provider)
+	t.ownedBy(p, ok, c.Owner)
+	n, isNetwork := t.networkOf(p, ok, c.Network)
+	t.no(isNetwork && !n.Params.Votes.On(), program.ErrNoVotes)
+	after := t.sum(p.Bonded, c.Amount)
+	t.no(ok && after > p.Stake, program.ErrStakeShort)
+	t.no(isNetwork && after < n.Rules.MinStake, program.ErrMinStake)
+	all := t.sum(n.Bonded, c.Amount)
+	if err := t.refused(); err != nil {
+		return err
+	}
+	p.Bonded, p.Raised = after, t.now
+	n.Bonded = all
+	t.Providers[c.Provider], t.Networks[c.Network] = p, n
+	return nil
+}
+
+// release: what is bonded becomes plain stake, but not while a vote runs that it took part in.
+func (t *tx) release(c program.Release) error {
+	t.no(c.Amount == 0, program.ErrAmount)
+	p, ok := find(t, t.Providers, c.Provider)
+	t.ownedBy(p, ok, c.Owner)
+	t.networkOf(p, ok, c.Network)
+	t.no(ok && c.Amount > p.Bonded, program.ErrNotBonded)
+	t.no(ok && t.now <= p.Frozen, program.ErrFrozen)
+	if err := t.refused(); err != nil {
+		return err
+	}
+	p.Bonded -= c.Amount
+	t.Providers[c.Provider] = p
+	t.unbonded(c.Network, c.Amount)
+	return nil
+}
+
+// unbonded takes from the network's sum.
+func (t *tx) unbonded(network sign.Key, amount uint64) {
+	n := t.Networks[network]
+	n.Bonded -= amount
+	t.Networks[network] = n
+}
+
+// proposeRules: who has something bonded asks for rules within the bounds.
+func (t *tx) proposeRules(c program.ProposeRules) error {
+	b := program.Ballot{Subject: program.SubjectRules, Rules: c.Rules}
+	return t.propose(b, c.Opened, c.Payer, c.Owner, c.Network, c.Provider, c.Ballot, func(n program.Network) {
+		t.no(n.Params.Allows(c.Rules) != nil, program.ErrParams)
+		t.no(len(c.Rules.Fees) != len(n.Params.Mints), program.ErrData)
+	})
+}
+
+// proposeRewards: who has something bonded asks for an epoch's rewards, of no more than the epoch may give.
+func (t *tx) proposeRewards(c program.ProposeRewards) error {
+	b := program.Ballot{Subject: program.SubjectRewards, Rewards: c.Rewards}
+	return t.propose(b, c.Opened, c.Payer, c.Signer, c.Network, c.Provider, c.Ballot, func(n program.Network) {
+		w, v := c.Rewards, n.Params.Votes
+		t.no(int(w.Source) > len(n.Params.Mints), program.ErrMint)
+		t.no(w.Count == 0 || w.Count > program.MaxPayees, program.ErrIndex)
+		t.no(w.Sum == 0, program.ErrAmount)
+		if v.On() {
+			t.inTime(n, w)
+			t.no(w.Source == 0 && w.Sum > v.Allowance(w.Epoch), program.ErrAllowance)
+		}
+	})
+}
+
+// inTime: from an epoch's end for a month its rewards can be voted on and accepted.
+func (t *tx) inTime(n program.Network, w program.Rewards) {
+	v := n.Params.Votes
+	end := v.EpochEnd(w.Epoch)
+	t.no(end == ^uint64(0), program.ErrOverflow)
+	t.no(t.now < end || t.now > add(end, v.Month()), program.ErrEpoch)
+}
+
+func (t *tx) propose(b program.Ballot, opened uint64, payer, signer, network, provider, ballot sign.Key, about func(program.Network)) error {
+	p, ok := find(t, t.Providers, provider)
+	t.speaks(p, ok, signer, b.Subject)
+	n, isNetwork := t.networkOf(p, ok, network)
+	t.no(ok && p.Bonded == 0, program.ErrNotBonded)
+	t.no(opened > t.now || t.now > add(opened, program.OpeningSlots), program.ErrOpened)
+	v := n.Params.Votes
+	if isNetwork {
+		t.no(!v.On(), program.ErrNoVotes)
+		t.no(n.Bonded < v.LeastBonded, program.ErrQuorum)
+		about(n)
+	}
+	t.create(ballot, program.BallotAddress(t.Program, network, provider, opened))
+	b.Ends = t.sum(t.now, v.VotingSlots)
+	b.Ripe = t.sum(t.sum(b.Ends, v.LockSlots), 1)
+	b.Dead = t.sum(b.Ripe, v.VotingSlots)
+	if err := t.refused(); err != nil {
+		return err
+	}
+	_, b.Bump = program.FindAddress(t.Program, program.BallotSeeds(network, provider, opened)...)
+	b.Network, b.Proposer, b.RentPayer, b.Opened, b.Total, b.Sequence = network, provider, payer, opened, n.Bonded, n.Sequence
+	t.Ballots[ballot] = b
+	t.pay(payer, program.BallotSize)
+	return nil
+}
+
+// speaks: the owner decides; of rewards the peer key, whose machine counts them, may say so too.
+func (t *tx) speaks(p program.Provider, ok bool, signer sign.Key, s program.Subject) {
+	t.no(ok && signer != p.Owner && (s != program.SubjectRewards || signer != p.Peer), program.ErrNotOwner)
+}
+
+// castVote: once on a topic, with all that was bonded before the ballot was opened, which stays bonded until the vote is over.
+func (t *tx) castVote(c program.CastVote) error {
+	b, isBallot := find(t, t.Ballots, c.Ballot)
+	p, ok := find(t, t.Providers, c.Provider)
+	t.no(isBallot && (b.Done || t.now > b.Ends), program.ErrOver)
+	if !isBallot || !ok {
+		return t.refused()
+	}
+	t.no(p.Network != b.Network, program.ErrOtherNetwork)
+	t.speaks(p, ok, c.Signer, b.Subject)
+	t.no(b.Subject == program.SubjectRewards && !c.For, program.ErrData)
+	t.no(p.Bonded == 0 || p.Raised >= b.Opened, program.ErrNotBonded)
+	t.create(c.Vote, program.VoteAddress(t.Program, b.Topic(c.Ballot), c.Provider))
+	if err := t.refused(); err != nil {
+		return err
+	}
+	_, bump := program.FindAddress(t.Program, program.VoteSeeds(b.Topic(c.Ballot), c.Provider)...)
+	t.Votes[c.Vote] = program.Vote{Bump: bump, For: c.For, Ballot: c.Ballot, Provider: c.Provider, RentPayer: c.Payer, Ends: b.Ends, Weight: p.Bonded}
+	t.pay(c.Payer, program.VoteSize)
+	if c.For {
+		b.For += p.Bonded
+	} else {
+		b.Against += p.Bonded
+	}
+	p.Frozen = max(p.Frozen, b.Ends)
+	t.Ballots[c.Ballot], t.Providers[c.Provider] = b, p
+	return nil
+}
+
+// closeVote: once the vote is over the rent goes back.
+func (t *tx) closeVote(c program.CloseVote) error {
+	v, ok := find(t, t.Votes, c.Vote)
+	t.no(ok && v.RentPayer != c.RentPayer, program.ErrAddress)
+	t.no(ok && t.now <= v.Ends, program.ErrEarly)
+	if err := t.refused(); err != nil {
+		return err
+	}
+	delete(t.Votes, c.Vote)
+	t.repay(v.RentPayer, program.VoteSize)
+	return nil
+}
+
+// enact: rules that were voted for hold, after the lock and not for ever after it, and only if they were voted on in view of those
+// that they replace.
+func (t *tx) enact(c program.Enact) error {
+	b, ok := find(t, t.Ballots, c.Ballot)
+	if !ok {
+		return t.refused()
+	}
+	t.no(c.Network != b.Network, program.ErrAddress)
+	n, ok := find(t, t.Networks, c.Network)
+	t.no(b.Done || t.now > b.Dead, program.ErrOver)
+	t.no(b.Subject != program.SubjectRules, program.ErrSubject)
+	t.no(t.now < b.Ripe, program.ErrEarly)
+	t.no(ok && b.Sequence != n.Sequence, program.ErrSuperseded)
+	t.no(!b.Carried(), program.ErrNotCarried)
+	if err := t.refused(); err != nil {
+		return err
+	}
+	n.Rules = b.Rules
+	n.Sequence++
+	b.Done = true
+	t.Networks[c.Network], t.Ballots[c.Ballot] = n, b
+	return nil
+}
+
+// closeBallot: once nothing can come of it the rent goes back.
+func (t *tx) closeBallot(c program.CloseBallot) error {
+	b, ok := find(t, t.Ballots, c.Ballot)
+	t.no(ok && b.RentPayer != c.RentPayer, program.ErrAddress)
+	t.no(ok && (t.now <= b.Dead || t.now <= add(b.Opened, program.OpeningSlots)), program.ErrEarly)
+	if err := t.refused(); err != nil {
+		return err
+	}
+	delete(t.Ballots, c.Ballot)
+	t.repay(b.RentPayer, program.BallotSize)
+	return nil
+}

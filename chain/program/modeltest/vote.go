@@ -1,0 +1,308 @@
+package modeltest
+
+import (
+	"slices"
+
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/merkle"
+	"github.com/starling-network/starling/market/sign"
+)
+
+// Votes of these worlds: short, so that a few steps cross them.
+var votes = program.Votes{VotingSlots: 20, LockSlots: 5, LeastBonded: 600, Emission: 90_000_000, FirstSlot: 1, EpochSlots: 20, EpochsOfMonth: 4}
+
+// payees are those of a root of rewards.
+type payees []struct {
+	to     sign.Key
+	amount uint64
+}
+
+func (p payees) leaves() [][]byte {
+	out := make([][]byte, len(p))
+	for i, x := range p {
+		out[i] = program.RewardLeaf(x.to, x.amount)
+	}
+	return out
+}
+
+// firstVote has the first provider bond, fills the emission's account, accepts rewards of an epoch and pays one. It votes for other
+// rules, which do not hold yet.
+func (w *World) firstVote(network, provider sign.Key, do func(program.Call, ...program.Signed)) {
+	p := w.Providers[provider]
+	mint := w.Mints[1]
+	emission := program.EmissionAddress(w.Program, network)
+	do(program.InitEmission{Payer: p.Owner, Network: network, Mint: mint, Emission: emission})
+	// What is left of an escrow goes to whom its buyer names: so tokens come there by a call of this program.
+	open := program.OpenEscrow{Payer: p.Owner, Buyer: p.Owner, Source: Account(p.Owner, mint), Authority: p.Owner, Mint: mint, MintIndex: 1, Network: network,
+		Opened: w.Slot, Deadline: w.Slot + 400, Deposit: votes.Emission, RefundOwner: network, Keys: market.KeySet{Threshold: 1, Keys: []sign.Key{p.Owner}}}
+	open.Escrow = program.EscrowAddress(w.Program, network, p.Owner, sign.Hash{}, w.Slot)
+	open.Vault = program.VaultAddress(w.Program, open.Escrow)
+	do(open)
+	do(program.Refund{Escrow: open.Escrow, Vault: open.Vault, Destination: emission, Mint: mint, Network: network, Buyer: p.Owner})
+
+	do(program.Bond{Owner: p.Owner, Network: network, Provider: provider, Amount: 700})
+	w.Slot++ // what is bonded in a slot votes in ballots of the next
+	c := w.rewardsOf(network, provider, 0, 90)
+	do(c)
+	b := w.Ballots[c.Ballot]
+	do(program.CastVote{Payer: p.Owner, Signer: p.Peer, Provider: provider, Ballot: c.Ballot, Vote: program.VoteAddress(w.Program, b.Topic(c.Ballot), provider), For: true})
+	do(w.acceptance(c.Ballot, p.Owner))
+	do(w.rewardClaim(program.PayoutAddress(w.Program, network, 0, c.Rewards.Epoch), 1))
+
+	w.Slot++ // for another address
+	rules := w.Networks[network].Rules
+	rules.MinStake--
+	r := program.ProposeRules{Payer: p.Owner, Owner: p.Owner, Network: network, Provider: provider, Ballot: program.BallotAddress(w.Program, network, provider, w.Slot),
+		Opened: w.Slot, Rules: rules}
+	do(r)
+	do(program.CastVote{Payer: p.Owner, Signer: p.Owner, Provider: provider, Ballot: r.Ballot, Vote: program.VoteAddress(w.Program, sign.Hash(r.Ballot), provider), For: true})
+}
+
+// rewardsOf opens a ballot on the rewards of the last epoch.
+func (w *World) rewardsOf(network, provider sign.Key, source uint8, sum uint64) program.ProposeRewards {
+	p := w.Providers[provider]
+	v := w.Networks[network].Params.Votes
+	r := program.Rewards{Source: source, Sum: sum, Count: uint32(1 + w.choice(9))}
+	if v.On() {
+		r.Epoch = (w.Slot-v.FirstSlot)/v.EpochSlots - 1
+	}
+	var paid payees
+	for i := range r.Count {
+		paid = append(paid, struct {
+			to     sign.Key
+			amount uint64
+		}{w.people[int(i)%People].Key(), sum / uint64(r.Count)})
+	}
+	if sum == 90 {
+		r.Count, paid = 3, append(payees{}, payees{{w.people[1].Key(), 30}, {w.people[2].Key(), 31}, {w.people[3].Key(), 29}}...)
+	}
+	r.Root = merkle.Root(paid.leaves())
+	w.paid[r.Root] = paid
+	return program.ProposeRewards{Payer: p.Owner, Signer: one(w, []sign.Key{p.Owner, p.Peer}), Network: network, Provider: provider,
+		Ballot: program.BallotAddress(w.Program, network, provider, w.Slot), Opened: w.Slot, Rewards: r}
+}
+
+func (w *World) acceptance(ballot, payer sign.Key) program.Accept {
+	b := w.Ballots[ballot]
+	c := program.Accept{Payer: payer, Network: b.Network, Ballot: ballot, Payout: program.PayoutAddress(w.Program, b.Network, b.Rewards.Source, b.Rewards.Epoch)}
+	c.Source, c.Mint = w.sourceOf(b.Network, b.Rewards.Source)
+	c.Vault = program.RewardsAddress(w.Program, c.Payout)
+	return c
+}
+
+func (w *World) sourceOf(network sign.Key, source uint8) (at, mint sign.Key) {
+	n := w.Networks[network]
+	if source == 0 || int(source) > len(n.Params.Mints) {
+		return program.EmissionAddress(w.Program, network), n.Params.StakeMint
+	}
+	mint = n.Params.Mints[source-1].Mint
+	return program.PoolAddress(w.Program, network, mint), mint
+}
+
+func (w *World) rewardClaim(payout sign.Key, i uint32) program.ClaimReward {
+	p := w.Payouts[payout]
+	paid := w.paid[p.Root]
+	path, err := merkle.New(paid.leaves()).Prove(int(i))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	_, mint := w.sourceOf(p.Network, p.Source)
+	return program.ClaimReward{Payout: payout, Vault: program.RewardsAddress(w.Program, payout), Destination: Account(paid[i].to, mint), Mint: mint,
+		Index: i, Amount: paid[i].amount, Path: path}
+}
+
+// bonded is a provider, more often one that votes.
+func (w *World) bonded() (at sign.Key, p program.Provider, ok bool) {
+	with := map[sign.Key]program.Provider{}
+	for k, p := range w.Providers {
+		if p.Bonded > 0 {
+			with[k] = p
+		}
+	}
+	if len(with) == 0 || w.oneIn(8) {
+		return w.staked()
+	}
+	return pick(w, with)
+}
+
+func (w *World) bond() (program.Call, []program.Signed) {
+	at, p, ok := w.staked()
+	if !ok {
+		return nil, nil
+	}
+	return program.Bond{Owner: p.Owner, Network: p.Network, Provider: at, Amount: w.amount(p.Stake - p.Bonded + 1)}, nil
+}
+
+func (w *World) release() (program.Call, []program.Signed) {
+	at, p, ok := w.bonded()
+	if !ok || !w.oneIn(3) {
+		return nil, nil
+	}
+	return program.Release{Owner: p.Owner, Network: p.Network, Provider: at, Amount: w.amount(p.Bonded + 1)}, nil
+}
+
+func (w *World) proposeRules() (program.Call, []program.Signed) {
+	at, p, ok := w.bonded()
+	if !ok {
+		return nil, nil
+	}
+	n := w.Networks[p.Network]
+	r := n.Rules
+	r.Fees = slices.Clone(r.Fees)
+	switch w.choice(8) {
+	case 0:
+		r.ResponseSlots = uint32(w.upTo(5 * response))
+	case 1:
+		r.UnbondingSlots = w.upTo(5 * unbonding)
+	case 2:
+		r.MinStake = w.upTo(5 * minStake)
+	case 3:
+		r.Fees[0].FeeBps = uint16(w.upTo(1100))
+	case 4:
+		r.Fees[0].BurnBps, r.Fees[0].PoolBps = r.Fees[0].PoolBps, r.Fees[0].BurnBps
+	default:
+		r.ResponseSlots, r.Fees[0] = response+uint32(w.choice(40)), program.Fees{FeeBps: 10 + uint16(w.choice(900)), BurnBps: 5000, TreasuryBps: 2500, ReferrerBps: 2500}
+	}
+	return program.ProposeRules{Payer: w.person(), Owner: p.Owner, Network: p.Network, Provider: at,
+		Ballot: program.BallotAddress(w.Program, p.Network, at, w.Slot), Opened: w.Slot, Rules: r}, nil
+}
+
+func (w *World) proposeRewards() (program.Call, []program.Signed) {
+	at, p, ok := w.bonded()
+	if !ok {
+		return nil, nil
+	}
+	n := w.Networks[p.Network]
+	source := uint8(w.choice(len(n.Params.Mints) + 1))
+	from, _ := w.sourceOf(p.Network, source)
+	most := w.Tokens[from].Amount
+	if v := n.Params.Votes; source == 0 && v.On() {
+		most = v.Allowance((w.Slot-v.FirstSlot)/v.EpochSlots - 1)
+	}
+	c := w.rewardsOf(p.Network, at, source, w.amount(most+1))
+	if w.oneIn(6) {
+		c.Rewards.Epoch += w.upTo(3) - 2
+	}
+	return c, nil
+}
+
+// openBallot is a ballot, more often one that can still be voted on.
+func (w *World) openBallot() (at sign.Key, b program.Ballot, ok bool) {
+	with := map[sign.Key]program.Ballot{}
+	for k, b := range w.Ballots {
+		if !b.Done && w.Slot <= b.Ends {
+			with[k] = b
+		}
+	}
+	if len(with) == 0 || w.oneIn(8) {
+		return pick(w, w.Ballots)
+	}
+	return pick(w, with)
+}
+
+func (w *World) castVote() (program.Call, []program.Signed) {
+	ballot, b, ok := w.openBallot()
+	at, p, some := w.bonded()
+	if !ok || !some {
+		return nil, nil
+	}
+	c := program.CastVote{Payer: w.person(), Signer: p.Owner, Provider: at, Ballot: ballot, Vote: program.VoteAddress(w.Program, b.Topic(ballot), at), For: !w.oneIn(8)}
+	if w.oneIn(3) {
+		c.Signer = p.Peer
+	}
+	return c, nil
+}
+
+func (w *World) closeVote() (program.Call, []program.Signed) {
+	at, v, ok := pick(w, w.Votes)
+	if !ok || w.Slot <= v.Ends && !w.oneIn(5) {
+		return nil, nil
+	}
+	return program.CloseVote{Vote: at, RentPayer: v.RentPayer}, nil
+}
+
+// carried is a ballot about a subject, more often one with enough votes that has not taken effect.
+func (w *World) carried(s program.Subject) (at sign.Key, b program.Ballot, ok bool) {
+	with, all := map[sign.Key]program.Ballot{}, map[sign.Key]program.Ballot{}
+	for k, b := range w.Ballots {
+		if b.Subject == s {
+			all[k] = b
+			if b.Carried() && !b.Done {
+				with[k] = b
+			}
+		}
+	}
+	if len(with) == 0 && !w.oneIn(3) {
+		return at, b, false
+	}
+	if len(with) == 0 || w.oneIn(8) {
+		return pick(w, all)
+	}
+	return pick(w, with)
+}
+
+func (w *World) enact() (program.Call, []program.Signed) {
+	at, b, ok := w.carried(program.SubjectRules)
+	if !ok {
+		return nil, nil
+	}
+	if w.Land == nil && w.Slot < b.Ripe && w.oneIn(2) {
+		w.Slot = b.Ripe
+	}
+	return program.Enact{Network: b.Network, Ballot: at}, nil
+}
+
+func (w *World) accept() (program.Call, []program.Signed) {
+	at, _, ok := w.carried(program.SubjectRewards)
+	if !ok {
+		return nil, nil
+	}
+	return w.acceptance(at, w.person()), nil
+}
+
+func (w *World) closeBallot() (program.Call, []program.Signed) {
+	at, b, ok := pick(w, w.Ballots)
+	if !ok || w.Slot <= b.Dead && !w.oneIn(6) {
+		return nil, nil
+	}
+	return program.CloseBallot{Ballot: at, RentPayer: b.RentPayer}, nil
+}
+
+func (w *World) initEmission() (program.Call, []program.Signed) {
+	without := map[sign.Key]program.Network{}
+	for at, n := range w.Networks {
+		if _, there := w.Tokens[program.EmissionAddress(w.Program, at)]; !there && n.Params.Votes.On() {
+			without[at] = n
+		}
+	}
+	if len(without) == 0 && w.oneIn(6) {
+		without = w.Networks
+	}
+	at, n, ok := pick(w, without)
+	if !ok {
+		return nil, nil
+	}
+	return program.InitEmission{Payer: w.person(), Network: at, Mint: n.Params.StakeMint, Emission: program.EmissionAddress(w.Program, at)}, nil
+}
+
+func (w *World) claimReward() (program.Call, []program.Signed) {
+	at, p, ok := pick(w, w.Payouts)
+	if !ok || w.paid[p.Root] == nil {
+		return nil, nil
+	}
+	return w.rewardClaim(at, uint32(w.choice(len(w.paid[p.Root])))), nil
+}
+
+func (w *World) closePayout() (program.Call, []program.Signed) {
+	at, p, ok := pick(w, w.Payouts)
+	if !ok || !w.oneIn(3) {
+		return nil, nil
+	}
+	if w.Land == nil && w.Slot <= p.Stays && w.oneIn(3) {
+		w.Slot = p.Stays + 1
+	}
+	c := program.ClosePayout{Payout: at, Vault: program.RewardsAddress(w.Program, at), Network: p.Network, RentPayer: p.RentPayer}
+	c.Source, c.Mint = w.sourceOf(p.Network, p.Source)
+	return c, nil
+}
