@@ -22,10 +22,11 @@ func NewGenerator(key sign.Hash) Generator {
 	return g
 }
 
+// ProductKey is the key of the generator of the matrices of a seed.
+func ProductKey(seed sign.Hash) sign.Hash { return sign.Sum([]byte("starling/product/v1"), seed[:]) }
+
 // ProductGenerator is the generator of the matrices of a seed.
-func ProductGenerator(seed sign.Hash) Generator {
-	return NewGenerator(sign.Sum([]byte("starling/product/v1"), seed[:]))
-}
+func ProductGenerator(seed sign.Hash) Generator { return NewGenerator(ProductKey(seed)) }
 
 // The four constant words of ChaCha, "expand 32-byte k".
 const (

@@ -97,9 +97,12 @@ type Dataset struct {
 	work uint32
 }
 
+// DatasetKey is the key of the first block of each cell of a seed.
+func DatasetKey(seed sign.Hash) sign.Hash { return sign.Sum([]byte("starling/dataset/v1"), seed[:]) }
+
 // NewDataset is the dataset of a seed whose cells take work blocks each.
 func NewDataset(seed sign.Hash, work uint32) Dataset {
-	return Dataset{g: NewGenerator(sign.Sum([]byte("starling/dataset/v1"), seed[:])), work: work}
+	return Dataset{g: NewGenerator(DatasetKey(seed)), work: work}
 }
 
 // Cell makes cell j.

@@ -112,7 +112,7 @@ func TestRows(t *testing.T) {
 		m := challenge.Matrix(r.IntN(2))
 		total := lines * depth / 64
 		out := b.alloc(lines * depth)
-		args := append([]uint64{out}, words(sign.Sum([]byte("starling/product/v1"), seed[:]))...)
+		args := append([]uint64{out}, words(challenge.ProductKey(seed))...)
 		b.launch(ptx.Rows, (total+255)/256, append(args, uint64(2*product+uint32(m)), uint64(first), uint64(depth/64), uint64(total))...)
 		want := challenge.NewLines(&g, challenge.Shape{Depth: uint32(depth)}, m, product, first, lines)
 		if !bytes.Equal(b.read(out, lines*depth), want.Bytes) {
@@ -203,7 +203,7 @@ func TestFill(t *testing.T) {
 		set := challenge.NewDataset(seed, work)
 		cells, first := 1+r.IntN(600), r.IntN(100)
 		out := b.alloc(32 * (first + cells))
-		args := append([]uint64{out}, words(sign.Sum([]byte("starling/dataset/v1"), seed[:]))...)
+		args := append([]uint64{out}, words(challenge.DatasetKey(seed))...)
 		b.launch(ptx.Fill, (cells+255)/256, append(args, uint64(first), uint64(cells), uint64(work))...)
 		got := b.read(out+32*uint64(first), 32*cells)
 		for i := range cells {
@@ -225,7 +225,7 @@ func TestFillFar(t *testing.T) {
 		set := challenge.NewDataset(seed, 2)
 		first := 1<<32 + r.Uint64N(1<<35)
 		out := b.alloc(32 * 40)
-		args := append([]uint64{out - 32*first}, words(sign.Sum([]byte("starling/dataset/v1"), seed[:]))...)
+		args := append([]uint64{out - 32*first}, words(challenge.DatasetKey(seed))...)
 		b.launch(ptx.Fill, 1, append(args, first, 40, 2)...)
 		got := b.read(out, 32*40)
 		for i := range uint64(40) {

@@ -1,0 +1,227 @@
+package cuda
+
+import (
+	"bufio"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/child"
+	"github.com/starling-network/starling/node/device"
+	"github.com/starling-network/starling/node/device/cuda/wire"
+	"github.com/starling-network/starling/verify/challenge"
+)
+
+// HelperName is the name of the helper program. It lies beside the peer's own binary.
+const HelperName = "starling-cuda"
+
+var (
+	// ErrNoHelper says that the helper program was not found.
+	ErrNoHelper = errors.New("starling-cuda was not found")
+	// ErrHelper says that the helper process crashed, hung or answered nonsense; its text says which.
+	ErrHelper = errors.New("CUDA helper")
+	// ErrCUDA says that the helper works and CUDA does not, with the driver's own words.
+	ErrCUDA = errors.New("CUDA")
+	// ErrNoLibrary says that libcuda.so.1 is not on the machine.
+	ErrNoLibrary = errors.New("libcuda.so.1 is not there")
+	// ErrUUID says that a device's UUID is not one, or that the driver shows another device.
+	ErrUUID = errors.New("UUID of a CUDA device")
+)
+
+const (
+	// describeTimeout is how long a helper may take to wake the driver up and to compile the kernels.
+	describeTimeout = 2 * time.Minute
+	// workTimeout is how long it may compute: nobody asks for as much as takes minutes. Callers end earlier by their context.
+	workTimeout = 10 * time.Minute
+	// grace is how long a cancelled call may take to end before the helper is killed and its dataset lost.
+	grace = 5 * time.Second
+)
+
+// Config is what a device is made of.
+type Config struct {
+	UUID    string // "GPU-…" or "MIG-…", as NVML and nvidia-smi name it
+	Helper  string // path of starling-cuda; empty means beside the running program, or on the PATH
+	Reserve uint64 // bytes that datasets leave free: for products, and for whoever else uses the GPU
+
+	env     []string                         // of the helper, beside the peer's
+	backoff func(failures int) time.Duration // of its restarts
+	grace   time.Duration
+}
+
+// Device is one GPU. See device.Device.
+type Device struct {
+	cfg    Config
+	helper *child.Program
+	about  wire.Description
+	free   atomic.Uint64 // bytes that a dataset could take, and the reserve
+	closed atomic.Bool
+}
+
+var _ device.Device = (*Device)(nil)
+
+var uuidText = regexp.MustCompile(`^(GPU|MIG)-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
+
+// Open starts a helper on a device and asks what it is. ErrNoHelper, ErrNoLibrary, ErrUUID, ErrHelper or ErrCUDA.
+func Open(ctx context.Context, cfg Config) (*Device, error) {
+	if !uuidText.MatchString(cfg.UUID) {
+		return nil, fmt.Errorf("%w: %.60q", ErrUUID, cfg.UUID)
+	}
+	path, err := child.Find(cfg.Helper, HelperName, ErrNoHelper)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.grace == 0 {
+		cfg.grace = grace
+	}
+	d := &Device{cfg: cfg}
+	d.helper = child.New(child.Config{
+		Path: path, Env: append([]string{"CUDA_VISIBLE_DEVICES=" + cfg.UUID}, cfg.env...), Failed: ErrHelper, Backoff: cfg.backoff,
+		Read: func(r *bufio.Reader) ([]byte, error) { return wire.Read(r, wire.MaxAnswer) },
+	})
+	if d.about, err = d.describe(ctx); err != nil {
+		return nil, errors.Join(err, d.helper.Close())
+	}
+	d.free.Store(d.about.Free)
+	return d, nil
+}
+
+// Refresh asks the driver again how much memory is free, for Info.
+func (d *Device) Refresh(ctx context.Context) error {
+	about, err := d.describe(ctx)
+	if err == nil {
+		d.free.Store(about.Free)
+	}
+	return err
+}
+
+func (d *Device) describe(ctx context.Context) (wire.Description, error) {
+	a, err := d.call(ctx, wire.Question{Op: wire.Describe}, wire.Described)
+	if err != nil {
+		return wire.Description{}, err
+	}
+	_, digits, _ := strings.Cut(d.cfg.UUID, "-")
+	if got := hex.EncodeToString(a.About.UUID[:]); got != strings.ReplaceAll(digits, "-", "") {
+		return wire.Description{}, fmt.Errorf("%w: the driver shows %s and %s was asked for", ErrUUID, got, d.cfg.UUID)
+	}
+	return a.About, nil
+}
+
+// Info says what the device is, and how much a dataset could take when it was last asked anything about memory.
+func (d *Device) Info() device.Info {
+	free := d.free.Load()
+	return device.Info{Kind: device.CUDA, Model: d.about.Name, Serial: d.cfg.UUID, Memory: free - min(free, d.cfg.Reserve), Capability: d.about.Capability}
+}
+
+// Multiply computes the products of a seed.
+func (d *Device) Multiply(ctx context.Context, seed sign.Hash, s challenge.Shape) ([]sign.Hash, error) {
+	if err := s.Check(); err != nil {
+		return nil, err
+	}
+	a, err := d.call(ctx, wire.Question{Op: wire.Multiply, Seed: seed, Shape: s}, wire.Tiles)
+	return a.Tiles, err
+}
+
+// Fill makes a dataset resident.
+func (d *Device) Fill(ctx context.Context, of device.Dataset) error {
+	if of.Cells < 1 || of.Cells > challenge.MaxCells || of.Work < 1 || of.Work > challenge.MaxWork {
+		return fmt.Errorf("%w: a dataset of %d cells of work %d", challenge.ErrShape, of.Cells, of.Work)
+	}
+	a, err := d.call(ctx, wire.Question{Op: wire.Fill, Dataset: of, Reserve: d.cfg.Reserve}, wire.Done)
+	if err == nil {
+		d.free.Store(a.Free)
+	}
+	return err
+}
+
+// Evict gives the dataset's memory back.
+func (d *Device) Evict(ctx context.Context) error {
+	a, err := d.call(ctx, wire.Question{Op: wire.Evict}, wire.Done)
+	if err == nil {
+		d.free.Store(a.Free)
+	}
+	return err
+}
+
+// Walk walks all walkers.
+func (d *Device) Walk(ctx context.Context, key uint64, of device.Dataset, w challenge.Walk) ([]uint64, error) {
+	if err := w.Check(); err != nil {
+		return nil, err
+	}
+	a, err := d.call(ctx, wire.Question{Op: wire.Walk, Key: key, Dataset: of, Walk: w}, wire.Ends)
+	return a.Ends, err
+}
+
+// Close ends the helper, and with it the dataset. It waits for a call that works.
+func (d *Device) Close() error {
+	d.closed.Store(true)
+	return d.helper.Close()
+}
+
+// call asks the helper.
+func (d *Device) call(ctx context.Context, q wire.Question, want wire.Form) (wire.Answer, error) {
+	if d.closed.Load() {
+		return wire.Answer{}, device.ErrClosed
+	}
+	var a wire.Answer
+	var told error // that leaves the helper as it is
+	timeout := workTimeout
+	if q.Op == wire.Describe {
+		timeout = describeTimeout
+	}
+	err := d.helper.Call(ctx, child.Question{
+		Timeout: timeout, Grace: d.cfg.grace,
+		Text: func(id uint64) ([]byte, error) {
+			q.ID = id
+			return q.Marshal(), nil
+		},
+		Cancel: func(id uint64) []byte { return wire.Question{ID: id, Op: wire.Cancel}.Marshal() },
+		Answer: func(id uint64, b []byte) error {
+			got, err := wire.UnmarshalAnswer(b)
+			switch {
+			case err != nil:
+				return d.helper.Nonsense(err)
+			case got.ID != id:
+				return d.helper.Nonsense(fmt.Errorf("answer %d to question %d", got.ID, id))
+			case got.Form == wire.Failed:
+				told, err = failure(ctx, got)
+				return err
+			case got.Form != want || want == wire.Tiles && len(got.Tiles) != q.Shape.Tiles() || want == wire.Ends && len(got.Ends) != int(q.Walk.Walkers):
+				return d.helper.Nonsense(fmt.Errorf("an answer of form %d, with %d tiles and %d ends", got.Form, len(got.Tiles), len(got.Ends)))
+			}
+			a = got
+			return nil
+		},
+	})
+	switch {
+	case err != nil && d.closed.Load():
+		return wire.Answer{}, device.ErrClosed
+	case err != nil:
+		return wire.Answer{}, err
+	}
+	return a, told
+}
+
+// failure is the error that a helper told: one that leaves it as it is, or one that ends it.
+func failure(ctx context.Context, a wire.Answer) (told, ends error) {
+	switch a.Code {
+	case wire.CodeMemory:
+		return fmt.Errorf("%w: %s", device.ErrMemory, a.Text), nil
+	case wire.CodeDataset:
+		return fmt.Errorf("%w: %s", device.ErrNoDataset, a.Text), nil
+	case wire.CodeCancelled:
+		if ctx.Err() != nil {
+			return ctx.Err(), nil
+		}
+	case wire.CodeLibrary:
+		return nil, fmt.Errorf("%w: %s", ErrNoLibrary, a.Text)
+	case wire.CodeDriver:
+		return nil, fmt.Errorf("%w: %s", ErrCUDA, a.Text)
+	}
+	return nil, fmt.Errorf("%w: %s", ErrHelper, a.Text)
+}

@@ -1,0 +1,142 @@
+package wire
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/device"
+	"github.com/starling-network/starling/verify/challenge"
+)
+
+var (
+	set       = device.Dataset{Seed: sign.Hash{1, 2}, Cells: 1 << 33, Work: 64}
+	questions = []Question{
+		{ID: 1, Op: Describe},
+		{ID: 2, Op: Multiply, Seed: sign.Hash{3}, Shape: challenge.Shape{Rows: 64, Columns: 128, Depth: 192, Products: 5}},
+		{ID: 3, Op: Fill, Dataset: set, Reserve: 1 << 30},
+		{ID: 4, Op: Evict},
+		{ID: 5, Op: Walk, Key: 1 << 63, Dataset: set, Walk: challenge.Walk{Cells: set.Cells, Work: set.Work, Walkers: 7, Steps: 9}},
+		{ID: 5, Op: Cancel},
+	}
+	answers = []Answer{
+		{ID: 1, Form: Described, About: Description{Capability: 90, Driver: 12040, Free: 1, Total: 2, UUID: [16]byte{15: 1}, Name: "NVIDIA H100"}},
+		{ID: 2, Form: Tiles, Tiles: []sign.Hash{{1}, {2}}},
+		{ID: 3, Form: Ends, Ends: []uint64{1, 1 << 63}},
+		{ID: 4, Form: Done, Free: 99},
+		{ID: 5, Form: Failed, Code: CodeMemory, Text: "too much"},
+	}
+)
+
+func TestRoundTrip(t *testing.T) {
+	t.Parallel()
+	var all []byte
+	for _, q := range questions {
+		all = append(all, q.Marshal()...)
+	}
+	r := bufio.NewReader(bytes.NewReader(all))
+	for _, q := range questions {
+		b, err := Read(r, MaxQuestion)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := UnmarshalQuestion(b); err != nil || got != q {
+			t.Errorf("%+v, %v, want %+v", got, err, q)
+		}
+	}
+	if _, err := Read(r, MaxQuestion); !errors.Is(err, io.EOF) {
+		t.Error(err)
+	}
+	for _, a := range answers {
+		b := a.Marshal()
+		if got, err := UnmarshalAnswer(b[4:]); err != nil || !reflect.DeepEqual(got, a) {
+			t.Errorf("%+v, %v, want %+v", got, err, a)
+		}
+		for n := range len(b) {
+			if _, err := Read(bufio.NewReader(bytes.NewReader(b[:n])), MaxAnswer); err == nil {
+				t.Errorf("%d of %d bytes are a frame", n, len(b))
+			}
+		}
+	}
+}
+
+func TestRefuses(t *testing.T) {
+	t.Parallel()
+	change := func(b []byte, at int, v byte) []byte {
+		b = bytes.Clone(b[4:])
+		b[at] = v
+		return b
+	}
+	for i, b := range [][]byte{
+		nil, change(questions[0].Marshal(), 0, 2), change(questions[0].Marshal(), 1, 9), change(questions[0].Marshal(), 1, 2),
+		change(questions[1].Marshal(), headSize+32, 65),              // rows
+		change(questions[2].Marshal(), headSize+32+7, 1),             // cells
+		change(questions[2].Marshal(), headSize+32+8, 0),             // work
+		change(questions[4].Marshal(), headSize+8+datasetSize+20, 1), // reserved
+		append(questions[3].Marshal()[4:], 0),
+	} {
+		if q, err := UnmarshalQuestion(b); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%d: %+v, %v", i, q, err)
+		}
+	}
+	for i, b := range [][]byte{
+		nil, change(answers[0].Marshal(), 0, 2), change(answers[0].Marshal(), 1, 9), change(answers[0].Marshal(), headSize+describedSize, '\n'),
+		answers[0].Marshal()[4 : 4+headSize+describedSize-1], append(answers[1].Marshal()[4:], 0), append(answers[2].Marshal()[4:], 0),
+		append(answers[3].Marshal()[4:], 0), change(answers[4].Marshal(), headSize, 0), change(answers[4].Marshal(), headSize, 7),
+		Answer{Form: Failed, Code: CodeMemory, Text: strings.Repeat("x", maxText+1)}.Marshal()[4:], answers[4].Marshal()[4 : 4+headSize],
+	} {
+		if a, err := UnmarshalAnswer(b); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%d: %+v, %v", i, a, err)
+		}
+	}
+	for _, n := range []uint32{0, headSize - 1, MaxQuestion + 1, 1<<32 - 1} {
+		if _, err := Read(bufio.NewReader(bytes.NewReader(binary.LittleEndian.AppendUint32(nil, n))), MaxQuestion); !errors.Is(err, ErrMalformed) {
+			t.Errorf("a frame of %d: %v", n, err)
+		}
+	}
+}
+
+// Whatever is read as a question or an answer is written as it was.
+func FuzzQuestion(f *testing.F) {
+	for _, q := range questions {
+		f.Add(q.Marshal())
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		b, err := Read(bufio.NewReader(bytes.NewReader(data)), MaxQuestion)
+		if err != nil {
+			return
+		}
+		q, err := UnmarshalQuestion(b)
+		if err != nil {
+			return
+		}
+		if got := q.Marshal(); !bytes.Equal(got, data[:len(got)]) || !bytes.Equal(got[4:], b) {
+			t.Fatalf("%x is %+v, which is %x", data, q, got)
+		}
+	})
+}
+
+func FuzzAnswer(f *testing.F) {
+	for _, a := range answers {
+		f.Add(a.Marshal())
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		b, err := Read(bufio.NewReader(bytes.NewReader(data)), MaxAnswer)
+		if err != nil {
+			return
+		}
+		a, err := UnmarshalAnswer(b)
+		if err != nil {
+			return
+		}
+		if got := a.Marshal(); !bytes.Equal(got, data[:len(got)]) || !bytes.Equal(got[4:], b) {
+			t.Fatalf("%x is %+v, which is %x", data, a, got)
+		}
+	})
+}
