@@ -24,6 +24,9 @@ const (
 	RuleCommittee Rule = "committee" // Members are those that the beacon draws from the bonded set.
 	RuleMajority  Rule = "majority"  // More than two thirds of the committee passed it.
 	RuleTime      Rule = "time"      // Times run forward and are possible.
+	RuleFloor     Rule = "floor"     // The unit reaches what its class must.
+	RuleDistance  Rule = "distance"  // The hardware is where its provider is.
+	RuleExcuse    Rule = "excuse"    // A unit that did not answer worked, and its buyer says so.
 	RuleDifferent Rule = "different" // Two answers to one question differ.
 	RuleTruth     Rule = "truth"     // What is called a lie is wrong.
 )

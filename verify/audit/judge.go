@@ -1,0 +1,120 @@
+package audit
+
+import (
+	"slices"
+
+	"github.com/starling-network/starling/market"
+)
+
+// MaxDistance is how much longer than a ping the fastest rapid round may take, microseconds: hardware farther away than that is not
+// where the provider is.
+const MaxDistance = 8_000
+
+// RapidRounds is how many rapid rounds a member asks: walks of one walker, one after the other, each started by the end of the one
+// before. The fastest counts, so noise would have to hold 32 times.
+const RapidRounds = 32
+
+// Timing is what a committee says of an audit's times, microseconds. A third of it may lie either way without moving a figure past
+// that of an honest member.
+type Timing struct {
+	Product  uint64 `json:"product_us"`
+	Walk     uint64 `json:"walk_us"`
+	Trip     uint64 `json:"trip_us"`
+	Distance uint64 `json:"distance_us"`
+}
+
+// Timing is that of a record: the upper median of products, walks and distances, and the round trip that all but a third do not
+// exceed. The provider waits for the nonce of the farthest member, so a near one sees that trip too.
+func (r Record) Timing() Timing {
+	n := len(r.Verdicts)
+	all := make([]uint64, 0, 4*Appeal)
+	products, walks, distances, trips := all[0:0:Appeal], all[Appeal:Appeal:2*Appeal], all[2*Appeal:2*Appeal:3*Appeal], all[3*Appeal:3*Appeal:4*Appeal]
+	for _, v := range r.Verdicts[:min(n, Appeal)] {
+		if v.Outcome == Wrong {
+			continue
+		}
+		products, walks = append(products, v.Product), append(walks, v.Walk)
+		distances, trips = append(distances, uint64(v.Rapid)-uint64(min(v.Rapid, v.RoundTrip))), append(trips, uint64(v.RoundTrip))
+	}
+	if len(products) == 0 {
+		return Timing{}
+	}
+	slices.Sort(trips)
+	return Timing{Product: median(products), Walk: median(walks), Distance: median(distances), Trip: trips[Certify(len(trips))-1]}
+}
+
+// MaxTrip is the round trip, microseconds, beyond which a provider is given no more time: it gains nothing by seeming farther
+// away.
+const MaxTrip = 400_000
+
+// CheckClass verifies that a record shows what a unit of the class with these resources must show: it was asked what Plan says and
+// answered at the class's floor, from where its provider is. RuleShape, RuleFloor or RuleDistance. Nobody is punished for it:
+// a record that fails is none to sell by.
+func (r Record) CheckClass(class market.Class, res market.Resources) error {
+	shape, walk, err := Plan(class, res)
+	if err != nil {
+		return because(RuleShape, err)
+	}
+	if r.Answer.Shape != shape || r.Answer.Walk != walk {
+		return broken(RuleShape, "asked %s and %s, a unit of %s is asked %s and %s", r.Answer.Shape, r.Answer.Walk, class, shape, walk)
+	}
+	floor, _ := FloorOf(class, res)
+	return r.Timing().check(floor, r)
+}
+
+func (t Timing) check(floor Floor, r Record) error {
+	product, walk := floor.Deadlines(r.Answer.Shape, r.Answer.Walk)
+	spare := min(t.Trip, MaxTrip) + Allowance
+	switch {
+	case t.Product > product+spare:
+		return broken(RuleFloor, "products took %d µs; at the floor of the class they take %d, the network %d", t.Product, product, spare)
+	case t.Walk > walk+spare:
+		return broken(RuleFloor, "the walk took %d µs; at the floor of the class it takes %d, the network %d", t.Walk, walk, spare)
+	case t.Distance > MaxDistance:
+		return broken(RuleDistance, "answers come from %d µs beyond the provider, at most %d are allowed", t.Distance, MaxDistance)
+	}
+	return nil
+}
+
+// Judge is what a member says of an answer whose computed parts are right or wrong: Late only after Patience, for what
+// is late is decided by all members' times together, in CheckClass.
+func Judge(floor Floor, r Record, v Verdict, right bool) Outcome {
+	product, walk := floor.Deadlines(r.Answer.Shape, r.Answer.Walk)
+	switch {
+	case !right:
+		return Wrong
+	case v.Product > Patience(product) || v.Walk > Patience(walk):
+		return Late
+	}
+	return Pass
+}
+
+// Patience is how many microseconds a member waits for what takes so many at the class's floor.
+func Patience(deadline uint64) uint64 { return 4*deadline + 2_000_000 }
+
+// MaxRates is how many of a unit's last records say what it may sell.
+const MaxRates = 24
+
+// Capacity is what a unit may sell by its last records, at most MaxRates of them, in any order: the tenth percentile of each rate, the
+// ninetieth of distance, and the least memory. So a card that is slow now and then sells what it is when slow, and one lucky
+// audit is worth nothing. Zero without records.
+func Capacity(last []Rates) Rates {
+	if len(last) == 0 {
+		return Rates{}
+	}
+	pick := func(of func(Rates) uint64, at int) uint64 {
+		xs := make([]uint64, len(last))
+		for i, r := range last {
+			xs[i] = of(r)
+		}
+		slices.Sort(xs)
+		return xs[at]
+	}
+	low, high := len(last)/10, len(last)-1-len(last)/10
+	return Rates{
+		Operations: pick(func(r Rates) uint64 { return r.Operations }, low),
+		Reads:      pick(func(r Rates) uint64 { return r.Reads }, low),
+		Memory:     pick(func(r Rates) uint64 { return r.Memory }, 0),
+		Distance:   pick(func(r Rates) uint64 { return r.Distance }, high),
+	}
+}

@@ -1,0 +1,124 @@
+package audit
+
+import (
+	"fmt"
+	"math/bits"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/verify/challenge"
+)
+
+// Floor is what a class must show: two thirds of the arithmetic and four fifths of the memory rate that its hardware reaches
+// with this network's kernels. One card behind two identities reaches half. A throttled card stays above it and only sells
+// less, for what is sold is what was proven.
+type Floor struct {
+	Operations uint64 // int8 multiplications and additions a second
+	Reads      uint64 // of 32 bytes each at a random place, a second
+}
+
+// floors of the classes that are told apart. They are assumed: from data sheets (peak int8 and memory rate) with three
+// quarters to a half of the peak for kernels that use mma.sync alone, and one read of 32 bytes for each 64 that the memory
+// could move. Measured figures replace them. Hardware of other classes must show what its family shows.
+var floors = map[market.Class]Floor{
+	"gpu/rtx-3060": {50e12, 4_500e6},   // 102 TOPS, 360 GB/s
+	"gpu/rtx-3090": {140e12, 11_700e6}, // 284 TOPS, 936 GB/s
+	"gpu/rtx-4090": {320e12, 12_600e6}, // 661 TOPS, 1,008 GB/s
+	"gpu/a100":     {285e12, 19_000e6}, // 624 TOPS, 1,555 to 2,039 GB/s
+	"gpu/h100":     {600e12, 41_600e6}, // 1,979 TOPS, 3,350 GB/s
+	"gpu/h200":     {600e12, 60_000e6}, // 1,979 TOPS, 4,800 GB/s
+	"gpu/b200":     {1_200e12, 100e9},  // 4,500 TOPS, 8,000 GB/s
+	"gpu":          {10e12, 1_000e6},   // any GPU, a slice of one too
+	"cpu":          {5e9, 8e6},         // each core of 1,000 milli-CPU, in portable code
+}
+
+// FloorOf is the floor of a unit: of its class, or of its family where the class is not told apart. False when it has neither.
+func FloorOf(class market.Class, r market.Resources) (Floor, bool) {
+	f, ok := floors[class]
+	if !ok {
+		f, ok = floors[class.Family()]
+	}
+	if class.Family() == "cpu" {
+		f.Operations, f.Reads = f.Operations*uint64(r.MilliCPU)/1000, f.Reads*uint64(r.MilliCPU)/1000
+	}
+	return f, ok && f.Operations > 0 && f.Reads > 0
+}
+
+// What a challenge is sized by, microseconds.
+const (
+	// RoundTrip is what the network takes between a provider and its members, most of the time.
+	RoundTrip = 50_000
+	// ProductTime is what the products take at the class's floor: 20 round trips, so that the network blurs them by a
+	// twentieth; less where challenge.MaxLeaves bounds them (1.126·10¹⁵ operations).
+	ProductTime = max(1_000_000, 20*RoundTrip)
+	// WalkTime is what the walk takes at most at the floor.
+	WalkTime = 500_000
+	// Allowance is added to each for what is neither arithmetic nor memory: starting kernels, hashing, a late packet.
+	Allowance = 100_000
+)
+
+// Sizes of memory challenges.
+const (
+	gpuWork  = 64        // blocks in a cell: making one again takes 45 to 115 times as long as reading it
+	cpuWork  = 32        // a processor's own dataset fills in 20 s a core
+	walkWork = 1 << 14   // work · steps: all that challenge.MaxRegeneration allows
+	cpuShare = 256       // MiB for each core, at most
+	maxSide  = 8192      // rows and columns of a product: wider ones save no generator worth it
+	reserve  = 768 << 20 // bytes of a GPU that a dataset leaves to driver, context and hashes; and a 64th
+)
+
+// DatasetBytes is how many bytes of memory a unit's dataset takes: what it claims less a reserve.
+func DatasetBytes(class market.Class, r market.Resources) uint64 {
+	if class.Family() == "cpu" {
+		return min(uint64(r.MemoryMiB)/2, uint64(r.MilliCPU)*cpuShare/1000) << 20
+	}
+	claimed := uint64(r.VRAMMiB) << 20
+	return claimed - min(claimed, reserve+claimed/64)
+}
+
+// Plan is what a unit is asked: the same for everybody who knows its class and resources, so that a record can be held against
+// it. The products take ProductTime at the class's floor, or as near as the bounds of a challenge let them. ErrShape when
+// there is nothing to ask: no class with a floor, no memory.
+func Plan(class market.Class, r market.Resources) (challenge.Shape, challenge.Walk, error) {
+	floor, ok := FloorOf(class, r)
+	memory := DatasetBytes(class, r)
+	if !ok || memory < challenge.CellSize {
+		return challenge.Shape{}, challenge.Walk{}, fmt.Errorf("%w: nothing can be asked of a unit of class %s with %d bytes of memory", challenge.ErrShape, class, memory)
+	}
+	w := challenge.Walk{Cells: min(memory/challenge.CellSize, challenge.MaxCells), Work: gpuWork}
+	if class.Family() == "cpu" {
+		w.Work = cpuWork
+	}
+	w.Steps = walkWork / w.Work
+	reads := floor.Reads / 1_000_000 * WalkTime
+	w.Walkers = uint32(min(max(reads/uint64(w.Steps)/challenge.Group, 1)*challenge.Group, challenge.MaxWalkers))
+	return planProducts(floor.Operations / 1_000_000 * ProductTime), w, nil
+}
+
+// planProducts is the shape nearest above so many operations: of the greatest depth, for that keeps what is hashed small, and of
+// at least 8 products of the greatest side.
+func planProducts(operations uint64) challenge.Shape {
+	s := challenge.Shape{Rows: maxSide, Columns: maxSide, Depth: challenge.MaxDepth, Products: 1}
+	for s.Rows > challenge.TileSide && s.Operations()*8 > operations {
+		s.Rows, s.Columns = s.Rows/2, s.Columns/2
+	}
+	most := uint64(challenge.MaxLeaves) / (uint64(s.Rows) * uint64(s.Columns) / challenge.LeafWords)
+	s.Products = uint32(min((operations+s.Operations()-1)/s.Operations(), most))
+	s.Products = max(s.Products, 1)
+	return s
+}
+
+// Deadlines are the microseconds that a unit may take for a shape and a walk: what its class needs at the floor.
+func (f Floor) Deadlines(s challenge.Shape, w challenge.Walk) (product, walk uint64) {
+	return takes(s.Operations(), f.Operations), takes(w.Reads(), f.Reads)
+}
+
+// takes is count · 10⁶ / rate microseconds, rounded up; the rate must not be 0.
+func takes(count, rate uint64) uint64 {
+	hi, lo := bits.Mul64(count, 1_000_000)
+	lo, carry := bits.Add64(lo, rate-1, 0)
+	if hi += carry; hi >= rate {
+		return 1<<64 - 1
+	}
+	q, _ := bits.Div64(hi, lo, rate)
+	return q
+}

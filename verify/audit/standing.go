@@ -1,0 +1,126 @@
+package audit
+
+// Result is what a window made known of one unit.
+type Result uint8
+
+// The results.
+const (
+	// Passed: a record that keeps every rule, its class's too.
+	Passed Result = 1
+	// Failed: more than two thirds of a committee say that the unit began and did not pass: too slow, too far, wrong.
+	Failed Result = 2
+	// Undecided: the committee agrees on neither. Members who lie can bring this about, so it counts for nothing.
+	Undecided Result = 3
+	// Absent: the unit did not begin. It sells nothing until it passes, and that is all.
+	Absent Result = 4
+	// Excused: it worked for somebody, as co-signed receipts show (Excuse).
+	Excused Result = 5
+)
+
+// String names the result.
+func (r Result) String() string {
+	switch r {
+	case Passed:
+		return "passed"
+	case Failed:
+		return "failed"
+	case Undecided:
+		return "undecided"
+	case Absent:
+		return "absent"
+	case Excused:
+		return "excused"
+	}
+	return "unknown"
+}
+
+// Report is a window's result and how many of its attempts broke off after the products' root was known and before the right
+// openings were shown. That is when a provider that left work out learns that it would be caught; an honest one breaks off
+// there when its hardware failed it, or its network in those seconds.
+type Report struct {
+	Result Result
+	Broken uint8
+	Keeps  bool // excused, and burned enough to stay listed (Excuse)
+}
+
+// The rule by which a unit is delisted.
+const (
+	// Confirmations is how many appeals, in windows of their own and before committees of Appeal, must fail after a failed audit.
+	Confirmations = 2
+	// MaxBroken of the last MaxRates windows is how many attempts may break off.
+	MaxBroken = 2
+	// MaxFailed of the last MaxRates windows is how many may fail, with passes between them.
+	MaxFailed = 5
+)
+
+// State is what a unit is to the market.
+type State uint8
+
+// The states.
+//
+//	            passed                        failed ×(1 + Confirmations) without a pass between,
+//	Unproven ──────────▶ Listed ◀──passed── Suspended ──or > MaxBroken, or > MaxFailed──▶ Delisted
+//	                       │ failed, absent, undecided, ▲
+//	                       │ excused for too little     │
+//	                       └────────────────────────────┘
+const (
+	Unproven  State = 0 // It has shown nothing yet, and is sold only as unproven.
+	Listed    State = 1 // The last closed window passed, or it worked through it and burned what that is worth.
+	Suspended State = 2 // It is not sold until it passes.
+	Delisted  State = 3 // It is what it says not to be. Only new stake and a new unit begin again.
+)
+
+// String names the state.
+func (s State) String() string {
+	return [...]string{"unproven", "listed", "suspended", "delisted"}[min(s, Delisted)]
+}
+
+// Standing is what is remembered of a unit: the zero value is that of one never heard of.
+type Standing struct {
+	State  State
+	Failed uint8            // windows since the last that passed
+	last   [MaxRates]Report // the latest at next − 1
+	next   uint8
+}
+
+// Step takes the next window's report.
+func (s Standing) Step(r Report) Standing {
+	if s.State == Delisted {
+		return s
+	}
+	s.last[s.next] = r
+	s.next = (s.next + 1) % MaxRates
+	switch r.Result {
+	case Passed:
+		s.State, s.Failed = Listed, 0
+	case Failed:
+		s.Failed++
+		s.State = Suspended
+	default:
+		if s.State == Listed && !(r.Result == Excused && r.Keeps) {
+			s.State = Suspended
+		}
+	}
+	var failed, cut int
+	for _, x := range s.last {
+		cut += int(x.Broken)
+		if x.Result == Failed {
+			failed++
+		}
+	}
+	if s.Failed > Confirmations || cut > MaxBroken || failed > MaxFailed {
+		s.State = Delisted
+	}
+	return s
+}
+
+// Appealed reports whether the unit's next audit is an appeal: before Appeal members, not Committee.
+func (s Standing) Appealed() bool { return s.Failed > 0 }
+
+// CommitteeSize is how many members are drawn for the unit's next audit.
+func (s Standing) CommitteeSize() int {
+	if s.Appealed() {
+		return Appeal
+	}
+	return Committee
+}

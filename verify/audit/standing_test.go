@@ -1,0 +1,285 @@
+package audit_test
+
+import (
+	"errors"
+	"math"
+	"testing"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/verify/audit"
+	"github.com/starling-network/starling/verify/challenge"
+	"pgregory.net/rapid"
+)
+
+var classes = []market.Class{
+	"gpu/rtx-3060", "gpu/rtx-3090", "gpu/rtx-4090", "gpu/a100", "gpu/h100", "gpu/h200", "gpu/b200", "gpu/titan-x", "cpu",
+}
+
+// What is asked fits the bounds of a challenge for whatever a unit may claim, and takes what it should where they allow it.
+func TestPlan(t *testing.T) {
+	t.Parallel()
+	for _, class := range classes {
+		res := market.Resources{VRAMMiB: 24 << 10, MilliCPU: 16_000, MemoryMiB: 64 << 10}
+		shape, walk, err := audit.Plan(class, res)
+		if err != nil || errors.Join(shape.Check(), walk.Check()) != nil {
+			t.Fatalf("%s: %v, %s, %s", class, err, shape, walk)
+		}
+		floor, _ := audit.FloorOf(class, res)
+		product, walked := floor.Deadlines(shape, walk)
+		bounded := shape.Leaves() == challenge.MaxLeaves
+		if !bounded && (product < audit.ProductTime || product > audit.ProductTime*9/8) {
+			t.Errorf("%s: %s takes %d µs", class, shape, product)
+		}
+		if walked > audit.WalkTime || walked < audit.WalkTime*3/4 && walk.Walkers != challenge.MaxWalkers {
+			t.Errorf("%s: %s takes %d µs", class, walk, walked)
+		}
+		if bytes := walk.Bytes(); bytes > audit.DatasetBytes(class, res) || bytes+challenge.CellSize <= audit.DatasetBytes(class, res) {
+			t.Errorf("%s: a dataset of %d bytes of %d", class, bytes, audit.DatasetBytes(class, res))
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		res := market.Resources{
+			MilliCPU: rapid.Uint32().Draw(t, "cpu"), MemoryMiB: rapid.Uint32().Draw(t, "memory"), VRAMMiB: rapid.Uint32().Draw(t, "vram"),
+		}
+		class := rapid.SampledFrom(classes).Draw(t, "class")
+		shape, walk, err := audit.Plan(class, res)
+		if err != nil {
+			if !errors.Is(err, challenge.ErrShape) {
+				t.Fatal(err)
+			}
+			return
+		}
+		if err := errors.Join(shape.Check(), walk.Check()); err != nil {
+			t.Fatal(err)
+		}
+	})
+	for _, class := range []market.Class{"tpu/v5", "gpu/h200", "cpu"} {
+		if _, _, err := audit.Plan(class, market.Resources{}); !errors.Is(err, challenge.ErrShape) {
+			t.Errorf("%s with nothing: %v", class, err)
+		}
+	}
+}
+
+// judged is a record of a class with the same times from all of n members, changed.
+func judged(t testing.TB, class market.Class, res market.Resources, n int, v audit.Verdict, change func(i int, v *audit.Verdict)) audit.Record {
+	t.Helper()
+	shape, walk, err := audit.Plan(class, res)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := audit.Record{Answer: audit.Answer{Shape: shape, Walk: walk}, Committee: uint8(n)}
+	for i := range n {
+		own := v
+		if change != nil {
+			change(i, &own)
+		}
+		r.Verdicts = append(r.Verdicts, audit.Signed{Verdict: own})
+	}
+	return r
+}
+
+func TestCheckClass(t *testing.T) {
+	t.Parallel()
+	const class = "gpu/rtx-4090"
+	res := market.Resources{VRAMMiB: 24564}
+	good := audit.Verdict{Outcome: audit.Pass, RoundTrip: 40_000, Rapid: 41_000, Product: 750_000, Walk: 200_000}
+	for name, c := range map[string]struct {
+		change func(i int, v *audit.Verdict)
+		want   audit.Rule
+	}{
+		"in time":      {nil, ""},
+		"slow":         {func(_ int, v *audit.Verdict) { v.Product = 1_400_000 }, audit.RuleFloor},
+		"a slow walk":  {func(_ int, v *audit.Verdict) { v.Walk = 700_000 }, audit.RuleFloor},
+		"relayed":      {func(_ int, v *audit.Verdict) { v.Rapid = 52_000 }, audit.RuleDistance},
+		"no time left": {func(_ int, v *audit.Verdict) { v.Product = math.MaxUint64 }, audit.RuleFloor},
+		"two members say that it was slow, far away and beside them": {func(i int, v *audit.Verdict) {
+			if i < 2 {
+				v.Product, v.Walk, v.Rapid, v.RoundTrip = 1<<60, 1<<60, 1<<30, 0
+			}
+		}, ""},
+		"two members say that a slow one was fast": {func(i int, v *audit.Verdict) {
+			v.Product = 1_400_000
+			if i < 2 {
+				v.Product, v.RoundTrip = 1, 1<<31
+			}
+		}, audit.RuleFloor},
+		"two members hide a relay": {func(i int, v *audit.Verdict) {
+			v.Rapid = 60_000
+			if i < 2 {
+				v.Rapid = 0
+			}
+		}, audit.RuleDistance},
+		"a provider that seems a second away": {func(_ int, v *audit.Verdict) {
+			v.RoundTrip, v.Rapid, v.Product = 1_000_000, 1_001_000, 1_900_000
+		}, audit.RuleFloor},
+	} {
+		wantRule(t, name, judged(t, class, res, audit.Committee, good, c.change).CheckClass(class, res), c.want)
+	}
+	r := judged(t, class, res, audit.Committee, good, nil)
+	r.Answer.Walk.Cells--
+	wantRule(t, "a smaller dataset", r.CheckClass(class, res), audit.RuleShape)
+	wantRule(t, "no class", r.CheckClass("tpu", res), audit.RuleShape)
+	r = judged(t, class, res, audit.Committee, good, func(_ int, v *audit.Verdict) { v.Outcome = audit.Wrong })
+	if got := r.Timing(); got != (audit.Timing{}) {
+		t.Errorf("times of those who found it wrong: %+v", got)
+	}
+	floor, _ := audit.FloorOf(class, res)
+	for _, c := range []struct {
+		product uint64
+		right   bool
+		want    audit.Outcome
+	}{{1_000_000, true, audit.Pass}, {5_900_000, true, audit.Pass}, {60_000_000, true, audit.Late}, {1, false, audit.Wrong}} {
+		if got := audit.Judge(floor, r, audit.Verdict{Product: c.product}, c.right); got != c.want {
+			t.Errorf("%d µs: %s, want %s", c.product, got, c.want)
+		}
+	}
+}
+
+// Whatever a third of a committee says, a record passes only if it would with some honest member's word in the place of theirs.
+func TestThirdCannotHelp(t *testing.T) {
+	t.Parallel()
+	const class = "gpu/h100"
+	res := market.Resources{VRAMMiB: 81559}
+	floor, _ := audit.FloorOf(class, res)
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.SampledFrom([]int{4, audit.Committee, audit.Appeal}).Draw(t, "n")
+		slow := rapid.Uint64Range(1_700_000, 5_000_000).Draw(t, "slow") // deadline 1 s, a trip of at most 0.4 s, allowance
+		shape, walk, _ := audit.Plan(class, res)
+		r := audit.Record{Answer: audit.Answer{Shape: shape, Walk: walk}}
+		for i := range n {
+			v := audit.Verdict{Outcome: audit.Pass, Product: slow, RoundTrip: 400_000}
+			if i < n-audit.Certify(n) {
+				v.Product, v.Walk = rapid.Uint64().Draw(t, "product"), rapid.Uint64().Draw(t, "walk")
+				v.RoundTrip, v.Rapid = rapid.Uint32().Draw(t, "trip"), rapid.Uint32().Draw(t, "rapid")
+			}
+			r.Verdicts = append(r.Verdicts, audit.Signed{Verdict: v})
+		}
+		if product, _ := floor.Deadlines(shape, walk); product > 1_050_000 {
+			t.Fatalf("%d µs", product)
+		}
+		if err := r.CheckClass(class, res); err == nil {
+			t.Fatal("a slow unit passes")
+		}
+	})
+}
+
+func TestCapacity(t *testing.T) {
+	t.Parallel()
+	if got := audit.Capacity(nil); got != (audit.Rates{}) {
+		t.Errorf("%+v of nothing", got)
+	}
+	var last []audit.Rates
+	for i := range uint64(audit.MaxRates) {
+		last = append(last, audit.Rates{Operations: 100 + i, Reads: 200 - i, Memory: 50 + i%3, Distance: i})
+	}
+	if got, want := audit.Capacity(last), (audit.Rates{Operations: 102, Reads: 179, Memory: 50, Distance: 21}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if got := audit.Capacity(last[:1]); got != last[0] {
+		t.Errorf("%+v of one", got)
+	}
+}
+
+func run(reports ...audit.Report) audit.Standing {
+	var s audit.Standing
+	for _, r := range reports {
+		s = s.Step(r)
+	}
+	return s
+}
+
+func TestStanding(t *testing.T) {
+	t.Parallel()
+	pass, fail := audit.Report{Result: audit.Passed}, audit.Report{Result: audit.Failed}
+	absent, undecided := audit.Report{Result: audit.Absent}, audit.Report{Result: audit.Undecided}
+	excused, kept := audit.Report{Result: audit.Excused}, audit.Report{Result: audit.Excused, Keeps: true}
+	broken := audit.Report{Result: audit.Passed, Broken: 1}
+	for name, c := range map[string]struct {
+		reports []audit.Report
+		want    audit.State
+	}{
+		"nothing":                        {nil, audit.Unproven},
+		"absent from the start":          {[]audit.Report{absent, excused, kept}, audit.Unproven},
+		"passed":                         {[]audit.Report{pass}, audit.Listed},
+		"absent since":                   {[]audit.Report{pass, absent}, audit.Suspended},
+		"busy":                           {[]audit.Report{pass, excused}, audit.Suspended},
+		"busy and burned enough":         {[]audit.Report{pass, kept}, audit.Listed},
+		"busy when it ought to prove":    {[]audit.Report{pass, fail, kept}, audit.Suspended},
+		"failed and lost one appeal":     {[]audit.Report{pass, fail, fail}, audit.Suspended},
+		"won the second":                 {[]audit.Report{pass, fail, fail, pass}, audit.Listed},
+		"lost both":                      {[]audit.Report{fail, fail, fail}, audit.Delisted},
+		"lost both with absence between": {[]audit.Report{fail, absent, undecided, fail, excused, fail}, audit.Delisted},
+		"delisted for good":              {[]audit.Report{fail, fail, fail, pass}, audit.Delisted},
+		"failed every third window":      {[]audit.Report{fail, pass, pass, fail, pass, pass, fail, pass, pass, fail, pass, pass, fail}, audit.Suspended},
+		"six of twenty-four":             {[]audit.Report{fail, pass, fail, pass, fail, pass, fail, pass, fail, pass, fail}, audit.Delisted},
+		"broke off twice":                {[]audit.Report{broken, broken}, audit.Listed},
+		"broke off a third time":         {[]audit.Report{broken, broken, broken}, audit.Delisted},
+		"liars decide nothing":           {[]audit.Report{pass, undecided, undecided, undecided, undecided}, audit.Suspended},
+		"broke off thrice in one window": {[]audit.Report{{Result: audit.Failed, Broken: 3}}, audit.Delisted},
+	} {
+		if got := run(c.reports...).State; got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+	if s := run(pass, fail); s.CommitteeSize() != audit.Appeal || run(pass).CommitteeSize() != audit.Committee {
+		t.Error("appeals are before other committees")
+	}
+	// What is older than MaxRates windows is forgotten.
+	var s audit.Standing
+	for range 200 {
+		s = s.Step(broken)
+		for range audit.MaxRates/2 - 1 {
+			s = s.Step(pass)
+		}
+	}
+	if s.State != audit.Listed {
+		t.Errorf("twice in each %d windows: %s", audit.MaxRates, s.State)
+	}
+}
+
+// Absence, excuses and what members disagree about never delist anybody, in whatever order.
+func TestOnlyFailuresDelist(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		var s audit.Standing
+		for _, r := range rapid.SliceOfN(rapid.SampledFrom([]audit.Result{audit.Passed, audit.Absent, audit.Undecided, audit.Excused}), 0, 100).Draw(t, "results") {
+			s = s.Step(audit.Report{Result: r, Keeps: rapid.Bool().Draw(t, "keeps")})
+			if s.State == audit.Delisted {
+				t.Fatal("delisted")
+			}
+			if r == audit.Passed && s.State != audit.Listed {
+				t.Fatalf("passed and %s", s.State)
+			}
+		}
+	})
+}
+
+func TestExcuse(t *testing.T) {
+	t.Parallel()
+	const slots = 9000
+	worth := audit.Worth{Reward: 50, Price: 2 * market.RateScale / 10} // 1,800 a window
+	stretch := func(from, to, burned uint64) audit.Busy {
+		return audit.Busy{From: market.Slot(from), To: market.Slot(to), Burned: market.Amount(burned)}
+	}
+	for name, c := range map[string]struct {
+		busy  []audit.Busy
+		keeps bool
+		want  audit.Rule
+	}{
+		"no receipt":                   {nil, false, audit.RuleExcuse},
+		"ended as the window began":    {[]audit.Busy{stretch(0, 18_000, 1e6)}, false, audit.RuleExcuse},
+		"began after":                  {[]audit.Busy{stretch(18_001, 27_000, 1e6)}, false, audit.RuleExcuse},
+		"backwards":                    {[]audit.Busy{stretch(19_000, 18_000, 1e6)}, false, audit.RuleExcuse},
+		"burned what it earns":         {[]audit.Busy{stretch(17_000, 18_001, 50)}, false, audit.RuleExcuse},
+		"burned more":                  {[]audit.Busy{stretch(17_000, 18_001, 51)}, false, ""},
+		"burned what listing is worth": {[]audit.Busy{stretch(9_000, 18_000, 1_800), stretch(18_000, 18_001, 50)}, false, ""},
+		"burned more than that":        {[]audit.Busy{stretch(9_000, 18_000, 1_801), stretch(18_000, 18_001, 50)}, true, ""},
+		"more than there is":           {[]audit.Busy{stretch(9_000, 18_000, math.MaxUint64), stretch(18_000, 18_001, 1)}, false, audit.RuleExcuse},
+	} {
+		keeps, err := audit.Excuse(2, slots, c.busy, worth)
+		wantRule(t, name, err, c.want)
+		if keeps != c.keeps {
+			t.Errorf("%s: keeps its place: %v", name, keeps)
+		}
+	}
+}
