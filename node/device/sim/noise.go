@@ -1,0 +1,65 @@
+package sim
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+)
+
+// Noise is what makes honest hardware and honest networks look slow, drawn from a source that the caller seeds. The figures are
+// assumed; they are meant to be worse than what a provider with a cable sees.
+type Noise struct{ R *rand.Rand }
+
+// Speed is how fast a card is now beside its class: 2 % of spread, and one time in 33 it is hot and runs at 70 to 95 %.
+func (n Noise) Speed() float64 {
+	s := 1 + 0.02*n.normal()
+	if n.R.Float64() < 0.03 {
+		s *= 0.7 + 0.25*n.R.Float64()
+	}
+	return max(s, 0.5)
+}
+
+// Card is how fast one card is beside its class for ever: 2 % of spread.
+func (n Noise) Card() float64 { return max(1+0.02*n.normal(), 0.9) }
+
+// Trip is the least round trip between two peers drawn at random: half of them below 60 ms, at most 350.
+func (n Noise) Trip() time.Duration {
+	return min(max(seconds(0.060*math.Exp(0.6*n.normal())), 5*time.Millisecond), 350*time.Millisecond)
+}
+
+// Delay is what one exchange takes longer than the least: 2 ms in the mean, and one time in 500 a lost packet or a busy host that
+// costs 0.2 to 1 s.
+func (n Noise) Delay() time.Duration {
+	d := 0.002 * n.R.ExpFloat64()
+	if n.R.Float64() < 0.002 {
+		d += 0.2 + 0.8*n.R.Float64()
+	}
+	return seconds(d)
+}
+
+// Fastest is the least delay of so many exchanges, of which a few may be lost.
+func (n Noise) Fastest(exchanges int) time.Duration {
+	return seconds(0.002 * n.R.ExpFloat64() / float64(exchanges))
+}
+
+// Clock is how wrong a peer measures a time: 50 parts in a million, either way.
+func (n Noise) Clock() float64 { return 1 + 50e-6*(2*n.R.Float64()-1) }
+
+// Outages is how a peer goes away and comes back: it is away half a percent of the time, for half an hour in the mean.
+type Outages struct {
+	N          Noise
+	away, till time.Duration // the next stretch, from and to
+}
+
+// Away reports whether the peer is away at some time between from and to. Times asked about must not go back.
+func (o *Outages) Away(from, to time.Duration) bool {
+	const mean, share = 1800.0, 0.005
+	for o.till <= from {
+		o.away = o.till + seconds(mean/share*o.N.R.ExpFloat64())
+		o.till = o.away + seconds(mean*o.N.R.ExpFloat64()) + 1
+	}
+	return o.away < to
+}
+
+// normal is N(0, 1), at most 4 either way.
+func (n Noise) normal() float64 { return min(max(n.R.NormFloat64(), -4), 4) }
