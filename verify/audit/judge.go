@@ -14,8 +14,7 @@ const MaxDistance = 8_000
 // before. The fastest counts, so noise would have to hold 32 times.
 const RapidRounds = 32
 
-// Timing is what a committee says of an audit's times, microseconds. A third of it may lie either way without moving a figure past
-// that of an honest member.
+// Timing is what a committee says of an audit's times, microseconds.
 type Timing struct {
 	Product  uint64 `json:"product_us"`
 	Walk     uint64 `json:"walk_us"`
@@ -23,29 +22,55 @@ type Timing struct {
 	Distance uint64 `json:"distance_us"`
 }
 
-// Timing is that of a record: the upper median of products, walks and distances, and the round trip that all but a third do not
-// exceed. The provider waits for the nonce of the farthest member, so a near one sees that trip too.
+// never is the time of what a member did not see.
+const never = 1<<64 - 1
+
+// Timing is the least times that more than two thirds of the whole committee saw kept: a third of it may lie either way without
+// moving a figure past an honest member's, and a member that gave no verdict saw nothing. (A median of those who gave one would be
+// the word of three friends where a provider asks five of seven.) Trip is the round trip of the farthest member when as many as
+// may lie are left out: the provider waits for its nonce, and a near member sees that too.
 func (r Record) Timing() Timing {
-	n := len(r.Verdicts)
-	all := make([]uint64, 0, 4*Appeal)
-	products, walks, distances, trips := all[0:0:Appeal], all[Appeal:Appeal:2*Appeal], all[2*Appeal:2*Appeal:3*Appeal], all[3*Appeal:3*Appeal:4*Appeal]
-	for _, v := range r.Verdicts[:min(n, Appeal)] {
-		if v.Outcome == Wrong {
-			continue
+	need := Certify(int(r.Committee))
+	return r.timing(need-1, int(r.Committee)-need)
+}
+
+// timing takes the times at a place in ascending order, and leaves out so many of the longest trips.
+func (r Record) timing(at, out int) Timing {
+	var trips []uint64
+	for _, v := range r.Verdicts {
+		if v.Outcome != Wrong {
+			trips = append(trips, uint64(v.RoundTrip))
 		}
-		products, walks = append(products, v.Product), append(walks, v.Walk)
-		distances, trips = append(distances, uint64(v.Rapid)-uint64(min(v.Rapid, v.RoundTrip))), append(trips, uint64(v.RoundTrip))
-	}
-	if len(products) == 0 {
-		return Timing{}
 	}
 	slices.Sort(trips)
-	return Timing{Product: median(products), Walk: median(walks), Distance: median(distances), Trip: trips[Certify(len(trips))-1]}
+	t := Timing{Product: r.kept(at, product), Walk: r.kept(at, walked), Distance: r.kept(at, distance)}
+	if at := len(trips) - 1 - out; at >= 0 {
+		t.Trip = trips[at]
+	}
+	return t
+}
+
+func product(v Verdict) uint64  { return v.Product }
+func walked(v Verdict) uint64   { return v.Walk }
+func distance(v Verdict) uint64 { return uint64(v.Rapid) - uint64(min(v.Rapid, v.RoundTrip)) }
+
+// kept is one figure at a place in ascending order of the committee: never where there are fewer who saw it.
+func (r Record) kept(at int, of func(Verdict) uint64) uint64 {
+	xs := make([]uint64, 0, Appeal)
+	for _, v := range r.Verdicts {
+		if v.Outcome != Wrong {
+			xs = append(xs, of(v.Verdict))
+		}
+	}
+	if slices.Sort(xs); at < 0 || at >= len(xs) {
+		return never
+	}
+	return xs[at]
 }
 
 // MaxTrip is the round trip, microseconds, beyond which a provider is given no more time: it gains nothing by seeming farther
 // away.
-const MaxTrip = 400_000
+const MaxTrip = 350_000
 
 // CheckClass verifies that a record shows what a unit of the class with these resources must show: it was asked what Plan says and
 // answered at the class's floor, from where its provider is. RuleShape, RuleFloor or RuleDistance. Nobody is punished for it:
@@ -59,11 +84,23 @@ func (r Record) CheckClass(class market.Class, res market.Resources) error {
 		return broken(RuleShape, "asked %s and %s, a unit of %s is asked %s and %s", r.Answer.Shape, r.Answer.Walk, class, shape, walk)
 	}
 	floor, _ := FloorOf(class, res)
-	return r.Timing().check(floor, r)
+	return floor.check(r, r.Timing())
 }
 
-func (t Timing) check(floor Floor, r Record) error {
-	product, walk := floor.Deadlines(r.Answer.Shape, r.Answer.Walk)
+// FailsClass reports that more than two thirds of the committee saw the unit fail its class, give it the time of the farthest of
+// them: what counts as a failed audit. Between passing and failing lies what liars in the committee can bring about.
+func (r Record) FailsClass(class market.Class, res market.Resources) bool {
+	floor, ok := FloorOf(class, res)
+	n := int(r.Committee)
+	if n < 1 {
+		return false
+	}
+	t := r.timing(n-Certify(n), 0)
+	return ok && t.Product != never && floor.check(r, t) != nil
+}
+
+func (f Floor) check(r Record, t Timing) error {
+	product, walk := f.Deadlines(r.Answer.Shape, r.Answer.Walk)
 	spare := min(t.Trip, MaxTrip) + Allowance
 	switch {
 	case t.Product > product+spare:

@@ -280,28 +280,16 @@ type Rates struct {
 	Distance   uint64 `json:"distance"`   // microseconds of the fastest rapid round beyond the fastest ping: a relay's way
 }
 
-// Rates takes the median of those who passed it: up to half of them may lie either way without moving it past an honest one.
+// Rates takes the times that more than two thirds of the committee saw kept (Timing). Zero where fewer saw any.
 func (r Record) Rates() Rates {
-	var products, walks, distances []uint64
-	for _, v := range r.Verdicts {
-		if v.Outcome == Pass {
-			products, walks = append(products, max(v.Product, 1)), append(walks, max(v.Walk, 1))
-			distances = append(distances, uint64(v.Rapid)-uint64(min(v.Rapid, v.RoundTrip)))
-		}
-	}
-	if len(products) == 0 {
+	t := r.Timing()
+	if t.Product == never {
 		return Rates{}
 	}
 	return Rates{
-		Operations: perSecond(r.Answer.Shape.Operations(), median(products)),
-		Reads:      perSecond(r.Answer.Walk.Reads(), median(walks)),
+		Operations: perSecond(r.Answer.Shape.Operations(), max(t.Product, 1)),
+		Reads:      perSecond(r.Answer.Walk.Reads(), max(t.Walk, 1)),
 		Memory:     r.Answer.Walk.Bytes(),
-		Distance:   median(distances),
+		Distance:   t.Distance,
 	}
-}
-
-// median is the upper of the middle ones: the slower word counts.
-func median(xs []uint64) uint64 {
-	slices.Sort(xs)
-	return xs[len(xs)/2]
 }

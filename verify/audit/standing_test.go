@@ -91,14 +91,14 @@ func TestCheckClass(t *testing.T) {
 		"slow":         {func(_ int, v *audit.Verdict) { v.Product = 1_400_000 }, audit.RuleFloor},
 		"a slow walk":  {func(_ int, v *audit.Verdict) { v.Walk = 700_000 }, audit.RuleFloor},
 		"relayed":      {func(_ int, v *audit.Verdict) { v.Rapid = 52_000 }, audit.RuleDistance},
-		"no time left": {func(_ int, v *audit.Verdict) { v.Product = math.MaxUint64 }, audit.RuleFloor},
+		"no time left": {func(_ int, v *audit.Verdict) { v.Product = 1 << 62 }, audit.RuleFloor},
 		"two members say that it was slow, far away and beside them": {func(i int, v *audit.Verdict) {
 			if i < 2 {
 				v.Product, v.Walk, v.Rapid, v.RoundTrip = 1<<60, 1<<60, 1<<30, 0
 			}
 		}, ""},
 		"two members say that a slow one was fast": {func(i int, v *audit.Verdict) {
-			v.Product = 1_400_000
+			v.Product = 1_500_000
 			if i < 2 {
 				v.Product, v.RoundTrip = 1, 1<<31
 			}
@@ -112,15 +112,32 @@ func TestCheckClass(t *testing.T) {
 		"a provider that seems a second away": {func(_ int, v *audit.Verdict) {
 			v.RoundTrip, v.Rapid, v.Product = 1_000_000, 1_001_000, 1_900_000
 		}, audit.RuleFloor},
+		"three members say that it was slow": {func(i int, v *audit.Verdict) {
+			if i < 3 {
+				v.Product = 1 << 60
+			}
+		}, audit.RuleFloor},
 	} {
-		wantRule(t, name, judged(t, class, res, audit.Committee, good, c.change).CheckClass(class, res), c.want)
+		r := judged(t, class, res, audit.Committee, good, c.change)
+		wantRule(t, name, r.CheckClass(class, res), c.want)
+		if fails, want := r.FailsClass(class, res), c.want != "" && name != "three members say that it was slow"; fails != want {
+			t.Errorf("%s: fails its class: %v", name, fails)
+		}
 	}
+	// Three friends and two honest members, instead of all seven, are not two thirds.
+	few := judged(t, class, res, audit.Committee, good, func(i int, v *audit.Verdict) {
+		if v.Product = 1_400_000; i < 3 {
+			v.Product = 1
+		}
+	})
+	few.Verdicts = few.Verdicts[:5]
+	wantRule(t, "three friends of five", few.CheckClass(class, res), audit.RuleFloor)
 	r := judged(t, class, res, audit.Committee, good, nil)
 	r.Answer.Walk.Cells--
 	wantRule(t, "a smaller dataset", r.CheckClass(class, res), audit.RuleShape)
 	wantRule(t, "no class", r.CheckClass("tpu", res), audit.RuleShape)
 	r = judged(t, class, res, audit.Committee, good, func(_ int, v *audit.Verdict) { v.Outcome = audit.Wrong })
-	if got := r.Timing(); got != (audit.Timing{}) {
+	if got := r.Timing(); got.Product != math.MaxUint64 || r.FailsClass(class, res) {
 		t.Errorf("times of those who found it wrong: %+v", got)
 	}
 	floor, _ := audit.FloorOf(class, res)
@@ -145,7 +162,7 @@ func TestThirdCannotHelp(t *testing.T) {
 		n := rapid.SampledFrom([]int{4, audit.Committee, audit.Appeal}).Draw(t, "n")
 		slow := rapid.Uint64Range(1_700_000, 5_000_000).Draw(t, "slow") // deadline 1 s, a trip of at most 0.4 s, allowance
 		shape, walk, _ := audit.Plan(class, res)
-		r := audit.Record{Answer: audit.Answer{Shape: shape, Walk: walk}}
+		r := audit.Record{Committee: uint8(n), Answer: audit.Answer{Shape: shape, Walk: walk}}
 		for i := range n {
 			v := audit.Verdict{Outcome: audit.Pass, Product: slow, RoundTrip: 400_000}
 			if i < n-audit.Certify(n) {
@@ -159,6 +176,12 @@ func TestThirdCannotHelp(t *testing.T) {
 		}
 		if err := r.CheckClass(class, res); err == nil {
 			t.Fatal("a slow unit passes")
+		}
+		for i := n - audit.Certify(n); i < n; i++ {
+			r.Verdicts[i].Product, r.Verdicts[i].RoundTrip = 700_000, 60_000
+		}
+		if r.FailsClass(class, res) {
+			t.Fatal("a third fails a good unit")
 		}
 	})
 }
