@@ -3,7 +3,8 @@
 # make check   formatting, vet, staticcheck, tidy go.mod, fresh generated code
 # make bench   speed of a network of 20 peers and of the cores, and what idle peers cost, beside the targets
 # make fuzz    every fuzz target for FUZZTIME each
-# make build   bin/starling, one static binary, and with a C compiler bin/starling-nvml, which finds NVIDIA GPUs for it
+# make build   bin/starling, one static binary, and beside it what talks to NVIDIA's driver for it: bin/starling-cuda, which proves
+#              GPUs, and with a C compiler bin/starling-nvml, which finds them
 # make proto   generated code from the schemas
 
 SHELL := /bin/bash
@@ -34,6 +35,7 @@ DEMOFLAGS ?=
 
 build:
 	go build -trimpath -o bin/starling ./cmd/starling
+	CGO_ENABLED=0 go build -trimpath -o bin/starling-cuda ./cmd/starling-cuda
 	@if ! command -v cc >/dev/null; then echo "no C compiler: bin/starling-nvml is not built, so NVIDIA GPUs are not found" >&2; \
 	elif ! CGO_ENABLED=1 CGO_CFLAGS="-O2 -g -Wno-deprecated-declarations" go build -trimpath -tags nvml -o bin/starling-nvml ./cmd/starling-nvml; then \
 		echo "bin/starling-nvml cannot be built with this C compiler, so NVIDIA GPUs are not found" >&2; fi

@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/NVIDIA/go-nvml v0.13.3-1
 	github.com/cockroachdb/datadriven v1.0.3
+	github.com/ebitengine/purego v0.11.3
 	github.com/gagliardetto/solana-go v1.14.0
 	github.com/goccy/go-yaml v1.19.2
 	github.com/ipfs/go-cid v0.6.2

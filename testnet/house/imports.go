@@ -74,6 +74,9 @@ var onlyBelow = []struct{ module, folder, why string }{
 	{"github.com/gagliardetto/", "chain/solana", "one folder knows Solana's client library; the rest speaks chain.Ledger, so that the library can be replaced"},
 	{"github.com/tetratelabs/wazero", "node/runtime", "engines stand behind runtime.Runtime"},
 	{"github.com/NVIDIA/go-nvml", "node/gpu", "it needs cgo and a driver's crash is its caller's: only the helper process links it, behind gpu.Source"},
+	{"github.com/ebitengine/purego", "node/device/cuda/driver", "what links it is no longer static: only the program starling-cuda is, and a driver's crash is its alone"},
+	{Module + "/node/device/cuda/driver", "node/device/cuda/helper", "as purego: only the program starling-cuda calls the driver"},
+	{Module + "/node/device/cuda/helper", "cmd/starling-cuda", "as purego: the peer starts the program and does not link it"},
 	{"github.com/docker/", "node/runtime/docker", "the engine stands behind runtime.Runtime; its client library is frozen and will be replaced by another"},
 	{"modernc.org/sqlite", "node/store", "the database stands behind store.Store"},
 }

@@ -23,7 +23,8 @@ func newGpus(a *App) *cobra.Command {
 compared with what the kernel says; a device on which they disagree, or that is not well, is listed with the reason why it
 is not sold. AMD devices are listed and not sold. The peer need not run.
 
-NVIDIA's GPUs are asked through the program starling-nvml, which lies beside starling; make build makes both.
+NVIDIA's GPUs are asked through the program starling-nvml, which lies beside starling; make build makes both. Another beside
+them, starling-cuda, answers audits with a GPU; starling-cuda --self-test compares the GPU with the processor and measures it.
 
 --select shows what of it a selector takes: docker's forms (all, 2, device=0,1, device=GPU-...) and models, memory and
 compute capability (h100:8, vram>=24, cap>=8.0), joined by commas. Memory without a unit is the size that cards are sold

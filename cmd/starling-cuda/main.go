@@ -1,0 +1,13 @@
+// Command starling-cuda answers challenges with an NVIDIA GPU, for the peer that starts it. It calls the driver's library
+// and so cannot be static as the peer is; and a driver that ends or hangs its caller ends or hangs only this process.
+package main
+
+import (
+	"os"
+
+	"github.com/starling-network/starling/node/device/cuda/helper"
+)
+
+func main() {
+	os.Exit(helper.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}

@@ -1,0 +1,164 @@
+//go:build linux && (amd64 || arm64)
+
+package driver
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"runtime"
+	"unsafe"
+
+	"github.com/starling-network/starling/node/child"
+	"github.com/starling-network/starling/node/device/cuda/engine"
+	"github.com/starling-network/starling/node/device/cuda/ptx"
+	"github.com/starling-network/starling/node/device/cuda/wire"
+)
+
+// Attributes of a device, CUdevice_attribute.
+const (
+	capabilityMajor = 75
+	capabilityMinor = 76
+)
+
+// Options of cuModuleLoadDataEx, CUjit_option.
+const (
+	jitInfoLog      = 3
+	jitInfoLogSize  = 4
+	jitErrorLog     = 5
+	jitErrorLogSize = 6
+)
+
+// GPU is the first device that the process can see. It is an engine.GPU.
+type GPU struct {
+	lib     *library
+	stream  uintptr
+	kernels map[string]uintptr
+}
+
+var _ engine.GPU = (*GPU)(nil)
+
+// Open wakes the driver up, takes the device and has the kernels compiled for it.
+func Open() (*GPU, wire.Description, error) {
+	var about wire.Description
+	l, err := load()
+	if err != nil {
+		return nil, about, err
+	}
+	if err := l.check(l.init(0), "cuInit"); err != nil {
+		return nil, about, err
+	}
+	var version, count, dev, major, minor int32
+	var name [128]byte
+	if err := errors.Join(l.check(l.driverGetVersion(&version), "cuDriverGetVersion"), l.check(l.deviceGetCount(&count), "cuDeviceGetCount")); err != nil {
+		return nil, about, err
+	}
+	if count < 1 {
+		return nil, about, errors.New("the driver shows no device")
+	}
+	err = errors.Join(
+		l.check(l.deviceGet(&dev, 0), "cuDeviceGet"),
+		l.check(l.deviceGetName(&name[0], int32(len(name)), dev), "cuDeviceGetName"),
+		l.check(l.deviceGetUUID(&about.UUID, dev), "cuDeviceGetUuid"),
+		l.check(l.deviceGetAttribute(&major, capabilityMajor, dev), "cuDeviceGetAttribute"),
+		l.check(l.deviceGetAttribute(&minor, capabilityMinor, dev), "cuDeviceGetAttribute"))
+	if err != nil {
+		return nil, about, err
+	}
+	text, _, _ := bytes.Cut(name[:], []byte{0})
+	about.Name = child.Tidy(string(text), len(name))
+	about.Capability, about.Driver = uint32(major*10+minor), uint32(version)
+	g := &GPU{lib: l, kernels: map[string]uintptr{}}
+	var context uintptr
+	for _, step := range []func() error{
+		func() error { return l.check(l.primaryCtxRetain(&context, dev), "cuDevicePrimaryCtxRetain") },
+		func() error { return l.check(l.ctxSetCurrent(context), "cuCtxSetCurrent") },
+		func() error { return l.check(l.streamCreate(&g.stream, 1), "cuStreamCreate") }, // 1: does not wait for the default stream
+		func() error { return g.compile(about.Capability) },
+	} {
+		if err := step(); err != nil {
+			return nil, about, err
+		}
+	}
+	return g, about, nil
+}
+
+// compile has the driver compile the module and finds its kernels. The error has what the compiler says.
+func (g *GPU) compile(capability uint32) error {
+	text, err := ptx.Module(capability)
+	if err != nil {
+		return err
+	}
+	image := append([]byte(text), 0)
+	info, failed := make([]byte, 8<<10), make([]byte, 8<<10)
+	names := []int32{jitInfoLog, jitInfoLogSize, jitErrorLog, jitErrorLogSize}
+	values := []uintptr{
+		uintptr(unsafe.Pointer(&info[0])), uintptr(len(info)),
+		uintptr(unsafe.Pointer(&failed[0])), uintptr(len(failed)),
+	}
+	var module uintptr
+	err = g.lib.check(g.lib.moduleLoadDataEx(&module, &image[0], uint32(len(names)), &names[0], &values[0]), "cuModuleLoadDataEx")
+	runtime.KeepAlive(info)
+	runtime.KeepAlive(failed)
+	if err != nil {
+		said, _, _ := bytes.Cut(failed, []byte{0})
+		return fmt.Errorf("compiling the kernels: %w; %s", err, child.Tidy(string(said), 600))
+	}
+	for _, k := range ptx.Kernels() {
+		var f uintptr
+		if err := g.lib.check(g.lib.moduleGetFunction(&f, module, k.Name), "cuModuleGetFunction "+k.Name); err != nil {
+			return err
+		}
+		g.kernels[k.Name] = f
+	}
+	return nil
+}
+
+// Memory says how many bytes are free and how many there are.
+func (g *GPU) Memory() (free, total uint64, err error) {
+	err = g.lib.check(g.lib.memGetInfo(&free, &total), "cuMemGetInfo")
+	return free, total, err
+}
+
+// Alloc gives the address of so many bytes.
+func (g *GPU) Alloc(size uint64) (at uint64, err error) {
+	err = g.lib.check(g.lib.memAlloc(&at, size), fmt.Sprintf("cuMemAlloc of %d MiB", size>>20))
+	return at, err
+}
+
+// Free gives an allocation back.
+func (g *GPU) Free(at uint64) error { return g.lib.check(g.lib.memFree(at), "cuMemFree") }
+
+// Launch queues a kernel in so many blocks.
+func (g *GPU) Launch(k ptx.Kernel, blocks int, args ...uint64) error {
+	f, ok := g.kernels[k.Name]
+	if !ok || len(args) != len(k.Params) {
+		return fmt.Errorf("no kernel %s of %d parameters", k.Name, len(args))
+	}
+	// Each parameter is read where its pointer says, as many bytes as it has: of 32 bits the lower ones, which come first.
+	params := make([]unsafe.Pointer, len(args))
+	for i := range args {
+		params[i] = unsafe.Pointer(&args[i])
+	}
+	r := g.lib.launchKernel(f, uint32(blocks), 1, 1, uint32(k.Threads), 1, 1, 0, g.stream, &params[0], nil)
+	runtime.KeepAlive(args)
+	return g.lib.check(r, "cuLaunchKernel "+k.Name)
+}
+
+// Wait returns when all that was queued is done.
+func (g *GPU) Wait() error {
+	return g.lib.check(g.lib.streamSynchronize(g.stream), "cuStreamSynchronize")
+}
+
+// Read copies from the GPU, after what was queued.
+func (g *GPU) Read(dst []byte, at uint64) error {
+	if len(dst) == 0 {
+		return nil
+	}
+	if err := g.lib.check(g.lib.memcpyDtoHAsync(&dst[0], at, uint64(len(dst)), g.stream), "cuMemcpyDtoHAsync"); err != nil {
+		return err
+	}
+	err := g.Wait()
+	runtime.KeepAlive(dst)
+	return err
+}
