@@ -70,6 +70,24 @@ func (n *Node) stake(ctx context.Context, peer sign.Key) (market.Amount, error) 
 	return market.Amount(p.Stake), err
 }
 
+// bond is the wallet behind a provider, and what it has at stake in the money that jobs are paid in. Zero for one that does not
+// answer for this key.
+func (n *Node) bond(ctx context.Context, provider sign.Key) (sign.Key, market.Amount, error) {
+	net, err := n.network.Get(ctx)
+	if err != nil {
+		return sign.Key{}, 0, err
+	}
+	p, _, err := n.p.Program.Provider(ctx, provider)
+	if err != nil || p.Peer != provider {
+		return sign.Key{}, 0, err
+	}
+	stake := market.Amount(p.Stake)
+	if net.Account.Params.StakeMint != n.p.Genesis.Mint { // what one is worth in the other nobody here knows
+		stake = 0
+	}
+	return p.Owner, stake, nil
+}
+
 // Guarded lists the jobs of others that this peer guards, by their id.
 func (n *Node) Guarded() []api.GuardedJob {
 	out := []api.GuardedJob{}

@@ -51,6 +51,7 @@ import (
 	"github.com/starling-network/starling/p2p/discovery"
 	"github.com/starling-network/starling/p2p/gossip"
 	"github.com/starling-network/starling/verify"
+	"github.com/starling-network/starling/verify/replica"
 )
 
 // Parts are what a peer is made of. Whoever makes the parts closes them after Run.
@@ -266,10 +267,16 @@ func (n *Node) newBuyer(ctx context.Context, find finder, publish publisher) (*b
 	} else {
 		filed = n.evidence.File
 	}
+	dissent := func(context.Context, replica.Dissent) (string, error) { return "", nil }
+	if n.evidence != nil {
+		dissent = n.evidence.KeepDissent
+	}
+	blocks, _ := n.p.Ledger.(chain.Blocks)
 	var escrows *buyer.Escrows
+	var bond func(context.Context, sign.Key) (sign.Key, market.Amount, error)
 	var stake func(context.Context, sign.Key) (market.Amount, error)
 	if n.network != nil {
-		stake = n.stake
+		stake, bond = n.stake, n.bond
 		when := escrow.When{}
 		if n.guardian != nil {
 			if when, err = n.p.Config.Provide.Claim.when(n.p.Genesis); err != nil {
@@ -280,7 +287,7 @@ func (n *Node) newBuyer(ctx context.Context, find finder, publish publisher) (*b
 	}
 	return buyer.New(ctx, buyer.Config{
 		Escrows: escrows, Guardian: n.guardian, Stake: stake, Peers: peers,
-		Carries: carries, Filed: filed,
+		Carries: carries, Filed: filed, Blocks: blocks, Bond: bond, Dissent: dissent,
 		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Owner: n.p.Owner, Ledger: n.p.Ledger, Store: n.p.Store,
 		Blobs: n.p.Blobs, Fetch: n.fetch, Grant: n.grants.add, Runtimes: n.p.Runtimes, Slots: n.slots, Dir: n.p.Home,
 		Publish: publish, Find: find, Settle: n.p.Settle, Limits: limits, PrivateHook: n.p.Config.Buy.Webhooks.Private,

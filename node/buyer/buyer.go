@@ -42,6 +42,7 @@ import (
 	"github.com/starling-network/starling/p2p/stream"
 	"github.com/starling-network/starling/verify"
 	"github.com/starling-network/starling/verify/meter"
+	"github.com/starling-network/starling/verify/replica"
 )
 
 var (
@@ -98,6 +99,13 @@ type Config struct {
 	// Stake is what a peer has at stake; nil: that is not known.
 	Stake func(ctx context.Context, peer sign.Key) (market.Amount, error)
 
+	// Blocks tells the hashes by which is drawn whose results are checked; nil: no job's can be.
+	Blocks chain.Blocks
+	// Bond is the wallet behind a provider and what it has at stake there; zero: nothing. Nil: nobody has.
+	Bond func(ctx context.Context, provider sign.Key) (owner sign.Key, stake market.Amount, err error)
+	// Dissent keeps the proof that providers signed different results, once however often it comes, and returns its id.
+	Dissent func(ctx context.Context, d replica.Dissent) (string, error)
+
 	Limits      Limits        // on what is spent, over all keys
 	PrivateHook bool          // webhooks may be at addresses that are not public
 	Weights     match.Weights // zero means match.DefaultWeights
@@ -121,6 +129,7 @@ type Buyer struct {
 	// fundTime is how long pay may take to set money aside.
 	fundTime time.Duration
 	hooks    *webhook.Queue
+	trusts   *trusts
 	secret   [32]byte // hold ids derive from it
 
 	mu       sync.Mutex
@@ -170,6 +179,9 @@ func New(ctx context.Context, cfg Config) (*Buyer, error) {
 		}
 	}
 	if b.hooks, err = webhook.Open(ctx, webhook.Config{Store: cfg.Store, Private: cfg.PrivateHook, Secret: b.hookSecret, Log: cfg.Log}); err != nil {
+		return nil, err
+	}
+	if b.trusts, err = loadTrusts(ctx, cfg.Store); err != nil {
 		return nil, err
 	}
 	if err := b.loadSecret(ctx); err != nil {

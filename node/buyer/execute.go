@@ -13,6 +13,7 @@ import (
 	"github.com/ipfs/go-cid"
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/runtime"
@@ -70,6 +71,9 @@ func workload(j Job, rank int) (*nodepb.Workload, error) {
 	}
 	w.Env[EnvJob], w.Env[EnvRank], w.Env[EnvCount] = j.ID, strconv.Itoa(rank), strconv.Itoa(len(j.Ranks))
 	w.Env[EnvRound], w.Env[EnvRounds] = strconv.Itoa(j.Round), strconv.Itoa(spec.RoundCount())
+	if spec.Verify == job.VerifyReplicate {
+		determined(j, rank, w)
+	}
 	for _, in := range spec.Inputs {
 		b, ok := spec.Blobs[in.For(rank)]
 		if !ok {

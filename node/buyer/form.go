@@ -16,6 +16,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/verify/replica"
 )
 
 const (
@@ -129,7 +130,11 @@ func (s *supervisor) order(ctx context.Context, ranks []uint32, slots uint64, bu
 	if room := market.MaxExclude - len(exclude); choosy && room > 0 {
 		exclude = slices.Concat(exclude, j.Lost[max(0, len(j.Lost)-room):])
 	}
-	o, env, err := s.b.write(s.as, j.Spec, len(ranks), slots, budget, exclude)
+	nonce := drawnNonce()
+	if !j.Nonce.IsZero() {
+		nonce = replica.Nonce(j.Nonce).OrderNonce(uint64(len(j.Orders)))
+	}
+	o, env, err := s.b.write(s.as, j.Spec, len(ranks), slots, budget, exclude, nonce)
 	if err != nil {
 		return o, nil, err
 	}
@@ -324,6 +329,9 @@ func (s *supervisor) choose(ctx context.Context, o market.Order, quotes []quoted
 	res := match.Rank(o, cands, now, b.cfg.Weights)
 	for _, r := range res.Refused {
 		s.trace.add(Step{At: now, Kind: StepInfeasible, Provider: r.Provider.String(), Route: byKey[r.Provider].route, Detail: r.Detail})
+	}
+	if r := s.snapshot().Replica; r != nil {
+		res = b.draw(ctx, *r, res)
 	}
 	picked, spare, none := match.Select(o, res, len(ranks), how.spread)
 	if none != nil {

@@ -89,6 +89,12 @@ type Job struct {
 	Detached *Detached `json:"detached,omitempty"`
 	// Receipts is how many co-signed receipts the job has.
 	Receipts int `json:"receipts"`
+	// Nonce is what the draws of a job whose results are checked are mixed with; its orders have committed to it.
+	Nonce sign.Hash `json:"nonce,omitzero"`
+	// Verified is how far each rank's result is checked, of a job that asks for it.
+	Verified []Verified `json:"verified,omitempty"`
+	// Replica says whose result this job computes again; nil: it is a job of its own.
+	Replica *Replica `json:"replica,omitempty"`
 }
 
 // Code classes why a job failed; the command line maps it to an exit code.
@@ -102,6 +108,7 @@ const (
 	CodeTimeout Code = "timeout"  // a time limit was reached
 	CodeLost    Code = "lost"     // providers were lost more often than restart.max allows
 	CodeInput   Code = "input"    // an input or module could not be read
+	CodeVerify  Code = "verify"   // providers gave different results, and no majority of them agrees
 	CodePeer    Code = "peer"     // this peer itself could not go on: its disk, its journal
 )
 
@@ -204,6 +211,9 @@ func (j Job) Summary() string {
 	}
 	if j.Paused && j.State == Running {
 		s += ", paused"
+	}
+	if v := j.VerifyText(); v != "" {
+		s += ", " + v
 	}
 	if j.Reason != "" {
 		s += ": " + j.Reason

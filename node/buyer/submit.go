@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base32"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -23,6 +24,8 @@ type Submission struct {
 	Once   string     // submitted once however often it is repeated; empty: every time
 	Key    string     // name of the API key that asks; empty: the peer's own token
 	rerun  string     // the job that it repeats
+
+	replica *Replica // whose result it computes again
 }
 
 // Submit journals a job and starts it. One that was submitted with the same Once before returns the job of then. ErrRefused,
@@ -60,6 +63,12 @@ func (b *Buyer) Submit(ctx context.Context, sub Submission) (Job, error) {
 	j := Job{ID: newID(), Spec: spec, Key: sub.Key, Rerun: sub.rerun, Warning: warning, State: Queued, Created: time.Now(), Ranks: make([]Rank, spec.Count)}
 	for i := range j.Ranks {
 		j.Ranks[i].State = RankWaiting
+	}
+	if j.Replica = sub.replica; spec.Verify == job.VerifyReplicate {
+		_, _ = rand.Read(j.Nonce[:]) // never fails
+		if j.Replica == nil {
+			j.Verified = make([]Verified, spec.Count)
+		}
 	}
 	if spec.Rounds != nil && spec.Rounds.Carry != "" {
 		// Before the first round a program finds its carry directory empty, not absent.
@@ -107,6 +116,9 @@ func (b *Buyer) accept(ctx context.Context, j Job, v job.Values, once string) (J
 	return s.snapshot(), nil
 }
 
+// errRoom says that a job is refused because of those that run, and may be taken when one of them has ended.
+var errRoom = errors.New("no room")
+
 // room says whether one more job may run. b.mu is held.
 func (b *Buyer) room() error {
 	running := 0
@@ -116,7 +128,7 @@ func (b *Buyer) room() error {
 		}
 	}
 	if running >= b.cfg.MaxJobs {
-		return fmt.Errorf("%w: %d jobs run already, buy.maxJobs is %d", ErrRefused, running, b.cfg.MaxJobs)
+		return fmt.Errorf("%w: %w: %d jobs run already, buy.maxJobs is %d", ErrRefused, errRoom, running, b.cfg.MaxJobs)
 	}
 	return nil
 }
@@ -160,6 +172,9 @@ func (b *Buyer) check(ctx context.Context, spec job.Job) error {
 	}
 	if way := spec.Payment.Settle; way != "" && way != b.settles() {
 		return fmt.Errorf("%w: payment.settle is %s, and network %s settles by %s; leave it out", ErrRefused, way, b.cfg.Genesis.Network, b.settles())
+	}
+	if spec.Verify == job.VerifyReplicate && b.cfg.Blocks == nil {
+		return fmt.Errorf("%w: verify: replicate draws by the chain's blocks, and this peer's view of the chain tells none", ErrRefused)
 	}
 	if spec.Guardians > 0 && b.settles() != job.SettleEscrow {
 		return fmt.Errorf("%w: guardians pay from an escrow, and network %s settles directly; leave them out", ErrRefused, b.cfg.Genesis.Network)

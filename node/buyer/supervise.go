@@ -118,6 +118,7 @@ func (j Job) clone() Job {
 	j.Orders = append(j.Orders[:0:0], j.Orders...)
 	j.Transactions = append(j.Transactions[:0:0], j.Transactions...)
 	j.Detached = j.Detached.clone()
+	j.Verified = append(j.Verified[:0:0], j.Verified...)
 	return j
 }
 
@@ -237,8 +238,13 @@ func (s *supervisor) run(ctx context.Context) {
 		defer told()
 		s.b.wg.Go(func() { _ = s.tellOver(telling) }) // nobody need supervise it any more
 	}
+	verified := s.verifying(ctx)
 	for s.snapshot().State == Settling {
 		err := s.settle(ctx)
+		<-verified // the result is held back until it is known how far it is checked; what is paid is not
+		if err == nil {
+			err = ctx.Err()
+		}
 		if err == nil {
 			err = s.keep(ctx, func(j *Job) { j.State, j.Ended = j.Outcome, time.Now() })
 		}

@@ -69,6 +69,7 @@ const (
 	StepExtended   StepKind = "extended"   // a lease was made longer
 	StepUnextended StepKind = "unextended" // a lease was not made longer, and why
 	StepLost       StepKind = "lost"       // a provider was lost
+	StepVerified   StepKind = "verified"   // a result was checked, or is being checked
 	StepRound      StepKind = "round"      // a round was reduced
 	StepGuarded    StepKind = "guarded"    // peers guard the job
 	StepSupervised StepKind = "supervised" // somebody else supervises the job from now on, or wants to

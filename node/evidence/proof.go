@@ -15,20 +15,23 @@ import (
 
 // Limits of an evidence file.
 const (
-	MaxFile = 64 << 10 // bytes
+	MaxFile = 512 << 10 // bytes
 	format  = "starling-evidence/1"
 )
 
-// Proof is an evidence file: the two receipts that prove a double sale and the network whose signatures they carry. Anybody
-// can check it without asking anyone.
+// Proof is an evidence file: the receipts that prove a double sale, or that results differ, and the network whose signatures they
+// carry. Anybody can check it without asking anyone. It has exactly one of Conflict and Dissent.
 type Proof struct {
 	Format   string         `json:"format"` // format
 	Genesis  market.Genesis `json:"genesis"`
-	Conflict []byte         `json:"conflict"` // verify.Conflict
+	Conflict []byte         `json:"conflict,omitempty"` // verify.Conflict
+	Dissent  []byte         `json:"dissent,omitempty"`  // replica.Dissent
 }
 
 // NewProof is the file of a conflict on a network.
-func NewProof(g market.Genesis, conflict []byte) Proof { return Proof{format, g, conflict} }
+func NewProof(g market.Genesis, conflict []byte) Proof {
+	return Proof{Format: format, Genesis: g, Conflict: conflict}
+}
 
 // ParseProof reads an evidence file: one JSON object without unknown fields. It verifies nothing; Check does.
 func ParseProof(b []byte) (Proof, error) {
@@ -46,6 +49,9 @@ func ParseProof(b []byte) (Proof, error) {
 	}
 	if p.Format != format {
 		return p, fmt.Errorf("%w: format %.40q, want %q", ErrFile, p.Format, format)
+	}
+	if (len(p.Conflict) > 0) == (len(p.Dissent) > 0) {
+		return p, fmt.Errorf("%w: it has to have one proof, of a conflict or of a dissent", ErrFile)
 	}
 	return p, nil
 }

@@ -50,7 +50,9 @@ type Options struct {
 	Units     uint32        // of each provider; 2
 	RTT       time.Duration // between any two peers; 2 ms
 	Programs  map[string]guest.Program
-	Chain     chaintest.Config
+	// Forged are the programs that a provider runs instead, by number.
+	Forged map[int]map[string]guest.Program
+	Chain  chaintest.Config
 	// Crash cuts the power of a peer at a write of its first process, counted from its start.
 	Crash map[int]Crash
 	// Price of each provider in base units per unit-hour, by number; missing ones ask 0.36 tokens.
@@ -238,7 +240,11 @@ func (n *Net) add(i int, home string) {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	p := &Peer{Key: sign.NewPrivate(seed), Journal: store.NewMemory(), Fake: runtimetest.NewFake("wasm", n.opts.Programs), Home: home, net: n, i: i}
+	programs := n.opts.Programs
+	if forged := n.opts.Forged[i]; forged != nil {
+		programs = forged
+	}
+	p := &Peer{Key: sign.NewPrivate(seed), Journal: store.NewMemory(), Fake: runtimetest.NewFake("wasm", programs), Home: home, net: n, i: i}
 	p.Engine = &engine{runtimetest.NewFake("docker", n.opts.Programs), filepath.Join(home, "images")}
 	if p.Blobs, err = blob.OpenStore(filepath.Join(home, "blobs"), 1<<30); err != nil {
 		n.t.Fatal(err)

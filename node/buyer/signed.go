@@ -1,0 +1,81 @@
+package buyer
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/ipfs/go-cid"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/nodepb"
+	work "github.com/starling-network/starling/node/workload"
+	"github.com/starling-network/starling/verify"
+	"github.com/starling-network/starling/verify/replica"
+)
+
+// signedResult is what a rank left, with what its provider has signed about it.
+type signedResult struct {
+	replica.Committed
+	work    replica.Work
+	result  replica.Result
+	outputs []Output
+	receipt verify.Receipt // the final one; of another output, or zero, where Signed is false
+	price   market.Amount  // that its leases cost
+	stake   market.Amount  // that its provider has at stake
+}
+
+// signed waits for the last receipt of rank i's lease, and holds what its provider signed there against what it gave.
+func (s *supervisor) signed(ctx context.Context, i int) (signedResult, error) {
+	j := s.snapshot()
+	w, err := workload(j, i)
+	if err != nil {
+		return signedResult{}, err
+	}
+	r := signedResult{outputs: j.Ranks[i].Outputs}
+	if r.work, err = work.Work(w); err != nil {
+		return r, err
+	}
+	var outs []*nodepb.Output
+	for _, o := range r.outputs {
+		c, err := cid.Parse(o.CID)
+		if err != nil {
+			return r, fmt.Errorf("output %s: %w", o.Path, err)
+		}
+		outs = append(outs, &nodepb.Output{Path: o.Path, Blob: &nodepb.Blob{Cid: c.Bytes(), Size: uint64(o.Size), Tree: o.Tree}})
+	}
+	leases := s.bought()
+	at := slices.IndexFunc(leases, func(l *bought) bool { return l.id == j.Ranks[i].Lease })
+	if at < 0 {
+		return r, fmt.Errorf("rank %d has no lease", i)
+	}
+	for _, l := range leases[at].all() {
+		select {
+		case <-l.settled:
+		case <-ctx.Done():
+			return r, ctx.Err()
+		}
+		r.price += l.owed()
+		a, err := l.account(ctx)
+		if err != nil {
+			return r, err
+		}
+		if n := len(a.Receipts); n > 0 && a.Receipts[n-1].Final() && (r.receipt.Lease.IsZero() || !a.Receipts[n-1].Output.IsZero()) {
+			r.receipt = a.Receipts[n-1]
+		}
+	}
+	core := leases[at].core
+	r.Provider, r.Lease = core.Provider, core.ID()
+	if !r.receipt.Lease.IsZero() {
+		r.Lease = r.receipt.Lease
+	}
+	r.Owner, r.stake = s.b.bond(ctx, core.Provider, core.Payout)
+	if r.result, err = work.Result(w, int32(j.Ranks[i].Exit), outs); err != nil {
+		// It left other than what it was asked for: no honest provider does.
+		r.result = replica.Result{Exit: int32(j.Ranks[i].Exit), Trees: make([]sign.Hash, len(w.Outputs))}
+	}
+	r.Output = replica.Output(r.work.Hash(), r.result)
+	r.Signed = r.receipt.Output == r.Output
+	return r, nil
+}
