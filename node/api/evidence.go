@@ -10,9 +10,10 @@ import (
 	"github.com/starling-network/starling/node/evidence"
 )
 
-// Evidence is what the API asks of the part that keeps proofs of double sale.
+// Evidence is what the API asks of the part that keeps proofs of double sale, and that results differ.
 type Evidence interface {
 	Kept(ctx context.Context) ([]evidence.Kept, error)
+	Dissents(ctx context.Context) ([]evidence.Dissent, error)
 	Watching() []evidence.Watched
 	Watch(ctx context.Context, w evidence.Watched) error
 	Unwatch(ctx context.Context, w evidence.Watched) error
@@ -53,6 +54,13 @@ func (s *Server) evidenceRoutes() map[string]func(http.ResponseWriter, *http.Req
 			}
 			return reply(w, kept)
 		}),
+		"GET /v1/evidence/dissents": with(func(e Evidence, w http.ResponseWriter, r *http.Request) error {
+			kept, err := e.Dissents(r.Context())
+			if err != nil {
+				return err
+			}
+			return reply(w, kept)
+		}),
 		"GET /v1/evidence/watched": with(func(e Evidence, w http.ResponseWriter, _ *http.Request) error {
 			return reply(w, e.Watching())
 		}),
@@ -64,6 +72,11 @@ func (s *Server) evidenceRoutes() map[string]func(http.ResponseWriter, *http.Req
 // Evidence lists the proofs of double sale that the peer keeps.
 func (c *Client) Evidence(ctx context.Context) (kept []evidence.Kept, err error) {
 	return kept, c.get(ctx, "/v1/evidence", &kept)
+}
+
+// Dissents lists the proofs that providers signed different results of one work.
+func (c *Client) Dissents(ctx context.Context) (kept []evidence.Dissent, err error) {
+	return kept, c.get(ctx, "/v1/evidence/dissents", &kept)
 }
 
 // Watched lists the units that the peer was asked to look after.

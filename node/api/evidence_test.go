@@ -28,6 +28,10 @@ func (p *proofs) Watch(_ context.Context, w evidence.Watched) error {
 	return nil
 }
 
+func (p *proofs) Dissents(context.Context) ([]evidence.Dissent, error) {
+	return []evidence.Dissent{{ID: "fedcba9876543210", Proof: []byte{1}}}, nil
+}
+
 func (p *proofs) Unwatch(_ context.Context, w evidence.Watched) error {
 	p.watched = slices.DeleteFunc(p.watched, func(o evidence.Watched) bool { return o == w })
 	return nil
@@ -41,6 +45,9 @@ func TestEvidence(t *testing.T) {
 	kept, err := c.Evidence(t.Context())
 	if err != nil || len(kept) != 1 || kept[0].ID != "0123456789abcdef" || len(kept[0].Conflict) != 2 || !kept[0].Mine {
 		t.Errorf("kept %+v: %v", kept, err)
+	}
+	if differ, err := c.Dissents(t.Context()); err != nil || len(differ) != 1 || differ[0].ID != "fedcba9876543210" || len(differ[0].Proof) != 1 {
+		t.Errorf("dissents %+v: %v", differ, err)
 	}
 	w := evidence.Watched{Provider: sign.NewPrivate([32]byte{1}).Key(), Unit: market.UnitID{7}}
 	if got, err := c.Watch(t.Context(), w, false); err != nil || len(got) != 1 || got[0] != w {

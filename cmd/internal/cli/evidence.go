@@ -20,11 +20,14 @@ import (
 func newEvidence(a *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "evidence",
-		Short: "Proofs that a provider sold one unit twice: what this peer keeps, check one, have the stake taken",
+		Short: "Proofs that a provider sold one unit twice or signed a false result: what this peer keeps, check one, have the stake taken",
 		Long: `Every peer publishes the leases that it buys and sells, with receipts, and looks at what others publish of the same units. When
 two receipts of one provider cover one unit in one slot, for two leases, that is a proof, which the peer keeps. Anyone can check
 it without asking anybody, and on a network with Starling's program anyone can submit it: the provider loses all its stake. Half of
-it burns at least, the two buyers get what they had paid back, as far as it goes, and who submits gets a share of the rest.`,
+it burns at least, the two buyers get what they had paid back, as far as it goes, and who submits gets a share of the rest.
+
+Where a job's results are checked (run --verify replicate) and two providers signed different ones, their last receipts are a proof
+that one of them is false. Running the program again says which; no stake is taken for it.`,
 		Example: `  starling evidence ls
   starling evidence export 4f0c21aa9b3e5d71 double.json
   starling evidence check double.json
@@ -52,7 +55,17 @@ func evidenceLs(a *App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.Show(kept, func(t *Table) {
+			dissents, err := client.Dissents(c.Context())
+			if err != nil {
+				return err
+			}
+			return a.Show(listed(kept, dissents), func(t *Table) {
+				if len(dissents) > 0 {
+					dissentTable(t, dissents)
+				}
+				if len(dissents) > 0 && len(kept) == 0 {
+					return
+				}
 				t.Head("ID", "AGE", "PROVIDER", "UNIT", "SLOTS", "BUYERS", "")
 				for _, k := range kept {
 					mine := ""
@@ -91,11 +104,15 @@ The beginning of its id is enough. FILE may be - for standard output.`,
 			if err != nil {
 				return err
 			}
-			k, err := one(kept, args[0], func(k evidence.Kept) string { return k.ID })
+			dissents, err := client.Dissents(c.Context())
+			if err != nil {
+				return err
+			}
+			k, err := one(exportable(g, kept, dissents), args[0], func(k exported) string { return k.id })
 			if err != nil {
 				return WithHint(err, "starling evidence ls")
 			}
-			b, err := json.MarshalIndent(evidence.NewProof(g, k.Conflict), "", "  ")
+			b, err := json.MarshalIndent(k.proof, "", "  ")
 			if err != nil {
 				return err
 			}
@@ -107,23 +124,39 @@ The beginning of its id is enough. FILE may be - for standard output.`,
 			if err := os.WriteFile(args[1], b, 0o644); err != nil {
 				return err
 			}
-			a.say("wrote the proof against %s to %s", k.Provider, args[1])
+			a.say("wrote the proof %s to %s", k.against, args[1])
 			return nil
 		},
 	}
 }
 
 func evidenceCheck(a *App) *cobra.Command {
-	return &cobra.Command{
+	var again rerunOptions
+	c := &cobra.Command{
 		Use:   "check FILE",
 		Short: "Check a proof, and say what it shows",
 		Long: `Checks everything in the file and asks nobody: that the provider and the buyers signed both receipts on the network named
 there, that they are of two leases, that the unit is one of the units of both, and that they share a slot. The first rule that is
-broken is named, and the exit code is 1.`,
-		Example: `  starling evidence check double.json`,
-		Args:    exactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			f, err := readEvidence(args[0])
+broken is named, and the exit code is 1.
+
+Of a proof that results differ it checks that each provider signed its result for the same work in the last receipt of its lease. With
+--program, and --input for each input of the work, it runs the work again on this machine, on files whose digests must be those of the
+proof, and says whose result is another. The exit code is 0 also where nobody's is.`,
+		Example: `  starling evidence check double.json
+  starling evidence check results.json --program prime.wasm --input /in/data=data.bin`,
+		Args: exactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			p, err := parseEvidence(args[0])
+			if err != nil {
+				return err
+			}
+			if len(p.Dissent) > 0 {
+				return a.checkDissent(c.Context(), p, again)
+			}
+			if again.given() {
+				return Usagef("%s proves a double sale: there is nothing to run again", args[0])
+			}
+			f, err := found(p.Check())
 			if err != nil {
 				return err
 			}
@@ -139,16 +172,18 @@ broken is named, and the exit code is 1.`,
 					t.Row("sold to", fmt.Sprintf("%s under lease %s: receipt %d of slots %d to %d, %s owed by then", s.Buyer, s.Lease.Short(), s.Seq, s.From, s.To,
 						f.Genesis.FormatAmount(s.Paid)))
 				}
-				t.Row("network", f.Network, "genesis "+f.GenesisHash.String(), a.whose(f))
+				t.Row("network", f.Network, "genesis "+f.GenesisHash.String(), a.whose(f.GenesisHash))
 				t.Row("checked", "four signatures, two leases, one provider, a slot in common, the unit in both")
 				t.Row("not checked", "whether the provider has anything at stake: evidence submit asks the chain")
 			})
 		},
 	}
+	again.flags(c)
+	return c
 }
 
 // whose says whether the network of a proof is this home directory's.
-func (a *App) whose(f evidence.Finding) string {
+func (a *App) whose(genesis sign.Hash) string {
 	home, err := a.Home()
 	if err != nil {
 		return ""
@@ -156,23 +191,39 @@ func (a *App) whose(f evidence.Finding) string {
 	switch g, err := node.LoadGenesis(home); {
 	case err != nil:
 		return "compare it with the genesis of the network that you mean"
-	case g.Hash() != f.GenesisHash:
+	case g.Hash() != genesis:
 		return "NOT the network of this peer"
 	}
 	return "the network of this peer"
 }
 
-// readEvidence reads and checks an evidence file.
-func readEvidence(path string) (evidence.Finding, error) {
+// parseEvidence reads an evidence file.
+func parseEvidence(path string) (evidence.Proof, error) {
 	b, err := readFile(path, evidence.MaxFile)
 	if err != nil {
-		return evidence.Finding{}, &Error{Code: ExitUsage, Err: err}
+		return evidence.Proof{}, &Error{Code: ExitUsage, Err: err}
 	}
 	p, err := evidence.ParseProof(b)
 	if err != nil {
-		return evidence.Finding{}, fmt.Errorf("%s: %w", path, err)
+		return p, fmt.Errorf("%s: %w", path, err)
 	}
-	f, err := p.Check()
+	return p, nil
+}
+
+// readEvidence reads and checks the file of a double sale.
+func readEvidence(path string) (evidence.Finding, error) {
+	p, err := parseEvidence(path)
+	if err != nil {
+		return evidence.Finding{}, err
+	}
+	if len(p.Dissent) > 0 {
+		return evidence.Finding{}, Usagef("%s proves that results differ: no stake is taken for it", path)
+	}
+	return found(p.Check())
+}
+
+// found says of what does not hold that it proves nothing, and why.
+func found[T any](f T, err error) (T, error) {
 	if rule, broken := errors.AsType[*verify.RuleError](err); broken {
 		return f, fmt.Errorf("it proves nothing: rule %s is broken: %s", rule.Rule, rule.Detail)
 	}

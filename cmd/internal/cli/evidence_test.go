@@ -13,6 +13,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/evidence"
 	"github.com/starling-network/starling/verify"
+	"github.com/starling-network/starling/verify/replica"
 )
 
 // doubleSale is an evidence file's content: one unit sold to two buyers, slots 110 to 120.
@@ -87,5 +88,79 @@ func TestEvidenceCheck(t *testing.T) {
 	}
 	if code, _, errOut := run(t, newEvidence, "evidence", "ls", "--home", dir); code != int(ExitUnreachable) {
 		t.Errorf("without a peer: exit %d, %s", code, errOut)
+	}
+}
+
+// falseResult is an evidence file's content: three providers, one of whom signed another result than the others.
+func falseResult(t *testing.T, results ...byte) evidence.Proof {
+	t.Helper()
+	p := doubleSale(t)
+	private := func(name string) sign.Private { return sign.NewPrivate(sha256.Sum256([]byte(name))) }
+	d := replica.Dissent{Work: replica.Work{Seed: 1, MemoryMiB: 64, DiskMiB: 16, Program: sign.Sum([]byte("program")), Outputs: []string{"/out"},
+		Inputs: []replica.Input{{Path: "/in/data", Content: sign.Sum([]byte("data"))}}}}
+	for i, b := range results {
+		by, r := private(string(rune('a'+i))), replica.Result{Trees: []sign.Hash{{b}}}
+		core := verify.ReceiptCore{
+			Version: verify.ReceiptVersion, Flags: verify.ReceiptFinal, Units: 1, Lease: market.LeaseID{byte(i + 1)}, Seq: 1, Provider: by.Key(), Buyer: private("buyer").Key(),
+			From: 10, To: 20, Output: replica.Output(d.Work.Hash(), r),
+		}
+		s := replica.Signed{Receipt: verify.Receipt{ReceiptCore: core}, Result: r}
+		var err, err2 error
+		s.Receipt.ProviderSig, err = core.Sign(p.Genesis.Domain(), by)
+		s.Receipt.BuyerSig, err2 = core.Sign(p.Genesis.Domain(), private("buyer"))
+		if err := errors.Join(err, err2); err != nil {
+			t.Fatal(err)
+		}
+		d.Results = append(d.Results, s)
+	}
+	return evidence.NewDissentProof(p.Genesis, d.Marshal())
+}
+
+// evidence check says of differing results who signed what, and refuses what proves nothing and files that are not those of the work.
+func TestEvidenceCheckDissent(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name string, p evidence.Proof) string {
+		b, err := json.Marshal(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	liar := sign.NewPrivate(sha256.Sum256([]byte("a"))).Key().String()
+	three, two, same := write("three.json", falseResult(t, 9, 1, 1)), write("two.json", falseResult(t, 9, 1)), write("same.json", falseResult(t, 1, 1))
+	both := falseResult(t, 9, 1)
+	both.Conflict = doubleSale(t).Conflict
+	other := falseResult(t, 9, 1, 1)
+	other.Genesis.Network = "another"
+	for name, c := range map[string]struct {
+		args []string
+		out  string // what it says
+		bad  string // with what it fails
+	}{
+		"majority":            {args: []string{three}, out: "differs from " + liar},
+		"two":                 {args: []string{two}, out: "none"},
+		"json":                {args: []string{"-o", "json", three}, out: `"wrong": [`},
+		"the same":            {args: []string{same}, bad: "rule dissent is broken"},
+		"both kinds":          {args: []string{write("both.json", both)}, bad: "one proof"},
+		"another network":     {args: []string{write("other.json", other)}, bad: "rule provider-signature is broken"},
+		"inputs alone":        {args: []string{three, "--input", "/in/data=x"}, bad: "needs --program"},
+		"no pair":             {args: []string{three, "--program", three, "--input", "x"}, bad: "want PATH=FILE"},
+		"another program":     {args: []string{three, "--program", three, "--input", "/in/data=" + three}, bad: "has SHA-256"},
+		"nothing to run":      {args: []string{write("double.json", doubleSale(t)), "--program", three}, bad: "nothing to run again"},
+		"no stake is at risk": {args: []string{"submit", three}, bad: "no stake is taken for it"},
+	} {
+		args := append([]string{"evidence"}, c.args...)
+		if c.args[0] != "submit" {
+			args = append([]string{"evidence", "check"}, c.args...)
+		}
+		code, out, errs := run(t, newEvidence, args...)
+		if (code == 0) != (c.bad == "") || !strings.Contains(out, c.out) || !strings.Contains(errs, c.bad) {
+			t.Errorf("%s: exit code %d\n%s%s", name, code, out, errs)
+		}
 	}
 }

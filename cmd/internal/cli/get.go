@@ -29,13 +29,15 @@ type savedOutput struct {
 }
 
 func newGet(a *App) *cobra.Command {
-	rank := allRanks
+	rank, unchecked := allRanks, false
 	c := &cobra.Command{
 		Use:   "get ID DIR",
 		Short: "Download a job's outputs",
 		Long: `Writes the outputs that the job's ranks left, each beneath a directory of its rank: /out of rank 2 becomes DIR/2/out. A
 job of one rank, or --rank, does without the rank's directory. An output's directory must be new or empty; nothing outside
-it is ever written, whatever a provider sent.`,
+it is ever written, whatever a provider sent.
+
+Of a job whose results are checked (run --verify replicate) nothing is given before that is over, but with --unchecked.`,
 		Example: `  starling get jk3v5q2a results
   starling get --rank 0 jk3v5q2a results`,
 		GroupID: groupJobs,
@@ -48,6 +50,10 @@ it is ever written, whatever a provider sent.`,
 			j, err := client.Job(c.Context(), args[0])
 			if err != nil {
 				return err
+			}
+			if j.Unchecked() && !unchecked {
+				return &Error{Code: ExitFailed, Err: fmt.Errorf("the results of job %s are held back: %s", j.ID, j.VerifyText()),
+					Hint: "wait for it, or --unchecked takes what is there"}
 			}
 			if c.Flags().Changed("rank") {
 				if err := checkRank(j, rank); err != nil {
@@ -73,6 +79,7 @@ it is ever written, whatever a provider sent.`,
 			})
 		},
 	}
+	c.Flags().BoolVar(&unchecked, "unchecked", false, "also results that are held back because they are not checked yet")
 	c.Flags().IntVar(&rank, "rank", allRanks, "of one rank only")
 	return c
 }

@@ -58,7 +58,7 @@ func newPs(a *App) *cobra.Command {
 
 func psTable(t *Table, g market.Genesis, jobs []buyer.Job, short map[string]string) {
 	now := time.Now()
-	t.Head("ID", "NAME", "STATE", "RANKS", "ROUND", "AGE", "LEFT", "COST", "REASON")
+	t.Head("ID", "NAME", "STATE", "RANKS", "ROUND", "AGE", "LEFT", "COST", "CHECKED", "REASON")
 	for _, j := range jobs {
 		done := 0
 		for _, r := range j.Ranks {
@@ -85,8 +85,16 @@ func psTable(t *Table, g market.Genesis, jobs []buyer.Job, short map[string]stri
 		if until := j.Until(); !until.IsZero() && j.State == buyer.Running {
 			left = span(until.Sub(now))
 		}
-		t.Row(short[j.ID], j.Spec.Name, state, ranks, round, ago(now, j.Created), left, cost, clip(j.Reason, 60))
+		t.Row(short[j.ID], j.Spec.Name, state, ranks, round, ago(now, j.Created), left, cost, checkedText(j), clip(j.Reason, 60))
 	}
+}
+
+// checkedText is how far a job's results are checked, for a table.
+func checkedText(j buyer.Job) string {
+	if text := j.VerifyText(); text != "" {
+		return clip(text, 60)
+	}
+	return "-"
 }
 
 // unitsText is of what kind units are, for a table: "gpu/l4 NVIDIA L4 (simulated)".
@@ -240,6 +248,18 @@ func statusTable(t *Table, g market.Genesis, s jobStatus) {
 	}
 	if n := j.Spec.RoundCount(); n > 1 {
 		row("rounds", fmt.Sprintf("%d of %d done", j.Round, n))
+	}
+	if r := j.Replica; r != nil {
+		row("checked", j.VerifyText())
+	}
+	for i, v := range j.Verified {
+		row("checked", fmt.Sprintf("rank %d: %s", i, v.Text()))
+		for _, id := range v.Replicas {
+			row("", "replica "+id)
+		}
+		if v.Evidence != "" {
+			row("", "evidence "+v.Evidence+", `starling evidence export "+v.Evidence+" FILE`")
+		}
 	}
 	row("cost", g.FormatAmount(s.Cost)+", budget "+g.FormatAmount(j.Spec.Payment.Budget))
 	row("paid", g.FormatAmount(j.Paid))

@@ -8,7 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/evidence"
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/verify/replica"
 )
 
 // What a seeded program can see is the same on two machines that differ in everything that it must not depend on: where its
@@ -102,4 +105,33 @@ func seen(t *testing.T, dir string) string {
 		t.Fatal(e)
 	}
 	return text + fmt.Sprintln(entries)
+}
+
+// A work that is run again from a proof's description gives the same digests on every machine, and others for another work.
+func TestRerun(t *testing.T) {
+	t.Parallel()
+	module, _ := program(t)
+	code, err := os.ReadFile(module)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(seed uint64, content string) replica.Result {
+		w := replica.Work{
+			Seed: seed, MemoryMiB: 64, DiskMiB: 16, Program: sign.Sum(code), Args: []string{"copy", "/in/data", "/out/data"}, Outputs: []string{"/out"},
+			Env: []replica.Variable{{Name: "A", Value: "1"}}, Inputs: []replica.Input{{Path: "/in/data", Content: sign.Sum([]byte(content))}},
+		}
+		f := evidence.Files{Program: module, Inputs: map[string]string{"/in/data": write(t, "data", []byte(content))}}
+		r, err := evidence.Rerun(t.Context(), newRuntime(t, time.Minute), w, f, t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	first := run(7, "one")
+	if len(first.Trees) != 1 || first.Exit != 0 || !first.Equal(run(7, "one")) {
+		t.Errorf("%+v, and again something else", first)
+	}
+	if first.Equal(run(7, "two")) {
+		t.Error("another input has the same result")
+	}
 }
