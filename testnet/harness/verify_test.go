@@ -232,7 +232,7 @@ func TestForgedUndecided(t *testing.T) {
 func TestVerifyCrash(t *testing.T) {
 	t.Parallel()
 	var writes []string
-	var taken int // writes when the job is taken
+	var taken int    // writes when the job is taken
 	const victim = 4 // the buyer
 	run := func(t *testing.T, at *Crash) {
 		synctest.Test(t, func(t *testing.T) {
