@@ -24,6 +24,7 @@ type Genesis struct {
 	Decimals      uint8     `json:"decimals"`       // of the mint
 	SlotMillis    uint64    `json:"slot_millis"`    // nominal length of a slot
 	IntervalSlots uint64    `json:"interval_slots"` // length of a metering interval
+	AuditSlots    uint64    `json:"audit_slots"`    // length of a window in which all units are audited once; 0: none is
 	Simulated     bool      `json:"simulated"`      // a virtual ledger stands in for the chain
 }
 
@@ -31,6 +32,8 @@ const (
 	maxGenesisJSON   = 4096
 	maxSymbol        = 10
 	maxIntervalSlots = 1 << 20
+	minAuditSlots    = 10
+	maxAuditSlots    = 1 << 24
 )
 
 // ParseGenesis reads and validates a genesis.json of at most 4 KiB. Unknown fields are refused: they would mean a rule
@@ -74,6 +77,9 @@ func (g Genesis) Validate() error {
 	if g.IntervalSlots < 1 || g.IntervalSlots > maxIntervalSlots {
 		return malformed("genesis interval_slots", "%d, want 1 to %d", g.IntervalSlots, maxIntervalSlots)
 	}
+	if g.AuditSlots != 0 && (g.AuditSlots < minAuditSlots || g.AuditSlots > maxAuditSlots) {
+		return malformed("genesis audit_slots", "%d, want 0 or %d to %d", g.AuditSlots, minAuditSlots, maxAuditSlots)
+	}
 	return nil
 }
 
@@ -82,8 +88,9 @@ func (g Genesis) Domain() sign.Domain {
 	return sign.Domain{Network: g.Network, Chain: g.Chain, Program: g.Program}
 }
 
-// Hash commits to every field: SHA-256 of "starling/genesis/v2" ‖ network[16] ‖ chain[32] ‖ program[32] ‖ escrow[32] ‖
-// mint[32] ‖ symbol[16] ‖ decimals u8 ‖ simulated u8 ‖ slot_millis u64 ‖ interval_slots u64, text padded with zeros.
+// Hash commits to every field: SHA-256 of "starling/genesis/v3" ‖ network[16] ‖ chain[32] ‖ program[32] ‖ escrow[32] ‖
+// mint[32] ‖ symbol[16] ‖ decimals u8 ‖ simulated u8 ‖ slot_millis u64 ‖ interval_slots u64 ‖ audit_slots u64, text padded with
+// zeros.
 func (g Genesis) Hash() sign.Hash {
 	var network, symbol [16]byte
 	copy(network[:], g.Network)
@@ -94,7 +101,8 @@ func (g Genesis) Hash() sign.Hash {
 	}
 	tail = binary.LittleEndian.AppendUint64(tail, g.SlotMillis)
 	tail = binary.LittleEndian.AppendUint64(tail, g.IntervalSlots)
-	return sign.Sum([]byte("starling/genesis/v2"), network[:], g.Chain[:], g.Program[:], g.Escrow[:], g.Mint[:], symbol[:], tail)
+	tail = binary.LittleEndian.AppendUint64(tail, g.AuditSlots)
+	return sign.Sum([]byte("starling/genesis/v3"), network[:], g.Chain[:], g.Program[:], g.Escrow[:], g.Mint[:], symbol[:], tail)
 }
 
 // Tag is the <network> part of protocol ids, topics and DHT prefixes: the network id, '-', and the first eight

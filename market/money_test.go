@@ -118,7 +118,7 @@ func TestGenesis(t *testing.T) {
 		"program": func(g *market.Genesis) { g.Program[0]++ }, "escrow": func(g *market.Genesis) { g.Escrow[0]++ },
 		"mint":   func(g *market.Genesis) { g.Mint[0]++ },
 		"symbol": func(g *market.Genesis) { g.Symbol = "STAR2" }, "decimals": func(g *market.Genesis) { g.Decimals++ },
-		"slot": func(g *market.Genesis) { g.SlotMillis++ }, "interval": func(g *market.Genesis) { g.IntervalSlots++ },
+		"slot": func(g *market.Genesis) { g.SlotMillis++ }, "interval": func(g *market.Genesis) { g.IntervalSlots++ }, "audit": func(g *market.Genesis) { g.AuditSlots = 9000 },
 		"simulated": func(g *market.Genesis) { g.Simulated = true },
 	} {
 		other := g
@@ -132,7 +132,7 @@ func TestGenesis(t *testing.T) {
 		"network": func(g *market.Genesis) { g.Network = "Test" }, "mint": func(g *market.Genesis) { g.Mint = [32]byte{} },
 		"symbol": func(g *market.Genesis) { g.Symbol = "star" }, "decimals": func(g *market.Genesis) { g.Decimals = 20 },
 		"program alone": func(g *market.Genesis) { g.Program = [32]byte{3} }, "escrow alone": func(g *market.Genesis) { g.Escrow = [32]byte{4} },
-		"slot": func(g *market.Genesis) { g.SlotMillis = 0 }, "interval": func(g *market.Genesis) { g.IntervalSlots = 0 },
+		"slot": func(g *market.Genesis) { g.SlotMillis = 0 }, "interval": func(g *market.Genesis) { g.IntervalSlots = 0 }, "audit": func(g *market.Genesis) { g.AuditSlots = 9 },
 	} {
 		other := g
 		change(&other)

@@ -16,7 +16,7 @@ type genesisOptions struct {
 	network, chain, mint, symbol string
 	program, escrow              string
 	decimals                     uint8
-	slot, interval               time.Duration
+	slot, interval, audit        time.Duration
 }
 
 func newGenesis(a *App) *cobra.Command {
@@ -53,6 +53,7 @@ network that were made before, with --program and --escrow.`,
 	f.Uint8Var(&o.decimals, "decimals", defaultDecimals, "decimals of the token")
 	f.DurationVar(&o.slot, "slot", 400*time.Millisecond, "nominal length of a slot of the cluster")
 	f.DurationVar(&o.interval, "interval", 10*time.Second, "length of a metering interval: what is paid ahead and so at risk")
+	f.DurationVar(&o.audit, "audit", time.Hour, "length of a window in which every unit on sale shows once what it is; 0: none does")
 	c.AddCommand(genesisInitEscrow(a), genesisDeploy(a))
 	return c
 }
@@ -79,9 +80,13 @@ func (o genesisOptions) genesis() (market.Genesis, error) {
 	if o.interval < o.slot || o.interval%o.slot != 0 {
 		return market.Genesis{}, Usagef("--interval: %v is not a whole number of slots of %v", o.interval, o.slot)
 	}
+	if o.audit < 0 || o.audit%o.slot != 0 {
+		return market.Genesis{}, Usagef("--audit: %v is not a whole number of slots of %v", o.audit, o.slot)
+	}
 	g := market.Genesis{
 		Network: o.network, Chain: hash, Mint: mint, Symbol: o.symbol, Decimals: o.decimals,
 		SlotMillis: uint64(o.slot.Milliseconds()), IntervalSlots: uint64(o.interval / o.slot),
+		AuditSlots: uint64(o.audit / o.slot),
 	}
 	for _, f := range []struct {
 		name, value string
