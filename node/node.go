@@ -34,6 +34,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/audit"
 	"github.com/starling-network/starling/node/block"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/buyer/guardian"
@@ -111,6 +112,7 @@ type Node struct {
 	tag       string
 	discovery *discovery.Discovery // nil for a light peer
 	evidence  *evidence.Keeper     // nil for a light peer
+	audits    *audit.Service       // nil for a light peer, and where nothing is audited
 	orders    *orders              // nil for a light peer
 	slots     *slots.Clock
 	provider  *provider.Provider // nil when nothing is sold
@@ -187,6 +189,9 @@ func New(ctx context.Context, p Parts) (*Node, error) {
 		if n.provider, err = n.newProvider(ctx, lots); err != nil {
 			return nil, errors.Join(fmt.Errorf("setting up what is sold: %w", err), n.close())
 		}
+	}
+	if n.audits, err = n.newAudits(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("setting up audits: %w", err), n.close())
 	}
 	if n.guardian, err = n.newGuardian(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("setting up what is guarded: %w", err), n.close())
@@ -332,6 +337,9 @@ func (n *Node) offered(ctx context.Context, offers []market.Offer, envelopes [][
 		return err
 	}
 	var topics []discovery.Topic
+	if n.p.Genesis.AuditSlots > 0 {
+		topics = append(topics, discovery.Topic{Class: verifiers, Region: n.p.Config.Region})
+	}
 	for _, o := range offers {
 		for _, c := range []market.Class{o.Class, o.Class.Family()} {
 			if t := (discovery.Topic{Class: string(c), Region: string(o.Region)}); !slices.Contains(topics, t) {
@@ -470,6 +478,9 @@ func (n *Node) Run(ctx context.Context) (err error) {
 		}
 	}
 	g.Go(func() error { return n.buyer.Run(gctx) })
+	if n.audits != nil {
+		g.Go(func() error { return n.audits.Run(gctx) })
+	}
 	if n.guardian != nil {
 		g.Go(func() error { return n.guardian.Run(gctx) })
 	}

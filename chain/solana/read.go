@@ -106,3 +106,34 @@ func (l *Ledger) Anchored(ctx context.Context, authority sign.Key, root sign.Has
 	}
 	return anchored, nil
 }
+
+// Providers are all registrations on this network, in the order of their addresses, as one endpoint shows them: it may hide some,
+// and none can be made up but as Provider would refuse it too. Many public endpoints do not answer this.
+func (l *Ledger) Providers(ctx context.Context) ([]program.Provider, error) {
+	if l.cfg.Program.IsZero() {
+		return nil, errProgram
+	}
+	accounts, err := ask(ctx, l.pool, func(ctx context.Context, c *rpc.Client) (rpc.GetProgramAccountsResult, error) {
+		return c.GetProgramAccountsWithOpts(ctx, solanago.PublicKey(l.cfg.Program), &rpc.GetProgramAccountsOpts{
+			Encoding: solanago.EncodingBase64, Commitment: rpc.CommitmentConfirmed, Filters: []rpc.RPCFilter{
+				{DataSize: program.ProviderSize},
+				{Memcmp: &rpc.RPCFilterMemcmp{Offset: escrowNetworkAt, Bytes: l.cfg.Network[:]}},
+			}})
+	})
+	if err != nil && !errors.Is(err, rpc.ErrNotFound) {
+		return nil, fmt.Errorf("listing registrations: %w", err)
+	}
+	slices.SortFunc(accounts, func(a, b *rpc.KeyedAccount) int { return slices.Compare(a.Pubkey[:], b.Pubkey[:]) })
+	var out []program.Provider
+	for _, a := range accounts {
+		if a == nil || a.Account == nil || a.Account.Data == nil {
+			return nil, fmt.Errorf("listing registrations: %w", chain.ErrMalformed)
+		}
+		p, err := program.UnmarshalProvider(a.Account.Data.GetBinary())
+		at := program.ProviderAddress(l.cfg.Program, l.cfg.Network, p.First)
+		if err == nil && sign.Key(a.Pubkey) == at && sign.Key(a.Account.Owner) == l.cfg.Program && p.Network == l.cfg.Network {
+			out = append(out, p)
+		}
+	}
+	return out, nil
+}

@@ -165,6 +165,15 @@ func (f *fake) Info(context.Context) NodeInfo { return NodeInfo{Peer: "me"} }
 func (f *fake) Peers() []PeerInfo             { return []PeerInfo{} }
 func (f *fake) Guarded() []GuardedJob         { return nil }
 
+func (f *fake) Audits() ([]audit.Past, error)               { return []audit.Past{{Failed: "late"}}, nil }
+func (f *fake) Audit(context.Context) ([]audit.Past, error) { return nil, audit.ErrTooEarly }
+func (f *fake) AuditRecord(_ context.Context, of sign.Key, _ sign.Hash) ([]byte, error) {
+	if of.IsZero() {
+		return nil, audit.ErrNoRecord
+	}
+	return []byte("record"), nil
+}
+
 func (f *fake) Leases() []SoldLease { return []SoldLease{} }
 
 func (f *fake) Ping(_ context.Context, target string, count int) (PingResult, error) {

@@ -63,6 +63,7 @@ type Node interface {
 	Offers(ctx context.Context, class string) ([]OfferInfo, error)
 	Leases() []SoldLease
 	Guarded() []GuardedJob
+	Audits
 	// Ping measures the way to a peer; count is how often.
 	Ping(ctx context.Context, target string, count int) (PingResult, error)
 	Operator
@@ -199,6 +200,7 @@ func (s *Server) handler() http.Handler {
 	}
 	maps.Copy(routes, s.jobRoutes())
 	maps.Copy(routes, s.evidenceRoutes())
+	maps.Copy(routes, s.auditRoutes())
 	for pattern, h := range routes {
 		mux.Handle(pattern, s.guard(h))
 	}

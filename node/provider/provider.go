@@ -370,6 +370,16 @@ func (p *Provider) Inventory() sign.Hash {
 	return market.UnitsRoot(ids)
 }
 
+// Idle are the units for sale that nobody has.
+func (p *Provider) Idle() []market.Unit {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.DeleteFunc(p.book.Units(), func(u market.Unit) bool {
+		_, held := p.book.Holder(u.ID)
+		return held || p.book.Withdrawn(u.ID)
+	})
+}
+
 // Units says how many units there are and how many are free.
 func (p *Provider) Units() (total, free int) {
 	p.mu.Lock()

@@ -89,6 +89,7 @@ var commands = []func(*App) *cobra.Command{
 	newEscrow,
 	newStake,
 	newEvidence,
+	newAudit,
 	newGuarded,
 	newWallet,
 	newSpend,

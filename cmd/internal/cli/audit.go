@@ -1,0 +1,229 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/audit"
+	rules "github.com/starling-network/starling/verify/audit"
+)
+
+func newAudit(a *App) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "audit",
+		Short: "What this peer's units have shown to be: run an audit, look at a record, check one",
+		Long: `Time is cut into windows (audit_slots of the genesis). In each, every unit on sale shows once what it is to a committee that nobody
+chooses: it multiplies matrices that nobody knew before and walks through its memory, and the committee looks at the clock. What
+came of it is a record, which anyone can check for ever, offline: what was computed nobody can fake, also no committee.`,
+		Example: `  starling audit ls
+  starling audit run
+  starling audit show 4f0c21aa --save unit.json
+  starling audit check unit.json`,
+		GroupID: groupPeer,
+		Args:    onlyCommands,
+		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(auditLs(a), auditRun(a), auditShow(a), auditCheck(a))
+	return c
+}
+
+func auditLs(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "ls",
+		Short: "List how this peer's units did, the newest audit of each first",
+		Long: `Lists the last 24 audits of each unit. TOPS is int8 arithmetic in 10¹² operations a second, READS 32-byte reads at random places of
+its memory in 10⁶ a second, MEMORY what they were spread over, and DISTANCE how much further away the unit is than the peer that
+sells it. No round trip is subtracted from the times, so a unit is at least as fast as it says here.`,
+		Example: `  starling audit ls -o json`,
+		Args:    exactArgs(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			client, err := a.Client()
+			if err != nil {
+				return err
+			}
+			past, err := client.Audits(c.Context())
+			if err != nil {
+				return err
+			}
+			return a.Show(past, func(t *Table) { auditTable(t, past) })
+		},
+	}
+}
+
+func auditTable(t *Table, past []audit.Past) {
+	t.Head("UNIT", "CLASS", "WINDOW", "AGE", "TOPS", "READS", "MEMORY", "DISTANCE", "RECORD", "")
+	for _, p := range past {
+		if p.Failed != "" {
+			t.Row(p.Unit.Short(), p.Class, fmt.Sprint(uint64(p.Window)), ago(time.Now(), p.At), "", "", "", "", "", "not passed: "+clip(p.Failed, 160))
+			continue
+		}
+		r := p.Rates
+		t.Row(p.Unit.Short(), p.Class, fmt.Sprint(uint64(p.Window)), ago(time.Now(), p.At), tops(r), megareads(r), mebibytes(r), distance(r), p.Record.Short(), "passed")
+	}
+	if len(past) == 0 {
+		t.Row("none yet")
+	}
+}
+
+func tops(r rules.Rates) string      { return fmt.Sprintf("%.3f", float64(r.Operations)/1e12) }
+func megareads(r rules.Rates) string { return fmt.Sprintf("%.1f M/s", float64(r.Reads)/1e6) }
+func mebibytes(r rules.Rates) string { return fmt.Sprintf("%d MiB", r.Memory>>20) }
+func distance(r rules.Rates) string {
+	return (time.Duration(r.Distance) * time.Microsecond).Round(10 * time.Microsecond).String()
+}
+
+func auditRun(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "run",
+		Short: "Have this peer's idle units show now what they are, and wait",
+		Long: `Audits this peer's units that nobody has leased, in the window that is now. A peer does so by itself in every window; each window is
+answered once, and none in which the peer was started: a peer whose journal was put back must not answer twice.`,
+		Example: `  starling audit run`,
+		Args:    exactArgs(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			client, err := a.Client()
+			if err != nil {
+				return err
+			}
+			a.say("waiting for the window's first block, then for the committee")
+			past, err := client.Audit(c.Context())
+			if err != nil {
+				return err
+			}
+			return a.Show(past, func(t *Table) { auditTable(t, past) })
+		},
+	}
+}
+
+func auditShow(a *App) *cobra.Command {
+	var peer, save string
+	c := &cobra.Command{
+		Use:   "show RECORD",
+		Short: "Show the record of an audit, and who judged",
+		Long: `Shows a record by its hash: of this peer's units, where the beginning is enough, or with --peer of another peer's. It is checked as
+audit check does. --save writes it into a file, with the genesis of its network, that anybody can check.`,
+		Example: `  starling audit show 4f0c21aa
+  starling audit show 4f0c21aa9b3e5d71… --peer 7xKX…gAsU --save unit.json`,
+		Args: exactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			client, err := a.Client()
+			if err != nil {
+				return err
+			}
+			g, err := a.genesis()
+			if err != nil {
+				return err
+			}
+			var of sign.Key
+			var hash sign.Hash
+			if peer != "" {
+				if of, err = address("--peer", peer); err != nil {
+					return err
+				}
+				if hash, err = sign.ParseHash(args[0]); err != nil {
+					return Usagef("%q: %v", clip(args[0], 70), err)
+				}
+			} else {
+				past, err := client.Audits(c.Context())
+				if err != nil {
+					return err
+				}
+				p, err := one(past, args[0], func(p audit.Past) string { return p.Record.String() })
+				if err != nil {
+					return WithHint(err, "starling audit ls")
+				}
+				hash = p.Record
+			}
+			b, err := client.AuditRecord(c.Context(), of, hash)
+			if err != nil {
+				return err
+			}
+			f := audit.NewFile(g, b)
+			if save != "" {
+				text, err := json.MarshalIndent(f, "", "  ")
+				if err != nil {
+					return err
+				}
+				if err := os.WriteFile(save, append(text, '\n'), 0o644); err != nil {
+					return err
+				}
+				a.say("wrote the record to %s", save)
+			}
+			return a.showRecord(f)
+		},
+	}
+	c.Flags().StringVar(&peer, "peer", "", "key of the peer whose unit it is (default this one)")
+	c.Flags().StringVar(&save, "save", "", "file to write the record to")
+	return c
+}
+
+func auditCheck(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "check FILE",
+		Short: "Check the record of an audit, and say what it shows",
+		Long: `Checks everything in the file and asks nobody: that the seeds are made of the beacon and of what the committee gave, that the provider
+signed its answer before it knew what would be looked at, that every opened entry of its products is right and every walker that
+is shown arrived where its walk leads, and that more than two thirds of the committee passed it. The first rule that is broken is
+named, and the exit code is 1. Two things rest on the chain and are not checked: that the beacon is the hash of its slot, and
+that the committee was drawn from those who had something at stake.`,
+		Example: `  starling audit check unit.json`,
+		Args:    exactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			b, err := readFile(args[0], audit.MaxFile)
+			if err != nil {
+				return &Error{Code: ExitUsage, Err: err}
+			}
+			f, err := audit.ParseFile(b)
+			if err != nil {
+				return fmt.Errorf("%s: %w", args[0], err)
+			}
+			return a.showRecord(f)
+		},
+	}
+}
+
+// recordInfo is a record as it is shown.
+type recordInfo struct {
+	Hash    sign.Hash    `json:"hash"`
+	Network string       `json:"network"`
+	Record  rules.Record `json:"record"`
+	Rates   rules.Rates  `json:"rates"`
+}
+
+// showRecord checks a record and shows what it says.
+func (a *App) showRecord(f audit.File) error {
+	began := time.Now()
+	r, err := f.Check()
+	if rule, broken := errors.AsType[*rules.RuleError](err); broken {
+		return fmt.Errorf("it shows nothing: rule %s is broken: %s", rule.Rule, rule.Detail)
+	}
+	if err != nil {
+		return fmt.Errorf("it shows nothing: %w", err)
+	}
+	took := time.Since(began)
+	info := recordInfo{r.Hash(), f.Genesis.Tag(), r, r.Rates()}
+	return a.Show(info, func(t *Table) {
+		ans, rates := r.Answer, info.Rates
+		t.Row("record", info.Hash.String())
+		t.Row("unit", ans.Unit.String(), "of "+ans.Provider.String())
+		t.Row("when", fmt.Sprintf("window %d, attempt %d; beacon: %s of slot %d", ans.Window, ans.Attempt, r.Beacon.Source, r.Beacon.Round))
+		t.Row("products", ans.Shape.String(), tops(rates)+" TOPS at least")
+		t.Row("memory", ans.Walk.String(), megareads(rates)+" at least")
+		t.Row("distance", distance(rates)+" beyond the peer that sells it")
+		for _, v := range r.Verdicts {
+			t.Row("judged by", v.Member.String(), fmt.Sprintf("%s: products after %v, walk after %v", v.Outcome, micros(v.Product), micros(v.Walk)))
+		}
+		t.Row("checked", fmt.Sprintf("%d entries, %d walkers, %d signatures in %v", len(r.Opened.Openings), len(r.Walked.Ends), len(r.Verdicts)+2, took.Round(100*time.Microsecond)))
+		t.Row("not checked", "the beacon and the committee: they rest on the chain of network "+info.Network)
+	})
+}
+
+func micros(n uint64) time.Duration {
+	return (time.Duration(min(n, 1<<50)) * time.Microsecond).Round(100 * time.Microsecond)
+}

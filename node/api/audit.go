@@ -1,0 +1,95 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/audit"
+)
+
+// Audits is what the API asks of the part that audits.
+type Audits interface {
+	// Audits is how the peer's units did, the newest of each first.
+	Audits() ([]audit.Past, error)
+	// Audit has them show now what they are.
+	Audit(ctx context.Context) ([]audit.Past, error)
+	// AuditRecord is a record of a peer's; of none, of this one's.
+	AuditRecord(ctx context.Context, of sign.Key, hash sign.Hash) ([]byte, error)
+}
+
+// auditRoutes are the routes of audits.
+func (s *Server) auditRoutes() map[string]func(http.ResponseWriter, *http.Request) error {
+	return map[string]func(http.ResponseWriter, *http.Request) error{
+		"GET /v1/audits": func(w http.ResponseWriter, _ *http.Request) error {
+			past, err := s.node.Audits()
+			if err != nil {
+				return err
+			}
+			return reply(w, past)
+		},
+		"POST /v1/audits": func(w http.ResponseWriter, r *http.Request) error {
+			past, err := s.node.Audit(r.Context())
+			if errors.Is(err, audit.ErrTooEarly) {
+				return &Error{Status: http.StatusConflict, Code: "too_early", Message: err.Error(), Hint: "starling audit ls shows what was audited"}
+			}
+			if err != nil {
+				return err
+			}
+			return reply(w, past)
+		},
+		"GET /v1/audits/{hash}": func(w http.ResponseWriter, r *http.Request) error {
+			hash, err := sign.ParseHash(r.PathValue("hash"))
+			if err != nil {
+				return &Error{Status: http.StatusBadRequest, Code: "bad_request", Message: err.Error()}
+			}
+			var of sign.Key
+			if text := r.URL.Query().Get("peer"); text != "" {
+				if of, err = sign.ParseKey(text); err != nil {
+					return &Error{Status: http.StatusBadRequest, Code: "bad_request", Message: err.Error()}
+				}
+			}
+			b, err := s.node.AuditRecord(r.Context(), of, hash)
+			if errors.Is(err, audit.ErrNoRecord) {
+				return &Error{Status: http.StatusNotFound, Code: "not_found", Message: err.Error(), Hint: "only the newest record of each unit is kept"}
+			}
+			if err != nil {
+				return err
+			}
+			return reply(w, AuditRecord{b})
+		},
+	}
+}
+
+// AuditRecord is the answer to a question for a record.
+type AuditRecord struct {
+	Record []byte `json:"record"`
+}
+
+// Audits is how the peer's units did.
+func (c *Client) Audits(ctx context.Context) (past []audit.Past, err error) {
+	return past, c.get(ctx, "/v1/audits", &past)
+}
+
+// Audit has the peer's units show now what they are, and waits.
+func (c *Client) Audit(ctx context.Context) (past []audit.Past, err error) {
+	res, err := c.do(ctx, http.MethodPost, "/v1/audits", nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	return past, json.NewDecoder(res.Body).Decode(&past)
+}
+
+// AuditRecord is a record of a peer's; of none, of this one's.
+func (c *Client) AuditRecord(ctx context.Context, of sign.Key, hash sign.Hash) ([]byte, error) {
+	q := ""
+	if !of.IsZero() {
+		q = "?peer=" + url.QueryEscape(of.String())
+	}
+	var r AuditRecord
+	return r.Record, c.get(ctx, "/v1/audits/"+hash.String()+q, &r)
+}

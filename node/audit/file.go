@@ -1,0 +1,82 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/verify/audit"
+	"github.com/starling-network/starling/verify/challenge"
+)
+
+// Limits of an audit file.
+const (
+	MaxFile    = 128 << 10 // bytes
+	fileFormat = "starling-audit/1"
+)
+
+// ErrFile says that a file is no audit file.
+var ErrFile = errors.New("not an audit file")
+
+// File is an audit record and the network whose signatures it carries: anybody can check it without asking anyone.
+type File struct {
+	Format  string         `json:"format"`
+	Genesis market.Genesis `json:"genesis"`
+	Record  []byte         `json:"record"` // audit.Record
+}
+
+// NewFile is the file of a record on a network.
+func NewFile(g market.Genesis, record []byte) File { return File{fileFormat, g, record} }
+
+// ParseFile reads an audit file: one JSON object without unknown fields. It verifies nothing; Check does.
+func ParseFile(b []byte) (File, error) {
+	var f File
+	if len(b) > MaxFile {
+		return f, fmt.Errorf("%w: %d bytes, at most %d", ErrFile, len(b), MaxFile)
+	}
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&f); err != nil {
+		return f, fmt.Errorf("%w: %w", ErrFile, err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return f, fmt.Errorf("%w: more than one JSON value", ErrFile)
+	}
+	if f.Format != fileFormat {
+		return f, fmt.Errorf("%w: format %.40q, want %q", ErrFile, f.Format, fileFormat)
+	}
+	return f, nil
+}
+
+// Check verifies everything in the file that needs nothing else: see audit.Record.Check. The error is an *audit.RuleError where
+// a rule has a name.
+func (f File) Check() (audit.Record, error) {
+	if err := f.Genesis.Validate(); err != nil {
+		return audit.Record{}, err
+	}
+	r, err := audit.UnmarshalRecord(f.Record)
+	if err != nil {
+		return audit.Record{}, err
+	}
+	if r.WindowSlots != f.Genesis.AuditSlots {
+		return r, &audit.RuleError{Rule: audit.RuleWindow, Detail: fmt.Sprintf("windows of %d slots, the network's have %d", r.WindowSlots, f.Genesis.AuditSlots)}
+	}
+	return r, r.Check(f.Genesis.Domain())
+}
+
+// ByPlan is the Plan of every network: what verify/audit asks of a class.
+func ByPlan(c Claim) (Asked, error) {
+	shape, walk, err := audit.Plan(c.Class, c.Resources)
+	if err != nil {
+		return Asked{}, err
+	}
+	floor, ok := audit.FloorOf(c.Class, c.Resources)
+	if !ok {
+		return Asked{}, fmt.Errorf("%w: class %s has no floor", challenge.ErrShape, c.Class)
+	}
+	product, walked := floor.Deadlines(shape, walk)
+	return Asked{Shape: shape, Walk: walk, ProductLimit: duration(product), WalkLimit: duration(walked)}, nil
+}

@@ -1,0 +1,222 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/protocol"
+	"github.com/starling-network/starling/p2p"
+	"github.com/starling-network/starling/p2p/stream"
+	"github.com/starling-network/starling/verify/audit"
+)
+
+// Config is what a Service needs; all of it but what says what nil means.
+type Config struct {
+	Host    *p2p.Host
+	Genesis market.Genesis
+	Key     sign.Signer
+	Sight   Sight
+	Plan    Plan
+	Shelf   *Shelf
+	// Units are this peer's units that are not leased, with hardware that answers for them; free is called when they have. nil: it sells nothing.
+	Units func(ctx context.Context) (units []Unit, free func(), err error)
+	// Until is how long it takes until a slot begins.
+	Until func(market.Slot) time.Duration
+	Log   *slog.Logger
+}
+
+const (
+	// beaconPoll is how often the chain is asked for the first block of a window.
+	beaconPoll = time.Second
+	// perPeer bounds the steps of one provider that are answered at a time: one for each unit.
+	perPeer = MaxUnits + 16
+)
+
+// Service audits a peer's own units once in every window and judges others when it is drawn. NewService starts nothing; Run does.
+type Service struct {
+	cfg    Config
+	tag    string
+	member *Member
+	prover *Prover
+
+	turn    sync.Mutex // held while this peer's units are audited
+	mu      sync.Mutex
+	began   audit.Window // the window in which this process started, once it is known
+	started bool
+	done    audit.Window // newest window whose audit was begun
+}
+
+// NewService makes the service.
+func NewService(cfg Config) *Service {
+	s := &Service{cfg: cfg, tag: cfg.Genesis.Tag()}
+	domain := cfg.Genesis.Domain()
+	s.member = NewMember(MemberConfig{
+		Domain: domain, Key: cfg.Key, Sight: cfg.Sight, Plan: cfg.Plan, Now: time.Now, Log: cfg.Log,
+		Lie: func(l audit.Lie) {
+			cfg.Log.Warn("a peer lied in an audit", "liar", l.Liar(), "lie", l.Kind.String())
+			if err := cfg.Shelf.KeepLie(context.Background(), l); err != nil {
+				cfg.Log.Error("the proof of a lie is not kept", "err", err)
+			}
+		},
+	})
+	s.prover = NewProver(ProverConfig{
+		Domain: domain, Key: cfg.Key, WindowSlots: cfg.Genesis.AuditSlots, Sight: cfg.Sight, Plan: cfg.Plan, Call: s.call, Log: cfg.Log,
+	})
+	return s
+}
+
+// Shelf is what the service keeps.
+func (s *Service) Shelf() *Shelf { return s.cfg.Shelf }
+
+func (s *Service) call(ctx context.Context, m sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error) {
+	id, err := p2p.PeerIDFromKey(m)
+	if err != nil {
+		return nil, err
+	}
+	return protocol.Audit.Call(ctx, s.cfg.Host, s.tag, id, req)
+}
+
+// Fetch asks a peer for a record and checks that it is the one. What it says is not checked.
+func (s *Service) Fetch(ctx context.Context, from sign.Key, hash sign.Hash) ([]byte, error) {
+	id, err := p2p.PeerIDFromKey(from)
+	if err != nil {
+		return nil, err
+	}
+	r, err := protocol.Record.Call(ctx, s.cfg.Host, s.tag, id, &nodepb.RecordRequest{Hash: hash[:]})
+	if err != nil {
+		return nil, err
+	}
+	record, err := audit.UnmarshalRecord(r.Record)
+	if err != nil {
+		return nil, err
+	}
+	if record.Hash() != hash {
+		return nil, fmt.Errorf("%w: %s gave another", ErrNoRecord, from.Short())
+	}
+	return r.Record, nil
+}
+
+// Run answers others and audits this peer's units until ctx ends.
+func (s *Service) Run(ctx context.Context) error {
+	judge := protocol.Audit.Handle(s.cfg.Host, s.tag, func(ctx context.Context, from peer.ID, req *nodepb.AuditRequest) (*nodepb.AuditReply, error) {
+		k, err := p2p.KeyFromPeerID(from)
+		if err != nil {
+			return nil, refuse(CodeUnknown, "%v", err)
+		}
+		return s.member.Answer(ctx, sign.Key(k), req)
+	}, stream.Limits{PerPeer: perPeer, Logger: s.cfg.Log})
+	defer judge.Close()
+	records := protocol.Record.Handle(s.cfg.Host, s.tag, func(_ context.Context, _ peer.ID, req *nodepb.RecordRequest) (*nodepb.RecordReply, error) {
+		if len(req.Hash) != sign.HashSize {
+			return nil, malformed("hash of %d bytes", len(req.Hash))
+		}
+		b, err := s.cfg.Shelf.Record(sign.Hash(req.Hash))
+		if err != nil {
+			return nil, refuse(CodeUnknown, "%v", err)
+		}
+		return &nodepb.RecordReply{Record: b}, nil
+	}, stream.Limits{Logger: s.cfg.Log})
+	defer records.Close()
+	for ctx.Err() == nil {
+		wait := beaconPoll
+		if window, _, err := s.cfg.Sight.Window(); err == nil {
+			s.mu.Lock()
+			if !s.started {
+				s.began, s.started = window, true
+			}
+			due := window > s.began && window > s.done
+			s.mu.Unlock()
+			if due && s.cfg.Units != nil {
+				if _, err := s.Audit(ctx); err != nil && ctx.Err() == nil {
+					s.cfg.Log.Error("this peer's units were not audited", "window", uint64(window), "err", err)
+				}
+			}
+			wait = max(wait, s.cfg.Until((window + 1).First(s.cfg.Genesis.AuditSlots)))
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+	}
+	return nil
+}
+
+// ErrTooEarly says that this window's audit was begun already, or that this process started in it: a peer whose journal was put
+// back must not answer a window twice.
+var ErrTooEarly = errors.New("this peer's units can be audited in the next window")
+
+// Audit has this peer's units answer in the window that is now, once its beacon is there, and keeps what came of it.
+func (s *Service) Audit(ctx context.Context) ([]Past, error) {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	if s.cfg.Units == nil {
+		return nil, fmt.Errorf("%w: this peer sells nothing", ErrUnits)
+	}
+	window, _, err := s.cfg.Sight.Window()
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	early := !s.started || window <= s.began || window <= s.done
+	s.mu.Unlock()
+	if early {
+		return nil, fmt.Errorf("%w, which begins in %s", ErrTooEarly, s.cfg.Until((window + 1).First(s.cfg.Genesis.AuditSlots)).Round(time.Second))
+	}
+	for {
+		_, err := s.cfg.Sight.Beacon(ctx, window)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, chain.ErrNotFound) {
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(beaconPoll):
+		}
+	}
+	units, free, err := s.cfg.Units(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer free()
+	if len(units) == 0 {
+		return nil, nil
+	}
+	s.mu.Lock()
+	s.done = window
+	s.mu.Unlock()
+	results, err := s.prover.Audit(ctx, units)
+	if err != nil {
+		results = nil
+		for _, u := range units {
+			results = append(results, Result{Unit: u.Claim, Err: err})
+		}
+	}
+	var out []Past
+	for _, r := range results {
+		if err := s.cfg.Shelf.Put(ctx, r, window, time.Now()); err != nil {
+			return nil, err
+		}
+		if r.Err != nil {
+			s.cfg.Log.Warn("a unit was not passed", "unit", r.Unit.ID, "window", uint64(window), "err", r.Err)
+		}
+	}
+	for _, p := range s.cfg.Shelf.All() {
+		if p.Window == window {
+			out = append(out, p)
+		}
+	}
+	return out, err
+}

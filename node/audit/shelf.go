@@ -1,0 +1,179 @@
+package audit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/verify/audit"
+)
+
+// Kinds of the journal.
+const (
+	kindRecord = "audit"     // audit.Record by unit
+	kindAudit  = "auditpast" // Past by unit/window
+	kindLie    = "auditlie"  // audit.Lie by its hash
+)
+
+const (
+	// maxPast is how many audits of a unit are remembered.
+	maxPast = 24
+	// maxLies bounds the proofs that are kept.
+	maxLies = 256
+)
+
+// Past is one audit of one of this peer's units.
+type Past struct {
+	Unit   market.UnitID `json:"unit"`
+	Class  market.Class  `json:"class"`
+	Window audit.Window  `json:"window"`
+	At     time.Time     `json:"at"`
+	Record sign.Hash     `json:"record"`           // zero when it did not pass
+	Rates  audit.Rates   `json:"rates"`            // zero likewise
+	Failed string        `json:"failed,omitempty"` // why
+}
+
+// Shelf keeps the newest record of each of a peer's own units, how they did before, and lies that it found. It may be used by
+// many goroutines.
+type Shelf struct {
+	store store.Store
+
+	mu      sync.Mutex
+	records map[sign.Hash][]byte
+	units   map[market.UnitID]sign.Hash
+	past    map[market.UnitID][]Past // oldest first
+	lies    int
+}
+
+// OpenShelf reads what an earlier process kept.
+func OpenShelf(ctx context.Context, st store.Store) (*Shelf, error) {
+	s := &Shelf{store: st, records: map[sign.Hash][]byte{}, units: map[market.UnitID]sign.Hash{}, past: map[market.UnitID][]Past{}}
+	err := st.List(ctx, kindRecord, "", func(key string, b []byte) error {
+		r, err := audit.UnmarshalRecord(b)
+		if err != nil {
+			return fmt.Errorf("reading the audit record of unit %s: %w", key, err)
+		}
+		s.records[r.Hash()], s.units[r.Answer.Unit] = b, r.Hash()
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = st.List(ctx, kindAudit, "", func(key string, b []byte) error {
+		var p Past
+		if err := json.Unmarshal(b, &p); err != nil {
+			return fmt.Errorf("reading audit %s: %w", key, err)
+		}
+		s.past[p.Unit] = append(s.past[p.Unit], p)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, st.List(ctx, kindLie, "", func(string, []byte) error { s.lies++; return nil })
+}
+
+func pastKey(p Past) string { return fmt.Sprintf("%s/%016x", p.Unit, uint64(p.Window)) }
+
+// Put keeps how a unit did, and its record when it passed.
+func (s *Shelf) Put(ctx context.Context, r Result, window audit.Window, at time.Time) error {
+	p := Past{Unit: r.Unit.ID, Class: r.Unit.Class, Window: window, At: at}
+	var record []byte
+	if r.Err != nil {
+		p.Failed = r.Err.Error()
+	} else {
+		record, p.Record, p.Rates = r.Record.Marshal(), r.Record.Hash(), r.Record.Rates()
+	}
+	b, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	past := append(slices.DeleteFunc(slices.Clone(s.past[p.Unit]), func(o Past) bool { return o.Window == window }), p)
+	puts := []store.Put{{Kind: kindAudit, Key: pastKey(p), Value: b}}
+	for len(past) > maxPast {
+		puts = append(puts, store.Put{Kind: kindAudit, Key: pastKey(past[0])})
+		past = past[1:]
+	}
+	if record != nil {
+		puts = append(puts, store.Put{Kind: kindRecord, Key: p.Unit.String(), Value: record})
+	}
+	if err := s.store.Write(ctx, puts...); err != nil {
+		return err
+	}
+	s.past[p.Unit] = past
+	if record != nil {
+		delete(s.records, s.units[p.Unit])
+		s.records[p.Record], s.units[p.Unit] = record, p.Record
+	}
+	return nil
+}
+
+// Record is a record by its hash. ErrNoRecord.
+func (s *Shelf) Record(hash sign.Hash) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b, here := s.records[hash]
+	if !here {
+		return nil, fmt.Errorf("%w: %s", ErrNoRecord, hash.Short())
+	}
+	return b, nil
+}
+
+// All is how all units did, by unit and then the newest first.
+func (s *Shelf) All() []Past {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []Past
+	for _, ps := range s.past {
+		out = append(out, ps...)
+	}
+	slices.SortFunc(out, func(a, b Past) int {
+		if a.Unit != b.Unit {
+			return a.Unit.Compare(b.Unit)
+		}
+		return int(min(max(int64(b.Window)-int64(a.Window), -1), 1))
+	})
+	return out
+}
+
+// KeepLie keeps a proof that somebody lied, as long as there is room: a liar makes many, and one is enough.
+func (s *Shelf) KeepLie(ctx context.Context, l audit.Lie) error {
+	b := l.Marshal()
+	key := l.Liar().String() + "/" + sign.Sum(b).String()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, err := s.store.Get(ctx, kindLie, key); !errors.Is(err, store.ErrNotFound) {
+		return err
+	}
+	if s.lies >= maxLies {
+		return nil
+	}
+	if err := s.store.Write(ctx, store.Put{Kind: kindLie, Key: key, Value: b}); err != nil {
+		return err
+	}
+	s.lies++
+	return nil
+}
+
+// Lies are the proofs that are kept.
+func (s *Shelf) Lies(ctx context.Context) ([]audit.Lie, error) {
+	var out []audit.Lie
+	err := s.store.List(ctx, kindLie, "", func(key string, b []byte) error {
+		l, err := audit.UnmarshalLie(b)
+		if err != nil {
+			return fmt.Errorf("reading lie %s: %w", key, err)
+		}
+		out = append(out, l)
+		return nil
+	})
+	return out, err
+}

@@ -1,0 +1,160 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/audit"
+	"github.com/starling-network/starling/node/device/cpu"
+	"github.com/starling-network/starling/p2p"
+	"github.com/starling-network/starling/p2p/discovery"
+	rules "github.com/starling-network/starling/verify/audit"
+)
+
+const (
+	// verifiers is the topic under which peers that judge are found, where nobody has anything at stake.
+	verifiers = "verifier"
+	// maxVerifiers bounds how many of them are looked for.
+	maxVerifiers = 256
+	// minBonded is how many peers with a stake make a set to draw from; with fewer, peers are drawn by identity.
+	minBonded = 3
+)
+
+// bonded is a chain that lists who has something at stake; a *solana.Ledger.
+type bonded interface {
+	Providers(ctx context.Context) ([]program.Provider, error)
+}
+
+// newAudits makes the part that audits; nil where the network does not.
+func (n *Node) newAudits(ctx context.Context) (*audit.Service, error) {
+	blocks, ok := n.p.Ledger.(chain.Blocks)
+	if n.p.Genesis.AuditSlots == 0 || n.p.Light != nil || !ok {
+		return nil, nil
+	}
+	shelf, err := audit.OpenShelf(ctx, n.p.Store)
+	if err != nil {
+		return nil, err
+	}
+	sight, err := audit.NewPublic(audit.PublicConfig{
+		WindowSlots: n.p.Genesis.AuditSlots, Blocks: blocks, Roster: n.roster,
+		Slot: func() (market.Slot, error) { return n.slots.Now(time.Now()) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	c := audit.Config{
+		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Sight: sight, Plan: audit.ByPlan, Shelf: shelf, Log: n.p.Log.With("role", "audit"),
+		Until: func(s market.Slot) time.Duration { return n.slots.Until(time.Now(), s) },
+	}
+	if n.provider != nil {
+		c.Units = n.idleUnits
+	}
+	return audit.NewService(c), nil
+}
+
+// roster is the set that committees are drawn from: who has something at stake, by how much. Where hardly anybody has, on a
+// network that was just begun, it is everybody who judges and can be found, each with the same weight.
+func (n *Node) roster(ctx context.Context) (rules.Roster, error) {
+	if c, ok := n.p.Program.(bonded); ok {
+		all, err := c.Providers(ctx)
+		if err != nil {
+			return nil, err
+		}
+		var r rules.Roster
+		for _, p := range all {
+			known := slices.ContainsFunc(r, func(m rules.Member) bool { return m.Key == p.Peer })
+			if p.Stake > 0 && !p.WasSlashed && !known {
+				r = append(r, rules.Member{Key: p.Peer, Weight: p.Stake})
+			}
+		}
+		if len(r) >= minBonded {
+			return r, nil
+		}
+	}
+	found, err := n.discovery.Find(ctx, discovery.Topic{Class: verifiers}, maxVerifiers)
+	if err != nil && len(found) == 0 {
+		return nil, fmt.Errorf("looking for peers that judge: %w", err)
+	}
+	self := n.p.Key.Key()
+	r := rules.Roster{{Key: self, Weight: 1}}
+	for _, f := range found {
+		key, err := p2p.KeyFromPeerID(f.Peer.ID)
+		if err != nil || slices.ContainsFunc(r, func(m rules.Member) bool { return m.Key == sign.Key(key) }) {
+			continue
+		}
+		r = append(r, rules.Member{Key: sign.Key(key), Weight: 1})
+	}
+	return r, nil
+}
+
+// idleUnits are the units that nobody has, with hardware that answers for each; what was not audited for longest comes first.
+func (n *Node) idleUnits(context.Context) ([]audit.Unit, func(), error) {
+	last := map[market.UnitID]rules.Window{}
+	for _, p := range n.audits.Shelf().All() {
+		last[p.Unit] = max(last[p.Unit], p.Window)
+	}
+	idle := n.provider.Idle()
+	slices.SortStableFunc(idle, func(a, b market.Unit) int {
+		return int(min(max(int64(last[a.ID])-int64(last[b.ID]), -1), 1))
+	})
+	var out []audit.Unit
+	for _, u := range idle {
+		claim := audit.Claim{ID: u.ID, Class: u.Class, Resources: u.Resources}
+		asked, err := audit.ByPlan(claim)
+		if err != nil || u.Class.Family() != classCPU || len(out) == audit.MaxUnits {
+			continue
+		}
+		out = append(out, audit.Unit{Claim: claim, Device: cpu.New(cpu.Config{
+			Model: u.Model, Serial: u.Serial, Memory: asked.Walk.Bytes(), Threads: max(int(u.MilliCPU/1000), 1),
+		})})
+	}
+	return out, func() {
+		for _, u := range out {
+			if err := u.Device.Close(); err != nil {
+				n.p.Log.Warn("a device is not closed", "unit", u.ID, "err", err)
+			}
+		}
+	}, nil
+}
+
+// Audits is how this peer's units did; an error on a network that does not audit.
+func (n *Node) Audits() ([]audit.Past, error) {
+	if n.audits == nil {
+		return nil, n.noAudits()
+	}
+	return n.audits.Shelf().All(), nil
+}
+
+// Audit has this peer's units show now what they are.
+func (n *Node) Audit(ctx context.Context) ([]audit.Past, error) {
+	if n.audits == nil {
+		return nil, n.noAudits()
+	}
+	return n.audits.Audit(ctx)
+}
+
+// AuditRecord is a record that this peer has, or that another has.
+func (n *Node) AuditRecord(ctx context.Context, of sign.Key, hash sign.Hash) ([]byte, error) {
+	switch {
+	case n.audits == nil:
+		return nil, n.noAudits()
+	case of.IsZero() || of == n.p.Key.Key():
+		return n.audits.Shelf().Record(hash)
+	}
+	return n.audits.Fetch(ctx, of, hash)
+}
+
+// noAudits says why nothing is audited here.
+func (n *Node) noAudits() error {
+	if n.p.Light != nil {
+		return &api.Error{Status: 409, Code: "light", Message: "a light client audits nothing: it takes no part in the network"}
+	}
+	return &api.Error{Status: 409, Code: "no_audits", Message: audit.ErrNoAudits.Error()}
+}
