@@ -520,6 +520,9 @@ func (n *Node) Blocks() *block.List { return n.blocks }
 // Provider is the selling loop, or nil.
 func (n *Node) Provider() *provider.Provider { return n.provider }
 
+// Auditing is the part that audits, or nil.
+func (n *Node) Auditing() *audit.Service { return n.audits }
+
 // Guardian is what this peer guards, or nil.
 func (n *Node) Guardian() *guardian.Service { return n.guardian }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/audit"
 	"github.com/starling-network/starling/node/block"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/job"

@@ -94,3 +94,8 @@ func (m *Member) judge(a *attempt, u *unit, opened challenge.Opened, walked chal
 
 // micros is a time in whole microseconds, at least one.
 func micros(d time.Duration) uint64 { return uint64(max(d.Microseconds(), 1)) }
+
+// duration is microseconds as a time.
+func duration(micros uint64) time.Duration {
+	return time.Duration(min(micros, 1<<50)) * time.Microsecond
+}

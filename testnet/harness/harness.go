@@ -73,6 +73,8 @@ type Options struct {
 	Real bool
 	// Escrow makes a network that settles through Starling's program, as its model has it.
 	Escrow bool
+	// AuditSlots is the length of an audit's window; 0: nothing is audited.
+	AuditSlots uint64
 	// ChainDown starts the network while its chain answers nobody.
 	ChainDown bool
 	Log       *slog.Logger
@@ -149,7 +151,7 @@ func New(t testing.TB, o Options) *Net {
 	n.Chain.SetDown(o.ChainDown)
 	n.Genesis = market.Genesis{
 		Network: "harness", Chain: n.Chain.Genesis(), Symbol: "STAR", Decimals: 6,
-		SlotMillis: slotMillis, IntervalSlots: intervalSlots, Simulated: !o.Real,
+		SlotMillis: slotMillis, IntervalSlots: intervalSlots, AuditSlots: o.AuditSlots, Simulated: !o.Real,
 	}
 	if o.Real {
 		n.Genesis.Mint = sign.Key{1}

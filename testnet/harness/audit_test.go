@@ -1,0 +1,92 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/node/audit"
+	rules "github.com/starling-network/starling/verify/audit"
+)
+
+const auditSlots = 200 // 20 s
+
+// audited waits until a peer has audits of so many windows.
+func audited(t *testing.T, p *Peer, windows int) []audit.Past {
+	t.Helper()
+	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(time.Second) {
+		past, err := p.Audits()
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := map[rules.Window]bool{}
+		for _, a := range past {
+			seen[a.Window] = true
+		}
+		if len(seen) >= windows {
+			return past
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s was audited in %d windows", name(p.i), len(seen))
+		}
+	}
+}
+
+// Every idle unit of the network is audited in every window, by peers that the window's block draws; anyone can fetch the record
+// and check it. A restarted peer leaves out the window that it started in.
+func TestAudits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := New(t, Options{
+			Providers: 4, Units: 1, Programs: programs, AuditSlots: auditSlots, Log: Logger(),
+			Configure: func(_ int, c *node.Config) { c.Provide.Unit.MilliCPU, c.Provide.Unit.MemoryMiB = 100, 64 },
+		})
+		ctx := context.Background()
+		var roster rules.Roster
+		for i := range 4 {
+			roster = append(roster, rules.Member{Key: n.Provider(i).Key.Key(), Weight: 1})
+		}
+		for i := range 4 {
+			p := n.Provider(i)
+			passed := audited(t, p, 2)[0]
+			if passed.Failed != "" || passed.Rates.Operations == 0 {
+				t.Fatalf("%s: %+v", name(i), passed)
+			}
+			b, err := n.Buyer(0).AuditRecord(ctx, p.Key.Key(), passed.Record)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := audit.NewFile(n.Genesis, b).Check()
+			if err == nil {
+				err = r.CheckMembers(roster)
+			}
+			if err != nil || r.Hash() != passed.Record {
+				t.Errorf("the record of %s: %v", name(i), err)
+			}
+			if len(r.Verdicts) != 3 {
+				t.Errorf("%d of three others judged %s", len(r.Verdicts), name(i))
+			}
+		}
+		if _, err := n.Buyer(0).AuditRecord(ctx, n.Provider(0).Key.Key(), sign.Hash{1}); err == nil {
+			t.Error("a record that nobody has")
+		}
+		if _, err := n.Buyer(0).Audit(ctx); !errors.Is(err, audit.ErrUnits) {
+			t.Errorf("a peer that sells nothing: %v", err)
+		}
+		p := n.Provider(0)
+		before := audited(t, p, 1)
+		p.Kill()
+		p.Restart()
+		if again := audited(t, p, 1); len(again) < len(before) {
+			t.Errorf("%d audits of %d are left after a power cut", len(again), len(before))
+		}
+		p.Sync(ctx)
+		if _, err := p.Audit(ctx); !errors.Is(err, audit.ErrTooEarly) {
+			t.Errorf("the window that it started in: %v", err)
+		}
+	})
+}
