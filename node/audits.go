@@ -50,7 +50,7 @@ func (n *Node) newAudits(ctx context.Context) (*audit.Service, error) {
 		return nil, err
 	}
 	c := audit.Config{
-		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Sight: sight, Plan: audit.ByPlan, Shelf: shelf, Log: n.p.Log.With("role", "audit"),
+		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Sight: sight, Shelf: shelf, Log: n.p.Log.With("role", "audit"),
 		Until: func(s market.Slot) time.Duration { return n.slots.Until(time.Now(), s) },
 	}
 	if n.provider != nil {

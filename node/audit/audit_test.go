@@ -260,8 +260,10 @@ func TestFalseOpening(t *testing.T) {
 				}
 			}
 		}
-		sig, err := audit.Show(answer, opened.Openings).Sign(audittest.Domain(), w.provider)
-		s.Openings, s.Signature = append(opened.Marshal(), rest...), sig[:]
+		shown := audit.Show(answer, opened.Openings)
+		sig, err := shown.Sign(audittest.Domain(), w.provider)
+		b := shown.Marshal()
+		s.Openings, s.Signature, s.Shown = append(opened.Marshal(), rest...), sig[:], b[:]
 		return nil, err
 	}
 	results, err := w.prover().Audit(t.Context(), units(1))
@@ -478,6 +480,12 @@ func TestRefused(t *testing.T) {
 			}
 			return r.GetShow() != nil
 		}, "malformed"},
+		"nothing said of what is shown": {func(r *nodepb.AuditRequest) bool {
+			if x := r.GetShow(); x != nil {
+				x.Shown = nil
+			}
+			return r.GetShow() != nil
+		}, CodeAnswer},
 		"shown and not signed": {func(r *nodepb.AuditRequest) bool {
 			if x := r.GetShow(); x != nil {
 				x.Signature = make([]byte, 64)

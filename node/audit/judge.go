@@ -42,7 +42,11 @@ func (m *Member) show(a *attempt, r *nodepb.AuditRequest_Show) (*nodepb.AuditRep
 	if err := m.members(a, 2, r.Third); err != nil {
 		return nil, err
 	}
-	shown, sig := audit.Show(*u.answer, opened.Openings), sign.Signature(r.Signature)
+	shown, err := audit.UnmarshalShown(r.Shown)
+	if err != nil || shown.Answer != u.answer.Hash() {
+		return nil, refuse(CodeAnswer, "what is shown is not of this answer: %v", err)
+	}
+	sig := sign.Signature(r.Signature)
 	if err := shown.Verify(m.cfg.Domain, a.key.provider, sig); err != nil {
 		return nil, refuse(CodeAnswer, "%v", err)
 	}
@@ -52,13 +56,13 @@ func (m *Member) show(a *attempt, r *nodepb.AuditRequest_Show) (*nodepb.AuditRep
 		RoundTrip: uint32(min(micros(a.ping.best), math.MaxUint32)), Rapid: uint32(min(micros(u.rapid.best), math.MaxUint32)),
 	}
 	found := ""
-	v.Outcome, err = m.judge(a, u, opened, walked)
+	v.Outcome, err = m.judge(a, u, shown, opened, walked)
 	if err != nil {
 		found = err.Error()
 		found = found[:min(len(found), maxFound)]
 		m.cfg.Log.Warn("a unit did not pass an audit", "provider", a.key.provider, "unit", u.ID, "window", uint64(a.key.window), "outcome", v.Outcome.String(), "why", found)
 	}
-	if v.Outcome == audit.Wrong {
+	if v.Outcome == audit.Wrong && audit.Show(*u.answer, opened.Openings) == shown {
 		for _, l := range audit.FindLie(*u.answer, shown, sig, nil, opened.Openings, false) {
 			m.cfg.Lie(l)
 		}
@@ -73,8 +77,8 @@ func (m *Member) show(a *attempt, r *nodepb.AuditRequest_Show) (*nodepb.AuditRep
 }
 
 // judge says how a unit did, and why when it did not pass.
-func (m *Member) judge(a *attempt, u *unit, opened challenge.Opened, walked challenge.Walked) (audit.Outcome, error) {
-	if err := audit.CheckProducts(*u.answer, opened); err != nil {
+func (m *Member) judge(a *attempt, u *unit, shown audit.Shown, opened challenge.Opened, walked challenge.Walked) (audit.Outcome, error) {
+	if err := audit.Examine(*u.answer, shown, opened); err != nil {
 		return audit.Wrong, err
 	}
 	drawn := audit.Walkers(u.answer.WalkSeed, u.answer.WalkRoot, u.answer.Walk, a.given[2])

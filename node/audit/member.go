@@ -23,7 +23,7 @@ const (
 	// Pings is how often the way to a provider is measured.
 	Pings = 8
 	// Rounds is how many rapid rounds each unit answers.
-	Rounds = 16
+	Rounds = audit.RapidRounds
 	// rapidSteps is how far the one walker of a rapid round goes.
 	rapidSteps = 8
 	// maxAttempts bounds the attempts that are remembered; older windows' go first.
@@ -193,7 +193,7 @@ func (m *Member) begin(ctx context.Context, key attemptKey, b *nodepb.AuditReque
 	if a.units, err = m.claims(b.Units); err != nil {
 		return nil, err
 	}
-	dataset, err := m.cfg.Sight.Beacon(ctx, Era(window))
+	dataset, err := m.cfg.Sight.Beacon(ctx, audit.EraOf(window))
 	if err != nil {
 		return nil, refuse(CodeWindow, "%v", err)
 	}
@@ -457,9 +457,3 @@ func Short(w challenge.Walk) challenge.Walk {
 
 // RapidKey is the walk key of a rapid round's nonce.
 func RapidKey(n audit.Nonce) uint64 { return binary.LittleEndian.Uint64(n[:]) }
-
-// eraWindows is for how many windows a dataset stays.
-const eraWindows = 24
-
-// Era is the window whose beacon names the datasets of a window: they stay resident for a day of hourly windows.
-func Era(w audit.Window) audit.Window { return w - w%eraWindows }

@@ -121,7 +121,7 @@ func (p *Prover) open(ctx context.Context, number uint8, units []Unit, gone []si
 	if s.beacon, err = p.cfg.Sight.Beacon(ctx, window); err != nil {
 		return nil, fmt.Errorf("reading the window's beacon: %w", err)
 	}
-	era, err := p.cfg.Sight.Beacon(ctx, Era(window))
+	era, err := p.cfg.Sight.Beacon(ctx, audit.EraOf(window))
 	if err != nil {
 		return nil, fmt.Errorf("reading the beacon of the datasets: %w", err)
 	}
@@ -376,9 +376,9 @@ func (s *session) show(ctx context.Context) ([]Result, error) {
 			s.p.cfg.Log.Error("a unit's answer is withheld", "unit", u.ID, "err", results[i].Err)
 			continue
 		}
-		req := s.request()
+		req, shown := s.request(), u.shown.Marshal()
 		req.Step = &nodepb.AuditRequest_Show_{Show: &nodepb.AuditRequest_Show{
-			Unit: uint32(i), Openings: append(u.opened.Marshal(), u.walked.Marshal()...), Signature: u.signed[:], Third: givenToPB(s.given[2]),
+			Unit: uint32(i), Shown: shown[:], Openings: append(u.opened.Marshal(), u.walked.Marshal()...), Signature: u.signed[:], Third: givenToPB(s.given[2]),
 		}}
 		verdicts, found := make([]audit.Signed, len(s.members)), make([]string, len(s.members))
 		err := s.each(ctx, req, func(k int, r *nodepb.AuditReply) error {
@@ -420,7 +420,9 @@ func (s *session) openUnit(u *running) error {
 	if u.walked, err = u.ends.Open(audit.Walkers(u.answer.WalkSeed, u.answer.WalkRoot, u.Walk, s.given[2])); err != nil {
 		return err
 	}
-	u.shown = audit.Show(u.answer, u.opened.Openings)
+	if u.shown, err = audit.Seal(u.answer, u.opened); err != nil {
+		return err
+	}
 	u.signed, err = u.shown.Sign(s.p.cfg.Domain, s.p.cfg.Key)
 	return err
 }

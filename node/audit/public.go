@@ -82,7 +82,7 @@ func (p *Public) Beacon(ctx context.Context, w audit.Window) (audit.Beacon, erro
 		if len(p.beacons) < maxBeacons {
 			break
 		}
-		if old != Era(w) {
+		if old != audit.EraOf(w) {
 			delete(p.beacons, old)
 		}
 	}

@@ -26,7 +26,6 @@ type Config struct {
 	Genesis market.Genesis
 	Key     sign.Signer
 	Sight   Sight
-	Plan    Plan
 	Shelf   *Shelf
 	// Units are this peer's units that are not leased, with hardware that answers for them; free is called when they have. nil: it sells nothing.
 	Units func(ctx context.Context) (units []Unit, free func(), err error)
@@ -61,7 +60,7 @@ func NewService(cfg Config) *Service {
 	s := &Service{cfg: cfg, tag: cfg.Genesis.Tag()}
 	domain := cfg.Genesis.Domain()
 	s.member = NewMember(MemberConfig{
-		Domain: domain, Key: cfg.Key, Sight: cfg.Sight, Plan: cfg.Plan, Now: time.Now, Log: cfg.Log,
+		Domain: domain, Key: cfg.Key, Sight: cfg.Sight, Plan: ByPlan, Now: time.Now, Log: cfg.Log,
 		Lie: func(l audit.Lie) {
 			cfg.Log.Warn("a peer lied in an audit", "liar", l.Liar(), "lie", l.Kind.String())
 			if err := cfg.Shelf.KeepLie(context.Background(), l); err != nil {
@@ -70,7 +69,7 @@ func NewService(cfg Config) *Service {
 		},
 	})
 	s.prover = NewProver(ProverConfig{
-		Domain: domain, Key: cfg.Key, WindowSlots: cfg.Genesis.AuditSlots, Sight: cfg.Sight, Plan: cfg.Plan, Call: s.call, Log: cfg.Log,
+		Domain: domain, Key: cfg.Key, WindowSlots: cfg.Genesis.AuditSlots, Sight: cfg.Sight, Plan: ByPlan, Call: s.call, Log: cfg.Log,
 	})
 	return s
 }
@@ -206,6 +205,9 @@ func (s *Service) Audit(ctx context.Context) ([]Past, error) {
 	}
 	var out []Past
 	for _, r := range results {
+		if r.Err == nil {
+			r.Err = r.Record.CheckClass(r.Unit.Class, r.Unit.Resources)
+		}
 		if err := s.cfg.Shelf.Put(ctx, r, window, time.Now()); err != nil {
 			return nil, err
 		}

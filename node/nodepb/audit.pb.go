@@ -857,8 +857,9 @@ type AuditRequest_Show struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Unit          uint32                 `protobuf:"varint,1,opt,name=unit,proto3" json:"unit,omitempty"`
 	Openings      []byte                 `protobuf:"bytes,2,opt,name=openings,proto3" json:"openings,omitempty"`   // challenge.Opened ‖ challenge.Walked
-	Signature     []byte                 `protobuf:"bytes,3,opt,name=signature,proto3" json:"signature,omitempty"` // 64, over audit.Shown
+	Signature     []byte                 `protobuf:"bytes,3,opt,name=signature,proto3" json:"signature,omitempty"` // 64, over shown
 	Third         []*AuditRequest_Given  `protobuf:"bytes,4,rep,name=third,proto3" json:"third,omitempty"`
+	Shown         []byte                 `protobuf:"bytes,5,opt,name=shown,proto3" json:"shown,omitempty"` // 72, audit.Shown
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -921,12 +922,18 @@ func (x *AuditRequest_Show) GetThird() []*AuditRequest_Given {
 	return nil
 }
 
+func (x *AuditRequest_Show) GetShown() []byte {
+	if x != nil {
+		return x.Shown
+	}
+	return nil
+}
+
 var File_node_nodepb_audit_proto protoreflect.FileDescriptor
 
 const file_node_nodepb_audit_proto_rawDesc = "" +
 	"\n" +
-	"\x17node/nodepb/audit.proto\x12\x10starling.node.v1\"\xf2\n" +
-	"\n" +
+	"\x17node/nodepb/audit.proto\x12\x10starling.node.v1\"\x88\v\n" +
 	"\fAuditRequest\x12\x16\n" +
 	"\x06window\x18\x01 \x01(\x04R\x06window\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12<\n" +
@@ -969,12 +976,13 @@ const file_node_nodepb_audit_proto_rawDesc = "" +
 	"\x05round\x18\x01 \x01(\rR\x05round\x12\x12\n" +
 	"\x04ping\x18\x02 \x01(\bR\x04ping\x12\x12\n" +
 	"\x04unit\x18\x03 \x01(\rR\x04unit\x12\x14\n" +
-	"\x05state\x18\x04 \x01(\x04R\x05state\x1a\x90\x01\n" +
+	"\x05state\x18\x04 \x01(\x04R\x05state\x1a\xa6\x01\n" +
 	"\x04Show\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\rR\x04unit\x12\x1a\n" +
 	"\bopenings\x18\x02 \x01(\fR\bopenings\x12\x1c\n" +
 	"\tsignature\x18\x03 \x01(\fR\tsignature\x12:\n" +
-	"\x05third\x18\x04 \x03(\v2$.starling.node.v1.AuditRequest.GivenR\x05thirdB\x06\n" +
+	"\x05third\x18\x04 \x03(\v2$.starling.node.v1.AuditRequest.GivenR\x05third\x12\x14\n" +
+	"\x05shown\x18\x05 \x01(\fR\x05shownB\x06\n" +
 	"\x04step\"p\n" +
 	"\n" +
 	"AuditReply\x12\x14\n" +

@@ -59,9 +59,9 @@ const (
 // Sizes of memory challenges.
 const (
 	gpuWork  = 64        // blocks in a cell: making one again takes 45 to 115 times as long as reading it
-	cpuWork  = 32        // a processor's own dataset fills in 20 s a core
+	cpuWork  = 32        // a processor makes such a cell in less than a microsecond
 	walkWork = 1 << 14   // work · steps: all that challenge.MaxRegeneration allows
-	cpuShare = 256       // MiB for each core, at most
+	cpuShare = 16        // MiB for each core, at most: it fills in a second, so that an idle peer need not keep it
 	maxSide  = 8192      // rows and columns of a product: wider ones save no generator worth it
 	reserve  = 768 << 20 // bytes of a GPU that a dataset leaves to driver, context and hashes; and a 64th
 )
