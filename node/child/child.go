@@ -318,6 +318,7 @@ func startProcess(cfg Config) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
+	widen(outW)
 	p.in, p.cmd.Stdout = in, outW
 	err = p.cmd.Start()
 	outW.Close()

@@ -124,7 +124,10 @@ func (d *Device) Multiply(ctx context.Context, seed sign.Hash, s challenge.Shape
 		return nil, err
 	}
 	a, err := d.call(ctx, wire.Question{Op: wire.Multiply, Seed: seed, Shape: s}, wire.Tiles)
-	return a.Tiles, err
+	if err != nil {
+		return nil, err
+	}
+	return wire.Hashes(a.Raw), nil
 }
 
 // Fill makes a dataset resident.
@@ -154,7 +157,10 @@ func (d *Device) Walk(ctx context.Context, key uint64, of device.Dataset, w chal
 		return nil, err
 	}
 	a, err := d.call(ctx, wire.Question{Op: wire.Walk, Key: key, Dataset: of, Walk: w}, wire.Ends)
-	return a.Ends, err
+	if err != nil {
+		return nil, err
+	}
+	return wire.States(a.Raw), nil
 }
 
 // Close ends the helper, and with it the dataset. It waits for a call that works.
@@ -191,8 +197,8 @@ func (d *Device) call(ctx context.Context, q wire.Question, want wire.Form) (wir
 			case got.Form == wire.Failed:
 				told, err = failure(ctx, got)
 				return err
-			case got.Form != want || want == wire.Tiles && len(got.Tiles) != q.Shape.Tiles() || want == wire.Ends && len(got.Ends) != int(q.Walk.Walkers):
-				return d.helper.Nonsense(fmt.Errorf("an answer of form %d, with %d tiles and %d ends", got.Form, len(got.Tiles), len(got.Ends)))
+			case got.Form != want || want == wire.Tiles && len(got.Raw) != q.Shape.Tiles()*sign.HashSize || want == wire.Ends && len(got.Raw) != 8*int(q.Walk.Walkers):
+				return d.helper.Nonsense(fmt.Errorf("an answer of form %d with %d bytes", got.Form, len(got.Raw)))
 			}
 			a = got
 			return nil

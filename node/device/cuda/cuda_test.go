@@ -43,6 +43,13 @@ func helper(mode string) int {
 		case "no-device":
 			return nil, wire.Description{}, errors.New("CUDA_ERROR_NO_DEVICE")
 		}
+		about := wire.Description{Capability: 80, Driver: 12040, Name: "NVIDIA Test"}
+		for i := range about.UUID {
+			about.UUID[i] = byte(i)
+		}
+		if mode == "idle" {
+			return idle{}, about, nil
+		}
 		g, err := cudatest.New(80, 1<<20)
 		if err != nil {
 			return nil, wire.Description{}, err
@@ -69,10 +76,6 @@ func helper(mode string) int {
 			}
 			return nil
 		}
-		about := wire.Description{Capability: 80, Driver: 12040, Name: "NVIDIA Test"}
-		for i := range about.UUID {
-			about.UUID[i] = byte(i)
-		}
 		if got := os.Getenv("CUDA_VISIBLE_DEVICES"); got != uuid {
 			about.UUID[0] = 9
 		}
@@ -88,7 +91,7 @@ func helper(mode string) int {
 	return 0
 }
 
-func config(t *testing.T, mode string) Config {
+func config(t testing.TB, mode string) Config {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {

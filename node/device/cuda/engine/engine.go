@@ -42,6 +42,7 @@ type Engine struct {
 	gpu      GPU
 	data     uint64 // of the dataset; 0 when there is none
 	resident device.Dataset
+	results  []byte // of the call before; long ones would be costly to get anew while the prover's clock runs
 }
 
 // New is an engine on a GPU that has nothing resident.
@@ -136,8 +137,9 @@ type product struct {
 	tiles   uint64
 }
 
-// Multiply computes the products of a seed and gives the hash of every tile, in order.
-func (e *Engine) Multiply(ctx context.Context, seed sign.Hash, s challenge.Shape) (hashes []sign.Hash, err error) {
+// Multiply computes the products of a seed and gives the hash of every tile, in order, 32 bytes each. They
+// are valid until the next call.
+func (e *Engine) Multiply(ctx context.Context, seed sign.Hash, s challenge.Shape) (hashes []byte, err error) {
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
@@ -161,13 +163,9 @@ func (e *Engine) Multiply(ctx context.Context, seed sign.Hash, s challenge.Shape
 	if err := e.gpu.Wait(); err != nil {
 		return nil, err
 	}
-	raw := make([]byte, s.Tiles()*sign.HashSize)
-	if err := e.gpu.Read(raw, p.tiles); err != nil {
+	hashes = e.room(s.Tiles() * sign.HashSize)
+	if err := e.gpu.Read(hashes, p.tiles); err != nil {
 		return nil, fmt.Errorf("reading hashes: %w", err)
-	}
-	hashes = make([]sign.Hash, s.Tiles())
-	for i := range hashes {
-		hashes[i] = sign.Hash(raw[i*sign.HashSize:])
 	}
 	return hashes, nil
 }
@@ -278,8 +276,9 @@ func (e *Engine) Evict() error {
 	return e.gpu.Free(at)
 }
 
-// Walk walks all walkers of a walk key over the resident dataset and gives their ends, in order. device.ErrNoDataset.
-func (e *Engine) Walk(ctx context.Context, key uint64, d device.Dataset, w challenge.Walk) (ends []uint64, err error) {
+// Walk walks all walkers of a walk key over the resident dataset and gives their ends, in order, little-endian.
+// They are valid until the next call. device.ErrNoDataset.
+func (e *Engine) Walk(ctx context.Context, key uint64, d device.Dataset, w challenge.Walk) (ends []byte, err error) {
 	if err := w.Check(); err != nil {
 		return nil, err
 	}
@@ -312,15 +311,18 @@ func (e *Engine) Walk(ctx context.Context, key uint64, d device.Dataset, w chall
 	if err := e.gpu.Wait(); err != nil {
 		return nil, err
 	}
-	raw := make([]byte, 8*w.Walkers)
-	if err := e.gpu.Read(raw, at); err != nil {
+	ends = e.room(8 * int(w.Walkers))
+	if err := e.gpu.Read(ends, at); err != nil {
 		return nil, fmt.Errorf("reading ends: %w", err)
 	}
-	ends = make([]uint64, w.Walkers)
-	for i := range ends {
-		ends[i] = binary.LittleEndian.Uint64(raw[8*i:])
-	}
 	return ends, nil
+}
+
+func (e *Engine) room(size int) []byte {
+	if cap(e.results) < size {
+		e.results = make([]byte, size)
+	}
+	return e.results[:size]
 }
 
 // Memory says how many bytes a dataset could take: those that are free, and those of the one that is resident.

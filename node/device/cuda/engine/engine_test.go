@@ -13,6 +13,7 @@ import (
 	"github.com/starling-network/starling/node/device/cuda/cudatest"
 	"github.com/starling-network/starling/node/device/cuda/engine"
 	"github.com/starling-network/starling/node/device/cuda/ptx"
+	"github.com/starling-network/starling/node/device/cuda/wire"
 	"github.com/starling-network/starling/verify/challenge"
 )
 
@@ -61,7 +62,7 @@ func TestMultiply(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !slices.Equal(got, want) {
+			if !slices.Equal(wire.Hashes(got), want) {
 				t.Error("tiles differ from the processor's")
 			}
 			whole(t, g)
@@ -125,7 +126,7 @@ func TestWalk(t *testing.T) {
 		t.Fatal(err)
 	}
 	set := challenge.NewDataset(of.Seed, of.Work)
-	for i, end := range got {
+	for i, end := range wire.States(got) {
 		if want := challenge.Go(w, 7, uint32(i), set.Cell); end != want {
 			t.Fatalf("walker %d ends at %x, want %x", i, end, want)
 		}

@@ -135,11 +135,11 @@ func (s *server) perform(q question) (wire.Answer, error) {
 		return a, err
 	case wire.Multiply:
 		a.Form = wire.Tiles
-		a.Tiles, err = s.engine.Multiply(q.ctx, q.Seed, q.Shape)
+		a.Raw, err = s.engine.Multiply(q.ctx, q.Seed, q.Shape)
 		return a, err
 	case wire.Walk:
 		a.Form = wire.Ends
-		a.Ends, err = s.engine.Walk(q.ctx, q.Key, q.Dataset, q.Walk)
+		a.Raw, err = s.engine.Walk(q.ctx, q.Key, q.Dataset, q.Walk)
 		return a, err
 	case wire.Fill:
 		err = s.engine.Fill(q.ctx, q.Dataset, q.Reserve)
@@ -173,7 +173,7 @@ func failure(q question, err error) wire.Answer {
 func text(err error) string { return child.Tidy(err.Error(), maxText) }
 
 func (s *server) write(a wire.Answer) error {
-	if _, err := s.out.Write(a.Marshal()); err != nil {
+	if _, err := a.WriteTo(s.out); err != nil {
 		return fmt.Errorf("writing answer: %w", err)
 	}
 	return nil

@@ -58,9 +58,12 @@ func Main(args []string, in io.Reader, out, errOut io.Writer) int {
 	defer runtime.UnlockOSThread()
 	open := func() (engine.GPU, wire.Description, error) { return driver.Open() }
 	var err error
-	if *test {
-		err = selfTest(out, open, *quick)
-	} else {
+	switch {
+	case *quick:
+		err = selfTest(out, open, quickly)
+	case *test:
+		err = selfTest(out, open, fully)
+	default:
 		err = engine.Serve(in, out, open)
 	}
 	switch {

@@ -14,6 +14,7 @@ import (
 	"github.com/starling-network/starling/node/device"
 	"github.com/starling-network/starling/node/device/cpu"
 	"github.com/starling-network/starling/node/device/cuda/engine"
+	"github.com/starling-network/starling/node/device/cuda/ptx"
 	"github.com/starling-network/starling/node/device/cuda/wire"
 	"github.com/starling-network/starling/verify/challenge"
 )
@@ -21,62 +22,81 @@ import (
 // errDiffers says that a GPU computes something else than the processor.
 var errDiffers = errors.New("the GPU differs from the processor")
 
-// small are the shapes that are compared whole in every test: sides that blocks divide and that they do not, one depth and several.
-var small = []challenge.Shape{
-	{Rows: 64, Columns: 64, Depth: 64, Products: 1},
-	{Rows: 64, Columns: 192, Depth: 128, Products: 2},
-	{Rows: 192, Columns: 128, Depth: 320, Products: 1},
+// plan is what a test does.
+type plan struct {
+	shapes []challenge.Shape // compared whole
+	walks  []challenge.Walk  // compared whole, and by them the cells that they read
+	audit  challenge.Shape   // as large as real challenges: of it some tiles are compared, and it is measured; zero: neither
+	side   uint32            // rows, columns and depth of the product by which kernels are measured one by one
+	times  int               // that each of them runs
+	walk   challenge.Walk    // measured, over a dataset of all memory that is free but spare bytes
+	spare  uint64
+	aim    time.Duration // that measured products should take
 }
 
-// large are compared whole on real hardware.
-var large = []challenge.Shape{
-	{Rows: 128, Columns: 128, Depth: 32768, Products: 3},
-	{Rows: 1088, Columns: 1216, Depth: 512, Products: 2},
-	{Rows: 2048, Columns: 2048, Depth: 4096, Products: 1},
-	{Rows: 8192, Columns: 64, Depth: 1024, Products: 1},
-	{Rows: 64, Columns: 8192, Depth: 1024, Products: 1},
+// quickly has sides that blocks divide and that they do not, one depth and several.
+var quickly = plan{
+	shapes: []challenge.Shape{
+		{Rows: 64, Columns: 64, Depth: 64, Products: 1},
+		{Rows: 64, Columns: 192, Depth: 128, Products: 2},
+		{Rows: 192, Columns: 128, Depth: 320, Products: 1},
+	},
+	walks: []challenge.Walk{{Cells: 1, Work: 1, Walkers: 1, Steps: 1}, {Cells: 5000, Work: 3, Walkers: 300, Steps: 17}},
 }
 
-// audit is as large as real challenges are; of it some tiles are compared.
-var audit = challenge.Shape{Rows: 8192, Columns: 8192, Depth: 32768, Products: 1}
+// fully is what real hardware is tested with.
+var fully = plan{
+	shapes: append(slices.Clone(quickly.shapes), []challenge.Shape{
+		{Rows: 128, Columns: 128, Depth: 32768, Products: 3},
+		{Rows: 1088, Columns: 1216, Depth: 512, Products: 2},
+		{Rows: 2048, Columns: 2048, Depth: 4096, Products: 1},
+		{Rows: 8192, Columns: 64, Depth: 1024, Products: 1},
+		{Rows: 64, Columns: 8192, Depth: 1024, Products: 1},
+	}...),
+	walks: append(slices.Clone(quickly.walks), challenge.Walk{Cells: 1<<22 + 12345, Work: 64, Walkers: 1 << 16, Steps: 64},
+		challenge.Walk{Cells: 1 << 24, Work: 1, Walkers: 1 << 20, Steps: 100}),
+	audit: challenge.Shape{Rows: 8192, Columns: 8192, Depth: 32768, Products: 1},
+	side:  8192,
+	times: 10,
+	walk:  challenge.Walk{Work: 64, Walkers: 1 << 20, Steps: 256},
+	spare: 1 << 30,
+	aim:   3 * time.Second,
+}
 
 // tester compares and measures one GPU.
 type tester struct {
+	plan   plan
 	ctx    context.Context
 	out    io.Writer
+	gpu    engine.GPU
 	engine *engine.Engine
 	cpu    *cpu.Device
 	err    error // that of what failed first
 }
 
 // selfTest opens the GPU, says what it is, and compares and measures it.
-func selfTest(out io.Writer, open func() (engine.GPU, wire.Description, error), quick bool) error {
+func selfTest(out io.Writer, open func() (engine.GPU, wire.Description, error), p plan) error {
 	gpu, about, err := open()
 	if err != nil {
 		return err
 	}
-	t := &tester{ctx: context.Background(), out: out, engine: engine.New(gpu), cpu: cpu.New(cpu.Config{Memory: 1 << 30})}
+	t := &tester{plan: p, ctx: context.Background(), out: out, gpu: gpu, engine: engine.New(gpu), cpu: cpu.New(cpu.Config{Memory: 1 << 30})}
 	free, total, err := t.engine.Memory()
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "%s, compute capability %d.%d, driver of CUDA %d.%d, %d of %d MiB free; compared with %d threads of the processor\n",
 		about.Name, about.Capability/10, about.Capability%10, about.Driver/1000, about.Driver%1000/10, free>>20, total>>20, runtime.GOMAXPROCS(0))
-	shapes := small
-	walks := []challenge.Walk{{Cells: 1, Work: 1, Walkers: 1, Steps: 1}, {Cells: 5000, Work: 3, Walkers: 300, Steps: 17}}
-	if !quick {
-		shapes = append(slices.Clone(small), large...)
-		walks = append(walks, challenge.Walk{Cells: 1<<22 + 12345, Work: 64, Walkers: 1 << 16, Steps: 64}, challenge.Walk{Cells: 1 << 24, Work: 1, Walkers: 1 << 20, Steps: 100})
-	}
-	for _, s := range shapes {
+	for _, s := range p.shapes {
 		t.product(s)
 	}
-	for _, w := range walks {
+	for _, w := range p.walks {
 		t.walk(w)
 	}
-	if !quick && t.err == nil {
-		t.sample(audit)
-		t.rates(free)
+	if p.audit.Products > 0 && t.err == nil {
+		t.sample(p.audit)
+		t.kernels()
+		t.rates()
 	}
 	return t.err
 }
@@ -105,7 +125,7 @@ func (t *tester) product(s challenge.Shape) {
 	got, err := t.engine.Multiply(t.ctx, key, s)
 	if err == nil {
 		var want []sign.Hash
-		if want, err = t.cpu.Multiply(t.ctx, key, s); err == nil && !slices.Equal(got, want) {
+		if want, err = t.cpu.Multiply(t.ctx, key, s); err == nil && !slices.Equal(wire.Hashes(got), want) {
 			err = fmt.Errorf("%w: seed %s", errDiffers, key)
 		}
 	}
@@ -121,11 +141,12 @@ func (t *tester) walk(w challenge.Walk) {
 	}
 	if err == nil {
 		key := challenge.WalkKey(seed())
-		var got, want []uint64
+		var got []byte
+		var want []uint64
 		if got, err = t.engine.Walk(t.ctx, key, of, w); err == nil {
 			want, err = t.cpu.Walk(t.ctx, key, of, w)
 		}
-		if err == nil && !slices.Equal(got, want) {
+		if err == nil && !slices.Equal(wire.States(got), want) {
 			err = fmt.Errorf("%w: dataset %s, key %x", errDiffers, of.Seed, key)
 		}
 	}
@@ -134,13 +155,13 @@ func (t *tester) walk(w challenge.Walk) {
 
 // sample compares some tiles of a large shape with those that the definition gives.
 func (t *tester) sample(s challenge.Shape) {
-	const tiles = 32
+	tiles := min(32, s.Tiles())
 	key := seed()
 	got, err := t.engine.Multiply(t.ctx, key, s)
 	if err == nil {
 		g := challenge.ProductGenerator(key)
 		for _, i := range challenge.Draw(seed(), s.Tiles(), tiles) {
-			if challenge.NewTile(&g, s, s.Place(int(i))).Hash() != got[i] {
+			if challenge.NewTile(&g, s, s.Place(int(i))).Hash() != sign.Hash(got[i*sign.HashSize:]) {
 				err = fmt.Errorf("%w: tile %d of seed %s", errDiffers, i, key)
 			}
 		}
@@ -148,17 +169,70 @@ func (t *tester) sample(s challenge.Shape) {
 	t.result(fmt.Sprintf("%d tiles of %s", tiles, s), err)
 }
 
+// kernels measures the kernels of a product one by one.
+func (t *tester) kernels() {
+	n := uint64(t.plan.side)
+	times := t.plan.times
+	blocks, tiles := n/ptx.BlockSide, n/challenge.TileSide
+	var at [4]uint64 // A, B, C and hashes
+	defer func() {
+		for _, p := range at {
+			if p != 0 {
+				t.result("freeing", t.gpu.Free(p))
+			}
+		}
+	}()
+	for i, size := range []uint64{n * n, n * n, 4 * n * n, tiles * tiles * sign.HashSize} {
+		var err error
+		if at[i], err = t.gpu.Alloc(size); err != nil {
+			t.result("measuring kernels", err)
+			return
+		}
+	}
+	lines := func(to uint64) []uint64 {
+		return append(append([]uint64{to}, make([]uint64, 8)...), 0, 0, n/challenge.BlockSize, n*n/challenge.BlockSize)
+	}
+	for _, k := range []struct {
+		kernel ptx.Kernel
+		blocks uint64
+		args   []uint64
+		amount float64
+		unit   string
+	}{
+		{ptx.Rows, (n*n/challenge.BlockSize + 255) / 256, lines(at[0]), float64(n*n) / 1e9, "GB"},
+		{ptx.Rows, (n*n/challenge.BlockSize + 255) / 256, lines(at[1]), float64(n*n) / 1e9, "GB"},
+		{ptx.Gemm, blocks * blocks, []uint64{at[0], at[1], at[2], n, blocks, blocks}, 2 * float64(n*n*n) / 1e12, "10¹² operations"},
+		{ptx.Tiles, (tiles*tiles + ptx.BlockTiles - 1) / ptx.BlockTiles, []uint64{at[2], at[3], n, tiles, tiles * tiles}, float64(tiles*tiles) / 1e6, "10⁶ tiles"},
+	} {
+		run := func(times int) func() error {
+			return func() error {
+				for range times {
+					if err := t.gpu.Launch(k.kernel, int(k.blocks), k.args...); err != nil {
+						return err
+					}
+				}
+				return t.gpu.Wait()
+			}
+		}
+		t.time(run(1)) // the clocks rise
+		t.rate(fmt.Sprintf("kernel %s, %d times, side %d", k.kernel.Name, times, n), float64(times)*k.amount, k.unit, t.time(run(times)))
+	}
+}
+
 // rates measures whole challenges, as an audit times them: generators, products and hashes together.
-func (t *tester) rates(free uint64) {
-	const aim = 3 * time.Second
-	s := audit
+func (t *tester) rates() {
+	s := t.plan.audit
 	took := t.time(func() error { _, err := t.engine.Multiply(t.ctx, seed(), s); return err })
-	s.Products = uint32(min(max(aim/max(took, time.Millisecond), 1), 64))
+	s.Products = uint32(min(max(t.plan.aim/max(took, time.Millisecond), 1), 64))
 	took = t.time(func() error { _, err := t.engine.Multiply(t.ctx, seed(), s); return err })
 	t.rate("products "+s.String(), float64(s.Operations())/1e12, "10¹² operations", took)
-	const spare = 1 << 30
-	w := challenge.Walk{Cells: (free - min(free, spare)) / challenge.CellSize, Work: 64, Walkers: 1 << 20, Steps: 256}
-	if w.Cells == 0 {
+	free, _, err := t.engine.Memory()
+	if err != nil {
+		t.result("measuring", err)
+		return
+	}
+	w := t.plan.walk
+	if w.Cells = (free - min(free, t.plan.spare)) / challenge.CellSize; w.Cells == 0 {
 		return
 	}
 	of := device.Of(seed(), w)
@@ -169,6 +243,7 @@ func (t *tester) rates(free uint64) {
 	t.result("evict", t.engine.Evict())
 }
 
+// time is how long something takes.
 func (t *tester) time(f func() error) time.Duration {
 	begin := time.Now()
 	if err := f(); err != nil {

@@ -173,15 +173,26 @@ type Answer struct {
 	ID    uint64
 	Form  Form
 	About Description // described
-	Tiles []sign.Hash
-	Ends  []uint64
-	Free  uint64 // done: bytes free
-	Code  Code   // failed
-	Text  string // failed
+	Raw   []byte      // tiles and ends, as they are sent; see Hashes and States
+	Free  uint64      // done: bytes free
+	Code  Code        // failed
+	Text  string      // failed
 }
 
-// Marshal is the answer's frame. Texts must be printable and within their bounds.
-func (a Answer) Marshal() []byte {
+// WriteTo writes the answer's frame. Texts must be printable and within their bounds.
+func (a Answer) WriteTo(w io.Writer) (int64, error) {
+	b := a.head()
+	n, err := w.Write(b)
+	if err == nil && len(a.Raw) > 0 { // by itself: it has many megabytes, and the prover's clock runs
+		var more int
+		more, err = w.Write(a.Raw)
+		n += more
+	}
+	return int64(n), err
+}
+
+// head is the frame without Raw.
+func (a Answer) head() []byte {
 	b := begin(uint8(a.Form), a.ID)
 	switch a.Form {
 	case Described:
@@ -190,23 +201,34 @@ func (a Answer) Marshal() []byte {
 		b = binary.LittleEndian.AppendUint64(b, a.About.Free)
 		b = binary.LittleEndian.AppendUint64(b, a.About.Total)
 		b = append(append(b, a.About.UUID[:]...), a.About.Name...)
-	case Tiles:
-		for _, h := range a.Tiles {
-			b = append(b, h[:]...)
-		}
-	case Ends:
-		for _, v := range a.Ends {
-			b = binary.LittleEndian.AppendUint64(b, v)
-		}
 	case Done:
 		b = binary.LittleEndian.AppendUint64(b, a.Free)
 	case Failed:
 		b = append(append(b, byte(a.Code)), a.Text...)
 	}
-	return end(b)
+	binary.LittleEndian.PutUint32(b, uint32(len(b)-4+len(a.Raw)))
+	return b
 }
 
-// UnmarshalAnswer reads a frame without its length.
+// Hashes are the hashes of tiles.
+func Hashes(raw []byte) []sign.Hash {
+	out := make([]sign.Hash, len(raw)/sign.HashSize)
+	for i := range out {
+		out[i] = sign.Hash(raw[i*sign.HashSize:])
+	}
+	return out
+}
+
+// States are the ends of walkers.
+func States(raw []byte) []uint64 {
+	out := make([]uint64, len(raw)/8)
+	for i := range out {
+		out[i] = binary.LittleEndian.Uint64(raw[8*i:])
+	}
+	return out
+}
+
+// UnmarshalAnswer reads a frame without its length, of which Raw is a part.
 func UnmarshalAnswer(b []byte) (Answer, error) {
 	kind, id, body, err := head(b)
 	if err != nil {
@@ -228,18 +250,12 @@ func UnmarshalAnswer(b []byte) (Answer, error) {
 		if len(body)%sign.HashSize != 0 || len(body) > MaxAnswer-headSize {
 			return a, bad
 		}
-		a.Tiles = make([]sign.Hash, len(body)/sign.HashSize)
-		for i := range a.Tiles {
-			a.Tiles[i] = sign.Hash(body[i*sign.HashSize:])
-		}
+		a.Raw = body
 	case Ends:
 		if len(body)%8 != 0 || len(body)/8 > challenge.MaxWalkers {
 			return a, bad
 		}
-		a.Ends = make([]uint64, len(body)/8)
-		for i := range a.Ends {
-			a.Ends[i] = binary.LittleEndian.Uint64(body[8*i:])
-		}
+		a.Raw = body
 	case Done:
 		if len(body) != 8 {
 			return a, bad
@@ -257,21 +273,29 @@ func UnmarshalAnswer(b []byte) (Answer, error) {
 }
 
 // Read reads one frame of at most so many bytes and gives it without its length. io.EOF means that there was no further one.
-// A frame that says more than comes costs no more memory than came.
+// A frame that says more than comes costs no more than the first part of one.
 func Read(r *bufio.Reader, most int) ([]byte, error) {
+	const part = 64 << 10
 	var size [4]byte
 	if _, err := io.ReadFull(r, size[:]); err != nil {
 		return nil, err
 	}
-	n := binary.LittleEndian.Uint32(size[:])
-	if n < headSize || uint64(n) > uint64(most) {
+	n := int64(binary.LittleEndian.Uint32(size[:]))
+	if n < headSize || n > int64(most) {
 		return nil, fmt.Errorf("%w: a frame of %d bytes, %d to %d are read", ErrMalformed, n, headSize, most)
 	}
-	var b bytes.Buffer
-	if _, err := io.CopyN(&b, r, int64(n)); err != nil {
+	b := make([]byte, min(n, part))
+	if _, err := io.ReadFull(r, b); err != nil {
 		return nil, io.ErrUnexpectedEOF
 	}
-	return b.Bytes(), nil
+	if n > part {
+		whole := make([]byte, n)
+		if _, err := io.ReadFull(r, whole[copy(whole, b):]); err != nil {
+			return nil, io.ErrUnexpectedEOF
+		}
+		b = whole
+	}
+	return b, nil
 }
 
 func begin(kind uint8, id uint64) []byte {

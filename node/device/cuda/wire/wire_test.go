@@ -27,12 +27,47 @@ var (
 	}
 	answers = []Answer{
 		{ID: 1, Form: Described, About: Description{Capability: 90, Driver: 12040, Free: 1, Total: 2, UUID: [16]byte{15: 1}, Name: "NVIDIA H100"}},
-		{ID: 2, Form: Tiles, Tiles: []sign.Hash{{1}, {2}}},
-		{ID: 3, Form: Ends, Ends: []uint64{1, 1 << 63}},
+		{ID: 2, Form: Tiles, Raw: make([]byte, 64)},
+		{ID: 3, Form: Ends, Raw: []byte{1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 128}},
 		{ID: 4, Form: Done, Free: 99},
 		{ID: 5, Form: Failed, Code: CodeMemory, Text: "too much"},
 	}
 )
+
+func frame(t testing.TB, a Answer) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if n, err := a.WriteTo(&b); err != nil || n != int64(b.Len()) {
+		t.Fatal(n, err)
+	}
+	return b.Bytes()
+}
+
+// Long frames are read in parts.
+func TestLong(t *testing.T) {
+	t.Parallel()
+	raw := make([]byte, 1<<20)
+	for i := range raw {
+		raw[i] = byte(i * i >> 8)
+	}
+	b := frame(t, Answer{Form: Ends, Raw: raw})
+	got, err := Read(bufio.NewReader(bytes.NewReader(b)), MaxAnswer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, err := UnmarshalAnswer(got); err != nil || !bytes.Equal(a.Raw, raw) {
+		t.Error(err)
+	}
+	if _, err := Read(bufio.NewReader(bytes.NewReader(b[:len(b)-1])), MaxAnswer); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Error(err)
+	}
+	if h := Hashes(raw); len(h) != 1<<15 || h[1] != sign.Hash(raw[32:]) {
+		t.Error("hashes")
+	}
+	if v := States(raw); len(v) != 1<<17 || v[3] != binary.LittleEndian.Uint64(raw[24:]) {
+		t.Error("states")
+	}
+}
 
 func TestRoundTrip(t *testing.T) {
 	t.Parallel()
@@ -54,7 +89,7 @@ func TestRoundTrip(t *testing.T) {
 		t.Error(err)
 	}
 	for _, a := range answers {
-		b := a.Marshal()
+		b := frame(t, a)
 		if got, err := UnmarshalAnswer(b[4:]); err != nil || !reflect.DeepEqual(got, a) {
 			t.Errorf("%+v, %v, want %+v", got, err, a)
 		}
@@ -86,10 +121,10 @@ func TestRefuses(t *testing.T) {
 		}
 	}
 	for i, b := range [][]byte{
-		nil, change(answers[0].Marshal(), 0, 2), change(answers[0].Marshal(), 1, 9), change(answers[0].Marshal(), headSize+describedSize, '\n'),
-		answers[0].Marshal()[4 : 4+headSize+describedSize-1], append(answers[1].Marshal()[4:], 0), append(answers[2].Marshal()[4:], 0),
-		append(answers[3].Marshal()[4:], 0), change(answers[4].Marshal(), headSize, 0), change(answers[4].Marshal(), headSize, 7),
-		Answer{Form: Failed, Code: CodeMemory, Text: strings.Repeat("x", maxText+1)}.Marshal()[4:], answers[4].Marshal()[4 : 4+headSize],
+		nil, change(frame(t, answers[0]), 0, 2), change(frame(t, answers[0]), 1, 9), change(frame(t, answers[0]), headSize+describedSize, '\n'),
+		frame(t, answers[0])[4 : 4+headSize+describedSize-1], append(frame(t, answers[1])[4:], 0), append(frame(t, answers[2])[4:], 0),
+		append(frame(t, answers[3])[4:], 0), change(frame(t, answers[4]), headSize, 0), change(frame(t, answers[4]), headSize, 7),
+		frame(t, Answer{Form: Failed, Code: CodeMemory, Text: strings.Repeat("x", maxText+1)})[4:], frame(t, answers[4])[4 : 4+headSize],
 	} {
 		if a, err := UnmarshalAnswer(b); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%d: %+v, %v", i, a, err)
@@ -124,7 +159,7 @@ func FuzzQuestion(f *testing.F) {
 
 func FuzzAnswer(f *testing.F) {
 	for _, a := range answers {
-		f.Add(a.Marshal())
+		f.Add(frame(f, a))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		b, err := Read(bufio.NewReader(bytes.NewReader(data)), MaxAnswer)
@@ -135,7 +170,7 @@ func FuzzAnswer(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if got := a.Marshal(); !bytes.Equal(got, data[:len(got)]) || !bytes.Equal(got[4:], b) {
+		if got := frame(t, a); !bytes.Equal(got, data[:len(got)]) || !bytes.Equal(got[4:], b) {
 			t.Fatalf("%x is %+v, which is %x", data, a, got)
 		}
 	})
