@@ -1,0 +1,161 @@
+package reputation
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+)
+
+// Kind is what happened.
+type Kind uint8
+
+// The kinds. Those from AuditPassed on are about the provider alone: whoever holds the record can check it.
+const (
+	// Kept: the other side signed for work that was done, or was paid for work; Value is what for.
+	Kept Kind = iota + 1
+	// Failed: the peer broke a lease of the reader's; Value is what the lease was for. Of others it is hearsay, and ignored.
+	Failed
+	// AuditPassed: a committee certified an audit record.
+	AuditPassed
+	// AuditFailed: a record shows wrong answers.
+	AuditFailed
+	// AuditLate: the answers came too late, or none did.
+	AuditLate
+	// SoldTwice: a verify.Conflict.
+	SoldTwice
+)
+
+var kindNames = map[Kind]string{Kept: "kept", Failed: "failed", AuditPassed: "audit passed", AuditFailed: "audit failed",
+	AuditLate: "audit late", SoldTwice: "sold twice"}
+
+// String is the kind in words.
+func (k Kind) String() string {
+	if name, ok := kindNames[k]; ok {
+		return name
+	}
+	return fmt.Sprintf("kind %d", uint8(k))
+}
+
+// Role is in which of its roles a peer is scored.
+type Role uint8
+
+// The roles.
+const (
+	Provider Role = iota
+	Buyer
+)
+
+// String is the role in one word.
+func (r Role) String() string {
+	if r == Buyer {
+		return "buyer"
+	}
+	return "provider"
+}
+
+// MarshalText is String.
+func (r Role) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (r *Role) UnmarshalText(text []byte) error {
+	switch string(text) {
+	case "provider":
+		*r = Provider
+	case "buyer":
+		*r = Buyer
+	default:
+		return fmt.Errorf("%w: role %.20q", market.ErrMalformed, text)
+	}
+	return nil
+}
+
+// Fact is one thing known of a peer. Of one kind there is one about an ID and a subject in a role: of two, the one of the
+// greater value counts, then the later.
+type Fact struct {
+	ID      sign.Hash // what it is of: a lease's id, the hash of a record or a conflict
+	Kind    Kind
+	Role    Role          // in which Subject did it
+	Subject sign.Key      // whom it is about
+	Rater   sign.Key      // the other side of the lease; zero for what anybody can check
+	Value   market.Amount // base units
+	At      market.Slot
+}
+
+// FactSize is the size of a fact's layout, in bytes.
+const FactSize = 8 + sign.HashSize + 2*sign.KeySize + 16
+
+// Marshal returns the layout, little-endian:
+//
+//	offset  size  field
+//	     0     1  version = 1
+//	     1     1  kind
+//	     2     1  role
+//	     3     5  reserved: 0
+//	     8    32  id
+//	    40    32  subject
+//	    72    32  rater
+//	   104     8  value
+//	   112     8  at
+func (f Fact) Marshal() []byte {
+	b := append(make([]byte, 0, FactSize), factVersion, byte(f.Kind), byte(f.Role), 0, 0, 0, 0, 0)
+	b = append(b, f.ID[:]...)
+	b = append(b, f.Subject[:]...)
+	b = append(b, f.Rater[:]...)
+	b = binary.LittleEndian.AppendUint64(b, uint64(f.Value))
+	return binary.LittleEndian.AppendUint64(b, uint64(f.At))
+}
+
+const factVersion = 1
+
+// UnmarshalFact reads the layout and nothing after it. market.ErrMalformed otherwise, and for a fact that cannot be.
+func UnmarshalFact(b []byte) (Fact, error) {
+	if len(b) != FactSize || b[0] != factVersion || !bytes.Equal(b[3:8], make([]byte, 5)) {
+		return Fact{}, malformed("%d bytes, want %d of version %d", len(b), FactSize, factVersion)
+	}
+	le := binary.LittleEndian
+	f := Fact{Kind: Kind(b[1]), Role: Role(b[2]), ID: sign.Hash(b[8:40]), Subject: sign.Key(b[40:72]), Rater: sign.Key(b[72:104]),
+		Value: market.Amount(le.Uint64(b[104:])), At: market.Slot(le.Uint64(b[112:]))}
+	return f, f.check()
+}
+
+// check reports what cannot be.
+func (f Fact) check() error {
+	proof := f.Kind >= AuditPassed
+	switch {
+	case f.Kind < Kept || f.Kind > SoldTwice:
+		return malformed("%s", f.Kind)
+	case f.Role != Provider && f.Role != Buyer:
+		return malformed("role %d", f.Role)
+	case f.Subject.IsZero() || f.Rater == f.Subject:
+		return malformed("about %s by %s", f.Subject.Short(), f.Rater.Short())
+	case proof && (f.Role != Provider || !f.Rater.IsZero()):
+		return malformed("%s is about a provider, and nobody's word", f.Kind)
+	case !proof && f.Rater.IsZero():
+		return malformed("%s by nobody", f.Kind)
+	}
+	return nil
+}
+
+func malformed(format string, args ...any) error {
+	return fmt.Errorf("%w: fact: %s", market.ErrMalformed, fmt.Sprintf(format, args...))
+}
+
+// compareFact puts facts of which one counts beside each other, that one first.
+func compareFact(x, y Fact) int {
+	if by := sameFact(x, y); by != 0 {
+		return by
+	}
+	return cmp.Or(cmp.Compare(y.Value, x.Value), cmp.Compare(y.At, x.At), bytes.Compare(x.Rater[:], y.Rater[:]))
+}
+
+// sameFact is 0 for two of which one counts.
+func sameFact(x, y Fact) int {
+	if by := bytes.Compare(x.Subject[:], y.Subject[:]); by != 0 {
+		return by
+	}
+	return cmp.Or(cmp.Compare(x.Role, y.Role), cmp.Compare(x.Kind, y.Kind), bytes.Compare(x.ID[:], y.ID[:]))
+}

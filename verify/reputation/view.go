@@ -1,0 +1,338 @@
+package reputation
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+)
+
+// Bounds of a View.
+const (
+	MaxFacts  = 1 << 18
+	MaxPeers  = 1 << 16
+	MaxStakes = 1 << 14
+)
+
+// ErrTooMany says that there are more facts, peers or stakes than a View may have.
+var ErrTooMany = errors.New("too much to compute a reputation of")
+
+// HalfLifeDays is after how many days a fact counts half.
+const HalfLifeDays = 30
+
+// The terms' constants; PROTOCOL.md says why.
+const (
+	// badWeight is λ: how many times as much bad counts as good.
+	badWeight = 10
+	// maxGain is as much as one counterparty can say for a peer before it is weighed: e¹⁰ ≈ 22 000 units of value.
+	maxGain = 10 * one
+	// maxVoice is as much as one counterparty can say for all peers together in a role: what it says is shared out.
+	maxVoice = 20 * one
+	// auditShare divides what passed audits say: they show that the hardware is there, not how its owner behaves. All that a
+	// peer can pass in a half-life leave it a newcomer.
+	auditShare = 8
+	// What proofs are worth, in units of value; lateParts late audits count as one unit.
+	failUnits, twiceUnits, lateParts = 10, 100, 64
+	// newcomerBelow is the evidence, G + B, below which too little is known of a peer to judge it by.
+	newcomerBelow = one
+)
+
+// Params are of the network.
+type Params struct {
+	Unit     market.Amount // value whose exchange counts ln 2; at least 1
+	HalfLife uint64        // slots; at least 1
+}
+
+// ParamsOf suit a network: a unit is a hundredth of a token, and the half-life thirty days.
+func ParamsOf(g market.Genesis) Params {
+	hundredth, err := market.ParseDecimal("0.01", g.Decimals)
+	if err != nil {
+		hundredth = 1 // a token that is not divided so finely
+	}
+	return Params{Unit: market.Amount(max(1, hundredth)), HalfLife: max(1, HalfLifeDays*24*3_600_000/max(1, g.SlotMillis))}
+}
+
+// Stake is what a peer has at stake.
+type Stake struct {
+	Peer   sign.Key      `json:"peer"`
+	Amount market.Amount `json:"amount"`
+}
+
+// View is what one reader makes of its facts in one slot. It is never changed; many goroutines may ask it.
+type View struct {
+	p      Params
+	now    market.Slot
+	reader int32      // -1 where no fact or stake names it
+	keys   []sign.Key // ascending
+	peers  []peer
+	deals  []deal // by subject, role, rater
+	arcs   []arc  // by from, to
+	stakes uint64 // in all
+	seeds  uint64 // in all, in millionths of nats
+}
+
+// peer is one node of the network.
+type peer struct {
+	deals  [2][2]int32 // from, to in View.deals, by role
+	arcs   [2]int32    // from, to in View.arcs
+	rated  [2]int32    // how many others it rates, by their role
+	voice  [2]uint64   // what it says for them in all, likewise
+	sum    uint64      // of the strengths of its arcs
+	stake  uint64      // scaled
+	seed   uint64      // what the reader has seen good of it
+	pass   float64     // share of what comes to it that goes on
+	proofs [2]proofs   // by role
+	scores [2]bool     // whether there is anything about it, by role
+}
+
+// proofs are what anybody can check about a peer; sums of decayed values.
+type proofs struct {
+	counts [4]uint32 // AuditPassed, AuditFailed, AuditLate, SoldTwice
+	values [4]uint64
+}
+
+// deal is all that one peer says of another in a role.
+type deal struct {
+	subject, rater int32
+	role           Role
+	kept, failed   uint32 // how many
+	good, bad      uint64 // decayed values
+	gain, loss     uint64 // of them, in millionths of nats
+}
+
+// arc is where the walk goes: from one who says good of another to that one.
+type arc struct {
+	from, to int32
+	strength uint64
+}
+
+// NewView makes a View of what the reader knows in slot now. It changes neither slice, and their order does not matter.
+// ErrTooMany; market.ErrMalformed for facts that cannot be and params of 0.
+func NewView(p Params, reader sign.Key, now market.Slot, facts []Fact, stakes []Stake) (*View, error) {
+	if p.Unit < 1 || p.HalfLife < 1 {
+		return nil, fmt.Errorf("%w: unit %d, half-life of %d slots", market.ErrMalformed, p.Unit, p.HalfLife)
+	}
+	if len(facts) > MaxFacts || len(stakes) > MaxStakes {
+		return nil, fmt.Errorf("%w: %d facts, %d stakes", ErrTooMany, len(facts), len(stakes))
+	}
+	for _, f := range facts {
+		if err := f.check(); err != nil {
+			return nil, err
+		}
+	}
+	v := &View{p: p, now: now}
+	if err := v.name(reader, facts, stakes); err != nil {
+		return nil, err
+	}
+	v.count(reader, facts)
+	v.join()
+	v.stake(stakes)
+	return v, nil
+}
+
+// name numbers the peers.
+func (v *View) name(reader sign.Key, facts []Fact, stakes []Stake) error {
+	seen := make(map[sign.Key]struct{}, min(2*len(facts), MaxPeers))
+	add := func(k sign.Key) {
+		if _, known := seen[k]; !known && !k.IsZero() && len(v.keys) <= MaxPeers {
+			seen[k] = struct{}{}
+			v.keys = append(v.keys, k)
+		}
+	}
+	for _, f := range facts {
+		add(f.Subject)
+		add(f.Rater)
+	}
+	for _, s := range stakes {
+		add(s.Peer)
+	}
+	if len(v.keys) > MaxPeers {
+		return fmt.Errorf("%w: more than %d peers", ErrTooMany, MaxPeers)
+	}
+	slices.SortFunc(v.keys, compareKeys)
+	v.peers = make([]peer, len(v.keys))
+	v.reader = v.find(reader)
+	return nil
+}
+
+func compareKeys(a, b sign.Key) int { return bytes.Compare(a[:], b[:]) }
+
+// find is the number of a peer, -1 for one that nothing is known of.
+func (v *View) find(k sign.Key) int32 {
+	i, ok := slices.BinarySearchFunc(v.keys, k, compareKeys)
+	if !ok {
+		return -1
+	}
+	return int32(i)
+}
+
+// worth is what a value of a fact counts today.
+func (v *View) worth(value uint64, at market.Slot) uint64 {
+	return decay(value, uint64(v.now-min(v.now, at)), v.p.HalfLife) // nothing is worth more for being dated ahead
+}
+
+// count sums the facts up, each of them once.
+func (v *View) count(reader sign.Key, facts []Fact) {
+	sorted := slices.Clone(facts)
+	slices.SortFunc(sorted, compareFact)
+	index := make(map[sign.Key]int32, len(v.keys))
+	for i, k := range v.keys {
+		index[k] = int32(i)
+	}
+	for i, f := range sorted {
+		if i > 0 && sameFact(sorted[i-1], f) == 0 {
+			continue
+		}
+		subject := index[f.Subject]
+		if f.Kind >= AuditPassed {
+			v.peers[subject].scores[f.Role] = true
+			v.prove(&v.peers[subject].proofs[f.Role], f)
+			continue
+		}
+		if f.Kind == Failed && f.Rater != reader {
+			continue
+		}
+		d := deal{subject: subject, role: f.Role, rater: index[f.Rater]}
+		if f.Kind == Kept {
+			d.kept, d.good = 1, v.worth(uint64(f.Value), f.At)
+		} else { // however little was lost, a promise was broken
+			d.failed, d.bad = 1, v.worth(max(uint64(f.Value), uint64(v.p.Unit)), f.At)
+		}
+		v.deals = append(v.deals, d)
+	}
+}
+
+func (v *View) prove(p *proofs, f Fact) {
+	unit := uint64(v.p.Unit)
+	value := unit
+	switch f.Kind {
+	case AuditFailed:
+		value = mulCap(unit, failUnits)
+	case AuditLate:
+		value = max(1, unit/lateParts)
+	case SoldTwice:
+		value = mulCap(unit, twiceUnits)
+	}
+	i := f.Kind - AuditPassed
+	p.counts[i]++
+	p.values[i] = addCap(p.values[i], v.worth(value, f.At))
+}
+
+// join makes one deal of all between two peers in a role, and the arcs.
+func (v *View) join() {
+	slices.SortFunc(v.deals, func(x, y deal) int {
+		return cmp.Or(cmp.Compare(x.subject, y.subject), cmp.Compare(x.role, y.role), cmp.Compare(x.rater, y.rater))
+	})
+	n := 0
+	for i, d := range v.deals {
+		if last := &v.deals[max(0, n-1)]; i > 0 && last.subject == d.subject && last.role == d.role && last.rater == d.rater {
+			last.kept, last.failed = last.kept+d.kept, last.failed+d.failed
+			last.good, last.bad = addCap(last.good, d.good), addCap(last.bad, d.bad)
+			continue
+		}
+		v.deals[n] = d
+		n++
+	}
+	v.deals = v.deals[:n:n]
+	unit := uint64(v.p.Unit)
+	for i := range v.deals {
+		d := &v.deals[i]
+		d.gain, d.loss = min(nats(d.good, unit), maxGain), nats(d.bad, unit)
+		p := &v.peers[d.subject]
+		if at := &p.deals[d.role]; at[1] == 0 {
+			*at = [2]int32{int32(i), int32(i) + 1}
+		} else {
+			at[1] = int32(i) + 1
+		}
+		p.scores[d.role] = true
+		v.peers[d.rater].rated[d.role]++
+		v.peers[d.rater].voice[d.role] += d.gain
+		if d.gain > 0 && d.rater != v.reader {
+			v.arcs = append(v.arcs, arc{d.rater, d.subject, d.gain})
+		}
+	}
+	v.connect()
+	v.begin()
+}
+
+// connect makes one arc of what one peer says of another in both roles, and indexes them.
+func (v *View) connect() {
+	slices.SortFunc(v.arcs, func(x, y arc) int { return cmp.Or(cmp.Compare(x.from, y.from), cmp.Compare(x.to, y.to)) })
+	n := 0
+	for i, a := range v.arcs {
+		if last := &v.arcs[max(0, n-1)]; i > 0 && last.from == a.from && last.to == a.to {
+			last.strength += a.strength
+			continue
+		}
+		v.arcs[n] = a
+		n++
+	}
+	v.arcs = v.arcs[:n:n]
+	for i, a := range v.arcs {
+		p := &v.peers[a.from]
+		if p.arcs[1] == 0 {
+			p.arcs[0] = int32(i)
+		}
+		p.arcs[1] = int32(i) + 1
+		p.sum += a.strength // at most 2·maxGain·MaxPeers
+	}
+}
+
+// begin says where the reader's walk starts, and who ends it.
+func (v *View) begin() {
+	for i := range v.peers {
+		p := &v.peers[i]
+		var gain, loss uint64
+		for role := range p.deals {
+			for _, d := range v.deals[p.deals[role][0]:p.deals[role][1]] {
+				if d.rater == v.reader {
+					gain, loss = gain+d.gain, loss+d.loss
+				}
+			}
+			loss += p.proofs[role].loss(uint64(v.p.Unit))
+		}
+		loss *= badWeight
+		p.seed = gain - min(gain, loss)
+		p.pass = one / float64(one+loss) // what a cheat says for others counts less
+		v.seeds += p.seed
+	}
+}
+
+// loss is what the proofs against a peer count, in millionths of nats.
+func (p *proofs) loss(unit uint64) uint64 {
+	return nats(addCap(addCap(p.values[1], p.values[2]), p.values[3]), unit)
+}
+
+// gain is what the proofs for it count.
+func (p *proofs) gain(unit uint64) uint64 { return nats(p.values[0], unit) / auditShare }
+
+// stake takes in the stakes: the greatest of each peer.
+func (v *View) stake(stakes []Stake) {
+	for _, s := range stakes {
+		if i := v.find(s.Peer); i >= 0 && i != v.reader {
+			p := &v.peers[i]
+			p.stake = max(p.stake, uint64(s.Amount)>>stakeShift)
+		}
+	}
+	for i := range v.peers {
+		v.stakes += v.peers[i].stake
+	}
+}
+
+// stakeShift lets the sum of all stakes fit: they are counted in 2¹⁴ base units.
+const stakeShift = 14
+
+// Peers lists those of whom anything is known in a role, in the order of their keys. The reader is not among them.
+func (v *View) Peers(role Role) []sign.Key {
+	var out []sign.Key
+	for i, k := range v.keys {
+		if v.peers[i].scores[role] && int32(i) != v.reader {
+			out = append(out, k)
+		}
+	}
+	return out
+}

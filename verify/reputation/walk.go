@@ -1,0 +1,188 @@
+package reputation
+
+import (
+	"math/bits"
+
+	"github.com/starling-network/starling/market/sign"
+)
+
+// hops is how far the walk goes: to those who dealt with the reader, to whom they dealt with, and the same once more.
+const hops = 4
+
+// stakeQuarter is the share of walks, in quarters, that begin at those with stake where the reader has dealt with others.
+const stakeQuarter = 1
+
+// massBits is the fixed point of what the walk brings to a peer: all of it together is below 2^massBits.
+const massBits = 52
+
+// walk finds out what the raters of a peer weigh. It is used by one goroutine, for one peer after another.
+type walk struct {
+	v          *View
+	at, next   []float64
+	top        []float64 // of what came to each at this step, the most that came from one
+	mass       []uint64
+	left       []uint64 // of each peer's arcs, what goes to the one that is left out
+	dealt      [2][]bool
+	references [2]uint64
+}
+
+func newWalk(v *View) *walk {
+	n := len(v.peers)
+	return &walk{v: v, at: make([]float64, n), next: make([]float64, n), top: make([]float64, n), mass: make([]uint64, n), left: make([]uint64, n),
+		dealt: [2][]bool{make([]bool, n), make([]bool, n)}}
+}
+
+// nobody is no peer: without(nobody) leaves all in.
+const nobody = -1
+
+// without walks the network that is left when peer j is taken out of it: j itself, its arcs and those to it. So nothing
+// about j changes the outcome.
+//
+// A walk begins at those of whom the reader has seen good, in proportion to it, and at those with stake. At each step it
+// goes on along one of the arcs, in proportion to their strengths, or ends: with one half, and where a peer is known to
+// have failed. At the reader it ends.
+func (w *walk) without(j int32) {
+	v := w.v
+	w.leave(j)
+	clear(w.mass)
+	w.start(j)
+	for hop := 1; ; hop++ {
+		scale := float64(uint64(1) << (massBits - hop)) // each hop counts half of the one before
+		for i, x := range w.at {
+			// One that is trusted by mistake must not speak through others: what comes from one source counts no more than
+			// all else that comes. At first it comes from the reader itself.
+			if hop > 1 {
+				x = min(x, 2*(x-w.top[i]))
+				w.at[i] = x // and goes no further, or it would come back as if from others
+			}
+			w.mass[i] += uint64(float64(x * scale))
+		}
+		if hop == hops {
+			break
+		}
+		clear(w.next)
+		clear(w.top)
+		for i, x := range w.at {
+			p := &v.peers[i]
+			sum := p.sum - w.left[i]
+			if x == 0 || sum == 0 {
+				continue
+			}
+			per := float64(x*p.pass) / float64(sum)
+			for _, a := range v.arcs[p.arcs[0]:p.arcs[1]] {
+				if a.to != j && a.to != v.reader {
+					part := float64(per * float64(a.strength))
+					w.next[a.to] += part
+					w.top[a.to] = max(w.top[a.to], part)
+				}
+			}
+		}
+		w.at, w.next = w.next, w.at
+	}
+	for role := range w.references {
+		w.references[role] = w.reference(Role(role))
+	}
+}
+
+// leave notes what of the others is about j.
+func (w *walk) leave(j int32) {
+	clear(w.left)
+	clear(w.dealt[Provider])
+	clear(w.dealt[Buyer])
+	if j == nobody {
+		return
+	}
+	for role, at := range w.v.peers[j].deals {
+		for _, d := range w.v.deals[at[0]:at[1]] {
+			w.dealt[role][d.rater] = true
+			if d.rater != w.v.reader {
+				w.left[d.rater] += d.gain
+			}
+		}
+	}
+}
+
+// start puts the walks where they begin, 1 in all.
+func (w *walk) start(j int32) {
+	v := w.v
+	seeds, stakes := v.seeds, v.stakes
+	if j != nobody {
+		seeds, stakes = seeds-v.peers[j].seed, stakes-v.peers[j].stake
+	}
+	ofSeeds, ofStakes := 1.0, 0.0
+	switch {
+	case seeds > 0 && stakes > 0:
+		ofSeeds, ofStakes = 1-stakeQuarter/4.0, stakeQuarter/4.0
+	case stakes > 0:
+		ofSeeds, ofStakes = 0, 1
+	}
+	clear(w.at)
+	for i := range v.peers {
+		p := &v.peers[i]
+		if int32(i) == j {
+			continue
+		}
+		if p.seed > 0 && seeds > 0 {
+			w.at[i] += float64(ofSeeds*float64(p.seed)) / float64(seeds)
+		}
+		if p.stake > 0 && stakes > 0 {
+			w.at[i] += float64(ofStakes*float64(p.stake)) / float64(stakes)
+		}
+	}
+}
+
+// reference is the mass that a full weight takes: of those who rate others in the role, half of all that is brought to them
+// is brought to such as have no more. Many that have little cannot lower it, nor few that have much raise it, but by as
+// much as the walk brings to them.
+func (w *walk) reference(role Role) uint64 {
+	const perDoubling = 8
+	var sums [64 * perDoubling]uint64
+	var total uint64
+	for i, m := range w.mass {
+		others := w.v.peers[i].rated[role]
+		if w.dealt[role][i] {
+			others--
+		}
+		if m > 0 && others > 0 && int32(i) != w.v.reader {
+			n := bits.Len64(m)
+			sums[n*perDoubling+int(m<<(64-n)>>60&7)] += m
+			total += m
+		}
+	}
+	var below uint64
+	for i, sum := range sums {
+		if below += sum; sum > 0 && below >= total-below {
+			return uint64(8+i%perDoubling) << (i / perDoubling) >> 4
+		}
+	}
+	return 0
+}
+
+// said is what a deal counts for its subject, in millionths of nats: what the reader itself says in full, what others say
+// by what the walk brings to them, and less where they say much for many.
+func (w *walk) said(d *deal) uint64 {
+	if d.rater == w.v.reader || d.gain == 0 {
+		return d.gain
+	}
+	ref := w.references[d.role]
+	if ref == 0 {
+		return 0 // there is nobody to compare it with
+	}
+	gain := d.gain
+	if voice := w.v.peers[d.rater].voice[d.role]; voice > maxVoice {
+		gain = gain * maxVoice / voice // grows with the gain, which is a part of the voice
+	}
+	hi, lo := bits.Mul64(gain, min(w.mass[d.rater], ref))
+	q, _ := bits.Div64(hi, lo, ref)
+	return q
+}
+
+// Reached says of a peer whether the reader's walk comes to it, or it is the reader: what others say counts only then.
+func (v *View) Reached() func(sign.Key) bool {
+	w := newWalk(v)
+	w.without(nobody)
+	return func(k sign.Key) bool {
+		i := v.find(k)
+		return i >= 0 && (i == v.reader || w.mass[i] > 0)
+	}
+}
