@@ -50,6 +50,7 @@ const (
 	ReasonExpired     Reason = "expired"     // Its time is over.
 	ReasonNotYet      Reason = "not-yet"     // Its time has not come.
 	ReasonStake       Reason = "stake"       // Too little stake for this order or amount.
+	ReasonReputation  Reason = "reputation"  // Its record supports too little.
 	ReasonFunds       Reason = "funds"       // The buyer claims less than the order can cost.
 	ReasonClosed      Reason = "closed"      // Outside the hours in which the provider sells.
 	ReasonPaused      Reason = "paused"      // The provider sells nothing new for now.

@@ -113,6 +113,9 @@ type Buy struct {
 	QuoteWindow time.Duration `yaml:"quoteWindow"`
 	// MaxJobs is how many jobs may run at a time; those that only wait to be paid do not count.
 	MaxJobs int `yaml:"maxJobs"`
+	// MinReputation is the least reputation of a provider whose quote is taken, between 0 and 1; 0 means that all are, in the order
+	// of the buyer's weights.
+	MinReputation float64 `yaml:"minReputation"`
 	// Limits bound what is spent, whoever asks for it; `starling key add` sets more for others than the peer's own user.
 	Limits Limits `yaml:"limits"`
 	// Webhooks bounds where jobs may have their webhooks.
@@ -198,6 +201,8 @@ func (c Config) Validate() error {
 	case c.Entry.Finds < 0 || c.Entry.Calls < 0 || c.Entry.Orders < 0 || c.Entry.Orders > maxEntryOrders:
 		return fmt.Errorf("%w: entry: finds %g, orders %g, calls %g: want none below 0 and at most %d orders a second, others pass on no more",
 			ErrConfig, c.Entry.Finds, c.Entry.Orders, c.Entry.Calls, maxEntryOrders)
+	case !(c.Buy.MinReputation >= 0 && c.Buy.MinReputation < 1):
+		return fmt.Errorf("%w: buy.minReputation: %g is not at least 0 and below 1", ErrConfig, c.Buy.MinReputation)
 	case c.Buy.MaxJobs < 1:
 		return fmt.Errorf("%w: buy.maxJobs: %d is not at least 1", ErrConfig, c.Buy.MaxJobs)
 	}

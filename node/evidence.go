@@ -13,7 +13,7 @@ import (
 func (n *Node) newEvidence(ctx context.Context) (*evidence.Keeper, error) {
 	return evidence.Open(ctx, evidence.Config{
 		Genesis: n.p.Genesis, Self: n.p.Key.Key(), Store: n.p.Store, Log: n.p.Log.With("role", "evidence"),
-		Slot: func() (market.Slot, error) { return n.slots.Now(time.Now()) },
+		Slot: func() (market.Slot, error) { return n.slots.Now(time.Now()) }, Heard: n.reputation.Heard, Proved: n.reputation.SoldTwice,
 	})
 }
 

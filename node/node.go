@@ -42,6 +42,7 @@ import (
 	"github.com/starling-network/starling/node/gpu"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/provider"
+	"github.com/starling-network/starling/node/reputation"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/sealed"
 	"github.com/starling-network/starling/node/settle"
@@ -51,7 +52,6 @@ import (
 	"github.com/starling-network/starling/p2p/blob"
 	"github.com/starling-network/starling/p2p/discovery"
 	"github.com/starling-network/starling/p2p/gossip"
-	"github.com/starling-network/starling/verify"
 	"github.com/starling-network/starling/verify/replica"
 )
 
@@ -108,23 +108,24 @@ type Light interface {
 
 // Node is one peer.
 type Node struct {
-	p         Parts
-	tag       string
-	discovery *discovery.Discovery // nil for a light peer
-	evidence  *evidence.Keeper     // nil for a light peer
-	audits    *audit.Service       // nil for a light peer, and where nothing is audited
-	orders    *orders              // nil for a light peer
-	slots     *slots.Clock
-	provider  *provider.Provider // nil when nothing is sold
-	buyer     *buyer.Buyer
-	guardian  *guardian.Service // nil when it guards nothing
-	blocks    *block.List
-	network   *settle.Network // nil on a network that settles directly
-	gpus      *gpus
-	grants    *grants
-	started   time.Time
-	gossip    context.CancelFunc
-	api       atomic.Pointer[api.Server] // while it runs
+	p          Parts
+	tag        string
+	discovery  *discovery.Discovery // nil for a light peer
+	evidence   *evidence.Keeper     // nil for a light peer
+	audits     *audit.Service       // nil for a light peer, and where nothing is audited
+	reputation *reputation.Book
+	orders     *orders // nil for a light peer
+	slots      *slots.Clock
+	provider   *provider.Provider // nil when nothing is sold
+	buyer      *buyer.Buyer
+	guardian   *guardian.Service // nil when it guards nothing
+	blocks     *block.List
+	network    *settle.Network // nil on a network that settles directly
+	gpus       *gpus
+	grants     *grants
+	started    time.Time
+	gossip     context.CancelFunc
+	api        atomic.Pointer[api.Server] // while it runs
 }
 
 // classCPU is the class of a machine's own processor and memory.
@@ -155,6 +156,9 @@ func New(ctx context.Context, p Parts) (*Node, error) {
 	var err error
 	if n.blocks, err = block.Open(ctx, p.Store); err != nil {
 		return nil, err
+	}
+	if n.reputation, err = n.newReputation(ctx); err != nil {
+		return nil, fmt.Errorf("setting up what is known of others: %w", err)
 	}
 	if p.Light != nil {
 		if n.buyer, err = n.newBuyer(ctx, p.Light.Find, p.Light.Publish); err != nil {
@@ -236,7 +240,7 @@ func (n *Node) newProvider(ctx context.Context, lots []provider.Lot) (*provider.
 		MinSlots: n.p.Genesis.SlotsIn(c.MinTime), MaxSlots: n.p.Genesis.SlotsIn(c.MaxTime),
 		Store: n.p.Store, Blobs: n.p.Blobs, Fetch: n.fetch, Grant: n.grants.add, Runtimes: n.p.Runtimes, Slots: n.slots,
 		Dir: n.p.Home, Version: n.p.Version, Log: n.p.Log.With("role", "provider"),
-		Offered: n.offered, Filed: n.evidence.File, Orders: n.orders.next, Funds: n.p.Ledger.Balance,
+		Offered: n.offered, Filed: n.filed, Reputation: n.reputation, Orders: n.orders.next, Funds: n.p.Ledger.Balance,
 		HoldTTL: holdTTL, Retain: c.Retain, RetainBytes: int64(c.RetainMiB) << 20, Drop: n.drop,
 		Unseal: n.unseal,
 	})
@@ -266,11 +270,8 @@ func (n *Node) newBuyer(ctx context.Context, find finder, publish publisher) (*b
 	}
 	var carries func() int64
 	peers := n.neighbours
-	filed := func(market.Lease, []market.UnitID, verify.Receipt) {} // a light peer publishes nothing: its providers do
 	if n.p.Light != nil {
 		carries, peers = n.p.Light.Carries, n.p.Light.Peers
-	} else {
-		filed = n.evidence.File
 	}
 	dissent := func(context.Context, replica.Dissent) (string, error) { return "", nil }
 	if n.evidence != nil {
@@ -292,7 +293,7 @@ func (n *Node) newBuyer(ctx context.Context, find finder, publish publisher) (*b
 	}
 	return buyer.New(ctx, buyer.Config{
 		Escrows: escrows, Guardian: n.guardian, Stake: stake, Peers: peers,
-		Carries: carries, Filed: filed, Blocks: blocks, Bond: bond, Dissent: dissent,
+		Carries: carries, Filed: n.filed, Blocks: blocks, Bond: bond, Dissent: dissent, Reputation: seen{n.reputation, n}, Weights: n.weights(),
 		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Owner: n.p.Owner, Ledger: n.p.Ledger, Store: n.p.Store,
 		Blobs: n.p.Blobs, Fetch: n.fetch, Grant: n.grants.add, Runtimes: n.p.Runtimes, Slots: n.slots, Dir: n.p.Home,
 		Publish: publish, Find: find, Settle: n.p.Settle, Limits: limits, PrivateHook: n.p.Config.Buy.Webhooks.Private,
@@ -471,6 +472,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 		g.Go(func() error { return n.evidence.Run(gctx, n.discovery) })
 	}
 	g.Go(func() error { return n.slots.Run(gctx) })
+	g.Go(func() error { return n.reputation.Run(gctx) })
 	if n.provider != nil {
 		g.Go(func() error { return n.provider.Run(gctx) })
 		if len(n.gpus.sold) > 0 {

@@ -45,6 +45,8 @@ type Provide struct {
 	Share Share `yaml:"share"`
 	// MaxLeasesPerBuyer bounds the leases of one buyer at a time; 0 means no bound.
 	MaxLeasesPerBuyer int `yaml:"maxLeasesPerBuyer"`
+	// MinReputation is the least reputation of a buyer that is served, between 0 and 1; 0 means that everybody is.
+	MinReputation float64 `yaml:"minReputation"`
 	// Images says which container images run here.
 	Images Images `yaml:"images"`
 	// Block are buyers that are not served; Only, when not empty, are all that are.
@@ -161,6 +163,9 @@ func (p Provide) validate() error {
 	if p.MaxLeasesPerBuyer < 0 {
 		return bad("maxLeasesPerBuyer", "%d is below 0", p.MaxLeasesPerBuyer)
 	}
+	if !(p.MinReputation >= 0 && p.MinReputation < 1) {
+		return bad("minReputation", "%g is not at least 0 and below 1", p.MinReputation)
+	}
 	if _, err := p.policy(); err != nil {
 		return err
 	}
@@ -181,7 +186,7 @@ func (p Provide) policy() (provider.Policy, error) {
 	bad := func(field string, err error) (provider.Policy, error) {
 		return provider.Policy{}, fmt.Errorf("%w: provide.%s: %w", ErrConfig, field, err)
 	}
-	pol := provider.Policy{MaxLeasesPerBuyer: p.MaxLeasesPerBuyer, Block: map[sign.Key]string{}}
+	pol := provider.Policy{MaxLeasesPerBuyer: p.MaxLeasesPerBuyer, MinReputation: uint32(1e6 * p.MinReputation), Block: map[sign.Key]string{}}
 	var err error
 	if pol.Hours, err = provider.ParseHours(p.Hours, p.TimeZone); err != nil {
 		return bad("hours", err)

@@ -17,13 +17,13 @@ import (
 var now = time.Unix(1_000_000, 0).UTC()
 
 func testWeights() match.Weights {
-	return match.Weights{Price: 50, Reliability: 25, RTT: 10, Region: 5, Warm: 5, Stake: 5, StakeHalf: 1000, SlotMillis: 400, Decimals: 2}
+	return match.Weights{Price: 50, Reputation: 25, RTT: 10, Region: 5, Warm: 5, Stake: 5, StakeHalf: 1000, SlotMillis: 400, Decimals: 2}
 }
 
 func key(i int) sign.Key { return sign.Key(sign.Sum(fmt.Appendf(nil, "provider %d", i))) }
 
 func candidate(i int) match.Candidate {
-	return match.Candidate{Route: "gossip", Reliability: 0.5, Offer: market.Offer{
+	return match.Candidate{Route: "gossip", Reputation: 500_000, Offer: market.Offer{
 		Provider: key(i), Class: "cpu", Region: "local", Units: 4, Total: 4, PerUnit: market.Resources{MilliCPU: 1000, MemoryMiB: 512},
 		Price: 30, MinSlots: 10, MaxSlots: 1000, Runtimes: []string{"wasm"}, Expires: now.Add(time.Minute)}}
 }
@@ -189,7 +189,7 @@ func TestNewcomersGetASeat(t *testing.T) {
 	for i := range 40 {
 		c := candidate(i)
 		if i >= 30 {
-			c.Newcomer, c.Reliability = true, 0
+			c.Newcomer, c.Reputation = true, 0
 		}
 		cands = append(cands, c)
 	}
@@ -282,7 +282,7 @@ func randomCandidate(t *rapid.T, i int) match.Candidate {
 	c.Offer.MaxSlots = uint64(50 + 50*pick("max", 3))
 	c.Offer.Expires = now.Add(time.Duration(pick("expires", 5)-1) * time.Second)
 	c.Stake = market.Amount(100 * pick("stake", 2))
-	c.Reliability = float64(pick("reliability", 10)) / 10
+	c.Reputation, c.Shunned = 100_000*uint32(pick("reputation", 10)), pick("shunned", 4) == 0
 	c.RTT = time.Duration(pick("rtt", 100)) * time.Millisecond
 	c.Newcomer, c.Warm = pick("newcomer", 3) == 0, pick("warm", 1) == 0
 	if pick("quoted", 2) == 0 {
@@ -306,6 +306,33 @@ func feasible(o market.Order, c match.Candidate) bool {
 	}
 	return c.Price() <= o.Ceiling && (len(o.Regions) == 0 || slices.Contains(o.Regions, c.Offer.Region)) && slices.Contains(c.Offer.Runtimes, o.Runtime) &&
 		c.Offer.PerUnit.Covers(o.Min) && o.Slots >= c.Offer.MinSlots && o.Slots <= c.Offer.MaxSlots && c.Stake >= o.MinStake
+}
+
+// Whose record speaks against it comes after all others, however cheap it is, and is taken when nobody else can. A floor
+// refuses, with its reason.
+func TestReputation(t *testing.T) {
+	t.Parallel()
+	bad, good, fresh := candidate(1), candidate(2), candidate(3)
+	bad.Reputation, bad.Shunned, bad.Offer.Price = 400_000, true, 1
+	good.Reputation = 900_000
+	fresh.Reputation, fresh.Newcomer = 6155, true
+	cands := []match.Candidate{bad, good, fresh}
+	var order []sign.Key
+	for _, s := range match.Rank(testOrder(), cands, now, testWeights()).Ranked {
+		order = append(order, s.Candidate.Offer.Provider)
+	}
+	if !slices.Equal(order, []sign.Key{key(2), key(3), key(1)}) {
+		t.Errorf("ranked %v", order)
+	}
+	w := testWeights()
+	w.MinReputation = 500_000
+	res := match.Rank(testOrder(), cands, now, w)
+	if len(res.Ranked) != 1 || res.Counts[market.ReasonReputation] != 2 {
+		t.Errorf("with a floor: %+v", res)
+	}
+	if res.Refused[0].Reason != market.ReasonReputation || !strings.Contains(res.Refused[0].Detail, "0.5000") {
+		t.Errorf("refused %+v", res.Refused[0])
+	}
 }
 
 // TestMatchProperties: what is ranked is exactly what is feasible, and what is not has a reason (safety); if n providers
@@ -347,7 +374,7 @@ func TestMatchProperties(t *testing.T) {
 			if !feasible(o, s.Candidate) {
 				t.Fatal("safety: ranked and not feasible")
 			}
-			if i > 0 && res.Ranked[i-1].Score < s.Score {
+			if i > 0 && (res.Ranked[i-1].Candidate.Shunned && !s.Candidate.Shunned || res.Ranked[i-1].Candidate.Shunned == s.Candidate.Shunned && res.Ranked[i-1].Score < s.Score) {
 				t.Fatal("safety: a better one ranks lower")
 			}
 		}
@@ -416,7 +443,7 @@ func market100k(n int) []match.Candidate {
 		c := candidate(i)
 		c.Offer.Class, c.Offer.Region = classes[rng.IntN(len(classes))], regions[rng.IntN(len(regions))]
 		c.Offer.Price, c.Offer.Units = market.Price(1000+rng.IntN(9000)), uint32(rng.IntN(9))
-		c.Reliability, c.RTT = rng.Float64(), time.Duration(rng.IntN(200_000))*time.Microsecond
+		c.Reputation, c.RTT = rng.Uint32N(1e6), time.Duration(rng.IntN(200_000))*time.Microsecond
 		c.Stake, c.Newcomer, c.Warm = market.Amount(rng.IntN(5000)), rng.IntN(10) == 0, rng.IntN(4) == 0
 		cands[i] = c
 	}

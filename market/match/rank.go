@@ -17,13 +17,14 @@ import (
 
 // Weights say what the buyer cares for. The first six are relative to each other; a component with weight 0 does not count.
 type Weights struct {
-	Price       uint32 // cheaper, relative to the ceiling
-	Reliability uint32 // own history
-	RTT         uint32 // nearer: half at 50 ms
-	Region      uint32 // earlier in the order's list
-	Warm        uint32 // has the program already
-	Stake       uint32 // more at stake: half at StakeHalf
+	Price      uint32 // cheaper, relative to the ceiling
+	Reputation uint32 // what its record supports
+	RTT        uint32 // nearer: half at 50 ms
+	Region     uint32 // earlier in the order's list
+	Warm       uint32 // has the program already
+	Stake      uint32 // more at stake: half at StakeHalf
 
+	MinReputation uint32 // millionths; who has less is refused, newcomers too; 0 means nobody is
 	StakeHalf     market.Amount
 	UnstakedCap   market.Amount // most that a lease on a provider without stake may cost; 0 means no such limit
 	NewcomerOneIn uint32        // one seat in so many is kept for newcomers; 0 means none
@@ -38,18 +39,18 @@ func DefaultWeights(g market.Genesis) Weights {
 	if err != nil {
 		thousand = 1 // a token so finely divided that a thousand of it do not fit
 	}
-	return Weights{Price: 50, Reliability: 25, RTT: 10, Region: 5, Warm: 5, Stake: 5, StakeHalf: market.Amount(thousand), NewcomerOneIn: 8,
+	return Weights{Price: 50, Reputation: 25, RTT: 10, Region: 5, Warm: 5, Stake: 5, StakeHalf: market.Amount(thousand), NewcomerOneIn: 8,
 		SlotMillis: g.SlotMillis, Decimals: g.Decimals}
 }
 
 // Parts are the components of a score, each in millionths.
 type Parts struct {
-	Price       uint32 `json:"price"`
-	Reliability uint32 `json:"reliability"`
-	RTT         uint32 `json:"rtt"`
-	Region      uint32 `json:"region"`
-	Warm        uint32 `json:"warm"`
-	Stake       uint32 `json:"stake"`
+	Price      uint32 `json:"price"`
+	Reputation uint32 `json:"reputation"`
+	RTT        uint32 `json:"rtt"`
+	Region     uint32 `json:"region"`
+	Warm       uint32 `json:"warm"`
+	Stake      uint32 `json:"stake"`
 }
 
 // Scored is a feasible candidate with its place.
@@ -72,7 +73,7 @@ type Refusal struct {
 // Result is what Rank found.
 type Result struct {
 	Order      market.OrderID
-	Ranked     []Scored              // best first, at most Weights.Keep
+	Ranked     []Scored              // best first, at most Weights.Keep; after all others those that are shunned
 	Newcomers  []Scored              // the best newcomers, best first; they may be in Ranked too
 	Considered int                   // candidates looked at
 	Feasible   int                   // candidates that could do it
@@ -110,7 +111,7 @@ func (s *Snapshot) query(order *market.Order, now time.Time, w Weights) query {
 	q := query{order: order, w: w, now: now.UnixMilli(), runtime: s.runtimes[order.Runtime], regions: make([]int32, len(s.regions)),
 		barred: append([]sign.Key{order.Buyer, order.Peer()}, order.Exclude...),
 		k0:     binary.BigEndian.Uint64(order.ID[:8]), k1: binary.BigEndian.Uint64(order.ID[8:16]) | 1,
-		weightSum: uint64(w.Price) + uint64(w.Reliability) + uint64(w.RTT) + uint64(w.Region) + uint64(w.Warm) + uint64(w.Stake)}
+		weightSum: uint64(w.Price) + uint64(w.Reputation) + uint64(w.RTT) + uint64(w.Region) + uint64(w.Warm) + uint64(w.Stake)}
 	for _, k := range q.barred {
 		q.bars = append(q.bars, prefix(k))
 	}
@@ -192,7 +193,10 @@ func (s *Snapshot) sift(res *Result, q *query, g group, best, fresh *top) {
 			continue
 		}
 		res.Feasible++
-		key := uint64(q.score(r))<<44 | q.tie(r.provider^g.salt)>>20
+		key := uint64(q.score(r))<<scoreShift | q.tie(r.provider^g.salt)>>(64-scoreShift)
+		if !r.flags.has(shunned) {
+			key |= 1 << 63
+		}
 		best.offer(key, r)
 		if r.flags.has(newcomer) {
 			fresh.offer(key, r)
@@ -200,12 +204,18 @@ func (s *Snapshot) sift(res *Result, q *query, g group, best, fresh *top) {
 	}
 }
 
+// A place is, from its highest bit: not shunned, 20 bits of score, tie-break.
+const (
+	scoreBits  = 20
+	scoreShift = 63 - scoreBits
+)
+
 func (s *Snapshot) scored(q *query, t *top) []Scored {
 	out := make([]Scored, 0, len(t.items))
 	for _, it := range t.sorted() {
 		r := it.row
 		c := s.cands[r.index]
-		out = append(out, Scored{Candidate: c, Score: uint32(it.key >> 44), Parts: q.parts(r), Leases: c.leases(q.order.UnitsPer)})
+		out = append(out, Scored{Candidate: c, Score: uint32(it.key >> scoreShift & (1<<scoreBits - 1)), Parts: q.parts(r), Leases: c.leases(q.order.UnitsPer)})
 	}
 	return out
 }
@@ -238,6 +248,8 @@ func (q *query) refuse(s *Snapshot, r *row) market.Reason {
 		return market.ReasonDuration
 	case r.stake < uint64(o.MinStake) || r.stake == 0 && r.price > q.unstaked:
 		return market.ReasonStake
+	case r.reputation < q.w.MinReputation:
+		return market.ReasonReputation
 	}
 	if !r.flags.has(quoted) {
 		if r.units < o.UnitsPer {
@@ -263,7 +275,7 @@ const (
 )
 
 func (q *query) parts(r *row) Parts {
-	p := Parts{Price: 1e6, Reliability: r.reliability, RTT: rttUnknown, Region: uint32(max(0, q.regions[r.region]))}
+	p := Parts{Price: 1e6, Reputation: r.reputation, RTT: rttUnknown, Region: uint32(max(0, q.regions[r.region]))}
 	if c := uint64(q.order.Ceiling); c > 0 && r.price <= c {
 		hi, lo := bits.Mul64(c-r.price, 1e6)
 		part, _ := bits.Div64(hi, lo, c) // below 10⁶, as c - price ≤ c
@@ -286,7 +298,7 @@ func (q *query) score(r *row) uint32 {
 		return 0
 	}
 	p, w := q.parts(r), &q.w
-	sum := uint64(w.Price)*uint64(p.Price) + uint64(w.Reliability)*uint64(p.Reliability) + uint64(w.RTT)*uint64(p.RTT) +
+	sum := uint64(w.Price)*uint64(p.Price) + uint64(w.Reputation)*uint64(p.Reputation) + uint64(w.RTT)*uint64(p.RTT) +
 		uint64(w.Region)*uint64(p.Region) + uint64(w.Warm)*uint64(p.Warm) + uint64(w.Stake)*uint64(p.Stake)
 	return uint32(sum / q.weightSum)
 }
@@ -335,6 +347,8 @@ func (s *Snapshot) refusal(q *query, r *row, reason market.Reason) Refusal {
 		if r.stake >= uint64(o.MinStake) {
 			detail = fmt.Sprintf("no stake: its leases may cost at most %s", money(uint64(q.w.UnstakedCap)))
 		}
+	case market.ReasonReputation:
+		detail = fmt.Sprintf("reputation %.4f, at least %.4f is asked", float64(r.reputation)/1e6, float64(q.w.MinReputation)/1e6)
 	case market.ReasonCapacity:
 		detail = fmt.Sprintf("%d units asked for a lease, %d are free", o.UnitsPer, r.units)
 	case market.ReasonPrice:

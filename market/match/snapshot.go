@@ -12,14 +12,15 @@ import (
 
 // Candidate is one provider that might do an order, and what the buyer knows of it.
 type Candidate struct {
-	Offer       market.Offer
-	Quote       *market.Quote // its answer to the order being matched; nil while it has given none
-	RTT         time.Duration // 0 when not measured
-	Reliability float64       // own history, 0 to 1
-	Stake       market.Amount
-	Newcomer    bool   // too little history to be judged by it
-	Warm        bool   // has the program already
-	Route       string // how it was found: "direct", "gossip", "dht"
+	Offer      market.Offer
+	Quote      *market.Quote // its answer to the order being matched; nil while it has given none
+	RTT        time.Duration // 0 when not measured
+	Reputation uint32        // millionths: what its record supports, as the buyer sees it
+	Stake      market.Amount
+	Newcomer   bool   // too little history to be judged by it
+	Shunned    bool   // its record speaks against it: taken when nobody else can
+	Warm       bool   // has the program already
+	Route      string // how it was found: "direct", "gossip", "dht"
 }
 
 // Price is what the candidate asks: its quote's price, or its offer's.
@@ -49,22 +50,22 @@ type Snapshot struct {
 
 // row is what feasibility and score read of a candidate, close together in memory.
 type row struct {
-	price       uint64
-	provider    uint64 // first eight bytes of its key
-	minSlots    uint64
-	maxSlots    uint64
-	stake       uint64
-	notBefore   int64 // Unix milliseconds
-	expires     int64
-	runtimes    uint64
-	res         market.Resources
-	units       uint32
-	index       uint32 // into cands
-	reliability uint32 // millionths
-	rttMicros   uint32 // 0 when not measured
-	region      uint32
-	capability  uint16
-	flags       flags
+	price      uint64
+	provider   uint64 // first eight bytes of its key
+	minSlots   uint64
+	maxSlots   uint64
+	stake      uint64
+	notBefore  int64 // Unix milliseconds
+	expires    int64
+	runtimes   uint64
+	res        market.Resources
+	units      uint32
+	index      uint32 // into cands
+	reputation uint32 // millionths
+	rttMicros  uint32 // 0 when not measured
+	region     uint32
+	capability uint16
+	flags      flags
 }
 
 type flags uint8
@@ -73,6 +74,7 @@ const (
 	newcomer flags = 1 << iota
 	warm
 	quoted
+	shunned
 )
 
 func (f flags) has(bit flags) bool { return f&bit != 0 }
@@ -143,7 +145,7 @@ func (s *Snapshot) row(i int) row {
 	r := row{
 		price: uint64(c.Price()), provider: prefix(o.Provider), minSlots: o.MinSlots, maxSlots: o.MaxSlots, stake: uint64(c.Stake),
 		notBefore: o.NotBefore.UnixMilli(), expires: o.Expires.UnixMilli(), res: o.PerUnit, units: o.Units, index: uint32(i),
-		reliability: uint32(max(0, min(1, c.Reliability)) * 1e6), capability: uint16(min(o.Capability, market.MaxCapability)),
+		reputation: min(c.Reputation, 1e6), capability: uint16(min(o.Capability, market.MaxCapability)),
 		rttMicros: uint32(max(0, min(c.RTT, time.Hour)).Microseconds()),
 	}
 	if o.NotBefore.IsZero() {
@@ -152,6 +154,7 @@ func (s *Snapshot) row(i int) row {
 	r.flags.set(newcomer, c.Newcomer)
 	r.flags.set(warm, c.Warm)
 	r.flags.set(quoted, c.Quote != nil)
+	r.flags.set(shunned, c.Shunned)
 	region := o.Region
 	if q := c.Quote; q != nil {
 		r.capability = uint16(min(q.Capability, market.MaxCapability))

@@ -43,6 +43,7 @@ import (
 	"github.com/starling-network/starling/verify"
 	"github.com/starling-network/starling/verify/meter"
 	"github.com/starling-network/starling/verify/replica"
+	"github.com/starling-network/starling/verify/reputation"
 )
 
 var (
@@ -87,6 +88,9 @@ type Config struct {
 	// connections differ.
 	Carries func() int64
 
+	// Reputation is what this peer knows of others.
+	Reputation Reputation
+
 	// Unseal opens what was sealed to Key.
 	Unseal func(p sealed.Purpose, box []byte) ([]byte, error)
 	// Blocked says whether a provider is not wanted, and why.
@@ -114,6 +118,14 @@ type Config struct {
 	MaxOutput   int64         // bytes of one output
 	MaxJobs     int           // jobs at a time, settling ones not counted
 	MaxAsked    int           // known providers asked at once for an order, beside 3 for each lease wanted; zero means 48
+}
+
+// Reputation is what a peer knows of others; node/reputation has it.
+type Reputation interface {
+	// Scores are those of peers in a role, in their order.
+	Scores(role reputation.Role, peers ...sign.Key) []reputation.Score
+	// Failed is told that the provider of a lease broke it, once or more often.
+	Failed(c market.LeaseCore)
 }
 
 // Buyer buys for one peer. New starts nothing; Run does.

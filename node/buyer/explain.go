@@ -67,6 +67,7 @@ func (b *Buyer) unquoted(o market.Order, quoted map[sign.Key]quoted) []match.Can
 			out = append(out, k.candidate())
 		}
 	}
+	b.rate(out)
 	return out
 }
 

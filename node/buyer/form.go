@@ -299,6 +299,7 @@ func (b *Buyer) candidates(spec job.Job, o market.Order, quotes []quoted) (map[s
 		c.Quote, c.Route = &q.quote, q.route
 		cands = append(cands, c)
 	}
+	b.rate(cands)
 	return byKey, cands, over
 }
 
@@ -315,6 +316,18 @@ func (b *Buyer) tooMuchFor(o market.Order, q quoted) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.overProvider(q.quote.Provider, cost, time.Now())
+}
+
+// record says in words what a choice knew of a provider's record.
+func record(c *match.Candidate) string {
+	text := fmt.Sprintf("reputation %.4f", float64(c.Reputation)/1e6)
+	switch {
+	case c.Newcomer:
+		text += ", a newcomer"
+	case c.Shunned:
+		text += ", shunned: taken after all others"
+	}
+	return text
 }
 
 // choose ranks the quotes and picks a provider for every rank.
@@ -337,6 +350,10 @@ func (s *supervisor) choose(ctx context.Context, o market.Order, quotes []quoted
 	if none != nil {
 		return nil, nil, nil, &unplaced{reason: b.explain(ctx, o, none, byKey, declined)}
 	}
+	records := map[sign.Key]string{}
+	for i := range cands {
+		records[cands[i].Offer.Provider] = record(&cands[i])
+	}
 	var members []gang.Member
 	for _, a := range picked {
 		rank := ranks[a.Rank]
@@ -344,7 +361,7 @@ func (s *supervisor) choose(ctx context.Context, o market.Order, quotes []quoted
 		q := byKey[a.Provider]
 		r := int(rank)
 		s.trace.add(Step{At: now, Kind: StepChosen, Rank: &r, Provider: a.Provider.String(), Route: q.route,
-			Price: b.cfg.Genesis.FormatAmount(market.Amount(q.quote.Price))})
+			Price: b.cfg.Genesis.FormatAmount(market.Amount(q.quote.Price)), Detail: records[a.Provider]})
 	}
 	return members, spare, byKey, nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/verify/reputation"
 )
 
 // maxKnown bounds the offers a buyer remembers; the stalest goes first.
@@ -19,31 +20,27 @@ const maxKnown = 20_000
 const probeFresh = 2 * time.Minute
 
 // Known is one provider as this peer knows it: its latest offer of one class and
-// how it has behaved towards this peer.
+// how it answers.
 type Known struct {
 	Offer    market.Offer
 	Answered time.Time     // zero: never
 	RTT      time.Duration // of the last answer
-	// Leases that ended well and ill, as seen from here.
-	Good, Bad int
 }
 
 // Fresh says whether the provider answered recently enough to be shown as there.
 func (k Known) Fresh(now time.Time) bool { return now.Sub(k.Answered) < probeFresh }
 
-// reliability is the lower end of what the record supports: a newcomer counts
-// as middling, not as perfect (mean of Beta(1+good, 1+bad)).
-func (k Known) reliability() float64 {
-	return (1 + float64(k.Good)) / (2 + float64(k.Good) + float64(k.Bad))
-}
+// candidate is what matching sees of it, but for its reputation.
+func (k Known) candidate() match.Candidate { return match.Candidate{Offer: k.Offer, RTT: k.RTT} }
 
-// candidate is what matching sees of it.
-func (k Known) candidate() match.Candidate {
-	return match.Candidate{
-		Offer:       k.Offer,
-		RTT:         k.RTT,
-		Reliability: k.reliability(),
-		Newcomer:    k.Good+k.Bad == 0,
+// rate gives candidates the reputation that their providers have here.
+func (b *Buyer) rate(cands []match.Candidate) {
+	keys := make([]sign.Key, len(cands))
+	for i := range cands {
+		keys[i] = cands[i].Offer.Provider
+	}
+	for i, s := range b.cfg.Reputation.Scores(reputation.Provider, keys...) {
+		cands[i].Reputation, cands[i].Newcomer, cands[i].Shunned = s.Millionths, s.Newcomer(), s.Shunned()
 	}
 }
 
@@ -53,7 +50,7 @@ type known struct {
 	m  map[sign.Key]*entry
 }
 
-// entry is one provider: how it behaves, and its offer for each class it sells.
+// entry is one provider: how it answers, and its offer for each class it sells.
 type entry struct {
 	Known  // without an offer
 	offers map[market.Class]market.Offer
@@ -143,17 +140,6 @@ func (k *known) silent(p sign.Key) {
 	}
 }
 
-// ended notes how a lease of a provider ended.
-func (k *known) ended(p sign.Key, well bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if e := k.entry(p); well {
-		e.Good++
-	} else {
-		e.Bad++
-	}
-}
-
 // get returns how a provider has behaved, without an offer of it.
 func (k *known) get(p sign.Key) (Known, bool) {
 	k.mu.Lock()
@@ -172,7 +158,7 @@ func (k *known) class(c market.Class, now time.Time) []Known {
 	defer k.mu.Unlock()
 	var out []Known
 	for p, e := range k.m {
-		if last := e.expires(); len(e.offers) > 0 && now.Sub(last) > time.Hour && e.Good+e.Bad == 0 {
+		if last := e.expires(); len(e.offers) > 0 && now.Sub(last) > time.Hour {
 			delete(k.m, p)
 			continue
 		}

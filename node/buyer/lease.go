@@ -456,7 +456,6 @@ func (l *bought) over(ctx context.Context, reason string) {
 // end ends a lease that went well: the provider is told, stops, and sends its
 // final receipt, which is waited for as long as the payer says.
 func (b *Buyer) end(ctx context.Context, l *bought, reason string) {
-	b.known.ended(l.core.Provider, true)
 	open := l.open()
 	for _, l := range open {
 		b.tell(ctx, l, reason)
@@ -473,7 +472,6 @@ func (b *Buyer) end(ctx context.Context, l *bought, reason string) {
 // giveUp ends a lease whose provider is lost. What it is owed is paid; neither its
 // final receipt nor its answer is waited for. The peer is running.
 func (b *Buyer) giveUp(ctx context.Context, l *bought, reason string) {
-	b.known.ended(l.core.Provider, false)
 	for _, l := range l.open() {
 		l.over(ctx, reason)
 		b.wg.Go(func() { b.tell(ctx, l, reason) })

@@ -21,9 +21,10 @@ type line struct {
 	cancel context.CancelFunc
 	lost   <-chan struct{}
 
-	guard sync.Mutex // taken last
-	chain []*bought  // by start, those that were prepaid
-	why   string     // it is over
+	guard  sync.Mutex // taken last
+	chain  []*bought  // by start, those that were prepaid
+	why    string     // it is over
+	absent bool       // and was when this peer came back
 }
 
 func newLine(l *bought) *line {
@@ -123,9 +124,16 @@ func (n *line) dead(reason string) {
 	n.guard.Lock()
 	defer n.guard.Unlock()
 	if n.why == "" {
-		n.why = reason
+		n.why, n.absent = reason, true
 	}
 	n.cancel()
+}
+
+// away says whether the line was lost while this peer was not there.
+func (n *line) away() bool {
+	n.guard.Lock()
+	defer n.guard.Unlock()
+	return n.absent
 }
 
 func (n *line) lostReason() string {

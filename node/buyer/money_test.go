@@ -139,13 +139,6 @@ func TestKnown(t *testing.T) {
 	if got := k.class("cpu", now); got[0].Offer.Provider != (sign.Key{1}) {
 		t.Error("a silent provider comes first")
 	}
-	k.ended(sign.Key{1}, false)
-	k.ended(sign.Key{2}, true)
-	one, _ := k.get(sign.Key{1})
-	two, _ := k.get(sign.Key{2})
-	if one.reliability() >= 0.5 || two.reliability() <= 0.5 || one.candidate().Newcomer {
-		t.Errorf("reliabilities %v and %v", one.reliability(), two.reliability())
-	}
 	if got := k.class("", now.Add(3*time.Hour)); len(got) != 0 {
 		t.Errorf("expired offers are shown: %+v", got)
 	}

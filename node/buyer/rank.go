@@ -210,6 +210,9 @@ func (s *supervisor) lost(ctx context.Context, i int, res result) error {
 	s.leases[i] = nil
 	s.mu.Unlock()
 	if l != nil {
+		if !res.late && !l.away() && !l.spent() { // the job's own limits, this peer's absence and its money are no fault of the provider's
+			s.b.cfg.Reputation.Failed(l.core)
+		}
 		s.b.giveUp(ctx, l, res.lost)
 	}
 	r := s.snapshot().Ranks[i]

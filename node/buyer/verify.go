@@ -366,7 +366,12 @@ func (s *supervisor) judge(ctx context.Context, i int, state []byte, v replica.V
 	}
 	s.b.trusts.change(changed)
 	for _, w := range v.Wrong {
-		s.b.known.ended(v.Results[w].Provider, false)
+		s.b.mu.Lock()
+		l := s.b.leases[v.Results[w].Lease]
+		s.b.mu.Unlock()
+		if l != nil {
+			s.b.cfg.Reputation.Failed(l.core)
+		}
 		s.b.cfg.Log.Warn("a provider gave a result that a majority of others differs from", "job", s.trace.job, "rank", i,
 			"provider", v.Results[w].Provider, "evidence", evidence)
 	}

@@ -90,7 +90,11 @@ type Config struct {
 	Store   store.Store
 	// Slot is the chain's current slot; an error while it is not known.
 	Slot func() (market.Slot, error)
-	Log  *slog.Logger
+	// Heard is told of notices that were found good, a notice once or more often, and Proved of proofs that were kept. They must
+	// not wait.
+	Heard  func(n notice.Notice)
+	Proved func(c verify.Conflict)
+	Log    *slog.Logger
 }
 
 // Keeper publishes, looks and keeps. Open starts nothing; Run does.
@@ -200,6 +204,7 @@ func (k *Keeper) read(p notice.Place, b []byte) (notice.Notice, error) {
 	if err != nil {
 		return n, err
 	}
+	k.cfg.Heard(n)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	remember(k.known, maxRead, id, n)

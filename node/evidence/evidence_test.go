@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -116,6 +117,8 @@ type world struct {
 	t     *testing.T
 	table *table
 	start time.Time
+
+	heard, proved atomic.Int64 // receipts and proofs that the peers told of
 }
 
 func newWorld(t *testing.T) *world {
@@ -130,7 +133,9 @@ func (w *world) slot() (market.Slot, error) {
 
 func (w *world) open(name string, s store.Store) *Keeper {
 	w.t.Helper()
-	k, err := Open(w.t.Context(), Config{Genesis: genesis, Self: private(name).Key(), Store: s, Slot: w.slot, Log: p2ptest.Quiet()})
+	k, err := Open(w.t.Context(), Config{Genesis: genesis, Self: private(name).Key(), Store: s, Slot: w.slot, Log: p2ptest.Quiet(),
+		Heard:  func(n notice.Notice) { w.heard.Add(int64(len(n.Receipts))) },
+		Proved: func(verify.Conflict) { w.proved.Add(1) }})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -226,6 +231,9 @@ func TestFound(t *testing.T) {
 		}
 		if all := proofs(t, other); len(all) != 0 {
 			t.Errorf("who watches another unit keeps %+v", all)
+		}
+		if w.proved.Load() < 3 || w.heard.Load() < 2 {
+			t.Errorf("told of %d proofs, and of %d receipts", w.proved.Load(), w.heard.Load())
 		}
 	})
 }
@@ -458,7 +466,8 @@ func TestValuesRefused(t *testing.T) {
 		if err := v.Check(at.Marshal(), n.Marshal()); !errors.Is(err, ErrUntimely) {
 			t.Errorf("of tomorrow: %v", err)
 		}
-		k, err := Open(t.Context(), Config{Genesis: genesis, Store: store.NewMemory(), Slot: func() (market.Slot, error) { return 0, slots.ErrUnknown }, Log: p2ptest.Quiet()})
+		k, err := Open(t.Context(), Config{Genesis: genesis, Store: store.NewMemory(), Slot: func() (market.Slot, error) { return 0, slots.ErrUnknown }, Log: p2ptest.Quiet(),
+			Heard: func(notice.Notice) {}, Proved: func(verify.Conflict) {}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -82,6 +82,7 @@ func (k *Keeper) keep(ctx context.Context, c verify.Conflict) {
 		k.by[c.A.Provider]++
 	}
 	k.mu.Unlock()
+	k.cfg.Proved(c)
 	k.cfg.Log.Warn("a provider sold one unit twice; see starling evidence ls", "provider", c.A.Provider, "unit", c.Unit.Short(), "id", id)
 }
 

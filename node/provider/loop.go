@@ -196,6 +196,9 @@ func (s *sale) carryOut(ctx context.Context, effects []meter.Effect) (done bool,
 		case meter.StopWork:
 			s.end("the provider stopped: " + string(e.Reason))
 		case meter.Settled:
+			if !e.Agreed && e.Amount > 0 { // it neither paid on nor signed what it owed
+				s.p.cfg.Reputation.Failed(*s.rec.Core)
+			}
 			s.p.cfg.Log.Info("lease is settled", "lease", s.rec.Lease, "amount", s.p.cfg.Genesis.FormatAmount(e.Amount), "agreed", e.Agreed)
 			done = true
 		default:

@@ -161,7 +161,9 @@ func (x *escrowed) activation(s *sale, funding []byte, now market.Slot) lease.Ev
 func (x *escrowed) waits(buyer sign.Key) bool { return x.WaitFunded || x.broken.by(buyer, time.Now()) }
 
 // distrust remembers a buyer that did not fund what it promised to.
-func (x *escrowed) distrust(buyer sign.Key, id market.LeaseID) {
+func (x *escrowed) distrust(c market.LeaseCore) {
+	buyer, id := c.Buyer, c.ID()
+	x.p.cfg.Reputation.Failed(c)
 	if err := x.broken.add(context.Background(), buyer, time.Now()); err != nil {
 		x.p.cfg.Log.Error("a buyer that did not fund its lease is not remembered over a restart", "buyer", buyer, "lease", id, "err", err)
 	}
@@ -200,7 +202,7 @@ func (x *escrowed) watch(ctx context.Context, s *sale) {
 		r, ok := x.record(s)
 		if !ok || r.State != lease.Active || r.FundBy == 0 {
 			if now, err := x.p.cfg.Slots.Now(time.Now()); ok && missing && err == nil && r.FundBy > 0 && now > r.FundBy {
-				x.distrust(r.Buyer, r.Lease)
+				x.distrust(*r.Core)
 			}
 			return
 		}
@@ -208,7 +210,7 @@ func (x *escrowed) watch(ctx context.Context, s *sale) {
 		missing = errors.Is(err, escrow.ErrNoEscrow) || errors.Is(err, escrow.ErrNoTranche)
 		switch {
 		case wrong != nil:
-			x.distrust(r.Buyer, r.Lease)
+			x.distrust(*r.Core)
 			log.Warn("a lease's escrow is not what its buyer promised", "escrow", r.Escrow, "err", wrong)
 			_, err = x.p.step(ctx, lease.FundingWrong{Lease: r.Lease, Reason: wrong.Error()})
 		case err == nil:
@@ -302,7 +304,7 @@ func (x *escrowed) told(name string, e escrow.Effect) {
 	case escrow.Lost:
 		log.Warn("a lease's money is lost", "paid", money(e.Paid), "owed", money(e.Owed), "reason", e.Reason)
 		if m, _, err := x.claims.Get(name); err == nil && e.Unfunded && e.Owed > 0 {
-			x.distrust(m.Lease().Buyer, e.Lease)
+			x.distrust(m.Lease())
 		}
 		x.unfunded(e.Lease, "its money is lost: "+e.Reason)
 	case escrow.Waiting:

@@ -13,6 +13,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/verify/reputation"
 )
 
 // Policy is what the operator allows beyond the lots themselves. The zero Policy allows everything.
@@ -26,7 +27,9 @@ type Policy struct {
 	Only []sign.Key
 	// MaxLeasesPerBuyer bounds the leases and holds of one buyer at a time; 0 means no bound.
 	MaxLeasesPerBuyer int
-	Images            Images
+	// MinReputation is the least score of a buyer, in millionths: who has less is not served, newcomers neither; 0 means everybody is.
+	MinReputation uint32
+	Images        Images
 }
 
 // Images says which container images may run.
@@ -160,6 +163,11 @@ func (pol *Policy) serves(buyer sign.Key) *market.Refusal {
 func (p *Provider) admits(ctx context.Context, o market.Order, now time.Time) *market.Refusal {
 	if refusal := p.cfg.Policy.serves(o.Peer()); refusal != nil {
 		return refusal
+	}
+	if least := p.cfg.Policy.MinReputation; least > 0 {
+		if s := p.cfg.Reputation.Scores(reputation.Buyer, o.Peer())[0]; s.Millionths < least {
+			return market.Refuse(market.ReasonReputation, "your reputation as a buyer is %.4f here, at least %.4f is asked", float64(s.Millionths)/1e6, float64(least)/1e6)
+		}
 	}
 	if p.paused() {
 		return market.Refuse(market.ReasonPaused, "this provider sells nothing new for now")

@@ -11,6 +11,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/verify/reputation"
 )
 
 func TestImages(t *testing.T) {
@@ -182,5 +183,37 @@ func TestProbes(t *testing.T) {
 		if got := p.ready(t.Context(), "docker", a, now, slog.New(slog.DiscardHandler)); got != want.ready || a.asked != want.asked {
 			t.Errorf("step %d: ready %v, asked %d times, want %+v", i, got, a.asked, want)
 		}
+	}
+}
+
+// judge is a Reputation that knows one buyer.
+type judge struct{ known sign.Key }
+
+func (j judge) Scores(role reputation.Role, peers ...sign.Key) []reputation.Score {
+	out := make([]reputation.Score, len(peers))
+	for i, k := range peers {
+		out[i] = reputation.Score{Peer: k, Role: role, Millionths: reputation.Stranger}
+		if k == j.known && role == reputation.Buyer {
+			out[i].Millionths = 700_000
+		}
+	}
+	return out
+}
+
+func (judge) Failed(market.LeaseCore) {}
+
+func TestBuyersOfLittleReputationAreRefused(t *testing.T) {
+	t.Parallel()
+	p := &Provider{cfg: Config{Reputation: judge{sign.Key{1}}, Policy: Policy{MinReputation: 500_000}}}
+	if no := p.admits(t.Context(), market.Order{Buyer: sign.Key{1}, Slots: 1}, time.Now()); no != nil {
+		t.Errorf("a good one: %v", no)
+	}
+	no := p.admits(t.Context(), market.Order{Buyer: sign.Key{2}, Slots: 1}, time.Now())
+	if no == nil || no.Reason != market.ReasonReputation || !strings.Contains(no.Detail, "0.0062 here, at least 0.5000") {
+		t.Errorf("a stranger: %v", no)
+	}
+	p.cfg.Policy.MinReputation = 0
+	if no := p.admits(t.Context(), market.Order{Buyer: sign.Key{2}, Slots: 1}, time.Now()); no != nil {
+		t.Errorf("where everybody is served: %v", no)
 	}
 }

@@ -34,6 +34,7 @@ import (
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/stream"
 	"github.com/starling-network/starling/verify"
+	"github.com/starling-network/starling/verify/reputation"
 )
 
 // Kinds of the provider's journal records.
@@ -77,6 +78,8 @@ type Config struct {
 	Filed func(l market.Lease, units []market.UnitID, r verify.Receipt)
 	// Orders gives the next order heard over gossip.
 	Orders func(ctx context.Context) (market.Order, error)
+	// Reputation is what this peer knows of others.
+	Reputation Reputation
 	// Funds tells what a wallet holds; nil means that orders' proofs of funds are not looked up.
 	Funds func(ctx context.Context, wallet sign.Key) (market.Amount, error)
 
@@ -100,6 +103,14 @@ type Config struct {
 	AllowImage func(image string) error
 	// Internet lets containers that ask for it reach the outside.
 	Internet bool
+}
+
+// Reputation is what a peer knows of others; node/reputation has it.
+type Reputation interface {
+	// Scores are those of peers in a role, in their order.
+	Scores(role reputation.Role, peers ...sign.Key) []reputation.Score
+	// Failed is told that the buyer of a lease broke it, once or more often.
+	Failed(c market.LeaseCore)
 }
 
 // Provider sells the units of one peer. New starts nothing; Run does.

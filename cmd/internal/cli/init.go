@@ -393,6 +393,8 @@ provide:
   # share: {units: 80, cpu: 75, memory: 75, keep: {gpu: 1}}
   # How many leases one buyer may have at a time; 0 is no limit.
   maxLeasesPerBuyer: 0
+  # The least reputation of a buyer that is served, 0 to 1 (starling peers show PEER); 0 serves everybody. New ones have 0.0062.
+  minReputation: 0
   # Which container images run here: patterns on repositories (* is one level, ** any), and digests. deny goes first.
   # images: {allow: ["docker.io/library/*"], deny: ["docker.io/library/alpine"]}
   # Buyers that are not served, with a note to yourself; and, when there are any, the only ones that are.
@@ -409,6 +411,8 @@ buy:
   quoteWindow: 2s
   # How many jobs may run at a time.
   maxJobs: 64
+  # The least reputation of a provider whose quote is taken, 0 to 1; 0 takes all, the better ones first. New ones have 0.0062.
+  minReputation: 0
   # The most that is spent, in tokens: by one job, by the jobs of one UTC day, and of those with one provider. Empty is no
   # limit; starling key add makes API keys with limits of their own.
   limits: {perJob: "", perDay: "", perProviderPerDay: ""}

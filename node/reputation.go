@@ -1,0 +1,59 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/match"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/reputation"
+	"github.com/starling-network/starling/p2p"
+	"github.com/starling-network/starling/verify"
+)
+
+// newReputation makes the part that remembers what is known of others.
+func (n *Node) newReputation(ctx context.Context) (*reputation.Book, error) {
+	cfg := reputation.Config{
+		Genesis: n.p.Genesis, Self: n.p.Key.Key(), Store: n.p.Store, Log: n.p.Log.With("role", "reputation"),
+		Slot: func() (market.Slot, error) { return n.slots.Now(time.Now()) },
+	}
+	if n.network != nil {
+		cfg.Stake = n.stake
+	}
+	return reputation.Open(ctx, cfg)
+}
+
+// Reputation is what this peer knows of others.
+func (n *Node) Reputation() *reputation.Book { return n.reputation }
+
+// filed is told of each receipt of this peer's leases. A light peer publishes nothing: its providers do.
+func (n *Node) filed(l market.Lease, units []market.UnitID, r verify.Receipt) {
+	n.reputation.File(l, r)
+	if n.evidence != nil {
+		n.evidence.File(l, units, r)
+	}
+}
+
+// weights are by what the buyer chooses.
+func (n *Node) weights() match.Weights {
+	w := match.DefaultWeights(n.p.Genesis)
+	w.MinReputation = uint32(1e6 * n.p.Config.Buy.MinReputation)
+	return w
+}
+
+// seen is the Book as the buyer tells it of lost providers.
+type seen struct {
+	*reputation.Book
+	n *Node
+}
+
+// Failed blames a provider only while this peer is connected to another one: else it is most likely this peer that is cut off.
+func (s seen) Failed(c market.LeaseCore) {
+	for _, id := range s.n.p.Host.Network().Peers() {
+		if k, err := p2p.KeyFromPeerID(id); err == nil && sign.Key(k) != c.Provider {
+			s.Book.Failed(c)
+			return
+		}
+	}
+}
