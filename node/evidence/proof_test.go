@@ -71,6 +71,7 @@ func TestProofFile(t *testing.T) {
 
 func FuzzProof(f *testing.F) {
 	f.Add([]byte(`{"format":"starling-evidence/1","genesis":{},"conflict":"AAAA"}`))
+	f.Add([]byte(`{"format":"starling-evidence/1","genesis":{},"dissent":"AQIAAAAAAAA="}`))
 	f.Add([]byte(`{}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p, err := ParseProof(b)
@@ -85,5 +86,6 @@ func FuzzProof(f *testing.F) {
 			t.Fatal(err)
 		}
 		_, _ = p.Check()
+		_, _ = p.CheckDissent()
 	})
 }

@@ -11,12 +11,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/evidence"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/runtime/runtimetest"
 	"github.com/starling-network/starling/node/runtime/runtimetest/guest"
+	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify/replica"
 )
 
@@ -205,6 +208,74 @@ func TestForgedResult(t *testing.T) {
 		n.right(t, b, j)
 		n.Settle()
 		n.checkPayer(t, b)
+	})
+}
+
+// stake has providers, by number, put so much at stake, each from a wallet of its own that is not the one it is paid to.
+func (n *Net) stake(amount uint64, providers ...int) {
+	for _, i := range providers {
+		k := n.Provider(i).Key.Key()
+		n.Programs.Register(program.Provider{First: k, Peer: k, Owner: sign.Key(sign.Sum([]byte("owner"), k[:])), Payout: k, Stake: amount})
+	}
+}
+
+// Where jobs are paid from escrows: replicas go to those who have something at stake before those who have not, are paid as any
+// other job, and two providers of one owner do not check one another.
+func TestForgedWithStakes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := forgery(nil)
+		o.Providers, o.Escrow = 6, true
+		n := New(t, o)
+		time.Sleep(5 * time.Second)
+		n.stake(1_000_000_000, forger, 3, 4)
+		accomplice, k := n.Provider(5).Key.Key(), n.Provider(forger).Key.Key()
+		n.Programs.Register(program.Provider{First: accomplice, Peer: accomplice, Owner: sign.Key(sign.Sum([]byte("owner"), k[:])), Payout: accomplice, Stake: 5})
+		b := n.Buyer(0)
+		j := b.Wait(b.Submit(b.verified(1)).ID, 20*time.Minute)
+		n.right(t, b, j)
+		for _, r := range j.Verified[0].Verdict.Results[1:] {
+			if p := r.Provider; p != n.Provider(3).Key.Key() && p != n.Provider(4).Key.Key() {
+				t.Errorf("a replica was computed by %s, who has nothing at stake or is the forger's", p)
+			}
+		}
+		for _, r := range b.replicas(t, j) {
+			if r = b.Wait(r.ID, 20*time.Minute); r.Paid == 0 || len(r.Escrows) != 1 {
+				t.Errorf("replica %s: paid %d, %d escrows", r.ID, r.Paid, len(r.Escrows))
+			}
+		}
+	})
+}
+
+// A provider with a record and a stake is checked seldom, one without either always, and what is not drawn costs nothing.
+func TestVerifiedSeldom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := New(t, Options{Providers: 3, Programs: sumPrograms(0), Escrow: true, Price: map[int]string{0: "0.2"}, Log: Logger()})
+		time.Sleep(5 * time.Second)
+		n.stake(1_000_000_000, 0)
+		b := n.Buyer(0)
+		b.Stop()
+		for i := range 2 {
+			if err := b.Journal.Write(t.Context(), store.Put{Kind: "trust", Key: n.Provider(i).Key.Key().String(), Value: []byte(`{"valid":1000}`)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.Restart()
+		time.Sleep(5 * time.Second)
+		spec := b.verified(1)
+		j := b.Wait(b.Submit(spec).ID, 20*time.Minute)
+		v := j.Verified[0]
+		if j.State != buyer.Succeeded || v.Verdict.Odds != replica.Billion/replica.MaxTrust {
+			t.Fatalf("odds of %d billionths: %s\n%s", v.Verdict.Odds, j.Summary(), b.Why(j.ID))
+		}
+		if bought := len(b.replicas(t, j)); (v.State == replica.NotDrawn) != (bought == 0) {
+			t.Errorf("%s, and %d replicas were bought", v.Text(), bought)
+		}
+		spec.Placement.Exclude = []sign.Key{n.Provider(0).Key.Key()}
+		if j = b.Wait(b.Submit(spec).ID, 20*time.Minute); j.Verified[0].State != replica.Equal || j.Verified[0].Verdict.Odds != replica.Always {
+			t.Errorf("of one with nothing at stake: %s", j.Summary())
+		}
 	})
 }
 

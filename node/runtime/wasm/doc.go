@@ -38,6 +38,21 @@
 //	network    there is none: wasip1 has no sockets and none are given
 //	modules    MaxModule bytes; imports other than wasi_snapshot_preview1 are refused at Start
 //
+// # What a seeded program can see
+//
+// With Spec.Seed what a program leaves is a function of its code, arguments, environment, inputs, seed and limits (PROTOCOL.md of
+// verify, section 10):
+//
+//	clocks      begin at 2022-01-01 UTC, go on by a microsecond when read and by what is slept; nobody really sleeps
+//	randomness  the ChaCha8 stream of the seed
+//	files       directories in byte order of names; inode numbers in the order in which they are seen, one device, one link each; all
+//	            times are those of the beginning; sizes of directories are 0. WASI shows neither modes nor owners
+//	memory      grows to Limits.MemoryMiB and no further, disk to Limits.DiskMiB: the caller fixes both
+//	threads, network, standard input, other environment: there are none
+//
+// What it cannot hide: the sign and payload of NaNs, which WebAssembly leaves to the processor; an error of the provider's own disk; how
+// deep calls may nest before the stack overflows, which is a trap and no result; and a stop or a limit on wall time, likewise.
+//
 // # The garbage collector of the child
 //
 // Go's collector must stop every goroutine, and a guest in machine code does not stop. A collection that began while a
