@@ -43,12 +43,13 @@ Several testnets run side by side, each in its directory.`,
   starling testnet down
   starling testnet demo
   starling testnet slash
-  starling testnet detach`,
+  starling testnet detach
+  starling testnet sim`,
 		GroupID: groupSetUp,
 		Args:    onlyCommands,
 		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(testnetUp(a), testnetStatus(a), testnetDown(a), testnetFund(a), testnetServe(a), testnetDemo(a), testnetSlash(a), testnetDetach(a), testnetBench(a))
+	c.AddCommand(testnetUp(a), testnetStatus(a), testnetDown(a), testnetFund(a), testnetServe(a), testnetDemo(a), testnetSlash(a), testnetDetach(a), testnetBench(a), testnetSim(a))
 	return c
 }
 

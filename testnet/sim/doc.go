@@ -1,0 +1,13 @@
+// Package sim plays the audit protocol against those who would cheat it: one file for each attack, many adversaries of every
+// kind, and honest peers among noise.
+//
+// Times are modelled: hardware by its class (node/device/sim), networks by noise. What judges them is not: plans, deadlines, verdicts,
+// standings and excuses are those of verify/audit. And where an attack touches what is signed, whole records are made of it and
+// checked, and every lie that could be proven is looked for.
+//
+//	kind ── its adversaries ──▶ window after window: attempts ── times ──▶ audit.Judge, CheckClass, FailsClass
+//	  │                                                                      │ audit.Report
+//	  └── a few real records ──▶ audit.Record.Check … ──▶ refused by a rule  └▶ audit.Standing.Step ──▶ sold? delisted?
+//
+// Everything follows from the seed.
+package sim

@@ -1,0 +1,14 @@
+package sim
+
+import "slices"
+
+// Kinds are all that are played, honest peers first, then in the order of the threat table.
+func Kinds() []Kind {
+	all := slices.Concat(
+		honestKinds, metadataKinds, amxKinds, upsellKinds, vramKinds, hostMemoryKinds, sybilKinds, excuseKinds, replayKinds, partialKinds, inexactKinds,
+		structuredKinds, grindingKinds, relayKinds, captureKinds, lazyKinds, oversoldKinds, uuidKinds, regionKinds, pingKinds, attestationKinds,
+		eclipseKinds, memberKinds,
+	)
+	slices.SortStableFunc(all, func(a, b Kind) int { return a.Threat - b.Threat })
+	return all
+}

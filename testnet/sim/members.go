@@ -1,0 +1,18 @@
+package sim
+
+// beset is an honest peer in a network in which a fifth of all weight works against it.
+func beset(do friend) func(*world) player {
+	return func(w *world) player {
+		u := honest(w, anyGPU(w))
+		u.colluding, u.friends = 0.20, do
+		return u.play
+	}
+}
+
+// Members who would hurt an honest peer. They keep it from being listed in the windows in which they are enough; nothing of it
+// counts as failed.
+var memberKinds = []Kind{
+	{Name: "withholding", Threat: 22, What: "honest; 20 % of members give nonces and no verdict", Honest: true, play: beset(withhold)},
+	{Name: "slander", Threat: 22, What: "honest; 20 % of members say that it is slow", Honest: true, play: beset(slander)},
+	{Name: "denial", Threat: 22, What: "honest; 20 % of members say that it is wrong", Honest: true, play: beset(deny)},
+}

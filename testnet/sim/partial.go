@@ -1,0 +1,26 @@
+package sim
+
+import (
+	"github.com/starling-network/starling/verify/audit"
+	"github.com/starling-network/starling/verify/audit/audittest"
+	"github.com/starling-network/starling/verify/challenge"
+)
+
+// computes does a share of the entries right. It learns from the drawn ones whether it would be caught, and breaks off if so.
+func computes(share float64) func(*world) player { return always(func(u *unit) { u.entries = share }) }
+
+// A provider that leaves work out, with as many attempts as a window has.
+var partialKinds = []Kind{
+	{Name: "partial-90", Threat: 7, What: "computes 90 % of the entries", play: computes(0.90), real: func(i int) error {
+		return refused(i, audit.RuleOpenings, func(c *audittest.Case) {
+			c.Tile = func(_ int, t *challenge.Tile) { // every tenth row of the product, so one of the drawn ones is wrong
+				for row := i % 10; row < challenge.TileSide; row += 10 {
+					clear(t[row*challenge.TileSide : (row+1)*challenge.TileSide])
+				}
+			}
+		}, nil, nil)
+	}},
+	{Name: "partial-97", Threat: 7, What: "computes 97 %", play: computes(0.97)},
+	{Name: "partial-99", Threat: 7, What: "computes 99 %", play: computes(0.99)},
+	{Name: "partial-99-once", Threat: 7, What: "computes 99 %, and never begins a second attempt", play: always(func(u *unit) { u.entries, u.tries = 0.99, 1 })},
+}

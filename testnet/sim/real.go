@@ -1,0 +1,60 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/starling-network/starling/verify/audit"
+	"github.com/starling-network/starling/verify/audit/audittest"
+)
+
+// errUnmet says that a record was accepted, or refused for another reason than it ought to be.
+var errUnmet = errors.New("no rule met the attack")
+
+// whole is a case of an audit in a window of its own, before a roster of twelve.
+func whole(i int) audittest.Case {
+	c := audittest.New(12)
+	c.Window = audit.Window(7 + i)
+	return c
+}
+
+// refused makes a record with a change to how it is made or to what was made, and wants it refused by a rule: by what check
+// says of it, or by Record.Check where check is nil.
+func refused(i int, rule audit.Rule, cheat func(*audittest.Case), change func(*audit.Record), check func(audittest.Case, audit.Record) error) error {
+	c := whole(i)
+	if cheat != nil {
+		cheat(&c)
+	}
+	r, err := c.Make()
+	if err != nil {
+		return err
+	}
+	if change != nil {
+		change(&r)
+	}
+	if r, err = audit.UnmarshalRecord(r.Marshal()); err != nil {
+		return err
+	}
+	if check == nil {
+		check = func(_ audittest.Case, r audit.Record) error { return r.Check(audittest.Domain()) }
+	}
+	var broken *audit.RuleError
+	if err := check(c, r); !errors.As(err, &broken) || broken.Rule != rule {
+		return fmt.Errorf("%w: %v, want rule %s", errUnmet, err, rule)
+	}
+	return nil
+}
+
+// restate signs a changed record again, by everybody: liars may sign what they like.
+func restate(r *audit.Record) {
+	c := whole(0)
+	d := audittest.Domain()
+	r.AnswerSig, _ = r.Answer.Sign(d, c.Provider)
+	r.Shown = audit.Show(r.Answer, r.Opened.Openings)
+	r.ShownSig, _ = r.Shown.Sign(d, c.Provider)
+	for i := range r.Verdicts {
+		v := &r.Verdicts[i]
+		v.Answer, v.Openings = r.Shown.Answer, r.Shown.Openings
+		v.Signature, _ = v.Sign(d, c.Members[v.Member])
+	}
+}

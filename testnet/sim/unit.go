@@ -1,0 +1,243 @@
+package sim
+
+import (
+	"math"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/device/sim"
+	"github.com/starling-network/starling/verify/audit"
+	"github.com/starling-network/starling/verify/challenge"
+)
+
+// hour is the length of a window.
+const hour = time.Hour
+
+// unit is a peer with one unit: what it says, what it has, and what it does about the difference. New gives an honest one.
+type unit struct {
+	w         *world
+	class     market.Class
+	resources market.Resources // claimed
+	hardware  sim.Class        // that answers
+
+	together float64       // identities that the card answers for at once
+	have     sim.Share     // of the dataset
+	entries  float64       // share of the products computed
+	relay    time.Duration // from the provider to its hardware and back
+	pings    time.Duration // by which it holds everything that says how far it is
+	tries    int           // attempts in a window
+	wrong    bool          // what it shows is never right, or not of this window
+	absent   bool          // it does not begin
+
+	colluding float64 // share of the roster's weight that is against the rules
+	most      int     // of them on one committee; 0 is all
+	friends   friend  // what they do
+	chooses   bool    // the provider asks its friends where Slack lets it
+
+	shape   challenge.Shape
+	walk    challenge.Walk
+	floor   audit.Floor
+	card    float64
+	outages sim.Outages
+}
+
+// friend is what colluding members do.
+type friend int
+
+const (
+	help     friend = iota // say that the unit was fast, near, and right
+	slander                // say that it was slow
+	deny                   // say that it was wrong
+	withhold               // give nonces and no verdict
+)
+
+// honest is a unit that is what it says.
+func honest(w *world, c sim.Class) *unit {
+	u := &unit{
+		w: w, class: c.Market, resources: c.Resources, hardware: c, together: 1, have: sim.Whole, entries: 1, tries: audit.MaxAttempts,
+		card: w.noise.Card(), outages: sim.Outages{N: w.noise},
+	}
+	return u.claims(c)
+}
+
+// claims makes it say that it is of a class.
+func (u *unit) claims(c sim.Class) *unit {
+	u.class, u.resources = c.Market, c.Resources
+	return u.asked()
+}
+
+// asked is what it is asked for what it claims.
+func (u *unit) asked() *unit {
+	var err error
+	if u.shape, u.walk, err = audit.Plan(u.class, u.resources); err != nil {
+		panic(err) // classes of this simulation have plans
+	}
+	u.floor, _ = audit.FloorOf(u.class, u.resources)
+	return u
+}
+
+// lacks takes memory away: a share of the dataset that is made again when it is read.
+func (u *unit) lacks(share float64) *unit {
+	u.have = sim.Share{Resident: 1 - share}
+	return u
+}
+
+// play is the unit in window after window.
+func (u *unit) play(window, committee int) audit.Report {
+	at := time.Duration(window) * hour
+	if u.outages.Away(at, at+3*time.Second) || u.absent {
+		return audit.Report{Result: audit.Absent}
+	}
+	members := u.draw(committee)
+	speed := u.w.noise.Speed() * u.card // a hot card stays hot for a window
+	rep := audit.Report{Result: audit.Failed}
+	for range u.tries {
+		result, broken := u.attempt(members, committee, speed)
+		if broken {
+			rep.Broken++
+		}
+		switch result {
+		case audit.Passed:
+			rep.Result = audit.Passed
+			return rep
+		case audit.Undecided:
+			rep.Result = audit.Undecided // a window fails when all its attempts do
+		}
+		members = left(members)
+	}
+	return rep
+}
+
+// member is one of those drawn, in the order in which they are.
+type member struct {
+	bad  bool
+	gone bool          // withheld a verdict, and is not asked again
+	trip time.Duration // to the provider and back
+}
+
+// draw gives a committee and the Slack places below it.
+func (u *unit) draw(committee int) []member {
+	members := make([]member, committee+audit.Slack)
+	bad := 0
+	for i := range members {
+		members[i].trip = u.w.noise.Trip()
+		if u.w.r.Float64() < u.colluding && (u.most == 0 || bad < u.most) {
+			members[i].bad = true
+			bad++
+		}
+	}
+	return members
+}
+
+// left leaves those out who withheld.
+func left(members []member) []member {
+	var out []member
+	for _, m := range members {
+		if !m.gone {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// ask is whom a provider asks: who was drawn, without those who are too far as long as enough are left; or its friends and as
+// few others as it may.
+func (u *unit) ask(members []member, committee int) []*member {
+	var asked []*member
+	if !u.chooses {
+		drawn := members[:min(committee, len(members))]
+		for i := range drawn {
+			if drawn[i].trip <= audit.MaxTrip*time.Microsecond || len(drawn)-1-i+len(asked) < audit.Certify(committee) {
+				asked = append(asked, &drawn[i])
+			}
+		}
+		return asked
+	}
+	for i := range members {
+		if members[i].bad {
+			asked = append(asked, &members[i])
+		}
+	}
+	for i := range members {
+		if !members[i].bad && len(asked) < audit.Certify(committee) {
+			asked = append(asked, &members[i])
+		}
+	}
+	return asked[:min(len(asked), committee)]
+}
+
+// attempt is one audit: what the committee makes of it, and whether it broke off where a cheat would.
+func (u *unit) attempt(members []member, committee int, speed float64) (audit.Result, bool) {
+	asked := u.ask(members, committee)
+	rec := audit.Record{Committee: uint8(committee), Answer: audit.Answer{Shape: u.shape, Walk: u.walk}}
+	need := audit.Certify(committee)
+	right := !u.wrong && (u.entries == 1 || u.w.r.Float64() < math.Pow(u.entries, challenge.Openings))
+	truthful := 0
+	for _, m := range asked {
+		m.gone = m.bad && u.friends == withhold
+		if !m.bad || u.friends == withhold {
+			truthful++
+		}
+	}
+	if !right { // whoever did not lie says so; a cheat that sees it coming breaks off instead
+		if truthful >= need {
+			return audit.Failed, !u.wrong
+		}
+		return audit.Undecided, false
+	}
+	passes := 0
+	for i, v := range u.times(asked, speed) {
+		switch m := asked[i]; {
+		case m.gone:
+			return audit.Undecided, false // void: it gave a nonce and no verdict
+		case m.bad && u.friends == deny:
+			v.Outcome = audit.Wrong
+		case m.bad && u.friends == slander:
+			v.Product, v.Walk = v.Product*4, v.Walk*4+1_000_000
+			v.Outcome = audit.Pass
+		case m.bad:
+			v.Product, v.Walk, v.Outcome = 1, 1, audit.Pass
+			v.RoundTrip, v.Rapid = audit.MaxTrip, audit.MaxTrip
+		default:
+			v.Outcome = audit.Judge(u.floor, rec, v, true)
+		}
+		if v.Outcome == audit.Pass {
+			passes++
+		}
+		rec.Verdicts = append(rec.Verdicts, audit.Signed{Verdict: v})
+	}
+	switch {
+	case passes >= need && rec.CheckClass(u.class, u.resources) == nil:
+		return audit.Passed, false
+	case rec.FailsClass(u.class, u.resources):
+		return audit.Failed, false
+	}
+	return audit.Undecided, false
+}
+
+// hash is how long a host takes for one node of a commitment.
+const hash = 60 * time.Nanosecond
+
+// times is what members measure: what the hardware takes, what the host hashes, and the network. Everybody sees the trip of the
+// farthest, for whose nonces the provider waits.
+func (u *unit) times(asked []*member, speed float64) []audit.Verdict {
+	n := u.w.noise
+	slow := func(d time.Duration, by float64) time.Duration { return time.Duration(float64(d) * by / speed) }
+	product := slow(u.hardware.Multiplies(u.shape), u.together*u.entries) + time.Duration(u.shape.Tiles())*hash
+	walk := slow(u.hardware.Walks(u.walk, u.have), u.together) + time.Duration(u.walk.Walkers/challenge.Group*10)*hash
+	var first, second time.Duration
+	for _, m := range asked {
+		first, second = max(first, m.trip+n.Delay()), max(second, m.trip+n.Delay())
+	}
+	out := make([]audit.Verdict, len(asked))
+	for i, m := range asked {
+		clock := n.Clock()
+		micros := func(d time.Duration) uint64 { return uint64(float64(d.Microseconds()) * clock) }
+		out[i] = audit.Verdict{
+			Product: micros(product + first + u.pings + u.relay + n.Delay()), Walk: micros(walk + second + u.pings + u.relay + n.Delay()),
+			RoundTrip: uint32(micros(m.trip + u.pings + n.Fastest(8))),
+			Rapid:     uint32(micros(m.trip + u.pings + u.relay + time.Millisecond + n.Fastest(audit.RapidRounds))),
+		}
+	}
+	return out
+}
