@@ -78,12 +78,7 @@ func arithmetic() {
 	both("or.b32", "or.b64", func(a, b uint64) uint64 { return a | b })
 	both("xor.b32", "xor.b64", func(a, b uint64) uint64 { return a ^ b })
 	both("min.u32", "min.u64", func(a, b uint64) uint64 { return min(a, b) })
-	both("div.u32", "", func(a, b uint64) uint64 {
-		if b == 0 {
-			return 1<<32 - 1 // unspecified by the ISA
-		}
-		return a / b
-	})
+	opcodes["div.u32"] = divide
 	both("", "mul.hi.u64", func(a, b uint64) uint64 {
 		hi, _ := bits.Mul64(a, b)
 		return hi
@@ -125,6 +120,30 @@ func arithmetic() {
 		return v[1]
 	})
 	opcodes["mov.b64"] = unpack
+}
+
+// divide is div.u32. What a GPU gives for a divisor of 0 is unspecified.
+func divide(e *entry, operands []string) (func(*warp, uint32) error, error) {
+	run, err := compute(word, []regKind{word, word}, func(v [4]uint64) uint64 { return v[0] / v[1] })(e, operands)
+	if err != nil {
+		return nil, err
+	}
+	by, err := e.source(operands[2], word)
+	if err != nil {
+		return nil, err
+	}
+	return func(w *warp, mask uint32) error {
+		v, err := w.read(by, mask)
+		if err != nil {
+			return err
+		}
+		for rest := mask; rest != 0; rest &= rest - 1 {
+			if l := bits.TrailingZeros32(rest); v[l] == 0 {
+				return w.fault(1<<l, "divides by 0")
+			}
+		}
+		return run(w, mask)
+	}, nil
 }
 
 // permute picks four bytes out of eight; bit 3 of a selector repeats the byte's sign.
