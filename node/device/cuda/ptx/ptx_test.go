@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/starling-network/starling/market/sign"
@@ -170,6 +171,44 @@ func gemm(b bench, rows, columns, depth int, next func() byte) {
 			if v := int32(binary.LittleEndian.Uint32(got[4*(i*n+j):])); v != want {
 				b.t.Fatalf("%d×%d×%d: entry %d, %d is %d, want %d", m, depth, n, i, j, v, want)
 			}
+		}
+	}
+}
+
+// What would go wrong on a GPU now and then goes wrong in the simulator always: a barrier or a wait that is missing.
+func TestMissingIsFound(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		capability uint32
+		old, new   string
+		n          int // which one in the text of gemm
+		want       string
+	}{
+		{61, "bar.sync 0;", "", 0, "since the last barrier"},
+		{61, "bar.sync 0;", "", 1, "where nobody wrote"},
+		{80, "bar.sync 0;", "", 0, "since the last barrier"},
+		{80, "cp.async.wait_group 1;", "", 0, "a copy is on its way"},
+		{80, "cp.async.wait_group 1;", "cp.async.wait_group 2;", 0, "a copy is on its way"},
+		{80, "cp.async.commit_group;", "", 2, "a copy is on its way"},
+	} {
+		text, err := ptx.Module(c.capability)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := strings.Index(text, ".entry gemm(")
+		for range c.n {
+			at += strings.Index(text[at:], c.old) + len(c.old)
+		}
+		m, err := ptxsim.Parse(text[:at] + strings.Replace(text[at:], c.old, c.new, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := bench{t, ptxsim.New(1 << 20), m}
+		const depth = 64 * 6
+		x, y, z := b.with(make([]byte, ptx.BlockSide*depth)), b.with(make([]byte, ptx.BlockSide*depth)), b.alloc(4*ptx.BlockSide*ptx.BlockSide)
+		err = b.Launch(m, ptx.Gemm.Name, 1, ptx.Gemm.Threads, []uint64{x, y, z, depth, 1, 1})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%d without %q number %d: %v", c.capability, c.old, c.n, err)
 		}
 	}
 }
