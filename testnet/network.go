@@ -19,6 +19,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"time"
 
@@ -27,6 +28,9 @@ import (
 	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/testnet/localnet"
 )
+
+// MinAudit is the shortest window that leaves time for an audit: a block is final only after some seconds.
+const MinAudit = 30 * time.Second
 
 // Options of a testnet. Zero values take the defaults beside them.
 type Options struct {
@@ -48,8 +52,9 @@ type Options struct {
 	PSK       string             // file with the pre-shared key of a private network, absolute; peers then listen on TCP alone
 	Say       func(format string, args ...any)
 
-	Escrow      bool // the network settles through Starling's program, which is deployed on the chain; else directly
-	BuyersRelay bool // those that sell relay for nobody; else all do
+	Escrow      bool          // the network settles through Starling's program, which is deployed on the chain; else directly
+	Audit       time.Duration // length of an audit's window, at least MinAudit; 0: nothing is audited
+	BuyersRelay bool          // those that sell relay for nobody; else all do
 
 	// Twin gives peers, by number, the key and the wallet of an earlier one: one peer in two processes that do not know of each
 	// other.
@@ -93,6 +98,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Unit == (node.Unit{}) {
 		o.Unit = node.Unit{MilliCPU: 1000, MemoryMiB: 512, DiskMiB: 1024}
+		if o.Audit > 0 { // all units answer at once, and half of this machine is for what they are asked by
+			o.Unit.MilliCPU = min(1000, uint32(max(runtime.NumCPU()*500/max(o.Providers*int(o.Units), 1), 10)))
+		}
 	}
 	if o.Interval == 0 {
 		o.Interval = intervalSlots
@@ -177,6 +185,7 @@ func Start(ctx context.Context, o Options) (n *Network, err error) {
 		o.Say("program %s is deployed after %v", n.Genesis.Program, time.Since(began).Round(time.Millisecond))
 	}
 	n.Genesis.Simulated = o.Mock != ""
+	n.Genesis.AuditSlots = n.Genesis.SlotsIn(o.Audit)
 	if err := n.makeHomes(ctx); err != nil {
 		return n, err
 	}

@@ -23,6 +23,7 @@ type testnetOptions struct {
 	units     uint32
 	rpc       string
 	settle    string // settleEscrow or settleDirect
+	audit     time.Duration
 }
 
 // The values of testnet's --settle.
@@ -64,6 +65,7 @@ func (o *testnetOptions) sizeFlags(c *cobra.Command) {
 	c.Flags().Uint32Var(&o.units, "units", 2, "units that each of them sells")
 	c.Flags().StringVar(&o.rpc, "solana-rpc", "", "use the local validator at this URL instead of starting one")
 	c.Flags().StringVar(&o.settle, "settle", settleEscrow, "escrow: deposits in Starling's program, which is deployed; direct: buyers pay at the end")
+	c.Flags().DurationVar(&o.audit, "audit", 0, "how often every idle unit shows what it is (starling audit); 0: never")
 }
 
 func (o *testnetOptions) check() error {
@@ -75,6 +77,9 @@ func (o *testnetOptions) check() error {
 	}
 	if o.settle != settleEscrow && o.settle != settleDirect {
 		return Usagef("--settle: %q, want %s or %s", o.settle, settleEscrow, settleDirect)
+	}
+	if o.audit != 0 && (o.audit < testnet.MinAudit || o.audit > 24*time.Hour) {
+		return Usagef("--audit: %v is not 0 and not between %v and a day", o.audit, testnet.MinAudit)
 	}
 	return nil
 }
@@ -88,9 +93,14 @@ func testnetUp(a *App) *cobra.Command {
 
 --settle says how jobs are paid for. With escrow, Starling's program is deployed on the chain: a job's money is deposited before
 it begins, providers claim what the buyer's vouchers say, and the rest comes back. With direct, there is no program: the buyer
-transfers to the providers what they are owed when the job is over, and until then they have its promise alone.`,
+transfers to the providers what they are owed when the job is over, and until then they have its promise alone.
+
+--audit says how long a window is in which every unit that nobody has leased multiplies matrices and walks through its memory for
+a committee of the other peers: with --audit 1m, starling audit ls shows records after two minutes. Units are then as small as this
+machine has processors for all of them, for more would be found out.`,
 		Example: `  starling testnet up -n 5
-  starling testnet up --settle direct --dir testnet/out/direct`,
+  starling testnet up --settle direct --dir testnet/out/direct
+  starling testnet up --audit 1m && starling audit ls --home testnet/out/net/peer-1`,
 		Args: exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {
@@ -104,7 +114,8 @@ transfers to the providers what they are owed when the job is over, and until th
 			if err != nil {
 				return err
 			}
-			args := []string{"testnet", "serve", "--dir", dir, "--peers", fmt.Sprint(o.providers), "--buyers", fmt.Sprint(o.buyers), "--units", fmt.Sprint(o.units), "--settle", o.settle}
+			args := []string{"testnet", "serve", "--dir", dir, "--peers", fmt.Sprint(o.providers), "--buyers", fmt.Sprint(o.buyers), "--units", fmt.Sprint(o.units), "--settle", o.settle,
+				"--audit", o.audit.String()}
 			if o.rpc != "" {
 				args = append(args, "--solana-rpc", o.rpc)
 			}
@@ -133,7 +144,7 @@ func testnetServe(a *App) *cobra.Command {
 			if err := o.check(); err != nil {
 				return err
 			}
-			return testnet.Serve(c.Context(), testnet.Options{Dir: o.dir, Providers: o.providers, Buyers: o.buyers, Units: o.units, RPC: o.rpc, Escrow: o.settle == settleEscrow, Say: a.say})
+			return testnet.Serve(c.Context(), testnet.Options{Dir: o.dir, Providers: o.providers, Buyers: o.buyers, Units: o.units, RPC: o.rpc, Escrow: o.settle == settleEscrow, Audit: o.audit, Say: a.say})
 		},
 	}
 	o.sizeFlags(c)
@@ -259,6 +270,9 @@ func (a *App) showTestnet(c *cobra.Command, n *testnet.Network) error {
 			t.Row("settles", settleDirect)
 		} else {
 			t.Row("settles", settleEscrow, n.Genesis.Program)
+		}
+		if n.Genesis.AuditSlots > 0 {
+			t.Row("audits", "every "+(time.Duration(n.Genesis.AuditSlots*n.Genesis.SlotMillis)*time.Millisecond).String())
 		}
 	})
 }
