@@ -105,6 +105,7 @@ func (n *Node) Peers() []api.PeerInfo {
 		}
 		out = append(out, info)
 	}
+	n.rate(out)
 	return out
 }
 

@@ -7,9 +7,11 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/reputation"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/verify"
+	rules "github.com/starling-network/starling/verify/reputation"
 )
 
 // newReputation makes the part that remembers what is known of others.
@@ -24,8 +26,38 @@ func (n *Node) newReputation(ctx context.Context) (*reputation.Book, error) {
 	return reputation.Open(ctx, cfg)
 }
 
-// Reputation is what this peer knows of others.
-func (n *Node) Reputation() *reputation.Book { return n.reputation }
+// maxLines is how many lines of a kind an explanation has; the others share one.
+const maxLines = 64
+
+// rate adds to peers what is known of them.
+func (n *Node) rate(peers []api.PeerInfo) {
+	keys := make([]sign.Key, len(peers))
+	for i := range peers {
+		keys[i] = peers[i].Key
+	}
+	sells, buys := n.reputation.Scores(rules.Provider, keys...), n.reputation.Scores(rules.Buyer, keys...)
+	for i := range peers {
+		peers[i].Reputation = api.Reputation{Provider: api.RatingOf(sells[i]), Buyer: api.RatingOf(buys[i])}
+	}
+}
+
+// Reputation says what this peer makes of another one, given by id or key, term by term.
+func (n *Node) Reputation(name string) (api.PeerReputation, error) {
+	id, err := ParsePeer(name)
+	if err != nil {
+		return api.PeerReputation{}, &api.Error{Status: 400, Code: "bad_peer", Message: err.Error(), Hint: "starling peers lists those that are connected"}
+	}
+	k, err := p2p.KeyFromPeerID(id)
+	if err != nil {
+		return api.PeerReputation{}, &api.Error{Status: 400, Code: "bad_peer", Message: err.Error()}
+	}
+	v, err := n.reputation.View()
+	if err != nil {
+		return api.PeerReputation{}, err
+	}
+	key := sign.Key(k)
+	return api.PeerReputation{Peer: id.String(), Key: key, Provider: v.Explain(key, rules.Provider, maxLines), Buyer: v.Explain(key, rules.Buyer, maxLines)}, nil
+}
 
 // filed is told of each receipt of this peer's leases. A light peer publishes nothing: its providers do.
 func (n *Node) filed(l market.Lease, units []market.UnitID, r verify.Receipt) {

@@ -19,6 +19,7 @@ import (
 	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/p2p/blob"
 	"github.com/starling-network/starling/p2p/p2ptest"
+	"github.com/starling-network/starling/verify/reputation"
 )
 
 func spec() job.Job {
@@ -388,5 +389,18 @@ func TestErrorsAreJSON(t *testing.T) {
 	}
 	if err := json.NewDecoder(resp.Body).Decode(&body); err != nil || body.Error.Code != "not_found" || body.Error.Message == "" || body.Error.Hint == "" {
 		t.Errorf("%+v, %v", body, err)
+	}
+}
+
+func TestReputation(t *testing.T) {
+	t.Parallel()
+	c, _ := serve(t, newFake())
+	p, err := c.Reputation(t.Context(), "somebody")
+	if err != nil || p.Peer != "somebody" || p.Provider.Stranger != reputation.Stranger {
+		t.Errorf("%+v, %v", p, err)
+	}
+	var bad *Error
+	if _, err := c.Reputation(t.Context(), "no/body"); !errors.As(err, &bad) || bad.Code != "bad_peer" {
+		t.Errorf("nobody: %v", err)
 	}
 }

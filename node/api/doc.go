@@ -29,6 +29,7 @@
 //	GET    /v1/blocks                  blocked peers; PUT and DELETE /v1/blocks/{peer} change the list
 //	GET    /v1/node                    this peer
 //	GET    /v1/peers                   peers it is connected to
+//	GET    /v1/peers/{peer}            what it makes of a peer, by id or key, term by term: PeerReputation
 //	POST   /v1/ping                    measure the way to a peer: PingRequest → PingResult, which says why when there is none
 //	GET    /v1/offers[?class=cpu]      offers it can find, with whether they answered a recent probe
 //	GET    /v1/leases                  what this peer has sold

@@ -16,6 +16,7 @@ import (
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/p2p/blob"
+	"github.com/starling-network/starling/verify/reputation"
 )
 
 // fake answers for both sides of a peer. It knows one job.
@@ -163,8 +164,14 @@ func (f *fake) Receipts(_ context.Context, id string) ([]buyer.LeaseAccount, err
 }
 
 func (f *fake) Info(context.Context) NodeInfo { return NodeInfo{Peer: "me"} }
-func (f *fake) Peers() []PeerInfo             { return []PeerInfo{} }
-func (f *fake) Guarded() []GuardedJob         { return nil }
+func (f *fake) Reputation(peer string) (PeerReputation, error) {
+	if peer != "somebody" {
+		return PeerReputation{}, &Error{Status: 400, Code: "bad_peer", Message: "no such peer"}
+	}
+	return PeerReputation{Peer: peer, Provider: reputation.Explanation{Stranger: reputation.Stranger}}, nil
+}
+func (f *fake) Peers() []PeerInfo     { return []PeerInfo{} }
+func (f *fake) Guarded() []GuardedJob { return nil }
 
 func (f *fake) Audits() ([]audit.Past, error)               { return []audit.Past{{Failed: "late"}}, nil }
 func (f *fake) Audit(context.Context) ([]audit.Past, error) { return nil, audit.ErrTooEarly }

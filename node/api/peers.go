@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"time"
 )
 
@@ -71,6 +72,19 @@ type Problem struct {
 	Advice string    `json:"advice"`
 	Seen   time.Time `json:"lastSeen,omitzero"`
 	Detail string    `json:"detail,omitempty"` // what each address said
+}
+
+// Reputation explains what the peer makes of another one, given by id or key.
+func (c *Client) Reputation(ctx context.Context, peer string) (p PeerReputation, err error) {
+	return p, c.get(ctx, "/v1/peers/"+url.PathEscape(peer), &p)
+}
+
+func (s *Server) reputation(w http.ResponseWriter, r *http.Request) error {
+	p, err := s.node.Reputation(r.PathValue("peer"))
+	if err != nil {
+		return err
+	}
+	return reply(w, p)
 }
 
 // Ping measures the way from the peer to another one.

@@ -60,6 +60,8 @@ type Jobs interface {
 type Node interface {
 	Info(ctx context.Context) NodeInfo
 	Peers() []PeerInfo
+	// Reputation explains what this peer makes of another one, given by id or key.
+	Reputation(peer string) (PeerReputation, error)
 	Offers(ctx context.Context, class string) ([]OfferInfo, error)
 	Leases() []SoldLease
 	Guarded() []GuardedJob
@@ -193,6 +195,7 @@ func (s *Server) handler() http.Handler {
 		"GET /v1/jobs/{id}/receipts": s.receipts,
 		"GET /v1/node":               func(w http.ResponseWriter, r *http.Request) error { return reply(w, s.node.Info(r.Context())) },
 		"GET /v1/peers":              func(w http.ResponseWriter, _ *http.Request) error { return reply(w, s.node.Peers()) },
+		"GET /v1/peers/{peer}":       s.reputation,
 		"POST /v1/ping":              s.ping,
 		"GET /v1/offers":             s.offers,
 		"GET /v1/guarded":            func(w http.ResponseWriter, _ *http.Request) error { return reply(w, s.node.Guarded()) },

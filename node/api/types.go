@@ -5,6 +5,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/verify/reputation"
 )
 
 // CodePayment is the code of errors that have to do with funds or with the chain.
@@ -62,6 +63,32 @@ type PeerInfo struct {
 	Conns []ConnInfo `json:"conns"`     // the one that carries what is new first
 	RTT   float64    `json:"rttMillis"` // 0: not measured
 	Agent string     `json:"agent,omitempty"`
+
+	Reputation Reputation `json:"reputation"`
+}
+
+// Reputation is what this peer makes of another one in both roles.
+type Reputation struct {
+	Provider Rating `json:"provider"`
+	Buyer    Rating `json:"buyer"`
+}
+
+// Rating is a score in short.
+type Rating struct {
+	Score    uint32 `json:"score"`              // millionths
+	Newcomer bool   `json:"newcomer,omitempty"` // too little is known to judge by
+	Shunned  bool   `json:"shunned,omitempty"`  // more speaks against it than for it
+}
+
+// RatingOf is a score in short.
+func RatingOf(s reputation.Score) Rating { return Rating{s.Millionths, s.Newcomer(), s.Shunned()} }
+
+// PeerReputation is what this peer makes of another one, term by term. The Adds of each role's lines sum up to its score.
+type PeerReputation struct {
+	Peer     string                 `json:"peer"`
+	Key      sign.Key               `json:"key"`
+	Provider reputation.Explanation `json:"provider"`
+	Buyer    reputation.Explanation `json:"buyer"`
 }
 
 // OfferInfo is an offer with what this peer knows of it.

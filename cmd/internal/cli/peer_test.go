@@ -480,7 +480,11 @@ func (w *world) testDryRun(t *testing.T) {
 func (w *world) testNode(t *testing.T) {
 	w.cli(t, "node").want(t, ExitOK, `^peer +12D3`, `^key +`+w.owner.String(), `^addresses +/ip4/127.0.0.1/.*/p2p/12D3`, `^network +`+w.genesis.Tag(),
 		`^chain +answers$`, `^balance +\d+.\d+ STAR$`, `^units +sells nothing$`)
-	w.cli(t, "peers").want(t, ExitOK, `^KEY +PATH +DIR +RTT +AGENT`, `^\w{8} +direct +(in|out) .* starling/test +12D3\w+ +- +/ip4/127`)
+	w.cli(t, "peers").want(t, ExitOK, `^KEY +PATH +DIR +RTT +SELLS +BUYS +AGENT`, `^\w{8} +direct +(in|out) .* starling/test +12D3\w+ +- +/ip4/127`)
+	w.cli(t, "peers", "ls", "-o", "yaml").want(t, ExitOK, `^ +provider:$`, `^ +score: \d+$`)
+	w.cli(t, "peers", "show", peerID(t, 99)).want(t, ExitOK, `^key +\w+`, `^as provider +0.0062 +a newcomer`, `^\+0.0062 +nothing known`, `^as buyer +0.0062`)
+	w.cli(t, "peers", "show", peerID(t, 99), "-o", "json").want(t, ExitOK, `"stranger": 6155`, `"adds": 6155`)
+	w.cli(t, "peers", "show", "nobody").want(t, ExitUsage, `neither a peer id`)
 	w.cli(t, "peer", "ping", p2ptest.Key(9).GetPublic().Type().String()).want(t, ExitUsage, `neither a peer id`)
 	w.cli(t, "peer", "ping", "-c", "3", peerID(t, 0)).want(t, ExitOK, `^peer +12D3`, `^path +direct$`, `^round trips +3$`, `^avg +\d`)
 	w.cli(t, "peer", "ping", peerID(t, 99)).want(t, ExitUnreachable, `no address of peer 12D3.*\(no-address\)`, `^hint: give its whole address`)
@@ -499,7 +503,7 @@ func TestNoPeer(t *testing.T) {
 	t.Parallel()
 	w := &world{home: t.TempDir()}
 	for _, args := range [][]string{
-		{"ps"}, {"status", "j"}, {"logs", "j"}, {"why", "j"}, {"wait", "j"}, {"get", "j", "d"}, {"stop", "j"}, {"exec", "j", "--", "x"}, {"cp", "j:/x", "y"}, {"port-forward", "j", "80"}, {"pause", "j"}, {"resume", "j"}, {"node"}, {"peers"},
+		{"ps"}, {"status", "j"}, {"logs", "j"}, {"why", "j"}, {"wait", "j"}, {"get", "j", "d"}, {"stop", "j"}, {"exec", "j", "--", "x"}, {"cp", "j:/x", "y"}, {"port-forward", "j", "80"}, {"pause", "j"}, {"resume", "j"}, {"node"}, {"peers"}, {"peers", "ls"}, {"peers", "show", "p"},
 		{"offers"}, {"leases"}, {"receipts", "ls", "j"}, {"receipts", "show", "j"}, {"receipts", "export", "j", "f"}, {"receipts", "verify", "j"},
 	} {
 		w.cli(t, args...).want(t, ExitUnreachable, `^starling: no peer is running here`, "^hint: start it with `starling up`")

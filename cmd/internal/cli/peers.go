@@ -13,15 +13,25 @@ import (
 )
 
 func newPeers(a *App) *cobra.Command {
+	c := peersLs(a)
+	c.Use, c.GroupID = "peers", groupPeer
+	c.Short = "List the peers that this one is connected to, and what it makes of them"
+	c.AddCommand(peersLs(a), peersShow(a))
+	return c
+}
+
+func peersLs(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use:   "peers",
+		Use:   "ls",
 		Short: "List the peers that this one is connected to",
 		Long: `Lists the peers that this one is connected to. PATH says how: direct; punched, which is direct through NATs that a relay
-helped to open; or relayed, with the relay under VIA. What begins anew always takes the best connection that there is.`,
-		Example: `  starling peers
-  starling peers -o json | jq -r '.[] | select(.conns[0].path == "relayed") | .peer'`,
-		GroupID: groupPeer,
-		Args:    exactArgs(0),
+helped to open; or relayed, with the relay under VIA. What begins anew always takes the best connection that there is.
+
+SELLS and BUYS are their reputation as this peer sees it, 0 to 1: new says that too little is known to judge by, and a ! that
+more speaks against a peer than for it. starling peers show PEER has every term.`,
+		Example: `  starling peers ls
+  starling peers ls -o json | jq -r '.[] | select(.conns[0].path == "relayed") | .peer'`,
+		Args: exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			client, err := a.Client()
 			if err != nil {
@@ -36,13 +46,13 @@ helped to open; or relayed, with the relay under VIA. What begins anew always ta
 			}
 			slices.SortFunc(peers, func(x, y api.PeerInfo) int { return strings.Compare(x.Key.String(), y.Key.String()) })
 			return a.Show(peers, func(t *Table) {
-				t.Head("KEY", "PATH", "DIR", "RTT", "AGENT", "PEER", "VIA", "ADDRESS")
+				t.Head("KEY", "PATH", "DIR", "RTT", "SELLS", "BUYS", "AGENT", "PEER", "VIA", "ADDRESS")
 				for _, p := range peers {
 					conn := api.ConnInfo{Path: "-", Direction: "-"} // it left just now
 					if len(p.Conns) > 0 {
 						conn = p.Conns[0]
 					}
-					t.Row(p.Key.Short(), conn.Path, conn.Direction, millis(p.RTT), p.Agent, p.Peer, shortPeer(conn.Via), conn.Addr)
+					t.Row(p.Key.Short(), conn.Path, conn.Direction, millis(p.RTT), rating(p.Reputation.Provider), rating(p.Reputation.Buyer), p.Agent, p.Peer, shortPeer(conn.Via), conn.Addr)
 				}
 			})
 		},

@@ -1,0 +1,96 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/verify/reputation"
+)
+
+func peersShow(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "show PEER|KEY",
+		Short: "Explain what this peer makes of another one, line by line",
+		Long: `Shows the reputation of a peer as this one sees it, as provider and as buyer, with every term: whose leases it kept and for how much
+(values lose half in thirty days), what that side's word weighs here, what this peer itself saw fail, and what anybody can check:
+audits and double sales. ADDS is what a line adds to the score or takes from it; together they are the score.
+
+What others tell of failures does not count, and neither do those that deal with that peer alone. There is no score of a peer as
+such: another peer, which has seen something else, has another one. verify/PROTOCOL.md has the formula.`,
+		Example: `  starling peers show 12D3KooWPECgJvMCjuF6G4QQbHUU1Gssr2KWfokMoCiihN3Yd1Bm
+  starling peers show KEY -o json | jq .provider.score`,
+		Args: exactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			client, err := a.Client()
+			if err != nil {
+				return err
+			}
+			p, err := client.Reputation(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			var g market.Genesis
+			if a.output == outputTable {
+				n, err := client.Node(c.Context())
+				if err != nil {
+					return err
+				}
+				g = n.Genesis
+			}
+			return a.Show(p, func(t *Table) {
+				t.Row("peer", p.Peer)
+				t.Row("key", p.Key)
+				for _, e := range []reputation.Explanation{p.Provider, p.Buyer} {
+					scoreRows(t, g, e)
+				}
+			})
+		},
+	}
+}
+
+// scoreRows are a score with its terms.
+func scoreRows(t *Table, g market.Genesis, e reputation.Explanation) {
+	note := ""
+	switch {
+	case e.Newcomer:
+		note = "a newcomer: too little is known to judge by"
+	case e.Shunned:
+		note = "shunned: more speaks against it than for it"
+	}
+	t.Row()
+	t.Row("as "+e.Role.String(), millionths(int64(e.Millionths)), note)
+	t.Row("ADDS", "WHAT", "WHOSE WORD", "COUNT", "VALUE TODAY", "WEIGHT", "EVIDENCE")
+	for _, l := range e.Lines {
+		who, count, value, weight := "-", "-", "-", "-"
+		switch {
+		case l.Own:
+			who = "own"
+		case !l.Rater.IsZero():
+			who = l.Rater.Short()
+		}
+		if l.Count > 0 {
+			count, value = fmt.Sprint(l.Count), g.FormatAmount(l.Value)
+		}
+		if l.Weight > 0 {
+			weight = millionths(int64(l.Weight))
+		}
+		t.Row(fmt.Sprintf("%+.4f", float64(l.Adds)/1e6), l.What, who, count, value, weight, millionths(int64(l.Evidence)))
+	}
+	t.Row(millionths(int64(e.Millionths)), fmt.Sprintf("lower 5 %% bound of Beta(0.5 + %s, 0.5 + %s)", millionths(int64(e.Good)), millionths(int64(e.Bad))))
+}
+
+func millionths(n int64) string { return fmt.Sprintf("%.4f", float64(n)/1e6) }
+
+// rating is a score in a table.
+func rating(r api.Rating) string {
+	switch {
+	case r.Newcomer:
+		return "new"
+	case r.Shunned:
+		return millionths(int64(r.Score)) + "!"
+	}
+	return millionths(int64(r.Score))
+}
