@@ -21,6 +21,7 @@ const (
 	kindBallot   = 7
 	kindVote     = 8
 	kindPayout   = 9
+	kindStated   = 10
 
 	accountVersion = 1
 	headSize       = 8

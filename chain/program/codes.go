@@ -68,6 +68,10 @@ const (
 	ErrTooOld          Code = 162
 	ErrSlashedBefore   Code = 163
 	ErrNothingStaked   Code = 164
+	ErrStatement       Code = 165
+	ErrOtherAnswer     Code = 166
+	ErrNotPicked       Code = 167
+	ErrNoLie           Code = 168
 	ErrNoVotes         Code = 180
 	ErrNotBonded       Code = 181
 	ErrFrozen          Code = 182
@@ -144,10 +148,14 @@ var meanings = map[Code]string{
 	ErrNoOverlap:       "The receipts share no slot",
 	ErrUnitCount:       "The unit proof is among another number of units than the receipt has",
 	ErrNotItsKey:       "The receipts are by no key that the provider answers for",
-	ErrNotOver:         "The receipt ends after the present",
-	ErrTooOld:          "The receipt is older than evidence may be",
-	ErrSlashedBefore:   "The receipt ends no later than the slot in which the provider was last slashed",
+	ErrNotOver:         "The receipt, or the window, ends after the present",
+	ErrTooOld:          "The receipt, or the window, is older than evidence may be",
+	ErrSlashedBefore:   "The receipt, or the window, ends no later than the slot in which the provider was last slashed",
 	ErrNothingStaked:   "The provider has nothing that could be taken",
+	ErrStatement:       "The statement is malformed, of another kind, or not by whom it names",
+	ErrOtherAnswer:     "The statement is of another answer, or passes nothing",
+	ErrNotPicked:       "A member did not have to compute this value",
+	ErrNoLie:           "The value is right; or the answers are to two questions, say the same, or stand in the other order",
 	ErrNoVotes:         "Nothing is voted on in this network, or nothing is emitted",
 	ErrNotBonded:       "The provider has nothing bonded, not so much, or bonded it after the ballot was opened",
 	ErrFrozen:          "It took part in a vote that has not ended",

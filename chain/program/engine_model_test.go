@@ -269,7 +269,7 @@ func stored(s *model.State, at sign.Key) ([]byte, int) {
 		func() (marshaler, bool) { v, ok := s.Tranches[at]; return v, ok }, func() (marshaler, bool) { v, ok := s.Providers[at]; return v, ok },
 		func() (marshaler, bool) { v, ok := s.Attested[at]; return v, ok }, func() (marshaler, bool) { v, ok := s.Anchors[at]; return v, ok },
 		func() (marshaler, bool) { v, ok := s.Ballots[at]; return v, ok }, func() (marshaler, bool) { v, ok := s.Votes[at]; return v, ok },
-		func() (marshaler, bool) { v, ok := s.Payouts[at]; return v, ok },
+		func() (marshaler, bool) { v, ok := s.Payouts[at]; return v, ok }, func() (marshaler, bool) { v, ok := s.Stated[at]; return v, ok },
 	} {
 		if v, ok := find(); ok {
 			b = v.Marshal()

@@ -21,6 +21,8 @@ import (
 	"github.com/starling-network/starling/market/merkle"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify"
+	"github.com/starling-network/starling/verify/audit"
+	"github.com/starling-network/starling/verify/challenge"
 	"github.com/starling-network/starling/verify/tranche"
 )
 
@@ -34,7 +36,7 @@ var programID = sign.NewPrivate(sign.Sum([]byte("program"))).Key()
 func exampleParams() program.Params {
 	return program.Params{
 		Network: "test", Chain: hash(2), Treasury: key(3), Authority: key(4), StakeMint: key(5), MarginSlots: 300, ResponseSlots: 200,
-		UnbondingSlots: 1000, EvidenceSlots: 999, MinStake: 77,
+		UnbondingSlots: 1000, EvidenceSlots: 999, MinStake: 77, AuditSlots: 9,
 		Votes: program.Votes{VotingSlots: 20, LockSlots: 10, LeastBonded: 5000, Emission: 900_000, FirstSlot: 400, EpochSlots: 50, EpochsOfMonth: 30},
 		Mints: []program.MintTerms{
 			{Mint: key(7), FeeBps: 50, BurnBps: 5000, PoolBps: 2500, TreasuryBps: 1500, ReferrerBps: 1000, Decimals: 6},
@@ -82,6 +84,8 @@ var accounts = []struct {
 		func(b []byte) (marshaler, error) { return program.UnmarshalAttested(b) }},
 	{"anchor", program.Anchored{Authority: key(1), Root: hash(2), Count: 3, Slot: 4}, program.AnchorSize,
 		func(b []byte) (marshaler, error) { return program.UnmarshalAnchored(b) }},
+	{"stated", program.Stated{Bump: 250, What: program.StatementShown, Network: key(1), Reporter: key(2), Signer: key(3), Slot: 4, Layout: bytes.Repeat([]byte{5}, 72)},
+		program.StatedSize(program.StatementShown), func(b []byte) (marshaler, error) { return program.UnmarshalStated(b) }},
 	{"ballot", exampleBallot(program.SubjectRules), program.BallotSize, func(b []byte) (marshaler, error) { return program.UnmarshalBallot(b) }},
 	{"ballot on rewards", exampleBallot(program.SubjectRewards), program.BallotSize, func(b []byte) (marshaler, error) { return program.UnmarshalBallot(b) }},
 	{"vote", program.Vote{Bump: 250, For: true, Ballot: key(1), Provider: key(2), RentPayer: key(3), Ends: 4, Weight: 5}, program.VoteSize,
@@ -173,6 +177,7 @@ func FuzzTranche(f *testing.F)  { fuzzAccount(f, "tranche") }
 func FuzzProvider(f *testing.F) { fuzzAccount(f, "provider") }
 func FuzzAttested(f *testing.F) { fuzzAccount(f, "attested") }
 func FuzzAnchored(f *testing.F) { fuzzAccount(f, "anchor") }
+func FuzzStated(f *testing.F)   { fuzzAccount(f, "stated") }
 func FuzzVote(f *testing.F)     { fuzzAccount(f, "vote") }
 func FuzzPayout(f *testing.F)   { fuzzAccount(f, "payout") }
 func FuzzBallot(f *testing.F) {
@@ -409,7 +414,12 @@ func calls() map[string]program.Call {
 		"ACCEPT":          program.Accept{Payer: key(30), Network: key(31), Ballot: key(32), Source: key(33), Mint: key(34), Payout: key(35), Vault: key(36)},
 		"CLAIM_REWARD":    program.ClaimReward{Payout: key(30), Vault: key(31), Destination: key(32), Mint: key(33), Index: 34, Amount: 35, Path: merkle.Proof{hash(36), hash(37)}},
 		"CLOSE_PAYOUT":    program.ClosePayout{Payout: key(30), Vault: key(31), Source: key(32), Mint: key(33), Network: key(34), RentPayer: key(35)},
-		"DRAW_POOL":       program.DrawPool{Authority: key(30), Network: key(31), Pool: key(32), Mint: key(33), Provider: key(34), Destination: key(35), Amount: 6},
+		"STATE":           program.State{Reporter: key(30), Network: key(31), Stated: key(32), Ed: 1, What: program.StatementVerdict},
+		"CLOSE_STATED":    program.CloseStated{Reporter: key(30), Stated: key(31)},
+		"SLASH_AUDIT two": program.SlashAudit{Network: key(30), Provider: key(31), Vault: key(32), Mint: key(33), A: key(34), B: key(35), Reporter: key(36), Kind: audit.TwoAnswers},
+		"SLASH_AUDIT opening": program.SlashAudit{Network: key(30), Provider: key(31), Vault: key(32), Mint: key(33), A: key(34), Reporter: key(36), Kind: audit.FalseOpening,
+			Value: 1, Index: 2, Count: 3, Answer: audit.Answer{Target: audit.Target{Provider: key(37), Window: 4, Attempt: 1}}, Opened: challenge.Opening{Leaf: 5}, Path: merkle.Proof{hash(38)}},
+		"DRAW_POOL": program.DrawPool{Authority: key(30), Network: key(31), Pool: key(32), Mint: key(33), Provider: key(34), Destination: key(35), Amount: 6},
 	}
 }
 
@@ -468,7 +478,9 @@ func addresses(p program.Params) map[string]any {
 			"topic_of_rewards": exampleBallot(program.SubjectRewards).Topic(key(1))},
 		"payout":  map[string]any{"network": key(1), "source": 2, "epoch": 3, "address": program.PayoutAddress(programID, key(1), 2, 3)},
 		"rewards": map[string]any{"payout": key(1), "address": program.RewardsAddress(programID, key(1))},
-		"anchor":  map[string]any{"authority": key(1), "root": hash(2), "address": program.AnchorAddress(programID, key(1), hash(2))},
+		"stated": map[string]any{"network": key(1), "reporter": key(2), "what": program.StatementShown, "signer": key(3), "statement": "04",
+			"address": program.StatedAddress(programID, key(1), key(2), program.StatementShown, key(3), []byte{4})},
+		"anchor": map[string]any{"authority": key(1), "root": hash(2), "address": program.AnchorAddress(programID, key(1), hash(2))},
 	}
 }
 

@@ -35,7 +35,8 @@ type Params struct {
 	UnbondingSlots uint64      `json:"unbonding_slots"`
 	EvidenceSlots  uint64      `json:"evidence_slots"`
 	MinStake       uint64      `json:"min_stake"`
-	Votes          Votes       `json:"votes,omitzero"` // zero: nothing is ever voted on
+	Votes          Votes       `json:"votes,omitzero"`       // zero: nothing is ever voted on
+	AuditSlots     uint32      `json:"audit_slots,omitzero"` // of a window of audits; 0: lies of audits are not slashed
 	Mints          []MintTerms `json:"mints"`
 }
 
@@ -166,7 +167,7 @@ func (p Params) Marshal() []byte {
 	d = d.u32(p.MarginSlots).u32(p.ResponseSlots).u64(p.UnbondingSlots).u64(p.EvidenceSlots).u64(p.MinStake)
 	d = append(d.u8(uint8(len(p.Mints))), make([]byte, paramsReserved)...)
 	v := p.Votes
-	d = d.u64(v.VotingSlots).u64(v.LockSlots).u64(v.LeastBonded).u64(v.Emission).u64(v.FirstSlot).u64(v.EpochSlots).u32(v.EpochsOfMonth).u32(0)
+	d = d.u64(v.VotingSlots).u64(v.LockSlots).u64(v.LeastBonded).u64(v.Emission).u64(v.FirstSlot).u64(v.EpochSlots).u32(v.EpochsOfMonth).u32(p.AuditSlots)
 	for _, m := range p.Mints {
 		d = d.key(m.Mint).u16(m.FeeBps).u16(m.BurnBps).u16(m.PoolBps).u16(m.TreasuryBps).u16(m.ReferrerBps).u8(m.Decimals)
 		d = append(d, make([]byte, mintReserved)...)
@@ -203,7 +204,7 @@ func (r *reader) params() Params {
 	count := r.u8()
 	r.zeros(paramsReserved)
 	p.Votes = Votes{VotingSlots: r.u64(), LockSlots: r.u64(), LeastBonded: r.u64(), Emission: r.u64(), FirstSlot: r.u64(), EpochSlots: r.u64(), EpochsOfMonth: r.u32()}
-	r.zeros(4)
+	p.AuditSlots = r.u32()
 	if count > MaxMints {
 		r.failed = true
 		return Params{}

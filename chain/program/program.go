@@ -67,4 +67,7 @@ const (
 	tagAccept
 	tagClaimReward
 	tagClosePayout
+	tagState
+	tagCloseStated
+	tagSlashAudit
 )

@@ -31,10 +31,11 @@ const (
 	trancheCountAt   = 43  // AddTranche: leaves, u16
 	standbyLeavesAt  = 3   // AddStandbyTranche: leaves, u8
 	initNetworkFixed = 4   // accounts before the mints
+	stateWhatAt      = 2   // State: which statement, u8
 )
 
 // RentOf is what a call of the program, or of the lookup tables', costs its payer in rent, in lamports: 0 for one that makes no
-// account, and for bytes that are no call.
+// account, and for bytes that are no call. Of Accept it is the least: for how many payees, its ballot says.
 func RentOf(program sign.Key, in Instruction) uint64 {
 	if in.Program == TableProgram {
 		return tableRentOf(in)
@@ -46,7 +47,7 @@ func RentOf(program sign.Key, in Instruction) uint64 {
 	switch tag := d[0]; {
 	case tag == tagInitNetwork && len(in.Accounts) >= initNetworkFixed:
 		return Rent(NetworkSize(len(in.Accounts) - initNetworkFixed))
-	case tag == tagInitPool:
+	case tag == tagInitPool, tag == tagInitEmission:
 		return Rent(TokenSize)
 	case tag == tagOpenEscrow && len(d) > openStandbysAt && len(in.Accounts) >= openFixed:
 		return EscrowRent(len(in.Accounts)-openFixed, int(d[openStandbysAt]))
@@ -58,6 +59,14 @@ func RentOf(program sign.Key, in Instruction) uint64 {
 		return Rent(ProviderSize) + Rent(TokenSize)
 	case tag == tagAttest:
 		return Rent(AttestedSize)
+	case tag == tagState && len(d) > stateWhatAt:
+		return Rent(StatedSize(Statement(d[stateWhatAt])))
+	case tag == tagPropose:
+		return Rent(BallotSize)
+	case tag == tagVote:
+		return Rent(VoteSize)
+	case tag == tagAccept:
+		return Rent(PayoutSize(1)) + Rent(TokenSize)
 	case tag == tagAnchor:
 		return Rent(AnchorSize)
 	}

@@ -52,6 +52,7 @@ var everything = []program.Call{
 	program.RequestUnstake{}, program.Withdraw{}, program.Attest{}, program.CloseAttested{}, program.Slash{}, program.Anchor{}, program.Prove{},
 	program.CloseAnchor{}, program.DrawPool{}, program.Bond{}, program.Release{}, program.ProposeRules{}, program.ProposeRewards{}, program.CastVote{},
 	program.CloseVote{}, program.Enact{}, program.CloseBallot{}, program.InitEmission{}, program.Accept{}, program.ClaimReward{}, program.ClosePayout{},
+	program.State{}, program.CloseStated{}, program.SlashAudit{},
 }
 
 // TestNothingIsMadeOrLost: tokens of a mint are always as many as its supply, which only burning changes; a call that is refused
@@ -106,6 +107,9 @@ func checkRent(t *rapid.T, w *modeltest.World, s modeltest.Step) {
 	}
 	for range w.Votes {
 		add(program.VoteSize)
+	}
+	for _, s := range w.Stated {
+		add(program.StatedSize(s.What))
 	}
 	for _, p := range w.Payouts {
 		add(program.PayoutSize(p.Count))
@@ -273,7 +277,7 @@ func TestAddressesNeverReturn(t *testing.T) {
 // and stake leaves no other way than after waiting longer than evidence is good for.
 func TestSlashingOneselfLoses(t *testing.T) {
 	t.Parallel()
-	sequences(t, []program.Call{program.Slash{}, program.Withdraw{}, program.RequestUnstake{}}, func() watch {
+	sequences(t, []program.Call{program.Slash{}, program.SlashAudit{}, program.Withdraw{}, program.RequestUnstake{}}, func() watch {
 		asked := map[sign.Key]uint64{} // slot of the last request
 		return func(t *rapid.T, before *model.State, w *modeltest.World, s modeltest.Step, refused error) {
 			if refused != nil {
@@ -286,6 +290,12 @@ func TestSlashingOneselfLoses(t *testing.T) {
 				n := w.Networks[w.Providers[c.Provider].Network]
 				if s.Slot <= asked[c.Provider]+n.Params.EvidenceSlots {
 					t.Fatalf("stake left in slot %d, asked for in %d: %s", s.Slot, asked[c.Provider], s.Describe())
+				}
+			case program.SlashAudit:
+				p := before.Providers[c.Provider]
+				total, burned := p.Stake+p.Unbonding, before.Mints[c.Mint].Supply-w.State.Mints[c.Mint].Supply
+				if 8*(total-burned) > total || w.Providers[c.Provider].Stake+w.Providers[c.Provider].Unbonding != 0 {
+					t.Fatalf("%d burned of %d: %s", burned, total, s.Describe())
 				}
 			case program.Slash:
 				p := before.Providers[c.Provider]

@@ -35,7 +35,13 @@ func (w *World) change(v reflect.Value) {
 	case reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
 		most := ^uint64(0) >> (64 - v.Type().Bits())
 		v.SetUint(one(w, []uint64{0, v.Uint() + 1, v.Uint() - 1, most, most / 2, v.Uint() * 2}) & most)
-	case reflect.Array: // of bytes
+	case reflect.Int32:
+		v.SetInt(int64(int32(v.Int()) ^ 1<<w.choice(32)))
+	case reflect.Array:
+		if v.Type().Elem().Kind() != reflect.Uint8 {
+			w.change(v.Index(w.choice(v.Len())))
+			return
+		}
 		if v.Type() == reflect.TypeFor[sign.Key]() {
 			v.Set(reflect.ValueOf(w.address()))
 			return

@@ -61,6 +61,7 @@ type World struct {
 	t      *rapid.T
 	roots  map[sign.Key]batch   // by anchor
 	paid   map[sign.Hash]payees // by root of rewards
+	shown  map[sign.Key]shown   // by statement
 }
 
 type tree struct {
@@ -72,7 +73,7 @@ type batch struct{ receipts [][]byte }
 
 // New is a world in which nothing has happened yet.
 func New(t *rapid.T, at sign.Key) *World {
-	w := &World{State: model.New(at), Slot: firstSlot, t: t, trees: map[sign.Key]tree{}, roots: map[sign.Key]batch{}, paid: map[sign.Hash]payees{}}
+	w := &World{State: model.New(at), Slot: firstSlot, t: t, trees: map[sign.Key]tree{}, roots: map[sign.Key]batch{}, paid: map[sign.Hash]payees{}, shown: map[sign.Key]shown{}}
 	for i := range 2 {
 		mint := named("mint", i)
 		w.Mints = append(w.Mints, mint)
@@ -222,6 +223,7 @@ func (w *World) Begin(see func(before *model.State, s Step)) {
 		do(w.stakeOf(provider, w.people[3].Key(), 1001))
 		w.firstEscrow(network, do)
 		w.firstVote(network, provider, do)
+		w.firstLie(network, provider, do)
 		for i, units := range unitSets {
 			core := verify.ReceiptCore{Version: verify.ReceiptVersion, Units: uint16(len(units)), Lease: market.LeaseID{byte(i)}, Seq: 1, Provider: w.people[4].Key(),
 				Buyer: w.people[i].Key(), UnitsRoot: market.UnitsRoot(units), From: market.Slot(w.Slot - 20), To: market.Slot(w.Slot), Cumulative: 100}
@@ -274,7 +276,7 @@ func (w *World) params(name string, authority, treasury sign.Key) program.Params
 		},
 	}
 	if !authority.IsZero() {
-		p.Votes = votes
+		p.Votes, p.AuditSlots = votes, auditSlots
 	}
 	return p
 }
@@ -357,6 +359,7 @@ var makers = []func(*World) (program.Call, []program.Signed){
 	(*World).bond, (*World).bond, (*World).release, (*World).proposeRules, (*World).proposeRewards, (*World).proposeRewards, (*World).castVote, (*World).castVote,
 	(*World).castVote, (*World).closeVote, (*World).enact, (*World).enact, (*World).accept, (*World).accept, (*World).closeBallot, (*World).initEmission,
 	(*World).claimReward, (*World).claimReward, (*World).closePayout,
+	(*World).state, (*World).state, (*World).state, (*World).closeStated, (*World).slashAudit,
 }
 
 // Describe is a step for people.

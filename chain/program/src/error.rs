@@ -144,14 +144,22 @@ pub enum Error {
     UnitCount = 159,
     /// The receipts are by no key that the provider answers for.
     NotItsKey = 160,
-    /// The receipt ends after the present.
+    /// The receipt, or the window, ends after the present.
     NotOver = 161,
-    /// The receipt is older than evidence may be.
+    /// The receipt, or the window, is older than evidence may be.
     TooOld = 162,
-    /// The receipt ends no later than the slot in which the provider was last slashed.
+    /// The receipt, or the window, ends no later than the slot in which the provider was last slashed.
     SlashedBefore = 163,
     /// The provider has nothing that could be taken.
     NothingStaked = 164,
+    /// The statement is malformed, of another kind, or not by whom it names.
+    Statement = 165,
+    /// The statement is of another answer, or passes nothing.
+    OtherAnswer = 166,
+    /// A member did not have to compute this value.
+    NotPicked = 167,
+    /// The value is right; or the answers are to two questions, say the same, or stand in the other order.
+    NoLie = 168,
 
     // Votes and rewards: 180 to 199.
     /// Nothing is voted on in this network, or nothing is emitted.

@@ -9,7 +9,7 @@
 //! | account, pubkey, reader | views of it, bounds checked |
 //! | network, escrow, tranche | views of the accounts that instructions share, with their layouts |
 //! | error | one number for everything that can be refused |
-//! | math, money, emission, merkle, sumtree, keyset | pure, tested on the host |
+//! | math, money, emission, merkle, sumtree, product, keyset | pure, tested on the host |
 //! | syscall | the runtime's functions, made safe; `host` stands in for it in tests |
 //! | cpi, system, token | calls to other programs |
 //! | sysvar, introspect, ed25519 | clock and rent; the transaction's other instructions; signatures they checked |
@@ -51,6 +51,7 @@ pub mod money;
 pub mod network;
 pub mod open_escrow;
 pub mod pool;
+pub mod product;
 pub mod provider;
 pub mod pubkey;
 pub mod reader;
@@ -59,7 +60,9 @@ pub mod retire;
 pub mod rewards;
 pub mod set_authority;
 pub mod slash;
+pub mod slash_audit;
 pub mod stake;
+pub mod stated;
 pub mod sumtree;
 pub mod sweep;
 pub mod syscall;
@@ -116,6 +119,9 @@ pub mod instruction {
     pub const ACCEPT: u8 = 34;
     pub const CLAIM_REWARD: u8 = 35;
     pub const CLOSE_PAYOUT: u8 = 36;
+    pub const STATE: u8 = 37;
+    pub const CLOSE_STATED: u8 = 38;
+    pub const SLASH_AUDIT: u8 = 39;
 }
 
 /// Kinds of accounts: the first byte of their data. The second is their layout's version.
@@ -129,6 +135,7 @@ pub mod kind {
     pub const BALLOT: u8 = 7;
     pub const VOTE: u8 = 8;
     pub const PAYOUT: u8 = 9;
+    pub const STATED: u8 = 10;
 }
 
 /// Runs one instruction. Each is kept out of line, with a stack frame of its own: all in one would not fit.
@@ -172,6 +179,9 @@ pub fn process(input: &Input) -> Result<()> {
         instruction::ACCEPT => rewards::accept(input, data),
         instruction::CLAIM_REWARD => rewards::claim_reward(input, data),
         instruction::CLOSE_PAYOUT => rewards::close_payout(input, data),
+        instruction::STATE => stated::state(input, data),
+        instruction::CLOSE_STATED => stated::close_stated(input, data),
+        instruction::SLASH_AUDIT => slash_audit::slash_audit(input, data),
         _ => Err(Error::Instruction),
     }
 }

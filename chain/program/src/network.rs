@@ -29,14 +29,14 @@
 //! 168   8  least stake of a provider, base units
 //! 176   1  n, number of mints, 1 to 4
 //! 177   7  reserved: 0
-//! 184   8  voting: slots that a ballot is open; 0: nothing is ever voted on, and all below is 0
+//! 184   8  voting: slots that a ballot is open; 0: nothing is ever voted on, and all up to 236 is 0
 //! 192   8  lock: slots between the end of a vote and its effect; not 0
 //! 200   8  least bonded: sum below which nothing is voted on; not 0
 //! 208   8  emission: base units of the stake mint that the schedule gives in all (emission.rs); 0: none
 //! 216   8  first slot of epoch 0
 //! 224   8  slots of an epoch; not 0
 //! 232   4  epochs of a month; not 0
-//! 236   4  reserved: 0
+//! 236   4  slots of a window of audits; 0: lies of audits are not slashed
 //! 240   -  n × mint
 //!
 //! mint, 48 bytes; shares are of the fee, in ten thousandths, and make 10,000
@@ -102,6 +102,9 @@ pub const PREFIX: usize = 96;
 /// The tags of what the program takes signatures of.
 pub const TAG_VOUCHER: &[u8; 16] = b"starling:voucher";
 pub const TAG_RECEIPT: &[u8; 16] = b"starling:receipt";
+pub const TAG_ANSWER: &[u8; 16] = b"starling:answer\0";
+pub const TAG_SHOWN: &[u8; 16] = b"starling:shown\0\0";
+pub const TAG_VERDICT: &[u8; 16] = b"starling:verdict";
 
 /// A view of a network's account.
 #[derive(Clone, Copy)]
@@ -216,6 +219,11 @@ impl<'a> Network<'a> {
     /// as it could be accepted again.
     pub fn claiming(&self) -> Result<u64> {
         math::mul(self.month()?, CLAIM_MONTHS)
+    }
+
+    /// Slots of a window of audits; 0: lies of audits are not slashed.
+    pub fn audit_slots(&self) -> Result<u64> {
+        Ok(self.0.read_u32(HEAD + 236)?.into())
     }
 
     /// How often the rules were changed.
@@ -362,13 +370,12 @@ impl<'a> Network<'a> {
 
     fn votes_are_sound(&self) -> Result<bool> {
         if !self.has_votes()? {
-            return Ok(self.0.read::<48>(HEAD + 192)? == [0; 48]);
+            return Ok(self.0.read::<44>(HEAD + 192)? == [0; 44]);
         }
         Ok(self.lock()? > 0
             && self.least_bonded()? > 0
             && self.month().is_ok_and(|slots| slots > 0)
-            && self.claiming().is_ok()
-            && self.0.read::<4>(HEAD + 236)? == [0; 4])
+            && self.claiming().is_ok())
     }
 }
 
@@ -578,7 +585,6 @@ pub mod tests {
             ("epochs without slots", HEAD + 224, &[0; 8]),
             ("months without epochs", HEAD + 232, &[0; 4]),
             ("months without end", HEAD + 231, &[0x10]),
-            ("votes' reserved", HEAD + 236, &[1]),
             ("a mint twice", second, &[7; 32]),
         ] {
             assert_eq!(at(offset, bytes), Err(Error::Params), "{what}");

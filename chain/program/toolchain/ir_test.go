@@ -70,3 +70,37 @@ func TestCallMemory(t *testing.T) {
 		}
 	}
 }
+
+func TestExchange(t *testing.T) {
+	t.Parallel()
+	const before = `define i64 @f(i64 %a, i64 %b) {
+  %c = add nuw i64 %a, %b
+  %d = sub i64 %a, %c
+  %e = xor i64 %c, %d, !dbg !1
+  %"a b" = mul i64 %e, 3
+  %f = or i64 %"a b", %c
+  ret i64 %f
+}
+define i64 @g(i64 %a, i64 %b) {
+  %c = and i64 %a, %b
+  %d = add i64 %b, %a
+  ret i64 %b
+}`
+	// Of f's first sum b is not needed any more, of its last neither; in g nothing is last where it stands second, but a.
+	const want = `define i64 @f(i64 %a, i64 %b) {
+  %c = add nuw i64 %b, %a
+  %d = sub i64 %a, %c
+  %e = xor i64 %d, %c, !dbg !1
+  %"a b" = mul i64 %e, 3
+  %f = or i64 %"a b", %c
+  ret i64 %f
+}
+define i64 @g(i64 %a, i64 %b) {
+  %c = and i64 %a, %b
+  %d = add i64 %a, %b
+  ret i64 %b
+}`
+	if got := exchange(before); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}

@@ -121,7 +121,7 @@ func (t *Toolchain) Compile(ctx context.Context, crate string) ([]byte, error) {
 			file("linked.bc"), "-o", file("used.ll")}, machine...), file("used.ll"), callable},
 		// -O2, as -O3 turns what a pointer leads to into arguments, of which a function here has at most five.
 		{append([]string{t.tool("opt"), "-S", "-passes=default<O2>,globaldce", file("used.ll"), "-o", file("small.ll")}, machine...),
-			file("small.ll"), callMemory},
+			file("small.ll"), afterwards},
 		{append([]string{t.tool("llc"), "-O2", "-relocation-model=static", "-bpf-stack-size=4096", "-bpf-min-jump-table-entries=1000000",
 			"-filetype=obj", file("small.ll"), "-o", file("program.o")}, machine...), "", nil},
 	}
