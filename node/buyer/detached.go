@@ -123,7 +123,7 @@ func (g *guarded) proof() (epoch uint64, grant []byte) {
 	return 1, nil
 }
 
-func (g *guarded) terms(job.Job) (sign.Hash, error) { return g.hash, nil }
+func (g *guarded) terms(job.Job, []byte) (sign.Hash, error) { return g.hash, nil }
 
 func (g *guarded) voucher(ctx context.Context, l *bought, _ verify.Voucher) (verify.SignedVoucher, error) {
 	lease, err := l.handed()

@@ -130,11 +130,11 @@ func (s *supervisor) order(ctx context.Context, ranks []uint32, slots uint64, bu
 	if room := market.MaxExclude - len(exclude); choosy && room > 0 {
 		exclude = slices.Concat(exclude, j.Lost[max(0, len(j.Lost)-room):])
 	}
-	nonce := drawnNonce()
-	if !j.Nonce.IsZero() {
-		nonce = replica.Nonce(j.Nonce).OrderNonce(uint64(len(j.Orders)))
+	own := apart{nonce: drawnNonce()}
+	if !j.Nonce.IsZero() { // the hash of its terms is not one that somebody could guess, to see whether it is a replica
+		own = apart{replica.Nonce(j.Nonce).OrderNonce(uint64(len(j.Orders))), j.Nonce[:]}
 	}
-	o, env, err := s.b.write(s.as, j.Spec, len(ranks), slots, budget, exclude, nonce)
+	o, env, err := s.b.write(s.as, j.Spec, len(ranks), slots, budget, exclude, own)
 	if err != nil {
 		return o, nil, err
 	}

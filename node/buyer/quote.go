@@ -59,7 +59,7 @@ func (b *Buyer) Quote(ctx context.Context, spec job.Job) (Quotation, error) {
 	if err != nil {
 		return Quotation{}, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
-	o, env, err := b.write(b.own, spec, n, slots, budget, spec.Placement.Exclude, drawnNonce())
+	o, env, err := b.write(b.own, spec, n, slots, budget, spec.Placement.Exclude, apart{nonce: drawnNonce()})
 	if err != nil {
 		return Quotation{}, err
 	}
@@ -143,9 +143,15 @@ func (q *Quotation) sort() {
 	slices.SortFunc(q.Declined, func(x, y Declined) int { return slices.Compare(x.Provider[:], y.Provider[:]) })
 }
 
+// apart is what sets an order apart from an equal one.
+type apart struct {
+	nonce market.Nonce
+	salt  []byte // of the hash of the job's terms
+}
+
 // write makes the order for n leases of a job.
-func (b *Buyer) write(as voice, spec job.Job, n int, slots uint64, budget market.Amount, exclude []sign.Key, nonce market.Nonce) (market.Order, []byte, error) {
-	terms, err := as.terms(spec)
+func (b *Buyer) write(as voice, spec job.Job, n int, slots uint64, budget market.Amount, exclude []sign.Key, own apart) (market.Order, []byte, error) {
+	terms, err := as.terms(spec, own.salt)
 	if err != nil {
 		return market.Order{}, nil, err
 	}
@@ -160,7 +166,7 @@ func (b *Buyer) write(as voice, spec job.Job, n int, slots uint64, budget market
 			o.ReplyTo = append(o.ReplyTo, a.String())
 		}
 	}
-	o.Nonce = nonce
+	o.Nonce = own.nonce
 	return market.SealOrder(b.domain, o, as.key())
 }
 

@@ -19,8 +19,8 @@ type voice interface {
 	keys() market.KeySet
 	// epoch is the number under which the job is supervised; 0 where there are no guardians.
 	epoch() uint64
-	// terms is what leases name the job by.
-	terms(spec job.Job) (sign.Hash, error)
+	// terms is what leases name the job by, salted where nobody is to guess it; guardians' word names it otherwise.
+	terms(spec job.Job, salt []byte) (sign.Hash, error)
 	// voucher has enough of keys sign a voucher that the lease's payer has issued.
 	voucher(ctx context.Context, l *bought, v verify.Voucher) (verify.SignedVoucher, error)
 	// changed is told of a lease that is not paid on. It must not wait.
@@ -45,7 +45,7 @@ func (o *own) epoch() uint64       { return 0 }
 
 func (o *own) changed(context.Context, *bought) {}
 
-func (o *own) terms(spec job.Job) (sign.Hash, error) { return termsOf(spec) }
+func (o *own) terms(spec job.Job, salt []byte) (sign.Hash, error) { return termsOf(spec, salt) }
 
 func (o *own) voucher(_ context.Context, _ *bought, v verify.Voucher) (verify.SignedVoucher, error) {
 	return verify.SignVoucher(o.b.domain, v, o.set, o.b.cfg.Key)

@@ -1,15 +1,20 @@
 package harness
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
@@ -17,6 +22,7 @@ import (
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/evidence"
 	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/runtime/runtimetest"
 	"github.com/starling-network/starling/node/runtime/runtimetest/guest"
 	"github.com/starling-network/starling/node/store"
@@ -206,9 +212,58 @@ func TestForgedResult(t *testing.T) {
 		b := n.Buyer(0)
 		j := b.Wait(b.Submit(b.verified(1)).ID, 5*time.Minute)
 		n.right(t, b, j)
+		n.alike(t, b, j)
 		n.Settle()
 		n.checkPayer(t, b)
 	})
+}
+
+// alike says whether providers could tell a replica from what it repeats: by its order, or by the workload that they are given.
+func (n *Net) alike(t *testing.T, b *Peer, j buyer.Job) {
+	t.Helper()
+	order := func(j buyer.Job, id market.OrderID) market.Order {
+		env, err := b.Journal.Get(t.Context(), "order", id.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := market.DecodeOrder(n.Genesis.Domain(), env, j.Created)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.ID, o.Nonce, o.Expires, o.Slots, o.Funds, o.JobTerms = market.OrderID{}, market.Nonce{}, time.Time{}, 0, 0, sign.Hash{} // every order's are its own
+		return o
+	}
+	first := order(j, j.Orders[0])
+	for _, r := range b.replicas(t, j) {
+		for _, id := range r.Orders {
+			if o := order(r, id); !reflect.DeepEqual(o, first) || len(o.Exclude) > 0 {
+				t.Errorf("a replica's order is %+v, the first was %+v", o, first)
+			}
+		}
+	}
+	var all []*nodepb.Workload
+	for i := range n.opts.Providers {
+		if err := n.Provider(i).Journal.List(t.Context(), "execution", "", func(_ string, value []byte) error {
+			var rec struct{ Workload json.RawMessage }
+			w := &nodepb.Workload{}
+			err := json.Unmarshal(value, &rec)
+			if err == nil {
+				err = protojson.Unmarshal(rec.Workload, w)
+			}
+			all = append(all, w)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(all) != 3 {
+		t.Fatalf("%d executions", len(all))
+	}
+	for _, w := range all[1:] {
+		if !proto.Equal(w, all[0]) {
+			t.Errorf("a replica is asked for by %v, the first was by %v", w, all[0])
+		}
+	}
 }
 
 // stake has providers, by number, put so much at stake, each from a wallet of its own that is not the one it is paid to.
