@@ -12,7 +12,9 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/audit"
+	"github.com/starling-network/starling/node/device"
 	"github.com/starling-network/starling/node/device/cpu"
+	"github.com/starling-network/starling/node/device/cuda"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/discovery"
 	rules "github.com/starling-network/starling/verify/audit"
@@ -95,7 +97,7 @@ func (n *Node) roster(ctx context.Context) (rules.Roster, error) {
 }
 
 // idleUnits are the units that nobody has, with hardware that answers for each; what was not audited for longest comes first.
-func (n *Node) idleUnits(context.Context) ([]audit.Unit, func(), error) {
+func (n *Node) idleUnits(ctx context.Context) ([]audit.Unit, func(), error) {
 	last := map[market.UnitID]rules.Window{}
 	for _, p := range n.audits.Shelf().All() {
 		last[p.Unit] = max(last[p.Unit], p.Window)
@@ -106,14 +108,20 @@ func (n *Node) idleUnits(context.Context) ([]audit.Unit, func(), error) {
 	})
 	var out []audit.Unit
 	for _, u := range idle {
+		if len(out) == audit.MaxUnits {
+			break
+		}
 		claim := audit.Claim{ID: u.ID, Class: u.Class, Resources: u.Resources}
 		asked, err := audit.ByPlan(claim)
-		if err != nil || u.Class.Family() != classCPU || len(out) == audit.MaxUnits {
+		var d device.Device
+		if err == nil {
+			d, err = answering(ctx, u, asked)
+		}
+		if err != nil {
+			n.p.Log.Warn("a unit cannot show what it is", "unit", u.ID, "class", u.Class, "err", err)
 			continue
 		}
-		out = append(out, audit.Unit{Claim: claim, Device: cpu.New(cpu.Config{
-			Model: u.Model, Serial: u.Serial, Memory: asked.Walk.Bytes(), Threads: max(int(u.MilliCPU/1000), 1),
-		})})
+		out = append(out, audit.Unit{Claim: claim, Device: d})
 	}
 	return out, func() {
 		for _, u := range out {
@@ -122,6 +130,17 @@ func (n *Node) idleUnits(context.Context) ([]audit.Unit, func(), error) {
 			}
 		}
 	}, nil
+}
+
+// answering opens the hardware that answers for a unit.
+func answering(ctx context.Context, u market.Unit, asked audit.Asked) (device.Device, error) {
+	switch {
+	case u.Class.Family() == classCPU:
+		return cpu.New(cpu.Config{Model: u.Model, Serial: u.Serial, Memory: asked.Walk.Bytes(), Threads: max(int(u.MilliCPU/1000), 1)}), nil
+	case u.Simulated:
+		return nil, fmt.Errorf("%s is simulated, and nothing computes", u.Model)
+	}
+	return cuda.Open(ctx, cuda.Config{UUID: u.Serial})
 }
 
 // Audits is how this peer's units did; an error on a network that does not audit.
