@@ -198,6 +198,10 @@ func TestKilledProvider(t *testing.T) {
 			if a.Provider == dead.Key.Key() && a.Owed == 0 {
 				t.Error("the dead provider was not paid for the round it did")
 			}
+			r, err := b.Node.Reputation(a.Provider.String())
+			if err != nil || r.Provider.Good == 0 || r.Provider.Shunned != (a.Provider == dead.Key.Key()) {
+				t.Errorf("the buyer makes of %s: %+v, %v", a.Provider.Short(), r.Provider, err)
+			}
 		}
 		dead.Restart()
 		n.Settle()
