@@ -27,7 +27,7 @@ func (p payees) leaves() [][]byte {
 }
 
 // firstVote has the first provider bond, fills the emission's account, accepts rewards of an epoch and pays one. It votes for other
-// rules, which do not hold yet.
+// rules, which do not hold yet, and for rewards of the pool, which are not accepted yet.
 func (w *World) firstVote(network, provider sign.Key, do func(program.Call, ...program.Signed)) {
 	p := w.Providers[provider]
 	mint := w.Mints[1]
@@ -57,6 +57,12 @@ func (w *World) firstVote(network, provider sign.Key, do func(program.Call, ...p
 		Opened: w.Slot, Rules: rules}
 	do(r)
 	do(program.CastVote{Payer: p.Owner, Signer: p.Owner, Provider: provider, Ballot: r.Ballot, Vote: program.VoteAddress(w.Program, sign.Hash(r.Ballot), provider), For: true})
+
+	w.Slot++
+	next := w.rewardsOf(network, provider, 1, 9)
+	do(next)
+	b = w.Ballots[next.Ballot]
+	do(program.CastVote{Payer: p.Owner, Signer: p.Peer, Provider: provider, Ballot: next.Ballot, Vote: program.VoteAddress(w.Program, b.Topic(next.Ballot), provider), For: true})
 }
 
 // rewardsOf opens a ballot on the rewards of the last epoch.
