@@ -18,6 +18,7 @@ import (
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/discovery"
 	rules "github.com/starling-network/starling/verify/audit"
+	"github.com/starling-network/starling/verify/reputation"
 )
 
 const (
@@ -53,7 +54,8 @@ func (n *Node) newAudits(ctx context.Context) (*audit.Service, error) {
 	}
 	c := audit.Config{
 		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Sight: sight, Shelf: shelf, Log: n.p.Log.With("role", "audit"),
-		Until: func(s market.Slot) time.Duration { return n.slots.Until(time.Now(), s) },
+		Judged: n.judged,
+		Until:  func(s market.Slot) time.Duration { return n.slots.Until(time.Now(), s) },
 	}
 	if n.provider != nil {
 		c.Units = n.idleUnits
@@ -130,6 +132,12 @@ func (n *Node) idleUnits(ctx context.Context) ([]audit.Unit, func(), error) {
 			}
 		}
 	}, nil
+}
+
+// judged has what this peer saw of a provider's unit count among what it knows of it.
+func (n *Node) judged(provider sign.Key, v rules.Verdict) {
+	kinds := map[rules.Outcome]reputation.Kind{rules.Pass: reputation.AuditPassed, rules.Late: reputation.AuditLate, rules.Wrong: reputation.AuditFailed}
+	n.reputation.Record(reputation.Fact{ID: v.Answer, Kind: kinds[v.Outcome], Role: reputation.Provider, Subject: provider, At: v.Slot})
 }
 
 // answering opens the hardware that answers for a unit.

@@ -59,6 +59,7 @@ type world struct {
 	members  map[sign.Key]*Member
 	now      func() time.Time
 	lies     []audit.Lie
+	judged   map[audit.Outcome]int
 	mu       sync.Mutex
 
 	// before may stand between the provider and a member: it changes the request, or answers in the member's place.
@@ -66,13 +67,14 @@ type world struct {
 }
 
 func newWorld(n int, now func() time.Time) *world {
-	w := &world{sight: &sight{window: 50}, provider: audittest.Key("provider"), members: map[sign.Key]*Member{}, now: now}
+	w := &world{sight: &sight{window: 50}, provider: audittest.Key("provider"), members: map[sign.Key]*Member{}, now: now, judged: map[audit.Outcome]int{}}
 	for i := range n {
 		k := audittest.Key(fmt.Sprint("member", i))
 		w.roster = append(w.roster, audit.Member{Key: k.Key(), Weight: 5})
 		w.members[k.Key()] = NewMember(MemberConfig{
 			Domain: audittest.Domain(), Key: k, Sight: w.sight, Plan: plan, Now: now, Log: slog.New(slog.DiscardHandler),
-			Lie: func(l audit.Lie) { w.mu.Lock(); w.lies = append(w.lies, l); w.mu.Unlock() },
+			Judged: func(_ sign.Key, v audit.Verdict) { w.mu.Lock(); w.judged[v.Outcome]++; w.mu.Unlock() },
+			Lie:    func(l audit.Lie) { w.mu.Lock(); w.lies = append(w.lies, l); w.mu.Unlock() },
 		})
 	}
 	return w
@@ -122,6 +124,9 @@ func TestAudit(t *testing.T) {
 		if got := r.Record.Rates(); got.Operations == 0 || got.Reads == 0 || got.Memory != 512*challenge.CellSize {
 			t.Errorf("%+v", got)
 		}
+	}
+	if w.judged[audit.Pass] != 3*audit.Committee || len(w.judged) != 1 {
+		t.Errorf("judged: %v", w.judged)
 	}
 	// Once more in the same window: the attempts go on where they stopped, for members count them.
 	if _, err := w.prover().Audit(t.Context(), units(1)); !errors.Is(err, ErrCommittee) {

@@ -71,6 +71,7 @@ func (m *Member) show(a *attempt, r *nodepb.AuditRequest_Show) (*nodepb.AuditRep
 	if err != nil {
 		return nil, err
 	}
+	m.cfg.Judged(a.key.provider, v)
 	b := v.Marshal()
 	u.verdict = &nodepb.AuditReply{Verdict: b[:], Signature: signature[:], Found: found}
 	return u.verdict, nil

@@ -68,7 +68,9 @@ type MemberConfig struct {
 	Now func() time.Time
 	// Lie is told of lies that were found, to be kept.
 	Lie func(audit.Lie)
-	Log *slog.Logger
+	// Judged is told of every verdict that this peer gives of a provider's unit.
+	Judged func(provider sign.Key, v audit.Verdict)
+	Log    *slog.Logger
 }
 
 // Member judges. Its methods may be called from many goroutines.

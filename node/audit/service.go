@@ -29,6 +29,8 @@ type Config struct {
 	Shelf   *Shelf
 	// Units are this peer's units that are not leased, with hardware that answers for them; free is called when they have. nil: it sells nothing.
 	Units func(ctx context.Context) (units []Unit, free func(), err error)
+	// Judged is told of every verdict that this peer gives.
+	Judged func(provider sign.Key, v audit.Verdict)
 	// Until is how long it takes until a slot begins.
 	Until func(market.Slot) time.Duration
 	Log   *slog.Logger
@@ -60,7 +62,7 @@ func NewService(cfg Config) *Service {
 	s := &Service{cfg: cfg, tag: cfg.Genesis.Tag()}
 	domain := cfg.Genesis.Domain()
 	s.member = NewMember(MemberConfig{
-		Domain: domain, Key: cfg.Key, Sight: cfg.Sight, Plan: ByPlan, Now: time.Now, Log: cfg.Log,
+		Domain: domain, Key: cfg.Key, Sight: cfg.Sight, Plan: ByPlan, Now: time.Now, Judged: cfg.Judged, Log: cfg.Log,
 		Lie: func(l audit.Lie) {
 			cfg.Log.Warn("a peer lied in an audit", "liar", l.Liar(), "lie", l.Kind.String())
 			if err := cfg.Shelf.KeepLie(context.Background(), l); err != nil {
