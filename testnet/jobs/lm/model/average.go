@@ -76,12 +76,14 @@ const joint = 4
 // reach1 is φ(d) for a gradient sum that was g0.
 func reach1(g0, d float32) float32 {
 	const c = joint * 2 * rate
-	root := float32(math.Sqrt(float64(g0 + gradient)))
-	x := float32(c * float32(float32(math.Sqrt(float64(g0+gradient+d)))-root))
-	if x < 1e-3 { // the limit for small d
-		return float32(2*root/c) + float32(d/2)
+	// In 64 bits: of two roots near each other, 32 would leave hardly anything.
+	was := float64(g0) + gradient
+	root, next := math.Sqrt(was), math.Sqrt(was+float64(d))
+	x := float64(c * float64(next-root))
+	if x < 1e-2 { // d/x + d/2, where the table of the logistic is too coarse
+		return float32(float64((root+next)/c) + float64(float64(d)/2))
 	}
-	return d / float32(1-float32(expNeg(x)))
+	return d / float32(1-float32(expNeg(float32(x))))
 }
 
 // expNeg is exp(-x) for x >= 0, from the table of the logistic: exp(-x) = (1-p)/p.
