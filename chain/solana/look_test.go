@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -348,6 +349,49 @@ func TestRefusedByTheProgram(t *testing.T) {
 	}
 }
 
+// Registrations of this network at their own addresses are listed; what an endpoint puts among them is left out, and a list with
+// nothing in a place is refused.
+func TestProviders(t *testing.T) {
+	t.Parallel()
+	w := newLookedAt()
+	entry := func(at, owner sign.Key, p program.Provider) string {
+		return fmt.Sprintf(`{"pubkey":%q,"account":%s}`, at.String(), accountJSON(owner, p.Marshal()))
+	}
+	one, two := program.Provider{Network: w.network, First: sign.Key{1}, Stake: 5}, program.Provider{Network: w.network, First: sign.Key{2}}
+	elsewhere := program.Provider{Network: sign.Key{7}, First: sign.Key{3}}
+	address := func(p program.Provider) sign.Key { return program.ProviderAddress(w.id, p.Network, p.First) }
+	ledger := func(entries ...string) *Ledger {
+		l, err := New(Config{RPC: []string{fake(t, map[string]string{"getProgramAccounts": "[" + strings.Join(entries, ",") + "]"})},
+			Key: sign.NewPrivate([32]byte{1}), Mint: w.escrow.Mint, Program: w.id, Network: w.network})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	got, err := ledger(
+		entry(address(two), w.id, two), entry(address(one), w.id, one), entry(address(two), w.id, one), entry(address(one), sign.Key{9}, one),
+		entry(address(elsewhere), w.id, elsewhere), fmt.Sprintf(`{"pubkey":%q,"account":%s}`, w.at.String(), w.accounts()[0]),
+	).Providers(t.Context())
+	first, second := one, two
+	if a, b := address(one), address(two); slices.Compare(a[:], b[:]) > 0 {
+		first, second = two, one
+	}
+	if err != nil || !slices.Equal(got, []program.Provider{first, second}) {
+		t.Errorf("%+v: %v", got, err)
+	}
+	for name, entries := range map[string][]string{
+		"null":                        {"null", entry(address(one), w.id, one)},
+		"an entry without an account": {entry(address(one), w.id, one), fmt.Sprintf(`{"pubkey":%q,"account":null}`, w.at.String())},
+	} {
+		if got, err := ledger(entries...).Providers(t.Context()); !errors.Is(err, chain.ErrMalformed) {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+	if got, err := ledger().Providers(t.Context()); err != nil || len(got) != 0 {
+		t.Errorf("none: %+v, %v", got, err)
+	}
+}
+
 // answering is a server that answers a call's bytes.
 type answering func(body []byte) string
 
@@ -378,6 +422,12 @@ func FuzzAnswers(f *testing.F) {
 		for _, e := range found {
 			if e.Address != program.EscrowAddress(w.id, w.network, w.escrow.Buyer, sign.Hash(e.Order), e.Opened) {
 				t.Fatalf("found %+v", e)
+			}
+		}
+		providers, _ := l.Providers(t.Context())
+		for _, p := range providers {
+			if p.Network != w.network {
+				t.Fatalf("found %+v", p)
 			}
 		}
 		_, _, _ = l.Provider(t.Context(), w.escrow.Buyer)

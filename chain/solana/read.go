@@ -44,10 +44,10 @@ type Found struct {
 	program.Escrow
 }
 
-// Where an escrow's account names its network and buyer: PROTOCOL.md of chain/program.
+// Where accounts name their network, and an escrow's its buyer: PROTOCOL.md of chain/program.
 const (
-	escrowNetworkAt = 8
-	escrowBuyerAt   = 40
+	networkAt     = 8
+	escrowBuyerAt = 40
 )
 
 // Escrows are all of a buyer on this network, in the order of opening, as one endpoint shows them: it may hide some, and none
@@ -56,25 +56,15 @@ func (l *Ledger) Escrows(ctx context.Context, buyer sign.Key) ([]Found, error) {
 	if l.cfg.Program.IsZero() {
 		return nil, errProgram
 	}
-	accounts, err := ask(ctx, l.pool, func(ctx context.Context, c *rpc.Client) (rpc.GetProgramAccountsResult, error) {
-		return c.GetProgramAccountsWithOpts(ctx, solanago.PublicKey(l.cfg.Program), &rpc.GetProgramAccountsOpts{
-			Encoding: solanago.EncodingBase64, Commitment: rpc.CommitmentConfirmed, Filters: []rpc.RPCFilter{
-				{Memcmp: &rpc.RPCFilterMemcmp{Offset: escrowNetworkAt, Bytes: l.cfg.Network[:]}},
-				{Memcmp: &rpc.RPCFilterMemcmp{Offset: escrowBuyerAt, Bytes: buyer[:]}},
-			}})
-	})
-	if err != nil && !errors.Is(err, rpc.ErrNotFound) {
+	accounts, err := l.list(ctx, rpc.RPCFilter{Memcmp: &rpc.RPCFilterMemcmp{Offset: escrowBuyerAt, Bytes: buyer[:]}})
+	if err != nil {
 		return nil, fmt.Errorf("listing escrows of %s: %w", buyer, err)
 	}
 	var found []Found
 	for _, a := range accounts {
-		if a == nil || a.Account == nil || a.Account.Data == nil {
-			return nil, fmt.Errorf("listing escrows of %s: %w", buyer, chain.ErrMalformed)
-		}
-		at := sign.Key(a.Pubkey)
-		e, err := l.escrowAt(at, held{owner: sign.Key(a.Account.Owner), data: a.Account.Data.GetBinary()})
+		e, err := l.escrowAt(a.at, a.held)
 		if err == nil && e.Buyer == buyer { // another kind of account may have these bytes there
-			found = append(found, Found{at, e})
+			found = append(found, Found{a.at, e})
 		}
 	}
 	slices.SortFunc(found, func(a, b Found) int {
@@ -113,27 +103,46 @@ func (l *Ledger) Providers(ctx context.Context) ([]program.Provider, error) {
 	if l.cfg.Program.IsZero() {
 		return nil, errProgram
 	}
-	accounts, err := ask(ctx, l.pool, func(ctx context.Context, c *rpc.Client) (rpc.GetProgramAccountsResult, error) {
-		return c.GetProgramAccountsWithOpts(ctx, solanago.PublicKey(l.cfg.Program), &rpc.GetProgramAccountsOpts{
-			Encoding: solanago.EncodingBase64, Commitment: rpc.CommitmentConfirmed, Filters: []rpc.RPCFilter{
-				{DataSize: program.ProviderSize},
-				{Memcmp: &rpc.RPCFilterMemcmp{Offset: escrowNetworkAt, Bytes: l.cfg.Network[:]}},
-			}})
-	})
-	if err != nil && !errors.Is(err, rpc.ErrNotFound) {
+	accounts, err := l.list(ctx, rpc.RPCFilter{DataSize: program.ProviderSize})
+	if err != nil {
 		return nil, fmt.Errorf("listing registrations: %w", err)
 	}
-	slices.SortFunc(accounts, func(a, b *rpc.KeyedAccount) int { return slices.Compare(a.Pubkey[:], b.Pubkey[:]) })
 	var out []program.Provider
 	for _, a := range accounts {
-		if a == nil || a.Account == nil || a.Account.Data == nil {
-			return nil, fmt.Errorf("listing registrations: %w", chain.ErrMalformed)
-		}
-		p, err := program.UnmarshalProvider(a.Account.Data.GetBinary())
+		p, err := program.UnmarshalProvider(a.data)
 		at := program.ProviderAddress(l.cfg.Program, l.cfg.Network, p.First)
-		if err == nil && sign.Key(a.Pubkey) == at && sign.Key(a.Account.Owner) == l.cfg.Program && p.Network == l.cfg.Network {
+		if err == nil && a.at == at && a.owner == l.cfg.Program && p.Network == l.cfg.Network {
 			out = append(out, p)
 		}
 	}
+	return out, nil
+}
+
+// listed is an account that an endpoint listed.
+type listed struct {
+	at sign.Key
+	held
+}
+
+// list gives those accounts of the program that name this network and pass a filter, in the order of their addresses, as one endpoint
+// lists them. What they are, and whose, the caller checks.
+func (l *Ledger) list(ctx context.Context, filter rpc.RPCFilter) ([]listed, error) {
+	all, err := ask(ctx, l.pool, func(ctx context.Context, c *rpc.Client) (rpc.GetProgramAccountsResult, error) {
+		return c.GetProgramAccountsWithOpts(ctx, solanago.PublicKey(l.cfg.Program), &rpc.GetProgramAccountsOpts{
+			Encoding: solanago.EncodingBase64, Commitment: rpc.CommitmentConfirmed, Filters: []rpc.RPCFilter{
+				{Memcmp: &rpc.RPCFilterMemcmp{Offset: networkAt, Bytes: l.cfg.Network[:]}}, filter,
+			}})
+	})
+	if err != nil && !errors.Is(err, rpc.ErrNotFound) {
+		return nil, err
+	}
+	out := make([]listed, len(all))
+	for i, a := range all {
+		if a == nil || a.Account == nil || a.Account.Data == nil {
+			return nil, chain.ErrMalformed
+		}
+		out[i] = listed{sign.Key(a.Pubkey), held{owner: sign.Key(a.Account.Owner), data: a.Account.Data.GetBinary()}}
+	}
+	slices.SortFunc(out, func(a, b listed) int { return slices.Compare(a.at[:], b.at[:]) })
 	return out, nil
 }
