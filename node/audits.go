@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -105,9 +106,7 @@ func (n *Node) idleUnits(ctx context.Context) ([]audit.Unit, func(), error) {
 		last[p.Unit] = max(last[p.Unit], p.Window)
 	}
 	idle := n.provider.Idle()
-	slices.SortStableFunc(idle, func(a, b market.Unit) int {
-		return int(min(max(int64(last[a.ID])-int64(last[b.ID]), -1), 1))
-	})
+	slices.SortStableFunc(idle, func(a, b market.Unit) int { return cmp.Compare(last[a.ID], last[b.ID]) })
 	var out []audit.Unit
 	for _, u := range idle {
 		if len(out) == audit.MaxUnits {

@@ -1,6 +1,7 @@
 package solana
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,10 +69,7 @@ func (l *Ledger) Escrows(ctx context.Context, buyer sign.Key) ([]Found, error) {
 		}
 	}
 	slices.SortFunc(found, func(a, b Found) int {
-		if a.Opened != b.Opened {
-			return int(min(max(int64(a.Opened)-int64(b.Opened), -1), 1))
-		}
-		return slices.Compare(a.Order[:], b.Order[:])
+		return cmp.Or(cmp.Compare(a.Opened, b.Opened), slices.Compare(a.Order[:], b.Order[:]))
 	})
 	return found, nil
 }

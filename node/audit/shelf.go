@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -137,10 +138,7 @@ func (s *Shelf) All() []Past {
 		out = append(out, ps...)
 	}
 	slices.SortFunc(out, func(a, b Past) int {
-		if a.Unit != b.Unit {
-			return a.Unit.Compare(b.Unit)
-		}
-		return int(min(max(int64(b.Window)-int64(a.Window), -1), 1))
+		return cmp.Or(a.Unit.Compare(b.Unit), cmp.Compare(b.Window, a.Window))
 	})
 	return out
 }
