@@ -1,13 +1,11 @@
 package audit
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/jsonfile"
 	"github.com/starling-network/starling/verify/audit"
 	"github.com/starling-network/starling/verify/challenge"
 )
@@ -33,20 +31,9 @@ func NewFile(g market.Genesis, record []byte) File { return File{fileFormat, g, 
 
 // ParseFile reads an audit file: one JSON object without unknown fields. It verifies nothing; Check does.
 func ParseFile(b []byte) (File, error) {
-	var f File
-	if len(b) > MaxFile {
-		return f, fmt.Errorf("%w: %d bytes, at most %d", ErrFile, len(b), MaxFile)
-	}
-	dec := json.NewDecoder(bytes.NewReader(b))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&f); err != nil {
+	f, err := jsonfile.Parse(b, MaxFile, fileFormat, func(f File) string { return f.Format })
+	if err != nil {
 		return f, fmt.Errorf("%w: %w", ErrFile, err)
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return f, fmt.Errorf("%w: more than one JSON value", ErrFile)
-	}
-	if f.Format != fileFormat {
-		return f, fmt.Errorf("%w: format %.40q, want %q", ErrFile, f.Format, fileFormat)
 	}
 	return f, nil
 }

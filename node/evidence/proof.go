@@ -1,15 +1,12 @@
 package evidence
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/jsonfile"
 	"github.com/starling-network/starling/verify"
 )
 
@@ -35,20 +32,9 @@ func NewProof(g market.Genesis, conflict []byte) Proof {
 
 // ParseProof reads an evidence file: one JSON object without unknown fields. It verifies nothing; Check does.
 func ParseProof(b []byte) (Proof, error) {
-	var p Proof
-	if len(b) > MaxFile {
-		return p, fmt.Errorf("%w: %d bytes, at most %d", ErrFile, len(b), MaxFile)
-	}
-	dec := json.NewDecoder(bytes.NewReader(b))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&p); err != nil {
+	p, err := jsonfile.Parse(b, MaxFile, format, func(p Proof) string { return p.Format })
+	if err != nil {
 		return p, fmt.Errorf("%w: %w", ErrFile, err)
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return p, fmt.Errorf("%w: more than one JSON value", ErrFile)
-	}
-	if p.Format != format {
-		return p, fmt.Errorf("%w: format %.40q, want %q", ErrFile, p.Format, format)
 	}
 	if (len(p.Conflict) > 0) == (len(p.Dissent) > 0) {
 		return p, fmt.Errorf("%w: it has to have one proof, of a conflict or of a dissent", ErrFile)

@@ -8,13 +8,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/jsonfile"
 	"github.com/starling-network/starling/verify"
 )
 
@@ -111,17 +111,9 @@ func (p Proof) Hash() (sign.Hash, error) {
 
 // Parse reads a receipt file: one JSON object without unknown fields, unchanged since it was written.
 func Parse(b []byte) (Proof, error) {
-	var p Proof
-	dec := json.NewDecoder(bytes.NewReader(b))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&p); err != nil {
+	p, err := jsonfile.Parse(b, Max, format, func(p Proof) string { return p.Format })
+	if err != nil {
 		return p, fmt.Errorf("not a receipt file: %w", err)
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return p, errors.New("not a receipt file: more than one JSON value")
-	}
-	if p.Format != format {
-		return p, fmt.Errorf("not a receipt file: format %.40q, want %q", p.Format, format)
 	}
 	d, err := p.Hash()
 	if err != nil {
