@@ -7,7 +7,7 @@
 //! | --- | --- |
 //! | input | what the loader hands over, without copying |
 //! | account, pubkey, reader | views of it, bounds checked |
-//! | network, escrow, tranche | views of the accounts that instructions share, with their layouts |
+//! | network, rules, escrow, tranche | views of the accounts that instructions share, with their layouts |
 //! | error | one number for everything that can be refused |
 //! | math, money, emission, merkle, sumtree, product, keyset | pure, tested on the host |
 //! | syscall | the runtime's functions, made safe; `host` stands in for it in tests |
@@ -58,6 +58,7 @@ pub mod reader;
 pub mod refund;
 pub mod retire;
 pub mod rewards;
+pub mod rules;
 pub mod set_authority;
 pub mod slash;
 pub mod slash_audit;
