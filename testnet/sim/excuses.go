@@ -22,7 +22,7 @@ func hides(burned market.Amount) func(*world) player {
 		return func(window, _ int) audit.Report {
 			w := audit.Window(window)
 			first := w.First(slots)
-			keeps, err := audit.Excuse(w, slots, []audit.Busy{{From: first, To: first + 100, Burned: burned}}, audit.Worth{Reward: reward, Price: price})
+			keeps, err := audit.Suffices(w, slots, []audit.Busy{{From: first, To: first + 100, Burned: burned}}, audit.Worth{Reward: reward, Price: price})
 			if err != nil {
 				return audit.Report{Result: audit.Absent}
 			}
@@ -36,7 +36,7 @@ var excuseKinds = []Kind{{
 	Name: "excuses", Threat: 5, What: "hides behind leases to itself", play: hides(burns),
 	real: func(i int) error {
 		var broken *audit.RuleError
-		_, err := audit.Excuse(audit.Window(i), slots, []audit.Busy{{From: 0, To: market.Slot(slots * (i + 1)), Burned: reward}}, audit.Worth{Reward: reward, Price: price})
+		_, err := audit.Suffices(audit.Window(i), slots, []audit.Busy{{From: 0, To: market.Slot(slots * (i + 1)), Burned: reward}}, audit.Worth{Reward: reward, Price: price})
 		if !errors.As(err, &broken) || broken.Rule != audit.RuleExcuse {
 			return fmt.Errorf("%w: %v", errUnmet, err)
 		}

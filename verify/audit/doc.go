@@ -25,6 +25,7 @@
 //	Shown      72 bytes   provider: "and these are the opened entries"
 //	Verdict   184 bytes   member: nonces, times, and whether everything was as it must be
 //	Record   ≤ 64 KiB     all of it
+//	Excuse    ≤ 11 KiB    both sides of a lease: "the unit worked when the window began, and this is what burned"
 //
 // What is computed nobody can fake, also no committee: openings are public. Time is the word of the committee, of which more
 // than two thirds must say the same. A wrong opening that was signed (Shown), two answers to one question, and a verdict that

@@ -40,7 +40,7 @@ func (r Result) String() string {
 type Report struct {
 	Result Result
 	Broken uint8
-	Keeps  bool // excused, and burned enough to stay listed (Excuse)
+	Keeps  bool // excused, and burned enough to stay listed (Suffices)
 }
 
 // The rule by which a unit is delisted.

@@ -277,7 +277,7 @@ func TestOnlyFailuresDelist(t *testing.T) {
 	})
 }
 
-func TestExcuse(t *testing.T) {
+func TestSuffices(t *testing.T) {
 	t.Parallel()
 	const slots = 9000
 	worth := audit.Worth{Reward: 50, Price: 2 * market.RateScale / 10} // 1,800 a window
@@ -299,7 +299,7 @@ func TestExcuse(t *testing.T) {
 		"burned more than that":        {[]audit.Busy{stretch(9_000, 18_000, 1_801), stretch(18_000, 18_001, 50)}, true, ""},
 		"more than there is":           {[]audit.Busy{stretch(9_000, 18_000, math.MaxUint64), stretch(18_000, 18_001, 1)}, false, audit.RuleExcuse},
 	} {
-		keeps, err := audit.Excuse(2, slots, c.busy, worth)
+		keeps, err := audit.Suffices(2, slots, c.busy, worth)
 		wantRule(t, name, err, c.want)
 		if keeps != c.keeps {
 			t.Errorf("%s: keeps its place: %v", name, keeps)

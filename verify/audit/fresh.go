@@ -1,0 +1,72 @@
+package audit
+
+import (
+	"slices"
+
+	"github.com/starling-network/starling/market"
+)
+
+// Terms are what a reader knows of its network when it judges whether a unit is proven.
+type Terms struct {
+	WindowSlots uint64
+	Fee         Fee
+	Worth       Worth
+	// Paid is what the chain has paid so far for a lease of an excuse, fee included. nil where there is no program: nothing burns
+	// there, and nobody is excused.
+	Paid func(Worked) (market.Amount, error)
+}
+
+// Fresh says whether a unit may be sold as proven in slot now by a record that passed: it is of this window or the one before, or
+// the unit was excused in every window since, by excuses that keep it listed. RuleFresh says what is missing, RuleTime that the
+// record is of a window that has not begun; else why an excuse is none.
+//
+// Excuses may come in any order; those that are not needed are not looked at. Record and excuses are verified elsewhere, but for
+// what ties them together: Record.Check, CheckMembers, CheckDataset and CheckClass, Excuse.Check.
+func Fresh(r Record, excuses []Excuse, now market.Slot, t Terms) error {
+	a, current := r.Answer, WindowOf(now, t.WindowSlots)
+	switch {
+	case r.WindowSlots != t.WindowSlots || t.WindowSlots == 0:
+		return broken(RuleWindow, "windows of %d slots, the network's have %d", r.WindowSlots, t.WindowSlots)
+	case a.Window > current:
+		return broken(RuleTime, "the record is of window %d, it is %d now", a.Window, current)
+	case current-a.Window <= 1:
+		return nil
+	case current-a.Window-1 > MaxExcused:
+		return broken(RuleFresh, "the unit last passed in window %d, it is %d now", a.Window, current)
+	}
+	passed := market.Slot(0)
+	for _, v := range r.Verdicts {
+		passed = max(passed, v.Slot)
+	}
+	for w := a.Window + 1; w < current; w++ {
+		i := slices.IndexFunc(excuses, func(e Excuse) bool { return e.Window == w })
+		if i < 0 {
+			return broken(RuleFresh, "the unit last passed in window %d, and nothing excuses it in window %d", a.Window, w)
+		}
+		if err := t.keeps(r, excuses[i], passed); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keeps verifies that an excuse keeps a unit listed that passed last in a slot.
+func (t Terms) keeps(r Record, e Excuse, passed market.Slot) error {
+	switch {
+	case e.Provider != r.Answer.Provider || e.Unit != r.Answer.Unit || e.WindowSlots != t.WindowSlots:
+		return broken(RuleUnit, "the excuse for window %d is another unit's, or of other windows", e.Window)
+	case e.Since < passed:
+		return broken(RuleExcuse, "the excuse for window %d counts from slot %d, the unit passed in slot %d", e.Window, e.Since, passed)
+	case t.Paid == nil:
+		return broken(RuleExcuse, "this network burns no fees, so that nobody is excused")
+	}
+	busy, err := e.Busy(t.Fee, t.Paid)
+	if err != nil {
+		return because(RuleExcuse, err)
+	}
+	keeps, err := Suffices(e.Window, t.WindowSlots, busy, t.Worth)
+	if err == nil && !keeps {
+		err = broken(RuleFresh, "what was burned until window %d does not keep the unit listed", e.Window)
+	}
+	return err
+}
