@@ -73,24 +73,28 @@ func (c *Commitment) Open(seed sign.Hash, leaves []uint32) (Opened, error) {
 	return c.OpenTiles(leaves, func(i int) *Tile { return NewTile(&g, c.shape, c.shape.Place(i)) })
 }
 
-// OpenTiles is Open with tiles from elsewhere: a prover that has several processors computes them at once beforehand.
+// OpenTiles is Open with tiles from elsewhere: a prover that has several processors computes them at once beforehand. Each tile is
+// asked for once: what flips in it after it was compared is no leaf under the root any more.
 func (c *Commitment) OpenTiles(leaves []uint32, tile func(i int) *Tile) (Opened, error) {
 	trees := map[int]*merkle.Tree{}
 	var o Opened
 	indices := make([]int, 0, len(leaves))
+	var t *Tile
 	for _, leaf := range leaves {
 		at := int(leaf) / TileLeafs
 		if int(leaf) >= c.shape.Leaves() {
 			return Opened{}, fmt.Errorf("%w: leaf %d of %d", ErrOpenings, leaf, c.shape.Leaves())
 		}
-		t := tile(at)
-		trees[at] = t.tree()
-		want, err := c.tree.Node(0, at)
-		if err != nil {
-			return Opened{}, err
-		}
-		if got, _ := trees[at].Node(tileLevel, 0); got != want {
-			return Opened{}, fmt.Errorf("%w: tile %d", ErrFault, at)
+		if trees[at] == nil { // leaves ascend, so t is the last one's until then
+			t = tile(at)
+			trees[at] = t.tree()
+			want, err := c.tree.Node(0, at)
+			if err != nil {
+				return Opened{}, err
+			}
+			if got, _ := trees[at].Node(tileLevel, 0); got != want {
+				return Opened{}, fmt.Errorf("%w: tile %d", ErrFault, at)
+			}
 		}
 		in := int(leaf) % TileLeafs
 		o.Openings = append(o.Openings, Opening{Leaf: leaf, Values: [LeafWords]int32(t[in*LeafWords:])})
