@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/peer"
+
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
@@ -60,8 +62,25 @@ func (n *Node) newAudits(ctx context.Context) (*audit.Service, error) {
 	}
 	if n.provider != nil {
 		c.Units = n.idleUnits
+		if n.p.Mask != nil {
+			c.Mask = n.mask
+		}
 	}
 	return audit.NewService(c), nil
+}
+
+// mask makes a peer for a canary. It knows where others are as this peer does.
+func (n *Node) mask() (audit.Mask, error) {
+	h, key, err := n.p.Mask()
+	if err != nil {
+		return audit.Mask{}, err
+	}
+	return audit.Mask{Host: h, Key: key, Where: func(ctx context.Context, id peer.ID) (peer.AddrInfo, error) {
+		if addrs := n.p.Host.Peerstore().Addrs(id); len(addrs) > 0 {
+			return peer.AddrInfo{ID: id, Addrs: addrs}, nil
+		}
+		return n.discovery.Where(ctx, id)
+	}}, nil
 }
 
 // roster is the set that committees are drawn from: who has something at stake, by how much. Where hardly anybody has, on a
@@ -105,6 +124,10 @@ func (n *Node) idleUnits(ctx context.Context) ([]audit.Unit, func(), error) {
 	for _, p := range n.audits.Shelf().All() {
 		last[p.Unit] = max(last[p.Unit], p.Window)
 	}
+	open := n.p.Hardware
+	if open == nil {
+		open = answering
+	}
 	idle := n.provider.Idle()
 	slices.SortStableFunc(idle, func(a, b market.Unit) int { return cmp.Compare(last[a.ID], last[b.ID]) })
 	var out []audit.Unit
@@ -116,7 +139,7 @@ func (n *Node) idleUnits(ctx context.Context) ([]audit.Unit, func(), error) {
 		asked, err := audit.ByPlan(claim)
 		var d device.Device
 		if err == nil {
-			d, err = answering(ctx, u, asked)
+			d, err = open(ctx, u, asked)
 		}
 		if err != nil {
 			n.p.Log.Warn("a unit cannot show what it is", "unit", u.ID, "class", u.Class, "err", err)

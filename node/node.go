@@ -38,6 +38,7 @@ import (
 	"github.com/starling-network/starling/node/block"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/buyer/guardian"
+	"github.com/starling-network/starling/node/device"
 	"github.com/starling-network/starling/node/evidence"
 	"github.com/starling-network/starling/node/gpu"
 	"github.com/starling-network/starling/node/protocol"
@@ -71,7 +72,11 @@ type Parts struct {
 	Escrow   escrow.Params
 	Runtimes map[string]runtime.Runtime
 	GPUs     gpu.Source // nil when none are sold
-	Settle   chain.Params
+	// Hardware opens what answers audits for a unit; nil: what this machine has.
+	Hardware func(ctx context.Context, u market.Unit, asked audit.Asked) (device.Device, error)
+	// Mask is a host with a new key, by which others do not know this peer, and that key; nil: no canaries are planted.
+	Mask   func() (*p2p.Host, sign.Private, error)
+	Settle chain.Params
 	// SlotEvery is how often the chain is asked for its slot.
 	SlotEvery time.Duration
 	// RPC passes one JSON-RPC call of a light client to the chain; nil: they are not passed on.

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -113,8 +114,17 @@ func Open(ctx context.Context, home, cache, version, startWhen string, log *slog
 			return p, fmt.Errorf("%w: provide.gpu: %w", ErrConfig, err)
 		}
 	}
+	mask := func() (*p2p.Host, sign.Private, error) {
+		var seed [32]byte
+		if _, err := rand.Read(seed[:]); err != nil {
+			return nil, sign.Private{}, err
+		}
+		other := p2p.Config{Key: p2p.PrivKey(seed), Network: hc.Network, Agent: hc.Agent, PSK: hc.PSK, Block: hc.Block, Logger: log, NAT: p2p.NAT{DialOutOnly: true}}
+		h, err := p2p.New(other)
+		return h, sign.NewPrivate(seed), err
+	}
 	p.Node, err = New(ctx, Parts{
-		Program: ProgramOf(genesis, ledger), Escrow: EscrowParams(genesis),
+		Program: ProgramOf(genesis, ledger), Escrow: EscrowParams(genesis), Mask: mask,
 		Config: cfg, Home: home, Genesis: genesis, Key: key, Owner: owner, Host: p.host, Store: p.store, Blobs: p.blobs, Ledger: ledger,
 		Runtimes: runtimes, GPUs: p.gpus, Settle: chain.DefaultParams(), SlotEvery: slotEvery, RPC: forward.Call, Version: version, Log: log,
 	})

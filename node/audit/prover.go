@@ -23,7 +23,7 @@ type Unit struct {
 	Device device.Device
 }
 
-// ProverConfig is what a Prover needs; all of it.
+// ProverConfig is what a Prover needs; all of it but Plant.
 type ProverConfig struct {
 	Domain      sign.Domain
 	Key         sign.Signer
@@ -32,7 +32,9 @@ type ProverConfig struct {
 	Plan        Plan
 	// Call has a member answer one step.
 	Call func(ctx context.Context, member sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error)
-	Log  *slog.Logger
+	// Plant puts a fault into what is opened before it is signed: of a canary. Nil otherwise: what is signed is right, or nothing is.
+	Plant func(a audit.Answer, o *challenge.Opened)
+	Log   *slog.Logger
 }
 
 // Prover has a peer's units show what they are. It keeps nothing between two calls.
@@ -420,7 +422,10 @@ func (s *session) openUnit(u *running) error {
 	if u.walked, err = u.ends.Open(audit.Walkers(u.answer.WalkSeed, u.answer.WalkRoot, u.Walk, s.given[2])); err != nil {
 		return err
 	}
-	if u.shown, err = audit.Seal(u.answer, u.opened); err != nil {
+	if plant := s.p.cfg.Plant; plant != nil {
+		plant(u.answer, &u.opened)
+		u.shown = audit.Show(u.answer, u.opened.Openings)
+	} else if u.shown, err = audit.Seal(u.answer, u.opened); err != nil {
 		return err
 	}
 	u.signed, err = u.shown.Sign(s.p.cfg.Domain, s.p.cfg.Key)

@@ -29,6 +29,8 @@ type Config struct {
 	Shelf   *Shelf
 	// Units are this peer's units that are not leased, with hardware that answers for them; free is called when they have. nil: it sells nothing.
 	Units func(ctx context.Context) (units []Unit, free func(), err error)
+	// Mask makes a peer for a canary, which is closed after it; nil: none are planted.
+	Mask func() (Mask, error)
 	// Judged is told of every verdict that this peer gives.
 	Judged func(provider sign.Key, v audit.Verdict)
 	// Until is how long it takes until a slot begins.
@@ -64,8 +66,7 @@ func NewService(cfg Config) *Service {
 	s.member = NewMember(MemberConfig{
 		Domain: domain, Key: cfg.Key, Sight: cfg.Sight, Plan: ByPlan, Now: time.Now, Judged: cfg.Judged, Log: cfg.Log,
 		Lie: func(l audit.Lie) {
-			cfg.Log.Warn("a peer lied in an audit", "liar", l.Liar(), "lie", l.Kind.String())
-			if err := cfg.Shelf.KeepLie(context.Background(), l); err != nil {
+			if err := s.keep(context.Background(), l); err != nil {
 				cfg.Log.Error("the proof of a lie is not kept", "err", err)
 			}
 		},
@@ -74,6 +75,12 @@ func NewService(cfg Config) *Service {
 		Domain: domain, Key: cfg.Key, WindowSlots: cfg.Genesis.AuditSlots, Sight: cfg.Sight, Plan: ByPlan, Call: s.call, Log: cfg.Log,
 	})
 	return s
+}
+
+// keep keeps the proof of a lie.
+func (s *Service) keep(ctx context.Context, l audit.Lie) error {
+	s.cfg.Log.Warn("a peer lied in an audit", "liar", l.Liar(), "lie", l.Kind.String())
+	return s.cfg.Shelf.KeepLie(ctx, l)
 }
 
 // Shelf is what the service keeps.
@@ -221,6 +228,9 @@ func (s *Service) Audit(ctx context.Context) ([]Past, error) {
 		if p.Window == window {
 			out = append(out, p)
 		}
+	}
+	if err == nil {
+		s.plantSome(ctx, units)
 	}
 	return out, err
 }

@@ -26,7 +26,7 @@ const (
 const (
 	// maxPast is how many audits of a unit are remembered.
 	maxPast = 24
-	// maxLies bounds the proofs that are kept.
+	// maxLies bounds the proofs that are kept of each kind: false openings by keys that cost nothing take no room from the rest.
 	maxLies = 256
 )
 
@@ -50,12 +50,12 @@ type Shelf struct {
 	records map[sign.Hash][]byte
 	units   map[market.UnitID]sign.Hash
 	past    map[market.UnitID][]Past // oldest first
-	lies    int
+	lies    map[audit.Kind]int
 }
 
 // OpenShelf reads what an earlier process kept.
 func OpenShelf(ctx context.Context, st store.Store) (*Shelf, error) {
-	s := &Shelf{store: st, records: map[sign.Hash][]byte{}, units: map[market.UnitID]sign.Hash{}, past: map[market.UnitID][]Past{}}
+	s := &Shelf{store: st, records: map[sign.Hash][]byte{}, units: map[market.UnitID]sign.Hash{}, past: map[market.UnitID][]Past{}, lies: map[audit.Kind]int{}}
 	err := st.List(ctx, kindRecord, "", func(key string, b []byte) error {
 		r, err := audit.UnmarshalRecord(b)
 		if err != nil {
@@ -78,7 +78,11 @@ func OpenShelf(ctx context.Context, st store.Store) (*Shelf, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s, st.List(ctx, kindLie, "", func(string, []byte) error { s.lies++; return nil })
+	lies, err := s.Lies(ctx)
+	for _, l := range lies {
+		s.lies[l.Kind]++
+	}
+	return s, err
 }
 
 func pastKey(p Past) string { return fmt.Sprintf("%s/%016x", p.Unit, uint64(p.Window)) }
@@ -152,13 +156,13 @@ func (s *Shelf) KeepLie(ctx context.Context, l audit.Lie) error {
 	if _, err := s.store.Get(ctx, kindLie, key); !errors.Is(err, store.ErrNotFound) {
 		return err
 	}
-	if s.lies >= maxLies {
+	if s.lies[l.Kind] >= maxLies {
 		return nil
 	}
 	if err := s.store.Write(ctx, store.Put{Kind: kindLie, Key: key, Value: b}); err != nil {
 		return err
 	}
-	s.lies++
+	s.lies[l.Kind]++
 	return nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -63,6 +64,10 @@ type Options struct {
 	Limits map[int]string
 	// GPUs of each provider, by number; missing ones have none.
 	GPUs map[int]gpu.Source
+	// Hardware is what answers audits for a unit of each provider, by number; the processor for missing ones.
+	Hardware map[int]Hardware
+	// Masks is how many canaries may be planted in all; 0: none are.
+	Masks int
 	// Twin gives peers, by number, the key of another one: one peer in two processes that do not know of each other.
 	Twin map[int]int
 	// Links says to which peers each connects when it starts, by number; missing ones connect to peer 0.
@@ -104,10 +109,11 @@ type Net struct {
 	Programs *chaintest.Programs // nil unless Options.Escrow
 	Genesis  market.Genesis
 
-	t    testing.TB
-	opts Options
-	net  *p2ptest.Net
-	stop func()
+	t     testing.TB
+	opts  Options
+	net   *p2ptest.Net
+	masks atomic.Int64 // used
+	stop  func()
 }
 
 // Peer is one peer of the network, running or crashed.
@@ -147,7 +153,7 @@ func New(t testing.TB, o Options) *Net {
 	if o.Log == nil {
 		o.Log = p2ptest.Quiet()
 	}
-	n := &Net{t: t, opts: o, Chain: chaintest.NewChain(o.Chain), net: p2ptest.NewNet(t, o.Providers+o.Buyers+o.Strangers, o.RTT)}
+	n := &Net{t: t, opts: o, Chain: chaintest.NewChain(o.Chain), net: p2ptest.NewNet(t, o.Providers+o.Buyers+o.Strangers+o.Masks, o.RTT)}
 	n.Chain.SetDown(o.ChainDown)
 	n.Genesis = market.Genesis{
 		Network: "harness", Chain: n.Chain.Genesis(), Symbol: "STAR", Decimals: 6,
@@ -317,7 +323,7 @@ func (p *Peer) startOn(h *p2p.Host, st store.Store) {
 		Config: cfg, Home: p.Home, Genesis: n.Genesis, Key: p.Key, Owner: p.Key.Key(), Host: h, Store: st, Blobs: p.Blobs,
 		Ledger: ledger, Runtimes: map[string]runtime.Runtime{"wasm": p.Fake, "docker": p.Engine},
 		Settle: chain.Params{PollEvery: settlePoll, RetryAfter: settleRetry}, SlotEvery: slotEvery, NoAPI: true, Version: "test", GPUs: n.opts.GPUs[p.i],
-		Log: n.opts.Log.With("peer", name(p.i)),
+		Hardware: n.opts.Hardware[p.i], Mask: n.mask(), Log: n.opts.Log.With("peer", name(p.i)),
 	})
 	if err != nil {
 		cancel()

@@ -1,0 +1,85 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/audit"
+	"github.com/starling-network/starling/node/device"
+	"github.com/starling-network/starling/node/device/cpu"
+	"github.com/starling-network/starling/p2p"
+	"github.com/starling-network/starling/p2p/p2ptest"
+	rules "github.com/starling-network/starling/verify/audit"
+	"github.com/starling-network/starling/verify/challenge"
+)
+
+// Hardware opens what answers audits for a unit.
+type Hardware = func(ctx context.Context, u market.Unit, asked audit.Asked) (device.Device, error)
+
+// card is a piece of hardware whose answers are the processor's, and whose times are in the bubble's time: whatever this machine has
+// to do besides, an audit takes as long as the card does. One card does one thing at a time, for whichever unit asks.
+type card struct {
+	turn  chan struct{}
+	share float64 // of the time that its class may take at the floor
+}
+
+// newCard is a card that needs such a share of the time that one of its class may take.
+func newCard(share float64) *card { return &card{make(chan struct{}, 1), share} }
+
+// open has the card answer for a unit, and for as many as ask.
+func (c *card) open(_ context.Context, u market.Unit, asked audit.Asked) (device.Device, error) {
+	floor, _ := rules.FloorOf(u.Class, u.Resources)
+	product, walk := floor.Deadlines(asked.Shape, asked.Walk)
+	return &unit{cpu.New(cpu.Config{Model: u.Model, Serial: u.Serial, Memory: asked.Walk.Bytes(), Threads: 1}), c, product, walk}, nil
+}
+
+// works keeps the card busy.
+func (c *card) works(micros uint64) {
+	c.turn <- struct{}{}
+	time.Sleep(time.Duration(c.share * float64(micros) * float64(time.Microsecond)))
+	<-c.turn
+}
+
+// unit is a card as one unit sees it.
+type unit struct {
+	device.Device
+	card          *card
+	product, walk uint64 // microseconds at the floor of the class
+}
+
+// Multiply takes the card's time.
+func (u *unit) Multiply(ctx context.Context, seed sign.Hash, s challenge.Shape) ([]sign.Hash, error) {
+	tiles, err := u.Device.Multiply(ctx, seed, s)
+	u.card.works(u.product)
+	return tiles, err
+}
+
+// Walk takes the card's time; the steps of a rapid round are next to nothing of it.
+func (u *unit) Walk(ctx context.Context, key uint64, of device.Dataset, w challenge.Walk) ([]uint64, error) {
+	ends, err := u.Device.Walk(ctx, key, of, w)
+	if w.Walkers > 1 {
+		u.card.works(u.walk)
+	}
+	return ends, err
+}
+
+var errMasks = errors.New("no mask is left")
+
+// mask gives hosts that nobody knows, one after the other; nil where there are none.
+func (n *Net) mask() func() (*p2p.Host, sign.Private, error) {
+	if n.opts.Masks == 0 {
+		return nil
+	}
+	return func() (*p2p.Host, sign.Private, error) {
+		at := n.masks.Add(1)
+		if at > int64(n.opts.Masks) {
+			return nil, sign.Private{}, errMasks
+		}
+		i := n.opts.Providers + n.opts.Buyers + n.opts.Strangers + int(at) - 1
+		seed, err := p2p.SeedOf(p2ptest.Key(i))
+		return n.net.Hosts[i], sign.NewPrivate(seed), err
+	}
+}
