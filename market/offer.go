@@ -33,6 +33,11 @@ type Offer struct {
 	Model      string     `json:"model,omitempty"`      // "NVIDIA H200", at most MaxModel printable bytes; "" when of many
 	Capability Capability `json:"capability,omitempty"` // the least of its units
 	Simulated  bool       `json:"simulated,omitempty"`  // the units are not hardware
+
+	// Proven is how many of Units have a fresh audit record, Proof the ProofRoot over the records of all the class's units that
+	// have one, leased or free, so that it does not change with every lease. Zero: it has shown nothing.
+	Proven uint32    `json:"proven,omitempty"`
+	Proof  sign.Hash `json:"proof,omitzero"`
 }
 
 // Hardware names the model for a person: "NVIDIA H200 (simulated)", "a unit" when it is not said.
@@ -48,6 +53,9 @@ func (o Offer) Validate() error {
 	}
 	if o.Total < 1 || o.Units > o.Total {
 		return malformed("offer units", "%d free of %d", o.Units, o.Total)
+	}
+	if o.Proven > o.Units || o.Proven > 0 && o.Proof.IsZero() {
+		return malformed("offer proven", "%d of %d, with proof %s", o.Proven, o.Units, o.Proof.Short())
 	}
 	if o.MinSlots < 1 || o.MinSlots > o.MaxSlots || o.MaxSlots > MaxLeaseSlots {
 		return malformed("offer slots", "%d to %d", o.MinSlots, o.MaxSlots)
@@ -101,13 +109,17 @@ func (o Offer) Encode(d sign.Domain, s sign.Signer) ([]byte, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	e, err := seal(d, sign.TagOffer, &marketpb.Offer{
+	m := &marketpb.Offer{
 		Seq: o.Seq, Class: string(o.Class), Region: string(o.Region), Units: o.Units, Total: o.Total,
 		PerUnit: ResourcesToPB(o.PerUnit), Price: uint64(o.Price), MinSlots: o.MinSlots, MaxSlots: o.MaxSlots,
 		Runtimes: o.Runtimes, Payout: o.Payout[:], NotBefore: millis(o.NotBefore), Expires: millis(o.Expires),
 		Addrs: o.Addrs, Version: o.Version, GenesisHash: o.GenesisHash[:],
-		Model: o.Model, Capability: uint32(o.Capability), Simulated: o.Simulated,
-	}, MaxOfferPayload, s)
+		Model: o.Model, Capability: uint32(o.Capability), Simulated: o.Simulated, Proven: o.Proven,
+	}
+	if !o.Proof.IsZero() {
+		m.Proof = o.Proof[:]
+	}
+	e, err := seal(d, sign.TagOffer, m, MaxOfferPayload, s)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +137,12 @@ func DecodeOffer(d sign.Domain, b []byte, now time.Time) (Offer, error) {
 		Provider: e.Key, Seq: m.Seq, Class: Class(m.Class), Region: Region(m.Region), Units: m.Units, Total: m.Total,
 		PerUnit: ResourcesFromPB(m.PerUnit), Price: Price(m.Price), MinSlots: m.MinSlots, MaxSlots: m.MaxSlots,
 		Runtimes: slices.Clone(m.Runtimes), Addrs: slices.Clone(m.Addrs), Version: m.Version,
-		Model: m.Model, Capability: Capability(m.Capability), Simulated: m.Simulated,
+		Model: m.Model, Capability: Capability(m.Capability), Simulated: m.Simulated, Proven: m.Proven,
+	}
+	if len(m.Proof) > 0 {
+		if o.Proof, err = exactly[sign.Hash]("offer proof", m.Proof); err != nil {
+			return Offer{}, err
+		}
 	}
 	if o.Payout, err = exactly[sign.Key]("offer payout", m.Payout); err != nil {
 		return Offer{}, err

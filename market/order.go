@@ -34,6 +34,8 @@ type Order struct {
 	MinCapability Capability `json:"min_capability,omitempty"` // compute capability wanted; 0 means any
 	// Agent is the peer that acts for the buyer: a detached job has a key of its own, which is nobody's address. Zero: the buyer.
 	Agent sign.Key `json:"agent,omitzero"`
+	// Unproven takes units that have shown no fresh audit record too. It says nothing on a network that does not audit.
+	Unproven bool `json:"unproven,omitempty"`
 }
 
 // Peer is who is to be talked to about the order.
@@ -107,7 +109,7 @@ func SealOrder(d sign.Domain, o Order, s sign.Signer) (Order, []byte, error) {
 		Nonce: o.Nonce[:], Class: string(o.Class), Count: o.Count, UnitsPer: o.UnitsPer, Min: ResourcesToPB(o.Min),
 		Runtime: o.Runtime, Slots: o.Slots, Ceiling: uint64(o.Ceiling), Expires: millis(o.Expires), ReplyTo: o.ReplyTo,
 		FundsAccount: o.FundsAccount[:], Funds: uint64(o.Funds), MinStake: uint64(o.MinStake), Draw: o.Draw, JobTerms: o.JobTerms[:],
-		MinCapability: uint32(o.MinCapability),
+		MinCapability: uint32(o.MinCapability), Unproven: o.Unproven,
 	}
 	if !o.Agent.IsZero() {
 		m.Agent = o.Agent[:]
@@ -152,6 +154,7 @@ func orderFromPB(e sign.Envelope, m *marketpb.Order) (Order, error) {
 		Buyer: e.Key, Class: Class(m.Class), Count: m.Count, UnitsPer: m.UnitsPer, Min: ResourcesFromPB(m.Min),
 		Runtime: m.Runtime, Slots: m.Slots, Ceiling: Price(m.Ceiling), ReplyTo: slices.Clone(m.ReplyTo),
 		Funds: Amount(m.Funds), MinStake: Amount(m.MinStake), Draw: m.Draw, MinCapability: Capability(m.MinCapability),
+		Unproven: m.Unproven,
 	}
 	if len(m.Nonce) != len(o.Nonce) {
 		return Order{}, malformed("order nonce", "%d bytes, want %d", len(m.Nonce), len(o.Nonce))

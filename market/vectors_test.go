@@ -23,7 +23,7 @@ type object = map[string]any
 func TestVectors(t *testing.T) {
 	t.Parallel()
 	for name, build := range map[string]func(*testing.T) any{
-		"sign": signVectors, "ids": idVectors, "money": moneyVectors, "units": unitVectors, "keyset": keySetVectors, "lease": leaseVectors, "messages": messageVectors,
+		"sign": signVectors, "ids": idVectors, "money": moneyVectors, "units": unitVectors, "proof": proofVectors, "keyset": keySetVectors, "lease": leaseVectors, "messages": messageVectors,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -173,6 +173,23 @@ func unitVectors(t *testing.T) any {
 			proofs = append(proofs, object{"unit": id, "proof": toHex(p.Marshal())})
 		}
 		out = append(out, object{"root": market.UnitsRoot(ids), "units": ids, "proofs": proofs})
+	}
+	return out
+}
+
+func proofVectors(t *testing.T) any {
+	var out list
+	for _, n := range []int{1, 2, 3, 5, 8} {
+		shown := testShown(n)
+		root, err := market.ProofRoot(shown)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := market.MarshalShown(shown)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, object{"shown": shown, "bytes": toHex(b), "root": root})
 	}
 	return out
 }

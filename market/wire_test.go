@@ -27,8 +27,25 @@ func testOffer() market.Offer {
 		PerUnit: market.Resources{MilliCPU: 16000, MemoryMiB: 65536, DiskMiB: 100000, VRAMMiB: 143771}, Price: 2_500_000, MinSlots: 150, MaxSlots: 1_000_000,
 		Runtimes: []string{"docker", "wasm"}, Payout: sign.Key{3}, NotBefore: now, Expires: now.Add(10 * time.Minute),
 		Addrs: []string{"/ip4/192.0.2.1/udp/4001/quic-v1"}, Version: "starling/0.1.0", GenesisHash: testGenesis().Hash(),
-		Model: "NVIDIA H200", Capability: 90,
+		Model: "NVIDIA H200", Capability: 90, Proven: 2, Proof: testProof(),
 	}
+}
+
+// testProof is the root over three units' records.
+func testProof() sign.Hash {
+	root, err := market.ProofRoot(testShown(3))
+	if err != nil {
+		panic(err)
+	}
+	return root
+}
+
+func testShown(n int) []market.Shown {
+	var out []market.Shown
+	for _, u := range testUnits(n) {
+		out = append(out, market.Shown{Unit: u, Record: sign.Sum(u[:])})
+	}
+	return out
 }
 
 func testOrder() market.Order {
@@ -36,7 +53,7 @@ func testOrder() market.Order {
 		Buyer: buyer.Key(), Nonce: market.Nonce{9, 15: 1}, Class: "gpu/h200", Regions: []market.Region{"eu-west", "eu-north"}, Count: 4, UnitsPer: 2,
 		Min: market.Resources{VRAMMiB: 80000}, Runtime: "docker", Slots: 9000, Ceiling: 3_000_000, Expires: now.Add(30 * time.Second),
 		ReplyTo: []string{"/ip4/192.0.2.2/tcp/4001"}, FundsAccount: sign.Key{4}, Funds: 30_000_000, MinStake: 5, Draw: 12,
-		Exclude: []sign.Key{{5}, {6}}, JobTerms: sign.Hash{7}, MinCapability: 80, Agent: provider.Key(),
+		Exclude: []sign.Key{{5}, {6}}, JobTerms: sign.Hash{7}, MinCapability: 80, Agent: provider.Key(), Unproven: true,
 	}
 }
 
@@ -208,6 +225,8 @@ func TestFieldLimits(t *testing.T) {
 		"model":         func(o *market.Offer) { o.Model = "NVIDIA\x1b[2J" },
 		"long model":    func(o *market.Offer) { o.Model = strings.Repeat("a", market.MaxModel+1) },
 		"capability":    func(o *market.Offer) { o.Capability = market.MaxCapability + 1 },
+		"proven":        func(o *market.Offer) { o.Proven = o.Units + 1 },
+		"no proof":      func(o *market.Offer) { o.Proof = sign.Hash{} },
 	} {
 		o := testOffer()
 		change(&o)
@@ -269,6 +288,9 @@ func FuzzOffer(f *testing.F) {
 	for _, simulated := range []bool{false, true} {
 		o := testOffer()
 		o.Simulated = simulated
+		if simulated {
+			o.Proven, o.Proof = 0, sign.Hash{}
+		}
 		b, _ := o.Encode(domain, provider)
 		f.Add(b[sign.EnvelopeOverhead:])
 	}
@@ -431,6 +453,9 @@ func TestWireProperties(t *testing.T) {
 		o.Simulated = rapid.Bool().Draw(t, "simulated")
 		o.Total = rapid.Uint32Range(1, 1<<31).Draw(t, "total")
 		o.Units = rapid.Uint32Range(0, o.Total).Draw(t, "units")
+		if o.Proven = rapid.Uint32Range(0, o.Units).Draw(t, "proven"); o.Proven == 0 && rapid.Bool().Draw(t, "no proof") {
+			o.Proof = sign.Hash{}
+		}
 		o.Expires = now.Add(time.Duration(rapid.Int64Range(1, 86_400_000).Draw(t, "ms")) * time.Millisecond)
 		b, err := o.Encode(domain, provider)
 		if err != nil {

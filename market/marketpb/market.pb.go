@@ -117,6 +117,8 @@ type Offer struct {
 	Model         string                 `protobuf:"bytes,17,opt,name=model,proto3" json:"model,omitempty"`                                // of the units
 	Capability    uint32                 `protobuf:"varint,18,opt,name=capability,proto3" json:"capability,omitempty"`                     // compute capability, major * 10 + minor; 0: unknown
 	Simulated     bool                   `protobuf:"varint,19,opt,name=simulated,proto3" json:"simulated,omitempty"`                       // the units are not hardware
+	Proof         []byte                 `protobuf:"bytes,20,opt,name=proof,proto3" json:"proof,omitempty"`                                // 32, root over the audit records of its units; empty: none has one
+	Proven        uint32                 `protobuf:"varint,21,opt,name=proven,proto3" json:"proven,omitempty"`                             // how many of the free units have one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -284,6 +286,20 @@ func (x *Offer) GetSimulated() bool {
 	return false
 }
 
+func (x *Offer) GetProof() []byte {
+	if x != nil {
+		return x.Proof
+	}
+	return nil
+}
+
+func (x *Offer) GetProven() uint32 {
+	if x != nil {
+		return x.Proven
+	}
+	return 0
+}
+
 // OfferList is what a provider's record in the DHT carries: its offers, one for each class it sells.
 type OfferList struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -351,6 +367,7 @@ type Order struct {
 	JobTerms      []byte                 `protobuf:"bytes,17,opt,name=job_terms,json=jobTerms,proto3" json:"job_terms,omitempty"`                 // 32
 	MinCapability uint32                 `protobuf:"varint,18,opt,name=min_capability,json=minCapability,proto3" json:"min_capability,omitempty"` // compute capability, major * 10 + minor; 0: any
 	Agent         []byte                 `protobuf:"bytes,19,opt,name=agent,proto3" json:"agent,omitempty"`                                       // 32, the peer that acts for the buyer; empty: the buyer itself
+	Unproven      bool                   `protobuf:"varint,20,opt,name=unproven,proto3" json:"unproven,omitempty"`                                // units without a fresh audit record will do
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -516,6 +533,13 @@ func (x *Order) GetAgent() []byte {
 		return x.Agent
 	}
 	return nil
+}
+
+func (x *Order) GetUnproven() bool {
+	if x != nil {
+		return x.Unproven
+	}
+	return false
 }
 
 // Quote is the payload of tag "starling:quote".
@@ -2187,7 +2211,7 @@ const file_market_marketpb_market_proto_rawDesc = "" +
 	"\n" +
 	"memory_mib\x18\x02 \x01(\rR\tmemoryMib\x12\x19\n" +
 	"\bdisk_mib\x18\x03 \x01(\rR\adiskMib\x12\x19\n" +
-	"\bvram_mib\x18\x04 \x01(\rR\avramMib\"\x91\x04\n" +
+	"\bvram_mib\x18\x04 \x01(\rR\avramMib\"\xbf\x04\n" +
 	"\x05Offer\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x14\n" +
 	"\x05class\x18\x02 \x01(\tR\x05class\x12\x16\n" +
@@ -2211,9 +2235,11 @@ const file_market_marketpb_market_proto_rawDesc = "" +
 	"\n" +
 	"capability\x18\x12 \x01(\rR\n" +
 	"capability\x12\x1c\n" +
-	"\tsimulated\x18\x13 \x01(\bR\tsimulated\"#\n" +
+	"\tsimulated\x18\x13 \x01(\bR\tsimulated\x12\x14\n" +
+	"\x05proof\x18\x14 \x01(\fR\x05proof\x12\x16\n" +
+	"\x06proven\x18\x15 \x01(\rR\x06proven\"#\n" +
 	"\tOfferList\x12\x16\n" +
-	"\x06offers\x18\x01 \x03(\fR\x06offers\"\x90\x04\n" +
+	"\x06offers\x18\x01 \x03(\fR\x06offers\"\xac\x04\n" +
 	"\x05Order\x12\x14\n" +
 	"\x05nonce\x18\x01 \x01(\fR\x05nonce\x12\x14\n" +
 	"\x05class\x18\x02 \x01(\tR\x05class\x12\x18\n" +
@@ -2234,7 +2260,8 @@ const file_market_marketpb_market_proto_rawDesc = "" +
 	"\aexclude\x18\x10 \x03(\fR\aexclude\x12\x1b\n" +
 	"\tjob_terms\x18\x11 \x01(\fR\bjobTerms\x12%\n" +
 	"\x0emin_capability\x18\x12 \x01(\rR\rminCapability\x12\x14\n" +
-	"\x05agent\x18\x13 \x01(\fR\x05agent\"\x86\x03\n" +
+	"\x05agent\x18\x13 \x01(\fR\x05agent\x12\x1a\n" +
+	"\bunproven\x18\x14 \x01(\bR\bunproven\"\x86\x03\n" +
 	"\x05Quote\x12\x14\n" +
 	"\x05order\x18\x01 \x01(\fR\x05order\x12\x14\n" +
 	"\x05price\x18\x02 \x01(\x04R\x05price\x12\x16\n" +

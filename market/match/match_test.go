@@ -17,13 +17,13 @@ import (
 var now = time.Unix(1_000_000, 0).UTC()
 
 func testWeights() match.Weights {
-	return match.Weights{Price: 50, Reputation: 25, RTT: 10, Region: 5, Warm: 5, Stake: 5, StakeHalf: 1000, SlotMillis: 400, Decimals: 2}
+	return match.Weights{Price: 50, Reputation: 25, RTT: 10, Region: 5, Warm: 5, Stake: 5, StakeHalf: 1000, SlotMillis: 400, Decimals: 2, Audited: true}
 }
 
 func key(i int) sign.Key { return sign.Key(sign.Sum(fmt.Appendf(nil, "provider %d", i))) }
 
 func candidate(i int) match.Candidate {
-	return match.Candidate{Route: "gossip", Reputation: 500_000, Offer: market.Offer{
+	return match.Candidate{Route: "gossip", Reputation: 500_000, Shown: match.Shown{Units: 4}, Offer: market.Offer{
 		Provider: key(i), Class: "cpu", Region: "local", Units: 4, Total: 4, PerUnit: market.Resources{MilliCPU: 1000, MemoryMiB: 512},
 		Price: 30, MinSlots: 10, MaxSlots: 1000, Runtimes: []string{"wasm"}, Expires: now.Add(time.Minute)}}
 }
@@ -60,6 +60,10 @@ func TestEveryRefusalHasItsReason(t *testing.T) {
 		{market.ReasonDuration, "2000 slots asked, 10 to 1000 are sold", func(o *market.Order, _ *match.Candidate) { o.Slots = 2000 }},
 		{market.ReasonStake, "stake 0.00, the order asks 1.00", func(o *market.Order, _ *match.Candidate) { o.MinStake = 100 }},
 		{market.ReasonCapacity, "5 units asked for a lease, 4 are free", func(o *market.Order, _ *match.Candidate) { o.UnitsPer = 5 }},
+		{market.ReasonUnproven, "2 units asked for a lease, 1 have shown what they are: its record is not checked yet", func(o *market.Order, c *match.Candidate) {
+			o.UnitsPer, c.Shown.Units, c.Shown.Doubt = 2, 1, "its record is not checked yet"
+		}},
+		{market.ReasonCapacity, "5 units asked for a lease, 4 are free", func(o *market.Order, c *match.Candidate) { o.UnitsPer, c.Shown.Units = 5, 4 }},
 		{market.ReasonPrice, "price 0.52 is over the ceiling 0.40", func(_ *market.Order, c *match.Candidate) { c.Offer.Price = 52 }},
 		{market.ReasonConflict, "its quote is for another order", func(_ *market.Order, c *match.Candidate) {
 			c.Quote = &market.Quote{Order: market.OrderID{1}, Price: 30, Leases: 1, Region: "local", PerUnit: c.Offer.PerUnit, Expires: now.Add(time.Minute)}
@@ -277,6 +281,7 @@ func randomCandidate(t *rapid.T, i int) match.Candidate {
 	c.Offer.Region = []market.Region{"local", "eu", "us"}[pick("region", 2)]
 	c.Offer.Price = market.Price(pick("price", 60))
 	c.Offer.Units = uint32(pick("units", 4))
+	c.Shown.Units = uint32(pick("shown", 4))
 	c.Offer.PerUnit.MemoryMiB = uint32(256 * pick("memory", 4))
 	c.Offer.Runtimes = [][]string{{"wasm"}, {"docker"}, {"docker", "wasm"}}[pick("runtimes", 2)]
 	c.Offer.MaxSlots = uint64(50 + 50*pick("max", 3))
@@ -297,7 +302,10 @@ func randomCandidate(t *rapid.T, i int) match.Candidate {
 }
 
 // feasible is the plain meaning of what the index does fast.
-func feasible(o market.Order, c match.Candidate) bool {
+func feasible(o market.Order, c match.Candidate, audited bool) bool {
+	if audited && !o.Unproven && c.Shown.Units < o.UnitsPer {
+		return false
+	}
 	if c.Offer.Provider == o.Buyer || slices.Contains(o.Exclude, c.Offer.Provider) || !o.Class.Accepts(c.Offer.Class) || c.Offer.Capability < o.MinCapability || !c.Offer.Expires.After(now) {
 		return false
 	}
@@ -355,12 +363,13 @@ func TestMatchProperties(t *testing.T) {
 			o.Exclude, o.Buyer = []sign.Key{key(1), key(2)}, key(3)
 		}
 		w := testWeights()
+		w.Audited, o.Unproven = rapid.Bool().Draw(t, "audited"), rapid.Bool().Draw(t, "unproven will do")
 		w.Keep, w.NewcomerOneIn = 100, uint32(rapid.IntRange(0, 4).Draw(t, "newcomers"))
 		res := match.Rank(o, cands, now, w)
 
 		want, refused := 0, 0
 		for _, c := range cands {
-			if feasible(o, c) {
+			if feasible(o, c, w.Audited) {
 				want++
 			}
 		}
@@ -371,8 +380,11 @@ func TestMatchProperties(t *testing.T) {
 			t.Fatalf("%d feasible, ranked %d, refused %v of %d", want, len(res.Ranked), res.Counts, len(cands))
 		}
 		for i, s := range res.Ranked {
-			if !feasible(o, s.Candidate) {
+			if !feasible(o, s.Candidate, w.Audited) {
 				t.Fatal("safety: ranked and not feasible")
+			}
+			if w.Audited && !o.Unproven && s.Leases*o.UnitsPer > s.Candidate.Shown.Units {
+				t.Fatal("safety: more is counted on than was shown")
 			}
 			if i > 0 && (res.Ranked[i-1].Candidate.Shunned && !s.Candidate.Shunned || res.Ranked[i-1].Candidate.Shunned == s.Candidate.Shunned && res.Ranked[i-1].Score < s.Score) {
 				t.Fatal("safety: a better one ranks lower")
@@ -443,6 +455,7 @@ func market100k(n int) []match.Candidate {
 		c := candidate(i)
 		c.Offer.Class, c.Offer.Region = classes[rng.IntN(len(classes))], regions[rng.IntN(len(regions))]
 		c.Offer.Price, c.Offer.Units = market.Price(1000+rng.IntN(9000)), uint32(rng.IntN(9))
+		c.Shown.Units = c.Offer.Units
 		c.Reputation, c.RTT = rng.Uint32N(1e6), time.Duration(rng.IntN(200_000))*time.Microsecond
 		c.Stake, c.Newcomer, c.Warm = market.Amount(rng.IntN(5000)), rng.IntN(10) == 0, rng.IntN(4) == 0
 		cands[i] = c
@@ -456,7 +469,7 @@ func BenchmarkMatch100k(b *testing.B) {
 	usual := market100k(100_000)
 	worst := market100k(100_000)
 	for i := range worst {
-		worst[i].Offer.Class, worst[i].Offer.Units = "cpu", 4
+		worst[i].Offer.Class, worst[i].Offer.Units, worst[i].Shown.Units = "cpu", 4, 4
 	}
 	w := testWeights()
 	w.NewcomerOneIn = 8

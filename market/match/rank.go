@@ -30,6 +30,7 @@ type Weights struct {
 	NewcomerOneIn uint32        // one seat in so many is kept for newcomers; 0 means none
 	SlotMillis    uint64        // length of a slot, for what a lease costs
 	Decimals      uint8         // how prices are written in refusals
+	Audited       bool          // the network audits: units must have shown what they are, unless the order says otherwise
 	Keep          int           // how many of the best to keep; 0 means 4 × Count + 32
 }
 
@@ -40,7 +41,7 @@ func DefaultWeights(g market.Genesis) Weights {
 		thousand = 1 // a token so finely divided that a thousand of it do not fit
 	}
 	return Weights{Price: 50, Reputation: 25, RTT: 10, Region: 5, Warm: 5, Stake: 5, StakeHalf: market.Amount(thousand), NewcomerOneIn: 8,
-		SlotMillis: g.SlotMillis, Decimals: g.Decimals}
+		SlotMillis: g.SlotMillis, Decimals: g.Decimals, Audited: g.AuditSlots > 0}
 }
 
 // Parts are the components of a score, each in millionths.
@@ -104,6 +105,7 @@ type query struct {
 	bars      []uint64 // their prefixes
 	unstaked  uint64   // highest price without stake
 	weightSum uint64
+	proven    uint32 // units that must have shown what they are: of one lease, or none
 	k0, k1    uint64 // tie-break keys, from the order's id
 }
 
@@ -112,6 +114,9 @@ func (s *Snapshot) query(order *market.Order, now time.Time, w Weights) query {
 		barred: append([]sign.Key{order.Buyer, order.Peer()}, order.Exclude...),
 		k0:     binary.BigEndian.Uint64(order.ID[:8]), k1: binary.BigEndian.Uint64(order.ID[8:16]) | 1,
 		weightSum: uint64(w.Price) + uint64(w.Reputation) + uint64(w.RTT) + uint64(w.Region) + uint64(w.Warm) + uint64(w.Stake)}
+	if w.Audited && !order.Unproven {
+		q.proven = order.UnitsPer
+	}
 	for _, k := range q.barred {
 		q.bars = append(q.bars, prefix(k))
 	}
@@ -215,7 +220,7 @@ func (s *Snapshot) scored(q *query, t *top) []Scored {
 	for _, it := range t.sorted() {
 		r := it.row
 		c := s.cands[r.index]
-		out = append(out, Scored{Candidate: c, Score: uint32(it.key >> scoreShift & (1<<scoreBits - 1)), Parts: q.parts(r), Leases: c.leases(q.order.UnitsPer)})
+		out = append(out, Scored{Candidate: c, Score: uint32(it.key >> scoreShift & (1<<scoreBits - 1)), Parts: q.parts(r), Leases: c.leases(q.order, q.proven > 0)})
 	}
 	return out
 }
@@ -250,6 +255,8 @@ func (q *query) refuse(s *Snapshot, r *row) market.Reason {
 		return market.ReasonStake
 	case r.reputation < q.w.MinReputation:
 		return market.ReasonReputation
+	case r.shown < q.proven:
+		return q.unproven(r)
 	}
 	if !r.flags.has(quoted) {
 		if r.units < o.UnitsPer {
@@ -261,6 +268,14 @@ func (q *query) refuse(s *Snapshot, r *row) market.Reason {
 		return market.ReasonConflict
 	}
 	return ""
+}
+
+// unproven says why too few units of a row have shown what they are: who has too few at all has no room.
+func (q *query) unproven(r *row) market.Reason {
+	if !r.flags.has(quoted) && r.units < q.order.UnitsPer {
+		return market.ReasonCapacity
+	}
+	return market.ReasonUnproven
 }
 
 // runtimeByName is for networks with more runtime names than bits.
@@ -349,6 +364,11 @@ func (s *Snapshot) refusal(q *query, r *row, reason market.Reason) Refusal {
 		}
 	case market.ReasonReputation:
 		detail = fmt.Sprintf("reputation %.4f, at least %.4f is asked", float64(r.reputation)/1e6, float64(q.w.MinReputation)/1e6)
+	case market.ReasonUnproven:
+		detail = fmt.Sprintf("%d units asked for a lease, %d have shown what they are", o.UnitsPer, r.shown)
+		if c.Shown.Doubt != "" {
+			detail += ": " + c.Shown.Doubt
+		}
 	case market.ReasonCapacity:
 		detail = fmt.Sprintf("%d units asked for a lease, %d are free", o.UnitsPer, r.units)
 	case market.ReasonPrice:

@@ -21,6 +21,15 @@ type Candidate struct {
 	Shunned    bool   // its record speaks against it: taken when nobody else can
 	Warm       bool   // has the program already
 	Route      string // how it was found: "direct", "gossip", "dht"
+	Shown      Shown
+}
+
+// Shown is what the audit records of a candidate's units show, as far as the buyer has checked them.
+type Shown struct {
+	Units uint32 // free units with a fresh record
+	Doubt string // why there are no more: "its record is not checked yet"
+
+	Operations, Reads uint64 // a second: what the least of them has shown
 }
 
 // Price is what the candidate asks: its quote's price, or its offer's.
@@ -31,12 +40,16 @@ func (c *Candidate) Price() market.Price {
 	return c.Offer.Price
 }
 
-// leases is how many leases of unitsPer units it could take.
-func (c *Candidate) leases(unitsPer uint32) uint32 {
+// leases is how many leases of the order it could take; with proven, of units that have shown what they are.
+func (c *Candidate) leases(o *market.Order, proven bool) uint32 {
+	n := c.Offer.Units / o.UnitsPer
 	if c.Quote != nil {
-		return c.Quote.Leases
+		n = c.Quote.Leases
 	}
-	return c.Offer.Units / unitsPer
+	if proven {
+		n = min(n, c.Shown.Units/o.UnitsPer)
+	}
+	return n
 }
 
 // Snapshot is a set of candidates, indexed by class and family and sorted by price within a class. It is never changed, so many matches may read it at once.
@@ -60,6 +73,7 @@ type row struct {
 	runtimes   uint64
 	res        market.Resources
 	units      uint32
+	shown      uint32
 	index      uint32 // into cands
 	reputation uint32 // millionths
 	rttMicros  uint32 // 0 when not measured
@@ -144,7 +158,7 @@ func (s *Snapshot) row(i int) row {
 	o := &c.Offer
 	r := row{
 		price: uint64(c.Price()), provider: prefix(o.Provider), minSlots: o.MinSlots, maxSlots: o.MaxSlots, stake: uint64(c.Stake),
-		notBefore: o.NotBefore.UnixMilli(), expires: o.Expires.UnixMilli(), res: o.PerUnit, units: o.Units, index: uint32(i),
+		notBefore: o.NotBefore.UnixMilli(), expires: o.Expires.UnixMilli(), res: o.PerUnit, units: o.Units, shown: c.Shown.Units, index: uint32(i),
 		reputation: min(c.Reputation, 1e6), capability: uint16(min(o.Capability, market.MaxCapability)),
 		rttMicros: uint32(max(0, min(c.RTT, time.Hour)).Microseconds()),
 	}
