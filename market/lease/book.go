@@ -18,6 +18,7 @@ type Book struct {
 	index   map[market.UnitID]int // into units and holder; shared, never changed
 	holder  []*Record             // live record by unit, of a line the first; nil when nobody holds it
 	out     []bool                // units withdrawn; shared, never changed
+	shown   []bool                // units that have shown what they are; nil where none need to; shared, never changed
 	records []*Record             // ascending by id
 }
 
@@ -42,7 +43,7 @@ func NewBook(units []market.Unit, limits Limits) Book {
 // inventory. ErrRecord or ErrDoubleSale for a journal that this package did not write. Carry out Resume next.
 func (b Book) Restore(recs []Record) (Book, error) {
 	next := NewBook(b.units, b.limits)
-	next.out = b.out
+	next.out, next.shown = b.out, b.shown
 	held := map[market.UnitID][]*Record{}
 	for _, r := range recs {
 		if err := r.validate(); err != nil {
@@ -110,6 +111,29 @@ func (b Book) WithWithdrawn(ids []market.UnitID) Book {
 func (b Book) Withdrawn(id market.UnitID) bool {
 	i, ok := b.index[id]
 	return ok && b.out[i]
+}
+
+// WithShown is the book in which the units listed, and only they, have shown what they are: no others are sold to orders that do
+// not take unproven ones. Ids that are no units of it are ignored. What is promised stays promised.
+func (b Book) WithShown(ids []market.UnitID) Book {
+	b.shown = make([]bool, len(b.units))
+	for _, id := range ids {
+		if i, ok := b.index[id]; ok {
+			b.shown[i] = true
+		}
+	}
+	return b
+}
+
+// Shown is the number of units of the class that could be sold now and have shown what they are.
+func (b Book) Shown(class market.Class) int {
+	n := 0
+	for i := range b.units {
+		if b.units[i].Class == class && b.free(i) && b.shown != nil && b.shown[i] {
+			n++
+		}
+	}
+	return n
 }
 
 func (b Book) free(i int) bool { return b.holder[i] == nil && !b.out[i] }

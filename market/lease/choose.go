@@ -74,7 +74,7 @@ func (b Book) choose(o market.Order, price market.Price, named market.Class) (ma
 }
 
 // near says how close to a sale the reasons of fit are; of several classes the closest gives the answer.
-var near = map[market.Reason]int{market.ReasonPrice: 1, market.ReasonResources: 2, market.ReasonCapability: 2, market.ReasonCapacity: 3}
+var near = map[market.Reason]int{market.ReasonPrice: 1, market.ReasonResources: 2, market.ReasonCapability: 2, market.ReasonUnproven: 3, market.ReasonCapacity: 3}
 
 // sold lists the classes that an order of class c takes, cheapest first.
 func (b Book) sold(c market.Class) []market.Class {
@@ -90,7 +90,8 @@ func (b Book) sold(c market.Class) []market.Class {
 	return out
 }
 
-// fit lists the free units of one class that can do a lease of the order at up to price, or says why they cannot.
+// fit lists the free units of one class that can do a lease of the order at up to price, or says why they cannot. An order that takes
+// unproven units gets those first: the others are wanted by more.
 func (b Book) fit(o market.Order, c market.Class, price market.Price) ([]market.UnitID, *market.Refusal) {
 	if ask := b.limits.Asks[c]; ask > price {
 		if price < o.Ceiling {
@@ -98,9 +99,9 @@ func (b Book) fit(o market.Order, c market.Class, price market.Price) ([]market.
 		}
 		return nil, market.Refuse(market.ReasonPrice, "price %s is over the ceiling %s", b.money(ask), b.money(o.Ceiling))
 	}
-	var fit []market.UnitID
+	var fit, shown []market.UnitID
 	var short *market.Unit
-	need, free := int(o.UnitsPer), 0
+	need, free, mute := int(o.UnitsPer), 0, 0
 	for i := range b.units {
 		u := &b.units[i]
 		if u.Class != c || !b.free(i) {
@@ -111,13 +112,23 @@ func (b Book) fit(o market.Order, c market.Class, price market.Price) ([]market.
 			short = u
 			continue
 		}
-		fit = append(fit, u.ID)
+		switch {
+		case b.shown == nil || b.shown[i]:
+			shown = append(shown, u.ID)
+		case o.Unproven:
+			fit = append(fit, u.ID)
+		default:
+			mute++
+		}
 	}
+	fit = append(fit, shown...)
 	switch {
 	case len(fit) >= need:
 		return fit, nil
 	case free < need:
 		return nil, market.Refuse(market.ReasonCapacity, "%d units asked, %d of %d are free", need, free, b.Total(c))
+	case short == nil || len(fit)+mute >= need:
+		return nil, market.Refuse(market.ReasonUnproven, "%d units asked, %d that are free have a fresh audit record", need, len(fit))
 	case !short.Covers(o.Min):
 		return nil, market.Refuse(market.ReasonResources, "a unit has %s", short.Shortfall(o.Min))
 	}

@@ -249,6 +249,57 @@ func TestWithdrawn(t *testing.T) {
 	}
 }
 
+// Units that have shown nothing go to orders that take them, and to those first; the others get none.
+func TestShownUnits(t *testing.T) {
+	t.Parallel()
+	now := lease.Now{Time: epoch, Slot: 1000}
+	units := testUnits(t, 4)
+	book := lease.NewBook(units, testLimits())
+	if book.Shown("cpu") != 0 {
+		t.Errorf("%d units have shown something where none need to", book.Shown("cpu"))
+	}
+	book = book.WithShown(nil)
+	choosy, easy := testOrder(buyers[0], 1, 1, 2), testOrder(buyers[1], 2, 4, 1)
+	easy.Unproven = true
+	if _, refusal := book.Quote(now, choosy); refusal == nil || refusal.Reason != market.ReasonUnproven || refusal.Error() != "2 units asked, 0 that are free have a fresh audit record" {
+		t.Error(refusal)
+	}
+	book, err := book.WithShown([]market.UnitID{units[0].ID, units[2].ID, {9}}).Restore(nil)
+	if err != nil || book.Free("cpu") != 4 || book.Shown("cpu") != 2 {
+		t.Fatal(err, book.Free("cpu"), book.Shown("cpu"))
+	}
+	if q, refusal := book.Quote(now, choosy); refusal != nil || q.Leases != 1 {
+		t.Error(q, refusal)
+	}
+	if q, refusal := book.Quote(now, easy); refusal != nil || q.Leases != 4 {
+		t.Error(q, refusal)
+	}
+	take := func(o market.Order, rank uint32, want ...market.UnitID) {
+		t.Helper()
+		var effects []lease.Effect
+		book, effects, err = book.Step(now, lease.ReserveRequested{Hold: market.HoldID{byte(rank + 1)}, Order: o, Price: 45, Rank: rank})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []market.UnitID
+		for _, e := range effects {
+			if held, ok := e.(lease.AnswerHeld); ok {
+				got = held.Units
+			}
+		}
+		want, _ = market.SortUnits(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("rank %d was given %v of %v, %v expected", rank, got, units, want)
+		}
+	}
+	take(easy, 0, units[1].ID)
+	take(choosy, 7, units[0].ID, units[2].ID)
+	take(easy, 1, units[3].ID)
+	if _, refusal := book.Quote(now, easy); refusal == nil || refusal.Reason != market.ReasonCapacity {
+		t.Error(refusal)
+	}
+}
+
 func TestLeasesOfOneBuyer(t *testing.T) {
 	t.Parallel()
 	now := lease.Now{Time: epoch, Slot: 1000}
