@@ -3,6 +3,7 @@ package node
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/audit"
+	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/device"
 	"github.com/starling-network/starling/node/device/cpu"
 	"github.com/starling-network/starling/node/device/cuda"
@@ -38,30 +40,34 @@ type bonded interface {
 	Providers(ctx context.Context) ([]program.Provider, error)
 }
 
+// newSight is what this peer sees of the network's public facts; nil where nothing is audited, or its view of the chain has no blocks.
+func (n *Node) newSight() (*audit.Public, error) {
+	blocks, ok := n.p.Ledger.(chain.Blocks)
+	if n.p.Genesis.AuditSlots == 0 || !ok {
+		return nil, nil
+	}
+	return audit.NewPublic(audit.PublicConfig{
+		WindowSlots: n.p.Genesis.AuditSlots, Blocks: blocks, Roster: n.roster,
+		Slot: func() (market.Slot, error) { return n.slots.Now(time.Now()) },
+	})
+}
+
 // newAudits makes the part that audits; nil where the network does not.
 func (n *Node) newAudits(ctx context.Context) (*audit.Service, error) {
-	blocks, ok := n.p.Ledger.(chain.Blocks)
-	if n.p.Genesis.AuditSlots == 0 || n.p.Light != nil || !ok {
+	if n.sight == nil {
 		return nil, nil
 	}
 	shelf, err := audit.OpenShelf(ctx, n.p.Store)
 	if err != nil {
 		return nil, err
 	}
-	sight, err := audit.NewPublic(audit.PublicConfig{
-		WindowSlots: n.p.Genesis.AuditSlots, Blocks: blocks, Roster: n.roster,
-		Slot: func() (market.Slot, error) { return n.slots.Now(time.Now()) },
-	})
-	if err != nil {
-		return nil, err
-	}
 	c := audit.Config{
-		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Sight: sight, Shelf: shelf, Log: n.p.Log.With("role", "audit"),
+		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Sight: n.sight, Shelf: shelf, Log: n.p.Log.With("role", "audit"),
 		Judged: n.judged,
 		Until:  func(s market.Slot) time.Duration { return n.slots.Until(time.Now(), s) },
 	}
 	if n.provider != nil {
-		c.Units = n.idleUnits
+		c.Units, c.List, c.Proven = n.idleUnits, n.provider.Shown, n.provider.Show
 		if n.p.Mask != nil {
 			c.Mask = n.mask
 		}
@@ -102,6 +108,9 @@ func (n *Node) roster(ctx context.Context) (rules.Roster, error) {
 			return r, nil
 		}
 	}
+	if n.discovery == nil {
+		return nil, errors.New("a light client does not find peers that judge where hardly anybody has something at stake")
+	}
 	found, err := n.discovery.Find(ctx, discovery.Topic{Class: verifiers}, maxVerifiers)
 	if err != nil && len(found) == 0 {
 		return nil, fmt.Errorf("looking for peers that judge: %w", err)
@@ -116,6 +125,17 @@ func (n *Node) roster(ctx context.Context) (rules.Roster, error) {
 		r = append(r, rules.Member{Key: sign.Key(key), Weight: 1})
 	}
 	return r, nil
+}
+
+// newProofs makes the part that knows what the units of others have shown; nil where they need not.
+func (n *Node) newProofs() buyer.Proofs {
+	if n.sight == nil {
+		return nil
+	}
+	return audit.NewProofs(audit.ProofsConfig{
+		Domain: n.p.Genesis.Domain(), WindowSlots: n.p.Genesis.AuditSlots, Sight: n.sight, Ask: audit.Asker{Host: n.p.Host, Tag: n.tag}.Ask,
+		Until: func(s market.Slot) time.Duration { return n.slots.Until(time.Now(), s) }, Now: time.Now, Log: n.p.Log.With("role", "buyer"),
+	})
 }
 
 // idleUnits are the units that nobody has, with hardware that answers for each; what was not audited for longest comes first.

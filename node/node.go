@@ -117,6 +117,7 @@ type Node struct {
 	tag        string
 	discovery  *discovery.Discovery // nil for a light peer
 	evidence   *evidence.Keeper     // nil for a light peer
+	sight      *audit.Public        // nil where nothing is audited
 	audits     *audit.Service       // nil for a light peer, and where nothing is audited
 	reputation *reputation.Book
 	orders     *orders // nil for a light peer
@@ -164,6 +165,9 @@ func New(ctx context.Context, p Parts) (*Node, error) {
 	}
 	if n.reputation, err = n.newReputation(ctx); err != nil {
 		return nil, fmt.Errorf("setting up what is known of others: %w", err)
+	}
+	if n.sight, err = n.newSight(); err != nil {
+		return nil, fmt.Errorf("setting up audits: %w", err)
 	}
 	if p.Light != nil {
 		if n.buyer, err = n.newBuyer(ctx, p.Light.Find, p.Light.Publish); err != nil {
@@ -298,7 +302,7 @@ func (n *Node) newBuyer(ctx context.Context, find finder, publish publisher) (*b
 	}
 	return buyer.New(ctx, buyer.Config{
 		Escrows: escrows, Guardian: n.guardian, Stake: stake, Peers: peers,
-		Carries: carries, Filed: n.filed, Blocks: blocks, Bond: bond, Dissent: dissent, Reputation: seen{n.reputation, n}, Weights: n.weights(),
+		Carries: carries, Filed: n.filed, Blocks: blocks, Bond: bond, Dissent: dissent, Reputation: seen{n.reputation, n}, Weights: n.weights(), Proofs: n.newProofs(),
 		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Owner: n.p.Owner, Ledger: n.p.Ledger, Store: n.p.Store,
 		Blobs: n.p.Blobs, Fetch: n.fetch, Grant: n.grants.add, Runtimes: n.p.Runtimes, Slots: n.slots, Dir: n.p.Home,
 		Publish: publish, Find: find, Settle: n.p.Settle, Limits: limits, PrivateHook: n.p.Config.Buy.Webhooks.Private,

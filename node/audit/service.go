@@ -31,6 +31,10 @@ type Config struct {
 	Units func(ctx context.Context) (units []Unit, free func(), err error)
 	// Mask makes a peer for a canary, which is closed after it; nil: none are planted.
 	Mask func() (Mask, error)
+	// List is the list of records behind the proof of an offer of this peer, nil for another proof; Proven has the offers say which
+	// records are fresh now, whenever that may have changed. Both are nil for a peer that sells nothing.
+	List   func(proof sign.Hash) []market.Shown
+	Proven func(record func(u market.Unit) (sign.Hash, bool))
 	// Judged is told of every verdict that this peer gives.
 	Judged func(provider sign.Key, v audit.Verdict)
 	// Until is how long it takes until a slot begins.
@@ -96,11 +100,7 @@ func (s *Service) call(ctx context.Context, m sign.Key, req *nodepb.AuditRequest
 
 // Fetch asks a peer for a record and checks that it is the one. What it says is not checked.
 func (s *Service) Fetch(ctx context.Context, from sign.Key, hash sign.Hash) ([]byte, error) {
-	id, err := p2p.PeerIDFromKey(from)
-	if err != nil {
-		return nil, err
-	}
-	r, err := protocol.Record.Call(ctx, s.cfg.Host, s.tag, id, &nodepb.RecordRequest{Hash: hash[:]})
+	r, err := Asker{s.cfg.Host, s.tag}.Ask(ctx, from, &nodepb.RecordRequest{Hash: hash[:]})
 	if err != nil {
 		return nil, err
 	}
@@ -125,15 +125,8 @@ func (s *Service) Run(ctx context.Context) error {
 	}, stream.Limits{PerPeer: perPeer, Logger: s.cfg.Log})
 	defer judge.Close()
 	records := protocol.Record.Handle(s.cfg.Host, s.tag, func(_ context.Context, _ peer.ID, req *nodepb.RecordRequest) (*nodepb.RecordReply, error) {
-		if len(req.Hash) != sign.HashSize {
-			return nil, malformed("hash of %d bytes", len(req.Hash))
-		}
-		b, err := s.cfg.Shelf.Record(sign.Hash(req.Hash))
-		if err != nil {
-			return nil, refuse(CodeUnknown, "%v", err)
-		}
-		return &nodepb.RecordReply{Record: b}, nil
-	}, stream.Limits{Logger: s.cfg.Log})
+		return s.show(req)
+	}, s.recordLimits())
 	defer records.Close()
 	for ctx.Err() == nil {
 		wait := beaconPoll
@@ -144,6 +137,7 @@ func (s *Service) Run(ctx context.Context) error {
 			}
 			due := window > s.began && window > s.done
 			s.mu.Unlock()
+			s.offer() // what was fresh in the window before may be so no more
 			if due && s.cfg.Units != nil {
 				if _, err := s.Audit(ctx); err != nil && ctx.Err() == nil {
 					s.cfg.Log.Error("this peer's units were not audited", "window", uint64(window), "err", err)
@@ -199,6 +193,7 @@ func (s *Service) Audit(ctx context.Context) ([]Past, error) {
 		return nil, err
 	}
 	defer free()
+	defer s.offer()
 	if len(units) == 0 {
 		return nil, nil
 	}

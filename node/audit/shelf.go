@@ -49,13 +49,17 @@ type Shelf struct {
 	mu      sync.Mutex
 	records map[sign.Hash][]byte
 	units   map[market.UnitID]sign.Hash
-	past    map[market.UnitID][]Past // oldest first
+	former  map[market.UnitID]sign.Hash // the record before, for who has an offer of a moment ago; not kept
+	past    map[market.UnitID][]Past    // oldest first
 	lies    map[audit.Kind]int
 }
 
 // OpenShelf reads what an earlier process kept.
 func OpenShelf(ctx context.Context, st store.Store) (*Shelf, error) {
-	s := &Shelf{store: st, records: map[sign.Hash][]byte{}, units: map[market.UnitID]sign.Hash{}, past: map[market.UnitID][]Past{}, lies: map[audit.Kind]int{}}
+	s := &Shelf{
+		store: st, records: map[sign.Hash][]byte{}, units: map[market.UnitID]sign.Hash{}, former: map[market.UnitID]sign.Hash{}, past: map[market.UnitID][]Past{},
+		lies: map[audit.Kind]int{},
+	}
 	err := st.List(ctx, kindRecord, "", func(key string, b []byte) error {
 		r, err := audit.UnmarshalRecord(b)
 		if err != nil {
@@ -116,7 +120,8 @@ func (s *Shelf) Put(ctx context.Context, r Result, window audit.Window, at time.
 	}
 	s.past[p.Unit] = past
 	if record != nil {
-		delete(s.records, s.units[p.Unit])
+		delete(s.records, s.former[p.Unit])
+		s.former[p.Unit] = s.units[p.Unit]
 		s.records[p.Record], s.units[p.Unit] = record, p.Record
 	}
 	return nil

@@ -90,6 +90,8 @@ type Config struct {
 
 	// Reputation is what this peer knows of others.
 	Reputation Reputation
+	// Proofs is what units on offer have shown; nil on a network that does not audit, and where this peer cannot tell.
+	Proofs Proofs
 
 	// Unseal opens what was sealed to Key.
 	Unseal func(p sealed.Purpose, box []byte) ([]byte, error)
@@ -142,7 +144,8 @@ type Buyer struct {
 	fundTime time.Duration
 	hooks    *webhook.Queue
 	trusts   *trusts
-	secret   [32]byte // hold ids derive from it
+	secret   [32]byte      // hold ids derive from it
+	proving  chan struct{} // holds one for each offer whose records are checked
 
 	mu       sync.Mutex
 	ctx      context.Context // of Run; nil before
@@ -167,6 +170,7 @@ func New(ctx context.Context, cfg Config) (*Buyer, error) {
 	if cfg.Weights == (match.Weights{}) {
 		cfg.Weights = match.DefaultWeights(cfg.Genesis)
 	}
+	cfg.Weights.Audited = cfg.Genesis.AuditSlots > 0
 	if cfg.MaxAsked == 0 {
 		cfg.MaxAsked = maxAsked
 	}
@@ -174,6 +178,7 @@ func New(ctx context.Context, cfg Config) (*Buyer, error) {
 		cfg: cfg, domain: cfg.Genesis.Domain(), tag: cfg.Genesis.Tag(), self: cfg.Key.Key(), known: newKnown(),
 		jobs: map[string]*supervisor{}, keys: map[string]string{}, auctions: map[market.OrderID]*auction{},
 		leases: map[market.LeaseID]*bought{}, drafted: map[market.HoldID]promise{}, forming: map[market.OrderID]int{}, apiKeys: map[string]Key{},
+		proving: make(chan struct{}, maxProving),
 	}
 	var err error
 	if b.own, err = newOwn(b); err != nil {

@@ -55,7 +55,7 @@ func (b *Buyer) explain(ctx context.Context, o market.Order, none *match.Unsched
 	if more > most {
 		text += fmt.Sprintf("; and %d more", more-most)
 	}
-	return text + "; `starling offers` shows who can be found"
+	return text + b.whenProven(o, none.Counts) + "; `starling offers` shows who can be found"
 }
 
 // unquoted are the known offers of providers that did not quote.
@@ -64,7 +64,7 @@ func (b *Buyer) unquoted(o market.Order, quoted map[sign.Key]quoted) []match.Can
 	for _, k := range b.known.class(o.Class, time.Now()) {
 		_, no := b.blocked(k.Offer.Provider)
 		if _, ok := quoted[k.Offer.Provider]; !ok && !no && k.Offer.Provider != b.self {
-			out = append(out, k.candidate())
+			out = append(out, b.candidate(k))
 		}
 	}
 	b.rate(out)

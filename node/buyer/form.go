@@ -294,9 +294,7 @@ func (b *Buyer) candidates(spec job.Job, o market.Order, quotes []quoted) (map[s
 			continue
 		}
 		k, _ := b.known.get(p)
-		k.Offer = q.offer
-		c := k.candidate()
-		c.Quote, c.Route = &q.quote, q.route
+		c := match.Candidate{Offer: q.offer, RTT: k.RTT, Shown: b.shown(q.offer), Quote: &q.quote, Route: q.route}
 		cands = append(cands, c)
 	}
 	b.rate(cands)

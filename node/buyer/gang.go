@@ -195,6 +195,10 @@ func (f *forming) reserve(ctx context.Context, e gang.Reserve) gang.Event {
 		return f.wrong(e.Rank, e.Hold, e.Provider, err)
 	}
 	r := int(e.Rank)
+	if err := f.s.b.checkUnits(ctx, f.order, f.quotes[e.Provider], units); err != nil {
+		f.s.trace.add(Step{At: time.Now(), Kind: StepInfeasible, Rank: &r, Provider: e.Provider.String(), Detail: err.Error()})
+		return gang.Lost{Rank: e.Rank, Hold: e.Hold, Reason: market.Refuse(market.ReasonUnproven, "%v", err)} // what it holds is released
+	}
 	f.s.trace.add(Step{At: time.Now(), Kind: StepHeld, Rank: &r, Provider: e.Provider.String(), Took: time.Since(start)})
 	return gang.Held{Rank: e.Rank, Hold: e.Hold, Units: units}
 }

@@ -30,9 +30,6 @@ type Known struct {
 // Fresh says whether the provider answered recently enough to be shown as there.
 func (k Known) Fresh(now time.Time) bool { return now.Sub(k.Answered) < probeFresh }
 
-// candidate is what matching sees of it, but for its reputation.
-func (k Known) candidate() match.Candidate { return match.Candidate{Offer: k.Offer, RTT: k.RTT} }
-
 // rate gives candidates the reputation that their providers have here.
 func (b *Buyer) rate(cands []match.Candidate) {
 	keys := make([]sign.Key, len(cands))

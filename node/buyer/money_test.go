@@ -152,7 +152,7 @@ func TestKnown(t *testing.T) {
 
 func TestAuction(t *testing.T) {
 	t.Parallel()
-	a := &auction{order: market.Order{Count: 1}, quotes: map[sign.Key]quoted{}, more: make(chan struct{}, 1)}
+	a := &auction{good: func(q quoted) uint32 { return q.quote.Leases }, order: market.Order{Count: 1}, quotes: map[sign.Key]quoted{}, more: make(chan struct{}, 1)}
 	add := func(p byte, q byte, price market.Price) error {
 		return a.add(quoted{quote: market.Quote{Provider: sign.Key{p, q}, Price: price, Leases: 2}})
 	}

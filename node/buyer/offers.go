@@ -21,6 +21,7 @@ func (b *Buyer) find(ctx context.Context, c market.Class, regions []market.Regio
 	}
 	for _, o := range found {
 		b.known.offer(o)
+		b.prove(o, 0, func() {}) // so that an order need not wait for it
 	}
 	return len(found)
 }

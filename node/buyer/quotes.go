@@ -26,6 +26,8 @@ import (
 const (
 	RouteDirect = "direct" // the provider was known and asked over a stream
 	RouteGossip = "gossip" // the provider heard the order on its class's topic
+
+	routeOffer = "offer" // none came: what it offers says enough
 )
 
 const (
@@ -53,9 +55,11 @@ type quoted struct {
 
 // auction collects what comes in for one order.
 type auction struct {
-	order market.Order
-	start time.Time
-	trace *trace
+	order  market.Order
+	spread bool // one rank for each provider
+	start  time.Time
+	trace  *trace
+	good   func(q quoted) uint32 // how many leases a quote is good for
 
 	mu     sync.Mutex
 	quotes map[sign.Key]quoted
@@ -83,14 +87,14 @@ func (a *auction) wake() {
 	}
 }
 
-// leases is how many leases the quotes so far could take.
+// leases is how many leases the quotes so far could take, and how many providers could take any.
 func (a *auction) leases() (n int, providers int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, q := range a.quotes {
-		n += int(q.quote.Leases)
+	for _, q := range a.all() {
+		if leases := int(a.good(q)); leases > 0 {
+			n, providers = n+leases, providers+1
+		}
 	}
-	return n, len(a.quotes)
+	return n, providers
 }
 
 func (a *auction) all() []quoted {
@@ -110,7 +114,7 @@ func maxQuotes(o market.Order) int { return 64 + 4*int(o.Count) }
 // of them, when everybody who was asked has answered and gossip has had its time,
 // or when the window is over.
 func (b *Buyer) collect(ctx context.Context, t *trace, o market.Order, envelope []byte, how asking) ([]quoted, []match.Refusal, error) {
-	a := &auction{order: o, start: time.Now(), trace: t, quotes: map[sign.Key]quoted{}, more: make(chan struct{}, 1)}
+	a := &auction{order: o, spread: how.spread, good: func(q quoted) uint32 { return b.leasesOf(o, q) }, start: time.Now(), trace: t, quotes: map[sign.Key]quoted{}, more: make(chan struct{}, 1)}
 	b.mu.Lock()
 	b.auctions[o.ID] = a
 	b.mu.Unlock()
@@ -144,8 +148,14 @@ func (b *Buyer) collect(ctx context.Context, t *trace, o market.Order, envelope 
 	b.listen(ctx, a, asked, how)
 	no := refused.list()
 	for _, r := range no {
-		if r.Reason == market.ReasonUnwanted {
+		switch r.Reason {
+		case market.ReasonUnwanted:
 			t.add(Step{At: time.Now(), Kind: StepBlocked, Provider: r.Provider.String(), Detail: r.Detail})
+		case market.ReasonUnproven:
+			if a.mu.Lock(); r.Route == routeOffer && a.quotes[r.Provider].route == "" { // it was not asked
+				t.add(Step{At: time.Now(), Kind: StepInfeasible, Provider: r.Provider.String(), Detail: r.Detail})
+			}
+			a.mu.Unlock()
 		}
 	}
 	return a.all(), no, nil
@@ -202,6 +212,7 @@ func (b *Buyer) askKnown(ctx context.Context, t *trace, a *auction, envelope []b
 			wg.Add(1)
 			go func() {
 				defer wg.Done()
+				b.proveFor(a, k.Offer)
 				b.askOne(ctx, t, a, k, envelope, refused)
 			}()
 		}
@@ -246,16 +257,19 @@ func (b *Buyer) best(o market.Order, refused *refusals) []Known {
 			continue
 		}
 		byLot[lotOf(&k.Offer)] = k
-		cands = append(cands, k.candidate())
+		cands = append(cands, b.asked(k))
 	}
 	res := match.Rank(o, cands, now, b.cfg.Weights)
 	refused.add(res.Refused...)
 	// How many units are free is the oldest news in an offer: who was full is asked, too, after the others.
 	full := slices.DeleteFunc(cands, func(c match.Candidate) bool {
-		return c.Offer.Units >= o.UnitsPer
+		return c.Offer.Units >= o.UnitsPer && (c.Shown.Units >= o.UnitsPer || c.Offer.Proof.IsZero() || !b.picky(o))
 	})
 	for i := range full {
 		full[i].Offer.Units = full[i].Offer.Total
+		if !full[i].Offer.Proof.IsZero() {
+			full[i].Shown.Units = full[i].Offer.Total
+		}
 	}
 	out := make([]Known, 0, len(cands))
 	for _, s := range slices.Concat(res.Ranked, match.Rank(o, full, now, b.cfg.Weights).Ranked) {
@@ -325,6 +339,7 @@ func (b *Buyer) take(a *auction, from sign.Key, q market.Quote, offer []byte, ro
 	if err := a.add(quoted{quote: q, offer: o, route: route, took: took}); err != nil {
 		return err
 	}
+	b.proveFor(a, o)
 	a.trace.add(Step{At: now, Kind: StepQuoted, Provider: from.String(), Route: route, Took: took,
 		Price: b.cfg.Genesis.FormatAmount(market.Amount(q.Price)), Detail: fmt.Sprintf("%d leases in %s%s", q.Leases, q.Region, units(q, a.order))})
 	return nil

@@ -38,6 +38,7 @@ const (
 //	  count: 5                            # ranks, taken all or none
 //	  resources: {class: cpu, units: 1, cpu: 0.5, memory: 256Mi, disk: 1Gi}   # of every unit at least
 //	  resources: {gpus: "h100:8,vram>=80"}                                    # or GPUs, for each rank
+//	  resources: {class: cpu, unproven: true}                                 # also units that no audit has shown to be what they say
 //	  placement: {regions: [eu-west], exclude: [<provider key>], spread: peer, ask: [direct, gossip]}
 //	  inputs: [{src: "shards/{rank}.bin", dst: /data/shard.bin}]
 //	  outputs: [{src: /out}]
@@ -204,6 +205,7 @@ func (f *file) resources(n ast.Node, path string) {
 			set(f, n, field, &asked, parseGPUs)
 			r.ask(asked)
 		},
+		"unproven": func(n ast.Node, field string) { set(f, n, field, &r.Unproven, parseTruth) },
 	}, map[string]string{"cuda": `CUDA versions; write gpus: "2,cap>=8.0" for a compute capability`})
 	for _, other := range []string{".class", ".units"} {
 		if n := f.where[path+other]; n != nil && f.where[path+".gpus"] != nil {

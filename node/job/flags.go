@@ -20,6 +20,7 @@ type Flags struct {
 	Class    string   // --class
 	Units    string   // --units
 	GPUs     string   // --gpus
+	Unproven bool     // --unproven
 	CPU      string   // --cpu
 	Memory   string   // --memory
 	Disk     string   // --disk
@@ -74,7 +75,8 @@ var flagOf = map[string]string{
 	"metadata.name": "--name", "metadata.labels": "--label", "spec.module": "MODULE", "spec.args": "ARGS",
 	"spec.env": "--env", "spec.count": "--count", "spec.resources.class": "--class", "spec.resources.units": "--units", "spec.resources.gpus": "--gpus",
 	"spec.resources.cpu": "--cpu", "spec.resources.memory": "--memory", "spec.resources.disk": "--disk",
-	"spec.placement.regions": "--region", "spec.placement.exclude": "--exclude", "spec.placement.spread": "--spread",
+	"spec.resources.unproven": "--unproven",
+	"spec.placement.regions":  "--region", "spec.placement.exclude": "--exclude", "spec.placement.spread": "--spread",
 	"spec.placement.ask": "--ask", "spec.inputs": "--input", "spec.outputs": "--out",
 	"spec.restart.max": "--retries", "spec.timeouts.queue": "--queue-timeout", "spec.timeouts.run": "--timeout",
 	"spec.restart.policy": "--restart", "spec.restart.backoff": "--restart-backoff", "spec.timeouts.pull": "--pull-timeout",
@@ -158,6 +160,7 @@ func (f Flags) resources(r *flagReader, j *Job) {
 		j.Resources.ask(asked)
 		return err
 	})
+	j.Resources.Unproven = f.Unproven
 	take(r, "spec.resources.cpu", f.CPU, &j.Resources.PerUnit.MilliCPU, parseCPU)
 	take(r, "spec.resources.memory", f.Memory, &j.Resources.PerUnit.MemoryMiB, parseMiB)
 	take(r, "spec.resources.disk", f.Disk, &j.Resources.PerUnit.DiskMiB, parseMiB)

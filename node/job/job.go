@@ -115,6 +115,8 @@ type Resources struct {
 	PerUnit market.Resources `json:"perUnit,omitzero"`
 	// MinCapability is the compute capability that GPUs have at least.
 	MinCapability market.Capability `json:"minCapability,omitempty"`
+	// Unproven takes units that have shown no fresh audit record too, on a network that audits.
+	Unproven bool `json:"unproven,omitempty"`
 }
 
 // Placement is where the ranks may run.
@@ -334,8 +336,12 @@ func (j Job) Guarded(guardians uint32) Job {
 
 // String is a one-line account: "lm: 5 ranks of 1 unit of cpu, at most 0.05 per unit-hour, budget 0.25, 10m0s".
 func (j Job) String() string {
-	return fmt.Sprintf("%s: %s of %s of %s, at most %s, budget %s, %v", j.Name,
-		plural(uint64(j.Count), "rank"), plural(uint64(j.Resources.Units), "unit"), j.Resources.Class,
+	proven := ""
+	if j.Resources.Unproven {
+		proven = ", proven or not"
+	}
+	return fmt.Sprintf("%s: %s of %s of %s%s, at most %s, budget %s, %v", j.Name,
+		plural(uint64(j.Count), "rank"), plural(uint64(j.Resources.Units), "unit"), j.Resources.Class, proven,
 		j.Payment.PriceText(), j.Payment.BudgetText(), j.Timeouts.Run)
 }
 

@@ -73,7 +73,7 @@ spec:
   args: [train, --steps, 200]
   env: {SEED: 1}
   count: 5
-  resources: {class: cpu, units: 2, cpu: 0.5, memory: 256Mi, disk: 1Gi}
+  resources: {class: cpu, units: 2, cpu: 0.5, memory: 256Mi, disk: 1Gi, unproven: true}
   placement:
     regions: [local, eu-west]
     exclude: [SysvarC1ock11111111111111111111111111111111]
@@ -89,7 +89,7 @@ spec:
 func fullFlags() Flags {
 	return Flags{
 		Name: "lm", Labels: []string{"team=a"}, Module: "build/lm.wasm", Args: []string{"train", "--steps", "200"},
-		Env: []string{"SEED=1"}, Count: "5", Class: "cpu", Units: "2", CPU: "500m", Memory: "0.25Gi", Disk: "1024Mi",
+		Env: []string{"SEED=1"}, Count: "5", Class: "cpu", Units: "2", CPU: "500m", Memory: "0.25Gi", Disk: "1024Mi", Unproven: true,
 		Regions: []string{"local", "eu-west"}, Exclude: []string{"SysvarC1ock11111111111111111111111111111111"},
 		Spread: "pack", Ask: []string{"gossip"}, Inputs: []string{"src=shards/{rank}.bin,dst=/data/shard.bin"},
 		Outputs: []string{"/out"}, Retries: "1", Queue: "30s", Run: "600s", MaxPrice: "0.050", Budget: "0.25", Settle: "direct",
@@ -303,7 +303,7 @@ func container(t *rapid.T, j *Job) {
 	j.Entrypoint = rapid.SliceOfN(rapid.StringMatching(`[a-z]{1,5}`), 0, 2).Draw(t, "entrypoint")
 	j.WorkDir = rapid.SampledFrom([]string{"", "/app"}).Draw(t, "dir")
 	j.Network = rapid.SampledFrom([]runtime.Network{runtime.NetworkNone, runtime.NetworkInternet}).Draw(t, "network")
-	j.Resources = rapid.SampledFrom([]Resources{j.Resources, {Class: "gpu", Units: 2}, {Class: "gpu/h100", Units: 1, MinCapability: 90, PerUnit: market.Resources{VRAMMiB: 5}}}).Draw(t, "gpus")
+	j.Resources = rapid.SampledFrom([]Resources{j.Resources, {Class: "gpu", Units: 2}, {Class: "gpu/h100", Units: 1, MinCapability: 90, PerUnit: market.Resources{VRAMMiB: 5}, Unproven: true}}).Draw(t, "gpus")
 	j.Registry = rapid.SampledFrom([]*Registry{nil, {Docker: true}, {Username: "u", PasswordFrom: "env:P"}}).Draw(t, "registry")
 	if rapid.Bool().Draw(t, "secret") {
 		j.Secrets = []Secret{{Name: "a", From: "env:A"}, {Name: "b", Env: "RSECRET", From: "file:b"}, {Name: "c", File: "d", From: "env:C"}}

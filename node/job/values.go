@@ -21,6 +21,13 @@ func parseCount(text string) (uint32, error) {
 }
 
 // parseCPU reads CPUs into thousandths: "2", "0.5", "500m".
+func parseTruth(text string) (bool, error) {
+	if text != "true" && text != "false" {
+		return false, fmt.Errorf("%.40q, want true or false", text)
+	}
+	return text == "true", nil
+}
+
 func parseCPU(text string) (uint32, error) {
 	if milli, ok := strings.CutSuffix(text, "m"); ok {
 		n, err := strconv.ParseUint(milli, 10, 32)

@@ -273,10 +273,11 @@ func (x *AuditReply) GetFound() string {
 	return ""
 }
 
-// RecordRequest asks a peer for an audit record by its hash.
+// RecordRequest asks a peer for an audit record by its hash, or for the list of records behind the proof of an offer of its own.
 type RecordRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Hash          []byte                 `protobuf:"bytes,1,opt,name=hash,proto3" json:"hash,omitempty"` // 32
+	Hash          []byte                 `protobuf:"bytes,1,opt,name=hash,proto3" json:"hash,omitempty"`   // 32
+	Proof         []byte                 `protobuf:"bytes,2,opt,name=proof,proto3" json:"proof,omitempty"` // 32, instead of hash
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -318,10 +319,18 @@ func (x *RecordRequest) GetHash() []byte {
 	return nil
 }
 
-// RecordReply is the record.
+func (x *RecordRequest) GetProof() []byte {
+	if x != nil {
+		return x.Proof
+	}
+	return nil
+}
+
+// RecordReply is the record, or the list.
 type RecordReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Record        []byte                 `protobuf:"bytes,1,opt,name=record,proto3" json:"record,omitempty"` // at most 64 KiB
+	Shown         []byte                 `protobuf:"bytes,2,opt,name=shown,proto3" json:"shown,omitempty"`   // at most 256 units of 64 bytes, market/PROTOCOL.md section 4
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -359,6 +368,13 @@ func (*RecordReply) Descriptor() ([]byte, []int) {
 func (x *RecordReply) GetRecord() []byte {
 	if x != nil {
 		return x.Record
+	}
+	return nil
+}
+
+func (x *RecordReply) GetShown() []byte {
+	if x != nil {
+		return x.Shown
 	}
 	return nil
 }
@@ -989,11 +1005,13 @@ const file_node_nodepb_audit_proto_rawDesc = "" +
 	"\x05nonce\x18\x01 \x01(\fR\x05nonce\x12\x18\n" +
 	"\averdict\x18\x02 \x01(\fR\averdict\x12\x1c\n" +
 	"\tsignature\x18\x03 \x01(\fR\tsignature\x12\x14\n" +
-	"\x05found\x18\x04 \x01(\tR\x05found\"#\n" +
+	"\x05found\x18\x04 \x01(\tR\x05found\"9\n" +
 	"\rRecordRequest\x12\x12\n" +
-	"\x04hash\x18\x01 \x01(\fR\x04hash\"%\n" +
+	"\x04hash\x18\x01 \x01(\fR\x04hash\x12\x14\n" +
+	"\x05proof\x18\x02 \x01(\fR\x05proof\";\n" +
 	"\vRecordReply\x12\x16\n" +
-	"\x06record\x18\x01 \x01(\fR\x06recordB2Z0github.com/starling-network/starling/node/nodepbb\x06proto3"
+	"\x06record\x18\x01 \x01(\fR\x06record\x12\x14\n" +
+	"\x05shown\x18\x02 \x01(\fR\x05shownB2Z0github.com/starling-network/starling/node/nodepbb\x06proto3"
 
 var (
 	file_node_nodepb_audit_proto_rawDescOnce sync.Once

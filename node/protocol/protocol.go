@@ -17,7 +17,8 @@
 //	         guardians
 //	audit    provider  member    a step of an audit (verify/    a nonce, in the end a verdict
 //	                             audit)
-//	record   any       any       an audit record by its hash    the record
+//	record   any       any       an audit record by its hash,   the record, or the list
+//	                             or the list behind an offer
 //	blob     any       any       a file by digest               the file (p2p/blob)
 package protocol
 

@@ -48,20 +48,21 @@ type published struct {
 func (p *Provider) offer(l Lot, now time.Time, seq uint64) market.Offer {
 	p.mu.Lock()
 	total, free, price := p.book.Total(l.Class), p.book.Free(l.Class), p.book.Limits().Asks[l.Class]
+	proven, proof := p.book.Shown(l.Class), p.proofs.roots[l.Class]
 	p.mu.Unlock()
 	return market.Offer{
 		Provider: p.self, Seq: seq, Class: l.Class, Region: p.cfg.Region, Units: uint32(free), Total: uint32(total),
 		PerUnit: l.PerUnit, Price: price, MinSlots: p.cfg.MinSlots, MaxSlots: p.cfg.MaxSlots,
 		Runtimes: slices.Sorted(maps.Keys(p.cfg.Runtimes)), Payout: p.cfg.Owner, NotBefore: now, Expires: now.Add(offerValidity),
 		Addrs: p.addrs(addrRoom(len(p.cfg.Lots))), Version: p.cfg.Version, GenesisHash: p.cfg.Genesis.Hash(),
-		Model: l.Model, Capability: l.Capability, Simulated: l.Simulated,
+		Model: l.Model, Capability: l.Capability, Simulated: l.Simulated, Proven: uint32(proven), Proof: proof,
 	}
 }
 
 // addrRoom is how many bytes of addresses each of so many offers may have, for their list to fit one record of the DHT,
 // which knows the peer's addresses besides.
 func addrRoom(lots int) int {
-	const other = 420 // of an offer, its signature and its place in the list
+	const other = 460 // of an offer, its signature and its place in the list
 	return max(market.MaxOfferList/lots-other, 0)
 }
 
@@ -131,7 +132,7 @@ func (p *Provider) renew(ctx context.Context) (offers []market.Offer, envelopes 
 			continue
 		}
 		last := p.offers[l.Class]
-		if o := last.offer; o.Units != fresh.Units || o.Total != fresh.Total || o.Price != fresh.Price || !slices.Equal(o.Addrs, fresh.Addrs) ||
+		if o := last.offer; o.Units != fresh.Units || o.Total != fresh.Total || o.Price != fresh.Price || o.Proven != fresh.Proven || o.Proof != fresh.Proof || !slices.Equal(o.Addrs, fresh.Addrs) ||
 			o.Expires.Sub(now) <= offerValidity/2 {
 			if last, err = p.renewLocked(ctx, l); err != nil {
 				return nil, nil, err

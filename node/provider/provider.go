@@ -129,6 +129,7 @@ type Provider struct {
 	book    lease.Book
 	op      operatorState
 	bad     map[market.UnitID]string // units withdrawn, and why
+	proofs  proofs
 	sales   map[market.LeaseID]*sale
 	changed chan struct{} // holds one token when the free units changed
 	ctx     context.Context
@@ -155,7 +156,8 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 	p := &Provider{
 		cfg: cfg, domain: cfg.Genesis.Domain(), tag: cfg.Genesis.Tag(), self: cfg.Key.Key(),
 		sales: map[market.LeaseID]*sale{}, until: map[market.UnitID]market.Slot{}, changed: make(chan struct{}, 1), offers: map[market.Class]published{}, bad: map[market.UnitID]string{},
-		funds: newFundsCache(cfg.Funds), rates: rates.New[sign.Key](ordersPerSecond, orderBurst, maxBuyers),
+		proofs: proofs{lists: map[sign.Hash][]market.Shown{}},
+		funds:  newFundsCache(cfg.Funds), rates: rates.New[sign.Key](ordersPerSecond, orderBurst, maxBuyers),
 	}
 	units, err := checkLots(cfg.Lots, cfg.Genesis)
 	if err != nil {
@@ -177,6 +179,9 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 		return nil, err
 	}
 	book := lease.NewBook(units, limits)
+	if cfg.Genesis.AuditSlots > 0 {
+		book = book.WithShown(nil) // until Show says what they have shown
+	}
 	var recs []lease.Record
 	err = cfg.Store.List(ctx, kindHold, "", func(key string, value []byte) error {
 		r, err := lease.UnmarshalRecord(value)

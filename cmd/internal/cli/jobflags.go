@@ -21,6 +21,7 @@ func JobFlags(c *cobra.Command) *job.Flags {
 	s.StringVar(&f.CPU, "cpu", "", "CPUs that each unit has at least, such as 0.5")
 	s.StringVar(&f.Memory, "memory", "", "memory that each unit has at least, such as 256Mi")
 	s.StringVar(&f.Disk, "disk", "", "disk that each unit has at least, such as 1Gi")
+	s.BoolVar(&f.Unproven, "unproven", false, "take units too that no audit has shown to be what they say (on a network without audits all are such)")
 	s.StringSliceVar(&f.Regions, "region", nil, "regions to run in (default anywhere)")
 	s.StringSliceVar(&f.Exclude, "exclude", nil, "keys of providers that are not wanted")
 	s.StringVar(&f.Spread, "spread", "", "peer: every rank on another peer (default); pack: together")

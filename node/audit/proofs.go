@@ -1,0 +1,475 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/match"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/verify/audit"
+)
+
+// Bounds of what is done about one provider and remembered of all.
+const (
+	// eagerly is how many records of an offer are checked before anybody needs them: all of a usual machine.
+	eagerly = 16
+	// maxFetches is how many records of one provider are on their way at a time.
+	maxFetches = 4
+	// maxBad is how many records of one list may be wrong before the rest is not looked at.
+	maxBad = 4
+	// maxSeen bounds the providers that are remembered; who was not asked about for longest goes first.
+	maxSeen = 2048
+	// again is when somebody who did not answer, or whose record could not be judged, is asked again.
+	again = 5 * time.Second
+	// answerTime is how long a provider may take for a list or a record.
+	answerTime = 2 * time.Second
+)
+
+// ErrUnproven says that a unit is not among those whose fresh records were checked.
+var ErrUnproven = errors.New("the unit has not shown what it is")
+
+// ProofsConfig is what Proofs needs; all of it.
+type ProofsConfig struct {
+	Domain      sign.Domain
+	WindowSlots uint64
+	Sight       Sight
+	// Ask asks a peer for a record, or for the list of them behind the proof of an offer.
+	Ask func(ctx context.Context, from sign.Key, req *nodepb.RecordRequest) (*nodepb.RecordReply, error)
+	// Until is how long it takes until a slot begins.
+	Until func(market.Slot) time.Duration
+	Now   func() time.Time
+	Log   *slog.Logger
+}
+
+// Proofs knows what the units on offer have shown: it fetches the records that offers name and checks each once. What a provider or
+// a committee says is believed for nothing. It may be used by many goroutines.
+//
+//	offer ──proof──▶ list of (unit, record) ──▶ record ── Check, members, beacon, class, dataset, provider ──▶ proven
+//	                 is behind the proof        is the one named, of that unit                                while fresh
+type Proofs struct {
+	cfg ProofsConfig
+	cpu chan struct{} // holds one for each record that is being checked
+
+	mu   sync.Mutex
+	seen map[sign.Key]*shower
+}
+
+// shower is what is known of one provider.
+type shower struct {
+	turn chan struct{} // holds one while its offers are checked: one after the other
+
+	// Under Proofs.mu:
+	used  time.Time
+	units map[market.UnitID]checked    // newest record that passed
+	class map[market.Class]sign.Hash   // the proof whose list is kept
+	lists map[sign.Hash][]market.Shown // by proof
+	tried map[sign.Hash]attempted      // proofs and records that could not be had or judged, or were wrong
+	order []sign.Hash                  // of tried, oldest first
+}
+
+// checked is a unit's record that passed everything but time.
+type checked struct {
+	hash   sign.Hash
+	record audit.Record // without verdicts and what was opened
+	rates  audit.Rates
+	class  market.Class
+	res    market.Resources
+}
+
+// attempted is what came of a proof or record.
+type attempted struct {
+	at    time.Time
+	err   error
+	final bool // it stays wrong
+}
+
+// maxTried bounds what is remembered of one provider's proofs and records that were wrong.
+const maxTried = 64
+
+// NewProofs knows nothing yet.
+func NewProofs(cfg ProofsConfig) *Proofs {
+	return &Proofs{cfg: cfg, cpu: make(chan struct{}, max(runtime.GOMAXPROCS(0)-1, 1)), seen: map[sign.Key]*shower{}}
+}
+
+// of finds what is known of a provider. p.mu is held.
+func (p *Proofs) of(provider sign.Key) *shower {
+	s := p.seen[provider]
+	if s == nil {
+		if len(p.seen) >= maxSeen {
+			var oldest sign.Key
+			for k, o := range p.seen {
+				if oldest.IsZero() || o.used.Before(p.seen[oldest].used) {
+					oldest = k
+				}
+			}
+			delete(p.seen, oldest)
+		}
+		s = &shower{turn: make(chan struct{}, 1)}
+		s.forget()
+		p.seen[provider] = s
+	}
+	s.used = p.cfg.Now()
+	return s
+}
+
+// forget forgets what was shown.
+func (s *shower) forget() {
+	s.units, s.class, s.lists = map[market.UnitID]checked{}, map[market.Class]sign.Hash{}, map[sign.Hash][]market.Shown{}
+	s.tried, s.order = map[sign.Hash]attempted{}, nil
+}
+
+// try remembers what came of a proof or a record. p.mu is held.
+func (s *shower) try(h sign.Hash, a attempted) {
+	if _, known := s.tried[h]; !known {
+		if s.order = append(s.order, h); len(s.order) > maxTried {
+			delete(s.tried, s.order[0])
+			s.order = s.order[1:]
+		}
+	}
+	s.tried[h] = a
+}
+
+// waits says why a proof or record is not asked for now.
+func (s *shower) waits(h sign.Hash, now time.Time) error {
+	if t, known := s.tried[h]; known && (t.final || now.Sub(t.at) < again) {
+		return t.err
+	}
+	return nil
+}
+
+// Shown is what is known of an offer's units, without asking anybody: how many of all its units, free or not, are proven.
+func (p *Proofs) Shown(o market.Offer) match.Shown {
+	if o.Proof.IsZero() {
+		return match.Shown{Doubt: "its offer names no fresh audit record"}
+	}
+	_, slot, err := p.cfg.Sight.Window()
+	if err != nil {
+		return match.Shown{Doubt: err.Error()}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.of(o.Provider)
+	var out match.Shown
+	for _, c := range s.units {
+		if !p.counts(c, o, slot) {
+			continue
+		}
+		if out.Units == 0 {
+			out.Operations, out.Reads = c.rates.Operations, c.rates.Reads
+		}
+		out.Units++
+		out.Operations, out.Reads = min(out.Operations, c.rates.Operations), min(out.Reads, c.rates.Reads)
+	}
+	out.Doubt = s.doubt(o)
+	return out
+}
+
+// counts says whether a record sells units such as those of an offer now.
+func (p *Proofs) counts(c checked, o market.Offer, now market.Slot) bool {
+	return c.class == o.Class && c.res == o.PerUnit && audit.Fresh(c.record, nil, now, audit.Terms{WindowSlots: p.cfg.WindowSlots}) == nil
+}
+
+// doubt says why no more units of an offer are proven, the gravest first; "" when all are.
+func (s *shower) doubt(o market.Offer) string {
+	if t, known := s.tried[o.Proof]; known {
+		return "the list of its records is not to be had: " + t.err.Error()
+	}
+	list, known := s.lists[o.Proof]
+	if !known {
+		return "its records are not checked yet"
+	}
+	unchecked := ""
+	for _, l := range list {
+		if t, bad := s.tried[l.Record]; bad {
+			return fmt.Sprintf("the record of unit %s: %v", l.Unit.Short(), t.err)
+		}
+		if _, ok := s.units[l.Unit]; !ok {
+			unchecked = "not all of its records are checked yet"
+		}
+	}
+	return unchecked
+}
+
+// Check fetches and checks records that an offer names until so many units are proven, or a few more than that where it costs
+// little, or there are no more. Shown says what came of it.
+func (p *Proofs) Check(ctx context.Context, o market.Offer, need int) {
+	if o.Proof.IsZero() {
+		return
+	}
+	s, err := p.lock(ctx, o.Provider)
+	if err != nil {
+		return
+	}
+	defer s.unlock()
+	list, err := p.list(ctx, s, o)
+	if err != nil {
+		return
+	}
+	p.records(ctx, s, o, list[:min(max(need, eagerly), len(list))])
+}
+
+// CheckUnits verifies that units are among those that an offer names and that their records are checked and fresh; records that are
+// not checked yet are fetched. ErrUnproven.
+func (p *Proofs) CheckUnits(ctx context.Context, o market.Offer, units []market.UnitID) error {
+	if p.proven(o, units) == nil {
+		return nil
+	}
+	if o.Proof.IsZero() {
+		return fmt.Errorf("%w: its offer names no fresh audit record", ErrUnproven)
+	}
+	s, err := p.lock(ctx, o.Provider)
+	if err != nil {
+		return fmt.Errorf("%w: its records are still being checked", ErrUnproven)
+	}
+	defer s.unlock()
+	list, err := p.list(ctx, s, o)
+	if err != nil {
+		return fmt.Errorf("%w: the list of its records is not to be had: %w", ErrUnproven, err)
+	}
+	var wanted []market.Shown
+	for _, u := range units {
+		i := slices.IndexFunc(list, func(l market.Shown) bool { return l.Unit == u })
+		if i < 0 {
+			return fmt.Errorf("%w: unit %s is not among the %d that its offer says are proven", ErrUnproven, u.Short(), len(list))
+		}
+		wanted = append(wanted, list[i])
+	}
+	p.records(ctx, s, o, wanted)
+	return p.proven(o, units)
+}
+
+// lock waits for a provider's turn.
+func (p *Proofs) lock(ctx context.Context, provider sign.Key) (*shower, error) {
+	p.mu.Lock()
+	s := p.of(provider)
+	p.mu.Unlock()
+	select {
+	case s.turn <- struct{}{}:
+		return s, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (s *shower) unlock() { <-s.turn }
+
+// proven says whether all the units are, by what is known.
+func (p *Proofs) proven(o market.Offer, units []market.UnitID) error {
+	_, slot, err := p.cfg.Sight.Window()
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUnproven, err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.of(o.Provider)
+	for _, u := range units {
+		c, ok := s.units[u]
+		if !ok || !p.counts(c, o, slot) {
+			why := s.doubt(o)
+			if ok {
+				why = fmt.Sprint(audit.Fresh(c.record, nil, slot, audit.Terms{WindowSlots: p.cfg.WindowSlots}))
+			}
+			return fmt.Errorf("%w: unit %s: %s", ErrUnproven, u.Short(), why)
+		}
+	}
+	return nil
+}
+
+// list is the list behind an offer's proof. the turn is s's.
+func (p *Proofs) list(ctx context.Context, s *shower, o market.Offer) ([]market.Shown, error) {
+	p.mu.Lock()
+	list, known := s.lists[o.Proof]
+	wait := s.waits(o.Proof, p.cfg.Now())
+	p.mu.Unlock()
+	if known || wait != nil {
+		return list, wait
+	}
+	list, err := p.fetchList(ctx, o)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err != nil {
+		if ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			s.try(o.Proof, attempted{at: p.cfg.Now(), err: err, final: errors.Is(err, market.ErrUnits) || errors.Is(err, market.ErrMalformed)})
+		}
+		return nil, err
+	}
+	if _, known := s.class[o.Class]; !known && len(s.class) >= market.MaxOffers { // nobody sells so many classes at a time
+		s.forget()
+	}
+	delete(s.tried, o.Proof)
+	delete(s.lists, s.class[o.Class])
+	s.lists[o.Proof], s.class[o.Class] = list, o.Proof
+	s.drop(list, o.Class)
+	return list, nil
+}
+
+// drop forgets the units of a class that are not on the newest list and so may have been made up to fill the memory.
+func (s *shower) drop(list []market.Shown, c market.Class) {
+	on := make(map[market.UnitID]bool, len(list))
+	for _, l := range list {
+		on[l.Unit] = true
+	}
+	for u, k := range s.units {
+		if k.class == c && !on[u] {
+			delete(s.units, u)
+		}
+	}
+}
+
+func (p *Proofs) fetchList(ctx context.Context, o market.Offer) ([]market.Shown, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	r, err := p.cfg.Ask(ctx, o.Provider, &nodepb.RecordRequest{Proof: o.Proof[:]})
+	if err != nil {
+		return nil, err
+	}
+	return market.UnmarshalShown(r.Shown, o.Proof)
+}
+
+// records fetches and checks those records of a list that are not checked. the turn is s's.
+func (p *Proofs) records(ctx context.Context, s *shower, o market.Offer, list []market.Shown) {
+	bad := 0
+	p.mu.Lock()
+	var wanted []market.Shown
+	for _, l := range list {
+		c, ok := s.units[l.Unit]
+		switch t, tried := s.tried[l.Record]; {
+		case tried && t.final:
+			bad++
+		case s.waits(l.Record, p.cfg.Now()) != nil:
+		case !ok || c.class != o.Class || c.res != o.PerUnit || c.hash != l.Record && p.older(c):
+			wanted = append(wanted, l)
+		}
+	}
+	p.mu.Unlock()
+	for len(wanted) > 0 && bad < maxBad && ctx.Err() == nil {
+		n := min(maxFetches, len(wanted))
+		var g errgroup.Group
+		wrong := make([]bool, n)
+		for i, l := range wanted[:n] {
+			g.Go(func() error {
+				r, err := p.record(ctx, o, l)
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				if err == nil {
+					delete(s.tried, l.Record)
+					s.units[l.Unit] = checked{l.Record, audit.Record{WindowSlots: r.WindowSlots, Answer: r.Answer}, r.Rates(), o.Class, o.PerUnit}
+					return nil
+				}
+				var rule *audit.RuleError
+				final := errors.Is(err, market.ErrMalformed) || errors.As(err, &rule) && rule.Rule != audit.RuleCommittee && rule.Rule != audit.RuleTime
+				if wrong[i] = final; final || ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded) {
+					s.try(l.Record, attempted{at: p.cfg.Now(), err: err, final: final})
+				}
+				p.cfg.Log.Debug("a record does not show a unit", "provider", o.Provider, "unit", l.Unit, "err", err)
+				return nil
+			})
+		}
+		_ = g.Wait() // no error is returned
+		for _, w := range wrong {
+			if w {
+				bad++
+			}
+		}
+		wanted = wanted[n:]
+	}
+}
+
+// older says whether a record is of a window before the present one, so that a newer one is worth fetching.
+func (p *Proofs) older(c checked) bool {
+	w, _, err := p.cfg.Sight.Window()
+	return err == nil && c.record.Answer.Window < w
+}
+
+// record fetches the record of a unit and checks all of it.
+func (p *Proofs) record(ctx context.Context, o market.Offer, l market.Shown) (audit.Record, error) {
+	fctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	reply, err := p.cfg.Ask(fctx, o.Provider, &nodepb.RecordRequest{Hash: l.Record[:]})
+	if err != nil {
+		return audit.Record{}, err
+	}
+	r, err := audit.UnmarshalRecord(reply.Record)
+	switch {
+	case err != nil:
+		return r, err
+	case r.Hash() != l.Record:
+		return r, fmt.Errorf("%w: it gave another record", market.ErrMalformed)
+	case r.Answer.Provider != o.Provider || r.Answer.Unit != l.Unit:
+		return r, &audit.RuleError{Rule: audit.RuleUnit, Detail: fmt.Sprintf("it is of unit %s of %s", r.Answer.Unit.Short(), r.Answer.Provider.Short())}
+	case r.WindowSlots != p.cfg.WindowSlots:
+		return r, &audit.RuleError{Rule: audit.RuleWindow, Detail: fmt.Sprintf("windows of %d slots, the network's have %d", r.WindowSlots, p.cfg.WindowSlots)}
+	}
+	return r, p.judge(ctx, o, r)
+}
+
+// judge checks a record that is the one named, what is cheap first.
+func (p *Proofs) judge(ctx context.Context, o market.Offer, r audit.Record) error {
+	_, slot, err := p.cfg.Sight.Window()
+	if err != nil {
+		return err
+	}
+	if err := audit.Fresh(r, nil, slot, audit.Terms{WindowSlots: p.cfg.WindowSlots}); err != nil {
+		return err
+	}
+	if err := r.CheckClass(o.Class, o.PerUnit); err != nil {
+		return err
+	}
+	if err := checkPublic(ctx, p.cfg.Sight, r); err != nil {
+		return err
+	}
+	select {
+	case p.cpu <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-p.cpu }()
+	return r.Check(p.cfg.Domain)
+}
+
+// checkPublic holds a record against what the network's public facts say: beacon, dataset, members.
+func checkPublic(ctx context.Context, sight Sight, r audit.Record) error {
+	window := r.Answer.Window
+	beacon, err := sight.Beacon(ctx, window)
+	if err != nil {
+		return fmt.Errorf("reading the beacon of window %d: %w", window, err)
+	}
+	if beacon != r.Beacon {
+		return &audit.RuleError{Rule: audit.RuleSeed, Detail: fmt.Sprintf("the beacon of window %d is that of round %d, the record's is of round %d or another value", window, beacon.Round, r.Beacon.Round)}
+	}
+	era, err := sight.Beacon(ctx, audit.EraOf(window))
+	if err != nil && !errors.Is(err, chain.ErrNotFound) {
+		return fmt.Errorf("reading the beacon of the datasets: %w", err)
+	}
+	if err != nil {
+		return fmt.Errorf("the beacon of the datasets of window %d: %w", window, err)
+	}
+	if err := r.CheckDataset(era); err != nil {
+		return err
+	}
+	roster, err := sight.Roster(ctx, window)
+	if err != nil {
+		return fmt.Errorf("reading the bonded set: %w", err)
+	}
+	return r.CheckMembers(roster)
+}
+
+// Next is how long it takes until the next window begins; 0 while that is not known.
+func (p *Proofs) Next() time.Duration {
+	w, _, err := p.cfg.Sight.Window()
+	if err != nil {
+		return 0
+	}
+	return p.cfg.Until((w + 1).First(p.cfg.WindowSlots))
+}

@@ -1,0 +1,107 @@
+package harness
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/node/buyer"
+)
+
+// small makes units that show in milliseconds what they are.
+func small(c *node.Config) { c.Provide.Unit.MilliCPU, c.Provide.Unit.MemoryMiB = 100, 64 }
+
+// mute makes units that are too small to show anything: their peers are never proven.
+func mute(c *node.Config) { c.Provide.Unit.MilliCPU, c.Provide.Unit.MemoryMiB = 50, 64 }
+
+// On a network that audits nobody sells before its units have shown what they are, and whoever never does sells to those only
+// who take units as they are; `why` says so. Leases are of units that were shown.
+func TestProvenSales(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const shy = 3
+		n := New(t, Options{
+			Providers: 4, Units: 2, Programs: programs, AuditSlots: 10 * auditSlots, Log: Logger(), // most of it is over within one window
+			Configure: func(i int, c *node.Config) {
+				if small(c); i == shy {
+					mute(c)
+				}
+			},
+		})
+		time.Sleep(5 * time.Second)
+		b := n.Buyer(0)
+		try := func(ranks uint32, unproven bool, want buyer.State) buyer.Job {
+			t.Helper()
+			spec := b.Job("work", ranks, "2")
+			spec.Resources.Unproven = unproven
+			j := b.Wait(b.Submit(spec).ID, time.Minute)
+			if j.State != want {
+				t.Fatalf("%d ranks, unproven %v: %s\n%s", ranks, unproven, j.Summary(), b.Why(j.ID))
+			}
+			return j
+		}
+		early := try(1, false, buyer.Failed)
+		if !strings.Contains(early.Reason, "unproven") || !strings.Contains(early.Reason, "the next audit window begins in") || !strings.Contains(early.Reason, "--unproven") {
+			t.Errorf("nobody has shown anything yet: %s", early.Reason)
+		}
+		if none := b.steps(t, early.ID, buyer.StepInfeasible); len(none) != 4 || !strings.Contains(none[0].Detail, "its offer names no fresh audit record") {
+			t.Errorf("not all four offers are refused for it:\n%s", b.Why(early.ID))
+		}
+		try(4, true, buyer.Succeeded)
+
+		shown := map[market.UnitID]bool{}
+		for i := range shy {
+			for _, a := range audited(t, n.Provider(i), 1) {
+				shown[a.Unit] = true
+				if a.Failed != "" {
+					t.Fatalf("%s: %s", name(i), a.Failed)
+				}
+			}
+		}
+		time.Sleep(2 * time.Second) // offers are renewed
+		j := try(3, false, buyer.Succeeded)
+		for _, l := range n.check(t, b, j, buyer.Succeeded) {
+			if l.Provider == n.Provider(shy).Key.Key() {
+				t.Error("a peer that has shown nothing sold to an order that wants proof")
+			}
+		}
+		b.list(t, "lease", func(value []byte) {
+			units, job := leased(t, value)
+			if job == j.ID && slices.ContainsFunc(units, func(u market.UnitID) bool { return !shown[u] }) {
+				t.Errorf("units %v were leased, shown are %v", units, shown)
+			}
+		})
+		many := try(4, false, buyer.Failed)
+		who := n.Provider(shy).Key.Key().Short()
+		if why := b.Why(many.ID); !strings.Contains(why, who) || !strings.Contains(many.Reason, "3 of 4 leases can be placed") || !strings.Contains(many.Reason, "1 unproven") {
+			t.Errorf("%s\n%s", many.Reason, why)
+		}
+		for _, s := range b.steps(t, many.ID, buyer.StepInfeasible) {
+			if s.Provider != n.Provider(shy).Key.Key().String() || !strings.Contains(s.Detail, "its offer names no fresh audit record") {
+				t.Errorf("refused: %+v", s)
+			}
+		}
+		try(4, true, buyer.Succeeded)
+		// What is packed is counted by units that were shown.
+		packed := b.Job("work", 6, "2")
+		packed.Placement.Pack = true
+		n.check(t, b, b.Wait(b.Submit(packed).ID, time.Minute), buyer.Succeeded)
+	})
+}
+
+// leased are the units of a bought lease and its job, as the journal has them.
+func leased(t *testing.T, value []byte) ([]market.UnitID, string) {
+	var rec struct {
+		Job   string          `json:"job"`
+		Units []market.UnitID `json:"units"`
+	}
+	if err := json.Unmarshal(value, &rec); err != nil {
+		t.Fatal(err)
+	}
+	return rec.Units, rec.Job
+}
