@@ -1,0 +1,416 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/p2p/stream"
+	"github.com/starling-network/starling/verify/audit"
+	"github.com/starling-network/starling/verify/audit/audittest"
+	"github.com/starling-network/starling/verify/challenge"
+)
+
+// sold is what units of the tests have: so little that a record is made in a moment.
+var sold = market.Resources{MilliCPU: 63, MemoryMiB: 64}
+
+// shownCase is a case of an audit as such units are asked.
+func shownCase(t *testing.T, unit string) audittest.Case {
+	t.Helper()
+	c := audittest.New(7)
+	c.Unit = market.UnitID(sign.Sum([]byte(unit)))
+	var err error
+	if c.Shape, c.Walk, err = audit.Plan("cpu", sold); err != nil {
+		t.Fatal(err)
+	}
+	c.Verdict = func(v *audit.Verdict) { v.Walk = 60_000 }
+	return c
+}
+
+func made(t *testing.T, c audittest.Case) audit.Record {
+	t.Helper()
+	r, err := c.Make()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// records of units that pass, made once for all tests.
+var passing = sync.OnceValue(func() []audit.Record {
+	var out []audit.Record
+	for i := range 3 {
+		c := shownCase(&testing.T{}, fmt.Sprintf("unit %d", i))
+		r, err := c.Make()
+		if err != nil {
+			panic(err)
+		}
+		out = append(out, r)
+	}
+	return out
+})
+
+// facts are what the reader of the tests sees of the network.
+type facts struct {
+	audittest.Case
+	window audit.Window
+	slot   error
+	beacon func(audit.Beacon) audit.Beacon
+	roster audit.Roster
+}
+
+func (f *facts) Window() (audit.Window, market.Slot, error) {
+	return f.window, f.window.First(f.Slots) + 3, f.slot
+}
+
+func (f *facts) Beacon(_ context.Context, w audit.Window) (audit.Beacon, error) {
+	b := f.Case.Beacon()
+	if w == audit.EraOf(f.Case.Window) {
+		b = f.Era()
+	}
+	return f.beacon(b), nil
+}
+
+func (f *facts) Roster(context.Context, audit.Window) (audit.Roster, error) { return f.roster, nil }
+
+// bazaar is a provider with an offer, and a reader of what it shows.
+type bazaar struct {
+	*Proofs
+	facts   *facts
+	now     time.Time
+	offer   market.Offer
+	lists   map[sign.Hash][]byte
+	records map[sign.Hash][]byte
+
+	mu    sync.Mutex
+	asked int
+	down  error
+}
+
+// bazaarOf is one whose provider offers units by records; shown changes the list before it is offered.
+func bazaarOf(t *testing.T, rs []audit.Record, shown func([]market.Shown)) *bazaar {
+	t.Helper()
+	c := audittest.New(7)
+	b := &bazaar{
+		facts: &facts{Case: c, window: c.Window, beacon: func(b audit.Beacon) audit.Beacon { return b }, roster: c.Roster},
+		now:   time.Unix(1_700_000_000, 0), lists: map[sign.Hash][]byte{}, records: map[sign.Hash][]byte{},
+	}
+	var list []market.Shown
+	for _, r := range rs {
+		list = append(list, market.Shown{Unit: r.Answer.Unit, Record: r.Hash()})
+		b.records[r.Hash()] = r.Marshal()
+	}
+	if shown != nil {
+		shown(list)
+	}
+	b.offer = market.Offer{Provider: c.Provider.Key(), Class: "cpu", PerUnit: sold, Units: uint32(len(list)), Total: uint32(len(list)), Proven: uint32(len(list))}
+	b.offer.Proof = b.list(t, list)
+	b.Proofs = NewProofs(ProofsConfig{
+		Domain: audittest.Domain(), WindowSlots: c.Slots, Sight: b.facts, Ask: b.answer, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return b.now },
+		Until: func(s market.Slot) time.Duration { return time.Duration(s) },
+	})
+	return b
+}
+
+// list has the provider give a list, and is its root.
+func (b *bazaar) list(t *testing.T, list []market.Shown) sign.Hash {
+	t.Helper()
+	root, err := market.ProofRoot(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.lists[root], err = market.MarshalShown(list); err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
+func (b *bazaar) answer(_ context.Context, from sign.Key, req *nodepb.RecordRequest) (*nodepb.RecordReply, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.asked++
+	if b.down != nil {
+		return nil, b.down
+	}
+	if len(req.Proof) > 0 {
+		if list := b.lists[sign.Hash(req.Proof)]; list != nil {
+			return &nodepb.RecordReply{Shown: list}, nil
+		}
+	} else if r := b.records[sign.Hash(req.Hash)]; r != nil {
+		return &nodepb.RecordReply{Record: r}, nil
+	}
+	return nil, stream.Refuse(CodeUnknown, "no such thing")
+}
+
+// requests is how many there were since it was asked last.
+func (b *bazaar) requests() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := b.asked
+	b.asked = 0
+	return n
+}
+
+// check looks into the offer and says how many units are proven, and why no more.
+func (b *bazaar) check(t *testing.T, need int) (units uint32, doubt string) {
+	t.Helper()
+	b.Check(t.Context(), b.offer, need)
+	s := b.Shown(b.offer)
+	return s.Units, s.Doubt
+}
+
+// What a provider shows is fetched and checked once, counts while it is fresh, and says how fast the units are.
+func TestProofs(t *testing.T) {
+	t.Parallel()
+	b := bazaarOf(t, passing(), nil)
+	if s := b.Shown(b.offer); s.Units != 0 || s.Doubt != "its records are not checked yet" || b.requests() != 0 {
+		t.Errorf("before: %+v", s)
+	}
+	if units, doubt := b.check(t, 1); units != 3 || doubt != "" || b.requests() != 4 {
+		t.Errorf("%d units, %q", units, doubt)
+	}
+	s := b.Shown(b.offer)
+	if want := passing()[0].Rates(); s.Operations != want.Operations || s.Reads != want.Reads {
+		t.Errorf("%+v, its records say %+v", s, want)
+	}
+	unit := passing()[1].Answer.Unit
+	if units, _ := b.check(t, 3); units != 3 || b.CheckUnits(t.Context(), b.offer, []market.UnitID{unit}) != nil || b.requests() != 0 {
+		t.Error("it is all known, and was asked for again")
+	}
+	other := b.offer
+	other.PerUnit.MemoryMiB++
+	if s := b.Shown(other); s.Units != 0 {
+		t.Errorf("an offer of other units: %+v", s)
+	}
+	if err := b.CheckUnits(t.Context(), b.offer, []market.UnitID{unit, {1}}); !errors.Is(err, ErrUnproven) || !strings.Contains(err.Error(), "is not among the 3") {
+		t.Error(err)
+	}
+	none := b.offer
+	none.Proof = sign.Hash{}
+	if s := b.Shown(none); s.Units != 0 || s.Doubt != "its offer names no fresh audit record" {
+		t.Errorf("%+v", s)
+	}
+	// The window after, its unit may still be sold; not in the one after that.
+	for after, want := range []uint32{3, 3, 0} {
+		b.facts.window = b.facts.Case.Window + audit.Window(after)
+		if s := b.Shown(b.offer); s.Units != want {
+			t.Errorf("%d windows later: %+v", after, s)
+		}
+	}
+	if err := b.CheckUnits(t.Context(), b.offer, []market.UnitID{unit}); !errors.Is(err, ErrUnproven) || !strings.Contains(err.Error(), "rule fresh") {
+		t.Error(err)
+	}
+}
+
+// The record of a unit that is leased is fetched when it was not checked before.
+func TestProofsOfLeasedUnits(t *testing.T) {
+	t.Parallel()
+	b := bazaarOf(t, passing(), nil)
+	unit := passing()[2].Answer.Unit
+	if err := b.CheckUnits(t.Context(), b.offer, []market.UnitID{unit}); err != nil || b.requests() != 2 {
+		t.Error(err)
+	}
+	if s := b.Shown(b.offer); s.Units != 1 || s.Doubt != "not all of its records are checked yet" {
+		t.Errorf("%+v", s)
+	}
+	b.down = errors.New("no route")
+	if err := b.CheckUnits(t.Context(), b.offer, []market.UnitID{passing()[0].Answer.Unit}); !errors.Is(err, ErrUnproven) || !strings.Contains(err.Error(), "no route") {
+		t.Error(err)
+	}
+	if err := b.CheckUnits(t.Context(), b.offer, []market.UnitID{unit}); err != nil {
+		t.Error("what is known needs nobody's answer", err)
+	}
+}
+
+// TestProofsRefuse has a provider offer what does not show its unit.
+func TestProofsRefuse(t *testing.T) {
+	t.Parallel()
+	good := passing()[:1]
+	one := func(change func(c *audittest.Case)) []audit.Record {
+		c := shownCase(t, "unit 0")
+		change(&c)
+		return []audit.Record{made(t, c)}
+	}
+	slow := func(c *audittest.Case) {
+		c.Verdict = func(v *audit.Verdict) { v.Walk = 60_000; v.Product = 5_000_000 }
+	}
+	wrong := func(c *audittest.Case) {
+		c.Opening = func(i int, o *challenge.Opening) { o.Values[0]++ }
+	}
+	bent := func(r []audit.Record) []audit.Record {
+		x := r[0]
+		x.AnswerSig[3] ^= 1
+		return []audit.Record{x}
+	}
+	for name, c := range map[string]struct {
+		records []audit.Record
+		list    func([]market.Shown)
+		change  func(b *bazaar)
+		doubt   string
+	}{
+		"another provider's": {one(func(c *audittest.Case) { c.Provider = audittest.Key("somebody else") }), nil, nil, "rule unit"},
+		"another unit's":     {good, func(l []market.Shown) { l[0].Unit = market.UnitID{1} }, nil, "rule unit"},
+		"another list's": {good, nil, func(b *bazaar) {
+			b.lists[b.offer.Proof], _ = market.MarshalShown([]market.Shown{{Unit: market.UnitID{1}, Record: good[0].Hash()}})
+		}, "records listed have root"},
+		"a list too long":                     {good, nil, func(b *bazaar) { b.lists[b.offer.Proof] = make([]byte, 64*(market.MaxShown+1)) }, "units shown"},
+		"an empty list":                       {good, nil, func(b *bazaar) { b.lists[b.offer.Proof] = []byte{} }, "units shown"},
+		"another record":                      {good, nil, func(b *bazaar) { b.records[good[0].Hash()] = passing()[1].Marshal() }, "it gave another record"},
+		"no record":                           {good, nil, func(b *bazaar) { b.records[good[0].Hash()] = []byte("record") }, "malformed"},
+		"none":                                {good, nil, func(b *bazaar) { clear(b.records) }, "no such thing"},
+		"silence":                             {good, nil, func(b *bazaar) { b.down = context.DeadlineExceeded }, "deadline exceeded"},
+		"two windows ago":                     {good, nil, func(b *bazaar) { b.facts.window += 2 }, "rule fresh"},
+		"from the future":                     {good, nil, func(b *bazaar) { b.facts.window-- }, "rule time"},
+		"of other units":                      {good, nil, func(b *bazaar) { b.offer.PerUnit.MemoryMiB = 1 << 10; b.offer.PerUnit.MilliCPU = 2000 }, "rule shape"},
+		"of a class that nothing is known of": {good, nil, func(b *bazaar) { b.offer.Class = "tpu" }, "rule shape"},
+		"too slow":                            {one(slow), nil, nil, "rule floor"},
+		"wrong":                               {one(wrong), nil, nil, "rule openings"},
+		"a false signature":                   {bent(good), nil, nil, "rule provider"},
+		"another beacon": {good, nil, func(b *bazaar) {
+			b.facts.beacon = func(x audit.Beacon) audit.Beacon { x.Value = sign.Hash{1}; return x }
+		}, "rule seed"},
+		"another era's dataset": {good, nil, func(b *bazaar) {
+			b.facts.beacon = func(x audit.Beacon) audit.Beacon {
+				if x == b.facts.Era() {
+					x.Value = sign.Hash{1}
+				}
+				return x
+			}
+		}, "rule seed"},
+		"a committee of friends": {good, nil, func(b *bazaar) { b.facts.roster = audittest.New(3).Roster }, "rule committee"},
+		"no slot":                {good, nil, func(b *bazaar) { b.facts.slot = errors.New("the chain does not answer") }, "the chain does not answer"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := bazaarOf(t, c.records, c.list)
+			if c.change != nil {
+				c.change(b)
+			}
+			units, doubt := b.check(t, 1)
+			if units != 0 || !strings.Contains(doubt, c.doubt) {
+				t.Errorf("%d units, %q", units, doubt)
+			}
+			if err := b.CheckUnits(t.Context(), b.offer, []market.UnitID{c.records[0].Answer.Unit}); !errors.Is(err, ErrUnproven) {
+				t.Errorf("its unit: %v", err)
+			}
+			if b.requests(); name != "no slot" {
+				if b.check(t, 1); b.requests() != 0 {
+					t.Error("it was asked again at once")
+				}
+			}
+		})
+	}
+}
+
+// What could not be had or judged is asked for again after a while; what is wrong is not.
+func TestProofsAgain(t *testing.T) {
+	t.Parallel()
+	b := bazaarOf(t, passing()[:1], nil)
+	b.down = errors.New("no route")
+	b.check(t, 1)
+	b.down, b.now = nil, b.now.Add(again)
+	roster := b.facts.roster
+	b.facts.roster = roster[:3] // it has not found everybody yet
+	if units, doubt := b.check(t, 1); units != 0 || !strings.Contains(doubt, "rule committee") {
+		t.Errorf("%d units, %q", units, doubt)
+	}
+	b.facts.roster, b.now = roster, b.now.Add(again)
+	if units, doubt := b.check(t, 1); units != 1 || doubt != "" {
+		t.Errorf("%d units, %q", units, doubt)
+	}
+	b = bazaarOf(t, passing()[:1], func(l []market.Shown) { l[0].Unit = market.UnitID{1} })
+	b.check(t, 1)
+	b.requests()
+	b.now = b.now.Add(time.Hour)
+	if b.check(t, 1); b.requests() != 0 {
+		t.Error("a record of another unit was fetched again")
+	}
+}
+
+// An offer that names many wrong records costs a few of them, and no memory.
+func TestProofsAreBounded(t *testing.T) {
+	t.Parallel()
+	b := bazaarOf(t, passing(), nil)
+	var many []market.Shown
+	for i := range market.MaxShown {
+		many = append(many, market.Shown{Unit: market.UnitID(sign.Sum([]byte{byte(i)})), Record: sign.Sum([]byte{byte(i), 1})})
+		b.records[many[i].Record] = passing()[0].Marshal()
+	}
+	b.offer.Proof = b.list(t, many)
+	if units, _ := b.check(t, market.MaxShown); units != 0 {
+		t.Errorf("%d units", units)
+	}
+	if n := b.requests(); n > 1+maxBad+maxFetches {
+		t.Errorf("%d requests for a list of wrong records", n)
+	}
+	for i := range 3 * market.MaxOffers {
+		o := b.offer
+		o.Class = market.Class(fmt.Sprintf("cpu/%d", i))
+		o.Proof = b.list(t, many[:i+1])
+		b.Check(t.Context(), o, 1)
+	}
+	for i := range maxSeen + 10 {
+		o := b.offer
+		o.Provider = sign.Key(sign.Sum(fmt.Append(nil, i)))
+		b.now = b.now.Add(time.Millisecond)
+		b.Shown(o)
+	}
+	b.Proofs.mu.Lock()
+	defer b.Proofs.mu.Unlock()
+	for _, s := range b.seen {
+		if len(s.lists) > market.MaxOffers || len(s.tried) > maxTried || len(s.order) != len(s.tried) {
+			t.Errorf("%d lists and %d failures of one provider are remembered", len(s.lists), len(s.tried))
+		}
+	}
+	if len(b.seen) != maxSeen {
+		t.Errorf("%d providers are remembered", len(b.seen))
+	}
+}
+
+// Whoever asks a peer for what is behind its offer gets the list, and for nonsense a reason.
+func TestShow(t *testing.T) {
+	t.Parallel()
+	list := []market.Shown{{Unit: market.UnitID{1}, Record: sign.Hash{2}}}
+	root, err := market.ProofRoot(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Service{cfg: Config{Shelf: &Shelf{}, List: func(p sign.Hash) []market.Shown {
+		if p == root {
+			return list
+		}
+		return nil
+	}}}
+	r, err := s.show(&nodepb.RecordRequest{Proof: root[:]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := market.UnmarshalShown(r.Shown, root); err != nil || got[0] != list[0] {
+		t.Errorf("%v, %v", got, err)
+	}
+	var refused *stream.Refused
+	var bad *stream.Malformed
+	for name, c := range map[string]struct {
+		req  *nodepb.RecordRequest
+		kind any
+	}{
+		"another proof": {&nodepb.RecordRequest{Proof: make([]byte, 32)}, &refused}, "a short proof": {&nodepb.RecordRequest{Proof: []byte{1}}, &bad},
+		"both": {&nodepb.RecordRequest{Proof: root[:], Hash: root[:]}, &bad}, "neither": {&nodepb.RecordRequest{}, &bad}, "another record": {&nodepb.RecordRequest{Hash: root[:]}, &refused},
+	} {
+		if _, err := s.show(c.req); !errors.As(err, c.kind) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	s.cfg.List = nil
+	if _, err := s.show(&nodepb.RecordRequest{Proof: root[:]}); !errors.As(err, &refused) {
+		t.Errorf("a peer that sells nothing: %v", err)
+	}
+}
