@@ -132,6 +132,7 @@ func (n *Node) Offers(ctx context.Context, class string) ([]api.OfferInfo, error
 			Provider: o.Provider, Class: string(o.Class), Region: string(o.Region), Free: o.Units, Total: o.Total, PerUnit: o.PerUnit,
 			Price: o.Price, Runtimes: o.Runtimes, Expires: o.Expires,
 			Model: o.Model, Capability: o.Capability, Simulated: o.Simulated,
+			Proven: o.Proven, Checked: k.Shown.Units, Doubt: k.Shown.Doubt, Operations: k.Shown.Operations, Reads: k.Shown.Reads,
 			Answered: k.Fresh(time.Now()), RTT: float64(k.RTT) / float64(time.Millisecond),
 		})
 	}

@@ -29,7 +29,7 @@ func (n *Node) OwnOffers() (api.OwnOffers, error) {
 	out := api.OwnOffers{State: s.State, Until: s.Until, Hours: s.Hours, Leases: s.Leases, Offers: []api.OwnOffer{}}
 	for _, l := range s.Lots {
 		out.Offers = append(out.Offers, api.OwnOffer{
-			Class: l.Class, Model: l.Model, Capability: l.Capability, Simulated: l.Simulated, Seq: l.Seq, Units: len(l.Units), Free: l.Free,
+			Class: l.Class, Model: l.Model, Capability: l.Capability, Simulated: l.Simulated, Seq: l.Seq, Units: len(l.Units), Free: l.Free, Proven: l.Proven,
 			Leased: l.Held, Withdrawn: l.Withdrawn, PerUnit: l.PerUnit, Price: l.Asked, Floor: l.Floor, Runtimes: s.Runtimes,
 		})
 	}

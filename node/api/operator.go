@@ -42,6 +42,7 @@ type OwnOffer struct {
 	Seq        uint64            `json:"seq"` // of the last offer published; 0: none yet
 	Units      int               `json:"units"`
 	Free       int               `json:"free"`
+	Proven     int               `json:"proven,omitempty"` // of those, with a fresh audit record
 	Leased     int               `json:"leased"`
 	Withdrawn  int               `json:"withdrawn"`
 	PerUnit    market.Resources  `json:"perUnit"`

@@ -107,6 +107,15 @@ type OfferInfo struct {
 	Capability market.Capability `json:"capability,omitempty"`
 	Simulated  bool              `json:"simulated,omitempty"` // the units are not hardware
 
+	// Proven is how many of the free units the offer says have a fresh audit record, Checked of how many this peer has checked it,
+	// Doubt why of no more. Operations and Reads are what the least of these has shown, a second. All empty on a network that
+	// does not audit.
+	Proven     uint32 `json:"proven,omitempty"`
+	Checked    uint32 `json:"checked,omitempty"`
+	Doubt      string `json:"doubt,omitempty"`
+	Operations uint64 `json:"operationsPerSecond,omitempty"`
+	Reads      uint64 `json:"readsPerSecond,omitempty"`
+
 	Answered bool    `json:"answered"` // a probe was answered within the last two minutes
 	RTT      float64 `json:"rttMillis,omitempty"`
 }

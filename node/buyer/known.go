@@ -25,6 +25,7 @@ type Known struct {
 	Offer    market.Offer
 	Answered time.Time     // zero: never
 	RTT      time.Duration // of the last answer
+	Shown    match.Shown   // what is known of its free units; of those that Buyer.Offers returns
 }
 
 // Fresh says whether the provider answered recently enough to be shown as there.

@@ -27,7 +27,7 @@ func (b *Buyer) find(ctx context.Context, c market.Class, regions []market.Regio
 }
 
 // Offers looks for offers of a class or family, "" for all, asks their providers
-// whether they are there, and returns what is known.
+// whether they are there and for the records that they name, and returns what is known.
 func (b *Buyer) Offers(ctx context.Context, c market.Class) []Known {
 	var wg sync.WaitGroup
 	families := []market.Class{c}
@@ -40,6 +40,11 @@ func (b *Buyer) Offers(ctx context.Context, c market.Class) []Known {
 	wg.Wait()
 	sem := make(chan struct{}, 32)
 	asked := map[sign.Key]bool{b.self: true}
+	if b.cfg.Proofs != nil {
+		for _, k := range b.known.class(c, time.Now()) {
+			wg.Go(func() { b.proveNow(ctx, k.Offer) })
+		}
+	}
 	for _, k := range b.known.class(c, time.Now()) {
 		if time.Since(k.Answered) < probeFresh || asked[k.Offer.Provider] {
 			continue
@@ -52,7 +57,11 @@ func (b *Buyer) Offers(ctx context.Context, c market.Class) []Known {
 		})
 	}
 	wg.Wait()
-	return b.known.class(c, time.Now())
+	out := b.known.class(c, time.Now())
+	for i := range out {
+		out[i].Shown = b.candidate(out[i]).Shown
+	}
+	return out
 }
 
 // probe asks a provider for the status of nothing: any answer means it is there.

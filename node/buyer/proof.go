@@ -66,8 +66,9 @@ func (b *Buyer) asked(k Known) match.Candidate {
 	return c
 }
 
-// prove has the records that an offer names checked, for as many units, in the background; then is called when it is done.
-func (b *Buyer) prove(o market.Offer, need int, then func()) {
+// prove has the records that an offer names checked, for as many units, in the background; then is called when it is done. False:
+// there is nothing to do.
+func (b *Buyer) prove(o market.Offer, need int, then func()) bool {
 	b.mu.Lock()
 	ctx := b.ctx
 	begin := b.cfg.Proofs != nil && b.cfg.Weights.Audited && !o.Proof.IsZero() && ctx != nil && !b.closing
@@ -76,7 +77,7 @@ func (b *Buyer) prove(o market.Offer, need int, then func()) {
 	}
 	b.mu.Unlock()
 	if !begin {
-		return
+		return false
 	}
 	go func() {
 		defer b.wg.Done()
@@ -91,6 +92,22 @@ func (b *Buyer) prove(o market.Offer, need int, then func()) {
 		defer func() { <-b.proving }()
 		b.cfg.Proofs.Check(ctx, o, need)
 	}()
+	return true
+}
+
+// proveNow is prove for who waits a little for it.
+func (b *Buyer) proveNow(ctx context.Context, o market.Offer) {
+	done := make(chan struct{})
+	if !b.prove(o, 0, func() { close(done) }) {
+		return
+	}
+	t := time.NewTimer(askTimeout)
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-t.C:
+	case <-ctx.Done():
+	}
 }
 
 // proveFor is prove for what an order may take of one provider, if it wants proof; its auction looks again when it is done.

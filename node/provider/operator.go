@@ -213,6 +213,7 @@ type LotStatus struct {
 	Asked     market.Price // now
 	Seq       uint64       // of the last offer; 0 before the first
 	Free      int
+	Proven    int // of those, with a fresh audit record
 	Held      int
 	Withdrawn int
 }
@@ -253,7 +254,7 @@ func (p *Provider) Status() Status {
 		s.State = Closed
 	}
 	for _, l := range p.cfg.Lots {
-		st := LotStatus{Lot: l, Asked: p.book.Limits().Asks[l.Class], Seq: seqs[l.Class], Free: p.book.Free(l.Class)}
+		st := LotStatus{Lot: l, Asked: p.book.Limits().Asks[l.Class], Seq: seqs[l.Class], Free: p.book.Free(l.Class), Proven: p.book.Shown(l.Class)}
 		for _, u := range l.Units {
 			_, held := p.book.Holder(u.ID)
 			if held {

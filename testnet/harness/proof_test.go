@@ -76,6 +76,19 @@ func TestProvenSales(t *testing.T) {
 				t.Errorf("units %v were leased, shown are %v", units, shown)
 			}
 		})
+		for _, k := range b.Node.Buyer().Offers(t.Context(), "cpu") {
+			switch s, is := k.Shown, k.Offer.Provider == n.Provider(shy).Key.Key(); {
+			case is && (s.Units != 0 || k.Offer.Proven != 0):
+				t.Errorf("%s shows %+v", name(shy), s)
+			case !is && (s.Units != 2 || k.Offer.Proven != 2 || s.Operations == 0 || s.Reads == 0 || s.Doubt != ""):
+				t.Errorf("%s shows %+v, its offer says %d are proven", k.Offer.Provider.Short(), s, k.Offer.Proven)
+			}
+		}
+		// Records are checked before they are needed: an order waits for no more messages than one that wants none.
+		took := func(j buyer.Job) time.Duration { return b.steps(t, j.ID, buyer.StepLeased)[0].Took }
+		if proven, any := took(try(3, false, buyer.Succeeded)), took(try(3, true, buyer.Succeeded)); proven > any+any/2 {
+			t.Errorf("leases of proven units took %v, of any %v", proven, any)
+		}
 		many := try(4, false, buyer.Failed)
 		who := n.Provider(shy).Key.Key().Short()
 		if why := b.Why(many.ID); !strings.Contains(why, who) || !strings.Contains(many.Reason, "3 of 4 leases can be placed") || !strings.Contains(many.Reason, "1 unproven") {

@@ -78,7 +78,10 @@ func newOffers(a *App) *cobra.Command {
 		Short: "List what other peers sell",
 		Long: `Looks for offers and asks each provider whether it is there. A class such as gpu/h100 is that class alone, a family such as
 gpu is every class in it. Units that are not hardware, which there are only on simulated networks, say so. An offer that says "no" under ANSWERS was found
-but its provider did not answer a probe within the last two minutes; orders are not sent to it first.`,
+but its provider did not answer a probe within the last two minutes; orders are not sent to it first.
+
+On a network that audits, PROVEN says of how many free units this peer has checked a fresh audit record, of so many that the offer
+says have one: only those are sold to orders without --unproven. -o json has why of no more, and what the units have shown.`,
 		Example: `  starling offers
   starling offers --class gpu -o json`,
 		GroupID: groupPeer,
@@ -106,14 +109,22 @@ but its provider did not answer a probe within the last two minutes; orders are 
 				return strings.Compare(x.Provider.String(), y.Provider.String())
 			})
 			return a.Show(offers, func(t *Table) {
-				t.Head("PROVIDER", "CLASS", "MODEL", "REGION", "FREE", "EACH", "PRICE/UNIT-HOUR", "RTT", "ANSWERS", "EXPIRES")
+				head := []string{"PROVIDER", "CLASS", "MODEL", "REGION", "FREE", "EACH", "PRICE/UNIT-HOUR", "RTT", "ANSWERS", "EXPIRES"}
+				if g.AuditSlots > 0 {
+					head = append(head, "PROVEN")
+				}
+				t.Head(head...)
 				for _, o := range offers {
 					answers := "no"
 					if o.Answered {
 						answers = "yes"
 					}
-					t.Row(o.Provider.Short(), o.Class, modelText(o.Model, o.Simulated), o.Region, fmt.Sprintf("%d/%d", o.Free, o.Total), unitSize(o.PerUnit),
-						g.FormatAmount(market.Amount(o.Price)), millis(o.RTT), answers, "in "+span(time.Until(o.Expires)))
+					row := []any{o.Provider.Short(), o.Class, modelText(o.Model, o.Simulated), o.Region, fmt.Sprintf("%d/%d", o.Free, o.Total), unitSize(o.PerUnit),
+						g.FormatAmount(market.Amount(o.Price)), millis(o.RTT), answers, "in " + span(time.Until(o.Expires))}
+					if g.AuditSlots > 0 {
+						row = append(row, fmt.Sprintf("%d/%d", o.Checked, o.Proven))
+					}
+					t.Row(row...)
 				}
 			})
 		},

@@ -39,7 +39,8 @@ func newOfferLs(a *App) *cobra.Command {
 		Short:   "List what this peer sells, class by class, and how it stands",
 		Long: `Lists the offers of this peer. STATE is selling; paused and draining (nothing new is sold until "offer resume"); drained
 (draining, and no lease is left); or closed (outside provide.hours). Units that were withdrawn because something is
-wrong with them are listed with the reason; "offer resume DEVICE" sells them again.`,
+wrong with them are listed with the reason; "offer resume DEVICE" sells them again. On a network that audits, PROVEN is how many of the free units have a fresh audit record ("starling
+audit ls"): the others are sold only to orders with --unproven.`,
 		Example: `  starling offer ls
   starling offer ls -o json`,
 		Args: exactArgs(0),
@@ -206,7 +207,11 @@ func ownOffersTable(t *Table, g market.Genesis, o api.OwnOffers) {
 	t.Row("hours", hours)
 	t.Row("leases", o.Leases)
 	t.Row()
-	t.Row("CLASS", "MODEL", "UNITS", "FREE", "LEASED", "WITHDRAWN", "EACH", "PRICE/UNIT-HOUR", "FLOOR", "RUNTIMES", "OFFER")
+	head := []any{"CLASS", "MODEL", "UNITS", "FREE", "LEASED", "WITHDRAWN", "EACH", "PRICE/UNIT-HOUR", "FLOOR", "RUNTIMES", "OFFER"}
+	if g.AuditSlots > 0 {
+		head = append(head, "PROVEN")
+	}
+	t.Row(head...)
 	for _, l := range o.Offers {
 		floor, seq := "-", "-"
 		if l.Floor > 0 {
@@ -215,8 +220,12 @@ func ownOffersTable(t *Table, g market.Genesis, o api.OwnOffers) {
 		if l.Seq > 0 {
 			seq = fmt.Sprint(l.Seq)
 		}
-		t.Row(l.Class, modelText(l.Model, l.Simulated), l.Units, l.Free, l.Leased, l.Withdrawn, unitSize(l.PerUnit),
-			g.FormatAmount(market.Amount(l.Price)), floor, strings.Join(l.Runtimes, ","), seq)
+		row := []any{l.Class, modelText(l.Model, l.Simulated), l.Units, l.Free, l.Leased, l.Withdrawn, unitSize(l.PerUnit),
+			g.FormatAmount(market.Amount(l.Price)), floor, strings.Join(l.Runtimes, ","), seq}
+		if g.AuditSlots > 0 {
+			row = append(row, l.Proven)
+		}
+		t.Row(row...)
 	}
 	if len(o.Withdrawn) == 0 {
 		return
