@@ -1,4 +1,4 @@
-package reputation
+package reputation_test
 
 import (
 	"flag"
@@ -9,6 +9,8 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/verify/reputation"
+	world "github.com/starling-network/starling/verify/reputation/reputationtest"
 )
 
 // full is for verify/BENCHMARKS.md: more markets and more readers of each.
@@ -16,45 +18,74 @@ var full = flag.Bool("full", false, "simulate each attack in 20 markets through 
 
 // attack is one that the malicious try beside their real jobs.
 type attack struct {
-	name   string
-	do     func(b *bazaar)
-	figure func(v *View, by sign.Key) float64 // nil: the AUC of all providers
-	least  float64                            // of the mean, or the test fails
-	most   float64                            // likewise; 0: any
+	name string
+	do   func(b *world.Market)
+
+	least float64 // of the mean, or the test fails
+	most  float64 // likewise; 0: any
 }
 
 var attacks = []attack{
-	{name: "none", do: func(b *bazaar) { b.cheat(realJobs, 0.4) }, least: 0.99},
-	{name: "wash trades, 200 × 0.01", do: washed(200, 0.01, own), least: 0.995},
-	{name: "wash trades, 200 × 1 (1.2 × honest volume)", do: washed(200, 1, own), least: 0.995},
-	{name: "ring of all, 1 sybil", do: washed(200, 5, ring(1)), least: 0.99},
-	{name: "ring of all, 10 sybils", do: washed(200, 5, ring(10)), least: 0.98},
-	{name: "ring of all, 100 sybils", do: washed(200, 5, ring(100)), least: 0.8},
-	{name: "ring of all, 500 sybils", do: washed(200, 5, ring(500)), least: 0.8},
-	{name: "bought buyers, 1 %", do: washed(200, 5, bought(honestBuyers/100)), least: 0.9},
-	{name: "bought buyers, 5 %", do: washed(200, 5, bought(honestBuyers/20))},
-	{name: "bought buyers, 20 %", do: washed(200, 5, bought(mostBought))},
-	{name: "new key after each failure", do: func(b *bazaar) {
-		b.cheat(1, 1) // what its present key has
-		b.wash(200, 5, own)
+	{name: "none", do: func(b *world.Market) { b.Cheat(world.RealJobs, 0.4) }, least: 0.99},
+	{name: "wash trades, 200 × 0.01", do: washed(200, 0.01, world.Own), least: 0.995},
+	{name: "wash trades, 200 × 1 (1.2 × honest volume)", do: washed(200, 1, world.Own), least: 0.995},
+	{name: "ring of all, 1 sybil", do: washed(200, 5, world.Ring(1)), least: 0.99},
+	{name: "ring of all, 10 sybils", do: washed(200, 5, world.Ring(10)), least: 0.98},
+	{name: "ring of all, 100 sybils", do: washed(200, 5, world.Ring(100)), least: 0.8},
+	{name: "ring of all, 500 sybils", do: washed(200, 5, world.Ring(500)), least: 0.8},
+	{name: "bought buyers, 1 %", do: washed(200, 5, world.Bought(world.Buyers/100)), least: 0.9},
+	{name: "bought buyers, 5 %", do: washed(200, 5, world.Bought(world.Buyers/20))},
+	{name: "bought buyers, 20 %", do: washed(200, 5, world.Bought(world.MostBought))},
+	{name: "new key after each failure", do: func(b *world.Market) {
+		b.Cheat(1, 1) // what its present key has
+		b.Wash(200, 5, world.Own)
 	}, least: 0.995},
 }
 
-func washed(jobs int, tokens float64, of func(m, k int) sign.Key) func(*bazaar) {
-	return func(b *bazaar) {
-		b.cheat(realJobs, 0.4)
-		b.wash(jobs, tokens, of)
+func washed(jobs int, tokens float64, of func(m, k int) sign.Key) func(*world.Market) {
+	return func(b *world.Market) {
+		b.Cheat(world.RealJobs, 0.4)
+		b.Wash(jobs, tokens, of)
 	}
 }
 
-// ring shares n sybils among all attackers.
-func ring(n int) func(m, k int) sign.Key {
-	return func(m, k int) sign.Key { return sybil((7*m + k) % n) }
+// spread are figures over seeds and readers.
+type spread []float64
+
+func (s spread) String() string {
+	sorted := slices.Sorted(slices.Values(s))
+	return fmt.Sprintf("%.4f | %.4f | %.4f", s.mean(), sorted[len(s)/20], sorted[0])
 }
 
-// bought are n honest buyers that sign whatever they are paid for.
-func bought(n int) func(m, k int) sign.Key {
-	return func(m, k int) sign.Key { return buyer((7*m + k) % n) }
+func (s spread) mean() float64 {
+	sum := 0.0
+	for _, x := range s {
+		sum += x
+	}
+	return sum / float64(len(s))
+}
+
+func look(t testing.TB, b *world.Market, by sign.Key) *reputation.View {
+	t.Helper()
+	v, err := b.Look(by, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// simulate is the AUC of all providers in a market of each seed, through the eyes of some of its honest buyers.
+func simulate(t testing.TB, seeds, readers int, attack func(b *world.Market)) spread {
+	t.Helper()
+	var out spread
+	for seed := range seeds {
+		b := world.New(uint64(seed))
+		attack(b)
+		for range readers {
+			out = append(out, world.Told(look(t, b, b.Reader())))
+		}
+	}
+	return out
 }
 
 func markets() (seeds, readers int) {
@@ -69,11 +100,8 @@ func TestAttacks(t *testing.T) {
 	for _, a := range attacks {
 		t.Run(a.name, func(t *testing.T) {
 			t.Parallel()
-			if a.figure == nil {
-				a.figure = told
-			}
 			seeds, readers := markets()
-			got := simulate(t, seeds, readers, a.do, a.figure)
+			got := simulate(t, seeds, readers, a.do)
 			if *full {
 				fmt.Printf("| %s | %v |\n", a.name, got)
 			}
@@ -92,10 +120,10 @@ func TestWashTradesOfSixTimesTheHonestVolume(t *testing.T) {
 		_, readers = markets()
 	}
 	volume := 0.0
-	got := simulate(t, 20, readers, func(b *bazaar) {
-		washed(200, 5, own)(b)
-		volume += 200 * 5 / (b.volume / honestProviders) / 20
-	}, told)
+	got := simulate(t, 20, readers, func(b *world.Market) {
+		washed(200, 5, world.Own)(b)
+		volume += 200 * 5 / (b.Volume / world.Providers) / 20
+	})
 	if *full {
 		fmt.Printf("| wash trades, 200 × 5 (%.1f × honest volume) | %v |\n", volume, got)
 	}
@@ -111,18 +139,18 @@ func TestSleepersAreFoundOutByThoseTheyCheat(t *testing.T) {
 	for times, least := range []float64{0, 0.9, 0.95, 0.95} {
 		var got spread
 		for seed := range seeds {
-			b := newBazaar(uint64(seed))
-			b.cheat(60, 0.99)
+			b := world.New(uint64(seed))
+			b.Cheat(60, 0.99)
 			for range readers {
-				by := b.reader()
-				facts := b.facts
-				for m := range malicious {
+				by := b.Reader()
+				facts := b.Facts
+				for m := range world.Malicious {
 					for k := range times {
-						b.facts = append(b.facts, Fact{id(1<<30 + m*10 + k), Failed, Provider, attacker(m), by, b.amount(1), days * slotsPerDay})
+						b.Fail(1<<30+m*10+k, world.Attacker(m), by, 1, world.Now)
 					}
 				}
-				got = append(got, told(b.look(t, by), by))
-				b.facts = facts
+				got = append(got, world.Told(look(t, b, by)))
+				b.Facts = facts
 			}
 		}
 		if *full {
@@ -134,34 +162,34 @@ func TestSleepersAreFoundOutByThoseTheyCheat(t *testing.T) {
 	}
 }
 
-// Rivals buy small jobs from ten of the honest through keys of their own, break them off and tell everybody. What they say of
+// Rivals buy small jobs from ten of the honest through keys of their world.Own, break them off and tell everybody. What they say of
 // one changes nothing of it; the sybils' trades with the others dilute what those say, by next to nothing.
 func TestBadmouthingChangesNextToNothing(t *testing.T) {
 	t.Parallel()
 	seeds, readers := markets()
 	var others, victims spread
 	for seed := range seeds {
-		b := newBazaar(uint64(seed))
-		b.cheat(realJobs, 0.4)
+		b := world.New(uint64(seed))
+		b.Cheat(world.RealJobs, 0.4)
 		for range readers {
-			by := b.reader()
-			facts := b.facts
-			before := b.look(t, by)
+			by := b.Reader()
+			facts := b.Facts
+			before := look(t, b, by)
 			for victim := range 10 {
 				for k := range 500 {
-					b.facts = append(b.facts, lease(1<<30+victim*1000+k, provider(victim), sybil(k), b.amount(0.01), days*slotsPerDay)...)
-					b.facts = append(b.facts, Fact{id(1<<30 + victim*1000 + k), Failed, Provider, provider(victim), sybil(k), b.amount(1000), days * slotsPerDay})
+					b.Keep(1<<30+victim*1000+k, world.Provider(victim), world.Sybil(k), 0.01, world.Now)
+					b.Fail(1<<30+victim*1000+k, world.Provider(victim), world.Sybil(k), 1000, world.Now)
 				}
 			}
-			after := b.look(t, by)
-			was, is := scoresOf(before, honestProviders, provider), scoresOf(after, honestProviders, provider)
+			after := look(t, b, by)
+			was, is := world.Scores(before, world.Providers, world.Provider), world.Scores(after, world.Providers, world.Provider)
 			for i := range was {
 				if i < 10 {
 					victims = append(victims, was[i]-is[i])
 				}
 				others = append(others, math.Abs(is[i]-was[i]))
 			}
-			b.facts = facts
+			b.Facts = facts
 		}
 	}
 	if *full {
@@ -180,22 +208,22 @@ func TestAReaderWithoutAHistoryBeginsAtTheStake(t *testing.T) {
 	for _, share := range []float64{0, 0.1, 0.3} {
 		var got spread
 		for seed := range seeds {
-			b := newBazaar(uint64(seed))
-			washed(200, 5, own)(b)
-			var st []Stake
-			for i := range honestProviders {
-				st = append(st, Stake{provider(i), 1 << 40})
+			b := world.New(uint64(seed))
+			washed(200, 5, world.Own)(b)
+			var st []reputation.Stake
+			for i := range world.Providers {
+				st = append(st, reputation.Stake{Peer: world.Provider(i), Amount: 1 << 40})
 			}
-			for m := range malicious {
-				if n := share / (1 - share) * honestProviders / malicious; n > 0 {
-					st = append(st, Stake{attacker(m), market.Amount(n * (1 << 40))})
+			for m := range world.Malicious {
+				if n := share / (1 - share) * world.Providers / world.Malicious; n > 0 {
+					st = append(st, reputation.Stake{Peer: world.Attacker(m), Amount: market.Amount(n * (1 << 40))})
 				}
 			}
-			v, err := NewView(marketParams, kin('r', 0), days*slotsPerDay, b.facts, st)
+			v, err := b.Look(world.Outsider(), st)
 			if err != nil {
 				t.Fatal(err)
 			}
-			got = append(got, told(v, kin('r', 0)))
+			got = append(got, world.Told(v))
 		}
 		if *full {
 			fmt.Printf("| wash trades, 200 × 5, reader without a history, %.0f %% of the stake malicious | %v |\n", 100*share, got)

@@ -16,7 +16,7 @@ func fleet() []Fact {
 		if i < 50 {
 			by = 0
 		}
-		out = append(out, lease(i, provider(p), buyer(by), market.Amount(rng.IntN(1_000_000)), now-market.Slot(rng.IntN(5000)))...)
+		out = append(out, lease(i, key(p), key(100_000+by), market.Amount(rng.IntN(1_000_000)), now-market.Slot(rng.IntN(5000)))...)
 	}
 	return out
 }
@@ -26,12 +26,12 @@ func BenchmarkView(b *testing.B) {
 	b.Run("peers=10000/facts=100000", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := NewView(params, buyer(0), now, facts, nil); err != nil {
+			if _, err := NewView(params, key(100_000), now, facts, nil); err != nil {
 				b.Fatal(err)
 			}
 		}
 	})
-	v, err := NewView(params, buyer(0), now, facts, nil)
+	v, err := NewView(params, key(100_000), now, facts, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
