@@ -90,7 +90,19 @@ func faults(ctx context.Context, o Options) ([]FaultLine, error) {
 		}
 		lines = append(lines, line)
 	}
-	return lines, nil
+	again := FaultLine{Fault: "a peer restored from a backup sells units again that it had sold"}
+	for i := range o.Faults {
+		proven, err := sellsAgain(newWorld(o.Seed, "fault/sold", i))
+		if err != nil {
+			return lines, err
+		}
+		if again.Trials++; proven {
+			again.Slashed++
+		} else {
+			again.Harmless++
+		}
+	}
+	return append(lines, again), nil
 }
 
 func flipTile(r *rand.Rand, tiles int) func(int, *challenge.Tile) {

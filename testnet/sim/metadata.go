@@ -6,4 +6,5 @@ import "github.com/starling-network/starling/node/device/sim"
 var metadataKinds = []Kind{{
 	Name: "metadata", Threat: 1, What: "a 16-core CPU answers for an RTX 3060",
 	play: func(w *world) player { return honest(w, sim.CPU16x).claims(sim.RTX3060).play },
+	real: unlisted,
 }}

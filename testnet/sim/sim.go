@@ -38,8 +38,13 @@ type Kind struct {
 	Limit  string
 	Honest bool // not an adversary: being delisted is wrong
 
-	play func(w *world) player
-	real func(i int) error // makes and checks a real record: an error says that no rule met the attack
+	// Gain bounds what the adversaries of a kind that has try may gain.
+	Gain Gain
+
+	play func(w *world) player         // answers audits of hardware
+	try  func(w *world) (trial, error) // or is met by something else,
+	all  func(o Options) (Line, error) // or all of them at once
+	real func(i int) error             // makes and checks a real record: an error says that no rule met the attack
 }
 
 // player answers in one window, before a committee of so many.
@@ -60,19 +65,20 @@ func newWorld(seed uint64, kind string, i int) *world {
 
 // Line is the result of one kind.
 type Line struct {
-	Kind     string  `json:"kind"`
-	Threat   int     `json:"threat"`
-	What     string  `json:"what"`
-	Limit    string  `json:"limit,omitempty"`
-	Honest   bool    `json:"honest,omitempty"`
-	Peers    int     `json:"peers"`
-	Audits   int     `json:"audits"`
-	First    float64 `json:"first"`    // share that the first audit kept from selling
-	Caught   float64 `json:"caught"`   // share delisted, or never sold, within Horizon audits
-	Sold     float64 `json:"sold"`     // share of windows after which they could sell
-	Delisted int     `json:"delisted"` // peers
-	PerAudit float64 `json:"per_audit"`
-	Records  int     `json:"records"` // really made and checked
+	Kind     string   `json:"kind"`
+	Threat   int      `json:"threat"`
+	What     string   `json:"what"`
+	Limit    string   `json:"limit,omitempty"`
+	Honest   bool     `json:"honest,omitempty"`
+	Peers    int      `json:"peers"`
+	Audits   int      `json:"audits"`
+	First    float64  `json:"first"`    // share that the first audit kept from selling
+	Caught   float64  `json:"caught"`   // share delisted, or never sold, within Horizon audits
+	Sold     float64  `json:"sold"`     // share of windows after which they could sell
+	Delisted int      `json:"delisted"` // peers
+	PerAudit float64  `json:"per_audit"`
+	Records  int      `json:"records"` // really made and checked
+	Figures  []Figure `json:"figures,omitempty"`
 }
 
 // Report is the whole table.
@@ -82,6 +88,7 @@ type Report struct {
 	Faults  []FaultLine  `json:"faults"`
 	Limits  []Shortfall  `json:"shortfalls"`
 	Capture []CaptureRow `json:"capture"`
+	Targets []Figure     `json:"targets"`
 	Seconds float64      `json:"seconds"`
 }
 
@@ -110,6 +117,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 			return rep, err
 		}
 	}
+	rep.Targets = rep.targets()
 	rep.Seconds = time.Since(began).Seconds()
 	return rep, nil
 }
@@ -117,6 +125,33 @@ func Run(ctx context.Context, o Options) (Report, error) {
 // run plays one kind.
 func (k Kind) run(ctx context.Context, o Options) (Line, error) {
 	line := Line{Kind: k.Name, Threat: k.Threat, What: k.What, Limit: k.Limit, Honest: k.Honest}
+	var err error
+	switch {
+	case k.play != nil:
+		err = k.audits(ctx, o, &line)
+	case k.try != nil:
+		err = k.trials(ctx, o, &line)
+	case k.all != nil:
+		var all Line
+		all, err = k.all(o)
+		line.Peers, line.Audits, line.First, line.Caught, line.Figures = all.Peers, all.Audits, all.First, all.Caught, all.Figures
+	}
+	if err != nil {
+		return line, fmt.Errorf("%s: %w", k.Name, err)
+	}
+	if k.real != nil {
+		for i := range o.Records {
+			if err := k.real(i); err != nil {
+				return line, fmt.Errorf("%s: record %d: %w", k.Name, i, err)
+			}
+			line.Records++
+		}
+	}
+	return line, nil
+}
+
+// audits plays those who answer audits of hardware.
+func (k Kind) audits(ctx context.Context, o Options, line *Line) error {
 	peers, windows := o.Adversaries, Horizon
 	if k.Honest && k.Threat == 0 {
 		peers, windows = o.Honest, o.Windows
@@ -124,7 +159,7 @@ func (k Kind) run(ctx context.Context, o Options) (Line, error) {
 	var first, caught, sold int
 	for i := range peers {
 		if err := ctx.Err(); err != nil {
-			return line, err
+			return err
 		}
 		play := k.play(newWorld(o.Seed, k.Name, i))
 		var s audit.Standing
@@ -146,43 +181,7 @@ func (k Kind) run(ctx context.Context, o Options) (Line, error) {
 			caught++
 		}
 	}
-	line.Peers = peers
-	if peers > 0 {
-		line.First, line.Caught = float64(first)/float64(peers), float64(caught)/float64(peers)
-		line.Sold, line.PerAudit = float64(sold)/float64(peers*windows), float64(line.Delisted)/float64(line.Audits)
-	}
-	if k.real != nil {
-		for i := range o.Records {
-			if err := k.real(i); err != nil {
-				return line, fmt.Errorf("%s: record %d: %w", k.Name, i, err)
-			}
-			line.Records++
-		}
-	}
-	return line, nil
-}
-
-// The targets.
-const (
-	MinCaught   = 0.999
-	MaxPerAudit = 1e-4
-)
-
-// Misses says in a sentence each what misses its target.
-func (r Report) Misses() []string {
-	var out []string
-	for _, l := range r.Lines {
-		switch {
-		case l.Honest && l.PerAudit > MaxPerAudit:
-			out = append(out, fmt.Sprintf("%s: %d of %d audits delisted an honest peer", l.Kind, l.Delisted, l.Audits))
-		case !l.Honest && l.Limit == "" && l.Caught < MinCaught:
-			out = append(out, fmt.Sprintf("%s: %.2f %% caught within %d audits", l.Kind, 100*l.Caught, Horizon))
-		}
-	}
-	for _, f := range r.Faults {
-		if f.Slashed > 0 {
-			out = append(out, fmt.Sprintf("%s: an honest peer was proven a liar %d times", f.Fault, f.Slashed))
-		}
-	}
-	return out
+	line.Peers, line.First, line.Caught = peers, share(first, peers), share(caught, peers)
+	line.Sold, line.PerAudit = share(sold, peers*windows), share(line.Delisted, line.Audits)
+	return nil
 }

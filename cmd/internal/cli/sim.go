@@ -15,19 +15,22 @@ func testnetSim(a *App) *cobra.Command {
 		Use:   "sim",
 		Short: "Play the audits of hardware against everybody who would cheat them",
 		Long: `Plays audits between honest peers and adversaries of every kind that is known, and prints what becomes of them: cards sold as better
-ones, one card behind many identities, work left out, hardware that is elsewhere, committees that lie, and honest peers among noise,
-flipped bits, restored backups and hostile members. Nothing is started and nothing is measured: hardware and networks are
+ones, one card behind many identities, work left out, hardware that is elsewhere, committees that lie, results that are made up,
+receipts that say too much, leases that are not paid, a good name bought from oneself, and honest peers among noise, flipped bits,
+restored backups and hostile members. Nothing is started and nothing is measured: hardware and networks are
 modelled, by the classes and the noise of node/device/sim, whose figures are assumed. What judges them is what a peer runs.
 Where an attack touches what is signed, whole records are made and checked. The same seed makes the same table.
 
-  FIRST AUDIT  adversaries that the first audit keeps from being sold
-  CAUGHT       adversaries delisted within 24 audits, or that could never be sold
+  FIRST AUDIT  adversaries that the first audit keeps from being sold, or the first check of what they signed finds
+  CAUGHT       adversaries delisted within 24 audits, or that could never be sold; found within 24 checks; or that gained nothing
   SOLD         windows after which they could be sold
   DELISTED     peers delisted; of honest ones that is wrong, and shown for each audit
   RECORDS      records really made, and checked by the code that peers run
 
-A kind with a limit is one that the protocol does not claim to catch; the limit says why. The exit code is 0 only if at least
-99.9 % of every other kind are caught, at most 0.01 % of honest audits end in delisting, and no honest peer is slashed.`,
+A kind with a limit is one that the protocol does not claim to catch; the limit says why. The targets stand at the end, each beside
+what was measured, and the exit code is 0 only if all of them hold: at least 99.9 % of every other kind are caught, at most
+0.01 % of honest audits end in delisting, no honest peer is slashed, nobody gains more than one interval by its receipts or anything
+by false results, and honest providers stand above those that trade with themselves.`,
 		Example: `  starling testnet sim
   starling testnet sim --adversaries 100 --honest 500
   starling testnet sim -o json | jq '.lines[] | select(.limit) | {kind, caught, limit}'`,
@@ -90,6 +93,15 @@ func simTable(t *Table, rep sim.Report) {
 	t.Row("COLLUDING STAKE", "5 OF 7", "5 OF 9", "8 OF 11", "8 OF 13", "3 OF 7", "4 OF 11")
 	for _, c := range rep.Capture {
 		t.Row(percent(c.Share), sci(c.First), sci(c.FirstChosen), sci(c.Appeal), sci(c.AppealChosen), sci(c.Block), sci(c.BlockAppeal))
+	}
+	t.Row()
+	t.Row("TARGET", "MEASURED", "MUST BE", "HOLDS", "MEASURED OVER")
+	for _, f := range rep.Targets {
+		holds := "yes"
+		if !f.Met() {
+			holds = "NO"
+		}
+		t.Row(f.What, f.Measured(), f.Target(), holds, f.Of)
 	}
 	t.Row()
 	t.Row("audits of honest peers", audits)

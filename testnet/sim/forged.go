@@ -1,0 +1,204 @@
+package sim
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/verify"
+	"github.com/starling-network/starling/verify/audit/audittest"
+	"github.com/starling-network/starling/verify/replica"
+)
+
+// What replicas are drawn from: so many providers, of which the part that the default parameters assume would give the same false
+// result.
+const (
+	replicaPeers   = 50
+	patience       = 100 // slots
+	resultPrice    = market.Amount(1000)
+	forgedResults  = 400 // of one that forges seldom
+	seldom         = 0.05
+	recordOfSleeps = 100 // valid results that one has who forges seldom
+)
+
+// results is a provider whose results are checked, by the rules of verify/replica.
+type results struct {
+	w     *world
+	stake market.Amount
+	trust replica.Trust
+	slot  market.Slot
+	all   []replica.Candidate
+	bad   map[sign.Key]bool
+	self  replica.Party
+}
+
+func newResults(w *world, stake market.Amount) *results {
+	r := &results{w: w, stake: stake, bad: map[sign.Key]bool{}, self: replica.Party{Provider: random[sign.Key](w), Owner: random[sign.Key](w)}}
+	colluding := int(replica.DefaultParams(patience).ColludingMille) * replicaPeers / 1000
+	for i := range replicaPeers {
+		k := random[sign.Key](w)
+		r.all = append(r.all, replica.Candidate{Provider: k, Owner: k, Staked: true})
+		r.bad[k] = i < colluding
+	}
+	return r
+}
+
+// random is a key or hash that nobody foresees.
+func random[T ~[32]byte](w *world) T {
+	var b [32]byte
+	for i := 0; i < len(b); i += 8 {
+		binary.LittleEndian.PutUint64(b[i:], w.r.Uint64())
+	}
+	return T(b)
+}
+
+// give hands in one result. drawn: replicas were made of it. found: it was false, and one replica differs. lost: the majority of them
+// did.
+func (r *results) give(forged bool) (drawn, found, lost bool, err error) {
+	right, wrong := sign.Hash{1}, sign.Hash{2}
+	of := func(bad bool) sign.Hash {
+		if forged && bad {
+			return wrong
+		}
+		return right
+	}
+	terms := replica.Terms{
+		Params: replica.DefaultParams(patience), Price: resultPrice, Stake: r.stake, Trust: r.trust,
+		Buyer: replica.Party{Provider: random[sign.Key](r.w), Owner: random[sign.Key](r.w)}, Nonce: random[replica.Nonce](r.w),
+	}
+	first := replica.Committed{Party: r.self, Lease: random[market.LeaseID](r.w), Output: of(true), Signed: true}
+	c, fx, err := replica.New(terms, first, r.slot)
+	for err == nil && !c.State().Ended() {
+		var e replica.Event
+		switch f := fx[len(fx)-1].(type) {
+		case replica.AskBeacon:
+			r.slot = f.From
+			e = replica.BeaconSeen{Beacon: replica.Beacon{Slot: r.slot, Hash: random[sign.Hash](r.w)}}
+		case replica.Replicate:
+			drawn = true
+			k := replica.Pick(f.Seed, f.Attempt, r.all, f.Not)[0]
+			found = found || forged && !r.bad[k]
+			e = replica.ReplicaCommitted{Attempt: f.Attempt, Result: replica.Committed{
+				Party: replica.Party{Provider: k, Owner: k}, Lease: random[market.LeaseID](r.w), Output: of(r.bad[k]), Signed: true,
+			}}
+		default:
+			return drawn, found, lost, fmt.Errorf("a check wants %T", f)
+		}
+		c, fx, err = c.Step(r.slot, e)
+	}
+	if err != nil {
+		return drawn, found, lost, err
+	}
+	switch v := c.Verdict(); {
+	case v.State == replica.Differs && slices.ContainsFunc(v.Wrong, func(i int) bool { return v.Results[i].Party == r.self }):
+		r.trust, lost = r.trust.Differed(), true
+	case v.State == replica.Equal:
+		r.trust = r.trust.Agreed()
+	}
+	return drawn, found, lost, nil
+}
+
+// forges hands in false results only, until one is found out.
+func forges(w *world) (trial, error) {
+	r, t := newResults(w, 20*resultPrice), trial{}
+	for t.checks < Horizon && !t.caught {
+		drawn, found, lost, err := r.give(true)
+		if err != nil {
+			return t, err
+		}
+		if t.gain++; lost {
+			t.gain -= 1 + float64(r.stake/resultPrice)
+		}
+		if !drawn {
+			continue
+		}
+		t.caught = found // a replica differs: running the work again, as the proof is, names the forger, whatever the majority
+		if t.checks++; t.checks == 1 {
+			t.first = found
+		}
+	}
+	return t, nil
+}
+
+// forgesSeldom has a record and forges now and then. What counts is whether it is worth it.
+func forgesSeldom(w *world) (trial, error) {
+	r, t := newResults(w, 100*resultPrice), trial{}
+	for range recordOfSleeps {
+		r.trust = r.trust.Agreed()
+	}
+	forged, caught := 0.0, false
+	for range forgedResults {
+		false_ := w.r.Float64() < seldom
+		drawn, found, lost, err := r.give(false_)
+		if err != nil {
+			return t, err
+		}
+		if false_ {
+			if forged++; lost {
+				t.gain -= 1 + float64(r.stake/resultPrice)
+			}
+			t.gain++
+		}
+		if drawn {
+			t.checks++
+			caught = caught || found
+			t.first = t.first || found && t.checks == 1
+			t.caught = t.caught || found && t.checks <= Horizon
+		}
+	}
+	t.gain /= max(forged, 1)
+	return t, nil
+}
+
+// A provider that gives a made-up result for work that is the same everywhere. What is drawn to be computed again, by whom, and what
+// two that differ come to, is decided by verify/replica; a fifth of all others would say what it says.
+var forgedKinds = []Kind{
+	{
+		Name: "forged", Threat: 15, What: "gives false results only, a fifth of all replicas collude", try: forges, real: forgedRecord,
+		Gain: Gain{What: "prices that a forger earns until it is found, its stake of 20 counted", Most: 0},
+	},
+	{
+		Name: "forged-seldom", Threat: 15, What: "has a record and forges one result in 20", try: forgesSeldom,
+		Limit: "found when a false result is drawn; until then it loses by it (see the figures)",
+		Gain:  Gain{What: "prices that a false result is worth, with 100 at stake", Most: 0},
+	},
+}
+
+// forgedRecord is the proof of two results that were really signed: running the work again names who forged.
+func forgedRecord(i int) error {
+	work := replica.Work{Seed: uint64(i) + 1, MemoryMiB: 64, DiskMiB: 16, Program: sign.Sum([]byte("program")), Outputs: []string{"/out"}}
+	d, buyer := audittest.Domain(), audittest.Key("buyer")
+	give := func(by sign.Private, lease byte, tree string) (replica.Signed, error) {
+		s := replica.Signed{Result: replica.Result{Trees: []sign.Hash{sign.Sum([]byte(tree))}}}
+		s.Receipt.ReceiptCore = verify.ReceiptCore{
+			Version: verify.ReceiptVersion, Flags: verify.ReceiptFinal, Units: 1, RankEpoch: 1, Lease: market.LeaseID{lease}, Seq: 1,
+			Provider: by.Key(), Buyer: buyer.Key(), From: 10, To: 20, Amount: 5, Cumulative: 5, Output: replica.Output(work.Hash(), s.Result),
+		}
+		var err error
+		if s.Receipt.ProviderSig, err = s.Receipt.Sign(d, by); err == nil {
+			s.Receipt.BuyerSig, err = s.Receipt.Sign(d, buyer)
+		}
+		return s, err
+	}
+	honest, err := give(audittest.Key("honest"), 1, "right")
+	if err != nil {
+		return err
+	}
+	forger, err := give(audittest.Key("forger"), 2, "false")
+	if err != nil {
+		return err
+	}
+	e := replica.Dissent{Work: work, Results: []replica.Signed{honest, forger}}
+	if e, err = replica.UnmarshalDissent(e.Marshal()); err != nil {
+		return err
+	}
+	if err := replica.CheckDissent(d, e); err != nil {
+		return err
+	}
+	if wrong := e.Against(honest.Result); !slices.Equal(wrong, []int{1}) {
+		return fmt.Errorf("%w: the proof is against %v", errUnmet, wrong)
+	}
+	return nil
+}

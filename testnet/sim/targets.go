@@ -1,0 +1,70 @@
+package sim
+
+import "fmt"
+
+// The targets.
+const (
+	MinCaught   = 0.999 // of every kind without a limit, within Horizon audits
+	MaxPerAudit = 1e-4  // honest audits that end in delisting
+	MaxOverhead = 1e-3  // of a device's time
+	MinAUC      = 0.995
+)
+
+// targets are the figures of the whole table beside what they must keep.
+func (r Report) targets() []Figure {
+	least, slashed, trials := Figure{What: "caught within 24 audits, least of all kinds without a limit", Value: 1, Bound: MinCaught, Least: true, Unit: "%"}, 0, 0
+	wrong := Figure{What: "audits of honest peers that end in delisting, most of all conditions", Bound: MaxPerAudit, Unit: "%"}
+	kinds, peers, audits := 0, 0, 0
+	var own []Figure
+	for _, l := range r.Lines {
+		switch {
+		case l.Honest:
+			wrong.Value = max(wrong.Value, l.PerAudit)
+			audits += l.Audits
+		case l.Limit == "":
+			least.Value = min(least.Value, l.Caught)
+			kinds, peers = kinds+1, peers+l.Peers
+		}
+		own = append(own, l.Figures...)
+	}
+	least.Of, wrong.Of = fmt.Sprintf("%d adversaries of %d kinds", peers, kinds), fmt.Sprintf("%d audits", audits)
+	for _, f := range r.Faults {
+		slashed, trials = slashed+f.Slashed, trials+f.Trials
+	}
+	busy := Figure{What: "device time that audits take, most of all classes (modelled)", Bound: MaxOverhead, Unit: "%"}
+	for _, s := range r.Limits {
+		busy.Value = max(busy.Value, s.Overhead)
+	}
+	return append([]Figure{
+		least, wrong, {What: "honest peers slashed, by flipped bits and restored backups", Value: float64(slashed), Of: fmt.Sprintf("%d faults", trials)}, busy,
+	}, own...)
+}
+
+// Misses says in a sentence each what misses its target.
+func (r Report) Misses() []string {
+	var out []string
+	for _, l := range r.Lines {
+		switch {
+		case l.Honest && l.PerAudit > MaxPerAudit:
+			out = append(out, fmt.Sprintf("%s: %d of %d audits delisted an honest peer", l.Kind, l.Delisted, l.Audits))
+		case !l.Honest && l.Limit == "" && l.Caught < MinCaught:
+			out = append(out, fmt.Sprintf("%s: %.2f %% caught within %d audits", l.Kind, 100*l.Caught, Horizon))
+		}
+		for _, f := range l.Figures {
+			if !f.Met() {
+				out = append(out, fmt.Sprintf("%s: %s, target %s", f.What, f.Measured(), f.Target()))
+			}
+		}
+	}
+	for _, f := range r.Faults {
+		if f.Slashed > 0 {
+			out = append(out, fmt.Sprintf("%s: an honest peer was proven a liar %d times", f.Fault, f.Slashed))
+		}
+	}
+	for _, s := range r.Limits {
+		if s.Overhead > MaxOverhead {
+			out = append(out, fmt.Sprintf("%s: audits take %.3f %% of its time", s.Class, 100*s.Overhead))
+		}
+	}
+	return out
+}

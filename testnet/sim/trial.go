@@ -1,0 +1,99 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"math"
+)
+
+// trial is what came of one adversary that no audit of hardware meets: what meets it is played once, from the beginning to the end.
+type trial struct {
+	first  bool    // caught at the first check
+	caught bool    // caught within Horizon of them
+	checks int     // made
+	gain   float64 // what cheating earned it beyond being honest, in the unit of the kind's Gain
+}
+
+// Gain says in what unit the gain of a kind's adversaries is, and what it may be.
+type Gain struct {
+	What  string
+	Most  float64
+	Worst bool // of the one that gained most, not in the mean
+	// Chance says that the gain is whether something happened, with probability Most: the target leaves four deviations of so many draws.
+	Chance bool
+}
+
+// Figure is one measured number beside its target.
+type Figure struct {
+	What  string  `json:"what"`
+	Value float64 `json:"value"`
+	Bound float64 `json:"bound"`
+	Least bool    `json:"least,omitempty"` // Bound is the least it may be, not the most
+	Unit  string  `json:"unit,omitempty"`  // "%": Value and Bound are shares of 1
+	Of    string  `json:"of,omitempty"`    // what it was measured over
+}
+
+// Met says whether the target is.
+func (f Figure) Met() bool {
+	if f.Least {
+		return f.Value >= f.Bound
+	}
+	return f.Value <= f.Bound
+}
+
+// Measured and Target are the two numbers for people.
+func (f Figure) Measured() string { return f.number(f.Value) }
+
+// Target is what the figure must keep.
+func (f Figure) Target() string {
+	if f.Least {
+		return "≥ " + f.number(f.Bound)
+	}
+	return "≤ " + f.number(f.Bound)
+}
+
+func (f Figure) number(x float64) string {
+	if f.Unit == "%" {
+		return fmt.Sprintf("%.6g %%", 100*x)
+	}
+	return fmt.Sprintf("%.4g", x)
+}
+
+// trials plays the adversaries of a kind.
+func (k Kind) trials(ctx context.Context, o Options, line *Line) error {
+	var first, caught int
+	var sum, most float64
+	for i := range o.Adversaries {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		t, err := k.try(newWorld(o.Seed, k.Name, i))
+		if err != nil {
+			return err
+		}
+		line.Audits += t.checks
+		if t.first {
+			first++
+		}
+		if t.caught {
+			caught++
+		}
+		if sum += t.gain; i == 0 || t.gain > most {
+			most = t.gain
+		}
+	}
+	line.Peers, line.First, line.Caught = o.Adversaries, share(first, o.Adversaries), share(caught, o.Adversaries)
+	if k.Gain.What != "" {
+		f := Figure{What: k.Name + ": " + k.Gain.What, Value: sum / float64(max(o.Adversaries, 1)), Bound: k.Gain.Most}
+		switch {
+		case k.Gain.Worst:
+			f.Value = most
+		case k.Gain.Chance:
+			f.Bound += 4 * math.Sqrt(f.Bound*(1-f.Bound)/float64(max(o.Adversaries, 1)))
+		}
+		line.Figures = append(line.Figures, f)
+	}
+	return nil
+}
+
+func share(n, of int) float64 { return float64(n) / float64(max(of, 1)) }
