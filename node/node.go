@@ -495,6 +495,9 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	if n.guardian != nil {
 		g.Go(func() error { return n.guardian.Run(gctx) })
 	}
+	if n.network != nil && n.p.Light == nil {
+		g.Go(func() error { return n.followRules(gctx) })
+	}
 	if srv != nil {
 		n.p.Log.Info("peer is up", "peer", n.p.Host.ID(), "api", srv.URL(), "network", n.tag)
 		g.Go(func() error { return srv.Run(gctx) })

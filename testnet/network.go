@@ -23,6 +23,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/chain/solana"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node"
@@ -179,7 +180,9 @@ func Start(ctx context.Context, o Options) (n *Network, err error) {
 	o.Say("chain is up at %s after %v", n.RPC, time.Since(began).Round(time.Millisecond))
 	n.Genesis = n.chain.Genesis("testnet", o.Interval)
 	if o.Escrow {
-		if n.Genesis, err = n.chain.EscrowGenesis(ctx, "testnet", o.Interval); err != nil {
+		if n.Genesis, err = n.chain.EscrowGenesis(ctx, "testnet", o.Interval, func(p *program.Params) {
+			p.AuditSlots = uint32(n.Genesis.SlotsIn(o.Audit))
+		}); err != nil {
 			return n, fmt.Errorf("setting up the network: %w", err)
 		}
 		o.Say("program %s is deployed after %v", n.Genesis.Program, time.Since(began).Round(time.Millisecond))

@@ -90,6 +90,17 @@ func (a *Admin) Fund(ctx context.Context, mint sign.Key, decimals uint8, grants 
 	return nil
 }
 
+// Mint makes tokens of which the payer is the mint's authority, into any token account.
+func (a *Admin) Mint(ctx context.Context, mint sign.Key, decimals uint8, to sign.Key, amount market.Amount) error {
+	err := a.run(ctx, []solanago.Instruction{solanago.NewInstruction(solanago.TokenProgramID, solanago.AccountMetaSlice{
+		solanago.Meta(solanago.PublicKey(mint)).WRITE(), solanago.Meta(solanago.PublicKey(to)).WRITE(), solanago.Meta(solanago.PublicKey(a.payer.Key())).SIGNER(),
+	}, amountData(tokenMintToChecked, amount, decimals))})
+	if err != nil {
+		return fmt.Errorf("minting into %s: %w", to, err)
+	}
+	return nil
+}
+
 // Approve lets delegate spend so much of the owner's tokens, in place of whatever it or another was allowed before: a
 // token account has one delegate.
 func (a *Admin) Approve(ctx context.Context, mint sign.Key, decimals uint8, owner sign.Signer, delegate sign.Key, amount market.Amount) error {

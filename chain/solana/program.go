@@ -146,7 +146,7 @@ func (a *Admin) nextSlot(ctx context.Context) error {
 	return err
 }
 
-// CreateNetwork creates the account of a network with these parameters, its mints' pools, and the treasury's token accounts,
+// CreateNetwork creates the account of a network with these parameters, its mints' pools, the treasury's token accounts, and that of the emission,
 // as far as they are not there. The ledger must be configured for it.
 func (l *Ledger) CreateNetwork(ctx context.Context, p program.Params) error {
 	if err := p.Validate(); err != nil {
@@ -168,6 +168,11 @@ func (l *Ledger) CreateNetwork(ctx context.Context, p program.Params) error {
 			keys = append(keys, solanago.PublicKey(program.TokenAccount(p.Treasury, m.Mint)))
 			missing = append(missing, program.OpenTokenAccount(payer, p.Treasury, m.Mint))
 		}
+	}
+	if p.Votes.Emission > 0 {
+		from := program.EmissionAddress(l.cfg.Program, l.cfg.Network)
+		keys = append(keys, solanago.PublicKey(from))
+		missing = append(missing, program.InitEmission{Payer: payer, Network: l.cfg.Network, Mint: p.StakeMint, Emission: from}.Instruction(l.cfg.Program))
 	}
 	accounts, err := l.accounts(ctx, keys...)
 	for i, in := range missing {

@@ -28,7 +28,7 @@ type Chain interface {
 }
 
 // Network is the program's account of the network. Its parameters never change: they are asked from the chain once and then
-// kept in the journal.
+// kept in the journal. Its rules change by vote: Update asks for them.
 type Network struct {
 	genesis market.Genesis
 	chain   Chain
@@ -74,18 +74,40 @@ func (n *Network) Get(ctx context.Context) (escrow.Net, error) {
 	if err != nil {
 		return escrow.Net{}, fmt.Errorf("reading the network's account %s: %w", key, err)
 	}
+	return n.keep(ctx, account, !kept)
+}
+
+// keep takes an account for the network's.
+func (n *Network) keep(ctx context.Context, account program.Network, write bool) (escrow.Net, error) {
 	net, err := escrow.NewNet(n.genesis.Program, account, n.genesis.Mint)
 	if err != nil {
 		return escrow.Net{}, err
 	}
 	if net.Address() != n.genesis.Escrow {
-		return escrow.Net{}, fmt.Errorf("%w: the network's account is %s, not %s", chain.ErrMalformed, net.Address(), key)
+		return escrow.Net{}, fmt.Errorf("%w: the network's account is %s, not %s", chain.ErrMalformed, net.Address(), n.genesis.Escrow)
 	}
-	if !kept {
-		if err := n.store.Write(ctx, store.Put{Kind: kindNetwork, Key: key, Value: account.Marshal()}); err != nil {
+	if write {
+		if err := n.store.Write(ctx, store.Put{Kind: kindNetwork, Key: n.genesis.Escrow.String(), Value: account.Marshal()}); err != nil {
 			return escrow.Net{}, err
 		}
 	}
 	n.net.Store(&net)
 	return net, nil
+}
+
+// Update asks the chain for the network's account: what begins from now on goes by the rules that hold now. It returns the account
+// and whether its rules are newer than those known before.
+func (n *Network) Update(ctx context.Context) (account program.Network, changed bool, err error) {
+	before, err := n.Get(ctx)
+	if err != nil {
+		return account, false, err
+	}
+	if account, err = n.chain.Network(ctx); err != nil {
+		return account, false, fmt.Errorf("reading the network's account %s: %w", n.genesis.Escrow, err)
+	}
+	if account.Sequence <= before.Account.Sequence { // an endpoint that lags shows older ones
+		return account, false, nil
+	}
+	_, err = n.keep(ctx, account, true)
+	return account, err == nil, err
 }

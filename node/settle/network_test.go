@@ -68,3 +68,39 @@ func TestNetworkAsked(t *testing.T) {
 		}
 	})
 }
+
+// Rules that were voted for are taken, and kept over a restart; what an endpoint that lags shows is not, nor another account.
+func TestNetworkUpdate(t *testing.T) {
+	t.Parallel()
+	mint := sign.Key{7}
+	p := program.Params{Network: "test", ResponseSlots: 100, UnbondingSlots: 2, EvidenceSlots: 1, Mints: []program.MintTerms{program.DefaultTerms(mint, 6)}}
+	g := market.Genesis{Network: "test", Program: sign.Key{8}, Mint: mint, Escrow: program.NetworkAddress(sign.Key{8}, p)}
+	c := &slow{account: program.NewNetwork(p), may: make(chan struct{})}
+	close(c.may)
+	journal := store.NewMemory()
+	n := NewNetwork(g, c, journal)
+	if _, changed, err := n.Update(t.Context()); err != nil || changed {
+		t.Fatalf("nothing was voted for: %t, %v", changed, err)
+	}
+	voted := program.NewNetwork(p)
+	voted.Sequence, voted.Rules.ResponseSlots = 1, 300
+	c.account = voted
+	if _, changed, err := n.Update(t.Context()); err != nil || !changed {
+		t.Fatalf("rules were voted for: %t, %v", changed, err)
+	}
+	c.account = program.NewNetwork(p)
+	if _, changed, err := n.Update(t.Context()); err != nil || changed {
+		t.Errorf("an endpoint that lags: %t, %v", changed, err)
+	}
+	other := voted
+	other.Params.MarginSlots, other.Sequence = 9, 2
+	c.account = other
+	if _, changed, err := n.Update(t.Context()); !errors.Is(err, chain.ErrMalformed) || changed {
+		t.Errorf("another network's account: %t, %v", changed, err)
+	}
+	for _, n := range []*Network{n, NewNetwork(g, c, journal)} {
+		if net, err := n.Get(t.Context()); err != nil || net.Account.Rules.ResponseSlots != 300 {
+			t.Errorf("after it: %+v, %v", net.Account.Rules, err)
+		}
+	}
+}

@@ -2,8 +2,10 @@ package localnet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/chain/solana"
 	"github.com/starling-network/starling/market"
@@ -17,28 +19,52 @@ const (
 	unbondingSlots = 4000
 	evidenceSlots  = 3000
 	minStake       = 10_000_000 // base units: 10 tokens
+	votingSlots    = 150
+	lockSlots      = 50
+	leastBonded    = 3 * minStake
+	emission       = 300_000_000_000_000 // base units: 300 million tokens
+	epochSlots     = 1500
+	epochsOfMonth  = 144
 )
 
 // EscrowGenesis describes a network that settles through Starling's program on this chain. It deploys the program the first
-// time, and creates the network's account. Treasury and authority are the faucet's key.
-func (c *Chain) EscrowGenesis(ctx context.Context, network string, intervalSlots uint64) (market.Genesis, error) {
+// time, creates the network's account, on which rules and rewards are voted, and fills the emission's. Treasury and authority are
+// the faucet's key. What the terms change comes last; windows of audits are the network's when they set some.
+func (c *Chain) EscrowGenesis(ctx context.Context, network string, intervalSlots uint64, terms ...func(*program.Params)) (market.Genesis, error) {
 	id, err := c.deployed(ctx)
 	if err != nil {
 		return market.Genesis{}, err
 	}
 	p := program.Params{Network: network, Chain: c.genesis, Treasury: c.payer.Key(), Authority: c.payer.Key(), StakeMint: c.mint,
 		MarginSlots: marginSlots, ResponseSlots: responseSlots, UnbondingSlots: unbondingSlots, EvidenceSlots: evidenceSlots,
-		MinStake: minStake, Mints: []program.MintTerms{program.DefaultTerms(c.mint, c.cfg.Decimals)}}
+		MinStake: minStake,
+		Votes: program.Votes{VotingSlots: votingSlots, LockSlots: lockSlots, LeastBonded: leastBonded, Emission: emission, EpochSlots: epochSlots,
+			EpochsOfMonth: epochsOfMonth},
+		Mints: []program.MintTerms{program.DefaultTerms(c.mint, c.cfg.Decimals)}}
 	if c.cfg.Terms != nil {
 		c.cfg.Terms(&p)
 	}
+	for _, set := range terms {
+		set(&p)
+	}
 	g := c.Genesis(network, intervalSlots)
+	g.AuditSlots = uint64(p.AuditSlots)
 	g.Program, g.Escrow = id, program.NetworkAddress(id, p)
 	l, err := solana.New(solana.ConfigOf([]string{c.url}, g, c.payer))
 	if err != nil {
 		return market.Genesis{}, err
 	}
-	return g, l.CreateNetwork(ctx, p)
+	_, err = l.Network(ctx)
+	switch {
+	case err == nil: // once more
+		return g, nil
+	case !errors.Is(err, chain.ErrNotFound):
+		return g, err
+	}
+	if err := l.CreateNetwork(ctx, p); err != nil || p.Votes.Emission == 0 {
+		return g, err
+	}
+	return g, c.admin.Mint(ctx, c.mint, c.cfg.Decimals, program.EmissionAddress(id, g.Escrow), market.Amount(p.Votes.Emission))
 }
 
 // deployed puts the program on the chain, once.

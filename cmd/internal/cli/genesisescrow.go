@@ -62,6 +62,49 @@ type escrowOptions struct {
 	fee, burn, pool, toTreasury, referrer  uint16
 	margin, response, unbonding, evidences time.Duration
 	minStake                               string
+	votes                                  voteOptions
+}
+
+// voteOptions are those of them about what verifiers decide.
+type voteOptions struct {
+	voting, lock, epoch time.Duration
+	leastBonded         string
+	emission            string
+	firstSlot           uint64
+	epochsOfMonth       uint32
+}
+
+func (o *voteOptions) flags(c *cobra.Command) {
+	f := c.Flags()
+	f.DurationVar(&o.voting, "voting", 0, "how long a ballot is open; 0: nothing is ever voted on, and there are no rewards")
+	f.DurationVar(&o.lock, "lock", 7*24*time.Hour, "between the end of a vote on rules and its effect")
+	f.StringVar(&o.leastBonded, "least-bonded", "1000000", "tokens that must be bonded in all, or nothing is voted on and no rewards are paid")
+	f.StringVar(&o.emission, "emission", "0", "tokens of --stake-mint that are paid to providers over 240 months in all; 0: none")
+	f.Uint64Var(&o.firstSlot, "first-slot", 0, "slot in which epoch 0 begins; needed with --voting")
+	f.DurationVar(&o.epoch, "epoch", 24*time.Hour, "length of an epoch, after which its rewards are counted")
+	f.Uint32Var(&o.epochsOfMonth, "epochs-of-month", 30, "epochs of a month; for so long after its end an epoch's rewards can be accepted")
+}
+
+// parameters of votes on a network.
+func (o *voteOptions) parameters(g market.Genesis) (program.Votes, error) {
+	if o.voting == 0 {
+		return program.Votes{}, nil
+	}
+	if o.firstSlot == 0 {
+		return program.Votes{}, WithHint(Usagef("--first-slot is needed with --voting: epochs and months of the emission are counted from it"), "`solana slot` prints the slot that is now")
+	}
+	v := program.Votes{VotingSlots: g.SlotsIn(o.voting), LockSlots: g.SlotsIn(o.lock), FirstSlot: o.firstSlot, EpochSlots: g.SlotsIn(o.epoch), EpochsOfMonth: o.epochsOfMonth}
+	for _, f := range []struct {
+		name, value string
+		to          *uint64
+	}{{"--least-bonded", o.leastBonded, &v.LeastBonded}, {"--emission", o.emission, &v.Emission}} {
+		n, err := market.ParseDecimal(f.value, g.Decimals)
+		if err != nil {
+			return v, &Error{Code: ExitUsage, Err: fmt.Errorf("%s: %w", f.name, err)}
+		}
+		*f.to = n
+	}
+	return v, nil
 }
 
 func genesisInitEscrow(a *App) *cobra.Command {
@@ -76,9 +119,15 @@ command again with the same parameters finishes what was begun.
 
 Fees are in hundredths of a percent (bps) of what providers claim, at least 10 and at most 1000; the four shares are in
 hundredths of a percent of the fee and add up to 10000, of which at least 2000 burn. --params takes all parameters from a
-JSON file instead, as -o json of this command's --dry-run prints them.`,
+JSON file instead, as -o json of this command's --dry-run prints them.
+
+With --voting, verifiers who have something bonded (starling stake bond) vote on fees, windows and the least stake (starling
+proposal), and confirm what an epoch's work is paid (starling rewards). With --emission, providers are paid out of an account
+that is opened empty: send the tokens there, no more than the schedule says ever leaves it. Lies in audits cost stake when
+the genesis FILE has windows of audits (starling genesis --audit).`,
 		Example: `  starling genesis init-escrow acme.json --program <address> --keypair id.json --rpc https://rpc.example > escrow.json
   starling genesis init-escrow acme.json --program <address> --fee 150 --treasury <wallet> --dry-run > params.json
+  starling genesis init-escrow acme.json --program <address> --voting 72h --emission 300000000 --first-slot $(solana slot) --dry-run > params.json
   starling genesis init-escrow acme.json --program <address> --params params.json --keypair id.json --rpc https://rpc.example`,
 		Args: exactArgs(1),
 	}
@@ -97,6 +146,7 @@ JSON file instead, as -o json of this command's --dry-run prints them.`,
 		return a.showFile(g)
 	}
 	o.founder.flags(c)
+	o.votes.flags(c)
 	f := c.Flags()
 	f.BoolVar(&dry, "dry-run", false, "print the parameters and create nothing")
 	f.StringVar(&o.program, "program", "", "address of Starling's program (starling genesis deploy)")
@@ -163,7 +213,11 @@ func (o *escrowOptions) parameters(g market.Genesis) (program.Params, error) {
 	if margin != uint64(uint32(margin)) || response != uint64(uint32(response)) {
 		return program.Params{}, Usagef("--margin or --response is longer than 2³² slots")
 	}
-	p := program.Params{Network: g.Network, Chain: g.Chain, StakeMint: g.Mint, MarginSlots: uint32(margin), ResponseSlots: uint32(response),
+	votes, err := o.votes.parameters(g)
+	if err != nil {
+		return program.Params{}, err
+	}
+	p := program.Params{Network: g.Network, Chain: g.Chain, StakeMint: g.Mint, Votes: votes, AuditSlots: uint32(g.AuditSlots), MarginSlots: uint32(margin), ResponseSlots: uint32(response),
 		UnbondingSlots: g.SlotsIn(o.unbonding), EvidenceSlots: g.SlotsIn(o.evidences), MinStake: minStake,
 		Mints: []program.MintTerms{{Mint: g.Mint, FeeBps: o.fee, BurnBps: o.burn, PoolBps: o.pool, TreasuryBps: o.toTreasury, ReferrerBps: o.referrer, Decimals: g.Decimals}}}
 	for _, f := range []struct {
@@ -190,6 +244,9 @@ func paramsFile(path string, g market.Genesis) (p program.Params, err error) {
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&p); err != nil {
 		return p, &Error{Code: ExitUsage, Err: fmt.Errorf("%s: %w", path, err)}
+	}
+	if p.AuditSlots != 0 && uint64(p.AuditSlots) != g.AuditSlots {
+		return p, Usagef("%s has windows of audits of %d slots, the genesis of %d", path, p.AuditSlots, g.AuditSlots)
 	}
 	if p.Network != g.Network || p.Chain != g.Chain {
 		return p, Usagef("%s is for network %q on chain %s, the genesis says %q on %s", path, p.Network, p.Chain, g.Network, g.Chain)
@@ -220,6 +277,9 @@ func (a *App) initEscrow(ctx context.Context, f founder, g market.Genesis, p pro
 		return f.failed(err, payer.Key())
 	}
 	a.say("it is there, with the pools of %s", count(len(p.Mints), "token"))
+	if p.Votes.Emission > 0 {
+		a.say("the emission is paid from token account %s: send up to %s there", program.EmissionAddress(g.Program, g.Escrow), market.Decimal(p.Votes.Emission, g.Decimals))
+	}
 	return nil
 }
 

@@ -1,0 +1,25 @@
+package node
+
+import (
+	"errors"
+	"log/slog"
+	"testing"
+
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market"
+)
+
+// A peer whose genesis has other windows of audits than the program slashes by does not run.
+func TestCheckAudits(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		genesis uint64
+		chain   uint32
+		refused bool
+	}{{0, 0, false}, {9000, 9000, false}, {9000, 0, false}, {0, 9000, true}, {9000, 4500, true}} {
+		n := &Node{p: Parts{Genesis: market.Genesis{AuditSlots: c.genesis}, Log: slog.New(slog.DiscardHandler)}}
+		if err := n.checkAudits(program.Params{AuditSlots: c.chain}); errors.Is(err, ErrConfig) != c.refused {
+			t.Errorf("genesis %d, chain %d: %v", c.genesis, c.chain, err)
+		}
+	}
+}
