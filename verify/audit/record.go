@@ -51,6 +51,12 @@ type Record struct {
 
 // Marshal returns the layout.
 func (r Record) Marshal() []byte {
+	out := append(r.stated(), r.Opened.Marshal()...)
+	return append(out, r.Walked.Marshal()...)
+}
+
+// stated is the part of the layout that was signed: all before the openings.
+func (r Record) stated() []byte {
 	out := make([]byte, recordHead, MaxRecord)
 	out[0], out[1], out[2], out[3] = version, byte(r.Beacon.Source), byte(len(r.Verdicts)), r.Committee
 	binary.LittleEndian.PutUint64(out[8:], r.Beacon.Round)
@@ -66,8 +72,7 @@ func (r Record) Marshal() []byte {
 		out = append(out, b[:]...)
 		out = append(out, v.Signature[:]...)
 	}
-	out = append(out, r.Opened.Marshal()...)
-	return append(out, r.Walked.Marshal()...)
+	return out
 }
 
 // Hash names the record.
@@ -75,43 +80,12 @@ func (r Record) Hash() sign.Hash { return sign.Sum([]byte("starling/record/v1"),
 
 // UnmarshalRecord reads the layout and nothing after it. It verifies nothing; Check does.
 func UnmarshalRecord(b []byte) (Record, error) {
-	const verdicts = recordHead + AnswerSize + sign.SignatureSize + ShownSize + sign.SignatureSize
-	const each = VerdictSize + sign.SignatureSize
-	if len(b) < verdicts || len(b) > MaxRecord || b[0] != version || !zero(b[4:8]) || !zero(b[56:64]) {
-		return Record{}, malformed("record", "%d bytes, or unknown version or reserved bytes", len(b))
+	if len(b) > MaxRecord {
+		return Record{}, malformed("record", "%d bytes, at most %d", len(b), MaxRecord)
 	}
-	n := int(b[2])
-	if n < 1 || n > Appeal || b[3] > Appeal || int(b[3]) < n || b[1] < byte(SlotHash) || b[1] > byte(Reveal) {
-		return Record{}, malformed("record", "%d verdicts of %d, beacon %d", n, b[3], b[1])
-	}
-	r := Record{
-		Beacon:      Beacon{Source: Source(b[1]), Round: binary.LittleEndian.Uint64(b[8:]), Value: sign.Hash(b[16:48])},
-		Committee:   b[3],
-		WindowSlots: binary.LittleEndian.Uint64(b[48:]),
-	}
-	var err error
-	rest := b[recordHead:]
-	if r.Answer, err = UnmarshalAnswer(rest[:AnswerSize]); err != nil {
+	r, rest, err := cutStated(b)
+	if err != nil {
 		return Record{}, err
-	}
-	r.AnswerSig, rest = sign.Signature(rest[AnswerSize:]), rest[AnswerSize+sign.SignatureSize:]
-	if r.Shown, err = UnmarshalShown(rest[:ShownSize]); err != nil {
-		return Record{}, err
-	}
-	r.ShownSig, rest = sign.Signature(rest[ShownSize:]), rest[ShownSize+sign.SignatureSize:]
-	if len(rest) < n*each {
-		return Record{}, malformed("record", "%d bytes of %d verdicts", len(rest), n)
-	}
-	for i := range n {
-		v, err := UnmarshalVerdict(rest[:VerdictSize])
-		if err != nil {
-			return Record{}, err
-		}
-		if i > 0 && bytes.Compare(v.Member[:], r.Verdicts[i-1].Member[:]) <= 0 {
-			return Record{}, malformed("record", "verdicts are not in order")
-		}
-		r.Verdicts = append(r.Verdicts, Signed{v, sign.Signature(rest[VerdictSize:])})
-		rest = rest[each:]
 	}
 	if r.Opened, rest, err = challenge.UnmarshalOpened(rest); err != nil {
 		return Record{}, malformed("record", "%v", err)
@@ -123,6 +97,49 @@ func UnmarshalRecord(b []byte) (Record, error) {
 		return Record{}, malformed("record", "%d bytes too many", len(rest))
 	}
 	return r, nil
+}
+
+// cutStated reads what was signed of a record, and gives what comes after it.
+func cutStated(b []byte) (Record, []byte, error) {
+	const verdicts = recordHead + AnswerSize + sign.SignatureSize + ShownSize + sign.SignatureSize
+	const each = VerdictSize + sign.SignatureSize
+	if len(b) < verdicts || b[0] != version || !zero(b[4:8]) || !zero(b[56:64]) {
+		return Record{}, nil, malformed("record", "%d bytes, or unknown version or reserved bytes", len(b))
+	}
+	n := int(b[2])
+	if n < 1 || n > Appeal || b[3] > Appeal || int(b[3]) < n || b[1] < byte(SlotHash) || b[1] > byte(Reveal) {
+		return Record{}, nil, malformed("record", "%d verdicts of %d, beacon %d", n, b[3], b[1])
+	}
+	r := Record{
+		Beacon:      Beacon{Source: Source(b[1]), Round: binary.LittleEndian.Uint64(b[8:]), Value: sign.Hash(b[16:48])},
+		Committee:   b[3],
+		WindowSlots: binary.LittleEndian.Uint64(b[48:]),
+	}
+	var err error
+	rest := b[recordHead:]
+	if r.Answer, err = UnmarshalAnswer(rest[:AnswerSize]); err != nil {
+		return Record{}, nil, err
+	}
+	r.AnswerSig, rest = sign.Signature(rest[AnswerSize:]), rest[AnswerSize+sign.SignatureSize:]
+	if r.Shown, err = UnmarshalShown(rest[:ShownSize]); err != nil {
+		return Record{}, nil, err
+	}
+	r.ShownSig, rest = sign.Signature(rest[ShownSize:]), rest[ShownSize+sign.SignatureSize:]
+	if len(rest) < n*each {
+		return Record{}, nil, malformed("record", "%d bytes of %d verdicts", len(rest), n)
+	}
+	for i := range n {
+		v, err := UnmarshalVerdict(rest[:VerdictSize])
+		if err != nil {
+			return Record{}, nil, err
+		}
+		if i > 0 && bytes.Compare(v.Member[:], r.Verdicts[i-1].Member[:]) <= 0 {
+			return Record{}, nil, malformed("record", "verdicts are not in order")
+		}
+		r.Verdicts = append(r.Verdicts, Signed{v, sign.Signature(rest[VerdictSize:])})
+		rest = rest[each:]
+	}
+	return r, rest, nil
 }
 
 // given is what everybody who gave a verdict gave in round i.
@@ -188,11 +205,8 @@ func (r Record) checkForm() error {
 // CheckComputed verifies what a committee cannot fake: seeds, what was drawn, every opened entry and every walker shown.
 func (r Record) CheckComputed() error {
 	a := r.Answer
-	if want := ProductSeed(r.Beacon, a.Target, given(r.Verdicts, 0)); a.ProductSeed != want {
-		return broken(RuleSeed, "products of seed %s, the nonces make %s", a.ProductSeed.Short(), want.Short())
-	}
-	if want := WalkSeed(a.ProductSeed, a.ProductRoot, given(r.Verdicts, 1)); a.WalkSeed != want {
-		return broken(RuleSeed, "walk of seed %s, the nonces make %s", a.WalkSeed.Short(), want.Short())
+	if err := r.checkSeeds(); err != nil {
+		return err
 	}
 	if Show(a, r.Opened.Openings) != r.Shown {
 		return broken(RuleOpenings, "the openings are not those that the provider signed")
@@ -203,6 +217,18 @@ func (r Record) CheckComputed() error {
 	drawn := Walkers(a.WalkSeed, a.WalkRoot, a.Walk, given(r.Verdicts, 2))
 	if err := r.Walked.Check(a.DatasetSeed, a.WalkSeed, a.Walk, a.WalkRoot, drawn); err != nil {
 		return because(RuleWalk, err)
+	}
+	return nil
+}
+
+// checkSeeds holds the seeds against beacon and nonces.
+func (r Record) checkSeeds() error {
+	a := r.Answer
+	if want := ProductSeed(r.Beacon, a.Target, given(r.Verdicts, 0)); a.ProductSeed != want {
+		return broken(RuleSeed, "products of seed %s, the nonces make %s", a.ProductSeed.Short(), want.Short())
+	}
+	if want := WalkSeed(a.ProductSeed, a.ProductRoot, given(r.Verdicts, 1)); a.WalkSeed != want {
+		return broken(RuleSeed, "walk of seed %s, the nonces make %s", a.WalkSeed.Short(), want.Short())
 	}
 	return nil
 }

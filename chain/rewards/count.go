@@ -1,0 +1,164 @@
+package rewards
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/verify/audit"
+)
+
+// Limits of an epoch.
+const (
+	// MaxWindows is how many windows of audits an epoch may have.
+	MaxWindows = 4096
+	// MaxUnits is how many units a table has at most, MaxUnitsOf how many of one provider.
+	MaxUnits   = 1 << 16
+	MaxUnitsOf = 1 << 10
+	// MaxCertificates bounds the certificates of a unit in an epoch, bytes.
+	MaxCertificates = MaxWindows * audit.MaxCertificate
+)
+
+// Epoch is an epoch and its windows of audits: those that begin in it, From to To − 1.
+type Epoch struct {
+	Number   uint64
+	From, To audit.Window
+}
+
+// EpochOf is epoch number n of a network with windows of so many slots. ErrEpoch when it never ends or has too many windows.
+func EpochOf(v program.Votes, slots, n uint64) (Epoch, error) {
+	end := v.EpochEnd(n)
+	if !v.On() || slots == 0 || end == ^uint64(0) {
+		return Epoch{}, fmt.Errorf("%w: number %d", ErrEpoch, n)
+	}
+	first := func(slot uint64) audit.Window { return audit.Window(slot/slots + min(slot%slots, 1)) }
+	e := Epoch{Number: n, From: first(end - v.EpochSlots), To: first(end)}
+	if e.To-e.From > MaxWindows {
+		return Epoch{}, fmt.Errorf("%w: %d windows in one, at most %d are counted", ErrEpoch, e.To-e.From, MaxWindows)
+	}
+	return e, nil
+}
+
+// Last is the number of the newest epoch that is over at a slot; false while none is.
+func Last(v program.Votes, now market.Slot) (uint64, bool) {
+	if !v.On() || uint64(now) < v.EpochEnd(0) {
+		return 0, false
+	}
+	return (uint64(now)-v.FirstSlot)/v.EpochSlots - 1, true
+}
+
+// Has reports whether a window is counted in the epoch.
+func (e Epoch) Has(w audit.Window) bool { return e.From <= w && w < e.To }
+
+// Windows is how many it has.
+func (e Epoch) Windows() uint32 { return uint32(e.To - e.From) }
+
+// UnitKey names a unit of a provider.
+type UnitKey struct {
+	Provider sign.Key
+	Unit     market.UnitID
+}
+
+// Compare orders by provider and unit.
+func (k UnitKey) Compare(o UnitKey) int {
+	if c := bytes.Compare(k.Provider[:], o.Provider[:]); c != 0 {
+		return c
+	}
+	return k.Unit.Compare(o.Unit)
+}
+
+// Line is what an epoch made known of a unit.
+type Line struct {
+	UnitKey
+	Windows    uint32 // that it passed
+	Operations uint64 // a second, as audit.Rates: what it showed in nine of ten of them
+	Reads      uint64
+	Digest     sign.Hash // of the certificates that were counted: Tally
+}
+
+// Tally is a line and who judged: for each member its verdicts.
+type Tally struct {
+	Line
+	Judged map[sign.Key]uint32
+}
+
+// What a unit of capacity is: a billionth of what a card of the class gpu/h100 has to show. A unit counts by the worse of its two
+// rates, and for no more than ten of such cards.
+const (
+	pointOperations = 600e12
+	pointReads      = 41_600e6
+	points          = 1_000_000_000
+	maxPoints       = 10 * points
+)
+
+// capacity is what a line counts for in one window.
+func (l Line) capacity() uint64 {
+	return min(share(l.Operations, points, pointOperations), share(l.Reads, points, pointReads), maxPoints)
+}
+
+// weight is capacity × windows: at most 10¹⁰ · 2¹², so that those of all lines add up to less than 2⁶⁴.
+func (l Line) weight() uint64 { return l.capacity() * uint64(min(l.Windows, MaxWindows)) }
+
+// Count counts the certificates of one unit, which were checked. They are in order of their windows, one of each, all of the epoch:
+// ErrCertificates.
+func Count(e Epoch, k UnitKey, cs []audit.Certificate) (Tally, error) {
+	t := Tally{Line: Line{UnitKey: k, Windows: uint32(len(cs))}, Judged: map[sign.Key]uint32{}}
+	digest := []byte("starling/certificates/v1")
+	var rates []audit.Rates
+	for i, c := range cs {
+		of := c.Target()
+		switch {
+		case of.Provider != k.Provider || of.Unit != k.Unit:
+			return Tally{}, fmt.Errorf("%w: one of unit %s of %s among those of unit %s of %s", ErrCertificates, of.Unit.Short(), of.Provider.Short(), k.Unit.Short(), k.Provider.Short())
+		case !e.Has(of.Window):
+			return Tally{}, fmt.Errorf("%w: one of window %d, epoch %d has those from %d to %d", ErrCertificates, of.Window, e.Number, e.From, e.To-1)
+		case i > 0 && cs[i-1].Target().Window >= of.Window:
+			return Tally{}, fmt.Errorf("%w: window %d counts twice, or they are not in order", ErrCertificates, of.Window)
+		}
+		h := c.Hash()
+		digest = append(digest, h[:]...)
+		rates = append(rates, c.Rates())
+		for _, m := range c.Members() {
+			t.Judged[m]++
+		}
+	}
+	if len(cs) == 0 {
+		return Tally{}, fmt.Errorf("%w: none of unit %s of %s", ErrCertificates, k.Unit.Short(), k.Provider.Short())
+	}
+	r := audit.Capacity(rates)
+	t.Operations, t.Reads, t.Digest = r.Operations, r.Reads, sign.Sum(digest)
+	return t, nil
+}
+
+// MarshalCertificates puts certificates one after the other.
+func MarshalCertificates(cs []audit.Certificate) []byte {
+	var out []byte
+	for _, c := range cs {
+		out = append(out, c.Marshal()...)
+	}
+	return out
+}
+
+// UnmarshalCertificates reads at most MaxWindows of them. It verifies nothing.
+func UnmarshalCertificates(b []byte) ([]audit.Certificate, error) {
+	var out []audit.Certificate
+	for len(b) > 0 {
+		c, rest, err := audit.CutCertificate(b)
+		if err != nil {
+			return nil, err
+		}
+		if len(out) == MaxWindows {
+			return nil, fmt.Errorf("%w: more than %d certificates", market.ErrMalformed, MaxWindows)
+		}
+		out, b = append(out, c), rest
+	}
+	return out, nil
+}
+
+// sortTallies orders tallies by unit.
+func sortTallies(ts []Tally) {
+	slices.SortFunc(ts, func(a, b Tally) int { return a.UnitKey.Compare(b.UnitKey) })
+}

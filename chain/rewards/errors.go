@@ -1,0 +1,20 @@
+package rewards
+
+import "errors"
+
+var (
+	// ErrEpoch says that there is no such epoch, or that it cannot be counted.
+	ErrEpoch = errors.New("no epoch that can be counted")
+	// ErrCertificates says that certificates are not those of one unit in one epoch.
+	ErrCertificates = errors.New("certificates that cannot be counted together")
+	// ErrTable says that a table is not one of its epoch.
+	ErrTable = errors.New("not a table of the epoch")
+	// ErrProof says that a line is not what its certificates show.
+	ErrProof = errors.New("the line is not what its certificates show")
+	// ErrShort says that a table leaves out what was proven.
+	ErrShort = errors.New("the table leaves out what was proven")
+	// ErrNothing says that there is nobody to be paid, or nothing to pay.
+	ErrNothing = errors.New("there is nothing to divide")
+	// ErrNotPaid says that nobody of the wallet is paid.
+	ErrNotPaid = errors.New("the wallet is not among those that are paid")
+)

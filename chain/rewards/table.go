@@ -1,0 +1,276 @@
+package rewards
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+	"slices"
+
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/merkle"
+	"github.com/starling-network/starling/market/sign"
+)
+
+// Sources is how many sources of rewards there are at most: the emission and a pool for each mint.
+const Sources = 1 + program.MaxMints
+
+// Table is what a verifier says of an epoch. Layout, little-endian:
+//
+//	offset  size  field
+//	     0     8  epoch
+//	     8    40  5 × u64: what is divided of each source, the emission first
+//	    48     4  n, lines, at most 65,536
+//	    52     4  0
+//	    56   120  n × ( provider[32] ‖ unit[32] ‖ windows u32 ‖ 0 (4) ‖ operations u64 ‖ reads u64 ‖ digest[32] ), strictly ascending
+type Table struct {
+	Epoch  uint64
+	Shared [Sources]uint64
+	Lines  []Line
+}
+
+const (
+	tableHead = 56
+	lineSize  = 120
+	// MaxTable bounds a table, bytes.
+	MaxTable = tableHead + MaxUnits*lineSize
+)
+
+// NewTable is the table of these tallies, in any order.
+func NewTable(epoch uint64, shared [Sources]uint64, ts []Tally) Table {
+	ts = slices.Clone(ts)
+	sortTallies(ts)
+	t := Table{Epoch: epoch, Shared: shared}
+	for _, x := range ts[:min(len(ts), MaxUnits)] {
+		t.Lines = append(t.Lines, x.Line)
+	}
+	return t
+}
+
+// Marshal returns the layout.
+func (t Table) Marshal() []byte {
+	out := binary.LittleEndian.AppendUint64(make([]byte, 0, tableHead+lineSize*len(t.Lines)), t.Epoch)
+	for _, n := range t.Shared {
+		out = binary.LittleEndian.AppendUint64(out, n)
+	}
+	out = binary.LittleEndian.AppendUint64(out, uint64(len(t.Lines)))
+	for _, l := range t.Lines {
+		out = append(append(out, l.Provider[:]...), l.Unit[:]...)
+		out = binary.LittleEndian.AppendUint64(out, uint64(l.Windows))
+		out = binary.LittleEndian.AppendUint64(out, l.Operations)
+		out = binary.LittleEndian.AppendUint64(out, l.Reads)
+		out = append(out, l.Digest[:]...)
+	}
+	return out
+}
+
+// UnmarshalTable reads the layout and nothing after it: ErrTable. It verifies nothing; Compare does.
+func UnmarshalTable(b []byte) (Table, error) {
+	if len(b) < tableHead || len(b) > MaxTable {
+		return Table{}, fmt.Errorf("%w: %d bytes", ErrTable, len(b))
+	}
+	t := Table{Epoch: binary.LittleEndian.Uint64(b)}
+	for i := range t.Shared {
+		t.Shared[i] = binary.LittleEndian.Uint64(b[8+8*i:])
+	}
+	n := binary.LittleEndian.Uint64(b[48:])
+	if n > MaxUnits || uint64(len(b)-tableHead) != n*lineSize {
+		return Table{}, fmt.Errorf("%w: %d bytes of %d lines", ErrTable, len(b), n)
+	}
+	for b = b[tableHead:]; len(b) > 0; b = b[lineSize:] {
+		windows := binary.LittleEndian.Uint64(b[64:])
+		l := Line{UnitKey: UnitKey{Provider: sign.Key(b[:32]), Unit: market.UnitID(b[32:64])}, Windows: uint32(windows),
+			Operations: binary.LittleEndian.Uint64(b[72:]), Reads: binary.LittleEndian.Uint64(b[80:]), Digest: sign.Hash(b[88:120])}
+		if windows < 1 || windows > MaxWindows {
+			return Table{}, fmt.Errorf("%w: unit %s passed %d windows", ErrTable, l.Unit.Short(), windows)
+		}
+		if k := len(t.Lines); k > 0 && t.Lines[k-1].UnitKey.Compare(l.UnitKey) >= 0 {
+			return Table{}, fmt.Errorf("%w: unit %s stands twice, or not in order", ErrTable, l.Unit.Short())
+		}
+		t.Lines = append(t.Lines, l)
+	}
+	return t, nil
+}
+
+// shortBy is how much less than what a verifier knows of a unit a table may say: a tenth.
+const shortBy = 10
+
+// Compare holds a table against what a verifier counted itself, and says of which units it must see certificates before it may
+// believe them: those whose line is not its own. ErrTable for another epoch's, or with more windows than the epoch has; ErrShort
+// when a unit's weight is more than a tenth below what the verifier knows to be proven.
+func (t Table) Compare(e Epoch, mine []Tally) (unseen []UnitKey, err error) {
+	if t.Epoch != e.Number {
+		return nil, fmt.Errorf("%w: it is of epoch %d, not %d", ErrTable, t.Epoch, e.Number)
+	}
+	known := map[UnitKey]Line{}
+	for _, m := range mine {
+		known[m.UnitKey] = m.Line
+	}
+	for _, l := range t.Lines {
+		if l.Windows > e.Windows() {
+			return nil, fmt.Errorf("%w: unit %s passed %d windows of %d", ErrTable, l.Unit.Short(), l.Windows, e.Windows())
+		}
+		m, here := known[l.UnitKey]
+		delete(known, l.UnitKey)
+		if here && l == m {
+			continue
+		}
+		if here && l.weight() < m.weight()-m.weight()/shortBy {
+			return nil, fmt.Errorf("%w: unit %s of %s passed %d windows, the table says %d", ErrShort, l.Unit.Short(), l.Provider.Short(), m.Windows, l.Windows)
+		}
+		unseen = append(unseen, l.UnitKey)
+	}
+	for k, m := range known {
+		if m.weight() > 0 {
+			return nil, fmt.Errorf("%w: unit %s of %s is not in it", ErrShort, k.Unit.Short(), k.Provider.Short())
+		}
+	}
+	return unseen, nil
+}
+
+// Line is that of a unit.
+func (t Table) Line(k UnitKey) (Line, bool) {
+	i, ok := slices.BinarySearchFunc(t.Lines, k, func(l Line, k UnitKey) int { return l.UnitKey.Compare(k) })
+	if !ok {
+		return Line{}, false
+	}
+	return t.Lines[i], true
+}
+
+// Payee is who is paid how much.
+type Payee struct {
+	Wallet sign.Key
+	Amount uint64
+}
+
+// Award is what is paid from one source for an epoch.
+type Award struct {
+	Source uint8
+	Epoch  uint64
+	Payees []Payee // strictly ascending by wallet, nobody nothing
+}
+
+// Payout says into which wallet a peer key is paid; false: it is not registered, and is not paid.
+type Payout func(peer sign.Key) (wallet sign.Key, ok bool)
+
+// Divide says what a table pays from a source. The tallies are those of its lines. ErrNothing when it pays nobody.
+func (t Table) Divide(source uint8, tallies []Tally, to Payout) (Award, error) {
+	if int(source) >= Sources {
+		return Award{}, fmt.Errorf("%w: source %d", ErrNothing, source)
+	}
+	weights := map[sign.Key]uint64{}
+	add := func(peer sign.Key, weight uint64) {
+		if wallet, ok := to(peer); ok && weight > 0 {
+			weights[wallet] += weight
+		}
+	}
+	for _, x := range tallies {
+		if source == 0 {
+			add(x.Provider, x.weight())
+			continue
+		}
+		for member, verdicts := range x.Judged {
+			add(member, uint64(verdicts))
+		}
+	}
+	a := Award{Source: source, Epoch: t.Epoch, Payees: divide(t.Shared[source], weights)}
+	if len(a.Payees) == 0 {
+		return Award{}, fmt.Errorf("%w: epoch %d, source %d", ErrNothing, t.Epoch, source)
+	}
+	return a, nil
+}
+
+// divide gives everybody ⌊sum · weight / all weights⌋, and only so many as a payout may have, the heaviest.
+func divide(sum uint64, weights map[sign.Key]uint64) []Payee {
+	var all uint64
+	out := make([]Payee, 0, len(weights))
+	for wallet, w := range weights {
+		all += w
+		out = append(out, Payee{wallet, w})
+	}
+	byWallet := func(a, b Payee) int { return bytes.Compare(a.Wallet[:], b.Wallet[:]) }
+	if len(out) > program.MaxPayees {
+		slices.SortFunc(out, func(a, b Payee) int { return cmp.Or(cmp.Compare(b.Amount, a.Amount), byWallet(a, b)) })
+		out = out[:program.MaxPayees]
+	}
+	for i := range out {
+		out[i].Amount = share(sum, out[i].Amount, all)
+	}
+	out = slices.DeleteFunc(out, func(p Payee) bool { return p.Amount == 0 })
+	slices.SortFunc(out, byWallet)
+	return out
+}
+
+// share is ⌊a · b / c⌋, at most 2⁶⁴ − 1; c is not 0.
+func share(a, b, c uint64) uint64 {
+	hi, lo := bits.Mul64(a, b)
+	if hi >= c {
+		return 1<<64 - 1
+	}
+	q, _ := bits.Div64(hi, lo, c)
+	return q
+}
+
+func (a Award) leaves() [][]byte {
+	out := make([][]byte, len(a.Payees))
+	for i, p := range a.Payees {
+		out[i] = program.RewardLeaf(p.Wallet, p.Amount)
+	}
+	return out
+}
+
+// Rewards is what a ballot says of it.
+func (a Award) Rewards() program.Rewards {
+	r := program.Rewards{Source: a.Source, Epoch: a.Epoch, Count: uint32(len(a.Payees)), Root: merkle.Root(a.leaves())}
+	for _, p := range a.Payees {
+		r.Sum += p.Amount
+	}
+	return r
+}
+
+// Proof shows what a wallet is paid. ErrNotPaid.
+func (a Award) Proof(wallet sign.Key) (index uint32, amount uint64, path merkle.Proof, err error) {
+	i, ok := slices.BinarySearchFunc(a.Payees, wallet, func(p Payee, w sign.Key) int { return bytes.Compare(p.Wallet[:], w[:]) })
+	if !ok {
+		return 0, 0, nil, fmt.Errorf("%w: %s", ErrNotPaid, wallet)
+	}
+	return uint32(i), a.Payees[i].Amount, merkle.Prove(a.leaves(), i), nil
+}
+
+const (
+	payeeSize = 40
+	// MaxPayees bounds the payees of an award, bytes.
+	MaxPayees = program.MaxPayees * payeeSize
+)
+
+// Marshal returns the payees: n × ( wallet[32] ‖ amount u64 ).
+func (a Award) Marshal() []byte {
+	var out []byte
+	for _, l := range a.leaves() {
+		out = append(out, l...)
+	}
+	return out
+}
+
+// UnmarshalAward reads the payees of a source and an epoch, strictly ascending. Whether they are those of a root its Rewards say.
+func UnmarshalAward(source uint8, epoch uint64, b []byte) (Award, error) {
+	if len(b) == 0 || len(b)%payeeSize != 0 || len(b) > MaxPayees {
+		return Award{}, fmt.Errorf("%w: payees of %d bytes", market.ErrMalformed, len(b))
+	}
+	a := Award{Source: source, Epoch: epoch}
+	var sum uint64
+	for ; len(b) > 0; b = b[payeeSize:] {
+		p := Payee{Wallet: sign.Key(b[:32]), Amount: binary.LittleEndian.Uint64(b[32:])}
+		var over uint64
+		if sum, over = bits.Add64(sum, p.Amount, 0); over != 0 || p.Amount == 0 {
+			return Award{}, fmt.Errorf("%w: amounts that do not add up", market.ErrMalformed)
+		}
+		if n := len(a.Payees); n > 0 && bytes.Compare(a.Payees[n-1].Wallet[:], p.Wallet[:]) >= 0 {
+			return Award{}, fmt.Errorf("%w: wallet %s stands twice, or not in order", market.ErrMalformed, p.Wallet)
+		}
+		a.Payees = append(a.Payees, p)
+	}
+	return a, nil
+}

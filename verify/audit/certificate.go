@@ -1,0 +1,80 @@
+package audit
+
+import (
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/verify/challenge"
+)
+
+// MaxCertificate bounds a certificate, bytes.
+const MaxCertificate = recordHead + AnswerSize + ShownSize + 2*sign.SignatureSize + Appeal*(VerdictSize+sign.SignatureSize)
+
+// Certificate is a record without its openings: the layout of Record up to the last verdict. It is what is kept of every window of
+// an epoch, 544 + 248 bytes a verdict, and shows who was asked what, who judged, and in what time; that what was computed is
+// right is then the word of more than two thirds of a committee that nobody chose.
+type Certificate struct {
+	record Record // without openings
+}
+
+// Certificate is that of the record.
+func (r Record) Certificate() Certificate {
+	r.Opened, r.Walked = challenge.Opened{}, challenge.Walked{}
+	return Certificate{r}
+}
+
+// Marshal returns the layout.
+func (c Certificate) Marshal() []byte { return c.record.stated() }
+
+// CutCertificate reads a certificate and gives the bytes after it. It verifies nothing; Check does.
+func CutCertificate(b []byte) (Certificate, []byte, error) {
+	r, rest, err := cutStated(b)
+	return Certificate{r}, rest, err
+}
+
+// Hash names the certificate: SHA-256( "starling/certificate/v1" ‖ layout ).
+func (c Certificate) Hash() sign.Hash { return sign.Sum([]byte("starling/certificate/v1"), c.Marshal()) }
+
+// Target is whose unit it is of, and when.
+func (c Certificate) Target() Target { return c.record.Answer.Target }
+
+// Rates are what the unit showed.
+func (c Certificate) Rates() Rates { return c.record.Rates() }
+
+// Members are who judged, ascending.
+func (c Certificate) Members() []sign.Key {
+	out := make([]sign.Key, len(c.record.Verdicts))
+	for i, v := range c.record.Verdicts {
+		out[i] = v.Member
+	}
+	return out
+}
+
+// Seen is what somebody knows of a window without any record: its beacon, that of its datasets' era, and who could be drawn.
+type Seen struct {
+	Beacon, Era Beacon
+	Roster      Roster
+}
+
+// Check verifies a certificate: form, seeds, signatures, that more than two thirds of the committee passed it, and that beacon,
+// dataset and committee are those of the window.
+func (c Certificate) Check(d sign.Domain, slots uint64, seen Seen) error {
+	r := c.record
+	if r.WindowSlots != slots {
+		return broken(RuleWindow, "windows of %d slots, the network's have %d", r.WindowSlots, slots)
+	}
+	if r.Beacon != seen.Beacon {
+		return broken(RuleWindow, "the beacon is of slot %d, that of window %d is of slot %d", r.Beacon.Round, r.Answer.Window, seen.Beacon.Round)
+	}
+	if err := r.checkForm(); err != nil {
+		return err
+	}
+	if err := r.checkSeeds(); err != nil {
+		return err
+	}
+	if err := r.CheckDataset(seen.Era); err != nil {
+		return err
+	}
+	if err := r.CheckMembers(seen.Roster); err != nil {
+		return err
+	}
+	return r.checkSignatures(d)
+}
