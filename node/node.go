@@ -44,6 +44,7 @@ import (
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/provider"
 	"github.com/starling-network/starling/node/reputation"
+	"github.com/starling-network/starling/node/rewards"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/sealed"
 	"github.com/starling-network/starling/node/settle"
@@ -119,6 +120,7 @@ type Node struct {
 	evidence   *evidence.Keeper     // nil for a light peer
 	sight      *audit.Public        // nil where nothing is audited
 	audits     *audit.Service       // nil for a light peer, and where nothing is audited
+	rewards    *rewards.Service     // nil where there are none
 	reputation *reputation.Book
 	orders     *orders // nil for a light peer
 	slots      *slots.Clock
@@ -206,6 +208,7 @@ func New(ctx context.Context, p Parts) (*Node, error) {
 	if n.audits, err = n.newAudits(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("setting up audits: %w", err), n.close())
 	}
+	n.rewards = n.newRewards()
 	if n.guardian, err = n.newGuardian(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("setting up what is guarded: %w", err), n.close())
 	}
@@ -491,6 +494,11 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	g.Go(func() error { return n.buyer.Run(gctx) })
 	if n.audits != nil {
 		g.Go(func() error { return n.audits.Run(gctx) })
+	}
+	if n.rewards != nil {
+		answers := n.rewards.Handle(n.p.Host, n.tag)
+		defer answers.Close()
+		g.Go(func() error { return n.rewards.Run(gctx) })
 	}
 	if n.guardian != nil {
 		g.Go(func() error { return n.guardian.Run(gctx) })

@@ -15,6 +15,7 @@ import (
 	"github.com/starling-network/starling/node/block"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/rewards"
 	"github.com/starling-network/starling/p2p/blob"
 	"github.com/starling-network/starling/verify/reputation"
 )
@@ -231,4 +232,10 @@ func (f *fake) OpenBlob(text string) (io.ReadCloser, int64, error) {
 		return nil, 0, blob.ErrNotFound
 	}
 	return io.NopCloser(bytes.NewReader(b)), int64(len(b)), nil
+}
+
+func (f *fake) Rewards() (rewards.Status, error) { return rewards.Status{Epoch: 7}, nil }
+
+func (f *fake) ClaimRewards(context.Context) (rewards.Status, error) {
+	return rewards.Status{}, &Error{Status: 409, Code: "no_rewards", Message: "none"}
 }

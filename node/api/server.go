@@ -66,6 +66,7 @@ type Node interface {
 	Leases() []SoldLease
 	Guarded() []GuardedJob
 	Audits
+	Rewards
 	// Ping measures the way to a peer; count is how often.
 	Ping(ctx context.Context, target string, count int) (PingResult, error)
 	Operator
@@ -204,6 +205,7 @@ func (s *Server) handler() http.Handler {
 	maps.Copy(routes, s.jobRoutes())
 	maps.Copy(routes, s.evidenceRoutes())
 	maps.Copy(routes, s.auditRoutes())
+	maps.Copy(routes, s.rewardRoutes())
 	for pattern, h := range routes {
 		mux.Handle(pattern, s.guard(h))
 	}

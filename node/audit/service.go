@@ -90,6 +90,9 @@ func (s *Service) keep(ctx context.Context, l audit.Lie) error {
 // Shelf is what the service keeps.
 func (s *Service) Shelf() *Shelf { return s.cfg.Shelf }
 
+// Sight is what the service sees of windows.
+func (s *Service) Sight() Sight { return s.cfg.Sight }
+
 func (s *Service) call(ctx context.Context, m sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error) {
 	id, err := p2p.PeerIDFromKey(m)
 	if err != nil {

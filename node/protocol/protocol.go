@@ -19,6 +19,8 @@
 //	                             audit)
 //	record   any       any       an audit record by its hash,   the record, or the list
 //	                             or the list behind an offer
+//	rewards  any       any       what an epoch's rewards were    a part of it
+//	                             counted from (chain/rewards)
 //	blob     any       any       a file by digest               the file (p2p/blob)
 package protocol
 
@@ -43,6 +45,10 @@ const (
 	MaxLive      = 256 << 10
 	MaxGuard     = 4 << 20
 	MaxAudit     = audit.MaxRecord + 4<<10
+	MaxRewards   = MaxRewardsPart + 4<<10
+
+	// MaxRewardsPart is the most of a document about rewards that is sent at a time.
+	MaxRewardsPart = 256 << 10
 
 	// MaxLogChunk is the most log bytes in one watch item.
 	MaxLogChunk = 64 << 10
@@ -90,6 +96,11 @@ var Audit = stream.Protocol[*nodepb.AuditRequest, *nodepb.AuditReply]{
 // Record asks a peer for an audit record.
 var Record = stream.Protocol[*nodepb.RecordRequest, *nodepb.RecordReply]{
 	Name: "record", Version: 1, MaxRequest: MaxOrder, MaxResponse: MaxAudit, Deadline: QuickAnswer,
+}
+
+// Rewards asks a peer for a part of what an epoch's rewards were counted from.
+var Rewards = stream.Protocol[*nodepb.RewardsRequest, *nodepb.RewardsReply]{
+	Name: "rewards", Version: 1, MaxRequest: MaxOrder, MaxResponse: MaxRewards, Deadline: QuickAnswer,
 }
 
 // Watch follows one execution until it ended.

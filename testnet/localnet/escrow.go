@@ -84,3 +84,8 @@ func (c *Chain) deployed(ctx context.Context) (sign.Key, error) {
 	c.program = key.Key()
 	return c.program, nil
 }
+
+// MintInto makes tokens into any token account: a network's pool.
+func (c *Chain) MintInto(ctx context.Context, at sign.Key, amount market.Amount) error {
+	return c.admin.Mint(ctx, c.mint, c.cfg.Decimals, at, amount)
+}

@@ -31,7 +31,9 @@ func CutCertificate(b []byte) (Certificate, []byte, error) {
 }
 
 // Hash names the certificate: SHA-256( "starling/certificate/v1" ‖ layout ).
-func (c Certificate) Hash() sign.Hash { return sign.Sum([]byte("starling/certificate/v1"), c.Marshal()) }
+func (c Certificate) Hash() sign.Hash {
+	return sign.Sum([]byte("starling/certificate/v1"), c.Marshal())
+}
 
 // Target is whose unit it is of, and when.
 func (c Certificate) Target() Target { return c.record.Answer.Target }

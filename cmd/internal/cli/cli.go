@@ -90,6 +90,8 @@ var commands = []func(*App) *cobra.Command{
 	newStake,
 	newEvidence,
 	newAudit,
+	newProposal,
+	newRewards,
 	newGuarded,
 	newWallet,
 	newSpend,

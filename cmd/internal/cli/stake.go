@@ -21,10 +21,12 @@ func newStake(a *App) *cobra.Command {
 		Long: `A provider registers once: its owner and its peer key sign, and the program keeps whom it belongs to and where its money
 goes. Stake is what a provider loses when somebody proves that it sold one unit twice; buyers can ask for providers that have
 some. What is asked back waits until no evidence from before can count any more, and can be slashed until it is withdrawn.
+Stake that is bonded votes on the network's rules (starling proposal) and decides what rewards are paid (starling rewards).
 
 These commands call the program themselves; the peer need not run. The peer's key pays the fees.`,
 		Example: `  starling stake register
   starling stake add 250
+  starling stake bond 200
   starling stake status
   starling stake remove all
   starling stake withdraw`,
@@ -32,7 +34,7 @@ These commands call the program themselves; the peer need not run. The peer's ke
 		Args:    onlyCommands,
 		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(stakeRegister(a), stakeAdd(a), stakeStatus(a), stakeRemove(a), stakeWithdraw(a))
+	c.AddCommand(stakeRegister(a), stakeAdd(a), stakeStatus(a), stakeRemove(a), stakeWithdraw(a), stakeBond(a), stakeRelease(a))
 	return c
 }
 
@@ -55,7 +57,10 @@ type stakeInfo struct {
 	Payout       sign.Key    `json:"payout"`
 	Inventory    sign.Hash   `json:"inventory"`
 	Stake        uint64      `json:"stake"`
-	Least        uint64      `json:"least"` // of the network
+	Least        uint64      `json:"least"`            // of the network
+	Bonded       uint64      `json:"bonded"`           // of the stake: votes
+	Frozen       uint64      `json:"frozen,omitempty"` // last slot of the votes that it took part in
+	Raised       uint64      `json:"-"`
 	Unbonding    uint64      `json:"unbonding"`
 	Ready        uint64      `json:"ready,omitempty"`   // slot from which what is unbonding can be withdrawn
 	Slashed      uint64      `json:"slashed,omitempty"` // slot of the last slash
@@ -88,7 +93,8 @@ func (l *onChain) registration(ctx context.Context, o stakeOptions) (info stakeI
 		return info, l.explain(err)
 	}
 	return stakeInfo{Provider: first, Account: program.ProviderAddress(l.g.Program, l.g.Escrow, first), Peer: p.Peer, Owner: p.Owner, Payout: p.Payout,
-		Inventory: p.Inventory, Stake: p.Stake, Least: n.Rules.MinStake, Unbonding: p.Unbonding, Ready: p.Ready, Slashed: p.Slashed,
+		Inventory: p.Inventory, Stake: p.Stake, Least: n.Rules.MinStake, Bonded: p.Bonded, Frozen: p.Frozen, Raised: p.Raised,
+		Unbonding: p.Unbonding, Ready: p.Ready, Slashed: p.Slashed,
 		Registered: p.Registered, Slot: now, StakeMint: n.Params.StakeMint, unbondSlots: n.Rules.UnbondingSlots, terms: n.Params,
 		withdrawable: p.Unbonding > 0 && uint64(now) >= p.Ready}, nil
 }
@@ -265,6 +271,13 @@ func (l *onChain) stakeTable(t *Table, s stakeInfo) {
 		note = "less than the network's least, " + text(s.Least)
 	}
 	t.Row("stake", text(s.Stake), note)
+	if s.Bonded > 0 {
+		note := "it votes, and is released by starling stake release"
+		if market.Slot(s.Frozen) >= s.Slot {
+			note = "it voted and cannot be released before " + l.when(s.Slot, market.Slot(s.Frozen))
+		}
+		t.Row("bonded", text(s.Bonded), note)
+	}
 	switch {
 	case s.withdrawable:
 		t.Row("unbonding", text(s.Unbonding), "can be withdrawn now: starling stake withdraw")
@@ -291,7 +304,7 @@ withdrawn with starling stake withdraw. What was asked back before and has not b
 			if err != nil {
 				return err
 			}
-			n := s.Stake
+			n := s.Stake - s.Bonded
 			if args[0] != "all" {
 				if n, err = l.stakeAmount(s, args[0]); err != nil {
 					return err
@@ -310,6 +323,8 @@ func (l *onChain) unstake(ctx context.Context, s stakeInfo, n uint64) error {
 	switch {
 	case err != nil:
 		return err
+	case n > s.Stake-s.Bonded && n <= s.Stake:
+		return WithHint(Usagef("%s of the stake is bonded", l.text(s.StakeMint, s.Bonded, s.terms)), "starling stake release")
 	case n == 0 || n > s.Stake:
 		return WithHint(Usagef("%s cannot be taken out of a stake of %s", l.text(s.StakeMint, n, s.terms), l.text(s.StakeMint, s.Stake, s.terms)), "starling stake status")
 	}

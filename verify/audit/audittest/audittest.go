@@ -32,6 +32,8 @@ type Case struct {
 	Unit     market.UnitID
 	Roster   audit.Roster
 	Members  map[sign.Key]sign.Private
+	In       sign.Domain                       // where it is signed
+	Beacons  func(w audit.Window) audit.Beacon // nil: made up
 
 	// What a dishonest provider or member does, nil otherwise.
 	Tile    func(i int, t *challenge.Tile)    // before it is committed
@@ -46,7 +48,7 @@ func New(n int) Case {
 		Window: 7, Slots: 100, Attempt: 1, Provider: Key("provider"), Unit: market.UnitID(sign.Sum([]byte("unit"))),
 		Shape:   challenge.Shape{Rows: 64, Columns: 128, Depth: 128, Products: 2},
 		Walk:    challenge.Walk{Cells: 256, Work: 2, Walkers: 32, Steps: 8},
-		Members: map[sign.Key]sign.Private{},
+		Members: map[sign.Key]sign.Private{}, In: Domain(),
 	}
 	for i := range n {
 		k := Key(fmt.Sprintf("member %d", i))
@@ -58,12 +60,18 @@ func New(n int) Case {
 
 // Beacon is the beacon of the case's window.
 func (c Case) Beacon() audit.Beacon {
+	if c.Beacons != nil {
+		return c.Beacons(c.Window)
+	}
 	return audit.Beacon{Source: audit.SlotHash, Round: uint64(c.Window.First(c.Slots)), Value: sign.Sum([]byte("beacon"))}
 }
 
 // Era is the beacon that the unit's dataset is made of.
 func (c Case) Era() audit.Beacon {
 	w := audit.EraOf(c.Window)
+	if c.Beacons != nil {
+		return c.Beacons(w)
+	}
 	return audit.Beacon{Source: audit.SlotHash, Round: uint64(w.First(c.Slots)), Value: sign.Sum([]byte("beacon of the era"))}
 }
 
@@ -83,7 +91,7 @@ func nonce(k sign.Key, round int) audit.Nonce {
 
 // Make plays the audit through.
 func (c Case) Make() (audit.Record, error) {
-	d, beacon := Domain(), c.Beacon()
+	d, beacon := c.In, c.Beacon()
 	committee := c.Roster.Draw(beacon, c.Window, c.Provider.Key(), audit.Committee)
 	a := audit.Answer{
 		Target: audit.Target{Provider: c.Provider.Key(), Unit: c.Unit, Window: c.Window, Attempt: c.Attempt},
@@ -140,7 +148,7 @@ func (c Case) judge(r audit.Record, committee audit.Roster) (audit.Record, error
 		if c.Verdict != nil {
 			c.Verdict(&v)
 		}
-		sig, err := v.Sign(Domain(), c.Members[m.Key])
+		sig, err := v.Sign(c.In, c.Members[m.Key])
 		if err != nil {
 			return r, err
 		}

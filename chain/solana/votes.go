@@ -1,0 +1,111 @@
+package solana
+
+import (
+	"context"
+	"fmt"
+
+	solanago "github.com/gagliardetto/solana-go"
+	"github.com/gagliardetto/solana-go/rpc"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/escrow"
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+)
+
+// Ballots are all of this network, by address, as one endpoint shows them: it may hide some, and none can be
+// made up but as Ballot would refuse it too. Many public endpoints do not answer this.
+func (l *Ledger) Ballots(ctx context.Context) (map[sign.Key]program.Ballot, error) {
+	if l.cfg.Program.IsZero() {
+		return nil, errProgram
+	}
+	accounts, err := l.list(ctx, rpc.RPCFilter{DataSize: program.BallotSize})
+	if err != nil {
+		return nil, fmt.Errorf("listing ballots: %w", err)
+	}
+	out := map[sign.Key]program.Ballot{}
+	for _, a := range accounts {
+		if b, err := l.ballotAt(a.at, a.held); err == nil {
+			out[a.at] = b
+		}
+	}
+	return out, nil
+}
+
+// Ballot reads a ballot of this network and the slot in which it stood so, confirmed. chain.ErrNotFound: it is not there, or not any
+// more.
+func (l *Ledger) Ballot(ctx context.Context, at sign.Key) (program.Ballot, market.Slot, error) {
+	a, slot, err := l.account(ctx, at)
+	if err != nil {
+		return program.Ballot{}, slot, fmt.Errorf("reading ballot %s: %w", at, err)
+	}
+	b, err := l.ballotAt(at, a)
+	if err != nil {
+		return program.Ballot{}, slot, fmt.Errorf("reading ballot %s: %w", at, err)
+	}
+	return b, slot, nil
+}
+
+// ballotAt reads a ballot of this network, whose address is made of what stands in it.
+func (l *Ledger) ballotAt(at sign.Key, a held) (program.Ballot, error) {
+	b, err := program.UnmarshalBallot(a.data)
+	if err != nil || a.owner != l.cfg.Program || b.Network != l.cfg.Network || program.BallotAddress(l.cfg.Program, b.Network, b.Proposer, b.Opened) != at {
+		return program.Ballot{}, chain.ErrMalformed
+	}
+	return b, nil
+}
+
+// Voted reads what a provider, by its registration's address, voted on a topic, confirmed. chain.ErrNotFound: nothing, or its note is not
+// there any more.
+func (l *Ledger) Voted(ctx context.Context, topic sign.Hash, provider sign.Key) (program.Vote, error) {
+	at := program.VoteAddress(l.cfg.Program, topic, provider)
+	a, _, err := l.account(ctx, at)
+	if err != nil {
+		return program.Vote{}, fmt.Errorf("reading the vote of %s: %w", provider, err)
+	}
+	v, err := program.UnmarshalVote(a.data)
+	if err != nil || a.owner != l.cfg.Program || v.Provider != provider {
+		return program.Vote{}, fmt.Errorf("reading the vote of %s: %w", provider, chain.ErrMalformed)
+	}
+	return v, nil
+}
+
+// Payout reads what was accepted of a source for an epoch, and the slot in which it stood so, confirmed. chain.ErrNotFound: nothing, or it
+// is over.
+func (l *Ledger) Payout(ctx context.Context, source uint8, epoch uint64) (program.Payout, market.Slot, error) {
+	a, slot, err := l.account(ctx, program.PayoutAddress(l.cfg.Program, l.cfg.Network, source, epoch))
+	if err != nil {
+		return program.Payout{}, slot, fmt.Errorf("reading the rewards of epoch %d: %w", epoch, err)
+	}
+	p, err := program.UnmarshalPayout(a.data)
+	if err != nil || a.owner != l.cfg.Program || p.Network != l.cfg.Network || p.Source != source || p.Epoch != epoch {
+		return program.Payout{}, slot, fmt.Errorf("reading the rewards of epoch %d: %w", epoch, chain.ErrMalformed)
+	}
+	return p, slot, nil
+}
+
+// Holds is what the token account at an address holds, confirmed; 0 when there is none.
+func (l *Ledger) Holds(ctx context.Context, at sign.Key) (uint64, error) {
+	accounts, err := l.accounts(ctx, solanago.PublicKey(at))
+	if err != nil || accounts[0] == nil || accounts[0].Owner != solanago.TokenProgramID {
+		return 0, err
+	}
+	a, err := decodeTokenAccount(accounts[0].Data.GetBinary())
+	return uint64(a.amount), err
+}
+
+// account reads one that the endpoints agree on, confirmed: chain.ErrNotFound.
+func (l *Ledger) account(ctx context.Context, at sign.Key) (held, market.Slot, error) {
+	if l.cfg.Program.IsZero() {
+		return held{}, 0, errProgram
+	}
+	s, err := l.agreed(ctx, escrow.Confirmed, []solanago.PublicKey{solanago.PublicKey(at)})
+	if err != nil {
+		return held{}, 0, err
+	}
+	if s.accounts[0].data == nil {
+		return held{}, s.slot, chain.ErrNotFound
+	}
+	return s.accounts[0], s.slot, nil
+}

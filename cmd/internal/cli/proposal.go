@@ -1,0 +1,295 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+)
+
+func newProposal(a *App) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "proposal",
+		Short: "Vote on the network's rules: what claims cost, windows, the least stake",
+		Long: `Whoever has stake bonded may propose other rules, within bounds that no vote can move, and all who had something bonded before a
+proposal was made may vote on it with all of it. What was bonded then in all is noted: stake that moves afterwards cannot vote
+twice. A proposal is carried when more than half of all that was bonded is for it, and more than twice as much as is against.
+It takes effect when somebody executes it, after a lock in which who does not like it can leave, and only if no other rules
+took effect since.
+
+These commands call the program themselves; the peer need not run. The peer's key pays the fees; the provider's owner signs
+proposals and votes.`,
+		Example: `  starling proposal rules
+  starling proposal new --fee 150
+  starling proposal ls
+  starling proposal vote 7xKX for
+  starling proposal execute 7xKX`,
+		GroupID: groupMoney,
+		Args:    onlyCommands,
+		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(proposalRules(a), proposalLs(a), proposalShow(a), proposalNew(a), proposalVote(a), proposalExecute(a), proposalClose(a))
+	return c
+}
+
+// change is a parameter that a proposal changes, or the bounds of one.
+type change struct {
+	What string `json:"parameter"`
+	From string `json:"from"`
+	To   string `json:"to"`
+}
+
+// proposalInfo is a proposal as the commands show it. Votes are base units of the stake mint.
+type proposalInfo struct {
+	Address  sign.Key      `json:"address"`
+	State    string        `json:"state"` // open, rejected, locked, ripe, executed, expired, superseded
+	Proposer sign.Key      `json:"proposer"`
+	Rules    program.Rules `json:"rules"`
+	Changes  []change      `json:"changes"`
+	For      uint64        `json:"for"`
+	Against  uint64        `json:"against"`
+	Total    uint64        `json:"snapshot"` // bonded in the network when it was opened
+	Opened   uint64        `json:"opened"`   // slots from here on
+	Ends     uint64        `json:"ends"`
+	Ripe     uint64        `json:"ripe"`
+	Dead     uint64        `json:"dead"`
+	Slot     market.Slot   `json:"slot"`           // as of
+	Mine     string        `json:"mine,omitempty"` // what this peer's provider voted
+	payer    sign.Key
+}
+
+// stateOf says how a proposal stands.
+func stateOf(b program.Ballot, n program.Network, now market.Slot) string {
+	switch {
+	case b.Done:
+		return "executed"
+	case b.Sequence != n.Sequence:
+		return "superseded"
+	case uint64(now) <= b.Ends:
+		return "open"
+	case !b.Carried():
+		return "rejected"
+	case uint64(now) < b.Ripe:
+		return "locked"
+	case uint64(now) <= b.Dead:
+		return "ripe"
+	}
+	return "expired"
+}
+
+// changes are what is different from one set of rules to another.
+func (l *onChain) changes(p program.Params, from, to program.Rules) (out []change) {
+	add := func(what, a, b string) {
+		if a != b {
+			out = append(out, change{what, a, b})
+		}
+	}
+	add("response", l.span(uint64(from.ResponseSlots)), l.span(uint64(to.ResponseSlots)))
+	add("unbonding", l.span(from.UnbondingSlots), l.span(to.UnbondingSlots))
+	add("min-stake", l.text(p.StakeMint, from.MinStake, p), l.text(p.StakeMint, to.MinStake, p))
+	for i := range min(len(from.Fees), len(to.Fees), len(p.Mints)) {
+		of := ""
+		if len(p.Mints) > 1 {
+			of = " of " + p.Mints[i].Mint.Short()
+		}
+		a, b := from.Fees[i], to.Fees[i]
+		for _, f := range []struct {
+			what string
+			a, b uint16
+		}{{"fee", a.FeeBps, b.FeeBps}, {"burn", a.BurnBps, b.BurnBps}, {"pool", a.PoolBps, b.PoolBps}, {"treasury-share", a.TreasuryBps, b.TreasuryBps}, {"referrer", a.ReferrerBps, b.ReferrerBps}} {
+			add(f.what+of, bps(f.a), bps(f.b))
+		}
+	}
+	return out
+}
+
+func bps(n uint16) string { return fmt.Sprintf("%d bps", n) }
+
+// span is so many slots and how long they take.
+func (l *onChain) span(slots uint64) string {
+	return fmt.Sprintf("%d slots, %s", slots, span(l.slots(market.Slot(slots))))
+}
+
+// votes opens the chain of a network that votes.
+func (a *App) votes(ctx context.Context, o chainOptions) (*onChain, program.Network, market.Slot, error) {
+	l, err := a.programChain(o)
+	if err != nil {
+		return nil, program.Network{}, 0, err
+	}
+	n, err := l.Network(ctx)
+	if err == nil && !n.Params.Votes.On() {
+		return nil, n, 0, WithHint(Usagef("nothing is ever voted on in network %s", l.g.Network), "its account was made without --voting: starling genesis init-escrow --help")
+	}
+	var now market.Slot
+	if err == nil {
+		now, err = l.Slot(ctx)
+	}
+	return l, n, now, l.explain(err)
+}
+
+// info is a proposal as it stands.
+func (l *onChain) info(at sign.Key, b program.Ballot, n program.Network, now market.Slot) proposalInfo {
+	p := proposalInfo{Address: at, State: stateOf(b, n, now), Proposer: b.Proposer, Rules: b.Rules, For: b.For, Against: b.Against, Total: b.Total, Opened: b.Opened,
+		Ends: b.Ends, Ripe: b.Ripe, Dead: b.Dead, Slot: now, payer: b.RentPayer}
+	p.Changes = l.changes(n.Params, n.Rules, b.Rules)
+	return p
+}
+
+// proposals are all of the network, the newest first.
+func (l *onChain) proposals(ctx context.Context, n program.Network, now market.Slot) ([]proposalInfo, error) {
+	all, err := l.Ballots(ctx)
+	if err != nil {
+		return nil, l.explain(err)
+	}
+	out := []proposalInfo{}
+	for at, b := range all {
+		if b.Subject == program.SubjectRules {
+			out = append(out, l.info(at, b, n, now))
+		}
+	}
+	slices.SortFunc(out, func(a, b proposalInfo) int {
+		return cmp.Or(cmp.Compare(b.Opened, a.Opened), slices.Compare(a.Address[:], b.Address[:]))
+	})
+	return out, nil
+}
+
+// proposal is the one whose address begins so.
+func (a *App) proposal(ctx context.Context, o chainOptions, text string) (*onChain, program.Network, proposalInfo, error) {
+	l, n, now, err := a.votes(ctx, o)
+	if err != nil {
+		return nil, n, proposalInfo{}, err
+	}
+	all, err := l.proposals(ctx, n, now)
+	if err != nil {
+		return nil, n, proposalInfo{}, err
+	}
+	p, err := one(all, text, func(p proposalInfo) string { return p.Address.String() })
+	if err != nil {
+		return nil, n, p, WithHint(err, "starling proposal ls")
+	}
+	b, now, err := l.Ballot(ctx, p.Address) // as endpoints agree on it
+	if err != nil {
+		return nil, n, p, l.explain(err)
+	}
+	return l, n, l.info(p.Address, b, n, now), nil
+}
+
+func proposalLs(a *App) *cobra.Command {
+	var o chainOptions
+	c := &cobra.Command{
+		Use:   "ls",
+		Short: "List proposals",
+		Long: `Lists the proposals that are on the chain, the newest first. FOR and AGAINST are shares of all that was bonded when the proposal was
+made: it needs more than half, and more than twice what is against. STATE is open, rejected, locked (carried, not yet in effect),
+ripe (can be executed now), executed, expired (carried, but executed by nobody in time) or superseded (others took effect first).`,
+		Example: `  starling proposal ls -o json`,
+		Args:    exactArgs(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			l, n, now, err := a.votes(c.Context(), o)
+			if err != nil {
+				return err
+			}
+			all, err := l.proposals(c.Context(), n, now)
+			if err != nil {
+				return err
+			}
+			return a.Show(all, func(t *Table) {
+				t.Head("PROPOSAL", "STATE", "CHANGES", "FOR", "AGAINST", "NEXT")
+				for _, p := range all {
+					t.Row(p.Address.Short(), p.State, p.summary(), p.share(p.For), p.share(p.Against), l.next(p))
+				}
+				if len(all) == 0 {
+					t.Row("none")
+				}
+			})
+		},
+	}
+	o.readFlags(c)
+	return c
+}
+
+func (p proposalInfo) summary() string {
+	var out []string
+	for _, c := range p.Changes {
+		out = append(out, fmt.Sprintf("%s %s → %s", c.What, c.From, c.To))
+	}
+	if len(out) == 0 {
+		return "nothing, as rules are now"
+	}
+	return clip(strings.Join(out, "; "), 120)
+}
+
+// share is votes in percent of the snapshot.
+func (p proposalInfo) share(votes uint64) string {
+	return fmt.Sprintf("%.1f %%", 100*float64(votes)/float64(max(p.Total, 1)))
+}
+
+// next is what comes next, and when.
+func (l *onChain) next(p proposalInfo) string {
+	switch p.State {
+	case "open":
+		return "vote ends " + l.when(p.Slot, market.Slot(p.Ends))
+	case "locked":
+		return "can be executed " + l.when(p.Slot, market.Slot(p.Ripe))
+	case "ripe":
+		return "starling proposal execute; no more " + l.when(p.Slot, market.Slot(p.Dead)+1)
+	}
+	return ""
+}
+
+func proposalShow(a *App) *cobra.Command {
+	var o chainOptions
+	c := &cobra.Command{
+		Use:     "show PROPOSAL",
+		Short:   "Show what a proposal changes, its votes, and when it takes effect",
+		Example: `  starling proposal show 7xKX`,
+		Args:    exactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			l, n, p, err := a.proposal(c.Context(), o, args[0])
+			if err != nil {
+				return err
+			}
+			provider := program.ProviderAddress(l.g.Program, l.g.Escrow, l.peer.Key())
+			switch v, err := l.Voted(c.Context(), sign.Hash(p.Address), provider); {
+			case err == nil && v.For:
+				p.Mine = "for"
+			case err == nil:
+				p.Mine = "against"
+			case !errors.Is(err, chain.ErrNotFound):
+				return l.explain(err)
+			}
+			return a.Show(p, func(t *Table) {
+				text := func(n2 uint64) string { return l.text(n.Params.StakeMint, n2, n.Params) }
+				t.Row("proposal", p.Address)
+				t.Row("state", p.State, l.next(p))
+				t.Row("by provider", p.Proposer)
+				for _, c := range p.Changes {
+					t.Row(c.What, c.From+" → "+c.To)
+				}
+				if len(p.Changes) == 0 {
+					t.Row("changes", "nothing, as rules are now")
+				}
+				t.Row("snapshot", text(p.Total), fmt.Sprintf("bonded when it was opened, in slot %d", p.Opened))
+				t.Row("for", text(p.For), p.share(p.For)+", more than half is needed")
+				t.Row("against", text(p.Against), p.share(p.Against)+", less than half of what is for it is allowed")
+				t.Row("vote ends", l.when(p.Slot, market.Slot(p.Ends)))
+				t.Row("lock ends", l.when(p.Slot, market.Slot(p.Ripe)))
+				t.Row("expires", l.when(p.Slot, market.Slot(p.Dead)))
+				if p.Mine != "" {
+					t.Row("this peer", "voted "+p.Mine)
+				}
+			})
+		},
+	}
+	o.readFlags(c)
+	return c
+}

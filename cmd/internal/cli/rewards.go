@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/rewards"
+)
+
+func newRewards(a *App) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "rewards",
+		Short: "What this peer earned by audits: the network's emission, and the verifiers' pools",
+		Long: `Time is cut into epochs. After each, those who have stake bonded count what was proven in it and confirm a list of who is paid what;
+a list is accepted with more than two thirds of all that is bonded. The emission goes to providers, by the capacity that their
+units showed in nine of ten windows, times the windows that they passed; a pool, which gets its share of every fee, to those who
+judged them, by verdict. Nothing is paid while less is bonded in the network than its least: then nobody could be trusted
+to count.
+
+A peer that runs claims what it is paid by itself, and one with bonded stake (starling stake bond) counts and votes by itself.`,
+		Example: `  starling rewards show
+  starling rewards claim`,
+		GroupID: groupMoney,
+		Args:    onlyCommands,
+		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(rewardsShow(a), rewardsClaim(a))
+	return c
+}
+
+func rewardsShow(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "show",
+		Short: "Show what this peer earned in each epoch, what was paid, and what waits",
+		Long: `Lists the last epochs. FROM is emission or pool, STATE open (not yet counted), voting or accepted, SUM what is paid to all, MINE what
+this peer's wallet gets of it, and the last column what it waits for. Why nothing is paid at all, if so, is said first.`,
+		Example: `  starling rewards show -o json`,
+		Args:    exactArgs(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			client, err := a.Client()
+			if err != nil {
+				return err
+			}
+			st, err := client.Rewards(c.Context())
+			if err != nil {
+				return err
+			}
+			return a.showRewards(st)
+		},
+	}
+}
+
+func rewardsClaim(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "claim",
+		Short: "Claim now what was accepted, without waiting for the peer to do so",
+		Long: `Has the peer look at once at what was accepted, and claim its wallet's share of each epoch by Merkle proof. Each is paid once,
+however often it is claimed, and can be claimed for three months; the peer's key pays the fees.`,
+		Example: `  starling rewards claim`,
+		Args:    exactArgs(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			client, err := a.Client()
+			if err != nil {
+				return err
+			}
+			st, err := client.ClaimRewards(c.Context())
+			if err != nil {
+				return err
+			}
+			return a.showRewards(st)
+		},
+	}
+}
+
+// whyNothing says why a network pays no rewards, or this peer none, as far as it can be seen; "" when it does.
+func whyNothing(st rewards.Status, text func(uint64) string) string {
+	switch {
+	case !st.On:
+		return "this network pays no rewards: its account on the chain was made without --voting"
+	case !st.Audits:
+		return "this network pays no rewards: its genesis has no audits"
+	case st.Bonded < st.LeastBonded:
+		return fmt.Sprintf("no rewards are paid yet: %s is bonded in the network, at least %s must be, so that those who count are worth to be trusted (starling stake bond)",
+			text(st.Bonded), text(st.LeastBonded))
+	case !st.Registered:
+		return "this peer earns none: it is not registered as a provider (starling stake register)"
+	case st.Emission > 0 && st.Left == 0:
+		return "the account that the emission is paid from is empty: whoever founded the network has to fill it"
+	}
+	return ""
+}
+
+func (a *App) showRewards(st rewards.Status) error {
+	g, err := a.genesis()
+	if err != nil {
+		return err
+	}
+	text := func(n uint64) string { return g.FormatAmount(market.Amount(n)) }
+	return a.Show(st, func(t *Table) {
+		if why := whyNothing(st, text); why != "" {
+			a.say("%s", why)
+		}
+		if !st.On {
+			return
+		}
+		t.Head("EPOCH", "FROM", "STATE", "SUM", "MINE", "")
+		for _, p := range st.Epochs {
+			from := "emission"
+			if p.Source > 0 {
+				from = "pool of " + p.Mint.Short()
+			}
+			state, mine, note := p.State, "", p.Waits
+			if p.State == "voting" {
+				state = fmt.Sprintf("voting, %.0f %% of more than 67", 100*float64(p.For)/float64(max(p.Total, 1)))
+			}
+			if p.Amount > 0 {
+				mine, note = text(p.Amount), "not claimed yet"
+			}
+			if p.Paid {
+				note = "paid"
+			}
+			if p.Sum == 0 && p.Waits == "" {
+				continue
+			}
+			t.Row(fmt.Sprint(p.Epoch), from, state, text(p.Sum), mine, clip(note, 160))
+		}
+		if len(st.Epochs) == 0 {
+			t.Row("none is over yet")
+		}
+	})
+}

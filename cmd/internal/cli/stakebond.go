@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market"
+)
+
+func stakeBond(a *App) *cobra.Command {
+	var o stakeOptions
+	c := &cobra.Command{
+		Use:   "bond AMOUNT|all",
+		Short: "Let stake vote, and decide on rewards",
+		Long: `Bonds AMOUNT of the provider's stake, in all at least the network's least stake. What is bonded votes in ballots that are opened
+later, and makes the peer one of those who count what an epoch's work is paid; they do so by themselves, as long as they run. It
+is slashed with the rest, and stays bonded until it is released. The owner signs.`,
+		Example: `  starling stake bond 200
+  starling stake bond all`,
+		Args: exactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			l, s, err := a.stakes(c.Context(), o)
+			if err != nil {
+				return err
+			}
+			n := s.Stake - s.Bonded
+			if args[0] != "all" {
+				if n, err = l.stakeAmount(s, args[0]); err != nil {
+					return err
+				}
+			}
+			text := func(n uint64) string { return l.text(s.StakeMint, n, s.terms) }
+			switch {
+			case !s.terms.Votes.On():
+				return Usagef("nothing is ever voted on in network %s: its account was made without --voting", l.g.Network)
+			case n == 0 || n > s.Stake-s.Bonded:
+				return WithHint(Usagef("%s cannot be bonded of a stake of %s, of which %s is bonded", text(n), text(s.Stake), text(s.Bonded)), "starling stake add AMOUNT")
+			case s.Bonded+n < s.Least:
+				return Usagef("%s would be bonded, the network's least stake is %s", text(s.Bonded+n), text(s.Least))
+			}
+			owner, err := l.signer(s.Owner, "the provider's owner")
+			if err != nil {
+				return err
+			}
+			call := program.Bond{Owner: s.Owner, Network: l.g.Escrow, Provider: s.Account, Amount: n}
+			return l.send(c.Context(), fmt.Sprintf("bonding %s of the stake of %s", text(n), s.Provider), []program.Instruction{call.Instruction(l.g.Program)}, owner)
+		},
+	}
+	o.flags(c)
+	o.firstFlag(c)
+	return c
+}
+
+func stakeRelease(a *App) *cobra.Command {
+	var o stakeOptions
+	c := &cobra.Command{
+		Use:   "release AMOUNT|all",
+		Short: "Make bonded stake plain stake again",
+		Long: `Releases AMOUNT of what is bonded: it is stake that does not vote, and can be asked back with starling stake remove. What voted stays
+bonded until that vote has ended. The owner signs.`,
+		Example: `  starling stake release all`,
+		Args:    exactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			l, s, err := a.stakes(c.Context(), o)
+			if err != nil {
+				return err
+			}
+			n := s.Bonded
+			if args[0] != "all" {
+				if n, err = l.stakeAmount(s, args[0]); err != nil {
+					return err
+				}
+			}
+			switch {
+			case n == 0 || n > s.Bonded:
+				return WithHint(Usagef("%s cannot be released of %s", l.text(s.StakeMint, n, s.terms), l.text(s.StakeMint, s.Bonded, s.terms)), "starling stake status")
+			case market.Slot(s.Frozen) >= s.Slot:
+				return &Error{Code: ExitPayment, Err: fmt.Errorf("it took part in a vote, and is bonded until that has ended: %s", l.when(s.Slot, market.Slot(s.Frozen)))}
+			}
+			owner, err := l.signer(s.Owner, "the provider's owner")
+			if err != nil {
+				return err
+			}
+			call := program.Release{Owner: s.Owner, Network: l.g.Escrow, Provider: s.Account, Amount: n}
+			return l.send(c.Context(), fmt.Sprintf("releasing %s of %s", l.text(s.StakeMint, n, s.terms), s.Provider), []program.Instruction{call.Instruction(l.g.Program)}, owner)
+		},
+	}
+	o.flags(c)
+	o.firstFlag(c)
+	return c
+}

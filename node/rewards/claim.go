@@ -1,0 +1,231 @@
+package rewards
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/rewards"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/verify/audit"
+)
+
+// shown reports whether an error says that what was shown breaks a rule of audits, or is malformed.
+func shown(err error) bool {
+	_, rule := errors.AsType[*audit.RuleError](err)
+	return rule || errors.Is(err, market.ErrMalformed)
+}
+
+// Mine is what this peer's wallet is paid for an epoch.
+type Mine struct {
+	Epoch  uint64    `json:"epoch"`
+	Source uint8     `json:"source"` // 0 the emission, i the pool of mint i − 1
+	Root   sign.Hash `json:"root"`
+	Wallet sign.Key  `json:"wallet"`
+	Amount uint64    `json:"amount"` // 0: nothing
+	Paid   bool      `json:"paid"`
+}
+
+// claim has this peer's wallet paid from accepted rewards, once. What it is paid is written down before it is asked for; whether
+// it was, the chain says.
+func (s *Service) claim(ctx context.Context, l *look, of subject, p program.Payout) error {
+	m, err := get[Mine](ctx, s.keep, kindMine, of.key())
+	if err == nil && m.Root == p.Root && (m.Paid || m.Amount == 0) && m.Wallet == l.mine.Payout {
+		return nil
+	}
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return err
+	}
+	a, err := s.awardOf(ctx, l, of, p)
+	if err != nil {
+		return fmt.Errorf("who is paid cannot be had from anybody: %w", err)
+	}
+	m = Mine{Epoch: of.epoch, Source: of.source, Root: p.Root, Wallet: l.mine.Payout}
+	index, amount, path, err := a.Proof(m.Wallet)
+	if err == nil {
+		m.Amount, m.Paid = amount, p.WasPaid(index)
+	}
+	if err := put(ctx, s.keep, kindMine, of.key(), m); err != nil {
+		return err
+	}
+	if m.Amount == 0 || m.Paid {
+		return nil
+	}
+	g, mint := s.cfg.Genesis, l.mint(of.source)
+	payout := program.PayoutAddress(g.Program, g.Escrow, of.source, of.epoch)
+	_, err = s.cfg.Chain.Run(ctx, []program.Instruction{
+		program.OpenTokenAccount(s.cfg.Key, m.Wallet, mint),
+		program.ClaimReward{Payout: payout, Vault: program.RewardsAddress(g.Program, payout), Destination: program.TokenAccount(m.Wallet, mint), Mint: mint,
+			Index: index, Amount: amount, Path: path}.Instruction(g.Program)})
+	if err != nil && !errors.Is(err, program.ErrClaimed) { // another peer of this wallet
+		return fmt.Errorf("claiming %d: %w", amount, err)
+	}
+	m.Paid = true
+	s.cfg.Log.Info("a reward was paid", "epoch", of.epoch, "source", of.source, "amount", amount, "wallet", m.Wallet)
+	return put(ctx, s.keep, kindMine, of.key(), m)
+}
+
+// awardOf is who is paid under an accepted root: from the journal, or from whoever has it, since the root says whether it is right.
+func (s *Service) awardOf(ctx context.Context, l *look, of subject, p program.Payout) (rewards.Award, error) {
+	right := func(b []byte) (rewards.Award, error) {
+		a, err := rewards.UnmarshalAward(of.source, of.epoch, b)
+		if err == nil && a.Rewards() != (program.Rewards{Source: of.source, Count: p.Count, Epoch: of.epoch, Sum: p.Sum, Root: p.Root}) {
+			err = ErrRoot
+		}
+		return a, err
+	}
+	b, err := s.keep.awarded(ctx, of.epoch, p.Root)
+	if err == nil {
+		return right(b)
+	}
+	if !errors.Is(err, store.ErrNotFound) {
+		return rewards.Award{}, err
+	}
+	errs := []error{ErrNoDocument}
+	for _, from := range l.peers {
+		if from.Bonded == 0 || from.Peer == s.cfg.Key {
+			continue
+		}
+		b, err := s.cfg.Peers.Read(ctx, from.Peer, Document{Kind: Payees, Epoch: of.epoch, Root: p.Root}, rewards.MaxPayees)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		a, err := right(b)
+		if err == nil {
+			return a, s.keep.award(ctx, a)
+		}
+		errs = append(errs, err)
+	}
+	return rewards.Award{}, errors.Join(errs...)
+}
+
+// tidy takes back the rent of ballots and votes of this peer that are over.
+func (s *Service) tidy(ctx context.Context, l *look) error {
+	var errs []error
+	for at, b := range l.ballots {
+		if b.RentPayer == s.cfg.Key && b.Subject == program.SubjectRewards && uint64(l.now) > max(b.Dead, b.Opened+program.OpeningSlots) {
+			_, err := s.cfg.Chain.Run(ctx, []program.Instruction{program.CloseBallot{Ballot: at, RentPayer: s.cfg.Key}.Instruction(s.cfg.Genesis.Program)})
+			errs = append(errs, err)
+		}
+	}
+	err := s.cfg.Store.List(ctx, kindVote, "", func(key string, b []byte) error {
+		var v voted
+		at, err := sign.ParseKey(key)
+		if err == nil {
+			err = json.Unmarshal(b, &v)
+		}
+		if err != nil || uint64(l.now) <= v.Ends {
+			return err
+		}
+		_, err = s.cfg.Chain.Run(ctx, []program.Instruction{program.CloseVote{Vote: at, RentPayer: s.cfg.Key}.Instruction(s.cfg.Genesis.Program)})
+		if err != nil && !errors.Is(err, program.ErrKind) && !errors.Is(err, program.ErrOwner) { // it is gone, or never was
+			return err
+		}
+		return s.cfg.Store.Write(ctx, store.Put{Kind: kindVote, Key: key})
+	})
+	return errors.Join(append(errs, err)...)
+}
+
+// Status is how rewards stand, as this peer sees it.
+type Status struct {
+	Slot        market.Slot `json:"slot"`
+	On          bool        `json:"on"` // anything is voted on in this network
+	Emission    uint64      `json:"emission"`
+	Emitted     uint64      `json:"emitted"`
+	Left        uint64      `json:"left"` // in the account that it is paid from
+	Bonded      uint64      `json:"bonded"`
+	LeastBonded uint64      `json:"leastBonded"`
+	Audits      bool        `json:"audits"`
+	Registered  bool        `json:"registered"`
+	Counts      bool        `json:"counts"` // this peer is one of those who decide
+	Epoch       uint64      `json:"epoch"`  // that runs now
+	EpochEnds   uint64      `json:"epochEnds"`
+	Epochs      []Past      `json:"epochs"` // over, the newest first
+}
+
+// Past is an epoch's rewards of one source.
+type Past struct {
+	Epoch  uint64   `json:"epoch"`
+	Source uint8    `json:"source"`
+	Mint   sign.Key `json:"mint"`
+	State  string   `json:"state"`            // open, voting, accepted
+	For    uint64   `json:"for,omitempty"`    // of what is bonded, for the ballot that has most
+	Total  uint64   `json:"total,omitempty"`  // bonded when it was opened
+	Sum    uint64   `json:"sum,omitempty"`    // of all rewards
+	Amount uint64   `json:"amount,omitempty"` // this peer's
+	Paid   bool     `json:"paid,omitempty"`
+	Waits  string   `json:"waits,omitempty"` // why
+}
+
+// tell makes the status.
+func (s *Service) tell(ctx context.Context, l *look) error {
+	n, v := l.network, l.network.Params.Votes
+	t := Status{Slot: l.now, On: v.On(), Emission: v.Emission, Emitted: n.Emitted, Left: l.holdings[0], Bonded: n.Bonded, LeastBonded: v.LeastBonded,
+		Audits: s.cfg.Genesis.AuditSlots > 0, Registered: l.mine != nil, Counts: l.counts()}
+	last, any := rewards.Last(v, l.now)
+	if any {
+		t.Epoch = last + 1
+	}
+	if v.On() {
+		t.EpochEnds = v.EpochEnd(t.Epoch)
+	}
+	for back := uint64(0); any && back < min(uint64(v.EpochsOfMonth), maxBehind, last+1); back++ {
+		for source := range 1 + len(n.Params.Mints) {
+			p, err := s.past(ctx, l, subject{last - back, uint8(source)})
+			if err != nil {
+				return err
+			}
+			t.Epochs = append(t.Epochs, p)
+		}
+	}
+	s.mu.Lock()
+	s.status = t
+	s.mu.Unlock()
+	return nil
+}
+
+func (s *Service) past(ctx context.Context, l *look, of subject) (Past, error) {
+	p := Past{Epoch: of.epoch, Source: of.source, Mint: l.mint(of.source), State: "open"}
+	for _, b := range l.ballots {
+		if b.Subject == program.SubjectRewards && b.Rewards.Epoch == of.epoch && b.Rewards.Source == of.source && b.For >= p.For {
+			p.State, p.For, p.Total, p.Sum = "voting", b.For, b.Total, b.Rewards.Sum
+		}
+	}
+	s.mu.Lock()
+	p.Waits = s.trouble[of]
+	paid, done := s.done[of]
+	s.mu.Unlock()
+	if !done {
+		var err error
+		if paid, _, err = s.cfg.Chain.Payout(ctx, of.source, of.epoch); err != nil && !errors.Is(err, chain.ErrNotFound) {
+			return p, err
+		}
+		done = err == nil
+	}
+	if done {
+		p.State, p.Sum = "accepted", paid.Sum
+	}
+	m, err := get[Mine](ctx, s.keep, kindMine, of.key())
+	if err == nil {
+		p.Amount, p.Paid = m.Amount, m.Paid
+	} else if !errors.Is(err, store.ErrNotFound) {
+		return p, err
+	}
+	return p, nil
+}
+
+// Status is how rewards stood at the last look.
+func (s *Service) Status() Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := s.status
+	out.Epochs = slices.Clone(out.Epochs)
+	return out
+}

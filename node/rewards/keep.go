@@ -1,0 +1,224 @@
+package rewards
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/rewards"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/verify/audit"
+)
+
+// Kinds of the journal.
+const (
+	kindSeen        = "rewardseen"  // noted by window
+	kindCertificate = "rewardcert"  // audit.Certificate by provider/unit/window
+	kindTable       = "rewardtable" // rewards.Table by epoch/root
+	kindAward       = "rewardaward" // source u8 ‖ payees, by epoch/root
+	kindOpened      = "rewardopen"  // opened, by epoch/source: a ballot of this peer
+	kindVote        = "rewardvote"  // voted, by address
+	kindMine        = "rewardmine"  // Mine, by epoch/source
+)
+
+// keep is what is written down.
+type keep struct{ store store.Store }
+
+// noted is what a peer saw of a window.
+type noted struct {
+	Beacon audit.Beacon `json:"beacon"`
+	Roster audit.Roster `json:"roster"`
+}
+
+// opened is a ballot that this peer opens: written before it is sent.
+type opened struct {
+	Slot   uint64   `json:"slot"`
+	Ballot sign.Key `json:"ballot"`
+}
+
+// voted is a vote of this peer.
+type voted struct {
+	Ends uint64 `json:"ends"`
+}
+
+func hex16(n uint64) string { return fmt.Sprintf("%016x", n) }
+
+func (of subject) key() string { return hex16(of.epoch) + "/" + fmt.Sprint(of.source) }
+
+func get[T any](ctx context.Context, k *keep, kind, key string) (v T, err error) {
+	b, err := k.store.Get(ctx, kind, key)
+	if err != nil {
+		return v, err
+	}
+	if err := json.Unmarshal(b, &v); err != nil {
+		return v, fmt.Errorf("reading %s %s: %w", kind, key, err)
+	}
+	return v, nil
+}
+
+func put(ctx context.Context, k *keep, kind, key string, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return k.store.Write(ctx, store.Put{Kind: kind, Key: key, Value: b})
+}
+
+func (k *keep) seen(ctx context.Context, w audit.Window) (noted, error) {
+	return get[noted](ctx, k, kindSeen, hex16(uint64(w)))
+}
+
+func (k *keep) see(ctx context.Context, w audit.Window, b audit.Beacon, r audit.Roster) error {
+	return put(ctx, k, kindSeen, hex16(uint64(w)), noted{b, r})
+}
+
+func unitPrefix(u rewards.UnitKey) string { return u.Provider.String() + "/" + u.Unit.String() + "/" }
+
+func certificateKey(t audit.Target) string {
+	return unitPrefix(rewards.UnitKey{Provider: t.Provider, Unit: t.Unit}) + hex16(uint64(t.Window))
+}
+
+// add keeps certificates. Of two of one unit and window the one with the lower hash stays, so that whoever knows both has the same.
+func (k *keep) add(ctx context.Context, cs []audit.Certificate) error {
+	var puts []store.Put
+	for _, c := range cs {
+		key := certificateKey(c.Target())
+		old, err := k.store.Get(ctx, kindCertificate, key)
+		switch {
+		case errors.Is(err, store.ErrNotFound):
+		case err != nil:
+			return err
+		default:
+			had, _, err := audit.CutCertificate(old)
+			if err != nil {
+				return fmt.Errorf("reading certificate %s: %w", key, err)
+			}
+			a, b := had.Hash(), c.Hash()
+			if bytes.Compare(a[:], b[:]) <= 0 {
+				continue
+			}
+		}
+		puts = append(puts, store.Put{Kind: kindCertificate, Key: key, Value: c.Marshal()})
+	}
+	if len(puts) == 0 {
+		return nil
+	}
+	return k.store.Write(ctx, puts...)
+}
+
+// each calls fn for the kept certificates of an epoch under a prefix, by unit and window.
+func (k *keep) each(ctx context.Context, e rewards.Epoch, prefix string, fn func(rewards.UnitKey, audit.Certificate)) error {
+	return k.store.List(ctx, kindCertificate, prefix, func(key string, b []byte) error {
+		c, _, err := audit.CutCertificate(b)
+		if err != nil {
+			return fmt.Errorf("reading certificate %s: %w", key, err)
+		}
+		if of := c.Target(); e.Has(of.Window) {
+			fn(rewards.UnitKey{Provider: of.Provider, Unit: of.Unit}, c)
+		}
+		return nil
+	})
+}
+
+// tallies counts what is kept of an epoch.
+func (k *keep) tallies(ctx context.Context, e rewards.Epoch) ([]rewards.Tally, error) {
+	var out []rewards.Tally
+	var of rewards.UnitKey
+	var cs []audit.Certificate
+	var errs []error
+	flush := func() {
+		if len(cs) > 0 {
+			t, err := rewards.Count(e, of, cs)
+			errs = append(errs, err)
+			out = append(out, t)
+		}
+		cs = nil
+	}
+	err := k.each(ctx, e, "", func(u rewards.UnitKey, c audit.Certificate) {
+		if u != of {
+			flush()
+			of = u
+		}
+		cs = append(cs, c)
+	})
+	flush()
+	return out, errors.Join(append(errs, err)...)
+}
+
+// units are those of a provider of which there are certificates.
+func (k *keep) units(ctx context.Context, e rewards.Epoch, provider sign.Key) ([]market.UnitID, error) {
+	var out []market.UnitID
+	err := k.each(ctx, e, provider.String()+"/", func(u rewards.UnitKey, _ audit.Certificate) {
+		if len(out) == 0 || out[len(out)-1] != u.Unit {
+			out = append(out, u.Unit)
+		}
+	})
+	return out, err
+}
+
+// certificates are those of a unit in an epoch, in order.
+func (k *keep) certificates(ctx context.Context, e rewards.Epoch, u rewards.UnitKey) ([]audit.Certificate, error) {
+	var out []audit.Certificate
+	return out, k.each(ctx, e, unitPrefix(u), func(_ rewards.UnitKey, c audit.Certificate) { out = append(out, c) })
+}
+
+// awardKey is where what stands behind a root is kept.
+func awardKey(epoch uint64, root sign.Hash) string { return hex16(epoch) + "/" + root.String() }
+
+// table keeps what this peer puts to the vote, and who is paid by it.
+func (k *keep) table(ctx context.Context, t rewards.Table, a rewards.Award) error {
+	if err := k.award(ctx, a); err != nil {
+		return err
+	}
+	return k.store.Write(ctx, store.Put{Kind: kindTable, Key: awardKey(t.Epoch, a.Rewards().Root), Value: t.Marshal()})
+}
+
+func (k *keep) award(ctx context.Context, a rewards.Award) error {
+	return k.store.Write(ctx, store.Put{Kind: kindAward, Key: awardKey(a.Epoch, a.Rewards().Root), Value: append([]byte{a.Source}, a.Marshal()...)})
+}
+
+// awarded are the payees under a root, by their bytes.
+func (k *keep) awarded(ctx context.Context, epoch uint64, root sign.Hash) ([]byte, error) {
+	b, err := k.store.Get(ctx, kindAward, awardKey(epoch, root))
+	if err != nil {
+		return nil, err
+	}
+	return b[1:], nil
+}
+
+// forget deletes what is of epochs before one that nothing can be accepted of any more. What this peer was paid stays.
+func (k *keep) forget(ctx context.Context, epoch uint64, v program.Votes, slots uint64) error {
+	e, err := rewards.EpochOf(v, slots, epoch)
+	if err != nil {
+		return err
+	}
+	var puts []store.Put
+	drop := func(kind string, old func(key string, b []byte) bool) error {
+		return k.store.List(ctx, kind, "", func(key string, b []byte) error {
+			if old(key, b) && len(puts) < 10_000 {
+				puts = append(puts, store.Put{Kind: kind, Key: key})
+			}
+			return nil
+		})
+	}
+	from := min(e.From, audit.EraOf(e.From))
+	err = errors.Join(
+		drop(kindSeen, func(key string, _ []byte) bool { return key < hex16(uint64(from)) }),
+		drop(kindCertificate, func(_ string, b []byte) bool {
+			c, _, err := audit.CutCertificate(b)
+			return err != nil || c.Target().Window < e.From
+		}),
+		drop(kindTable, func(key string, _ []byte) bool { return key < hex16(epoch) }),
+		drop(kindOpened, func(key string, _ []byte) bool { return key < hex16(epoch) }),
+		drop(kindAward, func(key string, _ []byte) bool { return key < hex16(epoch-min(epoch, 3*uint64(v.EpochsOfMonth))) }),
+	)
+	if err != nil || len(puts) == 0 {
+		return err
+	}
+	return k.store.Write(ctx, puts...)
+}

@@ -1,0 +1,331 @@
+package rewards
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/rewards"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/verify/audit"
+)
+
+var (
+	// ErrRoot says that a ballot's root is not that of the table behind it.
+	ErrRoot = errors.New("the ballot's root is not that of its table")
+	// ErrShared says that a table divides what is not there to divide.
+	ErrShared = errors.New("the table divides something else than there is")
+	// ErrNoDocument says that a peer has not what it was asked for.
+	ErrNoDocument = errors.New("no such document")
+)
+
+// Chain is the chain as the loop needs it; chain/solana is one.
+type Chain interface {
+	Network(ctx context.Context) (program.Network, error)
+	Providers(ctx context.Context) ([]program.Provider, error)
+	Ballots(ctx context.Context) (map[sign.Key]program.Ballot, error)
+	Voted(ctx context.Context, topic sign.Hash, provider sign.Key) (program.Vote, error)
+	Payout(ctx context.Context, source uint8, epoch uint64) (program.Payout, market.Slot, error)
+	Holds(ctx context.Context, at sign.Key) (uint64, error)
+	Slot(ctx context.Context) (market.Slot, error)
+	Run(ctx context.Context, calls []program.Instruction, others ...sign.Signer) (chain.TxID, error)
+}
+
+// Sight is what a peer sees of windows; node/audit's.
+type Sight interface {
+	Window() (audit.Window, market.Slot, error)
+	Beacon(ctx context.Context, w audit.Window) (audit.Beacon, error)
+	Roster(ctx context.Context, w audit.Window) (audit.Roster, error)
+}
+
+// Peers asks another peer for a document, of at most so many bytes.
+type Peers interface {
+	Read(ctx context.Context, from sign.Key, d Document, most int) ([]byte, error)
+}
+
+// Config is what a Service needs; all of it but what says what nil means.
+type Config struct {
+	Genesis market.Genesis
+	Key     sign.Key // of this peer, which pays fees
+	Chain   Chain
+	Sight   Sight
+	Peers   Peers
+	Store   store.Store
+	// Records are the newest records of this peer's own units; nil: it sells nothing.
+	Records func() []audit.Record
+	// Every is how often the loop looks.
+	Every time.Duration
+	// Turn is how many slots a verifier leaves to the one before it to put a table to the vote.
+	Turn uint64
+	Log  *slog.Logger
+}
+
+// Service is a peer's part in rewards. New starts nothing; Run does.
+type Service struct {
+	cfg  Config
+	keep *keep
+
+	turn sync.Mutex // held by one look at a time
+
+	mu       sync.Mutex
+	status   Status
+	gathered map[uint64]map[sign.Key]bool // by epoch: whose certificates were had
+	trouble  map[subject]string           // why an epoch's rewards wait
+	refused  map[sign.Key]string          // ballots that this peer does not confirm, and why
+	done     map[subject]program.Payout   // accepted, and nothing of it is owed to this peer any more
+}
+
+// subject is an epoch's rewards of one source.
+type subject struct {
+	epoch  uint64
+	source uint8
+}
+
+// New makes the service.
+func New(cfg Config) *Service {
+	return &Service{cfg: cfg, keep: &keep{cfg.Store}, gathered: map[uint64]map[sign.Key]bool{}, trouble: map[subject]string{}, refused: map[sign.Key]string{},
+		done: map[subject]program.Payout{}}
+}
+
+// maxBehind is how many epochs back are looked at, at most: a month may have more.
+const maxBehind = 32
+
+// Run looks at the chain and does what is to be done until ctx ends.
+func (s *Service) Run(ctx context.Context) error {
+	said := ""
+	for ctx.Err() == nil {
+		text := ""
+		if err := s.Look(ctx); err != nil && ctx.Err() == nil {
+			if text = err.Error(); text != said {
+				s.cfg.Log.Warn("rewards wait", "err", err)
+			}
+		}
+		said = text
+		select {
+		case <-ctx.Done():
+		case <-time.After(s.cfg.Every):
+		}
+	}
+	return nil
+}
+
+// look is the state of things that one look goes by.
+type look struct {
+	now      market.Slot
+	network  program.Network
+	peers    []program.Provider
+	mine     *program.Provider // this peer's registration; nil: none
+	ballots  map[sign.Key]program.Ballot
+	holdings map[uint8]uint64 // by source
+}
+
+// Look does everything that can be done now.
+func (s *Service) Look(ctx context.Context) error {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	l, err := s.see(ctx)
+	if err != nil {
+		return err
+	}
+	if !l.network.Params.Votes.On() || s.cfg.Genesis.AuditSlots == 0 {
+		return s.tell(ctx, l)
+	}
+	if err := s.note(ctx); err != nil {
+		return err
+	}
+	var errs []error
+	if last, ok := rewards.Last(l.network.Params.Votes, l.now); ok {
+		v := l.network.Params.Votes
+		behind := min(uint64(v.EpochsOfMonth), maxBehind, last+1)
+		for epoch := last + 1 - behind; epoch <= last; epoch++ {
+			for source := range 1 + len(l.network.Params.Mints) {
+				of := subject{epoch, uint8(source)}
+				if l.mine == nil || s.isDone(of) {
+					continue
+				}
+				err := s.epoch(ctx, l, of)
+				s.mu.Lock()
+				delete(s.trouble, of)
+				if err != nil {
+					s.trouble[of] = err.Error()
+				}
+				s.mu.Unlock()
+				if err != nil && !errors.Is(err, rewards.ErrNothing) {
+					errs = append(errs, fmt.Errorf("epoch %d, source %d: %w", epoch, source, err))
+				}
+			}
+		}
+		errs = append(errs, s.keep.forget(ctx, last+1-behind, v, s.cfg.Genesis.AuditSlots))
+	}
+	errs = append(errs, s.tidy(ctx, l), s.tell(ctx, l))
+	return errors.Join(errs...)
+}
+
+// see reads the chain.
+func (s *Service) see(ctx context.Context) (*look, error) {
+	n, err := s.cfg.Chain.Network(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l := &look{network: n, holdings: map[uint8]uint64{}}
+	if l.now, err = s.cfg.Chain.Slot(ctx); err != nil || !n.Params.Votes.On() {
+		return l, err
+	}
+	if l.peers, err = s.cfg.Chain.Providers(ctx); err != nil {
+		return nil, err
+	}
+	for _, p := range l.peers {
+		if p.Peer == s.cfg.Key {
+			l.mine = &p
+		}
+	}
+	if l.ballots, err = s.cfg.Chain.Ballots(ctx); err != nil {
+		return nil, err
+	}
+	for source := range 1 + len(n.Params.Mints) {
+		if l.holdings[uint8(source)], err = s.cfg.Chain.Holds(ctx, s.source(l, uint8(source))); err != nil {
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+// source is the account that rewards of a source come from, mint the token that they are paid in.
+func (s *Service) source(l *look, source uint8) sign.Key {
+	if source == 0 {
+		return program.EmissionAddress(s.cfg.Genesis.Program, s.cfg.Genesis.Escrow)
+	}
+	return program.PoolAddress(s.cfg.Genesis.Program, s.cfg.Genesis.Escrow, l.mint(source))
+}
+
+func (l *look) mint(source uint8) sign.Key {
+	if source == 0 {
+		return l.network.Params.StakeMint
+	}
+	return l.network.Params.Mints[source-1].Mint
+}
+
+// payout is where a peer key is paid: who was slashed is not.
+func (l *look) payout(peer sign.Key) (sign.Key, bool) {
+	i := slices.IndexFunc(l.peers, func(p program.Provider) bool { return !p.WasSlashed && p.AnswersFor(peer) })
+	if i < 0 {
+		return sign.Key{}, false
+	}
+	return l.peers[i].Payout, true
+}
+
+// counts reports whether this peer is one of those who decide.
+func (l *look) counts() bool {
+	return l.mine != nil && l.mine.Bonded > 0 && l.network.Bonded >= l.network.Params.Votes.LeastBonded
+}
+
+// address is that of a registration.
+func (s *Service) address(p program.Provider) sign.Key {
+	return program.ProviderAddress(s.cfg.Genesis.Program, s.cfg.Genesis.Escrow, p.First)
+}
+
+// epoch does the next thing about one epoch's rewards of one source.
+func (s *Service) epoch(ctx context.Context, l *look, of subject) error {
+	p, _, err := s.cfg.Chain.Payout(ctx, of.source, of.epoch)
+	switch {
+	case err == nil:
+		if err := s.claim(ctx, l, of, p); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		s.done[of] = p
+		s.mu.Unlock()
+		return nil
+	case !errors.Is(err, chain.ErrNotFound):
+		return err
+	}
+	e, err := rewards.EpochOf(l.network.Params.Votes, s.cfg.Genesis.AuditSlots, of.epoch)
+	if err != nil {
+		return err
+	}
+	if uint64(l.now) < l.network.Params.Votes.EpochEnd(of.epoch)+s.grace() || !l.counts() {
+		return nil
+	}
+	return s.decide(ctx, l, of, e)
+}
+
+func (s *Service) isDone(of subject) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, done := s.done[of]
+	return done
+}
+
+// grace is how many slots after an epoch it is counted: the last window's audits have ended, and their certificates are kept.
+func (s *Service) grace() uint64 { return s.cfg.Genesis.AuditSlots }
+
+// note keeps what passes: the beacon and roster of each window, and the certificates of this peer's own units.
+func (s *Service) note(ctx context.Context) error {
+	w, _, err := s.cfg.Sight.Window()
+	if err != nil {
+		return err
+	}
+	for _, w := range []audit.Window{max(w, 1) - 1, w} {
+		if _, err := s.keep.seen(ctx, w); !errors.Is(err, store.ErrNotFound) {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		beacon, err := s.cfg.Sight.Beacon(ctx, w)
+		if errors.Is(err, chain.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		roster, err := s.cfg.Sight.Roster(ctx, w)
+		if err != nil {
+			return err
+		}
+		if err := s.keep.see(ctx, w, beacon, roster); err != nil {
+			return err
+		}
+	}
+	if s.cfg.Records == nil {
+		return nil
+	}
+	for _, r := range s.cfg.Records() {
+		if err := s.keep.add(ctx, []audit.Certificate{r.Certificate()}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// seen is what this peer knows of a window: what it noted, or what it can still learn. Of a window that it did not see it takes the
+// roster that it knows now.
+func (s *Service) seen(ctx context.Context, w audit.Window) (audit.Seen, error) {
+	noted, err := s.keep.seen(ctx, w)
+	if errors.Is(err, store.ErrNotFound) {
+		var now audit.Window
+		if now, _, err = s.cfg.Sight.Window(); err != nil {
+			return audit.Seen{}, err
+		}
+		if noted.Beacon, err = s.cfg.Sight.Beacon(ctx, w); err != nil {
+			return audit.Seen{}, err
+		}
+		noted.Roster, err = s.cfg.Sight.Roster(ctx, now)
+	}
+	if err != nil {
+		return audit.Seen{}, err
+	}
+	era, err := s.keep.seen(ctx, audit.EraOf(w))
+	if errors.Is(err, store.ErrNotFound) {
+		era.Beacon, err = s.cfg.Sight.Beacon(ctx, audit.EraOf(w))
+	}
+	return audit.Seen{Beacon: noted.Beacon, Era: era.Beacon, Roster: noted.Roster}, err
+}
