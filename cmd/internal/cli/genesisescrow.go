@@ -245,11 +245,11 @@ func paramsFile(path string, g market.Genesis) (p program.Params, err error) {
 	if err := dec.Decode(&p); err != nil {
 		return p, &Error{Code: ExitUsage, Err: fmt.Errorf("%s: %w", path, err)}
 	}
-	if p.AuditSlots != 0 && uint64(p.AuditSlots) != g.AuditSlots {
-		return p, Usagef("%s has windows of audits of %d slots, the genesis of %d", path, p.AuditSlots, g.AuditSlots)
-	}
 	if p.Network != g.Network || p.Chain != g.Chain {
 		return p, Usagef("%s is for network %q on chain %s, the genesis says %q on %s", path, p.Network, p.Chain, g.Network, g.Chain)
+	}
+	if p.AuditSlots != 0 && uint64(p.AuditSlots) != g.AuditSlots {
+		return p, Usagef("%s has windows of audits of %d slots, the genesis of %d", path, p.AuditSlots, g.AuditSlots)
 	}
 	for _, m := range p.Mints {
 		if m.Mint == g.Mint && m.Decimals == g.Decimals {
