@@ -112,8 +112,10 @@ func below(n uint32) uint32 {
 // Plant has one of this peer's idle units answer a canary now, and keeps the lies of members who passed it. ErrUnits where there is
 // no unit or no mask.
 func (s *Service) Plant(ctx context.Context) (Canary, error) {
-	s.turn.Lock()
-	defer s.turn.Unlock()
+	if err := s.take(ctx); err != nil {
+		return Canary{}, err
+	}
+	defer s.give()
 	if s.cfg.Units == nil || s.cfg.Mask == nil {
 		return Canary{}, fmt.Errorf("%w: this peer has nothing to plant a canary with", ErrUnits)
 	}

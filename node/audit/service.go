@@ -56,7 +56,7 @@ type Service struct {
 	member *Member
 	prover *Prover
 
-	turn    sync.Mutex // held while this peer's units are audited
+	turn    chan struct{} // holds one while this peer's units are audited
 	mu      sync.Mutex
 	began   audit.Window // the window in which this process started, once it is known
 	started bool
@@ -65,7 +65,7 @@ type Service struct {
 
 // NewService makes the service.
 func NewService(cfg Config) *Service {
-	s := &Service{cfg: cfg, tag: cfg.Genesis.Tag()}
+	s := &Service{cfg: cfg, tag: cfg.Genesis.Tag(), turn: make(chan struct{}, 1)}
 	domain := cfg.Genesis.Domain()
 	s.member = NewMember(MemberConfig{
 		Domain: domain, Key: cfg.Key, Sight: cfg.Sight, Plan: ByPlan, Now: time.Now, Judged: cfg.Judged, Log: cfg.Log,
@@ -80,6 +80,18 @@ func NewService(cfg Config) *Service {
 	})
 	return s
 }
+
+// take waits until no unit of this peer is audited.
+func (s *Service) take(ctx context.Context) error {
+	select {
+	case s.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *Service) give() { <-s.turn }
 
 // keep keeps the proof of a lie.
 func (s *Service) keep(ctx context.Context, l audit.Lie) error {
@@ -162,8 +174,10 @@ var ErrTooEarly = errors.New("this peer's units can be audited in the next windo
 
 // Audit has this peer's units answer in the window that is now, once its beacon is there, and keeps what came of it.
 func (s *Service) Audit(ctx context.Context) ([]Past, error) {
-	s.turn.Lock()
-	defer s.turn.Unlock()
+	if err := s.take(ctx); err != nil {
+		return nil, err
+	}
+	defer s.give()
 	if s.cfg.Units == nil {
 		return nil, fmt.Errorf("%w: this peer sells nothing", ErrUnits)
 	}
