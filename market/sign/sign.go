@@ -26,6 +26,11 @@ const (
 	TagAnswer      Tag = "starling:answer"
 	TagShown       Tag = "starling:shown"
 	TagVerdict     Tag = "starling:verdict"
+	TagProbe       Tag = "starling:probe"
+	TagProbed      Tag = "starling:probed"
+	TagOpened      Tag = "starling:opened"
+	TagMeasured    Tag = "starling:measure"
+	TagHealth      Tag = "starling:health"
 )
 
 // Layout of the preimage, in bytes.

@@ -1,0 +1,141 @@
+package exclusive
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/starling-network/starling/verify/challenge"
+)
+
+// Verdict is what a buyer makes of one probe.
+type Verdict uint8
+
+// The verdicts.
+const (
+	// Learning: too little is known of the units to compare with.
+	Learning Verdict = iota
+	// Fine: more than half of the speed that is known.
+	Fine
+	// Slow: half of it or less, for the first time in a row.
+	Slow
+	// Contended: again. Somebody else computes with the units.
+	Contended
+)
+
+// String is the verdict in a word.
+func (v Verdict) String() string { return [...]string{"learning", "fine", "slow", "contended"}[v] }
+
+// Observation is one right answer as the buyer timed it.
+type Observation struct {
+	Operations uint64
+	Elapsed    time.Duration // from the question to the answer
+	Trip       time.Duration // the fastest round trip around it
+}
+
+// Observe is the observation of a question's answer.
+func Observe(s challenge.Shape, elapsed, trip time.Duration) Observation {
+	return Observation{Operations: s.Operations(), Elapsed: elapsed, Trip: trip}
+}
+
+// Rate is operations a second. The fastest of several round trips is taken off, which no answer can beat: so it is never more than
+// the hardware does unless the provider holds its pings, and less by whatever the network took longer.
+func (o Observation) Rate() uint64 {
+	took := max(o.Elapsed-max(o.Trip, 0), time.Microsecond)
+	hi, lo := mul(o.Operations, uint64(time.Second))
+	return div(hi, lo, uint64(took))
+}
+
+// Bounds of the rule.
+const (
+	// learn is how many probes are seen before the first is judged by what the units have shown.
+	learn = 3
+	// best is how many of the fastest are kept; their median is what the units have shown.
+	best = 5
+	// inARow is how many slow probes after each other are contention.
+	inARow = 2
+)
+
+// Watch is the rule, over all probes of one lease. It is a value; the zero Watch knows nothing.
+type Watch struct {
+	Proven  uint64   `json:"proven,omitempty"`  // operations a second that audits proved for the lease's units; 0: not known
+	Fastest []uint64 `json:"fastest,omitempty"` // operations a second of the fastest probes, ascending
+	InARow  int      `json:"inARow,omitempty"`  // slow ones, up to the last
+	Probes  int      `json:"probes"`            // right answers
+	Alarms  int      `json:"alarms,omitempty"`  // times that contention was seen
+	Slowest uint64   `json:"slowest,omitempty"` // least rate of those that were judged, in millionths of what was known then
+}
+
+// Known is the speed that the next probe is compared with, operations a second: what was proven, or else the median of the five
+// fastest probes, which a few that are measured wrong do not move, and which only grows. 0: nothing yet.
+func (w Watch) Known() uint64 {
+	switch {
+	case w.Proven > 0:
+		return w.Proven
+	case len(w.Fastest) < learn:
+		return 0
+	}
+	return w.Fastest[len(w.Fastest)/2]
+}
+
+// Last is what to size the next probe by; 0: nothing is known.
+func (w Watch) Last() uint64 {
+	if known := w.Known(); known > 0 || len(w.Fastest) == 0 {
+		return known
+	}
+	return w.Fastest[len(w.Fastest)-1]
+}
+
+// See judges one probe.
+func (w Watch) See(o Observation) (Watch, Verdict) {
+	known, rate := w.Known(), o.Rate()
+	w.Probes++
+	w.Fastest = slices.Clone(w.Fastest)
+	at, _ := slices.BinarySearch(w.Fastest, rate)
+	if w.Fastest = slices.Insert(w.Fastest, at, rate); len(w.Fastest) > best {
+		w.Fastest = w.Fastest[1:]
+	}
+	if known == 0 {
+		return w, Learning
+	}
+	hi, lo := mul(rate, 1_000_000)
+	if part := div(hi, lo, known); w.Slowest == 0 || part < w.Slowest {
+		w.Slowest = max(part, 1)
+	}
+	if rate > known/2 {
+		w.InARow = 0
+		return w, Fine
+	}
+	if w.InARow++; w.InARow < inARow {
+		return w, Slow
+	}
+	w.Alarms++
+	return w, Contended
+}
+
+// Text is the rule's account for a person: "14 probes, slowest 0.97 of proven".
+func (w Watch) Text() string {
+	if w.Probes == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("%d probes", w.Probes)
+	if w.Probes == 1 {
+		text = "1 probe"
+	}
+	if w.Slowest > 0 {
+		of := "what its fastest show"
+		if w.Proven > 0 {
+			of = "proven"
+		}
+		text += fmt.Sprintf(", slowest %d.%02d of %s", w.Slowest/1_000_000, w.Slowest/10_000%100, of)
+	} else {
+		text += ", too few to compare"
+	}
+	switch {
+	case w.Alarms > 0:
+		text += fmt.Sprintf("; contended %d times: two in a row at half speed or less", w.Alarms)
+	case w.InARow > 0:
+		text += "; the last was slow"
+	}
+	return text
+}
