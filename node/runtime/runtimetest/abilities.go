@@ -11,7 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/verify/challenge"
+	"github.com/starling-network/starling/verify/exclusive"
 )
 
 // window is how long a test looks for what must not happen. A shorter look could miss a fault, never find a false one.
@@ -254,4 +257,45 @@ func testDial(t *testing.T, b *bench) {
 	b.wait(t, h)
 	_, err := d.Dial(t.Context(), h, 8080)
 	wantErr(t, "dialling what has ended", err, runtime.ErrEnded)
+}
+
+// What computes in a program's place gives the right answers, and the program goes on afterwards as if nothing had been.
+func testGauge(t *testing.T, b *bench) {
+	p, ok := b.Runtime.(runtime.Gauger)
+	if !ok {
+		t.Skip("this runtime cannot gauge")
+	}
+	s := b.spec(t, "gate", "/in/go")
+	s.Limits.MilliCPU = 700
+	h := b.start(t, s)
+	g, err := p.Gauge(t.Context(), h)
+	must(t, err)
+	defer g.Close()
+	shape := exclusive.Fit(g.Kind(), 0)
+	for i := range 2 {
+		seed := sign.Hash{byte(i)}
+		tiles, err := g.Multiply(t.Context(), seed, shape)
+		must(t, err)
+		c, err := challenge.Commit(shape, tiles)
+		must(t, err)
+		leaves := challenge.Draw(sign.Hash{1}, shape.Leaves(), exclusive.Openings)
+		o, err := c.Open(seed, leaves) // ErrFault for a tile that is not what it should be
+		must(t, err)
+		must(t, o.Check(seed, shape, c.Root(), leaves, func(i int) int { return i }))
+	}
+	must(t, os.WriteFile(filepath.Join(s.Mounts[0].Host, "go"), nil, 0o644))
+	if e := b.wait(t, h); !e.OK() {
+		t.Errorf("ended with %+v", e)
+	}
+	if out := b.log(t, h, runtime.Stdout); out != "first\nsecond\n" {
+		t.Errorf("stdout %q", out)
+	}
+	if _, err := g.Multiply(t.Context(), sign.Hash{}, shape); err == nil {
+		t.Error("computed in the place of what has ended")
+	}
+	_, err = p.Gauge(t.Context(), h)
+	wantErr(t, "gauging what has ended", err, runtime.ErrEnded)
+	h.ID = "never"
+	_, err = p.Gauge(t.Context(), h)
+	wantErr(t, "gauging what never was", err, runtime.ErrNotFound)
 }

@@ -70,6 +70,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Subject) {
 		"attached programs":                  testAttach,
 		"an attached program is cancelled":   testAttachCancelled,
 		"dialled":                            testDial,
+		"gauged":                             testGauge,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

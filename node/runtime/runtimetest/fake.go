@@ -29,6 +29,9 @@ func FakeModule(name string) []byte { return []byte(fakeMagic + name + "\n") }
 // whole networks of peers can run in a testing/synctest bubble. It keeps the contract: limits, mounts, logs, restarts.
 // What it cannot do is stop code that never calls its Process; such a program must not be given to it.
 type Fake struct {
+	// Speed, where it is set, is how many operations a second what is computed in a program's place reaches now.
+	Speed func() float64
+
 	name  string
 	m     *machine
 	owned map[string]bool // by Dir; guarded by m.mu
@@ -57,7 +60,7 @@ func NewFake(name string, programs map[string]guest.Program) *Fake {
 // Fake returned can recover them.
 func (f *Fake) Restart() *Fake {
 	_ = f.Close()
-	return &Fake{name: f.name, m: f.m, owned: map[string]bool{}}
+	return &Fake{Speed: f.Speed, name: f.name, m: f.m, owned: map[string]bool{}}
 }
 
 // Close leaves the executions alone, as the death of the peer does.
@@ -401,6 +404,7 @@ var (
 	_ runtime.Pauser   = (*Fake)(nil)
 	_ runtime.Attacher = (*Fake)(nil)
 	_ runtime.Dialer   = (*Fake)(nil)
+	_ runtime.Gauger   = (*Fake)(nil)
 	_ runtime.Runtime  = (*Fake)(nil)
 	_ runtime.Logger   = (*Fake)(nil)
 )

@@ -35,9 +35,12 @@ type readiness struct {
 	Error string `json:"error,omitempty"`
 }
 
-// ChildMain is the whole life of a child process: where the command line is `PROGRAM wasm-exec DIR` it does not return;
-// otherwise it returns at once. A binary that uses this package calls it first thing in main, a test binary in TestMain.
+// ChildMain is the whole life of a child process: where the command line is `PROGRAM wasm-exec DIR` or `PROGRAM wasm-gauge MILLICPU` it
+// does not return; otherwise it returns at once. A binary that uses this package calls it first thing in main, a test binary in TestMain.
 func ChildMain() {
+	if len(os.Args) == 3 && os.Args[1] == GaugeSubcommand {
+		gaugeMain(os.Args[2])
+	}
 	if len(os.Args) != 3 || os.Args[1] != Subcommand {
 		return
 	}

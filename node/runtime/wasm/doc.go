@@ -38,6 +38,11 @@
 //	network    there is none: wasip1 has no sockets and none are given
 //	modules    MaxModule bytes; imports other than wasi_snapshot_preview1 are refused at Start
 //
+// # Probes
+//
+// What a buyer has computed to measure its lease (verify/exclusive) runs in a process of its own beside the child, with one thread, the
+// same share of a core and the same priority, while the child is stopped as for a pause. A seeded guest sees nothing of it.
+//
 // # What a seeded program can see
 //
 // With Spec.Seed what a program leaves is a function of its code, arguments, environment, inputs, seed and limits (PROTOCOL.md of

@@ -40,6 +40,7 @@ var (
 	_ runtime.Logger  = (*Runtime)(nil)
 	_ runtime.Checker = (*Runtime)(nil)
 	_ runtime.Pauser  = (*Runtime)(nil)
+	_ runtime.Gauger  = (*Runtime)(nil)
 )
 
 // New makes a Runtime that owns no executions yet. It starts nothing.
