@@ -35,6 +35,7 @@ type LiveRequest struct {
 	//	*LiveRequest_Forward_
 	//	*LiveRequest_CopyOut_
 	//	*LiveRequest_CopyIn_
+	//	*LiveRequest_Probe_
 	Op            isLiveRequest_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -127,6 +128,15 @@ func (x *LiveRequest) GetCopyIn() *LiveRequest_CopyIn {
 	return nil
 }
 
+func (x *LiveRequest) GetProbe() *LiveRequest_Probe {
+	if x != nil {
+		if x, ok := x.Op.(*LiveRequest_Probe_); ok {
+			return x.Probe
+		}
+	}
+	return nil
+}
+
 type isLiveRequest_Op interface {
 	isLiveRequest_Op()
 }
@@ -147,6 +157,10 @@ type LiveRequest_CopyIn_ struct {
 	CopyIn *LiveRequest_CopyIn `protobuf:"bytes,7,opt,name=copy_in,json=copyIn,proto3,oneof"`
 }
 
+type LiveRequest_Probe_ struct {
+	Probe *LiveRequest_Probe `protobuf:"bytes,8,opt,name=probe,proto3,oneof"`
+}
+
 func (*LiveRequest_Attach_) isLiveRequest_Op() {}
 
 func (*LiveRequest_Forward_) isLiveRequest_Op() {}
@@ -155,8 +169,11 @@ func (*LiveRequest_CopyOut_) isLiveRequest_Op() {}
 
 func (*LiveRequest_CopyIn_) isLiveRequest_Op() {}
 
+func (*LiveRequest_Probe_) isLiveRequest_Op() {}
+
 type LiveReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Gauge         uint32                 `protobuf:"varint,1,opt,name=gauge,proto3" json:"gauge,omitempty"` // to probe: what computes, 0 a processor, 1 a GPU (verify/exclusive)
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -189,6 +206,13 @@ func (x *LiveReply) ProtoReflect() protoreflect.Message {
 // Deprecated: Use LiveReply.ProtoReflect.Descriptor instead.
 func (*LiveReply) Descriptor() ([]byte, []int) {
 	return file_node_nodepb_live_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *LiveReply) GetGauge() uint32 {
+	if x != nil {
+		return x.Gauge
+	}
+	return 0
 }
 
 // Attach runs one more program in the execution's sandbox.
@@ -419,18 +443,57 @@ func (x *LiveRequest_CopyIn) GetDirectory() bool {
 	return false
 }
 
+// Probe computes in the place of the program, to show that the lease's units are there for it alone (node/exclusive). The reply
+// says that what computes is ready.
+type LiveRequest_Probe struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LiveRequest_Probe) Reset() {
+	*x = LiveRequest_Probe{}
+	mi := &file_node_nodepb_live_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LiveRequest_Probe) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LiveRequest_Probe) ProtoMessage() {}
+
+func (x *LiveRequest_Probe) ProtoReflect() protoreflect.Message {
+	mi := &file_node_nodepb_live_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LiveRequest_Probe.ProtoReflect.Descriptor instead.
+func (*LiveRequest_Probe) Descriptor() ([]byte, []int) {
+	return file_node_nodepb_live_proto_rawDescGZIP(), []int{0, 4}
+}
+
 var File_node_nodepb_live_proto protoreflect.FileDescriptor
 
 const file_node_nodepb_live_proto_rawDesc = "" +
 	"\n" +
-	"\x16node/nodepb/live.proto\x12\x10starling.node.v1\"\xb0\x05\n" +
+	"\x16node/nodepb/live.proto\x12\x10starling.node.v1\"\xf6\x05\n" +
 	"\vLiveRequest\x12\x14\n" +
 	"\x05lease\x18\x01 \x01(\fR\x05lease\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12>\n" +
 	"\x06attach\x18\x04 \x01(\v2$.starling.node.v1.LiveRequest.AttachH\x00R\x06attach\x12A\n" +
 	"\aforward\x18\x05 \x01(\v2%.starling.node.v1.LiveRequest.ForwardH\x00R\aforward\x12B\n" +
 	"\bcopy_out\x18\x06 \x01(\v2%.starling.node.v1.LiveRequest.CopyOutH\x00R\acopyOut\x12?\n" +
-	"\acopy_in\x18\a \x01(\v2$.starling.node.v1.LiveRequest.CopyInH\x00R\x06copyIn\x1a\xea\x01\n" +
+	"\acopy_in\x18\a \x01(\v2$.starling.node.v1.LiveRequest.CopyInH\x00R\x06copyIn\x12;\n" +
+	"\x05probe\x18\b \x01(\v2#.starling.node.v1.LiveRequest.ProbeH\x00R\x05probe\x1a\xea\x01\n" +
 	"\x06Attach\x12\x12\n" +
 	"\x04args\x18\x01 \x03(\tR\x04args\x12?\n" +
 	"\x03env\x18\x02 \x03(\v2-.starling.node.v1.LiveRequest.Attach.EnvEntryR\x03env\x12\x19\n" +
@@ -447,9 +510,11 @@ const file_node_nodepb_live_proto_rawDesc = "" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x1a:\n" +
 	"\x06CopyIn\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x1c\n" +
-	"\tdirectory\x18\x02 \x01(\bR\tdirectoryB\x04\n" +
-	"\x02opJ\x04\b\x03\x10\x04\"\v\n" +
-	"\tLiveReplyB2Z0github.com/starling-network/starling/node/nodepbb\x06proto3"
+	"\tdirectory\x18\x02 \x01(\bR\tdirectory\x1a\a\n" +
+	"\x05ProbeB\x04\n" +
+	"\x02opJ\x04\b\x03\x10\x04\"!\n" +
+	"\tLiveReply\x12\x14\n" +
+	"\x05gauge\x18\x01 \x01(\rR\x05gaugeB2Z0github.com/starling-network/starling/node/nodepbb\x06proto3"
 
 var (
 	file_node_nodepb_live_proto_rawDescOnce sync.Once
@@ -463,7 +528,7 @@ func file_node_nodepb_live_proto_rawDescGZIP() []byte {
 	return file_node_nodepb_live_proto_rawDescData
 }
 
-var file_node_nodepb_live_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_node_nodepb_live_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_node_nodepb_live_proto_goTypes = []any{
 	(*LiveRequest)(nil),         // 0: starling.node.v1.LiveRequest
 	(*LiveReply)(nil),           // 1: starling.node.v1.LiveReply
@@ -471,19 +536,21 @@ var file_node_nodepb_live_proto_goTypes = []any{
 	(*LiveRequest_Forward)(nil), // 3: starling.node.v1.LiveRequest.Forward
 	(*LiveRequest_CopyOut)(nil), // 4: starling.node.v1.LiveRequest.CopyOut
 	(*LiveRequest_CopyIn)(nil),  // 5: starling.node.v1.LiveRequest.CopyIn
-	nil,                         // 6: starling.node.v1.LiveRequest.Attach.EnvEntry
+	(*LiveRequest_Probe)(nil),   // 6: starling.node.v1.LiveRequest.Probe
+	nil,                         // 7: starling.node.v1.LiveRequest.Attach.EnvEntry
 }
 var file_node_nodepb_live_proto_depIdxs = []int32{
 	2, // 0: starling.node.v1.LiveRequest.attach:type_name -> starling.node.v1.LiveRequest.Attach
 	3, // 1: starling.node.v1.LiveRequest.forward:type_name -> starling.node.v1.LiveRequest.Forward
 	4, // 2: starling.node.v1.LiveRequest.copy_out:type_name -> starling.node.v1.LiveRequest.CopyOut
 	5, // 3: starling.node.v1.LiveRequest.copy_in:type_name -> starling.node.v1.LiveRequest.CopyIn
-	6, // 4: starling.node.v1.LiveRequest.Attach.env:type_name -> starling.node.v1.LiveRequest.Attach.EnvEntry
-	5, // [5:5] is the sub-list for method output_type
-	5, // [5:5] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	6, // 4: starling.node.v1.LiveRequest.probe:type_name -> starling.node.v1.LiveRequest.Probe
+	7, // 5: starling.node.v1.LiveRequest.Attach.env:type_name -> starling.node.v1.LiveRequest.Attach.EnvEntry
+	6, // [6:6] is the sub-list for method output_type
+	6, // [6:6] is the sub-list for method input_type
+	6, // [6:6] is the sub-list for extension type_name
+	6, // [6:6] is the sub-list for extension extendee
+	0, // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_node_nodepb_live_proto_init() }
@@ -496,6 +563,7 @@ func file_node_nodepb_live_proto_init() {
 		(*LiveRequest_Forward_)(nil),
 		(*LiveRequest_CopyOut_)(nil),
 		(*LiveRequest_CopyIn_)(nil),
+		(*LiveRequest_Probe_)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -503,7 +571,7 @@ func file_node_nodepb_live_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_nodepb_live_proto_rawDesc), len(file_node_nodepb_live_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

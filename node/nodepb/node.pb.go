@@ -799,6 +799,8 @@ type Execution struct {
 	Devices         []string               `protobuf:"bytes,15,rep,name=devices,proto3" json:"devices,omitempty"`                                           // GPUs given to it, "NVIDIA H100 80GB HBM3 (simulated)"
 	StartedMillis   uint64                 `protobuf:"varint,16,opt,name=started_millis,json=startedMillis,proto3" json:"started_millis,omitempty"`         // Unix time at which the program started
 	KeepUntilMillis uint64                 `protobuf:"varint,17,opt,name=keep_until_millis,json=keepUntilMillis,proto3" json:"keep_until_millis,omitempty"` // Unix time until which outputs and logs are kept once it has ended
+	Before          *SignedSnapshot        `protobuf:"bytes,18,opt,name=before,proto3" json:"before,omitempty"`                                             // of its devices; none until it starts, or where the provider takes none
+	After           *SignedSnapshot        `protobuf:"bytes,19,opt,name=after,proto3" json:"after,omitempty"`                                               // once it has ended
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -952,6 +954,73 @@ func (x *Execution) GetKeepUntilMillis() uint64 {
 	return 0
 }
 
+func (x *Execution) GetBefore() *SignedSnapshot {
+	if x != nil {
+		return x.Before
+	}
+	return nil
+}
+
+func (x *Execution) GetAfter() *SignedSnapshot {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
+// SignedSnapshot is what a provider says of the health of an execution's devices (verify/exclusive).
+type SignedSnapshot struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Snapshot      []byte                 `protobuf:"bytes,1,opt,name=snapshot,proto3" json:"snapshot,omitempty"`   // fixed layout, at most 8 KiB
+	Signature     []byte                 `protobuf:"bytes,2,opt,name=signature,proto3" json:"signature,omitempty"` // 64, of the provider
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SignedSnapshot) Reset() {
+	*x = SignedSnapshot{}
+	mi := &file_node_nodepb_node_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SignedSnapshot) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SignedSnapshot) ProtoMessage() {}
+
+func (x *SignedSnapshot) ProtoReflect() protoreflect.Message {
+	mi := &file_node_nodepb_node_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SignedSnapshot.ProtoReflect.Descriptor instead.
+func (*SignedSnapshot) Descriptor() ([]byte, []int) {
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *SignedSnapshot) GetSnapshot() []byte {
+	if x != nil {
+		return x.Snapshot
+	}
+	return nil
+}
+
+func (x *SignedSnapshot) GetSignature() []byte {
+	if x != nil {
+		return x.Signature
+	}
+	return nil
+}
+
 // ExecRequest is what a buyer asks of a provider about one execution.
 type ExecRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -964,6 +1033,7 @@ type ExecRequest struct {
 	//	*ExecRequest_Status_
 	//	*ExecRequest_Pause_
 	//	*ExecRequest_Resume_
+	//	*ExecRequest_Seen_
 	Op            isExecRequest_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -971,7 +1041,7 @@ type ExecRequest struct {
 
 func (x *ExecRequest) Reset() {
 	*x = ExecRequest{}
-	mi := &file_node_nodepb_node_proto_msgTypes[9]
+	mi := &file_node_nodepb_node_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -983,7 +1053,7 @@ func (x *ExecRequest) String() string {
 func (*ExecRequest) ProtoMessage() {}
 
 func (x *ExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[9]
+	mi := &file_node_nodepb_node_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -996,7 +1066,7 @@ func (x *ExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest.ProtoReflect.Descriptor instead.
 func (*ExecRequest) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{9}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ExecRequest) GetLease() []byte {
@@ -1065,6 +1135,15 @@ func (x *ExecRequest) GetResume() *ExecRequest_Resume {
 	return nil
 }
 
+func (x *ExecRequest) GetSeen() *ExecRequest_Seen {
+	if x != nil {
+		if x, ok := x.Op.(*ExecRequest_Seen_); ok {
+			return x.Seen
+		}
+	}
+	return nil
+}
+
 type isExecRequest_Op interface {
 	isExecRequest_Op()
 }
@@ -1089,6 +1168,10 @@ type ExecRequest_Resume_ struct {
 	Resume *ExecRequest_Resume `protobuf:"bytes,8,opt,name=resume,proto3,oneof"`
 }
 
+type ExecRequest_Seen_ struct {
+	Seen *ExecRequest_Seen `protobuf:"bytes,9,opt,name=seen,proto3,oneof"`
+}
+
 func (*ExecRequest_Start_) isExecRequest_Op() {}
 
 func (*ExecRequest_Stop_) isExecRequest_Op() {}
@@ -1099,6 +1182,8 @@ func (*ExecRequest_Pause_) isExecRequest_Op() {}
 
 func (*ExecRequest_Resume_) isExecRequest_Op() {}
 
+func (*ExecRequest_Seen_) isExecRequest_Op() {}
+
 type ExecReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Execution     *Execution             `protobuf:"bytes,1,opt,name=execution,proto3" json:"execution,omitempty"`
@@ -1108,7 +1193,7 @@ type ExecReply struct {
 
 func (x *ExecReply) Reset() {
 	*x = ExecReply{}
-	mi := &file_node_nodepb_node_proto_msgTypes[10]
+	mi := &file_node_nodepb_node_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1120,7 +1205,7 @@ func (x *ExecReply) String() string {
 func (*ExecReply) ProtoMessage() {}
 
 func (x *ExecReply) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[10]
+	mi := &file_node_nodepb_node_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1133,7 +1218,7 @@ func (x *ExecReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecReply.ProtoReflect.Descriptor instead.
 func (*ExecReply) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{10}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ExecReply) GetExecution() *Execution {
@@ -1157,7 +1242,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_node_nodepb_node_proto_msgTypes[11]
+	mi := &file_node_nodepb_node_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1169,7 +1254,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[11]
+	mi := &file_node_nodepb_node_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1182,7 +1267,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{11}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *WatchRequest) GetLease() []byte {
@@ -1226,7 +1311,7 @@ type WatchItem struct {
 
 func (x *WatchItem) Reset() {
 	*x = WatchItem{}
-	mi := &file_node_nodepb_node_proto_msgTypes[12]
+	mi := &file_node_nodepb_node_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1238,7 +1323,7 @@ func (x *WatchItem) String() string {
 func (*WatchItem) ProtoMessage() {}
 
 func (x *WatchItem) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[12]
+	mi := &file_node_nodepb_node_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1251,7 +1336,7 @@ func (x *WatchItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchItem.ProtoReflect.Descriptor instead.
 func (*WatchItem) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{12}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *WatchItem) GetItem() isWatchItem_Item {
@@ -1306,7 +1391,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_node_nodepb_node_proto_msgTypes[13]
+	mi := &file_node_nodepb_node_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1318,7 +1403,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[13]
+	mi := &file_node_nodepb_node_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1331,7 +1416,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{13}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *LogChunk) GetStderr() bool {
@@ -1367,7 +1452,7 @@ type MeterRequest struct {
 
 func (x *MeterRequest) Reset() {
 	*x = MeterRequest{}
-	mi := &file_node_nodepb_node_proto_msgTypes[14]
+	mi := &file_node_nodepb_node_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1379,7 +1464,7 @@ func (x *MeterRequest) String() string {
 func (*MeterRequest) ProtoMessage() {}
 
 func (x *MeterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[14]
+	mi := &file_node_nodepb_node_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1392,7 +1477,7 @@ func (x *MeterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeterRequest.ProtoReflect.Descriptor instead.
 func (*MeterRequest) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{14}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *MeterRequest) GetLease() []byte {
@@ -1427,7 +1512,7 @@ type MeterReply struct {
 
 func (x *MeterReply) Reset() {
 	*x = MeterReply{}
-	mi := &file_node_nodepb_node_proto_msgTypes[15]
+	mi := &file_node_nodepb_node_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1439,7 +1524,7 @@ func (x *MeterReply) String() string {
 func (*MeterReply) ProtoMessage() {}
 
 func (x *MeterReply) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[15]
+	mi := &file_node_nodepb_node_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1452,7 +1537,7 @@ func (x *MeterReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeterReply.ProtoReflect.Descriptor instead.
 func (*MeterReply) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{15}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *MeterReply) GetBuyerSignature() []byte {
@@ -1478,7 +1563,7 @@ type ExecRequest_Start struct {
 
 func (x *ExecRequest_Start) Reset() {
 	*x = ExecRequest_Start{}
-	mi := &file_node_nodepb_node_proto_msgTypes[19]
+	mi := &file_node_nodepb_node_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1490,7 +1575,7 @@ func (x *ExecRequest_Start) String() string {
 func (*ExecRequest_Start) ProtoMessage() {}
 
 func (x *ExecRequest_Start) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[19]
+	mi := &file_node_nodepb_node_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1503,7 +1588,7 @@ func (x *ExecRequest_Start) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest_Start.ProtoReflect.Descriptor instead.
 func (*ExecRequest_Start) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{9, 0}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{10, 0}
 }
 
 func (x *ExecRequest_Start) GetWorkload() *Workload {
@@ -1522,7 +1607,7 @@ type ExecRequest_Stop struct {
 
 func (x *ExecRequest_Stop) Reset() {
 	*x = ExecRequest_Stop{}
-	mi := &file_node_nodepb_node_proto_msgTypes[20]
+	mi := &file_node_nodepb_node_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1534,7 +1619,7 @@ func (x *ExecRequest_Stop) String() string {
 func (*ExecRequest_Stop) ProtoMessage() {}
 
 func (x *ExecRequest_Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[20]
+	mi := &file_node_nodepb_node_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1547,7 +1632,7 @@ func (x *ExecRequest_Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest_Stop.ProtoReflect.Descriptor instead.
 func (*ExecRequest_Stop) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{9, 1}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{10, 1}
 }
 
 func (x *ExecRequest_Stop) GetGraceMillis() uint64 {
@@ -1565,7 +1650,7 @@ type ExecRequest_Status struct {
 
 func (x *ExecRequest_Status) Reset() {
 	*x = ExecRequest_Status{}
-	mi := &file_node_nodepb_node_proto_msgTypes[21]
+	mi := &file_node_nodepb_node_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1577,7 +1662,7 @@ func (x *ExecRequest_Status) String() string {
 func (*ExecRequest_Status) ProtoMessage() {}
 
 func (x *ExecRequest_Status) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[21]
+	mi := &file_node_nodepb_node_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1590,7 +1675,7 @@ func (x *ExecRequest_Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest_Status.ProtoReflect.Descriptor instead.
 func (*ExecRequest_Status) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{9, 2}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{10, 2}
 }
 
 type ExecRequest_Pause struct {
@@ -1601,7 +1686,7 @@ type ExecRequest_Pause struct {
 
 func (x *ExecRequest_Pause) Reset() {
 	*x = ExecRequest_Pause{}
-	mi := &file_node_nodepb_node_proto_msgTypes[22]
+	mi := &file_node_nodepb_node_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1613,7 +1698,7 @@ func (x *ExecRequest_Pause) String() string {
 func (*ExecRequest_Pause) ProtoMessage() {}
 
 func (x *ExecRequest_Pause) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[22]
+	mi := &file_node_nodepb_node_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1626,7 +1711,7 @@ func (x *ExecRequest_Pause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest_Pause.ProtoReflect.Descriptor instead.
 func (*ExecRequest_Pause) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{9, 3}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{10, 3}
 }
 
 type ExecRequest_Resume struct {
@@ -1637,7 +1722,7 @@ type ExecRequest_Resume struct {
 
 func (x *ExecRequest_Resume) Reset() {
 	*x = ExecRequest_Resume{}
-	mi := &file_node_nodepb_node_proto_msgTypes[23]
+	mi := &file_node_nodepb_node_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1649,7 +1734,7 @@ func (x *ExecRequest_Resume) String() string {
 func (*ExecRequest_Resume) ProtoMessage() {}
 
 func (x *ExecRequest_Resume) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[23]
+	mi := &file_node_nodepb_node_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1662,7 +1747,60 @@ func (x *ExecRequest_Resume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest_Resume.ProtoReflect.Descriptor instead.
 func (*ExecRequest_Resume) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{9, 4}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{10, 4}
+}
+
+// Seen hands the provider the buyer's signature under a snapshot, which says that the buyer has seen it.
+type ExecRequest_Seen struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Snapshot      []byte                 `protobuf:"bytes,1,opt,name=snapshot,proto3" json:"snapshot,omitempty"`   // SHA-256 of its layout
+	Signature     []byte                 `protobuf:"bytes,2,opt,name=signature,proto3" json:"signature,omitempty"` // 64, of the buyer
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExecRequest_Seen) Reset() {
+	*x = ExecRequest_Seen{}
+	mi := &file_node_nodepb_node_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExecRequest_Seen) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExecRequest_Seen) ProtoMessage() {}
+
+func (x *ExecRequest_Seen) ProtoReflect() protoreflect.Message {
+	mi := &file_node_nodepb_node_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExecRequest_Seen.ProtoReflect.Descriptor instead.
+func (*ExecRequest_Seen) Descriptor() ([]byte, []int) {
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{10, 5}
+}
+
+func (x *ExecRequest_Seen) GetSnapshot() []byte {
+	if x != nil {
+		return x.Snapshot
+	}
+	return nil
+}
+
+func (x *ExecRequest_Seen) GetSignature() []byte {
+	if x != nil {
+		return x.Signature
+	}
+	return nil
 }
 
 var File_node_nodepb_node_proto protoreflect.FileDescriptor
@@ -1734,7 +1872,7 @@ const file_node_nodepb_node_proto_rawDesc = "" +
 	"\x04args\x18\x01 \x03(\tR\x04args\"1\n" +
 	"\aHTTPGet\x12\x12\n" +
 	"\x04port\x18\x01 \x01(\rR\x04port\x12\x12\n" +
-	"\x04path\x18\x02 \x01(\tR\x04path\"\xc9\x04\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\"\xbb\x05\n" +
 	"\tExecution\x12\x14\n" +
 	"\x05lease\x18\x01 \x01(\fR\x05lease\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x121\n" +
@@ -1756,7 +1894,12 @@ const file_node_nodepb_node_proto_rawDesc = "" +
 	"pull_total\x18\x0e \x01(\x04R\tpullTotal\x12\x18\n" +
 	"\adevices\x18\x0f \x03(\tR\adevices\x12%\n" +
 	"\x0estarted_millis\x18\x10 \x01(\x04R\rstartedMillis\x12*\n" +
-	"\x11keep_until_millis\x18\x11 \x01(\x04R\x0fkeepUntilMillis\"\xfe\x03\n" +
+	"\x11keep_until_millis\x18\x11 \x01(\x04R\x0fkeepUntilMillis\x128\n" +
+	"\x06before\x18\x12 \x01(\v2 .starling.node.v1.SignedSnapshotR\x06before\x126\n" +
+	"\x05after\x18\x13 \x01(\v2 .starling.node.v1.SignedSnapshotR\x05after\"J\n" +
+	"\x0eSignedSnapshot\x12\x1a\n" +
+	"\bsnapshot\x18\x01 \x01(\fR\bsnapshot\x12\x1c\n" +
+	"\tsignature\x18\x02 \x01(\fR\tsignature\"\xfa\x04\n" +
 	"\vExecRequest\x12\x14\n" +
 	"\x05lease\x18\x01 \x01(\fR\x05lease\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12;\n" +
@@ -1764,14 +1907,18 @@ const file_node_nodepb_node_proto_rawDesc = "" +
 	"\x04stop\x18\x05 \x01(\v2\".starling.node.v1.ExecRequest.StopH\x00R\x04stop\x12>\n" +
 	"\x06status\x18\x06 \x01(\v2$.starling.node.v1.ExecRequest.StatusH\x00R\x06status\x12;\n" +
 	"\x05pause\x18\a \x01(\v2#.starling.node.v1.ExecRequest.PauseH\x00R\x05pause\x12>\n" +
-	"\x06resume\x18\b \x01(\v2$.starling.node.v1.ExecRequest.ResumeH\x00R\x06resume\x1a?\n" +
+	"\x06resume\x18\b \x01(\v2$.starling.node.v1.ExecRequest.ResumeH\x00R\x06resume\x128\n" +
+	"\x04seen\x18\t \x01(\v2\".starling.node.v1.ExecRequest.SeenH\x00R\x04seen\x1a?\n" +
 	"\x05Start\x126\n" +
 	"\bworkload\x18\x01 \x01(\v2\x1a.starling.node.v1.WorkloadR\bworkload\x1a)\n" +
 	"\x04Stop\x12!\n" +
 	"\fgrace_millis\x18\x01 \x01(\x04R\vgraceMillis\x1a\b\n" +
 	"\x06Status\x1a\a\n" +
 	"\x05Pause\x1a\b\n" +
-	"\x06ResumeB\x04\n" +
+	"\x06Resume\x1a@\n" +
+	"\x04Seen\x12\x1a\n" +
+	"\bsnapshot\x18\x01 \x01(\fR\bsnapshot\x12\x1c\n" +
+	"\tsignature\x18\x02 \x01(\fR\tsignatureB\x04\n" +
 	"\x02opJ\x04\b\x03\x10\x04\"F\n" +
 	"\tExecReply\x129\n" +
 	"\texecution\x18\x01 \x01(\v2\x1b.starling.node.v1.ExecutionR\texecution\"\x80\x01\n" +
@@ -1821,7 +1968,7 @@ func file_node_nodepb_node_proto_rawDescGZIP() []byte {
 }
 
 var file_node_nodepb_node_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_node_nodepb_node_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_node_nodepb_node_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_node_nodepb_node_proto_goTypes = []any{
 	(Health)(0),                // 0: starling.node.v1.Health
 	(ExecState)(0),             // 1: starling.node.v1.ExecState
@@ -1834,50 +1981,55 @@ var file_node_nodepb_node_proto_goTypes = []any{
 	(*Command)(nil),            // 8: starling.node.v1.Command
 	(*HTTPGet)(nil),            // 9: starling.node.v1.HTTPGet
 	(*Execution)(nil),          // 10: starling.node.v1.Execution
-	(*ExecRequest)(nil),        // 11: starling.node.v1.ExecRequest
-	(*ExecReply)(nil),          // 12: starling.node.v1.ExecReply
-	(*WatchRequest)(nil),       // 13: starling.node.v1.WatchRequest
-	(*WatchItem)(nil),          // 14: starling.node.v1.WatchItem
-	(*LogChunk)(nil),           // 15: starling.node.v1.LogChunk
-	(*MeterRequest)(nil),       // 16: starling.node.v1.MeterRequest
-	(*MeterReply)(nil),         // 17: starling.node.v1.MeterReply
-	nil,                        // 18: starling.node.v1.Workload.EnvEntry
-	nil,                        // 19: starling.node.v1.Secrets.FilesEntry
-	nil,                        // 20: starling.node.v1.Secrets.EnvEntry
-	(*ExecRequest_Start)(nil),  // 21: starling.node.v1.ExecRequest.Start
-	(*ExecRequest_Stop)(nil),   // 22: starling.node.v1.ExecRequest.Stop
-	(*ExecRequest_Status)(nil), // 23: starling.node.v1.ExecRequest.Status
-	(*ExecRequest_Pause)(nil),  // 24: starling.node.v1.ExecRequest.Pause
-	(*ExecRequest_Resume)(nil), // 25: starling.node.v1.ExecRequest.Resume
+	(*SignedSnapshot)(nil),     // 11: starling.node.v1.SignedSnapshot
+	(*ExecRequest)(nil),        // 12: starling.node.v1.ExecRequest
+	(*ExecReply)(nil),          // 13: starling.node.v1.ExecReply
+	(*WatchRequest)(nil),       // 14: starling.node.v1.WatchRequest
+	(*WatchItem)(nil),          // 15: starling.node.v1.WatchItem
+	(*LogChunk)(nil),           // 16: starling.node.v1.LogChunk
+	(*MeterRequest)(nil),       // 17: starling.node.v1.MeterRequest
+	(*MeterReply)(nil),         // 18: starling.node.v1.MeterReply
+	nil,                        // 19: starling.node.v1.Workload.EnvEntry
+	nil,                        // 20: starling.node.v1.Secrets.FilesEntry
+	nil,                        // 21: starling.node.v1.Secrets.EnvEntry
+	(*ExecRequest_Start)(nil),  // 22: starling.node.v1.ExecRequest.Start
+	(*ExecRequest_Stop)(nil),   // 23: starling.node.v1.ExecRequest.Stop
+	(*ExecRequest_Status)(nil), // 24: starling.node.v1.ExecRequest.Status
+	(*ExecRequest_Pause)(nil),  // 25: starling.node.v1.ExecRequest.Pause
+	(*ExecRequest_Resume)(nil), // 26: starling.node.v1.ExecRequest.Resume
+	(*ExecRequest_Seen)(nil),   // 27: starling.node.v1.ExecRequest.Seen
 }
 var file_node_nodepb_node_proto_depIdxs = []int32{
 	2,  // 0: starling.node.v1.Input.blob:type_name -> starling.node.v1.Blob
 	2,  // 1: starling.node.v1.Output.blob:type_name -> starling.node.v1.Blob
 	2,  // 2: starling.node.v1.Workload.module:type_name -> starling.node.v1.Blob
-	18, // 3: starling.node.v1.Workload.env:type_name -> starling.node.v1.Workload.EnvEntry
+	19, // 3: starling.node.v1.Workload.env:type_name -> starling.node.v1.Workload.EnvEntry
 	3,  // 4: starling.node.v1.Workload.inputs:type_name -> starling.node.v1.Input
 	7,  // 5: starling.node.v1.Workload.health:type_name -> starling.node.v1.HealthCheck
-	19, // 6: starling.node.v1.Secrets.files:type_name -> starling.node.v1.Secrets.FilesEntry
-	20, // 7: starling.node.v1.Secrets.env:type_name -> starling.node.v1.Secrets.EnvEntry
+	20, // 6: starling.node.v1.Secrets.files:type_name -> starling.node.v1.Secrets.FilesEntry
+	21, // 7: starling.node.v1.Secrets.env:type_name -> starling.node.v1.Secrets.EnvEntry
 	8,  // 8: starling.node.v1.HealthCheck.command:type_name -> starling.node.v1.Command
 	9,  // 9: starling.node.v1.HealthCheck.http:type_name -> starling.node.v1.HTTPGet
 	1,  // 10: starling.node.v1.Execution.state:type_name -> starling.node.v1.ExecState
 	4,  // 11: starling.node.v1.Execution.outputs:type_name -> starling.node.v1.Output
 	0,  // 12: starling.node.v1.Execution.health:type_name -> starling.node.v1.Health
-	21, // 13: starling.node.v1.ExecRequest.start:type_name -> starling.node.v1.ExecRequest.Start
-	22, // 14: starling.node.v1.ExecRequest.stop:type_name -> starling.node.v1.ExecRequest.Stop
-	23, // 15: starling.node.v1.ExecRequest.status:type_name -> starling.node.v1.ExecRequest.Status
-	24, // 16: starling.node.v1.ExecRequest.pause:type_name -> starling.node.v1.ExecRequest.Pause
-	25, // 17: starling.node.v1.ExecRequest.resume:type_name -> starling.node.v1.ExecRequest.Resume
-	10, // 18: starling.node.v1.ExecReply.execution:type_name -> starling.node.v1.Execution
-	10, // 19: starling.node.v1.WatchItem.execution:type_name -> starling.node.v1.Execution
-	15, // 20: starling.node.v1.WatchItem.log:type_name -> starling.node.v1.LogChunk
-	5,  // 21: starling.node.v1.ExecRequest.Start.workload:type_name -> starling.node.v1.Workload
-	22, // [22:22] is the sub-list for method output_type
-	22, // [22:22] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	11, // 13: starling.node.v1.Execution.before:type_name -> starling.node.v1.SignedSnapshot
+	11, // 14: starling.node.v1.Execution.after:type_name -> starling.node.v1.SignedSnapshot
+	22, // 15: starling.node.v1.ExecRequest.start:type_name -> starling.node.v1.ExecRequest.Start
+	23, // 16: starling.node.v1.ExecRequest.stop:type_name -> starling.node.v1.ExecRequest.Stop
+	24, // 17: starling.node.v1.ExecRequest.status:type_name -> starling.node.v1.ExecRequest.Status
+	25, // 18: starling.node.v1.ExecRequest.pause:type_name -> starling.node.v1.ExecRequest.Pause
+	26, // 19: starling.node.v1.ExecRequest.resume:type_name -> starling.node.v1.ExecRequest.Resume
+	27, // 20: starling.node.v1.ExecRequest.seen:type_name -> starling.node.v1.ExecRequest.Seen
+	10, // 21: starling.node.v1.ExecReply.execution:type_name -> starling.node.v1.Execution
+	10, // 22: starling.node.v1.WatchItem.execution:type_name -> starling.node.v1.Execution
+	16, // 23: starling.node.v1.WatchItem.log:type_name -> starling.node.v1.LogChunk
+	5,  // 24: starling.node.v1.ExecRequest.Start.workload:type_name -> starling.node.v1.Workload
+	25, // [25:25] is the sub-list for method output_type
+	25, // [25:25] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_node_nodepb_node_proto_init() }
@@ -1890,14 +2042,15 @@ func file_node_nodepb_node_proto_init() {
 		(*HealthCheck_TcpPort)(nil),
 		(*HealthCheck_Http)(nil),
 	}
-	file_node_nodepb_node_proto_msgTypes[9].OneofWrappers = []any{
+	file_node_nodepb_node_proto_msgTypes[10].OneofWrappers = []any{
 		(*ExecRequest_Start_)(nil),
 		(*ExecRequest_Stop_)(nil),
 		(*ExecRequest_Status_)(nil),
 		(*ExecRequest_Pause_)(nil),
 		(*ExecRequest_Resume_)(nil),
+		(*ExecRequest_Seen_)(nil),
 	}
-	file_node_nodepb_node_proto_msgTypes[12].OneofWrappers = []any{
+	file_node_nodepb_node_proto_msgTypes[13].OneofWrappers = []any{
 		(*WatchItem_Execution)(nil),
 		(*WatchItem_Log)(nil),
 	}
@@ -1907,7 +2060,7 @@ func file_node_nodepb_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_nodepb_node_proto_rawDesc), len(file_node_nodepb_node_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   24,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

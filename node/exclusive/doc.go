@@ -1,0 +1,14 @@
+// Package exclusive is the conversation about one probe of a lease (verify/exclusive), on a stream that leads into a running execution
+// (protocol.Live) and that the provider accepts when what computes is ready:
+//
+//	buyer                                         provider
+//	'p' ‖ 8 random bytes            ────────────▶
+//	                                ◀──────────── the same 8 bytes                       3 times before and after the question
+//	'q' ‖ question[96] ‖ signature  ────────────▶
+//	                                ◀──────────── root[32] ‖ signature under the answer
+//	'd' ‖ nonce[16]                 ────────────▶
+//	                                ◀──────────── signature under what is opened ‖ n u32 ‖ n bytes of openings
+//
+// There is one question on a stream. A provider that finds that what was computed is not the product says nothing more: its own
+// sandbox, the buyer's program in it, or its memory has spoiled it, and an opening would stand against it.
+package exclusive
