@@ -128,6 +128,8 @@ type Reputation interface {
 	Scores(role reputation.Role, peers ...sign.Key) []reputation.Score
 	// Failed is told that the provider of a lease broke it, once or more often.
 	Failed(c market.LeaseCore)
+	// Record takes in what anybody can check.
+	Record(f reputation.Fact)
 }
 
 // Buyer buys for one peer. New starts nothing; Run does.

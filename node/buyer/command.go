@@ -92,6 +92,10 @@ func (s *supervisor) standing(over bool) (guardian.State, error) {
 	}
 	for i := range j.Ranks {
 		j.Ranks[i].Live = Live{}
+		if x := j.Ranks[i].Exclusive; x != nil { // what was spent on probes counts on
+			short := *x
+			short.Health, j.Ranks[i].Exclusive = nil, &short
+		}
 		for _, o := range j.Ranks[i].Outputs {
 			keep(o.Blob)
 		}

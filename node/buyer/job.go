@@ -151,6 +151,8 @@ type Rank struct {
 	// Next is the successor (market.LeaseCore) that the provider is being asked for, Unextended why it would not sign the last.
 	Next       []byte `json:"next,omitempty"`
 	Unextended string `json:"unextended,omitempty"`
+	// Exclusive is what probes and the provider's own word say of the units of the last lease; nil: nothing.
+	Exclusive *Exclusive `json:"exclusive,omitempty"`
 }
 
 // Units says of what kind the units of a lease are.

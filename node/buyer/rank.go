@@ -102,6 +102,7 @@ func (s *supervisor) attempt(ctx context.Context, i int, l *bought, r Rank, adop
 	}
 	e := s.execution(i, l, r)
 	e.adopted = adopted
+	defer s.probing(ctx, i, l, r.Seq)()
 	return e.run(ctx, w)
 }
 
@@ -114,7 +115,10 @@ func (s *supervisor) execution(i int, l *bought, r Rank) *execution {
 		started: func() {
 			s.trace.add(Step{At: time.Now(), Kind: StepStarted, Rank: &i, Provider: r.Provider.String()})
 		},
-		seen: func(ex *nodepb.Execution) { s.see(i, ex) },
+		seen: func(ex *nodepb.Execution) {
+			s.see(i, ex)
+			s.examine(i, l, ex)
+		},
 	}
 }
 

@@ -70,6 +70,7 @@ const (
 	StepUnextended StepKind = "unextended" // a lease was not made longer, and why
 	StepLost       StepKind = "lost"       // a provider was lost
 	StepVerified   StepKind = "verified"   // a result was checked, or is being checked
+	StepProbed     StepKind = "probed"     // what a rank runs on is shared, wrong or broken
 	StepRound      StepKind = "round"      // a round was reduced
 	StepGuarded    StepKind = "guarded"    // peers guard the job
 	StepSupervised StepKind = "supervised" // somebody else supervises the job from now on, or wants to

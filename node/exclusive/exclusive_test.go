@@ -175,7 +175,7 @@ func lives(n int, seed uint64, proven bool, speed func(at time.Duration) float64
 		budget := rules.Budget{Lease: 24 * time.Hour}
 		cost, last, alarmed := 300*time.Millisecond, rules.Learning, false
 		for at := time.Duration(0); ; {
-			at += budget.Gap(cost, last == rules.Slow, r.Uint64())
+			at += budget.Gap(cost, last == rules.Slow || w.Known() == 0, r.Uint64())
 			if at > budget.Lease {
 				break
 			}

@@ -45,6 +45,9 @@ func (j Job) problems() problems {
 	j.checkTimes(&ps)
 	j.checkWebhooks(&ps)
 	j.checkVerify(&ps)
+	if !slices.Contains([]Probes{ProbesWarn, ProbesMove, ProbesOff}, j.Probes) {
+		ps.add("spec.probes", "%.40q, want off, warn or move", string(j.Probes))
+	}
 	j.checkPayment(&ps)
 	if len(ps) == 0 { // the sources of a broken job are too many, or none
 		j.checkBlobs(&ps)

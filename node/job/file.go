@@ -50,6 +50,7 @@ const (
 //	  timeouts: {queue: 2m, pull: 5m, start: 10m, run: 10m, stop: 2s}
 //	  keep: 24h                           # how long providers should keep results while you are away
 //	  verify: replicate                   # results computed again by others; see VerifyReplicate
+//	  probes: move                        # is the hardware there for the job alone: off, warn (the default) or move; see Probes
 //	  payment: {maxPrice: 0.05/unit-hour, budget: 0.25, settle: escrow}
 //	  webhooks: [{url: "https://example.org/hook", events: [succeeded, failed], secretFrom: env:HOOK}]
 func Parse(data []byte, decimals uint8) (Job, error) {
@@ -177,6 +178,7 @@ func (f *file) spec(n ast.Node, path string) {
 		"guardians":    f.numberTo(&j.Guardians),
 		"standbys":     f.numberTo(&j.Standbys),
 		"verify":       func(n ast.Node, field string) { set(f, n, field, &j.Verify, asVerify) },
+		"probes":       func(n ast.Node, field string) { set(f, n, field, &j.Probes, asProbes) },
 		"payment":      f.payment,
 		"webhooks":     f.webhooks,
 	}, map[string]string{
@@ -389,6 +391,16 @@ func asVerify(text string) (Verify, error) {
 		return v, nil
 	}
 	return "", fmt.Errorf("%.40q, want none or replicate", text)
+}
+
+func asProbes(text string) (Probes, error) {
+	switch p := Probes(text); p {
+	case "warn":
+		return ProbesWarn, nil
+	case ProbesMove, ProbesOff:
+		return p, nil
+	}
+	return "", fmt.Errorf("%.40q, want off, warn or move", text)
 }
 
 func asWay(text string) (string, error) {

@@ -45,6 +45,7 @@ type Flags struct {
 	Budget   string   // --budget
 	Settle   string   // --settle
 	Verify   string   // --verify
+	Probes   string   // --probes
 
 	Entrypoint   string   // --entrypoint
 	WorkDir      string   // --workdir
@@ -87,7 +88,7 @@ var flagOf = map[string]string{
 	"spec.health.timeout": "--health-timeout", "spec.health.retries": "--health-retries",
 	"spec.health.startPeriod": "--health-start-period", "spec.webhooks": "--webhook",
 	"spec.payment.maxPrice": "--max-price", "spec.payment.budget": "--budget", "spec.payment.settle": "--settle",
-	"spec.verify": "--verify",
+	"spec.verify": "--verify", "spec.probes": "--probes",
 }
 
 // Job reads the flags for a token with so many decimals. The error is an *Error whose fields are the flags.
@@ -136,6 +137,7 @@ func (f Flags) Job(decimals uint8) (Job, error) {
 	take(r, "spec.payment.budget", f.Budget, &j.Payment.Budget, func(s string) (market.Amount, error) { return parseMoney(s, decimals) })
 	take(r, "spec.payment.settle", f.Settle, &j.Payment.Settle, asSettle)
 	take(r, "spec.verify", f.Verify, &j.Verify, asVerify)
+	take(r, "spec.probes", f.Probes, &j.Probes, asProbes)
 	if len(r.problems) == 0 {
 		j = normal(j.withDefaults(func(field string) bool { return r.said[field] }))
 		r.problems = j.problems()

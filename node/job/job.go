@@ -102,6 +102,7 @@ type Job struct {
 	Guardians uint32    `json:"guardians,omitempty"`
 	Standbys  uint32    `json:"standbys,omitempty"`
 	Verify    Verify    `json:"verify,omitempty"` // how results are checked
+	Probes    Probes    `json:"probes,omitempty"` // whether it is measured that the leases' units are there for the job alone
 	Payment   Payment   `json:"payment"`
 	Webhooks  []Webhook `json:"webhooks,omitempty"`
 	// Blobs are the contents of all sources, by source with {rank} filled in; nil until WithBlobs.
@@ -192,6 +193,20 @@ const (
 	VerifyNone Verify = ""
 	// VerifyReplicate runs the program deterministically, and has some results computed again by somebody else.
 	VerifyReplicate Verify = "replicate"
+)
+
+// Probes is what the buyer does to find out whether it has all of the units that it leases, while its work runs: it has a small product
+// computed in the place of the program now and then, for a thousandth of the lease's time at most, and looks how long that takes.
+type Probes string
+
+// The ways of probing.
+const (
+	// ProbesWarn probes, and tells what it finds; the job goes on where it is.
+	ProbesWarn Probes = ""
+	// ProbesMove takes a rank to another provider as soon as its units are shared, or an answer is wrong.
+	ProbesMove Probes = "move"
+	// ProbesOff does not probe.
+	ProbesOff Probes = "off"
 )
 
 // What a checked job's units have where it does not say: results may depend on it, so that it must not be each provider's own.

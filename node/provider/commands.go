@@ -86,6 +86,10 @@ func (p *Provider) handleExec(ctx context.Context, from peer.ID, req *nodepb.Exe
 		err = p.command(from, req, e, err, func() error { return p.exec.setPaused(ctx, e, true) })
 	case *nodepb.ExecRequest_Resume_:
 		err = p.command(from, req, e, err, func() error { return p.exec.setPaused(ctx, e, false) })
+	case *nodepb.ExecRequest_Seen_:
+		if err == nil {
+			err = p.seen(ctx, from, e, op.Seen)
+		}
 	case *nodepb.ExecRequest_Status_:
 	default:
 		return nil, &stream.Malformed{Reason: "nothing is asked"}

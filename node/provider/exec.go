@@ -22,6 +22,7 @@ import (
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/node/workload"
+	"github.com/starling-network/starling/verify/exclusive"
 )
 
 const kindExecution = "execution"
@@ -65,6 +66,7 @@ type execution struct {
 	over    bool           // the program has ended; nothing more may attach
 	streams int            // streams into it now
 	lives   sync.WaitGroup // of them
+	gauged
 }
 
 // buyer is who commands the execution.
@@ -89,6 +91,9 @@ type executor struct {
 	grant    func(to peer.ID, c cid.Cid)
 	runtimes map[string]runtime.Runtime
 	log      *slog.Logger
+	health   Health // nil: nothing is told
+	domain   sign.Domain
+	key      sign.Signer
 	launching
 
 	mu     sync.Mutex
@@ -251,6 +256,7 @@ func (x *executor) run(ctx context.Context, e *execution) {
 	e.mu.Lock()
 	e.state.WallMillis = uint64(max(exit.Ended.Sub(exit.Started), 0) / time.Millisecond)
 	e.mu.Unlock()
+	x.takeSnapshot(e, exclusive.After)
 	if exit.Reason == runtime.ReasonLost { // what it left is half of something
 		x.finish(e, nodepb.ExecState_EXEC_STATE_EXITED, exit.Code, reasonLost, endedOutside, nil)
 		return

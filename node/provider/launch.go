@@ -15,6 +15,7 @@ import (
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/workload"
+	"github.com/starling-network/starling/verify/exclusive"
 )
 
 const (
@@ -101,6 +102,7 @@ func (x *executor) launch(ctx context.Context, e *execution, rt runtime.Runtime)
 		}
 		return err
 	}
+	x.takeSnapshot(e, exclusive.Before)
 	h, err := rt.Start(ctx, spec)
 	if err != nil {
 		return fmt.Errorf("starting the program: %w", err)

@@ -59,6 +59,8 @@ func (p *Provider) handleLive(ctx context.Context, from peer.ID, req *nodepb.Liv
 		return p.exec.copyOut(ctx, e, op.CopyOut.GetPath(), take)
 	case *nodepb.LiveRequest_CopyIn_:
 		return p.exec.copyIn(ctx, e, op.CopyIn, take)
+	case *nodepb.LiveRequest_Probe_:
+		return p.probe(ctx, from, req.Lease, e, h, take)
 	}
 	return &stream.Malformed{Reason: "nothing is asked"}
 }

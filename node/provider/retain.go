@@ -17,6 +17,7 @@ import (
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/node/workload"
+	"github.com/starling-network/starling/verify/exclusive"
 )
 
 // keep notes until when what an ended execution left is kept, and how much that is: its outputs are in the store, its logs
@@ -114,7 +115,11 @@ func (x *executor) forget(ctx context.Context, l market.LeaseID) error {
 		if err := (workload.Stage{Dir: e.dir}).Remove(); err != nil {
 			return fmt.Errorf("removing an execution: %w", err)
 		}
-		if err := x.store.Write(ctx, store.Put{Kind: kindExecution, Key: execKey(l, s.Seq)}); err != nil {
+		gone := []store.Put{{Kind: kindExecution, Key: execKey(l, s.Seq)}}
+		for _, when := range []exclusive.When{exclusive.Before, exclusive.After} {
+			gone = append(gone, store.Put{Kind: kindSeen, Key: seenKey(l, s.Seq, when)})
+		}
+		if err := x.store.Write(ctx, gone...); err != nil {
 			return err
 		}
 		x.mu.Lock()

@@ -423,7 +423,7 @@ func (p *Peer) Read(text string) string {
 func (p *Peer) Job(program string, count uint32, args ...string) job.Job {
 	return job.Job{
 		Name: program, Runtime: "wasm", Module: program + ".wasm", Args: args, Count: count,
-		Resources: job.Resources{Class: "cpu", Units: 1}, Restart: job.Restart{Max: 3},
+		Resources: job.Resources{Class: "cpu", Units: 1}, Restart: job.Restart{Max: 3}, Probes: job.ProbesOff,
 		Timeouts: job.Timeouts{Queue: 20 * time.Second, Run: 10 * time.Minute},
 		Payment:  job.Payment{MaxPrice: 1_000_000, Budget: 50_000_000, Decimals: 6},
 		Blobs:    map[string]job.Blob{program + ".wasm": p.Put(string(runtimetest.FakeModule(program)))},

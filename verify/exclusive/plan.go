@@ -56,7 +56,7 @@ func (q Question) Kind() Kind {
 // Share is the part of a lease's time that its probes may take: one in so many.
 const Share = 1000
 
-// soonFactor is how much sooner the next probe comes after a slow one.
+// soonFactor is how much sooner the next probe comes after a slow one, and in the beginning.
 const soonFactor = 8
 
 // Budget is the time that the probes of a lease take. What they cost is measured by the buyer, from the moment in which the provider
@@ -72,8 +72,8 @@ func (b Budget) Allows(cost time.Duration) bool {
 }
 
 // Gap draws how long to wait until the next probe of such a cost, from 64 random bits. Gaps are exponential, so that whoever knows all
-// earlier instants knows nothing of the next; their mean is such that half of the budget is spent. soon: the last was slow, and whether the
-// next is too should be known earlier.
+// earlier instants knows nothing of the next; their mean is such that half of the budget is spent. soon: the last was slow and whether the
+// next is too should be known earlier, or nothing is known of the units yet.
 func (b Budget) Gap(cost time.Duration, soon bool, random uint64) time.Duration {
 	mean := 2 * Share * float64(max(cost, time.Millisecond))
 	if soon {

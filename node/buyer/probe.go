@@ -1,0 +1,293 @@
+package buyer
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/exclusive"
+	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/protocol"
+	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/p2p/stream"
+	rules "github.com/starling-network/starling/verify/exclusive"
+	"github.com/starling-network/starling/verify/reputation"
+)
+
+// While a rank's program runs, its buyer measures whether the units are there for it alone (verify/exclusive), as Spec.Probes says.
+
+const (
+	kindProbe = "probe" // exclusive.Record by lease id and place, see placeOf
+	// keptProbes is how many records of a lease are kept that say nothing special, the latest, and how many that do.
+	keptProbes = 64
+	// firstCost is what a probe is taken to cost before one was made.
+	firstCost = 100 * time.Millisecond
+	// probeTime bounds one probe.
+	probeTime = 40 * time.Second
+	// complaints is how many alarms it takes until the buyer holds them against the provider: each but the first needs two more slow
+	// probes, or one after two.
+	complaints = 2
+)
+
+// Exclusive is what a buyer found out about a rank's units while it had them.
+type Exclusive struct {
+	Lease      market.LeaseID `json:"lease"` // the first of its line
+	Watch      rules.Watch    `json:"watch"`
+	Budget     rules.Budget   `json:"budget"`
+	Asked      uint64         `json:"asked"`                // questions
+	Unanswered int            `json:"unanswered,omitempty"` // of them
+	Wrong      int            `json:"wrong,omitempty"`      // answers
+	Note       string         `json:"note,omitempty"`       // why there are none
+	Health     *Health        `json:"health,omitempty"`     // nil: the provider said nothing of its devices
+}
+
+// Text says it in a line, for a person; "" where there is nothing to say.
+func (x *Exclusive) Text() string {
+	if x == nil {
+		return ""
+	}
+	text := x.Watch.Text()
+	add := func(more string) {
+		if text != "" {
+			text += "; "
+		}
+		text += more
+	}
+	if x.Wrong > 0 {
+		add(fmt.Sprintf("%d wrong answers", x.Wrong))
+	}
+	if x.Unanswered > 0 {
+		add(fmt.Sprintf("%d not answered", x.Unanswered))
+	}
+	if x.Note != "" {
+		add(x.Note)
+	}
+	return text
+}
+
+// probing probes an execution of rank i until what it returns is called.
+func (s *supervisor) probing(ctx context.Context, i int, l *bought, seq uint64) (stop func()) {
+	if s.snapshot().Spec.Probes == job.ProbesOff {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	over := context.AfterFunc(l.ctx, cancel)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.probe(ctx, i, l, seq)
+	}()
+	return func() {
+		over()
+		cancel()
+		<-done
+	}
+}
+
+// exclusive is what is known of rank i under a lease.
+func (s *supervisor) exclusive(i int, l *bought) Exclusive {
+	if x := s.snapshot().Ranks[i].Exclusive; x != nil && x.Lease == l.first {
+		return *x
+	}
+	g := s.b.cfg.Genesis
+	return Exclusive{Lease: l.first, Budget: rules.Budget{Lease: time.Duration(l.core.Slots()*g.SlotMillis) * time.Millisecond}}
+}
+
+// update changes what is known of rank i under a lease, and journals it with more.
+func (s *supervisor) update(ctx context.Context, i int, l *bought, change func(*Exclusive), more ...store.Put) error {
+	return s.save(ctx, func(j *Job) {
+		x := Exclusive{}
+		if was := j.Ranks[i].Exclusive; was != nil && was.Lease == l.first {
+			x = *was
+		} else {
+			g := s.b.cfg.Genesis
+			x = Exclusive{Lease: l.first, Budget: rules.Budget{Lease: time.Duration(l.core.Slots()*g.SlotMillis) * time.Millisecond}}
+		}
+		change(&x)
+		j.Ranks[i].Exclusive = &x
+	}, more...)
+}
+
+// probe asks at random instants.
+func (s *supervisor) probe(ctx context.Context, i int, l *bought, seq uint64) {
+	log := s.b.cfg.Log.With("job", s.trace.job, "rank", i, "lease", l.first)
+	for cost := firstCost; ; {
+		x := s.exclusive(i, l)
+		if pause(ctx, x.Budget.Gap(cost, x.Watch.InARow > 0 || x.Watch.Known() == 0, random())) != nil {
+			return
+		}
+		if s.snapshot().Ranks[i].Live.Phase != "running" || !x.Budget.Allows(cost) {
+			continue
+		}
+		// What it will cost is journalled before it is spent, and set right afterwards.
+		if err := s.update(ctx, i, l, func(x *Exclusive) { x.Asked, x.Budget.Spent = x.Asked+1, x.Budget.Spent+cost }); err != nil {
+			log.Warn("a probe is not asked, for it would not be journalled", "err", err)
+			continue
+		}
+		r, took, err := s.question(ctx, l, seq, x)
+		if ctx.Err() != nil {
+			return
+		}
+		guess := cost
+		if took > 0 {
+			cost = took
+		}
+		paid := func(x *Exclusive) { x.Budget.Spent = max(x.Budget.Spent+cost-guess, 0) }
+		if err = s.take(ctx, i, l, r, err, paid); err != nil {
+			log.Info("a probe says nothing", "err", err)
+			var no *stream.Refused
+			var bad *stream.Malformed
+			if errors.As(err, &no) && no.Code != stream.CodeBusy && no.Code != stream.CodeClosing && no.Code != "paused" || errors.As(err, &bad) {
+				return // and never will
+			}
+		}
+	}
+}
+
+// question asks one. took is what it cost of the program's time, at most; 0 when nothing was asked.
+func (s *supervisor) question(ctx context.Context, l *bought, seq uint64, x Exclusive) (r rules.Record, took time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	b := s.b
+	at, err := b.cfg.Slots.Now(time.Now())
+	if err != nil {
+		return r, 0, err
+	}
+	signed, err := b.firstOf(l)
+	if err != nil {
+		return r, 0, err
+	}
+	b.cfg.Host.Forgive(l.peer)
+	begun := time.Now()
+	reply, conn, err := protocol.Live.Open(ctx, b.cfg.Host, b.tag, l.peer, &nodepb.LiveRequest{Lease: l.first[:], Seq: seq,
+		Op: &nodepb.LiveRequest_Probe_{Probe: &nodepb.LiveRequest_Probe{}}})
+	if err != nil {
+		return r, 0, err
+	}
+	defer conn.Abort()
+	readied := time.Since(begun)
+	if reply.Gauge > uint32(rules.GPU) {
+		return r, readied, fmt.Errorf("%w: hardware of kind %d", exclusive.ErrProtocol, reply.Gauge)
+	}
+	r, err = exclusive.Buyer{Domain: b.domain, Key: l.as.key(), Lease: signed, Known: x.Watch.Known()}.Ask(conn, rules.Question{
+		Lease: l.first, Execution: seq, Number: x.Asked + 1, Shape: rules.Fit(rules.Kind(reply.Gauge), x.Watch.Last()), At: at})
+	if err != nil && !rules.Wrong(err) {
+		err = &unanswered{err}
+	}
+	return r, readied + r.Elapsed, err
+}
+
+// unanswered says that a provider that was ready did not bring its answer to an end.
+type unanswered struct{ err error }
+
+func (e *unanswered) Error() string { return "not answered: " + e.err.Error() }
+func (e *unanswered) Unwrap() error { return e.err }
+
+// firstOf is the first lease of a line, which is what executions and probes are named by.
+func (b *Buyer) firstOf(l *bought) (market.Lease, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if first := b.leases[l.first]; first != nil {
+		return first.signed, nil
+	}
+	return market.Lease{}, fmt.Errorf("lease %s is not known any more", l.first.Short())
+}
+
+// take judges what came of a question. It returns err where that says nothing of the units.
+func (s *supervisor) take(ctx context.Context, i int, l *bought, r rules.Record, err error, paid func(*Exclusive)) error {
+	var missing *unanswered
+	if err != nil && !rules.Wrong(err) {
+		return errors.Join(err, s.update(ctx, i, l, func(x *Exclusive) {
+			paid(x)
+			if errors.As(err, &missing) {
+				x.Unanswered++
+			} else if no := (*stream.Refused)(nil); errors.As(err, &no) {
+				x.Note = "its provider: " + clip(no.Reason)
+			}
+		}))
+	}
+	wrong, verdict := err != nil, rules.Learning
+	x := s.exclusive(i, l)
+	watch := x.Watch
+	if !wrong {
+		watch, verdict = watch.See(r.Observation())
+	}
+	put := store.Put{Kind: kindProbe, Key: placeOf(l.first, r.Question.Number, wrong || verdict >= rules.Slow), Value: r.Marshal()}
+	if err := s.update(ctx, i, l, func(x *Exclusive) {
+		paid(x)
+		x.Watch, x.Note = watch, ""
+		if wrong {
+			x.Wrong++
+		}
+	}, put); err != nil {
+		return err
+	}
+	var found string
+	switch {
+	case wrong:
+		found = "its provider signed a wrong answer to a probe; `starling probe export` has the proof"
+		s.b.cfg.Reputation.Record(reputation.Fact{ID: sign.Hash(l.first), Kind: reputation.AuditFailed, Role: reputation.Provider, Subject: l.core.Provider, At: r.Question.At})
+	case verdict == rules.Contended:
+		found = "its units are shared with somebody: " + watch.Text()
+		if watch.Alarms >= complaints {
+			s.b.cfg.Reputation.Failed(l.core)
+		}
+	default:
+		return nil
+	}
+	s.trace.add(Step{At: time.Now(), Kind: StepProbed, Rank: &i, Provider: l.core.Provider.String(), Detail: found})
+	s.trace.poke()
+	if s.snapshot().Spec.Probes == job.ProbesMove {
+		l.dead(found)
+	}
+	return nil
+}
+
+// placeOf is where a record lies: what is special is not replaced by what is not.
+func placeOf(l market.LeaseID, number uint64, special bool) string {
+	kind := 'a'
+	if special {
+		kind = 's'
+	}
+	return fmt.Sprintf("%s/%c%02d", l, kind, number%keptProbes)
+}
+
+func random() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:])
+	return binary.LittleEndian.Uint64(b[:])
+}
+
+// Probes lists the records of a job's probes, by lease and number.
+func (b *Buyer) Probes(ctx context.Context, id string) ([]rules.Record, error) {
+	s, err := b.get(id)
+	if err != nil {
+		return nil, err
+	}
+	var out []rules.Record
+	seen := map[market.LeaseID]bool{}
+	for _, l := range s.bought() {
+		if seen[l.first] {
+			continue
+		}
+		seen[l.first] = true
+		if err := b.cfg.Store.List(ctx, kindProbe, l.first.String()+"/", func(key string, value []byte) error {
+			r, err := rules.UnmarshalRecord(value)
+			if err != nil {
+				return fmt.Errorf("reading probe %s: %w", key, err)
+			}
+			out = append(out, r)
+			return nil
+		}); err != nil {
+			return nil, err
+		}
+	}
+	sortProbes(out)
+	return out, nil
+}
