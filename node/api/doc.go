@@ -14,6 +14,7 @@
 //	GET    /v1/jobs/{id}/why           its decision trace so far
 //	GET    /v1/jobs/{id}/logs          one rank's log, ?rank=N &follow=1, in frames of 8 bytes header (as Docker's)
 //	GET    /v1/jobs/{id}/receipts      its leases with receipts and vouchers
+//	GET    /v1/jobs/{id}/probes        the records of its probes (verify/exclusive), base64
 //	POST   /v1/jobs/{id}/exec          run a program beside rank ?rank=N's; JSON {"args","env","workDir","tty","rows","cols"};
 //	                                   upgrades to starling-shell, with the frames of node/live
 //	POST   /v1/jobs/{id}/forward       connect to ?port=P of rank ?rank=N; upgrades to starling-shell, raw bytes

@@ -17,6 +17,7 @@ import (
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/rewards"
 	"github.com/starling-network/starling/p2p/blob"
+	"github.com/starling-network/starling/verify/exclusive"
 	"github.com/starling-network/starling/verify/reputation"
 )
 
@@ -162,6 +163,10 @@ func (f *fake) Log(_ context.Context, id string, _ int, _ bool, w io.Writer) err
 
 func (f *fake) Receipts(_ context.Context, id string) ([]buyer.LeaseAccount, error) {
 	return []buyer.LeaseAccount{}, f.known(id)
+}
+
+func (f *fake) Probes(_ context.Context, id string) ([]exclusive.Record, error) {
+	return nil, f.known(id)
 }
 
 func (f *fake) Info(context.Context) NodeInfo { return NodeInfo{Peer: "me"} }

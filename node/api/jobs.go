@@ -349,3 +349,16 @@ func queryOf(q buyer.Query) string {
 	}
 	return encode(v)
 }
+
+// probes gives the layouts of the records of a job's probes.
+func (s *Server) probes(w http.ResponseWriter, r *http.Request) error {
+	records, err := s.jobs.Probes(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	raw := make([][]byte, 0, len(records))
+	for _, x := range records {
+		raw = append(raw, x.Marshal())
+	}
+	return reply(w, raw)
+}

@@ -129,3 +129,8 @@ func (c *Client) Block(ctx context.Context, e block.Entry) (got block.Entry, err
 func (c *Client) Unblock(ctx context.Context, p sign.Key) error {
 	return c.send(ctx, http.MethodDelete, "/v1/blocks/"+p.String(), nil, nil, nil)
 }
+
+// Probes returns the records of the job's probes as their layouts (verify/exclusive).
+func (c *Client) Probes(ctx context.Context, id string) (records [][]byte, err error) {
+	return records, c.get(ctx, "/v1/jobs/"+url.PathEscape(id)+"/probes", &records)
+}

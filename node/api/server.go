@@ -27,6 +27,7 @@ import (
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p/blob"
 	"github.com/starling-network/starling/p2p/stream"
+	"github.com/starling-network/starling/verify/exclusive"
 )
 
 // Limits of the API.
@@ -53,6 +54,8 @@ type Jobs interface {
 	Trace(id string, after int) ([]buyer.Step, <-chan struct{}, error)
 	Log(ctx context.Context, id string, rank int, follow bool, w io.Writer) error
 	Receipts(ctx context.Context, id string) ([]buyer.LeaseAccount, error)
+	// Probes are the records of the job's probes that are kept.
+	Probes(ctx context.Context, id string) ([]exclusive.Record, error)
 	Live
 }
 
@@ -194,6 +197,7 @@ func (s *Server) handler() http.Handler {
 		"GET /v1/jobs/{id}/why":      s.why,
 		"GET /v1/jobs/{id}/logs":     s.logs,
 		"GET /v1/jobs/{id}/receipts": s.receipts,
+		"GET /v1/jobs/{id}/probes":   s.probes,
 		"GET /v1/node":               func(w http.ResponseWriter, r *http.Request) error { return reply(w, s.node.Info(r.Context())) },
 		"GET /v1/peers":              func(w http.ResponseWriter, _ *http.Request) error { return reply(w, s.node.Peers()) },
 		"GET /v1/peers/{peer}":       s.reputation,

@@ -162,8 +162,8 @@ func (s *said) Read(p []byte) (int, error) {
 func (s *said) Write(p []byte) (int, error) { return len(p), nil }
 
 // lives plays leases of a day whose units are as fast as speed says at each moment, and returns in how many of them contention was
-// seen, and in what share of probes. Hardware, heat and networks are those of node/device/sim.
-func lives(n int, seed uint64, proven bool, speed func(at time.Duration) float64) (seen int, found time.Duration, probes int) {
+// seen once and twice, after what time in the mean, and how many probes there were. Hardware, heat and networks are those of node/device/sim.
+func lives(n int, seed uint64, proven bool, speed func(at time.Duration) float64) (seen, again int, found time.Duration, probes int) {
 	for i := range n {
 		r := rand.New(rand.NewPCG(seed, uint64(i)))
 		noise := sim.Noise{R: r}
@@ -196,11 +196,14 @@ func lives(n int, seed uint64, proven bool, speed func(at time.Duration) float64
 				found += at
 			}
 		}
+		if w.Alarms > 1 {
+			again++
+		}
 		if budget.Spent > budget.Lease/rules.Share {
 			panic("more time than allowed")
 		}
 	}
-	return seen, found / time.Duration(max(seen, 1)), probes
+	return seen, again, found / time.Duration(max(seen, 1)), probes
 }
 
 // TestOversold: honest units are not called contended, shared ones are. Nothing here measures time.
@@ -229,10 +232,23 @@ func TestOversold(t *testing.T) {
 			return 1
 		}, leases * 999 / 1000, leases},
 	} {
-		seen, after, probes := lives(leases, 7, c.proven, c.speed)
-		t.Logf("%s: seen in %d of %d leases of a day, after %v in the mean; %.0f probes in each", c.what, seen, leases, after.Round(time.Minute), float64(probes)/leases)
+		seen, again, after, probes := lives(leases, 7, c.proven, c.speed)
+		t.Logf("%s: seen in %d, twice in %d, of %d leases of a day, after %v in the mean; %.0f probes in each", c.what, seen, again, leases, after.Round(time.Minute), float64(probes)/leases)
 		if seen < c.min || seen > c.most {
 			t.Errorf("%s: seen in %d of %d leases", c.what, seen, leases)
 		}
 	}
+}
+
+func FuzzFile(f *testing.F) {
+	f.Add([]byte(`{"genesis":{"network":"a","symbol":"STAR","slotMillis":400,"intervalSlots":25,"simulated":true},"records":["AAAA"]}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		file, records, err := exclusive.ParseFile(b)
+		if err != nil {
+			return
+		}
+		for _, r := range records {
+			_ = r.Check(file.Genesis.Domain())
+		}
+	})
 }

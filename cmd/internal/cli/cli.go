@@ -86,6 +86,7 @@ var commands = []func(*App) *cobra.Command{
 	newBlock,
 	newGpus,
 	newReceipts,
+	newProbe,
 	newEscrow,
 	newStake,
 	newEvidence,

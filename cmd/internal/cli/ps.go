@@ -261,6 +261,17 @@ func statusTable(t *Table, g market.Genesis, s jobStatus) {
 			row("", "evidence "+v.Evidence+", `starling evidence export "+v.Evidence+" FILE`")
 		}
 	}
+	for i, r := range j.Ranks {
+		if text := r.Exclusive.Text(); text != "" {
+			row("exclusivity", fmt.Sprintf("rank %d: %s", i, text))
+		}
+		if r.Exclusive == nil || r.Exclusive.Health == nil {
+			continue
+		}
+		for _, c := range r.Exclusive.Health.Changes {
+			row("hardware", fmt.Sprintf("rank %d: %s", i, c.Text))
+		}
+	}
 	row("cost", g.FormatAmount(s.Cost)+", budget "+g.FormatAmount(j.Spec.Payment.Budget))
 	row("paid", g.FormatAmount(j.Paid))
 	row("receipts", fmt.Sprint(j.Receipts))

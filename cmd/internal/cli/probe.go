@@ -1,0 +1,243 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/exclusive"
+	rules "github.com/starling-network/starling/verify/exclusive"
+)
+
+func newProbe(a *App) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "probe",
+		Short: "See whether a job has its hardware for itself",
+		Long: `While a job's program runs, its buyer now and then has a small exact product computed in the program's place, at instants that it draws,
+for a thousandth of the lease's time at the most. Two in a row at half the speed that was proven or shown before are contention: somebody
+else computes with what was leased. The job says what then happens: "probes: off", "warn" (the default) or "move", or --probes of run.
+
+What was asked and answered is signed by both, so that anyone can check a record without this peer; how long it took is the buyer's word.
+A provider whose software was changed to make way for probes is not found out by them.`,
+		Example: `  starling probe show jk3v5q2a
+  starling probe ls jk3v5q2a
+  starling probe export jk3v5q2a probes.json
+  starling probe check probes.json`,
+		GroupID: groupJobs,
+		Args:    onlyCommands,
+		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(probeShow(a), probeLs(a), probeExport(a), probeCheck(a))
+	return c
+}
+
+func probeShow(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "show ID",
+		Short: "Show what probes and providers say of a job's hardware",
+		Long: `Shows for each rank what its probes found on its last provider, and what the provider signed of its hardware before the program began and
+after it ended: temperature, clocks, memory errors, Xid errors.`,
+		Example: `  starling probe show jk3v5q2a`,
+		Args:    exactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			client, err := a.Client()
+			if err != nil {
+				return err
+			}
+			j, err := client.Job(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return a.Show(j.Ranks, func(t *Table) {
+				for i, r := range j.Ranks {
+					rankProbes(t, i, r)
+				}
+			})
+		},
+	}
+}
+
+func rankProbes(t *Table, i int, r buyer.Rank) {
+	t.Row(fmt.Sprintf("rank %d", i), exclusiveText(r))
+	if r.Exclusive == nil || r.Exclusive.Health == nil {
+		return
+	}
+	h := r.Exclusive.Health
+	for _, s := range []*buyer.Snapshot{h.Before, h.After} {
+		if s == nil {
+			continue
+		}
+		t.Row("  "+s.When.String(), fmt.Sprintf("%d × %s, %d MiB; signed by both", s.CPUs, s.CPUModel, s.MemoryMiB))
+		for _, d := range s.Devices {
+			t.Row("", deviceText(d))
+		}
+	}
+	for _, c := range h.Changes {
+		of := "machine"
+		if c.Unit != (market.UnitID{}) {
+			of = c.Unit.Short()
+		}
+		t.Row("  changed", of+": "+c.Text)
+	}
+}
+
+func deviceText(d rules.Device) string {
+	text := d.UUID + " " + d.Model
+	if d.Tells&rules.TellsTemperature != 0 {
+		text += fmt.Sprintf(", %d °C", d.TemperatureC)
+	}
+	if d.Tells&rules.TellsClock != 0 {
+		text += fmt.Sprintf(", %d MHz", d.ClockMHz)
+	}
+	if d.Tells&rules.TellsECC != 0 {
+		text += fmt.Sprintf(", memory errors %d corrected, %d not", d.Correctable, d.Uncorrectable)
+	}
+	if d.Tells&rules.TellsXid != 0 {
+		text += fmt.Sprintf(", %d Xid errors", d.Xids)
+	}
+	if d.Throttle != "" {
+		text += ", slowed by " + d.Throttle
+	}
+	return text
+}
+
+// exclusiveText is what probes found, for a person.
+func exclusiveText(r buyer.Rank) string {
+	if text := r.Exclusive.Text(); text != "" {
+		return text
+	}
+	return "no probe yet"
+}
+
+func probeLs(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use:     "ls ID",
+		Short:   "List the probes of a job's leases that are kept",
+		Long:    `Lists the last 64 probes of each lease, and the last 64 that were slow or wrong.`,
+		Example: `  starling probe ls jk3v5q2a`,
+		Args:    exactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			g, records, err := a.probes(c, args[0])
+			if err != nil {
+				return err
+			}
+			return a.Show(exclusive.NewFile(g, records), func(t *Table) { probesTable(t, g, records) })
+		},
+	}
+}
+
+func (a *App) probes(c *cobra.Command, id string) (g market.Genesis, records []rules.Record, err error) {
+	client, err := a.Client()
+	if err != nil {
+		return g, nil, err
+	}
+	if g, err = a.genesis(); err != nil {
+		return g, nil, err
+	}
+	raw, err := client.Probes(c.Context(), id)
+	if err != nil {
+		return g, nil, err
+	}
+	for _, b := range raw {
+		r, err := rules.UnmarshalRecord(b)
+		if err != nil {
+			return g, nil, err
+		}
+		records = append(records, r)
+	}
+	return g, records, nil
+}
+
+func probesTable(t *Table, g market.Genesis, records []rules.Record) {
+	t.Head("LEASE", "PROVIDER", "NUMBER", "SLOT", "TOOK", "TRIP", "RATE", "OF KNOWN", "SAYS")
+	for _, r := range records {
+		o, of := r.Observation(), "-"
+		if r.Known > 0 {
+			of = fmt.Sprintf("%.2f", float64(o.Rate())/float64(r.Known))
+		}
+		t.Row(r.Question.Lease.Short(), r.Lease.Core.Provider.Short(), r.Question.Number, r.Question.At, r.Elapsed.Round(10*time.Microsecond),
+			r.Trip.Round(10*time.Microsecond), fmt.Sprintf("%.1f GOPS", float64(o.Rate())/1e9), of, says(g, r))
+	}
+}
+
+// says is what a record shows, in a word or with its reason.
+func says(g market.Genesis, r rules.Record) string {
+	switch err := r.Check(g.Domain()); {
+	case err == nil:
+		return "right"
+	case rules.Wrong(err):
+		return "WRONG: " + clip(err.Error(), 60)
+	default:
+		return "nothing: " + clip(err.Error(), 60)
+	}
+}
+
+func probeExport(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use:     "export ID FILE",
+		Short:   "Write the probes of a job into a file that anybody can check",
+		Long:    `Writes the records of a job's probes and its network's genesis as JSON. FILE may be - for standard output.`,
+		Example: `  starling probe export jk3v5q2a probes.json`,
+		Args:    exactArgs(2),
+		RunE: func(c *cobra.Command, args []string) error {
+			g, records, err := a.probes(c, args[0])
+			if err != nil {
+				return err
+			}
+			b, err := json.MarshalIndent(exclusive.NewFile(g, records), "", "  ")
+			if err != nil {
+				return err
+			}
+			b = append(b, '\n')
+			if args[1] == "-" {
+				_, err := a.Out.Write(b)
+				return err
+			}
+			if err := os.WriteFile(args[1], b, 0o644); err != nil {
+				return err
+			}
+			a.say("wrote %s to %s", count(len(records), "record"), args[1])
+			return nil
+		},
+	}
+}
+
+// errProbes says that a file has records that show nothing, or wrong answers.
+var errProbes = errors.New("not every record shows a right answer")
+
+func probeCheck(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "check FILE",
+		Short: "Check records of probes, without a peer or a network",
+		Long: `Checks that each record's lease, question and answer belong together and are signed by buyer and provider, and computes the drawn entries
+again. A record says "right", "WRONG" when the provider signed for what is not the product, or "nothing". Exits with an error unless all are
+right. How long an answer took is signed by the buyer alone.`,
+		Example: `  starling probe check probes.json`,
+		Args:    exactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			b, err := readFile(args[0], exclusive.MaxFile)
+			if err != nil {
+				return &Error{Code: ExitUsage, Err: err}
+			}
+			f, records, err := exclusive.ParseFile(b)
+			if err != nil {
+				return &Error{Code: ExitUsage, Err: fmt.Errorf("%s: %w", args[0], err)}
+			}
+			if err := a.Show(f, func(t *Table) { probesTable(t, f.Genesis, records) }); err != nil {
+				return err
+			}
+			for _, r := range records {
+				if r.Check(f.Genesis.Domain()) != nil {
+					return errProbes
+				}
+			}
+			return nil
+		},
+	}
+}
