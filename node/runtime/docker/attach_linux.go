@@ -52,6 +52,10 @@ func (r *Runtime) Attach(ctx context.Context, h runtime.Handle, p runtime.Proces
 	if err != nil {
 		return 0, err
 	}
+	return r.attach(ctx, e, p, false)
+}
+
+func (r *Runtime) attach(ctx context.Context, e *execution, p runtime.Process, computes bool) (int, error) {
 	if len(p.Args) == 0 || p.Args[0] == "" {
 		return 0, errors.New("attaching: names no program")
 	}
@@ -60,7 +64,9 @@ func (r *Runtime) Attach(ctx context.Context, h runtime.Handle, p runtime.Proces
 		return 0, fmt.Errorf("attaching: %w", err)
 	}
 	defer std.close()
-	memory, err := guard.MemoryFile(attachCommand(p))
+	command := attachCommand(p)
+	command.Gauge = computes
+	memory, err := guard.MemoryFile(command)
 	if err != nil {
 		return 0, fmt.Errorf("attaching: %w", err)
 	}

@@ -23,7 +23,9 @@ const (
 	labelDir  = "network.starling.dir"
 
 	// guardMiB and guardPids are what the guard may use beside the program.
-	guardMiB  = 24
+	guardMiB = 24
+	// gaugeMiB is what a probe of the lease may use beside both: it must not cost the program its memory.
+	gaugeMiB  = 32
 	guardPids = 32
 	// guardAdj is how much sooner than others the guard is killed when the machine has no memory left; its program goes first.
 	guardAdj = 500
@@ -113,7 +115,7 @@ func (r *Runtime) containerConfig(s runtime.Spec, img imageConfig) (*container.C
 // hostConfig is the sandbox.
 func (r *Runtime) hostConfig(s runtime.Spec, img imageConfig, mounts []mount.Mount) *container.HostConfig {
 	l := s.Limits.WithDefaults()
-	memory := (int64(l.MemoryMiB) + guardMiB) << 20
+	memory := (int64(l.MemoryMiB) + guardMiB + gaugeMiB) << 20
 	pids := int64(l.Pids) + guardPids
 	noInit := false
 	h := &container.HostConfig{

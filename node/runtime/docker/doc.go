@@ -18,7 +18,7 @@
 //	privileges  no capability, no-new-privileges, the engine's seccomp filter (an engine without one is refused)
 //	files       read-only image; /run, /tmp and the image's volumes in memory; Spec.Mounts, whose directories may neither hold nor
 //	            lie in the engine's or the system's own
-//	memory      Limits.MemoryMiB and 24 MiB for the guard; no swap. What is in /run and /tmp counts. The program is killed before
+//	memory      Limits.MemoryMiB, 24 MiB for the guard and 32 MiB for probes; no swap. What is in /run and /tmp counts. The program is killed before
 //	            the guard
 //	processes   Limits.Pids and 32 for the guard, which makes its threads before the program starts
 //	CPU         a quota; the guard's own work counts

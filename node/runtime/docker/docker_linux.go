@@ -36,6 +36,7 @@ var (
 	_ runtime.Logger   = (*Runtime)(nil)
 	_ runtime.Pauser   = (*Runtime)(nil)
 	_ runtime.Attacher = (*Runtime)(nil)
+	_ runtime.Gauger   = (*Runtime)(nil)
 	_ runtime.Dialer   = (*Runtime)(nil)
 	_ runtime.Images   = (*Runtime)(nil)
 	_ runtime.Prober   = (*Runtime)(nil)

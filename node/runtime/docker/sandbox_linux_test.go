@@ -73,7 +73,7 @@ func TestLimitsOfTheContainer(t *testing.T) {
 	}
 	if err == nil {
 		c := info.HostConfig
-		if c.Privileged || c.Memory != (100+guardMiB)<<20 || c.MemorySwap != c.Memory || *c.PidsLimit != 50+guardPids || c.CPUQuota != 150_000 || c.CPUPeriod != 100_000 || !c.ReadonlyRootfs {
+		if c.Privileged || c.Memory != (100+guardMiB+gaugeMiB)<<20 || c.MemorySwap != c.Memory || *c.PidsLimit != 50+guardPids || c.CPUQuota != 150_000 || c.CPUPeriod != 100_000 || !c.ReadonlyRootfs {
 			t.Errorf("%+v", c)
 		}
 	}

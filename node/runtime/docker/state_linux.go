@@ -32,6 +32,7 @@ type state struct {
 	Guard     int           `json:"guard"`     // process of this machine
 	Started   time.Time     `json:"started"`
 	WallTime  time.Duration `json:"wall_time"` // 0 is no limit
+	GPUs      int           `json:"gpus,omitempty"`
 }
 
 func decodeState(b []byte) (state, error) {
@@ -44,7 +45,7 @@ func decodeState(b []byte) (state, error) {
 	if _, err := dec.Token(); err != io.EOF {
 		return state{}, errors.New("decoding state: bytes after its end")
 	}
-	if s.ID == "" || s.Container == "" || s.Guard < 1 || s.Started.IsZero() || s.WallTime < 0 {
+	if s.ID == "" || s.Container == "" || s.Guard < 1 || s.Started.IsZero() || s.WallTime < 0 || s.GPUs < 0 {
 		return state{}, errors.New("decoding state: incomplete")
 	}
 	return s, nil

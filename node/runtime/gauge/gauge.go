@@ -16,7 +16,8 @@ import (
 	"github.com/starling-network/starling/verify/exclusive"
 )
 
-// Subcommand is the first argument of a binary that is to be a gauge; the second is how many threads it computes with.
+// Subcommand is the first argument of a binary that is to be a gauge; the second is how many threads it computes with, 0 for as many as its
+// control group has processors.
 const Subcommand = "gauge"
 
 const (
@@ -46,7 +47,7 @@ func Main() {
 
 // Serve answers until the input ends.
 func Serve(in io.Reader, out io.Writer, threads int) error {
-	d := cpu.New(cpu.Config{Threads: max(threads, 1)})
+	d := cpu.New(cpu.Config{Threads: max(threads, 0)})
 	defer d.Close()
 	ctx := context.Background()
 	if _, err := d.Multiply(ctx, sign.Hash{}, challenge.Shape{Rows: challenge.TileSide, Columns: challenge.TileSide, Depth: challenge.BlockSize, Products: 1}); err != nil {

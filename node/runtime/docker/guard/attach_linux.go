@@ -12,8 +12,9 @@ import (
 
 // attached is a program beside the program.
 type attached struct {
-	id  uint32
-	pid int
+	id    uint32
+	pid   int
+	gauge bool
 }
 
 // attach starts another program and answers. With a terminal it returns this side's end of it, which the peer has now too.
@@ -59,7 +60,7 @@ func (g *guard) attach(id uint32, files []*os.File) (*os.File, error) {
 		CloseFiles(ends)
 		return nil, err
 	}
-	g.attached[pid] = &attached{id, pid}
+	g.attached[pid] = &attached{id, pid, c.Gauge}
 	_ = g.conn.Send(Answer{ID: id}, ends...)
 	return terminal, nil
 }

@@ -4,6 +4,7 @@
 //   - It gives the program exactly its environment, its secrets, and each log at most its limit.
 //   - It ends the program at its wall-time limit, at its disk limit, and when no peer has been there for the grace.
 //   - It starts attached programs and opens connections to the program's ports.
+//   - It keeps everything else still while a gauge, its own binary attached as a program, computes a probe of the lease.
 //   - It says at the end how the program ended and what it used.
 //
 // It runs as the program's user, without capabilities, and can be neither traced nor read by the program. The peer hands it
@@ -14,7 +15,7 @@
 //	creates and starts the container  ──────────────────▶ connects
 //	run + order (in memory), stdout, stderr, report ────▶ writes secrets, starts the program
 //	removes the socket                ◀────────────────── it runs since …, or why it cannot
-//	term, kill, usage, dial, attach, cancel  ◀──────────▶ answers, each with its request's ID
+//	term, kill, usage, dial, attach, cancel …◀──────────▶ answers, each with its request's ID
 //	                                        report ◀───── the program has ended: everything else is killed, then the report
 //	                                                      written, then the connection closed by the guard's own end
 //

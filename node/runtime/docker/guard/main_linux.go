@@ -57,6 +57,8 @@ type guard struct {
 	reason   runtime.Reason    // why the guard ended the program, if it did
 	asked    bool              // to end, by SIGTERM
 	over     bool              // pid is reaped and must not be signalled
+	stopped  map[int]bool      // processes that stand still
+	waking   *time.Timer       // lets them go on, if nobody else does
 }
 
 func run() error {
@@ -159,6 +161,7 @@ func (g *guard) serve(conn *Conn) {
 		g.requests(conn)
 		_ = conn.Close()
 		g.cancelAll()
+		g.goOn()
 		if conn = g.reconnect(); conn == nil {
 			g.end(runtime.ReasonLost)
 			return
@@ -214,6 +217,14 @@ func (g *guard) requests(conn *Conn) {
 			}
 		case OpCancel:
 			g.cancel(req.ID)
+		case OpStill:
+			a := Answer{ID: req.ID}
+			if err := g.still(); err != nil {
+				a.Error = err.Error()
+			}
+			_ = conn.Send(a)
+		case OpGoOn:
+			g.goOn()
 		}
 		CloseFiles(files)
 	}

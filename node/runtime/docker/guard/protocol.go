@@ -42,6 +42,8 @@ const (
 	OpDial   Op = "dial"   // connect to Port at the loopback address: answered with the connection
 	OpAttach Op = "attach" // start another program: order, stdin, stdout, stderr, or with a terminal the order only. Answered (with the terminal), and again at its end
 	OpCancel Op = "cancel" // kill what was attached as ID. Not answered: its end is
+	OpStill  Op = "still"  // stop every process but gauges, until go-on. Answered
+	OpGoOn   Op = "go-on"  // let them go on. Not answered
 )
 
 // Request is a message of the peer.
@@ -72,6 +74,8 @@ type Command struct {
 	TTY  bool     `json:"tty,omitempty"`
 	Rows uint16   `json:"rows,omitempty"`
 	Cols uint16   `json:"cols,omitempty"`
+	// Gauge is a program that computes while the others stand still; of an attached one.
+	Gauge bool `json:"gauge,omitempty"`
 }
 
 // Order is what the guard is to run. It holds secrets, so it travels in a file that exists only in memory.
@@ -102,7 +106,7 @@ func DecodeRequest(b []byte) (Request, error) {
 		return Request{}, err
 	}
 	switch r.Op {
-	case OpRun, OpAdopt, OpTerm, OpKill, OpUsage, OpDial, OpAttach, OpCancel:
+	case OpRun, OpAdopt, OpTerm, OpKill, OpUsage, OpDial, OpAttach, OpCancel, OpStill, OpGoOn:
 	default:
 		return Request{}, fmt.Errorf("decoding request: unknown operation %.40q", r.Op)
 	}

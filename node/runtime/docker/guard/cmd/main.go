@@ -6,10 +6,12 @@ import (
 	"os"
 
 	"github.com/starling-network/starling/node/runtime/docker/guard"
+	"github.com/starling-network/starling/node/runtime/gauge"
 )
 
 func main() {
 	guard.Main()
+	gauge.Main()
 	fmt.Fprintln(os.Stderr, "this program is the first process of a container and is started by a peer")
 	os.Exit(2)
 }

@@ -1,0 +1,84 @@
+package guard
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// stillRounds is how often the processes are looked through for such that began meanwhile.
+	stillRounds = 8
+	// stillTime is how long everything stands still at most, whatever becomes of the peer.
+	stillTime = 40 * time.Second
+)
+
+// still stops every process of the container but this one and gauges, until goOn.
+func (g *guard) still() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.over {
+		return fmt.Errorf("the program has ended")
+	}
+	if g.stopped == nil {
+		g.stopped = map[int]bool{}
+	}
+	for range stillRounds {
+		entries, err := os.ReadDir("/proc")
+		if err != nil {
+			return err
+		}
+		found := false
+		for _, e := range entries {
+			pid, err := strconv.Atoi(e.Name())
+			if err != nil || pid == os.Getpid() || g.stopped[pid] || g.attached[pid] != nil && g.attached[pid].gauge {
+				continue
+			}
+			if s := stateOf(pid); s == 0 || s == 'T' || s == 't' || s == 'Z' || s == 'X' {
+				continue // what the user's own program has stopped stays so afterwards
+			}
+			if unix.Kill(pid, unix.SIGSTOP) == nil {
+				g.stopped[pid], found = true, true
+			}
+		}
+		if !found {
+			break
+		}
+	}
+	if g.waking != nil {
+		g.waking.Stop()
+	}
+	g.waking = time.AfterFunc(stillTime, g.goOn)
+	return nil
+}
+
+// goOn lets go on what still has stopped.
+func (g *guard) goOn() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for pid := range g.stopped {
+		_ = unix.Kill(pid, unix.SIGCONT)
+	}
+	g.stopped = nil
+	if g.waking != nil {
+		g.waking.Stop()
+		g.waking = nil
+	}
+}
+
+// stateOf is the letter of proc(5) for a process; 0 for one that is gone.
+func stateOf(pid int) byte {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	for i := len(b) - 1; i >= 0; i-- {
+		if b[i] == ')' && i+2 < len(b) {
+			return b[i+2]
+		}
+	}
+	return 0
+}
