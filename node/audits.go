@@ -108,23 +108,41 @@ func (n *Node) roster(ctx context.Context) (rules.Roster, error) {
 			return r, nil
 		}
 	}
-	if n.discovery == nil {
-		return nil, errors.New("a light client does not find peers that judge where hardly anybody has something at stake")
-	}
-	found, err := n.discovery.Find(ctx, discovery.Topic{Class: verifiers}, maxVerifiers)
+	found, err := n.judges(ctx)
 	if err != nil && len(found) == 0 {
 		return nil, fmt.Errorf("looking for peers that judge: %w", err)
 	}
-	self := n.p.Key.Key()
-	r := rules.Roster{{Key: self, Weight: 1}}
-	for _, f := range found {
-		key, err := p2p.KeyFromPeerID(f.Peer.ID)
-		if err != nil || slices.ContainsFunc(r, func(m rules.Member) bool { return m.Key == sign.Key(key) }) {
-			continue
+	var r rules.Roster
+	for _, key := range found {
+		if !slices.ContainsFunc(r, func(m rules.Member) bool { return m.Key == key }) {
+			r = append(r, rules.Member{Key: key, Weight: 1})
 		}
-		r = append(r, rules.Member{Key: sign.Key(key), Weight: 1})
 	}
 	return r, nil
+}
+
+// judges are the peers that can be found and judge: whoever sells, and this one.
+func (n *Node) judges(ctx context.Context) ([]sign.Key, error) {
+	if n.p.Light != nil { // it does not judge, and finds nobody but by what they sell
+		var out []sign.Key
+		var errs []error
+		for _, family := range []market.Class{classCPU, "gpu"} {
+			offers, err := n.p.Light.Find(ctx, family, nil, maxVerifiers)
+			errs = append(errs, err)
+			for _, o := range offers {
+				out = append(out, o.Provider)
+			}
+		}
+		return out, errors.Join(errs...)
+	}
+	found, err := n.discovery.Find(ctx, discovery.Topic{Class: verifiers}, maxVerifiers)
+	out := []sign.Key{n.p.Key.Key()}
+	for _, f := range found {
+		if key, err := p2p.KeyFromPeerID(f.Peer.ID); err == nil {
+			out = append(out, sign.Key(key))
+		}
+	}
+	return out, err
 }
 
 // newProofs makes the part that knows what the units of others have shown; nil where they need not.

@@ -45,7 +45,14 @@ func TestForwarder(t *testing.T) {
 	if want := `{"jsonrpc":"2.0","id":1,"method":"getSlot","params":[{"commitment":"confirmed"}]}`; len(seen) != 1 || seen[0] != want {
 		t.Errorf("the server saw %q", seen)
 	}
+	call(`{"id":1,"method":"getBlock","params":[9,{"transactionDetails":"full","TRANSACTIONDETAILS":"none","rewards":true}]}`)
+	if want := `{"jsonrpc":"2.0","id":1,"method":"getBlock","params":[9,{"commitment":"finalized","maxSupportedTransactionVersion":0,"rewards":false,"transactionDetails":"none"}]}`; seen[len(seen)-1] != want {
+		t.Errorf("for a block the server was asked %s", seen[len(seen)-1])
+	}
+	seen = seen[:1]
 	for body, want := range map[string]string{
+		`{"id":1,"method":"getBlock"}`:                                          "-32600",
+		`{"id":1,"method":"getBlock","params":["9"]}`:                           "-32600",
 		`{"id":1,"method":"requestAirdrop"}`:                                    "-32601",
 		`{"id":1,"method":"surfnet_setAccount"}`:                                "-32601",
 		`{"id":1,"method":"getProgramAccounts"}`:                                "-32601",

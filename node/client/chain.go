@@ -84,6 +84,15 @@ func (l *ledger) Slot(ctx context.Context) (market.Slot, error) {
 	return low, nil
 }
 
+// Block implements chain.Blocks: what two entries tell alike, where the ledger goes by way of them.
+func (l *ledger) Block(ctx context.Context, from market.Slot) (chain.Block, error) {
+	b, ok := l.Ledger.(chain.Blocks)
+	if !ok {
+		return chain.Block{}, fmt.Errorf("this client's view of the chain tells no blocks: %w", chain.ErrDown)
+	}
+	return b.Block(ctx, from)
+}
+
 // agreed is why nothing may be paid, or nil.
 func (l *ledger) agreed() error {
 	l.mu.Lock()

@@ -107,6 +107,24 @@ func TestProvenSales(t *testing.T) {
 	})
 }
 
+// A light client buys proven units too: it fetches and checks their records itself, by way of its entries.
+func TestProvenSalesToLightClient(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := New(t, Options{
+			Providers: 3, Units: 1, Buyers: 2, Entries: 2, Strangers: 1, Programs: programs, AuditSlots: 10 * auditSlots, Log: Logger(),
+			Configure: func(_ int, c *node.Config) { small(c) },
+		})
+		for i := range 3 {
+			audited(t, n.Provider(i), 1)
+		}
+		l := n.Light(0, n.Buyer(0))
+		time.Sleep(5 * time.Second)
+		j := l.Peer.Wait(l.Peer.Submit(l.Peer.Job("work", 3, "2")).ID, time.Minute)
+		n.check(t, l.Peer, j, buyer.Succeeded)
+	})
+}
+
 // leased are the units of a bought lease and its job, as the journal has them.
 func leased(t *testing.T, value []byte) ([]market.UnitID, string) {
 	var rec struct {
