@@ -124,6 +124,8 @@ func idVectors(t *testing.T) any {
 	g := testGenesis()
 	escrow := g
 	escrow.Program, escrow.Escrow = sign.Key{3}, sign.Key{4}
+	drand := g
+	byQuicknet(&drand)
 	secret := [32]byte{1, 2, 3}
 	return object{
 		"unit": list{
@@ -135,6 +137,7 @@ func idVectors(t *testing.T) any {
 		"genesis": list{
 			object{"genesis": g, "hash": g.Hash(), "tag": g.Tag()},
 			object{"genesis": escrow, "hash": escrow.Hash(), "tag": escrow.Tag()},
+			object{"genesis": drand, "hash": drand.Hash(), "tag": drand.Tag()},
 		},
 	}
 }
