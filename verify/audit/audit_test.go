@@ -71,7 +71,7 @@ func TestRecord(t *testing.T) {
 	}
 	// The greatest record there can be fits its bound.
 	largest := 544 + audit.Appeal*(audit.VerdictSize+sign.SignatureSize) + 2 + challenge.Openings*132 + 2 + nodes(challenge.Openings, 29)*32 +
-		2 + challenge.Ends*(5+8*challenge.Group) + 2 + nodes(challenge.Ends, 17)*32
+		2 + challenge.Ends*(5+8*challenge.Group) + 2 + nodes(challenge.Ends, 17)*32 + audit.MaxProof
 	if largest > audit.MaxRecord {
 		t.Errorf("a record may have %d bytes", largest)
 	}
@@ -417,8 +417,13 @@ func TestVectors(t *testing.T) {
 }
 
 func FuzzRecord(f *testing.F) {
-	r := make7(f, nil)
-	f.Add(r.Marshal())
+	dc, ds := byDrand(f)
+	rc, rs := byReveal(f, 9)
+	known := map[sign.Hash]bool{}
+	for _, r := range []audit.Record{make7(f, nil), made(f, dc), made(f, rc)} {
+		f.Add(r.Marshal())
+		known[r.Hash()] = true
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		got, err := audit.UnmarshalRecord(b)
 		if err != nil {
@@ -427,7 +432,14 @@ func FuzzRecord(f *testing.F) {
 		if string(got.Marshal()) != string(b) {
 			t.Fatal("another form")
 		}
-		if err := got.Check(audittest.Domain()); err == nil && got.Hash() != r.Hash() {
+		var beacon error
+		switch got.Beacon.Source {
+		case audit.Drand:
+			beacon = got.CheckBeacon(ds)
+		case audit.ByReveal:
+			beacon = got.CheckBeacon(rs)
+		}
+		if err := got.Check(audittest.Domain()); err == nil && beacon == nil && !known[got.Hash()] {
 			t.Fatal("a record that nobody signed passes")
 		}
 		_ = got.Rates()

@@ -13,6 +13,7 @@ type Rule string
 // The rules, one sentence each.
 const (
 	RuleWindow    Rule = "window"    // Everything is of one window, and the window is the one asked about.
+	RuleBeacon    Rule = "beacon"    // The beacon is the network's for the window.
 	RuleUnit      Rule = "unit"      // Everything is of one unit of one provider.
 	RuleAttempt   Rule = "attempt"   // A window has at most MaxAttempts attempts.
 	RuleSeed      Rule = "seed"      // Seeds are made of the beacon and the nonces of everybody who gave a verdict.

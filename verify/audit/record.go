@@ -34,10 +34,13 @@ const recordHead = 64 // before the answer
 //	   544        n × ( verdict[184] ‖ signature[64] ), members strictly ascending
 //	              openings of the products (challenge.Opened)
 //	              ends of the walk (challenge.Walked)
+//	              proof of the beacon, to the end: none of a slot hash; of drand's the signatures of its round and of the era's, 48 each; of commit and
+//	              reveal n u8 ‖ n × ( member[32] ‖ nonce[16] ‖ signature[64] )
 //
 // Its name is SHA-256( "starling/record/v1" ‖ all of it ).
 type Record struct {
 	Beacon      Beacon           `json:"beacon"`
+	Proof       []byte           `json:"-"` // of the beacon: Beacons.Check
 	Committee   uint8            `json:"committee"`
 	WindowSlots uint64           `json:"window_slots"`
 	Answer      Answer           `json:"answer"`
@@ -52,7 +55,7 @@ type Record struct {
 // Marshal returns the layout.
 func (r Record) Marshal() []byte {
 	out := append(r.stated(), r.Opened.Marshal()...)
-	return append(out, r.Walked.Marshal()...)
+	return append(append(out, r.Walked.Marshal()...), r.Proof...)
 }
 
 // stated is the part of the layout that was signed: all before the openings.
@@ -93,8 +96,11 @@ func UnmarshalRecord(b []byte) (Record, error) {
 	if r.Walked, rest, err = challenge.UnmarshalWalked(rest); err != nil {
 		return Record{}, malformed("record", "%v", err)
 	}
-	if len(rest) != 0 {
+	if len(rest) > MaxProof || len(rest) > 0 && r.Beacon.Source == SlotHash {
 		return Record{}, malformed("record", "%d bytes too many", len(rest))
+	}
+	if len(rest) > 0 {
+		r.Proof = bytes.Clone(rest)
 	}
 	return r, nil
 }
@@ -107,7 +113,7 @@ func cutStated(b []byte) (Record, []byte, error) {
 		return Record{}, nil, malformed("record", "%d bytes, or unknown version or reserved bytes", len(b))
 	}
 	n := int(b[2])
-	if n < 1 || n > Appeal || b[3] > Appeal || int(b[3]) < n || b[1] < byte(SlotHash) || b[1] > byte(Reveal) {
+	if n < 1 || n > Appeal || b[3] > Appeal || int(b[3]) < n || b[1] < byte(SlotHash) || b[1] > byte(ByReveal) {
 		return Record{}, nil, malformed("record", "%d verdicts of %d, beacon %d", n, b[3], b[1])
 	}
 	r := Record{
@@ -153,8 +159,8 @@ func given(vs []Signed, i int) []Given {
 
 // Check verifies all of a record that needs nothing else: form, seeds, signatures, openings, walkers, and that more than two
 // thirds of the committee passed it. Two of its parts rest on others: whether the members are those that the beacon draws
-// (CheckMembers, with the bonded set), and whether the beacon's value is that of its round (the chain, or drand's key). What is
-// cheap comes first.
+// (CheckMembers, with the bonded set), and whether the beacon is the network's (CheckBeacon, with the genesis, and what it names).
+// What is cheap comes first.
 func (r Record) Check(d sign.Domain) error {
 	if err := r.checkForm(); err != nil {
 		return err
@@ -177,6 +183,10 @@ func (r Record) checkForm() error {
 		return broken(RuleOpenings, "shown of another answer")
 	case len(r.Verdicts) < 1 || len(r.Verdicts) > int(r.Committee) || r.Committee > Appeal:
 		return broken(RuleMajority, "%d verdicts of a committee of %d", len(r.Verdicts), r.Committee)
+	case r.Beacon.Source == SlotHash && len(r.Proof) != 0:
+		return broken(RuleBeacon, "%d bytes of proof of a slot hash, which has none", len(r.Proof))
+	case r.Beacon.Source == ByReveal && r.Beacon.Round != uint64(a.Window):
+		return broken(RuleWindow, "the beacon is of window %d, the answer of %d", r.Beacon.Round, a.Window)
 	case r.Beacon.Source == SlotHash && (r.Beacon.Round < uint64(a.Window.First(r.WindowSlots)) || WindowOf(slot(r.Beacon.Round), r.WindowSlots) != a.Window):
 		return broken(RuleWindow, "the beacon is of slot %d, window %d begins at %d", r.Beacon.Round, a.Window, a.Window.First(r.WindowSlots))
 	}
@@ -264,6 +274,11 @@ func (r Record) CheckMembers(roster Roster) error {
 	if err := roster.Check(); err != nil {
 		return because(RuleCommittee, err)
 	}
+	if r.Beacon.Source == ByReveal {
+		if err := r.checkRevealers(roster); err != nil {
+			return err
+		}
+	}
 	drawn := roster.Draw(r.Beacon, r.Answer.Window, r.Answer.Provider, Appeal+Slack)
 	size := int(r.Committee)
 	switch whole := len(drawn); {
@@ -280,6 +295,14 @@ func (r Record) CheckMembers(roster Roster) error {
 		}
 	}
 	return nil
+}
+
+func (r Record) checkRevealers(roster Roster) error {
+	rs, err := unmarshalReveals(r.Proof)
+	if err != nil {
+		return because(RuleBeacon, err)
+	}
+	return CheckRevealers(roster, r.Answer.Window, r.Answer.Provider, membersOf(rs))
 }
 
 // EraWindows is how many windows a dataset serves.

@@ -1,51 +1,12 @@
 package audit
 
 import (
-	"encoding/binary"
 	"slices"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify/challenge"
 )
-
-// Source says where a beacon's value comes from.
-type Source uint8
-
-// The sources.
-const (
-	// SlotHash is the hash of the first block of the window on Solana. A leader can bias it and nobody foresee it for long.
-	SlotHash Source = 1
-	// Drand is a round of drand's quicknet, which anyone can verify for ever.
-	Drand Source = 2
-	// Reveal is made by the members alone: networks without a chain.
-	Reveal Source = 3
-)
-
-// String names the source.
-func (s Source) String() string {
-	switch s {
-	case SlotHash:
-		return "slot hash"
-	case Drand:
-		return "drand"
-	case Reveal:
-		return "commit and reveal"
-	}
-	return "unknown"
-}
-
-// Beacon is a public value that nobody knew before its round.
-type Beacon struct {
-	Source Source    `json:"source"`
-	Round  uint64    `json:"round"` // slot, or drand's round
-	Value  sign.Hash `json:"value"`
-}
-
-func (b Beacon) bytes() []byte {
-	out := append([]byte{byte(b.Source)}, binary.LittleEndian.AppendUint64(nil, b.Round)...)
-	return append(out, b.Value[:]...)
-}
 
 // NonceSize is the size of a member's nonce, bytes.
 const NonceSize = 16

@@ -35,6 +35,9 @@ type Case struct {
 	In       sign.Domain                       // where it is signed
 	Beacons  func(w audit.Window) audit.Beacon // nil: made up
 
+	// Drawn gives the beacon, its proof and the era's, where it is no slot hash.
+	Drawn func(c Case) (beacon audit.Beacon, proof []byte, era audit.Beacon, err error)
+
 	// What a dishonest provider or member does, nil otherwise.
 	Tile    func(i int, t *challenge.Tile)    // before it is committed
 	Opening func(i int, o *challenge.Opening) // after it was opened
@@ -91,7 +94,14 @@ func nonce(k sign.Key, round int) audit.Nonce {
 
 // Make plays the audit through.
 func (c Case) Make() (audit.Record, error) {
-	d, beacon := c.In, c.Beacon()
+	d, beacon, era := c.In, c.Beacon(), c.Era()
+	var proof []byte
+	if c.Drawn != nil {
+		var err error
+		if beacon, proof, era, err = c.Drawn(c); err != nil {
+			return audit.Record{}, err
+		}
+	}
 	committee := c.Roster.Draw(beacon, c.Window, c.Provider.Key(), audit.Committee)
 	a := audit.Answer{
 		Target: audit.Target{Provider: c.Provider.Key(), Unit: c.Unit, Window: c.Window, Attempt: c.Attempt},
@@ -107,7 +117,7 @@ func (c Case) Make() (audit.Record, error) {
 		return audit.Record{}, err
 	}
 	a.ProductRoot = commit.Root()
-	a.DatasetSeed = audit.DatasetSeed(c.Era(), a.Provider, a.Unit)
+	a.DatasetSeed = audit.DatasetSeed(era, a.Provider, a.Unit)
 	a.WalkSeed = audit.WalkSeed(a.ProductSeed, a.ProductRoot, given(committee, 1))
 	set := challenge.NewDataset(a.DatasetSeed, c.Walk.Work)
 	ends := make([]uint64, c.Walk.Walkers)
@@ -120,7 +130,7 @@ func (c Case) Make() (audit.Record, error) {
 	arrivals := challenge.NewArrivals(ends)
 	a.WalkRoot = arrivals.Root()
 
-	r := audit.Record{Beacon: beacon, Committee: uint8(len(committee)), WindowSlots: c.Slots, Answer: a}
+	r := audit.Record{Beacon: beacon, Proof: proof, Committee: uint8(len(committee)), WindowSlots: c.Slots, Answer: a}
 	if r.Opened, err = open(commit, audit.Drawn(a.WalkSeed, a.Shape)); err != nil {
 		return audit.Record{}, err
 	}
