@@ -40,16 +40,24 @@ type bonded interface {
 	Providers(ctx context.Context) ([]program.Provider, error)
 }
 
-// newSight is what this peer sees of the network's public facts; nil where nothing is audited, or its view of the chain has no blocks.
+// newSight is what this peer sees of the network's public facts; nil where nothing is audited, and for light clients whose entry peers
+// do not tell blocks.
 func (n *Node) newSight() (*audit.Public, error) {
-	blocks, ok := n.p.Ledger.(chain.Blocks)
-	if n.p.Genesis.AuditSlots == 0 || !ok {
+	blocks, _ := n.p.Ledger.(chain.Blocks)
+	if n.p.Genesis.AuditSlots == 0 || n.p.Light != nil && (blocks == nil || rules.SourceOf(n.p.Genesis) != rules.SlotHash) {
 		return nil, nil
 	}
-	return audit.NewPublic(audit.PublicConfig{
-		WindowSlots: n.p.Genesis.AuditSlots, Blocks: blocks, Roster: n.roster,
-		Slot: func() (market.Slot, error) { return n.slots.Now(time.Now()) },
-	})
+	c := audit.PublicConfig{
+		Genesis: n.p.Genesis, Blocks: blocks, Roster: n.roster, Now: time.Now, Slot: func() (market.Slot, error) { return n.slots.Now(time.Now()) },
+	}
+	if rules.SourceOf(n.p.Genesis) == rules.Drand {
+		relays, err := audit.NewRelays(n.p.Genesis.Drand, n.p.Config.Drand.relays())
+		if err != nil {
+			return nil, err
+		}
+		c.Round = relays.Round
+	}
+	return audit.NewPublic(c)
 }
 
 // newAudits makes the part that audits; nil where the network does not.

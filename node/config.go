@@ -14,6 +14,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/audit"
 	"github.com/starling-network/starling/p2p/relay"
 )
 
@@ -55,6 +56,8 @@ type Config struct {
 	Owner string `yaml:"owner"`
 	// Solana says how to reach the chain.
 	Solana Solana `yaml:"solana"`
+	// Drand says how to reach drand, on networks whose audits are drawn by it.
+	Drand Drand `yaml:"drand"`
 	// Provide says what the peer sells.
 	Provide Provide `yaml:"provide"`
 	// Docker says which container engine runs what is sold.
@@ -81,6 +84,20 @@ type Entry struct {
 type Solana struct {
 	// RPC are JSON-RPC endpoints, tried in order.
 	RPC []string `yaml:"rpc"`
+}
+
+// Drand is how a peer reaches the drand network of its genesis.
+type Drand struct {
+	// Relays are asked in order, https://host each; whoever they are, a false round is found out. None means public ones.
+	Relays []string `yaml:"relays"`
+}
+
+// relays are those to ask.
+func (d Drand) relays() []string {
+	if len(d.Relays) == 0 {
+		return audit.DrandRelays()
+	}
+	return d.Relays
 }
 
 // Docker is the container engine of a peer that sells.

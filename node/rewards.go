@@ -18,16 +18,16 @@ const (
 	rewardsTurn = 150
 )
 
-// newRewards makes this peer's part in rewards; nil where there are none: for a light peer, and on a network that settles directly or
-// does not audit.
+// newRewards makes this peer's part in rewards; nil where there are none: for a light peer, and on a network that settles directly,
+// does not audit, or whose audits are not drawn by slot hashes: certificates are held against the one beacon of a window.
 func (n *Node) newRewards() *rewards.Service {
 	c, ok := n.p.Program.(rewards.Chain)
-	if n.audits == nil || !ok {
+	if n.audits == nil || !ok || n.sight.Source() != audit.SlotHash {
 		return nil
 	}
 	window := time.Duration(n.p.Genesis.AuditSlots*n.p.Genesis.SlotMillis) * time.Millisecond
 	cfg := rewards.Config{
-		Genesis: n.p.Genesis, Key: n.p.Key.Key(), Chain: c, Sight: n.audits.Sight(), Peers: rewards.Streams{Host: n.p.Host, Tag: n.tag}, Store: n.p.Store,
+		Genesis: n.p.Genesis, Key: n.p.Key.Key(), Chain: c, Sight: n.sight, Peers: rewards.Streams{Host: n.p.Host, Tag: n.tag}, Store: n.p.Store,
 		Every: min(max(window/4, rewardsLeast), rewardsEvery), Turn: rewardsTurn, Log: n.p.Log.With("role", "rewards"),
 	}
 	if n.provider != nil {

@@ -35,9 +35,23 @@ func (s *sight) Window() (audit.Window, market.Slot, error) {
 	return s.window, s.window.First(windowSlots) + 3, nil
 }
 
-func (s *sight) Beacon(_ context.Context, w audit.Window) (audit.Beacon, error) {
+func (s *sight) Source() audit.Source { return audit.SlotHash }
+
+func (s *sight) block(w audit.Window) audit.Beacon {
 	first := w.First(windowSlots)
-	return audit.Beacon{Source: audit.SlotHash, Round: uint64(first), Value: sign.Sum(fmt.Appendf(nil, "block %d", first))}, nil
+	return audit.Beacon{Source: audit.SlotHash, Round: uint64(first), Value: sign.Sum(fmt.Appendf(nil, "block %d", first))}
+}
+
+func (s *sight) Beacon(_ context.Context, w audit.Window) (Drawn, error) {
+	return Drawn{Beacon: s.block(w), Era: s.block(audit.EraOf(w))}, nil
+}
+
+func (s *sight) Check(ctx context.Context, w audit.Window, _ sign.Key, b audit.Beacon, _ []byte) (audit.Beacon, error) {
+	own, _ := s.Beacon(ctx, w)
+	if own.Beacon != b {
+		return audit.Beacon{}, errors.New("another beacon")
+	}
+	return own.Era, nil
 }
 
 func (s *sight) Roster(context.Context, audit.Window) (audit.Roster, error) { return s.roster, nil }
@@ -150,7 +164,7 @@ func TestMembersLeave(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(9, time.Now)
-			beacon, _ := w.Beacon(t.Context(), w.window)
+			beacon := w.block(w.window)
 			drawn := w.roster.Draw(beacon, w.window, w.provider.Key(), 2)
 			for _, silent := range []int{2, 6} {
 				w.before = func(m sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error) {

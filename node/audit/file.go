@@ -48,8 +48,12 @@ func (f File) Check() (audit.Record, error) {
 	if err != nil {
 		return audit.Record{}, err
 	}
-	if r.WindowSlots != f.Genesis.AuditSlots {
-		return r, &audit.RuleError{Rule: audit.RuleWindow, Detail: fmt.Sprintf("windows of %d slots, the network's have %d", r.WindowSlots, f.Genesis.AuditSlots)}
+	beacons, err := audit.NewBeacons(f.Genesis)
+	if err != nil {
+		return r, err
+	}
+	if err := r.CheckBeacon(beacons); err != nil {
+		return r, err
 	}
 	return r, r.Check(f.Genesis.Domain())
 }

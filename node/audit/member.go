@@ -34,10 +34,21 @@ const (
 type Sight interface {
 	// Window is the window now, and the slot.
 	Window() (audit.Window, market.Slot, error)
-	// Beacon is the beacon of a window that has begun.
-	Beacon(ctx context.Context, w audit.Window) (audit.Beacon, error)
+	// Source is where the network's beacons come from.
+	Source() audit.Source
+	// Beacon is the beacon of a window that has begun, where peers do not make it. chain.ErrNotFound while there is none.
+	Beacon(ctx context.Context, w audit.Window) (Drawn, error)
+	// Check says whether a beacon is a window's for a provider, and gives the one that its datasets are made of.
+	Check(ctx context.Context, w audit.Window, provider sign.Key, b audit.Beacon, proof []byte) (era audit.Beacon, err error)
 	// Roster is the set that committees of a window are drawn from.
 	Roster(ctx context.Context, w audit.Window) (audit.Roster, error)
+}
+
+// Drawn is a window's beacon, what shows that it is, and the beacon that the window's datasets are made of.
+type Drawn struct {
+	audit.Beacon
+	Proof []byte
+	Era   audit.Beacon
 }
 
 // Claim is what a unit is said to be.
@@ -79,6 +90,7 @@ type Member struct {
 
 	mu       sync.Mutex
 	attempts map[attemptKey]*attempt
+	reveals  map[revealKey]*revealing
 }
 
 type attemptKey struct {
@@ -129,7 +141,7 @@ type unit struct {
 
 // NewMember makes a member that has judged nothing yet.
 func NewMember(cfg MemberConfig) *Member {
-	return &Member{cfg: cfg, attempts: map[attemptKey]*attempt{}}
+	return &Member{cfg: cfg, attempts: map[attemptKey]*attempt{}, reveals: map[revealKey]*revealing{}}
 }
 
 // Answer answers one step of the provider from.
@@ -139,8 +151,13 @@ func (m *Member) Answer(ctx context.Context, from sign.Key, req *nodepb.AuditReq
 		return nil, refuse(CodeAttempt, "attempt %d of at most %d", req.Attempt, audit.MaxAttempts)
 	}
 	key := attemptKey{from, audit.Window(req.Window), uint8(req.Attempt)}
-	if b := req.GetBegin(); b != nil {
-		return m.begin(ctx, key, b)
+	switch s := req.Step.(type) {
+	case *nodepb.AuditRequest_Begin_:
+		return m.begin(ctx, key, s.Begin)
+	case *nodepb.AuditRequest_Commit_:
+		return m.commit(ctx, key)
+	case *nodepb.AuditRequest_Reveal_:
+		return m.reveal(ctx, key, s.Reveal)
 	}
 	m.mu.Lock()
 	a := m.attempts[key]
@@ -177,17 +194,23 @@ func (m *Member) begin(ctx context.Context, key attemptKey, b *nodepb.AuditReque
 		return nil, refuse(CodeWindow, "window %d, it is %d now", key.window, window)
 	}
 	a := &attempt{key: key, slot: slot}
-	if a.beacon, err = m.cfg.Sight.Beacon(ctx, window); err != nil {
-		return nil, refuse(CodeWindow, "%v", err)
+	if len(b.Beacon) != sign.HashSize || b.Source > uint32(audit.ByReveal) {
+		return nil, refuse(CodeWindow, "a beacon of %d bytes, of source %d", len(b.Beacon), b.Source)
 	}
-	if len(b.Beacon) != sign.HashSize || audit.Source(b.Source) != a.beacon.Source || b.Round != a.beacon.Round || sign.Hash(b.Beacon) != a.beacon.Value {
-		return nil, refuse(CodeWindow, "another beacon: this peer has that of round %d", a.beacon.Round)
+	a.beacon = audit.Beacon{Source: audit.Source(b.Source), Round: b.Round, Value: sign.Hash(b.Beacon)}
+	era, err := m.cfg.Sight.Check(ctx, window, key.provider, a.beacon, b.Proof)
+	if err != nil {
+		return nil, refuse(CodeWindow, "%v", err)
 	}
 	roster, err := m.cfg.Sight.Roster(ctx, window)
 	if err != nil {
 		return nil, refuse(CodeDrawn, "%v", err)
 	}
-	a.size, a.drawn = audit.Committee, roster.Draw(a.beacon, window, key.provider, audit.Committee+audit.Slack)
+	a.size = audit.Committee
+	if b.Appeal {
+		a.size = audit.Appeal
+	}
+	a.drawn = roster.Draw(a.beacon, window, key.provider, a.size+audit.Slack)
 	a.size = min(a.size, len(a.drawn))
 	if !a.isDrawn(m.cfg.Key.Key()) {
 		return nil, refuse(CodeDrawn, "this peer is not drawn for %s in window %d", key.provider.Short(), window)
@@ -195,12 +218,8 @@ func (m *Member) begin(ctx context.Context, key attemptKey, b *nodepb.AuditReque
 	if a.units, err = m.claims(b.Units); err != nil {
 		return nil, err
 	}
-	dataset, err := m.cfg.Sight.Beacon(ctx, audit.EraOf(window))
-	if err != nil {
-		return nil, refuse(CodeWindow, "%v", err)
-	}
 	for _, u := range a.units {
-		u.dataset = audit.DatasetSeed(dataset, key.provider, u.ID)
+		u.dataset = audit.DatasetSeed(era, key.provider, u.ID)
 	}
 	for i := range a.nonces {
 		if _, err := rand.Read(a.nonces[i][:]); err != nil {
@@ -212,6 +231,11 @@ func (m *Member) begin(ctx context.Context, key attemptKey, b *nodepb.AuditReque
 	m.forget(window)
 	if len(m.attempts) >= maxAttempts {
 		return nil, refuse(CodeAttempt, "this peer judges as many as it can")
+	}
+	for n := uint8(1); n < key.number; n++ {
+		if old := m.attempts[attemptKey{key.provider, window, n}]; old != nil && old.beacon != a.beacon {
+			return nil, refuse(CodeWindow, "another beacon than in attempt %d", n)
+		}
 	}
 	for n := key.number; n <= audit.MaxAttempts; n++ {
 		if m.attempts[attemptKey{key.provider, window, n}] != nil {
@@ -228,6 +252,11 @@ func (m *Member) forget(window audit.Window) {
 	for k := range m.attempts {
 		if k.window+1 < window {
 			delete(m.attempts, k)
+		}
+	}
+	for k := range m.reveals {
+		if k.window+1 < window {
+			delete(m.reveals, k)
 		}
 	}
 }

@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
@@ -441,19 +440,9 @@ func (p *Proofs) judge(ctx context.Context, o market.Offer, r audit.Record) erro
 // checkPublic holds a record against what the network's public facts say: beacon, dataset, members.
 func checkPublic(ctx context.Context, sight Sight, r audit.Record) error {
 	window := r.Answer.Window
-	beacon, err := sight.Beacon(ctx, window)
+	era, err := sight.Check(ctx, window, r.Answer.Provider, r.Beacon, r.Proof)
 	if err != nil {
-		return fmt.Errorf("reading the beacon of window %d: %w", window, err)
-	}
-	if beacon != r.Beacon {
-		return &audit.RuleError{Rule: audit.RuleSeed, Detail: fmt.Sprintf("the beacon of window %d is that of round %d, the record's is of round %d or another value", window, beacon.Round, r.Beacon.Round)}
-	}
-	era, err := sight.Beacon(ctx, audit.EraOf(window))
-	if err != nil && !errors.Is(err, chain.ErrNotFound) {
-		return fmt.Errorf("reading the beacon of the datasets: %w", err)
-	}
-	if err != nil {
-		return fmt.Errorf("the beacon of the datasets of window %d: %w", window, err)
+		return fmt.Errorf("the beacon of window %d: %w", window, err)
 	}
 	if err := r.CheckDataset(era); err != nil {
 		return err

@@ -71,12 +71,18 @@ func (f *facts) Window() (audit.Window, market.Slot, error) {
 	return f.window, f.window.First(f.Slots) + 3, f.slot
 }
 
-func (f *facts) Beacon(_ context.Context, w audit.Window) (audit.Beacon, error) {
-	b := f.Case.Beacon()
-	if w == audit.EraOf(f.Case.Window) {
-		b = f.Era()
+func (f *facts) Source() audit.Source { return audit.SlotHash }
+
+func (f *facts) Beacon(_ context.Context, w audit.Window) (Drawn, error) {
+	return Drawn{Beacon: f.beacon(f.Case.Beacon()), Era: f.beacon(f.Era())}, nil
+}
+
+func (f *facts) Check(ctx context.Context, w audit.Window, _ sign.Key, b audit.Beacon, _ []byte) (audit.Beacon, error) {
+	own, err := f.Beacon(ctx, w)
+	if err == nil && own.Beacon != b {
+		err = &audit.RuleError{Rule: audit.RuleBeacon, Detail: "another beacon"}
 	}
-	return f.beacon(b), nil
+	return own.Era, err
 }
 
 func (f *facts) Roster(context.Context, audit.Window) (audit.Roster, error) { return f.roster, nil }
@@ -276,7 +282,7 @@ func TestProofsRefuse(t *testing.T) {
 		"a false signature":                   {bent(good), nil, nil, "rule provider"},
 		"another beacon": {good, nil, func(b *bazaar) {
 			b.facts.beacon = func(x audit.Beacon) audit.Beacon { x.Value = sign.Hash{1}; return x }
-		}, "rule seed"},
+		}, "rule beacon"},
 		"another era's dataset": {good, nil, func(b *bazaar) {
 			b.facts.beacon = func(x audit.Beacon) audit.Beacon {
 				if x == b.facts.Era() {

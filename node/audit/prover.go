@@ -21,6 +21,7 @@ import (
 type Unit struct {
 	Claim
 	Device device.Device
+	Appeal bool // it failed, and is asked by a larger committee
 }
 
 // ProverConfig is what a Prover needs; all of it but Plant.
@@ -56,9 +57,17 @@ func (p *Prover) Audit(ctx context.Context, units []Unit) ([]Result, error) {
 	if len(units) < 1 || len(units) > MaxUnits {
 		return nil, fmt.Errorf("%w: %d, 1 to %d at once", ErrUnits, len(units), MaxUnits)
 	}
+	window, _, err := p.cfg.Sight.Window()
+	if err != nil {
+		return nil, err
+	}
+	drawn, err := p.draw(ctx, window)
+	if err != nil {
+		return nil, err
+	}
 	var gone []sign.Key
 	for number := uint8(1); ; number++ {
-		s, err := p.open(ctx, number, units, gone)
+		s, err := p.open(ctx, session{p: p, number: number, window: window, beacon: drawn}, units, gone)
 		var results []Result
 		if err == nil {
 			results, err = s.play(ctx)
@@ -90,8 +99,9 @@ type session struct {
 	p       *Prover
 	number  uint8
 	window  audit.Window
-	beacon  audit.Beacon
+	beacon  Drawn
 	size    int // of the committee
+	appeal  bool
 	drawn   audit.Roster
 	members []sign.Key // who gave a first nonce
 	given   [3][]audit.Given
@@ -114,25 +124,17 @@ type running struct {
 }
 
 // open draws the committee and makes the datasets resident, which is no part of what is timed.
-func (p *Prover) open(ctx context.Context, number uint8, units []Unit, gone []sign.Key) (*session, error) {
-	window, _, err := p.cfg.Sight.Window()
-	if err != nil {
-		return nil, err
-	}
-	s := &session{p: p, number: number, window: window}
-	if s.beacon, err = p.cfg.Sight.Beacon(ctx, window); err != nil {
-		return nil, fmt.Errorf("reading the window's beacon: %w", err)
-	}
-	era, err := p.cfg.Sight.Beacon(ctx, audit.EraOf(window))
-	if err != nil {
-		return nil, fmt.Errorf("reading the beacon of the datasets: %w", err)
-	}
-	roster, err := p.cfg.Sight.Roster(ctx, window)
+func (p *Prover) open(ctx context.Context, s session, units []Unit, gone []sign.Key) (*session, error) {
+	roster, err := p.cfg.Sight.Roster(ctx, s.window)
 	if err != nil {
 		return nil, fmt.Errorf("reading the bonded set: %w", err)
 	}
-	drawn := roster.Draw(s.beacon, window, p.cfg.Key.Key(), audit.Committee+audit.Slack)
-	s.size = min(audit.Committee, len(drawn))
+	s.size = audit.Committee
+	if s.appeal = slices.ContainsFunc(units, func(u Unit) bool { return u.Appeal }); s.appeal {
+		s.size = audit.Appeal
+	}
+	drawn := roster.Draw(s.beacon.Beacon, s.window, p.cfg.Key.Key(), s.size+audit.Slack)
+	s.size = min(s.size, len(drawn))
 	s.drawn = slices.DeleteFunc(drawn, func(m audit.Member) bool { return slices.Contains(gone, m.Key) })
 	if s.size == 0 || len(s.drawn) < audit.Certify(s.size) {
 		return nil, fmt.Errorf("%w: %d are left of %d", ErrCommittee, len(s.drawn), s.size)
@@ -142,10 +144,10 @@ func (p *Prover) open(ctx context.Context, number uint8, units []Unit, gone []si
 		if err != nil {
 			return nil, fmt.Errorf("unit %s: %w", u.ID.Short(), err)
 		}
-		seed := audit.DatasetSeed(era, p.cfg.Key.Key(), u.ID)
+		seed := audit.DatasetSeed(s.beacon.Era, p.cfg.Key.Key(), u.ID)
 		s.units = append(s.units, &running{Unit: u, Asked: asked, dataset: device.Of(seed, asked.Walk)})
 	}
-	return s, s.together(ctx, func(ctx context.Context, u *running) error { return u.Device.Fill(ctx, u.dataset) })
+	return &s, s.together(ctx, func(ctx context.Context, u *running) error { return u.Device.Fill(ctx, u.dataset) })
 }
 
 // together does something with all units at once.
@@ -236,7 +238,7 @@ func (s *session) play(ctx context.Context) ([]Result, error) {
 
 // begin asks the committee for first nonces, and those who stand below it in the place of members that do not answer.
 func (s *session) begin(ctx context.Context) error {
-	b := &nodepb.AuditRequest_Begin{Source: uint32(s.beacon.Source), Round: s.beacon.Round, Beacon: s.beacon.Value[:]}
+	b := &nodepb.AuditRequest_Begin{Source: uint32(s.beacon.Source), Round: s.beacon.Round, Beacon: s.beacon.Value[:], Proof: s.beacon.Proof, Appeal: s.appeal}
 	for _, u := range s.units {
 		shape, walk := u.Shape.Marshal(), u.Walk.Marshal()
 		b.Units = append(b.Units, &nodepb.AuditRequest_Unit{
@@ -284,7 +286,7 @@ func (s *session) multiply(ctx context.Context, u *running) error {
 		Target: audit.Target{Provider: s.p.cfg.Key.Key(), Unit: u.ID, Window: s.window, Attempt: s.number},
 		Shape:  u.Shape, DatasetSeed: u.dataset.Seed, Walk: u.Walk,
 	}
-	u.answer.ProductSeed = audit.ProductSeed(s.beacon, u.answer.Target, s.given[0])
+	u.answer.ProductSeed = audit.ProductSeed(s.beacon.Beacon, u.answer.Target, s.given[0])
 	tiles, err := u.Device.Multiply(ctx, u.answer.ProductSeed, u.Shape)
 	if err != nil {
 		return err
@@ -435,7 +437,7 @@ func (s *session) openUnit(u *running) error {
 func (s *session) record(u *running, verdicts []audit.Signed) audit.Record {
 	slices.SortFunc(verdicts, func(a, b audit.Signed) int { return slices.Compare(a.Member[:], b.Member[:]) })
 	return audit.Record{
-		Beacon: s.beacon, Committee: uint8(s.size), WindowSlots: s.p.cfg.WindowSlots, Answer: u.answer, AnswerSig: u.sig,
+		Beacon: s.beacon.Beacon, Proof: s.beacon.Proof, Committee: uint8(s.size), WindowSlots: s.p.cfg.WindowSlots, Answer: u.answer, AnswerSig: u.sig,
 		Shown: u.shown, ShownSig: u.signed, Verdicts: verdicts, Opened: u.opened, Walked: u.walked,
 	}
 }

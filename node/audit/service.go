@@ -102,9 +102,6 @@ func (s *Service) keep(ctx context.Context, l audit.Lie) error {
 // Shelf is what the service keeps.
 func (s *Service) Shelf() *Shelf { return s.cfg.Shelf }
 
-// Sight is what the service sees of windows.
-func (s *Service) Sight() Sight { return s.cfg.Sight }
-
 func (s *Service) call(ctx context.Context, m sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error) {
 	id, err := p2p.PeerIDFromKey(m)
 	if err != nil {
@@ -191,7 +188,7 @@ func (s *Service) Audit(ctx context.Context) ([]Past, error) {
 	if early {
 		return nil, fmt.Errorf("%w, which begins in %s", ErrTooEarly, s.cfg.Until((window + 1).First(s.cfg.Genesis.AuditSlots)).Round(time.Second))
 	}
-	for {
+	for s.cfg.Sight.Source() != audit.ByReveal {
 		_, err := s.cfg.Sight.Beacon(ctx, window)
 		if err == nil {
 			break

@@ -125,6 +125,7 @@ func newTown(test *testing.T) *town {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.g.AuditSlots = windowSlots
 	for i, stake := range []market.Amount{20_000_000, 40_000_000, 20_000_000, 20_000_000} {
 		t.join(i, stake)
 	}
@@ -152,7 +153,7 @@ func (t *town) join(i int, stake market.Amount) {
 			t.Fatal(err)
 		}
 	}
-	c.sight, err = nodeaudit.NewPublic(nodeaudit.PublicConfig{WindowSlots: windowSlots, Blocks: c.ledger,
+	c.sight, err = nodeaudit.NewPublic(nodeaudit.PublicConfig{Genesis: t.g, Blocks: c.ledger, Now: time.Now,
 		Slot: func() (market.Slot, error) { return c.ledger.Slot(t.Context()) }, Roster: c.roster})
 	if err != nil {
 		t.Fatal(err)
@@ -205,8 +206,8 @@ func (c *citizen) audited(w audit.Window, took uint64) {
 		x.Members[p.key.Key()] = p.key
 	}
 	x.Beacons = func(w audit.Window) audit.Beacon {
-		b, err := c.sight.Beacon(c.t.Context(), w)
-		for ; errors.Is(err, chain.ErrNotFound) && c.t.Context().Err() == nil; b, err = c.sight.Beacon(c.t.Context(), w) {
+		b, err := c.sight.Block(c.t.Context(), w)
+		for ; errors.Is(err, chain.ErrNotFound) && c.t.Context().Err() == nil; b, err = c.sight.Block(c.t.Context(), w) {
 			time.Sleep(50 * time.Millisecond)
 		}
 		if err != nil {

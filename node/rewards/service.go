@@ -42,7 +42,7 @@ type Chain interface {
 // Sight is what a peer sees of windows; node/audit's.
 type Sight interface {
 	Window() (audit.Window, market.Slot, error)
-	Beacon(ctx context.Context, w audit.Window) (audit.Beacon, error)
+	Block(ctx context.Context, w audit.Window) (audit.Beacon, error)
 	Roster(ctx context.Context, w audit.Window) (audit.Roster, error)
 }
 
@@ -280,7 +280,7 @@ func (s *Service) note(ctx context.Context) error {
 			}
 			continue
 		}
-		beacon, err := s.cfg.Sight.Beacon(ctx, w)
+		beacon, err := s.cfg.Sight.Block(ctx, w)
 		if errors.Is(err, chain.ErrNotFound) {
 			continue
 		}
@@ -315,7 +315,7 @@ func (s *Service) seen(ctx context.Context, w audit.Window) (audit.Seen, error) 
 		if now, _, err = s.cfg.Sight.Window(); err != nil {
 			return audit.Seen{}, err
 		}
-		if noted.Beacon, err = s.cfg.Sight.Beacon(ctx, w); err != nil {
+		if noted.Beacon, err = s.cfg.Sight.Block(ctx, w); err != nil {
 			return audit.Seen{}, err
 		}
 		noted.Roster, err = s.cfg.Sight.Roster(ctx, now)
@@ -325,7 +325,7 @@ func (s *Service) seen(ctx context.Context, w audit.Window) (audit.Seen, error) 
 	}
 	era, err := s.keep.seen(ctx, audit.EraOf(w))
 	if errors.Is(err, store.ErrNotFound) {
-		era.Beacon, err = s.cfg.Sight.Beacon(ctx, audit.EraOf(w))
+		era.Beacon, err = s.cfg.Sight.Block(ctx, audit.EraOf(w))
 	}
 	return audit.Seen{Beacon: noted.Beacon, Era: era.Beacon, Roster: noted.Roster}, err
 }

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/audit"
@@ -36,13 +37,22 @@ func audited(t *testing.T, p *Peer, windows int) []audit.Past {
 	}
 }
 
-// Every idle unit of the network is audited in every window, by peers that the window's block draws; anyone can fetch the record
+// Every idle unit of the network is audited in every window, by peers that the window's beacon draws; anyone can fetch the record
 // and check it. A restarted peer leaves out the window that it started in.
 func TestAudits(t *testing.T) {
 	t.Parallel()
+	for _, by := range []market.Beacon{market.SlotHash, market.CommitReveal} {
+		t.Run(string(by), func(t *testing.T) {
+			t.Parallel()
+			testAudits(t, by)
+		})
+	}
+}
+
+func testAudits(t *testing.T, by market.Beacon) {
 	synctest.Test(t, func(t *testing.T) {
 		n := New(t, Options{
-			Providers: 4, Units: 1, Programs: programs, AuditSlots: auditSlots, Log: Logger(),
+			Providers: 4, Units: 1, Programs: programs, AuditSlots: auditSlots, Beacon: by, Log: Logger(),
 			Configure: func(_ int, c *node.Config) { c.Provide.Unit.MilliCPU, c.Provide.Unit.MemoryMiB = 100, 64 },
 		})
 		ctx := context.Background()

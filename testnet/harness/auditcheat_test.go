@@ -176,7 +176,7 @@ func newSight(t *testing.T, n *Net) *audit.Public {
 		roster = append(roster, rules.Member{Key: n.Provider(i).Key.Key(), Weight: 1})
 	}
 	sight, err := audit.NewPublic(audit.PublicConfig{
-		WindowSlots: auditSlots, Blocks: ledger,
+		Genesis: n.Genesis, Blocks: ledger, Now: time.Now,
 		Slot:   func() (market.Slot, error) { return ledger.Slot(context.Background()) },
 		Roster: func(context.Context) (rules.Roster, error) { return roster, nil },
 	})

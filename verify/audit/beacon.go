@@ -124,6 +124,12 @@ func (b *Beacons) Rounds(round uint64, own, era drand.Signature) (is, eraIs Beac
 	return is, eraIs, append(own[:], era[:]...), nil
 }
 
+// CheckRound verifies the signature of a round of drand. drand.ErrSignature.
+func (b *Beacons) CheckRound(round uint64, sig drand.Signature) error {
+	_, err := b.net.Verify(round, sig)
+	return err
+}
+
 // Era is the drand round that datasets are made of when a window is drawn by round.
 func (b *Beacons) Era(round uint64) uint64 { return b.schedule.Era(round, EraWindows) }
 

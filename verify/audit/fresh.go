@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/starling-network/starling/market"
@@ -34,9 +35,9 @@ func Fresh(r Record, excuses []Excuse, now market.Slot, t Terms) error {
 	case current-a.Window-1 > MaxExcused:
 		return broken(RuleFresh, "the unit last passed in window %d, it is %d now", a.Window, current)
 	}
-	passed := market.Slot(0)
-	for _, v := range r.Verdicts {
-		passed = max(passed, v.Slot)
+	passed := (a.Window + 1).First(t.WindowSlots) // where the record is without its verdicts
+	if len(r.Verdicts) > 0 {
+		passed = slices.MaxFunc(r.Verdicts, func(a, b Signed) int { return cmp.Compare(a.Slot, b.Slot) }).Slot
 	}
 	for w := a.Window + 1; w < current; w++ {
 		i := slices.IndexFunc(excuses, func(e Excuse) bool { return e.Window == w })

@@ -370,6 +370,10 @@ solana:
   # JSON-RPC addresses of the cluster, tried in order.
   rpc: {{.RPC}}
 
+# Relays of drand, asked in order, such as https://api.drand.sh; used where the genesis has audit_beacon "drand". Empty: public ones.
+drand:
+  relays: []
+
 # What this peer sells.
 provide:
   enabled: {{.Provide}}
