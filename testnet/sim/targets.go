@@ -18,10 +18,10 @@ func (r Report) targets() []Figure {
 	var own []Figure
 	for _, l := range r.Lines {
 		switch {
-		case l.Honest:
+		case l.Honest && len(l.Figures) == 0: // others are no audits
 			wrong.Value = max(wrong.Value, l.PerAudit)
 			audits += l.Audits
-		case l.Limit == "":
+		case !l.Honest && l.Limit == "":
 			least.Value = min(least.Value, l.Caught)
 			kinds, peers = kinds+1, peers+l.Peers
 		}

@@ -18,7 +18,7 @@
 // it with the lease is a [Record], which anybody can check offline: that this provider gave this answer to this question under
 // this lease. How long it took is the buyer's word alone.
 //
-// [Watch] is the rule: two probes in a row at no more than half the speed that the units have shown are contention, and a wrong entry
+// [Watch] is the rule: two probes in a row at no more than three fifths of the speed that the units have shown are contention, and a wrong entry
 // is wrong. [Budget] draws the instants: a Poisson process, so that no instant is safer than another, and at most a thousandth of the
 // lease's time for all probes together.
 //

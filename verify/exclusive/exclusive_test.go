@@ -193,7 +193,7 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestWatch: the rule says contended exactly when the last two judged are at half or less, and what is known only grows.
+// TestWatch: the rule says contended exactly when the last two judged are at three fifths or less, and what is known only grows.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -207,7 +207,7 @@ func TestWatch(t *testing.T) {
 			want := exclusive.Learning
 			switch {
 			case known == 0:
-			case o.Rate() > known/2:
+			case o.Rate() > known*3/5:
 				want, slow = exclusive.Fine, 0
 			default:
 				if want, slow = exclusive.Slow, slow+1; slow > 1 {
@@ -232,7 +232,7 @@ func TestWatch(t *testing.T) {
 	for _, ms := range []int{20, 20, 21, 20, 19, 45, 20, 45, 46, 20} {
 		w, _ = w.See(exclusive.Observe(exclusive.Fit(exclusive.CPU, 0), time.Duration(ms)*time.Millisecond, 0))
 	}
-	if want := "10 probes, slowest 0.43 of what its fastest show; contended 1 times: two in a row at half speed or less"; w.Text() != want {
+	if want := "10 probes, slowest 0.43 of what its fastest show; contended 1 times: two in a row at three fifths of the speed or less"; w.Text() != want {
 		t.Errorf("%q", w.Text())
 	}
 }

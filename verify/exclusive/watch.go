@@ -15,9 +15,9 @@ type Verdict uint8
 const (
 	// Learning: too little is known of the units to compare with.
 	Learning Verdict = iota
-	// Fine: more than half of the speed that is known.
+	// Fine: more than three fifths of the speed that is known.
 	Fine
-	// Slow: half of it or less, for the first time in a row.
+	// Slow: three fifths of it or less, for the first time in a row.
 	Slow
 	// Contended: again. Somebody else computes with the units.
 	Contended
@@ -55,6 +55,11 @@ const (
 	// inARow is how many slow probes after each other are contention.
 	inARow = 2
 )
+
+// slowAt is the speed at which a probe is slow: three fifths of what is known. Two that share a card have half of it each, and what audits
+// prove of a card is up to a tenth less than it does, so a limit of a half would see them share it and call it fine. A card that is hot does
+// seven tenths.
+func slowAt(known uint64) uint64 { return known/5*3 + known%5*3/5 }
 
 // Watch is the rule, over all probes of one lease. It is a value; the zero Watch knows nothing.
 type Watch struct {
@@ -102,7 +107,7 @@ func (w Watch) See(o Observation) (Watch, Verdict) {
 	if part := div(hi, lo, known); w.Slowest == 0 || part < w.Slowest {
 		w.Slowest = max(part, 1)
 	}
-	if rate > known/2 {
+	if rate > slowAt(known) {
 		w.InARow = 0
 		return w, Fine
 	}
@@ -133,7 +138,7 @@ func (w Watch) Text() string {
 	}
 	switch {
 	case w.Alarms > 0:
-		text += fmt.Sprintf("; contended %d times: two in a row at half speed or less", w.Alarms)
+		text += fmt.Sprintf("; contended %d times: two in a row at three fifths of the speed or less", w.Alarms)
 	case w.InARow > 0:
 		text += "; the last was slow"
 	}

@@ -77,10 +77,13 @@ func scoreRows(t *Table, g market.Genesis, e reputation.Explanation) {
 		if l.Weight > 0 {
 			weight = millionths(int64(l.Weight))
 		}
-		t.Row(fmt.Sprintf("%+.4f", float64(l.Adds)/1e6), l.What, who, count, value, weight, millionths(int64(l.Evidence)))
+		t.Row(fmt.Sprintf("%+.6f", float64(l.Adds)/1e6), l.What, who, count, value, weight, exact(l.Evidence))
 	}
-	t.Row(millionths(int64(e.Millionths)), fmt.Sprintf("lower 5 %% bound of Beta(0.5 + %s, 0.5 + %s)", millionths(int64(e.Good)), millionths(int64(e.Bad))))
+	t.Row(fmt.Sprintf("%.6f", float64(e.Millionths)/1e6), fmt.Sprintf("lower 5 %% bound of Beta(0.5 + %s, 0.5 + %s)", exact(e.Good), exact(e.Bad)))
 }
+
+// exact has every digit, so that a column adds up to its sum.
+func exact(n uint64) string { return fmt.Sprintf("%d.%06d", n/1_000_000, n%1_000_000) }
 
 func millionths(n int64) string { return fmt.Sprintf("%.4f", float64(n)/1e6) }
 

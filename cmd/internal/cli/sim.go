@@ -73,7 +73,9 @@ func simTable(t *Table, rep sim.Report) {
 			threat = "-"
 		}
 		if l.Honest {
-			audits += l.Audits
+			if len(l.Figures) == 0 {
+				audits += l.Audits
+			}
 			first, caught = "-", "-"
 			delisted = fmt.Sprintf("%d of %d audits", l.Delisted, l.Audits)
 		}
