@@ -68,6 +68,8 @@ type Config struct {
 	Entry Entry `yaml:"entry"`
 	// Guard says what the peer does for jobs whose owners are away.
 	Guard Guard `yaml:"guard"`
+	// Mystery says what the peer rents to see what others give for the money.
+	Mystery Mystery `yaml:"mystery"`
 }
 
 // Entry is what a peer does for light clients, who are no part of the network: it finds offers for them, gossips their
@@ -224,6 +226,9 @@ func (c Config) Validate() error {
 		return fmt.Errorf("%w: buy.maxJobs: %d is not at least 1", ErrConfig, c.Buy.MaxJobs)
 	}
 	if err := c.Guard.check(); err != nil {
+		return err
+	}
+	if err := c.Mystery.check(); err != nil {
 		return err
 	}
 	return c.Buy.Limits.check()
