@@ -441,22 +441,23 @@ func TestLazyVerifierIsCaughtByACanary(t *testing.T) {
 		if l.passed[c.Planted.Provider] != 1 {
 			t.Error("the lazy one did not judge the canary")
 		}
-		// The proof is kept, and holds for everybody who reads it.
-		var proofs []rules.Lie
+		// The proof is kept, and holds for everybody who reads it. The peer may have planted others by itself.
+		proofs := 0
 		for _, x := range lies(t, n.Provider(planter)) {
-			if x.Kind == rules.FalsePass {
-				proofs = append(proofs, x)
+			if x.Kind != rules.FalsePass {
+				continue
+			}
+			proofs++
+			again, err := rules.UnmarshalLie(x.Marshal())
+			if err == nil {
+				err = again.Check(n.Genesis.Domain())
+			}
+			if err != nil || again.Liar() != n.Provider(asleep).Key.Key() {
+				t.Errorf("the proof against %s: %v", again.Liar().Short(), err)
 			}
 		}
-		if len(proofs) != 1 {
-			t.Fatalf("%d proofs are kept", len(proofs))
-		}
-		again, err := rules.UnmarshalLie(proofs[0].Marshal())
-		if err == nil {
-			err = again.Check(n.Genesis.Domain())
-		}
-		if err != nil || again.Liar() != n.Provider(asleep).Key.Key() {
-			t.Errorf("the proof against %s: %v", again.Liar().Short(), err)
+		if proofs == 0 {
+			t.Error("no proof is kept")
 		}
 		for i := range 5 {
 			for _, x := range lies(t, n.Provider(i)) {

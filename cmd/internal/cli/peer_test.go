@@ -482,7 +482,7 @@ func (w *world) testNode(t *testing.T) {
 		`^chain +answers$`, `^balance +\d+.\d+ STAR$`, `^units +sells nothing$`)
 	w.cli(t, "peers").want(t, ExitOK, `^KEY +PATH +DIR +RTT +SELLS +BUYS +AGENT`, `^\w{8} +direct +(in|out) .* starling/test +12D3\w+ +- +/ip4/127`)
 	w.cli(t, "peers", "ls", "-o", "yaml").want(t, ExitOK, `^ +provider:$`, `^ +score: \d+$`)
-	w.cli(t, "peers", "show", peerID(t, 99)).want(t, ExitOK, `^key +\w+`, `^as provider +0.0062 +a newcomer`, `^\+0.0062 +nothing known`, `^as buyer +0.0062`)
+	w.cli(t, "peers", "show", peerID(t, 99)).want(t, ExitOK, `^key +\w+`, `^as provider +0.0062 +a newcomer`, `^\+0.006\d\d\d +nothing known`, `^as buyer +0.0062`)
 	w.cli(t, "peers", "show", peerID(t, 99), "-o", "json").want(t, ExitOK, `"stranger": 6155`, `"adds": 6155`)
 	w.cli(t, "peers", "show", "nobody").want(t, ExitUsage, `neither a peer id`)
 	w.cli(t, "peer", "ping", p2ptest.Key(9).GetPublic().Type().String()).want(t, ExitUsage, `neither a peer id`)
