@@ -60,7 +60,9 @@ func (s *Service) confirm(ctx context.Context, l *look, e rewards.Epoch, at sign
 	if no {
 		return errors.New(why)
 	}
-	award, err := s.check(ctx, l, e, b)
+	soon, cancel := context.WithTimeout(ctx, checkTime)
+	defer cancel()
+	award, err := s.check(soon, l, e, b)
 	if err != nil {
 		err = fmt.Errorf("the table of %s is not confirmed: %w", b.Proposer.Short(), err)
 		if wrong(err) {

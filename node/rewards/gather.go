@@ -4,6 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/starling-network/starling/chain/rewards"
 	"github.com/starling-network/starling/market"
@@ -82,36 +86,64 @@ func (s *Service) read(ctx context.Context, from sign.Key, d Document, most int)
 	return s.cfg.Peers.Read(ctx, from, d, most)
 }
 
-// gather asks every provider for its certificates of an epoch, once each, and keeps those that are good. Who does not answer is asked
-// again at the next look.
+const (
+	// gatherers is how many providers are asked at a time, gatherTime how long one may take for all its units: who is slower is asked
+	// again, and what it gave is kept.
+	gatherers  = 16
+	gatherTime = 2 * time.Minute
+	// checkTime is how long a proposer may take to show what is behind its table.
+	checkTime = 10 * time.Minute
+)
+
+// asked is whose certificates of an epoch were had, and when they were last asked for.
+type asked struct {
+	had  map[sign.Key]bool
+	last market.Slot
+}
+
+// gather asks every provider for its certificates of an epoch, once each, and keeps those that are good. Who does not answer, or has none
+// of an epoch that was just over, is asked again, but not at each look.
 func (s *Service) gather(ctx context.Context, l *look, e rewards.Epoch) error {
-	s.mu.Lock()
-	had := s.gathered[e.Number]
-	if had == nil {
-		had = map[sign.Key]bool{s.cfg.Key: true}
-		s.gathered[e.Number] = had
+	a := s.gathered[e.Number]
+	wait := s.cfg.Turn
+	if e.Number < l.last {
+		wait = max(wait, l.network.Params.Votes.VotingSlots)
 	}
+	switch {
+	case a == nil:
+		a = &asked{had: map[sign.Key]bool{s.cfg.Key: true}}
+		s.gathered[e.Number] = a
+	case uint64(l.now) < uint64(a.last)+wait:
+		return nil
+	}
+	a.last = l.now
 	for old := range s.gathered {
 		if old+maxBehind < e.Number {
 			delete(s.gathered, old)
 		}
 	}
-	s.mu.Unlock()
+	var mu sync.Mutex
+	var g errgroup.Group
+	g.SetLimit(gatherers)
 	for _, p := range l.peers {
-		if had[p.Peer] || p.WasSlashed {
+		if p.WasSlashed || a.had[p.Peer] {
 			continue
 		}
-		err := s.gatherFrom(ctx, p.Peer, e)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err != nil { // it has none, it may be: then it is asked again before the next vote
-			s.cfg.Log.Debug("a provider's certificates are not to be had", "provider", p.Peer, "epoch", e.Number, "err", err)
-			continue
-		}
-		had[p.Peer] = true // read and written by the look alone
+		g.Go(func() error {
+			ctx, cancel := context.WithTimeout(ctx, gatherTime)
+			defer cancel()
+			err := s.gatherFrom(ctx, p.Peer, e)
+			if err != nil && !(errors.Is(err, ErrNoDocument) && e.Number < l.last) {
+				s.cfg.Log.Debug("a provider's certificates are not to be had", "provider", p.Peer, "epoch", e.Number, "err", err)
+				return nil
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			a.had[p.Peer] = true
+			return nil
+		})
 	}
-	return nil
+	return errors.Join(g.Wait(), ctx.Err())
 }
 
 func (s *Service) gatherFrom(ctx context.Context, p sign.Key, e rewards.Epoch) error {

@@ -184,7 +184,7 @@ func (c *citizen) roster(ctx context.Context) (r audit.Roster, err error) {
 func (t *town) until(what string, ok func() bool) {
 	t.Helper()
 	for began := time.Now(); !ok(); time.Sleep(50 * time.Millisecond) {
-		if time.Since(began) > 2*time.Minute || t.Context().Err() != nil {
+		if time.Since(began) > 5*time.Minute || t.Context().Err() != nil {
 			for i, c := range t.peers {
 				t.Logf("peer %d: %+v\n%s", i, c.Status(), c.log.String())
 			}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -75,12 +76,13 @@ type Service struct {
 
 	turn sync.Mutex // held by one look at a time
 
-	mu       sync.Mutex
-	status   Status
-	gathered map[uint64]map[sign.Key]bool // by epoch: whose certificates were had
-	trouble  map[subject]string           // why an epoch's rewards wait
-	refused  map[sign.Key]string          // ballots that this peer does not confirm, and why
-	done     map[subject]program.Payout   // accepted, and nothing of it is owed to this peer any more
+	gathered map[uint64]*asked // by epoch; of the look
+
+	mu      sync.Mutex
+	status  Status
+	trouble map[subject]string         // why an epoch's rewards wait
+	refused map[sign.Key]string        // ballots that this peer does not confirm, and why
+	done    map[subject]program.Payout // accepted, and nothing of it is owed to this peer any more
 }
 
 // subject is an epoch's rewards of one source.
@@ -91,7 +93,7 @@ type subject struct {
 
 // New makes the service.
 func New(cfg Config) *Service {
-	return &Service{cfg: cfg, keep: &keep{cfg.Store}, gathered: map[uint64]map[sign.Key]bool{}, trouble: map[subject]string{}, refused: map[sign.Key]string{},
+	return &Service{cfg: cfg, keep: &keep{cfg.Store}, gathered: map[uint64]*asked{}, trouble: map[subject]string{}, refused: map[sign.Key]string{},
 		done: map[subject]program.Payout{}}
 }
 
@@ -120,6 +122,7 @@ func (s *Service) Run(ctx context.Context) error {
 // look is the state of things that one look goes by.
 type look struct {
 	now      market.Slot
+	last     uint64 // newest epoch that is over
 	network  program.Network
 	peers    []program.Provider
 	mine     *program.Provider // this peer's registration; nil: none
@@ -141,9 +144,13 @@ func (s *Service) Look(ctx context.Context) error {
 	if err := s.note(ctx); err != nil {
 		return err
 	}
+	s.mu.Lock()
+	maps.DeleteFunc(s.refused, func(at sign.Key, _ string) bool { _, there := l.ballots[at]; return !there })
+	s.mu.Unlock()
 	var errs []error
 	if last, ok := rewards.Last(l.network.Params.Votes, l.now); ok {
 		v := l.network.Params.Votes
+		l.last = last
 		behind := min(uint64(v.EpochsOfMonth), maxBehind, last+1)
 		for epoch := last + 1 - behind; epoch <= last; epoch++ {
 			for source := range 1 + len(l.network.Params.Mints) {

@@ -1,6 +1,6 @@
 //! Rewards: what an epoch's work is paid, from the emission or from a pool, under one root that verifiers confirmed.
 //!
-//! Who gets how much is counted outside (verify/PROTOCOL.md) and put under a Merkle root of payee[32] ‖ amount u64. The root
+//! Who gets how much is counted outside (chain/PROTOCOL.md) and put under a Merkle root of payee[32] ‖ amount u64. The root
 //! is accepted when more than two thirds of all that is bonded say that they counted the same, at the latest a month after the
 //! epoch. Then its sum moves into a vault of its own, out of which each payee is paid once. So whatever is under the root, no
 //! more can be paid than the sum, and the sum was no more than the schedule gives the epoch (emission.rs), or than is in the pool.
