@@ -11,8 +11,9 @@ import (
 
 const (
 	// rewardsEvery is how often a peer looks whether there is anything to do about rewards, at most; on a network with short windows it
-	// looks four times in each.
+	// looks four times in each. One that sells nothing need not look so often.
 	rewardsEvery = 30 * time.Second
+	rewardsIdle  = 5 * time.Minute
 	rewardsLeast = 500 * time.Millisecond
 	// rewardsTurn is how many slots a verifier leaves to the one before it.
 	rewardsTurn = 150
@@ -32,6 +33,8 @@ func (n *Node) newRewards() *rewards.Service {
 	}
 	if n.provider != nil {
 		cfg.Records = n.newestRecords
+	} else {
+		cfg.Every = min(max(window/4, rewardsLeast), rewardsIdle)
 	}
 	return rewards.New(cfg)
 }

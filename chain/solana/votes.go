@@ -78,11 +78,50 @@ func (l *Ledger) Payout(ctx context.Context, source uint8, epoch uint64) (progra
 	if err != nil {
 		return program.Payout{}, slot, fmt.Errorf("reading the rewards of epoch %d: %w", epoch, err)
 	}
-	p, err := program.UnmarshalPayout(a.data)
-	if err != nil || a.owner != l.cfg.Program || p.Network != l.cfg.Network || p.Source != source || p.Epoch != epoch {
-		return program.Payout{}, slot, fmt.Errorf("reading the rewards of epoch %d: %w", epoch, chain.ErrMalformed)
+	p, err := l.payoutAt(a, source, epoch)
+	if err != nil {
+		return program.Payout{}, slot, fmt.Errorf("reading the rewards of epoch %d: %w", epoch, err)
 	}
 	return p, slot, nil
+}
+
+// Payouts reads what was accepted of a source for the epochs from one to another, confirmed; those of which nothing was are not in it.
+func (l *Ledger) Payouts(ctx context.Context, source uint8, from, to uint64) (map[uint64]program.Payout, error) {
+	if l.cfg.Program.IsZero() {
+		return nil, errProgram
+	}
+	out := map[uint64]program.Payout{}
+	for ; from <= to; from += lookPage {
+		var keys []solanago.PublicKey
+		for epoch := from; epoch <= to && len(keys) < lookPage; epoch++ {
+			keys = append(keys, solanago.PublicKey(program.PayoutAddress(l.cfg.Program, l.cfg.Network, source, epoch)))
+		}
+		s, err := l.agreed(ctx, escrow.Confirmed, keys)
+		if err != nil {
+			return nil, fmt.Errorf("reading the rewards of epochs from %d: %w", from, err)
+		}
+		for i, a := range s.accounts {
+			if a.data == nil {
+				continue
+			}
+			epoch := from + uint64(i)
+			p, err := l.payoutAt(a, source, epoch)
+			if err != nil {
+				return nil, fmt.Errorf("reading the rewards of epoch %d: %w", epoch, err)
+			}
+			out[epoch] = p
+		}
+	}
+	return out, nil
+}
+
+// payoutAt reads what was accepted of a source for an epoch.
+func (l *Ledger) payoutAt(a held, source uint8, epoch uint64) (program.Payout, error) {
+	p, err := program.UnmarshalPayout(a.data)
+	if err != nil || a.owner != l.cfg.Program || p.Network != l.cfg.Network || p.Source != source || p.Epoch != epoch {
+		return program.Payout{}, chain.ErrMalformed
+	}
+	return p, nil
 }
 
 // Holds is what the token account at an address holds, confirmed; 0 when there is none.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/chain/rewards"
 	"github.com/starling-network/starling/market"
@@ -169,16 +168,15 @@ func (s *Service) tell(ctx context.Context, l *look) error {
 	n, v := l.network, l.network.Params.Votes
 	t := Status{Slot: l.now, On: v.On(), Emission: v.Emission, Emitted: n.Emitted, Left: l.holdings[0], Bonded: n.Bonded, LeastBonded: v.LeastBonded,
 		Audits: s.cfg.Genesis.AuditSlots > 0, Registered: l.mine != nil, Counts: l.counts()}
-	last, any := rewards.Last(v, l.now)
-	if any {
-		t.Epoch = last + 1
+	if l.any {
+		t.Epoch = l.last + 1
 	}
 	if v.On() {
 		t.EpochEnds = v.EpochEnd(t.Epoch)
 	}
-	for back := uint64(0); any && back < min(uint64(v.EpochsOfMonth), maxBehind, last+1); back++ {
-		for source := range 1 + len(n.Params.Mints) {
-			p, err := s.past(ctx, l, subject{last - back, uint8(source)})
+	for epoch := l.last + 1; l.any && epoch > l.from; epoch-- {
+		for source := range l.sources() {
+			p, err := s.past(ctx, l, subject{epoch - 1, source})
 			if err != nil {
 				return err
 			}
@@ -200,16 +198,8 @@ func (s *Service) past(ctx context.Context, l *look, of subject) (Past, error) {
 	}
 	s.mu.Lock()
 	p.Waits = s.trouble[of]
-	paid, done := s.done[of]
 	s.mu.Unlock()
-	if !done {
-		var err error
-		if paid, _, err = s.cfg.Chain.Payout(ctx, of.source, of.epoch); err != nil && !errors.Is(err, chain.ErrNotFound) {
-			return p, err
-		}
-		done = err == nil
-	}
-	if done {
+	if paid, accepted := l.payouts[of]; accepted {
 		p.State, p.Sum = "accepted", paid.Sum
 	}
 	m, err := get[Mine](ctx, s.keep, kindMine, of.key())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"maps"
 	"slices"
@@ -34,7 +35,7 @@ type Chain interface {
 	Providers(ctx context.Context) ([]program.Provider, error)
 	Ballots(ctx context.Context) (map[sign.Key]program.Ballot, error)
 	Voted(ctx context.Context, topic sign.Hash, provider sign.Key) (program.Vote, error)
-	Payout(ctx context.Context, source uint8, epoch uint64) (program.Payout, market.Slot, error)
+	Payouts(ctx context.Context, source uint8, from, to uint64) (map[uint64]program.Payout, error)
 	Holds(ctx context.Context, at sign.Key) (uint64, error)
 	Slot(ctx context.Context) (market.Slot, error)
 	Run(ctx context.Context, calls []program.Instruction, others ...sign.Signer) (chain.TxID, error)
@@ -80,9 +81,10 @@ type Service struct {
 
 	mu      sync.Mutex
 	status  Status
-	trouble map[subject]string         // why an epoch's rewards wait
-	refused map[sign.Key]string        // ballots that this peer does not confirm, and why
-	done    map[subject]program.Payout // accepted, and nothing of it is owed to this peer any more
+	voting  time.Duration       // that a ballot is open, once it is known
+	trouble map[subject]string  // why an epoch's rewards wait
+	refused map[sign.Key]string // ballots that this peer does not confirm, and why
+	done    map[subject]bool    // accepted, and nothing of it is owed to this peer any more
 }
 
 // subject is an epoch's rewards of one source.
@@ -94,7 +96,7 @@ type subject struct {
 // New makes the service.
 func New(cfg Config) *Service {
 	return &Service{cfg: cfg, keep: &keep{cfg.Store}, gathered: map[uint64]*asked{}, trouble: map[subject]string{}, refused: map[sign.Key]string{},
-		done: map[subject]program.Payout{}}
+		done: map[subject]bool{}}
 }
 
 // maxBehind is how many epochs back are looked at, at most: a month may have more.
@@ -113,16 +115,33 @@ func (s *Service) Run(ctx context.Context) error {
 		said = text
 		select {
 		case <-ctx.Done():
-		case <-time.After(s.cfg.Every):
+		case <-time.After(s.pace()):
 		}
 	}
 	return nil
 }
 
+// looksInVote is how often, at least, this peer looks while a ballot is open: it has to see it, to be shown what is behind it, and
+// to vote.
+const looksInVote = 8
+
+// pace is how long to wait until the next look.
+func (s *Service) pace() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.voting > 0 {
+		return min(s.cfg.Every, s.voting/looksInVote)
+	}
+	return s.cfg.Every
+}
+
 // look is the state of things that one look goes by.
 type look struct {
 	now      market.Slot
+	any      bool   // epoch is over
+	from     uint64 // oldest epoch that is looked at
 	last     uint64 // newest epoch that is over
+	payouts  map[subject]program.Payout
 	network  program.Network
 	peers    []program.Provider
 	mine     *program.Provider // this peer's registration; nil: none
@@ -138,6 +157,10 @@ func (s *Service) Look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	const most = uint64(time.Hour / time.Millisecond)
+	s.mu.Lock()
+	s.voting = time.Duration(min(l.network.Params.Votes.VotingSlots, most)*min(s.cfg.Genesis.SlotMillis, most)) * time.Millisecond
+	s.mu.Unlock()
 	if !l.network.Params.Votes.On() || s.cfg.Genesis.AuditSlots == 0 {
 		return s.tell(ctx, l)
 	}
@@ -148,29 +171,26 @@ func (s *Service) Look(ctx context.Context) error {
 	maps.DeleteFunc(s.refused, func(at sign.Key, _ string) bool { _, there := l.ballots[at]; return !there })
 	s.mu.Unlock()
 	var errs []error
-	if last, ok := rewards.Last(l.network.Params.Votes, l.now); ok {
-		v := l.network.Params.Votes
-		l.last = last
-		behind := min(uint64(v.EpochsOfMonth), maxBehind, last+1)
-		for epoch := last + 1 - behind; epoch <= last; epoch++ {
-			for source := range 1 + len(l.network.Params.Mints) {
-				of := subject{epoch, uint8(source)}
-				if l.mine == nil || s.isDone(of) {
-					continue
-				}
-				err := s.epoch(ctx, l, of)
-				s.mu.Lock()
-				delete(s.trouble, of)
-				if err != nil {
-					s.trouble[of] = err.Error()
-				}
-				s.mu.Unlock()
-				if err != nil && !errors.Is(err, rewards.ErrNothing) {
-					errs = append(errs, fmt.Errorf("epoch %d, source %d: %w", epoch, source, err))
-				}
+	for epoch := l.from; l.any && epoch <= l.last; epoch++ {
+		for source := range l.sources() {
+			of := subject{epoch, source}
+			if l.mine == nil || s.isDone(of) {
+				continue
+			}
+			err := s.epoch(ctx, l, of)
+			s.mu.Lock()
+			delete(s.trouble, of)
+			if err != nil {
+				s.trouble[of] = err.Error()
+			}
+			s.mu.Unlock()
+			if err != nil && !errors.Is(err, rewards.ErrNothing) {
+				errs = append(errs, fmt.Errorf("epoch %d, source %d: %w", epoch, source, err))
 			}
 		}
-		errs = append(errs, s.keep.forget(ctx, last+1-behind, v, s.cfg.Genesis.AuditSlots))
+	}
+	if l.any {
+		errs = append(errs, s.keep.forget(ctx, l.from, l.network.Params.Votes, s.cfg.Genesis.AuditSlots))
 	}
 	errs = append(errs, s.tidy(ctx, l), s.tell(ctx, l))
 	return errors.Join(errs...)
@@ -182,7 +202,7 @@ func (s *Service) see(ctx context.Context) (*look, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &look{network: n, holdings: map[uint8]uint64{}}
+	l := &look{network: n, holdings: map[uint8]uint64{}, payouts: map[subject]program.Payout{}}
 	if l.now, err = s.cfg.Chain.Slot(ctx); err != nil || !n.Params.Votes.On() {
 		return l, err
 	}
@@ -197,12 +217,38 @@ func (s *Service) see(ctx context.Context) (*look, error) {
 	if l.ballots, err = s.cfg.Chain.Ballots(ctx); err != nil {
 		return nil, err
 	}
-	for source := range 1 + len(n.Params.Mints) {
-		if l.holdings[uint8(source)], err = s.cfg.Chain.Holds(ctx, s.source(l, uint8(source))); err != nil {
+	if l.last, l.any = rewards.Last(n.Params.Votes, l.now); l.any {
+		l.from = l.last + 1 - min(uint64(n.Params.Votes.EpochsOfMonth), maxBehind, l.last+1)
+	}
+	for source := range l.sources() {
+		if source == 0 || l.counts() {
+			if l.holdings[source], err = s.cfg.Chain.Holds(ctx, s.source(l, source)); err != nil {
+				return nil, err
+			}
+		}
+		if !l.any {
+			continue
+		}
+		paid, err := s.cfg.Chain.Payouts(ctx, source, l.from, l.last)
+		if err != nil {
 			return nil, err
+		}
+		for epoch, p := range paid {
+			l.payouts[subject{epoch, source}] = p
 		}
 	}
 	return l, nil
+}
+
+// sources are the numbers of what rewards can come from.
+func (l *look) sources() iter.Seq[uint8] {
+	return func(yield func(uint8) bool) {
+		for i := range 1 + len(l.network.Params.Mints) {
+			if !yield(uint8(i)) {
+				return
+			}
+		}
+	}
 }
 
 // source is the account that rewards of a source come from, mint the token that they are paid in.
@@ -241,18 +287,14 @@ func (s *Service) address(p program.Provider) sign.Key {
 
 // epoch does the next thing about one epoch's rewards of one source.
 func (s *Service) epoch(ctx context.Context, l *look, of subject) error {
-	p, _, err := s.cfg.Chain.Payout(ctx, of.source, of.epoch)
-	switch {
-	case err == nil:
+	if p, accepted := l.payouts[of]; accepted {
 		if err := s.claim(ctx, l, of, p); err != nil {
 			return err
 		}
 		s.mu.Lock()
-		s.done[of] = p
+		s.done[of] = true
 		s.mu.Unlock()
 		return nil
-	case !errors.Is(err, chain.ErrNotFound):
-		return err
 	}
 	e, err := rewards.EpochOf(l.network.Params.Votes, s.cfg.Genesis.AuditSlots, of.epoch)
 	if err != nil {
@@ -267,8 +309,7 @@ func (s *Service) epoch(ctx context.Context, l *look, of subject) error {
 func (s *Service) isDone(of subject) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, done := s.done[of]
-	return done
+	return s.done[of]
 }
 
 // grace is how many slots after an epoch it is counted: the last window's audits have ended, and their certificates are kept.

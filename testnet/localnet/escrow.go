@@ -19,8 +19,8 @@ const (
 	unbondingSlots = 4000
 	evidenceSlots  = 3000
 	minStake       = 10_000_000 // base units: 10 tokens
-	votingSlots    = 150
-	lockSlots      = 50
+	votingSlots    = 400
+	lockSlots      = 100
 	leastBonded    = 3 * minStake
 	emission       = 300_000_000_000_000 // base units: 300 million tokens
 	epochSlots     = 1500
