@@ -101,18 +101,12 @@ func NewProofs(cfg ProofsConfig) *Proofs {
 	return &Proofs{cfg: cfg, cpu: make(chan struct{}, max(runtime.GOMAXPROCS(0)-1, 1)), seen: map[sign.Key]*shower{}}
 }
 
-// of finds what is known of a provider. p.mu is held.
+// of finds or begins what is known of a provider. p.mu is held.
 func (p *Proofs) of(provider sign.Key) *shower {
 	s := p.seen[provider]
 	if s == nil {
 		if len(p.seen) >= maxSeen {
-			var oldest sign.Key
-			for k, o := range p.seen {
-				if oldest.IsZero() || o.used.Before(p.seen[oldest].used) {
-					oldest = k
-				}
-			}
-			delete(p.seen, oldest)
+			p.evict()
 		}
 		s = &shower{turn: make(chan struct{}, 1)}
 		s.forget()
@@ -120,6 +114,19 @@ func (p *Proofs) of(provider sign.Key) *shower {
 	}
 	s.used = p.cfg.Now()
 	return s
+}
+
+// evict forgets the provider that was not asked about for longest, of those that have shown nothing if there are any: keys that
+// show nothing are free, and must not drive out what others have shown. p.mu is held.
+func (p *Proofs) evict() {
+	var out sign.Key
+	for k, s := range p.seen {
+		o := p.seen[out]
+		if o == nil || (len(s.units) == 0) != (len(o.units) == 0) && len(s.units) == 0 || (len(s.units) == 0) == (len(o.units) == 0) && s.used.Before(o.used) {
+			out = k
+		}
+	}
+	delete(p.seen, out)
 }
 
 // forget forgets what was shown.
@@ -137,6 +144,12 @@ func (s *shower) try(h sign.Hash, a attempted) {
 		}
 	}
 	s.tried[h] = a
+}
+
+// had forgets that a proof or a record could not be had. p.mu is held.
+func (s *shower) had(h sign.Hash) {
+	delete(s.tried, h)
+	s.order = slices.DeleteFunc(s.order, func(o sign.Hash) bool { return o == h })
 }
 
 // waits says why a proof or record is not asked for now.
@@ -158,7 +171,11 @@ func (p *Proofs) Shown(o market.Offer) match.Shown {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := p.of(o.Provider)
+	s := p.seen[o.Provider]
+	if s == nil {
+		return match.Shown{Doubt: notChecked}
+	}
+	s.used = p.cfg.Now()
 	var out match.Shown
 	for _, c := range s.units {
 		if !p.counts(c, o, slot) {
@@ -179,6 +196,8 @@ func (p *Proofs) counts(c checked, o market.Offer, now market.Slot) bool {
 	return c.class == o.Class && c.res == o.PerUnit && audit.Fresh(c.record, nil, now, audit.Terms{WindowSlots: p.cfg.WindowSlots}) == nil
 }
 
+const notChecked = "its records are not checked yet"
+
 // doubt says why no more units of an offer are proven, the gravest first; "" when all are.
 func (s *shower) doubt(o market.Offer) string {
 	if t, known := s.tried[o.Proof]; known {
@@ -186,7 +205,7 @@ func (s *shower) doubt(o market.Offer) string {
 	}
 	list, known := s.lists[o.Proof]
 	if !known {
-		return "its records are not checked yet"
+		return notChecked
 	}
 	unchecked := ""
 	for _, l := range list {
@@ -306,7 +325,7 @@ func (p *Proofs) list(ctx context.Context, s *shower, o market.Offer) ([]market.
 	if _, known := s.class[o.Class]; !known && len(s.class) >= market.MaxOffers { // nobody sells so many classes at a time
 		s.forget()
 	}
-	delete(s.tried, o.Proof)
+	s.had(o.Proof)
 	delete(s.lists, s.class[o.Class])
 	s.lists[o.Proof], s.class[o.Class] = list, o.Proof
 	s.drop(list, o.Class)
@@ -362,7 +381,7 @@ func (p *Proofs) records(ctx context.Context, s *shower, o market.Offer, list []
 				p.mu.Lock()
 				defer p.mu.Unlock()
 				if err == nil {
-					delete(s.tried, l.Record)
+					s.had(l.Record)
 					s.units[l.Unit] = checked{l.Record, audit.Record{WindowSlots: r.WindowSlots, Answer: r.Answer}, r.Rates(), o.Class, o.PerUnit}
 					return nil
 				}

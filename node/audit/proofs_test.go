@@ -332,6 +332,13 @@ func TestProofsAgain(t *testing.T) {
 	if units, doubt := b.check(t, 1); units != 1 || doubt != "" {
 		t.Errorf("%d units, %q", units, doubt)
 	}
+	b.Proofs.mu.Lock()
+	for _, s := range b.seen {
+		if len(s.order) != len(s.tried) {
+			t.Errorf("%d failures are remembered, in an order of %d", len(s.tried), len(s.order))
+		}
+	}
+	b.Proofs.mu.Unlock()
 	b = bazaarOf(t, passing()[:1], func(l []market.Shown) { l[0].Unit = market.UnitID{1} })
 	b.check(t, 1)
 	b.requests()
@@ -363,11 +370,23 @@ func TestProofsAreBounded(t *testing.T) {
 		o.Proof = b.list(t, many[:i+1])
 		b.Check(t.Context(), o, 1)
 	}
+	good := bazaarOf(t, passing(), nil)
+	b.lists[good.offer.Proof] = good.lists[good.offer.Proof]
+	for h, r := range good.records {
+		b.records[h] = r
+	}
+	b.Check(t.Context(), good.offer, 1)
 	for i := range maxSeen + 10 {
 		o := b.offer
 		o.Provider = sign.Key(sign.Sum(fmt.Append(nil, i)))
 		b.now = b.now.Add(time.Millisecond)
-		b.Shown(o)
+		if s := b.Shown(o); s.Doubt != notChecked {
+			t.Fatal(s)
+		}
+		b.Check(t.Context(), o, 1)
+	}
+	if s := b.Shown(good.offer); s.Units != 3 {
+		t.Errorf("who has shown something was driven out by those that have not: %+v", s)
 	}
 	b.Proofs.mu.Lock()
 	defer b.Proofs.mu.Unlock()
