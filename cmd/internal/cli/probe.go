@@ -20,7 +20,7 @@ func newProbe(a *App) *cobra.Command {
 		Use:   "probe",
 		Short: "See whether a job has its hardware for itself",
 		Long: `While a job's program runs, its buyer now and then has a small exact product computed in the program's place, at instants that it draws,
-for a thousandth of the lease's time at the most. Two in a row at three fifths of the speed that was proven or shown before are contention: somebody
+for a thousandth of the lease's time at the most. Two in a row at three fifths of the speed that the units have shown before are contention: somebody
 else computes with what was leased. The job says what then happens: "probes: off", "warn" (the default) or "move", or --probes of run.
 
 What was asked and answered is signed by both, so that anyone can check a record without this peer; how long it took is the buyer's word.
