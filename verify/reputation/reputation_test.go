@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -243,6 +244,39 @@ func TestSplittingGainsNothing(t *testing.T) {
 			t.Fatalf("split %+v, whole %+v", split, whole)
 		}
 	})
+}
+
+// Who spoke well of one that failed the reader is believed less about others; about itself the subject changes nothing.
+func TestWhoVouchedForACheatIsDoubted(t *testing.T) {
+	t.Parallel()
+	const p, q, one, two, x, y, cheat = 1, 2, 3, 4, 5, 6, 7
+	var facts []Fact
+	n := 0
+	deal := func(provider, buyer int) {
+		facts = append(facts, lease(n, key(provider), key(buyer), 10_000, now)...)
+		n++
+	}
+	for _, good := range []int{p, q} {
+		deal(good, 0) // with the reader
+		deal(good, one)
+		deal(good, two)
+	}
+	deal(x, one)
+	deal(y, two)
+	deal(cheat, two)
+	score := func(k int, facts []Fact) uint32 { return view(t, facts).Score(key(k), Provider).Millionths }
+	if a, b := score(x, facts), score(y, facts); a != b || a <= Stranger {
+		t.Fatalf("before anything failed: %d by the one, %d by the other", a, b)
+	}
+	was := score(cheat, facts)
+	lost := append(slices.Clone(facts), Fact{id(n), Failed, Provider, key(cheat), reader, 10_000, now})
+	if a, b := score(x, lost), score(y, lost); a != score(x, facts) || b >= a || b < Stranger {
+		t.Errorf("by one that vouched for the cheat %d, by another %d, before %d", b, a, score(x, facts))
+	}
+	e := view(t, lost).Explain(key(cheat), Provider, 0)
+	if good := view(t, facts).Explain(key(cheat), Provider, 0).Good; e.Good != good || e.Millionths >= was {
+		t.Errorf("what is said of the cheat itself counts %d, before %d", e.Good, good)
+	}
 }
 
 func TestInTheEndEveryPeerIsAStranger(t *testing.T) {

@@ -85,6 +85,8 @@ type peer struct {
 	stake  uint64      // scaled
 	seed   uint64      // what the reader has seen good of it
 	pass   float64     // share of what comes to it that goes on
+	failed bool        // more speaks against it than for it, by what the reader saw and by proofs
+	doubt  uint64      // what it says good of such, in millionths of nats
 	proofs [2]proofs   // by role
 	scores [2]bool     // whether there is anything about it, by role
 }
@@ -296,9 +298,14 @@ func (v *View) begin() {
 			loss += p.proofs[role].loss(uint64(v.p.Unit))
 		}
 		loss *= badWeight
-		p.seed = gain - min(gain, loss)
+		p.seed, p.failed = gain-min(gain, loss), loss > gain
 		p.pass = one / float64(one+loss) // what a cheat says for others counts less
 		v.seeds += p.seed
+	}
+	for _, a := range v.arcs {
+		if v.peers[a.to].failed {
+			v.peers[a.from].doubt += a.strength
+		}
 	}
 }
 

@@ -159,7 +159,7 @@ func (w *walk) reference(role Role) uint64 {
 }
 
 // said is what a deal counts for its subject, in millionths of nats: what the reader itself says in full, what others say
-// by what the walk brings to them, and less where they say much for many.
+// by what the walk brings to them, and less where they say much for many, or good of others that failed.
 func (w *walk) said(d *deal) uint64 {
 	if d.rater == w.v.reader || d.gain == 0 {
 		return d.gain
@@ -174,7 +174,12 @@ func (w *walk) said(d *deal) uint64 {
 	}
 	hi, lo := bits.Mul64(gain, min(w.mass[d.rater], ref))
 	q, _ := bits.Div64(hi, lo, ref)
-	return q
+	// Who speaks well of peers that failed is believed less: a buyer that is paid for its word gives it to more than one.
+	doubt := w.v.peers[d.rater].doubt
+	if w.v.peers[d.subject].failed {
+		doubt -= w.left[d.rater] // of the subject itself
+	}
+	return q * one / (one + doubt)
 }
 
 // Reached says of a peer whether the reader's walk comes to it, or it is the reader: what others say counts only then.
