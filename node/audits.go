@@ -75,7 +75,7 @@ func (n *Node) newAudits(ctx context.Context) (*audit.Service, error) {
 		Until:  func(s market.Slot) time.Duration { return n.slots.Until(time.Now(), s) },
 	}
 	if n.provider != nil {
-		c.Units, c.List, c.Proven = n.idleUnits, n.provider.Shown, n.provider.Show
+		c.Units, c.List, c.Proven, c.Delist = n.idleUnits, n.provider.Shown, n.provider.Show, n.provider.Withdraw
 		if n.p.Mask != nil {
 			c.Mask = n.mask
 		}

@@ -14,6 +14,9 @@ import (
 
 // offer has the offers of this peer say which records are fresh now.
 func (s *Service) offer() {
+	if out := s.cfg.Shelf.delisted(); s.cfg.Delist != nil && len(out) > 0 {
+		s.cfg.Delist(out)
+	}
 	if s.cfg.Proven == nil {
 		return
 	}
@@ -24,7 +27,7 @@ func (s *Service) offer() {
 	terms := audit.Terms{WindowSlots: s.cfg.Genesis.AuditSlots}
 	s.cfg.Proven(func(u market.Unit) (sign.Hash, bool) {
 		r, hash, ok := s.cfg.Shelf.newest(u.ID)
-		if !ok || audit.Fresh(r, nil, slot, terms) != nil {
+		if !ok || s.cfg.Shelf.Standing(u.ID).State != audit.Listed || audit.Fresh(r, nil, slot, terms) != nil {
 			return sign.Hash{}, false
 		}
 		if err := r.CheckClass(u.Class, u.Resources); err != nil { // another configuration since

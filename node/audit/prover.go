@@ -49,6 +49,7 @@ type Result struct {
 	Unit   Claim
 	Record audit.Record
 	Err    error
+	Broken uint8 // attempts that broke off after its products' root was known and before the right openings were shown, by this peer's fault
 }
 
 // Audit has all units answer in the window that is now. Members that leave are left out of a new attempt, while the window has
@@ -78,9 +79,17 @@ func (p *Prover) Audit(ctx context.Context, units []Unit) ([]Result, error) {
 			gone = append(gone, left.member)
 			continue
 		}
+		if err != nil && left == nil && s != nil && s.rooted && ctx.Err() == nil {
+			err = &brokenError{err}
+		}
 		return results, err
 	}
 }
+
+// brokenError is an attempt that broke off when the products' roots were known.
+type brokenError struct{ error }
+
+func (e *brokenError) Unwrap() error { return e.error }
 
 // leftError is a member that gave a nonce and no more.
 type leftError struct {
@@ -102,6 +111,7 @@ type session struct {
 	beacon  Drawn
 	size    int // of the committee
 	appeal  bool
+	rooted  bool // the products' roots are known
 	drawn   audit.Roster
 	members []sign.Key // who gave a first nonce
 	given   [3][]audit.Given
@@ -217,6 +227,7 @@ func (s *session) play(ctx context.Context) ([]Result, error) {
 	if err := s.together(ctx, s.multiply); err != nil {
 		return nil, err
 	}
+	s.rooted = true
 	second := s.request()
 	second.Step = &nodepb.AuditRequest_Second_{Second: &nodepb.AuditRequest_Second{First: givenToPB(s.given[0])}}
 	if err := s.nonces(ctx, 1, second); err != nil {
@@ -377,6 +388,7 @@ func (s *session) show(ctx context.Context) ([]Result, error) {
 	for i, u := range s.units {
 		results[i] = Result{Unit: u.Claim}
 		if results[i].Err = s.openUnit(u); results[i].Err != nil {
+			results[i].Broken = 1
 			s.p.cfg.Log.Error("a unit's answer is withheld", "unit", u.ID, "err", results[i].Err)
 			continue
 		}

@@ -35,6 +35,8 @@ type Config struct {
 	// records are fresh now, whenever that may have changed. Both are nil for a peer that sells nothing.
 	List   func(proof sign.Hash) []market.Shown
 	Proven func(record func(u market.Unit) (sign.Hash, bool))
+	// Delist is told of units that are not to be sold any more, and why, as often as there are any; nil: nobody is.
+	Delist func(map[market.UnitID]string)
 	// Judged is told of every verdict that this peer gives.
 	Judged func(provider sign.Key, v audit.Verdict)
 	// Until is how long it takes until a slot begins.
@@ -165,6 +167,21 @@ func (s *Service) Run(ctx context.Context) error {
 	return nil
 }
 
+// settle waits until everybody is in a window whose clock is not too wrong: an eighth of it, or clockError if that is less. A slot hash
+// comes later by itself.
+func (s *Service) settle(ctx context.Context, w audit.Window) error {
+	if s.cfg.Sight.Source() == audit.SlotHash {
+		return nil
+	}
+	slots := min(s.cfg.Genesis.SlotsIn(clockError), s.cfg.Genesis.AuditSlots/8)
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(s.cfg.Until(w.First(s.cfg.Genesis.AuditSlots) + market.Slot(slots))):
+		return nil
+	}
+}
+
 // ErrTooEarly says that this window's audit was begun already, or that this process started in it: a peer whose journal was put
 // back must not answer a window twice.
 var ErrTooEarly = errors.New("this peer's units can be audited in the next window")
@@ -187,6 +204,9 @@ func (s *Service) Audit(ctx context.Context) ([]Past, error) {
 	s.mu.Unlock()
 	if early {
 		return nil, fmt.Errorf("%w, which begins in %s", ErrTooEarly, s.cfg.Until((window + 1).First(s.cfg.Genesis.AuditSlots)).Round(time.Second))
+	}
+	if err := s.settle(ctx, window); err != nil {
+		return nil, err
 	}
 	for s.cfg.Sight.Source() != audit.ByReveal {
 		_, err := s.cfg.Sight.Beacon(ctx, window)
@@ -211,14 +231,22 @@ func (s *Service) Audit(ctx context.Context) ([]Past, error) {
 	if len(units) == 0 {
 		return nil, nil
 	}
+	for i, u := range units {
+		units[i].Appeal = s.cfg.Shelf.Standing(u.ID).Appealed()
+	}
 	s.mu.Lock()
 	s.done = window
 	s.mu.Unlock()
 	results, err := s.prover.Audit(ctx, units)
 	if err != nil {
 		results = nil
+		var broken *brokenError
 		for _, u := range units {
-			results = append(results, Result{Unit: u.Claim, Err: err})
+			r := Result{Unit: u.Claim, Err: err}
+			if errors.As(err, &broken) {
+				r.Broken = 1
+			}
+			results = append(results, r)
 		}
 	}
 	var out []Past

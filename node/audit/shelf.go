@@ -21,6 +21,7 @@ const (
 	kindRecord = "audit"     // audit.Record by unit
 	kindAudit  = "auditpast" // Past by unit/window
 	kindLie    = "auditlie"  // audit.Lie by its hash
+	kindStands = "auditlist" // audit.Standing by unit
 )
 
 const (
@@ -39,6 +40,8 @@ type Past struct {
 	Record sign.Hash     `json:"record"`           // zero when it did not pass
 	Rates  audit.Rates   `json:"rates"`            // zero likewise
 	Failed string        `json:"failed,omitempty"` // why
+	// Standing is what the unit was to the market after it: unproven, listed, suspended or delisted.
+	Standing string `json:"standing"`
 }
 
 // Shelf keeps the newest record of each of a peer's own units, how they did before, and lies that it found. It may be used by
@@ -52,13 +55,20 @@ type Shelf struct {
 	former  map[market.UnitID]sign.Hash // the record before, for who has an offer of a moment ago; not kept
 	past    map[market.UnitID][]Past    // oldest first
 	lies    map[audit.Kind]int
+	stands  map[market.UnitID]stands
+}
+
+// stands is a unit's standing after a window.
+type stands struct {
+	audit.Standing
+	window audit.Window
 }
 
 // OpenShelf reads what an earlier process kept.
 func OpenShelf(ctx context.Context, st store.Store) (*Shelf, error) {
 	s := &Shelf{
 		store: st, records: map[sign.Hash][]byte{}, units: map[market.UnitID]sign.Hash{}, former: map[market.UnitID]sign.Hash{}, past: map[market.UnitID][]Past{},
-		lies: map[audit.Kind]int{},
+		lies: map[audit.Kind]int{}, stands: map[market.UnitID]stands{},
 	}
 	err := st.List(ctx, kindRecord, "", func(key string, b []byte) error {
 		r, err := audit.UnmarshalRecord(b)
@@ -67,6 +77,18 @@ func OpenShelf(ctx context.Context, st store.Store) (*Shelf, error) {
 		}
 		s.records[r.Hash()], s.units[r.Answer.Unit] = b, r.Hash()
 		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = st.List(ctx, kindStands, "", func(key string, b []byte) error {
+		x, w, err := audit.UnmarshalStanding(b)
+		if err != nil {
+			return fmt.Errorf("reading the standing of unit %s: %w", key, err)
+		}
+		id, err := sign.ParseHash(key)
+		s.stands[market.UnitID(id)] = stands{x, w}
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -100,14 +122,22 @@ func (s *Shelf) Put(ctx context.Context, r Result, window audit.Window, at time.
 	} else {
 		record, p.Record, p.Rates = r.Record.Marshal(), r.Record.Hash(), r.Record.Rates()
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := stands{window: window}
+	old, known := s.stands[p.Unit]
+	if now.Standing = old.Standing; !known || old.window < window { // a window counts once
+		now.Standing = old.StepIn(old.window, window, r.report())
+	}
+	p.Standing = now.State.String()
 	b, err := json.Marshal(p)
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	past := append(slices.DeleteFunc(slices.Clone(s.past[p.Unit]), func(o Past) bool { return o.Window == window }), p)
-	puts := []store.Put{{Kind: kindAudit, Key: pastKey(p), Value: b}}
+	puts := []store.Put{
+		{Kind: kindAudit, Key: pastKey(p), Value: b}, {Kind: kindStands, Key: p.Unit.String(), Value: now.MarshalIn(window)},
+	}
 	for len(past) > maxPast {
 		puts = append(puts, store.Put{Kind: kindAudit, Key: pastKey(past[0])})
 		past = past[1:]
@@ -118,13 +148,47 @@ func (s *Shelf) Put(ctx context.Context, r Result, window audit.Window, at time.
 	if err := s.store.Write(ctx, puts...); err != nil {
 		return err
 	}
-	s.past[p.Unit] = past
+	s.past[p.Unit], s.stands[p.Unit] = past, now
 	if record != nil {
 		delete(s.records, s.former[p.Unit])
 		s.former[p.Unit] = s.units[p.Unit]
 		s.records[p.Record], s.units[p.Unit] = record, p.Record
 	}
 	return nil
+}
+
+// report is what a window's result counts for.
+func (r Result) report() audit.Report {
+	out := audit.Report{Result: audit.Absent, Broken: r.Broken}
+	switch {
+	case r.Err == nil:
+		out.Result = audit.Passed
+	case len(r.Record.Verdicts) > 0:
+		if out.Result = r.Record.Result(r.Unit.Class, r.Unit.Resources); out.Result == audit.Passed { // but for something else
+			out.Result = audit.Undecided
+		}
+	}
+	return out
+}
+
+// Standing is what a unit is to the market: Unproven when it was never audited.
+func (s *Shelf) Standing(u market.UnitID) audit.Standing {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stands[u].Standing
+}
+
+// delisted are the units that are not to be sold any more, and why.
+func (s *Shelf) delisted() map[market.UnitID]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := map[market.UnitID]string{}
+	for u, x := range s.stands {
+		if x.State == audit.Delisted {
+			out[u] = fmt.Sprintf("audits up to window %d found that it is not what it says to be: it is delisted, and only as another unit is it audited again (starling audit ls)", x.window)
+		}
+	}
+	return out
 }
 
 // Record is a record by its hash. ErrNoRecord.

@@ -1,5 +1,11 @@
 package audit
 
+import (
+	"encoding/binary"
+
+	"github.com/starling-network/starling/market"
+)
+
 // Result is what a window made known of one unit.
 type Result uint8
 
@@ -123,4 +129,75 @@ func (s Standing) CommitteeSize() int {
 		return Appeal
 	}
 	return Committee
+}
+
+// StandingSize is the size of a standing's layout, bytes.
+const StandingSize = 16 + 3*MaxRates
+
+// MarshalIn returns the layout of a standing after a window, little-endian:
+//
+//	offset  size  field
+//	     0     1  version = 1
+//	     1     1  state, 0 to 3
+//	     2     1  windows failed since the last that passed
+//	     3     1  place of the next report, below 24
+//	     4     4  reserved: 0
+//	     8     8  the window
+//	    16  3·24  ( result, 0 for none ‖ broken ‖ 1 if it keeps its place ) each
+func (s Standing) MarshalIn(w Window) []byte {
+	b := make([]byte, 16, StandingSize)
+	b[0], b[1], b[2], b[3] = version, byte(s.State), s.Failed, s.next
+	binary.LittleEndian.PutUint64(b[8:], uint64(w))
+	for _, r := range s.last {
+		keeps := byte(0)
+		if r.Keeps {
+			keeps = 1
+		}
+		b = append(b, byte(r.Result), r.Broken, keeps)
+	}
+	return b
+}
+
+// UnmarshalStanding reads the layout and nothing after it.
+func UnmarshalStanding(b []byte) (Standing, Window, error) {
+	if len(b) != StandingSize || b[0] != version || b[1] > byte(Delisted) || b[3] >= MaxRates || !zero(b[4:8]) {
+		return Standing{}, 0, malformed("standing", "%d bytes, or unknown version, state or reserved bytes", len(b))
+	}
+	s := Standing{State: State(b[1]), Failed: b[2], next: b[3]}
+	for i := range s.last {
+		x := b[16+3*i:]
+		if x[0] > byte(Excused) || x[2] > 1 {
+			return Standing{}, 0, malformed("standing", "report %d", i)
+		}
+		s.last[i] = Report{Result: Result(x[0]), Broken: x[1], Keeps: x[2] == 1}
+	}
+	return s, Window(binary.LittleEndian.Uint64(b[8:])), nil
+}
+
+// StepIn takes the report of window w, after a standing of window from: it was absent in those between.
+func (s Standing) StepIn(from, w Window, r Report) Standing {
+	if s.State != Unproven || s.next != 0 { // of one never heard of nothing is missing
+		for range min(w-min(w, from+1), MaxRates) {
+			s = s.Step(Report{Result: Absent})
+		}
+	}
+	return s.Step(r)
+}
+
+// Result is what a record says of its window: it passed, more than two thirds of the committee say that it did not, or neither. The
+// record's computed parts and signatures are checked elsewhere.
+func (r Record) Result(class market.Class, res market.Resources) Result {
+	not := 0
+	for _, v := range r.Verdicts {
+		if v.Outcome != Pass {
+			not++
+		}
+	}
+	switch {
+	case r.checkForm() == nil && r.CheckClass(class, res) == nil:
+		return Passed
+	case len(r.Verdicts) > 0 && (not >= Certify(int(r.Committee)) || r.FailsClass(class, res)):
+		return Failed
+	}
+	return Undecided
 }

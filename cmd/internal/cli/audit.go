@@ -57,14 +57,14 @@ sells it. No round trip is subtracted from the times, so a unit is at least as f
 }
 
 func auditTable(t *Table, past []audit.Past) {
-	t.Head("UNIT", "CLASS", "WINDOW", "AGE", "TOPS", "READS", "MEMORY", "DISTANCE", "RECORD", "")
+	t.Head("UNIT", "CLASS", "WINDOW", "AGE", "TOPS", "READS", "MEMORY", "DISTANCE", "RECORD", "STANDING", "")
 	for _, p := range past {
 		if p.Failed != "" {
-			t.Row(p.Unit.Short(), p.Class, fmt.Sprint(uint64(p.Window)), ago(time.Now(), p.At), "", "", "", "", "", "not passed: "+clip(p.Failed, 160))
+			t.Row(p.Unit.Short(), p.Class, fmt.Sprint(uint64(p.Window)), ago(time.Now(), p.At), "", "", "", "", "", p.Standing, "not passed: "+clip(p.Failed, 160))
 			continue
 		}
 		r := p.Rates
-		t.Row(p.Unit.Short(), p.Class, fmt.Sprint(uint64(p.Window)), ago(time.Now(), p.At), tops(r), megareads(r), mebibytes(r), distance(r), p.Record.Short(), "passed")
+		t.Row(p.Unit.Short(), p.Class, fmt.Sprint(uint64(p.Window)), ago(time.Now(), p.At), tops(r), megareads(r), mebibytes(r), distance(r), p.Record.Short(), p.Standing, "passed")
 	}
 	if len(past) == 0 {
 		t.Row("none yet")
