@@ -170,11 +170,8 @@ func (n *Node) idleUnits(ctx context.Context) ([]audit.Unit, func(), error) {
 	for _, p := range n.audits.Shelf().All() {
 		last[p.Unit] = max(last[p.Unit], p.Window)
 	}
-	open := n.p.Hardware
-	if open == nil {
-		open = answering
-	}
 	idle := n.provider.Idle()
+	n.kept.idle(idle)
 	slices.SortStableFunc(idle, func(a, b market.Unit) int { return cmp.Compare(last[a.ID], last[b.ID]) })
 	var out []audit.Unit
 	for _, u := range idle {
@@ -185,7 +182,7 @@ func (n *Node) idleUnits(ctx context.Context) ([]audit.Unit, func(), error) {
 		asked, err := audit.ByPlan(claim)
 		var d device.Device
 		if err == nil {
-			d, err = open(ctx, u, asked)
+			d, err = n.answers(ctx, u, asked)
 		}
 		if err != nil {
 			n.p.Log.Warn("a unit cannot show what it is", "unit", u.ID, "class", u.Class, "err", err)

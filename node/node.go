@@ -124,6 +124,7 @@ type Node struct {
 	reputation *reputation.Book
 	orders     *orders // nil for a light peer
 	slots      *slots.Clock
+	kept       *kept              // devices of idle units
 	provider   *provider.Provider // nil when nothing is sold
 	buyer      *buyer.Buyer
 	guardian   *guardian.Service // nil when it guards nothing
@@ -157,6 +158,7 @@ func New(ctx context.Context, p Parts) (*Node, error) {
 	p.Version = p.Version[:min(len(p.Version), maxVersion)]
 	n := &Node{p: p, tag: p.Genesis.Tag(), grants: newGrants(), started: time.Now()}
 	n.gpus = newGPUs(p.GPUs)
+	n.kept = newKept(p.Log.With("role", "audit"))
 	n.slots = slots.New(p.Ledger, p.Genesis.SlotMillis, p.SlotEvery, p.Log)
 	if p.Program != nil {
 		n.network = settle.NewNetwork(p.Genesis, p.Program, p.Store)
@@ -248,7 +250,7 @@ func (n *Node) newProvider(ctx context.Context, lots []provider.Lot) (*provider.
 	return provider.New(ctx, provider.Config{
 		Escrows: escrows,
 		Host:    n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Owner: n.p.Owner,
-		Lots: lots, Policy: policy, AllowImage: policy.Images.Check, Devices: n.gpus.devices, Health: n.health, Internet: n.p.Config.Docker.Internet, Region: market.Region(n.p.Config.Region),
+		Lots: lots, Policy: policy, AllowImage: policy.Images.Check, Devices: n.gpus.devices, Vacate: n.kept.vacate, Health: n.health, Internet: n.p.Config.Docker.Internet, Region: market.Region(n.p.Config.Region),
 		MinSlots: n.p.Genesis.SlotsIn(c.MinTime), MaxSlots: n.p.Genesis.SlotsIn(c.MaxTime),
 		Store: n.p.Store, Blobs: n.p.Blobs, Fetch: n.fetch, Grant: n.grants.add, Runtimes: n.p.Runtimes, Slots: n.slots,
 		Dir: n.p.Home, Version: n.p.Version, Log: n.p.Log.With("role", "provider"),
@@ -493,7 +495,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	}
 	g.Go(func() error { return n.buyer.Run(gctx) })
 	if n.audits != nil {
-		g.Go(func() error { return n.audits.Run(gctx) })
+		g.Go(func() error { defer n.kept.close(); return n.audits.Run(gctx) })
 	}
 	if n.rewards != nil {
 		answers := n.rewards.Handle(n.p.Host, n.tag)

@@ -42,6 +42,7 @@ const EnvDevices = "STARLING_DEVICES"
 type launching struct {
 	unseal     func(box []byte, l market.LeaseID) ([]byte, error)
 	devices    func(units []market.UnitID) (ids, names []string, err error)
+	vacate     func(units []market.UnitID)
 	allowImage func(image string) error
 	internet   bool
 	retain     time.Duration
@@ -103,6 +104,9 @@ func (x *executor) launch(ctx context.Context, e *execution, rt runtime.Runtime)
 		return err
 	}
 	x.takeSnapshot(e, exclusive.Before)
+	if x.vacate != nil {
+		x.vacate(e.rec.Units)
+	}
 	h, err := rt.Start(ctx, spec)
 	if err != nil {
 		return fmt.Errorf("starting the program: %w", err)

@@ -99,6 +99,8 @@ type Config struct {
 	Unseal func(box []byte, l market.LeaseID) ([]byte, error)
 	// Devices names the devices of units, for the container engine and for people; nil gives containers none.
 	Devices func(units []market.UnitID) (ids, names []string, err error)
+	// Vacate has the memory of units given back, before a program starts on them; nil: nobody else has any.
+	Vacate func(units []market.UnitID)
 	// Health says how the hardware of units does, for the snapshots at both ends of an execution; nil takes none.
 	Health Health
 	// AllowImage refuses an image with a reason that its buyer is told; nil allows every one.
@@ -211,7 +213,7 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 		dir: filepath.Join(cfg.Dir, "exec"), store: cfg.Store, blobs: cfg.Blobs, fetch: cfg.Fetch, grant: cfg.Grant,
 		runtimes: cfg.Runtimes, log: cfg.Log, health: cfg.Health, domain: p.domain, key: cfg.Key, exec: map[string]*execution{}, over: map[market.LeaseID]time.Time{}, closed: map[market.LeaseID]bool{},
 		launching: launching{
-			unseal: cfg.Unseal, devices: cfg.Devices, allowImage: cfg.AllowImage, internet: cfg.Internet,
+			unseal: cfg.Unseal, devices: cfg.Devices, vacate: cfg.Vacate, allowImage: cfg.AllowImage, internet: cfg.Internet,
 			retain: cfg.Retain, drop: cfg.Drop,
 		},
 	}
