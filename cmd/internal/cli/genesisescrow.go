@@ -15,6 +15,7 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/rewards"
 	"github.com/starling-network/starling/chain/solana"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
@@ -189,7 +190,7 @@ func (o *escrowOptions) read(file string) (market.Genesis, program.Params, error
 	}
 	p, err := o.parameters(g)
 	if err == nil {
-		if err = cmp.Or(p.Validate(), escrow.CheckWindows(p)); err != nil {
+		if err = cmp.Or(p.Validate(), escrow.CheckWindows(p), checkEpochs(p)); err != nil {
 			err = &Error{Code: ExitUsage, Err: err}
 		}
 	}
@@ -198,6 +199,15 @@ func (o *escrowOptions) read(file string) (market.Genesis, program.Params, error
 	}
 	g.Escrow = program.NetworkAddress(g.Program, p)
 	return g, p, nil
+}
+
+// checkEpochs refuses epochs that nobody could count the audits of.
+func checkEpochs(p program.Params) error {
+	if !p.Votes.On() || p.AuditSlots == 0 {
+		return nil
+	}
+	_, err := rewards.EpochOf(p.Votes, uint64(p.AuditSlots), 0)
+	return err
 }
 
 // parameters of a network, from the file or the flags.
