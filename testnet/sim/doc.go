@@ -9,5 +9,9 @@
 //	  │                                                                      │ audit.Report
 //	  └── a few real records ──▶ audit.Record.Check … ──▶ refused by a rule  └▶ audit.Standing.Step ──▶ sold? delisted?
 //
+// What no audit of hardware meets is played once for each adversary, against the rules that do meet it: results against verify/replica,
+// leases against both machines of verify/meter, probes against verify/exclusive, a good name against verify/reputation (trial.go). What has
+// a target is a Figure, and a table with one that misses its target is an error.
+//
 // Everything follows from the seed.
 package sim
