@@ -62,6 +62,7 @@ type auction struct {
 	good   func(q quoted) uint32 // how many leases a quote is good for
 
 	mu     sync.Mutex
+	asked  map[sign.Key]bool // directly
 	quotes map[sign.Key]quoted
 	more   chan struct{} // holds one token when something came in
 }
@@ -114,7 +115,7 @@ func maxQuotes(o market.Order) int { return 64 + 4*int(o.Count) }
 // of them, when everybody who was asked has answered and gossip has had its time,
 // or when the window is over.
 func (b *Buyer) collect(ctx context.Context, t *trace, o market.Order, envelope []byte, how asking) ([]quoted, []match.Refusal, error) {
-	a := &auction{order: o, spread: how.spread, good: func(q quoted) uint32 { return b.leasesOf(o, q) }, start: time.Now(), trace: t, quotes: map[sign.Key]quoted{}, more: make(chan struct{}, 1)}
+	a := &auction{order: o, spread: how.spread, good: func(q quoted) uint32 { return b.leasesOf(o, q) }, start: time.Now(), trace: t, asked: map[sign.Key]bool{}, quotes: map[sign.Key]quoted{}, more: make(chan struct{}, 1)}
 	b.mu.Lock()
 	b.auctions[o.ID] = a
 	b.mu.Unlock()
@@ -152,10 +153,12 @@ func (b *Buyer) collect(ctx context.Context, t *trace, o market.Order, envelope 
 		case market.ReasonUnwanted:
 			t.add(Step{At: time.Now(), Kind: StepBlocked, Provider: r.Provider.String(), Detail: r.Detail})
 		case market.ReasonUnproven:
-			if a.mu.Lock(); r.Route == routeOffer && a.quotes[r.Provider].route == "" { // it was not asked
+			a.mu.Lock()
+			silent := r.Route == routeOffer && !a.asked[r.Provider] && a.quotes[r.Provider].route == ""
+			a.mu.Unlock()
+			if silent { // nothing else is said of it
 				t.add(Step{At: time.Now(), Kind: StepInfeasible, Provider: r.Provider.String(), Detail: r.Detail})
 			}
-			a.mu.Unlock()
 		}
 	}
 	return a.all(), no, nil
@@ -198,14 +201,14 @@ func (b *Buyer) listen(ctx context.Context, a *auction, asked <-chan struct{}, h
 func (b *Buyer) askKnown(ctx context.Context, t *trace, a *auction, envelope []byte, refused *refusals) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	seen := map[sign.Key]bool{}
-	var mu sync.Mutex
 	ask := func(batch []Known) {
 		for _, k := range batch {
-			mu.Lock()
-			skip := seen[k.Offer.Provider] || len(seen) >= b.cfg.MaxAsked+3*int(a.order.Count)
-			seen[k.Offer.Provider] = true
-			mu.Unlock()
+			a.mu.Lock()
+			skip := a.asked[k.Offer.Provider] || len(a.asked) >= b.cfg.MaxAsked+3*int(a.order.Count)
+			if !skip {
+				a.asked[k.Offer.Provider] = true
+			}
+			a.mu.Unlock()
 			if skip {
 				continue
 			}
