@@ -71,8 +71,8 @@ func (n *Node) newAudits(ctx context.Context) (*audit.Service, error) {
 	}
 	c := audit.Config{
 		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Sight: n.sight, Shelf: shelf, Log: n.p.Log.With("role", "audit"),
-		Judged: n.judged,
-		Until:  func(s market.Slot) time.Duration { return n.slots.Until(time.Now(), s) },
+		Judged: n.judged, Lie: n.keepLie,
+		Until: func(s market.Slot) time.Duration { return n.slots.Until(time.Now(), s) },
 	}
 	if n.provider != nil {
 		c.Units, c.List, c.Proven, c.Delist = n.idleUnits, n.provider.Shown, n.provider.Show, n.provider.Withdraw

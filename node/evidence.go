@@ -7,13 +7,15 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/evidence"
+	"github.com/starling-network/starling/verify/audit"
+	"github.com/starling-network/starling/verify/reputation"
 )
 
 // newEvidence makes the part that publishes leases and keeps proofs of double sale.
 func (n *Node) newEvidence(ctx context.Context) (*evidence.Keeper, error) {
 	return evidence.Open(ctx, evidence.Config{
 		Genesis: n.p.Genesis, Self: n.p.Key.Key(), Store: n.p.Store, Log: n.p.Log.With("role", "evidence"),
-		Slot: func() (market.Slot, error) { return n.slots.Now(time.Now()) }, Heard: n.reputation.Heard, Proved: n.reputation.SoldTwice,
+		Slot: func() (market.Slot, error) { return n.slots.Now(time.Now()) }, Heard: n.reputation.Heard, Proved: n.reputation.SoldTwice, Lied: n.lied,
 	})
 }
 
@@ -26,4 +28,29 @@ func (n *Node) proofs() api.Evidence {
 		return nil
 	}
 	return n.evidence
+}
+
+// lied has a lie count among what this peer knows of who told it.
+func (n *Node) lied(l audit.Lie) {
+	n.reputation.Record(reputation.Fact{
+		ID: evidence.LieFact(l), Kind: reputation.Lied, Role: reputation.Provider, Subject: l.Liar(), At: l.Answer.Window.First(n.p.Genesis.AuditSlots),
+	})
+}
+
+// keepLie keeps the proof of a lie that this peer found.
+func (n *Node) keepLie(ctx context.Context, l audit.Lie) error {
+	fresh, err := n.evidence.KeepLie(ctx, l, true)
+	if fresh && n.lies != nil {
+		n.lies.found()
+	}
+	return err
+}
+
+// accuse has the stake of liars taken; nothing where the network has no program.
+func (n *Node) accuse(ctx context.Context) error {
+	c, ok := n.p.Program.(evidence.Chain)
+	if !ok {
+		return nil
+	}
+	return n.evidence.Accuse(ctx, c, n.p.Key.Key())
 }

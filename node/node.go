@@ -121,6 +121,7 @@ type Node struct {
 	sight      *audit.Public        // nil where nothing is audited
 	audits     *audit.Service       // nil for a light peer, and where nothing is audited
 	rewards    *rewards.Service     // nil where there are none
+	lies       *lies                // nil for a light peer, and where nothing is audited
 	reputation *reputation.Book
 	orders     *orders // nil for a light peer
 	slots      *slots.Clock
@@ -191,6 +192,9 @@ func New(ctx context.Context, p Parts) (*Node, error) {
 	n.gossip = cancel
 	g, err := gossip.New(gctx, p.Host, gossip.Config{Network: n.tag, Logger: p.Log})
 	if err != nil {
+		return nil, errors.Join(err, n.close())
+	}
+	if n.lies, err = n.newLies(g); err != nil {
 		return nil, errors.Join(err, n.close())
 	}
 	lots, err := n.lots(ctx)
@@ -484,6 +488,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	} else {
 		g.Go(func() error { return n.discovery.Run(gctx) })
 		g.Go(func() error { return n.evidence.Run(gctx, n.discovery) })
+		g.Go(func() error { return n.accuse(gctx) })
 	}
 	g.Go(func() error { return n.slots.Run(gctx) })
 	g.Go(func() error { return n.reputation.Run(gctx) })
@@ -501,6 +506,9 @@ func (n *Node) Run(ctx context.Context) (err error) {
 		answers := n.rewards.Handle(n.p.Host, n.tag)
 		defer answers.Close()
 		g.Go(func() error { return n.rewards.Run(gctx) })
+	}
+	if n.lies != nil {
+		g.Go(func() error { return n.lies.run(gctx) })
 	}
 	if n.guardian != nil {
 		g.Go(func() error { return n.guardian.Run(gctx) })

@@ -29,6 +29,9 @@ func Run(at sign.Key, before *model.State, slot uint64, tx []program.Instruction
 			}
 			continue
 		}
+		if in.Program == program.ComputeBudget {
+			continue
+		}
 		if signed, ok := program.ParseSigned(in); ok {
 			if !signed.Verified() {
 				return before, model.ErrSignature
@@ -61,6 +64,9 @@ func withEd(call program.Call) program.Call {
 		c.Ed = 0
 		return c
 	case program.RetireFinal:
+		c.Ed = 0
+		return c
+	case program.State:
 		c.Ed = 0
 		return c
 	}

@@ -32,8 +32,6 @@ type Programs struct {
 	signed map[chain.TxID]called
 	minted uint64
 	poor   map[sign.Key]uint64 // lamports of the keys that do not have walletLamports
-
-	providers map[sign.Key]program.Provider // by their first keys
 }
 
 // called is a transaction of the program.
@@ -56,8 +54,7 @@ const walletLamports = 1_000_000_000
 
 // NewPrograms puts the network's account on a chain, and nothing else.
 func NewPrograms(c *Chain, net escrow.Net) *Programs {
-	p := &Programs{chain: c, net: net, final: model.New(net.Program), done: map[chain.TxID]ran{}, signed: map[chain.TxID]called{}, poor: map[sign.Key]uint64{}, blind: map[sign.Key]error{},
-		providers: map[sign.Key]program.Provider{}}
+	p := &Programs{chain: c, net: net, final: model.New(net.Program), done: map[chain.TxID]ran{}, signed: map[chain.TxID]called{}, poor: map[sign.Key]uint64{}, blind: map[sign.Key]error{}}
 	p.final.Networks[net.Address()] = net.Account
 	pool := program.PoolAddress(net.Program, net.Address(), net.Mint)
 	p.final.Tokens[pool] = program.Token{Mint: net.Mint, Owner: net.Address(), Plain: true}
@@ -374,25 +371,4 @@ func (l *ProgramLedger) Status(ctx context.Context, tx chain.Prepared) (chain.Tx
 		return chain.TxStatus{State: chain.Expired}, nil
 	}
 	return chain.TxStatus{}, nil
-}
-
-// Provider finds those that Register put there.
-func (l *ProgramLedger) Provider(_ context.Context, first sign.Key) (program.Provider, market.Slot, error) {
-	if l.p.chain.away() {
-		return program.Provider{}, 0, chain.ErrDown
-	}
-	l.p.mu.Lock()
-	defer l.p.mu.Unlock()
-	p, there := l.p.providers[first]
-	if !there {
-		return program.Provider{}, 0, chain.ErrNotFound
-	}
-	return p, market.Slot(p.Registered), nil
-}
-
-// Register makes a provider one that has a stake, out of nothing.
-func (p *Programs) Register(at program.Provider) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.providers[at.First] = at
 }

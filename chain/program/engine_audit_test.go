@@ -9,6 +9,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/testnet/programtest"
 	"github.com/starling-network/starling/verify/audit"
+	"github.com/starling-network/starling/verify/audit/audittest"
 	"github.com/starling-network/starling/verify/challenge"
 )
 
@@ -53,26 +54,6 @@ func (c *court) answer(peer sign.Private, depth uint32) audit.Answer {
 	}
 }
 
-// openings are right, but for one value.
-func openings(a audit.Answer, index, value int) []challenge.Opening {
-	g := challenge.ProductGenerator(a.ProductSeed)
-	row, column := make([]byte, a.Shape.Depth), make([]byte, a.Shape.Depth)
-	out := make([]challenge.Opening, 5)
-	for i := range out {
-		o := &out[i]
-		o.Leaf = uint32(300*i + 7)
-		p := a.Shape.Place(int(o.Leaf) / challenge.TileLeafs)
-		in := o.Leaf % challenge.TileLeafs
-		g.Line(row, challenge.A, p.Product, p.Row+in/2)
-		for k := range o.Values {
-			g.Line(column, challenge.B, p.Product, p.Column+in%2*challenge.LeafWords+uint32(k))
-			o.Values[k] = challenge.Dot(row, column)
-		}
-	}
-	out[index].Values[value] ^= 1
-	return out
-}
-
 // state shows a statement; where it is then.
 func (c *court) state(name string, by reporter, what program.Statement, layout []byte, signer sign.Private) sign.Key {
 	c.Helper()
@@ -101,8 +82,8 @@ func (c *court) accused(s seller, by reporter, l audit.Lie) program.SlashAudit {
 
 func (c *court) slashed(name string, in solana.Instruction, by reporter) programtest.Result {
 	c.Helper()
-	r := c.run(name, "", []solana.Instruction{in, computeLimit(program.SlashAuditUnits)}, by)
-	n := c.size([]solana.Instruction{in, computeLimit(program.SlashAuditUnits)}, by)
+	r := c.run(name, "", []solana.Instruction{in, program.ComputeLimit(program.SlashAuditUnits)}, by)
+	n := c.size([]solana.Instruction{in, program.ComputeLimit(program.SlashAuditUnits)}, by)
 	c.Logf("%7d CU  %s, %d bytes", r.Units, name, n)
 	if n > maxTransaction {
 		c.Errorf("%s: %d bytes", name, n)
@@ -167,7 +148,7 @@ func (c *court) stating() {
 // shows is what a seller shows of an answer, and the lie in it.
 func (c *court) shows(s seller, a audit.Answer, index, value int, verdicts ...audit.Signed) (audit.Shown, []audit.Lie) {
 	c.Helper()
-	os := openings(a, index, value)
+	os := audittest.Openings(a, index, value)
 	shown := audit.Show(a, os)
 	sig, err := shown.Sign(c.domain(), s.peer)
 	if err != nil {
@@ -197,7 +178,7 @@ func (c *court) falseOpenings() {
 	const network, account, vault, mint, stated, none, reporter, token = 0, 1, 2, 3, 4, 5, 6, 7
 	deny := func(name string, want program.Code, in solana.Instruction) {
 		c.Helper()
-		c.run(name, programtest.Custom(0, uint32(want)), []solana.Instruction{in, computeLimit(program.SlashAuditUnits)}, c.wallet)
+		c.run(name, programtest.Custom(0, uint32(want)), []solana.Instruction{in, program.ComputeLimit(program.SlashAuditUnits)}, c.wallet)
 	}
 	changed := func(change func(*program.SlashAudit)) solana.Instruction {
 		x := call
@@ -312,7 +293,7 @@ func (c *court) falsePasses() {
 		}
 		return audit.Signed{Verdict: v, Signature: sig}
 	}
-	v := verdict(audit.Pass, openings(a, 2, pick(2)))
+	v := verdict(audit.Pass, audittest.Openings(a, 2, pick(2)))
 	_, lies := c.shows(s, a, 2, pick(2), v)
 	if len(lies) != 2 || lies[1].Kind != audit.FalsePass {
 		c.Fatalf("%d lies", len(lies))
@@ -325,14 +306,14 @@ func (c *court) falsePasses() {
 	call := c.accused(member, by, lies[1])
 	call.A = state("state a pass", v)
 	good := call.Instruction(c.program)
-	wrong := state("state that it is wrong", verdict(audit.Wrong, openings(a, 2, pick(2))))
+	wrong := state("state that it is wrong", verdict(audit.Wrong, audittest.Openings(a, 2, pick(2))))
 	c.deny("slash for what was not passed", program.ErrOtherAnswer, with(good, 4, wrong))
 	c.deny("slash the seller for the pass", program.ErrNotItsKey, with(with(good, 1, s.address), 2, s.vault))
 	// A value that the member did not have to compute: the seller lied, the member did not.
 	unseen := (pick(2) + 1) % challenge.LeafWords
 	_, lies = c.shows(s, a, 2, unseen)
 	hidden := c.accused(member, by, lies[0])
-	hidden.Kind, hidden.A = audit.FalsePass, state("state a pass of the unseen", verdict(audit.Pass, openings(a, 2, unseen)))
+	hidden.Kind, hidden.A = audit.FalsePass, state("state a pass of the unseen", verdict(audit.Pass, audittest.Openings(a, 2, unseen)))
 	c.deny("slash a member for what it had not to see", program.ErrNotPicked, hidden.Instruction(c.program))
 	c.slashed("slash for a false pass", good, by)
 	if got := [...]uint64{c.balance(by.tokens), c.balance(member.vault), c.balance(s.vault)}; got != [...]uint64{100, 0, 1000} {

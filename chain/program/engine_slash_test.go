@@ -226,7 +226,7 @@ func (d *desk) slashing() {
 	supply, held := d.supply(d.token), d.balance(s.vault)
 	r := d.run("slash", "", []solana.Instruction{good}, by)
 	d.Logf("%6d CU  slash for leases of 1024 units, %d bytes", r.Units, d.size([]solana.Instruction{good}, by))
-	if n := d.size([]solana.Instruction{good, computeLimit(200_000)}, by); n > maxTransaction {
+	if n := d.size([]solana.Instruction{good, program.ComputeLimit(200_000)}, by); n > maxTransaction {
 		d.Errorf("a slash with a compute limit has %d bytes, over %d", n, maxTransaction)
 	}
 	p := d.provider(s)
@@ -250,14 +250,6 @@ func (d *desk) slashing() {
 	if got := [...]uint64{d.balance(again.toA), d.balance(by.tokens), d.balance(s.vault)}; got != [...]uint64{111, 131, 0} {
 		d.Errorf("slashed again: victim, reporter, vault are %d", got)
 	}
-}
-
-func computeLimit(units uint32) solana.Instruction {
-	budget, err := sign.ParseKey("ComputeBudget111111111111111111111111111111")
-	if err != nil {
-		panic(err)
-	}
-	return solana.Instruction{Program: budget, Data: binary.LittleEndian.AppendUint32([]byte{2}, units)}
 }
 
 // notSlashed tries everything that is nearly right.

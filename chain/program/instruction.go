@@ -32,7 +32,13 @@ var (
 	TokenProgram       = address("TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA")
 	Ed25519Program     = address("Ed25519SigVerify111111111111111111111111111")
 	InstructionsSysvar = address("Sysvar1nstructions1111111111111111111111111")
+	ComputeBudget      = address("ComputeBudget111111111111111111111111111111")
 )
+
+// ComputeLimit bounds what its transaction may compute, in units. Without it a call has 200,000.
+func ComputeLimit(units uint32) Instruction {
+	return Instruction{Program: ComputeBudget, Data: data{2}.u32(units)}
+}
 
 // address reads a constant; a mistake in one shows when the package is first loaded.
 func address(text string) sign.Key {

@@ -8,16 +8,17 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/verify/audit"
 	"github.com/starling-network/starling/verify/tranche"
 )
 
-// ErrCall: not a call about an escrow or an anchor, or not in its one form.
-var ErrCall = errors.New("program: not a call about an escrow or an anchor")
+// ErrCall: not a call about an escrow, an anchor or an audit, or not in its one form.
+var ErrCall = errors.New("program: not a call about an escrow, an anchor or an audit")
 
-// maxCallAccounts is more than any call about an escrow has.
+// maxCallAccounts is more than any of these calls has.
 const maxCallAccounts = 16
 
-// ParseCall reads a call about an escrow or an anchor of the program at an address back; ed is the number of the signatures' instruction, -1
+// ParseCall reads a call about an escrow, an anchor or an audit of the program at an address back; ed is the number of the signatures' instruction, -1
 // where none is needed. That it was read rightly shows when it is written again: the bytes must be equal, and every account
 // may be used for what the call needs at least (what one instruction may do with an account all of its transaction may).
 // ErrCall.
@@ -88,6 +89,19 @@ func ParseCall(at sign.Key, in Instruction) (call Call, ed int, err error) {
 		call = c
 	case tagCloseAnchor:
 		call = CloseAnchor{Authority: k[0], Anchor: k[1]}
+	case tagState:
+		c := State{Reporter: k[0], Network: k[1], Stated: k[2], Ed: r.u8(), What: Statement(r.u8())}
+		call, ed = c, int(c.Ed)
+	case tagCloseStated:
+		call = CloseStated{Reporter: k[0], Stated: k[1]}
+	case tagSlashAudit:
+		c := SlashAudit{Network: k[0], Provider: k[1], Vault: k[2], Mint: k[3], A: k[4], Reporter: k[6], Kind: audit.Kind(r.u8())}
+		if c.Kind == audit.TwoAnswers {
+			c.B = k[5]
+		} else {
+			r.wrongValue(&c)
+		}
+		call = c
 	case tagCloseEscrow:
 		call = CloseEscrow{Escrow: k[0], Vault: k[1], Destination: k[2], Mint: k[3], RentPayer: k[5], Buyer: none(k[6])}
 	}
@@ -95,6 +109,19 @@ func ParseCall(at sign.Key, in Instruction) (call Call, ed int, err error) {
 		return nil, 0, ErrCall
 	}
 	return call, ed, nil
+}
+
+// wrongValue reads what SlashAudit has beyond its kind.
+func (r *layout) wrongValue(c *SlashAudit) {
+	c.Value, c.Index, c.Count = r.u8(), r.u16(), r.u16()
+	c.Answer, _ = audit.UnmarshalAnswer(r.take(audit.AnswerSize)) // one that is none is not written again as it was
+	c.Opened.Leaf = r.u32()
+	for i := range c.Opened.Values {
+		c.Opened.Values[i] = int32(r.u32())
+	}
+	for range r.u8() {
+		c.Path = append(c.Path, sign.Hash(r.key()))
+	}
 }
 
 // serves reports whether an account may be used for what is needed of it.
@@ -136,6 +163,7 @@ func (r *layout) take(n int) []byte {
 }
 func (r *layout) u8() uint8     { return r.take(1)[0] }
 func (r *layout) u16() uint16   { return binary.LittleEndian.Uint16(r.take(2)) }
+func (r *layout) u32() uint32   { return binary.LittleEndian.Uint32(r.take(4)) }
 func (r *layout) u64() uint64   { return binary.LittleEndian.Uint64(r.take(8)) }
 func (r *layout) key() sign.Key { return sign.Key(r.take(32)) }
 

@@ -10,16 +10,17 @@ import (
 	"github.com/starling-network/starling/node/evidence"
 )
 
-// Evidence is what the API asks of the part that keeps proofs of double sale, and that results differ.
+// Evidence is what the API asks of the part that keeps proofs of double sale, that results differ, and of lies in audits.
 type Evidence interface {
 	Kept(ctx context.Context) ([]evidence.Kept, error)
 	Dissents(ctx context.Context) ([]evidence.Dissent, error)
+	Lies(ctx context.Context) ([]evidence.KeptLie, error)
 	Watching() []evidence.Watched
 	Watch(ctx context.Context, w evidence.Watched) error
 	Unwatch(ctx context.Context, w evidence.Watched) error
 }
 
-// evidenceRoutes are the routes of proofs of double sale.
+// evidenceRoutes are the routes of proofs.
 func (s *Server) evidenceRoutes() map[string]func(http.ResponseWriter, *http.Request) error {
 	// with refuses where there is none: a light client takes no part in the DHT.
 	with := func(do func(e Evidence, w http.ResponseWriter, r *http.Request) error) func(http.ResponseWriter, *http.Request) error {
@@ -61,6 +62,13 @@ func (s *Server) evidenceRoutes() map[string]func(http.ResponseWriter, *http.Req
 			}
 			return reply(w, kept)
 		}),
+		"GET /v1/evidence/lies": with(func(e Evidence, w http.ResponseWriter, r *http.Request) error {
+			kept, err := e.Lies(r.Context())
+			if err != nil {
+				return err
+			}
+			return reply(w, kept)
+		}),
 		"GET /v1/evidence/watched": with(func(e Evidence, w http.ResponseWriter, _ *http.Request) error {
 			return reply(w, e.Watching())
 		}),
@@ -77,6 +85,11 @@ func (c *Client) Evidence(ctx context.Context) (kept []evidence.Kept, err error)
 // Dissents lists the proofs that providers signed different results of one work.
 func (c *Client) Dissents(ctx context.Context) (kept []evidence.Dissent, err error) {
 	return kept, c.get(ctx, "/v1/evidence/dissents", &kept)
+}
+
+// Lies lists the proofs that somebody lied in an audit, and what became of each.
+func (c *Client) Lies(ctx context.Context) (kept []evidence.KeptLie, err error) {
+	return kept, c.get(ctx, "/v1/evidence/lies", &kept)
 }
 
 // Watched lists the units that the peer was asked to look after.

@@ -32,6 +32,10 @@ func (p *proofs) Dissents(context.Context) ([]evidence.Dissent, error) {
 	return []evidence.Dissent{{ID: "fedcba9876543210", Proof: []byte{1}}}, nil
 }
 
+func (p *proofs) Lies(context.Context) ([]evidence.KeptLie, error) {
+	return []evidence.KeptLie{{ID: "00ff00ff00ff00ff", State: evidence.LieKept, Proof: []byte{3}}}, nil
+}
+
 func (p *proofs) Unwatch(_ context.Context, w evidence.Watched) error {
 	p.watched = slices.DeleteFunc(p.watched, func(o evidence.Watched) bool { return o == w })
 	return nil
@@ -48,6 +52,9 @@ func TestEvidence(t *testing.T) {
 	}
 	if differ, err := c.Dissents(t.Context()); err != nil || len(differ) != 1 || differ[0].ID != "fedcba9876543210" || len(differ[0].Proof) != 1 {
 		t.Errorf("dissents %+v: %v", differ, err)
+	}
+	if lies, err := c.Lies(t.Context()); err != nil || len(lies) != 1 || lies[0].ID != "00ff00ff00ff00ff" || lies[0].State != evidence.LieKept || len(lies[0].Proof) != 1 {
+		t.Errorf("lies %+v: %v", lies, err)
 	}
 	w := evidence.Watched{Provider: sign.NewPrivate([32]byte{1}).Key(), Unit: market.UnitID{7}}
 	if got, err := c.Watch(t.Context(), w, false); err != nil || len(got) != 1 || got[0] != w {

@@ -139,7 +139,7 @@ func (s *Service) planted(ctx context.Context, u Unit) (Canary, error) {
 	s.cfg.Log.Info("a canary was judged", "looked", len(c.Looked), "did_not", len(c.Lies))
 	var errs []error
 	for _, l := range c.Lies {
-		errs = append(errs, s.keep(ctx, l))
+		errs = append(errs, s.cfg.Lie(ctx, l))
 	}
 	return c, errors.Join(errs...)
 }

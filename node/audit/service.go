@@ -39,6 +39,8 @@ type Config struct {
 	Delist func(map[market.UnitID]string)
 	// Judged is told of every verdict that this peer gives.
 	Judged func(provider sign.Key, v audit.Verdict)
+	// Lie keeps the proof of a lie that was found.
+	Lie func(ctx context.Context, l audit.Lie) error
 	// Until is how long it takes until a slot begins.
 	Until func(market.Slot) time.Duration
 	Log   *slog.Logger
@@ -72,7 +74,7 @@ func NewService(cfg Config) *Service {
 	s.member = NewMember(MemberConfig{
 		Domain: domain, Key: cfg.Key, Sight: cfg.Sight, Plan: ByPlan, Now: time.Now, Judged: cfg.Judged, Log: cfg.Log,
 		Lie: func(l audit.Lie) {
-			if err := s.keep(context.Background(), l); err != nil {
+			if err := cfg.Lie(context.Background(), l); err != nil {
 				cfg.Log.Error("the proof of a lie is not kept", "err", err)
 			}
 		},
@@ -94,12 +96,6 @@ func (s *Service) take(ctx context.Context) error {
 }
 
 func (s *Service) give() { <-s.turn }
-
-// keep keeps the proof of a lie.
-func (s *Service) keep(ctx context.Context, l audit.Lie) error {
-	s.cfg.Log.Warn("a peer lied in an audit", "liar", l.Liar(), "lie", l.Kind.String())
-	return s.cfg.Shelf.KeepLie(ctx, l)
-}
 
 // Shelf is what the service keeps.
 func (s *Service) Shelf() *Shelf { return s.cfg.Shelf }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -20,16 +19,11 @@ import (
 const (
 	kindRecord = "audit"     // audit.Record by unit
 	kindAudit  = "auditpast" // Past by unit/window
-	kindLie    = "auditlie"  // audit.Lie by its hash
 	kindStands = "auditlist" // audit.Standing by unit
 )
 
-const (
-	// maxPast is how many audits of a unit are remembered.
-	maxPast = 24
-	// maxLies bounds the proofs that are kept of each kind: false openings by keys that cost nothing take no room from the rest.
-	maxLies = 256
-)
+// maxPast is how many audits of a unit are remembered.
+const maxPast = 24
 
 // Past is one audit of one of this peer's units.
 type Past struct {
@@ -44,8 +38,7 @@ type Past struct {
 	Standing string `json:"standing"`
 }
 
-// Shelf keeps the newest record of each of a peer's own units, how they did before, and lies that it found. It may be used by
-// many goroutines.
+// Shelf keeps the newest record of each of a peer's own units, and how they did before. It may be used by many goroutines.
 type Shelf struct {
 	store store.Store
 
@@ -54,7 +47,6 @@ type Shelf struct {
 	units   map[market.UnitID]sign.Hash
 	former  map[market.UnitID]sign.Hash // the record before, for who has an offer of a moment ago; not kept
 	past    map[market.UnitID][]Past    // oldest first
-	lies    map[audit.Kind]int
 	stands  map[market.UnitID]stands
 }
 
@@ -68,7 +60,7 @@ type stands struct {
 func OpenShelf(ctx context.Context, st store.Store) (*Shelf, error) {
 	s := &Shelf{
 		store: st, records: map[sign.Hash][]byte{}, units: map[market.UnitID]sign.Hash{}, former: map[market.UnitID]sign.Hash{}, past: map[market.UnitID][]Past{},
-		lies: map[audit.Kind]int{}, stands: map[market.UnitID]stands{},
+		stands: map[market.UnitID]stands{},
 	}
 	err := st.List(ctx, kindRecord, "", func(key string, b []byte) error {
 		r, err := audit.UnmarshalRecord(b)
@@ -101,13 +93,6 @@ func OpenShelf(ctx context.Context, st store.Store) (*Shelf, error) {
 		s.past[p.Unit] = append(s.past[p.Unit], p)
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	lies, err := s.Lies(ctx)
-	for _, l := range lies {
-		s.lies[l.Kind]++
-	}
 	return s, err
 }
 
@@ -214,37 +199,4 @@ func (s *Shelf) All() []Past {
 		return cmp.Or(a.Unit.Compare(b.Unit), cmp.Compare(b.Window, a.Window))
 	})
 	return out
-}
-
-// KeepLie keeps a proof that somebody lied, as long as there is room: a liar makes many, and one is enough.
-func (s *Shelf) KeepLie(ctx context.Context, l audit.Lie) error {
-	b := l.Marshal()
-	key := l.Liar().String() + "/" + sign.Sum(b).String()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, err := s.store.Get(ctx, kindLie, key); !errors.Is(err, store.ErrNotFound) {
-		return err
-	}
-	if s.lies[l.Kind] >= maxLies {
-		return nil
-	}
-	if err := s.store.Write(ctx, store.Put{Kind: kindLie, Key: key, Value: b}); err != nil {
-		return err
-	}
-	s.lies[l.Kind]++
-	return nil
-}
-
-// Lies are the proofs that are kept.
-func (s *Shelf) Lies(ctx context.Context) ([]audit.Lie, error) {
-	var out []audit.Lie
-	err := s.store.List(ctx, kindLie, "", func(key string, b []byte) error {
-		l, err := audit.UnmarshalLie(b)
-		if err != nil {
-			return fmt.Errorf("reading lie %s: %w", key, err)
-		}
-		out = append(out, l)
-		return nil
-	})
-	return out, err
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p/discovery"
 	"github.com/starling-network/starling/verify"
+	"github.com/starling-network/starling/verify/audit"
 	"github.com/starling-network/starling/verify/notice"
 )
 
@@ -94,7 +95,9 @@ type Config struct {
 	// not wait.
 	Heard  func(n notice.Notice)
 	Proved func(c verify.Conflict)
-	Log    *slog.Logger
+	// Lied is told of proofs of lies that were kept, likewise.
+	Lied func(l audit.Lie)
+	Log  *slog.Logger
 }
 
 // Keeper publishes, looks and keeps. Open starts nothing; Run does.
@@ -113,6 +116,10 @@ type Keeper struct {
 	due     map[notice.Place]*visit
 	known   map[sign.Hash]notice.Notice // good notices, by place and bytes
 	good    map[sign.Hash]bool          // leases and receipts of which both signatures were verified
+
+	accuse chan struct{} // holds one token when a lie is new
+	lying  sync.Mutex    // of what follows
+	lies   map[string]*keptLie
 }
 
 // Watched is a unit that somebody asked to look after.
@@ -136,8 +143,9 @@ func Open(ctx context.Context, cfg Config) (*Keeper, error) {
 		found: make(chan verify.Conflict, maxFound), poke: make(chan struct{}, 1),
 		filed: map[market.LeaseID]*filed{}, watched: map[Watched]bool{}, kept: map[string]bool{}, by: map[sign.Key]int{},
 		due: map[notice.Place]*visit{}, known: map[sign.Hash]notice.Notice{}, good: map[sign.Hash]bool{},
+		accuse: make(chan struct{}, 1), lies: map[string]*keptLie{},
 	}
-	for _, load := range []func(context.Context) error{k.loadFiled, k.loadWatched, k.loadKept} {
+	for _, load := range []func(context.Context) error{k.loadFiled, k.loadWatched, k.loadKept, k.loadLies} {
 		if err := load(ctx); err != nil {
 			return nil, err
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/starling-network/starling/p2p/discovery"
 	"github.com/starling-network/starling/p2p/p2ptest"
 	"github.com/starling-network/starling/verify"
+	"github.com/starling-network/starling/verify/audit"
 	"github.com/starling-network/starling/verify/notice"
 )
 
@@ -135,7 +136,7 @@ func (w *world) open(name string, s store.Store) *Keeper {
 	w.t.Helper()
 	k, err := Open(w.t.Context(), Config{Genesis: genesis, Self: private(name).Key(), Store: s, Slot: w.slot, Log: p2ptest.Quiet(),
 		Heard:  func(n notice.Notice) { w.heard.Add(int64(len(n.Receipts))) },
-		Proved: func(verify.Conflict) { w.proved.Add(1) }})
+		Proved: func(verify.Conflict) { w.proved.Add(1) }, Lied: func(audit.Lie) {}})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -16,13 +16,15 @@ const (
 	format  = "starling-evidence/1"
 )
 
-// Proof is an evidence file: the receipts that prove a double sale, or that results differ, and the network whose signatures they
-// carry. Anybody can check it without asking anyone. It has exactly one of Conflict and Dissent.
+// Proof is an evidence file: the receipts that prove a double sale, or that results differ, or what was signed that is a lie, and
+// the network whose signatures they carry. Anybody can check it without asking anyone. It has exactly one of Conflict, Dissent
+// and Lie.
 type Proof struct {
 	Format   string         `json:"format"` // format
 	Genesis  market.Genesis `json:"genesis"`
 	Conflict []byte         `json:"conflict,omitempty"` // verify.Conflict
 	Dissent  []byte         `json:"dissent,omitempty"`  // replica.Dissent
+	Lie      []byte         `json:"lie,omitempty"`      // audit.Lie
 }
 
 // NewProof is the file of a conflict on a network.
@@ -36,8 +38,14 @@ func ParseProof(b []byte) (Proof, error) {
 	if err != nil {
 		return p, fmt.Errorf("%w: %w", ErrFile, err)
 	}
-	if (len(p.Conflict) > 0) == (len(p.Dissent) > 0) {
-		return p, fmt.Errorf("%w: it has to have one proof, of a conflict or of a dissent", ErrFile)
+	n := 0
+	for _, b := range [][]byte{p.Conflict, p.Dissent, p.Lie} {
+		if len(b) > 0 {
+			n++
+		}
+	}
+	if n != 1 {
+		return p, fmt.Errorf("%w: it has to have one proof, of a conflict, of a dissent or of a lie", ErrFile)
 	}
 	return p, nil
 }

@@ -162,10 +162,13 @@ func (b *Book) learn(s source, f reputation.Fact) {
 // maxOfOne bounds the facts of one lease: both kept it, both failed it.
 const maxOfOne = 4
 
-// makeRoom forgets what of a source counts least: of others' leases first those of which neither side is reached, then the
-// oldest.
+// makeRoom forgets what of a source counts least: of others' leases first those of which neither side is reached, of records those of
+// peers with nothing at stake, then the oldest.
 func (b *Book) makeRoom(s source) {
 	reached := func(sign.Key) bool { return true }
+	if s == records && len(b.stakes) > 0 { // keys are free, and whoever has one can prove to have lied
+		reached = func(k sign.Key) bool { return b.stakes[k].amount > 0 }
+	}
 	if s == others {
 		if v, err := b.look(b.seen); err == nil {
 			reached = v.Reached()

@@ -52,9 +52,17 @@ func cheats(t *testing.T, o Options, units map[int]uint32) *Net {
 // lies are the proofs that a peer keeps.
 func lies(t *testing.T, p *Peer) []rules.Lie {
 	t.Helper()
-	all, err := p.Auditing().Shelf().Lies(context.Background())
+	kept, err := p.Evidence().Lies(context.Background())
 	if err != nil {
 		t.Fatal(err)
+	}
+	var all []rules.Lie
+	for _, k := range kept {
+		l, err := rules.UnmarshalLie(k.Proof)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, l)
 	}
 	return all
 }

@@ -206,7 +206,8 @@ func (n *Net) settleByProgram() {
 	mint, at := sign.Sum([]byte("mint")), sign.Sum([]byte("program"))
 	p := program.Params{
 		Network: n.Genesis.Network, Chain: n.Genesis.Chain, StakeMint: sign.Key(mint), MarginSlots: marginSlots, ResponseSlots: responseSlots,
-		UnbondingSlots: 2000, EvidenceSlots: 1000, MinStake: 1, Mints: []program.MintTerms{program.DefaultTerms(sign.Key(mint), n.Genesis.Decimals)},
+		UnbondingSlots: 2000, EvidenceSlots: 1000, MinStake: 1, AuditSlots: uint32(n.Genesis.AuditSlots),
+		Mints: []program.MintTerms{program.DefaultTerms(sign.Key(mint), n.Genesis.Decimals)},
 	}
 	net, err := escrow.NewNet(sign.Key(at), program.NewNetwork(p), sign.Key(mint))
 	if err != nil {

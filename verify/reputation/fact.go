@@ -27,10 +27,12 @@ const (
 	AuditLate
 	// SoldTwice: a verify.Conflict.
 	SoldTwice
+	// Lied: an audit.Lie, by a provider or a member of a committee, or a result that is not what its work gives.
+	Lied
 )
 
 var kindNames = map[Kind]string{Kept: "kept", Failed: "failed", AuditPassed: "audit passed", AuditFailed: "audit failed",
-	AuditLate: "audit late", SoldTwice: "sold twice"}
+	AuditLate: "audit late", SoldTwice: "sold twice", Lied: "lied"}
 
 // String is the kind in words.
 func (k Kind) String() string {
@@ -126,7 +128,7 @@ func UnmarshalFact(b []byte) (Fact, error) {
 func (f Fact) check() error {
 	proof := f.Kind >= AuditPassed
 	switch {
-	case f.Kind < Kept || f.Kind > SoldTwice:
+	case f.Kind < Kept || f.Kind > Lied:
 		return malformed("%s", f.Kind)
 	case f.Role != Provider && f.Role != Buyer:
 		return malformed("role %d", f.Role)

@@ -66,7 +66,7 @@ func fact(t *rapid.T, n int) []Fact {
 	b := (a + rapid.IntRange(1, 11).Draw(t, "buyer")) % 12
 	value := market.Amount(rapid.Uint64Range(0, 100_000).Draw(t, "value"))
 	at := now - market.Slot(rapid.Uint64Range(0, 5000).Draw(t, "age"))
-	switch kind := rapid.SampledFrom([]Kind{Kept, Kept, Kept, Kept, Failed, AuditPassed, AuditFailed, AuditLate, SoldTwice}).Draw(t, "kind"); kind {
+	switch kind := rapid.SampledFrom([]Kind{Kept, Kept, Kept, Kept, Failed, AuditPassed, AuditFailed, AuditLate, SoldTwice, Lied}).Draw(t, "kind"); kind {
 	case Kept:
 		return lease(n, key(a), key(b), value, at)
 	case Failed:
@@ -129,7 +129,7 @@ func TestMoreBadNeverRaises(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		facts, st := world(t), stakes(t)
 		j := rapid.IntRange(1, 11).Draw(t, "peer")
-		bad := Fact{id(1000), rapid.SampledFrom([]Kind{Failed, AuditFailed, AuditLate, SoldTwice}).Draw(t, "kind"), Provider, key(j), sign.Key{},
+		bad := Fact{id(1000), rapid.SampledFrom([]Kind{Failed, AuditFailed, AuditLate, SoldTwice, Lied}).Draw(t, "kind"), Provider, key(j), sign.Key{},
 			market.Amount(rapid.Uint64().Draw(t, "value")), now - market.Slot(rapid.Uint64Range(0, 5000).Draw(t, "when"))}
 		if bad.Kind == Failed {
 			bad.Rater = reader

@@ -95,7 +95,7 @@ func (v *View) proven(p *proofs) []term {
 		out = append(out, term{Line{Kind: AuditPassed, Count: int(n), Value: market.Amount(p.values[0]), Weight: one / auditShare, Evidence: good}, good, 0})
 	}
 	var sum, before uint64
-	for _, kind := range []Kind{SoldTwice, AuditFailed, AuditLate} {
+	for _, kind := range []Kind{SoldTwice, Lied, AuditFailed, AuditLate} {
 		i := kind - AuditPassed
 		if p.counts[i] == 0 {
 			continue

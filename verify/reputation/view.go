@@ -93,8 +93,8 @@ type peer struct {
 
 // proofs are what anybody can check about a peer; sums of decayed values.
 type proofs struct {
-	counts [4]uint32 // AuditPassed, AuditFailed, AuditLate, SoldTwice
-	values [4]uint64
+	counts [5]uint32 // AuditPassed, AuditFailed, AuditLate, SoldTwice, Lied
+	values [5]uint64
 }
 
 // deal is all that one peer says of another in a role.
@@ -216,7 +216,7 @@ func (v *View) prove(p *proofs, f Fact) {
 		value = mulCap(unit, failUnits)
 	case AuditLate:
 		value = max(1, unit/lateParts)
-	case SoldTwice:
+	case SoldTwice, Lied:
 		value = mulCap(unit, twiceUnits)
 	}
 	i := f.Kind - AuditPassed
@@ -311,7 +311,11 @@ func (v *View) begin() {
 
 // loss is what the proofs against a peer count, in millionths of nats.
 func (p *proofs) loss(unit uint64) uint64 {
-	return nats(addCap(addCap(p.values[1], p.values[2]), p.values[3]), unit)
+	sum := uint64(0)
+	for _, v := range p.values[1:] {
+		sum = addCap(sum, v)
+	}
+	return nats(sum, unit)
 }
 
 // gain is what the proofs for it count.

@@ -1,12 +1,13 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,20 +16,26 @@ import (
 	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/evidence"
 	"github.com/starling-network/starling/verify"
+	"github.com/starling-network/starling/verify/audit"
 )
 
 func newEvidence(a *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "evidence",
-		Short: "Proofs that a provider sold one unit twice or signed a false result: what this peer keeps, check one, have the stake taken",
+		Short: "Proofs that somebody sold a unit twice, lied in an audit, or signed a false result: look, check, have the stake taken",
 		Long: `Every peer publishes the leases that it buys and sells, with receipts, and looks at what others publish of the same units. When
 two receipts of one provider cover one unit in one slot, for two leases, that is a proof, which the peer keeps. Anyone can check
 it without asking anybody, and on a network with Starling's program anyone can submit it: the provider loses all its stake. Half of
 it burns at least, the two buyers get what they had paid back, as far as it goes, and who submits gets a share of the rest.
 
+Peers that judge in audits keep a proof of whoever lied to them there: a provider that showed an entry of its products that is wrong,
+or gave two answers to one question, or a member of the committee that passed such a thing. They tell the network, and one of them
+submits it by itself, pays the fees and gets an eighth of the stake; the rest burns.
+
 Where a job's results are checked (run --verify replicate) and two providers signed different ones, their last receipts are a proof
 that one of them is false. Running the program again says which; no stake is taken for it.`,
 		Example: `  starling evidence ls
+  starling evidence show 4f0c21aa
   starling evidence export 4f0c21aa9b3e5d71 double.json
   starling evidence check double.json
   starling evidence submit double.json`,
@@ -36,7 +43,7 @@ that one of them is false. Running the program again says which; no stake is tak
 		Args:    onlyCommands,
 		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(evidenceLs(a), evidenceExport(a), evidenceCheck(a), evidenceSubmit(a), evidenceWatch(a))
+	c.AddCommand(evidenceLs(a), evidenceShow(a), evidenceExport(a), evidenceCheck(a), evidenceSubmit(a), evidenceWatch(a))
 	return c
 }
 
@@ -51,34 +58,11 @@ func evidenceLs(a *App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			kept, err := client.Evidence(c.Context())
+			all, err := allProofs(c.Context(), client)
 			if err != nil {
 				return err
 			}
-			dissents, err := client.Dissents(c.Context())
-			if err != nil {
-				return err
-			}
-			return a.Show(listed(kept, dissents), func(t *Table) {
-				if len(dissents) > 0 {
-					dissentTable(t, dissents)
-				}
-				if len(dissents) > 0 && len(kept) == 0 {
-					return
-				}
-				t.Head("ID", "AGE", "PROVIDER", "UNIT", "SLOTS", "BUYERS", "")
-				for _, k := range kept {
-					mine := ""
-					if k.Mine {
-						mine = "you are one of them"
-					}
-					t.Row(k.ID, ago(time.Now(), k.Found), k.Provider.Short(), k.Unit.Short(), fmt.Sprintf("%d–%d", k.From, k.To),
-						k.Buyers[0].Short()+" and "+k.Buyers[1].Short(), mine)
-				}
-				if len(kept) == 0 {
-					t.Row("none")
-				}
-			})
+			return a.Show(all.listed(), all.tables)
 		},
 	}
 }
@@ -92,25 +76,9 @@ The beginning of its id is enough. FILE may be - for standard output.`,
 		Example: `  starling evidence export 4f0c21aa9b3e5d71 double.json`,
 		Args:    exactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
-			client, err := a.Client()
+			k, _, err := a.keptProof(c.Context(), args[0])
 			if err != nil {
 				return err
-			}
-			g, err := a.genesis()
-			if err != nil {
-				return err
-			}
-			kept, err := client.Evidence(c.Context())
-			if err != nil {
-				return err
-			}
-			dissents, err := client.Dissents(c.Context())
-			if err != nil {
-				return err
-			}
-			k, err := one(exportable(g, kept, dissents), args[0], func(k exported) string { return k.id })
-			if err != nil {
-				return WithHint(err, "starling evidence ls")
 			}
 			b, err := json.MarshalIndent(k.proof, "", "  ")
 			if err != nil {
@@ -139,6 +107,8 @@ func evidenceCheck(a *App) *cobra.Command {
 there, that they are of two leases, that the unit is one of the units of both, and that they share a slot. The first rule that is
 broken is named, and the exit code is 1.
 
+Of a lie in an audit it checks that the liar signed, and computes again what is said to be wrong.
+
 Of a proof that results differ it checks that each provider signed its result for the same work in the last receipt of its lease. With
 --program, and --input for each input of the work, it runs the work again on this machine, on files whose digests must be those of the
 proof, and says whose result is another. The exit code is 0 also where nobody's is.`,
@@ -150,36 +120,86 @@ proof, and says whose result is another. The exit code is 0 also where nobody's 
 			if err != nil {
 				return err
 			}
-			if len(p.Dissent) > 0 {
-				return a.checkDissent(c.Context(), p, again)
-			}
-			if again.given() {
-				return Usagef("%s proves a double sale: there is nothing to run again", args[0])
-			}
-			f, err := found(p.Check())
-			if err != nil {
-				return err
-			}
-			return a.Show(f, func(t *Table) {
-				t.Row("proven", fmt.Sprintf("provider %s sold one unit to two at a time", f.Provider))
-				t.Row("unit", f.Unit)
-				long := ""
-				if d := f.Lasted(); d > 0 {
-					long = fmt.Sprintf(", %v", d)
-				}
-				t.Row("when", fmt.Sprintf("slots %d to %d%s, and perhaps longer", f.From, f.To, long))
-				for _, s := range f.Sales {
-					t.Row("sold to", fmt.Sprintf("%s under lease %s: receipt %d of slots %d to %d, %s owed by then", s.Buyer, s.Lease.Short(), s.Seq, s.From, s.To,
-						f.Genesis.FormatAmount(s.Paid)))
-				}
-				t.Row("network", f.Network, "genesis "+f.GenesisHash.String(), a.whose(f.GenesisHash))
-				t.Row("checked", "four signatures, two leases, one provider, a slot in common, the unit in both")
-				t.Row("not checked", "whether the provider has anything at stake: evidence submit asks the chain")
-			})
+			return a.checkEvidence(c.Context(), p, again)
 		},
 	}
 	again.flags(c)
 	return c
+}
+
+// evidenceShow shows a proof that the peer keeps.
+func evidenceShow(a *App) *cobra.Command {
+	var again rerunOptions
+	c := &cobra.Command{
+		Use:   "show ID",
+		Short: "Check a proof that this peer keeps, and say what it shows",
+		Long: `Does with one of the proofs of evidence ls what evidence check does with a file. The beginning of its id is enough. Of a lie in an
+audit it says too what became of submitting it.`,
+		Example: `  starling evidence show 4f0c21aa`,
+		Args:    exactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			k, all, err := a.keptProof(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if i := slices.IndexFunc(all.lies, func(l evidence.KeptLie) bool { return l.ID == k.id }); i >= 0 {
+				return a.showLie(k.proof, &all.lies[i])
+			}
+			return a.checkEvidence(c.Context(), k.proof, again)
+		},
+	}
+	again.flags(c)
+	return c
+}
+
+// keptProof is the proof that an id, or its beginning, names, among all that the peer keeps.
+func (a *App) keptProof(ctx context.Context, id string) (exported, proofs, error) {
+	client, err := a.Client()
+	if err != nil {
+		return exported{}, proofs{}, err
+	}
+	g, err := a.genesis()
+	if err != nil {
+		return exported{}, proofs{}, err
+	}
+	all, err := allProofs(ctx, client)
+	if err != nil {
+		return exported{}, all, err
+	}
+	k, err := one(all.exportable(g), id, func(k exported) string { return k.id })
+	return k, all, WithHint(err, "starling evidence ls")
+}
+
+// checkEvidence checks a proof of any kind and says what it shows.
+func (a *App) checkEvidence(ctx context.Context, p evidence.Proof, again rerunOptions) error {
+	switch {
+	case len(p.Dissent) > 0:
+		return a.checkDissent(ctx, p, again)
+	case again.given():
+		return Usagef("this is no proof that results differ: there is nothing to run again")
+	case len(p.Lie) > 0:
+		return a.showLie(p, nil)
+	}
+	f, err := found(p.Check())
+	if err != nil {
+		return err
+	}
+	return a.Show(f, func(t *Table) {
+		t.Row("proven", fmt.Sprintf("provider %s sold one unit to two at a time", f.Provider))
+		t.Row("unit", f.Unit)
+		long := ""
+		if d := f.Lasted(); d > 0 {
+			long = fmt.Sprintf(", %v", d)
+		}
+		t.Row("when", fmt.Sprintf("slots %d to %d%s, and perhaps longer", f.From, f.To, long))
+		for _, s := range f.Sales {
+			t.Row("sold to", fmt.Sprintf("%s under lease %s: receipt %d of slots %d to %d, %s owed by then", s.Buyer, s.Lease.Short(), s.Seq, s.From, s.To,
+				f.Genesis.FormatAmount(s.Paid)))
+		}
+		t.Row("network", f.Network, "genesis "+f.GenesisHash.String(), a.whose(f.GenesisHash))
+		t.Row("checked", "four signatures, two leases, one provider, a slot in common, the unit in both")
+		t.Row("not checked", "whether the provider has anything at stake: evidence submit asks the chain")
+	})
 }
 
 // whose says whether the network of a proof is this home directory's.
@@ -210,21 +230,12 @@ func parseEvidence(path string) (evidence.Proof, error) {
 	return p, nil
 }
 
-// readEvidence reads and checks the file of a double sale.
-func readEvidence(path string) (evidence.Finding, error) {
-	p, err := parseEvidence(path)
-	if err != nil {
-		return evidence.Finding{}, err
-	}
-	if len(p.Dissent) > 0 {
-		return evidence.Finding{}, Usagef("%s proves that results differ: no stake is taken for it", path)
-	}
-	return found(p.Check())
-}
-
 // found says of what does not hold that it proves nothing, and why.
 func found[T any](f T, err error) (T, error) {
 	if rule, broken := errors.AsType[*verify.RuleError](err); broken {
+		return f, fmt.Errorf("it proves nothing: rule %s is broken: %s", rule.Rule, rule.Detail)
+	}
+	if rule, broken := errors.AsType[*audit.RuleError](err); broken {
 		return f, fmt.Errorf("it proves nothing: rule %s is broken: %s", rule.Rule, rule.Detail)
 	}
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/evidence"
 	"github.com/starling-network/starling/verify"
+	lietest "github.com/starling-network/starling/verify/audit/audittest"
 	"github.com/starling-network/starling/verify/replica"
 )
 
@@ -88,6 +89,51 @@ func TestEvidenceCheck(t *testing.T) {
 	}
 	if code, _, errOut := run(t, newEvidence, "evidence", "ls", "--home", dir); code != int(ExitUnreachable) {
 		t.Errorf("without a peer: exit %d, %s", code, errOut)
+	}
+}
+
+// evidence check repeats the proof of a lie offline, and says what is wrong with one that is none.
+func TestEvidenceCheckLie(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	g := doubleSale(t).Genesis
+	g.AuditSlots = 20
+	liar, member := sign.NewPrivate(sha256.Sum256([]byte("liar"))), sign.NewPrivate(sha256.Sum256([]byte("member")))
+	lies := lietest.Lies(g.Domain(), liar, member, 7)
+	write := func(name string, p evidence.Proof) string {
+		b, err := json.Marshal(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	right := lies[0]
+	right.Opening.Values[right.Value] ^= 1
+	other := evidence.NewLieProof(g, lies[0].Marshal())
+	other.Genesis.Network = "another"
+	for name, c := range map[string]struct {
+		args []string
+		out  string // what it says
+		bad  string // with what it fails
+	}{
+		"false opening":   {args: []string{"check", write("opening.json", evidence.NewLieProof(g, lies[0].Marshal()))}, out: "false opening by " + liar.Key().String()},
+		"two answers":     {args: []string{"check", write("two.json", evidence.NewLieProof(g, lies[1].Marshal()))}, out: "two answers to attempt 1"},
+		"false pass":      {args: []string{"check", write("pass.json", evidence.NewLieProof(g, lies[2].Marshal()))}, out: "false pass by " + member.Key().String()},
+		"slots":           {args: []string{"check", "-o", "json", filepath.Join(dir, "opening.json")}, out: `"to": 160`},
+		"another opening": {args: []string{"check", write("right.json", evidence.NewLieProof(g, right.Marshal()))}, bad: "it proves nothing: rule openings is broken"},
+		"another network": {args: []string{"check", write("other.json", other)}, bad: "it proves nothing: rule provider is broken"},
+		"cut off":         {args: []string{"check", write("short.json", evidence.NewLieProof(g, lies[0].Marshal()[:200]))}, bad: "it proves nothing"},
+		"nothing to run":  {args: []string{"check", filepath.Join(dir, "opening.json"), "--program", dir}, bad: "nothing to run again"},
+		"no network":      {args: []string{"submit", filepath.Join(dir, "opening.json"), "--home", dir}, bad: "genesis"},
+	} {
+		code, out, errs := run(t, newEvidence, append([]string{"evidence"}, c.args...)...)
+		if (code == 0) != (c.bad == "") || !strings.Contains(out, c.out) || !strings.Contains(errs, c.bad) {
+			t.Errorf("%s: exit code %d\n%s%s", name, code, out, errs)
+		}
 	}
 }
 

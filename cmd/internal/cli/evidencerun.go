@@ -11,26 +11,78 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/evidence"
 	"github.com/starling-network/starling/node/runtime/wasm"
 )
 
-// listed are the proofs of both kinds, for JSON.
-func listed(kept []evidence.Kept, dissents []evidence.Dissent) []any {
+// proofs are all that a peer keeps.
+type proofs struct {
+	kept     []evidence.Kept
+	dissents []evidence.Dissent
+	lies     []evidence.KeptLie
+}
+
+// allProofs asks the peer for them.
+func allProofs(ctx context.Context, c *api.Client) (p proofs, err error) {
+	var errs [3]error
+	p.kept, errs[0] = c.Evidence(ctx)
+	p.dissents, errs[1] = c.Dissents(ctx)
+	p.lies, errs[2] = c.Lies(ctx)
+	for _, e := range errs {
+		if e != nil {
+			return p, e
+		}
+	}
+	return p, nil
+}
+
+// listed are the proofs of all kinds, for JSON.
+func (p proofs) listed() []any {
 	out := []any{}
-	for _, k := range kept {
+	for _, k := range p.kept {
 		out = append(out, struct {
 			Kind string `json:"kind"`
 			evidence.Kept
 		}{"double-sale", k})
 	}
-	for _, d := range dissents {
+	for _, d := range p.dissents {
 		out = append(out, struct {
 			Kind string `json:"kind"`
 			evidence.Dissent
 		}{"dissent", d})
 	}
+	for _, l := range p.lies {
+		out = append(out, struct {
+			Kind string `json:"kind"`
+			evidence.KeptLie
+		}{"lie", l})
+	}
 	return out
+}
+
+// tables has one table for each kind of which there are some.
+func (p proofs) tables(t *Table) {
+	if len(p.dissents) > 0 {
+		dissentTable(t, p.dissents)
+	}
+	if len(p.lies) > 0 {
+		lieTable(t, p.lies)
+	}
+	if len(p.kept) > 0 {
+		t.Head("ID", "AGE", "PROVIDER", "UNIT", "SLOTS", "BUYERS", "")
+		for _, k := range p.kept {
+			mine := ""
+			if k.Mine {
+				mine = "you are one of them"
+			}
+			t.Row(k.ID, ago(time.Now(), k.Found), k.Provider.Short(), k.Unit.Short(), fmt.Sprintf("%d–%d", k.From, k.To),
+				k.Buyers[0].Short()+" and "+k.Buyers[1].Short(), mine)
+		}
+	}
+	if len(p.kept)+len(p.dissents)+len(p.lies) == 0 {
+		t.Row("none")
+	}
 }
 
 func dissentTable(t *Table, dissents []evidence.Dissent) {
@@ -57,12 +109,15 @@ type exported struct {
 	proof       evidence.Proof
 }
 
-func exportable(g market.Genesis, kept []evidence.Kept, dissents []evidence.Dissent) []exported {
+func (p proofs) exportable(g market.Genesis) []exported {
 	var out []exported
-	for _, k := range kept {
+	for _, k := range p.kept {
 		out = append(out, exported{k.ID, "against " + k.Provider.String(), evidence.NewProof(g, k.Conflict)})
 	}
-	for _, d := range dissents {
+	for _, l := range p.lies {
+		out = append(out, exported{l.ID, "that " + l.Liar.String() + " lied in an audit", evidence.NewLieProof(g, l.Proof)})
+	}
+	for _, d := range p.dissents {
 		out = append(out, exported{d.ID, fmt.Sprintf("that %d providers signed different results", len(d.Providers)), evidence.NewDissentProof(g, d.Proof)})
 	}
 	return out

@@ -15,10 +15,10 @@ func evidenceSubmit(a *App) *cobra.Command {
 	var o stakeOptions
 	c := &cobra.Command{
 		Use:   "submit FILE",
-		Short: "Have the stake of a provider taken that sold a unit twice",
-		Long: `Checks the file as evidence check does, shows both receipts to the network's program, and has it take the provider's stake. Says
-who got what. The peer's key pays the fees and the rent of two accounts, which comes back at the end, and gets the reporter's share;
-missing token accounts of the buyers are opened at its cost. The peer need not run.
+		Short: "Have the stake taken of a provider that sold a unit twice, or of who lied in an audit",
+		Long: `Checks the file as evidence check does, shows both receipts, or what the liar signed, to the network's program, and has it take the
+stake. Says who got what. The peer's key pays the fees and the rent of two accounts, which comes back at the end, and gets the
+reporter's share; missing token accounts of the buyers are opened at its cost. The peer need not run.
 
 What the program would refuse is said before anything is paid for. If it breaks off, call it again: nothing is done twice. If the
 provider was slashed before, by whomever, it says so and ends well.`,
@@ -26,7 +26,11 @@ provider was slashed before, by whomever, it says so and ends well.`,
   starling evidence submit double.json --provider 7xKX…gAsU   (it has another key since it registered)`,
 		Args: exactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			f, err := readEvidence(args[0])
+			p, err := parseEvidence(args[0])
+			if err != nil {
+				return err
+			}
+			submit, err := submitting(args[0], p)
 			if err != nil {
 				return err
 			}
@@ -34,10 +38,10 @@ provider was slashed before, by whomever, it says so and ends well.`,
 			if err != nil {
 				return err
 			}
-			if l.g.Hash() != f.GenesisHash {
-				return Usagef("the evidence is of network %s, this peer is on %s", f.Network, l.g.Tag())
+			if l.g.Hash() != p.Genesis.Hash() {
+				return Usagef("the evidence is of network %s, this peer is on %s", p.Genesis.Tag(), l.g.Tag())
 			}
-			return l.submitEvidence(c.Context(), f, o.first)
+			return l.submitEvidence(c.Context(), submit, o.first)
 		},
 	}
 	o.readFlags(c)
@@ -46,7 +50,31 @@ provider was slashed before, by whomever, it says so and ends well.`,
 	return c
 }
 
-func (l *onChain) submitEvidence(ctx context.Context, f evidence.Finding, provider string) error {
+// submission is a proof that was checked, on its way to the chain.
+type submission struct {
+	id   string
+	whom sign.Key
+	do   func(ctx context.Context, c evidence.Chain, reporter, first sign.Key) (evidence.Outcome, error)
+}
+
+// submitting checks a proof, and says how it is submitted.
+func submitting(path string, p evidence.Proof) (submission, error) {
+	switch {
+	case len(p.Dissent) > 0:
+		return submission{}, Usagef("%s proves that results differ: no stake is taken for it", path)
+	case len(p.Lie) > 0:
+		f, err := found(p.CheckLie())
+		return submission{f.ID, f.Liar, func(ctx context.Context, c evidence.Chain, reporter, first sign.Key) (evidence.Outcome, error) {
+			return evidence.SubmitLie(ctx, c, f, reporter, first, nil)
+		}}, err
+	}
+	f, err := found(p.Check())
+	return submission{f.ID, f.Provider, func(ctx context.Context, c evidence.Chain, reporter, first sign.Key) (evidence.Outcome, error) {
+		return evidence.Submit(ctx, c, f, reporter, first)
+	}}, err
+}
+
+func (l *onChain) submitEvidence(ctx context.Context, s submission, provider string) error {
 	var first sign.Key
 	if provider != "" {
 		var err error
@@ -54,12 +82,12 @@ func (l *onChain) submitEvidence(ctx context.Context, f evidence.Finding, provid
 			return err
 		}
 	}
-	l.a.say("submitting evidence %s against provider %s; fees are paid by %s", f.ID, f.Provider, l.peer.Key())
-	out, err := evidence.Submit(ctx, l, f, l.peer.Key(), first)
+	l.a.say("submitting evidence %s against %s; fees are paid by %s", s.id, s.whom, l.peer.Key())
+	out, err := s.do(ctx, l, l.peer.Key(), first)
 	switch {
 	case errors.Is(err, evidence.ErrNotStaked), errors.Is(err, evidence.ErrOtherKey):
 		return &Error{Code: ExitFailed, Err: err, Hint: "the proof holds all the same; if the provider registered with another key, name that with --provider"}
-	case errors.Is(err, evidence.ErrNotYet), errors.Is(err, evidence.ErrTooOld):
+	case errors.Is(err, evidence.ErrNotYet), errors.Is(err, evidence.ErrTooOld), errors.Is(err, evidence.ErrNoAudits):
 		return &Error{Code: ExitFailed, Err: err}
 	case err != nil:
 		return l.explain(err)

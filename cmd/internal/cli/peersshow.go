@@ -16,7 +16,7 @@ func peersShow(a *App) *cobra.Command {
 		Short: "Explain what this peer makes of another one, line by line",
 		Long: `Shows the reputation of a peer as this one sees it, as provider and as buyer, with every term: whose leases it kept and for how much
 (values lose half in thirty days), what that side's word weighs here, what this peer itself saw fail, and what anybody can check:
-audits and double sales. ADDS is what a line adds to the score or takes from it; together they are the score.
+audits, double sales and lies. ADDS is what a line adds to the score or takes from it; together they are the score.
 
 What others tell of failures does not count, and neither do those that deal with that peer alone. There is no score of a peer as
 such: another peer, which has seen something else, has another one. verify/PROTOCOL.md has the formula.`,

@@ -1,0 +1,215 @@
+package evidence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/bits"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/verify/audit"
+)
+
+// Registrations lists who registered on the network; a *solana.Ledger. Many public endpoints do not answer this.
+type Registrations interface {
+	Providers(ctx context.Context) ([]program.Provider, error)
+}
+
+// lieEnds is the end of the window that a lie is about: it is as old as that. The last slot there is, where that lies beyond.
+func lieEnds(w audit.Window, slots uint32) market.Slot {
+	over, end := bits.Mul64(uint64(w)+1, uint64(slots))
+	if over != 0 || uint64(w)+1 == 0 {
+		return ^market.Slot(0)
+	}
+	return market.Slot(end)
+}
+
+// accused finds the registration that answers for a liar's key: that of the greatest stake among those that are listed, or where
+// nobody lists them, the one at its address. ErrNotStaked: there is none.
+func accused(ctx context.Context, c Chain, liar sign.Key) (p program.Provider, now market.Slot, err error) {
+	all, err := []program.Provider(nil), errors.ErrUnsupported
+	if list, ok := c.(Registrations); ok {
+		all, err = list.Providers(ctx)
+	}
+	if err != nil {
+		return c.Provider(ctx, liar)
+	}
+	found := program.Provider{}
+	for _, p := range all {
+		if p.AnswersFor(liar) && (found.First.IsZero() || p.Stake+p.Unbonding > found.Stake+found.Unbonding) {
+			found = p
+		}
+	}
+	if found.First.IsZero() {
+		return p, now, fmt.Errorf("%w: %s never registered", ErrNotStaked, liar)
+	}
+	return c.Provider(ctx, found.First) // as two endpoints have it
+}
+
+// lieSlashed says whether a provider was slashed after a lie, so that it counts no more.
+func lieSlashed(p program.Provider, ends market.Slot) bool {
+	return p.WasSlashed && uint64(ends) <= p.Slashed
+}
+
+// SubmitLie shows what a liar signed to the program and has its stake taken, at the cost of the reporter, whose key the chain signs
+// with. First is the peer key that the liar registered with; zero: it is looked for. It may be called again after any error: what
+// was done is not done twice. What the program would refuse anyhow is said before anything is paid for; begun, unless nil, is
+// called before anything is sent, and its error ends it.
+func SubmitLie(ctx context.Context, c Chain, f LieFinding, reporter, first sign.Key, begun func() error) (Outcome, error) {
+	out := Outcome{Evidence: f.ID, Provider: f.Liar, Transactions: []chain.TxID{}}
+	if f.Genesis.Program.IsZero() {
+		return out, ErrNoProgram
+	}
+	n, err := c.Network(ctx)
+	if err != nil {
+		return out, err
+	}
+	out.Mint = n.Params.StakeMint
+	if n.Params.AuditSlots == 0 {
+		return out, ErrNoAudits
+	}
+	var p program.Provider
+	var now market.Slot
+	if first.IsZero() {
+		p, now, err = accused(ctx, c, f.Liar)
+	} else {
+		p, now, err = c.Provider(ctx, first)
+	}
+	if errors.Is(err, chain.ErrNotFound) {
+		err = fmt.Errorf("%w: %s", ErrNotStaked, f.Liar)
+	}
+	if err != nil {
+		return out, err
+	}
+	ends := lieEnds(f.Window, n.Params.AuditSlots)
+	s := submission{c: c, id: f.Genesis.Program, network: f.Genesis.Escrow, reporter: reporter}
+	stated := s.statements(f)
+	if lieSlashed(p, ends) {
+		out.Already, out.Slot = true, market.Slot(p.Slashed)
+		return out, nil
+	}
+	switch {
+	case !p.AnswersFor(f.Liar):
+		return out, fmt.Errorf("%w: it registered as %s and has %s now", ErrOtherKey, p.First, p.Peer)
+	case p.Stake+p.Unbonding == 0:
+		return out, fmt.Errorf("%w: %s", ErrNotStaked, p.First)
+	case ends > now:
+		return out, fmt.Errorf("%w: in slot %d, now is %d", ErrNotYet, ends, now)
+	case uint64(now-ends) > n.Params.EvidenceSlots:
+		return out, fmt.Errorf("%w: it counts for %d slots, and ended %d ago", ErrTooOld, n.Params.EvidenceSlots, now-ends)
+	}
+	if begun != nil {
+		if err := begun(); err != nil {
+			return out, err
+		}
+	}
+	for _, x := range stated {
+		if err := s.state(ctx, f, x, &out); err != nil {
+			return out, err
+		}
+	}
+	err = s.slashLie(ctx, f, p.First, out.Mint, stated, &out)
+	after, _, readErr := c.Provider(ctx, p.First)
+	switch {
+	case err != nil && readErr == nil && lieSlashed(after, ends): // somebody was faster
+		out.Already, out.Slot = true, market.Slot(after.Slashed)
+		return out, s.closeStated(ctx, stated, &out)
+	case err != nil:
+		return out, err
+	case readErr != nil:
+		return out, readErr
+	}
+	shares := program.TakenFor(p.Stake+p.Unbonding, 0, 0)
+	out.Slot, out.Taken, out.Burned = market.Slot(after.Slashed), p.Stake+p.Unbonding, shares.Burned
+	out.Reward = &Share{reporter, shares.Reporter}
+	return out, s.closeStated(ctx, stated, &out)
+}
+
+// statement is one that a liar signed, and the account in which the program has it.
+type statement struct {
+	what   program.Statement
+	layout []byte
+	sig    sign.Signature
+	at     sign.Key
+}
+
+// statements are those that prove a lie, in the order of SlashAudit.
+func (s submission) statements(f LieFinding) []statement {
+	l := f.Lie
+	var out []statement
+	switch l.Kind {
+	case audit.TwoAnswers:
+		a, b := l.Answer.Marshal(), l.Other.Marshal()
+		out = []statement{{what: program.StatementAnswer, layout: a[:], sig: l.Signature}, {what: program.StatementAnswer, layout: b[:], sig: l.OtherSig}}
+	case audit.FalsePass:
+		v := l.Verdict.Marshal()
+		out = []statement{{what: program.StatementVerdict, layout: v[:], sig: l.Signature}}
+	default:
+		w := l.Shown.Marshal()
+		out = []statement{{what: program.StatementShown, layout: w[:], sig: l.Signature}}
+	}
+	for i, x := range out {
+		out[i].at = program.StatedAddress(s.id, s.network, s.reporter, x.what, f.Liar, x.layout)
+	}
+	return out
+}
+
+// state writes one statement down, unless that was done before.
+func (s submission) state(ctx context.Context, f LieFinding, x statement, out *Outcome) error {
+	id, err := s.c.Run(ctx, []program.Instruction{
+		program.SignedStatement(f.Genesis.Domain(), x.what, x.layout, f.Liar, x.sig).Instruction(),
+		program.State{Reporter: s.reporter, Network: s.network, Stated: x.at, What: x.what}.Instruction(s.id),
+	})
+	if errors.Is(err, program.ErrExists) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("showing what %s signed: %w", f.Liar.Short(), err)
+	}
+	out.Transactions = append(out.Transactions, id)
+	return nil
+}
+
+// slashLie opens the token account of the reporter, where it is missing, and takes the stake.
+func (s submission) slashLie(ctx context.Context, f LieFinding, first, mint sign.Key, stated []statement, out *Outcome) error {
+	l, provider := f.Lie, program.ProviderAddress(s.id, s.network, first)
+	id, err := s.c.Run(ctx, []program.Instruction{program.OpenTokenAccount(s.reporter, s.reporter, mint)})
+	if err != nil {
+		return fmt.Errorf("opening a token account: %w", err)
+	}
+	out.Transactions = append(out.Transactions, id)
+	call := program.SlashAudit{
+		Network: s.network, Provider: provider, Vault: program.StakeAddress(s.id, provider), Mint: mint, A: stated[0].at,
+		Reporter: program.TokenAccount(s.reporter, mint), Kind: l.Kind, Value: l.Value, Index: l.Index, Count: l.Count, Answer: l.Answer, Opened: l.Opening, Path: l.Path,
+	}
+	if len(stated) > 1 {
+		call.B = stated[1].at
+	}
+	id, err = s.c.Run(ctx, []program.Instruction{call.Instruction(s.id), program.ComputeLimit(program.SlashAuditUnits)})
+	if err != nil {
+		return fmt.Errorf("taking the stake: %w", err)
+	}
+	out.Transactions = append(out.Transactions, id)
+	return nil
+}
+
+// ErrRent: the stake is taken, but the rent of what was shown for it was not taken back.
+var ErrRent = errors.New("the rent of what was shown was not taken back")
+
+// closeStated takes the statements' rent back; those that are not there have none.
+func (s submission) closeStated(ctx context.Context, stated []statement, out *Outcome) error {
+	for _, x := range stated {
+		id, err := s.c.Run(ctx, []program.Instruction{program.CloseStated{Reporter: s.reporter, Stated: x.at}.Instruction(s.id)})
+		switch {
+		case errors.Is(err, program.ErrOwner), errors.Is(err, program.ErrKind):
+		case err != nil:
+			return fmt.Errorf("%w: %w", ErrRent, err)
+		default:
+			out.Transactions = append(out.Transactions, id)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,202 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/evidence"
+	"github.com/starling-network/starling/node/rates"
+	"github.com/starling-network/starling/p2p/discovery"
+	"github.com/starling-network/starling/p2p/gossip"
+	"github.com/starling-network/starling/verify/audit"
+)
+
+// Proofs of lies go to everybody who audits. A proof convicts whoever it is by, so it does not matter who tells; but keys are free,
+// and whoever has one can prove to have lied.
+const (
+	topicLies = "lies"
+	lieQueue  = 256
+	// toldPerPeer and toldBurst are how many new proofs one peer may tell of, in a second and at once.
+	toldPerPeer, toldBurst = 0.1, 8
+	maxTellers             = 4096
+	// tellEvery is how often this peer tells again of what it found, for tellFor: peers come and go, and whoever reads it thinks less
+	// of the liar, also when its stake is gone.
+	tellEvery = 10 * time.Minute
+	tellFor   = 24 * time.Hour
+	// stakesFresh is for how long the list of registrations is taken for what is on chain; who staked since is heard of again.
+	stakesFresh = time.Minute
+	stakesWait  = 10 * time.Second
+)
+
+// lies is this peer's part in the gossip of proofs that somebody lied in an audit.
+type lies struct {
+	n     *Node
+	told  *rates.Limiter[peer.ID] // by who publishes
+	topic *gossip.Topic[audit.Lie]
+	poke  chan struct{} // holds one token when this peer found one
+
+	mu     sync.Mutex
+	staked map[sign.Key]bool // keys that a registration with something at stake answers for; nil: everybody counts
+}
+
+// newLies takes part; nil where nothing is audited.
+func (n *Node) newLies(g *gossip.Gossip) (*lies, error) {
+	if n.p.Genesis.AuditSlots == 0 {
+		return nil, nil
+	}
+	l := &lies{n: n, told: rates.New[peer.ID](toldPerPeer, toldBurst, maxTellers), poke: make(chan struct{}, 1)}
+	if _, ok := n.p.Program.(evidence.Registrations); ok {
+		l.staked = map[sign.Key]bool{} // nobody, until they were read
+	}
+	var err error
+	l.topic, err = gossip.Join(g, topicLies, l.decode, lieQueue)
+	return l, err
+}
+
+// decode is the topic's validator. What is new here, is about somebody who can lose something, and holds, is passed on. What cannot
+// hold for anybody is rejected; what does not matter here, or not yet, is only ignored: who passes it on may see it differently.
+func (l *lies) decode(from peer.ID, data []byte) (audit.Lie, error) {
+	lie, err := audit.UnmarshalLie(data)
+	if err != nil {
+		return lie, fmt.Errorf("%w: %w", gossip.ErrReject, err)
+	}
+	self := from == l.n.p.Host.ID()
+	if !self {
+		if err := l.n.evidence.Timely(lie); err != nil {
+			return lie, fmt.Errorf("%w: %w", gossip.ErrIgnore, err)
+		}
+		switch {
+		case l.n.evidence.KnowsLie(lie):
+			return lie, fmt.Errorf("%w: known", gossip.ErrIgnore)
+		case !l.matters(lie):
+			return lie, fmt.Errorf("%w: %s has nothing at stake", gossip.ErrIgnore, lie.Liar().Short())
+		case !l.told.Allow(from, time.Now()):
+			return lie, fmt.Errorf("%w: %s tells of too many lies", gossip.ErrIgnore, from)
+		}
+	}
+	if err := lie.Check(l.n.p.Genesis.Domain()); err != nil {
+		return lie, fmt.Errorf("%w: %w", gossip.ErrReject, err)
+	}
+	return lie, nil
+}
+
+// matters says whether a liar has something to lose. Where nothing is staked it is its name; but false openings under a name that
+// nobody knows are what canaries show, and anybody may.
+func (l *lies) matters(lie audit.Lie) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.staked == nil {
+		return lie.Kind != audit.FalseOpening
+	}
+	return l.staked[lie.Liar()]
+}
+
+// run keeps what is heard, and tells of what this peer found, until ctx ends.
+func (l *lies) run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	meeting := l.topic.Meet(func(ctx context.Context, most int) ([]peer.AddrInfo, error) {
+		return l.n.discovery.Hints(ctx, discovery.Topic{Class: verifiers}, most)
+	})
+	wg.Go(func() { _ = meeting.Run(ctx) }) // has no error
+	wg.Go(func() { l.listen(ctx) })
+	wg.Go(func() { l.readStakes(ctx) })
+	for wait := tellEvery; ; {
+		l.tell(ctx)
+		t := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return l.topic.Close()
+		case <-t.C:
+			wait = tellEvery
+		case <-l.poke:
+			wait = 2 * stakesFresh // those to whom the liar had nothing at stake have read the list again by then
+		}
+		t.Stop()
+	}
+}
+
+// listen keeps what is heard.
+func (l *lies) listen(ctx context.Context) {
+	for {
+		m, err := l.topic.Next(ctx)
+		if err != nil {
+			return
+		}
+		if _, err := l.n.evidence.KeepLie(ctx, m.Data, false); err != nil && ctx.Err() == nil {
+			l.n.p.Log.Error("the proof of a lie that others found is not kept", "err", err)
+		}
+	}
+}
+
+// tell publishes what this peer found.
+func (l *lies) tell(ctx context.Context) {
+	kept, err := l.n.evidence.Lies(ctx)
+	if err != nil {
+		return
+	}
+	for _, k := range kept {
+		lie, err := audit.UnmarshalLie(k.Proof)
+		if err != nil || !k.Own || k.State == evidence.LieExpired || time.Since(k.Found) > tellFor || !l.matters(lie) {
+			continue
+		}
+		if err := l.topic.Publish(ctx, k.Proof); err != nil && ctx.Err() == nil && !errors.Is(err, gossip.ErrClosed) {
+			l.n.p.Log.Warn("the network was not told of a lie; it will be again", "id", k.ID, "err", err)
+		}
+	}
+}
+
+// found has the network told of a lie soon.
+func (l *lies) found() {
+	select {
+	case l.poke <- struct{}{}:
+	default:
+	}
+}
+
+// readStakes keeps the list of those who have something at stake. While the chain is away, the last one counts.
+func (l *lies) readStakes(ctx context.Context) {
+	list, ok := l.n.p.Program.(evidence.Registrations)
+	if !ok {
+		return
+	}
+	for ctx.Err() == nil {
+		rctx, cancel := context.WithTimeout(ctx, stakesWait)
+		all, err := list.Providers(rctx)
+		cancel()
+		if err == nil && l.setStakes(all) {
+			l.found() // those about whom nobody wanted to hear before
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(stakesFresh):
+		}
+	}
+}
+
+// setStakes says whether somebody has something at stake now who had not.
+func (l *lies) setStakes(all []program.Provider) (more bool) {
+	staked := map[sign.Key]bool{}
+	for _, p := range all {
+		for _, k := range []sign.Key{p.Peer, p.Before} {
+			if p.Stake+p.Unbonding > 0 && !k.IsZero() {
+				staked[k] = true
+			}
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for k := range staked {
+		more = more || !l.staked[k]
+	}
+	l.staked = staked
+	return more
+}

@@ -1,0 +1,75 @@
+package harness
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/node/evidence"
+	rules "github.com/starling-network/starling/verify/audit"
+)
+
+// Where peers have something at stake, a member that passes what it did not look at loses it: whoever caught it tells the network,
+// everybody keeps the proof and thinks less of it, also who was not there, and it is slashed once, by one of them.
+func TestLiarIsToldOfAndSlashed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const asleep, planter, stake = 3, 1, 1000
+		n := cheats(t, Options{Providers: 5, Masks: 40, Escrow: true}, nil)
+		liar := n.Provider(asleep).Key.Key()
+		n.stake(stake, 0, 1, 2, 3, 4)
+		time.Sleep(time.Minute) // until everybody has read the list again
+		l := makeLazy(t, n, n.Provider(asleep), newSight(t, n))
+		past := map[rules.Window]bool{}
+		for _, a := range audited(t, n.Provider(planter), 1) {
+			past[a.Window] = true
+		}
+		audited(t, n.Provider(planter), len(past)+1) // it has just been audited: it has no turn of its own to wait for
+		c, err := n.Provider(planter).Auditing().Plant(context.Background())
+		if err != nil || len(c.Lies) != 1 || l.passed[c.Planted.Provider] != 1 {
+			t.Fatalf("the canary: %+v, %v", c, err)
+		}
+		for i := range n.Peers {
+			if i == asleep { // it does not listen to what it would not like to hear, in the worst case
+				continue
+			}
+			var found *evidence.KeptLie
+			for end := time.Now().Add(2 * time.Minute); found == nil || i == planter && !found.State.Over(); time.Sleep(time.Second) {
+				kept, err := n.Peers[i].Evidence().Lies(context.Background())
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, k := range kept {
+					if k.Liar == liar {
+						found = &k
+					}
+				}
+				if time.Now().After(end) {
+					t.Fatalf("%s: %+v", name(i), found)
+				}
+			}
+			if found.Kind != rules.FalsePass.String() || found.Own != (i == planter) || i == planter && found.State != evidence.LieTaken {
+				t.Errorf("%s: %+v", name(i), found)
+			}
+			if got := knows(t, n.Peers[i], liar, "lied"); got != 1 {
+				t.Errorf("%s knows of %d lies", name(i), got)
+			}
+		}
+		s := n.Programs.State()
+		p := s.Providers[program.ProviderAddress(n.Genesis.Program, n.Genesis.Escrow, liar)]
+		if p.Stake != 0 || !p.WasSlashed {
+			t.Errorf("the liar has %+v", p)
+		}
+		for i := range 5 {
+			k := n.Provider(i).Key.Key()
+			if p := s.Providers[program.ProviderAddress(n.Genesis.Program, n.Genesis.Escrow, k)]; k != liar && (p.Stake != stake || p.WasSlashed) {
+				t.Errorf("%s, who is honest, has %+v", name(i), p)
+			}
+		}
+		if err := n.Programs.Check(); err != nil {
+			t.Error(err)
+		}
+	})
+}

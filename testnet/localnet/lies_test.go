@@ -1,0 +1,185 @@
+package localnet_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/audit"
+	"github.com/starling-network/starling/node/device/cpu"
+	"github.com/starling-network/starling/node/evidence"
+	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/testnet/localnet"
+	"github.com/starling-network/starling/testnet/localnet/localnettest"
+	"github.com/starling-network/starling/verify"
+	rules "github.com/starling-network/starling/verify/audit"
+	"github.com/starling-network/starling/verify/challenge"
+	"github.com/starling-network/starling/verify/notice"
+)
+
+// auditWindow is the length of a window of audits here, in slots: its first block is final after 31.
+const auditWindow = 100
+
+// audited has a provider audited by one member before the blocks of this chain, small enough for a test, and show openings of which
+// one is wrong. It returns the lies that the member found.
+func audited(t *testing.T, g market.Genesis, l *solana.Ledger, provider, member sign.Private) []rules.Lie {
+	t.Helper()
+	sight, err := audit.NewPublic(audit.PublicConfig{
+		Genesis: g, Slot: func() (market.Slot, error) { return l.Slot(context.Background()) }, Blocks: l, Now: time.Now,
+		Roster: func(context.Context) (rules.Roster, error) { return rules.Roster{{Key: member.Key(), Weight: 1}}, nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := func(audit.Claim) (audit.Asked, error) {
+		return audit.Asked{
+			Shape: challenge.Shape{Rows: 64, Columns: 128, Depth: 128, Products: 2}, Walk: challenge.Walk{Cells: 512, Work: 2, Walkers: 40, Steps: 6},
+			ProductLimit: time.Minute, WalkLimit: time.Minute,
+		}, nil
+	}
+	var mu sync.Mutex
+	var lies []rules.Lie
+	m := audit.NewMember(audit.MemberConfig{
+		Domain: g.Domain(), Key: member, Sight: sight, Plan: plan, Now: time.Now, Log: slog.New(slog.DiscardHandler), Judged: func(sign.Key, rules.Verdict) {},
+		Lie: func(l rules.Lie) { mu.Lock(); lies = append(lies, l); mu.Unlock() },
+	})
+	var answer rules.Answer
+	lying := func(ctx context.Context, _ sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error) {
+		req = proto.Clone(req).(*nodepb.AuditRequest)
+		if a := req.GetArrived(); a != nil {
+			if answer, err = rules.UnmarshalAnswer(a.Answer); err != nil {
+				return nil, err
+			}
+		}
+		if s := req.GetShow(); s != nil {
+			opened, rest, err := challenge.UnmarshalOpened(s.Openings)
+			if err != nil {
+				return nil, err
+			}
+			for i := range opened.Openings {
+				opened.Openings[i].Values = [challenge.LeafWords]int32{1}
+			}
+			shown := rules.Show(answer, opened.Openings)
+			sig, err := shown.Sign(g.Domain(), provider)
+			if err != nil {
+				return nil, err
+			}
+			b := shown.Marshal()
+			s.Openings, s.Signature, s.Shown = append(opened.Marshal(), rest...), sig[:], b[:]
+		}
+		return m.Answer(ctx, provider.Key(), req)
+	}
+	p := audit.NewProver(audit.ProverConfig{Domain: g.Domain(), Key: provider, WindowSlots: auditWindow, Sight: sight, Plan: plan, Call: lying, Log: slog.New(slog.DiscardHandler)})
+	units := []audit.Unit{{
+		Claim: audit.Claim{ID: market.UnitID{1}, Class: "cpu", Resources: market.Resources{MilliCPU: 1000}}, Device: cpu.New(cpu.Config{Memory: 1 << 20, Threads: 1}),
+	}}
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(200 * time.Millisecond) { // until a window's first block is final
+		_, err := p.Audit(t.Context(), units)
+		mu.Lock()
+		found := len(lies)
+		mu.Unlock()
+		if found > 0 {
+			return lies
+		}
+		if time.Now().After(end) {
+			t.Fatalf("no lie was found: %v", err)
+		}
+	}
+}
+
+// A provider that shows a wrong entry of its products in an audit loses its stake, by the peer that judged it: on the chain's own
+// virtual machine, with nobody doing anything by hand; and who has the file alone can repeat the proof, and is told that it is done.
+func TestLieTakesStake(t *testing.T) {
+	t.Parallel()
+	net := localnettest.Start(t, localnet.Config{SlotMillis: 100, Terms: func(p *program.Params) { p.AuditSlots = auditWindow }})
+	g, err := net.EscrowGenesis(t.Context(), "lies", 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.AuditSlots = auditWindow
+	wallet := func(name string, tokens market.Amount) (sign.Private, *solana.Ledger) {
+		k := sign.NewPrivate(sha256.Sum256([]byte(name)))
+		if err := net.FundKey(t.Context(), k.Key(), tokens, 1_000_000_000); err != nil {
+			t.Fatal(err)
+		}
+		l, err := solana.New(solana.ConfigOf([]string{net.URL()}, g, k))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k, l
+	}
+	liar, at := wallet("liar", staked)
+	member, own := wallet("member", 0)
+	provider := program.ProviderAddress(g.Program, g.Escrow, liar.Key())
+	vault := program.StakeAddress(g.Program, provider)
+	if _, err := at.Run(t.Context(), []program.Instruction{
+		program.Register{Payer: liar.Key(), Owner: liar.Key(), Peer: liar.Key(), Network: g.Escrow, Provider: provider, Vault: vault, Mint: g.Mint,
+			Payout: liar.Key()}.Instruction(g.Program),
+		program.Stake{Authority: liar.Key(), Source: program.TokenAccount(liar.Key(), g.Mint), Provider: provider, Vault: vault, Mint: g.Mint, Amount: staked}.Instruction(g.Program),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	lies := audited(t, g, own, liar, member)
+	k, err := evidence.Open(t.Context(), evidence.Config{
+		Genesis: g, Self: member.Key(), Store: store.NewMemory(), Log: slog.New(slog.DiscardHandler), Slot: func() (market.Slot, error) { return own.Slot(context.Background()) },
+		Heard: func(notice.Notice) {}, Proved: func(verify.Conflict) {}, Lied: func(rules.Lie) {},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fresh, err := k.KeepLie(t.Context(), lies[0], true); err != nil || !fresh {
+		t.Fatal(fresh, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	done := make(chan error)
+	go func() { done <- k.Accuse(ctx, own, member.Key()) }()
+	var kept evidence.KeptLie
+	for !kept.State.Over() || kept.State == "" {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("it was not taken: %+v", kept)
+		case <-time.After(200 * time.Millisecond):
+		}
+		all, err := k.Lies(ctx)
+		if err != nil || len(all) != 1 {
+			t.Fatal(all, err)
+		}
+		kept = all[0]
+	}
+	cancel()
+	<-done
+	want := program.TakenFor(staked, 0, 0)
+	if o := kept.Outcome; kept.State != evidence.LieTaken || o.Taken != staked || o.Burned != want.Burned || o.Reward.Amount != want.Reporter {
+		t.Fatalf("%+v: %+v", kept, o)
+	}
+	if p, _, err := own.Provider(t.Context(), liar.Key()); err != nil || p.Stake != 0 || !p.WasSlashed {
+		t.Errorf("the liar has %+v, %v", p, err)
+	}
+	if has := balance(t, own, member.Key()); uint64(has) != want.Reporter {
+		t.Errorf("the member has %d, %d were said", has, want.Reporter)
+	}
+	f, err := evidence.NewLieProof(g, kept.Proof).CheckLie()
+	if err != nil || f.Liar != liar.Key() {
+		t.Fatalf("%+v: %v", f, err)
+	}
+	if out, err := evidence.SubmitLie(t.Context(), own, f, member.Key(), sign.Key{}, nil); err != nil || !out.Already || len(out.Transactions) != 0 {
+		t.Errorf("once more: %+v, %v", out, err)
+	}
+	f.Genesis.Program = sign.Key{}
+	if _, err := evidence.SubmitLie(t.Context(), own, f, member.Key(), sign.Key{}, nil); !errors.Is(err, evidence.ErrNoProgram) {
+		t.Errorf("without a program: %v", err)
+	}
+	t.Logf("taken %d, burned %d, the reporter got %d, in %d transactions", kept.Outcome.Taken, kept.Outcome.Burned, kept.Outcome.Reward.Amount, len(kept.Outcome.Transactions))
+}
