@@ -214,10 +214,10 @@ func New(ctx context.Context, p Parts) (*Node, error) {
 	if n.audits, err = n.newAudits(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("setting up audits: %w", err), n.close())
 	}
-	n.rewards = n.newRewards()
 	if n.guardian, err = n.newGuardian(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("setting up what is guarded: %w", err), n.close())
 	}
+	n.rewards = n.newRewards()
 	if n.buyer, err = n.newBuyer(ctx, n.find, n.orders.publish); err != nil {
 		return nil, errors.Join(fmt.Errorf("setting up what is bought: %w", err), n.close())
 	}

@@ -36,6 +36,10 @@ func (n *Node) newRewards() *rewards.Service {
 	} else {
 		cfg.Every = min(max(window/4, rewardsLeast), rewardsIdle)
 	}
+	if n.guardian != nil {
+		cfg.Wards = n.guardian.Escrows
+		cfg.Every = min(max(window/4, rewardsLeast), rewardsEvery)
+	}
 	return rewards.New(cfg)
 }
 

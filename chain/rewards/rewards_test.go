@@ -60,8 +60,8 @@ func TestDivide(t *testing.T) {
 		other := slices.Clone(ts)
 		slices.Reverse(other)
 		for source := range rewards.Sources {
-			a, err := table.Divide(uint8(source), ts, wallet)
-			b, err2 := rewards.NewTable(3, shared, other).Divide(uint8(source), other, wallet)
+			a, err := table.Divide(uint8(source), ts, rewards.Guards{}, wallet)
+			b, err2 := rewards.NewTable(3, shared, other).Divide(uint8(source), other, rewards.Guards{}, wallet)
 			if !slices.Equal(a.Payees, b.Payees) || errors.Is(err, rewards.ErrNothing) != errors.Is(err2, rewards.ErrNothing) {
 				t.Fatalf("another order gives %+v (%v), not %+v (%v)", b, err2, a, err)
 			}
@@ -231,6 +231,8 @@ func TestEpochs(t *testing.T) {
 
 func FuzzTable(f *testing.F) {
 	f.Add(rewards.NewTable(3, [rewards.Sources]uint64{1, 2}, []rewards.Tally{{Line: rewards.Line{Windows: 3, Operations: 4}}}).Marshal())
+	f.Add(rewards.NewTable(3, [rewards.Sources]uint64{1, 2}, []rewards.Tally{{Line: rewards.Line{Windows: 3, Operations: 4}}}).WithGuarded([]rewards.Guarded{
+		{ID: sign.Signature{2}, Net: 5}, {ID: sign.Signature{1}, Net: 7}}).Marshal())
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		x, err := rewards.UnmarshalTable(b)

@@ -23,19 +23,22 @@ const Sources = 1 + program.MaxMints
 //	     0     8  epoch
 //	     8    40  5 × u64: what is divided of each source, the emission first
 //	    48     4  n, lines, at most 65,536
-//	    52     4  0
+//	    52     4  m, guarded claims, at most 16,384
 //	    56   120  n × ( provider[32] ‖ unit[32] ‖ windows u32 ‖ 0 (4) ‖ operations u64 ‖ reads u64 ‖ digest[32] ), strictly ascending
+//	          72  m × ( transaction[64] ‖ net u64 ), strictly ascending
 type Table struct {
 	Epoch  uint64
 	Shared [Sources]uint64
 	Lines  []Line
+	Claims []Claim // none for the emission
 }
 
 const (
 	tableHead = 56
 	lineSize  = 120
+	claimSize = sign.SignatureSize + 8
 	// MaxTable bounds a table, bytes.
-	MaxTable = tableHead + MaxUnits*lineSize
+	MaxTable = tableHead + MaxUnits*lineSize + MaxGuarded*claimSize
 )
 
 // NewTable is the table of these tallies, in any order.
@@ -51,17 +54,21 @@ func NewTable(epoch uint64, shared [Sources]uint64, ts []Tally) Table {
 
 // Marshal returns the layout.
 func (t Table) Marshal() []byte {
-	out := binary.LittleEndian.AppendUint64(make([]byte, 0, tableHead+lineSize*len(t.Lines)), t.Epoch)
+	out := binary.LittleEndian.AppendUint64(make([]byte, 0, tableHead+lineSize*len(t.Lines)+claimSize*len(t.Claims)), t.Epoch)
 	for _, n := range t.Shared {
 		out = binary.LittleEndian.AppendUint64(out, n)
 	}
-	out = binary.LittleEndian.AppendUint64(out, uint64(len(t.Lines)))
+	out = binary.LittleEndian.AppendUint32(out, uint32(len(t.Lines)))
+	out = binary.LittleEndian.AppendUint32(out, uint32(len(t.Claims)))
 	for _, l := range t.Lines {
 		out = append(append(out, l.Provider[:]...), l.Unit[:]...)
 		out = binary.LittleEndian.AppendUint64(out, uint64(l.Windows))
 		out = binary.LittleEndian.AppendUint64(out, l.Operations)
 		out = binary.LittleEndian.AppendUint64(out, l.Reads)
 		out = append(out, l.Digest[:]...)
+	}
+	for _, c := range t.Claims {
+		out = binary.LittleEndian.AppendUint64(append(out, c.ID[:]...), c.Net)
 	}
 	return out
 }
@@ -75,11 +82,11 @@ func UnmarshalTable(b []byte) (Table, error) {
 	for i := range t.Shared {
 		t.Shared[i] = binary.LittleEndian.Uint64(b[8+8*i:])
 	}
-	n := binary.LittleEndian.Uint64(b[48:])
-	if n > MaxUnits || uint64(len(b)-tableHead) != n*lineSize {
-		return Table{}, fmt.Errorf("%w: %d bytes of %d lines", ErrTable, len(b), n)
+	n, m := binary.LittleEndian.Uint32(b[48:]), binary.LittleEndian.Uint32(b[52:])
+	if n > MaxUnits || m > MaxGuarded || len(b)-tableHead != int(n)*lineSize+int(m)*claimSize {
+		return Table{}, fmt.Errorf("%w: %d bytes of %d lines and %d claims", ErrTable, len(b), n, m)
 	}
-	for b = b[tableHead:]; len(b) > 0; b = b[lineSize:] {
+	for b = b[tableHead:]; len(t.Lines) < int(n); b = b[lineSize:] {
 		windows := binary.LittleEndian.Uint64(b[64:])
 		l := Line{UnitKey: UnitKey{Provider: sign.Key(b[:32]), Unit: market.UnitID(b[32:64])}, Windows: uint32(windows),
 			Operations: binary.LittleEndian.Uint64(b[72:]), Reads: binary.LittleEndian.Uint64(b[80:]), Digest: sign.Hash(b[88:120])}
@@ -90,6 +97,13 @@ func UnmarshalTable(b []byte) (Table, error) {
 			return Table{}, fmt.Errorf("%w: unit %s stands twice, or not in order", ErrTable, l.Unit.Short())
 		}
 		t.Lines = append(t.Lines, l)
+	}
+	for ; len(b) > 0; b = b[claimSize:] {
+		c := Claim{ID: sign.Signature(b[:sign.SignatureSize]), Net: binary.LittleEndian.Uint64(b[sign.SignatureSize:])}
+		if k := len(t.Claims); c.Net == 0 || k > 0 && bytes.Compare(t.Claims[k-1].ID[:], c.ID[:]) >= 0 {
+			return Table{}, fmt.Errorf("%w: claim %s stands twice, or not in order, or paid nothing", ErrTable, c.ID)
+		}
+		t.Claims = append(t.Claims, c)
 	}
 	return t, nil
 }
@@ -155,8 +169,9 @@ type Award struct {
 // Payout says into which wallet a peer key is paid; false: it is not registered, and is not paid.
 type Payout func(peer sign.Key) (wallet sign.Key, ok bool)
 
-// Divide says what a table pays from a source. The tallies are those of its lines. ErrNothing when it pays nobody.
-func (t Table) Divide(source uint8, tallies []Tally, to Payout) (Award, error) {
+// Divide says what a table pays from a source. The tallies are those of its lines, and guards those of its claims; of the emission
+// they get nothing. ErrNothing when it pays nobody.
+func (t Table) Divide(source uint8, tallies []Tally, g Guards, to Payout) (Award, error) {
 	if int(source) >= Sources {
 		return Award{}, fmt.Errorf("%w: source %d", ErrNothing, source)
 	}
@@ -175,30 +190,38 @@ func (t Table) Divide(source uint8, tallies []Tally, to Payout) (Award, error) {
 			add(member, uint64(verdicts))
 		}
 	}
-	a := Award{Source: source, Epoch: t.Epoch, Payees: divide(t.Shared[source], weights)}
+	amounts, rest := map[sign.Key]uint64{}, t.Shared[source]
+	if source > 0 {
+		amounts, rest = g.divide(rest, to)
+	}
+	a := Award{Source: source, Epoch: t.Epoch, Payees: divide(rest, weights, amounts)}
 	if len(a.Payees) == 0 {
 		return Award{}, fmt.Errorf("%w: epoch %d, source %d", ErrNothing, t.Epoch, source)
 	}
 	return a, nil
 }
 
-// divide gives everybody ⌊sum · weight / all weights⌋, and only so many as a payout may have, the heaviest.
-func divide(sum uint64, weights map[sign.Key]uint64) []Payee {
+// divide gives everybody ⌊sum · weight / all weights⌋ and what it gets beside that, and only so many as a payout may have: those who
+// get most.
+func divide(sum uint64, weights, amounts map[sign.Key]uint64) []Payee {
 	var all uint64
-	out := make([]Payee, 0, len(weights))
-	for wallet, w := range weights {
+	for _, w := range weights {
 		all += w
-		out = append(out, Payee{wallet, w})
+	}
+	for wallet, w := range weights {
+		amounts[wallet] += share(sum, w, all)
+	}
+	out := make([]Payee, 0, len(amounts))
+	for wallet, a := range amounts {
+		if a > 0 {
+			out = append(out, Payee{wallet, a})
+		}
 	}
 	byWallet := func(a, b Payee) int { return bytes.Compare(a.Wallet[:], b.Wallet[:]) }
 	if len(out) > program.MaxPayees {
 		slices.SortFunc(out, func(a, b Payee) int { return cmp.Or(cmp.Compare(b.Amount, a.Amount), byWallet(a, b)) })
 		out = out[:program.MaxPayees]
 	}
-	for i := range out {
-		out[i].Amount = share(sum, out[i].Amount, all)
-	}
-	out = slices.DeleteFunc(out, func(p Payee) bool { return p.Amount == 0 })
 	slices.SortFunc(out, byWallet)
 	return out
 }

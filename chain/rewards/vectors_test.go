@@ -8,6 +8,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/chain/rewards"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
@@ -24,6 +25,12 @@ type vectors struct {
 	Payees       string    `json:"payees"` // of the emission; each provider is paid at SHA-256 of its key
 	Sum          uint64    `json:"sum"`
 	Root         sign.Hash `json:"root"`
+
+	// Of a pool whose fees are 2 % of what is claimed, and a quarter of them the pool's.
+	Guarded    []rewards.Guarded `json:"guarded"`
+	PoolTable  string            `json:"pool_table"`
+	PoolPayees string            `json:"pool_payees"`
+	PoolRoot   sign.Hash         `json:"pool_root"`
 }
 
 func TestVectors(t *testing.T) {
@@ -43,11 +50,20 @@ func TestVectors(t *testing.T) {
 	v.Line = hex.EncodeToString(rewards.NewTable(3, shared, []rewards.Tally{x}).Marshal()[56:])
 	table := rewards.NewTable(3, shared, []rewards.Tally{x, other})
 	v.Table = hex.EncodeToString(table.Marshal())
-	a, err := table.Divide(0, []rewards.Tally{x, other}, func(k sign.Key) (sign.Key, bool) { return sign.Key(sign.Sum(k[:])), true })
+	a, err := table.Divide(0, []rewards.Tally{x, other}, rewards.Guards{}, func(k sign.Key) (sign.Key, bool) { return sign.Key(sign.Sum(k[:])), true })
 	if err != nil {
 		t.Fatal(err)
 	}
 	v.Payees, v.Sum, v.Root = hex.EncodeToString(a.Marshal()), a.Rewards().Sum, a.Rewards().Root
+	guards := rewards.Guards{Terms: program.MintTerms{FeeBps: 200, PoolBps: 2500}, Claims: []rewards.Guarded{
+		{ID: sign.Signature{2}, Slot: 1234, Net: 980_000_001, Keys: []sign.Key{{3}, {4}}}, {ID: sign.Signature{1}, Slot: 1235, Net: 4999, Keys: []sign.Key{{3}, {5}, {6}}}}}
+	shared[1] = 10_000_019
+	pool := rewards.NewTable(3, shared, []rewards.Tally{x, other}).WithGuarded(guards.Claims)
+	b, err := pool.Divide(1, []rewards.Tally{x, other}, guards, func(k sign.Key) (sign.Key, bool) { return sign.Key(sign.Sum(k[:])), true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.Guarded, v.PoolTable, v.PoolPayees, v.PoolRoot = guards.Claims, hex.EncodeToString(pool.Marshal()), hex.EncodeToString(b.Marshal()), b.Rewards().Root
 	got, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		t.Fatal(err)

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/rewards"
 	"github.com/starling-network/starling/chain/solana"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
@@ -218,6 +220,38 @@ func TestGuardians(t *testing.T) {
 	b.until("closed", escrow.Deposit.Closed)
 	if funds, err := ledger.Funds(t.Context()); err != nil || funds.Balance != 1_000_000-200 {
 		t.Errorf("%+v, %v: all but what was claimed should be back", funds, err)
+	}
+
+	// Nothing of it is left on the chain but its past, which says who signed the voucher that was claimed.
+	named, err := ledger.Naming(t.Context(), at, 0, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var guarded []rewards.Guarded
+	for _, id := range named {
+		if g, err := ledger.Guarded(t.Context(), id); err == nil {
+			guarded = append(guarded, g)
+		} else if !errors.Is(err, chain.ErrMalformed) {
+			t.Errorf("transaction %s: %v", id, err)
+		}
+	}
+	signed := []sign.Key{guardians[0].Key(), guardians[1].Key()}
+	slices.SortFunc(signed, func(a, b sign.Key) int { return bytes.Compare(a[:], b[:]) })
+	paid, fee := uint64(0), uint64(account.Params.Mints[0].FeeBps)*200/10_000
+	for _, x := range guarded {
+		paid += x.Net
+		if !slices.Equal(x.Keys, signed) || x.Mint != g.Mint || x.Slot < second.Start {
+			t.Errorf("%+v, signed by %v", x, signed)
+		}
+	}
+	if paid != 200-fee || len(guarded) == 0 {
+		t.Errorf("of %d transactions %d are claims, of %d", len(named), len(guarded), paid)
+	}
+	if _, err := ledger.Guarded(t.Context(), sign.Signature{1}); !errors.Is(err, chain.ErrNotFound) {
+		t.Errorf("a transaction that there is not: %v", err)
+	}
+	if again, err := ledger.Naming(t.Context(), at, 0, 2); err != nil || len(again) != 2 || again[0] != named[0] {
+		t.Errorf("the newest two: %v, %v", again, err)
 	}
 }
 

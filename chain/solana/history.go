@@ -81,12 +81,21 @@ func static(m solanago.Message, in solanago.CompiledInstruction) (out program.In
 	return out
 }
 
-// landed reads a final transaction that did not fail, from the first endpoint that answers. It need not be trusted for more than
-// that it landed: the signatures must hold, and the first be the one that was asked for.
+// landed reads a final transaction that did not fail, and its slot.
 func (l *Ledger) landed(ctx context.Context, id chain.TxID) (*solanago.Transaction, market.Slot, error) {
+	tx, out, err := l.final(ctx, id)
+	if err != nil {
+		return nil, 0, err
+	}
+	return tx, market.Slot(out.Slot), nil
+}
+
+// final reads a final transaction that did not fail, from the first endpoint that answers. It need not be trusted for more than that
+// it landed, and what became of accounts: the signatures must hold, and the first be the one that was asked for.
+func (l *Ledger) final(ctx context.Context, id chain.TxID) (*solanago.Transaction, *rpc.GetTransactionResult, error) {
 	signature, err := solanago.SignatureFromBase58(string(id))
 	if err != nil {
-		return nil, 0, fmt.Errorf("transaction id %q: %w", id, chain.ErrNotFound)
+		return nil, nil, fmt.Errorf("transaction id %q: %w", id, chain.ErrNotFound)
 	}
 	version := uint64(0)
 	out, err := ask(ctx, l.pool, func(ctx context.Context, c *rpc.Client) (*rpc.GetTransactionResult, error) {
@@ -94,19 +103,19 @@ func (l *Ledger) landed(ctx context.Context, id chain.TxID) (*solanago.Transacti
 			Commitment: rpc.CommitmentFinalized, MaxSupportedTransactionVersion: &version})
 	})
 	if errors.Is(err, rpc.ErrNotFound) {
-		return nil, 0, fmt.Errorf("transaction %s: %w", id, chain.ErrNotFound)
+		return nil, nil, fmt.Errorf("transaction %s: %w", id, chain.ErrNotFound)
 	}
 	if err != nil {
-		return nil, 0, fmt.Errorf("reading transaction %s: %w", id, err)
+		return nil, nil, fmt.Errorf("reading transaction %s: %w", id, err)
 	}
 	if out.Meta == nil || out.Meta.Err != nil || out.Transaction == nil {
-		return nil, 0, fmt.Errorf("transaction %s had no effect: %w", id, chain.ErrNotFound)
+		return nil, nil, fmt.Errorf("transaction %s had no effect: %w", id, chain.ErrNotFound)
 	}
 	tx, err := signedAs(out.Transaction.GetBinary(), signature)
 	if err != nil {
-		return nil, 0, fmt.Errorf("transaction %s: %w", id, err)
+		return nil, nil, fmt.Errorf("transaction %s: %w", id, err)
 	}
-	return tx, market.Slot(out.Slot), nil
+	return tx, out, nil
 }
 
 // signedAs parses a transaction whose first signature is id, and whose signatures hold.

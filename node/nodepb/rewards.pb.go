@@ -32,6 +32,7 @@ const (
 	RewardsRequest_CERTIFICATES         RewardsRequest_Document = 2 // of one of them
 	RewardsRequest_TABLE                RewardsRequest_Document = 3 // that this peer put to the vote, or counted
 	RewardsRequest_PAYEES               RewardsRequest_Document = 4 // under a root
+	RewardsRequest_GUARDED              RewardsRequest_Document = 5 // names of claims that were paid under a guardian's word, 64 each
 )
 
 // Enum value maps for RewardsRequest_Document.
@@ -42,6 +43,7 @@ var (
 		2: "CERTIFICATES",
 		3: "TABLE",
 		4: "PAYEES",
+		5: "GUARDED",
 	}
 	RewardsRequest_Document_value = map[string]int32{
 		"DOCUMENT_UNSPECIFIED": 0,
@@ -49,6 +51,7 @@ var (
 		"CERTIFICATES":         2,
 		"TABLE":                3,
 		"PAYEES":               4,
+		"GUARDED":              5,
 	}
 )
 
@@ -84,7 +87,7 @@ type RewardsRequest struct {
 	state         protoimpl.MessageState  `protogen:"open.v1"`
 	Document      RewardsRequest_Document `protobuf:"varint,1,opt,name=document,proto3,enum=starling.node.v1.RewardsRequest_Document" json:"document,omitempty"`
 	Epoch         uint64                  `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	Provider      []byte                  `protobuf:"bytes,3,opt,name=provider,proto3" json:"provider,omitempty"` // 32: of units and certificates
+	Provider      []byte                  `protobuf:"bytes,3,opt,name=provider,proto3" json:"provider,omitempty"` // 32: of units and certificates; the guardian
 	Unit          []byte                  `protobuf:"bytes,4,opt,name=unit,proto3" json:"unit,omitempty"`         // 32: of certificates
 	Root          []byte                  `protobuf:"bytes,5,opt,name=root,proto3" json:"root,omitempty"`         // 32: of payees
 	Offset        uint64                  `protobuf:"varint,6,opt,name=offset,proto3" json:"offset,omitempty"`    // bytes before the part that is asked for
@@ -221,21 +224,22 @@ var File_node_nodepb_rewards_proto protoreflect.FileDescriptor
 
 const file_node_nodepb_rewards_proto_rawDesc = "" +
 	"\n" +
-	"\x19node/nodepb/rewards.proto\x12\x10starling.node.v1\"\xa3\x02\n" +
+	"\x19node/nodepb/rewards.proto\x12\x10starling.node.v1\"\xb0\x02\n" +
 	"\x0eRewardsRequest\x12E\n" +
 	"\bdocument\x18\x01 \x01(\x0e2).starling.node.v1.RewardsRequest.DocumentR\bdocument\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x1a\n" +
 	"\bprovider\x18\x03 \x01(\fR\bprovider\x12\x12\n" +
 	"\x04unit\x18\x04 \x01(\fR\x04unit\x12\x12\n" +
 	"\x04root\x18\x05 \x01(\fR\x04root\x12\x16\n" +
-	"\x06offset\x18\x06 \x01(\x04R\x06offset\"X\n" +
+	"\x06offset\x18\x06 \x01(\x04R\x06offset\"e\n" +
 	"\bDocument\x12\x18\n" +
 	"\x14DOCUMENT_UNSPECIFIED\x10\x00\x12\t\n" +
 	"\x05UNITS\x10\x01\x12\x10\n" +
 	"\fCERTIFICATES\x10\x02\x12\t\n" +
 	"\x05TABLE\x10\x03\x12\n" +
 	"\n" +
-	"\x06PAYEES\x10\x04\"8\n" +
+	"\x06PAYEES\x10\x04\x12\v\n" +
+	"\aGUARDED\x10\x05\"8\n" +
 	"\fRewardsReply\x12\x14\n" +
 	"\x05total\x18\x01 \x01(\x04R\x05total\x12\x12\n" +
 	"\x04part\x18\x02 \x01(\fR\x04partB2Z0github.com/starling-network/starling/node/nodepbb\x06proto3"

@@ -160,7 +160,9 @@ type Past struct {
 	Sum    uint64   `json:"sum,omitempty"`    // of all rewards
 	Amount uint64   `json:"amount,omitempty"` // this peer's
 	Paid   bool     `json:"paid,omitempty"`
-	Waits  string   `json:"waits,omitempty"` // why
+	Claims int      `json:"claims,omitempty"` // of the epoch, that this peer knows to be paid under its word as a guardian
+	Wage   uint64   `json:"wage,omitempty"`   // what of the amount is for them, where the pool has enough
+	Waits  string   `json:"waits,omitempty"`  // why
 }
 
 // tell makes the status.
@@ -174,9 +176,13 @@ func (s *Service) tell(ctx context.Context, l *look) error {
 	if v.On() {
 		t.EpochEnds = v.EpochEnd(t.Epoch)
 	}
+	guarded, err := s.guarded(ctx)
+	if err != nil {
+		return err
+	}
 	for epoch := l.last + 1; l.any && epoch > l.from; epoch-- {
 		for source := range l.sources() {
-			p, err := s.past(ctx, l, subject{epoch - 1, source})
+			p, err := s.past(ctx, l, subject{epoch - 1, source}, guarded)
 			if err != nil {
 				return err
 			}
@@ -189,7 +195,7 @@ func (s *Service) tell(ctx context.Context, l *look) error {
 	return nil
 }
 
-func (s *Service) past(ctx context.Context, l *look, of subject) (Past, error) {
+func (s *Service) past(ctx context.Context, l *look, of subject, guarded []rewards.Guarded) (Past, error) {
 	p := Past{Epoch: of.epoch, Source: of.source, Mint: l.mint(of.source), State: "open"}
 	for _, b := range l.ballots {
 		if b.Subject == program.SubjectRewards && b.Rewards.Epoch == of.epoch && b.Rewards.Source == of.source && b.For >= p.For {
@@ -202,6 +208,7 @@ func (s *Service) past(ctx context.Context, l *look, of subject) (Past, error) {
 	if paid, accepted := l.payouts[of]; accepted {
 		p.State, p.Sum = "accepted", paid.Sum
 	}
+	p.Claims, p.Wage = l.guards(guarded, of).Of(s.cfg.Key)
 	m, err := get[Mine](ctx, s.keep, kindMine, of.key())
 	if err == nil {
 		p.Amount, p.Paid = m.Amount, m.Paid

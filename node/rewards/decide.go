@@ -138,7 +138,11 @@ func (s *Service) check(ctx context.Context, l *look, e rewards.Epoch, b program
 	if err := s.checkShared(l, t, b.Rewards.Source); err != nil {
 		return rewards.Award{}, err
 	}
-	a, err := t.Divide(b.Rewards.Source, slices.Collect(maps.Values(tallies)), l.payout)
+	guards, err := s.checkGuarded(ctx, l, t, b.Rewards.Source)
+	if err != nil {
+		return rewards.Award{}, err
+	}
+	a, err := t.Divide(b.Rewards.Source, slices.Collect(maps.Values(tallies)), guards, l.payout)
 	if err != nil {
 		return rewards.Award{}, fmt.Errorf("%w: %w", ErrRoot, err)
 	}
@@ -194,8 +198,12 @@ func (s *Service) propose(ctx context.Context, l *look, of subject, e rewards.Ep
 		return err
 	}
 	tallies = slices.DeleteFunc(tallies, func(x rewards.Tally) bool { _, ok := l.payout(x.Provider); return !ok })
-	t := rewards.NewTable(of.epoch, l.shared(of.epoch), tallies)
-	a, err := t.Divide(of.source, tallies, l.payout)
+	guards, err := s.guards(ctx, l, of)
+	if err != nil {
+		return err
+	}
+	t := rewards.NewTable(of.epoch, l.shared(of.epoch), tallies).WithGuarded(guards.Claims)
+	a, err := t.Divide(of.source, tallies, guards, l.payout)
 	if err != nil {
 		return err
 	}
@@ -215,7 +223,7 @@ func (s *Service) propose(ctx context.Context, l *look, of subject, e rewards.Ep
 	} else if here {
 		return nil
 	}
-	s.cfg.Log.Info("putting an epoch's rewards to the vote", "epoch", of.epoch, "source", of.source, "units", len(t.Lines), "payees", len(a.Payees), "sum", a.Rewards().Sum)
+	s.cfg.Log.Info("putting an epoch's rewards to the vote", "epoch", of.epoch, "source", of.source, "units", len(t.Lines), "claims", len(t.Claims), "payees", len(a.Payees), "sum", a.Rewards().Sum)
 	_, err = s.cfg.Chain.Run(ctx, []program.Instruction{program.ProposeRewards{Payer: s.cfg.Key, Signer: s.cfg.Key, Network: s.cfg.Genesis.Escrow, Provider: mine,
 		Ballot: was.Ballot, Opened: was.Slot, Rewards: a.Rewards()}.Instruction(s.cfg.Genesis.Program)})
 	return err

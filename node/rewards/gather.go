@@ -25,18 +25,22 @@ const (
 	Certificates Kind = 2 // of one of them
 	Table        Kind = 3 // behind a root that a verifier put to the vote
 	Payees       Kind = 4 // under a root
+	Guarded      Kind = 5 // names of claims that were paid under a guardian's word
 )
 
 // Document names something that can be asked for.
 type Document struct {
 	Kind     Kind
 	Epoch    uint64
-	Provider sign.Key      // of units and certificates
+	Provider sign.Key      // of units and certificates; the guardian
 	Unit     market.UnitID // of certificates
 	Root     sign.Hash     // of a table, or of payees
 }
 
-const maxUnits = rewards.MaxUnitsOf * sign.HashSize
+const (
+	maxUnits   = rewards.MaxUnitsOf * sign.HashSize
+	maxGuarded = rewards.MaxGuardedBy * sign.SignatureSize
+)
 
 // Document is one that this peer has: ErrNoDocument.
 func (s *Service) Document(ctx context.Context, d Document) ([]byte, error) {
@@ -49,6 +53,8 @@ func (s *Service) Document(ctx context.Context, d Document) ([]byte, error) {
 		out, err = s.keep.awarded(ctx, d.Epoch, d.Root)
 	case Units, Certificates:
 		out, err = s.proofs(ctx, d)
+	case Guarded:
+		out, err = s.names(ctx, d)
 	}
 	if err == nil && len(out) == 0 || errors.Is(err, store.ErrNotFound) {
 		return nil, ErrNoDocument
@@ -133,6 +139,9 @@ func (s *Service) gather(ctx context.Context, l *look, e rewards.Epoch) error {
 			ctx, cancel := context.WithTimeout(ctx, gatherTime)
 			defer cancel()
 			err := s.gatherFrom(ctx, p.Peer, e)
+			if err == nil || errors.Is(err, ErrNoDocument) {
+				err = errors.Join(err, s.gatherGuarded(ctx, l, p.Peer, e.Number))
+			}
 			if err != nil && !(errors.Is(err, ErrNoDocument) && e.Number < l.last) {
 				s.cfg.Log.Debug("a provider's certificates are not to be had", "provider", p.Peer, "epoch", e.Number, "err", err)
 				return nil

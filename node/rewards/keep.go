@@ -24,6 +24,8 @@ const (
 	kindOpened      = "rewardopen"  // opened, by epoch/source: a ballot of this peer
 	kindVote        = "rewardvote"  // voted, by address
 	kindMine        = "rewardmine"  // Mine, by epoch/source
+	kindGuarded     = "rewardclaim" // rewards.Guarded by transaction
+	kindWard        = "rewardward"  // warded, by escrow: one that this peer guards, or did
 )
 
 // keep is what is written down.
@@ -212,6 +214,14 @@ func (k *keep) forget(ctx context.Context, epoch uint64, v program.Votes, slots 
 		drop(kindCertificate, func(_ string, b []byte) bool {
 			c, _, err := audit.CutCertificate(b)
 			return err != nil || c.Target().Window < e.From
+		}),
+		drop(kindGuarded, func(_ string, b []byte) bool {
+			var g rewards.Guarded
+			return json.Unmarshal(b, &g) != nil || uint64(g.Slot) < v.EpochEnd(epoch)-v.EpochSlots
+		}),
+		drop(kindWard, func(_ string, b []byte) bool {
+			var w warded
+			return json.Unmarshal(b, &w) != nil || w.Epoch < epoch
 		}),
 		drop(kindTable, func(key string, _ []byte) bool { return key < hex16(epoch) }),
 		drop(kindOpened, func(key string, _ []byte) bool { return key < hex16(epoch) }),

@@ -6,11 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/mr-tron/base58"
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
@@ -23,8 +26,10 @@ import (
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/testnet/localnet"
 	"github.com/starling-network/starling/testnet/localnet/localnettest"
+	"github.com/starling-network/starling/verify"
 	"github.com/starling-network/starling/verify/audit"
 	"github.com/starling-network/starling/verify/audit/audittest"
+	"github.com/starling-network/starling/verify/tranche"
 )
 
 // The network of these tests, in slots of 20 ms.
@@ -56,6 +61,7 @@ type citizen struct {
 	shut atomic.Bool
 
 	mu      sync.Mutex
+	wards   []sign.Key
 	records []audit.Record
 	lies    map[rewards.Document][]byte // what it answers, whatever it has
 }
@@ -163,6 +169,10 @@ func (t *town) join(i int, stake market.Amount) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			return c.records
+		}, Wards: func() []sign.Key {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.wards
 		}})
 	t.peers, t.byKey[k] = append(t.peers, c), c
 }
@@ -236,8 +246,8 @@ func (t *town) balance(k sign.Key) uint64 {
 }
 
 // An epoch from its audits to the last claim, on a chain: those who have four fifths of what is bonded refuse a table that has one
-// unit too many, confirm one of their own, and each is paid to the last unit what the certificates show. The pool is divided by
-// verdicts. Who was away claims later by what others keep, and a peer that starts again is not paid twice.
+// unit too many, confirm one of their own, and each is paid to the last unit what the certificates show. Of the pool guardians are
+// paid for what was claimed under their word, and the rest is divided by verdicts. Who was away claims later by what others keep, and a peer that starts again is not paid twice.
 func TestEpoch(test *testing.T) {
 	test.Parallel()
 	t := newTown(test)
@@ -251,16 +261,13 @@ func TestEpoch(test *testing.T) {
 	if err := t.net.MintInto(t.Context(), program.PoolAddress(t.g.Program, t.g.Escrow, t.g.Mint), pooled); err != nil {
 		t.Fatal(err)
 	}
-	now, err := t.peers[0].ledger.Slot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	number := uint64(now)/epochSlots + 1
+	attacker, honest := t.peers[0], t.peers[1:]
+	claim := t.guard(attacker, honest)
+	number := (uint64(claim.Slot) - votes.FirstSlot) / votes.EpochSlots
 	e, err := counting.EpochOf(votes, windowSlots, number)
 	if err != nil || e.Windows() != 8 {
 		t.Fatalf("%+v, %v", e, err)
 	}
-	attacker, honest := t.peers[0], t.peers[1:]
 	// The units of the first three are audited: in 8, 8 and 4 windows, the second half as fast.
 	for w := e.From; w < e.To; w++ {
 		attacker.audited(w, 1_000_000)
@@ -339,11 +346,19 @@ func TestEpoch(test *testing.T) {
 	if got != p.Sum+pool.Sum {
 		t.Errorf("the wallets have %d more, %d was accepted", got, p.Sum+pool.Sum)
 	}
-	// 20 verdicts a member that is not the provider: 12 + 8 and so on; each wallet has its exact share.
+	// 20 verdicts a member that is not the provider: 12 + 8 and so on; each wallet has its exact share. The two that signed the voucher
+	// have half of what its claim brings the pool: 2 % of eight millions, of that a quarter.
+	if claim.Net != 7_840_000 || len(claim.Keys) != 2 {
+		t.Errorf("claimed %+v", claim)
+	}
+	const wages = 8_000_000 * 2 / 100 / 4 / 2 / 2
 	for i, points := range []uint64{2, 1, 1, 0} {
 		judged := []uint64{12, 12, 16, 20}[i]
 		// Capacity is rounded down once for each unit, so what it earns is within one point in six of its share; the pool is exact.
-		share := pooled * judged / 60
+		share := (pooled - 2*wages) * judged / 60
+		if slices.Contains(claim.Keys, t.peers[i].key.Key()) {
+			share += wages
+		}
 		rest := t.balance(t.peers[i].key.Key()) - own[i] - share
 		if want := allowance * points / 4; rest > want+want/5 || rest < want-want/5 || points == 0 && rest != 0 {
 			t.Errorf("peer %d has %d beside its share of the pool, of %d", i, rest, want)
@@ -360,6 +375,11 @@ func TestEpoch(test *testing.T) {
 	}
 	if after := t.balance(honest[0].key.Key()); after != before {
 		t.Errorf("paid again: %d, then %d", before, after)
+	}
+	if guardian := t.byKey[claim.Keys[0]].Status(); !slices.ContainsFunc(guardian.Epochs, func(x rewards.Past) bool {
+		return x.Epoch == number && x.Source == 1 && x.Claims == 1 && x.Wage == wages && x.Amount > wages
+	}) {
+		t.Errorf("a guardian does not know what it did: %+v", guardian)
 	}
 	paid := false
 	for _, x := range again.Status().Epochs {
@@ -395,7 +415,7 @@ func (t *town) inflate(c *citizen, e counting.Epoch, v program.Votes) (ballot si
 	more.Unit[5] = 77
 	ts = append(ts, more)
 	table := counting.NewTable(e.Number, [counting.Sources]uint64{v.Allowance(e.Number)}, ts)
-	a, err := table.Divide(0, ts, func(k sign.Key) (sign.Key, bool) { return k, true })
+	a, err := table.Divide(0, ts, counting.Guards{}, func(k sign.Key) (sign.Key, bool) { return k, true })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -419,4 +439,64 @@ func (t *town) inflate(c *citizen, e counting.Epoch, v program.Votes) (ballot si
 		t.Fatal(err)
 	}
 	return ballot, r
+}
+
+// guard opens an order whose vouchers two of three peers sign, has its guardians know of it, and its provider claim eight millions.
+func (t *town) guard(provider *citizen, by []*citizen) counting.Guarded {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	buyer := sign.NewPrivate(sha256.Sum256([]byte("buyer")))
+	must(t.net.FundKey(t.Context(), buyer.Key(), 10_000_000, 10_000_000_000))
+	ledger, err := solana.New(solana.ConfigOf([]string{t.net.URL()}, t.g, buyer))
+	must(err)
+	now, err := ledger.Slot(t.Context())
+	must(err)
+	var signers []sign.Signer
+	var keys []sign.Key
+	for _, c := range by {
+		signers, keys = append(signers, c.key), append(keys, c.key.Key())
+	}
+	set, err := market.NewKeySet(2, keys...)
+	must(err)
+	k, order := buyer.Key(), market.OrderID{1}
+	at := program.EscrowAddress(t.g.Program, t.g.Escrow, k, sign.Hash(order), uint64(now))
+	vault, first := program.VaultAddress(t.g.Program, at), program.TrancheAddress(t.g.Program, at, 0)
+	leaf := tranche.Leaf{Version: tranche.LeafVersion, Provider: provider.key.Key(), Lease: market.LeaseID{3}, Payout: sign.Key{7}, Rate: 9_000_000 * market.RateScale,
+		Cap: 9_000_000, Start: now - 1, End: now + 100_000}
+	tree, err := tranche.Build([]tranche.Leaf{leaf})
+	must(err)
+	proof, err := tree.Prove(0)
+	must(err)
+	_, err = ledger.Run(t.Context(), []program.Instruction{
+		program.OpenEscrow{Payer: k, Buyer: k, Source: program.TokenAccount(k, t.g.Mint), Authority: k, Escrow: at, Vault: vault, Mint: t.g.Mint, Network: t.g.Escrow,
+			Order: order, Opened: uint64(now), Deadline: uint64(now) + 1_000_000, Deposit: 9_000_000, RefundOwner: k, Keys: set}.Instruction(t.g.Program),
+		program.AddTranche{Payer: k, Buyer: k, Escrow: at, Vault: vault, Tranche: first, Root: tree.Root()}.Instruction(t.g.Program)}, signers...)
+	must(err)
+	for _, c := range by {
+		c.wards = []sign.Key{at}
+	}
+	v, err := verify.SignVoucher(t.g.Domain(), verify.Voucher{Version: verify.VoucherVersion, Lease: leaf.Lease, Escrow: at, Seq: 1, Cumulative: 8_000_000,
+		Horizon: leaf.End}, set, signers[:2]...)
+	must(err)
+	id, err := provider.ledger.Run(t.Context(), []program.Instruction{
+		program.OpenTokenAccount(provider.key.Key(), leaf.Payout, t.g.Mint), program.VoucherSigned(t.g.Domain(), v).Instruction(),
+		program.Claim{Escrow: at, Tranche: first, Vault: vault, Destination: program.TokenAccount(leaf.Payout, t.g.Mint), Mint: t.g.Mint, Network: t.g.Escrow, Ed: 1,
+			Leaf: leaf, Proof: proof}.Instruction(t.g.Program)})
+	must(err)
+	raw, err := base58.Decode(string(id))
+	must(err)
+	var g counting.Guarded
+	t.until("the claim is final", func() bool {
+		g, err = ledger.Guarded(t.Context(), sign.Signature(raw))
+		if err != nil && !errors.Is(err, chain.ErrNotFound) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+	return g
 }

@@ -38,6 +38,10 @@ type Chain interface {
 	Payouts(ctx context.Context, source uint8, from, to uint64) (map[uint64]program.Payout, error)
 	Holds(ctx context.Context, at sign.Key) (uint64, error)
 	Slot(ctx context.Context) (market.Slot, error)
+	// Guarded reads a claim of several voucher keys from its transaction, Naming the newest final transactions that name an account
+	// since a slot: also when escrow and account are gone.
+	Guarded(ctx context.Context, id sign.Signature) (rewards.Guarded, error)
+	Naming(ctx context.Context, account sign.Key, from market.Slot, most int) ([]sign.Signature, error)
 	Run(ctx context.Context, calls []program.Instruction, others ...sign.Signer) (chain.TxID, error)
 }
 
@@ -63,6 +67,8 @@ type Config struct {
 	Store   store.Store
 	// Records are the newest records of this peer's own units; nil: it sells nothing.
 	Records func() []audit.Record
+	// Wards are the escrows that this peer signs vouchers of as a guardian; nil: none.
+	Wards func() []sign.Key
 	// Every is how often the loop looks.
 	Every time.Duration
 	// Turn is how many slots a verifier leaves to the one before it to put a table to the vote.
@@ -80,6 +86,7 @@ type Service struct {
 	gathered map[uint64]*asked // by epoch; of the look
 
 	mu      sync.Mutex
+	listed  uint64 // before this epoch this peer has its claims as a guardian together
 	status  Status
 	voting  time.Duration       // that a ballot is open, once it is known
 	trouble map[subject]string  // why an epoch's rewards wait
@@ -167,10 +174,10 @@ func (s *Service) Look(ctx context.Context) error {
 	if err := s.note(ctx); err != nil {
 		return err
 	}
+	errs := []error{s.noteWards(ctx, l)}
 	s.mu.Lock()
 	maps.DeleteFunc(s.refused, func(at sign.Key, _ string) bool { _, there := l.ballots[at]; return !there })
 	s.mu.Unlock()
-	var errs []error
 	for epoch := l.from; l.any && epoch <= l.last; epoch++ {
 		for source := range l.sources() {
 			of := subject{epoch, source}

@@ -76,6 +76,8 @@ func (voting) Network(context.Context) (program.Network, error) {
 	return program.NewNetwork(program.Params{Votes: program.Votes{VotingSlots: 1, EpochSlots: 1000, EpochsOfMonth: 1}}), nil
 }
 
+var guardedID = sign.Signature{1, 2}
+
 // holder is a peer that keeps the certificate of a unit in epoch 0, and a table with one payee.
 func holder(t testing.TB, key sign.Key) (*Service, audit.Certificate, rewards.Award) {
 	t.Helper()
@@ -87,7 +89,8 @@ func holder(t testing.TB, key sign.Key) (*Service, audit.Certificate, rewards.Aw
 	c := r.Certificate()
 	a := rewards.Award{Payees: []rewards.Payee{{Wallet: sign.Key{1}, Amount: 2}}}
 	table := rewards.NewTable(0, [rewards.Sources]uint64{5}, nil)
-	if err := errors.Join(s.keep.add(t.Context(), []audit.Certificate{c}), s.keep.table(t.Context(), table, a)); err != nil {
+	g := rewards.Guarded{ID: guardedID, Slot: 7, Net: 3, Keys: []sign.Key{{4}, {5}}}
+	if err := errors.Join(put(t.Context(), s.keep, kindGuarded, "a", g), s.keep.add(t.Context(), []audit.Certificate{c}), s.keep.table(t.Context(), table, a)); err != nil {
 		t.Fatal(err)
 	}
 	return s, c, a
@@ -115,6 +118,9 @@ func TestStreams(t *testing.T) {
 		"units":                 {Document{Kind: Units, Provider: of.Provider}, of.Unit[:]},
 		"certificates":          {Document{Kind: Certificates, Provider: of.Provider, Unit: of.Unit}, c.Marshal()},
 		"table":                 {Document{Kind: Table, Root: root}, rewards.NewTable(0, [rewards.Sources]uint64{5}, nil).Marshal()},
+		"guarded":               {Document{Kind: Guarded, Provider: sign.Key{5}}, guardedID[:]},
+		"guarded by another":    {Document{Kind: Guarded, Provider: sign.Key{6}}, nil},
+		"guarded another time":  {Document{Kind: Guarded, Epoch: 1, Provider: sign.Key{5}}, nil},
 		"payees":                {Document{Kind: Payees, Root: root}, a.Marshal()},
 		"units of another":      {Document{Kind: Units, Provider: from}, nil},
 		"units of another time": {Document{Kind: Units, Epoch: 1, Provider: of.Provider}, nil},

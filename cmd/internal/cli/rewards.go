@@ -12,11 +12,11 @@ import (
 func newRewards(a *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "rewards",
-		Short: "What this peer earned by audits: the network's emission, and the verifiers' pools",
+		Short: "What this peer earned by audits and as a guardian: the network's emission, and the pools",
 		Long: `Time is cut into epochs. After each, those who have stake bonded count what was proven in it and confirm a list of who is paid what;
 a list is accepted with more than two thirds of all that is bonded. The emission goes to providers, by the capacity that their
-units showed in nine of ten windows, times the windows that they passed; a pool, which gets its share of every fee, to those who
-judged them, by verdict. Nothing is paid while less is bonded in the network than its least: then nobody could be trusted
+units showed in nine of ten windows, times the windows that they passed. A pool gets its share of every fee: guardians (starling run
+-d) have half of what each claim brings it whose voucher they signed, and those who judged units the rest, by verdict. Nothing is paid while less is bonded in the network than its least: then nobody could be trusted
 to count.
 
 A peer that runs claims what it is paid by itself, and one with bonded stake (starling stake bond) counts and votes by itself.`,
@@ -35,7 +35,8 @@ func rewardsShow(a *App) *cobra.Command {
 		Use:   "show",
 		Short: "Show what this peer earned in each epoch, what was paid, and what waits",
 		Long: `Lists the last epochs. FROM is emission or pool, STATE open (not yet counted), voting or accepted, SUM what is paid to all, MINE what
-this peer's wallet gets of it, and the last column what it waits for. Why nothing is paid at all, if so, is said first.`,
+this peer's wallet gets of it, GUARDED how many claims of the epoch were paid under this peer's word as a guardian, and what it earns by
+them where the pool has enough. The last column says what it waits for. Why nothing is paid at all, if so, is said first.`,
 		Example: `  starling rewards show -o json`,
 		Args:    exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -105,7 +106,7 @@ func (a *App) showRewards(st rewards.Status) error {
 		if !st.On {
 			return
 		}
-		t.Head("EPOCH", "FROM", "STATE", "SUM", "MINE", "")
+		t.Head("EPOCH", "FROM", "STATE", "SUM", "MINE", "GUARDED", "")
 		for _, p := range st.Epochs {
 			from := "emission"
 			if p.Source > 0 {
@@ -121,10 +122,14 @@ func (a *App) showRewards(st rewards.Status) error {
 			if p.Paid {
 				note = "paid"
 			}
-			if p.Sum == 0 && p.Waits == "" {
+			guarded := ""
+			if p.Claims > 0 {
+				guarded = fmt.Sprintf("%d: %s", p.Claims, text(p.Wage))
+			}
+			if p.Sum == 0 && p.Waits == "" && p.Claims == 0 {
 				continue
 			}
-			t.Row(fmt.Sprint(p.Epoch), from, state, text(p.Sum), mine, clip(note, 160))
+			t.Row(fmt.Sprint(p.Epoch), from, state, text(p.Sum), mine, guarded, clip(note, 160))
 		}
 		if len(st.Epochs) == 0 {
 			t.Row("none is over yet")

@@ -199,6 +199,17 @@ func (s *Service) Wards() []Ward {
 	return out
 }
 
+// Escrows are those of the jobs that this peer guards.
+func (s *Service) Escrows() []sign.Key {
+	var out []sign.Key
+	for _, w := range s.all() {
+		w.mu.Lock()
+		out = append(out, w.Escrows...)
+		w.mu.Unlock()
+	}
+	return out
+}
+
 // State is how a job stands as its supervisor said last; false if that is not known, also after it was dismissed.
 func (s *Service) State(job sign.Hash) (State, bool) {
 	w := s.find(job)

@@ -1,0 +1,206 @@
+package rewards
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/rewards"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/store"
+)
+
+// warded is an escrow that this peer guarded.
+type warded struct {
+	Epoch uint64 `json:"epoch"` // the newest in which it did
+}
+
+var errNotListed = errors.New("the claims of that epoch are not together yet")
+
+// maxNamed is how many transactions of an escrow are looked through for claims.
+const maxNamed = 4 * rewards.MaxGuardedBy
+
+// noteWards writes down whose vouchers this peer signs, and when an epoch is over which of them were claimed in it. The chain
+// remembers that also when the escrow is gone.
+func (s *Service) noteWards(ctx context.Context, l *look) error {
+	if s.cfg.Wards == nil {
+		return nil
+	}
+	now := uint64(0)
+	if l.any {
+		now = l.last + 1
+	}
+	for _, escrow := range s.cfg.Wards() {
+		w, err := get[warded](ctx, s.keep, kindWard, escrow.String())
+		if err == nil && w.Epoch == now {
+			continue
+		}
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return err
+		}
+		if err := put(ctx, s.keep, kindWard, escrow.String(), warded{now}); err != nil {
+			return err
+		}
+	}
+	if !l.any || s.listed > l.last || uint64(l.now) < l.network.Params.Votes.EpochEnd(l.last)+s.settled() {
+		return nil
+	}
+	var escrows []sign.Key
+	if err := s.cfg.Store.List(ctx, kindWard, "", func(key string, _ []byte) error {
+		k, err := sign.ParseKey(key)
+		escrows = append(escrows, k)
+		return err
+	}); err != nil {
+		return err
+	}
+	v := l.network.Params.Votes
+	from := market.Slot(v.EpochEnd(max(l.from, s.listed)) - v.EpochSlots)
+	for _, escrow := range escrows {
+		ids, err := s.cfg.Chain.Naming(ctx, escrow, from, maxNamed)
+		if err != nil {
+			return err
+		}
+		for _, id := range ids {
+			if _, err := s.claimed(ctx, id); err != nil && !errors.Is(err, chain.ErrMalformed) && !errors.Is(err, chain.ErrNotFound) {
+				return err
+			}
+		}
+	}
+	s.mu.Lock()
+	s.listed = l.last + 1
+	s.mu.Unlock()
+	return nil
+}
+
+// settled is how many slots after an epoch its last claims are final, and told: a third of the time in which it is counted.
+func (s *Service) settled() uint64 { return s.grace() / 3 }
+
+// claimed is a claim that was paid under the word of several, from the journal or the chain, and is kept.
+func (s *Service) claimed(ctx context.Context, id sign.Signature) (rewards.Guarded, error) {
+	key := hex.EncodeToString(id[:])
+	g, err := get[rewards.Guarded](ctx, s.keep, kindGuarded, key)
+	if !errors.Is(err, store.ErrNotFound) {
+		return g, err
+	}
+	if g, err = s.cfg.Chain.Guarded(ctx, id); err != nil {
+		return rewards.Guarded{}, err
+	}
+	return g, put(ctx, s.keep, kindGuarded, key, g)
+}
+
+// guarded are the claims that are kept.
+func (s *Service) guarded(ctx context.Context) ([]rewards.Guarded, error) {
+	var out []rewards.Guarded
+	return out, s.cfg.Store.List(ctx, kindGuarded, "", func(key string, b []byte) error {
+		var g rewards.Guarded
+		if err := json.Unmarshal(b, &g); err != nil {
+			return fmt.Errorf("reading claim %s: %w", key, err)
+		}
+		out = append(out, g)
+		return nil
+	})
+}
+
+// names are those of the claims under this peer's word, the largest.
+func (s *Service) names(ctx context.Context, d Document) ([]byte, error) {
+	s.mu.Lock()
+	listed := s.listed
+	s.mu.Unlock()
+	if s.cfg.Wards != nil && d.Epoch >= listed {
+		return nil, errNotListed
+	}
+	n, err := s.cfg.Chain.Network(ctx)
+	if err != nil {
+		return nil, err
+	}
+	gs, err := s.guarded(ctx)
+	gs = slices.DeleteFunc(gs, func(g rewards.Guarded) bool {
+		return !g.In(n.Params.Votes, d.Epoch) || !slices.Contains(g.Keys, d.Provider)
+	})
+	var out []byte
+	for _, g := range rewards.Largest(gs, rewards.MaxGuardedBy) {
+		out = append(out, g.ID[:]...)
+	}
+	return out, err
+}
+
+// gatherGuarded asks a peer which claims were paid under its word in an epoch, and keeps those of which the chain says so. Of one that
+// names something else nothing more is believed.
+func (s *Service) gatherGuarded(ctx context.Context, l *look, p sign.Key, epoch uint64) error {
+	b, err := s.read(ctx, p, Document{Kind: Guarded, Epoch: epoch, Provider: p}, maxGuarded)
+	if errors.Is(err, ErrNoDocument) {
+		return nil // most peers guard nothing
+	}
+	if err != nil {
+		return err
+	}
+	for ; len(b) >= sign.SignatureSize; b = b[sign.SignatureSize:] {
+		g, err := s.claimed(ctx, sign.Signature(b[:sign.SignatureSize]))
+		if err != nil {
+			return err
+		}
+		if !g.In(l.network.Params.Votes, epoch) || !slices.Contains(g.Keys, p) {
+			return fmt.Errorf("%w: claim %s is of another epoch, or under another's word", market.ErrMalformed, g.ID)
+		}
+	}
+	return nil
+}
+
+// guards are those of an epoch and a pool that are kept.
+func (s *Service) guards(ctx context.Context, l *look, of subject) (rewards.Guards, error) {
+	all, err := s.guarded(ctx)
+	return l.guards(all, of), err
+}
+
+// guards are the claims in the mint of a pool, of an epoch, that a registered peer is paid for; of the emission there are none.
+func (l *look) guards(all []rewards.Guarded, of subject) rewards.Guards {
+	if of.source == 0 {
+		return rewards.Guards{}
+	}
+	out := rewards.Guards{Terms: l.network.Params.Mints[of.source-1]}
+	for _, g := range all {
+		if g.In(l.network.Params.Votes, of.epoch) && g.Mint == out.Terms.Mint && slices.ContainsFunc(g.Keys, func(k sign.Key) bool { _, ok := l.payout(k); return ok }) {
+			out.Claims = append(out.Claims, g)
+		}
+	}
+	out.Claims = rewards.Largest(out.Claims, rewards.MaxGuarded)
+	return out
+}
+
+// checkGuarded holds the claims of a table against what this peer knows and, where it does not know them, against the chain.
+func (s *Service) checkGuarded(ctx context.Context, l *look, t rewards.Table, source uint8) (rewards.Guards, error) {
+	mine, err := s.guards(ctx, l, subject{t.Epoch, source})
+	if err != nil {
+		return rewards.Guards{}, err
+	}
+	unseen, err := t.CompareGuarded(mine.Claims)
+	if err != nil {
+		return rewards.Guards{}, err
+	}
+	if source == 0 && len(t.Claims) > 0 {
+		return rewards.Guards{}, fmt.Errorf("%w: of the emission no guardian is paid", rewards.ErrTable)
+	}
+	mine.Claims = slices.DeleteFunc(mine.Claims, func(g rewards.Guarded) bool {
+		_, here := slices.BinarySearchFunc(t.Claims, g.ID, func(c rewards.Claim, id sign.Signature) int { return bytes.Compare(c.ID[:], id[:]) })
+		return !here
+	})
+	for _, c := range unseen {
+		g, err := s.claimed(ctx, c.ID)
+		switch {
+		case errors.Is(err, chain.ErrMalformed):
+			return rewards.Guards{}, fmt.Errorf("%w: %w", rewards.ErrProof, err)
+		case err != nil: // another endpoint may remember it
+			return rewards.Guards{}, err
+		case g.Net != c.Net || g.Mint != mine.Terms.Mint || !g.In(l.network.Params.Votes, t.Epoch):
+			return rewards.Guards{}, fmt.Errorf("%w: claim %s paid %d in slot %d", rewards.ErrProof, g.ID, g.Net, g.Slot)
+		}
+		mine.Claims = append(mine.Claims, g)
+	}
+	return mine, nil
+}
