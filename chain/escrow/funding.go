@@ -96,12 +96,9 @@ func CheckFunding(net Net, view View, core market.LeaseCore, keys market.KeySet,
 	if err := checkEscrow(net, view, core, keys, f); err != nil {
 		return 0, err
 	}
-	t, ok := view.Tranches[f.Tranche]
-	if !ok {
-		return 0, fmt.Errorf("%w: %d of %d", ErrNoTranche, f.Tranche, view.Escrow.Tranches)
-	}
-	if t.Escrow != net.EscrowOf(core, f) || t.Index != f.Tranche {
-		return 0, fmt.Errorf("%w: tranche %d", ErrOtherEscrow, f.Tranche)
+	t, err := trancheIn(net, view, core, f)
+	if err != nil {
+		return 0, err
 	}
 	if len(t.Leaves) > LeavesFit(keys) {
 		return 0, fmt.Errorf("%w: claims by %d keys fit with %d leaves, the tranche has %d", ErrKeys, keys.Threshold, LeavesFit(keys), len(t.Leaves))
@@ -120,12 +117,10 @@ func CheckFunding(net Net, view View, core market.LeaseCore, keys market.KeySet,
 
 func checkEscrow(net Net, view View, core market.LeaseCore, keys market.KeySet, f Funding) error {
 	e := view.Escrow
-	buyer, order := f.of(core)
+	if err := checkWhose(net, e, core, f); err != nil {
+		return err
+	}
 	switch {
-	case e.Network != net.address || e.Buyer != buyer || e.Order != order || e.Opened != f.Opened:
-		return ErrOtherEscrow
-	case e.Mint != net.Mint || e.MintIndex != net.index:
-		return fmt.Errorf("%w: %s", ErrMint, e.Mint)
 	case keys.Hash() != core.VoucherKeys || e.Keys.Threshold != keys.Threshold || !slices.Equal(e.Keys.Keys, keys.Keys):
 		return ErrKeys
 	case e.State != program.EscrowOpen:
@@ -141,4 +136,47 @@ func checkEscrow(net Net, view View, core market.LeaseCore, keys market.KeySet, 
 // rootOf is what a tranche on chain commits to.
 func rootOf(t program.Tranche) tranche.Root {
 	return tranche.Root{Hash: t.Root, Sum: market.Amount(t.Sum), Count: uint16(len(t.Leaves))}
+}
+
+// checkWhose says whether an escrow is the one that a funding names, of this network and its token.
+func checkWhose(net Net, e *program.Escrow, core market.LeaseCore, f Funding) error {
+	buyer, order := f.of(core)
+	switch {
+	case e.Network != net.address || e.Buyer != buyer || e.Order != order || e.Opened != f.Opened:
+		return ErrOtherEscrow
+	case e.Mint != net.Mint || e.MintIndex != net.index:
+		return fmt.Errorf("%w: %s", ErrMint, e.Mint)
+	}
+	return nil
+}
+
+// trancheIn is the tranche that a funding names.
+func trancheIn(net Net, view View, core market.LeaseCore, f Funding) (program.Tranche, error) {
+	t, ok := view.Tranches[f.Tranche]
+	if !ok {
+		return t, fmt.Errorf("%w: %d of %d", ErrNoTranche, f.Tranche, view.Escrow.Tranches)
+	}
+	if t.Escrow != net.EscrowOf(core, f) || t.Index != f.Tranche {
+		return t, fmt.Errorf("%w: tranche %d", ErrOtherEscrow, f.Tranche)
+	}
+	return t, nil
+}
+
+// PaidOf is what was paid for a lease so far, fee included, by the escrow that its funding names, whoever says so. View is as for
+// CheckFunding; the escrow may have given back the rest meanwhile. ErrNoEscrow, ErrNoTranche, ErrOtherEscrow, ErrMint, ErrLeaf.
+func PaidOf(net Net, view View, core market.LeaseCore, f Funding) (market.Amount, error) {
+	if view.Escrow == nil {
+		return 0, ErrNoEscrow
+	}
+	if err := checkWhose(net, view.Escrow, core, f); err != nil {
+		return 0, err
+	}
+	t, err := trancheIn(net, view, core, f)
+	if err != nil {
+		return 0, err
+	}
+	if err := f.Proof.Verify(rootOf(t), tranche.LeafOf(core, f.Index)); err != nil {
+		return 0, fmt.Errorf("%w: %w", ErrLeaf, err)
+	}
+	return market.Amount(t.Leaves[f.Index].Paid), nil
 }

@@ -18,7 +18,7 @@ func genReport(t *rapid.T) audit.Report {
 	}
 }
 
-// A standing that was written down goes on as it would have, and windows that nobody saw are ones in which the unit was absent.
+// A standing that was written down goes on as it would have, and windows that nobody saw are ones in which the unit was absent, or excused.
 func TestStandingIsKept(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -28,12 +28,19 @@ func TestStandingIsKept(t *testing.T) {
 			r, missed := genReport(t), rapid.Uint64Range(0, 3).Draw(t, "missed")
 			from := w
 			w += audit.Window(missed) + 1
-			one = one.StepIn(from, w, r)
-			if i > 0 {
-				for range missed {
-					other = other.Step(audit.Report{Result: audit.Absent})
+			excused := map[audit.Window]audit.Report{}
+			for between := from + 1; between < w; between++ {
+				why := audit.Report{Result: audit.Absent}
+				if rapid.Bool().Draw(t, "excused") {
+					why = audit.Report{Result: audit.Excused, Keeps: rapid.Bool().Draw(t, "keeps")}
+					excused[between] = why
+				}
+				if i > 0 {
+					other = other.Step(why)
 				}
 			}
+			excused[w+1] = audit.Report{Result: audit.Excused} // says nothing of those before
+			one = one.StepIn(from, w, r, excused)
 			other = other.Step(r)
 			b := one.MarshalIn(w)
 			read, at, err := audit.UnmarshalStanding(b)
@@ -45,7 +52,7 @@ func TestStandingIsKept(t *testing.T) {
 				t.Fatalf("%s before %d, want %s before %d", one.State, one.CommitteeSize(), other.State, other.CommitteeSize())
 			}
 		}
-		if again := one.StepIn(w, 1<<64-1, audit.Report{Result: audit.Passed}); again.State == audit.Listed && one.State == audit.Delisted {
+		if again := one.StepIn(w, 1<<64-1, audit.Report{Result: audit.Passed}, nil); again.State == audit.Listed && one.State == audit.Delisted {
 			t.Fatal("a delisted unit is listed")
 		}
 	})
@@ -62,7 +69,7 @@ func FuzzStanding(f *testing.F) {
 		if !bytes.Equal(s.MarshalIn(w), b) {
 			t.Fatal("another form")
 		}
-		_ = s.StepIn(w, w+5, audit.Report{Result: audit.Failed, Broken: 255}).CommitteeSize()
+		_ = s.StepIn(w, w+5, audit.Report{Result: audit.Failed, Broken: 255}, nil).CommitteeSize()
 	})
 }
 

@@ -174,11 +174,16 @@ func UnmarshalStanding(b []byte) (Standing, Window, error) {
 	return s, Window(binary.LittleEndian.Uint64(b[8:])), nil
 }
 
-// StepIn takes the report of window w, after a standing of window from: it was absent in those between.
-func (s Standing) StepIn(from, w Window, r Report) Standing {
+// StepIn takes the report of window w, after a standing of window from: in those between it was excused or, where excused has no
+// report, absent.
+func (s Standing) StepIn(from, w Window, r Report, excused map[Window]Report) Standing {
 	if s.State != Unproven || s.next != 0 { // of one never heard of nothing is missing
-		for range min(w-min(w, from+1), MaxRates) {
-			s = s.Step(Report{Result: Absent})
+		for missed := w - min(w-min(w, from+1), MaxRates); missed < w; missed++ {
+			between := excused[missed]
+			if between.Result != Excused {
+				between = Report{Result: Absent}
+			}
+			s = s.Step(between)
 		}
 	}
 	return s.Step(r)
