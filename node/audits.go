@@ -76,6 +76,7 @@ func (n *Node) newAudits(ctx context.Context) (*audit.Service, error) {
 	}
 	if n.provider != nil {
 		c.Units, c.List, c.Proven, c.Delist = n.idleUnits, n.provider.Shown, n.provider.Show, n.provider.Withdraw
+		c.Burns, c.Funded, c.Price = n.newBurns(), n.funded, n.provider.Price
 		if n.p.Mask != nil {
 			c.Mask = n.mask
 		}
@@ -159,7 +160,7 @@ func (n *Node) newProofs() buyer.Proofs {
 		return nil
 	}
 	return audit.NewProofs(audit.ProofsConfig{
-		Domain: n.p.Genesis.Domain(), WindowSlots: n.p.Genesis.AuditSlots, Sight: n.sight, Ask: audit.Asker{Host: n.p.Host, Tag: n.tag}.Ask,
+		Domain: n.p.Genesis.Domain(), WindowSlots: n.p.Genesis.AuditSlots, SlotMillis: n.p.Genesis.SlotMillis, Sight: n.sight, Burns: n.newBurns(), Ask: audit.Asker{Host: n.p.Host, Tag: n.tag}.Ask,
 		Until: func(s market.Slot) time.Duration { return n.slots.Until(time.Now(), s) }, Now: time.Now, Log: n.p.Log.With("role", "buyer"),
 	})
 }

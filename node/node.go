@@ -130,7 +130,8 @@ type Node struct {
 	buyer      *buyer.Buyer
 	guardian   *guardian.Service // nil when it guards nothing
 	blocks     *block.List
-	network    *settle.Network // nil on a network that settles directly
+	network    *settle.Network  // nil on a network that settles directly
+	payments   *settle.Payments // likewise
 	gpus       *gpus
 	grants     *grants
 	started    time.Time
@@ -163,6 +164,7 @@ func New(ctx context.Context, p Parts) (*Node, error) {
 	n.slots = slots.New(p.Ledger, p.Genesis.SlotMillis, p.SlotEvery, p.Log)
 	if p.Program != nil {
 		n.network = settle.NewNetwork(p.Genesis, p.Program, p.Store)
+		n.payments = settle.NewPayments(p.Program, n.network, time.Now)
 	}
 	var err error
 	if n.blocks, err = block.Open(ctx, p.Store); err != nil {

@@ -62,6 +62,9 @@ func (n *Node) Reputation(name string) (api.PeerReputation, error) {
 // filed is told of each receipt of this peer's leases. A light peer publishes nothing: its providers do.
 func (n *Node) filed(l market.Lease, units []market.UnitID, r verify.Receipt) {
 	n.reputation.File(l, r)
+	if n.audits != nil && n.provider != nil && l.Core.Provider == n.p.Key.Key() {
+		n.audits.Worked(l, units, r)
+	}
 	if n.evidence != nil {
 		n.evidence.File(l, units, r)
 	}

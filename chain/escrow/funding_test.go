@@ -190,3 +190,43 @@ func FuzzFunding(f *testing.F) {
 		}
 	})
 }
+
+// What was paid is read from the lease's own leaf, of this network's token.
+func TestPaidOf(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(all)
+		want   error
+	}{
+		"paid":                 {func(all) {}, nil},
+		"a job's key as buyer": {func(a all) { a.other(t, key("job"), a.core.Order); a.n.Leaves[0].Paid = 77 }, nil},
+		"the rest went back":   {func(a all) { a.e.State, a.view.Vault = program.EscrowRefunded, 0 }, nil},
+		"being retired":        {func(a all) { a.n.Leaves[1].Window, a.n.Leaves[1].Freed = 1, 5 }, nil},
+		"no escrow":            {func(a all) { a.view.Escrow = nil }, escrow.ErrNoEscrow},
+		"other network":        {func(a all) { a.e.Network = key("x") }, escrow.ErrOtherEscrow},
+		"other buyer":          {func(a all) { a.e.Buyer = key("x") }, escrow.ErrOtherEscrow},
+		"other order":          {func(a all) { a.e.Order[0]++ }, escrow.ErrOtherEscrow},
+		"other opening":        {func(a all) { a.f.Opened++ }, escrow.ErrOtherEscrow},
+		"worthless mint":       {func(a all) { a.e.Mint = key("other mint") }, escrow.ErrMint},
+		"mint of other number": {func(a all) { a.e.MintIndex++ }, escrow.ErrMint},
+		"no tranche":           {func(a all) { a.f.Tranche++ }, escrow.ErrNoTranche},
+		"other's tranche":      {func(a all) { a.n.Escrow = key("x") }, escrow.ErrOtherEscrow},
+		"other number":         {func(a all) { a.n.Index++ }, escrow.ErrOtherEscrow},
+		"other place":          {func(a all) { a.f.Index = 0 }, escrow.ErrLeaf},
+		"no such place":        {func(a all) { a.f.Index = 3 }, escrow.ErrLeaf},
+		"other lease":          {func(a all) { a.core.Rate++ }, escrow.ErrLeaf},
+		"short proof":          {func(a all) { a.f.Proof = a.f.Proof[:1] }, escrow.ErrLeaf},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			net, view, core, keys, f := funded(t)
+			n := view.Tranches[0]
+			n.Leaves[0].Paid, n.Leaves[1].Paid, n.Leaves[2].Paid = 5, 77, 6
+			c.change(all{&view, view.Escrow, &n, &core, &keys, &f})
+			view.Tranches[0] = n
+			if paid, err := escrow.PaidOf(net, view, core, f); !errors.Is(err, c.want) || err == nil && paid != 77 {
+				t.Errorf("%d, %v; want %v", paid, err, c.want)
+			}
+		})
+	}
+}

@@ -13,7 +13,7 @@ import (
 )
 
 // offer has the offers of this peer say which records are fresh now.
-func (s *Service) offer() {
+func (s *Service) offer(ctx context.Context) {
 	if out := s.cfg.Shelf.delisted(); s.cfg.Delist != nil && len(out) > 0 {
 		s.cfg.Delist(out)
 	}
@@ -24,10 +24,13 @@ func (s *Service) offer() {
 	if err != nil {
 		return // it is asked again when the slot is known
 	}
-	terms := audit.Terms{WindowSlots: s.cfg.Genesis.AuditSlots}
 	s.cfg.Proven(func(u market.Unit) (sign.Hash, bool) {
 		r, hash, ok := s.cfg.Shelf.newest(u.ID)
-		if !ok || s.cfg.Shelf.Standing(u.ID).State != audit.Listed || audit.Fresh(r, nil, slot, terms) != nil {
+		if !ok || s.cfg.Shelf.Standing(u.ID).State != audit.Listed {
+			return sign.Hash{}, false
+		}
+		if err := s.fresh(ctx, r, u, slot); err != nil {
+			s.cfg.Log.Debug("a unit is not offered as proven", "unit", u.ID, "err", err)
 			return sign.Hash{}, false
 		}
 		if err := r.CheckClass(u.Class, u.Resources); err != nil { // another configuration since
@@ -74,7 +77,17 @@ func (s *Service) show(req *nodepb.RecordRequest) (*nodepb.RecordReply, error) {
 	if err != nil {
 		return nil, refuse(CodeUnknown, "%v", err)
 	}
-	return &nodepb.RecordReply{Record: b}, nil
+	out := &nodepb.RecordReply{Record: b}
+	r, err := audit.UnmarshalRecord(b)
+	if err != nil {
+		return nil, err
+	}
+	if _, newest, ok := s.cfg.Shelf.newest(r.Answer.Unit); ok && newest == sign.Hash(req.Hash) {
+		for _, e := range s.cfg.Shelf.Excuses(r.Answer.Unit) {
+			out.Excuses = append(out.Excuses, e.Marshal())
+		}
+	}
+	return out, nil
 }
 
 // Asker asks other peers for records and lists of them.

@@ -38,11 +38,13 @@ const (
 // ErrUnproven says that a unit is not among those whose fresh records were checked.
 var ErrUnproven = errors.New("the unit has not shown what it is")
 
-// ProofsConfig is what Proofs needs; all of it.
+// ProofsConfig is what Proofs needs; all of it but Burns.
 type ProofsConfig struct {
 	Domain      sign.Domain
 	WindowSlots uint64
+	SlotMillis  uint64
 	Sight       Sight
+	Burns       Burns // nil: nobody is excused
 	// Ask asks a peer for a record, or for the list of them behind the proof of an offer.
 	Ask func(ctx context.Context, from sign.Key, req *nodepb.RecordRequest) (*nodepb.RecordReply, error)
 	// Until is how long it takes until a slot begins.
@@ -80,7 +82,8 @@ type shower struct {
 // checked is a unit's record that passed everything but time.
 type checked struct {
 	hash   sign.Hash
-	record audit.Record // without verdicts and what was opened
+	record audit.Record // without what was opened, and of the verdicts the latest alone
+	busy   excused      // since
 	rates  audit.Rates
 	class  market.Class
 	res    market.Resources
@@ -193,7 +196,12 @@ func (p *Proofs) Shown(o market.Offer) match.Shown {
 
 // counts says whether a record sells units such as those of an offer now.
 func (p *Proofs) counts(c checked, o market.Offer, now market.Slot) bool {
-	return c.class == o.Class && c.res == o.PerUnit && audit.Fresh(c.record, nil, now, audit.Terms{WindowSlots: p.cfg.WindowSlots}) == nil
+	return c.class == o.Class && c.res == o.PerUnit && p.fresh(c, o, now) == nil
+}
+
+// fresh says why a record does not keep its unit listed now that is sold as an offer says.
+func (p *Proofs) fresh(c checked, o market.Offer, now market.Slot) error {
+	return audit.Fresh(c.record, c.busy.list, now, c.busy.terms(p.cfg.WindowSlots, p.cfg.SlotMillis, o.Price))
 }
 
 const notChecked = "its records are not checked yet"
@@ -296,7 +304,7 @@ func (p *Proofs) proven(o market.Offer, units []market.UnitID) error {
 		if !ok || !p.counts(c, o, slot) {
 			why := s.doubt(o)
 			if ok {
-				why = fmt.Sprint(audit.Fresh(c.record, nil, slot, audit.Terms{WindowSlots: p.cfg.WindowSlots}))
+				why = fmt.Sprint(p.fresh(c, o, slot))
 			}
 			return fmt.Errorf("%w: unit %s: %s", ErrUnproven, u.Short(), why)
 		}
@@ -358,6 +366,7 @@ func (p *Proofs) fetchList(ctx context.Context, o market.Offer) ([]market.Shown,
 // records fetches and checks those records of a list that are not checked. the turn is s's.
 func (p *Proofs) records(ctx context.Context, s *shower, o market.Offer, list []market.Shown) {
 	bad := 0
+	_, slot, unknown := p.cfg.Sight.Window()
 	p.mu.Lock()
 	var wanted []market.Shown
 	for _, l := range list {
@@ -366,7 +375,7 @@ func (p *Proofs) records(ctx context.Context, s *shower, o market.Offer, list []
 		case tried && t.final:
 			bad++
 		case s.waits(l.Record, p.cfg.Now()) != nil:
-		case !ok || c.class != o.Class || c.res != o.PerUnit || c.hash != l.Record && p.older(c):
+		case !ok || c.class != o.Class || c.res != o.PerUnit || c.hash != l.Record && p.older(c), p.cfg.Burns != nil && unknown == nil && !p.counts(c, o, slot): // by now it may be excused
 			wanted = append(wanted, l)
 		}
 	}
@@ -377,17 +386,23 @@ func (p *Proofs) records(ctx context.Context, s *shower, o market.Offer, list []
 		wrong := make([]bool, n)
 		for i, l := range wanted[:n] {
 			g.Go(func() error {
-				r, err := p.record(ctx, o, l)
+				r, busy, err := p.record(ctx, o, l)
 				p.mu.Lock()
 				defer p.mu.Unlock()
 				if err == nil {
 					s.had(l.Record)
-					s.units[l.Unit] = checked{l.Record, audit.Record{WindowSlots: r.WindowSlots, Answer: r.Answer}, r.Rates(), o.Class, o.PerUnit}
+					s.units[l.Unit] = checked{
+						l.Record, audit.Record{WindowSlots: r.WindowSlots, Answer: r.Answer, Verdicts: latest(r)}, busy, r.Rates(), o.Class, o.PerUnit,
+					}
 					return nil
 				}
 				var rule *audit.RuleError
 				final := errors.Is(err, market.ErrMalformed) || errors.As(err, &rule) && rule.Rule != audit.RuleCommittee && rule.Rule != audit.RuleTime
-				if wrong[i] = final; final || ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				wrong[i] = final
+				if p.cfg.Burns != nil && rule != nil && (rule.Rule == audit.RuleFresh || rule.Rule == audit.RuleExcuse) {
+					final = false // it may be excused yet
+				}
+				if final || ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded) {
 					s.try(l.Record, attempted{at: p.cfg.Now(), err: err, final: final})
 				}
 				p.cfg.Log.Debug("a record does not show a unit", "provider", o.Provider, "unit", l.Unit, "err", err)
@@ -408,69 +423,6 @@ func (p *Proofs) records(ctx context.Context, s *shower, o market.Offer, list []
 func (p *Proofs) older(c checked) bool {
 	w, _, err := p.cfg.Sight.Window()
 	return err == nil && c.record.Answer.Window < w
-}
-
-// record fetches the record of a unit and checks all of it.
-func (p *Proofs) record(ctx context.Context, o market.Offer, l market.Shown) (audit.Record, error) {
-	fctx, cancel := context.WithTimeout(ctx, answerTime)
-	defer cancel()
-	reply, err := p.cfg.Ask(fctx, o.Provider, &nodepb.RecordRequest{Hash: l.Record[:]})
-	if err != nil {
-		return audit.Record{}, err
-	}
-	r, err := audit.UnmarshalRecord(reply.Record)
-	switch {
-	case err != nil:
-		return r, err
-	case r.Hash() != l.Record:
-		return r, fmt.Errorf("%w: it gave another record", market.ErrMalformed)
-	case r.Answer.Provider != o.Provider || r.Answer.Unit != l.Unit:
-		return r, &audit.RuleError{Rule: audit.RuleUnit, Detail: fmt.Sprintf("it is of unit %s of %s", r.Answer.Unit.Short(), r.Answer.Provider.Short())}
-	case r.WindowSlots != p.cfg.WindowSlots:
-		return r, &audit.RuleError{Rule: audit.RuleWindow, Detail: fmt.Sprintf("windows of %d slots, the network's have %d", r.WindowSlots, p.cfg.WindowSlots)}
-	}
-	return r, p.judge(ctx, o, r)
-}
-
-// judge checks a record that is the one named, what is cheap first.
-func (p *Proofs) judge(ctx context.Context, o market.Offer, r audit.Record) error {
-	_, slot, err := p.cfg.Sight.Window()
-	if err != nil {
-		return err
-	}
-	if err := audit.Fresh(r, nil, slot, audit.Terms{WindowSlots: p.cfg.WindowSlots}); err != nil {
-		return err
-	}
-	if err := r.CheckClass(o.Class, o.PerUnit); err != nil {
-		return err
-	}
-	if err := checkPublic(ctx, p.cfg.Sight, r); err != nil {
-		return err
-	}
-	select {
-	case p.cpu <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	defer func() { <-p.cpu }()
-	return r.Check(p.cfg.Domain)
-}
-
-// checkPublic holds a record against what the network's public facts say: beacon, dataset, members.
-func checkPublic(ctx context.Context, sight Sight, r audit.Record) error {
-	window := r.Answer.Window
-	era, err := sight.Check(ctx, window, r.Answer.Provider, r.Beacon, r.Proof)
-	if err != nil {
-		return fmt.Errorf("the beacon of window %d: %w", window, err)
-	}
-	if err := r.CheckDataset(era); err != nil {
-		return err
-	}
-	roster, err := sight.Roster(ctx, window)
-	if err != nil {
-		return fmt.Errorf("reading the bonded set: %w", err)
-	}
-	return r.CheckMembers(roster)
 }
 
 // Next is how long it takes until the next window begins; 0 while that is not known.

@@ -41,6 +41,11 @@ type Config struct {
 	Judged func(provider sign.Key, v audit.Verdict)
 	// Lie keeps the proof of a lie that was found.
 	Lie func(ctx context.Context, l audit.Lie) error
+	// Burns is what excuses of units that worked are weighed by, Funded where the money of a lease of this peer's units lies on chain,
+	// and Price for what units of a class are offered. nil: nobody is excused.
+	Burns  Burns
+	Funded func(market.LeaseID) (audit.Funded, bool)
+	Price  func(market.Class) market.Price
 	// Until is how long it takes until a slot begins.
 	Until func(market.Slot) time.Duration
 	Log   *slog.Logger
@@ -61,15 +66,17 @@ type Service struct {
 	prover *Prover
 
 	turn    chan struct{} // holds one while this peer's units are audited
+	poke    chan struct{} // holds one token when there is something to look at
 	mu      sync.Mutex
 	began   audit.Window // the window in which this process started, once it is known
 	started bool
 	done    audit.Window // newest window whose audit was begun
+	filed   []filed      // receipts to make excuses of
 }
 
 // NewService makes the service.
 func NewService(cfg Config) *Service {
-	s := &Service{cfg: cfg, tag: cfg.Genesis.Tag(), turn: make(chan struct{}, 1)}
+	s := &Service{cfg: cfg, tag: cfg.Genesis.Tag(), turn: make(chan struct{}, 1), poke: make(chan struct{}, 1)}
 	domain := cfg.Genesis.Domain()
 	s.member = NewMember(MemberConfig{
 		Domain: domain, Key: cfg.Key, Sight: cfg.Sight, Plan: ByPlan, Now: time.Now, Judged: cfg.Judged, Log: cfg.Log,
@@ -147,16 +154,21 @@ func (s *Service) Run(ctx context.Context) error {
 			}
 			due := window > s.began && window > s.done
 			s.mu.Unlock()
-			s.offer() // what was fresh in the window before may be so no more
+			s.excuse(ctx)
+			s.offer(ctx) // what was fresh in the window before may be so no more
 			if due && s.cfg.Units != nil {
 				if _, err := s.Audit(ctx); err != nil && ctx.Err() == nil {
 					s.cfg.Log.Error("this peer's units were not audited", "window", uint64(window), "err", err)
 				}
 			}
 			wait = max(wait, s.cfg.Until((window + 1).First(s.cfg.Genesis.AuditSlots)))
+			if s.cfg.Shelf.busy() {
+				wait = min(wait, excusePoll)
+			}
 		}
 		select {
 		case <-ctx.Done():
+		case <-s.poke:
 		case <-time.After(wait):
 		}
 	}
@@ -223,7 +235,7 @@ func (s *Service) Audit(ctx context.Context) ([]Past, error) {
 		return nil, err
 	}
 	defer free()
-	defer s.offer()
+	defer s.offer(ctx)
 	if len(units) == 0 {
 		return nil, nil
 	}
@@ -250,7 +262,7 @@ func (s *Service) Audit(ctx context.Context) ([]Past, error) {
 		if r.Err == nil {
 			r.Err = r.Record.CheckClass(r.Unit.Class, r.Unit.Resources)
 		}
-		if err := s.cfg.Shelf.Put(ctx, r, window, time.Now()); err != nil {
+		if err := s.cfg.Shelf.Put(ctx, r, window, time.Now(), s.reports(ctx, r.Unit)); err != nil {
 			return nil, err
 		}
 		if r.Err != nil {

@@ -20,6 +20,7 @@ const (
 	kindRecord = "audit"     // audit.Record by unit
 	kindAudit  = "auditpast" // Past by unit/window
 	kindStands = "auditlist" // audit.Standing by unit
+	kindExcuse = "auditbusy" // audit.Excuse by unit/window
 )
 
 // maxPast is how many audits of a unit are remembered.
@@ -48,6 +49,7 @@ type Shelf struct {
 	former  map[market.UnitID]sign.Hash // the record before, for who has an offer of a moment ago; not kept
 	past    map[market.UnitID][]Past    // oldest first
 	stands  map[market.UnitID]stands
+	excuses map[market.UnitID]map[audit.Window]audit.Excuse // of windows since it passed, at most MaxExcused
 }
 
 // stands is a unit's standing after a window.
@@ -60,7 +62,7 @@ type stands struct {
 func OpenShelf(ctx context.Context, st store.Store) (*Shelf, error) {
 	s := &Shelf{
 		store: st, records: map[sign.Hash][]byte{}, units: map[market.UnitID]sign.Hash{}, former: map[market.UnitID]sign.Hash{}, past: map[market.UnitID][]Past{},
-		stands: map[market.UnitID]stands{},
+		stands: map[market.UnitID]stands{}, excuses: map[market.UnitID]map[audit.Window]audit.Excuse{},
 	}
 	err := st.List(ctx, kindRecord, "", func(key string, b []byte) error {
 		r, err := audit.UnmarshalRecord(b)
@@ -93,13 +95,16 @@ func OpenShelf(ctx context.Context, st store.Store) (*Shelf, error) {
 		s.past[p.Unit] = append(s.past[p.Unit], p)
 		return nil
 	})
-	return s, err
+	if err != nil {
+		return nil, err
+	}
+	return s, s.loadExcuses(ctx)
 }
 
 func pastKey(p Past) string { return fmt.Sprintf("%s/%016x", p.Unit, uint64(p.Window)) }
 
-// Put keeps how a unit did, and its record when it passed.
-func (s *Shelf) Put(ctx context.Context, r Result, window audit.Window, at time.Time) error {
+// Put keeps how a unit did, and its record when it passed. Excused is what it counts for that it worked in windows before.
+func (s *Shelf) Put(ctx context.Context, r Result, window audit.Window, at time.Time, excused map[audit.Window]audit.Report) error {
 	p := Past{Unit: r.Unit.ID, Class: r.Unit.Class, Window: window, At: at}
 	var record []byte
 	if r.Err != nil {
@@ -112,7 +117,7 @@ func (s *Shelf) Put(ctx context.Context, r Result, window audit.Window, at time.
 	now := stands{window: window}
 	old, known := s.stands[p.Unit]
 	if now.Standing = old.Standing; !known || old.window < window { // a window counts once
-		now.Standing = old.StepIn(old.window, window, r.report())
+		now.Standing = old.StepIn(old.window, window, r.report(), excused)
 	}
 	p.Standing = now.State.String()
 	b, err := json.Marshal(p)
@@ -129,12 +134,14 @@ func (s *Shelf) Put(ctx context.Context, r Result, window audit.Window, at time.
 	}
 	if record != nil {
 		puts = append(puts, store.Put{Kind: kindRecord, Key: p.Unit.String(), Value: record})
+		puts = append(puts, s.dropExcuses(p.Unit)...)
 	}
 	if err := s.store.Write(ctx, puts...); err != nil {
 		return err
 	}
 	s.past[p.Unit], s.stands[p.Unit] = past, now
 	if record != nil {
+		delete(s.excuses, p.Unit)
 		delete(s.records, s.former[p.Unit])
 		s.former[p.Unit] = s.units[p.Unit]
 		s.records[p.Record], s.units[p.Unit] = record, p.Record

@@ -45,6 +45,7 @@ const (
 	MaxLive      = 256 << 10
 	MaxGuard     = 4 << 20
 	MaxAudit     = audit.MaxRecord + 4<<10
+	MaxRecord    = MaxAudit + audit.MaxExcused*(audit.MaxExcuse+8)
 	MaxRewards   = MaxRewardsPart + 4<<10
 
 	// MaxRewardsPart is the most of a document about rewards that is sent at a time.
@@ -95,7 +96,7 @@ var Audit = stream.Protocol[*nodepb.AuditRequest, *nodepb.AuditReply]{
 
 // Record asks a peer for an audit record.
 var Record = stream.Protocol[*nodepb.RecordRequest, *nodepb.RecordReply]{
-	Name: "record", Version: 1, MaxRequest: MaxOrder, MaxResponse: MaxAudit, Deadline: QuickAnswer,
+	Name: "record", Version: 1, MaxRequest: MaxOrder, MaxResponse: MaxRecord, Deadline: QuickAnswer,
 }
 
 // Rewards asks a peer for a part of what an epoch's rewards were counted from.
