@@ -425,6 +425,27 @@ func (p *Proofs) older(c checked) bool {
 	return err == nil && c.record.Answer.Window < w
 }
 
+// Rate is the least that any of a provider's units was proven to compute, int8 operations a second; 0 where one's is not known.
+// The record need not be fresh: units are not audited while they are leased.
+func (p *Proofs) Rate(provider sign.Key, units []market.UnitID) (least uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.seen[provider]
+	if s == nil {
+		return 0
+	}
+	for i, u := range units {
+		c, ok := s.units[u]
+		if !ok {
+			return 0
+		}
+		if i == 0 || c.rates.Operations < least {
+			least = c.rates.Operations
+		}
+	}
+	return least
+}
+
 // Next is how long it takes until the next window begins; 0 while that is not known.
 func (p *Proofs) Next() time.Duration {
 	w, _, err := p.cfg.Sight.Window()

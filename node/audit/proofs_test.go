@@ -191,6 +191,18 @@ func TestProofs(t *testing.T) {
 	if units, _ := b.check(t, 3); units != 3 || b.CheckUnits(t.Context(), b.offer, []market.UnitID{unit}) != nil || b.requests() != 0 {
 		t.Error("it is all known, and was asked for again")
 	}
+	// What a lease is held against is the slowest of its units, and nothing where one is not known.
+	if got := b.Rate(b.offer.Provider, []market.UnitID{unit, passing()[0].Answer.Unit}); got != s.Operations {
+		t.Errorf("%d operations a second are proven, the records say %d", got, s.Operations)
+	}
+	for _, units := range [][]market.UnitID{nil, {unit, {1}}} {
+		if got := b.Rate(b.offer.Provider, units); got != 0 {
+			t.Errorf("%d operations a second of %v", got, units)
+		}
+	}
+	if got := b.Rate(sign.Key{7}, []market.UnitID{unit}); got != 0 {
+		t.Errorf("%d operations a second of another's", got)
+	}
 	other := b.offer
 	other.PerUnit.MemoryMiB++
 	if s := b.Shown(other); s.Units != 0 {

@@ -33,9 +33,10 @@ const (
 // leaseRecord is what the journal has of a bought lease, beside its payer.
 type leaseRecord struct {
 	Job     string           `json:"job"`
-	Lease   []byte           `json:"lease"`           // market.Lease
-	Keys    []byte           `json:"keys"`            // market.KeySet
-	Units   []market.UnitID  `json:"units,omitempty"` // ascending
+	Lease   []byte           `json:"lease"`            // market.Lease
+	Keys    []byte           `json:"keys"`             // market.KeySet
+	Units   []market.UnitID  `json:"units,omitempty"`  // ascending
+	Proven  uint64           `json:"proven,omitempty"` // operations a second that each of them was proven to compute, by audits before the lease; 0: not known
 	PerUnit market.Resources `json:"perUnit"`
 	Addrs   []string         `json:"addrs"`
 	Route   string           `json:"route"`            // by which its quote came
@@ -88,7 +89,7 @@ func (l *bought) terms() meter.Terms {
 
 // newLease is a lease that both have signed. It is journalled with its first voucher.
 func (b *Buyer) newLease(l market.Lease, keys market.KeySet, units []market.UnitID, s *supervisor, q quoted) (*bought, error) {
-	n, err := b.openLease(l, keys, leaseRecord{Job: s.trace.job, Lease: l.Marshal(), Keys: keys.Marshal(), Units: units, PerUnit: q.quote.PerUnit, Addrs: append(q.quote.Addrs, q.offer.Addrs...), Route: q.route, At: time.Now(),
+	n, err := b.openLease(l, keys, leaseRecord{Job: s.trace.job, Lease: l.Marshal(), Keys: keys.Marshal(), Units: units, Proven: b.provenRate(l.Core.Provider, units), PerUnit: q.quote.PerUnit, Addrs: append(q.quote.Addrs, q.offer.Addrs...), Route: q.route, At: time.Now(),
 		Hired: q.route == RouteStandby}, s.as)
 	if err != nil {
 		return nil, err

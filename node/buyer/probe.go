@@ -1,11 +1,13 @@
 package buyer
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/starling-network/starling/market"
@@ -42,6 +44,7 @@ type Exclusive struct {
 	Budget     rules.Budget   `json:"budget"`
 	Asked      uint64         `json:"asked"`                // questions
 	Unanswered int            `json:"unanswered,omitempty"` // of them
+	Full       int            `json:"full,omitempty"`       // of them: the program had left the devices no memory
 	Wrong      int            `json:"wrong,omitempty"`      // answers
 	Note       string         `json:"note,omitempty"`       // why there are none
 	Health     *Health        `json:"health,omitempty"`     // nil: the provider said nothing of its devices
@@ -64,6 +67,9 @@ func (x *Exclusive) Text() string {
 	}
 	if x.Unanswered > 0 {
 		add(fmt.Sprintf("%d not answered", x.Unanswered))
+	}
+	if x.Full > 0 {
+		add(fmt.Sprintf("%d not possible beside the program, which had filled the devices' memory", x.Full))
 	}
 	if x.Note != "" {
 		add(x.Note)
@@ -130,57 +136,91 @@ func (s *supervisor) probe(ctx context.Context, i int, l *bought, seq uint64) {
 			log.Warn("a probe is not asked, for it would not be journalled", "err", err)
 			continue
 		}
-		r, took, err := s.question(ctx, l, seq, x)
+		got, err := s.question(ctx, l, seq, x)
 		if ctx.Err() != nil {
 			return
 		}
 		guess := cost
-		if took > 0 {
-			cost = took
+		if got.took > 0 {
+			cost = got.took
 		}
-		paid := func(x *Exclusive) { x.Budget.Spent = max(x.Budget.Spent+cost-guess, 0) }
-		if err = s.take(ctx, i, l, r, err, paid); err != nil {
+		paid := func(x *Exclusive) {
+			x.Budget.Spent = max(x.Budget.Spent+cost-guess, 0)
+			x.Watch.Proven = got.proven
+		}
+		if err = s.take(ctx, i, l, got.records, err, paid); err != nil {
 			log.Info("a probe says nothing", "err", err)
 			var no *stream.Refused
 			var bad *stream.Malformed
-			if errors.As(err, &no) && no.Code != stream.CodeBusy && no.Code != stream.CodeClosing && no.Code != "paused" || errors.As(err, &bad) {
+			if errors.As(err, &no) && no.Code != stream.CodeBusy && no.Code != stream.CodeClosing && no.Code != "paused" && no.Code != exclusive.CodeMemory || errors.As(err, &bad) {
 				return // and never will
 			}
 		}
 	}
 }
 
-// question asks one. took is what it cost of the program's time, at most; 0 when nothing was asked.
-func (s *supervisor) question(ctx context.Context, l *bought, seq uint64, x Exclusive) (r rules.Record, took time.Duration, err error) {
+// probed is what came of a question.
+type probed struct {
+	records []exclusive.Probed // of each device
+	took    time.Duration      // what it cost of the program's time, at most; 0 when nothing was asked
+	proven  uint64             // operations a second that audits proved of each device; 0: not known
+}
+
+// question asks one of every device of the lease.
+func (s *supervisor) question(ctx context.Context, l *bought, seq uint64, x Exclusive) (p probed, err error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
 	b := s.b
+	p.proven = x.Watch.Proven
 	at, err := b.cfg.Slots.Now(time.Now())
 	if err != nil {
-		return r, 0, err
+		return p, err
 	}
 	signed, err := b.firstOf(l)
 	if err != nil {
-		return r, 0, err
+		return p, err
 	}
 	b.cfg.Host.Forgive(l.peer)
 	begun := time.Now()
 	reply, conn, err := protocol.Live.Open(ctx, b.cfg.Host, b.tag, l.peer, &nodepb.LiveRequest{Lease: l.first[:], Seq: seq,
 		Op: &nodepb.LiveRequest_Probe_{Probe: &nodepb.LiveRequest_Probe{}}})
 	if err != nil {
-		return r, 0, err
+		return p, err
 	}
 	defer conn.Abort()
-	readied := time.Since(begun)
-	if reply.Gauge > uint32(rules.GPU) {
-		return r, readied, fmt.Errorf("%w: hardware of kind %d", exclusive.ErrProtocol, reply.Gauge)
+	p.took = time.Since(begun)
+	kind, devices := rules.Kind(reply.Gauge), max(int(reply.Devices), 1)
+	proven, vram := l.hardware()
+	hasGPUs := vram > 0 && s.snapshot().Spec.Image != ""
+	switch {
+	case reply.Gauge > uint32(rules.GPU):
+		return p, fmt.Errorf("%w: hardware of kind %d", exclusive.ErrProtocol, reply.Gauge)
+	case kind == rules.CPU && (devices != 1 || hasGPUs):
+		return p, &unanswered{fmt.Errorf("%w: %d processors in the place of what is leased", exclusive.ErrProtocol, devices)}
+	case kind == rules.GPU && devices != min(int(l.core.Units), exclusive.MaxDevices):
+		return p, &unanswered{fmt.Errorf("%w: %d GPUs are ready, %d are leased", exclusive.ErrProtocol, devices, l.core.Units)}
+	case kind == rules.GPU && p.proven == 0:
+		p.proven = proven
 	}
-	r, err = exclusive.Buyer{Domain: b.domain, Key: l.as.key(), Lease: signed, Known: x.Watch.Known()}.Ask(conn, rules.Question{
-		Lease: l.first, Execution: seq, Number: x.Asked + 1, Shape: rules.Fit(rules.Kind(reply.Gauge), x.Watch.Last()), At: at})
-	if err != nil && !rules.Wrong(err) {
+	x.Watch.Proven = p.proven
+	p.records, err = exclusive.Buyer{Domain: b.domain, Key: l.as.key(), Lease: signed, Known: x.Watch.Known()}.Ask(conn, rules.Question{
+		Lease: l.first, Execution: seq, Number: x.Asked + 1, Shape: rules.Fit(kind, x.Watch.Last()), At: at}, devices)
+	if kind == rules.GPU {
+		p.took = time.Since(begun) // the program stands still from before the pings
+	} else if err == nil {
+		p.took += p.records[0].Elapsed
+	}
+	if err != nil && !errors.Is(err, exclusive.ErrMemory) {
 		err = &unanswered{err}
 	}
-	return r, readied + r.Elapsed, err
+	return p, err
+}
+
+// hardware is what audits proved of each of the lease's units, and how much memory of GPUs each has.
+func (l *bought) hardware() (proven uint64, vramMiB uint32) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.rec.Proven, l.rec.PerUnit.VRAMMiB
 }
 
 // unanswered says that a provider that was ready did not bring its answer to an end.
@@ -199,21 +239,30 @@ func (b *Buyer) firstOf(l *bought) (market.Lease, error) {
 	return market.Lease{}, fmt.Errorf("lease %s is not known any more", l.first.Short())
 }
 
-// take judges what came of a question. It returns err where that says nothing of the units.
-func (s *supervisor) take(ctx context.Context, i int, l *bought, r rules.Record, err error, paid func(*Exclusive)) error {
+// take judges what came of a question: by the slowest of the lease's devices, for who shares one shares the lease. A wrong answer of
+// any is wrong. It returns err where that says nothing of the units.
+func (s *supervisor) take(ctx context.Context, i int, l *bought, got []exclusive.Probed, err error, paid func(*Exclusive)) error {
 	var missing *unanswered
-	if err != nil && !rules.Wrong(err) {
+	if err != nil {
 		return errors.Join(err, s.update(ctx, i, l, func(x *Exclusive) {
 			paid(x)
-			if errors.As(err, &missing) {
+			no := (*stream.Refused)(nil)
+			switch {
+			case errors.As(err, &missing):
 				x.Unanswered++
-			} else if no := (*stream.Refused)(nil); errors.As(err, &no) {
+			case errors.Is(err, exclusive.ErrMemory) || errors.As(err, &no) && no.Code == exclusive.CodeMemory:
+				x.Full++
+			case no != nil:
 				x.Note = "its provider: " + clip(no.Reason)
 			}
 		}))
 	}
-	wrong, verdict := err != nil, rules.Learning
+	r := slices.MaxFunc(got, func(x, y exclusive.Probed) int {
+		return cmp.Or(cmp.Compare(btoi(x.Wrong != nil), btoi(y.Wrong != nil)), cmp.Compare(x.Elapsed, y.Elapsed))
+	})
+	wrong, verdict := r.Wrong != nil, rules.Learning
 	x := s.exclusive(i, l)
+	paid(&x)
 	watch := x.Watch
 	if !wrong {
 		watch, verdict = watch.See(r.Observation())
@@ -256,6 +305,13 @@ func placeOf(l market.LeaseID, number uint64, special bool) string {
 		kind = 's'
 	}
 	return fmt.Sprintf("%s/%c%02d", l, kind, number%keptProbes)
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 func random() uint64 {

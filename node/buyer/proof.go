@@ -19,6 +19,8 @@ type Proofs interface {
 	Check(ctx context.Context, o market.Offer, need int)
 	// CheckUnits verifies that units are proven, whose records an offer names.
 	CheckUnits(ctx context.Context, o market.Offer, units []market.UnitID) error
+	// Rate is the least that any of a provider's units was proven to compute, int8 operations a second; 0 where one's is not known.
+	Rate(provider sign.Key, units []market.UnitID) uint64
 	// Next is how long it takes until the next window begins, in which units show what they are; 0: not known.
 	Next() time.Duration
 }
@@ -131,6 +133,14 @@ func (b *Buyer) leasesOf(o market.Order, q quoted) uint32 {
 		return q.quote.Leases
 	}
 	return min(q.quote.Leases, b.shown(q.offer).Units/o.UnitsPer)
+}
+
+// provenRate is what audits proved of units, 0 where nothing is known.
+func (b *Buyer) provenRate(provider sign.Key, units []market.UnitID) uint64 {
+	if b.cfg.Proofs == nil || len(units) == 0 {
+		return 0
+	}
+	return b.cfg.Proofs.Rate(provider, units)
 }
 
 // checkUnits verifies that the units that a provider set aside are among those that it has shown.

@@ -17,6 +17,9 @@ import (
 // trips is how many round trips are timed before the question, and after it.
 const trips = 3
 
+// MaxDevices is how many devices one probe asks: a question has one byte for its unit.
+const MaxDevices = 256
+
 // Buyer is a buyer's side of one probe.
 type Buyer struct {
 	Domain sign.Domain
@@ -25,53 +28,114 @@ type Buyer struct {
 	Known  uint64 // operations a second, for the record
 }
 
-// Ask has a question answered and returns the record. Its nonce is drawn here. An error that is rules.ErrWrong comes with the record
-// that shows it; any other without, and says nothing of the hardware. Closing the stream ends it.
-func (b Buyer) Ask(conn io.ReadWriter, q rules.Question) (rules.Record, error) {
-	_, _ = rand.Read(q.Nonce[:])
-	r := rules.Record{Lease: b.Lease, Question: q, Known: b.Known, Trip: math.MaxInt64}
-	var err error
-	if r.QuestionSig, err = q.Sign(b.Domain, b.Key); err != nil {
-		return r, err
+// Probed is one device's answer. A wrong one stands against the provider.
+type Probed struct {
+	rules.Record
+	Wrong error // rules.ErrWrong, nil for a right one
+}
+
+// Ask has a question answered by so many devices at once and returns a record for each. The question's nonce is drawn here, its unit
+// set. An error comes without records, and says nothing of the hardware; ErrMemory where there was none left. Closing the stream
+// ends it.
+func (b Buyer) Ask(conn io.ReadWriter, q rules.Question, devices int) ([]Probed, error) {
+	if devices < 1 || devices > MaxDevices {
+		return nil, fmt.Errorf("%w: %d devices", ErrProtocol, devices)
 	}
-	if r.Trip, err = fastest(conn, r.Trip); err != nil {
-		return r, err
+	out := make([]Probed, devices)
+	say := []byte{ask}
+	for i := range out {
+		_, _ = rand.Read(q.Nonce[:])
+		q.Unit = uint8(i)
+		sig, err := q.Sign(b.Domain, b.Key)
+		if err != nil {
+			return nil, err
+		}
+		out[i].Record = rules.Record{Lease: b.Lease, Question: q, QuestionSig: sig, Known: b.Known}
+		layout := q.Marshal()
+		say = append(append(say, layout[:]...), sig[:]...)
 	}
-	provider := b.Lease.Core.Provider
-	layout := q.Marshal()
-	var reply [sign.HashSize + sign.SignatureSize]byte
+	trip, err := fastest(conn, math.MaxInt64)
+	if err != nil {
+		return nil, err
+	}
 	begun := time.Now()
-	if err := exchange(conn, append(append([]byte{ask}, layout[:]...), r.QuestionSig[:]...), reply[:]); err != nil {
-		return r, fmt.Errorf("asking: %w", err)
+	if _, err := conn.Write(say); err != nil {
+		return nil, fmt.Errorf("asking: %w", err)
 	}
+	for range out {
+		if err := b.answer(conn, out, begun); err != nil {
+			return nil, err
+		}
+	}
+	if trip, err = fastest(conn, trip); err != nil {
+		return nil, err
+	}
+	var nonce rules.Nonce
+	_, _ = rand.Read(nonce[:])
+	if _, err := conn.Write(append([]byte{draw}, nonce[:]...)); err != nil {
+		return nil, fmt.Errorf("drawing: %w", err)
+	}
+	for i := range out {
+		r := &out[i].Record
+		r.Trip, r.Draw = trip, nonce
+		if err := b.opened(conn, r); err != nil {
+			return nil, err
+		}
+		out[i].Wrong = rules.CheckOpened(r.Question, r.Answer(), r.Draw, r.Openings)
+	}
+	return out, nil
+}
+
+// answer reads one device's answer.
+func (b Buyer) answer(conn io.Reader, out []Probed, begun time.Time) error {
+	var head [2]byte
+	if _, err := io.ReadFull(conn, head[:1]); err != nil {
+		return fmt.Errorf("asking: %w", err)
+	}
+	switch head[0] {
+	case answered:
+	case noMemory:
+		return ErrMemory
+	default:
+		return fmt.Errorf("%w: %q instead of an answer", ErrProtocol, head[:1])
+	}
+	var reply [1 + sign.HashSize + sign.SignatureSize]byte
+	if _, err := io.ReadFull(conn, reply[:]); err != nil {
+		return fmt.Errorf("asking: %w", err)
+	}
+	i := int(reply[0])
+	if i >= len(out) || out[i].Elapsed != 0 {
+		return fmt.Errorf("%w: an answer of device %d", ErrProtocol, i)
+	}
+	r := &out[i].Record
 	r.Elapsed = max(time.Since(begun), 1)
-	r.Root, r.AnswerSig = sign.Hash(reply[:sign.HashSize]), sign.Signature(reply[sign.HashSize:])
-	if err := r.Answer().Verify(b.Domain, provider, r.AnswerSig); err != nil {
-		return r, fmt.Errorf("%w: the answer's signature: %w", ErrProtocol, err)
+	r.Root, r.AnswerSig = sign.Hash(reply[1:1+sign.HashSize]), sign.Signature(reply[1+sign.HashSize:])
+	if err := r.Answer().Verify(b.Domain, b.Lease.Core.Provider, r.AnswerSig); err != nil {
+		return fmt.Errorf("%w: the answer's signature: %w", ErrProtocol, err)
 	}
-	if r.Trip, err = fastest(conn, r.Trip); err != nil {
-		return r, err
-	}
-	_, _ = rand.Read(r.Draw[:])
+	return nil
+}
+
+// opened reads what one device's answer opened, and signs the measure.
+func (b Buyer) opened(conn io.Reader, r *rules.Record) error {
 	var head [sign.SignatureSize + 4]byte
-	if err := exchange(conn, append([]byte{draw}, r.Draw[:]...), head[:]); err != nil {
-		return r, fmt.Errorf("drawing: %w", err)
+	if _, err := io.ReadFull(conn, head[:]); err != nil {
+		return fmt.Errorf("drawing: %w", err)
 	}
 	n := binary.LittleEndian.Uint32(head[sign.SignatureSize:])
 	if n > rules.MaxOpenings {
-		return r, fmt.Errorf("%w: openings of %d bytes", ErrProtocol, n)
+		return fmt.Errorf("%w: openings of %d bytes", ErrProtocol, n)
 	}
 	r.OpenedSig, r.Openings = sign.Signature(head[:sign.SignatureSize]), make([]byte, n)
 	if _, err := io.ReadFull(conn, r.Openings); err != nil {
-		return r, fmt.Errorf("reading openings: %w", err)
+		return fmt.Errorf("reading openings: %w", err)
 	}
-	if err := r.Opened().Verify(b.Domain, provider, r.OpenedSig); err != nil {
-		return r, fmt.Errorf("%w: the signature under what was opened: %w", ErrProtocol, err)
+	if err := r.Opened().Verify(b.Domain, b.Lease.Core.Provider, r.OpenedSig); err != nil {
+		return fmt.Errorf("%w: the signature under what was opened: %w", ErrProtocol, err)
 	}
-	if r.MeasuredSig, err = r.Measured().Sign(b.Domain, b.Key); err != nil {
-		return r, err
-	}
-	return r, rules.CheckOpened(r.Question, r.Answer(), r.Draw, r.Openings)
+	var err error
+	r.MeasuredSig, err = r.Measured().Sign(b.Domain, b.Key)
+	return err
 }
 
 // fastest times round trips, and keeps the fastest with what it has.

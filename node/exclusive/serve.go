@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/device"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/verify/challenge"
 	rules "github.com/starling-network/starling/verify/exclusive"
@@ -20,6 +22,18 @@ const (
 	ask  = 'q'
 	draw = 'd'
 )
+
+// The kinds of what a provider answers to a question.
+const (
+	answered = 'r'
+	noMemory = 'm'
+)
+
+// CodeMemory is how a provider refuses to ready a probe whose devices have no memory left for it.
+const CodeMemory = "memory"
+
+// ErrMemory says that a device had no memory left for a product: the buyer's own program has it. It says nothing of anybody.
+var ErrMemory = errors.New("the program has filled the memory, so that nothing can be computed beside it")
 
 const (
 	pingSize = 8
@@ -42,8 +56,7 @@ type Seller struct {
 
 // Serve answers on a stream until the buyer has what it asked for, or closes it. Ending ctx ends the computing, not the reading.
 func (s Seller) Serve(ctx context.Context, conn io.ReadWriter) error {
-	var q *rules.Question
-	var committed *challenge.Commitment
+	var done []computed
 	for pings := 0; ; {
 		var kind [1]byte
 		if _, err := io.ReadFull(conn, kind[:]); err != nil {
@@ -58,17 +71,23 @@ func (s Seller) Serve(ctx context.Context, conn io.ReadWriter) error {
 			if err := echo(conn); err != nil {
 				return err
 			}
-		case kind[0] == ask && q == nil:
+		case kind[0] == ask && done == nil:
 			var err error
-			if q, committed, err = s.answer(ctx, conn); err != nil {
+			if done, err = s.answer(ctx, conn); err != nil {
 				return err
 			}
-		case kind[0] == draw && q != nil:
-			return s.open(conn, *q, committed)
+		case kind[0] == draw && done != nil:
+			return s.open(conn, done)
 		default:
 			return fmt.Errorf("%w: %q", ErrProtocol, kind[:])
 		}
 	}
+}
+
+// computed is one device's product.
+type computed struct {
+	question   rules.Question
+	commitment *challenge.Commitment
 }
 
 func echo(conn io.ReadWriter) error {
@@ -80,59 +99,74 @@ func echo(conn io.ReadWriter) error {
 	return err
 }
 
-// answer computes what is asked and signs for it.
-func (s Seller) answer(ctx context.Context, conn io.ReadWriter) (*rules.Question, *challenge.Commitment, error) {
-	var b [rules.QuestionSize + sign.SignatureSize]byte
-	if _, err := io.ReadFull(conn, b[:]); err != nil {
-		return nil, nil, err
+// answer has every device compute what it is asked, all at once, and signs for each.
+func (s Seller) answer(ctx context.Context, conn io.ReadWriter) ([]computed, error) {
+	done := make([]computed, s.Gauge.Devices())
+	seeds := make([]sign.Hash, len(done))
+	for i := range done {
+		var b [rules.QuestionSize + sign.SignatureSize]byte
+		if _, err := io.ReadFull(conn, b[:]); err != nil {
+			return nil, err
+		}
+		q, err := rules.UnmarshalQuestion(b[:rules.QuestionSize])
+		if err != nil {
+			return nil, err
+		}
+		if q.Lease != s.Lease || q.Execution != s.Execution || q.Kind() != s.Gauge.Kind() || int(q.Unit) != i || q.Shape != done[0].question.Shape && i > 0 {
+			return nil, fmt.Errorf("%w: a question about another execution or for other hardware", ErrProtocol)
+		}
+		if err := q.Verify(s.Domain, s.Buyer, sign.Signature(b[rules.QuestionSize:])); err != nil {
+			return nil, err
+		}
+		done[i].question, seeds[i] = q, q.Seed()
 	}
-	q, err := rules.UnmarshalQuestion(b[:rules.QuestionSize])
-	if err != nil {
-		return nil, nil, err
+	var mu sync.Mutex // one answer is written at a time
+	err := s.Gauge.Multiply(ctx, seeds, done[0].question.Shape, func(i int, tiles []sign.Hash) error {
+		c, err := challenge.Commit(done[i].question.Shape, tiles)
+		if err != nil {
+			return err
+		}
+		a := rules.Answer{Seed: seeds[i], Root: c.Root()}
+		sig, err := a.Sign(s.Domain, s.Key)
+		if err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		done[i].commitment = c
+		_, err = conn.Write(append(append([]byte{answered, byte(i)}, a.Root[:]...), sig[:]...))
+		return err
+	})
+	if errors.Is(err, device.ErrMemory) {
+		_, _ = conn.Write([]byte{noMemory}) // the error is told
 	}
-	if q.Lease != s.Lease || q.Execution != s.Execution || q.Kind() != s.Gauge.Kind() {
-		return nil, nil, fmt.Errorf("%w: a question about another execution or for other hardware", ErrProtocol)
-	}
-	if err := q.Verify(s.Domain, s.Buyer, sign.Signature(b[rules.QuestionSize:])); err != nil {
-		return nil, nil, err
-	}
-	tiles, err := s.Gauge.Multiply(ctx, q.Seed(), q.Shape)
-	if err != nil {
-		return nil, nil, err
-	}
-	c, err := challenge.Commit(q.Shape, tiles)
-	if err != nil {
-		return nil, nil, err
-	}
-	a := rules.Answer{Seed: q.Seed(), Root: c.Root()}
-	sig, err := a.Sign(s.Domain, s.Key)
-	if err != nil {
-		return nil, nil, err
-	}
-	_, err = conn.Write(append(a.Root[:], sig[:]...))
-	return &q, c, err
+	return done, err
 }
 
-// open shows what is drawn. It signs for nothing that it has not found right.
-func (s Seller) open(conn io.ReadWriter, q rules.Question, c *challenge.Commitment) error {
+// open shows what is drawn of each. It signs for nothing that it has not found right.
+func (s Seller) open(conn io.ReadWriter, done []computed) error {
 	var nonce rules.Nonce
 	if _, err := io.ReadFull(conn, nonce[:]); err != nil {
 		return err
 	}
-	a := rules.Answer{Seed: q.Seed(), Root: c.Root()}
-	leaves, _ := rules.Draw(a, nonce, q.Shape)
-	o, err := c.Open(a.Seed, leaves)
-	if err != nil {
-		return err
+	for _, d := range done {
+		a := rules.Answer{Seed: d.question.Seed(), Root: d.commitment.Root()}
+		leaves, _ := rules.Draw(a, nonce, d.question.Shape)
+		o, err := d.commitment.Open(a.Seed, leaves)
+		if err != nil {
+			return err
+		}
+		openings := o.Marshal()
+		if err := rules.CheckOpened(d.question, a, nonce, openings); err != nil {
+			return fmt.Errorf("%w: %w", challenge.ErrFault, err)
+		}
+		sig, err := rules.Open(a, nonce, openings).Sign(s.Domain, s.Key)
+		if err != nil {
+			return err
+		}
+		if _, err = conn.Write(append(binary.LittleEndian.AppendUint32(sig[:], uint32(len(openings))), openings...)); err != nil {
+			return err
+		}
 	}
-	openings := o.Marshal()
-	if err := rules.CheckOpened(q, a, nonce, openings); err != nil {
-		return fmt.Errorf("%w: %w", challenge.ErrFault, err)
-	}
-	sig, err := rules.Open(a, nonce, openings).Sign(s.Domain, s.Key)
-	if err != nil {
-		return err
-	}
-	_, err = conn.Write(append(binary.LittleEndian.AppendUint32(sig[:], uint32(len(openings))), openings...))
-	return err
+	return nil
 }

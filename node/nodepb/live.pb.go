@@ -173,7 +173,8 @@ func (*LiveRequest_Probe_) isLiveRequest_Op() {}
 
 type LiveReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Gauge         uint32                 `protobuf:"varint,1,opt,name=gauge,proto3" json:"gauge,omitempty"` // to probe: what computes, 0 a processor, 1 a GPU (verify/exclusive)
+	Gauge         uint32                 `protobuf:"varint,1,opt,name=gauge,proto3" json:"gauge,omitempty"`     // to probe: what computes, 0 a processor, 1 a GPU (verify/exclusive)
+	Devices       uint32                 `protobuf:"varint,2,opt,name=devices,proto3" json:"devices,omitempty"` // to probe: how many of them compute at once, each its own product; 0 is 1
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -211,6 +212,13 @@ func (*LiveReply) Descriptor() ([]byte, []int) {
 func (x *LiveReply) GetGauge() uint32 {
 	if x != nil {
 		return x.Gauge
+	}
+	return 0
+}
+
+func (x *LiveReply) GetDevices() uint32 {
+	if x != nil {
+		return x.Devices
 	}
 	return 0
 }
@@ -512,9 +520,10 @@ const file_node_nodepb_live_proto_rawDesc = "" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x1c\n" +
 	"\tdirectory\x18\x02 \x01(\bR\tdirectory\x1a\a\n" +
 	"\x05ProbeB\x04\n" +
-	"\x02opJ\x04\b\x03\x10\x04\"!\n" +
+	"\x02opJ\x04\b\x03\x10\x04\";\n" +
 	"\tLiveReply\x12\x14\n" +
-	"\x05gauge\x18\x01 \x01(\rR\x05gaugeB2Z0github.com/starling-network/starling/node/nodepbb\x06proto3"
+	"\x05gauge\x18\x01 \x01(\rR\x05gauge\x12\x18\n" +
+	"\adevices\x18\x02 \x01(\rR\adevicesB2Z0github.com/starling-network/starling/node/nodepbb\x06proto3"
 
 var (
 	file_node_nodepb_live_proto_rawDescOnce sync.Once

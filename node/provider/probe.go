@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/device"
 	"github.com/starling-network/starling/node/exclusive"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/runtime"
@@ -60,6 +63,9 @@ func (p *Provider) probe(ctx context.Context, from peer.ID, lease []byte, e *exe
 	if err != nil {
 		return err
 	}
+	if p.simulated(r.Units) {
+		return stream.Refuse("device", "its devices are simulated, and nothing computes")
+	}
 	rt, ok := p.exec.runtimes[e.work.Runtime].(runtime.Gauger)
 	if !ok {
 		return stream.Refuse("runtime", fmt.Sprintf("the %s runtime cannot compute in a program's place", e.work.Runtime))
@@ -73,6 +79,8 @@ func (p *Provider) probe(ctx context.Context, from peer.ID, lease []byte, e *exe
 	defer cancel()
 	g, err := rt.Gauge(ctx, h)
 	switch {
+	case errors.Is(err, device.ErrMemory):
+		return stream.Refuse(exclusive.CodeMemory, err.Error())
 	case errors.Is(err, runtime.ErrDevice):
 		return stream.Refuse("device", err.Error())
 	case err != nil:
@@ -80,7 +88,7 @@ func (p *Provider) probe(ctx context.Context, from peer.ID, lease []byte, e *exe
 		return stream.Refuse(stream.CodeBusy, "what computes a probe could not be started")
 	}
 	defer g.Close()
-	conn, err := take(&nodepb.LiveReply{Gauge: uint32(g.Kind())})
+	conn, err := take(&nodepb.LiveReply{Gauge: uint32(g.Kind()), Devices: uint32(g.Devices())})
 	if err != nil {
 		return err
 	}
@@ -93,6 +101,13 @@ func (p *Provider) probe(ctx context.Context, from peer.ID, lease []byte, e *exe
 	return nil
 }
 
+// simulated says whether any of a lease's units is no hardware at all.
+func (p *Provider) simulated(units []market.UnitID) bool {
+	return slices.ContainsFunc(p.cfg.Lots, func(l Lot) bool {
+		return l.Simulated && slices.ContainsFunc(l.Units, func(u market.Unit) bool { return slices.Contains(units, u.ID) })
+	})
+}
+
 // unpaused computes while nobody pauses or resumes the execution for its user.
 type unpaused struct {
 	runtime.Gauge
@@ -102,11 +117,11 @@ type unpaused struct {
 var errPaused = errors.New("the execution is paused")
 
 // Multiply computes, unless the user has paused the program.
-func (u unpaused) Multiply(ctx context.Context, seed sign.Hash, s challenge.Shape) ([]sign.Hash, error) {
+func (u unpaused) Multiply(ctx context.Context, seeds []sign.Hash, s challenge.Shape, each func(int, []sign.Hash) error) error {
 	u.e.pausing.Lock()
 	defer u.e.pausing.Unlock()
 	if u.e.paused() {
-		return nil, errPaused
+		return errPaused
 	}
-	return u.Gauge.Multiply(ctx, seed, s)
+	return u.Gauge.Multiply(ctx, seeds, s, each)
 }

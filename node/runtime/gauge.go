@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify/challenge"
@@ -19,8 +20,23 @@ type Gauger interface {
 type Gauge interface {
 	// Kind is what computes.
 	Kind() exclusive.Kind
-	// Multiply stops the program, computes the products of a seed and lets the program go on, whatever came of it. It gives the hash of
-	// every tile, in order. Nothing but challenge.Commitment.Open says whether they are right: a buyer's program shares the sandbox.
-	Multiply(ctx context.Context, seed sign.Hash, s challenge.Shape) ([]sign.Hash, error)
+	// Devices is how many compute at once: the GPUs of the execution, or 1.
+	Devices() int
+	// Multiply has the program stand still, device i compute the products of seeds[i], all at once, and the program go on, whatever came
+	// of it. Each is given the hash of every tile of a device, in order, as soon as they are there; it may be called by several goroutines.
+	// Nothing but challenge.Commitment.Open says whether they are right: a buyer's program shares the sandbox. device.ErrMemory.
+	Multiply(ctx context.Context, seeds []sign.Hash, s challenge.Shape, each func(i int, tiles []sign.Hash) error) error
 	Close() error
+}
+
+// One is Gauge.Multiply of what has one device.
+func One(seeds []sign.Hash, each func(int, []sign.Hash) error, multiply func(seed sign.Hash) ([]sign.Hash, error)) error {
+	if len(seeds) != 1 {
+		return fmt.Errorf("%w: %d products for one device", ErrDevice, len(seeds))
+	}
+	tiles, err := multiply(seeds[0])
+	if err != nil {
+		return err
+	}
+	return each(0, tiles)
 }

@@ -32,7 +32,8 @@ type Nonce [NonceSize]byte
 //
 //	offset  size  field
 //	     0     1  version = 1
-//	     1     7  reserved: 0
+//	     1     1  unit: which of the lease's computes, from 0
+//	     2     6  reserved: 0
 //	     8    32  lease id: the first of its line
 //	    40     8  execution under the lease, from 1
 //	    48     8  number of the probe in the execution, from 1
@@ -40,6 +41,7 @@ type Nonce [NonceSize]byte
 //	    72    16  shape (challenge.Shape), one that Fit gives
 //	    88     8  slot, as the buyer knows it
 type Question struct {
+	Unit      uint8           `json:"unit,omitempty"`
 	Lease     market.LeaseID  `json:"lease"`
 	Execution uint64          `json:"execution"`
 	Number    uint64          `json:"number"`
@@ -62,7 +64,7 @@ func (q Question) Check() error {
 // Marshal returns the layout.
 func (q Question) Marshal() [QuestionSize]byte {
 	var b [QuestionSize]byte
-	b[0] = version
+	b[0], b[1] = version, q.Unit
 	copy(b[8:], q.Lease[:])
 	binary.LittleEndian.PutUint64(b[40:], q.Execution)
 	binary.LittleEndian.PutUint64(b[48:], q.Number)
@@ -75,7 +77,7 @@ func (q Question) Marshal() [QuestionSize]byte {
 
 // UnmarshalQuestion reads the layout and nothing after it, and checks it.
 func UnmarshalQuestion(b []byte) (Question, error) {
-	if len(b) != QuestionSize || b[0] != version || !zero(b[1:8]) {
+	if len(b) != QuestionSize || b[0] != version || !zero(b[2:8]) {
 		return Question{}, malformed("probe", "%d bytes, or unknown version or reserved bytes", len(b))
 	}
 	shape, err := challenge.UnmarshalShape(b[72:88])
@@ -83,7 +85,7 @@ func UnmarshalQuestion(b []byte) (Question, error) {
 		return Question{}, fmt.Errorf("%w: probe: %w", market.ErrMalformed, err)
 	}
 	le := binary.LittleEndian
-	q := Question{Lease: market.LeaseID(b[8:40]), Execution: le.Uint64(b[40:]), Number: le.Uint64(b[48:]), Nonce: Nonce(b[56:72]), Shape: shape,
+	q := Question{Unit: b[1], Lease: market.LeaseID(b[8:40]), Execution: le.Uint64(b[40:]), Number: le.Uint64(b[48:]), Nonce: Nonce(b[56:72]), Shape: shape,
 		At: market.Slot(le.Uint64(b[88:]))}
 	return q, q.Check()
 }

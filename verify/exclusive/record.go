@@ -133,6 +133,9 @@ func (r Record) Check(d sign.Domain) error {
 	if r.Question.Lease != core.ID() {
 		return record("its question is of another lease")
 	}
+	if uint64(r.Question.Unit) >= uint64(core.Units) {
+		return record("its question is of unit %d of %d", r.Question.Unit, core.Units)
+	}
 	for _, s := range []struct {
 		what string
 		err  error

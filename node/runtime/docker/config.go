@@ -1,8 +1,11 @@
 package docker
 
 import (
+	"context"
 	"log/slog"
 	"time"
+
+	"github.com/starling-network/starling/node/device"
 )
 
 // Name is what orders and offers call this runtime.
@@ -37,6 +40,8 @@ type Config struct {
 	NetNS string
 	// AllowNoSeccomp accepts an engine without its default system call filter.
 	AllowNoSeccomp bool
+	// GPU opens a device of this machine by its UUID, to gauge it; nil opens NVIDIA's.
+	GPU func(ctx context.Context, uuid string) (device.Device, error)
 	// Logger is slog.Default if nil.
 	Logger *slog.Logger
 }

@@ -29,7 +29,8 @@
 //	time        the guard's timer; for a paused container the peer's
 //	network     a loopback, and with NetworkInternet a bridge of this peer's: no way to this machine, private, link-local and
 //	            metadata addresses or other containers, no IPv6, public resolvers. It needs iptables and the right to use it, or is refused
-//	GPUs        a device request to NVIDIA's hook by UUID; without one NVIDIA_VISIBLE_DEVICES is "void", whatever the image says
+//	GPUs        a device request to NVIDIA's hook by UUID; without one NVIDIA_VISIBLE_DEVICES is "void", whatever the image says;
+//	            probes run on the same devices from outside the container, while its program stands still
 //	image       by digest, for this machine, bounded; its HEALTHCHECK, USER, ONBUILD and SHELL mean nothing
 //
 // # Files of an execution (Spec.Dir, mode 0700)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/runtime/docker/guard"
+	"github.com/starling-network/starling/node/runtime/gauge"
 )
 
 // Runtime is the docker runtime of one peer process.
@@ -28,7 +29,8 @@ type Runtime struct {
 	ctx   context.Context    // of tasks
 	tasks sync.WaitGroup     // what goes on beside the calls: removals, the sweep
 
-	mine runtime.Table[*execution]
+	mine    runtime.Table[*execution]
+	fastest gauge.Fastest // of GPUs that were gauged
 }
 
 var (

@@ -15,8 +15,7 @@ import (
 )
 
 // Gauge attaches the guard's own binary as one more program, under the container's limits: as many threads as its quota has
-// processors. While it computes, the guard keeps the others stopped. GPUs are not gauged: what calls their driver needs libraries that an image need
-// not have.
+// processors. While it computes, the guard keeps the others stopped. An execution that has GPUs is gauged by those: see gaugeGPUs.
 func (r *Runtime) Gauge(ctx context.Context, h runtime.Handle) (runtime.Gauge, error) {
 	e, err := r.find(h)
 	if err != nil {
@@ -26,7 +25,7 @@ func (r *Runtime) Gauge(ctx context.Context, h runtime.Handle) (runtime.Gauge, e
 		return nil, runtime.ErrEnded
 	}
 	if e.state.GPUs > 0 {
-		return nil, fmt.Errorf("%w: GPUs in containers are not probed yet", runtime.ErrDevice)
+		return r.gaugeGPUs(ctx, e)
 	}
 	// What computes lives as long as the Gauge, not as the context of its start.
 	life, end := context.WithCancel(context.Background())
@@ -65,8 +64,15 @@ type attachedGauge struct {
 // Kind is the processor.
 func (g *attachedGauge) Kind() exclusive.Kind { return exclusive.CPU }
 
+// Devices is 1.
+func (g *attachedGauge) Devices() int { return 1 }
+
 // Multiply has the guard stop everything else, computes, and has it go on.
-func (g *attachedGauge) Multiply(ctx context.Context, seed sign.Hash, s challenge.Shape) (tiles []sign.Hash, err error) {
+func (g *attachedGauge) Multiply(ctx context.Context, seeds []sign.Hash, s challenge.Shape, each func(int, []sign.Hash) error) error {
+	return runtime.One(seeds, each, func(seed sign.Hash) ([]sign.Hash, error) { return g.multiply(ctx, seed, s) })
+}
+
+func (g *attachedGauge) multiply(ctx context.Context, seed sign.Hash, s challenge.Shape) (tiles []sign.Hash, err error) {
 	stop := context.AfterFunc(ctx, g.end)
 	defer stop()
 	answers, _, end, err := g.e.begin(guard.Request{Op: guard.OpStill})

@@ -50,7 +50,7 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Handle, er
 		return h, err
 	}
 	e := r.newExecution(s.ID, s.Dir, owner)
-	e.state.GPUs = len(s.GPUs)
+	e.state.GPUs, e.state.UUIDs = len(s.GPUs), s.GPUs
 	if err = r.launch(ctx, e, s, img, order); err == nil {
 		err = r.add(e)
 	}

@@ -33,6 +33,7 @@ type state struct {
 	Started   time.Time     `json:"started"`
 	WallTime  time.Duration `json:"wall_time"` // 0 is no limit
 	GPUs      int           `json:"gpus,omitempty"`
+	UUIDs     []string      `json:"uuids,omitempty"` // of the GPUs
 }
 
 func decodeState(b []byte) (state, error) {

@@ -274,8 +274,11 @@ func testGauge(t *testing.T, b *bench) {
 	shape := exclusive.Fit(g.Kind(), 0)
 	for i := range 2 {
 		seed := sign.Hash{byte(i)}
-		tiles, err := g.Multiply(t.Context(), seed, shape)
-		must(t, err)
+		var tiles []sign.Hash
+		must(t, g.Multiply(t.Context(), []sign.Hash{seed}, shape, func(_ int, got []sign.Hash) error {
+			tiles = got
+			return nil
+		}))
 		c, err := challenge.Commit(shape, tiles)
 		must(t, err)
 		leaves := challenge.Draw(sign.Hash{1}, shape.Leaves(), exclusive.Openings)
@@ -290,7 +293,7 @@ func testGauge(t *testing.T, b *bench) {
 	if out := b.log(t, h, runtime.Stdout); out != "first\nsecond\n" {
 		t.Errorf("stdout %q", out)
 	}
-	if _, err := g.Multiply(t.Context(), sign.Hash{}, shape); err == nil {
+	if err := g.Multiply(t.Context(), make([]sign.Hash, 1), shape, func(int, []sign.Hash) error { return nil }); err == nil {
 		t.Error("computed in the place of what has ended")
 	}
 	_, err = p.Gauge(t.Context(), h)

@@ -32,8 +32,15 @@ type fakeGauge struct {
 // Kind is the processor.
 func (g *fakeGauge) Kind() exclusive.Kind { return exclusive.CPU }
 
+// Devices is 1.
+func (g *fakeGauge) Devices() int { return 1 }
+
 // Multiply computes at once and lets the time pass that it should have taken.
-func (g *fakeGauge) Multiply(ctx context.Context, seed sign.Hash, s challenge.Shape) ([]sign.Hash, error) {
+func (g *fakeGauge) Multiply(ctx context.Context, seeds []sign.Hash, s challenge.Shape, each func(int, []sign.Hash) error) error {
+	return runtime.One(seeds, each, func(seed sign.Hash) ([]sign.Hash, error) { return g.multiply(ctx, seed, s) })
+}
+
+func (g *fakeGauge) multiply(ctx context.Context, seed sign.Hash, s challenge.Shape) ([]sign.Hash, error) {
 	if err := g.f.Pause(ctx, g.h); err != nil {
 		return nil, err
 	}

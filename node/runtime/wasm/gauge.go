@@ -91,8 +91,15 @@ func (g *beside) kill() {
 // Kind is the processor.
 func (g *beside) Kind() exclusive.Kind { return exclusive.CPU }
 
+// Devices is 1.
+func (g *beside) Devices() int { return 1 }
+
 // Multiply stops the child, computes, and lets it go on.
-func (g *beside) Multiply(ctx context.Context, seed sign.Hash, s challenge.Shape) (tiles []sign.Hash, err error) {
+func (g *beside) Multiply(ctx context.Context, seeds []sign.Hash, s challenge.Shape, each func(int, []sign.Hash) error) error {
+	return runtime.One(seeds, each, func(seed sign.Hash) ([]sign.Hash, error) { return g.multiply(ctx, seed, s) })
+}
+
+func (g *beside) multiply(ctx context.Context, seed sign.Hash, s challenge.Shape) (tiles []sign.Hash, err error) {
 	stop := context.AfterFunc(ctx, g.kill)
 	defer stop()
 	if err := g.r.Pause(ctx, g.h); err != nil {

@@ -29,7 +29,7 @@ func BenchmarkGauge(b *testing.B) {
 		}
 		readied += time.Since(begun)
 		begun = time.Now()
-		if _, err := g.Multiply(b.Context(), sign.Hash{1}, shape); err != nil {
+		if err := g.Multiply(b.Context(), make([]sign.Hash, 1), shape, func(int, []sign.Hash) error { return nil }); err != nil {
 			b.Fatal(err)
 		}
 		still += time.Since(begun)

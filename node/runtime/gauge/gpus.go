@@ -1,0 +1,147 @@
+package gauge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/device"
+	"github.com/starling-network/starling/verify/challenge"
+	"github.com/starling-network/starling/verify/exclusive"
+)
+
+const (
+	// GPUReserve is what a GPU must have free beside what a probe takes, bytes: the buyer's program may want more in the same moment.
+	GPUReserve = 512 << 20
+	// patience is how long is waited at most for a GPU to do what a stopped program has left it. Who shares it with somebody else computes
+	// with it forever.
+	patience = time.Second
+	// warmTime is about what one product takes by which that is seen.
+	warmTime = 5 * time.Millisecond
+)
+
+// GPUs compute probes on the devices of an execution, from outside its sandbox: a driver's library need not be in an image. Each is
+// opened by its UUID and is seen by nobody else's work. It is for one goroutine.
+type GPUs struct {
+	devices []device.Device
+	uuids   []string
+	warm    challenge.Shape
+	now     func() time.Time
+}
+
+// OpenGPUs opens all devices at once, by UUID. device.ErrMemory for one that has hardly any left.
+func OpenGPUs(ctx context.Context, uuids []string, open func(ctx context.Context, uuid string) (device.Device, error)) (*GPUs, error) {
+	g := &GPUs{devices: make([]device.Device, len(uuids)), uuids: uuids, warm: exclusive.Fit(exclusive.GPU, 0), now: time.Now}
+	err := g.all(func(i int) error {
+		d, err := open(ctx, uuids[i])
+		if err != nil {
+			return fmt.Errorf("%s: %w", uuids[i], err)
+		}
+		g.devices[i] = d
+		if about := d.Info(); about.Serial != uuids[i] {
+			return fmt.Errorf("%s: %w: it is %s", uuids[i], ErrAnswer, about.Serial)
+		} else if about.Memory == 0 {
+			return fmt.Errorf("%s: %w: the program has filled it", uuids[i], device.ErrMemory)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, errors.Join(err, g.Close())
+	}
+	return g, nil
+}
+
+// all does something with each device at once and waits for all. Memory that is missing is the reason that counts.
+func (g *GPUs) all(do func(i int) error) error {
+	errs := make([]error, len(g.devices))
+	var wg sync.WaitGroup
+	for i := range g.devices {
+		wg.Go(func() { errs[i] = do(i) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// Fastest remembers how fast GPUs were when nothing else was to do. The zero Fastest knows nothing.
+type Fastest struct {
+	mu   sync.Mutex
+	each map[string]time.Duration // one product, by UUID
+}
+
+// of is the fastest product before; 0 where none is known.
+func (f *Fastest) of(uuid string) time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.each[uuid]
+}
+
+func (f *Fastest) see(uuid string, each time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.each == nil {
+		f.each = map[string]time.Duration{}
+	}
+	if was, ok := f.each[uuid]; !ok || each < was {
+		f.each[uuid] = each
+	}
+}
+
+// Settle waits until the devices have done what a program gave them before it was stopped: stopping a process does not stop what it
+// has queued. It computes products until they take as long as ever, or its patience ends, as it does for the first.
+func (g *GPUs) Settle(ctx context.Context, known *Fastest) error {
+	return g.all(func(i int) error {
+		s := g.warm
+		before := known.of(g.uuids[i])
+		for begun := g.now(); ; {
+			at := g.now()
+			if _, err := g.devices[i].Multiply(ctx, sign.Hash{}, s); err != nil {
+				return err
+			}
+			each := max(g.now().Sub(at)/time.Duration(s.Products), 1)
+			known.see(g.uuids[i], each)
+			if each <= before+before/4 || g.now().Sub(begun) >= patience {
+				return nil
+			}
+			s.Products = uint32(min(max(warmTime/each, 1), exclusive.MaxProducts/4))
+		}
+	})
+}
+
+// Kind is the GPU.
+func (g *GPUs) Kind() exclusive.Kind { return exclusive.GPU }
+
+// Devices is how many there are.
+func (g *GPUs) Devices() int { return len(g.devices) }
+
+// Multiply has all compute at once. One that fails ends the others.
+func (g *GPUs) Multiply(ctx context.Context, seeds []sign.Hash, s challenge.Shape, each func(i int, tiles []sign.Hash) error) error {
+	if len(seeds) != len(g.devices) {
+		return fmt.Errorf("%w: %d products for %d GPUs", ErrAnswer, len(seeds), len(g.devices))
+	}
+	of, ctx := errgroup.WithContext(ctx)
+	for i, d := range g.devices {
+		of.Go(func() error {
+			tiles, err := d.Multiply(ctx, seeds[i], s)
+			if err != nil {
+				return err
+			}
+			return each(i, tiles)
+		})
+	}
+	return of.Wait()
+}
+
+// Close closes the devices.
+func (g *GPUs) Close() error {
+	return g.all(func(i int) error {
+		if g.devices[i] == nil {
+			return nil
+		}
+		return g.devices[i].Close()
+	})
+}
