@@ -158,6 +158,8 @@ func (c *counter) opening() {
 	deny("with a key of small order", program.ErrNotSigner, edit(good, func(in *solana.Instruction) { in.Accounts[10] = solana.Meta{Key: weak} }))
 
 	// Lamports sent to its addresses before change nothing.
+	d = c.deal("opening", 1000, 1, c.buyer) // of a slot that is recent however long all that took
+	good = d.at()
 	for _, k := range []sign.Key{d.call.Escrow, d.call.Vault} {
 		if err := c.Fund(c.Context(), k, 900_000); err != nil {
 			c.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/starling-network/starling/chain"
@@ -16,6 +17,12 @@ import (
 
 func (w *world) testReceipts(t *testing.T) {
 	id, _ := w.greet(t)
+	for range 3 { // what ends before a slot in which its units are free, by a busy provider's clock, costs nothing
+		if !strings.Contains(w.cli(t, "receipts", "ls", id).out, "owed 0.00 ") {
+			break
+		}
+		id, _ = w.greet(t)
+	}
 	w.cli(t, "receipts", "ls", id).want(t, ExitOK, `^LEASE +RANK`, `^[0-9a-f]{8} +0 +\d+ +\w{8} +(direct|gossip) +settled +\d+`, `^\d+ receipts, owed 0.00\d+ STAR$`)
 	w.cli(t, "receipts", "show", id).want(t, ExitOK, `^LEASE +RANK +SEQ`, `^[0-9a-f]{8} +1 +1 +\d+–\d+ +\d+ms`, ` final$`)
 	w.cli(t, "receipts", "show", id, "--lease", "zz").want(t, ExitUsage, `no lease "zz"`)
