@@ -171,7 +171,7 @@ func TestAnswer(t *testing.T) {
 func FuzzRewardsRequest(f *testing.F) {
 	s, c, a := holder(f, sign.Key{1})
 	of, root := c.Target(), a.Rewards().Root
-	for kind := range 5 {
+	for kind := range 6 {
 		b, err := proto.Marshal(&nodepb.RewardsRequest{Document: nodepb.RewardsRequest_Document(kind), Provider: of.Provider[:], Unit: of.Unit[:], Root: root[:]})
 		if err != nil {
 			f.Fatal(err)
