@@ -45,6 +45,7 @@ func TestAnchorText(t *testing.T) {
 func FuzzAnchor(f *testing.F) {
 	f.Add(chain.Anchor{}.Memo())
 	f.Add(chain.Anchor{Root: sign.Hash{1}, Count: 1<<64 - 1, Ref: chain.Ref{9}}.Memo())
+	f.Add(chain.Anchor{Of: chain.OfRecords, Root: sign.Hash{1}, Count: 3, Ref: chain.Ref{9}}.Memo())
 	f.Add([]byte("starling:anchor:1:::"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		a, err := chain.ParseAnchor(b)
@@ -148,18 +149,18 @@ func TestCheckAnchored(t *testing.T) {
 	}
 	id, other := send(anchor.Memo()), send([]byte("hello"))
 	for i, r := range receipts {
-		got, slot, err := chain.CheckAnchored(t.Context(), l, id, r, i, chain.ProofOf(receipts, i))
+		got, slot, err := chain.CheckAnchored(t.Context(), l, id, chain.OfReceipts, r, i, chain.ProofOf(receipts, i))
 		if err != nil || got != anchor || slot == 0 {
 			t.Errorf("receipt %d: %v in slot %d, %v", i, got, slot, err)
 		}
 	}
-	if _, _, err := chain.CheckAnchored(t.Context(), l, id, receipts[1], 0, chain.ProofOf(receipts, 0)); !errors.Is(err, merkle.ErrRoot) {
+	if _, _, err := chain.CheckAnchored(t.Context(), l, id, chain.OfReceipts, receipts[1], 0, chain.ProofOf(receipts, 0)); !errors.Is(err, merkle.ErrRoot) {
 		t.Errorf("another receipt: %v", err)
 	}
-	if _, _, err := chain.CheckAnchored(t.Context(), l, other, receipts[0], 0, nil); !errors.Is(err, chain.ErrMalformed) {
+	if _, _, err := chain.CheckAnchored(t.Context(), l, other, chain.OfReceipts, receipts[0], 0, nil); !errors.Is(err, chain.ErrMalformed) {
 		t.Errorf("another memo: %v", err)
 	}
-	if _, _, err := chain.CheckAnchored(t.Context(), l, "nothing", receipts[0], 0, nil); !errors.Is(err, chain.ErrNotFound) {
+	if _, _, err := chain.CheckAnchored(t.Context(), l, "nothing", chain.OfReceipts, receipts[0], 0, nil); !errors.Is(err, chain.ErrNotFound) {
 		t.Errorf("no transaction: %v", err)
 	}
 }

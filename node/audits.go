@@ -77,6 +77,7 @@ func (n *Node) newAudits(ctx context.Context) (*audit.Service, error) {
 	if n.provider != nil {
 		c.Units, c.List, c.Proven, c.Delist = n.idleUnits, n.provider.Shown, n.provider.Show, n.provider.Withdraw
 		c.Burns, c.Funded, c.Price = n.newBurns(), n.funded, n.provider.Price
+		c.Anchor, c.AnchorPoll = n.p.Ledger, n.p.Settle.PollEvery
 		if n.p.Mask != nil {
 			c.Mask = n.mask
 		}
@@ -233,13 +234,13 @@ func (n *Node) Audit(ctx context.Context) ([]audit.Past, error) {
 	return n.audits.Audit(ctx)
 }
 
-// AuditRecord is a record that this peer has, or that another has.
-func (n *Node) AuditRecord(ctx context.Context, of sign.Key, hash sign.Hash) ([]byte, error) {
+// AuditRecord is a record that this peer has, or that another has, and where it is anchored.
+func (n *Node) AuditRecord(ctx context.Context, of sign.Key, hash sign.Hash) (audit.Kept, error) {
 	switch {
 	case n.audits == nil:
-		return nil, n.noAudits()
+		return audit.Kept{}, n.noAudits()
 	case of.IsZero() || of == n.p.Key.Key():
-		return n.audits.Shelf().Record(hash)
+		return n.audits.Shelf().Kept(hash)
 	}
 	return n.audits.Fetch(ctx, of, hash)
 }

@@ -206,7 +206,14 @@ func testSendTwice(t *testing.T, b *bench) {
 }
 
 func testAnchorAlone(t *testing.T, b *bench) {
-	anchor := chain.Anchor{Root: sign.Sum([]byte("receipts")), Count: 7}
+	for _, of := range []chain.Of{chain.OfReceipts, chain.OfRecords} {
+		testAnchorOf(t, b, of)
+	}
+}
+
+func testAnchorOf(t *testing.T, b *bench, of chain.Of) {
+	leaves := []sign.Hash{sign.Sum([]byte("one")), sign.Sum([]byte("two")), sign.Sum([]byte("three"))}
+	anchor := chain.Anchor{Of: of, Root: chain.RootOf(leaves), Count: 3}
 	copy(anchor.Ref[:], RandomKey().Short())
 	tx := b.prepare(t, chain.Payment{Memo: anchor.Memo()})
 	if _, _, err := b.Ledger.Memo(b.ctx, tx.ID); !errors.Is(err, chain.ErrNotFound) {
@@ -214,12 +221,17 @@ func testAnchorAlone(t *testing.T, b *bench) {
 	}
 	b.send(t, tx)
 	b.until(t, tx, chain.Finalized)
-	text, _, err := b.Ledger.Memo(b.ctx, tx.ID)
+	text, slot, err := b.Ledger.Memo(b.ctx, tx.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got, err := chain.ParseAnchor(text); err != nil || got != anchor {
 		t.Errorf("anchor %q: %v", text, err)
+	}
+	for i, leaf := range leaves {
+		if err := chain.Include(anchor, leaves, i, tx.ID, slot).CheckOn(b.ctx, b.Ledger, leaf); err != nil {
+			t.Errorf("number %d of the %s: %v", i, of, err)
+		}
 	}
 }
 

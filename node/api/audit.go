@@ -17,8 +17,8 @@ type Audits interface {
 	Audits() ([]audit.Past, error)
 	// Audit has them show now what they are.
 	Audit(ctx context.Context) ([]audit.Past, error)
-	// AuditRecord is a record of a peer's; of none, of this one's.
-	AuditRecord(ctx context.Context, of sign.Key, hash sign.Hash) ([]byte, error)
+	// AuditRecord is a record of a peer's, of none of this one's, and where it is anchored.
+	AuditRecord(ctx context.Context, of sign.Key, hash sign.Hash) (audit.Kept, error)
 }
 
 // auditRoutes are the routes of audits.
@@ -52,21 +52,16 @@ func (s *Server) auditRoutes() map[string]func(http.ResponseWriter, *http.Reques
 					return &Error{Status: http.StatusBadRequest, Code: "bad_request", Message: err.Error()}
 				}
 			}
-			b, err := s.node.AuditRecord(r.Context(), of, hash)
+			kept, err := s.node.AuditRecord(r.Context(), of, hash)
 			if errors.Is(err, audit.ErrNoRecord) {
 				return &Error{Status: http.StatusNotFound, Code: "not_found", Message: err.Error(), Hint: "only the newest record of each unit is kept"}
 			}
 			if err != nil {
 				return err
 			}
-			return reply(w, AuditRecord{b})
+			return reply(w, kept)
 		},
 	}
-}
-
-// AuditRecord is the answer to a question for a record.
-type AuditRecord struct {
-	Record []byte `json:"record"`
 }
 
 // Audits is how the peer's units did.
@@ -85,11 +80,10 @@ func (c *Client) Audit(ctx context.Context) (past []audit.Past, err error) {
 }
 
 // AuditRecord is a record of a peer's; of none, of this one's.
-func (c *Client) AuditRecord(ctx context.Context, of sign.Key, hash sign.Hash) ([]byte, error) {
+func (c *Client) AuditRecord(ctx context.Context, of sign.Key, hash sign.Hash) (kept audit.Kept, err error) {
 	q := ""
 	if !of.IsZero() {
 		q = "?peer=" + url.QueryEscape(of.String())
 	}
-	var r AuditRecord
-	return r.Record, c.get(ctx, "/v1/audits/"+hash.String()+q, &r)
+	return kept, c.get(ctx, "/v1/audits/"+hash.String()+q, &kept)
 }

@@ -18,8 +18,8 @@ func TestAudits(t *testing.T) {
 	wantError(t, err, http.StatusConflict, "too_early")
 	_, err = c.AuditRecord(t.Context(), sign.Key{}, sign.Hash{1})
 	wantError(t, err, http.StatusNotFound, "not_found")
-	b, err := c.AuditRecord(t.Context(), sign.NewPrivate([32]byte{1}).Key(), sign.Hash{1})
-	if err != nil || string(b) != "record" {
-		t.Errorf("%q: %v", b, err)
+	kept, err := c.AuditRecord(t.Context(), sign.NewPrivate([32]byte{1}).Key(), sign.Hash{1})
+	if err != nil || string(kept.Record) != "record" || string(kept.Anchor) != "anchor" {
+		t.Errorf("%q: %v", kept, err)
 	}
 }

@@ -181,11 +181,11 @@ func (f *fake) Guarded() []GuardedJob { return nil }
 
 func (f *fake) Audits() ([]audit.Past, error)               { return []audit.Past{{Failed: "late"}}, nil }
 func (f *fake) Audit(context.Context) ([]audit.Past, error) { return nil, audit.ErrTooEarly }
-func (f *fake) AuditRecord(_ context.Context, of sign.Key, _ sign.Hash) ([]byte, error) {
+func (f *fake) AuditRecord(_ context.Context, of sign.Key, _ sign.Hash) (audit.Kept, error) {
 	if of.IsZero() {
-		return nil, audit.ErrNoRecord
+		return audit.Kept{}, audit.ErrNoRecord
 	}
-	return []byte("record"), nil
+	return audit.Kept{Record: []byte("record"), Anchor: []byte("anchor")}, nil
 }
 
 func (f *fake) Leases() []SoldLease { return []SoldLease{} }

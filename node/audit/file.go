@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/jsonfile"
 	"github.com/starling-network/starling/verify/audit"
@@ -23,11 +24,11 @@ var ErrFile = errors.New("not an audit file")
 type File struct {
 	Format  string         `json:"format"`
 	Genesis market.Genesis `json:"genesis"`
-	Record  []byte         `json:"record"` // audit.Record
+	Kept
 }
 
-// NewFile is the file of a record on a network.
-func NewFile(g market.Genesis, record []byte) File { return File{fileFormat, g, record} }
+// NewFile is the file of a record on a network, and of where it is anchored.
+func NewFile(g market.Genesis, k Kept) File { return File{fileFormat, g, k} }
 
 // ParseFile reads an audit file: one JSON object without unknown fields. It verifies nothing; Check does.
 func ParseFile(b []byte) (File, error) {
@@ -55,7 +56,17 @@ func (f File) Check() (audit.Record, error) {
 	if err := r.CheckBeacon(beacons); err != nil {
 		return r, err
 	}
-	return r, r.Check(f.Genesis.Domain())
+	if err := r.Check(f.Genesis.Domain()); err != nil || len(f.Anchor) == 0 {
+		return r, err
+	}
+	_, err = readAnchor(f.Anchor, r.Hash())
+	return r, err
+}
+
+// Anchored is where a record whose file was checked is anchored; false for one that is not.
+func (f File) Anchored() (chain.Inclusion, bool) {
+	in, err := chain.UnmarshalInclusion(f.Anchor)
+	return in, err == nil
 }
 
 // ByPlan is the Plan of every network: what verify/audit asks of a class.

@@ -8,11 +8,13 @@ import (
 )
 
 func FuzzFile(f *testing.F) {
-	b, err := json.Marshal(NewFile(market.Genesis{Network: "x"}, []byte{1, 2, 3}))
-	if err != nil {
-		f.Fatal(err)
+	for _, k := range []Kept{{Record: []byte{1, 2, 3}}, {Record: []byte{1}, Anchor: []byte{1, 1}}} {
+		b, err := json.Marshal(NewFile(market.Genesis{Network: "x"}, k))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
 	}
-	f.Add(b)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		file, err := ParseFile(b)
 		if err != nil {
@@ -26,5 +28,6 @@ func FuzzFile(f *testing.F) {
 			t.Fatalf("%s is written as %s: %v", b, again, err)
 		}
 		_, _ = file.Check()
+		_, _ = file.Anchored()
 	})
 }

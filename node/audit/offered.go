@@ -73,12 +73,12 @@ func (s *Service) show(req *nodepb.RecordRequest) (*nodepb.RecordReply, error) {
 	if len(req.Hash) != sign.HashSize {
 		return nil, malformed("hash of %d bytes", len(req.Hash))
 	}
-	b, err := s.cfg.Shelf.Record(sign.Hash(req.Hash))
+	k, err := s.cfg.Shelf.Kept(sign.Hash(req.Hash))
 	if err != nil {
 		return nil, refuse(CodeUnknown, "%v", err)
 	}
-	out := &nodepb.RecordReply{Record: b}
-	r, err := audit.UnmarshalRecord(b)
+	out := &nodepb.RecordReply{Record: k.Record, Anchor: k.Anchor}
+	r, err := audit.UnmarshalRecord(k.Record)
 	if err != nil {
 		return nil, err
 	}

@@ -37,6 +37,9 @@ type Config struct {
 	Proven func(record func(u market.Unit) (sign.Hash, bool))
 	// Delist is told of units that are not to be sold any more, and why, as often as there are any; nil: nobody is.
 	Delist func(map[market.UnitID]string)
+	// Anchor is the chain that keeps the roots of this peer's records, looked at every AnchorPoll; nil: none does.
+	Anchor     chain.Ledger
+	AnchorPoll time.Duration
 	// Judged is told of every verdict that this peer gives.
 	Judged func(provider sign.Key, v audit.Verdict)
 	// Lie keeps the proof of a lie that was found.
@@ -65,6 +68,7 @@ type Service struct {
 	member *Member
 	prover *Prover
 
+	audited chan struct{} // holds one when there may be records to anchor
 	turn    chan struct{} // holds one while this peer's units are audited
 	poke    chan struct{} // holds one token when there is something to look at
 	mu      sync.Mutex
@@ -76,7 +80,7 @@ type Service struct {
 
 // NewService makes the service.
 func NewService(cfg Config) *Service {
-	s := &Service{cfg: cfg, tag: cfg.Genesis.Tag(), turn: make(chan struct{}, 1), poke: make(chan struct{}, 1)}
+	s := &Service{cfg: cfg, tag: cfg.Genesis.Tag(), turn: make(chan struct{}, 1), poke: make(chan struct{}, 1), audited: make(chan struct{}, 1)}
 	domain := cfg.Genesis.Domain()
 	s.member = NewMember(MemberConfig{
 		Domain: domain, Key: cfg.Key, Sight: cfg.Sight, Plan: ByPlan, Now: time.Now, Judged: cfg.Judged, Log: cfg.Log,
@@ -115,20 +119,23 @@ func (s *Service) call(ctx context.Context, m sign.Key, req *nodepb.AuditRequest
 	return protocol.Audit.Call(ctx, s.cfg.Host, s.tag, id, req)
 }
 
-// Fetch asks a peer for a record and checks that it is the one. What it says is not checked.
-func (s *Service) Fetch(ctx context.Context, from sign.Key, hash sign.Hash) ([]byte, error) {
+// Fetch asks a peer for a record and checks that it is the one, and under the root of its anchor. What it says is not checked.
+func (s *Service) Fetch(ctx context.Context, from sign.Key, hash sign.Hash) (Kept, error) {
 	r, err := Asker{s.cfg.Host, s.tag}.Ask(ctx, from, &nodepb.RecordRequest{Hash: hash[:]})
 	if err != nil {
-		return nil, err
+		return Kept{}, err
 	}
 	record, err := audit.UnmarshalRecord(r.Record)
 	if err != nil {
-		return nil, err
+		return Kept{}, err
 	}
 	if record.Hash() != hash {
-		return nil, fmt.Errorf("%w: %s gave another", ErrNoRecord, from.Short())
+		return Kept{}, fmt.Errorf("%w: %s gave another", ErrNoRecord, from.Short())
 	}
-	return r.Record, nil
+	if len(r.Anchor) > 0 {
+		_, err = readAnchor(r.Anchor, hash)
+	}
+	return Kept{r.Record, r.Anchor}, err
 }
 
 // Run answers others and audits this peer's units until ctx ends.
@@ -145,6 +152,11 @@ func (s *Service) Run(ctx context.Context) error {
 		return s.show(req)
 	}, s.recordLimits())
 	defer records.Close()
+	if s.cfg.Anchor != nil {
+		var anchors sync.WaitGroup
+		anchors.Go(func() { s.anchors(ctx) })
+		defer anchors.Wait()
+	}
 	for ctx.Err() == nil {
 		wait := beaconPoll
 		if window, _, err := s.cfg.Sight.Window(); err == nil {
@@ -268,6 +280,10 @@ func (s *Service) Audit(ctx context.Context) ([]Past, error) {
 		if r.Err != nil {
 			s.cfg.Log.Warn("a unit was not passed", "unit", r.Unit.ID, "window", uint64(window), "err", r.Err)
 		}
+	}
+	select {
+	case s.audited <- struct{}{}:
+	default:
 	}
 	for _, p := range s.cfg.Shelf.All() {
 		if p.Window == window {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/store"
@@ -37,6 +38,8 @@ type Past struct {
 	Failed string        `json:"failed,omitempty"` // why
 	// Standing is what the unit was to the market after it: unproven, listed, suspended or delisted.
 	Standing string `json:"standing"`
+	// Anchored is the transaction by which the chain has the record's hash under a root; empty while it has not. The journal has it apart.
+	Anchored chain.TxID `json:"anchored,omitempty"`
 }
 
 // Shelf keeps the newest record of each of a peer's own units, and how they did before. It may be used by many goroutines.
@@ -50,6 +53,9 @@ type Shelf struct {
 	past    map[market.UnitID][]Past    // oldest first
 	stands  map[market.UnitID]stands
 	excuses map[market.UnitID]map[audit.Window]audit.Excuse // of windows since it passed, at most MaxExcused
+	// anchored has an inclusion without a transaction for a record of which nobody remembers whether it was.
+	anchored map[sign.Hash]chain.Inclusion
+	batch    batch // under way; the zero value when none is
 }
 
 // stands is a unit's standing after a window.
@@ -98,7 +104,10 @@ func OpenShelf(ctx context.Context, st store.Store) (*Shelf, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s, s.loadExcuses(ctx)
+	if err := s.loadExcuses(ctx); err != nil {
+		return nil, err
+	}
+	return s, s.openAnchors(ctx)
 }
 
 func pastKey(p Past) string { return fmt.Sprintf("%s/%016x", p.Unit, uint64(p.Window)) }
@@ -200,7 +209,11 @@ func (s *Shelf) All() []Past {
 	defer s.mu.Unlock()
 	var out []Past
 	for _, ps := range s.past {
-		out = append(out, ps...)
+		for _, p := range ps {
+			in, _ := s.anchoredLocked(p.Record)
+			p.Anchored = in.Tx
+			out = append(out, p)
+		}
 	}
 	slices.SortFunc(out, func(a, b Past) int {
 		return cmp.Or(a.Unit.Compare(b.Unit), cmp.Compare(b.Window, a.Window))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/node/settle"
 	"github.com/starling-network/starling/node/store"
 )
 
@@ -26,45 +27,24 @@ func (x *escrowed) anchor(ctx context.Context, job string, owed chain.AmountsOwe
 		return "", nil
 	}
 	tx, err := x.anchoring(ctx, job)
-	var said string
-	wait := func(why error) { // once for each reason
-		if why != nil && why.Error() != said {
-			said = why.Error()
-			x.b.waiting(job, said, time.Now().Add(x.Params.PollEvery))
-		}
+	if err != nil {
+		return "", err
 	}
-	for ; ; err = pause(ctx, x.Params.PollEvery) {
-		if err != nil {
-			return "", err
-		}
-		if tx.ID == "" {
-			if tx, err = x.signAnchor(ctx, job, owed, wait); err != nil {
-				return "", err
-			}
-			if tx.ID == "" {
-				continue
-			}
-		}
-		switch status, err := x.Chain.Status(ctx, tx); {
-		case err != nil && !errors.Is(err, chain.ErrHistory):
-			wait(err)
-		case status.State == chain.Finalized:
-			return string(tx.ID), nil
-		case err != nil || status.State.Final(): // it had no effect, or nobody remembers which: the account tells
-			switch _, there := x.Chain.Anchored(ctx, x.b.self, owed.Root); {
-			case there == nil && err != nil:
-				return string(tx.ID), nil
-			case there == nil: // one before it had
-				return "", nil
-			case errors.Is(there, chain.ErrNotFound):
-				tx = chain.Prepared{}
-			default:
-				wait(there)
-			}
-		case status.State == chain.Unknown:
-			wait(x.Chain.Send(ctx, tx)) // it is sent again until it is seen
-		}
+	l := settle.Landing{
+		Chain: x.Chain, Every: x.Params.PollEvery, Wait: func(why string) { x.b.waiting(job, why, time.Now().Add(x.Params.PollEvery)) },
+		Sign: func(ctx context.Context, wait func(error)) (chain.Prepared, error) {
+			return x.signAnchor(ctx, job, owed, wait)
+		},
+		Gone: func(ctx context.Context, _ chain.Prepared, _ bool) error { // the account tells
+			_, err := x.Chain.Anchored(ctx, x.b.self, owed.Root)
+			return err
+		},
 	}
+	tx, status, err := l.Run(ctx, tx)
+	if err != nil || status.State.Final() && status.State != chain.Finalized { // one before it had
+		return "", err
+	}
+	return string(tx.ID), nil
 }
 
 // anchoring is what the journal has of a job's anchor: the zero value when nothing was signed.

@@ -372,6 +372,7 @@ type RecordReply struct {
 	Record        []byte                 `protobuf:"bytes,1,opt,name=record,proto3" json:"record,omitempty"`   // at most 64 KiB
 	Shown         []byte                 `protobuf:"bytes,2,opt,name=shown,proto3" json:"shown,omitempty"`     // at most 256 units of 64 bytes, market/PROTOCOL.md section 4
 	Excuses       [][]byte               `protobuf:"bytes,3,rep,name=excuses,proto3" json:"excuses,omitempty"` // audit.Excuse of the unit in later windows, at most 24
+	Anchor        []byte                 `protobuf:"bytes,4,opt,name=anchor,proto3" json:"anchor,omitempty"`   // chain.Inclusion of the record's hash, at most 1,200 bytes; empty while it is not anchored
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -423,6 +424,13 @@ func (x *RecordReply) GetShown() []byte {
 func (x *RecordReply) GetExcuses() [][]byte {
 	if x != nil {
 		return x.Excuses
+	}
+	return nil
+}
+
+func (x *RecordReply) GetAnchor() []byte {
+	if x != nil {
+		return x.Anchor
 	}
 	return nil
 }
@@ -1223,11 +1231,12 @@ const file_node_nodepb_audit_proto_rawDesc = "" +
 	"commitment\"9\n" +
 	"\rRecordRequest\x12\x12\n" +
 	"\x04hash\x18\x01 \x01(\fR\x04hash\x12\x14\n" +
-	"\x05proof\x18\x02 \x01(\fR\x05proof\"U\n" +
+	"\x05proof\x18\x02 \x01(\fR\x05proof\"m\n" +
 	"\vRecordReply\x12\x16\n" +
 	"\x06record\x18\x01 \x01(\fR\x06record\x12\x14\n" +
 	"\x05shown\x18\x02 \x01(\fR\x05shown\x12\x18\n" +
-	"\aexcuses\x18\x03 \x03(\fR\aexcusesB2Z0github.com/starling-network/starling/node/nodepbb\x06proto3"
+	"\aexcuses\x18\x03 \x03(\fR\aexcuses\x12\x16\n" +
+	"\x06anchor\x18\x04 \x01(\fR\x06anchorB2Z0github.com/starling-network/starling/node/nodepbb\x06proto3"
 
 var (
 	file_node_nodepb_audit_proto_rawDescOnce sync.Once

@@ -9,6 +9,7 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/merkle"
 	"github.com/starling-network/starling/market/sign"
 )
 
@@ -69,6 +70,9 @@ func (v *Verdict) memo(ctx context.Context, c Chain, id chain.TxID, where string
 	if err != nil {
 		return 0, broken(RuleAnchor, where, err)
 	}
+	if a.Of != chain.OfReceipts {
+		return 0, broken(RuleAnchor, where, fmt.Errorf("it anchors %s", a.Of))
+	}
 	return slot, v.commits(where, a.Root, a.Count)
 }
 
@@ -86,6 +90,19 @@ func (v *Verdict) call(ctx context.Context, c Chain, id chain.TxID, where string
 		return 0, broken(RuleAnchor, where, fmt.Errorf("it is by %s, the buyer is %s", a.Authority, v.author()))
 	}
 	return market.Slot(a.Slot), v.commits(where, a.Root, a.Count)
+}
+
+// CheckRecord asks the chain whether the record of an audit is anchored where it says. Errors: *BrokenRule, ErrChain.
+func CheckRecord(ctx context.Context, c Chain, in chain.Inclusion, record sign.Hash) error {
+	err := in.CheckOn(ctx, c, record)
+	where := "transaction " + string(in.Tx)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, chain.ErrMalformed), errors.Is(err, merkle.ErrRoot), errors.Is(err, merkle.ErrIndex), errors.Is(err, merkle.ErrLength):
+		return broken(RuleAnchor, where, err)
+	}
+	return unread(where, err)
 }
 
 func unread(where string, err error) error {

@@ -83,11 +83,11 @@ func TestForgedProofs(t *testing.T) {
 		passed := audited(t, n.Provider(0), 1)[0]
 		audited(t, n.Provider(1), 1)
 		b := n.Buyer(0)
-		record, err := b.AuditRecord(t.Context(), n.Provider(0).Key.Key(), passed.Record)
+		kept, err := b.AuditRecord(t.Context(), n.Provider(0).Key.Key(), passed.Record)
 		if err != nil {
 			t.Fatal(err)
 		}
-		all := showers(t, market.Shown{Unit: passed.Unit, Record: passed.Record}, record)
+		all := showers(t, market.Shown{Unit: passed.Unit, Record: passed.Record}, kept.Record)
 		var who []*adversary
 		for i, f := range all {
 			a := n.adversary(t, i)

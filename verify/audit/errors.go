@@ -31,6 +31,7 @@ const (
 	RuleFresh     Rule = "fresh"     // A unit is sold by a record of the last window, or excuses reach from it to now.
 	RuleDifferent Rule = "different" // Two answers to one question differ.
 	RuleTruth     Rule = "truth"     // What is called a lie is wrong.
+	RuleAnchor    Rule = "anchor"    // The record is under the root that is anchored.
 )
 
 // RuleError says which rule a record or a proof breaks, and how.

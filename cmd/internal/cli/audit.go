@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,8 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/audit"
+	"github.com/starling-network/starling/node/proof"
 	rules "github.com/starling-network/starling/verify/audit"
 )
 
@@ -39,7 +43,8 @@ func auditLs(a *App) *cobra.Command {
 		Short: "List how this peer's units did, the newest audit of each first",
 		Long: `Lists the last 24 audits of each unit. TOPS is int8 arithmetic in 10¹² operations a second, READS 32-byte reads at random places of
 its memory in 10⁶ a second, MEMORY what they were spread over, and DISTANCE how much further away the unit is than the peer that
-sells it. No round trip is subtracted from the times, so a unit is at least as fast as it says here.`,
+sells it. No round trip is subtracted from the times, so a unit is at least as fast as it says here. A record is anchored once the
+chain has its hash under a root: those of all units in a window at once, for one fee.`,
 		Example: `  starling audit ls -o json`,
 		Args:    exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -63,8 +68,11 @@ func auditTable(t *Table, past []audit.Past) {
 			t.Row(p.Unit.Short(), p.Class, fmt.Sprint(uint64(p.Window)), ago(time.Now(), p.At), "", "", "", "", "", p.Standing, "not passed: "+clip(p.Failed, 160))
 			continue
 		}
-		r := p.Rates
-		t.Row(p.Unit.Short(), p.Class, fmt.Sprint(uint64(p.Window)), ago(time.Now(), p.At), tops(r), megareads(r), mebibytes(r), distance(r), p.Record.Short(), p.Standing, "passed")
+		r, passed := p.Rates, "passed"
+		if p.Anchored != "" {
+			passed = "passed, anchored"
+		}
+		t.Row(p.Unit.Short(), p.Class, fmt.Sprint(uint64(p.Window)), ago(time.Now(), p.At), tops(r), megareads(r), mebibytes(r), distance(r), p.Record.Short(), p.Standing, passed)
 	}
 	if len(past) == 0 {
 		t.Row("none yet")
@@ -103,15 +111,20 @@ answered once, and none in which the peer was started: a peer whose journal was 
 
 func auditShow(a *App) *cobra.Command {
 	var peer, save string
+	var o verifyOptions
 	c := &cobra.Command{
 		Use:   "show RECORD",
 		Short: "Show the record of an audit, and who judged",
 		Long: `Shows a record by its hash: of this peer's units, where the beginning is enough, or with --peer of another peer's. It is checked as
-audit check does. --save writes it into a file, with the genesis of its network, that anybody can check.`,
+audit check does, its anchor on chain too. --save writes it into a file that anybody can check: with the genesis of its network, and,
+once its peer has anchored it, with the path to the root that is on chain.`,
 		Example: `  starling audit show 4f0c21aa
   starling audit show 4f0c21aa9b3e5d71… --peer 7xKX…gAsU --save unit.json`,
 		Args: exactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
 			client, err := a.Client()
 			if err != nil {
 				return err
@@ -140,11 +153,11 @@ audit check does. --save writes it into a file, with the genesis of its network,
 				}
 				hash = p.Record
 			}
-			b, err := client.AuditRecord(c.Context(), of, hash)
+			kept, err := client.AuditRecord(c.Context(), of, hash)
 			if err != nil {
 				return err
 			}
-			f := audit.NewFile(g, b)
+			f := audit.NewFile(g, kept)
 			if save != "" {
 				text, err := json.MarshalIndent(f, "", "  ")
 				if err != nil {
@@ -155,26 +168,36 @@ audit check does. --save writes it into a file, with the genesis of its network,
 				}
 				a.say("wrote the record to %s", save)
 			}
-			return a.showRecord(f)
+			return a.showRecord(c.Context(), f, o)
 		},
 	}
+	o.flags(c)
 	c.Flags().StringVar(&peer, "peer", "", "key of the peer whose unit it is (default this one)")
 	c.Flags().StringVar(&save, "save", "", "file to write the record to")
 	return c
 }
 
 func auditCheck(a *App) *cobra.Command {
-	return &cobra.Command{
+	var o verifyOptions
+	c := &cobra.Command{
 		Use:   "check FILE",
 		Short: "Check the record of an audit, and say what it shows",
-		Long: `Checks everything in the file and asks nobody: that the seeds are made of the beacon and of what the committee gave, that the provider
+		Long: `Checks everything in the file: that the seeds are made of the beacon and of what the committee gave, that the provider
 signed its answer before it knew what would be looked at, that every opened entry of its products is right and every walker that
 is shown arrived where its walk leads, and that more than two thirds of the committee passed it. The first rule that is broken is
 named, and the exit code is 1. Two things rest on the chain and are not checked: that the beacon is the hash of its slot, and
-that the committee was drawn from those who had something at stake.`,
-		Example: `  starling audit check unit.json`,
-		Args:    exactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
+that the committee was drawn from those who had something at stake.
+
+A peer anchors its records on chain, those of a window under one root; a file that was saved after that shows the way from the
+record to the root. With --rpc, or when this home directory's configuration names an endpoint and is on the same network, the
+chain is asked whether it has that root, and since which slot: nobody can have made the record later.`,
+		Example: `  starling audit check unit.json
+  starling audit check unit.json --rpc https://rpc.example`,
+		Args: exactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
 			b, err := readFile(args[0], audit.MaxFile)
 			if err != nil {
 				return &Error{Code: ExitUsage, Err: err}
@@ -183,9 +206,11 @@ that the committee was drawn from those who had something at stake.`,
 			if err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)
 			}
-			return a.showRecord(f)
+			return a.showRecord(c.Context(), f, o)
 		},
 	}
+	o.flags(c)
+	return c
 }
 
 // recordInfo is a record as it is shown.
@@ -194,10 +219,21 @@ type recordInfo struct {
 	Network string       `json:"network"`
 	Record  rules.Record `json:"record"`
 	Rates   rules.Rates  `json:"rates"`
+	Anchor  *anchorInfo  `json:"anchor,omitempty"` // absent while it is not anchored
+}
+
+// anchorInfo says where a record is anchored.
+type anchorInfo struct {
+	Transaction chain.TxID  `json:"transaction"`
+	Slot        market.Slot `json:"slot"`
+	Root        sign.Hash   `json:"root"`
+	Index       int         `json:"index"`
+	Count       uint64      `json:"count"`
+	Chain       string      `json:"chain"` // "checked", or why it was not
 }
 
 // showRecord checks a record and shows what it says.
-func (a *App) showRecord(f audit.File) error {
+func (a *App) showRecord(ctx context.Context, f audit.File, o verifyOptions) error {
 	began := time.Now()
 	r, err := f.Check()
 	if rule, broken := errors.AsType[*rules.RuleError](err); broken {
@@ -207,7 +243,25 @@ func (a *App) showRecord(f audit.File) error {
 		return fmt.Errorf("it shows nothing: %w", err)
 	}
 	took := time.Since(began)
-	info := recordInfo{r.Hash(), f.Genesis.Tag(), r, r.Rates()}
+	info := recordInfo{r.Hash(), f.Genesis.Tag(), r, r.Rates(), nil}
+	if in, ok := f.Anchored(); ok {
+		info.Anchor = &anchorInfo{in.Tx, in.Slot, in.Anchor.Root, in.Index, in.Anchor.Count, "checked: it has this root"}
+		l, why, err := a.chainAtHand(f.Genesis, o)
+		switch {
+		case err != nil:
+			return err
+		case l == nil:
+			info.Anchor.Chain = why
+		default:
+			err := chainAway(proof.CheckRecord(ctx, l, in, info.Hash))
+			if _, broken := errors.AsType[*proof.BrokenRule](err); broken {
+				return fmt.Errorf("its anchor does not hold: %w", err)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
 	return a.Show(info, func(t *Table) {
 		ans, rates := r.Answer, info.Rates
 		t.Row("record", info.Hash.String())
@@ -220,6 +274,12 @@ func (a *App) showRecord(f audit.File) error {
 			t.Row("judged by", v.Member.String(), fmt.Sprintf("%s: products after %v, walk after %v", v.Outcome, micros(v.Product), micros(v.Walk)))
 		}
 		t.Row("checked", fmt.Sprintf("%d entries, %d walkers, %d signatures in %v", len(r.Opened.Openings), len(r.Walked.Ends), len(r.Verdicts)+2, took.Round(100*time.Microsecond)))
+		if x := info.Anchor; x == nil {
+			t.Row("anchored", "not yet, in what this was made of")
+		} else {
+			t.Row("anchored", fmt.Sprintf("number %d of %d under root %s", x.Index, x.Count, x.Root), fmt.Sprintf("transaction %s, slot %d", x.Transaction, x.Slot))
+			t.Row("chain", x.Chain)
+		}
 		t.Row("not checked", "the beacon and the committee: they rest on the chain of network "+info.Network)
 	})
 }

@@ -26,7 +26,7 @@ func TestAuditCheck(t *testing.T) {
 		f := audit.NewFile(market.Genesis{
 			Network: d.Network, Chain: d.Chain, Program: d.Program, Escrow: sign.Key{1}, Symbol: "STAR", Decimals: 6, SlotMillis: 400, IntervalSlots: 10,
 			AuditSlots: c.Slots, Simulated: true,
-		}, r.Marshal())
+		}, audit.Kept{Record: r.Marshal()})
 		change(&f)
 		b, err := json.Marshal(f)
 		if err != nil {

@@ -174,8 +174,8 @@ was checked and what was not. The first rule that is broken is named, and the ex
   starling receipts verify jk3v5q2a -o json`,
 		Args: exactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if o.offline && len(o.rpc) > 0 {
-				return Usagef("--offline and --rpc exclude each other")
+			if err := o.check(); err != nil {
+				return err
 			}
 			p, err := a.readProof(c.Context(), args[0])
 			if err != nil {
@@ -194,9 +194,21 @@ was checked and what was not. The first rule that is broken is named, and the ex
 			return a.Show(v, func(t *Table) { verdictTable(t, v) })
 		},
 	}
+	o.flags(c)
+	return c
+}
+
+func (o *verifyOptions) flags(c *cobra.Command) {
 	c.Flags().StringArrayVar(&o.rpc, "rpc", nil, "JSON-RPC address of the Solana cluster; may be repeated")
 	c.Flags().BoolVar(&o.offline, "offline", false, "ask no chain")
-	return c
+}
+
+// check says when the flags exclude each other.
+func (o *verifyOptions) check() error {
+	if o.offline && len(o.rpc) > 0 {
+		return Usagef("--offline and --rpc exclude each other")
+	}
+	return nil
 }
 
 func receiptsUnanchor(a *App) *cobra.Command {
@@ -280,43 +292,55 @@ func (a *App) readProof(ctx context.Context, what string) (proof.Proof, error) {
 
 // checkOnChain checks the anchors, where the options or the home directory say how to reach the chain.
 func (a *App) checkOnChain(ctx context.Context, v *proof.Verdict, o verifyOptions) error {
+	l, why, err := a.chainAtHand(v.Genesis, o)
+	if err != nil || l == nil {
+		v.Chain = why
+		return err
+	}
+	if len(o.rpc) == 0 && len(v.Transactions) == 0 && v.Owed > 0 && v.Genesis.Program.IsZero() {
+		v.Chain = "nothing is paid yet"
+		return nil
+	}
+	return chainAway(v.CheckAnchors(ctx, l))
+}
+
+// chainAtHand is the chain to check anchors on, where the options or the home directory say how to reach it; else nil, and why not.
+func (a *App) chainAtHand(of market.Genesis, o verifyOptions) (proof.Chain, string, error) {
 	rpc := o.rpc
 	switch {
 	case o.offline:
-		v.Chain = "not asked: --offline; whether and when this was paid or anchored is not checked"
-		return nil
+		return nil, "not asked: --offline; whether and when this was paid or anchored is not checked", nil
 	case len(rpc) == 0:
 		home, err := a.Home()
 		if err != nil {
-			return err
+			return nil, "", err
 		}
 		g, err := node.LoadGenesis(home)
-		if err != nil || g.Hash() != v.GenesisHash {
-			v.Chain = "not asked: give --rpc"
-			return nil
+		if err != nil || g.Hash() != of.Hash() {
+			return nil, "not asked: give --rpc", nil
 		}
 		cfg, err := node.LoadConfig(filepath.Join(home, node.FileConfig))
 		if err != nil {
-			return err
+			return nil, "", err
 		}
 		if rpc = cfg.Solana.RPC; len(rpc) == 0 {
-			v.Chain = "not asked: the configuration names no endpoint, give --rpc"
-			return nil
-		}
-		if len(v.Transactions) == 0 && v.Owed > 0 && v.Genesis.Program.IsZero() {
-			v.Chain = "nothing is paid yet"
-			return nil
+			return nil, "not asked: the configuration names no endpoint, give --rpc", nil
 		}
 	}
 	open := a.openChain
 	if open == nil {
 		open = openSolana
 	}
-	l, err := open(rpc, v.Genesis)
+	l, err := open(rpc, of)
 	if err != nil {
-		return &Error{Code: ExitUsage, Err: err}
+		return nil, "", &Error{Code: ExitUsage, Err: err}
 	}
-	if err = v.CheckAnchors(ctx, l); errors.Is(err, proof.ErrChain) {
+	return l, "", nil
+}
+
+// chainAway says what to do when a chain could not be asked.
+func chainAway(err error) error {
+	if errors.Is(err, proof.ErrChain) {
 		return &Error{Code: ExitPayment, Err: err, Hint: "give another endpoint with --rpc, or check without the chain with --offline"}
 	}
 	return err

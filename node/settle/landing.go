@@ -1,0 +1,77 @@
+package settle
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/starling-network/starling/chain"
+)
+
+// Landing takes one transaction that must not take effect twice to the chain, and sees it final. A chain that is down is waited for.
+type Landing struct {
+	Chain interface {
+		Send(ctx context.Context, tx chain.Prepared) error
+		Status(ctx context.Context, tx chain.Prepared) (chain.TxStatus, error)
+	}
+	// Sign signs one and has it in the journal, in the place of one that can never land. The zero value: not now, wait was told why. An
+	// error ends it all.
+	Sign func(ctx context.Context, wait func(error)) (chain.Prepared, error)
+	// Gone is asked of a transaction that had no effect, or, when forgotten, of one whose end nobody remembers. Nil: what it was for is
+	// done; chain.ErrNotFound: it is not, and another is to be signed; else it is asked again.
+	Gone  func(ctx context.Context, tx chain.Prepared, forgotten bool) error
+	Every time.Duration    // between looks; while nothing can be signed up to maxRest times as long, doubling
+	Wait  func(why string) // told of each new reason
+}
+
+// maxRest times Every is the longest that a key without fees is left alone.
+const maxRest = 64
+
+// Run begins with what the journal has: the zero value when nothing was signed. It returns the transaction by which it ended and what the chain
+// last said of it: Finalized, or another state when Gone said that all is done.
+func (l Landing) Run(ctx context.Context, tx chain.Prepared) (chain.Prepared, chain.TxStatus, error) {
+	var said string
+	wait := func(why error) {
+		if why != nil && why.Error() != said {
+			said = why.Error()
+			l.Wait(said)
+		}
+	}
+	for rest := l.Every; ; {
+		if tx.ID == "" {
+			next, err := l.Sign(ctx, wait)
+			if err != nil {
+				return tx, chain.TxStatus{}, err
+			}
+			tx = next
+		}
+		if tx.ID == "" {
+			rest = min(2*rest, maxRest*l.Every)
+		} else {
+			rest = l.Every
+			status, err := l.Chain.Status(ctx, tx)
+			switch forgotten := errors.Is(err, chain.ErrHistory); {
+			case err != nil && !forgotten:
+				wait(err)
+			case status.State == chain.Finalized:
+				return tx, status, nil
+			case forgotten || status.State.Final():
+				switch gone := l.Gone(ctx, tx, forgotten); {
+				case gone == nil:
+					return tx, status, nil
+				case errors.Is(gone, chain.ErrNotFound):
+					tx = chain.Prepared{}
+				default:
+					wait(gone)
+				}
+			case status.State == chain.Unknown:
+				wait(l.Chain.Send(ctx, tx)) // it is sent again until it is seen
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return tx, chain.TxStatus{}, ctx.Err()
+		case <-time.After(rest):
+		}
+	}
+}
