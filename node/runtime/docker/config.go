@@ -41,7 +41,7 @@ type Config struct {
 	// AllowNoSeccomp accepts an engine without its default system call filter.
 	AllowNoSeccomp bool
 	// GPU opens a device of this machine by its UUID, to gauge it; nil opens NVIDIA's.
-	GPU func(ctx context.Context, uuid string) (device.Device, error)
+	GPU func(ctx context.Context, uuid string) (device.Device, error) `json:"-"`
 	// Logger is slog.Default if nil.
 	Logger *slog.Logger
 }
