@@ -106,6 +106,7 @@ type Conservation struct {
 	SupplyAfter  market.Amount `json:"supply_after"`
 	HeldBefore   market.Amount `json:"held_before"` // by all owners
 	HeldAfter    market.Amount `json:"held_after"`
+	Emission     market.Amount `json:"emission"` // not yet rewarded to anybody, before and after
 	BuyerPaid    market.Amount `json:"buyer_paid"`
 	Fees         market.Amount `json:"fees"`   // of all claims: burned, or of the verifiers' pool and the treasury
 	Burned       market.Amount `json:"burned"` // of them
@@ -128,7 +129,15 @@ func (d *demo) balances(ctx context.Context) (map[string]market.Amount, error) {
 	if d.report.Tokens.SupplyAfter, err = d.net.Chain().Supply(ctx); err != nil {
 		return nil, err
 	}
+	emission, err := l.Holds(ctx, program.EmissionAddress(d.net.Genesis.Program, d.net.Genesis.Escrow))
+	if err != nil {
+		return nil, fmt.Errorf("reading what the emission holds: %w", err)
+	}
+	if d.before != nil && d.report.Tokens.Emission != market.Amount(emission) {
+		return nil, fmt.Errorf("the emission held %d and holds %d: nobody was to be rewarded", d.report.Tokens.Emission, emission)
+	}
 	if d.before == nil {
+		d.report.Tokens.Emission = market.Amount(emission)
 		d.report.Tokens.HeldBefore, d.report.Tokens.SupplyBefore = d.report.Tokens.HeldAfter, d.report.Tokens.SupplyAfter
 		d.report.Tokens.HeldAfter = 0
 	}
@@ -278,7 +287,7 @@ func (d *demo) money(ctx context.Context, vouched, fees map[string]market.Amount
 	}
 	t := &d.report.Tokens
 	t.Burned = t.SupplyBefore - t.SupplyAfter
-	t.Conserved = t.HeldBefore == t.SupplyBefore && t.HeldAfter+t.Fees == t.HeldBefore && t.Burned > 0 && t.Burned <= t.Fees
+	t.Conserved = t.HeldBefore+t.Emission == t.SupplyBefore && t.HeldAfter+t.Fees == t.HeldBefore && t.Burned > 0 && t.Burned <= t.Fees
 	d.say("   tokens: %s before; %s after and %s of fees, of which %s are burned and %s are the pool's and the treasury's: %s", g.FormatAmount(t.HeldBefore), g.FormatAmount(t.HeldAfter),
 		g.FormatAmount(t.Fees), g.FormatAmount(t.Burned), g.FormatAmount(t.Fees-min(t.Fees, t.Burned)), map[bool]string{true: "conserved", false: "NOT conserved"}[t.Conserved])
 	if !exact {
