@@ -42,7 +42,7 @@ func TestLiarIsToldOfAndSlashed(t *testing.T) {
 					t.Fatal(err)
 				}
 				for _, k := range kept {
-					if k.Liar == liar {
+					if k.Liar == liar && k.Own == (i == planter) { // others may have planted canaries of their own
 						found = &k
 					}
 				}
@@ -50,10 +50,10 @@ func TestLiarIsToldOfAndSlashed(t *testing.T) {
 					t.Fatalf("%s: %+v", name(i), found)
 				}
 			}
-			if found.Kind != rules.FalsePass.String() || found.Own != (i == planter) || i == planter && found.State != evidence.LieTaken {
+			if found.Kind != rules.FalsePass.String() || i == planter && found.State != evidence.LieTaken && found.State != evidence.LieSlashed {
 				t.Errorf("%s: %+v", name(i), found)
 			}
-			if got := knows(t, n.Peers[i], liar, "lied"); got != 1 {
+			if got := knows(t, n.Peers[i], liar, "lied"); got < 1 {
 				t.Errorf("%s knows of %d lies", name(i), got)
 			}
 		}
