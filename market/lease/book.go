@@ -98,13 +98,19 @@ func (b Book) Limits() Limits { return b.limits }
 // WithWithdrawn is the book in which the units listed, and only they, are not sold any more; ids that are no units of it
 // are ignored. What is promised stays promised.
 func (b Book) WithWithdrawn(ids []market.UnitID) Book {
-	b.out = make([]bool, len(b.units))
+	b.out = b.marked(ids)
+	return b
+}
+
+// marked is true for the units listed.
+func (b Book) marked(ids []market.UnitID) []bool {
+	out := make([]bool, len(b.units))
 	for _, id := range ids {
 		if i, ok := b.index[id]; ok {
-			b.out[i] = true
+			out[i] = true
 		}
 	}
-	return b
+	return out
 }
 
 // Withdrawn reports whether the unit is withdrawn.
@@ -116,12 +122,7 @@ func (b Book) Withdrawn(id market.UnitID) bool {
 // WithShown is the book in which the units listed, and only they, have shown what they are: no others are sold to orders that do
 // not take unproven ones. Ids that are no units of it are ignored. What is promised stays promised.
 func (b Book) WithShown(ids []market.UnitID) Book {
-	b.shown = make([]bool, len(b.units))
-	for _, id := range ids {
-		if i, ok := b.index[id]; ok {
-			b.shown[i] = true
-		}
-	}
+	b.shown = b.marked(ids)
 	return b
 }
 

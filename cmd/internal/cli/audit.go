@@ -2,10 +2,8 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -159,11 +157,7 @@ once its peer has anchored it, with the path to the root that is on chain.`,
 			}
 			f := audit.NewFile(g, kept)
 			if save != "" {
-				text, err := json.MarshalIndent(f, "", "  ")
-				if err != nil {
-					return err
-				}
-				if err := os.WriteFile(save, append(text, '\n'), 0o644); err != nil {
+				if err := saveJSON(save, f); err != nil {
 					return err
 				}
 				a.say("wrote the record to %s", save)

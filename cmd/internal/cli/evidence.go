@@ -2,10 +2,8 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
@@ -80,16 +78,7 @@ The beginning of its id is enough. FILE may be - for standard output.`,
 			if err != nil {
 				return err
 			}
-			b, err := json.MarshalIndent(k.proof, "", "  ")
-			if err != nil {
-				return err
-			}
-			b = append(b, '\n')
-			if args[1] == "-" {
-				_, err := a.Out.Write(b)
-				return err
-			}
-			if err := os.WriteFile(args[1], b, 0o644); err != nil {
+			if file, err := a.export(args[1], k.proof); err != nil || !file {
 				return err
 			}
 			a.say("wrote the proof %s to %s", k.against, args[1])

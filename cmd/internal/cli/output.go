@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"text/tabwriter"
 
@@ -30,6 +31,32 @@ func (o *output) Set(text string) error {
 		return nil
 	}
 	return fmt.Errorf("want table, json or yaml")
+}
+
+// export writes v as JSON to a file, or to standard output for "-", and says whether it is in a file.
+func (a *App) export(path string, v any) (file bool, err error) {
+	if path != "-" {
+		return true, saveJSON(path, v)
+	}
+	b, err := indented(v)
+	if err == nil {
+		_, err = a.Out.Write(b)
+	}
+	return false, err
+}
+
+// saveJSON writes v as JSON to a file.
+func saveJSON(path string, v any) error {
+	b, err := indented(v)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, b, 0o644)
+}
+
+func indented(v any) ([]byte, error) {
+	b, err := json.MarshalIndent(v, "", "  ")
+	return append(b, '\n'), err
 }
 
 // Show prints v in the format the user asked for: as JSON or YAML by its json tags, or as the table that table fills.

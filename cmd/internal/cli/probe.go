@@ -1,10 +1,8 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -190,16 +188,7 @@ func probeExport(a *App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			b, err := json.MarshalIndent(exclusive.NewFile(g, records), "", "  ")
-			if err != nil {
-				return err
-			}
-			b = append(b, '\n')
-			if args[1] == "-" {
-				_, err := a.Out.Write(b)
-				return err
-			}
-			if err := os.WriteFile(args[1], b, 0o644); err != nil {
+			if file, err := a.export(args[1], exclusive.NewFile(g, records)); err != nil || !file {
 				return err
 			}
 			a.say("wrote %s to %s", count(len(records), "record"), args[1])

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -129,16 +128,7 @@ transactions that settled it. Anyone can check it with receipts verify, without 
 			if err != nil {
 				return err
 			}
-			b, err := json.MarshalIndent(p, "", "  ")
-			if err != nil {
-				return err
-			}
-			b = append(b, '\n')
-			if args[1] == "-" {
-				_, err := a.Out.Write(b)
-				return err
-			}
-			if err := os.WriteFile(args[1], b, 0o644); err != nil {
+			if file, err := a.export(args[1], p); err != nil || !file {
 				return err
 			}
 			a.say("wrote %s of %s to %s", count(j.Receipts, "receipt"), count(len(leases), "lease"), args[1])

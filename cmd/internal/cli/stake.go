@@ -234,6 +234,14 @@ func (l *onChain) stakeAmount(s stakeInfo, text string) (uint64, error) {
 	return market.ParseDecimal(text, 0) // base units: nobody says how many decimals it has
 }
 
+// stakeUpTo reads AMOUNT|all of the stake mint.
+func (l *onChain) stakeUpTo(s stakeInfo, text string, all uint64) (uint64, error) {
+	if text == "all" {
+		return all, nil
+	}
+	return l.stakeAmount(s, text)
+}
+
 func stakeStatus(a *App) *cobra.Command {
 	var o stakeOptions
 	c := &cobra.Command{
@@ -304,11 +312,9 @@ withdrawn with starling stake withdraw. What was asked back before and has not b
 			if err != nil {
 				return err
 			}
-			n := s.Stake - s.Bonded
-			if args[0] != "all" {
-				if n, err = l.stakeAmount(s, args[0]); err != nil {
-					return err
-				}
+			n, err := l.stakeUpTo(s, args[0], s.Stake-s.Bonded)
+			if err != nil {
+				return err
 			}
 			return l.unstake(c.Context(), s, n)
 		},

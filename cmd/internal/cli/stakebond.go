@@ -25,11 +25,9 @@ is slashed with the rest, and stays bonded until it is released. The owner signs
 			if err != nil {
 				return err
 			}
-			n := s.Stake - s.Bonded
-			if args[0] != "all" {
-				if n, err = l.stakeAmount(s, args[0]); err != nil {
-					return err
-				}
+			n, err := l.stakeUpTo(s, args[0], s.Stake-s.Bonded)
+			if err != nil {
+				return err
 			}
 			text := func(n uint64) string { return l.text(s.StakeMint, n, s.terms) }
 			switch {
@@ -67,11 +65,9 @@ bonded until that vote has ended. The owner signs.`,
 			if err != nil {
 				return err
 			}
-			n := s.Bonded
-			if args[0] != "all" {
-				if n, err = l.stakeAmount(s, args[0]); err != nil {
-					return err
-				}
+			n, err := l.stakeUpTo(s, args[0], s.Bonded)
+			if err != nil {
+				return err
 			}
 			switch {
 			case n == 0 || n > s.Bonded:

@@ -11,7 +11,6 @@ import (
 	"github.com/starling-network/starling/node/runtime/docker/guard"
 	"github.com/starling-network/starling/node/runtime/gauge"
 	"github.com/starling-network/starling/verify/challenge"
-	"github.com/starling-network/starling/verify/exclusive"
 )
 
 // Gauge attaches the guard's own binary as one more program, under the container's limits: as many threads as its quota has
@@ -60,12 +59,6 @@ type attachedGauge struct {
 	end  context.CancelFunc
 	done chan struct{}
 }
-
-// Kind is the processor.
-func (g *attachedGauge) Kind() exclusive.Kind { return exclusive.CPU }
-
-// Devices is 1.
-func (g *attachedGauge) Devices() int { return 1 }
 
 // Multiply has the guard stop everything else, computes, and has it go on.
 func (g *attachedGauge) Multiply(ctx context.Context, seeds []sign.Hash, s challenge.Shape, each func(int, []sign.Hash) error) error {

@@ -100,6 +100,12 @@ func NewClient(in io.Writer, out io.Reader) (*Client, error) {
 	return c, nil
 }
 
+// Kind is the processor.
+func (c *Client) Kind() exclusive.Kind { return exclusive.CPU }
+
+// Devices is 1.
+func (c *Client) Devices() int { return 1 }
+
 // Multiply asks for one product. ErrAnswer.
 func (c *Client) Multiply(seed sign.Hash, s challenge.Shape) ([]sign.Hash, error) {
 	shape := s.Marshal()

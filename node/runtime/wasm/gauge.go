@@ -14,7 +14,6 @@ import (
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/runtime/gauge"
 	"github.com/starling-network/starling/verify/challenge"
-	"github.com/starling-network/starling/verify/exclusive"
 )
 
 // GaugeSubcommand is the hidden command of the peer's binary that computes in the place of a guest: PROGRAM wasm-gauge MILLICPU.
@@ -87,12 +86,6 @@ type beside struct {
 func (g *beside) kill() {
 	_ = g.cmd.Process.Kill()
 }
-
-// Kind is the processor.
-func (g *beside) Kind() exclusive.Kind { return exclusive.CPU }
-
-// Devices is 1.
-func (g *beside) Devices() int { return 1 }
 
 // Multiply stops the child, computes, and lets it go on.
 func (g *beside) Multiply(ctx context.Context, seeds []sign.Hash, s challenge.Shape, each func(int, []sign.Hash) error) error {
