@@ -286,6 +286,18 @@ func TestEpoch(test *testing.T) {
 		own[i] = t.balance(c.key.Key())
 	}
 	inflated, false_ := t.inflate(attacker, e, votes)
+	// Each looks at it while it is the only one: who has confirmed another has nothing to say of it.
+	t.until("the epoch is counted", func() bool {
+		now, err := honest[0].ledger.Slot(t.Context())
+		return err == nil && uint64(now) >= votes.EpochEnd(number)+windowSlots
+	})
+	for _, c := range honest {
+		c.shut.Store(true)
+		if err := c.Look(t.Context()); !errors.Is(err, counting.ErrCertificates) {
+			t.Errorf("an honest peer says of the inflated table: %v", err)
+		}
+		c.shut.Store(false)
+	}
 	var wg sync.WaitGroup
 	ctx, stop := context.WithCancel(t.Context())
 	defer func() { stop(); wg.Wait() }()

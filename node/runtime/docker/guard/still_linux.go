@@ -14,6 +14,8 @@ const (
 	stillRounds = 8
 	// stillTime is how long everything stands still at most, whatever becomes of the peer.
 	stillTime = 40 * time.Second
+	// settleTime is how long it may take until what was told to stop stands.
+	settleTime = 250 * time.Millisecond
 )
 
 // still stops every process of the container but this one and gauges, until goOn.
@@ -48,11 +50,26 @@ func (g *guard) still() error {
 			break
 		}
 	}
+	g.settle()
 	if g.waking != nil {
 		g.waking.Stop()
 	}
 	g.waking = time.AfterFunc(stillTime, g.goOn)
 	return nil
+}
+
+// settle waits until what was told to stop stands: the kernel stops a process when it is next scheduled, which takes a moment on a busy
+// machine. What sleeps in the kernel past settleTime computes nothing meanwhile. g.mu is held.
+func (g *guard) settle() {
+	end := time.Now().Add(settleTime)
+	for pid := range g.stopped {
+		for s := stateOf(pid); s == 'R' || s == 'S' || s == 'D'; s = stateOf(pid) {
+			if time.Now().After(end) {
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
 }
 
 // goOn lets go on what still has stopped.
