@@ -11,7 +11,6 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
@@ -34,11 +33,6 @@ const (
 	// minBonded is how many peers with a stake make a set to draw from; with fewer, peers are drawn by identity.
 	minBonded = 3
 )
-
-// bonded is a chain that lists who has something at stake; a *solana.Ledger.
-type bonded interface {
-	Providers(ctx context.Context) ([]program.Provider, error)
-}
 
 // newSight is what this peer sees of the network's public facts; nil where nothing is audited, and for light clients whose entry peers
 // do not tell blocks.
@@ -102,8 +96,8 @@ func (n *Node) mask() (audit.Mask, error) {
 // roster is the set that committees are drawn from: who has something at stake, by how much. Where hardly anybody has, on a
 // network that was just begun, it is everybody who judges and can be found, each with the same weight.
 func (n *Node) roster(ctx context.Context) (rules.Roster, error) {
-	if c, ok := n.p.Program.(bonded); ok {
-		all, err := c.Providers(ctx)
+	if n.registered != nil {
+		all, err := n.registered.Providers(ctx)
 		if err != nil {
 			return nil, err
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/evidence"
+	"github.com/starling-network/starling/node/registry"
 	"github.com/starling-network/starling/verify/audit"
 	"github.com/starling-network/starling/verify/reputation"
 )
@@ -52,5 +53,16 @@ func (n *Node) accuse(ctx context.Context) error {
 	if !ok {
 		return nil
 	}
+	if n.registered != nil {
+		c = accusing{c, n.registered}
+	}
 	return n.evidence.Accuse(ctx, c, n.p.Key.Key())
 }
+
+// accusing is the chain with the list of registrations that this peer has.
+type accusing struct {
+	evidence.Chain
+	*registry.Registry
+}
+
+var _ evidence.Registrations = accusing{}

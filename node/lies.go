@@ -32,7 +32,6 @@ const (
 	tellFor   = 24 * time.Hour
 	// stakesFresh is for how long the list of registrations is taken for what is on chain; who staked since is heard of again.
 	stakesFresh = time.Minute
-	stakesWait  = 10 * time.Second
 )
 
 // lies is this peer's part in the gossip of proofs that somebody lied in an audit.
@@ -52,7 +51,7 @@ func (n *Node) newLies(g *gossip.Gossip) (*lies, error) {
 		return nil, nil
 	}
 	l := &lies{n: n, told: rates.New[peer.ID](toldPerPeer, toldBurst, maxTellers), poke: make(chan struct{}, 1)}
-	if _, ok := n.p.Program.(evidence.Registrations); ok {
+	if n.registered != nil {
 		l.staked = map[sign.Key]bool{} // nobody, until they were read
 	}
 	var err error
@@ -164,14 +163,11 @@ func (l *lies) found() {
 
 // readStakes keeps the list of those who have something at stake. While the chain is away, the last one counts.
 func (l *lies) readStakes(ctx context.Context) {
-	list, ok := l.n.p.Program.(evidence.Registrations)
-	if !ok {
+	if l.n.registered == nil {
 		return
 	}
 	for ctx.Err() == nil {
-		rctx, cancel := context.WithTimeout(ctx, stakesWait)
-		all, err := list.Providers(rctx)
-		cancel()
+		all, err := l.n.registered.Providers(ctx)
 		if err == nil && l.setStakes(all) {
 			l.found() // those about whom nobody wanted to hear before
 		}

@@ -43,6 +43,7 @@ import (
 	"github.com/starling-network/starling/node/gpu"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/provider"
+	"github.com/starling-network/starling/node/registry"
 	"github.com/starling-network/starling/node/reputation"
 	"github.com/starling-network/starling/node/rewards"
 	"github.com/starling-network/starling/node/runtime"
@@ -121,6 +122,7 @@ type Node struct {
 	sight      *audit.Public        // nil where nothing is audited
 	audits     *audit.Service       // nil for a light peer, and where nothing is audited
 	rewards    *rewards.Service     // nil where there are none
+	registered *registry.Registry   // nil where nobody registers, or nothing lists who did
 	lies       *lies                // nil for a light peer, and where nothing is audited
 	reputation *reputation.Book
 	orders     *orders // nil for a light peer
@@ -166,6 +168,7 @@ func New(ctx context.Context, p Parts) (*Node, error) {
 		n.network = settle.NewNetwork(p.Genesis, p.Program, p.Store)
 		n.payments = settle.NewPayments(p.Program, n.network, time.Now)
 	}
+	n.registered = n.newRegistry()
 	var err error
 	if n.blocks, err = block.Open(ctx, p.Store); err != nil {
 		return nil, err

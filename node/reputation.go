@@ -21,7 +21,7 @@ func (n *Node) newReputation(ctx context.Context) (*reputation.Book, error) {
 		Slot: func() (market.Slot, error) { return n.slots.Now(time.Now()) },
 	}
 	if n.network != nil {
-		cfg.Stake = n.stake
+		cfg.Stakes = n.stakes
 	}
 	return reputation.Open(ctx, cfg)
 }

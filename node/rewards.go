@@ -4,7 +4,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/registry"
 	"github.com/starling-network/starling/node/rewards"
 	"github.com/starling-network/starling/verify/audit"
 )
@@ -23,12 +25,12 @@ const (
 // does not audit, or whose audits are not drawn by slot hashes: certificates are held against the one beacon of a window.
 func (n *Node) newRewards() *rewards.Service {
 	c, ok := n.p.Program.(rewards.Chain)
-	if n.audits == nil || !ok || n.sight.Source() != audit.SlotHash {
+	if n.audits == nil || !ok || n.registered == nil || n.sight.Source() != audit.SlotHash {
 		return nil
 	}
 	window := time.Duration(n.p.Genesis.AuditSlots*n.p.Genesis.SlotMillis) * time.Millisecond
 	cfg := rewards.Config{
-		Genesis: n.p.Genesis, Key: n.p.Key.Key(), Chain: c, Sight: n.sight, Peers: rewards.Streams{Host: n.p.Host, Tag: n.tag}, Store: n.p.Store,
+		Genesis: n.p.Genesis, Key: n.p.Key.Key(), Chain: rewarding{c, n.registered}, Sight: n.sight, Peers: rewards.Streams{Host: n.p.Host, Tag: n.tag}, Store: n.p.Store,
 		Every: min(max(window/4, rewardsLeast), rewardsEvery), Turn: rewardsTurn, Log: n.p.Log.With("role", "rewards"),
 	}
 	if n.provider != nil {
@@ -41,6 +43,17 @@ func (n *Node) newRewards() *rewards.Service {
 		cfg.Every = min(max(window/4, rewardsLeast), rewardsEvery)
 	}
 	return rewards.New(cfg)
+}
+
+// rewarding is the chain with the list of registrations that this peer has.
+type rewarding struct {
+	rewards.Chain
+	registered *registry.Registry
+}
+
+// Providers implements rewards.Chain.
+func (c rewarding) Providers(ctx context.Context) ([]program.Provider, error) {
+	return c.registered.Providers(ctx)
 }
 
 // newestRecords are those of this peer's units.

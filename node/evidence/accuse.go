@@ -55,7 +55,7 @@ func (k *Keeper) accusePass(ctx context.Context, c Chain, reporter sign.Key) tim
 	k.lying.Unlock()
 	slices.Sort(ids)
 	if list, ok := c.(Registrations); ok {
-		c = &listing{Chain: c, list: list}
+		c = &looking{Chain: c, Registrations: list}
 	}
 	wait := accuseLimit
 	for _, id := range ids {
@@ -67,19 +67,16 @@ func (k *Keeper) accusePass(ctx context.Context, c Chain, reporter sign.Key) tim
 	return max(wait, time.Second)
 }
 
-// listing is a chain that is asked once in a pass for the network and its registrations: lies by keys that never registered, as
-// those of canaries, cost nothing.
-type listing struct {
+// looking is a chain that is asked once in a pass for the network: lies by keys that never registered, as those of canaries, cost
+// nothing.
+type looking struct {
 	Chain
-	list    Registrations
-	all     []program.Provider
+	Registrations
 	network *program.Network
-	err     error
-	done    bool
 }
 
 // Network implements Chain.
-func (l *listing) Network(ctx context.Context) (program.Network, error) {
+func (l *looking) Network(ctx context.Context) (program.Network, error) {
 	if l.network == nil {
 		n, err := l.Chain.Network(ctx)
 		if err != nil {
@@ -88,15 +85,6 @@ func (l *listing) Network(ctx context.Context) (program.Network, error) {
 		l.network = &n
 	}
 	return *l.network, nil
-}
-
-// Providers implements Registrations.
-func (l *listing) Providers(ctx context.Context) ([]program.Provider, error) {
-	if !l.done {
-		l.all, l.err = l.list.Providers(ctx)
-		l.done = true
-	}
-	return l.all, l.err
 }
 
 // lot is when this peer submits what others found, among all that could.

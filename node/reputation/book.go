@@ -31,9 +31,9 @@ const (
 	restFactor = 20
 	// decaySteps is how many times in a half-life a View is computed anew though nothing is new.
 	decaySteps = 256
-	// stakeEvery is how often the stake of one peer is asked for, stakeFor how long an answer counts, maxStakes how many are
-	// remembered, stakeTimeout how long one is waited for.
-	stakeEvery, stakeFor = 5 * time.Second, time.Hour
+	// stakeEvery is how often stakes are asked for, stakeFor how long an answer counts, maxStakes how many are remembered,
+	// stakeTimeout how long an answer is waited for.
+	stakeEvery, stakeFor = 5 * time.Second, 10 * time.Minute
 	maxStakes            = 1024
 	stakeTimeout         = 5 * time.Second
 	// ahead is how far in the future, in metering intervals, a receipt may lie: clocks differ.
@@ -51,16 +51,16 @@ const (
 
 var rooms = map[source]int{own: maxOwn, others: maxOthers, records: maxRecords}
 
-// Config is what a Book needs; all of it but Stake.
+// Config is what a Book needs; all of it but Stakes.
 type Config struct {
 	Genesis market.Genesis
 	Self    sign.Key
 	Store   store.Store
 	// Slot is the chain's current slot; an error while it is not known.
 	Slot func() (market.Slot, error)
-	// Stake is what a peer has at stake; nil where there are no stakes.
-	Stake func(ctx context.Context, peer sign.Key) (market.Amount, error)
-	Log   *slog.Logger
+	// Stakes is what peers have at stake; it may answer for the first of them alone. Nil where there are no stakes.
+	Stakes func(ctx context.Context, of []sign.Key) (map[sign.Key]market.Amount, error)
+	Log    *slog.Logger
 }
 
 // name is what makes facts of a subject one: a lease or a record.
@@ -341,7 +341,7 @@ func (b *Book) Run(ctx context.Context) error {
 		case <-write.C:
 			b.write(ctx)
 		case <-ask.C:
-			b.askStake(ctx)
+			b.askStakes(ctx)
 		}
 	}
 }
@@ -375,36 +375,51 @@ func (b *Book) write(ctx context.Context) {
 	}
 }
 
-// askStake asks for the stake of one provider: of those known the one that was asked for longest ago.
-func (b *Book) askStake(ctx context.Context) {
-	if b.cfg.Stake == nil {
+// askStakes asks for the stakes of the providers that are known, of which the answer is old.
+func (b *Book) askStakes(ctx context.Context) {
+	if b.cfg.Stakes == nil {
 		return
 	}
-	now := time.Now()
-	b.mu.Lock()
-	var next sign.Key
-	var last time.Time
-	for _, fs := range b.facts {
-		for _, f := range fs {
-			s, known := b.stakes[f.Subject]
-			if f.Role == reputation.Provider && (known && now.Sub(s.asked) > stakeFor || !known && len(b.stakes) < maxStakes) && (next.IsZero() || s.asked.Before(last)) {
-				next, last = f.Subject, s.asked
-			}
-		}
-	}
-	b.mu.Unlock()
-	if next.IsZero() {
+	due := b.dueStakes(time.Now())
+	if len(due) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, stakeTimeout)
 	defer cancel()
-	amount, err := b.cfg.Stake(ctx, next) // who never registered has none
+	got, err := b.cfg.Stakes(ctx, due)
+	now := time.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	was := b.stakes[next]
-	if err != nil {
-		amount = was.amount
+	if err != nil { // the others first, before this one is asked for again
+		b.stakes[due[0]] = staked{b.stakes[due[0]].amount, now}
+		return
 	}
-	b.stakes[next] = staked{amount, now}
-	b.stale = b.stale || amount != was.amount
+	for _, k := range due {
+		if amount, answered := got[k]; answered {
+			b.stale = b.stale || amount != b.stakes[k].amount
+			b.stakes[k] = staked{amount, now}
+		}
+	}
+}
+
+// dueStakes are the providers whose stakes are to be asked for, that of longest ago first.
+func (b *Book) dueStakes(now time.Time) (due []sign.Key) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	seen := map[sign.Key]bool{}
+	for _, fs := range b.facts {
+		for _, f := range fs {
+			if f.Role != reputation.Provider || seen[f.Subject] {
+				continue
+			}
+			seen[f.Subject] = true
+			if s, known := b.stakes[f.Subject]; known && now.Sub(s.asked) >= stakeFor || !known && len(b.stakes)+len(due) < maxStakes {
+				due = append(due, f.Subject)
+			}
+		}
+	}
+	slices.SortFunc(due, func(x, y sign.Key) int {
+		return cmp.Or(b.stakes[x].asked.Compare(b.stakes[y].asked), bytes.Compare(x[:], y[:]))
+	})
+	return due
 }

@@ -200,39 +200,49 @@ func TestAFloodDrivesOutNothingThatCounts(t *testing.T) {
 
 func TestStakesAreAskedFor(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		cfg := config(store.NewMemory())
-		asked := map[sign.Key]int{}
-		cfg.Stake = func(_ context.Context, k sign.Key) (market.Amount, error) {
-			asked[k]++
-			if k == key(1) || k == key(2) {
-				return 1000 * token, nil
-			}
-			return 0, errors.New("no such provider")
-		}
-		b := open(t, cfg)
-		for i, p := range []int{1, 2, 3} {
-			b.Heard(public(i, key(p), key(10), token))
-		}
-		if s := b.Scores(reputation.Provider, key(3))[0]; s.Good != 0 {
-			t.Errorf("without a beginning: %+v", s)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- b.Run(ctx) }()
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if s := b.Scores(reputation.Provider, key(3))[0]; s.Good == 0 {
-			t.Errorf("with stakes: %+v", s)
-		}
-		cancel()
-		<-done
-		for k, n := range asked {
-			if n != 1 {
-				t.Errorf("%s was asked for %d times in a minute", k.Short(), n)
-			}
-		}
-	})
+	have := map[sign.Key]market.Amount{key(1): 1000 * token, key(2): 1000 * token, key(3): 0}
+	for name, most := range map[string]int{"of all": 3, "of one at a time": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				cfg := config(store.NewMemory())
+				asked, calls := map[sign.Key]int{}, 0
+				cfg.Stakes = func(_ context.Context, of []sign.Key) (map[sign.Key]market.Amount, error) {
+					if calls++; calls == 1 {
+						return nil, errors.New("the chain is away")
+					}
+					out := map[sign.Key]market.Amount{}
+					for _, k := range of[:min(most, len(of))] {
+						asked[k]++
+						out[k] = have[k]
+					}
+					return out, nil
+				}
+				b := open(t, cfg)
+				for i, p := range []int{1, 2, 3} {
+					b.Heard(public(i, key(p), key(10), token))
+				}
+				if s := b.Scores(reputation.Provider, key(3))[0]; s.Good != 0 {
+					t.Errorf("without a beginning: %+v", s)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error)
+				go func() { done <- b.Run(ctx) }()
+				time.Sleep(11 * time.Minute)
+				synctest.Wait()
+				if s := b.Scores(reputation.Provider, key(3))[0]; s.Good == 0 {
+					t.Errorf("with stakes: %+v", s)
+				}
+				cancel()
+				<-done
+				for k := range have {
+					if n := asked[k]; n < 1 || n > 2 {
+						t.Errorf("%s was asked for %d times in eleven minutes", k.Short(), n)
+					}
+				}
+			})
+		})
+	}
 }
 
 func TestAJournalThatCannotBe(t *testing.T) {

@@ -1,0 +1,42 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/registry"
+)
+
+const (
+	// registryFresh is how old the list of registrations may be, and registryLeast on a network with short windows, which has a quarter
+	// of one.
+	registryFresh = 30 * time.Second
+	registryLeast = 500 * time.Millisecond
+)
+
+// newRegistry makes the list of registrations that all parts share; nil where nobody registers, and for a light peer, whose entry peers
+// list nothing.
+func (n *Node) newRegistry() *registry.Registry {
+	c, ok := n.p.Program.(registry.Chain)
+	if !ok {
+		return nil
+	}
+	fresh := registryFresh
+	if window := time.Duration(n.p.Genesis.AuditSlots*n.p.Genesis.SlotMillis) * time.Millisecond; window > 0 {
+		fresh = min(max(window/4, registryLeast), registryFresh)
+	}
+	return registry.New(registry.Config{Chain: c, Fresh: fresh, Now: time.Now, Log: n.p.Log.With("role", "registry")})
+}
+
+// stakes is what peers have at stake: of all that are asked for, or where nothing lists registrations, of the first.
+func (n *Node) stakes(ctx context.Context, of []sign.Key) (map[sign.Key]market.Amount, error) {
+	if n.registered != nil {
+		if all, err := n.registered.Stakes(ctx, of); err == nil {
+			return all, nil
+		}
+	}
+	one, err := n.stake(ctx, of[0])
+	return map[sign.Key]market.Amount{of[0]: one}, err
+}

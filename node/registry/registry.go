@@ -1,0 +1,140 @@
+// Package registry is the one list of on-chain registrations that all parts of a peer read: who draws committees, who checks rewards,
+// who accuses liars, who weighs reputations. Listing is dear for an endpoint, so it is asked once for all of them:
+//
+//	audits, rewards, lies, evidence, reputation ──▶ Registry ──(one listing at a time, at most every Fresh)──▶ chain
+//
+// What it gives is at most Fresh old while the chain answers. While it does not, the last list is given until it is Kept old, and then
+// the error with its age.
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+)
+
+const (
+	// Timeout bounds one listing.
+	Timeout = 10 * time.Second
+	// Kept is how old the last list may grow while the chain is away.
+	Kept = 10 * time.Minute
+)
+
+// ErrStale says that the chain does not list registrations, and has not for too long to go by what it listed before.
+var ErrStale = errors.New("the list of registrations is too old")
+
+// Chain lists all registrations of a network; a *solana.Ledger. Many public endpoints do not answer this.
+type Chain interface {
+	Providers(ctx context.Context) ([]program.Provider, error)
+}
+
+// Config is what a Registry needs; all of it.
+type Config struct {
+	Chain Chain
+	// Fresh is how old a list may be while the chain answers.
+	Fresh time.Duration
+	Now   func() time.Time
+	Log   *slog.Logger
+}
+
+// Registry gives the newest list that it has. It starts nothing: who asks when the list is old lists the chain, and the others that ask
+// meanwhile wait for that.
+type Registry struct {
+	cfg  Config
+	turn chan struct{} // holds one while the chain is listed
+
+	mu    sync.Mutex
+	all   []program.Provider
+	at    time.Time // all is of then; zero while nothing was listed
+	tried time.Time // the chain was asked last
+	err   error     // what came of that
+}
+
+// New knows nothing yet.
+func New(cfg Config) *Registry { return &Registry{cfg: cfg, turn: make(chan struct{}, 1)} }
+
+// known is the list without asking anybody; false when the chain is to be asked. After a failure it is asked again a Fresh later.
+func (r *Registry) known() (all []program.Provider, ok bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.cfg.Now()
+	switch listed := !r.at.IsZero(); {
+	case listed && now.Sub(r.at) < r.cfg.Fresh:
+		return r.all, true, nil
+	case r.err == nil || now.Sub(r.tried) >= r.cfg.Fresh:
+		return nil, false, nil
+	case listed && now.Sub(r.at) < Kept:
+		return r.all, true, nil
+	case listed:
+		return nil, true, fmt.Errorf("%w, of %s ago: %w", ErrStale, now.Sub(r.at).Round(time.Second), r.err)
+	}
+	return nil, true, r.err
+}
+
+// Providers are all registrations, in the order in which the chain lists them; the slice is others' too, and not to be changed. Errors: the
+// chain's, ErrStale with it, ctx's.
+func (r *Registry) Providers(ctx context.Context) ([]program.Provider, error) {
+	if all, ok, err := r.known(); ok {
+		return all, err
+	}
+	select {
+	case r.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-r.turn }()
+	if all, ok, err := r.known(); ok { // who had the turn before listed it
+		return all, err
+	}
+	if err := r.list(ctx); err != nil {
+		return nil, err
+	}
+	all, _, err := r.known()
+	return all, err
+}
+
+// list asks the chain; the turn is the caller's. The error is ctx's, when that ended: nobody else has to wait for it.
+func (r *Registry) list(ctx context.Context) error {
+	lctx, cancel := context.WithTimeout(ctx, Timeout)
+	all, err := r.cfg.Chain.Providers(lctx)
+	cancel()
+	if err != nil && ctx.Err() != nil {
+		return ctx.Err()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.cfg.Now()
+	if err != nil && r.err == nil {
+		r.cfg.Log.Warn("registrations cannot be listed; the last list counts for a while", "err", err, "listed", r.at, "providers", len(r.all))
+	}
+	r.tried, r.err = now, err
+	if err == nil {
+		r.all, r.at = all, now
+	}
+	return nil
+}
+
+// Stakes are what peers have at stake, by the keys that they have now: of those that never registered nothing. Errors: those of Providers.
+func (r *Registry) Stakes(ctx context.Context, of []sign.Key) (map[sign.Key]market.Amount, error) {
+	all, err := r.Providers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[sign.Key]market.Amount, len(of))
+	for _, k := range of {
+		out[k] = 0
+	}
+	for _, p := range all {
+		if was, asked := out[p.Peer]; asked {
+			out[p.Peer] = max(was, market.Amount(p.Stake))
+		}
+	}
+	return out, nil
+}
