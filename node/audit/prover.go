@@ -398,12 +398,10 @@ func (s *session) show(ctx context.Context) ([]Result, error) {
 		}}
 		verdicts, found := make([]audit.Signed, len(s.members)), make([]string, len(s.members))
 		err := s.each(ctx, req, func(k int, r *nodepb.AuditReply) error {
-			v, err := audit.UnmarshalVerdict(r.Verdict)
-			if err != nil || len(r.Signature) != sign.SignatureSize || v.Member != s.members[k] {
-				return fmt.Errorf("a verdict of somebody else, or none: %v", err)
-			}
-			verdicts[k], found[k] = audit.Signed{Verdict: v, Signature: sign.Signature(r.Signature)}, r.Found
-			return v.Verify(s.p.cfg.Domain, verdicts[k].Signature)
+			var err error
+			verdicts[k], err = s.verdict(u, k, r)
+			found[k] = r.Found
+			return err
 		})
 		if err != nil {
 			return nil, err
@@ -414,6 +412,31 @@ func (s *session) show(ctx context.Context) ([]Result, error) {
 		}
 	}
 	return results, nil
+}
+
+// verdict reads what member number k says of a unit. It must be of what the unit showed and of what that member gave: a record with a
+// verdict of anything else is none, so that one member could void those of all others; here it has left instead.
+func (s *session) verdict(u *running, k int, r *nodepb.AuditReply) (audit.Signed, error) {
+	v, err := audit.UnmarshalVerdict(r.Verdict)
+	if err != nil || len(r.Signature) != sign.SignatureSize {
+		return audit.Signed{}, fmt.Errorf("no verdict: %v, signature of %d bytes", err, len(r.Signature))
+	}
+	var nonces [3]audit.Nonce
+	for i, given := range s.given {
+		nonces[i] = given[k].Nonce
+	}
+	switch in := audit.WindowOf(v.Slot, s.p.cfg.WindowSlots); {
+	case v.Member != s.members[k]:
+		return audit.Signed{}, fmt.Errorf("a verdict of %s", v.Member.Short())
+	case v.Answer != u.shown.Answer || v.Openings != u.shown.Openings:
+		return audit.Signed{}, errors.New("a verdict of another answer, or of other openings")
+	case v.Nonces != nonces:
+		return audit.Signed{}, errors.New("a verdict with other nonces than the member gave")
+	case in != s.window:
+		return audit.Signed{}, fmt.Errorf("a verdict that began in slot %d, in window %d", v.Slot, in)
+	}
+	out := audit.Signed{Verdict: v, Signature: sign.Signature(r.Signature)}
+	return out, v.Verify(s.p.cfg.Domain, out.Signature)
 }
 
 // firstOf is what the first member that found something says, for a person.
