@@ -21,11 +21,11 @@ const (
 	rewardsTurn = 150
 )
 
-// newRewards makes this peer's part in rewards; nil where there are none: for a light peer, and on a network that settles directly,
-// does not audit, or whose audits are not drawn by slot hashes: certificates are held against the one beacon of a window.
+// newRewards makes this peer's part in rewards; nil where there are none: for a light peer, and on a network that settles directly
+// or does not audit.
 func (n *Node) newRewards() *rewards.Service {
 	c, ok := n.p.Program.(rewards.Chain)
-	if n.audits == nil || !ok || n.registered == nil || n.sight.Source() != audit.SlotHash {
+	if n.audits == nil || !ok || n.registered == nil {
 		return nil
 	}
 	window := time.Duration(n.p.Genesis.AuditSlots*n.p.Genesis.SlotMillis) * time.Millisecond

@@ -139,15 +139,19 @@ type publics struct {
 	round   func(context.Context, uint64, func(drand.Signature) error) (drand.Signature, error)
 }
 
-func (p *publics) sight(t *testing.T, off time.Duration) *Public {
+func (p *publics) sight(t *testing.T, off time.Duration, change ...func(*PublicConfig)) *Public {
 	t.Helper()
-	s, err := NewPublic(PublicConfig{
+	c := PublicConfig{
 		Genesis: p.genesis, Round: p.round, Now: func() time.Time { return p.now.Add(off) },
 		Slot: func() (market.Slot, error) {
 			return market.Slot(p.now.Add(off).Sub(p.start) / (400 * time.Millisecond)), nil
 		},
 		Roster: func(context.Context) (audit.Roster, error) { return p.roster, nil },
-	})
+	}
+	for _, fn := range change {
+		fn(&c)
+	}
+	s, err := NewPublic(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,6 +215,25 @@ func TestAuditWithoutBlocks(t *testing.T) {
 				}
 				if err != nil {
 					t.Error(err)
+				}
+				// A light client asks no relay and has no blocks: the record brings what proves its beacon.
+				light := p.sight(t, time.Second, func(c *PublicConfig) { c.Round, c.Checks = nil, true })
+				if err := checkPublic(t.Context(), light, read); err != nil {
+					t.Errorf("a light client says: %v", err)
+				}
+				if _, err := light.Beacon(t.Context(), read.Answer.Window); err == nil {
+					t.Error("a light client draws a beacon")
+				}
+				// And so does a certificate, for who counts rewards.
+				seen, err := light.Seen(t.Context(), read.Answer.Window)
+				if err == nil {
+					_, err = read.Certificate().Check(light.Rules(), seen)
+				}
+				if err != nil {
+					t.Errorf("its certificate: %v", err)
+				}
+				if _, err := light.Seen(t.Context(), read.Answer.Window+1); !errors.Is(err, chain.ErrNotFound) {
+					t.Errorf("a window to come: %v", err)
 				}
 			}
 		})

@@ -27,6 +27,8 @@ type PublicConfig struct {
 	// Roster reads the set that committees are drawn from, as it is now.
 	Roster func(ctx context.Context) (audit.Roster, error)
 	Now    func() time.Time
+	// Checks says that it checks the beacons of others and draws none: a light client's, which asks no relay.
+	Checks bool
 }
 
 // Public is the Sight of a peer: of a chain, of drand, or of the peers that it finds. It asks for each fact once.
@@ -61,8 +63,6 @@ const (
 	rosterFresh = time.Minute
 	// clockError is how far the clocks of two honest peers may be apart, with what they know of the slot.
 	clockError = 5 * time.Second
-	// paceError is which part of the time since a window began a peer may be wrong by: slots are not as long as they should be.
-	paceError = 16
 )
 
 // NewPublic makes the sight of a peer. ErrNoAudits, drand.ErrKey, or what the network's beacons need and is not there.
@@ -77,7 +77,7 @@ func NewPublic(cfg PublicConfig) (*Public, error) {
 	switch {
 	case rules.Source() == audit.SlotHash && cfg.Blocks == nil:
 		return nil, errors.New("the network's audits are drawn by slot hashes, and its ledger has no blocks; its genesis needs another audit_beacon")
-	case rules.Source() == audit.Drand && cfg.Round == nil:
+	case rules.Source() == audit.Drand && cfg.Round == nil && !cfg.Checks:
 		return nil, errors.New("the network's audits are drawn by drand, and there is no relay to ask")
 	}
 	return &Public{
@@ -91,6 +91,9 @@ func (p *Public) Window() (audit.Window, market.Slot, error) {
 	s, err := p.cfg.Slot()
 	return audit.WindowOf(s, p.slots), s, err
 }
+
+// Rules check the network's beacons.
+func (p *Public) Rules() *audit.Beacons { return p.rules }
 
 // Source is where the network's beacons come from.
 func (p *Public) Source() audit.Source { return p.rules.Source() }
@@ -140,6 +143,38 @@ func (p *Public) Check(ctx context.Context, w audit.Window, provider sign.Key, b
 	return era, err
 }
 
+// Seen is what certificates of a window that has begun are held against. chain.ErrNotFound while there is no beacon. Of a window that is long
+// over it has the roster that is known now.
+func (p *Public) Seen(ctx context.Context, w audit.Window) (s audit.Seen, err error) {
+	now, _, err := p.Window()
+	switch {
+	case err != nil:
+		return s, err
+	case now < w:
+		return s, fmt.Errorf("window %d has not begun: %w", w, chain.ErrNotFound)
+	}
+	switch p.rules.Source() {
+	case audit.SlotHash:
+		d, err := p.Beacon(ctx, w)
+		if err != nil {
+			return s, err
+		}
+		s.Beacon, s.Era = d.Beacon, d.Era
+	case audit.Drand:
+		b, err := p.beginning(w)
+		if err != nil {
+			return s, err
+		}
+		s.Began, s.Within = uint64(max(b.at.Unix(), 0)), uint64(b.within/time.Second)+1
+	case audit.ByReveal: // each provider's is another
+	}
+	if now-w <= 1 {
+		now = w
+	}
+	s.Roster, err = p.Roster(ctx, now)
+	return s, err
+}
+
 // Block is the hash of a window's first final block. chain.ErrNotFound while there is none.
 func (p *Public) Block(ctx context.Context, w audit.Window) (audit.Beacon, error) {
 	p.mu.Lock()
@@ -185,7 +220,7 @@ func (p *Public) beginning(w audit.Window) (began, error) {
 		return b, nil
 	}
 	ago := time.Duration(uint64(s-w.First(p.slots))*p.cfg.Genesis.SlotMillis) * time.Millisecond
-	b := began{p.cfg.Now().Add(-ago), clockError + ago/paceError}
+	b := began{p.cfg.Now().Add(-ago), clockError + ago/audit.PaceError}
 	for old := range p.begun {
 		if old+1 < w {
 			delete(p.begun, old)
@@ -202,6 +237,9 @@ func (p *Public) drand(ctx context.Context, w audit.Window) (Drawn, error) {
 	p.mu.Unlock()
 	if known {
 		return d, nil
+	}
+	if p.cfg.Round == nil {
+		return Drawn{}, errors.New("this peer asks no relay of drand: it checks beacons and draws none")
 	}
 	b, err := p.beginning(w)
 	if err != nil {

@@ -187,13 +187,8 @@ func (s *Service) fetch(ctx context.Context, from sign.Key, e rewards.Epoch, u r
 		return nil, err
 	}
 	for _, c := range cs {
-		w := c.Target().Window
-		seen, err := s.seen(ctx, w)
-		if err == nil {
-			err = c.Check(s.cfg.Genesis.Domain(), s.cfg.Genesis.AuditSlots, seen)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("certificate of unit %s in window %d: %w", u.Unit.Short(), w, err)
+		if err := s.checkOne(ctx, c); err != nil {
+			return nil, fmt.Errorf("certificate of unit %s in window %d: %w", u.Unit.Short(), c.Target().Window, err)
 		}
 	}
 	return cs, nil

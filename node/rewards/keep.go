@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/chain/rewards"
@@ -17,7 +18,7 @@ import (
 
 // Kinds of the journal.
 const (
-	kindSeen        = "rewardseen"  // noted by window
+	kindSeen        = "rewardseen"  // audit.Seen by window
 	kindCertificate = "rewardcert"  // audit.Certificate by provider/unit/window
 	kindTable       = "rewardtable" // rewards.Table by epoch/root
 	kindAward       = "rewardaward" // source u8 ‖ payees, by epoch/root
@@ -30,12 +31,6 @@ const (
 
 // keep is what is written down.
 type keep struct{ store store.Store }
-
-// noted is what a peer saw of a window.
-type noted struct {
-	Beacon audit.Beacon `json:"beacon"`
-	Roster audit.Roster `json:"roster"`
-}
 
 // opened is a ballot that this peer opens: written before it is sent.
 type opened struct {
@@ -71,12 +66,28 @@ func put(ctx context.Context, k *keep, kind, key string, v any) error {
 	return k.store.Write(ctx, store.Put{Kind: kind, Key: key, Value: b})
 }
 
-func (k *keep) seen(ctx context.Context, w audit.Window) (noted, error) {
-	return get[noted](ctx, k, kindSeen, hex16(uint64(w)))
+func (k *keep) seen(ctx context.Context, w audit.Window) (audit.Seen, error) {
+	return get[audit.Seen](ctx, k, kindSeen, hex16(uint64(w)))
 }
 
-func (k *keep) see(ctx context.Context, w audit.Window, b audit.Beacon, r audit.Roster) error {
-	return put(ctx, k, kindSeen, hex16(uint64(w)), noted{b, r})
+func (k *keep) see(ctx context.Context, w audit.Window, seen audit.Seen) error {
+	return put(ctx, k, kindSeen, hex16(uint64(w)), seen)
+}
+
+// eachSeen calls fn for all windows that were noted.
+func (k *keep) eachSeen(ctx context.Context, fn func(audit.Window, audit.Seen)) error {
+	return k.store.List(ctx, kindSeen, "", func(key string, b []byte) error {
+		w, err := strconv.ParseUint(key, 16, 64)
+		var seen audit.Seen
+		if err == nil {
+			err = json.Unmarshal(b, &seen)
+		}
+		if err != nil {
+			return fmt.Errorf("reading what was seen of window %s: %w", key, err)
+		}
+		fn(audit.Window(w), seen)
+		return nil
+	})
 }
 
 func unitPrefix(u rewards.UnitKey) string { return u.Provider.String() + "/" + u.Unit.String() + "/" }
@@ -208,9 +219,8 @@ func (k *keep) forget(ctx context.Context, epoch uint64, v program.Votes, slots 
 			return nil
 		})
 	}
-	from := min(e.From, audit.EraOf(e.From))
 	err = errors.Join(
-		drop(kindSeen, func(key string, _ []byte) bool { return key < hex16(uint64(from)) }),
+		drop(kindSeen, func(key string, _ []byte) bool { return key < hex16(uint64(e.From)) }),
 		drop(kindCertificate, func(_ string, b []byte) bool {
 			c, _, err := audit.CutCertificate(b)
 			return err != nil || c.Target().Window < e.From

@@ -48,8 +48,9 @@ type Chain interface {
 // Sight is what a peer sees of windows; node/audit's.
 type Sight interface {
 	Window() (audit.Window, market.Slot, error)
-	Block(ctx context.Context, w audit.Window) (audit.Beacon, error)
-	Roster(ctx context.Context, w audit.Window) (audit.Roster, error)
+	// Seen is what certificates of a window that has begun are held against: chain.ErrNotFound while it has no beacon.
+	Seen(ctx context.Context, w audit.Window) (audit.Seen, error)
+	Rules() *audit.Beacons
 }
 
 // Peers asks another peer for a document, of at most so many bytes.
@@ -88,10 +89,11 @@ type Service struct {
 	mu      sync.Mutex
 	listed  uint64 // before this epoch this peer has its claims as a guardian together
 	status  Status
-	voting  time.Duration       // that a ballot is open, once it is known
-	trouble map[subject]string  // why an epoch's rewards wait
-	refused map[sign.Key]string // ballots that this peer does not confirm, and why
-	done    map[subject]bool    // accepted, and nothing of it is owed to this peer any more
+	voting  time.Duration            // that a ballot is open, once it is known
+	trouble map[subject]string       // why an epoch's rewards wait
+	refused map[sign.Key]string      // ballots that this peer does not confirm, and why
+	windows map[windowKey]audit.Seen // that certificates were held against
+	done    map[subject]bool         // accepted, and nothing of it is owed to this peer any more
 }
 
 // subject is an epoch's rewards of one source.
@@ -103,7 +105,7 @@ type subject struct {
 // New makes the service.
 func New(cfg Config) *Service {
 	return &Service{cfg: cfg, keep: &keep{cfg.Store}, gathered: map[uint64]*asked{}, trouble: map[subject]string{}, refused: map[sign.Key]string{},
-		done: map[subject]bool{}}
+		windows: map[windowKey]audit.Seen{}, done: map[subject]bool{}}
 }
 
 // maxBehind is how many epochs back are looked at, at most: a month may have more.
@@ -335,18 +337,14 @@ func (s *Service) note(ctx context.Context) error {
 			}
 			continue
 		}
-		beacon, err := s.cfg.Sight.Block(ctx, w)
+		seen, err := s.cfg.Sight.Seen(ctx, w)
 		if errors.Is(err, chain.ErrNotFound) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		roster, err := s.cfg.Sight.Roster(ctx, w)
-		if err != nil {
-			return err
-		}
-		if err := s.keep.see(ctx, w, beacon, roster); err != nil {
+		if err := s.keep.see(ctx, w, seen); err != nil {
 			return err
 		}
 	}
@@ -359,28 +357,4 @@ func (s *Service) note(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// seen is what this peer knows of a window: what it noted, or what it can still learn. Of a window that it did not see it takes the
-// roster that it knows now.
-func (s *Service) seen(ctx context.Context, w audit.Window) (audit.Seen, error) {
-	noted, err := s.keep.seen(ctx, w)
-	if errors.Is(err, store.ErrNotFound) {
-		var now audit.Window
-		if now, _, err = s.cfg.Sight.Window(); err != nil {
-			return audit.Seen{}, err
-		}
-		if noted.Beacon, err = s.cfg.Sight.Block(ctx, w); err != nil {
-			return audit.Seen{}, err
-		}
-		noted.Roster, err = s.cfg.Sight.Roster(ctx, now)
-	}
-	if err != nil {
-		return audit.Seen{}, err
-	}
-	era, err := s.keep.seen(ctx, audit.EraOf(w))
-	if errors.Is(err, store.ErrNotFound) {
-		era.Beacon, err = s.cfg.Sight.Block(ctx, audit.EraOf(w))
-	}
-	return audit.Seen{Beacon: noted.Beacon, Era: era.Beacon, Roster: noted.Roster}, err
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify/audit"
 	"github.com/starling-network/starling/verify/audit/audittest"
@@ -417,8 +418,8 @@ func TestVectors(t *testing.T) {
 }
 
 func FuzzRecord(f *testing.F) {
-	dc, ds := byDrand(f)
-	rc, rs := byReveal(f, 9)
+	dc, ds := by(f, market.ByDrand, 0)
+	rc, rs := by(f, market.CommitReveal, 9)
 	known := map[sign.Hash]bool{}
 	for _, r := range []audit.Record{make7(f, nil), made(f, dc), made(f, rc)} {
 		f.Add(r.Marshal())

@@ -63,13 +63,14 @@ type Beacons struct {
 	genesis  sign.Hash
 	domain   sign.Domain
 	slots    uint64
+	millis   uint64         // of a slot
 	net      *drand.Network // of Drand
 	schedule drand.Schedule
 }
 
 // NewBeacons makes it of a valid genesis. drand.ErrKey.
 func NewBeacons(g market.Genesis) (*Beacons, error) {
-	b := &Beacons{source: SourceOf(g), genesis: g.Hash(), domain: g.Domain(), slots: g.AuditSlots}
+	b := &Beacons{source: SourceOf(g), genesis: g.Hash(), domain: g.Domain(), slots: g.AuditSlots, millis: g.SlotMillis}
 	if b.source != Drand {
 		return b, nil
 	}
@@ -185,4 +186,21 @@ func (r Record) CheckBeacon(b *Beacons) error {
 		return err
 	}
 	return r.CheckDataset(era)
+}
+
+// PaceError is which part of a stretch of slots a reader may be wrong by: slots are not as long as they should be.
+const PaceError = 16
+
+// Beside tells when a window began from when another did: it has that from s. The time is the less sure the further it lies away.
+func (b *Beacons) Beside(other Window, s Seen, w Window) Seen {
+	apart := max(other, w) - min(other, w)
+	seconds := uint64(apart.First(b.slots)) / 1000 * b.millis
+	seconds += uint64(apart.First(b.slots)) % 1000 * b.millis / 1000
+	if w >= other {
+		s.Began += seconds
+	} else {
+		s.Began -= min(seconds, s.Began)
+	}
+	s.Within += seconds/PaceError + 1
+	return s
 }

@@ -8,49 +8,18 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify/audit"
 	"github.com/starling-network/starling/verify/audit/audittest"
-	"github.com/starling-network/starling/verify/drand/drandtest"
 )
 
-// byDrand is a case on a network of drand's beacons.
-func byDrand(t testing.TB) (audittest.Case, *audit.Beacons) {
+// by is a case on a network whose beacons are by somebody: where peers make them, n of whom the roster draws do.
+func by(t testing.TB, b market.Beacon, n int) (audittest.Case, *audit.Beacons) {
 	t.Helper()
-	net, err := drandtest.New("quick", 1000, 3)
+	c, g, err := audittest.NewBy(b, n)
 	if err != nil {
-		t.Fatal(err)
-	}
-	c := audittest.New(9)
-	g := c.Genesis(market.ByDrand)
-	g.Drand = net.Drand
-	if err := g.Validate(); err != nil {
 		t.Fatal(err)
 	}
 	bs, err := audit.NewBeacons(g)
 	if err != nil {
 		t.Fatal(err)
-	}
-	c.Drawn = func(audittest.Case) (audit.Beacon, []byte, audit.Beacon, error) {
-		round := bs.Schedule().After(9000)
-		is, era, proof, err := bs.Rounds(round, net.Sign(round), net.Sign(bs.Era(round)))
-		return is, proof, era, err
-	}
-	return c, bs
-}
-
-// byReveal is a case on a network whose peers make its beacons: n of whom the roster draws.
-func byReveal(t testing.TB, n int) (audittest.Case, *audit.Beacons) {
-	t.Helper()
-	c := audittest.New(9)
-	bs, err := audit.NewBeacons(c.Genesis(market.CommitReveal))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.Drawn = func(c audittest.Case) (audit.Beacon, []byte, audit.Beacon, error) {
-		rs, err := c.Reveals(n)
-		if err != nil {
-			return audit.Beacon{}, nil, audit.Beacon{}, err
-		}
-		is, proof := audit.FromReveals(c.Provider.Key(), c.Window, rs)
-		return is, proof, bs.RevealEra(c.Window), nil
 	}
 	return c, bs
 }
@@ -75,7 +44,7 @@ func made(t testing.TB, c audittest.Case) audit.Record {
 // A record on a network of drand's beacons is checked with nothing but the genesis, to its dataset.
 func TestDrandRecord(t *testing.T) {
 	t.Parallel()
-	c, bs := byDrand(t)
+	c, bs := by(t, market.ByDrand, 0)
 	r := made(t, c)
 	if err := r.CheckBeacon(bs); err != nil {
 		t.Fatal(err)
@@ -107,7 +76,7 @@ func TestDrandRecord(t *testing.T) {
 
 func TestRevealedRecord(t *testing.T) {
 	t.Parallel()
-	c, bs := byReveal(t, 9)
+	c, bs := by(t, market.CommitReveal, 9)
 	r := made(t, c)
 	if err := r.CheckBeacon(bs); err != nil {
 		t.Fatal(err)
@@ -115,9 +84,9 @@ func TestRevealedRecord(t *testing.T) {
 	if err := r.CheckMembers(c.Roster); err != nil {
 		t.Error(err)
 	}
-	few, _ := byReveal(t, 5) // of nine seven must, or six where one more is known
+	few, _ := by(t, market.CommitReveal, 5) // of nine seven must, or six where one more is known
 	wantRule(t, "too few made it", made(t, few).CheckMembers(few.Roster), audit.RuleBeacon)
-	enough, _ := byReveal(t, 7)
+	enough, _ := by(t, market.CommitReveal, 7)
 	if err := made(t, enough).CheckMembers(enough.Roster); err != nil {
 		t.Error(err)
 	}
@@ -183,8 +152,8 @@ func TestSlotHashNeedsNoProof(t *testing.T) {
 }
 
 func FuzzBeacon(f *testing.F) {
-	dc, ds := byDrand(f)
-	rc, rs := byReveal(f, 9)
+	dc, ds := by(f, market.ByDrand, 0)
+	rc, rs := by(f, market.CommitReveal, 9)
 	for _, r := range []audit.Record{made(f, dc), made(f, rc)} {
 		f.Add(uint8(r.Beacon.Source), r.Beacon.Round, r.Beacon.Value[:], r.Proof)
 	}

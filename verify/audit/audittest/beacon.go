@@ -6,7 +6,52 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify/audit"
+	"github.com/starling-network/starling/verify/drand/drandtest"
 )
+
+// Began is when the window of a case by drand began, seconds since 1970.
+const Began = 9000
+
+// NewBy is a case of nine members on a network whose beacons are by somebody, with its genesis: where peers make them, n do.
+func NewBy(by market.Beacon, n int) (Case, market.Genesis, error) {
+	c := New(9)
+	g := c.Genesis(by)
+	var net *drandtest.Network
+	var err error
+	if by == market.ByDrand {
+		if net, err = drandtest.New("quick", 1000, 3); err != nil {
+			return c, g, err
+		}
+		g.Drand = net.Drand
+	}
+	bs, err := audit.NewBeacons(g)
+	if err != nil {
+		return c, g, err
+	}
+	switch by {
+	case market.ByDrand:
+		c.Drawn = func(Case) (audit.Beacon, []byte, audit.Beacon, error) {
+			round := bs.Schedule().After(Began)
+			is, era, proof, err := bs.Rounds(round, net.Sign(round), net.Sign(bs.Era(round)))
+			return is, proof, era, err
+		}
+	case market.CommitReveal:
+		c.Drawn = func(c Case) (audit.Beacon, []byte, audit.Beacon, error) {
+			rs, err := c.Reveals(n)
+			is, proof := audit.FromReveals(c.Provider.Key(), c.Window, rs)
+			return is, proof, bs.RevealEra(c.Window), err
+		}
+	}
+	return c, g, g.Validate()
+}
+
+// Seen is what a reader who was there knows of the case's window.
+func (c Case) Seen() audit.Seen {
+	if c.Drawn != nil {
+		return audit.Seen{Roster: c.Roster, Began: Began, Within: 5}
+	}
+	return audit.Seen{Roster: c.Roster, Beacon: c.Beacon(), Era: c.Era()}
+}
 
 // Genesis is a network of the case's windows and domain.
 func (c Case) Genesis(by market.Beacon) market.Genesis {
