@@ -163,7 +163,7 @@ func newClientServe(a *App) *cobra.Command {
 		Hidden: true,
 		Args:   exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := d.open(a, a.ClientHome); err != nil {
+			if err := d.open(c.Context(), a, a.ClientHome); err != nil {
 				return err
 			}
 			peers, _ := a.light()

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"io"
 	"log/slog"
 
@@ -23,8 +24,8 @@ func (d *daemon) flags(c *cobra.Command) {
 	c.Flags().StringVar(&d.format, "log-format", "text", "text or json")
 }
 
-// open finds the directories and begins to log.
-func (d *daemon) open(a *App, home func() (string, error)) (err error) {
+// open finds the directories and begins to log; until ctx ends memory that is not needed is given back.
+func (d *daemon) open(ctx context.Context, a *App, home func() (string, error)) (err error) {
 	if d.home, err = home(); err != nil {
 		return err
 	}
@@ -32,8 +33,11 @@ func (d *daemon) open(a *App, home func() (string, error)) (err error) {
 		return err
 	}
 	d.version = buildVersion().Version
-	d.log, err = newLogger(a.Err, d.level, d.format)
-	return err
+	if d.log, err = newLogger(a.Err, d.level, d.format); err != nil {
+		return err
+	}
+	go giveBack(ctx)
+	return nil
 }
 
 // newLogger is one handler for this program and for libp2p, whose own chatter is kept to warnings unless debugging.

@@ -33,7 +33,7 @@ deposit is on chain. With optimistic, it begins before: should the deposit never
 			if startWhen != "" && startWhen != node.StartFunded && startWhen != node.StartOptimistic {
 				return Usagef("--start-when: %q, want %s or %s", startWhen, node.StartFunded, node.StartOptimistic)
 			}
-			if err := d.open(a, a.peerHome); err != nil {
+			if err := d.open(c.Context(), a, a.peerHome); err != nil {
 				return err
 			}
 			ctx := c.Context()
