@@ -155,7 +155,7 @@ var meanings = map[Code]string{
 	ErrStatement:       "The statement is malformed, of another kind, or not by whom it names",
 	ErrOtherAnswer:     "The statement is of another answer, or passes nothing",
 	ErrNotPicked:       "A member did not have to compute this value",
-	ErrNoLie:           "The value is right; or the answers are to two questions, say the same, or stand in the other order",
+	ErrNoLie:           "The value, or the output, is right; or the answers are to two questions, say the same, or stand in the other order",
 	ErrNoVotes:         "Nothing is voted on in this network, or nothing is emitted",
 	ErrNotBonded:       "The provider has nothing bonded, not so much, or bonded it after the ballot was opened",
 	ErrFrozen:          "It took part in a vote that has not ended",

@@ -23,9 +23,14 @@ type council struct {
 
 // newCouncil makes the network; two of the providers bond all they have, when the bonds were tried.
 func newCouncil(t *testing.T, e programtest.Engine, id sign.Key, voting uint64) *council {
+	return newCouncilWith(t, e, id, voting, 10)
+}
+
+// newCouncilWith has evidence count for so many slots.
+func newCouncilWith(t *testing.T, e programtest.Engine, id sign.Key, voting, evidence uint64) *council {
 	d := newDesk(t, e, id)
 	d.until(45) // so that epochs are over
-	c := &council{desk: d, params: d.params(10, 11), stranger: named("stranger")}
+	c := &council{desk: d, params: d.params(evidence, evidence+1), stranger: named("stranger")}
 	c.params.Votes = program.Votes{VotingSlots: voting, LockSlots: 3, LeastBonded: 2200, Emission: 900_000, FirstSlot: 1, EpochSlots: 20, EpochsOfMonth: 100}
 	c.at = program.NetworkAddress(id, c.params)
 	c.emission = program.EmissionAddress(id, c.at)
@@ -351,7 +356,7 @@ func (c *council) ruling() {
 	c.deny("propose no fees", program.ErrData, lawless(func(r *program.Rules) { r.Fees = nil }), s.owner)
 	c.deny("propose fees of two", program.ErrData, lawless(func(r *program.Rules) { r.Fees = append(r.Fees, r.Fees[0]) }), s.owner)
 	good := c.proposal(s, want)
-	c.deny("propose what there is not", program.ErrSubject, edit(good, func(in *solana.Instruction) { in.Data[9] = 3 }), s.owner)
+	c.deny("propose what there is not", program.ErrSubject, edit(good, func(in *solana.Instruction) { in.Data[9] = 4 }), s.owner)
 	c.deny("propose by the peer key", program.ErrNotOwner, with(good, 1, s.peer.Key()), s.peer)
 	c.deny("propose unsigned", program.ErrNotSigner, edit(good, unsigned(1)))
 	c.deny("propose in another network", program.ErrAddress, with(good, 2, c.hasty), s.owner)

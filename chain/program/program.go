@@ -70,4 +70,5 @@ const (
 	tagState
 	tagCloseStated
 	tagSlashAudit
+	tagSlashDissent
 )

@@ -73,6 +73,12 @@ func (t *tx) proposeRewards(c program.ProposeRewards) error {
 	})
 }
 
+// proposeDissent: who has something bonded says what the true output of a receipt is.
+func (t *tx) proposeDissent(c program.ProposeDissent) error {
+	b := program.Ballot{Subject: program.SubjectDissent, Dissent: c.Dissent}
+	return t.propose(b, c.Opened, c.Payer, c.Signer, c.Network, c.Provider, c.Ballot, func(program.Network) {})
+}
+
 // inTime: from an epoch's end for a month its rewards can be voted on and accepted.
 func (t *tx) inTime(n program.Network, w program.Rewards) {
 	v := n.Params.Votes
@@ -107,9 +113,9 @@ func (t *tx) propose(b program.Ballot, opened uint64, payer, signer, network, pr
 	return nil
 }
 
-// speaks: the owner decides; of rewards the peer key, whose machine counts them, may say so too.
+// speaks: the owner decides; of what is counted and computed the peer key, whose machine does it, may say so too.
 func (t *tx) speaks(p program.Provider, ok bool, signer sign.Key, s program.Subject) {
-	t.no(ok && signer != p.Owner && (s != program.SubjectRewards || signer != p.Peer), program.ErrNotOwner)
+	t.no(ok && signer != p.Owner && (s == program.SubjectRules || signer != p.Peer), program.ErrNotOwner)
 }
 
 // castVote: once on a topic, with all that was bonded before the ballot was opened, which stays bonded until the vote is over.
@@ -122,7 +128,7 @@ func (t *tx) castVote(c program.CastVote) error {
 	}
 	t.no(p.Network != b.Network, program.ErrOtherNetwork)
 	t.speaks(p, ok, c.Signer, b.Subject)
-	t.no(b.Subject == program.SubjectRewards && !c.For, program.ErrData)
+	t.no(b.Subject != program.SubjectRules && !c.For, program.ErrData)
 	t.no(p.Bonded == 0 || p.Raised >= b.Opened, program.ErrNotBonded)
 	t.create(c.Vote, program.VoteAddress(t.Program, b.Topic(c.Ballot), c.Provider))
 	if err := t.refused(); err != nil {

@@ -169,6 +169,9 @@ func (w *World) attest() (program.Call, []program.Signed) {
 	if w.oneIn(15) {
 		core.Version = 2
 	}
+	if w.oneIn(2) {
+		core.Flags, core.Output = verify.ReceiptFinal, sign.Hash{byte(w.choice(2))}
+	}
 	reporter := w.people[w.upTo(1)].Key()
 	layout := core.Marshal()
 	keys := []sign.Key{core.Provider, core.Buyer}

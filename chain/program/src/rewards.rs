@@ -31,7 +31,7 @@
 //! from: into the pool, where it is divided again, or into the emission's account, from which it is never paid again.
 
 use crate::account::Account;
-use crate::ballot::{outweighs, Ballot};
+use crate::ballot::Ballot;
 use crate::emission;
 use crate::error::{Error, Result};
 use crate::input::Input;
@@ -166,10 +166,7 @@ pub fn accept(input: &Input, data: &[u8]) -> Result<()> {
     let rewards = ballot.rewards()?;
     let now = sysvar::clock()?.slot;
     rewards.check_time(&network, now)?;
-    let (total, confirmed, _) = ballot.votes()?;
-    if !outweighs(confirmed, math::sub(total, confirmed)?) {
-        return Err(Error::NotCarried);
-    }
+    ballot.must_be_confirmed()?;
     from.must_be(&source(rewards.source, &network, mint.key(), input.program)?)?;
 
     let (kind_of, epoch) = ([rewards.source], rewards.epoch.to_le_bytes());

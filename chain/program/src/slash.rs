@@ -20,7 +20,7 @@ use crate::reader::Reader;
 use crate::sysvar;
 use crate::token::{self, Movement};
 
-/// Kinds of evidence: the first byte of the instruction's data. (Lies of audits have an instruction of their own: slash_audit.)
+/// Kinds of evidence: the first byte of the instruction's data. (Lies of audits and false results have instructions of their own: slash_audit, slash_dissent.)
 const CONFLICT: u8 = 1;
 
 /// Takes a provider's stake, with what is unbonding, for a conflict (verify/PROTOCOL.md, section 6).
@@ -110,7 +110,7 @@ pub(crate) fn take(provider: &Provider, network: &Network, now: u64) -> Result<u
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Shares {
     pub burned: u64,
-    victim_a: u64,
+    pub victim_a: u64,
     victim_b: u64,
     pub reporter: u64,
 }
