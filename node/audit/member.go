@@ -202,6 +202,9 @@ func (m *Member) begin(ctx context.Context, key attemptKey, b *nodepb.AuditReque
 	if err != nil {
 		return nil, refuse(CodeWindow, "%v", err)
 	}
+	if a.beacon.Source == audit.SlotHash { // the slot is an estimate, and may be behind a block that is there
+		a.slot = max(a.slot, market.Slot(a.beacon.Round))
+	}
 	roster, err := m.cfg.Sight.Roster(ctx, window)
 	if err != nil {
 		return nil, refuse(CodeDrawn, "%v", err)

@@ -70,6 +70,8 @@ func TestOneMemberVoidsNothing(t *testing.T) {
 		"a verdict of other openings":    {"show", verdict(func(v *audit.Verdict) { v.Openings[0]++ })},
 		"a verdict with another nonce":   {"show", verdict(func(v *audit.Verdict) { v.Nonces[1][0]++ })},
 		"a verdict of the window before": {"show", verdict(func(v *audit.Verdict) { v.Slot -= windowSlots })},
+		"a verdict of no time":           {"show", verdict(func(v *audit.Verdict) { v.Product = 0 })},
+		"a walk of no time":              {"show", verdict(func(v *audit.Verdict) { v.Walk = 0 })},
 		"a verdict of the last slot":     {"show", verdict(func(v *audit.Verdict) { v.Slot = math.MaxUint64 })},
 	} {
 		t.Run(name, func(t *testing.T) {

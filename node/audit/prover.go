@@ -425,15 +425,15 @@ func (s *session) verdict(u *running, k int, r *nodepb.AuditReply) (audit.Signed
 	for i, given := range s.given {
 		nonces[i] = given[k].Nonce
 	}
-	switch in := audit.WindowOf(v.Slot, s.p.cfg.WindowSlots); {
+	switch err := v.CheckTimes(s.beacon.Beacon, s.window, s.p.cfg.WindowSlots); {
+	case err != nil:
+		return audit.Signed{}, err
 	case v.Member != s.members[k]:
 		return audit.Signed{}, fmt.Errorf("a verdict of %s", v.Member.Short())
 	case v.Answer != u.shown.Answer || v.Openings != u.shown.Openings:
 		return audit.Signed{}, errors.New("a verdict of another answer, or of other openings")
 	case v.Nonces != nonces:
 		return audit.Signed{}, errors.New("a verdict with other nonces than the member gave")
-	case in != s.window:
-		return audit.Signed{}, fmt.Errorf("a verdict that began in slot %d, in window %d", v.Slot, in)
 	}
 	out := audit.Signed{Verdict: v, Signature: sign.Signature(r.Signature)}
 	return out, v.Verify(s.p.cfg.Domain, out.Signature)

@@ -199,8 +199,9 @@ func (r Record) checkForm() error {
 			return broken(RuleCommittee, "the provider judges itself")
 		case v.Answer != r.Shown.Answer || v.Openings != r.Shown.Openings:
 			return broken(RuleVerdict, "%s judged another answer, or other openings", v.Member.Short())
-		case WindowOf(v.Slot, r.WindowSlots) != a.Window:
-			return broken(RuleTime, "%s began in slot %d, which is not in window %d", v.Member.Short(), v.Slot, a.Window)
+		}
+		if err := v.CheckTimes(r.Beacon, a.Window, r.WindowSlots); err != nil {
+			return err
 		}
 		if v.Outcome == Pass {
 			passed++

@@ -97,6 +97,20 @@ func UnmarshalVerdict(b []byte) (Verdict, error) {
 	return v, nil
 }
 
+// CheckTimes verifies that the times run forward: a member that looks at its clock began in the window and no earlier than the block
+// that drew it, and sees no answer in no time. RuleTime.
+func (v Verdict) CheckTimes(b Beacon, w Window, slots uint64) error {
+	switch {
+	case WindowOf(v.Slot, slots) != w:
+		return broken(RuleTime, "%s began in slot %d, which is not in window %d", v.Member.Short(), v.Slot, w)
+	case b.Source == SlotHash && uint64(v.Slot) < b.Round:
+		return broken(RuleTime, "%s began in slot %d, before the block of slot %d that drew it", v.Member.Short(), v.Slot, b.Round)
+	case v.Product == 0 || v.Walk == 0 || v.RoundTrip == 0 || v.Rapid == 0:
+		return broken(RuleTime, "%s saw an answer that took no time", v.Member.Short())
+	}
+	return nil
+}
+
 // Sign signs the verdict.
 func (v Verdict) Sign(d sign.Domain, s sign.Signer) (sign.Signature, error) {
 	b := v.Marshal()
