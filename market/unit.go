@@ -14,16 +14,10 @@ import (
 // UnitID names one unit of one provider for ever. What a double-sale proof compares.
 type UnitID sign.Hash
 
-// NewUnitID is SHA-256 of "starling/unit/v1" ‖ provider[32] ‖ len u8 ‖ class ‖ len u8 ‖ serial ‖ index u32. Serial is
-// the GPU's UUID or the machine id, at most 128 bytes; index counts the slices of one serial.
+// NewUnitID is the id of a unit on a card (Card.Unit) with this serial: the GPU's UUID or the machine id, at most 128 bytes; index
+// counts the slices of one serial.
 func NewUnitID(provider sign.Key, class Class, serial string, index uint32) UnitID {
-	b := []byte("starling/unit/v1")
-	b = append(b, provider[:]...)
-	b = append(b, byte(len(class)))
-	b = append(b, class...)
-	b = append(b, byte(len(serial)))
-	b = append(b, serial...)
-	return UnitID(sign.Sum(binary.LittleEndian.AppendUint32(b, index)))
+	return Card{Class: class, Tag: TagOf(serial), Index: index}.Unit(provider)
 }
 
 // String returns the hexadecimal form.
@@ -176,6 +170,9 @@ func NewUnit(provider sign.Key, class Class, model, serial string, index uint32,
 	}
 	return Unit{ID: NewUnitID(provider, class, serial, index), Class: class, Model: model, Serial: serial, Index: index, Resources: r}, nil
 }
+
+// Card is what opens the unit's id.
+func (u Unit) Card() Card { return Card{Class: u.Class, Tag: TagOf(u.Serial), Index: u.Index} }
 
 const maxSerial = 128
 

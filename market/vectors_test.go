@@ -127,11 +127,14 @@ func idVectors(t *testing.T) any {
 	drand := g
 	byQuicknet(&drand)
 	secret := [32]byte{1, 2, 3}
+	unit := func(class market.Class, serial string, index uint32) object {
+		c := market.Card{Class: class, Tag: market.TagOf(serial), Index: index}
+		return object{
+			"provider": keyHex(provider.Key()), "class": class, "serial": serial, "index": index, "tag": c.Tag, "card": toHex(c.Marshal()), "id": c.Unit(provider.Key()),
+		}
+	}
 	return object{
-		"unit": list{
-			object{"provider": keyHex(provider.Key()), "class": "gpu/h200", "serial": "GPU-5a1b", "index": 0, "id": market.NewUnitID(provider.Key(), "gpu/h200", "GPU-5a1b", 0)},
-			object{"provider": keyHex(provider.Key()), "class": "cpu", "serial": "machine", "index": 7, "id": market.NewUnitID(provider.Key(), "cpu", "machine", 7)},
-		},
+		"unit":  list{unit("gpu/h200", "GPU-5a1b", 0), unit("cpu", "machine", 7)},
 		"order": object{"buyer": keyHex(buyer.Key()), "payload": toHex(b[sign.EnvelopeOverhead:]), "id": order.ID},
 		"hold":  object{"secret": toHex(secret[:]), "order": order.ID, "rank": 3, "attempt": 1, "id": market.NewHoldID(secret, order.ID, 3, 1)},
 		"genesis": list{
