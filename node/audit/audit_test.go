@@ -86,7 +86,7 @@ func newWorld(n int, now func() time.Time) *world {
 		k := audittest.Key(fmt.Sprint("member", i))
 		w.roster = append(w.roster, audit.Member{Key: k.Key(), Weight: 5})
 		w.members[k.Key()] = NewMember(MemberConfig{
-			Domain: audittest.Domain(), Key: k, Sight: w.sight, Plan: plan, Now: now, Log: slog.New(slog.DiscardHandler),
+			Domain: audittest.Domain(), Key: k, WindowSlots: windowSlots, Sight: w.sight, Plan: plan, Now: now, Log: slog.New(slog.DiscardHandler),
 			Judged: func(_ sign.Key, v audit.Verdict) { w.mu.Lock(); w.judged[v.Outcome]++; w.mu.Unlock() },
 			Lie:    func(l audit.Lie) { w.mu.Lock(); w.lies = append(w.lies, l); w.mu.Unlock() },
 		})

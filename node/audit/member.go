@@ -71,10 +71,11 @@ type Plan func(c Claim) (Asked, error)
 
 // MemberConfig is what a Member needs; all of it.
 type MemberConfig struct {
-	Domain sign.Domain
-	Key    sign.Signer
-	Sight  Sight
-	Plan   Plan
+	Domain      sign.Domain
+	Key         sign.Signer
+	WindowSlots uint64
+	Sight       Sight
+	Plan        Plan
 	// Now is the clock that answers are timed with.
 	Now func() time.Time
 	// Lie is told of lies that were found, to be kept.
@@ -91,6 +92,7 @@ type Member struct {
 	mu       sync.Mutex
 	attempts map[attemptKey]*attempt
 	reveals  map[revealKey]*revealing
+	lines    map[lineKey]audit.Moment
 }
 
 type attemptKey struct {
@@ -123,6 +125,7 @@ type attempt struct {
 type unit struct {
 	Claim
 	Asked
+	since         audit.Moment // its line
 	root          *sign.Hash
 	product, walk time.Duration
 	products      sign.Hash // seed, once known
@@ -141,7 +144,7 @@ type unit struct {
 
 // NewMember makes a member that has judged nothing yet.
 func NewMember(cfg MemberConfig) *Member {
-	return &Member{cfg: cfg, attempts: map[attemptKey]*attempt{}, reveals: map[revealKey]*revealing{}}
+	return &Member{cfg: cfg, attempts: map[attemptKey]*attempt{}, reveals: map[revealKey]*revealing{}, lines: map[lineKey]audit.Moment{}}
 }
 
 // Answer answers one step of the provider from.
@@ -156,6 +159,8 @@ func (m *Member) Answer(ctx context.Context, from sign.Key, req *nodepb.AuditReq
 		return m.begin(ctx, key, s.Begin)
 	case *nodepb.AuditRequest_Commit_:
 		return m.commit(ctx, key)
+	case *nodepb.AuditRequest_Line_:
+		return m.line(ctx, key, s.Line)
 	case *nodepb.AuditRequest_Reveal_:
 		return m.reveal(ctx, key, s.Reveal)
 	}
@@ -218,7 +223,7 @@ func (m *Member) begin(ctx context.Context, key attemptKey, b *nodepb.AuditReque
 	if !a.isDrawn(m.cfg.Key.Key()) {
 		return nil, refuse(CodeDrawn, "this peer is not drawn for %s in window %d", key.provider.Short(), window)
 	}
-	if a.units, err = m.claims(b.Units); err != nil {
+	if a.units, err = m.claims(key, b.Units); err != nil {
 		return nil, err
 	}
 	for _, u := range a.units {
@@ -262,10 +267,15 @@ func (m *Member) forget(window audit.Window) {
 			delete(m.reveals, k)
 		}
 	}
+	for k := range m.lines {
+		if k.window < window {
+			delete(m.lines, k)
+		}
+	}
 }
 
 // claims reads the units and holds what they are to be asked against the plan.
-func (m *Member) claims(in []*nodepb.AuditRequest_Unit) ([]*unit, error) {
+func (m *Member) claims(key attemptKey, in []*nodepb.AuditRequest_Unit) ([]*unit, error) {
 	if len(in) < 1 || len(in) > MaxUnits {
 		return nil, refuse(CodeUnits, "%d units, 1 to %d are audited at once", len(in), MaxUnits)
 	}
@@ -296,7 +306,11 @@ func (m *Member) claims(in []*nodepb.AuditRequest_Unit) ([]*unit, error) {
 		if shape != asked.Shape || walk != asked.Walk {
 			return nil, refuse(CodeUnits, "unit %s of class %s is asked %s and %s", c.ID.Short(), c.Class, asked.Shape, asked.Walk)
 		}
-		out = append(out, &unit{Claim: c, Asked: asked})
+		since, err := m.lineOf(lineKey{key.provider, c.ID, key.window}, x)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, &unit{Claim: c, Asked: asked, since: since})
 	}
 	return out, nil
 }
@@ -378,7 +392,7 @@ func (m *Member) second(a *attempt, s *nodepb.AuditRequest_Second) (*nodepb.Audi
 		return nil, err
 	}
 	for _, u := range a.units {
-		u.products = audit.ProductSeed(a.beacon, a.target(u), a.given[0])
+		u.products = audit.ProductSeed(a.beacon, a.target(u), u.since, a.given[0])
 	}
 	return m.give(a, 1), nil
 }

@@ -21,7 +21,8 @@ import (
 type Unit struct {
 	Claim
 	Device device.Device
-	Appeal bool // it failed, and is asked by a larger committee
+	Appeal bool         // it failed, and is asked by a larger committee
+	Last   audit.Record // the newest that passed, if the unit's records go on from it; the zero value: they begin
 }
 
 // ProverConfig is what a Prover needs; all of it but Plant.
@@ -67,8 +68,9 @@ func (p *Prover) Audit(ctx context.Context, units []Unit) ([]Result, error) {
 		return nil, err
 	}
 	var gone []sign.Key
+	anew := false
 	for number := uint8(1); ; number++ {
-		s, err := p.open(ctx, session{p: p, number: number, window: window, beacon: drawn}, units, gone)
+		s, err := p.open(ctx, session{p: p, number: number, window: window, beacon: drawn, anew: anew}, units, gone)
 		var results []Result
 		if err == nil {
 			results, err = s.play(ctx)
@@ -77,6 +79,11 @@ func (p *Prover) Audit(ctx context.Context, units []Unit) ([]Result, error) {
 		if errors.As(err, &left) && number < audit.MaxAttempts && ctx.Err() == nil {
 			p.cfg.Log.Info("an audit begins anew without a member that left", "member", left.member, "err", left.err)
 			gone = append(gone, left.member)
+			continue
+		}
+		if errors.Is(err, errLine) && number < audit.MaxAttempts && ctx.Err() == nil {
+			p.cfg.Log.Warn("units are audited as if they had not been before", "err", err)
+			anew = true
 			continue
 		}
 		if err != nil && left == nil && s != nil && s.rooted && ctx.Err() == nil {
@@ -112,6 +119,7 @@ type session struct {
 	size    int // of the committee
 	appeal  bool
 	rooted  bool // the products' roots are known
+	anew    bool // no unit's line goes on
 	drawn   audit.Roster
 	members []sign.Key // who gave a first nonce
 	given   [3][]audit.Given
@@ -122,6 +130,7 @@ type session struct {
 type running struct {
 	Unit
 	Asked
+	since   audit.Moment // its line
 	dataset device.Dataset
 	commit  *challenge.Commitment
 	answer  audit.Answer
@@ -154,8 +163,12 @@ func (p *Prover) open(ctx context.Context, s session, units []Unit, gone []sign.
 		if err != nil {
 			return nil, fmt.Errorf("unit %s: %w", u.ID.Short(), err)
 		}
+		var since audit.Moment
+		if last := u.Last.Answer.Window; len(u.Last.Verdicts) > 0 && last < s.window && s.window-last <= audit.LineGap && !s.anew {
+			since = u.Last.Line()
+		}
 		seed := audit.DatasetSeed(s.beacon.Era, p.cfg.Key.Key(), u.ID)
-		s.units = append(s.units, &running{Unit: u, Asked: asked, dataset: device.Of(seed, asked.Walk)})
+		s.units = append(s.units, &running{Unit: u, Asked: asked, since: since, dataset: device.Of(seed, asked.Walk)})
 	}
 	return &s, s.together(ctx, func(ctx context.Context, u *running) error { return u.Device.Fill(ctx, u.dataset) })
 }
@@ -254,19 +267,28 @@ func (s *session) begin(ctx context.Context) error {
 		shape, walk := u.Shape.Marshal(), u.Walk.Marshal()
 		b.Units = append(b.Units, &nodepb.AuditRequest_Unit{
 			Id: u.ID[:], Class: string(u.Class), Shape: shape[:], Walk: walk[:], VramMib: u.VRAMMiB, MemoryMib: u.MemoryMiB, MilliCpu: u.MilliCPU,
+			SinceWindow: uint64(u.since.Window), SinceAttempt: uint32(u.since.Attempt),
 		})
 	}
 	req := s.request()
 	req.Step = &nodepb.AuditRequest_Begin_{Begin: b}
 	var mu sync.Mutex
 	var why error
+	lines := 0 // who does not see that they go on
 	ask := func(from, to int) {
 		var wg sync.WaitGroup
 		for _, m := range s.drawn[from:to] {
 			wg.Go(func() {
-				r, err := s.p.cfg.Call(ctx, m.Key, req)
+				err := s.lines(ctx, m.Key)
+				var r *nodepb.AuditReply
+				if err == nil {
+					r, err = s.p.cfg.Call(ctx, m.Key, req)
+				}
 				mu.Lock()
 				defer mu.Unlock()
+				if isLine(err) {
+					lines++
+				}
 				switch {
 				case err != nil:
 					why = errors.Join(why, fmt.Errorf("%s: %w", m.Key.Short(), err))
@@ -286,6 +308,9 @@ func (s *session) begin(ctx context.Context) error {
 		ask(first, min(first+need, len(s.drawn)))
 	}
 	if need := audit.Certify(s.size); len(s.members) < need {
+		if len(s.members)+lines >= need {
+			why = errors.Join(errLine, why)
+		}
 		return fmt.Errorf("%w: %d of at least %d: %w", ErrCommittee, len(s.members), need, why)
 	}
 	return nil
@@ -297,7 +322,7 @@ func (s *session) multiply(ctx context.Context, u *running) error {
 		Target: audit.Target{Provider: s.p.cfg.Key.Key(), Unit: u.ID, Window: s.window, Attempt: s.number},
 		Shape:  u.Shape, DatasetSeed: u.dataset.Seed, Walk: u.Walk,
 	}
-	u.answer.ProductSeed = audit.ProductSeed(s.beacon.Beacon, u.answer.Target, s.given[0])
+	u.answer.ProductSeed = audit.ProductSeed(s.beacon.Beacon, u.answer.Target, u.since, s.given[0])
 	tiles, err := u.Device.Multiply(ctx, u.answer.ProductSeed, u.Shape)
 	if err != nil {
 		return err
@@ -472,7 +497,7 @@ func (s *session) openUnit(u *running) error {
 func (s *session) record(u *running, verdicts []audit.Signed) audit.Record {
 	slices.SortFunc(verdicts, func(a, b audit.Signed) int { return slices.Compare(a.Member[:], b.Member[:]) })
 	return audit.Record{
-		Beacon: s.beacon.Beacon, Proof: s.beacon.Proof, Committee: uint8(s.size), WindowSlots: s.p.cfg.WindowSlots, Answer: u.answer, AnswerSig: u.sig,
+		Beacon: s.beacon.Beacon, Proof: s.beacon.Proof, Committee: uint8(s.size), WindowSlots: s.p.cfg.WindowSlots, Since: u.since, Answer: u.answer, AnswerSig: u.sig,
 		Shown: u.shown, ShownSig: u.signed, Verdicts: verdicts, Opened: u.opened, Walked: u.walked,
 	}
 }

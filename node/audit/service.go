@@ -83,7 +83,7 @@ func NewService(cfg Config) *Service {
 	s := &Service{cfg: cfg, tag: cfg.Genesis.Tag(), turn: make(chan struct{}, 1), poke: make(chan struct{}, 1), audited: make(chan struct{}, 1)}
 	domain := cfg.Genesis.Domain()
 	s.member = NewMember(MemberConfig{
-		Domain: domain, Key: cfg.Key, Sight: cfg.Sight, Plan: ByPlan, Now: time.Now, Judged: cfg.Judged, Log: cfg.Log,
+		Domain: domain, Key: cfg.Key, WindowSlots: cfg.Genesis.AuditSlots, Sight: cfg.Sight, Plan: ByPlan, Now: time.Now, Judged: cfg.Judged, Log: cfg.Log,
 		Lie: func(l audit.Lie) {
 			if err := cfg.Lie(context.Background(), l); err != nil {
 				cfg.Log.Error("the proof of a lie is not kept", "err", err)
@@ -253,6 +253,9 @@ func (s *Service) Audit(ctx context.Context) ([]Past, error) {
 	}
 	for i, u := range units {
 		units[i].Appeal = s.cfg.Shelf.Standing(u.ID).Appealed()
+		if last, _, ok := s.cfg.Shelf.newest(u.ID); ok && (market.Card{Class: u.Class}).Alone() {
+			units[i].Last = last
+		}
 	}
 	s.mu.Lock()
 	s.done = window

@@ -41,6 +41,7 @@ type AuditRequest struct {
 	//	*AuditRequest_Show_
 	//	*AuditRequest_Commit_
 	//	*AuditRequest_Reveal_
+	//	*AuditRequest_Line_
 	Step          isAuditRequest_Step `protobuf_oneof:"step"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -178,6 +179,15 @@ func (x *AuditRequest) GetReveal() *AuditRequest_Reveal {
 	return nil
 }
 
+func (x *AuditRequest) GetLine() *AuditRequest_Line {
+	if x != nil {
+		if x, ok := x.Step.(*AuditRequest_Line_); ok {
+			return x.Line
+		}
+	}
+	return nil
+}
+
 type isAuditRequest_Step interface {
 	isAuditRequest_Step()
 }
@@ -218,6 +228,10 @@ type AuditRequest_Reveal_ struct {
 	Reveal *AuditRequest_Reveal `protobuf:"bytes,11,opt,name=reveal,proto3,oneof"`
 }
 
+type AuditRequest_Line_ struct {
+	Line *AuditRequest_Line `protobuf:"bytes,12,opt,name=line,proto3,oneof"`
+}
+
 func (*AuditRequest_Begin_) isAuditRequest_Step() {}
 
 func (*AuditRequest_Root_) isAuditRequest_Step() {}
@@ -235,6 +249,8 @@ func (*AuditRequest_Show_) isAuditRequest_Step() {}
 func (*AuditRequest_Commit_) isAuditRequest_Step() {}
 
 func (*AuditRequest_Reveal_) isAuditRequest_Step() {}
+
+func (*AuditRequest_Line_) isAuditRequest_Step() {}
 
 // AuditReply answers one step.
 type AuditReply struct {
@@ -435,6 +451,60 @@ func (x *RecordReply) GetAnchor() []byte {
 	return nil
 }
 
+// Line shows, before Begin, that the records of a unit go on from one that passed: when its line of records began stands in the record and
+// goes into the seed. Answered by nothing. Units that show none begin a line.
+type AuditRequest_Line struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Unit          []byte                 `protobuf:"bytes,1,opt,name=unit,proto3" json:"unit,omitempty"` // 32
+	Last          []byte                 `protobuf:"bytes,2,opt,name=last,proto3" json:"last,omitempty"` // audit.Certificate of its last record
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditRequest_Line) Reset() {
+	*x = AuditRequest_Line{}
+	mi := &file_node_nodepb_audit_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditRequest_Line) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditRequest_Line) ProtoMessage() {}
+
+func (x *AuditRequest_Line) ProtoReflect() protoreflect.Message {
+	mi := &file_node_nodepb_audit_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditRequest_Line.ProtoReflect.Descriptor instead.
+func (*AuditRequest_Line) Descriptor() ([]byte, []int) {
+	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 0}
+}
+
+func (x *AuditRequest_Line) GetUnit() []byte {
+	if x != nil {
+		return x.Unit
+	}
+	return nil
+}
+
+func (x *AuditRequest_Line) GetLast() []byte {
+	if x != nil {
+		return x.Last
+	}
+	return nil
+}
+
 // Commit asks for a commitment to a nonce, of which the provider's beacon of the window is made. Answered by it; only where a
 // network's beacons are made so, and then before Begin.
 type AuditRequest_Commit struct {
@@ -445,7 +515,7 @@ type AuditRequest_Commit struct {
 
 func (x *AuditRequest_Commit) Reset() {
 	*x = AuditRequest_Commit{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[4]
+	mi := &file_node_nodepb_audit_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -457,7 +527,7 @@ func (x *AuditRequest_Commit) String() string {
 func (*AuditRequest_Commit) ProtoMessage() {}
 
 func (x *AuditRequest_Commit) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[4]
+	mi := &file_node_nodepb_audit_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -470,7 +540,7 @@ func (x *AuditRequest_Commit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest_Commit.ProtoReflect.Descriptor instead.
 func (*AuditRequest_Commit) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 0}
+	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 1}
 }
 
 // Reveal says which commitments there are. Answered by the nonce and the signature of audit.Reveal, for one list only.
@@ -483,7 +553,7 @@ type AuditRequest_Reveal struct {
 
 func (x *AuditRequest_Reveal) Reset() {
 	*x = AuditRequest_Reveal{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[5]
+	mi := &file_node_nodepb_audit_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -495,7 +565,7 @@ func (x *AuditRequest_Reveal) String() string {
 func (*AuditRequest_Reveal) ProtoMessage() {}
 
 func (x *AuditRequest_Reveal) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[5]
+	mi := &file_node_nodepb_audit_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -508,7 +578,7 @@ func (x *AuditRequest_Reveal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest_Reveal.ProtoReflect.Descriptor instead.
 func (*AuditRequest_Reveal) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 1}
+	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 2}
 }
 
 func (x *AuditRequest_Reveal) GetList() []*AuditRequest_Commitment {
@@ -529,7 +599,7 @@ type AuditRequest_Commitment struct {
 
 func (x *AuditRequest_Commitment) Reset() {
 	*x = AuditRequest_Commitment{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[6]
+	mi := &file_node_nodepb_audit_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -541,7 +611,7 @@ func (x *AuditRequest_Commitment) String() string {
 func (*AuditRequest_Commitment) ProtoMessage() {}
 
 func (x *AuditRequest_Commitment) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[6]
+	mi := &file_node_nodepb_audit_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -554,7 +624,7 @@ func (x *AuditRequest_Commitment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest_Commitment.ProtoReflect.Descriptor instead.
 func (*AuditRequest_Commitment) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 2}
+	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 3}
 }
 
 func (x *AuditRequest_Commitment) GetMember() []byte {
@@ -586,7 +656,7 @@ type AuditRequest_Begin struct {
 
 func (x *AuditRequest_Begin) Reset() {
 	*x = AuditRequest_Begin{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[7]
+	mi := &file_node_nodepb_audit_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -598,7 +668,7 @@ func (x *AuditRequest_Begin) String() string {
 func (*AuditRequest_Begin) ProtoMessage() {}
 
 func (x *AuditRequest_Begin) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[7]
+	mi := &file_node_nodepb_audit_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -611,7 +681,7 @@ func (x *AuditRequest_Begin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest_Begin.ProtoReflect.Descriptor instead.
 func (*AuditRequest_Begin) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 3}
+	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 4}
 }
 
 func (x *AuditRequest_Begin) GetSource() uint32 {
@@ -666,13 +736,15 @@ type AuditRequest_Unit struct {
 	VramMib       uint32                 `protobuf:"varint,5,opt,name=vram_mib,json=vramMib,proto3" json:"vram_mib,omitempty"`
 	MemoryMib     uint32                 `protobuf:"varint,6,opt,name=memory_mib,json=memoryMib,proto3" json:"memory_mib,omitempty"`
 	MilliCpu      uint32                 `protobuf:"varint,7,opt,name=milli_cpu,json=milliCpu,proto3" json:"milli_cpu,omitempty"`
+	SinceWindow   uint64                 `protobuf:"varint,8,opt,name=since_window,json=sinceWindow,proto3" json:"since_window,omitempty"` // of its line; both 0: it begins one
+	SinceAttempt  uint32                 `protobuf:"varint,9,opt,name=since_attempt,json=sinceAttempt,proto3" json:"since_attempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AuditRequest_Unit) Reset() {
 	*x = AuditRequest_Unit{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[8]
+	mi := &file_node_nodepb_audit_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -684,7 +756,7 @@ func (x *AuditRequest_Unit) String() string {
 func (*AuditRequest_Unit) ProtoMessage() {}
 
 func (x *AuditRequest_Unit) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[8]
+	mi := &file_node_nodepb_audit_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -697,7 +769,7 @@ func (x *AuditRequest_Unit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest_Unit.ProtoReflect.Descriptor instead.
 func (*AuditRequest_Unit) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 4}
+	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 5}
 }
 
 func (x *AuditRequest_Unit) GetId() []byte {
@@ -749,6 +821,20 @@ func (x *AuditRequest_Unit) GetMilliCpu() uint32 {
 	return 0
 }
 
+func (x *AuditRequest_Unit) GetSinceWindow() uint64 {
+	if x != nil {
+		return x.SinceWindow
+	}
+	return 0
+}
+
+func (x *AuditRequest_Unit) GetSinceAttempt() uint32 {
+	if x != nil {
+		return x.SinceAttempt
+	}
+	return 0
+}
+
 // Root is the commitment to a unit's products, as soon as it is there. Its arrival stops the unit's time.
 type AuditRequest_Root struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -760,7 +846,7 @@ type AuditRequest_Root struct {
 
 func (x *AuditRequest_Root) Reset() {
 	*x = AuditRequest_Root{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[9]
+	mi := &file_node_nodepb_audit_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -772,7 +858,7 @@ func (x *AuditRequest_Root) String() string {
 func (*AuditRequest_Root) ProtoMessage() {}
 
 func (x *AuditRequest_Root) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[9]
+	mi := &file_node_nodepb_audit_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -785,7 +871,7 @@ func (x *AuditRequest_Root) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest_Root.ProtoReflect.Descriptor instead.
 func (*AuditRequest_Root) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 5}
+	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 6}
 }
 
 func (x *AuditRequest_Root) GetUnit() uint32 {
@@ -812,7 +898,7 @@ type AuditRequest_Second struct {
 
 func (x *AuditRequest_Second) Reset() {
 	*x = AuditRequest_Second{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[10]
+	mi := &file_node_nodepb_audit_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -824,7 +910,7 @@ func (x *AuditRequest_Second) String() string {
 func (*AuditRequest_Second) ProtoMessage() {}
 
 func (x *AuditRequest_Second) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[10]
+	mi := &file_node_nodepb_audit_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -837,7 +923,7 @@ func (x *AuditRequest_Second) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest_Second.ProtoReflect.Descriptor instead.
 func (*AuditRequest_Second) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 6}
+	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 7}
 }
 
 func (x *AuditRequest_Second) GetFirst() []*AuditRequest_Given {
@@ -858,7 +944,7 @@ type AuditRequest_Given struct {
 
 func (x *AuditRequest_Given) Reset() {
 	*x = AuditRequest_Given{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[11]
+	mi := &file_node_nodepb_audit_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -870,7 +956,7 @@ func (x *AuditRequest_Given) String() string {
 func (*AuditRequest_Given) ProtoMessage() {}
 
 func (x *AuditRequest_Given) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[11]
+	mi := &file_node_nodepb_audit_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -883,7 +969,7 @@ func (x *AuditRequest_Given) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest_Given.ProtoReflect.Descriptor instead.
 func (*AuditRequest_Given) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 7}
+	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 8}
 }
 
 func (x *AuditRequest_Given) GetMember() []byte {
@@ -913,7 +999,7 @@ type AuditRequest_Arrived struct {
 
 func (x *AuditRequest_Arrived) Reset() {
 	*x = AuditRequest_Arrived{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[12]
+	mi := &file_node_nodepb_audit_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -925,7 +1011,7 @@ func (x *AuditRequest_Arrived) String() string {
 func (*AuditRequest_Arrived) ProtoMessage() {}
 
 func (x *AuditRequest_Arrived) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[12]
+	mi := &file_node_nodepb_audit_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -938,7 +1024,7 @@ func (x *AuditRequest_Arrived) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest_Arrived.ProtoReflect.Descriptor instead.
 func (*AuditRequest_Arrived) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 8}
+	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 9}
 }
 
 func (x *AuditRequest_Arrived) GetUnit() uint32 {
@@ -978,7 +1064,7 @@ type AuditRequest_Third struct {
 
 func (x *AuditRequest_Third) Reset() {
 	*x = AuditRequest_Third{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[13]
+	mi := &file_node_nodepb_audit_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -990,7 +1076,7 @@ func (x *AuditRequest_Third) String() string {
 func (*AuditRequest_Third) ProtoMessage() {}
 
 func (x *AuditRequest_Third) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[13]
+	mi := &file_node_nodepb_audit_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1003,7 +1089,7 @@ func (x *AuditRequest_Third) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest_Third.ProtoReflect.Descriptor instead.
 func (*AuditRequest_Third) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 9}
+	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 10}
 }
 
 // Rapid is a round of a unit's rapid rounds: where the walker of the round before arrived. The first has none, and is
@@ -1020,7 +1106,7 @@ type AuditRequest_Rapid struct {
 
 func (x *AuditRequest_Rapid) Reset() {
 	*x = AuditRequest_Rapid{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[14]
+	mi := &file_node_nodepb_audit_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1032,7 +1118,7 @@ func (x *AuditRequest_Rapid) String() string {
 func (*AuditRequest_Rapid) ProtoMessage() {}
 
 func (x *AuditRequest_Rapid) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[14]
+	mi := &file_node_nodepb_audit_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1045,7 +1131,7 @@ func (x *AuditRequest_Rapid) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest_Rapid.ProtoReflect.Descriptor instead.
 func (*AuditRequest_Rapid) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 10}
+	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 11}
 }
 
 func (x *AuditRequest_Rapid) GetRound() uint32 {
@@ -1090,7 +1176,7 @@ type AuditRequest_Show struct {
 
 func (x *AuditRequest_Show) Reset() {
 	*x = AuditRequest_Show{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[15]
+	mi := &file_node_nodepb_audit_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1102,7 +1188,7 @@ func (x *AuditRequest_Show) String() string {
 func (*AuditRequest_Show) ProtoMessage() {}
 
 func (x *AuditRequest_Show) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[15]
+	mi := &file_node_nodepb_audit_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1115,7 +1201,7 @@ func (x *AuditRequest_Show) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest_Show.ProtoReflect.Descriptor instead.
 func (*AuditRequest_Show) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 11}
+	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 12}
 }
 
 func (x *AuditRequest_Show) GetUnit() uint32 {
@@ -1157,7 +1243,7 @@ var File_node_nodepb_audit_proto protoreflect.FileDescriptor
 
 const file_node_nodepb_audit_proto_rawDesc = "" +
 	"\n" +
-	"\x17node/nodepb/audit.proto\x12\x10starling.node.v1\"\xc5\r\n" +
+	"\x17node/nodepb/audit.proto\x12\x10starling.node.v1\"\xf8\x0e\n" +
 	"\fAuditRequest\x12\x16\n" +
 	"\x06window\x18\x01 \x01(\x04R\x06window\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12<\n" +
@@ -1170,7 +1256,11 @@ const file_node_nodepb_audit_proto_rawDesc = "" +
 	"\x04show\x18\t \x01(\v2#.starling.node.v1.AuditRequest.ShowH\x00R\x04show\x12?\n" +
 	"\x06commit\x18\n" +
 	" \x01(\v2%.starling.node.v1.AuditRequest.CommitH\x00R\x06commit\x12?\n" +
-	"\x06reveal\x18\v \x01(\v2%.starling.node.v1.AuditRequest.RevealH\x00R\x06reveal\x1a\b\n" +
+	"\x06reveal\x18\v \x01(\v2%.starling.node.v1.AuditRequest.RevealH\x00R\x06reveal\x129\n" +
+	"\x04line\x18\f \x01(\v2#.starling.node.v1.AuditRequest.LineH\x00R\x04line\x1a.\n" +
+	"\x04Line\x12\x12\n" +
+	"\x04unit\x18\x01 \x01(\fR\x04unit\x12\x12\n" +
+	"\x04last\x18\x02 \x01(\fR\x04last\x1a\b\n" +
 	"\x06Commit\x1aG\n" +
 	"\x06Reveal\x12=\n" +
 	"\x04list\x18\x01 \x03(\v2).starling.node.v1.AuditRequest.CommitmentR\x04list\x1a8\n" +
@@ -1184,7 +1274,7 @@ const file_node_nodepb_audit_proto_rawDesc = "" +
 	"\x06beacon\x18\x03 \x01(\fR\x06beacon\x129\n" +
 	"\x05units\x18\x04 \x03(\v2#.starling.node.v1.AuditRequest.UnitR\x05units\x12\x14\n" +
 	"\x05proof\x18\x05 \x01(\fR\x05proof\x12\x16\n" +
-	"\x06appeal\x18\x06 \x01(\bR\x06appeal\x1a\xad\x01\n" +
+	"\x06appeal\x18\x06 \x01(\bR\x06appeal\x1a\xf5\x01\n" +
 	"\x04Unit\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x14\n" +
 	"\x05class\x18\x02 \x01(\tR\x05class\x12\x14\n" +
@@ -1193,7 +1283,9 @@ const file_node_nodepb_audit_proto_rawDesc = "" +
 	"\bvram_mib\x18\x05 \x01(\rR\avramMib\x12\x1d\n" +
 	"\n" +
 	"memory_mib\x18\x06 \x01(\rR\tmemoryMib\x12\x1b\n" +
-	"\tmilli_cpu\x18\a \x01(\rR\bmilliCpu\x1a.\n" +
+	"\tmilli_cpu\x18\a \x01(\rR\bmilliCpu\x12!\n" +
+	"\fsince_window\x18\b \x01(\x04R\vsinceWindow\x12#\n" +
+	"\rsince_attempt\x18\t \x01(\rR\fsinceAttempt\x1a.\n" +
 	"\x04Root\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\rR\x04unit\x12\x12\n" +
 	"\x04root\x18\x02 \x01(\fR\x04root\x1aD\n" +
@@ -1250,45 +1342,47 @@ func file_node_nodepb_audit_proto_rawDescGZIP() []byte {
 	return file_node_nodepb_audit_proto_rawDescData
 }
 
-var file_node_nodepb_audit_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_node_nodepb_audit_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_node_nodepb_audit_proto_goTypes = []any{
 	(*AuditRequest)(nil),            // 0: starling.node.v1.AuditRequest
 	(*AuditReply)(nil),              // 1: starling.node.v1.AuditReply
 	(*RecordRequest)(nil),           // 2: starling.node.v1.RecordRequest
 	(*RecordReply)(nil),             // 3: starling.node.v1.RecordReply
-	(*AuditRequest_Commit)(nil),     // 4: starling.node.v1.AuditRequest.Commit
-	(*AuditRequest_Reveal)(nil),     // 5: starling.node.v1.AuditRequest.Reveal
-	(*AuditRequest_Commitment)(nil), // 6: starling.node.v1.AuditRequest.Commitment
-	(*AuditRequest_Begin)(nil),      // 7: starling.node.v1.AuditRequest.Begin
-	(*AuditRequest_Unit)(nil),       // 8: starling.node.v1.AuditRequest.Unit
-	(*AuditRequest_Root)(nil),       // 9: starling.node.v1.AuditRequest.Root
-	(*AuditRequest_Second)(nil),     // 10: starling.node.v1.AuditRequest.Second
-	(*AuditRequest_Given)(nil),      // 11: starling.node.v1.AuditRequest.Given
-	(*AuditRequest_Arrived)(nil),    // 12: starling.node.v1.AuditRequest.Arrived
-	(*AuditRequest_Third)(nil),      // 13: starling.node.v1.AuditRequest.Third
-	(*AuditRequest_Rapid)(nil),      // 14: starling.node.v1.AuditRequest.Rapid
-	(*AuditRequest_Show)(nil),       // 15: starling.node.v1.AuditRequest.Show
+	(*AuditRequest_Line)(nil),       // 4: starling.node.v1.AuditRequest.Line
+	(*AuditRequest_Commit)(nil),     // 5: starling.node.v1.AuditRequest.Commit
+	(*AuditRequest_Reveal)(nil),     // 6: starling.node.v1.AuditRequest.Reveal
+	(*AuditRequest_Commitment)(nil), // 7: starling.node.v1.AuditRequest.Commitment
+	(*AuditRequest_Begin)(nil),      // 8: starling.node.v1.AuditRequest.Begin
+	(*AuditRequest_Unit)(nil),       // 9: starling.node.v1.AuditRequest.Unit
+	(*AuditRequest_Root)(nil),       // 10: starling.node.v1.AuditRequest.Root
+	(*AuditRequest_Second)(nil),     // 11: starling.node.v1.AuditRequest.Second
+	(*AuditRequest_Given)(nil),      // 12: starling.node.v1.AuditRequest.Given
+	(*AuditRequest_Arrived)(nil),    // 13: starling.node.v1.AuditRequest.Arrived
+	(*AuditRequest_Third)(nil),      // 14: starling.node.v1.AuditRequest.Third
+	(*AuditRequest_Rapid)(nil),      // 15: starling.node.v1.AuditRequest.Rapid
+	(*AuditRequest_Show)(nil),       // 16: starling.node.v1.AuditRequest.Show
 }
 var file_node_nodepb_audit_proto_depIdxs = []int32{
-	7,  // 0: starling.node.v1.AuditRequest.begin:type_name -> starling.node.v1.AuditRequest.Begin
-	9,  // 1: starling.node.v1.AuditRequest.root:type_name -> starling.node.v1.AuditRequest.Root
-	10, // 2: starling.node.v1.AuditRequest.second:type_name -> starling.node.v1.AuditRequest.Second
-	12, // 3: starling.node.v1.AuditRequest.arrived:type_name -> starling.node.v1.AuditRequest.Arrived
-	13, // 4: starling.node.v1.AuditRequest.third:type_name -> starling.node.v1.AuditRequest.Third
-	14, // 5: starling.node.v1.AuditRequest.rapid:type_name -> starling.node.v1.AuditRequest.Rapid
-	15, // 6: starling.node.v1.AuditRequest.show:type_name -> starling.node.v1.AuditRequest.Show
-	4,  // 7: starling.node.v1.AuditRequest.commit:type_name -> starling.node.v1.AuditRequest.Commit
-	5,  // 8: starling.node.v1.AuditRequest.reveal:type_name -> starling.node.v1.AuditRequest.Reveal
-	6,  // 9: starling.node.v1.AuditRequest.Reveal.list:type_name -> starling.node.v1.AuditRequest.Commitment
-	8,  // 10: starling.node.v1.AuditRequest.Begin.units:type_name -> starling.node.v1.AuditRequest.Unit
-	11, // 11: starling.node.v1.AuditRequest.Second.first:type_name -> starling.node.v1.AuditRequest.Given
-	11, // 12: starling.node.v1.AuditRequest.Arrived.second:type_name -> starling.node.v1.AuditRequest.Given
-	11, // 13: starling.node.v1.AuditRequest.Show.third:type_name -> starling.node.v1.AuditRequest.Given
-	14, // [14:14] is the sub-list for method output_type
-	14, // [14:14] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	8,  // 0: starling.node.v1.AuditRequest.begin:type_name -> starling.node.v1.AuditRequest.Begin
+	10, // 1: starling.node.v1.AuditRequest.root:type_name -> starling.node.v1.AuditRequest.Root
+	11, // 2: starling.node.v1.AuditRequest.second:type_name -> starling.node.v1.AuditRequest.Second
+	13, // 3: starling.node.v1.AuditRequest.arrived:type_name -> starling.node.v1.AuditRequest.Arrived
+	14, // 4: starling.node.v1.AuditRequest.third:type_name -> starling.node.v1.AuditRequest.Third
+	15, // 5: starling.node.v1.AuditRequest.rapid:type_name -> starling.node.v1.AuditRequest.Rapid
+	16, // 6: starling.node.v1.AuditRequest.show:type_name -> starling.node.v1.AuditRequest.Show
+	5,  // 7: starling.node.v1.AuditRequest.commit:type_name -> starling.node.v1.AuditRequest.Commit
+	6,  // 8: starling.node.v1.AuditRequest.reveal:type_name -> starling.node.v1.AuditRequest.Reveal
+	4,  // 9: starling.node.v1.AuditRequest.line:type_name -> starling.node.v1.AuditRequest.Line
+	7,  // 10: starling.node.v1.AuditRequest.Reveal.list:type_name -> starling.node.v1.AuditRequest.Commitment
+	9,  // 11: starling.node.v1.AuditRequest.Begin.units:type_name -> starling.node.v1.AuditRequest.Unit
+	12, // 12: starling.node.v1.AuditRequest.Second.first:type_name -> starling.node.v1.AuditRequest.Given
+	12, // 13: starling.node.v1.AuditRequest.Arrived.second:type_name -> starling.node.v1.AuditRequest.Given
+	12, // 14: starling.node.v1.AuditRequest.Show.third:type_name -> starling.node.v1.AuditRequest.Given
+	15, // [15:15] is the sub-list for method output_type
+	15, // [15:15] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_node_nodepb_audit_proto_init() }
@@ -1306,6 +1400,7 @@ func file_node_nodepb_audit_proto_init() {
 		(*AuditRequest_Show_)(nil),
 		(*AuditRequest_Commit_)(nil),
 		(*AuditRequest_Reveal_)(nil),
+		(*AuditRequest_Line_)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1313,7 +1408,7 @@ func file_node_nodepb_audit_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_nodepb_audit_proto_rawDesc), len(file_node_nodepb_audit_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   16,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

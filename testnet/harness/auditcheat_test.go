@@ -380,7 +380,7 @@ func makeLazy(t *testing.T, n *Net, p *Peer, sight *audit.Public) *lazy {
 		nonces: map[string][]rules.Nonce{}, passed: map[sign.Key]int{},
 	}
 	l.member = audit.NewMember(audit.MemberConfig{
-		Domain: l.domain, Key: p.Key, Sight: sight, Plan: audit.ByPlan, Now: time.Now, Log: p2ptest.Quiet(),
+		Domain: l.domain, Key: p.Key, WindowSlots: n.Genesis.AuditSlots, Sight: sight, Plan: audit.ByPlan, Now: time.Now, Log: p2ptest.Quiet(),
 		Judged: func(sign.Key, rules.Verdict) {}, Lie: func(rules.Lie) {},
 	})
 	h := protocol.Audit.Handle(n.net.Hosts[p.i], n.Genesis.Tag(), func(ctx context.Context, from peer.ID, req *nodepb.AuditRequest) (*nodepb.AuditReply, error) {

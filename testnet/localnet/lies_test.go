@@ -51,7 +51,7 @@ func audited(t *testing.T, g market.Genesis, l *solana.Ledger, provider, member 
 	var mu sync.Mutex
 	var lies []rules.Lie
 	m := audit.NewMember(audit.MemberConfig{
-		Domain: g.Domain(), Key: member, Sight: sight, Plan: plan, Now: time.Now, Log: slog.New(slog.DiscardHandler), Judged: func(sign.Key, rules.Verdict) {},
+		Domain: g.Domain(), Key: member, WindowSlots: g.AuditSlots, Sight: sight, Plan: plan, Now: time.Now, Log: slog.New(slog.DiscardHandler), Judged: func(sign.Key, rules.Verdict) {},
 		Lie: func(l rules.Lie) { mu.Lock(); lies = append(lies, l); mu.Unlock() },
 	})
 	var answer rules.Answer

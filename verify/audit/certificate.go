@@ -58,6 +58,9 @@ func (c Certificate) Hash() sign.Hash {
 	return sign.Sum([]byte("starling/certificate/v1"), c.Marshal())
 }
 
+// Record is the record without its openings.
+func (c Certificate) Record() Record { return c.record }
+
 // Target is whose unit it is of, and when.
 func (c Certificate) Target() Target { return c.record.Answer.Target }
 
