@@ -71,7 +71,7 @@ func (n *Node) newAudits(ctx context.Context) (*audit.Service, error) {
 	}
 	if n.provider != nil {
 		c.Units, c.List, c.Proven, c.Delist = n.idleUnits, n.provider.Shown, n.provider.Show, n.provider.Withdraw
-		c.Burns, c.Funded, c.Price = n.newBurns(), n.funded, n.provider.Price
+		c.Burns, c.Funded, c.Price, c.Sold = n.newBurns(), n.funded, n.provider.Price, n.provider.SoldSince
 		c.Anchor, c.AnchorPoll = n.p.Ledger, n.p.Settle.PollEvery
 		if n.p.Mask != nil {
 			c.Mask = n.mask

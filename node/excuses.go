@@ -11,7 +11,7 @@ func (n *Node) newBurns() audit.Burns {
 	if n.payments == nil {
 		return nil
 	}
-	return audit.OnChain{Network: n.network, Payments: n.payments, WindowSlots: n.p.Genesis.AuditSlots}
+	return audit.OnChain{Network: n.network, Payments: n.payments}
 }
 
 // funded is where the money of a lease of this peer's units lies.

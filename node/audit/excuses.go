@@ -19,8 +19,8 @@ import (
 
 // Burns is what a network with a program tells of the fees that burn there.
 type Burns interface {
-	// Terms are what a claim costs, and the most that the network pays a unit for a window.
-	Terms(ctx context.Context) (fee audit.Fee, reward market.Amount, err error)
+	// Terms are what a claim costs.
+	Terms(ctx context.Context) (audit.Fee, error)
 	// Paid is what the chain has paid for a lease for ever, fee included.
 	Paid(ctx context.Context, w audit.Worked) (market.Amount, error)
 }
@@ -34,10 +34,9 @@ const (
 
 // excused are excuses of one unit, with what the network says of them; the zero value has none.
 type excused struct {
-	list   []audit.Excuse
-	fee    audit.Fee
-	reward market.Amount
-	paid   map[leaf]market.Amount
+	list []audit.Excuse
+	fee  audit.Fee
+	paid map[leaf]market.Amount
 }
 
 // leaf is where a lease's money lies.
@@ -66,7 +65,7 @@ func hope(ctx context.Context, b Burns, list []audit.Excuse) (excused, error) {
 		}
 	}
 	var err error
-	out.fee, out.reward, err = b.Terms(ctx)
+	out.fee, err = b.Terms(ctx)
 	return out, err
 }
 
@@ -96,7 +95,7 @@ func (e excused) terms(windowSlots, slotMillis uint64, price market.Price) audit
 	if len(e.list) == 0 || err != nil {
 		return t
 	}
-	t.Fee, t.Worth = e.fee, audit.Worth{Reward: e.reward, Price: rate}
+	t.Fee, t.Price = e.fee, rate
 	t.Paid = func(w audit.Worked) (market.Amount, error) {
 		p, known := e.paid[leafOf(w)]
 		if !known {
@@ -111,15 +110,8 @@ func (e excused) terms(windowSlots, slotMillis uint64, price market.Price) audit
 func (e excused) reports(t audit.Terms) map[audit.Window]audit.Report {
 	out := map[audit.Window]audit.Report{}
 	for _, x := range e.list {
-		if t.Paid == nil {
-			break
-		}
-		busy, err := x.Busy(t.Fee, t.Paid)
-		if err != nil {
-			continue
-		}
-		if keeps, err := audit.Suffices(x.Window, t.WindowSlots, busy, t.Worth); err == nil {
-			out[x.Window] = audit.Report{Result: audit.Excused, Keeps: keeps}
+		if _, err := t.Busy(x); err == nil {
+			out[x.Window] = audit.Report{Result: audit.Excused}
 		}
 	}
 	return out
@@ -137,7 +129,7 @@ func readExcuses(r audit.Record, now audit.Window, raw [][]byte) ([]audit.Excuse
 			return nil, err
 		}
 		twice := slices.ContainsFunc(out, func(o audit.Excuse) bool { return o.Window == e.Window })
-		if twice || e.Window <= r.Answer.Window || e.Window >= now { // not needed
+		if twice || e.Window <= r.Answer.Window || e.Window > now { // not needed
 			continue
 		}
 		if e.Provider != r.Answer.Provider || e.Unit != r.Answer.Unit || e.WindowSlots != r.WindowSlots {
@@ -179,7 +171,7 @@ func covered(r verify.ReceiptCore, windowSlots uint64) []audit.Window {
 
 // Worked is told of a receipt that both sides of a lease of this peer's units signed; it may come again. It does not wait.
 func (s *Service) Worked(l market.Lease, units []market.UnitID, r verify.Receipt) {
-	if s.cfg.Burns == nil || s.cfg.Funded == nil || len(covered(r.ReceiptCore, s.cfg.Genesis.AuditSlots)) == 0 {
+	if s.cfg.Burns == nil || s.cfg.Funded == nil {
 		return
 	}
 	s.mu.Lock()
@@ -187,10 +179,25 @@ func (s *Service) Worked(l market.Lease, units []market.UnitID, r verify.Receipt
 		s.filed = s.filed[1:]
 	}
 	s.mu.Unlock()
+	if len(covered(r.ReceiptCore, s.cfg.Genesis.AuditSlots)) == 0 {
+		return
+	}
 	select {
 	case s.poke <- struct{}{}:
 	default:
 	}
+}
+
+// remind hears again of all receipts that may excuse a unit still: the journal had them before they were told of, and the process may
+// have ended before it made excuses of them.
+func (s *Service) remind(ctx context.Context) error {
+	since, any := s.cfg.Shelf.since()
+	if s.cfg.Sold == nil || s.cfg.Burns == nil || s.cfg.Funded == nil || !any {
+		return nil
+	}
+	return s.cfg.Sold(ctx, since, func(l market.Lease, units []market.UnitID, r verify.Receipt) error {
+		return s.work(ctx, filed{l, units, r})
+	})
 }
 
 // excuse makes excuses of the receipts that came.
@@ -199,23 +206,36 @@ func (s *Service) excuse(ctx context.Context) {
 	came := s.filed
 	s.filed = nil
 	s.mu.Unlock()
+	now, _, _ := s.cfg.Sight.Window() // it was known a moment ago
 	for _, f := range came {
-		at, known := s.cfg.Funded(f.lease.Core.ID())
-		if !known {
+		_, known := s.cfg.Funded(f.lease.Core.ID())
+		if !known && audit.WindowOf(f.receipt.To, s.cfg.Genesis.AuditSlots)+1 >= now { // what its buyer says of that may come yet
+			s.mu.Lock()
+			s.filed = append(s.filed, f)
+			s.mu.Unlock()
 			continue
 		}
-		for _, u := range f.units {
-			in, err := market.ProveUnit(f.units, u)
-			for _, w := range covered(f.receipt.ReceiptCore, s.cfg.Genesis.AuditSlots) {
-				if err == nil {
-					err = s.cfg.Shelf.Excuse(ctx, s.cfg.Genesis.Domain(), w, u, audit.Worked{Lease: f.lease, In: in, Receipt: f.receipt, Funded: at})
-				}
-			}
-			if err != nil && ctx.Err() == nil {
-				s.cfg.Log.Error("a unit that was busy is not excused", "unit", u, "lease", f.lease.Core.ID(), "err", err)
-			}
+		if err := s.work(ctx, f); err != nil && ctx.Err() == nil {
+			s.cfg.Log.Error("units that were busy are not excused", "lease", f.lease.Core.ID(), "err", err)
 		}
 	}
+}
+
+// work notes a receipt for all units of its lease.
+func (s *Service) work(ctx context.Context, f filed) error {
+	at, known := s.cfg.Funded(f.lease.Core.ID())
+	if !known {
+		return nil
+	}
+	var errs []error
+	for _, u := range f.units {
+		in, err := market.ProveUnit(f.units, u)
+		if err == nil {
+			err = s.cfg.Shelf.Worked(ctx, s.cfg.Genesis.Domain(), u, audit.Worked{Lease: f.lease, In: in, Receipt: f.receipt, Funded: at})
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 // fresh says why a record of one of this peer's units does not keep it listed now, whatever it did since.
@@ -279,55 +299,103 @@ func (s *Shelf) addExcuse(e audit.Excuse) {
 		s.excuses[e.Unit] = map[audit.Window]audit.Excuse{}
 	}
 	s.excuses[e.Unit][e.Window] = e
+	for _, l := range audit.Newest(e.Leases) {
+		s.lease(e.Unit, l)
+	}
 }
 
-// Excuse keeps that a unit worked when a window began, beside what it did since it last passed. A unit that never passed, passed
-// since the lease began, or was excused too often has no use for it.
-func (s *Shelf) Excuse(ctx context.Context, d sign.Domain, w audit.Window, u market.UnitID, worked audit.Worked) error {
-	r, _, ok := s.newest(u)
-	if !ok || w <= r.Answer.Window || w-r.Answer.Window > audit.MaxExcused {
-		return nil
+// lease notes the newest receipt of a lease of a unit beside the others, one after the other in time: the last MaxLeases. s.mu is held.
+func (s *Shelf) lease(u market.UnitID, l audit.Worked) {
+	ls := s.leases[u]
+	if i := slices.IndexFunc(ls, func(o audit.Worked) bool { return leafOf(o) == leafOf(l) }); i >= 0 {
+		if ls[i].Receipt.To < l.Receipt.To {
+			ls[i] = l
+		}
+		return
 	}
-	e := audit.Excuse{Provider: r.Answer.Provider, Unit: u, Window: w, WindowSlots: r.WindowSlots, Since: passedIn(r)}
-	if worked.Lease.Core.Start < e.Since {
+	i, _ := slices.BinarySearchFunc(ls, l.Lease.Core.Start, func(o audit.Worked, at market.Slot) int { return cmp.Compare(o.Lease.Core.Start, at) })
+	if i > 0 && ls[i-1].Receipt.To > l.Lease.Core.Start || i < len(ls) && l.Receipt.To > ls[i].Lease.Core.Start {
+		return // a unit is leased once at a time
+	}
+	ls = slices.Insert(ls, i, l)
+	s.leases[u] = ls[max(len(ls)-audit.MaxLeases, 0):]
+}
+
+// Worked keeps that a unit worked, and makes an excuse of it for each window that its receipt covers the beginning of, with what the
+// unit did before since it last passed. A unit that never passed, passed since the lease began, or was excused too often has no use for it.
+func (s *Shelf) Worked(ctx context.Context, d sign.Domain, u market.UnitID, worked audit.Worked) error {
+	r, hash, ok := s.newest(u)
+	if !ok || worked.Lease.Core.Start < passedIn(r) {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, here := s.excuses[u][w]; here || s.units[u] != r.Hash() {
+	if s.units[u] != hash {
 		return nil
 	}
-	e.Leases = append(s.before(u, w, worked), worked)
-	if err := e.Check(d); err != nil {
-		return err
+	var puts []store.Put
+	var made []audit.Excuse
+	for _, w := range covered(worked.Receipt.ReceiptCore, r.WindowSlots) {
+		if _, here := s.excuses[u][w]; here || w <= r.Answer.Window || w-r.Answer.Window > audit.MaxExcused {
+			continue
+		}
+		e := audit.Excuse{Provider: r.Answer.Provider, Unit: u, Window: w, WindowSlots: r.WindowSlots, Since: passedIn(r)}
+		for _, l := range s.leases[u] {
+			if l.Receipt.To <= worked.Lease.Core.Start && leafOf(l) != leafOf(worked) {
+				e.Leases = append(e.Leases, l)
+			}
+		}
+		e.Leases = append(e.Leases, worked)
+		e.Leases = e.Leases[max(len(e.Leases)-audit.MaxLeases, 0):]
+		if err := e.Check(d); err != nil {
+			return err
+		}
+		puts, made = append(puts, store.Put{Kind: kindExcuse, Key: excuseKey(u, w), Value: e.Marshal()}), append(made, e)
 	}
-	if err := s.store.Write(ctx, store.Put{Kind: kindExcuse, Key: excuseKey(u, w), Value: e.Marshal()}); err != nil {
-		return err
+	if len(puts) > 0 {
+		if err := s.store.Write(ctx, puts...); err != nil {
+			return err
+		}
 	}
-	s.addExcuse(e)
+	for _, e := range made {
+		s.addExcuse(e)
+	}
+	s.lease(u, worked)
 	return nil
 }
 
-// before are the leases that excused a unit earlier, which count again with another. s.mu is held.
-func (s *Shelf) before(u market.UnitID, w audit.Window, worked audit.Worked) []audit.Worked {
-	var last audit.Excuse
-	for at, e := range s.excuses[u] {
-		if at < w && (len(last.Leases) == 0 || at > last.Window) {
-			last = e
-		}
-	}
-	out := slices.Clone(last.Leases)
-	for n := len(out); n > 0 && (out[n-1].Lease.Core.ID() == worked.Lease.Core.ID() || out[n-1].Receipt.To > worked.Lease.Core.Start); n-- {
-		out = out[:n-1] // the same, or one that overlaps
-	}
-	return out[max(len(out)-(audit.MaxLeases-1), 0):]
-}
-
-// Excuses are those of a unit since it last passed, by window.
+// Excuses are those of a unit since it last passed, by window. The newest has what the unit did since, too.
 func (s *Shelf) Excuses(u market.UnitID) []audit.Excuse {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.SortedFunc(maps.Values(s.excuses[u]), func(a, b audit.Excuse) int { return cmp.Compare(a.Window, b.Window) })
+	out := slices.SortedFunc(maps.Values(s.excuses[u]), func(a, b audit.Excuse) int { return cmp.Compare(a.Window, b.Window) })
+	if len(out) == 0 {
+		return nil
+	}
+	e := &out[len(out)-1]
+	end := e.Leases[len(e.Leases)-1]
+	ls := slices.Clone(e.Leases)
+	for _, l := range s.leases[u] {
+		if leafOf(l) == leafOf(end) && l.Receipt.From >= end.Receipt.To || leafOf(l) != leafOf(end) && l.Lease.Core.Start >= end.Receipt.To {
+			ls = append(ls, l)
+		}
+	}
+	ls = ls[min(max(len(ls)-audit.MaxLeases, 0), len(e.Leases)-1):] // end covers its window's beginning
+	e.Leases = ls[:min(len(ls), audit.MaxLeases)]
+	return out
+}
+
+// since is from which slot on leases may excuse a unit: where the first of those passed that passed last; false when none did.
+func (s *Shelf) since() (first market.Slot, any bool) {
+	s.mu.Lock()
+	units := slices.Collect(maps.Keys(s.units))
+	s.mu.Unlock()
+	for _, u := range units {
+		if r, _, ok := s.newest(u); ok && (!any || passedIn(r) < first) {
+			first, any = passedIn(r), true
+		}
+	}
+	return first, any
 }
 
 // busy reports whether any unit has an excuse.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -51,7 +52,7 @@ func newTill(t *testing.T) *till {
 	x.programs.Mint(sign.Key{7}, 1) // the payout's account
 	g := market.Genesis{Network: "test", Program: at, Mint: mint, Escrow: x.net.Address()}
 	network := settle.NewNetwork(g, x.ledger, store.NewMemory())
-	x.OnChain = OnChain{Network: network, Payments: settle.NewPayments(x.ledger, network, func() time.Time { return x.now }), WindowSlots: 100}
+	x.OnChain = OnChain{Network: network, Payments: settle.NewPayments(x.ledger, network, func() time.Time { return x.now })}
 	return x
 }
 
@@ -222,7 +223,7 @@ func TestBusyUnitsAreExcused(t *testing.T) {
 	s.cfg.Shelf = shelf
 	says("after a restart", true, "")
 	reports := s.reports(t.Context(), passed.Unit)
-	if want := (audit.Report{Result: audit.Excused, Keeps: true}); len(reports) != 2 || reports[8] != want || reports[9] != want {
+	if want := (audit.Report{Result: audit.Excused}); len(reports) != 2 || reports[8] != want || reports[9] != want {
 		t.Errorf("its standing is told %v", reports)
 	}
 	// It does not answer in window 10, and is suspended for that alone.
@@ -328,7 +329,7 @@ func TestExcusesAddUp(t *testing.T) {
 	excuse := func(w audit.Window, from, to market.Slot) int {
 		t.Helper()
 		l, _ := worked(t, "provider", unit, from, to)
-		if err := shelf.Excuse(t.Context(), audittest.Domain(), w, unit, l); err != nil {
+		if err := shelf.Worked(t.Context(), audittest.Domain(), unit, l); err != nil {
 			t.Fatal(err)
 		}
 		for _, e := range shelf.Excuses(unit) {
@@ -361,36 +362,179 @@ func TestExcusesAddUp(t *testing.T) {
 			t.Errorf("%s: %d leases", name, n)
 		}
 	}
-	if l, _ := worked(t, "provider", unit, 1990, 1995); shelf.Excuse(t.Context(), audittest.Domain(), 20, unit, l) == nil {
-		t.Error("a receipt that covers no window's beginning excuses one")
-	}
 	if n := len(covered(verify.ReceiptCore{From: 0, To: 1 << 62}, 1)); n != audit.MaxExcused {
 		t.Errorf("a receipt of all time covers %d windows", n)
 	}
 }
 
-// Where uptime is paid for, an excuse is worth no more than the most that a window could earn; rewards in another token than that of
-// leases cannot be held against what burned.
-func TestWorthOfAWindow(t *testing.T) {
+// until says what a unit's newest excuse shows: of how many leases, until which slot.
+func until(s *Shelf, u market.UnitID) (leases int, to market.Slot) {
+	all := s.Excuses(u)
+	if len(all) == 0 {
+		return 0, 0
+	}
+	for _, l := range audit.Newest(all[len(all)-1].Leases) {
+		leases, to = leases+1, l.Receipt.To
+	}
+	return leases, to
+}
+
+// What a unit did after its window began is in its newest excuse as well: the end of that lease, and leases that cover no window's beginning.
+func TestExcuseGoesOn(t *testing.T) {
 	t.Parallel()
-	x := newTill(t)
-	if fee, reward, err := x.Terms(t.Context()); err != nil || reward != 0 || fee != (audit.Fee{Fee: 1000, Burn: 10_000}) {
-		t.Errorf("%+v, %d, %v", fee, reward, err)
+	record := passing()[0]
+	unit := record.Answer.Unit
+	shelf, err := OpenShelf(t.Context(), store.NewMemory())
+	if err != nil {
+		t.Fatal(err)
 	}
-	p := x.net.Account.Params
-	p.StakeMint, p.Votes = x.net.Mint, program.Votes{VotingSlots: 1, EpochSlots: 1000, EpochsOfMonth: 30, Emission: 90_000_000}
-	if got, err := worth(p, x.net, 100); err != nil || got != 1_000_000/30/10+1 {
-		t.Errorf("%d, %v", got, err)
+	if err := shelf.Put(t.Context(), Result{Unit: Claim{ID: unit, Class: "cpu", Resources: sold}, Record: record}, 7, time.Now(), nil); err != nil {
+		t.Fatal(err)
 	}
-	if got, err := worth(p, x.net, 5000); err != nil || got != 1_000_000/30+1 {
-		t.Errorf("windows longer than an epoch: %d, %v", got, err)
+	hears := func(w audit.Worked, leases int, to market.Slot) {
+		t.Helper()
+		if err := shelf.Worked(t.Context(), audittest.Domain(), unit, w); err != nil {
+			t.Fatal(err)
+		}
+		if n, at := until(shelf, unit); n != leases || at != to {
+			t.Errorf("%d leases until slot %d, want %d until %d", n, at, leases, to)
+		}
+		for _, e := range shelf.Excuses(unit) {
+			if err := e.Check(audittest.Domain()); err != nil {
+				t.Errorf("window %d: %v", e.Window, err)
+			}
+		}
 	}
-	p.StakeMint = sign.Key{99}
-	if _, err := worth(p, x.net, 100); err == nil {
-		t.Error("rewards in another token are compared")
+	lease := func(from, to market.Slot) audit.Worked {
+		w, _ := worked(t, "provider", unit, from, to)
+		return w
 	}
-	p.Votes.Emission = 0
-	if got, err := worth(p, x.net, 100); err != nil || got != 0 {
-		t.Errorf("no emission: %d, %v", got, err)
+	part := func(w audit.Worked, from, to market.Slot) audit.Worked {
+		w, err := audittest.Later(w, audittest.Key("provider"), audittest.Key("buyer"), from, to, market.Amount(to-w.Lease.Core.Start))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	hears(lease(760, 780), 0, 0)
+	first := lease(790, 890)
+	hears(part(first, 790, 795), 0, 0)
+	hears(part(first, 795, 805), 2, 805) // with the one before
+	hears(part(first, 805, 850), 2, 850)
+	hears(part(first, 850, 890), 2, 890)
+	hears(part(first, 805, 850), 2, 890) // again
+	hears(lease(885, 888), 2, 890)       // a unit is leased once at a time
+	for i := range 7 {
+		from := market.Slot(892 + i)
+		hears(lease(from, from+1), min(3+i, audit.MaxLeases-1), min(from+1, 898)) // one of them comes twice
+	}
+}
+
+// dying is a store whose process ends at a write: it says that nothing is written, and nothing is.
+type dying struct {
+	store.Store
+	left int
+}
+
+func (d *dying) Write(ctx context.Context, puts ...store.Put) error {
+	if d.left--; d.left < 0 {
+		return store.ErrClosed
+	}
+	return d.Store.Write(ctx, puts...)
+}
+
+// Whenever the process ends, the next one has the same excuses, of the receipts that its journal has.
+func TestExcusesSurviveAnyEnd(t *testing.T) {
+	t.Parallel()
+	record := passing()[0]
+	unit := record.Answer.Unit
+	var leases []audit.Worked
+	var units []market.UnitID
+	for _, span := range [][2]market.Slot{{750, 760}, {790, 910}, {990, 1010}, {1050, 1060}} {
+		var w audit.Worked
+		w, units = worked(t, "provider", unit, span[0], span[1])
+		leases = append(leases, w)
+	}
+	// start is a process: it hears of the receipts that the journal has, and of those that come.
+	start := func(st store.Store, journal int) (*Service, error) {
+		shelf, err := OpenShelf(t.Context(), st)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := audittest.Domain()
+		s := NewService(Config{
+			Genesis: market.Genesis{Network: d.Network, Chain: d.Chain, Program: d.Program, AuditSlots: 100, SlotMillis: 400}, Shelf: shelf, Burns: OnChain{},
+			Sight: bazaarOf(t, passing()[:1], nil).facts, Log: slog.New(slog.DiscardHandler), Key: audittest.Key("provider"),
+			Funded: func(id market.LeaseID) (audit.Funded, bool) {
+				i := slices.IndexFunc(leases, func(w audit.Worked) bool { return w.Lease.Core.ID() == id })
+				return leases[i].Funded, true
+			},
+			Sold: func(_ context.Context, since market.Slot, fn func(market.Lease, []market.UnitID, verify.Receipt) error) error {
+				for _, w := range leases[:journal] {
+					if err := fn(w.Lease, units, w.Receipt); err != nil || w.Lease.Core.Start < since {
+						return err
+					}
+				}
+				return nil
+			},
+		})
+		return s, s.remind(t.Context())
+	}
+	put := func(st store.Store) {
+		shelf, err := OpenShelf(t.Context(), st)
+		if err == nil {
+			err = shelf.Put(t.Context(), Result{Unit: Claim{ID: unit, Class: "cpu", Resources: sold}, Record: record}, 7, time.Now(), nil)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	names := func(s *Service) (out []sign.Hash) {
+		for _, e := range s.cfg.Shelf.Excuses(unit) {
+			out = append(out, e.Hash())
+		}
+		return out
+	}
+	run := func(st store.Store) (*Service, int) {
+		s, err := start(st, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, w := range leases {
+			s.Worked(w.Lease, units, w.Receipt)
+			if s.excuse(t.Context()); st.(*dying).left < 0 {
+				return s, i + 1 // the receipt was in the journal before it was told of
+			}
+		}
+		return s, len(leases)
+	}
+	whole := &dying{store.NewMemory(), 1 << 30}
+	put(whole)
+	s, _ := run(whole)
+	want := names(s)
+	if len(want) != 3 {
+		t.Fatalf("%d excuses", len(want))
+	}
+	for left := range 4 {
+		st := &dying{store.NewMemory(), 1}
+		put(st)
+		st.left = left
+		_, journal := run(st)
+		for ; ; st.left++ { // and so may the next ones
+			next := &dying{st.Store, st.left}
+			if s, err := start(next, journal); err == nil {
+				for _, w := range leases[journal:] {
+					s.Worked(w.Lease, units, w.Receipt)
+				}
+				next.left = 1 << 30
+				if s.excuse(t.Context()); !slices.Equal(names(s), want) {
+					t.Errorf("after an end at write %d: %d excuses, want %d", left, len(names(s)), len(want))
+				}
+				break
+			}
+		}
+		if again, err := start(st.Store, len(leases)); err != nil || !slices.Equal(names(again), want) {
+			t.Errorf("after one more: %d excuses, %v", len(names(again)), err)
+		}
 	}
 }

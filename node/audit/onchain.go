@@ -2,10 +2,7 @@ package audit
 
 import (
 	"context"
-	"fmt"
-
 	"github.com/starling-network/starling/chain/escrow"
-	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/settle"
 	"github.com/starling-network/starling/verify/audit"
@@ -13,19 +10,17 @@ import (
 
 // OnChain is what the program says of the fees that burn.
 type OnChain struct {
-	Network     *settle.Network
-	Payments    *settle.Payments
-	WindowSlots uint64
+	Network  *settle.Network
+	Payments *settle.Payments
 }
 
 var _ Burns = OnChain{}
 
-// Terms are the fees that hold now. What a unit could earn in a window is at most what the whole network is given for one: of that the
-// greatest month.
-func (c OnChain) Terms(ctx context.Context) (fee audit.Fee, reward market.Amount, err error) {
+// Terms are the fees that hold now.
+func (c OnChain) Terms(ctx context.Context) (fee audit.Fee, err error) {
 	net, err := c.Network.Get(ctx)
 	if err != nil {
-		return fee, 0, err
+		return fee, err
 	}
 	for i, m := range net.Account.Params.Mints {
 		if m.Mint == net.Mint {
@@ -33,22 +28,7 @@ func (c OnChain) Terms(ctx context.Context) (fee audit.Fee, reward market.Amount
 			fee = audit.Fee{Fee: t.FeeBps, Burn: t.BurnBps}
 		}
 	}
-	reward, err = worth(net.Account.Params, net, c.WindowSlots)
-	return fee, reward, err
-}
-
-// worth is the most that a network gives for a window of so many slots; 0 where it gives nothing.
-func worth(p program.Params, net escrow.Net, slots uint64) (market.Amount, error) {
-	v := p.Votes
-	if !v.On() || v.Emission == 0 {
-		return 0, nil
-	}
-	if p.StakeMint != net.Mint {
-		return 0, fmt.Errorf("rewards are paid in %s, leases in %s: nobody is excused", p.StakeMint.Short(), net.Mint.Short())
-	}
-	epoch := program.MonthOfEmission(v.Emission, 0) / uint64(max(v.EpochsOfMonth, 1))
-	windows := max(v.EpochSlots/max(slots, 1), 1)
-	return market.Amount(epoch/windows + 1), nil
+	return fee, nil
 }
 
 // Paid is what the escrow has paid that the lease's funding names.

@@ -17,6 +17,7 @@ import (
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/stream"
+	"github.com/starling-network/starling/verify"
 	"github.com/starling-network/starling/verify/audit"
 )
 
@@ -45,10 +46,12 @@ type Config struct {
 	// Lie keeps the proof of a lie that was found.
 	Lie func(ctx context.Context, l audit.Lie) error
 	// Burns is what excuses of units that worked are weighed by, Funded where the money of a lease of this peer's units lies on chain,
-	// and Price for what units of a class are offered. nil: nobody is excused.
+	// and Price for what units of a class are offered. nil: nobody is excused. Sold calls fn for each receipt in the journal under a lease
+	// of this peer's units that began in a slot or later; nil: it remembers none.
 	Burns  Burns
 	Funded func(market.LeaseID) (audit.Funded, bool)
 	Price  func(market.Class) market.Price
+	Sold   func(ctx context.Context, since market.Slot, fn func(market.Lease, []market.UnitID, verify.Receipt) error) error
 	// Until is how long it takes until a slot begins.
 	Until func(market.Slot) time.Duration
 	Log   *slog.Logger
@@ -157,6 +160,7 @@ func (s *Service) Run(ctx context.Context) error {
 		anchors.Go(func() { s.anchors(ctx) })
 		defer anchors.Wait()
 	}
+	reminded := false
 	for ctx.Err() == nil {
 		wait := beaconPoll
 		if window, _, err := s.cfg.Sight.Window(); err == nil {
@@ -166,6 +170,12 @@ func (s *Service) Run(ctx context.Context) error {
 			}
 			due := window > s.began && window > s.done
 			s.mu.Unlock()
+			if !reminded {
+				err := s.remind(ctx)
+				if reminded = err == nil; !reminded && ctx.Err() == nil {
+					s.cfg.Log.Error("the receipts of an earlier process excuse nothing yet", "err", err)
+				}
+			}
 			s.excuse(ctx)
 			s.offer(ctx) // what was fresh in the window before may be so no more
 			if due && s.cfg.Units != nil {

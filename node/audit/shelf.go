@@ -53,6 +53,7 @@ type Shelf struct {
 	past    map[market.UnitID][]Past    // oldest first
 	stands  map[market.UnitID]stands
 	excuses map[market.UnitID]map[audit.Window]audit.Excuse // of windows since it passed, at most MaxExcused
+	leases  map[market.UnitID][]audit.Worked                // of units since they passed, with their newest receipts: the last MaxLeases
 	// anchored has an inclusion without a transaction for a record of which nobody remembers whether it was.
 	anchored map[sign.Hash]chain.Inclusion
 	batch    batch // under way; the zero value when none is
@@ -68,7 +69,7 @@ type stands struct {
 func OpenShelf(ctx context.Context, st store.Store) (*Shelf, error) {
 	s := &Shelf{
 		store: st, records: map[sign.Hash][]byte{}, units: map[market.UnitID]sign.Hash{}, former: map[market.UnitID]sign.Hash{}, past: map[market.UnitID][]Past{},
-		stands: map[market.UnitID]stands{}, excuses: map[market.UnitID]map[audit.Window]audit.Excuse{},
+		stands: map[market.UnitID]stands{}, excuses: map[market.UnitID]map[audit.Window]audit.Excuse{}, leases: map[market.UnitID][]audit.Worked{},
 	}
 	err := st.List(ctx, kindRecord, "", func(key string, b []byte) error {
 		r, err := audit.UnmarshalRecord(b)
@@ -151,6 +152,7 @@ func (s *Shelf) Put(ctx context.Context, r Result, window audit.Window, at time.
 	s.past[p.Unit], s.stands[p.Unit] = past, now
 	if record != nil {
 		delete(s.excuses, p.Unit)
+		delete(s.leases, p.Unit)
 		delete(s.records, s.former[p.Unit])
 		s.former[p.Unit] = s.units[p.Unit]
 		s.records[p.Record], s.units[p.Unit] = record, p.Record

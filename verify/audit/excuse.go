@@ -36,7 +36,8 @@ const (
 //	    72     8  window
 //	    80     8  window length in slots
 //	    88     8  since: no lease begins before this slot
-//	    96        n × ( lease[424] ‖ unit proof ‖ receipt[384] ‖ funded ), one after the other in time
+//	    96        n × ( lease[424] ‖ unit proof ‖ receipt[384] ‖ funded ), one after the other in time; one lease may come again with a
+//	              later receipt, of which the last is what it comes to
 //
 // Funded says where on chain the lease's money lies, and is believed only when the chain says so:
 //
@@ -48,7 +49,7 @@ const (
 //	48    32  order of the escrow
 //	80        proof of the leaf (tranche.Proof)
 //
-// The receipt of the last lease covers the window's first slot. Its name is SHA-256( "starling/excuse/v1" ‖ all of it ).
+// A receipt covers the window's first slot. Its name is SHA-256( "starling/excuse/v1" ‖ all of it ).
 type Excuse struct {
 	Provider    sign.Key      `json:"provider"`
 	Unit        market.UnitID `json:"unit"`
@@ -196,24 +197,50 @@ func (e Excuse) checkForm() error {
 		return broken(RuleExcuse, "%d leases, 1 to %d make an excuse", len(e.Leases), MaxLeases)
 	}
 	first, from := e.Window.First(e.WindowSlots), e.Since
+	covered := false
 	for i, l := range e.Leases {
 		c, r := l.Lease.Core, l.Receipt
+		begins := c.Start
+		if i > 0 && e.again(i) {
+			begins = r.From
+		}
 		switch {
 		case c.Provider != e.Provider || l.In.Units != c.Units:
 			return broken(RuleUnit, "lease %d is another provider's, or of other units", i)
 		case r.Lease != c.ID() || r.Provider != c.Provider || r.Buyer != c.Buyer || r.Units != c.Units || r.UnitsRoot != c.UnitsRoot || r.RankEpoch != c.RankEpoch:
 			return broken(RuleExcuse, "receipt %d is not of its lease", i)
-		case c.Start < from:
-			return broken(RuleTime, "lease %d begins in slot %d, what counts begins in slot %d", i, c.Start, from)
+		case begins < from:
+			return broken(RuleTime, "lease %d begins in slot %d, what counts begins in slot %d", i, begins, from)
 		case r.From >= r.To || r.From < c.Start || r.To > c.End:
 			return broken(RuleTime, "receipt %d is of slots %d to %d, its lease of %d to %d", i, r.From, r.To, c.Start, c.End)
 		}
-		from = r.To
+		from, covered = r.To, covered || r.From <= first && first < r.To
 	}
-	if last := e.Leases[len(e.Leases)-1].Receipt; last.From > first || first >= last.To {
+	if !covered {
 		return broken(RuleExcuse, "no receipt covers slot %d, in which window %d began", first, e.Window)
 	}
 	return nil
+}
+
+// again reports whether a lease is the one before it, with a later receipt.
+func (e Excuse) again(i int) bool {
+	return e.Leases[i].Lease.Core.ID() == e.Leases[i-1].Lease.Core.ID() && e.Leases[i].Funded.same(e.Leases[i-1].Funded)
+}
+
+// same reports whether it is the same leaf of the same escrow.
+func (f Funded) same(o Funded) bool {
+	return f.Opened == o.Opened && f.Tranche == o.Tranche && f.Index == o.Index && f.Buyer == o.Buyer && f.Order == o.Order
+}
+
+// Newest leaves of leases that come again the last: what they come to.
+func Newest(ls []Worked) []Worked {
+	var out []Worked
+	for i := range ls {
+		if i+1 == len(ls) || !(Excuse{Leases: ls}).again(i+1) {
+			out = append(out, ls[i])
+		}
+	}
+	return out
 }
 
 // Fee is what a network takes of a payment, in ten thousandths: Fee of what is claimed, Burn of the fee.
@@ -222,17 +249,21 @@ type Fee struct {
 	Burn uint16 `json:"burn"`
 }
 
-// Busy are the stretches that an excuse shows, with what the unit's part in them burned: of each lease what its receipt says or, if
-// that is less, what the chain has paid for it, which paid says. The excuse must have been checked.
+// Busy are the stretches that an excuse shows, each from a lease's beginning to the end of its newest receipt, with what the unit's part
+// in it burned: of what that receipt says or, if that is less, what the chain has paid for the lease, which paid says. The excuse
+// must have been checked.
 func (e Excuse) Busy(fee Fee, paid func(Worked) (market.Amount, error)) ([]Busy, error) {
 	out := make([]Busy, 0, len(e.Leases))
-	for _, l := range e.Leases {
+	for i, l := range e.Leases {
+		if i+1 < len(e.Leases) && e.again(i+1) {
+			continue
+		}
 		p, err := paid(l)
 		if err != nil {
 			return nil, err
 		}
 		burned := tenThousandths(tenThousandths(min(p, l.Receipt.Cumulative), fee.Fee), fee.Burn)
-		out = append(out, Busy{From: l.Receipt.From, To: l.Receipt.To, Burned: burned / market.Amount(max(l.Lease.Core.Units, 1))})
+		out = append(out, Busy{From: l.Lease.Core.Start, To: l.Receipt.To, Burned: burned / market.Amount(max(l.Lease.Core.Units, 1))})
 	}
 	return out, nil
 }

@@ -3,6 +3,7 @@ package audit_test
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/starling-network/starling/market"
@@ -46,6 +47,19 @@ func TestExcuse(t *testing.T) {
 	if err != nil || len(busy) != 2 || busy[0].Burned != 25/3 || busy[1].Burned != 32/3 {
 		t.Errorf("%v, %v", busy, err)
 	}
+	// A lease comes again with its last receipt, and after it another: it burned once what the last says.
+	longer := excuse(t, 9, 750, 800, 820, 1000, 1010, 1020)
+	end := later(t, longer.Leases[1], 950, 1000, 177)
+	longer.Leases[1] = later(t, end, 850, 950, 130)
+	longer.Leases = []audit.Worked{longer.Leases[0], longer.Leases[1], end, longer.Leases[2]}
+	if err := longer.Check(audittest.Domain()); err != nil {
+		t.Fatal(err)
+	}
+	all := func(w audit.Worked) (market.Amount, error) { return w.Receipt.Cumulative, nil }
+	busy, err = longer.Busy(audit.Fee{Fee: 10_000, Burn: 10_000}, all)
+	if want := []audit.Busy{stretch(750, 800, 50/3), stretch(820, 1000, 177/3), stretch(1010, 1020, 10/3)}; err != nil || !slices.Equal(busy, want) {
+		t.Errorf("%v, %v, want %v", busy, err, want)
+	}
 	for name, c := range map[string]struct {
 		change func(e *audit.Excuse)
 		want   audit.Rule
@@ -68,6 +82,11 @@ func TestExcuse(t *testing.T) {
 		"the buyer did not sign":        {func(e *audit.Excuse) { e.Leases[1].Receipt.BuyerSig = sign.Signature{} }, audit.RuleProvider},
 		"nor the lease":                 {func(e *audit.Excuse) { e.Leases[1].Lease.BuyerSig = sign.Signature{} }, audit.RuleProvider},
 		"a proof of another length":     {func(e *audit.Excuse) { e.Leases[1].In.Path = e.Leases[1].In.Path[:0] }, audit.RuleUnit},
+		"a lease and its end in another escrow": {func(e *audit.Excuse) {
+			e.Leases = append(e.Leases, e.Leases[1])
+			e.Leases[2].Funded.Index++
+		}, audit.RuleTime},
+		"one receipt twice": {func(e *audit.Excuse) { e.Leases = append(e.Leases, e.Leases[1]) }, audit.RuleTime},
 	} {
 		e := excuse(t, 9, 750, 800, 820, 950)
 		c.change(&e)
@@ -83,6 +102,16 @@ func TestExcuse(t *testing.T) {
 	}
 }
 
+// later is a lease with a receipt for slots from to to, of as much as that.
+func later(t testing.TB, w audit.Worked, from, to market.Slot, amount market.Amount) audit.Worked {
+	t.Helper()
+	w, err := audittest.Later(w, audittest.Key("provider"), audittest.Key("buyer"), from, to, amount)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
 func TestFresh(t *testing.T) {
 	t.Parallel()
 	unit, provider := excusedUnits[1], audittest.Key("provider").Key()
@@ -90,30 +119,34 @@ func TestFresh(t *testing.T) {
 	record.Verdicts = []audit.Signed{{Verdict: audit.Verdict{Slot: 740}}, {Verdict: audit.Verdict{Slot: 742}}}
 	all := func(w audit.Worked) (market.Amount, error) { return w.Receipt.Cumulative, nil }
 	terms := audit.Terms{
-		WindowSlots: excuseSlots, Fee: audit.Fee{Fee: 1000, Burn: 5000}, Worth: audit.Worth{Reward: 1}, Paid: all,
+		WindowSlots: excuseSlots, Fee: audit.Fee{Fee: 1000, Burn: 5000}, Price: 1, Paid: all,
 	}
-	excuses := []audit.Excuse{excuse(t, 9, 750, 950), excuse(t, 8, 750, 850)} // 10/3 burned, 5/3 burned
+	free := func(_ *audit.Record, t *audit.Terms) { t.Price = 0 }
+	dear := func(_ *audit.Record, t *audit.Terms) { t.Price = market.RateScale / 50 } // 2 for 100 slots
+	excuses := []audit.Excuse{excuse(t, 9, 750, 950), excuse(t, 8, 750, 850)}         // 10/3 burned, 5/3 burned
 	for name, c := range map[string]struct {
 		now     market.Slot
 		excuses []audit.Excuse
 		change  func(r *audit.Record, t *audit.Terms)
 		want    audit.Rule
 	}{
-		"of this window":         {750, nil, nil, ""},
-		"of the one before":      {899, nil, nil, ""},
-		"of the one before that": {900, nil, nil, audit.RuleFresh},
-		"of a window to come":    {699, nil, nil, audit.RuleTime},
-		"of other windows":       {750, nil, func(r *audit.Record, _ *audit.Terms) { r.WindowSlots++ }, audit.RuleWindow},
-		"no windows":             {750, nil, func(r *audit.Record, t *audit.Terms) { r.WindowSlots, t.WindowSlots = 0, 0 }, audit.RuleWindow},
-		"excused in one":         {900, excuses, nil, audit.RuleExcuse}, // ⌊5/3⌋ = 1 burned is no more than 1
-		"excused, worth nothing": {900, excuses, func(_ *audit.Record, t *audit.Terms) { t.Worth = audit.Worth{} }, ""},
-		"in two":                 {1000, excuses, func(_ *audit.Record, t *audit.Terms) { t.Worth = audit.Worth{} }, ""},
-		"not in the third":       {1100, excuses, func(_ *audit.Record, t *audit.Terms) { t.Worth = audit.Worth{} }, audit.RuleFresh},
-		"worth more than burned": {1000, excuses, func(_ *audit.Record, t *audit.Terms) { t.Worth = audit.Worth{Price: market.RateScale} }, audit.RuleFresh},
-		"passed since":           {1000, excuses, func(r *audit.Record, t *audit.Terms) { t.Worth = audit.Worth{}; r.Verdicts[0].Slot = 751 }, audit.RuleExcuse},
-		"another unit":           {1000, excuses, func(r *audit.Record, _ *audit.Terms) { r.Answer.Unit = market.UnitID{} }, audit.RuleUnit},
-		"another provider":       {1000, excuses, func(r *audit.Record, _ *audit.Terms) { r.Answer.Provider = sign.Key{} }, audit.RuleUnit},
-		"no chain":               {1000, excuses, func(_ *audit.Record, t *audit.Terms) { t.Paid = nil }, audit.RuleExcuse},
+		"of this window":                             {750, nil, nil, ""},
+		"of the one before":                          {899, nil, nil, ""},
+		"of the one before that":                     {900, nil, nil, audit.RuleFresh},
+		"of a window to come":                        {699, nil, nil, audit.RuleTime},
+		"of other windows":                           {750, nil, func(r *audit.Record, _ *audit.Terms) { r.WindowSlots++ }, audit.RuleWindow},
+		"no windows":                                 {750, nil, func(r *audit.Record, t *audit.Terms) { r.WindowSlots, t.WindowSlots = 0, 0 }, audit.RuleWindow},
+		"excused in one, by what it did in the next": {900, excuses, dear, ""},
+		"by what it did in that one alone":           {900, excuses[1:], dear, audit.RuleFresh}, // ⌊5/3⌋ = 1 burned, 50 slots are worth 1
+		"and is sold for nothing":                    {900, excuses[1:], free, ""},
+		"in two":                                     {1000, excuses, dear, ""},
+		"in two, as long as that burned":             {1099, excuses, func(_ *audit.Record, t *audit.Terms) { t.Price = market.RateScale / 50 }, ""}, // 3 burned, 149 slots are worth 2
+		"not in the third":                           {1100, excuses, free, audit.RuleFresh},
+		"worth more than burned":                     {1000, excuses, func(_ *audit.Record, t *audit.Terms) { t.Price = market.RateScale }, audit.RuleFresh},
+		"passed since":                               {1000, excuses, func(r *audit.Record, _ *audit.Terms) { r.Verdicts[0].Slot = 751 }, audit.RuleExcuse},
+		"another unit":                               {1000, excuses, func(r *audit.Record, _ *audit.Terms) { r.Answer.Unit = market.UnitID{} }, audit.RuleUnit},
+		"another provider":                           {1000, excuses, func(r *audit.Record, _ *audit.Terms) { r.Answer.Provider = sign.Key{} }, audit.RuleUnit},
+		"no chain":                                   {1000, excuses, func(_ *audit.Record, t *audit.Terms) { t.Paid = nil }, audit.RuleExcuse},
 		"the chain does not know": {1000, excuses, func(_ *audit.Record, t *audit.Terms) {
 			t.Paid = func(audit.Worked) (market.Amount, error) { return 0, errors.New("down") }
 		}, audit.RuleExcuse},

@@ -11,15 +11,15 @@ import (
 type Terms struct {
 	WindowSlots uint64
 	Fee         Fee
-	Worth       Worth
+	Price       market.Rate // for what the unit is sold
 	// Paid is what the chain has paid so far for a lease of an excuse, fee included. nil where there is no program: nothing burns
 	// there, and nobody is excused.
 	Paid func(Worked) (market.Amount, error)
 }
 
 // Fresh says whether a unit may be sold as proven in slot now by a record that passed: it is of this window or the one before, or
-// the unit was excused in every window since, by excuses that keep it listed. RuleFresh says what is missing, RuleTime that the
-// record is of a window that has not begun; else why an excuse is none.
+// the unit was excused in every window since, and burned more by the newest of its excuses than it could be sold for meanwhile (Keeps).
+// RuleFresh says what is missing, RuleTime that the record is of a window that has not begun; else why an excuse is none.
 //
 // Excuses may come in any order; those that are not needed are not looked at. Record and excuses are verified elsewhere, but for
 // what ties them together: Record.Check, CheckMembers, CheckDataset and CheckClass, Excuse.Check.
@@ -39,35 +39,42 @@ func Fresh(r Record, excuses []Excuse, now market.Slot, t Terms) error {
 	if len(r.Verdicts) > 0 {
 		passed = slices.MaxFunc(r.Verdicts, func(a, b Signed) int { return cmp.Compare(a.Slot, b.Slot) }).Slot
 	}
-	for w := a.Window + 1; w < current; w++ {
+	var newest []Busy
+	for w := a.Window + 1; w <= current; w++ {
 		i := slices.IndexFunc(excuses, func(e Excuse) bool { return e.Window == w })
-		if i < 0 {
+		switch {
+		case i < 0 && w == current: // it may answer yet
+			continue
+		case i < 0:
 			return broken(RuleFresh, "the unit last passed in window %d, and nothing excuses it in window %d", a.Window, w)
 		}
-		if err := t.keeps(r, excuses[i], passed); err != nil {
+		var err error
+		if newest, err = t.excuses(r, excuses[i], passed); err != nil {
 			return err
 		}
 	}
-	return nil
+	return Keeps(newest, t.Price, (a.Window + 1).First(t.WindowSlots), now)
 }
 
-// keeps verifies that an excuse keeps a unit listed that passed last in a slot.
-func (t Terms) keeps(r Record, e Excuse, passed market.Slot) error {
+// excuses verifies that an excuse is one of a unit that passed last in a slot, and says what it shows.
+func (t Terms) excuses(r Record, e Excuse, passed market.Slot) ([]Busy, error) {
 	switch {
 	case e.Provider != r.Answer.Provider || e.Unit != r.Answer.Unit || e.WindowSlots != t.WindowSlots:
-		return broken(RuleUnit, "the excuse for window %d is another unit's, or of other windows", e.Window)
+		return nil, broken(RuleUnit, "the excuse for window %d is another unit's, or of other windows", e.Window)
 	case e.Since < passed:
-		return broken(RuleExcuse, "the excuse for window %d counts from slot %d, the unit passed in slot %d", e.Window, e.Since, passed)
-	case t.Paid == nil:
-		return broken(RuleExcuse, "this network burns no fees, so that nobody is excused")
+		return nil, broken(RuleExcuse, "the excuse for window %d counts from slot %d, the unit passed in slot %d", e.Window, e.Since, passed)
+	}
+	return t.Busy(e)
+}
+
+// Busy are the stretches that an excuse shows: RuleExcuse when it excuses nothing.
+func (t Terms) Busy(e Excuse) ([]Busy, error) {
+	if t.Paid == nil {
+		return nil, broken(RuleExcuse, "this network burns no fees, so that nobody is excused")
 	}
 	busy, err := e.Busy(t.Fee, t.Paid)
 	if err != nil {
-		return because(RuleExcuse, err)
+		return nil, because(RuleExcuse, err)
 	}
-	keeps, err := Suffices(e.Window, t.WindowSlots, busy, t.Worth)
-	if err == nil && !keeps {
-		err = broken(RuleFresh, "what was burned until window %d does not keep the unit listed", e.Window)
-	}
-	return err
+	return busy, Excuses(e.Window, t.WindowSlots, busy)
 }

@@ -19,7 +19,8 @@ const (
 	Undecided Result = 3
 	// Absent: the unit did not begin. It sells nothing until it passes, and that is all.
 	Absent Result = 4
-	// Excused: it worked for somebody, as co-signed receipts show (Excuse).
+	// Excused: it worked for somebody, as co-signed receipts show (Excuse). The window counts for nothing: it earns nothing, and
+	// leaves the unit what it was. For how long it is sold as proven Fresh says.
 	Excused Result = 5
 )
 
@@ -46,7 +47,6 @@ func (r Result) String() string {
 type Report struct {
 	Result Result
 	Broken uint8
-	Keeps  bool // excused, and burned enough to stay listed (Suffices)
 }
 
 // The rule by which a unit is delisted.
@@ -66,12 +66,11 @@ type State uint8
 //
 //	            passed                        failed ×(1 + Confirmations) without a pass between,
 //	Unproven ──────────▶ Listed ◀──passed── Suspended ──or > MaxBroken, or > MaxFailed──▶ Delisted
-//	                       │ failed, absent, undecided, ▲
-//	                       │ excused for too little     │
+//	                       │ failed, absent, undecided  ▲
 //	                       └────────────────────────────┘
 const (
 	Unproven  State = 0 // It has shown nothing yet, and is sold only as unproven.
-	Listed    State = 1 // The last closed window passed, or it worked through it and burned what that is worth.
+	Listed    State = 1 // The last closed window passed, of those that it did not work through.
 	Suspended State = 2 // It is not sold until it passes.
 	Delisted  State = 3 // It is what it says not to be. Only new stake and a new unit begin again.
 )
@@ -102,8 +101,9 @@ func (s Standing) Step(r Report) Standing {
 	case Failed:
 		s.Failed++
 		s.State = Suspended
+	case Excused:
 	default:
-		if s.State == Listed && !(r.Result == Excused && r.Keeps) {
+		if s.State == Listed {
 			s.State = Suspended
 		}
 	}
@@ -143,17 +143,13 @@ const StandingSize = 16 + 3*MaxRates
 //	     3     1  place of the next report, below 24
 //	     4     4  reserved: 0
 //	     8     8  the window
-//	    16  3·24  ( result, 0 for none ‖ broken ‖ 1 if it keeps its place ) each
+//	    16  3·24  ( result, 0 for none ‖ broken ‖ 0 ) each
 func (s Standing) MarshalIn(w Window) []byte {
 	b := make([]byte, 16, StandingSize)
 	b[0], b[1], b[2], b[3] = version, byte(s.State), s.Failed, s.next
 	binary.LittleEndian.PutUint64(b[8:], uint64(w))
 	for _, r := range s.last {
-		keeps := byte(0)
-		if r.Keeps {
-			keeps = 1
-		}
-		b = append(b, byte(r.Result), r.Broken, keeps)
+		b = append(b, byte(r.Result), r.Broken, 0)
 	}
 	return b
 }
@@ -166,10 +162,10 @@ func UnmarshalStanding(b []byte) (Standing, Window, error) {
 	s := Standing{State: State(b[1]), Failed: b[2], next: b[3]}
 	for i := range s.last {
 		x := b[16+3*i:]
-		if x[0] > byte(Excused) || x[2] > 1 {
+		if x[0] > byte(Excused) || x[2] != 0 {
 			return Standing{}, 0, malformed("standing", "report %d", i)
 		}
-		s.last[i] = Report{Result: Result(x[0]), Broken: x[1], Keeps: x[2] == 1}
+		s.last[i] = Report{Result: Result(x[0]), Broken: x[1]}
 	}
 	return s, Window(binary.LittleEndian.Uint64(b[8:])), nil
 }

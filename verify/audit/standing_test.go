@@ -3,6 +3,7 @@ package audit_test
 import (
 	"errors"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/starling-network/starling/market"
@@ -215,19 +216,19 @@ func TestStanding(t *testing.T) {
 	t.Parallel()
 	pass, fail := audit.Report{Result: audit.Passed}, audit.Report{Result: audit.Failed}
 	absent, undecided := audit.Report{Result: audit.Absent}, audit.Report{Result: audit.Undecided}
-	excused, kept := audit.Report{Result: audit.Excused}, audit.Report{Result: audit.Excused, Keeps: true}
+	excused := audit.Report{Result: audit.Excused}
 	broken := audit.Report{Result: audit.Passed, Broken: 1}
 	for name, c := range map[string]struct {
 		reports []audit.Report
 		want    audit.State
 	}{
 		"nothing":                        {nil, audit.Unproven},
-		"absent from the start":          {[]audit.Report{absent, excused, kept}, audit.Unproven},
+		"absent from the start":          {[]audit.Report{absent, excused}, audit.Unproven},
 		"passed":                         {[]audit.Report{pass}, audit.Listed},
 		"absent since":                   {[]audit.Report{pass, absent}, audit.Suspended},
-		"busy":                           {[]audit.Report{pass, excused}, audit.Suspended},
-		"busy and burned enough":         {[]audit.Report{pass, kept}, audit.Listed},
-		"busy when it ought to prove":    {[]audit.Report{pass, fail, kept}, audit.Suspended},
+		"busy":                           {[]audit.Report{pass, excused, excused}, audit.Listed},
+		"busy and then absent":           {[]audit.Report{pass, excused, absent}, audit.Suspended},
+		"busy when it ought to prove":    {[]audit.Report{pass, fail, excused}, audit.Suspended},
 		"failed and lost one appeal":     {[]audit.Report{pass, fail, fail}, audit.Suspended},
 		"won the second":                 {[]audit.Report{pass, fail, fail, pass}, audit.Listed},
 		"lost both":                      {[]audit.Report{fail, fail, fail}, audit.Delisted},
@@ -266,7 +267,7 @@ func TestOnlyFailuresDelist(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var s audit.Standing
 		for _, r := range rapid.SliceOfN(rapid.SampledFrom([]audit.Result{audit.Passed, audit.Absent, audit.Undecided, audit.Excused}), 0, 100).Draw(t, "results") {
-			s = s.Step(audit.Report{Result: r, Keeps: rapid.Bool().Draw(t, "keeps")})
+			s = s.Step(audit.Report{Result: r})
 			if s.State == audit.Delisted {
 				t.Fatal("delisted")
 			}
@@ -277,32 +278,84 @@ func TestOnlyFailuresDelist(t *testing.T) {
 	})
 }
 
-func TestSuffices(t *testing.T) {
+func stretch(from, to, burned uint64) audit.Busy {
+	return audit.Busy{From: market.Slot(from), To: market.Slot(to), Burned: market.Amount(burned)}
+}
+
+func TestExcuses(t *testing.T) {
 	t.Parallel()
 	const slots = 9000
-	worth := audit.Worth{Reward: 50, Price: 2 * market.RateScale / 10} // 1,800 a window
-	stretch := func(from, to, burned uint64) audit.Busy {
-		return audit.Busy{From: market.Slot(from), To: market.Slot(to), Burned: market.Amount(burned)}
-	}
 	for name, c := range map[string]struct {
-		busy  []audit.Busy
-		keeps bool
-		want  audit.Rule
+		busy []audit.Busy
+		want audit.Rule
 	}{
-		"no receipt":                   {nil, false, audit.RuleExcuse},
-		"ended as the window began":    {[]audit.Busy{stretch(0, 18_000, 1e6)}, false, audit.RuleExcuse},
-		"began after":                  {[]audit.Busy{stretch(18_001, 27_000, 1e6)}, false, audit.RuleExcuse},
-		"backwards":                    {[]audit.Busy{stretch(19_000, 18_000, 1e6)}, false, audit.RuleExcuse},
-		"burned what it earns":         {[]audit.Busy{stretch(17_000, 18_001, 50)}, false, audit.RuleExcuse},
-		"burned more":                  {[]audit.Busy{stretch(17_000, 18_001, 51)}, false, ""},
-		"burned what listing is worth": {[]audit.Busy{stretch(9_000, 18_000, 1_800), stretch(18_000, 18_001, 50)}, false, ""},
-		"burned more than that":        {[]audit.Busy{stretch(9_000, 18_000, 1_801), stretch(18_000, 18_001, 50)}, true, ""},
-		"more than there is":           {[]audit.Busy{stretch(9_000, 18_000, math.MaxUint64), stretch(18_000, 18_001, 1)}, false, audit.RuleExcuse},
+		"no receipt":                {nil, audit.RuleExcuse},
+		"ended as the window began": {[]audit.Busy{stretch(0, 18_000, 1e6)}, audit.RuleExcuse},
+		"began after":               {[]audit.Busy{stretch(18_001, 27_000, 1e6)}, audit.RuleExcuse},
+		"backwards":                 {[]audit.Busy{stretch(19_000, 18_000, 1e6)}, audit.RuleExcuse},
+		"nothing burned":            {[]audit.Busy{stretch(17_000, 18_001, 0)}, audit.RuleExcuse},
+		"something burned":          {[]audit.Busy{stretch(17_000, 18_001, 1)}, ""},
+		"in another lease":          {[]audit.Busy{stretch(9_000, 18_000, 1), stretch(18_000, 18_001, 0)}, ""},
+		"more than there is":        {[]audit.Busy{stretch(9_000, 18_000, math.MaxUint64), stretch(18_000, 18_001, 1)}, audit.RuleExcuse},
 	} {
-		keeps, err := audit.Suffices(2, slots, c.busy, worth)
-		wantRule(t, name, err, c.want)
-		if keeps != c.keeps {
-			t.Errorf("%s: keeps its place: %v", name, keeps)
-		}
+		wantRule(t, name, audit.Excuses(2, slots, c.busy), c.want)
 	}
+}
+
+func TestKeeps(t *testing.T) {
+	t.Parallel()
+	price := market.Rate(2 * market.RateScale / 10) // 20 for 100 slots
+	for name, c := range map[string]struct {
+		busy []audit.Busy
+		now  market.Slot
+		want audit.Rule
+	}{
+		"nothing":                        {nil, 1000, audit.RuleFresh},
+		"still leased":                   {[]audit.Busy{stretch(900, 2000, 1)}, 2000, ""},
+		"leased for nothing":             {[]audit.Busy{stretch(900, 2000, 0)}, 2000, audit.RuleFresh},
+		"as long as it burned":           {[]audit.Busy{stretch(900, 2000, 20)}, 2099, ""},
+		"and no longer":                  {[]audit.Busy{stretch(900, 2000, 20)}, 2100, audit.RuleFresh},
+		"idle before it was leased":      {[]audit.Busy{stretch(1100, 2000, 20)}, 2000, audit.RuleFresh},
+		"idle between two leases":        {[]audit.Busy{stretch(900, 1500, 10), stretch(1600, 2000, 10)}, 2000, audit.RuleFresh},
+		"which burned enough":            {[]audit.Busy{stretch(900, 1500, 10), stretch(1600, 2000, 11)}, 2000, ""},
+		"two identities' leases overlap": {[]audit.Busy{stretch(1000, 1900, 10), stretch(1000, 1900, 10)}, 2000, audit.RuleFresh},
+		"more than there is":             {[]audit.Busy{stretch(1000, 1900, math.MaxUint64), stretch(1000, 1900, 10)}, 2000, audit.RuleExcuse},
+		"the end of time":                {[]audit.Busy{stretch(900, 2000, 20)}, math.MaxUint64, audit.RuleFresh},
+	} {
+		wantRule(t, name, audit.Keeps(c.busy, price, 1000, c.now), c.want)
+	}
+}
+
+// Idle are the slots that no stretch covers, however they lie; so whoever hides sells no slot more than it burned for, in any number of windows.
+func TestIdle(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		busy := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) audit.Busy {
+			from := rapid.Uint64Range(0, 60).Draw(t, "from")
+			return stretch(from, from+rapid.Uint64Range(1, 30).Draw(t, "for"), rapid.Uint64Range(0, 40).Draw(t, "burned"))
+		}), 0, 6).Draw(t, "busy")
+		from, price := market.Slot(rapid.Uint64Range(0, 60).Draw(t, "since")), market.Rate(rapid.Uint64Range(0, 3*market.RateScale).Draw(t, "price"))
+		var idle, sold, burned uint64
+		for _, b := range busy {
+			burned += uint64(b.Burned)
+		}
+		for now := from; now < 120; now++ {
+			if got := audit.Idle(busy, from, now); got != idle {
+				t.Fatalf("idle for %d slots from %d to %d, not %d", idle, from, now, got)
+			}
+			covered := slices.ContainsFunc(busy, func(b audit.Busy) bool { return b.From <= now && now < b.To })
+			if audit.Keeps(busy, price, from, now+1) == nil && !covered {
+				sold++
+			}
+			if !covered {
+				idle++
+			}
+		}
+		if gain, err := price.Owed(sold); err != nil || sold > 0 && uint64(gain) >= burned {
+			t.Fatalf("%d slots are sold unproven for %d, %d burned: %v", sold, gain, burned, err)
+		}
+		if audit.Idle(busy, 100, 50) != 0 {
+			t.Fatal("time runs backwards")
+		}
+	})
 }

@@ -48,3 +48,15 @@ func Worked(provider, buyer sign.Private, units []market.UnitID, unit market.Uni
 	w.Funded.Proof, err = t.Prove(0)
 	return w, err
 }
+
+// Later is the same lease with a receipt for slots from to to, which brings it to an amount.
+func Later(w audit.Worked, provider, buyer sign.Private, from, to market.Slot, amount market.Amount) (audit.Worked, error) {
+	r := w.Receipt.ReceiptCore
+	r.Seq, r.From, r.To, r.Cumulative = r.Seq+uint64(from), from, to, amount
+	w.Receipt.ReceiptCore = r
+	var err error
+	if w.Receipt.ProviderSig, err = r.Sign(Domain(), provider); err == nil {
+		w.Receipt.BuyerSig, err = r.Sign(Domain(), buyer)
+	}
+	return w, err
+}
