@@ -225,7 +225,9 @@ func (l *ProgramLedger) Network(context.Context) (program.Network, error) {
 	if l.p.chain.away() {
 		return program.Network{}, chain.ErrDown
 	}
-	return l.p.net.Account, nil
+	l.p.mu.Lock()
+	defer l.p.mu.Unlock()
+	return l.p.tip.Networks[l.p.net.Address()], nil
 }
 
 // Anchored reads a root that a key wrote down.

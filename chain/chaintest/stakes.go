@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -79,6 +80,30 @@ func (l *ProgramLedger) Providers(context.Context) ([]program.Provider, error) {
 		out = append(out, l.p.tip.Providers[k])
 	}
 	return out, nil
+}
+
+// Ballots are all of the network, by address.
+func (l *ProgramLedger) Ballots(context.Context) (map[sign.Key]program.Ballot, error) {
+	if l.p.chain.away() {
+		return nil, chain.ErrDown
+	}
+	l.p.mu.Lock()
+	defer l.p.mu.Unlock()
+	return maps.Clone(l.p.tip.Ballots), nil
+}
+
+// Voted reads what a provider voted on a topic.
+func (l *ProgramLedger) Voted(_ context.Context, topic sign.Hash, provider sign.Key) (program.Vote, error) {
+	if l.p.chain.away() {
+		return program.Vote{}, chain.ErrDown
+	}
+	l.p.mu.Lock()
+	defer l.p.mu.Unlock()
+	v, there := l.p.tip.Votes[program.VoteAddress(l.p.net.Program, topic, provider)]
+	if !there {
+		return program.Vote{}, chain.ErrNotFound
+	}
+	return v, nil
 }
 
 // Register makes a provider one that has a stake, out of nothing.

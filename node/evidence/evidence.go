@@ -120,6 +120,10 @@ type Keeper struct {
 	accuse chan struct{} // holds one token when a lie is new
 	lying  sync.Mutex    // of what follows
 	lies   map[string]*keptLie
+
+	judge    chan struct{} // holds one token when a dissent is new, or was computed
+	judging  sync.Mutex    // of what follows
+	dissents map[string]*keptDissent
 }
 
 // Watched is a unit that somebody asked to look after.
@@ -144,8 +148,9 @@ func Open(ctx context.Context, cfg Config) (*Keeper, error) {
 		filed: map[market.LeaseID]*filed{}, watched: map[Watched]bool{}, kept: map[string]bool{}, by: map[sign.Key]int{},
 		due: map[notice.Place]*visit{}, known: map[sign.Hash]notice.Notice{}, good: map[sign.Hash]bool{},
 		accuse: make(chan struct{}, 1), lies: map[string]*keptLie{},
+		judge: make(chan struct{}, 1), dissents: map[string]*keptDissent{},
 	}
-	for _, load := range []func(context.Context) error{k.loadFiled, k.loadWatched, k.loadKept, k.loadLies} {
+	for _, load := range []func(context.Context) error{k.loadFiled, k.loadWatched, k.loadKept, k.loadLies, k.loadDissents} {
 		if err := load(ctx); err != nil {
 			return nil, err
 		}

@@ -40,6 +40,10 @@ type court struct {
 }
 
 func newCourt(t *testing.T, staked ...sign.Private) *court {
+	return newCourtWith(t, func(*program.Params) {}, staked...)
+}
+
+func newCourtWith(t *testing.T, change func(*program.Params), staked ...sign.Private) *court {
 	c := &court{t: t, chain: chaintest.NewChain(chaintest.Config{}), genesis: genesis}
 	c.genesis.Chain, c.genesis.AuditSlots, c.genesis.Decimals = c.chain.Genesis(), lieSlots, 6
 	mint := sign.Key(sign.Sum([]byte("mint")))
@@ -47,6 +51,7 @@ func newCourt(t *testing.T, staked ...sign.Private) *court {
 		Network: c.genesis.Network, Chain: c.genesis.Chain, StakeMint: mint, MarginSlots: 100, ResponseSlots: 100, UnbondingSlots: 2000, EvidenceSlots: 1000,
 		MinStake: 1, AuditSlots: lieSlots, Mints: []program.MintTerms{program.DefaultTerms(mint, 6)},
 	}
+	change(&params)
 	net, err := escrow.NewNet(sign.Key(sign.Sum([]byte("program"))), program.NewNetwork(params), mint)
 	if err != nil {
 		t.Fatal(err)
