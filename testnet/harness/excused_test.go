@@ -29,7 +29,7 @@ func TestBusyUnitsAreExcused(t *testing.T) {
 		time.Sleep(90 * time.Second)
 		ledger := n.Programs.Ledger(b.Key.Key())
 		network := settle.NewNetwork(n.Genesis, ledger, store.NewMemory())
-		chain := audit.OnChain{Network: network, Payments: settle.NewPayments(ledger, network, time.Now), WindowSlots: n.Genesis.AuditSlots}
+		chain := audit.OnChain{Network: network, Payments: settle.NewPayments(ledger, network, time.Now)}
 		found := 0
 		for i := range 4 {
 			p := n.Provider(i)
