@@ -6,7 +6,6 @@ import (
 	"math"
 	"runtime"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/starling-network/starling/market"
@@ -20,7 +19,7 @@ func (n *Node) health(ctx context.Context, units []market.UnitID) (exclusive.Sna
 	if err != nil {
 		return exclusive.Snapshot{}, err
 	}
-	s := exclusive.Snapshot{CPUs: uint32(runtime.NumCPU()), MemoryMiB: uint32(min(m.memoryMiB, math.MaxUint32)), CPUModel: short(m.cpu)}
+	s := exclusive.Snapshot{CPUs: uint32(runtime.NumCPU()), MemoryMiB: uint32(min(m.memoryMiB, math.MaxUint32)), CPUModel: gpu.Plain(m.cpu)}
 	if s.At, err = n.slots.Now(time.Now()); err != nil {
 		return s, err
 	}
@@ -35,7 +34,7 @@ func (g *gpus) health(ctx context.Context, units []market.UnitID) ([]exclusive.D
 	var uuids []string
 	for _, id := range units {
 		if d, ok := g.sold[id]; ok {
-			out = append(out, exclusive.Device{Unit: id, UUID: short(d.UUID), Model: short(d.Model)})
+			out = append(out, exclusive.Device{Unit: id, UUID: d.UUID, Model: d.Model})
 			uuids = append(uuids, d.UUID)
 		}
 	}
@@ -49,7 +48,7 @@ func (g *gpus) health(ctx context.Context, units []market.UnitID) ([]exclusive.D
 	}
 	for i, uuid := range uuids {
 		if h, ok := now[uuid]; ok {
-			tell(&out[i], h)
+			out[i] = gpu.Told(out[i].Unit, uuid, out[i].Model, h)
 		} else {
 			out[i].UUID = "" // it is gone
 		}
@@ -58,36 +57,4 @@ func (g *gpus) health(ctx context.Context, units []market.UnitID) ([]exclusive.D
 	out = out[:min(len(out), exclusive.MaxDevices)]
 	slices.SortFunc(out, func(x, y exclusive.Device) int { return bytes.Compare(x.Unit[:], y.Unit[:]) })
 	return out, nil
-}
-
-// tell fills in what the driver says.
-func tell(d *exclusive.Device, h gpu.Health) {
-	d.Throttle = short(strings.Join(h.Throttle, ", "))
-	if h.TemperatureC != nil {
-		d.Tells |= exclusive.TellsTemperature
-		d.TemperatureC = uint16(min(*h.TemperatureC, math.MaxUint16))
-	}
-	if h.ClockMHz != nil {
-		d.Tells |= exclusive.TellsClock
-		d.ClockMHz = *h.ClockMHz
-	}
-	if h.ECC != nil {
-		d.Tells |= exclusive.TellsECC
-		d.Correctable, d.Uncorrectable = h.ECC.Correctable, h.ECC.Uncorrectable
-	}
-	if h.Xid != nil {
-		d.Tells |= exclusive.TellsXid
-		d.Xids, d.LastXid, d.FaultXid = h.Xid.Count, uint32(min(h.Xid.Last, math.MaxUint32)), uint32(min(h.Xid.Fault, math.MaxUint32))
-	}
-}
-
-// short is text as a snapshot can hold it.
-func short(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return -1
-		}
-		return r
-	}, strings.ToValidUTF8(s, ""))
-	return strings.ToValidUTF8(s[:min(len(s), exclusive.MaxText)], "")
 }
