@@ -102,7 +102,7 @@ type bazaar struct {
 }
 
 // bazaarOf is one whose provider offers units by records; shown changes the list before it is offered.
-func bazaarOf(t *testing.T, rs []audit.Record, shown func([]market.Shown)) *bazaar {
+func bazaarOf(t testing.TB, rs []audit.Record, shown func([]market.Shown)) *bazaar {
 	t.Helper()
 	c := audittest.New(7)
 	b := &bazaar{
@@ -127,7 +127,7 @@ func bazaarOf(t *testing.T, rs []audit.Record, shown func([]market.Shown)) *baza
 }
 
 // list has the provider give a list, and is its root.
-func (b *bazaar) list(t *testing.T, list []market.Shown) sign.Hash {
+func (b *bazaar) list(t testing.TB, list []market.Shown) sign.Hash {
 	t.Helper()
 	root, err := market.ProofRoot(list)
 	if err != nil {

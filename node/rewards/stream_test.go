@@ -188,3 +188,35 @@ func FuzzRewardsRequest(f *testing.F) {
 		}
 	})
 }
+
+// Whatever parts a peer gives, what is read is a document of the length that it said first, or nothing.
+func FuzzRewardsReply(f *testing.F) {
+	const most = 5 * protocol.MaxRewardsPart / 2
+	for _, r := range []*nodepb.RewardsReply{{}, {Total: 3, Part: []byte{1, 2, 3}}, {Total: 2, Part: []byte{1, 2, 3}}, {Total: most + 1}, {Total: protocol.MaxRewardsPart + 2, Part: []byte{1, 2}}} {
+		b, err := proto.Marshal(r)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	full := make([]byte, protocol.MaxRewardsPart)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var last nodepb.RewardsReply
+		if proto.Unmarshal(b, &last) != nil {
+			return
+		}
+		asked := 0
+		got, err := read(func(offset uint64) (*nodepb.RewardsReply, error) {
+			if asked++; asked > 4 {
+				t.Fatal("it is asked without end")
+			}
+			if last.Total > offset+protocol.MaxRewardsPart {
+				return &nodepb.RewardsReply{Total: last.Total, Part: full}, nil
+			}
+			return &last, nil
+		}, most)
+		if err == nil && (uint64(len(got)) != last.Total || len(got) > most) || err != nil && got != nil {
+			t.Fatalf("%d bytes of %d, %v", len(got), last.Total, err)
+		}
+	})
+}

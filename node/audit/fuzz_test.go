@@ -1,0 +1,201 @@
+package audit
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/verify/audit"
+	"github.com/starling-network/starling/verify/audit/audittest"
+)
+
+// played is an honest audit of one unit, as its steps went to one member.
+type played struct {
+	member sign.Key
+	steps  [][]byte // nodepb.AuditRequest
+}
+
+func play(f *testing.F) played {
+	f.Helper()
+	w := newWorld(7, time.Now)
+	p := played{member: w.roster.Draw(w.block(w.window), w.window, w.provider.Key(), 1)[0].Key}
+	var mu sync.Mutex
+	prover := w.prover()
+	prover.cfg.Call = func(ctx context.Context, m sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error) {
+		r, err := w.call(ctx, m, req)
+		if err == nil && m == p.member {
+			mu.Lock()
+			defer mu.Unlock()
+			step, _ := proto.Marshal(req)
+			p.steps = append(p.steps, step)
+		}
+		return r, err
+	}
+	results, err := prover.Audit(f.Context(), units(1))
+	if err != nil || results[0].Err != nil {
+		f.Fatal(err, errs(results))
+	}
+	return p
+}
+
+// A member reads what anybody sends, at any step of an audit, twice: it gives a reason or an answer, one verdict of a unit, and blames
+// nobody who signed nothing false.
+func FuzzAuditStep(f *testing.F) {
+	p := play(f)
+	for i, b := range p.steps {
+		f.Add(uint8(i), b)
+	}
+	f.Fuzz(func(t *testing.T, at uint8, b []byte) {
+		var bad nodepb.AuditRequest
+		if proto.Unmarshal(b, &bad) != nil {
+			return
+		}
+		w := newWorld(7, time.Now)
+		judged := 0
+		w.members[p.member].cfg.Judged = func(sign.Key, audit.Verdict) { judged++ }
+		prover, calls := w.prover(), 0
+		var mu sync.Mutex
+		prover.cfg.Call = func(ctx context.Context, m sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if m == p.member {
+				if calls == int(at)%len(p.steps) {
+					for range 2 {
+						_, _ = w.members[m].Answer(ctx, w.provider.Key(), proto.Clone(&bad).(*nodepb.AuditRequest))
+					}
+				}
+				calls++
+			}
+			return w.call(ctx, m, req)
+		}
+		_, _ = prover.Audit(t.Context(), units(1))
+		if len(w.lies) != 0 || judged > audit.MaxAttempts {
+			t.Fatalf("lies %v, judged %d times", w.lies, judged)
+		}
+	})
+}
+
+// A provider reads what a member answers: a verdict that is not that of its unit, by that member, is none.
+func FuzzAuditReply(f *testing.F) {
+	r := passing()[0]
+	for _, v := range r.Verdicts[:2] {
+		verdict := v.Verdict.Marshal()
+		b, err := proto.Marshal(&nodepb.AuditReply{Verdict: verdict[:], Signature: v.Signature[:], Found: "nothing"})
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	s := session{p: newWorld(7, time.Now).prover(), window: r.Answer.Window, beacon: Drawn{Beacon: r.Beacon}}
+	u := &running{answer: r.Answer, shown: r.Shown}
+	for _, v := range r.Verdicts {
+		s.members = append(s.members, v.Member)
+		for i, n := range v.Nonces {
+			s.given[i] = append(s.given[i], audit.Given{Member: v.Member, Nonce: n})
+		}
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var reply nodepb.AuditReply
+		if proto.Unmarshal(b, &reply) != nil {
+			return
+		}
+		for k := range s.members {
+			v, err := s.verdict(u, k, &reply)
+			if err == nil && v != r.Verdicts[k] {
+				t.Fatalf("member %d is believed: %+v", k, v)
+			}
+		}
+	})
+}
+
+// Whoever asks for records is given those that there are, and told why there is none.
+func FuzzRecordRequest(f *testing.F) {
+	r := passing()[0]
+	shelf, err := OpenShelf(f.Context(), store.NewMemory())
+	if err != nil {
+		f.Fatal(err)
+	}
+	claim := Claim{ID: r.Answer.Unit, Class: "cpu", Resources: sold}
+	if err := shelf.Put(f.Context(), Result{Unit: claim, Record: r}, r.Answer.Window, time.Unix(0, 0), nil); err != nil {
+		f.Fatal(err)
+	}
+	hash := r.Hash()
+	list := []market.Shown{{Unit: r.Answer.Unit, Record: hash}}
+	root, err := market.ProofRoot(list)
+	if err != nil {
+		f.Fatal(err)
+	}
+	s := NewService(Config{Key: audittest.Key("provider"), Shelf: shelf, Log: slog.New(slog.DiscardHandler), List: func(p sign.Hash) []market.Shown {
+		if p == root {
+			return list
+		}
+		return nil
+	}})
+	for _, req := range []*nodepb.RecordRequest{{}, {Hash: hash[:]}, {Proof: root[:]}, {Hash: hash[:], Proof: root[:]}, {Hash: hash[1:]}, {Proof: root[1:]}} {
+		b, err := proto.Marshal(req)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var req nodepb.RecordRequest
+		if proto.Unmarshal(b, &req) != nil {
+			return
+		}
+		reply, err := s.show(&req)
+		if code := codeOf(err); err != nil && code != codeMalformed && code != CodeUnknown {
+			t.Fatal(err)
+		}
+		if err == nil && string(req.Hash) != string(hash[:]) && string(req.Proof) != string(root[:]) {
+			t.Fatalf("%v is answered by %d bytes", &req, len(reply.Record)+len(reply.Shown))
+		}
+	})
+}
+
+// A buyer reads what a provider shows of its units: nothing proves a unit but the record that is behind the offer.
+func FuzzRecordReply(f *testing.F) {
+	r := passing()[0]
+	add := func(reply *nodepb.RecordReply) {
+		b, err := proto.Marshal(reply)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	honest := bazaarOf(f, []audit.Record{r}, nil)
+	list, err := honest.answer(f.Context(), honest.offer.Provider, &nodepb.RecordRequest{Proof: honest.offer.Proof[:]})
+	if err != nil {
+		f.Fatal(err)
+	}
+	add(list)
+	add(&nodepb.RecordReply{Record: r.Marshal()})
+	add(&nodepb.RecordReply{Record: r.Marshal(), Anchor: []byte{1}, Excuses: [][]byte{nil, make([]byte, 200)}})
+	add(&nodepb.RecordReply{Shown: make([]byte, 64)})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var reply nodepb.RecordReply
+		if proto.Unmarshal(b, &reply) != nil {
+			return
+		}
+		z := bazaarOf(t, []audit.Record{r}, nil)
+		z.cfg.Ask = func(_ context.Context, _ sign.Key, req *nodepb.RecordRequest) (*nodepb.RecordReply, error) {
+			if len(req.Proof) > 0 && len(reply.Shown) == 0 { // the list is as it is, the record is not
+				return list, nil
+			}
+			return &reply, nil
+		}
+		z.Check(t.Context(), z.offer, 1)
+		if n := z.Shown(z.offer).Units; n > 0 && string(reply.Record) != string(r.Marshal()) {
+			t.Fatalf("%d units are proven by something else", n)
+		}
+		_, _ = readAnchor(reply.Anchor, r.Hash())
+	})
+}
