@@ -40,6 +40,7 @@ import (
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/device"
 	"github.com/starling-network/starling/node/evidence"
+	"github.com/starling-network/starling/node/exclusive"
 	"github.com/starling-network/starling/node/gpu"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/provider"
@@ -119,6 +120,7 @@ type Node struct {
 	tag        string
 	discovery  *discovery.Discovery // nil for a light peer
 	evidence   *evidence.Keeper     // nil for a light peer
+	probes     exclusive.Published  // nil: none are public
 	sight      *audit.Public        // nil where nothing is audited
 	audits     *audit.Service       // nil for a light peer, and where nothing is audited
 	rewards    *rewards.Service     // nil where there are none
@@ -511,6 +513,9 @@ func (n *Node) Run(ctx context.Context) (err error) {
 		answers := n.rewards.Handle(n.p.Host, n.tag)
 		defer answers.Close()
 		g.Go(func() error { return n.rewards.Run(gctx) })
+	}
+	if n.p.Light == nil {
+		defer exclusive.Publish(n.p.Host, n.tag, n.probes, n.p.Log).Close()
 	}
 	if n.lies != nil {
 		g.Go(func() error { return n.lies.run(gctx) })

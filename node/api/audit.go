@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"net/url"
 
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/audit"
@@ -46,11 +45,9 @@ func (s *Server) auditRoutes() map[string]func(http.ResponseWriter, *http.Reques
 			if err != nil {
 				return &Error{Status: http.StatusBadRequest, Code: "bad_request", Message: err.Error()}
 			}
-			var of sign.Key
-			if text := r.URL.Query().Get("peer"); text != "" {
-				if of, err = sign.ParseKey(text); err != nil {
-					return &Error{Status: http.StatusBadRequest, Code: "bad_request", Message: err.Error()}
-				}
+			of, err := ofPeer(r)
+			if err != nil {
+				return err
 			}
 			kept, err := s.node.AuditRecord(r.Context(), of, hash)
 			if errors.Is(err, audit.ErrNoRecord) {
@@ -81,9 +78,5 @@ func (c *Client) Audit(ctx context.Context) (past []audit.Past, err error) {
 
 // AuditRecord is a record of a peer's; of none, of this one's.
 func (c *Client) AuditRecord(ctx context.Context, of sign.Key, hash sign.Hash) (kept audit.Kept, err error) {
-	q := ""
-	if !of.IsZero() {
-		q = "?peer=" + url.QueryEscape(of.String())
-	}
-	return kept, c.get(ctx, "/v1/audits/"+hash.String()+q, &kept)
+	return kept, c.get(ctx, "/v1/audits/"+hash.String()+askPeer(of), &kept)
 }

@@ -14,6 +14,8 @@
 // funds their wallets, from where nothing leads to the verifier: this package moves no money, since every transfer from the verifier's
 // wallet would name it on chain.
 //
+// The records of its probes the verifier gives to everybody once an identity will never rent again: see Quiet.
+//
 // What still links an identity to its verifier: the address of the machine, for entry peers, if both use it; that one
 // who hears orders here asks for the like of them later; the times at which this peer is up; programs that only its operator has.
 package mystery

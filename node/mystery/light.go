@@ -7,6 +7,7 @@ import (
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/client"
 	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/verify/exclusive"
 )
 
 // submitWait is how long an identity waits for an entry peer.
@@ -28,6 +29,11 @@ func Light(cfg client.Config) func(ctx context.Context, home string) (Renter, er
 
 // Renting is a light client as a Renter.
 type Renting struct{ *client.Client }
+
+// Probes are the records of a job's probes.
+func (r Renting) Probes(ctx context.Context, id string) ([]exclusive.Record, error) {
+	return r.Buyer().Probes(ctx, id)
+}
 
 // Submit takes the job's files in and hands it in once.
 func (r Renting) Submit(ctx context.Context, once string, spec job.Job) (buyer.Job, error) {

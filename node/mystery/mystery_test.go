@@ -141,6 +141,10 @@ func (f *fake) Receipts(context.Context, string) ([]buyer.LeaseAccount, error) {
 		Receipts: []verify.Receipt{{ReceiptCore: verify.ReceiptCore{Lease: l.Core.ID(), Cumulative: 70}}}}}, nil
 }
 
+func (f *fake) Probes(context.Context, string) ([]exclusive.Record, error) {
+	return []exclusive.Record{{Question: exclusive.Question{Execution: 1, Shape: exclusive.Fit(exclusive.CPU, 0)}, Openings: []byte{}}}, nil
+}
+
 func (f *fake) Close() error { return nil }
 
 func TestRentals(t *testing.T) {
@@ -194,6 +198,10 @@ func TestRentals(t *testing.T) {
 		}
 		if len(b.filed) != MaxUses || (len(b.failed) > 0) != (c.fault != "") {
 			t.Errorf("%s: filed %d, failed %d", what, len(b.filed), len(b.failed))
+		}
+		held := 0
+		if err := s.cfg.Store.List(t.Context(), kindHeld, "", func(string, []byte) error { held++; return nil }); err != nil || held != MaxUses {
+			t.Errorf("%s: %d records of probes are kept, %v", what, held, err)
 		}
 		// A process that died after the reservation hands the same job in again, once.
 		again, err := New(cfg)

@@ -62,8 +62,13 @@ func Of(p *node.Peer, cache, version string, log *slog.Logger) (*Service, error)
 	}
 	demand := &Demand{}
 	p.OnOrder(demand.Heard)
-	return New(Config{Dir: p.InHome(node.DirMystery), Genesis: g, Self: p.Key(), PerDay: market.Amount(perDay), Tasks: tasks, Demand: demand, Book: p.Book(),
+	s, err := New(Config{Dir: p.InHome(node.DirMystery), Genesis: g, Self: p.Key(), PerDay: market.Amount(perDay), Tasks: tasks, Demand: demand, Book: p.Book(),
 		Store: p.Journal(), Open: Light(client.Config{Peers: entries, Genesis: p.InHome(node.FileGenesis), PSK: psk, Cache: cache, Version: version, Log: log}), Log: log.With("role", "mystery")})
+	if err != nil {
+		return nil, err
+	}
+	p.PublishProbes(s)
+	return s, nil
 }
 
 // Create makes an identity below a peer's home and returns its name and its wallet's address, which is its key's too.

@@ -22,6 +22,7 @@ import (
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify"
+	"github.com/starling-network/starling/verify/exclusive"
 )
 
 const (
@@ -37,6 +38,8 @@ type Renter interface {
 	Submit(ctx context.Context, once string, spec job.Job) (buyer.Job, error)
 	Wait(ctx context.Context, id string) (buyer.Job, error)
 	Receipts(ctx context.Context, id string) ([]buyer.LeaseAccount, error)
+	// Probes are the records of a job's probes.
+	Probes(ctx context.Context, id string) ([]exclusive.Record, error)
 	Close() error
 }
 
@@ -62,9 +65,10 @@ type Config struct {
 
 // Service rents now and then. New starts nothing; Run does.
 type Service struct {
-	cfg   Config
-	purse *purse
-	rand  *mathrand.Rand
+	cfg    Config
+	purse  *purse
+	rand   *mathrand.Rand
+	public public
 }
 
 // New checks the tasks.
@@ -92,6 +96,7 @@ type Purchase struct {
 	At       time.Time         `json:"at"`
 	Job      string            `json:"job,omitempty"`
 	Done     bool              `json:"done,omitempty"`
+	Over     time.Time         `json:"over,omitzero"` // when it was done
 	Findings []Finding         `json:"findings,omitempty"`
 }
 
@@ -235,13 +240,17 @@ func (s *Service) rent(ctx context.Context, p Purchase) {
 			p.Findings, err = s.judge(p, j, leases)
 		}
 	}
+	var records []exclusive.Record
+	if err == nil {
+		records, err = r.Probes(ctx, p.Job)
+	}
 	if err != nil {
 		log.Info("a mystery rental came to nothing", "err", err)
 	}
-	p.Done = true
+	p.Done, p.Over = true, time.Now()
 	b, err := json.Marshal(p)
 	if err == nil {
-		err = s.cfg.Store.Write(context.WithoutCancel(ctx), store.Put{Kind: kindPurchase, Key: p.ID, Value: b})
+		err = s.hold(context.WithoutCancel(ctx), p, records, store.Put{Kind: kindPurchase, Key: p.ID, Value: b})
 	}
 	if err != nil {
 		log.Warn("a mystery rental was not journalled", "err", err)

@@ -21,6 +21,8 @@
 //	                             or the list behind an offer
 //	rewards  any       any       what an epoch's rewards were    a part of it
 //	                             counted from (chain/rewards)
+//	probes   any       any       a record of a probe by its     the record, or the hashes
+//	                             hash, or which are public
 //	blob     any       any       a file by digest               the file (p2p/blob)
 package protocol
 
@@ -28,6 +30,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market/marketpb"
+	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/p2p/stream"
 	"github.com/starling-network/starling/verify/audit"
@@ -47,6 +50,10 @@ const (
 	MaxAudit     = audit.MaxRecord + 4<<10
 	MaxRecord    = MaxAudit + audit.MaxExcused*(audit.MaxExcuse+8)
 	MaxRewards   = MaxRewardsPart + 4<<10
+	MaxPublic    = MaxProbes*sign.HashSize + 4<<10 // also a record of a probe
+
+	// MaxProbes is how many records of probes a peer gives to everybody.
+	MaxProbes = 1024
 
 	// MaxRewardsPart is the most of a document about rewards that is sent at a time.
 	MaxRewardsPart = 256 << 10
@@ -102,6 +109,11 @@ var Record = stream.Protocol[*nodepb.RecordRequest, *nodepb.RecordReply]{
 // Rewards asks a peer for a part of what an epoch's rewards were counted from.
 var Rewards = stream.Protocol[*nodepb.RewardsRequest, *nodepb.RewardsReply]{
 	Name: "rewards", Version: 1, MaxRequest: MaxOrder, MaxResponse: MaxRewards, Deadline: QuickAnswer,
+}
+
+// Probes asks a peer for the records of probes that it gives to everybody.
+var Probes = stream.Protocol[*nodepb.ProbesRequest, *nodepb.ProbesReply]{
+	Name: "probes", Version: 1, MaxRequest: MaxOrder, MaxResponse: MaxPublic, Deadline: QuickAnswer,
 }
 
 // Watch follows one execution until it ended.

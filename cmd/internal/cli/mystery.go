@@ -30,7 +30,10 @@ reputation of them. It is off without an allowance; no day costs more than that.
 
 "mystery new" makes an identity. Fund its wallet yourself, with tokens and a little SOL, from where nothing leads to your own wallet: a
 transfer from there names you on chain. Each identity rents 8 times. What can still be linked to you is your machine's address, for an entry
-peer that sees both, and programs that only you have.`,
+peer that sees both, and programs that only you have.
+
+Two days and the rest of a day of UTC after an identity's last purchase, once it has made all 8, this peer gives the records of its probes to everybody who
+asks (starling probe ls --of PEER). They name the identity's key and come from you: so fund no two identities from one wallet.`,
 		Example: `  starling mystery new
   starling mystery identities
   starling mystery ls`,
