@@ -29,11 +29,14 @@ const windowSlots = 100
 type sight struct {
 	window audit.Window
 	roster audit.Roster
+	off    int64 // slots from the window's instant to now
 }
 
 func (s *sight) Window() (audit.Window, market.Slot, error) {
-	return s.window, s.window.First(windowSlots) + 3, nil
+	return s.window, market.Slot(int64(s.Instants().Of(s.window, s.block(s.window))) + s.off), nil
 }
+
+func (s *sight) Instants() audit.Instants { return audit.Instants{Slots: windowSlots, Millis: 400} }
 
 func (s *sight) Source() audit.Source { return audit.SlotHash }
 
@@ -62,7 +65,7 @@ func plan(c Claim) (Asked, error) {
 	}
 	return Asked{
 		Shape: challenge.Shape{Rows: 64, Columns: 128, Depth: 128, Products: 2}, Walk: challenge.Walk{Cells: 512, Work: 2, Walkers: 40, Steps: 6},
-		ProductLimit: time.Minute, WalkLimit: time.Minute,
+		ProductLimit: time.Minute, WalkLimit: time.Minute, SecondLimit: time.Minute,
 	}, nil
 }
 
@@ -75,6 +78,8 @@ type world struct {
 	lies     []audit.Lie
 	judged   map[audit.Outcome]int
 	mu       sync.Mutex
+
+	beginning time.Time // of a test's clock
 
 	// before may stand between the provider and a member: it changes the request, or answers in the member's place.
 	before func(m sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error)
@@ -107,6 +112,7 @@ func (w *world) call(ctx context.Context, m sign.Key, req *nodepb.AuditRequest) 
 func (w *world) prover() *Prover {
 	return NewProver(ProverConfig{
 		Domain: audittest.Domain(), Key: w.provider, WindowSlots: windowSlots, Sight: w.sight, Plan: plan, Call: w.call, Log: slog.New(slog.DiscardHandler),
+		Wait: func(context.Context, market.Slot) error { return nil },
 	})
 }
 
@@ -462,9 +468,9 @@ func TestRefused(t *testing.T) {
 			}
 			return r.GetArrived() != nil
 		}, CodeAnswer},
-		"a member less the second time": {func(r *nodepb.AuditRequest) bool {
+		"too few the second time": {func(r *nodepb.AuditRequest) bool {
 			if x := r.GetArrived(); x != nil {
-				x.Second = x.Second[1:]
+				x.Second = x.Second[:4]
 			}
 			return r.GetArrived() != nil
 		}, CodeMembers},

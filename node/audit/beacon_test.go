@@ -197,6 +197,10 @@ func TestAuditWithoutBlocks(t *testing.T) {
 			w, p := network(t, by, 12)
 			prover := w.prover()
 			prover.cfg.Sight = p.sight(t, 0)
+			prover.cfg.Wait = func(_ context.Context, slot market.Slot) error {
+				p.now = p.start.Add(time.Duration(slot) * 400 * time.Millisecond)
+				return nil
+			}
 			results, err := prover.Audit(t.Context(), units(2))
 			if err != nil {
 				t.Fatal(err)
@@ -218,7 +222,7 @@ func TestAuditWithoutBlocks(t *testing.T) {
 				}
 				// A light client asks no relay and has no blocks: the record brings what proves its beacon.
 				light := p.sight(t, time.Second, func(c *PublicConfig) { c.Round, c.Checks = nil, true })
-				if err := checkPublic(t.Context(), light, read); err != nil {
+				if err := checkPublic(t.Context(), light, read, "cpu"); err != nil {
 					t.Errorf("a light client says: %v", err)
 				}
 				if _, err := light.Beacon(t.Context(), read.Answer.Window); err == nil {

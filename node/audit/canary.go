@@ -6,11 +6,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/peerstore"
 
-	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
@@ -39,8 +39,9 @@ type Canary struct {
 	Lies    []audit.Lie // of members who passed it: one each
 }
 
-// canary has a unit audited under a mask, with one opened value of which a bit is wrong: one that members must compute. It comes
-// after the unit's own audit in the window. The error of an audit that did not come to verdicts.
+// canary has a unit audited under a mask, with one opened value of which a bit is wrong: one that members must compute. It takes the place
+// of the unit's own audit in the window, for a card answers for one identity at the instant. The error of an audit that did not come to
+// verdicts.
 func (s *Service) canary(ctx context.Context, u Unit) (Canary, error) {
 	mask, err := s.cfg.Mask()
 	if err != nil {
@@ -52,7 +53,7 @@ func (s *Service) canary(ctx context.Context, u Unit) (Canary, error) {
 	}
 	u.Last = audit.Record{} // nobody has heard of it: its records begin
 	p := NewProver(ProverConfig{
-		Domain: s.cfg.Genesis.Domain(), Key: mask.Key, WindowSlots: s.cfg.Genesis.AuditSlots, Sight: s.cfg.Sight, Plan: ByPlan, Log: s.cfg.Log,
+		Domain: s.cfg.Genesis.Domain(), Key: mask.Key, WindowSlots: s.cfg.Genesis.AuditSlots, Sight: s.cfg.Sight, Plan: ByPlan, Wait: s.until, Log: s.cfg.Log,
 		Call: func(ctx context.Context, m sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error) {
 			id, err := p2p.PeerIDFromKey(m)
 			if err != nil {
@@ -67,7 +68,7 @@ func (s *Service) canary(ctx context.Context, u Unit) (Canary, error) {
 			}
 			return protocol.Audit.Call(ctx, mask.Host, s.tag, id, req)
 		},
-		Plant: plant,
+		Plant: flip,
 	})
 	results, err := p.Audit(ctx, []Unit{u})
 	if err != nil {
@@ -76,8 +77,8 @@ func (s *Service) canary(ctx context.Context, u Unit) (Canary, error) {
 	return found(results[0])
 }
 
-// plant flips a bit of a value that members must compute.
-func plant(a audit.Answer, o *challenge.Opened) {
+// flip flips a bit of a value that members must compute.
+func flip(a audit.Answer, o *challenge.Opened) {
 	at := int(below(uint32(len(o.Openings))))
 	o.Openings[at].Values[audit.Pick(a.WalkSeed)(at)] ^= 1 << below(32)
 }
@@ -110,29 +111,32 @@ func below(n uint32) uint32 {
 	return uint32(binary.LittleEndian.Uint64(b[:]) % uint64(n))
 }
 
-// Plant has one of this peer's idle units answer a canary now, and keeps the lies of members who passed it. ErrUnits where there is
-// no unit or no mask.
+// Plant has one of this peer's idle units answer a canary in the place of its next audit, and keeps the lies of members who passed it.
+// ErrUnits where there is no unit or no mask.
 func (s *Service) Plant(ctx context.Context) (Canary, error) {
-	if err := s.take(ctx); err != nil {
-		return Canary{}, err
-	}
-	defer s.give()
 	if s.cfg.Units == nil || s.cfg.Mask == nil {
 		return Canary{}, fmt.Errorf("%w: this peer has nothing to plant a canary with", ErrUnits)
 	}
-	units, free, err := s.cfg.Units(ctx)
-	if err != nil {
-		return Canary{}, err
+	came := make(chan planted, 1)
+	s.mu.Lock()
+	s.wanted = append(s.wanted, came)
+	s.mu.Unlock()
+	select {
+	case p := <-came:
+		return p.Canary, p.err
+	case <-ctx.Done():
+		return Canary{}, ctx.Err()
 	}
-	defer free()
-	if len(units) == 0 {
-		return Canary{}, fmt.Errorf("%w: none is idle", ErrUnits)
-	}
-	return s.planted(ctx, units[below(uint32(len(units)))])
 }
 
-// planted plants a canary and keeps what came of it.
-func (s *Service) planted(ctx context.Context, u Unit) (Canary, error) {
+// planted is a canary, or why there is none.
+type planted struct {
+	Canary
+	err error
+}
+
+// plant plants a canary and keeps what came of it.
+func (s *Service) plant(ctx context.Context, u Unit) (Canary, error) {
 	c, err := s.canary(ctx, u)
 	if err != nil {
 		return c, fmt.Errorf("planting a canary: %w", err)
@@ -145,17 +149,37 @@ func (s *Service) planted(ctx context.Context, u Unit) (Canary, error) {
 	return c, errors.Join(errs...)
 }
 
-// plantSome plants a canary for one in CanaryIn of the units that were audited.
-func (s *Service) plantSome(ctx context.Context, units []Unit) {
+// plantSome takes those out of units that answer canaries in this window, and has them do so: one that Plant waits for, and one in
+// CanaryIn of the units that lose nothing by it, since they are listed by the record before. It returns what waits for them.
+func (s *Service) plantSome(ctx context.Context, units []Unit) (others []Unit, wait func()) {
+	var wg sync.WaitGroup
 	if s.cfg.Mask == nil {
-		return
+		return units, wg.Wait
 	}
-	for _, u := range units {
-		if below(CanaryIn) != 0 {
+	s.mu.Lock()
+	wanted := s.wanted
+	s.wanted = nil
+	s.mu.Unlock()
+	asked := -1
+	if len(wanted) > 0 {
+		asked = int(below(uint32(len(units))))
+	}
+	for i, u := range units {
+		if i != asked && (below(CanaryIn) != 0 || s.cfg.Shelf.Standing(u.ID).State != audit.Listed) {
+			others = append(others, u)
 			continue
 		}
-		if _, err := s.planted(ctx, u); err != nil && ctx.Err() == nil {
-			s.cfg.Log.Warn("no canary came of it", "unit", market.UnitID(u.ID), "err", err)
-		}
+		wg.Go(func() {
+			c, err := s.plant(ctx, u)
+			if err != nil && ctx.Err() == nil {
+				s.cfg.Log.Warn("no canary came of it", "unit", u.ID, "err", err)
+			}
+			if i == asked {
+				for _, came := range wanted {
+					came <- planted{c, err}
+				}
+			}
+		})
 	}
+	return others, wg.Wait
 }

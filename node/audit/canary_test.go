@@ -15,7 +15,7 @@ func TestCanary(t *testing.T) {
 	t.Parallel()
 	w := newWorld(9, time.Now)
 	cfg := w.prover().cfg
-	cfg.Plant = plant
+	cfg.Plant = flip
 	results, err := NewProver(cfg).Audit(t.Context(), units(1))
 	if err != nil {
 		t.Fatal(err)

@@ -60,7 +60,7 @@ func (p *Proofs) judge(ctx context.Context, o market.Offer, r audit.Record, excu
 	if err := r.CheckClass(o.Class, o.PerUnit); err != nil {
 		return busy, err
 	}
-	if err := checkPublic(ctx, p.cfg.Sight, r); err != nil {
+	if err := checkPublic(ctx, p.cfg.Sight, r, o.Class); err != nil {
 		return busy, err
 	}
 	if err := p.compute(ctx, r, busy); err != nil || stale == nil {
@@ -91,12 +91,15 @@ func (p *Proofs) compute(ctx context.Context, r audit.Record, busy excused) erro
 	return nil
 }
 
-// checkPublic holds a record against what the network's public facts say: beacon, dataset, members.
-func checkPublic(ctx context.Context, sight Sight, r audit.Record) error {
+// checkPublic holds a record against what the network's public facts say: beacon, instant, dataset, members.
+func checkPublic(ctx context.Context, sight Sight, r audit.Record, class market.Class) error {
 	window := r.Answer.Window
 	era, err := sight.Check(ctx, window, r.Answer.Provider, r.Beacon, r.Proof)
 	if err != nil {
 		return fmt.Errorf("the beacon of window %d: %w", window, err)
+	}
+	if err := r.CheckInstant(sight.Instants(), class); err != nil {
+		return err
 	}
 	if err := r.CheckDataset(era); err != nil {
 		return err

@@ -12,6 +12,8 @@ var (
 	ErrCommittee = errors.New("too few members of the committee can be reached")
 	// ErrMember says that a member that had given a nonce gave nothing more: the attempt is void.
 	ErrMember = errors.New("a member of the committee left the audit")
+	// ErrInstant says that the window's audits have begun without this peer, or that it does not know when they do.
+	ErrInstant = errors.New("the instant at which this window's audits begin has passed")
 	// ErrUnits says that there is nothing to audit, too much, or a unit twice.
 	ErrUnits = errors.New("units that cannot be audited together")
 	// ErrNotPassed says that the committee did not pass a unit.
@@ -24,6 +26,7 @@ var (
 const (
 	CodeWindow  = "window"  // another window, or another beacon
 	CodeDrawn   = "drawn"   // this peer is not to judge that one
+	CodeInstant = "instant" // before or after the instant at which the window's attempts begin
 	CodeAttempt = "attempt" // too many attempts, or one that was begun before
 	CodeUnits   = "units"   // what is to be asked is not what such units are asked
 	CodeOrder   = "order"   // a step that is not due

@@ -80,5 +80,8 @@ func ByPlan(c Claim) (Asked, error) {
 		return Asked{}, fmt.Errorf("%w: class %s has no floor", challenge.ErrShape, c.Class)
 	}
 	product, walked := floor.Deadlines(shape, walk)
-	return Asked{Shape: shape, Walk: walk, ProductLimit: duration(audit.Patience(product)), WalkLimit: duration(audit.Patience(walked))}, nil
+	return Asked{
+		Shape: shape, Walk: walk, ProductLimit: duration(audit.Patience(product)), WalkLimit: duration(audit.Patience(walked)),
+		SecondLimit: duration(audit.Within(c.Class, product)),
+	}, nil
 }

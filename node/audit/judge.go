@@ -15,7 +15,7 @@ import (
 // maxFound bounds what a member says about what is wrong, bytes.
 const maxFound = 256
 
-// show computes what is shown of a unit and signs the verdict.
+// show computes what is shown of a unit and signs the verdict; none of an attempt that a member left.
 func (m *Member) show(a *attempt, r *nodepb.AuditRequest_Show) (*nodepb.AuditReply, error) {
 	u, err := a.unit(r.Unit)
 	if err != nil {
@@ -67,6 +67,11 @@ func (m *Member) show(a *attempt, r *nodepb.AuditRequest_Show) (*nodepb.AuditRep
 			m.cfg.Lie(l)
 		}
 	}
+	u.worked = v.Outcome == audit.Pass
+	if a.void {
+		u.verdict = &nodepb.AuditReply{Found: found}
+		return u.verdict, nil
+	}
 	signature, err := v.Sign(m.cfg.Domain, m.cfg.Key)
 	if err != nil {
 		return nil, err
@@ -91,6 +96,8 @@ func (m *Member) judge(a *attempt, u *unit, shown audit.Shown, opened challenge.
 		return audit.Wrong, errors.New("a rapid round ended elsewhere")
 	case u.product > u.ProductLimit:
 		return audit.Late, fmt.Errorf("the products took %s, %s are allowed", u.product.Round(time.Millisecond), u.ProductLimit)
+	case a.asked[1].Sub(a.asked[0]) > u.SecondLimit:
+		return audit.Late, fmt.Errorf("the second nonce was asked for after %s, within %s is", a.asked[1].Sub(a.asked[0]).Round(time.Millisecond), u.SecondLimit)
 	case u.walk > u.WalkLimit:
 		return audit.Late, fmt.Errorf("the walk took %s, %s are allowed", u.walk.Round(time.Millisecond), u.WalkLimit)
 	}

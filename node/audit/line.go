@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/starling-network/starling/market"
@@ -67,7 +69,7 @@ func (m *Member) began(ctx context.Context, at lineKey, last []byte) (audit.Mome
 	if err != nil {
 		return audit.Moment{}, err
 	}
-	return since, checkPublic(ctx, m.cfg.Sight, r)
+	return since, checkPublic(ctx, m.cfg.Sight, r, "")
 }
 
 // lineOf is the line that a unit is said to have, if it is the one that was shown. m.mu is not held.
@@ -93,7 +95,7 @@ func isLine(err error) bool {
 	return errors.As(err, &refused) && refused.Code == CodeLine
 }
 
-// lines shows a member the records that this attempt's units go on from, before it is asked to begin.
+// lines shows a member the records that this attempt's units go on from, before the attempt begins.
 func (s *session) lines(ctx context.Context, member sign.Key) error {
 	var wg sync.WaitGroup
 	errs := make([]error, len(s.units))
@@ -107,4 +109,31 @@ func (s *session) lines(ctx context.Context, member sign.Key) error {
 	}
 	wg.Wait()
 	return errors.Join(errs...)
+}
+
+// bring shows everybody who was drawn what this attempt's units go on from, before its instant. errLine when too few see it.
+func (s *session) bring(ctx context.Context) error {
+	if !slices.ContainsFunc(s.units, func(u *running) bool { return u.since != audit.Moment{} }) {
+		return nil
+	}
+	errs := make([]error, len(s.drawn))
+	var wg sync.WaitGroup
+	for i, m := range s.drawn {
+		wg.Go(func() { errs[i] = s.lines(ctx, m.Key) })
+	}
+	wg.Wait()
+	seen, lines := 0, 0
+	for _, err := range errs {
+		if err == nil {
+			seen++
+		} else if isLine(err) {
+			lines++
+		}
+	}
+	if need := audit.Certify(s.size); seen < need && seen+lines >= need {
+		return fmt.Errorf("%w: %w", errLine, errors.Join(errs...))
+	} else if seen < need {
+		return fmt.Errorf("%w: %d of at least %d: %w", ErrCommittee, seen, need, errors.Join(errs...))
+	}
+	return ctx.Err()
 }

@@ -42,6 +42,8 @@ type Sight interface {
 	Check(ctx context.Context, w audit.Window, provider sign.Key, b audit.Beacon, proof []byte) (era audit.Beacon, err error)
 	// Roster is the set that committees of a window are drawn from.
 	Roster(ctx context.Context, w audit.Window) (audit.Roster, error)
+	// Instants are when the audits of a window begin.
+	Instants() audit.Instants
 }
 
 // Drawn is a window's beacon, what shows that it is, and the beacon that the window's datasets are made of.
@@ -64,6 +66,7 @@ type Asked struct {
 	Walk         challenge.Walk
 	ProductLimit time.Duration
 	WalkLimit    time.Duration
+	SecondLimit  time.Duration // from the first nonce to the question for the second
 }
 
 // Plan says what a unit is asked. All peers of a network must have the same; an error says why such a unit cannot be audited.
@@ -110,6 +113,8 @@ type attempt struct {
 	drawn  audit.Roster // committee, and those who stand at most Slack places below
 	size   int          // of the committee
 
+	void bool // a member left: it is played to its end, and no verdict comes of it
+
 	units  []*unit
 	nonces [3]audit.Nonce
 	given  [3][]audit.Given // from the second step on
@@ -140,6 +145,7 @@ type unit struct {
 		wrong bool
 	}
 	verdict *nodepb.AuditReply
+	worked  bool // all that it showed was right, and in time
 }
 
 // NewMember makes a member that has judged nothing yet.
@@ -210,6 +216,17 @@ func (m *Member) begin(ctx context.Context, key attemptKey, b *nodepb.AuditReque
 	if a.beacon.Source == audit.SlotHash { // the slot is an estimate, and may be behind a block that is there
 		a.slot = max(a.slot, market.Slot(a.beacon.Round))
 	}
+	if a.units, err = m.claims(key, b.Units); err != nil {
+		return nil, err
+	}
+	for _, u := range a.units {
+		if err := m.cfg.Sight.Instants().Check(window, a.beacon, key.number, u.Class, a.slot); err != nil {
+			return nil, refuse(CodeInstant, "unit %s: %v", u.ID.Short(), err)
+		}
+	}
+	if err := m.again(a); err != nil {
+		return nil, err
+	}
 	roster, err := m.cfg.Sight.Roster(ctx, window)
 	if err != nil {
 		return nil, refuse(CodeDrawn, "%v", err)
@@ -222,9 +239,6 @@ func (m *Member) begin(ctx context.Context, key attemptKey, b *nodepb.AuditReque
 	a.size = min(a.size, len(a.drawn))
 	if !a.isDrawn(m.cfg.Key.Key()) {
 		return nil, refuse(CodeDrawn, "this peer is not drawn for %s in window %d", key.provider.Short(), window)
-	}
-	if a.units, err = m.claims(key, b.Units); err != nil {
-		return nil, err
 	}
 	for _, u := range a.units {
 		u.dataset = audit.DatasetSeed(era, key.provider, u.ID)
@@ -253,6 +267,30 @@ func (m *Member) begin(ctx context.Context, key attemptKey, b *nodepb.AuditReque
 	m.attempts[key] = a
 	a.asked[0] = m.cfg.Now()
 	return &nodepb.AuditReply{Nonce: a.nonces[0][:]}, nil
+}
+
+// again refuses a later attempt of units that this peer did not see work in the one before, at the window's instant. So it helps nobody
+// to let an attempt break off and answer alone, when the others that share its card have answered.
+func (m *Member) again(a *attempt) error {
+	if a.key.number == 1 {
+		return nil
+	}
+	before := a.key
+	before.number--
+	m.mu.Lock()
+	old := m.attempts[before]
+	m.mu.Unlock()
+	if old == nil {
+		return refuse(CodeAttempt, "attempt %d was not begun here, and attempt %d is for units that worked in it", before.number, a.key.number)
+	}
+	old.mu.Lock()
+	defer old.mu.Unlock()
+	for _, u := range a.units {
+		if !slices.ContainsFunc(old.units, func(o *unit) bool { return o.Claim == u.Claim && o.worked }) {
+			return refuse(CodeAttempt, "unit %s did not show its work in attempt %d", u.ID.Short(), before.number)
+		}
+	}
+	return nil
 }
 
 // forget drops what earlier windows left. m.mu is held.
@@ -345,7 +383,8 @@ func (a *attempt) takeRoot(now time.Time, r *nodepb.AuditRequest_Root) (*nodepb.
 	return &nodepb.AuditReply{}, nil
 }
 
-// members reads what everybody gave in a round: enough of them, all drawn, this one as it was, and in later rounds the same.
+// members reads what everybody gave in a round: enough of them, all drawn, this one as it was, and in later rounds the same. When one is
+// missing the attempt is void: a provider that could leave members out afterwards could choose among their nonces.
 func (m *Member) members(a *attempt, round int, in []*nodepb.AuditRequest_Given) error {
 	if len(in) < audit.Certify(a.size) || len(in) > a.size {
 		return refuse(CodeMembers, "%d members, %d to %d make a committee", len(in), audit.Certify(a.size), a.size)
@@ -362,22 +401,23 @@ func (m *Member) members(a *attempt, round int, in []*nodepb.AuditRequest_Given)
 			return refuse(CodeMembers, "%s is there twice", x.Member.Short())
 		case round == 0 && !a.isDrawn(x.Member):
 			return refuse(CodeMembers, "%s is not drawn", x.Member.Short())
-		case round > 0 && !slices.ContainsFunc(a.given[0], func(y audit.Given) bool { return y.Member == x.Member }):
-			return refuse(CodeMembers, "%s gave no first nonce", x.Member.Short())
+		case round > 0 && !slices.ContainsFunc(a.given[round-1], func(y audit.Given) bool { return y.Member == x.Member }):
+			return refuse(CodeMembers, "%s gave no nonce before", x.Member.Short())
 		}
 		if x.Member == m.cfg.Key.Key() {
 			own = x.Nonce == a.nonces[round]
 		}
 		out = append(out, x)
 	}
-	if !own || round > 0 && len(out) != len(a.given[0]) {
-		return refuse(CodeMembers, "not what this peer gave, or somebody is missing")
+	if !own {
+		return refuse(CodeMembers, "not what this peer gave, or it is missing")
 	}
 	slices.SortFunc(out, func(x, y audit.Given) int { return slices.Compare(x.Member[:], y.Member[:]) })
 	if a.given[round] != nil && !slices.Equal(a.given[round], out) {
 		return refuse(CodeMembers, "others than before")
 	}
 	a.given[round] = out
+	a.void = a.void || round > 0 && len(out) < len(a.given[0])
 	return nil
 }
 

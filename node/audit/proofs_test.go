@@ -71,6 +71,8 @@ func (f *facts) Window() (audit.Window, market.Slot, error) {
 	return f.window, f.window.First(f.Slots) + 3, f.slot
 }
 
+func (f *facts) Instants() audit.Instants { return f.Case.Instants(audit.SlotHash) }
+
 func (f *facts) Source() audit.Source { return audit.SlotHash }
 
 func (f *facts) Beacon(_ context.Context, w audit.Window) (Drawn, error) {

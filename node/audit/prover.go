@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/device"
 	"github.com/starling-network/starling/node/nodepb"
@@ -34,6 +35,8 @@ type ProverConfig struct {
 	Plan        Plan
 	// Call has a member answer one step.
 	Call func(ctx context.Context, member sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error)
+	// Wait returns when a slot has begun.
+	Wait func(ctx context.Context, slot market.Slot) error
 	// Plant puts a fault into what is opened before it is signed: of a canary. Nil otherwise: what is signed is right, or nothing is.
 	Plant func(a audit.Answer, o *challenge.Opened)
 	Log   *slog.Logger
@@ -53,8 +56,9 @@ type Result struct {
 	Broken uint8 // attempts that broke off after its products' root was known and before the right openings were shown, by this peer's fault
 }
 
-// Audit has all units answer in the window that is now. Members that leave are left out of a new attempt, while the window has
-// any. ErrCommittee, ErrMember, ErrUnits, or the error of a device; results come in the order of units.
+// Audit has all units answer in the window that is now, from its instant on. An attempt that a member leaves is played to its end before
+// those who stay, and they judge in another, while the window has any. ErrCommittee, ErrMember, ErrUnits, ErrInstant, or the error of a device;
+// results come in the order of units.
 func (p *Prover) Audit(ctx context.Context, units []Unit) ([]Result, error) {
 	if len(units) < 1 || len(units) > MaxUnits {
 		return nil, fmt.Errorf("%w: %d, 1 to %d at once", ErrUnits, len(units), MaxUnits)
@@ -67,29 +71,51 @@ func (p *Prover) Audit(ctx context.Context, units []Unit) ([]Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	var gone []sign.Key
+	results := make([]Result, len(units))
+	todo := make([]int, len(units)) // places of the units that are to be judged
+	for i := range todo {
+		todo[i] = i
+	}
+	var stayed []sign.Key
 	anew := false
 	for number := uint8(1); ; number++ {
-		s, err := p.open(ctx, session{p: p, number: number, window: window, beacon: drawn, anew: anew}, units, gone)
-		var results []Result
+		now := make([]Unit, len(todo))
+		for i, at := range todo {
+			now[i] = units[at]
+		}
+		s, err := p.open(ctx, &session{p: p, number: number, window: window, beacon: drawn, anew: anew}, now, stayed)
+		var out []Result
 		if err == nil {
-			results, err = s.play(ctx)
+			if err = s.wait(ctx); err == nil {
+				out, err = s.play(ctx)
+			}
+		}
+		for i, r := range out {
+			results[todo[i]] = r
 		}
 		var left *leftError
-		if errors.As(err, &left) && number < audit.MaxAttempts && ctx.Err() == nil {
+		if errors.As(err, &left) && out != nil && number < audit.MaxAttempts && ctx.Err() == nil {
+			todo = slices.DeleteFunc(todo, func(at int) bool { return results[at].Err != nil })
+			if len(todo) == 0 {
+				return results, nil
+			}
 			p.cfg.Log.Info("an audit begins anew without a member that left", "member", left.member, "err", left.err)
-			gone = append(gone, left.member)
+			stayed = s.stayed()
 			continue
 		}
-		if errors.Is(err, errLine) && number < audit.MaxAttempts && ctx.Err() == nil {
+		if errors.Is(err, errLine) && !anew && ctx.Err() == nil { // nothing began
 			p.cfg.Log.Warn("units are audited as if they had not been before", "err", err)
 			anew = true
+			number--
 			continue
 		}
 		if err != nil && left == nil && s != nil && s.rooted && ctx.Err() == nil {
 			err = &brokenError{err}
 		}
-		return results, err
+		if err != nil {
+			return nil, err
+		}
+		return results, nil
 	}
 }
 
@@ -124,6 +150,9 @@ type session struct {
 	members []sign.Key // who gave a first nonce
 	given   [3][]audit.Given
 	units   []*running
+
+	mu   sync.Mutex
+	left map[sign.Key]*leftError // those of members who gave no more
 }
 
 // running is a unit in an attempt.
@@ -142,19 +171,21 @@ type running struct {
 	signed  sign.Signature
 }
 
-// open draws the committee and makes the datasets resident, which is no part of what is timed.
-func (p *Prover) open(ctx context.Context, s session, units []Unit, gone []sign.Key) (*session, error) {
+// open draws the committee and makes the datasets resident and shows what the units' records go on from, which is no part of what is timed. In a later attempt it asks those who stayed.
+func (p *Prover) open(ctx context.Context, s *session, units []Unit, stayed []sign.Key) (*session, error) {
 	roster, err := p.cfg.Sight.Roster(ctx, s.window)
 	if err != nil {
 		return nil, fmt.Errorf("reading the bonded set: %w", err)
 	}
-	s.size = audit.Committee
+	s.size, s.left = audit.Committee, map[sign.Key]*leftError{}
 	if s.appeal = slices.ContainsFunc(units, func(u Unit) bool { return u.Appeal }); s.appeal {
 		s.size = audit.Appeal
 	}
-	drawn := roster.Draw(s.beacon.Beacon, s.window, p.cfg.Key.Key(), s.size+audit.Slack)
-	s.size = min(s.size, len(drawn))
-	s.drawn = slices.DeleteFunc(drawn, func(m audit.Member) bool { return slices.Contains(gone, m.Key) })
+	s.drawn = roster.Draw(s.beacon.Beacon, s.window, p.cfg.Key.Key(), s.size+audit.Slack)
+	s.size = min(s.size, len(s.drawn))
+	if stayed != nil {
+		s.drawn = slices.DeleteFunc(s.drawn, func(m audit.Member) bool { return !slices.Contains(stayed, m.Key) })
+	}
 	if s.size == 0 || len(s.drawn) < audit.Certify(s.size) {
 		return nil, fmt.Errorf("%w: %d are left of %d", ErrCommittee, len(s.drawn), s.size)
 	}
@@ -170,7 +201,10 @@ func (p *Prover) open(ctx context.Context, s session, units []Unit, gone []sign.
 		seed := audit.DatasetSeed(s.beacon.Era, p.cfg.Key.Key(), u.ID)
 		s.units = append(s.units, &running{Unit: u, Asked: asked, since: since, dataset: device.Of(seed, asked.Walk)})
 	}
-	return &s, s.together(ctx, func(ctx context.Context, u *running) error { return u.Device.Fill(ctx, u.dataset) })
+	if err := s.together(ctx, func(ctx context.Context, u *running) error { return u.Device.Fill(ctx, u.dataset) }); err != nil {
+		return s, err
+	}
+	return s, s.bring(ctx)
 }
 
 // together does something with all units at once.
@@ -192,22 +226,88 @@ func (s *session) request() *nodepb.AuditRequest {
 	return &nodepb.AuditRequest{Window: uint64(s.window), Attempt: uint32(s.number)}
 }
 
-// each asks every member the same at once. The first that does not answer ends the attempt.
+// wait returns when the attempt may begin. ErrInstant when it is too late for any unit.
+func (s *session) wait(ctx context.Context) error {
+	cfg := s.p.cfg
+	at := cfg.Sight.Instants().Of(s.window, s.beacon.Beacon)
+	if err := cfg.Wait(ctx, at); err != nil {
+		return err
+	}
+	window, slot, err := cfg.Sight.Window()
+	if err != nil {
+		return err
+	}
+	if window != s.window {
+		return fmt.Errorf("%w: it was slot %d, in window %d", ErrInstant, at, s.window)
+	}
+	for _, u := range s.units {
+		if err := cfg.Sight.Instants().Check(window, s.beacon.Beacon, s.number, u.Class, slot); err != nil {
+			return fmt.Errorf("%w: %w", ErrInstant, err)
+		}
+	}
+	return nil
+}
+
+// stayed are the members who gave all that they were asked for.
+func (s *session) stayed() []sign.Key {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(s.members), func(m sign.Key) bool { return s.left[m] != nil })
+}
+
+// leaves notes that a member gave no more.
+func (s *session) leaves(m sign.Key, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.left[m] == nil {
+		s.left[m] = &leftError{m, err}
+	}
+}
+
+// gone is the first of those who left, in the order of members; nil while all are there.
+func (s *session) gone() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.members {
+		if l := s.left[m]; l != nil {
+			return l
+		}
+	}
+	return nil
+}
+
+// each asks every member that is still there the same at once. One that does not answer has left; with fewer than must pass a record, the
+// attempt ends.
 func (s *session) each(ctx context.Context, req *nodepb.AuditRequest, take func(i int, r *nodepb.AuditReply) error) error {
-	g, ctx := errgroup.WithContext(ctx)
+	stayed := s.stayed()
+	var wg sync.WaitGroup
 	for i, m := range s.members {
-		g.Go(func() error {
+		if !slices.Contains(stayed, m) {
+			continue
+		}
+		wg.Go(func() {
 			r, err := s.p.cfg.Call(ctx, m, req)
 			if err == nil && take != nil {
 				err = take(i, r)
 			}
 			if err != nil && ctx.Err() == nil {
-				return &leftError{m, err}
+				s.leaves(m, err)
 			}
-			return err
 		})
 	}
-	return g.Wait()
+	wg.Wait()
+	return s.enough(ctx)
+}
+
+// enough is the error of an attempt that too many left.
+func (s *session) enough(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if len(s.stayed()) < audit.Certify(s.size) {
+		return s.gone()
+	}
+	return nil
 }
 
 // nonces asks every member for the nonce of a round.
@@ -220,7 +320,7 @@ func (s *session) nonces(ctx context.Context, round int, req *nodepb.AuditReques
 		given[i] = audit.Given{Member: s.members[i], Nonce: audit.Nonce(r.Nonce)}
 		return nil
 	})
-	s.given[round] = given
+	s.given[round] = slices.DeleteFunc(given, func(g audit.Given) bool { return g.Member.IsZero() })
 	return err
 }
 
@@ -279,11 +379,7 @@ func (s *session) begin(ctx context.Context) error {
 		var wg sync.WaitGroup
 		for _, m := range s.drawn[from:to] {
 			wg.Go(func() {
-				err := s.lines(ctx, m.Key)
-				var r *nodepb.AuditReply
-				if err == nil {
-					r, err = s.p.cfg.Call(ctx, m.Key, req)
-				}
+				r, err := s.p.cfg.Call(ctx, m.Key, req)
 				mu.Lock()
 				defer mu.Unlock()
 				if isLine(err) {
@@ -360,18 +456,28 @@ func (s *session) walk(ctx context.Context, u *running) error {
 
 // rapid answers the pings of all members and then the rapid rounds of each unit, one after the other.
 func (s *session) rapid(ctx context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
-	for _, m := range s.members {
+	g, gctx := errgroup.WithContext(ctx)
+	for _, m := range s.stayed() {
 		g.Go(func() error {
-			err := s.rounds(ctx, m)
-			if err != nil && ctx.Err() == nil {
-				return &leftError{m, err}
+			err := s.rounds(gctx, m)
+			var own *deviceError
+			if errors.As(err, &own) || err == nil || gctx.Err() != nil {
+				return err
 			}
-			return err
+			s.leaves(m, err)
+			return nil
 		})
 	}
-	return g.Wait()
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return s.enough(ctx)
 }
+
+// deviceError is a failure of this peer's own hardware in the middle of a talk with a member.
+type deviceError struct{ error }
+
+func (e *deviceError) Unwrap() error { return e.error }
 
 func (s *session) rounds(ctx context.Context, m sign.Key) error {
 	ask := func(r *nodepb.AuditRequest_Rapid) (*nodepb.AuditReply, error) {
@@ -399,7 +505,7 @@ func (s *session) rounds(ctx context.Context, m sign.Key) error {
 			}
 			end, err := u.Device.Walk(ctx, RapidKey(audit.Nonce(r.Nonce)), u.dataset, Short(u.Walk))
 			if err != nil {
-				return err
+				return &deviceError{err}
 			}
 			state = end[0]
 		}
@@ -407,7 +513,7 @@ func (s *session) rounds(ctx context.Context, m sign.Key) error {
 	return nil
 }
 
-// show opens what was drawn and takes the verdicts.
+// show opens what was drawn and takes the verdicts. The error of an attempt that a member left comes with results, without records.
 func (s *session) show(ctx context.Context) ([]Result, error) {
 	results := make([]Result, len(s.units))
 	for i, u := range s.units {
@@ -424,19 +530,23 @@ func (s *session) show(ctx context.Context) ([]Result, error) {
 		verdicts, found := make([]audit.Signed, len(s.members)), make([]string, len(s.members))
 		err := s.each(ctx, req, func(k int, r *nodepb.AuditReply) error {
 			var err error
-			verdicts[k], err = s.verdict(u, k, r)
-			found[k] = r.Found
+			if found[k] = r.Found; len(s.given[2]) == len(s.given[0]) {
+				verdicts[k], err = s.verdict(u, k, r)
+			}
 			return err
 		})
 		if err != nil {
 			return nil, err
+		}
+		if s.gone() != nil {
+			continue
 		}
 		results[i].Record = s.record(u, verdicts)
 		if err := results[i].Record.Check(s.p.cfg.Domain); err != nil {
 			results[i].Err = fmt.Errorf("%w: %w%s", ErrNotPassed, err, firstOf(found))
 		}
 	}
-	return results, nil
+	return results, s.gone()
 }
 
 // verdict reads what member number k says of a unit. It must be of what the unit showed and of what that member gave: a record with a

@@ -98,6 +98,9 @@ func (p *Public) Rules() *audit.Beacons { return p.rules }
 // Source is where the network's beacons come from.
 func (p *Public) Source() audit.Source { return p.rules.Source() }
 
+// Instants are when the audits of a window begin.
+func (p *Public) Instants() audit.Instants { return p.rules.Instants() }
+
 // Beacon is the beacon of a window that has begun. chain.ErrNotFound while there is none. Where peers make beacons, there is none here.
 func (p *Public) Beacon(ctx context.Context, w audit.Window) (Drawn, error) {
 	switch p.rules.Source() {

@@ -60,6 +60,8 @@ type Config struct {
 const (
 	// beaconPoll is how often the chain is asked for the first block of a window.
 	beaconPoll = time.Second
+	// before its instant units are taken for an audit and fill their datasets: a quarter of the window, or so long if that is less.
+	before = 20 * time.Second
 	// perPeer bounds the steps of one provider that are answered at a time: one for each unit.
 	perPeer = MaxUnits + 16
 )
@@ -79,6 +81,7 @@ type Service struct {
 	started bool
 	done    audit.Window // newest window whose audit was begun
 	filed   []filed      // receipts to make excuses of
+	wanted  []chan planted
 }
 
 // NewService makes the service.
@@ -94,7 +97,7 @@ func NewService(cfg Config) *Service {
 		},
 	})
 	s.prover = NewProver(ProverConfig{
-		Domain: domain, Key: cfg.Key, WindowSlots: cfg.Genesis.AuditSlots, Sight: cfg.Sight, Plan: ByPlan, Call: s.call, Log: cfg.Log,
+		Domain: domain, Key: cfg.Key, WindowSlots: cfg.Genesis.AuditSlots, Sight: cfg.Sight, Plan: ByPlan, Call: s.call, Wait: s.until, Log: cfg.Log,
 	})
 	return s
 }
@@ -178,12 +181,19 @@ func (s *Service) Run(ctx context.Context) error {
 			}
 			s.excuse(ctx)
 			s.offer(ctx) // what was fresh in the window before may be so no more
+			var soon time.Duration
 			if due && s.cfg.Units != nil {
-				if _, err := s.Audit(ctx); err != nil && ctx.Err() == nil {
+				soon = s.soon(ctx, window)
+			}
+			if due && s.cfg.Units != nil && soon == 0 {
+				if _, err := s.Audit(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, ErrTooEarly) {
 					s.cfg.Log.Error("this peer's units were not audited", "window", uint64(window), "err", err)
 				}
 			}
 			wait = max(wait, s.cfg.Until((window + 1).First(s.cfg.Genesis.AuditSlots)))
+			if soon > 0 {
+				wait = soon
+			}
 			if s.cfg.Shelf.busy() {
 				wait = min(wait, excusePoll)
 			}
@@ -195,6 +205,59 @@ func (s *Service) Run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// until waits until a slot has begun.
+func (s *Service) until(ctx context.Context, slot market.Slot) error {
+	for {
+		_, now, err := s.cfg.Sight.Window()
+		if err != nil || now >= slot {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(max(s.cfg.Until(slot), time.Millisecond)):
+		}
+	}
+}
+
+// begins is the slot in which this peer gets ready for the audits of a window, and the last in which they may begin. chain.ErrNotFound while
+// the beacon is not there that draws it.
+func (s *Service) begins(ctx context.Context, w audit.Window) (ready, last market.Slot, err error) {
+	b := audit.Beacon{Source: audit.ByReveal}
+	if s.cfg.Sight.Source() != audit.ByReveal {
+		d, err := s.cfg.Sight.Beacon(ctx, w)
+		if err != nil {
+			return 0, 0, err
+		}
+		b = d.Beacon
+	}
+	in := s.cfg.Sight.Instants()
+	_, last = in.Span(w, b, 1, "")
+	return in.Of(w, b) - market.Slot(min(s.cfg.Genesis.SlotsIn(before), s.cfg.Genesis.AuditSlots/4)), last - 1, nil
+}
+
+// soon is how long it is until this peer gets ready for a window's audits; 0 when it is time, or when Audit would say what is wrong.
+func (s *Service) soon(ctx context.Context, w audit.Window) time.Duration {
+	ready, _, err := s.begins(ctx, w)
+	switch {
+	case errors.Is(err, chain.ErrNotFound):
+		return beaconPoll
+	case err != nil:
+		return 0
+	}
+	if _, now, err := s.cfg.Sight.Window(); err != nil || now >= ready {
+		return 0
+	}
+	return max(s.cfg.Until(ready), time.Millisecond)
+}
+
+// over notes that this peer answers no more in a window.
+func (s *Service) over(w audit.Window) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.done = max(s.done, w)
 }
 
 // settle waits until everybody is in a window whose clock is not too wrong: an eighth of it, or clockError if that is less. A slot hash
@@ -238,19 +301,23 @@ func (s *Service) Audit(ctx context.Context) ([]Past, error) {
 	if err := s.settle(ctx, window); err != nil {
 		return nil, err
 	}
-	for s.cfg.Sight.Source() != audit.ByReveal {
-		_, err := s.cfg.Sight.Beacon(ctx, window)
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, chain.ErrNotFound) {
-			return nil, err
-		}
+	ready, last, err := s.begins(ctx, window)
+	for ; errors.Is(err, chain.ErrNotFound); ready, last, err = s.begins(ctx, window) {
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-time.After(beaconPoll):
 		}
+	}
+	if err == nil {
+		err = s.until(ctx, ready)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if _, now, err := s.cfg.Sight.Window(); err != nil || now > last {
+		s.over(window)
+		return nil, fmt.Errorf("%w: it was slot %d at the latest, it is %d: the next window begins in %s", ErrInstant, last, now, s.cfg.Until((window + 1).First(s.cfg.Genesis.AuditSlots)).Round(time.Second))
 	}
 	units, free, err := s.cfg.Units(ctx)
 	if err != nil {
@@ -267,9 +334,12 @@ func (s *Service) Audit(ctx context.Context) ([]Past, error) {
 			units[i].Last = last
 		}
 	}
-	s.mu.Lock()
-	s.done = window
-	s.mu.Unlock()
+	s.over(window)
+	units, canaries := s.plantSome(ctx, units)
+	defer canaries()
+	if len(units) == 0 {
+		return nil, nil
+	}
 	results, err := s.prover.Audit(ctx, units)
 	if err != nil {
 		results = nil
@@ -287,6 +357,9 @@ func (s *Service) Audit(ctx context.Context) ([]Past, error) {
 		if r.Err == nil {
 			r.Err = r.Record.CheckClass(r.Unit.Class, r.Unit.Resources)
 		}
+		if r.Err == nil {
+			r.Err = r.Record.CheckInstant(s.cfg.Sight.Instants(), r.Unit.Class)
+		}
 		if err := s.cfg.Shelf.Put(ctx, r, window, time.Now(), s.reports(ctx, r.Unit)); err != nil {
 			return nil, err
 		}
@@ -302,9 +375,6 @@ func (s *Service) Audit(ctx context.Context) ([]Past, error) {
 		if p.Window == window {
 			out = append(out, p)
 		}
-	}
-	if err == nil {
-		s.plantSome(ctx, units)
 	}
 	return out, err
 }

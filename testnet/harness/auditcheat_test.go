@@ -216,6 +216,14 @@ func (o *outsider) next() rules.Window {
 func (o *outsider) audit() (audit.Result, error) {
 	p := audit.NewProver(audit.ProverConfig{
 		Domain: o.domain, Key: o.key, WindowSlots: auditSlots, Sight: o.sight, Plan: audit.ByPlan, Log: p2ptest.Quiet(), Call: o.call,
+		Wait: func(ctx context.Context, slot market.Slot) error {
+			for {
+				if _, now, err := o.sight.Window(); err != nil || now >= slot {
+					return err
+				}
+				time.Sleep(slotMillis * time.Millisecond)
+			}
+		},
 	})
 	r, err := p.Audit(context.Background(), []audit.Unit{o.unit})
 	if err != nil {

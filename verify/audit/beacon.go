@@ -63,14 +63,15 @@ type Beacons struct {
 	genesis  sign.Hash
 	domain   sign.Domain
 	slots    uint64
-	millis   uint64         // of a slot
+	millis   uint64 // of a slot
+	instants Instants
 	net      *drand.Network // of Drand
 	schedule drand.Schedule
 }
 
 // NewBeacons makes it of a valid genesis. drand.ErrKey.
 func NewBeacons(g market.Genesis) (*Beacons, error) {
-	b := &Beacons{source: SourceOf(g), genesis: g.Hash(), domain: g.Domain(), slots: g.AuditSlots, millis: g.SlotMillis}
+	b := &Beacons{source: SourceOf(g), genesis: g.Hash(), domain: g.Domain(), slots: g.AuditSlots, millis: g.SlotMillis, instants: NewInstants(g)}
 	if b.source != Drand {
 		return b, nil
 	}
@@ -82,6 +83,9 @@ func NewBeacons(g market.Genesis) (*Beacons, error) {
 
 // Source is where the network's beacons come from.
 func (b *Beacons) Source() Source { return b.source }
+
+// Instants are when the network's audits begin.
+func (b *Beacons) Instants() Instants { return b.instants }
 
 // Schedule says which of drand's rounds windows are drawn by.
 func (b *Beacons) Schedule() drand.Schedule { return b.schedule }
@@ -175,13 +179,16 @@ func (b *Beacons) RevealEra(w Window) Beacon {
 	return Beacon{Source: ByReveal, Round: uint64(at), Value: sign.Sum([]byte("starling/audit/era/v1"), b.genesis[:], binary.LittleEndian.AppendUint64(nil, uint64(at)))}
 }
 
-// CheckBeacon verifies a record's beacon and that its windows are the network's; where the era's beacon is known by it, its dataset too.
-// RuleBeacon, RuleWindow, RuleSeed.
+// CheckBeacon verifies a record's beacon, that its windows are the network's and that it began when it had to; where the era's beacon is
+// known by it, its dataset too. RuleBeacon, RuleWindow, RuleInstant, RuleSeed.
 func (r Record) CheckBeacon(b *Beacons) error {
 	if r.WindowSlots != b.slots {
 		return broken(RuleWindow, "windows of %d slots, the network's have %d", r.WindowSlots, b.slots)
 	}
 	era, err := b.Check(r.Answer.Provider, r.Answer.Window, r.Beacon, r.Proof)
+	if err == nil {
+		err = r.CheckInstant(b.instants, "")
+	}
 	if err != nil || era == (Beacon{}) {
 		return err
 	}

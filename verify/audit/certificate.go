@@ -115,7 +115,7 @@ func (s Seen) With(c Certificate, era Beacon) Seen {
 }
 
 // Check verifies a certificate: form, seeds, signatures, that more than two thirds of the committee passed it, and that beacon,
-// dataset and committee are those of the window. It gives the beacon of the datasets.
+// dataset, committee and instant are those of the window. It gives the beacon of the datasets.
 func (c Certificate) Check(b *Beacons, seen Seen) (era Beacon, err error) {
 	r := c.record
 	if r.WindowSlots != b.slots {
@@ -128,6 +128,9 @@ func (c Certificate) Check(b *Beacons, seen Seen) (era Beacon, err error) {
 		return Beacon{}, err
 	}
 	if err := r.checkSeeds(); err != nil {
+		return Beacon{}, err
+	}
+	if err := r.CheckInstant(b.instants, ""); err != nil {
 		return Beacon{}, err
 	}
 	if err := r.CheckDataset(era); err != nil {

@@ -36,14 +36,14 @@ func statements(t testing.TB) map[string]statement {
 		"shown":   {s[:], func(b []byte) error { _, err := audit.UnmarshalShown(b); return err }, []int{1, 7}, [][2]int{{0, 0}, {0, 2}}},
 		"verdict": {v[:], func(b []byte) error { _, err := audit.UnmarshalVerdict(b); return err }, []int{2, 3, 172, 175}, [][2]int{{0, 2}, {1, 0}, {1, 4}, {1, 255}}},
 		"record": {r.Marshal(), func(b []byte) error { _, err := audit.UnmarshalRecord(b); return err },
-			[]int{4, 7, 56, 63}, [][2]int{{0, 2}, {1, 0}, {1, 4}, {2, 0}, {2, 12}, {2, 8}, {2, 255}, {3, 0}, {3, 6}, {3, 12}, {65, 4}}},
+			[]int{5, 7, 56, 63}, [][2]int{{0, 2}, {1, 0}, {1, 4}, {2, 0}, {2, 12}, {2, 8}, {2, 255}, {3, 0}, {3, 6}, {3, 12}, {65, 4}}},
 		"certificate": {r.Certificate().Marshal(), func(b []byte) error {
 			_, rest, err := audit.CutCertificate(b)
 			if err == nil && len(rest) > 0 {
 				return market.ErrMalformed // whoever reads a list of them goes on with what comes after
 			}
 			return err
-		}, []int{4, 63}, [][2]int{{2, 12}, {3, 12}}},
+		}, []int{5, 63}, [][2]int{{2, 12}, {3, 12}}},
 		"excuse": {e, func(b []byte) error { _, err := audit.UnmarshalExcuse(b); return err }, []int{2, 7}, [][2]int{{0, 2}, {1, 0}, {1, 9}, {1, 255}, {1, 1}}},
 	}
 	for _, l := range lies {
@@ -243,7 +243,9 @@ func TestConspirators(t *testing.T) {
 		"begun in the next":             {one(func(v *audit.Signed) { v.Slot = 800 }), audit.RuleTime},
 		"begun in the first slot":       {one(func(v *audit.Signed) { v.Slot = 0 }), audit.RuleTime},
 		"begun in the last slot":        {one(func(v *audit.Signed) { v.Slot = math.MaxUint64 }), audit.RuleTime},
-		"begun before the block":        {func(r *audit.Record) { r.Beacon.Round += 3 }, audit.RuleTime},
+		"begun before the block":        {func(r *audit.Record) { r.Beacon.Round += 40 }, audit.RuleTime},
+		"begun at another instant":      {each(func(v *audit.Signed) { v.Slot += 40 }), audit.RuleInstant},
+		"begun before the instant":      {each(func(v *audit.Signed) { v.Slot = 710 }), audit.RuleInstant},
 		"products in no time":           {one(func(v *audit.Signed) { v.Product = 0 }), audit.RuleTime},
 		"a walk in no time":             {one(func(v *audit.Signed) { v.Walk = 0 }), audit.RuleTime},
 		"no way to the provider":        {one(func(v *audit.Signed) { v.RoundTrip = 0 }), audit.RuleTime},

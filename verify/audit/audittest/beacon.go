@@ -62,6 +62,15 @@ func (c Case) Genesis(by market.Beacon) market.Genesis {
 	}
 }
 
+// Instants are when audits begin on a network of the case's windows, whose beacons are by a source.
+func (c Case) Instants(by audit.Source) audit.Instants {
+	i := audit.Instants{Slots: c.Slots, Millis: 400}
+	if by == audit.ByReveal {
+		i.Chain = c.Genesis(market.CommitReveal).Hash()
+	}
+	return i
+}
+
 // Reveals is what the first n whom the roster draws give to a provider's beacon in the case's window.
 func (c Case) Reveals(n int) ([]audit.Revealed, error) {
 	provider := c.Provider.Key()

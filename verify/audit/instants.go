@@ -1,0 +1,118 @@
+package audit
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+)
+
+// Instants says when the audits of a window begin: at one instant, the same for every unit of the network, drawn for each window. One
+// card behind several identities is found by nothing that any of them signs, only by having to answer for all of them at once; a
+// window in which they may answer one after the other is one card sold as many.
+//
+//	first slot                instant                                                       next window
+//	    │          quarter ┌─────┴──────┐ 5/16                                                   │
+//	    ├─ ─ ─ ─ ─ ─ ─ ─ ─ ┤ drawn here ├─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ┤
+//	     beacon becomes    early ◀┼▶ late: the first attempt
+//	     known                    └──────────▶ + 1/8 for each later attempt, of units that worked in the one before
+//
+// An attempt that loses a member is played to its end before those who stay, and only who saw that the unit worked in it gives a nonce
+// for the next (node/audit). So a later attempt needs no instant of its own: what shares a card did not work in the first.
+type Instants struct {
+	Slots  uint64    // of a window
+	Millis uint64    // of a slot
+	Chain  sign.Hash // the genesis, by which instants are drawn where each provider has a beacon of its own
+}
+
+// NewInstants is the instants of a network.
+func NewInstants(g market.Genesis) Instants {
+	return Instants{Slots: g.AuditSlots, Millis: g.SlotMillis, Chain: g.Hash()}
+}
+
+// Of is the slot in which a window's first attempts begin: drawn from the sixteenth of the window after its first quarter, by the
+// beacon, or by the genesis where peers make a beacon for each provider. There it can be foreseen, which gains nobody a second card.
+func (i Instants) Of(w Window, b Beacon) market.Slot {
+	by := b.bytes()
+	if b.Source == ByReveal {
+		by = i.Chain[:]
+	}
+	h := sign.Sum([]byte("starling/audit/instant/v1"), by, w.bytes())
+	return w.First(i.Slots) + market.Slot(i.Slots/4+binary.LittleEndian.Uint64(h[:])%max(i.Slots/16, 1))
+}
+
+// Width is how far from its instant an attempt may begin, by the slot that a member sees.
+type Width struct{ Early, Late uint64 } // slots before, and slots from the instant on
+
+// How far from the instant an attempt may begin, milliseconds. On a GPU a second identity must compute its products and fill its dataset
+// anew before it walks, for two do not fit; so what must be short is this together with Within. A processor's datasets are small,
+// and its machine may have much else to do: there the time is that of clocks which are wrong and hosts that are slow.
+const (
+	gpuEarly, gpuLate = 800, 1_200
+	anyEarly, anyLate = 5_000, 10_000
+)
+
+// Width is that of a class, in the network's slots: at most a sixteenth of the window early and an eighth late. The width of no class is that
+// of the most patient one.
+func (i Instants) Width(class market.Class) Width {
+	early, late := uint64(anyEarly), uint64(anyLate)
+	if class.Family() == "gpu" {
+		early, late = gpuEarly, gpuLate
+	}
+	slots := func(millis uint64) uint64 { return (millis + i.Millis - 1) / max(i.Millis, 1) }
+	return Width{Early: min(slots(early), i.Slots/16), Late: max(min(slots(late), i.Slots/8), 1)}
+}
+
+// Span is the slots in which an attempt of a class may begin, from and to, without to.
+func (i Instants) Span(w Window, b Beacon, attempt uint8, class market.Class) (from, to market.Slot) {
+	at, width := i.Of(w, b), i.Width(class)
+	return at - market.Slot(width.Early), at + market.Slot(width.Late+uint64(max(attempt, 1)-1)*(i.Slots/8))
+}
+
+// Check says whether an attempt may begin in a slot. RuleInstant.
+func (i Instants) Check(w Window, b Beacon, attempt uint8, class market.Class, slot market.Slot) error {
+	if i.Slots == 0 || i.Millis == 0 {
+		return broken(RuleInstant, "a network without windows")
+	}
+	if from, to := i.Span(w, b, attempt, class); slot < from || slot >= to {
+		return broken(RuleInstant, "attempt %d of window %d begins in slots %d to %d, not in %d", attempt, w, from, to-1, slot)
+	}
+	return nil
+}
+
+// Within is how many microseconds after the first nonce a unit's second nonce must have been asked for, when its products take so many
+// at the class's floor: to whoever asks later a member says that the unit was late. It bounds what a card can do before it walks.
+func Within(class market.Class, product uint64) uint64 {
+	if class.Family() == "gpu" {
+		return product + Allowance + MaxTrip + lostPacket
+	}
+	return Patience(product) + 5_000_000
+}
+
+// lostPacket is what a packet that was lost may cost between a root and the question for the next nonce, microseconds.
+const lostPacket = 700_000
+
+// CheckInstant verifies that more than two thirds of the committee saw the attempt begin when attempts of the window do, for a unit of
+// a class, or of any where class is empty. RuleInstant.
+func (r Record) CheckInstant(i Instants, class market.Class) error {
+	if r.WindowSlots != i.Slots {
+		return broken(RuleWindow, "windows of %d slots, the network's have %d", r.WindowSlots, i.Slots)
+	}
+	need, saw := Certify(int(r.Committee)), 0
+	if r.Committee < 1 || r.Committee > Appeal || len(r.Verdicts) < need {
+		return broken(RuleMajority, "%d verdicts of a committee of %d", len(r.Verdicts), r.Committee)
+	}
+	var why error
+	for _, v := range r.Verdicts {
+		if err := i.Check(r.Answer.Window, r.Beacon, r.Answer.Attempt, class, v.Slot); err != nil {
+			why = err
+			continue
+		}
+		saw++
+	}
+	if saw < need {
+		return because(RuleInstant, fmt.Errorf("%d of a committee of %d saw it begin in time, %d must: %w", saw, r.Committee, need, why))
+	}
+	return nil
+}
