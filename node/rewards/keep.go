@@ -6,7 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/chain/rewards"
@@ -29,8 +32,22 @@ const (
 	kindWard        = "rewardward"  // warded, by escrow: one that this peer guards, or did
 )
 
-// keep is what is written down.
-type keep struct{ store store.Store }
+// keep is what is written down, with what the certificates of each epoch came to when they were last counted.
+type keep struct {
+	store store.Store
+
+	mu      sync.Mutex
+	counted map[uint64]*counted // by epoch, of those that were counted in this process
+}
+
+// counted is what the units of an epoch came to, and of which a certificate came since.
+type counted struct {
+	epoch   rewards.Epoch
+	tallies map[rewards.UnitKey]rewards.Tally
+	stale   map[rewards.UnitKey]bool
+}
+
+func newKeep(st store.Store) *keep { return &keep{store: st, counted: map[uint64]*counted{}} }
 
 // opened is a ballot that this peer opens: written before it is sent.
 type opened struct {
@@ -99,6 +116,7 @@ func certificateKey(t audit.Target) string {
 // add keeps certificates. Of two of one unit and window the one with the lower hash stays, so that whoever knows both has the same.
 func (k *keep) add(ctx context.Context, cs []audit.Certificate) error {
 	var puts []store.Put
+	var came []audit.Target
 	for _, c := range cs {
 		key := certificateKey(c.Target())
 		old, err := k.store.Get(ctx, kindCertificate, key)
@@ -116,12 +134,22 @@ func (k *keep) add(ctx context.Context, cs []audit.Certificate) error {
 				continue
 			}
 		}
-		puts = append(puts, store.Put{Kind: kindCertificate, Key: key, Value: c.Marshal()})
+		puts, came = append(puts, store.Put{Kind: kindCertificate, Key: key, Value: c.Marshal()}), append(came, c.Target())
 	}
 	if len(puts) == 0 {
 		return nil
 	}
-	return k.store.Write(ctx, puts...)
+	err := k.store.Write(ctx, puts...)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, at := range came { // also where it is not known whether they were written
+		for _, x := range k.counted {
+			if x.epoch.Has(at.Window) {
+				x.stale[rewards.UnitKey{Provider: at.Provider, Unit: at.Unit}] = true
+			}
+		}
+	}
+	return err
 }
 
 // each calls fn for the kept certificates of an epoch under a prefix, by unit and window.
@@ -138,9 +166,47 @@ func (k *keep) each(ctx context.Context, e rewards.Epoch, prefix string, fn func
 	})
 }
 
-// tallies counts what is kept of an epoch.
+// tallies counts what is kept of an epoch, by unit: all of it once, and then what came since.
 func (k *keep) tallies(ctx context.Context, e rewards.Epoch) ([]rewards.Tally, error) {
-	var out []rewards.Tally
+	k.mu.Lock()
+	x := k.counted[e.Number]
+	if x == nil || x.epoch != e {
+		x = &counted{epoch: e, stale: map[rewards.UnitKey]bool{}} // of what comes while it is counted
+		k.counted[e.Number] = x
+	}
+	whole, stale := x.tallies == nil, slices.Collect(maps.Keys(x.stale))
+	clear(x.stale)
+	k.mu.Unlock()
+	fresh := map[rewards.UnitKey]rewards.Tally{}
+	var err error
+	if whole {
+		fresh, err = k.countAll(ctx, e)
+	}
+	for _, u := range stale {
+		if err != nil || whole {
+			break
+		}
+		var cs []audit.Certificate
+		if cs, err = k.certificates(ctx, e, u); err == nil && len(cs) > 0 {
+			fresh[u], err = rewards.Count(e, u, cs)
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err != nil { // all of it is counted again
+		delete(k.counted, e.Number)
+		return nil, err
+	}
+	if whole {
+		x.tallies = fresh
+	}
+	maps.Copy(x.tallies, fresh)
+	return slices.SortedFunc(maps.Values(x.tallies), func(a, b rewards.Tally) int { return a.UnitKey.Compare(b.UnitKey) }), nil
+}
+
+// countAll counts every unit of an epoch.
+func (k *keep) countAll(ctx context.Context, e rewards.Epoch) (map[rewards.UnitKey]rewards.Tally, error) {
+	out := map[rewards.UnitKey]rewards.Tally{}
 	var of rewards.UnitKey
 	var cs []audit.Certificate
 	var errs []error
@@ -148,7 +214,7 @@ func (k *keep) tallies(ctx context.Context, e rewards.Epoch) ([]rewards.Tally, e
 		if len(cs) > 0 {
 			t, err := rewards.Count(e, of, cs)
 			errs = append(errs, err)
-			out = append(out, t)
+			out[of] = t
 		}
 		cs = nil
 	}
@@ -210,6 +276,9 @@ func (k *keep) forget(ctx context.Context, epoch uint64, v program.Votes, slots 
 	if err != nil {
 		return err
 	}
+	k.mu.Lock()
+	maps.DeleteFunc(k.counted, func(n uint64, _ *counted) bool { return n < epoch })
+	k.mu.Unlock()
 	var puts []store.Put
 	drop := func(kind string, old func(key string, b []byte) bool) error {
 		return k.store.List(ctx, kind, "", func(key string, b []byte) error {

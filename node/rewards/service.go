@@ -104,7 +104,7 @@ type subject struct {
 
 // New makes the service.
 func New(cfg Config) *Service {
-	return &Service{cfg: cfg, keep: &keep{cfg.Store}, gathered: map[uint64]*asked{}, trouble: map[subject]string{}, refused: map[sign.Key]string{},
+	return &Service{cfg: cfg, keep: newKeep(cfg.Store), gathered: map[uint64]*asked{}, trouble: map[subject]string{}, refused: map[sign.Key]string{},
 		windows: map[windowKey]audit.Seen{}, done: map[subject]bool{}}
 }
 
