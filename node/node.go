@@ -126,6 +126,7 @@ type Node struct {
 	rewards    *rewards.Service     // nil where there are none
 	registered *registry.Registry   // nil where nobody registers, or nothing lists who did
 	lies       *lies                // nil for a light peer, and where nothing is audited
+	dissents   *dissents            // nil for a light peer, and where nobody registers
 	reputation *reputation.Book
 	orders     *orders // nil for a light peer
 	slots      *slots.Clock
@@ -202,6 +203,9 @@ func New(ctx context.Context, p Parts) (*Node, error) {
 		return nil, errors.Join(err, n.close())
 	}
 	if n.lies, err = n.newLies(g); err != nil {
+		return nil, errors.Join(err, n.close())
+	}
+	if n.dissents, err = n.newDissents(g); err != nil {
 		return nil, errors.Join(err, n.close())
 	}
 	lots, err := n.lots(ctx)
@@ -300,14 +304,14 @@ func (n *Node) newBuyer(ctx context.Context, find finder, publish publisher) (*b
 	}
 	dissent := func(context.Context, replica.Dissent) (string, error) { return "", nil }
 	if n.evidence != nil {
-		dissent = n.evidence.KeepDissent
+		dissent = n.keepDissent
 	}
 	blocks, _ := n.p.Ledger.(chain.Blocks)
 	var escrows *buyer.Escrows
 	var bond func(context.Context, sign.Key) (sign.Key, market.Amount, error)
-	var stake func(context.Context, sign.Key) (market.Amount, error)
+	var stake, risk func(context.Context, sign.Key) (market.Amount, error)
 	if n.network != nil {
-		stake, bond = n.stake, n.bond
+		stake, bond, risk = n.stake, n.bond, n.atRisk
 		when := escrow.When{}
 		if n.guardian != nil {
 			if when, err = n.p.Config.Provide.Claim.when(n.p.Genesis); err != nil {
@@ -318,7 +322,7 @@ func (n *Node) newBuyer(ctx context.Context, find finder, publish publisher) (*b
 	}
 	return buyer.New(ctx, buyer.Config{
 		Escrows: escrows, Guardian: n.guardian, Stake: stake, Peers: peers,
-		Carries: carries, Filed: n.filed, Blocks: blocks, Bond: bond, Dissent: dissent, Reputation: seen{n.reputation, n}, Weights: n.weights(), Proofs: n.newProofs(),
+		Carries: carries, Filed: n.filed, Blocks: blocks, Bond: bond, AtRisk: risk, Dissent: dissent, Reputation: seen{n.reputation, n}, Weights: n.weights(), Proofs: n.newProofs(),
 		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Owner: n.p.Owner, Ledger: n.p.Ledger, Store: n.p.Store,
 		Blobs: n.p.Blobs, Fetch: n.fetch, Grant: n.grants.add, Runtimes: n.p.Runtimes, Slots: n.slots, Dir: n.p.Home,
 		Publish: publish, Find: find, Settle: n.p.Settle, Limits: limits, PrivateHook: n.p.Config.Buy.Webhooks.Private,
@@ -462,7 +466,7 @@ func (n *Node) look(ctx context.Context, c market.Class, regions []market.Region
 // Run runs the peer until ctx ends. It leaves the host open.
 func (n *Node) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, n.close()) }()
-	blobs := blob.Serve(n.p.Host, n.tag, n.p.Blobs, n.grants.allowed)
+	blobs := blob.Serve(n.p.Host, n.tag, n.p.Blobs, n.readable)
 	defer blobs.Close()
 	if n.p.Light == nil {
 		n.orders.ctx = ctx
@@ -519,6 +523,10 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	}
 	if n.lies != nil {
 		g.Go(func() error { return n.lies.run(gctx) })
+	}
+	if n.dissents != nil {
+		g.Go(func() error { return n.dissents.run(gctx) })
+		g.Go(func() error { return n.judge(gctx) })
 	}
 	if n.guardian != nil {
 		g.Go(func() error { return n.guardian.Run(gctx) })

@@ -23,7 +23,7 @@ type signedResult struct {
 	outputs []Output
 	receipt verify.Receipt // the final one; of another output, or zero, where Signed is false
 	price   market.Amount  // that its leases cost
-	stake   market.Amount  // that its provider has at stake
+	stake   market.Amount  // that its provider loses if it is false
 }
 
 // signed waits for the last receipt of rank i's lease, and holds what its provider signed there against what it gave.
@@ -70,7 +70,8 @@ func (s *supervisor) signed(ctx context.Context, i int) (signedResult, error) {
 	if !r.receipt.Lease.IsZero() {
 		r.Lease = r.receipt.Lease
 	}
-	r.Owner, r.stake = s.b.bond(ctx, core.Provider, core.Payout)
+	r.Owner, _ = s.b.bond(ctx, core.Provider, core.Payout)
+	r.stake = s.b.atRisk(ctx, core.Provider)
 	if r.result, err = work.Result(w, int32(j.Ranks[i].Exit), outs); err != nil {
 		// It left other than what it was asked for: no honest provider does.
 		r.result = replica.Result{Exit: int32(j.Ranks[i].Exit), Trees: make([]sign.Hash, len(w.Outputs))}

@@ -66,6 +66,11 @@ type Dissent struct {
 	Proof     []byte     `json:"proof"`           // replica.Dissent
 }
 
+// Over says whether nothing more comes of it.
+func (d Dissent) Over() bool {
+	return !slices.ContainsFunc(d.Charges, func(c Charge) bool { return !c.State.Over() })
+}
+
 type dissentRecord struct {
 	Found  time.Time `json:"found"`
 	Others bool      `json:"others,omitempty"` // somebody else found it
@@ -322,8 +327,10 @@ type DissentFinding struct {
 	WorkHash    sign.Hash      `json:"workHash"`
 	Work        replica.Work   `json:"work"`
 	Signed      []SignedResult `json:"signed"`
-	Wrong       []int          `json:"wrong,omitempty"` // of them: those that a majority differs from; who is wrong running the work again tells
-	Again       *Again         `json:"again,omitempty"` // set by whoever did
+	Wrong       []int          `json:"wrong,omitempty"`   // of them: those that a majority differs from; who is wrong running the work again tells
+	Again       *Again         `json:"again,omitempty"`   // set by whoever did
+	Charges     []Charge       `json:"charges,omitempty"` // set by the peer that keeps it: what became of each
+	Why         string         `json:"why,omitempty"`     // likewise: nothing comes of it now
 
 	Genesis market.Genesis  `json:"-"`
 	Dissent replica.Dissent `json:"-"`

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 
+	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify"
 )
@@ -74,6 +75,14 @@ func (a Announcement) Check(d sign.Domain) error {
 		}
 	}
 	return nil
+}
+
+// Ends is the slot in which the last of the results ended.
+func (a Announcement) Ends() (to market.Slot) {
+	for _, r := range a.Receipts {
+		to = max(to, r.To)
+	}
+	return to
 }
 
 // Open reads the dissent that was announced: bytes of this length and hash, with these receipts. It verifies nothing else.

@@ -147,6 +147,7 @@ func TestVectors(t *testing.T) {
 		Output  string `json:"firstOutput"`
 		Wrong   []int  `json:"wrong,omitempty"` // by majority
 		Rule    string `json:"rule,omitempty"`  // that is broken
+		Told    string `json:"announcement"`
 	}
 	var want []vector
 	for _, c := range []struct {
@@ -154,6 +155,7 @@ func TestVectors(t *testing.T) {
 		e    Dissent
 	}{{"majority", dissent("forged", "x", "x")}, {"two", dissent("forged", "x")}, {"three ways", dissent("1", "2", "3")}, {"the same", dissent("x", "x")}} {
 		v := vector{Name: c.name, Dissent: hex.EncodeToString(c.e.Marshal()), Work: c.e.Work.Hash().String(), Output: c.e.Results[0].Receipt.Output.String()}
+		v.Told = hex.EncodeToString(Announce(c.e).Marshal())
 		_, v.Wrong = c.e.Majority()
 		if rule, ok := errors.AsType[*verify.RuleError](CheckDissent(domain, c.e)); ok {
 			v.Rule = string(rule.Rule)

@@ -83,6 +83,23 @@ func (p Params) Least(price, stake market.Amount) Odds {
 	return min(Odds(q.Uint64()), Always)
 }
 
+// Risk is what the chain says of a provider's stake and of those who would vote to take it.
+type Risk struct {
+	Stake       uint64 // of the provider, without what is unbonding: that may be gone by the time
+	Own         uint64 // bonded by the provider and all others of its owner: these do not vote against themselves
+	Bonded      uint64 // in the network, by all
+	LeastBonded uint64 // that must be for a vote; 0: nothing is voted on
+}
+
+// Taken is S: what the provider loses for a false result. Nothing where no vote could take it: nothing is voted on, too little is bonded,
+// or its owner has a third of what is, so that no more than two thirds are left.
+func (r Risk) Taken() market.Amount {
+	if r.LeastBonded == 0 || r.Bonded < r.LeastBonded || r.Own >= r.Bonded/3+min(r.Bonded%3, 1) {
+		return 0
+	}
+	return market.Amount(r.Stake)
+}
+
 // Odds is how likely a result of the provider is replicated: max(p*, 1/V), and certainly below AdaptiveAfter.
 func (p Params) Odds(price, stake market.Amount, t Trust) Odds {
 	if t.Valid < p.AdaptiveAfter {

@@ -3,6 +3,7 @@ package replica
 import (
 	"encoding/binary"
 	"math"
+	"math/big"
 	"math/rand/v2"
 	"testing"
 
@@ -226,4 +227,46 @@ func BenchmarkPick(b *testing.B) {
 	for b.Loop() {
 		Pick(sign.Hash{1}, 1, all, nil)
 	}
+}
+
+// What no vote could take does not count as staked.
+func TestRisk(t *testing.T) {
+	t.Parallel()
+	good := Risk{Stake: 500, Own: 99, Bonded: 300, LeastBonded: 300}
+	for name, c := range map[string]struct {
+		change func(*Risk)
+		want   market.Amount
+	}{
+		"all is well":            {func(*Risk) {}, 500},
+		"nothing is voted on":    {func(r *Risk) { r.LeastBonded = 0 }, 0},
+		"too little is bonded":   {func(r *Risk) { r.LeastBonded = 301 }, 0},
+		"it has a third":         {func(r *Risk) { r.Own = 100 }, 0},
+		"it has nearly all":      {func(r *Risk) { r.Own = 300 }, 0},
+		"it has nothing bonded":  {func(r *Risk) { r.Own = 0 }, 500},
+		"it has nothing at risk": {func(r *Risk) { r.Stake = 0 }, 0},
+		"it cannot be, but was":  {func(r *Risk) { r.Own = 400 }, 0},
+	} {
+		r := good
+		c.change(&r)
+		if got := r.Taken(); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+	if p := params(); p.Odds(10, good.Taken(), Trust{Valid: MaxTrust}) == Always || p.Odds(10, Risk{Stake: 1 << 60, Bonded: 5}.Taken(), Trust{Valid: MaxTrust}) != Always {
+		t.Error("a result by who cannot lose its stake is always computed again")
+	}
+}
+
+// A stake counts exactly where all others together are more than two thirds of what is bonded, as the program counts.
+func TestRiskIsWhatVotesTake(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		bonded := rapid.OneOf(rapid.Uint64(), rapid.Uint64Range(0, 30)).Draw(t, "bonded")
+		own := rapid.OneOf(rapid.Uint64Range(0, bonded), rapid.Just(bonded/3), rapid.Just(min(bonded, bonded/3+1))).Draw(t, "own")
+		all, others := new(big.Int).SetUint64(bonded), new(big.Int).SetUint64(bonded-own)
+		carried := others.Mul(others, big.NewInt(3)).Cmp(all.Mul(all, big.NewInt(2))) > 0
+		if got := (Risk{Stake: 7, Own: own, Bonded: bonded, LeastBonded: 1}).Taken(); (got == 7) != (carried && bonded > 0) {
+			t.Fatalf("%d of %d: %d", own, bonded, got)
+		}
+	})
 }

@@ -188,17 +188,17 @@ func TestEvidenceCheckDissent(t *testing.T) {
 		out  string // what it says
 		bad  string // with what it fails
 	}{
-		"majority":            {args: []string{three}, out: "differs from " + liar},
-		"two":                 {args: []string{two}, out: "none"},
-		"json":                {args: []string{"-o", "json", three}, out: `"wrong": [`},
-		"the same":            {args: []string{same}, bad: "rule dissent is broken"},
-		"both kinds":          {args: []string{write("both.json", both)}, bad: "one proof"},
-		"another network":     {args: []string{write("other.json", other)}, bad: "rule provider-signature is broken"},
-		"inputs alone":        {args: []string{three, "--input", "/in/data=x"}, bad: "needs --program"},
-		"no pair":             {args: []string{three, "--program", three, "--input", "x"}, bad: "want PATH=FILE"},
-		"another program":     {args: []string{three, "--program", three, "--input", "/in/data=" + three}, bad: "has SHA-256"},
-		"nothing to run":      {args: []string{write("double.json", doubleSale(t)), "--program", three}, bad: "nothing to run again"},
-		"no stake is at risk": {args: []string{"submit", three}, bad: "no stake is taken for it"},
+		"majority":        {args: []string{three}, out: "differs from " + liar},
+		"two":             {args: []string{two}, out: "none"},
+		"json":            {args: []string{"-o", "json", three}, out: `"wrong": [`},
+		"the same":        {args: []string{same}, bad: "rule dissent is broken"},
+		"both kinds":      {args: []string{write("both.json", both)}, bad: "one proof"},
+		"another network": {args: []string{write("other.json", other)}, bad: "rule provider-signature is broken"},
+		"inputs alone":    {args: []string{three, "--input", "/in/data=x"}, bad: "needs --program"},
+		"no pair":         {args: []string{three, "--program", three, "--input", "x"}, bad: "want PATH=FILE"},
+		"another program": {args: []string{three, "--program", three, "--input", "/in/data=" + three}, bad: "has SHA-256"},
+		"nothing to run":  {args: []string{write("double.json", doubleSale(t)), "--program", three}, bad: "nothing to run again"},
+		"submit the same": {args: []string{"submit", same}, bad: "rule dissent is broken"},
 	} {
 		args := append([]string{"evidence"}, c.args...)
 		if c.args[0] != "submit" {

@@ -1,0 +1,390 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/ipfs/go-cid"
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/evidence"
+	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/rates"
+	"github.com/starling-network/starling/node/workload"
+	"github.com/starling-network/starling/p2p"
+	"github.com/starling-network/starling/p2p/discovery"
+	"github.com/starling-network/starling/p2p/gossip"
+	"github.com/starling-network/starling/verify/replica"
+)
+
+// Proofs that results differ are told of like lies; what is told is the receipts and the proof's hash, and who votes fetches it, with
+// program and inputs, from who told.
+const (
+	topicDissents = "dissents"
+	dissentQueue  = 64
+	dissentWait   = time.Minute // for one proof
+	// againMiB is how much memory, and how large a program and inputs, a work may have that others told of, and againDisk how much it may
+	// write.
+	againMiB  = 2048
+	againDisk = 8192
+	againDir  = "again-"
+	// judgeEvery is how often the chain is looked at while a proof waits, judgeTurn how long one that votes leaves to the one before it to
+	// open a ballot.
+	judgeEvery = 15 * time.Second
+	judgeTurn  = 20 * time.Second
+)
+
+// dissents is this peer's part in the gossip of proofs that results differ.
+type dissents struct {
+	n     *Node
+	told  *rates.Limiter[peer.ID]
+	topic *gossip.Topic[replica.Announcement]
+	poke  chan struct{} // holds one token when this peer found one
+
+	mu     sync.Mutex
+	staked map[sign.Key]bool // keys that a registration with something at stake answers for
+	voters map[sign.Key]bool // peer keys of those with a bond
+	shown  map[string]bool   // what those may read of this peer's blobs
+}
+
+// newDissents takes part; nil where nobody registers, or nothing lists who did.
+func (n *Node) newDissents(g *gossip.Gossip) (*dissents, error) {
+	if _, ok := n.p.Program.(evidence.Voting); !ok || n.registered == nil {
+		return nil, nil
+	}
+	l := &dissents{n: n, told: rates.New[peer.ID](toldPerPeer, toldBurst, maxTellers), poke: make(chan struct{}, 1)}
+	var err error
+	l.topic, err = gossip.Join(g, topicDissents, l.decode, dissentQueue)
+	return l, err
+}
+
+// decode is the topic's validator, as that of lies.
+func (l *dissents) decode(from peer.ID, data []byte) (replica.Announcement, error) {
+	a, err := replica.UnmarshalAnnouncement(data)
+	if err != nil {
+		return a, fmt.Errorf("%w: %w", gossip.ErrReject, err)
+	}
+	if from != l.n.p.Host.ID() {
+		switch now := l.n.Slot(); {
+		case l.n.evidence.KnowsDissent(a):
+			return a, fmt.Errorf("%w: known, or enough about them", gossip.ErrIgnore)
+		case !l.matters(a):
+			return a, fmt.Errorf("%w: nobody votes, or has anything at stake", gossip.ErrIgnore)
+		case now == 0 || a.Ends() > now:
+			return a, fmt.Errorf("%w: of results to come", gossip.ErrIgnore)
+		case !l.told.Allow(from, time.Now()):
+			return a, fmt.Errorf("%w: %s tells of too many dissents", gossip.ErrIgnore, from)
+		}
+	}
+	if err := a.Check(l.n.p.Genesis.Domain()); err != nil {
+		return a, fmt.Errorf("%w: %w", gossip.ErrReject, err)
+	}
+	return a, nil
+}
+
+// matters says whether anybody votes, and one of the providers has something to lose.
+func (l *dissents) matters(a replica.Announcement) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range a.Receipts {
+		if l.staked[r.Provider] && len(l.voters) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// votes says whether a peer has a bond.
+func (l *dissents) votes(key sign.Key) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.voters[key]
+}
+
+// shows says whether a peer may read a blob because it votes on what that is of.
+func (l *dissents) shows(to peer.ID, c cid.Cid) bool {
+	key, err := p2p.KeyFromPeerID(to)
+	if err != nil {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.voters[sign.Key(key)] && l.shown[c.KeyString()]
+}
+
+// run fetches what is heard, and tells of what this peer found, until ctx ends.
+func (l *dissents) run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	meeting := l.topic.Meet(func(ctx context.Context, most int) ([]peer.AddrInfo, error) {
+		return l.n.discovery.Hints(ctx, discovery.Topic{Class: verifiers}, most)
+	})
+	wg.Go(func() { _ = meeting.Run(ctx) }) // has no error
+	wg.Go(func() { l.listen(ctx) })
+	wg.Go(func() { l.readRegistrations(ctx) })
+	for wait := tellEvery; ; {
+		l.tell(ctx)
+		t := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return l.topic.Close()
+		case <-t.C:
+			wait = tellEvery
+		case <-l.poke:
+			wait = 2 * stakesFresh // those who did not know then that it matters know now
+		}
+		t.Stop()
+	}
+}
+
+// listen fetches and keeps what is heard, where this peer votes.
+func (l *dissents) listen(ctx context.Context) {
+	for {
+		m, err := l.topic.Next(ctx)
+		if err != nil {
+			return
+		}
+		if m.From == l.n.p.Host.ID() || !l.votes(l.n.p.Key.Key()) || l.n.evidence.KnowsDissent(m.Data) {
+			continue
+		}
+		if err := l.hear(ctx, m.From, m.Data); err != nil && ctx.Err() == nil {
+			l.n.p.Log.Info("a dissent that others found is not kept", "by", m.From, "err", err)
+		}
+	}
+}
+
+// hear fetches a proof from who told of it, and keeps it.
+func (l *dissents) hear(ctx context.Context, from peer.ID, a replica.Announcement) error {
+	holder, err := p2p.KeyFromPeerID(from)
+	if err != nil {
+		return err
+	}
+	c, err := workload.CIDOf(a.Hash)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, dissentWait)
+	defer cancel()
+	if err := l.n.fetch(ctx, from, c, int64(a.Size)); err != nil {
+		return fmt.Errorf("fetching it: %w", err)
+	}
+	b, err := l.read(c)
+	l.n.drop(c)
+	if err != nil {
+		return err
+	}
+	d, err := a.Open(b)
+	if err != nil {
+		return err
+	}
+	_, err = l.n.evidence.HearDissent(ctx, d, sign.Key(holder))
+	return err
+}
+
+func (l *dissents) read(c cid.Cid) ([]byte, error) {
+	f, err := l.n.p.Blobs.Open(c)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, replica.MaxDissent+1))
+}
+
+// tell publishes what this peer found, and lets those who vote read it.
+func (l *dissents) tell(ctx context.Context) {
+	kept, err := l.n.evidence.Dissents(ctx)
+	if err != nil {
+		return
+	}
+	var all []replica.Announcement
+	shown := map[string]bool{}
+	for _, k := range kept {
+		d, err := replica.UnmarshalDissent(k.Proof)
+		if err != nil || !k.Own || time.Since(k.Found) > tellFor || k.Over() {
+			continue
+		}
+		a := replica.Announce(d)
+		if !l.matters(a) {
+			continue
+		}
+		if _, _, err := l.n.p.Blobs.Put(ctx, bytes.NewReader(k.Proof)); err != nil {
+			l.n.p.Log.Warn("a dissent cannot be shown", "id", k.ID, "err", err)
+			continue
+		}
+		for _, h := range append(contents(d.Work), a.Hash) {
+			if c, err := workload.CIDOf(h); err == nil {
+				shown[c.KeyString()] = true
+			}
+		}
+		all = append(all, a)
+	}
+	l.mu.Lock()
+	l.shown = shown
+	l.mu.Unlock()
+	for _, a := range all {
+		if err := l.topic.Publish(ctx, a.Marshal()); err != nil && ctx.Err() == nil && !errors.Is(err, gossip.ErrClosed) {
+			l.n.p.Log.Warn("the network was not told of a dissent; it will be again", "err", err)
+		}
+	}
+}
+
+// contents are the digests of what a work reads.
+func contents(w replica.Work) []sign.Hash {
+	out := []sign.Hash{w.Program}
+	for _, in := range w.Inputs {
+		out = append(out, in.Content)
+	}
+	return out
+}
+
+// found has the network told of a dissent soon.
+func (l *dissents) found() {
+	select {
+	case l.poke <- struct{}{}:
+	default:
+	}
+}
+
+// readRegistrations keeps the lists of those who have something at stake, and a bond. While the chain is away, the last ones count.
+func (l *dissents) readRegistrations(ctx context.Context) {
+	for ctx.Err() == nil {
+		all, err := l.n.registered.Providers(ctx)
+		if err == nil && l.set(all) {
+			l.found() // those about whom nobody wanted to hear before
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(stakesFresh):
+		}
+	}
+}
+
+// set says whether somebody has something at stake, or a vote, now who had not.
+func (l *dissents) set(all []program.Provider) (more bool) {
+	staked, voters := map[sign.Key]bool{}, map[sign.Key]bool{}
+	for _, p := range all {
+		for _, k := range []sign.Key{p.Peer, p.Before} {
+			if p.Stake+p.Unbonding > 0 && !k.IsZero() {
+				staked[k] = true
+			}
+		}
+		if p.Bonded > 0 {
+			voters[p.Peer] = true
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for k := range staked {
+		more = more || !l.staked[k]
+	}
+	for k := range voters {
+		more = more || !l.voters[k]
+	}
+	l.staked, l.voters = staked, voters
+	return more
+}
+
+// keepDissent keeps the proof that results differ which this peer bought, and has the network told.
+func (n *Node) keepDissent(ctx context.Context, d replica.Dissent) (string, error) {
+	id, err := n.evidence.KeepDissent(ctx, d)
+	if err == nil && n.dissents != nil {
+		n.dissents.found()
+	}
+	return id, err
+}
+
+// readable says whether a peer may read a blob.
+func (n *Node) readable(to peer.ID, c cid.Cid) bool {
+	return n.grants.allowed(to, c) || n.dissents != nil && n.dissents.shows(to, c)
+}
+
+// voting is the chain with the list of registrations that all parts share.
+type voting struct {
+	evidence.Voting
+	n *Node
+}
+
+func (v voting) Providers(ctx context.Context) ([]program.Provider, error) {
+	return v.n.registered.Providers(ctx)
+}
+
+// judge has the stake of those taken who signed a false result, and votes on who did.
+func (n *Node) judge(ctx context.Context) error {
+	left, err := filepath.Glob(filepath.Join(n.p.Home, againDir+"*"))
+	for _, dir := range left { // of an earlier process
+		err = errors.Join(err, os.RemoveAll(dir))
+	}
+	if err != nil {
+		n.p.Log.Warn("what an earlier process left is not removed", "err", err)
+	}
+	slot := time.Duration(max(n.p.Genesis.SlotMillis, 1)) * time.Millisecond
+	return n.evidence.Judge(ctx, evidence.Judge{
+		Chain: voting{n.p.Program.(evidence.Voting), n}, Key: n.p.Key.Key(), Again: n.again, Every: min(judgeEvery, 40*slot), Turn: max(uint64(judgeTurn/slot), 1),
+	})
+}
+
+// again runs the work of a dissent once more, on files that this peer has, or that the holder has.
+func (n *Node) again(ctx context.Context, d replica.Dissent, holder sign.Key) (replica.Result, error) {
+	var none replica.Result
+	rt := n.p.Runtimes[job.RuntimeWasm]
+	if rt == nil {
+		return none, fmt.Errorf("%w: this peer runs no WebAssembly", evidence.ErrUnable)
+	}
+	if w := d.Work; !holder.IsZero() && (w.MemoryMiB > againMiB || w.DiskMiB > againDisk) {
+		return none, fmt.Errorf("%w: %d MiB of memory and %d of disk, at most %d and %d", evidence.ErrUnable, w.MemoryMiB, w.DiskMiB, againMiB, againDisk)
+	}
+	files := evidence.Files{Inputs: map[string]string{}}
+	left := int64(againMiB) << 20
+	for i, h := range contents(d.Work) {
+		c, err := workload.CIDOf(h)
+		if err != nil {
+			return none, err
+		}
+		if !n.p.Blobs.Has(c) && !holder.IsZero() {
+			from, err := p2p.PeerIDFromKey(holder)
+			if err == nil {
+				err = n.fetch(ctx, from, c, left)
+			}
+			if err != nil {
+				return none, fmt.Errorf("fetching what the work reads: %w", err)
+			}
+			defer n.drop(c)
+		}
+		path, err := n.p.Blobs.Path(c)
+		if err != nil {
+			return none, err
+		}
+		size, err := n.p.Blobs.Size(c)
+		if err != nil {
+			return none, err
+		}
+		if left -= size; left < 0 {
+			return none, fmt.Errorf("%w: its program and inputs are larger than %d MiB", evidence.ErrUnable, againMiB)
+		}
+		if i == 0 {
+			files.Program = path
+		} else {
+			files.Inputs[d.Work.Inputs[i-1].Path] = path
+		}
+	}
+	dir, err := os.MkdirTemp(n.p.Home, againDir)
+	if err != nil {
+		return none, err
+	}
+	defer os.RemoveAll(dir)
+	r, err := evidence.Rerun(ctx, rt, d.Work, files, dir)
+	if err != nil && ctx.Err() == nil {
+		err = fmt.Errorf("%w: %w", evidence.ErrUnable, err)
+	}
+	return r, err
+}
