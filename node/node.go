@@ -128,7 +128,9 @@ type Node struct {
 	lies       *lies                // nil for a light peer, and where nothing is audited
 	dissents   *dissents            // nil for a light peer, and where nobody registers
 	reputation *reputation.Book
-	orders     *orders // nil for a light peer
+	reader     *reputation.Reader // nil for a light peer
+	shower     *reputation.Shower // likewise
+	orders     *orders            // nil for a light peer
 	slots      *slots.Clock
 	kept       *kept              // devices of idle units
 	provider   *provider.Provider // nil when nothing is sold
@@ -231,6 +233,9 @@ func New(ctx context.Context, p Parts) (*Node, error) {
 	n.rewards = n.newRewards()
 	if n.buyer, err = n.newBuyer(ctx, n.find, n.orders.publish); err != nil {
 		return nil, errors.Join(fmt.Errorf("setting up what is bought: %w", err), n.close())
+	}
+	if err := n.openAnchored(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("setting up what others anchored: %w", err), n.close())
 	}
 	return n, nil
 }
@@ -503,6 +508,12 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	}
 	g.Go(func() error { return n.slots.Run(gctx) })
 	g.Go(func() error { return n.reputation.Run(gctx) })
+	if n.reader != nil {
+		answers := n.shower.Handle(n.p.Host, n.tag, n.p.Log.With("role", "reputation"))
+		defer answers.Close()
+		g.Go(func() error { return n.shower.Run(gctx) })
+		g.Go(func() error { return n.reader.Run(gctx) })
+	}
 	if n.provider != nil {
 		g.Go(func() error { return n.provider.Run(gctx) })
 		if len(n.gpus.sold) > 0 {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -52,6 +53,8 @@ type orders struct {
 
 	entries *rates.Limiter[peer.ID]  // orders published for others, by who did
 	clients *rates.Limiter[sign.Key] // and by whose they are
+
+	latest atomic.Int64 // when an order was heard last, Unix nanoseconds
 
 	seenMu sync.Mutex
 	seen   map[market.OrderID]time.Time // until when
@@ -113,6 +116,7 @@ func (o *orders) decode(from peer.ID, data []byte) (market.Order, error) {
 	if !o.first(ord, now) {
 		return ord, fmt.Errorf("%w: order %s: %w", gossip.ErrIgnore, ord.ID.Short(), market.ErrReplayed)
 	}
+	o.latest.Store(now.UnixNano())
 	if o.tap != nil {
 		o.tap(ord)
 	}

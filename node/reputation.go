@@ -26,8 +26,8 @@ func (n *Node) newReputation(ctx context.Context) (*reputation.Book, error) {
 	return reputation.Open(ctx, cfg)
 }
 
-// maxLines is how many lines of a kind an explanation has; the others share one.
-const maxLines = 64
+// maxLines is how many lines of a kind an explanation has; the others share one. maxFacts is how many facts are listed with it.
+const maxLines, maxFacts = 64, 256
 
 // rate adds to peers what is known of them.
 func (n *Node) rate(peers []api.PeerInfo) {
@@ -56,7 +56,9 @@ func (n *Node) Reputation(name string) (api.PeerReputation, error) {
 		return api.PeerReputation{}, err
 	}
 	key := sign.Key(k)
-	return api.PeerReputation{Peer: id.String(), Key: key, Provider: v.Explain(key, rules.Provider, maxLines), Buyer: v.Explain(key, rules.Buyer, maxLines)}, nil
+	out := api.PeerReputation{Peer: id.String(), Key: key, Provider: v.Explain(key, rules.Provider, maxLines), Buyer: v.Explain(key, rules.Buyer, maxLines)}
+	out.Facts, out.More = n.reputation.Told(key, maxFacts)
+	return out, nil
 }
 
 // filed is told of each receipt of this peer's leases. A light peer publishes nothing: its providers do.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	book "github.com/starling-network/starling/node/reputation"
 	"github.com/starling-network/starling/verify/reputation"
 )
 
@@ -89,6 +90,9 @@ type PeerReputation struct {
 	Key      sign.Key               `json:"key"`
 	Provider reputation.Explanation `json:"provider"`
 	Buyer    reputation.Explanation `json:"buyer"`
+	// Facts are the newest that the lines are summed up from, and More is how many there are beside them.
+	Facts []book.Told `json:"facts"`
+	More  int         `json:"more,omitempty"`
 }
 
 // OfferInfo is an offer with what this peer knows of it.

@@ -19,6 +19,8 @@
 //	                             audit)
 //	record   any       any       an audit record by its hash,   the record, or the list
 //	                             or the list behind an offer
+//	anchored any       any       what it anchored of the leases their last receipts, and
+//	                             it bought, after a mark        audits to ask for
 //	rewards  any       any       what an epoch's rewards were    a part of it
 //	                             counted from (chain/rewards)
 //	probes   any       any       a record of a probe by its     the record, or the hashes
@@ -50,6 +52,7 @@ const (
 	MaxAudit     = audit.MaxRecord + 4<<10
 	MaxRecord    = MaxAudit + audit.MaxExcused*(audit.MaxExcuse+8)
 	MaxRewards   = MaxRewardsPart + 4<<10
+	MaxAnchored  = 32 << 10
 	MaxPublic    = MaxProbes*sign.HashSize + 4<<10 // also a record of a probe
 
 	// MaxProbes is how many records of probes a peer gives to everybody.
@@ -104,6 +107,11 @@ var Audit = stream.Protocol[*nodepb.AuditRequest, *nodepb.AuditReply]{
 // Record asks a peer for an audit record.
 var Record = stream.Protocol[*nodepb.RecordRequest, *nodepb.RecordReply]{
 	Name: "record", Version: 1, MaxRequest: MaxOrder, MaxResponse: MaxRecord, Deadline: QuickAnswer,
+}
+
+// Anchored asks a peer for what it anchored.
+var Anchored = stream.Protocol[*nodepb.AnchoredRequest, *nodepb.AnchoredReply]{
+	Name: "anchored", Version: 1, MaxRequest: MaxOrder, MaxResponse: MaxAnchored, Deadline: QuickAnswer,
 }
 
 // Rewards asks a peer for a part of what an epoch's rewards were counted from.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -14,12 +13,15 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify"
-	"github.com/starling-network/starling/verify/notice"
 	"github.com/starling-network/starling/verify/reputation"
 )
 
-// kindFact is the kind of the journal's records: a reputation.Fact's layout, by source and what makes it one.
-const kindFact = "fact"
+// Kinds of the journal's records, by source and what makes facts of it one.
+const (
+	kindFact     = "fact"       // reputation.Fact's layout, once or more often; of own leases and of records
+	kindSource   = "factsource" // Source of a record
+	kindAnchored = "testimony"  // Anchored, of leases of others
+)
 
 const (
 	// Most leases and records of each source that are remembered. Together they name fewer peers than a View may have:
@@ -38,6 +40,10 @@ const (
 	stakeTimeout         = 5 * time.Second
 	// ahead is how far in the future, in metering intervals, a receipt may lie: clocks differ.
 	ahead = 10
+	// maxOfBuyer is how many leases of others are remembered that one buyer shows; its oldest go first.
+	maxOfBuyer = 256
+	// maxLeads is how many buyers are remembered of which only notices told.
+	maxLeads = 1024
 )
 
 // source says where facts come from, and which of them make room for each other.
@@ -74,18 +80,25 @@ type Book struct {
 	cfg    Config
 	params reputation.Params
 
-	mu     sync.Mutex
-	facts  map[name][]reputation.Fact // few each: what both did, and what failed
-	counts map[source]int
-	dirty  map[name]bool // the journal does not have it so
-	stakes map[sign.Key]staked
-	view   *reputation.View
-	at     market.Slot // that it was computed for
-	seen   market.Slot // the last one known
-	stale  bool        // there is more than view has
-	own    bool        // some of it is of this peer's own leases
-	built  time.Time
-	took   time.Duration
+	writing sync.Mutex // held by one write of the journal
+
+	mu      sync.Mutex
+	facts   map[name][]reputation.Fact // few each: what both did, and what failed
+	sources map[name]Source            // of others' leases and of records
+	fresh   map[name][]byte            // of others' leases what the journal does not have yet
+	read    map[sign.Hash]bool         // records of sources
+	shown   map[sign.Key]int           // how many leases of others a buyer showed
+	leads   map[sign.Key]bool          // buyers of which notices told
+	counts  map[source]int
+	dirty   map[name]bool // the journal does not have it so
+	stakes  map[sign.Key]staked
+	view    *reputation.View
+	at      market.Slot // that it was computed for
+	seen    market.Slot // the last one known
+	stale   bool        // there is more than view has
+	own     bool        // some of it is of this peer's own leases
+	built   time.Time
+	took    time.Duration
 }
 
 type staked struct {
@@ -93,55 +106,18 @@ type staked struct {
 	asked  time.Time
 }
 
-// Open reads what an earlier process left.
-func Open(ctx context.Context, cfg Config) (*Book, error) {
-	b := &Book{cfg: cfg, params: reputation.ParamsOf(cfg.Genesis), facts: map[name][]reputation.Fact{}, counts: map[source]int{},
-		dirty: map[name]bool{}, stakes: map[sign.Key]staked{}, stale: true}
-	err := cfg.Store.List(ctx, kindFact, "", func(key string, value []byte) error {
-		n, err := parseName(key)
-		if err != nil {
-			return err
-		}
-		for len(value) >= reputation.FactSize {
-			f, err := reputation.UnmarshalFact(value[:reputation.FactSize])
-			if err != nil {
-				return fmt.Errorf("reading fact %s: %w", key, err)
-			}
-			b.learn(n.source, f)
-			value = value[reputation.FactSize:]
-		}
-		return nil
-	})
-	clear(b.dirty)
-	return b, err
-}
-
-func (n name) String() string { return string(n.source) + "/" + n.id.String() }
-
-func parseName(key string) (name, error) {
-	if len(key) < 3 || key[1] != '/' || rooms[source(key[0])] == 0 {
-		return name{}, fmt.Errorf("reading fact %.80q: no such name", key)
-	}
-	id, err := sign.ParseHash(key[2:])
-	if err != nil {
-		return name{}, fmt.Errorf("reading fact %.80q: %w", key, err)
-	}
-	return name{source(key[0]), id}, nil
-}
-
-// learn takes in a fact, if it says more than what is known; b.mu is held, or nobody else has b.
-func (b *Book) learn(s source, f reputation.Fact) {
-	n := name{s, f.ID}
-	if _, mine := b.facts[name{own, f.ID}]; mine && s == others {
-		return // that is known better
+// learn takes in a fact under a name, if it says more than what is known; b.mu is held, or nobody else has b.
+func (b *Book) learn(n name, f reputation.Fact) (more bool) {
+	if _, mine := b.facts[name{own, f.ID}]; mine && n.source == others {
+		return false // that is known better
 	}
 	known := b.facts[n]
 	i := slices.IndexFunc(known, func(o reputation.Fact) bool { return o.Subject == f.Subject && o.Role == f.Role && o.Kind == f.Kind })
 	switch {
 	case i < 0 && len(known) >= maxOfOne:
-		return
+		return false
 	case i >= 0 && cmp.Or(cmp.Compare(f.Value, known[i].Value), cmp.Compare(f.At, known[i].At)) <= 0:
-		return
+		return false
 	}
 	known = slices.Clone(known)
 	if i < 0 {
@@ -150,13 +126,42 @@ func (b *Book) learn(s source, f reputation.Fact) {
 		known[i] = f
 	}
 	if b.facts[n] == nil {
-		b.counts[s]++
+		b.counts[n.source]++
+		if n.source == others {
+			b.shown[buyerOf(known)]++
+		}
 	}
 	b.facts[n] = known
-	b.dirty[n], b.stale, b.own = true, true, b.own || s != others
-	if b.counts[s] > rooms[s]+rooms[s]/8 {
+	b.dirty[n], b.stale, b.own = true, true, b.own || n.source != others
+	if s := n.source; b.counts[s] > rooms[s]+rooms[s]/8 {
 		b.makeRoom(s)
 	}
+	return true
+}
+
+// forget drops the facts of a name; b.mu is held.
+func (b *Book) forget(n name) {
+	if fs := b.facts[n]; n.source == others && len(fs) > 0 {
+		if by := buyerOf(fs); b.shown[by] > 1 {
+			b.shown[by]--
+		} else {
+			delete(b.shown, by)
+		}
+	}
+	delete(b.read, b.sources[n].Record)
+	delete(b.facts, n)
+	delete(b.sources, n)
+	delete(b.fresh, n)
+	b.dirty[n] = true
+	b.counts[n.source]--
+}
+
+// buyerOf is whose lease facts are of.
+func buyerOf(fs []reputation.Fact) sign.Key {
+	if fs[0].Role == reputation.Buyer {
+		return fs[0].Subject
+	}
+	return fs[0].Rater
 }
 
 // maxOfOne bounds the facts of one lease: both kept it, both failed it.
@@ -195,9 +200,7 @@ func (b *Book) makeRoom(s source) {
 		return cmp.Or(cmp.Compare(x.at, y.at), bytes.Compare(x.id[:], y.id[:]))
 	})
 	for _, r := range all[:max(0, len(all)-rooms[s])] {
-		delete(b.facts, r.name)
-		b.dirty[r.name] = true
-		b.counts[s]--
+		b.forget(r.name)
 	}
 }
 
@@ -205,7 +208,7 @@ func (b *Book) makeRoom(s source) {
 func (b *Book) File(l market.Lease, r verify.Receipt) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.kept(own, b.parties(l.Core), r)
+	b.kept(b.parties(l.Core), r)
 }
 
 // parties are provider and buyer of a lease of this peer's own: where a key of its job bought it, that is this peer.
@@ -216,30 +219,13 @@ func (b *Book) parties(c market.LeaseCore) [2]sign.Key {
 	return [2]sign.Key{c.Provider, c.Buyer}
 }
 
-// kept takes in both sides of a receipt.
-func (b *Book) kept(s source, of [2]sign.Key, r verify.Receipt) {
+// kept takes in both sides of a receipt of this peer's own.
+func (b *Book) kept(of [2]sign.Key, r verify.Receipt) {
 	if of[0] == of[1] || r.Cumulative == 0 {
 		return
 	}
-	for role, subject := range of {
-		b.learn(s, reputation.Fact{ID: sign.Hash(r.Lease), Kind: reputation.Kept, Role: reputation.Role(role), Subject: subject, Rater: of[1-role],
-			Value: r.Cumulative, At: r.To})
-	}
-}
-
-// Heard takes in what is public of a unit in an hour. The notice must have been checked.
-func (b *Book) Heard(n notice.Notice) {
-	now, err := b.cfg.Slot()
-	if err != nil {
-		return
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.seen = max(b.seen, now)
-	for _, r := range n.Receipts {
-		if r.Provider != b.cfg.Self && r.Buyer != b.cfg.Self && r.To <= now+market.Slot(ahead*b.cfg.Genesis.IntervalSlots) {
-			b.kept(others, [2]sign.Key{r.Provider, r.Buyer}, r)
-		}
+	for _, f := range keptBy(of, r) {
+		b.learn(name{own, f.ID}, f)
 	}
 }
 
@@ -258,7 +244,7 @@ func (b *Book) Failed(c market.LeaseCore) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.learn(own, f)
+	b.learn(name{own, f.ID}, f)
 }
 
 // SoldTwice takes in a proof, which must have been checked. All proofs about two leases are one.
@@ -269,13 +255,19 @@ func (b *Book) SoldTwice(c verify.Conflict) {
 
 // Record takes in what a record shows of a provider that anybody can check, and that was checked: its kind is not Kept or
 // Failed.
-func (b *Book) Record(f reputation.Fact) {
+func (b *Book) Record(f reputation.Fact) { b.recordOf(f, Source{}) }
+
+// recordOf is Record of an audit that this peer did not judge itself: the source is its record.
+func (b *Book) recordOf(f reputation.Fact, src Source) {
 	if f.Kind < reputation.AuditPassed {
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.learn(records, f)
+	b.learn(name{records, f.ID}, f)
+	if n := (name{records, f.ID}); src != (Source{}) && len(b.facts[n]) > 0 && b.sources[n] != src {
+		b.sources[n], b.read[src.Record], b.dirty[n] = src, true, true
+	}
 }
 
 // look computes the View of a slot, or gives the last one; b.mu is held.
@@ -344,82 +336,4 @@ func (b *Book) Run(ctx context.Context) error {
 			b.askStakes(ctx)
 		}
 	}
-}
-
-// write brings the journal up to date. What fails is tried again.
-func (b *Book) write(ctx context.Context) {
-	b.mu.Lock()
-	dirty := b.dirty
-	b.dirty = map[name]bool{}
-	var puts []store.Put
-	for n := range dirty {
-		p := store.Put{Kind: kindFact, Key: n.String()}
-		for _, f := range b.facts[n] {
-			p.Value = append(p.Value, f.Marshal()...)
-		}
-		puts = append(puts, p) // without a value it is deleted
-	}
-	b.mu.Unlock()
-	if len(puts) == 0 {
-		return
-	}
-	if err := b.cfg.Store.Write(ctx, puts...); err != nil {
-		if ctx.Err() == nil {
-			b.cfg.Log.Error("what is known of peers is not journalled; trying again", "err", err)
-		}
-		b.mu.Lock()
-		for n := range dirty {
-			b.dirty[n] = true
-		}
-		b.mu.Unlock()
-	}
-}
-
-// askStakes asks for the stakes of the providers that are known, of which the answer is old.
-func (b *Book) askStakes(ctx context.Context) {
-	if b.cfg.Stakes == nil {
-		return
-	}
-	due := b.dueStakes(time.Now())
-	if len(due) == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, stakeTimeout)
-	defer cancel()
-	got, err := b.cfg.Stakes(ctx, due)
-	now := time.Now()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if err != nil { // the others first, before this one is asked for again
-		b.stakes[due[0]] = staked{b.stakes[due[0]].amount, now}
-		return
-	}
-	for _, k := range due {
-		if amount, answered := got[k]; answered {
-			b.stale = b.stale || amount != b.stakes[k].amount
-			b.stakes[k] = staked{amount, now}
-		}
-	}
-}
-
-// dueStakes are the providers whose stakes are to be asked for, that of longest ago first.
-func (b *Book) dueStakes(now time.Time) (due []sign.Key) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	seen := map[sign.Key]bool{}
-	for _, fs := range b.facts {
-		for _, f := range fs {
-			if f.Role != reputation.Provider || seen[f.Subject] {
-				continue
-			}
-			seen[f.Subject] = true
-			if s, known := b.stakes[f.Subject]; known && now.Sub(s.asked) >= stakeFor || !known && len(b.stakes)+len(due) < maxStakes {
-				due = append(due, f.Subject)
-			}
-		}
-	}
-	slices.SortFunc(due, func(x, y sign.Key) int {
-		return cmp.Or(b.stakes[x].asked.Compare(b.stakes[y].asked), bytes.Compare(x[:], y[:]))
-	})
-	return due
 }

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	book "github.com/starling-network/starling/node/reputation"
@@ -55,10 +56,11 @@ func receiptOf(l market.Lease, paid market.Amount) verify.Receipt {
 	return verify.Receipt{ReceiptCore: verify.ReceiptCore{Lease: l.Core.ID(), Provider: l.Core.Provider, Buyer: l.Core.Buyer, Cumulative: paid, From: now - 100, To: now - 10}}
 }
 
-// public is a notice of one lease between others.
-func public(n int, provider, buyer sign.Key, paid market.Amount) notice.Notice {
-	l := leaseOf(n, provider, buyer)
-	return notice.Notice{Leases: []notice.Leased{{Lease: l}}, Receipts: []verify.Receipt{receiptOf(l, paid)}}
+// public is one lease between others, as its buyer shows it.
+func public(n int, provider, buyer sign.Key, paid market.Amount) book.Anchored {
+	r := receiptOf(leaseOf(n, provider, buyer), paid)
+	hashes := []sign.Hash{r.SignedHash()}
+	return book.Anchored{Receipt: r, In: chain.Include(chain.Anchor{Root: chain.RootOf(hashes), Count: 1}, hashes, 0, "tx", now)}
 }
 
 func TestOwnLeasesCount(t *testing.T) {
@@ -94,32 +96,37 @@ func TestWhatIsPublicCounts(t *testing.T) {
 	for i, p := range []int{1, 2, 3} { // self bought of three, and so did key(10), which also bought of key(5)
 		l := leaseOf(i, key(p), self)
 		b.File(l, receiptOf(l, token))
-		b.Heard(public(10+i, key(p), key(10), token))
+		b.Learn(public(10+i, key(p), key(10), token))
 	}
-	b.Heard(public(20, key(5), key(10), token/10))
+	b.Learn(public(20, key(5), key(10), token/10))
 	before := b.Scores(reputation.Provider, key(5))[0]
 	if before.Good == 0 {
 		t.Fatalf("%+v", before)
 	}
-	b.Heard(public(20, key(5), key(10), token))
+	b.Learn(public(20, key(5), key(10), token))
 	l := leaseOf(40, key(1), self) // a view is used for a while when only others have news
 	b.File(l, receiptOf(l, token))
 	if after := b.Scores(reputation.Provider, key(5))[0]; after.Good <= before.Good {
 		t.Errorf("%+v after %+v", after, before)
 	}
-	b.Heard(public(50, key(6), key(60), token)) // whom nobody knows
+	b.Learn(public(50, key(6), key(60), token)) // whom nobody knows
 	if s := b.Scores(reputation.Provider, key(6))[0]; s.Good != 0 {
 		t.Errorf("%+v", s)
 	}
-	// Nobody is told of its own leases by others, and nothing is taken from the future.
-	b.Heard(public(51, key(7), self, token))
-	n := public(52, key(8), key(10), token)
-	n.Receipts[0].To = now + 1_000_000
-	b.Heard(n)
+	// Nobody is told of its own leases by others, and what nobody anchored says nothing.
+	if b.Learn(public(51, key(7), self, token)) {
+		t.Error("a lease of this peer's own was taken in")
+	}
+	l = leaseOf(52, key(8), key(10))
+	b.Heard(notice.Notice{Leases: []notice.Leased{{Lease: l}}, Receipts: []verify.Receipt{receiptOf(l, token)}})
 	for _, k := range []int{7, 8} {
 		if s := b.Scores(reputation.Provider, key(k))[0]; s.Good != 0 {
 			t.Errorf("%d: %+v", k, s)
 		}
+	}
+	told, more := b.Told(key(5), 1)
+	if want := public(20, key(5), key(10), token); more != 0 || len(told) != 1 || told[0].Receipt != want.Receipt.SignedHash() || told[0].Tx != "tx" || told[0].Rater != key(10) {
+		t.Errorf("%+v, %d more", told, more)
 	}
 }
 
@@ -181,12 +188,12 @@ func TestAFloodDrivesOutNothingThatCounts(t *testing.T) {
 	for i, p := range []int{1, 2, 3} {
 		l := leaseOf(i, key(p), self)
 		b.File(l, receiptOf(l, token))
-		b.Heard(public(10+i, key(p), key(10), token))
+		b.Learn(public(10+i, key(p), key(10), token))
 	}
-	b.Heard(public(20, key(5), key(10), token))
+	b.Learn(public(20, key(5), key(10), token))
 	want := b.Scores(reputation.Provider, key(1), key(5))
-	for i := range 70_000 {
-		b.Heard(public(1000+i, key(1000+2*i), key(1001+2*i), 1000*token))
+	for i := range 40_000 {
+		b.Learn(public(1000+i, key(1000+2*i), key(1001+2*i), 1000*token))
 	}
 	l := leaseOf(99, self, key(98))
 	b.File(l, receiptOf(l, 1)) // so that it is computed anew
@@ -220,7 +227,7 @@ func TestStakesAreAskedFor(t *testing.T) {
 				}
 				b := open(t, cfg)
 				for i, p := range []int{1, 2, 3} {
-					b.Heard(public(i, key(p), key(10), token))
+					b.Learn(public(i, key(p), key(10), token))
 				}
 				if s := b.Scores(reputation.Provider, key(3))[0]; s.Good != 0 {
 					t.Errorf("without a beginning: %+v", s)

@@ -1,0 +1,51 @@
+package audit
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/verify/audit"
+)
+
+// maxPassedAgo is how many windows back a record of others is checked: this peer remembers neither beacons nor members of older ones.
+const maxPassedAgo = 2
+
+// Passed fetches the record of another peer's audit and checks all of it but that its anchor is on chain, where it returns it.
+// *audit.RuleError, market.ErrMalformed: it shows nothing; others: it cannot be told.
+func (s *Service) Passed(ctx context.Context, of sign.Key, hash sign.Hash) (audit.Record, chain.Inclusion, error) {
+	k, err := s.Fetch(ctx, of, hash)
+	if err != nil {
+		return audit.Record{}, chain.Inclusion{}, err
+	}
+	r, err := audit.UnmarshalRecord(k.Record)
+	if err != nil {
+		return r, chain.Inclusion{}, err
+	}
+	now, _, err := s.cfg.Sight.Window()
+	if err != nil {
+		return r, chain.Inclusion{}, err
+	}
+	broken := func(rule audit.Rule, format string, args ...any) error {
+		return &audit.RuleError{Rule: rule, Detail: fmt.Sprintf(format, args...)}
+	}
+	switch w := r.Answer.Window; {
+	case r.Answer.Provider != of:
+		return r, chain.Inclusion{}, broken(audit.RuleUnit, "it is of %s", r.Answer.Provider.Short())
+	case r.WindowSlots != s.cfg.Genesis.AuditSlots:
+		return r, chain.Inclusion{}, broken(audit.RuleWindow, "windows of %d slots, the network's have %d", r.WindowSlots, s.cfg.Genesis.AuditSlots)
+	case w > now:
+		return r, chain.Inclusion{}, broken(audit.RuleTime, "it is of window %d, it is %d now", w, now)
+	case now-w > maxPassedAgo:
+		return r, chain.Inclusion{}, fmt.Errorf("the record is of window %d, it is %d now: %w", w, now, chain.ErrNotFound)
+	}
+	in, err := readAnchor(k.Anchor, hash)
+	if err != nil {
+		return r, in, err
+	}
+	if err := checkPublic(ctx, s.cfg.Sight, r, ""); err != nil {
+		return r, in, err
+	}
+	return r, in, r.Check(s.cfg.Genesis.Domain())
+}

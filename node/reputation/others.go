@@ -1,0 +1,90 @@
+package reputation
+
+import (
+	"bytes"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/verify"
+	"github.com/starling-network/starling/verify/notice"
+)
+
+// Heard takes in what is public of a unit in an hour. It says nothing of anybody, as nothing shows that it is anchored; but whose leases
+// it tells of can be asked.
+func (b *Book) Heard(n notice.Notice) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, r := range n.Receipts {
+		if r.Provider == b.cfg.Self || r.Buyer == b.cfg.Self || b.facts[nameOf(r)] != nil {
+			continue
+		}
+		for old := range b.leads { // any, in Go's random order
+			if len(b.leads) < maxLeads {
+				break
+			}
+			delete(b.leads, old)
+		}
+		b.leads[r.Buyer] = true
+	}
+}
+
+// Learn takes in what others anchored; it must have been checked, on chain too. It says whether that was new.
+func (b *Book) Learn(a Anchored) bool {
+	if a.Receipt.Provider == b.cfg.Self || a.Receipt.Buyer == b.cfg.Self {
+		return false // that is known better
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.take(a)
+}
+
+// take is Learn; b.mu is held, or nobody else has b.
+func (b *Book) take(a Anchored) (more bool) {
+	n, by := nameOf(a.Receipt), a.Receipt.Buyer
+	known := len(b.facts[n]) > 0
+	if !known && b.shown[by] >= maxOfBuyer && !b.makeRoomOf(by, a.Receipt.To) {
+		return false
+	}
+	for _, f := range a.facts() {
+		more = b.learn(n, f) || more
+	}
+	if !more || len(b.facts[n]) == 0 { // or it was the first to make room again
+		return false
+	}
+	b.sources[n], b.fresh[n] = Source{Receipt: a.Receipt.SignedHash(), Tx: a.In.Tx}, a.Marshal()
+	return true
+}
+
+// makeRoomOf forgets the oldest lease that a buyer showed, unless that is newer; b.mu is held.
+func (b *Book) makeRoomOf(by sign.Key, than market.Slot) bool {
+	var oldest name
+	at := than
+	for n, fs := range b.facts {
+		if n.source == others && buyerOf(fs) == by && (fs[0].At < at || fs[0].At == at && !oldest.id.IsZero() && bytes.Compare(n.id[:], oldest.id[:]) < 0) {
+			oldest, at = n, fs[0].At
+		}
+	}
+	if oldest.id.IsZero() {
+		return false
+	}
+	b.forget(oldest)
+	return true
+}
+
+// Knows says whether a lease of others is known as a receipt shows it, or better.
+func (b *Book) Knows(r verify.Receipt) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.facts[name{own, sign.Hash(r.Lease)}]) > 0 {
+		return true
+	}
+	fs := b.facts[nameOf(r)]
+	return len(fs) > 0 && fs[0].Value >= r.Cumulative
+}
+
+// KnowsRecord says whether what a record shows is known.
+func (b *Book) KnowsRecord(record sign.Hash) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.read[record]
+}

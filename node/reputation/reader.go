@@ -1,0 +1,382 @@
+package reputation
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/verify/reputation"
+)
+
+// Bounds of what is read of others.
+const (
+	// MaxPage is how many receipts one answer has, MaxRecords how many hashes of records.
+	MaxPage, MaxRecords = 16, 8
+	// readEvery is how often one peer is asked for one page.
+	readEvery = 15 * time.Second
+	// readBusy is how long reading waits at most for orders that are in flight.
+	readBusy = 5 * time.Minute
+	// readAgain is how often a peer is asked for what is new, less often where nothing is, readMore when it had more to show, readBad after it showed something that
+	// does not hold; readAway when it does not answer, and twice as long each time.
+	readAgain, readMore, readBad, readAway = 10 * time.Minute, time.Minute, 24 * time.Hour, time.Minute
+	// maxAnchors is how many transactions are read from the chain for one page, maxRecordsRead how many records are fetched.
+	maxAnchors, maxRecordsRead = 4, 2
+	// maxVisited is how many peers are remembered as asked, maxAnchorsKept how many transactions as read.
+	maxVisited, maxAnchorsKept = 4096, 64
+	// answerTime bounds one question, chainTime one read of the chain.
+	answerTime, chainTime = 5 * time.Second, 10 * time.Second
+)
+
+// kindVisit is the kind of the journal's records of whom was asked: visit, by peer.
+const kindVisit = "testimonyread"
+
+// Mark is how far a peer's anchored receipts were read: they come in the order of slots, then of leases.
+type Mark struct {
+	Slot  market.Slot    `json:"slot"`
+	Lease market.LeaseID `json:"lease"`
+}
+
+// compare is negative when m comes before o.
+func (m Mark) compare(o Mark) int {
+	return cmp.Or(cmp.Compare(m.Slot, o.Slot), bytes.Compare(m.Lease[:], o.Lease[:]))
+}
+
+func markOf(a Anchored) Mark { return Mark{a.In.Slot, a.Receipt.Lease} }
+
+// Page is a peer's answer.
+type Page struct {
+	Receipts [][]byte // Anchored, at most MaxPage
+	More     bool
+	Records  []sign.Hash // of its units' newest anchored audits, at most MaxRecords
+}
+
+// Checked is what a record shows that was checked, on chain too.
+type Checked struct {
+	Provider sign.Key
+	Answer   sign.Hash // hash of the audit's answer
+	At       market.Slot
+	Tx       chain.TxID
+}
+
+// ReaderConfig is what a Reader needs; all of it but Record.
+type ReaderConfig struct {
+	Book  *Book
+	Store store.Store
+	// Ask asks a peer for what it anchored after a mark.
+	Ask func(ctx context.Context, of sign.Key, after Mark) (Page, error)
+	// Anchor reads what a final transaction committed to. chain.ErrNotFound, chain.ErrMalformed: it did not.
+	Anchor func(ctx context.Context, tx chain.TxID) (Anchor, error)
+	// Record fetches a record of a peer's and checks all of it; market.ErrMalformed and rules that are broken are the peer's fault. Nil
+	// where nothing is audited.
+	Record func(ctx context.Context, of sign.Key, record sign.Hash) (Checked, error)
+	// Peers are those that are connected.
+	Peers func() []sign.Key
+	// Busy says that orders are in flight.
+	Busy func() bool
+	Log  *slog.Logger
+}
+
+// Reader reads what others anchored, a page of one peer at a time:
+//
+//	connected, dealt with, reached ─┐
+//	                                ├─▶ ask for a page ─▶ signatures, root ─▶ chain has the anchor ─▶ Book ─▶ journal ─▶ mark
+//	buyers of whom notices told ────┘
+//
+// What was read is not read again, also after a restart: the mark is journalled after what it stands for. New starts nothing; Run does.
+type Reader struct {
+	cfg ReaderConfig
+
+	visits  map[sign.Key]visit
+	anchors map[chain.TxID]Anchor
+	turns   int // how many peers were asked
+}
+
+// visit is how it stands with one peer.
+type visit struct {
+	Mark
+	Asked time.Time `json:"asked"`
+	Again time.Time `json:"again"`          // not before then
+	Away  int       `json:"away,omitempty"` // how often in a row it did not answer
+	Idle  int       `json:"idle,omitempty"` // how often in a row it had nothing new
+}
+
+// OpenReader reads what an earlier process left.
+func OpenReader(ctx context.Context, cfg ReaderConfig) (*Reader, error) {
+	r := &Reader{cfg: cfg, visits: map[sign.Key]visit{}, anchors: map[chain.TxID]Anchor{}}
+	return r, cfg.Store.List(ctx, kindVisit, "", func(key string, value []byte) error {
+		var v visit
+		k, err := sign.ParseKey(key)
+		if err == nil {
+			err = json.Unmarshal(value, &v)
+		}
+		if err != nil {
+			return fmt.Errorf("reading how far %s was read: %w", key, err)
+		}
+		r.visits[k] = v
+		return nil
+	})
+}
+
+// Run reads until ctx ends.
+func (r *Reader) Run(ctx context.Context) error {
+	tick := time.NewTicker(readEvery)
+	defer tick.Stop()
+	waited := time.Duration(0)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if r.cfg.Busy() && waited < readBusy {
+			waited += readEvery
+			continue
+		}
+		waited = 0
+		if err := r.Turn(ctx); err != nil && ctx.Err() == nil {
+			r.cfg.Log.Debug("what a peer anchored is not read", "err", err)
+		}
+	}
+}
+
+// Turn asks the peer that is due for longest for one page, if any is due.
+func (r *Reader) Turn(ctx context.Context) error {
+	of, ok := r.next(time.Now())
+	if !ok {
+		return nil
+	}
+	r.turns++
+	v := r.visits[of]
+	v.Asked = time.Now()
+	actx, cancel := context.WithTimeout(ctx, answerTime)
+	page, err := r.cfg.Ask(actx, of, v.Mark)
+	cancel()
+	wait := readAgain
+	if err == nil {
+		v.Away = 0
+		if page.More {
+			wait = readMore
+		}
+		was := v.Mark
+		v.Mark, err = r.read(ctx, of, v.Mark, page)
+		if v.Idle = min(v.Idle+1, 3); v.Mark != was {
+			v.Idle = 0
+		}
+		if !page.More {
+			wait = readAgain << v.Idle
+		}
+		if err == nil {
+			err = r.records(ctx, of, page.Records)
+		}
+		if bad(err) {
+			wait = readBad
+		} else if err != nil {
+			wait = readMore // the chain is away, most likely: from the mark on again
+		}
+	} else {
+		v.Away = min(v.Away+1, 10)
+		wait = readAway << (v.Away - 1)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	v.Again = v.Asked.Add(wait)
+	return errors.Join(err, r.note(ctx, of, v))
+}
+
+// bad says whether an error is the fault of who was asked.
+func bad(err error) bool {
+	for _, b := range []error{ErrAnchored, ErrUnanchored, market.ErrMalformed, chain.ErrMalformed, ErrOrder, ErrRecord} {
+		if errors.Is(err, b) {
+			return true
+		}
+	}
+	return false
+}
+
+// Errors of answers.
+var (
+	// ErrOrder says that an answer is not what was asked for.
+	ErrOrder = errors.New("the peer shows something else than was asked for")
+	// ErrRecord says that an audit record shows nothing.
+	ErrRecord = errors.New("the record shows nothing")
+)
+
+// read takes in a page after a mark, and says how far it is read. Of a page with something that does not hold, what came before counts.
+func (r *Reader) read(ctx context.Context, of sign.Key, at Mark, page Page) (Mark, error) {
+	if len(page.Receipts) > MaxPage || len(page.Records) > MaxRecords {
+		return at, fmt.Errorf("%w: %d receipts and %d records", ErrOrder, len(page.Receipts), len(page.Records))
+	}
+	b, asked := r.cfg.Book, 0
+	for _, raw := range page.Receipts {
+		a, err := UnmarshalAnchored(raw)
+		if err != nil {
+			return at, err
+		}
+		if a.Receipt.Buyer != of || markOf(a).compare(at) <= 0 {
+			return at, fmt.Errorf("%w: a lease of %s anchored in slot %d, asked %s after slot %d", ErrOrder, a.Receipt.Buyer.Short(), a.In.Slot, of.Short(), at.Slot)
+		}
+		if b.Knows(a.Receipt) {
+			at = markOf(a)
+			continue
+		}
+		if err := a.Check(b.cfg.Genesis.Domain(), b.cfg.Genesis.IntervalSlots); err != nil {
+			return at, err
+		}
+		now, err := b.cfg.Slot()
+		if err != nil {
+			return at, err
+		}
+		on, known := r.anchors[a.In.Tx]
+		if !known {
+			if asked++; asked > maxAnchors {
+				return at, nil
+			}
+			on, err = r.anchor(ctx, a.In.Tx)
+		}
+		switch {
+		case errors.Is(err, chain.ErrNotFound) && uint64(now) > addSlots(a.In.Slot, ahead*b.cfg.Genesis.IntervalSlots): // an endpoint that forgot it: it counts nothing
+		case err != nil:
+			return at, err
+		default:
+			if err := a.CheckOn(on); err != nil {
+				return at, err
+			}
+			b.Learn(a)
+		}
+		at = markOf(a)
+	}
+	return at, nil
+}
+
+// anchor reads a transaction that is there, once.
+func (r *Reader) anchor(ctx context.Context, tx chain.TxID) (Anchor, error) {
+	ctx, cancel := context.WithTimeout(ctx, chainTime)
+	defer cancel()
+	on, err := r.cfg.Anchor(ctx, tx)
+	if err != nil {
+		return on, err
+	}
+	for old := range r.anchors {
+		if len(r.anchors) < maxAnchorsKept {
+			break
+		}
+		delete(r.anchors, old)
+	}
+	r.anchors[tx] = on
+	return on, nil
+}
+
+// records fetches the first records that are not known.
+func (r *Reader) records(ctx context.Context, of sign.Key, hashes []sign.Hash) (left error) {
+	if r.cfg.Record == nil {
+		return nil
+	}
+	fetched := 0
+	for _, h := range hashes {
+		if r.cfg.Book.KnowsRecord(h) {
+			continue
+		}
+		if fetched++; fetched > maxRecordsRead {
+			break
+		}
+		rctx, cancel := context.WithTimeout(ctx, chainTime)
+		c, err := r.cfg.Record(rctx, of, h)
+		cancel()
+		if bad(err) {
+			return err
+		}
+		if err != nil { // another time, if it is still shown then
+			left = errors.Join(left, err)
+			continue
+		}
+		r.cfg.Book.recordOf(reputation.Fact{ID: c.Answer, Kind: reputation.AuditPassed, Role: reputation.Provider, Subject: c.Provider, At: c.At}, Source{Record: h, Tx: c.Tx})
+	}
+	return left
+}
+
+// note journals how it stands with a peer, after what was learned of it.
+func (r *Reader) note(ctx context.Context, of sign.Key, v visit) error {
+	if !r.cfg.Book.write(ctx) {
+		v.Mark = r.visits[of].Mark // it is read again
+	}
+	r.visits[of] = v
+	value, err := json.Marshal(v)
+	puts := []store.Put{{Kind: kindVisit, Key: of.String(), Value: value}}
+	for len(r.visits) > maxVisited {
+		var oldest sign.Key
+		for k, o := range r.visits {
+			if oldest.IsZero() || o.Asked.Before(r.visits[oldest].Asked) {
+				oldest = k
+			}
+		}
+		delete(r.visits, oldest)
+		puts = append(puts, store.Put{Kind: kindVisit, Key: oldest.String()})
+	}
+	if err == nil {
+		err = r.cfg.Store.Write(ctx, puts...)
+	}
+	return err
+}
+
+// next is the peer that is due for longest: every other time of those that are connected, dealt with or reached, so that keys that cost
+// nothing do not keep those waiting.
+func (r *Reader) next(now time.Time) (sign.Key, bool) {
+	known, heard := r.cfg.Book.readable(r.cfg.Peers())
+	first, then := known, heard
+	if r.turns%2 == 1 {
+		first, then = heard, known
+	}
+	for _, among := range [][]sign.Key{first, then} {
+		among = slices.DeleteFunc(among, func(k sign.Key) bool { return r.visits[k].Again.After(now) })
+		if len(among) > 0 {
+			return slices.MinFunc(among, func(x, y sign.Key) int {
+				return cmp.Or(r.visits[x].Asked.Compare(r.visits[y].Asked), bytes.Compare(x[:], y[:]))
+			}), true
+		}
+	}
+	return sign.Key{}, false
+}
+
+// readable are the peers that can be asked: those of whom the reader's word comes from somewhere, and those of whom notices told.
+func (b *Book) readable(connected []sign.Key) (known, heard []sign.Key) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	seen := map[sign.Key]bool{b.cfg.Self: true}
+	add := func(to *[]sign.Key, k sign.Key) {
+		if !seen[k] && !k.IsZero() {
+			seen[k] = true
+			*to = append(*to, k)
+		}
+	}
+	for _, k := range connected {
+		add(&known, k)
+	}
+	reached := func(sign.Key) bool { return false }
+	if b.view != nil {
+		reached = b.view.Reached()
+	}
+	for n, fs := range b.facts {
+		for _, f := range fs {
+			for _, k := range []sign.Key{f.Subject, f.Rater} {
+				if n.source == own || n.source == others && !seen[k] && reached(k) {
+					add(&known, k)
+				}
+			}
+		}
+	}
+	for k := range b.leads {
+		add(&heard, k)
+	}
+	return known, heard
+}

@@ -1,0 +1,232 @@
+package reputation
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/verify"
+)
+
+const (
+	// MaxShown is how many leases a peer shows: the newest.
+	MaxShown = 256
+	// showAtOnce is how many jobs are looked at in a turn.
+	showAtOnce = 8
+	// ShowAfter is how long after its anchor a lease is shown: until then one that was anchored before it may still become known.
+	ShowAfter = time.Minute
+)
+
+// kindShown is the kind of the journal's records of what is shown: the forms of its leases, by job.
+const kindShown = "testimonyown"
+
+// Settled is a job that this peer bought and that is over.
+type Settled struct {
+	Job string
+	Tx  chain.TxID // that anchors its receipts
+}
+
+// ShowerConfig is what a Shower needs; all of it.
+type ShowerConfig struct {
+	Genesis market.Genesis
+	Self    sign.Key
+	Store   store.Store
+	Slot    func() (market.Slot, error)
+	// Settled lists the jobs that are over, and Receipts all receipts of one, in the order of its anchor.
+	Settled  func() []Settled
+	Receipts func(ctx context.Context, job string) ([]verify.Receipt, error)
+	// Anchor and Busy are as of ReaderConfig.
+	Anchor func(ctx context.Context, tx chain.TxID) (Anchor, error)
+	Busy   func() bool
+	// Records are the newest anchored audits of this peer's units.
+	Records func() []sign.Hash
+	Log     *slog.Logger
+}
+
+// Shower shows what this peer anchored of the leases that it bought. OpenShower starts nothing; Run does.
+type Shower struct {
+	cfg ShowerConfig
+
+	mu   sync.Mutex
+	jobs map[string]bool
+	list []Anchored // in the order of marks
+	done bool       // all jobs are in it
+}
+
+// OpenShower reads what an earlier process left.
+func OpenShower(ctx context.Context, cfg ShowerConfig) (*Shower, error) {
+	s := &Shower{cfg: cfg, jobs: map[string]bool{}}
+	return s, cfg.Store.List(ctx, kindShown, "", func(key string, value []byte) error {
+		var forms [][]byte
+		if err := json.Unmarshal(value, &forms); err != nil {
+			return fmt.Errorf("reading what is shown of job %s: %w", key, err)
+		}
+		var leases []Anchored
+		for _, b := range forms {
+			a, err := UnmarshalAnchored(b)
+			if err != nil {
+				return fmt.Errorf("reading what is shown of job %s: %w", key, err)
+			}
+			leases = append(leases, a)
+		}
+		s.add(key, leases)
+		return nil
+	})
+}
+
+// add takes in the leases of a job; s.mu is held, or nobody else has s.
+func (s *Shower) add(job string, leases []Anchored) {
+	s.jobs[job] = true
+	s.list = append(s.list, leases...)
+	slices.SortFunc(s.list, func(x, y Anchored) int { return markOf(x).compare(markOf(y)) })
+	s.list = slices.Delete(s.list, 0, max(0, len(s.list)-MaxShown))
+}
+
+// Run learns of jobs that are over until ctx ends.
+func (s *Shower) Run(ctx context.Context) error {
+	tick := time.NewTicker(readEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if s.cfg.Busy() {
+			continue
+		}
+		if err := s.Turn(ctx); err != nil && ctx.Err() == nil {
+			s.cfg.Log.Debug("what this peer anchored is not shown yet", "err", err)
+		}
+	}
+}
+
+// Turn looks at a few jobs that are over and not shown yet, and forgets those that are gone.
+func (s *Shower) Turn(ctx context.Context) error {
+	settled := s.cfg.Settled()
+	s.mu.Lock()
+	var fresh []Settled
+	gone := make(map[string]bool, len(s.jobs))
+	for job := range s.jobs {
+		gone[job] = true
+	}
+	for _, j := range settled {
+		delete(gone, j.Job)
+		if !s.jobs[j.Job] {
+			fresh = append(fresh, j)
+		}
+	}
+	s.mu.Unlock()
+	var errs []error
+	for _, j := range fresh[:min(len(fresh), showAtOnce)] {
+		if err := s.show(ctx, j); err != nil {
+			errs = append(errs, fmt.Errorf("job %s: %w", j.Job, err))
+		}
+	}
+	var puts []store.Put
+	for job := range gone {
+		puts = append(puts, store.Put{Kind: kindShown, Key: job})
+	}
+	if len(puts) > 0 {
+		errs = append(errs, s.cfg.Store.Write(ctx, puts...))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for job := range gone {
+		delete(s.jobs, job)
+	}
+	s.done = errors.Join(errs...) == nil && len(fresh) <= showAtOnce
+	return errors.Join(errs...)
+}
+
+// show takes in a job: of each lease the last receipt.
+func (s *Shower) show(ctx context.Context, j Settled) error {
+	receipts, err := s.cfg.Receipts(ctx, j.Job)
+	if err != nil {
+		return err
+	}
+	actx, cancel := context.WithTimeout(ctx, chainTime)
+	on, err := s.cfg.Anchor(actx, j.Tx)
+	cancel()
+	if err != nil && !errors.Is(err, chain.ErrNotFound) && !errors.Is(err, chain.ErrMalformed) {
+		return err
+	}
+	leases := []Anchored{}
+	if err == nil {
+		leases = include(s.cfg.Self, receipts, on, j.Tx)
+	}
+	forms := [][]byte{}
+	for _, a := range leases {
+		forms = append(forms, a.Marshal())
+	}
+	value, err := json.Marshal(forms)
+	if err == nil {
+		err = s.cfg.Store.Write(ctx, store.Put{Kind: kindShown, Key: j.Job, Value: value})
+	}
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.add(j.Job, leases)
+	return nil
+}
+
+// include is the last receipt of each lease that a peer itself bought, under an anchor of all receipts; none when it is of others.
+func include(self sign.Key, all []verify.Receipt, on Anchor, tx chain.TxID) []Anchored {
+	hashes := make([]sign.Hash, len(all))
+	for i, r := range all {
+		hashes[i] = r.SignedHash()
+	}
+	out := []Anchored{}
+	if on.Of != chain.OfReceipts || on.Count != uint64(len(hashes)) || on.Root != chain.RootOf(hashes) {
+		return out
+	}
+	last := map[market.LeaseID]int{}
+	for i, r := range all {
+		if j, known := last[r.Lease]; !known || all[j].Seq < r.Seq {
+			last[r.Lease] = i
+		}
+	}
+	for i, r := range all {
+		if last[r.Lease] == i && r.Buyer == self && r.Cumulative > 0 && len(out) < MaxShown {
+			out = append(out, Anchored{r, chain.Include(on.Anchor, hashes, i, tx, on.Slot)})
+		}
+	}
+	return out
+}
+
+// Show is what comes after a mark, and the newest audits. While jobs are still being looked at, it is nothing yet.
+func (s *Shower) Show(after Mark) Page {
+	page := Page{Records: s.cfg.Records()}
+	page.Records = page.Records[:min(len(page.Records), MaxRecords)]
+	now, err := s.cfg.Slot()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil || !s.done {
+		return page
+	}
+	until := now - min(now, market.Slot(s.cfg.Genesis.SlotsIn(ShowAfter)))
+	i, _ := slices.BinarySearchFunc(s.list, after, func(a Anchored, m Mark) int { return cmp.Or(markOf(a).compare(m), -1) })
+	for _, a := range s.list[i:] {
+		if a.In.Slot > until {
+			break
+		}
+		if page.More = len(page.Receipts) == MaxPage; page.More {
+			break
+		}
+		page.Receipts = append(page.Receipts, bytes.Clone(a.Marshal()))
+	}
+	return page
+}
