@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/audit"
@@ -85,27 +84,16 @@ func (n *Node) receipts(ctx context.Context, job string) (out []verify.Receipt, 
 	return out, err
 }
 
-// anchorReader reads the anchor that a final transaction had the network's program make; a *solana.Ledger.
-type anchorReader interface {
-	AnchorIn(ctx context.Context, id chain.TxID) (program.Anchored, error)
-}
-
-// anchorIn reads what receipts a final transaction anchors: by the network's program, or in its memo where it settles directly.
-func (n *Node) anchorIn(ctx context.Context, tx chain.TxID) (out reputation.Anchor, err error) {
+// anchorIn reads what receipts a final transaction anchors.
+func (n *Node) anchorIn(ctx context.Context, tx chain.TxID) (chain.Commitment, error) {
 	if n.p.Program == nil {
-		memo, slot, err := n.p.Ledger.Memo(ctx, tx)
-		if err != nil {
-			return out, err
-		}
-		a, err := chain.ParseAnchor(memo)
-		return reputation.Anchor{Anchor: a, Slot: slot}, err
+		return reputation.MemoAnchor(ctx, n.p.Ledger, tx)
 	}
-	c, ok := n.p.Program.(anchorReader)
+	c, ok := n.p.Program.(reputation.ProgramAnchors)
 	if !ok {
-		return out, fmt.Errorf("reading the anchor in transaction %s: %w", tx, chain.ErrDown)
+		return chain.Commitment{}, fmt.Errorf("reading the anchor in transaction %s: %w", tx, chain.ErrDown)
 	}
-	a, err := c.AnchorIn(ctx, tx)
-	return reputation.Anchor{Anchor: chain.Anchor{Of: chain.OfReceipts, Root: a.Root, Count: a.Count}, Slot: market.Slot(a.Slot), By: a.Authority}, err
+	return reputation.ProgramAnchor(ctx, c, tx)
 }
 
 // anchoredRecords are the newest audits of this peer's units that are anchored.

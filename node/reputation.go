@@ -41,24 +41,45 @@ func (n *Node) rate(peers []api.PeerInfo) {
 	}
 }
 
-// Reputation says what this peer makes of another one, given by id or key, term by term.
-func (n *Node) Reputation(name string) (api.PeerReputation, error) {
+// keyOf is the key of a peer, given by id or key.
+func keyOf(name string) (sign.Key, error) {
 	id, err := ParsePeer(name)
 	if err != nil {
-		return api.PeerReputation{}, &api.Error{Status: 400, Code: "bad_peer", Message: err.Error(), Hint: "starling peers lists those that are connected"}
+		return sign.Key{}, &api.Error{Status: 400, Code: "bad_peer", Message: err.Error(), Hint: "starling peers lists those that are connected"}
 	}
 	k, err := p2p.KeyFromPeerID(id)
 	if err != nil {
-		return api.PeerReputation{}, &api.Error{Status: 400, Code: "bad_peer", Message: err.Error()}
+		return sign.Key{}, &api.Error{Status: 400, Code: "bad_peer", Message: err.Error()}
+	}
+	return sign.Key(k), nil
+}
+
+// Reputation says what this peer makes of another one, given by id or key, term by term.
+func (n *Node) Reputation(name string) (api.PeerReputation, error) {
+	key, err := keyOf(name)
+	if err != nil {
+		return api.PeerReputation{}, err
 	}
 	v, err := n.reputation.View()
 	if err != nil {
 		return api.PeerReputation{}, err
 	}
-	key := sign.Key(k)
+	id, err := p2p.PeerIDFromKey(key)
+	if err != nil {
+		return api.PeerReputation{}, err
+	}
 	out := api.PeerReputation{Peer: id.String(), Key: key, Provider: v.Explain(key, rules.Provider, maxLines), Buyer: v.Explain(key, rules.Buyer, maxLines)}
 	out.Facts, out.More = n.reputation.Told(key, maxFacts)
 	return out, nil
+}
+
+// AnchoredFacts are the receipts of others that count for or against a peer, given by id or key.
+func (n *Node) AnchoredFacts(ctx context.Context, name string) (reputation.File, error) {
+	key, err := keyOf(name)
+	if err != nil {
+		return reputation.File{}, err
+	}
+	return n.reputation.Export(ctx, key)
 }
 
 // filed is told of each receipt of this peer's leases. A light peer publishes nothing: its providers do.

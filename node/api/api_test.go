@@ -14,6 +14,7 @@ import (
 	"testing/iotest"
 	"time"
 
+	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/slots"
@@ -401,6 +402,13 @@ func TestReputation(t *testing.T) {
 	}
 	var bad *Error
 	if _, err := c.Reputation(t.Context(), "no/body"); !errors.As(err, &bad) || bad.Code != "bad_peer" {
+		t.Errorf("nobody: %v", err)
+	}
+	f, err := c.AnchoredFacts(t.Context(), "somebody")
+	if err != nil || f.Peer != (sign.Key{7}) || len(f.Receipts) != 1 {
+		t.Errorf("%+v, %v", f, err)
+	}
+	if _, err := c.AnchoredFacts(t.Context(), "no/body"); !errors.As(err, &bad) || bad.Code != "bad_peer" {
 		t.Errorf("nobody: %v", err)
 	}
 }

@@ -31,6 +31,7 @@
 //	GET    /v1/node                    this peer
 //	GET    /v1/peers                   peers it is connected to
 //	GET    /v1/peers/{peer}            what it makes of a peer, by id or key, term by term: PeerReputation
+//	GET    /v1/peers/{peer}/facts      the anchored receipts of others that it read of a peer: node/reputation's File
 //	POST   /v1/ping                    measure the way to a peer: PingRequest → PingResult, which says why when there is none
 //	GET    /v1/offers[?class=cpu]      offers it can find, with whether they answered a recent probe
 //	GET    /v1/leases                  what this peer has sold

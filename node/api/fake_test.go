@@ -16,6 +16,7 @@ import (
 	"github.com/starling-network/starling/node/buyer"
 	noderecords "github.com/starling-network/starling/node/exclusive"
 	"github.com/starling-network/starling/node/job"
+	book "github.com/starling-network/starling/node/reputation"
 	"github.com/starling-network/starling/node/rewards"
 	"github.com/starling-network/starling/p2p/blob"
 	"github.com/starling-network/starling/verify/exclusive"
@@ -185,6 +186,13 @@ func (f *fake) ProbeRecords(_ context.Context, of sign.Key) ([]sign.Hash, error)
 }
 
 func (f *fake) Info(context.Context) NodeInfo { return NodeInfo{Peer: "me"} }
+func (f *fake) AnchoredFacts(_ context.Context, peer string) (book.File, error) {
+	if peer != "somebody" {
+		return book.File{}, &Error{Status: 400, Code: "bad_peer", Message: "no such peer"}
+	}
+	return book.File{Peer: sign.Key{7}, Receipts: [][]byte{{1}}}, nil
+}
+
 func (f *fake) Reputation(peer string) (PeerReputation, error) {
 	if peer != "somebody" {
 		return PeerReputation{}, &Error{Status: 400, Code: "bad_peer", Message: "no such peer"}

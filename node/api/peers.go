@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+
+	book "github.com/starling-network/starling/node/reputation"
 )
 
 // MaxPings is how many round trips one request measures at most.
@@ -85,6 +87,19 @@ func (s *Server) reputation(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return reply(w, p)
+}
+
+// AnchoredFacts are the receipts of others that count for or against a peer, given by id or key, with their anchors.
+func (c *Client) AnchoredFacts(ctx context.Context, peer string) (f book.File, err error) {
+	return f, c.get(ctx, "/v1/peers/"+url.PathEscape(peer)+"/facts", &f)
+}
+
+func (s *Server) anchoredFacts(w http.ResponseWriter, r *http.Request) error {
+	f, err := s.node.AnchoredFacts(r.Context(), r.PathValue("peer"))
+	if err != nil {
+		return err
+	}
+	return reply(w, f)
 }
 
 // Ping measures the way from the peer to another one.

@@ -23,6 +23,7 @@ import (
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/live"
+	book "github.com/starling-network/starling/node/reputation"
 	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p/blob"
@@ -65,6 +66,8 @@ type Node interface {
 	Peers() []PeerInfo
 	// Reputation explains what this peer makes of another one, given by id or key.
 	Reputation(peer string) (PeerReputation, error)
+	// AnchoredFacts are the receipts of others that count for or against a peer.
+	AnchoredFacts(ctx context.Context, peer string) (book.File, error)
 	Offers(ctx context.Context, class string) ([]OfferInfo, error)
 	Leases() []SoldLease
 	Guarded() []GuardedJob
@@ -202,6 +205,7 @@ func (s *Server) handler() http.Handler {
 		"GET /v1/node":               func(w http.ResponseWriter, r *http.Request) error { return reply(w, s.node.Info(r.Context())) },
 		"GET /v1/peers":              func(w http.ResponseWriter, _ *http.Request) error { return reply(w, s.node.Peers()) },
 		"GET /v1/peers/{peer}":       s.reputation,
+		"GET /v1/peers/{peer}/facts": s.anchoredFacts,
 		"POST /v1/ping":              s.ping,
 		"GET /v1/offers":             s.offers,
 		"GET /v1/guarded":            func(w http.ResponseWriter, _ *http.Request) error { return reply(w, s.node.Guarded()) },

@@ -57,10 +57,10 @@ func receiptOf(l market.Lease, paid market.Amount) verify.Receipt {
 }
 
 // public is one lease between others, as its buyer shows it.
-func public(n int, provider, buyer sign.Key, paid market.Amount) book.Anchored {
+func public(n int, provider, buyer sign.Key, paid market.Amount) chain.Testimony {
 	r := receiptOf(leaseOf(n, provider, buyer), paid)
 	hashes := []sign.Hash{r.SignedHash()}
-	return book.Anchored{Receipt: r, In: chain.Include(chain.Anchor{Root: chain.RootOf(hashes), Count: 1}, hashes, 0, "tx", now)}
+	return chain.Testimony{Receipt: r, In: chain.Include(chain.Anchor{Root: chain.RootOf(hashes), Count: 1}, hashes, 0, "tx", now)}
 }
 
 func TestOwnLeasesCount(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/store"
@@ -57,7 +58,7 @@ func (b *Book) openSources(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		a, err := UnmarshalAnchored(value)
+		a, err := chain.UnmarshalTestimony(value)
 		if err != nil || n != nameOf(a.Receipt) {
 			return fmt.Errorf("reading what was shown of lease %s: %w", key, cmp.Or(err, market.ErrMalformed))
 		}

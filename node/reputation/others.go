@@ -3,6 +3,7 @@ package reputation
 import (
 	"bytes"
 
+	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify"
@@ -29,7 +30,7 @@ func (b *Book) Heard(n notice.Notice) {
 }
 
 // Learn takes in what others anchored; it must have been checked, on chain too. It says whether that was new.
-func (b *Book) Learn(a Anchored) bool {
+func (b *Book) Learn(a chain.Testimony) bool {
 	if a.Receipt.Provider == b.cfg.Self || a.Receipt.Buyer == b.cfg.Self {
 		return false // that is known better
 	}
@@ -39,13 +40,13 @@ func (b *Book) Learn(a Anchored) bool {
 }
 
 // take is Learn; b.mu is held, or nobody else has b.
-func (b *Book) take(a Anchored) (more bool) {
+func (b *Book) take(a chain.Testimony) (more bool) {
 	n, by := nameOf(a.Receipt), a.Receipt.Buyer
 	known := len(b.facts[n]) > 0
 	if !known && b.shown[by] >= maxOfBuyer && !b.makeRoomOf(by, a.Receipt.To) {
 		return false
 	}
-	for _, f := range a.facts() {
+	for _, f := range keptBy([2]sign.Key{a.Receipt.Provider, by}, a.Receipt) {
 		more = b.learn(n, f) || more
 	}
 	if !more || len(b.facts[n]) == 0 { // or it was the first to make room again

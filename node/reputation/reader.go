@@ -51,11 +51,11 @@ func (m Mark) compare(o Mark) int {
 	return cmp.Or(cmp.Compare(m.Slot, o.Slot), bytes.Compare(m.Lease[:], o.Lease[:]))
 }
 
-func markOf(a Anchored) Mark { return Mark{a.In.Slot, a.Receipt.Lease} }
+func markOf(a chain.Testimony) Mark { return Mark{a.In.Slot, a.Receipt.Lease} }
 
 // Page is a peer's answer.
 type Page struct {
-	Receipts [][]byte // Anchored, at most MaxPage
+	Receipts [][]byte // chain.Testimony, at most MaxPage
 	More     bool
 	Records  []sign.Hash // of its units' newest anchored audits, at most MaxRecords
 }
@@ -75,7 +75,7 @@ type ReaderConfig struct {
 	// Ask asks a peer for what it anchored after a mark.
 	Ask func(ctx context.Context, of sign.Key, after Mark) (Page, error)
 	// Anchor reads what a final transaction committed to. chain.ErrNotFound, chain.ErrMalformed: it did not.
-	Anchor func(ctx context.Context, tx chain.TxID) (Anchor, error)
+	Anchor func(ctx context.Context, tx chain.TxID) (chain.Commitment, error)
 	// Record fetches a record of a peer's and checks all of it; market.ErrMalformed and rules that are broken are the peer's fault. Nil
 	// where nothing is audited.
 	Record func(ctx context.Context, of sign.Key, record sign.Hash) (Checked, error)
@@ -97,7 +97,7 @@ type Reader struct {
 	cfg ReaderConfig
 
 	visits  map[sign.Key]visit
-	anchors map[chain.TxID]Anchor
+	anchors map[chain.TxID]chain.Commitment
 	turns   int // how many peers were asked
 }
 
@@ -112,7 +112,7 @@ type visit struct {
 
 // OpenReader reads what an earlier process left.
 func OpenReader(ctx context.Context, cfg ReaderConfig) (*Reader, error) {
-	r := &Reader{cfg: cfg, visits: map[sign.Key]visit{}, anchors: map[chain.TxID]Anchor{}}
+	r := &Reader{cfg: cfg, visits: map[sign.Key]visit{}, anchors: map[chain.TxID]chain.Commitment{}}
 	return r, cfg.Store.List(ctx, kindVisit, "", func(key string, value []byte) error {
 		var v visit
 		k, err := sign.ParseKey(key)
@@ -196,7 +196,7 @@ func (r *Reader) Turn(ctx context.Context) error {
 
 // bad says whether an error is the fault of who was asked.
 func bad(err error) bool {
-	for _, b := range []error{ErrAnchored, ErrUnanchored, market.ErrMalformed, chain.ErrMalformed, ErrOrder, ErrRecord} {
+	for _, b := range []error{chain.ErrTestimony, chain.ErrUnanchored, market.ErrMalformed, chain.ErrMalformed, ErrOrder, ErrRecord} {
 		if errors.Is(err, b) {
 			return true
 		}
@@ -219,7 +219,7 @@ func (r *Reader) read(ctx context.Context, of sign.Key, at Mark, page Page) (Mar
 	}
 	b, asked := r.cfg.Book, 0
 	for _, raw := range page.Receipts {
-		a, err := UnmarshalAnchored(raw)
+		a, err := chain.UnmarshalTestimony(raw)
 		if err != nil {
 			return at, err
 		}
@@ -230,7 +230,7 @@ func (r *Reader) read(ctx context.Context, of sign.Key, at Mark, page Page) (Mar
 			at = markOf(a)
 			continue
 		}
-		if err := a.Check(b.cfg.Genesis.Domain(), b.cfg.Genesis.IntervalSlots); err != nil {
+		if err := a.Check(b.cfg.Genesis.Domain(), ahead*b.cfg.Genesis.IntervalSlots); err != nil {
 			return at, err
 		}
 		now, err := b.cfg.Slot()
@@ -245,7 +245,7 @@ func (r *Reader) read(ctx context.Context, of sign.Key, at Mark, page Page) (Mar
 			on, err = r.anchor(ctx, a.In.Tx)
 		}
 		switch {
-		case errors.Is(err, chain.ErrNotFound) && uint64(now) > addSlots(a.In.Slot, ahead*b.cfg.Genesis.IntervalSlots): // an endpoint that forgot it: it counts nothing
+		case errors.Is(err, chain.ErrNotFound) && now > a.In.Slot && uint64(now-a.In.Slot) > ahead*b.cfg.Genesis.IntervalSlots: // an endpoint that forgot it: it counts nothing
 		case err != nil:
 			return at, err
 		default:
@@ -260,7 +260,7 @@ func (r *Reader) read(ctx context.Context, of sign.Key, at Mark, page Page) (Mar
 }
 
 // anchor reads a transaction that is there, once.
-func (r *Reader) anchor(ctx context.Context, tx chain.TxID) (Anchor, error) {
+func (r *Reader) anchor(ctx context.Context, tx chain.TxID) (chain.Commitment, error) {
 	ctx, cancel := context.WithTimeout(ctx, chainTime)
 	defer cancel()
 	on, err := r.cfg.Anchor(ctx, tx)

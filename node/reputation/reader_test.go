@@ -1,7 +1,6 @@
 package reputation
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -58,7 +57,7 @@ func dealAt(t testing.TB, n int, provider, buyer sign.Private, paid market.Amoun
 // world is a chain with anchors, and buyers that show what they anchored.
 type world struct {
 	t       testing.TB
-	anchors map[chain.TxID]Anchor
+	anchors map[chain.TxID]chain.Commitment
 	jobs    map[sign.Key][]Settled
 	deals   map[string][]verify.Receipt
 	showers map[sign.Key]*Shower
@@ -70,13 +69,13 @@ type world struct {
 }
 
 func newWorld(t testing.TB) *world {
-	return &world{t: t, anchors: map[chain.TxID]Anchor{}, jobs: map[sign.Key][]Settled{}, deals: map[string][]verify.Receipt{}, showers: map[sign.Key]*Shower{},
+	return &world{t: t, anchors: map[chain.TxID]chain.Commitment{}, jobs: map[sign.Key][]Settled{}, deals: map[string][]verify.Receipt{}, showers: map[sign.Key]*Shower{},
 		pages: map[sign.Key]func(Mark) (Page, error){}}
 }
 
 var quiet = slog.New(slog.DiscardHandler)
 
-func (w *world) anchor(_ context.Context, tx chain.TxID) (Anchor, error) {
+func (w *world) anchor(_ context.Context, tx chain.TxID) (chain.Commitment, error) {
 	w.read++
 	a, ok := w.anchors[tx]
 	switch {
@@ -95,7 +94,7 @@ func (w *world) settle(buyer sign.Private, slot market.Slot, receipts ...verify.
 	for _, r := range receipts {
 		hashes = append(hashes, r.SignedHash())
 	}
-	w.anchors[tx] = Anchor{Anchor: chain.Anchor{Root: chain.RootOf(hashes), Count: uint64(len(hashes))}, Slot: slot, By: buyer.Key()}
+	w.anchors[tx] = chain.Commitment{Anchor: chain.Anchor{Root: chain.RootOf(hashes), Count: uint64(len(hashes))}, Slot: slot, By: buyer.Key()}
 	w.jobs[buyer.Key()] = append(w.jobs[buyer.Key()], Settled{job, tx})
 	w.deals[job] = receipts
 	return tx
@@ -222,73 +221,73 @@ func TestWhatOthersAnchoredIsReadOnce(t *testing.T) {
 func TestWhatDoesNotHoldCountsNothing(t *testing.T) {
 	t.Parallel()
 	buyer, provider, other := private(1), private(2), private(3)
-	good := func(t *testing.T, w *world) Anchored {
+	good := func(t *testing.T, w *world) chain.Testimony {
 		r := deal(t, 5, provider, buyer, coin)
 		tx := w.settle(buyer, present-1000, r)
 		return include(buyer.Key(), []verify.Receipt{r}, w.anchors[tx], tx)[0]
 	}
-	signed := func(t *testing.T, w *world, r verify.Receipt) Anchored { // and anchored
+	signed := func(t *testing.T, w *world, r verify.Receipt) chain.Testimony { // and anchored
 		tx := w.settle(buyer, present-1000, r)
 		on := w.anchors[tx]
-		return Anchored{r, chain.Include(on.Anchor, []sign.Hash{r.SignedHash()}, 0, tx, on.Slot)}
+		return chain.Testimony{Receipt: r, In: chain.Include(on.Anchor, []sign.Hash{r.SignedHash()}, 0, tx, on.Slot)}
 	}
 	for name, c := range map[string]struct {
-		make  func(t *testing.T, w *world) Anchored
+		make  func(t *testing.T, w *world) chain.Testimony
 		why   error
 		wait  time.Duration
 		count int
 	}{
 		"good": {make: good, wait: readAgain, count: 1},
-		"of another buyer": {why: ErrOrder, wait: readBad, make: func(t *testing.T, w *world) Anchored {
+		"of another buyer": {why: ErrOrder, wait: readBad, make: func(t *testing.T, w *world) chain.Testimony {
 			return signed(t, w, deal(t, 5, provider, other, coin))
 		}},
-		"with itself": {why: ErrAnchored, wait: readBad, make: func(t *testing.T, w *world) Anchored {
+		"with itself": {why: chain.ErrTestimony, wait: readBad, make: func(t *testing.T, w *world) chain.Testimony {
 			return signed(t, w, deal(t, 5, buyer, buyer, coin))
 		}},
-		"nothing was paid": {why: ErrAnchored, wait: readBad, make: func(t *testing.T, w *world) Anchored {
+		"nothing was paid": {why: chain.ErrTestimony, wait: readBad, make: func(t *testing.T, w *world) chain.Testimony {
 			return signed(t, w, deal(t, 5, provider, buyer, 0))
 		}},
-		"the provider has not signed": {why: ErrAnchored, wait: readBad, make: func(t *testing.T, w *world) Anchored {
+		"the provider has not signed": {why: chain.ErrTestimony, wait: readBad, make: func(t *testing.T, w *world) chain.Testimony {
 			r := deal(t, 5, provider, buyer, coin)
 			r.ProviderSig[3] ^= 1
 			return signed(t, w, r)
 		}},
-		"the buyer has not signed": {why: ErrAnchored, wait: readBad, make: func(t *testing.T, w *world) Anchored {
+		"the buyer has not signed": {why: chain.ErrTestimony, wait: readBad, make: func(t *testing.T, w *world) chain.Testimony {
 			r := deal(t, 5, provider, buyer, coin)
 			r.BuyerSig[3] ^= 1
 			return signed(t, w, r)
 		}},
-		"raised after it was anchored": {why: ErrAnchored, wait: readBad, make: func(t *testing.T, w *world) Anchored {
+		"raised after it was anchored": {why: chain.ErrTestimony, wait: readBad, make: func(t *testing.T, w *world) chain.Testimony {
 			a := good(t, w)
 			a.Receipt = deal(t, 5, provider, buyer, 1000*coin)
 			return a
 		}},
-		"of a time after its anchor": {why: ErrAnchored, wait: readBad, make: func(t *testing.T, w *world) Anchored {
+		"of a time after its anchor": {why: chain.ErrTestimony, wait: readBad, make: func(t *testing.T, w *world) chain.Testimony {
 			return signed(t, w, dealAt(t, 5, provider, buyer, coin, present-1000+ahead*market.Slot(genesis.IntervalSlots)+1))
 		}},
-		"an anchor of records": {why: ErrAnchored, wait: readBad, make: func(t *testing.T, w *world) Anchored {
+		"an anchor of records": {why: chain.ErrTestimony, wait: readBad, make: func(t *testing.T, w *world) chain.Testimony {
 			a := good(t, w)
 			a.In.Anchor.Of = chain.OfRecords
 			return a
 		}},
-		"the transaction commits to others": {why: ErrUnanchored, wait: readBad, make: func(t *testing.T, w *world) Anchored {
+		"the transaction commits to others": {why: chain.ErrUnanchored, wait: readBad, make: func(t *testing.T, w *world) chain.Testimony {
 			a := good(t, w)
 			a.In.Tx = w.settle(buyer, present-1000, deal(t, 6, provider, buyer, coin))
 			return a
 		}},
-		"the transaction is of another slot": {why: ErrUnanchored, wait: readBad, make: func(t *testing.T, w *world) Anchored {
+		"the transaction is of another slot": {why: chain.ErrUnanchored, wait: readBad, make: func(t *testing.T, w *world) chain.Testimony {
 			a := good(t, w)
 			a.In.Slot++
 			return a
 		}},
-		"the transaction is another's": {why: ErrUnanchored, wait: readBad, make: func(t *testing.T, w *world) Anchored {
+		"the transaction is another's": {why: chain.ErrUnanchored, wait: readBad, make: func(t *testing.T, w *world) chain.Testimony {
 			a := good(t, w)
 			on := w.anchors[a.In.Tx]
 			on.By = other.Key()
 			w.anchors[a.In.Tx] = on
 			return a
 		}},
-		"the chain is away": {why: chain.ErrDown, wait: readMore, make: func(t *testing.T, w *world) Anchored {
+		"the chain is away": {why: chain.ErrDown, wait: readMore, make: func(t *testing.T, w *world) chain.Testimony {
 			a := good(t, w)
 			w.down = chain.ErrDown
 			return a
@@ -391,7 +390,7 @@ func TestABuyerThatShowsForEver(t *testing.T) {
 		for i := range 300 { // one that shows more than others do
 			rec := deal(t, 5000+i, private(2), buyer, coin)
 			rec.To += market.Slot(i)
-			r.cfg.Book.Learn(Anchored{rec, chain.Include(chain.Anchor{Count: 1}, []sign.Hash{{1}}, 0, "tx", present)})
+			r.cfg.Book.Learn(chain.Testimony{Receipt: rec, In: chain.Include(chain.Anchor{Count: 1}, []sign.Hash{{1}}, 0, "tx", present)})
 		}
 		if got := told(r, private(2)); got != maxOfBuyer {
 			t.Errorf("%d facts are remembered", got)
@@ -514,30 +513,11 @@ func TestWhoIsAskedNext(t *testing.T) {
 	})
 }
 
-// FuzzAnchored holds the form to one reading, and its check to an error or to what both signed.
-func FuzzAnchored(f *testing.F) {
-	r := deal(f, 1, private(1), private(2), coin)
-	hashes := []sign.Hash{r.SignedHash(), {2}, {3}}
-	f.Add(Anchored{r, chain.Include(chain.Anchor{Root: chain.RootOf(hashes), Count: 3}, hashes, 0, "tx", present)}.Marshal())
-	f.Fuzz(func(t *testing.T, b []byte) {
-		a, err := UnmarshalAnchored(b)
-		if err != nil {
-			return
-		}
-		if !bytes.Equal(a.Marshal(), b) {
-			t.Error("two forms")
-		}
-		if a.Check(genesis.Domain(), genesis.IntervalSlots) == nil && (a.Receipt != r || a.In.Check(r.SignedHash()) != nil) {
-			t.Errorf("%+v was never signed", a)
-		}
-	})
-}
-
 // FuzzAnchoredStream reads what a peer may ask and answer.
 func FuzzAnchoredStream(f *testing.F) {
 	r := deal(f, 1, private(1), private(2), coin)
 	hashes := []sign.Hash{r.SignedHash()}
-	a := Anchored{r, chain.Include(chain.Anchor{Root: chain.RootOf(hashes), Count: 1}, hashes, 0, "tx", present)}
+	a := chain.Testimony{Receipt: r, In: chain.Include(chain.Anchor{Root: chain.RootOf(hashes), Count: 1}, hashes, 0, "tx", present)}
 	for _, m := range []proto.Message{replyOf(Page{Receipts: [][]byte{a.Marshal()}, More: true, Records: []sign.Hash{{1}}}), requestOf(Mark{7, market.LeaseID{1}}), requestOf(Mark{})} {
 		b, err := proto.Marshal(m)
 		if err != nil {

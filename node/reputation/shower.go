@@ -47,7 +47,7 @@ type ShowerConfig struct {
 	Settled  func() []Settled
 	Receipts func(ctx context.Context, job string) ([]verify.Receipt, error)
 	// Anchor and Busy are as of ReaderConfig.
-	Anchor func(ctx context.Context, tx chain.TxID) (Anchor, error)
+	Anchor func(ctx context.Context, tx chain.TxID) (chain.Commitment, error)
 	Busy   func() bool
 	// Records are the newest anchored audits of this peer's units.
 	Records func() []sign.Hash
@@ -60,8 +60,8 @@ type Shower struct {
 
 	mu   sync.Mutex
 	jobs map[string]bool
-	list []Anchored // in the order of marks
-	done bool       // all jobs are in it
+	list []chain.Testimony // in the order of marks
+	done bool              // all jobs are in it
 }
 
 // OpenShower reads what an earlier process left.
@@ -72,9 +72,9 @@ func OpenShower(ctx context.Context, cfg ShowerConfig) (*Shower, error) {
 		if err := json.Unmarshal(value, &forms); err != nil {
 			return fmt.Errorf("reading what is shown of job %s: %w", key, err)
 		}
-		var leases []Anchored
+		var leases []chain.Testimony
 		for _, b := range forms {
-			a, err := UnmarshalAnchored(b)
+			a, err := chain.UnmarshalTestimony(b)
 			if err != nil {
 				return fmt.Errorf("reading what is shown of job %s: %w", key, err)
 			}
@@ -86,10 +86,10 @@ func OpenShower(ctx context.Context, cfg ShowerConfig) (*Shower, error) {
 }
 
 // add takes in the leases of a job; s.mu is held, or nobody else has s.
-func (s *Shower) add(job string, leases []Anchored) {
+func (s *Shower) add(job string, leases []chain.Testimony) {
 	s.jobs[job] = true
 	s.list = append(s.list, leases...)
-	slices.SortFunc(s.list, func(x, y Anchored) int { return markOf(x).compare(markOf(y)) })
+	slices.SortFunc(s.list, func(x, y chain.Testimony) int { return markOf(x).compare(markOf(y)) })
 	s.list = slices.Delete(s.list, 0, max(0, len(s.list)-MaxShown))
 }
 
@@ -162,7 +162,7 @@ func (s *Shower) show(ctx context.Context, j Settled) error {
 	if err != nil && !errors.Is(err, chain.ErrNotFound) && !errors.Is(err, chain.ErrMalformed) {
 		return err
 	}
-	leases := []Anchored{}
+	leases := []chain.Testimony{}
 	if err == nil {
 		leases = include(s.cfg.Self, receipts, on, j.Tx)
 	}
@@ -184,12 +184,12 @@ func (s *Shower) show(ctx context.Context, j Settled) error {
 }
 
 // include is the last receipt of each lease that a peer itself bought, under an anchor of all receipts; none when it is of others.
-func include(self sign.Key, all []verify.Receipt, on Anchor, tx chain.TxID) []Anchored {
+func include(self sign.Key, all []verify.Receipt, on chain.Commitment, tx chain.TxID) []chain.Testimony {
 	hashes := make([]sign.Hash, len(all))
 	for i, r := range all {
 		hashes[i] = r.SignedHash()
 	}
-	out := []Anchored{}
+	out := []chain.Testimony{}
 	if on.Of != chain.OfReceipts || on.Count != uint64(len(hashes)) || on.Root != chain.RootOf(hashes) {
 		return out
 	}
@@ -201,7 +201,7 @@ func include(self sign.Key, all []verify.Receipt, on Anchor, tx chain.TxID) []An
 	}
 	for i, r := range all {
 		if last[r.Lease] == i && r.Buyer == self && r.Cumulative > 0 && len(out) < MaxShown {
-			out = append(out, Anchored{r, chain.Include(on.Anchor, hashes, i, tx, on.Slot)})
+			out = append(out, chain.Testimony{Receipt: r, In: chain.Include(on.Anchor, hashes, i, tx, on.Slot)})
 		}
 	}
 	return out
@@ -218,7 +218,7 @@ func (s *Shower) Show(after Mark) Page {
 		return page
 	}
 	until := now - min(now, market.Slot(s.cfg.Genesis.SlotsIn(ShowAfter)))
-	i, _ := slices.BinarySearchFunc(s.list, after, func(a Anchored, m Mark) int { return cmp.Or(markOf(a).compare(m), -1) })
+	i, _ := slices.BinarySearchFunc(s.list, after, func(a chain.Testimony, m Mark) int { return cmp.Or(markOf(a).compare(m), -1) })
 	for _, a := range s.list[i:] {
 		if a.In.Slot > until {
 			break

@@ -16,7 +16,7 @@ func newPeers(a *App) *cobra.Command {
 	c := peersLs(a)
 	c.Use, c.GroupID = "peers", groupPeer
 	c.Short = "List the peers that this one is connected to, and what it makes of them"
-	c.AddCommand(peersLs(a), peersShow(a))
+	c.AddCommand(peersLs(a), peersShow(a), peersExport(a))
 	return c
 }
 

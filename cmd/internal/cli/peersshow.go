@@ -18,10 +18,16 @@ func peersShow(a *App) *cobra.Command {
 (values lose half in thirty days), what that side's word weighs here, what this peer itself saw fail, and what anybody can check:
 audits, double sales and lies. ADDS is what a line adds to the score or takes from it; together they are the score.
 
+Then it lists the facts behind the lines, newest first, with what proves each: nothing that others say counts before this peer has checked
+it, on chain too. A lease of others has the hash of its last receipt, which both sides signed, and the transaction that anchors it; export
+writes those receipts into a file that starling receipts verify checks. An audit has its record, which starling audit show RECORD --peer
+KEY --save FILE fetches and starling audit check FILE checks; the others are in starling receipts, starling leases and starling evidence.
+
 What others tell of failures does not count, and neither do those that deal with that peer alone. There is no score of a peer as
 such: another peer, which has seen something else, has another one. verify/PROTOCOL.md has the formula.`,
 		Example: `  starling peers show 12D3KooWPECgJvMCjuF6G4QQbHUU1Gssr2KWfokMoCiihN3Yd1Bm
-  starling peers show KEY -o json | jq .provider.score`,
+  starling peers show KEY -o json | jq .provider.score
+  starling peers export KEY facts.json && starling receipts verify facts.json`,
 		Args: exactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			client, err := a.Client()
@@ -46,6 +52,7 @@ such: another peer, which has seen something else, has another one. verify/PROTO
 				for _, e := range []reputation.Explanation{p.Provider, p.Buyer} {
 					scoreRows(t, g, e)
 				}
+				factRows(t, g, p)
 			})
 		},
 	}
@@ -80,6 +87,43 @@ func scoreRows(t *Table, g market.Genesis, e reputation.Explanation) {
 		t.Row(fmt.Sprintf("%+.6f", float64(l.Adds)/1e6), l.What, who, count, value, weight, exact(l.Evidence))
 	}
 	t.Row(fmt.Sprintf("%.6f", float64(e.Millionths)/1e6), fmt.Sprintf("lower 5 %% bound of Beta(0.5 + %s, 0.5 + %s)", exact(e.Good), exact(e.Bad)))
+}
+
+// maxFactRows is how many facts a table has; json has more.
+const maxFactRows = 40
+
+// factRows are the facts behind the terms.
+func factRows(t *Table, g market.Genesis, p api.PeerReputation) {
+	if len(p.Facts) == 0 {
+		return
+	}
+	t.Row()
+	t.Row("FACT", "AS", "WHOSE WORD", "VALUE", "SLOT", "OF", "PROVEN BY", "ANCHORED IN")
+	for _, f := range p.Facts[:min(len(p.Facts), maxFactRows)] {
+		who, value, by, in := "anybody's", "-", "seen by this peer", "-"
+		switch {
+		case f.Own:
+			who, by = "own", "own receipts"
+		case !f.Rater.IsZero():
+			who = f.Rater.Short()
+		}
+		if f.Value > 0 {
+			value = g.FormatAmount(f.Value)
+		}
+		switch {
+		case !f.Receipt.IsZero():
+			by = "receipt " + f.Receipt.String()
+		case !f.Record.IsZero():
+			by = "record " + f.Record.String()
+		}
+		if f.Tx != "" {
+			in = string(f.Tx)
+		}
+		t.Row(f.Kind, f.Role, who, value, f.At, f.ID.Short(), by, in)
+	}
+	if more := p.More + max(0, len(p.Facts)-maxFactRows); more > 0 {
+		t.Row(fmt.Sprintf("and %d older", more))
+	}
 }
 
 // exact has every digit, so that a column adds up to its sum.

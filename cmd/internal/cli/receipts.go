@@ -158,7 +158,10 @@ trusted for it.
 With --rpc, or when this home directory's configuration names an endpoint and is on the same network, it also reads the
 anchors from the chain and checks that they commit to exactly these receipts: the program's account of their root, or, when
 that was closed, the transaction that made it; on a network that settles directly, each payment's memo. The output says what
-was checked and what was not. The first rule that is broken is named, and the exit code is 1.`,
+was checked and what was not. The first rule that is broken is named, and the exit code is 1.
+
+A file of peers export has receipts of leases between others: of each it checks both signatures, its place under its anchor's root, and
+that the transaction that it names has that root.`,
 		Example: `  starling receipts verify receipts.json
   starling receipts verify receipts.json --rpc https://rpc.example
   starling receipts verify jk3v5q2a -o json`,
@@ -166,6 +169,9 @@ was checked and what was not. The first rule that is broken is named, and the ex
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := o.check(); err != nil {
 				return err
+			}
+			if f, ok := readFacts(args[0]); ok {
+				return a.verifyFacts(c.Context(), f, o)
 			}
 			p, err := a.readProof(c.Context(), args[0])
 			if err != nil {

@@ -1,0 +1,111 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/proof"
+	"github.com/starling-network/starling/node/reputation"
+)
+
+func peersExport(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "export PEER|KEY FILE",
+		Short: "Write what others anchored of their leases with a peer into one file",
+		Long: `Writes a JSON file with the network's genesis and, of each lease that others kept with the peer and that this one counts, the last
+receipt, which both signed, and its place under the root that its buyer anchored. Anyone can check it with receipts verify, without this
+peer. This peer's own leases are not in it: receipts export has those. FILE may be - for standard output.`,
+		Example: `  starling peers export 12D3KooWPECgJvMCjuF6G4QQbHUU1Gssr2KWfokMoCiihN3Yd1Bm facts.json
+  starling receipts verify facts.json --rpc https://rpc.example`,
+		Args: exactArgs(2),
+		RunE: func(c *cobra.Command, args []string) error {
+			client, err := a.Client()
+			if err != nil {
+				return err
+			}
+			f, err := client.AnchoredFacts(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if file, err := a.export(args[1], f); err != nil || !file {
+				return err
+			}
+			a.say("wrote %s to %s", count(len(f.Receipts), "receipt"), args[1])
+			return nil
+		},
+	}
+}
+
+// readFacts reads a file of peers export; false when it is something else.
+func readFacts(name string) (reputation.File, bool) {
+	b, err := readFile(name, reputation.MaxFile)
+	if err != nil {
+		return reputation.File{}, false
+	}
+	f, err := reputation.ParseFile(b)
+	return f, err == nil
+}
+
+// shownLease is one lease of such a file that was found right.
+type shownLease struct {
+	Lease    market.LeaseID `json:"lease"`
+	Provider sign.Key       `json:"provider"`
+	Buyer    sign.Key       `json:"buyer"`
+	Earned   market.Amount  `json:"earned"`
+	To       market.Slot    `json:"to"` // slot
+	Receipt  sign.Hash      `json:"receipt"`
+	Tx       string         `json:"tx"`
+	Slot     market.Slot    `json:"slot"` // of the transaction
+}
+
+// shownFacts is what a checked file says.
+type shownFacts struct {
+	Network string       `json:"network"`
+	Peer    sign.Key     `json:"peer"`
+	Leases  []shownLease `json:"leases"`
+	Chain   string       `json:"chain"` // "checked", or why it was not
+}
+
+// verifyFacts checks a file of peers export, and on chain where that is at hand.
+func (a *App) verifyFacts(ctx context.Context, f reputation.File, o verifyOptions) error {
+	all, err := f.Check()
+	if err != nil {
+		return fmt.Errorf("the receipts do not hold: %w", err)
+	}
+	l, why, err := a.chainAtHand(f.Genesis, o)
+	if err != nil {
+		return err
+	}
+	out := shownFacts{Network: f.Genesis.Tag(), Peer: f.Peer, Leases: []shownLease{}, Chain: why}
+	for _, x := range all {
+		if l != nil {
+			if err := proof.CheckReceipt(ctx, l, f.Genesis, x); err != nil {
+				if _, own := errors.AsType[*proof.BrokenRule](err); own {
+					return fmt.Errorf("the receipts do not hold: %w", err)
+				}
+				return chainAway(err)
+			}
+			out.Chain = "checked: each transaction is final and has its receipts' root"
+		}
+		r := x.Receipt
+		out.Leases = append(out.Leases, shownLease{r.Lease, r.Provider, r.Buyer, r.Cumulative, r.To, r.SignedHash(), string(x.In.Tx), x.In.Slot})
+	}
+	return a.Show(out, func(t *Table) {
+		t.Row("network", out.Network)
+		t.Row("peer", out.Peer)
+		t.Row()
+		t.Row("LEASE", "PROVIDER", "BUYER", "PAID", "UNTIL SLOT", "RECEIPT", "ANCHORED IN", "SLOT")
+		for _, l := range out.Leases {
+			t.Row(l.Lease.Short(), l.Provider.Short(), l.Buyer.Short(), f.Genesis.FormatAmount(l.Earned), l.To, l.Receipt.Short(), l.Tx, l.Slot)
+		}
+		t.Row()
+		t.Row("checked", "both signatures of every receipt, and its place under its anchor's root")
+		t.Row("chain", out.Chain)
+		t.Row("good", count(len(out.Leases), "lease")+" of others")
+	})
+}
