@@ -65,7 +65,7 @@ func plan(c Claim) (Asked, error) {
 	}
 	return Asked{
 		Shape: challenge.Shape{Rows: 64, Columns: 128, Depth: 128, Products: 2}, Walk: challenge.Walk{Cells: 512, Work: 2, Walkers: 40, Steps: 6},
-		ProductLimit: time.Minute, WalkLimit: time.Minute, SecondLimit: time.Minute,
+		ProductLimit: time.Minute, WalkLimit: time.Minute, SecondLimit: time.Minute, WholeLimit: 2 * time.Minute,
 	}, nil
 }
 

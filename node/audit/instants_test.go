@@ -261,3 +261,44 @@ func TestProofsRefuseOtherInstants(t *testing.T) {
 		t.Errorf("a GPU, two seconds late: rule %q", got)
 	}
 }
+
+// A unit that everybody passed and that was late by its class is judged once more, and keeps what it has when that comes to nothing; one
+// whose card had time for another is not.
+func TestLateIsJudgedOnceMore(t *testing.T) {
+	t.Parallel()
+	for name, x := range map[string]struct {
+		late  uint8 // attempts that are
+		whole time.Duration
+		want  uint8 // the attempt whose record is kept
+	}{
+		"in time":                    {0, time.Minute, 1},
+		"late once":                  {1, time.Minute, 2},
+		"late twice":                 {2, time.Minute, 3},
+		"late always":                {3, time.Minute, 3},
+		"late, and too long at work": {1, 0, 1},
+	} {
+		w := newWorld(9, time.Now)
+		for _, m := range w.members {
+			m.cfg.Plan = func(c Claim) (Asked, error) {
+				a, err := plan(c)
+				a.WholeLimit = x.whole
+				return a, err
+			}
+		}
+		cfg := w.prover().cfg
+		us := units(2)
+		cfg.Late = func(c Claim, r audit.Record) error {
+			if c.ID == us[1].ID && r.Answer.Attempt <= x.late {
+				return errors.New("late")
+			}
+			return nil
+		}
+		r, err := NewProver(cfg).Audit(t.Context(), us)
+		if err != nil || r[0].Err != nil || r[1].Err != nil {
+			t.Fatalf("%s: %v, %v", name, r, err)
+		}
+		if a, b := r[0].Record.Answer.Attempt, r[1].Record.Answer.Attempt; a != 1 || b != x.want {
+			t.Errorf("%s: attempts %d and %d, want 1 and %d", name, a, b, x.want)
+		}
+	}
+}

@@ -67,7 +67,7 @@ func (m *Member) show(a *attempt, r *nodepb.AuditRequest_Show) (*nodepb.AuditRep
 			m.cfg.Lie(l)
 		}
 	}
-	u.worked = v.Outcome == audit.Pass
+	u.worked = v.Outcome == audit.Pass && u.whole <= u.WholeLimit
 	if a.void {
 		u.verdict = &nodepb.AuditReply{Found: found}
 		return u.verdict, nil

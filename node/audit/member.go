@@ -67,6 +67,7 @@ type Asked struct {
 	ProductLimit time.Duration
 	WalkLimit    time.Duration
 	SecondLimit  time.Duration // from the first nonce to the question for the second
+	WholeLimit   time.Duration // from the first nonce to the answer, of a unit that is judged in another attempt
 }
 
 // Plan says what a unit is asked. All peers of a network must have the same; an error says why such a unit cannot be audited.
@@ -133,7 +134,8 @@ type unit struct {
 	since         audit.Moment // its line
 	root          *sign.Hash
 	product, walk time.Duration
-	products      sign.Hash // seed, once known
+	whole         time.Duration // from the first nonce to the answer
+	products      sign.Hash     // seed, once known
 	dataset       sign.Hash
 	answer        *audit.Answer
 	answerSig     sign.Signature
@@ -482,7 +484,7 @@ func (m *Member) arrived(a *attempt, now time.Time, r *nodepb.AuditRequest_Arriv
 	if err := answer.Verify(m.cfg.Domain, sig); err != nil {
 		return nil, refuse(CodeAnswer, "%v", err)
 	}
-	u.answer, u.answerSig, u.walk = &answer, sig, now.Sub(a.asked[1])
+	u.answer, u.answerSig, u.walk, u.whole = &answer, sig, now.Sub(a.asked[1]), now.Sub(a.asked[0])
 	return &nodepb.AuditReply{}, nil
 }
 

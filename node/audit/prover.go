@@ -37,6 +37,9 @@ type ProverConfig struct {
 	Call func(ctx context.Context, member sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error)
 	// Wait returns when a slot has begun.
 	Wait func(ctx context.Context, slot market.Slot) error
+	// Late says why a record is none to sell by, of a unit that everybody passed: one packet that was lost may have made it late, and it is
+	// judged once more. nil: none is.
+	Late func(c Claim, r audit.Record) error
 	// Plant puts a fault into what is opened before it is signed: of a canary. Nil otherwise: what is signed is right, or nothing is.
 	Plant func(a audit.Answer, o *challenge.Opened)
 	Log   *slog.Logger
@@ -77,7 +80,7 @@ func (p *Prover) Audit(ctx context.Context, units []Unit) ([]Result, error) {
 		todo[i] = i
 	}
 	var stayed []sign.Key
-	anew := false
+	anew, kept := false, false
 	for number := uint8(1); ; number++ {
 		now := make([]Unit, len(todo))
 		for i, at := range todo {
@@ -91,7 +94,9 @@ func (p *Prover) Audit(ctx context.Context, units []Unit) ([]Result, error) {
 			}
 		}
 		for i, r := range out {
-			results[todo[i]] = r
+			if was := &results[todo[i]]; !kept || r.Err == nil && len(r.Record.Verdicts) > 0 {
+				*was = r
+			}
 		}
 		var left *leftError
 		if errors.As(err, &left) && out != nil && number < audit.MaxAttempts && ctx.Err() == nil {
@@ -102,6 +107,14 @@ func (p *Prover) Audit(ctx context.Context, units []Unit) ([]Result, error) {
 			p.cfg.Log.Info("an audit begins anew without a member that left", "member", left.member, "err", left.err)
 			stayed = s.stayed()
 			continue
+		}
+		if late := p.late(units, results, todo); err == nil && len(late) > 0 && number < audit.MaxAttempts {
+			p.cfg.Log.Info("units are judged once more", "late", len(late))
+			todo, stayed, kept = late, s.stayed(), true
+			continue
+		}
+		if err != nil && kept && ctx.Err() == nil { // what is there is better than nothing
+			return results, nil
 		}
 		if errors.Is(err, errLine) && !anew && ctx.Err() == nil { // nothing began
 			p.cfg.Log.Warn("units are audited as if they had not been before", "err", err)
@@ -117,6 +130,20 @@ func (p *Prover) Audit(ctx context.Context, units []Unit) ([]Result, error) {
 		}
 		return results, nil
 	}
+}
+
+// late are the places of units that everybody passed and that cannot be sold by their records.
+func (p *Prover) late(units []Unit, results []Result, of []int) []int {
+	if p.cfg.Late == nil {
+		return nil
+	}
+	var out []int
+	for _, at := range of {
+		if r := results[at]; r.Err == nil && len(r.Record.Verdicts) > 0 && p.cfg.Late(units[at].Claim, r.Record) != nil {
+			out = append(out, at)
+		}
+	}
+	return out
 }
 
 // brokenError is an attempt that broke off when the products' roots were known.

@@ -98,6 +98,7 @@ func NewService(cfg Config) *Service {
 	})
 	s.prover = NewProver(ProverConfig{
 		Domain: domain, Key: cfg.Key, WindowSlots: cfg.Genesis.AuditSlots, Sight: cfg.Sight, Plan: ByPlan, Call: s.call, Wait: s.until, Log: cfg.Log,
+		Late: func(c Claim, r audit.Record) error { return r.CheckClass(c.Class, c.Resources) },
 	})
 	return s
 }

@@ -20,6 +20,7 @@ type Shortfall struct {
 	Overhead float64 `json:"overhead"` // both, of an hour's window, and a day's fill of the dataset
 	Slowest  float64 `json:"slowest"`  // share of its class's speed with which a card still passes
 	Dataset  uint64  `json:"dataset"`  // bytes
+	InOne    int     `json:"in_one"`   // identities that one card can answer for at a window's instant; 0: not bounded by its memory
 }
 
 // Shortfalls gives those of every class: d = T·B/(reads·w) and T·H/reads, for a time T of the deadline and the allowance, B generator
@@ -37,6 +38,9 @@ func Shortfalls() []Shortfall {
 		s := Shortfall{
 			Class: c.Name, Made: made(0), MadeFar: made(audit.MaxTrip), Host: host(0), HostFar: host(audit.MaxTrip),
 			Products: c.Multiplies(u.shape).Seconds(), Walk: c.Walks(u.walk, sim.Whole).Seconds(), Dataset: u.walk.Bytes(),
+		}
+		if c.Market.Family() == "gpu" {
+			s.InOne = inOne(c)
 		}
 		s.Slowest = s.Products / (float64(product+audit.Allowance) / 1e6)
 		s.Overhead = (s.Products + s.Walk + c.Fills(u.walk.Cells, u.walk.Work).Seconds()/audit.EraWindows) / hour.Seconds()

@@ -2,8 +2,10 @@ package sim
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 
+	"github.com/starling-network/starling/node/device/sim"
 	"github.com/starling-network/starling/verify/audit"
 )
 
@@ -91,5 +93,21 @@ func TestCaptures(t *testing.T) {
 	}
 	if p := atLeast(audit.Committee, 5, 0.2); p < 4.66e-3 || p > 4.68e-3 {
 		t.Errorf("5 of 7 at 20 %%: %v", p)
+	}
+}
+
+// No card can answer for two identities at an instant, by the figures that are assumed of it: one that fills its memory faster needs
+// slower cells (audit.Plan).
+func TestNoCardAnswersForTwo(t *testing.T) {
+	t.Parallel()
+	for _, s := range Shortfalls() {
+		if strings.Contains(s.Class, "CPU") == (s.InOne == 1) {
+			t.Errorf("%s: %d", s.Class, s.InOne)
+		}
+	}
+	fast := sim.RTX4090
+	fast.Blocks *= 4
+	if got := inOne(fast); got < 2 {
+		t.Errorf("one that fills its memory in half a second: %d", got)
 	}
 }

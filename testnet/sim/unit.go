@@ -28,6 +28,8 @@ type unit struct {
 	tries    int           // attempts in a window
 	wrong    bool          // what it shows is never right, or not of this window
 	absent   bool          // it does not begin
+	from     time.Duration // when it begins, by its own sight, after the instant
+	turn     turn          // on a card that answers for others too
 
 	colluding float64 // share of the roster's weight that is against the rules
 	most      int     // of them on one committee; 0 is all
@@ -89,10 +91,13 @@ func (u *unit) play(window, committee int) audit.Report {
 		return audit.Report{Result: audit.Absent}
 	}
 	members := u.draw(committee)
+	if len(members) < audit.Certify(committee) { // they give no nonce but at the instant
+		return audit.Report{Result: audit.Absent}
+	}
 	speed := u.w.noise.Speed() * u.card // a hot card stays hot for a window
 	rep := audit.Report{Result: audit.Failed}
 	for range u.tries {
-		result, broken := u.attempt(members, committee, speed)
+		result, broken, again := u.attempt(members, committee, speed)
 		if broken {
 			rep.Broken++
 		}
@@ -103,7 +108,10 @@ func (u *unit) play(window, committee int) audit.Report {
 		case audit.Undecided:
 			rep.Result = audit.Undecided // a window fails when all its attempts do
 		}
-		members = left(members)
+		if !again { // they give a nonce for another attempt to who worked before their eyes
+			break
+		}
+		members = left(members[:min(committee, len(members))])
 	}
 	return rep
 }
@@ -115,19 +123,30 @@ type member struct {
 	trip time.Duration // to the provider and back
 }
 
-// draw gives a committee and the Slack places below it.
+// draw gives those of a committee and the Slack places below it who see the unit begin in time.
 func (u *unit) draw(committee int) []member {
-	members := make([]member, committee+audit.Slack)
+	var members []member
 	bad := 0
-	for i := range members {
-		members[i].trip = u.w.noise.Trip()
+	width := instants.Width(u.class)
+	begins := u.from + u.w.noise.Sight()
+	for range committee + audit.Slack {
+		m := member{trip: u.w.noise.Trip()}
 		if u.w.r.Float64() < u.colluding && (u.most == 0 || bad < u.most) {
-			members[i].bad = true
+			m.bad = true
 			bad++
+		}
+		after := begins - u.w.noise.Sight() + m.trip/2
+		if m.bad && u.friends == help || after >= -slotsLast(width.Early) && after < slotsLast(width.Late) {
+			members = append(members, m)
 		}
 	}
 	return members
 }
+
+// instants are those of windows of an hour on Solana.
+var instants = audit.Instants{Slots: slots, Millis: 400}
+
+func slotsLast(n uint64) time.Duration { return time.Duration(n*instants.Millis) * time.Millisecond }
 
 // left leaves those out who withheld.
 func left(members []member) []member {
@@ -166,8 +185,9 @@ func (u *unit) ask(members []member, committee int) []*member {
 	return asked[:min(len(asked), committee)]
 }
 
-// attempt is one audit: what the committee makes of it, and whether it broke off where a cheat would.
-func (u *unit) attempt(members []member, committee int, speed float64) (audit.Result, bool) {
+// attempt is one audit: what the committee makes of it, whether it broke off where a cheat would, and whether those who
+// stayed saw it work, so that they judge it once more.
+func (u *unit) attempt(members []member, committee int, speed float64) (result audit.Result, broken, again bool) {
 	asked := u.ask(members, committee)
 	rec := audit.Record{Committee: uint8(committee), Answer: audit.Answer{Shape: u.shape, Walk: u.walk}}
 	need := audit.Certify(committee)
@@ -181,15 +201,23 @@ func (u *unit) attempt(members []member, committee int, speed float64) (audit.Re
 	}
 	if !right { // whoever did not lie says so; a cheat that sees it coming breaks off instead
 		if truthful >= need {
-			return audit.Failed, !u.wrong
+			return audit.Failed, !u.wrong, false
 		}
-		return audit.Undecided, false
+		return audit.Undecided, false, false
 	}
+	product, walk := u.floor.Deadlines(u.shape, u.walk)
+	late := uint64(u.turn.second.Microseconds()) > audit.Within(u.class, product)
 	passes := 0
+	void := false
+	saw := 0 // who gave every nonce, and saw it work
 	for i, v := range u.times(asked, speed) {
+		if took := max(v.Product, uint64(u.turn.second.Microseconds())) + v.Walk; !late && took <= audit.Whole(u.class, product, walk) && !(asked[i].bad && u.friends != help) {
+			saw++
+		}
 		switch m := asked[i]; {
 		case m.gone:
-			return audit.Undecided, false // void: it gave a nonce and no verdict
+			void = true // it gave a nonce and no verdict
+			continue
 		case m.bad && u.friends == deny:
 			v.Outcome = audit.Wrong
 		case m.bad && u.friends == slander:
@@ -199,20 +227,25 @@ func (u *unit) attempt(members []member, committee int, speed float64) (audit.Re
 			v.Product, v.Walk, v.Outcome = 1, 1, audit.Pass
 			v.RoundTrip, v.Rapid = audit.MaxTrip, audit.MaxTrip
 		default:
-			v.Outcome = audit.Judge(u.floor, rec, v, true)
+			if v.Outcome = audit.Judge(u.floor, rec, v, true); late {
+				v.Outcome = audit.Late
+			}
 		}
 		if v.Outcome == audit.Pass {
 			passes++
 		}
 		rec.Verdicts = append(rec.Verdicts, audit.Signed{Verdict: v})
 	}
+	again = saw >= need
 	switch {
+	case void:
+		return audit.Undecided, false, again
 	case passes >= need && rec.CheckClass(u.class, u.resources) == nil:
-		return audit.Passed, false
-	case rec.FailsClass(u.class, u.resources):
-		return audit.Failed, false
+		return audit.Passed, false, false
+	case rec.FailsClass(u.class, u.resources) || len(rec.Verdicts)-passes >= need:
+		return audit.Failed, false, again
 	}
-	return audit.Undecided, false
+	return audit.Undecided, false, again
 }
 
 // hash is how long a host takes for one node of a commitment.
@@ -224,7 +257,8 @@ func (u *unit) times(asked []*member, speed float64) []audit.Verdict {
 	n := u.w.noise
 	slow := func(d time.Duration, by float64) time.Duration { return time.Duration(float64(d) * by / speed) }
 	product := slow(u.hardware.Multiplies(u.shape), u.together*u.entries) + time.Duration(u.shape.Tiles())*hash
-	walk := slow(u.hardware.Walks(u.walk, u.have), u.together) + time.Duration(u.walk.Walkers/challenge.Group*10)*hash
+	product += u.turn.product
+	walk := u.turn.walk + slow(u.hardware.Walks(u.walk, u.have), u.together) + time.Duration(u.walk.Walkers/challenge.Group*10)*hash
 	var first, second time.Duration
 	for _, m := range asked {
 		first, second = max(first, m.trip+n.Delay()), max(second, m.trip+n.Delay())

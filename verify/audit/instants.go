@@ -90,6 +90,15 @@ func Within(class market.Class, product uint64) uint64 {
 	return Patience(product) + 5_000_000
 }
 
+// Whole is how many microseconds may lie between the first nonce and the answer of a unit that is to be judged in another attempt, when its
+// products and its walk take so many at the class's floor. One packet may have been lost; a dataset cannot have been made meanwhile.
+func Whole(class market.Class, product, walk uint64) uint64 {
+	if class.Family() == "gpu" {
+		return product + walk + 2*(Allowance+MaxTrip) + lostPacket
+	}
+	return Within(class, product) + Patience(walk)
+}
+
 // lostPacket is what a packet that was lost may cost between a root and the question for the next nonce, microseconds.
 const lostPacket = 700_000
 

@@ -57,6 +57,9 @@ const (
 	MaxBroken = 2
 	// MaxFailed of the last MaxRates windows is how many may fail, with passes between them.
 	MaxFailed = 5
+	// MaxAbsent of the last MaxRates windows is from how many on a unit that was away more than once is not listed by passing. Identities
+	// that take turns on one card are away each time when another is there.
+	MaxAbsent = 8
 )
 
 // State is what a unit is to the market.
@@ -71,7 +74,7 @@ type State uint8
 const (
 	Unproven  State = 0 // It has shown nothing yet, and is sold only as unproven.
 	Listed    State = 1 // The last closed window passed, of those that it did not work through.
-	Suspended State = 2 // It is not sold until it passes.
+	Suspended State = 2 // It is not sold until it passes; nor then while it comes and goes (turns).
 	Delisted  State = 3 // It is what it says not to be. Only new stake and a new unit begin again.
 )
 
@@ -98,6 +101,9 @@ func (s Standing) Step(r Report) Standing {
 	switch r.Result {
 	case Passed:
 		s.State, s.Failed = Listed, 0
+		if s.turns() {
+			s.State = Suspended
+		}
 	case Failed:
 		s.Failed++
 		s.State = Suspended
@@ -118,6 +124,25 @@ func (s Standing) Step(r Report) Standing {
 		s.State = Delisted
 	}
 	return s
+}
+
+// turns reports whether the unit was absent in more than MaxAbsent of the windows that are remembered, and came back more than once.
+func (s Standing) turns() bool {
+	absent, returns := 0, 0
+	away := false
+	for i := range s.last { // the oldest first
+		switch s.last[(int(s.next)+i)%MaxRates].Result {
+		case Absent:
+			absent++
+			away = true
+		case Passed:
+			if away {
+				returns++
+			}
+			away = false
+		}
+	}
+	return absent > MaxAbsent && returns > 1
 }
 
 // Appealed reports whether the unit's next audit is an appeal: before Appeal members, not Committee.

@@ -359,3 +359,40 @@ func TestIdle(t *testing.T) {
 		}
 	})
 }
+
+// Identities that take turns on one card are away each time when another is there: sooner or later none of them is listed by passing. Who
+// was away for long, or now and then, is listed as soon as it passes.
+func TestTurns(t *testing.T) {
+	t.Parallel()
+	for name, x := range map[string]struct {
+		there func(w int) bool
+		last  int // the last window of 48 after which it was listed
+	}{
+		"two in turn":           {func(w int) bool { return w%2 == 0 }, 16},
+		"three in turn":         {func(w int) bool { return w%3 == 0 }, 12},
+		"eight in turn":         {func(w int) bool { return w%8 == 0 }, 8},
+		"eight, not the first":  {func(w int) bool { return w%8 == 5 }, 5},
+		"always there":          {func(int) bool { return true }, 47},
+		"eight hours every day": {func(w int) bool { return w%24 < 8 || w%24 >= 16 }, 47},
+		"away for a day, once":  {func(w int) bool { return w < 5 || w >= 29 }, 47},
+		"away every third":      {func(w int) bool { return w%4 != 3 }, 46},
+	} {
+		var s audit.Standing
+		last := -1
+		for w := range 48 {
+			r := audit.Report{Result: audit.Absent}
+			if x.there(w) {
+				r.Result = audit.Passed
+			}
+			if s = s.Step(r); s.State == audit.Listed {
+				last = w
+			}
+			if s.State == audit.Delisted {
+				t.Fatalf("%s: delisted", name)
+			}
+		}
+		if last != x.last {
+			t.Errorf("%s: listed until window %d, want %d", name, last, x.last)
+		}
+	}
+}

@@ -21,8 +21,9 @@ func newAudit(a *App) *cobra.Command {
 		Use:   "audit",
 		Short: "What this peer's units have shown to be: run an audit, look at a record, check one",
 		Long: `Time is cut into windows (audit_slots of the genesis). In each, every unit on sale shows once what it is to a committee that nobody
-chooses: it multiplies matrices that nobody knew before and walks through its memory, and the committee looks at the clock. What
-came of it is a record, which anyone can check for ever, offline: what was computed nobody can fake, also no committee.`,
+chooses: it multiplies matrices that nobody knew before and walks through its memory, and the committee looks at the clock. All units
+begin at one instant, which is drawn, so that no card answers for two. What came of it is a record, which anyone can check for ever,
+offline: what was computed nobody can fake, also no committee.`,
 		Example: `  starling audit ls
   starling audit run
   starling audit show 4f0c21aa --save unit.json
@@ -88,8 +89,10 @@ func auditRun(a *App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "run",
 		Short: "Have this peer's idle units show now what they are, and wait",
-		Long: `Audits this peer's units that nobody has leased, in the window that is now. A peer does so by itself in every window; each window is
-answered once, and none in which the peer was started: a peer whose journal was put back must not answer twice.`,
+		Long: `Audits this peer's units that nobody has leased, in the window that is now, at the instant that is drawn for it: between a quarter and
+a third of the window after its beginning, the same for every unit of the network. Later than that it is the next window's turn. A peer
+does all this by itself; each window is answered once, and none in which the peer was started: a peer whose journal was put back must
+not answer twice.`,
 		Example: `  starling audit run`,
 		Args:    exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -97,7 +100,7 @@ answered once, and none in which the peer was started: a peer whose journal was 
 			if err != nil {
 				return err
 			}
-			a.say("waiting for the window's first block, then for the committee")
+			a.say("waiting for the window's beacon, for the instant that it draws, then for the committee")
 			past, err := client.Audit(c.Context())
 			if err != nil {
 				return err
@@ -261,11 +264,14 @@ func (a *App) showRecord(ctx context.Context, f audit.File, o verifyOptions) err
 		t.Row("record", info.Hash.String())
 		t.Row("unit", ans.Unit.String(), "of "+ans.Provider.String())
 		t.Row("when", fmt.Sprintf("window %d, attempt %d; beacon: %s of slot %d", ans.Window, ans.Attempt, r.Beacon.Source, r.Beacon.Round))
+		at := rules.NewInstants(f.Genesis)
+		from, to := at.Span(ans.Window, r.Beacon, ans.Attempt, "")
+		t.Row("instant", fmt.Sprintf("slot %d; attempt %d begins in slots %d to %d", at.Of(ans.Window, r.Beacon), ans.Attempt, from, to-1), "the same for every unit of the network")
 		t.Row("products", ans.Shape.String(), tops(rates)+" TOPS at least")
 		t.Row("memory", ans.Walk.String(), megareads(rates)+" at least")
 		t.Row("distance", distance(rates)+" beyond the peer that sells it")
 		for _, v := range r.Verdicts {
-			t.Row("judged by", v.Member.String(), fmt.Sprintf("%s: products after %v, walk after %v", v.Outcome, micros(v.Product), micros(v.Walk)))
+			t.Row("judged by", v.Member.String(), fmt.Sprintf("%s: begun in slot %d, products after %v, walk after %v", v.Outcome, v.Slot, micros(v.Product), micros(v.Walk)))
 		}
 		t.Row("checked", fmt.Sprintf("%d entries, %d walkers, %d signatures in %v", len(r.Opened.Openings), len(r.Walked.Ends), len(r.Verdicts)+2, took.Round(100*time.Microsecond)))
 		if x := info.Anchor; x == nil {

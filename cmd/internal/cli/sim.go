@@ -87,9 +87,9 @@ func simTable(t *Table, rep sim.Report) {
 		t.Row(f.Fault, f.Trials, f.Withheld, f.Harmless, f.Slashed)
 	}
 	t.Row()
-	t.Row("MEMORY THAT CAN BE MISSING, AT MOST", "MADE AGAIN", "IN THE HOST", "SEEMING FAR", "AND IN THE HOST", "AUDIT TAKES", "OF ITS TIME")
+	t.Row("MEMORY THAT CAN BE MISSING, AT MOST", "MADE AGAIN", "IN THE HOST", "SEEMING FAR", "AND IN THE HOST", "IDENTITIES AT ONCE", "AUDIT TAKES", "OF ITS TIME")
 	for _, s := range rep.Limits {
-		t.Row(s.Class, percent(s.Made), percent(s.Host), percent(s.MadeFar), percent(s.HostFar), fmt.Sprintf("%.2f s", s.Products+s.Walk), fmt.Sprintf("%.3f %%", 100*s.Overhead))
+		t.Row(s.Class, percent(s.Made), percent(s.Host), percent(s.MadeFar), percent(s.HostFar), inOne(s.InOne), fmt.Sprintf("%.2f s", s.Products+s.Walk), fmt.Sprintf("%.3f %%", 100*s.Overhead))
 	}
 	t.Row()
 	t.Row("COLLUDING STAKE", "5 OF 7", "5 OF 9", "8 OF 11", "8 OF 13", "3 OF 7", "4 OF 11")
@@ -112,3 +112,11 @@ func simTable(t *Table, rep sim.Report) {
 }
 
 func sci(p float64) string { return fmt.Sprintf("%.2g", p) }
+
+// inOne is how many identities a card can answer for at a window's instant.
+func inOne(n int) string {
+	if n == 0 {
+		return "not bounded"
+	}
+	return fmt.Sprint(n)
+}

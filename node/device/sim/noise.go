@@ -42,6 +42,14 @@ func (n Noise) Fastest(exchanges int) time.Duration {
 	return seconds(0.002 * n.R.ExpFloat64() / float64(exchanges))
 }
 
+// Sight is how wrong a peer is about when a slot began: 0.3 s, either way, and one in a hundred, whose chain endpoint lags, up to 4 s.
+func (n Noise) Sight() time.Duration {
+	if n.R.Float64() < 0.01 {
+		return seconds(4 * (2*n.R.Float64() - 1))
+	}
+	return seconds(0.3 * n.normal())
+}
+
 // Clock is how wrong a peer measures a time: 50 parts in a million, either way.
 func (n Noise) Clock() float64 { return 1 + 50e-6*(2*n.R.Float64()-1) }
 
