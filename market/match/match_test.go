@@ -17,7 +17,7 @@ import (
 var now = time.Unix(1_000_000, 0).UTC()
 
 func testWeights() match.Weights {
-	return match.Weights{Price: 50, Reputation: 25, RTT: 10, Region: 5, Warm: 5, Stake: 5, StakeHalf: 1000, SlotMillis: 400, Decimals: 2, Audited: true}
+	return match.Weights{Price: 50, Reputation: 25, RTT: 10, Region: 5, Warm: 5, Stake: 5, Work: 15, StakeHalf: 1000, SlotMillis: 400, Decimals: 2, Audited: true}
 }
 
 func key(i int) sign.Key { return sign.Key(sign.Sum(fmt.Appendf(nil, "provider %d", i))) }
@@ -289,6 +289,7 @@ func randomCandidate(t *rapid.T, i int) match.Candidate {
 	c.Stake = market.Amount(100 * pick("stake", 2))
 	c.Reputation, c.Shunned = 100_000*uint32(pick("reputation", 10)), pick("shunned", 4) == 0
 	c.RTT = time.Duration(pick("rtt", 100)) * time.Millisecond
+	c.Shown.Operations = uint64(pick("operations", 1000)) * 1e9
 	c.Newcomer, c.Warm = pick("newcomer", 3) == 0, pick("warm", 1) == 0
 	if pick("quoted", 2) == 0 {
 		id := testOrder().ID
@@ -340,6 +341,55 @@ func TestReputation(t *testing.T) {
 	}
 	if res.Refused[0].Reason != market.ReasonReputation || !strings.Contains(res.Refused[0].Detail, "0.5000") {
 		t.Errorf("refused %+v", res.Refused[0])
+	}
+}
+
+// Of two that ask the same the one that was proven to compute more comes first, and twice the work is worth twice the price; what is not
+// proven, or asked for next to nothing, changes nothing between the others.
+func TestProvenWorkCounts(t *testing.T) {
+	t.Parallel()
+	offer := func(i int, price market.Price, operations uint64) match.Candidate {
+		c := candidate(i)
+		c.Offer.Price, c.Shown.Operations = price, operations
+		return c
+	}
+	place := func(res match.Result, i int) (at int, s match.Scored) {
+		for at, s := range res.Ranked {
+			if s.Candidate.Offer.Provider == key(i) {
+				return at, s
+			}
+		}
+		t.Fatalf("provider %d is not ranked", i)
+		return 0, s
+	}
+	o, w := testOrder(), testWeights()
+	price := o.Ceiling / 2
+	cands := []match.Candidate{offer(1, price, 1e12), offer(2, price, 2e12), offer(3, price, 4e12), offer(4, price, 0), offer(5, price/2, 1e12)}
+	res := match.Rank(o, cands, now, w)
+	var parts [6]uint32
+	for i := 1; i <= 5; i++ {
+		_, s := place(res, i)
+		parts[i] = s.Parts.Work
+	}
+	if parts[2] != 500_000 || !(parts[1] < parts[2] && parts[2] < parts[3]) || parts[4] != 0 || parts[5] != parts[2] {
+		t.Errorf("work counts %v", parts)
+	}
+	first, _ := place(res, 3)
+	second, _ := place(res, 2)
+	third, _ := place(res, 1)
+	last, _ := place(res, 4)
+	if !(first < second && second < third && third < last) {
+		t.Errorf("places %d, %d, %d, %d", first, second, third, last)
+	}
+	dust := match.Rank(o, append(slices.Clone(cands), offer(6, 1, 4e12)), now, w)
+	a, sa := place(dust, 3)
+	b, sb := place(dust, 2)
+	if a > b || sa.Parts.Work < sb.Parts.Work+100_000 {
+		t.Errorf("beside one that asks next to nothing: %d with %d, %d with %d", a, sa.Parts.Work, b, sb.Parts.Work)
+	}
+	w.Work = 0
+	if _, s := place(match.Rank(o, cands, now, w), 1); s.Score == 0 {
+		t.Errorf("%+v", s)
 	}
 }
 
@@ -455,7 +505,7 @@ func market100k(n int) []match.Candidate {
 		c := candidate(i)
 		c.Offer.Class, c.Offer.Region = classes[rng.IntN(len(classes))], regions[rng.IntN(len(regions))]
 		c.Offer.Price, c.Offer.Units = market.Price(1000+rng.IntN(9000)), uint32(rng.IntN(9))
-		c.Shown.Units = c.Offer.Units
+		c.Shown.Units, c.Shown.Operations = c.Offer.Units, 1e12+rng.Uint64N(9e12)
 		c.Reputation, c.RTT = rng.Uint32N(1e6), time.Duration(rng.IntN(200_000))*time.Microsecond
 		c.Stake, c.Newcomer, c.Warm = market.Amount(rng.IntN(5000)), rng.IntN(10) == 0, rng.IntN(4) == 0
 		cands[i] = c

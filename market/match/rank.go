@@ -15,7 +15,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Weights say what the buyer cares for. The first six are relative to each other; a component with weight 0 does not count.
+// Weights say what the buyer cares for. The first seven are relative to each other; a component with weight 0 does not count.
 type Weights struct {
 	Price      uint32 // cheaper, relative to the ceiling
 	Reputation uint32 // what its record supports
@@ -23,6 +23,7 @@ type Weights struct {
 	Region     uint32 // earlier in the order's list
 	Warm       uint32 // has the program already
 	Stake      uint32 // more at stake: half at StakeHalf
+	Work       uint32 // more work for its price, as audits proved it: half at the median of what is on offer
 
 	MinReputation uint32 // millionths; who has less is refused, newcomers too; 0 means nobody is
 	StakeHalf     market.Amount
@@ -40,8 +41,12 @@ func DefaultWeights(g market.Genesis) Weights {
 	if err != nil {
 		thousand = 1 // a token so finely divided that a thousand of it do not fit
 	}
-	return Weights{Price: 50, Reputation: 25, RTT: 10, Region: 5, Warm: 5, Stake: 5, StakeHalf: market.Amount(thousand), NewcomerOneIn: 8,
+	w := Weights{Price: 50, Reputation: 25, RTT: 10, Region: 5, Warm: 5, Stake: 5, StakeHalf: market.Amount(thousand), NewcomerOneIn: 8,
 		SlotMillis: g.SlotMillis, Decimals: g.Decimals, Audited: g.AuditSlots > 0}
+	if w.Audited {
+		w.Work = 15
+	}
+	return w
 }
 
 // Parts are the components of a score, each in millionths.
@@ -52,6 +57,7 @@ type Parts struct {
 	Region     uint32 `json:"region"`
 	Warm       uint32 `json:"warm"`
 	Stake      uint32 `json:"stake"`
+	Work       uint32 `json:"work"`
 }
 
 // Scored is a feasible candidate with its place.
@@ -105,15 +111,16 @@ type query struct {
 	bars      []uint64 // their prefixes
 	unstaked  uint64   // highest price without stake
 	weightSum uint64
-	proven    uint32 // units that must have shown what they are: of one lease, or none
-	k0, k1    uint64 // tie-break keys, from the order's id
+	work      float64 // the median work for its price of what is on offer, 0 where none is proven
+	proven    uint32  // units that must have shown what they are: of one lease, or none
+	k0, k1    uint64  // tie-break keys, from the order's id
 }
 
 func (s *Snapshot) query(order *market.Order, now time.Time, w Weights) query {
 	q := query{order: order, w: w, now: now.UnixMilli(), runtime: s.runtimes[order.Runtime], regions: make([]int32, len(s.regions)),
 		barred: append([]sign.Key{order.Buyer, order.Peer()}, order.Exclude...),
 		k0:     binary.BigEndian.Uint64(order.ID[:8]), k1: binary.BigEndian.Uint64(order.ID[8:16]) | 1,
-		weightSum: uint64(w.Price) + uint64(w.Reputation) + uint64(w.RTT) + uint64(w.Region) + uint64(w.Warm) + uint64(w.Stake)}
+		weightSum: uint64(w.Price) + uint64(w.Reputation) + uint64(w.RTT) + uint64(w.Region) + uint64(w.Warm) + uint64(w.Stake) + uint64(w.Work)}
 	if w.Audited && !order.Unproven {
 		q.proven = order.UnitsPer
 	}
@@ -165,12 +172,13 @@ func (s *Snapshot) Rank(order market.Order, now time.Time, w Weights) Result {
 		return res
 	}
 	q := s.query(&order, now, w)
+	q.work = typical(groups)
 	best, fresh := newTop(w.Keep), newTop(int(quota(order.ID, order.Count, w.NewcomerOneIn))+8)
 	var over []*row // the nearest of each class
 	for _, g := range groups {
 		rows := g.rows
 		within := sort.Search(len(rows), func(i int) bool { return rows[i].price > uint64(order.Ceiling) })
-		s.sift(&res, &q, group{rows[:within], g.salt}, best, fresh)
+		s.sift(&res, &q, group{rows: rows[:within], salt: g.salt}, best, fresh)
 		res.Counts[market.ReasonPrice] += len(rows) - within
 		for i := range rows[within:min(len(rows), within+maxRefusals)] {
 			over = append(over, &rows[within+i])
@@ -305,6 +313,9 @@ func (q *query) parts(r *row) Parts {
 	if r.stake > 0 {
 		p.Stake = uint32(1e6 * (float64(r.stake) / (float64(r.stake) + float64(q.w.StakeHalf))))
 	}
+	if q.work > 0 {
+		p.Work = uint32(1e6 * (float64(r.work) / (float64(r.work) + q.work)))
+	}
 	return p
 }
 
@@ -314,7 +325,7 @@ func (q *query) score(r *row) uint32 {
 	}
 	p, w := q.parts(r), &q.w
 	sum := uint64(w.Price)*uint64(p.Price) + uint64(w.Reputation)*uint64(p.Reputation) + uint64(w.RTT)*uint64(p.RTT) +
-		uint64(w.Region)*uint64(p.Region) + uint64(w.Warm)*uint64(p.Warm) + uint64(w.Stake)*uint64(p.Stake)
+		uint64(w.Region)*uint64(p.Region) + uint64(w.Warm)*uint64(p.Warm) + uint64(w.Stake)*uint64(p.Stake) + uint64(w.Work)*uint64(p.Work)
 	return uint32(sum / q.weightSum)
 }
 

@@ -56,6 +56,7 @@ func (c *Candidate) leases(o *market.Order, proven bool) uint32 {
 type Snapshot struct {
 	cands    []Candidate
 	classes  map[market.Class][]row
+	work     map[market.Class]shown          // of the rows whose work is known
 	families map[market.Class][]market.Class // the classes of a family, sorted; no row is held twice
 	regions  map[market.Region]uint32
 	runtimes map[string]uint64 // bit of each name; 0 when there are too many
@@ -78,6 +79,7 @@ type row struct {
 	reputation uint32 // millionths
 	rttMicros  uint32 // 0 when not measured
 	region     uint32
+	work       float32 // operations a second for a base unit of price, as audits proved of its slowest unit; 0: not known
 	capability uint16
 	flags      flags
 }
@@ -104,7 +106,7 @@ const maxRuntimeBits = 63
 
 // NewSnapshot indexes the candidates. It keeps the slice, which must not be changed any more.
 func NewSnapshot(cands []Candidate) *Snapshot {
-	s := &Snapshot{cands: cands, classes: map[market.Class][]row{}, families: map[market.Class][]market.Class{},
+	s := &Snapshot{cands: cands, classes: map[market.Class][]row{}, work: map[market.Class]shown{}, families: map[market.Class][]market.Class{},
 		regions: map[market.Region]uint32{}, runtimes: map[string]uint64{}}
 	sizes := map[market.Class]int{}
 	for i := range cands {
@@ -121,26 +123,62 @@ func NewSnapshot(cands []Candidate) *Snapshot {
 		class := cands[i].Offer.Class
 		s.classes[class] = append(s.classes[class], s.row(i))
 	}
-	for _, rows := range s.classes {
+	for class, rows := range s.classes {
 		slices.SortFunc(rows, func(a, b row) int { return cmp.Compare(a.price, b.price) })
+		s.work[class] = shownBy(rows)
 	}
 	return s
+}
+
+// shown is how much work for its price the rows of a class have proven: the median, so that whoever asks next to nothing for one unit does
+// not make all others look alike.
+type shown struct {
+	median float32
+	rows   int // of which it is known
+}
+
+func shownBy(rows []row) shown {
+	var all []float32
+	for i := range rows {
+		if rows[i].work > 0 {
+			all = append(all, rows[i].work)
+		}
+	}
+	if len(all) == 0 {
+		return shown{}
+	}
+	slices.Sort(all)
+	return shown{all[len(all)/2], len(all)}
 }
 
 // group is the rows of one class. Its salt makes the tie-break of one provider's classes differ.
 type group struct {
 	rows []row
 	salt uint64
+	work shown
+}
+
+// typical is the mean of the groups' medians, each as often as it has rows; 0 where no work is known.
+func typical(groups []group) float64 {
+	sum, rows := 0.0, 0
+	for _, g := range groups {
+		sum += float64(float64(g.work.median) * float64(g.work.rows))
+		rows += g.work.rows
+	}
+	if rows == 0 {
+		return 0
+	}
+	return sum / float64(rows)
 }
 
 // accepting lists the rows of each class that an order of class c takes.
 func (s *Snapshot) accepting(c market.Class) []group {
 	if c != c.Family() {
-		return []group{{rows: s.classes[c]}}
+		return []group{{rows: s.classes[c], work: s.work[c]}}
 	}
 	var groups []group
 	for _, class := range s.families[c] {
-		g := group{rows: s.classes[class]}
+		g := group{rows: s.classes[class], work: s.work[class]}
 		if class != c {
 			h := sign.Sum([]byte(class))
 			g.salt = binary.BigEndian.Uint64(h[:8])
@@ -161,6 +199,9 @@ func (s *Snapshot) row(i int) row {
 		notBefore: o.NotBefore.UnixMilli(), expires: o.Expires.UnixMilli(), res: o.PerUnit, units: o.Units, shown: c.Shown.Units, index: uint32(i),
 		reputation: min(c.Reputation, 1e6), capability: uint16(min(o.Capability, market.MaxCapability)),
 		rttMicros: uint32(max(0, min(c.RTT, time.Hour)).Microseconds()),
+	}
+	if c.Shown.Units > 0 {
+		r.work = float32(float64(c.Shown.Operations) / float64(max(r.price, 1)))
 	}
 	if o.NotBefore.IsZero() {
 		r.notBefore = 0
