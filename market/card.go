@@ -49,6 +49,6 @@ func (c Card) Unit(provider sign.Key) UnitID {
 	return UnitID(sign.Sum([]byte("starling/unit/v2"), provider[:], c.Marshal()))
 }
 
-// Alone reports whether one unit of the network at most can be this card: not so of processors, whose machines are copied with
-// the name that they have.
-func (c Card) Alone() bool { return c.Class.Family() != "cpu" }
+// Alone reports whether one unit of the network at most can have a serial of the class: not so of processors, whose machines are copied
+// with the name that they have.
+func (c Class) Alone() bool { return c.Family() != "cpu" }

@@ -32,10 +32,10 @@ func TestCard(t *testing.T) {
 		}
 	})
 	u, err := market.NewUnit(provider.Key(), "gpu/h100", "a GPU", "GPU-1", 2, market.Resources{})
-	if err != nil || u.Card().Unit(provider.Key()) != u.ID || !u.Card().Alone() {
+	if err != nil || u.Card().Unit(provider.Key()) != u.ID || !u.Class.Alone() {
 		t.Errorf("%+v: %v", u.Card(), err)
 	}
-	if (market.Card{Class: "cpu"}).Alone() || (market.Card{Class: "cpu/x"}).Alone() {
+	if market.Class("cpu").Alone() || market.Class("cpu/x").Alone() {
 		t.Error("a processor is known by its machine's id, and machines are copied")
 	}
 }

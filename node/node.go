@@ -122,6 +122,7 @@ type Node struct {
 	evidence   *evidence.Keeper     // nil for a light peer
 	probes     exclusive.Published  // nil: none are public
 	sight      *audit.Public        // nil where nothing is audited
+	claims     *audit.Claims        // of cards; nil where nothing is audited
 	audits     *audit.Service       // nil for a light peer, and where nothing is audited
 	rewards    *rewards.Service     // nil where there are none
 	registered *registry.Registry   // nil where nobody registers, or nothing lists who did
@@ -184,6 +185,7 @@ func New(ctx context.Context, p Parts) (*Node, error) {
 	if n.sight, err = n.newSight(); err != nil {
 		return nil, fmt.Errorf("setting up audits: %w", err)
 	}
+	n.claims = n.newClaims()
 	if p.Light != nil {
 		if n.buyer, err = n.newBuyer(ctx, p.Light.Find, p.Light.Publish); err != nil {
 			return nil, fmt.Errorf("setting up what is bought: %w", err)

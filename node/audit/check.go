@@ -6,31 +6,47 @@ import (
 	"fmt"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/verify/audit"
 )
 
-// record fetches the record of a unit, with what excuses it since, and checks all of it.
-func (p *Proofs) record(ctx context.Context, o market.Offer, l market.Shown) (audit.Record, excused, error) {
+// record fetches the record of a unit, with what excuses it since and the tag of its card, and checks all of it.
+func (p *Proofs) record(ctx context.Context, o market.Offer, l market.Shown) (audit.Record, sign.Hash, excused, error) {
 	fctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
+	var none sign.Hash
 	reply, err := p.cfg.Ask(fctx, o.Provider, &nodepb.RecordRequest{Hash: l.Record[:]})
 	if err != nil {
-		return audit.Record{}, excused{}, err
+		return audit.Record{}, none, excused{}, err
 	}
 	r, err := audit.UnmarshalRecord(reply.Record)
 	switch {
 	case err != nil:
-		return r, excused{}, err
+		return r, none, excused{}, err
 	case r.Hash() != l.Record:
-		return r, excused{}, fmt.Errorf("%w: it gave another record", market.ErrMalformed)
+		return r, none, excused{}, fmt.Errorf("%w: it gave another record", market.ErrMalformed)
 	case r.Answer.Provider != o.Provider || r.Answer.Unit != l.Unit:
-		return r, excused{}, &audit.RuleError{Rule: audit.RuleUnit, Detail: fmt.Sprintf("it is of unit %s of %s", r.Answer.Unit.Short(), r.Answer.Provider.Short())}
+		return r, none, excused{}, &audit.RuleError{Rule: audit.RuleUnit, Detail: fmt.Sprintf("it is of unit %s of %s", r.Answer.Unit.Short(), r.Answer.Provider.Short())}
 	case r.WindowSlots != p.cfg.WindowSlots:
-		return r, excused{}, &audit.RuleError{Rule: audit.RuleWindow, Detail: fmt.Sprintf("windows of %d slots, the network's have %d", r.WindowSlots, p.cfg.WindowSlots)}
+		return r, none, excused{}, &audit.RuleError{Rule: audit.RuleWindow, Detail: fmt.Sprintf("windows of %d slots, the network's have %d", r.WindowSlots, p.cfg.WindowSlots)}
 	}
 	busy, err := p.judge(ctx, o, r, reply.Excuses)
-	return r, busy, err
+	if err != nil || !p.alone(o.Class) {
+		return r, none, busy, err
+	}
+	card, err := openCard(reply.Card, o.Provider, l.Unit)
+	if err == nil && card.Class != o.Class {
+		err = &audit.RuleError{Rule: audit.RuleCard, Detail: fmt.Sprintf("unit %s is of class %s", l.Unit.Short(), card.Class)}
+	}
+	if err != nil {
+		return r, none, busy, err
+	}
+	p.cfg.Claims.see(card.Tag, r)
+	if err := p.cfg.Claims.beside(ctx, o.Provider, card, o.PerUnit, reply.Beside); err != nil {
+		p.cfg.Log.Debug("units that are said to have passed at once did not", "provider", o.Provider, "unit", l.Unit, "err", err)
+	}
+	return r, card.Tag, busy, nil
 }
 
 // judge checks a record that is the one named, what is cheap first, and what excuses its unit since.

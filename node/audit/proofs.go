@@ -38,13 +38,14 @@ const (
 // ErrUnproven says that a unit is not among those whose fresh records were checked.
 var ErrUnproven = errors.New("the unit has not shown what it is")
 
-// ProofsConfig is what Proofs needs; all of it but Burns.
+// ProofsConfig is what Proofs needs; all of it but Burns and Claims.
 type ProofsConfig struct {
 	Domain      sign.Domain
 	WindowSlots uint64
 	SlotMillis  uint64
 	Sight       Sight
-	Burns       Burns // nil: nobody is excused
+	Burns       Burns   // nil: nobody is excused
+	Claims      *Claims // of cards; nil: its own, that find nobody
 	// Ask asks a peer for a record, or for the list of them behind the proof of an offer.
 	Ask func(ctx context.Context, from sign.Key, req *nodepb.RecordRequest) (*nodepb.RecordReply, error)
 	// Until is how long it takes until a slot begins.
@@ -61,6 +62,8 @@ type ProofsConfig struct {
 type Proofs struct {
 	cfg ProofsConfig
 	cpu chan struct{} // holds one for each record that is being checked
+
+	alone func(market.Class) bool // market.Class.Alone
 
 	mu   sync.Mutex
 	seen map[sign.Key]*shower
@@ -87,6 +90,7 @@ type checked struct {
 	rates  audit.Rates
 	class  market.Class
 	res    market.Resources
+	tag    sign.Hash // of the card that the unit claims; zero for one of which there may be many
 }
 
 // attempted is what came of a proof or record.
@@ -101,7 +105,10 @@ const maxTried = 64
 
 // NewProofs knows nothing yet.
 func NewProofs(cfg ProofsConfig) *Proofs {
-	return &Proofs{cfg: cfg, cpu: make(chan struct{}, max(runtime.GOMAXPROCS(0)-1, 1)), seen: map[sign.Key]*shower{}}
+	if cfg.Claims == nil {
+		cfg.Claims = NewClaims(ClaimsConfig{Domain: cfg.Domain, WindowSlots: cfg.WindowSlots, Sight: cfg.Sight, Ask: cfg.Ask, Now: cfg.Now, Log: cfg.Log})
+	}
+	return &Proofs{cfg: cfg, alone: market.Class.Alone, cpu: make(chan struct{}, max(runtime.GOMAXPROCS(0)-1, 1)), seen: map[sign.Key]*shower{}}
 }
 
 // of finds or begins what is known of a provider. p.mu is held.
@@ -180,8 +187,12 @@ func (p *Proofs) Shown(o market.Offer) match.Shown {
 	}
 	s.used = p.cfg.Now()
 	var out match.Shown
+	var held error
 	for _, c := range s.units {
-		if !p.counts(c, o, slot) {
+		if err := p.counts(c, o, slot); err != nil {
+			if c.class == o.Class && audit.IsRule(err, audit.RuleCard) {
+				held = fmt.Errorf("unit %s: %w", c.record.Answer.Unit.Short(), err)
+			}
 			continue
 		}
 		if out.Units == 0 {
@@ -190,14 +201,25 @@ func (p *Proofs) Shown(o market.Offer) match.Shown {
 		out.Units++
 		out.Operations, out.Reads = min(out.Operations, c.rates.Operations), min(out.Reads, c.rates.Reads)
 	}
-	out.Doubt = s.doubt(o)
+	if out.Doubt = s.doubt(o); out.Doubt == "" && held != nil {
+		out.Doubt = held.Error()
+	}
 	return out
 }
 
-// counts says whether a record sells units such as those of an offer now.
-func (p *Proofs) counts(c checked, o market.Offer, now market.Slot) bool {
-	return c.class == o.Class && c.res == o.PerUnit && p.fresh(c, o, now) == nil
+// counts says why a record does not sell units such as those of an offer now.
+func (p *Proofs) counts(c checked, o market.Offer, now market.Slot) error {
+	if c.class != o.Class || c.res != o.PerUnit {
+		return errOther
+	}
+	if err := p.fresh(c, o, now); err != nil {
+		return err
+	}
+	return p.cfg.Claims.Held(c.tag, c.record.Answer.Unit).Err()
 }
+
+// errOther says that a record is of what another offer sells.
+var errOther = errors.New("its record is of another class, or of other resources")
 
 // fresh says why a record does not keep its unit listed now that is sold as an offer says.
 func (p *Proofs) fresh(c checked, o market.Offer, now market.Slot) error {
@@ -249,7 +271,8 @@ func (p *Proofs) Check(ctx context.Context, o market.Offer, need int) {
 // not checked yet are fetched. ErrUnproven.
 func (p *Proofs) CheckUnits(ctx context.Context, o market.Offer, units []market.UnitID) error {
 	if p.proven(o, units) == nil {
-		return nil
+		p.look(ctx, o, units)
+		return p.proven(o, units)
 	}
 	if o.Proof.IsZero() {
 		return fmt.Errorf("%w: its offer names no fresh audit record", ErrUnproven)
@@ -272,7 +295,27 @@ func (p *Proofs) CheckUnits(ctx context.Context, o market.Offer, units []market.
 		wanted = append(wanted, list[i])
 	}
 	p.records(ctx, s, o, wanted)
+	p.look(ctx, o, units)
 	return p.proven(o, units)
+}
+
+// look finds out who else claims the cards of units, which are about to be leased.
+func (p *Proofs) look(ctx context.Context, o market.Offer, units []market.UnitID) {
+	tags := map[market.UnitID]sign.Hash{}
+	p.mu.Lock()
+	for _, u := range units {
+		tags[u] = p.of(o.Provider).units[u].tag
+	}
+	p.mu.Unlock()
+	var g errgroup.Group
+	g.SetLimit(maxFetches)
+	for u, tag := range tags {
+		g.Go(func() error {
+			p.cfg.Claims.Look(ctx, o.Provider, tag, u)
+			return nil
+		})
+	}
+	_ = g.Wait() // no error is returned
 }
 
 // lock waits for a provider's turn.
@@ -301,11 +344,10 @@ func (p *Proofs) proven(o market.Offer, units []market.UnitID) error {
 	s := p.of(o.Provider)
 	for _, u := range units {
 		c, ok := s.units[u]
-		if !ok || !p.counts(c, o, slot) {
-			why := s.doubt(o)
-			if ok {
-				why = fmt.Sprint(p.fresh(c, o, slot))
-			}
+		if !ok {
+			return fmt.Errorf("%w: unit %s: %s", ErrUnproven, u.Short(), s.doubt(o))
+		}
+		if why := p.counts(c, o, slot); why != nil {
 			return fmt.Errorf("%w: unit %s: %s", ErrUnproven, u.Short(), why)
 		}
 	}
@@ -375,7 +417,7 @@ func (p *Proofs) records(ctx context.Context, s *shower, o market.Offer, list []
 		case tried && t.final:
 			bad++
 		case s.waits(l.Record, p.cfg.Now()) != nil:
-		case !ok || c.class != o.Class || c.res != o.PerUnit || c.hash != l.Record && p.older(c), p.cfg.Burns != nil && unknown == nil && !p.counts(c, o, slot): // by now it may be excused
+		case !ok || c.class != o.Class || c.res != o.PerUnit || c.hash != l.Record && p.older(c), p.cfg.Burns != nil && unknown == nil && p.fresh(c, o, slot) != nil: // by now it may be excused
 			wanted = append(wanted, l)
 		}
 	}
@@ -386,13 +428,13 @@ func (p *Proofs) records(ctx context.Context, s *shower, o market.Offer, list []
 		wrong := make([]bool, n)
 		for i, l := range wanted[:n] {
 			g.Go(func() error {
-				r, busy, err := p.record(ctx, o, l)
+				r, tag, busy, err := p.record(ctx, o, l)
 				p.mu.Lock()
 				defer p.mu.Unlock()
 				if err == nil {
 					s.had(l.Record)
 					s.units[l.Unit] = checked{
-						l.Record, audit.Record{WindowSlots: r.WindowSlots, Answer: r.Answer, Verdicts: latest(r)}, busy, r.Rates(), o.Class, o.PerUnit,
+						l.Record, audit.Record{WindowSlots: r.WindowSlots, Answer: r.Answer, Verdicts: latest(r)}, busy, r.Rates(), o.Class, o.PerUnit, tag,
 					}
 					return nil
 				}

@@ -54,6 +54,7 @@ type Shelf struct {
 	stands  map[market.UnitID]stands
 	excuses map[market.UnitID]map[audit.Window]audit.Excuse // of windows since it passed, at most MaxExcused
 	leases  map[market.UnitID][]audit.Worked                // of units since they passed, with their newest receipts: the last MaxLeases
+	besides map[market.UnitID][]shown                       // oldest first, at most maxBeside
 	// anchored has an inclusion without a transaction for a record of which nobody remembers whether it was.
 	anchored map[sign.Hash]chain.Inclusion
 	batch    batch // under way; the zero value when none is
@@ -70,6 +71,7 @@ func OpenShelf(ctx context.Context, st store.Store) (*Shelf, error) {
 	s := &Shelf{
 		store: st, records: map[sign.Hash][]byte{}, units: map[market.UnitID]sign.Hash{}, former: map[market.UnitID]sign.Hash{}, past: map[market.UnitID][]Past{},
 		stands: map[market.UnitID]stands{}, excuses: map[market.UnitID]map[audit.Window]audit.Excuse{}, leases: map[market.UnitID][]audit.Worked{},
+		besides: map[market.UnitID][]shown{},
 	}
 	err := st.List(ctx, kindRecord, "", func(key string, b []byte) error {
 		r, err := audit.UnmarshalRecord(b)
@@ -106,6 +108,9 @@ func OpenShelf(ctx context.Context, st store.Store) (*Shelf, error) {
 		return nil, err
 	}
 	if err := s.loadExcuses(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.loadBeside(ctx); err != nil {
 		return nil, err
 	}
 	return s, s.openAnchors(ctx)

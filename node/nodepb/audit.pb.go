@@ -329,11 +329,13 @@ func (x *AuditReply) GetCommitment() []byte {
 	return nil
 }
 
-// RecordRequest asks a peer for an audit record by its hash, or for the list of records behind the proof of an offer of its own.
+// RecordRequest asks a peer for an audit record by its hash, for the list of records behind the proof of an offer of its own, or for the
+// newest record of its unit on a card.
 type RecordRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Hash          []byte                 `protobuf:"bytes,1,opt,name=hash,proto3" json:"hash,omitempty"`   // 32
 	Proof         []byte                 `protobuf:"bytes,2,opt,name=proof,proto3" json:"proof,omitempty"` // 32, instead of hash
+	Card          []byte                 `protobuf:"bytes,3,opt,name=card,proto3" json:"card,omitempty"`   // 32, instead of both: the card's tag
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -382,13 +384,24 @@ func (x *RecordRequest) GetProof() []byte {
 	return nil
 }
 
+func (x *RecordRequest) GetCard() []byte {
+	if x != nil {
+		return x.Card
+	}
+	return nil
+}
+
 // RecordReply is the record, or the list.
 type RecordReply struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Record        []byte                 `protobuf:"bytes,1,opt,name=record,proto3" json:"record,omitempty"`   // at most 64 KiB
-	Shown         []byte                 `protobuf:"bytes,2,opt,name=shown,proto3" json:"shown,omitempty"`     // at most 256 units of 64 bytes, market/PROTOCOL.md section 4
-	Excuses       [][]byte               `protobuf:"bytes,3,rep,name=excuses,proto3" json:"excuses,omitempty"` // audit.Excuse of the unit in later windows, at most 24
-	Anchor        []byte                 `protobuf:"bytes,4,opt,name=anchor,proto3" json:"anchor,omitempty"`   // chain.Inclusion of the record's hash, at most 1,200 bytes; empty while it is not anchored
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Record  []byte                 `protobuf:"bytes,1,opt,name=record,proto3" json:"record,omitempty"`   // at most 64 KiB
+	Shown   []byte                 `protobuf:"bytes,2,opt,name=shown,proto3" json:"shown,omitempty"`     // at most 256 units of 64 bytes, market/PROTOCOL.md section 4
+	Excuses [][]byte               `protobuf:"bytes,3,rep,name=excuses,proto3" json:"excuses,omitempty"` // audit.Excuse of the unit in later windows, at most 24
+	Anchor  []byte                 `protobuf:"bytes,4,opt,name=anchor,proto3" json:"anchor,omitempty"`   // chain.Inclusion of the record's hash, at most 1,200 bytes; empty while it is not anchored
+	// Of the newest record of a unit that is a card:
+	Card          []byte    `protobuf:"bytes,5,opt,name=card,proto3" json:"card,omitempty"`     // market.Card
+	Has           *Has      `protobuf:"bytes,6,opt,name=has,proto3" json:"has,omitempty"`       // the unit's resources
+	Beside        []*Beside `protobuf:"bytes,7,rep,name=beside,proto3" json:"beside,omitempty"` // others that claim the card and passed at once with the unit, at most 4
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -451,6 +464,157 @@ func (x *RecordReply) GetAnchor() []byte {
 	return nil
 }
 
+func (x *RecordReply) GetCard() []byte {
+	if x != nil {
+		return x.Card
+	}
+	return nil
+}
+
+func (x *RecordReply) GetHas() *Has {
+	if x != nil {
+		return x.Has
+	}
+	return nil
+}
+
+func (x *RecordReply) GetBeside() []*Beside {
+	if x != nil {
+		return x.Beside
+	}
+	return nil
+}
+
+// Has is what a unit has, as far as it decides what it is asked.
+type Has struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	VramMib       uint32                 `protobuf:"varint,1,opt,name=vram_mib,json=vramMib,proto3" json:"vram_mib,omitempty"`
+	MemoryMib     uint32                 `protobuf:"varint,2,opt,name=memory_mib,json=memoryMib,proto3" json:"memory_mib,omitempty"`
+	MilliCpu      uint32                 `protobuf:"varint,3,opt,name=milli_cpu,json=milliCpu,proto3" json:"milli_cpu,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Has) Reset() {
+	*x = Has{}
+	mi := &file_node_nodepb_audit_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Has) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Has) ProtoMessage() {}
+
+func (x *Has) ProtoReflect() protoreflect.Message {
+	mi := &file_node_nodepb_audit_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Has.ProtoReflect.Descriptor instead.
+func (*Has) Descriptor() ([]byte, []int) {
+	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Has) GetVramMib() uint32 {
+	if x != nil {
+		return x.VramMib
+	}
+	return 0
+}
+
+func (x *Has) GetMemoryMib() uint32 {
+	if x != nil {
+		return x.MemoryMib
+	}
+	return 0
+}
+
+func (x *Has) GetMilliCpu() uint32 {
+	if x != nil {
+		return x.MilliCpu
+	}
+	return 0
+}
+
+// Beside shows that two units that claim one card passed in one window: at once, for all audits of a window begin at one instant.
+type Beside struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Own           []byte                 `protobuf:"bytes,1,opt,name=own,proto3" json:"own,omitempty"`     // audit.Certificate of the unit
+	Other         []byte                 `protobuf:"bytes,2,opt,name=other,proto3" json:"other,omitempty"` // of the other
+	Card          []byte                 `protobuf:"bytes,3,opt,name=card,proto3" json:"card,omitempty"`   // market.Card of the other
+	Has           *Has                   `protobuf:"bytes,4,opt,name=has,proto3" json:"has,omitempty"`     // its resources
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Beside) Reset() {
+	*x = Beside{}
+	mi := &file_node_nodepb_audit_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Beside) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Beside) ProtoMessage() {}
+
+func (x *Beside) ProtoReflect() protoreflect.Message {
+	mi := &file_node_nodepb_audit_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Beside.ProtoReflect.Descriptor instead.
+func (*Beside) Descriptor() ([]byte, []int) {
+	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Beside) GetOwn() []byte {
+	if x != nil {
+		return x.Own
+	}
+	return nil
+}
+
+func (x *Beside) GetOther() []byte {
+	if x != nil {
+		return x.Other
+	}
+	return nil
+}
+
+func (x *Beside) GetCard() []byte {
+	if x != nil {
+		return x.Card
+	}
+	return nil
+}
+
+func (x *Beside) GetHas() *Has {
+	if x != nil {
+		return x.Has
+	}
+	return nil
+}
+
 // Line shows, before Begin, that the records of a unit go on from one that passed: when its line of records began stands in the record and
 // goes into the seed. Answered by nothing. Units that show none begin a line.
 type AuditRequest_Line struct {
@@ -463,7 +627,7 @@ type AuditRequest_Line struct {
 
 func (x *AuditRequest_Line) Reset() {
 	*x = AuditRequest_Line{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[4]
+	mi := &file_node_nodepb_audit_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -475,7 +639,7 @@ func (x *AuditRequest_Line) String() string {
 func (*AuditRequest_Line) ProtoMessage() {}
 
 func (x *AuditRequest_Line) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[4]
+	mi := &file_node_nodepb_audit_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -515,7 +679,7 @@ type AuditRequest_Commit struct {
 
 func (x *AuditRequest_Commit) Reset() {
 	*x = AuditRequest_Commit{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[5]
+	mi := &file_node_nodepb_audit_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -527,7 +691,7 @@ func (x *AuditRequest_Commit) String() string {
 func (*AuditRequest_Commit) ProtoMessage() {}
 
 func (x *AuditRequest_Commit) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[5]
+	mi := &file_node_nodepb_audit_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -553,7 +717,7 @@ type AuditRequest_Reveal struct {
 
 func (x *AuditRequest_Reveal) Reset() {
 	*x = AuditRequest_Reveal{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[6]
+	mi := &file_node_nodepb_audit_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -565,7 +729,7 @@ func (x *AuditRequest_Reveal) String() string {
 func (*AuditRequest_Reveal) ProtoMessage() {}
 
 func (x *AuditRequest_Reveal) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[6]
+	mi := &file_node_nodepb_audit_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -599,7 +763,7 @@ type AuditRequest_Commitment struct {
 
 func (x *AuditRequest_Commitment) Reset() {
 	*x = AuditRequest_Commitment{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[7]
+	mi := &file_node_nodepb_audit_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -611,7 +775,7 @@ func (x *AuditRequest_Commitment) String() string {
 func (*AuditRequest_Commitment) ProtoMessage() {}
 
 func (x *AuditRequest_Commitment) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[7]
+	mi := &file_node_nodepb_audit_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -656,7 +820,7 @@ type AuditRequest_Begin struct {
 
 func (x *AuditRequest_Begin) Reset() {
 	*x = AuditRequest_Begin{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[8]
+	mi := &file_node_nodepb_audit_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -668,7 +832,7 @@ func (x *AuditRequest_Begin) String() string {
 func (*AuditRequest_Begin) ProtoMessage() {}
 
 func (x *AuditRequest_Begin) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[8]
+	mi := &file_node_nodepb_audit_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -744,7 +908,7 @@ type AuditRequest_Unit struct {
 
 func (x *AuditRequest_Unit) Reset() {
 	*x = AuditRequest_Unit{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[9]
+	mi := &file_node_nodepb_audit_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -756,7 +920,7 @@ func (x *AuditRequest_Unit) String() string {
 func (*AuditRequest_Unit) ProtoMessage() {}
 
 func (x *AuditRequest_Unit) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[9]
+	mi := &file_node_nodepb_audit_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -846,7 +1010,7 @@ type AuditRequest_Root struct {
 
 func (x *AuditRequest_Root) Reset() {
 	*x = AuditRequest_Root{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[10]
+	mi := &file_node_nodepb_audit_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -858,7 +1022,7 @@ func (x *AuditRequest_Root) String() string {
 func (*AuditRequest_Root) ProtoMessage() {}
 
 func (x *AuditRequest_Root) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[10]
+	mi := &file_node_nodepb_audit_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -898,7 +1062,7 @@ type AuditRequest_Second struct {
 
 func (x *AuditRequest_Second) Reset() {
 	*x = AuditRequest_Second{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[11]
+	mi := &file_node_nodepb_audit_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -910,7 +1074,7 @@ func (x *AuditRequest_Second) String() string {
 func (*AuditRequest_Second) ProtoMessage() {}
 
 func (x *AuditRequest_Second) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[11]
+	mi := &file_node_nodepb_audit_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -944,7 +1108,7 @@ type AuditRequest_Given struct {
 
 func (x *AuditRequest_Given) Reset() {
 	*x = AuditRequest_Given{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[12]
+	mi := &file_node_nodepb_audit_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -956,7 +1120,7 @@ func (x *AuditRequest_Given) String() string {
 func (*AuditRequest_Given) ProtoMessage() {}
 
 func (x *AuditRequest_Given) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[12]
+	mi := &file_node_nodepb_audit_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -999,7 +1163,7 @@ type AuditRequest_Arrived struct {
 
 func (x *AuditRequest_Arrived) Reset() {
 	*x = AuditRequest_Arrived{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[13]
+	mi := &file_node_nodepb_audit_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1011,7 +1175,7 @@ func (x *AuditRequest_Arrived) String() string {
 func (*AuditRequest_Arrived) ProtoMessage() {}
 
 func (x *AuditRequest_Arrived) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[13]
+	mi := &file_node_nodepb_audit_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1064,7 +1228,7 @@ type AuditRequest_Third struct {
 
 func (x *AuditRequest_Third) Reset() {
 	*x = AuditRequest_Third{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[14]
+	mi := &file_node_nodepb_audit_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1076,7 +1240,7 @@ func (x *AuditRequest_Third) String() string {
 func (*AuditRequest_Third) ProtoMessage() {}
 
 func (x *AuditRequest_Third) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[14]
+	mi := &file_node_nodepb_audit_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1106,7 +1270,7 @@ type AuditRequest_Rapid struct {
 
 func (x *AuditRequest_Rapid) Reset() {
 	*x = AuditRequest_Rapid{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[15]
+	mi := &file_node_nodepb_audit_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1118,7 +1282,7 @@ func (x *AuditRequest_Rapid) String() string {
 func (*AuditRequest_Rapid) ProtoMessage() {}
 
 func (x *AuditRequest_Rapid) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[15]
+	mi := &file_node_nodepb_audit_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1176,7 +1340,7 @@ type AuditRequest_Show struct {
 
 func (x *AuditRequest_Show) Reset() {
 	*x = AuditRequest_Show{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[16]
+	mi := &file_node_nodepb_audit_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1188,7 +1352,7 @@ func (x *AuditRequest_Show) String() string {
 func (*AuditRequest_Show) ProtoMessage() {}
 
 func (x *AuditRequest_Show) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[16]
+	mi := &file_node_nodepb_audit_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1320,15 +1484,29 @@ const file_node_nodepb_audit_proto_rawDesc = "" +
 	"\x05found\x18\x04 \x01(\tR\x05found\x12\x1e\n" +
 	"\n" +
 	"commitment\x18\x05 \x01(\fR\n" +
-	"commitment\"9\n" +
+	"commitment\"M\n" +
 	"\rRecordRequest\x12\x12\n" +
 	"\x04hash\x18\x01 \x01(\fR\x04hash\x12\x14\n" +
-	"\x05proof\x18\x02 \x01(\fR\x05proof\"m\n" +
+	"\x05proof\x18\x02 \x01(\fR\x05proof\x12\x12\n" +
+	"\x04card\x18\x03 \x01(\fR\x04card\"\xdc\x01\n" +
 	"\vRecordReply\x12\x16\n" +
 	"\x06record\x18\x01 \x01(\fR\x06record\x12\x14\n" +
 	"\x05shown\x18\x02 \x01(\fR\x05shown\x12\x18\n" +
 	"\aexcuses\x18\x03 \x03(\fR\aexcuses\x12\x16\n" +
-	"\x06anchor\x18\x04 \x01(\fR\x06anchorB2Z0github.com/starling-network/starling/node/nodepbb\x06proto3"
+	"\x06anchor\x18\x04 \x01(\fR\x06anchor\x12\x12\n" +
+	"\x04card\x18\x05 \x01(\fR\x04card\x12'\n" +
+	"\x03has\x18\x06 \x01(\v2\x15.starling.node.v1.HasR\x03has\x120\n" +
+	"\x06beside\x18\a \x03(\v2\x18.starling.node.v1.BesideR\x06beside\"\\\n" +
+	"\x03Has\x12\x19\n" +
+	"\bvram_mib\x18\x01 \x01(\rR\avramMib\x12\x1d\n" +
+	"\n" +
+	"memory_mib\x18\x02 \x01(\rR\tmemoryMib\x12\x1b\n" +
+	"\tmilli_cpu\x18\x03 \x01(\rR\bmilliCpu\"m\n" +
+	"\x06Beside\x12\x10\n" +
+	"\x03own\x18\x01 \x01(\fR\x03own\x12\x14\n" +
+	"\x05other\x18\x02 \x01(\fR\x05other\x12\x12\n" +
+	"\x04card\x18\x03 \x01(\fR\x04card\x12'\n" +
+	"\x03has\x18\x04 \x01(\v2\x15.starling.node.v1.HasR\x03hasB2Z0github.com/starling-network/starling/node/nodepbb\x06proto3"
 
 var (
 	file_node_nodepb_audit_proto_rawDescOnce sync.Once
@@ -1342,47 +1520,52 @@ func file_node_nodepb_audit_proto_rawDescGZIP() []byte {
 	return file_node_nodepb_audit_proto_rawDescData
 }
 
-var file_node_nodepb_audit_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_node_nodepb_audit_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_node_nodepb_audit_proto_goTypes = []any{
 	(*AuditRequest)(nil),            // 0: starling.node.v1.AuditRequest
 	(*AuditReply)(nil),              // 1: starling.node.v1.AuditReply
 	(*RecordRequest)(nil),           // 2: starling.node.v1.RecordRequest
 	(*RecordReply)(nil),             // 3: starling.node.v1.RecordReply
-	(*AuditRequest_Line)(nil),       // 4: starling.node.v1.AuditRequest.Line
-	(*AuditRequest_Commit)(nil),     // 5: starling.node.v1.AuditRequest.Commit
-	(*AuditRequest_Reveal)(nil),     // 6: starling.node.v1.AuditRequest.Reveal
-	(*AuditRequest_Commitment)(nil), // 7: starling.node.v1.AuditRequest.Commitment
-	(*AuditRequest_Begin)(nil),      // 8: starling.node.v1.AuditRequest.Begin
-	(*AuditRequest_Unit)(nil),       // 9: starling.node.v1.AuditRequest.Unit
-	(*AuditRequest_Root)(nil),       // 10: starling.node.v1.AuditRequest.Root
-	(*AuditRequest_Second)(nil),     // 11: starling.node.v1.AuditRequest.Second
-	(*AuditRequest_Given)(nil),      // 12: starling.node.v1.AuditRequest.Given
-	(*AuditRequest_Arrived)(nil),    // 13: starling.node.v1.AuditRequest.Arrived
-	(*AuditRequest_Third)(nil),      // 14: starling.node.v1.AuditRequest.Third
-	(*AuditRequest_Rapid)(nil),      // 15: starling.node.v1.AuditRequest.Rapid
-	(*AuditRequest_Show)(nil),       // 16: starling.node.v1.AuditRequest.Show
+	(*Has)(nil),                     // 4: starling.node.v1.Has
+	(*Beside)(nil),                  // 5: starling.node.v1.Beside
+	(*AuditRequest_Line)(nil),       // 6: starling.node.v1.AuditRequest.Line
+	(*AuditRequest_Commit)(nil),     // 7: starling.node.v1.AuditRequest.Commit
+	(*AuditRequest_Reveal)(nil),     // 8: starling.node.v1.AuditRequest.Reveal
+	(*AuditRequest_Commitment)(nil), // 9: starling.node.v1.AuditRequest.Commitment
+	(*AuditRequest_Begin)(nil),      // 10: starling.node.v1.AuditRequest.Begin
+	(*AuditRequest_Unit)(nil),       // 11: starling.node.v1.AuditRequest.Unit
+	(*AuditRequest_Root)(nil),       // 12: starling.node.v1.AuditRequest.Root
+	(*AuditRequest_Second)(nil),     // 13: starling.node.v1.AuditRequest.Second
+	(*AuditRequest_Given)(nil),      // 14: starling.node.v1.AuditRequest.Given
+	(*AuditRequest_Arrived)(nil),    // 15: starling.node.v1.AuditRequest.Arrived
+	(*AuditRequest_Third)(nil),      // 16: starling.node.v1.AuditRequest.Third
+	(*AuditRequest_Rapid)(nil),      // 17: starling.node.v1.AuditRequest.Rapid
+	(*AuditRequest_Show)(nil),       // 18: starling.node.v1.AuditRequest.Show
 }
 var file_node_nodepb_audit_proto_depIdxs = []int32{
-	8,  // 0: starling.node.v1.AuditRequest.begin:type_name -> starling.node.v1.AuditRequest.Begin
-	10, // 1: starling.node.v1.AuditRequest.root:type_name -> starling.node.v1.AuditRequest.Root
-	11, // 2: starling.node.v1.AuditRequest.second:type_name -> starling.node.v1.AuditRequest.Second
-	13, // 3: starling.node.v1.AuditRequest.arrived:type_name -> starling.node.v1.AuditRequest.Arrived
-	14, // 4: starling.node.v1.AuditRequest.third:type_name -> starling.node.v1.AuditRequest.Third
-	15, // 5: starling.node.v1.AuditRequest.rapid:type_name -> starling.node.v1.AuditRequest.Rapid
-	16, // 6: starling.node.v1.AuditRequest.show:type_name -> starling.node.v1.AuditRequest.Show
-	5,  // 7: starling.node.v1.AuditRequest.commit:type_name -> starling.node.v1.AuditRequest.Commit
-	6,  // 8: starling.node.v1.AuditRequest.reveal:type_name -> starling.node.v1.AuditRequest.Reveal
-	4,  // 9: starling.node.v1.AuditRequest.line:type_name -> starling.node.v1.AuditRequest.Line
-	7,  // 10: starling.node.v1.AuditRequest.Reveal.list:type_name -> starling.node.v1.AuditRequest.Commitment
-	9,  // 11: starling.node.v1.AuditRequest.Begin.units:type_name -> starling.node.v1.AuditRequest.Unit
-	12, // 12: starling.node.v1.AuditRequest.Second.first:type_name -> starling.node.v1.AuditRequest.Given
-	12, // 13: starling.node.v1.AuditRequest.Arrived.second:type_name -> starling.node.v1.AuditRequest.Given
-	12, // 14: starling.node.v1.AuditRequest.Show.third:type_name -> starling.node.v1.AuditRequest.Given
-	15, // [15:15] is the sub-list for method output_type
-	15, // [15:15] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	10, // 0: starling.node.v1.AuditRequest.begin:type_name -> starling.node.v1.AuditRequest.Begin
+	12, // 1: starling.node.v1.AuditRequest.root:type_name -> starling.node.v1.AuditRequest.Root
+	13, // 2: starling.node.v1.AuditRequest.second:type_name -> starling.node.v1.AuditRequest.Second
+	15, // 3: starling.node.v1.AuditRequest.arrived:type_name -> starling.node.v1.AuditRequest.Arrived
+	16, // 4: starling.node.v1.AuditRequest.third:type_name -> starling.node.v1.AuditRequest.Third
+	17, // 5: starling.node.v1.AuditRequest.rapid:type_name -> starling.node.v1.AuditRequest.Rapid
+	18, // 6: starling.node.v1.AuditRequest.show:type_name -> starling.node.v1.AuditRequest.Show
+	7,  // 7: starling.node.v1.AuditRequest.commit:type_name -> starling.node.v1.AuditRequest.Commit
+	8,  // 8: starling.node.v1.AuditRequest.reveal:type_name -> starling.node.v1.AuditRequest.Reveal
+	6,  // 9: starling.node.v1.AuditRequest.line:type_name -> starling.node.v1.AuditRequest.Line
+	4,  // 10: starling.node.v1.RecordReply.has:type_name -> starling.node.v1.Has
+	5,  // 11: starling.node.v1.RecordReply.beside:type_name -> starling.node.v1.Beside
+	4,  // 12: starling.node.v1.Beside.has:type_name -> starling.node.v1.Has
+	9,  // 13: starling.node.v1.AuditRequest.Reveal.list:type_name -> starling.node.v1.AuditRequest.Commitment
+	11, // 14: starling.node.v1.AuditRequest.Begin.units:type_name -> starling.node.v1.AuditRequest.Unit
+	14, // 15: starling.node.v1.AuditRequest.Second.first:type_name -> starling.node.v1.AuditRequest.Given
+	14, // 16: starling.node.v1.AuditRequest.Arrived.second:type_name -> starling.node.v1.AuditRequest.Given
+	14, // 17: starling.node.v1.AuditRequest.Show.third:type_name -> starling.node.v1.AuditRequest.Given
+	18, // [18:18] is the sub-list for method output_type
+	18, // [18:18] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_node_nodepb_audit_proto_init() }
@@ -1408,7 +1591,7 @@ func file_node_nodepb_audit_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_nodepb_audit_proto_rawDesc), len(file_node_nodepb_audit_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   17,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -50,13 +50,16 @@ const (
 	MaxLive      = 256 << 10
 	MaxGuard     = 4 << 20
 	MaxAudit     = audit.MaxRecord + 4<<10
-	MaxRecord    = MaxAudit + audit.MaxExcused*(audit.MaxExcuse+8)
+	MaxRecord    = MaxAudit + audit.MaxExcused*(audit.MaxExcuse+8) + maxBeside
 	MaxRewards   = MaxRewardsPart + 4<<10
 	MaxAnchored  = 32 << 10
 	MaxPublic    = MaxProbes*sign.HashSize + 4<<10 // also a record of a probe
 
 	// MaxProbes is how many records of probes a peer gives to everybody.
 	MaxProbes = 1024
+
+	// maxBeside is what a peer shows of four units that passed at once with its own.
+	maxBeside = 4 * (2*audit.MaxCertificate + 256)
 
 	// MaxRewardsPart is the most of a document about rewards that is sent at a time.
 	MaxRewardsPart = 256 << 10

@@ -16,9 +16,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/ipfs/go-cid"
 	dht "github.com/libp2p/go-libp2p-kad-dht"
 	"github.com/libp2p/go-libp2p-kad-dht/records"
 	libp2precord "github.com/libp2p/go-libp2p-record"
@@ -96,6 +98,7 @@ type Discovery struct {
 
 	mu      sync.Mutex
 	own     *Record // what Publish was given; nil before and after Withdraw
+	marks   []Topic // what Mark was given
 	current []byte  // its latest signed form
 	seq     uint64  // of current
 	seen    map[peer.ID]mark
@@ -186,6 +189,36 @@ func (d *Discovery) Withdraw(ctx context.Context) error {
 	return nil
 }
 
+// Mark has this peer found under more topics, of no region, by Hints alone: its record does not name them. They take the place of those
+// before; at most MaxMarks, the first of more.
+func (d *Discovery) Mark(topics []Topic) error {
+	for _, t := range topics {
+		if err := t.check(); err != nil || t.Region != "" {
+			return fmt.Errorf("%w: a mark %q in %q", ErrMalformed, t.Class, t.Region)
+		}
+	}
+	topics = topics[:min(len(topics), MaxMarks)]
+	d.mu.Lock()
+	same := slices.Equal(d.marks, topics)
+	d.marks = slices.Clone(topics)
+	d.mu.Unlock()
+	if !same {
+		d.poke()
+	}
+	return nil
+}
+
+// marked are the DHT keys of the marks.
+func (d *Discovery) marked() []cid.Cid {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var keys []cid.Cid
+	for _, t := range d.marks {
+		keys = append(keys, topicKey(d.cfg.Network, t, shardOf(d.h.ID(), d.cfg.Shards)))
+	}
+	return keys
+}
+
 // set signs r and makes it current.
 func (d *Discovery) set(r Record) error {
 	d.mu.Lock()
@@ -236,7 +269,7 @@ func (d *Discovery) renewed(age time.Duration) (Record, []byte) {
 	return r, d.current
 }
 
-// push puts the current record and its topics into the DHT.
+// push puts the current record, its topics and the marks into the DHT.
 func (d *Discovery) push(ctx context.Context) error {
 	select {
 	case d.pushing <- struct{}{}:
@@ -245,7 +278,8 @@ func (d *Discovery) push(ctx context.Context) error {
 	}
 	defer func() { <-d.pushing }()
 	r, data := d.renewed(time.Second)
-	if data == nil {
+	keys := d.marked()
+	if data == nil && len(keys) == 0 {
 		return nil
 	}
 	if d.dht.RoutingTable().Size() == 0 {
@@ -256,12 +290,15 @@ func (d *Discovery) push(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(pushers)
 	g.Go(func() error {
+		if data == nil {
+			return nil
+		}
 		if err := d.dht.PutValue(ctx, key(d.h.ID()), data); err != nil {
 			return fmt.Errorf("storing record: %w", err)
 		}
 		return nil
 	})
-	for _, k := range r.topicKeys(d.cfg.Network, shardOf(d.h.ID(), d.cfg.Shards)) {
+	for _, k := range append(r.topicKeys(d.cfg.Network, shardOf(d.h.ID(), d.cfg.Shards)), keys...) {
 		g.Go(func() error {
 			if err := d.dht.Provide(ctx, k, true); err != nil {
 				return fmt.Errorf("storing topic: %w", err)

@@ -34,14 +34,12 @@ func (c Claim) newest() Window { return c.Passed[len(c.Passed)-1].Window }
 // gone reports whether it passed too long ago to claim anything.
 func (c Claim) gone(now Window) bool { return len(c.Passed) == 0 || c.newest()+Gone < now }
 
-// together reports whether two units passed at once in the last Gone windows: one card cannot.
+// together reports whether two units passed at once in the last Gone windows: one card cannot. Whoever passes in a window worked at its
+// instant, in whichever attempt that was judged (Instants), so nobody keeps another from it by answering in a later one.
 func (c Claim) together(o Claim, now Window) bool {
-	for _, m := range c.Passed {
-		if m.Window+Gone >= now && slices.Contains(o.Passed, m) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.Passed, func(m Moment) bool {
+		return m.Window+Gone >= now && slices.ContainsFunc(o.Passed, func(n Moment) bool { return n.Window == m.Window })
+	})
 }
 
 // Hold is what a unit's claim to its card is worth.
@@ -72,7 +70,7 @@ type Held struct {
 func (h Held) Err() error {
 	switch h.Hold {
 	case Frozen:
-		return broken(RuleCard, "frozen: its card is also claimed by unit %s of %s, since window %d; both must pass in one attempt of one window", h.By.Unit.Short(), h.By.Provider.Short(), h.By.Line.Window)
+		return broken(RuleCard, "frozen: its card is also claimed by unit %s of %s, since window %d; both must pass in one window", h.By.Unit.Short(), h.By.Provider.Short(), h.By.Line.Window)
 	case Twice:
 		return broken(RuleCard, "its provider claims the same card for unit %s", h.By.Unit.Short())
 	}
@@ -95,12 +93,12 @@ func (h Held) Note() string {
 // order they came:
 //
 //	older line ──▶ First      who has the oldest line of records keeps what it has, whoever claims the card later
-//	younger ─────▶ Frozen     until it and all that hold the card passed in one attempt of one window, of the last Gone: then Beside
+//	younger ─────▶ Frozen     until it and all that hold the card passed in one window, of the last Gone: then Beside
 //	one provider's two units  the one that passed last counts; two that passed last in one window are both refused (Twice)
 //	no record of the last Gone windows: the claim is none
 //
-// Lines that began in one attempt belong to units that passed at once; when that is forgotten, the lower unit id is the older. Nothing
-// of it is a proof that anybody lied: a UUID can be copied, by anybody, to hurt its owner.
+// Lines that began in one window belong to units that passed at once; when that is forgotten, the earlier attempt and then the lower unit id
+// is the older. Nothing of it is a proof that anybody lied: a UUID can be copied, by anybody, to hurt its owner.
 func Holds(now Window, claims []Claim) []Held {
 	out := make([]Held, len(claims))
 	var order []int
@@ -218,6 +216,21 @@ func (c *Cards) sweep(now Window) {
 		c.n -= len(c.claims[youngest])
 		delete(c.claims, youngest)
 	}
+}
+
+// Providers are those whose units claim a card.
+func (c *Cards) Providers(tag sign.Hash) (out []sign.Key) {
+	for _, x := range c.claims[tag] {
+		out = append(out, x.Provider)
+	}
+	return out
+}
+
+// Saw reports whether a record's unit was seen to pass then.
+func (c *Cards) Saw(tag sign.Hash, r Record) bool {
+	return slices.ContainsFunc(c.claims[tag], func(x Claim) bool {
+		return x.Unit == r.Answer.Unit && slices.Contains(x.Passed, r.Moment())
+	})
 }
 
 // Held is what a unit's claim to a card is worth, by what was seen.

@@ -50,6 +50,12 @@ func (e *RuleError) Error() string { return fmt.Sprintf("rule %s: %s", e.Rule, e
 // Unwrap gives the cause.
 func (e *RuleError) Unwrap() error { return e.Err }
 
+// IsRule reports whether an error says that a rule is broken.
+func IsRule(err error, rule Rule) bool {
+	var e *RuleError
+	return errors.As(err, &e) && e.Rule == rule
+}
+
 func broken(rule Rule, format string, args ...any) *RuleError {
 	return &RuleError{Rule: rule, Detail: fmt.Sprintf(format, args...)}
 }

@@ -9,7 +9,7 @@ import (
 // LineGap is how many windows may lie between two records of a unit that belong to one line.
 const LineGap = 7 * 24
 
-// Moment is an attempt of a window. All units of the network that answer in one answer at once.
+// Moment is an attempt of a window.
 type Moment struct {
 	Window  Window `json:"window"`
 	Attempt uint8  `json:"attempt"`
