@@ -21,7 +21,7 @@ func instants(t *rapid.T) (audit.Instants, audit.Window, audit.Beacon) {
 		Source: audit.Source(rapid.IntRange(int(audit.SlotHash), int(audit.ByReveal)).Draw(t, "source")),
 		Value:  sign.Sum([]byte(rapid.String().Draw(t, "beacon"))), Round: rapid.Uint64().Draw(t, "round"),
 	}
-	return i, audit.Window(rapid.Uint64Range(0, 1<<40).Draw(t, "window")), b
+	return i, audit.Window(rapid.Uint64Range(0, 1<<39).Draw(t, "window")), b
 }
 
 // Safety: whatever the network's slots and windows are, an attempt begins within its window, after the first eighth, in which beacons
