@@ -310,11 +310,11 @@ func TestReveal(t *testing.T) {
 	prover := w.prover()
 	prover.cfg.Sight = p.sight(t, 0)
 	drawn, size := w.roster.DrawRevealers(window, provider)
-	list, err := prover.commitments(ctx, window, drawn[:size], size)
+	list, err := prover.commitments(ctx, window, drawn[:size], audit.Certify(len(drawn)))
 	if err != nil || len(list) != 5 {
 		t.Fatalf("%d commitments, %v", len(list), err)
 	}
-	again, err := prover.commitments(ctx, window, drawn[:size], size)
+	again, err := prover.commitments(ctx, window, drawn[:size], audit.Certify(len(drawn)))
 	if err != nil || !slices.Equal(list, again) {
 		t.Fatalf("a member commits to something else when it is asked again: %v", err)
 	}

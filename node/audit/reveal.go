@@ -28,32 +28,32 @@ type revealKey struct {
 	window   audit.Window
 }
 
-// mayReveal refuses, with the reason, whoever asks for a part of a beacon that this peer has none in, and gives how many have.
-func (m *Member) mayReveal(ctx context.Context, key attemptKey) (drawn audit.Roster, size int, err error) {
+// mayReveal refuses, with the reason, whoever asks for a part of a beacon that this peer has none in, and gives who may have.
+func (m *Member) mayReveal(ctx context.Context, key attemptKey) (drawn audit.Roster, err error) {
 	if m.cfg.Sight.Source() != audit.ByReveal {
-		return nil, 0, refuse(CodeWindow, "this network's beacons are by %s", m.cfg.Sight.Source())
+		return nil, refuse(CodeWindow, "this network's beacons are by %s", m.cfg.Sight.Source())
 	}
 	window, _, err := m.cfg.Sight.Window()
 	if err != nil {
-		return nil, 0, refuse(CodeWindow, "%v", err)
+		return nil, refuse(CodeWindow, "%v", err)
 	}
 	if key.window != window {
-		return nil, 0, refuse(CodeWindow, "window %d, it is %d now", key.window, window)
+		return nil, refuse(CodeWindow, "window %d, it is %d now", key.window, window)
 	}
 	roster, err := m.cfg.Sight.Roster(ctx, window)
 	if err != nil {
-		return nil, 0, refuse(CodeDrawn, "%v", err)
+		return nil, refuse(CodeDrawn, "%v", err)
 	}
-	drawn, size = roster.DrawRevealers(window, key.provider)
+	drawn, _ = roster.DrawRevealers(window, key.provider)
 	if !slices.ContainsFunc(drawn, func(x audit.Member) bool { return x.Key == m.cfg.Key.Key() }) {
-		return nil, 0, refuse(CodeDrawn, "this peer makes no beacon for %s in window %d", key.provider.Short(), window)
+		return nil, refuse(CodeDrawn, "this peer makes no beacon for %s in window %d", key.provider.Short(), window)
 	}
-	return drawn, size, nil
+	return drawn, nil
 }
 
 // commit gives the commitment to this peer's nonce, the same however often it is asked.
 func (m *Member) commit(ctx context.Context, key attemptKey) (*nodepb.AuditReply, error) {
-	if _, _, err := m.mayReveal(ctx, key); err != nil {
+	if _, err := m.mayReveal(ctx, key); err != nil {
 		return nil, err
 	}
 	var nonce audit.Nonce
@@ -78,12 +78,13 @@ func (m *Member) commit(ctx context.Context, key attemptKey) (*nodepb.AuditReply
 
 // reveal gives this peer's nonce to a list of commitments that it is in, and to no other list in the window.
 func (m *Member) reveal(ctx context.Context, key attemptKey, in *nodepb.AuditRequest_Reveal) (*nodepb.AuditReply, error) {
-	drawn, size, err := m.mayReveal(ctx, key)
+	drawn, err := m.mayReveal(ctx, key)
 	if err != nil {
 		return nil, err
 	}
-	if len(in.List) < audit.Certify(size) || len(in.List) > len(drawn) {
-		return nil, refuse(CodeMembers, "%d commitments, %d of %d are needed", len(in.List), audit.Certify(size), size)
+	// Of all that may be on a list and not of the size alone, or two lists would have less than a third of them in common.
+	if need := audit.Certify(len(drawn)); len(in.List) < need || len(in.List) > len(drawn) {
+		return nil, refuse(CodeMembers, "%d commitments, %d of %d are needed", len(in.List), need, len(drawn))
 	}
 	var list []audit.Commitment
 	for i, c := range in.List {
@@ -144,7 +145,7 @@ func (p *Prover) draw(ctx context.Context, w audit.Window) (Drawn, error) {
 	}
 	self := p.cfg.Key.Key()
 	drawn, size := roster.DrawRevealers(w, self)
-	list, err := p.commitments(ctx, w, drawn[:size], size)
+	list, err := p.commitments(ctx, w, drawn[:size], audit.Certify(len(drawn)))
 	if err != nil {
 		return Drawn{}, err
 	}
@@ -165,7 +166,7 @@ func firstStep(w audit.Window) *nodepb.AuditRequest {
 }
 
 // commitments are those of enough of the peers drawn, members ascending.
-func (p *Prover) commitments(ctx context.Context, w audit.Window, drawn audit.Roster, size int) ([]audit.Commitment, error) {
+func (p *Prover) commitments(ctx context.Context, w audit.Window, drawn audit.Roster, need int) ([]audit.Commitment, error) {
 	req := firstStep(w)
 	req.Step = &nodepb.AuditRequest_Commit_{Commit: &nodepb.AuditRequest_Commit{}}
 	var mu sync.Mutex
@@ -188,7 +189,7 @@ func (p *Prover) commitments(ctx context.Context, w audit.Window, drawn audit.Ro
 		})
 	}
 	wg.Wait()
-	if need := audit.Certify(size); size < 1 || len(list) < need {
+	if len(drawn) < 1 || len(list) < need {
 		return nil, fmt.Errorf("%w: %d of at least %d make the beacon: %w", ErrCommittee, len(list), need, why)
 	}
 	slices.SortFunc(list, func(a, b audit.Commitment) int { return slices.Compare(a.Member[:], b.Member[:]) })

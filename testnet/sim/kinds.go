@@ -7,7 +7,7 @@ func Kinds() []Kind {
 	all := slices.Concat(
 		honestKinds, metadataKinds, amxKinds, upsellKinds, vramKinds, hostMemoryKinds, sybilKinds, rotationKinds, excuseKinds, replayKinds, partialKinds, inexactKinds,
 		structuredKinds, grindingKinds, relayKinds, captureKinds, lazyKinds, oversoldKinds, uuidKinds, regionKinds, pingKinds, attestationKinds,
-		eclipseKinds, memberKinds, forgedKinds, meteringKinds, washKinds, soldTwiceKinds, contendedKinds, splitKinds,
+		eclipseKinds, memberKinds, revealKinds, forgedKinds, meteringKinds, washKinds, soldTwiceKinds, contendedKinds, splitKinds,
 	)
 	slices.SortStableFunc(all, func(a, b Kind) int { return a.Threat - b.Threat })
 	return all
