@@ -567,3 +567,25 @@ func TestNobodyShowsAJobThatIsAnchoredAsAnother(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// BenchmarkReadPage is what reading a full page of new leases takes, but for the stream, the chain and the journal.
+func BenchmarkReadPage(b *testing.B) {
+	w := newWorld(b)
+	buyer := private(1)
+	var rs []verify.Receipt
+	for i := range MaxPage {
+		rs = append(rs, deal(b, 1+i, private(2), buyer, coin))
+	}
+	w.settle(buyer, present-1800, rs...)
+	s := w.shower(buyer.Key(), store.NewMemory())
+	if err := s.Turn(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	page := s.Show(Mark{})
+	for b.Loop() {
+		r := w.reader(private(0).Key(), store.NewMemory())
+		if at, err := r.read(b.Context(), buyer.Key(), Mark{}, page); err != nil || at == (Mark{}) {
+			b.Fatal(err)
+		}
+	}
+}

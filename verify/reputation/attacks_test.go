@@ -132,6 +132,43 @@ func TestWashTradesOfSixTimesTheHonestVolume(t *testing.T) {
 	}
 }
 
+// The same with what a reader has that asks the buyers what they anchored (node/reputation): the newest leases of each, in all no more than
+// fit, while four in ten of the honest are never there and all sybils always are.
+func TestWashTradesAsFactsAreRead(t *testing.T) {
+	t.Parallel()
+	const each, most = 256, 26_000
+	read := func(seeds int, of func(m, k int) sign.Key) (got spread) {
+		for seed := range seeds {
+			b := world.New(uint64(seed))
+			washed(200, 5, of)(b)
+			by := b.Reader()
+			away := map[sign.Key]bool{}
+			for i := range world.Buyers {
+				away[world.Buyer(i)] = b.R.IntN(10) < 4 && i >= world.MostBought
+			}
+			v, err := reputation.NewView(world.Params, by, world.Now, b.Read(by, func(k sign.Key) bool { return !away[k] }, each, most), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, world.Told(v))
+		}
+		return got
+	}
+	seeds := 8
+	if *full {
+		seeds = 20
+		fmt.Printf("| as read, bought buyers, 1 %% | %v |\n", read(seeds, world.Bought(world.Buyers/100)))
+		fmt.Printf("| as read, bought buyers, 20 %% | %v |\n", read(seeds, world.Bought(world.MostBought)))
+	}
+	got := read(seeds, world.Own)
+	if *full {
+		fmt.Printf("| as read, wash trades, 200 × 5 | %v |\n", got)
+	}
+	if got.mean() < 0.995 {
+		t.Errorf("%v", got)
+	}
+}
+
 // A sleeper is as good as the honest until it cheats, and nobody can tell. This holds how soon one who is cheated does.
 func TestSleepersAreFoundOutByThoseTheyCheat(t *testing.T) {
 	t.Parallel()

@@ -4,9 +4,12 @@
 package reputationtest
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/binary"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
@@ -157,6 +160,34 @@ func (b *Market) Reader() sign.Key { return Buyer(MostBought + b.R.IntN(Buyers-M
 // Look is what somebody makes of the market.
 func (b *Market) Look(by sign.Key, stakes []reputation.Stake) (*reputation.View, error) {
 	return reputation.NewView(Params, by, Now, b.Facts, stakes)
+}
+
+// Read is what a reader has of the market's facts that asks the buyers what they anchored: its own, and of each buyer that shows it the newest
+// leases, each so many, in all at most the newest so many.
+func (b *Market) Read(by sign.Key, shows func(buyer sign.Key) bool, each, most int) []reputation.Fact {
+	var out, others []reputation.Fact // of others one of each two
+	for _, f := range b.Facts {
+		switch {
+		case f.Subject == by || f.Rater == by:
+			out = append(out, f)
+		case f.Kind == reputation.Kept && f.Role == reputation.Provider && shows(f.Rater):
+			others = append(others, f)
+		}
+	}
+	slices.SortFunc(others, func(x, y reputation.Fact) int {
+		return cmp.Or(cmp.Compare(y.At, x.At), bytes.Compare(x.ID[:], y.ID[:]))
+	})
+	shown := map[sign.Key]int{}
+	for _, f := range others {
+		if shown[f.Rater]++; shown[f.Rater] > each || most == 0 {
+			continue
+		}
+		most--
+		buyer := f
+		buyer.Role, buyer.Subject, buyer.Rater = reputation.Buyer, f.Rater, f.Subject
+		out = append(out, f, buyer)
+	}
+	return out
 }
 
 // Scores are those of the first n providers of a kind, of 1.
