@@ -219,7 +219,7 @@ func (n *Node) Audits() ([]audit.Past, error) {
 	if n.audits == nil {
 		return nil, n.noAudits()
 	}
-	return n.audits.Shelf().All(), nil
+	return n.audits.Past(), nil
 }
 
 // Audit has this peer's units show now what they are.

@@ -64,6 +64,21 @@ func (s *Service) held(u market.UnitID) audit.Held {
 	return s.cfg.Claims.Held(card.Card().Tag, u)
 }
 
+// Past is how all units did, by unit and then the newest first, and who else claims their cards.
+func (s *Service) Past() []Past {
+	all := s.cfg.Shelf.All()
+	for i := range all {
+		if i > 0 && all[i].Unit == all[i-1].Unit {
+			continue
+		}
+		h := s.held(all[i].Unit)
+		if all[i].Card = h.Note(); h.Err() != nil {
+			all[i].Card = h.Err().Error()
+		}
+	}
+	return all
+}
+
 // showCard gives the newest record of this peer's unit on a card.
 func (s *Service) showCard(tag []byte) (*nodepb.RecordReply, error) {
 	if len(tag) != sign.HashSize {

@@ -40,6 +40,8 @@ type Past struct {
 	Standing string `json:"standing"`
 	// Anchored is the transaction by which the chain has the record's hash under a root; empty while it has not. The journal has it apart.
 	Anchored chain.TxID `json:"anchored,omitempty"`
+	// Card is who else claims the unit's card, and what follows; only of its newest audit, and not in the journal.
+	Card string `json:"card,omitempty"`
 }
 
 // Shelf keeps the newest record of each of a peer's own units, and how they did before. It may be used by many goroutines.
