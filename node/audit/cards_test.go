@@ -48,7 +48,7 @@ func newTown() *town {
 }
 
 // seller is a provider whose unit claims a card.
-func (w *town) seller(t *testing.T, name, uuid string, index uint32) *seller {
+func (w *town) seller(t testing.TB, name, uuid string, index uint32) *seller {
 	t.Helper()
 	s := &seller{town: w, key: audittest.Key(name), st: store.NewMemory()}
 	var err error
@@ -61,7 +61,7 @@ func (w *town) seller(t *testing.T, name, uuid string, index uint32) *seller {
 }
 
 // start is a new process of a provider, with what the one before kept.
-func (s *seller) start(t *testing.T) {
+func (s *seller) start(t testing.TB) {
 	t.Helper()
 	shelf, err := OpenShelf(t.Context(), s.st)
 	if err != nil {
@@ -82,7 +82,7 @@ func (s *seller) start(t *testing.T) {
 }
 
 // passes has the unit pass in an attempt of the window that is now.
-func (s *seller) passes(t *testing.T, attempt uint8) audit.Record {
+func (s *seller) passes(t testing.TB, attempt uint8) audit.Record {
 	t.Helper()
 	c := s.town.c
 	c.Provider, c.Unit, c.Window, c.Attempt = s.key, s.unit.ID, s.town.window, attempt
@@ -141,7 +141,7 @@ func (w *town) buyer() *Proofs {
 }
 
 // offers is what a seller offers now: its newest record, whatever it thinks of it.
-func (s *seller) offers(t *testing.T) market.Offer {
+func (s *seller) offers(t testing.TB) market.Offer {
 	t.Helper()
 	_, hash, _ := s.cfg.Shelf.newest(s.unit.ID)
 	s.list = []market.Shown{{Unit: s.unit.ID, Record: hash}}
@@ -154,7 +154,7 @@ func (s *seller) offers(t *testing.T) market.Offer {
 }
 
 // buys has a buyer check a seller's unit: nil is that it is sold as proven.
-func (s *seller) buys(t *testing.T, p *Proofs) error {
+func (s *seller) buys(t testing.TB, p *Proofs) error {
 	t.Helper()
 	o := s.offers(t)
 	err := p.CheckUnits(t.Context(), o, []market.UnitID{s.unit.ID})

@@ -199,3 +199,52 @@ func FuzzRecordReply(f *testing.F) {
 		_, _ = readAnchor(reply.Anchor, r.Hash())
 	})
 }
+
+// A reader takes what a peer shows of a card for that peer's record and for nothing else, and two units for two cards only where both passed.
+func FuzzCardReply(f *testing.F) {
+	w := newTown()
+	w.hidden = true
+	owner, other := w.seller(f, "owner", uuid, 0), w.seller(f, "other", uuid, 0)
+	a, b := owner.passes(f, 1), other.passes(f, 1)
+	tag := market.TagOf(uuid)
+	honest, err := other.showCard(tag[:])
+	if err != nil {
+		f.Fatal(err)
+	}
+	honest.Beside = []*nodepb.Beside{{Own: b.Certificate().Marshal(), Other: a.Certificate().Marshal(), Card: owner.unit.Card().Marshal(), Has: hasOf(sold)}}
+	for _, r := range []*nodepb.RecordReply{honest, {}, {Record: a.Marshal(), Card: honest.Card, Has: honest.Has}, {Card: []byte{255}, Beside: []*nodepb.Beside{{}}}} {
+		x, err := proto.Marshal(r)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(x)
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		var reply nodepb.RecordReply
+		if proto.Unmarshal(raw, &reply) != nil {
+			return
+		}
+		c := w.claims()
+		c.cfg.Ask = func(context.Context, sign.Key, *nodepb.RecordRequest) (*nodepb.RecordReply, error) {
+			return &reply, nil
+		}
+		r, err := c.ask(t.Context(), w.window, other.key.Key(), tag)
+		if err == nil && string(r.record.Marshal()) != string(b.Marshal()) || (err == nil) != c.cards.Saw(tag, b) || c.cards.Saw(tag, a) {
+			t.Fatalf("another record is taken: %v", err)
+		}
+		before := c.cards.Saw(tag, b)
+		_ = c.beside(t.Context(), other.key.Key(), other.unit.Card(), sold, reply.Beside)
+		if !c.cards.Saw(tag, a) {
+			if c.cards.Saw(tag, b) != before {
+				t.Fatal("half of two that passed at once is taken")
+			}
+			return
+		}
+		for _, p := range reply.Beside {
+			if string(p.Own) == string(b.Certificate().Marshal()) && string(p.Other) == string(a.Certificate().Marshal()) {
+				return
+			}
+		}
+		t.Fatal("two units are said to have passed at once, which did not say so")
+	})
+}

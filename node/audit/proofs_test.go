@@ -35,7 +35,7 @@ func shownCase(t *testing.T, unit string) audittest.Case {
 	return c
 }
 
-func made(t *testing.T, c audittest.Case) audit.Record {
+func made(t testing.TB, c audittest.Case) audit.Record {
 	t.Helper()
 	r, err := c.Make()
 	if err != nil {
