@@ -16,6 +16,7 @@ import (
 
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/entry"
 	"github.com/starling-network/starling/node/evidence"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/rates"
@@ -23,6 +24,7 @@ import (
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/discovery"
 	"github.com/starling-network/starling/p2p/gossip"
+	"github.com/starling-network/starling/p2p/stream"
 	"github.com/starling-network/starling/verify/replica"
 )
 
@@ -36,7 +38,9 @@ const (
 	// write.
 	againMiB  = 2048
 	againDisk = 8192
-	againDir  = "again-"
+	// tellMiB is how large program and inputs may be of which this peer tells for a light client.
+	tellMiB  = 64
+	againDir = "again-"
 	// judgeEvery is how often the chain is looked at while a proof waits, judgeTurn how long one that votes leaves to the one before it to
 	// open a ballot.
 	judgeEvery = 15 * time.Second
@@ -210,7 +214,11 @@ func (l *dissents) tell(ctx context.Context) {
 	shown := map[string]bool{}
 	for _, k := range kept {
 		d, err := replica.UnmarshalDissent(k.Proof)
-		if err != nil || !k.Own || time.Since(k.Found) > tellFor || k.Over() {
+		if err != nil || !k.Own && !k.Told {
+			continue
+		}
+		if time.Since(k.Found) > tellFor || k.Over() {
+			l.forget(k, d)
 			continue
 		}
 		a := replica.Announce(d)
@@ -234,6 +242,19 @@ func (l *dissents) tell(ctx context.Context) {
 	for _, a := range all {
 		if err := l.topic.Publish(ctx, a.Marshal()); err != nil && ctx.Err() == nil && !errors.Is(err, gossip.ErrClosed) {
 			l.n.p.Log.Warn("the network was not told of a dissent; it will be again", "err", err)
+		}
+	}
+}
+
+// forget gives back what was only here to be shown.
+func (l *dissents) forget(k evidence.Dissent, d replica.Dissent) {
+	all := []sign.Hash{replica.Announce(d).Hash}
+	if k.Told {
+		all = append(all, contents(d.Work)...)
+	}
+	for _, h := range all {
+		if c, err := workload.CIDOf(h); err == nil && l.n.p.Blobs.Has(c) {
+			l.n.drop(c)
 		}
 	}
 }
@@ -300,7 +321,94 @@ func (n *Node) keepDissent(ctx context.Context, d replica.Dissent) (string, erro
 	if err == nil && n.dissents != nil {
 		n.dissents.found()
 	}
+	select {
+	case n.tells <- struct{}{}:
+	default:
+	}
 	return id, err
+}
+
+// tellFor tells the network of a light client's proof: it keeps that, with what its work reads, and tells of it as of its own.
+func (n *Node) tellFor(ctx context.Context, from peer.ID, d replica.Dissent) error {
+	a := replica.Announce(d)
+	if n.dissents == nil || !n.dissents.matters(a) {
+		return stream.Refuse("nothing", "nobody votes on it, or none of the providers has anything at stake")
+	}
+	if now := n.Slot(); now == 0 || a.Ends() > now {
+		return stream.Refuse("early", "of results to come, or this peer does not see the chain")
+	}
+	if n.evidence.KnowsDissent(a) {
+		return nil
+	}
+	left := int64(tellMiB) << 20
+	var fetched []cid.Cid
+	err := func() error {
+		for _, h := range contents(d.Work) {
+			c, err := workload.CIDOf(h)
+			if err != nil {
+				return err
+			}
+			if n.p.Blobs.Has(c) {
+				continue
+			}
+			if err := n.fetch(ctx, from, c, left); err != nil {
+				return stream.Refuse("files", "what the work reads cannot be fetched, or is more than "+stream.Size(int64(tellMiB)<<20))
+			}
+			fetched = append(fetched, c)
+			if size, err := n.p.Blobs.Size(c); err == nil {
+				left -= size
+			}
+		}
+		_, err := n.evidence.TellDissent(ctx, d)
+		return err
+	}()
+	if err != nil {
+		for _, c := range fetched {
+			n.drop(c)
+		}
+		return err
+	}
+	n.dissents.found()
+	return nil
+}
+
+// tellEntries has an entry peer tell of each proof of this light client, until one did or it is a day old.
+func (n *Node) tellEntries(ctx context.Context) error {
+	told := map[string]bool{}
+	for ctx.Err() == nil {
+		kept, err := n.evidence.Dissents(ctx)
+		for _, k := range kept {
+			d, err := replica.UnmarshalDissent(k.Proof)
+			if err != nil || told[k.ID] || time.Since(k.Found) > tellFor {
+				continue
+			}
+			for _, to := range n.p.Light.Entries() {
+				for _, h := range contents(d.Work) {
+					if c, err := workload.CIDOf(h); err == nil {
+						n.grants.add(to, c)
+					}
+				}
+				if err := entry.Tell(ctx, n.p.Host, n.tag, to, k.Proof); err != nil {
+					n.p.Log.Info("an entry peer does not tell the network of a dissent", "id", k.ID, "entry", to, "err", err)
+					continue
+				}
+				told[k.ID] = true
+				n.p.Log.Info("an entry peer tells the network of a dissent", "id", k.ID, "entry", to)
+				break
+			}
+		}
+		if err != nil && ctx.Err() == nil {
+			n.p.Log.Warn("dissents are not told of", "err", err)
+		}
+		t := time.NewTimer(tellEvery)
+		select {
+		case <-ctx.Done():
+		case <-n.tells:
+		case <-t.C:
+		}
+		t.Stop()
+	}
+	return nil
 }
 
 // readable says whether a peer may read a blob.

@@ -20,15 +20,23 @@ func (n *Node) newEvidence(ctx context.Context) (*evidence.Keeper, error) {
 	})
 }
 
-// Evidence is what publishes leases and keeps proofs of double sale; nil for a light peer.
+// Evidence is what publishes leases and keeps proofs of double sale; a light peer's keeps its own dissents alone.
 func (n *Node) Evidence() *evidence.Keeper { return n.evidence }
 
-// proofs is Evidence for the local API, or nothing at all.
+// proofs is Evidence for the local API.
 func (n *Node) proofs() api.Evidence {
-	if n.evidence == nil {
-		return nil
+	if n.p.Light != nil {
+		return lightProofs{n.evidence}
 	}
 	return n.evidence
+}
+
+// lightProofs are those of a light peer, which looks after no units.
+type lightProofs struct{ *evidence.Keeper }
+
+// Watch implements api.Evidence.
+func (lightProofs) Watch(context.Context, evidence.Watched) error {
+	return &api.Error{Status: 409, Code: "light", Message: "a light client looks after no units: it takes no part in the network"}
 }
 
 // lied has a lie count among what this peer knows of who told it.

@@ -56,7 +56,6 @@ import (
 	"github.com/starling-network/starling/p2p/blob"
 	"github.com/starling-network/starling/p2p/discovery"
 	"github.com/starling-network/starling/p2p/gossip"
-	"github.com/starling-network/starling/verify/replica"
 )
 
 // Parts are what a peer is made of. Whoever makes the parts closes them after Run.
@@ -119,7 +118,7 @@ type Node struct {
 	p          Parts
 	tag        string
 	discovery  *discovery.Discovery // nil for a light peer
-	evidence   *evidence.Keeper     // nil for a light peer
+	evidence   *evidence.Keeper     // of a light peer only its own dissents
 	probes     exclusive.Published  // nil: none are public
 	sight      *audit.Public        // nil where nothing is audited
 	claims     *audit.Claims        // of cards; nil where nothing is audited
@@ -128,6 +127,7 @@ type Node struct {
 	registered *registry.Registry   // nil where nobody registers, or nothing lists who did
 	lies       *lies                // nil for a light peer, and where nothing is audited
 	dissents   *dissents            // nil for a light peer, and where nobody registers
+	tells      chan struct{}        // holds one token when a light peer found a dissent
 	reputation *reputation.Book
 	reader     *reputation.Reader // nil for a light peer
 	shower     *reputation.Shower // likewise
@@ -166,7 +166,7 @@ func New(ctx context.Context, p Parts) (*Node, error) {
 		return nil, fmt.Errorf("%w: the genesis names program %s, and the chain is opened with a program: %t", ErrConfig, p.Genesis.Program, p.Program != nil)
 	}
 	p.Version = p.Version[:min(len(p.Version), maxVersion)]
-	n := &Node{p: p, tag: p.Genesis.Tag(), grants: newGrants(), started: time.Now()}
+	n := &Node{p: p, tag: p.Genesis.Tag(), grants: newGrants(), tells: make(chan struct{}, 1), started: time.Now()}
 	n.gpus = newGPUs(p.GPUs)
 	n.kept = newKept(p.Log.With("role", "audit"))
 	n.slots = slots.New(p.Ledger, p.Genesis.SlotMillis, p.SlotEvery, p.Log)
@@ -186,14 +186,14 @@ func New(ctx context.Context, p Parts) (*Node, error) {
 		return nil, fmt.Errorf("setting up audits: %w", err)
 	}
 	n.claims = n.newClaims()
+	if n.evidence, err = n.newEvidence(ctx); err != nil {
+		return nil, fmt.Errorf("setting up what is published of leases: %w", err)
+	}
 	if p.Light != nil {
 		if n.buyer, err = n.newBuyer(ctx, p.Light.Find, p.Light.Publish); err != nil {
 			return nil, fmt.Errorf("setting up what is bought: %w", err)
 		}
 		return n, nil
-	}
-	if n.evidence, err = n.newEvidence(ctx); err != nil {
-		return nil, fmt.Errorf("setting up what is published of leases: %w", err)
 	}
 	values := []discovery.Values{n.evidence.Values()}
 	if n.discovery, err = discovery.New(p.Host, discovery.Config{Network: n.tag, Values: values, Logger: p.Log}); err != nil {
@@ -309,10 +309,6 @@ func (n *Node) newBuyer(ctx context.Context, find finder, publish publisher) (*b
 	if n.p.Light != nil {
 		carries, peers = n.p.Light.Carries, n.p.Light.Peers
 	}
-	dissent := func(context.Context, replica.Dissent) (string, error) { return "", nil }
-	if n.evidence != nil {
-		dissent = n.keepDissent
-	}
 	blocks, _ := n.p.Ledger.(chain.Blocks)
 	var escrows *buyer.Escrows
 	var bond func(context.Context, sign.Key) (sign.Key, market.Amount, error)
@@ -329,7 +325,7 @@ func (n *Node) newBuyer(ctx context.Context, find finder, publish publisher) (*b
 	}
 	return buyer.New(ctx, buyer.Config{
 		Escrows: escrows, Guardian: n.guardian, Stake: stake, Peers: peers,
-		Carries: carries, Filed: n.filed, Blocks: blocks, Bond: bond, AtRisk: risk, Dissent: dissent, Reputation: seen{n.reputation, n}, Weights: n.weights(), Proofs: n.newProofs(),
+		Carries: carries, Filed: n.filed, Blocks: blocks, Bond: bond, AtRisk: risk, Dissent: n.keepDissent, Reputation: seen{n.reputation, n}, Weights: n.weights(), Proofs: n.newProofs(),
 		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Owner: n.p.Owner, Ledger: n.p.Ledger, Store: n.p.Store,
 		Blobs: n.p.Blobs, Fetch: n.fetch, Grant: n.grants.add, Runtimes: n.p.Runtimes, Slots: n.slots, Dir: n.p.Home,
 		Publish: publish, Find: find, Settle: n.p.Settle, Limits: limits, PrivateHook: n.p.Config.Buy.Webhooks.Private,
@@ -503,6 +499,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	g.Go(func() error { return n.p.Host.Run(gctx) })
 	if n.p.Light != nil {
 		g.Go(func() error { return n.p.Light.Run(gctx) })
+		g.Go(func() error { return n.tellEntries(gctx) })
 	} else {
 		g.Go(func() error { return n.discovery.Run(gctx) })
 		g.Go(func() error { return n.evidence.Run(gctx, n.discovery) })

@@ -88,7 +88,7 @@ func (n *Node) filed(l market.Lease, units []market.UnitID, r verify.Receipt) {
 	if n.audits != nil && n.provider != nil && l.Core.Provider == n.p.Key.Key() {
 		n.audits.Worked(l, units, r)
 	}
-	if n.evidence != nil {
+	if n.p.Light == nil {
 		n.evidence.File(l, units, r)
 	}
 }

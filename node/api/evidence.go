@@ -22,7 +22,7 @@ type Evidence interface {
 
 // evidenceRoutes are the routes of proofs.
 func (s *Server) evidenceRoutes() map[string]func(http.ResponseWriter, *http.Request) error {
-	// with refuses where there is none: a light client takes no part in the DHT.
+	// with refuses where there is none.
 	with := func(do func(e Evidence, w http.ResponseWriter, r *http.Request) error) func(http.ResponseWriter, *http.Request) error {
 		return func(w http.ResponseWriter, r *http.Request) error {
 			if s.proofs == nil {

@@ -56,7 +56,8 @@ type Charge struct {
 type Dissent struct {
 	ID        string     `json:"id"` // 16 hexadecimal digits, of the work and the leases
 	Found     time.Time  `json:"found"`
-	Own       bool       `json:"own"` // this peer bought them
+	Own       bool       `json:"own"`            // this peer bought them
+	Told      bool       `json:"told,omitempty"` // a light client did, for which this peer tells of it
 	Work      sign.Hash  `json:"work"`
 	Providers []sign.Key `json:"providers"`
 	Wrong     []sign.Key `json:"wrong,omitempty"` // those that a majority differs from
@@ -74,7 +75,8 @@ func (d Dissent) Over() bool {
 type dissentRecord struct {
 	Found  time.Time `json:"found"`
 	Others bool      `json:"others,omitempty"` // somebody else found it
-	Holder sign.Key  `json:"holder,omitzero"`  // who told of it, and has program and inputs
+	Holder sign.Key  `json:"holder,omitzero"`  // who told of it, and has program and inputs; zero: they are here
+	Told   bool      `json:"told,omitempty"`   // this peer tells of it for a light client
 	Proof  []byte    `json:"proof"`
 }
 
@@ -181,6 +183,12 @@ func (k *Keeper) KeepDissent(ctx context.Context, d replica.Dissent) (string, er
 // says whether it is new here.
 func (k *Keeper) HearDissent(ctx context.Context, d replica.Dissent, holder sign.Key) (fresh bool, err error) {
 	_, fresh, err = k.keepDissent(ctx, d, dissentRecord{Others: true, Holder: holder})
+	return fresh, err
+}
+
+// TellDissent is HearDissent for a light client's, of which this peer tells the network; it has the program and the inputs.
+func (k *Keeper) TellDissent(ctx context.Context, d replica.Dissent) (fresh bool, err error) {
+	_, fresh, err = k.keepDissent(ctx, d, dissentRecord{Others: true, Told: true})
 	return fresh, err
 }
 
@@ -295,7 +303,7 @@ func (k *Keeper) Dissents(ctx context.Context) ([]Dissent, error) {
 		if err != nil {
 			return err
 		}
-		x := Dissent{ID: key, Found: rec.Found, Own: !rec.Others, Work: d.Work.Hash(), Proof: rec.Proof}
+		x := Dissent{ID: key, Found: rec.Found, Own: !rec.Others, Told: rec.Told, Work: d.Work.Hash(), Proof: rec.Proof}
 		for _, r := range d.Results {
 			x.Providers = append(x.Providers, r.Receipt.Provider)
 		}

@@ -331,6 +331,37 @@ func TestForgedTakesStake(t *testing.T) {
 	})
 }
 
+// A light client keeps its proof and has its entry tell the network; who voted takes the forger's stake.
+func TestForgedLightTakesStake(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := forgery(nil)
+		o.Providers, o.Entries, o.Strangers, o.Escrow, o.Votes = 5, 1, 1, true, judging
+		n := New(t, o)
+		time.Sleep(5 * time.Second)
+		n.stake(1_000_000, forger)
+		n.bond(2, 3, 4)
+		l := n.Light(0, n.Buyer(0))
+		time.Sleep(5 * time.Second)
+		j := l.Peer.Wait(l.Peer.Submit(l.Peer.verified(1)).ID, 20*time.Minute)
+		n.right(t, l.Peer, j)
+		at := program.ProviderAddress(n.Genesis.Program, n.Genesis.Escrow, n.Provider(forger).Key.Key())
+		for range 1200 {
+			if n.Programs.State().Providers[at].WasSlashed {
+				break
+			}
+			time.Sleep(time.Second)
+		}
+		if p := n.Programs.State().Providers[at]; !p.WasSlashed || p.Stake != 0 {
+			kept, err := n.Buyer(0).Node.Evidence().Dissents(t.Context())
+			t.Fatalf("%+v\nthe entry has %+v, %v\n%v", p, kept, err, n.Programs.Calls())
+		}
+		if err := n.Programs.Check(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // Where jobs are paid from escrows: replicas go to those who have something at stake before those who have not, are paid as any
 // other job, and two providers of one owner do not check one another.
 func TestForgedWithStakes(t *testing.T) {
