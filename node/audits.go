@@ -66,7 +66,7 @@ func (n *Node) newAudits(ctx context.Context) (*audit.Service, error) {
 	}
 	c := audit.Config{
 		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Sight: n.sight, Shelf: shelf, Log: n.p.Log.With("role", "audit"),
-		Judged: n.judged, Lie: n.keepLie, Claims: n.claims,
+		Judged: n.judged, Lie: n.keepLie, Refused: n.refuse, Claims: n.claims,
 		Until: func(s market.Slot) time.Duration { return n.slots.Until(time.Now(), s) },
 	}
 	if n.provider != nil {
@@ -156,8 +156,13 @@ func (n *Node) newProofs() buyer.Proofs {
 	if n.sight == nil {
 		return nil
 	}
+	var against func(rules.Record, rules.Roster) error
+	if n.refused != nil {
+		against = n.refused.Against
+	}
 	return audit.NewProofs(audit.ProofsConfig{
-		Domain: n.p.Genesis.Domain(), WindowSlots: n.p.Genesis.AuditSlots, SlotMillis: n.p.Genesis.SlotMillis, Sight: n.sight, Burns: n.newBurns(), Claims: n.claims, Ask: audit.Asker{Host: n.p.Host, Tag: n.tag}.Ask,
+		Against: against,
+		Domain:  n.p.Genesis.Domain(), WindowSlots: n.p.Genesis.AuditSlots, SlotMillis: n.p.Genesis.SlotMillis, Sight: n.sight, Burns: n.newBurns(), Claims: n.claims, Ask: audit.Asker{Host: n.p.Host, Tag: n.tag}.Ask,
 		Until: func(s market.Slot) time.Duration { return n.slots.Until(time.Now(), s) }, Now: time.Now, Log: n.p.Log.With("role", "buyer"),
 	})
 }

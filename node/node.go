@@ -128,6 +128,8 @@ type Node struct {
 	lies       *lies                // nil for a light peer, and where nothing is audited
 	dissents   *dissents            // nil for a light peer, and where nobody registers
 	tells      chan struct{}        // holds one token when a light peer found a dissent
+	failed     *failed              // nil for a light peer, and where nothing is audited
+	refused    *audit.Failed        // likewise
 	reputation *reputation.Book
 	reader     *reputation.Reader // nil for a light peer
 	shower     *reputation.Shower // likewise
@@ -211,6 +213,14 @@ func New(ctx context.Context, p Parts) (*Node, error) {
 	}
 	if n.dissents, err = n.newDissents(g); err != nil {
 		return nil, errors.Join(err, n.close())
+	}
+	if n.sight != nil {
+		if n.refused, err = audit.OpenFailed(ctx, p.Store, p.Genesis, n.sight); err != nil {
+			return nil, errors.Join(err, n.close())
+		}
+		if n.failed, err = n.newFailed(g); err != nil {
+			return nil, errors.Join(err, n.close())
+		}
 	}
 	lots, err := n.lots(ctx)
 	if err != nil {
@@ -538,6 +548,9 @@ func (n *Node) Run(ctx context.Context) (err error) {
 		g.Go(func() error { return n.dissents.run(gctx) })
 		g.Go(func() error { return n.judge(gctx) })
 	}
+	if n.failed != nil {
+		g.Go(func() error { return n.failed.run(gctx) })
+	}
 	if n.guardian != nil {
 		g.Go(func() error { return n.guardian.Run(gctx) })
 	}
@@ -582,6 +595,9 @@ func (n *Node) Provider() *provider.Provider { return n.provider }
 
 // Auditing is the part that audits, or nil.
 func (n *Node) Auditing() *audit.Service { return n.audits }
+
+// Refused is what this peer heard of units that failed, or nil.
+func (n *Node) Refused() *audit.Failed { return n.refused }
 
 // Guardian is what this peer guards, or nil.
 func (n *Node) Guardian() *guardian.Service { return n.guardian }

@@ -79,6 +79,15 @@ func (p *Proofs) judge(ctx context.Context, o market.Offer, r audit.Record, excu
 	if err := checkPublic(ctx, p.cfg.Sight, r, o.Class); err != nil {
 		return busy, err
 	}
+	if p.cfg.Against != nil {
+		roster, err := p.cfg.Sight.Roster(ctx, r.Answer.Window)
+		if err == nil {
+			err = p.cfg.Against(r, roster)
+		}
+		if err != nil {
+			return busy, err
+		}
+	}
 	if err := p.compute(ctx, r, busy); err != nil || stale == nil {
 		return busy, err
 	}

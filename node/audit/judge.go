@@ -76,6 +76,16 @@ func (m *Member) show(a *attempt, r *nodepb.AuditRequest_Show) (*nodepb.AuditRep
 	if err != nil {
 		return nil, err
 	}
+	if v.Outcome != audit.Pass && m.cfg.Refused != nil {
+		x, err := audit.Refuse(audit.Record{
+			Beacon: a.beacon, Proof: a.proof, Committee: uint8(a.size), WindowSlots: m.cfg.WindowSlots, Answer: *u.answer, AnswerSig: u.answerSig,
+			Shown: shown, ShownSig: sig, Verdicts: []audit.Signed{{Verdict: v, Signature: signature}},
+		})
+		if err != nil {
+			return nil, err
+		}
+		m.cfg.Refused(x)
+	}
 	m.cfg.Judged(a.key.provider, v)
 	b := v.Marshal()
 	u.verdict = &nodepb.AuditReply{Verdict: b[:], Signature: signature[:], Found: found}

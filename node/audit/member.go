@@ -84,6 +84,8 @@ type MemberConfig struct {
 	Now func() time.Time
 	// Lie is told of lies that were found, to be kept.
 	Lie func(audit.Lie)
+	// Refused is told of verdicts that refuse, to be kept and told of, before they are given; nil: nobody.
+	Refused func(audit.Refusal)
 	// Judged is told of every verdict that this peer gives of a provider's unit.
 	Judged func(provider sign.Key, v audit.Verdict)
 	Log    *slog.Logger
@@ -110,6 +112,7 @@ type attempt struct {
 	mu     sync.Mutex
 	key    attemptKey
 	beacon audit.Beacon
+	proof  []byte // of the beacon
 	slot   market.Slot
 	drawn  audit.Roster // committee, and those who stand at most Slack places below
 	size   int          // of the committee
@@ -211,6 +214,7 @@ func (m *Member) begin(ctx context.Context, key attemptKey, b *nodepb.AuditReque
 		return nil, refuse(CodeWindow, "a beacon of %d bytes, of source %d", len(b.Beacon), b.Source)
 	}
 	a.beacon = audit.Beacon{Source: audit.Source(b.Source), Round: b.Round, Value: sign.Hash(b.Beacon)}
+	a.proof = b.Proof
 	era, err := m.cfg.Sight.Check(ctx, window, key.provider, a.beacon, b.Proof)
 	if err != nil {
 		return nil, refuse(CodeWindow, "%v", err)

@@ -46,6 +46,9 @@ type ProofsConfig struct {
 	Sight       Sight
 	Burns       Burns   // nil: nobody is excused
 	Claims      *Claims // of cards; nil: its own, that find nobody
+	// Against says why a record that passed sells nothing in spite of it: its unit failed. nil: this peer hears of no failures. The roster is that
+	// of the record's window, nil where it was checked before.
+	Against func(r audit.Record, roster audit.Roster) error
 	// Ask asks a peer for a record, or for the list of them behind the proof of an offer.
 	Ask func(ctx context.Context, from sign.Key, req *nodepb.RecordRequest) (*nodepb.RecordReply, error)
 	// Until is how long it takes until a slot begins.
@@ -223,6 +226,11 @@ var errOther = errors.New("its record is of another class, or of other resources
 
 // fresh says why a record does not keep its unit listed now that is sold as an offer says.
 func (p *Proofs) fresh(c checked, o market.Offer, now market.Slot) error {
+	if p.cfg.Against != nil {
+		if err := p.cfg.Against(c.record, nil); err != nil {
+			return err
+		}
+	}
 	return audit.Fresh(c.record, c.busy.list, now, c.busy.terms(p.cfg.WindowSlots, p.cfg.SlotMillis, o.Price))
 }
 

@@ -48,6 +48,8 @@ type Config struct {
 	Judged func(provider sign.Key, v audit.Verdict)
 	// Lie keeps the proof of a lie that was found.
 	Lie func(ctx context.Context, l audit.Lie) error
+	// Refused is told of what this peer signed of units that did not pass, before their provider is.
+	Refused func(audit.Refusal)
 	// Burns is what excuses of units that worked are weighed by, Funded where the money of a lease of this peer's units lies on chain,
 	// and Price for what units of a class are offered. nil: nobody is excused. Sold calls fn for each receipt in the journal under a lease
 	// of this peer's units that began in a slot or later; nil: it remembers none.
@@ -95,7 +97,7 @@ func NewService(cfg Config) *Service {
 	s := &Service{cfg: cfg, tag: cfg.Genesis.Tag(), turn: make(chan struct{}, 1), poke: make(chan struct{}, 1), audited: make(chan struct{}, 1), cards: map[market.UnitID]market.Unit{}, alone: market.Class.Alone, passed: make(chan struct{}, 1)}
 	domain := cfg.Genesis.Domain()
 	s.member = NewMember(MemberConfig{
-		Domain: domain, Key: cfg.Key, WindowSlots: cfg.Genesis.AuditSlots, Sight: cfg.Sight, Plan: ByPlan, Now: time.Now, Judged: cfg.Judged, Log: cfg.Log,
+		Domain: domain, Key: cfg.Key, WindowSlots: cfg.Genesis.AuditSlots, Sight: cfg.Sight, Plan: ByPlan, Now: time.Now, Judged: cfg.Judged, Refused: cfg.Refused, Log: cfg.Log,
 		Lie: func(l audit.Lie) {
 			if err := cfg.Lie(context.Background(), l); err != nil {
 				cfg.Log.Error("the proof of a lie is not kept", "err", err)

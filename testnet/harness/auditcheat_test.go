@@ -121,7 +121,13 @@ func TestEightUnitsOneCardAndOneThatIsLate(t *testing.T) {
 				}
 			}
 		}
+		time.Sleep(5 * time.Second) // what the others signed of the last window is on its way
+		unit := n.Provider(late).Node.Auditing().Shelf().All()[0].Unit
 		for i := 2; i < 5; i++ {
+			// Three of the four that judge signed that it is late, so that it is no one peer's word.
+			if failed := n.Provider(i).Node.Refused().Failed(n.Provider(late).Key.Key(), unit); len(failed) == 0 {
+				t.Errorf("%s did not hear that the late one failed", name(i))
+			}
 			if got := knows(t, n.Provider(i), n.Provider(late).Key.Key(), "audit late"); got == 0 {
 				t.Errorf("%s judged the late one and knows nothing of it", name(i))
 			}

@@ -1,0 +1,149 @@
+package audit
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/verify/audit"
+)
+
+// kindRefusal is the journal's: own u8 ‖ audit.Refusal, by window/provider/unit/attempt/member.
+const kindRefusal = "auditrefused"
+
+// Failed keeps what members of committees signed of units that did not pass, this peer's own word and that of others, for as many
+// windows as count. It may be used by many goroutines.
+type Failed struct {
+	domain sign.Domain
+	slots  uint64
+	sight  Sight
+	store  store.Store
+
+	mu  sync.Mutex
+	all audit.Failures
+	own map[string]audit.Refusal // by key
+}
+
+// OpenFailed reads what an earlier process kept.
+func OpenFailed(ctx context.Context, st store.Store, g market.Genesis, sight Sight) (*Failed, error) {
+	f := &Failed{domain: g.Domain(), slots: g.AuditSlots, sight: sight, store: st, own: map[string]audit.Refusal{}}
+	return f, st.List(ctx, kindRefusal, "", func(key string, b []byte) error {
+		x, err := audit.UnmarshalRefusal(b[min(len(b), 1):])
+		if err != nil || key != refusalKey(x) || b[0] > 1 {
+			return fmt.Errorf("reading refusal %s: %w", key, cmp.Or(err, market.ErrMalformed))
+		}
+		if f.all.Add(x); b[0] == 1 {
+			f.own[key] = x
+		}
+		return nil
+	})
+}
+
+// errFull says that no more refusals of a provider, or of all, are counted.
+var errFull = errors.New("as many refusals are kept as there is room for")
+
+func refusalKey(x audit.Refusal) string {
+	t := x.Target()
+	return fmt.Sprintf("%016x/%s/%s/%d/%s", uint64(t.Window), t.Provider, t.Unit, t.Attempt, x.Member())
+}
+
+// Knows reports whether a refusal is kept, or is of a window that counts no more or not yet.
+func (f *Failed) Knows(x audit.Refusal) (bool, error) {
+	now, _, err := f.sight.Window()
+	if err != nil {
+		return false, err
+	}
+	w := x.Target().Window
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return w > now || w+audit.MaxRates <= now || f.all.Has(x), nil
+}
+
+// Check verifies a refusal: what was signed, and that the member was to be drawn by the window's beacon.
+func (f *Failed) Check(ctx context.Context, x audit.Refusal) error {
+	if err := x.Check(f.domain, f.slots); err != nil {
+		return err
+	}
+	t := x.Target()
+	beacon, proof := x.Beacon()
+	if _, err := f.sight.Check(ctx, t.Window, t.Provider, beacon, proof); err != nil {
+		return fmt.Errorf("the beacon of window %d: %w", t.Window, err)
+	}
+	roster, err := f.sight.Roster(ctx, t.Window)
+	if err != nil {
+		return fmt.Errorf("reading the bonded set: %w", err)
+	}
+	return x.CheckMembers(roster)
+}
+
+// Keep writes down a refusal that was checked, and counts it. What is of windows that count no more goes.
+func (f *Failed) Keep(ctx context.Context, x audit.Refusal, own bool) error {
+	now, _, err := f.sight.Window()
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var puts []store.Put
+	for _, old := range f.all.Forget(now - min(now, audit.MaxRates-1)) {
+		puts = append(puts, store.Put{Kind: kindRefusal, Key: refusalKey(old)})
+		delete(f.own, refusalKey(old))
+	}
+	t, key := x.Target(), refusalKey(x)
+	news := !f.all.Has(x) && t.Window <= now && t.Window+audit.MaxRates > now
+	if news && !f.all.Room(t.Provider) {
+		return fmt.Errorf("%w: %s", errFull, x)
+	}
+	if news {
+		_, mine := f.own[key]
+		own = own || mine
+		value := append([]byte{0}, x.Marshal()...)
+		if own {
+			value[0] = 1
+		}
+		puts = append(puts, store.Put{Kind: kindRefusal, Key: key, Value: value})
+	}
+	if len(puts) > 0 {
+		if err := f.store.Write(ctx, puts...); err != nil {
+			return err
+		}
+	}
+	if !news {
+		return nil
+	}
+	if own {
+		f.own[key] = x
+	}
+	f.all.Add(x)
+	return nil
+}
+
+// Own are those that this peer signed, of windows that count.
+func (f *Failed) Own() (out []audit.Refusal) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, x := range f.own {
+		out = append(out, x)
+	}
+	return out
+}
+
+// Failed are the windows in which a unit failed, as far as this peer heard.
+func (f *Failed) Failed(provider sign.Key, unit market.UnitID) []audit.Window {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.all.Failed(audit.Target{Provider: provider, Unit: unit})
+}
+
+// Against says why a record that passed sells nothing in spite of it. Of the roster of its window, nil: whether it had to be an appeal is
+// not looked at.
+func (f *Failed) Against(r audit.Record, roster audit.Roster) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.all.Against(r, roster)
+}
