@@ -9,10 +9,10 @@ import (
 )
 
 // One card answers for several identities, one after the other: through the window, or as fast as it can at the window's instant. Which
-// of them comes first rotates.
+// of them comes first rotates, or stays the same.
 //
-//	instant ──┬── products of all ──┬─ walk ─┬─ fill ─ walk ─┬─ fill ─ walk ─▶
-//	          first                          second          third
+//	instant ── products ─ walk ─ fill… ── products of all others ─ …fill ─ walk ─ fill ─ walk ─▶
+//	           of the first                                        of the second  of the third
 
 // turn is what an identity's audit takes longer because of others on the card.
 type turn struct {
@@ -20,25 +20,32 @@ type turn struct {
 	second        time.Duration // from its beginning to when it asks for the second nonce
 }
 
-// turns gives how k identities fare on a card that answers for all of them at one instant, when they begin at these times and walk as late
-// as they may.
-func (u *unit) turns(begin []time.Duration) []turn {
+// turns gives how k identities fare on a card that answers for all of them at one instant, when they begin at these times and take their
+// second nonce as early as the walk's deadline and some spare time let them.
+func (u *unit) turns(begin []time.Duration, spare uint64) []turn {
 	product, walk := u.hardware.Multiplies(u.shape), u.hardware.Walks(u.walk, sim.Whole)
 	fill := u.hardware.Fills(u.walk.Cells, u.walk.Work)
 	_, deadline := u.floor.Deadlines(u.shape, u.walk)
 	out, done := make([]turn, len(begin)), make([]time.Duration, len(begin))
-	var at time.Duration
-	for i, b := range begin {
-		at = max(at, b) + product
-		done[i], out[i].product = at, at-b-product
+	finished := func(i int, at time.Duration) {
+		asks := max(done[i], at-time.Duration(deadline+spare)*time.Microsecond)
+		out[i].second, out[i].walk = asks-begin[i], at-asks-walk
 	}
-	for i, b := range begin {
-		if i > 0 {
-			at += fill
-		}
-		at += walk
-		asks := max(done[i], at-time.Duration(deadline+audit.Allowance)*time.Microsecond)
-		out[i].second, out[i].walk = asks-b, at-asks-walk
+	done[0] = begin[0] + product
+	at := done[0] + walk
+	finished(0, at)
+	if len(begin) == 1 {
+		return out
+	}
+	ahead := min(max(begin[1]-at, 0), fill) // of the second dataset, before the second may begin
+	for i, b := range begin[1:] {
+		at = max(at, b) + product
+		done[i+1], out[i+1].product = at, at-b-product
+	}
+	for i := range begin[1:] {
+		at += fill - ahead + walk
+		ahead = 0
+		finished(i+1, at)
 	}
 	return out
 }
@@ -51,13 +58,25 @@ func inOne(c sim.Class) int {
 	begin := []time.Duration{-slotsLast(width.Early)}
 	for {
 		begin = append(begin, slotsLast(width.Late))
-		last := u.turns(begin)[len(begin)-1]
+		last := u.turns(begin, audit.Allowance)[len(begin)-1]
 		took := last.product + u.hardware.Multiplies(u.shape)
 		far := time.Duration(audit.MaxTrip) * time.Microsecond
 		if took > time.Duration(product+audit.Allowance)*time.Microsecond+far || last.second > time.Duration(audit.Within(u.class, product))*time.Microsecond+far {
 			return len(begin) - 1
 		}
 	}
+}
+
+// sharpest are the cards that can answer for one identity at an instant, and the others.
+func sharpest() (one, more []sim.Class) {
+	for _, c := range sim.GPUs {
+		if inOne(c) == 1 {
+			one = append(one, c)
+		} else {
+			more = append(more, c)
+		}
+	}
+	return one, more
 }
 
 // shared is one card behind some identities. Each stands for itself.
@@ -124,18 +143,21 @@ func through(k int) func(w *world) (trial, error) {
 }
 
 // atOnce answers for k identities at the instant, one after the other as fast as the card can.
-func atOnce(k int) func(w *world) (trial, error) {
+func atOnce(k int, cards []sim.Class) func(w *world) (trial, error) {
 	return func(w *world) (trial, error) {
-		s := newShared(w, anyGPU(w), k)
-		early, late := -slotsLast(instants.Width("gpu").Early)/2, slotsLast(instants.Width("gpu").Late)*2/3 // or clocks tell
+		s := newShared(w, cards[w.r.IntN(len(cards))], k)
+		width := instants.Width("gpu") // of which it uses a half to all: near the ends, some members' clocks say that it does not begin in time
+		part := 0.5 + 0.5*w.r.Float64()
+		early, late := -time.Duration(part*float64(slotsLast(width.Early))), time.Duration(part*float64(slotsLast(width.Late)))
 		begin := []time.Duration{early}
 		for range k - 1 {
 			begin = append(begin, late)
 		}
-		turns := s.units[0].turns(begin)
+		turns := s.units[0].turns(begin, 0) // hashing takes the allowance
+		same := w.r.IntN(2)                 // whether the first is always the first
 		return s.play(func(window int) {
 			for i, u := range s.units {
-				place := (i + window) % k
+				place := (i + same*window) % k
 				u.from, u.turn = begin[place], turns[place]
 			}
 		}), nil
@@ -143,16 +165,20 @@ func atOnce(k int) func(w *world) (trial, error) {
 }
 
 var rotationKinds = func() []Kind {
+	one, more := sharpest()
 	kinds := []Kind{
 		{Name: "rotation-2", What: "one card answers for 2 identities in turn through each window", try: through(2), real: lateRecord},
 		{Name: "rotation-3", What: "for 3", try: through(3)},
 		{Name: "rotation-8", What: "for 8", try: through(8)},
-		{Name: "rotation-at-once-2", What: "for 2 at the instant, one after the other as fast as it can", try: atOnce(2)},
-		{Name: "rotation-at-once-3", What: "for 3", try: atOnce(3)},
-		{Name: "rotation-at-once-8", What: "for 8", try: atOnce(8)},
+		{Name: "rotation-at-once-2", What: "for 2 at the instant, one after the other as fast as it can", try: atOnce(2, one)},
+		{Name: "rotation-at-once-3", What: "for 3", try: atOnce(3, one)},
+		{Name: "rotation-at-once-8", What: "for 8", try: atOnce(8, one)},
+		{Name: "rotation-refill", What: "for 2, an RTX 4090, which fills its memory in two seconds", Limit: "it may do so within what clocks are apart (see shortfalls)", try: atOnce(2, more)},
 	}
 	for i := range kinds {
-		kinds[i].Threat, kinds[i].Gain = 5, Gain{What: "units beyond its one that a card could sell"}
+		if kinds[i].Threat = 5; kinds[i].Limit == "" {
+			kinds[i].Gain = Gain{What: "units beyond its one that a card could sell"}
+		}
 	}
 	return kinds
 }()

@@ -1,11 +1,11 @@
 // Package audit is the public record of a piece of hardware that showed what it is: who asked, what was asked and answered,
 // how long it took, and what anyone can check of it for ever without having been there.
 //
-// Time is cut into windows. In each, every unit of the network is asked at once, by a committee that a beacon draws for its
+// Time is cut into windows. In each, every unit of the network is asked at one instant (Instants), by a committee that a beacon draws for its
 // provider. Each member gives three nonces, one after the other, and looks at its own clock between them:
 //
 //	provider                                    member, one of up to 11
-//	   │ ── Begin: window, units, shapes ──────────▶ │   drawn for this provider? first or a later attempt?
+//	   │ ── Begin: window, units, shapes ──────────▶ │   drawn for this provider? at the instant?
 //	   │ ◀────────────────────────── first nonce ─── │   clock starts
 //	   │ all units compute their products            │
 //	   │ ── product roots, who gave a nonce ───────▶ │   clock stops
@@ -19,7 +19,8 @@
 // The seed of the products is made of the beacon and all first nonces; which entries are opened and where the walkers start, of
 // all second nonces; which walkers are shown, of all third. One honest member is enough for each to be unforeseen. Whoever gave
 // a first nonce must give a verdict, or the attempt is void: a provider that could leave members out afterwards could choose
-// among their nonces. A window has MaxAttempts attempts, which honest members count.
+// among their nonces. It is played to its end all the same, and whoever saw the unit work in it judges it once more: a window has
+// MaxAttempts attempts, which honest members count.
 //
 //	Answer    280 bytes   provider: "these are the roots of my unit for this seed"
 //	Shown      72 bytes   provider: "and these are the opened entries"

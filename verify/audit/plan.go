@@ -59,7 +59,7 @@ const (
 // Sizes of memory challenges.
 const (
 	gpuWork  = 64        // blocks in a cell: making one again takes 45 to 115 times as long as reading it
-	slowWork = 128       // of cards that would else fill their memory in a second: two identities would share one (Instants)
+	slowWork = 128       // of cards that would else fill their memory so fast that two identities could share one (Instants)
 	cpuWork  = 32        // a processor makes such a cell in less than a microsecond
 	walkWork = 1 << 14   // work · steps: all that challenge.MaxRegeneration allows
 	cpuShare = 16        // MiB for each core, at most: it fills in a second, so that an idle peer need not keep it
@@ -87,7 +87,7 @@ func Plan(class market.Class, r market.Resources) (challenge.Shape, challenge.Wa
 	}
 	w := challenge.Walk{Cells: min(memory/challenge.CellSize, challenge.MaxCells), Work: gpuWork}
 	switch {
-	case class == "gpu/rtx-4090":
+	case class == "gpu/rtx-3090" || class == "gpu/rtx-4090":
 		w.Work = slowWork
 	case class.Family() == "cpu":
 		w.Work = cpuWork
