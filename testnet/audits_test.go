@@ -1,0 +1,127 @@
+package testnet_test
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/starling-network/starling/node/audit"
+	"github.com/starling-network/starling/node/rewards"
+	"github.com/starling-network/starling/testnet"
+)
+
+// auditWait bounds each wait for an audit or an epoch: several of what it takes where nothing is in the way.
+const auditWait = 8 * time.Minute
+
+// TestAudits: the units of a network of processes show what they are, an order that wants proof is filled by them, anybody checks the
+// record offline and finds out what was changed in it, and an epoch later those who were audited are paid by the chain. All of it as a
+// user sees it, by the command line.
+func TestAudits(t *testing.T) {
+	t.Parallel()
+	n := start(t, testnet.Options{Providers: 3, Buyers: 1, Units: 1, Escrow: true, Audit: testnet.MinAudit})
+	for _, p := range n.Providers() {
+		for _, args := range [][]string{{"stake", "register"}, {"stake", "add", "250"}, {"stake", "bond", "all"}} {
+			starlingAt(t, p, args...)
+		}
+	}
+	var passed audit.Past
+	first := n.Providers()[0]
+	eventually(t, "every unit passes", func() bool {
+		all := true
+		for _, p := range n.Providers() {
+			var past []audit.Past
+			parse(t, starlingAt(t, p, "audit", "ls", "-o", "json"), &past)
+			here := len(past) > 0 && !past[0].Record.IsZero()
+			if p == first && here {
+				passed = past[0]
+			}
+			all = all && here
+		}
+		return all
+	})
+
+	// The record, by a peer that is not its own, into a file that needs no network.
+	file := filepath.Join(t.TempDir(), "unit.json")
+	if out := starlingAt(t, n.Buyers()[0], "audit", "show", passed.Record.String(), "--peer", first.Key.String(), "--offline", "--save", file); !strings.Contains(out, passed.Unit.Short()) {
+		t.Errorf("audit show: %s", out)
+	}
+	nowhere := &testnet.Peer{Home: t.TempDir()}
+	if out := starlingAt(t, nowhere, "audit", "check", file, "--offline"); !strings.Contains(out, passed.Unit.Short()) {
+		t.Errorf("audit check: %s", out)
+	}
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var f audit.File
+	parse(t, string(raw), &f)
+	f.Record[16] ^= 1 // of the beacon
+	if raw, err = json.Marshal(f); err == nil {
+		err = os.WriteFile(file, raw, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), starling(t), "--home", nowhere.Home, "audit", "check", file, "--offline").CombinedOutput(); err == nil || !strings.Contains(string(out), "rule seed is broken") {
+		t.Errorf("a record with another beacon: %v: %s", err, out)
+	}
+
+	// Proof is what an order wants that says nothing else.
+	c, err := n.Buyers()[0].Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "units are sold as proven", func() bool { return end(t, c, submit(t, c, 1).ID).State == "succeeded" })
+
+	// What was proven is paid.
+	eventually(t, "an epoch's emission is paid", func() bool {
+		for _, p := range n.Providers() {
+			var st rewards.Status
+			parse(t, starlingAt(t, p, "rewards", "show", "-o", "json"), &st)
+			paid := false
+			for _, e := range st.Epochs {
+				paid = paid || e.Source == 0 && e.Paid && e.Amount > 0 && e.State == "accepted"
+			}
+			if !paid {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// starlingAt is what a command says with a peer's home.
+func starlingAt(t *testing.T, p *testnet.Peer, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), starling(t), append([]string{"--home", p.Home}, args...)...)
+	out, err := cmd.Output()
+	if err != nil {
+		var said []byte
+		if e, ok := err.(*exec.ExitError); ok {
+			said = e.Stderr
+		}
+		t.Fatalf("starling %s: %v: %s%s", strings.Join(args, " "), err, out, said)
+	}
+	return string(out)
+}
+
+func parse(t *testing.T, text string, v any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), v); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for began := time.Now(); !ok(); time.Sleep(time.Second) {
+		if time.Since(began) > auditWait || t.Context().Err() != nil {
+			t.Fatalf("in vain: %s", what)
+		}
+	}
+	t.Logf("%s", what)
+}
