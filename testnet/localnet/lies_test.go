@@ -28,8 +28,8 @@ import (
 	"github.com/starling-network/starling/verify/notice"
 )
 
-// auditWindow is the length of a window of audits here, in slots: its first block is final after 31.
-const auditWindow = 100
+// auditWindow is the length of a window of audits here, in slots: its first block is final after 31, before its first quarter ends.
+const auditWindow = 128
 
 // audited has a provider audited by one member before the blocks of this chain, small enough for a test, and show openings of which
 // one is wrong. It returns the lies that the member found.
@@ -80,7 +80,20 @@ func audited(t *testing.T, g market.Genesis, l *solana.Ledger, provider, member 
 		}
 		return m.Answer(ctx, provider.Key(), req)
 	}
-	p := audit.NewProver(audit.ProverConfig{Domain: g.Domain(), Key: provider, WindowSlots: auditWindow, Sight: sight, Plan: plan, Call: lying, Log: slog.New(slog.DiscardHandler)})
+	p := audit.NewProver(audit.ProverConfig{Domain: g.Domain(), Key: provider, WindowSlots: auditWindow, Sight: sight, Plan: plan, Call: lying, Log: slog.New(slog.DiscardHandler),
+		Wait: func(ctx context.Context, slot market.Slot) error {
+			for {
+				_, now, err := sight.Window()
+				if err != nil || now >= slot {
+					return err
+				}
+				select {
+				case <-ctx.Done():
+					return ctx.Err()
+				case <-time.After(5 * time.Millisecond):
+				}
+			}
+		}})
 	units := []audit.Unit{{
 		Claim: audit.Claim{ID: market.UnitID{1}, Class: "cpu", Resources: market.Resources{MilliCPU: 1000}}, Device: cpu.New(cpu.Config{Memory: 1 << 20, Threads: 1}),
 	}}

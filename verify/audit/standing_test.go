@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/starling-network/starling/market"
@@ -266,16 +267,35 @@ func TestOnlyFailuresDelist(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		var s audit.Standing
-		for _, r := range rapid.SliceOfN(rapid.SampledFrom([]audit.Result{audit.Passed, audit.Absent, audit.Undecided, audit.Excused}), 0, 100).Draw(t, "results") {
+		results := rapid.SliceOfN(rapid.SampledFrom([]audit.Result{audit.Passed, audit.Absent, audit.Undecided, audit.Excused}), 0, 100).Draw(t, "results")
+		for i, r := range results {
 			s = s.Step(audit.Report{Result: r})
 			if s.State == audit.Delisted {
 				t.Fatal("delisted")
 			}
-			if r == audit.Passed && s.State != audit.Listed {
-				t.Fatalf("passed and %s", s.State)
+			want := audit.Listed
+			if comesAndGoes(results[max(i+1-audit.MaxRates, 0) : i+1]) {
+				want = audit.Suspended
+			}
+			if r == audit.Passed && s.State != want {
+				t.Fatalf("passed and %s, want %s", s.State, want)
 			}
 		}
 	})
+}
+
+// comesAndGoes reports whether a unit was absent in more than MaxAbsent windows and passed again after at least two of its absences.
+func comesAndGoes(windows []audit.Result) bool {
+	var text strings.Builder
+	for _, r := range windows {
+		switch r {
+		case audit.Absent:
+			text.WriteByte('a')
+		case audit.Passed:
+			text.WriteByte('p')
+		}
+	}
+	return strings.Count(text.String(), "a") > audit.MaxAbsent && strings.Count(text.String(), "ap") > 1
 }
 
 func stretch(from, to, burned uint64) audit.Busy {
