@@ -336,6 +336,7 @@ func TestUpFails(t *testing.T) {
 
 // TestDemo is the demonstration, whole.
 func TestDemo(t *testing.T) {
+	t.Parallel()
 	if os.Getenv("STARLING_LOCALNET") != "1" {
 		t.Skip("the demonstration takes more than a minute; make test runs it (STARLING_LOCALNET=1)")
 	}
