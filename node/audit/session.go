@@ -1,0 +1,493 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/device"
+	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/verify/audit"
+	"github.com/starling-network/starling/verify/challenge"
+)
+
+// session is one attempt.
+type session struct {
+	p       *Prover
+	number  uint8
+	window  audit.Window
+	beacon  Drawn
+	size    int // of the committee
+	appeal  bool
+	rooted  bool // the products' roots are known
+	anew    bool // no unit's line goes on
+	drawn   audit.Roster
+	members []sign.Key // who gave a first nonce
+	given   [3][]audit.Given
+	units   []*running
+
+	mu   sync.Mutex
+	left map[sign.Key]*leftError // those of members who gave no more
+}
+
+// running is a unit in an attempt.
+type running struct {
+	Unit
+	Asked
+	since   audit.Moment // its line
+	dataset device.Dataset
+	commit  *challenge.Commitment
+	answer  audit.Answer
+	sig     sign.Signature
+	ends    *challenge.Arrivals
+	opened  challenge.Opened
+	walked  challenge.Walked
+	shown   audit.Shown
+	signed  sign.Signature
+}
+
+// open draws the committee and makes the datasets resident and shows what the units' records go on from, which is no part of what is timed. In a later attempt it asks those who stayed.
+func (p *Prover) open(ctx context.Context, s *session, units []Unit, stayed []sign.Key) (*session, error) {
+	roster, err := p.cfg.Sight.Roster(ctx, s.window)
+	if err != nil {
+		return nil, fmt.Errorf("reading the bonded set: %w", err)
+	}
+	s.size, s.left = audit.Committee, map[sign.Key]*leftError{}
+	if s.appeal = slices.ContainsFunc(units, func(u Unit) bool { return u.Appeal }); s.appeal {
+		s.size = audit.Appeal
+	}
+	s.drawn = roster.Draw(s.beacon.Beacon, s.window, p.cfg.Key.Key(), s.size+audit.Slack)
+	s.size = min(s.size, len(s.drawn))
+	if stayed != nil {
+		s.drawn = slices.DeleteFunc(s.drawn, func(m audit.Member) bool { return !slices.Contains(stayed, m.Key) })
+	}
+	if s.size == 0 || len(s.drawn) < audit.Certify(s.size) {
+		return nil, fmt.Errorf("%w: %d are left of %d", ErrCommittee, len(s.drawn), s.size)
+	}
+	for _, u := range units {
+		asked, err := p.cfg.Plan(u.Claim)
+		if err != nil {
+			return nil, fmt.Errorf("unit %s: %w", u.ID.Short(), err)
+		}
+		var since audit.Moment
+		if last := u.Last.Answer.Window; len(u.Last.Verdicts) > 0 && last < s.window && s.window-last <= audit.LineGap && !s.anew {
+			since = u.Last.Line()
+		}
+		seed := audit.DatasetSeed(s.beacon.Era, p.cfg.Key.Key(), u.ID)
+		s.units = append(s.units, &running{Unit: u, Asked: asked, since: since, dataset: device.Of(seed, asked.Walk)})
+	}
+	if err := s.together(ctx, func(ctx context.Context, u *running) error { return u.Device.Fill(ctx, u.dataset) }); err != nil {
+		return s, err
+	}
+	return s, s.bring(ctx)
+}
+
+// together does something with all units at once.
+func (s *session) together(ctx context.Context, do func(ctx context.Context, u *running) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, u := range s.units {
+		g.Go(func() error {
+			if err := do(ctx, u); err != nil {
+				return fmt.Errorf("unit %s: %w", u.ID.Short(), err)
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// request is a step of this attempt.
+func (s *session) request() *nodepb.AuditRequest {
+	return &nodepb.AuditRequest{Window: uint64(s.window), Attempt: uint32(s.number)}
+}
+
+// wait returns when the attempt may begin. ErrInstant when it is too late for any unit.
+func (s *session) wait(ctx context.Context) error {
+	cfg := s.p.cfg
+	at := cfg.Sight.Instants().Of(s.window, s.beacon.Beacon)
+	if err := cfg.Wait(ctx, at); err != nil {
+		return err
+	}
+	window, slot, err := cfg.Sight.Window()
+	if err != nil {
+		return err
+	}
+	if window != s.window {
+		return fmt.Errorf("%w: it was slot %d, in window %d", ErrInstant, at, s.window)
+	}
+	for _, u := range s.units {
+		if err := cfg.Sight.Instants().Check(window, s.beacon.Beacon, s.number, u.Class, slot); err != nil {
+			return fmt.Errorf("%w: %w", ErrInstant, err)
+		}
+	}
+	return nil
+}
+
+// stayed are the members who gave all that they were asked for.
+func (s *session) stayed() []sign.Key {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(s.members), func(m sign.Key) bool { return s.left[m] != nil })
+}
+
+// leaves notes that a member gave no more.
+func (s *session) leaves(m sign.Key, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.left[m] == nil {
+		s.left[m] = &leftError{m, err}
+	}
+}
+
+// gone is the first of those who left, in the order of members; nil while all are there.
+func (s *session) gone() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.members {
+		if l := s.left[m]; l != nil {
+			return l
+		}
+	}
+	return nil
+}
+
+// each asks every member that is still there the same at once. One that does not answer has left; with fewer than must pass a record, the
+// attempt ends.
+func (s *session) each(ctx context.Context, req *nodepb.AuditRequest, take func(i int, r *nodepb.AuditReply) error) error {
+	stayed := s.stayed()
+	var wg sync.WaitGroup
+	for i, m := range s.members {
+		if !slices.Contains(stayed, m) {
+			continue
+		}
+		wg.Go(func() {
+			r, err := s.p.cfg.Call(ctx, m, req)
+			if err == nil && take != nil {
+				err = take(i, r)
+			}
+			if err != nil && ctx.Err() == nil {
+				s.leaves(m, err)
+			}
+		})
+	}
+	wg.Wait()
+	return s.enough(ctx)
+}
+
+// enough is the error of an attempt that too many left.
+func (s *session) enough(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if len(s.stayed()) < audit.Certify(s.size) {
+		return s.gone()
+	}
+	return nil
+}
+
+// nonces asks every member for the nonce of a round.
+func (s *session) nonces(ctx context.Context, round int, req *nodepb.AuditRequest) error {
+	given := make([]audit.Given, len(s.members))
+	err := s.each(ctx, req, func(i int, r *nodepb.AuditReply) error {
+		if len(r.Nonce) != audit.NonceSize {
+			return fmt.Errorf("a nonce of %d bytes", len(r.Nonce))
+		}
+		given[i] = audit.Given{Member: s.members[i], Nonce: audit.Nonce(r.Nonce)}
+		return nil
+	})
+	s.given[round] = slices.DeleteFunc(given, func(g audit.Given) bool { return g.Member.IsZero() })
+	return err
+}
+
+func givenToPB(in []audit.Given) []*nodepb.AuditRequest_Given {
+	out := make([]*nodepb.AuditRequest_Given, len(in))
+	for i, g := range in {
+		out[i] = &nodepb.AuditRequest_Given{Member: g.Member[:], Nonce: g.Nonce[:]}
+	}
+	return out
+}
+
+// play is one attempt from the first nonce to the verdicts.
+func (s *session) play(ctx context.Context) ([]Result, error) {
+	if err := s.begin(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.together(ctx, s.multiply); err != nil {
+		return nil, err
+	}
+	s.rooted = true
+	second := s.request()
+	second.Step = &nodepb.AuditRequest_Second_{Second: &nodepb.AuditRequest_Second{First: givenToPB(s.given[0])}}
+	if err := s.nonces(ctx, 1, second); err != nil {
+		return nil, err
+	}
+	if err := s.together(ctx, s.walk); err != nil {
+		return nil, err
+	}
+	third := s.request()
+	third.Step = &nodepb.AuditRequest_Third_{Third: &nodepb.AuditRequest_Third{}}
+	if err := s.nonces(ctx, 2, third); err != nil {
+		return nil, err
+	}
+	if err := s.rapid(ctx); err != nil {
+		return nil, err
+	}
+	return s.show(ctx)
+}
+
+// begin asks the committee for first nonces, and those who stand below it in the place of members that do not answer.
+func (s *session) begin(ctx context.Context) error {
+	b := &nodepb.AuditRequest_Begin{Source: uint32(s.beacon.Source), Round: s.beacon.Round, Beacon: s.beacon.Value[:], Proof: s.beacon.Proof, Appeal: s.appeal}
+	for _, u := range s.units {
+		shape, walk := u.Shape.Marshal(), u.Walk.Marshal()
+		b.Units = append(b.Units, &nodepb.AuditRequest_Unit{
+			Id: u.ID[:], Class: string(u.Class), Shape: shape[:], Walk: walk[:], VramMib: u.VRAMMiB, MemoryMib: u.MemoryMiB, MilliCpu: u.MilliCPU,
+			SinceWindow: uint64(u.since.Window), SinceAttempt: uint32(u.since.Attempt),
+		})
+	}
+	req := s.request()
+	req.Step = &nodepb.AuditRequest_Begin_{Begin: b}
+	var mu sync.Mutex
+	var why error
+	lines := 0 // who does not see that they go on
+	ask := func(from, to int) {
+		var wg sync.WaitGroup
+		for _, m := range s.drawn[from:to] {
+			wg.Go(func() {
+				r, err := s.p.cfg.Call(ctx, m.Key, req)
+				mu.Lock()
+				defer mu.Unlock()
+				if isLine(err) {
+					lines++
+				}
+				switch {
+				case err != nil:
+					why = errors.Join(why, fmt.Errorf("%s: %w", m.Key.Short(), err))
+				case len(r.Nonce) != audit.NonceSize:
+					why = errors.Join(why, fmt.Errorf("%s: a nonce of %d bytes", m.Key.Short(), len(r.Nonce)))
+				default:
+					s.members = append(s.members, m.Key)
+					s.given[0] = append(s.given[0], audit.Given{Member: m.Key, Nonce: audit.Nonce(r.Nonce)})
+				}
+			})
+		}
+		wg.Wait()
+	}
+	first := min(s.size, len(s.drawn))
+	ask(0, first)
+	if need := s.size - len(s.members); need > 0 {
+		ask(first, min(first+need, len(s.drawn)))
+	}
+	if need := audit.Certify(s.size); len(s.members) < need {
+		if len(s.members)+lines >= need {
+			why = errors.Join(errLine, why)
+		}
+		return fmt.Errorf("%w: %d of at least %d: %w", ErrCommittee, len(s.members), need, why)
+	}
+	return nil
+}
+
+// multiply computes a unit's products and hands their root to everybody.
+func (s *session) multiply(ctx context.Context, u *running) error {
+	u.answer = audit.Answer{
+		Target: audit.Target{Provider: s.p.cfg.Key.Key(), Unit: u.ID, Window: s.window, Attempt: s.number},
+		Shape:  u.Shape, DatasetSeed: u.dataset.Seed, Walk: u.Walk,
+	}
+	u.answer.ProductSeed = audit.ProductSeed(s.beacon.Beacon, u.answer.Target, u.since, s.given[0])
+	tiles, err := u.Device.Multiply(ctx, u.answer.ProductSeed, u.Shape)
+	if err != nil {
+		return err
+	}
+	if u.commit, err = challenge.Commit(u.Shape, tiles); err != nil {
+		return err
+	}
+	u.answer.ProductRoot = u.commit.Root()
+	req := s.request()
+	req.Step = &nodepb.AuditRequest_Root_{Root: &nodepb.AuditRequest_Root{Unit: s.place(u), Root: u.answer.ProductRoot[:]}}
+	return s.each(ctx, req, nil)
+}
+
+func (s *session) place(u *running) uint32 { return uint32(slices.Index(s.units, u)) }
+
+// walk walks a unit's walkers and hands its signed answer to everybody.
+func (s *session) walk(ctx context.Context, u *running) error {
+	u.answer.WalkSeed = audit.WalkSeed(u.answer.ProductSeed, u.answer.ProductRoot, s.given[1])
+	ends, err := u.Device.Walk(ctx, challenge.WalkKey(u.answer.WalkSeed), u.dataset, u.Walk)
+	if err != nil {
+		return err
+	}
+	u.ends = challenge.NewArrivals(ends)
+	u.answer.WalkRoot = u.ends.Root()
+	if u.sig, err = u.answer.Sign(s.p.cfg.Domain, s.p.cfg.Key); err != nil {
+		return err
+	}
+	answer := u.answer.Marshal()
+	req := s.request()
+	req.Step = &nodepb.AuditRequest_Arrived_{Arrived: &nodepb.AuditRequest_Arrived{
+		Unit: s.place(u), Answer: answer[:], Signature: u.sig[:], Second: givenToPB(s.given[1]),
+	}}
+	return s.each(ctx, req, nil)
+}
+
+// rapid answers the pings of all members and then the rapid rounds of each unit, one after the other.
+func (s *session) rapid(ctx context.Context) error {
+	g, gctx := errgroup.WithContext(ctx)
+	for _, m := range s.stayed() {
+		g.Go(func() error {
+			err := s.rounds(gctx, m)
+			var own *deviceError
+			if errors.As(err, &own) || err == nil || gctx.Err() != nil {
+				return err
+			}
+			s.leaves(m, err)
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return s.enough(ctx)
+}
+
+// deviceError is a failure of this peer's own hardware in the middle of a talk with a member.
+type deviceError struct{ error }
+
+func (e *deviceError) Unwrap() error { return e.error }
+
+func (s *session) rounds(ctx context.Context, m sign.Key) error {
+	ask := func(r *nodepb.AuditRequest_Rapid) (*nodepb.AuditReply, error) {
+		req := s.request()
+		req.Step = &nodepb.AuditRequest_Rapid_{Rapid: r}
+		return s.p.cfg.Call(ctx, m, req)
+	}
+	for i := range uint32(Pings + 1) {
+		if _, err := ask(&nodepb.AuditRequest_Rapid{Round: i, Ping: true}); err != nil {
+			return err
+		}
+	}
+	for i, u := range s.units {
+		var state uint64
+		for round := range uint32(Rounds + 1) {
+			r, err := ask(&nodepb.AuditRequest_Rapid{Round: round, Unit: uint32(i), State: state})
+			if err != nil {
+				return err
+			}
+			if len(r.Nonce) != audit.NonceSize {
+				return fmt.Errorf("a nonce of %d bytes", len(r.Nonce))
+			}
+			if round == Rounds {
+				break
+			}
+			end, err := u.Device.Walk(ctx, RapidKey(audit.Nonce(r.Nonce)), u.dataset, Short(u.Walk))
+			if err != nil {
+				return &deviceError{err}
+			}
+			state = end[0]
+		}
+	}
+	return nil
+}
+
+// show opens what was drawn and takes the verdicts. The error of an attempt that a member left comes with results, without records.
+func (s *session) show(ctx context.Context) ([]Result, error) {
+	results := make([]Result, len(s.units))
+	for i, u := range s.units {
+		results[i] = Result{Unit: u.Claim}
+		if results[i].Err = s.openUnit(u); results[i].Err != nil {
+			results[i].Broken = 1
+			s.p.cfg.Log.Error("a unit's answer is withheld", "unit", u.ID, "err", results[i].Err)
+			continue
+		}
+		req, shown := s.request(), u.shown.Marshal()
+		req.Step = &nodepb.AuditRequest_Show_{Show: &nodepb.AuditRequest_Show{
+			Unit: uint32(i), Shown: shown[:], Openings: append(u.opened.Marshal(), u.walked.Marshal()...), Signature: u.signed[:], Third: givenToPB(s.given[2]),
+		}}
+		verdicts, found := make([]audit.Signed, len(s.members)), make([]string, len(s.members))
+		err := s.each(ctx, req, func(k int, r *nodepb.AuditReply) error {
+			var err error
+			if found[k] = r.Found; len(s.given[2]) == len(s.given[0]) {
+				verdicts[k], err = s.verdict(u, k, r)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		if s.gone() != nil {
+			continue
+		}
+		results[i].Record = s.record(u, verdicts)
+		if err := results[i].Record.Check(s.p.cfg.Domain); err != nil {
+			results[i].Err = fmt.Errorf("%w: %w%s", ErrNotPassed, err, firstOf(found))
+		}
+	}
+	return results, s.gone()
+}
+
+// verdict reads what member number k says of a unit. It must be of what the unit showed and of what that member gave: a record with a
+// verdict of anything else is none, so that one member could void those of all others; here it has left instead.
+func (s *session) verdict(u *running, k int, r *nodepb.AuditReply) (audit.Signed, error) {
+	v, err := audit.UnmarshalVerdict(r.Verdict)
+	if err != nil || len(r.Signature) != sign.SignatureSize {
+		return audit.Signed{}, fmt.Errorf("no verdict: %v, signature of %d bytes", err, len(r.Signature))
+	}
+	var nonces [3]audit.Nonce
+	for i, given := range s.given {
+		nonces[i] = given[k].Nonce
+	}
+	switch err := v.CheckTimes(s.beacon.Beacon, s.window, s.p.cfg.WindowSlots); {
+	case err != nil:
+		return audit.Signed{}, err
+	case v.Member != s.members[k]:
+		return audit.Signed{}, fmt.Errorf("a verdict of %s", v.Member.Short())
+	case v.Answer != u.shown.Answer || v.Openings != u.shown.Openings:
+		return audit.Signed{}, errors.New("a verdict of another answer, or of other openings")
+	case v.Nonces != nonces:
+		return audit.Signed{}, errors.New("a verdict with other nonces than the member gave")
+	}
+	out := audit.Signed{Verdict: v, Signature: sign.Signature(r.Signature)}
+	return out, v.Verify(s.p.cfg.Domain, out.Signature)
+}
+
+// firstOf is what the first member that found something says, for a person.
+func firstOf(found []string) string {
+	for _, f := range found {
+		if f != "" {
+			return fmt.Sprintf(" (a member says: %.256q)", f)
+		}
+	}
+	return ""
+}
+
+// openUnit makes what a unit shows, and its signature. Opened tiles are computed again: when one is not what was committed,
+// challenge.ErrFault, and nothing is shown, for whoever opens it would be taken for a liar.
+func (s *session) openUnit(u *running) error {
+	var err error
+	if u.opened, err = u.commit.Open(u.answer.ProductSeed, audit.Drawn(u.answer.WalkSeed, u.Shape)); err != nil {
+		return err
+	}
+	if u.walked, err = u.ends.Open(audit.Walkers(u.answer.WalkSeed, u.answer.WalkRoot, u.Walk, s.given[2])); err != nil {
+		return err
+	}
+	if plant := s.p.cfg.Plant; plant != nil {
+		plant(u.answer, &u.opened)
+		u.shown = audit.Show(u.answer, u.opened.Openings)
+	} else if u.shown, err = audit.Seal(u.answer, u.opened); err != nil {
+		return err
+	}
+	u.signed, err = u.shown.Sign(s.p.cfg.Domain, s.p.cfg.Key)
+	return err
+}
+
+func (s *session) record(u *running, verdicts []audit.Signed) audit.Record {
+	slices.SortFunc(verdicts, func(a, b audit.Signed) int { return slices.Compare(a.Member[:], b.Member[:]) })
+	return audit.Record{
+		Beacon: s.beacon.Beacon, Proof: s.beacon.Proof, Committee: uint8(s.size), WindowSlots: s.p.cfg.WindowSlots, Since: u.since, Answer: u.answer, AnswerSig: u.sig,
+		Shown: u.shown, ShownSig: u.signed, Verdicts: verdicts, Opened: u.opened, Walked: u.walked,
+	}
+}
