@@ -19,10 +19,8 @@ import (
 	"github.com/starling-network/starling/node/entry"
 	"github.com/starling-network/starling/node/evidence"
 	"github.com/starling-network/starling/node/job"
-	"github.com/starling-network/starling/node/rates"
 	"github.com/starling-network/starling/node/workload"
 	"github.com/starling-network/starling/p2p"
-	"github.com/starling-network/starling/p2p/discovery"
 	"github.com/starling-network/starling/p2p/gossip"
 	"github.com/starling-network/starling/p2p/stream"
 	"github.com/starling-network/starling/verify/replica"
@@ -49,10 +47,7 @@ const (
 
 // dissents is this peer's part in the gossip of proofs that results differ.
 type dissents struct {
-	n     *Node
-	told  *rates.Limiter[peer.ID]
-	topic *gossip.Topic[replica.Announcement]
-	poke  chan struct{} // holds one token when this peer found one
+	telling[replica.Announcement]
 
 	mu     sync.Mutex
 	staked map[sign.Key]bool // keys that a registration with something at stake answers for
@@ -65,7 +60,7 @@ func (n *Node) newDissents(g *gossip.Gossip) (*dissents, error) {
 	if _, ok := n.p.Program.(evidence.Voting); !ok || n.registered == nil {
 		return nil, nil
 	}
-	l := &dissents{n: n, told: rates.New[peer.ID](toldPerPeer, toldBurst, maxTellers), poke: make(chan struct{}, 1)}
+	l := &dissents{telling: newTelling[replica.Announcement](n, toldPerPeer, toldBurst)}
 	var err error
 	l.topic, err = gossip.Join(g, topicDissents, l.decode, dissentQueue)
 	return l, err
@@ -125,30 +120,9 @@ func (l *dissents) shows(to peer.ID, c cid.Cid) bool {
 	return l.voters[sign.Key(key)] && l.shown[c.KeyString()]
 }
 
-// run fetches what is heard, and tells of what this peer found, until ctx ends.
+// run fetches what is heard, and tells of what this peer found, until ctx ends: again once those know who did not then that it matters.
 func (l *dissents) run(ctx context.Context) error {
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	meeting := l.topic.Meet(func(ctx context.Context, most int) ([]peer.AddrInfo, error) {
-		return l.n.discovery.Hints(ctx, discovery.Topic{Class: verifiers}, most)
-	})
-	wg.Go(func() { _ = meeting.Run(ctx) }) // has no error
-	wg.Go(func() { l.listen(ctx) })
-	wg.Go(func() { l.readRegistrations(ctx) })
-	for wait := tellEvery; ; {
-		l.tell(ctx)
-		t := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			t.Stop()
-			return l.topic.Close()
-		case <-t.C:
-			wait = tellEvery
-		case <-l.poke:
-			wait = 2 * stakesFresh // those who did not know then that it matters know now
-		}
-		t.Stop()
-	}
+	return l.telling.run(ctx, 2*stakesFresh, l.tell, l.listen, func(ctx context.Context) { l.watch(ctx, l.set) })
 }
 
 // listen fetches and keeps what is heard, where this peer votes.
@@ -240,9 +214,7 @@ func (l *dissents) tell(ctx context.Context) {
 	l.shown = shown
 	l.mu.Unlock()
 	for _, a := range all {
-		if err := l.topic.Publish(ctx, a.Marshal()); err != nil && ctx.Err() == nil && !errors.Is(err, gossip.ErrClosed) {
-			l.n.p.Log.Warn("the network was not told of a dissent; it will be again", "err", err)
-		}
+		l.publish(ctx, a.Marshal(), "the network was not told of a dissent; it will be again")
 	}
 }
 
@@ -268,49 +240,17 @@ func contents(w replica.Work) []sign.Hash {
 	return out
 }
 
-// found has the network told of a dissent soon.
-func (l *dissents) found() {
-	select {
-	case l.poke <- struct{}{}:
-	default:
-	}
-}
-
-// readRegistrations keeps the lists of those who have something at stake, and a bond. While the chain is away, the last ones count.
-func (l *dissents) readRegistrations(ctx context.Context) {
-	for ctx.Err() == nil {
-		all, err := l.n.registered.Providers(ctx)
-		if err == nil && l.set(all) {
-			l.found() // those about whom nobody wanted to hear before
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(stakesFresh):
-		}
-	}
-}
-
 // set says whether somebody has something at stake, or a vote, now who had not.
 func (l *dissents) set(all []program.Provider) (more bool) {
-	staked, voters := map[sign.Key]bool{}, map[sign.Key]bool{}
+	staked, voters := stakedOf(all), map[sign.Key]bool{}
 	for _, p := range all {
-		for _, k := range []sign.Key{p.Peer, p.Before} {
-			if p.Stake+p.Unbonding > 0 && !k.IsZero() {
-				staked[k] = true
-			}
-		}
 		if p.Bonded > 0 {
 			voters[p.Peer] = true
 		}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for k := range staked {
-		more = more || !l.staked[k]
-	}
-	for k := range voters {
-		more = more || !l.voters[k]
-	}
+	more = anyNew(l.staked, staked) || anyNew(l.voters, voters)
 	l.staked, l.voters = staked, voters
 	return more
 }

@@ -2,15 +2,11 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"github.com/starling-network/starling/node/rates"
-	"github.com/starling-network/starling/p2p/discovery"
 	"github.com/starling-network/starling/p2p/gossip"
 	"github.com/starling-network/starling/verify/audit"
 )
@@ -27,15 +23,10 @@ const (
 )
 
 // failed is this peer's part in the gossip of refusals.
-type failed struct {
-	n     *Node
-	told  *rates.Limiter[peer.ID] // by who publishes
-	topic *gossip.Topic[audit.Refusal]
-	poke  chan struct{} // holds one token when this peer refused a unit
-}
+type failed struct{ telling[audit.Refusal] }
 
 func (n *Node) newFailed(g *gossip.Gossip) (*failed, error) {
-	f := &failed{n: n, told: rates.New[peer.ID](refusedPerPeer, refusedBurst, maxTellers), poke: make(chan struct{}, 1)}
+	f := &failed{newTelling[audit.Refusal](n, refusedPerPeer, refusedBurst)}
 	var err error
 	f.topic, err = gossip.Join(g, topicFailed, f.decode, failedQueue)
 	return f, err
@@ -76,48 +67,30 @@ func (n *Node) refuse(x audit.Refusal) {
 		n.p.Log.Error("that a unit did not pass is not kept", "refused", x.String(), "err", err)
 		return
 	}
-	if n.failed == nil {
-		return
-	}
-	select {
-	case n.failed.poke <- struct{}{}:
-	default:
+	if n.failed != nil {
+		n.failed.found()
 	}
 }
 
 // run keeps what is heard, and tells of what this peer refused, until ctx ends.
 func (f *failed) run(ctx context.Context) error {
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	meeting := f.topic.Meet(func(ctx context.Context, most int) ([]peer.AddrInfo, error) {
-		return f.n.discovery.Hints(ctx, discovery.Topic{Class: verifiers}, most)
-	})
-	wg.Go(func() { _ = meeting.Run(ctx) }) // has no error
-	wg.Go(func() {
-		for {
-			m, err := f.topic.Next(ctx)
-			if err != nil {
-				return
-			}
-			if err := f.n.refused.Keep(ctx, m.Data, false); err != nil && ctx.Err() == nil {
-				f.n.p.Log.Error("that a unit did not pass is not kept", "refused", m.Data.String(), "err", err)
-			}
-		}
-	})
+	return f.telling.run(ctx, tellEvery, f.tell, f.listen)
+}
+
+func (f *failed) listen(ctx context.Context) {
 	for {
-		for _, x := range f.n.refused.Own() {
-			if err := f.topic.Publish(ctx, x.Marshal()); err != nil && ctx.Err() == nil && !errors.Is(err, gossip.ErrClosed) {
-				f.n.p.Log.Warn("the network was not told that a unit did not pass; it will be again", "refused", x.String(), "err", err)
-			}
+		m, err := f.topic.Next(ctx)
+		if err != nil {
+			return
 		}
-		t := time.NewTimer(tellEvery)
-		select {
-		case <-ctx.Done():
-			t.Stop()
-			return f.topic.Close()
-		case <-t.C:
-		case <-f.poke:
+		if err := f.n.refused.Keep(ctx, m.Data, false); err != nil && ctx.Err() == nil {
+			f.n.p.Log.Error("that a unit did not pass is not kept", "refused", m.Data.String(), "err", err)
 		}
-		t.Stop()
+	}
+}
+
+func (f *failed) tell(ctx context.Context) {
+	for _, x := range f.n.refused.Own() {
+		f.publish(ctx, x.Marshal(), "the network was not told that a unit did not pass; it will be again", "refused", x.String())
 	}
 }

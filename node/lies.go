@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -12,8 +11,6 @@ import (
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/evidence"
-	"github.com/starling-network/starling/node/rates"
-	"github.com/starling-network/starling/p2p/discovery"
 	"github.com/starling-network/starling/p2p/gossip"
 	"github.com/starling-network/starling/verify/audit"
 )
@@ -36,10 +33,7 @@ const (
 
 // lies is this peer's part in the gossip of proofs that somebody lied in an audit.
 type lies struct {
-	n     *Node
-	told  *rates.Limiter[peer.ID] // by who publishes
-	topic *gossip.Topic[audit.Lie]
-	poke  chan struct{} // holds one token when this peer found one
+	telling[audit.Lie]
 
 	mu     sync.Mutex
 	staked map[sign.Key]bool // keys that a registration with something at stake answers for; nil: everybody counts
@@ -50,7 +44,7 @@ func (n *Node) newLies(g *gossip.Gossip) (*lies, error) {
 	if n.p.Genesis.AuditSlots == 0 {
 		return nil, nil
 	}
-	l := &lies{n: n, told: rates.New[peer.ID](toldPerPeer, toldBurst, maxTellers), poke: make(chan struct{}, 1)}
+	l := &lies{telling: newTelling[audit.Lie](n, toldPerPeer, toldBurst)}
 	if n.registered != nil {
 		l.staked = map[sign.Key]bool{} // nobody, until they were read
 	}
@@ -97,30 +91,10 @@ func (l *lies) matters(lie audit.Lie) bool {
 	return l.staked[lie.Liar()]
 }
 
-// run keeps what is heard, and tells of what this peer found, until ctx ends.
+// run keeps what is heard, and tells of what this peer found, until ctx ends: again once those to whom the liar had nothing at stake have
+// read the list.
 func (l *lies) run(ctx context.Context) error {
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	meeting := l.topic.Meet(func(ctx context.Context, most int) ([]peer.AddrInfo, error) {
-		return l.n.discovery.Hints(ctx, discovery.Topic{Class: verifiers}, most)
-	})
-	wg.Go(func() { _ = meeting.Run(ctx) }) // has no error
-	wg.Go(func() { l.listen(ctx) })
-	wg.Go(func() { l.readStakes(ctx) })
-	for wait := tellEvery; ; {
-		l.tell(ctx)
-		t := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			t.Stop()
-			return l.topic.Close()
-		case <-t.C:
-			wait = tellEvery
-		case <-l.poke:
-			wait = 2 * stakesFresh // those to whom the liar had nothing at stake have read the list again by then
-		}
-		t.Stop()
-	}
+	return l.telling.run(ctx, 2*stakesFresh, l.tell, l.listen, func(ctx context.Context) { l.watch(ctx, l.setStakes) })
 }
 
 // listen keeps what is heard.
@@ -147,52 +121,16 @@ func (l *lies) tell(ctx context.Context) {
 		if err != nil || !k.Own || k.State == evidence.LieExpired || time.Since(k.Found) > tellFor || !l.matters(lie) {
 			continue
 		}
-		if err := l.topic.Publish(ctx, k.Proof); err != nil && ctx.Err() == nil && !errors.Is(err, gossip.ErrClosed) {
-			l.n.p.Log.Warn("the network was not told of a lie; it will be again", "id", k.ID, "err", err)
-		}
-	}
-}
-
-// found has the network told of a lie soon.
-func (l *lies) found() {
-	select {
-	case l.poke <- struct{}{}:
-	default:
-	}
-}
-
-// readStakes keeps the list of those who have something at stake. While the chain is away, the last one counts.
-func (l *lies) readStakes(ctx context.Context) {
-	if l.n.registered == nil {
-		return
-	}
-	for ctx.Err() == nil {
-		all, err := l.n.registered.Providers(ctx)
-		if err == nil && l.setStakes(all) {
-			l.found() // those about whom nobody wanted to hear before
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(stakesFresh):
-		}
+		l.publish(ctx, k.Proof, "the network was not told of a lie; it will be again", "id", k.ID)
 	}
 }
 
 // setStakes says whether somebody has something at stake now who had not.
 func (l *lies) setStakes(all []program.Provider) (more bool) {
-	staked := map[sign.Key]bool{}
-	for _, p := range all {
-		for _, k := range []sign.Key{p.Peer, p.Before} {
-			if p.Stake+p.Unbonding > 0 && !k.IsZero() {
-				staked[k] = true
-			}
-		}
-	}
+	staked := stakedOf(all)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for k := range staked {
-		more = more || !l.staked[k]
-	}
+	more = anyNew(l.staked, staked)
 	l.staked = staked
 	return more
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/evidence"
-	"github.com/starling-network/starling/node/rates"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p/gossip"
 	"github.com/starling-network/starling/p2p/p2ptest"
@@ -38,7 +37,7 @@ func hearsLies(t testing.TB) (l *lies, all []audit.Lie, self peer.ID) {
 	}
 	host := p2ptest.Loopback(t, 1)[0]
 	n := &Node{p: Parts{Genesis: g, Host: host, Log: p2ptest.Quiet()}, evidence: keeper}
-	l = &lies{n: n, told: rates.New[peer.ID](toldPerPeer, toldBurst, maxTellers), staked: map[sign.Key]bool{}}
+	l = &lies{telling: newTelling[audit.Lie](n, toldPerPeer, toldBurst), staked: map[sign.Key]bool{}}
 	l.setStakes([]program.Provider{{Peer: provider.Key(), Stake: 1}, {Peer: member.Key(), Before: sign.Key{9}, Unbonding: 1}})
 	return l, audittest.Lies(g.Domain(), provider, member, lyingWindow), host.ID()
 }
