@@ -45,6 +45,7 @@ func (j Job) problems() problems {
 	j.checkTimes(&ps)
 	j.checkWebhooks(&ps)
 	j.checkVerify(&ps)
+	j.checkCluster(&ps)
 	if !slices.Contains([]Probes{ProbesWarn, ProbesMove, ProbesOff}, j.Probes) {
 		ps.add("spec.probes", "%.40q, want off, warn or move", string(j.Probes))
 	}
@@ -134,7 +135,7 @@ func (j Job) checkPlacement(ps *problems) {
 // checkVerify refuses to check what is not determined by the job, or cannot be compared.
 func (j Job) checkVerify(ps *problems) {
 	const field = "spec.verify"
-	if j.Verify == VerifyNone {
+	if j.Verify == VerifyNone || j.Cluster != nil { // a cluster has none at all
 		return
 	}
 	if j.Verify != VerifyReplicate {

@@ -12,8 +12,9 @@ import (
 
 // APIVersion and Kind are what a job file begins with.
 const (
-	APIVersion = "v1"
-	Kind       = "Job"
+	APIVersion  = "v1"
+	Kind        = "Job"
+	KindCluster = "Cluster"
 )
 
 // Parse reads a job file for a token with so many decimals. The error is an *Error that lists every problem with its
@@ -53,6 +54,8 @@ const (
 //	  probes: move                        # is the hardware there for the job alone: off, warn (the default) or move; see Probes
 //	  payment: {maxPrice: 0.05/unit-hour, budget: 0.25, settle: escrow}
 //	  webhooks: [{url: "https://example.org/hook", events: [succeeded, failed], secretFrom: env:HOOK}]
+//
+// A file of kind Cluster is read too; see Cluster.
 func Parse(data []byte, decimals uint8) (Job, error) {
 	body, err := parseYAML(data)
 	if err != nil {
@@ -84,6 +87,9 @@ type file struct {
 
 // locate gives a problem the place of its field, or of the nearest field above it.
 func (f *file) locate(p Problem) Problem {
+	if f.job.Cluster != nil {
+		p.Field = strings.Replace(p.Field, "spec.count", "spec.size", 1)
+	}
 	for _, alias := range []string{p.Field, strings.Replace(p.Field, ".args", ".command", 1)} {
 		if n := f.where[alias]; n != nil {
 			p.Field = alias
@@ -109,19 +115,22 @@ type fields = map[string]func(n ast.Node, field string)
 
 func (f *file) read(n ast.Node) {
 	// The kind comes first: the fields of another kind would all look unknown.
-	before := len(f.problems)
+	before, spec := len(f.problems), f.spec
 	f.mapping(n, "", func(key string, _, value ast.Node, field string) {
 		switch key {
 		case "apiVersion":
 			f.want(value, field, APIVersion)
 		case "kind":
-			if v, ok := value.(*ast.StringNode); ok && (v.Value == "Cluster" || v.Value == "Service") {
+			switch v, _ := value.(*ast.StringNode); {
+			case v != nil && v.Value == "Service":
 				p := problemAt(value, field, "%s", notSupported("kind "+v.Value))
 				p.Kind = ErrNotSupported
 				f.problems = append(f.problems, p)
-				return
+			case v != nil && v.Value == KindCluster:
+				spec, f.job.Cluster = f.cluster, &Cluster{}
+			case v == nil || v.Value != Kind:
+				f.wrong(value, field, "want %s or %s, found %s", Kind, KindCluster, describe(value))
 			}
-			f.want(value, field, Kind)
 		}
 	})
 	if len(f.problems) > before {
@@ -131,7 +140,7 @@ func (f *file) read(n ast.Node) {
 		"apiVersion": func(ast.Node, string) {},
 		"kind":       func(ast.Node, string) {},
 		"metadata":   f.metadata,
-		"spec":       f.spec,
+		"spec":       spec,
 	}, nil)
 	for _, field := range []string{"apiVersion", "kind", "spec"} {
 		if f.where[field] == nil {
@@ -181,10 +190,16 @@ func (f *file) spec(n ast.Node, path string) {
 		"probes":       func(n ast.Node, field string) { set(f, n, field, &j.Probes, asProbes) },
 		"payment":      f.payment,
 		"webhooks":     f.webhooks,
+		"engine": func(n ast.Node, field string) {
+			f.wrong(n, field, "only a cluster has an engine: write kind: %s", KindCluster)
+		},
+		"size": func(n ast.Node, field string) {
+			f.wrong(n, field, "write count for the ranks of a job, or kind: %s", KindCluster)
+		},
 	}, map[string]string{
 		"replicas":   "replicas of services; write count for the ranks of a job",
-		"checkpoint": "checkpoints", "engine": "engines",
-		"volumes": "volumes; write inputs and outputs", "priority": "priorities",
+		"checkpoint": "checkpoints",
+		"volumes":    "volumes; write inputs and outputs", "priority": "priorities",
 		"constraints": "constraints",
 	})
 	for _, two := range [][2]string{{"module", "image"}, {"args", "command"}} {
@@ -218,12 +233,16 @@ func (f *file) resources(n ast.Node, path string) {
 
 func (f *file) placement(n ast.Node, path string) {
 	p := &f.job.Placement
-	f.fields(n, path, fields{
+	known := fields{
 		"regions": func(n ast.Node, field string) { items(f, n, field, &p.Regions, asRegion) },
 		"exclude": func(n ast.Node, field string) { items(f, n, field, &p.Exclude, asProvider) },
 		"spread":  f.spread,
 		"ask":     f.ask,
-	}, map[string]string{
+	}
+	if c := f.job.Cluster; c != nil {
+		known["network"] = func(n ast.Node, field string) { set(f, n, field, &c.Network, asNetClass) }
+	}
+	f.fields(n, path, known, map[string]string{
 		"maxRttMs": "limits on round-trip time", "minBandwidthMbps": "limits on bandwidth",
 		"minReputation": "limits on reputation", "minStake": "limits on stake", "verified": "verified providers only",
 	})

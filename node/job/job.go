@@ -91,12 +91,14 @@ type Job struct {
 	Count     uint32    `json:"count"`                  // ranks: leases taken all-or-nothing
 	Resources Resources `json:"resources"`
 	Placement Placement `json:"placement,omitzero"`
-	Inputs    []Input   `json:"inputs,omitempty"`
-	Outputs   []Output  `json:"outputs,omitempty"`
-	Rounds    *Rounds   `json:"rounds,omitempty"` // nil: the program runs once
-	Restart   Restart   `json:"restart"`
-	Timeouts  Timeouts  `json:"timeouts"`
-	Keep      Span      `json:"keep,omitzero"` // how long providers should keep results for a buyer who is away; 0: as long as they do by themselves
+	// Cluster is how the ranks work as one machine; nil: each is by itself.
+	Cluster  *Cluster `json:"cluster,omitempty"`
+	Inputs   []Input  `json:"inputs,omitempty"`
+	Outputs  []Output `json:"outputs,omitempty"`
+	Rounds   *Rounds  `json:"rounds,omitempty"` // nil: the program runs once
+	Restart  Restart  `json:"restart"`
+	Timeouts Timeouts `json:"timeouts"`
+	Keep     Span     `json:"keep,omitzero"` // how long providers should keep results for a buyer who is away; 0: as long as they do by themselves
 	// Guardians is how many peers keep the job going when the one it was handed to is gone; 0: none. Standbys is how many further
 	// providers they may take for ranks that are lost.
 	Guardians uint32    `json:"guardians,omitempty"`
@@ -397,13 +399,17 @@ func plural(n uint64, word string) string {
 // withDefaults fills in what was not said. The budget's default is the most that the job can cost.
 func (j Job) withDefaults(said func(field string) bool) Job {
 	j.Runtime = RuntimeWasm
-	if j.Image != "" {
+	if j.Image != "" || j.Cluster != nil {
 		j.Runtime = RuntimeDocker
+	}
+	if j.Cluster != nil {
+		c := j.Cluster.withDefaults()
+		j.Cluster = &c
 	}
 	if !said("metadata.name") {
 		j.Name = nameFrom(j.Module + imageName(j.Image))
 	}
-	if !said("spec.count") {
+	if !said("spec.count") && !said("spec.size") {
 		j.Count = 1
 	}
 	if !said("spec.resources.class") && j.Resources.Class == "" {

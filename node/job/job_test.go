@@ -16,6 +16,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/runtime"
 )
 
@@ -24,7 +25,7 @@ const decimals = 6
 // TestJobFiles holds what job files read as, and every message of refusal, in testdata. Run with -rewrite after a change on purpose.
 func TestJobFiles(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"accepted", "refused", "later", "flags"} {
+	for _, name := range []string{"accepted", "refused", "later", "flags", "clusters"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			datadriven.RunTest(t, "testdata/"+name, func(t *testing.T, d *datadriven.TestData) string {
@@ -291,6 +292,9 @@ func jobs() *rapid.Generator[Job] {
 		}
 		if rapid.Bool().Draw(t, "container") {
 			container(t, &j)
+			if rapid.Bool().Draw(t, "cluster") {
+				clustered(t, &j)
+			}
 		}
 		return normal(j)
 	})
@@ -321,6 +325,24 @@ func container(t *rapid.T, j *Job) {
 	}
 }
 
+// clustered makes a container's job a cluster.
+func clustered(t *rapid.T, j *Job) {
+	c := &Cluster{Engine: rapid.SampledFrom(cluster.Names()).Draw(t, "engine"), Command: rapid.SliceOfN(rapid.StringMatching(`[a-z]{1,5}`), 0, 2).Draw(t, "command")}
+	e := cluster.Engines[c.Engine]
+	if len(c.Command) == 0 && !e.Serves {
+		c.Command = []string{"x"}
+	}
+	if c.Serves() {
+		c.Autostop = rapid.SampledFrom([]Span{0, Span(MinAutostop), Span(MaxRun)}).Draw(t, "autostop")
+	}
+	if c.Engine == "torchrun" && rapid.Bool().Draw(t, "seldom") {
+		c.Options = map[string]string{"sync": "seldom", "minNodes": "1"}
+	}
+	c.Network = rapid.SampledFrom([]cluster.Class{cluster.LAN, cluster.Metro, e.With(c.Options).Needs}).Draw(t, "class")
+	j.Cluster, j.Count = c, 1+j.Count%cluster.MaxMembers
+	j.Args, j.Entrypoint, j.Health, j.Rounds = nil, nil, nil, nil
+}
+
 func roundTrip(t interface{ Fatal(...any) }, j Job) Job {
 	b, err := Marshal(j)
 	if err != nil {
@@ -345,7 +367,7 @@ func TestJSONKeepsEveryJob(t *testing.T) {
 
 // FuzzParse: no file makes the reader panic, and a job that it accepts survives JSON.
 func FuzzParse(f *testing.F) {
-	for _, name := range []string{"accepted", "refused", "later"} {
+	for _, name := range []string{"accepted", "refused", "later", "clusters"} {
 		seeds, err := os.ReadFile("testdata/" + name)
 		if err != nil {
 			f.Fatal(err)

@@ -92,6 +92,13 @@ func normal(j Job) Job {
 		h.Command = nil
 		j.Health = &h
 	}
+	if c := j.Cluster; c != nil && (c.Options != nil && len(c.Options) == 0 || c.Command != nil && len(c.Command) == 0) {
+		own := *c
+		if own.Command = nilIfEmpty(own.Command); len(own.Options) == 0 {
+			own.Options = nil
+		}
+		j.Cluster = &own
+	}
 	j.Placement.Regions, j.Placement.Exclude = nilIfEmpty(j.Placement.Regions), nilIfEmpty(j.Placement.Exclude)
 	if j.Rounds != nil && j.Rounds.Reduce != nil {
 		rounds, reduce := *j.Rounds, *j.Rounds.Reduce

@@ -64,7 +64,7 @@ func imageName(image string) string {
 func (j Job) checkProgram(ps *problems) {
 	switch j.Runtime {
 	case RuntimeDocker:
-		if j.Module != "" {
+		if j.Module != "" && j.Cluster == nil { // a cluster has none at all
 			ps.add("spec.module", "spec.image is given, too: write one of them")
 		}
 		checkImage(ps, j.Image)

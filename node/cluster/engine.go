@@ -1,0 +1,204 @@
+// Package cluster is what makes the ranks of a job one machine: the engines that can run on them, as templates over one
+// contract of addresses, names and variables. It is pure: no goroutine, no network, no file.
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// MaxMembers bounds the ranks of one cluster: each is told of every other one.
+const MaxMembers = 256
+
+// TokenFile is the secret by which a cluster's engine knows its own: the name of a file of each member.
+const TokenFile = "ray_token"
+
+// The ports that engines listen on at the head.
+const (
+	PortRay           = 6379  // Ray's global control store, which workers join
+	PortRayDashboard  = 8265  // and its jobs API
+	PortRayClient     = 10001 // ray.init("ray://…")
+	PortTorch         = 29500 // torchrun's rendezvous
+	PortDask          = 8786  // Dask's scheduler
+	PortDaskDashboard = 8787
+)
+
+// Class is how near the members of a cluster are to one another: the slowest path between any two of them.
+//
+//	lan    one site:      at least 10 Gbit/s, under 1 ms     tensor parallelism, sharded training
+//	metro  one region:    at least 1 Gbit/s, under 15 ms     data-parallel training of small models, MPI
+//	wan    anywhere:      what the internet gives            tasks that seldom talk: Ray, Dask, batch inference, DiLoCo
+type Class string
+
+// The classes.
+const (
+	LAN   Class = "lan"
+	Metro Class = "metro"
+	WAN   Class = "wan"
+)
+
+// classes are from the fastest to the slowest.
+var classes = []Class{LAN, Metro, WAN}
+
+// Check says whether the class is one of those that there are.
+func (c Class) Check() error {
+	if !slices.Contains(classes, c) {
+		return fmt.Errorf("%.40q is not a network class: want lan, metro or wan", string(c))
+	}
+	return nil
+}
+
+// Admits says whether a network of a class is good enough where c is wanted.
+func (c Class) Admits(is Class) bool {
+	return c.Check() == nil && is.Check() == nil && slices.Index(classes, is) <= slices.Index(classes, c)
+}
+
+// Ends says which ranks' ends are the end of a cluster.
+type Ends string
+
+// The ends.
+const (
+	// EndsHead: the cluster's work is over when the head's program ends; the other ranks only serve it.
+	EndsHead Ends = "head"
+	// EndsAll: each rank's program ends by itself, and the work is over when all have.
+	EndsAll Ends = "all"
+)
+
+// Engine is what makes machines that reach one another one cluster.
+type Engine struct {
+	Name string
+	// Needs is the slowest network that it can live on, whose reason is Why.
+	Needs Class
+	Why   string
+	Ends  Ends
+	// Serves: without a command it waits for work from outside until it is taken down.
+	Serves bool
+	// Runs: it runs a command of the user; Serves or Runs, or both.
+	Runs bool
+	// Options are those that a user may set: what each does, and how it is read.
+	Options map[string]Option
+}
+
+// Option is something about an engine that a user may set.
+type Option struct {
+	Help  string
+	check func(text string) error
+}
+
+// Engines are all that there are, by name.
+var Engines = map[string]Engine{
+	"ray": {
+		Name: "ray", Needs: WAN, Ends: EndsHead, Serves: true, Runs: true,
+		Options: map[string]Option{
+			"objectStore": {"MiB of memory of each node for objects; 30 % of its memory where it is not said", number(64, 1<<24)},
+		},
+	},
+	"torchrun": {
+		Name: "torchrun", Needs: Metro, Ends: EndsAll, Runs: true,
+		Why: "data-parallel training moves every gradient between all members at each step",
+		Options: map[string]Option{
+			"processes":   {"processes of each node; as many as it has GPUs, or one", number(1, 1024)},
+			"minNodes":    {"nodes that training goes on with while a lost one is replaced; all of them where it is not said", number(1, MaxMembers)},
+			"maxRestarts": {"how often a group of processes is started again; 3 where it is not said", number(0, 1000)},
+			"sync":        {"every-step (the default), or seldom for methods such as DiLoCo, which may run on a wan", oneOf("every-step", "seldom")},
+		},
+	},
+	"mpi": {
+		Name: "mpi", Needs: Metro, Ends: EndsHead, Runs: true,
+		Why: "its processes wait for one another's messages all the time",
+		Options: map[string]Option{
+			"slots": {"processes of each node; as many as it has GPUs, or one", number(1, 1024)},
+		},
+	},
+	"dask": {
+		Name: "dask", Needs: WAN, Ends: EndsHead, Serves: true, Runs: true,
+		Options: map[string]Option{
+			"workers": {"worker processes of each node; one where it is not said", number(1, 1024)},
+			"threads": {"threads of each worker; one for each CPU of its node where it is not said", number(1, 1024)},
+		},
+	},
+	"none": {
+		Name: "none", Needs: WAN, Ends: EndsAll, Serves: true, Runs: true,
+		Options: map[string]Option{
+			"ends": {"all (the default): when every rank's program has ended; head: when rank 0's has", oneOf("all", "head")},
+		},
+	},
+}
+
+// ErrEngine says that an engine is not known, an option is not its own, or that it cannot live on a network.
+var ErrEngine = errors.New("engine")
+
+// LookUp finds an engine by its name.
+func LookUp(name string) (Engine, error) {
+	e, ok := Engines[name]
+	if !ok {
+		return Engine{}, fmt.Errorf("%w %.40q is not known: want %s", ErrEngine, name, strings.Join(Names(), ", "))
+	}
+	return e, nil
+}
+
+// Names lists the engines, sorted.
+func Names() []string { return slices.Sorted(maps.Keys(Engines)) }
+
+// CheckOptions holds options to those that the engine has. The error names the first that is wrong.
+func (e Engine) CheckOptions(options map[string]string) (option string, err error) {
+	for _, name := range slices.Sorted(maps.Keys(options)) {
+		o, ok := e.Options[name]
+		if !ok {
+			has := "it has none"
+			if len(e.Options) > 0 {
+				has = "it has " + strings.Join(slices.Sorted(maps.Keys(e.Options)), ", ")
+			}
+			return name, fmt.Errorf("not an option of %s: %s", e.Name, has)
+		}
+		if err := o.check(options[name]); err != nil {
+			return name, err
+		}
+	}
+	return "", nil
+}
+
+// With is the engine as its options make it: they may change what it needs and when it ends.
+func (e Engine) With(options map[string]string) Engine {
+	if e.Name == "torchrun" && options["sync"] == "seldom" {
+		e.Needs, e.Why = WAN, ""
+	}
+	if e.Name == "none" && options["ends"] == string(EndsHead) {
+		e.Ends = EndsHead
+	}
+	return e
+}
+
+// LivesOn says whether the engine can live on a network of a class; the error gives the reason.
+func (e Engine) LivesOn(c Class) error {
+	if err := c.Check(); err != nil {
+		return err
+	}
+	if e.Needs.Admits(c) {
+		return nil
+	}
+	return fmt.Errorf("%w %s cannot live on a %s network, it needs %s: %s", ErrEngine, e.Name, c, e.Needs, e.Why)
+}
+
+func number(least, most uint64) func(string) error {
+	return func(text string) error {
+		n, err := strconv.ParseUint(text, 10, 32)
+		if err != nil || n < least || n > most {
+			return fmt.Errorf("%.40q, want a whole number from %d to %d", text, least, most)
+		}
+		return nil
+	}
+}
+
+func oneOf(words ...string) func(string) error {
+	return func(text string) error {
+		if !slices.Contains(words, text) {
+			return fmt.Errorf("%.40q, want %s", text, strings.Join(words, " or "))
+		}
+		return nil
+	}
+}

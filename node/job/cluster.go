@@ -1,0 +1,208 @@
+package job
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"github.com/starling-network/starling/node/cluster"
+)
+
+// Cluster makes the ranks of a job one machine: a network of their own between them, and an engine on it that people know. The
+// job's Count is how many members it has, each one rank with its resources. Rank 0 is the head.
+//
+//	apiVersion: v1
+//	kind: Cluster
+//	metadata: {name: sweep}
+//	spec:
+//	  size: 8                             # members, taken all or none
+//	  image: rayproject/ray@sha256:…      # every member's, by digest
+//	  engine: ray                         # ray, torchrun, mpi, dask or none; or with options: {name: ray, objectStore: 2048}
+//	  command: [python, sweep.py]         # what it runs; without one it waits for work until it is taken down (ray, dask, none)
+//	  resources: {gpus: 1, memory: 8Gi}   # of every member
+//	  placement:
+//	    network: metro                    # at the slowest: lan, metro or wan; without it, what the engine needs
+//	    spread: peer                      # every member on another peer, or pack
+//	    regions: [eu-west]
+//	    exclude: [<provider key>]
+//	  autostop: 30m                       # take it down when it was idle for so long
+//	  network: internet                   # beside its own network: none or internet
+//	  payment: {maxPrice: 0.05/unit-hour, budget: 10}
+//
+// env, secrets, registryAuth, inputs, outputs, restart, timeouts, keep, probes and webhooks are as in a job.
+type Cluster struct {
+	Engine  string            `json:"engine"`
+	Options map[string]string `json:"options,omitempty"` // of the engine
+	// Command is the program and its arguments; what runs it and where is the engine's matter. Empty: it serves.
+	Command []string `json:"command,omitempty"`
+	// Autostop is how long it may be idle before it is taken down; 0: it stays until its time or its money is over.
+	Autostop Span `json:"autostop,omitzero"`
+	// Network is the slowest class of network that its members may have between them.
+	Network cluster.Class `json:"network"`
+}
+
+const (
+	// MinAutostop is shorter than nobody's pause to think.
+	MinAutostop = 10 * time.Second
+)
+
+// withDefaults fills in what was not said.
+func (c Cluster) withDefaults() Cluster {
+	if e, err := cluster.LookUp(c.Engine); err == nil && c.Network == "" {
+		c.Network = e.With(c.Options).Needs
+	}
+	return c
+}
+
+// Serves says whether it waits for work from outside until it is taken down.
+func (c Cluster) Serves() bool { return len(c.Command) == 0 }
+
+// setByEngine are the variables whose values the members must agree on: a job's own could only be wrong.
+var setByEngine = []string{
+	"CLUSTER_ID", "CLUSTER_SIZE", "NODE_RANK", "NODE_IP", "HEAD_IP", "NODE_HOSTS", "MASTER_ADDR", "MASTER_PORT", "NNODES",
+	"RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "DASK_SCHEDULER_ADDRESS",
+}
+
+// checkCluster holds a cluster to what its engine can do, and refuses the parts of a job that have no meaning in one.
+func (j Job) checkCluster(ps *problems) {
+	c := j.Cluster
+	if c == nil {
+		return
+	}
+	for _, no := range []struct {
+		field, why string
+		given      bool
+	}{
+		{"spec.module", "a cluster's members are containers: give an image", j.Module != ""},
+		{"spec.args", "write command: the program and its arguments", len(j.Args) > 0},
+		{"spec.entrypoint", "write command: the program and its arguments", len(j.Entrypoint) > 0},
+		{"spec.rounds", "a cluster's members talk to one another instead of meeting between rounds", j.Rounds != nil},
+		{"spec.verify", "what a cluster computes depends on when its members' messages arrive, so that two honest runs differ", j.Verify != VerifyNone},
+		{"spec.health", "a cluster's engine says when it is well: leave it out", j.Health != nil},
+		{"spec.guardians", "guardians cannot keep a cluster going: its members are told of one another by the peer that holds its keys and its token; leave them out", j.Guardians > 0 || j.Standbys > 0},
+	} {
+		if no.given {
+			ps.add(no.field, "%s", no.why)
+		}
+	}
+	if j.Runtime != RuntimeDocker {
+		ps.add("runtime", "%.40q, and a cluster's members are containers: want %q", j.Runtime, RuntimeDocker)
+	}
+	if j.Count > cluster.MaxMembers && j.Count <= MaxRank {
+		ps.add("spec.count", "%d, and a cluster has at most %d members", j.Count, cluster.MaxMembers)
+	}
+	for _, name := range setByEngine {
+		if _, ok := j.Env[name]; ok {
+			ps.add("spec.env."+name, "is set by the cluster, the same way for all members")
+		}
+	}
+	if i := slices.IndexFunc(j.Secrets, func(s Secret) bool { return s.FileName() == cluster.TokenFile || s.Name == cluster.TokenFile }); i >= 0 {
+		ps.add("spec.secrets", "%s is the cluster's own: call yours by another name", cluster.TokenFile)
+	}
+	checkArgs(ps, "spec.command", c.Command)
+	if len(c.Command) > 0 && c.Command[0] == "" {
+		ps.add("spec.command[0]", "names no program")
+	}
+	if a := time.Duration(c.Autostop); a != 0 && (a < MinAutostop || a > MaxRun) {
+		ps.add("spec.autostop", "%v, want %v to %v, or 0s for never", a, MinAutostop, MaxRun)
+	} else if a != 0 && !c.Serves() {
+		ps.add("spec.autostop", "a cluster with a command ends with it: leave autostop out")
+	}
+	c.checkEngine(ps, j.Count)
+}
+
+func (c *Cluster) checkEngine(ps *problems, size uint32) {
+	e, err := cluster.LookUp(c.Engine)
+	if err != nil {
+		if c.Engine == "" {
+			ps.add("spec.engine", "missing: want %s", strings.Join(cluster.Names(), ", "))
+			return
+		}
+		ps.add("spec.engine", "%v", err)
+		return
+	}
+	if option, err := e.CheckOptions(c.Options); err != nil {
+		ps.add("spec.engine."+option, "%v", err)
+		return
+	}
+	if least, _ := strconv.ParseUint(c.Options["minNodes"], 10, 32); least > uint64(size) {
+		ps.add("spec.engine.minNodes", "%d of a cluster of %d", least, size)
+	}
+	if len(c.Command) == 0 && !e.Serves {
+		ps.add("spec.command", "missing: %s does nothing without a program", e.Name)
+	}
+	if err := e.With(c.Options).LivesOn(c.Network); err != nil {
+		ps.add("spec.placement.network", "%v", err)
+	}
+}
+
+// cluster reads the spec of a file of kind Cluster.
+func (f *file) cluster(n ast.Node, path string) {
+	j, c := &f.job, f.job.Cluster
+	f.fields(n, path, fields{
+		"size":         f.numberTo(&j.Count),
+		"engine":       f.engine,
+		"command":      f.args(&c.Command),
+		"autostop":     f.spanTo(&c.Autostop),
+		"image":        f.image,
+		"workDir":      f.textTo(&j.WorkDir),
+		"network":      func(n ast.Node, field string) { set(f, n, field, &j.Network, asNetwork) },
+		"registryAuth": f.registry,
+		"env":          func(n ast.Node, field string) { j.Env = f.texts(n, field) },
+		"secrets":      f.secrets,
+		"resources":    f.resources,
+		"placement":    f.placement,
+		"inputs":       f.inputs(&j.Inputs),
+		"outputs":      f.outputs,
+		"restart":      f.restart,
+		"timeouts":     f.timeouts,
+		"keep":         f.spanTo(&j.Keep),
+		"probes":       func(n ast.Node, field string) { set(f, n, field, &j.Probes, asProbes) },
+		"payment":      f.payment,
+		"webhooks":     f.webhooks,
+		// Of a job, and refused with the reason by checkCluster.
+		"module": f.textTo(&j.Module), "args": f.args(&j.Args), "entrypoint": f.args(&j.Entrypoint), "rounds": f.rounds, "health": f.health,
+		"guardians": f.numberTo(&j.Guardians), "standbys": f.numberTo(&j.Standbys),
+		"verify": func(n ast.Node, field string) { set(f, n, field, &j.Verify, asVerify) },
+		"count":  func(n ast.Node, field string) { f.wrong(n, field, "write size for the members of a cluster") },
+	}, map[string]string{
+		"head": "a head of its own kind; the most reliable member is the head", "checkpoint": "checkpoints",
+		"volumes": "volumes; write inputs and outputs", "priority": "priorities", "constraints": "constraints",
+	})
+}
+
+// engine reads a name, or a mapping of the name and options.
+func (f *file) engine(n ast.Node, path string) {
+	c := f.job.Cluster
+	if _, fields := n.(ast.MapNode); !fields {
+		if text, ok := f.text(n, path); ok {
+			c.Engine = text
+		}
+		return
+	}
+	f.mapping(n, path, func(key string, _, value ast.Node, field string) {
+		text, ok := f.text(value, field)
+		switch {
+		case !ok:
+		case key == "name":
+			c.Engine = text
+		default:
+			if c.Options == nil {
+				c.Options = map[string]string{}
+			}
+			c.Options[key] = text
+		}
+	})
+	if f.where[path+".name"] == nil {
+		f.wrong(n, path+".name", "missing: want %s", strings.Join(cluster.Names(), ", "))
+	}
+}
+
+// asNetClass reads a network class.
+func asNetClass(text string) (cluster.Class, error) {
+	c := cluster.Class(text)
+	return c, c.Check()
+}
