@@ -44,7 +44,7 @@ const MaxLeaseSlots = 1 << 32
 //	   256     8  start slot, nominal
 //	   264     8  activate-before slot: not funded up to and including it, the lease is void; of a successor its start
 //	   272     8  end slot, exclusive
-//	   280    16  nonce; of a successor the first 16 bytes of its predecessor's lease id
+//	   280    16  nonce; of a successor the first 16 bytes of its predecessor's lease id; of a cluster's member OverlayNonce
 type LeaseCore struct {
 	Version        uint8     `json:"version"`
 	Flags          uint8     `json:"flags"`

@@ -23,7 +23,7 @@ type object = map[string]any
 func TestVectors(t *testing.T) {
 	t.Parallel()
 	for name, build := range map[string]func(*testing.T) any{
-		"sign": signVectors, "ids": idVectors, "money": moneyVectors, "units": unitVectors, "proof": proofVectors, "keyset": keySetVectors, "lease": leaseVectors, "messages": messageVectors,
+		"sign": signVectors, "ids": idVectors, "money": moneyVectors, "units": unitVectors, "proof": proofVectors, "keyset": keySetVectors, "lease": leaseVectors, "messages": messageVectors, "overlay": overlayVectors,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -255,5 +255,17 @@ func messageVectors(t *testing.T) any {
 		"offer": object{"value": testOffer(), "bytes": toHex(offer)},
 		"order": object{"value": order, "bytes": toHex(orderBytes)},
 		"quote": object{"value": quote, "bytes": toHex(quoteBytes)},
+	}
+}
+
+func overlayVectors(t *testing.T) any {
+	l, hold, key := testMember(t)
+	var refused list
+	for _, bad := range badOverlayKeys {
+		refused = append(refused, object{"name": bad.name, "key": bad.key})
+	}
+	return object{
+		"domain": domainVector(), "hold": hold, "key": key, "nonce": market.OverlayNonce(hold, key), "lease": toHex(l.Marshal()),
+		"refused": refused,
 	}
 }

@@ -38,6 +38,7 @@ import (
 	"github.com/starling-network/starling/node/block"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/buyer/guardian"
+	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/device"
 	"github.com/starling-network/starling/node/evidence"
 	"github.com/starling-network/starling/node/exclusive"
@@ -288,7 +289,7 @@ func (n *Node) newProvider(ctx context.Context, lots []provider.Lot) (*provider.
 		Dir: n.p.Home, Version: n.p.Version, Log: n.p.Log.With("role", "provider"),
 		Offered: n.offered, Filed: n.filed, Reputation: n.reputation, Orders: n.orders.next, Funds: n.p.Ledger.Balance,
 		HoldTTL: holdTTL, Retain: c.Retain, RetainBytes: int64(c.RetainMiB) << 20, Drop: n.drop,
-		Unseal: n.unseal,
+		Unseal: n.unseal, Overlay: func(h market.HoldID) cluster.PrivateKey { return cluster.MemberKey(n.p.Key, h) },
 	})
 }
 

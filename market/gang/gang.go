@@ -207,7 +207,33 @@ func (s *step) held(ev Held) {
 			}
 		}
 	}
-	seat.Phase, seat.Units = PhaseHeld, units
+	if why := s.badKey(ev.Overlay); why != nil {
+		s.drop(i, why, true)
+		return
+	}
+	seat.Phase, seat.Units, seat.Overlay = PhaseHeld, units, ev.Overlay
+}
+
+// badKey says why an overlay key cannot be a member's of this gang; nil if it can.
+func (s *step) badKey(key market.OverlayKey) *market.Refusal {
+	if !s.gang.params.Overlay {
+		if !key.IsZero() {
+			return market.Refuse(market.ReasonTerms, "it named an overlay key that nobody asked for")
+		}
+		return nil
+	}
+	if key.IsZero() {
+		return market.Refuse(market.ReasonTerms, "it named no overlay key")
+	}
+	if err := key.Check(); err != nil {
+		return market.Refuse(market.ReasonTerms, "%v", err)
+	}
+	for _, other := range s.gang.seats {
+		if other.Overlay == key {
+			return market.Refuse(market.ReasonConflict, "it named the overlay key of rank %d", other.Rank)
+		}
+	}
+	return nil
 }
 
 // gone handles a refusal or a loss: of a seat, or of a release under way.
@@ -323,7 +349,7 @@ func (s *step) advance() {
 		for i := range g.seats {
 			if seat := &g.seats[i]; seat.Phase == PhaseHeld {
 				seat.Phase, seat.deadline = PhaseSigning, s.now.Time.Add(g.params.StepTimeout)
-				s.emit(Sign{seat.Rank, seat.Provider, seat.Hold, seat.Units})
+				s.emit(Sign{seat.Rank, seat.Provider, seat.Hold, seat.Units, seat.Overlay})
 			}
 		}
 	}

@@ -23,6 +23,14 @@ func testOrder(count, unitsPer uint32) market.Order {
 	return market.Order{ID: market.OrderID{1}, Buyer: sign.Key{99}, Class: "cpu", Count: count, UnitsPer: unitsPer}
 }
 
+// overlayKey is a key of somebody; of number 0 one of small order.
+func overlayKey(n byte) market.OverlayKey {
+	if n == 0 {
+		return market.OverlayKey{1}
+	}
+	return market.OverlayKey{9, n}
+}
+
 // world plays the providers and the network: any answer, to anything, in any order, twice or never.
 type world struct {
 	t        *rapid.T
@@ -35,6 +43,7 @@ type world struct {
 	failed   int
 	signable map[market.HoldID]bool
 	payable  map[market.HoldID]bool
+	overlay  bool // it is a cluster's
 }
 
 func (w *world) step(ev gang.Event) {
@@ -117,7 +126,12 @@ func (w *world) check() {
 	mine := map[market.HoldID]bool{}
 	ranks := map[uint32]bool{}
 	units := map[market.UnitID]bool{}
+	keys := map[market.OverlayKey]bool{}
 	for _, s := range w.formed {
+		if w.overlay && (keys[s.Overlay] || s.Overlay.Check() != nil) || !w.overlay && !s.Overlay.IsZero() {
+			w.t.Fatalf("safety: rank %d has overlay key %s", s.Rank, s.Overlay)
+		}
+		keys[s.Overlay] = true
 		mine[s.Hold], ranks[s.Rank] = true, true
 		if s.Phase != gang.PhaseActive || !w.payable[s.Hold] {
 			w.t.Fatalf("safety: formed with rank %d %s", s.Rank, s.Phase)
@@ -165,7 +179,10 @@ func TestGangProperties(t *testing.T) {
 			spares = append(spares, sign.Key{byte(rapid.IntRange(1, 20).Draw(t, "spare")), byte(i)})
 		}
 		var effects []gang.Effect
-		w.g, effects = gang.New(testOrder(uint32(w.n), 1), chosen, spares, testParams())
+		params := testParams()
+		w.overlay = rapid.Bool().Draw(t, "overlay")
+		params.Overlay = w.overlay
+		w.g, effects = gang.New(testOrder(uint32(w.n), 1), chosen, spares, params)
 		w.do(effects, false)
 		kindness := rapid.IntRange(0, 10).Draw(t, "kindness")
 		for range rapid.IntRange(0, 80).Draw(t, "events") {
@@ -191,6 +208,14 @@ func TestGangProperties(t *testing.T) {
 	}
 }
 
+// key is what the provider of a seat names.
+func (w *world) key(s gang.Seat) market.OverlayKey {
+	if !w.overlay {
+		return market.OverlayKey{}
+	}
+	return overlayKey(byte(s.Rank) + 1)
+}
+
 func (w *world) randomEvent(kindness int) gang.Event {
 	t := w.t
 	seats := w.g.Seats()
@@ -202,7 +227,7 @@ func (w *world) randomEvent(kindness int) gang.Event {
 	if rapid.IntRange(0, 9).Draw(t, "kind") < kindness {
 		switch seat.Phase {
 		case gang.PhaseAsked:
-			return gang.Held{Rank: seat.Rank, Hold: seat.Hold, Units: unit}
+			return gang.Held{Rank: seat.Rank, Hold: seat.Hold, Units: unit, Overlay: w.key(seat)}
 		case gang.PhaseSigning:
 			return gang.Signed{Rank: seat.Rank, Hold: seat.Hold, Lease: market.LeaseID{1}, ActivateBefore: w.now.Slot + 20}
 		case gang.PhaseActivating:
@@ -229,7 +254,7 @@ func (w *world) randomEvent(kindness int) gang.Event {
 		} else if rapid.IntRange(0, 3).Draw(t, "taken unit") == 0 {
 			unit = []market.UnitID{{5}}
 		}
-		return gang.Held{Rank: rank, Hold: hold, Units: unit}
+		return gang.Held{Rank: rank, Hold: hold, Units: unit, Overlay: rapid.SampledFrom([]market.OverlayKey{{}, overlayKey(0), overlayKey(1), w.key(seat)}).Draw(t, "key")}
 	case 2:
 		return gang.Signed{Rank: rank, Hold: hold, Lease: market.LeaseID{2}, ActivateBefore: w.now.Slot + market.Slot(rapid.IntRange(0, 20).Draw(t, "left"))}
 	case 3:

@@ -17,6 +17,7 @@ import (
 // letters. Answers name rank and provider; late ones find the hold by both.
 //
 //	new chosen=abc spares=de units=1      held rank=0 by=a units=1      signed rank=0 by=a left=20      activated rank=0 by=a
+//	new … overlay    held … key=1: it names the overlay key of that number; 0 is of small order
 //	refused rank=0 by=a    lost rank=0 by=a    released rank=0 by=a    cancelled    tick ms=500 slots=1
 func TestScripts(t *testing.T) {
 	t.Parallel()
@@ -63,7 +64,9 @@ func (p *player) run(t *testing.T, d *datadriven.TestData) string {
 			spares = append(spares, sign.Key{c})
 		}
 		p.now = lease.Now{Time: epoch, Slot: 1000}
-		g, effects := gang.New(testOrder(uint32(len(chosen)), uint32(number("units", 1))), chosen, spares, testParams())
+		params := testParams()
+		params.Overlay = d.HasArg("overlay")
+		g, effects := gang.New(testOrder(uint32(len(chosen)), uint32(number("units", 1))), chosen, spares, params)
 		p.g = g
 		return p.show(effects)
 	case "held":
@@ -71,7 +74,11 @@ func (p *player) run(t *testing.T, d *datadriven.TestData) string {
 		for i := range number("units", 1) {
 			units = append(units, market.UnitID{text("by")[0], byte(number("from", int(rank))), byte(i)})
 		}
-		ev = gang.Held{Rank: rank, Hold: hold, Units: units}
+		held := gang.Held{Rank: rank, Hold: hold, Units: units}
+		if d.HasArg("key") {
+			held.Overlay = overlayKey(byte(number("key", 0)))
+		}
+		ev = held
 	case "signed":
 		ev = gang.Signed{Rank: rank, Hold: hold, Lease: market.LeaseID{1}, ActivateBefore: p.now.Slot + market.Slot(number("left", 20))}
 	case "activated":
@@ -109,7 +116,11 @@ func (p *player) show(effects []gang.Effect) string {
 		case gang.Release:
 			fmt.Fprintf(&b, "release rank %d at %c: %s\n", e.Rank, e.Provider[0], letter(e.Reason))
 		case gang.Sign:
-			fmt.Fprintf(&b, "sign rank %d at %c, %d units\n", e.Rank, e.Provider[0], len(e.Units))
+			fmt.Fprintf(&b, "sign rank %d at %c, %d units", e.Rank, e.Provider[0], len(e.Units))
+			if !e.Overlay.IsZero() {
+				fmt.Fprintf(&b, ", overlay key %d", e.Overlay[1])
+			}
+			b.WriteByte('\n')
 		case gang.Activate:
 			fmt.Fprintf(&b, "activate rank %d at %c\n", e.Rank, e.Provider[0])
 		case gang.Formed:

@@ -73,11 +73,12 @@ type Seat struct {
 	Provider       sign.Key
 	Hold           market.HoldID
 	Phase          Phase
-	Units          []market.UnitID // once held
-	Lease          market.LeaseID  // once signed
-	ActivateBefore market.Slot     // once signed
-	deadline       time.Time       // of the request under way
-	odd            bool            // it answered what it was not asked yet
+	Units          []market.UnitID   // once held
+	Overlay        market.OverlayKey // once held, of a cluster's
+	Lease          market.LeaseID    // once signed
+	ActivateBefore market.Slot       // once signed
+	deadline       time.Time         // of the request under way
+	odd            bool              // it answered what it was not asked yet
 }
 
 // Params are the times of one gang.
@@ -88,6 +89,7 @@ type Params struct {
 	FundTimeout    time.Duration // how long it may take to set the leases' money aside, before they are activated
 	ReleaseTimeout time.Duration // how long to wait for a release to be confirmed
 	Deadline       time.Time     // the gang is formed by then or fails
+	Overlay        bool          // the ranks are a cluster's: each provider names an overlay key of its own
 	FundingSlots   uint64        // slots that must be left before activate-before when leases are paid for
 }
 
@@ -104,9 +106,10 @@ type Event interface{ event() string }
 type (
 	// Held says that a provider set units aside.
 	Held struct {
-		Rank  uint32
-		Hold  market.HoldID
-		Units []market.UnitID
+		Rank    uint32
+		Hold    market.HoldID
+		Units   []market.UnitID
+		Overlay market.OverlayKey // of a cluster's
 	}
 	// Refused says that a provider refused a request.
 	Refused struct {
@@ -173,6 +176,7 @@ type (
 		Provider sign.Key
 		Hold     market.HoldID
 		Units    []market.UnitID // ascending
+		Overlay  market.OverlayKey
 	}
 	// Activate pays for a signed lease. The Activates of one Step belong into one escrow transaction.
 	Activate struct {

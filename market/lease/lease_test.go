@@ -25,9 +25,11 @@ func testLimits() lease.Limits {
 	return lease.Limits{
 		Provider: provider.Key(), Payout: payout, Domain: domain, SlotMillis: 400, Decimals: 2,
 		Asks: map[market.Class]market.Price{"cpu": 40}, Region: "local", Runtimes: []string{"wasm"}, MinSlots: 10, MaxSlots: 1000,
-		HoldTTL: 10 * time.Second, MaxHolds: 6, MaxHoldsPerBuyer: 4, StartWithin: 50, ActivateWithin: 40, MarginSlots: 5,
+		HoldTTL: 10 * time.Second, MaxHolds: 6, MaxHoldsPerBuyer: 4, StartWithin: 50, ActivateWithin: 40, MarginSlots: 5, OverlayKey: overlayKey,
 	}
 }
+
+func overlayKey(h market.HoldID) market.OverlayKey { return market.OverlayKey{h[0], 7} }
 
 func testUnits(t testing.TB, n int) []market.Unit {
 	var out []market.Unit

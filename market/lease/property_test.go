@@ -58,10 +58,15 @@ func (s *shell) do(effects []lease.Effect, stopAfter int) {
 			if before, ok := s.promised[e.Hold]; ok && !slices.Equal(before, e.Units) {
 				s.t.Fatalf("safety: hold %s was answered with two lists of units", e.Hold.Short())
 			}
+			if r.Overlay && e.Overlay != overlayKey(e.Hold) || !r.Overlay && !e.Overlay.IsZero() {
+				s.t.Fatalf("safety: hold %s was answered with overlay key %s", e.Hold.Short(), e.Overlay)
+			}
 			s.promised[e.Hold] = e.Units
 		case lease.AnswerSigned:
 			if r := s.record(e.Hold); r.Core == nil || *r.Core != e.Core {
 				s.t.Fatalf("safety: hold %s was signed before it was journalled", e.Hold.Short())
+			} else if r.Overlay && e.Core.Nonce != market.OverlayNonce(e.Hold, overlayKey(e.Hold)) {
+				s.t.Fatalf("safety: the lease of hold %s does not commit to its overlay key", e.Hold.Short())
 			}
 			if before, ok := s.signed[e.Hold]; ok && before != e.Core {
 				s.t.Fatalf("safety: two cores signed for hold %s", e.Hold.Short())
@@ -314,7 +319,7 @@ func randomEvent(t *rapid.T, s *shell, orders map[market.HoldID]market.Order, bu
 		o.Expires = s.now.Time.Truncate(time.Minute).Add(2 * time.Minute)
 		orders[hold] = o
 		return lease.ReserveRequested{Hold: hold, Order: o, Price: 45, Rank: uint32(rapid.IntRange(0, 2).Draw(t, "rank")),
-			Class: rapid.SampledFrom([]market.Class{"", "", o.Class, "gpu/b"}).Draw(t, "named class")}
+			Class: rapid.SampledFrom([]market.Class{"", "", o.Class, "gpu/b"}).Draw(t, "named class"), Overlay: rapid.Bool().Draw(t, "overlay")}
 	case 2, 3:
 		o := orders[hold]
 		if !exists || o.ID != known.Order {
@@ -323,7 +328,11 @@ func randomEvent(t *rapid.T, s *shell, orders map[market.HoldID]market.Order, bu
 		if known.Buyer != buyer.Key() && rapid.Bool().Draw(t, "as its buyer") {
 			buyer = buyers[slices.IndexFunc(buyers, func(p sign.Private) bool { return p.Key() == known.Buyer })]
 		}
-		return signRequest(hold, buyer, draft(o, known.Units, known.Rank, known.Price, s.now, byte(rapid.IntRange(0, 2).Draw(t, "nonce"))))
+		d := draft(o, known.Units, known.Rank, known.Price, s.now, byte(rapid.IntRange(0, 2).Draw(t, "nonce")))
+		if known.Overlay && rapid.IntRange(0, 4).Draw(t, "other nonce") > 0 {
+			d.Nonce = market.OverlayNonce(hold, overlayKey(hold))
+		}
+		return signRequest(hold, buyer, d)
 	case 4:
 		return lease.FundingSeen{Lease: known.Lease, Landed: s.now.Slot - market.Slot(rapid.IntRange(0, 5).Draw(t, "landed ago"))}
 	case 5:

@@ -41,6 +41,7 @@ type Record struct {
 	FundBy       market.Slot       `json:"fund_by,omitempty"`     // it ends unless its leaf was seen on chain by then; 0 once it was
 	Agent        sign.Key          `json:"agent,omitzero"`        // the peer that commands it; zero: the buyer
 	Supervision  uint64            `json:"supervision,omitempty"` // epoch that a Supervised gave the agent; 0: none, the order named it
+	Overlay      bool              `json:"overlay,omitempty"`     // an overlay key was named, which Core's nonce commits to
 }
 
 // Peer is who commands the lease, and is to be talked to about it.
@@ -64,7 +65,7 @@ func (r Record) Marshal() ([]byte, error) {
 	m := &marketpb.HoldRecord{
 		Hold: r.ID[:], Order: r.Order[:], Buyer: r.Buyer[:], State: uint32(r.State), Rank: r.Rank, Price: uint64(r.Price),
 		Slots: r.Slots, JobTerms: r.JobTerms[:], OrderExpires: r.OrderExpires.UnixMilli(), HoldExpires: r.HoldExpires.UnixMilli(),
-		EndReason: r.EndReason, Class: string(r.Class), OrderCount: r.OrderCount,
+		EndReason: r.EndReason, Class: string(r.Class), OrderCount: r.OrderCount, Overlay: r.Overlay,
 	}
 	m.PerUnit = market.ResourcesToPB(r.PerUnit)
 	if !r.Root.IsZero() {
@@ -110,6 +111,7 @@ func UnmarshalRecord(b []byte) (Record, error) {
 		Buyer: sign.Key(m.Buyer), Rank: m.Rank, Class: market.Class(m.Class), Price: market.Price(m.Price), Slots: m.Slots,
 		JobTerms: sign.Hash(m.JobTerms), OrderExpires: time.UnixMilli(m.OrderExpires).UTC(),
 		HoldExpires: time.UnixMilli(m.HoldExpires).UTC(), EndReason: m.EndReason, PerUnit: market.ResourcesFromPB(m.PerUnit),
+		Overlay: m.Overlay,
 	}
 	for _, u := range m.Units {
 		if len(u) != 32 {

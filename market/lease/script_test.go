@@ -16,7 +16,7 @@ import (
 //
 //	reserve hold=1 order=1 buyer=a rank=0 price=45 count=2 units=1    sign hold=1 buyer=a nonce=1 price=45
 //	promise hold=1 escrow=1 by=1010    wrong hold=1    fund hold=1 landed=1001    release hold=1 buyer=a    ended hold=1    lost hold=1    tick seconds=1 slots=2
-//	restart    book
+//	reserve … overlay    sign … key=2: the nonce commits to the key of that hold    restart    book
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
@@ -59,11 +59,14 @@ func (p *player) run(t *testing.T, d *datadriven.TestData) string {
 		if _, known := p.orders[hold]; !known {
 			p.orders[hold] = o
 		}
-		ev = lease.ReserveRequested{Hold: hold, Order: o, Price: market.Price(arg("price", 45)), Rank: uint32(arg("rank", 0))}
+		ev = lease.ReserveRequested{Hold: hold, Order: o, Price: market.Price(arg("price", 45)), Rank: uint32(arg("rank", 0)), Overlay: d.HasArg("overlay")}
 	case "sign":
 		dr := draft(p.orders[hold], record.Units, record.Rank, market.Price(arg("price", 45)), p.now, byte(arg("nonce", 1)))
 		if len(record.Units) == 0 {
 			dr.Units = []market.UnitID{p.units[0].ID}
+		}
+		if d.HasArg("key") {
+			dr.Nonce = market.OverlayNonce(hold, overlayKey(market.HoldID{byte(arg("key", 0))}))
 		}
 		ev = signRequest(hold, buyer, dr)
 	case "promise":
@@ -139,7 +142,11 @@ func (p *player) show(effects []lease.Effect, err error) string {
 			delete(p.journal, e.Hold)
 			fmt.Fprintf(&b, "forget hold %d\n", e.Hold[0])
 		case lease.AnswerHeld:
-			fmt.Fprintf(&b, "answer held: units %v for %s\n", p.names(e.Units), e.Expires.Sub(p.now.Time))
+			fmt.Fprintf(&b, "answer held: units %v for %s", p.names(e.Units), e.Expires.Sub(p.now.Time))
+			if !e.Overlay.IsZero() {
+				fmt.Fprintf(&b, ", overlay key of hold %d", e.Overlay[0])
+			}
+			b.WriteByte('\n')
 		case lease.AnswerSigned:
 			fmt.Fprintf(&b, "answer signed: rate %d cap %d slots %d to %d nonce %d\n", e.Core.Rate, e.Core.Cap, e.Core.Start, e.Core.End, e.Core.Nonce[0])
 		case lease.AnswerActivated:

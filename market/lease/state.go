@@ -67,6 +67,9 @@ type Limits struct {
 	ActivateWithin uint64 // slots that a lease's activate-before may lie after now
 	MarginSlots    uint64 // slots after activate-before in which funding that landed in time may still be seen
 	RequireFunds   bool   // refuse orders that claim less than they can cost
+
+	// OverlayKey is the provider's public key in the cluster of a hold, always the same; nil: it joins none.
+	OverlayKey func(market.HoldID) market.OverlayKey
 }
 
 // Validate reports the first limit that cannot work.
@@ -102,6 +105,8 @@ type (
 		Price market.Price // agreed, per unit-hour
 		Rank  uint32
 		Class market.Class // of the units, as quoted; "" for the cheapest that fits
+		// Overlay asks for a key in the overlay of a cluster, to which the lease is to commit.
+		Overlay bool
 	}
 	// SignRequested brings the lease the buyer has signed for a hold.
 	SignRequested struct {
@@ -190,6 +195,7 @@ type (
 		Hold    market.HoldID
 		Units   []market.UnitID
 		Expires time.Time
+		Overlay market.OverlayKey // zero unless asked for
 	}
 	// AnswerSupervised answers a Supervised: By commands the line.
 	AnswerSupervised struct{ Lease market.LeaseID }

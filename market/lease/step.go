@@ -132,12 +132,12 @@ func (s *step) reserve(ev ReserveRequested) {
 	o := ev.Order
 	if r := s.book.find(ev.Hold); r != nil {
 		switch {
-		case !r.Root.IsZero() || r.Buyer != o.Buyer || r.Peer() != o.Peer() || r.Order != o.ID || r.Rank != ev.Rank || r.Price != ev.Price || ev.Class != "" && r.Class != ev.Class:
+		case !r.Root.IsZero() || r.Buyer != o.Buyer || r.Peer() != o.Peer() || r.Order != o.ID || r.Rank != ev.Rank || r.Price != ev.Price || r.Overlay != ev.Overlay || ev.Class != "" && r.Class != ev.Class:
 			s.refuse(ev.Hold, market.Refuse(market.ReasonConflict, "this hold id is already in use for something else"))
 		case !r.State.Live():
 			s.refuse(ev.Hold, market.Refuse(market.ReasonHold, "this hold is over: %s", r.EndReason))
 		default:
-			s.emit(AnswerHeld{r.ID, r.Units, r.HoldExpires})
+			s.answerHeld(r)
 		}
 		return
 	}
@@ -148,11 +148,23 @@ func (s *step) reserve(ev ReserveRequested) {
 	}
 	r := Record{
 		ID: ev.Hold, State: Held, Order: o.ID, OrderCount: o.Count, Buyer: o.Buyer, Agent: o.Agent, Rank: ev.Rank, Class: class, Units: units, PerUnit: s.book.least(units),
-		Price: ev.Price, Slots: o.Slots, JobTerms: o.JobTerms, OrderExpires: o.Expires.Truncate(time.Millisecond).UTC(),
+		Price: ev.Price, Slots: o.Slots, JobTerms: o.JobTerms, Overlay: ev.Overlay, OrderExpires: o.Expires.Truncate(time.Millisecond).UTC(),
 		HoldExpires: s.now.Time.Add(s.book.limits.HoldTTL).Truncate(time.Millisecond).UTC(),
 	}
 	s.persist(r)
-	s.emit(AnswerHeld{r.ID, r.Units, r.HoldExpires})
+	s.answerHeld(&r)
+}
+
+func (s *step) answerHeld(r *Record) {
+	s.emit(AnswerHeld{r.ID, r.Units, r.HoldExpires, s.book.limits.overlayKey(r)})
+}
+
+// overlayKey is the key named for a hold; zero for one of no cluster.
+func (l Limits) overlayKey(r *Record) market.OverlayKey {
+	if !r.Overlay || l.OverlayKey == nil {
+		return market.OverlayKey{}
+	}
+	return l.OverlayKey(r.ID)
 }
 
 // grant chooses the units for a new hold or says why there are none.
@@ -160,6 +172,9 @@ func (s *step) grant(ev ReserveRequested) (market.Class, []market.UnitID, *marke
 	b, o := s.book, ev.Order
 	if ev.Hold.IsZero() {
 		return "", nil, market.Refuse(market.ReasonHold, "the hold id is not set")
+	}
+	if ev.Overlay && b.limits.OverlayKey == nil {
+		return "", nil, market.Refuse(market.ReasonRuntime, "this provider joins no clusters")
 	}
 	if refusal := b.feasible(s.now, o); refusal != nil {
 		return "", nil, refusal

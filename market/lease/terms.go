@@ -96,6 +96,8 @@ func (l Limits) checkTerms(now Now, r *Record, ev SignRequested) *market.Refusal
 		return differ("slots", c.Slots(), r.Slots)
 	case c.Cap != most:
 		return differ("cap", c.Cap, most)
+	case r.Overlay && (l.OverlayKey == nil || c.Nonce != market.OverlayNonce(r.ID, l.OverlayKey(r.ID))):
+		return market.Refuse(market.ReasonTerms, "the lease's nonce does not commit to the overlay key that was named")
 	case apart(c.Start, now.Slot) > l.StartWithin:
 		return market.Refuse(market.ReasonTerms, "the lease starts at slot %d, it is slot %d: more than %d apart", c.Start, now.Slot, l.StartWithin)
 	case c.ActivateBefore <= now.Slot:

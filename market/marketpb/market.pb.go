@@ -1032,9 +1032,10 @@ type Reserve struct {
 	Hold          []byte                 `protobuf:"bytes,1,opt,name=hold,proto3" json:"hold,omitempty"`   // 16, random, the buyer's
 	Order         []byte                 `protobuf:"bytes,2,opt,name=order,proto3" json:"order,omitempty"` // envelope of Order
 	Rank          uint32                 `protobuf:"varint,3,opt,name=rank,proto3" json:"rank,omitempty"`
-	Units         uint32                 `protobuf:"varint,4,opt,name=units,proto3" json:"units,omitempty"` // per lease, as the order says
-	Price         uint64                 `protobuf:"varint,5,opt,name=price,proto3" json:"price,omitempty"` // agreed, base units per unit-hour
-	Class         string                 `protobuf:"bytes,6,opt,name=class,proto3" json:"class,omitempty"`  // of the units, as the quote says; empty: the cheapest that fits
+	Units         uint32                 `protobuf:"varint,4,opt,name=units,proto3" json:"units,omitempty"`     // per lease, as the order says
+	Price         uint64                 `protobuf:"varint,5,opt,name=price,proto3" json:"price,omitempty"`     // agreed, base units per unit-hour
+	Class         string                 `protobuf:"bytes,6,opt,name=class,proto3" json:"class,omitempty"`      // of the units, as the quote says; empty: the cheapest that fits
+	Overlay       bool                   `protobuf:"varint,7,opt,name=overlay,proto3" json:"overlay,omitempty"` // name an overlay key: the lease is to be a member of a cluster
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1109,6 +1110,13 @@ func (x *Reserve) GetClass() string {
 		return x.Class
 	}
 	return ""
+}
+
+func (x *Reserve) GetOverlay() bool {
+	if x != nil {
+		return x.Overlay
+	}
+	return false
 }
 
 // Sign turns a hold into a lease that both have signed.
@@ -1660,6 +1668,7 @@ type Held struct {
 	Hold          []byte                 `protobuf:"bytes,1,opt,name=hold,proto3" json:"hold,omitempty"`   // 16
 	Units         [][]byte               `protobuf:"bytes,2,rep,name=units,proto3" json:"units,omitempty"` // 32 each, ascending
 	Expires       int64                  `protobuf:"varint,3,opt,name=expires,proto3" json:"expires,omitempty"`
+	OverlayKey    []byte                 `protobuf:"bytes,4,opt,name=overlay_key,json=overlayKey,proto3" json:"overlay_key,omitempty"` // 32, Curve25519; empty unless one was asked for
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1713,6 +1722,13 @@ func (x *Held) GetExpires() int64 {
 		return x.Expires
 	}
 	return 0
+}
+
+func (x *Held) GetOverlayKey() []byte {
+	if x != nil {
+		return x.OverlayKey
+	}
+	return nil
 }
 
 // Signed carries the provider's signature over the same core.
@@ -1978,6 +1994,7 @@ type HoldRecord struct {
 	FundBy         uint64                 `protobuf:"varint,25,opt,name=fund_by,json=fundBy,proto3" json:"fund_by,omitempty"`      // slot; 0 once the leaf was seen on chain
 	Agent          []byte                 `protobuf:"bytes,26,opt,name=agent,proto3" json:"agent,omitempty"`                       // 32, the peer that commands it; empty: the buyer
 	Supervision    uint64                 `protobuf:"varint,27,opt,name=supervision,proto3" json:"supervision,omitempty"`          // epoch under which it does
+	Overlay        bool                   `protobuf:"varint,29,opt,name=overlay,proto3" json:"overlay,omitempty"`                  // an overlay key was named: the lease commits to it by its nonce
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -2201,6 +2218,13 @@ func (x *HoldRecord) GetSupervision() uint64 {
 	return 0
 }
 
+func (x *HoldRecord) GetOverlay() bool {
+	if x != nil {
+		return x.Overlay
+	}
+	return false
+}
+
 var File_market_marketpb_market_proto protoreflect.FileDescriptor
 
 const file_market_marketpb_market_proto_rawDesc = "" +
@@ -2298,14 +2322,15 @@ const file_market_marketpb_market_proto_rawDesc = "" +
 	"\arelease\x18\x04 \x01(\v2\x1b.starling.market.v1.ReleaseH\x00R\arelease\x124\n" +
 	"\x06extend\x18\x05 \x01(\v2\x1a.starling.market.v1.ExtendH\x00R\x06extend\x12=\n" +
 	"\tsupervise\x18\x06 \x01(\v2\x1d.starling.market.v1.SuperviseH\x00R\tsuperviseB\x06\n" +
-	"\x04step\"\x89\x01\n" +
+	"\x04step\"\xa3\x01\n" +
 	"\aReserve\x12\x12\n" +
 	"\x04hold\x18\x01 \x01(\fR\x04hold\x12\x14\n" +
 	"\x05order\x18\x02 \x01(\fR\x05order\x12\x12\n" +
 	"\x04rank\x18\x03 \x01(\rR\x04rank\x12\x14\n" +
 	"\x05units\x18\x04 \x01(\rR\x05units\x12\x14\n" +
 	"\x05price\x18\x05 \x01(\x04R\x05price\x12\x14\n" +
-	"\x05class\x18\x06 \x01(\tR\x05class\"`\n" +
+	"\x05class\x18\x06 \x01(\tR\x05class\x12\x18\n" +
+	"\aoverlay\x18\a \x01(\bR\aoverlay\"`\n" +
 	"\x04Sign\x12\x12\n" +
 	"\x04hold\x18\x01 \x01(\fR\x04hold\x12\x12\n" +
 	"\x04core\x18\x02 \x01(\fR\x04core\x12\x12\n" +
@@ -2341,11 +2366,13 @@ const file_market_marketpb_market_proto_rawDesc = "" +
 	"\n" +
 	"supervised\x18\x06 \x01(\v2\x1e.starling.market.v1.SupervisedH\x00R\n" +
 	"supervisedB\x06\n" +
-	"\x04step\"J\n" +
+	"\x04step\"k\n" +
 	"\x04Held\x12\x12\n" +
 	"\x04hold\x18\x01 \x01(\fR\x04hold\x12\x14\n" +
 	"\x05units\x18\x02 \x03(\fR\x05units\x12\x18\n" +
-	"\aexpires\x18\x03 \x01(\x03R\aexpires\":\n" +
+	"\aexpires\x18\x03 \x01(\x03R\aexpires\x12\x1f\n" +
+	"\voverlay_key\x18\x04 \x01(\fR\n" +
+	"overlayKey\":\n" +
 	"\x06Signed\x12\x12\n" +
 	"\x04hold\x18\x01 \x01(\fR\x04hold\x12\x1c\n" +
 	"\tsignature\x18\x02 \x01(\fR\tsignature\"!\n" +
@@ -2358,7 +2385,7 @@ const file_market_marketpb_market_proto_rawDesc = "" +
 	"\breceipts\x18\x01 \x03(\fR\breceipts\x12\x12\n" +
 	"\x04more\x18\x02 \x01(\bR\x04more\"\n" +
 	"\n" +
-	"\bReleased\"\xe4\x05\n" +
+	"\bReleased\"\xfe\x05\n" +
 	"\n" +
 	"HoldRecord\x12\x12\n" +
 	"\x04hold\x18\x01 \x01(\fR\x04hold\x12\x14\n" +
@@ -2390,7 +2417,8 @@ const file_market_marketpb_market_proto_rawDesc = "" +
 	"\afunding\x18\x18 \x01(\fR\afunding\x12\x17\n" +
 	"\afund_by\x18\x19 \x01(\x04R\x06fundBy\x12\x14\n" +
 	"\x05agent\x18\x1a \x01(\fR\x05agent\x12 \n" +
-	"\vsupervision\x18\x1b \x01(\x04R\vsupervisionB6Z4github.com/starling-network/starling/market/marketpbb\x06proto3"
+	"\vsupervision\x18\x1b \x01(\x04R\vsupervision\x12\x18\n" +
+	"\aoverlay\x18\x1d \x01(\bR\aoverlayB6Z4github.com/starling-network/starling/market/marketpbb\x06proto3"
 
 var (
 	file_market_marketpb_market_proto_rawDescOnce sync.Once

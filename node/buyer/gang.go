@@ -34,6 +34,7 @@ type forming struct {
 	envelope []byte
 	quotes   map[sign.Key]quoted
 	events   chan gang.Event
+	overlay  bool // the ranks are a cluster's: each provider names an overlay key, and its lease commits to it
 	wg       sync.WaitGroup
 
 	mu     sync.Mutex
@@ -57,7 +58,7 @@ func (f *forming) run(ctx context.Context, chosen []gang.Member, spares []sign.K
 	now := time.Now()
 	g, effects := gang.New(f.order, chosen, spares, gang.Params{
 		Secret: f.s.b.secret, Started: now, StepTimeout: stepTimeout, FundTimeout: f.s.b.fundTime, ReleaseTimeout: releaseTimeout,
-		Deadline: now.Add(formTimeout + f.s.b.fundTime), FundingSlots: 1,
+		Deadline: now.Add(formTimeout + f.s.b.fundTime), FundingSlots: 1, Overlay: f.overlay,
 	})
 	// The calls outlive a job that is stopped while it forms: what is held must be released.
 	calls, cancel := context.WithTimeout(context.WithoutCancel(ctx), formTimeout+f.s.b.fundTime+releaseTimeout)
@@ -183,13 +184,18 @@ func (f *forming) reserve(ctx context.Context, e gang.Reserve) gang.Event {
 	reply, err := f.call(ctx, e.Provider, &marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Reserve{Reserve: &marketpb.Reserve{
 		Hold: e.Hold[:], Order: f.envelope, Rank: e.Rank, Units: f.order.UnitsPer,
 		Price: uint64(f.quotes[e.Provider].quote.Price), Class: string(f.quotes[e.Provider].quote.Class),
+		Overlay: f.overlay,
 	}}})
 	if err == nil && reply.GetHeld() == nil {
 		err = stream.ErrBadReply
 	}
 	var units []market.UnitID
+	var key market.OverlayKey
 	if err == nil {
 		units, err = unitIDs(reply.GetHeld().Units, int(f.order.UnitsPer))
+	}
+	if err == nil {
+		key, err = overlayKey(reply.GetHeld().OverlayKey)
 	}
 	if err != nil {
 		return f.wrong(e.Rank, e.Hold, e.Provider, err)
@@ -200,7 +206,19 @@ func (f *forming) reserve(ctx context.Context, e gang.Reserve) gang.Event {
 		return gang.Lost{Rank: e.Rank, Hold: e.Hold, Reason: market.Refuse(market.ReasonUnproven, "%v", err)} // what it holds is released
 	}
 	f.s.trace.add(Step{At: time.Now(), Kind: StepHeld, Rank: &r, Provider: e.Provider.String(), Took: time.Since(start)})
-	return gang.Held{Rank: e.Rank, Hold: e.Hold, Units: units}
+	return gang.Held{Rank: e.Rank, Hold: e.Hold, Units: units, Overlay: key}
+}
+
+// overlayKey reads the key that a provider named; what it is worth, gang says.
+func overlayKey(raw []byte) (k market.OverlayKey, err error) {
+	switch len(raw) {
+	case 0:
+	case len(k):
+		k = market.OverlayKey(raw)
+	default:
+		err = fmt.Errorf("%w: overlay key of %d bytes", stream.ErrBadReply, len(raw))
+	}
+	return k, err
 }
 
 func unitIDs(raw [][]byte, want int) ([]market.UnitID, error) {
@@ -247,7 +265,11 @@ func (f *forming) sign(ctx context.Context, e gang.Sign) gang.Event {
 	if err := l.Check(b.domain); err != nil {
 		return f.wrong(e.Rank, e.Hold, e.Provider, err)
 	}
-	bought, err := b.newLease(l, d.keys, e.Units, f.s, f.quotes[e.Provider])
+	var in *member
+	if !e.Overlay.IsZero() {
+		in = &member{Lease: l.Marshal(), Hold: e.Hold, Key: e.Overlay}
+	}
+	bought, err := b.newLease(l, d.keys, e.Units, f.s, f.quotes[e.Provider], in)
 	if err != nil {
 		return f.wrong(e.Rank, e.Hold, e.Provider, err)
 	}
@@ -275,7 +297,9 @@ func (f *forming) draft(ctx context.Context, e gang.Sign) (*draft, error) {
 		Order: f.order, Provider: e.Provider, Payout: q.Payout, Units: e.Units, Rank: e.Rank, RankEpoch: epoch, Price: q.Price,
 		SlotMillis: b.cfg.Genesis.SlotMillis, Keys: keys, Start: slot, ActivateBefore: slot + b.activateWithin(f.order.Slots),
 	}
-	if _, err := rand.Read(core.Nonce[:]); err != nil {
+	if f.overlay {
+		core.Nonce = market.OverlayNonce(e.Hold, e.Overlay)
+	} else if _, err := rand.Read(core.Nonce[:]); err != nil {
 		return nil, err
 	}
 	c, err := core.Core()

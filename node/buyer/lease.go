@@ -49,6 +49,14 @@ type leaseRecord struct {
 	Voucher []byte           `json:"voucher,omitempty"` // the last that the guardians signed; nil where this peer signs itself
 	Void    bool             `json:"void,omitempty"`    // its money was not on chain in time: it costs nothing
 	Funding []byte           `json:"funding,omitempty"` // where in it, as the provider is told
+	Member  *member          `json:"member,omitempty"`  // in the overlay of its cluster; nil for a lease of none
+}
+
+// member is what shows others that a lease's provider is a member of a cluster, and under which key: market.CheckMember.
+type member struct {
+	Lease []byte            `json:"lease"` // market.Lease, the first of its line
+	Hold  market.HoldID     `json:"hold"`
+	Key   market.OverlayKey `json:"key"`
 }
 
 // bought is one lease of this buyer, from its signatures to its settlement.
@@ -88,9 +96,9 @@ func (l *bought) terms() meter.Terms {
 }
 
 // newLease is a lease that both have signed. It is journalled with its first voucher.
-func (b *Buyer) newLease(l market.Lease, keys market.KeySet, units []market.UnitID, s *supervisor, q quoted) (*bought, error) {
+func (b *Buyer) newLease(l market.Lease, keys market.KeySet, units []market.UnitID, s *supervisor, q quoted, in *member) (*bought, error) {
 	n, err := b.openLease(l, keys, leaseRecord{Job: s.trace.job, Lease: l.Marshal(), Keys: keys.Marshal(), Units: units, Proven: b.provenRate(l.Core.Provider, units), PerUnit: q.quote.PerUnit, Addrs: append(q.quote.Addrs, q.offer.Addrs...), Route: q.route, At: time.Now(),
-		Hired: q.route == RouteStandby}, s.as)
+		Hired: q.route == RouteStandby, Member: in}, s.as)
 	if err != nil {
 		return nil, err
 	}

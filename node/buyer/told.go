@@ -111,6 +111,18 @@ func (b *Buyer) recordOf(h guardian.Lease) (leaseRecord, error) {
 	if err != nil || market.UnitsRoot(units) != h.Signed.Core.UnitsRoot {
 		return rec, errors.New("its units are not those that were signed")
 	}
+	if m := rec.Member; m != nil {
+		first, err := market.UnmarshalLease(m.Lease)
+		if err == nil {
+			err = market.CheckMember(b.domain, first, m.Hold, m.Key)
+		}
+		if id := first.Core.ID(); err == nil && id != h.ID() && id != rec.Root {
+			err = errors.New("it is not the first lease of its line")
+		}
+		if err != nil {
+			return rec, fmt.Errorf("its place in the cluster: %w", err)
+		}
+	}
 	if v, err := verify.UnmarshalSignedVoucher(rec.Voucher); err != nil || v.Check(b.domain, h.Signed.Core) != nil {
 		rec.Voucher = nil // the guardians sign it again
 	}

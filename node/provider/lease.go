@@ -83,7 +83,7 @@ func (p *Provider) reserveEvent(ctx context.Context, from peer.ID, r *marketpb.R
 			return nil, refusal(err)
 		}
 	}
-	return lease.ReserveRequested{Hold: market.HoldID(r.Hold), Order: o, Price: market.Price(r.Price), Rank: r.Rank, Class: class}, nil
+	return lease.ReserveRequested{Hold: market.HoldID(r.Hold), Order: o, Price: market.Price(r.Price), Rank: r.Rank, Class: class, Overlay: r.Overlay}, nil
 }
 
 // holds says whether the peer has this hold.
@@ -134,6 +134,9 @@ func (p *Provider) reply(answer lease.Effect) (*marketpb.LeaseReply, error) {
 	switch a := answer.(type) {
 	case lease.AnswerHeld:
 		held := &marketpb.Held{Hold: a.Hold[:], Expires: a.Expires.UnixMilli()}
+		if !a.Overlay.IsZero() {
+			held.OverlayKey = a.Overlay[:]
+		}
 		for i := range a.Units {
 			held.Units = append(held.Units, a.Units[i][:])
 		}

@@ -25,6 +25,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/lease"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/rates"
 	"github.com/starling-network/starling/node/runtime"
@@ -95,6 +96,8 @@ type Config struct {
 	// Drop is told that what was kept for a lease is not needed any more for it; nil keeps it.
 	Drop func(c cid.Cid)
 
+	// Overlay is the private key of a hold in its cluster's overlay; nil: this provider joins no clusters.
+	Overlay func(market.HoldID) cluster.PrivateKey
 	// Unseal opens what was sealed to this peer for a lease; nil refuses work with secrets.
 	Unseal func(box []byte, l market.LeaseID) ([]byte, error)
 	// Devices names the devices of units, for the container engine and for people; nil gives containers none.
@@ -178,6 +181,9 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 		MinSlots: cfg.MinSlots, MaxSlots: cfg.MaxSlots,
 		HoldTTL: cfg.HoldTTL, MaxHolds: 4 * len(units), MaxHoldsPerBuyer: 2 * len(units), MaxLeasesPerBuyer: cfg.Policy.MaxLeasesPerBuyer,
 		StartWithin: startWithinIntervals*interval + minActivateSlots, ActivateWithin: activateIntervals*interval + minActivateSlots, MarginSlots: interval,
+	}
+	if cfg.Overlay != nil {
+		limits.OverlayKey = func(h market.HoldID) market.OverlayKey { return cfg.Overlay(h).Public() }
 	}
 	if err := limits.Validate(); err != nil {
 		return nil, err
