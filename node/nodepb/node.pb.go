@@ -320,8 +320,9 @@ type Workload struct {
 	PullMillis uint64                 `protobuf:"varint,15,opt,name=pull_millis,json=pullMillis,proto3" json:"pull_millis,omitempty"` // how long fetching module, image and inputs may take; 0: until the lease ends
 	KeepMillis uint64                 `protobuf:"varint,16,opt,name=keep_millis,json=keepMillis,proto3" json:"keep_millis,omitempty"` // how long the buyer would like outputs and logs to be kept once it has ended; 0: it does not say
 	// Limits that its result may depend on, at most those of the lease; 0: the lease's.
-	MemoryMib     uint32 `protobuf:"varint,17,opt,name=memory_mib,json=memoryMib,proto3" json:"memory_mib,omitempty"`
-	DiskMib       uint32 `protobuf:"varint,18,opt,name=disk_mib,json=diskMib,proto3" json:"disk_mib,omitempty"`
+	MemoryMib     uint32       `protobuf:"varint,17,opt,name=memory_mib,json=memoryMib,proto3" json:"memory_mib,omitempty"`
+	DiskMib       uint32       `protobuf:"varint,18,opt,name=disk_mib,json=diskMib,proto3" json:"disk_mib,omitempty"`
+	Cluster       *ClusterPlan `protobuf:"bytes,19,opt,name=cluster,proto3" json:"cluster,omitempty"` // it is a rank of a cluster, and finds the others over the overlay
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -480,6 +481,13 @@ func (x *Workload) GetDiskMib() uint32 {
 		return x.DiskMib
 	}
 	return 0
+}
+
+func (x *Workload) GetCluster() *ClusterPlan {
+	if x != nil {
+		return x.Cluster
+	}
+	return nil
 }
 
 // Secrets are what only the provider that runs the workload may read. They
@@ -801,6 +809,8 @@ type Execution struct {
 	KeepUntilMillis uint64                 `protobuf:"varint,17,opt,name=keep_until_millis,json=keepUntilMillis,proto3" json:"keep_until_millis,omitempty"` // Unix time until which outputs and logs are kept once it has ended
 	Before          *SignedSnapshot        `protobuf:"bytes,18,opt,name=before,proto3" json:"before,omitempty"`                                             // of its devices; none until it starts, or where the provider takes none
 	After           *SignedSnapshot        `protobuf:"bytes,19,opt,name=after,proto3" json:"after,omitempty"`                                               // once it has ended
+	Links           []*Link                `protobuf:"bytes,20,rep,name=links,proto3" json:"links,omitempty"`                                               // to the other members of its cluster, ascending ranks
+	PlanVersion     uint64                 `protobuf:"varint,21,opt,name=plan_version,json=planVersion,proto3" json:"plan_version,omitempty"`               // of the cluster's plan that it goes by
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -968,6 +978,20 @@ func (x *Execution) GetAfter() *SignedSnapshot {
 	return nil
 }
 
+func (x *Execution) GetLinks() []*Link {
+	if x != nil {
+		return x.Links
+	}
+	return nil
+}
+
+func (x *Execution) GetPlanVersion() uint64 {
+	if x != nil {
+		return x.PlanVersion
+	}
+	return 0
+}
+
 // SignedSnapshot is what a provider says of the health of an execution's devices (verify/exclusive).
 type SignedSnapshot struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1034,6 +1058,7 @@ type ExecRequest struct {
 	//	*ExecRequest_Pause_
 	//	*ExecRequest_Resume_
 	//	*ExecRequest_Seen_
+	//	*ExecRequest_Members_
 	Op            isExecRequest_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1144,6 +1169,15 @@ func (x *ExecRequest) GetSeen() *ExecRequest_Seen {
 	return nil
 }
 
+func (x *ExecRequest) GetMembers() *ExecRequest_Members {
+	if x != nil {
+		if x, ok := x.Op.(*ExecRequest_Members_); ok {
+			return x.Members
+		}
+	}
+	return nil
+}
+
 type isExecRequest_Op interface {
 	isExecRequest_Op()
 }
@@ -1172,6 +1206,10 @@ type ExecRequest_Seen_ struct {
 	Seen *ExecRequest_Seen `protobuf:"bytes,9,opt,name=seen,proto3,oneof"`
 }
 
+type ExecRequest_Members_ struct {
+	Members *ExecRequest_Members `protobuf:"bytes,10,opt,name=members,proto3,oneof"`
+}
+
 func (*ExecRequest_Start_) isExecRequest_Op() {}
 
 func (*ExecRequest_Stop_) isExecRequest_Op() {}
@@ -1183,6 +1221,8 @@ func (*ExecRequest_Pause_) isExecRequest_Op() {}
 func (*ExecRequest_Resume_) isExecRequest_Op() {}
 
 func (*ExecRequest_Seen_) isExecRequest_Op() {}
+
+func (*ExecRequest_Members_) isExecRequest_Op() {}
 
 type ExecReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1803,11 +1843,56 @@ func (x *ExecRequest_Seen) GetSignature() []byte {
 	return nil
 }
 
+// Members replaces the plan of the cluster while it runs; one that is not newer is refused.
+type ExecRequest_Members struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Plan          *ClusterPlan           `protobuf:"bytes,1,opt,name=plan,proto3" json:"plan,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExecRequest_Members) Reset() {
+	*x = ExecRequest_Members{}
+	mi := &file_node_nodepb_node_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExecRequest_Members) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExecRequest_Members) ProtoMessage() {}
+
+func (x *ExecRequest_Members) ProtoReflect() protoreflect.Message {
+	mi := &file_node_nodepb_node_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExecRequest_Members.ProtoReflect.Descriptor instead.
+func (*ExecRequest_Members) Descriptor() ([]byte, []int) {
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{10, 6}
+}
+
+func (x *ExecRequest_Members) GetPlan() *ClusterPlan {
+	if x != nil {
+		return x.Plan
+	}
+	return nil
+}
+
 var File_node_nodepb_node_proto protoreflect.FileDescriptor
 
 const file_node_nodepb_node_proto_rawDesc = "" +
 	"\n" +
-	"\x16node/nodepb/node.proto\x12\x10starling.node.v1\"@\n" +
+	"\x16node/nodepb/node.proto\x12\x10starling.node.v1\x1a\x19node/nodepb/cluster.proto\"@\n" +
 	"\x04Blob\x12\x10\n" +
 	"\x03cid\x18\x01 \x01(\fR\x03cid\x12\x12\n" +
 	"\x04size\x18\x02 \x01(\x04R\x04size\x12\x12\n" +
@@ -1817,7 +1902,7 @@ const file_node_nodepb_node_proto_rawDesc = "" +
 	"\x04path\x18\x02 \x01(\tR\x04path\"H\n" +
 	"\x06Output\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12*\n" +
-	"\x04blob\x18\x02 \x01(\v2\x16.starling.node.v1.BlobR\x04blob\"\x8d\x05\n" +
+	"\x04blob\x18\x02 \x01(\v2\x16.starling.node.v1.BlobR\x04blob\"\xc6\x05\n" +
 	"\bWorkload\x12\x18\n" +
 	"\aruntime\x18\x01 \x01(\tR\aruntime\x12.\n" +
 	"\x06module\x18\x02 \x01(\v2\x16.starling.node.v1.BlobR\x06module\x12\x12\n" +
@@ -1843,7 +1928,8 @@ const file_node_nodepb_node_proto_rawDesc = "" +
 	"keepMillis\x12\x1d\n" +
 	"\n" +
 	"memory_mib\x18\x11 \x01(\rR\tmemoryMib\x12\x19\n" +
-	"\bdisk_mib\x18\x12 \x01(\rR\adiskMib\x1a6\n" +
+	"\bdisk_mib\x18\x12 \x01(\rR\adiskMib\x127\n" +
+	"\acluster\x18\x13 \x01(\v2\x1d.starling.node.v1.ClusterPlanR\acluster\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc7\x02\n" +
@@ -1872,7 +1958,7 @@ const file_node_nodepb_node_proto_rawDesc = "" +
 	"\x04args\x18\x01 \x03(\tR\x04args\"1\n" +
 	"\aHTTPGet\x12\x12\n" +
 	"\x04port\x18\x01 \x01(\rR\x04port\x12\x12\n" +
-	"\x04path\x18\x02 \x01(\tR\x04path\"\xbb\x05\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\"\x8c\x06\n" +
 	"\tExecution\x12\x14\n" +
 	"\x05lease\x18\x01 \x01(\fR\x05lease\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x121\n" +
@@ -1896,10 +1982,12 @@ const file_node_nodepb_node_proto_rawDesc = "" +
 	"\x0estarted_millis\x18\x10 \x01(\x04R\rstartedMillis\x12*\n" +
 	"\x11keep_until_millis\x18\x11 \x01(\x04R\x0fkeepUntilMillis\x128\n" +
 	"\x06before\x18\x12 \x01(\v2 .starling.node.v1.SignedSnapshotR\x06before\x126\n" +
-	"\x05after\x18\x13 \x01(\v2 .starling.node.v1.SignedSnapshotR\x05after\"J\n" +
+	"\x05after\x18\x13 \x01(\v2 .starling.node.v1.SignedSnapshotR\x05after\x12,\n" +
+	"\x05links\x18\x14 \x03(\v2\x16.starling.node.v1.LinkR\x05links\x12!\n" +
+	"\fplan_version\x18\x15 \x01(\x04R\vplanVersion\"J\n" +
 	"\x0eSignedSnapshot\x12\x1a\n" +
 	"\bsnapshot\x18\x01 \x01(\fR\bsnapshot\x12\x1c\n" +
-	"\tsignature\x18\x02 \x01(\fR\tsignature\"\xfa\x04\n" +
+	"\tsignature\x18\x02 \x01(\fR\tsignature\"\xfb\x05\n" +
 	"\vExecRequest\x12\x14\n" +
 	"\x05lease\x18\x01 \x01(\fR\x05lease\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12;\n" +
@@ -1908,7 +1996,9 @@ const file_node_nodepb_node_proto_rawDesc = "" +
 	"\x06status\x18\x06 \x01(\v2$.starling.node.v1.ExecRequest.StatusH\x00R\x06status\x12;\n" +
 	"\x05pause\x18\a \x01(\v2#.starling.node.v1.ExecRequest.PauseH\x00R\x05pause\x12>\n" +
 	"\x06resume\x18\b \x01(\v2$.starling.node.v1.ExecRequest.ResumeH\x00R\x06resume\x128\n" +
-	"\x04seen\x18\t \x01(\v2\".starling.node.v1.ExecRequest.SeenH\x00R\x04seen\x1a?\n" +
+	"\x04seen\x18\t \x01(\v2\".starling.node.v1.ExecRequest.SeenH\x00R\x04seen\x12A\n" +
+	"\amembers\x18\n" +
+	" \x01(\v2%.starling.node.v1.ExecRequest.MembersH\x00R\amembers\x1a?\n" +
 	"\x05Start\x126\n" +
 	"\bworkload\x18\x01 \x01(\v2\x1a.starling.node.v1.WorkloadR\bworkload\x1a)\n" +
 	"\x04Stop\x12!\n" +
@@ -1918,7 +2008,9 @@ const file_node_nodepb_node_proto_rawDesc = "" +
 	"\x06Resume\x1a@\n" +
 	"\x04Seen\x12\x1a\n" +
 	"\bsnapshot\x18\x01 \x01(\fR\bsnapshot\x12\x1c\n" +
-	"\tsignature\x18\x02 \x01(\fR\tsignatureB\x04\n" +
+	"\tsignature\x18\x02 \x01(\fR\tsignature\x1a<\n" +
+	"\aMembers\x121\n" +
+	"\x04plan\x18\x01 \x01(\v2\x1d.starling.node.v1.ClusterPlanR\x04planB\x04\n" +
 	"\x02opJ\x04\b\x03\x10\x04\"F\n" +
 	"\tExecReply\x129\n" +
 	"\texecution\x18\x01 \x01(\v2\x1b.starling.node.v1.ExecutionR\texecution\"\x80\x01\n" +
@@ -1968,36 +2060,39 @@ func file_node_nodepb_node_proto_rawDescGZIP() []byte {
 }
 
 var file_node_nodepb_node_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_node_nodepb_node_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_node_nodepb_node_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_node_nodepb_node_proto_goTypes = []any{
-	(Health)(0),                // 0: starling.node.v1.Health
-	(ExecState)(0),             // 1: starling.node.v1.ExecState
-	(*Blob)(nil),               // 2: starling.node.v1.Blob
-	(*Input)(nil),              // 3: starling.node.v1.Input
-	(*Output)(nil),             // 4: starling.node.v1.Output
-	(*Workload)(nil),           // 5: starling.node.v1.Workload
-	(*Secrets)(nil),            // 6: starling.node.v1.Secrets
-	(*HealthCheck)(nil),        // 7: starling.node.v1.HealthCheck
-	(*Command)(nil),            // 8: starling.node.v1.Command
-	(*HTTPGet)(nil),            // 9: starling.node.v1.HTTPGet
-	(*Execution)(nil),          // 10: starling.node.v1.Execution
-	(*SignedSnapshot)(nil),     // 11: starling.node.v1.SignedSnapshot
-	(*ExecRequest)(nil),        // 12: starling.node.v1.ExecRequest
-	(*ExecReply)(nil),          // 13: starling.node.v1.ExecReply
-	(*WatchRequest)(nil),       // 14: starling.node.v1.WatchRequest
-	(*WatchItem)(nil),          // 15: starling.node.v1.WatchItem
-	(*LogChunk)(nil),           // 16: starling.node.v1.LogChunk
-	(*MeterRequest)(nil),       // 17: starling.node.v1.MeterRequest
-	(*MeterReply)(nil),         // 18: starling.node.v1.MeterReply
-	nil,                        // 19: starling.node.v1.Workload.EnvEntry
-	nil,                        // 20: starling.node.v1.Secrets.FilesEntry
-	nil,                        // 21: starling.node.v1.Secrets.EnvEntry
-	(*ExecRequest_Start)(nil),  // 22: starling.node.v1.ExecRequest.Start
-	(*ExecRequest_Stop)(nil),   // 23: starling.node.v1.ExecRequest.Stop
-	(*ExecRequest_Status)(nil), // 24: starling.node.v1.ExecRequest.Status
-	(*ExecRequest_Pause)(nil),  // 25: starling.node.v1.ExecRequest.Pause
-	(*ExecRequest_Resume)(nil), // 26: starling.node.v1.ExecRequest.Resume
-	(*ExecRequest_Seen)(nil),   // 27: starling.node.v1.ExecRequest.Seen
+	(Health)(0),                 // 0: starling.node.v1.Health
+	(ExecState)(0),              // 1: starling.node.v1.ExecState
+	(*Blob)(nil),                // 2: starling.node.v1.Blob
+	(*Input)(nil),               // 3: starling.node.v1.Input
+	(*Output)(nil),              // 4: starling.node.v1.Output
+	(*Workload)(nil),            // 5: starling.node.v1.Workload
+	(*Secrets)(nil),             // 6: starling.node.v1.Secrets
+	(*HealthCheck)(nil),         // 7: starling.node.v1.HealthCheck
+	(*Command)(nil),             // 8: starling.node.v1.Command
+	(*HTTPGet)(nil),             // 9: starling.node.v1.HTTPGet
+	(*Execution)(nil),           // 10: starling.node.v1.Execution
+	(*SignedSnapshot)(nil),      // 11: starling.node.v1.SignedSnapshot
+	(*ExecRequest)(nil),         // 12: starling.node.v1.ExecRequest
+	(*ExecReply)(nil),           // 13: starling.node.v1.ExecReply
+	(*WatchRequest)(nil),        // 14: starling.node.v1.WatchRequest
+	(*WatchItem)(nil),           // 15: starling.node.v1.WatchItem
+	(*LogChunk)(nil),            // 16: starling.node.v1.LogChunk
+	(*MeterRequest)(nil),        // 17: starling.node.v1.MeterRequest
+	(*MeterReply)(nil),          // 18: starling.node.v1.MeterReply
+	nil,                         // 19: starling.node.v1.Workload.EnvEntry
+	nil,                         // 20: starling.node.v1.Secrets.FilesEntry
+	nil,                         // 21: starling.node.v1.Secrets.EnvEntry
+	(*ExecRequest_Start)(nil),   // 22: starling.node.v1.ExecRequest.Start
+	(*ExecRequest_Stop)(nil),    // 23: starling.node.v1.ExecRequest.Stop
+	(*ExecRequest_Status)(nil),  // 24: starling.node.v1.ExecRequest.Status
+	(*ExecRequest_Pause)(nil),   // 25: starling.node.v1.ExecRequest.Pause
+	(*ExecRequest_Resume)(nil),  // 26: starling.node.v1.ExecRequest.Resume
+	(*ExecRequest_Seen)(nil),    // 27: starling.node.v1.ExecRequest.Seen
+	(*ExecRequest_Members)(nil), // 28: starling.node.v1.ExecRequest.Members
+	(*ClusterPlan)(nil),         // 29: starling.node.v1.ClusterPlan
+	(*Link)(nil),                // 30: starling.node.v1.Link
 }
 var file_node_nodepb_node_proto_depIdxs = []int32{
 	2,  // 0: starling.node.v1.Input.blob:type_name -> starling.node.v1.Blob
@@ -2006,30 +2101,34 @@ var file_node_nodepb_node_proto_depIdxs = []int32{
 	19, // 3: starling.node.v1.Workload.env:type_name -> starling.node.v1.Workload.EnvEntry
 	3,  // 4: starling.node.v1.Workload.inputs:type_name -> starling.node.v1.Input
 	7,  // 5: starling.node.v1.Workload.health:type_name -> starling.node.v1.HealthCheck
-	20, // 6: starling.node.v1.Secrets.files:type_name -> starling.node.v1.Secrets.FilesEntry
-	21, // 7: starling.node.v1.Secrets.env:type_name -> starling.node.v1.Secrets.EnvEntry
-	8,  // 8: starling.node.v1.HealthCheck.command:type_name -> starling.node.v1.Command
-	9,  // 9: starling.node.v1.HealthCheck.http:type_name -> starling.node.v1.HTTPGet
-	1,  // 10: starling.node.v1.Execution.state:type_name -> starling.node.v1.ExecState
-	4,  // 11: starling.node.v1.Execution.outputs:type_name -> starling.node.v1.Output
-	0,  // 12: starling.node.v1.Execution.health:type_name -> starling.node.v1.Health
-	11, // 13: starling.node.v1.Execution.before:type_name -> starling.node.v1.SignedSnapshot
-	11, // 14: starling.node.v1.Execution.after:type_name -> starling.node.v1.SignedSnapshot
-	22, // 15: starling.node.v1.ExecRequest.start:type_name -> starling.node.v1.ExecRequest.Start
-	23, // 16: starling.node.v1.ExecRequest.stop:type_name -> starling.node.v1.ExecRequest.Stop
-	24, // 17: starling.node.v1.ExecRequest.status:type_name -> starling.node.v1.ExecRequest.Status
-	25, // 18: starling.node.v1.ExecRequest.pause:type_name -> starling.node.v1.ExecRequest.Pause
-	26, // 19: starling.node.v1.ExecRequest.resume:type_name -> starling.node.v1.ExecRequest.Resume
-	27, // 20: starling.node.v1.ExecRequest.seen:type_name -> starling.node.v1.ExecRequest.Seen
-	10, // 21: starling.node.v1.ExecReply.execution:type_name -> starling.node.v1.Execution
-	10, // 22: starling.node.v1.WatchItem.execution:type_name -> starling.node.v1.Execution
-	16, // 23: starling.node.v1.WatchItem.log:type_name -> starling.node.v1.LogChunk
-	5,  // 24: starling.node.v1.ExecRequest.Start.workload:type_name -> starling.node.v1.Workload
-	25, // [25:25] is the sub-list for method output_type
-	25, // [25:25] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	29, // 6: starling.node.v1.Workload.cluster:type_name -> starling.node.v1.ClusterPlan
+	20, // 7: starling.node.v1.Secrets.files:type_name -> starling.node.v1.Secrets.FilesEntry
+	21, // 8: starling.node.v1.Secrets.env:type_name -> starling.node.v1.Secrets.EnvEntry
+	8,  // 9: starling.node.v1.HealthCheck.command:type_name -> starling.node.v1.Command
+	9,  // 10: starling.node.v1.HealthCheck.http:type_name -> starling.node.v1.HTTPGet
+	1,  // 11: starling.node.v1.Execution.state:type_name -> starling.node.v1.ExecState
+	4,  // 12: starling.node.v1.Execution.outputs:type_name -> starling.node.v1.Output
+	0,  // 13: starling.node.v1.Execution.health:type_name -> starling.node.v1.Health
+	11, // 14: starling.node.v1.Execution.before:type_name -> starling.node.v1.SignedSnapshot
+	11, // 15: starling.node.v1.Execution.after:type_name -> starling.node.v1.SignedSnapshot
+	30, // 16: starling.node.v1.Execution.links:type_name -> starling.node.v1.Link
+	22, // 17: starling.node.v1.ExecRequest.start:type_name -> starling.node.v1.ExecRequest.Start
+	23, // 18: starling.node.v1.ExecRequest.stop:type_name -> starling.node.v1.ExecRequest.Stop
+	24, // 19: starling.node.v1.ExecRequest.status:type_name -> starling.node.v1.ExecRequest.Status
+	25, // 20: starling.node.v1.ExecRequest.pause:type_name -> starling.node.v1.ExecRequest.Pause
+	26, // 21: starling.node.v1.ExecRequest.resume:type_name -> starling.node.v1.ExecRequest.Resume
+	27, // 22: starling.node.v1.ExecRequest.seen:type_name -> starling.node.v1.ExecRequest.Seen
+	28, // 23: starling.node.v1.ExecRequest.members:type_name -> starling.node.v1.ExecRequest.Members
+	10, // 24: starling.node.v1.ExecReply.execution:type_name -> starling.node.v1.Execution
+	10, // 25: starling.node.v1.WatchItem.execution:type_name -> starling.node.v1.Execution
+	16, // 26: starling.node.v1.WatchItem.log:type_name -> starling.node.v1.LogChunk
+	5,  // 27: starling.node.v1.ExecRequest.Start.workload:type_name -> starling.node.v1.Workload
+	29, // 28: starling.node.v1.ExecRequest.Members.plan:type_name -> starling.node.v1.ClusterPlan
+	29, // [29:29] is the sub-list for method output_type
+	29, // [29:29] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_node_nodepb_node_proto_init() }
@@ -2037,6 +2136,7 @@ func file_node_nodepb_node_proto_init() {
 	if File_node_nodepb_node_proto != nil {
 		return
 	}
+	file_node_nodepb_cluster_proto_init()
 	file_node_nodepb_node_proto_msgTypes[5].OneofWrappers = []any{
 		(*HealthCheck_Command)(nil),
 		(*HealthCheck_TcpPort)(nil),
@@ -2049,6 +2149,7 @@ func file_node_nodepb_node_proto_init() {
 		(*ExecRequest_Pause_)(nil),
 		(*ExecRequest_Resume_)(nil),
 		(*ExecRequest_Seen_)(nil),
+		(*ExecRequest_Members_)(nil),
 	}
 	file_node_nodepb_node_proto_msgTypes[13].OneofWrappers = []any{
 		(*WatchItem_Execution)(nil),
@@ -2060,7 +2161,7 @@ func file_node_nodepb_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_nodepb_node_proto_rawDesc), len(file_node_nodepb_node_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   26,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

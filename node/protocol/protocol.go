@@ -8,7 +8,8 @@
 //	lease    buyer     provider  reserve, sign, activate,       the hold, the signature,
 //	                             release                        done
 //	exec     buyer     provider  start, stop, pause, resume,    the execution
-//	                             status
+//	                             status, the members of its
+//	                             cluster
 //	watch    buyer     provider  follow an execution            its states and its log
 //	live     buyer     provider  a program, a port or files     raw bytes both ways (node/live)
 //	                             of a running execution
@@ -33,6 +34,7 @@ import (
 
 	"github.com/starling-network/starling/market/marketpb"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/p2p/stream"
 	"github.com/starling-network/starling/verify/audit"
@@ -44,7 +46,8 @@ import (
 const (
 	MaxOrder     = 4 << 10
 	MaxLease     = 16 << 10
-	MaxWorkload  = 256 << 10
+	MaxWorkload  = 256<<10 + cluster.MaxSize
+	MaxExecution = MaxLease + cluster.MaxMembers*maxLink
 	MaxMeter     = 8 << 10
 	MaxWatchItem = 72 << 10
 	MaxLive      = 256 << 10
@@ -58,6 +61,8 @@ const (
 	// MaxProbes is how many records of probes a peer gives to everybody.
 	MaxProbes = 1024
 
+	// maxLink is what an execution says of the way to one other member of its cluster.
+	maxLink = 64
 	// maxBeside is what a peer shows of four units that passed at once with its own.
 	maxBeside = 4 * (2*audit.MaxCertificate + 256)
 
@@ -89,7 +94,7 @@ var Lease = stream.Protocol[*marketpb.LeaseRequest, *marketpb.LeaseReply]{
 
 // Exec starts, stops and describes executions under a lease.
 var Exec = stream.Protocol[*nodepb.ExecRequest, *nodepb.ExecReply]{
-	Name: "exec", Version: 1, MaxRequest: MaxWorkload, MaxResponse: MaxLease, Deadline: QuickAnswer,
+	Name: "exec", Version: 1, MaxRequest: MaxWorkload, MaxResponse: MaxExecution, Deadline: QuickAnswer,
 }
 
 // Meter has a receipt co-signed and brings the next voucher.

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/sealed"
@@ -46,6 +47,8 @@ type Host struct {
 	AllowImage func(image string) error
 	// Secrets says that sealed secrets can be opened here.
 	Secrets bool
+	// Cluster says why a program of a runtime cannot be a member of a cluster here; nil: none can.
+	Cluster func(rt runtime.Runtime) error
 }
 
 // Check holds a workload from a peer to the rules before anything is
@@ -67,7 +70,7 @@ func Check(w *nodepb.Workload, h Host) error {
 	if w.WallMillis > uint64(runtime.MaxWallTime/time.Millisecond) {
 		return Bad("wall_millis: at most %v", runtime.MaxWallTime)
 	}
-	for _, check := range []error{checkProgram(w, rt, h), checkFiles(w), checkHealth(w.Health, rt)} {
+	for _, check := range []error{checkProgram(w, rt, h), checkFiles(w), checkHealth(w.Health, rt), checkCluster(w.Cluster, rt, h)} {
 		if check != nil {
 			return check
 		}
@@ -165,6 +168,24 @@ func checkPath(p string) error {
 	// A mount may be a whole first path element, and one of the runtime's own lies under this one.
 	if top(p) == top(runtime.ControlDir) {
 		return fmt.Errorf("path %s: /%s is kept for the runtime", p, top(p))
+	}
+	return nil
+}
+
+// checkCluster refuses a member of a cluster where it could not reach the others, before anything is fetched for it. Whether
+// the plan's members are who it says, the provider finds out that has the lease.
+func checkCluster(p *nodepb.ClusterPlan, rt runtime.Runtime, h Host) error {
+	if p == nil {
+		return nil
+	}
+	if h.Cluster == nil {
+		return Bad("cluster: this peer takes part in none")
+	}
+	if err := h.Cluster(rt); err != nil {
+		return Bad("cluster: %v", err)
+	}
+	if _, err := cluster.Decode(p); err != nil {
+		return Bad("%v", err)
 	}
 	return nil
 }

@@ -1,0 +1,114 @@
+package cluster
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+)
+
+// Own is what a provider knows of itself as a member.
+type Own struct {
+	Lease market.LeaseID // first of the line that the plan comes under
+	Buyer sign.Key
+	Key   market.OverlayKey // of the hold that the plan names for it
+}
+
+// Check finds out whether every member was leased by the buyer of the provider's own lease for the same job, and named its
+// key. The plan was decoded. ErrPlan says which member is wrong.
+func (p Plan) Check(d sign.Domain, own Own) error {
+	self, ok := p.Own()
+	switch {
+	case !ok:
+		return bad("rank %d, which it is for, is not among its members", p.Rank)
+	case self.Lease.Core.ID() != own.Lease:
+		return badMember(p.Rank, "this is not the lease that the plan comes under")
+	case self.Lease.Core.Buyer != own.Buyer:
+		return badMember(p.Rank, "its lease is of another buyer")
+	case self.Key != own.Key:
+		return badMember(p.Rank, "its key is not this provider's")
+	}
+	terms := self.Lease.Core.Terms
+	for _, m := range p.Members {
+		if err := m.check(d, own.Buyer, terms); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m Member) check(d sign.Domain, buyer sign.Key, terms sign.Hash) error {
+	switch core := m.Lease.Core; {
+	case core.Buyer != buyer:
+		return badMember(m.Rank, "its lease is of another buyer")
+	case core.Terms != terms:
+		return badMember(m.Rank, "its lease is for another job")
+	}
+	if err := market.CheckMember(d, m.Lease, m.Hold, m.Key); err != nil {
+		return badMember(m.Rank, "%v", err)
+	}
+	return nil
+}
+
+// Seen is the last that a provider has been told of each rank, by rank: what came later than that never goes back.
+type Seen map[uint32]SeenRank
+
+// SeenRank is one rank under the highest epoch that was told.
+type SeenRank struct {
+	Epoch uint32         `json:"epoch"`
+	Lease market.LeaseID `json:"lease"`
+}
+
+// See adds the members of a plan. ErrPlan when one has an epoch lower than one seen, or a second lease under the same epoch.
+// What it was called on stays as it was.
+func (s Seen) See(p Plan) (Seen, error) {
+	next := make(Seen, len(s)+len(p.Members))
+	for r, sr := range s {
+		next[r] = sr
+	}
+	for _, m := range p.Members {
+		id, last := m.Lease.Core.ID(), s[m.Rank]
+		switch {
+		case last.Lease.IsZero() || m.Epoch > last.Epoch:
+			next[m.Rank] = SeenRank{Epoch: m.Epoch, Lease: id}
+		case m.Epoch < last.Epoch:
+			return nil, badMember(m.Rank, "epoch %d is over, %d has been seen", m.Epoch, last.Epoch)
+		case id != last.Lease:
+			return nil, badMember(m.Rank, "lease %s, but epoch %d was seen with lease %s", id.Short(), m.Epoch, last.Lease.Short())
+		}
+	}
+	return next, nil
+}
+
+// After holds a plan against the one in force: the same cluster, rank and engine, and newer. ErrOld says that it is not newer;
+// the one in force again is no error.
+func (p Plan) After(before Plan) error {
+	switch {
+	case p.ID != before.ID:
+		return bad("it is of cluster %s, this is %s", p.ID, before.ID)
+	case p.Rank != before.Rank:
+		return bad("it is for rank %d, this is rank %d", p.Rank, before.Rank)
+	case p.Engine != before.Engine:
+		return bad("its engine is %s, %s runs", p.Engine, before.Engine)
+	case p.MTU != before.MTU:
+		return bad("its MTU is %d, %d is in use", p.MTU, before.MTU)
+	case p.Version < before.Version:
+		return fmt.Errorf("%w: version %d came, %d is in force", ErrOld, p.Version, before.Version)
+	case p.Version == before.Version && !p.equal(before):
+		return fmt.Errorf("%w: version %d is in force and says something else", ErrOld, p.Version)
+	}
+	return nil
+}
+
+// equal says whether two plans tell the same.
+func (p Plan) equal(q Plan) bool {
+	a, errA := marshal(p)
+	b, errB := marshal(q)
+	return errA == nil && errB == nil && string(a) == string(b)
+}
+
+func marshal(p Plan) ([]byte, error) {
+	return proto.MarshalOptions{Deterministic: true}.Marshal(p.Proto())
+}

@@ -1,0 +1,22 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+)
+
+var (
+	// ErrPlan says that a plan is malformed or that a member of it is not what it is said to be. The text names it.
+	ErrPlan = errors.New("cluster plan cannot be taken")
+	// ErrOld says that a plan is not newer than the one in force.
+	ErrOld = errors.New("cluster plan is not newer")
+)
+
+func bad(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrPlan, fmt.Sprintf(format, args...))
+}
+
+// badMember says which member is wrong.
+func badMember(rank uint32, format string, args ...any) error {
+	return bad("member %d: %s", rank, fmt.Sprintf(format, args...))
+}
