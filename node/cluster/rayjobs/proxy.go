@@ -1,0 +1,120 @@
+package rayjobs
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Proxy carries HTTP to the head's dashboard and adds the cluster's token. Whoever reaches it may use the cluster, so it is for a
+// loopback address, and takes nothing that a web page of somebody else makes a browser send there:
+//
+//   - the Host must be this very address or localhost, so that a name which an attacker lets point here (DNS rebinding) is none,
+//   - an Origin must be the same, and what a browser marks as coming from another site must be a person's step to the first page.
+type Proxy struct {
+	port    string
+	forward *httputil.ReverseProxy
+}
+
+// cookie is where Ray's dashboard keeps a token that its user typed.
+const cookie = "ray-authentication-token"
+
+// maxConns is how many connections to the head one proxy keeps open.
+const maxConns = 48
+
+// NewProxy returns the handler for an address that it is served on. failed hears of requests that the head did not answer.
+func NewProxy(at netip.AddrPort, cfg Config, failed func(error)) *Proxy {
+	p := &Proxy{port: strconv.Itoa(int(at.Port()))}
+	p.forward = &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(&url.URL{Scheme: "http", Host: "head"})
+			r.Out.Host = r.In.Host // what the dashboard makes links of
+			r.Out.Header.Del("Authorization")
+			r.Out.Header.Del("X-Ray-Authorization")
+			dropCookie(r.Out)
+			if cfg.Token != "" {
+				r.Out.Header.Set("Authorization", "Bearer "+cfg.Token)
+			}
+		},
+		Transport: &http.Transport{
+			DialContext:         func(ctx context.Context, _, _ string) (net.Conn, error) { return cfg.Dial(ctx) },
+			DisableCompression:  true,
+			MaxConnsPerHost:     maxConns,
+			MaxIdleConnsPerHost: maxConns,
+			IdleConnTimeout:     time.Minute,
+		},
+		FlushInterval: -1,
+		ErrorLog:      slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			if r.Context().Err() != nil {
+				return // whoever asked is gone
+			}
+			failed(err)
+			http.Error(w, "starling: the head's dashboard does not answer: "+Reason(err.Error()), http.StatusBadGateway)
+		},
+	}
+	return p
+}
+
+// ServeHTTP carries a request on, or refuses it with 403.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if reason := p.refuse(r); reason != "" {
+		http.Error(w, "starling: "+reason, http.StatusForbidden)
+		return
+	}
+	p.forward.ServeHTTP(w, r)
+}
+
+// refuse says why a request is not carried on; "" for one that is.
+func (p *Proxy) refuse(r *http.Request) string {
+	if !p.here(r.Host) {
+		return "this address is called otherwise: use 127.0.0.1 or localhost and its port"
+	}
+	if r.Method == http.MethodConnect || r.URL.Host != "" {
+		return "this is no general proxy"
+	}
+	for _, origin := range r.Header.Values("Origin") {
+		if origin != "http://"+r.Host {
+			return "a page of another origin asks"
+		}
+	}
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "", "none", "same-origin":
+		return ""
+	}
+	if r.Method == http.MethodGet && r.URL.Path == "/" && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document" {
+		return "" // a link to the dashboard
+	}
+	return "a page of another origin asks"
+}
+
+// here says whether a Host is a loopback address, or localhost, with our port.
+func (p *Proxy) here(host string) bool {
+	name, port, err := net.SplitHostPort(host)
+	if err != nil || port != p.port {
+		return false
+	}
+	if strings.EqualFold(name, "localhost") {
+		return true
+	}
+	ip, err := netip.ParseAddr(name)
+	return err == nil && ip.IsLoopback()
+}
+
+// dropCookie takes the dashboard's token out of a request: the one that counts is added.
+func dropCookie(r *http.Request) {
+	all := r.Cookies()
+	r.Header.Del("Cookie")
+	for _, c := range all {
+		if c.Name != cookie {
+			r.AddCookie(c)
+		}
+	}
+}
