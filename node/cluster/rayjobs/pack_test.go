@@ -110,7 +110,7 @@ func TestPackRefuses(t *testing.T) {
 		t.Error(err)
 	}
 	// More than Ray takes: a file that does not compress.
-	dir := tree(t, map[string]string{"small": "s"})
+	dir := tree(t, map[string]string{"little": "s"})
 	noise, f := uint64(1), make([]byte, 3<<20)
 	for i := range f {
 		noise = noise*6364136223846793005 + 1442695040888963407
@@ -119,7 +119,7 @@ func TestPackRefuses(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "noise"), f, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pack(dir, 2<<20); !errors.Is(err, ErrPackage) || !strings.Contains(err.Error(), "more than the 2 MiB that Ray takes; largest are noise (3 MiB), small (0 MiB)") {
+	if _, err := pack(dir, 2<<20); !errors.Is(err, ErrPackage) || !strings.Contains(err.Error(), "more than the 2 MiB that Ray takes; largest are noise (3 MiB), little (0 MiB)") {
 		t.Error(err)
 	}
 }
