@@ -175,11 +175,12 @@ type Live struct {
 	PullTotal uint64    `json:"pullTotal,omitempty"`
 	Devices   []string  `json:"devices,omitempty"` // its GPUs
 	KeepUntil time.Time `json:"keepUntil,omitzero"`
+	Ways      *Ways     `json:"ways,omitempty"` // of a cluster's member
 }
 
 func (l Live) equal(o Live) bool {
 	return slices.Equal(l.Devices, o.Devices) && l.KeepUntil.Equal(o.KeepUntil) && l.Phase == o.Phase && l.Health == o.Health &&
-		l.Message == o.Message && l.Pulled == o.Pulled && l.PullTotal == o.PullTotal
+		l.Message == o.Message && l.Pulled == o.Pulled && l.PullTotal == o.PullTotal && l.Ways.equal(o.Ways)
 }
 
 // Until is when the time that timeouts.run gives the job is over; zero before it began.

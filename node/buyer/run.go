@@ -228,10 +228,10 @@ const ReasonUnhealthy = "unhealthy"
 
 // liveOf is an execution as its user sees it while it runs.
 func liveOf(ex *nodepb.Execution) Live {
-	l := Live{Message: clip(ex.Message), Pulled: ex.PulledBytes, PullTotal: ex.PullTotal}
+	l := Live{Message: clip(ex.Message), Pulled: ex.PulledBytes, PullTotal: ex.PullTotal, Ways: waysOf(ex)}
 	switch {
 	case ex.State.Ended():
-		l.Message = ""
+		l.Message, l.Ways = "", nil
 	case ex.Paused:
 		l.Phase = "paused"
 	case ex.State == nodepb.ExecState_EXEC_STATE_PULLING:
