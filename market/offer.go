@@ -38,6 +38,9 @@ type Offer struct {
 	// have one, leased or free, so that it does not change with every lease. Zero: it has shown nothing.
 	Proven uint32    `json:"proven,omitempty"`
 	Proof  sign.Hash `json:"proof,omitzero"`
+
+	// Coordinate is where the provider says that it is in the network; zero: not known.
+	Coordinate Coordinate `json:"coordinate,omitzero"`
 }
 
 // Hardware names the model for a person: "NVIDIA H200 (simulated)", "a unit" when it is not said.
@@ -56,6 +59,11 @@ func (o Offer) Validate() error {
 	}
 	if o.Proven > o.Units || o.Proven > 0 && o.Proof.IsZero() {
 		return malformed("offer proven", "%d of %d, with proof %s", o.Proven, o.Units, o.Proof.Short())
+	}
+	if !o.Coordinate.IsZero() {
+		if err := o.Coordinate.Check(); err != nil {
+			return fmt.Errorf("offer: %w", err)
+		}
 	}
 	if o.MinSlots < 1 || o.MinSlots > o.MaxSlots || o.MaxSlots > MaxLeaseSlots {
 		return malformed("offer slots", "%d to %d", o.MinSlots, o.MaxSlots)
@@ -119,6 +127,9 @@ func (o Offer) Encode(d sign.Domain, s sign.Signer) ([]byte, error) {
 	if !o.Proof.IsZero() {
 		m.Proof = o.Proof[:]
 	}
+	if !o.Coordinate.IsZero() {
+		m.Coordinate = o.Coordinate.Marshal()
+	}
 	e, err := seal(d, sign.TagOffer, m, MaxOfferPayload, s)
 	if err != nil {
 		return nil, err
@@ -142,6 +153,11 @@ func DecodeOffer(d sign.Domain, b []byte, now time.Time) (Offer, error) {
 	if len(m.Proof) > 0 {
 		if o.Proof, err = exactly[sign.Hash]("offer proof", m.Proof); err != nil {
 			return Offer{}, err
+		}
+	}
+	if len(m.Coordinate) > 0 {
+		if o.Coordinate, err = UnmarshalCoordinate(m.Coordinate); err != nil {
+			return Offer{}, fmt.Errorf("offer: %w", err)
 		}
 	}
 	if o.Payout, err = exactly[sign.Key]("offer payout", m.Payout); err != nil {

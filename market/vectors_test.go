@@ -23,7 +23,7 @@ type object = map[string]any
 func TestVectors(t *testing.T) {
 	t.Parallel()
 	for name, build := range map[string]func(*testing.T) any{
-		"sign": signVectors, "ids": idVectors, "money": moneyVectors, "units": unitVectors, "proof": proofVectors, "keyset": keySetVectors, "lease": leaseVectors, "messages": messageVectors, "overlay": overlayVectors,
+		"sign": signVectors, "ids": idVectors, "money": moneyVectors, "units": unitVectors, "proof": proofVectors, "keyset": keySetVectors, "lease": leaseVectors, "messages": messageVectors, "overlay": overlayVectors, "coordinate": coordinateVectors,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -268,4 +268,19 @@ func overlayVectors(t *testing.T) any {
 		"domain": domainVector(), "hold": hold, "key": key, "nonce": market.OverlayNonce(hold, key), "lease": toHex(l.Marshal()),
 		"refused": refused,
 	}
+}
+
+func coordinateVectors(*testing.T) any {
+	show := func(c market.Coordinate) object {
+		return object{"vector": c.Vec, "height": c.Height, "error": c.Error, "bytes": toHex(c.Marshal())}
+	}
+	a := testCoordinate()
+	b := market.Coordinate{Vec: [market.CoordinateDims]int32{-40_000, 8}, Height: 1, Error: market.MaxCoordinateError}
+	var refused list
+	for _, bad := range badCoordinates {
+		c := testCoordinate()
+		bad.change(&c)
+		refused = append(refused, object{"name": bad.name, "bytes": toHex(c.Marshal())})
+	}
+	return object{"coordinates": list{show(a), show(b)}, "distance_micros": a.Distance(b).Microseconds(), "refused": refused}
 }

@@ -28,6 +28,7 @@ func testOffer() market.Offer {
 		Runtimes: []string{"docker", "wasm"}, Payout: sign.Key{3}, NotBefore: now, Expires: now.Add(10 * time.Minute),
 		Addrs: []string{"/ip4/192.0.2.1/udp/4001/quic-v1"}, Version: "starling/0.1.0", GenesisHash: testGenesis().Hash(),
 		Model: "NVIDIA H200", Capability: 90, Proven: 2, Proof: testProof(),
+		Coordinate: testCoordinate(),
 	}
 }
 
@@ -227,6 +228,7 @@ func TestFieldLimits(t *testing.T) {
 		"capability":    func(o *market.Offer) { o.Capability = market.MaxCapability + 1 },
 		"proven":        func(o *market.Offer) { o.Proven = o.Units + 1 },
 		"no proof":      func(o *market.Offer) { o.Proof = sign.Hash{} },
+		"coordinate":    func(o *market.Offer) { o.Coordinate.Height = 0 },
 	} {
 		o := testOffer()
 		change(&o)
@@ -289,7 +291,7 @@ func FuzzOffer(f *testing.F) {
 		o := testOffer()
 		o.Simulated = simulated
 		if simulated {
-			o.Proven, o.Proof = 0, sign.Hash{}
+			o.Proven, o.Proof, o.Coordinate = 0, sign.Hash{}, market.Coordinate{}
 		}
 		b, _ := o.Encode(domain, provider)
 		f.Add(b[sign.EnvelopeOverhead:])

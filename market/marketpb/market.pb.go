@@ -119,6 +119,7 @@ type Offer struct {
 	Simulated     bool                   `protobuf:"varint,19,opt,name=simulated,proto3" json:"simulated,omitempty"`                       // the units are not hardware
 	Proof         []byte                 `protobuf:"bytes,20,opt,name=proof,proto3" json:"proof,omitempty"`                                // 32, root over the audit records of its units; empty: none has one
 	Proven        uint32                 `protobuf:"varint,21,opt,name=proven,proto3" json:"proven,omitempty"`                             // how many of the free units have one
+	Coordinate    []byte                 `protobuf:"bytes,22,opt,name=coordinate,proto3" json:"coordinate,omitempty"`                      // 40, where the provider is in the network, market.Coordinate; empty: not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -298,6 +299,13 @@ func (x *Offer) GetProven() uint32 {
 		return x.Proven
 	}
 	return 0
+}
+
+func (x *Offer) GetCoordinate() []byte {
+	if x != nil {
+		return x.Coordinate
+	}
+	return nil
 }
 
 // OfferList is what a provider's record in the DHT carries: its offers, one for each class it sells.
@@ -2235,7 +2243,7 @@ const file_market_marketpb_market_proto_rawDesc = "" +
 	"\n" +
 	"memory_mib\x18\x02 \x01(\rR\tmemoryMib\x12\x19\n" +
 	"\bdisk_mib\x18\x03 \x01(\rR\adiskMib\x12\x19\n" +
-	"\bvram_mib\x18\x04 \x01(\rR\avramMib\"\xbf\x04\n" +
+	"\bvram_mib\x18\x04 \x01(\rR\avramMib\"\xdf\x04\n" +
 	"\x05Offer\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x14\n" +
 	"\x05class\x18\x02 \x01(\tR\x05class\x12\x16\n" +
@@ -2261,7 +2269,10 @@ const file_market_marketpb_market_proto_rawDesc = "" +
 	"capability\x12\x1c\n" +
 	"\tsimulated\x18\x13 \x01(\bR\tsimulated\x12\x14\n" +
 	"\x05proof\x18\x14 \x01(\fR\x05proof\x12\x16\n" +
-	"\x06proven\x18\x15 \x01(\rR\x06proven\"#\n" +
+	"\x06proven\x18\x15 \x01(\rR\x06proven\x12\x1e\n" +
+	"\n" +
+	"coordinate\x18\x16 \x01(\fR\n" +
+	"coordinate\"#\n" +
 	"\tOfferList\x12\x16\n" +
 	"\x06offers\x18\x01 \x03(\fR\x06offers\"\xac\x04\n" +
 	"\x05Order\x12\x14\n" +

@@ -50,8 +50,13 @@ func (p *Provider) offer(l Lot, now time.Time, seq uint64) market.Offer {
 	total, free, price := p.book.Total(l.Class), p.book.Free(l.Class), p.book.Limits().Asks[l.Class]
 	proven, proof := p.book.Shown(l.Class), p.proofs.roots[l.Class]
 	p.mu.Unlock()
+	var where market.Coordinate
+	if p.cfg.Coordinate != nil {
+		where = p.cfg.Coordinate()
+	}
 	return market.Offer{
-		Provider: p.self, Seq: seq, Class: l.Class, Region: p.cfg.Region, Units: uint32(free), Total: uint32(total),
+		Coordinate: where,
+		Provider:   p.self, Seq: seq, Class: l.Class, Region: p.cfg.Region, Units: uint32(free), Total: uint32(total),
 		PerUnit: l.PerUnit, Price: price, MinSlots: p.cfg.MinSlots, MaxSlots: p.cfg.MaxSlots,
 		Runtimes: slices.Sorted(maps.Keys(p.cfg.Runtimes)), Payout: p.cfg.Owner, NotBefore: now, Expires: now.Add(offerValidity),
 		Addrs: p.addrs(addrRoom(len(p.cfg.Lots))), Version: p.cfg.Version, GenesisHash: p.cfg.Genesis.Hash(),
@@ -62,7 +67,7 @@ func (p *Provider) offer(l Lot, now time.Time, seq uint64) market.Offer {
 // addrRoom is how many bytes of addresses each of so many offers may have, for their list to fit one record of the DHT,
 // which knows the peer's addresses besides.
 func addrRoom(lots int) int {
-	const other = 460 // of an offer, its signature and its place in the list
+	const other = 502 // of an offer, its signature and its place in the list
 	return max(market.MaxOfferList/lots-other, 0)
 }
 
@@ -133,7 +138,7 @@ func (p *Provider) renew(ctx context.Context) (offers []market.Offer, envelopes 
 		}
 		last := p.offers[l.Class]
 		if o := last.offer; o.Units != fresh.Units || o.Total != fresh.Total || o.Price != fresh.Price || o.Proven != fresh.Proven || o.Proof != fresh.Proof || !slices.Equal(o.Addrs, fresh.Addrs) ||
-			o.Expires.Sub(now) <= offerValidity/2 {
+			moved(o.Coordinate, fresh.Coordinate) || o.Expires.Sub(now) <= offerValidity/2 {
 			if last, err = p.renewLocked(ctx, l); err != nil {
 				return nil, nil, err
 			}
@@ -141,6 +146,18 @@ func (p *Provider) renew(ctx context.Context) (offers []market.Offer, envelopes 
 		offers, envelopes = append(offers, last.offer), append(envelopes, last.envelope)
 	}
 	return offers, envelopes, nil
+}
+
+// movedBy is how far a coordinate must have moved for an offer to say so before it is renewed anyway: it never stands quite still.
+const movedBy = 10 * time.Millisecond
+
+// moved says whether an offer's coordinate is worth another offer.
+func moved(was, is market.Coordinate) bool {
+	if was.IsZero() || is.IsZero() {
+		return was != is
+	}
+	was.Height, is.Height = max(was.Height, is.Height)-min(was.Height, is.Height), 0
+	return was.Distance(is) > movedBy
 }
 
 // advertise publishes the offers at the start, when free units, prices or the operator's word change, when the hours

@@ -96,6 +96,8 @@ type Config struct {
 	// Drop is told that what was kept for a lease is not needed any more for it; nil keeps it.
 	Drop func(c cid.Cid)
 
+	// Coordinate is where this peer is in the network, zero while it does not know; nil: offers do not say.
+	Coordinate func() market.Coordinate
 	// Overlay is the private key of a hold in its cluster's overlay; nil: this provider joins no clusters.
 	Overlay func(market.HoldID) cluster.PrivateKey
 	// Unseal opens what was sealed to this peer for a lease; nil refuses work with secrets.
