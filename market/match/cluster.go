@@ -1,0 +1,348 @@
+package match
+
+import (
+	"cmp"
+	"fmt"
+	"math/bits"
+	"slices"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+)
+
+// Near says how near the members of a cluster must be to one another.
+type Near struct {
+	// Within bounds the round trip predicted between any two of them; 0: any distance will do, and near is still better than far.
+	Within time.Duration
+	// Members are where those are that the cluster has already, as far as it is known.
+	Members []market.Coordinate
+}
+
+// Choice is what SelectCluster proposes.
+type Choice struct {
+	Chosen   []Assignment  // the first is the most reliable of them
+	Spares   []sign.Key    // as in Select; those that are near all that were chosen
+	Diameter time.Duration // the largest round trip predicted between two of them whose coordinates are known; 0: fewer than two are
+	Cost     uint64        // what was minimised
+}
+
+// TooFar says that there are providers enough, and that they are not near enough to one another.
+type TooFar struct {
+	Need, Of int           // members wanted, providers that could be one
+	Apart    time.Duration // the largest round trip predicted within the nearest so many of them; 0: most are too far from the members there are
+	Within   time.Duration
+}
+
+// Error is a line a person can act on.
+func (t *TooFar) Error() string {
+	if t.Apart == 0 {
+		return fmt.Sprintf("fewer than %d of %d providers are within %v of the cluster's members", t.Need, t.Of, t.Within)
+	}
+	return fmt.Sprintf("the best %d of %d providers are %v apart, at most %v will do", t.Need, t.Of, round(t.Apart), t.Within)
+}
+
+// round drops what no prediction is good for.
+func round(d time.Duration) time.Duration {
+	if d >= 10*time.Millisecond {
+		return d.Round(time.Millisecond)
+	}
+	return d.Round(100 * time.Microsecond)
+}
+
+const (
+	// maxCenters bounds the providers that a cluster is chosen among, the best ranked first.
+	maxCenters = 1024
+	// rttUnsaid is taken for the round trip to a peer whose coordinate is not known, where no bound says better.
+	rttUnsaid = 100 * time.Millisecond
+	// costScale is one: of a price that is the ceiling, of a record that speaks for nothing, of a diameter of rttHalfMicros.
+	costScale = 1_000_000
+	// shunnedCost keeps those whose record speaks against them out while anybody else can.
+	shunnedCost = 1 << 40
+	// tighter is how often the bound is halved in search of a cluster whose members are nearer at a little more cost.
+	tighter = 5
+)
+
+// SelectCluster proposes n ranks of one cluster, 0 to n-1: of all sets of providers that it looks at, no two of whose members are farther
+// apart than near allows, the one of least
+//
+//	Σ over members (Price · price/ceiling + Reputation · (1 − reputation))  +  n · RTT · diameter/50 ms
+//
+// with the weights of the ranking. It looks at each provider as a centre, with the cheapest that are within the bound of it and of each
+// other, then within half of the bound, and so on. A coordinate of which its peer is not sure excludes nobody: what is predicted is taken for
+// as little as both errors allow. With spread every rank is on another provider; without, each takes as many as it can. Newcomers have no
+// quota: a cluster is as reliable as the least reliable of its members. Rank 0 goes to the most reliable: reputation, stake, price.
+//
+// The error is an [*Unschedulable] as of Select, or a [*TooFar]; nothing is chosen then.
+func SelectCluster(order market.Order, res Result, n int, spread bool, near Near) (Choice, error) {
+	c := newClustering(order, res, n, spread, near)
+	if n < 1 || c.room < n {
+		_, _, none := Select(order, res, n, spread)
+		if none == nil { // more providers than are looked at
+			none = &Unschedulable{Order: order.ID, Class: order.Class, Need: n, Found: c.room, Considered: res.Considered, Counts: res.Counts,
+				Refused: res.Refused, Ceiling: res.Ceiling, Decimals: res.weights.Decimals}
+		}
+		return Choice{}, none
+	}
+	best := c.search()
+	if best.members == nil {
+		return Choice{}, &TooFar{Need: n, Of: len(c.all), Apart: c.nearest(), Within: near.Within}
+	}
+	return c.choice(best), nil
+}
+
+// clustering is one search for a cluster. Providers are numbered as they are ranked.
+type clustering struct {
+	n      int
+	all    []Scored
+	takes  []int      // ranks that each can have
+	room   int        // ranks that all could have, were they near enough
+	cost   []uint64   // of one rank on each
+	order  []int      // by cost, then rank
+	apart  [][]uint32 // predicted round trips, microseconds
+	sure   [][]uint32 // what of them both are sure of
+	bound  uint32
+	lambda uint64   // for each microsecond of diameter
+	first  []uint32 // the diameter that each has with the members there are
+}
+
+// set is providers, by number, with the ranks that each has.
+type set struct {
+	members  []int
+	ranks    []int
+	diameter uint32
+	cost     uint64
+}
+
+func newClustering(order market.Order, res Result, n int, spread bool, near Near) *clustering {
+	w := res.weights
+	all := once(res.Ranked)
+	all = all[:min(len(all), maxCenters)]
+	c := &clustering{n: n, all: all, bound: ^uint32(0), lambda: uint64(max(n, 0)) * uint64(w.RTT) * costScale / rttHalfMicros}
+	unsaid := micros(rttUnsaid)
+	if near.Within > 0 {
+		c.bound = micros(near.Within)
+		unsaid = min(unsaid, c.bound)
+	}
+	near.Members = slices.DeleteFunc(slices.Clone(near.Members), market.Coordinate.IsZero)
+	for i := range all {
+		s := &all[i]
+		take := 1
+		if !spread {
+			take = min(int(s.Leases), n)
+		}
+		c.room += take
+		first, within := uint32(0), true
+		for _, m := range near.Members {
+			d, sure := predict(s.Candidate.Offer.Coordinate, m, unsaid)
+			first, within = max(first, d), within && sure <= c.bound
+		}
+		if !within {
+			take = 0
+		}
+		c.takes, c.first, c.order = append(c.takes, take), append(c.first, first), append(c.order, i)
+		c.cost = append(c.cost, memberCost(s, order.Ceiling, w))
+	}
+	slices.SortStableFunc(c.order, func(a, b int) int { return cmp.Compare(c.cost[a], c.cost[b]) })
+	c.apart, c.sure = make([][]uint32, len(all)), make([][]uint32, len(all))
+	flat := make([]uint32, 2*len(all)*len(all))
+	for i := range all {
+		c.apart[i], flat = flat[:len(all)], flat[len(all):]
+		c.sure[i], flat = flat[:len(all)], flat[len(all):]
+		for j := range i {
+			d, sure := predict(all[i].Candidate.Offer.Coordinate, all[j].Candidate.Offer.Coordinate, unsaid)
+			c.apart[i][j], c.apart[j][i], c.sure[i][j], c.sure[j][i] = d, d, sure, sure
+		}
+	}
+	return c
+}
+
+func micros(d time.Duration) uint32 { return uint32(min(max(d, 0), time.Hour).Microseconds()) }
+
+// predict is the round trip between two peers, and how much of it both are sure of.
+func predict(a, b market.Coordinate, unsaid uint32) (d, sure uint32) {
+	if a.IsZero() || b.IsZero() {
+		return unsaid, 0
+	}
+	d = micros(a.Distance(b))
+	doubt := min(uint64(a.Error)+uint64(b.Error), costScale)
+	return d, uint32(uint64(d) * (costScale - doubt) / costScale)
+}
+
+// memberCost is what one rank on a provider costs, in the terms of SelectCluster.
+func memberCost(s *Scored, ceiling market.Price, w Weights) uint64 {
+	price := uint64(costScale)
+	if p := uint64(s.Candidate.Price()); p < uint64(ceiling) {
+		hi, lo := bits.Mul64(p, costScale)
+		price, _ = bits.Div64(hi, lo, uint64(ceiling)) // below 10⁶, as p < ceiling
+	}
+	cost := uint64(w.Price)*price + uint64(w.Reputation)*uint64(costScale-min(s.Candidate.Reputation, costScale))
+	if s.Candidate.Shunned {
+		cost += shunnedCost
+	}
+	return cost
+}
+
+// search tries every centre under every bound.
+func (c *clustering) search() set {
+	var best set
+	bound := c.bound
+	if bound == ^uint32(0) { // halving begins at what there is
+		best = c.under(bound, best)
+		bound = best.diameter / 2
+	}
+	for range tighter {
+		best = c.under(bound, best)
+		if bound /= 2; bound == 0 {
+			break
+		}
+	}
+	return best
+}
+
+// under is the better of best and what is found when no two members may be farther apart than bound. What is not sure counts for
+// this bound alone: for a tighter one than was asked the whole prediction does.
+func (c *clustering) under(bound uint32, best set) set {
+	d := c.apart
+	if bound == c.bound {
+		d = c.sure
+	}
+	var s set
+	for center := range c.all {
+		if c.takes[center] == 0 || best.members != nil && c.least(center) >= best.cost {
+			continue
+		}
+		if s = c.around(center, d, bound, s); s.members == nil {
+			continue
+		}
+		if best.members == nil || s.cost < best.cost {
+			best, s = s, set{}
+		}
+	}
+	return best
+}
+
+// least is less than what any cluster with this centre costs.
+func (c *clustering) least(center int) uint64 {
+	cost, left := uint64(0), c.n
+	take := min(c.takes[center], left)
+	cost, left = cost+c.cost[center]*uint64(take), left-take
+	for _, i := range c.order {
+		if left == 0 {
+			break
+		}
+		if i != center {
+			take = min(c.takes[i], left)
+			cost, left = cost+c.cost[i]*uint64(take), left-take
+		}
+	}
+	return cost
+}
+
+// around is the cheapest n with a centre, in the space of scrap; without members if there are too few.
+func (c *clustering) around(center int, d [][]uint32, bound uint32, scrap set) set {
+	s := set{members: scrap.members[:0], ranks: scrap.ranks[:0]}
+	left := c.n
+	add := func(i int) {
+		take := min(c.takes[i], left)
+		s.diameter = max(s.diameter, c.first[i])
+		for _, m := range s.members {
+			s.diameter = max(s.diameter, c.apart[i][m])
+		}
+		s.members, s.ranks, left = append(s.members, i), append(s.ranks, take), left-take
+		s.cost += c.cost[i] * uint64(take)
+	}
+	add(center)
+	row := d[center]
+next:
+	for _, i := range c.order {
+		if left == 0 {
+			break
+		}
+		if i == center || c.takes[i] == 0 || row[i] > bound {
+			continue
+		}
+		to := d[i]
+		for _, m := range s.members {
+			if to[m] > bound {
+				continue next
+			}
+		}
+		add(i)
+	}
+	if left > 0 {
+		return set{}
+	}
+	s.cost += c.lambda * uint64(s.diameter)
+	return s
+}
+
+// nearest is the diameter of the nearest n that are found when nothing else counts; 0 if too few are near the members there are.
+func (c *clustering) nearest() time.Duration {
+	var best uint32
+	by := slices.Clone(c.order)
+	for center := range c.all {
+		if c.takes[center] == 0 {
+			continue
+		}
+		slices.SortStableFunc(by, func(a, b int) int { return cmp.Compare(c.apart[center][a], c.apart[center][b]) })
+		left, members, diameter := c.n, []int{}, uint32(0)
+		for _, i := range by {
+			if c.takes[i] == 0 || left <= 0 {
+				continue
+			}
+			for _, m := range members {
+				diameter = max(diameter, c.apart[i][m])
+			}
+			members, left = append(members, i), left-c.takes[i]
+		}
+		if left <= 0 && (best == 0 || diameter < best) {
+			best = diameter
+		}
+	}
+	return time.Duration(best) * time.Microsecond
+}
+
+// choice puts the most reliable first and lists who could stand in.
+func (c *clustering) choice(s set) Choice {
+	head := 0
+	for i := range s.members {
+		if c.moreReliable(s.members[i], s.members[head]) {
+			head = i
+		}
+	}
+	s.members[0], s.members[head] = s.members[head], s.members[0]
+	s.ranks[0], s.ranks[head] = s.ranks[head], s.ranks[0]
+	out := Choice{Cost: s.cost}
+	left := slices.Clone(c.takes)
+	for k, i := range s.members {
+		p := &c.all[i].Candidate
+		for _, m := range s.members[:k] {
+			if to := c.all[m].Candidate.Offer.Coordinate; !to.IsZero() && !p.Offer.Coordinate.IsZero() {
+				out.Diameter = max(out.Diameter, p.Offer.Coordinate.Distance(to))
+			}
+		}
+		for range s.ranks[k] {
+			out.Chosen = append(out.Chosen, Assignment{uint32(len(out.Chosen)), p.Offer.Provider, p.Price(), p.Route})
+		}
+		left[i] -= s.ranks[k]
+	}
+	for _, i := range c.order {
+		if left[i] == 0 || slices.ContainsFunc(s.members, func(m int) bool { return c.sure[i][m] > c.bound }) {
+			continue
+		}
+		for range left[i] {
+			out.Spares = append(out.Spares, c.all[i].Candidate.Offer.Provider)
+		}
+	}
+	return out
+}
+
+// moreReliable compares two providers by what their record supports, by what they have at stake, then by price.
+func (c *clustering) moreReliable(a, b int) bool {
+	x, y := &c.all[a].Candidate, &c.all[b].Candidate
+	if x.Shunned != y.Shunned {
+		return y.Shunned
+	}
+	return cmp.Or(-cmp.Compare(x.Reputation, y.Reputation), -cmp.Compare(x.Stake, y.Stake), cmp.Compare(x.Price(), y.Price()), cmp.Compare(a, b)) < 0
+}

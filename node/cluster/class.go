@@ -1,0 +1,49 @@
+package cluster
+
+import (
+	"fmt"
+	"time"
+)
+
+// bounds are those of the classes that have any: the round trip is below, the rate at least.
+var bounds = map[Class]struct {
+	rtt  time.Duration
+	mbit uint64
+}{
+	LAN:   {time.Millisecond, 10_000},
+	Metro: {15 * time.Millisecond, 1_000},
+}
+
+// RTT is what round trips in a network of the class stay below; 0: there is no bound.
+func (c Class) RTT() time.Duration { return bounds[c].rtt }
+
+// Mbit is how many Mbit/s any two members have between them at least; 0: no matter.
+func (c Class) Mbit() uint64 { return bounds[c].mbit }
+
+// ClassOf is the class of a path by what was measured of it. A rate of 0 was not measured and speaks for no class; who
+// would only learn the round trip's uses [ClassByRTT].
+func ClassOf(rtt time.Duration, mbit uint64) Class {
+	for _, c := range classes {
+		if b, bounded := bounds[c]; !bounded || rtt < b.rtt && mbit >= b.mbit {
+			return c
+		}
+	}
+	return WAN
+}
+
+// ClassByRTT is the class that a round trip leaves possible.
+func ClassByRTT(rtt time.Duration) Class { return ClassOf(rtt, ^uint64(0)) }
+
+// Falls says in words why a path is not of the class; "" if it is.
+func (c Class) Falls(rtt time.Duration, mbit uint64) string {
+	b, bounded := bounds[c]
+	switch {
+	case !bounded:
+		return ""
+	case rtt >= b.rtt:
+		return fmt.Sprintf("%v apart, a %s is under %v", rtt.Round(10*time.Microsecond), c, b.rtt)
+	case mbit < b.mbit:
+		return fmt.Sprintf("%d Mbit/s between them, a %s has at least %d", mbit, c, b.mbit)
+	}
+	return ""
+}
