@@ -60,6 +60,11 @@ func (s Spec) Check() error {
 	if s.Limits.WallTime < 0 || s.Limits.WallTime > MaxWallTime {
 		return &SpecError{"Limits.WallTime", fmt.Sprintf("%v is not within 0 and %v", s.Limits.WallTime, MaxWallTime)}
 	}
+	if s.Overlay != nil {
+		if err := s.Overlay.Check(); err != nil {
+			return err
+		}
+	}
 	return s.checkMounts()
 }
 
@@ -185,7 +190,7 @@ func (s Spec) checkMounts() error {
 		if !clean(m.Guest) || len(m.Guest) > maxPath || !path.IsAbs(m.Guest) || path.Clean(m.Guest) != m.Guest || m.Guest == "/" {
 			return &SpecError{field + ".Guest", fmt.Sprintf("%q is not a clean absolute path below /", m.Guest)}
 		}
-		for _, own := range []string{ControlDir, SecretsDir} {
+		for _, own := range s.ownPlaces() {
 			if within(m.Guest, own) || within(own, m.Guest) {
 				return &SpecError{field + ".Guest", own + " belongs to the runtime"}
 			}
@@ -197,6 +202,15 @@ func (s Spec) checkMounts() error {
 		}
 	}
 	return nil
+}
+
+// ownPlaces are where nothing may be mounted, nor around them.
+func (s Spec) ownPlaces() []string {
+	places := []string{ControlDir, SecretsDir}
+	if s.Overlay != nil {
+		places = append(append(places, OverlayDir), overlayEtc...)
+	}
+	return places
 }
 
 func checkHostPath(field, p string) error {

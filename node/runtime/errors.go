@@ -30,6 +30,8 @@ var (
 	ErrNotFound = errors.New("no such execution")
 	// ErrBadHandle says that a handle is malformed or belongs to another runtime.
 	ErrBadHandle = errors.New("bad execution handle")
+	// ErrNoOverlay says that what was asked needs an execution with an overlay, or a machine that can give one.
+	ErrNoOverlay = errors.New("no overlay network")
 	// ErrClosed says that the runtime was closed.
 	ErrClosed = errors.New("runtime is closed")
 )

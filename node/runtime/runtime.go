@@ -146,6 +146,8 @@ type Spec struct {
 	GPUs []string `json:"gpus,omitempty"`
 	// Network is what a container can reach.
 	Network Network `json:"network,omitempty"`
+	// Overlay, where it is set, takes the place of Network: what leaves goes through the peer, which holds it to Network.
+	Overlay *Overlay `json:"overlay,omitempty"`
 	// Secrets are files the program finds under SecretsDir, by name, on a file system in memory. Values are never written
 	// to disk nor shown by Handle.
 	Secrets map[string][]byte `json:"-"`

@@ -2,6 +2,8 @@ package runtime
 
 import (
 	"errors"
+	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -62,6 +64,70 @@ func TestMountsWithAlikePrefixesAreApart(t *testing.T) {
 	s.Mounts[1].Guest = "/data2"
 	if err := s.Check(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestOverlayCheck(t *testing.T) {
+	t.Parallel()
+	valid := func() *Overlay {
+		return &Overlay{Address: netip.MustParseAddr("10.77.0.2"), PrefixBits: 16, MTU: 1420, Hostname: "node-0", Files: map[string][]byte{
+			"/etc/hosts": []byte("x"), "/etc/resolv.conf": nil, "/etc/hostname": nil, "/etc/cluster/cluster.json": nil}}
+	}
+	s := validSpec()
+	s.Overlay = valid()
+	if err := s.Check(); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		field string
+		edit  func(*Overlay)
+	}{
+		"no address":        {"Overlay.Address", func(o *Overlay) { o.Address = netip.Addr{} }},
+		"IPv6":              {"Overlay.Address", func(o *Overlay) { o.Address = netip.MustParseAddr("fd00::2") }},
+		"mapped":            {"Overlay.Address", func(o *Overlay) { o.Address = netip.MustParseAddr("::ffff:10.77.0.2") }},
+		"loopback":          {"Overlay.Address", func(o *Overlay) { o.Address = netip.MustParseAddr("127.0.0.2") }},
+		"multicast":         {"Overlay.Address", func(o *Overlay) { o.Address = netip.MustParseAddr("224.0.0.2") }},
+		"metadata":          {"Overlay.Address", func(o *Overlay) { o.Address = netip.MustParseAddr("169.254.169.254") }},
+		"network":           {"Overlay.Address", func(o *Overlay) { o.Address = netip.MustParseAddr("10.77.0.0") }},
+		"broadcast":         {"Overlay.Address", func(o *Overlay) { o.Address = netip.MustParseAddr("10.77.255.255") }},
+		"everybody":         {"Overlay.PrefixBits", func(o *Overlay) { o.PrefixBits = 0 }},
+		"negative prefix":   {"Overlay.PrefixBits", func(o *Overlay) { o.PrefixBits = -1 }},
+		"nobody":            {"Overlay.PrefixBits", func(o *Overlay) { o.PrefixBits = 32 }},
+		"small packets":     {"Overlay.MTU", func(o *Overlay) { o.MTU = MinMTU - 1 }},
+		"large packets":     {"Overlay.MTU", func(o *Overlay) { o.MTU = MaxMTU + 1 }},
+		"no name":           {"Overlay.Hostname", func(o *Overlay) { o.Hostname = "" }},
+		"two names":         {"Overlay.Hostname", func(o *Overlay) { o.Hostname = "a b" }},
+		"name with a dot":   {"Overlay.Hostname", func(o *Overlay) { o.Hostname = "a.b" }},
+		"name with a line":  {"Overlay.Hostname", func(o *Overlay) { o.Hostname = "a\n" }},
+		"long name":         {"Overlay.Hostname", func(o *Overlay) { o.Hostname = strings.Repeat("a", 64) }},
+		"another file":      {"Overlay.Files", func(o *Overlay) { o.Files["/etc/passwd"] = nil }},
+		"a file further up": {"Overlay.Files", func(o *Overlay) { o.Files["/etc/cluster/../passwd"] = nil }},
+		"a hidden file":     {"Overlay.Files", func(o *Overlay) { o.Files["/etc/cluster/.x"] = nil }},
+		"the directory":     {"Overlay.Files", func(o *Overlay) { o.Files["/etc/cluster/"] = nil }},
+		"large files":       {"Overlay.Files", func(o *Overlay) { o.Files["/etc/hosts"] = make([]byte, MaxOverlayBytes+1) }},
+		"many files": {"Overlay.Files", func(o *Overlay) {
+			for i := range MaxOverlayFiles {
+				o.Files[fmt.Sprintf("/etc/cluster/%d", i)] = nil
+			}
+		}},
+	} {
+		s.Overlay = valid()
+		tc.edit(s.Overlay)
+		err := s.Check()
+		var se *SpecError
+		if !errors.Is(err, ErrInvalidSpec) || !errors.As(err, &se) || se.Field != tc.field {
+			t.Errorf("%s: got %v, want an error about %s", name, err, tc.field)
+		}
+	}
+	for _, guest := range []string{"/etc", "/etc/hosts", "/etc/cluster", "/etc/cluster/x", "/etc/resolv.conf/x"} {
+		s.Overlay, s.Mounts[0].Guest = valid(), guest
+		if err := s.Check(); !errors.Is(err, ErrInvalidSpec) {
+			t.Errorf("a mount at %s: %v", guest, err)
+		}
+		s.Overlay = nil
+		if err := s.Check(); err != nil {
+			t.Errorf("a mount at %s without an overlay: %v", guest, err)
+		}
 	}
 }
 

@@ -29,22 +29,38 @@
 //	time        the guard's timer; for a paused container the peer's
 //	network     a loopback, and with NetworkInternet a bridge of this peer's: no way to this machine, private, link-local and
 //	            metadata addresses or other containers, no IPv6, public resolvers. It needs iptables and the right to use it, or is refused
+//	            With Spec.Overlay in its place: that of a sidecar, see below
 //	GPUs        a device request to NVIDIA's hook by UUID; without one NVIDIA_VISIBLE_DEVICES is "void", whatever the image says;
 //	            probes run on the same devices from outside the container, while its program stands still
 //	image       by digest, for this machine, bounded; its HEALTHCHECK, USER, ONBUILD and SHELL mean nothing
+//
+// # The sidecar of an execution with an overlay
+//
+//	peer ◀── the device's descriptor, as often as asked ── guard ("net") in the sidecar: --network none, NET_ADMIN and /dev/net/tun
+//	  │      over a socket in Spec.Dir/net, mounted            │ makes ovl0: address, MTU, the way to everywhere
+//	  │      read-only in the sidecar alone                    │ keeps its own copy of the descriptor, so that a peer's restart loses no network
+//	  │                                                        ▼
+//	  └── packets, read from and written to the device ── lo, ovl0 ◀── the container joins (container:…): no capability, no device, the
+//	                                                                   sidecar's host name, its own /etc/hosts and the like, read-only
+//
+// No program of anybody's is ever in the sidecar. Its image is made here, of an archive of nothing: a tenant's would bring layers to stack,
+// links and volumes to look out for and variables that hooks read, and another one would have to come from somewhere. It runs as root in
+// its container, whose file system has no other file, because engines give capabilities to nobody else.
 //
 // # Files of an execution (Spec.Dir, mode 0700)
 //
 //	owner.lock   held by the peer's process         stdout.log, stderr.log   written by the guard, bounded
 //	state.json   guard's process id, start, limit   report.json              the guard's last word, or the peer's if it left none
 //	killed       exists once Stop meant to kill     control/                 mounted read-only at runtime.ControlDir: socket, stop file
+//	files/       what an overlay shows in /etc   net/                     the same for the sidecar: socket
 //
-// The container's name is a hash of Spec.Dir, its labels are the peer and Spec.Dir, and that is all that ties the two together.
+// The container's name is a hash of Spec.Dir (and "-net" for the sidecar), its labels are the peer and Spec.Dir, and that is all that ties the two together.
 //
 // # What happens when
 //
 //	the program ends           guard kills the rest, writes the report, ends; the peer sees the connection's end and reads it
 //	the guard dies             so does the container; the peer asks the engine: killed by memory (oom), else lost
+//	the sidecar dies           the peer ends the program (lost): its network is gone
 //	the peer dies              guard's connection ends; it tries to connect anew for the grace, then ends the program (lost)
 //	… while it starts one      the guard ends for want of an order; the next New removes the container
 //	… while one is paused      the guard is frozen; Recover thaws it, or New removes it when the grace is over
@@ -55,5 +71,6 @@
 //	the engine is stopped      it asks programs to end first; whatever they exit with, they are lost
 //	the machine dies           Recover finds a dead container or none: lost
 //
+// A sidecar ends when the peer says that the execution has, or when no peer has been there for the grace and a little more.
 // A container that has ended is removed at once; where the engine is away, by Destroy or the next New.
 package docker

@@ -24,6 +24,7 @@ type Runtime struct {
 	engine *engine
 	guard  string // path of the binary
 	net    network
+	empty  emptyImage
 
 	stop  context.CancelFunc // ends tasks
 	ctx   context.Context    // of tasks
@@ -42,6 +43,8 @@ var (
 	_ runtime.Dialer   = (*Runtime)(nil)
 	_ runtime.Images   = (*Runtime)(nil)
 	_ runtime.Prober   = (*Runtime)(nil)
+
+	_ runtime.Networker = (*Runtime)(nil)
 )
 
 var peerPattern = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$`)
@@ -127,7 +130,12 @@ func (r *Runtime) find(h runtime.Handle) (*execution, error) { return r.mine.Fin
 
 // add makes e one of this runtime's and begins to wait for its end.
 func (r *Runtime) add(e *execution) error {
-	return r.mine.Add(e.dir, e.id, e, func() { r.tasks.Go(e.watch) })
+	return r.mine.Add(e.dir, e.id, e, func() {
+		r.tasks.Go(e.watch)
+		if e.conn != nil && e.state.Sidecar != "" {
+			r.tasks.Go(e.watchNet)
+		}
+	})
 }
 
 // Wait returns the execution's end.
@@ -164,7 +172,7 @@ func (r *Runtime) Stop(ctx context.Context, h runtime.Handle, grace time.Duratio
 	return e.kill(ctx)
 }
 
-// Destroy ends the execution and removes its container and directory.
+// Destroy ends the execution and removes its containers and directory.
 func (r *Runtime) Destroy(ctx context.Context, h runtime.Handle) error {
 	if err := r.Recover(ctx, h); errors.Is(err, runtime.ErrNotFound) {
 		return nil
@@ -178,8 +186,10 @@ func (r *Runtime) Destroy(ctx context.Context, h runtime.Handle) error {
 	if err := e.kill(ctx); err != nil {
 		return err
 	}
-	if err := r.remove(ctx, e.container); err != nil {
-		return fmt.Errorf("removing container: %w", err)
+	for _, c := range e.containers() {
+		if err := r.remove(ctx, c); err != nil {
+			return fmt.Errorf("removing container: %w", err)
+		}
 	}
 	if err := os.RemoveAll(e.dir); err != nil {
 		return fmt.Errorf("removing execution directory: %w", err)

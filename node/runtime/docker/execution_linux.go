@@ -39,8 +39,10 @@ type execution struct {
 	gone      chan struct{} // closed when this runtime no longer owns it
 	tidy      func()        // removes the container, beside
 	exit      runtime.Exit  // read after over
+	net       *sidecar      // of an execution with an overlay; nil where it is gone
 
 	pausing sync.Mutex // one pause or resume at a time
+	filing  sync.Mutex // one change of the overlay's files at a time
 	hurried sync.Once
 
 	mu      sync.Mutex
@@ -84,6 +86,17 @@ func (e *execution) disown() {
 	if e.conn != nil {
 		_ = e.conn.Close()
 	}
+	if e.net != nil {
+		_ = e.net.conn.Close()
+	}
+}
+
+// containers are those of this execution, as the engine finds them.
+func (e *execution) containers() []string {
+	if e.state.Sidecar == "" {
+		return []string{e.container}
+	}
+	return []string{e.container, e.state.Sidecar}
 }
 
 func (e *execution) ended() bool {
@@ -146,6 +159,9 @@ func (e *execution) watch() {
 	e.exit = e.settle()
 	close(e.over)
 	e.dropCalls()
+	if e.net != nil {
+		e.net.end()
+	}
 	e.tidy()
 }
 

@@ -42,7 +42,11 @@ func (r *Runtime) Recover(ctx context.Context, h runtime.Handle) error {
 	}
 	e := r.newExecution(h.ID, h.Dir, owner)
 	e.state, e.container = s, s.Container
-	if err := r.adopt(ctx, e); err != nil {
+	err = r.adopt(ctx, e)
+	if err == nil && e.conn != nil && s.Sidecar != "" {
+		err = r.adoptSidecar(ctx, e)
+	}
+	if err != nil {
 		e.disown()
 		return fmt.Errorf("recovering execution: %w", err)
 	}
@@ -61,7 +65,7 @@ func (r *Runtime) adopt(ctx context.Context, e *execution) error {
 	if _, err := readReport(e.dir); err == nil {
 		return nil
 	}
-	l, err := listen(e.dir)
+	l, err := listen(filepath.Join(e.dir, controlDir))
 	if err != nil {
 		return err
 	}
@@ -74,11 +78,11 @@ func (r *Runtime) adopt(ctx context.Context, e *execution) error {
 	case err != nil:
 		return err
 	}
-	conn, err := r.accept(ctx, l, e, e.state.Guard, min(adoptPatience, r.cfg.Grace))
+	conn, _, err := r.accept(ctx, l, e.container, e.state.Guard, min(adoptPatience, r.cfg.Grace))
 	if err == nil {
 		_ = os.Remove(filepath.Join(e.dir, controlDir, guard.SocketFile))
 		e.conn = conn
-		_, err = e.greet(ctx, guard.Request{Op: guard.OpAdopt}, func() ([]*os.File, error) { return nil, nil })
+		_, err = greet(ctx, conn, guard.Request{Op: guard.OpAdopt})
 	}
 	if err == nil || ctx.Err() != nil || errors.Is(err, runtime.ErrEngine) {
 		return err
@@ -96,6 +100,30 @@ func (r *Runtime) adopt(ctx context.Context, e *execution) error {
 	// A container without its guard's word cannot be held to anything.
 	r.cfg.Logger.Warn("ending a container that cannot be recovered", "id", e.id, "error", err)
 	return r.end(ctx, e.container)
+}
+
+// adoptSidecar connects to the sidecar of an execution whose guard has been adopted, or finds that it has ended: then e has none, and
+// watchNet ends the execution.
+func (r *Runtime) adoptSidecar(ctx context.Context, e *execution) error {
+	l, err := listen(filepath.Join(e.dir, netDir))
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	conn, pid, err := r.accept(ctx, l, e.state.Sidecar, e.state.SidecarPid, min(adoptPatience, r.cfg.Grace))
+	if err == nil {
+		_ = os.Remove(filepath.Join(e.dir, netDir, guard.SocketFile))
+		if _, err = greet(ctx, conn, guard.NetRequest{Op: guard.NetAdopt}); err == nil {
+			e.net = newSidecar(e.state.Sidecar, pid, conn)
+			return nil
+		}
+		_ = conn.Close()
+	}
+	if ctx.Err() != nil {
+		return err
+	}
+	r.cfg.Logger.Warn("the sidecar of an execution cannot be recovered", "id", e.id, "error", err)
+	return nil
 }
 
 // thaw lets a paused container go on; errNotRunning if it does not run.
@@ -129,7 +157,7 @@ func (r *Runtime) sweep(ctx context.Context) (running []orphan, err error) {
 	}
 	for _, c := range found {
 		// An image can carry any label. The name is what this runtime gave, and cannot be had by chance.
-		if len(c.Names) != 1 || strings.TrimPrefix(c.Names[0], "/") != containerName(c.Labels[labelDir]) || r.taken(c.Labels[labelDir]) {
+		if len(c.Names) != 1 || !ownName(strings.TrimPrefix(c.Names[0], "/"), c.Labels[labelDir]) || r.taken(c.Labels[labelDir]) {
 			continue
 		}
 		if c.State == container.StateRunning || c.State == container.StatePaused || c.State == container.StateRestarting {
@@ -140,6 +168,9 @@ func (r *Runtime) sweep(ctx context.Context) (running []orphan, err error) {
 	}
 	return running, nil
 }
+
+// ownName says whether this runtime names a container of this directory so.
+func ownName(name, dir string) bool { return name == containerName(dir) || name == sidecarName(dir) }
 
 // taken says whether a living process owns the execution of this directory.
 func (r *Runtime) taken(dir string) bool {

@@ -58,8 +58,14 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Handle, er
 		e.disown()
 		patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), endPatience)
 		defer cancel()
-		if removal := r.end(patient, e.container); removal != nil {
-			r.cfg.Logger.Warn("container of a failed start is left for the next start of this peer to remove", "container", e.container, "error", removal)
+		left := []string{e.container}
+		if s.Overlay != nil {
+			left = append(left, sidecarName(s.Dir))
+		}
+		for _, c := range left {
+			if removal := r.end(patient, c); removal != nil {
+				r.cfg.Logger.Warn("container of a failed start is left for the next start of this peer to remove", "container", c, "error", removal)
+			}
 		}
 		_ = os.RemoveAll(s.Dir)
 		return h, fmt.Errorf("starting %s: %w", s.ID, err)
@@ -71,7 +77,9 @@ func (r *Runtime) newExecution(id, dir string, owner *os.File) *execution {
 	e := newExecution(id, dir, owner, r.engine, r.cfg.Logger)
 	e.tidy = func() {
 		_ = r.mine.While(func() {
-			r.tasks.Go(func() { _ = r.remove(r.ctx, e.container) }) // Destroy, or the next New, tries again
+			for _, c := range e.containers() {
+				r.tasks.Go(func() { _ = r.remove(r.ctx, c) }) // Destroy, or the next New, tries again
+			}
 		})
 	}
 	return e
@@ -86,6 +94,9 @@ func (r *Runtime) order(s runtime.Spec, img imageConfig) (guard.Order, error) {
 	l := s.Limits.WithDefaults()
 	o := guard.Order{Command: c, LogBytes: int64(l.LogMiB) << 20, WallTime: l.WallTime, Grace: r.cfg.Grace,
 		DiskBytes: int64(l.DiskMiB) << 20, Secrets: s.Secrets}
+	if s.Overlay != nil {
+		o.Overlay = s.Overlay.Address
+	}
 	for _, m := range s.Mounts {
 		if !m.ReadOnly {
 			o.Writable = append(o.Writable, m.Guest)
@@ -115,6 +126,9 @@ func prepareDir(s runtime.Spec) (*os.File, error) {
 	control := filepath.Join(s.Dir, controlDir)
 	err = errors.Join(err, lock(owner), os.Chmod(s.Dir, 0o700), os.Mkdir(control, 0o755), os.Chmod(control, 0o755),
 		os.WriteFile(filepath.Join(control, filepath.Base(guard.Path)), nil, 0o644)) // what the guard's binary is mounted over
+	if err == nil && s.Overlay != nil {
+		err = prepareOverlay(s)
+	}
 	if err != nil {
 		_ = os.RemoveAll(s.Dir)
 		_ = owner.Close()
@@ -131,7 +145,7 @@ func lock(f *os.File) error {
 	return nil
 }
 
-// launch makes the container, and has its guard start the program.
+// launch makes the container, beside it the sidecar where there is an overlay, and has its guard start the program.
 func (r *Runtime) launch(ctx context.Context, e *execution, s runtime.Spec, img imageConfig, order guard.Order) error {
 	mounts, err := r.hostMounts(s)
 	if err != nil {
@@ -142,12 +156,26 @@ func (r *Runtime) launch(ctx context.Context, e *execution, s runtime.Spec, img 
 		return err
 	}
 	host := r.hostConfig(s, img, mounts)
-	if s.Network == runtime.NetworkInternet {
-		if err := r.net.join(ctx, r.engine, host); err != nil {
-			return err
+	switch {
+	case s.Overlay != nil:
+		r.joinSidecar(s, cfg, host)
+		err = r.beginBeside(ctx, e, s, cfg, host)
+	case s.Network == runtime.NetworkInternet:
+		if err = r.net.join(ctx, r.engine, host); err == nil {
+			err = r.begin(ctx, e, s, cfg, host, func() error { return nil })
 		}
+	default:
+		err = r.begin(ctx, e, s, cfg, host, func() error { return nil })
 	}
-	l, err := listen(e.dir)
+	if err != nil {
+		return err
+	}
+	return e.run(ctx, order)
+}
+
+// begin makes the container, starts it when joinable lets it, and waits for its guard.
+func (r *Runtime) begin(ctx context.Context, e *execution, s runtime.Spec, cfg *container.Config, host *container.HostConfig, joinable func() error) error {
+	l, err := listen(filepath.Join(e.dir, controlDir))
 	if err != nil {
 		return err
 	}
@@ -157,16 +185,19 @@ func (r *Runtime) launch(ctx context.Context, e *execution, s runtime.Spec, img 
 		return r.createError(err, s)
 	}
 	e.container = made.ID
+	if err := joinable(); err != nil {
+		return err
+	}
 	if err := r.engine.ContainerStart(ctx, e.container, container.StartOptions{}); err != nil {
 		return r.createError(err, s)
 	}
-	conn, err := r.accept(ctx, l, e, 0, readyPatience)
+	conn, pid, err := r.accept(ctx, l, e.container, 0, readyPatience)
 	if err != nil {
 		return err
 	}
 	_ = os.Remove(filepath.Join(e.dir, controlDir, guard.SocketFile))
-	e.conn = conn
-	return e.run(ctx, order)
+	e.conn, e.state.Guard = conn, pid
+	return nil
 }
 
 // createError sorts what an engine says about a container that it does not start.
@@ -185,10 +216,9 @@ func (r *Runtime) createError(err error, s runtime.Spec) error {
 	return err
 }
 
-// listen makes the socket that the guard connects to. The path of a socket may have 108 bytes only, which a data directory can
-// exceed: it is named through a descriptor of its directory.
-func listen(dir string) (*net.UnixListener, error) {
-	control := filepath.Join(dir, controlDir)
+// listen makes the socket in a control directory that the guard connects to. The path of a socket may have 108 bytes only, which a data
+// directory can exceed: it is named through a descriptor of its directory.
+func listen(control string) (*net.UnixListener, error) {
 	d, err := os.Open(control)
 	if err != nil {
 		return nil, fmt.Errorf("opening control directory: %w", err)
@@ -210,14 +240,14 @@ func listen(dir string) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// accept waits for the guard: the process want, or at a start, when no program runs yet, whoever comes.
-func (r *Runtime) accept(ctx context.Context, l *net.UnixListener, e *execution, want int, patience time.Duration) (*guard.Conn, error) {
+// accept waits for the guard of a container: the process want, or at a start, when no program runs yet, whoever comes.
+func (r *Runtime) accept(ctx context.Context, l *net.UnixListener, container string, want int, patience time.Duration) (conn *guard.Conn, pid int, err error) {
 	deadline := time.Now().Add(patience)
 	stop := context.AfterFunc(ctx, func() { _ = l.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	for ctx.Err() == nil {
 		if time.Now().After(deadline) { // also where a program keeps connecting in its guard's stead
-			return nil, fmt.Errorf("the guard did not connect within %v", patience)
+			return nil, 0, fmt.Errorf("the guard did not connect within %v", patience)
 		}
 		_ = l.SetDeadline(time.Now().Add(acceptSlice))
 		if ctx.Err() != nil {
@@ -226,33 +256,32 @@ func (r *Runtime) accept(ctx context.Context, l *net.UnixListener, e *execution,
 		c, err := l.AcceptUnix()
 		if err != nil {
 			if !errors.Is(err, os.ErrDeadlineExceeded) {
-				return nil, fmt.Errorf("waiting for the guard: %w", err)
+				return nil, 0, fmt.Errorf("waiting for the guard: %w", err)
 			}
-			if err := r.lives(ctx, e); err != nil {
-				return nil, err
+			if err := r.lives(ctx, container); err != nil {
+				return nil, 0, err
 			}
 			continue
 		}
 		conn := guard.NewConn(c)
 		pid, err := conn.Pid()
 		if err == nil && pid > 0 && (want == 0 || pid == want) {
-			e.state.Guard = pid
-			return conn, nil
+			return conn, pid, nil
 		}
 		_ = conn.Close()
 		if want == 0 {
-			return nil, fmt.Errorf("%w: its containers are not processes of this machine", runtime.ErrEngine)
+			return nil, 0, fmt.Errorf("%w: its containers are not processes of this machine", runtime.ErrEngine)
 		}
 	}
-	return nil, ctx.Err()
+	return nil, 0, ctx.Err()
 }
 
 // errNotRunning says that a container ended before its guard said anything.
 var errNotRunning = errors.New("its container has ended")
 
 // lives asks the engine whether the container runs. When the engine does not answer, nothing is known.
-func (r *Runtime) lives(ctx context.Context, e *execution) error {
-	info, err := r.engine.ContainerInspect(ctx, e.container)
+func (r *Runtime) lives(ctx context.Context, container string) error {
+	info, err := r.engine.ContainerInspect(ctx, container)
 	switch {
 	case absent(err):
 		return errNotRunning
@@ -268,22 +297,20 @@ func (r *Runtime) lives(ctx context.Context, e *execution) error {
 
 // run has the guard start the program and notes what a later process must know.
 func (e *execution) run(ctx context.Context, order guard.Order) error {
-	a, err := e.greet(ctx, guard.Request{Op: guard.OpRun}, func() ([]*os.File, error) {
-		memory, err := guard.MemoryFile(order)
+	memory, err := guard.MemoryFile(order)
+	if err != nil {
+		return err
+	}
+	files := []*os.File{memory}
+	defer func() { guard.CloseFiles(files) }()
+	for _, name := range []string{logFile(runtime.Stdout), logFile(runtime.Stderr), reportFile} {
+		f, err := os.OpenFile(filepath.Join(e.dir, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		files := []*os.File{memory}
-		for _, name := range []string{logFile(runtime.Stdout), logFile(runtime.Stderr), reportFile} {
-			f, err := os.OpenFile(filepath.Join(e.dir, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
-			if err != nil {
-				guard.CloseFiles(files)
-				return nil, err
-			}
-			files = append(files, f)
-		}
-		return files, nil
-	})
+		files = append(files, f)
+	}
+	a, err := greet(ctx, e.conn, guard.Request{Op: guard.OpRun}, files...)
 	if err != nil {
 		return err
 	}
@@ -295,20 +322,15 @@ func (e *execution) run(ctx context.Context, order guard.Order) error {
 }
 
 // greet says the first words to a guard and hears its first.
-func (e *execution) greet(ctx context.Context, req guard.Request, open func() ([]*os.File, error)) (guard.Answer, error) {
-	files, err := open()
-	if err != nil {
-		return guard.Answer{}, err
-	}
-	defer guard.CloseFiles(files)
-	_ = e.conn.SetDeadline(time.Now().Add(readyPatience))
-	stop := context.AfterFunc(ctx, func() { _ = e.conn.SetDeadline(time.Unix(1, 0)) })
+func greet(ctx context.Context, conn *guard.Conn, req any, files ...*os.File) (guard.Answer, error) {
+	_ = conn.SetDeadline(time.Now().Add(readyPatience))
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	err = e.conn.Send(req, files...)
+	err := conn.Send(req, files...)
 	var b []byte
 	if err == nil {
 		var unasked []*os.File
-		b, unasked, err = e.conn.Receive()
+		b, unasked, err = conn.Receive()
 		guard.CloseFiles(unasked)
 	}
 	if ctx.Err() != nil {
@@ -320,6 +342,6 @@ func (e *execution) greet(ctx context.Context, req guard.Request, open func() ([
 	if !stop() {
 		return guard.Answer{}, ctx.Err()
 	}
-	_ = e.conn.SetDeadline(time.Time{})
+	_ = conn.SetDeadline(time.Time{})
 	return guard.DecodeAnswer(b)
 }

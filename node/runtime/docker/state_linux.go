@@ -21,6 +21,8 @@ const (
 	ownerFile  = "owner.lock"
 	killedFile = "killed"
 	controlDir = "control"
+	netDir     = "net"
+	filesDir   = "files"
 )
 
 func logFile(s runtime.Stream) string { return string(s) + ".log" }
@@ -34,6 +36,9 @@ type state struct {
 	WallTime  time.Duration `json:"wall_time"` // 0 is no limit
 	GPUs      int           `json:"gpus,omitempty"`
 	UUIDs     []string      `json:"uuids,omitempty"` // of the GPUs
+	// Sidecar and SidecarPid are container and process of the sidecar of one with an overlay.
+	Sidecar    string `json:"sidecar,omitempty"`
+	SidecarPid int    `json:"sidecar_pid,omitempty"`
 }
 
 func decodeState(b []byte) (state, error) {
@@ -46,7 +51,7 @@ func decodeState(b []byte) (state, error) {
 	if _, err := dec.Token(); err != io.EOF {
 		return state{}, errors.New("decoding state: bytes after its end")
 	}
-	if s.ID == "" || s.Container == "" || s.Guard < 1 || s.Started.IsZero() || s.WallTime < 0 || s.GPUs < 0 {
+	if s.ID == "" || s.Container == "" || s.Guard < 1 || s.Started.IsZero() || s.WallTime < 0 || s.GPUs < 0 || (s.Sidecar != "") != (s.SidecarPid > 0) || s.SidecarPid < 0 {
 		return state{}, errors.New("decoding state: incomplete")
 	}
 	return s, nil

@@ -71,6 +71,8 @@ func Run(t *testing.T, fresh func(t *testing.T) Subject) {
 		"an attached program is cancelled":   testAttachCancelled,
 		"dialled":                            testDial,
 		"gauged":                             testGauge,
+		"an overlay":                         testOverlay,
+		"invalid overlays":                   testInvalidOverlay,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -29,6 +29,7 @@ type execution struct {
 	ports    map[uint16]chan io.ReadWriteCloser // listened on
 	reason   runtime.Reason
 	stopping bool
+	net      *fakeNet // of one with an overlay
 	stats    runtime.Stats
 	rng      *rand.Rand
 	clock    time.Time // the next reading when seeded
@@ -42,6 +43,9 @@ func newExecution(s runtime.Spec, m mounts) *execution {
 		rng: rand.New(rand.NewPCG(s.Seed, s.Seed)), clock: time.Unix(1_640_995_200, 0).UTC(),
 		ports: map[uint16]chan io.ReadWriteCloser{},
 		logs:  map[runtime.Stream]*memoryLog{}, out: map[runtime.Stream]io.Writer{}}
+	if s.Overlay != nil {
+		e.net = &fakeNet{files: s.Overlay.AllFiles(), mtu: s.Overlay.MTU}
+	}
 	if s.Seed == 0 {
 		e.rng = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	}
@@ -79,6 +83,7 @@ func (e *execution) run(prog guest.Program) {
 	e.exit.Ended = time.Now()
 	e.mounts.close()
 	close(e.over)
+	e.closeNet()
 	for _, l := range e.logs {
 		l.close()
 	}

@@ -407,4 +407,6 @@ var (
 	_ runtime.Gauger   = (*Fake)(nil)
 	_ runtime.Runtime  = (*Fake)(nil)
 	_ runtime.Logger   = (*Fake)(nil)
+
+	_ runtime.Networker = (*Fake)(nil)
 )

@@ -219,6 +219,12 @@ func (p *process) OpenFile(name string, flag int, perm fs.FileMode) (guest.File,
 		}
 		return nil, &fs.PathError{Op: "open", Path: name, Err: syscall.ENOENT}
 	}
+	if b, ok := p.e.overlayFile(name); ok {
+		if flag != os.O_RDONLY {
+			return nil, &fs.PathError{Op: "open", Path: name, Err: syscall.EROFS}
+		}
+		return memoryFile{strings.NewReader(string(b))}, nil
+	}
 	m, rel, err := p.e.mounts.resolve("open", name)
 	if err != nil {
 		return nil, err

@@ -31,6 +31,9 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Handle, er
 	if !filepath.IsAbs(s.Module) {
 		return h, &runtime.SpecError{Field: "Module", Reason: fmt.Sprintf("%q is not an absolute path", s.Module)}
 	}
+	if s.Overlay != nil {
+		return h, &runtime.SpecError{Field: "Overlay", Reason: "needs a container: this runtime gives no network"}
+	}
 	if len(s.Secrets)+len(s.SecretEnv) > 0 {
 		return h, &runtime.SpecError{Field: "Secrets", Reason: "need a container: this runtime would write them to disk"}
 	}

@@ -23,6 +23,9 @@
 // container; the guard knows that the peer is gone, and connects anew, again and again until the grace is over. The program
 // could connect to the socket too, so a peer takes only the process that it knows for the guard.
 //
+// Started as "net", it holds a network instead of a program, in a container of its own: it makes a TUN device and hands it to
+// the peer whenever it is asked. Connection and grace work in the same way.
+//
 // Messages are packets (SOCK_SEQPACKET) of one JSON object, at most MaxPacket bytes, with up to MaxFiles descriptors. What
 // can be larger or is secret travels in a memory file.
 //

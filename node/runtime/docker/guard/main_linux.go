@@ -30,12 +30,19 @@ const (
 
 // Main is the guard, when the binary was started as one; otherwise it returns at once. Call it first in main.
 func Main() {
-	if len(os.Args) != 2 || os.Args[1] != Subcommand {
+	if len(os.Args) < 2 || os.Args[1] != Subcommand {
+		return
+	}
+	work := run
+	switch {
+	case len(os.Args) == 3 && os.Args[2] == NetSubcommand:
+		work = runNet
+	case len(os.Args) != 2:
 		return
 	}
 	goruntime.GOMAXPROCS(2)
 	debug.SetGCPercent(50)
-	if err := run(); err != nil {
+	if err := work(); err != nil {
 		fmt.Fprintln(os.Stderr, "guard:", err)
 		os.Exit(runtime.CodeLost)
 	}
@@ -162,7 +169,7 @@ func (g *guard) serve(conn *Conn) {
 		_ = conn.Close()
 		g.cancelAll()
 		g.goOn()
-		if conn = g.reconnect(); conn == nil {
+		if conn = reconnect(g.order.Grace); conn == nil {
 			g.end(runtime.ReasonLost)
 			return
 		}
@@ -172,9 +179,10 @@ func (g *guard) serve(conn *Conn) {
 	}
 }
 
-func (g *guard) reconnect() *Conn {
-	poll := min(max(g.order.Grace/20, time.Millisecond), 100*time.Millisecond)
-	for deadline := time.Now().Add(g.order.Grace); time.Now().Before(deadline); time.Sleep(poll) {
+// reconnect waits for the next peer for as long as grace.
+func reconnect(grace time.Duration) *Conn {
+	poll := min(max(grace/20, time.Millisecond), 100*time.Millisecond)
+	for deadline := time.Now().Add(grace); time.Now().Before(deadline); time.Sleep(poll) {
 		if conn, err := connect(); err == nil {
 			return conn
 		}
@@ -240,7 +248,7 @@ func (g *guard) dial(conn *Conn, req Request) {
 	}
 	go func() {
 		defer func() { <-g.dials }()
-		f, err := dialLoopback(req.Port)
+		f, err := g.dialOwn(req.Port)
 		if err != nil {
 			_ = conn.Send(Answer{ID: req.ID, Error: err.Error()})
 			return
@@ -250,12 +258,21 @@ func (g *guard) dial(conn *Conn, req Request) {
 	}()
 }
 
-func dialLoopback(port uint16) (*os.File, error) {
+// dialOwn connects to a port at the loopback address, and where nobody listens there at that of the overlay.
+func (g *guard) dialOwn(port uint16) (*os.File, error) {
+	f, err := dialPort([4]byte{127, 0, 0, 1}, port)
+	if a := g.order.Overlay; a.Is4() && errors.Is(err, unix.ECONNREFUSED) {
+		f, err = dialPort(a.As4(), port)
+	}
+	return f, err
+}
+
+func dialPort(to [4]byte, port uint16) (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
-	err = unix.Connect(fd, &unix.SockaddrInet4{Port: int(port), Addr: [4]byte{127, 0, 0, 1}})
+	err = unix.Connect(fd, &unix.SockaddrInet4{Port: int(port), Addr: to})
 	if err != nil {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("port %d: %w", port, err)

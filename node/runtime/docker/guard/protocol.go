@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"time"
 
 	"github.com/starling-network/starling/node/runtime"
@@ -39,7 +40,7 @@ const (
 	OpTerm   Op = "term"   // send the program SIGTERM. Not answered
 	OpKill   Op = "kill"   // end the program for Reason. Not answered: the guard's end is the answer
 	OpUsage  Op = "usage"  // answered with CPUMillis and MemoryMiB
-	OpDial   Op = "dial"   // connect to Port at the loopback address: answered with the connection
+	OpDial   Op = "dial"   // connect to Port at the loopback address, or else the overlay's: answered with the connection
 	OpAttach Op = "attach" // start another program: order, stdin, stdout, stderr, or with a terminal the order only. Answered (with the terminal), and again at its end
 	OpCancel Op = "cancel" // kill what was attached as ID. Not answered: its end is
 	OpStill  Op = "still"  // stop every process but gauges, until go-on. Answered
@@ -87,6 +88,7 @@ type Order struct {
 	Writable  []string          `json:"writable"`   // mounts that count for DiskBytes
 	DiskBytes int64             `json:"disk_bytes"` // of all of them together
 	Secrets   map[string][]byte `json:"secrets,omitempty"`
+	Overlay   netip.Addr        `json:"overlay,omitzero"` // the address there, of an execution that has one
 }
 
 // Report is how the program ended, the last thing a guard writes.

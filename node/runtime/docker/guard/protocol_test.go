@@ -47,6 +47,11 @@ func FuzzDecodeCommand(f *testing.F) {
 	fuzz(f, DecodeCommand, `{"argv":["sh"],"env":null,"dir":"/","tty":true,"rows":24,"cols":80}`, `{"argv":[""]}`)
 }
 
+func FuzzDecodeNetRequest(f *testing.F) {
+	fuzz(f, DecodeNetRequest, `{"op":"make","address":"10.77.0.2","bits":16,"mtu":1420,"grace":1}`, `{"op":"make","address":"::1","bits":200}`, `{"op":"mtu","id":1,"mtu":1280}`,
+		`{"op":"tun","id":4294967295}`, `{"op":"adopt"}`, `{"op":"end"}`, `{"op":"x"}`)
+}
+
 func FuzzDecodeReport(f *testing.F) {
 	fuzz(f, DecodeReport, `{"code":137,"reason":"oom","started":"2020-01-02T03:04:05Z","ended":"2020-01-02T03:04:06Z","cpu_millis":5,"memory_mib":6}`, `{"code":1}`)
 }

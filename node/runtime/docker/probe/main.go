@@ -38,6 +38,8 @@ func main() {
 		"term":   term,                               // print and exit with 4 when asked to end
 		"crash":  crash,                              // as a program without Go's own handlers does
 		"guard":  attackGuard,                        // print what of the guard can be had
+		"net":    attackNet,                          // print what the network is and what can be done to it
+		"nodes":  func() { nodes(args[1], args[2]) }, // say a line to whoever comes, and what another one says
 		"tty":    tty,                                // the terminal and its size, at the start and after each change; ends at a line
 		"sleep":  func() { time.Sleep(time.Hour) },
 		"pwd":    func() { dir, _ := os.Getwd(); fmt.Println(dir) },
@@ -225,6 +227,106 @@ func attackGuard() {
 	say("make a user namespace", cmd.Run())
 	say("mount", unix.Mount("none", "/tmp", "tmpfs", 0, ""))
 	fmt.Println("done")
+}
+
+// attackNet shows the network that it finds, then tries to leave what it was given of it.
+func attackNet() {
+	links, _ := net.Interfaces()
+	for _, l := range links {
+		addrs, _ := l.Addrs()
+		if l.Flags&net.FlagUp != 0 {
+			fmt.Println(l.Name, l.MTU, addrs)
+		}
+	}
+	name, _ := os.Hostname()
+	routes, _ := os.ReadFile("/proc/net/route")
+	fmt.Printf("%s, %d routes\n", name, strings.Count(string(routes), "\n")-1)
+	status, _ := os.ReadFile("/proc/self/status")
+	for line := range strings.Lines(string(status)) {
+		if strings.HasPrefix(line, "Cap") && !strings.HasSuffix(line, "\t0000000000000000\n") {
+			fmt.Print("has ", line)
+		}
+	}
+	say := func(what string, err error) {
+		if err == nil {
+			fmt.Println("could", what)
+		}
+	}
+	_, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
+	say("open the TUN device", err)
+	say("make a device node", unix.Mknod("/tmp/tun", unix.S_IFCHR|0o666, int(unix.Mkdev(10, 200))))
+	for _, kind := range []struct{ family, typ, proto int }{{unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_RAW}, {unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP}, {unix.AF_PACKET, unix.SOCK_RAW, 0x0300}, {unix.AF_PACKET, unix.SOCK_DGRAM, 0x0300}} {
+		_, err := unix.Socket(kind.family, kind.typ, kind.proto)
+		say(fmt.Sprintf("open a raw socket %v", kind), err)
+	}
+	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+	if err != nil {
+		fmt.Println(err)
+	}
+	for what, op := range map[string]uint{"the address": unix.SIOCSIFADDR, "the MTU": unix.SIOCSIFMTU, "the flags": unix.SIOCSIFFLAGS, "the name": unix.SIOCSIFNAME} {
+		ifr, _ := unix.NewIfreq("ovl0")
+		_ = ifr.SetInet4Addr([]byte{10, 77, 0, 99})
+		say("change "+what, unix.IoctlIfreq(s, op, ifr))
+	}
+	var route [120]byte // struct rtentry: a route to everywhere
+	route[8], route[40] = unix.AF_INET, unix.AF_INET
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(s), unix.SIOCADDRT, uintptr(unsafe.Pointer(&route)))
+	if errno != unix.EPERM {
+		fmt.Println("a route:", errno)
+	}
+	_ = unix.SetsockoptInt(s, unix.SOL_IP, unix.IP_FREEBIND, 1)
+	if err = unix.Bind(s, &unix.SockaddrInet4{Addr: [4]byte{10, 77, 0, 99}}); err == nil {
+		err = unix.Sendto(s, []byte("spoofed"), 0, &unix.SockaddrInet4{Port: 9, Addr: [4]byte{10, 77, 0, 3}})
+	}
+	say("send from another address", err)
+	say("be transparent", unix.SetsockoptInt(s, unix.SOL_IP, unix.IP_TRANSPARENT, 1))
+	for _, name := range []string{"/etc/hosts", "/etc/resolv.conf", "/etc/hostname", "/etc/cluster/new", "/etc/cluster/hostfile", "/run/starling/rsh", "/proc/sys/net/ipv4/ip_forward"} {
+		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o644)
+		if err == nil {
+			_ = f.Close()
+		}
+		say("write "+name, err)
+	}
+	files, _ := filepath.Glob("/run/starling/*")
+	for _, f := range files {
+		if c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Net: "unixpacket", Name: f}); err == nil {
+			_ = c.Close()
+			say("reach "+f, nil)
+		}
+	}
+	fmt.Println(files)
+	for _, pid := range []string{"2", "3", "4", "5", "6", "7", "8", "9"} {
+		b, err := os.ReadFile("/proc/" + pid + "/cmdline")
+		if err == nil && strings.Contains(string(b), "\x00net") {
+			say("see the sidecar", nil)
+		}
+	}
+	cmd := exec.Command("/proc/self/exe", "pwd")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	say("make a network", cmd.Run())
+	p, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_ICMP) // as ping does without a capability
+	if err == nil {
+		err = unix.Sendto(p, []byte{8, 0, 0, 0, 0, 0, 0, 1}, 0, &unix.SockaddrInet4{Addr: [4]byte{10, 77, 0, 2}})
+	}
+	fmt.Println("ping:", err)
+}
+
+// nodes serves at every address and dials another until it answers.
+func nodes(line, other string) {
+	go serve("0.0.0.0:7000", line)
+	for {
+		c, err := net.DialTimeout("tcp", other, time.Second)
+		if err != nil {
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		said, err := bufio.NewReader(c).ReadString('\n')
+		_ = c.Close()
+		if err == nil {
+			fmt.Println("other says", strings.TrimSpace(said))
+			time.Sleep(time.Hour)
+		}
+	}
 }
 
 func tty() {

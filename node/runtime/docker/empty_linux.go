@@ -1,0 +1,64 @@
+package docker
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/docker/docker/api/types/image"
+)
+
+// emptyTag is what the image of sidecars is called on an engine, which may have one of several peers.
+const emptyTag = "starling-sidecar:1"
+
+// emptyTar is an archive of nothing: two blocks of zeros.
+var emptyTar = make([]byte, 1024)
+
+// emptyImage is the image of sidecars. It has no file, so it need not come from anywhere: a tenant's image would bring layers to stack,
+// links and volumes to look out for, and variables that mean something to hooks.
+type emptyImage struct {
+	mu sync.Mutex
+	id string
+}
+
+// get finds the image, or makes it where it is not; again, when the engine no longer has what it found before.
+func (i *emptyImage) get(ctx context.Context, e *engine, again bool) (string, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.id != "" && !again {
+		return i.id, nil
+	}
+	if id := foundEmpty(ctx, e); id != "" {
+		i.id = id
+		return id, nil
+	}
+	stream, err := e.ImageImport(ctx, image.ImportSource{Source: bytes.NewReader(emptyTar), SourceName: "-"}, emptyTag, image.ImportOptions{})
+	if err == nil {
+		_, err = io.Copy(io.Discard, io.LimitReader(stream, 1<<20))
+		_ = stream.Close()
+	}
+	if err != nil {
+		return "", fmt.Errorf("making the image of sidecars: %w", e.explain(err))
+	}
+	if i.id = foundEmpty(ctx, e); i.id == "" {
+		return "", fmt.Errorf("making the image of sidecars: the engine did not make %s of an empty archive", emptyTag)
+	}
+	return i.id, nil
+}
+
+// foundEmpty is the image's ID if it is there and holds what it should: one layer without a file, and no word of what to do.
+func foundEmpty(ctx context.Context, e *engine) string {
+	found, err := e.ImageInspect(ctx, emptyTag)
+	sum := sha256.Sum256(emptyTar)
+	if err != nil || len(found.RootFS.Layers) != 1 || found.RootFS.Layers[0] != "sha256:"+hex.EncodeToString(sum[:]) {
+		return ""
+	}
+	if c := found.Config; c != nil && (len(c.Env) > 0 || len(c.Volumes) > 0 || len(c.Labels) > 0 || len(c.OnBuild) > 0 || c.Healthcheck != nil) {
+		return ""
+	}
+	return found.ID
+}

@@ -1,0 +1,159 @@
+package docker
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/starling-network/starling/node/runtime"
+)
+
+// node is a spec of a member of a cluster, of the program that misbehaves.
+func node(t testing.TB, image string, rank int, args ...string) runtime.Spec {
+	t.Helper()
+	if _, err := os.Stat(tunDevice); err != nil {
+		t.Skip("this machine has no " + tunDevice)
+	}
+	s := probe(t, image, args...)
+	s.Overlay = &runtime.Overlay{Address: netip.AddrFrom4([4]byte{10, 77, 0, byte(2 + rank)}), PrefixBits: 16, MTU: 1380, Hostname: fmt.Sprintf("node-%d", rank),
+		Files: map[string][]byte{"/etc/cluster/hostfile": []byte("node-0\n")}}
+	return s
+}
+
+func TestOverlaySandbox(t *testing.T) {
+	t.Parallel()
+	r := newRuntime(t, shared, nil)
+	got := run(t, r, node(t, pulled(t, r, "plain", nil), 0, "net"))
+	want := `lo 65536 [127.0.0.1/8]
+ovl0 1380 [10.77.0.2/16]
+node-0, 2 routes
+[/run/starling/guard /run/starling/rsh]
+ping: <nil>
+`
+	if got != want {
+		t.Errorf("it finds\n%swant\n%s", got, want)
+	}
+}
+
+// carry takes packets from one TUN to the other, as the peers do.
+func carry(t *testing.T, from, to *os.File) {
+	t.Helper()
+	b := make([]byte, 128<<10)
+	for {
+		n, err := from.Read(b)
+		if err != nil {
+			return
+		}
+		_, _ = to.Write(b[:n])
+	}
+}
+
+func tun(t *testing.T, r *Runtime, h runtime.Handle) *os.File {
+	t.Helper()
+	f, err := r.Tun(t.Context(), h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+// Two containers reach each other when their devices' packets are carried, before and after a peer's restart.
+func TestOverlayCarried(t *testing.T) {
+	t.Parallel()
+	r := newRuntime(t, shared, nil)
+	ref := pulled(t, r, "plain", nil)
+	var handles [2]runtime.Handle
+	for i := range handles {
+		handles[i] = start(t, r, node(t, ref, i, "nodes", fmt.Sprintf("this is %d", i), fmt.Sprintf("10.77.0.%d:7000", 3-i)))
+	}
+	a, b := tun(t, r, handles[0]), tun(t, r, handles[1])
+	go carry(t, a, b)
+	go carry(t, b, a)
+	for i, h := range handles {
+		log, err := r.Logs(t.Context(), h, runtime.Stdout, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprintf("[127.0.0.1/8 10.77.0.%d/16]\nother says this is %d\n", 2+i, 1-i)
+		got := make([]byte, len(want))
+		if _, err := io.ReadFull(log, got); err != nil || string(got) != want {
+			t.Errorf("%q, %v; want %q", got, err, want)
+		}
+		_ = log.Close()
+	}
+}
+
+func TestOverlayDevice(t *testing.T) {
+	t.Parallel()
+	r := newRuntime(t, shared, nil)
+	ref := pulled(t, r, "plain", nil)
+	h := start(t, r, node(t, ref, 0, "serve", "10.77.0.2:7000", "here"))
+	f := tun(t, r, h)
+	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
+	if err != nil || flags&unix.O_NONBLOCK == 0 {
+		t.Errorf("flags %#x, %v", flags, err)
+	}
+	var ifr *unix.Ifreq
+	if ifr, err = unix.NewIfreq(""); err == nil {
+		err = unix.IoctlIfreq(int(f.Fd()), unix.TUNGETIFF, ifr)
+	}
+	if want := uint16(unix.IFF_TUN | unix.IFF_NO_PI | unix.IFF_VNET_HDR); err != nil || ifr.Name() != runtime.OverlayDevice || ifr.Uint16()&want != want {
+		t.Errorf("device %q %#x, %v", ifr.Name(), ifr.Uint16(), err)
+	}
+	_ = f.SetReadDeadline(time.Now()) // it can be waited for
+	if _, err := f.Read(make([]byte, 2000)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("reading: %v", err)
+	}
+	show := func(args ...string) string {
+		t.Helper()
+		var out bytes.Buffer
+		if code, err := r.Attach(t.Context(), h, runtime.Process{Args: args, Stdout: &out}); err != nil || code != 0 {
+			t.Fatal(code, err)
+		}
+		return out.String()
+	}
+	if err := r.SetMTU(t.Context(), h, 1500); err != nil {
+		t.Fatal(err)
+	}
+	if got := show("/guest", "show", "/sys/class/net/ovl0/mtu"); got != "1500\n" {
+		t.Errorf("MTU %s", got)
+	}
+	if err := r.SetMTU(t.Context(), h, 9000); !errors.Is(err, runtime.ErrInvalidSpec) {
+		t.Errorf("a jumbo MTU: %v", err)
+	}
+	conn, err := r.Dial(t.Context(), h, 7000) // it listens at the overlay's address alone
+	for err != nil && strings.Contains(err.Error(), "refused") {
+		conn, err = r.Dial(t.Context(), h, 7000)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(conn); string(got) != "here\n" {
+		t.Errorf("%q, %v", got, err)
+	}
+	_ = conn.Close()
+	plain := start(t, r, probe(t, ref, "sleep"))
+	if _, err := r.Tun(t.Context(), plain); !errors.Is(err, runtime.ErrNoOverlay) {
+		t.Errorf("a device of one without an overlay: %v", err)
+	}
+	if err := r.Stop(t.Context(), h, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Tun(t.Context(), h); !errors.Is(err, runtime.ErrEnded) {
+		t.Errorf("a device of what has ended: %v", err)
+	}
+	until(t, "the containers are gone", func() bool { return containers(t, r) == 1 })
+	if entries, err := filepath.Glob(filepath.Join(h.Dir, netDir, "*")); err != nil || len(entries) != 0 {
+		t.Errorf("%v, %v", entries, err)
+	}
+}
