@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"maps"
 
 	"google.golang.org/protobuf/proto"
 
@@ -61,13 +62,24 @@ type SeenRank struct {
 	Lease market.LeaseID `json:"lease"`
 }
 
+// Add is s and what t has of ranks beyond it: of each rank the higher epoch.
+func (s Seen) Add(t Seen) Seen {
+	next := maps.Clone(t)
+	if next == nil {
+		next = Seen{}
+	}
+	for r, sr := range s {
+		if last, ok := next[r]; !ok || sr.Epoch > last.Epoch {
+			next[r] = sr
+		}
+	}
+	return next
+}
+
 // See adds the members of a plan. ErrPlan when one has an epoch lower than one seen, or a second lease under the same epoch.
 // What it was called on stays as it was.
 func (s Seen) See(p Plan) (Seen, error) {
-	next := make(Seen, len(s)+len(p.Members))
-	for r, sr := range s {
-		next[r] = sr
-	}
+	next := s.Add(nil)
 	for _, m := range p.Members {
 		id, last := m.Lease.Core.ID(), s[m.Rank]
 		switch {

@@ -90,6 +90,14 @@ func (p *Provider) handleExec(ctx context.Context, from peer.ID, req *nodepb.Exe
 		if err == nil {
 			err = p.seen(ctx, from, e, op.Seen)
 		}
+	case *nodepb.ExecRequest_Members_:
+		err = p.command(from, req, e, err, func() error {
+			r, err := p.record(from, req.Lease)
+			if err != nil {
+				return err
+			}
+			return p.exec.setMembers(ctx, e, r.Core.Buyer, op.Members.GetPlan())
+		})
 	case *nodepb.ExecRequest_Status_:
 	default:
 		return nil, &stream.Malformed{Reason: "nothing is asked"}
@@ -97,8 +105,7 @@ func (p *Provider) handleExec(ctx context.Context, from peer.ID, req *nodepb.Exe
 	if err != nil {
 		return nil, err
 	}
-	s, _, _ := e.snapshot()
-	return &nodepb.ExecReply{Execution: s}, nil
+	return &nodepb.ExecReply{Execution: e.describe()}, nil
 }
 
 // start runs a workload under a live lease.
@@ -116,7 +123,7 @@ func (p *Provider) start(ctx context.Context, from peer.ID, req *nodepb.ExecRequ
 	if err := p.taken(r); err != nil {
 		return nil, err
 	}
-	e, err := p.exec.start(ctx, request{lease: r.First(), seq: req.Seq, buyer: from, units: r.Units, limits: p.limits(r), work: w,
+	e, err := p.exec.start(ctx, request{lease: r.First(), seq: req.Seq, buyer: from, owner: r.Core.Buyer, units: r.Units, limits: p.limits(r), work: w,
 		job: r.JobTerms, guardians: r.Core.VoucherKeys, epoch: r.Supervision})
 	if errors.Is(err, workload.ErrWorkload) {
 		return nil, stream.Refuse("workload", err.Error())

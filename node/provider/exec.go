@@ -18,6 +18,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/store"
@@ -43,6 +44,8 @@ type execRecord struct {
 	Workload json.RawMessage `json:"workload"`         // nodepb.Workload; its secrets stay sealed
 	State    json.RawMessage `json:"state"`            // nodepb.Execution
 	Kept     int64           `json:"kept,omitempty"`   // bytes that its logs and outputs take once it has ended
+	Plan     []byte          `json:"plan,omitempty"`   // nodepb.ClusterPlan in force; none: the workload's
+	Seen     cluster.Seen    `json:"seen,omitempty"`   // of the ranks of its cluster
 }
 
 // execution is one run of a workload under a lease, from pulling to its end.
@@ -67,6 +70,7 @@ type execution struct {
 	streams int            // streams into it now
 	lives   sync.WaitGroup // of them
 	gauged
+	membership
 }
 
 // buyer is who commands the execution.
@@ -94,6 +98,8 @@ type executor struct {
 	health   Health // nil: nothing is told
 	domain   sign.Domain
 	key      sign.Signer
+	networks Networks                                    // nil: executions are of no clusters
+	member   func(hold market.HoldID) cluster.PrivateKey // likewise
 	launching
 
 	mu     sync.Mutex
@@ -115,13 +121,15 @@ func (x *executor) newExecution(r request) (*execution, error) {
 	if err != nil {
 		return nil, workload.Bad("%v", err)
 	}
-	return &execution{
+	e := &execution{
 		rec:   execRecord{Lease: l, Buyer: r.buyer, Units: r.units, Limits: r.limits, Workload: wj, Job: r.job, Guardian: r.guardians, Epoch: r.epoch},
 		work:  w,
 		dir:   filepath.Join(x.dir, l.String()[:16], fmt.Sprint(seq)),
 		state: &nodepb.Execution{Lease: l[:], Seq: seq, State: nodepb.ExecState_EXEC_STATE_PULLING},
 		wake:  make(chan struct{}),
-	}, nil
+	}
+	e.plan, e.rec.Seen, e.again = r.plan, r.seen, make(chan struct{}, 1)
+	return e, nil
 }
 
 // request is a workload that a buyer wants to be run.
@@ -129,17 +137,31 @@ type request struct {
 	lease  market.LeaseID
 	seq    uint64
 	buyer  peer.ID
+	owner  sign.Key // buyer of the lease
 	units  []market.UnitID
 	limits runtime.Limits
 	work   *nodepb.Workload
 	// What may give the command over it to somebody else.
 	job, guardians sign.Hash
 	epoch          uint64
+	// Set by start: the cluster that it is a rank of, if it is.
+	plan *cluster.Plan
+	seen cluster.Seen
 }
 
 // start runs a workload, once per (lease, seq): asking again returns the same execution.
 func (x *executor) start(ctx context.Context, r request) (*execution, error) {
 	l, seq := r.lease, r.seq
+	if e, ok := x.find(l, seq); ok {
+		return e, nil
+	}
+	if err := workload.Check(r.work, x.host()); err != nil {
+		return nil, err
+	}
+	var err error
+	if r.plan, r.seen, err = x.admit(r); err != nil {
+		return nil, err
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if e := x.exec[execKey(l, seq)]; e != nil {
@@ -147,9 +169,6 @@ func (x *executor) start(ctx context.Context, r request) (*execution, error) {
 	}
 	if x.closed[l] {
 		return nil, workload.Bad("the lease is ending")
-	}
-	if err := workload.Check(r.work, x.host()); err != nil {
-		return nil, err
 	}
 	if w := r.work; w.MemoryMib > r.limits.MemoryMiB || w.DiskMib > r.limits.DiskMiB {
 		return nil, workload.Bad("limits of %d MiB of memory and %d MiB of disk, the lease has %d and %d", w.MemoryMib, w.DiskMib, r.limits.MemoryMiB, r.limits.DiskMiB)
@@ -238,9 +257,13 @@ func (x *executor) run(ctx context.Context, e *execution) {
 	}
 	var health sync.WaitGroup
 	health.Go(func() { x.checkHealth(e, rt) })
+	if e.current() != nil {
+		health.Go(func() { x.attend(e) })
+	}
 	exit, err := rt.Wait(x.ctx, *e.handle)
 	e.end() // whoever is attached leaves before the outputs are read
 	health.Wait()
+	x.leave(e)
 	if x.ctx.Err() != nil {
 		return
 	}

@@ -50,7 +50,7 @@ type launching struct {
 }
 
 func (x *executor) host() workload.Host {
-	return workload.Host{Runtimes: x.runtimes, Internet: x.internet, AllowImage: x.allowImage, Secrets: x.unseal != nil}
+	return workload.Host{Runtimes: x.runtimes, Internet: x.internet, AllowImage: x.allowImage, Secrets: x.unseal != nil, Cluster: x.joins}
 }
 
 // failure is the reason of an execution that could not be launched. What is the image's fault would be so at every
@@ -123,6 +123,11 @@ func (x *executor) launch(ctx context.Context, e *execution, rt runtime.Runtime)
 		_ = rt.Destroy(context.WithoutCancel(ctx), h) // what is not in the journal must not run
 		return err
 	}
+	if err := x.join(ctx, e); err != nil {
+		x.leave(e)
+		_ = rt.Destroy(context.WithoutCancel(ctx), h)
+		return err
+	}
 	e.changed()
 	if stop {
 		return rt.Stop(x.ctx, h, grace)
@@ -175,6 +180,7 @@ func (x *executor) prepare(ctx context.Context, e *execution, rt runtime.Runtime
 		e.state.Devices = names
 		e.mu.Unlock()
 	}
+	e.overlay(&spec)
 	e.say("fetching its inputs")
 	spec.Mounts, err = st.Prepare(ctx, w, e.buyer(), x.blobs, x.fetch, int64(spec.Limits.DiskMiB)<<20)
 	return spec, err

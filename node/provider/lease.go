@@ -79,6 +79,11 @@ func (p *Provider) reserveEvent(ctx context.Context, from peer.ID, r *marketpb.R
 		if no := p.admits(ctx, o, time.Now()); no != nil {
 			return nil, refusal(no)
 		}
+		if rt := p.cfg.Runtimes[o.Runtime]; r.Overlay && rt != nil {
+			if err := p.exec.joins(rt); err != nil {
+				return nil, refusal(market.Refuse(market.ReasonRuntime, "%v", err))
+			}
+		}
 		if err := p.funds.covers(ctx, o, time.Now()); err != nil {
 			return nil, refusal(err)
 		}

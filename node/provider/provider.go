@@ -98,6 +98,8 @@ type Config struct {
 
 	// Coordinate is where this peer is in the network, zero while it does not know; nil: offers do not say.
 	Coordinate func() market.Coordinate
+	// Networks joins executions to the overlays of their clusters; nil: this provider joins no clusters.
+	Networks Networks
 	// Overlay is the private key of a hold in its cluster's overlay; nil: this provider joins no clusters.
 	Overlay func(market.HoldID) cluster.PrivateKey
 	// Unseal opens what was sealed to this peer for a lease; nil refuses work with secrets.
@@ -219,7 +221,7 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 	}
 	p.exec = &executor{
 		dir: filepath.Join(cfg.Dir, "exec"), store: cfg.Store, blobs: cfg.Blobs, fetch: cfg.Fetch, grant: cfg.Grant,
-		runtimes: cfg.Runtimes, log: cfg.Log, health: cfg.Health, domain: p.domain, key: cfg.Key, exec: map[string]*execution{}, over: map[market.LeaseID]time.Time{}, closed: map[market.LeaseID]bool{},
+		runtimes: cfg.Runtimes, log: cfg.Log, health: cfg.Health, domain: p.domain, key: cfg.Key, networks: cfg.Networks, member: cfg.Overlay, exec: map[string]*execution{}, over: map[market.LeaseID]time.Time{}, closed: map[market.LeaseID]bool{},
 		launching: launching{
 			unseal: cfg.Unseal, devices: cfg.Devices, vacate: cfg.Vacate, allowImage: cfg.AllowImage, internet: cfg.Internet,
 			retain: cfg.Retain, drop: cfg.Drop,

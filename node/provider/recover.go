@@ -28,6 +28,9 @@ func (x *executor) restore(ctx context.Context) error {
 			return fmt.Errorf("reading execution %s: %w", key, err)
 		}
 		e.rec = rec
+		if err := e.restorePlan(); err != nil {
+			return fmt.Errorf("reading execution %s: %w", key, err)
+		}
 		e.dir = filepath.Join(x.dir, rec.Lease.String()[:16], fmt.Sprint(e.state.Seq))
 		if len(rec.Handle) > 0 {
 			h, err := runtime.UnmarshalHandle(rec.Handle)
