@@ -226,13 +226,13 @@ func TestDockerConfig(t *testing.T) {
 	}
 	log := slog.New(slog.DiscardHandler)
 	none := "unix://" + filepath.Join(t.TempDir(), "no.sock")
-	if rt, err := openDocker(t.Context(), Docker{Enabled: dockerAuto, Host: none}, sign.Key{1}, log); rt != nil || err != nil {
+	if rt, err := openDocker(t.Context(), Docker{Enabled: dockerAuto, Host: none}, t.TempDir(), sign.Key{1}, log); rt != nil || err != nil {
 		t.Errorf("auto without an engine: %v, %v", rt, err)
 	}
-	if rt, err := openDocker(t.Context(), Docker{Enabled: dockerOff}, sign.Key{1}, log); rt != nil || err != nil {
+	if rt, err := openDocker(t.Context(), Docker{Enabled: dockerOff}, t.TempDir(), sign.Key{1}, log); rt != nil || err != nil {
 		t.Errorf("off: %v, %v", rt, err)
 	}
-	if _, err := openDocker(t.Context(), Docker{Enabled: dockerOn, Host: none}, sign.Key{1}, log); err == nil || !strings.Contains(err.Error(), "docker.enabled is true") {
+	if _, err := openDocker(t.Context(), Docker{Enabled: dockerOn, Host: none}, t.TempDir(), sign.Key{1}, log); err == nil || !strings.Contains(err.Error(), "docker.enabled is true") {
 		t.Errorf("on without an engine: %v", err)
 	}
 }

@@ -102,7 +102,7 @@ func Open(ctx context.Context, home, cache, version, startWhen string, log *slog
 	}
 	runtimes := map[string]runtime.Runtime{wasm.Name: p.wasm}
 	if cfg.Provide.Enabled {
-		if p.docker, err = openDocker(ctx, cfg.Docker, key.Key(), log); err != nil {
+		if p.docker, err = openDocker(ctx, cfg.Docker, home, key.Key(), log); err != nil {
 			return p, err
 		}
 		if p.docker != nil {
@@ -157,13 +157,13 @@ const defaultSlotMillis = 400
 const dockerTimeout = 20 * time.Second
 
 // openDocker connects to the container engine; nil when there is none and none is asked for.
-func openDocker(ctx context.Context, c Docker, key sign.Key, log *slog.Logger) (runtime.Runtime, error) {
+func openDocker(ctx context.Context, c Docker, home string, key sign.Key, log *slog.Logger) (runtime.Runtime, error) {
 	if c.Enabled == dockerOff {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, dockerTimeout)
 	defer cancel()
-	rt, err := docker.New(ctx, docker.Config{Peer: key.String(), Host: c.Host, Logger: log})
+	rt, err := docker.New(ctx, docker.Config{Peer: key.String(), Host: c.Host, Scratch: home, Logger: log})
 	if err != nil && c.Enabled == dockerOn {
 		return nil, fmt.Errorf("docker.enabled is true: %w", err)
 	}

@@ -40,9 +40,12 @@ type Overlay struct {
 	Files map[string][]byte `json:"files,omitempty"`
 }
 
-// Networker is the ability to run executions that have a Spec.Overlay. Each method is ErrEnded where the execution has ended and
+// Networker is the ability to run executions that have a Spec.Overlay. Each of the others is ErrEnded where the execution has ended and
 // ErrNoOverlay where it has none.
 type Networker interface {
+	// CanOverlay returns ErrNoOverlay, with the reason, where no execution could be given an overlay now, before anybody pays for one. The
+	// first answer takes as long as a start, later ones are remembered.
+	CanOverlay(ctx context.Context) error
 	// Tun gives the TUN device that is the other end of OverlayDevice: a read is a packet of the execution's, a write one for it, both
 	// without packet information and with a virtio header (IFF_NO_PI, IFF_VNET_HDR). It is nonblocking, and the caller closes it. Each
 	// call gives another descriptor of the same device, also after Recover. Offloads are the reader's to set.

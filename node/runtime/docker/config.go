@@ -29,6 +29,9 @@ type Config struct {
 	Host string
 	// Guard is the path of a static binary that calls guard.Main; "" is this process's own.
 	Guard string
+	// Scratch is a directory of this machine, as the engine sees it too, in which CanOverlay makes one for a moment; "" is the system's for
+	// temporary files.
+	Scratch string
 	// Grace is how long executions live without a peer; 0 is DefaultGrace.
 	Grace time.Duration
 	// MaxImageMiB bounds an image, unpacked; 0 is DefaultMaxImageMiB.

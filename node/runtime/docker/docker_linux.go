@@ -25,6 +25,7 @@ type Runtime struct {
 	guard  string // path of the binary
 	net    network
 	empty  emptyImage
+	trial  trial
 
 	stop  context.CancelFunc // ends tasks
 	ctx   context.Context    // of tasks

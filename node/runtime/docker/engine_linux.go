@@ -34,6 +34,7 @@ type engine struct {
 	platform string // "linux/amd64"
 	user     string // uid:gid of programs, as the container numbers them
 	shift    *owner // who user is on this machine when it is somebody else
+	mapped   bool   // the containers' root is not this machine's
 }
 
 // owner of files.
@@ -116,7 +117,7 @@ func (e *engine) security(info system.Info, cfg Config) error {
 		if info, err := os.Stat(e.socket); err != nil || info.Sys().(*syscall.Stat_t).Uid != uint32(uid) {
 			return fmt.Errorf("%w: it runs rootless as another user: run the peer as that user", runtime.ErrEngine)
 		}
-		uid, gid = 0, 0
+		uid, gid, e.mapped = 0, 0, true
 	case remapped:
 		mapped, err := remappedRoot(e.root)
 		if err != nil {
@@ -126,7 +127,7 @@ func (e *engine) security(info system.Info, cfg Config) error {
 			return fmt.Errorf("%w: it maps users (userns-remap), so the peer must be root to give mounts to user %d: run it as root, or use a rootless engine", runtime.ErrEngine, mapped.uid)
 		}
 		e.shift = &mapped
-		uid, gid = 0, 0
+		uid, gid, e.mapped = 0, 0, true
 	}
 	e.user = fmt.Sprintf("%d:%d", uid, gid)
 	return nil

@@ -157,3 +157,43 @@ func TestOverlayDevice(t *testing.T) {
 		t.Errorf("%v, %v", entries, err)
 	}
 }
+
+func TestCanOverlay(t *testing.T) {
+	t.Parallel()
+	r := newRuntime(t, shared, nil)
+	node(t, "", 0) // skips where there is no device
+	for range 2 {
+		if err := r.CanOverlay(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := containers(t, r); n != 0 {
+		t.Errorf("%d containers are left", n)
+	}
+	private := filepath.Join(t.TempDir(), "guard")
+	b, err := os.ReadFile(guardBin)
+	if err == nil {
+		err = os.WriteFile(private, b, 0o700)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r = newRuntime(t, shared, func(c *Config) { c.Guard = private })
+	if err := r.CanOverlay(t.Context()); !errors.Is(err, runtime.ErrNoOverlay) || !strings.Contains(err.Error(), "chmod") {
+		t.Errorf("a guard that nobody else may run: %v", err)
+	}
+	r.engine.mapped = true // as an engine that maps users
+	info, err := os.Stat(tunDevice)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.CanOverlay(t.Context()); info.Mode()&0o006 != 0o006 && !strings.Contains(err.Error(), tunDevice) && !errors.Is(err, runtime.ErrNoOverlay) {
+		t.Errorf("a device that is root's alone: %v", err)
+	}
+	if _, err := r.Start(t.Context(), node(t, pulled(t, r, "plain", nil), 0, "sleep")); !errors.Is(err, runtime.ErrNoOverlay) {
+		t.Errorf("a start: %v", err)
+	}
+	if n := containers(t, r); n != 0 {
+		t.Errorf("%d containers are left", n)
+	}
+}

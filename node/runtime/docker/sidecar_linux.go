@@ -83,7 +83,7 @@ func (r *Runtime) beginBeside(ctx context.Context, e *execution, s runtime.Spec,
 // startSidecar makes the sidecar. What it leaves behind when it fails is found by its name. running is closed as soon as other
 // containers can join its network, whose device is made when startSidecar returns.
 func (r *Runtime) startSidecar(ctx context.Context, s runtime.Spec, running chan<- struct{}) (*sidecar, error) {
-	if err := r.canOverlay(); err != nil {
+	if err := r.hasOverlay(); err != nil {
 		return nil, err
 	}
 	l, err := listen(filepath.Join(s.Dir, netDir))
@@ -114,17 +114,6 @@ func (r *Runtime) startSidecar(ctx context.Context, s runtime.Spec, running chan
 		return nil, err
 	}
 	return newSidecar(id, pid, conn), nil
-}
-
-// canOverlay says why this machine cannot give an overlay, or nil.
-func (r *Runtime) canOverlay() error {
-	if _, err := os.Stat(tunDevice); err != nil {
-		return fmt.Errorf("%w: this machine has no %s: modprobe tun", runtime.ErrNoOverlay, tunDevice)
-	}
-	if info, err := os.Stat(r.guard); err != nil || info.Mode()&0o005 != 0o005 {
-		return fmt.Errorf("%w: %s cannot be run by everybody, as it must in its container: chmod o+rx", runtime.ErrNoOverlay, r.guard)
-	}
-	return nil
 }
 
 // sidecarError sorts what an engine says about a sidecar that it does not start.

@@ -31,6 +31,8 @@ func FakeModule(name string) []byte { return []byte(fakeMagic + name + "\n") }
 type Fake struct {
 	// Speed, where it is set, is how many operations a second what is computed in a program's place reaches now.
 	Speed func() float64
+	// NoOverlay, where it is set, is why no execution can be given an overlay.
+	NoOverlay string
 
 	name  string
 	m     *machine
@@ -60,7 +62,7 @@ func NewFake(name string, programs map[string]guest.Program) *Fake {
 // Fake returned can recover them.
 func (f *Fake) Restart() *Fake {
 	_ = f.Close()
-	return &Fake{Speed: f.Speed, name: f.name, m: f.m, owned: map[string]bool{}}
+	return &Fake{Speed: f.Speed, NoOverlay: f.NoOverlay, name: f.name, m: f.m, owned: map[string]bool{}}
 }
 
 // Close leaves the executions alone, as the death of the peer does.
@@ -108,6 +110,11 @@ func (f *Fake) Start(ctx context.Context, s runtime.Spec) (runtime.Handle, error
 	}
 	if err := ctx.Err(); err != nil {
 		return h, err
+	}
+	if s.Overlay != nil {
+		if err := f.CanOverlay(ctx); err != nil {
+			return h, err
+		}
 	}
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()

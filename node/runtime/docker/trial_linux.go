@@ -1,0 +1,100 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/starling-network/starling/node/runtime"
+)
+
+// trialAgain is how long it is believed that this machine cannot give overlays.
+const trialAgain = time.Minute
+
+// trial is what is known of whether this machine can give overlays.
+type trial struct {
+	mu     sync.Mutex
+	passed bool
+	failed error // ErrNoOverlay
+	at     time.Time
+}
+
+// CanOverlay makes a sidecar and takes it away again, once: whether an engine, and what else guards a machine, lets one be made is hardly
+// known otherwise.
+func (r *Runtime) CanOverlay(ctx context.Context) error {
+	t := &r.trial
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.passed {
+		return r.hasOverlay()
+	}
+	if t.failed != nil && time.Since(t.at) < trialAgain {
+		return t.failed
+	}
+	err := r.hasOverlay()
+	if err == nil {
+		err = r.tryOverlay(ctx)
+	}
+	switch {
+	case err == nil:
+		t.passed = true
+	case ctx.Err() != nil || errors.Is(err, runtime.ErrEngine): // says nothing about overlays
+		return err
+	default:
+		if !errors.Is(err, runtime.ErrNoOverlay) {
+			err = fmt.Errorf("%w: %w", runtime.ErrNoOverlay, err)
+		}
+		t.failed, t.at = err, time.Now()
+	}
+	return err
+}
+
+// hasOverlay says what can be seen to be missing for an overlay, or nil.
+func (r *Runtime) hasOverlay() error {
+	info, err := os.Stat(tunDevice)
+	if err != nil {
+		return fmt.Errorf("%w: this machine has no %s: modprobe tun", runtime.ErrNoOverlay, tunDevice)
+	}
+	if r.engine.mapped && info.Mode()&0o006 != 0o006 {
+		return fmt.Errorf("%w: the engine maps users, and %s is not everybody's: chmod 0666 %s", runtime.ErrNoOverlay, tunDevice, tunDevice)
+	}
+	if info, err := os.Stat(r.guard); err != nil || info.Mode()&0o005 != 0o005 {
+		return fmt.Errorf("%w: %s cannot be run by everybody, as it must in its container: chmod o+rx %s", runtime.ErrNoOverlay, r.guard, r.guard)
+	}
+	return nil
+}
+
+// tryOverlay makes a sidecar that nobody joins. What a killed peer leaves of it is found by the next New as any other.
+func (r *Runtime) tryOverlay(ctx context.Context) error {
+	dir, err := os.MkdirTemp(r.cfg.Scratch, "trial-")
+	if err != nil {
+		return fmt.Errorf("trying an overlay: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	if dir, err = filepath.Abs(dir); err != nil {
+		return fmt.Errorf("trying an overlay: %w", err)
+	}
+	s := runtime.Spec{ID: "trial", Dir: dir, Overlay: &runtime.Overlay{Address: netip.AddrFrom4([4]byte{10, 77, 0, 2}), PrefixBits: 16, MTU: runtime.MinMTU, Hostname: "trial"}}
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, netDir), 0o755), os.Chmod(filepath.Join(dir, netDir), 0o755)); err != nil {
+		return fmt.Errorf("trying an overlay: %w", err)
+	}
+	made, err := r.startSidecar(ctx, s, make(chan struct{}))
+	if err == nil {
+		made.end()
+		_ = made.conn.Close()
+	}
+	patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), endPatience)
+	defer cancel()
+	if left := r.remove(patient, sidecarName(dir)); left != nil {
+		r.cfg.Logger.Warn("the container of a trial is left for the next start of this peer to remove", "error", left)
+	}
+	if err != nil {
+		return fmt.Errorf("trying an overlay: %w", err)
+	}
+	return nil
+}
