@@ -15,14 +15,9 @@ import (
 	"github.com/docker/docker/api/types/container"
 	dockernet "github.com/docker/docker/api/types/network"
 	"golang.org/x/sys/unix"
-)
 
-// closedRanges are never reached from a container: this machine's own and its neighbours' addresses, link-local addresses,
-// where clouds keep their metadata and with it their credentials, and what is no single host.
-var closedRanges = []string{
-	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24", "192.168.0.0/16",
-	"198.18.0.0/15", "224.0.0.0/4", "240.0.0.0/4",
-}
+	"github.com/starling-network/starling/p2p/closed"
+)
 
 // network is the bridge of containers with NetworkInternet and the rules that hold them to it.
 type network struct {
@@ -95,8 +90,8 @@ func (n *network) makeRules(ctx context.Context) error {
 	toChain, toHost := []string{"DOCKER-USER", "-i", n.bridge, "-j", n.chain}, []string{"INPUT", "-i", n.bridge, "-j", "DROP"}
 	inward := []string{"DOCKER-USER", "-o", n.bridge, "-m", "conntrack", "--ctstate", "NEW", "-j", "DROP"}
 	var chain []string
-	for _, r := range closedRanges {
-		chain = append(chain, "-A "+n.chain+" -d "+r+" -j DROP\n")
+	for _, r := range closed.V4() { // this machine's own and its neighbours' addresses, and what is no single host
+		chain = append(chain, "-A "+n.chain+" -d "+r.String()+" -j DROP\n")
 	}
 	if got := linesOf(have, "-A "+n.chain+" "); strings.Join(got, "") != strings.Join(chain, "") {
 		if !strings.Contains(have, "-N "+n.chain+"\n") {
