@@ -32,7 +32,7 @@ var Areas = []Area{
 		Folder: "p2p", Others: []string{
 			"github.com/libp2p/", "github.com/multiformats/", "github.com/ipfs/", "google.golang.org/protobuf/",
 			"github.com/marcopolo/simnet", "github.com/mr-tron/base58", "github.com/prometheus/client_golang/",
-			"github.com/quic-go/quic-go", "golang.org/x/",
+			"github.com/quic-go/quic-go", "golang.org/x/", "gvisor.dev/gvisor/",
 		},
 		Why: "p2p is generic: another project could take it as it is, and it can be tested without any of our meaning",
 	},
@@ -83,6 +83,7 @@ var onlyBelow = []struct{ module, folder, why string }{
 	{Module + "/node/device/cuda/driver", "node/device/cuda/helper", "as purego: only the program starling-cuda calls the driver"},
 	{Module + "/node/device/cuda/helper", "cmd/starling-cuda", "as purego: the peer starts the program and does not link it"},
 	{"github.com/docker/", "node/runtime/docker", "the engine stands behind runtime.Runtime; its client library is frozen and will be replaced by another"},
+	{"gvisor.dev/gvisor", "p2p/overlay", "one folder knows the TCP/IP stack in user space: what leaves an overlay ends there"},
 	{"modernc.org/sqlite", "node/store", "the database stands behind store.Store"},
 }
 

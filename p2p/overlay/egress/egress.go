@@ -1,0 +1,421 @@
+// Package egress is the way out of an overlay for one container: what its packets meet that are for none of its cluster's
+// members. It is a TCP/IP stack of its own in this process (gVisor's netstack), so nothing of the host's is configured:
+// no rule, no route, no privilege.
+//
+//	container ──ovl0──> overlay ──Deliver──> Stack ── service address ──> DNS, Services
+//	          <────────          <──writer──       ── allowed ──────────> a socket of the host's, dialled here
+//	                                               ── anything else ────> refused at once: RST, ICMP 3/13; counted
+//
+// A TCP connection ends in the stack and goes on as one of the host's own; it is dialled before the container's is
+// accepted, so that what cannot be reached is refused there too. UDP likewise, by pairs of address and port. ICMP goes
+// nowhere but to the service address, which answers pings.
+//
+// What may be reached is looked at three times: when a name is looked up, when a flow begins, and on the address that the
+// socket really connects to. The last one counts: a name that leads elsewhere than it did (DNS rebinding) or a server that
+// redirects has no way past it. Closed whatever the policy: see package closed, the host's own addresses, and tcp/25.
+// An allow list of names opens the addresses that those names led to when the container asked the service address for
+// them, for a while and on the rule's ports; other sites at the same address are then open too, as they are for any filter
+// that does not look into TLS.
+//
+// One Stack is for one container. Everything that it can make this process hold is bounded by Limits: flows, their
+// buffers, what waits to be written, what is remembered of names.
+package egress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+	"gvisor.dev/gvisor/pkg/buffer"
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/link/channel"
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/icmp"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
+)
+
+// Limits bound what one container can do to the host and its line. 0 takes the default, where there is one.
+type Limits struct {
+	Flows       int           // TCP connections and UDP pairs at a time, with those being set up; default 512
+	NewFlows    float64       // a second; default 100. Four seconds' worth may come at once
+	BytesPerSec float64       // each way; 0 is no limit
+	Queries     float64       // names looked up a second; default 50. Four seconds' worth may come at once
+	IdleTCP     time.Duration // a connection on which nothing moves is cut; default 1 h
+	IdleUDP     time.Duration // default 1 min
+}
+
+// Defaults of Limits.
+const (
+	DefaultFlows    = 512
+	DefaultNewFlows = 100
+	DefaultQueries  = 50
+	DefaultIdleTCP  = time.Hour
+	DefaultIdleUDP  = time.Minute
+	MaxFlows        = 1 << 16
+)
+
+const (
+	burstSeconds  = 4
+	dialTime      = 10 * time.Second
+	handshakeTime = 5 * time.Second  // for the container to answer, one hop away
+	drainTime     = 15 * time.Second // for the container to take what is left of a connection that ended outside
+	bufferTCP     = 256 << 10        // each way, of one connection
+	bufferUDP     = 64 << 10         // waiting to be sent outside, of one pair
+	chunk         = 32 << 10         // copied at a time
+	queue         = 4096             // packets that wait for the writer; more are dropped, as on any line
+	batch         = 128              // packets written at a time
+	nic           = tcpip.NICID(1)
+)
+
+// Resolver looks names up on the internet: *net.Resolver is one.
+type Resolver interface {
+	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
+	LookupAddr(ctx context.Context, addr string) ([]string, error)
+	LookupTXT(ctx context.Context, name string) ([]string, error)
+	LookupMX(ctx context.Context, name string) ([]*net.MX, error)
+	LookupSRV(ctx context.Context, service, proto, name string) (string, []*net.SRV, error)
+}
+
+// Config is what a Stack is made of.
+type Config struct {
+	// Address is the container's own: packets from another are dropped. Service is the address of this end.
+	Address, Service netip.Addr
+	MTU              int
+	Policy           Policy
+	Limits           Limits
+	// Names are the addresses of a name of the cluster, in lower case and without a dot at the end, and Reverse is the
+	// name of an address of its. What they do not know does not exist if it has a single label or lies below Domain.
+	Names   func(name string) []netip.Addr
+	Reverse func(netip.Addr) string
+	Domain  string
+	// Services are called with connections to the service address by port, one goroutine each; the connection is closed
+	// when they return, and ctx ends with the Stack. Port 53 is the Stack's own.
+	Services map[uint16]func(ctx context.Context, conn net.Conn)
+	// Own are the host's addresses as others see them, beside those of its interfaces: the router's, say. It must not block.
+	Own func() []netip.Addr
+	// Dial connects to an address that the policy allows; nil is a net.Dialer that looks again at what it connects to.
+	Dial func(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error)
+	// Resolve is nil for the host's resolver.
+	Resolve Resolver
+	Log     *slog.Logger
+}
+
+// Stack is one container's way out. Its methods may be called by several at a time.
+type Stack struct {
+	cfg      Config
+	ns       *stack.Stack
+	link     *channel.Endpoint
+	reject   stack.RejectIPv4WithHandler
+	tcp      *tcp.Forwarder
+	udp      *udp.Forwarder
+	writer   atomic.Pointer[func([][]byte) error]
+	refused  refusals
+	hosts    hostAddrs
+	names    memory
+	newFlows *rate.Limiter
+	queries  *rate.Limiter
+	out, in  *rate.Limiter // nil: no limit
+	lookups  chan struct{}
+	opened   atomic.Uint64
+	sent     atomic.Uint64
+	received atomic.Uint64
+
+	ctx  context.Context
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	flows  map[flowKey]*flow
+}
+
+// ErrConfig says that a Stack cannot be made of what was given.
+var ErrConfig = errors.New("egress")
+
+// New makes a stack and starts it; Close ends it. Errors: ErrConfig, ErrPolicy.
+func New(cfg Config) (*Stack, error) {
+	if err := cfg.fill(); err != nil {
+		return nil, err
+	}
+	ns := stack.New(stack.Options{
+		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocolWithOptions(ipv4.Options{AllowExternalLoopbackTraffic: true})},
+		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol, udp.NewProtocol, icmp.NewProtocol4},
+	})
+	link := channel.New(queue, uint32(cfg.MTU), "")
+	link.LinkEPCapabilities = stack.CapabilityRXChecksumOffload // the kernel made them, on this machine
+	ctx, stop := context.WithCancel(context.Background())
+	s := &Stack{
+		cfg: cfg, ns: ns, link: link, ctx: ctx, stop: stop, flows: map[flowKey]*flow{},
+		refused:  refusals{log: cfg.Log},
+		newFlows: limiter(cfg.Limits.NewFlows), queries: limiter(cfg.Limits.Queries), lookups: make(chan struct{}, maxLookups),
+		hosts: hostAddrs{own: cfg.Own},
+	}
+	if b := cfg.Limits.BytesPerSec; b > 0 {
+		s.out, s.in = rate.NewLimiter(rate.Limit(b), max(int(b), 64<<10)), rate.NewLimiter(rate.Limit(b), max(int(b), 64<<10))
+	}
+	if s.cfg.Dial == nil {
+		s.cfg.Dial = s.dial
+	}
+	if err := s.start(); err != nil {
+		stop()
+		ns.Destroy()
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	return s, nil
+}
+
+func limiter(perSecond float64) *rate.Limiter {
+	return rate.NewLimiter(rate.Limit(perSecond), max(1, int(perSecond*burstSeconds)))
+}
+
+// fill checks a configuration and puts the defaults in.
+func (c *Config) fill() error {
+	switch {
+	case !c.Address.Is4() || !c.Service.Is4() || c.Address == c.Service:
+		return fmt.Errorf("%w: want two IPv4 addresses, got %v for the container and %v for the service", ErrConfig, c.Address, c.Service)
+	case c.MTU < header.IPv4MinimumMTU || c.MTU > 1<<16-1:
+		return fmt.Errorf("%w: an MTU of %d, want 68 to 65535", ErrConfig, c.MTU)
+	case c.Services[portDNS] != nil:
+		return fmt.Errorf("%w: port 53 of the service address is DNS", ErrConfig)
+	}
+	if err := c.Policy.Check(); err != nil {
+		return err
+	}
+	if err := c.Limits.Check(); err != nil {
+		return err
+	}
+	c.Limits = c.Limits.filled()
+	if c.Names == nil {
+		c.Names = func(string) []netip.Addr { return nil }
+	}
+	if c.Reverse == nil {
+		c.Reverse = func(netip.Addr) string { return "" }
+	}
+	if c.Resolve == nil {
+		c.Resolve = net.DefaultResolver
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}
+
+// Check holds limits to what makes sense. Errors: ErrConfig.
+func (l Limits) Check() error {
+	if l.Flows < 0 || l.Flows > MaxFlows || !(l.NewFlows >= 0) || !(l.BytesPerSec >= 0) || l.BytesPerSec > 1<<40 || l.NewFlows > 1<<20 ||
+		!(l.Queries >= 0) || l.Queries > 1<<20 || l.IdleTCP < 0 || l.IdleUDP < 0 {
+		return fmt.Errorf("%w: limits: none is below 0, and at most %d flows, 2^20 new ones and queries a second, and 2^40 bytes a second",
+			ErrConfig, MaxFlows)
+	}
+	return nil
+}
+
+func (l Limits) filled() Limits {
+	def := func(v, d float64) float64 {
+		if v == 0 {
+			return d
+		}
+		return v
+	}
+	l.NewFlows, l.Queries = def(l.NewFlows, DefaultNewFlows), def(l.Queries, DefaultQueries)
+	if l.Flows == 0 {
+		l.Flows = DefaultFlows
+	}
+	if l.IdleTCP == 0 {
+		l.IdleTCP = DefaultIdleTCP
+	}
+	if l.IdleUDP == 0 {
+		l.IdleUDP = DefaultIdleUDP
+	}
+	return l
+}
+
+// start makes the stack ready and runs what belongs to it.
+func (s *Stack) start() error {
+	sack, moderate := tcpip.TCPSACKEnabled(true), tcpip.TCPModerateReceiveBufferOption(false)
+	snd := tcpip.TCPSendBufferSizeRangeOption{Min: 4 << 10, Default: bufferTCP, Max: bufferTCP}
+	rcv := tcpip.TCPReceiveBufferSizeRangeOption{Min: 4 << 10, Default: bufferTCP, Max: bufferTCP}
+	// What a container leaves half open is forgotten soon: it is one hop away, on the same machine.
+	retries, wait, linger := tcpip.TCPMaxRetriesOption(8), tcpip.TCPTimeWaitTimeoutOption(2*time.Second), tcpip.TCPLingerTimeoutOption(10*time.Second)
+	for _, o := range []tcpip.SettableTransportProtocolOption{&sack, &moderate, &snd, &rcv, &retries, &wait, &linger} {
+		if err := s.ns.SetTransportProtocolOption(tcp.ProtocolNumber, o); err != nil {
+			return fmt.Errorf("setting TCP up: %v", err)
+		}
+	}
+	if err := s.ns.CreateNIC(nic, s.link); err != nil {
+		return fmt.Errorf("making the interface: %v", err)
+	}
+	service := tcpip.AddrFrom4(s.cfg.Service.As4())
+	if err := s.ns.AddProtocolAddress(nic, tcpip.ProtocolAddress{Protocol: ipv4.ProtocolNumber, AddressWithPrefix: service.WithPrefix()}, stack.AddressProperties{}); err != nil {
+		return fmt.Errorf("setting the service address: %v", err)
+	}
+	// It takes packets for every address, and answers from it.
+	if err := s.ns.SetPromiscuousMode(nic, true); err != nil {
+		return fmt.Errorf("opening the interface: %v", err)
+	}
+	if err := s.ns.SetSpoofing(nic, true); err != nil {
+		return fmt.Errorf("opening the interface: %v", err)
+	}
+	s.ns.SetRouteTable([]tcpip.Route{{Destination: header.IPv4EmptySubnet, NIC: nic}})
+	var ok bool
+	if s.reject, ok = s.ns.NetworkProtocolInstance(ipv4.ProtocolNumber).(stack.RejectIPv4WithHandler); !ok {
+		return errors.New("this netstack cannot refuse packets")
+	}
+	s.tcp = tcp.NewForwarder(s.ns, bufferTCP, s.cfg.Limits.Flows, s.serveTCP)
+	s.udp = udp.NewForwarder(s.ns, s.serveUDP)
+	s.ns.SetTransportProtocolHandler(tcp.ProtocolNumber, s.admitTCP)
+	s.ns.SetTransportProtocolHandler(udp.ProtocolNumber, s.admitUDP)
+	s.ns.SetTransportProtocolHandler(icmp.ProtocolNumber4, s.admitICMP)
+	dns, err := gonet.DialUDP(s.ns, &tcpip.FullAddress{NIC: nic, Addr: service, Port: portDNS}, nil, ipv4.ProtocolNumber)
+	if err != nil {
+		return fmt.Errorf("opening DNS: %w", err)
+	}
+	s.run(func() { s.serveDNS(dns) })
+	s.run(s.write)
+	s.run(s.sweep)
+	return nil
+}
+
+// run starts what Close waits for.
+func (s *Stack) run(f func()) {
+	s.wg.Add(1)
+	go func() {
+		defer s.wg.Done()
+		f()
+	}()
+}
+
+// SetWriter says where packets for the container go. It is called by one at a time, with packets that it may keep; what
+// it cannot take is lost, as on any line. Without one they are dropped.
+func (s *Stack) SetWriter(write func(packets [][]byte) error) { s.writer.Store(&write) }
+
+// Deliver takes packets of the container's, as they came from its interface; they are copied. It does not block.
+func (s *Stack) Deliver(packets [][]byte) {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return
+	}
+	s.wg.Add(1) // Close waits until the stack is left
+	s.mu.Unlock()
+	defer s.wg.Done()
+	for _, p := range packets {
+		h := header.IPv4(p)
+		switch {
+		case len(p) > 0 && p[0]>>4 != 4:
+			s.refused.add(ReasonProtocol, netip.AddrPort{}, "")
+			continue
+		case !h.IsValid(len(p)):
+			s.refused.add(ReasonMalformed, netip.AddrPort{}, "")
+			continue
+		case netip.AddrFrom4(h.SourceAddress().As4()) != s.cfg.Address:
+			s.refused.add(ReasonSource, netip.AddrPort{}, "")
+			continue
+		case header.IsV4MulticastAddress(h.DestinationAddress()): // nobody is told that it goes nowhere (RFC 1812, 4.3.2.7)
+			s.refused.add(ReasonClosed, netip.AddrPort{}, "")
+			continue
+		}
+		pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(p)})
+		s.link.InjectInbound(ipv4.ProtocolNumber, pkt)
+		pkt.DecRef()
+	}
+}
+
+// write hands what the stack sends to the writer, many packets at a time.
+func (s *Stack) write() {
+	packets := make([][]byte, 0, batch)
+	for {
+		pkt := s.link.ReadContext(s.ctx)
+		if pkt == nil {
+			return
+		}
+		packets = packets[:0]
+		for ; pkt != nil; pkt = s.link.Read() {
+			packets = append(packets, flat(pkt))
+			pkt.DecRef()
+			if len(packets) == batch {
+				break
+			}
+		}
+		if w := s.writer.Load(); w != nil {
+			_ = (*w)(packets) // the interface is gone or full: what was lost is sent again, or its sender is gone too
+		}
+		clear(packets)
+	}
+}
+
+// flat is a packet in one piece.
+func flat(pkt *stack.PacketBuffer) []byte {
+	b := make([]byte, 0, pkt.Size())
+	for _, part := range pkt.AsSlices() {
+		b = append(b, part...)
+	}
+	return b
+}
+
+// Close cuts every flow and returns when nothing of the stack runs any more.
+func (s *Stack) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		s.wg.Wait()
+		return nil
+	}
+	s.closed = true
+	cut := make([]*flow, 0, len(s.flows))
+	for _, f := range s.flows {
+		cut = append(cut, f)
+	}
+	s.mu.Unlock()
+	s.stop()
+	for _, f := range cut {
+		f.cut()
+	}
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		s.wg.Wait()
+	}()
+	for left := true; left; { // a handshake that begins just now is found the next time
+		select {
+		case <-gone:
+			left = false
+		case <-time.After(5 * time.Millisecond):
+			for _, ep := range s.ns.RegisteredEndpoints() {
+				ep.Abort()
+			}
+		}
+	}
+	s.ns.Destroy()
+	s.link.Close()
+	s.refused.flush()
+	return nil
+}
+
+// Stats is what a stack has done since it was made.
+type Stats struct {
+	Flows    int    // at this time
+	Opened   uint64 // flows let out, and connections to services
+	Sent     uint64 // bytes of content from the container to the outside
+	Received uint64 // bytes of content from the outside to the container
+	Refused  map[Reason]uint64
+}
+
+// Stats are the counters.
+func (s *Stack) Stats() Stats {
+	s.mu.Lock()
+	n := len(s.flows)
+	s.mu.Unlock()
+	return Stats{Flows: n, Opened: s.opened.Load(), Sent: s.sent.Load(), Received: s.received.Load(), Refused: s.refused.sum()}
+}

@@ -1,0 +1,71 @@
+package egress
+
+import (
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// What is remembered of names: how long after an answer that it was in an address stays open, which is longer than the
+// answer says it is good for, as programs keep addresses longer than they are told; and of how many addresses.
+const (
+	rememberFor  = 10 * time.Minute
+	maxRemember  = 8192
+	maxAddresses = 32 // of one answer
+)
+
+// memory is which rules opened an address, by names that led to it.
+type memory struct {
+	mu    sync.Mutex
+	addrs map[netip.Addr]map[int]time.Time // rule → until
+}
+
+// remember opens addresses by rules. It is false if there is no room: then nothing was opened.
+func (m *memory) remember(addrs []netip.Addr, rules []int, now time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.addrs == nil {
+		m.addrs = map[netip.Addr]map[int]time.Time{}
+	}
+	if len(m.addrs)+len(addrs) > maxRemember {
+		m.forget(now)
+	}
+	if len(m.addrs)+len(addrs) > maxRemember {
+		return false
+	}
+	for _, a := range addrs {
+		if m.addrs[a] == nil {
+			m.addrs[a] = map[int]time.Time{}
+		}
+		for _, r := range rules {
+			m.addrs[a][r] = now.Add(rememberFor)
+		}
+	}
+	return true
+}
+
+// forget drops what is over.
+func (m *memory) forget(now time.Time) {
+	for a, rules := range m.addrs {
+		for r, until := range rules {
+			if !now.Before(until) {
+				delete(rules, r)
+			}
+		}
+		if len(rules) == 0 {
+			delete(m.addrs, a)
+		}
+	}
+}
+
+// rules are those that open an address now.
+func (m *memory) rules(a netip.Addr, now time.Time) (out []int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for r, until := range m.addrs[a] {
+		if now.Before(until) {
+			out = append(out, r)
+		}
+	}
+	return out
+}

@@ -1,0 +1,101 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/starling-network/starling/p2p/closed"
+)
+
+// ErrRefused says that an address is not one that may be dialled for a container.
+var ErrRefused = errors.New("refused by the egress policy")
+
+// verdict says whether a container may reach an address, and if not, why.
+func (s *Stack) verdict(tcp bool, to netip.AddrPort) (why Reason, open bool) {
+	p := &s.cfg.Policy
+	switch a := to.Addr(); {
+	case closed.Why(a) != "" || to.Port() == 0:
+		return ReasonClosed, false
+	case s.hosts.have(a):
+		return ReasonHost, false
+	case p.Mode == ModeNone:
+		return ReasonMode, false
+	case tcp && to.Port() == mail:
+		return ReasonMail, false
+	case p.Mode == ModeInternet:
+		return 0, true
+	}
+	for i := range p.Allow {
+		if r := &p.Allow[i]; r.prefix.IsValid() && r.prefix.Contains(to.Addr()) && r.opens(to.Port()) {
+			return 0, true
+		}
+	}
+	for _, i := range s.names.rules(to.Addr(), time.Now()) {
+		if p.Allow[i].opens(to.Port()) {
+			return 0, true
+		}
+	}
+	return ReasonList, false
+}
+
+// dial is the Dial of a host: it looks at the address again that the socket is about to connect to.
+func (s *Stack) dial(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error) {
+	d := net.Dialer{Timeout: dialTime, Control: s.control}
+	return d.DialContext(ctx, network, to.String())
+}
+
+func (s *Stack) control(network, address string, _ syscall.RawConn) error {
+	to, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return fmt.Errorf("%w: %.80q is no address", ErrRefused, address)
+	}
+	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
+	if why, open := s.verdict(network[:3] == "tcp", to); !open {
+		return fmt.Errorf("%w: %v: %s", ErrRefused, to, why)
+	}
+	return nil
+}
+
+// hostAddrs knows the host's own addresses: of its interfaces, which come and go, and those that it is told.
+type hostAddrs struct {
+	own    func() []netip.Addr
+	mu     sync.Mutex
+	read   time.Time
+	ifaces map[netip.Addr]struct{}
+}
+
+const hostEvery = 5 * time.Second
+
+func (h *hostAddrs) have(a netip.Addr) bool {
+	h.mu.Lock()
+	if now := time.Now(); h.ifaces == nil || now.Sub(h.read) > hostEvery {
+		if addrs, err := net.InterfaceAddrs(); err == nil { // else those of the last time
+			h.ifaces, h.read = make(map[netip.Addr]struct{}, len(addrs)), now
+			for _, addr := range addrs {
+				if p, err := netip.ParsePrefix(addr.String()); err == nil {
+					h.ifaces[p.Addr().Unmap()] = struct{}{}
+				}
+			}
+		}
+	}
+	_, found := h.ifaces[a]
+	unknown := h.ifaces == nil
+	h.mu.Unlock()
+	if found || unknown { // a host that cannot say what its own addresses are lets nobody out
+		return true
+	}
+	if h.own != nil {
+		for _, o := range h.own() {
+			if o.Unmap() == a {
+				return true
+			}
+		}
+	}
+	return false
+}
