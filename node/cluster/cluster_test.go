@@ -22,7 +22,8 @@ import (
 	"github.com/starling-network/starling/node/nodepb"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write testdata anew")
+// rewrite says that testdata is to be written anew: by the flag that datadriven has.
+func rewrite() bool { return flag.Lookup("rewrite").Value.String() == "true" }
 
 var (
 	domain = sign.Domain{Network: "test", Chain: sign.Hash{1}}
@@ -325,7 +326,7 @@ func TestContract(t *testing.T) {
 	}
 	got = append(got, '\n')
 	path := filepath.Join("testdata", "contract.json")
-	if *rewrite {
+	if rewrite() {
 		if err := os.WriteFile(path, got, 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -1,5 +1,3 @@
-// Package cluster is what makes the ranks of a job one machine: the engines that can run on them, as templates over one
-// contract of addresses, names and variables. It is pure: no goroutine, no network, no file.
 package cluster
 
 import (
@@ -77,10 +75,12 @@ type Engine struct {
 	Ends  Ends
 	// Serves: without a command it waits for work from outside until it is taken down.
 	Serves bool
-	// Runs: it runs a command of the user; Serves or Runs, or both.
-	Runs bool
+	// Binds: what the other ranks run is nothing without what the head ran when they began, so that all begin again with it.
+	Binds bool
 	// Options are those that a user may set: what each does, and how it is read.
 	Options map[string]Option
+
+	template template
 }
 
 // Option is something about an engine that a user may set.
@@ -92,37 +92,38 @@ type Option struct {
 // Engines are all that there are, by name.
 var Engines = map[string]Engine{
 	"ray": {
-		Name: "ray", Needs: WAN, Ends: EndsHead, Serves: true, Runs: true,
+		Name: "ray", template: ray, Needs: WAN, Ends: EndsHead, Binds: true, Serves: true,
 		Options: map[string]Option{
 			"objectStore": {"MiB of memory of each node for objects; 30 % of its memory where it is not said", number(64, 1<<24)},
 		},
 	},
 	"torchrun": {
-		Name: "torchrun", Needs: Metro, Ends: EndsAll, Runs: true,
+		Name: "torchrun", template: torchrun, Needs: Metro, Ends: EndsAll, Binds: true,
 		Why: "data-parallel training moves every gradient between all members at each step",
 		Options: map[string]Option{
 			"processes":   {"processes of each node; as many as it has GPUs, or one", number(1, 1024)},
 			"minNodes":    {"nodes that training goes on with while a lost one is replaced; all of them where it is not said", number(1, MaxMembers)},
+			"maxNodes":    {"nodes that it may be scaled to while it trains; as many as it begins with where it is not said", number(1, MaxMembers)},
 			"maxRestarts": {"how often a group of processes is started again; 3 where it is not said", number(0, 1000)},
 			"sync":        {"every-step (the default), or seldom for methods such as DiLoCo, which may run on a wan", oneOf("every-step", "seldom")},
 		},
 	},
 	"mpi": {
-		Name: "mpi", Needs: Metro, Ends: EndsHead, Runs: true,
+		Name: "mpi", template: mpi, Needs: Metro, Ends: EndsHead, Binds: true,
 		Why: "its processes wait for one another's messages all the time",
 		Options: map[string]Option{
 			"slots": {"processes of each node; as many as it has GPUs, or one", number(1, 1024)},
 		},
 	},
 	"dask": {
-		Name: "dask", Needs: WAN, Ends: EndsHead, Serves: true, Runs: true,
+		Name: "dask", template: dask, Needs: WAN, Ends: EndsHead, Binds: true, Serves: true,
 		Options: map[string]Option{
 			"workers": {"worker processes of each node; one where it is not said", number(1, 1024)},
 			"threads": {"threads of each worker; one for each CPU of its node where it is not said", number(1, 1024)},
 		},
 	},
 	"none": {
-		Name: "none", Needs: WAN, Ends: EndsAll, Serves: true, Runs: true,
+		Name: "none", template: none, Needs: WAN, Ends: EndsAll, Serves: true,
 		Options: map[string]Option{
 			"ends": {"all (the default): when every rank's program has ended; head: when rank 0's has", oneOf("all", "head")},
 		},
@@ -171,6 +172,18 @@ func (e Engine) With(options map[string]string) Engine {
 		e.Ends = EndsHead
 	}
 	return e
+}
+
+// CheckScale says whether a cluster that runs can have another size; the error gives the reason.
+func (e Engine) CheckScale(options map[string]string, begun, size uint32) error {
+	t := Task{Size: begun, Options: options}
+	switch least, most := t.option("minNodes", begun), max(t.option("maxNodes", begun), begun); {
+	case e.Name == "mpi":
+		return fmt.Errorf("%w mpi was told its hosts when it began: run it again with another size", ErrEngine)
+	case e.Name == "torchrun" && (size < least || size > most):
+		return fmt.Errorf("%w torchrun was told that it has %d to %d nodes when it began (options minNodes and maxNodes): run it again with another size", ErrEngine, least, most)
+	}
+	return nil
 }
 
 // LivesOn says whether the engine can live on a network of a class; the error gives the reason.

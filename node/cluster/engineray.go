@@ -1,0 +1,107 @@
+package cluster
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// ray runs Ray as it is: the head keeps the control store, the dashboard and a worker, the others join and join again. Tokens
+// (since Ray 2.52, ray-security/token-auth) keep everybody out who has none, even from inside the network; the options are
+// those of `ray start`, the variables those of ray_config_def.h.
+func ray(t Task) Program {
+	address := Address(0).String() + ":" + strconv.Itoa(PortRay)
+	env := map[string]string{
+		"RAY_ADDRESS":             address,
+		"RAY_API_SERVER_ADDRESS":  "http://" + Address(0).String() + ":" + strconv.Itoa(PortRayDashboard),
+		"RAY_AUTH_MODE":           "token",
+		"RAY_AUTH_TOKEN_PATH":     secretsDir + "/" + TokenFile,
+		"RAY_USAGE_STATS_ENABLED": "0",
+		// The containers are what confines it: its own remarks about them help nobody.
+		"RAY_DISABLE_DOCKER_CPU_WARNING": "1",
+	}
+	for name, value := range rayTimes(t.rtt()) {
+		env[name] = value
+	}
+	start := []string{"ray", "start", "--node-ip-address=" + Address(t.Rank).String(), "--num-gpus=" + utoa(t.GPUs), "--disable-usage-stats", "--node-name=" + Name(t.Rank)}
+	if cpus := t.MilliCPU / 1000; t.MilliCPU > 0 {
+		start = append(start, "--num-cpus="+utoa(max(cpus, 1)))
+	}
+	if t.MemoryMiB > 0 {
+		// A third of the memory, as Ray itself takes of a machine's, which is not what it sees in a container; shared memory is half of it.
+		store := min(t.option("objectStore", max(t.MemoryMiB*3/10, 80)), t.MemoryMiB/2)
+		start = append(start, "--object-store-memory="+strconv.FormatUint(uint64(max(store, 80))<<20, 10))
+	} else if n := t.option("objectStore", 0); n > 0 {
+		start = append(start, "--object-store-memory="+strconv.FormatUint(uint64(n)<<20, 10))
+	}
+	if t.Rank != 0 {
+		start = append(start, "--address="+address, "--block")
+		return token(script(shellRun+rayWorker, env, start...), nil)
+	}
+	start = append(start, "--head", "--port="+strconv.Itoa(PortRay), "--include-dashboard=true", "--dashboard-host=0.0.0.0",
+		"--dashboard-port="+strconv.Itoa(PortRayDashboard), "--ray-client-server-port="+strconv.Itoa(PortRayClient))
+	ready := &Ready{Port: PortRayDashboard, Path: "/api/gcs_healthz"}
+	if len(t.Command) == 0 {
+		return token(script(shellRun+rayHead, env, append(start, "--block")...), ready)
+	}
+	args := append([]string{utoa(t.Size), strconv.Itoa(len(start))}, start...)
+	return token(script(shellRun+rayCommand, env, append(args, t.Command...)...), ready)
+}
+
+// secretsDir is where a container finds its secrets (node/runtime.SecretsDir).
+const secretsDir = "/run/secrets"
+
+func token(p Program, ready *Ready) Program {
+	p.Token, p.Ready = true, ready
+	return p
+}
+
+// rayTimes are the time-outs of a cluster whose members are so far apart: Ray's own are for one data centre. A node is dead
+// after period + timeout, so many times in a row.
+func rayTimes(rtt time.Duration) map[string]string {
+	ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+	// "If your cluster has a high latency, make it to > 4x the latency": it is the time-out of connecting, too.
+	env := map[string]string{"RAY_gcs_grpc_min_reconnect_backoff_ms": ms(max(time.Second, 5*rtt))}
+	if rtt <= 5*time.Millisecond {
+		return env
+	}
+	env["RAY_gcs_grpc_max_reconnect_backoff_ms"] = ms(max(5*time.Second, 10*rtt))
+	env["RAY_health_check_timeout_ms"] = ms(30 * time.Second)
+	env["RAY_health_check_failure_threshold"] = "10"
+	env["RAY_gcs_rpc_server_connect_timeout_s"] = "30"
+	env["RAY_gcs_rpc_server_reconnect_timeout_s"] = "300"
+	env["RAY_raylet_client_num_connect_attempts"] = "20"
+	return env
+}
+
+// A head ends with Ray; asked to end, it ends well.
+const rayHead = `run "$@"; [ -z "$asked" ] || exit 0; exit "$code"`
+
+// A worker whose head is not there yet, or not any more, tries again: who is lost is for the buyer to say.
+const rayWorker = `
+while :; do
+  run "$@"
+  [ -z "$asked" ] || exit 0
+  sleep 2 & wait $!
+  [ -z "$asked" ] || exit 0
+done`
+
+// The command sees all members, or those that are there after five minutes.
+var rayCommand = fmt.Sprintf(`
+size=$1; n=$2; shift 2
+i=0; start=
+while [ "$i" -lt "$n" ]; do start="$start $1"; shift; i=$((i+1)); done
+$start || exit 1
+i=0
+while [ "$i" -lt %d ] && [ -z "$asked" ]; do
+  [ "$(ray status 2>/dev/null | grep -c ' node_')" -lt "$size" ] || break
+  sleep 1 & wait $!
+  i=$((i+1))
+done
+[ -z "$asked" ] || exit 143
+run "$@"
+ray stop --grace-period 5 >/dev/null 2>&1
+exit "$code"`, rayWait)
+
+// rayWait is how often the members are counted, a second apart and the counting not included.
+const rayWait = 100
