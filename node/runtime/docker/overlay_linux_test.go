@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/agent"
 )
 
 // node is a spec of a member of a cluster, of the program that misbehaves.
@@ -155,6 +156,34 @@ func TestOverlayDevice(t *testing.T) {
 	until(t, "the containers are gone", func() bool { return containers(t, r) == 1 })
 	if entries, err := filepath.Glob(filepath.Join(h.Dir, netDir, "*")); err != nil || len(entries) != 0 {
 		t.Errorf("%v, %v", entries, err)
+	}
+}
+
+// The agent in a container reaches whoever has the service address, and joins input, outputs and exit code.
+func TestOverlayAgent(t *testing.T) {
+	t.Parallel()
+	r := newRuntime(t, shared, nil)
+	ref := pulled(t, r, "plain", nil)
+	service := node(t, ref, 0, "rshd")
+	service.Overlay.Address = netip.MustParseAddrPort(agent.Address).Addr()
+	d, h := start(t, r, service), start(t, r, node(t, ref, 0, "sleep"))
+	a, b := tun(t, r, d), tun(t, r, h)
+	go carry(t, a, b)
+	go carry(t, b, a)
+	until(t, "it listens", func() bool { return output(t, d, runtime.Stdout) == "ready\n" })
+	text := strings.Repeat("carried ", 100_000)
+	var out, errs bytes.Buffer
+	code, err := r.Attach(t.Context(), h, runtime.Process{Args: []string{runtime.AgentPath, "-x", "node-1", "A=1;", "orted"}, Stdin: strings.NewReader(text), Stdout: &out, Stderr: &errs})
+	if want := fmt.Sprintf("node-1: %q after %d bytes\n", []string{"/bin/sh", "-c", "A=1; orted"}, len(text)); err != nil || code != 9 || out.String() != text || errs.String() != want {
+		t.Errorf("code %d, %v, %d bytes, %q", code, err, out.Len(), errs.String())
+	}
+	errs.Reset()
+	if code, err := r.Attach(t.Context(), h, runtime.Process{Args: []string{runtime.AgentPath, "node-1"}, Stderr: &errs}); err != nil || code != 255 || !strings.Contains(errs.String(), "usage") {
+		t.Errorf("code %d, %v, %q", code, err, errs.String())
+	}
+	plain := start(t, r, probe(t, ref, "sleep"))
+	if _, err := r.Attach(t.Context(), plain, runtime.Process{Args: []string{runtime.AgentPath}}); err == nil {
+		t.Error("one without an overlay has an agent")
 	}
 }
 

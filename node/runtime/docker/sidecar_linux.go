@@ -161,11 +161,12 @@ func (r *Runtime) sidecarConfig(s runtime.Spec, image string) (*container.Config
 	}
 }
 
-// overlaySysctls are set in the network of an execution before anybody is in it: no IPv6, pings without a capability, packets that
-// shrink where the way takes no larger ones, and BBR where the machine allows it, since it does not take loss for congestion.
+// overlaySysctls are set in the network of an execution before anybody is in it: no IPv6, pings and low ports without a capability,
+// packets that shrink where the way takes no larger ones, and BBR where the machine allows it, since it does not take loss for congestion.
 func (r *Runtime) overlaySysctls() map[string]string {
 	_, group, _ := strings.Cut(r.engine.user, ":")
-	set := map[string]string{"net.ipv4.ping_group_range": group + " " + group, "net.ipv4.tcp_mtu_probing": "1"}
+	set := map[string]string{"net.ipv4.ping_group_range": group + " " + group, "net.ipv4.tcp_mtu_probing": "1",
+		"net.ipv4.ip_unprivileged_port_start": "0"}
 	if _, err := os.Stat("/proc/sys/net/ipv6/conf"); err == nil {
 		set["net.ipv6.conf.all.disable_ipv6"], set["net.ipv6.conf.default.disable_ipv6"] = "1", "1"
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/agent"
 	"golang.org/x/sys/unix"
 )
 
@@ -28,8 +29,10 @@ const (
 	maxFiles = 1 << 16
 )
 
-// Main is the guard, when the binary was started as one; otherwise it returns at once. Call it first in main.
+// Main is the guard, or the agent of package agent, when the binary was started as one; otherwise it returns at once. Call it first
+// in main.
 func Main() {
+	agent.Main()
 	if len(os.Args) < 2 || os.Args[1] != Subcommand {
 		return
 	}

@@ -22,6 +22,9 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/starling-network/starling/node/live"
+	"github.com/starling-network/starling/node/runtime/agent"
 )
 
 func main() {
@@ -40,6 +43,7 @@ func main() {
 		"guard":  attackGuard,                        // print what of the guard can be had
 		"net":    attackNet,                          // print what the network is and what can be done to it
 		"nodes":  func() { nodes(args[1], args[2]) }, // say a line to whoever comes, and what another one says
+		"rshd":   rshd,                               // play the peer for the agents of others
 		"tty":    tty,                                // the terminal and its size, at the start and after each change; ends at a line
 		"sleep":  func() { time.Sleep(time.Hour) },
 		"pwd":    func() { dir, _ := os.Getwd(); fmt.Println(dir) },
@@ -326,6 +330,35 @@ func nodes(line, other string) {
 			fmt.Println("other says", strings.TrimSpace(said))
 			time.Sleep(time.Hour)
 		}
+	}
+}
+
+// rshd runs what agents ask for itself, and says where it was to run.
+func rshd() {
+	l, err := net.Listen("tcp", agent.Address)
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Println("ready")
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			continue
+		}
+		go func() {
+			req, err := agent.ReadRequest(c)
+			if err != nil {
+				fmt.Println(err)
+				_ = c.Close()
+				return
+			}
+			_ = live.Serve(context.Background(), c, 0, 0, func(ctx context.Context, s live.Session) (int, error) {
+				n, err := io.Copy(s.Stdout, s.Stdin)
+				fmt.Fprintf(s.Stderr, "%s: %q after %d bytes\n", req.Host, req.Command(), n)
+				return 9, err
+			})
+		}()
 	}
 }
 
