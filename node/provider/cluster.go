@@ -82,11 +82,6 @@ type Link struct {
 	Handshake time.Time     // zero: none yet
 }
 
-// overlayAbler is the ability of a runtime to say whether this machine can give its executions an overlay.
-type overlayAbler interface {
-	CanOverlay(ctx context.Context) error
-}
-
 const (
 	// rejoinFirst and rejoinMost are how long is waited until a network that failed is tried again.
 	rejoinFirst = time.Second
@@ -114,17 +109,23 @@ func (e *execution) current() *cluster.Plan {
 }
 
 // joins says why a program of a runtime cannot be a member of a cluster here, for its buyer to read.
-func (x *executor) joins(rt runtime.Runtime) error {
+func (x *executor) joins(ctx context.Context, rt runtime.Runtime) error {
 	switch n, ok := rt.(runtime.Networker); {
 	case x.networks == nil || x.member == nil:
 		return errNoClusters
 	case !ok:
 		return fmt.Errorf("the runtime %s has no networks", rt.Name())
 	default:
-		if able, ok := n.(overlayAbler); ok {
-			return able.CanOverlay(context.Background())
+		return n.CanOverlay(ctx)
+	}
+}
+
+// tryOverlays finds out which runtimes can have members, before anybody asks.
+func (x *executor) tryOverlays(ctx context.Context) {
+	for name, rt := range x.runtimes {
+		if err := x.joins(ctx, rt); ctx.Err() == nil {
+			x.log.Info("whether executions may be members of clusters", "runtime", name, "why_not", err)
 		}
-		return nil
 	}
 }
 

@@ -436,6 +436,7 @@ type unable struct {
 	why error
 }
 
+// CanOverlay says so.
 func (u unable) CanOverlay(context.Context) error { return u.why }
 
 // A rank that could not reach the others is refused before anything is fetched, and one that cannot join does not run.

@@ -50,7 +50,7 @@ type launching struct {
 }
 
 func (x *executor) host() workload.Host {
-	return workload.Host{Runtimes: x.runtimes, Internet: x.internet, AllowImage: x.allowImage, Secrets: x.unseal != nil, Cluster: x.joins}
+	return workload.Host{Runtimes: x.runtimes, Internet: x.internet, AllowImage: x.allowImage, Secrets: x.unseal != nil, Cluster: func(rt runtime.Runtime) error { return x.joins(x.ctx, rt) }}
 }
 
 // failure is the reason of an execution that could not be launched. What is the image's fault would be so at every

@@ -80,7 +80,7 @@ func (p *Provider) reserveEvent(ctx context.Context, from peer.ID, r *marketpb.R
 			return nil, refusal(no)
 		}
 		if rt := p.cfg.Runtimes[o.Runtime]; r.Overlay && rt != nil {
-			if err := p.exec.joins(rt); err != nil {
+			if err := p.exec.joins(ctx, rt); err != nil {
 				return nil, refusal(market.Refuse(market.ReasonRuntime, "%v", err))
 			}
 		}

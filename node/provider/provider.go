@@ -253,6 +253,7 @@ func (p *Provider) Run(ctx context.Context) error {
 	}
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error { p.pay.run(gctx); return nil })
+	g.Go(func() error { p.exec.tryOverlays(gctx); return nil })
 	g.Go(func() error { return p.advertise(gctx) })
 	g.Go(func() error { return p.listen(gctx) })
 	g.Go(func() error { return p.tick(gctx) })

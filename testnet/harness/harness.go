@@ -113,6 +113,7 @@ type Net struct {
 	Chain    *chaintest.Chain
 	Programs *chaintest.Programs // nil unless Options.Escrow
 	Genesis  market.Genesis
+	Overlays *Overlays // of the clusters that peers run
 
 	t     testing.TB
 	opts  Options
@@ -158,7 +159,7 @@ func New(t testing.TB, o Options) *Net {
 	if o.Log == nil {
 		o.Log = p2ptest.Quiet()
 	}
-	n := &Net{t: t, opts: o, Chain: chaintest.NewChain(o.Chain), net: p2ptest.NewNet(t, o.Providers+o.Buyers+o.Strangers+o.Masks, o.RTT)}
+	n := &Net{t: t, opts: o, Chain: chaintest.NewChain(o.Chain), Overlays: &Overlays{}, net: p2ptest.NewNet(t, o.Providers+o.Buyers+o.Strangers+o.Masks, o.RTT)}
 	n.Chain.SetDown(o.ChainDown)
 	n.Genesis = market.Genesis{
 		Network: "harness", Chain: n.Chain.Genesis(), Symbol: "STAR", Decimals: 6,
@@ -332,7 +333,7 @@ func (p *Peer) startOn(h *p2p.Host, st store.Store) {
 		Config: cfg, Home: p.Home, Genesis: n.Genesis, Key: p.Key, Owner: p.Key.Key(), Host: h, Store: st, Blobs: p.Blobs,
 		Ledger: ledger, Runtimes: map[string]runtime.Runtime{"wasm": p.Fake, "docker": p.Engine},
 		Settle: chain.Params{PollEvery: settlePoll, RetryAfter: settleRetry}, SlotEvery: slotEvery, NoAPI: true, Version: "test", GPUs: n.opts.GPUs[p.i],
-		Hardware: n.opts.Hardware[p.i], Mask: n.mask(), Log: n.opts.Log.With("peer", name(p.i)),
+		Networks: n.Overlays.at(h.ID()), Hardware: n.opts.Hardware[p.i], Mask: n.mask(), Log: n.opts.Log.With("peer", name(p.i)),
 	})
 	if err != nil {
 		cancel()

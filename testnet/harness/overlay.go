@@ -1,0 +1,110 @@
+package harness
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/cluster"
+	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/provider"
+)
+
+// Overlays are those of a simulated network. They carry nothing; they know who lets in whom.
+type Overlays struct {
+	mu      sync.Mutex
+	members map[market.OverlayKey]*Member
+}
+
+// Member is one execution's membership.
+type Member struct {
+	Peer    peer.ID
+	Joining provider.Joining
+	others  []provider.Peer
+	of      *Overlays
+}
+
+// at is what joins the executions of one peer.
+func (o *Overlays) at(id peer.ID) provider.Networks { return memberships{o, id} }
+
+type memberships struct {
+	of   *Overlays
+	peer peer.ID
+}
+
+func (m memberships) Join(j provider.Joining) (provider.Network, error) {
+	o := m.of
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n := &Member{Peer: m.peer, Joining: j, of: o}
+	if o.members == nil {
+		o.members = map[market.OverlayKey]*Member{}
+	}
+	o.members[j.Key.Public()] = n
+	return n, nil
+}
+
+// SetMembers replaces who is let in.
+func (m *Member) SetMembers(others []provider.Peer) error {
+	m.of.mu.Lock()
+	defer m.of.mu.Unlock()
+	m.others = slices.Clone(others)
+	return nil
+}
+
+// Links say that those are reached that let this one in.
+func (m *Member) Links() (out []provider.Link) {
+	m.of.mu.Lock()
+	defer m.of.mu.Unlock()
+	for _, p := range m.others {
+		l := provider.Link{Address: p.Address}
+		if m.of.reach(m.Joining.Key.Public(), p.Key) {
+			l.Path, l.RTT, l.MTU = nodepb.LinkPath_LINK_PATH_DIRECT, time.Millisecond, m.Joining.MTU
+		}
+		out = append(out, l)
+	}
+	return out
+}
+
+// Close leaves.
+func (m *Member) Close() error {
+	m.of.mu.Lock()
+	defer m.of.mu.Unlock()
+	if k := m.Joining.Key.Public(); m.of.members[k] == m {
+		delete(m.of.members, k)
+	}
+	return m.Joining.Tun.Close()
+}
+
+// lets says whether the member with a key lets in another one, as the peer and at the address that it has.
+func (o *Overlays) lets(key, other market.OverlayKey) bool {
+	m, n := o.members[key], o.members[other]
+	return m != nil && n != nil && slices.ContainsFunc(m.others, func(p provider.Peer) bool {
+		return p.Key == other && p.Peer == n.Peer && p.Address == n.Joining.Address
+	})
+}
+
+func (o *Overlays) reach(a, b market.OverlayKey) bool { return o.lets(a, b) && o.lets(b, a) }
+
+// Ranks are the members that there are now, of all clusters, by rank.
+func (o *Overlays) Ranks() map[uint32][]market.OverlayKey {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	out := map[uint32][]market.OverlayKey{}
+	for k, m := range o.members {
+		if r, ok := cluster.RankOf(m.Joining.Address); ok {
+			out[r] = append(out[r], k)
+		}
+	}
+	return out
+}
+
+// Reach says whether two members reach each other: each lets the other in.
+func (o *Overlays) Reach(a, b market.OverlayKey) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.reach(a, b)
+}
