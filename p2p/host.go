@@ -19,9 +19,14 @@ import (
 	"github.com/libp2p/go-libp2p/p2p/security/noise"
 	libp2ptls "github.com/libp2p/go-libp2p/p2p/security/tls"
 	libp2pquic "github.com/libp2p/go-libp2p/p2p/transport/quic"
+	"github.com/libp2p/go-libp2p/p2p/transport/quicreuse"
 	"github.com/libp2p/go-libp2p/p2p/transport/tcp"
 	ma "github.com/multiformats/go-multiaddr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/quic-go/quic-go"
+	"go.uber.org/fx"
 
+	"github.com/starling-network/starling/p2p/overlay"
 	"github.com/starling-network/starling/p2p/relay"
 )
 
@@ -32,6 +37,7 @@ type Host struct {
 	log       *slog.Logger
 	handshake string         // identify's protocol version, by which peers of another network are known; "" checks nothing
 	relay     *relay.Service // nil when we do not serve
+	overlay   *overlay.Network
 	blocked   map[peer.ID]bool
 	foreign   notebook[string]    // peers of other networks, with what they said they are
 	viaRelay  notebook[time.Time] // when the last relayed connection to a peer was opened
@@ -54,6 +60,14 @@ func New(cfg Config) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
+	log := cfg.Logger
+	if log == nil {
+		log = slog.Default()
+	}
+	ov := overlay.New(cfg.Network, log)
+	if cfg.Transport == nil && cfg.PSK == nil && !cfg.NAT.DialOutOnly {
+		opts = append(opts, sharedPorts(ov, cfg.Registerer))
+	}
 	mapped := &portMaps{}
 	nat, source := natOptions(cfg, mapped)
 	h, err := libp2p.New(append(opts, nat...)...)
@@ -65,6 +79,8 @@ func New(cfg Config) (*Host, error) {
 		return nil, errors.Join(err, h.Close())
 	}
 	w.handshake, w.guided, w.blocked, w.mapped = handshake(cfg.Network), source != nil, cfg.gater().blocked, mapped
+	w.overlay = ov
+	ov.Attach(h)
 	if cfg.NAT.Serve {
 		if err := w.serve(); err != nil {
 			return nil, errors.Join(err, h.Close())
@@ -79,8 +95,11 @@ func New(cfg Config) (*Host, error) {
 // Close closes the host and all its connections.
 func (h *Host) Close() error {
 	var err error
+	if h.overlay != nil {
+		err = h.overlay.Close()
+	}
 	if h.relay != nil {
-		err = h.relay.Close()
+		err = errors.Join(err, h.relay.Close())
 	}
 	return errors.Join(err, h.Host.Close())
 }
@@ -102,6 +121,41 @@ func Wrap(h host.Host, cfg Config) (*Host, error) {
 		}
 	}
 	return w, nil
+}
+
+// Overlay is what joins overlays on this host; nil for a host that New did not make. Without UDP ports of its own (a
+// private network, a simulated one, a peer that only dials out) members are reached over streams alone.
+func (h *Host) Overlay() *overlay.Network { return h.overlay }
+
+// sharedPorts makes QUIC open its ports through the overlay. The rest is as libp2p makes it where nothing is given.
+func sharedPorts(ov *overlay.Network, metrics prometheus.Registerer) libp2p.Option {
+	return libp2p.QUICReuse(func(reset quic.StatelessResetKey, token quic.TokenGeneratorKey, limits network.ResourceManager, life fx.Lifecycle) (*quicreuse.ConnManager, error) {
+		opts := []quicreuse.Option{
+			quicreuse.OverrideListenUDP(ov.ListenUDP),
+			quicreuse.ConnContext(func(ctx context.Context, client *quic.ClientInfo) (context.Context, error) {
+				addr, err := quicreuse.ToQuicMultiaddr(client.RemoteAddr, quic.Version1)
+				if err != nil {
+					addr = nil // the limits decide about it
+				}
+				scope, err := limits.OpenConnection(network.DirInbound, false, addr)
+				if err != nil {
+					return ctx, err
+				}
+				context.AfterFunc(ctx, scope.Done)
+				return network.WithConnManagementScope(ctx, scope), nil
+			}),
+			quicreuse.VerifySourceAddress(limits.VerifySourceAddress),
+		}
+		if metrics != nil {
+			opts = append(opts, quicreuse.EnableMetrics(metrics))
+		}
+		m, err := quicreuse.NewConnManager(reset, token, opts...)
+		if err != nil {
+			return nil, err
+		}
+		life.Append(fx.StopHook(m.Close))
+		return m, nil
+	})
 }
 
 // AddrInfo is this peer's ID and the addresses it tells others.

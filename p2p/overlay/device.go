@@ -1,0 +1,355 @@
+package overlay
+
+import (
+	"context"
+	"crypto/cipher"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/crypto/blake2s"
+	"golang.org/x/crypto/chacha20poly1305"
+	"golang.org/x/crypto/curve25519"
+	"golang.org/x/time/rate"
+	"golang.zx2c4.com/wireguard/device"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+)
+
+// handshakeRate bounds the initiations a second whose sender a device finds out, which costs a multiplication on the curve. Only
+// who knows the device's public key can make it do so.
+const (
+	handshakeRate  = 400
+	handshakeBurst = 2 * MaxMembers
+)
+
+// Device is one membership, until it is closed.
+type Device struct {
+	n     *Network
+	cfg   Config
+	pub   PublicKey
+	log   *slog.Logger
+	tun   *tunnel
+	queue *queue
+	wg    *device.Device
+	macs  device.CookieChecker
+	rate  *rate.Limiter
+
+	rx      chan arrival
+	waiting atomic.Int64 // bytes of buffers in rx
+	probes  chan probe
+	poke    chan struct{} // 1: look now which members are to be probed
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup
+	shut   sync.Once
+
+	set    sync.Mutex // serialises changes of the members
+	mu     sync.Mutex
+	closed bool
+	byKey  map[PublicKey]*member
+	byAddr atomic.Pointer[map[netip.Addr]*member]
+}
+
+// member is another member as a device sees it.
+type member struct {
+	Member
+	d    *Device
+	here bool // its device is on this host
+
+	mine, theirs tag // of the probes that we send and receive
+	seal         cipher.AEAD
+
+	direct  atomic.Pointer[route] // nil: over the stream
+	mtu     atomic.Int32          // of the direct path
+	waiting atomic.Int64          // bytes of buffers in the device's queue
+	out     *carrier
+	probing probing
+
+	gone  bool // guarded by the network's index, as is given
+	given []given
+
+	inflight int       // packets between the queue and the kernel; guarded by the queue, as is lastSent
+	lastSent time.Time // when some last left
+}
+
+func newDevice(n *Network, cfg Config, pub PublicKey, tun *tunnel) *Device {
+	d := &Device{n: n, cfg: cfg, pub: pub, log: cfg.Log.With("overlay", cfg.Address), tun: tun, queue: newQueue(&n.stats),
+		rate: rate.NewLimiter(handshakeRate, handshakeBurst),
+		rx:   make(chan arrival, arrivals), probes: make(chan probe, probeQueue), poke: make(chan struct{}, 1), byKey: make(map[PublicKey]*member)}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	d.byAddr.Store(new(map[netip.Addr]*member))
+	d.macs.Init(device.NoisePublicKey(pub))
+	tun.d = d
+	d.wg = device.NewDevice(tun, &bind{d: d}, &device.Logger{
+		Verbosef: device.DiscardLogf,
+		Errorf:   func(format string, args ...any) { d.log.Debug("wireguard", "err", fmt.Sprintf(format, args...)) },
+	})
+	return d
+}
+
+// up begins to work.
+func (d *Device) up() error {
+	if err := d.wg.IpcSet("private_key=" + hex.EncodeToString(d.cfg.Key[:]) + "\n"); err != nil {
+		return fmt.Errorf("setting the key: %w", err)
+	}
+	if err := d.wg.Up(); err != nil {
+		return fmt.Errorf("starting WireGuard: %w", err)
+	}
+	if d.cfg.Outside != nil {
+		d.cfg.Outside.SetWriter(d.tun.fromOutside)
+	}
+	d.tasks.Go(d.tun.pump)
+	d.tasks.Go(d.probe)
+	return nil
+}
+
+// Close leaves the overlay and closes the TUN.
+func (d *Device) Close() error {
+	d.shut.Do(func() {
+		d.n.drop(d)
+		d.set.Lock()
+		defer d.set.Unlock()
+		d.mu.Lock()
+		d.closed = true
+		gone := slices.Collect(maps.Values(d.byKey))
+		clear(d.byKey)
+		d.mu.Unlock()
+		d.byAddr.Store(new(map[netip.Addr]*member))
+		d.cancel()
+		for _, m := range gone {
+			d.n.unknow(m)
+			m.out.close()
+		}
+		d.queue.close()
+		d.wg.Close() // and the TUN
+		d.tasks.Wait()
+		if d.cfg.Outside != nil {
+			d.cfg.Outside.SetWriter(nil)
+		}
+	})
+	return nil
+}
+
+// member is the one with a key, or nil.
+func (d *Device) member(key PublicKey) *member {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.byKey[key]
+}
+
+func (d *Device) named(key string) *member {
+	b, err := hex.DecodeString(key)
+	if err != nil || len(b) != 32 {
+		return nil
+	}
+	return d.member(PublicKey(b))
+}
+
+// at is the member with an address, or nil.
+func (d *Device) at(a netip.Addr) *member { return (*d.byAddr.Load())[a] }
+
+// SetMembers replaces the list of members. Who is not in it any more cannot send any more when it returns. An entry with
+// this device's own key is passed over.
+func (d *Device) SetMembers(list []Member) error {
+	if err := d.checkMembers(list); err != nil {
+		return err
+	}
+	d.set.Lock()
+	defer d.set.Unlock()
+	self := d.n.id()
+
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return ErrClosed
+	}
+	next := make(map[PublicKey]*member, len(list))
+	var fresh, gone []*member
+	for _, m := range list {
+		if m.Key == d.pub {
+			continue
+		}
+		if old := d.byKey[m.Key]; old != nil && old.Member == m {
+			next[m.Key] = old
+			continue
+		}
+		f, err := d.newMember(m, self)
+		if err != nil {
+			d.mu.Unlock()
+			return err
+		}
+		next[m.Key] = f
+		fresh = append(fresh, f)
+	}
+	for key, m := range d.byKey {
+		if next[key] != m {
+			gone = append(gone, m)
+		}
+	}
+	d.byKey = next
+	byAddr := make(map[netip.Addr]*member, len(next))
+	for _, m := range next {
+		byAddr[m.Address] = m
+	}
+	d.byAddr.Store(&byAddr)
+	d.mu.Unlock()
+
+	// WireGuard takes the changes in order: first those that leave, so that an address is free for the next.
+	var ipc strings.Builder
+	for _, m := range gone {
+		d.n.unknow(m)
+		m.out.close()
+		d.queue.forget(m)
+		fmt.Fprintf(&ipc, "public_key=%s\nremove=true\n", m.Key)
+	}
+	for _, m := range fresh {
+		d.n.know(m)
+		fmt.Fprintf(&ipc, "public_key=%s\nendpoint=%s\nreplace_allowed_ips=true\nallowed_ip=%s/32\n", m.Key, m.Key, m.Address)
+	}
+	if err := d.wg.IpcSet(ipc.String()); err != nil {
+		return fmt.Errorf("telling WireGuard the members: %w", err)
+	}
+	for _, m := range fresh {
+		m.hurry()
+	}
+	return nil
+}
+
+// checkMembers refuses a list that cannot work, before anything is changed.
+func (d *Device) checkMembers(list []Member) error {
+	if len(list) > MaxMembers {
+		return fmt.Errorf("%w: %d members, at most %d", ErrFull, len(list), MaxMembers)
+	}
+	keys, addrs := make(map[PublicKey]bool), make(map[netip.Addr]bool)
+	for _, m := range list {
+		switch {
+		case !m.Address.Is4() || !d.cfg.Prefix.Contains(m.Address) || m.Address == d.cfg.Service:
+			return fmt.Errorf("%w: member address %s is not a free one in %s", ErrConfig, m.Address, d.cfg.Prefix)
+		case (m.Key == d.pub) != (m.Address == d.cfg.Address):
+			return fmt.Errorf("%w: member %s has this member's key or address, but not both", ErrConfig, m.Address)
+		case keys[m.Key] || addrs[m.Address]:
+			return fmt.Errorf("%w: member %s is there twice, or its key", ErrConfig, m.Address)
+		case m.Peer.Validate() != nil:
+			return fmt.Errorf("%w: member %s is on no peer", ErrConfig, m.Address)
+		}
+		keys[m.Key], addrs[m.Address] = true, true
+	}
+	return nil
+}
+
+func (d *Device) newMember(m Member, self peer.ID) (*member, error) {
+	f := &member{Member: m, d: d, here: m.Peer == self}
+	if err := f.deriveProbeKeys(d.cfg.Key, d.pub); err != nil {
+		return nil, fmt.Errorf("%w: member %s: %w", ErrConfig, m.Address, err)
+	}
+	f.mtu.Store(MinMTU)
+	f.out = newCarrier(f)
+	return f, nil
+}
+
+// initiator is the member that an initiation says it is from. WireGuard finds out whether that is true; until then it is
+// where the answer goes.
+func (d *Device) initiator(p []byte) *member {
+	if !d.rate.Allow() {
+		return nil
+	}
+	// The first half of Noise IK's first message, as in device.ConsumeMessageInitiation.
+	ephemeral, static := p[8:40], p[40:88]
+	var hash, chain [blake2s.Size]byte
+	mixHash(&hash, device.InitialHash[:], d.pub[:])
+	mixHash(&hash, hash[:], ephemeral)
+	device.KDF1(&chain, device.InitialChainKey[:], ephemeral)
+	shared, err := curve25519.X25519(d.cfg.Key[:], ephemeral)
+	if err != nil {
+		return nil
+	}
+	var key [chacha20poly1305.KeySize]byte
+	device.KDF2(&chain, &key, chain[:], shared)
+	aead, err := chacha20poly1305.New(key[:])
+	if err != nil {
+		return nil
+	}
+	var pub [32]byte
+	if _, err := aead.Open(pub[:0], device.ZeroNonce[:], static, hash[:]); err != nil {
+		return nil
+	}
+	return d.member(pub)
+}
+
+func mixHash(to *[blake2s.Size]byte, h, data []byte) {
+	*to = blake2s.Sum256(slices.Concat(h, data))
+}
+
+// Members are the members as they stand now, by address.
+func (d *Device) Members() []MemberState {
+	d.mu.Lock()
+	list := slices.Collect(maps.Values(d.byKey))
+	d.mu.Unlock()
+	told := d.counters()
+	out := make([]MemberState, 0, len(list))
+	for _, m := range list {
+		s := told[m.Key]
+		s.Member = m.Member
+		s.Path, s.RTT, s.MTU = m.state()
+		out = append(out, s)
+	}
+	slices.SortFunc(out, func(a, b MemberState) int { return a.Address.Compare(b.Address) })
+	return out
+}
+
+// counters are what WireGuard counts for each member.
+func (d *Device) counters() map[PublicKey]MemberState {
+	out := make(map[PublicKey]MemberState)
+	text, err := d.wg.IpcGet()
+	if err != nil {
+		return out
+	}
+	var key PublicKey
+	var sec, nsec int64
+	for line := range strings.Lines(text) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		n, _ := strconv.ParseInt(value, 10, 64)
+		s := out[key]
+		switch name {
+		case "public_key":
+			if b, err := hex.DecodeString(value); err == nil && len(b) == 32 {
+				key, sec, nsec = PublicKey(b), 0, 0
+			}
+			continue
+		case "last_handshake_time_sec":
+			sec = n
+		case "last_handshake_time_nsec":
+			if nsec = n; sec != 0 || nsec != 0 {
+				s.Handshake = time.Unix(sec, nsec)
+			}
+		case "rx_bytes":
+			s.Rx = uint64(n)
+		case "tx_bytes":
+			s.Tx = uint64(n)
+		default:
+			continue
+		}
+		out[key] = s
+	}
+	return out
+}
+
+// id is the host's own peer ID.
+func (n *Network) id() peer.ID {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.h == nil {
+		return ""
+	}
+	return n.h.ID()
+}

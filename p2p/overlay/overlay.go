@@ -1,0 +1,135 @@
+// Package overlay joins network namespaces of different peers into one network: userspace WireGuard over the UDP port
+// that libp2p's QUIC has open, and over libp2p streams where there is no direct path.
+//
+//	container ── TUN ── Device ─┬─ WireGuard ─┬─ UDP, the port of QUIC ───── member's peer
+//	                            │             └─ stream, relayed or over TCP ─ member's peer
+//	                            └─ Outside: the service address, and all that is not in the overlay
+//
+// A datagram on the shared port is told apart by its first four bytes, see wire.go. One host may be in several overlays,
+// with the same addresses in each: an initiation names its device by mac1, everything else by an index that the device
+// gave out when it sent its own half of the handshake.
+//
+// Which path a member's packets take is decided by probes, not by WireGuard's roaming:
+//
+//	probe  5 0 0 0 ‖ tag (8) ‖ nonce (24) ‖ XChaCha20-Poly1305{ kind u8 ‖ id u64 ‖ size u16 ‖ zeros }
+//
+// The tag names the pair of members and the direction; the key comes from their two static keys, so that nobody else can
+// make one. A ping is answered by a pong with its id on the path it came by. A path is used from its first pong on, and
+// given up when several pings in a row go unanswered. Padded pings find out how large a packet the path takes.
+//
+//	stream  /starling/overlay/1/<network>: sender's key (32) ‖ receiver's key (32) ‖ { length u16 ‖ datagram }*
+package overlay
+
+import (
+	"crypto/ecdh"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+)
+
+// PrivateKey is a member's Curve25519 private key.
+type PrivateKey [32]byte
+
+// PublicKey is a member's Curve25519 public key, by which the others know it.
+type PublicKey [32]byte
+
+// Public is the public key of k.
+func (k PrivateKey) Public() (PublicKey, error) {
+	key, err := ecdh.X25519().NewPrivateKey(k[:])
+	if err != nil {
+		return PublicKey{}, fmt.Errorf("%w: private key: %w", ErrConfig, err)
+	}
+	return PublicKey(key.PublicKey().Bytes()), nil
+}
+
+func (k PublicKey) String() string { return hex.EncodeToString(k[:]) }
+
+// Config is one membership.
+type Config struct {
+	Key     PrivateKey
+	Address netip.Addr   // of this member, IPv4
+	Prefix  netip.Prefix // of the overlay; packets within it go to members, or nowhere
+	Service netip.Addr   // the one address within it that goes to Outside; zero means the last before the broadcast address
+	Tun     *os.File     // IFF_TUN|IFF_NO_PI|IFF_VNET_HDR, of any network namespace; it is taken over, also when Join fails
+	MTU     int          // of the TUN's interface, MinMTU..MaxMTU; 0 means DefaultMTU
+	Outside Outside      // where packets for Service and beyond Prefix go; nil drops them
+	Log     *slog.Logger // nil means slog.Default()
+}
+
+// Outside is what lies beyond the overlay.
+type Outside interface {
+	// Deliver takes IPv4 packets that came from the TUN, with checksums, each no larger than MTU. It must not wait, and must not
+	// keep the packets after it has returned.
+	Deliver(packets [][]byte)
+	// SetWriter gives what sends IPv4 packets, with checksums, to the TUN; the writer does not keep them. Packets that are not for
+	// this member, or pretend to come from another, are dropped. It is called before the first Deliver, and with nil when
+	// the device is closed.
+	SetWriter(write func(packets [][]byte) error)
+}
+
+// Member is another member of the overlay.
+type Member struct {
+	Key     PublicKey
+	Peer    peer.ID
+	Address netip.Addr
+}
+
+// Path is how a member's packets travel.
+type Path string
+
+// The paths.
+const (
+	PathDirect  Path = "direct"  // UDP between the two peers
+	PathRelayed Path = "relayed" // a libp2p stream, through a relay or over TCP
+	PathNone    Path = "none"    // no answer by either for a while
+)
+
+// MemberState is a member as it stands now.
+type MemberState struct {
+	Member
+	Path      Path
+	RTT       time.Duration // of the path, 0 when not known
+	MTU       int           // the largest packet that reaches it whole
+	Rx, Tx    uint64        // bytes received and sent, WireGuard's own included
+	Handshake time.Time     // the last one; zero when there was none
+}
+
+const (
+	// MaxDevices bounds the overlays of one host, MaxMembers the members of one.
+	MaxDevices = 64
+	MaxMembers = 1024
+)
+
+// check fills in what was left out.
+func (c *Config) check() error {
+	if c.MTU == 0 {
+		c.MTU = DefaultMTU
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	if !c.Service.IsValid() && c.Prefix.Addr().Is4() && c.Prefix.Bits() >= 0 && c.Prefix.Bits() < 31 {
+		b := c.Prefix.Masked().Addr().As4()
+		last := (uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])) | (1<<(32-c.Prefix.Bits()) - 1)
+		last--
+		c.Service = netip.AddrFrom4([4]byte{byte(last >> 24), byte(last >> 16), byte(last >> 8), byte(last)})
+	}
+	switch {
+	case c.Tun == nil:
+		return fmt.Errorf("%w: no TUN", ErrConfig)
+	case !c.Prefix.IsValid() || !c.Prefix.Addr().Is4():
+		return fmt.Errorf("%w: prefix %s is not IPv4", ErrConfig, c.Prefix)
+	case !c.Prefix.Contains(c.Address):
+		return fmt.Errorf("%w: address %s is not in %s", ErrConfig, c.Address, c.Prefix)
+	case !c.Prefix.Contains(c.Service) || c.Service == c.Address:
+		return fmt.Errorf("%w: service address %s is not a free one in %s", ErrConfig, c.Service, c.Prefix)
+	case c.MTU < MinMTU || c.MTU > MaxMTU:
+		return fmt.Errorf("%w: MTU %d is not in %d..%d", ErrConfig, c.MTU, MinMTU, MaxMTU)
+	}
+	return nil
+}

@@ -1,0 +1,295 @@
+package overlay
+
+import (
+	"hash/maphash"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+)
+
+const (
+	// flows is how many queues there are; flows that share one share its turn.
+	flows = 1024
+	// quantum is how many bytes a flow may send in its turn: one virtio packet, so that trains stay whole.
+	quantum = 64 << 10
+	// maxQueued bounds the memory of all flows together; beyond it the longest loses its oldest packet.
+	maxQueued = 8 << 20
+	// window is how many packets of one member may be between this queue and the kernel: enough for the encryption to have
+	// something to do, few enough that a heartbeat behind them is not late.
+	window = 512
+	// stuck is after how long packets that did not leave count as lost: WireGuard drops those that no handshake comes for.
+	stuck = 100 * time.Millisecond
+)
+
+// queue is between the TUN and WireGuard, with one queue for each inner flow, served in turn (deficit round robin as in
+// FQ-CoDel, RFC 8290, without its dropping by age: flows wait for themselves only). A flow that had nothing waiting is served
+// before those that always have: heartbeats pass bulk.
+type queue struct {
+	stats *Stats
+	seed  maphash.Seed
+	ready chan struct{} // 1: look again
+
+	mu     sync.Mutex
+	closed bool
+	flows  [flows]flow
+	sparse flowList // flows that began to send
+	bulky  flowList // flows that used their turn up
+	queued int      // bytes of buffers
+}
+
+type flow struct {
+	items   []*packet
+	deficit int
+	bytes   int // of buffers
+	active  bool
+	next    *flow
+}
+
+type flowList struct{ first, last *flow }
+
+func (l *flowList) push(f *flow) {
+	f.next = nil
+	if l.last == nil {
+		l.first = f
+	} else {
+		l.last.next = f
+	}
+	l.last = f
+}
+
+func (l *flowList) pop() *flow {
+	f := l.first
+	if f == nil {
+		return nil
+	}
+	if l.first = f.next; l.first == nil {
+		l.last = nil
+	}
+	f.next = nil
+	return f
+}
+
+func newQueue(stats *Stats) *queue {
+	return &queue{stats: stats, seed: maphash.MakeSeed(), ready: make(chan struct{}, 1)}
+}
+
+// flowOf is the queue of a packet: by protocol, addresses and ports.
+func (q *queue) flowOf(p []byte) *flow {
+	var key [13]byte
+	key[0] = p[9]
+	copy(key[1:9], p[12:20])
+	head := int(p[0]&15) * 4
+	if (key[0] == protoTCP || key[0] == protoUDP) && len(p) >= head+4 && p[6]&0x3f|p[7] == 0 {
+		copy(key[9:], p[head:head+4])
+	}
+	return &q.flows[maphash.Bytes(q.seed, key[:])%flows]
+}
+
+// put queues a packet and takes it over.
+func (q *queue) put(p *packet) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		p.release()
+		return
+	}
+	f := q.flowOf(p.data)
+	size := len(p.buf.b)
+	f.items = append(f.items, p)
+	f.bytes += size
+	q.queued += size
+	if !f.active {
+		f.active, f.deficit = true, quantum
+		q.sparse.push(f)
+	}
+	for q.queued > maxQueued {
+		q.shed()
+	}
+	q.wake()
+}
+
+// shed drops the oldest packet of the longest flow.
+func (q *queue) shed() {
+	var longest *flow
+	for i := range q.flows {
+		if f := &q.flows[i]; longest == nil || f.bytes > longest.bytes {
+			longest = f
+		}
+	}
+	q.stats.dropped[dropQueue].Add(1)
+	q.done(longest)
+}
+
+// done removes the first packet of a flow.
+func (q *queue) done(f *flow) {
+	p := f.items[0]
+	f.items[0] = nil
+	if f.items = f.items[1:]; len(f.items) == 0 {
+		f.items = nil
+	}
+	f.bytes -= len(p.buf.b)
+	q.queued -= len(p.buf.b)
+	p.release()
+}
+
+func (q *queue) wake() {
+	select {
+	case q.ready <- struct{}{}:
+	default:
+	}
+}
+
+// get fills bufs from offset on with the packets whose turn it is, and waits until there is one.
+func (q *queue) get(bufs [][]byte, sizes []int, offset int) (int, error) {
+	for {
+		q.mu.Lock()
+		if q.closed {
+			q.mu.Unlock()
+			return 0, os.ErrClosed
+		}
+		n := q.fill(bufs, sizes, offset)
+		held := n == 0 && q.queued > 0
+		q.mu.Unlock()
+		if n > 0 {
+			return n, nil
+		}
+		if !held {
+			<-q.ready
+			continue
+		}
+		t := time.NewTimer(stuck)
+		select {
+		case <-q.ready:
+		case <-t.C:
+		}
+		t.Stop()
+	}
+}
+
+// fill serves flows until there is no room, or none may send.
+func (q *queue) fill(bufs [][]byte, sizes []int, offset int) int {
+	n := 0
+	var held flowList // flows whose member has as many under way as it may
+	now := time.Now()
+	for n < len(bufs) {
+		f, fresh := q.sparse.pop(), true
+		if f == nil {
+			f, fresh = q.bulky.pop(), false
+		}
+		if f == nil {
+			break
+		}
+		n = q.serve(f, bufs, sizes, offset, n, now)
+		switch {
+		case len(f.items) == 0 && fresh && f.deficit < quantum:
+			// Once more through the other list, so that a flow does not pass for a new one by pausing (RFC 8290, 4.2).
+			q.bulky.push(f)
+		case len(f.items) == 0:
+			f.active = false
+		case f.deficit <= 0:
+			f.deficit += quantum
+			q.bulky.push(f)
+		case n == len(bufs):
+			// Its turn goes on with the next call.
+			if fresh {
+				f.next = q.sparse.first
+				if q.sparse.first = f; q.sparse.last == nil {
+					q.sparse.last = f
+				}
+			} else {
+				f.next = q.bulky.first
+				if q.bulky.first = f; q.bulky.last == nil {
+					q.bulky.last = f
+				}
+			}
+		default:
+			held.push(f)
+		}
+	}
+	for f := held.pop(); f != nil; f = held.pop() {
+		q.bulky.push(f)
+	}
+	return n
+}
+
+// serve takes packets of one flow as long as its turn lasts, and says how many bufs are full.
+func (q *queue) serve(f *flow, bufs [][]byte, sizes []int, offset, n int, now time.Time) int {
+	for n < len(bufs) && len(f.items) > 0 && f.deficit > 0 {
+		p := f.items[0]
+		m := p.member
+		if m.inflight >= window {
+			if now.Sub(m.lastSent) < stuck {
+				return n
+			}
+			m.inflight, m.lastSent = 0, now
+		}
+		size := p.next(bufs[n][offset:])
+		if size > 0 {
+			sizes[n] = size
+			n++
+			f.deficit -= size
+			if m.inflight == 0 {
+				m.lastSent = now
+			}
+			m.inflight++
+		}
+		if p.empty() {
+			q.done(f)
+		}
+	}
+	return n
+}
+
+// sent says that the kernel has taken packets of a member.
+func (q *queue) sent(m *member, n int) {
+	if n == 0 {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	was := m.inflight
+	m.inflight, m.lastSent = max(0, m.inflight-n), time.Now()
+	if was >= window && m.inflight < window && q.queued > 0 {
+		q.wake()
+	}
+}
+
+// forget drops what is queued for a member.
+func (q *queue) forget(m *member) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for i := range q.flows {
+		f := &q.flows[i]
+		for n := len(f.items); n > 0; n-- {
+			p := f.items[0]
+			if p.member == m {
+				q.done(f)
+				continue
+			}
+			f.items = append(f.items[1:], p)
+		}
+	}
+}
+
+func (q *queue) close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = true
+	for i := range q.flows {
+		for f := &q.flows[i]; len(f.items) > 0; {
+			q.done(f)
+		}
+	}
+	q.wake()
+}
+
+// IPv4 protocol numbers.
+const (
+	protoICMP = 1
+	protoTCP  = 6
+	protoUDP  = 17
+)
+
+func source(p []byte) netip.Addr      { return netip.AddrFrom4([4]byte(p[12:16])) }
+func destination(p []byte) netip.Addr { return netip.AddrFrom4([4]byte(p[16:20])) }

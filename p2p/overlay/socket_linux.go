@@ -1,0 +1,241 @@
+package overlay
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/net/ipv4"
+	"golang.org/x/sys/unix"
+)
+
+// quicQueue is how many trains wait for QUIC; what comes beyond is dropped, as the kernel does when its buffer is full.
+const quicQueue = 1024
+
+// socket is a UDP port that QUIC and the overlay share. As long as no overlay was joined QUIC reads it itself, as it would
+// read a plain socket, and nothing is in between. From then on one goroutine reads trains of datagrams and sorts them.
+// QUIC writes past all this, with its own offloads.
+type socket struct {
+	*net.UDPConn
+	n   *Network
+	raw syscall.RawConn
+	six bool        // an IPv6 socket, which takes nothing else
+	gso atomic.Bool // one call may send a train
+
+	shared atomic.Bool
+	plain  sync.Mutex // held by QUIC while it reads the port itself
+	batch  *ipv4.PacketConn
+	quic   chan quicTrain
+	rest   quicTrain // what of a train QUIC had no room for; its reader's alone
+	until  deadline
+	ended  chan struct{} // closed with the reader
+	start  sync.Once
+	shut   sync.Once
+	err    error
+}
+
+// quicTrain are datagrams of QUIC from one address.
+type quicTrain struct {
+	train
+	from *net.UDPAddr
+	oob  []byte // what the kernel told beside them: ECN, the address they were sent to
+}
+
+// ListenUDP is what libp2p's QUIC opens its ports with.
+func (n *Network) ListenUDP(network string, laddr *net.UDPAddr) (net.PacketConn, error) {
+	c, err := net.ListenUDP(network, laddr)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	s := &socket{UDPConn: c, n: n, raw: raw, six: network == "udp6", batch: ipv4.NewPacketConn(c), quic: make(chan quicTrain, quicQueue), ended: make(chan struct{})}
+	s.until.init()
+	err = raw.Control(func(fd uintptr) {
+		_, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_SEGMENT)
+		s.gso.Store(err == nil)
+	})
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	if err := n.open(s); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return s, nil
+}
+
+// share begins to sort what comes in.
+func (s *socket) share() {
+	s.start.Do(func() {
+		s.shared.Store(true)
+		_ = s.UDPConn.SetReadDeadline(time.Unix(1, 0)) // QUIC's read ends
+		s.plain.Lock()
+		defer s.plain.Unlock()
+		_ = s.UDPConn.SetReadDeadline(time.Time{})
+		gro := false
+		_ = s.raw.Control(func(fd uintptr) {
+			// Kernels before 5.12 cannot tell whether it is on, and have bugs in it.
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_GRO, 1)
+			on, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_GRO)
+			if gro = err == nil && on == 1; !gro {
+				_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_GRO, 0)
+			}
+		})
+		r := newReceiver(s, gro)
+		go func() {
+			defer close(s.ended)
+			r.run()
+		}()
+	})
+}
+
+// Close closes the port and waits for its reader.
+func (s *socket) Close() error {
+	s.shut.Do(func() {
+		s.n.forget(s)
+		s.err = s.UDPConn.Close()
+		s.start.Do(func() { close(s.ended) }) // it was never shared
+		<-s.ended
+	})
+	return s.err
+}
+
+// SetReadDeadline bounds QUIC's reads.
+func (s *socket) SetReadDeadline(t time.Time) error {
+	s.until.set(t)
+	if !s.shared.Load() {
+		return s.UDPConn.SetReadDeadline(t)
+	}
+	return nil
+}
+
+// SetDeadline bounds QUIC's reads and everybody's writes.
+func (s *socket) SetDeadline(t time.Time) error {
+	return errors.Join(s.SetReadDeadline(t), s.SetWriteDeadline(t))
+}
+
+// ReadBatch reads datagrams of QUIC. It has the meaning of [ipv4.PacketConn.ReadBatch], and is called by one goroutine.
+func (s *socket) ReadBatch(ms []ipv4.Message, flags int) (int, error) {
+	if !s.shared.Load() {
+		s.plain.Lock()
+		n, err := s.batch.ReadBatch(ms, flags)
+		s.plain.Unlock()
+		if err == nil || !s.shared.Load() {
+			return n, err
+		}
+	}
+	if len(s.rest.data) == 0 {
+		select {
+		case s.rest = <-s.quic:
+		default:
+			select {
+			case s.rest = <-s.quic:
+			case <-s.until.wait():
+				return 0, &net.OpError{Op: "read", Net: "udp", Source: s.LocalAddr(), Err: os.ErrDeadlineExceeded}
+			case <-s.ended:
+				return 0, &net.OpError{Op: "read", Net: "udp", Source: s.LocalAddr(), Err: net.ErrClosed}
+			}
+		}
+	}
+	n := 0
+	for n < len(ms) {
+		m := &ms[n]
+		m.N = copy(m.Buffers[0], s.rest.pop())
+		m.NN, m.Addr, m.Flags = copy(m.OOB, s.rest.oob), s.rest.from, 0
+		n++
+		if len(s.rest.data) > 0 {
+			continue
+		}
+		s.rest.buf.release()
+		s.rest = quicTrain{}
+		if n == len(ms) {
+			break
+		}
+		select {
+		case s.rest = <-s.quic:
+		default:
+			return n, nil
+		}
+	}
+	return n, nil
+}
+
+// ReadMsgUDP reads one datagram of QUIC.
+func (s *socket) ReadMsgUDP(b, oob []byte) (n, oobn, flags int, addr *net.UDPAddr, err error) {
+	m := []ipv4.Message{{Buffers: [][]byte{b}, OOB: oob}}
+	if _, err := s.ReadBatch(m, 0); err != nil {
+		return 0, 0, 0, nil, err
+	}
+	addr, _ = m[0].Addr.(*net.UDPAddr)
+	return m[0].N, m[0].NN, m[0].Flags, addr, nil
+}
+
+// ReadFrom reads one datagram of QUIC.
+func (s *socket) ReadFrom(b []byte) (int, net.Addr, error) {
+	n, _, _, addr, err := s.ReadMsgUDP(b, nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	return n, addr, nil
+}
+
+// local is where the port is open.
+func (s *socket) local() netip.AddrPort {
+	a, _ := s.LocalAddr().(*net.UDPAddr)
+	return a.AddrPort()
+}
+
+func (s *socket) String() string { return fmt.Sprintf("udp %s", s.local()) }
+
+// deadline is a moment that others may move.
+type deadline struct {
+	mu    sync.Mutex
+	timer *time.Timer
+	over  chan struct{} // closed when it has passed
+}
+
+func (d *deadline) init() { d.over = make(chan struct{}) }
+
+func (d *deadline) wait() <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.over
+}
+
+func (d *deadline) set(t time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.timer != nil {
+		d.timer.Stop()
+		d.timer = nil
+	}
+	select {
+	case <-d.over:
+		d.over = make(chan struct{})
+	default:
+	}
+	over := d.over
+	switch left := time.Until(t); {
+	case t.IsZero():
+	case left <= 0:
+		close(over)
+	default:
+		var timer *time.Timer
+		timer = time.AfterFunc(left, func() {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			if d.timer == timer {
+				close(over)
+			}
+		})
+		d.timer = timer
+	}
+}

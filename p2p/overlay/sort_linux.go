@@ -1,0 +1,36 @@
+package overlay
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+)
+
+// sort gives the datagrams of a train to those they are for, runs of them in one go. It never waits: whoever has no room
+// loses them. The caller holds the train's buffer.
+func (s *socket) sort(t train, from netip.AddrPort, oob []byte, udp func(netip.AddrPort) *net.UDPAddr) {
+	for len(t.data) > 0 {
+		run := train{buf: t.buf, data: t.data, seg: t.seg}
+		to := s.n.whose(t.pop())
+		for len(t.data) > 0 && to.runs && s.n.whose(t.data[:min(t.seg, len(t.data))]) == to {
+			t.pop()
+		}
+		run.data = run.data[: len(run.data)-len(t.data) : len(run.data)-len(t.data)]
+		switch {
+		case to.kind == kindOther:
+			run.buf.hold()
+			select {
+			case s.quic <- quicTrain{train: run, from: udp(from), oob: slices.Clone(oob)}:
+			default:
+				run.buf.release()
+				s.n.stats.dropped[dropQUIC].Add(1)
+			}
+		case to.device == nil:
+			s.n.stats.dropped[dropStranger].Add(1)
+		case to.kind == kindProbe:
+			to.device.heard(run.data, to.member, route{port: s, to: from})
+		default:
+			to.device.push(arrival{train: run, member: to.member, from: route{port: s, to: from}})
+		}
+	}
+}
