@@ -32,7 +32,7 @@ var Areas = []Area{
 		Folder: "p2p", Others: []string{
 			"github.com/libp2p/", "github.com/multiformats/", "github.com/ipfs/", "google.golang.org/protobuf/",
 			"github.com/marcopolo/simnet", "github.com/mr-tron/base58", "github.com/prometheus/client_golang/",
-			"github.com/quic-go/quic-go", "golang.org/x/", "gvisor.dev/gvisor/",
+			"github.com/quic-go/quic-go", "go.uber.org/fx", "golang.org/x/", "golang.zx2c4.com/wireguard/", "gvisor.dev/gvisor/",
 		},
 		Why: "p2p is generic: another project could take it as it is, and it can be tested without any of our meaning",
 	},
