@@ -44,6 +44,7 @@ type Registry struct {
 	Private string // the one that asks for a password
 
 	inner     http.Handler
+	blobs     *blobs
 	listeners []net.Listener
 	mu        sync.Mutex
 	layers    map[string]v1.Layer // by content's name
@@ -51,7 +52,8 @@ type Registry struct {
 
 // NewRegistry serves an empty registry from this process, in each namespace at the same address. Close it.
 func NewRegistry(in ...*natlab.Namespace) (*Registry, error) {
-	r := &Registry{layers: map[string]v1.Layer{}, inner: registry.New(registry.Logger(log.New(io.Discard, "", 0)))}
+	r := &Registry{layers: map[string]v1.Layer{}, blobs: newBlobs()}
+	r.inner = registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithBlobHandler(r.blobs))
 	for i, addr := range []*string{&r.Addr, &r.Private} {
 		*addr = "127.0.0.1:0"
 		for _, n := range in {
@@ -177,11 +179,34 @@ func (r *Registry) layer(files []File) (v1.Layer, error) {
 // Push makes an image of files for this machine and says what it is called, by digest. change, if not nil, has its
 // configuration changed; else it has nothing but an entrypoint, the first file.
 func (r *Registry) Push(repo string, change func(*v1.ConfigFile), files ...File) (string, error) {
-	layer, err := r.layer(files)
-	if err != nil {
-		return "", err
+	return r.push(repo, nil, files, func(cfg *v1.ConfigFile) {
+		cfg.Config.Entrypoint = []string{files[0].Path}
+		if change != nil {
+			change(cfg)
+		}
+	})
+}
+
+// PushLayers makes an image of layers, the lowest first, and of files above them, if any, and says what it is called, by digest.
+// The layers stay where they are until an engine asks for them. change has its configuration changed, which is empty.
+func (r *Registry) PushLayers(repo string, change func(*v1.ConfigFile), layers []*Layer, files ...File) (string, error) {
+	return r.push(repo, layers, files, change)
+}
+
+func (r *Registry) push(repo string, below []*Layer, files []File, change func(*v1.ConfigFile)) (string, error) {
+	var layers []v1.Layer
+	for _, l := range below {
+		r.blobs.add(l)
+		layers = append(layers, l)
 	}
-	img, err := mutate.AppendLayers(empty.Image, layer)
+	if len(files) > 0 {
+		top, err := r.layer(files)
+		if err != nil {
+			return "", err
+		}
+		layers = append(layers, top)
+	}
+	img, err := mutate.AppendLayers(empty.Image, layers...)
 	if err != nil {
 		return "", err
 	}
@@ -191,10 +216,7 @@ func (r *Registry) Push(repo string, change func(*v1.ConfigFile), files ...File)
 	}
 	cfg = cfg.DeepCopy()
 	cfg.OS, cfg.Architecture = "linux", runtime.GOARCH
-	cfg.Config.Entrypoint = []string{files[0].Path}
-	if change != nil {
-		change(cfg)
-	}
+	change(cfg)
 	if img, err = mutate.ConfigFile(img, cfg); err != nil {
 		return "", err
 	}

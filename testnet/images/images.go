@@ -1,0 +1,189 @@
+//go:build linux
+
+// Package images makes the images that clusters are tested with: Debian with Python, and above it Ray from PyPI, or Debian's
+// PyTorch, or Debian's Open MPI. They are made on this machine from packages, without a registry (script `build` beside this
+// file), and kept in the user's cache, by what they are made of:
+//
+//	<cache>/starling/images/<key>/{base,ray,torch,mpi}.tar    one layer each
+package images
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/starling-network/starling/testnet/engine"
+)
+
+// Name of an image.
+type Name string
+
+// The images: each has Python 3.11 and what it is called by.
+const (
+	Ray   Name = "ray"
+	Torch Name = "torch" // and torchrun
+	MPI   Name = "mpi"   // Open MPI and mpi4py
+)
+
+const base = "base"
+
+var names = []Name{base, Ray, Torch, MPI}
+
+// ErrUnavailable says that the images cannot be made here; its text says why.
+var ErrUnavailable = errors.New("images of Ray, PyTorch and MPI cannot be made here")
+
+// programs are what the script needs beside a shell, with the package that has them.
+var programs = []string{"bash", "apt-get", "apt-cache", "dpkg-deb", "tar", "awk"}
+
+// keep is how long images of other packages stay in the cache: a test that runs beside may still read them.
+const keep = 24 * time.Hour
+
+//go:embed build
+var script []byte
+
+//go:embed ray.txt
+var rayPackages []byte
+
+// Set are the images of one machine.
+type Set struct {
+	dir string
+}
+
+// Make finds the images in the cache, or makes them, which takes minutes. The error is ErrUnavailable where it cannot be done.
+func Make(ctx context.Context, say func(format string, args ...any)) (*Set, error) {
+	if runtime.GOARCH != "amd64" {
+		return nil, fmt.Errorf("%w: Ray is pinned for amd64, and this is %s", ErrUnavailable, runtime.GOARCH)
+	}
+	for _, program := range programs {
+		if _, err := exec.LookPath(program); err != nil {
+			return nil, fmt.Errorf("%w: %s is missing: they are made of Debian's packages", ErrUnavailable, program)
+		}
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	root := filepath.Join(cache, "starling", "images")
+	if err := os.MkdirAll(root, 0o755); err != nil {
+		return nil, err
+	}
+	lock, err := os.OpenFile(filepath.Join(root, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil { // whoever comes second finds what the first one made
+		return nil, fmt.Errorf("waiting for who else makes images: %w", err)
+	}
+	work, err := os.MkdirTemp(root, "new-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(work)
+	if err := errors.Join(os.WriteFile(filepath.Join(work, "build"), script, 0o700), os.WriteFile(filepath.Join(work, "ray.txt"), rayPackages, 0o600)); err != nil {
+		return nil, err
+	}
+	key, err := build(ctx, work, "-key")
+	if err != nil {
+		return nil, err
+	}
+	s := &Set{dir: filepath.Join(root, strings.TrimSpace(key))}
+	if s.complete() {
+		return s, os.Chtimes(s.dir, time.Time{}, time.Now())
+	}
+	say("making images of Ray, PyTorch and MPI from Debian's and PyPI's packages; they stay in %s", root)
+	began := time.Now()
+	if _, err := build(ctx, work, filepath.Join(work, "out")); err != nil {
+		return nil, err
+	}
+	if err := os.RemoveAll(s.dir); err != nil {
+		return nil, err
+	}
+	if err := os.Rename(filepath.Join(work, "out"), s.dir); err != nil {
+		return nil, err
+	}
+	if !s.complete() {
+		return nil, fmt.Errorf("the script left no images in %s", s.dir)
+	}
+	say("images made in %v", time.Since(began).Round(time.Second))
+	return s, clean(root)
+}
+
+// build runs the script and returns what it prints. That apt or pip give nothing is no fault of what is tested.
+func build(ctx context.Context, work, arg string) (string, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(work, "build"), arg)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	cmd.Env = append(os.Environ(), "TMPDIR="+work, "LC_ALL=C.UTF-8")
+	cmd.WaitDelay = 10 * time.Second
+	if err := cmd.Run(); err != nil {
+		said := errs.Bytes()
+		return "", fmt.Errorf("%w: %w\n%s", ErrUnavailable, err, said[max(0, len(said)-2000):])
+	}
+	return out.String(), nil
+}
+
+// clean removes what older packages and runs that were broken off have left.
+func clean(root string) error {
+	entries, err := os.ReadDir(root)
+	for _, e := range entries {
+		if info, serr := e.Info(); serr == nil && e.IsDir() && time.Since(info.ModTime()) > keep {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(root, e.Name())))
+		}
+	}
+	return err
+}
+
+// complete says whether all images are there.
+func (s *Set) complete() bool {
+	for _, n := range names {
+		if _, err := os.Stat(s.path(n)); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *Set) path(n Name) string { return filepath.Join(s.dir, string(n)+".tar") }
+
+// Push puts an image into a registry, with files above it, and says what it is called, by digest.
+func (s *Set) Push(r *engine.Registry, n Name, files ...engine.File) (string, error) {
+	var layers []*engine.Layer
+	for _, part := range []Name{base, n} {
+		l, err := engine.OpenLayer(s.path(part))
+		if err != nil {
+			return "", err
+		}
+		layers = append(layers, l)
+	}
+	return r.PushLayers(string(n), func(cfg *v1.ConfigFile) {
+		cfg.Config.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "HOME=/root"}
+		cfg.Config.Cmd = []string{"/bin/bash"}
+		cfg.Config.WorkingDir = "/root"
+	}, layers, files...)
+}
+
+// Unpack makes an image's file system in a directory, for programs of it that run outside of any engine. It needs root.
+func (s *Set) Unpack(ctx context.Context, n Name, dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, part := range []Name{base, n} {
+		cmd := exec.CommandContext(ctx, "tar", "-x", "--keep-directory-symlink", "-C", dir, "-f", s.path(part))
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("unpacking %s: %w: %s", part, err, out)
+		}
+	}
+	return nil
+}
