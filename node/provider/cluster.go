@@ -41,6 +41,7 @@ type Networks interface {
 
 // Joining is one execution that is to be a member.
 type Joining struct {
+	Cluster string
 	Key     cluster.PrivateKey
 	Address netip.Addr
 	MTU     int
@@ -285,7 +286,7 @@ func (x *executor) connect(ctx context.Context, e *execution) error {
 		}
 		self, _ := p.Own()
 		network, err = x.networks.Join(Joining{
-			Key: x.member(self.Hold), Address: cluster.Address(p.Rank), MTU: int(p.MTU), Tun: tun, Names: e.names,
+			Cluster: p.ID, Key: x.member(self.Hold), Address: cluster.Address(p.Rank), MTU: int(p.MTU), Tun: tun, Names: e.names,
 			Internet: runtime.Network(e.work.Network) == runtime.NetworkInternet,
 			Log:      x.log.With("cluster", p.ID, "rank", p.Rank),
 		})

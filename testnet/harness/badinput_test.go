@@ -339,7 +339,7 @@ func (a *adversary) badExecs(p *Peer, other *adversary) {
 	}
 	wide := protocol.Exec
 	wide.MaxRequest = 4 << 20
-	_, err := wide.Call(a.t.Context(), a.host, a.tag, p.id(), &nodepb.ExecRequest{Lease: id[:], Seq: 1, Op: with(func(w *nodepb.Workload) { w.Args = []string{strings.Repeat("x", 300<<10)} })})
+	_, err := wide.Call(a.t.Context(), a.host, a.tag, p.id(), &nodepb.ExecRequest{Lease: id[:], Seq: 1, Op: with(func(w *nodepb.Workload) { w.Args = []string{strings.Repeat("x", protocol.MaxWorkload)} })})
 	told(a.t, "an oversized workload", err, "malformed", "too large")
 	if _, err := a.start(p, h, "work", "60"); err != nil {
 		a.t.Errorf("a good workload: %v", err)
