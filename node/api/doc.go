@@ -23,6 +23,7 @@
 //	POST   /v1/jobs/{id}/pause         freeze it; its units stay held and paid for → Job
 //	POST   /v1/jobs/{id}/resume        let it go on → Job
 //	POST   /v1/jobs/{id}/extend        give it more time, ExtendRequest → Extension, which says what each provider answered
+//	GET    /v1/jobs/{id}/token         what a cluster's engine knows its own by → TokenAnswer
 //	POST   /v1/jobs/{id}/rerun         submit it once more, with Changes → Job
 //	POST   /v1/quotes                  what a job would cost now; nothing is reserved → Quotation
 //	GET    /v1/spend[?days=7]          what was spent by day and key, and the limits
@@ -36,6 +37,10 @@
 //	GET    /v1/offers[?class=cpu]      offers it can find, with whether they answered a recent probe
 //	GET    /v1/leases                  what this peer has sold
 //	GET    /healthz                    no token needed
+//
+// A cluster is a job: its spec has "cluster" (engine, command, autostop, network), "cluster" in the job says whether the engine is
+// ready, and each rank's "live" has "ways", how it reaches the head and the others. Everything that is done with jobs is done so with
+// clusters, too: exec, forward and logs take any rank, 0 is the head, and DELETE takes it down.
 //
 // An API key's token opens the routes of jobs, blobs, quotes, offers and spending, and of jobs only its own.
 //

@@ -58,6 +58,7 @@ type Jobs interface {
 	// Probes are the records of the job's probes that are kept.
 	Probes(ctx context.Context, id string) ([]exclusive.Record, error)
 	Live
+	Clusters
 }
 
 // Node is what the API asks of the peer itself.
@@ -212,6 +213,7 @@ func (s *Server) handler() http.Handler {
 		"GET /v1/leases":             func(w http.ResponseWriter, _ *http.Request) error { return reply(w, s.node.Leases()) },
 	}
 	maps.Copy(routes, s.jobRoutes())
+	maps.Copy(routes, s.clusterRoutes())
 	maps.Copy(routes, s.evidenceRoutes())
 	maps.Copy(routes, s.auditRoutes())
 	maps.Copy(routes, s.probeRoutes())

@@ -93,6 +93,7 @@ type Job struct {
 	Nonce sign.Hash `json:"nonce,omitzero"`
 	// Verified is how far each rank's result is checked, of a job that asks for it.
 	Verified []Verified `json:"verified,omitempty"`
+	Cluster  *Cluster   `json:"cluster,omitempty"`
 	// Replica says whose result this job computes again; nil: it is a job of its own.
 	Replica *Replica `json:"replica,omitempty"`
 }

@@ -74,6 +74,7 @@ var commands = []func(*App) *cobra.Command{
 	newStop,
 	newRerun,
 	newHistory,
+	newCluster,
 	newJob,
 	newUp,
 	newClient,

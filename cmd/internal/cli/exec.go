@@ -42,16 +42,9 @@ The command ends with this one, and at the latest with the rank's program. Not e
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {
-			p := buyer.Program{Args: args[1:], WorkDir: dir, TTY: tty}
-			for _, e := range env {
-				k, v, ok := strings.Cut(e, "=")
-				if !ok || k == "" {
-					return Usagef("-e %s: want NAME=VALUE", e)
-				}
-				if p.Env == nil {
-					p.Env = map[string]string{}
-				}
-				p.Env[k] = v
+			p, err := programOf(args[1:], env, dir, tty)
+			if err != nil {
+				return err
 			}
 			client, err := a.Client()
 			if err != nil {
@@ -66,6 +59,30 @@ The command ends with this one, and at the latest with the rank's program. Not e
 	c.Flags().StringArrayVarP(&env, "env", "e", nil, "NAME=VALUE, on top of the program's environment")
 	c.Flags().StringVarP(&dir, "workdir", "w", "", "where the command starts (default: where the program did)")
 	return c
+}
+
+// programOf is a command as the flags of exec describe it.
+func programOf(args, env []string, dir string, tty bool) (buyer.Program, error) {
+	p := buyer.Program{Args: args, WorkDir: dir, TTY: tty}
+	vars, err := variables("-e", env)
+	p.Env = vars
+	return p, err
+}
+
+// variables reads NAME=VALUE; nil for none.
+func variables(flag string, texts []string) (map[string]string, error) {
+	var vars map[string]string
+	for _, text := range texts {
+		k, v, ok := strings.Cut(text, "=")
+		if !ok || k == "" {
+			return nil, Usagef("%s %s: want NAME=VALUE", flag, text)
+		}
+		if vars == nil {
+			vars = map[string]string{}
+		}
+		vars[k] = v
+	}
+	return vars, nil
 }
 
 // exec runs the command and returns an error with its exit code.

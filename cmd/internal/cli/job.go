@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -21,13 +22,18 @@ const defaultDecimals = 6
 
 func newJob(a *App) *cobra.Command {
 	c := &cobra.Command{
-		Use:     "job",
-		Short:   "Work with job files",
+		Use:   "job",
+		Short: "Check job files; submit to a Ray cluster",
+		Long: `validate checks a file before it is submitted. The others are for the jobs of a Ray cluster (starling cluster), which Ray itself
+keeps; jobs of the network are submitted by starling run and starling submit.`,
+		Example: `  starling job validate job.yaml
+  starling job submit --cluster sweep --working-dir . -- python script.py
+  starling job ls --cluster sweep`,
 		GroupID: groupJobs,
 		Args:    onlyCommands,
 		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(newJobValidate(a))
+	c.AddCommand(newJobValidate(a), newJobSubmit(a), newJobLs(a), newJobLogs(a), newJobStop(a))
 	return c
 }
 
@@ -167,6 +173,15 @@ func jobTable(t *Table, j job.Job) {
 		t.Row("image", j.Image)
 	} else {
 		t.Row("module", j.Module)
+	}
+	if c := j.Cluster; c != nil {
+		t.Row("cluster", fmt.Sprintf("%s, %s, on a %s network or a faster one", c.Engine, count(int(j.Count), "member"), c.Network))
+		if len(c.Command) > 0 {
+			t.Row("command", strings.Join(c.Command, " "))
+		}
+		if c.Autostop > 0 {
+			t.Row("autostop", time.Duration(c.Autostop))
+		}
 	}
 	for _, s := range j.Secrets {
 		at := "/run/secrets/" + s.FileName()

@@ -39,26 +39,31 @@ has ended; its exit code then is that of the job.`,
 					return err
 				}
 			}
-			err = a.copyLogs(ctx, client, j, rank, follow, a.Out, a.Err)
-			if !follow {
-				return err
-			}
-			if ctx.Err() != nil {
-				a.say("the job goes on. Come back with `starling logs -f %s`, end it with `starling stop %[1]s`", j.ID)
-				return nil
-			}
-			if err != nil {
-				return err
-			}
-			if j, err = client.Job(ctx, j.ID); err != nil {
-				return err
-			}
-			return WithHint(JobError(j), "starling why %s", j.ID)
+			return a.logs(ctx, client, j, rank, follow)
 		},
 	}
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the job has ended")
 	c.Flags().IntVar(&rank, "rank", allRanks, "of one rank only")
 	return c
+}
+
+// logs writes the log of one rank or of all, with follow until the job has ended; the error then says how.
+func (a *App) logs(ctx context.Context, client *api.Client, j buyer.Job, rank int, follow bool) error {
+	err := a.copyLogs(ctx, client, j, rank, follow, a.Out, a.Err)
+	if !follow {
+		return err
+	}
+	if ctx.Err() != nil {
+		a.say("the job goes on. Come back with `starling logs -f %s`, end it with `starling stop %[1]s`", j.ID)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if j, err = client.Job(ctx, j.ID); err != nil {
+		return err
+	}
+	return WithHint(JobError(j), "starling why %s", j.ID)
 }
 
 func checkRank(j buyer.Job, rank int) error {
@@ -90,35 +95,40 @@ waits until the payment is final. Stopping a job that has ended does nothing.`,
 			if err != nil {
 				return err
 			}
-			jobs := []buyer.Job{}
-			for _, id := range args {
-				if err := client.Stop(ctx, id); err != nil {
-					return err
-				}
-				j, err := client.Job(ctx, id)
-				if err != nil {
-					return err
-				}
-				if wait {
-					if j, err = waitFor(ctx, client, j.ID); err != nil {
-						return err
-					}
-				}
-				jobs = append(jobs, j)
-			}
-			return a.Show(jobs, func(t *Table) {
-				for _, j := range jobs {
-					state := string(j.State)
-					if !j.State.Ended() {
-						state = "stopping"
-					}
-					t.Row(j.ID, state)
-				}
-			})
+			return a.stop(ctx, client, args, wait)
 		},
 	}
 	c.Flags().BoolVar(&wait, "wait", false, "until it has ended and everything is paid")
 	return c
+}
+
+// stop ends jobs and shows what becomes of them.
+func (a *App) stop(ctx context.Context, client *api.Client, ids []string, wait bool) error {
+	jobs := []buyer.Job{}
+	for _, id := range ids {
+		if err := client.Stop(ctx, id); err != nil {
+			return err
+		}
+		j, err := client.Job(ctx, id)
+		if err != nil {
+			return err
+		}
+		if wait {
+			if j, err = waitFor(ctx, client, j.ID); err != nil {
+				return err
+			}
+		}
+		jobs = append(jobs, j)
+	}
+	return a.Show(jobs, func(t *Table) {
+		for _, j := range jobs {
+			state := string(j.State)
+			if !j.State.Ended() {
+				state = "stopping"
+			}
+			t.Row(j.ID, state)
+		}
+	})
 }
 
 func newWait(a *App) *cobra.Command {

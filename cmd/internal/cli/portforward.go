@@ -38,9 +38,6 @@ to standard output, one line each.`,
 		},
 		RunE: func(c *cobra.Command, args []string) error {
 			ctx := c.Context()
-			if ip := net.ParseIP(address); ip == nil {
-				return Usagef("--address: %q is not an IP address", address)
-			}
 			client, err := a.Client()
 			if err != nil {
 				return err
@@ -52,24 +49,11 @@ to standard output, one line each.`,
 			if err := checkRank(j, rank); err != nil {
 				return err
 			}
-			var forwards []*forward
-			for _, arg := range args[1:] {
-				f, err := newForward(client, j.ID, rank, address, arg)
-				if err != nil {
-					for _, f := range forwards {
-						f.ln.Close()
-					}
-					return err
-				}
-				f.a = a
-				forwards = append(forwards, f)
+			fs, err := openForwards(a, client, j.ID, rank, address, args[1:])
+			if err != nil {
+				return err
 			}
-			var wg sync.WaitGroup
-			for _, f := range forwards {
-				fmt.Fprintf(a.Out, "%s -> port %d of rank %d\n", f.ln.Addr(), f.port, rank)
-				wg.Go(func() { f.run(ctx) })
-			}
-			wg.Wait()
+			runForwards(fs, func(f *forward) func() { return f.plain(ctx) })
 			return nil
 		},
 	}
@@ -105,6 +89,45 @@ func newForward(client *api.Client, job string, rank int, address, arg string) (
 		return nil, WithHint(fmt.Errorf("listening for port %d: %w", port, err), "0:%d takes a free port", port)
 	}
 	return &forward{client: client, job: job, rank: rank, port: uint16(port), ln: ln}, nil
+}
+
+// openForwards listens for the ports, or for none of them.
+func openForwards(a *App, client *api.Client, id string, rank int, address string, ports []string) ([]*forward, error) {
+	if ip := net.ParseIP(address); ip == nil {
+		return nil, Usagef("--address: %q is not an IP address", address)
+	}
+	var forwards []*forward
+	for _, arg := range ports {
+		f, err := newForward(client, id, rank, address, arg)
+		if err != nil {
+			closeForwards(forwards)
+			return nil, err
+		}
+		f.a = a
+		forwards = append(forwards, f)
+	}
+	return forwards, nil
+}
+
+func closeForwards(fs []*forward) {
+	for _, f := range fs {
+		f.ln.Close()
+	}
+}
+
+// runForwards serves them all until each is done. begin says where one listens, in order, and returns what serves it.
+func runForwards(fs []*forward, begin func(*forward) (run func())) {
+	var wg sync.WaitGroup
+	for _, f := range fs {
+		wg.Go(begin(f))
+	}
+	wg.Wait()
+}
+
+// plain says where the port is, and returns what carries its connections as they are.
+func (f *forward) plain(ctx context.Context) (run func()) {
+	fmt.Fprintf(f.a.Out, "%s -> port %d of rank %d\n", f.ln.Addr(), f.port, f.rank)
+	return func() { f.run(ctx) }
 }
 
 // say tells of a connection that did not go well, and what to do about it.

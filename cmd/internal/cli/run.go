@@ -123,34 +123,44 @@ func (a *App) submit(ctx context.Context, spec job.Job, o submitOptions) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	if err := checkFiles(spec); err != nil {
-		return err
-	}
 	if o.dryRun {
+		if err := checkFiles(spec); err != nil {
+			return err
+		}
 		return a.dryRun(ctx, spec)
 	}
-	g, err := a.genesis()
+	c, g, j, err := a.handIn(ctx, spec, o)
 	if err != nil {
 		return err
 	}
-	c, err := a.Client()
-	if err != nil {
-		return err
+	return a.submitted(ctx, c, g, j, o)
+}
+
+// handIn uploads a job's files and submits it, detached as the options say.
+func (a *App) handIn(ctx context.Context, spec job.Job, o submitOptions) (c *api.Client, g market.Genesis, j buyer.Job, err error) {
+	if err = checkFiles(spec); err != nil {
+		return c, g, j, err
+	}
+	if g, err = a.genesis(); err != nil {
+		return c, g, j, err
+	}
+	if c, err = a.Client(); err != nil {
+		return c, g, j, err
 	}
 	values, err := a.values(ctx, spec)
 	if err != nil {
-		return err
+		return c, g, j, err
 	}
 	p := a.progress()
 	blobs, err := upload(ctx, c, spec, p)
 	p.clear()
 	if err != nil {
-		return err
+		return c, g, j, err
 	}
 	if spec, err = spec.WithBlobs(blobs); err != nil {
-		return err
+		return c, g, j, err
 	}
-	wanted := (o.detach || o.idOnly) && !o.guards && !g.Program.IsZero()
+	wanted := (o.detach || o.idOnly) && !o.guards && !g.Program.IsZero() && spec.Cluster == nil
 	if wanted && (len(spec.Secrets) > 0 || spec.Registry != nil) {
 		wanted = false
 		a.say("warning: a job with secrets has no guardians: it goes on only while the peer that it was given to runs")
@@ -172,17 +182,14 @@ func (a *App) submit(ctx context.Context, spec job.Job, o submitOptions) error {
 		}
 		return j, nil
 	}
-	j, err := submit()
+	j, err = submit()
 	if err == nil && wanted && (j.Outcome == buyer.Failed || j.State == buyer.Failed) && !j.Detached.Engaged {
 		a.say("warning: %s", j.Reason)
 		a.say("warning: the job is submitted without guardians: it goes on only while the peer that it was given to runs")
 		spec = spec.Guarded(0)
 		j, err = submit()
 	}
-	if err != nil {
-		return err
-	}
-	return a.submitted(ctx, c, g, j, o)
+	return c, g, j, err
 }
 
 // guardiansOfDetached is how many guardians a detached job has that does not say.

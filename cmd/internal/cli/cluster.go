@@ -1,0 +1,180 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/buyer"
+)
+
+func newCluster(a *App) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "cluster",
+		Short: "Make several peers one machine: Ray, torchrun, MPI or Dask on them",
+		Long: `A cluster is a job whose members reach one another as if they were on one network, wherever they are: each has one
+network interface (ovl0) with an address of its own, names for the others (head, node-1, node-2, …) and an engine that people know,
+unmodified. Between members goes WireGuard, end to end: directly where UDP gets through, else by way of a relay.
+
+All members are leased or none. Which ones is decided by what was measured between them, the most reliable is the head (rank 0). A
+member that is lost is replaced, and only it. A cluster is paid for until it is taken down, its command ends, its time is over or it
+was idle for its autostop.
+
+A cluster is described by a file:
+
+  apiVersion: v1
+  kind: Cluster
+  metadata: {name: sweep}
+  spec:
+    size: 8                             members, each on a peer of its own
+    image: rayproject/ray@sha256:…      every member's
+    engine: ray                         ray, torchrun, mpi, dask or none
+    command: [python, sweep.py]         leave it out and ray, dask or none wait for your work
+    resources: {gpus: 1, memory: 8Gi}   of each member
+    placement: {network: metro}         no slower than: lan, metro or wan
+    autostop: 30m
+    timeouts: {run: 8h}
+    payment: {maxPrice: 0.05/unit-hour, budget: 3}
+
+Every command takes a cluster's name, or the id of its job. What is done with jobs is done with clusters, too: starling why,
+receipts, extend, cp.`,
+		Example: `  starling cluster up sweep.yaml
+  starling cluster status sweep
+  starling cluster port-forward sweep 8265            the dashboard, and ray job submit --address http://127.0.0.1:8265
+  starling job submit --cluster sweep --working-dir . -- python script.py
+  starling cluster exec sweep --all -- nvidia-smi -L
+  starling cluster down sweep`,
+		GroupID: groupJobs,
+		Args:    onlyCommands,
+		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(newClusterUp(a), newClusterLs(a), newClusterStatus(a), newClusterExec(a), newClusterLogs(a), newClusterForward(a),
+		newClusterToken(a), newClusterDown(a))
+	return c
+}
+
+// cluster finds a cluster by its name or its job's id: of several of one name the one that has not ended, else the newest.
+func (a *App) cluster(ctx context.Context, c *api.Client, name string) (buyer.Job, error) {
+	named, err := clusters(ctx, c, buyer.Query{Name: name})
+	if err != nil {
+		return buyer.Job{}, err
+	}
+	var open, ended []buyer.Job
+	for _, j := range named {
+		switch {
+		case j.Spec.Name != name:
+		case j.State.Ended():
+			ended = append(ended, j)
+		default:
+			open = append(open, j)
+		}
+	}
+	switch {
+	case len(open) == 1:
+		return open[0], nil
+	case len(open) > 1:
+		return buyer.Job{}, WithHint(Usagef("%d clusters are called %s: %s", len(open), name, strings.Join(ids(open), ", ")), "give the id instead of the name")
+	case len(ended) > 0:
+		return ended[0], nil
+	}
+	j, err := c.Job(ctx, name)
+	if answer, ok := errors.AsType[*api.Error](err); ok && answer.Status == http.StatusNotFound {
+		return j, WithHint(Usagef("no cluster is called %q", name), "`starling cluster ls` lists them")
+	}
+	if err == nil && j.Spec.Cluster == nil {
+		err = WithHint(Usagef("job %s is a plain job, not a cluster", j.ID), "starling status %s; starling exec, logs and port-forward are for jobs", j.ID)
+	}
+	return j, err
+}
+
+func ids(jobs []buyer.Job) []string {
+	out := make([]string, len(jobs))
+	for i, j := range jobs {
+		out[i] = j.ID
+	}
+	return out
+}
+
+// clusters lists the jobs that are clusters, newest first.
+func clusters(ctx context.Context, c *api.Client, q buyer.Query) ([]buyer.Job, error) {
+	q.Limit = buyer.PageMax
+	jobs, err := c.Jobs(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	out := []buyer.Job{}
+	for _, j := range jobs {
+		if j.Spec.Cluster != nil {
+			out = append(out, j)
+		}
+	}
+	return out, nil
+}
+
+// going refuses a cluster that has ended, or is about to.
+func going(j buyer.Job) error {
+	if !j.State.Ended() && j.State != buyer.Settling && !j.Stopping {
+		return nil
+	}
+	text := "has ended"
+	if j.Reason != "" {
+		text += ": " + j.Reason
+	}
+	return WithHint(Usagef("cluster %s %s", j.Spec.Name, text), "starling cluster up FILE makes a new one; starling cluster logs %s shows what it said", j.ID)
+}
+
+// ready says whether the cluster's engine takes work.
+func ready(j buyer.Job) bool {
+	return j.Cluster != nil && !j.Cluster.Ready.IsZero() && j.State == buyer.Running
+}
+
+// running counts the members whose program runs.
+func running(j buyer.Job) (n int) {
+	for _, r := range j.Ranks {
+		if r.State == buyer.RankRunning && r.Live.Phase == "running" {
+			n++
+		}
+	}
+	return n
+}
+
+// usable refuses a cluster that does not take work now.
+func usable(j buyer.Job) error {
+	if err := going(j); err != nil {
+		return err
+	}
+	if !ready(j) {
+		return WithHint(Usagef("cluster %s is not ready: %s", j.Spec.Name, clusterState(j)), "starling cluster status %s; starling why %s says what it waits for", j.Spec.Name, j.ID)
+	}
+	return nil
+}
+
+// clusterState is where a cluster stands, for a table: "starting, 3 of 8 run", "ready".
+func clusterState(j buyer.Job) string {
+	switch {
+	case j.State.Ended():
+		return string(j.State)
+	case j.State == buyer.Settling:
+		return "settling, then " + string(j.Outcome)
+	case j.Stopping:
+		return "going down"
+	case j.Paused && j.State == buyer.Running:
+		return "paused"
+	case j.State != buyer.Running:
+		return string(j.State)
+	case running(j) < len(j.Ranks):
+		state := "starting"
+		if ready(j) {
+			state = "ready"
+		}
+		return fmt.Sprintf("%s, %d of %d run", state, running(j), len(j.Ranks))
+	case !ready(j):
+		return "starting"
+	}
+	return "ready"
+}

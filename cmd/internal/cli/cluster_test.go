@@ -1,0 +1,308 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/gorilla/websocket"
+
+	"github.com/starling-network/starling/node/buyer"
+)
+
+func TestClusterUp(t *testing.T) {
+	t.Parallel()
+	f := newFakeBuyer(t)
+	file := f.file(t, "sweep.yaml", sweepFile)
+	f.cli(t, "cluster", "up", "--dry-run", file).want(t, ExitOK, `^cluster +ray, 3 members`, `^ranks +3$`)
+	var out, errs buffer
+	done := make(chan int, 1)
+	go func() { done <- f.app(&out, &errs).run(t.Context(), []string{"cluster", "up", file}) }()
+	id := "jsubmittedsweep"
+	w := &world{}
+	w.until(t, "the cluster is submitted", func() bool { _, err := f.Job(id); return err == nil })
+	f.cli(t, "cluster", "status", "sweep").want(t, ExitOK, `^state +matching$`, `^0 +head +- +waiting +10\.77\.0\.2 +0 +- +- +2 +- `)
+	rank := func(i int) *int { return &i }
+	var steps []buyer.Step
+	for i := range 3 {
+		p := someKey(byte(i + 1)).String()
+		steps = append(steps, buyer.Step{Kind: buyer.StepQuoted, Provider: p}, buyer.Step{Kind: buyer.StepHeld, Provider: p, Rank: rank(i)})
+	}
+	f.change(id, func(j *buyer.Job) {
+		for i := range j.Ranks {
+			j.Ranks[i].State, j.Ranks[i].Provider = buyer.RankLeased, someKey(byte(i+1))
+		}
+	}, steps...)
+	f.change(id, func(j *buyer.Job) {
+		up(j)
+		j.Cluster.Ready = j.Ended // zero
+		j.Ranks[2].Live = buyer.Live{Phase: "pulling", Pulled: 1 << 20, PullTotal: 4 << 20}
+	})
+	f.cli(t, "cluster", "ls").want(t, ExitOK, `^NAME +JOB +ENGINE +STATE`, `^sweep +jsubmitt +ray +starting, 2 of 3 run +2/3 `)
+	f.cli(t, "cluster", "status", "sweep").want(t, ExitOK, `^2 +worker +\w{8} +pulling 25% +10\.77\.0\.4 `)
+	f.cli(t, "job", "submit", "--cluster", "sweep", "--", "true").want(t, ExitUsage, `cluster sweep is not ready: starting, 2 of 3 run`, `^hint: starling cluster status sweep`)
+	f.change(id, up)
+	if code := <-done; code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, out.String(), errs.String())
+	}
+	// Each unit of rate is a millionth of a base unit per slot of 400 ms: 10 a slot make 90000 an hour, for each of three.
+	result{0, out.String(), errs.String()}.want(t, ExitOK, `^cluster sweep, job jsubmittedsweep$`, `^3 providers answered, 3 members held$`, `^3 leases signed, \w+ is the head$`,
+		`^image and program are there on all members$`, `^every member reaches every other one: 3 direct$`,
+		`^cluster sweep is ready: 3 members, ray, 0\.27 STAR an hour, at most 5\.00 STAR in all, until \d+-.* or 30m0s of idleness$`,
+		`^  starling job submit --cluster sweep --working-dir \. -- python script\.py `, `^  starling cluster port-forward sweep `, `RAY_AUTH_TOKEN=\$\(starling cluster token sweep\)`, `^  starling cluster down sweep `)
+	f.cli(t, "cluster", "status", "sweep").want(t, ExitOK, `^cluster +sweep$`, `^state +ready$`, `^engine +ray, on a wan network or a faster one$`, `^ready +\d+s ago`, `^autostop +30m0s$`,
+		`^cost +0\.003 STAR, 0\.27 STAR an hour, budget 5\.00 STAR$`, `^RANK +ROLE +PROVIDER +STATE +ADDRESS +EPOCH +PATH +RTT +GPUS +SINCE +COST`,
+		`^0 +head +\w{8} +running +10\.77\.0\.2 +1 +- +- +2 NVIDIA L4 \(simulated\) +\d+s +0\.001 STAR`, `^1 +worker +\w{8} +running +10\.77\.0\.3 +1 +direct +12ms `)
+	var s clusterInfo
+	if err := json.Unmarshal([]byte(f.cli(t, "cluster", "status", "sweep", "-o", "json").want(t, ExitOK).out), &s); err != nil || len(s.Members) != 3 || s.Members[1].Path != buyer.PathDirect || s.Hourly != 270_000 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	f.cli(t, "cluster", "status", "sweep", "-o", "yaml").want(t, ExitOK, `^name: sweep$`)
+	f.cli(t, "cluster", "up", file).want(t, ExitUsage, `a cluster is called sweep already: jsubmittedsweep, ready`, `^hint: starling cluster down sweep`)
+
+	f.cli(t, "cluster", "down", "sweep").want(t, ExitOK, `^jsubmittedsweep +stopped$`)
+	f.cli(t, "cluster", "ls").want(t, ExitOK, `^NAME`)
+	if r := f.cli(t, "cluster", "ls", "-a").want(t, ExitOK, `^sweep .* stopped `); strings.Contains(f.cli(t, "cluster", "ls").out, "sweep") {
+		t.Errorf("%s", r.out)
+	}
+	for _, args := range [][]string{{"cluster", "exec", "sweep", "--", "ls"}, {"cluster", "port-forward", "sweep"}, {"job", "ls", "--cluster", "sweep"}} {
+		f.cli(t, args...).want(t, ExitUsage, `cluster sweep has ended`, `^hint: starling cluster up FILE`)
+	}
+	f.cli(t, "cluster", "logs", "sweep").want(t, ExitOK, `^\[1\] rank 1 says hello$`)
+}
+
+// What ends before it is ready, and an interrupt.
+func TestClusterUpFails(t *testing.T) {
+	t.Parallel()
+	f := newFakeBuyer(t)
+	file := f.file(t, "sweep.yaml", sweepFile)
+	w := &world{}
+	start := func(ctx context.Context) (wait func() result) {
+		var out, errs buffer
+		done := make(chan int, 1)
+		go func() { done <- f.app(&out, &errs).run(ctx, []string{"cluster", "up", file}) }()
+		w.until(t, "it follows", func() bool { return strings.Contains(errs.String(), "cluster sweep, job ") })
+		return func() result { return result{<-done, out.String(), errs.String()} }
+	}
+	ctx, interrupt := context.WithCancel(t.Context())
+	wait := start(ctx)
+	interrupt()
+	wait().want(t, exitInterrupted, `the cluster comes up all the same`, `^hint: starling cluster status sweep`)
+	f.cli(t, "cluster", "down", "sweep").want(t, ExitOK)
+	f.mu.Lock()
+	f.jobs = nil
+	f.mu.Unlock()
+	wait = start(t.Context())
+	f.change("jsubmittedsweep", func(j *buyer.Job) {
+		j.State, j.Code, j.Reason = buyer.Failed, buyer.CodeNoMatch, "no three of them are near enough"
+	})
+	wait().want(t, ExitNoMatch, `no three of them are near enough`, `^hint: starling why jsubmittedsweep`)
+}
+
+func TestClusterRefuses(t *testing.T) {
+	t.Parallel()
+	f := newFakeBuyer(t)
+	f.add(t, "jone", sweepFile)
+	f.add(t, "jtwo", sweepFile)
+	f.add(t, "jmpi", strings.Replace(strings.Replace(sweepFile, "name: sweep", "name: ring", 1), "engine: ray\n  resources: {gpus: 2}\n  autostop: 30m", "engine: mpi\n  command: [ring]", 1))
+	f.add(t, "jplain", "{apiVersion: v1, kind: Job, metadata: {name: plain}, spec: {module: x.wasm, payment: {maxPrice: 1}}}")
+	f.change("jmpi", up)
+	f.cli(t, "cluster", "status", "sweep").want(t, ExitUsage, `2 clusters are called sweep: jtwo, jone`, `^hint: give the id`)
+	f.cli(t, "cluster", "status", "jone").want(t, ExitOK, `^job +jone$`)
+	f.cli(t, "cluster", "status", "never").want(t, ExitUsage, `no cluster is called "never"`, `^hint: .starling cluster ls`)
+	f.cli(t, "cluster", "status", "jplain").want(t, ExitUsage, `job jplain is a plain job, not a cluster`, `^hint: starling status jplain`)
+	f.cli(t, "cluster", "down", "ring", "never").want(t, ExitUsage, `no cluster is called "never"`)
+	f.cli(t, "cluster", "exec", "ring", "--rank", "3", "--", "ls").want(t, ExitUsage, `ranks 0 to 2, not 3`)
+	f.cli(t, "cluster", "exec", "ring").want(t, ExitUsage, `exec needs a command`)
+	f.cli(t, "cluster", "exec", "ring", "--all", "-t", "--", "ls").want(t, ExitUsage, `--all goes with none of`)
+	f.cli(t, "cluster", "logs", "--rank", "-2", "ring").want(t, ExitUsage, `ranks 0 to 2, not -2`)
+	f.cli(t, "cluster", "token", "ring").want(t, ExitUsage, `runs mpi, which takes no token`)
+	f.cli(t, "cluster", "port-forward", "ring").want(t, ExitUsage, `needs a port`)
+	f.cli(t, "cluster", "port-forward", "ring", "1:65536").want(t, ExitUsage, `"65536" is not a port`)
+	f.cli(t, "cluster", "port-forward", "ring", "--rank", "9", "80").want(t, ExitUsage, `ranks 0 to 2, not 9`)
+	f.cli(t, "cluster", "port-forward", "--address", "here", "ring", "80").want(t, ExitUsage, `not an IP address`)
+	f.cli(t, "job", "submit", "--cluster", "ring", "--", "ls").want(t, ExitUsage, `cluster ring runs mpi, and only ray takes jobs`, `^hint: starling cluster exec ring`)
+	f.cli(t, "job", "submit", "--", "ls").want(t, ExitUsage, `--cluster says which cluster`)
+	f.cli(t, "job", "submit", "--cluster", "ring").want(t, ExitUsage, `submit needs a command`)
+	f.cli(t, "job", "submit", "--cluster", "ring", "-e", "X", "--", "ls").want(t, ExitUsage, `--env X: want NAME=VALUE`)
+	f.cli(t, "job", "submit", "--cluster", "ring", "--gpus", "-1", "--", "ls").want(t, ExitUsage, `numbers from 0`)
+	f.cli(t, "cluster", "up", f.file(t, "j.yaml", "{apiVersion: v1, kind: Job, metadata: {name: plain}, spec: {module: x.wasm, payment: {maxPrice: 1}}}")).want(t, ExitUsage,
+		`is the file of a plain job`, `^hint: starling submit`)
+	for change, want := range map[string]string{
+		"engine: ray>engine: slurm":                            `engine "slurm" is not known: want dask, mpi, none, ray, torchrun`,
+		"engine: ray>engine: mpi\n  placement: {network: wan}": `engine mpi cannot live on a wan network, it needs metro: `,
+		"size: 3>size: 300":                                    `at most 256 members`,
+		"autostop: 30m>privileged: true":                       `spec\.privileged`,
+	} {
+		from, to, _ := strings.Cut(change, ">")
+		f.cli(t, "cluster", "up", f.file(t, "c.yaml", strings.Replace(sweepFile, from, to, 1))).want(t, ExitUsage, want)
+	}
+}
+
+func TestClusterExec(t *testing.T) {
+	t.Parallel()
+	f := newFakeBuyer(t)
+	f.add(t, "jone", sweepFile)
+	f.cli(t, "cluster", "exec", "sweep", "--all", "--", "ls").want(t, ExitUsage, `no member of cluster sweep runs: matching`)
+	f.cli(t, "cluster", "exec", "sweep", "--", "ls").want(t, ExitUsage, `rank 0 of the job is waiting`)
+	f.change("jone", up)
+	if r := f.cli(t, "cluster", "exec", "sweep", "--rank", "2", "--", "say", "it").want(t, ExitOK); r.out != "say it\n" {
+		t.Errorf("%q", r.out)
+	}
+	f.cli(t, "cluster", "exec", "sweep", "--", "fail").want(t, 1)
+	f.cli(t, "cluster", "exec", "sweep", "--all", "--", "hello").want(t, ExitOK, `^\[0\] hello$`, `^\[1\] hello$`, `^\[2\] hello$`)
+	f.cli(t, "cluster", "exec", "sweep", "--all", "--", "fail").want(t, 1, `^rank 0: exit code 1$`, `^rank 2: exit code 3$`)
+	f.change("jone", func(j *buyer.Job) { j.Ranks[0].State = buyer.RankWaiting })
+	f.cli(t, "cluster", "exec", "sweep", "--all", "--", "fail").want(t, 2, `^1 member of 3 do not run now and are left out$`)
+	f.cli(t, "cluster", "logs", "sweep").want(t, ExitOK, `^\[2\] rank 2 says hello$`)
+	if r := f.cli(t, "cluster", "logs", "--rank", "1", "sweep").want(t, ExitOK); r.out != "rank 1 says hello\n" {
+		t.Errorf("%q", r.out)
+	}
+}
+
+// ray is the head of a cluster, as far as these tests ask: of a job only its end.
+type fakeRay struct {
+	mu   sync.Mutex
+	jobs map[string]string // entrypoints
+}
+
+func (r *fakeRay) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+	if q.Header.Get("Authorization") != "Bearer "+fakeToken {
+		http.Error(w, "Unauthorized: Missing authentication token", http.StatusUnauthorized)
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	id, what, _ := strings.Cut(strings.TrimPrefix(q.URL.Path, "/api/jobs/"), "/")
+	one := func(id string) string {
+		status, exit := "SUCCEEDED", 0
+		if strings.HasPrefix(r.jobs[id], "fail") {
+			status, exit = "FAILED", 3
+		}
+		return fmt.Sprintf(`{"type": "SUBMISSION", "submission_id": %q, "status": %q, "entrypoint": %q, "message": "m", "driver_exit_code": %d, "start_time": 1795390461887, "end_time": 1795390464119}`,
+			id, status, r.jobs[id], exit)
+	}
+	switch {
+	case q.URL.Path == "/api/jobs/" && q.Method == http.MethodPost:
+		var req struct {
+			Entrypoint string `json:"entrypoint"`
+			ID         string `json:"submission_id"`
+		}
+		if err := json.NewDecoder(q.Body).Decode(&req); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		r.jobs[req.ID] = req.Entrypoint
+		fmt.Fprintf(w, `{"submission_id": %q}`, req.ID)
+	case q.URL.Path == "/api/jobs/":
+		io.WriteString(w, "["+one("a")+"]")
+	case strings.HasPrefix(q.URL.Path, "/api/packages/"), q.URL.Path == "/":
+	case r.jobs[id] == "":
+		http.Error(w, "Job "+id+" does not exist", http.StatusNotFound)
+	case what == "stop":
+		io.WriteString(w, `{"stopped": false}`)
+	case what == "logs":
+		fmt.Fprintf(w, `{"logs": %q}`, r.jobs[id]+" said so\n")
+	case what == "logs/tail":
+		var up websocket.Upgrader
+		if conn, err := up.Upgrade(w, q, nil); err == nil {
+			_ = conn.WriteMessage(websocket.TextMessage, []byte(r.jobs[id]+" says so\n"))
+			_ = conn.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""))
+			conn.Close()
+		}
+	default:
+		io.WriteString(w, one(id))
+	}
+}
+
+func TestRayJobs(t *testing.T) {
+	t.Parallel()
+	f := newFakeBuyer(t)
+	f.add(t, "jone", sweepFile)
+	f.change("jone", up)
+	f.handler(t, &fakeRay{jobs: map[string]string{"a": "fail early"}})
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "script.py"), []byte("print(1)"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := f.cli(t, "job", "submit", "--cluster", "sweep", "--working-dir", dir, "--env", "K=V", "--", "python", "my script.py").want(t, ExitOK, `^job raysubmit_\w{16} on cluster sweep$`)
+	if r.out != "python 'my script.py' says so\n" {
+		t.Errorf("%q", r.out)
+	}
+	f.cli(t, "job", "submit", "--cluster", "sweep", "--", "fail").want(t, ExitFailed, `job raysubmit_\w+ failed: its command ended with exit code 3`)
+	id := strings.TrimSpace(f.cli(t, "job", "submit", "--cluster", "sweep", "--no-wait", "--", "later").want(t, ExitOK, `^raysubmit_\w{16}$`).out)
+	f.cli(t, "job", "logs", "--cluster", "sweep", id).want(t, ExitOK, `^later said so$`)
+	f.cli(t, "job", "logs", "-f", "--cluster", "sweep", id).want(t, ExitOK, `^later says so$`)
+	f.cli(t, "job", "logs", "-f", "--cluster", "sweep", "a").want(t, ExitFailed, `^fail early says so$`)
+	f.cli(t, "job", "stop", "--cluster", "sweep", "a").want(t, ExitOK, `^a +failed$`)
+	f.cli(t, "job", "ls", "--cluster", "sweep").want(t, ExitOK, `^ID +STATUS`, `^a +failed +\S+ +2s +3 +fail early +m$`)
+	f.cli(t, "job", "logs", "--cluster", "sweep", "never").want(t, ExitUsage, `no such job: never`, `^hint: .starling job ls --cluster sweep`)
+	f.cli(t, "job", "stop", "--cluster", "sweep", "../x").want(t, ExitUsage, `not an id of a ray job`)
+	f.cli(t, "job", "submit", "--cluster", "sweep", "--working-dir", filepath.Join(dir, "never"), "--", "x").want(t, ExitUsage, `the working directory cannot be sent`)
+	f.cli(t, "job", "submit", "--cluster", "sweep", "--working-dir", "s3://x/y.zip", "--", "x").want(t, ExitOK)
+	f.cli(t, "cluster", "token", "sweep").want(t, ExitOK, `^`+fakeToken+`$`)
+	f.handler(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "Forbidden: Invalid authentication token", http.StatusForbidden)
+	}))
+	f.cli(t, "job", "ls", "--cluster", "sweep").want(t, ExitFailed, `does not take the token`, `^hint: `)
+	f.change("jone", func(j *buyer.Job) { j.Ranks[0].State = buyer.RankWaiting }) // the head is lost while its cluster is ready
+	f.cli(t, "job", "ls", "--cluster", "sweep").want(t, ExitUnreachable, `rank 0 of the job is waiting`, `^hint: the head may be replaced`)
+}
+
+// The tunnel to Ray's dashboard has the token; the one to another port carries bytes.
+func TestClusterForward(t *testing.T) {
+	t.Parallel()
+	f := newFakeBuyer(t)
+	f.add(t, "jone", sweepFile)
+	f.change("jone", up)
+	f.handler(t, &fakeRay{jobs: map[string]string{"a": "x"}})
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	var out, errs buffer
+	done := make(chan int, 1)
+	go func() {
+		done <- f.app(&out, &errs).run(ctx, []string{"cluster", "port-forward", "sweep", "0:8265", "0:10001"})
+	}()
+	pattern := regexp.MustCompile(`(?m)^(?:http://)?(127\.0\.0\.1:\d+) -> port (\d+) of rank 0(, with the cluster's token)?$`)
+	w := &world{}
+	w.until(t, "it listens", func() bool { return len(pattern.FindAllString(out.String(), -1)) == 2 })
+	for _, m := range pattern.FindAllStringSubmatch(out.String(), -1) {
+		resp, err := http.Get("http://" + m[1] + "/api/jobs/a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if want := map[string]int{"8265": 200, "10001": 401}[m[2]]; err != nil || resp.StatusCode != want || (m[2] == "8265") != (m[3] != "") {
+			t.Errorf("port %s: %d %s, %v", m[2], resp.StatusCode, b, err)
+		}
+		if m[2] != "8265" {
+			continue
+		}
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+m[1]+"/api/jobs/", strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Origin", "https://evil.example")
+		resp, err = http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusForbidden {
+			t.Errorf("a page of another site may submit: %d", resp.StatusCode)
+		}
+	}
+	interrupt()
+	if code := <-done; code != 0 {
+		t.Errorf("exit code %d: %s", code, errs.String())
+	}
+}

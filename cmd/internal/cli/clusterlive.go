@@ -1,0 +1,181 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/live"
+)
+
+func newClusterExec(a *App) *cobra.Command {
+	var rank int
+	var all, stdin, tty bool
+	var env []string
+	var dir string
+	c := &cobra.Command{
+		Use:   "exec NAME [flags] -- COMMAND [ARG...]",
+		Short: "Run a command on the head, on another member or on all",
+		Long: `Runs one more command in a member's container, beside the engine: on the head, on --rank N or on all that run. The exit code
+is the command's; with --all the first one of a rank, counted upwards, that is not 0, and each line of output begins with its rank.`,
+		Example: `  starling cluster exec -it sweep -- bash
+  starling cluster exec sweep -- ray status
+  starling cluster exec sweep --all -- nvidia-smi -L
+  starling cluster exec sweep --rank 3 -- cat /etc/cluster/hostfile`,
+		Args: func(_ *cobra.Command, args []string) error {
+			switch {
+			case len(args) == 0:
+				return WithHint(Usagef("exec needs a cluster"), "starling cluster exec NAME -- COMMAND")
+			case len(args) == 1:
+				return WithHint(Usagef("exec needs a command"), "it comes after --, as in `starling cluster exec %s -- ls`", args[0])
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			ctx := c.Context()
+			p, err := programOf(args[1:], env, dir, tty)
+			if err != nil {
+				return err
+			}
+			if all && (stdin || tty || c.Flags().Changed("rank")) {
+				return Usagef("--all goes with none of -i, -t and --rank")
+			}
+			client, j, err := a.openCluster(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			if all {
+				return a.execAll(ctx, client, j, p)
+			}
+			if err := checkRank(j, rank); err != nil {
+				return err
+			}
+			return a.exec(ctx, client, j.ID, rank, p, stdin)
+		},
+	}
+	c.Flags().IntVar(&rank, "rank", 0, "on this member; 0 is the head")
+	c.Flags().BoolVar(&all, "all", false, "on all members that run")
+	c.Flags().BoolVarP(&stdin, "interactive", "i", false, "pass standard input on")
+	c.Flags().BoolVarP(&tty, "tty", "t", false, "give the command a terminal")
+	c.Flags().StringArrayVarP(&env, "env", "e", nil, "NAME=VALUE, on top of the member's environment")
+	c.Flags().StringVarP(&dir, "workdir", "w", "", "where the command starts (default: where the engine did)")
+	return c
+}
+
+// openCluster finds a cluster that has not ended.
+func (a *App) openCluster(ctx context.Context, name string) (*api.Client, buyer.Job, error) {
+	client, err := a.Client()
+	if err != nil {
+		return nil, buyer.Job{}, err
+	}
+	j, err := a.cluster(ctx, client, name)
+	if err == nil {
+		err = going(j)
+	}
+	return client, j, err
+}
+
+// maxAtOnce is how many members are asked at the same time.
+const maxAtOnce = 32
+
+// execAll runs a command on all members that run.
+func (a *App) execAll(ctx context.Context, c *api.Client, j buyer.Job, p buyer.Program) error {
+	var ranks []int
+	for i, r := range j.Ranks {
+		if r.State == buyer.RankRunning {
+			ranks = append(ranks, i)
+		}
+	}
+	if len(ranks) == 0 {
+		return WithHint(Usagef("no member of cluster %s runs: %s", j.Spec.Name, clusterState(j)), "starling cluster status %s", j.Spec.Name)
+	}
+	if n := len(j.Ranks) - len(ranks); n > 0 {
+		a.say("%s of %d do not run now and are left out", count(n, "member"), len(j.Ranks))
+	}
+	both := &sync.Mutex{}
+	codes, errs := make([]int, len(ranks)), make([]error, len(ranks))
+	places := make(chan struct{}, maxAtOnce)
+	var wg sync.WaitGroup
+	for i, rank := range ranks {
+		wg.Go(func() {
+			places <- struct{}{}
+			defer func() { <-places }()
+			prefix := "[" + strconv.Itoa(rank) + "] "
+			o, e := &prefixed{w: &locked{both, a.Out}, prefix: prefix}, &prefixed{w: &locked{both, a.Err}, prefix: prefix}
+			codes[i], errs[i] = execOne(ctx, c, j.ID, rank, p, o, e)
+			errs[i] = errors.Join(errs[i], o.Flush(), e.Flush())
+		})
+	}
+	wg.Wait()
+	if ctx.Err() != nil {
+		return &Error{Code: exitInterrupted, Err: errors.New("interrupted; the commands were ended, the cluster goes on")}
+	}
+	for i, rank := range ranks {
+		if errs[i] != nil {
+			a.say("rank %d: %v", rank, errs[i])
+		} else if codes[i] != 0 {
+			a.say("rank %d: exit code %d", rank, codes[i])
+		}
+	}
+	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
+		return fmt.Errorf("rank %d: %w", ranks[i], errs[i])
+	}
+	if i := slices.IndexFunc(codes, func(code int) bool { return code != 0 }); i >= 0 {
+		return &exitError{codes[i]}
+	}
+	return nil
+}
+
+// execOne runs a command without input.
+func execOne(ctx context.Context, c *api.Client, id string, rank int, p buyer.Program, stdout, stderr *prefixed) (int, error) {
+	conn, err := c.Attach(ctx, id, rank, p)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	if err := live.NewWriter(conn).Write(live.EOF, nil); err != nil {
+		return 0, err
+	}
+	return live.Demultiplex(conn, stdout, stderr)
+}
+
+func newClusterLogs(a *App) *cobra.Command {
+	rank := allRanks
+	var follow bool
+	c := &cobra.Command{
+		Use:   "logs NAME",
+		Short: "Show what a cluster's members wrote",
+		Long: `Writes what the members' engines and programs wrote, each line with its rank; one rank alone is written as it is. With -f it
+goes on until the cluster has ended. What a job said that was submitted to Ray is in starling job logs.`,
+		Example: `  starling cluster logs sweep
+  starling cluster logs -f --rank 0 sweep`,
+		Args: exactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			ctx := c.Context()
+			client, err := a.Client()
+			if err != nil {
+				return err
+			}
+			j, err := a.cluster(ctx, client, args[0])
+			if err != nil {
+				return err
+			}
+			if c.Flags().Changed("rank") {
+				if err := checkRank(j, rank); err != nil {
+					return err
+				}
+			}
+			return a.logs(ctx, client, j, rank, follow)
+		},
+	}
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the cluster has ended")
+	c.Flags().IntVar(&rank, "rank", allRanks, "of one member only; 0 is the head")
+	return c
+}

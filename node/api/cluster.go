@@ -1,0 +1,56 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+
+	"github.com/starling-network/starling/node/buyer"
+)
+
+// Clusters is what the API asks of the buying side about jobs that are clusters, beside what it asks about all jobs.
+type Clusters interface {
+	// ClusterToken is what the cluster's engine knows its own by.
+	ClusterToken(id string) (string, error)
+}
+
+// TokenAnswer is a cluster's token: whoever has it and reaches the cluster's ports may run anything on it.
+type TokenAnswer struct {
+	Token string `json:"token"`
+}
+
+func (s *Server) clusterRoutes() map[string]func(http.ResponseWriter, *http.Request) error {
+	return map[string]func(http.ResponseWriter, *http.Request) error{
+		"GET /v1/jobs/{id}/token": s.clusterToken,
+	}
+}
+
+// cluster is the job that a request is about, if it is a cluster.
+func (s *Server) cluster(r *http.Request) (buyer.Job, error) {
+	j, err := s.jobs.Job(r.PathValue("id"))
+	if err == nil && j.Spec.Cluster == nil {
+		err = &Error{Status: http.StatusConflict, Code: "no_cluster", Message: "job " + j.ID + " is a plain job, not a cluster",
+			Hint: "`starling cluster ls` lists the clusters"}
+	}
+	return j, err
+}
+
+func (s *Server) clusterToken(w http.ResponseWriter, r *http.Request) error {
+	j, err := s.cluster(r)
+	if err != nil {
+		return err
+	}
+	token, err := s.jobs.ClusterToken(j.ID)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	return reply(w, TokenAnswer{Token: token})
+}
+
+// ClusterToken is what the cluster's engine knows its own by; empty for an engine that asks for none.
+func (c *Client) ClusterToken(ctx context.Context, id string) (string, error) {
+	var a TokenAnswer
+	err := c.get(ctx, "/v1/jobs/"+url.PathEscape(id)+"/token", &a)
+	return a.Token, err
+}

@@ -1,0 +1,29 @@
+package api
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/starling-network/starling/node/job"
+)
+
+func (f *fake) ClusterToken(id string) (string, error) { return "secret of " + id, f.known(id) }
+
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	c, _ := serve(t, f)
+	_, err := c.ClusterToken(t.Context(), f.job.ID)
+	wantError(t, err, http.StatusConflict, "no_cluster")
+	spec, err := job.Parse([]byte("{apiVersion: v1, kind: Cluster, metadata: {name: sweep}, spec: {size: 2, engine: ray, payment: {maxPrice: 1},\n"+
+		"  image: rayproject/ray@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef}}"), 6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.change(func() { f.job.Spec = spec })
+	if token, err := c.ClusterToken(t.Context(), f.job.ID); err != nil || token != "secret of "+f.job.ID {
+		t.Errorf("%q, %v", token, err)
+	}
+	_, err = c.ClusterToken(t.Context(), "jother")
+	wantError(t, err, http.StatusNotFound, "not_found")
+}
