@@ -20,13 +20,7 @@ import (
 // peer's binary, as in earnest.
 func BenchmarkStart(b *testing.B) {
 	needEngine(b)
-	peer := filepath.Join(b.TempDir(), "starling")
-	cmd := exec.Command("go", "build", "-o", peer, "../../../cmd/starling")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		b.Fatalf("%v\n%s", err, out)
-	}
-	r := newRuntime(b, shared, func(c *Config) { c.Guard = peer })
+	r := newRuntime(b, shared, func(c *Config) { c.Guard = peerBinary(b) })
 	ref := pulled(b, r, "plain", nil)
 	name, err := canonical(ref)
 	if err != nil {
@@ -68,6 +62,66 @@ func BenchmarkStart(b *testing.B) {
 	b.ReportMetric(float64(n.Microseconds())/1000, "bare-ms")
 	b.ReportMetric(float64((o-n).Microseconds())/1000, "over-ms")
 	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkStartOverlay compares the time until a program with an overlay runs, its device given too, with that of one without, in turns.
+// The guard is the peer's binary. ratio is that of the medians.
+func BenchmarkStartOverlay(b *testing.B) {
+	needEngine(b)
+	r := newRuntime(b, shared, func(c *Config) { c.Guard = peerBinary(b) })
+	ref := pulled(b, r, "plain", nil)
+	if err := r.CanOverlay(b.Context()); err != nil { // which makes the image, as a peer does before it sells any
+		b.Skip(err)
+	}
+	dir := b.TempDir()
+	ctx := context.Background()
+	begin := func(name string, overlay bool) time.Duration {
+		s := node(b, ref, 0, "sleep")
+		s.Dir, s.Limits.MemoryMiB = filepath.Join(dir, name), 64
+		if !overlay {
+			s.Overlay = nil
+		}
+		began := time.Now()
+		h, err := r.Start(ctx, s)
+		if err == nil && overlay {
+			var f *os.File
+			if f, err = r.Tun(ctx, h); err == nil {
+				_ = f.Close()
+			}
+		}
+		took := time.Since(began)
+		if err == nil {
+			err = r.Destroy(ctx, h)
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+		return took
+	}
+	var with, without []time.Duration
+	for i := 0; b.Loop(); i++ {
+		with = append(with, begin(fmt.Sprint("a", i), true))
+		without = append(without, begin(fmt.Sprint("b", i), false))
+	}
+	slices.Sort(with)
+	slices.Sort(without)
+	w, n := with[len(with)/2], without[len(without)/2]
+	b.ReportMetric(float64(w.Microseconds())/1000, "overlay-ms")
+	b.ReportMetric(float64(n.Microseconds())/1000, "plain-ms")
+	b.ReportMetric(float64(w)/float64(n), "ratio")
+	b.ReportMetric(0, "ns/op")
+}
+
+// peerBinary is the peer's own, built for a benchmark.
+func peerBinary(b *testing.B) string {
+	b.Helper()
+	peer := filepath.Join(b.TempDir(), "starling")
+	cmd := exec.Command("go", "build", "-o", peer, "../../../cmd/starling")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		b.Fatalf("%v\n%s", err, out)
+	}
+	return peer
 }
 
 // BenchmarkAttach and BenchmarkDial need no engine.

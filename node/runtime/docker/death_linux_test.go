@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -37,6 +39,7 @@ func peerMain(task string) {
 		panic(err)
 	}
 	out := json.NewEncoder(os.Stdout)
+	fmt.Println()
 	for _, s := range p.Specs {
 		h, err := r.Start(context.Background(), s)
 		if err == nil && p.Pause {
@@ -52,8 +55,8 @@ func peerMain(task string) {
 	select {}
 }
 
-// killedPeer starts executions under a peer of its own, and kills it.
-func killedPeer(t *testing.T, task peerTask) []runtime.Handle {
+// peer is a process of a peer of its own. Its first line is empty, then each execution's handle is one.
+func peer(t *testing.T, task peerTask) (*exec.Cmd, io.Reader) {
 	t.Helper()
 	b, err := json.Marshal(task)
 	if err != nil {
@@ -69,8 +72,18 @@ func killedPeer(t *testing.T, task peerTask) []runtime.Handle {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	return cmd, out
+}
+
+// killedPeer starts executions under a peer of its own, and kills it.
+func killedPeer(t *testing.T, task peerTask) []runtime.Handle {
+	t.Helper()
+	cmd, out := peer(t, task)
 	var handles []runtime.Handle
 	for lines := bufio.NewScanner(out); len(handles) < len(task.Specs) && lines.Scan(); {
+		if len(lines.Bytes()) == 0 {
+			continue
+		}
 		h, err := runtime.UnmarshalHandle(lines.Bytes())
 		if err != nil {
 			t.Fatal(err)
@@ -206,19 +219,22 @@ func TestGuardKilledFromOutside(t *testing.T) {
 }
 
 // engineDeath ends an engine while an execution runs, with and without live-restore.
-func engineDeath(t *testing.T, sig syscall.Signal, args ...string) (*testengine.Engine, *Runtime, runtime.Handle) {
+func engineDeath(t *testing.T, sig syscall.Signal, args ...string) (e *testengine.Engine, r *Runtime, plain runtime.Handle, overlay *runtime.Handle) {
 	t.Helper()
-	e := ownEngine(t, args...)
-	r := newRuntime(t, e, nil)
+	e = ownEngine(t, args...)
+	r = newRuntime(t, e, nil)
 	own := ownRegistry(t, e)
 	ref := push(t, own, "plain", nil)
 	if err := r.Pull(t.Context(), ref, nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	h := start(t, r, spec(t, ref, "polite"))
+	plain = start(t, r, spec(t, ref, "polite"))
+	if _, err := os.Stat(tunDevice); err == nil {
+		h := start(t, r, node(t, ref, 0, "sleep"))
+		overlay = &h
+	}
 	e.Signal(sig)
-	_, err := r.Start(t.Context(), spec(t, ref, "hello"))
-	if !errors.Is(err, runtime.ErrEngine) || !strings.Contains(err.Error(), "running?") {
+	if _, err := r.Start(t.Context(), spec(t, ref, "hello")); !errors.Is(err, runtime.ErrEngine) || !strings.Contains(err.Error(), "running?") {
 		t.Errorf("starting without an engine: %v", err)
 	}
 	if err := r.Pull(t.Context(), ref, nil, nil); !errors.Is(err, runtime.ErrEngine) {
@@ -230,19 +246,31 @@ func engineDeath(t *testing.T, sig syscall.Signal, args ...string) (*testengine.
 	if _, err := New(t.Context(), r.cfg); !errors.Is(err, runtime.ErrEngine) {
 		t.Errorf("a runtime without an engine: %v", err)
 	}
-	return e, r, h
+	return e, r, plain, overlay
 }
 
 func TestEngineDiesAndKeepsContainers(t *testing.T) {
 	t.Parallel()
-	e, r, h := engineDeath(t, syscall.SIGKILL, "--live-restore")
+	e, r, h, overlay := engineDeath(t, syscall.SIGKILL, "--live-restore")
 	if _, err := r.Stats(t.Context(), h); err != nil {
 		t.Errorf("the execution is out of reach: %v", err)
 	}
 	if err := r.Pause(t.Context(), h); !errors.Is(err, runtime.ErrEngine) {
 		t.Errorf("pausing without an engine: %v", err)
 	}
+	reach := func() {
+		t.Helper()
+		if overlay == nil {
+			return
+		}
+		tun(t, r, *overlay)
+		if err := r.SetMTU(t.Context(), *overlay, 1400); err != nil {
+			t.Errorf("a sidecar is out of reach: %v", err)
+		}
+	}
+	reach()
 	restart(t, e)
+	reach()
 	if err := r.Probe(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -259,7 +287,7 @@ func TestEngineDiesAndKeepsContainers(t *testing.T) {
 
 func TestEngineDiesAndEndsContainers(t *testing.T) {
 	t.Parallel()
-	e, r, h := engineDeath(t, syscall.SIGKILL)
+	e, r, h, overlay := engineDeath(t, syscall.SIGKILL)
 	restart(t, e) // it ends what it finds
 	if e := wait(t, r, h); e.Reason != runtime.ReasonLost || e.Code != runtime.CodeLost {
 		t.Errorf("%+v", e)
@@ -267,12 +295,21 @@ func TestEngineDiesAndEndsContainers(t *testing.T) {
 	if err := r.Destroy(t.Context(), h); err != nil {
 		t.Error(err)
 	}
+	if overlay != nil {
+		lost(t, r, *overlay)
+	}
 }
 
 func TestEngineIsStopped(t *testing.T) {
 	t.Parallel()
-	_, r, h := engineDeath(t, syscall.SIGTERM) // it asks containers to end, then kills them
+	_, r, h, overlay := engineDeath(t, syscall.SIGTERM) // it asks containers to end, then kills them
 	if e := wait(t, r, h); e.Reason != runtime.ReasonLost || e.Code != runtime.CodeLost {
 		t.Errorf("%+v", e)
+	}
+	if overlay == nil {
+		return
+	}
+	if e := wait(t, r, *overlay); e.Reason != runtime.ReasonLost || e.Code != runtime.CodeLost {
+		t.Errorf("with an overlay: %+v", e)
 	}
 }

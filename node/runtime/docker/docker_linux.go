@@ -78,14 +78,11 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	}
 	r := &Runtime{cfg: cfg, engine: e, guard: binary, net: newNetwork(cfg)}
 	r.ctx, r.stop = context.WithCancel(context.Background())
-	left, err := r.sweep(ctx)
-	if err != nil {
+	if _, err := r.sweep(ctx); err != nil {
 		_ = r.Close()
 		return nil, fmt.Errorf("docker runtime: %w", err)
 	}
-	if len(left) > 0 {
-		r.tasks.Go(func() { r.sweepLater(left) })
-	}
+	r.tasks.Go(r.sweepLater)
 	return r, nil
 }
 

@@ -173,6 +173,18 @@ func disconnected(err error) bool {
 	return client.IsErrConnectionFailed(err) || errors.As(err, &op) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
+// create makes a container. Whoever gives up does not interrupt it: the engine would go on, and be done when nobody looks for the container
+// any more.
+func (e *engine) create(ctx context.Context, cfg *container.Config, host *container.HostConfig, name string) (id string, err error) {
+	patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyPatience)
+	defer cancel()
+	made, err := e.ContainerCreate(patient, cfg, host, nil, nil, name)
+	if err == nil {
+		err = ctx.Err()
+	}
+	return made.ID, err
+}
+
 // unlimit lifts the CPU limit of a container that is to end. Where that fails, the container ends later.
 func (e *engine) unlimit(ctx context.Context, id string) {
 	_, _ = e.ContainerUpdate(ctx, id, container.UpdateConfig{Resources: container.Resources{CPUQuota: -1}})

@@ -186,12 +186,17 @@ func (r *Runtime) taken(dir string) bool {
 }
 
 // sweepLater ends those that nobody has recovered when the grace is over. Their guards do so themselves, unless they are
-// frozen or the peer died before it told them anything.
-func (r *Runtime) sweepLater(left []orphan) {
+// frozen or the peer died before it told them anything. It looks anew: the engine may have finished one meanwhile that the
+// last process of this peer asked for in its last moment.
+func (r *Runtime) sweepLater() {
 	select {
 	case <-time.After(r.cfg.Grace):
 	case <-r.ctx.Done():
 		return
+	}
+	left, err := r.sweep(r.ctx)
+	if err != nil && r.ctx.Err() == nil {
+		r.cfg.Logger.Warn("cannot look for containers that nobody recovered", "error", err)
 	}
 	for _, o := range left {
 		if r.taken(o.dir) {

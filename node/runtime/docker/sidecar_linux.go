@@ -132,9 +132,9 @@ func (r *Runtime) createSidecar(ctx context.Context, s runtime.Spec) (id string,
 			return "", err
 		}
 		cfg, host := r.sidecarConfig(s, image)
-		made, err := r.engine.ContainerCreate(ctx, cfg, host, nil, nil, sidecarName(s.Dir))
+		id, err := r.engine.create(ctx, cfg, host, sidecarName(s.Dir))
 		if err == nil || again || !absent(err) { // somebody may have cleaned the engine of images
-			return made.ID, err
+			return id, err
 		}
 	}
 }

@@ -180,11 +180,11 @@ func (r *Runtime) begin(ctx context.Context, e *execution, s runtime.Spec, cfg *
 		return err
 	}
 	defer l.Close()
-	made, err := r.engine.ContainerCreate(ctx, cfg, host, nil, nil, e.container)
+	made, err := r.engine.create(ctx, cfg, host, e.container)
 	if err != nil {
 		return r.createError(err, s)
 	}
-	e.container = made.ID
+	e.container = made
 	if err := joinable(); err != nil {
 		return err
 	}

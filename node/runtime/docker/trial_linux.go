@@ -80,7 +80,12 @@ func (r *Runtime) tryOverlay(ctx context.Context) error {
 		return fmt.Errorf("trying an overlay: %w", err)
 	}
 	s := runtime.Spec{ID: "trial", Dir: dir, Overlay: &runtime.Overlay{Address: netip.AddrFrom4([4]byte{10, 77, 0, 2}), PrefixBits: 16, MTU: runtime.MinMTU, Hostname: "trial"}}
-	if err := errors.Join(os.Mkdir(filepath.Join(dir, netDir), 0o755), os.Chmod(filepath.Join(dir, netDir), 0o755)); err != nil {
+	owner, err := os.OpenFile(filepath.Join(dir, ownerFile), os.O_RDWR|os.O_CREATE, 0o600) // what is owned is not swept away
+	if err != nil {
+		return fmt.Errorf("trying an overlay: %w", err)
+	}
+	defer owner.Close()
+	if err := errors.Join(lock(owner), os.Mkdir(filepath.Join(dir, netDir), 0o755), os.Chmod(filepath.Join(dir, netDir), 0o755)); err != nil {
 		return fmt.Errorf("trying an overlay: %w", err)
 	}
 	made, err := r.startSidecar(ctx, s, make(chan struct{}))
