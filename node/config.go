@@ -62,6 +62,8 @@ type Config struct {
 	Provide Provide `yaml:"provide"`
 	// Docker says which container engine runs what is sold.
 	Docker Docker `yaml:"docker"`
+	// Egress says what containers reach outside.
+	Egress Egress `yaml:"egress"`
 	// Buy bounds what the peer buys.
 	Buy Buy `yaml:"buy"`
 	// Entry says what the peer does for light clients.
@@ -108,7 +110,7 @@ type Docker struct {
 	Enabled string `yaml:"enabled"`
 	// Host is the engine's socket on this machine, as DOCKER_HOST has it; empty means DOCKER_HOST or the usual one.
 	Host string `yaml:"host"`
-	// Internet lets containers reach the outside when their job asks for it.
+	// Internet is egress.mode in two words: true is internet where the section egress says nothing.
 	Internet bool `yaml:"internet"`
 }
 
@@ -213,6 +215,9 @@ func (c Config) Validate() error {
 	}
 	if !slices.Contains([]string{"", dockerAuto, dockerOn, dockerOff}, c.Docker.Enabled) {
 		return fmt.Errorf("%w: docker.enabled: %.40q is none of auto, true and false", ErrConfig, c.Docker.Enabled)
+	}
+	if _, _, err := c.egress(); err != nil {
+		return err
 	}
 	switch {
 	case c.Buy.QuoteWindow <= 0 || c.Buy.QuoteWindow > time.Minute:

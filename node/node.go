@@ -282,10 +282,14 @@ func (n *Node) newProvider(ctx context.Context, lots []provider.Lot) (*provider.
 		}
 		escrows = &provider.Escrows{Chain: n.p.Program, Network: n.network, Params: n.p.Escrow, When: when, WaitFunded: c.StartWhen == StartFunded}
 	}
+	reach, _, err := n.p.Config.egress()
+	if err != nil {
+		return nil, err
+	}
 	return provider.New(ctx, provider.Config{
 		Escrows: escrows,
 		Host:    n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Owner: n.p.Owner,
-		Lots: lots, Policy: policy, AllowImage: policy.Images.Check, Devices: n.gpus.devices, Vacate: n.kept.vacate, Health: n.health, Internet: n.p.Config.Docker.Internet, Region: market.Region(n.p.Config.Region),
+		Lots: lots, Policy: policy, AllowImage: policy.Images.Check, Devices: n.gpus.devices, Vacate: n.kept.vacate, Health: n.health, Network: reach.Mode, Region: market.Region(n.p.Config.Region),
 		MinSlots: n.p.Genesis.SlotsIn(c.MinTime), MaxSlots: n.p.Genesis.SlotsIn(c.MaxTime),
 		Store: n.p.Store, Blobs: n.p.Blobs, Fetch: n.fetch, Grant: n.grants.add, Runtimes: n.p.Runtimes, Slots: n.slots,
 		Dir: n.p.Home, Version: n.p.Version, Log: n.p.Log.With("role", "provider"),

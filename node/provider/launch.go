@@ -15,6 +15,7 @@ import (
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/workload"
+	"github.com/starling-network/starling/p2p/overlay/egress"
 	"github.com/starling-network/starling/verify/exclusive"
 )
 
@@ -44,13 +45,13 @@ type launching struct {
 	devices    func(units []market.UnitID) (ids, names []string, err error)
 	vacate     func(units []market.UnitID)
 	allowImage func(image string) error
-	internet   bool
+	outside    egress.Mode
 	retain     time.Duration
 	drop       func(c cid.Cid)
 }
 
 func (x *executor) host() workload.Host {
-	return workload.Host{Runtimes: x.runtimes, Internet: x.internet, AllowImage: x.allowImage, Secrets: x.unseal != nil, Cluster: func(rt runtime.Runtime) error { return x.joins(x.ctx, rt) }}
+	return workload.Host{Runtimes: x.runtimes, Network: x.outside, AllowImage: x.allowImage, Secrets: x.unseal != nil, Cluster: func(rt runtime.Runtime) error { return x.joins(x.ctx, rt) }}
 }
 
 // failure is the reason of an execution that could not be launched. What is the image's fault would be so at every

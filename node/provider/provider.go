@@ -33,6 +33,7 @@ import (
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/node/workload"
 	"github.com/starling-network/starling/p2p"
+	"github.com/starling-network/starling/p2p/overlay/egress"
 	"github.com/starling-network/starling/p2p/stream"
 	"github.com/starling-network/starling/verify"
 	"github.com/starling-network/starling/verify/reputation"
@@ -112,8 +113,8 @@ type Config struct {
 	Health Health
 	// AllowImage refuses an image with a reason that its buyer is told; nil allows every one.
 	AllowImage func(image string) error
-	// Internet lets containers that ask for it reach the outside.
-	Internet bool
+	// Network is how far containers reach outside that ask for it; empty: nowhere.
+	Network egress.Mode
 }
 
 // Reputation is what a peer knows of others; node/reputation has it.
@@ -223,7 +224,7 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 		dir: filepath.Join(cfg.Dir, "exec"), store: cfg.Store, blobs: cfg.Blobs, fetch: cfg.Fetch, grant: cfg.Grant,
 		runtimes: cfg.Runtimes, log: cfg.Log, health: cfg.Health, domain: p.domain, key: cfg.Key, networks: cfg.Networks, member: cfg.Overlay, exec: map[string]*execution{}, over: map[market.LeaseID]time.Time{}, closed: map[market.LeaseID]bool{},
 		launching: launching{
-			unseal: cfg.Unseal, devices: cfg.Devices, vacate: cfg.Vacate, allowImage: cfg.AllowImage, internet: cfg.Internet,
+			unseal: cfg.Unseal, devices: cfg.Devices, vacate: cfg.Vacate, allowImage: cfg.AllowImage, outside: cfg.Network,
 			retain: cfg.Retain, drop: cfg.Drop,
 		},
 	}

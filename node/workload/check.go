@@ -14,6 +14,7 @@ import (
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/sealed"
+	"github.com/starling-network/starling/p2p/overlay/egress"
 )
 
 // What one workload may name.
@@ -41,8 +42,8 @@ const (
 // Host says what a peer can run and lets run.
 type Host struct {
 	Runtimes map[string]runtime.Runtime
-	// Internet lets containers reach the outside.
-	Internet bool
+	// Network is how far containers reach outside that ask for it; an allow list holds only clusters. Empty: nowhere.
+	Network egress.Mode
 	// AllowImage says no to an image with a reason that its buyer is told; nil allows every one.
 	AllowImage func(image string) error
 	// Secrets says that sealed secrets can be opened here.
@@ -118,7 +119,11 @@ func checkProgram(w *nodepb.Workload, rt runtime.Runtime, h Host) error {
 	switch runtime.Network(w.Network) {
 	case runtime.NetworkNone:
 	case runtime.NetworkInternet:
-		if !h.Internet {
+		switch {
+		case h.Network == egress.ModeInternet || h.Network == egress.ModeAllowlist && w.Cluster != nil:
+		case h.Network == egress.ModeAllowlist:
+			return Bad("network: this provider lets only clusters outside, to what it lists; bring what the container needs as inputs")
+		default:
 			return Bad("network: this provider gives containers no way to the internet; bring what they need as inputs")
 		}
 	default:

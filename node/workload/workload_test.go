@@ -15,6 +15,7 @@ import (
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/runtime/runtimetest"
 	"github.com/starling-network/starling/p2p/blob"
+	"github.com/starling-network/starling/p2p/overlay/egress"
 )
 
 var host = Host{Runtimes: map[string]runtime.Runtime{"wasm": runtimetest.NewFake("wasm", nil)}}
@@ -179,4 +180,38 @@ func FuzzCheck(f *testing.F) {
 			}
 		}
 	})
+}
+
+// images is a runtime of which only its name and that it runs images count.
+type images struct{ *runtimetest.Fake }
+
+func (images) Pull(context.Context, string, *runtime.RegistryAuth, func(done, total int64)) error {
+	return nil
+}
+func (images) HasImage(context.Context, string) bool { return true }
+
+// TestNetwork: who asks for the outside is refused where there is none, and where a list cannot be held to it.
+func TestNetwork(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		mode    egress.Mode
+		network string
+		cluster bool
+		want    string // empty: taken
+	}{
+		{"", "", false, ""}, {"", "internet", false, "no way to the internet"}, {"", "internet", true, "no way to the internet"},
+		{egress.ModeNone, "internet", false, "no way to the internet"}, {egress.ModeNone, "", true, ""},
+		{egress.ModeAllowlist, "internet", false, "only clusters outside"}, {egress.ModeAllowlist, "internet", true, ""}, {egress.ModeAllowlist, "", false, ""},
+		{egress.ModeInternet, "internet", false, ""}, {egress.ModeInternet, "internet", true, ""}, {egress.ModeInternet, "bridge", false, "neither"},
+	} {
+		h := Host{Runtimes: map[string]runtime.Runtime{"docker": images{runtimetest.NewFake("docker", nil)}}, Network: c.mode}
+		w := &nodepb.Workload{Runtime: "docker", Image: "docker.io/library/alpine@sha256:" + strings.Repeat("0", 64), Network: c.network}
+		if c.cluster {
+			w.Cluster = &nodepb.ClusterPlan{}
+		}
+		err := checkProgram(w, h.Runtimes["docker"], h)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
 }

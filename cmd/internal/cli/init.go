@@ -406,8 +406,20 @@ provide:
   # only: [KEY]
 
 # The container engine that runs what is sold: auto offers containers when there is one on this machine, true refuses to
-# start without, false offers none. internet lets containers reach the outside when their job asks for it.
-docker: {enabled: auto, host: "", internet: false}
+# start without, false offers none.
+docker: {enabled: auto, host: ""}
+
+# What containers reach outside when their job asks for network: internet. They never reach this machine, its local network,
+# addresses where clouds keep credentials, and mail servers.
+egress:
+  # none, allowlist or internet; empty is none. Under allowlist only clusters reach anything: single containers cannot be held
+  # to a list.
+  mode: ""
+  # What an allow list opens: a name, all names below one, an address or a range of them, each with ports or without.
+  # allow: ["pypi.org:443", "*.pythonhosted.org:443", "151.101.0.0/16:80,443", "93.184.216.34:8000-8100"]
+  # For each member of a cluster: connections at a time, new ones a second, Mbit/s each way (0: no limit), names looked up a
+  # second, and how long a connection stays on which nothing moves.
+  # limits: {flows: 512, newPerSecond: 100, mbitPerSecond: 0, namesPerSecond: 50, idle: 1h}
 
 # What this peer buys for its user.
 buy:

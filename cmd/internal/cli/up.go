@@ -22,6 +22,10 @@ func newUp(a *App) *cobra.Command {
 		Long: `Runs the peer that lives in the home directory until it is interrupted: it joins the network, sells what config.yaml says,
 buys for its user, and answers the other commands on a loopback port. What runs and what is owed survives a restart.
 
+The section egress of config.yaml says what containers of others reach outside when their job asks for it: none, an allowlist of
+names and addresses with ports, or the internet. They never reach this machine, its local network and mail servers. A tenant that
+tries to is in the log as "egress refused", with how often and at how many addresses.
+
 --start-when says, on a network that settles by escrow, when work that was bought begins. With funded, it waits until the buyer's
 deposit is on chain. With optimistic, it begins before: should the deposit never come, what was worked until then is not paid.`,
 		Example: `  starling init --genesis network.json --solana-rpc https://rpc.example

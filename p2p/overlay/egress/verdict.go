@@ -64,38 +64,33 @@ func (s *Stack) control(network, address string, _ syscall.RawConn) error {
 
 // hostAddrs knows the host's own addresses: of its interfaces, which come and go, and those that it is told.
 type hostAddrs struct {
-	own    func() []netip.Addr
-	mu     sync.Mutex
-	read   time.Time
-	ifaces map[netip.Addr]struct{}
+	own   func() []netip.Addr
+	mu    sync.Mutex
+	read  time.Time
+	addrs map[netip.Addr]struct{} // nil: never read
 }
 
 const hostEvery = 5 * time.Second
 
+// have says whether an address is the host's. One that cannot say what its own addresses are leads nobody anywhere.
 func (h *hostAddrs) have(a netip.Addr) bool {
 	h.mu.Lock()
-	if now := time.Now(); h.ifaces == nil || now.Sub(h.read) > hostEvery {
-		if addrs, err := net.InterfaceAddrs(); err == nil { // else those of the last time
-			h.ifaces, h.read = make(map[netip.Addr]struct{}, len(addrs)), now
-			for _, addr := range addrs {
-				if p, err := netip.ParsePrefix(addr.String()); err == nil {
-					h.ifaces[p.Addr().Unmap()] = struct{}{}
+	defer h.mu.Unlock()
+	if now := time.Now(); h.addrs == nil || now.Sub(h.read) > hostEvery {
+		if ifaces, err := net.InterfaceAddrs(); err == nil { // else those of the last time
+			h.addrs, h.read = make(map[netip.Addr]struct{}, len(ifaces)), now
+			for _, i := range ifaces {
+				if p, err := netip.ParsePrefix(i.String()); err == nil {
+					h.addrs[p.Addr().Unmap()] = struct{}{}
+				}
+			}
+			if h.own != nil {
+				for _, o := range h.own() {
+					h.addrs[o.Unmap()] = struct{}{}
 				}
 			}
 		}
 	}
-	_, found := h.ifaces[a]
-	unknown := h.ifaces == nil
-	h.mu.Unlock()
-	if found || unknown { // a host that cannot say what its own addresses are lets nobody out
-		return true
-	}
-	if h.own != nil {
-		for _, o := range h.own() {
-			if o.Unmap() == a {
-				return true
-			}
-		}
-	}
-	return false
+	_, found := h.addrs[a]
+	return found || h.addrs == nil
 }

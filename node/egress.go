@@ -1,0 +1,98 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	ma "github.com/multiformats/go-multiaddr"
+	manet "github.com/multiformats/go-multiaddr/net"
+
+	"github.com/starling-network/starling/node/cluster"
+	"github.com/starling-network/starling/node/provider"
+	"github.com/starling-network/starling/p2p/overlay/egress"
+)
+
+// Egress is what containers of others reach beyond this machine, when their job asks for it. Whatever it says, they never
+// reach this machine, its local network, and mail servers.
+type Egress struct {
+	// Mode is none, allowlist or internet; empty means what docker.internet says. Single containers are held to an allow list
+	// by nothing, so those that ask for the internet are refused under one.
+	Mode string `yaml:"mode"`
+	// Allow are the rules of an allow list: HOST[:PORT[-PORT][,…]] with a domain name, *.NAME, an IPv4 address or a range a.b.c.d/n.
+	Allow []string `yaml:"allow"`
+	// Limits bound each member of a cluster; 0 takes the default.
+	Limits EgressLimits `yaml:"limits"`
+}
+
+// EgressLimits are for one member of a cluster.
+type EgressLimits struct {
+	Flows        int           `yaml:"flows"`        // connections at a time
+	NewPerSecond float64       `yaml:"newPerSecond"` // new connections a second
+	MbitPerSec   float64       `yaml:"mbitPerSecond"`
+	Names        float64       `yaml:"namesPerSecond"` // names looked up a second
+	Idle         time.Duration `yaml:"idle"`           // a TCP connection on which nothing moves is cut
+}
+
+// policy is the section as egress takes it. internet is docker.internet, which said it before there was the section.
+func (e Egress) policy(internet bool) (egress.Policy, egress.Limits, error) {
+	p := egress.Policy{Mode: egress.Mode(e.Mode)}
+	switch {
+	case e.Mode == "" && internet:
+		p.Mode = egress.ModeInternet
+	case e.Mode == "":
+		p.Mode = egress.ModeNone
+	case internet && p.Mode != egress.ModeInternet:
+		return p, egress.Limits{}, fmt.Errorf("mode is %s and docker.internet is true: take docker.internet out, egress.mode says it all", e.Mode)
+	}
+	var err error
+	if p.Allow, err = egress.ParseRules(e.Allow); err != nil {
+		return p, egress.Limits{}, fmt.Errorf("allow: %w", err)
+	}
+	l := egress.Limits{
+		Flows: e.Limits.Flows, NewFlows: e.Limits.NewPerSecond, BytesPerSec: e.Limits.MbitPerSec * 1e6 / 8, Queries: e.Limits.Names, IdleTCP: e.Limits.Idle,
+	}
+	return p, l, errors.Join(p.Check(), l.Check())
+}
+
+// egress is what the configuration lets containers reach.
+func (c Config) egress() (egress.Policy, egress.Limits, error) {
+	p, l, err := c.Egress.policy(c.Docker.Internet)
+	if err != nil {
+		return p, l, fmt.Errorf("%w: egress: %w", ErrConfig, err)
+	}
+	return p, l, nil
+}
+
+// outside is the way out of a cluster for one of its members, and what the peer itself answers it.
+// own are this machine's addresses as others see them.
+func outside(c Config, own func() []netip.Addr, j provider.Joining) (*egress.Stack, error) {
+	p, l, err := c.egress()
+	if err != nil {
+		return nil, err
+	}
+	return egress.New(egress.Config{
+		Address: j.Address, Service: cluster.Service, MTU: j.MTU, Policy: p.Asked(j.Internet), Limits: l,
+		Names: j.Names, Domain: strings.ToLower(j.Cluster), Services: j.Services, Own: own, Log: j.Log,
+		Reverse: func(a netip.Addr) string {
+			if rank, ok := cluster.RankOf(a); ok && len(j.Names(cluster.Name(rank))) > 0 {
+				return cluster.Name(rank)
+			}
+			return ""
+		},
+	})
+}
+
+// addrsOf are the addresses that a host is known by outside, its router's too: no container is led to them.
+func addrsOf(known []ma.Multiaddr) (out []netip.Addr) {
+	for _, a := range known {
+		if ip, err := manet.ToIP(a); err == nil {
+			if addr, ok := netip.AddrFromSlice(ip); ok {
+				out = append(out, addr.Unmap())
+			}
+		}
+	}
+	return out
+}
