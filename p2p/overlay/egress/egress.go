@@ -297,7 +297,7 @@ func (s *Stack) run(f func()) {
 }
 
 // SetWriter says where packets for the container go. It is called by one at a time, with packets that it may keep; what
-// it cannot take is lost, as on any line. Without one they are dropped.
+// it cannot take is lost, as on any line. Without one, or with nil, they are dropped.
 func (s *Stack) SetWriter(write func(packets [][]byte) error) { s.writer.Store(&write) }
 
 // Deliver takes packets of the container's, as they came from its interface; they are copied. It does not block.
@@ -348,7 +348,7 @@ func (s *Stack) write() {
 				break
 			}
 		}
-		if w := s.writer.Load(); w != nil {
+		if w := s.writer.Load(); w != nil && *w != nil {
 			_ = (*w)(packets) // the interface is gone or full: what was lost is sent again, or its sender is gone too
 		}
 		clear(packets)

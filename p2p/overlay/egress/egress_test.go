@@ -499,3 +499,22 @@ func ours() (out []string) {
 	}
 	return out
 }
+
+// A writer that is taken away, as an overlay does when it closes, is one that takes nothing.
+func TestWriterIsTakenAway(t *testing.T) {
+	t.Parallel()
+	s, err := New(config(internet, newWorld()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	written := make(chan struct{}, 1)
+	s.SetWriter(func([][]byte) error { written <- struct{}{}; return nil })
+	s.Deliver([][]byte{ping(service)})
+	<-written
+	s.SetWriter(nil)
+	s.Deliver([][]byte{ping(service)})
+	until(t, "what is for nobody is dropped", func() bool { return s.link.NumQueued() == 0 })
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -213,7 +213,7 @@ func (s *Stack) serveTCP(r *tcp.ForwarderRequest) {
 	in := gonet.NewTCPConn(&wq, ep)
 	f.onCut(ep.Abort)
 	s.opened.Add(1)
-	conn := &watched{TCPConn: in, moved: f.moved}
+	conn := &watched{TCPConn: in, moved: f.moved, abort: ep.Abort}
 	serve(f.ctx, conn)
 	s.drain(f, ep)
 	f.release()
@@ -269,7 +269,17 @@ func (s *Stack) drain(f *flow, ep tcpip.Endpoint) {
 type watched struct {
 	*gonet.TCPConn
 	moved func()
+	abort func()
 }
+
+// Close ends what is sent, in order, and every Read. The rest is the flow's to close: with something unread it would be a
+// reset, which could overtake what was sent.
+func (w *watched) Close() error {
+	return errors.Join(w.CloseWrite(), w.SetReadDeadline(time.Unix(1, 0)))
+}
+
+// Abort resets the connection.
+func (w *watched) Abort() { w.abort() }
 
 func (w *watched) Read(b []byte) (int, error) {
 	n, err := w.TCPConn.Read(b)
