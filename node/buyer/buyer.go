@@ -290,7 +290,7 @@ func (b *Buyer) Run(ctx context.Context) error {
 	b.mu.Lock()
 	for _, s := range b.jobs {
 		if j := s.snapshot(); j.State.Ended() || !b.owned(j) { // the guardian service says what is to be gone on with
-			for _, l := range s.logs {
+			for _, l := range s.ranklogs() {
 				l.end()
 			}
 			close(s.done)
@@ -309,7 +309,7 @@ func (b *Buyer) Run(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, s := range b.jobs {
-		for _, l := range s.logs {
+		for _, l := range s.ranklogs() {
 			l.end()
 		}
 		if s.guard != nil {
@@ -398,10 +398,11 @@ func (b *Buyer) Log(ctx context.Context, id string, rank int, follow bool, w io.
 	if err != nil {
 		return err
 	}
-	if rank < 0 || rank >= len(s.logs) {
-		return fmt.Errorf("%w: job %s has ranks 0 to %d, not %d", ErrNoJob, s.snapshot().ID, len(s.logs)-1, rank)
+	logs := s.ranklogs()
+	if rank < 0 || rank >= len(logs) {
+		return fmt.Errorf("%w: job %s has ranks 0 to %d, not %d", ErrNoJob, s.snapshot().ID, len(logs)-1, rank)
 	}
-	return s.logs[rank].copy(ctx, w, 0, follow)
+	return logs[rank].copy(ctx, w, 0, follow)
 }
 
 // Wait returns the job when it has ended, or ErrUnfinished when the peer stops before.

@@ -74,6 +74,9 @@ func workload(j Job, rank int) (*nodepb.Workload, error) {
 	if spec.Verify == job.VerifyReplicate {
 		determined(j, rank, w)
 	}
+	if j.Cluster != nil {
+		j.clustered(rank, w)
+	}
 	for _, in := range spec.Inputs {
 		b, ok := spec.Blobs[in.For(rank)]
 		if !ok {

@@ -93,9 +93,8 @@ type Job struct {
 	Nonce sign.Hash `json:"nonce,omitzero"`
 	// Verified is how far each rank's result is checked, of a job that asks for it.
 	Verified []Verified `json:"verified,omitempty"`
-	Cluster  *Cluster   `json:"cluster,omitempty"`
-	// Network is what the paths between a cluster's members came to when they were measured, before their leases were signed; nil: none were.
-	Network *Span `json:"network,omitempty"`
+	// Cluster is what a job has whose ranks are one machine; nil: they are not.
+	Cluster *Cluster `json:"cluster,omitempty"`
 	// Replica says whose result this job computes again; nil: it is a job of its own.
 	Replica *Replica `json:"replica,omitempty"`
 }
@@ -125,6 +124,7 @@ const (
 	RankRunning RankState = "running" // its execution was started
 	RankDone    RankState = "done"    // its execution of this round exited with 0
 	RankFailed  RankState = "failed"  // its execution exited with another code
+	RankJoining RankState = "joining" // a cluster is being scaled to have it; it has no lease yet
 )
 
 // Rank is one numbered worker of a job.
@@ -147,10 +147,12 @@ type Rank struct {
 	LogBase int64 `json:"logBase,omitempty"`
 	// Retries counts how often the program was started again on a lease, as restart.policy says; Restarts, above, how often
 	// the rank was taken to another provider.
-	Retries int       `json:"retries,omitempty"`
-	Begun   time.Time `json:"begun,omitzero"` // when the provider was asked to start this execution
-	After   time.Time `json:"after,omitzero"` // the program is started again at this time
-	Live    Live      `json:"live,omitzero"`  // what the provider said last of the execution
+	Retries int `json:"retries,omitempty"`
+	// Generation is that of the cluster when its program was started.
+	Generation int       `json:"generation,omitempty"`
+	Begun      time.Time `json:"begun,omitzero"` // when the provider was asked to start this execution
+	After      time.Time `json:"after,omitzero"` // the program is started again at this time
+	Live       Live      `json:"live,omitzero"`  // what the provider said last of the execution
 	// Next is the successor (market.LeaseCore) that the provider is being asked for, Unextended why it would not sign the last.
 	Next       []byte `json:"next,omitempty"`
 	Unextended string `json:"unextended,omitempty"`

@@ -32,21 +32,32 @@ func (b *Buyer) Attach(ctx context.Context, id string, rank int, p Program) (liv
 	conn, _, err := b.reach(ctx, id, rank, &nodepb.LiveRequest{Op: &nodepb.LiveRequest_Attach_{Attach: &nodepb.LiveRequest_Attach{
 		Args: p.Args, Env: p.Env, WorkDir: p.WorkDir, Tty: p.TTY, Rows: uint32(p.Rows), Cols: uint32(p.Cols),
 	}}})
-	return opened(conn, err)
+	return b.opened(id, conn, err)
 }
 
 // Forward connects to a TCP port of a rank's program. The stream carries its bytes as they are.
 func (b *Buyer) Forward(ctx context.Context, id string, rank int, port uint16) (live.Conn, error) {
-	conn, _, err := b.reach(ctx, id, rank, &nodepb.LiveRequest{Op: &nodepb.LiveRequest_Forward_{Forward: &nodepb.LiveRequest_Forward{Port: uint32(port)}}})
-	return opened(conn, err)
+	conn, err := b.forward(ctx, id, rank, port)
+	return b.opened(id, conn, err)
 }
 
-// opened keeps a stream that is not there from being an interface that is.
-func opened(c *stream.Conn, err error) (live.Conn, error) {
+// forward is Forward for this peer itself, whose streams are nobody's use of a job.
+func (b *Buyer) forward(ctx context.Context, id string, rank int, port uint16) (*stream.Conn, error) {
+	conn, _, err := b.reach(ctx, id, rank, &nodepb.LiveRequest{Op: &nodepb.LiveRequest_Forward_{Forward: &nodepb.LiveRequest_Forward{Port: uint32(port)}}})
+	return conn, err
+}
+
+// opened keeps a stream that is not there from being an interface that is, and counts it for as long as it is open.
+func (b *Buyer) opened(id string, c *stream.Conn, err error) (live.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c, nil
+	s, err := b.get(id)
+	if err != nil {
+		c.Abort()
+		return nil, err
+	}
+	return newCounted(c, &s.streams), nil
 }
 
 // CopyOut writes a tar archive of a file or directory of a rank's program to w: its first element is called as the path's

@@ -98,8 +98,8 @@ func (s *supervisor) probing(ctx context.Context, i int, l *bought, seq uint64) 
 
 // exclusive is what is known of rank i under a lease.
 func (s *supervisor) exclusive(i int, l *bought) Exclusive {
-	if x := s.snapshot().Ranks[i].Exclusive; x != nil && x.Lease == l.first {
-		return *x
+	if ranks := s.snapshot().Ranks; i < len(ranks) && ranks[i].Exclusive != nil && ranks[i].Exclusive.Lease == l.first {
+		return *ranks[i].Exclusive
 	}
 	g := s.b.cfg.Genesis
 	return Exclusive{Lease: l.first, Budget: rules.Budget{Lease: time.Duration(l.core.Slots()*g.SlotMillis) * time.Millisecond}}
@@ -108,6 +108,9 @@ func (s *supervisor) exclusive(i int, l *bought) Exclusive {
 // update changes what is known of rank i under a lease, and journals it with more.
 func (s *supervisor) update(ctx context.Context, i int, l *bought, change func(*Exclusive), more ...store.Put) error {
 	return s.save(ctx, func(j *Job) {
+		if i >= len(j.Ranks) { // a cluster was scaled down
+			return
+		}
 		x := Exclusive{}
 		if was := j.Ranks[i].Exclusive; was != nil && was.Lease == l.first {
 			x = *was

@@ -67,7 +67,7 @@ func (b *Buyer) Quote(ctx context.Context, spec job.Job) (Quotation, error) {
 		return Quotation{}, fmt.Errorf("journalling an order: %w", err)
 	}
 	began := time.Now()
-	how := asking{direct: !spec.Placement.GossipOnly, spread: !spec.Placement.Pack, settle: settleQuotes}
+	how := asking{direct: !spec.Placement.GossipOnly, spread: !spec.Placement.Pack}
 	quotes, declined, err := b.collect(ctx, newTrace(b.cfg.Store, ""), o, env, how)
 	if err != nil {
 		return Quotation{}, err
@@ -146,7 +146,8 @@ func (q *Quotation) sort() {
 // apart is what sets an order apart from an equal one.
 type apart struct {
 	nonce market.Nonce
-	salt  []byte // of the hash of the job's terms
+	salt  []byte    // of the hash of the job's terms
+	terms sign.Hash // instead of that hash; zero: that hash
 }
 
 // write makes the order for n leases of a job.
@@ -154,6 +155,9 @@ func (b *Buyer) write(as voice, spec job.Job, n int, slots uint64, budget market
 	terms, err := as.terms(spec, own.salt)
 	if err != nil {
 		return market.Order{}, nil, err
+	}
+	if !own.terms.IsZero() {
+		terms = own.terms
 	}
 	o := market.Order{
 		Class: spec.Resources.Class, Regions: spec.Placement.Regions, Count: uint32(n), UnitsPer: spec.Resources.Units,

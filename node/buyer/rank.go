@@ -81,11 +81,14 @@ func (s *supervisor) launch(ctx context.Context, i int, l *bought, r Rank) (Rank
 		case <-t.C:
 		}
 	}
-	base := s.logs[i].length()
+	base := s.ranklogs()[i].length()
 	err := s.save(ctx, func(j *Job) {
 		k := &j.Ranks[i]
 		k.State, k.Seq, k.LogBase, k.Exit, k.Reason, k.Begun, k.After = RankRunning, k.Seq+1, base, 0, "", time.Now(), time.Time{}
 		k.Live = Live{}
+		if j.Cluster != nil {
+			k.Generation = j.Cluster.Generation
+		}
 	})
 	return s.snapshot().Ranks[i], err
 }
@@ -96,6 +99,13 @@ func (s *supervisor) attempt(ctx context.Context, i int, l *bought, r Rank, adop
 	w, err := workload(j, i)
 	if err != nil {
 		return result{}, failed(CodeInput, "rank %d: %v", i, err)
+	}
+	if j.Cluster != nil {
+		p, err := s.planOf(i)
+		if err != nil {
+			return result{}, failed(CodePeer, "rank %d: the cluster's plan: %v", i, err)
+		}
+		w.Cluster = p.Proto()
 	}
 	if w.Sealed, err = s.b.sealFor(ctx, j, l); err != nil {
 		return result{}, failed(CodePeer, "rank %d: its secrets could not be sealed to the provider: %v", i, err)
@@ -110,13 +120,14 @@ func (s *supervisor) attempt(ctx context.Context, i int, l *bought, r Rank, adop
 func (s *supervisor) execution(i int, l *bought, r Rank) *execution {
 	j := s.snapshot()
 	return &execution{
-		b: s.b, l: l, seq: r.Seq, log: s.logs[i], base: r.LogBase, begun: r.Begun, limits: j.Spec.Timeouts,
+		b: s.b, l: l, seq: r.Seq, log: s.ranklogs()[i], base: r.LogBase, begun: r.Begun, limits: j.Spec.Timeouts,
 		cure: j.Spec.Restart.Policy != job.RestartNever,
 		started: func() {
 			s.trace.add(Step{At: time.Now(), Kind: StepStarted, Rank: &i, Provider: r.Provider.String()})
 		},
 		seen: func(ex *nodepb.Execution) {
 			s.see(i, ex)
+			s.heard(i, ex)
 			s.examine(i, l, ex)
 		},
 	}
@@ -140,12 +151,17 @@ func (s *supervisor) see(i int, ex *nodepb.Execution) {
 
 // again notes that a program ended and is started once more on the same lease.
 func (s *supervisor) again(ctx context.Context, i int, r Rank, res result) error {
+	spec := s.snapshot().Spec.Restart
+	return s.againIn(ctx, i, r, res, spec.Wait(r.Retries+1), fmt.Sprintf("restart.policy %s", spec.Policy))
+}
+
+// againIn is again after a wait and for a reason.
+func (s *supervisor) againIn(ctx context.Context, i int, r Rank, res result, wait time.Duration, why string) error {
 	r.Exit, r.Reason, r.Detail = res.exit, res.reason, res.message
 	spec := s.snapshot().Spec.Restart
-	wait := spec.Wait(r.Retries + 1)
 	s.trace.add(Step{At: time.Now(), Kind: StepExited, Rank: &i, Provider: r.Provider.String(), Detail: r.end()},
 		Step{At: time.Now(), Kind: StepRestarted, Rank: &i, Provider: r.Provider.String(),
-			Detail: fmt.Sprintf("%d of at most %d times, in %v (restart.policy %s)", r.Retries+1, spec.Max, wait, spec.Policy)})
+			Detail: fmt.Sprintf("%d of at most %d times, in %v (%s)", r.Retries+1, spec.Max, wait, why)})
 	return s.keep(ctx, func(j *Job) {
 		k := &j.Ranks[i]
 		k.State, k.Retries, k.After = RankLeased, k.Retries+1, time.Now().Add(wait)
@@ -227,6 +243,7 @@ func (s *supervisor) lost(ctx context.Context, i int, res result) error {
 		if !slices.Contains(j.Lost, r.Provider) {
 			j.Lost = append(j.Lost, r.Provider)
 		}
+		j.replan() // who lost it is let in no more
 	}); err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/sealed"
@@ -59,14 +60,19 @@ func (b *Buyer) values(ctx context.Context, j Job) (job.Values, error) {
 
 // sealFor seals what the program of a job may know to the provider that runs it; nil when there is nothing.
 func (b *Buyer) sealFor(ctx context.Context, j Job, l *bought) ([]byte, error) {
-	if len(j.Spec.Secrets) == 0 && j.Spec.Registry == nil {
+	token := j.Cluster != nil && j.engine().Program(j.task(0)).Token
+	if len(j.Spec.Secrets) == 0 && j.Spec.Registry == nil && !token {
 		return nil, nil
 	}
 	v, err := b.values(ctx, j)
 	if err != nil {
 		return nil, err
 	}
-	plain, err := proto.Marshal(pbSecrets(j.Spec, v))
+	secrets := pbSecrets(j.Spec, v)
+	if token {
+		secrets.Files[cluster.TokenFile] = []byte(clusterToken(b.secret, j.ID))
+	}
+	plain, err := proto.Marshal(secrets)
 	if err != nil {
 		return nil, errors.New("the job's secrets cannot be encoded")
 	}

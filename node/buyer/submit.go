@@ -78,6 +78,9 @@ func (b *Buyer) Submit(ctx context.Context, sub Submission) (Job, error) {
 		}
 		j.Carry = &c
 	}
+	if j.Cluster, err = newCluster(j.ID, spec); err != nil {
+		return Job{}, err
+	}
 	if spec.Guardians > 0 {
 		if j.Detached, err = b.detachedFor(j.ID, spec); err != nil {
 			return Job{}, err
@@ -175,9 +178,6 @@ func (b *Buyer) check(ctx context.Context, spec job.Job) error {
 	}
 	if spec.Verify == job.VerifyReplicate && b.cfg.Blocks == nil {
 		return fmt.Errorf("%w: verify: replicate draws by the chain's blocks, and this peer's view of the chain tells none", ErrRefused)
-	}
-	if spec.Cluster != nil {
-		return fmt.Errorf("%w: this version cannot run clusters yet", ErrRefused)
 	}
 	if spec.Guardians > 0 && b.settles() != job.SettleEscrow {
 		return fmt.Errorf("%w: guardians pay from an escrow, and network %s settles directly; leave them out", ErrRefused, b.cfg.Genesis.Network)

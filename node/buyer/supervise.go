@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -66,13 +67,17 @@ type supervisor struct {
 	mu     sync.Mutex
 	saved  bool // the journal has the job
 	job    Job
-	leases []*bought // of each rank, or nil
-	paid   []*bought // every lease the job ever activated
-	asking []bool    // of each rank: its provider is being asked for more time
+	leases []*bought     // of each rank, or nil
+	paid   []*bought     // every lease the job ever activated
+	asking []bool        // of each rank: its provider is being asked for more time
+	told   []told        // of each rank of a cluster: which plan its provider goes by
+	bell   chan struct{} // closes when something of a cluster changes; nil: nobody waits
+	crew   *crew         // runs the members of a cluster; nil: it does not run
 
 	pausing   sync.Mutex      // taken before mu: one pause or resume at a time
 	extending sync.Mutex      // taken before the buyer's mu: one extension at a time
 	working   context.Context // ends with the job's work; set with stop
+	streams   atomic.Int64    // that somebody has open into the job's programs
 	money     sync.Mutex      // taken before mu
 	promised  market.Amount   // what leases that are being taken can cost, beside those in paid
 	taking    int             // how many they are
@@ -86,7 +91,7 @@ func (b *Buyer) newSupervisor(j Job, t *trace) (*supervisor, error) {
 			return nil, err
 		}
 	}
-	s := &supervisor{b: b, as: b.own, guard: guard, mine: b.owned(j), trace: t, job: j, leases: make([]*bought, len(j.Ranks)), asking: make([]bool, len(j.Ranks)), done: make(chan struct{})}
+	s := &supervisor{b: b, as: b.own, guard: guard, mine: b.owned(j), trace: t, job: j, leases: make([]*bought, len(j.Ranks)), asking: make([]bool, len(j.Ranks)), told: make([]told, len(j.Ranks)), done: make(chan struct{})}
 	if guard != nil {
 		s.as = guard
 	}
@@ -105,6 +110,13 @@ func (b *Buyer) newSupervisor(j Job, t *trace) (*supervisor, error) {
 	return s, nil
 }
 
+// ranklogs are the logs of all ranks.
+func (s *supervisor) ranklogs() []*ranklog {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.logs
+}
+
 // snapshot returns the job as it stands.
 func (s *supervisor) snapshot() Job {
 	s.mu.Lock()
@@ -119,6 +131,7 @@ func (j Job) clone() Job {
 	j.Transactions = append(j.Transactions[:0:0], j.Transactions...)
 	j.Detached = j.Detached.clone()
 	j.Verified = append(j.Verified[:0:0], j.Verified...)
+	j.Cluster = j.Cluster.clone()
 	return j
 }
 
@@ -147,6 +160,9 @@ func (s *supervisor) save(ctx context.Context, change func(*Job), more ...store.
 	s.trace.wrote(upTo)
 	s.job, s.saved = j, true
 	s.b.hooks.Added(told...)
+	if j.Cluster != nil {
+		s.ringLocked()
+	}
 	s.trace.poke()
 	return nil
 }
@@ -188,7 +204,7 @@ func pause(ctx context.Context, d time.Duration) error {
 func (s *supervisor) run(ctx context.Context) {
 	defer close(s.done)
 	defer func() {
-		for _, l := range s.logs {
+		for _, l := range s.ranklogs() {
 			l.end()
 		}
 		if s.snapshot().State.Ended() {
@@ -336,6 +352,8 @@ func (s *supervisor) work(parent context.Context) error {
 		return cause
 	case errors.Is(cause, errStopped):
 		return &outcome{Stopped, "", errStopped.Error()}
+	case errors.Is(cause, errIdle):
+		return &outcome{Stopped, "", fmt.Sprintf("idle for %v (autostop)", s.snapshot().Spec.Cluster.Autostop)}
 	case errors.Is(cause, errRunOver):
 		return failed(CodeTimeout, "%v (timeouts.run: %v)", errRunOver, s.snapshot().Spec.Timeouts.Run)
 	}
@@ -353,6 +371,9 @@ func (s *supervisor) beating(ctx context.Context, cancel context.CancelCauseFunc
 }
 
 func (s *supervisor) rounds(ctx context.Context, cancel context.CancelCauseFunc) error {
+	if s.snapshot().Cluster != nil {
+		return s.runCluster(ctx, cancel)
+	}
 	n := s.snapshot().Spec.RoundCount()
 	for s.snapshot().Round < n {
 		if err := s.leaseAll(ctx); err != nil {

@@ -59,7 +59,6 @@ const (
 	StepBlocked    StepKind = "blocked"    // a provider is on the user's block list
 	StepInfeasible StepKind = "infeasible" // a quote or offer that does not fit the order
 	StepChosen     StepKind = "chosen"     // selection picked a provider for a rank
-	StepMeasured   StepKind = "measured"   // the paths between those who would be a cluster's members were measured
 	StepHeld       StepKind = "held"       // a provider set units aside
 	StepRefused    StepKind = "refused"    // a provider refused to reserve, sign or activate
 	StepReleased   StepKind = "released"   // units were given back
@@ -78,6 +77,8 @@ const (
 	StepFunded     StepKind = "funded"     // money was set aside on chain, or was not
 	StepRefunded   StepKind = "refunded"   // what was set aside and not earned came back
 	StepPaid       StepKind = "paid"       // a payment is on chain
+	StepReady      StepKind = "ready"      // the head of a cluster answers
+	StepScaled     StepKind = "scaled"     // a cluster has another size
 	StepEnded      StepKind = "ended"      // the job ended
 )
 

@@ -1,0 +1,206 @@
+package buyer
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/starling-network/starling/node/cluster"
+)
+
+// Scale gives a cluster that runs another size. New members are ordered all or none, within the job's money; of a smaller one
+// the highest ranks are ended, as gracefully as a stop. It returns when the cluster has that size, or has kept its own. ErrRefused
+// for what cannot be scaled, ErrNotRunning for a cluster that does not run; ErrFunds or ErrLimit where money forbids it.
+func (b *Buyer) Scale(ctx context.Context, id string, n uint32) (Job, error) {
+	s, err := b.get(id)
+	if err != nil {
+		return Job{}, err
+	}
+	if s.snapshot().Cluster == nil {
+		return Job{}, fmt.Errorf("%w: job %s is no cluster", ErrRefused, s.snapshot().ID)
+	}
+	if n < 1 || n > cluster.MaxMembers {
+		return Job{}, fmt.Errorf("%w: a cluster has 1 to %d members, not %d", ErrRefused, cluster.MaxMembers, n)
+	}
+	if !s.extending.TryLock() {
+		return Job{}, fmt.Errorf("%w: the cluster is being scaled, or its job made longer; try again when that is done", ErrRefused)
+	}
+	done := make(chan error, 1)
+	b.mu.Lock()
+	if b.ctx == nil || b.closing {
+		b.mu.Unlock()
+		s.extending.Unlock()
+		return Job{}, fmt.Errorf("%w: the peer is starting or stopping; try again", ErrRefused)
+	}
+	b.wg.Go(func() { // who asked may go away meanwhile
+		defer s.extending.Unlock()
+		done <- s.scale(int(n))
+	})
+	b.mu.Unlock()
+	select {
+	case <-ctx.Done():
+		return s.shown(), ctx.Err()
+	case err := <-done:
+		return s.shown(), err
+	}
+}
+
+// scale brings the cluster to n members. s.extending is held.
+func (s *supervisor) scale(n int) error {
+	j := s.snapshot()
+	s.mu.Lock()
+	c, ctx := s.crew, s.working
+	s.mu.Unlock()
+	if c == nil || j.State != Running || j.Stopping {
+		return fmt.Errorf("%w: the cluster is %s", ErrNotRunning, j.State)
+	}
+	if n == len(j.Ranks) {
+		return nil
+	}
+	if err := c.engine.CheckScale(j.Spec.Cluster.Options, j.Cluster.Begun, uint32(n)); err != nil {
+		return fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	began, from := time.Now(), len(j.Ranks)
+	var err error
+	if n > from {
+		err = s.grow(ctx, c, n)
+	} else {
+		err = s.leave(ctx, c, n)
+	}
+	if err != nil {
+		return err
+	}
+	s.trace.add(Step{At: time.Now(), Kind: StepScaled, Took: time.Since(began), Detail: fmt.Sprintf("from %d to %d members", from, n)})
+	s.trace.poke()
+	return nil
+}
+
+// grow orders the members that are missing, all or none.
+func (s *supervisor) grow(ctx context.Context, c *crew, n int) error {
+	b, j := s.b, s.snapshot()
+	from := len(j.Ranks)
+	spec, err := j.size(n)
+	if err != nil {
+		return err
+	}
+	need, err := b.mostCost(spec)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	if err := b.pay.afford(ctx, j.ID, need, spec.Count); err != nil {
+		return err
+	}
+	if err := s.makeRoom(n); err != nil {
+		return err
+	}
+	var ranks []uint32
+	b.mu.Lock() // no other job is taken in between on the same limits
+	err = b.withinMore(s, spec, time.Now())
+	if err == nil {
+		err = s.save(ctx, func(k *Job) {
+			k.Spec = spec
+			for i := from; i < n; i++ {
+				r := Rank{State: RankJoining}
+				if i < len(k.Cluster.Epochs) {
+					r.Epoch = k.Cluster.Epochs[i]
+				}
+				k.Ranks = append(k.Ranks, r)
+				ranks = append(ranks, uint32(i))
+			}
+		})
+	}
+	b.mu.Unlock()
+	if err == nil {
+		err = s.lease(ctx, ranks)
+	}
+	if err != nil {
+		if s.peer.Err() == nil && len(ranks) > 0 && s.snapshot().Ranks[from].State == RankJoining { // else the next process sees to it
+			if undone := s.shrink(context.WithoutCancel(ctx), from); undone != nil {
+				return undone
+			}
+		}
+		return fmt.Errorf("%w: the cluster keeps its %d members: %w", ErrRefused, from, err)
+	}
+	for i := from; i < n; i++ {
+		c.join(i)
+	}
+	return nil
+}
+
+// makeRoom has a place for what this peer keeps of each of n ranks.
+func (s *supervisor) makeRoom(n int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	logs := slices.Clone(s.logs)
+	for i := len(logs); i < n; i++ {
+		l, err := openRanklog(filepath.Join(s.b.jobDir(s.job.ID), fmt.Sprintf("rank-%d.log", i)))
+		if err != nil {
+			return err
+		}
+		logs = append(logs, l)
+	}
+	s.logs = logs
+	for len(s.leases) < n {
+		s.leases, s.asking, s.told = append(s.leases, nil), append(s.asking, false), append(s.told, told{})
+	}
+	return nil
+}
+
+// leave takes the highest ranks away.
+func (s *supervisor) leave(ctx context.Context, c *crew, n int) error {
+	j := s.snapshot()
+	var ranks []int
+	for i := n; i < len(j.Ranks); i++ {
+		if len(j.Ranks[i].Next) > 0 {
+			return fmt.Errorf("%w: the provider of rank %d is still being asked for more time; try again when it has answered", ErrRefused, i)
+		}
+		ranks = append(ranks, i)
+	}
+	if _, err := j.size(n); err != nil {
+		return err
+	}
+	// From here on it happens, also when the peer is restarted in between.
+	if err := s.save(ctx, func(k *Job) { k.Cluster.Target = uint32(n) }); err != nil {
+		return err
+	}
+	if err := c.leave(ctx, ranks); err != nil {
+		return err
+	}
+	return s.shrink(ctx, n)
+}
+
+// shrink forgets the ranks from n on, whose programs have ended or never began, and ends their leases.
+func (s *supervisor) shrink(ctx context.Context, n int) error {
+	spec, err := s.snapshot().size(n)
+	if err != nil {
+		return err
+	}
+	var gone []*bought
+	if err := s.keep(ctx, func(j *Job) {
+		c := j.Cluster
+		for i := n; i < len(j.Ranks); i++ {
+			for len(c.Epochs) <= i {
+				c.Epochs = append(c.Epochs, 0)
+			}
+			c.Epochs[i] = j.Ranks[i].Epoch
+		}
+		j.Ranks, j.Spec, c.Target = slices.Clip(j.Ranks[:n]), spec, 0
+		j.replan()
+	}); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	for _, l := range s.leases[n:] {
+		if l != nil {
+			gone = append(gone, l)
+		}
+	}
+	s.leases, s.asking, s.told = s.leases[:n:n], s.asking[:n:n], s.told[:n:n]
+	s.mu.Unlock()
+	for _, l := range gone {
+		s.b.wg.Go(func() { s.b.end(ctx, l, errLeft.Error()) })
+	}
+	return nil
+}
