@@ -8,14 +8,18 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"runtime/pprof"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/peer"
+	ma "github.com/multiformats/go-multiaddr"
 	"golang.org/x/sys/unix"
 
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/overlay"
+	"github.com/starling-network/starling/p2p/p2ptest"
 )
 
 // space is a network namespace with a TUN called ovl0, as a container of a cluster has it.
@@ -217,5 +221,29 @@ func connect(t testing.TB, a, b *p2p.Host) {
 	defer cancel()
 	if err := a.Connect(ctx, b.AddrInfo()); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func lockThread() { runtime.LockOSThread() }
+
+func multiaddr(s string) ma.Multiaddr { return ma.StringCast(s) }
+
+// peerID is that of the host with key i.
+func peerID(i int) (peer.ID, error) { return peer.IDFromPrivateKey(p2ptest.Key(i)) }
+
+// profile writes a processor profile of a peer where STARLING_PROFILE names a folder.
+func profile(r role) (stop func()) {
+	dir := os.Getenv("STARLING_PROFILE")
+	if dir == "" {
+		return func() {}
+	}
+	f, err := os.Create(fmt.Sprintf("%s/%s-%d.prof", dir, r.Mode, r.Me))
+	if err != nil {
+		return func() {}
+	}
+	_ = pprof.StartCPUProfile(f)
+	return func() {
+		pprof.StopCPUProfile()
+		f.Close()
 	}
 }

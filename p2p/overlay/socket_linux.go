@@ -24,6 +24,7 @@ const quicQueue = 1024
 type socket struct {
 	*net.UDPConn
 	n   *Network
+	as  port // itself, as paths name it
 	raw syscall.RawConn
 	six bool        // an IPv6 socket, which takes nothing else
 	gso atomic.Bool // one call may send a train
@@ -58,6 +59,7 @@ func (n *Network) ListenUDP(network string, laddr *net.UDPAddr) (net.PacketConn,
 		return nil, errors.Join(err, c.Close())
 	}
 	s := &socket{UDPConn: c, n: n, raw: raw, six: network == "udp6", batch: ipv4.NewPacketConn(c), quic: make(chan quicTrain, quicQueue), ended: make(chan struct{})}
+	s.as = s
 	s.until.init()
 	err = raw.Control(func(fd uintptr) {
 		_, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_SEGMENT)

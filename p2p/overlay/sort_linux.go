@@ -28,9 +28,9 @@ func (s *socket) sort(t train, from netip.AddrPort, oob []byte, udp func(netip.A
 		case to.device == nil:
 			s.n.stats.dropped[dropStranger].Add(1)
 		case to.kind == kindProbe:
-			to.device.heard(run.data, to.member, route{port: s, to: from})
+			to.device.heard(run.data, to.member, route{port: s.as, to: from})
 		default:
-			to.device.push(arrival{train: run, member: to.member, from: route{port: s, to: from}})
+			to.device.push(arrival{train: run, member: to.member, from: route{port: s.as, to: from}})
 		}
 	}
 }

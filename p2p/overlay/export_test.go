@@ -1,0 +1,143 @@
+package overlay
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"golang.zx2c4.com/wireguard/conn"
+	"golang.zx2c4.com/wireguard/device"
+	"golang.zx2c4.com/wireguard/tun"
+)
+
+// Wire is a UDP port that a test can cut, and that it can give datagrams as if they had come.
+type Wire struct {
+	port
+	Down atomic.Bool
+	Most atomic.Int64 // larger datagrams are lost; 0: none are
+
+	mu   sync.Mutex
+	keep bool
+	kept [][]byte
+}
+
+func (w *Wire) send(packets [][]byte, to netip.AddrPort) error {
+	most := int(w.Most.Load())
+	if w.Down.Load() {
+		return nil
+	}
+	w.mu.Lock()
+	for _, p := range packets {
+		if w.keep {
+			w.kept = append(w.kept, slices.Clone(p))
+		}
+	}
+	w.mu.Unlock()
+	for _, p := range packets {
+		if most > 0 && len(p) > most {
+			continue
+		}
+		if err := w.port.send([][]byte{p}, to); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Rewire puts a Wire around every port of a host.
+func Rewire(n *Network) []*Wire {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var out []*Wire
+	for i, p := range n.ports {
+		w := &Wire{port: p}
+		n.ports[i] = w
+		rename(p, w)
+		out = append(out, w)
+	}
+	return out
+}
+
+// MarkDirectLost makes a device find out now that its direct paths are gone, in place of the seconds without an answer.
+func MarkDirectLost(d *Device) {
+	for _, m := range *d.byAddr.Load() {
+		m.probing.mu.Lock()
+		m.probing.missed = maxMissed
+		m.probing.mu.Unlock()
+	}
+}
+
+// Protocol is the stream protocol of a host's overlays.
+var Protocol = (*Network).protocol
+
+// Hello and Frame are a stream's first bytes, and a packet on it.
+var (
+	Hello = hello
+	Frame = appendFrame
+)
+
+// UDPOf is the UDP address under a multiaddress of QUIC.
+var UDPOf = udpOf
+
+// Record keeps what the port sends from now on, until the returned function is called.
+func (w *Wire) Record() (sent func() [][]byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.keep = true
+	return func() [][]byte {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.keep = false
+		return w.kept
+	}
+}
+
+// nowhere is a TUN from which nothing comes.
+type nowhere struct {
+	tun.Device
+	closed chan struct{}
+	events chan tun.Event
+}
+
+func (n nowhere) MTU() (int, error)                      { return DefaultMTU, nil }
+func (n nowhere) BatchSize() int                         { return 1 }
+func (n nowhere) Events() <-chan tun.Event               { return n.events }
+func (n nowhere) Read([][]byte, []int, int) (int, error) { <-n.closed; return 0, os.ErrClosed }
+func (n nowhere) Close() error {
+	close(n.closed)
+	close(n.events)
+	return nil
+}
+
+// catcher is a bind that keeps the first datagram that is sent.
+type catcher struct {
+	conn.Bind
+	first chan []byte
+}
+
+func (c catcher) Send(bufs [][]byte, _ conn.Endpoint) error {
+	select {
+	case c.first <- slices.Clone(bufs[0]):
+	default:
+	}
+	return nil
+}
+
+// Initiation is the first datagram of a handshake of from with to, as WireGuard makes it.
+func Initiation(t testing.TB, to PublicKey, from PrivateKey) []byte {
+	t.Helper()
+	c := catcher{conn.NewDefaultBind(), make(chan []byte, 1)}
+	d := device.NewDevice(nowhere{closed: make(chan struct{}), events: make(chan tun.Event)}, c, device.NewLogger(device.LogLevelSilent, ""))
+	defer d.Close()
+	if err := d.IpcSet(fmt.Sprintf("private_key=%x\npublic_key=%s\nendpoint=127.0.0.1:9\npersistent_keepalive_interval=1\n", from[:], to)); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Up(); err != nil {
+		t.Fatal(err)
+	}
+	return <-c.first
+}
