@@ -78,9 +78,9 @@ type Process struct {
 // Size is a terminal's size in characters.
 type Size struct{ Rows, Cols uint16 }
 
-// Dialer is the ability to reach a TCP port that the program listens on, at its own loopback address.
+// Dialer is the ability to reach a TCP port that the program listens on, at its own loopback address or at that of its overlay.
 type Dialer interface {
-	// Dial connects to 127.0.0.1:port inside the sandbox. ErrEnded if the execution has ended; any other error is the
+	// Dial connects to 127.0.0.1:port inside the sandbox, and to Spec.Overlay's address where that is refused. ErrEnded if the execution has ended; any other error is the
 	// program's: nobody listens there. The connection has a CloseWrite, as a *net.TCPConn has.
 	Dial(ctx context.Context, h Handle, port uint16) (net.Conn, error)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"os/exec"
 	"os/user"
 	"path/filepath"
@@ -163,6 +164,27 @@ func TestInternetRefused(t *testing.T) {
 	}
 }
 
+// An engine that maps users lets its root open the device only where everybody may.
+func userNamespaceOverlay(t *testing.T, r *Runtime, ref string) {
+	t.Helper()
+	s := node(t, ref, 0, "net")
+	info, err := os.Stat(tunDevice)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.CanOverlay(t.Context()); info.Mode()&0o006 != 0o006 {
+		if !errors.Is(err, runtime.ErrNoOverlay) || !strings.Contains(err.Error(), "chmod 0666") {
+			t.Errorf("a device that is root's alone: %v", err)
+		}
+		return
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	if got := run(t, r, s); got != sandboxOf0 {
+		t.Errorf("with an overlay it finds\n%s", got)
+	}
+}
+
 // The engine maps the containers' root to another user: mounts are given to that one.
 func TestUserNamespace(t *testing.T) {
 	t.Parallel()
@@ -195,6 +217,7 @@ func TestUserNamespace(t *testing.T) {
 	if e := wait(t, r, h); e.Code != 3 {
 		t.Errorf("%+v", e)
 	}
+	userNamespaceOverlay(t, r, ref)
 	if uids := run(t, r, spec(t, ref, "show", "/proc/self/uid_map")); !strings.Contains(uids, fmt.Sprint(r.engine.shift.uid)) {
 		t.Errorf("users %s", uids)
 	}

@@ -34,14 +34,75 @@ func TestOverlaySandbox(t *testing.T) {
 	t.Parallel()
 	r := newRuntime(t, shared, nil)
 	got := run(t, r, node(t, pulled(t, r, "plain", nil), 0, "net"))
-	want := `lo 65536 [127.0.0.1/8]
+	if got != sandboxOf0 {
+		t.Errorf("it finds\n%swant\n%s", got, sandboxOf0)
+	}
+}
+
+// sandboxOf0 is all that rank 0 finds of a network and can do to it.
+const sandboxOf0 = `lo 65536 [127.0.0.1/8]
 ovl0 1380 [10.77.0.2/16]
 node-0, 2 routes
 [/run/starling/guard /run/starling/rsh]
 ping: <nil>
 `
-	if got != want {
-		t.Errorf("it finds\n%swant\n%s", got, want)
+
+// What an execution has besides is as without an overlay: devices, limits, probes, pauses, secrets. The sidecar has none of it.
+func TestOverlayAbilities(t *testing.T) {
+	t.Parallel()
+	r := newRuntime(t, shared, nil)
+	s := node(t, pulled(t, r, "plain", nil), 0, "sleep")
+	s.Limits = runtime.Limits{MemoryMiB: 100, MilliCPU: 1500, Pids: 50}
+	s.Secrets = map[string][]byte{"key": []byte("value")}
+	out := t.TempDir()
+	s.Mounts = []runtime.Mount{{Host: out, Guest: "/out"}}
+	h := start(t, r, s)
+	info, err := r.engine.ContainerInspect(t.Context(), containerName(h.Dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := info.HostConfig; c.Privileged || c.Memory != (100+guardMiB+gaugeMiB)<<20 || *c.PidsLimit != 50+guardPids || c.CPUQuota != 150_000 || !c.ReadonlyRootfs || len(c.CapAdd) > 0 || len(c.Devices) > 0 || len(c.Sysctls) > 0 {
+		t.Errorf("%+v", c)
+	}
+	info, err = r.engine.ContainerInspect(t.Context(), sidecarName(h.Dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := info.HostConfig; c.Privileged || c.Memory != sidecarMiB<<20 || *c.PidsLimit != sidecarPids || !c.ReadonlyRootfs || len(c.CapAdd) != 1 || strings.TrimPrefix(c.CapAdd[0], "CAP_") != "NET_ADMIN" || fmt.Sprint(c.CapDrop) != "[ALL]" ||
+		c.NetworkMode != "none" || len(c.Devices) != 1 || len(info.Mounts) != 2 || info.Mounts[0].RW || info.Mounts[1].RW {
+		t.Errorf("%+v\n%+v", c, info.Mounts)
+	}
+	if err := r.Pause(t.Context(), h); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.SetMTU(t.Context(), h, 1400); err != nil { // the network goes on
+		t.Error(err)
+	}
+	if err := r.Resume(t.Context(), h); err != nil {
+		t.Fatal(err)
+	}
+	g, err := r.Gauge(t.Context(), h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+	var shown bytes.Buffer
+	if code, err := r.Attach(t.Context(), h, runtime.Process{Args: []string{"/guest", "show", runtime.SecretsDir + "/key"}, Stdout: &shown}); err != nil || code != 0 || shown.String() != "value" {
+		t.Errorf("%q, %d, %v", shown.String(), code, err)
+	}
+	if st, err := r.Stats(t.Context(), h); err != nil || st.MemoryMiB == 0 && st.CPUMillis == 0 {
+		t.Errorf("%+v, %v", st, err)
+	}
+
+	s = node(t, s.Image, 0, "sleep")
+	s.GPUs = []string{"GPU-aaaa"}
+	h = start(t, r, s)
+	for pid, want := range map[int]string{guardOf(t, r, h): "NVIDIA_VISIBLE_DEVICES=GPU-aaaa\x00", sidecarOf(t, r, h).pid: "NVIDIA_VISIBLE_DEVICES=void\x00"} {
+		if env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid)); err != nil || !strings.Contains(string(env), want) {
+			t.Errorf("%q, %v; want %q", env, err, want)
+		}
 	}
 }
 

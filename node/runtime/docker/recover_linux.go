@@ -42,9 +42,10 @@ func (r *Runtime) Recover(ctx context.Context, h runtime.Handle) error {
 	}
 	e := r.newExecution(h.ID, h.Dir, owner)
 	e.state, e.container = s, s.Container
-	err = r.adopt(ctx, e)
-	if err == nil && e.conn != nil && s.Sidecar != "" {
-		err = r.adoptSidecar(ctx, e)
+	if s.Sidecar == "" {
+		err = r.adopt(ctx, e)
+	} else {
+		err = r.adoptBoth(ctx, e)
 	}
 	if err != nil {
 		e.disown()
@@ -102,14 +103,17 @@ func (r *Runtime) adopt(ctx context.Context, e *execution) error {
 	return r.end(ctx, e.container)
 }
 
-// adoptSidecar connects to the sidecar of an execution whose guard has been adopted, or finds that it has ended: then e has none, and
+// adoptBoth connects to the guard and to the sidecar, which look for their new peer at the same time. A sidecar that has ended is none:
 // watchNet ends the execution.
-func (r *Runtime) adoptSidecar(ctx context.Context, e *execution) error {
+func (r *Runtime) adoptBoth(ctx context.Context, e *execution) error {
 	l, err := listen(filepath.Join(e.dir, netDir))
 	if err != nil {
 		return err
 	}
 	defer l.Close()
+	if err := r.adopt(ctx, e); err != nil || e.conn == nil {
+		return err
+	}
 	conn, pid, err := r.accept(ctx, l, e.state.Sidecar, e.state.SidecarPid, min(adoptPatience, r.cfg.Grace))
 	if err == nil {
 		_ = os.Remove(filepath.Join(e.dir, netDir, guard.SocketFile))
