@@ -67,6 +67,7 @@ const (
 	ReasonTimeout     Reason = "timeout"     // No answer in time.
 	ReasonLost        Reason = "lost"        // The peer or the execution is gone.
 	ReasonReleased    Reason = "released"    // Given back.
+	ReasonDistance    Reason = "distance"    // Too far from the other members of its cluster.
 	ReasonUnanswered  Reason = "unanswered"  // Nobody left to ask.
 )
 

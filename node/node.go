@@ -80,7 +80,7 @@ type Parts struct {
 	// Mask is a host with a new key, by which others do not know this peer, and that key; nil: no canaries are planted.
 	Mask   func() (*p2p.Host, sign.Private, error)
 	Settle chain.Params
-	// Networks joins executions to the overlays of their clusters; nil: this peer sells to no cluster.
+	// Networks joins executions to the overlays of their clusters; nil: the host's, if it has any.
 	Networks provider.Networks
 	// SlotEvery is how often the chain is asked for its slot.
 	SlotEvery time.Duration
@@ -295,7 +295,7 @@ func (n *Node) newProvider(ctx context.Context, lots []provider.Lot) (*provider.
 		Dir: n.p.Home, Version: n.p.Version, Log: n.p.Log.With("role", "provider"),
 		Offered: n.offered, Filed: n.filed, Reputation: n.reputation, Orders: n.orders.next, Funds: n.p.Ledger.Balance,
 		HoldTTL: holdTTL, Retain: c.Retain, RetainBytes: int64(c.RetainMiB) << 20, Drop: n.drop,
-		Unseal: n.unseal, Networks: n.p.Networks, Overlay: func(h market.HoldID) cluster.PrivateKey { return cluster.MemberKey(n.p.Key, h) },
+		Unseal: n.unseal, Networks: n.networks(), Overlay: func(h market.HoldID) cluster.PrivateKey { return cluster.MemberKey(n.p.Key, h) },
 	})
 }
 

@@ -20,6 +20,9 @@ type Gang struct {
 	attempts []uint32  // by seat: how many providers were asked
 	past     []attempt // holds given up
 	failures []Failure
+	round    uint32          // of the last Measure
+	measured bool            // the seats as they are are near enough to one another
+	until    time.Time       // deadline of the Measure under way; zero when none is
 	reason   *market.Refusal // why it failed
 }
 
@@ -86,6 +89,7 @@ func (g Gang) NextDeadline() (time.Time, bool) {
 		return next, true
 	}
 	sooner(g.params.Deadline)
+	sooner(g.until)
 	for _, s := range g.seats {
 		if s.Phase.waiting() {
 			sooner(s.deadline)
@@ -110,6 +114,8 @@ func (g Gang) Step(now lease.Now, ev Event) (Gang, []Effect, error) {
 	switch ev := ev.(type) {
 	case Held:
 		s.held(ev)
+	case Measured:
+		s.measured(ev)
 	case Signed:
 		if i := s.expect(ev.Rank, ev.Hold, PhaseSigning); i >= 0 {
 			seat := &s.gang.seats[i]
@@ -149,6 +155,9 @@ func (s *step) clock() {
 		if seat := g.seats[i]; s.forming() && seat.Phase.waiting() && !seat.deadline.After(s.now.Time) {
 			s.drop(i, market.Refuse(market.ReasonTimeout, "no answer within %s while %s", g.params.StepTimeout, seat.Phase), true)
 		}
+	}
+	if s.forming() && !g.until.IsZero() && !g.until.After(s.now.Time) {
+		s.fail(market.Refuse(market.ReasonTimeout, "the paths between its members were not measured within %s", g.params.MeasureTimeout))
 	}
 	for i := range g.past {
 		if t := g.past[i].releasing; !t.IsZero() && !t.After(s.now.Time) {
@@ -236,6 +245,22 @@ func (s *step) badKey(key market.OverlayKey) *market.Refusal {
 	return nil
 }
 
+// measured takes the seats from those who are too far from the others.
+func (s *step) measured(ev Measured) {
+	g := &s.gang
+	if !s.forming() || ev.Round != g.round || g.until.IsZero() {
+		return
+	}
+	g.until, g.measured = time.Time{}, true
+	for _, u := range ev.Unfit {
+		for i := range g.seats {
+			if seat := g.seats[i]; s.forming() && seat.Rank == u.Rank && seat.Hold == u.Hold && u.Reason != nil {
+				s.drop(i, u.Reason, true)
+			}
+		}
+	}
+}
+
 // gone handles a refusal or a loss: of a seat, or of a release under way.
 func (s *step) gone(rank uint32, hold market.HoldID, why *market.Refusal, refused bool) {
 	if why == nil {
@@ -269,6 +294,7 @@ func (s *step) drop(i int, why *market.Refusal, release bool) {
 	g := &s.gang
 	seat := g.seats[i]
 	g.failures = append(g.failures, Failure{seat.Rank, seat.Provider, why})
+	g.until, g.measured = time.Time{}, false // whoever takes the seat is to be measured, too
 	s.giveUp(i, release, why.Error())
 	for len(g.spares) > 0 {
 		next := g.spares[0]
@@ -317,7 +343,7 @@ func (s *step) ask(i int, provider sign.Key) {
 // fail releases everything.
 func (s *step) fail(why *market.Refusal) {
 	g := &s.gang
-	g.state, g.reason = Releasing, why
+	g.state, g.reason, g.until = Releasing, why, time.Time{}
 	for i := range g.seats {
 		if g.seats[i].Phase != 0 {
 			s.giveUp(i, true, "the gang failed: "+why.Error())
@@ -336,7 +362,8 @@ func (s *step) settleFailure() {
 	s.emit(FailedWith{s.gang.reason, slices.Clone(s.gang.failures)})
 }
 
-// advance moves the seats on together: nobody signs before all are held, nobody is paid before all have signed.
+// advance moves the seats on together: nobody signs before all are held and, where that is asked for, near enough to one another; nobody
+// is paid before all have signed.
 func (s *step) advance() {
 	g := &s.gang
 	if g.state == Releasing {
@@ -345,7 +372,7 @@ func (s *step) advance() {
 	if !s.forming() {
 		return
 	}
-	if s.least() >= PhaseHeld {
+	if s.least() >= PhaseHeld && s.near() {
 		for i := range g.seats {
 			if seat := &g.seats[i]; seat.Phase == PhaseHeld {
 				seat.Phase, seat.deadline = PhaseSigning, s.now.Time.Add(g.params.StepTimeout)
@@ -365,11 +392,27 @@ func (s *step) advance() {
 		s.emit(Formed{slices.Clone(g.seats)})
 	case least >= PhaseSigned:
 		g.state = Activating
-	case least >= PhaseHeld:
+	case least == PhaseHeld:
+		g.state = Measuring
+	case least > PhaseHeld:
 		g.state = Signing
 	default:
 		g.state = Reserving
 	}
+}
+
+// near reports whether the seats are measured, or need not be; else it has them measured. All are held.
+func (s *step) near() bool {
+	g := &s.gang
+	if g.measured || g.params.MeasureTimeout == 0 || s.least() > PhaseHeld {
+		return true
+	}
+	if g.until.IsZero() {
+		g.round++
+		g.until = s.now.Time.Add(g.params.MeasureTimeout)
+		s.emit(Measure{g.round, slices.Clone(g.seats)})
+	}
+	return false
 }
 
 // pay activates all signed seats, unless one has too little time left to be funded: that one is replaced first.

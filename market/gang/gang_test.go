@@ -44,6 +44,9 @@ type world struct {
 	signable map[market.HoldID]bool
 	payable  map[market.HoldID]bool
 	overlay  bool // it is a cluster's
+
+	measure gang.Measure           // the last one
+	near    map[market.HoldID]bool // the seats that were last said to be near enough; nil: nobody asks
 }
 
 func (w *world) step(ev gang.Event) {
@@ -54,6 +57,15 @@ func (w *world) step(ev gang.Event) {
 		w.hear(ev.Rank, ev.Hold)
 	case gang.Activated:
 		w.hear(ev.Rank, ev.Hold)
+	}
+	if ev, ok := ev.(gang.Measured); ok && ev.Round == w.measure.Round && w.g.State() == gang.Measuring {
+		w.near = map[market.HoldID]bool{}
+		for _, s := range w.measure.Seats {
+			w.near[s.Hold] = true
+		}
+		for _, u := range ev.Unfit {
+			delete(w.near, u.Hold)
+		}
 	}
 	wasFinal := w.g.State().Final()
 	before := w.g.Seats()
@@ -90,8 +102,19 @@ func (w *world) do(effects []gang.Effect, wasFinal bool) {
 				w.t.Fatal("safety: a release went to another provider")
 			}
 			delete(w.heard, e.Hold)
+		case gang.Measure:
+			if e.Round != w.measure.Round+1 || len(e.Seats) != w.n {
+				w.t.Fatalf("safety: measure %d of %d seats after measure %d", e.Round, len(e.Seats), w.measure.Round)
+			}
+			w.all(gang.PhaseHeld, "measured")
+			w.measure = e
 		case gang.Sign:
 			w.all(gang.PhaseHeld, "signed")
+			for _, s := range w.g.Seats() {
+				if w.near != nil && !w.near[s.Hold] {
+					w.t.Fatalf("safety: rank %d was not near enough to the others, and a lease was signed", s.Rank)
+				}
+			}
 			w.signable[e.Hold] = true
 		case gang.Activate:
 			w.all(gang.PhaseSigned, "paid for")
@@ -182,6 +205,9 @@ func TestGangProperties(t *testing.T) {
 		params := testParams()
 		w.overlay = rapid.Bool().Draw(t, "overlay")
 		params.Overlay = w.overlay
+		if rapid.Bool().Draw(t, "measure") {
+			params.MeasureTimeout, w.near = 3*time.Second, map[market.HoldID]bool{}
+		}
 		w.g, effects = gang.New(testOrder(uint32(w.n), 1), chosen, spares, params)
 		w.do(effects, false)
 		kindness := rapid.IntRange(0, 10).Draw(t, "kindness")
@@ -228,6 +254,12 @@ func (w *world) randomEvent(kindness int) gang.Event {
 		switch seat.Phase {
 		case gang.PhaseAsked:
 			return gang.Held{Rank: seat.Rank, Hold: seat.Hold, Units: unit, Overlay: w.key(seat)}
+		case gang.PhaseHeld:
+			ev := gang.Measured{Round: w.measure.Round - uint32(rapid.IntRange(0, 1).Draw(t, "late"))}
+			if rapid.IntRange(0, 2).Draw(t, "unfit") == 0 {
+				ev.Unfit = append(ev.Unfit, gang.Unfit{Rank: seat.Rank, Hold: seat.Hold, Reason: market.Refuse(market.ReasonDistance, "too far")})
+			}
+			return ev
 		case gang.PhaseSigning:
 			return gang.Signed{Rank: seat.Rank, Hold: seat.Hold, Lease: market.LeaseID{1}, ActivateBefore: w.now.Slot + 20}
 		case gang.PhaseActivating:

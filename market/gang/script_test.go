@@ -17,6 +17,7 @@ import (
 // letters. Answers name rank and provider; late ones find the hold by both.
 //
 //	new chosen=abc spares=de units=1      held rank=0 by=a units=1      signed rank=0 by=a left=20      activated rank=0 by=a
+//	new … measure    measured round=1 unfit=0 by=a: without unfit all are near enough
 //	new … overlay    held … key=1: it names the overlay key of that number; 0 is of small order
 //	refused rank=0 by=a    lost rank=0 by=a    released rank=0 by=a    cancelled    tick ms=500 slots=1
 func TestScripts(t *testing.T) {
@@ -66,6 +67,9 @@ func (p *player) run(t *testing.T, d *datadriven.TestData) string {
 		p.now = lease.Now{Time: epoch, Slot: 1000}
 		params := testParams()
 		params.Overlay = d.HasArg("overlay")
+		if d.HasArg("measure") {
+			params.MeasureTimeout = 3 * time.Second
+		}
 		g, effects := gang.New(testOrder(uint32(len(chosen)), uint32(number("units", 1))), chosen, spares, params)
 		p.g = g
 		return p.show(effects)
@@ -79,6 +83,13 @@ func (p *player) run(t *testing.T, d *datadriven.TestData) string {
 			held.Overlay = overlayKey(byte(number("key", 0)))
 		}
 		ev = held
+	case "measured":
+		measured := gang.Measured{Round: uint32(number("round", 1))}
+		if d.HasArg("unfit") {
+			rank = uint32(number("unfit", 0))
+			measured.Unfit = []gang.Unfit{{Rank: rank, Hold: p.holds[fmt.Sprint(rank, text("by"))], Reason: market.Refuse(market.ReasonDistance, "41ms apart")}}
+		}
+		ev = measured
 	case "signed":
 		ev = gang.Signed{Rank: rank, Hold: hold, Lease: market.LeaseID{1}, ActivateBefore: p.now.Slot + market.Slot(number("left", 20))}
 	case "activated":
@@ -121,6 +132,12 @@ func (p *player) show(effects []gang.Effect) string {
 				fmt.Fprintf(&b, ", overlay key %d", e.Overlay[1])
 			}
 			b.WriteByte('\n')
+		case gang.Measure:
+			fmt.Fprintf(&b, "measure %d:", e.Round)
+			for _, s := range e.Seats {
+				fmt.Fprintf(&b, " %d=%c", s.Rank, s.Provider[0])
+			}
+			fmt.Fprintln(&b)
 		case gang.Activate:
 			fmt.Fprintf(&b, "activate rank %d at %c\n", e.Rank, e.Provider[0])
 		case gang.Formed:

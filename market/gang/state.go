@@ -14,14 +14,15 @@ type State uint8
 // The states, one sentence each.
 const (
 	Reserving  State = iota + 1 // Some seat waits for units to be set aside.
-	Signing                     // All are held; some lease is not yet signed.
+	Measuring                   // All are held; how near they are to one another is being measured.
+	Signing                     // All are held, and near enough; some lease is not yet signed.
 	Activating                  // All are signed; some lease is not yet paid for.
 	Running                     // All are active: the gang is formed. Final.
 	Releasing                   // It failed; everything was released, some provider has not confirmed.
 	Failed                      // It failed and nothing is left to do. Final.
 )
 
-var stateNames = [...]string{Reserving: "reserving", Signing: "signing", Activating: "activating", Running: "running",
+var stateNames = [...]string{Reserving: "reserving", Measuring: "measuring", Signing: "signing", Activating: "activating", Running: "running",
 	Releasing: "releasing", Failed: "failed"}
 
 // String names the state.
@@ -90,6 +91,7 @@ type Params struct {
 	ReleaseTimeout time.Duration // how long to wait for a release to be confirmed
 	Deadline       time.Time     // the gang is formed by then or fails
 	Overlay        bool          // the ranks are a cluster's: each provider names an overlay key of its own
+	MeasureTimeout time.Duration // how long measuring the paths between the seats may take; 0: they are not measured
 	FundingSlots   uint64        // slots that must be left before activate-before when leases are paid for
 }
 
@@ -98,6 +100,13 @@ type Failure struct {
 	Rank     uint32          `json:"rank"`
 	Provider sign.Key        `json:"provider"`
 	Refusal  *market.Refusal `json:"refusal"`
+}
+
+// Unfit is a seat whose provider cannot be a member, by the paths measured.
+type Unfit struct {
+	Rank   uint32
+	Hold   market.HoldID
+	Reason *market.Refusal
 }
 
 // Event is an answer, or news from the shell. Rank and Hold are those of the request it answers.
@@ -110,6 +119,11 @@ type (
 		Hold    market.HoldID
 		Units   []market.UnitID
 		Overlay market.OverlayKey // of a cluster's
+	}
+	// Measured answers a Measure: who is too far from the others, by what was measured, or may not be measured.
+	Measured struct {
+		Round uint32
+		Unfit []Unfit
 	}
 	// Refused says that a provider refused a request.
 	Refused struct {
@@ -144,6 +158,7 @@ type (
 )
 
 func (Held) event() string           { return "held" }
+func (Measured) event() string       { return "measured" }
 func (Refused) event() string        { return "refused" }
 func (Signed) event() string         { return "signed" }
 func (Activated) event() string      { return "activated" }
@@ -169,6 +184,11 @@ type (
 		Hold     market.HoldID
 		Lease    market.LeaseID
 		Reason   string
+	}
+	// Measure has the paths between all seats measured, those that were not before. Measured answers it, under its number.
+	Measure struct {
+		Round uint32
+		Seats []Seat
 	}
 	// Sign drafts, signs and sends the lease for a rank.
 	Sign struct {
@@ -196,6 +216,7 @@ type (
 
 func (Reserve) effect()    {}
 func (Release) effect()    {}
+func (Measure) effect()    {}
 func (Sign) effect()       {}
 func (Activate) effect()   {}
 func (Formed) effect()     {}

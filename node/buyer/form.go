@@ -250,7 +250,10 @@ func (s *supervisor) form(ctx context.Context, ranks []uint32, choosy bool) erro
 		return err
 	}
 	j := s.snapshot()
-	how := asking{direct: !j.Spec.Placement.GossipOnly, spread: !j.Spec.Placement.Pack}
+	how := asking{direct: !j.Spec.Placement.GossipOnly, spread: !j.Spec.Placement.Pack, settle: settleQuotes}
+	if j.Spec.Cluster != nil {
+		how.settle = settleCluster
+	}
 	quotes, declined, err := b.collect(ctx, s.trace, o, env, how)
 	if err != nil {
 		return err
@@ -267,7 +270,10 @@ func (s *supervisor) form(ctx context.Context, ranks []uint32, choosy bool) erro
 			return err
 		}
 	}
-	f := &forming{s: s, order: o, envelope: env, quotes: routes, drafts: map[market.HoldID]*draft{}, events: make(chan gang.Event, 4*len(ranks)+16), overlay: j.Spec.Cluster != nil}
+	f := &forming{s: s, order: o, envelope: env, quotes: routes, drafts: map[market.HoldID]*draft{}, events: make(chan gang.Event, 4*len(ranks)+16)}
+	if c := j.Spec.Cluster; c != nil {
+		f.overlay, f.near, f.paths = true, c.Network, newMeasured()
+	}
 	defer f.uncommit()
 	if err := f.run(ctx, chosen, spares); err != nil {
 		return err
@@ -332,7 +338,7 @@ func record(c *match.Candidate) string {
 }
 
 // choose ranks the quotes and picks a provider for every rank.
-func (s *supervisor) choose(ctx context.Context, o market.Order, quotes []quoted, declined []match.Refusal, ranks []uint32, how asking) ([]gang.Member, []sign.Key, map[sign.Key]quoted, error) {
+func (s *supervisor) choose(ctx context.Context, o market.Order, quotes []quoted, declined []match.Refusal, ranks []uint32, how asking) (members []gang.Member, spares []sign.Key, routes map[sign.Key]quoted, err error) {
 	b := s.b
 	byKey, cands, over := b.candidates(s.snapshot().Spec, o, quotes)
 	now := time.Now()
@@ -340,14 +346,28 @@ func (s *supervisor) choose(ctx context.Context, o market.Order, quotes []quoted
 		s.trace.add(Step{At: now, Kind: StepInfeasible, Provider: r.Provider.String(), Route: byKey[r.Provider].route, Detail: r.Detail})
 	}
 	declined = append(declined, over...)
-	res := match.Rank(o, cands, now, b.cfg.Weights)
+	weights := b.cfg.Weights
+	cluster := s.snapshot().Spec.Cluster
+	if cluster != nil {
+		weights.Keep = len(cands) // who is near may rank low
+	}
+	res := match.Rank(o, cands, now, weights)
 	for _, r := range res.Refused {
 		s.trace.add(Step{At: now, Kind: StepInfeasible, Provider: r.Provider.String(), Route: byKey[r.Provider].route, Detail: r.Detail})
 	}
 	if r := s.snapshot().Replica; r != nil {
 		res = b.draw(ctx, *r, res)
 	}
-	picked, spare, none := match.Select(o, res, len(ranks), how.spread)
+	var picked []match.Assignment
+	var spare []sign.Key
+	var none *match.Unschedulable
+	if cluster != nil {
+		if picked, spare, none, err = s.chooseCluster(o, res, len(ranks), how.spread, cluster.Network); err != nil {
+			return nil, nil, nil, err
+		}
+	} else {
+		picked, spare, none = match.Select(o, res, len(ranks), how.spread)
+	}
 	if none != nil {
 		return nil, nil, nil, &unplaced{reason: b.explain(ctx, o, none, byKey, declined)}
 	}
@@ -355,7 +375,6 @@ func (s *supervisor) choose(ctx context.Context, o market.Order, quotes []quoted
 	for i := range cands {
 		records[cands[i].Offer.Provider] = record(&cands[i])
 	}
-	var members []gang.Member
 	for _, a := range picked {
 		rank := ranks[a.Rank]
 		members = append(members, gang.Member{Rank: rank, Provider: a.Provider})

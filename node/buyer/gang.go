@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/starling-network/starling/market/lease"
 	"github.com/starling-network/starling/market/marketpb"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p/stream"
@@ -34,7 +36,9 @@ type forming struct {
 	envelope []byte
 	quotes   map[sign.Key]quoted
 	events   chan gang.Event
-	overlay  bool // the ranks are a cluster's: each provider names an overlay key, and its lease commits to it
+	overlay  bool          // the ranks are a cluster's: each provider names an overlay key, and its lease commits to it
+	near     cluster.Class // the slowest network that they may have between them; "": they are no cluster's
+	paths    *measured     // between them
 	wg       sync.WaitGroup
 
 	mu     sync.Mutex
@@ -56,12 +60,16 @@ func (f *forming) uncommit() {
 // each with its own deadline.
 func (f *forming) run(ctx context.Context, chosen []gang.Member, spares []sign.Key) error {
 	now := time.Now()
+	var measuring, more time.Duration
+	if f.near != "" && len(chosen)+len(f.s.members()) > 1 {
+		measuring, more = measureTimeout+stepTimeout/2, 2*measureTimeout // one replaced, perhaps
+	}
 	g, effects := gang.New(f.order, chosen, spares, gang.Params{
 		Secret: f.s.b.secret, Started: now, StepTimeout: stepTimeout, FundTimeout: f.s.b.fundTime, ReleaseTimeout: releaseTimeout,
-		Deadline: now.Add(formTimeout + f.s.b.fundTime), FundingSlots: 1, Overlay: f.overlay,
+		Deadline: now.Add(formTimeout + more + f.s.b.fundTime), FundingSlots: 1, Overlay: f.overlay, MeasureTimeout: measuring,
 	})
 	// The calls outlive a job that is stopped while it forms: what is held must be released.
-	calls, cancel := context.WithTimeout(context.WithoutCancel(ctx), formTimeout+f.s.b.fundTime+releaseTimeout)
+	calls, cancel := context.WithTimeout(context.WithoutCancel(ctx), formTimeout+more+f.s.b.fundTime+releaseTimeout)
 	back := f.s.b.using(f.s.trace.job, f.order.ID)
 	// Nobody waits here for calls whose answers do not matter any more; the peer does before it stops.
 	defer f.s.b.wg.Go(func() {
@@ -144,6 +152,8 @@ func (f *forming) do(ctx context.Context, e gang.Effect) gang.Event {
 	switch e := e.(type) {
 	case gang.Reserve:
 		return f.reserve(ctx, e)
+	case gang.Measure:
+		return f.measure(ctx, e)
 	case gang.Sign:
 		return f.sign(ctx, e)
 	case gang.Activate:
@@ -374,8 +384,24 @@ func (f *forming) formed(ctx context.Context, seats []gang.Seat) error {
 		puts = append(puts, p)
 	}
 	f.mu.Unlock()
+	var network *Span
+	if f.near != "" {
+		old, err := f.s.b.Paths(ctx, s.trace.job)
+		if err != nil {
+			return err
+		}
+		paths, p, err := f.putPaths(seats, old)
+		if err != nil {
+			return err
+		}
+		sum := span(paths)
+		network, puts = &sum, append(puts, p)
+	}
 	// The leases are active: also a job that was stopped just now has to know them to end them.
 	err := s.save(context.WithoutCancel(ctx), func(j *Job) {
+		if network != nil {
+			j.Network = network
+		}
 		for rank, l := range leases {
 			k := &j.Ranks[rank]
 			k.State, k.Lease, k.Provider, k.Seq = RankLeased, l.id, l.core.Provider, 0
@@ -404,5 +430,9 @@ func (f *forming) failed(ctx context.Context, e gang.FailedWith) error {
 	for _, d := range e.Details {
 		text += fmt.Sprintf("; rank %d at %s: %s", d.Rank, d.Provider.Short(), d.Refusal.Error())
 	}
-	return &unplaced{raced: true, reason: text}
+	far := f.near != "" && slices.ContainsFunc(e.Details, func(d gang.Failure) bool { return d.Refusal.Reason == market.ReasonDistance })
+	if far { // nobody else is nearer: no other try changes that
+		text = f.s.unlivable(f.longest()) + text
+	}
+	return &unplaced{raced: !far, reason: text}
 }

@@ -95,6 +95,8 @@ type Job struct {
 	Verified []Verified `json:"verified,omitempty"`
 	// Cluster is what a job has whose ranks are one machine; nil: they are not.
 	Cluster *Cluster `json:"cluster,omitempty"`
+	// Network is what the paths between a cluster's members came to when they were measured, before their leases were signed; nil: none were.
+	Network *Span `json:"network,omitempty"`
 	// Replica says whose result this job computes again; nil: it is a job of its own.
 	Replica *Replica `json:"replica,omitempty"`
 }

@@ -67,7 +67,7 @@ func (b *Buyer) Quote(ctx context.Context, spec job.Job) (Quotation, error) {
 		return Quotation{}, fmt.Errorf("journalling an order: %w", err)
 	}
 	began := time.Now()
-	how := asking{direct: !spec.Placement.GossipOnly, spread: !spec.Placement.Pack}
+	how := asking{direct: !spec.Placement.GossipOnly, spread: !spec.Placement.Pack, settle: settleQuotes}
 	quotes, declined, err := b.collect(ctx, newTrace(b.cfg.Store, ""), o, env, how)
 	if err != nil {
 		return Quotation{}, err

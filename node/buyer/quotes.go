@@ -39,6 +39,8 @@ const (
 	// settleQuotes is how much longer quotes are listened for once there are
 	// enough: it lets a better one that is a moment late take part.
 	settleQuotes = 20 * time.Millisecond
+	// settleCluster is that for a cluster: those that are near to one another are chosen among all.
+	settleCluster = 150 * time.Millisecond
 	// findAfter is how long known providers have to answer before the DHT is asked for others.
 	findAfter = 100 * time.Millisecond
 	// findTimeout bounds the look-up of offers in the DHT for one order.
@@ -174,6 +176,7 @@ func (b *Buyer) blocked(p sign.Key) (why string, blocked bool) {
 type asking struct {
 	direct bool
 	spread bool
+	settle time.Duration // how much longer quotes are listened for once there are enough
 }
 
 // listen returns when the auction has what it needs or can have.
@@ -183,7 +186,7 @@ func (b *Buyer) listen(ctx context.Context, a *auction, asked <-chan struct{}, h
 		leases, providers := a.leases()
 		enough := leases >= int(a.order.Count) && (!how.spread || providers >= int(a.order.Count))
 		if enough && settle == nil {
-			settle = time.After(settleQuotes)
+			settle = time.After(how.settle)
 		}
 		select {
 		case <-ctx.Done():

@@ -59,6 +59,7 @@ const (
 	StepBlocked    StepKind = "blocked"    // a provider is on the user's block list
 	StepInfeasible StepKind = "infeasible" // a quote or offer that does not fit the order
 	StepChosen     StepKind = "chosen"     // selection picked a provider for a rank
+	StepMeasured   StepKind = "measured"   // the paths between those who would be a cluster's members were measured
 	StepHeld       StepKind = "held"       // a provider set units aside
 	StepRefused    StepKind = "refused"    // a provider refused to reserve, sign or activate
 	StepReleased   StepKind = "released"   // units were given back

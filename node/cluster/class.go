@@ -14,17 +14,21 @@ var bounds = map[Class]struct {
 	Metro: {15 * time.Millisecond, 1_000},
 }
 
+// ProbeShare is the part of a wire that a probe of it carries at the least, a twentieth: it is a stream of bytes for a fraction of a second,
+// between processors that have other things to do, whose congestion control has just begun. What it shows is never too much.
+const ProbeShare = 20
+
 // RTT is what round trips in a network of the class stay below; 0: there is no bound.
 func (c Class) RTT() time.Duration { return bounds[c].rtt }
 
 // Mbit is how many Mbit/s any two members have between them at least; 0: no matter.
 func (c Class) Mbit() uint64 { return bounds[c].mbit }
 
-// ClassOf is the class of a path by what was measured of it. A rate of 0 was not measured and speaks for no class; who
-// would only learn the round trip's uses [ClassByRTT].
+// ClassOf is the class of a path by what was measured of it: the round trip, and what a probe carried. A rate of 0 was not measured and
+// is no class's; [ClassByRTT] leaves it out.
 func ClassOf(rtt time.Duration, mbit uint64) Class {
 	for _, c := range classes {
-		if b, bounded := bounds[c]; !bounded || rtt < b.rtt && mbit >= b.mbit {
+		if b, bounded := bounds[c]; !bounded || rtt < b.rtt && mbit >= b.mbit/ProbeShare {
 			return c
 		}
 	}
@@ -42,8 +46,8 @@ func (c Class) Falls(rtt time.Duration, mbit uint64) string {
 		return ""
 	case rtt >= b.rtt:
 		return fmt.Sprintf("%v apart, a %s is under %v", rtt.Round(10*time.Microsecond), c, b.rtt)
-	case mbit < b.mbit:
-		return fmt.Sprintf("%d Mbit/s between them, a %s has at least %d", mbit, c, b.mbit)
+	case mbit < b.mbit/ProbeShare:
+		return fmt.Sprintf("a probe between them carried %d Mbit/s, that of a %s at least %d", mbit, c, b.mbit/ProbeShare)
 	}
 	return ""
 }

@@ -16,12 +16,12 @@ func TestClassOf(t *testing.T) {
 		lan  string
 	}{
 		{200 * time.Microsecond, 25_000, cluster.LAN, ""},
-		{999 * time.Microsecond, 10_000, cluster.LAN, ""},
+		{999 * time.Microsecond, 500, cluster.LAN, ""},
 		{time.Millisecond, 25_000, cluster.Metro, "1ms apart, a lan is under 1ms"},
-		{200 * time.Microsecond, 9_999, cluster.Metro, "9999 Mbit/s between them, a lan has at least 10000"},
+		{200 * time.Microsecond, 499, cluster.Metro, "a probe between them carried 499 Mbit/s, that of a lan at least 500"},
 		{15 * time.Millisecond, 25_000, cluster.WAN, "15ms apart, a lan is under 1ms"},
-		{200 * time.Microsecond, 0, cluster.WAN, "0 Mbit/s between them, a lan has at least 10000"},
-		{0, 999, cluster.WAN, "999 Mbit/s between them, a lan has at least 10000"},
+		{200 * time.Microsecond, 0, cluster.WAN, "a probe between them carried 0 Mbit/s, that of a lan at least 500"},
+		{0, 49, cluster.WAN, "a probe between them carried 49 Mbit/s, that of a lan at least 500"},
 	} {
 		if got := cluster.ClassOf(c.rtt, c.mbit); got != c.want || cluster.LAN.Falls(c.rtt, c.mbit) != c.lan {
 			t.Errorf("%v, %d Mbit/s: %s, %q", c.rtt, c.mbit, got, cluster.LAN.Falls(c.rtt, c.mbit))

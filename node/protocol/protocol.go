@@ -26,6 +26,9 @@
 //	                             counted from (chain/rewards)
 //	probes   any       any       a record of a probe by its     the record, or the hashes
 //	                             hash, or which are public
+//	measure  buyer     provider  how far it is from others that  round trips, rates
+//	                             hold units for it (node/link)
+//	link     provider  provider  to be measured                 echoes
 //	blob     any       any       a file by digest               the file (p2p/blob)
 package protocol
 
@@ -56,6 +59,7 @@ const (
 	MaxRecord    = MaxAudit + audit.MaxExcused*(audit.MaxExcuse+8) + maxBeside
 	MaxRewards   = MaxRewardsPart + 4<<10
 	MaxAnchored  = 32 << 10
+	MaxMeasure   = 160 << 10                       // 64 targets, each of 8 addresses
 	MaxPublic    = MaxProbes*sign.HashSize + 4<<10 // also a record of a probe
 
 	// MaxProbes is how many records of probes a peer gives to everybody.
@@ -140,6 +144,16 @@ var Watch = stream.Feed[*nodepb.WatchRequest, *nodepb.WatchItem]{
 // Live opens a stream into a running execution. It lives as long as both ends and the execution do.
 var Live = stream.Duplex[*nodepb.LiveRequest, *nodepb.LiveReply]{
 	Name: "live", Version: 1, MaxRequest: MaxLive, MaxResponse: MaxOrder, Deadline: liveDeadline,
+}
+
+// Measure has a provider measure the paths to others that hold units for the same buyer.
+var Measure = stream.Protocol[*nodepb.MeasureRequest, *nodepb.MeasureReply]{
+	Name: "measure", Version: 1, MaxRequest: MaxMeasure, MaxResponse: MaxLease, Deadline: QuickAnswer,
+}
+
+// Link opens a stream to be measured by. It lasts seconds.
+var Link = stream.Duplex[*nodepb.LinkRequest, *nodepb.LinkReply]{
+	Name: "link", Version: 1, MaxRequest: MaxOrder, MaxResponse: MaxOrder, Deadline: QuickAnswer, Idle: QuickAnswer,
 }
 
 // liveDeadline bounds opening: the provider may have to connect to the program first.

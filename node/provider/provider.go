@@ -26,6 +26,7 @@ import (
 	"github.com/starling-network/starling/market/lease"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/cluster"
+	"github.com/starling-network/starling/node/link"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/rates"
 	"github.com/starling-network/starling/node/runtime"
@@ -252,6 +253,7 @@ func (p *Provider) Run(ctx context.Context) error {
 		protocol.Watch.Serve(p.cfg.Host, p.tag, p.handleWatch, stream.Limits{PerPeer: 64, Logger: p.cfg.Log}),
 		protocol.Live.Serve(p.cfg.Host, p.tag, p.handleLive, stream.Limits{PerPeer: 2 * maxStreams, Concurrent: 8 * maxStreams, Logger: p.cfg.Log}),
 	}
+	paths := link.New(p.cfg.Host, p.tag, holds{p}, p.cfg.Log)
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error { p.pay.run(gctx); return nil })
 	g.Go(func() error { p.exec.tryOverlays(gctx); return nil })
@@ -259,6 +261,7 @@ func (p *Provider) Run(ctx context.Context) error {
 	g.Go(func() error { return p.listen(gctx) })
 	g.Go(func() error { return p.tick(gctx) })
 	err := g.Wait()
+	paths.Close()
 	for _, s := range servers {
 		s.Close()
 	}

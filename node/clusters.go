@@ -1,0 +1,168 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/starling-network/starling/node/cluster"
+	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/provider"
+	"github.com/starling-network/starling/p2p/overlay"
+	"github.com/starling-network/starling/p2p/overlay/egress"
+)
+
+// How members of clusters are kept in reach. Direct paths are found on connections that there are (p2p's hole punching, the
+// overlay's probes), so a connection to every member is kept.
+const (
+	meetEvery = 15 * time.Second
+	meetTime  = 15 * time.Second // bounds one attempt
+	meetTTL   = 10 * time.Minute // of the addresses that a plan names; told again while it is in force
+)
+
+// overlays joins executions of this peer to the overlays of their clusters, with what the operator lets containers reach outside.
+type overlays struct{ n *Node }
+
+// networks is what joins this peer's executions to clusters; nil when nothing does.
+func (n *Node) networks() provider.Networks {
+	switch {
+	case n.p.Networks != nil:
+		return n.p.Networks
+	case n.p.Host.Overlay() == nil:
+		return nil
+	}
+	return overlays{n}
+}
+
+// Join makes an execution a member. It takes the TUN over.
+func (o overlays) Join(j provider.Joining) (provider.Network, error) {
+	out, err := outside(o.n.p.Config, func() []netip.Addr { return addrsOf(o.n.p.Host.Addrs()) }, j)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("making its way out: %w", err), j.Tun.Close())
+	}
+	d, err := o.n.p.Host.Overlay().Join(overlay.Config{
+		Key: overlay.PrivateKey(j.Key), Address: j.Address, Prefix: cluster.Prefix, Service: cluster.Service,
+		Tun: j.Tun, MTU: j.MTU, Outside: out, Log: j.Log,
+	})
+	if err != nil {
+		return nil, errors.Join(err, out.Close())
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	m := &membership{n: o.n, d: d, out: out, tag: "cluster-" + j.Key.Public().String(), stop: cancel, others: make(chan []provider.Peer, 1)}
+	m.wg.Go(func() { m.meet(ctx) })
+	return m, nil
+}
+
+// membership is one execution's part in its cluster.
+type membership struct {
+	n    *Node
+	d    *overlay.Device
+	out  *egress.Stack
+	tag  string // under which connections to the other members are kept
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+	// others holds the newest members until meet takes them.
+	others chan []provider.Peer
+}
+
+// SetMembers lets in the others and nobody else.
+func (m *membership) SetMembers(others []provider.Peer) error {
+	list := make([]overlay.Member, 0, len(others))
+	for _, p := range others {
+		list = append(list, overlay.Member{Key: overlay.PublicKey(p.Key), Peer: p.Peer, Address: p.Address})
+	}
+	m.remember(others) // before the first packet looks for a way
+	if err := m.d.SetMembers(list); err != nil {
+		return err
+	}
+	select {
+	case <-m.others:
+	default:
+	}
+	m.others <- others // one at a time sets members: there is room
+	return nil
+}
+
+func (m *membership) remember(others []provider.Peer) {
+	for _, p := range others {
+		m.n.p.Host.Peerstore().AddAddrs(p.Peer, p.Addrs, meetTTL)
+	}
+}
+
+// meet keeps connections to the other members' peers until ctx ends, and keeps them from being trimmed.
+func (m *membership) meet(ctx context.Context) {
+	h := m.n.p.Host
+	var now []provider.Peer
+	kept := map[peer.ID]bool{}
+	defer func() {
+		for id := range kept {
+			h.Unprotect(id, m.tag)
+		}
+	}()
+	t := time.NewTicker(meetEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now = <-m.others:
+		case <-t.C:
+		}
+		m.remember(now)
+		want := map[peer.ID]bool{}
+		var dials sync.WaitGroup
+		for _, p := range now {
+			if p.Peer == h.ID() || want[p.Peer] {
+				continue
+			}
+			want[p.Peer] = true
+			h.Protect(p.Peer, m.tag)
+			if h.Network().Connectedness(p.Peer) == network.NotConnected {
+				dials.Go(func() { m.dial(ctx, p) })
+			}
+		}
+		for id := range kept {
+			if !want[id] {
+				h.Unprotect(id, m.tag)
+			}
+		}
+		kept = want
+		dials.Wait()
+	}
+}
+
+// dial connects to a member's peer.
+func (m *membership) dial(ctx context.Context, p provider.Peer) {
+	ctx, cancel := context.WithTimeout(network.WithAllowLimitedConn(ctx, "cluster"), meetTime)
+	defer cancel()
+	if err := m.n.p.Host.Connect(ctx, peer.AddrInfo{ID: p.Peer, Addrs: p.Addrs}); err != nil && ctx.Err() == nil {
+		m.n.p.Log.Debug("a member's peer is not reached", "peer", p.Peer, "err", err)
+	}
+}
+
+// Links says how the others are reached.
+func (m *membership) Links() []provider.Link {
+	var out []provider.Link
+	for _, s := range m.d.Members() {
+		out = append(out, provider.Link{Address: s.Address, Path: paths[s.Path], RTT: s.RTT, MTU: s.MTU, Rx: s.Rx, Tx: s.Tx, Handshake: s.Handshake})
+	}
+	return out
+}
+
+var paths = map[overlay.Path]nodepb.LinkPath{
+	overlay.PathDirect:  nodepb.LinkPath_LINK_PATH_DIRECT,
+	overlay.PathRelayed: nodepb.LinkPath_LINK_PATH_RELAYED,
+}
+
+// Close leaves: first nothing comes in from members any more, then what the program has open outside is cut.
+func (m *membership) Close() error {
+	m.stop()
+	m.wg.Wait()
+	return errors.Join(m.d.Close(), m.out.Close())
+}
