@@ -13,6 +13,8 @@
 //	watch    buyer     provider  follow an execution            its states and its log
 //	live     buyer     provider  a program, a port or files     raw bytes both ways (node/live)
 //	                             of a running execution
+//	rsh      member    member    a program in the other's rank    its frames (node/live)
+//	                             of the same cluster
 //	meter    provider  buyer     co-sign a receipt              signature and next voucher
 //	guard    owner and guardian  word about a detached job      a signature, how it stands
 //	         guardians
@@ -154,6 +156,12 @@ var Measure = stream.Protocol[*nodepb.MeasureRequest, *nodepb.MeasureReply]{
 // Link opens a stream to be measured by. It lasts seconds.
 var Link = stream.Duplex[*nodepb.LinkRequest, *nodepb.LinkReply]{
 	Name: "link", Version: 1, MaxRequest: MaxOrder, MaxResponse: MaxOrder, Deadline: QuickAnswer, Idle: QuickAnswer,
+}
+
+// Rsh attaches a program in an execution for another member of its cluster: a [Live] stream whose request names the lease that
+// the cluster's plan has for the rank, and a program without a terminal.
+var Rsh = stream.Duplex[*nodepb.LiveRequest, *nodepb.LiveReply]{
+	Name: "rsh", Version: 1, MaxRequest: MaxLive, MaxResponse: MaxOrder, Deadline: liveDeadline,
 }
 
 // liveDeadline bounds opening: the provider may have to connect to the program first.

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -99,6 +100,7 @@ type membership struct {
 	changing sync.Mutex    // taken before execution.mu: one change of plan or network at a time
 	plan     *cluster.Plan // in force; nil: it is of no cluster. Replaced as a whole, under execution.mu
 	network  Network       // nil: not joined. Under execution.mu
+	sessions atomic.Int32  // programs that it has started in others, and that run
 	again    chan struct{} // holds one token when the network has to be looked after
 }
 
@@ -287,8 +289,8 @@ func (x *executor) connect(ctx context.Context, e *execution) error {
 		self, _ := p.Own()
 		network, err = x.networks.Join(Joining{
 			Cluster: p.ID, Key: x.member(self.Hold), Address: cluster.Address(p.Rank), MTU: int(p.MTU), Tun: tun, Names: e.names,
-			Internet: runtime.Network(e.work.Network) == runtime.NetworkInternet,
-			Log:      x.log.With("cluster", p.ID, "rank", p.Rank),
+			Internet: runtime.Network(e.work.Network) == runtime.NetworkInternet, Services: x.services(e),
+			Log: x.log.With("cluster", p.ID, "rank", p.Rank),
 		})
 		if err != nil {
 			return fmt.Errorf("joining its cluster: %w", err)

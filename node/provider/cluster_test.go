@@ -112,15 +112,20 @@ func peerKey(rank uint32) sign.Private { return sign.NewPrivate([32]byte{22, byt
 // rankOf is a rank of a cluster that buyer has leased; each rank's provider is peerKey(rank).
 func rankOf(t testing.TB, buyer sign.Private, rank, epoch uint32) cluster.Member {
 	t.Helper()
+	return rankBy(t, buyer, peerKey(rank), rank, epoch)
+}
+
+func rankBy(t testing.TB, buyer, provider sign.Private, rank, epoch uint32) cluster.Member {
+	t.Helper()
 	hold := market.HoldID{byte(rank + 1), byte(epoch + 1)}
-	m := cluster.Member{Rank: rank, Epoch: epoch, Hold: hold, Key: cluster.MemberKey(peerKey(rank), hold).Public(), Slots: 1}
+	m := cluster.Member{Rank: rank, Epoch: epoch, Hold: hold, Key: cluster.MemberKey(provider, hold).Public(), Slots: 1}
 	m.Lease.Core = market.LeaseCore{
-		Version: market.LeaseVersion, Units: 1, Rank: rank, RankEpoch: epoch, Order: market.OrderID{7}, Buyer: buyer.Key(), Provider: peerKey(rank).Key(),
+		Version: market.LeaseVersion, Units: 1, Rank: rank, RankEpoch: epoch, Order: market.OrderID{7}, Buyer: buyer.Key(), Provider: provider.Key(),
 		Payout: sign.Key{3}, UnitsRoot: sign.Hash{4}, Terms: sign.Hash{5}, VoucherKeys: sign.Hash{6}, Rate: 1, Cap: 1000,
 		Start: 10, ActivateBefore: 20, End: 1000, Nonce: market.OverlayNonce(hold, m.Key),
 	}
 	var err error
-	if m.Lease.ProviderSig, err = m.Lease.Core.Sign(testDomain, peerKey(rank)); err != nil {
+	if m.Lease.ProviderSig, err = m.Lease.Core.Sign(testDomain, provider); err != nil {
 		t.Fatal(err)
 	}
 	if m.Lease.BuyerSig, err = m.Lease.Core.Sign(testDomain, buyer); err != nil {

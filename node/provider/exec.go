@@ -98,7 +98,8 @@ type executor struct {
 	health   Health // nil: nothing is told
 	domain   sign.Domain
 	key      sign.Signer
-	networks Networks                                    // nil: executions are of no clusters
+	networks Networks // nil: executions are of no clusters
+	fellow   fellow
 	member   func(hold market.HoldID) cluster.PrivateKey // likewise
 	launching
 

@@ -143,19 +143,28 @@ func (x *executor) attach(ctx context.Context, e *execution, h runtime.Handle, a
 	if err := checkAttach(a); err != nil {
 		return err
 	}
-	rt, ok := x.runtimes[e.work.Runtime].(runtime.Attacher)
-	if !ok {
-		return stream.Refuse("runtime", fmt.Sprintf("the %s runtime cannot attach a second program; use cp or logs", e.work.Runtime))
-	}
-	if e.paused() {
-		return stream.Refuse("paused", "the job is paused; resume it first")
+	run, err := x.attachment(e, h, a)
+	if err != nil {
+		return err
 	}
 	conn, err := take(&nodepb.LiveReply{})
 	if err != nil {
 		return err
 	}
 	x.log.Info("a second program is attached", "lease", e.rec.Lease, "program", live.Clean(a.Args[0]))
-	return live.Serve(ctx, conn, a.Rows, a.Cols, func(ctx context.Context, s live.Session) (int, error) {
+	return live.Serve(ctx, conn, a.Rows, a.Cols, run)
+}
+
+// attachment is what runs a second program, for live.Serve; the error says why it cannot.
+func (x *executor) attachment(e *execution, h runtime.Handle, a *nodepb.LiveRequest_Attach) (func(context.Context, live.Session) (int, error), error) {
+	rt, ok := x.runtimes[e.work.Runtime].(runtime.Attacher)
+	if !ok {
+		return nil, stream.Refuse("runtime", fmt.Sprintf("the %s runtime cannot attach a second program; use cp or logs", e.work.Runtime))
+	}
+	if e.paused() {
+		return nil, stream.Refuse("paused", "the job is paused; resume it first")
+	}
+	return func(ctx context.Context, s live.Session) (int, error) {
 		p := runtime.Process{Args: a.Args, Env: a.Env, WorkDir: a.WorkDir, TTY: a.Tty, Stdin: s.Stdin, Stdout: s.Stdout, Stderr: s.Stderr}
 		if a.Tty {
 			p.Size = s.Sizes
@@ -165,7 +174,7 @@ func (x *executor) attach(ctx context.Context, e *execution, h runtime.Handle, a
 			err = errOver
 		}
 		return code, err
-	})
+	}, nil
 }
 
 // forward connects to a port of the program.

@@ -229,6 +229,7 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 			retain: cfg.Retain, drop: cfg.Drop,
 		},
 	}
+	p.exec.fellow = p.openFellow
 	return p, nil
 }
 
@@ -252,6 +253,7 @@ func (p *Provider) Run(ctx context.Context) error {
 		protocol.Exec.Handle(p.cfg.Host, p.tag, p.handleExec, stream.Limits{PerPeer: 64, Logger: p.cfg.Log}),
 		protocol.Watch.Serve(p.cfg.Host, p.tag, p.handleWatch, stream.Limits{PerPeer: 64, Logger: p.cfg.Log}),
 		protocol.Live.Serve(p.cfg.Host, p.tag, p.handleLive, stream.Limits{PerPeer: 2 * maxStreams, Concurrent: 8 * maxStreams, Logger: p.cfg.Log}),
+		protocol.Rsh.Serve(p.cfg.Host, p.tag, p.handleRsh, stream.Limits{PerPeer: 2 * maxStreams, Concurrent: 8 * maxStreams, Logger: p.cfg.Log}),
 	}
 	paths := link.New(p.cfg.Host, p.tag, holds{p}, p.cfg.Log)
 	g, gctx := errgroup.WithContext(ctx)

@@ -3,8 +3,11 @@ package provider
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -73,6 +76,12 @@ func newTestExecutor(t *testing.T) (x *executor, w *nodepb.Workload, stop func()
 			p.Burn()
 		}
 		return 3
+	}, "/bin/sh": func(p guest.Process) int { // says what it was told and where it is
+		fmt.Fprintf(p.Stdout(), "%s %s:", strings.Join(p.Args(), " "), strings.Join(slices.DeleteFunc(p.Environ(), func(kv string) bool {
+			return !strings.HasPrefix(kv, "OMPI_MCA_") && !strings.HasPrefix(kv, "NODE_RANK=")
+		}), ","))
+		_, _ = io.Copy(p.Stdout(), p.Stdin())
+		return 5
 	}})
 	c, n, err := blobs.Put(t.Context(), strings.NewReader(string(runtimetest.FakeModule("wait"))))
 	if err != nil {
