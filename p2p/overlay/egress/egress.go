@@ -40,6 +40,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/link/channel"
 	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
+	"gvisor.dev/gvisor/pkg/tcpip/stack/gro"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/icmp"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
@@ -113,13 +114,17 @@ type Config struct {
 
 // Stack is one container's way out. Its methods may be called by several at a time.
 type Stack struct {
-	cfg      Config
-	ns       *stack.Stack
-	link     *channel.Endpoint
-	reject   stack.RejectIPv4WithHandler
-	tcp      *tcp.Forwarder
-	udp      *udp.Forwarder
-	writer   atomic.Pointer[func([][]byte) error]
+	cfg    Config
+	ns     *stack.Stack
+	link   *channel.Endpoint
+	reject stack.RejectIPv4WithHandler
+	tcp    *tcp.Forwarder
+	udp    *udp.Forwarder
+	writer atomic.Pointer[func([][]byte) error]
+
+	delivering sync.Mutex // held while packets go in
+	gro        gro.GRO    // puts segments of one connection that come together into one
+
 	refused  refusals
 	hosts    hostAddrs
 	names    memory
@@ -167,6 +172,8 @@ func New(cfg Config) (*Stack, error) {
 	if s.cfg.Dial == nil {
 		s.cfg.Dial = s.dial
 	}
+	s.gro.Dispatcher = inbound{link}
+	s.gro.Init(true)
 	if err := s.start(); err != nil {
 		stop()
 		ns.Destroy()
@@ -310,6 +317,8 @@ func (s *Stack) Deliver(packets [][]byte) {
 	s.wg.Add(1) // Close waits until the stack is left
 	s.mu.Unlock()
 	defer s.wg.Done()
+	s.delivering.Lock()
+	defer s.delivering.Unlock()
 	for _, p := range packets {
 		h := header.IPv4(p)
 		switch {
@@ -326,11 +335,22 @@ func (s *Stack) Deliver(packets [][]byte) {
 			s.refused.add(ReasonClosed, netip.AddrPort{}, "")
 			continue
 		}
-		pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(p)})
-		s.link.InjectInbound(ipv4.ProtocolNumber, pkt)
+		pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(p[:h.TotalLength()])})
+		pkt.NetworkProtocolNumber, pkt.RXChecksumValidated = ipv4.ProtocolNumber, true
+		s.gro.Enqueue(pkt)
 		pkt.DecRef()
 	}
+	s.gro.Flush()
 }
+
+// inbound is the stack as the segments come to it that gro has put together.
+type inbound struct{ link *channel.Endpoint }
+
+func (i inbound) DeliverNetworkPacket(p tcpip.NetworkProtocolNumber, pkt *stack.PacketBuffer) {
+	i.link.InjectInbound(p, pkt)
+}
+
+func (inbound) DeliverLinkPacket(tcpip.NetworkProtocolNumber, *stack.PacketBuffer) {}
 
 // write hands what the stack sends to the writer, many packets at a time.
 func (s *Stack) write() {
