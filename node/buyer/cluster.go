@@ -110,6 +110,9 @@ func (j Job) task(rank int) cluster.Task {
 		ID: j.ID, Rank: uint32(rank), Size: j.Cluster.Size, Begun: j.Cluster.Begun, Class: c.Network, Options: c.Options, Command: c.Command,
 		MilliCPU: times(per.MilliCPU, units), MemoryMiB: times(per.MemoryMiB, units),
 	}
+	if j.Network != nil {
+		t.RTT = time.Duration(j.Network.RTTMicros) * time.Microsecond
+	}
 	if cls := string(j.Spec.Resources.Class); cls == "gpu" || strings.HasPrefix(cls, "gpu/") {
 		t.GPUs = units
 	}

@@ -88,6 +88,9 @@ func (s *supervisor) launch(ctx context.Context, i int, l *bought, r Rank) (Rank
 		k.Live = Live{}
 		if j.Cluster != nil {
 			k.Generation = j.Cluster.Generation
+			if i == 0 {
+				j.Cluster.Ready = time.Time{}
+			}
 		}
 	})
 	return s.snapshot().Ranks[i], err
@@ -242,6 +245,9 @@ func (s *supervisor) lost(ctx context.Context, i int, res result) error {
 		k.State, k.Restarts, k.Reason, k.Next, k.Unextended = RankWaiting, k.Restarts+1, res.lost, nil, ""
 		if !slices.Contains(j.Lost, r.Provider) {
 			j.Lost = append(j.Lost, r.Provider)
+		}
+		if j.Cluster != nil && i == 0 {
+			j.Cluster.Ready = time.Time{}
 		}
 		j.replan() // who lost it is let in no more
 	}); err != nil {

@@ -131,7 +131,7 @@ func TestClusterBeginsAgainWithItsHead(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		b := n.Buyer(0)
 		spec := b.Cluster(3, nil)
-		spec.Cluster = &job.Cluster{Engine: "torchrun", Command: []string{"train.py"}, Network: cluster.LAN}
+		spec.Cluster = &job.Cluster{Engine: "torchrun", Command: []string{"train.py"}, Network: cluster.Metro}
 		id := b.Submit(spec).ID
 		j := b.joined(id, 3)
 		n.Provider(n.on(j, 0)).Kill()
@@ -279,5 +279,41 @@ func TestClusterStopsWhenIdle(t *testing.T) {
 			t.Fatal(err)
 		}
 		n.check(t, b, b.Wait(busy, 5*time.Minute), buyer.Stopped)
+	})
+}
+
+// Members that hold units and vanish while the cluster forms, and two at once while it runs, are replaced; nobody is paid for nothing.
+func TestClusterMembersVanish(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := New(t, Options{Providers: 6, Units: 1, Programs: members(), Log: Logger()})
+		time.Sleep(4 * time.Second)
+		b := n.Buyer(0)
+		id := b.Submit(b.Cluster(3, nil)).ID
+		gone := -1
+		for gone < 0 {
+			time.Sleep(time.Millisecond)
+			if held := b.steps(t, id, buyer.StepHeld); len(held) > 0 {
+				gone = slices.IndexFunc(n.Peers, func(p *Peer) bool { return p.Key.Key().String() == held[0].Provider })
+			}
+		}
+		n.Provider(gone).Kill()
+		j := b.joined(id, 3)
+		for i := range j.Ranks {
+			if n.on(j, i) == gone {
+				t.Errorf("rank %d is on the peer that vanished", i)
+			}
+		}
+		n.Provider(n.on(j, 1)).Kill()
+		n.Provider(n.on(j, 2)).Kill()
+		b.until(id, func(j buyer.Job) bool { return j.Ranks[1].Epoch > 1 && j.Ranks[2].Epoch > 1 })
+		if j = b.joined(id, 3); j.Ranks[0].Seq != 1 {
+			t.Error("the head began again")
+		}
+		if err := b.Buyer().Stop(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		n.check(t, b, b.Wait(id, 5*time.Minute), buyer.Stopped)
+		n.checkPayer(t, b)
 	})
 }
