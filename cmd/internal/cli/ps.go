@@ -220,6 +220,9 @@ func statusTable(t *Table, g market.Genesis, s jobStatus) {
 	}
 	row("job", j.ID)
 	row("name", j.Spec.Name)
+	if c := j.Spec.Cluster; c != nil {
+		row("cluster", c.Engine+", `starling cluster status "+j.ID+"` shows how its members reach each other")
+	}
 	row("key", j.Key)
 	row("repeats", j.Rerun)
 	state := string(j.State)

@@ -71,6 +71,24 @@ func TestLostAnswer(t *testing.T) {
 	}
 }
 
+// Where the stream of a log breaks again and again, the end of the job is told all the same, and the log is whole.
+func TestBrokenTails(t *testing.T) {
+	t.Parallel()
+	h, c := newHead(t)
+	h.cut = 1 << 20
+	r := Request{ID: NewID(), Entrypoint: "true"}
+	if err := c.Submit(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	if j, err := c.Follow(t.Context(), r.ID, &log); err != nil || j.Status != Succeeded {
+		t.Errorf("%+v, %v", j, err)
+	}
+	if want := "Running entrypoint for job " + r.ID + ": true\nbye\n"; log.String() != want {
+		t.Errorf("%q", log.String())
+	}
+}
+
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	_, c := newHead(t)

@@ -18,35 +18,49 @@ const maxMessage = 16 << 20
 // was. Errors: ErrNoJob, ErrUnreachable where the head stays away, and those of w.
 func (c *Client) Follow(ctx context.Context, id string, w io.Writer) (Job, error) {
 	out := &resumed{w: w}
-	for silent := 0; ; {
+	away, broken := 0, 0 // attempts in a row that found nobody, and that ended without anything new
+	for {
 		written := out.written
 		err := c.tail(ctx, id, out)
-		if out.err != nil {
-			return Job{}, out.err
-		}
-		if ctx.Err() != nil {
-			return Job{}, ctx.Err()
+		if done := errors.Join(out.err, ctx.Err()); done != nil {
+			return Job{}, done
 		}
 		if err != nil && !errors.Is(err, ErrUnreachable) {
 			return Job{}, err
 		}
+		if broken++; err == nil || out.written > written {
+			broken = 0
+		}
 		j, asked := c.Job(ctx, id)
-		if asked == nil && j.Status.Ended() && err == nil {
+		switch {
+		case asked != nil && !errors.Is(asked, ErrUnreachable):
+			return Job{}, asked
+		case asked == nil && j.Status.Ended() && err == nil:
 			return j, nil
+		case asked == nil && j.Status.Ended() && broken >= tries: // its end is all that there is to follow
+			return j, c.rest(ctx, id, out)
 		}
-		if asked != nil && !errors.Is(asked, ErrUnreachable) {
+		if away++; asked == nil || out.written > written {
+			away = 0
+		}
+		if away >= tries {
 			return Job{}, asked
 		}
-		if silent++; out.written > written || asked == nil {
-			silent = 0
-		}
-		if silent >= tries {
-			return Job{}, asked
-		}
-		if err := sleep(ctx, c.cfg.Wait<<silent); err != nil {
+		if err := sleep(ctx, c.cfg.Wait<<away); err != nil {
 			return Job{}, err
 		}
 	}
+}
+
+// rest writes what is left of the log of a job that has ended.
+func (c *Client) rest(ctx context.Context, id string, out *resumed) error {
+	text, err := c.Log(ctx, id)
+	if err != nil {
+		return err
+	}
+	out.begin()
+	_, err = io.WriteString(out, text)
+	return err
 }
 
 // tail copies a job's log from its beginning until the head says that it is at its end.
