@@ -12,6 +12,8 @@ import (
 type Clusters interface {
 	// ClusterToken is what the cluster's engine knows its own by.
 	ClusterToken(id string) (string, error)
+	// Paths are what was measured of the paths between its members, before their leases were signed.
+	Paths(ctx context.Context, id string) ([]buyer.MeasuredPath, error)
 }
 
 // TokenAnswer is a cluster's token: whoever has it and reaches the cluster's ports may run anything on it.
@@ -22,6 +24,7 @@ type TokenAnswer struct {
 func (s *Server) clusterRoutes() map[string]func(http.ResponseWriter, *http.Request) error {
 	return map[string]func(http.ResponseWriter, *http.Request) error{
 		"GET /v1/jobs/{id}/token": s.clusterToken,
+		"GET /v1/jobs/{id}/paths": s.clusterPaths,
 	}
 }
 
@@ -46,6 +49,23 @@ func (s *Server) clusterToken(w http.ResponseWriter, r *http.Request) error {
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	return reply(w, TokenAnswer{Token: token})
+}
+
+func (s *Server) clusterPaths(w http.ResponseWriter, r *http.Request) error {
+	j, err := s.cluster(r)
+	if err != nil {
+		return err
+	}
+	paths, err := s.jobs.Paths(r.Context(), j.ID)
+	if err != nil {
+		return err
+	}
+	return reply(w, append([]buyer.MeasuredPath{}, paths...))
+}
+
+// Paths are what was measured of the paths between a cluster's members, by rank.
+func (c *Client) Paths(ctx context.Context, id string) (paths []buyer.MeasuredPath, err error) {
+	return paths, c.get(ctx, "/v1/jobs/"+url.PathEscape(id)+"/paths", &paths)
 }
 
 // ClusterToken is what the cluster's engine knows its own by; empty for an engine that asks for none.

@@ -1,13 +1,19 @@
 package api
 
 import (
+	"context"
 	"net/http"
 	"testing"
 
+	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/job"
 )
 
 func (f *fake) ClusterToken(id string) (string, error) { return "secret of " + id, f.known(id) }
+
+func (f *fake) Paths(_ context.Context, id string) ([]buyer.MeasuredPath, error) {
+	return []buyer.MeasuredPath{{B: 1, RTTMicros: 7}}, f.known(id)
+}
 
 func TestCluster(t *testing.T) {
 	t.Parallel()
@@ -23,6 +29,9 @@ func TestCluster(t *testing.T) {
 	f.change(func() { f.job.Spec = spec })
 	if token, err := c.ClusterToken(t.Context(), f.job.ID); err != nil || token != "secret of "+f.job.ID {
 		t.Errorf("%q, %v", token, err)
+	}
+	if paths, err := c.Paths(t.Context(), f.job.ID); err != nil || len(paths) != 1 || paths[0].RTTMicros != 7 {
+		t.Errorf("%+v, %v", paths, err)
 	}
 	_, err = c.ClusterToken(t.Context(), "jother")
 	wantError(t, err, http.StatusNotFound, "not_found")

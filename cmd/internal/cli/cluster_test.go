@@ -61,6 +61,7 @@ func TestClusterUp(t *testing.T) {
 	f.cli(t, "cluster", "status", "sweep").want(t, ExitOK, `^cluster +sweep$`, `^state +ready$`, `^engine +ray, on a wan network or a faster one$`, `^ready +\d+s ago`, `^autostop +30m0s$`,
 		`^cost +0\.003 STAR, 0\.27 STAR an hour, budget 5\.00 STAR$`, `^RANK +ROLE +PROVIDER +STATE +ADDRESS +EPOCH +PATH +RTT +GPUS +SINCE +COST`,
 		`^0 +head +\w{8} +running +10\.77\.0\.2 +1 +- +- +2 NVIDIA L4 \(simulated\) +\d+s +0\.001 STAR`, `^1 +worker +\w{8} +running +10\.77\.0\.3 +1 +direct +12ms `)
+	f.cli(t, "cluster", "status", "sweep", "--paths").want(t, ExitOK, `^measured +3 paths, `, `^RANKS +RTT +MBIT/S +PATH$`, `^0–1 +12ms +940 +direct$`, `^0–2 +61ms +- +relayed$`)
 	var s clusterInfo
 	if err := json.Unmarshal([]byte(f.cli(t, "cluster", "status", "sweep", "-o", "json").want(t, ExitOK).out), &s); err != nil || len(s.Members) != 3 || s.Members[1].Path != buyer.PathDirect || s.Hourly != 270_000 {
 		t.Errorf("%+v, %v", s, err)

@@ -21,6 +21,7 @@ import (
 	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/live"
 	"github.com/starling-network/starling/p2p/p2ptest"
@@ -143,6 +144,7 @@ func (f *fakeBuyer) change(id string, do func(*buyer.Job), steps ...buyer.Step) 
 
 // up makes all ranks of a cluster run, and its engine ready.
 func up(j *buyer.Job) {
+	j.Network = &buyer.Span{Class: cluster.WAN, RTTMicros: 61_000, LeastMbit: 940, Relayed: 1, Paths: 3}
 	j.State, j.Started, j.Cluster = buyer.Running, time.Now(), &buyer.Cluster{Ready: time.Now(), Version: 1}
 	for i := range j.Ranks {
 		j.Ranks[i] = buyer.Rank{State: buyer.RankRunning, Epoch: 1, Lease: market.LeaseID{byte(i + 1)}, Provider: someKey(byte(i + 1)), Begun: time.Now(),
@@ -224,6 +226,10 @@ func (f *fakeBuyer) Log(_ context.Context, id string, rank int, _ bool, w io.Wri
 }
 
 func (f *fakeBuyer) ClusterToken(string) (string, error) { return fakeToken, f.refuse }
+
+func (f *fakeBuyer) Paths(context.Context, string) ([]buyer.MeasuredPath, error) {
+	return []buyer.MeasuredPath{{B: 1, RTTMicros: 12_400, Mbit: 940}, {B: 2, RTTMicros: 61_000, Relayed: true}}, nil
+}
 
 // conn is one end of a connection between this process and itself, and the other.
 func loop() (here, there live.Conn, err error) {

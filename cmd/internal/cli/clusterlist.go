@@ -76,23 +76,25 @@ func hourly(g market.Genesis, s clusterInfo) string {
 
 // clusterInfo is what is shown of a cluster.
 type clusterInfo struct {
-	ID       string        `json:"id"` // of its job
-	Name     string        `json:"name"`
-	Engine   string        `json:"engine"`
-	State    string        `json:"state"`
-	Reason   string        `json:"reason,omitempty"`
-	Image    string        `json:"image"`
-	Command  []string      `json:"command,omitempty"`
-	Network  cluster.Class `json:"network"` // no slower than
-	Created  time.Time     `json:"created"`
-	Ready    time.Time     `json:"ready,omitzero"` // since when its engine takes work
-	Ended    time.Time     `json:"ended,omitzero"`
-	Until    time.Time     `json:"until,omitzero"` // when timeouts.run is over
-	Autostop string        `json:"autostop,omitempty"`
-	Hourly   market.Amount `json:"hourly"` // base units, of the leases that it has now
-	Cost     market.Amount `json:"cost"`   // base units, so far
-	Budget   market.Amount `json:"budget"`
-	Members  []memberInfo  `json:"members"`
+	ID       string               `json:"id"` // of its job
+	Name     string               `json:"name"`
+	Engine   string               `json:"engine"`
+	State    string               `json:"state"`
+	Reason   string               `json:"reason,omitempty"`
+	Image    string               `json:"image"`
+	Command  []string             `json:"command,omitempty"`
+	Network  cluster.Class        `json:"network"` // no slower than
+	Created  time.Time            `json:"created"`
+	Ready    time.Time            `json:"ready,omitzero"` // since when its engine takes work
+	Ended    time.Time            `json:"ended,omitzero"`
+	Until    time.Time            `json:"until,omitzero"` // when timeouts.run is over
+	Autostop string               `json:"autostop,omitempty"`
+	Hourly   market.Amount        `json:"hourly"` // base units, of the leases that it has now
+	Cost     market.Amount        `json:"cost"`   // base units, so far
+	Budget   market.Amount        `json:"budget"`
+	Measured *buyer.Span          `json:"measured,omitempty"` // between its members, before their leases were signed
+	Members  []memberInfo         `json:"members"`
+	Paths    []buyer.MeasuredPath `json:"paths,omitempty"` // with --paths
 }
 
 // memberInfo is one rank of a cluster.
@@ -119,7 +121,7 @@ func readCluster(ctx context.Context, c *api.Client, g market.Genesis, j buyer.J
 	spec := j.Spec.Cluster
 	s := clusterInfo{
 		ID: j.ID, Name: j.Spec.Name, Engine: spec.Engine, State: clusterState(j), Reason: j.Reason, Image: j.Spec.Image, Command: spec.Command, Network: spec.Network,
-		Created: j.Created, Ended: j.Ended, Budget: j.Spec.Payment.Budget, Members: []memberInfo{},
+		Created: j.Created, Ended: j.Ended, Budget: j.Spec.Payment.Budget, Measured: j.Network, Members: []memberInfo{},
 	}
 	if spec.Autostop > 0 {
 		s.Autostop = time.Duration(spec.Autostop).String()
@@ -178,13 +180,16 @@ func memberOf(j buyer.Job, i int, r buyer.Rank) memberInfo {
 }
 
 func newClusterStatus(a *App) *cobra.Command {
-	return &cobra.Command{
+	var paths bool
+	c := &cobra.Command{
 		Use:   "status NAME",
 		Short: "Show a cluster: its members, how they reach each other, its cost",
 		Long: `Shows where a cluster stands and who its members are. PATH and RTT are a member's way to the head, as its provider measures it
 inside of the cluster: direct is UDP from peer to peer, relayed goes by a stream that another peer carries, slower and shared.
-EPOCH counts the leases of a rank: more than 1 means that a member was replaced.`,
+EPOCH counts the leases of a rank: more than 1 means that a member was replaced. --paths lists what was measured between every two
+members before their leases were signed: the shortest round trip, and what a short probe carried.`,
 		Example: `  starling cluster status sweep
+  starling cluster status sweep --paths
   starling cluster status sweep -o json`,
 		Args: exactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -204,8 +209,38 @@ EPOCH counts the leases of a rank: more than 1 means that a member was replaced.
 			if err != nil {
 				return err
 			}
-			return a.Show(s, func(t *Table) { clusterTable(t, g, s) })
+			if paths {
+				if s.Paths, err = client.Paths(c.Context(), j.ID); err != nil {
+					return err
+				}
+			}
+			return a.Show(s, func(t *Table) {
+				clusterTable(t, g, s)
+				if paths {
+					pathsTable(t, s.Paths)
+				}
+			})
 		},
+	}
+	c.Flags().BoolVar(&paths, "paths", false, "also what was measured between every two members")
+	return c
+}
+
+func pathsTable(t *Table, paths []buyer.MeasuredPath) {
+	t.Row()
+	t.Row("RANKS", "RTT", "MBIT/S", "PATH")
+	for _, p := range paths {
+		mbit, path := "-", buyer.PathDirect
+		if p.Mbit > 0 {
+			mbit = fmt.Sprint(p.Mbit)
+		}
+		if p.Relayed {
+			path = buyer.PathRelayed
+		}
+		t.Row(fmt.Sprintf("%d–%d", p.A, p.B), millis(float64(p.RTTMicros)/1000), mbit, path)
+	}
+	if len(paths) == 0 {
+		t.Row("nothing was measured")
 	}
 }
 
@@ -221,6 +256,9 @@ func clusterTable(t *Table, g market.Genesis, s clusterInfo) {
 	row("state", s.State)
 	row("reason", s.Reason)
 	row("engine", s.Engine+", on a "+string(s.Network)+" network or a faster one")
+	if s.Measured != nil {
+		row("measured", s.Measured.String())
+	}
 	row("command", strings.Join(s.Command, " "))
 	row("image", s.Image)
 	row("created", ago(now, s.Created)+" ago")
