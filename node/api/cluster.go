@@ -10,10 +10,17 @@ import (
 
 // Clusters is what the API asks of the buying side about jobs that are clusters, beside what it asks about all jobs.
 type Clusters interface {
+	// Scale gives a cluster another number of members, and returns when it has so many.
+	Scale(ctx context.Context, id string, size uint32) (buyer.Job, error)
 	// ClusterToken is what the cluster's engine knows its own by.
 	ClusterToken(id string) (string, error)
 	// Paths are what was measured of the paths between its members, before their leases were signed.
 	Paths(ctx context.Context, id string) ([]buyer.MeasuredPath, error)
+}
+
+// ScaleRequest is how many members a cluster is to have.
+type ScaleRequest struct {
+	Size uint32 `json:"size"`
 }
 
 // TokenAnswer is a cluster's token: whoever has it and reaches the cluster's ports may run anything on it.
@@ -23,8 +30,9 @@ type TokenAnswer struct {
 
 func (s *Server) clusterRoutes() map[string]func(http.ResponseWriter, *http.Request) error {
 	return map[string]func(http.ResponseWriter, *http.Request) error{
-		"GET /v1/jobs/{id}/token": s.clusterToken,
-		"GET /v1/jobs/{id}/paths": s.clusterPaths,
+		"POST /v1/jobs/{id}/scale": s.scale,
+		"GET /v1/jobs/{id}/token":  s.clusterToken,
+		"GET /v1/jobs/{id}/paths":  s.clusterPaths,
 	}
 }
 
@@ -38,6 +46,25 @@ func (s *Server) cluster(r *http.Request) (buyer.Job, error) {
 	return j, err
 }
 
+func (s *Server) scale(w http.ResponseWriter, r *http.Request) error {
+	var req ScaleRequest
+	if err := body(w, r, maxSmallBody, &req); err != nil {
+		return err
+	}
+	if req.Size == 0 {
+		return &Error{Status: http.StatusBadRequest, Code: "bad_request", Message: "size: a cluster has at least one member",
+			Hint: "`starling cluster down` ends it"}
+	}
+	j, err := s.cluster(r)
+	if err != nil {
+		return err
+	}
+	if j, err = s.jobs.Scale(r.Context(), j.ID, req.Size); err != nil {
+		return err
+	}
+	return reply(w, j)
+}
+
 func (s *Server) clusterToken(w http.ResponseWriter, r *http.Request) error {
 	j, err := s.cluster(r)
 	if err != nil {
@@ -49,6 +76,11 @@ func (s *Server) clusterToken(w http.ResponseWriter, r *http.Request) error {
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	return reply(w, TokenAnswer{Token: token})
+}
+
+// Scale gives a cluster another number of members.
+func (c *Client) Scale(ctx context.Context, id string, size uint32) (j buyer.Job, err error) {
+	return j, c.send(ctx, http.MethodPost, "/v1/jobs/"+url.PathEscape(id)+"/scale", ScaleRequest{Size: size}, &j, nil)
 }
 
 func (s *Server) clusterPaths(w http.ResponseWriter, r *http.Request) error {

@@ -2,12 +2,21 @@ package api
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"testing"
 
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/job"
 )
+
+func (f *fake) Scale(_ context.Context, id string, size uint32) (buyer.Job, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	j := f.job
+	j.Spec.Count = size
+	return j, errors.Join(f.known(id), f.err)
+}
 
 func (f *fake) ClusterToken(id string) (string, error) { return "secret of " + id, f.known(id) }
 
@@ -19,7 +28,9 @@ func TestCluster(t *testing.T) {
 	t.Parallel()
 	f := newFake()
 	c, _ := serve(t, f)
-	_, err := c.ClusterToken(t.Context(), f.job.ID)
+	_, err := c.Scale(t.Context(), f.job.ID, 3)
+	wantError(t, err, http.StatusConflict, "no_cluster")
+	_, err = c.ClusterToken(t.Context(), f.job.ID)
 	wantError(t, err, http.StatusConflict, "no_cluster")
 	spec, err := job.Parse([]byte("{apiVersion: v1, kind: Cluster, metadata: {name: sweep}, spec: {size: 2, engine: ray, payment: {maxPrice: 1},\n"+
 		"  image: rayproject/ray@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef}}"), 6)
@@ -27,12 +38,22 @@ func TestCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.change(func() { f.job.Spec = spec })
+	if j, err := c.Scale(t.Context(), f.job.ID, 3); err != nil || j.Spec.Count != 3 {
+		t.Errorf("%+v, %v", j.Spec, err)
+	}
 	if token, err := c.ClusterToken(t.Context(), f.job.ID); err != nil || token != "secret of "+f.job.ID {
 		t.Errorf("%q, %v", token, err)
 	}
 	if paths, err := c.Paths(t.Context(), f.job.ID); err != nil || len(paths) != 1 || paths[0].RTTMicros != 7 {
 		t.Errorf("%+v, %v", paths, err)
 	}
+	_, err = c.Scale(t.Context(), f.job.ID, 0)
+	wantError(t, err, http.StatusBadRequest, "bad_request")
+	_, err = c.Scale(t.Context(), "jother", 3)
+	wantError(t, err, http.StatusNotFound, "not_found")
 	_, err = c.ClusterToken(t.Context(), "jother")
 	wantError(t, err, http.StatusNotFound, "not_found")
+	f.change(func() { f.err = buyer.ErrRefused })
+	_, err = c.Scale(t.Context(), f.job.ID, 3)
+	wantError(t, err, http.StatusUnprocessableEntity, "refused")
 }

@@ -23,6 +23,7 @@
 //	POST   /v1/jobs/{id}/pause         freeze it; its units stay held and paid for → Job
 //	POST   /v1/jobs/{id}/resume        let it go on → Job
 //	POST   /v1/jobs/{id}/extend        give it more time, ExtendRequest → Extension, which says what each provider answered
+//	POST   /v1/jobs/{id}/scale         give a cluster another number of members, ScaleRequest → Job when it has so many
 //	GET    /v1/jobs/{id}/paths         what was measured between a cluster's members before their leases were signed → []MeasuredPath
 //	GET    /v1/jobs/{id}/token         what a cluster's engine knows its own by → TokenAnswer
 //	POST   /v1/jobs/{id}/rerun         submit it once more, with Changes → Job

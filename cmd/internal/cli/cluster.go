@@ -48,13 +48,14 @@ receipts, extend, cp.`,
   starling cluster port-forward sweep 8265            the dashboard, and ray job submit --address http://127.0.0.1:8265
   starling job submit --cluster sweep --working-dir . -- python script.py
   starling cluster exec sweep --all -- nvidia-smi -L
+  starling cluster scale sweep 16
   starling cluster down sweep`,
 		GroupID: groupJobs,
 		Args:    onlyCommands,
 		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(newClusterUp(a), newClusterLs(a), newClusterStatus(a), newClusterExec(a), newClusterLogs(a), newClusterForward(a),
-		newClusterToken(a), newClusterDown(a))
+		newClusterToken(a), newClusterScale(a), newClusterDown(a))
 	return c
 }
 

@@ -69,12 +69,19 @@ func TestClusterUp(t *testing.T) {
 	f.cli(t, "cluster", "status", "sweep", "-o", "yaml").want(t, ExitOK, `^name: sweep$`)
 	f.cli(t, "cluster", "up", file).want(t, ExitUsage, `a cluster is called sweep already: jsubmittedsweep, ready`, `^hint: starling cluster down sweep`)
 
+	f.cli(t, "cluster", "scale", "sweep", "5").want(t, ExitOK, `^cluster sweep: from 3 to 5 members$`)
+	f.cli(t, "cluster", "status", "sweep").want(t, ExitOK, `^state +ready, 3 of 5 run$`)
+	f.refuse = fmt.Errorf("%w: torchrun counts its nodes from the start", buyer.ErrRefused)
+	f.cli(t, "cluster", "scale", "sweep", "6").want(t, ExitUsage, `torchrun counts its nodes from the start`)
+	for _, size := range []string{"0", "-1", "many", "257"} {
+		f.cli(t, "cluster", "scale", "sweep", "--", size).want(t, ExitUsage, `is not a size from 1 to 256`)
+	}
 	f.cli(t, "cluster", "down", "sweep").want(t, ExitOK, `^jsubmittedsweep +stopped$`)
 	f.cli(t, "cluster", "ls").want(t, ExitOK, `^NAME`)
 	if r := f.cli(t, "cluster", "ls", "-a").want(t, ExitOK, `^sweep .* stopped `); strings.Contains(f.cli(t, "cluster", "ls").out, "sweep") {
 		t.Errorf("%s", r.out)
 	}
-	for _, args := range [][]string{{"cluster", "exec", "sweep", "--", "ls"}, {"cluster", "port-forward", "sweep"}, {"job", "ls", "--cluster", "sweep"}} {
+	for _, args := range [][]string{{"cluster", "exec", "sweep", "--", "ls"}, {"cluster", "port-forward", "sweep"}, {"cluster", "scale", "sweep", "2"}, {"job", "ls", "--cluster", "sweep"}} {
 		f.cli(t, args...).want(t, ExitUsage, `cluster sweep has ended`, `^hint: starling cluster up FILE`)
 	}
 	f.cli(t, "cluster", "logs", "sweep").want(t, ExitOK, `^\[1\] rank 1 says hello$`)

@@ -225,6 +225,20 @@ func (f *fakeBuyer) Log(_ context.Context, id string, rank int, _ bool, w io.Wri
 	return err
 }
 
+func (f *fakeBuyer) Scale(_ context.Context, id string, size uint32) (buyer.Job, error) {
+	if f.refuse != nil {
+		return buyer.Job{}, f.refuse
+	}
+	f.change(id, func(j *buyer.Job) {
+		j.Spec.Count = size
+		for len(j.Ranks) < int(size) {
+			j.Ranks = append(j.Ranks, buyer.Rank{State: buyer.RankWaiting})
+		}
+		j.Ranks = j.Ranks[:size]
+	})
+	return f.Job(id)
+}
+
 func (f *fakeBuyer) ClusterToken(string) (string, error) { return fakeToken, f.refuse }
 
 func (f *fakeBuyer) Paths(context.Context, string) ([]buyer.MeasuredPath, error) {

@@ -202,7 +202,7 @@ func (r *rise) step(s buyer.Step) {
 }
 
 // clusterSteps are the steps that only clusters take.
-var clusterSteps = map[buyer.StepKind]bool{buyer.StepMeasured: true}
+var clusterSteps = map[buyer.StepKind]bool{buyer.StepMeasured: true, buyer.StepScaled: true}
 
 // once says a line unless it was said before.
 func (r *rise) once(key, format string, args ...any) {

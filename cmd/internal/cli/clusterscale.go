@@ -1,0 +1,74 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/node/cluster"
+)
+
+func newClusterScale(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "scale NAME SIZE",
+		Short: "Give a running cluster more members, or fewer",
+		Long: `Leases more members, all or none and near to those that are there, which join the cluster that runs; or lets the members of
+the highest ranks go. The head stays. What they may cost is within the cluster's budget: starling extend raises it. An engine whose
+processes count each other from the start (mpi, torchrun without minNodes) is refused.`,
+		Example: `  starling cluster scale sweep 16
+  starling cluster scale sweep 2`,
+		Args: exactArgs(2),
+		RunE: func(c *cobra.Command, args []string) error {
+			ctx := c.Context()
+			size, err := strconv.ParseUint(args[1], 10, 32)
+			if err != nil || size < 1 || size > cluster.MaxMembers {
+				return WithHint(Usagef("%q is not a size from 1 to %d", args[1], cluster.MaxMembers), "starling cluster down %s ends the cluster", args[0])
+			}
+			client, j, err := a.openCluster(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			was := len(j.Ranks)
+			done := a.waiting("cluster %s: from %d to %d members", j.Spec.Name, was, size)
+			j, err = client.Scale(ctx, j.ID, uint32(size))
+			done()
+			switch {
+			case ctx.Err() != nil:
+				return &Error{Code: exitInterrupted, Err: errors.New("interrupted; the peer goes on with it"), Hint: "starling cluster status " + args[0]}
+			case err != nil:
+				return fmt.Errorf("scaling cluster %s: %w", args[0], err)
+			}
+			return a.Show(j, func(t *Table) {
+				t.Row(fmt.Sprintf("cluster %s: from %d to %d members", j.Spec.Name, was, len(j.Ranks)))
+			})
+		},
+	}
+}
+
+// waiting shows what is waited for, and for how long, until the returned function is called.
+func (a *App) waiting(format string, args ...any) (done func()) {
+	p, began, over := a.progress(), time.Now(), make(chan struct{})
+	text := fmt.Sprintf(format, args...)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		t := time.NewTicker(time.Second)
+		defer t.Stop()
+		for {
+			p.status("%s, %s", text, time.Since(began).Round(time.Second))
+			select {
+			case <-over:
+				p.clear()
+				return
+			case <-t.C:
+			}
+		}
+	})
+	return func() {
+		close(over)
+		wg.Wait()
+	}
+}
