@@ -141,3 +141,10 @@ func Initiation(t testing.TB, to PublicKey, from PrivateKey) []byte {
 	}
 	return <-c.first
 }
+
+// Share makes the ports of a host sort what comes, as after the first Join.
+func Share(n *Network) {
+	for _, p := range n.ports {
+		p.share()
+	}
+}
