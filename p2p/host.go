@@ -81,6 +81,11 @@ func New(cfg Config) (*Host, error) {
 	w.handshake, w.guided, w.blocked, w.mapped = handshake(cfg.Network), source != nil, cfg.gater().blocked, mapped
 	w.overlay = ov
 	ov.Attach(h)
+	if cfg.Registerer != nil {
+		if err := cfg.Registerer.Register(ov); err != nil {
+			return nil, errors.Join(fmt.Errorf("registering the overlay's metrics: %w", err), w.Close())
+		}
+	}
 	if cfg.NAT.Serve {
 		if err := w.serve(); err != nil {
 			return nil, errors.Join(err, h.Close())
@@ -96,6 +101,9 @@ func New(cfg Config) (*Host, error) {
 func (h *Host) Close() error {
 	var err error
 	if h.overlay != nil {
+		if h.cfg.Registerer != nil {
+			h.cfg.Registerer.Unregister(h.overlay)
+		}
 		err = h.overlay.Close()
 	}
 	if h.relay != nil {

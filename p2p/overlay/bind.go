@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"time"
 
 	"golang.zx2c4.com/wireguard/conn"
 	"golang.zx2c4.com/wireguard/device"
@@ -32,9 +33,15 @@ func (m *member) SrcIP() netip.Addr   { return netip.Addr{} }
 const (
 	// arrivals is how many trains wait for a device, maxWaiting how many bytes of buffers.
 	arrivals   = 2048
-	maxWaiting = 16 << 20
+	maxWaiting = 8 << 20
 	// maxOneWaiting is one member's share: its flood leaves room for the others.
 	maxOneWaiting = maxWaiting * 3 / 4
+	// inbound is how many packets may be between the device's queue and the TUN: what waits, waits where small ones pass.
+	inbound = 512
+	// inboundStuck is after how long those that did not come out count as dropped by WireGuard.
+	inboundStuck = 5 * time.Millisecond
+	// smallDatagram is what the small ones have at most.
+	smallDatagram = 512
 	// batchSize is how many packets WireGuard handles at once.
 	batchSize = conn.IdealBatchSize
 )
@@ -61,13 +68,74 @@ func (d *Device) push(a arrival) bool {
 	}
 	a.buf.hold()
 	select {
-	case d.rx <- a:
+	case d.lane(a) <- a:
 		return true
 	default:
 		a.buf.release()
 		d.unqueue(a)
 		d.n.stats.dropped[dropBusy].Add(1)
 		return false
+	}
+}
+
+// lane is the queue for a train. Only its length tells what is in it: a single datagram that is not full is a heartbeat, an
+// acknowledgement or a handshake, and passes bulk.
+func (d *Device) lane(a arrival) chan arrival {
+	if len(a.data) <= a.seg && len(a.data) <= smallDatagram {
+		return d.small
+	}
+	return d.rx
+}
+
+// next takes what is to be handled next; !ok where nothing waits.
+func (d *Device) next() (a arrival, ok bool) {
+	select {
+	case a = <-d.small:
+		return a, true
+	default:
+	}
+	select {
+	case a = <-d.rx:
+		return a, true
+	default:
+		return a, false
+	}
+}
+
+// admit waits until WireGuard has less to do.
+func (d *Device) admit(closed <-chan struct{}) {
+	if d.inside.Load() < inbound {
+		return
+	}
+	if now := time.Now(); now.Sub(d.counted) > time.Second { // those that WireGuard dropped were counted in, and never out
+		d.counted = now
+		d.inside.Store(0)
+		return
+	}
+	t := time.NewTimer(inboundStuck)
+	defer t.Stop()
+	for d.inside.Load() >= inbound {
+		select {
+		case <-d.outside:
+		case <-t.C:
+			d.inside.Store(0)
+		case <-closed:
+			return
+		}
+	}
+}
+
+// written says that packets have come out at the TUN.
+func (d *Device) written(n int) {
+	was := d.inside.Add(int64(-n)) + int64(n)
+	if was < int64(n) {
+		d.inside.Store(0)
+	}
+	if was >= inbound {
+		select {
+		case d.outside <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -124,17 +192,19 @@ func (b *bind) ParseEndpoint(key string) (conn.Endpoint, error) {
 
 // receive waits for datagrams and copies as many as there is room for.
 func (b *bind) receive(closed <-chan struct{}, packets [][]byte, sizes []int, eps []conn.Endpoint) (int, error) {
+	b.d.admit(closed)
 	n := 0
+	data := 0
+	defer func() { b.d.inside.Add(int64(data)) }()
 	for n < len(packets) {
 		if len(b.rest.data) == 0 {
-			if n > 0 {
-				select {
-				case b.rest = <-b.d.rx:
-				default:
+			var ok bool
+			if b.rest, ok = b.d.next(); !ok {
+				if n > 0 {
 					return n, nil
 				}
-			} else {
 				select {
+				case b.rest = <-b.d.small:
 				case b.rest = <-b.d.rx:
 				case <-closed:
 					return 0, net.ErrClosed
@@ -149,6 +219,9 @@ func (b *bind) receive(closed <-chan struct{}, packets [][]byte, sizes []int, ep
 					b.d.n.stats.dropped[dropUnknown].Add(1)
 					continue
 				}
+			}
+			if len(p) > device.MessageKeepaliveSize {
+				data++
 			}
 			sizes[n], eps[n] = copy(packets[n], p), m
 			n++

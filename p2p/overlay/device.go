@@ -44,7 +44,11 @@ type Device struct {
 	rate  *rate.Limiter
 
 	rx      chan arrival
-	waiting atomic.Int64 // bytes of buffers in rx
+	small   chan arrival  // those that go first
+	inside  atomic.Int64  // packets between these and the TUN, about
+	counted time.Time     // when inside was last set right; the receiver's alone
+	outside chan struct{} // 1: some have come out
+	waiting atomic.Int64  // bytes of buffers in rx
 	probes  chan probe
 	poke    chan struct{} // 1: look now which members are to be probed
 
@@ -85,7 +89,7 @@ type member struct {
 func newDevice(n *Network, cfg Config, pub PublicKey, tun *tunnel) *Device {
 	d := &Device{n: n, cfg: cfg, pub: pub, log: cfg.Log.With("overlay", cfg.Address), tun: tun, queue: newQueue(&n.stats),
 		rate: rate.NewLimiter(handshakeRate, handshakeBurst),
-		rx:   make(chan arrival, arrivals), probes: make(chan probe, probeQueue), poke: make(chan struct{}, 1), byKey: make(map[PublicKey]*member)}
+		rx:   make(chan arrival, arrivals), small: make(chan arrival, arrivals), outside: make(chan struct{}, 1), probes: make(chan probe, probeQueue), poke: make(chan struct{}, 1), byKey: make(map[PublicKey]*member)}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.byAddr.Store(new(map[netip.Addr]*member))
 	d.macs.Init(device.NoisePublicKey(pub))

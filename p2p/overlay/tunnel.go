@@ -52,6 +52,7 @@ func (t *tunnel) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 
 // Write writes what members sent. WireGuard has seen that the source is the member's own address; the destination must be ours.
 func (t *tunnel) Write(bufs [][]byte, offset int) (int, error) {
+	defer t.d.written(len(bufs))
 	own := t.d.cfg.Address.As4()
 	mine := func(b []byte) bool {
 		p := b[offset:]

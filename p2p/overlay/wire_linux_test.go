@@ -73,7 +73,7 @@ func FuzzFrame(f *testing.F) {
 // FuzzDatagrams sorts a train of anything at a host with one member.
 func FuzzDatagrams(f *testing.F) {
 	n := New("test", nil)
-	d := &Device{n: n, rx: make(chan arrival, 8), probes: make(chan probe, 8), pub: PublicKey{1: 1}}
+	d := &Device{n: n, rx: make(chan arrival, 8), small: make(chan arrival, 8), probes: make(chan probe, 8), pub: PublicKey{1: 1}}
 	d.macs.Init(device.NoisePublicKey(d.pub))
 	m := &member{d: d, theirs: tag{1, 2, 3, 4, 5, 6, 7, 8}}
 	n.know(m)
@@ -102,8 +102,7 @@ func FuzzDatagrams(f *testing.F) {
 			t.Fatal("QUIC got more than there was")
 		}
 		for {
-			select {
-			case a := <-d.rx:
+			if a, ok := d.next(); ok {
 				d.unqueue(a)
 				for len(a.data) > 0 {
 					p := a.pop()
@@ -117,6 +116,8 @@ func FuzzDatagrams(f *testing.F) {
 				}
 				a.buf.release()
 				continue
+			}
+			select {
 			case p := <-d.probes:
 				if tagOf(p.b) != m.theirs {
 					t.Fatal("a device got another's probe")

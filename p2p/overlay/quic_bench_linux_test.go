@@ -11,6 +11,8 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	libp2pquic "github.com/libp2p/go-libp2p/p2p/transport/quic"
 	"github.com/libp2p/go-libp2p/p2p/transport/quicreuse"
+	"github.com/quic-go/quic-go"
+	"go.uber.org/fx"
 
 	"github.com/starling-network/starling/p2p/overlay"
 	"github.com/starling-network/starling/p2p/p2ptest"
@@ -24,7 +26,13 @@ func quicHost(t testing.TB, i int, n *overlay.Network) host.Host {
 		opts = append(opts, quicreuse.OverrideListenUDP(n.ListenUDP))
 	}
 	h, err := libp2p.New(libp2p.Identity(p2ptest.Key(i)), libp2p.ListenAddrStrings("/ip4/127.0.0.1/udp/0/quic-v1"), libp2p.Transport(libp2pquic.NewTransport),
-		libp2p.QUICReuse(quicreuse.NewConnManager, opts...), libp2p.ResourceManager(&network.NullResourceManager{}), libp2p.DisableMetrics(), libp2p.DisableRelay())
+		libp2p.QUICReuse(func(reset quic.StatelessResetKey, token quic.TokenGeneratorKey, life fx.Lifecycle) (*quicreuse.ConnManager, error) {
+			m, err := quicreuse.NewConnManager(reset, token, opts...)
+			if err == nil {
+				life.Append(fx.StopHook(m.Close)) // libp2p closes its own only
+			}
+			return m, err
+		}), libp2p.ResourceManager(&network.NullResourceManager{}), libp2p.DisableMetrics(), libp2p.DisableRelay())
 	if err != nil {
 		t.Fatal(err)
 	}

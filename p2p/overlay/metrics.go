@@ -1,0 +1,51 @@
+package overlay
+
+import "github.com/prometheus/client_golang/prometheus"
+
+var (
+	descDropped = prometheus.NewDesc("starling_overlay_dropped_packets_total", "Packets that overlays dropped, by reason.", []string{"reason"}, nil)
+	descProbes  = prometheus.NewDesc("starling_overlay_probes_total", "Probes for paths to members, sent and answered.", []string{"what"}, nil)
+	descPaths   = prometheus.NewDesc("starling_overlay_direct_paths_total", "Direct paths to members that were found and lost.", []string{"what"}, nil)
+	descDevices = prometheus.NewDesc("starling_overlay_devices", "Overlays that this peer is in now, once for each of its members.", nil, nil)
+	descMembers = prometheus.NewDesc("starling_overlay_members", "Other members by how they are reached now.", []string{"path"}, nil)
+	descBytes   = prometheus.NewDesc("starling_overlay_bytes", "Bytes to and from the members of now, WireGuard's own included.", []string{"direction"}, nil)
+)
+
+var _ prometheus.Collector = (*Network)(nil)
+
+// Describe implements [prometheus.Collector].
+func (n *Network) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{descDropped, descProbes, descPaths, descDevices, descMembers, descBytes} {
+		ch <- d
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (n *Network) Collect(ch chan<- prometheus.Metric) {
+	count := func(d *prometheus.Desc, kind prometheus.ValueType, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, kind, v, labels...)
+	}
+	for i := range n.stats.dropped {
+		count(descDropped, prometheus.CounterValue, float64(n.stats.dropped[i].Load()), dropNames[i])
+	}
+	count(descProbes, prometheus.CounterValue, float64(n.stats.probes.sent.Load()), "sent")
+	count(descProbes, prometheus.CounterValue, float64(n.stats.probes.answered.Load()), "answered")
+	count(descPaths, prometheus.CounterValue, float64(n.stats.paths.up.Load()), "found")
+	count(descPaths, prometheus.CounterValue, float64(n.stats.paths.down.Load()), "lost")
+	list := *n.list.Load()
+	count(descDevices, prometheus.GaugeValue, float64(len(list)))
+	paths := map[Path]int{PathDirect: 0, PathRelayed: 0, PathNone: 0}
+	var rx, tx uint64
+	for _, d := range list {
+		for _, m := range d.Members() {
+			paths[m.Path]++
+			rx += m.Rx
+			tx += m.Tx
+		}
+	}
+	for p, v := range paths {
+		count(descMembers, prometheus.GaugeValue, float64(v), string(p))
+	}
+	count(descBytes, prometheus.GaugeValue, float64(rx), "received")
+	count(descBytes, prometheus.GaugeValue, float64(tx), "sent")
+}
