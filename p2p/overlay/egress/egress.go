@@ -17,6 +17,9 @@
 // them, for a while and on the rule's ports; other sites at the same address are then open too, as they are for any filter
 // that does not look into TLS.
 //
+// Measured on two cores that others used too: 2.2 Gbit/s of one TCP connection from a namespace through its TUN, the overlay
+// and the stack to a server of the host's (BenchmarkWayOut in p2p/overlay).
+//
 // One Stack is for one container. Everything that it can make this process hold is bounded by Limits: flows, their
 // buffers, what waits to be written, what is remembered of names.
 package egress
