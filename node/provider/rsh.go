@@ -31,7 +31,7 @@ import (
 const (
 	// maxSessions is how many programs one rank may have started in others at a time: one launcher, every other rank.
 	maxSessions = 2 * cluster.MaxMembers
-	// requestTime is how long the agent may take to say what it wants.
+	// requestTime is how long the agent may take to say what it wants, or to hear that it cannot be.
 	requestTime = 10 * time.Second
 	// A rank that is not there yet, or whose peer has not been told of ours yet, is tried again for a while: a launcher begins
 	// when its own container runs, and gives up at the first that fails.
@@ -79,7 +79,10 @@ func (x *executor) rsh(ctx context.Context, e *execution, conn net.Conn) error {
 	defer cancel()
 	defer context.AfterFunc(e.alive, cancel)()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	fail := func(err error) error { return errors.Join(err, live.NewWriter(conn).Fail(reasonOf(err))) }
+	fail := func(err error) error {
+		_ = conn.SetWriteDeadline(time.Now().Add(requestTime)) // to who may not listen
+		return errors.Join(err, live.NewWriter(conn).Fail(reasonOf(err)))
+	}
 	if n := e.sessions.Add(1); n > maxSessions {
 		e.sessions.Add(-1)
 		return fail(fmt.Errorf("%d programs are started from this rank already", maxSessions))

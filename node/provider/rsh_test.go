@@ -295,10 +295,8 @@ func FuzzRsh(f *testing.F) {
 			return nil, stream.Refuse("enough", "")
 		}
 		here, there := net.Pipe()
-		go func() {
-			_, _ = here.Write(b)
-			_, _ = io.Copy(io.Discard, here)
-		}()
+		go func() { _, _ = here.Write(b) }()
+		go func() { _, _ = io.Copy(io.Discard, here) }()
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan struct{})
 		go func() { // an end of what is written is an end
