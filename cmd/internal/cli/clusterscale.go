@@ -17,8 +17,9 @@ func newClusterScale(a *App) *cobra.Command {
 		Use:   "scale NAME SIZE",
 		Short: "Give a running cluster more members, or fewer",
 		Long: `Leases more members, all or none and near to those that are there, which join the cluster that runs; or lets the members of
-the highest ranks go. The head stays. What they may cost is within the cluster's budget: starling extend raises it. An engine whose
-processes count each other from the start (mpi, torchrun without minNodes) is refused.`,
+the highest ranks go. The head stays. The budget grows and shrinks with the size where it was the most that the cluster could cost;
+one that was set lower stays (starling extend raises it). An engine that counts its nodes when it begins is refused: mpi, and torchrun
+beyond its options minNodes and maxNodes.`,
 		Example: `  starling cluster scale sweep 16
   starling cluster scale sweep 2`,
 		Args: exactArgs(2),

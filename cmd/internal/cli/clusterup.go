@@ -271,7 +271,7 @@ func (r *rise) stage() string {
 // leased counts the ranks that have a lease.
 func leased(j buyer.Job) (n int) {
 	for _, r := range j.Ranks {
-		if r.State != buyer.RankWaiting {
+		if r.State != buyer.RankWaiting && r.State != buyer.RankJoining {
 			n++
 		}
 	}
