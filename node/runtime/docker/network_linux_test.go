@@ -39,7 +39,7 @@ func outside(t *testing.T, e *testengine.Engine) {
 	ip(e.Net, "route", "add", "default", "via", "198.51.100.1")
 	ip(world, "addr", "add", "198.51.100.1/24", "dev", "down0")
 	ip(world, "link", "set", "down0", "up")
-	for _, a := range []string{"203.0.113.80", "192.168.1.1", "10.1.2.3", "172.20.0.1", "100.64.0.1", "169.254.169.254", "1.1.1.1"} {
+	for _, a := range []string{"11.22.33.44", "192.168.1.1", "10.1.2.3", "172.20.0.1", "100.64.0.1", "169.254.169.254", "1.1.1.1"} {
 		ip(world, "addr", "add", a+"/32", "dev", "lo")
 	}
 	greeter(t, world, "0.0.0.0:80", "the world")
@@ -66,7 +66,7 @@ func greeter(t *testing.T, in *natlab.Namespace, addr, name string) {
 	}()
 }
 
-// resolver answers every question of a name with 203.0.113.80.
+// resolver answers every question of a name with 11.22.33.44.
 func resolver(t *testing.T, in *natlab.Namespace) {
 	t.Helper()
 	var conn net.PacketConn
@@ -93,7 +93,7 @@ func resolver(t *testing.T, in *natlab.Namespace) {
 			r := append([]byte{q[0], q[1], 0x81, 0x80, 0, 1, 0, 0, 0, 0, 0, 0}, q[12:end+5]...)
 			if isA {
 				r[7] = 1
-				r = append(r, 0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 203, 0, 113, 80)
+				r = append(r, 0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 11, 22, 33, 44)
 			}
 			_, _ = conn.WriteTo(r, from)
 		}
@@ -126,15 +126,15 @@ func TestInternet(t *testing.T) {
 		t.Errorf("it has IPv6: %s", list)
 	}
 	closed := []string{"192.168.1.1:80", "10.1.2.3:80", "172.20.0.1:80", "100.64.0.1:80", "169.254.169.254:80", gateway + ":81", "198.51.100.2:81", "127.0.0.1:81", neighbour + ":82"}
-	got := run(t, r, internet(append([]string{"reach", "203.0.113.80:80"}, closed...)...))
-	want := "203.0.113.80:80 yes the world\n" + strings.Join(closed, " no\n") + " no\n"
+	got := run(t, r, internet(append([]string{"reach", "+11.22.33.44:80"}, closed...)...))
+	want := "11.22.33.44:80 yes the world\n" + strings.Join(closed, " no\n") + " no\n"
 	if got != want {
 		t.Errorf("reached\n%swant\n%s", got, want)
 	}
-	if got := run(t, r, internet("lookup", "somewhere.example")); got != "[203.0.113.80] <nil>\n" {
+	if got := run(t, r, internet("lookup", "somewhere.example")); got != "[11.22.33.44] <nil>\n" {
 		t.Errorf("asking for a name: %s", got)
 	}
-	if got := run(t, r, probe(t, ref, "reach", "203.0.113.80:80", gateway+":81")); strings.Contains(got, "yes") {
+	if got := run(t, r, probe(t, ref, "reach", "11.22.33.44:80", gateway+":81")); strings.Contains(got, "yes") {
 		t.Errorf("without a network it reached %s", got)
 	}
 
@@ -145,7 +145,7 @@ func TestInternet(t *testing.T) {
 	if _, err := r.net.iptables(t.Context(), "-I", "INPUT", "1", "-j", "ACCEPT"); err != nil {
 		t.Fatal(err)
 	}
-	if got := run(t, r, internet("reach", "192.168.1.1:80", gateway+":81", "203.0.113.80:80")); got != "192.168.1.1:80 no\n"+gateway+":81 no\n203.0.113.80:80 yes the world\n" {
+	if got := run(t, r, internet("reach", "192.168.1.1:80", gateway+":81", "+11.22.33.44:80")); got != "192.168.1.1:80 no\n"+gateway+":81 no\n11.22.33.44:80 yes the world\n" {
 		t.Errorf("after the rules were lost it reached %s", got)
 	}
 }

@@ -72,6 +72,16 @@ func TestOverlayAbilities(t *testing.T) {
 		c.NetworkMode != "none" || len(c.Devices) != 1 || len(info.Mounts) != 2 || info.Mounts[0].RW || info.Mounts[1].RW {
 		t.Errorf("%+v\n%+v", c, info.Mounts)
 	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", sidecarOf(t, r, h).pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := fmt.Sprintf("%016x\n", 1<<unix.CAP_NET_ADMIN)
+	for _, want := range []string{"CapInh:\t0000000000000000\n", "CapPrm:\t" + admin, "CapEff:\t" + admin, "CapBnd:\t" + admin, "CapAmb:\t0000000000000000\n", "NoNewPrivs:\t1\n", "Seccomp:\t2\n"} {
+		if !strings.Contains(string(status), want) {
+			t.Errorf("the sidecar's guard has no %q in\n%s", want, status)
+		}
+	}
 	if err := r.Pause(t.Context(), h); err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,7 @@ func main() {
 		"fill":   func() { fill(args[1], false) },    // write files into a directory without end
 		"hide":   func() { fill(args[1], true) },     // the same with files that have no name any more
 		"deny":   func() { deny(args[1]) },           // the same in a directory that nobody may read
-		"reach":  func() { reach(os.Args[2:]) },      // which addresses can be reached
+		"reach":  func() { reach(os.Args[2:]) },      // which addresses can be reached; +ADDRESS is to be
 		"lookup": func() { lookup(args[1]) },         // ask for a name
 		"serve":  func() { serve(args[1], args[2]) }, // say a line to whoever comes
 		"term":   term,                               // print and exit with 4 when asked to end
@@ -133,10 +133,15 @@ func reach(addrs []string) {
 	var wg sync.WaitGroup
 	for i, a := range addrs {
 		wg.Go(func() {
-			c, err := net.DialTimeout("tcp", a, 2*time.Second)
+			patience := 2 * time.Second
+			a, wanted := strings.CutPrefix(a, "+")
+			if wanted { // a busy machine may take longer, and what is not to be reached ends only then
+				patience = 5 * time.Minute
+			}
+			c, err := net.DialTimeout("tcp", a, patience)
 			results[i] = a + " no"
 			if err == nil {
-				_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
+				_ = c.SetReadDeadline(time.Now().Add(patience))
 				line, _ := bufio.NewReader(c).ReadString('\n')
 				results[i] = a + " yes " + strings.TrimSpace(line)
 				_ = c.Close()
@@ -148,7 +153,7 @@ func reach(addrs []string) {
 }
 
 func lookup(name string) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	addrs, err := net.DefaultResolver.LookupHost(ctx, name)
 	fmt.Println(addrs, err)
