@@ -1,0 +1,19 @@
+//go:build linux
+
+// Command cmd runs a scenario of clusters and prints what it sees, for a person to watch. It needs root.
+package main
+
+import (
+	"context"
+	"flag"
+
+	"github.com/starling-network/starling/testnet/cluster/scenario"
+	"github.com/starling-network/starling/testnet/scenarios"
+)
+
+func main() {
+	engine := flag.String("engine", "ray", "what the cluster runs: ray, or torchrun and mpi")
+	scenarios.Main("cluster", func(ctx context.Context, o scenarios.Options) ([]scenarios.Row, error) {
+		return scenario.Run(ctx, o, *engine)
+	})
+}

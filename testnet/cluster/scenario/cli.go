@@ -1,0 +1,198 @@
+//go:build linux
+
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/proof"
+	programsof "github.com/starling-network/starling/testnet/jobs/cluster"
+	"github.com/starling-network/starling/testnet/scenarios"
+)
+
+// programs are those that the clusters run, by file name.
+func programs() map[string]string {
+	all := map[string]string{}
+	names, _ := fs.Glob(programsof.Programs, "*.py")
+	for _, name := range names {
+		b, err := programsof.Programs.ReadFile(name)
+		if err != nil {
+			panic(err) // it is part of this program
+		}
+		all[name] = string(b)
+	}
+	return all
+}
+
+// command is starling for the buyer, at the buyer's site.
+func (w *world) command(ctx context.Context, args ...string) scenarios.Command {
+	cmd := exec.CommandContext(ctx, w.Binary, append([]string{"--home", w.buyer().peer.Home}, args...)...)
+	cmd.Dir = w.Dir
+	return scenarios.Command{Cmd: cmd, Enter: w.buyer().site.Enter}
+}
+
+// done runs a command of the buyer's that has to succeed, and returns what it printed.
+func (w *world) done(ctx context.Context, args ...string) (string, error) {
+	s, err := w.command(ctx, args...).Run()
+	if err == nil && s.Code != 0 {
+		err = fmt.Errorf("starling %s: %v", strings.Join(args, " "), s)
+	}
+	return s.Out, err
+}
+
+// follow starts a command of the buyer's that goes on.
+func (w *world) follow(args ...string) (*scenarios.Collected, error) {
+	return scenarios.Follow(w.command(context.Background(), args...))
+}
+
+func (w *world) client() (*api.Client, error) { return w.buyer().peer.Client() }
+
+// clusterFile is what a person writes.
+const clusterFile = `apiVersion: v1
+kind: Cluster
+metadata: {name: %s}
+spec:
+  size: %d
+  image: %s
+  engine: %s
+  resources: {units: 1}
+  restart: {max: 5}
+  timeouts: {queue: 5m, run: 30m, stop: 10s}
+  payment: {maxPrice: 1/unit-hour, budget: 5}
+`
+
+// write makes the file of a cluster, with more lines.
+func (w *world) write(name, image, engine string, more ...string) (string, error) {
+	path := filepath.Join(w.Dir, name+".yaml")
+	text := fmt.Sprintf(clusterFile, name, members, image, engine) + strings.Join(more, "\n") + "\n"
+	return path, os.WriteFile(path, []byte(text), 0o600)
+}
+
+// job is the cluster of a name as the buyer's peer has it.
+func (w *world) job(ctx context.Context, name string) (buyer.Job, error) {
+	c, err := w.client()
+	if err != nil {
+		return buyer.Job{}, err
+	}
+	jobs, err := c.Jobs(ctx, buyer.Query{Name: name})
+	if err != nil {
+		return buyer.Job{}, err
+	}
+	i := slices.IndexFunc(jobs, func(j buyer.Job) bool { return j.Spec.Name == name })
+	if i < 0 {
+		return buyer.Job{}, fmt.Errorf("there is no cluster %s", name)
+	}
+	return c.Job(ctx, jobs[i].ID)
+}
+
+// at is who runs a rank, or nil.
+func (w *world) at(j buyer.Job, rank int) *machine {
+	i := slices.IndexFunc(w.all, func(m *machine) bool { return m.peer.Key == j.Ranks[rank].Provider })
+	if i < 0 {
+		return nil
+	}
+	return w.all[i]
+}
+
+// hosts lists who runs which rank.
+func (w *world) hosts(j buyer.Job) string {
+	var out []string
+	for i := range j.Ranks {
+		name := "nobody"
+		if m := w.at(j, i); m != nil {
+			name = m.name
+		}
+		out = append(out, fmt.Sprintf("node-%d at %s", i, name))
+	}
+	return strings.Join(out, ", ")
+}
+
+// paid holds an ended cluster to its receipts: what each lease says it owes was paid, and no more.
+func (w *world) paid(ctx context.Context, name string) (buyer.Job, error) {
+	j, err := w.job(ctx, name)
+	if err != nil {
+		return j, err
+	}
+	c, err := w.client()
+	if err != nil {
+		return j, err
+	}
+	accounts, err := c.Receipts(ctx, j.ID)
+	if err != nil {
+		return j, err
+	}
+	p, err := proof.New(w.net.Genesis, j, accounts)
+	if err != nil {
+		return j, err
+	}
+	v, err := p.Check()
+	if err != nil {
+		return j, err
+	}
+	if !j.State.Ended() || j.Owed != j.Paid || v.Owed != j.Paid || j.Paid == 0 {
+		return j, fmt.Errorf("%s: owed %d, paid %d, the receipts say %d", j.Summary(), j.Owed, j.Paid, v.Owed)
+	}
+	return j, nil
+}
+
+// lose kills the peer of a rank that is not the head, as a power cut would, and says which; the machine's engine and what it runs
+// go on, out of anybody's reach.
+func (w *world) lose(ctx context.Context, name string, rank int) (lost, error) {
+	j, err := w.job(ctx, name)
+	if err != nil {
+		return lost{}, err
+	}
+	m := w.at(j, rank)
+	if m == nil {
+		return lost{}, fmt.Errorf("nobody runs rank %d: %s", rank, j.Summary())
+	}
+	w.Say("  killing the peer at %s, which runs node-%d", m.name, rank)
+	return lost{m, j.Ranks[rank].Epoch}, m.peer.Kill()
+}
+
+// lost is a machine whose peer was killed, and the epoch of the rank that it ran.
+type lost struct {
+	*machine
+	epoch uint32
+}
+
+// replaced waits until somebody else runs a rank under a later epoch.
+func (w *world) replaced(ctx context.Context, name string, rank int, gone lost) (buyer.Job, error) {
+	var j buyer.Job
+	_, err := scenarios.Until(ctx, func() (bool, string, error) {
+		var err error
+		if j, err = w.job(ctx, name); err != nil {
+			return false, "", err
+		}
+		m, r := w.at(j, rank), j.Ranks[rank]
+		if j.State.Ended() {
+			return false, "", fmt.Errorf("the cluster %s: %s", j.State, j.Reason)
+		}
+		return m != nil && m != gone.machine && r.Epoch > gone.epoch, fmt.Sprintf("%s, epoch %d: %s", w.hosts(j), r.Epoch, j.Summary()), nil
+	})
+	return j, err
+}
+
+// again starts a killed peer and waits until the container that it had is gone: its rank is another's.
+func (w *world) again(ctx context.Context, m lost) error {
+	if err := m.peer.Start(ctx); err != nil {
+		return err
+	}
+	_, err := scenarios.Until(ctx, func() (bool, string, error) {
+		list, err := m.engine.Containers(ctx)
+		return len(list) == 0, fmt.Sprintf("%+v", list), err
+	})
+	if err != nil {
+		return fmt.Errorf("the old member at %s does not end: %w", m.name, err)
+	}
+	return nil
+}

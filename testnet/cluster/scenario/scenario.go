@@ -1,0 +1,317 @@
+//go:build linux
+
+// Package scenario runs clusters on a network of real peers behind emulated NATs, a container engine for each that sells, with
+// the engines that people know: Ray, PyTorch's torchrun, Open MPI, all of them as they are. A buyer does everything by the
+// command line, members are killed and replaced. It is what testnet/scenarios/ray.sh and torchrun.sh show and what the tests
+// assert.
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/testnet"
+	"github.com/starling-network/starling/testnet/engine"
+	"github.com/starling-network/starling/testnet/images"
+	"github.com/starling-network/starling/testnet/localnet"
+	"github.com/starling-network/starling/testnet/natlab"
+	"github.com/starling-network/starling/testnet/scenarios"
+)
+
+// ErrUnavailable says that the scenario cannot be run on this machine; its text says what is missing.
+var ErrUnavailable = errors.New("clusters cannot be tried here")
+
+// members is the size of the clusters: one provider more than that sells, to take the place of one that is lost.
+const members = 3
+
+// machine is one peer of the scenario.
+type machine struct {
+	name   string
+	kind   natlab.Kind
+	relays bool
+	site   *natlab.Site
+	peer   *testnet.Peer
+	engine *engine.Engine // nil: it sells nothing
+}
+
+// machines are the peers: those that sell first.
+func machines() []*machine {
+	return []*machine{
+		{name: "public", kind: natlab.Public},
+		{name: "cone", kind: natlab.Cone},
+		{name: "symmetric", kind: natlab.Symmetric},
+		{name: "cone-too", kind: natlab.Cone},
+		{name: "relay", kind: natlab.Public, relays: true},
+		{name: "buyer", kind: natlab.Cone},
+	}
+}
+
+const sellers = members + 1
+
+// port is where every peer listens.
+const port = 4001
+
+func (m *machine) place(rpc string) testnet.Place {
+	p := testnet.Place{
+		Enter: m.site.Enter, Dial: m.site.Dial, RPC: rpc, Region: m.name,
+		Listen: []string{fmt.Sprintf("/ip4/0.0.0.0/tcp/%d", port), fmt.Sprintf("/ip4/0.0.0.0/udp/%d/quic-v1", port)},
+	}
+	if m.relays {
+		p.Config = "relay: {serve: true}"
+		p.Boot = fmt.Sprintf("/ip4/%s/tcp/%d", m.site.Public, port)
+	}
+	return p
+}
+
+// world is a running scenario.
+type world struct {
+	scenarios.Options
+	lab      *natlab.Lab
+	all      []*machine
+	set      *images.Set
+	registry *engine.Registry
+	net      *testnet.Network
+	chain    *localnet.Chain
+	image    map[images.Name]string // by digest
+	ray      string                 // directory with the file system of Ray's image
+	running  running
+}
+
+// Available says why the scenario cannot be run here, or nil.
+func Available() error {
+	if err := errors.Join(engine.Available(), natlab.Available()); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	if _, err := os.Stat("/dev/net/tun"); err != nil {
+		return fmt.Errorf("%w: there is no /dev/net/tun (modprobe tun)", ErrUnavailable)
+	}
+	return nil
+}
+
+// stepTime bounds one step. It is long: nothing is measured by it, and a machine may have other things to do.
+const stepTime = 10 * time.Minute
+
+// Run runs the parts of the scenario that engines name: ray, torchrun, mpi; torchrun alone brings mpi along where none is
+// named. The rows say what was seen; an error means that it could not be run, ErrUnavailable that it cannot be on this machine.
+func Run(ctx context.Context, o scenarios.Options, engines ...string) (rows []scenarios.Row, err error) {
+	if err := Available(); err != nil {
+		return nil, err
+	}
+	w := &world{Options: o, all: machines(), image: map[images.Name]string{}}
+	var steps []scenarios.Step
+	wanted := map[images.Name]bool{}
+	for _, name := range engines {
+		switch name {
+		case "ray":
+			wanted[images.Ray] = true
+			steps = append(steps, w.raySteps()...)
+		case "torchrun":
+			wanted[images.Torch], wanted[images.MPI] = true, true
+			steps = append(append(steps, w.torchSteps()...), w.mpiSteps()...)
+		default:
+			return nil, fmt.Errorf("there is no scenario of %q: ray or torchrun", name)
+		}
+	}
+	if w.set, err = images.Make(ctx, o.Say); errors.Is(err, images.ErrUnavailable) {
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	} else if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, w.close()) }()
+	if err := w.start(ctx, wanted); err != nil {
+		return nil, err
+	}
+	rows, err = scenarios.Play(ctx, o, stepTime, slices.Concat(
+		[]scenarios.Step{{What: "the buyer finds all that sell, behind their NATs", Run: w.found}}, steps,
+		[]scenarios.Step{{What: "no container is left", Run: w.leavesNothing}}))
+	if err != nil || slices.ContainsFunc(rows, func(r scenarios.Row) bool { return r.Err != nil }) {
+		w.tails()
+	}
+	return rows, err
+}
+
+func (w *world) find(name string) *machine {
+	return w.all[slices.IndexFunc(w.all, func(m *machine) bool { return m.name == name })]
+}
+
+func (w *world) buyer() *machine { return w.find("buyer") }
+
+func (w *world) start(ctx context.Context, wanted map[images.Name]bool) error {
+	if err := os.MkdirAll(w.Dir, 0o700); err != nil {
+		return err
+	}
+	var err error
+	if w.lab, err = natlab.New(); err != nil {
+		return err
+	}
+	var nets []*natlab.Namespace
+	for i, m := range w.all {
+		if m.site, err = w.lab.Site(m.kind); err != nil {
+			return err
+		}
+		what := ""
+		if i < sellers {
+			if m.engine, err = engine.Start(ctx, engine.Options{}); err != nil {
+				return err
+			}
+			nets = append(nets, m.engine.Net)
+			what = ", sells, with a container engine of its own"
+		}
+		w.Say("%-10s %-10s %-12s seen as %s%s", m.name, m.kind, m.site.IP, m.site.Public, what)
+	}
+	if w.registry, err = engine.NewRegistry(nets...); err != nil {
+		return err
+	}
+	if err := w.push(ctx, wanted); err != nil {
+		return err
+	}
+	gate, err := w.lab.Site(natlab.Public)
+	if err != nil {
+		return err
+	}
+	if w.chain, err = localnet.Start(ctx, localnet.Config{SlotMillis: testnet.SlotMillis}); err != nil {
+		return fmt.Errorf("starting the chain: %w", err)
+	}
+	rpc, err := w.lab.Serve(gate, 8899, strings.TrimPrefix(w.chain.URL(), "http://"))
+	if err != nil {
+		return err
+	}
+	w.net, err = testnet.Start(ctx, testnet.Options{
+		Dir: filepath.Join(w.Dir, "net"), Binary: w.Binary, Providers: sellers, Buyers: len(w.all) - sellers, Chain: w.chain, Connected: 1, Interval: interval,
+		Env: []string{"XDG_CACHE_HOME=" + filepath.Join(w.Dir, "cache")}, Say: w.Say, Units: 1,
+		Unit:   node.Unit{MilliCPU: 1000, MemoryMiB: 2048, DiskMiB: 2048},
+		Engine: func(i int) string { return w.all[i].engine.Host() },
+		Place:  func(i int) testnet.Place { return w.all[i].place("http://" + rpc) },
+	})
+	if err != nil {
+		return err
+	}
+	for i, m := range w.all {
+		m.peer = w.net.Peers[i]
+	}
+	return nil
+}
+
+// interval is how many slots of 100 ms lie between receipts: five seconds, within which a path that breaks must be replaced.
+const interval = 50
+
+// jobs is where the images have the programs of testnet/jobs/cluster.
+const jobs = "/jobs"
+
+// push puts the images into the registry, with the programs that they run.
+func (w *world) push(ctx context.Context, wanted map[images.Name]bool) error {
+	var files []engine.File
+	for name, text := range programs() {
+		files = append(files, engine.File{Path: jobs + "/" + name, Text: text})
+	}
+	slices.SortFunc(files, func(a, b engine.File) int { return strings.Compare(a.Path, b.Path) })
+	for name := range wanted {
+		ref, err := w.set.Push(w.registry, name, files...)
+		if err != nil {
+			return err
+		}
+		w.image[name] = ref
+	}
+	if !wanted[images.Ray] {
+		return nil
+	}
+	w.ray = filepath.Join(w.Dir, "ray")
+	return w.set.Unpack(ctx, images.Ray, w.ray)
+}
+
+// found: who is behind a NAT has a place at a relay, and the buyer has found every offer and asked who made it.
+func (w *world) found(ctx context.Context) (string, error) {
+	for _, m := range w.all {
+		if m.kind == natlab.Public {
+			continue
+		}
+		c, err := m.peer.Client()
+		if err != nil {
+			return "", err
+		}
+		if _, err := scenarios.Until(ctx, func() (bool, string, error) {
+			n, err := c.Node(ctx)
+			return err == nil && len(n.Reach.Relays) > 0, fmt.Sprintf("%s is %s, with no relay", m.name, n.Reach.State), err
+		}); err != nil {
+			return "", err
+		}
+	}
+	c, err := w.client()
+	if err != nil {
+		return "", err
+	}
+	return scenarios.Until(ctx, func() (bool, string, error) {
+		offers, err := c.Offers(ctx, "cpu")
+		answered := 0
+		for _, o := range offers {
+			if o.Answered {
+				answered++
+			}
+		}
+		return answered == sellers, fmt.Sprintf("%d offers, %d of them answered", len(offers), answered), err
+	})
+}
+
+// tails shows the ends of the peers' logs, for whoever looks for what went wrong.
+func (w *world) tails() {
+	for _, m := range w.all {
+		if m.peer == nil {
+			continue
+		}
+		b, err := os.ReadFile(filepath.Join(m.peer.Home, "peer.log"))
+		w.Say("--- log of %s (%v):\n%s", m.name, err, b[max(0, len(b)-3000):])
+	}
+}
+
+func (w *world) close() error {
+	var errs []error
+	if w.running.port != nil {
+		w.running.port.End()
+	}
+	if w.net != nil {
+		errs = append(errs, w.net.Stop())
+	}
+	if w.chain != nil {
+		errs = append(errs, w.chain.Close())
+	}
+	if w.registry != nil {
+		errs = append(errs, w.registry.Close())
+	}
+	for _, m := range w.all {
+		if m.engine != nil {
+			errs = append(errs, m.engine.Close())
+		}
+	}
+	if w.lab != nil {
+		errs = append(errs, w.lab.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// leavesNothing: every container is gone once its job is, the sidecars too.
+func (w *world) leavesNothing(ctx context.Context) (string, error) {
+	_, err := scenarios.Until(ctx, func() (bool, string, error) {
+		var left []string
+		for _, m := range w.all {
+			if m.engine == nil {
+				continue
+			}
+			list, err := m.engine.Containers(ctx)
+			if err != nil {
+				return false, "", err
+			}
+			for _, c := range list {
+				left = append(left, fmt.Sprintf("%s: %.12s %s %s", m.name, c.ID, c.Status, c.Command))
+			}
+		}
+		return len(left) == 0, strings.Join(left, "; "), nil
+	})
+	return "none", err
+}

@@ -1,0 +1,159 @@
+//go:build linux
+
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/starling-network/starling/testnet/images"
+	"github.com/starling-network/starling/testnet/scenarios"
+)
+
+func (w *world) torchSteps() []scenarios.Step {
+	return []scenarios.Step{
+		{What: "torchrun: data-parallel training on gloo, the same loss on all ranks and as in one process", Run: w.trains},
+		{What: "torchrun: a member's peer is killed; training goes on from its checkpoint with another", Run: w.trainsOn},
+	}
+}
+
+func (w *world) mpiSteps() []scenarios.Step {
+	return []scenarios.Step{{What: "mpi: a ring and an all-reduce with Debian's Open MPI, started through the peers", Run: w.rings}}
+}
+
+var ends = regexp.MustCompile(`(?m)rank (\d+) of (\d+) ends: loss (\S+) weights (\S+)`)
+
+// trained reads the loss and the sum of weights out of a log, which every one of the ranks must have the same.
+func trained(log string, ranks int) (loss, weights float64, err error) {
+	found := ends.FindAllStringSubmatch(log, -1)
+	if len(found) != ranks {
+		return 0, 0, fmt.Errorf("%d ranks of %d said what they have: %s", len(found), ranks, scenarios.Tail(log))
+	}
+	for i, m := range found {
+		l, lerr := strconv.ParseFloat(m[3], 64)
+		s, serr := strconv.ParseFloat(m[4], 64)
+		if lerr != nil || serr != nil || m[2] != strconv.Itoa(ranks) {
+			return 0, 0, fmt.Errorf("a rank said %q", m[0])
+		}
+		if i > 0 && (m[3] != found[0][3] || m[4] != found[0][4]) {
+			return 0, 0, fmt.Errorf("the ranks differ: %q and %q", found[0][0], m[0])
+		}
+		loss, weights = l, s
+	}
+	return loss, weights, nil
+}
+
+// tolerance is how far sums may be apart that were added up in another order: float32, printed with six digits.
+const tolerance = 2e-4
+
+// alone trains in one process, which is a plain job, and compares.
+func (w *world) alone(ctx context.Context, steps int, loss, weights float64) error {
+	out, err := w.done(ctx, "run", "--max-price", "1", "--budget", "1", "--timeout", "10m", w.image[images.Torch], "--", "python3", jobs+"/ddp.py", "--alone", "--steps", strconv.Itoa(steps))
+	if err != nil {
+		return err
+	}
+	l, s, err := trained(out, 1)
+	if err == nil && (math.Abs(l-loss) > tolerance || math.Abs(s-weights) > tolerance*100) {
+		err = fmt.Errorf("one process: loss %f, weights %f; the cluster: %f, %f", l, s, loss, weights)
+	}
+	return err
+}
+
+// train writes the file of a cluster that trains. Its network may be a slow one: that every step waits for it is what is tried.
+func (w *world) train(name string, args ...string) (string, error) {
+	command := append([]string{"python3", jobs + "/ddp.py"}, args...)
+	return w.write(name, w.image[images.Torch], "{name: torchrun, sync: seldom, maxRestarts: 10}", "  command: ["+strings.Join(command, ", ")+"]")
+}
+
+func (w *world) trains(ctx context.Context) (string, error) {
+	const steps = 30
+	file, err := w.train("ddp", "--steps", `"`+strconv.Itoa(steps)+`"`)
+	if err != nil {
+		return "", err
+	}
+	began := time.Now()
+	out, err := w.done(ctx, "cluster", "up", file)
+	if err != nil {
+		return "", err
+	}
+	took := time.Since(began)
+	loss, weights, err := trained(out, members)
+	if err == nil {
+		err = w.alone(ctx, steps, loss, weights)
+	}
+	if err != nil {
+		return "", err
+	}
+	j, err := w.paid(ctx, "ddp")
+	return fmt.Sprintf("%d ranks: loss %.6f, weights %.5f, one process the same; order to end %v; paid %s", members, loss, weights, took.Round(time.Millisecond), w.net.Genesis.FormatAmount(j.Paid)), err
+}
+
+func (w *world) trainsOn(ctx context.Context) (string, error) {
+	const steps = 300
+	file, err := w.train("elastic", "--steps", `"`+strconv.Itoa(steps)+`"`, "--pause", `"0.1"`)
+	if err != nil {
+		return "", err
+	}
+	up, err := w.follow("cluster", "up", file)
+	if err != nil {
+		return "", err
+	}
+	if err := up.WaitFor(ctx, "step 20 ", 1); err != nil {
+		return "", err
+	}
+	const rank = members - 1
+	gone, err := w.lose(ctx, "elastic", rank)
+	if err != nil {
+		return "", err
+	}
+	j, err := w.replaced(ctx, "elastic", rank, gone)
+	if err != nil {
+		return "", err
+	}
+	w.Say("  %s", w.hosts(j))
+	code, err := up.Wait(ctx)
+	if err != nil || code != 0 {
+		return "", fmt.Errorf("the training: exit code %d, %s: %w", code, scenarios.Tail(up.Text()), err)
+	}
+	loss, weights, err := trained(up.Text(), members)
+	if err == nil {
+		err = w.alone(ctx, steps, loss, weights)
+	}
+	if err != nil {
+		return "", err
+	}
+	from := regexp.MustCompile(`begins at step ([1-9]\d*)`).FindStringSubmatch(up.Text())
+	if from == nil {
+		return "", fmt.Errorf("it began again from nothing: %s", scenarios.Tail(up.Text()))
+	}
+	if err := w.again(ctx, gone); err != nil {
+		return "", err
+	}
+	if _, err := w.paid(ctx, "elastic"); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s was killed; now %s; went on at step %s; loss %.6f as in one process that nothing happened to", gone.name, w.hosts(j), from[1], loss), nil
+}
+
+func (w *world) rings(ctx context.Context) (string, error) {
+	// MPI says that it needs a metro network: the one at a NAT that only relays get through is not asked.
+	file, err := w.write("mpi", w.image[images.MPI], "mpi", "  command: [python3, "+jobs+"/ring.py]")
+	if err != nil {
+		return "", err
+	}
+	out, err := w.done(ctx, "cluster", "up", file)
+	if err != nil {
+		return "", err
+	}
+	ring := regexp.MustCompile(`ring: \S+( -> \S+)*`).FindString(out)
+	if n := len(regexp.MustCompile(`rank \d+ of \d+: sum \d+`).FindAllString(out, -1)); n != members || ring == "" {
+		return "", fmt.Errorf("%d ranks of %d said their sum: %s", n, members, scenarios.Tail(out))
+	}
+	_, err = w.paid(ctx, "mpi")
+	return ring + "; the sums of 8 MiB are the same on all", err
+}
