@@ -62,6 +62,11 @@ func rayTimes(rtt time.Duration) map[string]string {
 	ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 	// "If your cluster has a high latency, make it to > 4x the latency": it is the time-out of connecting, too.
 	env := map[string]string{"RAY_gcs_grpc_min_reconnect_backoff_ms": ms(max(time.Second, 5*rtt))}
+	// A member whose machine is gone says nothing any more, not even that its connections are closed. Tasks that it ran are tried
+	// again when a ping stays without an answer: Ray's own pings are five minutes apart and wait two more, and its servers take
+	// one a minute.
+	env["RAY_grpc_client_keepalive_time_ms"] = ms(65 * time.Second)
+	env["RAY_grpc_client_keepalive_timeout_ms"] = ms(20*time.Second + 10*rtt)
 	if rtt <= 5*time.Millisecond {
 		return env
 	}
