@@ -78,7 +78,7 @@ func Bench(ctx context.Context, o BenchOptions) (err error) {
 	for _, s := range []struct {
 		name string
 		do   func(context.Context) error
-	}{{"cores", b.cores}, {"simulated", b.simulated}, {"containers", b.containerStarts}, {"chain", b.escrowCost}, {"network", b.network}} {
+	}{{"cores", b.cores}, {"overlay", b.overlay}, {"simulated", b.simulated}, {"containers", b.containerStarts}, {"chain", b.escrowCost}, {"network", b.network}} {
 		if err := b.stage(s.name, func() error { return s.do(ctx) }); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}

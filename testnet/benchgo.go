@@ -30,6 +30,8 @@ type coreBenchmark struct {
 	figure    string  // the unit after it in the benchmark's line
 	scale     float64 // from that unit to Unit
 	moves     bool    // it moves data: on all processor cores
+	over      string  // the benchmark whose figure this one's is divided by; "": none
+	less      string  // the benchmark whose figure is taken off; "": none
 }
 
 func coreBenchmarks() []coreBenchmark {
@@ -61,6 +63,38 @@ func coreBenchmarks() []coreBenchmark {
 		moves("./p2p/blob", "BenchmarkFetch/loopback", "of-raw",
 			CoreResult{What: "the same over the loopback, both ends on the same cores", Unit: "of its rate", Limit: 0.5, AtLeast: true}),
 	}
+}
+
+// overlayBenchmarks compare the network of a cluster with a bare one, and with wireguard-go on a socket of its own, in one run.
+func overlayBenchmarks() []coreBenchmark {
+	const pkg = "./p2p/overlay"
+	row := func(name, figure string, scale float64, r CoreResult) coreBenchmark {
+		r.Benchmark = pkg + " " + name
+		return coreBenchmark{CoreResult: r, pkg: pkg, name: name, figure: figure, scale: scale}
+	}
+	gigabits := row("BenchmarkTCP/flows=1/overlay", "MB/s", 8e-3, CoreResult{What: "TCP between two containers of a cluster", Unit: "Gbit/s", Limit: 1, AtLeast: true})
+	ratio := row("BenchmarkTCP/flows=1/overlay", "MB/s", 1, CoreResult{What: "the same, to wireguard-go on a socket of its own", Unit: "of its rate", Limit: 0.6, AtLeast: true})
+	ratio.over = "BenchmarkTCP/flows=1/wireguard"
+	rtt := row("BenchmarkRPC/bulk=0/overlay", "p50-ms", 1, CoreResult{What: "round trip of a small call, more than without an overlay", Unit: "ms", Limit: 0.3})
+	rtt.less = "BenchmarkRPC/bulk=0/raw"
+	return []coreBenchmark{gigabits, ratio, rtt,
+		row("BenchmarkRPC/bulk=8/overlay", "p99-ms", 1, CoreResult{What: "round trip of a small call beside 8 bulk flows, the slowest hundredth", Unit: "ms", Limit: 30})}
+}
+
+// overlay compares a cluster's network with others. It needs root and TUN devices.
+func (b *bench) overlay(ctx context.Context) error {
+	_, tun := os.Stat("/dev/net/tun")
+	_, ip := exec.LookPath("ip")
+	err := errors.Join(tun, ip)
+	if os.Geteuid() != 0 {
+		err = errors.New("it needs root")
+	}
+	if err != nil {
+		b.say("the network of a cluster: skipped, %v", err)
+		return nil
+	}
+	b.say("the network of a cluster, on all processor cores")
+	return b.benchmarks(ctx, overlayBenchmarks(), []string{"STARLING_NETNS=1"}, "2s")
 }
 
 // cores runs the benchmarks of the cores on one processor core and those of moving data on all.
@@ -97,10 +131,31 @@ func (b *bench) benchmarks(ctx context.Context, all []coreBenchmark, env []strin
 		if !ok {
 			return fmt.Errorf("%s reports no %s", c.Benchmark, c.figure)
 		}
-		c.Measured = v * c.scale
+		if of, err := other(found, c.over, c.figure); err != nil {
+			return err
+		} else if c.over != "" {
+			v /= of
+		}
+		off, err := other(found, c.less, c.figure)
+		if err != nil {
+			return err
+		}
+		c.Measured = (v - off) * c.scale
 		b.report.Cores = append(b.report.Cores, c.CoreResult)
 	}
 	return nil
+}
+
+// other is the same figure of another benchmark that a figure is compared with; 0 where there is none.
+func other(found map[string]map[string]float64, name, figure string) (float64, error) {
+	if name == "" {
+		return 0, nil
+	}
+	v, ok := found[name][figure]
+	if !ok || v <= 0 {
+		return 0, fmt.Errorf("%s reports no %s to compare with", name, figure)
+	}
+	return v, nil
 }
 
 // add appends s unless it is the last one.
