@@ -5,6 +5,8 @@
 //	env         print what the environment says of devices
 //	cat         copy the standard input to the standard output
 //	echo        say again what comes in at TCP port 7000
+//	talk        as rank 0 of a cluster say again what comes in at TCP port 7000, as another one count to rank 0 over one connection
+//	            and print each number that comes back
 //	sleep N     wait for N ms
 //	exit N      exit with N
 //	links       leave links out of /out in it, and one honest file
@@ -39,7 +41,13 @@ func main() {
 	case "cat":
 		_, err = io.Copy(os.Stdout, os.Stdin)
 	case "echo":
-		err = echo()
+		err = echo("127.0.0.1:7000")
+	case "talk":
+		if os.Getenv("NODE_RANK") == "0" {
+			err = echo(":7000")
+		} else {
+			err = talk()
+		}
 	case "sleep":
 		time.Sleep(time.Duration(n) * time.Millisecond)
 	case "exit":
@@ -119,8 +127,33 @@ func work() error {
 	}
 }
 
-func echo() error {
-	l, err := net.Listen("tcp", "127.0.0.1:7000")
+// talk counts over one connection for as long as that carries.
+func talk() error {
+	var c net.Conn
+	for {
+		var err error
+		if c, err = net.DialTimeout("tcp", "head:7000", time.Second); err == nil {
+			break
+		}
+		fmt.Println("not yet:", err)
+		time.Sleep(tick)
+	}
+	fmt.Println("connected to", c.RemoteAddr())
+	lines := bufio.NewScanner(c)
+	for n := 1; ; n++ {
+		if _, err := fmt.Fprintln(c, n); err != nil {
+			return err
+		}
+		if !lines.Scan() || lines.Text() != strconv.Itoa(n) {
+			return fmt.Errorf("%q came back for %d: %w", lines.Text(), n, errors.Join(lines.Err(), io.ErrUnexpectedEOF))
+		}
+		fmt.Println("back", n)
+		time.Sleep(tick)
+	}
+}
+
+func echo(at string) error {
+	l, err := net.Listen("tcp", at)
 	if err != nil {
 		return err
 	}
