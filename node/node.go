@@ -39,6 +39,7 @@ import (
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/cluster"
+	"github.com/starling-network/starling/node/coords"
 	"github.com/starling-network/starling/node/device"
 	"github.com/starling-network/starling/node/evidence"
 	"github.com/starling-network/starling/node/exclusive"
@@ -121,6 +122,7 @@ type Node struct {
 	p          Parts
 	tag        string
 	discovery  *discovery.Discovery // nil for a light peer
+	coords     *coords.Service      // nil for a light peer
 	evidence   *evidence.Keeper     // of a light peer only its own dissents
 	probes     exclusive.Published  // nil: none are public
 	sight      *audit.Public        // nil where nothing is audited
@@ -211,6 +213,9 @@ func New(ctx context.Context, p Parts) (*Node, error) {
 	if err != nil {
 		return nil, errors.Join(err, n.close())
 	}
+	if n.coords, err = coords.New(ctx, coords.Config{Host: p.Host, Network: n.tag, Store: p.Store, Log: p.Log.With("role", "coords")}); err != nil {
+		return nil, errors.Join(err, n.close())
+	}
 	if n.lies, err = n.newLies(g); err != nil {
 		return nil, errors.Join(err, n.close())
 	}
@@ -286,6 +291,11 @@ func (n *Node) newProvider(ctx context.Context, lots []provider.Lot) (*provider.
 	if err != nil {
 		return nil, err
 	}
+	networks := n.networks()
+	var overlay func(market.HoldID) cluster.PrivateKey
+	if networks != nil {
+		overlay = func(h market.HoldID) cluster.PrivateKey { return cluster.MemberKey(n.p.Key, h) }
+	}
 	return provider.New(ctx, provider.Config{
 		Escrows: escrows,
 		Host:    n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Owner: n.p.Owner,
@@ -295,7 +305,7 @@ func (n *Node) newProvider(ctx context.Context, lots []provider.Lot) (*provider.
 		Dir: n.p.Home, Version: n.p.Version, Log: n.p.Log.With("role", "provider"),
 		Offered: n.offered, Filed: n.filed, Reputation: n.reputation, Orders: n.orders.next, Funds: n.p.Ledger.Balance,
 		HoldTTL: holdTTL, Retain: c.Retain, RetainBytes: int64(c.RetainMiB) << 20, Drop: n.drop,
-		Unseal: n.unseal, Networks: n.networks(), Overlay: func(h market.HoldID) cluster.PrivateKey { return cluster.MemberKey(n.p.Key, h) },
+		Unseal: n.unseal, Networks: networks, Overlay: overlay, Coordinate: n.coords.Coordinate,
 	})
 }
 
@@ -519,6 +529,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 		g.Go(func() error { return n.tellEntries(gctx) })
 	} else {
 		g.Go(func() error { return n.discovery.Run(gctx) })
+		g.Go(func() error { return n.coords.Run(gctx) })
 		g.Go(func() error { return n.evidence.Run(gctx, n.discovery) })
 		g.Go(func() error { return n.accuse(gctx) })
 	}

@@ -31,6 +31,7 @@
 //	measure  buyer     provider  how far it is from others that  round trips, rates
 //	                             hold units for it (node/link)
 //	link     provider  provider  to be measured                 echoes
+//	coord    any       any       where it is in the network     its coordinate (node/coords)
 //	blob     any       any       a file by digest               the file (p2p/blob)
 package protocol
 
@@ -69,6 +70,9 @@ const (
 
 	// maxLink is what an execution says of the way to one other member of its cluster.
 	maxLink = 64
+	// maxCoord is a coordinate and its framing.
+	maxCoord = 64
+
 	// maxBeside is what a peer shows of four units that passed at once with its own.
 	maxBeside = 4 * (2*audit.MaxCertificate + 256)
 
@@ -146,6 +150,11 @@ var Watch = stream.Feed[*nodepb.WatchRequest, *nodepb.WatchItem]{
 // Live opens a stream into a running execution. It lives as long as both ends and the execution do.
 var Live = stream.Duplex[*nodepb.LiveRequest, *nodepb.LiveReply]{
 	Name: "live", Version: 1, MaxRequest: MaxLive, MaxResponse: MaxOrder, Deadline: liveDeadline,
+}
+
+// Coord asks a peer where it is in the network.
+var Coord = stream.Protocol[*nodepb.CoordRequest, *nodepb.CoordReply]{
+	Name: "coord", Version: 1, MaxRequest: maxCoord, MaxResponse: maxCoord, Deadline: QuickAnswer,
 }
 
 // Measure has a provider measure the paths to others that hold units for the same buyer.

@@ -1,0 +1,168 @@
+package coords
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/protocol"
+	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/p2p"
+	"github.com/starling-network/starling/p2p/stream"
+)
+
+const (
+	// kindCoordinate is where this peer was last: market.Coordinate under one key.
+	kindCoordinate = "coordinate"
+	ownKey         = "own"
+
+	// soonest and latest are the waits between rounds: the first follows soon, each later one after twice as long.
+	soonest, latest = 2 * time.Second, time.Minute
+	// atOnce is how many peers are observed in a round, with so many pings each.
+	atOnce, pings = 4, 3
+	// observeTimeout bounds observing one peer.
+	observeTimeout = 5 * time.Second
+	// savedBy is how far the peer must have moved for the journal to be told.
+	savedBy = time.Millisecond
+)
+
+// Config is what a Service needs.
+type Config struct {
+	Host    *p2p.Host
+	Network string // tag of the genesis
+	Store   store.Store
+	Log     *slog.Logger
+}
+
+// Service keeps a peer's coordinate. New starts nothing; Run does.
+type Service struct {
+	cfg   Config
+	space *Space
+	saved market.Coordinate
+}
+
+// New begins where the journal says that the peer was.
+func New(ctx context.Context, cfg Config) (*Service, error) {
+	s := &Service{cfg: cfg}
+	b, err := cfg.Store.Get(ctx, kindCoordinate, ownKey)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return nil, fmt.Errorf("reading where this peer was in the network: %w", err)
+	}
+	if err == nil {
+		if s.saved, err = market.UnmarshalCoordinate(b); err != nil { // it is found out again
+			cfg.Log.Warn("where this peer was in the network is forgotten", "err", err)
+			s.saved = market.Coordinate{}
+		}
+	}
+	s.space, err = NewSpace(s.saved)
+	return s, err
+}
+
+// Coordinate is where the peer is; zero while it does not know.
+func (s *Service) Coordinate() market.Coordinate { return s.space.Coordinate() }
+
+// Run observes peers until ctx ends.
+func (s *Service) Run(ctx context.Context) error {
+	server := protocol.Coord.Handle(s.cfg.Host, s.cfg.Network, s.answer, stream.Limits{PerPeer: 2, Logger: s.cfg.Log})
+	defer server.Close()
+	wait := soonest
+	for {
+		t := time.NewTimer(wait/2 + rand.N(wait/2)) // peers that were started together need not ask together
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return nil
+		case <-t.C:
+		}
+		if s.round(ctx) > 0 {
+			wait = min(2*wait, latest)
+			s.save(ctx)
+		}
+	}
+}
+
+// round observes a few of the peers that are connected, and says how many it observed.
+func (s *Service) round(ctx context.Context) int {
+	peers := slices.DeleteFunc(s.cfg.Host.Network().Peers(), func(p peer.ID) bool { return !s.direct(p) })
+	rand.Shuffle(len(peers), func(i, j int) { peers[i], peers[j] = peers[j], peers[i] })
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	seen := 0
+	for _, p := range peers[:min(len(peers), atOnce)] {
+		wg.Go(func() {
+			if err := s.observe(ctx, p); err != nil {
+				s.cfg.Log.Debug("a peer's place in the network was not learnt", "peer", p, "err", err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			seen++
+		})
+	}
+	wg.Wait()
+	return seen
+}
+
+// direct says whether a peer is connected without a relay, which would be what is measured, and answers such questions.
+func (s *Service) direct(p peer.ID) bool {
+	known, err := s.cfg.Host.Peerstore().SupportsProtocols(p, protocol.Coord.ID(s.cfg.Network))
+	return err == nil && len(known) > 0 && slices.ContainsFunc(s.cfg.Host.Network().ConnsToPeer(p), func(c network.Conn) bool {
+		return stream.RelayedBy(c) == nil
+	})
+}
+
+// observe learns where a peer is, measures the way to it, and takes both in.
+func (s *Service) observe(ctx context.Context, p peer.ID) error {
+	ctx, cancel := context.WithTimeout(ctx, observeTimeout)
+	defer cancel()
+	reply, err := protocol.Coord.Call(ctx, s.cfg.Host, s.cfg.Network, p, &nodepb.CoordRequest{})
+	if err != nil {
+		return err
+	}
+	at, err := market.UnmarshalCoordinate(reply.Coordinate)
+	if err != nil {
+		return err
+	}
+	r, err := s.cfg.Host.Ping(ctx, peer.AddrInfo{ID: p}, pings)
+	if err != nil {
+		return err
+	}
+	if r.Conn.Path == p2p.PathRelayed {
+		return errors.New("only a relay connects it")
+	}
+	return s.space.Observe(string(p), at, slices.Min(r.RTTs), time.Now())
+}
+
+// answer says where this peer is.
+func (s *Service) answer(context.Context, peer.ID, *nodepb.CoordRequest) (*nodepb.CoordReply, error) {
+	return &nodepb.CoordReply{Coordinate: s.space.told().Marshal()}, nil
+}
+
+// save tells the journal where the peer is, once it has moved.
+func (s *Service) save(ctx context.Context) {
+	c := s.space.Coordinate()
+	if c.IsZero() {
+		return
+	}
+	was := s.saved
+	was.Height, c.Height = max(was.Height, c.Height)-min(was.Height, c.Height), 0
+	if !s.saved.IsZero() && was.Distance(c) < savedBy {
+		return
+	}
+	c = s.space.Coordinate()
+	if err := s.cfg.Store.Write(ctx, store.Put{Kind: kindCoordinate, Key: ownKey, Value: c.Marshal()}); err != nil {
+		s.cfg.Log.Warn("where this peer is in the network was not journalled", "err", err)
+		return
+	}
+	s.saved = c
+}
