@@ -68,6 +68,7 @@ func (s *supervisor) runCluster(parent context.Context, cancelWork context.Cance
 	}
 	s.mu.Lock()
 	s.crew = c
+	s.ringLocked()
 	s.mu.Unlock()
 	if d := time.Duration(j.Spec.Cluster.Autostop); d > 0 {
 		c.wg.Go(func() { s.watchIdle(ctx, cancelWork, d) })

@@ -49,13 +49,11 @@ func (b *Buyer) Scale(ctx context.Context, id string, n uint32) (Job, error) {
 
 // scale brings the cluster to n members. s.extending is held.
 func (s *supervisor) scale(n int) error {
-	j := s.snapshot()
-	s.mu.Lock()
-	c, ctx := s.crew, s.working
-	s.mu.Unlock()
-	if c == nil || j.State != Running || j.Stopping {
-		return fmt.Errorf("%w: the cluster is %s", ErrNotRunning, j.State)
+	c, ctx, err := s.manned()
+	if err != nil {
+		return err
 	}
+	j := s.snapshot()
 	if n == len(j.Ranks) {
 		return nil
 	}
@@ -63,7 +61,6 @@ func (s *supervisor) scale(n int) error {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	began, from := time.Now(), len(j.Ranks)
-	var err error
 	if n > from {
 		err = s.grow(ctx, c, n)
 	} else {
@@ -75,6 +72,34 @@ func (s *supervisor) scale(n int) error {
 	s.trace.add(Step{At: time.Now(), Kind: StepScaled, Took: time.Since(began), Detail: fmt.Sprintf("from %d to %d members", from, n)})
 	s.trace.poke()
 	return nil
+}
+
+// takeUpTime is how long a cluster that runs is waited for until this peer, which was restarted, has taken it up.
+const takeUpTime = 30 * time.Second
+
+// manned is who runs the cluster, and until when: a job that is said to run may be on its way there after a restart.
+func (s *supervisor) manned() (*crew, context.Context, error) {
+	over := time.NewTimer(takeUpTime)
+	defer over.Stop()
+	for {
+		bell := s.rung()
+		s.mu.Lock()
+		c, ctx, j := s.crew, s.working, s.job
+		s.mu.Unlock()
+		switch {
+		case j.State != Running || j.Stopping:
+			return nil, nil, fmt.Errorf("%w: the cluster is %s", ErrNotRunning, j.State)
+		case c != nil:
+			return c, ctx, nil
+		}
+		select {
+		case <-bell:
+		case <-s.done:
+			return nil, nil, fmt.Errorf("%w: the cluster has ended, or this peer stops", ErrNotRunning)
+		case <-over.C:
+			return nil, nil, fmt.Errorf("%w: this peer is still taking the cluster up; try again", ErrNotRunning)
+		}
+	}
 }
 
 // grow orders the members that are missing, all or none.

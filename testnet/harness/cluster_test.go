@@ -54,6 +54,9 @@ func (p *Peer) Cluster(size uint32, env map[string]string) job.Job {
 	return j
 }
 
+// quiet has members do nothing, which costs a test the least.
+var quiet = map[string]string{"QUIET": "1"}
+
 // joined waits until every member of a cluster of so many goes by one plan, and reaches every other one.
 func (p *Peer) joined(id string, size int) buyer.Job {
 	p.net.t.Helper()
@@ -83,7 +86,7 @@ func TestClusterReplacesAMember(t *testing.T) {
 		n := New(t, Options{Providers: 5, Units: 1, Programs: members(), Log: Logger()})
 		time.Sleep(4 * time.Second)
 		b := n.Buyer(0)
-		id := b.Submit(b.Cluster(3, map[string]string{"HEAD_SECONDS": "90"})).ID
+		id := b.Submit(b.Cluster(3, map[string]string{"HEAD_SECONDS": "60"})).ID
 		j := b.joined(id, 3)
 		if j.Cluster.Ready.IsZero() {
 			t.Error("the cluster is not ready")
@@ -130,7 +133,7 @@ func TestClusterBeginsAgainWithItsHead(t *testing.T) {
 		n := New(t, Options{Providers: 4, Units: 1, Programs: members(), Log: Logger()})
 		time.Sleep(4 * time.Second)
 		b := n.Buyer(0)
-		spec := b.Cluster(3, nil)
+		spec := b.Cluster(3, quiet)
 		spec.Cluster = &job.Cluster{Engine: "torchrun", Command: []string{"train.py"}, Network: cluster.Metro}
 		id := b.Submit(spec).ID
 		j := b.joined(id, 3)
@@ -156,7 +159,7 @@ func TestClusterScales(t *testing.T) {
 		n := New(t, Options{Providers: 4, Units: 1, Programs: members(), Log: Logger()})
 		time.Sleep(4 * time.Second)
 		b := n.Buyer(0)
-		spec := b.Cluster(2, nil)
+		spec := b.Cluster(2, quiet)
 		spec.Timeouts.Queue = 5 * time.Second
 		id := b.Submit(spec).ID
 		was := b.joined(id, 2)
@@ -217,7 +220,7 @@ func TestClusterSurvivesRestarts(t *testing.T) {
 		n := New(t, Options{Providers: 5, Units: 1, Programs: members(), Log: Logger()})
 		time.Sleep(4 * time.Second)
 		b := n.Buyer(0)
-		id := b.Submit(b.Cluster(3, nil)).ID
+		id := b.Submit(b.Cluster(3, quiet)).ID
 		j := b.joined(id, 3)
 		token, err := b.Buyer().ClusterToken(id)
 		if err != nil || len(token) != 64 {
@@ -263,10 +266,10 @@ func TestClusterStopsWhenIdle(t *testing.T) {
 		n := New(t, Options{Providers: 2, Units: 1, Programs: members(), Log: Logger()})
 		time.Sleep(4 * time.Second)
 		b := n.Buyer(0)
-		idle, works := b.Cluster(1, map[string]string{"QUIET": "1"}), b.Cluster(1, nil)
+		idle, works := b.Cluster(1, quiet), b.Cluster(1, nil)
 		idle.Cluster.Autostop, works.Cluster.Autostop = job.Span(time.Minute), job.Span(time.Minute)
-		quiet, busy := b.Submit(idle).ID, b.Submit(works).ID
-		j := b.Wait(quiet, 5*time.Minute)
+		still, busy := b.Submit(idle).ID, b.Submit(works).ID
+		j := b.Wait(still, 5*time.Minute)
 		n.check(t, b, j, buyer.Stopped)
 		if ran := j.Ended.Sub(j.Started); ran < time.Minute || j.Reason != "idle for 1m0s (autostop)" {
 			t.Errorf("%q after %v", j.Reason, ran)
@@ -289,7 +292,7 @@ func TestClusterMembersVanish(t *testing.T) {
 		n := New(t, Options{Providers: 6, Units: 1, Programs: members(), Log: Logger()})
 		time.Sleep(4 * time.Second)
 		b := n.Buyer(0)
-		id := b.Submit(b.Cluster(3, nil)).ID
+		id := b.Submit(b.Cluster(3, quiet)).ID
 		gone := -1
 		for gone < 0 {
 			time.Sleep(time.Millisecond)
