@@ -98,8 +98,7 @@ func Available() error {
 // stepTime bounds one step. It is long: nothing is measured by it, and a machine may have other things to do.
 const stepTime = 10 * time.Minute
 
-// Run runs the parts of the scenario that engines name: ray, torchrun, mpi; torchrun alone brings mpi along where none is
-// named. The rows say what was seen; an error means that it could not be run, ErrUnavailable that it cannot be on this machine.
+// Run runs the parts of the scenario that engines name: ray, or torchrun, which brings MPI along. The rows say what was seen; an error means that it could not be run, ErrUnavailable that it cannot be on this machine.
 func Run(ctx context.Context, o scenarios.Options, engines ...string) (rows []scenarios.Row, err error) {
 	if err := Available(); err != nil {
 		return nil, err

@@ -94,7 +94,7 @@ func (w *world) trains(ctx context.Context) (string, error) {
 }
 
 func (w *world) trainsOn(ctx context.Context) (string, error) {
-	const steps = 300
+	const steps = 120
 	file, err := w.train("elastic", "--steps", `"`+strconv.Itoa(steps)+`"`, "--pause", `"0.1"`)
 	if err != nil {
 		return "", err
