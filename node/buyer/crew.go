@@ -211,7 +211,7 @@ func (c *crew) run(ctx context.Context, i int) error {
 			if ctx.Err() != nil && s.peer.Err() == nil {
 				s.finish(i, l, r)
 				if errors.Is(context.Cause(ctx), errOver0) && c.engine.Ends == cluster.EndsHead && c.ended() {
-					_ = s.keep(context.WithoutCancel(s.peer), func(j *Job) { j.Ranks[i].State = RankDone })
+					_ = s.keep(s.peer, func(j *Job) { j.Ranks[i].State = RankDone })
 				}
 			}
 			return err

@@ -142,7 +142,7 @@ func (s *supervisor) grow(ctx context.Context, c *crew, n int) error {
 	}
 	if err != nil {
 		if s.peer.Err() == nil && len(ranks) > 0 && s.snapshot().Ranks[from].State == RankJoining { // else the next process sees to it
-			if undone := s.shrink(context.WithoutCancel(ctx), from); undone != nil {
+			if undone := s.shrink(s.peer, from); undone != nil {
 				return undone
 			}
 		}
