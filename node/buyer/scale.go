@@ -141,7 +141,8 @@ func (s *supervisor) grow(ctx context.Context, c *crew, n int) error {
 		err = s.lease(ctx, ranks)
 	}
 	if err != nil {
-		if s.peer.Err() == nil && len(ranks) > 0 && s.snapshot().Ranks[from].State == RankJoining { // else the next process sees to it
+		now := s.snapshot().Ranks
+		if s.peer.Err() == nil && len(now) > from && now[from].State == RankJoining { // else the next process sees to it
 			if undone := s.shrink(s.peer, from); undone != nil {
 				return undone
 			}
