@@ -8,4 +8,4 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 make --silent deps-node deps-cc deps-engine deps-nat build
-exec go run ./testnet/cluster/cmd -engine torchrun "$@"
+exec go run ./testnet/cluster/cmd -engine torchrun,mpi "$@"

@@ -6,14 +6,15 @@ package main
 import (
 	"context"
 	"flag"
+	"strings"
 
 	"github.com/starling-network/starling/testnet/cluster/scenario"
 	"github.com/starling-network/starling/testnet/scenarios"
 )
 
 func main() {
-	engine := flag.String("engine", "ray", "what the cluster runs: ray, or torchrun and mpi")
+	engine := flag.String("engine", "ray", "what the clusters run, with commas between: ray, torchrun, mpi")
 	scenarios.Main("cluster", func(ctx context.Context, o scenarios.Options) ([]scenarios.Row, error) {
-		return scenario.Run(ctx, o, *engine)
+		return scenario.Run(ctx, o, strings.Split(*engine, ",")...)
 	})
 }

@@ -98,7 +98,7 @@ func Available() error {
 // stepTime bounds one step. It is long: nothing is measured by it, and a machine may have other things to do.
 const stepTime = 10 * time.Minute
 
-// Run runs the parts of the scenario that engines name: ray, or torchrun, which brings MPI along. The rows say what was seen; an error means that it could not be run, ErrUnavailable that it cannot be on this machine.
+// Run runs the parts of the scenario that engines name: ray, torchrun, mpi. The rows say what was seen; an error means that it could not be run, ErrUnavailable that it cannot be on this machine.
 func Run(ctx context.Context, o scenarios.Options, engines ...string) (rows []scenarios.Row, err error) {
 	if err := Available(); err != nil {
 		return nil, err
@@ -112,10 +112,13 @@ func Run(ctx context.Context, o scenarios.Options, engines ...string) (rows []sc
 			wanted[images.Ray] = true
 			steps = append(steps, w.raySteps()...)
 		case "torchrun":
-			wanted[images.Torch], wanted[images.MPI] = true, true
-			steps = append(append(steps, w.torchSteps()...), w.mpiSteps()...)
+			wanted[images.Torch] = true
+			steps = append(steps, w.torchSteps()...)
+		case "mpi":
+			wanted[images.MPI] = true
+			steps = append(steps, w.mpiSteps()...)
 		default:
-			return nil, fmt.Errorf("there is no scenario of %q: ray or torchrun", name)
+			return nil, fmt.Errorf("there is no scenario of %q: ray, torchrun or mpi", name)
 		}
 	}
 	if w.set, err = images.Make(ctx, o.Say); errors.Is(err, images.ErrUnavailable) {
