@@ -231,13 +231,7 @@ func (s *supervisor) heard(i int, ex *nodepb.Execution) {
 	})
 }
 
-// ring wakes who waits for a change of the cluster.
-func (s *supervisor) ring() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ringLocked()
-}
-
+// ringLocked wakes who waits for a change of the cluster.
 func (s *supervisor) ringLocked() {
 	if s.bell != nil {
 		close(s.bell)

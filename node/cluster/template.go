@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"maps"
 	"strconv"
 	"time"
 )
@@ -82,14 +81,6 @@ func (t Task) rtt() time.Duration {
 // script is a program of the image's shell. What comes from a user is an argument of it, never a part of its text.
 func script(text string, env map[string]string, args ...string) Program {
 	return Program{Entrypoint: []string{"/bin/sh", "-c", text, "starling"}, Args: args, Env: env}
-}
-
-// with adds variables.
-func (p Program) with(env map[string]string) Program {
-	all := maps.Clone(p.Env)
-	maps.Copy(all, env)
-	p.Env = all
-	return p
 }
 
 // shellRun is a function that runs a program, hands it the end that this shell is asked for, and has its exit code in $code.
