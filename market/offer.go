@@ -41,6 +41,8 @@ type Offer struct {
 
 	// Coordinate is where the provider says that it is in the network; zero: not known.
 	Coordinate Coordinate `json:"coordinate,omitzero"`
+	// NoClusters says that the provider takes part in no clusters.
+	NoClusters bool `json:"no_clusters,omitempty"`
 }
 
 // Hardware names the model for a person: "NVIDIA H200 (simulated)", "a unit" when it is not said.
@@ -122,7 +124,7 @@ func (o Offer) Encode(d sign.Domain, s sign.Signer) ([]byte, error) {
 		PerUnit: ResourcesToPB(o.PerUnit), Price: uint64(o.Price), MinSlots: o.MinSlots, MaxSlots: o.MaxSlots,
 		Runtimes: o.Runtimes, Payout: o.Payout[:], NotBefore: millis(o.NotBefore), Expires: millis(o.Expires),
 		Addrs: o.Addrs, Version: o.Version, GenesisHash: o.GenesisHash[:],
-		Model: o.Model, Capability: uint32(o.Capability), Simulated: o.Simulated, Proven: o.Proven,
+		Model: o.Model, Capability: uint32(o.Capability), Simulated: o.Simulated, Proven: o.Proven, NoClusters: o.NoClusters,
 	}
 	if !o.Proof.IsZero() {
 		m.Proof = o.Proof[:]
@@ -148,7 +150,7 @@ func DecodeOffer(d sign.Domain, b []byte, now time.Time) (Offer, error) {
 		Provider: e.Key, Seq: m.Seq, Class: Class(m.Class), Region: Region(m.Region), Units: m.Units, Total: m.Total,
 		PerUnit: ResourcesFromPB(m.PerUnit), Price: Price(m.Price), MinSlots: m.MinSlots, MaxSlots: m.MaxSlots,
 		Runtimes: slices.Clone(m.Runtimes), Addrs: slices.Clone(m.Addrs), Version: m.Version,
-		Model: m.Model, Capability: Capability(m.Capability), Simulated: m.Simulated, Proven: m.Proven,
+		Model: m.Model, Capability: Capability(m.Capability), Simulated: m.Simulated, Proven: m.Proven, NoClusters: m.NoClusters,
 	}
 	if len(m.Proof) > 0 {
 		if o.Proof, err = exactly[sign.Hash]("offer proof", m.Proof); err != nil {

@@ -28,7 +28,7 @@ func testOffer() market.Offer {
 		Runtimes: []string{"docker", "wasm"}, Payout: sign.Key{3}, NotBefore: now, Expires: now.Add(10 * time.Minute),
 		Addrs: []string{"/ip4/192.0.2.1/udp/4001/quic-v1"}, Version: "starling/0.1.0", GenesisHash: testGenesis().Hash(),
 		Model: "NVIDIA H200", Capability: 90, Proven: 2, Proof: testProof(),
-		Coordinate: testCoordinate(),
+		Coordinate: testCoordinate(), NoClusters: true,
 	}
 }
 

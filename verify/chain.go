@@ -159,17 +159,19 @@ func (c Chain) slots(r *ReceiptCore) *RuleError {
 // does not ask that the chain is complete: look at the last receipt's Final. The error is a *ChainError; an empty
 // chain breaks rule empty.
 //
-// The cost is two Ed25519 verifications a receipt, everything else together is below a fortieth of that. They are not
-// batched. The usual batch equation is checked up to torsion, or by chance: a signer who adds a point of small order
-// to R makes signatures that pass a batch with probability 1/8 or more and never pass the strict, cofactorless check of
-// Solana's precompile, so a receipt could be good here and worthless on chain. Excluding that means proving every R
-// torsion-free, which costs what the batch saves.
+// The cost is two Ed25519 verifications a receipt, everything else together is below a twentieth of that. All receipts of a
+// lease are signed by the same two keys, whose multiples are computed once ([sign.Verifier]). The signatures are not batched.
+// The usual batch equation is checked up to torsion, or by chance: a signer who adds a point of small order to R makes
+// signatures that pass a batch with probability 1/8 or more and never pass the strict, cofactorless check of Solana's
+// precompile, so a receipt could be good here and worthless on chain. Excluding that means proving every R torsion-free,
+// which costs what the batch saves.
 func CheckChain(d sign.Domain, lease market.LeaseCore, rs []Receipt) error {
 	if len(rs) == 0 {
 		return &ChainError{RuleError: *broken(RuleEmpty, "no receipts")}
 	}
 	chain := NewChain(lease)
 	preimage := d.Preimage(sign.TagReceipt, make([]byte, ReceiptCoreSize))
+	provider, buyer := sign.NewVerifier(lease.Provider), sign.NewVerifier(lease.Buyer) // check holds every core to these keys
 	for i := range rs {
 		r, at := &rs[i], uint64(i)+1
 		if broke := chain.check(&r.ReceiptCore); broke != nil {
@@ -177,7 +179,7 @@ func CheckChain(d sign.Domain, lease market.LeaseCore, rs []Receipt) error {
 		}
 		core := r.ReceiptCore.Marshal()
 		copy(preimage[sign.PrefixSize:], core[:])
-		if broke := r.checkSignatures(preimage); broke != nil {
+		if broke := r.checkSignatures(preimage, provider, buyer); broke != nil {
 			return &ChainError{Seq: at, RuleError: *broke}
 		}
 		chain = chain.advance(r.ReceiptCore, &core)

@@ -180,17 +180,18 @@ func UnmarshalReceipt(b []byte) (Receipt, error) {
 // CheckSignatures verifies both signatures by the keys that the core names: rules provider-signature, buyer-signature.
 func (r Receipt) CheckSignatures(d sign.Domain) error {
 	b := r.ReceiptCore.Marshal()
-	if err := r.checkSignatures(d.Preimage(sign.TagReceipt, b[:])); err != nil {
+	if err := r.checkSignatures(d.Preimage(sign.TagReceipt, b[:]), sign.NewVerifier(r.Provider), sign.NewVerifier(r.Buyer)); err != nil {
 		return err
 	}
 	return nil
 }
 
-func (r Receipt) checkSignatures(preimage []byte) *RuleError {
-	if err := sign.Verify(r.Provider, preimage, r.ProviderSig); err != nil {
+// checkSignatures takes verifiers of the keys that the core names.
+func (r Receipt) checkSignatures(preimage []byte, provider, buyer *sign.Verifier) *RuleError {
+	if err := provider.Verify(preimage, r.ProviderSig); err != nil {
 		return &RuleError{Rule: RuleProvider, Detail: err.Error(), Err: err}
 	}
-	if err := sign.Verify(r.Buyer, preimage, r.BuyerSig); err != nil {
+	if err := buyer.Verify(preimage, r.BuyerSig); err != nil {
 		return &RuleError{Rule: RuleBuyer, Detail: err.Error(), Err: err}
 	}
 	return nil

@@ -110,6 +110,7 @@ type rental struct {
 	by      string      // whose key the provider's is
 	hirer   *supervisor // who hired it; nil: the buyer
 	funding *escrow.Funding
+	tranche sign.Key // that of the funding
 	claims  *actor[escrow.Claims]
 	log     []escrow.Effect
 	void    bool
@@ -174,6 +175,7 @@ func (w *world) heard(e escrow.Effect) {
 			if at := w.s.net.EscrowOf(r.core, l.Funding); at != e.Escrow {
 				w.t.Fatalf("funded by %s, not %s", e.Escrow, at)
 			}
+			r.tranche = program.TrancheAddress(w.s.net.Program, e.Escrow, r.funding.Tranche) // finding an address takes longer than a slot's other work
 		}
 	case escrow.Void:
 		for _, l := range e.Leases {
@@ -389,7 +391,7 @@ func (w *world) retires(r *rental) bool {
 	if r.funding == nil {
 		return false
 	}
-	t, ok := w.s.tip.Tranches[program.TrancheAddress(w.s.net.Program, w.s.net.EscrowOf(r.core, *r.funding), r.funding.Tranche)]
+	t, ok := w.s.tip.Tranches[r.tranche]
 	return ok && int(r.funding.Index) < len(t.Leaves) && t.Leaves[r.funding.Index].Window != 0
 }
 
@@ -440,7 +442,7 @@ func (w *world) paid(r *rental) market.Amount {
 	if r.funding == nil {
 		return 0
 	}
-	return w.s.paid[place{program.TrancheAddress(w.s.net.Program, w.s.net.EscrowOf(r.core, *r.funding), r.funding.Tranche), r.core.ID()}]
+	return w.s.paid[place{r.tranche, r.core.ID()}]
 }
 
 // tidy reports whether nothing of the providers is left on chain, but for those that are lazy.

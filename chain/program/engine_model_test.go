@@ -82,11 +82,7 @@ func TestProgramIsTheModelByRPC(t *testing.T) {
 		for _, p := range w.People() {
 			l.signers = append(l.signers, p)
 		}
-		began, err := e.Slot(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.Slot, w.Land = began, l.land
+		w.Slot, w.Land = l.slot(modeltest.Past), l.land
 		w.Begin(func(_ *model.State, s modeltest.Step) { l.compare(s, nil) })
 		for range liveSteps {
 			s, err := w.Next()
@@ -114,18 +110,25 @@ type live struct {
 	outcome programtest.Outcome // of the last step
 }
 
+// slot waits for a slot and says which there is then.
+func (l *live) slot(first uint64) uint64 {
+	l.t.Helper()
+	for {
+		now, err := l.e.Slot(l.t.Context())
+		switch {
+		case err != nil:
+			l.t.Fatal(err)
+		case now >= first:
+			return now
+		}
+		time.Sleep(10 * time.Millisecond) // a chain's slots pass by themselves
+	}
+}
+
 // land runs a step once its slot is there.
 func (l *live) land(s modeltest.Step) uint64 {
 	l.t.Helper()
-	for now := uint64(0); now < s.Slot; {
-		var err error
-		if now, err = l.e.Slot(l.t.Context()); err != nil {
-			l.t.Fatal(err)
-		}
-		if now < s.Slot {
-			time.Sleep(10 * time.Millisecond) // a chain's slots pass by themselves
-		}
-	}
+	l.slot(s.Slot)
 	in := s.Instructions(programID)
 	r, err := l.e.Run(l.t.Context(), in, l.signers...)
 	if err != nil {

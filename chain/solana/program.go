@@ -79,6 +79,9 @@ const (
 	deployers         = 32 // transactions under way at once
 )
 
+// loaderBuffer is what a buffer's account begins with.
+const loaderBuffer = 1
+
 // Instruction numbers of the upgradeable loader.
 const (
 	loaderInitializeBuffer = 0
@@ -108,23 +111,37 @@ func (a *Admin) Deploy(ctx context.Context, program sign.Signer, elf []byte) err
 	if err := a.upload(ctx, buffer.PublicKey(), elf); err != nil {
 		return fmt.Errorf("deploying: %w", err)
 	}
+	return a.DeployBuffer(ctx, program, sign.Key(buffer.PublicKey()), len(elf))
+}
+
+// DeployBuffer is the end of Deploy: it makes a program of size bytes out of a buffer of the upgradeable loader, whose authority is the
+// payer.
+func (a *Admin) DeployBuffer(ctx context.Context, program sign.Signer, buffer sign.Key, size int) error {
+	payer, loader := solanago.PublicKey(a.payer.Key()), solanago.BPFLoaderUpgradeableProgramID
 	id := solanago.PublicKey(program.Key())
 	data, _, err := solanago.FindProgramAddress([][]byte{id[:]}, loader)
 	if err != nil {
 		return fmt.Errorf("deploying: %w", err)
 	}
-	if create, err = a.createAccount(ctx, id, loaderProgramSize, loader); err != nil {
+	create, err := a.createAccount(ctx, id, loaderProgramSize, loader)
+	if err != nil {
 		return fmt.Errorf("deploying: %w", err)
 	}
 	err = a.run(ctx, []solanago.Instruction{create, solanago.NewInstruction(loader, solanago.AccountMetaSlice{
-		solanago.Meta(payer).WRITE().SIGNER(), solanago.Meta(data).WRITE(), solanago.Meta(id).WRITE(), solanago.Meta(buffer.PublicKey()).WRITE(),
+		solanago.Meta(payer).WRITE().SIGNER(), solanago.Meta(data).WRITE(), solanago.Meta(id).WRITE(), solanago.Meta(solanago.PublicKey(buffer)).WRITE(),
 		solanago.Meta(solanago.SysVarRentPubkey), solanago.Meta(solanago.SysVarClockPubkey), solanago.Meta(solanago.SystemProgramID),
 		solanago.Meta(payer).SIGNER(),
-	}, binary.LittleEndian.AppendUint64(loaderData(loaderDeploy), uint64(len(elf))))}, program)
+	}, binary.LittleEndian.AppendUint64(loaderData(loaderDeploy), uint64(size)))}, program)
 	if err != nil {
 		return fmt.Errorf("deploying: %w", err)
 	}
 	return a.nextSlot(ctx) // from which it can be called
+}
+
+// LoaderBuffer is the upgradeable loader, and what an account of its has in it that is a buffer with a program.
+func LoaderBuffer(authority sign.Key, elf []byte) (loader sign.Key, data []byte) {
+	data = append(loaderData(loaderBuffer), 1) // there is an authority
+	return sign.Key(solanago.BPFLoaderUpgradeableProgramID), append(append(data, authority[:]...), elf...)
 }
 
 // nextSlot waits until the newest confirmed slot is another.

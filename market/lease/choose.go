@@ -156,6 +156,7 @@ type counts struct {
 	ofBuyer  int // of them, the buyer's
 	ofOrder  int // live ones of the order
 	live     int // live ones of the buyer
+	members  int // live ones with an overlay key
 }
 
 func (b Book) count(buyer sign.Key, order market.OrderID) counts {
@@ -170,6 +171,9 @@ func (b Book) count(buyer sign.Key, order market.OrderID) counts {
 			}
 			if r.Buyer == buyer {
 				n.live++
+			}
+			if r.Overlay {
+				n.members++
 			}
 		}
 		if r.State == Held || r.State == Signed {

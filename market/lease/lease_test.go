@@ -328,6 +328,44 @@ func TestLeasesOfOneBuyer(t *testing.T) {
 	}
 }
 
+// Holds and leases that are members of clusters are bounded, whoever buys them; what asks for no overlay key is not.
+func TestMembersOfClusters(t *testing.T) {
+	t.Parallel()
+	now := lease.Now{Time: epoch, Slot: 1000}
+	limits := testLimits()
+	limits.MaxMembers = 2
+	book := lease.NewBook(testUnits(t, 6), limits)
+	refused := func(id byte, buyer int, overlay bool) string {
+		next, effects, err := book.Step(now, lease.ReserveRequested{Hold: market.HoldID{id}, Order: testOrder(buyers[buyer], id, 1, 1), Price: 45, Overlay: overlay})
+		if err != nil {
+			t.Fatal(err)
+		}
+		book = next
+		no, ok := find[lease.AnswerRefused](effects)
+		if !ok {
+			return ""
+		}
+		return no.Refusal.Error()
+	}
+	const full = "this provider has 2 members of clusters, at most 2 allowed"
+	for id, c := range []struct {
+		buyer   int
+		overlay bool
+		want    string
+	}{{0, true, ""}, {0, false, ""}, {1, true, ""}, {0, true, full}, {1, true, full}, {1, false, ""}} {
+		if got := refused(byte(id+1), c.buyer, c.overlay); got != c.want {
+			t.Errorf("reservation %d: %q, want %q", id, got, c.want)
+		}
+	}
+	if got := refused(1, 0, true); got != "" {
+		t.Errorf("the first, asked again: %s", got)
+	}
+	book, _, _ = book.Step(now, lease.ReleaseRequested{Hold: market.HoldID{1}, By: buyers[0].Key()})
+	if got := refused(7, 1, true); got != "" {
+		t.Errorf("after one was released: %s", got)
+	}
+}
+
 func TestImpossibleNewsIsAnError(t *testing.T) {
 	t.Parallel()
 	now := lease.Now{Time: epoch, Slot: 1000}

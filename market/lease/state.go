@@ -62,6 +62,7 @@ type Limits struct {
 	MaxHoldsPerBuyer int           // of them, for one buyer
 
 	MaxLeasesPerBuyer int // holds and leases of one buyer at once; 0 means no such limit
+	MaxMembers        int // holds and leases with an overlay key at once; 0 means no such limit
 
 	StartWithin    uint64 // slots that a lease's nominal start may lie before or after now
 	ActivateWithin uint64 // slots that a lease's activate-before may lie after now
@@ -83,6 +84,8 @@ func (l Limits) Validate() error {
 		return fmt.Errorf("%w: leases of %d to %d slots", ErrLimits, l.MinSlots, l.MaxSlots)
 	case l.MaxLeasesPerBuyer < 0:
 		return fmt.Errorf("%w: %d leases of one buyer", ErrLimits, l.MaxLeasesPerBuyer)
+	case l.MaxMembers < 0:
+		return fmt.Errorf("%w: %d members of clusters", ErrLimits, l.MaxMembers)
 	case l.HoldTTL <= 0 || l.MaxHolds < 1 || l.MaxHoldsPerBuyer < 1:
 		return fmt.Errorf("%w: no hold could be made", ErrLimits)
 	case l.ActivateWithin < 1:

@@ -193,6 +193,8 @@ func (s *step) grant(ev ReserveRequested) (market.Class, []market.UnitID, *marke
 		return "", nil, market.Refuse(market.ReasonLimit, "all %d leases of this order are held here already", o.Count)
 	case b.limits.MaxLeasesPerBuyer > 0 && n.live >= b.limits.MaxLeasesPerBuyer:
 		return "", nil, b.enough(n)
+	case ev.Overlay && b.limits.MaxMembers > 0 && n.members >= b.limits.MaxMembers:
+		return "", nil, market.Refuse(market.ReasonLimit, "this provider has %d members of clusters, at most %d allowed", n.members, b.limits.MaxMembers)
 	case n.ofBuyer >= b.limits.MaxHoldsPerBuyer:
 		return "", nil, market.Refuse(market.ReasonLimit, "this buyer has %d unfunded holds, at most %d allowed", n.ofBuyer, b.limits.MaxHoldsPerBuyer)
 	case n.unfunded >= b.limits.MaxHolds:

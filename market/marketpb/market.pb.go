@@ -120,6 +120,7 @@ type Offer struct {
 	Proof         []byte                 `protobuf:"bytes,20,opt,name=proof,proto3" json:"proof,omitempty"`                                // 32, root over the audit records of its units; empty: none has one
 	Proven        uint32                 `protobuf:"varint,21,opt,name=proven,proto3" json:"proven,omitempty"`                             // how many of the free units have one
 	Coordinate    []byte                 `protobuf:"bytes,22,opt,name=coordinate,proto3" json:"coordinate,omitempty"`                      // 40, where the provider is in the network, market.Coordinate; empty: not known
+	NoClusters    bool                   `protobuf:"varint,23,opt,name=no_clusters,json=noClusters,proto3" json:"no_clusters,omitempty"`   // it takes part in no clusters
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -306,6 +307,13 @@ func (x *Offer) GetCoordinate() []byte {
 		return x.Coordinate
 	}
 	return nil
+}
+
+func (x *Offer) GetNoClusters() bool {
+	if x != nil {
+		return x.NoClusters
+	}
+	return false
 }
 
 // OfferList is what a provider's record in the DHT carries: its offers, one for each class it sells.
@@ -2243,7 +2251,7 @@ const file_market_marketpb_market_proto_rawDesc = "" +
 	"\n" +
 	"memory_mib\x18\x02 \x01(\rR\tmemoryMib\x12\x19\n" +
 	"\bdisk_mib\x18\x03 \x01(\rR\adiskMib\x12\x19\n" +
-	"\bvram_mib\x18\x04 \x01(\rR\avramMib\"\xdf\x04\n" +
+	"\bvram_mib\x18\x04 \x01(\rR\avramMib\"\x80\x05\n" +
 	"\x05Offer\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x14\n" +
 	"\x05class\x18\x02 \x01(\tR\x05class\x12\x16\n" +
@@ -2272,7 +2280,9 @@ const file_market_marketpb_market_proto_rawDesc = "" +
 	"\x06proven\x18\x15 \x01(\rR\x06proven\x12\x1e\n" +
 	"\n" +
 	"coordinate\x18\x16 \x01(\fR\n" +
-	"coordinate\"#\n" +
+	"coordinate\x12\x1f\n" +
+	"\vno_clusters\x18\x17 \x01(\bR\n" +
+	"noClusters\"#\n" +
 	"\tOfferList\x12\x16\n" +
 	"\x06offers\x18\x01 \x03(\fR\x06offers\"\xac\x04\n" +
 	"\x05Order\x12\x14\n" +

@@ -17,7 +17,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func unhex(t testing.TB, s string) []byte {
+func unhex(t rapid.TB, s string) []byte {
 	t.Helper()
 	b, err := hex.DecodeString(strings.ReplaceAll(s, " ", ""))
 	if err != nil {

@@ -45,6 +45,7 @@ const (
 	unbonding = 80
 	minStake  = 500
 	Wealth    = 1 << 40 // of everybody, in each token
+	Past      = 160     // slots that a chain must have behind it: leases and receipts of them are made up
 )
 
 // World is a chain's model with people who own tokens. It remembers what only they know: leaves of tranches.
