@@ -65,6 +65,9 @@ func New(cfg Config) (*Host, error) {
 		log = slog.Default()
 	}
 	ov := overlay.New(cfg.Network, log)
+	if cfg.PlainUDP {
+		ov.Plain()
+	}
 	if cfg.Transport == nil && cfg.PSK == nil && !cfg.NAT.DialOutOnly {
 		opts = append(opts, sharedPorts(ov, cfg.Registerer))
 	}
@@ -80,7 +83,7 @@ func New(cfg Config) (*Host, error) {
 	}
 	w.handshake, w.guided, w.blocked, w.mapped = handshake(cfg.Network), source != nil, cfg.gater().blocked, mapped
 	w.overlay = ov
-	ov.Attach(h)
+	ov.Attach(h, w.punches.addrs)
 	if cfg.Registerer != nil {
 		if err := cfg.Registerer.Register(ov); err != nil {
 			return nil, errors.Join(fmt.Errorf("registering the overlay's metrics: %w", err), w.Close())

@@ -38,9 +38,11 @@ type Config struct {
 	PeerstoreDir string          // where recently good addresses are kept between runs; "" keeps none
 	Low, High    int             // connections kept when trimming, connections at which trimming begins; zero means the defaults
 
-	NAT   NAT
-	PSK   *[32]byte // key of a private network: peers without it cannot connect. TCP only, QUIC has no such thing
-	Block []peer.ID // peers that are refused and never dialled
+	NAT NAT
+	// PlainUDP makes QUIC's ports do without the kernel's offloads once overlays share them, see [overlay.Network.Plain].
+	PlainUDP bool
+	PSK      *[32]byte // key of a private network: peers without it cannot connect. TCP only, QUIC has no such thing
+	Block    []peer.ID // peers that are refused and never dialled
 
 	Logger     *slog.Logger          // nil means slog.Default()
 	Registerer prometheus.Registerer // where libp2p's metrics go; nil switches them off

@@ -49,13 +49,6 @@ const (
 	fetchTimeout = 4 * time.Second
 	// quorum is how many copies of a record are read from the DHT when its peer does not answer.
 	quorum = 3
-	// pushers is how many topic keys are pushed at a time.
-	pushers = 4
-	// pushTimeout bounds pushing a record and its topics once.
-	pushTimeout = time.Minute
-	// firstRetry is the pause after a push that reached nobody; it doubles up to maxRetry.
-	firstRetry = time.Second
-	maxRetry   = 30 * time.Second
 	// seenMax bounds how many peers' sequences are remembered.
 	seenMax = 16384
 )
@@ -90,11 +83,14 @@ type Discovery struct {
 	key    crypto.PrivKey
 	dht    *dht.IpfsDHT
 	server *stream.Server
-	wake   chan struct{} // a push failed and is to be repeated soon; holds one wish
+	wake   chan struct{} // a push is wished for; holds one token
 
 	// pushing holds a token while a push runs, one at a time. A channel and not a mutex: a push waits for the
 	// network, and in a synctest bubble time stands still while anybody waits for a mutex.
 	pushing chan struct{}
+	stored  map[cid.Cid]time.Time // when topics and marks were last stored; for who holds pushing
+
+	known signed
 
 	mu      sync.Mutex
 	own     *Record // what Publish was given; nil before and after Withdraw
@@ -102,6 +98,8 @@ type Discovery struct {
 	current []byte  // its latest signed form
 	seq     uint64  // of current
 	seen    map[peer.ID]mark
+	wish    time.Time // when Run is to push at the latest; zero: as it would anyway
+	last    pushed
 }
 
 // mark is the highest sequence seen of a peer, and until when a record with it can be believed.
@@ -123,14 +121,14 @@ func New(h host.Host, cfg Config) (*Discovery, error) {
 		return nil, fmt.Errorf("bad discovery configuration: %d shards, validity %v, network %q", cfg.Shards, cfg.Validity, cfg.Network)
 	}
 	d := &Discovery{h: h, cfg: cfg, log: cfg.Logger, key: h.Peerstore().PrivKey(h.ID()),
-		wake: make(chan struct{}, 1), pushing: make(chan struct{}, 1), seen: make(map[peer.ID]mark)}
+		wake: make(chan struct{}, 1), pushing: make(chan struct{}, 1), stored: make(map[cid.Cid]time.Time), seen: make(map[peer.ID]mark)}
 	if d.log == nil {
 		d.log = slog.Default()
 	}
 	if d.key == nil {
 		return nil, errors.New("bad discovery configuration: host without its private key")
 	}
-	kinds, most := libp2precord.NamespacedValidator{namespace: validator{cfg.Network}}, map[string]int64{namespace: maxRecords}
+	kinds, most := libp2precord.NamespacedValidator{namespace: validator{cfg.Network, &d.known}}, map[string]int64{namespace: maxRecords}
 	for _, v := range cfg.Values {
 		if err := v.check(); err != nil {
 			return nil, err
@@ -162,15 +160,20 @@ func (d *Discovery) Close() error {
 	return d.dht.Close()
 }
 
-// Publish makes r this peer's record and pushes it into the DHT. The record is kept, whatever the error:
-// Run pushes it again until it expires. An error of the record itself (ErrMalformed, ErrBadTime,
-// ErrExpired, ErrReplayed) keeps the old one.
+// Publish makes r this peer's record, which whoever asks this peer has at once, and pushes it into the DHT: now, or where
+// another of the same topics was pushed a moment ago, soon after by Run, for the DHT's copy only stands in for a peer that
+// does not answer. The record is kept, whatever the error: Run pushes it again until it expires. An error of the record
+// itself (ErrMalformed, ErrBadTime, ErrExpired, ErrReplayed) keeps the old one.
 func (d *Discovery) Publish(ctx context.Context, r Record) error {
 	if err := d.set(r); err != nil {
 		return fmt.Errorf("publishing record: %w", err)
 	}
-	if err := d.push(ctx); err != nil {
-		d.poke()
+	if again := d.again(r); time.Until(again) > 0 {
+		d.poke(again)
+		return nil
+	}
+	if err := d.push(ctx, false); err != nil {
+		d.poke(time.Now().Add(firstRetry))
 		return fmt.Errorf("publishing record: %w", err)
 	}
 	return nil
@@ -183,7 +186,7 @@ func (d *Discovery) Withdraw(ctx context.Context) error {
 	if err := d.set(Record{Expires: now.Add(d.cfg.Validity).Truncate(time.Millisecond)}); err != nil {
 		return fmt.Errorf("withdrawing record: %w", err)
 	}
-	if err := d.push(ctx); err != nil && !errors.Is(err, ErrNoPeers) {
+	if err := d.push(ctx, false); err != nil && !errors.Is(err, ErrNoPeers) {
 		return fmt.Errorf("withdrawing record: %w", err)
 	}
 	return nil
@@ -203,7 +206,7 @@ func (d *Discovery) Mark(topics []Topic) error {
 	d.marks = slices.Clone(topics)
 	d.mu.Unlock()
 	if !same {
-		d.poke()
+		d.poke(time.Now().Add(firstRetry))
 	}
 	return nil
 }
@@ -261,92 +264,12 @@ func (d *Discovery) renewed(age time.Duration) (Record, []byte) {
 			d.log.Error("record not renewed", "err", err)
 		}
 	}
-	r, err := decode(d.cfg.Network, d.h.ID(), d.current, now)
+	r, err := decode(d.cfg.Network, d.h.ID(), d.current, now, &d.known)
 	if err != nil { // expired
 		d.own, d.current = nil, nil
 		return Record{}, nil
 	}
 	return r, d.current
-}
-
-// push puts the current record, its topics and the marks into the DHT.
-func (d *Discovery) push(ctx context.Context) error {
-	select {
-	case d.pushing <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	defer func() { <-d.pushing }()
-	r, data := d.renewed(time.Second)
-	keys := d.marked()
-	if data == nil && len(keys) == 0 {
-		return nil
-	}
-	if d.dht.RoutingTable().Size() == 0 {
-		return ErrNoPeers
-	}
-	ctx, cancel := context.WithTimeout(ctx, pushTimeout)
-	defer cancel()
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(pushers)
-	g.Go(func() error {
-		if data == nil {
-			return nil
-		}
-		if err := d.dht.PutValue(ctx, key(d.h.ID()), data); err != nil {
-			return fmt.Errorf("storing record: %w", err)
-		}
-		return nil
-	})
-	for _, k := range append(r.topicKeys(d.cfg.Network, shardOf(d.h.ID(), d.cfg.Shards)), keys...) {
-		g.Go(func() error {
-			if err := d.dht.Provide(ctx, k, true); err != nil {
-				return fmt.Errorf("storing topic: %w", err)
-			}
-			return nil
-		})
-	}
-	return g.Wait()
-}
-
-// Run keeps the record in the DHT until ctx ends, then returns nil.
-func (d *Discovery) Run(ctx context.Context) error {
-	// Soon after the start the routing table is small and the first copies lie in the wrong places.
-	early := []time.Duration{d.cfg.Validity / 40, d.cfg.Validity / 10}
-	retry := firstRetry
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-d.wake:
-			timer.Reset(firstRetry)
-			continue
-		case <-timer.C:
-		}
-		err := d.push(ctx)
-		switch {
-		case err != nil:
-			d.log.Debug("record not pushed", "err", err)
-			timer.Reset(retry)
-			retry = min(2*retry, maxRetry)
-		case len(early) > 0:
-			timer.Reset(early[0])
-			early = early[1:]
-		default:
-			timer.Reset(d.cfg.Validity * 2 / 5)
-			retry = firstRetry
-		}
-	}
-}
-
-// poke tells Run that a push failed.
-func (d *Discovery) poke() {
-	select {
-	case d.wake <- struct{}{}:
-	default:
-	}
 }
 
 // answer gives a stranger our record.
@@ -485,7 +408,7 @@ func (d *Discovery) fetch(ctx context.Context, p peer.AddrInfo) (Found, error) {
 // believe decodes a record and refuses one that is older than what was seen before.
 func (d *Discovery) believe(p peer.ID, data []byte) (Record, error) {
 	now := time.Now()
-	r, err := decode(d.cfg.Network, p, data, now)
+	r, err := decode(d.cfg.Network, p, data, now, &d.known)
 	if err != nil {
 		return Record{}, err
 	}

@@ -139,7 +139,7 @@ func TestMarks(t *testing.T) {
 	}
 	publish(t, ds[1], offer("gpu/h100", "local", "one"))
 	for err := ErrNoPeers; err != nil; { // as Run does
-		if err = ds[2].push(t.Context()); err != nil && !errors.Is(err, ErrNoPeers) {
+		if err = ds[2].push(t.Context(), true); err != nil && !errors.Is(err, ErrNoPeers) {
 			t.Fatal(err)
 		}
 	}

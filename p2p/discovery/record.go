@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/ipfs/go-cid"
@@ -144,8 +145,9 @@ func encode(network string, key crypto.PrivKey, r Record, now time.Time) ([]byte
 	return out, nil
 }
 
-// decode reads the record of peer p and believes nothing: size, key, signature, limits and time are checked.
-func decode(network string, p peer.ID, data []byte, now time.Time) (Record, error) {
+// decode reads the record of peer p and believes nothing: size, key, signature, limits and time are checked. Signatures that known has are
+// not looked at again.
+func decode(network string, p peer.ID, data []byte, now time.Time, known *signed) (Record, error) {
 	if len(data) > MaxRecord {
 		return Record{}, fmt.Errorf("%w: %d bytes, at most %d", ErrMalformed, len(data), MaxRecord)
 	}
@@ -166,10 +168,53 @@ func decode(network string, p peer.ID, data []byte, now time.Time) (Record, erro
 	if err := s.UnmarshalRecord(env.RawPayload); err != nil {
 		return Record{}, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
-	if _, err := record.ConsumeTypedEnvelope(data, &sealed{network: network}); err != nil {
+	if err := known.once(data, func() error {
+		_, err := record.ConsumeTypedEnvelope(data, &sealed{network: network})
+		return err
+	}); err != nil {
 		return Record{}, fmt.Errorf("%w: %w", ErrBadSignature, err)
 	}
 	return s.Record, s.check(now)
+}
+
+// signed are the last envelopes of one network whose signatures were found good: the DHT has a record judged each time that it is offered,
+// chosen or handed on. Its nil form has none.
+type signed struct {
+	mu   sync.Mutex
+	good map[[sha256.Size]byte]bool
+	last [maxSigned][sha256.Size]byte // a ring
+	next int
+}
+
+// maxSigned envelopes are remembered.
+const maxSigned = 1024
+
+// once runs verify, unless it went well for these bytes before.
+func (s *signed) once(data []byte, verify func() error) error {
+	if s == nil {
+		return verify()
+	}
+	id := sha256.Sum256(data)
+	s.mu.Lock()
+	good := s.good[id]
+	s.mu.Unlock()
+	if good {
+		return nil
+	}
+	if err := verify(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.good == nil {
+		s.good = map[[sha256.Size]byte]bool{}
+	}
+	if !s.good[id] { // another may have been faster
+		delete(s.good, s.last[s.next])
+		s.good[id], s.last[s.next] = true, id
+		s.next = (s.next + 1) % maxSigned
+	}
+	return nil
 }
 
 // matches reports whether the record is about a topic.

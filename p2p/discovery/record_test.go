@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -57,13 +58,13 @@ func TestRecordRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := decode("test", idOf(1), data, epoch)
+		got, err := decode("test", idOf(1), data, epoch, nil)
 		if err != nil || !equal(got, r) {
 			t.Fatalf("%+v became %+v: %v", r, got, err)
 		}
 		i := rapid.IntRange(0, len(data)-1).Draw(t, "byte")
 		data[i] ^= 1 << rapid.IntRange(0, 7).Draw(t, "bit")
-		if got, err := decode("test", idOf(1), data, epoch); err == nil && !equal(got, r) {
+		if got, err := decode("test", idOf(1), data, epoch, nil); err == nil && !equal(got, r) {
 			t.Fatalf("with a flipped bit %+v became %+v", r, got)
 		}
 	})
@@ -121,7 +122,7 @@ func TestRecordRefused(t *testing.T) {
 		"long class":         {seal("test", 1, func(r *Record) { r.Topics[0].Class = strings.Repeat("a", 33) }), ErrMalformed},
 		"class not UTF-8 ok": {seal("test", 1, func(r *Record) { r.Topics[0].Class = "é" }), ErrMalformed},
 	} {
-		_, err := decode("test", idOf(1), tc.data, epoch)
+		_, err := decode("test", idOf(1), tc.data, epoch, nil)
 		if tc.want == nil && err != nil || !errors.Is(err, tc.want) {
 			t.Errorf("%s: got %v, want %v", name, err, tc.want)
 		}
@@ -131,7 +132,7 @@ func TestRecordRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := decode("test", peer.ID(raw), seal("test", 1, nil), epoch); !errors.Is(err, ErrBadSignature) {
+	if _, err := decode("test", peer.ID(raw), seal("test", 1, nil), epoch, nil); !errors.Is(err, ErrBadSignature) {
 		t.Errorf("small-order key: got %v, want ErrBadSignature", err)
 	}
 }
@@ -139,7 +140,7 @@ func TestRecordRefused(t *testing.T) {
 func TestSelect(t *testing.T) {
 	t.Parallel()
 	now := time.UnixMilli(time.Now().UnixMilli())
-	v := validator{"test"}
+	v := validator{"test", &signed{}}
 	at := func(age time.Duration, payload string) []byte {
 		signed := now.Add(-age)
 		data, err := encode("test", p2ptest.Key(1), Record{Seq: uint64(signed.UnixMilli()), Expires: signed.Add(MaxValidity), Payload: []byte(payload)}, now)
@@ -203,7 +204,7 @@ func FuzzRecord(f *testing.F) {
 				t.Fatalf("%+v became %+v: %v", s.Record, again.Record, err)
 			}
 		}
-		r, err := decode("test", idOf(1), data, epoch)
+		r, err := decode("test", idOf(1), data, epoch, nil)
 		if err != nil {
 			return
 		}
@@ -211,8 +212,71 @@ func FuzzRecord(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if again, err := decode("test", idOf(1), out, epoch); err != nil || !equal(again, r) {
+		if again, err := decode("test", idOf(1), out, epoch, nil); err != nil || !equal(again, r) {
 			t.Fatalf("%+v became %+v: %v", r, again, err)
 		}
 	})
+}
+
+// A signature is looked at once while it is among the last that were good; what else is wrong with a record is seen each time.
+func TestSignaturesAreRemembered(t *testing.T) {
+	t.Parallel()
+	now := time.UnixMilli(time.Now().UnixMilli())
+	data, err := encode("test", p2ptest.Key(1), Record{Seq: uint64(now.UnixMilli()), Expires: now.Add(MaxValidity)}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := &signed{}
+	for range 2 {
+		if _, err := decode("test", idOf(1), data, now, known); err != nil {
+			t.Error(err)
+		}
+		if _, err := decode("test", idOf(2), data, now, known); !errors.Is(err, ErrBadSignature) {
+			t.Errorf("as another's record: %v", err)
+		}
+		if _, err := decode("test", idOf(1), data, now.Add(2*MaxValidity), known); !errors.Is(err, ErrExpired) {
+			t.Errorf("when it is over: %v", err)
+		}
+		bad := bytes.Clone(data)
+		bad[len(bad)-1] ^= 1
+		if _, err := decode("test", idOf(1), bad, now, known); err == nil {
+			t.Error("with another signature it is taken")
+		}
+	}
+	looked := 0
+	for i := range maxSigned + 1 {
+		for range 2 {
+			_ = known.once([]byte(strconv.Itoa(i)), func() error { looked++; return nil })
+		}
+	}
+	_ = known.once([]byte("0"), func() error { looked++; return nil })
+	if looked != maxSigned+2 || len(known.good) != maxSigned {
+		t.Errorf("looked %d times, %d are remembered", looked, len(known.good))
+	}
+	if err := known.once([]byte("bad"), func() error { return ErrMalformed }); !errors.Is(err, ErrMalformed) {
+		t.Errorf("what is bad: %v", err)
+	}
+}
+
+// BenchmarkPut is what the DHT asks when a record that it holds is offered anew: to judge it, and to choose.
+func BenchmarkPut(b *testing.B) {
+	now := time.UnixMilli(time.Now().UnixMilli())
+	data, err := encode("test", p2ptest.Key(1), Record{Seq: uint64(now.UnixMilli()), Expires: now.Add(MaxValidity)}, now)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, known := range map[string]*signed{"anew": nil, "known": {}} {
+		b.Run(name, func(b *testing.B) {
+			v := validator{"test", known}
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := v.Validate(key(idOf(1)), data); err != nil {
+					b.Fatal(err)
+				}
+				if _, err := v.Select(key(idOf(1)), [][]byte{data, data}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
 }

@@ -10,7 +10,10 @@ import (
 )
 
 // validator is what the DHT asks before it stores or returns a record.
-type validator struct{ network string }
+type validator struct {
+	network string
+	known   *signed
+}
 
 // Validate checks everything that can be checked about one record.
 func (v validator) Validate(key string, value []byte) error {
@@ -46,5 +49,5 @@ func (v validator) decode(key string, value []byte) (Record, error) {
 	if err != nil {
 		return Record{}, fmt.Errorf("%w: key: %w", ErrMalformed, err)
 	}
-	return decode(v.network, p, value, time.Now())
+	return decode(v.network, p, value, time.Now(), v.known)
 }

@@ -38,6 +38,12 @@ type role struct {
 }
 
 func TestMain(m *testing.M) {
+	if text := os.Getenv(refuseVar); text != "" {
+		if err := refuseCalls(text); err != nil {
+			fmt.Fprintln(os.Stderr, "refusing system calls:", err)
+			os.Exit(1)
+		}
+	}
 	if text := os.Getenv(roleVar); text != "" {
 		var r role
 		if err := json.Unmarshal([]byte(text), &r); err != nil {
@@ -78,7 +84,7 @@ func (r role) serve() error {
 	if r.Mode == "wireguard" {
 		return r.wireguard(f)
 	}
-	h, err := p2p.New(p2p.Config{Key: p2ptest.Key(r.Me), Network: p2ptest.Network, Listen: []string{"/ip4/" + r.Listen[r.Me] + "/udp/4001/quic-v1"}, Logger: p2ptest.Quiet()})
+	h, err := p2p.New(p2p.Config{Key: p2ptest.Key(r.Me), Network: p2ptest.Network, Listen: []string{quicOn(r.Listen[r.Me])}, Logger: p2ptest.Quiet()})
 	if err != nil {
 		return err
 	}
@@ -92,7 +98,7 @@ func (r role) serve() error {
 	if err != nil {
 		return err
 	}
-	h.Peerstore().AddAddr(id, multiaddr("/ip4/"+r.Listen[other]+"/udp/4001/quic-v1"), time.Hour)
+	h.Peerstore().AddAddr(id, multiaddr(quicOn(r.Listen[other])), time.Hour)
 	pub, err := key(other).Public()
 	if err != nil {
 		return err
@@ -140,6 +146,15 @@ func (r role) wireguard(f *os.File) error {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	d.Close()
 	return nil
+}
+
+// quicOn is where a peer listens.
+func quicOn(addr string) string {
+	family := "ip4"
+	if netip.MustParseAddr(addr).Is6() {
+		family = "ip6"
+	}
+	return "/" + family + "/" + addr + "/udp/4001/quic-v1"
 }
 
 // fixedMTU is a TUN whose interface is in another namespace, where its MTU cannot be asked for.
@@ -210,6 +225,12 @@ func veth(t testing.TB, a, b *natlab.Namespace) {
 // newLab makes the peers of a mode. Link joins their namespaces.
 func newLab(t testing.TB, mode string, link func(t testing.TB, a, b *natlab.Namespace)) *lab {
 	t.Helper()
+	return newLabOn(t, mode, [2]string{"192.0.2.1", "192.0.2.2"}, link)
+}
+
+// newLabOn is newLab with peers at other addresses.
+func newLabOn(t testing.TB, mode string, on [2]string, link func(t testing.TB, a, b *natlab.Namespace)) *lab {
+	t.Helper()
 	needsNamespaces(t)
 	var nets [2]*natlab.Namespace
 	for i := range nets {
@@ -219,7 +240,7 @@ func newLab(t testing.TB, mode string, link func(t testing.TB, a, b *natlab.Name
 	if mode == "raw" {
 		return &lab{&end{nets[0], "192.0.2.1"}, &end{nets[1], "192.0.2.2"}}
 	}
-	r := role{Mode: mode, Listen: [2]string{"192.0.2.1", "192.0.2.2"}, Address: [2]string{"10.77.0.2", "10.77.0.3"}, MTU: 1420}
+	r := role{Mode: mode, Listen: on, Address: [2]string{"10.77.0.2", "10.77.0.3"}, MTU: 1420}
 	var ends [2]*end
 	var ready [2]io.Reader
 	for i := range ends {

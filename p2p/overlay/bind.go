@@ -31,17 +31,8 @@ func (m *member) DstIP() netip.Addr   { return m.Address }
 func (m *member) SrcIP() netip.Addr   { return netip.Addr{} }
 
 const (
-	// arrivals is how many trains wait for a device, maxWaiting how many bytes of buffers.
-	arrivals   = 2048
-	maxWaiting = 8 << 20
-	// maxOneWaiting is one member's share: its flood leaves room for the others.
-	maxOneWaiting = maxWaiting * 3 / 4
-	// inbound is how many packets may be between the device's queue and the TUN: what waits, waits where small ones pass.
-	inbound = 512
-	// inboundStuck is after how long those that did not come out count as dropped by WireGuard.
-	inboundStuck = 5 * time.Millisecond
-	// smallDatagram is what the small ones have at most.
-	smallDatagram = 512
+	// insideStuck is after how long those that did not come out count as dropped by WireGuard.
+	insideStuck = 5 * time.Millisecond
 	// batchSize is how many packets WireGuard handles at once.
 	batchSize = conn.IdealBatchSize
 )
@@ -54,96 +45,80 @@ type arrival struct {
 	taken  chan struct{} // what a stream waits for; nil for datagrams
 }
 
-// push queues what has come for a device; what there is no room for is dropped. The caller holds the buffer.
-func (d *Device) push(a arrival) bool {
-	size := int64(len(a.buf.b))
-	full := d.waiting.Add(size) > maxWaiting
-	if a.member != nil && a.member.waiting.Add(size) > maxOneWaiting {
-		full = true
+// drop lets a stream go on whose packet will not be handled, or was.
+func (a arrival) drop() {
+	if a.taken != nil {
+		<-a.taken
 	}
+}
+
+// passage counts the packets that are between a device's inbox and the TUN. What there is more waits in the inbox, where small
+// ones pass.
+type passage struct {
+	mu      sync.Mutex
+	inside  int
+	pace    pace
+	counted time.Time     // when inside was last set right
+	less    chan struct{} // 1: some have come out
+}
+
+// enter counts packets in.
+func (p *passage) enter(n int) {
+	p.mu.Lock()
+	p.inside += n
+	p.mu.Unlock()
+}
+
+// leave says that packets have come out at the TUN.
+func (p *passage) leave(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	full := p.inside >= p.pace.most()
+	p.inside = max(0, p.inside-n)
+	p.pace.done(n, time.Now())
 	if full {
-		d.unqueue(a)
-		d.n.stats.dropped[dropBusy].Add(1)
-		return false
-	}
-	a.buf.hold()
-	select {
-	case d.lane(a) <- a:
-		return true
-	default:
-		a.buf.release()
-		d.unqueue(a)
-		d.n.stats.dropped[dropBusy].Add(1)
-		return false
-	}
-}
-
-// lane is the queue for a train. Only its length tells what is in it: a single datagram that is not full is a heartbeat, an
-// acknowledgement or a handshake, and passes bulk.
-func (d *Device) lane(a arrival) chan arrival {
-	if len(a.data) <= a.seg && len(a.data) <= smallDatagram {
-		return d.small
-	}
-	return d.rx
-}
-
-// next takes what is to be handled next; !ok where nothing waits.
-func (d *Device) next() (a arrival, ok bool) {
-	select {
-	case a = <-d.small:
-		return a, true
-	default:
-	}
-	select {
-	case a = <-d.rx:
-		return a, true
-	default:
-		return a, false
-	}
-}
-
-// admit waits until WireGuard has less to do.
-func (d *Device) admit(closed <-chan struct{}) {
-	if d.inside.Load() < inbound {
-		return
-	}
-	if now := time.Now(); now.Sub(d.counted) > time.Second { // those that WireGuard dropped were counted in, and never out
-		d.counted = now
-		d.inside.Store(0)
-		return
-	}
-	t := time.NewTimer(inboundStuck)
-	defer t.Stop()
-	for d.inside.Load() >= inbound {
 		select {
-		case <-d.outside:
-		case <-t.C:
-			d.inside.Store(0)
-		case <-closed:
-			return
-		}
-	}
-}
-
-// written says that packets have come out at the TUN.
-func (d *Device) written(n int) {
-	was := d.inside.Add(int64(-n)) + int64(n)
-	if was < int64(n) {
-		d.inside.Store(0)
-	}
-	if was >= inbound {
-		select {
-		case d.outside <- struct{}{}:
+		case p.less <- struct{}{}:
 		default:
 		}
 	}
 }
 
-func (d *Device) unqueue(a arrival) {
-	size := int64(len(a.buf.b))
-	d.waiting.Add(-size)
-	if a.member != nil {
-		a.member.waiting.Add(-size)
+// full reports whether more must wait.
+func (p *passage) full() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.inside < p.pace.most() {
+		return false
+	}
+	if now := time.Now(); now.Sub(p.counted) > time.Second { // those that WireGuard dropped were counted in, and never out
+		p.counted, p.inside = now, 0
+		return false
+	}
+	return true
+}
+
+func (p *passage) reset() {
+	p.mu.Lock()
+	p.inside = 0
+	p.mu.Unlock()
+}
+
+// admit waits until WireGuard has less to do.
+func (p *passage) admit(closed <-chan struct{}) {
+	if !p.full() {
+		return
+	}
+	t := time.NewTimer(insideStuck)
+	defer t.Stop()
+	for p.full() {
+		select {
+		case <-p.less:
+		case <-t.C:
+			p.reset()
+		case <-closed:
+			return
+		}
 	}
 }
 
@@ -192,20 +167,20 @@ func (b *bind) ParseEndpoint(key string) (conn.Endpoint, error) {
 
 // receive waits for datagrams and copies as many as there is room for.
 func (b *bind) receive(closed <-chan struct{}, packets [][]byte, sizes []int, eps []conn.Endpoint) (int, error) {
-	b.d.admit(closed)
+	b.d.passage.admit(closed)
 	n := 0
 	data := 0
-	defer func() { b.d.inside.Add(int64(data)) }()
+	defer func() { b.d.passage.enter(data) }()
 	for n < len(packets) {
 		if len(b.rest.data) == 0 {
 			var ok bool
-			if b.rest, ok = b.d.next(); !ok {
+			if b.rest, ok = b.d.inbox.get(); !ok {
 				if n > 0 {
 					return n, nil
 				}
 				select {
-				case b.rest = <-b.d.small:
-				case b.rest = <-b.d.rx:
+				case <-b.d.inbox.ready:
+					continue
 				case <-closed:
 					return 0, net.ErrClosed
 				}
@@ -215,7 +190,7 @@ func (b *bind) receive(closed <-chan struct{}, packets [][]byte, sizes []int, ep
 		for n < len(packets) && len(b.rest.data) > 0 {
 			p := b.rest.pop()
 			if b.rest.member == nil {
-				if m = b.d.initiator(p); m == nil {
+				if m = b.d.initiator(p, b.rest.from.to); m == nil {
 					b.d.n.stats.dropped[dropUnknown].Add(1)
 					continue
 				}
@@ -227,11 +202,8 @@ func (b *bind) receive(closed <-chan struct{}, packets [][]byte, sizes []int, ep
 			n++
 		}
 		if len(b.rest.data) == 0 {
-			b.d.unqueue(b.rest)
 			b.rest.buf.release()
-			if b.rest.taken != nil {
-				<-b.rest.taken
-			}
+			b.rest.drop()
 			b.rest = arrival{}
 		}
 	}
@@ -285,7 +257,7 @@ func (d *Device) hand(m *member, packets [][]byte) {
 	for _, p := range packets {
 		buf := newBuffer(len(p))
 		n := copy(buf.b, p)
-		to.push(arrival{train: train{buf: buf, data: buf.b[:n], seg: n}, member: from})
+		to.inbox.put(arrival{train: train{buf: buf, data: buf.b[:n], seg: n}, member: from})
 		buf.release()
 	}
 }

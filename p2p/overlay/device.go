@@ -29,7 +29,13 @@ import (
 const (
 	handshakeRate  = 400
 	handshakeBurst = 2 * MaxMembers
+	// knownRate is for initiations from where members are now, beyond the others: a flood of forged ones cuts off nobody whose
+	// handshake is only to be renewed.
+	knownRate, knownBurst = 100, MaxMembers
 )
+
+// disallowed begins what WireGuard says of a packet in which a member gives itself another's address. It has dropped it.
+const disallowed = "IPv4 packet with disallowed source"
 
 // Device is one membership, until it is closed.
 type Device struct {
@@ -42,13 +48,11 @@ type Device struct {
 	wg    *device.Device
 	macs  device.CookieChecker
 	rate  *rate.Limiter
+	known *rate.Limiter
+	where atomic.Pointer[map[netip.AddrPort]bool] // where members are now
 
-	rx      chan arrival
-	small   chan arrival  // those that go first
-	inside  atomic.Int64  // packets between these and the TUN, about
-	counted time.Time     // when inside was last set right; the receiver's alone
-	outside chan struct{} // 1: some have come out
-	waiting atomic.Int64  // bytes of buffers in rx
+	inbox   *inbox
+	passage passage
 	probes  chan probe
 	poke    chan struct{} // 1: look now which members are to be probed
 
@@ -75,28 +79,35 @@ type member struct {
 
 	direct  atomic.Pointer[route] // nil: over the stream
 	mtu     atomic.Int32          // of the direct path
-	waiting atomic.Int64          // bytes of buffers in the device's queue
+	waiting [2]backlog            // in the device's inbox, small and large; guarded by it
 	out     *carrier
 	probing probing
 
 	gone  bool // guarded by the network's index, as is given
 	given []given
 
-	inflight int       // packets between the queue and the kernel; guarded by the queue, as is lastSent
+	inflight int       // packets between the queue and the kernel; guarded by the queue, as is what follows
+	pace     pace      // how many there may be
 	lastSent time.Time // when some last left
 }
 
 func newDevice(n *Network, cfg Config, pub PublicKey, tun *tunnel) *Device {
 	d := &Device{n: n, cfg: cfg, pub: pub, log: cfg.Log.With("overlay", cfg.Address), tun: tun, queue: newQueue(&n.stats),
-		rate: rate.NewLimiter(handshakeRate, handshakeBurst),
-		rx:   make(chan arrival, arrivals), small: make(chan arrival, arrivals), outside: make(chan struct{}, 1), probes: make(chan probe, probeQueue), poke: make(chan struct{}, 1), byKey: make(map[PublicKey]*member)}
+		rate: rate.NewLimiter(handshakeRate, handshakeBurst), known: rate.NewLimiter(knownRate, knownBurst),
+		inbox: newInbox(&n.stats), passage: passage{less: make(chan struct{}, 1)},
+		probes: make(chan probe, probeQueue), poke: make(chan struct{}, 1), byKey: make(map[PublicKey]*member)}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.byAddr.Store(new(map[netip.Addr]*member))
+	d.where.Store(new(map[netip.AddrPort]bool))
 	d.macs.Init(device.NoisePublicKey(pub))
 	tun.d = d
 	d.wg = device.NewDevice(tun, &bind{d: d}, &device.Logger{
-		Verbosef: device.DiscardLogf,
-		Errorf:   func(format string, args ...any) { d.log.Debug("wireguard", "err", fmt.Sprintf(format, args...)) },
+		Verbosef: func(format string, _ ...any) {
+			if strings.HasPrefix(format, disallowed) {
+				n.stats.dropped[dropSpoofed].Add(1)
+			}
+		},
+		Errorf: func(format string, args ...any) { d.log.Debug("wireguard", "err", fmt.Sprintf(format, args...)) },
 	})
 	return d
 }
@@ -136,6 +147,7 @@ func (d *Device) Close() error {
 		}
 		d.queue.close()
 		d.wg.Close() // and the TUN
+		d.inbox.close()
 		d.tasks.Wait()
 		if d.cfg.Outside != nil {
 			d.cfg.Outside.SetWriter(nil)
@@ -263,8 +275,8 @@ func (d *Device) newMember(m Member, self peer.ID) (*member, error) {
 
 // initiator is the member that an initiation says it is from. WireGuard finds out whether that is true; until then it is
 // where the answer goes.
-func (d *Device) initiator(p []byte) *member {
-	if !d.rate.Allow() {
+func (d *Device) initiator(p []byte, from netip.AddrPort) *member {
+	if !((*d.where.Load())[from] && d.known.Allow()) && !d.rate.Allow() {
 		return nil
 	}
 	// The first half of Noise IK's first message, as in device.ConsumeMessageInitiation.
@@ -288,6 +300,17 @@ func (d *Device) initiator(p []byte) *member {
 		return nil
 	}
 	return d.member(pub)
+}
+
+// locate notes where members are now.
+func (d *Device) locate() {
+	where := make(map[netip.AddrPort]bool)
+	for _, m := range *d.byAddr.Load() {
+		if r := m.direct.Load(); r != nil {
+			where[r.to] = true
+		}
+	}
+	d.where.Store(&where)
 }
 
 func mixHash(to *[blake2s.Size]byte, h, data []byte) {

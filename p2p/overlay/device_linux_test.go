@@ -146,8 +146,7 @@ func TestAConnectionOutlivesItsDirectPath(t *testing.T) {
 	for _, wire := range wires {
 		wire.Down.Store(true)
 	}
-	overlay.MarkDirectLost(w.da)
-	overlay.MarkDirectLost(w.db)
+	call() // what is sent meanwhile makes that known
 	eventually(t, "the stream carries", both(overlay.PathRelayed))
 	call()
 	for _, wire := range wires {
@@ -327,6 +326,9 @@ func TestNobodySpeaksUnderAnothersAddress(t *testing.T) {
 		_, _ = forger.WriteTo(bytes.Repeat([]byte("lie"), 100), in.LocalAddr())
 		return rx() > 4000
 	})
+	if w.dropped()["spoofed"] == 0 {
+		t.Error("they were not counted: ", w.dropped())
+	}
 	honest := w.b.packet(t, "10.77.0.3:0")
 	if _, err := honest.WriteTo([]byte("truth"), in.LocalAddr()); err != nil {
 		t.Fatal(err)

@@ -9,6 +9,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"golang.org/x/crypto/blake2s"
+	"golang.org/x/crypto/chacha20poly1305"
+	"golang.org/x/crypto/curve25519"
 	"golang.zx2c4.com/wireguard/conn"
 	"golang.zx2c4.com/wireguard/device"
 	"golang.zx2c4.com/wireguard/tun"
@@ -23,6 +26,7 @@ type Wire struct {
 	mu   sync.Mutex
 	keep bool
 	kept [][]byte
+	to   map[netip.AddrPort]int // bytes
 }
 
 func (w *Wire) send(packets [][]byte, to netip.AddrPort) error {
@@ -32,6 +36,10 @@ func (w *Wire) send(packets [][]byte, to netip.AddrPort) error {
 	}
 	w.mu.Lock()
 	for _, p := range packets {
+		if w.to == nil {
+			w.to = make(map[netip.AddrPort]int)
+		}
+		w.to[to] += len(p)
 		if w.keep {
 			w.kept = append(w.kept, slices.Clone(p))
 		}
@@ -62,15 +70,6 @@ func Rewire(n *Network) []*Wire {
 	return out
 }
 
-// MarkDirectLost makes a device find out now that its direct paths are gone, in place of the seconds without an answer.
-func MarkDirectLost(d *Device) {
-	for _, m := range *d.byAddr.Load() {
-		m.probing.mu.Lock()
-		m.probing.missed = maxMissed
-		m.probing.mu.Unlock()
-	}
-}
-
 // Protocol is the stream protocol of a host's overlays.
 var Protocol = (*Network).protocol
 
@@ -94,6 +93,55 @@ func (w *Wire) Record() (sent func() [][]byte) {
 		w.keep = false
 		return w.kept
 	}
+}
+
+// To is how many bytes were sent to an address.
+func (w *Wire) To(a netip.AddrPort) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.to[a]
+}
+
+// At is where a member's packets are sent, zero without a direct path.
+func At(d *Device, key PublicKey) (at netip.AddrPort) {
+	if m := d.member(key); m != nil {
+		if r := m.direct.Load(); r != nil {
+			at = r.to
+		}
+	}
+	return at
+}
+
+// Forged is an initiation to a device that says it is from a member, by one who has neither's private key.
+func Forged(t testing.TB, to, member PublicKey) []byte {
+	t.Helper()
+	ephemeral := PrivateKey{0: 8, 1: 99, 31: 64}
+	pub, err := ephemeral.Public()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var hash, chain [blake2s.Size]byte
+	mixHash(&hash, device.InitialHash[:], to[:])
+	mixHash(&hash, hash[:], pub[:])
+	device.KDF1(&chain, device.InitialChainKey[:], pub[:])
+	shared, err := curve25519.X25519(ephemeral[:], to[:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var key [chacha20poly1305.KeySize]byte
+	device.KDF2(&chain, &key, chain[:], shared)
+	aead, err := chacha20poly1305.New(key[:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, device.MessageInitiationSize)
+	b[0] = kindInitiation
+	copy(b[8:], pub[:])
+	aead.Seal(b[40:40], device.ZeroNonce[:], member[:], hash[:])
+	var macs device.CookieGenerator
+	macs.Init(device.NoisePublicKey(to))
+	macs.AddMacs(b)
+	return b
 }
 
 // nowhere is a TUN from which nothing comes.

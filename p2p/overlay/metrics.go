@@ -5,7 +5,7 @@ import "github.com/prometheus/client_golang/prometheus"
 var (
 	descDropped = prometheus.NewDesc("starling_overlay_dropped_packets_total", "Packets that overlays dropped, by reason.", []string{"reason"}, nil)
 	descProbes  = prometheus.NewDesc("starling_overlay_probes_total", "Probes for paths to members, sent and answered.", []string{"what"}, nil)
-	descPaths   = prometheus.NewDesc("starling_overlay_direct_paths_total", "Direct paths to members that were found and lost.", []string{"what"}, nil)
+	descPaths   = prometheus.NewDesc("starling_overlay_direct_paths_total", "Direct paths to members that were found, lost, and left for faster ones.", []string{"what"}, nil)
 	descDevices = prometheus.NewDesc("starling_overlay_devices", "Overlays that this peer is in now, once for each of its members.", nil, nil)
 	descMembers = prometheus.NewDesc("starling_overlay_members", "Other members by how they are reached now.", []string{"path"}, nil)
 	descBytes   = prometheus.NewDesc("starling_overlay_bytes", "Bytes to and from the members of now, WireGuard's own included.", []string{"direction"}, nil)
@@ -32,6 +32,7 @@ func (n *Network) Collect(ch chan<- prometheus.Metric) {
 	count(descProbes, prometheus.CounterValue, float64(n.stats.probes.answered.Load()), "answered")
 	count(descPaths, prometheus.CounterValue, float64(n.stats.paths.up.Load()), "found")
 	count(descPaths, prometheus.CounterValue, float64(n.stats.paths.down.Load()), "lost")
+	count(descPaths, prometheus.CounterValue, float64(n.stats.paths.moved.Load()), "moved")
 	list := *n.list.Load()
 	count(descDevices, prometheus.GaugeValue, float64(len(list)))
 	paths := map[Path]int{PathDirect: 0, PathRelayed: 0, PathNone: 0}

@@ -29,7 +29,7 @@ func TestMetricsAreWhole(t *testing.T) {
 			}
 		}
 	}
-	if want := int(drops) + 2 + 2 + 1 + 3 + 2; series != want || spoofed != 3 {
+	if want := int(drops) + 2 + 3 + 1 + 3 + 2; series != want || spoofed != 3 {
 		t.Fatalf("%d series, want %d; spoofed %v", series, want, spoofed)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
+	ma "github.com/multiformats/go-multiaddr"
 	"golang.zx2c4.com/wireguard/device"
 )
 
@@ -28,11 +29,13 @@ type Network struct {
 	name     string // of the libp2p network
 	log      *slog.Logger
 	stats    Stats
+	plain    bool         // ports are used without offloads
 	greeting atomic.Int64 // streams that have not said yet whose they are
 	watch    *network.NotifyBundle
 
 	mu      sync.Mutex
 	h       host.Host
+	seen    func() []ma.Multiaddr // where others see this host; nil: not known
 	ports   []port
 	devices map[PublicKey]*Device
 	shared  bool
@@ -56,10 +59,15 @@ func New(name string, log *slog.Logger) *Network {
 	return n
 }
 
-// Attach gives the host that the streams go over.
-func (n *Network) Attach(h host.Host) {
+// Plain makes the ports that are opened from now on do without the kernel's offloads (UDP_SEGMENT, UDP_GRO) and with one datagram
+// a call, for kernels and sandboxes in which those fail; where they are merely missing that is found out. It is called
+// before [Network.ListenUDP].
+func (n *Network) Plain() { n.plain = true }
+
+// Attach gives the host that the streams go over, and what knows where others see it, which may be nil.
+func (n *Network) Attach(h host.Host, seen func() []ma.Multiaddr) {
 	n.mu.Lock()
-	n.h = h
+	n.h, n.seen = h, seen
 	n.mu.Unlock()
 	h.SetStreamHandler(n.protocol(), n.accept)
 	h.Network().Notify(n.watch)

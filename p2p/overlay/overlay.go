@@ -11,11 +11,15 @@
 //
 // Which path a member's packets take is decided by probes, not by WireGuard's roaming:
 //
-//	probe  5 0 0 0 ‖ tag (8) ‖ nonce (24) ‖ XChaCha20-Poly1305{ kind u8 ‖ id u64 ‖ size u16 ‖ zeros }
+//	probe  5 0 0 0 ‖ tag (8) ‖ nonce (24) ‖ XChaCha20-Poly1305{ kind u8 ‖ id u64 ‖ size u16 ‖ more ‖ zeros }
 //
 // The tag names the pair of members and the direction; the key comes from their two static keys, so that nobody else can
-// make one. A ping is answered by a pong with its id on the path it came by. A path is used from its first pong on, and
-// given up when several pings in a row go unanswered. Padded pings find out how large a packet the path takes.
+// make one. A ping is answered by a pong with its id on the path it came by, in which more is the address that the ping came
+// from. A path is used from its first pong on, and given up when several pings in a row go unanswered; traffic that nobody
+// answers makes it be asked for. Padded pings find out how large a packet the path takes, and now and then the path is compared
+// with the member's other addresses. A call, which goes over the stream while there is no direct path, tells addresses
+// at which the caller may be (more: count u8 ‖ { IPv6 (16), IPv4 in it ‖ port u16 }*), and is answered by the same; then both send
+// to all of them at once, which opens the routers on the way.
 //
 //	stream  /starling/overlay/1/<network>: sender's key (32) ‖ receiver's key (32) ‖ { length u16 ‖ datagram }*
 package overlay

@@ -14,11 +14,6 @@ import (
 	"golang.org/x/crypto/chacha20poly1305"
 	"golang.org/x/crypto/curve25519"
 	"golang.zx2c4.com/wireguard/device"
-
-	"github.com/libp2p/go-libp2p/core/network"
-	"github.com/libp2p/go-libp2p/core/peer"
-	ma "github.com/multiformats/go-multiaddr"
-	manet "github.com/multiformats/go-multiaddr/net"
 )
 
 const (
@@ -28,10 +23,8 @@ const (
 	// the mappings of NATs alive too.
 	probeIdle = 5 * time.Second
 	probeBusy = 2 * time.Second
-	// probeAgain is after how long a ping counts as missed, and the next is sent.
+	// probeAgain is the pause where there is reason to ask.
 	probeAgain = 500 * time.Millisecond
-	// maxMissed pings in a row give a path up.
-	maxMissed = 5
 	// searchMost is the longest pause between searches for a direct path, searchBusy with traffic.
 	searchMost = 30 * time.Second
 	searchBusy = 5 * time.Second
@@ -42,10 +35,9 @@ const (
 	// mtuRounds is how often each size is tried, mtuEvery after how long all are tried again.
 	mtuRounds = 3
 	mtuEvery  = 10 * time.Minute
-	// maxCandidates bounds the addresses that are tried for one member, maxPings the pings that may still be answered.
-	maxCandidates = 16
-	maxPings      = 128
-	pingLife      = 5 * time.Second
+	// maxPings bounds the pings that may still be answered.
+	maxPings = 256
+	pingLife = 5 * time.Second
 	// probeQueue is how many probes wait for a device; more are dropped.
 	probeQueue = 256
 	// answerRate bounds the pongs a second for one member: a recorded ping can be sent again by anybody.
@@ -56,12 +48,15 @@ const (
 var mtuLadder = []int{1420, 1400, 1380, 1360, 1320, DefaultMTU}
 
 const (
-	kindPing = 1
-	kindPong = 2
+	kindPing   = 1
+	kindPong   = 2
+	kindCall   = 3
+	kindCalled = 4
 
 	probeHead = 4 + 8 + chacha20poly1305.NonceSizeX
 	probeBody = 1 + 8 + 2
-	minProbe  = probeHead + probeBody + chacha20poly1305.Overhead
+	// minProbe leaves room for the address in a pong also in a ping, so that no answer is larger than what it answers.
+	minProbe = probeHead + probeBody + addrSize + chacha20poly1305.Overhead
 )
 
 // tag names a pair of members and a direction.
@@ -81,14 +76,25 @@ type probing struct {
 	mu    sync.Mutex
 	pings map[uint64]ping
 	extra map[netip.AddrPort]bool // addresses that pings of the member came from
+	told  []netip.AddrPort        // addresses that it said it is at
 
 	rtt      time.Duration // of the direct path
 	missed   int           // pings since the last pong on it
+	missing  time.Time     // when the first of them was sent
+	ponged   time.Time     // when the last pong on it came
 	last     time.Time     // when the last ping on it was sent
 	tries    int           // searches for a direct path since the last one was lost
 	search   time.Time     // when the next is due
+	burst    int           // how often all addresses are still to be tried
+	calledAt time.Time     // when the member last called
 	answers  int           // pongs in this second
 	answered time.Time     // when it began
+
+	round   round     // the comparison that is on
+	turns   uint64    // that there were
+	compare time.Time // when the next is due
+	rival   route     // the path that won the last wins rounds
+	wins    int
 
 	rounds   int // how often all sizes were tried on this path
 	resize   time.Time
@@ -98,14 +104,17 @@ type probing struct {
 	streamPong time.Time
 	streamPing time.Time
 
-	used  atomic.Int64 // when WireGuard last sent something, in nanoseconds
-	doubt atomic.Bool  // a packet could not be sent
+	seenAt atomic.Pointer[netip.AddrPort] // where the member sees us; nil: not known
+	used   atomic.Int64                   // when WireGuard last sent something, in nanoseconds
+	heard  atomic.Int64                   // when a packet of the member last came out of it
+	doubt  atomic.Bool                    // a packet could not be sent
 }
 
 type ping struct {
 	at    time.Time
 	route route // its port is nil for the stream
 	mtu   int   // that an answer shows; 0: it was small
+	round uint64
 }
 
 // deriveProbeKeys makes what the probes of two members are known and sealed by.
@@ -130,27 +139,33 @@ func (m *member) deriveProbeKeys(key PrivateKey, own PublicKey) error {
 
 // sealProbe makes a probe of size bytes, or the smallest.
 func (m *member) sealProbe(kind byte, id uint64, told, size int) []byte {
+	return m.sealBody(kind, id, told, nil, size)
+}
+
+// sealBody makes a probe with more in it.
+func (m *member) sealBody(kind byte, id uint64, told int, more []byte, size int) []byte {
 	b := make([]byte, probeHead, max(size, minProbe))
 	b[0] = kindProbe
 	copy(b[4:], m.mine[:])
 	rand.Read(b[12:])
-	body := make([]byte, max(probeBody, size-probeHead-chacha20poly1305.Overhead))
+	body := make([]byte, max(minProbe, size)-probeHead-chacha20poly1305.Overhead)
 	body[0] = kind
 	binary.BigEndian.PutUint64(body[1:], id)
 	binary.BigEndian.PutUint16(body[9:], uint16(told))
+	copy(body[probeBody:], more)
 	return m.seal.Seal(b, b[12:probeHead], body, b[:12])
 }
 
 // openProbe reads a probe of the member.
-func (m *member) openProbe(b []byte) (kind byte, id uint64, told int, ok bool) {
+func (m *member) openProbe(b []byte) (kind byte, id uint64, told int, more []byte, ok bool) {
 	if kindOf(b) != kindProbe || tagOf(b) != m.theirs {
-		return 0, 0, 0, false
+		return 0, 0, 0, nil, false
 	}
 	body, err := m.seal.Open(nil, b[12:probeHead], b[probeHead:], b[:12])
 	if err != nil || len(body) < probeBody {
-		return 0, 0, 0, false
+		return 0, 0, 0, nil, false
 	}
-	return body[0], binary.BigEndian.Uint64(body[1:]), int(binary.BigEndian.Uint16(body[9:])), true
+	return body[0], binary.BigEndian.Uint64(body[1:]), int(binary.BigEndian.Uint16(body[9:])), body[probeBody:], true
 }
 
 // datagramOf is how long the datagram is in which WireGuard carries a packet.
@@ -202,10 +217,13 @@ func (m *member) wake() { m.probing.used.Store(time.Now().UnixNano()) }
 // suspect notes that the path may be gone.
 func (m *member) suspect() { m.probing.doubt.Store(true) }
 
-// hurry looks for a direct path again, as if none had been looked for.
+// hurry looks for a direct path again, as if none had been looked for, or for a better one.
 func (m *member) hurry() {
 	m.probing.mu.Lock()
 	m.probing.tries, m.probing.search = 0, time.Time{}
+	if soon := time.Now().Add(roundTime); m.probing.compare.After(soon) {
+		m.probing.compare = soon
+	}
 	m.probing.mu.Unlock()
 	select {
 	case m.d.poke <- struct{}{}:
@@ -251,68 +269,28 @@ func (m *member) tend(now time.Time) {
 		m.keep(*r, now, busy)
 		return
 	}
+	m.seek(now, busy)
+}
+
+// seek keeps the stream's path known, and looks for a direct one. The caller holds the lock.
+func (m *member) seek(now time.Time, busy bool) {
+	p := &m.probing
 	if now.Sub(p.streamPing) >= streamEvery {
 		p.streamPing = now
 		m.ping(route{}, 0, now)
 	}
-	if now.Before(p.search) {
-		return
-	}
-	pause := min(searchMost, probeTick<<min(p.tries, 10))
-	if busy {
-		pause = min(pause, searchBusy)
-	}
-	p.tries++
-	p.search = now.Add(pause)
-	for _, r := range m.candidates() {
-		m.ping(r, 0, now)
-	}
-}
-
-// keep pings on the direct path, and tries sizes on it. The caller holds the lock.
-func (m *member) keep(r route, now time.Time, busy bool) {
-	p := &m.probing
-	pause := probeIdle
-	if busy {
-		pause = probeBusy
-	}
-	if p.doubt.Swap(false) || p.missed > 0 {
-		pause = probeAgain
-	}
-	if now.Sub(p.last) >= pause {
-		if p.missed >= maxMissed {
-			m.direct.Store(nil)
-			m.d.n.stats.paths.down.Add(1)
-			m.d.log.Debug("direct path lost", "member", m.Address, "addr", r.to)
-			p.tries, p.search, p.streamPing = 0, time.Time{}, time.Time{}
-			return
+	if !now.Before(p.search) {
+		pause := min(searchMost, probeTick<<min(p.tries, 10))
+		if busy {
+			pause = min(pause, searchBusy)
 		}
-		if p.missed == maxMissed-2 && m.mtu.Load() > MinMTU {
-			// Perhaps only large packets are lost.
-			m.mtu.Store(MinMTU)
-			p.rounds, p.resize, p.verified = 0, now.Add(probeAgain), false
-		}
-		p.last = now
-		p.missed++
-		m.ping(r, int(m.mtu.Load()), now)
-	}
-	if now.Before(p.resize) {
-		return
-	}
-	if p.rounds == mtuRounds {
-		p.rounds = 0
-		p.resize = now.Add(mtuEvery)
-		if !p.verified && m.mtu.Load() == DefaultMTU {
-			m.mtu.Store(MinMTU)
-		}
-		return
-	}
-	p.rounds++
-	p.resize = now.Add(probeAgain + 2*p.rtt)
-	for _, size := range mtuLadder {
-		if size > int(m.mtu.Load()) || size == DefaultMTU && !p.verified {
-			m.ping(r, size, now)
-		}
+		p.tries++
+		p.search = now.Add(pause)
+		m.call(route{})
+		m.tryAll(now)
+	} else if p.burst > 0 {
+		p.burst--
+		m.tryAll(now)
 	}
 }
 
@@ -332,7 +310,7 @@ func (m *member) ping(r route, mtu int, now time.Time) {
 	if mtu > 0 {
 		size = datagramOf(mtu)
 	}
-	p.pings[id] = ping{at: now, route: r, mtu: mtu}
+	p.pings[id] = ping{at: now, route: r, mtu: mtu, round: p.round.id}
 	m.d.n.stats.probes.sent.Add(1)
 	m.send(r, m.sealProbe(kindPing, id, size, size))
 }
@@ -351,7 +329,7 @@ func (m *member) send(r route, b []byte) {
 // handle does what a probe asks.
 func (d *Device) handle(in probe) {
 	m := in.m
-	kind, id, told, ok := m.openProbe(in.b)
+	kind, id, told, more, ok := m.openProbe(in.b)
 	if !ok {
 		d.n.stats.dropped[dropForged].Add(1)
 		return
@@ -368,7 +346,11 @@ func (d *Device) handle(in probe) {
 		if p.answers++; p.answers > answerRate {
 			return
 		}
-		m.send(in.from, m.sealProbe(kindPong, id, told, 0))
+		var at []byte
+		if in.from.port != nil {
+			at = appendAddr(nil, in.from.to)
+		}
+		m.send(in.from, m.sealBody(kindPong, id, told, at, 0))
 		if m.direct.Load() != nil {
 			return
 		}
@@ -379,8 +361,6 @@ func (d *Device) handle(in probe) {
 			}
 			p.extra[in.from.to] = true
 			m.ping(in.from, 0, now)
-		} else if in.from.port == nil && p.tries > 4 {
-			p.tries, p.search = 2, now
 		}
 	case kindPong:
 		p.mu.Lock()
@@ -396,107 +376,13 @@ func (d *Device) handle(in probe) {
 			p.streamRTT, p.streamPong = rtt, now
 			return
 		}
+		if at, ok := readAddr(more); ok {
+			p.seenAt.Store(&at)
+		}
 		m.pong(sent, rtt, now)
-	}
-}
-
-// pong is news of a UDP path. The caller holds the lock.
-func (m *member) pong(sent ping, rtt time.Duration, now time.Time) {
-	p := &m.probing
-	switch r := m.direct.Load(); {
-	case r == nil:
-		p.rtt, p.missed, p.last = rtt, 0, now
-		p.rounds, p.resize, p.verified = 0, now, false
-		m.mtu.Store(DefaultMTU)
-		m.direct.Store(&sent.route)
-		m.d.n.stats.paths.up.Add(1)
-		m.d.log.Debug("direct path found", "member", m.Address, "addr", sent.route.to, "rtt", rtt)
-		m.out.divert(sent.route)
-		m.keep(sent.route, now, true)
-	case *r == sent.route:
-		p.missed = 0
-		if p.rtt = (7*p.rtt + rtt) / 8; p.rtt > rtt {
-			p.rtt = rtt // queues empty quickly
-		}
-		if sent.mtu >= DefaultMTU {
-			p.verified = true
-		}
-		if sent.mtu > int(m.mtu.Load()) {
-			m.mtu.Store(int32(sent.mtu))
-		}
-	}
-}
-
-// candidates are the UDP paths on which the member may be: where libp2p is connected to it, where it says it is, where its
-// pings came from. The caller holds the lock.
-func (m *member) candidates() []route {
-	h := m.d.n.host()
-	if h == nil {
-		return nil
-	}
-	var out []route
-	seen := make(map[netip.AddrPort]bool)
-	add := func(to netip.AddrPort) {
-		to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
-		if len(out) >= maxCandidates || seen[to] || to.Port() == 0 || !to.Addr().IsValid() || to.Addr().IsMulticast() || to.Addr().IsUnspecified() {
-			return
-		}
-		seen[to] = true
-		if port := m.d.n.portFor(to.Addr()); port != nil {
-			out = append(out, route{port, to})
-		}
-	}
-	for _, c := range h.Network().ConnsToPeer(m.Peer) {
-		if to, ok := udpOf(c.RemoteMultiaddr()); ok {
-			add(to)
-		}
-	}
-	for to := range m.probing.extra {
-		add(to)
-	}
-	for _, a := range h.Peerstore().Addrs(m.Peer) {
-		if to, ok := udpOf(a); ok {
-			add(to)
-		}
-	}
-	return out
-}
-
-// udpOf is the UDP address under a multiaddress of QUIC that is not relayed.
-func udpOf(a ma.Multiaddr) (netip.AddrPort, bool) {
-	if _, err := a.ValueForProtocol(ma.P_CIRCUIT); err == nil {
-		return netip.AddrPort{}, false
-	}
-	if _, err := a.ValueForProtocol(ma.P_QUIC_V1); err != nil {
-		return netip.AddrPort{}, false
-	}
-	transport, _ := ma.SplitFunc(a, func(c ma.Component) bool { return c.Protocol().Code == ma.P_QUIC_V1 })
-	if transport == nil {
-		return netip.AddrPort{}, false
-	}
-	to, err := manet.ToNetAddr(transport)
-	if err != nil {
-		return netip.AddrPort{}, false
-	}
-	ap, err := netip.ParseAddrPort(to.String())
-	return ap, err == nil
-}
-
-// connected looks for direct paths to the members on a peer, to which there is a new connection.
-func (n *Network) connected(_ network.Network, c network.Conn) {
-	list := *n.list.Load()
-	if len(list) == 0 {
-		return
-	}
-	n.poke(list, c.RemotePeer())
-}
-
-func (n *Network) poke(list []*Device, p peer.ID) {
-	for _, d := range list {
-		for _, m := range *d.byAddr.Load() {
-			if m.Peer == p && !m.here && m.direct.Load() == nil {
-				m.hurry()
-			}
-		}
+	case kindCall, kindCalled:
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		m.called(kind, readCall(more), in.from, now)
 	}
 }

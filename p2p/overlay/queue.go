@@ -15,9 +15,6 @@ const (
 	quantum = 64 << 10
 	// maxQueued bounds the memory of all flows together; beyond it the longest loses its oldest packet.
 	maxQueued = 8 << 20
-	// window is how many packets of one member may be between this queue and the kernel: enough for the encryption to have
-	// something to do, few enough that a heartbeat behind them is not late.
-	window = 512
 	// stuck is after how long packets that did not leave count as lost: WireGuard drops those that no handshake comes for.
 	stuck = 100 * time.Millisecond
 )
@@ -218,7 +215,7 @@ func (q *queue) serve(f *flow, bufs [][]byte, sizes []int, offset, n int, now ti
 	for n < len(bufs) && len(f.items) > 0 && f.deficit > 0 {
 		p := f.items[0]
 		m := p.member
-		if m.inflight >= window {
+		if m.inflight >= m.pace.most() {
 			if now.Sub(m.lastSent) < stuck {
 				return n
 			}
@@ -248,9 +245,10 @@ func (q *queue) sent(m *member, n int) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	was := m.inflight
+	was := m.inflight >= m.pace.most()
 	m.inflight, m.lastSent = max(0, m.inflight-n), time.Now()
-	if was >= window && m.inflight < window && q.queued > 0 {
+	m.pace.done(n, m.lastSent)
+	if was && m.inflight < m.pace.most() && q.queued > 0 {
 		q.wake()
 	}
 }

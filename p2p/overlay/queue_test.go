@@ -99,7 +99,7 @@ func TestOneMemberThatTakesNothingHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	q := apart(t, &Stats{})
 	slow, quick := &member{lastSent: time.Now().Add(time.Hour)}, &member{}
-	slow.inflight = window // and never sent
+	slow.inflight = paceLeast // and never sent
 	for range 10 {
 		q.put(queued(t, slow, 1, 1000, 0))
 		q.put(queued(t, quick, 2, 1000, 0))

@@ -53,7 +53,20 @@ func newReceiver(s *socket, gro bool) *receiver {
 		names: make([]unix.RawSockaddrAny, n), oobs: make([][oobSize]byte, n), zones: make(map[uint32]string)}
 	r.read = func(fd uintptr) bool {
 		for {
-			got, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&r.hdrs[0])), uintptr(len(r.hdrs)), unix.MSG_DONTWAIT, 0, 0)
+			var got uintptr
+			var errno unix.Errno
+			if s.plain.Load() {
+				var n uintptr
+				if n, _, errno = unix.Syscall(unix.SYS_RECVMSG, fd, uintptr(unsafe.Pointer(&r.hdrs[0].hdr)), unix.MSG_DONTWAIT); errno == 0 {
+					got, r.hdrs[0].n = 1, uint32(n)
+				}
+			} else {
+				got, _, errno = unix.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&r.hdrs[0])), uintptr(len(r.hdrs)), unix.MSG_DONTWAIT, 0, 0)
+			}
+			if errno != 0 && !s.plain.Load() && refused(errno) {
+				s.plain.Store(true)
+				continue
+			}
 			switch errno {
 			case 0:
 				r.got, r.err = int(got), nil

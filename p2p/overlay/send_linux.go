@@ -2,6 +2,7 @@ package overlay
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"sync"
@@ -20,6 +21,7 @@ const (
 
 // sender is the memory of one sending call.
 type sender struct {
+	one  bool // one message a call
 	hdrs [sendAtOnce]mmsghdr
 	iovs [sendAtOnce]unix.Iovec
 	oobs [sendAtOnce][24]byte
@@ -34,7 +36,15 @@ var senders = sync.Pool{New: func() any {
 	s := &sender{}
 	s.send = func(fd uintptr) bool {
 		for s.done < s.n {
-			n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&s.hdrs[s.done])), uintptr(s.n-s.done), unix.MSG_DONTWAIT, 0, 0)
+			var n uintptr
+			var errno unix.Errno
+			if s.one {
+				if _, _, errno = unix.Syscall(unix.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(&s.hdrs[s.done].hdr)), unix.MSG_DONTWAIT); errno == 0 {
+					n = 1
+				}
+			} else {
+				n, _, errno = unix.Syscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&s.hdrs[s.done])), uintptr(s.n-s.done), unix.MSG_DONTWAIT, 0, 0)
+			}
 			switch errno {
 			case 0:
 				s.done += int(n)
@@ -55,8 +65,13 @@ var senders = sync.Pool{New: func() any {
 func (s *socket) send(packets [][]byte, to netip.AddrPort) error {
 	for len(packets) > 0 {
 		n := min(len(packets), sendAtOnce)
-		gso := s.gso.Load()
+		gso := s.gso.Load() && !s.plain.Load()
 		sent, err := s.sendSome(packets[:n], to, gso)
+		if !s.plain.Load() && refused(err) { // by a sandbox, or by a firewall, which then refuses it again
+			s.plain.Store(true)
+			packets = packets[sent:]
+			continue
+		}
 		if err == unix.EIO && gso {
 			// The link cannot compute checksums, without which the kernel does not cut trains.
 			s.gso.Store(false)
@@ -79,7 +94,7 @@ func (s *socket) sendSome(packets [][]byte, to netip.AddrPort, gso bool) (int, e
 		senders.Put(w)
 	}()
 	namelen := s.put(&w.name, to)
-	w.n, w.done, w.err = 0, 0, nil
+	w.n, w.done, w.err, w.one = 0, 0, nil, s.plain.Load()
 	var counts [sendAtOnce]int
 	for i := 0; i < len(packets); {
 		first, total, count := len(packets[i]), 0, 0
@@ -144,3 +159,6 @@ func (s *socket) put(name *unix.RawSockaddrInet6, to netip.AddrPort) uint32 {
 
 // fits reports whether the socket can send to an address.
 func (s *socket) fits(a netip.Addr) bool { return a.Is4() != s.six && a.Zone() == "" }
+
+// refused reports whether a system call is not there, or not allowed.
+func refused(err error) bool { return errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) }

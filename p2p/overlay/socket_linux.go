@@ -29,8 +29,11 @@ type socket struct {
 	six bool        // an IPv6 socket, which takes nothing else
 	gso atomic.Bool // one call may send a train
 
+	// plain is set where the port is to be used, or can only be, without the kernel's offloads and with one message a call.
+	plain atomic.Bool
+
 	shared atomic.Bool
-	plain  sync.Mutex // held by QUIC while it reads the port itself
+	alone  sync.Mutex // held by QUIC while it reads the port itself
 	batch  *ipv4.PacketConn
 	quic   chan quicTrain
 	rest   quicTrain // what of a train QUIC had no room for; its reader's alone
@@ -58,8 +61,9 @@ func (n *Network) ListenUDP(network string, laddr *net.UDPAddr) (net.PacketConn,
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	s := &socket{UDPConn: c, n: n, raw: raw, six: network == "udp6", batch: ipv4.NewPacketConn(c), quic: make(chan quicTrain, quicQueue), ended: make(chan struct{})}
+	s := &socket{UDPConn: c, n: n, raw: raw, six: network == "udp6", batch: ipv4.NewPacketConn(c), ended: make(chan struct{})}
 	s.as = s
+	s.plain.Store(n.plain)
 	s.until.init()
 	err = raw.Control(func(fd uintptr) {
 		_, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_SEGMENT)
@@ -77,13 +81,17 @@ func (n *Network) ListenUDP(network string, laddr *net.UDPAddr) (net.PacketConn,
 // share begins to sort what comes in.
 func (s *socket) share() {
 	s.start.Do(func() {
+		s.quic = make(chan quicTrain, quicQueue)
 		s.shared.Store(true)
 		_ = s.UDPConn.SetReadDeadline(time.Unix(1, 0)) // QUIC's read ends
-		s.plain.Lock()
-		defer s.plain.Unlock()
+		s.alone.Lock()
+		defer s.alone.Unlock()
 		_ = s.UDPConn.SetReadDeadline(time.Time{})
 		gro := false
 		_ = s.raw.Control(func(fd uintptr) {
+			if s.plain.Load() {
+				return
+			}
 			// Kernels before 5.12 cannot tell whether it is on, and have bugs in it.
 			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_GRO, 1)
 			on, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_GRO)
@@ -127,9 +135,9 @@ func (s *socket) SetDeadline(t time.Time) error {
 // ReadBatch reads datagrams of QUIC. It has the meaning of [ipv4.PacketConn.ReadBatch], and is called by one goroutine.
 func (s *socket) ReadBatch(ms []ipv4.Message, flags int) (int, error) {
 	if !s.shared.Load() {
-		s.plain.Lock()
-		n, err := s.batch.ReadBatch(ms, flags)
-		s.plain.Unlock()
+		s.alone.Lock()
+		n, err := s.readPlain(ms, flags)
+		s.alone.Unlock()
 		if err == nil || !s.shared.Load() {
 			return n, err
 		}
@@ -168,6 +176,24 @@ func (s *socket) ReadBatch(ms []ipv4.Message, flags int) (int, error) {
 		}
 	}
 	return n, nil
+}
+
+// readPlain reads the port itself.
+func (s *socket) readPlain(ms []ipv4.Message, flags int) (int, error) {
+	if !s.plain.Load() {
+		n, err := s.batch.ReadBatch(ms, flags)
+		if err == nil || !refused(err) {
+			return n, err
+		}
+		s.plain.Store(true)
+	}
+	m := &ms[0]
+	var err error
+	m.N, m.NN, m.Flags, m.Addr, err = s.UDPConn.ReadMsgUDP(m.Buffers[0], m.OOB)
+	if err != nil {
+		return 0, err
+	}
+	return 1, nil
 }
 
 // ReadMsgUDP reads one datagram of QUIC.

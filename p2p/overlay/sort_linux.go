@@ -30,7 +30,17 @@ func (s *socket) sort(t train, from netip.AddrPort, oob []byte, udp func(netip.A
 		case to.kind == kindProbe:
 			to.device.heard(run.data, to.member, route{port: s.as, to: from})
 		default:
-			to.device.push(arrival{train: run, member: to.member, from: route{port: s.as, to: from}})
+			to.device.take(run, to.member, route{port: s.as, to: from})
 		}
 	}
+}
+
+// take queues a train. A small datagram at its end is on its own: it is a heartbeat that was sent behind bulk.
+func (d *Device) take(t train, m *member, from route) {
+	if n := len(t.data) % t.seg; t.seg > smallDatagram && len(t.data) > t.seg && n > 0 && n <= smallDatagram {
+		at := len(t.data) - n
+		d.inbox.put(arrival{train: train{buf: t.buf, data: t.data[:at:at], seg: t.seg}, member: m, from: from})
+		t.data, t.seg = t.data[at:], n
+	}
+	d.inbox.put(arrival{train: t, member: m, from: from})
 }

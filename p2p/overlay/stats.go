@@ -11,7 +11,7 @@ const (
 	dropBusy                  // a device was too slow
 	dropUnknown               // a handshake under a key that is no member's
 	dropForged                // a probe or a stream that its key does not open
-	dropSpoofed               // from the TUN, or Outside, under another's address
+	dropSpoofed               // from the TUN, Outside or a member, under another's address
 	dropAstray                // to an address that is nobody's here
 	dropTooBig                // larger than the path takes, and not to be cut
 	dropQueue                 // the queue towards the members was full
@@ -27,7 +27,7 @@ var dropNames = [drops]string{"stranger", "quic", "busy", "unknown_key", "forged
 type Stats struct {
 	dropped [drops]atomic.Uint64
 	probes  struct{ sent, answered atomic.Uint64 }
-	paths   struct{ up, down atomic.Uint64 } // direct paths found and lost
+	paths   struct{ up, down, moved atomic.Uint64 } // direct paths found, lost, and left for faster ones
 }
 
 // Dropped is how many packets were dropped, by reason.

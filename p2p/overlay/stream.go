@@ -311,9 +311,7 @@ func (d *Device) listen(m *member, s network.Stream) error {
 			b.release()
 			return ErrClosed
 		}
-		if !d.push(arrival{train: train{buf: b, data: p, seg: len(p)}, member: m, taken: credit}) {
-			<-credit
-		}
+		d.inbox.put(arrival{train: train{buf: b, data: p, seg: len(p)}, member: m, taken: credit})
 		b.release()
 	}
 }

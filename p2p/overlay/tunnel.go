@@ -52,7 +52,12 @@ func (t *tunnel) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 
 // Write writes what members sent. WireGuard has seen that the source is the member's own address; the destination must be ours.
 func (t *tunnel) Write(bufs [][]byte, offset int) (int, error) {
-	defer t.d.written(len(bufs))
+	defer t.d.passage.leave(len(bufs))
+	if len(bufs) > 0 && len(bufs[0]) >= offset+20 { // all are from one member
+		if m := t.d.at(source(bufs[0][offset:])); m != nil {
+			m.probing.heard.Store(time.Now().UnixNano())
+		}
+	}
 	own := t.d.cfg.Address.As4()
 	mine := func(b []byte) bool {
 		p := b[offset:]

@@ -73,7 +73,7 @@ func FuzzFrame(f *testing.F) {
 // FuzzDatagrams sorts a train of anything at a host with one member.
 func FuzzDatagrams(f *testing.F) {
 	n := New("test", nil)
-	d := &Device{n: n, rx: make(chan arrival, 8), small: make(chan arrival, 8), probes: make(chan probe, 8), pub: PublicKey{1: 1}}
+	d := &Device{n: n, inbox: newInbox(&n.stats), probes: make(chan probe, 8), pub: PublicKey{1: 1}}
 	d.macs.Init(device.NoisePublicKey(d.pub))
 	m := &member{d: d, theirs: tag{1, 2, 3, 4, 5, 6, 7, 8}}
 	n.know(m)
@@ -102,8 +102,7 @@ func FuzzDatagrams(f *testing.F) {
 			t.Fatal("QUIC got more than there was")
 		}
 		for {
-			if a, ok := d.next(); ok {
-				d.unqueue(a)
+			if a, ok := d.inbox.get(); ok {
 				for len(a.data) > 0 {
 					p := a.pop()
 					kind := kindOf(p)
@@ -122,7 +121,7 @@ func FuzzDatagrams(f *testing.F) {
 				if tagOf(p.b) != m.theirs {
 					t.Fatal("a device got another's probe")
 				}
-				if _, _, _, ok := (&member{seal: seal(t), theirs: m.theirs}).openProbe(p.b); ok {
+				if _, _, _, _, ok := (&member{seal: seal(t), theirs: m.theirs}).openProbe(p.b); ok {
 					t.Fatal("a probe opened that nobody sealed")
 				}
 				continue
@@ -134,7 +133,7 @@ func FuzzDatagrams(f *testing.F) {
 			t.Fatalf("%d hold the buffer", refs)
 		}
 		buf.release()
-		if d.waiting.Load() != 0 {
+		if d.inbox.queued != 0 {
 			t.Fatal("bytes wait though nothing does")
 		}
 	})

@@ -1,0 +1,233 @@
+package overlay
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	ma "github.com/multiformats/go-multiaddr"
+	manet "github.com/multiformats/go-multiaddr/net"
+)
+
+const (
+	// maxCandidates bounds the addresses that are tried for one member, maxTold those that one call tells.
+	maxCandidates = 24
+	maxTold       = 12
+	// callEvery is the shortest pause between the answers to a member's calls.
+	callEvery = time.Second
+	// burst is how often all addresses of a member are tried after a call, once a probeTick: whatever opens a router on the way to
+	// one side has been sent when the other side's next arrives.
+	burst = 2
+
+	addrSize = 16 + 2 // an IPv6 address, IPv4 as in RFC 4291 2.5.5.2, and a port
+	callBody = probeBody + 1 + maxTold*addrSize
+)
+
+// appendAddr adds an address as probes carry it.
+func appendAddr(b []byte, a netip.AddrPort) []byte {
+	ip := a.Addr().As16()
+	return binary.BigEndian.AppendUint16(append(b, ip[:]...), a.Port())
+}
+
+// readAddr reads one; ok is false for one that nothing can be sent to.
+func readAddr(b []byte) (a netip.AddrPort, ok bool) {
+	if len(b) < addrSize {
+		return a, false
+	}
+	a = netip.AddrPortFrom(netip.AddrFrom16([16]byte(b)).Unmap(), binary.BigEndian.Uint16(b[16:]))
+	ip := a.Addr()
+	return a, a.Port() != 0 && !ip.IsUnspecified() && !ip.IsMulticast() && ip != netip.AddrFrom4([4]byte{255, 255, 255, 255})
+}
+
+// sealCall makes a call, or the answer to one: the addresses at which this host may be. All are of one size, so that a call
+// that somebody recorded and sends again is answered with no more bytes than it has.
+func (m *member) sealCall(kind byte, id uint64, own []netip.AddrPort) []byte {
+	own = own[:min(len(own), maxTold)]
+	told := []byte{byte(len(own))}
+	for _, a := range own {
+		told = appendAddr(told, a)
+	}
+	return m.sealBody(kind, id, 0, told, probeHead+callBody+m.seal.Overhead())
+}
+
+// readCall reads the addresses of a call; those that nothing can be sent to are passed over.
+func readCall(b []byte) []netip.AddrPort {
+	if len(b) == 0 {
+		return nil
+	}
+	n := min(int(b[0]), maxTold)
+	var out []netip.AddrPort
+	for b = b[1:]; n > 0 && len(b) >= addrSize; n, b = n-1, b[addrSize:] {
+		if a, ok := readAddr(b); ok && !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// called notes where the member says it may be, and tries it there. The caller holds the lock.
+func (m *member) called(kind byte, told []netip.AddrPort, from route, now time.Time) {
+	p := &m.probing
+	if now.Sub(p.calledAt) < callEvery/2 {
+		return
+	}
+	p.calledAt = now
+	fresh := slices.ContainsFunc(told, func(a netip.AddrPort) bool { return !slices.Contains(p.told, a) })
+	p.told = told
+	if kind == kindCall {
+		m.send(from, m.sealCall(kindCalled, 0, m.d.n.own()))
+	}
+	switch {
+	case m.direct.Load() == nil:
+		p.burst = burst
+		m.tryAll(now)
+	case fresh && p.compare.Sub(now) > roundTime:
+		p.compare = now.Add(roundTime)
+	}
+}
+
+// call tells the member where this host may be, so that both send to each other at once. The caller holds the lock.
+func (m *member) call(r route) {
+	m.send(r, m.sealCall(kindCall, 0, m.d.n.own()))
+}
+
+// tryAll pings the member wherever it may be. The caller holds the lock.
+func (m *member) tryAll(now time.Time) {
+	for _, r := range m.candidates() {
+		m.ping(r, 0, now)
+	}
+}
+
+// own are the addresses at which this host may be reached: where members see it, where others see it, where it listens.
+func (n *Network) own() []netip.AddrPort {
+	var out []netip.AddrPort
+	add := func(a netip.AddrPort) {
+		if a = netip.AddrPortFrom(a.Addr().Unmap(), a.Port()); len(out) < maxTold && a.Port() != 0 && !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+	}
+	members := 0
+	for _, d := range *n.list.Load() {
+		for _, m := range *d.byAddr.Load() {
+			if at := m.probing.seenAt.Load(); at != nil && members < maxTold/3 {
+				add(*at)
+				members++
+			}
+		}
+	}
+	n.mu.Lock()
+	h, seen := n.h, n.seen
+	n.mu.Unlock()
+	if seen != nil {
+		for _, a := range seen() {
+			if to, ok := udpOf(a); ok {
+				add(to)
+			}
+		}
+	}
+	if h == nil {
+		return out
+	}
+	listening, err := h.Network().InterfaceListenAddresses()
+	if err != nil {
+		return out
+	}
+	var local []netip.AddrPort
+	for _, a := range listening {
+		if to, ok := udpOf(a); ok {
+			if to.Addr().IsLoopback() {
+				local = append(local, to)
+			} else if to.Addr().Zone() == "" {
+				add(to)
+			}
+		}
+	}
+	if len(out) == 0 { // all on this machine
+		for _, to := range local {
+			add(to)
+		}
+	}
+	return out
+}
+
+// candidates are the UDP paths on which the member may be: where libp2p is connected to it, where its pings came from, where it
+// says it is, where the peerstore has it. The caller holds the lock.
+func (m *member) candidates() []route {
+	h := m.d.n.host()
+	if h == nil {
+		return nil
+	}
+	var out []route
+	seen := make(map[netip.AddrPort]bool)
+	add := func(to netip.AddrPort, told bool) {
+		to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
+		if len(out) >= maxCandidates || seen[to] || to.Port() == 0 || !to.Addr().IsValid() || to.Addr().IsMulticast() || to.Addr().IsUnspecified() {
+			return
+		}
+		seen[to] = true
+		port := m.d.n.portFor(to.Addr())
+		if port == nil || told && to.Addr().IsLoopback() && !port.local().Addr().IsLoopback() {
+			return // nobody else is on our loopback
+		}
+		out = append(out, route{port, to})
+	}
+	for _, c := range h.Network().ConnsToPeer(m.Peer) {
+		if to, ok := udpOf(c.RemoteMultiaddr()); ok {
+			add(to, false)
+		}
+	}
+	for to := range m.probing.extra {
+		add(to, false)
+	}
+	for _, to := range m.probing.told {
+		add(to, true)
+	}
+	for _, a := range h.Peerstore().Addrs(m.Peer) {
+		if to, ok := udpOf(a); ok {
+			add(to, false)
+		}
+	}
+	return out
+}
+
+// udpOf is the UDP address under a multiaddress of QUIC that is not relayed.
+func udpOf(a ma.Multiaddr) (netip.AddrPort, bool) {
+	if _, err := a.ValueForProtocol(ma.P_CIRCUIT); err == nil {
+		return netip.AddrPort{}, false
+	}
+	if _, err := a.ValueForProtocol(ma.P_QUIC_V1); err != nil {
+		return netip.AddrPort{}, false
+	}
+	transport, _ := ma.SplitFunc(a, func(c ma.Component) bool { return c.Protocol().Code == ma.P_QUIC_V1 })
+	if transport == nil {
+		return netip.AddrPort{}, false
+	}
+	to, err := manet.ToNetAddr(transport)
+	if err != nil {
+		return netip.AddrPort{}, false
+	}
+	ap, err := netip.ParseAddrPort(to.String())
+	return ap, err == nil
+}
+
+// connected looks for direct paths to the members on a peer, to which there is a new connection.
+func (n *Network) connected(_ network.Network, c network.Conn) {
+	list := *n.list.Load()
+	if len(list) == 0 {
+		return
+	}
+	n.poke(list, c.RemotePeer())
+}
+
+func (n *Network) poke(list []*Device, p peer.ID) {
+	for _, d := range list {
+		for _, m := range *d.byAddr.Load() {
+			if m.Peer == p && !m.here {
+				m.hurry()
+			}
+		}
+	}
+}

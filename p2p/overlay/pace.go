@@ -1,0 +1,32 @@
+package overlay
+
+import "time"
+
+const (
+	// paceTime is how long what is under way may take, at the rate of the last paceEvery: what waits elsewhere waits where
+	// heartbeats pass.
+	paceTime  = 3 * time.Millisecond
+	paceEvery = 10 * time.Millisecond
+	// paceLeast and paceMost bound how many packets may be under way: two batches keep the encryption of one processor
+	// busy, each further one another.
+	paceLeast = 2 * batchSize
+	paceMost  = 16 * batchSize
+)
+
+// pace says how many packets may be under way between two points.
+type pace struct {
+	limit, count int
+	since        time.Time
+}
+
+// most is how many may be.
+func (p *pace) most() int { return max(p.limit, paceLeast) }
+
+// done says that n have arrived.
+func (p *pace) done(n int, now time.Time) {
+	p.count += n
+	if took := now.Sub(p.since); took >= paceEvery {
+		p.limit = int(min(int64(p.count)*int64(paceTime)/int64(took), paceMost))
+		p.count, p.since = 0, now
+	}
+}
