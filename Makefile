@@ -1,7 +1,7 @@
 # make demo    five peers, one order, a trained model, paid on a local Solana
 # make test    every test, with the heavier tiers; installs what they need
 # make check   formatting, vet, staticcheck, tidy go.mod, fresh generated code
-# make bench   speed of a network of 20 peers and of the cores, and what idle peers cost, beside the targets
+# make bench   speed of a network of 20 peers, of clusters and of the cores, and what idle peers cost, beside the targets
 # make fuzz    every fuzz target for FUZZTIME each
 # make build   bin/starling, one static binary, and beside it what talks to NVIDIA's driver for it: bin/starling-cuda, which proves
 #              GPUs, and with a C compiler bin/starling-nvml, which finds them
@@ -11,8 +11,10 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := build
 
-# One setting for build, vet and tests, so that they share the build cache; no cgo, so that the binary is static.
+# One setting for build, vet and tests, and for the programs that tests build, so that they share the build cache, with other checkouts
+# too: no cgo, so that the binary is static, and no path of this machine in it.
 export CGO_ENABLED ?= 0
+export GOFLAGS := $(filter-out -trimpath,$(shell go env GOFLAGS)) -trimpath
 
 STATICCHECK_VERSION := v0.8.2
 BUF_VERSION := v1.73.0
@@ -26,7 +28,11 @@ PROTOC_GEN_GO := $(TOOLS)/protoc-gen-go-$(PROTOC_GEN_GO_VERSION)/protoc-gen-go
 
 PKG ?= ./...
 TESTFLAGS ?=
-TESTTIMEOUT ?= 20m
+# Packages whose tests take minutes begin first.
+LONG := ./testnet ./testnet/harness ./testnet/engine/scenario ./chain/program ./node/runtime/docker
+# The engines whose real clusters are tried; with CLUSTER= none are, and no images are made for them.
+CLUSTER ?= ray
+TESTTIMEOUT ?= 40m
 BENCHFLAGS ?=
 FUZZTIME ?= 10s
 DEMOFLAGS ?=
@@ -34,17 +40,23 @@ DEMOFLAGS ?=
 .PHONY: build demo test check check-fmt check-vet check-staticcheck check-tidy check-proto bench fuzz proto clean
 
 build:
-	go build -trimpath -o bin/starling ./cmd/starling
-	CGO_ENABLED=0 go build -trimpath -o bin/starling-cuda ./cmd/starling-cuda
+	go build -o bin/starling ./cmd/starling
+	CGO_ENABLED=0 go build -o bin/starling-cuda ./cmd/starling-cuda
 	@if ! command -v cc >/dev/null; then echo "no C compiler: bin/starling-nvml is not built, so NVIDIA GPUs are not found" >&2; \
-	elif ! CGO_ENABLED=1 CGO_CFLAGS="-O2 -g -Wno-deprecated-declarations" go build -trimpath -tags nvml -o bin/starling-nvml ./cmd/starling-nvml; then \
+	elif ! CGO_ENABLED=1 CGO_CFLAGS="-O2 -g -Wno-deprecated-declarations" go build -tags nvml -o bin/starling-nvml ./cmd/starling-nvml; then \
 		echo "bin/starling-nvml cannot be built with this C compiler, so NVIDIA GPUs are not found" >&2; fi
 
 demo: deps-node build
 	bin/starling testnet demo $(DEMOFLAGS)
 
+# Each test is run, whatever Go's cache says: it does not know of the programs that tests build and start. A real engine on a cluster
+# wants the machine to itself, so it goes before the rest.
+TEST := STARLING_LOCALNET=1 STARLING_DOCKER=1 STARLING_NETNS=1 .ci/test -count=1 -vet=off -ldflags='-s -w' -timeout $(TESTTIMEOUT) $(TESTFLAGS)
+ALL := $(filter ./...,$(PKG))
+
 test: deps-node deps-cc deps-engine deps-nat deps-rust
-	STARLING_LOCALNET=1 STARLING_DOCKER=1 STARLING_NETNS=1 .ci/test -timeout $(TESTTIMEOUT) $(TESTFLAGS) $(PKG)
+	$(if $(ALL),$(if $(CLUSTER),STARLING_CLUSTER=$(CLUSTER) $(TEST) ./testnet/images ./testnet/cluster/scenario))
+	$(TEST) $(if $(ALL),$(LONG)) $(PKG)
 
 check: check-fmt check-vet check-staticcheck check-tidy check-proto
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -42,7 +41,7 @@ func (n *Node) networks() provider.Networks {
 
 // Join makes an execution a member. It takes the TUN over.
 func (o overlays) Join(j provider.Joining) (provider.Network, error) {
-	out, err := outside(o.n.p.Config, func() []netip.Addr { return addrsOf(o.n.p.Host.Addrs()) }, j)
+	out, err := o.n.outsides.open(o.n.p, j)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("making its way out: %w", err), j.Tun.Close())
 	}
@@ -51,7 +50,7 @@ func (o overlays) Join(j provider.Joining) (provider.Network, error) {
 		Tun: j.Tun, MTU: j.MTU, Outside: out, Log: j.Log,
 	})
 	if err != nil {
-		return nil, errors.Join(err, out.Close())
+		return nil, errors.Join(err, o.n.outsides.close(out))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	m := &membership{n: o.n, d: d, out: out, tag: "cluster-" + j.Key.Public().String(), stop: cancel, others: make(chan []provider.Peer, 1)}
@@ -164,5 +163,5 @@ var paths = map[overlay.Path]nodepb.LinkPath{
 func (m *membership) Close() error {
 	m.stop()
 	m.wg.Wait()
-	return errors.Join(m.d.Close(), m.out.Close())
+	return errors.Join(m.d.Close(), m.n.outsides.close(m.out))
 }

@@ -40,6 +40,8 @@ type Config struct {
 	Bootstrap []string `yaml:"bootstrap"`
 	// NAT says how the peer is reached when it cannot be dialled.
 	NAT NAT `yaml:"nat"`
+	// PlainUDP makes clusters' networks do without the kernel's offloads for UDP, for machines on which those fail.
+	PlainUDP bool `yaml:"plainUDP"`
 	// Relay says what it does for others that cannot be, and for light clients.
 	Relay Relay `yaml:"relay"`
 	// PrivateNetwork is the file with the pre-shared key of a private network, as a path from the home directory; empty means
@@ -64,12 +66,16 @@ type Config struct {
 	Docker Docker `yaml:"docker"`
 	// Egress says what containers reach outside.
 	Egress Egress `yaml:"egress"`
+	// Clusters says whether what is sold may be members of clusters.
+	Clusters Clusters `yaml:"clusters"`
 	// Buy bounds what the peer buys.
 	Buy Buy `yaml:"buy"`
 	// Entry says what the peer does for light clients.
 	Entry Entry `yaml:"entry"`
 	// Guard says what the peer does for jobs whose owners are away.
 	Guard Guard `yaml:"guard"`
+	// Metrics says what the peer measures of itself beside what costs nothing.
+	Metrics Metrics `yaml:"metrics"`
 	// Mystery says what the peer rents to see what others give for the money.
 	Mystery Mystery `yaml:"mystery"`
 }
@@ -121,6 +127,14 @@ const (
 	dockerOff  = "false"
 )
 
+// Clusters is what a peer that sells has to do with clusters: their members send to one another through its network.
+type Clusters struct {
+	// Accept is false where units are sold to no cluster; offers say so.
+	Accept bool `yaml:"accept"`
+	// MaxMembers is how many members of clusters run here at a time; 0 is no limit.
+	MaxMembers int `yaml:"maxMembers"`
+}
+
 // Unit is the size of one unit.
 type Unit struct {
 	MilliCPU  uint32 `yaml:"milliCPU"`
@@ -160,10 +174,10 @@ func DefaultConfig() Config {
 			Retain: 24 * time.Hour, RetainMiB: 20 << 10,
 			StartWhen: StartOptimistic, Claim: Claim{Amount: "1", Every: time.Hour},
 		},
-		Docker: Docker{Enabled: dockerAuto},
-		Buy:    Buy{QuoteWindow: 2 * time.Second, MaxJobs: 64},
-		Entry:  Entry{Serve: true},
-		Guard:  Guard{Accept: true, MaxJobs: 64, Share: 0.005, MaxMiB: 4 << 10, Longest: 31 * 24 * time.Hour},
+		Docker: Docker{Enabled: dockerAuto}, Clusters: Clusters{Accept: true},
+		Buy:   Buy{QuoteWindow: 2 * time.Second, MaxJobs: 64},
+		Entry: Entry{Serve: true},
+		Guard: Guard{Accept: true, MaxJobs: 64, Share: 0.005, MaxMiB: 4 << 10, Longest: 31 * 24 * time.Hour},
 	}
 }
 
@@ -227,6 +241,8 @@ func (c Config) Validate() error {
 			ErrConfig, c.Entry.Finds, c.Entry.Orders, c.Entry.Calls, maxEntryOrders)
 	case !(c.Buy.MinReputation >= 0 && c.Buy.MinReputation < 1):
 		return fmt.Errorf("%w: buy.minReputation: %g is not at least 0 and below 1", ErrConfig, c.Buy.MinReputation)
+	case c.Clusters.MaxMembers < 0:
+		return fmt.Errorf("%w: clusters.maxMembers: %d is below 0", ErrConfig, c.Clusters.MaxMembers)
 	case c.Buy.MaxJobs < 1:
 		return fmt.Errorf("%w: buy.maxJobs: %d is not at least 1", ErrConfig, c.Buy.MaxJobs)
 	}

@@ -187,7 +187,7 @@ func TestCPUUnits(t *testing.T) {
 func TestOpenSaysWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
-	if _, err := Open(t.Context(), home, t.TempDir(), "test", "", nil); err == nil || !strings.Contains(err.Error(), "genesis") {
+	if _, err := Open(t.Context(), home, t.TempDir(), "test", Once{}, nil); err == nil || !strings.Contains(err.Error(), "genesis") {
 		t.Errorf("without a genesis: %v", err)
 	}
 	if _, err := infos("bootstrap", []string{"/ip4/127.0.0.1/tcp/1"}); !errors.Is(err, ErrConfig) {

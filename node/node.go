@@ -20,13 +20,15 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"path/filepath"
-	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/ipfs/go-cid"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/starling-network/starling/chain"
@@ -38,19 +40,16 @@ import (
 	"github.com/starling-network/starling/node/block"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/buyer/guardian"
-	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/coords"
 	"github.com/starling-network/starling/node/device"
 	"github.com/starling-network/starling/node/evidence"
 	"github.com/starling-network/starling/node/exclusive"
 	"github.com/starling-network/starling/node/gpu"
-	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/provider"
 	"github.com/starling-network/starling/node/registry"
 	"github.com/starling-network/starling/node/reputation"
 	"github.com/starling-network/starling/node/rewards"
 	"github.com/starling-network/starling/node/runtime"
-	"github.com/starling-network/starling/node/sealed"
 	"github.com/starling-network/starling/node/settle"
 	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/node/store"
@@ -91,6 +90,8 @@ type Parts struct {
 	Light Light
 	// MaxAsked is how many known providers are asked directly for an order; zero takes the buyer's default.
 	MaxAsked int
+	// Metrics is where the host's own metrics are; nil: it keeps none.
+	Metrics *prometheus.Registry
 	// NoAPI leaves the local HTTP API out, for peers inside one process.
 	NoAPI   bool
 	Version string
@@ -150,6 +151,8 @@ type Node struct {
 	gpus       *gpus
 	grants     *grants
 	started    time.Time
+	metrics    func() http.Handler
+	outsides   outsides
 	gossip     context.CancelFunc
 	api        atomic.Pointer[api.Server] // while it runs
 }
@@ -174,6 +177,7 @@ func New(ctx context.Context, p Parts) (*Node, error) {
 	}
 	p.Version = p.Version[:min(len(p.Version), maxVersion)]
 	n := &Node{p: p, tag: p.Genesis.Tag(), grants: newGrants(), tells: make(chan struct{}, 1), started: time.Now()}
+	n.metrics = sync.OnceValue(n.newMetrics)
 	n.gpus = newGPUs(p.GPUs)
 	n.kept = newKept(p.Log.With("role", "audit"))
 	n.slots = slots.New(p.Ledger, p.Genesis.SlotMillis, p.SlotEvery, p.Log)
@@ -267,230 +271,6 @@ func (n *Node) close() error {
 	}
 	n.gossip()
 	return n.discovery.Close()
-}
-
-func (n *Node) newProvider(ctx context.Context, lots []provider.Lot) (*provider.Provider, error) {
-	c := n.p.Config.Provide
-	policy, err := c.policy()
-	if err != nil {
-		return nil, err
-	}
-	policy.Blocked = func(buyer sign.Key) bool {
-		_, blocked := n.blocks.Blocked(buyer, block.Buyer)
-		return blocked
-	}
-	var escrows *provider.Escrows
-	if n.network != nil {
-		when, err := c.Claim.when(n.p.Genesis)
-		if err != nil {
-			return nil, err
-		}
-		escrows = &provider.Escrows{Chain: n.p.Program, Network: n.network, Params: n.p.Escrow, When: when, WaitFunded: c.StartWhen == StartFunded}
-	}
-	reach, _, err := n.p.Config.egress()
-	if err != nil {
-		return nil, err
-	}
-	networks := n.networks()
-	var overlay func(market.HoldID) cluster.PrivateKey
-	if networks != nil {
-		overlay = func(h market.HoldID) cluster.PrivateKey { return cluster.MemberKey(n.p.Key, h) }
-	}
-	return provider.New(ctx, provider.Config{
-		Escrows: escrows,
-		Host:    n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Owner: n.p.Owner,
-		Lots: lots, Policy: policy, AllowImage: policy.Images.Check, Devices: n.gpus.devices, Vacate: n.kept.vacate, Health: n.health, Network: reach.Mode, Region: market.Region(n.p.Config.Region),
-		MinSlots: n.p.Genesis.SlotsIn(c.MinTime), MaxSlots: n.p.Genesis.SlotsIn(c.MaxTime),
-		Store: n.p.Store, Blobs: n.p.Blobs, Fetch: n.fetch, Grant: n.grants.add, Runtimes: n.p.Runtimes, Slots: n.slots,
-		Dir: n.p.Home, Version: n.p.Version, Log: n.p.Log.With("role", "provider"),
-		Offered: n.offered, Filed: n.filed, Reputation: n.reputation, Orders: n.orders.next, Funds: n.p.Ledger.Balance,
-		HoldTTL: holdTTL, Retain: c.Retain, RetainBytes: int64(c.RetainMiB) << 20, Drop: n.drop,
-		Unseal: n.unseal, Networks: networks, Overlay: overlay, Coordinate: n.coords.Coordinate,
-	})
-}
-
-const (
-	// holdTTL is how long units are set aside for a buyer that does not come back.
-	holdTTL = 10 * time.Second
-	// lostIntervals is how many metering intervals a silent provider is waited for, but not less than lostAtLeast.
-	lostIntervals = 3
-	lostAtLeast   = 3 * time.Second
-	// maxOutput bounds one output that a buyer takes, bytes.
-	maxOutput = 64 << 30
-)
-
-// finder and publisher are the buyer's view of the market.
-type (
-	finder    = func(ctx context.Context, c market.Class, regions []market.Region, most int) ([]market.Offer, error)
-	publisher = func(ctx context.Context, o market.Order, envelope []byte) (int, error)
-)
-
-func (n *Node) newBuyer(ctx context.Context, find finder, publish publisher) (*buyer.Buyer, error) {
-	interval := time.Duration(n.p.Genesis.IntervalSlots*n.p.Genesis.SlotMillis) * time.Millisecond
-	limits, err := n.p.Config.Buy.Limits.amounts(n.p.Genesis.Decimals)
-	if err != nil {
-		return nil, err
-	}
-	var carries func() int64
-	peers := n.neighbours
-	if n.p.Light != nil {
-		carries, peers = n.p.Light.Carries, n.p.Light.Peers
-	}
-	blocks, _ := n.p.Ledger.(chain.Blocks)
-	var escrows *buyer.Escrows
-	var bond func(context.Context, sign.Key) (sign.Key, market.Amount, error)
-	var stake, risk func(context.Context, sign.Key) (market.Amount, error)
-	if n.network != nil {
-		stake, bond, risk = n.stake, n.bond, n.atRisk
-		when := escrow.When{}
-		if n.guardian != nil {
-			if when, err = n.p.Config.Provide.Claim.when(n.p.Genesis); err != nil {
-				return nil, err
-			}
-		}
-		escrows = &buyer.Escrows{Chain: n.p.Program, Network: n.network, Params: n.p.Escrow, When: when}
-	}
-	return buyer.New(ctx, buyer.Config{
-		Escrows: escrows, Guardian: n.guardian, Stake: stake, Peers: peers,
-		Carries: carries, Filed: n.filed, Blocks: blocks, Bond: bond, AtRisk: risk, Dissent: n.keepDissent, Reputation: seen{n.reputation, n}, Weights: n.weights(), Proofs: n.newProofs(),
-		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Owner: n.p.Owner, Ledger: n.p.Ledger, Store: n.p.Store,
-		Blobs: n.p.Blobs, Fetch: n.fetch, Grant: n.grants.add, Runtimes: n.p.Runtimes, Slots: n.slots, Dir: n.p.Home,
-		Publish: publish, Find: find, Settle: n.p.Settle, Limits: limits, PrivateHook: n.p.Config.Buy.Webhooks.Private,
-		Unseal:      func(p sealed.Purpose, box []byte) ([]byte, error) { return sealed.Open(n.p.Key, p, box) },
-		Blocked:     func(p sign.Key) (string, bool) { return n.blocks.Blocked(p, block.Provider) },
-		QuoteWindow: n.p.Config.Buy.QuoteWindow, MaxJobs: n.p.Config.Buy.MaxJobs, MaxAsked: n.p.MaxAsked,
-		LostAfter: max(lostIntervals*interval, lostAtLeast), MaxOutput: maxOutput, Log: n.p.Log.With("role", "buyer"),
-	})
-}
-
-// neighbours are the peers that this one is connected to.
-func (n *Node) neighbours() []peer.AddrInfo {
-	var out []peer.AddrInfo
-	for _, id := range n.p.Host.Network().Peers() {
-		out = append(out, n.p.Host.Peerstore().PeerInfo(id))
-	}
-	return out
-}
-
-// unseal opens what a buyer sealed to this peer for a lease.
-func (n *Node) unseal(box []byte, l market.LeaseID) ([]byte, error) {
-	return sealed.Open(n.p.Key, protocol.LeaseSecrets(n.tag, l), box)
-}
-
-// drop gives a blob back that the selling side does not need any more, unless a job of this peer's own has it.
-func (n *Node) drop(c cid.Cid) {
-	if n.buyer.Uses(c) {
-		return
-	}
-	if err := n.p.Blobs.Remove(c); err != nil {
-		n.p.Log.Warn("a blob that nobody needs cannot be removed", "cid", c, "err", err)
-	}
-}
-
-// offered puts the offers into the DHT, found under each class and its family, or takes back what is there.
-func (n *Node) offered(ctx context.Context, offers []market.Offer, envelopes [][]byte) error {
-	if len(offers) == 0 {
-		return n.discovery.Withdraw(ctx)
-	}
-	list, err := market.MarshalOffers(envelopes)
-	if err != nil {
-		return err
-	}
-	var topics []discovery.Topic
-	if n.p.Genesis.AuditSlots > 0 {
-		topics = append(topics, discovery.Topic{Class: verifiers, Region: n.p.Config.Region})
-	}
-	for _, o := range offers {
-		for _, c := range []market.Class{o.Class, o.Class.Family()} {
-			if t := (discovery.Topic{Class: string(c), Region: string(o.Region)}); !slices.Contains(topics, t) {
-				topics = append(topics, t)
-			}
-		}
-	}
-	return n.discovery.Publish(ctx, discovery.Record{Topics: topics, Payload: list})
-}
-
-// hints learns from the DHT of peers that may sell a class.
-func (n *Node) hints(ctx context.Context, c market.Class, most int) ([]peer.AddrInfo, error) {
-	return n.discovery.Hints(ctx, discovery.Topic{Class: string(c)}, most)
-}
-
-// signedOffer is an offer and the envelope that its provider signed.
-type signedOffer struct {
-	market.Offer
-	envelope []byte
-}
-
-// find is look for the buyer.
-func (n *Node) find(ctx context.Context, c market.Class, regions []market.Region, most int) ([]market.Offer, error) {
-	found, err := n.look(ctx, c, regions, most)
-	out := make([]market.Offer, 0, len(found))
-	for _, f := range found {
-		out = append(out, f.Offer)
-	}
-	return out, err
-}
-
-// offersOf reads the offers of one record. The record only brings them: the signature, network and times of each are
-// checked here, on every read. Those that are good are returned whatever the others are.
-func (n *Node) offersOf(f discovery.Found) (out []signedOffer, err error) {
-	key, err := p2p.KeyFromPeerID(f.Peer.ID)
-	if err != nil {
-		return nil, err
-	}
-	envelopes, err := market.UnmarshalOffers(f.Record.Payload)
-	if err != nil {
-		return nil, err
-	}
-	var errs []error
-	for _, env := range envelopes {
-		o, err := market.DecodeOffer(n.p.Genesis.Domain(), env, time.Now())
-		if err == nil {
-			err = o.CheckGenesis(n.p.Genesis)
-		}
-		if err == nil && o.Provider != sign.Key(key) {
-			err = fmt.Errorf("%w: offer of %s in the record of %s", market.ErrMalformed, o.Provider.Short(), f.Peer.ID)
-		}
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		out = append(out, signedOffer{o, env})
-	}
-	return out, errors.Join(errs...)
-}
-
-// look looks offers of a class or family up in the DHT.
-func (n *Node) look(ctx context.Context, c market.Class, regions []market.Region, most int) ([]signedOffer, error) {
-	if len(regions) == 0 {
-		regions = []market.Region{""}
-	}
-	var out []signedOffer
-	var errs []error
-	for _, r := range regions {
-		found, err := n.discovery.Find(ctx, discovery.Topic{Class: string(c), Region: string(r)}, most-len(out))
-		if err != nil {
-			errs = append(errs, err)
-		}
-		for _, f := range found {
-			offers, err := n.offersOf(f)
-			if err != nil {
-				n.p.Log.Debug("an offer in the DHT is not good", "peer", f.Peer.ID, "err", err)
-			}
-			for _, o := range offers {
-				if c.Accepts(o.Class) {
-					out = append(out, o)
-				}
-			}
-		}
-		if len(out) >= most {
-			break
-		}
-	}
-	if len(out) > 0 {
-		return out, nil
-	}
-	return nil, errors.Join(errs...)
 }
 
 // Run runs the peer until ctx ends. It leaves the host open.

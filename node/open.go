@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/solana"
@@ -46,17 +48,26 @@ type Peer struct {
 	docker runtime.Runtime // nil without an engine
 }
 
+// Once is what a peer is to do otherwise than its configuration says, for as long as it runs.
+type Once struct {
+	StartWhen  string // Provide.StartWhen; empty: as configured
+	NoClusters bool   // Clusters.Accept is false
+}
+
 // Open opens the peer that lives in home: its configuration, keys, journal and
 // files, a libp2p host and the chain. cache holds compiled programs and may be
-// shared by the peers of one user. startWhen, unless empty, stands for what the
-// configuration says. Close it after Run.
-func Open(ctx context.Context, home, cache, version, startWhen string, log *slog.Logger) (p *Peer, err error) {
+// shared by the peers of one user. once stands for what the configuration says.
+// Close it after Run.
+func Open(ctx context.Context, home, cache, version string, once Once, log *slog.Logger) (p *Peer, err error) {
 	cfg, err := LoadConfig(filepath.Join(home, FileConfig))
 	if err != nil {
 		return nil, err
 	}
-	if startWhen != "" {
-		cfg.Provide.StartWhen = startWhen
+	if once.NoClusters {
+		cfg.Clusters.Accept = false
+	}
+	if once.StartWhen != "" {
+		cfg.Provide.StartWhen = once.StartWhen
 	}
 	genesis, err := LoadGenesis(home)
 	if err != nil {
@@ -97,6 +108,11 @@ func Open(ctx context.Context, home, cache, version, startWhen string, log *slog
 		return p, err
 	}
 	hc.Key, hc.Network, hc.Agent, hc.Logger = p2p.PrivKey(key.Seed()), genesis.Tag(), "starling/"+version, log
+	var metrics *prometheus.Registry
+	if cfg.Metrics.Libp2p {
+		metrics = prometheus.NewRegistry()
+		hc.Registerer = metrics
+	}
 	if p.host, err = p2p.New(hc); err != nil {
 		return p, err
 	}
@@ -126,7 +142,7 @@ func Open(ctx context.Context, home, cache, version, startWhen string, log *slog
 	p.Node, err = New(ctx, Parts{
 		Program: ProgramOf(genesis, ledger), Escrow: EscrowParams(genesis), Mask: mask,
 		Config: cfg, Home: home, Genesis: genesis, Key: key, Owner: owner, Host: p.host, Store: p.store, Blobs: p.blobs, Ledger: ledger,
-		Runtimes: runtimes, GPUs: p.gpus, Settle: chain.DefaultParams(), SlotEvery: slotEvery, RPC: forward.Call, Version: version, Log: log,
+		Runtimes: runtimes, GPUs: p.gpus, Settle: chain.DefaultParams(), SlotEvery: slotEvery, RPC: forward.Call, Metrics: metrics, Version: version, Log: log,
 	})
 	return p, err
 }

@@ -115,6 +115,7 @@ func (c Config) hostConfig(home string) (p2p.Config, error) {
 	}
 	out := p2p.Config{
 		Listen: c.Listen, Announce: c.Announce, Bootstrap: boot, Block: block, PeerstoreDir: filepath.Join(home, "peers"),
+		PlainUDP: c.PlainUDP,
 		NAT: p2p.NAT{
 			Auto: c.NAT.Auto, PortMap: c.NAT.PortMap, DialOutOnly: c.NAT.DialOutOnly, Relays: relays,
 			Serve: c.Relay.Serve, Limits: c.Relay.limits(),

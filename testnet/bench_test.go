@@ -2,6 +2,7 @@ package testnet
 
 import (
 	"bytes"
+	"maps"
 	"math"
 	"os"
 	"reflect"
@@ -171,21 +172,49 @@ func TestParseUsage(t *testing.T) {
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	r := &BenchReport{
-		Direct: RouteReport{ToLease: Spread{P50: 40, P99: 200}}, Gossip: RouteReport{ToLease: Spread{P50: 20, P99: 1001}},
-		Cores: []CoreResult{{What: "checked", Measured: 9_999, Limit: 10_000, AtLeast: true}, {What: "matched", Measured: 10, Limit: 10}, {What: "told", Measured: 5}},
-		Idle:  IdleReport{RSS: Spread{Max: 79}, CPUPercent: Spread{Max: 1.5}},
-		Chain: ChainReport{Recovered: 1},
+		Direct: RouteReport{Orders: 1, ToLease: Spread{P50: 40, P99: 200}}, Gossip: RouteReport{ToLease: Spread{P50: 20, P99: 1001}},
+		Cores:    []CoreResult{{What: "checked", Measured: 9_999, Limit: 10_000, AtLeast: true}, {What: "matched", Measured: 10, Limit: 10}, {What: "told", Measured: 5}},
+		Idle:     IdleReport{Peers: 1, RSS: Spread{Max: 79}, CPUPercent: Spread{Max: 1.5}},
+		Chain:    ChainReport{Leases: 1, Recovered: 1},
+		Clusters: []ClusterReport{{Engine: "ray", Members: 8, Overhead: 3000}, {Engine: "ray", Members: 8, Overhead: 3010}},
 	}
-	if missed := r.judge(); missed != 3 {
-		t.Errorf("%d targets are missed, want 3", missed)
+	if missed := r.judge(); missed != 4 {
+		t.Errorf("%d targets are missed, want 4", missed)
 	}
 	if r.Ratios["gossip_p50_over_direct_p50"] != 0.5 {
 		t.Errorf("ratios %v", r.Ratios)
 	}
 	var b bytes.Buffer
 	r.print(&b)
-	if text := b.String(); strings.Count(text, "FAIL") != 3 || strings.Count(text, "PASS") != 5 {
+	if text := b.String(); strings.Count(text, "FAIL") != 4 || strings.Count(text, "PASS") != 6 {
 		t.Errorf("the table:\n%s", text)
+	}
+}
+
+// What was not measured is not in the table: it would pass.
+func TestJudgeOnly(t *testing.T) {
+	t.Parallel()
+	r := &BenchReport{Clusters: []ClusterReport{{Engine: "ray", Members: 8, Overhead: 3001}}}
+	if missed := r.judge(); missed != 1 || len(r.Targets) != 4 {
+		t.Errorf("%d missed of %+v", missed, r.Targets)
+	}
+}
+
+// What the benchmark of clusters prints is read as it was measured.
+func TestClusterReport(t *testing.T) {
+	t.Parallel()
+	a, b, c := SpreadOf([]float64{31_000, 30_500, 40_000}), SpreadOf([]float64{29_000}), SpreadOf([]float64{2_000})
+	figures := map[string]float64{"members": 8}
+	for of, s := range map[string]Spread{"submitted": a, "bare": b, "running": c} {
+		maps.Copy(figures, s.Figures(of))
+	}
+	r, err := clusterReport(figures)
+	if err != nil || r.Members != 8 || r.Submitted != a || r.Bare != b || r.Running != c || r.Overhead != 2000 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	delete(figures, "bare-p50-ms")
+	if _, err := clusterReport(figures); err == nil {
+		t.Error("nothing to compare with is taken for a start without time")
 	}
 }
 

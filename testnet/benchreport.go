@@ -21,18 +21,19 @@ import (
 // BenchReport is what a benchmark found, as bench.json. Times are milliseconds
 // unless their name says otherwise.
 type BenchReport struct {
-	Machine    Machine       `json:"machine"`
-	Targets    []Target      `json:"targets"` // the table
-	Direct     RouteReport   `json:"direct"`
-	Gossip     RouteReport   `json:"gossip"`
-	GangDirect RouteReport   `json:"gang_direct"`
-	GangGossip RouteReport   `json:"gang_gossip"`
-	Simulated  []Simulated   `json:"simulated"`
-	Cores      []CoreResult  `json:"cores"`
-	Starts     []StartReport `json:"starts"`
-	Idle       IdleReport    `json:"idle"`
-	Payment    PaymentReport `json:"payment"`
-	Chain      ChainReport   `json:"chain"`
+	Machine    Machine         `json:"machine"`
+	Targets    []Target        `json:"targets"` // the table
+	Direct     RouteReport     `json:"direct"`
+	Gossip     RouteReport     `json:"gossip"`
+	GangDirect RouteReport     `json:"gang_direct"`
+	GangGossip RouteReport     `json:"gang_gossip"`
+	Simulated  []Simulated     `json:"simulated"`
+	Cores      []CoreResult    `json:"cores"`
+	Starts     []StartReport   `json:"starts"`
+	Clusters   []ClusterReport `json:"clusters"`
+	Idle       IdleReport      `json:"idle"`
+	Payment    PaymentReport   `json:"payment"`
+	Chain      ChainReport     `json:"chain"`
 	// Ratios within this run, which compare better between machines than times do.
 	Ratios map[string]float64 `json:"ratios"`
 	// Seconds of wall time by stage.
@@ -310,16 +311,18 @@ func (r *BenchReport) judge() (missed int) {
 		}
 		r.Targets = append(r.Targets, Target{Name: name, Unit: unit, Measured: measured, Limit: &limit, AtLeast: atLeast, Pass: &pass})
 	}
-	held("order to lease, direct, p50", "ms", r.Direct.ToLease.P50, 50, false)
-	held("order to lease, direct, p99", "ms", r.Direct.ToLease.P99, 200, false)
-	line("order to lease, gossip only, p50", "ms", r.Gossip.ToLease.P50)
-	held("order to lease, gossip only, p99", "ms", r.Gossip.ToLease.P99, 1000, false)
-	for _, g := range []struct {
-		name string
-		of   RouteReport
-	}{{"direct", r.GangDirect}, {"gossip only", r.GangGossip}} {
-		line(fmt.Sprintf("order to %d leases, %s, p50", g.of.Leases, g.name), "ms", g.of.ToLease.P50)
-		line(fmt.Sprintf("order to %d leases, %s, p99", g.of.Leases, g.name), "ms", g.of.ToLease.P99)
+	if r.Direct.Orders > 0 {
+		held("order to lease, direct, p50", "ms", r.Direct.ToLease.P50, 50, false)
+		held("order to lease, direct, p99", "ms", r.Direct.ToLease.P99, 200, false)
+		line("order to lease, gossip only, p50", "ms", r.Gossip.ToLease.P50)
+		held("order to lease, gossip only, p99", "ms", r.Gossip.ToLease.P99, 1000, false)
+		for _, g := range []struct {
+			name string
+			of   RouteReport
+		}{{"direct", r.GangDirect}, {"gossip only", r.GangGossip}} {
+			line(fmt.Sprintf("order to %d leases, %s, p50", g.of.Leases, g.name), "ms", g.of.ToLease.P50)
+			line(fmt.Sprintf("order to %d leases, %s, p99", g.of.Leases, g.name), "ms", g.of.ToLease.P99)
+		}
 	}
 	for _, s := range r.Simulated {
 		what := fmt.Sprintf("order to lease, simulated, %s", s.Name)
@@ -330,6 +333,13 @@ func (r *BenchReport) judge() (missed int) {
 		line(fmt.Sprintf("submit to running, %s, p50", s.Runtime), "ms", s.Submitted.P50)
 		held(fmt.Sprintf("of that over the bare runtime, %s", s.Runtime), "ms", s.Overhead, 60, false)
 	}
+	for _, c := range r.Clusters {
+		what := fmt.Sprintf("%d members with %s", c.Members, c.Engine)
+		line(what+", order to all of them seen, p50", "s", c.Submitted.P50/1000)
+		line("of that, until all programs run, p50", "s", c.Running.P50/1000)
+		line("as many plain containers with the same commands, p50", "s", c.Bare.P50/1000)
+		held(what+", more than plain containers need", "s", c.Overhead/1000, 3, false)
+	}
 	for _, c := range r.Cores {
 		if c.Limit == 0 {
 			line(c.What, c.Unit, c.Measured)
@@ -337,24 +347,27 @@ func (r *BenchReport) judge() (missed int) {
 			held(c.What, c.Unit, c.Measured, c.Limit, c.AtLeast)
 		}
 	}
-	c := r.Chain
-	line(fmt.Sprintf("escrow of %d leases, transactions", c.Leases), "", float64(c.Open.Transactions))
-	line("of these, bytes", "", float64(c.Open.Bytes))
-	line("fees of opening and closing it", "lamports", float64(c.Open.Fees+c.Close.Fees))
-	line("rent while it is open", "lamports", float64(c.Open.Rent))
-	held("of that, what came back", "", c.Recovered, 1, true)
-	line("fee of a claim", "lamports", ratio(float64(c.Claims.Fees), float64(c.Claims.Transactions)))
-	line("claims on the local chain", "1/s", c.ClaimsPerSec)
-	line("processor for each, who claims", "ms", c.ClaimCPU)
-	line("processor for each, the local chain", "ms", c.ClaimChain)
-	for _, a := range c.Anchors {
-		line(fmt.Sprintf("anchored receipt, %d to an anchor, all fees", a.Receipts), "lamports", a.PerReceipt)
-		line(fmt.Sprintf("rent for it while the anchor of %d stays", a.Receipts), "lamports", a.Rent)
+	if c := r.Chain; c.Leases > 0 {
+		line(fmt.Sprintf("escrow of %d leases, transactions", c.Leases), "", float64(c.Open.Transactions))
+		line("of these, bytes", "", float64(c.Open.Bytes))
+		line("fees of opening and closing it", "lamports", float64(c.Open.Fees+c.Close.Fees))
+		line("rent while it is open", "lamports", float64(c.Open.Rent))
+		held("of that, what came back", "", c.Recovered, 1, true)
+		line("fee of a claim", "lamports", ratio(float64(c.Claims.Fees), float64(c.Claims.Transactions)))
+		line("claims on the local chain", "1/s", c.ClaimsPerSec)
+		line("processor for each, who claims", "ms", c.ClaimCPU)
+		line("processor for each, the local chain", "ms", c.ClaimChain)
+		for _, a := range c.Anchors {
+			line(fmt.Sprintf("anchored receipt, %d to an anchor, all fees", a.Receipts), "lamports", a.PerReceipt)
+			line(fmt.Sprintf("rent for it while the anchor of %d stays", a.Receipts), "lamports", a.Rent)
+		}
 	}
-	line("idle peer, resident memory, median", "MB", r.Idle.RSS.P50)
-	held("idle peer, resident memory, largest", "MB", r.Idle.RSS.Max, 80, false)
-	line("idle peer, processor, median", "% of a core", r.Idle.CPUPercent.P50)
-	held("idle peer, processor, largest", "% of a core", r.Idle.CPUPercent.Max, 1, false)
+	if r.Idle.Peers > 0 {
+		line("idle peer, resident memory, median", "MB", r.Idle.RSS.P50)
+		held("idle peer, resident memory, largest", "MB", r.Idle.RSS.Max, 80, false)
+		line("idle peer, processor, median", "% of a core", r.Idle.CPUPercent.P50)
+		held("idle peer, processor, largest", "% of a core", r.Idle.CPUPercent.Max, 1, false)
+	}
 	r.Ratios = map[string]float64{
 		"gossip_p50_over_direct_p50":      ratio(r.Gossip.ToLease.P50, r.Direct.ToLease.P50),
 		"direct_p99_over_p50":             ratio(r.Direct.ToLease.P99, r.Direct.ToLease.P50),

@@ -134,17 +134,19 @@ func skipped(out []byte, name string) (why string, ok bool) {
 	return "", false
 }
 
-// Figures are a spread as a benchmark reports it: "submitted-p50-ms" and so on. What reads them is startReport.
+// Figures are a spread as a benchmark reports it: "submitted-p50-ms" and so on. What reads them is spreadIn.
 func (s Spread) Figures(of string) map[string]float64 {
 	return map[string]float64{of + "-min-ms": s.Min, of + "-mean-ms": s.Mean, of + "-p50-ms": s.P50, of + "-p90-ms": s.P90, of + "-p99-ms": s.P99, of + "-max-ms": s.Max}
 }
 
+// spreadIn is a spread that a benchmark has reported.
+func spreadIn(figures map[string]float64, of string) Spread {
+	at := func(which string) float64 { return figures[of+"-"+which+"-ms"] }
+	return Spread{Min: at("min"), Mean: at("mean"), P50: at("p50"), P90: at("p90"), P99: at("p99"), Max: at("max")}
+}
+
 func startReport(name string, figures map[string]float64) (StartReport, error) {
-	read := func(of string) Spread {
-		at := func(which string) float64 { return figures[of+"-"+which+"-ms"] }
-		return Spread{Min: at("min"), Mean: at("mean"), P50: at("p50"), P90: at("p90"), P99: at("p99"), Max: at("max")}
-	}
-	r := StartReport{Runtime: name, Submitted: read("submitted"), Bare: read("bare")}
+	r := StartReport{Runtime: name, Submitted: spreadIn(figures, "submitted"), Bare: spreadIn(figures, "bare")}
 	if r.Submitted.P50 == 0 || r.Bare.P50 == 0 {
 		return r, errors.New("it reports no median")
 	}

@@ -33,6 +33,8 @@ type DemoOptions struct {
 	Out io.Writer // what the person watching sees
 	// Binary of the peers; "" is this one.
 	Binary string
+	// Text is how much the demonstration's model learns from; zeros take its job's own sizes.
+	Text corpus.Config
 }
 
 // The demonstration: so many workers, and the round in whose middle a provider dies.
@@ -52,7 +54,7 @@ func Demo(ctx context.Context, o DemoOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	d := &demo{out: o.Out, dir: dir, lm: filepath.Join(dir, "lm"), report: &Report{Seconds: map[string]float64{}}}
+	d := &demo{out: o.Out, dir: dir, text: o.Text, lm: filepath.Join(dir, "lm"), report: &Report{Seconds: map[string]float64{}}}
 	d.tty = isTerminal(o.Out)
 	began := time.Now()
 	if err := d.stage("prepare", func() error { return d.prepare(ctx) }); err != nil {
@@ -85,6 +87,7 @@ type demo struct {
 	source string // where the job's source lies
 	report *Report
 
+	text   corpus.Config
 	corpus corpus.Corpus
 	net    *Network
 	client *api.Client // of the buying peer
@@ -151,7 +154,8 @@ func (d *demo) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if d.corpus, err = corpus.Build(text, corpus.Config{Workers: demoWorkers}); err != nil {
+	d.text.Workers = demoWorkers
+	if d.corpus, err = corpus.Build(text, d.text); err != nil {
 		return err
 	}
 	for i, s := range d.corpus.Shards {

@@ -5,22 +5,25 @@ import (
 	"net/http"
 	"net/url"
 
+	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/cluster"
 )
 
 // Clusters is what the API asks of the buying side about jobs that are clusters, beside what it asks about all jobs.
 type Clusters interface {
-	// Scale gives a cluster another number of members, and returns when it has so many.
-	Scale(ctx context.Context, id string, size uint32) (buyer.Job, error)
+	// ScaleWithin gives a cluster another number of members, and another budget unless that is 0, and returns when it has so many.
+	ScaleWithin(ctx context.Context, id string, size uint32, budget market.Amount) (buyer.Job, error)
 	// ClusterToken is what the cluster's engine knows its own by.
 	ClusterToken(id string) (string, error)
 	// Paths are what was measured of the paths between its members, before their leases were signed.
-	Paths(ctx context.Context, id string) ([]buyer.MeasuredPath, error)
+	Paths(ctx context.Context, id string) ([]cluster.Path, error)
 }
 
-// ScaleRequest is how many members a cluster is to have.
+// ScaleRequest is how many members a cluster is to have, and what it may cost in all.
 type ScaleRequest struct {
-	Size uint32 `json:"size"`
+	Size   uint32        `json:"size"`
+	Budget market.Amount `json:"budget,omitempty"` // base units, not below the one it has; 0: it follows the size as it does
 }
 
 // TokenAnswer is a cluster's token: whoever has it and reaches the cluster's ports may run anything on it.
@@ -59,7 +62,7 @@ func (s *Server) scale(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if j, err = s.jobs.Scale(r.Context(), j.ID, req.Size); err != nil {
+	if j, err = s.jobs.ScaleWithin(r.Context(), j.ID, req.Size, req.Budget); err != nil {
 		return err
 	}
 	return reply(w, j)
@@ -78,9 +81,9 @@ func (s *Server) clusterToken(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, TokenAnswer{Token: token})
 }
 
-// Scale gives a cluster another number of members.
-func (c *Client) Scale(ctx context.Context, id string, size uint32) (j buyer.Job, err error) {
-	return j, c.send(ctx, http.MethodPost, "/v1/jobs/"+url.PathEscape(id)+"/scale", ScaleRequest{Size: size}, &j, nil)
+// Scale gives a cluster another number of members, and another budget unless that is 0.
+func (c *Client) Scale(ctx context.Context, id string, req ScaleRequest) (j buyer.Job, err error) {
+	return j, c.send(ctx, http.MethodPost, "/v1/jobs/"+url.PathEscape(id)+"/scale", req, &j, nil)
 }
 
 func (s *Server) clusterPaths(w http.ResponseWriter, r *http.Request) error {
@@ -92,11 +95,11 @@ func (s *Server) clusterPaths(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return reply(w, append([]buyer.MeasuredPath{}, paths...))
+	return reply(w, append([]cluster.Path{}, paths...))
 }
 
 // Paths are what was measured of the paths between a cluster's members, by rank.
-func (c *Client) Paths(ctx context.Context, id string) (paths []buyer.MeasuredPath, err error) {
+func (c *Client) Paths(ctx context.Context, id string) (paths []cluster.Path, err error) {
 	return paths, c.get(ctx, "/v1/jobs/"+url.PathEscape(id)+"/paths", &paths)
 }
 

@@ -6,29 +6,34 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/job"
 )
 
-func (f *fake) Scale(_ context.Context, id string, size uint32) (buyer.Job, error) {
+func (f *fake) ScaleWithin(_ context.Context, id string, size uint32, budget market.Amount) (buyer.Job, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	j := f.job
 	j.Spec.Count = size
+	if budget > 0 {
+		j.Spec.Payment.Budget = budget
+	}
 	return j, errors.Join(f.known(id), f.err)
 }
 
 func (f *fake) ClusterToken(id string) (string, error) { return "secret of " + id, f.known(id) }
 
-func (f *fake) Paths(_ context.Context, id string) ([]buyer.MeasuredPath, error) {
-	return []buyer.MeasuredPath{{B: 1, RTTMicros: 7}}, f.known(id)
+func (f *fake) Paths(_ context.Context, id string) ([]cluster.Path, error) {
+	return []cluster.Path{{B: 1, RTTMicros: 7}}, f.known(id)
 }
 
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	f := newFake()
 	c, _ := serve(t, f)
-	_, err := c.Scale(t.Context(), f.job.ID, 3)
+	_, err := c.Scale(t.Context(), f.job.ID, ScaleRequest{Size: 3})
 	wantError(t, err, http.StatusConflict, "no_cluster")
 	_, err = c.ClusterToken(t.Context(), f.job.ID)
 	wantError(t, err, http.StatusConflict, "no_cluster")
@@ -38,7 +43,7 @@ func TestCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.change(func() { f.job.Spec = spec })
-	if j, err := c.Scale(t.Context(), f.job.ID, 3); err != nil || j.Spec.Count != 3 {
+	if j, err := c.Scale(t.Context(), f.job.ID, ScaleRequest{Size: 3, Budget: 77}); err != nil || j.Spec.Count != 3 || j.Spec.Payment.Budget != 77 {
 		t.Errorf("%+v, %v", j.Spec, err)
 	}
 	if token, err := c.ClusterToken(t.Context(), f.job.ID); err != nil || token != "secret of "+f.job.ID {
@@ -47,13 +52,13 @@ func TestCluster(t *testing.T) {
 	if paths, err := c.Paths(t.Context(), f.job.ID); err != nil || len(paths) != 1 || paths[0].RTTMicros != 7 {
 		t.Errorf("%+v, %v", paths, err)
 	}
-	_, err = c.Scale(t.Context(), f.job.ID, 0)
+	_, err = c.Scale(t.Context(), f.job.ID, ScaleRequest{Size: 0})
 	wantError(t, err, http.StatusBadRequest, "bad_request")
-	_, err = c.Scale(t.Context(), "jother", 3)
+	_, err = c.Scale(t.Context(), "jother", ScaleRequest{Size: 3})
 	wantError(t, err, http.StatusNotFound, "not_found")
 	_, err = c.ClusterToken(t.Context(), "jother")
 	wantError(t, err, http.StatusNotFound, "not_found")
 	f.change(func() { f.err = buyer.ErrRefused })
-	_, err = c.Scale(t.Context(), f.job.ID, 3)
+	_, err = c.Scale(t.Context(), f.job.ID, ScaleRequest{Size: 3})
 	wantError(t, err, http.StatusUnprocessableEntity, "refused")
 }

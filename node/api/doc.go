@@ -24,7 +24,7 @@
 //	POST   /v1/jobs/{id}/resume        let it go on → Job
 //	POST   /v1/jobs/{id}/extend        give it more time, ExtendRequest → Extension, which says what each provider answered
 //	POST   /v1/jobs/{id}/scale         give a cluster another number of members, ScaleRequest → Job when it has so many
-//	GET    /v1/jobs/{id}/paths         what was measured between a cluster's members before their leases were signed → []MeasuredPath
+//	GET    /v1/jobs/{id}/paths         what was measured between a cluster's members before their leases were signed → []cluster.Path
 //	GET    /v1/jobs/{id}/token         what a cluster's engine knows its own by → TokenAnswer
 //	POST   /v1/jobs/{id}/rerun         submit it once more, with Changes → Job
 //	POST   /v1/quotes                  what a job would cost now; nothing is reserved → Quotation
@@ -39,6 +39,7 @@
 //	GET    /v1/offers[?class=cpu]      offers it can find, with whether they answered a recent probe
 //	GET    /v1/leases                  what this peer has sold
 //	GET    /healthz                    no token needed
+//	GET    /metrics                    no token needed: numbers for Prometheus, asked for by a loopback address or localhost
 //
 // A cluster is a job: its spec has "cluster" (engine, command, autostop, network), "cluster" in the job says whether the engine is
 // ready, and each rank's "live" has "ways", how it reaches the head and the others. Everything that is done with jobs is done so with

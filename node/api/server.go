@@ -189,6 +189,9 @@ func (s *Server) handler() http.Handler {
 	for pattern, h := range s.liveRoutes() {
 		mux.Handle(pattern, s.guard(h))
 	}
+	if m, ok := s.node.(Metered); ok {
+		mux.Handle("GET /metrics", local(m.Metrics()))
+	}
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
 	for pattern, h := range s.operatorRoutes() {
 		mux.Handle(pattern, s.guard(h))

@@ -36,6 +36,8 @@ type Cluster struct {
 	Ready time.Time `json:"ready,omitzero"`
 	// Target is a smaller size that it is being brought to; 0: none.
 	Target uint32 `json:"target,omitempty"`
+	// Before is the budget that the job had before it was last made larger, and has again if the new members do not join.
+	Before market.Amount `json:"before,omitempty"`
 	// Epochs are those of ranks that were scaled away, by rank: whoever has such a rank again gets a higher one.
 	Epochs []uint32 `json:"epochs,omitempty"`
 	// Idle is since when nothing was asked of it; zero: it is in use, or nobody wants to know.
@@ -145,8 +147,9 @@ func (j Job) clustered(rank int, w *nodepb.Workload) (token bool) {
 	return p.Token
 }
 
-// planFor is the plan of a job in force, as one rank is told it. leases are by the first id of their lines.
-func (j Job) planFor(rank int, leases map[market.LeaseID]*bought) (cluster.Plan, error) {
+// planFor is the plan of a job in force, as one rank is told it. leases are by the first id of their lines, paths what was measured
+// between any of its members.
+func (j Job) planFor(rank int, leases map[market.LeaseID]*bought, paths []cluster.Path) (cluster.Plan, error) {
 	c := j.Cluster
 	p := cluster.Plan{ID: j.ID, Rank: uint32(rank), Size: c.Size, Version: c.Version, MTU: cluster.MaxMTU, Engine: j.Spec.Cluster.Engine}
 	for _, seat := range c.Members {
@@ -176,19 +179,24 @@ func (j Job) planFor(rank int, leases map[market.LeaseID]*bought) (cluster.Plan,
 		}
 		p.Members = append(p.Members, m)
 	}
+	p = p.WithPaths(paths)
 	return p, p.Validate()
 }
 
 // planOf is the plan in force as one rank is told it.
-func (s *supervisor) planOf(rank int) (cluster.Plan, error) {
-	j := s.snapshot()
+func (s *supervisor) planOf(ctx context.Context, rank int) (cluster.Plan, error) {
+	j := s.snapshot() // before the paths: what is between members is there when they are
+	paths, err := s.pathsNow(ctx)
+	if err != nil {
+		return cluster.Plan{}, err
+	}
 	s.b.mu.Lock()
 	leases := make(map[market.LeaseID]*bought, len(j.Cluster.Members))
 	for _, seat := range j.Cluster.Members {
 		leases[seat.Lease] = s.b.leases[seat.Lease]
 	}
 	s.b.mu.Unlock()
-	return j.planFor(rank, leases)
+	return j.planFor(rank, leases, paths)
 }
 
 // told is what a provider has said of the plan that a rank goes by.
@@ -308,7 +316,7 @@ func (s *supervisor) behind(i int) (*bought, uint64, bool) {
 
 // tellOne tells one provider the plan in force, and returns its version.
 func (s *supervisor) tellOne(ctx context.Context, i int, l *bought, seq uint64) (uint64, error) {
-	p, err := s.planOf(i)
+	p, err := s.planOf(ctx, i)
 	if err != nil {
 		return 0, err
 	}

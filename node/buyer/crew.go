@@ -55,8 +55,12 @@ func (s *supervisor) runCluster(parent context.Context, cancelWork context.Cance
 	if engine.Ends == cluster.EndsHead && j.Ranks[0].State == RankDone {
 		return nil // an earlier process did not live to say so
 	}
-	if err := s.leaseAll(parent); err != nil {
-		return err
+	// Where there are members already, each rank that has none is ordered by itself, while they are taken up: one that was lost while
+	// this peer was away is nobody to be near to.
+	if len(s.members()) == 0 {
+		if err := s.leaseAll(parent); err != nil {
+			return err
+		}
 	}
 	if err := s.begin(parent, cancelWork); err != nil {
 		return err
@@ -174,20 +178,12 @@ func (c *crew) leave(ctx context.Context, ranks []int) error {
 func (c *crew) run(ctx context.Context, i int) error {
 	s := c.s
 	for {
-		j := s.snapshot()
-		r := j.Ranks[i]
-		switch r.State {
-		case RankDone:
-			return nil
-		case RankFailed: // before a restart
-			return r.failure(i)
-		}
-		l, err := s.leaseOf(ctx, i)
-		if err != nil {
+		r, l, err := s.due(ctx, i)
+		if err != nil || l == nil {
 			return err
 		}
 		adopted := r.State == RankRunning
-		if adopted && r.Generation < j.Cluster.Generation {
+		if adopted && r.Generation < s.snapshot().Cluster.Generation {
 			s.finish(i, l, r)
 			if err := s.beginAgain(ctx, i); err != nil {
 				return err
@@ -195,6 +191,7 @@ func (c *crew) run(ctx context.Context, i int) error {
 			continue
 		}
 		if !adopted {
+			c.afterHead(ctx, i)
 			if r, err = s.launch(ctx, i, l, r); err != nil {
 				return err
 			}
@@ -215,12 +212,8 @@ func (c *crew) run(ctx context.Context, i int) error {
 				}
 			}
 			return err
-		case res.lost != "" && l.spent() && s.snapshot().Ranks[i].Unextended == "":
-			return s.outOfMoney(i, l)
-		case res.lost != "" && s.runOver():
-			return failed(CodeTimeout, "%v (timeouts.run: %v); rank %d: %s", errRunOver, j.Spec.Timeouts.Run, i, res.lost)
 		case res.lost != "":
-			if err = s.lost(ctx, i, res); err == nil && i == 0 && c.engine.Binds {
+			if err = s.parted(ctx, i, l, res); err == nil && i == 0 && c.engine.Binds {
 				err = c.anew(ctx, "the head was lost: "+res.lost)
 			}
 		default:
@@ -231,6 +224,34 @@ func (c *crew) run(ctx context.Context, i int) error {
 		}
 		if err != nil {
 			return err
+		}
+	}
+}
+
+// headStart is how long the others let the head of a cluster go first: it takes longest to be ready, and they wait for it anyway.
+const headStart = time.Second
+
+// afterHead lets the head's program start before that of another rank, where the others only wait for it. They do not wait
+// for its image: theirs may have to be fetched too.
+func (c *crew) afterHead(ctx context.Context, i int) {
+	s := c.s
+	if i == 0 || !c.engine.HeadFirst {
+		return
+	}
+	t := time.NewTimer(headStart)
+	defer t.Stop()
+	for {
+		bell := s.rung()
+		j := s.snapshot()
+		if head := j.Ranks[0].Live; !j.Cluster.Ready.IsZero() || head.Phase == "running" || head.PullTotal > 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			return
+		case <-bell:
 		}
 	}
 }

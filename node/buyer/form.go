@@ -69,6 +69,9 @@ func (s *supervisor) leaseOf(ctx context.Context, i int) (*bought, error) {
 	return s.leases[i], nil
 }
 
+// settleFor is how long providers are waited for that reach each other over relays only, or not yet, in the queue time.
+const settleFor = time.Minute
+
 // lease orders and takes leases for ranks, all or none. While the queue time
 // lasts an order that found nobody is tried again, but not the first one of a job:
 // a job that cannot be placed fails at once.
@@ -79,7 +82,8 @@ func (s *supervisor) lease(ctx context.Context, ranks []uint32) error {
 			return err
 		}
 	}
-	until := time.Now().Add(s.snapshot().Spec.Timeouts.Queue)
+	began := time.Now()
+	until := began.Add(s.snapshot().Spec.Timeouts.Queue)
 	for attempt := 0; ; attempt++ {
 		err := s.form(ctx, ranks, attempt == 0)
 		var none *unplaced
@@ -87,8 +91,8 @@ func (s *supervisor) lease(ctx context.Context, ranks []uint32) error {
 			return err
 		}
 		// A rank that was lost waits for units within the queue time: peers restart. So does a job
-		// whose own peer restarted, and an order that found enough quotes and lost them to others.
-		if retry := !first || s.resumed || none.raced; !retry || ctx.Err() != nil {
+		// whose own peer restarted, and an order that found enough quotes and lost them to others, or whose providers did not find to each other yet.
+		if retry := !first || s.resumed || none.raced || none.unsettled && time.Since(began) < settleFor; !retry || ctx.Err() != nil {
 			return failed(CodeNoMatch, "%v", none)
 		}
 		if time.Now().After(until) {
@@ -109,8 +113,9 @@ func jitter(d time.Duration) time.Duration {
 
 // unplaced says that an order found no n providers.
 type unplaced struct {
-	raced  bool // there were quotes enough, the units went elsewhere
-	reason string
+	raced     bool // there were quotes enough, the units went elsewhere
+	unsettled bool // there were, and some reach each other over relays only, or not, yet
+	reason    string
 }
 
 func (u *unplaced) Error() string { return u.reason }
@@ -252,7 +257,7 @@ func (s *supervisor) form(ctx context.Context, ranks []uint32, choosy bool) erro
 	j := s.snapshot()
 	how := asking{direct: !j.Spec.Placement.GossipOnly, spread: !j.Spec.Placement.Pack, settle: settleQuotes}
 	if j.Spec.Cluster != nil {
-		how.settle = settleCluster
+		how.settle, how.cluster = settleCluster, true
 	}
 	quotes, declined, err := b.collect(ctx, s.trace, o, env, how)
 	if err != nil {
@@ -296,6 +301,10 @@ func (b *Buyer) candidates(spec job.Job, o market.Order, quotes []quoted) (map[s
 		byKey[p] = q
 		if why := b.tooMuchFor(o, q); why != "" {
 			over = append(over, match.Refusal{Provider: p, Reason: market.ReasonLimit, Detail: why})
+			continue
+		}
+		if spec.Cluster != nil && q.offer.NoClusters {
+			over = append(over, match.Refusal{Provider: p, Reason: market.ReasonRuntime, Detail: "it takes part in no clusters"})
 			continue
 		}
 		if why := b.narrow(spec, q); why != "" {

@@ -386,7 +386,9 @@ func (f *forming) formed(ctx context.Context, seats []gang.Seat) error {
 	f.mu.Unlock()
 	var network *Span
 	if f.near != "" {
-		old, err := f.s.b.Paths(ctx, s.trace.job)
+		s.measuring.Lock()
+		defer s.measuring.Unlock()
+		old, err := s.pathsNow(ctx)
 		if err != nil {
 			return err
 		}
@@ -395,6 +397,7 @@ func (f *forming) formed(ctx context.Context, seats []gang.Seat) error {
 			return err
 		}
 		sum := span(paths)
+		s.setPaths(&paths) // before anybody is told of the new members; what is between the others is as it was
 		network, puts = &sum, append(puts, p)
 	}
 	// The leases are active: also a job that was stopped just now has to know them to end them.
@@ -411,6 +414,7 @@ func (f *forming) formed(ctx context.Context, seats []gang.Seat) error {
 		j.replan()
 	}, puts...)
 	if err != nil {
+		s.setPaths(nil) // the journal has it
 		return err
 	}
 	s.mu.Lock()
@@ -431,6 +435,9 @@ func (f *forming) failed(ctx context.Context, e gang.FailedWith) error {
 		text += fmt.Sprintf("; rank %d at %s: %s", d.Rank, d.Provider.Short(), d.Refusal.Error())
 	}
 	far := f.near != "" && slices.ContainsFunc(e.Details, func(d gang.Failure) bool { return d.Refusal.Reason == market.ReasonDistance })
+	if far && f.unsettled() {
+		return &unplaced{unsettled: true, reason: text}
+	}
 	if far { // nobody else is nearer: no other try changes that
 		text = f.s.unlivable(f.longest()) + text
 	}

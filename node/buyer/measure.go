@@ -39,18 +39,6 @@ const (
 	probesAgain = 3
 )
 
-// MeasuredPath is what was measured of the path between two ranks of a cluster, before their leases were signed.
-type MeasuredPath struct {
-	A         uint32 `json:"a"` // the lower rank
-	B         uint32 `json:"b"`
-	RTTMicros uint32 `json:"rttMicros"`         // the shortest round trip; 0: both on one peer
-	Mbit      uint32 `json:"mbit,omitempty"`    // that a probe carried; 0: not measured
-	Relayed   bool   `json:"relayed,omitempty"` // over a relay, then
-}
-
-// rtt is the round trip.
-func (p MeasuredPath) rtt() time.Duration { return time.Duration(p.RTTMicros) * time.Microsecond }
-
 // Span is what the paths between all members of a cluster come to.
 type Span struct {
 	Class     cluster.Class `json:"class"` // of the slowest
@@ -61,24 +49,19 @@ type Span struct {
 }
 
 // span sums paths up.
-func span(paths []MeasuredPath) Span {
+func span(paths []cluster.Path) Span {
 	s := Span{Class: cluster.LAN, Paths: len(paths)}
 	for _, p := range paths {
 		s.RTTMicros = max(s.RTTMicros, p.RTTMicros)
-		class := cluster.ClassByRTT(p.rtt())
-		if p.Mbit > 0 {
-			class = cluster.ClassOf(p.rtt(), uint64(p.Mbit))
-			if s.LeastMbit == 0 || p.Mbit < s.LeastMbit {
-				s.LeastMbit = p.Mbit
-			}
+		if p.Mbit > 0 && (s.LeastMbit == 0 || p.Mbit < s.LeastMbit) {
+			s.LeastMbit = p.Mbit
 		}
 		if p.Relayed {
-			s.Relayed, class = s.Relayed+1, cluster.WAN
+			s.Relayed++
 		}
-		if s.Class.Admits(class) {
-			continue
+		if is := p.Class(); !s.Class.Admits(is) {
+			s.Class = is
 		}
-		s.Class = class
 	}
 	return s
 }
@@ -114,12 +97,12 @@ type finalist struct {
 // measured is what is known of the paths between providers while a gang forms.
 type measured struct {
 	mu    sync.Mutex
-	paths map[[2]sign.Key]MeasuredPath // without ranks, the lower key first
+	paths map[[2]sign.Key]cluster.Path // without ranks, the lower key first
 	fails map[[2]sign.Key]string
 }
 
 func newMeasured() *measured {
-	return &measured{paths: map[[2]sign.Key]MeasuredPath{}, fails: map[[2]sign.Key]string{}}
+	return &measured{paths: map[[2]sign.Key]cluster.Path{}, fails: map[[2]sign.Key]string{}}
 }
 
 func between(a, b sign.Key) [2]sign.Key {
@@ -129,7 +112,7 @@ func between(a, b sign.Key) [2]sign.Key {
 	return [2]sign.Key{a, b}
 }
 
-func (m *measured) get(a, b sign.Key) (MeasuredPath, bool) {
+func (m *measured) get(a, b sign.Key) (cluster.Path, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, ok := m.paths[between(a, b)]
@@ -167,7 +150,7 @@ func (f *forming) measure(ctx context.Context, e gang.Measure) gang.Event {
 		path, ok := f.paths.get(all[p.A].provider, all[p.B].provider)
 		if wanted := f.near.RTT(); !ok {
 			unreached = append(unreached, p) // the other end may
-		} else if wanted > 0 && path.rtt() >= wanted && path.rtt() < wanted+notQuite {
+		} else if wanted > 0 && path.RTT() >= wanted && path.RTT() < wanted+notQuite {
 			long = append(long, p)
 		}
 	}
@@ -267,7 +250,7 @@ func (f *forming) probe(ctx context.Context, all []finalist, pairs []link.Pair) 
 	}
 	wanted := map[link.Pair]bool{}
 	for _, p := range pairs {
-		if path, ok := f.paths.get(all[p.A].provider, all[p.B].provider); ok && !path.Relayed && f.near.Admits(cluster.ClassByRTT(path.rtt())) {
+		if path, ok := f.paths.get(all[p.A].provider, all[p.B].provider); ok && !path.Relayed && f.near.Admits(cluster.ClassByRTT(path.RTT())) {
 			wanted[p] = true
 		}
 	}
@@ -332,8 +315,8 @@ func (f *forming) ask(ctx context.Context, all []finalist, from int, to []int, r
 }
 
 // between are the paths between members, as far as they are known.
-func (f *forming) between(all []finalist) []MeasuredPath {
-	var out []MeasuredPath
+func (f *forming) between(all []finalist) []cluster.Path {
+	var out []cluster.Path
 	for b := range all {
 		for a := range b {
 			p, ok := f.paths.get(all[a].provider, all[b].provider)
@@ -409,33 +392,40 @@ func (f *forming) flaw(a, b finalist) string {
 	if p.Relayed && f.near != cluster.WAN {
 		return fmt.Sprintf("only a relay connects them, and a %s needs a path of their own", f.near)
 	}
+	return f.falls(p)
+}
+
+// falls says what a path lacks of what is wanted, whoever carries it; "" if nothing.
+func (f *forming) falls(p cluster.Path) string {
 	mbit := uint64(p.Mbit)
 	if mbit == 0 {
 		mbit = ^uint64(0) // not every path is probed
 	}
-	return f.near.Falls(p.rtt(), mbit)
+	return f.near.Falls(p.RTT(), mbit)
 }
 
 // putPaths is what the journal is told of the paths between the members, once they have leases.
-func (f *forming) putPaths(seats []gang.Seat, old []MeasuredPath) ([]MeasuredPath, store.Put, error) {
+func (f *forming) putPaths(seats []gang.Seat, old []cluster.Path) ([]cluster.Path, store.Put, error) {
 	all := f.finalists(seats)
-	fresh := f.between(all)
-	known, is := map[[2]uint32]bool{}, map[uint32]bool{}
-	for _, p := range fresh {
-		known[[2]uint32{p.A, p.B}] = true
-	}
+	is, kept := map[uint32]bool{}, map[[2]uint32]bool{}
 	for _, m := range all {
 		is[m.rank] = true
 	}
 	for _, s := range seats {
 		delete(is, s.Rank) // what was measured of who had the rank before counts no more
 	}
-	for _, p := range old {
-		if is[p.A] && is[p.B] && !known[[2]uint32{p.A, p.B}] {
+	var fresh []cluster.Path
+	for _, p := range old { // members have been told of it
+		if is[p.A] && is[p.B] {
+			fresh, kept[[2]uint32{p.A, p.B}] = append(fresh, p), true
+		}
+	}
+	for _, p := range f.between(all) {
+		if !kept[[2]uint32{p.A, p.B}] {
 			fresh = append(fresh, p)
 		}
 	}
-	slices.SortFunc(fresh, func(a, b MeasuredPath) int { return cmp.Or(cmp.Compare(a.A, b.A), cmp.Compare(a.B, b.B)) })
+	slices.SortFunc(fresh, func(a, b cluster.Path) int { return cmp.Or(cmp.Compare(a.A, b.A), cmp.Compare(a.B, b.B)) })
 	b, err := json.Marshal(fresh)
 	if err != nil {
 		return nil, store.Put{}, fmt.Errorf("encoding the paths of job %s: %w", f.s.trace.job, err)
@@ -444,7 +434,7 @@ func (f *forming) putPaths(seats []gang.Seat, old []MeasuredPath) ([]MeasuredPat
 }
 
 // Paths are what was measured of the paths between the ranks of a cluster, by rank; none for another job.
-func (b *Buyer) Paths(ctx context.Context, job string) ([]MeasuredPath, error) {
+func (b *Buyer) Paths(ctx context.Context, job string) ([]cluster.Path, error) {
 	raw, err := b.cfg.Store.Get(ctx, kindPaths, job)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, nil
@@ -452,9 +442,57 @@ func (b *Buyer) Paths(ctx context.Context, job string) ([]MeasuredPath, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the paths of job %s: %w", job, err)
 	}
-	var out []MeasuredPath
+	var out []cluster.Path
 	if err := json.Unmarshal(raw, &out); err != nil {
 		return nil, fmt.Errorf("reading the paths of job %s: %w", job, err)
 	}
 	return out, nil
+}
+
+// pathsNow are the paths between the members of the job's cluster, none for another one.
+func (s *supervisor) pathsNow(ctx context.Context) ([]cluster.Path, error) {
+	s.mu.Lock()
+	known := s.paths
+	s.mu.Unlock()
+	if known != nil {
+		return *known, nil
+	}
+	read, err := s.b.Paths(context.WithoutCancel(ctx), s.trace.job) // a job that is being stopped does not fail for it
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.paths == nil { // else a gang formed meanwhile
+		s.paths = &read
+	}
+	return *s.paths, nil
+}
+
+// setPaths sets them; nil: they are to be read again.
+func (s *supervisor) setPaths(paths *[]cluster.Path) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.paths = paths
+}
+
+// unsettled says that nothing that was measured keeps the providers apart: they reach each other over relays only, or did not in time.
+// Peers that have just met through a relay find a path of their own within seconds, as a rule, and a busy moment passes.
+func (f *forming) unsettled() bool {
+	f.paths.mu.Lock()
+	defer f.paths.mu.Unlock()
+	found := false
+	for k := range f.paths.fails {
+		_, reached := f.paths.paths[k]
+		found = found || !reached
+	}
+	for _, p := range f.paths.paths {
+		switch {
+		case p.Relayed && f.near != cluster.WAN:
+			found = true
+		case f.falls(p) != "":
+			return false
+		}
+	}
+	return found
 }

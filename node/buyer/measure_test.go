@@ -95,17 +95,44 @@ func TestUnfit(t *testing.T) {
 	}
 }
 
+// Relays are waited for to be left, and who was not reached to be, where nothing else is wrong.
+func TestUnsettled(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		wanted cluster.Class
+		rtts   map[[2]byte]uint32
+		relays [][2]byte
+		want   bool
+	}{
+		"all direct":         {cluster.Metro, map[[2]byte]uint32{{1, 2}: 300, {1, 3}: 300}, nil, false},
+		"one over a relay":   {cluster.Metro, map[[2]byte]uint32{{1, 2}: 300, {1, 3}: 300}, [][2]byte{{1, 3}}, true},
+		"a long way round":   {cluster.Metro, map[[2]byte]uint32{{1, 2}: 300, {1, 3}: 90_000}, [][2]byte{{1, 3}}, true},
+		"another is far":     {cluster.Metro, map[[2]byte]uint32{{1, 2}: 41_000, {1, 3}: 300}, [][2]byte{{1, 3}}, false},
+		"one not reached":    {cluster.WAN, map[[2]byte]uint32{{1, 2}: 300, {1, 3}: 0}, nil, true},
+		"and one is far":     {cluster.Metro, map[[2]byte]uint32{{1, 2}: 41_000, {1, 3}: 0}, nil, false},
+		"relays are allowed": {cluster.WAN, map[[2]byte]uint32{{1, 2}: 300}, [][2]byte{{1, 2}}, false},
+	} {
+		f := knownPaths(c.wanted, c.rtts, nil)
+		for _, k := range c.relays {
+			f.paths.add(provider(k[0]), provider(k[1]), &nodepb.LinkResult{RttMicros: c.rtts[k], Relayed: true})
+		}
+		if got := f.unsettled(); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
 func TestSpan(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		paths []MeasuredPath
+		paths []cluster.Path
 		want  string
 	}{
 		{nil, "0 paths, the longest round trip 0s: a lan"},
-		{[]MeasuredPath{{RTTMicros: 300, Mbit: 5000}, {RTTMicros: 912}}, "2 paths, the longest round trip 910µs, the least rate seen 5000 Mbit/s: a lan"},
-		{[]MeasuredPath{{RTTMicros: 300, Mbit: 499}, {RTTMicros: 912}}, "2 paths, the longest round trip 910µs, the least rate seen 499 Mbit/s: a metro"},
-		{[]MeasuredPath{{RTTMicros: 14_999}, {RTTMicros: 300, Relayed: true}}, "2 paths, the longest round trip 15ms, 1 over relays: a wan"},
-		{[]MeasuredPath{{RTTMicros: 300, Mbit: 49}, {RTTMicros: 12_000, Mbit: 400}}, "2 paths, the longest round trip 12ms, the least rate seen 49 Mbit/s: a wan"},
+		{[]cluster.Path{{RTTMicros: 300, Mbit: 5000}, {RTTMicros: 912}}, "2 paths, the longest round trip 910µs, the least rate seen 5000 Mbit/s: a lan"},
+		{[]cluster.Path{{RTTMicros: 300, Mbit: 499}, {RTTMicros: 912}}, "2 paths, the longest round trip 910µs, the least rate seen 499 Mbit/s: a metro"},
+		{[]cluster.Path{{RTTMicros: 14_999}, {RTTMicros: 300, Relayed: true}}, "2 paths, the longest round trip 15ms, 1 over relays: a wan"},
+		{[]cluster.Path{{RTTMicros: 300, Mbit: 49}, {RTTMicros: 12_000, Mbit: 400}}, "2 paths, the longest round trip 12ms, the least rate seen 49 Mbit/s: a wan"},
 	} {
 		if got := span(c.paths).String(); got != c.want {
 			t.Errorf("%s, want %s", got, c.want)
@@ -194,7 +221,7 @@ func TestMeasureFinalists(t *testing.T) {
 					t.Fatalf("%d paths", len(paths))
 				}
 				for _, p := range paths {
-					if p.rtt() < c.rtt || p.rtt() > c.rtt+5*time.Millisecond || p.Relayed {
+					if p.RTT() < c.rtt || p.RTT() > c.rtt+5*time.Millisecond || p.Relayed {
 						t.Errorf("%+v", p)
 					}
 				}

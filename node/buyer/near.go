@@ -64,7 +64,7 @@ func (f *forming) longest() time.Duration {
 	defer f.paths.mu.Unlock()
 	var most time.Duration
 	for _, p := range f.paths.paths {
-		most = max(most, p.rtt())
+		most = max(most, p.RTT())
 	}
 	return most
 }

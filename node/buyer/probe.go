@@ -131,7 +131,8 @@ func (s *supervisor) probe(ctx context.Context, i int, l *bought, seq uint64) {
 		if pause(ctx, x.Budget.Gap(cost, x.Watch.InARow > 0 || x.Watch.Known() == 0, random())) != nil {
 			return
 		}
-		if s.snapshot().Ranks[i].Live.Phase != "running" || !x.Budget.Allows(cost) {
+		j := s.snapshot()
+		if j.Ranks[i].Live.Phase != "running" || j.Cluster != nil && j.Cluster.Ready.IsZero() || !x.Budget.Allows(cost) {
 			continue
 		}
 		// What it will cost is journalled before it is spent, and set right afterwards.

@@ -57,11 +57,12 @@ type quoted struct {
 
 // auction collects what comes in for one order.
 type auction struct {
-	order  market.Order
-	spread bool // one rank for each provider
-	start  time.Time
-	trace  *trace
-	good   func(q quoted) uint32 // how many leases a quote is good for
+	order   market.Order
+	cluster bool // providers that take part in none are not asked
+	spread  bool // one rank for each provider
+	start   time.Time
+	trace   *trace
+	good    func(q quoted) uint32 // how many leases a quote is good for
 
 	mu     sync.Mutex
 	asked  map[sign.Key]bool // directly
@@ -117,7 +118,7 @@ func maxQuotes(o market.Order) int { return 64 + 4*int(o.Count) }
 // of them, when everybody who was asked has answered and gossip has had its time,
 // or when the window is over.
 func (b *Buyer) collect(ctx context.Context, t *trace, o market.Order, envelope []byte, how asking) ([]quoted, []match.Refusal, error) {
-	a := &auction{order: o, spread: how.spread, good: func(q quoted) uint32 { return b.leasesOf(o, q) }, start: time.Now(), trace: t, asked: map[sign.Key]bool{}, quotes: map[sign.Key]quoted{}, more: make(chan struct{}, 1)}
+	a := &auction{order: o, spread: how.spread, cluster: how.cluster, good: func(q quoted) uint32 { return b.leasesOf(o, q) }, start: time.Now(), trace: t, asked: map[sign.Key]bool{}, quotes: map[sign.Key]quoted{}, more: make(chan struct{}, 1)}
 	b.mu.Lock()
 	b.auctions[o.ID] = a
 	b.mu.Unlock()
@@ -176,7 +177,9 @@ func (b *Buyer) blocked(p sign.Key) (why string, blocked bool) {
 type asking struct {
 	direct bool
 	spread bool
-	settle time.Duration // how much longer quotes are listened for once there are enough
+	// cluster leaves those out who take part in none.
+	cluster bool
+	settle  time.Duration // how much longer quotes are listened for once there are enough
 }
 
 // listen returns when the auction has what it needs or can have.
@@ -207,7 +210,7 @@ func (b *Buyer) askKnown(ctx context.Context, t *trace, a *auction, envelope []b
 	ask := func(batch []Known) {
 		for _, k := range batch {
 			a.mu.Lock()
-			skip := a.asked[k.Offer.Provider] || len(a.asked) >= b.cfg.MaxAsked+3*int(a.order.Count)
+			skip := a.cluster && k.Offer.NoClusters || a.asked[k.Offer.Provider] || len(a.asked) >= b.cfg.MaxAsked+3*int(a.order.Count)
 			if !skip {
 				a.asked[k.Offer.Provider] = true
 			}

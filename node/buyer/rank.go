@@ -19,20 +19,38 @@ const (
 	stopSlack = 2 * time.Second
 )
 
+// due is a rank that is to run, and the lease that it runs on, a new one if it has none; no lease if it is done. An error says that it
+// failed before a restart, or has no lease.
+func (s *supervisor) due(ctx context.Context, i int) (Rank, *bought, error) {
+	r := s.snapshot().Ranks[i]
+	switch r.State {
+	case RankDone:
+		return r, nil, nil
+	case RankFailed:
+		return r, nil, r.failure(i)
+	}
+	l, err := s.leaseOf(ctx, i)
+	return r, l, err
+}
+
+// parted takes in that a rank's lease was lost: an outcome, where there is no money or no time for another one.
+func (s *supervisor) parted(ctx context.Context, i int, l *bought, res result) error {
+	j := s.snapshot()
+	switch {
+	case l.spent() && j.Ranks[i].Unextended == "":
+		return s.outOfMoney(i, l)
+	case s.runOver():
+		return failed(CodeTimeout, "%v (timeouts.run: %v); rank %d: %s", errRunOver, j.Spec.Timeouts.Run, i, res.lost)
+	}
+	return s.lost(ctx, i, res)
+}
+
 // rank runs one rank's execution of the current round: again on the same lease as restart.policy says, on another provider
 // when one is lost.
 func (s *supervisor) rank(ctx context.Context, i int) error {
 	for {
-		j := s.snapshot()
-		r := j.Ranks[i]
-		switch r.State {
-		case RankDone:
-			return nil
-		case RankFailed: // before a restart
-			return r.failure(i)
-		}
-		l, err := s.leaseOf(ctx, i)
-		if err != nil {
+		r, l, err := s.due(ctx, i)
+		if err != nil || l == nil {
 			return err
 		}
 		// A rank that was running goes on with the same execution; the provider knows it.
@@ -51,13 +69,9 @@ func (s *supervisor) rank(ctx context.Context, i int) error {
 			return err
 		}
 		switch {
-		case res.lost != "" && l.spent() && s.snapshot().Ranks[i].Unextended == "":
-			return s.outOfMoney(i, l)
-		case res.lost != "" && s.runOver():
-			return failed(CodeTimeout, "%v (timeouts.run: %v); rank %d: %s", errRunOver, j.Spec.Timeouts.Run, i, res.lost)
 		case res.lost != "":
-			err = s.lost(ctx, i, res)
-		case !res.hopeless() && j.Spec.Restart.Again(res.ok(), r.Retries):
+			err = s.parted(ctx, i, l, res)
+		case !res.hopeless() && s.snapshot().Spec.Restart.Again(res.ok(), r.Retries):
 			err = s.again(ctx, i, r, res)
 		default:
 			return s.exited(ctx, i, r, res)
@@ -104,7 +118,7 @@ func (s *supervisor) attempt(ctx context.Context, i int, l *bought, r Rank, adop
 		return result{}, failed(CodeInput, "rank %d: %v", i, err)
 	}
 	if j.Cluster != nil {
-		p, err := s.planOf(i)
+		p, err := s.planOf(ctx, i)
 		if err != nil {
 			return result{}, failed(CodePeer, "rank %d: the cluster's plan: %v", i, err)
 		}

@@ -2,18 +2,27 @@ package buyer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"time"
 
+	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/cluster"
+	"github.com/starling-network/starling/node/job"
 )
 
 // Scale gives a cluster that runs another size. New members are ordered all or none, within the job's money; of a smaller one
 // the highest ranks are ended, as gracefully as a stop. It returns when the cluster has that size, or has kept its own. ErrRefused
 // for what cannot be scaled, ErrNotRunning for a cluster that does not run; ErrFunds or ErrLimit where money forbids it.
 func (b *Buyer) Scale(ctx context.Context, id string, n uint32) (Job, error) {
+	return b.ScaleWithin(ctx, id, n, 0)
+}
+
+// ScaleWithin is Scale that gives the job another budget for it, not below the one it has; 0 leaves the budget to follow the size as
+// it does. With the size that the cluster has, the budget alone is another. A cluster that keeps its size keeps its budget.
+func (b *Buyer) ScaleWithin(ctx context.Context, id string, n uint32, budget market.Amount) (Job, error) {
 	s, err := b.get(id)
 	if err != nil {
 		return Job{}, err
@@ -36,7 +45,7 @@ func (b *Buyer) Scale(ctx context.Context, id string, n uint32) (Job, error) {
 	}
 	b.wg.Go(func() { // who asked may go away meanwhile
 		defer s.extending.Unlock()
-		done <- s.scale(int(n))
+		done <- s.scale(int(n), budget)
 	})
 	b.mu.Unlock()
 	select {
@@ -48,21 +57,29 @@ func (b *Buyer) Scale(ctx context.Context, id string, n uint32) (Job, error) {
 }
 
 // scale brings the cluster to n members. s.extending is held.
-func (s *supervisor) scale(n int) error {
+func (s *supervisor) scale(n int, budget market.Amount) error {
 	c, ctx, err := s.manned()
 	if err != nil {
 		return err
 	}
 	j := s.snapshot()
-	if n == len(j.Ranks) {
+	format := s.b.cfg.Genesis.FormatAmount
+	switch has := j.Spec.Payment.Budget; {
+	case n == len(j.Ranks) && budget == 0:
 		return nil
+	case n < len(j.Ranks) && budget > 0:
+		return fmt.Errorf("%w: a smaller cluster needs no more money; leave the budget out", ErrRefused)
+	case budget > 0 && budget < has:
+		return fmt.Errorf("%w: a budget of %s is less than the cluster has, %s", ErrRefused, format(budget), format(has))
+	case n == len(j.Ranks):
+		return s.grow(ctx, c, n, budget)
 	}
 	if err := c.engine.CheckScale(j.Spec.Cluster.Options, j.Cluster.Begun, uint32(n)); err != nil {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	began, from := time.Now(), len(j.Ranks)
 	if n > from {
-		err = s.grow(ctx, c, n)
+		err = s.grow(ctx, c, n, budget)
 	} else {
 		err = s.leave(ctx, c, n)
 	}
@@ -102,13 +119,18 @@ func (s *supervisor) manned() (*crew, context.Context, error) {
 	}
 }
 
-// grow orders the members that are missing, all or none.
-func (s *supervisor) grow(ctx context.Context, c *crew, n int) error {
+// grow orders the members that are missing, all or none. A budget that is not 0 is the job's from then on.
+func (s *supervisor) grow(ctx context.Context, c *crew, n int, budget market.Amount) error {
 	b, j := s.b, s.snapshot()
 	from := len(j.Ranks)
 	spec, err := j.size(n)
 	if err != nil {
 		return err
+	}
+	if budget > 0 {
+		if spec, err = spec.With(job.Changes{Budget: &budget}); err != nil {
+			return fmt.Errorf("%w: %w", ErrRefused, err)
+		}
 	}
 	need, err := b.mostCost(spec)
 	if err != nil {
@@ -125,7 +147,7 @@ func (s *supervisor) grow(ctx context.Context, c *crew, n int) error {
 	err = b.withinMore(s, spec, time.Now())
 	if err == nil {
 		err = s.save(ctx, func(k *Job) {
-			k.Spec = spec
+			k.Cluster.Before, k.Spec = j.Spec.Payment.Budget, spec
 			for i := from; i < n; i++ {
 				r := Rank{State: RankJoining}
 				if i < len(k.Cluster.Epochs) {
@@ -137,10 +159,14 @@ func (s *supervisor) grow(ctx context.Context, c *crew, n int) error {
 		})
 	}
 	b.mu.Unlock()
-	if err == nil {
+	if err == nil && len(ranks) > 0 {
 		err = s.lease(ctx, ranks)
 	}
 	if err != nil {
+		var o *outcome
+		if errors.As(err, &o) && o.code == CodePayment {
+			err = fmt.Errorf("%w: more members cost more; scale it with a higher budget (--budget)", err)
+		}
 		now := s.snapshot().Ranks
 		if s.peer.Err() == nil && len(now) > from && now[from].State == RankJoining { // else the next process sees to it
 			if undone := s.shrink(s.peer, from); undone != nil {
@@ -199,9 +225,13 @@ func (s *supervisor) leave(ctx context.Context, c *crew, n int) error {
 
 // shrink forgets the ranks from n on, whose programs have ended or never began, and ends their leases.
 func (s *supervisor) shrink(ctx context.Context, n int) error {
-	spec, err := s.snapshot().size(n)
+	was := s.snapshot()
+	spec, err := was.size(n)
 	if err != nil {
 		return err
+	}
+	if before := was.Cluster.Before; before > 0 && len(was.Ranks) > n && was.Ranks[n].State == RankJoining { // they never joined
+		spec.Payment.Budget = before
 	}
 	var gone []*bought
 	if err := s.keep(ctx, func(j *Job) {

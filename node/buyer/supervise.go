@@ -16,6 +16,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/node/webhook"
 	"github.com/starling-network/starling/verify/meter"
@@ -67,15 +68,17 @@ type supervisor struct {
 	mu     sync.Mutex
 	saved  bool // the journal has the job
 	job    Job
-	leases []*bought     // of each rank, or nil
-	paid   []*bought     // every lease the job ever activated
-	asking []bool        // of each rank: its provider is being asked for more time
-	told   []told        // of each rank of a cluster: which plan its provider goes by
-	bell   chan struct{} // closes when something of a cluster changes; nil: nobody waits
-	crew   *crew         // runs the members of a cluster; nil: it does not run
+	leases []*bought       // of each rank, or nil
+	paid   []*bought       // every lease the job ever activated
+	asking []bool          // of each rank: its provider is being asked for more time
+	told   []told          // of each rank of a cluster: which plan its provider goes by
+	bell   chan struct{}   // closes when something of a cluster changes; nil: nobody waits
+	crew   *crew           // runs the members of a cluster; nil: it does not run
+	paths  *[]cluster.Path // between its members, as the journal has them; nil: it was not read yet
 
 	pausing   sync.Mutex      // taken before mu: one pause or resume at a time
 	extending sync.Mutex      // taken before the buyer's mu: one extension at a time
+	measuring sync.Mutex      // taken before mu: one change of paths at a time
 	working   context.Context // ends with the job's work; set with stop
 	streams   atomic.Int64    // that somebody has open into the job's programs
 	money     sync.Mutex      // taken before mu

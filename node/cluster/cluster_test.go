@@ -20,6 +20,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/runtime"
 )
 
 // rewrite says that testdata is to be written anew: by the flag that datadriven has.
@@ -65,7 +66,9 @@ func plan(t testing.TB, rank uint32, members ...cluster.Member) cluster.Plan {
 
 func whole(t testing.TB) cluster.Plan {
 	t.Helper()
-	return plan(t, 1, member(t, 0, 0, nil), member(t, 1, 0, nil), member(t, 3, 2, nil))
+	p := plan(t, 1, member(t, 0, 0, nil), member(t, 1, 0, nil), member(t, 3, 2, nil))
+	p.Paths = []cluster.Path{{A: 0, B: 1, RTTMicros: 210, Mbit: 940}, {A: 0, B: 3, RTTMicros: 12_400, Relayed: true}}
+	return p
 }
 
 func own(p cluster.Plan) cluster.Own {
@@ -179,6 +182,18 @@ func TestWrongBytes(t *testing.T) {
 		"many members":    func(p *nodepb.ClusterPlan) { p.Members = make([]*nodepb.ClusterMember, cluster.MaxMembers+1) },
 		"no members":      func(p *nodepb.ClusterPlan) { p.Members = nil },
 		"a changed lease": func(p *nodepb.ClusterPlan) { p.Members[0].Lease[250]++ },
+
+		"few round trips":             func(p *nodepb.ClusterPlan) { p.Paths.RttMicros = p.Paths.RttMicros[1:] },
+		"many round trips":            func(p *nodepb.ClusterPlan) { p.Paths.RttMicros = append(p.Paths.RttMicros, 5) },
+		"few rates":                   func(p *nodepb.ClusterPlan) { p.Paths.Mbit = p.Paths.Mbit[1:] },
+		"a long round trip":           func(p *nodepb.ClusterPlan) { p.Paths.RttMicros[0] = 10_000_001 },
+		"a high rate":                 func(p *nodepb.ClusterPlan) { p.Paths.Mbit[0] = 1_000_001 },
+		"a rate without a round trip": func(p *nodepb.ClusterPlan) { p.Paths.Mbit[2] = 1 },
+		"a relay without one":         func(p *nodepb.ClusterPlan) { p.Paths.Relayed = []uint32{2} },
+		"a relayed path twice":        func(p *nodepb.ClusterPlan) { p.Paths.Relayed = []uint32{1, 1} },
+		"relayed ones descending":     func(p *nodepb.ClusterPlan) { p.Paths.Relayed = []uint32{1, 0} },
+		"a relayed path of nobody":    func(p *nodepb.ClusterPlan) { p.Paths.Relayed = []uint32{3} },
+		"many relayed ones":           func(p *nodepb.ClusterPlan) { p.Paths.Relayed = []uint32{0, 1, 2, 3} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -211,9 +226,9 @@ func TestAfter(t *testing.T) {
 	before.Version = 5
 	change := func(f func(p *cluster.Plan)) cluster.Plan {
 		p := before
-		p.Members = slices.Clone(before.Members)
+		p.Members, p.Paths = slices.Clone(before.Members), slices.Clone(before.Paths)
 		f(&p)
-		return p
+		return p.WithPaths(p.Paths)
 	}
 	for _, c := range []struct {
 		name string
@@ -221,6 +236,7 @@ func TestAfter(t *testing.T) {
 		want error
 	}{
 		{"the same again", before, nil},
+		{"the same, measured otherwise", change(func(p *cluster.Plan) { p.Paths = p.Paths[:1] }), nil},
 		{"the same under another version", change(func(p *cluster.Plan) { p.Version = 6 }), nil},
 		{"larger", change(func(p *cluster.Plan) { p.Version, p.Size = 9, 9 }), nil},
 		{"fewer members", change(func(p *cluster.Plan) { p.Version, p.Members = 6, p.Members[:2] }), nil},
@@ -343,6 +359,14 @@ func TestContract(t *testing.T) {
 	}
 }
 
+// anyPath is a path of a cluster, also one that is nobody's.
+var anyPath = rapid.Custom(func(t *rapid.T) cluster.Path {
+	return cluster.Path{
+		A: rapid.Uint32Range(0, 12).Draw(t, "a"), B: rapid.Uint32Range(0, 12).Draw(t, "b"),
+		RTTMicros: rapid.Uint32().Draw(t, "rtt"), Mbit: rapid.Uint32().Draw(t, "mbit"), Relayed: rapid.Bool().Draw(t, "relayed"),
+	}
+})
+
 // TestPlanTravels: any plan that is valid is the same on the other side.
 func TestPlanTravels(t *testing.T) {
 	t.Parallel()
@@ -360,7 +384,7 @@ func TestPlanTravels(t *testing.T) {
 			ID: rapid.StringMatching(`[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?`).Draw(rt, "id"), Rank: ms[rapid.IntRange(0, len(ms)-1).Draw(rt, "rank")].Rank,
 			Size: uint32(rapid.IntRange(12, cluster.MaxMembers).Draw(rt, "n")), Version: rapid.Uint64Range(1, 1<<63).Draw(rt, "version"), Members: ms,
 			MTU: uint32(rapid.IntRange(cluster.MinMTU, cluster.MaxMTU).Draw(rt, "mtu")), Engine: "none",
-		}
+		}.WithPaths(rapid.SliceOfN(anyPath, 0, 60).Draw(rt, "paths"))
 		b, err := proto.Marshal(p.Proto())
 		if err != nil || len(b) > cluster.MaxSize {
 			rt.Fatalf("%d bytes, %v", len(b), err)
@@ -379,7 +403,79 @@ func TestPlanTravels(t *testing.T) {
 		if err := got.After(p); err != nil {
 			rt.Fatal(err)
 		}
+		if !slices.Equal(got.Paths, p.Paths) {
+			rt.Fatalf("paths %v became %v", p.Paths, got.Paths)
+		}
+		checkMatrix(rt, got)
 	})
+}
+
+// checkMatrix holds what programs read of a plan's paths to the plan.
+func checkMatrix(t rapid.TB, p cluster.Plan) {
+	t.Helper()
+	var d struct {
+		Members []cluster.Node
+		Class   cluster.Class
+		Paths   struct {
+			RTT     [][]*uint32 `json:"rtt_micros"`
+			Mbit    [][]*uint32
+			Relayed [][2]uint32
+		}
+	}
+	if err := json.Unmarshal(p.Contract().Files()[cluster.FileCluster], &d); err != nil {
+		t.Fatal(err)
+	}
+	n, known := len(p.Members), 0
+	if len(d.Paths.RTT) != n || len(d.Paths.Mbit) != n {
+		t.Fatalf("%d and %d rows for %d members", len(d.Paths.RTT), len(d.Paths.Mbit), n)
+	}
+	paths := map[[2]uint32]cluster.Path{}
+	for _, path := range p.Paths {
+		paths[[2]uint32{path.A, path.B}] = path
+	}
+	relayed := map[[2]uint32]bool{}
+	for _, pair := range d.Paths.Relayed {
+		relayed[pair] = true
+	}
+	for b := range n {
+		if len(d.Paths.RTT[b]) != b || len(d.Paths.Mbit[b]) != b {
+			t.Fatalf("row %d has %d and %d places", b, len(d.Paths.RTT[b]), len(d.Paths.Mbit[b]))
+		}
+		for a := range b {
+			pair := [2]uint32{d.Members[a].Rank, d.Members[b].Rank}
+			want, measured := paths[pair]
+			rtt, mbit := d.Paths.RTT[b][a], d.Paths.Mbit[b][a]
+			same := p.Members[a].Provider() == p.Members[b].Provider()
+			if (rtt != nil) != (measured || same) || rtt != nil && *rtt != want.RTTMicros || (mbit != nil) != (want.Mbit > 0) || mbit != nil && *mbit != want.Mbit || relayed[pair] != want.Relayed {
+				t.Fatalf("%d to %d: %v, %v, %t; want %+v", pair[0], pair[1], rtt, mbit, relayed[pair], want)
+			}
+			if rtt != nil {
+				known++
+			}
+		}
+	}
+	if all := n > 1 && known == n*(n-1)/2; all != (d.Class != "") {
+		t.Fatalf("%d of %d paths are known, the class is %q", known, n*(n-1)/2, d.Class)
+	}
+}
+
+// TestPathsOfOnePeer: ranks on one peer are no way apart, and the class is that of the slowest path.
+func TestPathsOfOnePeer(t *testing.T) {
+	t.Parallel()
+	on := func(rank uint32) cluster.Member { // all on the peer of rank 0
+		m := member(t, rank, 0, func(c *market.LeaseCore) { c.Provider = provider(0).Key() })
+		return m
+	}
+	p := plan(t, 1, on(0), on(1), member(t, 3, 2, nil))
+	checkMatrix(t, p)
+	p = p.WithPaths([]cluster.Path{{A: 0, B: 3, RTTMicros: 300}, {A: 3, B: 1, RTTMicros: 300, Mbit: 60}, {A: 2, B: 1, RTTMicros: 5}, {A: 1, B: 1, RTTMicros: 5}})
+	checkMatrix(t, p)
+	text := string(p.Contract().Files()[cluster.FileCluster])
+	for _, want := range []string{`"class": "metro"`, "[0],", "[300,300]", "[null,60]", `"relayed": []`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
 }
 
 func TestLargestPlanFits(t *testing.T) {
@@ -392,8 +488,31 @@ func TestLargestPlanFits(t *testing.T) {
 	one.Rank, one.Epoch, one.Gpus, one.Slots, one.MilliCpu, one.MemoryMib = 255, 1<<32-1, 1024, 4096, 1<<32-1, 1<<32-1
 	one.Addrs = slices.Repeat([]string{long.String()}, cluster.MaxAddrs)
 	pm.Members = slices.Repeat(pm.Members, cluster.MaxMembers)
+	pairs := cluster.MaxMembers * (cluster.MaxMembers - 1) / 2
+	pm.Paths = &nodepb.ClusterPaths{RttMicros: slices.Repeat([]uint32{10_000_000}, pairs), Mbit: slices.Repeat([]uint32{1_000_000}, pairs)}
+	for i := range pairs {
+		pm.Paths.Relayed = append(pm.Paths.Relayed, uint32(i))
+	}
 	if n := proto.Size(pm); n > cluster.MaxSize {
 		t.Errorf("%d bytes, MaxSize is %d", n, cluster.MaxSize)
+	}
+}
+
+// TestLargestFilesFit: what the largest cluster's containers find is no more than runtimes take.
+func TestLargestFilesFit(t *testing.T) {
+	t.Parallel()
+	m := member(t, 0, 0, nil)
+	p := cluster.Plan{ID: strings.Repeat("a", 63), Size: cluster.MaxMembers, Version: 1<<64 - 1, MTU: 1420, Engine: strings.Repeat("e", 32)}
+	var all []cluster.Path
+	for b := range uint32(cluster.MaxMembers) {
+		m.Rank, m.Epoch, m.GPUs, m.Slots, m.MilliCPU, m.MemoryMiB = b, 1<<32-1, 1024, 4096, 1<<32-1, 1<<32-1
+		p.Members = append(p.Members, m)
+		for a := range b {
+			all = append(all, cluster.Path{A: a, B: b, RTTMicros: 1<<32 - 1, Mbit: 1<<32 - 1, Relayed: true})
+		}
+	}
+	if err := runtime.CheckOverlayFiles(p.WithPaths(all).Contract().Files()); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -433,10 +552,17 @@ func FuzzPlan(f *testing.F) {
 			t.Fatal(err)
 		}
 		c := p.Contract()
-		for name, b := range c.Files() {
-			if len(b) > 128<<10 || bytes.ContainsRune(b, 0) {
-				t.Fatalf("%s: %d bytes", name, len(b))
+		files := c.Files()
+		if err := runtime.CheckOverlayFiles(files); err != nil {
+			t.Fatal(err)
+		}
+		for name, b := range files {
+			if bytes.ContainsRune(b, 0) {
+				t.Fatalf("%s has a zero", name)
 			}
+		}
+		if !json.Valid(files[cluster.FileCluster]) {
+			t.Fatalf("%s", files[cluster.FileCluster])
 		}
 		if len(c.Env()) > 32 {
 			t.Fatal("more variables than a workload leaves room for")

@@ -28,6 +28,7 @@ type Contract struct {
 	MTU     uint32
 	Engine  string
 	Nodes   []Node // that are there, ascending ranks
+	Paths   []Path // between them, as far as they are known, in the order of [comparePaths]
 }
 
 // Node is one member as the others see it.
@@ -51,6 +52,7 @@ func (p Plan) Contract() Contract {
 			GPUs: m.GPUs, Slots: m.Slots, MilliCPU: m.MilliCPU, MemoryMiB: m.MemoryMiB,
 		})
 	}
+	c.Paths = p.known()
 	return c
 }
 
@@ -114,7 +116,7 @@ func (c Contract) gpus() string {
 	return strings.Join(each, ",")
 }
 
-// Description is what cluster.json holds.
+// Description is what cluster.json holds; paths follow, see [Contract.paths].
 type Description struct {
 	Cluster string     `json:"cluster"`
 	Version uint64     `json:"version"` // of the plan: counts up whenever a member goes or comes
@@ -123,8 +125,9 @@ type Description struct {
 	Engine  string     `json:"engine"`
 	MTU     uint32     `json:"mtu"`
 	Head    netip.Addr `json:"head"`
-	Service netip.Addr `json:"service"` // the peer: DNS and its services
-	Members []Node     `json:"members"` // that are there
+	Service netip.Addr `json:"service"`         // the peer: DNS and its services
+	Class   Class      `json:"class,omitempty"` // of the slowest path between members; none while not all are known
+	Members []Node     `json:"members"`         // that are there
 }
 
 // Files are what the container finds at their paths, bounded and written anew with each plan.
@@ -142,7 +145,7 @@ func (c Contract) Files() map[string][]byte {
 	}
 	d := Description{
 		Cluster: c.Cluster, Version: c.Version, Size: c.Size, Rank: c.Rank, Engine: c.Engine, MTU: c.MTU,
-		Head: Address(0), Service: Service, Members: c.Nodes,
+		Head: Address(0), Service: Service, Class: c.class(), Members: c.Nodes,
 	}
 	text, err := json.MarshalIndent(d, "", "  ")
 	if err != nil {
@@ -153,7 +156,7 @@ func (c Contract) Files() map[string][]byte {
 		FileResolv:   []byte(fmt.Sprintf("nameserver %s\noptions timeout:2 attempts:3\n", Service)),
 		FileHostfile: []byte(hostfile.String()),
 		FileNames:    []byte(names.String()),
-		FileCluster:  append(text, '\n'),
+		FileCluster:  c.withPaths(text),
 	}
 }
 

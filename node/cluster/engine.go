@@ -77,6 +77,8 @@ type Engine struct {
 	Serves bool
 	// Binds: what the other ranks run is nothing without what the head ran when they began, so that all begin again with it.
 	Binds bool
+	// HeadFirst: the other ranks look for what the head serves as soon as they begin, and do nothing before it is there.
+	HeadFirst bool
 	// Options are those that a user may set: what each does, and how it is read.
 	Options map[string]Option
 
@@ -92,7 +94,7 @@ type Option struct {
 // Engines are all that there are, by name.
 var Engines = map[string]Engine{
 	"ray": {
-		Name: "ray", template: ray, Needs: WAN, Ends: EndsHead, Binds: true, Serves: true,
+		Name: "ray", template: ray, Needs: WAN, Ends: EndsHead, Binds: true, HeadFirst: true, Serves: true,
 		Options: map[string]Option{
 			"objectStore": {"MiB of memory of each node for objects; 30 % of its memory where it is not said", number(64, 1<<24)},
 		},
@@ -116,7 +118,7 @@ var Engines = map[string]Engine{
 		},
 	},
 	"dask": {
-		Name: "dask", template: dask, Needs: WAN, Ends: EndsHead, Binds: true, Serves: true,
+		Name: "dask", template: dask, Needs: WAN, Ends: EndsHead, Binds: true, HeadFirst: true, Serves: true,
 		Options: map[string]Option{
 			"workers": {"worker processes of each node; one where it is not said", number(1, 1024)},
 			"threads": {"threads of each worker; one for each CPU of its node where it is not said", number(1, 1024)},

@@ -226,6 +226,19 @@ func TestMPIHolds(t *testing.T) {
 	}
 }
 
+func TestMPIHead(t *testing.T) {
+	t.Parallel()
+	p := Engines["mpi"].Program(Task{Size: 2, Command: []string{"ring", "a b"}})
+	for code, launcher := range map[int]string{9: "mpirun (Open MPI) 4.1.4", 0: "HYDRA build details"} {
+		got, said := begin(t, p, map[string]string{
+			"mpirun": fmt.Sprintf(`[ "$1" != --version ] || { echo "%s"; exit; }
+echo "$1 $2 $*|$OMPI_MCA_ess_base_forward_signals"; exit %d`, launcher, code)}).end()
+		if got != code || !strings.HasSuffix(said, "ring a b|none\n") || strings.Contains(said, "-f /etc/cluster/hosts") == (code == 9) {
+			t.Errorf("%s ends with %d: exit code %d: %s", launcher, code, got, said)
+		}
+	}
+}
+
 func TestTorchArgs(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
@@ -240,6 +253,20 @@ func TestTorchArgs(t *testing.T) {
 	} {
 		if got := strings.Join(torchArgs(strings.Fields(in)), " "); got != want {
 			t.Errorf("%s: %s, want %s", in, got, want)
+		}
+	}
+}
+
+// Only a head that others look for has precedence.
+func TestFirst(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		engine string
+		rank   uint32
+		want   bool
+	}{{"ray", 0, true}, {"ray", 1, false}, {"dask", 0, true}, {"torchrun", 0, false}, {"mpi", 0, false}, {"none", 0, false}, {"unknown", 0, false}} {
+		if got := (Plan{Engine: c.engine, Rank: c.rank}).First(); got != c.want {
+			t.Errorf("rank %d of %s: %v", c.rank, c.engine, got)
 		}
 	}
 }

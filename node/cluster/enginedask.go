@@ -20,7 +20,7 @@ func dask(t Task) Program {
 		worker = append(worker, "--memory-limit", utoa(t.MemoryMiB/max(t.option("workers", 1), 1)*9/10)+"MiB")
 	}
 	if t.Rank != 0 {
-		return script(shellRun+daskWorker, env, worker...)
+		return script(shellRun+again, env, worker...)
 	}
 	ready := &Ready{Port: PortDask}
 	args := append([]string{strconv.Itoa(PortDask), strconv.Itoa(PortDaskDashboard), strconv.Itoa(len(worker))}, worker...)
@@ -28,15 +28,6 @@ func dask(t Task) Program {
 	p.Ready = ready
 	return p
 }
-
-// A worker whose scheduler is not there yet, or not any more, tries again.
-const daskWorker = `
-while :; do
-  run "$@"
-  [ -z "$asked" ] || exit 0
-  sleep 2 & wait $!
-  [ -z "$asked" ] || exit 0
-done`
 
 // The scheduler and the head's worker run beside the command; without one, the head ends with the scheduler.
 const daskHead = `
@@ -49,6 +40,7 @@ if [ "$#" -gt 0 ]; then
   run "$@"
 else
   pid=$scheduler
+  [ -z "$asked" ] || kill -TERM "$pid" 2>/dev/null
   while :; do wait "$scheduler"; code=$?; kill -0 "$scheduler" 2>/dev/null || break; done
   [ -z "$asked" ] || code=0
 fi

@@ -20,15 +20,19 @@ func mpi(t Task) Program {
 		"OMPI_MCA_hwloc_base_binding_policy":       "none",
 		"OMPI_MCA_btl":                             "self,vader,tcp",
 		"OMPI_MCA_pml":                             "ob1",
-		"OMPI_ALLOW_RUN_AS_ROOT":                   "1",
-		"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM":           "1",
-		"PRTE_MCA_plm":                             "ssh",
-		"PRTE_MCA_plm_ssh_agent":                   AgentPath,
-		"PRTE_MCA_plm_ssh_no_tree_spawn":           "1",
-		"PRTE_ALLOW_RUN_AS_ROOT":                   "1",
-		"PRTE_ALLOW_RUN_AS_ROOT_CONFIRM":           "1",
-		"HYDRA_LAUNCHER":                           "ssh",
-		"HYDRA_LAUNCHER_EXEC":                      AgentPath,
+		// Peers stop and continue all processes of a container when they measure it, and mpirun sends every SIGCONT on to its
+		// daemons: while they are being started it finds no way to them, gives up and ends with 0, with nothing run.
+		"OMPI_MCA_ess_base_forward_signals": "none",
+		"PRTE_MCA_ess_base_forward_signals": "none",
+		"OMPI_ALLOW_RUN_AS_ROOT":            "1",
+		"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM":    "1",
+		"PRTE_MCA_plm":                      "ssh",
+		"PRTE_MCA_plm_ssh_agent":            AgentPath,
+		"PRTE_MCA_plm_ssh_no_tree_spawn":    "1",
+		"PRTE_ALLOW_RUN_AS_ROOT":            "1",
+		"PRTE_ALLOW_RUN_AS_ROOT_CONFIRM":    "1",
+		"HYDRA_LAUNCHER":                    "ssh",
+		"HYDRA_LAUNCHER_EXEC":               AgentPath,
 	}
 	if t.Rank != 0 {
 		return script(shellRun+mpiHold, env)

@@ -36,7 +36,7 @@ func ray(t Task) Program {
 	}
 	if t.Rank != 0 {
 		start = append(start, "--address="+address, "--block")
-		return token(script(shellRun+rayWorker, env, start...), nil)
+		return token(script(shellRun+again, env, start...), nil)
 	}
 	start = append(start, "--head", "--port="+strconv.Itoa(PortRay), "--include-dashboard=true", "--dashboard-host=0.0.0.0",
 		"--dashboard-port="+strconv.Itoa(PortRayDashboard), "--ray-client-server-port="+strconv.Itoa(PortRayClient))
@@ -81,15 +81,6 @@ func rayTimes(rtt time.Duration) map[string]string {
 
 // A head ends with Ray; asked to end, it ends well.
 const rayHead = `run "$@"; [ -z "$asked" ] || exit 0; exit "$code"`
-
-// A worker whose head is not there yet, or not any more, tries again: who is lost is for the buyer to say.
-const rayWorker = `
-while :; do
-  run "$@"
-  [ -z "$asked" ] || exit 0
-  sleep 2 & wait $!
-  [ -z "$asked" ] || exit 0
-done`
 
 // The command sees all members, or those that are there after five minutes.
 var rayCommand = fmt.Sprintf(`

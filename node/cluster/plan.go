@@ -24,7 +24,7 @@ const (
 	maxDevices  = market.MaxUnitsPerLease
 
 	// MaxSize bounds the encoding of a plan, bytes.
-	MaxSize = MaxMembers*(market.LeaseSize+16+32+MaxAddrs*(MaxAddrSize+3)+64) + 256
+	MaxSize = MaxMembers*(market.LeaseSize+16+32+MaxAddrs*(MaxAddrSize+3)+64) + maxPaths*maxPathSize + 256
 )
 
 // Plan is what one rank of a cluster is told about all of them. It is made by Decode, or by a buyer field by field.
@@ -36,6 +36,8 @@ type Plan struct {
 	Members []Member
 	MTU     uint32 // bytes
 	Engine  string // "none" for none
+	// Paths are those between members that were measured, of lower to higher ranks, in the order of [comparePaths].
+	Paths []Path
 }
 
 // Member is one rank as its lease proves it.
@@ -57,6 +59,9 @@ func (m Member) Provider() sign.Key { return m.Lease.Core.Provider }
 
 // Own is the member that the plan is for.
 func (p Plan) Own() (Member, bool) { return p.Member(p.Rank) }
+
+// First says that the others wait for the rank that the plan is for.
+func (p Plan) First() bool { return p.Rank == 0 && Engines[p.Engine].HeadFirst }
 
 // Member is the one of a rank, if it is there.
 func (p Plan) Member(rank uint32) (Member, bool) {
@@ -86,6 +91,7 @@ func (p Plan) Proto() *nodepb.ClusterPlan {
 		}
 		out.Members = append(out.Members, pm)
 	}
+	out.Paths = p.protoPaths()
 	return out
 }
 
@@ -101,6 +107,10 @@ func Decode(m *nodepb.ClusterPlan) (Plan, error) {
 			return Plan{}, err
 		}
 		p.Members = append(p.Members, mm)
+	}
+	var err error
+	if p.Paths, err = decodePaths(p.Members, m.GetPaths()); err != nil {
+		return Plan{}, err
 	}
 	return p, p.Validate()
 }
@@ -172,7 +182,7 @@ func (p Plan) Validate() error {
 	if _, ok := p.Own(); !ok {
 		return bad("rank %d, which it is for, is not among its members", p.Rank)
 	}
-	return nil
+	return p.checkPaths()
 }
 
 func (m Member) validate() error {

@@ -97,3 +97,12 @@ run() {
   pid=
 }
 `
+
+// again runs a worker whose head may not be there yet, or not any more: it tries again, and who is lost is for the buyer to say.
+const again = `
+while :; do
+  run "$@"
+  [ -z "$asked" ] || exit 0
+  sleep 2 & wait $!
+  [ -z "$asked" ] || exit 0
+done`

@@ -18,7 +18,7 @@ var builtDir = filepath.Join(os.TempDir(), fmt.Sprintf("starling-gpu-test-%d", o
 // built is the real helper program.
 var built = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(builtDir, HelperName)
-	cmd := exec.Command("go", "build", "-tags", "nvml", "-o", path, "github.com/starling-network/starling/cmd/"+HelperName)
+	cmd := exec.Command("go", "build", "-trimpath", "-tags", "nvml", "-o", path, "github.com/starling-network/starling/cmd/"+HelperName)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=1", "CGO_CFLAGS=-O2 -g -Wno-deprecated-declarations", "GOFLAGS=")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", errors.New(string(out))

@@ -12,6 +12,7 @@ import (
 	"github.com/ipfs/go-cid"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/runtime"
 )
 
@@ -33,8 +34,12 @@ func (j Job) problems() problems {
 	checkArgs(&ps, "spec.args", j.Args)
 	j.checkEnv(&ps)
 	j.checkSecrets(&ps)
-	if j.Count < 1 || j.Count > MaxRank {
-		ps.add("spec.count", "%d, want 1 to %d", j.Count, MaxRank)
+	most := uint32(MaxRank)
+	if j.Cluster != nil {
+		most = cluster.MaxMembers
+	}
+	if j.Count < 1 || j.Count > most {
+		ps.add("spec.count", "%d, want 1 to %d", j.Count, most)
 	}
 	j.checkResources(&ps)
 	j.checkPlacement(&ps)

@@ -82,7 +82,7 @@ func (j Job) checkCluster(ps *problems) {
 		{"spec.rounds", "a cluster's members talk to one another instead of meeting between rounds", j.Rounds != nil},
 		{"spec.verify", "what a cluster computes depends on when its members' messages arrive, so that two honest runs differ", j.Verify != VerifyNone},
 		{"spec.health", "a cluster's engine says when it is well: leave it out", j.Health != nil},
-		{"spec.guardians", "guardians cannot keep a cluster going: its members are told of one another by the peer that holds its keys and its token; leave them out", j.Guardians > 0 || j.Standbys > 0},
+		{"spec.guardians", "guardians cannot keep a cluster going: its members are told of one another by the peer that holds its keys and its token; leave them out, and order it from a peer that stays on", j.Guardians > 0 || j.Standbys > 0},
 	} {
 		if no.given {
 			ps.add(no.field, "%s", no.why)
@@ -90,9 +90,6 @@ func (j Job) checkCluster(ps *problems) {
 	}
 	if j.Runtime != RuntimeDocker {
 		ps.add("runtime", "%.40q, and a cluster's members are containers: want %q", j.Runtime, RuntimeDocker)
-	}
-	if j.Count > cluster.MaxMembers && j.Count <= MaxRank {
-		ps.add("spec.count", "%d, and a cluster has at most %d members", j.Count, cluster.MaxMembers)
 	}
 	for _, name := range setByEngine {
 		if _, ok := j.Env[name]; ok {

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/runtime"
@@ -32,7 +33,9 @@ var never = map[string]string{
 }
 
 // tagged is an image reference with a tag and no digest, or a file path with a colon in its name.
-var tagged = regexp.MustCompile(`^[a-z0-9][a-zA-Z0-9._/-]*:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
+var tagged = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[a-z0-9][a-zA-Z0-9._/-]*:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
+})
 
 // IsImage tells a container image from a file: a reference with a digest or a tag, or one of a well-known registry.
 func IsImage(program string) bool {
@@ -44,7 +47,7 @@ func IsImage(program string) bool {
 	}
 	host, _, slash := strings.Cut(program, "/")
 	known := slash && slices.Contains([]string{"docker.io", "ghcr.io", "quay.io", "nvcr.io", "registry.k8s.io"}, host)
-	return known || tagged.MatchString(program)
+	return known || tagged().MatchString(program)
 }
 
 // asImage takes the scheme off that some tools write before an image.
@@ -104,7 +107,7 @@ func checkImage(ps *problems, image string) {
 		ps.add("spec.image", "missing: a container image by digest")
 	case strings.HasSuffix(image, ".wasm") || strings.HasPrefix(image, CIDScheme):
 		ps.add("spec.image", "%.120q is not a container image: a WASI program is given by module", image)
-	case !strings.Contains(image, "@") && tagged.MatchString(image+":x"), tagged.MatchString(image):
+	case !strings.Contains(image, "@") && tagged().MatchString(image+":x"), tagged().MatchString(image):
 		ps.add("spec.image", "%.120q names no digest, and a tag may mean other content tomorrow: `docker buildx imagetools inspect %.120s` shows the digest, write %.120s@sha256:…",
 			image, image, image)
 	default:

@@ -51,7 +51,9 @@ const (
 	maxFrom     = 4096
 )
 
-var secretName = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$`)
+var secretName = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]*$`)
+
+func validSecret(name string) bool { return len(name) <= 128 && secretName.MatchString(name) }
 
 func (j Job) checkSecrets(ps *problems) {
 	if len(j.Secrets) > runtime.MaxSecrets {
@@ -62,7 +64,7 @@ func (j Job) checkSecrets(ps *problems) {
 		field := fmt.Sprintf("spec.secrets[%d]", i)
 		others := j.Secrets[:i]
 		switch {
-		case !secretName.MatchString(s.Name):
+		case !validSecret(s.Name):
 			ps.add(field+".name", "%.80q is not a name: want 1 to 128 of letters, digits, '.', '_' and '-'", s.Name)
 		case slices.ContainsFunc(others, func(o Secret) bool { return o.Name == s.Name }):
 			ps.add(field+".name", "%q is listed twice", s.Name)
@@ -74,7 +76,7 @@ func (j Job) checkSecrets(ps *problems) {
 			ps.add(field+".env", "names with STARLING_ are set by the network")
 		case s.Env != "" && (j.Env[s.Env] != "" || slices.ContainsFunc(others, func(o Secret) bool { return o.Env == s.Env })):
 			ps.add(field+".env", "%s is given twice", s.Env)
-		case s.File != "" && !secretName.MatchString(s.File):
+		case s.File != "" && !validSecret(s.File):
 			ps.add(field+".file", "%.80q is not a file's name: it lies in %s", s.File, runtime.SecretsDir)
 		case s.Env == "" && slices.ContainsFunc(others, func(o Secret) bool { return o.FileName() == s.FileName() }):
 			ps.add(field+".file", "%s is given twice", s.FileName())

@@ -84,6 +84,7 @@ type ClusterPlan struct {
 	Members       []*ClusterMember       `protobuf:"bytes,5,rep,name=members,proto3" json:"members,omitempty"`  // ascending ranks; one that is being replaced is absent
 	Mtu           uint32                 `protobuf:"varint,6,opt,name=mtu,proto3" json:"mtu,omitempty"`         // bytes of one packet inside the overlay
 	Engine        string                 `protobuf:"bytes,7,opt,name=engine,proto3" json:"engine,omitempty"`    // what runs on it, "ray"
+	Paths         *ClusterPaths          `protobuf:"bytes,8,opt,name=paths,proto3" json:"paths,omitempty"`      // between its members; none: nothing was measured
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -167,6 +168,75 @@ func (x *ClusterPlan) GetEngine() string {
 	return ""
 }
 
+func (x *ClusterPlan) GetPaths() *ClusterPaths {
+	if x != nil {
+		return x.Paths
+	}
+	return nil
+}
+
+// ClusterPaths is what was measured of the paths between the members of a plan before their leases were signed. A list is the
+// lower half of a matrix without its diagonal, members in the plan's order: (1,0), (2,0), (2,1), (3,0) …
+type ClusterPaths struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RttMicros     []uint32               `protobuf:"varint,1,rep,packed,name=rtt_micros,json=rttMicros,proto3" json:"rtt_micros,omitempty"` // the shortest round trip, up to 10 s; 0: not measured, as where both are on one peer
+	Mbit          []uint32               `protobuf:"varint,2,rep,packed,name=mbit,proto3" json:"mbit,omitempty"`                            // that a probe carried, up to 10⁶; 0: not measured. Empty: none was
+	Relayed       []uint32               `protobuf:"varint,3,rep,packed,name=relayed,proto3" json:"relayed,omitempty"`                      // ascending places in rtt_micros of paths that went over a relay
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClusterPaths) Reset() {
+	*x = ClusterPaths{}
+	mi := &file_node_nodepb_cluster_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClusterPaths) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClusterPaths) ProtoMessage() {}
+
+func (x *ClusterPaths) ProtoReflect() protoreflect.Message {
+	mi := &file_node_nodepb_cluster_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClusterPaths.ProtoReflect.Descriptor instead.
+func (*ClusterPaths) Descriptor() ([]byte, []int) {
+	return file_node_nodepb_cluster_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ClusterPaths) GetRttMicros() []uint32 {
+	if x != nil {
+		return x.RttMicros
+	}
+	return nil
+}
+
+func (x *ClusterPaths) GetMbit() []uint32 {
+	if x != nil {
+		return x.Mbit
+	}
+	return nil
+}
+
+func (x *ClusterPaths) GetRelayed() []uint32 {
+	if x != nil {
+		return x.Relayed
+	}
+	return nil
+}
+
 // ClusterMember is one rank of a cluster as its lease proves it.
 type ClusterMember struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -186,7 +256,7 @@ type ClusterMember struct {
 
 func (x *ClusterMember) Reset() {
 	*x = ClusterMember{}
-	mi := &file_node_nodepb_cluster_proto_msgTypes[1]
+	mi := &file_node_nodepb_cluster_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -198,7 +268,7 @@ func (x *ClusterMember) String() string {
 func (*ClusterMember) ProtoMessage() {}
 
 func (x *ClusterMember) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_cluster_proto_msgTypes[1]
+	mi := &file_node_nodepb_cluster_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -211,7 +281,7 @@ func (x *ClusterMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterMember.ProtoReflect.Descriptor instead.
 func (*ClusterMember) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_cluster_proto_rawDescGZIP(), []int{1}
+	return file_node_nodepb_cluster_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *ClusterMember) GetRank() uint32 {
@@ -301,7 +371,7 @@ type Link struct {
 
 func (x *Link) Reset() {
 	*x = Link{}
-	mi := &file_node_nodepb_cluster_proto_msgTypes[2]
+	mi := &file_node_nodepb_cluster_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -313,7 +383,7 @@ func (x *Link) String() string {
 func (*Link) ProtoMessage() {}
 
 func (x *Link) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_cluster_proto_msgTypes[2]
+	mi := &file_node_nodepb_cluster_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -326,7 +396,7 @@ func (x *Link) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Link.ProtoReflect.Descriptor instead.
 func (*Link) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_cluster_proto_rawDescGZIP(), []int{2}
+	return file_node_nodepb_cluster_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Link) GetRank() uint32 {
@@ -389,7 +459,7 @@ var File_node_nodepb_cluster_proto protoreflect.FileDescriptor
 
 const file_node_nodepb_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x19node/nodepb/cluster.proto\x12\x10starling.node.v1\"\xc4\x01\n" +
+	"\x19node/nodepb/cluster.proto\x12\x10starling.node.v1\"\xfa\x01\n" +
 	"\vClusterPlan\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04rank\x18\x02 \x01(\rR\x04rank\x12\x12\n" +
@@ -397,7 +467,13 @@ const file_node_nodepb_cluster_proto_rawDesc = "" +
 	"\aversion\x18\x04 \x01(\x04R\aversion\x129\n" +
 	"\amembers\x18\x05 \x03(\v2\x1f.starling.node.v1.ClusterMemberR\amembers\x12\x10\n" +
 	"\x03mtu\x18\x06 \x01(\rR\x03mtu\x12\x16\n" +
-	"\x06engine\x18\a \x01(\tR\x06engine\"\xf1\x01\n" +
+	"\x06engine\x18\a \x01(\tR\x06engine\x124\n" +
+	"\x05paths\x18\b \x01(\v2\x1e.starling.node.v1.ClusterPathsR\x05paths\"[\n" +
+	"\fClusterPaths\x12\x1d\n" +
+	"\n" +
+	"rtt_micros\x18\x01 \x03(\rR\trttMicros\x12\x12\n" +
+	"\x04mbit\x18\x02 \x03(\rR\x04mbit\x12\x18\n" +
+	"\arelayed\x18\x03 \x03(\rR\arelayed\"\xf1\x01\n" +
 	"\rClusterMember\x12\x12\n" +
 	"\x04rank\x18\x01 \x01(\rR\x04rank\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\rR\x05epoch\x12\x14\n" +
@@ -439,21 +515,23 @@ func file_node_nodepb_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_node_nodepb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_node_nodepb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_node_nodepb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
 var file_node_nodepb_cluster_proto_goTypes = []any{
 	(LinkPath)(0),         // 0: starling.node.v1.LinkPath
 	(*ClusterPlan)(nil),   // 1: starling.node.v1.ClusterPlan
-	(*ClusterMember)(nil), // 2: starling.node.v1.ClusterMember
-	(*Link)(nil),          // 3: starling.node.v1.Link
+	(*ClusterPaths)(nil),  // 2: starling.node.v1.ClusterPaths
+	(*ClusterMember)(nil), // 3: starling.node.v1.ClusterMember
+	(*Link)(nil),          // 4: starling.node.v1.Link
 }
 var file_node_nodepb_cluster_proto_depIdxs = []int32{
-	2, // 0: starling.node.v1.ClusterPlan.members:type_name -> starling.node.v1.ClusterMember
-	0, // 1: starling.node.v1.Link.path:type_name -> starling.node.v1.LinkPath
-	2, // [2:2] is the sub-list for method output_type
-	2, // [2:2] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	3, // 0: starling.node.v1.ClusterPlan.members:type_name -> starling.node.v1.ClusterMember
+	2, // 1: starling.node.v1.ClusterPlan.paths:type_name -> starling.node.v1.ClusterPaths
+	0, // 2: starling.node.v1.Link.path:type_name -> starling.node.v1.LinkPath
+	3, // [3:3] is the sub-list for method output_type
+	3, // [3:3] is the sub-list for method input_type
+	3, // [3:3] is the sub-list for extension type_name
+	3, // [3:3] is the sub-list for extension extendee
+	0, // [0:3] is the sub-list for field type_name
 }
 
 func init() { file_node_nodepb_cluster_proto_init() }
@@ -467,7 +545,7 @@ func file_node_nodepb_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_nodepb_cluster_proto_rawDesc), len(file_node_nodepb_cluster_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   3,
+			NumMessages:   4,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

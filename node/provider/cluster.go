@@ -123,13 +123,70 @@ func (x *executor) joins(ctx context.Context, rt runtime.Runtime) error {
 	}
 }
 
-// tryOverlays finds out which runtimes can have members, before anybody asks.
-func (x *executor) tryOverlays(ctx context.Context) {
-	for name, rt := range x.runtimes {
-		if err := x.joins(ctx, rt); ctx.Err() == nil {
-			x.log.Info("whether executions may be members of clusters", "runtime", name, "why_not", err)
+// overlaysAgain is after how long a peer that can have no member of a cluster looks whether it can now: its engine may have been away.
+const overlaysAgain = 2 * time.Minute
+
+// tryOverlays finds out which runtimes can have members, before anybody asks, and what offers are to say of it. It returns when there is
+// one, or ctx ends.
+func (p *Provider) tryOverlays(ctx context.Context) {
+	said := map[string]string{}
+	for {
+		none := true
+		for name, rt := range p.cfg.Runtimes {
+			err := p.exec.joins(ctx, rt)
+			if ctx.Err() != nil {
+				return
+			}
+			none = none && err != nil
+			if why := fmt.Sprint(err); said[name] != why {
+				said[name] = why
+				p.cfg.Log.Info("whether executions may be members of clusters", "runtime", name, "why_not", err)
+			}
+		}
+		if p.apart.Swap(none) != none {
+			p.offerChanged()
+		}
+		if !none {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(overlaysAgain):
 		}
 	}
+}
+
+// joinsAny says whether any program of this peer can be a member of a cluster; true while it has not tried.
+func (p *Provider) joinsAny() bool { return !p.cfg.Policy.Clusters.No && !p.apart.Load() }
+
+// joins says why one more program of a runtime is not to be a member of a cluster.
+func (p *Provider) joins(ctx context.Context, runtime string) *market.Refusal {
+	if p.cfg.Policy.Clusters.No {
+		return market.Refuse(market.ReasonRuntime, "this provider's operator takes part in no clusters")
+	}
+	if rt := p.cfg.Runtimes[runtime]; rt != nil {
+		if err := p.exec.joins(ctx, rt); err != nil {
+			return market.Refuse(market.ReasonRuntime, "%v", err)
+		}
+	}
+	return nil
+}
+
+// Members counts the executions of this peer that are members of a cluster.
+func (p *Provider) Members() int { return p.exec.members() }
+
+func (x *executor) members() (n int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, e := range x.exec {
+		e.mu.Lock()
+		if e.network != nil {
+			n++
+		}
+		e.mu.Unlock()
+	}
+	return n
 }
 
 // own is what a provider knows of itself as a member of a plan.
@@ -265,7 +322,7 @@ func (e *execution) overlay(spec *runtime.Spec) {
 	}
 	c := p.Contract()
 	spec.Env = c.WithEnv(spec.Env)
-	spec.Overlay = &runtime.Overlay{Address: c.Address(), PrefixBits: cluster.Prefix.Bits(), MTU: int(c.MTU), Hostname: c.Hostname(), Files: c.Files()}
+	spec.Overlay = &runtime.Overlay{Address: c.Address(), PrefixBits: cluster.Prefix.Bits(), MTU: int(c.MTU), Hostname: c.Hostname(), First: p.First(), Files: c.Files()}
 }
 
 // connect brings the network of a running execution to the plan in force, joining first where it has not. e.changing is held.

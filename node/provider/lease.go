@@ -79,9 +79,9 @@ func (p *Provider) reserveEvent(ctx context.Context, from peer.ID, r *marketpb.R
 		if no := p.admits(ctx, o, time.Now()); no != nil {
 			return nil, refusal(no)
 		}
-		if rt := p.cfg.Runtimes[o.Runtime]; r.Overlay && rt != nil {
-			if err := p.exec.joins(ctx, rt); err != nil {
-				return nil, refusal(market.Refuse(market.ReasonRuntime, "%v", err))
+		if r.Overlay {
+			if no := p.joins(ctx, o.Runtime); no != nil {
+				return nil, refusal(no)
 			}
 		}
 		if err := p.funds.covers(ctx, o, time.Now()); err != nil {

@@ -60,7 +60,7 @@ func (p *Provider) offer(l Lot, now time.Time, seq uint64) market.Offer {
 		PerUnit: l.PerUnit, Price: price, MinSlots: p.cfg.MinSlots, MaxSlots: p.cfg.MaxSlots,
 		Runtimes: slices.Sorted(maps.Keys(p.cfg.Runtimes)), Payout: p.cfg.Owner, NotBefore: now, Expires: now.Add(offerValidity),
 		Addrs: p.addrs(addrRoom(len(p.cfg.Lots))), Version: p.cfg.Version, GenesisHash: p.cfg.Genesis.Hash(),
-		Model: l.Model, Capability: l.Capability, Simulated: l.Simulated, Proven: uint32(proven), Proof: proof,
+		Model: l.Model, Capability: l.Capability, Simulated: l.Simulated, Proven: uint32(proven), Proof: proof, NoClusters: !p.joinsAny(),
 	}
 }
 
@@ -138,7 +138,7 @@ func (p *Provider) renew(ctx context.Context) (offers []market.Offer, envelopes 
 		}
 		last := p.offers[l.Class]
 		if o := last.offer; o.Units != fresh.Units || o.Total != fresh.Total || o.Price != fresh.Price || o.Proven != fresh.Proven || o.Proof != fresh.Proof || !slices.Equal(o.Addrs, fresh.Addrs) ||
-			moved(o.Coordinate, fresh.Coordinate) || o.Expires.Sub(now) <= offerValidity/2 {
+			o.NoClusters != fresh.NoClusters || moved(o.Coordinate, fresh.Coordinate) || o.Expires.Sub(now) <= offerValidity/2 {
 			if last, err = p.renewLocked(ctx, l); err != nil {
 				return nil, nil, err
 			}
@@ -394,4 +394,20 @@ func (f *fundsCache) covers(ctx context.Context, o market.Order, now time.Time) 
 		return market.Refuse(market.ReasonFunds, "the order says that wallet %s holds %d, it holds %d", o.FundsAccount.Short(), o.Funds, have.amount)
 	}
 	return nil
+}
+
+// Out counts the offers that are out.
+func (p *Provider) Out() (n int) {
+	now := time.Now()
+	if open, _ := p.cfg.Policy.Hours.At(now); !open || p.paused() {
+		return 0
+	}
+	p.offerMu.Lock()
+	defer p.offerMu.Unlock()
+	for _, o := range p.offers {
+		if o.offer.Expires.After(now) {
+			n++
+		}
+	}
+	return n
 }

@@ -30,6 +30,13 @@ type Policy struct {
 	// MinReputation is the least score of a buyer, in millionths: who has less is not served, newcomers neither; 0 means everybody is.
 	MinReputation uint32
 	Images        Images
+	Clusters      Clusters
+}
+
+// Clusters is what the operator allows of clusters. The zero Clusters allows all.
+type Clusters struct {
+	No         bool // it takes part in none
+	MaxMembers int  // leases and holds that are members of clusters, at a time; 0 means no bound
 }
 
 // Images says which container images may run.

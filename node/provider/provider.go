@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ipfs/go-cid"
@@ -154,6 +155,7 @@ type Provider struct {
 	until   map[market.UnitID]market.Slot // and each unit until then: a lease pays for the whole slot in which its work ends
 
 	offerMu sync.Mutex
+	apart   atomic.Bool // nothing that runs here can be a member of a cluster
 	offers  map[market.Class]published
 }
 
@@ -185,7 +187,7 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 		Provider: p.self, Payout: cfg.Owner, Domain: p.domain, SlotMillis: cfg.Genesis.SlotMillis, Decimals: cfg.Genesis.Decimals,
 		Asks: p.asks(), Region: cfg.Region, Runtimes: names,
 		MinSlots: cfg.MinSlots, MaxSlots: cfg.MaxSlots,
-		HoldTTL: cfg.HoldTTL, MaxHolds: 4 * len(units), MaxHoldsPerBuyer: 2 * len(units), MaxLeasesPerBuyer: cfg.Policy.MaxLeasesPerBuyer,
+		HoldTTL: cfg.HoldTTL, MaxHolds: 4 * len(units), MaxHoldsPerBuyer: 2 * len(units), MaxLeasesPerBuyer: cfg.Policy.MaxLeasesPerBuyer, MaxMembers: cfg.Policy.Clusters.MaxMembers,
 		StartWithin: startWithinIntervals*interval + minActivateSlots, ActivateWithin: activateIntervals*interval + minActivateSlots, MarginSlots: interval,
 	}
 	if cfg.Overlay != nil {
@@ -258,7 +260,7 @@ func (p *Provider) Run(ctx context.Context) error {
 	paths := link.New(p.cfg.Host, p.tag, holds{p}, p.cfg.Log)
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error { p.pay.run(gctx); return nil })
-	g.Go(func() error { p.exec.tryOverlays(gctx); return nil })
+	g.Go(func() error { p.tryOverlays(gctx); return nil })
 	g.Go(func() error { return p.advertise(gctx) })
 	g.Go(func() error { return p.listen(gctx) })
 	g.Go(func() error { return p.tick(gctx) })

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 )
@@ -32,16 +33,23 @@ const (
 )
 
 var (
-	idPattern  = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$`)
-	gpuPattern = regexp.MustCompile(`^[A-Za-z0-9/_-]{1,128}$`)
+	// Lengths are looked at beside: in a pattern each bound is as many states, made whenever a program of ours starts.
+	idPattern  = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]*$`)
+	gpuPattern = regexp.MustCompile(`^[A-Za-z0-9/_-]+$`)
+	envPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 	// imagePattern is the grammar of github.com/distribution/reference with the digest made a duty.
-	imagePattern = regexp.MustCompile(`^(?:(?:[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?|\[[0-9a-fA-F:]+\])(?::[0-9]{1,5})?/)?` +
-		`[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*` +
-		`(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?@sha256:[0-9a-f]{64}$`)
-	envPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,255}$`)
+	imagePattern = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^(?:(?:[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?|\[[0-9a-fA-F:]+\])(?::[0-9]{1,5})?/)?` +
+			`[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*` +
+			`(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?@sha256:[0-9a-f]{64}$`)
+	})
 )
 
-func validID(id string) bool { return idPattern.MatchString(id) }
+func validID(id string) bool  { return len(id) <= 128 && idPattern.MatchString(id) }
+func validGPU(id string) bool { return len(id) <= 128 && gpuPattern.MatchString(id) }
+func validEnv(name string) bool {
+	return len(name) <= 256 && envPattern.MatchString(name)
+}
 
 // Check holds the spec to every rule that needs no look at the disk. Its errors are *SpecError.
 func (s Spec) Check() error {
@@ -101,7 +109,7 @@ func (s Spec) checkProgram() error {
 		return &SpecError{"GPUs", fmt.Sprintf("%d devices, at most %d", len(s.GPUs), MaxGPUs)}
 	}
 	for i, g := range s.GPUs {
-		if !gpuPattern.MatchString(g) {
+		if !validGPU(g) {
 			return &SpecError{fmt.Sprintf("GPUs[%d]", i), fmt.Sprintf("%.80q is not a device", g)}
 		}
 	}
@@ -121,7 +129,7 @@ func CheckSecrets(files map[string][]byte, env map[string]string) error {
 		total += len(value)
 	}
 	for name, value := range env {
-		if !envPattern.MatchString(name) || !clean(value) {
+		if !validEnv(name) || !clean(value) {
 			return &SpecError{"SecretEnv", fmt.Sprintf("%.80q is not a variable", name)}
 		}
 		total += len(value)
@@ -135,7 +143,7 @@ func CheckSecrets(files map[string][]byte, env map[string]string) error {
 // CheckImage holds an image reference to the rule that it names its content: a registry, a name and a SHA-256 digest, as in
 // "ghcr.io/acme/train@sha256:…" (a tag before the '@' is allowed and means nothing).
 func CheckImage(image string) error {
-	if len(image) > maxImage || !imagePattern.MatchString(image) {
+	if len(image) > maxImage || !imagePattern().MatchString(image) {
 		return fmt.Errorf("%.120q is not an image by digest: want name@sha256: and 64 hexadecimal digits", image)
 	}
 	return nil
@@ -161,7 +169,7 @@ func (s Spec) checkArgs() error {
 		total += len(a) + 1
 	}
 	for k, v := range s.Env {
-		if !envPattern.MatchString(k) {
+		if !validEnv(k) {
 			return &SpecError{"Env", fmt.Sprintf("%q is not a variable name", k)}
 		}
 		if !clean(v) {

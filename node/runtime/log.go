@@ -84,9 +84,10 @@ type follower struct {
 	over, gone <-chan struct{}
 }
 
+// followFirst and followMost are the pauses between looks at a log that does not grow: a program that is silent costs next to nothing.
 const (
 	followFirst = time.Millisecond
-	followMost  = 50 * time.Millisecond
+	followMost  = 250 * time.Millisecond
 )
 
 func (f *follower) Read(p []byte) (int, error) {

@@ -35,6 +35,9 @@ type Overlay struct {
 	MTU int `json:"mtu"`
 	// Hostname is what the sandbox is called: 1 to 63 of [a-z0-9-].
 	Hostname string `json:"hostname"`
+	// First says that the execution's fellows wait for it. On a machine that has handed out more processors than it has, it comes before
+	// others, up to its own limit.
+	First bool `json:"first,omitempty"`
 	// Files are what it finds, read-only, at these paths: /etc/hosts, /etc/resolv.conf, /etc/hostname, and names in OverlayDir. Of the
 	// first three, one that is missing is made of the rest: localhost and the own name, no resolver, Hostname.
 	Files map[string][]byte `json:"files,omitempty"`
@@ -60,8 +63,8 @@ type Networker interface {
 var overlayEtc = []string{"/etc/hosts", "/etc/resolv.conf", "/etc/hostname"}
 
 var (
-	hostnamePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
-	overlayPattern  = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$`)
+	hostnamePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
+	overlayPattern  = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]*$`)
 )
 
 // Prefix is the network that the execution and its fellows are in.
@@ -81,7 +84,7 @@ func (o *Overlay) Check() error {
 	if err := CheckMTU(o.MTU); err != nil {
 		return err
 	}
-	if !hostnamePattern.MatchString(o.Hostname) {
+	if len(o.Hostname) > 63 || !hostnamePattern.MatchString(o.Hostname) {
 		return &SpecError{"Overlay.Hostname", fmt.Sprintf("%.80q is not 1 to 63 of [a-z0-9-]", o.Hostname)}
 	}
 	return CheckOverlayFiles(o.Files)
@@ -129,7 +132,7 @@ func overlayFile(name string) bool {
 		}
 	}
 	dir, base := path.Split(name)
-	return dir == OverlayDir+"/" && overlayPattern.MatchString(base)
+	return dir == OverlayDir+"/" && len(base) <= 64 && overlayPattern.MatchString(base)
 }
 
 // AllFiles are o.Files with those of /etc that are missing.

@@ -3,16 +3,19 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -125,25 +128,35 @@ func (e *Engine) run(ctx context.Context) error {
 	return nil
 }
 
-// ask puts a question to the engine's API and decodes the answer's JSON into to, if not nil.
-func (e *Engine) ask(ctx context.Context, path string, to any) error {
+// Call asks the engine's API for something, as JSON if body is not nil, and decodes the answer into to, if not nil. What the
+// engine says against it is in the error.
+func (e *Engine) Call(ctx context.Context, method, path string, body, to any) error {
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", e.socket())
 	}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://engine"+path, nil)
+	var content bytes.Buffer
+	if body != nil {
+		if err := json.NewEncoder(&content).Encode(body); err != nil {
+			return err
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://engine"+path, &content)
 	if err != nil {
 		return err
 	}
+	req.Header.Set("Content-Type", "application/json")
 	res, err := transport.RoundTrip(req)
 	if err != nil {
 		return err
 	}
 	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("the engine answers %s", res.Status)
+	if res.StatusCode/100 != 2 {
+		said, _ := io.ReadAll(io.LimitReader(res.Body, 1<<10))
+		return fmt.Errorf("the engine answers %s: %s", res.Status, bytes.TrimSpace(said))
 	}
 	if to == nil {
-		return nil
+		_, err = io.Copy(io.Discard, res.Body) // a pull is done when its answer ends
+		return err
 	}
 	return json.NewDecoder(res.Body).Decode(to)
 }
@@ -154,11 +167,18 @@ type Container struct {
 	State   string // running, paused, exited, …
 	Status  string // for people
 	Command string
+	Names   []string
+}
+
+// Sidecar says whether it is a container that only holds a network. A peer that starts makes one that no job is in, to see whether it
+// can, and takes it away again.
+func (c Container) Sidecar() bool {
+	return slices.ContainsFunc(c.Names, func(name string) bool { return strings.HasSuffix(name, "-net") })
 }
 
 // Containers lists all.
 func (e *Engine) Containers(ctx context.Context) (all []Container, err error) {
-	if err = e.ask(ctx, "/containers/json?all=1", &all); err != nil {
+	if err = e.Call(ctx, http.MethodGet, "/containers/json?all=1", nil, &all); err != nil {
 		err = fmt.Errorf("listing containers: %w", err)
 	}
 	return all, err
@@ -169,7 +189,7 @@ func (e *Engine) answers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	for {
-		err := e.ask(ctx, "/_ping", nil)
+		err := e.Call(ctx, http.MethodGet, "/_ping", nil, nil)
 		if err == nil {
 			return nil
 		}

@@ -272,7 +272,7 @@ func (a *adversary) offerWith(by sign.Private, change func(*market.Offer)) []byt
 	a.t.Helper()
 	o := market.Offer{
 		Seq: 1, Class: "cpu", Region: "local", Units: 8, Total: 8, PerUnit: a.perUnit(), Price: roguePrice, MinSlots: 1, MaxSlots: market.MaxLeaseSlots,
-		Runtimes: []string{"wasm"}, Payout: by.Key(), NotBefore: time.Now(), Expires: time.Now().Add(10 * time.Minute),
+		Runtimes: []string{"docker", "wasm"}, Payout: by.Key(), NotBefore: time.Now(), Expires: time.Now().Add(10 * time.Minute),
 		Addrs: []string{a.host.Addrs()[0].String()}, GenesisHash: a.n.Genesis.Hash(),
 	}
 	if change != nil {

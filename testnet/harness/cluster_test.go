@@ -1,15 +1,20 @@
 package harness
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/job"
@@ -60,17 +65,76 @@ var quiet = map[string]string{"QUIET": "1"}
 // joined waits until every member of a cluster of so many goes by one plan, and reaches every other one.
 func (p *Peer) joined(id string, size int) buyer.Job {
 	p.net.t.Helper()
-	return p.until(id, func(j buyer.Job) bool {
-		if len(j.Ranks) != size || int(j.Cluster.Size) != size || len(j.Cluster.Members) != size {
+	return p.until(id, func(j buyer.Job) bool { return whole(j, size) })
+}
+
+// whole says whether a cluster has so many members, which all go by one plan and reach each other.
+func whole(j buyer.Job, size int) bool {
+	if len(j.Ranks) != size || int(j.Cluster.Size) != size || len(j.Cluster.Members) != size {
+		return false
+	}
+	for _, r := range j.Ranks {
+		if w := r.Live.Ways; r.State != buyer.RankRunning || w == nil || w.Plan != j.Cluster.Version || w.Direct != size-1 || w.Cut != 0 {
 			return false
 		}
-		for _, r := range j.Ranks {
-			if w := r.Live.Ways; r.State != buyer.RankRunning || w == nil || w.Plan != j.Cluster.Version || w.Direct != size-1 || w.Cut != 0 {
-				return false
+	}
+	return true
+}
+
+// told checks that every member's program finds what was measured of the paths between all of them.
+func (n *Net) told(t *testing.T, j buyer.Job) {
+	t.Helper()
+	files := 0
+	for _, p := range n.Peers {
+		for _, b := range p.Engine.OverlayFiles(cluster.FileCluster) {
+			var d struct {
+				Version uint64
+				Class   cluster.Class
+				Members []cluster.Node
+				Paths   struct {
+					RTT [][]uint32 `json:"rtt_micros"`
+				}
+			}
+			err := json.Unmarshal(b, &d)
+			if err == nil && d.Version < j.Cluster.Version {
+				continue // one that was lost, and does not know it yet
+			}
+			files++
+			if err != nil || d.Version != j.Cluster.Version || d.Class != j.Network.Class || len(d.Members) != len(j.Ranks) || len(d.Paths.RTT) != len(j.Ranks) {
+				t.Errorf("version %d on a %s, %v; it finds %s", j.Cluster.Version, j.Network.Class, err, b)
+				continue
+			}
+			for _, row := range d.Paths.RTT {
+				if slices.Contains(row, 0) {
+					t.Errorf("a path between two peers is not known, or no way: %s", b)
+				}
 			}
 		}
-		return true
-	})
+	}
+	if files != len(j.Ranks) {
+		t.Errorf("%d members, %d find a cluster.json", len(j.Ranks), files)
+	}
+}
+
+// measures checks that what a peer shows of itself has lines that begin so.
+func (p *Peer) measures(t *testing.T, lines ...string) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	p.Metrics().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for _, l := range lines {
+		if !strings.Contains(w.Body.String(), "\n"+l) {
+			t.Errorf("status %d, no %s in\n%s", w.Code, l, w.Body)
+		}
+	}
+}
+
+// takeDown stops a cluster, and fails the test unless its money is right.
+func (n *Net) takeDown(t *testing.T, b *Peer, id string) {
+	t.Helper()
+	if err := b.Buyer().Stop(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	n.check(t, b, b.Wait(id, 5*time.Minute), buyer.Stopped)
 }
 
 // on is the number of the peer that a rank runs on.
@@ -91,6 +155,7 @@ func TestClusterReplacesAMember(t *testing.T) {
 		if j.Cluster.Ready.IsZero() {
 			t.Error("the cluster is not ready")
 		}
+		n.told(t, j)
 		old, lost := n.Overlays.Ranks(), n.on(j, 1)
 		n.Provider(lost).Kill()
 		after := b.until(id, func(j buyer.Job) bool { return j.Ranks[1].Epoch == 2 })
@@ -98,6 +163,7 @@ func TestClusterReplacesAMember(t *testing.T) {
 		if j.Ranks[0].Epoch != 1 || j.Ranks[0].Seq != 1 || j.Ranks[2].Epoch != 1 || j.Ranks[2].Seq != 1 || j.Cluster.Generation != 0 {
 			t.Errorf("not only the lost rank began again: %+v", after.Ranks)
 		}
+		n.told(t, j)
 		n.Provider(lost).Restart()
 		time.Sleep(10 * time.Second)
 		for _, k := range old[1] {
@@ -143,10 +209,7 @@ func TestClusterBeginsAgainWithItsHead(t *testing.T) {
 		if j.Cluster.Generation != 1 || j.Ranks[1].Seq != 2 || j.Ranks[2].Seq != 2 || j.Ranks[1].Epoch != 1 || j.Ranks[1].Retries != 0 {
 			t.Errorf("generation %d, ranks %+v", j.Cluster.Generation, j.Ranks)
 		}
-		if err := b.Buyer().Stop(t.Context(), id); err != nil {
-			t.Fatal(err)
-		}
-		n.check(t, b, b.Wait(id, 5*time.Minute), buyer.Stopped)
+		n.takeDown(t, b, id)
 		n.Settle()
 	})
 }
@@ -174,9 +237,26 @@ func TestClusterScales(t *testing.T) {
 		if j.Ranks[0].Seq != 1 || j.Ranks[1].Seq != 1 {
 			t.Errorf("members that were there began again: %+v", j.Ranks)
 		}
+		n.told(t, j)
+		b.measures(t, `starling_clusters{ready="true"} 1`, `starling_cluster_ways{path="direct"} 12`, `starling_cluster_ways{path="none"} 0`, `starling_jobs{state="running"} 1`)
+		n.Provider(n.on(j, 3)).measures(t, "starling_cluster_executions 1", `starling_leases{state="active"} 1`, `starling_units{state="taken"} 1`, "starling_connected_peers ",
+			"starling_egress_flows 0", `starling_connections{direction=`, "go_goroutines ", "starling_chain_reachable 1")
 		// There is nobody for a fifth.
 		if j, err = b.Buyer().Scale(t.Context(), id, 5); !errors.Is(err, buyer.ErrRefused) || len(j.Ranks) != 4 || j.Spec.Count != 4 || j.Spec.Payment.Budget != 2*was.Spec.Payment.Budget {
 			t.Errorf("%d ranks, %v", len(j.Ranks), err)
+		}
+		// Nor with more money, which it does not keep either.
+		if j, err = b.Buyer().ScaleWithin(t.Context(), id, 5, 9*was.Spec.Payment.Budget); !errors.Is(err, buyer.ErrRefused) || len(j.Ranks) != 4 || j.Spec.Payment.Budget != 2*was.Spec.Payment.Budget {
+			t.Errorf("%d ranks, budget %d, %v", len(j.Ranks), j.Spec.Payment.Budget, err)
+		}
+		for _, bad := range []struct {
+			n      uint32
+			budget market.Amount
+			want   error
+		}{{4, 1, buyer.ErrRefused}, {2, 9 * was.Spec.Payment.Budget, buyer.ErrRefused}} {
+			if j, err = b.Buyer().ScaleWithin(t.Context(), id, bad.n, bad.budget); !errors.Is(err, bad.want) || j.Spec.Payment.Budget != 2*was.Spec.Payment.Budget {
+				t.Errorf("to %d with a budget of %d: %v", bad.n, bad.budget, err)
+			}
 		}
 		if _, err := b.Buyer().Scale(t.Context(), id, 1); err != nil {
 			t.Fatal(err)
@@ -186,8 +266,11 @@ func TestClusterScales(t *testing.T) {
 		if left := n.Overlays.Ranks(); len(left) != 1 || len(left[0]) != 1 {
 			t.Errorf("members %v, want the head alone", left)
 		}
-		if _, err := b.Buyer().Scale(t.Context(), id, 3); err != nil {
-			t.Fatal(err)
+		if j, err = b.Buyer().ScaleWithin(t.Context(), id, 3, 7*was.Spec.Payment.Budget); err != nil || j.Spec.Payment.Budget != 7*was.Spec.Payment.Budget {
+			t.Fatalf("budget %d, %v", j.Spec.Payment.Budget, err)
+		}
+		if j, err = b.Buyer().ScaleWithin(t.Context(), id, 3, 8*was.Spec.Payment.Budget); err != nil || j.Spec.Payment.Budget != 8*was.Spec.Payment.Budget || len(j.Ranks) != 3 {
+			t.Errorf("%d ranks, budget %d, %v", len(j.Ranks), j.Spec.Payment.Budget, err)
 		}
 		if j = b.joined(id, 3); j.Ranks[1].Epoch != 2 || j.Ranks[2].Epoch <= 1 {
 			t.Errorf("ranks that were there before have epochs %d and %d", j.Ranks[1].Epoch, j.Ranks[2].Epoch)
@@ -197,10 +280,7 @@ func TestClusterScales(t *testing.T) {
 				t.Errorf("to %d: %v", bad, err)
 			}
 		}
-		if err := b.Buyer().Stop(t.Context(), id); err != nil {
-			t.Fatal(err)
-		}
-		n.check(t, b, b.Wait(id, 5*time.Minute), buyer.Stopped)
+		n.takeDown(t, b, id)
 		n.checkPayer(t, b)
 		n.Settle()
 		for i := range 4 {
@@ -248,10 +328,7 @@ func TestClusterSurvivesRestarts(t *testing.T) {
 		time.Sleep(time.Second)
 		back.Restart()
 		now = b.joined(id, 3)
-		if err := b.Buyer().Stop(t.Context(), id); err != nil {
-			t.Fatal(err)
-		}
-		n.check(t, b, b.Wait(id, 5*time.Minute), buyer.Stopped)
+		n.takeDown(t, b, id)
 		n.Settle()
 		if left := n.Overlays.Ranks(); len(left) > 0 {
 			t.Errorf("members are left: %v", left)
@@ -278,10 +355,7 @@ func TestClusterStopsWhenIdle(t *testing.T) {
 		if j = b.joined(busy, 1); !j.Cluster.Idle.IsZero() {
 			t.Error("a cluster that computes is idle")
 		}
-		if err := b.Buyer().Stop(t.Context(), busy); err != nil {
-			t.Fatal(err)
-		}
-		n.check(t, b, b.Wait(busy, 5*time.Minute), buyer.Stopped)
+		n.takeDown(t, b, busy)
 	})
 }
 
@@ -313,10 +387,7 @@ func TestClusterMembersVanish(t *testing.T) {
 		if j = b.joined(id, 3); j.Ranks[0].Seq != 1 {
 			t.Error("the head began again")
 		}
-		if err := b.Buyer().Stop(t.Context(), id); err != nil {
-			t.Fatal(err)
-		}
-		n.check(t, b, b.Wait(id, 5*time.Minute), buyer.Stopped)
+		n.takeDown(t, b, id)
 		n.checkPayer(t, b)
 	})
 }

@@ -32,10 +32,7 @@ func TestClusterFar(t *testing.T) {
 		if err != nil || len(paths) != 3 || j.Network == nil || j.Network.Class != cluster.WAN || j.Network.Paths != 3 || j.Network.RTTMicros < 40_000 || j.Network.RTTMicros > 60_000 {
 			t.Errorf("%+v %+v %v", paths, j.Network, err)
 		}
-		if err := b.Buyer().Stop(t.Context(), id); err != nil {
-			t.Fatal(err)
-		}
-		n.check(t, b, b.Wait(id, 5*time.Minute), buyer.Stopped)
+		n.takeDown(t, b, id)
 		n.Settle()
 	})
 }

@@ -47,19 +47,8 @@ func (c crashCase) run(t *testing.T) (kind string, writes []string) {
 			Providers: 3, Units: 1, Programs: programs, Price: map[int]string{crashSpare: "0.5"}, Crash: map[int]Crash{c.victim: c.at}, Log: Logger(),
 		})
 		p, b := n.Peers[c.victim], n.Buyer(0)
-		crashed := p.Crashed()
-		wait := func(d time.Duration) {
-			select {
-			case <-time.After(d):
-			case <-crashed:
-				writes := p.Writes()
-				kind, crashed = writes[len(writes)-1], nil
-				p.Kill()
-				time.Sleep(c.down)
-				p.Restart()
-				time.Sleep(time.Second)
-			}
-		}
+		m := p.mayCrash(c.down)
+		wait := m.wait
 		wait(3 * time.Second)
 		spec := b.rounds(2, 2)
 		var id string
@@ -103,10 +92,9 @@ func (c crashCase) run(t *testing.T) (kind string, writes []string) {
 		for i := range 3 {
 			n.checkQuiet(t, n.Provider(i), b)
 		}
-		if t.Failed() {
+		if kind, writes = m.kind, p.Writes(); t.Failed() {
 			t.Logf("crashed at a write of %s\n%s", kind, b.Why(id))
 		}
-		writes = p.Writes()
 	})
 	return kind, writes
 }

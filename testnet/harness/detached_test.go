@@ -218,28 +218,15 @@ func wageCrash(t *testing.T, at Crash) (crashed bool, writes []string) {
 			Providers: 4, Units: 1, Programs: programs, Escrow: true, Crash: map[int]Crash{victim: at}, Log: Logger(),
 			Configure: func(i int, c *node.Config) { c.Provide.Claim.Every, c.Guard.Accept = time.Second, i < 3 },
 		})
-		p, b := n.Peers[victim], n.Buyer(0)
-		down := p.Crashed()
-		wait := func(d time.Duration) {
-			select {
-			case <-time.After(d):
-			case <-down:
-				writes, down, crashed = p.Writes(), nil, true
-				p.Kill()
-				time.Sleep(time.Second)
-				p.Restart()
-			}
-		}
-		wait(3 * time.Second)
+		b, m := n.Buyer(0), n.Peers[victim].mayCrash(time.Second)
+		m.wait(3 * time.Second)
 		spec := b.detached(1, "8")
 		spec.Standbys = 0
 		id := b.Submit(spec).ID
 		for end := time.Now().Add(3 * time.Minute); time.Now().Before(end) && !n.job(t, b, id).State.Ended(); {
-			wait(500 * time.Millisecond)
+			m.wait(500 * time.Millisecond)
 		}
-		if !crashed {
-			writes = p.Writes()
-		}
+		crashed, writes = m.happened()
 		n.checkWages(t, n.job(t, b, id), n.checkDetached(t, b, id))
 	})
 	return crashed, writes

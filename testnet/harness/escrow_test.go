@@ -469,26 +469,15 @@ func TestEscrowCrash(t *testing.T) {
 func escrowCrash(t *testing.T, victim int, at Crash) (crashed bool, writes []string) {
 	synctest.Test(t, func(t *testing.T) {
 		n := New(t, Options{Providers: 3, Units: 1, Programs: programs, Escrow: true, Price: map[int]string{crashSpare: "0.5"}, Crash: map[int]Crash{victim: at}, Log: Logger()})
-		p, b := n.Peers[victim], n.Buyer(0)
-		down := p.Crashed()
-		wait := func(d time.Duration) {
-			select {
-			case <-time.After(d):
-			case <-down:
-				writes, down, crashed = p.Writes(), nil, true
-				p.Kill()
-				time.Sleep(time.Second)
-				p.Restart()
-				time.Sleep(time.Second)
-			}
-		}
+		b, m := n.Buyer(0), n.Peers[victim].mayCrash(time.Second)
+		wait := m.wait
 		wait(3 * time.Second)
 		spec := b.rounds(2, 2)
 		var id string
 		for id == "" {
 			if j, err := b.Node.Buyer().Submit(t.Context(), buyer.Submission{Spec: spec, Once: "the job"}); err == nil {
 				id = j.ID
-			} else if !p.power.down() {
+			} else if !m.peer.power.down() {
 				t.Fatal(err)
 			}
 			wait(100 * time.Millisecond)
@@ -501,9 +490,7 @@ func escrowCrash(t *testing.T, victim int, at Crash) (crashed bool, writes []str
 		for range 80 {
 			wait(500 * time.Millisecond)
 		}
-		if down != nil {
-			writes = p.Writes()
-		}
+		crashed, writes = m.happened()
 		n.checkEscrow(t, b, id, buyer.Succeeded)
 		for i := range 3 {
 			n.checkQuiet(t, n.Provider(i), b)

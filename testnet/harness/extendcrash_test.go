@@ -23,21 +23,10 @@ func (c extendCase) run(t *testing.T) (kind string, writes []string) {
 		all, runs := counted()
 		n := New(t, Options{Providers: 2, Units: 1, Programs: all, Price: map[int]string{0: "0.5"}, Crash: map[int]Crash{c.victim: c.at}, Log: Logger()})
 		p, b := n.Peers[c.victim], n.Buyer(0)
-		crashed, begun, during := p.Crashed(), false, false
-		wait := func(d time.Duration) {
-			select {
-			case <-time.After(d):
-			case <-crashed:
-				writes := p.Writes()
-				kind, crashed, during = writes[len(writes)-1], nil, begun
-				p.Kill()
-				time.Sleep(c.down)
-				p.Restart()
-				time.Sleep(time.Second)
-			}
-		}
+		m := p.mayCrash(c.down)
+		wait := m.wait
 		wait(3 * time.Second)
-		spec := b.Job("count", 1, "30")
+		spec := b.Job("count", 1, "24")
 		spec.Timeouts.Run = 16 * time.Second
 		var id string
 		for id == "" {
@@ -56,8 +45,8 @@ func (c extendCase) run(t *testing.T) (kind string, writes []string) {
 			return j
 		}
 		wait(3 * time.Second)
-		begun = true
-		for i, by := range []time.Duration{8 * time.Second, time.Minute} {
+		early := m.kind != ""
+		for i, by := range []time.Duration{5 * time.Second, time.Minute} {
 			for end := time.Now().Add(20 * time.Second); job().Extended <= i && !job().State.Ended(); wait(100 * time.Millisecond) {
 				// One that is refused because the last is still being asked for is tried again.
 				if _, err := b.Node.Buyer().Extend(t.Context(), id, by, 0); err != nil && time.Now().After(end) {
@@ -80,17 +69,16 @@ func (c extendCase) run(t *testing.T) (kind string, writes []string) {
 		for i := range 2 {
 			n.checkQuiet(t, n.Provider(i), b)
 		}
-		if c.at.Write == 0 || during && c.down < 2*time.Second && j.Ranks[0].Restarts == 0 {
+		if c.at.Write == 0 || m.kind != "" && !early && c.down < 2*time.Second && j.Ranks[0].Restarts == 0 {
 			// Nothing was begun anew for whoever was away for a moment only.
 			inARow(t, accounts, 3, c.at.Write == 0)
 			if runs.Load() != 1 {
 				t.Errorf("the program was begun %d times", runs.Load())
 			}
 		}
-		if t.Failed() {
+		if kind, writes = m.kind, p.Writes(); t.Failed() {
 			t.Logf("crashed at a write of %s\n%s", kind, b.Why(id))
 		}
-		writes = p.Writes()
 	})
 	return kind, writes
 }

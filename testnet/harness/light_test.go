@@ -1,12 +1,16 @@
 package harness
 
 import (
+	"bytes"
+	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/live"
 )
 
 // direct lists the peers that a light client is connected to without a relay, by the harness's numbers.
@@ -112,5 +116,78 @@ func TestLightDies(t *testing.T) {
 		}
 		n.Settle()
 		n.checkPayer(t, l.Peer)
+	})
+}
+
+// TestLightCluster: a light client brings a cluster up on providers to which it has no connection, and does with it what a buyer with
+// a peer of its own can: sees its members and the paths between them, runs programs beside theirs, has its ports and its logs, makes
+// it larger and smaller, and takes it down.
+func TestLightCluster(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		all := members()
+		all["shout"] = livePrograms()["shout"]
+		n := New(t, Options{Providers: 3, Units: 1, Buyers: 2, Entries: 2, Strangers: 1, Programs: all, Log: Logger()})
+		time.Sleep(5 * time.Second)
+		l := n.Light(0, n.Buyer(0))
+		time.Sleep(5 * time.Second)
+		p, ctx := l.Peer, t.Context()
+		id := p.Submit(p.Cluster(2, quiet)).ID
+		j := p.joined(id, 2)
+		if j.Cluster.Ready.IsZero() {
+			t.Error("the cluster is not ready")
+		}
+		if paths, err := p.Buyer().Paths(ctx, id); err != nil || len(paths) != 1 || paths[0].RTTMicros == 0 {
+			t.Errorf("paths %+v, %v", paths, err)
+		}
+		if token, err := p.Buyer().ClusterToken(id); err != nil || len(token) != 64 {
+			t.Errorf("token %q, %v", token, err)
+		}
+		if j, err := p.Buyer().Scale(ctx, id, 3); err != nil || j.Spec.Count != 3 {
+			t.Errorf("larger: %d members, %v", j.Spec.Count, err)
+		}
+		p.joined(id, 3)
+		for rank := range 3 {
+			conn, err := p.Buyer().Attach(ctx, id, rank, buyer.Program{Args: []string{"shout", "three"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := live.NewWriter(conn)
+			if _, err := io.WriteString(w.Stream(live.Stdin), "hello"); err != nil {
+				t.Error(err)
+			}
+			if err := w.Write(live.EOF, nil); err != nil {
+				t.Error(err)
+			}
+			var out, errs bytes.Buffer
+			if code, err := live.Demultiplex(conn, &out, &errs); code != 5 || err != nil || out.String() != "HELLO" || errs.String() != fmt.Sprint(rank) {
+				t.Errorf("rank %d: exit code %d, %v, %q %q", rank, code, err, out.String(), errs.String())
+			}
+			conn.Close()
+			conn, err = p.Buyer().Forward(ctx, id, rank, 1) // each member answers there by hanging up
+			if err != nil {
+				t.Fatal(err)
+			}
+			if b, err := io.ReadAll(conn); err != nil || len(b) > 0 {
+				t.Errorf("rank %d says %q at its port, %v", rank, b, err)
+			}
+			conn.Close()
+			if said := p.log(t, id, rank); !strings.Contains(said, fmt.Sprintf("rank %d of ", rank)) {
+				t.Errorf("rank %d logged %q", rank, said)
+			}
+		}
+		if _, err := p.Buyer().Scale(ctx, id, 1); err != nil {
+			t.Error(err)
+		}
+		p.joined(id, 1)
+		n.takeDown(t, p, id)
+		if d := l.direct(); len(d) != 2 || !d[3] || !d[4] {
+			t.Errorf("the client is connected to peers %v, want its two entries, 3 and 4", d)
+		}
+		n.Settle()
+		n.checkPayer(t, p)
+		for i := range 3 {
+			n.checkQuiet(t, n.Provider(i), p)
+		}
 	})
 }

@@ -102,6 +102,17 @@ func (o *Overlays) Ranks() map[uint32][]market.OverlayKey {
 	return out
 }
 
+// clusters are the members that there are now, by the cluster that they joined.
+func (o *Overlays) clusters() map[string][]market.OverlayKey {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	out := map[string][]market.OverlayKey{}
+	for k, m := range o.members {
+		out[m.Joining.Cluster] = append(out[m.Joining.Cluster], k)
+	}
+	return out
+}
+
 // Reach says whether two members reach each other: each lets the other in.
 func (o *Overlays) Reach(a, b market.OverlayKey) bool {
 	o.mu.Lock()

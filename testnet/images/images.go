@@ -1,10 +1,10 @@
 //go:build linux
 
-// Package images makes the images that clusters are tested with: Debian with Python, and above it Ray from PyPI, or Debian's
-// PyTorch, or Debian's Open MPI. They are made on this machine from packages, without a registry (script `build` beside this
+// Package images makes the images that clusters are tested with: Debian with Python, and above it Ray or Dask from PyPI, or
+// Debian's PyTorch, or Debian's Open MPI. They are made on this machine from packages, without a registry (script `build` beside this
 // file), and kept in the user's cache, by what they are made of:
 //
-//	<cache>/starling/images/<key>/{base,ray,torch,mpi}.tar    one layer each
+//	<cache>/starling/images/<key>/{base,ray,dask,torch,mpi}.tar    one layer each
 package images
 
 import (
@@ -32,16 +32,17 @@ type Name string
 // The images: each has Python 3.11 and what it is called by.
 const (
 	Ray   Name = "ray"
+	Dask  Name = "dask"
 	Torch Name = "torch" // and torchrun
 	MPI   Name = "mpi"   // Open MPI and mpi4py
 )
 
-const base = "base"
+const base Name = "base"
 
-var names = []Name{base, Ray, Torch, MPI}
+var names = []Name{Ray, Dask, Torch, MPI}
 
 // ErrUnavailable says that the images cannot be made here; its text says why.
-var ErrUnavailable = errors.New("images of Ray, PyTorch and MPI cannot be made here")
+var ErrUnavailable = errors.New("images of Ray, Dask, PyTorch and MPI cannot be made here")
 
 // programs are what the script needs beside a shell, with the package that has them.
 var programs = []string{"bash", "apt-get", "apt-cache", "dpkg-deb", "tar", "awk"}
@@ -55,13 +56,20 @@ var script []byte
 //go:embed ray.txt
 var rayPackages []byte
 
+//go:embed dask.txt
+var daskPackages []byte
+
 // Set are the images of one machine.
 type Set struct {
 	dir string
 }
 
-// Make finds the images in the cache, or makes them, which takes minutes. The error is ErrUnavailable where it cannot be done.
-func Make(ctx context.Context, say func(format string, args ...any)) (*Set, error) {
+// Make finds images in the cache, all or those that are named, or makes what is missing, which takes minutes. The error is ErrUnavailable
+// where it cannot be done.
+func Make(ctx context.Context, say func(format string, args ...any), wanted ...Name) (*Set, error) {
+	if len(wanted) == 0 {
+		wanted = names
+	}
 	if runtime.GOARCH != "amd64" {
 		return nil, fmt.Errorf("%w: Ray is pinned for amd64, and this is %s", ErrUnavailable, runtime.GOARCH)
 	}
@@ -91,7 +99,8 @@ func Make(ctx context.Context, say func(format string, args ...any)) (*Set, erro
 		return nil, err
 	}
 	defer os.RemoveAll(work)
-	if err := errors.Join(os.WriteFile(filepath.Join(work, "build"), script, 0o700), os.WriteFile(filepath.Join(work, "ray.txt"), rayPackages, 0o600)); err != nil {
+	if err := errors.Join(os.WriteFile(filepath.Join(work, "build"), script, 0o700), os.WriteFile(filepath.Join(work, "ray.txt"), rayPackages, 0o600),
+		os.WriteFile(filepath.Join(work, "dask.txt"), daskPackages, 0o600)); err != nil {
 		return nil, err
 	}
 	key, err := build(ctx, work, "-key")
@@ -99,30 +108,31 @@ func Make(ctx context.Context, say func(format string, args ...any)) (*Set, erro
 		return nil, err
 	}
 	s := &Set{dir: filepath.Join(root, strings.TrimSpace(key))}
-	if s.complete() {
+	missing := s.missing(wanted)
+	if len(missing) == 0 {
 		return s, os.Chtimes(s.dir, time.Time{}, time.Now())
 	}
-	say("making images of Ray, PyTorch and MPI from Debian's and PyPI's packages; they stay in %s", root)
+	say("making images (%s) from Debian's and PyPI's packages; they stay in %s", strings.Join(missing, ", "), root)
 	began := time.Now()
-	if _, err := build(ctx, work, filepath.Join(work, "out")); err != nil {
+	out := filepath.Join(work, "out")
+	if _, err := build(ctx, work, append([]string{out}, missing...)...); err != nil {
 		return nil, err
 	}
-	if err := os.RemoveAll(s.dir); err != nil {
+	if err := os.MkdirAll(s.dir, 0o755); err != nil {
 		return nil, err
 	}
-	if err := os.Rename(filepath.Join(work, "out"), s.dir); err != nil {
-		return nil, err
-	}
-	if !s.complete() {
-		return nil, fmt.Errorf("the script left no images in %s", s.dir)
+	for _, name := range append(missing, string(base)) { // the same base as before, if there was one
+		if err := os.Rename(filepath.Join(out, name+".tar"), s.path(Name(name))); err != nil {
+			return nil, err
+		}
 	}
 	say("images made in %v", time.Since(began).Round(time.Second))
 	return s, clean(root)
 }
 
 // build runs the script and returns what it prints. That apt or pip give nothing is no fault of what is tested.
-func build(ctx context.Context, work, arg string) (string, error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(work, "build"), arg)
+func build(ctx context.Context, work string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(work, "build"), args...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	cmd.Env = append(os.Environ(), "TMPDIR="+work, "LC_ALL=C.UTF-8")
@@ -145,14 +155,15 @@ func clean(root string) error {
 	return err
 }
 
-// complete says whether all images are there.
-func (s *Set) complete() bool {
-	for _, n := range names {
-		if _, err := os.Stat(s.path(n)); err != nil {
-			return false
+// missing are those of some that are not there.
+func (s *Set) missing(wanted []Name) (out []string) {
+	_, noBase := os.Stat(s.path(base))
+	for _, n := range wanted {
+		if _, err := os.Stat(s.path(n)); err != nil || noBase != nil {
+			out = append(out, string(n))
 		}
 	}
-	return true
+	return out
 }
 
 func (s *Set) path(n Name) string { return filepath.Join(s.dir, string(n)+".tar") }

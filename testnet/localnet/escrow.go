@@ -78,11 +78,29 @@ func (c *Chain) deployed(ctx context.Context) (sign.Key, error) {
 	if err != nil {
 		return sign.Key{}, err
 	}
-	if err := c.admin.Deploy(ctx, key, program.ELF); err != nil {
+	if err := c.Deploy(ctx, key, program.ELF); err != nil {
 		return sign.Key{}, fmt.Errorf("putting the program on the local chain: %w", err)
 	}
 	c.program = key.Key()
 	return c.program, nil
+}
+
+// Deploy puts a program on the chain under the address of key, by the upgradeable loader, which looks through it as on any chain. Only
+// its buffer is filled at once: Surfpool keeps what the last 200 transactions changed, before and after, and copies all of it for each
+// transaction, so that after a program was written piece by piece each one takes tens of milliseconds.
+func (c *Chain) Deploy(ctx context.Context, key sign.Private, elf []byte) error {
+	if c.host == nil {
+		return c.admin.Deploy(ctx, key, elf)
+	}
+	buffer, err := newKey()
+	if err != nil {
+		return err
+	}
+	loader, data := solana.LoaderBuffer(c.payer.Key(), elf)
+	if err := c.proxy.setAccount(ctx, buffer.Key(), loader, data); err != nil {
+		return fmt.Errorf("filling a buffer: %w", err)
+	}
+	return c.admin.DeployBuffer(ctx, key, buffer.Key(), len(elf))
 }
 
 // MintInto makes tokens into any token account: a network's pool.

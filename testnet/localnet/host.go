@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	startTimeout = 30 * time.Second
+	startTimeout = 3 * time.Minute // seconds, where nothing else runs
 	stopTimeout  = 5 * time.Second
 	maxHello     = 4096
 	maxStderr    = 8192

@@ -52,7 +52,7 @@ func Surfpool(t testing.TB) Engine {
 func (e *surfpool) Name() string { return "Surfpool" }
 
 func (e *surfpool) Deploy(ctx context.Context, program sign.Private, elf []byte) error {
-	return e.admin.Deploy(ctx, program, elf)
+	return e.chain.Deploy(ctx, program, elf)
 }
 
 func (e *surfpool) Fund(ctx context.Context, to sign.Key, lamports uint64) error {

@@ -13,12 +13,15 @@ import (
 	"time"
 )
 
-// Until polls f until it is done or ctx ends; the last thing it saw goes into the error.
+// ErrFinal says that what is waited for will not come any more.
+var ErrFinal = errors.New("this will not change any more")
+
+// Until polls f until it is done, its error is ErrFinal, or ctx ends; the last thing it saw goes into the error.
 func Until(ctx context.Context, f func() (done bool, saw string, err error)) (string, error) {
 	for {
 		done, saw, err := f()
-		if done && err == nil {
-			return saw, nil
+		if done && err == nil || errors.Is(err, ErrFinal) {
+			return saw, err
 		}
 		select {
 		case <-ctx.Done():

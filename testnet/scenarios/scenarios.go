@@ -87,12 +87,17 @@ func show(ctx context.Context, name, binary string, keep bool, run func(context.
 	if binary, err = filepath.Abs(binary); err != nil {
 		return err
 	}
+	began := time.Now()
 	rows, err := run(ctx, Options{Dir: dir, Binary: binary, Say: func(format string, args ...any) { fmt.Printf(format+"\n", args...) }})
 	if err != nil {
 		return err
 	}
 	fmt.Println()
-	return table(os.Stdout, rows)
+	if err := table(os.Stdout, rows); err != nil {
+		return err
+	}
+	fmt.Printf("\n%s: everything went as it should, in %v\n", name, time.Since(began).Round(time.Second))
+	return nil
 }
 
 // table prints the rows; an error says how many failed.

@@ -133,11 +133,7 @@ once its peer has anchored it, with the path to the root that is on chain.`,
 			if err := o.check(); err != nil {
 				return err
 			}
-			client, err := a.Client()
-			if err != nil {
-				return err
-			}
-			g, err := a.genesis()
+			client, g, err := a.known()
 			if err != nil {
 				return err
 			}

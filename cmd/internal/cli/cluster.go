@@ -41,9 +41,12 @@ A cluster is described by a file:
     timeouts: {run: 8h}
     payment: {maxPrice: 0.05/unit-hour, budget: 3}
 
+starling cluster example ENGINE writes one for each engine, with its options.
+
 Every command takes a cluster's name, or the id of its job. What is done with jobs is done with clusters, too: starling why,
 receipts, extend, cp.`,
-		Example: `  starling cluster up sweep.yaml
+		Example: `  starling cluster example ray > sweep.yaml
+  starling cluster up sweep.yaml
   starling cluster status sweep
   starling cluster port-forward sweep 8265            the dashboard, and ray job submit --address http://127.0.0.1:8265
   starling job submit --cluster sweep --working-dir . -- python script.py
@@ -54,7 +57,7 @@ receipts, extend, cp.`,
 		Args:    onlyCommands,
 		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(newClusterUp(a), newClusterLs(a), newClusterStatus(a), newClusterExec(a), newClusterLogs(a), newClusterForward(a),
+	c.AddCommand(newClusterUp(a), newClusterExample(a), newClusterLs(a), newClusterStatus(a), newClusterExec(a), newClusterLogs(a), newClusterForward(a),
 		newClusterToken(a), newClusterScale(a), newClusterDown(a))
 	return c
 }

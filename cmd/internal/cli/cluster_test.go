@@ -16,6 +16,8 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/cluster"
+	"github.com/starling-network/starling/node/job"
 )
 
 func TestClusterUp(t *testing.T) {
@@ -147,12 +149,44 @@ func TestClusterRefuses(t *testing.T) {
 	for change, want := range map[string]string{
 		"engine: ray>engine: slurm":                            `engine "slurm" is not known: want dask, mpi, none, ray, torchrun`,
 		"engine: ray>engine: mpi\n  placement: {network: wan}": `engine mpi cannot live on a wan network, it needs metro: `,
-		"size: 3>size: 300":                                    `at most 256 members`,
+		"size: 3>size: 300":                                    `spec\.size: 300, want 1 to 256`,
 		"autostop: 30m>privileged: true":                       `spec\.privileged`,
 	} {
 		from, to, _ := strings.Cut(change, ">")
 		f.cli(t, "cluster", "up", f.file(t, "c.yaml", strings.Replace(sweepFile, from, to, 1))).want(t, ExitUsage, want)
 	}
+}
+
+// The examples are files that can be brought up, name every option of their engine, and say it of every member.
+func TestClusterExamples(t *testing.T) {
+	t.Parallel()
+	f := newFakeBuyer(t)
+	for name, e := range cluster.Engines {
+		got := f.cli(t, "cluster", "example", name)
+		got.want(t, ExitOK, `^kind: Cluster$`, `starling cluster example `+name+` > `+name+`\.yaml`)
+		file := f.file(t, name+".yaml", got.out)
+		if err := os.WriteFile(filepath.Join(filepath.Dir(file), "train.py"), nil, 0o600); err != nil { // that one of them has as an input
+			t.Fatal(err)
+		}
+		f.cli(t, "cluster", "up", "--dry-run", file).want(t, ExitOK, `^cluster +`+name+`, 4 members`)
+		j, err := job.Parse([]byte(got.out), 6)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for option := range e.Options {
+			if j.Cluster.Options[option] == "" {
+				t.Errorf("the example for %s has no %s", name, option)
+			}
+		}
+		if j.Name != name || j.Cluster.Engine != name || e.Serves != (strings.Contains(got.out, "# command:")) && name != "none" {
+			t.Errorf("the example for %s is of %s, called %s, with command %q", name, j.Cluster.Engine, j.Name, j.Cluster.Command)
+		}
+	}
+	files, err := examples.ReadDir("examples")
+	if err != nil || len(files) != len(cluster.Engines) {
+		t.Errorf("%d examples for %d engines, %v", len(files), len(cluster.Engines), err)
+	}
+	f.cli(t, "cluster", "example", "slurm").want(t, ExitUsage, `engine "slurm" is not known: want dask, mpi, none, ray, torchrun`)
 }
 
 func TestClusterExec(t *testing.T) {

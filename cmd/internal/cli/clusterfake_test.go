@@ -225,12 +225,15 @@ func (f *fakeBuyer) Log(_ context.Context, id string, rank int, _ bool, w io.Wri
 	return err
 }
 
-func (f *fakeBuyer) Scale(_ context.Context, id string, size uint32) (buyer.Job, error) {
+func (f *fakeBuyer) ScaleWithin(_ context.Context, id string, size uint32, budget market.Amount) (buyer.Job, error) {
 	if f.refuse != nil {
 		return buyer.Job{}, f.refuse
 	}
 	f.change(id, func(j *buyer.Job) {
 		j.Spec.Count = size
+		if budget > 0 {
+			j.Spec.Payment.Budget = budget
+		}
 		for len(j.Ranks) < int(size) {
 			j.Ranks = append(j.Ranks, buyer.Rank{State: buyer.RankWaiting})
 		}
@@ -241,8 +244,8 @@ func (f *fakeBuyer) Scale(_ context.Context, id string, size uint32) (buyer.Job,
 
 func (f *fakeBuyer) ClusterToken(string) (string, error) { return fakeToken, f.refuse }
 
-func (f *fakeBuyer) Paths(context.Context, string) ([]buyer.MeasuredPath, error) {
-	return []buyer.MeasuredPath{{B: 1, RTTMicros: 12_400, Mbit: 940}, {B: 2, RTTMicros: 61_000, Relayed: true}}, nil
+func (f *fakeBuyer) Paths(context.Context, string) ([]cluster.Path, error) {
+	return []cluster.Path{{B: 1, RTTMicros: 12_400, Mbit: 940}, {B: 2, RTTMicros: 61_000, Relayed: true}}, nil
 }
 
 // conn is one end of a connection between this process and itself, and the other.

@@ -76,25 +76,25 @@ func hourly(g market.Genesis, s clusterInfo) string {
 
 // clusterInfo is what is shown of a cluster.
 type clusterInfo struct {
-	ID       string               `json:"id"` // of its job
-	Name     string               `json:"name"`
-	Engine   string               `json:"engine"`
-	State    string               `json:"state"`
-	Reason   string               `json:"reason,omitempty"`
-	Image    string               `json:"image"`
-	Command  []string             `json:"command,omitempty"`
-	Network  cluster.Class        `json:"network"` // no slower than
-	Created  time.Time            `json:"created"`
-	Ready    time.Time            `json:"ready,omitzero"` // since when its engine takes work
-	Ended    time.Time            `json:"ended,omitzero"`
-	Until    time.Time            `json:"until,omitzero"` // when timeouts.run is over
-	Autostop string               `json:"autostop,omitempty"`
-	Hourly   market.Amount        `json:"hourly"` // base units, of the leases that it has now
-	Cost     market.Amount        `json:"cost"`   // base units, so far
-	Budget   market.Amount        `json:"budget"`
-	Measured *buyer.Span          `json:"measured,omitempty"` // between its members, before their leases were signed
-	Members  []memberInfo         `json:"members"`
-	Paths    []buyer.MeasuredPath `json:"paths,omitempty"` // with --paths
+	ID       string         `json:"id"` // of its job
+	Name     string         `json:"name"`
+	Engine   string         `json:"engine"`
+	State    string         `json:"state"`
+	Reason   string         `json:"reason,omitempty"`
+	Image    string         `json:"image"`
+	Command  []string       `json:"command,omitempty"`
+	Network  cluster.Class  `json:"network"` // no slower than
+	Created  time.Time      `json:"created"`
+	Ready    time.Time      `json:"ready,omitzero"` // since when its engine takes work
+	Ended    time.Time      `json:"ended,omitzero"`
+	Until    time.Time      `json:"until,omitzero"` // when timeouts.run is over
+	Autostop string         `json:"autostop,omitempty"`
+	Hourly   market.Amount  `json:"hourly"` // base units, of the leases that it has now
+	Cost     market.Amount  `json:"cost"`   // base units, so far
+	Budget   market.Amount  `json:"budget"`
+	Measured *buyer.Span    `json:"measured,omitempty"` // between its members, before their leases were signed
+	Members  []memberInfo   `json:"members"`
+	Paths    []cluster.Path `json:"paths,omitempty"` // with --paths
 }
 
 // memberInfo is one rank of a cluster.
@@ -193,11 +193,7 @@ members before their leases were signed: the shortest round trip, and what a sho
   starling cluster status sweep -o json`,
 		Args: exactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			client, err := a.Client()
-			if err != nil {
-				return err
-			}
-			g, err := a.genesis()
+			client, g, err := a.known()
 			if err != nil {
 				return err
 			}
@@ -226,7 +222,7 @@ members before their leases were signed: the shortest round trip, and what a sho
 	return c
 }
 
-func pathsTable(t *Table, paths []buyer.MeasuredPath) {
+func pathsTable(t *Table, paths []cluster.Path) {
 	t.Row()
 	t.Row("RANKS", "RTT", "MBIT/S", "PATH")
 	for _, p := range paths {

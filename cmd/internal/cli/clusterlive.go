@@ -147,35 +147,12 @@ func execOne(ctx context.Context, c *api.Client, id string, rank int, p buyer.Pr
 }
 
 func newClusterLogs(a *App) *cobra.Command {
-	rank := allRanks
-	var follow bool
-	c := &cobra.Command{
+	return a.logsCommand(&cobra.Command{
 		Use:   "logs NAME",
 		Short: "Show what a cluster's members wrote",
 		Long: `Writes what the members' engines and programs wrote, each line with its rank; one rank alone is written as it is. With -f it
 goes on until the cluster has ended. What a job said that was submitted to Ray is in starling job logs.`,
 		Example: `  starling cluster logs sweep
   starling cluster logs -f --rank 0 sweep`,
-		Args: exactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			ctx := c.Context()
-			client, err := a.Client()
-			if err != nil {
-				return err
-			}
-			j, err := a.cluster(ctx, client, args[0])
-			if err != nil {
-				return err
-			}
-			if c.Flags().Changed("rank") {
-				if err := checkRank(j, rank); err != nil {
-					return err
-				}
-			}
-			return a.logs(ctx, client, j, rank, follow)
-		},
-	}
-	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the cluster has ended")
-	c.Flags().IntVar(&rank, "rank", allRanks, "of one member only; 0 is the head")
-	return c
+	}, "cluster", "of one member only; 0 is the head", a.cluster)
 }

@@ -9,18 +9,23 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/cluster"
 )
 
 func newClusterScale(a *App) *cobra.Command {
-	return &cobra.Command{
+	var budget string
+	c := &cobra.Command{
 		Use:   "scale NAME SIZE",
 		Short: "Give a running cluster more members, or fewer",
 		Long: `Leases more members, all or none and near to those that are there, which join the cluster that runs; or lets the members of
 the highest ranks go. The head stays. The budget grows and shrinks with the size where it was the most that the cluster could cost;
-one that was set lower stays (starling extend raises it). An engine that counts its nodes when it begins is refused: mpi, and torchrun
+one that was set lower stays, and the new members are leased for as long as it pays them. --budget gives the cluster another one, from
+which they are paid; where they cannot be had, the cluster keeps its size and its budget. With the size that it has, --budget alone is
+another. What a job may cost is also bounded by buy.limits in config.yaml and by its wallet. An engine that counts its nodes when it begins is refused: mpi, and torchrun
 beyond its options minNodes and maxNodes.`,
 		Example: `  starling cluster scale sweep 16
+  starling cluster scale sweep 16 --budget 12
   starling cluster scale sweep 2`,
 		Args: exactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -33,9 +38,19 @@ beyond its options minNodes and maxNodes.`,
 			if err != nil {
 				return err
 			}
+			req := api.ScaleRequest{Size: uint32(size)}
+			if c.Flags().Changed("budget") {
+				g, err := a.genesis()
+				if err != nil {
+					return err
+				}
+				if req.Budget, err = amount("--budget", budget, g); err != nil {
+					return err
+				}
+			}
 			was := len(j.Ranks)
 			done := a.waiting("cluster %s: from %d to %d members", j.Spec.Name, was, size)
-			j, err = client.Scale(ctx, j.ID, uint32(size))
+			j, err = client.Scale(ctx, j.ID, req)
 			done()
 			switch {
 			case ctx.Err() != nil:
@@ -48,6 +63,8 @@ beyond its options minNodes and maxNodes.`,
 			})
 		},
 	}
+	c.Flags().StringVar(&budget, "budget", "", "other budget for the whole cluster, in tokens")
+	return c
 }
 
 // waiting shows what is waited for, and for how long, until the returned function is called.

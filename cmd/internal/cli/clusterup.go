@@ -21,13 +21,17 @@ func newClusterUp(a *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "up FILE",
 		Short: "Lease a cluster's members, join them and start the engine",
-		Long: `Reads a file of kind Cluster (starling cluster --help shows one; FILE may be - for standard input), leases all members or none,
-joins them and starts the engine. Says what goes on until the engine takes work, then what to do next, and leaves the cluster
+		Long: `Reads a file of kind Cluster (starling cluster example ENGINE writes one to begin with; FILE may be - for standard input), leases
+all members or none, joins them and starts the engine. Says what goes on until the engine takes work, then what to do next, and leaves the cluster
 running. A cluster with a command is followed until that has ended, as run follows a job.
+
+This peer holds the cluster's keys, tells its members of one another and pays them: it has to stay on, guardians are refused. Order from
+a peer that is always on, over ssh, where this computer is not.
 
 The file is refused where its engine cannot live on the network it allows: training that moves every gradient between all members
 at each step, say, needs metro or lan. With -d it does not wait. An interrupt does not end the cluster; starling cluster down does.`,
-		Example: `  starling cluster up sweep.yaml
+		Example: `  starling cluster example ray > sweep.yaml         # ray, torchrun, mpi, dask or none
+  starling cluster up sweep.yaml
   starling cluster up --dry-run sweep.yaml
   starling cluster up -d sweep.yaml && starling cluster status sweep`,
 		Args: exactArgs(1),

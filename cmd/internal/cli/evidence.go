@@ -149,11 +149,7 @@ audit, and of a proof that results differ, it says too what became of the stakes
 
 // keptProof is the proof that an id, or its beginning, names, among all that the peer keeps.
 func (a *App) keptProof(ctx context.Context, id string) (exported, proofs, error) {
-	client, err := a.Client()
-	if err != nil {
-		return exported{}, proofs{}, err
-	}
-	g, err := a.genesis()
+	client, g, err := a.known()
 	if err != nil {
 		return exported{}, proofs{}, err
 	}

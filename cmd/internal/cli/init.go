@@ -317,6 +317,10 @@ nat:
   # Relays to try first, with their /p2p/ part; others are found without.
   relays: []
 
+# True makes the networks of clusters send and receive one UDP packet at a time, without the kernel's offloads: slower, for machines
+# whose driver or sandbox gets those wrong. Where they are merely missing they are not used anyway.
+plainUDP: false
+
 # What this peer does for others that cannot be dialled, and for light clients, which reach the whole network through it.
 relay:
   # True only on a machine that can be dialled.
@@ -362,6 +366,10 @@ region: {{.Region}}
 
 # Where the local API listens. Loopback only; port 0 takes a free one.
 api: 127.0.0.1:0
+
+# What Prometheus reads at /metrics of the local API, without a token: curl http://127.0.0.1:PORT/metrics. libp2p: true adds what libp2p
+# counts of its connections, streams and limits.
+metrics: {libp2p: false}
 
 # Address of the wallet that pays and is paid. Empty: the one in wallet.json.
 owner: "{{.Owner}}"
@@ -420,6 +428,13 @@ egress:
   # For each member of a cluster: connections at a time, new ones a second, Mbit/s each way (0: no limit), names looked up a
   # second, and how long a connection stays on which nothing moves.
   # limits: {flows: 512, newPerSecond: 100, mbitPerSecond: 0, namesPerSecond: 50, idle: 1h}
+
+# Whether units may be members of clusters, whose containers send to each other through this machine's network: several peers as one
+# machine for Ray, torchrun or MPI. Offers say so where they may not; up --no-clusters is the same for once.
+clusters:
+  accept: true
+  # How many members at a time; 0 is no limit.
+  maxMembers: 0
 
 # What this peer buys for its user.
 buy:

@@ -11,9 +11,7 @@ import (
 )
 
 func newLogs(a *App) *cobra.Command {
-	rank := allRanks
-	var follow bool
-	c := &cobra.Command{
+	return a.logsCommand(&cobra.Command{
 		Use:   "logs ID",
 		Short: "Show a job's log",
 		Long: `Writes what the job's programs wrote: their standard output to standard output, the rest to standard error. Of several
@@ -23,27 +21,33 @@ has ended; its exit code then is that of the job.`,
   starling logs -f jk3v5q2a
   starling logs --rank 2 jk3v5q2a > rank2.txt`,
 		GroupID: groupJobs,
-		Args:    exactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			ctx := c.Context()
-			client, err := a.Client()
-			if err != nil {
+	}, "job", "of one rank only", func(ctx context.Context, c *api.Client, id string) (buyer.Job, error) { return c.Job(ctx, id) })
+}
+
+// logsCommand makes c write the logs of what find finds by c's argument, a job or a cluster.
+func (a *App) logsCommand(c *cobra.Command, what, one string, find func(context.Context, *api.Client, string) (buyer.Job, error)) *cobra.Command {
+	rank := allRanks
+	var follow bool
+	c.Args = exactArgs(1)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		ctx := c.Context()
+		client, err := a.Client()
+		if err != nil {
+			return err
+		}
+		j, err := find(ctx, client, args[0])
+		if err != nil {
+			return err
+		}
+		if c.Flags().Changed("rank") {
+			if err := checkRank(j, rank); err != nil {
 				return err
 			}
-			j, err := client.Job(ctx, args[0])
-			if err != nil {
-				return err
-			}
-			if c.Flags().Changed("rank") {
-				if err := checkRank(j, rank); err != nil {
-					return err
-				}
-			}
-			return a.logs(ctx, client, j, rank, follow)
-		},
+		}
+		return a.logs(ctx, client, j, rank, follow)
 	}
-	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the job has ended")
-	c.Flags().IntVar(&rank, "rank", allRanks, "of one rank only")
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the "+what+" has ended")
+	c.Flags().IntVar(&rank, "rank", allRanks, one)
 	return c
 }
 
@@ -141,11 +145,7 @@ func newWait(a *App) *cobra.Command {
 		GroupID: groupJobs,
 		Args:    exactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			client, err := a.Client()
-			if err != nil {
-				return err
-			}
-			g, err := a.genesis()
+			client, g, err := a.known()
 			if err != nil {
 				return err
 			}

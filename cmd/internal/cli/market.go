@@ -87,11 +87,7 @@ says have one: only those are sold to orders without --unproven. -o json has why
 		GroupID: groupPeer,
 		Args:    exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
-			client, err := a.Client()
-			if err != nil {
-				return err
-			}
-			g, err := a.genesis()
+			client, g, err := a.known()
 			if err != nil {
 				return err
 			}
@@ -174,11 +170,7 @@ was paid of it from the buyer's escrow, before the network's fee.`,
 		GroupID: groupMoney,
 		Args:    exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
-			client, err := a.Client()
-			if err != nil {
-				return err
-			}
-			g, err := a.genesis()
+			client, g, err := a.known()
 			if err != nil {
 				return err
 			}

@@ -11,7 +11,7 @@ const (
 	// restTime is for how long a daemon must not have collected garbage to be at rest.
 	restTime = 5 * time.Second
 	// worthGiving is from how many bytes on memory is given back.
-	worthGiving = 6 << 20
+	worthGiving = 3 << 20
 )
 
 // giveBack returns to the system what a burst of work needed, once it is over, until ctx ends. A peer is idle most of the time and shares

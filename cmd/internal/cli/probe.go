@@ -310,11 +310,7 @@ func (a *App) probesOf(c *cobra.Command, peer, what string) (exclusive.File, []r
 	if err != nil {
 		return exclusive.File{}, nil, Usagef("%q: %v", clip(what, 70), err)
 	}
-	client, err := a.Client()
-	if err != nil {
-		return exclusive.File{}, nil, err
-	}
-	g, err := a.genesis()
+	client, g, err := a.known()
 	if err != nil {
 		return exclusive.File{}, nil, err
 	}

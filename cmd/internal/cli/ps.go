@@ -152,11 +152,7 @@ func newStatus(a *App) *cobra.Command {
 		GroupID: groupJobs,
 		Args:    exactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			client, err := a.Client()
-			if err != nil {
-				return err
-			}
-			g, err := a.genesis()
+			client, g, err := a.known()
 			if err != nil {
 				return err
 			}

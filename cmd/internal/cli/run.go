@@ -276,6 +276,16 @@ func (a *App) followToEnd(ctx context.Context, c *api.Client, g market.Genesis, 
 	return err
 }
 
+// known is the API of what is asked, and the facts of its network.
+func (a *App) known() (*api.Client, market.Genesis, error) {
+	c, err := a.Client()
+	if err != nil {
+		return nil, market.Genesis{}, err
+	}
+	g, err := a.genesis()
+	return c, g, err
+}
+
 // genesis are the facts of this home directory's network.
 func (a *App) genesis() (market.Genesis, error) {
 	if err := a.introduced(); err != nil {

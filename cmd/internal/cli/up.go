@@ -14,7 +14,7 @@ import (
 
 func newUp(a *App) *cobra.Command {
 	var d daemon
-	var startWhen string
+	var once node.Once
 	c := &cobra.Command{
 		Use:     "up",
 		Aliases: []string{"serve"},
@@ -26,6 +26,12 @@ The section egress of config.yaml says what containers of others reach outside w
 names and addresses with ports, or the internet. They never reach this machine, its local network and mail servers. A tenant that
 tries to is in the log as "egress refused", with how often and at how many addresses.
 
+The section clusters says whether what is sold may be a member of a cluster, and how many at a time; --no-clusters refuses them for as
+long as the peer runs. Members that are there go on. Offers say so, and buyers of clusters do not ask.
+
+At /metrics of the local API, without a token, are numbers for Prometheus: peers, offers, leases, jobs, clusters, their overlays and
+ways out. Give the API a port of its own in config.yaml for that; metrics.libp2p there adds what libp2p counts.
+
 --start-when says, on a network that settles by escrow, when work that was bought begins. With funded, it waits until the buyer's
 deposit is on chain. With optimistic, it begins before: should the deposit never come, what was worked until then is not paid.`,
 		Example: `  starling init --genesis network.json --solana-rpc https://rpc.example
@@ -34,14 +40,14 @@ deposit is on chain. With optimistic, it begins before: should the deposit never
 		GroupID: groupPeer,
 		Args:    exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
-			if startWhen != "" && startWhen != node.StartFunded && startWhen != node.StartOptimistic {
-				return Usagef("--start-when: %q, want %s or %s", startWhen, node.StartFunded, node.StartOptimistic)
+			if w := once.StartWhen; w != "" && w != node.StartFunded && w != node.StartOptimistic {
+				return Usagef("--start-when: %q, want %s or %s", w, node.StartFunded, node.StartOptimistic)
 			}
 			if err := d.open(c.Context(), a, a.peerHome); err != nil {
 				return err
 			}
 			ctx := c.Context()
-			p, err := node.Open(ctx, d.home, d.cache, d.version, startWhen, d.log)
+			p, err := node.Open(ctx, d.home, d.cache, d.version, once, d.log)
 			if err != nil {
 				return openError(d.home, err)
 			}
@@ -64,7 +70,8 @@ deposit is on chain. With optimistic, it begins before: should the deposit never
 		},
 	}
 	d.flags(c)
-	c.Flags().StringVar(&startWhen, "start-when", "", "funded: wait for the buyer's deposit; optimistic: risk work that is not paid (default: provide.startWhen)")
+	c.Flags().StringVar(&once.StartWhen, "start-when", "", "funded: wait for the buyer's deposit; optimistic: risk work that is not paid (default: provide.startWhen)")
+	c.Flags().BoolVar(&once.NoClusters, "no-clusters", false, "sell nothing to clusters (default: clusters.accept)")
 	return c
 }
 

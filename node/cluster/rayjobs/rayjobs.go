@@ -123,11 +123,13 @@ type Request struct {
 // NewID is a new job's id, as Ray makes them.
 func NewID() string { return "raysubmit_" + rand.Text()[:16] }
 
-var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
+var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
+
+func validID(id string) bool { return len(id) <= 128 && idPattern.MatchString(id) }
 
 // path is that of a job's resource.
 func path(id, what string) (string, error) {
-	if !idPattern.MatchString(id) {
+	if !validID(id) {
 		return "", fmt.Errorf("%w: %q", ErrID, live.Clean(id))
 	}
 	return "/api/jobs/" + id + what, nil
@@ -259,7 +261,7 @@ func (d details) job() (Job, error) {
 	if j.ID = text(d.Submission); j.ID == "" {
 		j.ID = text(d.JobID)
 	}
-	if !idPattern.MatchString(j.ID) {
+	if !validID(j.ID) {
 		return j, fmt.Errorf("%w: a job without an id", ErrAnswer)
 	}
 	switch d.Status {

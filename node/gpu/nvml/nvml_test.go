@@ -19,7 +19,7 @@ func TestWithCgo(t *testing.T) {
 	if err != nil {
 		t.Skip("no go command: this test was built elsewhere")
 	}
-	cmd := exec.CommandContext(t.Context(), goTool, "test", "-tags", "nvml", "-timeout", "5m", ".")
+	cmd := exec.CommandContext(t.Context(), goTool, "test", "-trimpath", "-tags", "nvml", "-timeout", "5m", ".")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=1", "CGO_CFLAGS=-O2 -g -Wno-deprecated-declarations", "GOFLAGS=")
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -29,8 +29,8 @@ const (
 var ErrRequest = errors.New("malformed request of a cluster's rsh agent")
 
 var (
-	hostPattern = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$`)
-	envPattern  = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,255}$`)
+	hostPattern = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$`)
+	envPattern  = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
 // Request is what is to be started where.
@@ -45,7 +45,7 @@ func (r Request) Command() []string { return []string{"/bin/sh", "-c", strings.J
 
 // Check holds a request to its bounds. Errors are ErrRequest.
 func (r Request) Check() error {
-	if !hostPattern.MatchString(r.Host) {
+	if len(r.Host) > 253 || !hostPattern.MatchString(r.Host) {
 		return fmt.Errorf("%w: %.80q is no host", ErrRequest, r.Host)
 	}
 	if len(r.Argv) == 0 || len(r.Argv) > MaxArgs {
@@ -60,7 +60,7 @@ func (r Request) Check() error {
 		return fmt.Errorf("%w: %d variables, at most %d", ErrRequest, len(r.Env), MaxEnv)
 	}
 	for k, v := range r.Env {
-		if !envPattern.MatchString(k) || !clean(v) {
+		if len(k) > 256 || !envPattern.MatchString(k) || !clean(v) {
 			return fmt.Errorf("%w: %.80q is no variable", ErrRequest, k)
 		}
 	}

@@ -27,6 +27,8 @@ const (
 	// gaugeMiB is what a probe of the lease may use beside both: it must not cost the program its memory.
 	gaugeMiB  = 32
 	guardPids = 32
+	// firstShares is the weight of an execution that others wait for; an engine's default is 1024.
+	firstShares = 8 * 1024
 	// guardAdj is how much sooner than others the guard is killed when the machine has no memory left; its program goes first.
 	guardAdj = 500
 )
@@ -138,6 +140,9 @@ func (r *Runtime) hostConfig(s runtime.Spec, img imageConfig, mounts []mount.Mou
 			h.CPUPeriod = 1_000_000
 		}
 		h.CPUQuota = max(int64(l.MilliCPU)*h.CPUPeriod/1000, 1000)
+	}
+	if s.Overlay != nil && s.Overlay.First && l.MilliCPU > 0 {
+		h.CPUShares = firstShares
 	}
 	if len(s.GPUs) > 0 {
 		h.DeviceRequests = []container.DeviceRequest{{Driver: "nvidia", DeviceIDs: s.GPUs, Capabilities: [][]string{{"gpu", "compute", "utility"}}}}

@@ -21,7 +21,8 @@
 //	memory      Limits.MemoryMiB, 24 MiB for the guard and 32 MiB for probes; no swap. What is in /run and /tmp counts. The program is killed before
 //	            the guard
 //	processes   Limits.Pids and 32 for the guard, which makes its threads before the program starts
-//	CPU         a quota; the guard's own work counts
+//	CPU         a quota; the guard's own work counts. Where less is there than was sold, all have the same weight, but a cluster's head
+//	            that its fellows wait for has eight times as much, up to its quota
 //	disk        engines cannot limit directories: the guard measures the writable mounts, removed files that are open too, every 50 ms
 //	            or a tenth of its time, and ends the program (ReasonDisk). One file cannot grow past the limit in between; several
 //	            can by what the disk takes in that time. Not seen are removed files of a program that hides its descriptors (by

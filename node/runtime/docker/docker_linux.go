@@ -48,12 +48,12 @@ var (
 	_ runtime.Networker = (*Runtime)(nil)
 )
 
-var peerPattern = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$`)
+var peerPattern = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]*$`)
 
 // New connects to the engine and makes a Runtime that owns no executions yet. Containers of this peer that have ended are
 // removed; those that run and are not recovered within the grace are ended then. Errors are ErrEngine and say what to do.
 func New(ctx context.Context, cfg Config) (*Runtime, error) {
-	if !peerPattern.MatchString(cfg.Peer) {
+	if len(cfg.Peer) > 128 || !peerPattern.MatchString(cfg.Peer) {
 		return nil, fmt.Errorf("docker runtime: %q is not a name for this peer's containers", cfg.Peer)
 	}
 	if cfg.Grace <= 0 {

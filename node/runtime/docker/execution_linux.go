@@ -27,6 +27,9 @@ const (
 	// endPatience is how long a container may take to be gone after its guard.
 	endPatience = 10 * time.Second
 	endPoll     = 50 * time.Millisecond
+	// A container that cannot be removed is tried again after tidyFirst, then after twice as long each time, up to tidyMost.
+	tidyFirst = time.Second
+	tidyMost  = time.Minute
 )
 
 // execution is what a peer's process knows about a container.

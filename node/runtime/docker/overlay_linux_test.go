@@ -53,6 +53,7 @@ func TestOverlayAbilities(t *testing.T) {
 	r := newRuntime(t, shared, nil)
 	s := node(t, pulled(t, r, "plain", nil), 0, "sleep")
 	s.Limits = runtime.Limits{MemoryMiB: 100, MilliCPU: 1500, Pids: 50}
+	s.Overlay.First = true
 	s.Secrets = map[string][]byte{"key": []byte("value")}
 	out := t.TempDir()
 	s.Mounts = []runtime.Mount{{Host: out, Guest: "/out"}}
@@ -61,7 +62,7 @@ func TestOverlayAbilities(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := info.HostConfig; c.Privileged || c.Memory != (100+guardMiB+gaugeMiB)<<20 || *c.PidsLimit != 50+guardPids || c.CPUQuota != 150_000 || !c.ReadonlyRootfs || len(c.CapAdd) > 0 || len(c.Devices) > 0 || len(c.Sysctls) > 0 {
+	if c := info.HostConfig; c.Privileged || c.Memory != (100+guardMiB+gaugeMiB)<<20 || *c.PidsLimit != 50+guardPids || c.CPUQuota != 150_000 || c.CPUShares != firstShares || !c.ReadonlyRootfs || len(c.CapAdd) > 0 || len(c.Devices) > 0 || len(c.Sysctls) > 0 {
 		t.Errorf("%+v", c)
 	}
 	info, err = r.engine.ContainerInspect(t.Context(), sidecarName(h.Dir))

@@ -78,11 +78,23 @@ func (r *Runtime) newExecution(id, dir string, owner *os.File) *execution {
 	e.tidy = func() {
 		_ = r.mine.While(func() {
 			for _, c := range e.containers() {
-				r.tasks.Go(func() { _ = r.remove(r.ctx, c) }) // Destroy, or the next New, tries again
+				r.tasks.Go(func() { r.tidyUp(c) })
 			}
 		})
 	}
 	return e
+}
+
+// tidyUp removes a container, again and again where the engine is away, as when it was stopped and took the container with it. What
+// is left when this runtime closes is for Destroy or the next New.
+func (r *Runtime) tidyUp(container string) {
+	for wait := tidyFirst; r.remove(r.ctx, container) != nil; wait = min(2*wait, tidyMost) {
+		select {
+		case <-time.After(wait):
+		case <-r.ctx.Done():
+			return
+		}
+	}
 }
 
 // order is what the guard is told.

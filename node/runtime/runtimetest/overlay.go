@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -215,6 +216,19 @@ func (f *Fake) OverlayFile(h runtime.Handle, name string) ([]byte, bool) {
 		return nil, false
 	}
 	return e.overlayFile(name)
+}
+
+// OverlayFiles is what each execution that runs on this machine finds at a path of its overlay now.
+func (f *Fake) OverlayFiles(name string) (out [][]byte) {
+	f.m.mu.Lock()
+	running := slices.Collect(maps.Values(f.m.running))
+	f.m.mu.Unlock()
+	for _, e := range running {
+		if b, ok := e.overlayFile(name); ok && !e.ended() {
+			out = append(out, b)
+		}
+	}
+	return out
 }
 
 // MTU is that of an execution's overlay now; 0 without one.

@@ -40,7 +40,7 @@ func program(t testing.TB) (module, cache string) {
 			return
 		}
 		built.program = filepath.Join(built.dir, "guest.wasm")
-		cmd := exec.Command("go", "build", "-ldflags=-s -w", "-o", built.program, "../runtimetest/guest/cmd")
+		cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", built.program, "../runtimetest/guest/cmd")
 		cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			built.err = fmt.Errorf("building guest: %w\n%s", err, out)

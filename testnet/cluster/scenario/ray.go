@@ -7,41 +7,50 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"syscall"
 	"time"
 
+	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/testnet/engine"
 	"github.com/starling-network/starling/testnet/images"
 	"github.com/starling-network/starling/testnet/scenarios"
 )
 
-// running is what the steps of the Ray cluster share.
+// running is what the steps of a cluster share.
 type running struct {
-	up   bool
+	up   string               // the cluster's name, once it is up
 	port *scenarios.Collected // starling cluster port-forward
-	url  string
 }
 
 const rayName = "ray"
 
-func (w *world) raySteps() []scenarios.Step {
-	return []scenarios.Step{
+// raySteps are those of a Ray cluster, all or those that take a few minutes.
+func (w *world) raySteps(all bool) []scenarios.Step {
+	steps := []scenarios.Step{
 		{What: "ray: a cluster of peers behind NATs comes up", Run: w.rayUp},
-		{What: "ray: every member has a path to the head", Run: w.onRay(w.paths)},
-		{What: "ray: tasks, actors and an object of 120 MB on all nodes, handed in with starling job submit --cluster", Run: w.onRay(w.rayWork)},
-		{What: "ray: its own command line hands in a job through port-forward, unchanged", Run: w.onRay(w.rayOwn)},
-		{What: "ray: a worker's peer is killed and replaced while a job with retries goes on", Run: w.onRay(w.rayLost)},
-		{What: "ray: taken down, and paid for what was used", Run: w.onRay(func(ctx context.Context) (string, error) { return w.down(ctx, rayName) })},
+		{What: "ray: every member has a path to the head", Run: w.onCluster(rayName, w.paths)},
+		{What: "ray: tasks, actors and an object of 120 MB on all nodes, handed in with starling job submit --cluster", Run: w.onCluster(rayName, w.rayWork)},
+		{What: "ray: its own command line hands in a job through port-forward, unchanged", Run: w.onCluster(rayName, w.rayOwn)},
+		{What: "ray: a worker's peer is killed and replaced while a job with retries goes on", Run: w.onCluster(rayName, w.rayLost)},
 	}
+	if all {
+		steps = append(steps, scenarios.Step{What: "ray: a worker's container is killed and another's engine is stopped while a job with retries goes on", Run: w.onCluster(rayName, w.rayEngines)})
+	}
+	return append(steps, scenarios.Step{What: "ray: taken down, and paid for what was used", Run: w.onCluster(rayName, func(ctx context.Context) (string, error) { return w.down(ctx, rayName) })})
 }
 
-// onRay makes a step that needs the cluster: without it there is nothing to wait for.
-func (w *world) onRay(step func(context.Context) (string, error)) func(context.Context) (string, error) {
+// onCluster makes a step that needs a cluster: without it there is nothing to wait for.
+func (w *world) onCluster(name string, step func(context.Context) (string, error)) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
-		if !w.running.up {
+		if w.running.up != name {
 			return "", errors.New("there is no cluster")
 		}
 		return step(ctx)
@@ -63,8 +72,9 @@ func (w *world) rayUp(ctx context.Context) (string, error) {
 		return "", err
 	}
 	all := time.Since(began)
-	w.running.up = true
+	w.running.up = rayName
 	j, err := w.job(ctx, rayName)
+	w.note("Ray saw %d nodes %.1f s after the order", members, all.Seconds())
 	return fmt.Sprintf("%s; the head answers after %v, Ray sees %d nodes after %v, images and ray start included",
 		w.hosts(j), ready.Round(time.Millisecond), members, all.Round(time.Millisecond)), err
 }
@@ -135,6 +145,16 @@ func readSpread(out string) (s spread, err error) {
 	return s, err
 }
 
+func (s spread) String() string {
+	return fmt.Sprintf("tasks and more on %s; %d MB fetched by %d nodes in %.1f s, %.0f Mbit/s, the hash is right",
+		strings.Join(s.Tasks, ", "), s.Bytes/1_000_000, s.Copies, s.Seconds, s.rate())
+}
+
+// rate is how fast the object went from node to node, Mbit/s, its hashing included.
+func (s spread) rate() float64 {
+	return float64(s.Bytes) * float64(s.Copies) * 8 / 1e6 / max(s.Seconds, 0.001)
+}
+
 func (w *world) rayWork(ctx context.Context) (string, error) {
 	dir, err := w.source()
 	if err != nil {
@@ -148,63 +168,95 @@ func (w *world) rayWork(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("tasks and actors on %s; %d MB fetched by %d nodes in %.1f s, %.0f Mbit/s, the hash is right",
-		strings.Join(s.Tasks, ", "), s.Bytes/1_000_000, s.Copies, s.Seconds, float64(s.Bytes)*float64(s.Copies)*8/1e6/s.Seconds), nil
+	w.note("%d MB went to %d other nodes at %.0f Mbit/s", s.Bytes/1_000_000, s.Copies, s.rate())
+	return s.String(), err
 }
 
-var forwarded = regexp.MustCompile(`http://(127\.0\.0\.1:\d+)`)
+// forward opens a tunnel to a port of a cluster's head, in place of the one that was open, and returns what it prints of it.
+func (w *world) forward(ctx context.Context, name string, port int) (said string, err error) {
+	w.unforward()
+	if w.running.port, err = w.follow("cluster", "port-forward", name, fmt.Sprintf("0:%d", port)); err != nil {
+		return "", err
+	}
+	err = w.running.port.WaitFor(ctx, fmt.Sprintf("-> port %d", port), 1)
+	return w.running.port.Text(), err
+}
+
+func (w *world) unforward() {
+	if w.running.port != nil {
+		w.running.port.End()
+		w.running.port = nil
+	}
+}
+
+var forwarded = regexp.MustCompile(`http://127\.0\.0\.1:\d+`)
 
 // rayOwn runs Ray's own program at the buyer's site, from the image's file system: on its own libraries, in no container.
-func (w *world) rayOwn(ctx context.Context) (_ string, err error) {
-	if w.running.port, err = w.follow("cluster", "port-forward", rayName, "0:8265"); err != nil {
+func (w *world) rayOwn(ctx context.Context) (string, error) {
+	said, err := w.forward(ctx, rayName, 8265)
+	if err != nil {
 		return "", err
 	}
-	if err := w.running.port.WaitFor(ctx, "-> port 8265", 1); err != nil {
-		return "", err
+	url := forwarded.FindString(said)
+	if url == "" {
+		return "", fmt.Errorf("port-forward says %q", said)
 	}
-	m := forwarded.FindStringSubmatch(w.running.port.Text())
-	if m == nil {
-		return "", fmt.Errorf("port-forward says %q", w.running.port.Text())
-	}
-	w.running.url = "http://" + m[1]
 	dir, err := w.source()
 	if err != nil {
 		return "", err
 	}
-	s, err := w.rayCommand(ctx, "job", "submit", "--address", w.running.url, "--working-dir", dir, "--", "python3", "spread.py", fmt.Sprint(members), "1").Run()
+	s, err := w.python(ctx, images.Ray, "-c", "from ray.scripts.scripts import main; main()",
+		"job", "submit", "--address", url, "--working-dir", dir, "--", "python3", "spread.py", fmt.Sprint(members), "1").Run()
 	if err != nil || s.Code != 0 {
-		return "", fmt.Errorf("ray job submit --address %s: %v: %w", w.running.url, s, err)
+		return "", fmt.Errorf("ray job submit --address %s: %v: %w", url, s, err)
 	}
 	if _, err := readSpread(s.Out); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("ray job submit --address %s: job succeeded", w.running.url), nil
+	return fmt.Sprintf("ray job submit --address %s: job succeeded", url), nil
 }
 
-// rayCommand is Ray's own program at the buyer's site.
-func (w *world) rayCommand(ctx context.Context, args ...string) scenarios.Command {
-	start := []string{"--library-path", w.ray + "/usr/lib/x86_64-linux-gnu", w.ray + "/usr/bin/python3.11", "-c", "from ray.scripts.scripts import main; main()"}
-	cmd := exec.CommandContext(ctx, w.ray+"/lib64/ld-linux-x86-64.so.2", append(start, args...)...)
-	cmd.Env = []string{"PYTHONHOME=" + w.ray + "/usr", "PYTHONPATH=" + w.ray + "/usr/local/lib/python3.11/dist-packages", "PYTHONDONTWRITEBYTECODE=1",
+// python is the Python of an image at the buyer's site, with what the image has.
+func (w *world) python(ctx context.Context, image images.Name, args ...string) scenarios.Command {
+	root := w.root[image]
+	start := []string{"--library-path", root + "/usr/lib/x86_64-linux-gnu", root + "/usr/bin/python3.11"}
+	cmd := exec.CommandContext(ctx, root+"/lib64/ld-linux-x86-64.so.2", append(start, args...)...)
+	cmd.Env = []string{"PYTHONHOME=" + root + "/usr", "PYTHONPATH=" + root + "/usr/local/lib/python3.11/dist-packages", "PYTHONDONTWRITEBYTECODE=1",
 		"HOME=" + w.Dir, "PATH=/usr/bin:/bin", "LANG=C.UTF-8", "RAY_USAGE_STATS_ENABLED=0"}
 	cmd.Dir = w.Dir
 	return scenarios.Command{Cmd: cmd, Enter: w.buyer().site.Enter}
 }
 
-// rayLost: a member is killed in the middle of a job; another takes its rank, and the job ends well.
-func (w *world) rayLost(ctx context.Context) (string, error) {
+// lasting starts a job whose tasks are tried again, and waits until it is well under way.
+func (w *world) lasting(ctx context.Context) (*scenarios.Collected, error) {
 	dir, err := w.source()
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	work, err := w.follow("job", "submit", "--cluster", rayName, "--working-dir", dir, "--", "python3", "lasting.py", "120", "1")
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	if err := work.WaitFor(ctx, "left 110", 1); err != nil {
+	return work, work.WaitFor(ctx, "left 110", 1)
+}
+
+// lasted waits for the end of what lasting started, and for Ray to see all nodes again.
+func (w *world) lasted(ctx context.Context, work *scenarios.Collected) error {
+	code, err := work.Wait(ctx)
+	if err != nil || code != 0 || !strings.Contains(work.Text(), "sum 7140 on") {
+		return fmt.Errorf("the job with retries: exit code %d, %s: %w", code, scenarios.Tail(work.Text()), err)
+	}
+	return w.rayNodes(ctx)
+}
+
+// rayLost: a member is killed in the middle of a job; another takes its rank, and the job ends well.
+func (w *world) rayLost(ctx context.Context) (string, error) {
+	work, err := w.lasting(ctx)
+	if err != nil {
 		return "", err
 	}
 	const rank = members - 1
+	began := time.Now()
 	gone, err := w.lose(ctx, rayName, rank)
 	if err != nil {
 		return "", err
@@ -213,12 +265,9 @@ func (w *world) rayLost(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	w.note("a killed peer's rank was another's after %.0f s", time.Since(began).Seconds())
 	w.Say("  %s", w.hosts(j))
-	code, err := work.Wait(ctx)
-	if err != nil || code != 0 || !strings.Contains(work.Text(), "sum 7140 on") {
-		return "", fmt.Errorf("the job with retries: exit code %d, %s: %w", code, scenarios.Tail(work.Text()), err)
-	}
-	if err := w.rayNodes(ctx); err != nil {
+	if err := w.lasted(ctx, work); err != nil {
 		return "", err
 	}
 	if err := w.again(ctx, gone); err != nil {
@@ -227,12 +276,81 @@ func (w *world) rayLost(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%s was killed; now %s; the job's sum is right; what the lost one still ran has ended", gone.name, w.hosts(j)), nil
 }
 
+// rayEngines: of one worker the container is killed, raylet and all, of the other the whole engine is stopped, at the same time.
+// Their peers live on and say so; both ranks run again, the second one elsewhere, and the job ends well.
+func (w *world) rayEngines(ctx context.Context) (got string, err error) {
+	work, err := w.lasting(ctx)
+	if err != nil {
+		return "", err
+	}
+	j, err := w.job(ctx, rayName)
+	if err != nil {
+		return "", err
+	}
+	const first, second = 1, 2
+	killed, stopped := w.at(j, first), w.at(j, second)
+	if killed == nil || stopped == nil {
+		return "", fmt.Errorf("not all ranks run: %s", w.hosts(j))
+	}
+	w.Say("  killing the container of node-%d at %s, stopping the engine of node-%d at %s", first, killed.name, second, stopped.name)
+	began := time.Now()
+	if err := killed.killContainer(ctx); err != nil {
+		return "", err
+	}
+	stopped.engine.Signal(syscall.SIGTERM)
+	defer func() { // whatever comes of it: the end of the scenario asks all engines
+		if !stopped.engine.Running() {
+			err = errors.Join(err, stopped.engine.Restart(context.WithoutCancel(ctx)))
+		}
+	}()
+	if _, err := w.replaced(ctx, rayName, first, lost{epoch: j.Ranks[first].Epoch}); err != nil {
+		return "", err
+	}
+	j, err = w.replaced(ctx, rayName, second, lost{stopped, j.Ranks[second].Epoch})
+	if err != nil {
+		return "", err
+	}
+	w.note("a killed container's and a stopped engine's rank ran again after %.0f s", time.Since(began).Seconds())
+	w.Say("  %s", w.hosts(j))
+	if err := w.lasted(ctx, work); err != nil {
+		return "", err
+	}
+	c, err := w.client()
+	if err != nil {
+		return "", err
+	}
+	steps, err := c.Why(ctx, j.ID)
+	if err != nil {
+		return "", err
+	}
+	why := map[string]bool{}
+	for _, s := range steps {
+		if s.Kind == buyer.StepLost && strings.Contains(s.Detail, "sandbox was ended from outside") {
+			why[s.Detail] = true
+		}
+	}
+	if len(why) == 0 {
+		return "", errors.New("nothing says why the ranks were lost")
+	}
+	return fmt.Sprintf("now %s; the job's sum is right; the peers said %q", w.hosts(j), strings.Join(slices.Sorted(maps.Keys(why)), "; ")), nil
+}
+
+// killContainer kills the one container that the machine's engine runs for a job, as an operator might.
+func (m *machine) killContainer(ctx context.Context) error {
+	list, err := m.engine.Containers(ctx)
+	if err != nil {
+		return err
+	}
+	list = slices.DeleteFunc(list, func(c engine.Container) bool { return c.State != "running" || c.Sidecar() })
+	if len(list) != 1 {
+		return fmt.Errorf("%s runs %d containers: %+v", m.name, len(list), list)
+	}
+	return m.engine.Call(ctx, http.MethodPost, "/containers/"+list[0].ID+"/kill", nil, nil)
+}
+
 // down takes a cluster down and holds it to its receipts.
 func (w *world) down(ctx context.Context, name string) (string, error) {
-	if w.running.port != nil {
-		w.running.port.End()
-		w.running.port = nil
-	}
+	w.unforward()
 	if _, err := w.done(ctx, "cluster", "down", "--wait", name); err != nil {
 		return "", err
 	}

@@ -1,8 +1,8 @@
 //go:build linux
 
 // Package scenario runs clusters on a network of real peers behind emulated NATs, a container engine for each that sells, with
-// the engines that people know: Ray, PyTorch's torchrun, Open MPI, all of them as they are. A buyer does everything by the
-// command line, members are killed and replaced. It is what testnet/scenarios/ray.sh and torchrun.sh show and what the tests
+// the engines that people know: Ray, PyTorch's torchrun, Open MPI, Dask, all of them as they are. A buyer does everything by the
+// command line, members are killed and replaced. It is what testnet/scenarios/ray.sh, dask.sh and torchrun.sh show and what the tests
 // assert.
 package scenario
 
@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -55,17 +56,10 @@ func machines() []*machine {
 
 const sellers = members + 1
 
-// port is where every peer listens.
-const port = 4001
-
 func (m *machine) place(rpc string) testnet.Place {
-	p := testnet.Place{
-		Enter: m.site.Enter, Dial: m.site.Dial, RPC: rpc, Region: m.name,
-		Listen: []string{fmt.Sprintf("/ip4/0.0.0.0/tcp/%d", port), fmt.Sprintf("/ip4/0.0.0.0/udp/%d/quic-v1", port)},
-	}
+	p := scenarios.At(m.site, m.name, rpc)
 	if m.relays {
-		p.Config = "relay: {serve: true}"
-		p.Boot = fmt.Sprintf("/ip4/%s/tcp/%d", m.site.Public, port)
+		p = scenarios.Relay(p, m.site)
 	}
 	return p
 }
@@ -80,8 +74,14 @@ type world struct {
 	net      *testnet.Network
 	chain    *localnet.Chain
 	image    map[images.Name]string // by digest
-	ray      string                 // directory with the file system of Ray's image
+	root     map[images.Name]string // directories with the file systems of those that the buyer runs, too
 	running  running
+	notes    []string // figures for the last line
+}
+
+// note keeps a figure for the last line.
+func (w *world) note(format string, args ...any) {
+	w.notes = append(w.notes, fmt.Sprintf(format, args...))
 }
 
 // Available says why the scenario cannot be run here, or nil.
@@ -98,30 +98,34 @@ func Available() error {
 // stepTime bounds one step. It is long: nothing is measured by it, and a machine may have other things to do.
 const stepTime = 10 * time.Minute
 
-// Run runs the parts of the scenario that engines name: ray, torchrun, mpi. The rows say what was seen; an error means that it could not be run, ErrUnavailable that it cannot be on this machine.
+// Run runs the parts of the scenario that engines name: ray, ray-all (with engines that end), torchrun, mpi, dask. The rows say what was seen; an error means that it
+// could not be run, ErrUnavailable that it cannot be on this machine.
 func Run(ctx context.Context, o scenarios.Options, engines ...string) (rows []scenarios.Row, err error) {
 	if err := Available(); err != nil {
 		return nil, err
 	}
-	w := &world{Options: o, all: machines(), image: map[images.Name]string{}}
+	w := &world{Options: o, all: machines(), image: map[images.Name]string{}, root: map[images.Name]string{}}
 	var steps []scenarios.Step
 	wanted := map[images.Name]bool{}
 	for _, name := range engines {
 		switch name {
-		case "ray":
+		case "ray", "ray-all":
 			wanted[images.Ray] = true
-			steps = append(steps, w.raySteps()...)
+			steps = append(steps, w.raySteps(name == "ray-all")...)
 		case "torchrun":
 			wanted[images.Torch] = true
 			steps = append(steps, w.torchSteps()...)
 		case "mpi":
 			wanted[images.MPI] = true
 			steps = append(steps, w.mpiSteps()...)
+		case "dask":
+			wanted[images.Dask] = true
+			steps = append(steps, w.daskSteps()...)
 		default:
-			return nil, fmt.Errorf("there is no scenario of %q: ray, torchrun or mpi", name)
+			return nil, fmt.Errorf("there is no scenario of %q: ray, ray-all, torchrun, mpi or dask", name)
 		}
 	}
-	if w.set, err = images.Make(ctx, o.Say); errors.Is(err, images.ErrUnavailable) {
+	if w.set, err = images.Make(ctx, o.Say, slices.Sorted(maps.Keys(wanted))...); errors.Is(err, images.ErrUnavailable) {
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	} else if err != nil {
 		return nil, err
@@ -133,6 +137,9 @@ func Run(ctx context.Context, o scenarios.Options, engines ...string) (rows []sc
 	rows, err = scenarios.Play(ctx, o, stepTime, slices.Concat(
 		[]scenarios.Step{{What: "the buyer finds all that sell, behind their NATs", Run: w.found}}, steps,
 		[]scenarios.Step{{What: "no container is left", Run: w.leavesNothing}}))
+	if len(w.notes) > 0 {
+		rows = append(rows, scenarios.Row{What: "in short", Got: strings.Join(w.notes, "; ")})
+	}
 	if err != nil || slices.ContainsFunc(rows, func(r scenarios.Row) bool { return r.Err != nil }) {
 		w.tails()
 	}
@@ -221,11 +228,15 @@ func (w *world) push(ctx context.Context, wanted map[images.Name]bool) error {
 		}
 		w.image[name] = ref
 	}
-	if !wanted[images.Ray] {
-		return nil
+	for _, name := range []images.Name{images.Ray, images.Dask} {
+		if wanted[name] {
+			w.root[name] = filepath.Join(w.Dir, string(name))
+			if err := w.set.Unpack(ctx, name, w.root[name]); err != nil {
+				return err
+			}
+		}
 	}
-	w.ray = filepath.Join(w.Dir, "ray")
-	return w.set.Unpack(ctx, images.Ray, w.ray)
+	return nil
 }
 
 // found: who is behind a NAT has a place at a relay, and the buyer has found every offer and asked who made it.
@@ -274,9 +285,7 @@ func (w *world) tails() {
 
 func (w *world) close() error {
 	var errs []error
-	if w.running.port != nil {
-		w.running.port.End()
-	}
+	w.unforward()
 	if w.net != nil {
 		errs = append(errs, w.net.Stop())
 	}

@@ -14,13 +14,13 @@ import (
 	"github.com/starling-network/starling/testnet/scenarios"
 )
 
-// Clusters one after the other, on one network of real peers, engines and images: STARLING_CLUSTER=ray, torchrun or mpi, or all three
-// with commas between them, as testnet/scenarios/ray.sh and torchrun.sh show. They take eight minutes, too long for `make test` so far.
+// Clusters one after the other, on one network of real peers, engines and images: STARLING_CLUSTER=ray, torchrun, mpi or dask, or several
+// with commas between them, as testnet/scenarios/ray.sh, dask.sh and torchrun.sh show. make test sets it.
 func TestScenario(t *testing.T) {
 	t.Parallel()
 	only := os.Getenv("STARLING_CLUSTER")
 	if only == "" || os.Getenv("STARLING_DOCKER") != "1" || os.Getenv("STARLING_NETNS") == "" {
-		t.Skip("clusters are tried with STARLING_CLUSTER=ray,torchrun STARLING_DOCKER=1 STARLING_NETNS=1, and by testnet/scenarios/ray.sh and torchrun.sh")
+		t.Skip("clusters are tried with STARLING_CLUSTER=ray,torchrun STARLING_DOCKER=1 STARLING_NETNS=1, and by testnet/scenarios/ray.sh, dask.sh and torchrun.sh")
 	}
 	if os.Getenv("STARLING_LOCALNET") != "1" && !localnet.Installed() {
 		t.Skipf("%v; make test installs it, or set STARLING_LOCALNET=1", localnet.ErrNotInstalled)

@@ -89,6 +89,7 @@ func (w *world) trains(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	w.note("DDP's loss %.6f on %d ranks and in one process", loss, members)
 	j, err := w.paid(ctx, "ddp")
 	return fmt.Sprintf("%d ranks: loss %.6f, weights %.5f, one process the same; order to end %v; paid %s", members, loss, weights, took.Round(time.Millisecond), w.net.Genesis.FormatAmount(j.Paid)), err
 }
@@ -137,23 +138,48 @@ func (w *world) trainsOn(ctx context.Context) (string, error) {
 	if _, err := w.paid(ctx, "elastic"); err != nil {
 		return "", err
 	}
+	w.note("training went on at step %s after a kill", from[1])
 	return fmt.Sprintf("%s was killed; now %s; went on at step %s; loss %.6f as in one process that nothing happened to", gone.name, w.hosts(j), from[1], loss), nil
 }
 
+// rounds is how often MPI is tried: its launcher once ended with 0 and nothing run when its peer measured the lease meanwhile.
+const rounds = 5
+
 func (w *world) rings(ctx context.Context) (string, error) {
-	// MPI says that it needs a metro network: the one at a NAT that only relays get through is not asked.
-	file, err := w.write("mpi", w.image[images.MPI], "mpi", "  command: [python3, "+jobs+"/ring.py]")
+	saw := ""
+	for round := range rounds {
+		var err error
+		if saw, err = w.ring(ctx, fmt.Sprintf("mpi-%d", round+1)); err != nil {
+			return "", fmt.Errorf("round %d: %w", round+1, err)
+		}
+	}
+	w.note("MPI: %d of %d rounds right", rounds, rounds)
+	return fmt.Sprintf("%s; the sums of 8 MiB are the same on all, %d times of %d", saw, rounds, rounds), nil
+}
+
+var (
+	ringLine = regexp.MustCompile(`ring: \S+( -> \S+)*`)
+	sumWords = regexp.MustCompile(`rank \d+ of \d+: sum \d+`)
+)
+
+// ring runs MPI once and returns the way round. MPI says that it needs a metro network, whose paths are direct: the peer at a NAT that only
+// relays get through is not asked, and between the others the buyer waits until holes are punched.
+func (w *world) ring(ctx context.Context, name string) (string, error) {
+	file, err := w.write(name, w.image[images.MPI], "mpi", "  command: [python3, "+jobs+"/ring.py]")
 	if err != nil {
 		return "", err
 	}
-	out, err := w.done(ctx, "cluster", "up", file)
+	s, err := w.command(ctx, "cluster", "up", file).Run()
 	if err != nil {
 		return "", err
 	}
-	ring := regexp.MustCompile(`ring: \S+( -> \S+)*`).FindString(out)
-	if n := len(regexp.MustCompile(`rank \d+ of \d+: sum \d+`).FindAllString(out, -1)); n != members || ring == "" {
-		return "", fmt.Errorf("%d ranks of %d said their sum: %s", n, members, scenarios.Tail(out))
+	if s.Code != 0 {
+		return "", fmt.Errorf("starling cluster up: %v", s)
 	}
-	_, err = w.paid(ctx, "mpi")
-	return ring + "; the sums of 8 MiB are the same on all", err
+	way := ringLine.FindString(s.Out)
+	if n := len(sumWords.FindAllString(s.Out, -1)); n != members || way == "" {
+		return "", fmt.Errorf("%d ranks of %d said their sum: %v", n, members, s)
+	}
+	_, err = w.paid(ctx, name)
+	return way, err
 }

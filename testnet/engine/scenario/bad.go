@@ -14,6 +14,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/starling-network/starling/testnet/engine"
+	"github.com/starling-network/starling/testnet/scenarios"
 )
 
 // badInput is something that must not work, and what starling has to say to it.
@@ -75,7 +76,7 @@ func (w *world) try(ctx context.Context, b badInput) (string, error) {
 			return "", err
 		}
 	}
-	args := append([]string{"run", "--max-price", "1", "--budget", "0.1", "--queue-timeout", "20s", "--timeout", "1m", "--retries", "1"}, b.args...)
+	args := append([]string{"run", "--max-price", "1", "--budget", "0.1", "--queue-timeout", "2m", "--timeout", "5m", "--retries", "1"}, b.args...)
 	args = append(append(args, image, "--"), b.prog...)
 	if b.file != "" {
 		path := filepath.Join(w.Dir, "bad.yaml")
@@ -89,16 +90,16 @@ func (w *world) try(ctx context.Context, b badInput) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	message := message(s.err)
+	message := message(s.Err)
 	for _, want := range b.says {
 		if !strings.Contains(message, want) {
 			return message, fmt.Errorf("it does not say %q: %v", want, s)
 		}
 	}
-	if s.code != b.code {
-		return message, fmt.Errorf("exit code %d, want %d: %v", s.code, b.code, s)
+	if s.Code != b.code {
+		return message, fmt.Errorf("exit code %d, want %d: %v", s.Code, b.code, s)
 	}
-	return fmt.Sprintf("exit code %d: %s", s.code, message), nil
+	return fmt.Sprintf("exit code %d: %s", s.Code, message), nil
 }
 
 // message is what starling said in the end.
@@ -114,14 +115,14 @@ func message(stderr string) string {
 // links: a program that leaves links to the provider's files gets none of them to its buyer.
 func (w *world) links(ctx context.Context) (string, error) {
 	dir := filepath.Join(w.Dir, "links")
-	s, err := w.starling(ctx, "run", "--max-price", "1", "--budget", "0.1", "--timeout", "1m", "--out", "/out", "--save", dir, w.image, "--", "links")
+	s, err := w.starling(ctx, "run", "--max-price", "1", "--budget", "0.1", "--timeout", "5m", "--out", "/out", "--save", dir, w.image, "--", "links")
 	if err != nil {
 		return "", err
 	}
-	if _, err := os.Stat(dir); err == nil || s.code != 1 || !strings.Contains(s.err, "is a symbolic link") {
+	if _, err := os.Stat(dir); err == nil || s.Code != 1 || !strings.Contains(s.Err, "is a symbolic link") {
 		return "", fmt.Errorf("%v", s)
 	}
-	return fmt.Sprintf("exit code %d: %s", s.code, message(s.err)), nil
+	return fmt.Sprintf("exit code %d: %s", s.Code, message(s.Err)), nil
 }
 
 // floodMiB is the log that nobody wants to keep.
@@ -129,7 +130,7 @@ const floodMiB = 10 << 10
 
 // floods: the log is cut at its limit, the program is not held up, and no disk has more than that.
 func (w *world) floods(ctx context.Context) (string, error) {
-	out, err := w.done(ctx, "run", "--id-only", "--max-price", "1", "--budget", "0.1", "--timeout", "2m", w.image, "--", "flood", fmt.Sprint(floodMiB))
+	out, err := w.done(ctx, "run", "--id-only", "--max-price", "1", "--budget", "0.1", "--timeout", "5m", w.image, "--", "flood", fmt.Sprint(floodMiB))
 	if err != nil {
 		return "", err
 	}
@@ -143,7 +144,7 @@ func (w *world) floods(ctx context.Context) (string, error) {
 	}
 	const most = 64 << 20
 	if len(log) > most || !strings.Contains(log[max(0, len(log)-1000):], "cut") {
-		return "", fmt.Errorf("a log of %d bytes ends with %q", len(log), tail(log))
+		return "", fmt.Errorf("a log of %d bytes ends with %q", len(log), scenarios.Tail(log))
 	}
 	j, err := w.job(ctx, id)
 	if err != nil {

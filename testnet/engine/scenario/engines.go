@@ -16,6 +16,7 @@ import (
 
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/testnet/engine"
+	"github.com/starling-network/starling/testnet/scenarios"
 )
 
 // stops: a stopped job leaves no container and is paid for.
@@ -28,15 +29,17 @@ func (w *world) stops(ctx context.Context) (string, error) {
 		return "", err
 	}
 	s, err := w.starling(ctx, "wait", r.id)
-	if err != nil || s.code != 1 || !strings.Contains(s.err, "stopped") {
+	if err != nil || s.Code != 1 || !strings.Contains(s.Err, "stopped") {
 		return "", fmt.Errorf("waiting for a stopped job: %v: %w", s, err)
 	}
-	<-r.log.exited
+	if _, err := r.log.Wait(ctx); err != nil {
+		return "", err
+	}
 	j, err := w.paid(ctx, r.id)
 	if err != nil {
 		return "", err
 	}
-	if _, err := until(ctx, func() (bool, string, error) {
+	if _, err := scenarios.Until(ctx, func() (bool, string, error) {
 		ids, err := w.containers(ctx)
 		return len(ids) == 0, short(ids), err
 	}); err != nil {
@@ -47,7 +50,7 @@ func (w *world) stops(ctx context.Context) (string, error) {
 
 // moves takes a job whose engine went away to its end elsewhere.
 func (w *world) moves(ctx context.Context, r running, from int) (string, error) {
-	if err := r.log.waitFor(ctx, "serving", 2); err != nil {
+	if err := r.log.WaitFor(ctx, "serving", 2); err != nil {
 		return "", err
 	}
 	at, err := w.provider(ctx, r.id)
@@ -107,10 +110,10 @@ func (w *world) engineKilled(ctx context.Context) (got string, err error) {
 	}
 	defer w.again(ctx, at, &err)
 	w.engines[at].Signal(syscall.SIGKILL)
-	if s, err := w.starling(ctx, "exec", r.id, "--", "/box", "exit", "3"); err != nil || s.code != 3 {
+	if s, err := w.starling(ctx, "exec", r.id, "--", "/box", "exit", "3"); err != nil || s.Code != 3 {
 		return "", fmt.Errorf("exec without the engine: %v: %w", s, err)
 	}
-	if s, err := w.starling(ctx, "pause", r.id); err != nil || s.code == 0 || !strings.Contains(s.err, "engine") {
+	if s, err := w.starling(ctx, "pause", r.id); err != nil || s.Code == 0 || !strings.Contains(s.Err, "engine") {
 		return "", fmt.Errorf("pausing without the engine: %v: %w", s, err)
 	}
 	if err := w.engines[at].Restart(ctx); err != nil {
@@ -157,7 +160,7 @@ func (w *world) simulated(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	views := map[string]string{"the program's environment": env, "gpus": seller.out}
+	views := map[string]string{"the program's environment": env, "gpus": seller.Out}
 	for what, args := range map[string][]string{
 		"offers": {"offers", "--class", "gpu"}, "quote": append([]string{"quote"}, order...), "ps": {"ps", "-a"}, "status": {"status", id}, "why": {"why", id},
 	} {
@@ -207,7 +210,7 @@ func (w *world) leavesNoTrace(context.Context) (string, error) {
 
 // leavesNothing: every container is gone once its job is.
 func (w *world) leavesNothing(ctx context.Context) (string, error) {
-	_, err := until(ctx, func() (bool, string, error) {
+	_, err := scenarios.Until(ctx, func() (bool, string, error) {
 		var left []engine.Container
 		for _, e := range w.engines {
 			list, err := e.Containers(ctx)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/testnet/pty"
+	"github.com/starling-network/starling/testnet/scenarios"
 )
 
 // laptop is a light client of the buyer's, which is its one entry.
@@ -39,10 +40,10 @@ func (l *laptop) command(ctx context.Context, args ...string) *exec.Cmd {
 
 func (l *laptop) done(ctx context.Context, args ...string) (string, error) {
 	s, err := run(l.command(ctx, args...), "")
-	if err == nil && s.code != 0 {
+	if err == nil && s.Code != 0 {
 		err = fmt.Errorf("starling %s: %v", strings.Join(args, " "), s)
 	}
-	return s.out, err
+	return s.Out, err
 }
 
 // light: a laptop that is no part of the network works with a container as if it were its own, through its entry.
@@ -99,13 +100,20 @@ func (l *laptop) begin(ctx context.Context) error {
 	if err := l.net.Chain().FundKey(ctx, wallet.Owner, 10_000_000, 1_000_000_000); err != nil {
 		return err
 	}
-	if out, err = l.done(ctx, "run", "--id-only", "--max-price", "1", "--budget", "0.5", "--timeout", "5m", "--out", "/out", l.image, "--", "echo"); err != nil {
+	if _, err := scenarios.Until(ctx, func() (bool, string, error) {
+		s, err := run(l.command(ctx, "run", "--id-only", "--max-price", "1", "--budget", "0.5", "--timeout", "5m", "--out", "/out", l.image, "--", "echo"), "")
+		if err == nil && s.Code != 0 && !strings.Contains(s.Err, "the chain has not answered yet") {
+			err = scenarios.ErrFinal
+		}
+		out = s.Out
+		return s.Code == 0, s.String(), err
+	}); err != nil {
 		return err
 	}
 	l.id = strings.TrimSpace(out)
-	_, err = until(ctx, func() (bool, string, error) {
+	_, err = scenarios.Until(ctx, func() (bool, string, error) {
 		out, err := l.done(ctx, "logs", l.id)
-		return strings.Contains(out, "echoing"), tail(out), err
+		return strings.Contains(out, "echoing"), scenarios.Tail(out), err
 	})
 	return err
 }
@@ -116,7 +124,7 @@ func (l *laptop) execs(ctx context.Context, data []byte) error {
 	if out, err := cmd.Output(); err != nil || !bytes.Equal(out, data) {
 		return fmt.Errorf("exec: %d bytes came back: %w", len(out), err)
 	}
-	if s, err := run(l.command(ctx, "exec", l.id, "--", "/box", "exit", "42"), ""); err != nil || s.code != 42 {
+	if s, err := run(l.command(ctx, "exec", l.id, "--", "/box", "exit", "42"), ""); err != nil || s.Code != 42 {
 		return fmt.Errorf("exec of a command that exits with 42: %v: %w", s, err)
 	}
 	return nil
@@ -170,17 +178,17 @@ func (l *laptop) copies(ctx context.Context, data []byte) error {
 var echoing = regexp.MustCompile(`(?m)^(127\.0\.0\.1:\d+) -> port 7000 of rank 0$`)
 
 func (l *laptop) forwards(ctx context.Context, data []byte) error {
-	c := &collected{cmd: l.command(ctx, "port-forward", l.id, "0:7000"), exited: make(chan struct{})}
-	if err := c.start(); err != nil {
+	c, err := scenarios.Follow(scenarios.Command{Cmd: l.command(ctx, "port-forward", l.id, "0:7000")})
+	if err != nil {
 		return err
 	}
-	defer c.end()
-	if err := c.waitFor(ctx, "-> port 7000", 1); err != nil {
+	defer c.End()
+	if err := c.WaitFor(ctx, "-> port 7000", 1); err != nil {
 		return err
 	}
-	m := echoing.FindStringSubmatch(c.text())
+	m := echoing.FindStringSubmatch(c.Text())
 	if m == nil {
-		return fmt.Errorf("port-forward says %q", c.text())
+		return fmt.Errorf("port-forward says %q", c.Text())
 	}
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", m[1])
 	if err != nil {
@@ -198,7 +206,7 @@ func (l *laptop) forwards(ctx context.Context, data []byte) error {
 		err = <-sent
 	}
 	if err != nil || !bytes.Equal(back, data) {
-		return fmt.Errorf("%d of %d bytes came back through the port: %w: %s", len(back), len(data), err, c.text())
+		return fmt.Errorf("%d of %d bytes came back through the port: %w: %s", len(back), len(data), err, c.Text())
 	}
 	return nil
 }

@@ -8,7 +8,6 @@ package scenario
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,8 +29,8 @@ const (
 // providers is how many sell, each through an engine of its own.
 const providers = 2
 
-// stepTime bounds one step.
-const stepTime = 3 * time.Minute
+// stepTime bounds one step. It is long, and so are the jobs' limits: nothing is measured by them, and a machine may have other things to do.
+const stepTime = 10 * time.Minute
 
 // world is a running scenario.
 type world struct {
@@ -150,19 +149,4 @@ func (w *world) close() error {
 		errs = append(errs, e.Close())
 	}
 	return errors.Join(errs...)
-}
-
-// until polls f until it is done or ctx ends; the last thing it saw goes into the error.
-func until(ctx context.Context, f func() (done bool, saw string, err error)) (string, error) {
-	for {
-		done, saw, err := f()
-		if done && err == nil {
-			return saw, nil
-		}
-		select {
-		case <-ctx.Done():
-			return saw, fmt.Errorf("gave up; last: %s: %w", saw, errors.Join(err, ctx.Err()))
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
 }

@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/node/buyer"
-	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/testnet/engine"
+	"github.com/starling-network/starling/testnet/scenarios"
 )
 
 const (
@@ -28,8 +28,8 @@ const (
 // running is the job that the first steps share.
 type running struct {
 	id   string
-	log  *collected // starling logs -f
-	port *collected // starling port-forward
+	log  *scenarios.Collected // starling logs -f
+	port *scenarios.Collected // starling port-forward
 	url  string
 	ids  map[string]bool // its containers
 }
@@ -75,7 +75,7 @@ func (w *world) begin(ctx context.Context, name string) (running, error) {
 	if r.log, err = w.follow("logs", "-f", r.id); err != nil {
 		return r, err
 	}
-	return r, r.log.waitFor(ctx, "serving", 1)
+	return r, r.log.WaitFor(ctx, "serving", 1)
 }
 
 // submits: the job runs, has its secrets, and is found healthy.
@@ -84,13 +84,13 @@ func (w *world) submits(ctx context.Context) (got string, err error) {
 		return "", err
 	}
 	want := fmt.Sprintf("secret file %x, variable %x", digest(keySecret), digest(tokenSecret))
-	if !strings.Contains(w.work.log.text(), want) {
-		return "", fmt.Errorf("the log says %q, want %q", w.work.log.text(), want)
+	if !strings.Contains(w.work.log.Text(), want) {
+		return "", fmt.Errorf("the log says %q, want %q", w.work.log.Text(), want)
 	}
 	if w.work.ids, err = w.containers(ctx); err != nil {
 		return "", err
 	}
-	return until(ctx, func() (bool, string, error) {
+	return scenarios.Until(ctx, func() (bool, string, error) {
 		out, err := w.done(ctx, "status", w.work.id)
 		return strings.Contains(out, "running, healthy"), "running, healthy, in container " + short(w.work.ids), err
 	})
@@ -101,7 +101,7 @@ func digest(s string) []byte {
 	return b[:4]
 }
 
-// containers are those of all engines.
+// containers are those of the jobs of all engines.
 func (w *world) containers(ctx context.Context) (map[string]bool, error) {
 	all := map[string]bool{}
 	for _, e := range w.engines {
@@ -110,7 +110,9 @@ func (w *world) containers(ctx context.Context) (map[string]bool, error) {
 			return nil, err
 		}
 		for _, c := range list {
-			all[c.ID] = true
+			if !c.Sidecar() {
+				all[c.ID] = true
+			}
 		}
 	}
 	return all, nil
@@ -126,15 +128,15 @@ func short(ids map[string]bool) string {
 
 func (w *world) execs(ctx context.Context) (string, error) {
 	s, err := w.starling(ctx, "exec", w.work.id, "--", "/box", "exit", "42")
-	if err != nil || s.code != 42 {
+	if err != nil || s.Code != 42 {
 		return "", fmt.Errorf("exec of a command that exits with 42: %v: %w", s, err)
 	}
 	s, err = w.fed(ctx, "through the container", "exec", "-i", w.work.id, "--", "/box", "cat")
-	if err != nil || s.code != 0 || s.out != "through the container" {
+	if err != nil || s.Code != 0 || s.Out != "through the container" {
 		return "", fmt.Errorf("exec of cat: %v: %w", s, err)
 	}
 	s, err = w.starling(ctx, "exec", w.work.id, "--", "/nowhere")
-	if err != nil || s.code == 0 || !strings.Contains(s.err, "/nowhere") {
+	if err != nil || s.Code == 0 || !strings.Contains(s.Err, "/nowhere") {
 		return "", fmt.Errorf("exec of what is not there: %v: %w", s, err)
 	}
 	return "exit code 42, input echoed", nil
@@ -156,11 +158,11 @@ func (w *world) copies(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("it came back as %q: %w", b, err)
 	}
 	s, err := w.starling(ctx, "cp", w.work.id+":/etc/passwd", back)
-	if err != nil || s.code == 0 || !strings.Contains(s.err, "/out") {
+	if err != nil || s.Code == 0 || !strings.Contains(s.Err, "/out") {
 		return "", fmt.Errorf("copying /etc/passwd: %v: %w", s, err)
 	}
 	s, err = w.starling(ctx, "cp", local, w.work.id+":/data/input.txt")
-	if err != nil || s.code == 0 || !strings.Contains(s.err, "read-only") {
+	if err != nil || s.Code == 0 || !strings.Contains(s.Err, "read-only") {
 		return "", fmt.Errorf("writing an input: %v: %w", s, err)
 	}
 	return "in and out; /etc/passwd is out of reach, the input is read-only", nil
@@ -172,12 +174,12 @@ func (w *world) forwards(ctx context.Context) (got string, err error) {
 	if w.work.port, err = w.follow("port-forward", w.work.id, "0:8080"); err != nil {
 		return "", err
 	}
-	if err := w.work.port.waitFor(ctx, "-> port 8080", 1); err != nil {
+	if err := w.work.port.WaitFor(ctx, "-> port 8080", 1); err != nil {
 		return "", err
 	}
-	m := listening.FindStringSubmatch(w.work.port.text())
+	m := listening.FindStringSubmatch(w.work.port.Text())
 	if m == nil {
-		return "", fmt.Errorf("port-forward says %q", w.work.port.text())
+		return "", fmt.Errorf("port-forward says %q", w.work.port.Text())
 	}
 	w.work.url = "http://" + m[1]
 	n, err := w.ask(ctx, http.MethodGet, "/ticks")
@@ -211,7 +213,7 @@ func (w *world) pauses(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if _, err := until(ctx, func() (bool, string, error) {
+	if _, err := scenarios.Until(ctx, func() (bool, string, error) {
 		list, err := w.engines[at].Containers(ctx)
 		return len(list) == 1 && list[0].State == "paused", fmt.Sprintf("%+v", list), err
 	}); err != nil {
@@ -228,17 +230,17 @@ func (w *world) pauses(ctx context.Context) (string, error) {
 	if _, err := w.done(ctx, "resume", w.work.id); err != nil {
 		return "", err
 	}
-	if err := w.work.log.waitFor(ctx, "frozen for", 1); err != nil {
+	if err := w.work.log.WaitFor(ctx, "frozen for", 1); err != nil {
 		return "", err
 	}
-	return "the engine says paused; the program says " + regexp.MustCompile(`frozen for \d+ ms`).FindString(w.work.log.text()), nil
+	return "the engine says paused; the program says " + regexp.MustCompile(`frozen for \d+ ms`).FindString(w.work.log.Text()), nil
 }
 
 func (w *world) restarts(ctx context.Context) (string, error) {
 	if _, err := w.ask(ctx, http.MethodPost, "/fail"); err != nil {
 		return "", err
 	}
-	if err := w.work.log.waitFor(ctx, "serving", 2); err != nil {
+	if err := w.work.log.WaitFor(ctx, "serving", 2); err != nil {
 		return "", err
 	}
 	j, err := w.job(ctx, w.work.id)
@@ -246,8 +248,8 @@ func (w *world) restarts(ctx context.Context) (string, error) {
 		return "", err
 	}
 	r := j.Ranks[0]
-	if r.Retries != 1 || r.Restarts != 0 || !strings.Contains(w.work.log.text(), "asked to fail") {
-		return "", fmt.Errorf("started again %d times, lost %d times, log %q", r.Retries, r.Restarts, tail(w.work.log.text()))
+	if r.Retries != 1 || r.Restarts != 0 || !strings.Contains(w.work.log.Text(), "asked to fail") {
+		return "", fmt.Errorf("started again %d times, lost %d times, log %q", r.Retries, r.Restarts, scenarios.Tail(w.work.log.Text()))
 	}
 	if w.work.ids, err = w.containers(ctx); err != nil || len(w.work.ids) != 1 {
 		return "", fmt.Errorf("containers %v: %w", w.work.ids, err)
@@ -280,7 +282,7 @@ func (w *world) adopts(ctx context.Context) (string, error) {
 		return "", err
 	}
 	var later string
-	if _, err := until(ctx, func() (done bool, saw string, err error) {
+	if _, err := scenarios.Until(ctx, func() (done bool, saw string, err error) {
 		later, err = w.ask(ctx, http.MethodGet, "/ticks")
 		return err == nil, later, err
 	}); err != nil {
@@ -305,11 +307,13 @@ func (w *world) finishes(ctx context.Context) (string, error) {
 	if _, err := w.ask(ctx, http.MethodPost, "/finish"); err != nil {
 		return "", err
 	}
-	w.work.port.end()
+	w.work.port.End()
 	if _, err := w.done(ctx, "wait", w.work.id); err != nil {
 		return "", err
 	}
-	<-w.work.log.exited
+	if _, err := w.work.log.Wait(ctx); err != nil {
+		return "", err
+	}
 	dir := filepath.Join(w.Dir, "results-"+w.work.id)
 	if _, err := w.done(ctx, "get", w.work.id, dir); err != nil {
 		return "", err
@@ -327,28 +331,9 @@ func (w *world) finishes(ctx context.Context) (string, error) {
 
 // paid holds an ended job to its receipts.
 func (w *world) paid(ctx context.Context, id string) (buyer.Job, error) {
-	j, err := w.job(ctx, id)
-	if err != nil {
-		return j, err
-	}
 	c, err := w.client()
 	if err != nil {
-		return j, err
+		return buyer.Job{}, err
 	}
-	accounts, err := c.Receipts(ctx, id)
-	if err != nil {
-		return j, err
-	}
-	p, err := proof.New(w.net.Genesis, j, accounts)
-	if err != nil {
-		return j, err
-	}
-	v, err := p.Check()
-	if err != nil {
-		return j, err
-	}
-	if !j.State.Ended() || j.Owed != j.Paid || v.Owed != j.Paid || j.Paid == 0 {
-		return j, fmt.Errorf("%s: owed %d, paid %d, the receipts say %d", j.Summary(), j.Owed, j.Paid, v.Owed)
-	}
-	return j, nil
+	return scenarios.Paid(ctx, w.net, c, id)
 }

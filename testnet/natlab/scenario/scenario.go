@@ -55,21 +55,16 @@ func machines() []*machine {
 	}
 }
 
-// port is where every peer listens.
-const port = 4001
-
 func (m *machine) place(rpc string) testnet.Place {
-	p := testnet.Place{Enter: m.site.Enter, Dial: m.site.Dial, RPC: rpc, Region: m.name, Late: m.late, Config: m.config}
-	tcp := fmt.Sprintf("/ip4/0.0.0.0/tcp/%d", port)
+	p := scenarios.At(m.site, m.name, rpc)
+	p.Late, p.Config = m.late, m.config
 	switch {
 	case m.late:
-		p.Listen = []string{tcp}
-	case !strings.Contains(m.config, "dialOutOnly"):
-		p.Listen = []string{tcp, fmt.Sprintf("/ip4/0.0.0.0/udp/%d/quic-v1", port)}
-	}
-	if m.relays {
-		p.Config = "relay: {serve: true}"
-		p.Boot = fmt.Sprintf("/ip4/%s/tcp/%d", m.site.Public, port)
+		p.Listen = p.Listen[:1] // a private network has no QUIC
+	case strings.Contains(m.config, "dialOutOnly"):
+		p.Listen = nil
+	case m.relays:
+		p = scenarios.Relay(p, m.site)
 	}
 	return p
 }
@@ -195,23 +190,6 @@ func (w *world) close() error {
 	}
 	return errors.Join(errs...)
 }
-
-// until polls f until it says that it is done or ctx ends; the last thing it saw goes into the error.
-func until(ctx context.Context, f func() (done bool, saw string, err error)) (string, error) {
-	for {
-		done, saw, err := f()
-		if done || err != nil && ctx.Err() == nil && errors.Is(err, errFinal) {
-			return saw, err
-		}
-		select {
-		case <-ctx.Done():
-			return saw, fmt.Errorf("gave up; last: %s: %w", saw, errors.Join(err, ctx.Err()))
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
-}
-
-var errFinal = errors.New("this will not change any more")
 
 // ping pings b from a.
 func (w *world) ping(ctx context.Context, a, b *machine) (api.PingResult, error) {

@@ -25,7 +25,7 @@ func TestScenario(t *testing.T) {
 	}
 	dir := t.TempDir()
 	binary := filepath.Join(dir, "starling")
-	if out, err := exec.Command("go", "build", "-o", binary, "github.com/starling-network/starling/cmd/starling").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", binary, "github.com/starling-network/starling/cmd/starling").CombinedOutput(); err != nil {
 		t.Fatalf("building starling: %v\n%s", err, out)
 	}
 	rows, err := Run(t.Context(), scenarios.Options{Dir: dir, Binary: binary, Say: t.Logf})

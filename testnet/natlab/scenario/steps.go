@@ -16,6 +16,7 @@ import (
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/testnet/natlab"
+	"github.com/starling-network/starling/testnet/scenarios"
 )
 
 // reserved: whoever cannot be dialled has a place at both relays and tells the addresses there.
@@ -28,7 +29,7 @@ func (w *world) reserved(ctx context.Context) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if _, err := until(ctx, func() (bool, string, error) {
+		if _, err := scenarios.Until(ctx, func() (bool, string, error) {
 			n, err := c.Node(ctx)
 			return err == nil && len(n.Reach.Relays) == 2, fmt.Sprintf("%s is %s, %d relays", m.name, n.Reach.State, len(n.Reach.Relays)), err
 		}); err != nil {
@@ -41,7 +42,7 @@ func (w *world) reserved(ctx context.Context) (string, error) {
 // punched: two peers behind cones end up with a direct path.
 func (w *world) punched(ctx context.Context) (string, error) {
 	a, b := w.find("buyer-cone"), w.find("worker-cone")
-	return until(ctx, func() (bool, string, error) {
+	return scenarios.Until(ctx, func() (bool, string, error) {
 		r, err := w.ping(ctx, a, b)
 		if err != nil {
 			return false, "", err
@@ -54,10 +55,10 @@ func (w *world) punched(ctx context.Context) (string, error) {
 // relayed: two peers behind symmetric NATs reach each other, and only through a relay.
 func (w *world) relayed(ctx context.Context) (string, error) {
 	a, b := w.find("buyer-sym"), w.find("worker-sym")
-	return until(ctx, func() (bool, string, error) {
+	return scenarios.Until(ctx, func() (bool, string, error) {
 		r, err := w.ping(ctx, a, b)
 		if err == nil && r.Problem == nil && r.Conn.Path != string(p2p.PathRelayed) {
-			return false, describe(r), fmt.Errorf("%w: a direct path through two symmetric NATs", errFinal)
+			return false, describe(r), fmt.Errorf("%w: a direct path through two symmetric NATs", scenarios.ErrFinal)
 		}
 		return err == nil && r.Problem == nil, describe(r), err
 	})
@@ -127,10 +128,10 @@ func (w *world) moves(ctx context.Context) (saw string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if _, err := until(ctx, func() (bool, string, error) {
+	if _, err := scenarios.Until(ctx, func() (bool, string, error) {
 		got, err := c.Job(ctx, j.ID)
 		if err == nil && got.State.Ended() {
-			return false, "", fmt.Errorf("%w: the job %s: %s", errFinal, got.State, got.Reason)
+			return false, "", fmt.Errorf("%w: the job %s: %s", scenarios.ErrFinal, got.State, got.Reason)
 		}
 		n, lerr := ticks(ctx, c, j.ID)
 		return err == nil && got.State == buyer.Running && n > 0, fmt.Sprintf("the job is %s, %d lines", got.State, n), errors.Join(err, lerr)
@@ -138,7 +139,7 @@ func (w *world) moves(ctx context.Context) (saw string, err error) {
 		return "", err
 	}
 	var r api.PingResult
-	if saw, err := until(ctx, func() (ok bool, saw string, err error) { // one ping may be lost, the path is what counts
+	if saw, err := scenarios.Until(ctx, func() (ok bool, saw string, err error) { // one ping may be lost, the path is what counts
 		r, err = w.ping(ctx, a, b)
 		return err == nil && r.Problem == nil, describe(r), err
 	}); err != nil {
@@ -159,7 +160,7 @@ func (w *world) moves(ctx context.Context) (saw string, err error) {
 	}
 	dead := r.Conn.Via
 	defer func() { err = errors.Join(err, relay.peer.Start(context.WithoutCancel(ctx))) }()
-	other, err := until(ctx, func() (bool, string, error) {
+	other, err := scenarios.Until(ctx, func() (bool, string, error) {
 		r, err := w.ping(ctx, a, b)
 		return err == nil && r.Problem == nil && r.Conn.Path == string(p2p.PathRelayed) && r.Conn.Via != dead, describe(r), err
 	})
@@ -171,7 +172,7 @@ func (w *world) moves(ctx context.Context) (saw string, err error) {
 	if err := w.lab.Mend(); err != nil {
 		return "", err
 	}
-	after, err := until(ctx, func() (bool, string, error) {
+	after, err := scenarios.Until(ctx, func() (bool, string, error) {
 		r, err := w.ping(ctx, a, b)
 		return err == nil && r.Problem == nil && r.Conn.Path != string(p2p.PathRelayed), describe(r), err
 	})
@@ -188,10 +189,10 @@ func (w *world) same(ctx context.Context, c *api.Client, id string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := until(ctx, func() (bool, string, error) {
+	if _, err := scenarios.Until(ctx, func() (bool, string, error) {
 		got, err := c.Job(ctx, id)
 		if err == nil && got.State != buyer.Running {
-			return false, "", fmt.Errorf("%w: the job %s: %s", errFinal, got.State, got.Reason)
+			return false, "", fmt.Errorf("%w: the job %s: %s", scenarios.ErrFinal, got.State, got.Reason)
 		}
 		n, lerr := ticks(ctx, c, id)
 		return n >= before+jobTicks, fmt.Sprintf("%d lines, then %d", before, n), errors.Join(err, lerr)
@@ -235,10 +236,10 @@ func (w *world) locked(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return until(ctx, func() (bool, string, error) {
-		r, err := c.Ping(ctx, fmt.Sprintf("/ip4/%s/tcp/%d/p2p/%s", m.site.Public, port, id), 1)
+	return scenarios.Until(ctx, func() (bool, string, error) {
+		r, err := c.Ping(ctx, fmt.Sprintf("/ip4/%s/tcp/%d/p2p/%s", m.site.Public, scenarios.Port, id), 1)
 		if err != nil || r.Problem == nil {
-			return false, "connected", errors.Join(errFinal, err)
+			return false, "connected", errors.Join(scenarios.ErrFinal, err)
 		}
 		return r.Problem.Reason == string(p2p.ReasonOtherKey), describe(r), nil
 	})

@@ -159,7 +159,10 @@ func lookup(name string) {
 	fmt.Println(addrs, err)
 }
 
-func serve(addr, line string) {
+func serve(addr, line string) { greet(listen(addr), line) }
+
+// listen says its addresses.
+func listen(addr string) net.Listener {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		fmt.Println(err)
@@ -167,6 +170,10 @@ func serve(addr, line string) {
 	}
 	addrs, _ := net.InterfaceAddrs()
 	fmt.Println(addrs)
+	return l
+}
+
+func greet(l net.Listener, line string) {
 	for {
 		c, err := l.Accept()
 		if err != nil {
@@ -322,7 +329,7 @@ func attackNet() {
 
 // nodes serves at every address and dials another until it answers.
 func nodes(line, other string) {
-	go serve("0.0.0.0:7000", line)
+	go greet(listen("0.0.0.0:7000"), line) // its addresses are said before the other is asked
 	for {
 		c, err := net.DialTimeout("tcp", other, time.Second)
 		if err != nil {

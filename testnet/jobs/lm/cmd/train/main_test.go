@@ -58,7 +58,7 @@ func natively(t *testing.T, command string, env map[string]string, dirs map[stri
 func inSandbox(t *testing.T) execute {
 	t.Helper()
 	module := filepath.Join(t.TempDir(), "train.wasm")
-	cmd := exec.Command("go", "build", "-ldflags=-s -w", "-o", module, ".")
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", module, ".")
 	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("building: %v\n%s", err, out)
