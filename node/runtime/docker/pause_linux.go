@@ -4,8 +4,16 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/starling-network/starling/node/runtime"
+)
+
+// An engine gives up freezing after a fraction of a second. Where the kernel freezes process by process (cgroup v1), one that waits for
+// its share of a busy processor all that while cannot be frozen; it is asked again every freezePause until freezePatience is over.
+const (
+	freezePatience = 5 * time.Second
+	freezePause    = 100 * time.Millisecond
 )
 
 // Pause has the engine freeze the container, its guard too.
@@ -28,13 +36,26 @@ func (r *Runtime) Pause(ctx context.Context, h runtime.Handle) error {
 	if paused {
 		return nil
 	}
-	if err := e.engine.ContainerPause(ctx, e.container); err != nil && !strings.Contains(err.Error(), "already paused") {
+	if err := e.freeze(ctx); err != nil {
 		return e.pauseError(ctx, "pausing", err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.paused = true
 	return nil
+}
+
+func (e *execution) freeze(ctx context.Context) error {
+	began := time.Now()
+	for {
+		err := e.engine.ContainerPause(ctx, e.container)
+		switch {
+		case err == nil || strings.Contains(err.Error(), "already paused"):
+			return nil
+		case !strings.Contains(err.Error(), "freeze") || time.Since(began) > freezePatience || e.within(ctx, freezePause) || ctx.Err() != nil:
+			return err
+		}
+	}
 }
 
 // Resume has the engine thaw it.
@@ -69,6 +90,9 @@ func (e *execution) resume(ctx context.Context) error {
 
 // pauseError tells an execution that has just ended from a failure.
 func (e *execution) pauseError(ctx context.Context, doing string, err error) error {
+	if e.ended() {
+		return runtime.ErrEnded
+	}
 	if stopped(err) || absent(err) {
 		if e.within(ctx, endPatience) {
 			return runtime.ErrEnded

@@ -13,10 +13,12 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/docker/docker/api/types/system"
+	"github.com/docker/docker/client"
 
 	"github.com/starling-network/starling/node/runtime"
 )
@@ -112,6 +114,27 @@ func TestReadPull(t *testing.T) {
 // fakeEngine answers as an engine with these properties.
 func fakeEngine(t *testing.T, api string, info system.Info) Config {
 	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := serveEngine(t, func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("API-Version", api)
+		switch {
+		case strings.HasSuffix(req.URL.Path, "/info"):
+			_ = json.NewEncoder(w).Encode(info)
+		case strings.HasSuffix(req.URL.Path, "/version"):
+			_ = json.NewEncoder(w).Encode(map[string]string{"Os": "linux", "Arch": "amd64"})
+		case strings.HasSuffix(req.URL.Path, "/containers/json"):
+			_, _ = w.Write([]byte("[]"))
+		}
+	})
+	return Config{Peer: "p", Host: "unix://" + socket, Guard: self}
+}
+
+// serveEngine answers on a socket, whose path it returns.
+func serveEngine(t *testing.T, answer http.HandlerFunc) string {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "fe")
 	if err != nil {
 		t.Fatal(err)
@@ -122,24 +145,53 @@ func fakeEngine(t *testing.T, api string, info system.Info) Config {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close(); _ = os.RemoveAll(dir) })
-	go func() {
-		_ = http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-			w.Header().Set("API-Version", api)
-			switch {
-			case strings.HasSuffix(req.URL.Path, "/info"):
-				_ = json.NewEncoder(w).Encode(info)
-			case strings.HasSuffix(req.URL.Path, "/version"):
-				_ = json.NewEncoder(w).Encode(map[string]string{"Os": "linux", "Arch": "amd64"})
-			case strings.HasSuffix(req.URL.Path, "/containers/json"):
-				_, _ = w.Write([]byte("[]"))
+	go func() { _ = http.Serve(l, answer) }()
+	return socket
+}
+
+// An engine that cannot freeze a container at once is asked again; whatever else it says is an answer.
+func TestFreezing(t *testing.T) {
+	t.Parallel()
+	const busy = "Cannot pause container c: OCI runtime pause failed: unable to freeze: unknown"
+	for name, test := range map[string]struct {
+		answers []string // one after the other, the last for good; "" is success
+		ends    bool     // the execution does, while it is asked
+		tries   int64
+		says    string
+	}{
+		"at once":            {[]string{""}, false, 1, ""},
+		"a busy processor":   {[]string{busy, busy, ""}, false, 3, ""},
+		"paused by somebody": {[]string{busy, "container c is already paused"}, false, 2, ""},
+		"not running":        {[]string{"container c is not running"}, false, 1, "is not running"},
+		"ends meanwhile":     {[]string{busy}, true, 1, "unable to freeze"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var tries atomic.Int64
+			x := newExecution("x", t.TempDir(), nil, nil, slog.New(slog.DiscardHandler))
+			socket := serveEngine(t, func(w http.ResponseWriter, _ *http.Request) {
+				n := min(int(tries.Add(1)), len(test.answers)) - 1
+				if test.ends {
+					close(x.over)
+				}
+				if test.answers[n] == "" {
+					w.WriteHeader(http.StatusNoContent)
+					return
+				}
+				w.WriteHeader(http.StatusInternalServerError)
+				_ = json.NewEncoder(w).Encode(map[string]string{"message": test.answers[n]})
+			})
+			c, err := client.NewClientWithOpts(client.WithHost("unix://"+socket), client.WithVersion("1.41"))
+			if err != nil {
+				t.Fatal(err)
 			}
-		}))
-	}()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
+			x.engine = &engine{Client: c}
+			err = x.freeze(t.Context())
+			if test.says == "" && err != nil || test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says)) || tries.Load() != test.tries {
+				t.Errorf("%v after %d tries", err, tries.Load())
+			}
+		})
 	}
-	return Config{Peer: "p", Host: "unix://" + socket, Guard: self}
 }
 
 func TestEnginesThatWillNotDo(t *testing.T) {
