@@ -303,10 +303,11 @@ func (e *execution) changed() {
 // finish journals the end of e and tells whoever follows it.
 func (x *executor) finish(e *execution, s nodepb.ExecState, code int, reason, message string, outs []*nodepb.Output) {
 	logs := diskUse(x.stage(e).Run())
-	e.mu.Lock() // whoever sees the end sees all of it
+	e.mu.Lock() // whoever sees the end sees all of it, and may fetch what is named
 	e.state.State, e.state.ExitCode, e.state.Reason, e.state.Message, e.state.Outputs = s, int32(code), reason, message, outs
 	e.state.Paused, e.state.Health, e.state.HealthMessage = false, nodepb.Health_HEALTH_UNSPECIFIED, ""
 	x.keepLocked(e, logs)
+	x.grantLocked(e)
 	e.mu.Unlock()
 	if err := x.persist(x.ctx, e); err != nil {
 		// The end is told all the same: after a restart the runtime answers the same again.
@@ -314,16 +315,22 @@ func (x *executor) finish(e *execution, s nodepb.ExecState, code int, reason, me
 	} else {
 		x.clear(e)
 	}
-	x.grantOutputs(e)
 	state, _, _ := e.snapshot()
 	x.log.Info("execution ended", "lease", e.rec.Lease, "seq", state.Seq, "state", state.State, "code", code, "reason", reason, "message", message)
 	e.changed()
 }
 
+// grantOutputs lets who commands an execution fetch what it left.
 func (x *executor) grantOutputs(e *execution) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	x.grantLocked(e)
+}
+
+func (x *executor) grantLocked(e *execution) {
 	for _, o := range e.state.Outputs {
 		if c, err := workload.CID(o.Blob); err == nil {
-			x.grant(e.buyer(), c)
+			x.grant(e.rec.Buyer, c)
 		}
 	}
 }

@@ -190,6 +190,39 @@ func TestRestoreExecutions(t *testing.T) {
 	})
 }
 
+// Whoever sees that a program has ended may fetch what it left, however little later: also while the journal still writes the end.
+func TestOutputsAreGrantedWithTheEnd(t *testing.T) {
+	t.Parallel()
+	x, _, _ := newTestExecutor(t)
+	granted := false
+	x.grant = func(to peer.ID, _ cid.Cid) { granted = to == testBuyer }
+	c, n, err := x.blobs.(*blob.Store).Put(t.Context(), strings.NewReader("result"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := x.newExecution(request{lease: market.LeaseID{1}, seq: 1, buyer: testBuyer, limits: limits, work: &nodepb.Workload{Runtime: "wasm"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.store = watched{x.store, func() {
+		if s, _, _ := e.snapshot(); !s.State.Ended() || !granted {
+			t.Errorf("while its end is written: %v, granted: %v", s.State, granted)
+		}
+	}}
+	x.finish(e, nodepb.ExecState_EXEC_STATE_EXITED, 0, "", "", []*nodepb.Output{{Path: "/out", Blob: &nodepb.Blob{Cid: c.Bytes(), Size: uint64(n)}}})
+}
+
+// watched is a journal that says when it is written.
+type watched struct {
+	store.Store
+	writes func()
+}
+
+func (w watched) Write(ctx context.Context, puts ...store.Put) error {
+	w.writes()
+	return w.Store.Write(ctx, puts...)
+}
+
 // No slot is billed twice, though the view of the current one went back with a restart.
 func TestMetered(t *testing.T) {
 	t.Parallel()
