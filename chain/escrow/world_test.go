@@ -240,9 +240,9 @@ func (w *world) accept(r *rental) {
 		}}
 }
 
-// voucher pays a lease for so many slots more.
+// voucher pays a lease for so many slots more. Whose money is being taken back, by whomever, works no more: Claims.Retired.
 func (w *world) voucher(r *rental, slots uint64) {
-	if !r.open() || r.void || r.retired {
+	if !r.open() || r.void || r.retired || w.retires(r) {
 		return
 	}
 	horizon := min(max(r.best.Horizon, r.core.Start)+market.Slot(slots), r.core.End)
