@@ -50,7 +50,7 @@ type Span struct {
 
 // span sums paths up.
 func span(paths []cluster.Path) Span {
-	s := Span{Class: cluster.LAN, Paths: len(paths)}
+	s := Span{Class: cluster.Slowest(paths), Paths: len(paths)}
 	for _, p := range paths {
 		s.RTTMicros = max(s.RTTMicros, p.RTTMicros)
 		if p.Mbit > 0 && (s.LeastMbit == 0 || p.Mbit < s.LeastMbit) {
@@ -58,9 +58,6 @@ func span(paths []cluster.Path) Span {
 		}
 		if p.Relayed {
 			s.Relayed++
-		}
-		if is := p.Class(); !s.Class.Admits(is) {
-			s.Class = is
 		}
 	}
 	return s

@@ -43,6 +43,17 @@ func (p Path) Class() Class {
 	return ClassByRTT(p.RTT())
 }
 
+// Slowest is the class of the slowest of paths, LAN of none.
+func Slowest(paths []Path) Class {
+	out := LAN
+	for _, p := range paths {
+		if is := p.Class(); !out.Admits(is) {
+			out = is
+		}
+	}
+	return out
+}
+
 // comparePaths orders paths row by row, as the lower half of a matrix is read.
 func comparePaths(p, q Path) int { return cmp.Or(cmp.Compare(p.B, q.B), cmp.Compare(p.A, q.A)) }
 
@@ -170,13 +181,7 @@ func (c Contract) class() Class {
 	if n < 2 || len(c.Paths) != n*(n-1)/2 {
 		return ""
 	}
-	out := LAN
-	for _, p := range c.Paths {
-		if is := p.Class(); !out.Admits(is) {
-			out = is
-		}
-	}
-	return out
+	return Slowest(c.Paths)
 }
 
 // withPaths puts the paths into a Description's text, an object, as its last field:

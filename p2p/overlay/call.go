@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
-	"github.com/libp2p/go-libp2p/core/peer"
 	ma "github.com/multiformats/go-multiaddr"
 	manet "github.com/multiformats/go-multiaddr/net"
 )
@@ -215,17 +214,9 @@ func udpOf(a ma.Multiaddr) (netip.AddrPort, bool) {
 
 // connected looks for direct paths to the members on a peer, to which there is a new connection.
 func (n *Network) connected(_ network.Network, c network.Conn) {
-	list := *n.list.Load()
-	if len(list) == 0 {
-		return
-	}
-	n.poke(list, c.RemotePeer())
-}
-
-func (n *Network) poke(list []*Device, p peer.ID) {
-	for _, d := range list {
+	for _, d := range *n.list.Load() {
 		for _, m := range *d.byAddr.Load() {
-			if m.Peer == p && !m.here {
+			if m.Peer == c.RemotePeer() && !m.here {
 				m.hurry()
 			}
 		}
