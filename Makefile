@@ -2,7 +2,7 @@
 # make test    every test, with the heavier tiers; installs what they need
 # make check   formatting, vet, staticcheck, tidy go.mod, fresh generated code
 # make bench   speed of a network of 20 peers, of clusters and of the cores, and what idle peers cost, beside the targets
-# make fuzz    every fuzz target for FUZZTIME each
+# make fuzz    fuzz targets in turn, changed packages first, for FUZZBUDGET seconds in all
 # make build   bin/starling, one static binary, and beside it what talks to NVIDIA's driver for it: bin/starling-cuda, which proves
 #              GPUs, and with a C compiler bin/starling-nvml, which finds them
 # make proto   generated code from the schemas
@@ -34,7 +34,7 @@ LONG := ./testnet ./testnet/harness ./testnet/engine/scenario ./chain/program ./
 CLUSTER ?= ray
 TESTTIMEOUT ?= 40m
 BENCHFLAGS ?=
-FUZZTIME ?= 10s
+FUZZBUDGET ?= 300
 DEMOFLAGS ?=
 
 .PHONY: build demo test check check-fmt check-vet check-staticcheck check-tidy check-proto bench fuzz proto clean
@@ -85,7 +85,7 @@ bench: deps-node deps-engine build
 	bin/starling testnet bench $(BENCHFLAGS)
 
 fuzz:
-	.ci/fuzz $(FUZZTIME)
+	.ci/fuzz $(FUZZBUDGET)
 
 deps-%:
 	@.ci/deps $*
