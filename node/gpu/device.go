@@ -34,6 +34,8 @@ type Device struct {
 	CUDA string `json:"cuda,omitempty"`
 	// PCI is where the device is: "0000:01:00.0"; a slice has that of its parent.
 	PCI string `json:"pci,omitempty"`
+	// ComputeMode is empty where programs may share the GPU, ExclusiveProcess or Prohibited.
+	ComputeMode string `json:"computeMode,omitempty"`
 	// MIGMode says that the GPU is divided, or would be: then only its slices can be sold.
 	MIGMode bool `json:"migMode,omitempty"`
 	// MIG is set for a slice.
@@ -44,6 +46,12 @@ type Device struct {
 	// Refused is why the device is shown and not sold; empty for one that can be sold.
 	Refused string `json:"refused,omitempty"`
 }
+
+// The compute modes in which a GPU cannot be sold (nvidia-smi -c).
+const (
+	ExclusiveProcess = "exclusive-process" // one program at a time
+	Prohibited       = "prohibited"        // none
+)
 
 // MIG is what makes a device a slice of another.
 type MIG struct {

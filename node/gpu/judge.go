@@ -69,6 +69,7 @@ func judge(devices []Device) {
 			d.refuse("several devices say that they are at " + d.PCI)
 		}
 		d.refuse(unwell(d.Health))
+		d.refuse(unshared(*d))
 		if d.MIG == nil && d.MIGMode {
 			reason := "in MIG mode without slices: make some with nvidia-smi mig -cgi … -C, or end MIG mode"
 			if n := sliced[d.UUID]; n > 0 {
@@ -145,6 +146,19 @@ func unwell(h Health) string {
 		return fmt.Sprintf("%d uncorrectable memory errors since the driver was loaded: reset the device with nvidia-smi -r", h.ECC.Uncorrectable)
 	}
 	return ""
+}
+
+// unshared is what is wrong with a compute mode that does not let several programs use the GPU, or "": audits and probes run
+// beside what else is on it.
+func unshared(d Device) string {
+	switch d.ComputeMode {
+	case "":
+		return ""
+	case ExclusiveProcess:
+		return "in compute mode exclusive-process, where one program at a time has it, and audits need it beside a buyer's: " +
+			"sudo nvidia-smi -c DEFAULT"
+	}
+	return fmt.Sprintf("in compute mode %s: sudo nvidia-smi -c DEFAULT", d.ComputeMode)
 }
 
 // printable reports whether text can be shown as it is: short printable ASCII.

@@ -71,6 +71,16 @@ func TestJudge(t *testing.T) {
 			a.Health.ECC, b.Health.ECC = &ECC{Correctable: 9}, &ECC{Uncorrectable: 1}
 			return []Device{a, b}
 		}, []string{"", "1 uncorrectable"}},
+		"one program at a time": {func() []Device {
+			d := divided()
+			d[0].ComputeMode = ExclusiveProcess
+			return append(d, sample(1))
+		}, []string{"sudo nvidia-smi -c DEFAULT", "its GPU is not sold: in compute mode", "its GPU is not sold", ""}},
+		"no program": {func() []Device {
+			d := sample(0)
+			d.ComputeMode = Prohibited
+			return []Device{d}
+		}, []string{"in compute mode prohibited"}},
 		"AMD": {func() []Device { return []Device{{Vendor: AMD, UUID: "AMD-1", PCI: "0000:01:00.0"}} }, []string{"listed, not sold yet"}},
 	}
 	for name, change := range map[string]struct {

@@ -33,6 +33,7 @@ func TestRealHelperOnLibrary(t *testing.T) {
 		problem string
 	}{
 		"old":       {1, ""},
+		"exclusive": {0, ""},
 		"no-driver": {0, "NVML: initialising: the kernel driver is not loaded"},
 		"mismatch":  {0, "restart the machine after a driver update"},
 		"crash":     {0, "NVML helper crashed: exit status 2: SIGSEGV: segmentation violation"},
@@ -56,6 +57,9 @@ func TestRealHelperOnLibrary(t *testing.T) {
 				}
 				if got := strings.Join(inv.Problems, "\n"); (got == "") != (c.problem == "") || !strings.Contains(got, c.problem) {
 					t.Errorf("problems %q, want %q", got, c.problem)
+				}
+				if mode == "exclusive" && !strings.Contains(inv.Devices[0].Refused, "in compute mode exclusive-process") {
+					t.Errorf("%+v", inv.Devices)
 				}
 				if c.sold == 0 || len(inv.Devices) == 0 {
 					continue

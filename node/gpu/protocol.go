@@ -141,7 +141,7 @@ func checkInventory(inv *Inventory) error {
 	}
 	for i := range inv.Devices {
 		d := &inv.Devices[i]
-		texts := []string{d.UUID, d.Model, d.Capability, d.Architecture, d.Driver, d.CUDA, d.PCI}
+		texts := []string{d.UUID, d.Model, d.Capability, d.Architecture, d.Driver, d.CUDA, d.PCI, d.ComputeMode}
 		if d.MIG != nil {
 			texts = append(texts, d.MIG.Parent, d.MIG.Profile)
 		}

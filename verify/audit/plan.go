@@ -58,22 +58,24 @@ const (
 
 // Sizes of memory challenges.
 const (
-	gpuWork  = 64        // blocks in a cell: making one again takes 45 to 115 times as long as reading it
-	slowWork = 128       // of cards that would else fill their memory so fast that two identities could share one (Instants)
-	cpuWork  = 32        // a processor makes such a cell in less than a microsecond
-	walkWork = 1 << 14   // work · steps: all that challenge.MaxRegeneration allows
-	cpuShare = 16        // MiB for each core, at most: it fills in a second, so that an idle peer need not keep it
-	maxSide  = 8192      // rows and columns of a product: wider ones save no generator worth it
-	reserve  = 768 << 20 // bytes of a GPU that a dataset leaves to driver, context and hashes; and a 64th
+	gpuWork  = 64      // blocks in a cell: making one again takes 45 to 115 times as long as reading it
+	slowWork = 128     // of cards that would else fill their memory so fast that two identities could share one (Instants)
+	cpuWork  = 32      // a processor makes such a cell in less than a microsecond
+	walkWork = 1 << 14 // work · steps: all that challenge.MaxRegeneration allows
+	cpuShare = 16      // MiB for each core, at most: it fills in a second, so that an idle peer need not keep it
+	maxSide  = 8192    // rows and columns of a product: wider ones save no generator worth it
+	reserve  = 1 << 30 // bytes of a GPU that a dataset leaves to driver, context and products; and a sixteenth to other programs
 )
 
-// DatasetBytes is how many bytes of memory a unit's dataset takes: what it claims less a reserve.
+// DatasetBytes is how many bytes of memory a unit's dataset takes, and so how much is proven: of a GPU fifteen sixteenths of what it
+// claims less 1 GiB. The gibibyte holds the driver's context and the products, the sixteenth is for a desktop or another
+// program: a unit whose card has less than that free cannot fill its dataset, and is not proven in that window.
 func DatasetBytes(class market.Class, r market.Resources) uint64 {
 	if class.Family() == "cpu" {
 		return min(uint64(r.MemoryMiB)/2, uint64(r.MilliCPU)*cpuShare/1000) << 20
 	}
 	claimed := uint64(r.VRAMMiB) << 20
-	return claimed - min(claimed, reserve+claimed/64)
+	return claimed - min(claimed, reserve+claimed/16)
 }
 
 // Plan is what a unit is asked: the same for everybody who knows its class and resources, so that a record can be held against

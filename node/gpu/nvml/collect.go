@@ -88,6 +88,11 @@ func (d *driver) device(inv *gpu.Inventory, i int, dev nvml.Device, what gpu.Dev
 		return current, ret
 	})
 	what.MIGMode = mig == nvml.DEVICE_MIG_ENABLE
+	if mode, ok := ask(d, "nvmlDeviceGetComputeMode", dev.GetComputeMode); ok {
+		what.ComputeMode = map[nvml.ComputeMode]string{
+			nvml.COMPUTEMODE_DEFAULT: "", nvml.COMPUTEMODE_EXCLUSIVE_PROCESS: gpu.ExclusiveProcess, nvml.COMPUTEMODE_PROHIBITED: gpu.Prohibited,
+		}[mode]
+	}
 	what.Health = d.health(dev, what.UUID)
 	inv.Devices = append(inv.Devices, what)
 	if what.MIGMode {

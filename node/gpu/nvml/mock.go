@@ -109,6 +109,7 @@ func complete(m *server.Server, name, seed string) {
 			}
 			return p, nvml.SUCCESS
 		}
+		d.GetComputeModeFunc = func() (nvml.ComputeMode, nvml.Return) { return nvml.COMPUTEMODE_DEFAULT, nvml.SUCCESS }
 		d.GetTemperatureFunc = func(nvml.TemperatureSensors) (uint32, nvml.Return) { return 34 + uint32(i), nvml.SUCCESS }
 		d.GetUtilizationRatesFunc = func() (nvml.Utilization, nvml.Return) { return nvml.Utilization{}, nvml.SUCCESS }
 		d.GetPowerUsageFunc = func() (uint32, nvml.Return) { return 72_000 + 500*uint32(i), nvml.SUCCESS }

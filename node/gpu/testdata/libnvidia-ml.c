@@ -78,6 +78,12 @@ int nvmlDeviceGetMemoryInfo(void *dev, struct memory *m) {
 	return 0;
 }
 
+int nvmlDeviceGetComputeMode(void *dev, int *m) {
+	used();
+	*m = strcmp(mode(), "exclusive") ? 0 : 3;
+	return 0;
+}
+
 struct pci {
 	char legacy[16];
 	unsigned domain, bus, device, id, subsystem;

@@ -17,17 +17,36 @@ import (
 
 // Attributes of a device, CUdevice_attribute.
 const (
+	computeMode     = 20
 	capabilityMajor = 75
 	capabilityMinor = 76
 )
 
-// Options of cuModuleLoadDataEx, CUjit_option.
+// Compute modes, CUcomputemode.
 const (
-	jitInfoLog      = 3
-	jitInfoLogSize  = 4
-	jitErrorLog     = 5
-	jitErrorLogSize = 6
+	modeProhibited = 2
+	modeExclusive  = 3 // one process
 )
+
+// Attributes of a kernel, CUfunction_attribute.
+const (
+	localBytes = 3 // of each thread: registers that did not fit
+	registers  = 4 // of each thread
+)
+
+// jitNames are the options of cuModuleLoadDataEx, CUjit_option, whose values are jitValues: where the compiler writes its
+// information and its errors, and how much.
+var jitNames = [4]int32{3, 4, 5, 6}
+
+// jitValues is an array of four pointers as C has it; sizes lie in the place of pointers.
+type jitValues struct {
+	info       *[jitLog]byte
+	infoSize   uintptr
+	failed     *[jitLog]byte
+	failedSize uintptr
+}
+
+const jitLog = 8 << 10
 
 // GPU is the first device that the process can see. It is an engine.GPU.
 type GPU struct {
@@ -48,7 +67,7 @@ func Open() (*GPU, wire.Description, error) {
 	if err := l.check(l.init(0), "cuInit"); err != nil {
 		return nil, about, err
 	}
-	var version, count, dev, major, minor int32
+	var version, count, dev, mode, major, minor int32
 	var name [128]byte
 	if err := errors.Join(l.check(l.driverGetVersion(&version), "cuDriverGetVersion"), l.check(l.deviceGetCount(&count), "cuDeviceGetCount")); err != nil {
 		return nil, about, err
@@ -60,9 +79,13 @@ func Open() (*GPU, wire.Description, error) {
 		l.check(l.deviceGet(&dev, 0), "cuDeviceGet"),
 		l.check(l.deviceGetName(&name[0], int32(len(name)), dev), "cuDeviceGetName"),
 		l.check(l.deviceGetUUID(&about.UUID, dev), "cuDeviceGetUuid"),
+		l.check(l.deviceGetAttribute(&mode, computeMode, dev), "cuDeviceGetAttribute"),
 		l.check(l.deviceGetAttribute(&major, capabilityMajor, dev), "cuDeviceGetAttribute"),
 		l.check(l.deviceGetAttribute(&minor, capabilityMinor, dev), "cuDeviceGetAttribute"))
 	if err != nil {
+		return nil, about, err
+	}
+	if err := shared(mode); err != nil {
 		return nil, about, err
 	}
 	text, _, _ := bytes.Cut(name[:], []byte{0})
@@ -83,6 +106,19 @@ func Open() (*GPU, wire.Description, error) {
 	return g, about, nil
 }
 
+// shared refuses the compute modes in which a second program cannot use the GPU: an audit's helper stays while a buyer's program
+// starts, and a probe runs beside one.
+func shared(mode int32) error {
+	switch mode {
+	case modeExclusive:
+		return errors.New("the GPU is in compute mode EXCLUSIVE_PROCESS, where one program at a time has it; " +
+			"audits and a buyer's program need it together: sudo nvidia-smi -c DEFAULT")
+	case modeProhibited:
+		return errors.New("the GPU is in compute mode PROHIBITED, where no program may use it: sudo nvidia-smi -c DEFAULT")
+	}
+	return nil
+}
+
 // compile has the driver compile the module and finds its kernels. The error has what the compiler says.
 func (g *GPU) compile(capability uint32) error {
 	text, err := ptx.Module(capability)
@@ -90,18 +126,13 @@ func (g *GPU) compile(capability uint32) error {
 		return err
 	}
 	image := append([]byte(text), 0)
-	info, failed := make([]byte, 8<<10), make([]byte, 8<<10)
-	names := []int32{jitInfoLog, jitInfoLogSize, jitErrorLog, jitErrorLogSize}
-	values := []uintptr{
-		uintptr(unsafe.Pointer(&info[0])), uintptr(len(info)),
-		uintptr(unsafe.Pointer(&failed[0])), uintptr(len(failed)),
-	}
+	names := jitNames
+	values := &jitValues{info: new([jitLog]byte), infoSize: jitLog, failed: new([jitLog]byte), failedSize: jitLog}
 	var module uintptr
-	err = g.lib.check(g.lib.moduleLoadDataEx(&module, &image[0], uint32(len(names)), &names[0], &values[0]), "cuModuleLoadDataEx")
-	runtime.KeepAlive(info)
-	runtime.KeepAlive(failed)
+	err = g.lib.check(g.lib.moduleLoadDataEx(&module, &image[0], uint32(len(names)), &names[0], values), "cuModuleLoadDataEx")
+	runtime.KeepAlive(values)
 	if err != nil {
-		said, _, _ := bytes.Cut(failed, []byte{0})
+		said, _, _ := bytes.Cut(values.failed[:], []byte{0})
 		return fmt.Errorf("compiling the kernels: %w; %s", err, child.Tidy(string(said), 600))
 	}
 	for _, k := range ptx.Kernels() {
@@ -112,6 +143,19 @@ func (g *GPU) compile(capability uint32) error {
 		g.kernels[k.Name] = f
 	}
 	return nil
+}
+
+// Registers says how many registers a thread of a kernel has, and how many bytes of memory for what did not fit into them.
+func (g *GPU) Registers(k ptx.Kernel) (count, spilled int, err error) {
+	var n, local int32
+	f, ok := g.kernels[k.Name]
+	if !ok {
+		return 0, 0, fmt.Errorf("no kernel %s", k.Name)
+	}
+	err = errors.Join(
+		g.lib.check(g.lib.funcGetAttribute(&n, registers, f), "cuFuncGetAttribute "+k.Name),
+		g.lib.check(g.lib.funcGetAttribute(&local, localBytes, f), "cuFuncGetAttribute "+k.Name))
+	return int(n), int(local), err
 }
 
 // Memory says how many bytes are free and how many there are.

@@ -21,7 +21,8 @@ type result int32
 
 const outOfMemory result = 2
 
-// library is the functions that are used, with the types of cuda.h.
+// library is the functions that are used, with the types of cuda.h. A pointer is passed as a Go pointer, never as a number: the
+// compiler then keeps what it points to on the heap, where nothing moves while C has the address.
 type library struct {
 	init                func(flags uint32) result
 	driverGetVersion    func(version *int32) result
@@ -34,8 +35,9 @@ type library struct {
 	ctxSetCurrent       func(context uintptr) result
 	streamCreate        func(stream *uintptr, flags uint32) result
 	streamSynchronize   func(stream uintptr) result
-	moduleLoadDataEx    func(module *uintptr, image *byte, options uint32, names *int32, values *uintptr) result
+	moduleLoadDataEx    func(module *uintptr, image *byte, options uint32, names *int32, values *jitValues) result
 	moduleGetFunction   func(function *uintptr, module uintptr, name string) result
+	funcGetAttribute    func(value *int32, attribute int32, function uintptr) result
 	memGetInfo          func(free, total *uint64) result
 	memAlloc            func(at *uint64, size uint64) result
 	memFree             func(at uint64) result
@@ -69,6 +71,7 @@ func load() (*library, error) {
 		{&l.streamSynchronize, []string{"cuStreamSynchronize"}},
 		{&l.moduleLoadDataEx, []string{"cuModuleLoadDataEx"}},
 		{&l.moduleGetFunction, []string{"cuModuleGetFunction"}},
+		{&l.funcGetAttribute, []string{"cuFuncGetAttribute"}},
 		{&l.memGetInfo, []string{"cuMemGetInfo_v2"}},
 		{&l.memAlloc, []string{"cuMemAlloc_v2"}},
 		{&l.memFree, []string{"cuMemFree_v2"}},

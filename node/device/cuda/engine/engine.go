@@ -232,13 +232,14 @@ func (e *Engine) Fill(ctx context.Context, d device.Dataset, reserve uint64) (er
 	if err := e.Evict(); err != nil {
 		return err
 	}
-	free, _, err := e.gpu.Memory()
+	free, total, err := e.gpu.Memory()
 	if err != nil {
 		return err
 	}
 	size := d.Cells * challenge.CellSize
 	if d.Cells > challenge.MaxCells || reserve > free || size > free-reserve {
-		return fmt.Errorf("%w: a dataset of %d MiB, %d MiB are free and %d stay so", device.ErrMemory, size>>20, free>>20, reserve>>20)
+		return fmt.Errorf("%w: a dataset of %d MiB; of %d MiB %d are free and %d stay so, other programs have the rest (nvidia-smi lists them)",
+			device.ErrMemory, size>>20, total>>20, free>>20, reserve>>20)
 	}
 	at, err := e.gpu.Alloc(size)
 	if err != nil {

@@ -26,6 +26,7 @@ int cuDeviceGetUuid_v2(uint8_t *uuid, int dev) {
 }
 int cuDeviceGetAttribute(int *v, int attribute, int dev) {
 	if (dev != 5) return 101;
+	if (attribute == 20) return *v = mode("exclusive") ? 3 : mode("prohibited") ? 2 : 0, 0;
 	*v = attribute == 75 ? (mode("ancient") ? 5 : 8) : attribute == 76 ? 6 : -1;
 	return *v < 0;
 }
@@ -36,12 +37,17 @@ int cuStreamSynchronize(void *stream) { return stream != &used || !current; }
 
 int cuModuleLoadDataEx(void **module, const char *image, unsigned n, const int *names, void **values) {
 	if (!current || strncmp(image, ".version", 8) || !strstr(image, ".target sm_") || n != 4) return 200;
-	char *error = 0;
-	uint64_t size = 0;
+	char *error = 0, *info = 0;
+	uint64_t size = 0, told = 0;
 	for (unsigned i = 0; i < n; i++) {
+		if (names[i] == 3) info = values[i];
+		if (names[i] == 4) told = (uint64_t)values[i];
 		if (names[i] == 5) error = values[i];
 		if (names[i] == 6) size = (uint64_t)values[i];
 	}
+	if (!info || !error || told < 1024 || size < 1024) return 1;
+	memset(info, 'i', told - 1);
+	memset(error, 0, size);
 	if (mode("jit")) {
 		snprintf(error, size, "ptxas fatal: not today");
 		return 218;
@@ -52,6 +58,10 @@ int cuModuleLoadDataEx(void **module, const char *image, unsigned n, const int *
 int cuModuleGetFunction(void **f, void *module, const char *name) {
 	*f = strdup(name);
 	return module ? 0 : 500;
+}
+int cuFuncGetAttribute(int *v, int attribute, void *f) {
+	*v = attribute == 4 ? 64 : attribute == 3 ? 0 : -1;
+	return !f || *v < 0;
 }
 int cuMemGetInfo_v2(uint64_t *free, uint64_t *all) { *free = total - used; *all = total; return !current; }
 int cuMemAlloc_v2(uint64_t *at, uint64_t size) {
