@@ -100,11 +100,19 @@ type Funds struct {
 	Lamports  uint64        // of the key, for fees and rent
 }
 
+// Tip is how far a chain has come.
+type Tip struct {
+	Confirmed market.Slot // it may step back by a few
+	Final     market.Slot // it never steps back; several endpoints may be a few slots apart
+}
+
 // Ledger is a chain seen by one payer. Implementations: chain/solana, and chain/chaintest in memory. All methods may be
 // called concurrently. An error of errors.Is ErrDown says nothing about what the chain did.
 type Ledger interface {
 	// Slot is the newest confirmed slot. It may step back by a few.
 	Slot(ctx context.Context) (market.Slot, error)
+	// Tip returns the newest confirmed and the newest final slot, both read at once. Final is at most Confirmed.
+	Tip(ctx context.Context) (Tip, error)
 	// Balance is the confirmed token balance of a wallet; 0 for one that never held the token.
 	Balance(ctx context.Context, owner sign.Key) (market.Amount, error)
 	// Prepare signs a transaction with as many payouts as fit, from the front, and the memo. It sends nothing.

@@ -262,6 +262,16 @@ func (l *Ledger) Slot(ctx context.Context) (market.Slot, error) {
 	return l.chain.blocks[len(l.chain.blocks)-2].slot, nil
 }
 
+// Tip implements chain.Ledger.
+func (l *Ledger) Tip(ctx context.Context) (chain.Tip, error) {
+	if err := l.lock(ctx); err != nil {
+		return chain.Tip{}, err
+	}
+	defer l.chain.mu.Unlock()
+	blocks := l.chain.blocks
+	return chain.Tip{Confirmed: blocks[len(blocks)-2].slot, Final: blocks[max(l.chain.final, 1)-1].slot}, nil // the first block is final
+}
+
 // Block is final when FinalBlocks follow it. Its hash nobody can tell before it is there, but who reads this line.
 func (l *Ledger) Block(ctx context.Context, from market.Slot) (chain.Block, error) {
 	if err := l.lock(ctx); err != nil {

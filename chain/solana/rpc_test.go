@@ -70,9 +70,12 @@ func TestDown(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	l := newLedger(t, "http://127.0.0.1:1", fake(t, map[string]string{"getSlot": "77"}))
-	if slot, err := l.Slot(t.Context()); err != nil || slot != 77 {
-		t.Errorf("second endpoint: %d, %v", slot, err)
+	up := fake(t, map[string]string{"getSlot": "77"})
+	if slot, err := newLedger(t, "http://127.0.0.1:1", up, up).Slot(t.Context()); err != nil || slot != 77 {
+		t.Errorf("two of three endpoints: %d, %v", slot, err)
+	}
+	if _, err := newLedger(t, "http://127.0.0.1:1", up).Slot(t.Context()); !errors.Is(err, chain.ErrDown) {
+		t.Errorf("one of two endpoints: %v", err)
 	}
 	if _, err := newLedger(t, fake(t, nil)).Slot(t.Context()); err == nil || errors.Is(err, chain.ErrDown) {
 		t.Errorf("an endpoint that answers no: %v", err)

@@ -103,12 +103,10 @@ func Genesis(ctx context.Context, rpcURL string) (sign.Hash, error) {
 	})
 }
 
-// Slot is the newest confirmed slot of the first endpoint that answers.
+// Slot returns the confirmed slot of Tip.
 func (l *Ledger) Slot(ctx context.Context) (market.Slot, error) {
-	return ask(ctx, l.pool, func(ctx context.Context, c *rpc.Client) (market.Slot, error) {
-		slot, err := c.GetSlot(ctx, rpc.CommitmentConfirmed)
-		return market.Slot(slot), err
-	})
+	tip, err := l.Tip(ctx)
+	return tip.Confirmed, err
 }
 
 // Balance is what the wallet's associated token account holds, confirmed; 0 when it has none.

@@ -84,6 +84,12 @@ func (l *ledger) Slot(ctx context.Context) (market.Slot, error) {
 	return low, nil
 }
 
+// Tip returns Slot twice: entries say nothing of what is final.
+func (l *ledger) Tip(ctx context.Context) (chain.Tip, error) {
+	slot, err := l.Slot(ctx)
+	return chain.Tip{Confirmed: slot, Final: slot}, err
+}
+
 // Block implements chain.Blocks: what two entries tell alike, where the ledger goes by way of them.
 func (l *ledger) Block(ctx context.Context, from market.Slot) (chain.Block, error) {
 	b, ok := l.Ledger.(chain.Blocks)

@@ -239,8 +239,9 @@ func (p *Provider) taken(r lease.Record) error {
 	return stream.Refuse("lease", fmt.Sprintf("the lease is %s: %s", r.State, r.EndReason))
 }
 
-// metered remembers the highest slot in which anything was metered here, and until when the units of a lease whose work is
-// over were sold; 0 while it is not over.
+// metered remembers the highest slot in which anything was metered here, which is at most slots.Margin past the newest final one,
+// and until when the units of a lease whose work is over were sold; 0 while it is not over. The journal has slot u64 ‖ when it was
+// written, in seconds since 1970, u64, little-endian.
 func (p *Provider) metered(slot, until market.Slot, units []market.UnitID) store.Put {
 	p.floorMu.Lock()
 	defer p.floorMu.Unlock()
@@ -248,7 +249,8 @@ func (p *Provider) metered(slot, until market.Slot, units []market.UnitID) store
 	for _, u := range units {
 		p.until[u] = max(p.until[u], until)
 	}
-	return store.Put{Kind: kindMetered, Key: "slot", Value: binary.LittleEndian.AppendUint64(nil, uint64(max(p.floor, p.ends)))}
+	b := binary.LittleEndian.AppendUint64(nil, uint64(max(p.floor, p.ends)))
+	return store.Put{Kind: kindMetered, Key: "slot", Value: binary.LittleEndian.AppendUint64(b, uint64(time.Now().Unix()))}
 }
 
 // notMetered is slot, or the first one after it in which these units are not sold already, by a lease whose work ended in
@@ -264,7 +266,7 @@ func (p *Provider) notMetered(slot market.Slot, units []market.UnitID) market.Sl
 	return slot
 }
 
-// loadMetered reads what metered wrote.
+// loadMetered reads what metered wrote, and bounds the first slot that the clock believes by it.
 func (p *Provider) loadMetered(ctx context.Context) error {
 	b, err := p.cfg.Store.Get(ctx, kindMetered, "slot")
 	switch {
@@ -272,9 +274,12 @@ func (p *Provider) loadMetered(ctx context.Context) error {
 		return nil
 	case err != nil:
 		return fmt.Errorf("reading the last metered slot: %w", err)
-	case len(b) != 8:
+	case len(b) != 16:
 		return fmt.Errorf("reading the last metered slot: %d bytes", len(b))
 	}
 	p.floor = market.Slot(binary.LittleEndian.Uint64(b))
+	if p.cfg.Slots != nil {
+		p.cfg.Slots.Reached(p.floor, time.Unix(int64(binary.LittleEndian.Uint64(b[8:])), 0))
+	}
 	return nil
 }

@@ -1,7 +1,10 @@
-// Package slots keeps a peer's view of the chain's current slot. Leases,
-// receipts and vouchers count slots, and a peer must be able to say which slot
-// it is while the chain is out of reach: between two observations the clock
-// goes on at the network's nominal slot time, and it never goes back.
+// Package slots keeps a peer's view of the chain's current slot. Leases, receipts and vouchers count slots, so a peer must be
+// able to tell the slot while the chain is out of reach: between two observations the clock goes on at the network's nominal
+// slot time. It never goes back, and a peer journals what it tells; so three bounds hold:
+//
+//   - the clock is at most Margin ahead of the newest final slot: it stops while the chain is halted or out of reach;
+//   - an observation is refused when it is ahead of the last one by more than twice the time since then and Margin;
+//   - an observation whose final slot is older than one before it changes nothing.
 package slots
 
 import (
@@ -12,16 +15,25 @@ import (
 	"sync"
 	"time"
 
+	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 )
 
-// ErrUnknown says that the chain has not been seen yet, so that no slot can be
-// told and nothing may be leased.
-var ErrUnknown = errors.New("the current slot is unknown: the chain has not answered yet")
+// Margin is how far the clock may be ahead of the newest final slot, and an observation ahead of the time that passed.
+const Margin = 5 * time.Minute
 
-// Source tells the current slot of the chain. chain.Ledger is one.
+var (
+	// ErrUnknown says that the chain has not been seen yet, so that no slot can be told and nothing may be leased.
+	ErrUnknown = errors.New("the current slot is unknown: the chain has not answered yet")
+	// ErrAhead says that the chain's endpoints told a slot that it cannot have reached.
+	ErrAhead = errors.New("the chain's endpoints tell a slot that it cannot have reached yet")
+	// ErrBehind says that the chain's endpoints told a final slot far below one that they told before.
+	ErrBehind = errors.New("the chain's endpoints tell a final slot far below the one that they told before")
+)
+
+// Source tells how far the chain is. chain.Ledger is one.
 type Source interface {
-	Slot(ctx context.Context) (market.Slot, error)
+	Tip(ctx context.Context) (chain.Tip, error)
 }
 
 // Clock interpolates the slot between observations of its source. It may be
@@ -33,8 +45,10 @@ type Clock struct {
 	log    *slog.Logger
 
 	mu    sync.Mutex
-	seen  market.Slot // at
+	seen  chain.Tip // at
 	at    time.Time
+	past  market.Slot // an observation was at most this
+	since time.Time   // then; zero: never
 	last  market.Slot // highest slot told so far
 	fails int
 }
@@ -45,6 +59,16 @@ func New(source Source, slotMillis uint64, every time.Duration, log *slog.Logger
 	return &Clock{source: source, slot: time.Duration(slotMillis) * time.Millisecond, every: every, log: log}
 }
 
+// Reached tells a clock that has observed nothing yet that the chain had not passed slot s at the time at, as an earlier process
+// noted. It bounds the first observation. A time to come, which a wrong system clock wrote, is ignored.
+func (c *Clock) Reached(s market.Slot, at time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.since.IsZero() && !at.After(time.Now()) {
+		c.past, c.since = s, at
+	}
+}
+
 // Now returns the slot at the time now, or ErrUnknown.
 func (c *Clock) Now(now time.Time) (market.Slot, error) {
 	c.mu.Lock()
@@ -52,13 +76,15 @@ func (c *Clock) Now(now time.Time) (market.Slot, error) {
 	if c.at.IsZero() {
 		return 0, ErrUnknown
 	}
-	s := c.seen
+	s := c.seen.Confirmed
 	if d := now.Sub(c.at); d > 0 {
 		s += market.Slot(d / c.slot)
 	}
-	c.last = max(c.last, s)
+	c.last = max(c.last, min(s, c.seen.Final+c.margin()))
 	return c.last, nil
 }
+
+func (c *Clock) margin() market.Slot { return market.Slot(Margin / c.slot) }
 
 // Until returns how long it takes from now until slot s begins at the nominal
 // slot time; 0 when it has begun or nothing is known.
@@ -73,26 +99,48 @@ func (c *Clock) Until(now time.Time, s market.Slot) time.Duration {
 // Sync asks the source once.
 func (c *Clock) Sync(ctx context.Context) error {
 	start := time.Now()
-	s, err := c.source.Slot(ctx)
+	tip, err := c.source.Tip(ctx)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if err == nil {
+		// The answer was true somewhere between question and answer.
+		err = c.observe(tip, start.Add(time.Since(start)/2))
+	}
 	if err != nil {
 		if c.fails++; c.fails == 1 {
-			c.log.Warn("chain does not answer; going on by the nominal slot time", "err", err)
+			c.log.Warn("chain does not tell its slot; going on by the nominal slot time for a while", "most", Margin, "err", err)
 		}
 		return fmt.Errorf("asking the chain for its slot: %w", err)
 	}
 	if c.fails > 0 {
-		c.log.Info("chain answers again", "missed", c.fails)
+		c.log.Info("chain tells its slot again", "missed", c.fails)
 	}
 	c.fails = 0
-	// The answer was true somewhere between question and answer.
-	now := time.Now()
-	c.seen, c.at = s, start.Add(now.Sub(start)/2)
 	return nil
 }
 
-// Reachable says whether the source answered when it was last asked.
+// observe takes what the source told at a time. c.mu is held.
+func (c *Clock) observe(tip chain.Tip, at time.Time) error {
+	tip.Final = min(tip.Final, tip.Confirmed)
+	if !c.since.IsZero() {
+		// The monotonic clock stands still while a machine sleeps, the other one may be set back.
+		passed := max(at.Sub(c.since), at.Round(0).Sub(c.since.Round(0)), 0)
+		if most := c.past + market.Slot(2*(passed/c.slot)) + c.margin(); tip.Confirmed > most {
+			return fmt.Errorf("slot %d, %v after slot %d: %w", tip.Confirmed, passed.Round(time.Second), c.past, ErrAhead)
+		}
+	}
+	switch {
+	case tip.Final+c.margin() < c.seen.Final:
+		return fmt.Errorf("slot %d, before it %d: %w", tip.Final, c.seen.Final, ErrBehind)
+	case tip.Final < c.seen.Final: // another server, a few blocks behind
+		return nil
+	}
+	c.seen, c.at = tip, at
+	c.past, c.since = tip.Confirmed, at
+	return nil
+}
+
+// Reachable reports whether the source told a slot that could be believed when it was last asked.
 func (c *Clock) Reachable() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,6 +14,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/multiformats/go-multihash"
 
+	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/nodepb"
@@ -181,8 +182,9 @@ func (p *paying) handed() Lease {
 // clock tells the slot by the time since it began.
 type clock struct{ began time.Time }
 
-func (c clock) Slot(context.Context) (market.Slot, error) {
-	return firstSlot + market.Slot(time.Since(c.began)/(100*time.Millisecond)), nil
+func (c clock) Tip(context.Context) (chain.Tip, error) {
+	now := firstSlot + market.Slot(time.Since(c.began)/(100*time.Millisecond))
+	return chain.Tip{Confirmed: now, Final: now}, nil
 }
 
 // world is an owner, host 0, its guardians, the hosts after it, and what becomes of them.
@@ -316,8 +318,8 @@ func (w *world) engagement() Engagement {
 }
 
 func (w *world) now() market.Slot {
-	s, _ := w.clock.Slot(w.t.Context())
-	return s
+	tip, _ := w.clock.Tip(w.t.Context())
+	return tip.Confirmed
 }
 
 // supervising waits until a guardian supervises under an epoch after one, and gives its host and what it took up.
