@@ -163,7 +163,6 @@ func TestMembersLeave(t *testing.T) {
 		"second":  func(r *nodepb.AuditRequest) bool { return r.GetSecond() != nil },
 		"arrived": func(r *nodepb.AuditRequest) bool { return r.GetArrived() != nil },
 		"third":   func(r *nodepb.AuditRequest) bool { return r.GetThird() != nil },
-		"rapid":   func(r *nodepb.AuditRequest) bool { return r.GetRapid() != nil },
 		"show":    func(r *nodepb.AuditRequest) bool { return r.GetShow() != nil },
 	}
 	for name, at := range steps {
@@ -246,17 +245,6 @@ func TestFaults(t *testing.T) {
 	}
 	if len(w.lies) != 0 {
 		t.Errorf("a fault is called a lie: %v", w.lies)
-	}
-	// Rapid rounds are answered by the device itself.
-	w.window++
-	us = units(1)
-	us[0].Device = tampering{Device: us[0].Device, walk: func(ends []uint64) {
-		if len(ends) == 1 {
-			ends[0]++
-		}
-	}}
-	if results, err = w.prover().Audit(t.Context(), us); err != nil || !errors.Is(results[0].Err, ErrNotPassed) {
-		t.Errorf("%v, %v", results, err)
 	}
 }
 
@@ -474,25 +462,6 @@ func TestRefused(t *testing.T) {
 			}
 			return r.GetArrived() != nil
 		}, CodeMembers},
-		"a round that is not due": {func(r *nodepb.AuditRequest) bool {
-			if x := r.GetRapid(); x != nil {
-				x.Round = 5
-			}
-			return r.GetRapid() != nil
-		}, CodeOrder},
-		"a round of no unit": {func(r *nodepb.AuditRequest) bool {
-			if x := r.GetRapid(); x != nil {
-				x.Ping, x.Unit = false, 1<<31
-			}
-			return r.GetRapid() != nil
-		}, "malformed"},
-		"shown before the rounds": {func(r *nodepb.AuditRequest) bool {
-			if r.GetRapid() == nil {
-				return false
-			}
-			r.Step = &nodepb.AuditRequest_Show_{Show: &nodepb.AuditRequest_Show{}}
-			return true
-		}, CodeOrder},
 		"nothing shown": {func(r *nodepb.AuditRequest) bool {
 			if x := r.GetShow(); x != nil {
 				x.Openings = nil

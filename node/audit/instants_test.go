@@ -74,7 +74,6 @@ func TestLaterAttemptsAreOfWhoWorked(t *testing.T) {
 		"second":  func(r *nodepb.AuditRequest) bool { return r.GetSecond() != nil },
 		"arrived": func(r *nodepb.AuditRequest) bool { return r.GetArrived() != nil },
 		"third":   func(r *nodepb.AuditRequest) bool { return r.GetThird() != nil },
-		"rapid":   func(r *nodepb.AuditRequest) bool { return r.GetRapid() != nil },
 		"show":    func(r *nodepb.AuditRequest) bool { return r.GetShow() != nil },
 	}
 	for name, step := range steps {

@@ -1,9 +1,7 @@
 package audit
 
 import (
-	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/starling-network/starling/market/sign"
@@ -26,8 +24,6 @@ func (m *Member) show(a *attempt, r *nodepb.AuditRequest_Show) (*nodepb.AuditRep
 		return u.verdict, nil
 	case a.asked[2].IsZero():
 		return nil, refuse(CodeOrder, "the third nonce was not given")
-	case a.ping.next <= Pings || u.rapid.next <= Rounds:
-		return nil, refuse(CodeOrder, "%d pings and %d rapid rounds of unit %d are not done", Pings, Rounds, r.Unit)
 	case len(r.Signature) != sign.SignatureSize:
 		return nil, malformed("signature of %d bytes", len(r.Signature))
 	}
@@ -53,7 +49,6 @@ func (m *Member) show(a *attempt, r *nodepb.AuditRequest_Show) (*nodepb.AuditRep
 	v := audit.Verdict{
 		Member: m.cfg.Key.Key(), Answer: shown.Answer, Openings: shown.Openings, Nonces: a.nonces, Slot: a.slot,
 		Product: micros(u.product), Walk: micros(u.walk),
-		RoundTrip: uint32(min(micros(a.ping.best), math.MaxUint32)), Rapid: uint32(min(micros(u.rapid.best), math.MaxUint32)),
 	}
 	found := ""
 	v.Outcome, err = m.judge(a, u, shown, opened, walked)
@@ -102,8 +97,6 @@ func (m *Member) judge(a *attempt, u *unit, shown audit.Shown, opened challenge.
 		return audit.Wrong, err
 	}
 	switch {
-	case u.rapid.wrong:
-		return audit.Wrong, errors.New("a rapid round ended elsewhere")
 	case u.product > u.ProductLimit:
 		return audit.Late, fmt.Errorf("the products took %s, %s are allowed", u.product.Round(time.Millisecond), u.ProductLimit)
 	case a.asked[1].Sub(a.asked[0]) > u.SecondLimit:

@@ -3,7 +3,6 @@ package audit
 import (
 	"context"
 	"crypto/rand"
-	"encoding/binary"
 	"log/slog"
 	"slices"
 	"sync"
@@ -20,12 +19,6 @@ import (
 const (
 	// MaxUnits is how many units of a provider are audited at once.
 	MaxUnits = 64
-	// Pings is how often the way to a provider is measured.
-	Pings = 8
-	// Rounds is how many rapid rounds each unit answers.
-	Rounds = audit.RapidRounds
-	// rapidSteps is how far the one walker of a rapid round goes.
-	rapidSteps = 8
 	// maxAttempts bounds the attempts that are remembered; older windows' go first.
 	maxAttempts = 4096
 )
@@ -123,12 +116,6 @@ type attempt struct {
 	nonces [3]audit.Nonce
 	given  [3][]audit.Given // from the second step on
 	asked  [3]time.Time     // when each nonce was given; zero: not yet
-
-	ping struct {
-		next uint32
-		at   time.Time
-		best time.Duration
-	}
 }
 
 type unit struct {
@@ -142,15 +129,8 @@ type unit struct {
 	dataset       sign.Hash
 	answer        *audit.Answer
 	answerSig     sign.Signature
-	rapid         struct {
-		next  uint32
-		nonce audit.Nonce
-		at    time.Time
-		best  time.Duration
-		wrong bool
-	}
-	verdict *nodepb.AuditReply
-	worked  bool // all that it showed was right, and in time
+	verdict       *nodepb.AuditReply
+	worked        bool // all that it showed was right, and in time
 }
 
 // NewMember makes a member that has judged nothing yet.
@@ -192,8 +172,6 @@ func (m *Member) Answer(ctx context.Context, from sign.Key, req *nodepb.AuditReq
 		return m.arrived(a, now, s.Arrived)
 	case *nodepb.AuditRequest_Third_:
 		return m.third(a)
-	case *nodepb.AuditRequest_Rapid_:
-		return m.rapid(a, now, s.Rapid)
 	case *nodepb.AuditRequest_Show_:
 		return m.show(a, s.Show)
 	}
@@ -501,53 +479,3 @@ func (m *Member) third(a *attempt) (*nodepb.AuditReply, error) {
 	}
 	return m.give(a, 2), nil
 }
-
-// rapid measures the way to the peer, by pings, and to its units, by rounds that the unit must answer itself.
-func (m *Member) rapid(a *attempt, now time.Time, r *nodepb.AuditRequest_Rapid) (*nodepb.AuditReply, error) {
-	if a.asked[2].IsZero() {
-		return nil, refuse(CodeOrder, "the third nonce was not given")
-	}
-	if r.Ping {
-		p := &a.ping
-		if r.Round != p.next || r.Round > Pings {
-			return nil, refuse(CodeOrder, "ping %d, %d is due", r.Round, p.next)
-		}
-		if took := now.Sub(p.at); p.next > 0 && (p.next == 1 || took < p.best) {
-			p.best = took
-		}
-		p.next++
-		p.at = m.cfg.Now()
-		return &nodepb.AuditReply{}, nil
-	}
-	u, err := a.unit(r.Unit)
-	if err != nil {
-		return nil, err
-	}
-	p := &u.rapid
-	if r.Round != p.next || r.Round > Rounds {
-		return nil, refuse(CodeOrder, "round %d of unit %d, %d is due", r.Round, r.Unit, p.next)
-	}
-	if took := now.Sub(p.at); p.next > 0 {
-		if p.next == 1 || took < p.best {
-			p.best = took
-		}
-		set := challenge.NewDataset(u.dataset, u.Asked.Walk.Work)
-		p.wrong = p.wrong || challenge.Go(Short(u.Asked.Walk), RapidKey(p.nonce), 0, set.Cell) != r.State
-	}
-	if _, err := rand.Read(p.nonce[:]); err != nil {
-		return nil, err
-	}
-	p.next++
-	nonce := p.nonce
-	p.at = m.cfg.Now()
-	return &nodepb.AuditReply{Nonce: nonce[:]}, nil
-}
-
-// Short is the walk of a rapid round.
-func Short(w challenge.Walk) challenge.Walk {
-	w.Walkers, w.Steps = 1, rapidSteps
-	return w
-}
-
-// RapidKey is the walk key of a rapid round's nonce.
-func RapidKey(n audit.Nonce) uint64 { return binary.LittleEndian.Uint64(n[:]) }

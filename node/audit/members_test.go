@@ -41,7 +41,6 @@ func TestOneMemberVoidsNothing(t *testing.T) {
 		"begin":  func(r *nodepb.AuditRequest) bool { return r.GetBegin() != nil },
 		"second": func(r *nodepb.AuditRequest) bool { return r.GetSecond() != nil },
 		"third":  func(r *nodepb.AuditRequest) bool { return r.GetThird() != nil },
-		"rapid":  func(r *nodepb.AuditRequest) bool { return r.GetRapid() != nil && !r.GetRapid().Ping },
 		"show":   func(r *nodepb.AuditRequest) bool { return r.GetShow() != nil },
 	}
 	type spoil = func(w *world, by sign.Signer, r *nodepb.AuditReply)
@@ -55,7 +54,6 @@ func TestOneMemberVoidsNothing(t *testing.T) {
 		"another second nonce":            {"second", nonce(func(n []byte) []byte { n = slices.Clone(n); n[0]++; return n })},
 		"no third nonce":                  {"third", nonce(func([]byte) []byte { return nil })},
 		"another third nonce":             {"third", nonce(func(n []byte) []byte { n = slices.Clone(n); n[0]++; return n })},
-		"no nonce of a rapid round":       {"rapid", nonce(func([]byte) []byte { return nil })},
 		"no verdict":                      {"show", func(_ *world, _ sign.Signer, r *nodepb.AuditReply) { r.Verdict = nil }},
 		"a verdict cut off":               {"show", func(_ *world, _ sign.Signer, r *nodepb.AuditReply) { r.Verdict = r.Verdict[:100] }},
 		"a verdict of no outcome":         {"show", verdict(func(v *audit.Verdict) { v.Outcome = 0 })},

@@ -234,9 +234,6 @@ func (s *session) play(ctx context.Context) ([]Result, error) {
 	if err := s.nonces(ctx, 2, third); err != nil {
 		return nil, err
 	}
-	if err := s.rapid(ctx); err != nil {
-		return nil, err
-	}
 	return s.show(ctx)
 }
 
@@ -332,65 +329,6 @@ func (s *session) walk(ctx context.Context, u *running) error {
 		Unit: s.place(u), Answer: answer[:], Signature: u.sig[:], Second: givenToPB(s.given[1]),
 	}}
 	return s.each(ctx, req, nil)
-}
-
-// rapid answers the pings of all members and then the rapid rounds of each unit, one after the other.
-func (s *session) rapid(ctx context.Context) error {
-	g, gctx := errgroup.WithContext(ctx)
-	for _, m := range s.stayed() {
-		g.Go(func() error {
-			err := s.rounds(gctx, m)
-			var own *deviceError
-			if errors.As(err, &own) || err == nil || gctx.Err() != nil {
-				return err
-			}
-			s.leaves(m, err)
-			return nil
-		})
-	}
-	if err := g.Wait(); err != nil {
-		return err
-	}
-	return s.enough(ctx)
-}
-
-// deviceError is a failure of this peer's own hardware in the middle of a talk with a member.
-type deviceError struct{ error }
-
-func (e *deviceError) Unwrap() error { return e.error }
-
-func (s *session) rounds(ctx context.Context, m sign.Key) error {
-	ask := func(r *nodepb.AuditRequest_Rapid) (*nodepb.AuditReply, error) {
-		req := s.request()
-		req.Step = &nodepb.AuditRequest_Rapid_{Rapid: r}
-		return s.p.cfg.Call(ctx, m, req)
-	}
-	for i := range uint32(Pings + 1) {
-		if _, err := ask(&nodepb.AuditRequest_Rapid{Round: i, Ping: true}); err != nil {
-			return err
-		}
-	}
-	for i, u := range s.units {
-		var state uint64
-		for round := range uint32(Rounds + 1) {
-			r, err := ask(&nodepb.AuditRequest_Rapid{Round: round, Unit: uint32(i), State: state})
-			if err != nil {
-				return err
-			}
-			if len(r.Nonce) != audit.NonceSize {
-				return fmt.Errorf("a nonce of %d bytes", len(r.Nonce))
-			}
-			if round == Rounds {
-				break
-			}
-			end, err := u.Device.Walk(ctx, RapidKey(audit.Nonce(r.Nonce)), u.dataset, Short(u.Walk))
-			if err != nil {
-				return &deviceError{err}
-			}
-			state = end[0]
-		}
-	}
-	return nil
 }
 
 // show opens what was drawn and takes the verdicts. The error of an attempt that a member left comes with results, without records.

@@ -112,9 +112,6 @@ func stepsDue(member sign.Key, r *nodepb.AuditRequest) (due string, bad []badSte
 	thirdEarly := instead("the third nonce before all answers", CodeOrder, func(r *nodepb.AuditRequest) {
 		r.Step = &nodepb.AuditRequest_Third_{Third: &nodepb.AuditRequest_Third{}}
 	})
-	rapidEarly := instead("a ping before the third nonce", CodeOrder, func(r *nodepb.AuditRequest) {
-		r.Step = &nodepb.AuditRequest_Rapid_{Rapid: &nodepb.AuditRequest_Rapid{Ping: true}}
-	})
 	showEarly := instead("shown before it is due", CodeOrder, func(r *nodepb.AuditRequest) {
 		r.Step = &nodepb.AuditRequest_Show_{Show: &nodepb.AuditRequest_Show{}}
 	})
@@ -129,7 +126,7 @@ func stepsDue(member sign.Key, r *nodepb.AuditRequest) (due string, bad []badSte
 	case r.GetBegin() != nil:
 		return "begin", beginsRefused()
 	case r.GetRoot() != nil:
-		return "root", append(early, arrivedEarly, thirdEarly, rapidEarly, showEarly,
+		return "root", append(early, arrivedEarly, thirdEarly, showEarly,
 			root("the root of no unit", codeMalformed, func(x *nodepb.AuditRequest_Root) { x.Unit = 2 }),
 			root("the root of the last number", codeMalformed, func(x *nodepb.AuditRequest_Root) { x.Unit = math.MaxUint32 }),
 			root("no root", codeMalformed, func(x *nodepb.AuditRequest_Root) { x.Root = nil }),
@@ -139,14 +136,14 @@ func stepsDue(member sign.Key, r *nodepb.AuditRequest) (due string, bad []badSte
 				r.Step = &nodepb.AuditRequest_Second_{Second: &nodepb.AuditRequest_Second{}}
 			}))
 	case r.GetSecond() != nil:
-		return "second", slices.Concat(early, []badStep{arrivedEarly, thirdEarly, rapidEarly, showEarly},
+		return "second", slices.Concat(early, []badStep{arrivedEarly, thirdEarly, showEarly},
 			[]badStep{root("another root", CodeOrder, func(*nodepb.AuditRequest_Root) {})},
 			lists(func(r *nodepb.AuditRequest) *[]*nodepb.AuditRequest_Given { return &r.GetSecond().First }, own))
 	case r.GetArrived() != nil:
-		return "arrived", slices.Concat(early, []badStep{thirdEarly, rapidEarly, showEarly}, answersRefused(),
+		return "arrived", slices.Concat(early, []badStep{thirdEarly, showEarly}, answersRefused(),
 			lists(func(r *nodepb.AuditRequest) *[]*nodepb.AuditRequest_Given { return &r.GetArrived().Second }, own))
 	case r.GetThird() != nil:
-		return "third", append(early, rapidEarly, showEarly,
+		return "third", append(early, showEarly,
 			instead("somebody's first nonce changed", CodeMembers, func(r *nodepb.AuditRequest) {
 				x := &nodepb.AuditRequest_Second{}
 				for range 5 {
@@ -154,24 +151,11 @@ func stepsDue(member sign.Key, r *nodepb.AuditRequest) (due string, bad []badSte
 				}
 				r.Step = &nodepb.AuditRequest_Second_{Second: x}
 			}))
-	case r.GetRapid().GetPing() && r.GetRapid().Round == 1:
-		return "ping", append(early, showEarly, rapids("a ping twice", CodeOrder, func(x *nodepb.AuditRequest_Rapid) { x.Round = 0 }),
-			rapids("a ping left out", CodeOrder, func(x *nodepb.AuditRequest_Rapid) { x.Round = 2 }),
-			rapids("a ping too many", CodeOrder, func(x *nodepb.AuditRequest_Rapid) { x.Round = Pings + 1 }))
-	case r.GetRapid() != nil && r.GetRapid().Round == 3 && !r.GetRapid().Ping:
-		return "rapid", append(early, showEarly, rapids("a round twice", CodeOrder, func(x *nodepb.AuditRequest_Rapid) { x.Round = 2 }),
-			rapids("a round left out", CodeOrder, func(x *nodepb.AuditRequest_Rapid) { x.Round = 4 }),
-			rapids("the last round there is", CodeOrder, func(x *nodepb.AuditRequest_Rapid) { x.Round = math.MaxUint32 }),
-			rapids("a round of no unit", codeMalformed, func(x *nodepb.AuditRequest_Rapid) { x.Unit = 2 }))
 	case r.GetShow() != nil:
 		return "show", slices.Concat(early, showsRefused(),
 			lists(func(r *nodepb.AuditRequest) *[]*nodepb.AuditRequest_Given { return &r.GetShow().Third }, own))
 	}
 	return "", nil
-}
-
-func rapids(name, want string, change func(x *nodepb.AuditRequest_Rapid)) badStep {
-	return instead(name, want, func(r *nodepb.AuditRequest) { change(r.GetRapid()) })
 }
 
 func beginsRefused() []badStep {
@@ -369,7 +353,7 @@ func TestEveryWrongStepIsRefused(t *testing.T) {
 	if err != nil || results[0].Err != nil || results[1].Err != nil {
 		t.Fatal("what was refused changed the audit: ", err, errs(results))
 	}
-	for _, due := range []string{"begin", "root", "second", "arrived", "third", "ping", "rapid", "show"} {
+	for _, due := range []string{"begin", "root", "second", "arrived", "third", "show"} {
 		if seen[due] < 9*audit.Committee {
 			t.Errorf("step %s was asked wrong %d times", due, seen[due])
 		}

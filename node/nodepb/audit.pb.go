@@ -37,7 +37,6 @@ type AuditRequest struct {
 	//	*AuditRequest_Second_
 	//	*AuditRequest_Arrived_
 	//	*AuditRequest_Third_
-	//	*AuditRequest_Rapid_
 	//	*AuditRequest_Show_
 	//	*AuditRequest_Commit_
 	//	*AuditRequest_Reveal_
@@ -143,15 +142,6 @@ func (x *AuditRequest) GetThird() *AuditRequest_Third {
 	return nil
 }
 
-func (x *AuditRequest) GetRapid() *AuditRequest_Rapid {
-	if x != nil {
-		if x, ok := x.Step.(*AuditRequest_Rapid_); ok {
-			return x.Rapid
-		}
-	}
-	return nil
-}
-
 func (x *AuditRequest) GetShow() *AuditRequest_Show {
 	if x != nil {
 		if x, ok := x.Step.(*AuditRequest_Show_); ok {
@@ -212,10 +202,6 @@ type AuditRequest_Third_ struct {
 	Third *AuditRequest_Third `protobuf:"bytes,7,opt,name=third,proto3,oneof"`
 }
 
-type AuditRequest_Rapid_ struct {
-	Rapid *AuditRequest_Rapid `protobuf:"bytes,8,opt,name=rapid,proto3,oneof"`
-}
-
 type AuditRequest_Show_ struct {
 	Show *AuditRequest_Show `protobuf:"bytes,9,opt,name=show,proto3,oneof"`
 }
@@ -242,8 +228,6 @@ func (*AuditRequest_Arrived_) isAuditRequest_Step() {}
 
 func (*AuditRequest_Third_) isAuditRequest_Step() {}
 
-func (*AuditRequest_Rapid_) isAuditRequest_Step() {}
-
 func (*AuditRequest_Show_) isAuditRequest_Step() {}
 
 func (*AuditRequest_Commit_) isAuditRequest_Step() {}
@@ -255,7 +239,7 @@ func (*AuditRequest_Line_) isAuditRequest_Step() {}
 // AuditReply answers one step.
 type AuditReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Nonce         []byte                 `protobuf:"bytes,1,opt,name=nonce,proto3" json:"nonce,omitempty"`           // 16, to begin, second, third, rapid and reveal
+	Nonce         []byte                 `protobuf:"bytes,1,opt,name=nonce,proto3" json:"nonce,omitempty"`           // 16, to begin, second, third and reveal
 	Verdict       []byte                 `protobuf:"bytes,2,opt,name=verdict,proto3" json:"verdict,omitempty"`       // 184, to show
 	Signature     []byte                 `protobuf:"bytes,3,opt,name=signature,proto3" json:"signature,omitempty"`   // 64, over it; to reveal over audit.Reveal
 	Found         string                 `protobuf:"bytes,4,opt,name=found,proto3" json:"found,omitempty"`           // what is wrong with what was shown, for a person; at most 256 bytes
@@ -1256,76 +1240,6 @@ func (*AuditRequest_Third) Descriptor() ([]byte, []int) {
 	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 10}
 }
 
-// Rapid is a round of a unit's rapid rounds: where the walker of the round before arrived. The first has none, and is
-// answered by the first walk's seed; a ping has no unit and is answered at once.
-type AuditRequest_Rapid struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Round         uint32                 `protobuf:"varint,1,opt,name=round,proto3" json:"round,omitempty"` // from 0
-	Ping          bool                   `protobuf:"varint,2,opt,name=ping,proto3" json:"ping,omitempty"`
-	Unit          uint32                 `protobuf:"varint,3,opt,name=unit,proto3" json:"unit,omitempty"`
-	State         uint64                 `protobuf:"varint,4,opt,name=state,proto3" json:"state,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *AuditRequest_Rapid) Reset() {
-	*x = AuditRequest_Rapid{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[17]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *AuditRequest_Rapid) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*AuditRequest_Rapid) ProtoMessage() {}
-
-func (x *AuditRequest_Rapid) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[17]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use AuditRequest_Rapid.ProtoReflect.Descriptor instead.
-func (*AuditRequest_Rapid) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 11}
-}
-
-func (x *AuditRequest_Rapid) GetRound() uint32 {
-	if x != nil {
-		return x.Round
-	}
-	return 0
-}
-
-func (x *AuditRequest_Rapid) GetPing() bool {
-	if x != nil {
-		return x.Ping
-	}
-	return false
-}
-
-func (x *AuditRequest_Rapid) GetUnit() uint32 {
-	if x != nil {
-		return x.Unit
-	}
-	return 0
-}
-
-func (x *AuditRequest_Rapid) GetState() uint64 {
-	if x != nil {
-		return x.State
-	}
-	return 0
-}
-
 // Show opens what was drawn of a unit. Answered by the verdict.
 type AuditRequest_Show struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1340,7 +1254,7 @@ type AuditRequest_Show struct {
 
 func (x *AuditRequest_Show) Reset() {
 	*x = AuditRequest_Show{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[18]
+	mi := &file_node_nodepb_audit_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1352,7 +1266,7 @@ func (x *AuditRequest_Show) String() string {
 func (*AuditRequest_Show) ProtoMessage() {}
 
 func (x *AuditRequest_Show) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[18]
+	mi := &file_node_nodepb_audit_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1365,7 +1279,7 @@ func (x *AuditRequest_Show) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest_Show.ProtoReflect.Descriptor instead.
 func (*AuditRequest_Show) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 12}
+	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 11}
 }
 
 func (x *AuditRequest_Show) GetUnit() uint32 {
@@ -1407,7 +1321,7 @@ var File_node_nodepb_audit_proto protoreflect.FileDescriptor
 
 const file_node_nodepb_audit_proto_rawDesc = "" +
 	"\n" +
-	"\x17node/nodepb/audit.proto\x12\x10starling.node.v1\"\xf8\x0e\n" +
+	"\x17node/nodepb/audit.proto\x12\x10starling.node.v1\"\xe3\r\n" +
 	"\fAuditRequest\x12\x16\n" +
 	"\x06window\x18\x01 \x01(\x04R\x06window\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12<\n" +
@@ -1415,8 +1329,7 @@ const file_node_nodepb_audit_proto_rawDesc = "" +
 	"\x04root\x18\x04 \x01(\v2#.starling.node.v1.AuditRequest.RootH\x00R\x04root\x12?\n" +
 	"\x06second\x18\x05 \x01(\v2%.starling.node.v1.AuditRequest.SecondH\x00R\x06second\x12B\n" +
 	"\aarrived\x18\x06 \x01(\v2&.starling.node.v1.AuditRequest.ArrivedH\x00R\aarrived\x12<\n" +
-	"\x05third\x18\a \x01(\v2$.starling.node.v1.AuditRequest.ThirdH\x00R\x05third\x12<\n" +
-	"\x05rapid\x18\b \x01(\v2$.starling.node.v1.AuditRequest.RapidH\x00R\x05rapid\x129\n" +
+	"\x05third\x18\a \x01(\v2$.starling.node.v1.AuditRequest.ThirdH\x00R\x05third\x129\n" +
 	"\x04show\x18\t \x01(\v2#.starling.node.v1.AuditRequest.ShowH\x00R\x04show\x12?\n" +
 	"\x06commit\x18\n" +
 	" \x01(\v2%.starling.node.v1.AuditRequest.CommitH\x00R\x06commit\x12?\n" +
@@ -1463,19 +1376,14 @@ const file_node_nodepb_audit_proto_rawDesc = "" +
 	"\x06answer\x18\x02 \x01(\fR\x06answer\x12\x1c\n" +
 	"\tsignature\x18\x03 \x01(\fR\tsignature\x12<\n" +
 	"\x06second\x18\x04 \x03(\v2$.starling.node.v1.AuditRequest.GivenR\x06second\x1a\a\n" +
-	"\x05Third\x1a[\n" +
-	"\x05Rapid\x12\x14\n" +
-	"\x05round\x18\x01 \x01(\rR\x05round\x12\x12\n" +
-	"\x04ping\x18\x02 \x01(\bR\x04ping\x12\x12\n" +
-	"\x04unit\x18\x03 \x01(\rR\x04unit\x12\x14\n" +
-	"\x05state\x18\x04 \x01(\x04R\x05state\x1a\xa6\x01\n" +
+	"\x05Third\x1a\xa6\x01\n" +
 	"\x04Show\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\rR\x04unit\x12\x1a\n" +
 	"\bopenings\x18\x02 \x01(\fR\bopenings\x12\x1c\n" +
 	"\tsignature\x18\x03 \x01(\fR\tsignature\x12:\n" +
 	"\x05third\x18\x04 \x03(\v2$.starling.node.v1.AuditRequest.GivenR\x05third\x12\x14\n" +
 	"\x05shown\x18\x05 \x01(\fR\x05shownB\x06\n" +
-	"\x04step\"\x90\x01\n" +
+	"\x04stepJ\x04\b\b\x10\t\"\x90\x01\n" +
 	"\n" +
 	"AuditReply\x12\x14\n" +
 	"\x05nonce\x18\x01 \x01(\fR\x05nonce\x12\x18\n" +
@@ -1520,7 +1428,7 @@ func file_node_nodepb_audit_proto_rawDescGZIP() []byte {
 	return file_node_nodepb_audit_proto_rawDescData
 }
 
-var file_node_nodepb_audit_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_node_nodepb_audit_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_node_nodepb_audit_proto_goTypes = []any{
 	(*AuditRequest)(nil),            // 0: starling.node.v1.AuditRequest
 	(*AuditReply)(nil),              // 1: starling.node.v1.AuditReply
@@ -1539,8 +1447,7 @@ var file_node_nodepb_audit_proto_goTypes = []any{
 	(*AuditRequest_Given)(nil),      // 14: starling.node.v1.AuditRequest.Given
 	(*AuditRequest_Arrived)(nil),    // 15: starling.node.v1.AuditRequest.Arrived
 	(*AuditRequest_Third)(nil),      // 16: starling.node.v1.AuditRequest.Third
-	(*AuditRequest_Rapid)(nil),      // 17: starling.node.v1.AuditRequest.Rapid
-	(*AuditRequest_Show)(nil),       // 18: starling.node.v1.AuditRequest.Show
+	(*AuditRequest_Show)(nil),       // 17: starling.node.v1.AuditRequest.Show
 }
 var file_node_nodepb_audit_proto_depIdxs = []int32{
 	10, // 0: starling.node.v1.AuditRequest.begin:type_name -> starling.node.v1.AuditRequest.Begin
@@ -1548,24 +1455,23 @@ var file_node_nodepb_audit_proto_depIdxs = []int32{
 	13, // 2: starling.node.v1.AuditRequest.second:type_name -> starling.node.v1.AuditRequest.Second
 	15, // 3: starling.node.v1.AuditRequest.arrived:type_name -> starling.node.v1.AuditRequest.Arrived
 	16, // 4: starling.node.v1.AuditRequest.third:type_name -> starling.node.v1.AuditRequest.Third
-	17, // 5: starling.node.v1.AuditRequest.rapid:type_name -> starling.node.v1.AuditRequest.Rapid
-	18, // 6: starling.node.v1.AuditRequest.show:type_name -> starling.node.v1.AuditRequest.Show
-	7,  // 7: starling.node.v1.AuditRequest.commit:type_name -> starling.node.v1.AuditRequest.Commit
-	8,  // 8: starling.node.v1.AuditRequest.reveal:type_name -> starling.node.v1.AuditRequest.Reveal
-	6,  // 9: starling.node.v1.AuditRequest.line:type_name -> starling.node.v1.AuditRequest.Line
-	4,  // 10: starling.node.v1.RecordReply.has:type_name -> starling.node.v1.Has
-	5,  // 11: starling.node.v1.RecordReply.beside:type_name -> starling.node.v1.Beside
-	4,  // 12: starling.node.v1.Beside.has:type_name -> starling.node.v1.Has
-	9,  // 13: starling.node.v1.AuditRequest.Reveal.list:type_name -> starling.node.v1.AuditRequest.Commitment
-	11, // 14: starling.node.v1.AuditRequest.Begin.units:type_name -> starling.node.v1.AuditRequest.Unit
-	14, // 15: starling.node.v1.AuditRequest.Second.first:type_name -> starling.node.v1.AuditRequest.Given
-	14, // 16: starling.node.v1.AuditRequest.Arrived.second:type_name -> starling.node.v1.AuditRequest.Given
-	14, // 17: starling.node.v1.AuditRequest.Show.third:type_name -> starling.node.v1.AuditRequest.Given
-	18, // [18:18] is the sub-list for method output_type
-	18, // [18:18] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	17, // 5: starling.node.v1.AuditRequest.show:type_name -> starling.node.v1.AuditRequest.Show
+	7,  // 6: starling.node.v1.AuditRequest.commit:type_name -> starling.node.v1.AuditRequest.Commit
+	8,  // 7: starling.node.v1.AuditRequest.reveal:type_name -> starling.node.v1.AuditRequest.Reveal
+	6,  // 8: starling.node.v1.AuditRequest.line:type_name -> starling.node.v1.AuditRequest.Line
+	4,  // 9: starling.node.v1.RecordReply.has:type_name -> starling.node.v1.Has
+	5,  // 10: starling.node.v1.RecordReply.beside:type_name -> starling.node.v1.Beside
+	4,  // 11: starling.node.v1.Beside.has:type_name -> starling.node.v1.Has
+	9,  // 12: starling.node.v1.AuditRequest.Reveal.list:type_name -> starling.node.v1.AuditRequest.Commitment
+	11, // 13: starling.node.v1.AuditRequest.Begin.units:type_name -> starling.node.v1.AuditRequest.Unit
+	14, // 14: starling.node.v1.AuditRequest.Second.first:type_name -> starling.node.v1.AuditRequest.Given
+	14, // 15: starling.node.v1.AuditRequest.Arrived.second:type_name -> starling.node.v1.AuditRequest.Given
+	14, // 16: starling.node.v1.AuditRequest.Show.third:type_name -> starling.node.v1.AuditRequest.Given
+	17, // [17:17] is the sub-list for method output_type
+	17, // [17:17] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_node_nodepb_audit_proto_init() }
@@ -1579,7 +1485,6 @@ func file_node_nodepb_audit_proto_init() {
 		(*AuditRequest_Second_)(nil),
 		(*AuditRequest_Arrived_)(nil),
 		(*AuditRequest_Third_)(nil),
-		(*AuditRequest_Rapid_)(nil),
 		(*AuditRequest_Show_)(nil),
 		(*AuditRequest_Commit_)(nil),
 		(*AuditRequest_Reveal_)(nil),
@@ -1591,7 +1496,7 @@ func file_node_nodepb_audit_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_nodepb_audit_proto_rawDesc), len(file_node_nodepb_audit_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   19,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

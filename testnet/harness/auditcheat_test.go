@@ -421,7 +421,7 @@ func (l *lazy) answer(ctx context.Context, from sign.Key, req *nodepb.AuditReque
 		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		v := rules.Verdict{Outcome: rules.Pass, Member: l.key.Key(), Answer: shown.Answer, Openings: shown.Openings, Slot: slot, RoundTrip: 2000, Rapid: 2500, Product: 600_000, Walk: 300_000}
+		v := rules.Verdict{Outcome: rules.Pass, Member: l.key.Key(), Answer: shown.Answer, Openings: shown.Openings, Slot: slot, Product: 600_000, Walk: 300_000}
 		copy(v.Nonces[:], l.nonces[at])
 		sig, err := v.Sign(l.domain, l.key)
 		b := v.Marshal()
@@ -429,7 +429,7 @@ func (l *lazy) answer(ctx context.Context, from sign.Key, req *nodepb.AuditReque
 		return &nodepb.AuditReply{Verdict: b[:], Signature: sig[:]}, err
 	}
 	r, err := l.member.Answer(ctx, from, req)
-	if err == nil && len(r.Nonce) == rules.NonceSize && req.GetRapid() == nil {
+	if err == nil && len(r.Nonce) == rules.NonceSize {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.nonces[at] = append(l.nonces[at], rules.Nonce(r.Nonce))

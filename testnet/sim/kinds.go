@@ -6,7 +6,7 @@ import "slices"
 func Kinds() []Kind {
 	all := slices.Concat(
 		honestKinds, metadataKinds, amxKinds, upsellKinds, vramKinds, hostMemoryKinds, sybilKinds, rotationKinds, excuseKinds, replayKinds, partialKinds, inexactKinds,
-		structuredKinds, grindingKinds, relayKinds, captureKinds, lazyKinds, oversoldKinds, uuidKinds, regionKinds, pingKinds, attestationKinds,
+		structuredKinds, grindingKinds, captureKinds, lazyKinds, oversoldKinds, uuidKinds, attestationKinds,
 		eclipseKinds, memberKinds, revealKinds, forgedKinds, meteringKinds, washKinds, soldTwiceKinds, contendedKinds, splitKinds,
 	)
 	slices.SortStableFunc(all, func(a, b Kind) int { return a.Threat - b.Threat })

@@ -11,10 +11,8 @@ import (
 // memory.
 type Shortfall struct {
 	Class    string  `json:"class"`
-	Made     float64 `json:"made"`     // near its members
-	Host     float64 `json:"host"`     // the same, from the host
-	MadeFar  float64 `json:"made_far"` // seeming MaxTrip farther than it is
-	HostFar  float64 `json:"host_far"` // the same, from the host
+	Made     float64 `json:"made"`     // made again
+	Host     float64 `json:"host"`     // from the host
 	Products float64 `json:"products"` // seconds that the products take
 	Walk     float64 `json:"walk"`     // and the walk
 	Overhead float64 `json:"overhead"` // both, of an hour's window, and a day's fill of the dataset
@@ -31,12 +29,9 @@ func Shortfalls() []Shortfall {
 		u := (&unit{}).claims(c)
 		product, walk := u.floor.Deadlines(u.shape, u.walk)
 		reads := float64(u.walk.Reads())
-		made := func(extra uint64) float64 {
-			return min(float64(walk+audit.Allowance+extra)/1e6*c.Blocks/(reads*float64(u.walk.Work)), 1)
-		}
-		host := func(extra uint64) float64 { return min(float64(walk+audit.Allowance+extra)/1e6*c.HostReads/reads, 1) }
+		seconds := float64(walk+audit.Allowance+audit.MaxTrip) / 1e6
 		s := Shortfall{
-			Class: c.Name, Made: made(0), MadeFar: made(audit.MaxTrip), Host: host(0), HostFar: host(audit.MaxTrip),
+			Class: c.Name, Made: min(seconds*c.Blocks/(reads*float64(u.walk.Work)), 1), Host: min(seconds*c.HostReads/reads, 1),
 			Products: c.Multiplies(u.shape).Seconds(), Walk: c.Walks(u.walk, sim.Whole).Seconds(), Dataset: u.walk.Bytes(),
 		}
 		if c.Market.Family() == "gpu" {

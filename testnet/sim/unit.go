@@ -23,8 +23,6 @@ type unit struct {
 	together float64       // identities that the card answers for at once
 	have     sim.Share     // of the dataset
 	entries  float64       // share of the products computed
-	relay    time.Duration // from the provider to its hardware and back
-	pings    time.Duration // by which it holds everything that says how far it is
 	tries    int           // attempts in a window
 	wrong    bool          // what it shows is never right, or not of this window
 	absent   bool          // it does not begin
@@ -47,7 +45,7 @@ type unit struct {
 type friend int
 
 const (
-	help     friend = iota // say that the unit was fast, near, and right
+	help     friend = iota // say that the unit was fast, and right
 	slander                // say that it was slow
 	deny                   // say that it was wrong
 	withhold               // give nonces and no verdict
@@ -225,7 +223,6 @@ func (u *unit) attempt(members []member, committee int, speed float64) (result a
 			v.Outcome = audit.Pass
 		case m.bad:
 			v.Product, v.Walk, v.Outcome = 1, 1, audit.Pass
-			v.RoundTrip, v.Rapid = audit.MaxTrip, audit.MaxTrip
 		default:
 			if v.Outcome = audit.Judge(u.floor, rec, v, true); late {
 				v.Outcome = audit.Late
@@ -264,13 +261,11 @@ func (u *unit) times(asked []*member, speed float64) []audit.Verdict {
 		first, second = max(first, m.trip+n.Delay()), max(second, m.trip+n.Delay())
 	}
 	out := make([]audit.Verdict, len(asked))
-	for i, m := range asked {
+	for i := range asked {
 		clock := n.Clock()
 		micros := func(d time.Duration) uint64 { return uint64(float64(d.Microseconds()) * clock) }
 		out[i] = audit.Verdict{
-			Product: micros(product + first + u.pings + u.relay + n.Delay()), Walk: micros(walk + second + u.pings + u.relay + n.Delay()),
-			RoundTrip: uint32(micros(m.trip + u.pings + n.Fastest(8))),
-			Rapid:     uint32(micros(m.trip + u.pings + u.relay + time.Millisecond + n.Fastest(audit.RapidRounds))),
+			Product: micros(product + first + n.Delay()), Walk: micros(walk + second + n.Delay()),
 		}
 	}
 	return out

@@ -63,7 +63,7 @@ func TestRecord(t *testing.T) {
 	if n := len(r.Verdicts); n != audit.Committee {
 		t.Errorf("%d members", n)
 	}
-	want := audit.Rates{Operations: r.Answer.Shape.Operations() * 1_000_000 / 1_000_004, Reads: 256 * 1_000_000 / 250_004, Memory: 8192, Distance: 600}
+	want := audit.Rates{Operations: r.Answer.Shape.Operations() * 1_000_000 / 1_000_004, Reads: 256 * 1_000_000 / 250_004, Memory: 8192}
 	if got := r.Rates(); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}

@@ -26,7 +26,6 @@ const (
 	RuleMajority  Rule = "majority"  // More than two thirds of the committee passed it.
 	RuleTime      Rule = "time"      // Times run forward and are possible.
 	RuleFloor     Rule = "floor"     // The unit reaches what its class must.
-	RuleDistance  Rule = "distance"  // The hardware is where its provider is.
 	RuleExcuse    Rule = "excuse"    // A unit that did not answer worked, and its buyer says so.
 	RuleFresh     Rule = "fresh"     // A unit is sold by a record of the last window, or excuses reach from it to now.
 	RuleDifferent Rule = "different" // Two answers to one question differ.

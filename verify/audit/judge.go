@@ -6,43 +6,27 @@ import (
 	"github.com/starling-network/starling/market"
 )
 
-// MaxDistance is how much longer than a ping the fastest rapid round may take, microseconds: hardware farther away than that is not
-// where the provider is.
-const MaxDistance = 8_000
-
-// RapidRounds is how many rapid rounds a member asks: walks of one walker, one after the other, each started by the end of the one
-// before. The fastest counts, so noise would have to hold 32 times.
-const RapidRounds = 32
-
 // Timing is what a committee says of an audit's times, microseconds.
 type Timing struct {
-	Product  uint64 `json:"product_us"`
-	Walk     uint64 `json:"walk_us"`
-	Trip     uint64 `json:"trip_us"`
-	Distance uint64 `json:"distance_us"`
+	Product uint64 `json:"product_us"`
+	Walk    uint64 `json:"walk_us"`
 }
 
 // never is the time of what a member did not see.
 const never = 1<<64 - 1
 
 // Timing is the least times that more than two thirds of the whole committee saw kept: a third of it may lie either way without
-// moving a figure past an honest member's, and a member that gave no verdict saw nothing. (A median of those who gave one would be
-// the word of three friends where a provider asks five of seven.) Trip is that of the farthest member, at most MaxTrip: the
-// provider waits for its nonce, and a near member sees that too.
+// moving a figure past an honest member's, and a member that gave no verdict saw nothing. A median of those who gave one would be
+// the word of three friends where a provider asks five of seven.
 func (r Record) Timing() Timing { return r.timing(Certify(int(r.Committee)) - 1) }
 
 // timing takes the times at a place in ascending order.
 func (r Record) timing(at int) Timing {
-	t := Timing{Product: r.kept(at, product), Walk: r.kept(at, walked), Distance: r.kept(at, distance)}
-	for _, v := range r.Verdicts { // of those too who found it wrong: their nonces were waited for
-		t.Trip = min(max(t.Trip, uint64(v.RoundTrip)), MaxTrip)
+	return Timing{
+		Product: r.kept(at, func(v Verdict) uint64 { return v.Product }),
+		Walk:    r.kept(at, func(v Verdict) uint64 { return v.Walk }),
 	}
-	return t
 }
-
-func product(v Verdict) uint64  { return v.Product }
-func walked(v Verdict) uint64   { return v.Walk }
-func distance(v Verdict) uint64 { return uint64(v.Rapid) - uint64(min(v.Rapid, v.RoundTrip)) }
 
 // kept is one figure at a place in ascending order of the committee: never where there are fewer who saw it.
 func (r Record) kept(at int, of func(Verdict) uint64) uint64 {
@@ -58,14 +42,14 @@ func (r Record) kept(at int, of func(Verdict) uint64) uint64 {
 	return xs[at]
 }
 
-// MaxTrip is the longest round trip, microseconds, for which a provider is given time. It does better to leave members out who are
-// farther, as long as enough are left. One friend in the committee, or holding every ping, is worth this much time, which on a
-// large card hides a twentieth to a seventh of its memory.
+// MaxTrip is what every audit is given for the network in each of its two times, microseconds: the way to the farthest member and
+// back. It is the same for all and nobody measures it, so nothing is gained by answering pings late. A provider leaves out members
+// that are farther, as long as enough are left. A provider that is near its members has the time for itself: on a large card it hides
+// a twentieth to a seventh of its memory.
 const MaxTrip = 200_000
 
 // CheckClass verifies that a record shows what a unit of the class with these resources must show: it was asked what Plan says and
-// answered at the class's floor, from where its provider is. RuleShape, RuleFloor or RuleDistance. Nobody is punished for it:
-// a record that fails is none to sell by.
+// answered at the class's floor. RuleShape or RuleFloor. Nobody is punished for a record that fails: it sells nothing.
 func (r Record) CheckClass(class market.Class, res market.Resources) error {
 	shape, walk, err := Plan(class, res)
 	if err != nil {
@@ -91,14 +75,12 @@ func (r Record) FailsClass(class market.Class, res market.Resources) bool {
 
 func (f Floor) check(r Record, t Timing) error {
 	product, walk := f.Deadlines(r.Answer.Shape, r.Answer.Walk)
-	spare := t.Trip + Allowance
+	const spare = MaxTrip + Allowance
 	switch {
 	case t.Product > product+spare:
-		return broken(RuleFloor, "products took %d µs; at the floor of the class they take %d, the network %d", t.Product, product, spare)
+		return broken(RuleFloor, "products took %d µs; at the floor of the class they may take %d and %d", t.Product, product, spare)
 	case t.Walk > walk+spare:
-		return broken(RuleFloor, "the walk took %d µs; at the floor of the class it takes %d, the network %d", t.Walk, walk, spare)
-	case t.Distance > MaxDistance:
-		return broken(RuleDistance, "answers come from %d µs beyond the provider, at most %d are allowed", t.Distance, MaxDistance)
+		return broken(RuleFloor, "the walk took %d µs; at the floor of the class it may take %d and %d", t.Walk, walk, spare)
 	}
 	return nil
 }
@@ -122,8 +104,8 @@ func Patience(deadline uint64) uint64 { return 4*deadline + 2_000_000 }
 // MaxRates is how many of a unit's last records say what it may sell.
 const MaxRates = 24
 
-// Capacity is what a unit may sell by its last records, at most MaxRates of them, in any order: the tenth percentile of each rate, the
-// ninetieth of distance, and the least memory. So a card that is slow now and then sells what it is when slow, and one lucky
+// Capacity is what a unit may sell by its last records, at most MaxRates of them, in any order: the tenth percentile of each rate
+// and the least memory. So a card that is slow now and then sells what it is when slow, and one lucky
 // audit is worth nothing. Zero without records.
 func Capacity(last []Rates) Rates {
 	if len(last) == 0 {
@@ -137,11 +119,10 @@ func Capacity(last []Rates) Rates {
 		slices.Sort(xs)
 		return xs[at]
 	}
-	low, high := len(last)/10, len(last)-1-len(last)/10
+	low := len(last) / 10
 	return Rates{
 		Operations: pick(func(r Rates) uint64 { return r.Operations }, low),
 		Reads:      pick(func(r Rates) uint64 { return r.Reads }, low),
 		Memory:     pick(func(r Rates) uint64 { return r.Memory }, 0),
-		Distance:   pick(func(r Rates) uint64 { return r.Distance }, high),
 	}
 }

@@ -45,11 +45,8 @@ func FloorOf(class market.Class, r market.Resources) (Floor, bool) {
 
 // What a challenge is sized by, microseconds.
 const (
-	// RoundTrip is what the network takes between a provider and its members, most of the time.
-	RoundTrip = 50_000
-	// ProductTime is what the products take at the class's floor: 20 round trips, so that the network blurs them by a
-	// twentieth; less where challenge.MaxLeaves bounds them (1.126·10¹⁵ operations).
-	ProductTime = max(1_000_000, 20*RoundTrip)
+	// ProductTime is what the products take at the class's floor; less where challenge.MaxLeaves bounds them (1.126·10¹⁵ operations).
+	ProductTime = 1_000_000
 	// WalkTime is what the walk takes at most at the floor.
 	WalkTime = 500_000
 	// Allowance is added to each for what is neither arithmetic nor memory: starting kernels, hashing, a late packet.

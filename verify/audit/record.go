@@ -335,7 +335,6 @@ type Rates struct {
 	Operations uint64 `json:"operations"` // int8 multiplications and additions a second
 	Reads      uint64 `json:"reads"`      // of 32 bytes each at a random place, a second
 	Memory     uint64 `json:"memory"`     // bytes of the dataset
-	Distance   uint64 `json:"distance"`   // microseconds of the fastest rapid round beyond the fastest ping: a relay's way
 }
 
 // Rates takes the times that more than two thirds of the committee saw kept (Timing). Zero where fewer saw any.
@@ -348,6 +347,5 @@ func (r Record) Rates() Rates {
 		Operations: perSecond(r.Answer.Shape.Operations(), max(t.Product, 1)),
 		Reads:      perSecond(r.Answer.Walk.Reads(), max(t.Walk, 1)),
 		Memory:     r.Answer.Walk.Bytes(),
-		Distance:   t.Distance,
 	}
 }

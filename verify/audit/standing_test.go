@@ -84,7 +84,7 @@ func TestCheckClass(t *testing.T) {
 	t.Parallel()
 	const class = "gpu/rtx-4090"
 	res := market.Resources{VRAMMiB: 24564}
-	good := audit.Verdict{Outcome: audit.Pass, RoundTrip: 40_000, Rapid: 41_000, Product: 750_000, Walk: 200_000}
+	good := audit.Verdict{Outcome: audit.Pass, Product: 750_000, Walk: 200_000}
 	for name, c := range map[string]struct {
 		change func(i int, v *audit.Verdict)
 		want   audit.Rule
@@ -92,27 +92,17 @@ func TestCheckClass(t *testing.T) {
 		"in time":      {nil, ""},
 		"slow":         {func(_ int, v *audit.Verdict) { v.Product = 1_400_000 }, audit.RuleFloor},
 		"a slow walk":  {func(_ int, v *audit.Verdict) { v.Walk = 700_000 }, audit.RuleFloor},
-		"relayed":      {func(_ int, v *audit.Verdict) { v.Rapid = 52_000 }, audit.RuleDistance},
 		"no time left": {func(_ int, v *audit.Verdict) { v.Product = 1 << 62 }, audit.RuleFloor},
-		"two members say that it was slow, far away and beside them": {func(i int, v *audit.Verdict) {
+		"two members say that it was slow": {func(i int, v *audit.Verdict) {
 			if i < 2 {
-				v.Product, v.Walk, v.Rapid, v.RoundTrip = 1<<60, 1<<60, 1<<30, 0
+				v.Product, v.Walk = 1<<60, 1<<60
 			}
 		}, ""},
 		"two members say that a slow one was fast": {func(i int, v *audit.Verdict) {
 			v.Product = 1_500_000
 			if i < 2 {
-				v.Product, v.RoundTrip = 1, 1<<31
+				v.Product = 1
 			}
-		}, audit.RuleFloor},
-		"two members hide a relay": {func(i int, v *audit.Verdict) {
-			v.Rapid = 60_000
-			if i < 2 {
-				v.Rapid = 0
-			}
-		}, audit.RuleDistance},
-		"a provider that seems a second away": {func(_ int, v *audit.Verdict) {
-			v.RoundTrip, v.Rapid, v.Product = 1_000_000, 1_001_000, 1_900_000
 		}, audit.RuleFloor},
 		"three members say that it was slow": {func(i int, v *audit.Verdict) {
 			if i < 3 {
@@ -162,14 +152,13 @@ func TestThirdCannotHelp(t *testing.T) {
 	floor, _ := audit.FloorOf(class, res)
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.SampledFrom([]int{4, audit.Committee, audit.Appeal}).Draw(t, "n")
-		slow := rapid.Uint64Range(1_700_000, 5_000_000).Draw(t, "slow") // deadline 1 s, a trip of at most 0.4 s, allowance
+		slow := rapid.Uint64Range(1_700_000, 5_000_000).Draw(t, "slow") // deadline 1 s, network and allowance 0.3 s
 		shape, walk, _ := audit.Plan(class, res)
 		r := audit.Record{Committee: uint8(n), Answer: audit.Answer{Shape: shape, Walk: walk}}
 		for i := range n {
-			v := audit.Verdict{Outcome: audit.Pass, Product: slow, RoundTrip: 400_000}
+			v := audit.Verdict{Outcome: audit.Pass, Product: slow}
 			if i < n-audit.Certify(n) {
 				v.Product, v.Walk = rapid.Uint64().Draw(t, "product"), rapid.Uint64().Draw(t, "walk")
-				v.RoundTrip, v.Rapid = rapid.Uint32().Draw(t, "trip"), rapid.Uint32().Draw(t, "rapid")
 			}
 			r.Verdicts = append(r.Verdicts, audit.Signed{Verdict: v})
 		}
@@ -180,7 +169,7 @@ func TestThirdCannotHelp(t *testing.T) {
 			t.Fatal("a slow unit passes")
 		}
 		for i := n - audit.Certify(n); i < n; i++ {
-			r.Verdicts[i].Product, r.Verdicts[i].RoundTrip = 700_000, 60_000
+			r.Verdicts[i].Product = 700_000
 		}
 		if r.FailsClass(class, res) {
 			t.Fatal("a third fails a good unit")
@@ -195,9 +184,9 @@ func TestCapacity(t *testing.T) {
 	}
 	var last []audit.Rates
 	for i := range uint64(audit.MaxRates) {
-		last = append(last, audit.Rates{Operations: 100 + i, Reads: 200 - i, Memory: 50 + i%3, Distance: i})
+		last = append(last, audit.Rates{Operations: 100 + i, Reads: 200 - i, Memory: 50 + i%3})
 	}
-	if got, want := audit.Capacity(last), (audit.Rates{Operations: 102, Reads: 179, Memory: 50, Distance: 21}); got != want {
+	if got, want := audit.Capacity(last), (audit.Rates{Operations: 102, Reads: 179, Memory: 50}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	if got := audit.Capacity(last[:1]); got != last[0] {

@@ -35,35 +35,30 @@ func (o Outcome) String() string {
 //	offset  size  field
 //	     0     1  version = 1
 //	     1     1  outcome: 1 pass, 2 late, 3 wrong
-//	     2     2  reserved: 0
-//	     4     4  round trip, microseconds: the least of the pings
+//	     2     6  reserved: 0
 //	     8    32  member, who signs
 //	    40    32  hash of the answer
 //	    72    32  openings root, as in Shown
 //	   104    48  first, second and third nonce
 //	   152     8  microseconds from first nonce to product root
 //	   160     8  microseconds from second nonce to walk root
-//	   168     4  microseconds of the fastest rapid round
-//	   172     4  reserved: 0
+//	   168     8  reserved: 0
 //	   176     8  slot in which the first nonce was given
 type Verdict struct {
-	Outcome   Outcome     `json:"outcome"`
-	RoundTrip uint32      `json:"round_trip_us"`
-	Member    sign.Key    `json:"member"`
-	Answer    sign.Hash   `json:"answer"`
-	Openings  sign.Hash   `json:"openings"`
-	Nonces    [3]Nonce    `json:"nonces"`
-	Product   uint64      `json:"product_us"`
-	Walk      uint64      `json:"walk_us"`
-	Rapid     uint32      `json:"rapid_us"`
-	Slot      market.Slot `json:"slot"`
+	Outcome  Outcome     `json:"outcome"`
+	Member   sign.Key    `json:"member"`
+	Answer   sign.Hash   `json:"answer"`
+	Openings sign.Hash   `json:"openings"`
+	Nonces   [3]Nonce    `json:"nonces"`
+	Product  uint64      `json:"product_us"`
+	Walk     uint64      `json:"walk_us"`
+	Slot     market.Slot `json:"slot"`
 }
 
 // Marshal returns the layout.
 func (v Verdict) Marshal() [VerdictSize]byte {
 	var b [VerdictSize]byte
 	b[0], b[1] = version, byte(v.Outcome)
-	binary.LittleEndian.PutUint32(b[4:], v.RoundTrip)
 	copy(b[8:], v.Member[:])
 	copy(b[40:], v.Answer[:])
 	copy(b[72:], v.Openings[:])
@@ -72,24 +67,23 @@ func (v Verdict) Marshal() [VerdictSize]byte {
 	}
 	binary.LittleEndian.PutUint64(b[152:], v.Product)
 	binary.LittleEndian.PutUint64(b[160:], v.Walk)
-	binary.LittleEndian.PutUint32(b[168:], v.Rapid)
 	binary.LittleEndian.PutUint64(b[176:], uint64(v.Slot))
 	return b
 }
 
 // UnmarshalVerdict reads the layout and nothing after it.
 func UnmarshalVerdict(b []byte) (Verdict, error) {
-	if len(b) != VerdictSize || b[0] != version || !zero(b[2:4]) || !zero(b[172:176]) {
+	if len(b) != VerdictSize || b[0] != version || !zero(b[2:8]) || !zero(b[168:176]) {
 		return Verdict{}, malformed("verdict", "%d bytes, or unknown version or reserved bytes", len(b))
 	}
 	if b[1] < byte(Pass) || b[1] > byte(Wrong) {
 		return Verdict{}, malformed("verdict", "outcome %d", b[1])
 	}
 	v := Verdict{
-		Outcome: Outcome(b[1]), RoundTrip: binary.LittleEndian.Uint32(b[4:]), Member: sign.Key(b[8:40]),
+		Outcome: Outcome(b[1]), Member: sign.Key(b[8:40]),
 		Answer: sign.Hash(b[40:72]), Openings: sign.Hash(b[72:104]),
 		Product: binary.LittleEndian.Uint64(b[152:]), Walk: binary.LittleEndian.Uint64(b[160:]),
-		Rapid: binary.LittleEndian.Uint32(b[168:]), Slot: market.Slot(binary.LittleEndian.Uint64(b[176:])),
+		Slot: market.Slot(binary.LittleEndian.Uint64(b[176:])),
 	}
 	for i := range v.Nonces {
 		v.Nonces[i] = Nonce(b[104+i*NonceSize:])
@@ -105,7 +99,7 @@ func (v Verdict) CheckTimes(b Beacon, w Window, slots uint64) error {
 		return broken(RuleTime, "%s began in slot %d, which is not in window %d", v.Member.Short(), v.Slot, w)
 	case b.Source == SlotHash && uint64(v.Slot) < b.Round:
 		return broken(RuleTime, "%s began in slot %d, before the block of slot %d that drew it", v.Member.Short(), v.Slot, b.Round)
-	case v.Product == 0 || v.Walk == 0 || v.RoundTrip == 0 || v.Rapid == 0:
+	case v.Product == 0 || v.Walk == 0:
 		return broken(RuleTime, "%s saw an answer that took no time", v.Member.Short())
 	}
 	return nil

@@ -41,8 +41,7 @@ func auditLs(a *App) *cobra.Command {
 		Use:   "ls",
 		Short: "List how this peer's units did, the newest audit of each first",
 		Long: `Lists the last 24 audits of each unit. TOPS is int8 arithmetic in 10¹² operations a second, READS 32-byte reads at random places of
-its memory in 10⁶ a second, MEMORY what they were spread over, and DISTANCE how much further away the unit is than the peer that
-sells it. No round trip is subtracted from the times, so a unit is at least as fast as it says here. A record is anchored once the
+its memory in 10⁶ a second, and MEMORY what they were spread over. No round trip is subtracted from the times, so a unit is at least as fast as it says here. A record is anchored once the
 chain has its hash under a root: those of all units in a window at once, for one fee.
 
 A unit says which card it is by a hash of the card's UUID. Where another unit of the network says that it is the same card, the one
@@ -65,10 +64,10 @@ there are two cards, and one of them has a UUID that is not its own. Nobody lose
 }
 
 func auditTable(t *Table, past []audit.Past) {
-	t.Head("UNIT", "CLASS", "WINDOW", "AGE", "TOPS", "READS", "MEMORY", "DISTANCE", "RECORD", "STANDING", "")
+	t.Head("UNIT", "CLASS", "WINDOW", "AGE", "TOPS", "READS", "MEMORY", "RECORD", "STANDING", "")
 	for _, p := range past {
 		if p.Failed != "" {
-			t.Row(p.Unit.Short(), p.Class, fmt.Sprint(uint64(p.Window)), ago(time.Now(), p.At), "", "", "", "", "", p.Standing, "not passed: "+clip(p.Failed, 160))
+			t.Row(p.Unit.Short(), p.Class, fmt.Sprint(uint64(p.Window)), ago(time.Now(), p.At), "", "", "", "", p.Standing, "not passed: "+clip(p.Failed, 160))
 			continue
 		}
 		r, passed := p.Rates, "passed"
@@ -78,7 +77,7 @@ func auditTable(t *Table, past []audit.Past) {
 		if p.Card != "" {
 			passed += "; " + clip(p.Card, 200)
 		}
-		t.Row(p.Unit.Short(), p.Class, fmt.Sprint(uint64(p.Window)), ago(time.Now(), p.At), tops(r), megareads(r), mebibytes(r), distance(r), p.Record.Short(), p.Standing, passed)
+		t.Row(p.Unit.Short(), p.Class, fmt.Sprint(uint64(p.Window)), ago(time.Now(), p.At), tops(r), megareads(r), mebibytes(r), p.Record.Short(), p.Standing, passed)
 	}
 	if len(past) == 0 {
 		t.Row("none yet")
@@ -88,9 +87,6 @@ func auditTable(t *Table, past []audit.Past) {
 func tops(r rules.Rates) string      { return fmt.Sprintf("%.3f", float64(r.Operations)/1e12) }
 func megareads(r rules.Rates) string { return fmt.Sprintf("%.1f M/s", float64(r.Reads)/1e6) }
 func mebibytes(r rules.Rates) string { return fmt.Sprintf("%d MiB", r.Memory>>20) }
-func distance(r rules.Rates) string {
-	return (time.Duration(r.Distance) * time.Microsecond).Round(10 * time.Microsecond).String()
-}
 
 func auditRun(a *App) *cobra.Command {
 	return &cobra.Command{
@@ -283,7 +279,6 @@ func (a *App) showRecord(ctx context.Context, f audit.File, o verifyOptions, car
 		}
 		t.Row("products", ans.Shape.String(), tops(rates)+" TOPS at least")
 		t.Row("memory", ans.Walk.String(), megareads(rates)+" at least")
-		t.Row("distance", distance(rates)+" beyond the peer that sells it")
 		for _, v := range r.Verdicts {
 			t.Row("judged by", v.Member.String(), fmt.Sprintf("%s: begun in slot %d, products after %v, walk after %v", v.Outcome, v.Slot, micros(v.Product), micros(v.Walk)))
 		}

@@ -15,7 +15,7 @@ func testnetSim(a *App) *cobra.Command {
 		Use:   "sim",
 		Short: "Play the audits of hardware against everybody who would cheat them",
 		Long: `Plays audits between honest peers and adversaries of every kind that is known, and prints what becomes of them: cards sold as better
-ones, one card behind many identities, work left out, hardware that is elsewhere, committees that lie, results that are made up,
+ones, one card behind many identities, work left out, committees that lie, results that are made up,
 receipts that say too much, leases that are not paid, a good name bought from oneself, and honest peers among noise, flipped bits,
 restored backups and hostile members. Nothing is started and nothing is measured: hardware and networks are
 modelled, by the classes and the noise of node/device/sim, whose figures are assumed. What judges them is what a peer runs.
@@ -87,9 +87,9 @@ func simTable(t *Table, rep sim.Report) {
 		t.Row(f.Fault, f.Trials, f.Withheld, f.Harmless, f.Slashed)
 	}
 	t.Row()
-	t.Row("MEMORY THAT CAN BE MISSING, AT MOST", "MADE AGAIN", "IN THE HOST", "SEEMING FAR", "AND IN THE HOST", "IDENTITIES AT ONCE", "AUDIT TAKES", "OF ITS TIME")
+	t.Row("MEMORY THAT CAN BE MISSING, AT MOST", "MADE AGAIN", "IN THE HOST", "IDENTITIES AT ONCE", "AUDIT TAKES", "OF ITS TIME")
 	for _, s := range rep.Limits {
-		t.Row(s.Class, percent(s.Made), percent(s.Host), percent(s.MadeFar), percent(s.HostFar), inOne(s.InOne), fmt.Sprintf("%.2f s", s.Products+s.Walk), fmt.Sprintf("%.3f %%", 100*s.Overhead))
+		t.Row(s.Class, percent(s.Made), percent(s.Host), inOne(s.InOne), fmt.Sprintf("%.2f s", s.Products+s.Walk), fmt.Sprintf("%.3f %%", 100*s.Overhead))
 	}
 	t.Row()
 	t.Row("COLLUDING STAKE", "5 OF 7", "5 OF 9", "8 OF 11", "8 OF 13", "3 OF 7", "4 OF 11")

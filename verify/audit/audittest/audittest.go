@@ -152,9 +152,9 @@ func (c Case) Make() (audit.Record, error) {
 func (c Case) judge(r audit.Record, committee audit.Roster) (audit.Record, error) {
 	for i, m := range committee {
 		v := audit.Verdict{
-			Outcome: audit.Pass, RoundTrip: 900, Member: m.Key, Answer: r.Shown.Answer, Openings: r.Shown.Openings,
+			Outcome: audit.Pass, Member: m.Key, Answer: r.Shown.Answer, Openings: r.Shown.Openings,
 			Nonces:  [3]audit.Nonce{nonce(m.Key, 0), nonce(m.Key, 1), nonce(m.Key, 2)},
-			Product: uint64(1_000_000 + i), Walk: uint64(250_000 + i), Rapid: 1_500, Slot: c.Instants(r.Beacon.Source).Of(c.Window, r.Beacon),
+			Product: uint64(1_000_000 + i), Walk: uint64(250_000 + i), Slot: c.Instants(r.Beacon.Source).Of(c.Window, r.Beacon),
 		}
 		if c.Verdict != nil {
 			c.Verdict(&v)
