@@ -18,7 +18,6 @@ func (n *Node) serveClients() (*entry.Server, error) {
 	c := n.p.Config.Entry
 	return entry.Serve(n.p.Host, entry.Config{
 		Genesis: n.p.Genesis, Publish: n.orders.publish, RPC: n.p.RPC, Others: n.entries, Log: n.p.Log,
-		Tell:   n.tellFor,
 		Limits: entry.Limits{Finds: c.Finds, Orders: c.Orders, Calls: c.Calls},
 		Find: func(ctx context.Context, c market.Class, regions []market.Region, most int) ([][]byte, error) {
 			found, err := n.look(ctx, c, regions, most)

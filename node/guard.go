@@ -12,7 +12,6 @@ import (
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/sealed"
-	"github.com/starling-network/starling/verify/replica"
 )
 
 // Guard is what a peer does for other people's jobs while they are away. Jobs need guardians only where an escrow pays.
@@ -87,31 +86,6 @@ func (n *Node) bond(ctx context.Context, provider sign.Key) (sign.Key, market.Am
 		stake = 0
 	}
 	return p.Owner, stake, nil
-}
-
-// atRisk is what a provider loses for a false result, in the money that jobs are paid in: nothing where no vote could take it.
-func (n *Node) atRisk(ctx context.Context, provider sign.Key) (market.Amount, error) {
-	account, err := n.p.Program.Network(ctx)
-	if err != nil || !account.Params.Votes.On() || account.Params.StakeMint != n.p.Genesis.Mint {
-		return 0, err
-	}
-	p, _, err := n.p.Program.Provider(ctx, provider)
-	if err != nil || p.Peer != provider {
-		return 0, err
-	}
-	risk := replica.Risk{Stake: p.Stake, Own: p.Bonded, Bonded: account.Bonded, LeastBonded: account.Params.Votes.LeastBonded}
-	if n.registered != nil {
-		if all, err := n.registered.Providers(ctx); err == nil {
-			own := uint64(0)
-			for _, o := range all {
-				if o.Owner == p.Owner {
-					own += o.Bonded
-				}
-			}
-			risk.Own = max(risk.Own, own)
-		}
-	}
-	return risk.Taken(), nil
 }
 
 // Guarded lists the jobs of others that this peer guards, by their id.

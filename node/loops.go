@@ -92,9 +92,9 @@ func (n *Node) newBuyer(ctx context.Context, find finder, publish publisher) (*b
 	blocks, _ := n.p.Ledger.(chain.Blocks)
 	var escrows *buyer.Escrows
 	var bond func(context.Context, sign.Key) (sign.Key, market.Amount, error)
-	var stake, risk func(context.Context, sign.Key) (market.Amount, error)
+	var stake func(context.Context, sign.Key) (market.Amount, error)
 	if n.network != nil {
-		stake, bond, risk = n.stake, n.bond, n.atRisk
+		stake, bond = n.stake, n.bond
 		when := escrow.When{}
 		if n.guardian != nil {
 			if when, err = n.p.Config.Provide.Claim.when(n.p.Genesis); err != nil {
@@ -105,7 +105,7 @@ func (n *Node) newBuyer(ctx context.Context, find finder, publish publisher) (*b
 	}
 	return buyer.New(ctx, buyer.Config{
 		Escrows: escrows, Guardian: n.guardian, Stake: stake, Peers: peers,
-		Carries: carries, Filed: n.filed, Blocks: blocks, Bond: bond, AtRisk: risk, Dissent: n.keepDissent, Reputation: seen{n.reputation, n}, Weights: n.weights(), Proofs: n.newProofs(),
+		Carries: carries, Filed: n.filed, Blocks: blocks, Bond: bond, Dissent: n.evidence.KeepDissent, Reputation: seen{n.reputation, n}, Weights: n.weights(), Proofs: n.newProofs(),
 		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Owner: n.p.Owner, Ledger: n.p.Ledger, Store: n.p.Store,
 		Blobs: n.p.Blobs, Fetch: n.fetch, Grant: n.grants.add, Runtimes: n.p.Runtimes, Slots: n.slots, Dir: n.p.Home,
 		Publish: publish, Find: find, Settle: n.p.Settle, Limits: limits, PrivateHook: n.p.Config.Buy.Webhooks.Private,

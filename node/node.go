@@ -124,7 +124,7 @@ type Node struct {
 	tag        string
 	discovery  *discovery.Discovery // nil for a light peer
 	coords     *coords.Service      // nil for a light peer
-	evidence   *evidence.Keeper     // of a light peer only its own dissents
+	evidence   *evidence.Keeper     // of a light peer only proofs that results differ
 	probes     exclusive.Published  // nil: none are public
 	sight      *audit.Public        // nil where nothing is audited
 	claims     *audit.Claims        // of cards; nil where nothing is audited
@@ -132,8 +132,6 @@ type Node struct {
 	rewards    *rewards.Service     // nil where there are none
 	registered *registry.Registry   // nil where nobody registers, or nothing lists who did
 	lies       *lies                // nil for a light peer, and where nothing is audited
-	dissents   *dissents            // nil for a light peer, and where nobody registers
-	tells      chan struct{}        // holds one token when a light peer found a dissent
 	failed     *failed              // nil for a light peer, and where nothing is audited
 	refused    *audit.Failed        // likewise
 	reputation *reputation.Book
@@ -176,7 +174,7 @@ func New(ctx context.Context, p Parts) (*Node, error) {
 		return nil, fmt.Errorf("%w: the genesis names program %s, and the chain is opened with a program: %t", ErrConfig, p.Genesis.Program, p.Program != nil)
 	}
 	p.Version = p.Version[:min(len(p.Version), maxVersion)]
-	n := &Node{p: p, tag: p.Genesis.Tag(), grants: newGrants(), tells: make(chan struct{}, 1), started: time.Now()}
+	n := &Node{p: p, tag: p.Genesis.Tag(), grants: newGrants(), started: time.Now()}
 	n.metrics = sync.OnceValue(n.newMetrics)
 	n.gpus = newGPUs(p.GPUs)
 	n.kept = newKept(p.Log.With("role", "audit"))
@@ -221,9 +219,6 @@ func New(ctx context.Context, p Parts) (*Node, error) {
 		return nil, errors.Join(err, n.close())
 	}
 	if n.lies, err = n.newLies(g); err != nil {
-		return nil, errors.Join(err, n.close())
-	}
-	if n.dissents, err = n.newDissents(g); err != nil {
 		return nil, errors.Join(err, n.close())
 	}
 	if n.sight != nil {
@@ -276,7 +271,7 @@ func (n *Node) close() error {
 // Run runs the peer until ctx ends. It leaves the host open.
 func (n *Node) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, n.close()) }()
-	blobs := blob.Serve(n.p.Host, n.tag, n.p.Blobs, n.readable)
+	blobs := blob.Serve(n.p.Host, n.tag, n.p.Blobs, n.grants.allowed)
 	defer blobs.Close()
 	if n.p.Light == nil {
 		n.orders.ctx = ctx
@@ -306,7 +301,6 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	g.Go(func() error { return n.p.Host.Run(gctx) })
 	if n.p.Light != nil {
 		g.Go(func() error { return n.p.Light.Run(gctx) })
-		g.Go(func() error { return n.tellEntries(gctx) })
 	} else {
 		g.Go(func() error { return n.discovery.Run(gctx) })
 		g.Go(func() error { return n.coords.Run(gctx) })
@@ -341,10 +335,6 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	}
 	if n.lies != nil {
 		g.Go(func() error { return n.lies.run(gctx) })
-	}
-	if n.dissents != nil {
-		g.Go(func() error { return n.dissents.run(gctx) })
-		g.Go(func() error { return n.judge(gctx) })
 	}
 	if n.failed != nil {
 		g.Go(func() error { return n.failed.run(gctx) })

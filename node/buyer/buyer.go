@@ -109,9 +109,7 @@ type Config struct {
 	Blocks chain.Blocks
 	// Bond is the wallet behind a provider and what it has at stake there; zero: nothing. Nil: nobody has.
 	Bond func(ctx context.Context, provider sign.Key) (owner sign.Key, stake market.Amount, err error)
-	// AtRisk is what a provider loses when it gives a false result; zero: nothing that anybody could take. Nil: nobody loses anything.
-	AtRisk func(ctx context.Context, provider sign.Key) (market.Amount, error)
-	// Dissent keeps the proof that providers signed different results, once however often it comes, and returns its id.
+	// Dissent journals a proof that providers signed different results, once, and returns its id.
 	Dissent func(ctx context.Context, d replica.Dissent) (string, error)
 
 	Limits      Limits        // on what is spent, over all keys

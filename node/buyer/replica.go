@@ -91,21 +91,6 @@ func (b *Buyer) bond(ctx context.Context, p, payout sign.Key) (owner sign.Key, s
 	return payout, 0
 }
 
-// atRisk is what a provider loses for a false result; nothing while that is not known.
-func (b *Buyer) atRisk(ctx context.Context, p sign.Key) market.Amount {
-	if b.cfg.AtRisk == nil {
-		return 0
-	}
-	stake, err := b.cfg.AtRisk(ctx, p)
-	if err != nil && !errors.Is(err, chain.ErrNotFound) {
-		b.cfg.Log.Info("what a provider has at risk is not known; it counts as nothing", "provider", p, "err", err)
-	}
-	if err != nil {
-		return 0
-	}
-	return stake
-}
-
 // draw puts those who could run a replica into the order of the draw, in place of the best first.
 func (b *Buyer) draw(ctx context.Context, r Replica, res match.Result) match.Result {
 	ctx, cancel := context.WithTimeout(ctx, bondTimeout)

@@ -7,7 +7,6 @@ import (
 
 	"github.com/ipfs/go-cid"
 
-	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/nodepb"
 	work "github.com/starling-network/starling/node/workload"
@@ -22,8 +21,6 @@ type signedResult struct {
 	result  replica.Result
 	outputs []Output
 	receipt verify.Receipt // the final one; of another output, or zero, where Signed is false
-	price   market.Amount  // that its leases cost
-	stake   market.Amount  // that its provider loses if it is false
 }
 
 // signed waits for the last receipt of rank i's lease, and holds what its provider signed there against what it gave.
@@ -56,7 +53,6 @@ func (s *supervisor) signed(ctx context.Context, i int) (signedResult, error) {
 		case <-ctx.Done():
 			return r, ctx.Err()
 		}
-		r.price += l.owed()
 		a, err := l.account(ctx)
 		if err != nil {
 			return r, err
@@ -71,7 +67,6 @@ func (s *supervisor) signed(ctx context.Context, i int) (signedResult, error) {
 		r.Lease = r.receipt.Lease
 	}
 	r.Owner, _ = s.b.bond(ctx, core.Provider, core.Payout)
-	r.stake = s.b.atRisk(ctx, core.Provider)
 	if r.result, err = work.Result(w, int32(j.Ranks[i].Exit), outs); err != nil {
 		// It left other than what it was asked for: no honest provider does.
 		r.result = replica.Result{Exit: int32(j.Ranks[i].Exit), Trees: make([]sign.Hash, len(w.Outputs))}

@@ -186,7 +186,7 @@ func (s *supervisor) beginCheck(ctx context.Context, i int, v Verified) (replica
 	}
 	patience := s.b.cfg.Genesis.SlotsIn(j.Spec.Timeouts.Queue + j.Spec.Timeouts.Run + verifySlack)
 	c, todo, err := replica.New(replica.Terms{
-		Params: replica.DefaultParams(patience), Price: first.price, Stake: first.stake, Trust: s.b.trusts.of(first.Provider),
+		Params: replica.DefaultParams(patience), Trust: s.b.trusts.of(first.Provider),
 		Buyer: replica.Party{Provider: s.b.self, Owner: s.b.cfg.Owner}, Nonce: replica.Nonce(j.Nonce),
 	}, first.Committed, now)
 	if errors.Is(err, replica.ErrTerms) { // its own provider: there is nobody to deceive

@@ -135,10 +135,3 @@ func RPC(ctx context.Context, h host.Host, network string, to peer.ID, call []by
 	}
 	return m.Answer, nil
 }
-
-// Tell has an entry tell the network of a proof that results differ, one of which this host's key bought. The entry fetches the work's
-// program and inputs from this host before it answers.
-func Tell(ctx context.Context, h host.Host, network string, to peer.ID, dissent []byte) error {
-	_, err := tell.Call(ctx, h, network, to, &entrypb.TellRequest{Dissent: dissent})
-	return err
-}

@@ -7,7 +7,6 @@
 //	entry-find      a class and regions               offers as their providers signed them
 //	entry-publish   an order that the asker signed    how many neighbours heard it
 //	entry-rpc       one JSON-RPC call                 the chain's answer
-//	entry-tell      a proof that results differ       nothing, once it has what the work reads
 //
 // hello is spoken under the network name p2p.AnyNetwork: who asks does not know yet which network it is. Everything
 // else is under the network's own.
@@ -25,7 +24,6 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/entry/entrypb"
 	"github.com/starling-network/starling/p2p/stream"
-	"github.com/starling-network/starling/verify/replica"
 )
 
 // Limits of what travels.
@@ -55,8 +53,6 @@ const (
 const (
 	quick       = 5 * time.Second
 	rpcDeadline = 15 * time.Second
-	// tellDeadline is for fetching what a work reads, too.
-	tellDeadline = 2 * time.Minute
 )
 
 var hello = stream.Protocol[*entrypb.HelloRequest, *entrypb.HelloReply]{
@@ -73,10 +69,6 @@ var publish = stream.Protocol[*entrypb.PublishRequest, *entrypb.PublishReply]{
 
 var rpc = stream.Protocol[*entrypb.RPCRequest, *entrypb.RPCReply]{
 	Name: "entry-rpc", Version: 1, MaxRequest: MaxCall + 16, MaxResponse: MaxAnswer + 16, Deadline: rpcDeadline,
-}
-
-var tell = stream.Protocol[*entrypb.TellRequest, *entrypb.TellReply]{
-	Name: "entry-tell", Version: 1, MaxRequest: replica.MaxDissent + 16, MaxResponse: 64, Deadline: tellDeadline,
 }
 
 // FindID is the protocol by which peers that serve clients know each other.

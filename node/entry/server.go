@@ -20,7 +20,6 @@ import (
 	"github.com/starling-network/starling/node/rates"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/stream"
-	"github.com/starling-network/starling/verify/replica"
 )
 
 // Config is what an entry needs. RPC may be nil: calls to the chain are then not passed on.
@@ -30,8 +29,6 @@ type Config struct {
 	Find func(ctx context.Context, c market.Class, regions []market.Region, most int) ([][]byte, error)
 	// Publish gossips an order for its buyer and says how many neighbours take part in its topic.
 	Publish func(ctx context.Context, o market.Order, envelope []byte) (int, error)
-	// Tell tells the network of a proof that results differ, whose files the client has; nil: nothing is told.
-	Tell func(ctx context.Context, from peer.ID, d replica.Dissent) error
 	// Slot is the chain's current slot as this peer sees it, and whether the chain answered last.
 	Slot func() (slot market.Slot, up bool)
 	// Others are peers that serve clients too.
@@ -64,8 +61,6 @@ const (
 	findsPerClient, findBurst   = 2, 10
 	ordersPerClient, orderBurst = 2, 10
 	callsPerClient, callBurst   = 10, 60
-	tellsPerClient, tellBurst   = 0.01, 4
-	tellsInAll                  = 4
 	hellosPerClient, helloBurst = 4, 20
 
 	perAddress = 4    // clients behind one address may use as much as so many
@@ -99,7 +94,7 @@ type Server struct {
 	ctx     context.Context // of look-ups, which are for several clients
 	cancel  context.CancelFunc
 
-	hellos, finds, orders, calls, tells *share
+	hellos, finds, orders, calls *share
 
 	mu     sync.Mutex
 	cached map[string]*looked
@@ -132,7 +127,6 @@ func Serve(h host.Host, cfg Config) (*Server, error) {
 		finds:  newShare(findsPerClient, findBurst, or(l.Finds, DefaultFinds)),
 		orders: newShare(ordersPerClient, orderBurst, or(l.Orders, DefaultOrders)),
 		calls:  newShare(callsPerClient, callBurst, or(l.Calls, DefaultCalls)),
-		tells:  newShare(tellsPerClient, tellBurst, tellsInAll),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	limits, tag := stream.Limits{Logger: cfg.Log}, cfg.Genesis.Tag()
@@ -143,9 +137,6 @@ func Serve(h host.Host, cfg Config) (*Server, error) {
 	}
 	if cfg.RPC != nil {
 		s.servers = append(s.servers, rpc.Handle(h, tag, s.rpc, limits))
-	}
-	if cfg.Tell != nil {
-		s.servers = append(s.servers, tell.Handle(h, tag, s.tell, limits))
 	}
 	return s, nil
 }
@@ -316,23 +307,4 @@ func (s *Server) rpc(ctx context.Context, from peer.ID, req *entrypb.RPCRequest)
 		return nil, stream.Refuse("too-large", "the chain's answer is larger than an entry peer passes on")
 	}
 	return &entrypb.RPCReply{Answer: answer}, nil
-}
-
-// tell hands on a proof about a result that the client itself bought; nobody hands in another's.
-func (s *Server) tell(ctx context.Context, from peer.ID, req *entrypb.TellRequest) (*entrypb.TellReply, error) {
-	if err := s.admit(s.tells, from); err != nil {
-		return nil, err
-	}
-	d, err := replica.UnmarshalDissent(req.Dissent)
-	if err == nil {
-		err = replica.CheckDissent(s.cfg.Genesis.Domain(), d)
-	}
-	if err != nil {
-		return nil, &stream.Malformed{Reason: err.Error()}
-	}
-	key, err := p2p.KeyFromPeerID(from)
-	if err != nil || !slices.ContainsFunc(d.Results, func(r replica.Signed) bool { return r.Receipt.Buyer == sign.Key(key) }) {
-		return nil, &stream.Malformed{Reason: "the results are another buyer's"}
-	}
-	return &entrypb.TellReply{}, s.cfg.Tell(ctx, from, d)
 }

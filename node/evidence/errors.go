@@ -21,10 +21,4 @@ var (
 	ErrNotYet = errors.New("what the evidence is about is not over yet")
 	// ErrTooOld: a receipt or a window is older than the network lets evidence be.
 	ErrTooOld = errors.New("the evidence is too old to count")
-	// ErrNoVotes: nothing is voted on in the network.
-	ErrNoVotes = errors.New("nothing is voted on in the network: no stake is taken for false results")
-	// ErrNotCarried: nobody's result was confirmed to be false by enough of what is bonded.
-	ErrNotCarried = errors.New("no vote that one of the results is false is carried")
-	// ErrUnable: this peer cannot run the work again, ever.
-	ErrUnable = errors.New("the work cannot be run again here")
 )

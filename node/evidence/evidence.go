@@ -121,9 +121,8 @@ type Keeper struct {
 	lying  sync.Mutex    // of what follows
 	lies   map[string]*keptLie
 
-	judge    chan struct{} // holds one token when a dissent is new, or was computed
-	judging  sync.Mutex    // of what follows
-	dissents map[string]*keptDissent
+	keeping  sync.Mutex           // of what follows
+	dissents map[string]time.Time // when each was found, by id
 }
 
 // Watched is a unit that somebody asked to look after.
@@ -148,7 +147,7 @@ func Open(ctx context.Context, cfg Config) (*Keeper, error) {
 		filed: map[market.LeaseID]*filed{}, watched: map[Watched]bool{}, kept: map[string]bool{}, by: map[sign.Key]int{},
 		due: map[notice.Place]*visit{}, known: map[sign.Hash]notice.Notice{}, good: map[sign.Hash]bool{},
 		accuse: make(chan struct{}, 1), lies: map[string]*keptLie{},
-		judge: make(chan struct{}, 1), dissents: map[string]*keptDissent{},
+		dissents: map[string]time.Time{},
 	}
 	for _, load := range []func(context.Context) error{k.loadFiled, k.loadWatched, k.loadKept, k.loadLies, k.loadDissents} {
 		if err := load(ctx); err != nil {

@@ -78,8 +78,6 @@ type Options struct {
 	Real bool
 	// Escrow makes a network that settles through Starling's program, as its model has it.
 	Escrow bool
-	// Votes are what such a network votes on; zero: nothing.
-	Votes program.Votes
 	// AuditSlots is the length of an audit's window; 0: nothing is audited.
 	AuditSlots uint64
 	// Beacon says by what audits are drawn; "": slot hashes. Drand is the network where it is by drand.
@@ -211,9 +209,6 @@ func (n *Net) settleByProgram() {
 		Network: n.Genesis.Network, Chain: n.Genesis.Chain, StakeMint: sign.Key(mint), MarginSlots: marginSlots, ResponseSlots: responseSlots,
 		UnbondingSlots: 2000, EvidenceSlots: 1000, MinStake: 1, AuditSlots: uint32(n.Genesis.AuditSlots),
 		Mints: []program.MintTerms{program.DefaultTerms(sign.Key(mint), n.Genesis.Decimals)},
-	}
-	if p.Votes = n.opts.Votes; p.Votes.On() { // evidence has to last until all have voted
-		p.UnbondingSlots, p.EvidenceSlots = 20_000, 10_000
 	}
 	net, err := escrow.NewNet(sign.Key(at), program.NewNetwork(p), sign.Key(mint))
 	if err != nil {

@@ -12,21 +12,18 @@ import (
 	"github.com/starling-network/starling/verify/replica"
 )
 
-// What replicas are drawn from: so many providers, of which the part that the default parameters assume would give the same false
-// result.
+// Replicas are drawn from so many providers, of which a fifth would give the same false result.
 const (
-	replicaPeers   = 50
-	patience       = 100 // slots
-	resultPrice    = market.Amount(1000)
-	forgedResults  = 400 // of one that forges seldom
-	seldom         = 0.05
-	recordOfSleeps = 100 // valid results that one has who forges seldom
+	replicaPeers = 50
+	colluding    = replicaPeers / 5
+	patience     = 100 // slots
+	sleeps       = 25  // right results that a sleeper gives before its false ones
+	mostForged   = 400 // false results that one gives at most
 )
 
 // results is a provider whose results are checked, by the rules of verify/replica.
 type results struct {
 	w     *world
-	stake market.Amount
 	trust replica.Trust
 	slot  market.Slot
 	all   []replica.Candidate
@@ -34,9 +31,8 @@ type results struct {
 	self  replica.Party
 }
 
-func newResults(w *world, stake market.Amount) *results {
-	r := &results{w: w, stake: stake, bad: map[sign.Key]bool{}, self: replica.Party{Provider: random[sign.Key](w), Owner: random[sign.Key](w)}}
-	colluding := int(replica.DefaultParams(patience).ColludingMille) * replicaPeers / 1000
+func newResults(w *world) *results {
+	r := &results{w: w, bad: map[sign.Key]bool{}, self: replica.Party{Provider: random[sign.Key](w), Owner: random[sign.Key](w)}}
 	for i := range replicaPeers {
 		k := random[sign.Key](w)
 		r.all = append(r.all, replica.Candidate{Provider: k, Owner: k, Staked: true})
@@ -65,7 +61,7 @@ func (r *results) give(forged bool) (drawn, found, lost bool, err error) {
 		return right
 	}
 	terms := replica.Terms{
-		Params: replica.DefaultParams(patience), Price: resultPrice, Stake: r.stake, Trust: r.trust,
+		Params: replica.DefaultParams(patience), Trust: r.trust,
 		Buyer: replica.Party{Provider: random[sign.Key](r.w), Owner: random[sign.Key](r.w)}, Nonce: random[replica.Nonce](r.w),
 	}
 	first := replica.Committed{Party: r.self, Lease: random[market.LeaseID](r.w), Output: of(true), Signed: true}
@@ -100,69 +96,41 @@ func (r *results) give(forged bool) (drawn, found, lost bool, err error) {
 	return drawn, found, lost, nil
 }
 
-// forges hands in false results only, until one is found out.
-func forges(w *world) (trial, error) {
-	r, t := newResults(w, 20*resultPrice), trial{}
-	for t.checks < Horizon && !t.caught {
-		drawn, found, lost, err := r.give(true)
-		if err != nil {
-			return t, err
-		}
-		if t.gain++; lost {
-			t.gain -= 1 + float64(r.stake/resultPrice)
-		}
-		if !drawn {
-			continue
-		}
-		t.caught = found // a replica differs: running the work again, as the proof is, names the forger, whatever the majority
-		if t.checks++; t.checks == 1 {
-			t.first = found
-		}
-	}
-	return t, nil
-}
-
-// forgesSeldom has a record and forges now and then. What counts is whether it is worth it.
-func forgesSeldom(w *world) (trial, error) {
-	r, t := newResults(w, 100*resultPrice), trial{}
-	for range recordOfSleeps {
-		r.trust = r.trust.Agreed()
-	}
-	forged, caught := 0.0, false
-	for range forgedResults {
-		false_ := w.r.Float64() < seldom
-		drawn, found, lost, err := r.give(false_)
-		if err != nil {
-			return t, err
-		}
-		if false_ {
-			if forged++; lost {
-				t.gain -= 1 + float64(r.stake/resultPrice)
+// forges gives so many right results, then false ones until the majority differs from one. The gain is the share of false results among
+// all that were not found out.
+func forges(right int) func(w *world) (trial, error) {
+	return func(w *world) (trial, error) {
+		r, t, passed := newResults(w), trial{}, 0
+		for i := 0; i < right+mostForged; i++ {
+			drawn, found, lost, err := r.give(i >= right)
+			if err != nil {
+				return t, err
 			}
-			t.gain++
+			if i < right {
+				continue
+			}
+			if drawn {
+				t.checks++
+				t.first = t.first || found && t.checks == 1
+				t.caught = t.caught || found && t.checks <= Horizon
+			}
+			if lost {
+				break
+			}
+			passed++
 		}
-		if drawn {
-			t.checks++
-			caught = caught || found
-			t.first = t.first || found && t.checks == 1
-			t.caught = t.caught || found && t.checks <= Horizon
-		}
+		t.gain = float64(passed) / float64(max(right+passed, 1))
+		return t, nil
 	}
-	t.gain /= max(forged, 1)
-	return t, nil
 }
 
-// A provider that gives a made-up result for work that is the same everywhere. What is drawn to be computed again, by whom, and what
-// two that differ come to, is decided by verify/replica; a fifth of all others would say what it says.
+// A provider that gives a made-up result for work that is the same everywhere. verify/replica decides which results are computed again, by
+// whom, and which of two that differ is right; a fifth of the other providers would give the same false result.
 var forgedKinds = []Kind{
+	{Name: "forged", Threat: 15, What: "gives false results only, a fifth of all replicas collude", try: forges(0), real: forgedRecord},
 	{
-		Name: "forged", Threat: 15, What: "gives false results only, a fifth of all replicas collude", try: forges, real: forgedRecord,
-		Gain: Gain{What: "prices that a forger earns until it is found, its stake of 20 counted", Most: 0},
-	},
-	{
-		Name: "forged-seldom", Threat: 15, What: "has a record and forges one result in 20", try: forgesSeldom,
-		Limit: "found when a false result is drawn; until then it loses by it (see the figures)",
-		Gain:  Gain{What: "prices that a false result is worth, with 100 at stake", Most: 0},
+		Name: "forged-late", Threat: 15, What: "gives 25 right results for its record, then false ones only", try: forges(sleeps),
+		Gain: Gain{What: "share of its results that are false and not found out", Most: 0.1},
 	},
 }
 

@@ -46,12 +46,10 @@ type Committed struct {
 
 // Terms are fixed when the result is committed.
 type Terms struct {
-	Params Params        `json:"params"`
-	Price  market.Amount `json:"price"` // R: what the result cost, base units
-	Stake  market.Amount `json:"stake"` // S: what its provider has at stake; 0: nothing, or it is not known
-	Trust  Trust         `json:"trust"` // its record with this buyer
-	Buyer  Party         `json:"buyer"`
-	Nonce  Nonce         `json:"nonce"`
+	Params Params `json:"params"`
+	Trust  Trust  `json:"trust"` // the provider's record with this buyer
+	Buyer  Party  `json:"buyer"`
+	Nonce  Nonce  `json:"nonce"`
 }
 
 type state struct {
@@ -138,7 +136,7 @@ func New(t Terms, first Committed, now market.Slot) (Check, []Effect, error) {
 		return Check{}, nil, err
 	}
 	t.Trust.Valid = min(t.Trust.Valid, MaxTrust)
-	c := Check{state{State: Unchecked, Terms: t, Since: now, Odds: t.Params.Odds(t.Price, t.Stake, t.Trust), Results: []Committed{first}}}
+	c := Check{state{State: Unchecked, Terms: t, Since: now, Odds: t.Params.Odds(t.Trust), Results: []Committed{first}}}
 	if !first.Signed { // what it signed is not what it gave, or nothing
 		c.s.Odds = Always
 	}

@@ -17,7 +17,7 @@ import (
 
 // TestScripts runs the checks in testdata/script. Commands, each with now=SLOT:
 //
-//	new by= result= [price= stake= valid= unsigned]   a result is committed
+//	new by= result= [valid= unsigned]   a result is committed
 //	beacon slot= n=                                    a block
 //	replica by= result= [attempt= unsigned]            the replica that was asked for last, if not said otherwise
 //	failed [by= attempt=] reason=
@@ -28,12 +28,12 @@ func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/script", func(t *testing.T, path string) {
 		var c Check
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
-			var at, slot, price, stake, valid uint64
+			var at, slot, valid uint64
 			var by, res, reason string
 			var n int
 			attempt := int(c.Attempt())
 			d.ScanArgs(t, "now", &at)
-			for name, to := range map[string]any{"slot": &slot, "price": &price, "stake": &stake, "valid": &valid, "by": &by, "result": &res,
+			for name, to := range map[string]any{"slot": &slot, "valid": &valid, "by": &by, "result": &res,
 				"reason": &reason, "n": &n, "attempt": &attempt} {
 				d.MaybeScanArgs(t, name, to)
 			}
@@ -43,7 +43,7 @@ func TestScripts(t *testing.T) {
 			step := func(e Event) { c, fx, err = c.Step(now, e) }
 			switch d.Cmd {
 			case "new":
-				c, fx, err = New(terms(market.Amount(price), market.Amount(stake), uint32(valid)), committed(by, res, !d.HasArg("unsigned")), now)
+				c, fx, err = New(terms(uint32(valid)), committed(by, res, !d.HasArg("unsigned")), now)
 			case "beacon":
 				step(BeaconSeen{block(market.Slot(slot), n)})
 			case "replica":
@@ -101,8 +101,7 @@ func TestCheckProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := market.Slot(1000)
 		first := committed("a", rapid.SampledFrom([]string{"x", "y"}).Draw(t, "first"), rapid.Bool().Draw(t, "signed"))
-		c, _, err := New(terms(market.Amount(rapid.Uint64Range(0, 1e6).Draw(t, "price")), market.Amount(rapid.Uint64Range(0, 1e8).Draw(t, "stake")),
-			rapid.Uint32Range(0, 2*MaxTrust).Draw(t, "valid")), first, now)
+		c, _, err := New(terms(rapid.Uint32Range(0, 2*MaxTrust).Draw(t, "valid")), first, now)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,7 +174,7 @@ func sound(t *rapid.T, v Verdict) {
 // However many fail or say nothing, a check ends after so many attempts and so much time.
 func TestEnds(t *testing.T) {
 	t.Parallel()
-	c, _, err := New(terms(1, 0, 0), committed("a", "x", true), 10)
+	c, _, err := New(terms(0), committed("a", "x", true), 10)
 	if err == nil {
 		c, _, err = c.Step(20, BeaconSeen{block(14, 0)})
 	}
@@ -237,22 +236,21 @@ func TestPick(t *testing.T) {
 // A block that may have been known at the commitment decides nothing, and terms that make no sense are refused.
 func TestRefused(t *testing.T) {
 	t.Parallel()
-	c, _, err := New(terms(1, 0, 0), committed("a", "x", true), 10)
+	c, _, err := New(terms(0), committed("a", "x", true), 10)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := c.Step(20, BeaconSeen{block(13, 0)}); !errors.Is(err, ErrEvent) {
 		t.Error(err)
 	}
-	if _, _, err := New(terms(1, 0, 0), committed("z2", "x", true), 10); !errors.Is(err, ErrTerms) {
+	if _, _, err := New(terms(0), committed("z2", "x", true), 10); !errors.Is(err, ErrTerms) {
 		t.Errorf("the buyer's own provider: %v", err)
 	}
 	for name, change := range map[string]func(*Params){
-		"c": func(p *Params) { p.CostMille = 1001 }, "no c": func(p *Params) { p.CostMille = 0 }, "g": func(p *Params) { p.ColludingMille = 1000 },
-		"d": func(p *Params) { p.DetectMille = 0 }, "adaptive": func(p *Params) { p.AdaptiveAfter = 0 }, "delay": func(p *Params) { p.DelaySlots = 0 },
+		"adaptive": func(p *Params) { p.AdaptiveAfter = 0 }, "delay": func(p *Params) { p.DelaySlots = 0 },
 		"patience": func(p *Params) { p.PatienceSlots = 1 << 50 },
 	} {
-		x := terms(1, 0, 0)
+		x := terms(0)
 		change(&x.Params)
 		if _, _, err := New(x, committed("a", "x", true), 10); !errors.Is(err, ErrTerms) {
 			t.Errorf("%s: %v", name, err)

@@ -13,16 +13,13 @@
 // A result counts once its provider has signed it in the final receipt of its lease. Only then does the block exist whose hash,
 // with a nonce of the buyer's that its orders have committed to, decides: neither provider nor buyer can know or choose it.
 //
-// How often: a provider that does not compute saves at most its price R. Let g be the share of the providers that would give the
-// same false result, and d how often a comparison finds one. The first replica must be honest for the two to differ, and the
-// third one as well, or the liars are the majority: it is caught with probability (1 − g)²·d, and then loses R and what it has at
-// stake, S. Cheating pays nothing when results are replicated with
-//
-//	p* = c / ((1 − g)² · d · (R + S)),  c ≤ R
-//
-// and as long as a provider has no record of valid results here, more: p = max(p*, 1/V) for V consecutive results that a replica
-// agreed with, 1 below AdaptiveAfter of them. One that differs resets V, so that a record cannot be spent. This is BOINC's adaptive
-// replication (boinc.berkeley.edu, AdaptiveReplication) under the economics of Proof of Sampling (arXiv 2405.00295). All in integers.
+// How often: a provider's first 10 results for a buyer are all replicated, and after V consecutive ones that a replica agreed with,
+// a result is drawn with probability 10/V. One that the majority differs from resets V, so that a record cannot be spent. Nothing is
+// taken on chain for a false result: what it costs its provider is its record and its reputation. Let g be the share of the providers
+// that would give the same false result; a provider that gives false results only, from record V on, is named by the V/(10·(1 − g)²)-th of
+// them on average, and has computed about V²/20 right ones for that record: with g = 0.2 at most one in twelve of a key's results is
+// false and passes (V = 20), and 3 % at V = 100. This is BOINC's adaptive replication (boinc.berkeley.edu, AdaptiveReplication) with a slower
+// descent. All in integers.
 //
 // Layouts and what is not promised are in ../PROTOCOL.md, section 10.
 package replica

@@ -147,7 +147,6 @@ func TestVectors(t *testing.T) {
 		Output  string `json:"firstOutput"`
 		Wrong   []int  `json:"wrong,omitempty"` // by majority
 		Rule    string `json:"rule,omitempty"`  // that is broken
-		Told    string `json:"announcement"`
 	}
 	var want []vector
 	for _, c := range []struct {
@@ -155,7 +154,6 @@ func TestVectors(t *testing.T) {
 		e    Dissent
 	}{{"majority", dissent("forged", "x", "x")}, {"two", dissent("forged", "x")}, {"three ways", dissent("1", "2", "3")}, {"the same", dissent("x", "x")}} {
 		v := vector{Name: c.name, Dissent: hex.EncodeToString(c.e.Marshal()), Work: c.e.Work.Hash().String(), Output: c.e.Results[0].Receipt.Output.String()}
-		v.Told = hex.EncodeToString(Announce(c.e).Marshal())
 		_, v.Wrong = c.e.Majority()
 		if rule, ok := errors.AsType[*verify.RuleError](CheckDissent(domain, c.e)); ok {
 			v.Rule = string(rule.Rule)
@@ -199,7 +197,7 @@ func FuzzDissent(f *testing.F) {
 }
 
 func FuzzState(f *testing.F) {
-	c, fx, err := New(terms(50, 5000, 3), committed("a", "x", true), 100)
+	c, fx, err := New(terms(3), committed("a", "x", true), 100)
 	for i, e := range []Event{BeaconSeen{block(104, 1)}, ReplicaCommitted{1, committed("b", "y", true)}, ReplicaFailed{2, party("c"), "lost"},
 		ReplicaCommitted{3, committed("d", "y", true)}} {
 		if err != nil {

@@ -3,7 +3,6 @@ package replica
 import (
 	"encoding/binary"
 	"fmt"
-	"math/big"
 	"math/bits"
 
 	"github.com/starling-network/starling/market"
@@ -21,14 +20,8 @@ const Always Odds = Billion
 
 // Params say how results are checked.
 type Params struct {
-	// CostMille is c, thousandths of the price: what a provider saves by giving a false result. A buyer does not know what computing
-	// costs a provider, and nobody works below its price for long, so that the price itself is the safe value.
-	CostMille uint64 `json:"costMille"`
-	// ColludingMille is g, thousandths: the part of the providers that would give the same false result.
-	ColludingMille uint64 `json:"colludingMille"`
-	// DetectMille is d, thousandths: how often comparing with an honest replica shows a false result.
-	DetectMille uint64 `json:"detectMille"`
-	// AdaptiveAfter is how many consecutive valid results a provider needs until not all of them are replicated.
+	// AdaptiveAfter is how many consecutive valid results a provider needs until not all of its results are replicated. After V ≥
+	// AdaptiveAfter of them a result is replicated with probability AdaptiveAfter/V.
 	AdaptiveAfter uint32 `json:"adaptiveAfter"`
 	// DelaySlots is how many slots after the commitment the block comes that decides: more than a fork may take back.
 	DelaySlots uint64 `json:"delaySlots"`
@@ -36,21 +29,15 @@ type Params struct {
 	PatienceSlots uint64 `json:"patienceSlots"`
 }
 
-// DefaultParams are those of ../PROTOCOL.md on a network with slots of so many milliseconds; patience is for one replica.
+// DefaultParams are those of ../PROTOCOL.md; patience, in slots, is for one replica.
 func DefaultParams(patience uint64) Params {
-	return Params{CostMille: 1000, ColludingMille: 200, DetectMille: 990, AdaptiveAfter: 10, DelaySlots: 4, PatienceSlots: patience}
+	return Params{AdaptiveAfter: 10, DelaySlots: 4, PatienceSlots: patience}
 }
 
-// Check refuses what no check works with. ErrTerms.
+// Check reports ErrTerms for parameters out of range.
 func (p Params) Check() error {
 	const most = 1 << 40
 	switch {
-	case p.CostMille == 0 || p.CostMille > 1000:
-		return fmt.Errorf("%w: c of %d thousandths", ErrTerms, p.CostMille)
-	case p.ColludingMille >= 1000:
-		return fmt.Errorf("%w: g of %d thousandths", ErrTerms, p.ColludingMille)
-	case p.DetectMille == 0 || p.DetectMille > 1000:
-		return fmt.Errorf("%w: d of %d thousandths", ErrTerms, p.DetectMille)
 	case p.AdaptiveAfter == 0 || p.AdaptiveAfter > MaxTrust:
 		return fmt.Errorf("%w: adaptive after %d", ErrTerms, p.AdaptiveAfter)
 	case p.DelaySlots == 0 || p.DelaySlots > most || p.PatienceSlots == 0 || p.PatienceSlots > most:
@@ -59,57 +46,16 @@ func (p Params) Check() error {
 	return nil
 }
 
-// Least is p* for a result of so much price by a provider with so much at stake, rounded up: at this rate or a higher one a
-// false result has no higher value than an honest one, whatever the provider's record. A provider with nothing at stake is
-// always checked.
-func (p Params) Least(price, stake market.Amount) Odds {
-	// c/((1−g)²·d·(R+S)) with c = R·CostMille/10³, and g and d in thousandths.
-	num := new(big.Int).SetUint64(uint64(price))
-	num.Mul(num, new(big.Int).SetUint64(p.CostMille)).Mul(num, big.NewInt(1_000_000*Billion))
-	den := new(big.Int).SetUint64(uint64(price))
-	den.Add(den, new(big.Int).SetUint64(uint64(stake)))
-	honest := 1000 - p.ColludingMille
-	den.Mul(den, new(big.Int).SetUint64(honest*honest*p.DetectMille))
-	if den.Sign() == 0 || stake == 0 {
-		return Always
-	}
-	q, rest := num.QuoRem(num, den, new(big.Int))
-	if rest.Sign() > 0 {
-		q.Add(q, big.NewInt(1))
-	}
-	if !q.IsUint64() {
-		return Always
-	}
-	return min(Odds(q.Uint64()), Always)
-}
-
-// Risk is what the chain says of a provider's stake and of those who would vote to take it.
-type Risk struct {
-	Stake       uint64 // of the provider, without what is unbonding: that may be gone by the time
-	Own         uint64 // bonded by the provider and all others of its owner: these do not vote against themselves
-	Bonded      uint64 // in the network, by all
-	LeastBonded uint64 // that must be for a vote; 0: nothing is voted on
-}
-
-// Taken is S: what the provider loses for a false result. Nothing where no vote could take it: nothing is voted on, too little is bonded,
-// or its owner has a third of what is, so that no more than two thirds are left.
-func (r Risk) Taken() market.Amount {
-	if r.LeastBonded == 0 || r.Bonded < r.LeastBonded || r.Own >= r.Bonded/3+min(r.Bonded%3, 1) {
-		return 0
-	}
-	return market.Amount(r.Stake)
-}
-
-// Odds is how likely a result of the provider is replicated: max(p*, 1/V), and certainly below AdaptiveAfter.
-func (p Params) Odds(price, stake market.Amount, t Trust) Odds {
-	if t.Valid < p.AdaptiveAfter {
-		return Always
-	}
+// Odds is the probability that a result of a provider with record t is replicated: min(1, AdaptiveAfter/V), rounded up.
+func (p Params) Odds(t Trust) Odds {
 	v := uint64(min(t.Valid, MaxTrust))
-	return max(p.Least(price, stake), Odds((Billion+v-1)/v))
+	if v <= uint64(p.AdaptiveAfter) {
+		return Always
+	}
+	return Odds((uint64(p.AdaptiveAfter)*Billion + v - 1) / v)
 }
 
-// MaxTrust bounds the record that counts, so that one result in so many is replicated for ever.
+// MaxTrust bounds the record that counts, so that AdaptiveAfter results in so many are replicated for ever.
 const MaxTrust = 1000
 
 // Trust is the record of one provider, as one buyer has it.

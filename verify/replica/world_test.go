@@ -21,8 +21,8 @@ func committed(by, result string, signed bool) Committed {
 
 func params() Params { return DefaultParams(100) }
 
-func terms(price, stake market.Amount, valid uint32) Terms {
-	return Terms{Params: params(), Price: price, Stake: stake, Trust: Trust{Valid: valid}, Buyer: party("z"), Nonce: Nonce{7}}
+func terms(valid uint32) Terms {
+	return Terms{Params: params(), Trust: Trust{Valid: valid}, Buyer: party("z"), Nonce: Nonce{7}}
 }
 
 func block(slot market.Slot, n int) Beacon {

@@ -20,7 +20,7 @@ import (
 func newEvidence(a *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "evidence",
-		Short: "Proofs that somebody sold a unit twice, lied in an audit, or signed a false result: look, check, have the stake taken",
+		Short: "Proofs of double sale, of lies in audits, of results that differ",
 		Long: `Every peer publishes the leases that it buys and sells, with receipts, and looks at what others publish of the same units. When
 two receipts of one provider cover one unit in one slot, for two leases, that is a proof, which the peer keeps. Anyone can check
 it without asking anybody, and on a network with Starling's program anyone can submit it: the provider loses all its stake. Half of
@@ -31,10 +31,8 @@ or gave two answers to one question, or a member of the committee that passed su
 submits it by itself, pays the fees and gets an eighth of the stake; the rest burns.
 
 Where a job's results are checked (run --verify replicate) and two providers signed different ones, their last receipts are a proof
-that one of them is false. Running the program again says which. The buyer's peer tells the network and shows program and inputs to peers
-with a bond; they run it again and vote, and when more than two thirds of all that is bonded computed the same, whoever signed
-another result loses its stake: half of it burns at least, the buyer gets what it had paid back, as far as it goes, and who submits
-an eighth.`,
+that one of them is false. Running the program again says which: evidence check --program. The buyer remembers it against that provider;
+no stake is taken for it.`,
 		Example: `  starling evidence ls
   starling evidence show 4f0c21aa
   starling evidence export 4f0c21aa9b3e5d71 double.json
@@ -126,7 +124,7 @@ func evidenceShow(a *App) *cobra.Command {
 		Use:   "show ID",
 		Short: "Check a proof that this peer keeps, and say what it shows",
 		Long: `Does with one of the proofs of evidence ls what evidence check does with a file. The beginning of its id is enough. Of a lie in an
-audit, and of a proof that results differ, it says too what became of the stakes.`,
+audit it says too what became of the stake.`,
 		Example: `  starling evidence show 4f0c21aa`,
 		Args:    exactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -136,9 +134,6 @@ audit, and of a proof that results differ, it says too what became of the stakes
 			}
 			if i := slices.IndexFunc(all.lies, func(l evidence.KeptLie) bool { return l.ID == k.id }); i >= 0 {
 				return a.showLie(k.proof, &all.lies[i])
-			}
-			if i := slices.IndexFunc(all.dissents, func(d evidence.Dissent) bool { return d.ID == k.id }); i >= 0 {
-				return a.showDissent(c.Context(), k.proof, again, &all.dissents[i])
 			}
 			return a.checkEvidence(c.Context(), k.proof, again)
 		},
@@ -165,7 +160,7 @@ func (a *App) keptProof(ctx context.Context, id string) (exported, proofs, error
 func (a *App) checkEvidence(ctx context.Context, p evidence.Proof, again rerunOptions) error {
 	switch {
 	case len(p.Dissent) > 0:
-		return a.showDissent(ctx, p, again, nil)
+		return a.showDissent(ctx, p, again)
 	case again.given():
 		return Usagef("this is no proof that results differ: there is nothing to run again")
 	case len(p.Lie) > 0:

@@ -198,7 +198,7 @@ func TestEvidenceCheckDissent(t *testing.T) {
 		"no pair":         {args: []string{three, "--program", three, "--input", "x"}, bad: "want PATH=FILE"},
 		"another program": {args: []string{three, "--program", three, "--input", "/in/data=" + three}, bad: "has SHA-256"},
 		"nothing to run":  {args: []string{write("double.json", doubleSale(t)), "--program", three}, bad: "nothing to run again"},
-		"submit the same": {args: []string{"submit", same}, bad: "rule dissent is broken"},
+		"submit":          {args: []string{"submit", three}, bad: "no stake is taken for results that differ"},
 	} {
 		args := append([]string{"evidence"}, c.args...)
 		if c.args[0] != "submit" {

@@ -86,7 +86,7 @@ func (p proofs) tables(t *Table) {
 }
 
 func dissentTable(t *Table, dissents []evidence.Dissent) {
-	t.Head("ID", "AGE", "WORK", "PROVIDERS", "A MAJORITY DIFFERS FROM", "STAKES")
+	t.Head("ID", "AGE", "WORK", "PROVIDERS", "A MAJORITY DIFFERS FROM")
 	for _, d := range dissents {
 		var all, wrong []string
 		for _, p := range d.Providers {
@@ -98,30 +98,9 @@ func dissentTable(t *Table, dissents []evidence.Dissent) {
 		if len(wrong) == 0 {
 			wrong = []string{"there is none; evidence check --program runs it again"}
 		}
-		t.Row(d.ID, ago(time.Now(), d.Found), d.Work.Short(), strings.Join(all, ", "), strings.Join(wrong, ", "), charges(d))
+		t.Row(d.ID, ago(time.Now(), d.Found), d.Work.Short(), strings.Join(all, ", "), strings.Join(wrong, ", "))
 	}
 	t.Row()
-}
-
-// charges says what became of the stakes of those who signed the results.
-func charges(d evidence.Dissent) string {
-	var out []string
-	for _, c := range d.Charges {
-		switch c.State {
-		case evidence.ChargeOpen:
-		case evidence.ChargeRight:
-			out = append(out, c.Provider.Short()+" is right")
-		default:
-			out = append(out, c.Provider.Short()+" "+string(c.State))
-		}
-	}
-	if d.Why != "" && !d.Over() {
-		out = append(out, "waits: "+clip(d.Why, 80))
-	}
-	if len(out) == 0 {
-		return "none taken yet"
-	}
-	return strings.Join(out, "; ")
 }
 
 // exported is a proof that can be written into a file.
@@ -172,14 +151,11 @@ func (o rerunOptions) files() (evidence.Files, error) {
 	return f, nil
 }
 
-// showDissent checks a proof that results differ, and with the files runs the work again. What became of it is known of one that is kept.
-func (a *App) showDissent(ctx context.Context, p evidence.Proof, o rerunOptions, kept *evidence.Dissent) error {
+// showDissent checks a proof that results differ, and with the files runs the work again.
+func (a *App) showDissent(ctx context.Context, p evidence.Proof, o rerunOptions) error {
 	f, err := found(p.CheckDissent())
 	if err != nil {
 		return err
-	}
-	if kept != nil {
-		f.Charges, f.Why = kept.Charges, kept.Why
 	}
 	if o.given() {
 		files, err := o.files()
@@ -239,16 +215,6 @@ func dissentFound(t *Table, f evidence.DissentFinding, network string) {
 		t.Row("majority", "none")
 	}
 	t.Row("network", f.Network, "genesis "+f.GenesisHash.String(), network)
-	for _, c := range f.Charges {
-		text := map[evidence.ChargeState]string{
-			evidence.ChargeOpen: "not taken", evidence.ChargeSubmitting: "being taken", evidence.ChargeRight: "stays: this peer computed the same",
-			evidence.ChargeTaken: "taken by this peer", evidence.ChargeSlashed: "taken", evidence.ChargeExpired: "stays: the receipt is too old",
-		}[c.State]
-		t.Row("stake of "+c.Provider.Short(), text)
-	}
-	if f.Why != "" {
-		t.Row("waits", f.Why)
-	}
 	if f.Again == nil {
 		t.Row("not run again", "whose result is false: --program and --input run the work here")
 		return

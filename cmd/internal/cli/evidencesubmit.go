@@ -15,14 +15,12 @@ func evidenceSubmit(a *App) *cobra.Command {
 	var o stakeOptions
 	c := &cobra.Command{
 		Use:   "submit FILE",
-		Short: "Have the stake taken of a provider that sold a unit twice or signed a false result, or of who lied in an audit",
+		Short: "Have the stake taken of a double seller or of a liar in audits",
 		Long: `Checks the file as evidence check does, shows both receipts, or what the liar signed, to the network's program, and has it take the
 stake. Says who got what. The peer's key pays the fees and the rent of two accounts, which comes back at the end, and gets the
 reporter's share; missing token accounts of the buyers are opened at its cost. The peer need not run.
 
-Of a proof that results differ the program cannot tell who is wrong. Peers with a bond run the work again and vote; when enough have
-voted that one of the results is false (starling proposal ls), this takes the stake of who signed it. Peers that have the proof do
-so by themselves.
+No stake is taken for results that differ: the program cannot tell which of them is false.
 
 What the program would refuse is said before anything is paid for. If it breaks off, call it again: nothing is done twice. If the
 provider was slashed before, by whomever, it says so and ends well.`,
@@ -58,25 +56,22 @@ provider was slashed before, by whomever, it says so and ends well.`,
 type submission struct {
 	id   string
 	whom string
-	do   func(ctx context.Context, c evidence.Voting, reporter, first sign.Key) (evidence.Outcome, error)
+	do   func(ctx context.Context, c evidence.Chain, reporter, first sign.Key) (evidence.Outcome, error)
 }
 
 // submitting checks a proof, and says how it is submitted.
 func submitting(p evidence.Proof) (submission, error) {
 	switch {
 	case len(p.Dissent) > 0:
-		f, err := found(p.CheckDissent())
-		return submission{f.ID, "who signed a false result", func(ctx context.Context, c evidence.Voting, reporter, first sign.Key) (evidence.Outcome, error) {
-			return evidence.SubmitDissent(ctx, c, f, reporter, first)
-		}}, err
+		return submission{}, WithHint(Usagef("no stake is taken for results that differ"), "starling evidence check FILE --program PROGRAM says which of them is false")
 	case len(p.Lie) > 0:
 		f, err := found(p.CheckLie())
-		return submission{f.ID, f.Liar.String(), func(ctx context.Context, c evidence.Voting, reporter, first sign.Key) (evidence.Outcome, error) {
+		return submission{f.ID, f.Liar.String(), func(ctx context.Context, c evidence.Chain, reporter, first sign.Key) (evidence.Outcome, error) {
 			return evidence.SubmitLie(ctx, c, f, reporter, first, nil)
 		}}, err
 	}
 	f, err := found(p.Check())
-	return submission{f.ID, f.Provider.String(), func(ctx context.Context, c evidence.Voting, reporter, first sign.Key) (evidence.Outcome, error) {
+	return submission{f.ID, f.Provider.String(), func(ctx context.Context, c evidence.Chain, reporter, first sign.Key) (evidence.Outcome, error) {
 		return evidence.Submit(ctx, c, f, reporter, first)
 	}}, err
 }
@@ -94,10 +89,6 @@ func (l *onChain) submitEvidence(ctx context.Context, s submission, provider str
 	switch {
 	case errors.Is(err, evidence.ErrNotStaked), errors.Is(err, evidence.ErrOtherKey):
 		return &Error{Code: ExitFailed, Err: err, Hint: "the proof holds all the same; if the provider registered with another key, name that with --provider"}
-	case errors.Is(err, evidence.ErrNotCarried):
-		return &Error{Code: ExitFailed, Err: err, Hint: "peers with a bond run the work again and vote by themselves, if its buyer's peer runs and shows it to them: starling proposal ls"}
-	case errors.Is(err, evidence.ErrNoVotes):
-		return &Error{Code: ExitFailed, Err: err}
 	case errors.Is(err, evidence.ErrNotYet), errors.Is(err, evidence.ErrTooOld), errors.Is(err, evidence.ErrNoAudits):
 		return &Error{Code: ExitFailed, Err: err}
 	case err != nil:

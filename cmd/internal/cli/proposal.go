@@ -19,16 +19,12 @@ import (
 func newProposal(a *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "proposal",
-		Short: "Vote on the network's rules: what claims cost, windows, the least stake; look at votes on false results",
+		Short: "Vote on the network's rules: claim fees, windows, the least stake",
 		Long: `Whoever has stake bonded may propose other rules, within bounds that no vote can move, and all who had something bonded before a
 proposal was made may vote on it with all of it. What was bonded then in all is noted: stake that moves afterwards cannot vote
 twice. A proposal is carried when more than half of all that was bonded is for it, and more than twice as much as is against.
 It takes effect when somebody executes it, after a lock in which who does not like it can leave, and only if no other rules
 took effect since.
-
-Where providers signed different results of one deterministic work, peers with a bond run it again and vote by themselves on what
-its true output is. That is a proposal too: when more than two thirds of all that was bonded computed the same, whoever signed
-another output loses its stake (starling evidence).
 
 These commands call the program themselves; the peer need not run. The peer's key pays the fees; the provider's owner signs
 proposals and votes.`,
@@ -54,22 +50,20 @@ type change struct {
 
 // proposalInfo is a proposal as the commands show it. Votes are base units of the stake mint.
 type proposalInfo struct {
-	Address  sign.Key         `json:"address"`
-	Subject  string           `json:"subject"` // rules or dissent
-	State    string           `json:"state"`   // open, rejected, locked, ripe, executed, expired, superseded
-	Proposer sign.Key         `json:"proposer"`
-	Rules    program.Rules    `json:"rules"`
-	Changes  []change         `json:"changes"`
-	Dissent  *program.Dissent `json:"dissent,omitempty"` // of a dissent: whose output is false, and the true one
-	For      uint64           `json:"for"`
-	Against  uint64           `json:"against"`
-	Total    uint64           `json:"snapshot"` // bonded in the network when it was opened
-	Opened   uint64           `json:"opened"`   // slots from here on
-	Ends     uint64           `json:"ends"`
-	Ripe     uint64           `json:"ripe"`
-	Dead     uint64           `json:"dead"`
-	Slot     market.Slot      `json:"slot"`           // as of
-	Mine     string           `json:"mine,omitempty"` // what this peer's provider voted
+	Address  sign.Key      `json:"address"`
+	State    string        `json:"state"` // open, rejected, locked, ripe, executed, expired, superseded
+	Proposer sign.Key      `json:"proposer"`
+	Rules    program.Rules `json:"rules"`
+	Changes  []change      `json:"changes"`
+	For      uint64        `json:"for"`
+	Against  uint64        `json:"against"`
+	Total    uint64        `json:"snapshot"` // bonded in the network when it was opened
+	Opened   uint64        `json:"opened"`   // slots from here on
+	Ends     uint64        `json:"ends"`
+	Ripe     uint64        `json:"ripe"`
+	Dead     uint64        `json:"dead"`
+	Slot     market.Slot   `json:"slot"`           // as of
+	Mine     string        `json:"mine,omitempty"` // what this peer's provider voted
 	payer    sign.Key
 }
 
@@ -78,9 +72,7 @@ func stateOf(b program.Ballot, n program.Network, now market.Slot) string {
 	switch {
 	case b.Done:
 		return "executed"
-	case b.Subject == program.SubjectDissent && b.Carried():
-		return "ripe"
-	case b.Sequence != n.Sequence && b.Subject == program.SubjectRules:
+	case b.Sequence != n.Sequence:
 		return "superseded"
 	case uint64(now) <= b.Ends:
 		return "open"
@@ -146,12 +138,8 @@ func (a *App) votes(ctx context.Context, o chainOptions) (*onChain, program.Netw
 
 // info is a proposal as it stands.
 func (l *onChain) info(at sign.Key, b program.Ballot, n program.Network, now market.Slot) proposalInfo {
-	p := proposalInfo{Address: at, Subject: "rules", State: stateOf(b, n, now), Proposer: b.Proposer, Rules: b.Rules, For: b.For, Against: b.Against, Total: b.Total, Opened: b.Opened,
+	p := proposalInfo{Address: at, State: stateOf(b, n, now), Proposer: b.Proposer, Rules: b.Rules, For: b.For, Against: b.Against, Total: b.Total, Opened: b.Opened,
 		Ends: b.Ends, Ripe: b.Ripe, Dead: b.Dead, Slot: now, payer: b.RentPayer}
-	if b.Subject == program.SubjectDissent {
-		p.Subject, p.Dissent, p.Changes = "dissent", &b.Dissent, []change{}
-		return p
-	}
 	p.Changes = l.changes(n.Params, n.Rules, b.Rules)
 	return p
 }
@@ -164,7 +152,7 @@ func (l *onChain) proposals(ctx context.Context, n program.Network, now market.S
 	}
 	out := []proposalInfo{}
 	for at, b := range all {
-		if b.Subject != program.SubjectRewards {
+		if b.Subject == program.SubjectRules {
 			out = append(out, l.info(at, b, n, now))
 		}
 	}
@@ -202,10 +190,7 @@ func proposalLs(a *App) *cobra.Command {
 		Short: "List proposals",
 		Long: `Lists the proposals that are on the chain, the newest first. FOR and AGAINST are shares of all that was bonded when the proposal was
 made: it needs more than half, and more than twice what is against. STATE is open, rejected, locked (carried, not yet in effect),
-ripe (can be executed now), executed, expired (carried, but executed by nobody in time) or superseded (others took effect first).
-
-What is said of a false result is carried by more than two thirds of all that was bonded; nobody votes against it. It is ripe at
-once: whoever has the proof submits it (starling evidence submit).`,
+ripe (can be executed now), executed, expired (carried, but executed by nobody in time) or superseded (others took effect first).`,
 		Example: `  starling proposal ls -o json`,
 		Args:    exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -233,9 +218,6 @@ once: whoever has the proof submits it (starling evidence submit).`,
 }
 
 func (p proposalInfo) summary() string {
-	if p.Dissent != nil {
-		return fmt.Sprintf("receipt %s is false, output %s is true", p.Dissent.Receipt.Short(), p.Dissent.Output.Short())
-	}
 	var out []string
 	for _, c := range p.Changes {
 		out = append(out, fmt.Sprintf("%s %s → %s", c.What, c.From, c.To))
@@ -259,9 +241,6 @@ func (l *onChain) next(p proposalInfo) string {
 	case "locked":
 		return "can be executed " + l.when(p.Slot, market.Slot(p.Ripe))
 	case "ripe":
-		if p.Dissent != nil {
-			return "starling evidence submit"
-		}
 		return "starling proposal execute; no more " + l.when(p.Slot, market.Slot(p.Dead)+1)
 	}
 	return ""
@@ -296,23 +275,15 @@ func proposalShow(a *App) *cobra.Command {
 				for _, c := range p.Changes {
 					t.Row(c.What, c.From+" → "+c.To)
 				}
-				if p.Dissent != nil {
-					t.Row("false result", "the final receipt with hash "+p.Dissent.Receipt.String())
-					t.Row("true output", p.Dissent.Output)
-				} else if len(p.Changes) == 0 {
+				if len(p.Changes) == 0 {
 					t.Row("changes", "nothing, as rules are now")
 				}
 				t.Row("snapshot", text(p.Total), fmt.Sprintf("bonded when it was opened, in slot %d", p.Opened))
-				if p.Dissent != nil {
-					t.Row("for", text(p.For), p.share(p.For)+", more than two thirds is needed; nobody votes against")
-					t.Row("vote ends", l.when(p.Slot, market.Slot(p.Ends)))
-				} else {
-					t.Row("for", text(p.For), p.share(p.For)+", more than half is needed")
-					t.Row("against", text(p.Against), p.share(p.Against)+", less than half of what is for it is allowed")
-					t.Row("vote ends", l.when(p.Slot, market.Slot(p.Ends)))
-					t.Row("lock ends", l.when(p.Slot, market.Slot(p.Ripe)))
-					t.Row("expires", l.when(p.Slot, market.Slot(p.Dead)))
-				}
+				t.Row("for", text(p.For), p.share(p.For)+", more than half is needed")
+				t.Row("against", text(p.Against), p.share(p.Against)+", less than half of what is for it is allowed")
+				t.Row("vote ends", l.when(p.Slot, market.Slot(p.Ends)))
+				t.Row("lock ends", l.when(p.Slot, market.Slot(p.Ripe)))
+				t.Row("expires", l.when(p.Slot, market.Slot(p.Dead)))
 				if p.Mine != "" {
 					t.Row("this peer", "voted "+p.Mine)
 				}

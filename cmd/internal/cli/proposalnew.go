@@ -220,9 +220,7 @@ until the vote is over. The owner signs.`,
 			switch {
 			case err != nil:
 				return err
-			case p.Dissent != nil && args[1] != "for":
-				return WithHint(Usagef("on a false result nobody votes against: who computed something else does not vote"), "starling evidence check FILE --program … runs the work again")
-			case p.State != "open" && (p.Dissent == nil || uint64(p.Slot) > p.Ends):
+			case p.State != "open":
 				return &Error{Code: ExitPayment, Err: fmt.Errorf("the vote on %s is over: it is %s", p.Address.Short(), p.State)}
 			case s.Raised >= p.Opened:
 				return WithHint(&Error{Code: ExitPayment, Err: fmt.Errorf("provider %s bonded in slot %d, the proposal is of slot %d: only what was bonded before votes on it", s.Provider, s.Raised, p.Opened)},
@@ -257,9 +255,6 @@ func proposalExecute(a *App) *cobra.Command {
 			l, _, p, err := a.proposal(c.Context(), o, args[0])
 			if err != nil {
 				return err
-			}
-			if p.Dissent != nil {
-				return WithHint(Usagef("%s is about a false result: who has the proof submits it", p.Address.Short()), "starling evidence submit FILE")
 			}
 			switch p.State {
 			case "ripe":

@@ -29,8 +29,8 @@ Where an attack touches what is signed, whole records are made and checked. The 
 
 A kind with a limit is one that the protocol does not claim to catch; the limit says why. The targets stand at the end, each beside
 what was measured, and the exit code is 0 only if all of them hold: at least 99.9 % of every other kind are caught, at most
-0.01 % of honest audits end in delisting, no honest peer is slashed, nobody gains more than one interval by its receipts or anything
-by false results, and honest providers stand above those that trade with themselves.`,
+0.01 % of honest audits end in delisting, no honest peer is slashed, nobody gains more than one interval by its receipts, at most a
+tenth of a forger's results pass, and honest providers stand above those that trade with themselves.`,
 		Example: `  starling testnet sim
   starling testnet sim --adversaries 100 --honest 500
   starling testnet sim -o json | jq '.lines[] | select(.limit) | {kind, caught, limit}'`,

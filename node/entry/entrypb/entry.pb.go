@@ -472,87 +472,6 @@ func (x *RPCReply) GetAnswer() []byte {
 	return nil
 }
 
-// TellRequest asks to tell the network of a proof that results differ, of which the asking peer bought one.
-type TellRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Dissent       []byte                 `protobuf:"bytes,1,opt,name=dissent,proto3" json:"dissent,omitempty"` // replica.Dissent
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *TellRequest) Reset() {
-	*x = TellRequest{}
-	mi := &file_node_entry_entrypb_entry_proto_msgTypes[9]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *TellRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*TellRequest) ProtoMessage() {}
-
-func (x *TellRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_entry_entrypb_entry_proto_msgTypes[9]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use TellRequest.ProtoReflect.Descriptor instead.
-func (*TellRequest) Descriptor() ([]byte, []int) {
-	return file_node_entry_entrypb_entry_proto_rawDescGZIP(), []int{9}
-}
-
-func (x *TellRequest) GetDissent() []byte {
-	if x != nil {
-		return x.Dissent
-	}
-	return nil
-}
-
-type TellReply struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *TellReply) Reset() {
-	*x = TellReply{}
-	mi := &file_node_entry_entrypb_entry_proto_msgTypes[10]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *TellReply) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*TellReply) ProtoMessage() {}
-
-func (x *TellReply) ProtoReflect() protoreflect.Message {
-	mi := &file_node_entry_entrypb_entry_proto_msgTypes[10]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use TellReply.ProtoReflect.Descriptor instead.
-func (*TellReply) Descriptor() ([]byte, []int) {
-	return file_node_entry_entrypb_entry_proto_rawDescGZIP(), []int{10}
-}
-
 var File_node_entry_entrypb_entry_proto protoreflect.FileDescriptor
 
 const file_node_entry_entrypb_entry_proto_rawDesc = "" +
@@ -585,10 +504,7 @@ const file_node_entry_entrypb_entry_proto_rawDesc = "" +
 	"RPCRequest\x12\x12\n" +
 	"\x04call\x18\x01 \x01(\fR\x04call\"\"\n" +
 	"\bRPCReply\x12\x16\n" +
-	"\x06answer\x18\x01 \x01(\fR\x06answer\"'\n" +
-	"\vTellRequest\x12\x18\n" +
-	"\adissent\x18\x01 \x01(\fR\adissent\"\v\n" +
-	"\tTellReplyB9Z7github.com/starling-network/starling/node/entry/entrypbb\x06proto3"
+	"\x06answer\x18\x01 \x01(\fR\x06answerB9Z7github.com/starling-network/starling/node/entry/entrypbb\x06proto3"
 
 var (
 	file_node_entry_entrypb_entry_proto_rawDescOnce sync.Once
@@ -602,7 +518,7 @@ func file_node_entry_entrypb_entry_proto_rawDescGZIP() []byte {
 	return file_node_entry_entrypb_entry_proto_rawDescData
 }
 
-var file_node_entry_entrypb_entry_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_node_entry_entrypb_entry_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_node_entry_entrypb_entry_proto_goTypes = []any{
 	(*HelloRequest)(nil),   // 0: starling.entry.v1.HelloRequest
 	(*HelloReply)(nil),     // 1: starling.entry.v1.HelloReply
@@ -613,8 +529,6 @@ var file_node_entry_entrypb_entry_proto_goTypes = []any{
 	(*PublishReply)(nil),   // 6: starling.entry.v1.PublishReply
 	(*RPCRequest)(nil),     // 7: starling.entry.v1.RPCRequest
 	(*RPCReply)(nil),       // 8: starling.entry.v1.RPCReply
-	(*TellRequest)(nil),    // 9: starling.entry.v1.TellRequest
-	(*TellReply)(nil),      // 10: starling.entry.v1.TellReply
 }
 var file_node_entry_entrypb_entry_proto_depIdxs = []int32{
 	2, // 0: starling.entry.v1.HelloReply.others:type_name -> starling.entry.v1.Entry
@@ -636,7 +550,7 @@ func file_node_entry_entrypb_entry_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_entry_entrypb_entry_proto_rawDesc), len(file_node_entry_entrypb_entry_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   11,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
