@@ -66,13 +66,12 @@ func (n *Node) newAudits(ctx context.Context) (*audit.Service, error) {
 	}
 	c := audit.Config{
 		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Sight: n.sight, Shelf: shelf, Log: n.p.Log.With("role", "audit"),
-		Judged: n.judged, Lie: n.keepLie, Refused: n.refuse, Claims: n.claims,
+		Judged: n.judged, Lie: n.keepLie, Refused: n.refuse,
 		Until: func(s market.Slot) time.Duration { return n.slots.Until(time.Now(), s) },
 	}
 	if n.provider != nil {
 		c.Units, c.List, c.Proven, c.Delist = n.idleUnits, n.provider.Shown, n.provider.Show, n.provider.Withdraw
 		c.Burns, c.Funded, c.Price, c.Sold = n.newBurns(), n.funded, n.provider.Price, n.provider.SoldSince
-		c.Claim = n.claimCards
 		c.Anchor, c.AnchorPoll = n.p.Ledger, n.p.Settle.PollEvery
 		if n.p.Mask != nil {
 			c.Mask = n.mask
@@ -162,7 +161,7 @@ func (n *Node) newProofs() buyer.Proofs {
 	}
 	return audit.NewProofs(audit.ProofsConfig{
 		Against: against,
-		Domain:  n.p.Genesis.Domain(), WindowSlots: n.p.Genesis.AuditSlots, SlotMillis: n.p.Genesis.SlotMillis, Sight: n.sight, Burns: n.newBurns(), Claims: n.claims, Ask: audit.Asker{Host: n.p.Host, Tag: n.tag}.Ask,
+		Domain:  n.p.Genesis.Domain(), WindowSlots: n.p.Genesis.AuditSlots, SlotMillis: n.p.Genesis.SlotMillis, Sight: n.sight, Burns: n.newBurns(), Ask: audit.Asker{Host: n.p.Host, Tag: n.tag}.Ask,
 		Until: func(s market.Slot) time.Duration { return n.slots.Until(time.Now(), s) }, Now: time.Now, Log: n.p.Log.With("role", "buyer"),
 	})
 }
@@ -224,7 +223,7 @@ func (n *Node) Audits() ([]audit.Past, error) {
 	if n.audits == nil {
 		return nil, n.noAudits()
 	}
-	return n.audits.Past(), nil
+	return n.audits.Shelf().All(), nil
 }
 
 // Audit has this peer's units show now what they are.

@@ -127,7 +127,6 @@ type Node struct {
 	evidence   *evidence.Keeper     // of a light peer only proofs that results differ
 	probes     exclusive.Published  // nil: none are public
 	sight      *audit.Public        // nil where nothing is audited
-	claims     *audit.Claims        // of cards; nil where nothing is audited
 	audits     *audit.Service       // nil for a light peer, and where nothing is audited
 	rewards    *rewards.Service     // nil where there are none
 	registered *registry.Registry   // nil where nobody registers, or nothing lists who did
@@ -194,7 +193,6 @@ func New(ctx context.Context, p Parts) (*Node, error) {
 	if n.sight, err = n.newSight(); err != nil {
 		return nil, fmt.Errorf("setting up audits: %w", err)
 	}
-	n.claims = n.newClaims()
 	if n.evidence, err = n.newEvidence(ctx); err != nil {
 		return nil, fmt.Errorf("setting up what is published of leases: %w", err)
 	}

@@ -51,7 +51,6 @@ func (s *Service) canary(ctx context.Context, u Unit) (Canary, error) {
 	if _, err := rand.Read(u.ID[:]); err != nil {
 		return Canary{}, err
 	}
-	u.Last = audit.Record{} // nobody has heard of it: its records begin
 	p := NewProver(ProverConfig{
 		Domain: s.cfg.Genesis.Domain(), Key: mask.Key, WindowSlots: s.cfg.Genesis.AuditSlots, Sight: s.cfg.Sight, Plan: ByPlan, Wait: s.until, Log: s.cfg.Log,
 		Call: func(ctx context.Context, m sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error) {

@@ -42,11 +42,28 @@ func (p *Proofs) record(ctx context.Context, o market.Offer, l market.Shown) (au
 	if err != nil {
 		return r, none, busy, err
 	}
-	p.cfg.Claims.see(card.Tag, r)
-	if err := p.cfg.Claims.beside(ctx, o.Provider, card, o.PerUnit, reply.Beside); err != nil {
-		p.cfg.Log.Debug("units that are said to have passed at once did not", "provider", o.Provider, "unit", l.Unit, "err", err)
-	}
+	p.saw(card.Tag, r)
 	return r, card.Tag, busy, nil
+}
+
+// openCard reads which card a unit claims to be.
+func openCard(b []byte, provider sign.Key, unit market.UnitID) (market.Card, error) {
+	c, err := market.UnmarshalCard(b)
+	if err == nil && c.Unit(provider) != unit {
+		err = &audit.RuleError{Rule: audit.RuleCard, Detail: fmt.Sprintf("unit %s is not on the card that it is said to be on", unit.Short())}
+	}
+	return c, err
+}
+
+// saw notes that a unit which claims a card passed.
+func (p *Proofs) saw(tag sign.Hash, r audit.Record) {
+	window, _, err := p.cfg.Sight.Window()
+	if err != nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cards.See(window, tag, r.Answer.Target)
 }
 
 // judge checks a record that is the one named, what is cheap first, and what excuses its unit since.

@@ -32,7 +32,6 @@ const (
 	CodeOrder   = "order"   // a step that is not due
 	CodeMembers = "members" // members or nonces that are not those of the attempt
 	CodeAnswer  = "answer"  // an answer to something else
-	CodeLine    = "line"    // records that do not go on, or were not shown to
 	CodeUnknown = "unknown" // no such attempt, or no such record
 )
 

@@ -91,7 +91,6 @@ type Member struct {
 	mu       sync.Mutex
 	attempts map[attemptKey]*attempt
 	reveals  map[revealKey]*revealing
-	lines    map[lineKey]audit.Moment
 }
 
 type attemptKey struct {
@@ -121,7 +120,6 @@ type attempt struct {
 type unit struct {
 	Claim
 	Asked
-	since         audit.Moment // its line
 	root          *sign.Hash
 	product, walk time.Duration
 	whole         time.Duration // from the first nonce to the answer
@@ -135,7 +133,7 @@ type unit struct {
 
 // NewMember makes a member that has judged nothing yet.
 func NewMember(cfg MemberConfig) *Member {
-	return &Member{cfg: cfg, attempts: map[attemptKey]*attempt{}, reveals: map[revealKey]*revealing{}, lines: map[lineKey]audit.Moment{}}
+	return &Member{cfg: cfg, attempts: map[attemptKey]*attempt{}, reveals: map[revealKey]*revealing{}}
 }
 
 // Answer answers one step of the provider from.
@@ -150,8 +148,6 @@ func (m *Member) Answer(ctx context.Context, from sign.Key, req *nodepb.AuditReq
 		return m.begin(ctx, key, s.Begin)
 	case *nodepb.AuditRequest_Commit_:
 		return m.commit(ctx, key)
-	case *nodepb.AuditRequest_Line_:
-		return m.line(ctx, key, s.Line)
 	case *nodepb.AuditRequest_Reveal_:
 		return m.reveal(ctx, key, s.Reveal)
 	}
@@ -200,7 +196,7 @@ func (m *Member) begin(ctx context.Context, key attemptKey, b *nodepb.AuditReque
 	if a.beacon.Source == audit.SlotHash { // the slot is an estimate, and may be behind a block that is there
 		a.slot = max(a.slot, market.Slot(a.beacon.Round))
 	}
-	if a.units, err = m.claims(key, b.Units); err != nil {
+	if a.units, err = m.claims(b.Units); err != nil {
 		return nil, err
 	}
 	for _, u := range a.units {
@@ -289,15 +285,10 @@ func (m *Member) forget(window audit.Window) {
 			delete(m.reveals, k)
 		}
 	}
-	for k := range m.lines {
-		if k.window < window {
-			delete(m.lines, k)
-		}
-	}
 }
 
 // claims reads the units and holds what they are to be asked against the plan.
-func (m *Member) claims(key attemptKey, in []*nodepb.AuditRequest_Unit) ([]*unit, error) {
+func (m *Member) claims(in []*nodepb.AuditRequest_Unit) ([]*unit, error) {
 	if len(in) < 1 || len(in) > MaxUnits {
 		return nil, refuse(CodeUnits, "%d units, 1 to %d are audited at once", len(in), MaxUnits)
 	}
@@ -328,11 +319,7 @@ func (m *Member) claims(key attemptKey, in []*nodepb.AuditRequest_Unit) ([]*unit
 		if shape != asked.Shape || walk != asked.Walk {
 			return nil, refuse(CodeUnits, "unit %s of class %s is asked %s and %s", c.ID.Short(), c.Class, asked.Shape, asked.Walk)
 		}
-		since, err := m.lineOf(lineKey{key.provider, c.ID, key.window}, x)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, &unit{Claim: c, Asked: asked, since: since})
+		out = append(out, &unit{Claim: c, Asked: asked})
 	}
 	return out, nil
 }
@@ -416,7 +403,7 @@ func (m *Member) second(a *attempt, s *nodepb.AuditRequest_Second) (*nodepb.Audi
 		return nil, err
 	}
 	for _, u := range a.units {
-		u.products = audit.ProductSeed(a.beacon, a.target(u), u.since, a.given[0])
+		u.products = audit.ProductSeed(a.beacon, a.target(u), a.given[0])
 	}
 	return m.give(a, 1), nil
 }

@@ -25,7 +25,9 @@ func (s *Service) offer(ctx context.Context) {
 		return // it is asked again when the slot is known
 	}
 	s.cfg.Proven(func(u market.Unit) (sign.Hash, bool) {
-		s.note(u)
+		s.mu.Lock()
+		s.cards[u.ID] = u.Card()
+		s.mu.Unlock()
 		r, hash, ok := s.cfg.Shelf.newest(u.ID)
 		if !ok || s.cfg.Shelf.Standing(u.ID).State != audit.Listed {
 			return sign.Hash{}, false
@@ -38,11 +40,8 @@ func (s *Service) offer(ctx context.Context) {
 			s.cfg.Log.Debug("a unit is not what its record shows", "unit", u.ID, "err", err)
 			return sign.Hash{}, false
 		}
-		return hash, s.held(u.ID).Err() == nil
+		return hash, true
 	})
-	if s.cfg.Claim != nil {
-		s.cfg.Claim(s.claimed())
-	}
 }
 
 // newest is the newest record of a unit that passed.
@@ -60,9 +59,6 @@ func (s *Shelf) newest(u market.UnitID) (audit.Record, sign.Hash, bool) {
 
 // show answers who asks for a record, or for the list behind the proof of an offer.
 func (s *Service) show(req *nodepb.RecordRequest) (*nodepb.RecordReply, error) {
-	if len(req.Card) > 0 {
-		return s.showCard(req.Card)
-	}
 	if len(req.Proof) > 0 {
 		if len(req.Proof) != sign.HashSize || len(req.Hash) > 0 {
 			return nil, malformed("proof of %d bytes, hash of %d: one of them is asked for", len(req.Proof), len(req.Hash))
@@ -89,7 +85,11 @@ func (s *Service) show(req *nodepb.RecordRequest) (*nodepb.RecordReply, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.opened(out, r.Answer.Unit)
+	s.mu.Lock()
+	if card, known := s.cards[r.Answer.Unit]; known {
+		out.Card = card.Marshal()
+	}
+	s.mu.Unlock()
 	if _, newest, ok := s.cfg.Shelf.newest(r.Answer.Unit); ok && newest == sign.Hash(req.Hash) {
 		for _, e := range s.cfg.Shelf.Excuses(r.Answer.Unit) {
 			out.Excuses = append(out.Excuses, e.Marshal())

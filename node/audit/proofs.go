@@ -38,14 +38,13 @@ const (
 // ErrUnproven says that a unit is not among those whose fresh records were checked.
 var ErrUnproven = errors.New("the unit has not shown what it is")
 
-// ProofsConfig is what Proofs needs; all of it but Burns and Claims.
+// ProofsConfig is what Proofs needs; all of it but Burns.
 type ProofsConfig struct {
 	Domain      sign.Domain
 	WindowSlots uint64
 	SlotMillis  uint64
 	Sight       Sight
-	Burns       Burns   // nil: nobody is excused
-	Claims      *Claims // of cards; nil: its own, that find nobody
+	Burns       Burns // nil: nobody is excused
 	// Against says why a record that passed sells nothing in spite of it: its unit failed. nil: this peer hears of no failures. The roster is that
 	// of the record's window, nil where it was checked before.
 	Against func(r audit.Record, roster audit.Roster) error
@@ -68,8 +67,9 @@ type Proofs struct {
 
 	alone func(market.Class) bool // market.Class.Alone
 
-	mu   sync.Mutex
-	seen map[sign.Key]*shower
+	mu    sync.Mutex
+	seen  map[sign.Key]*shower
+	cards audit.Cards
 }
 
 // shower is what is known of one provider.
@@ -108,9 +108,6 @@ const maxTried = 64
 
 // NewProofs knows nothing yet.
 func NewProofs(cfg ProofsConfig) *Proofs {
-	if cfg.Claims == nil {
-		cfg.Claims = NewClaims(ClaimsConfig{Domain: cfg.Domain, WindowSlots: cfg.WindowSlots, Sight: cfg.Sight, Ask: cfg.Ask, Now: cfg.Now, Log: cfg.Log})
-	}
 	return &Proofs{cfg: cfg, alone: market.Class.Alone, cpu: make(chan struct{}, max(runtime.GOMAXPROCS(0)-1, 1)), seen: map[sign.Key]*shower{}}
 }
 
@@ -210,7 +207,7 @@ func (p *Proofs) Shown(o market.Offer) match.Shown {
 	return out
 }
 
-// counts says why a record does not sell units such as those of an offer now.
+// counts says why a record does not sell units such as those of an offer now. p.mu is held.
 func (p *Proofs) counts(c checked, o market.Offer, now market.Slot) error {
 	if c.class != o.Class || c.res != o.PerUnit {
 		return errOther
@@ -218,7 +215,10 @@ func (p *Proofs) counts(c checked, o market.Offer, now market.Slot) error {
 	if err := p.fresh(c, o, now); err != nil {
 		return err
 	}
-	return p.cfg.Claims.Held(c.tag, c.record.Answer.Unit).Err()
+	if c.tag.IsZero() {
+		return nil
+	}
+	return p.cards.Check(audit.WindowOf(now, p.cfg.WindowSlots), c.tag, c.record.Answer.Target)
 }
 
 // errOther says that a record is of what another offer sells.
@@ -279,8 +279,7 @@ func (p *Proofs) Check(ctx context.Context, o market.Offer, need int) {
 // not checked yet are fetched. ErrUnproven.
 func (p *Proofs) CheckUnits(ctx context.Context, o market.Offer, units []market.UnitID) error {
 	if p.proven(o, units) == nil {
-		p.look(ctx, o, units)
-		return p.proven(o, units)
+		return nil
 	}
 	if o.Proof.IsZero() {
 		return fmt.Errorf("%w: its offer names no fresh audit record", ErrUnproven)
@@ -303,27 +302,7 @@ func (p *Proofs) CheckUnits(ctx context.Context, o market.Offer, units []market.
 		wanted = append(wanted, list[i])
 	}
 	p.records(ctx, s, o, wanted)
-	p.look(ctx, o, units)
 	return p.proven(o, units)
-}
-
-// look finds out who else claims the cards of units, which are about to be leased.
-func (p *Proofs) look(ctx context.Context, o market.Offer, units []market.UnitID) {
-	tags := map[market.UnitID]sign.Hash{}
-	p.mu.Lock()
-	for _, u := range units {
-		tags[u] = p.of(o.Provider).units[u].tag
-	}
-	p.mu.Unlock()
-	var g errgroup.Group
-	g.SetLimit(maxFetches)
-	for u, tag := range tags {
-		g.Go(func() error {
-			p.cfg.Claims.Look(ctx, o.Provider, tag, u)
-			return nil
-		})
-	}
-	_ = g.Wait() // no error is returned
 }
 
 // lock waits for a provider's turn.

@@ -19,8 +19,7 @@ import (
 type Unit struct {
 	Claim
 	Device device.Device
-	Appeal bool         // it failed, and is asked by a larger committee
-	Last   audit.Record // the newest that passed, if the unit's records go on from it; the zero value: they begin
+	Appeal bool // it failed, and is asked by a larger committee
 }
 
 // ProverConfig is what a Prover needs; all of it but Plant.
@@ -77,13 +76,13 @@ func (p *Prover) Audit(ctx context.Context, units []Unit) ([]Result, error) {
 		todo[i] = i
 	}
 	var stayed []sign.Key
-	anew, kept := false, false
+	kept := false
 	for number := uint8(1); ; number++ {
 		now := make([]Unit, len(todo))
 		for i, at := range todo {
 			now[i] = units[at]
 		}
-		s, err := p.open(ctx, &session{p: p, number: number, window: window, beacon: drawn, anew: anew}, now, stayed)
+		s, err := p.open(ctx, &session{p: p, number: number, window: window, beacon: drawn}, now, stayed)
 		var out []Result
 		if err == nil {
 			if err = s.wait(ctx); err == nil {
@@ -112,12 +111,6 @@ func (p *Prover) Audit(ctx context.Context, units []Unit) ([]Result, error) {
 		}
 		if err != nil && kept && ctx.Err() == nil { // what is there is better than nothing
 			return results, nil
-		}
-		if errors.Is(err, errLine) && !anew && ctx.Err() == nil { // nothing began
-			p.cfg.Log.Warn("units are audited as if they had not been before", "err", err)
-			anew = true
-			number--
-			continue
 		}
 		if err != nil && left == nil && s != nil && s.rooted && ctx.Err() == nil {
 			err = &brokenError{err}

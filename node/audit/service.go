@@ -38,9 +38,6 @@ type Config struct {
 	Proven func(record func(u market.Unit) (sign.Hash, bool))
 	// Delist is told of units that are not to be sold any more, and why, as often as there are any; nil: nobody is.
 	Delist func(map[market.UnitID]string)
-	// Claims knows who else claims the cards of this peer's units, and Claim tells the network which ones they do. nil: it looks, and tells, nobody.
-	Claims *Claims
-	Claim  func(tags []sign.Hash)
 	// Anchor is the chain that keeps the roots of this peer's records, looked at every AnchorPoll; nil: none does.
 	Anchor     chain.Ledger
 	AnchorPoll time.Duration
@@ -79,7 +76,6 @@ type Service struct {
 	prover *Prover
 
 	audited chan struct{} // holds one when there may be records to anchor
-	passed  chan struct{} // holds one when there may be units whose cards others claim
 	turn    chan struct{} // holds one while this peer's units are audited
 	poke    chan struct{} // holds one token when there is something to look at
 	mu      sync.Mutex
@@ -88,13 +84,12 @@ type Service struct {
 	done    audit.Window // newest window whose audit was begun
 	filed   []filed      // receipts to make excuses of
 	wanted  []chan planted
-	alone   func(market.Class) bool       // market.Class.Alone
-	cards   map[market.UnitID]market.Unit // units of this peer of which there is one in the network, by id
+	cards   map[market.UnitID]market.Card // those that this peer's units claim to be, by unit
 }
 
 // NewService makes the service.
 func NewService(cfg Config) *Service {
-	s := &Service{cfg: cfg, tag: cfg.Genesis.Tag(), turn: make(chan struct{}, 1), poke: make(chan struct{}, 1), audited: make(chan struct{}, 1), cards: map[market.UnitID]market.Unit{}, alone: market.Class.Alone, passed: make(chan struct{}, 1)}
+	s := &Service{cfg: cfg, tag: cfg.Genesis.Tag(), turn: make(chan struct{}, 1), poke: make(chan struct{}, 1), audited: make(chan struct{}, 1), cards: map[market.UnitID]market.Card{}}
 	domain := cfg.Genesis.Domain()
 	s.member = NewMember(MemberConfig{
 		Domain: domain, Key: cfg.Key, WindowSlots: cfg.Genesis.AuditSlots, Sight: cfg.Sight, Plan: ByPlan, Now: time.Now, Judged: cfg.Judged, Refused: cfg.Refused, Log: cfg.Log,
@@ -171,11 +166,6 @@ func (s *Service) Run(ctx context.Context) error {
 		var anchors sync.WaitGroup
 		anchors.Go(func() { s.anchors(ctx) })
 		defer anchors.Wait()
-	}
-	if s.cfg.Claims != nil {
-		var rivals sync.WaitGroup
-		rivals.Go(func() { s.watchRivals(ctx) })
-		defer rivals.Wait()
 	}
 	reminded := false
 	for ctx.Err() == nil {
@@ -344,9 +334,6 @@ func (s *Service) Audit(ctx context.Context) ([]Past, error) {
 	}
 	for i, u := range units {
 		units[i].Appeal = s.cfg.Shelf.Standing(u.ID).Appealed()
-		if last, _, ok := s.cfg.Shelf.newest(u.ID); ok && s.alone(u.Class) {
-			units[i].Last = last
-		}
 	}
 	s.over(window)
 	units, canaries := s.plantSome(ctx, units)
@@ -381,11 +368,9 @@ func (s *Service) Audit(ctx context.Context) ([]Past, error) {
 			s.cfg.Log.Warn("a unit was not passed", "unit", r.Unit.ID, "window", uint64(window), "err", r.Err)
 		}
 	}
-	for _, told := range []chan struct{}{s.audited, s.passed} {
-		select {
-		case told <- struct{}{}:
-		default:
-		}
+	select {
+	case s.audited <- struct{}{}:
+	default:
 	}
 	for _, p := range s.cfg.Shelf.All() {
 		if p.Window == window {

@@ -25,7 +25,6 @@ type session struct {
 	size    int // of the committee
 	appeal  bool
 	rooted  bool // the products' roots are known
-	anew    bool // no unit's line goes on
 	drawn   audit.Roster
 	members []sign.Key // who gave a first nonce
 	given   [3][]audit.Given
@@ -39,7 +38,6 @@ type session struct {
 type running struct {
 	Unit
 	Asked
-	since   audit.Moment // its line
 	dataset device.Dataset
 	commit  *challenge.Commitment
 	answer  audit.Answer
@@ -51,7 +49,7 @@ type running struct {
 	signed  sign.Signature
 }
 
-// open draws the committee and makes the datasets resident and shows what the units' records go on from, which is no part of what is timed. In a later attempt it asks those who stayed.
+// open draws the committee and makes the datasets resident, which is no part of what is timed. In a later attempt it asks those who stayed.
 func (p *Prover) open(ctx context.Context, s *session, units []Unit, stayed []sign.Key) (*session, error) {
 	roster, err := p.cfg.Sight.Roster(ctx, s.window)
 	if err != nil {
@@ -74,17 +72,10 @@ func (p *Prover) open(ctx context.Context, s *session, units []Unit, stayed []si
 		if err != nil {
 			return nil, fmt.Errorf("unit %s: %w", u.ID.Short(), err)
 		}
-		var since audit.Moment
-		if last := u.Last.Answer.Window; len(u.Last.Verdicts) > 0 && last < s.window && s.window-last <= audit.LineGap && !s.anew {
-			since = u.Last.Line()
-		}
 		seed := audit.DatasetSeed(s.beacon.Era, p.cfg.Key.Key(), u.ID)
-		s.units = append(s.units, &running{Unit: u, Asked: asked, since: since, dataset: device.Of(seed, asked.Walk)})
+		s.units = append(s.units, &running{Unit: u, Asked: asked, dataset: device.Of(seed, asked.Walk)})
 	}
-	if err := s.together(ctx, func(ctx context.Context, u *running) error { return u.Device.Fill(ctx, u.dataset) }); err != nil {
-		return s, err
-	}
-	return s, s.bring(ctx)
+	return s, s.together(ctx, func(ctx context.Context, u *running) error { return u.Device.Fill(ctx, u.dataset) })
 }
 
 // together does something with all units at once.
@@ -244,14 +235,12 @@ func (s *session) begin(ctx context.Context) error {
 		shape, walk := u.Shape.Marshal(), u.Walk.Marshal()
 		b.Units = append(b.Units, &nodepb.AuditRequest_Unit{
 			Id: u.ID[:], Class: string(u.Class), Shape: shape[:], Walk: walk[:], VramMib: u.VRAMMiB, MemoryMib: u.MemoryMiB, MilliCpu: u.MilliCPU,
-			SinceWindow: uint64(u.since.Window), SinceAttempt: uint32(u.since.Attempt),
 		})
 	}
 	req := s.request()
 	req.Step = &nodepb.AuditRequest_Begin_{Begin: b}
 	var mu sync.Mutex
 	var why error
-	lines := 0 // who does not see that they go on
 	ask := func(from, to int) {
 		var wg sync.WaitGroup
 		for _, m := range s.drawn[from:to] {
@@ -259,9 +248,6 @@ func (s *session) begin(ctx context.Context) error {
 				r, err := s.p.cfg.Call(ctx, m.Key, req)
 				mu.Lock()
 				defer mu.Unlock()
-				if isLine(err) {
-					lines++
-				}
 				switch {
 				case err != nil:
 					why = errors.Join(why, fmt.Errorf("%s: %w", m.Key.Short(), err))
@@ -281,9 +267,6 @@ func (s *session) begin(ctx context.Context) error {
 		ask(first, min(first+need, len(s.drawn)))
 	}
 	if need := audit.Certify(s.size); len(s.members) < need {
-		if len(s.members)+lines >= need {
-			why = errors.Join(errLine, why)
-		}
 		return fmt.Errorf("%w: %d of at least %d: %w", ErrCommittee, len(s.members), need, why)
 	}
 	return nil
@@ -295,7 +278,7 @@ func (s *session) multiply(ctx context.Context, u *running) error {
 		Target: audit.Target{Provider: s.p.cfg.Key.Key(), Unit: u.ID, Window: s.window, Attempt: s.number},
 		Shape:  u.Shape, DatasetSeed: u.dataset.Seed, Walk: u.Walk,
 	}
-	u.answer.ProductSeed = audit.ProductSeed(s.beacon.Beacon, u.answer.Target, u.since, s.given[0])
+	u.answer.ProductSeed = audit.ProductSeed(s.beacon.Beacon, u.answer.Target, s.given[0])
 	tiles, err := u.Device.Multiply(ctx, u.answer.ProductSeed, u.Shape)
 	if err != nil {
 		return err
@@ -425,7 +408,7 @@ func (s *session) openUnit(u *running) error {
 func (s *session) record(u *running, verdicts []audit.Signed) audit.Record {
 	slices.SortFunc(verdicts, func(a, b audit.Signed) int { return slices.Compare(a.Member[:], b.Member[:]) })
 	return audit.Record{
-		Beacon: s.beacon.Beacon, Proof: s.beacon.Proof, Committee: uint8(s.size), WindowSlots: s.p.cfg.WindowSlots, Since: u.since, Answer: u.answer, AnswerSig: u.sig,
+		Beacon: s.beacon.Beacon, Proof: s.beacon.Proof, Committee: uint8(s.size), WindowSlots: s.p.cfg.WindowSlots, Answer: u.answer, AnswerSig: u.sig,
 		Shown: u.shown, ShownSig: u.signed, Verdicts: verdicts, Opened: u.opened, Walked: u.walked,
 	}
 }

@@ -40,8 +40,6 @@ type Past struct {
 	Standing string `json:"standing"`
 	// Anchored is the transaction by which the chain has the record's hash under a root; empty while it has not. The journal has it apart.
 	Anchored chain.TxID `json:"anchored,omitempty"`
-	// Card is who else claims the unit's card, and what follows; only of its newest audit, and not in the journal.
-	Card string `json:"card,omitempty"`
 }
 
 // Shelf keeps the newest record of each of a peer's own units, and how they did before. It may be used by many goroutines.
@@ -56,7 +54,6 @@ type Shelf struct {
 	stands  map[market.UnitID]stands
 	excuses map[market.UnitID]map[audit.Window]audit.Excuse // of windows since it passed, at most MaxExcused
 	leases  map[market.UnitID][]audit.Worked                // of units since they passed, with their newest receipts: the last MaxLeases
-	besides map[market.UnitID][]shown                       // oldest first, at most maxBeside
 	// anchored has an inclusion without a transaction for a record of which nobody remembers whether it was.
 	anchored map[sign.Hash]chain.Inclusion
 	batch    batch // under way; the zero value when none is
@@ -73,7 +70,6 @@ func OpenShelf(ctx context.Context, st store.Store) (*Shelf, error) {
 	s := &Shelf{
 		store: st, records: map[sign.Hash][]byte{}, units: map[market.UnitID]sign.Hash{}, former: map[market.UnitID]sign.Hash{}, past: map[market.UnitID][]Past{},
 		stands: map[market.UnitID]stands{}, excuses: map[market.UnitID]map[audit.Window]audit.Excuse{}, leases: map[market.UnitID][]audit.Worked{},
-		besides: map[market.UnitID][]shown{},
 	}
 	err := st.List(ctx, kindRecord, "", func(key string, b []byte) error {
 		r, err := audit.UnmarshalRecord(b)
@@ -110,9 +106,6 @@ func OpenShelf(ctx context.Context, st store.Store) (*Shelf, error) {
 		return nil, err
 	}
 	if err := s.loadExcuses(ctx); err != nil {
-		return nil, err
-	}
-	if err := s.loadBeside(ctx); err != nil {
 		return nil, err
 	}
 	return s, s.openAnchors(ctx)

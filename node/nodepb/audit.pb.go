@@ -40,7 +40,6 @@ type AuditRequest struct {
 	//	*AuditRequest_Show_
 	//	*AuditRequest_Commit_
 	//	*AuditRequest_Reveal_
-	//	*AuditRequest_Line_
 	Step          isAuditRequest_Step `protobuf_oneof:"step"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -169,15 +168,6 @@ func (x *AuditRequest) GetReveal() *AuditRequest_Reveal {
 	return nil
 }
 
-func (x *AuditRequest) GetLine() *AuditRequest_Line {
-	if x != nil {
-		if x, ok := x.Step.(*AuditRequest_Line_); ok {
-			return x.Line
-		}
-	}
-	return nil
-}
-
 type isAuditRequest_Step interface {
 	isAuditRequest_Step()
 }
@@ -214,10 +204,6 @@ type AuditRequest_Reveal_ struct {
 	Reveal *AuditRequest_Reveal `protobuf:"bytes,11,opt,name=reveal,proto3,oneof"`
 }
 
-type AuditRequest_Line_ struct {
-	Line *AuditRequest_Line `protobuf:"bytes,12,opt,name=line,proto3,oneof"`
-}
-
 func (*AuditRequest_Begin_) isAuditRequest_Step() {}
 
 func (*AuditRequest_Root_) isAuditRequest_Step() {}
@@ -233,8 +219,6 @@ func (*AuditRequest_Show_) isAuditRequest_Step() {}
 func (*AuditRequest_Commit_) isAuditRequest_Step() {}
 
 func (*AuditRequest_Reveal_) isAuditRequest_Step() {}
-
-func (*AuditRequest_Line_) isAuditRequest_Step() {}
 
 // AuditReply answers one step.
 type AuditReply struct {
@@ -313,13 +297,11 @@ func (x *AuditReply) GetCommitment() []byte {
 	return nil
 }
 
-// RecordRequest asks a peer for an audit record by its hash, for the list of records behind the proof of an offer of its own, or for the
-// newest record of its unit on a card.
+// RecordRequest asks a peer for an audit record by its hash, or for the list of records behind the proof of an offer of its own.
 type RecordRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Hash          []byte                 `protobuf:"bytes,1,opt,name=hash,proto3" json:"hash,omitempty"`   // 32
 	Proof         []byte                 `protobuf:"bytes,2,opt,name=proof,proto3" json:"proof,omitempty"` // 32, instead of hash
-	Card          []byte                 `protobuf:"bytes,3,opt,name=card,proto3" json:"card,omitempty"`   // 32, instead of both: the card's tag
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -368,24 +350,14 @@ func (x *RecordRequest) GetProof() []byte {
 	return nil
 }
 
-func (x *RecordRequest) GetCard() []byte {
-	if x != nil {
-		return x.Card
-	}
-	return nil
-}
-
 // RecordReply is the record, or the list.
 type RecordReply struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	Record  []byte                 `protobuf:"bytes,1,opt,name=record,proto3" json:"record,omitempty"`   // at most 64 KiB
-	Shown   []byte                 `protobuf:"bytes,2,opt,name=shown,proto3" json:"shown,omitempty"`     // at most 256 units of 64 bytes, market/PROTOCOL.md section 4
-	Excuses [][]byte               `protobuf:"bytes,3,rep,name=excuses,proto3" json:"excuses,omitempty"` // audit.Excuse of the unit in later windows, at most 24
-	Anchor  []byte                 `protobuf:"bytes,4,opt,name=anchor,proto3" json:"anchor,omitempty"`   // chain.Inclusion of the record's hash, at most 1,200 bytes; empty while it is not anchored
-	// Of the newest record of a unit that is a card:
-	Card          []byte    `protobuf:"bytes,5,opt,name=card,proto3" json:"card,omitempty"`     // market.Card
-	Has           *Has      `protobuf:"bytes,6,opt,name=has,proto3" json:"has,omitempty"`       // the unit's resources
-	Beside        []*Beside `protobuf:"bytes,7,rep,name=beside,proto3" json:"beside,omitempty"` // others that claim the card and passed at once with the unit, at most 4
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Record        []byte                 `protobuf:"bytes,1,opt,name=record,proto3" json:"record,omitempty"`   // at most 64 KiB
+	Shown         []byte                 `protobuf:"bytes,2,opt,name=shown,proto3" json:"shown,omitempty"`     // at most 256 units of 64 bytes, market/PROTOCOL.md section 4
+	Excuses       [][]byte               `protobuf:"bytes,3,rep,name=excuses,proto3" json:"excuses,omitempty"` // audit.Excuse of the unit in later windows, at most 24
+	Anchor        []byte                 `protobuf:"bytes,4,opt,name=anchor,proto3" json:"anchor,omitempty"`   // chain.Inclusion of the record's hash, at most 1,200 bytes; empty while it is not anchored
+	Card          []byte                 `protobuf:"bytes,5,opt,name=card,proto3" json:"card,omitempty"`       // market.Card of the record's unit
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -455,204 +427,6 @@ func (x *RecordReply) GetCard() []byte {
 	return nil
 }
 
-func (x *RecordReply) GetHas() *Has {
-	if x != nil {
-		return x.Has
-	}
-	return nil
-}
-
-func (x *RecordReply) GetBeside() []*Beside {
-	if x != nil {
-		return x.Beside
-	}
-	return nil
-}
-
-// Has is what a unit has, as far as it decides what it is asked.
-type Has struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	VramMib       uint32                 `protobuf:"varint,1,opt,name=vram_mib,json=vramMib,proto3" json:"vram_mib,omitempty"`
-	MemoryMib     uint32                 `protobuf:"varint,2,opt,name=memory_mib,json=memoryMib,proto3" json:"memory_mib,omitempty"`
-	MilliCpu      uint32                 `protobuf:"varint,3,opt,name=milli_cpu,json=milliCpu,proto3" json:"milli_cpu,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Has) Reset() {
-	*x = Has{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[4]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Has) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Has) ProtoMessage() {}
-
-func (x *Has) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[4]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Has.ProtoReflect.Descriptor instead.
-func (*Has) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{4}
-}
-
-func (x *Has) GetVramMib() uint32 {
-	if x != nil {
-		return x.VramMib
-	}
-	return 0
-}
-
-func (x *Has) GetMemoryMib() uint32 {
-	if x != nil {
-		return x.MemoryMib
-	}
-	return 0
-}
-
-func (x *Has) GetMilliCpu() uint32 {
-	if x != nil {
-		return x.MilliCpu
-	}
-	return 0
-}
-
-// Beside shows that two units that claim one card passed in one window: at once, for all audits of a window begin at one instant.
-type Beside struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Own           []byte                 `protobuf:"bytes,1,opt,name=own,proto3" json:"own,omitempty"`     // audit.Certificate of the unit
-	Other         []byte                 `protobuf:"bytes,2,opt,name=other,proto3" json:"other,omitempty"` // of the other
-	Card          []byte                 `protobuf:"bytes,3,opt,name=card,proto3" json:"card,omitempty"`   // market.Card of the other
-	Has           *Has                   `protobuf:"bytes,4,opt,name=has,proto3" json:"has,omitempty"`     // its resources
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Beside) Reset() {
-	*x = Beside{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[5]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Beside) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Beside) ProtoMessage() {}
-
-func (x *Beside) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[5]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Beside.ProtoReflect.Descriptor instead.
-func (*Beside) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{5}
-}
-
-func (x *Beside) GetOwn() []byte {
-	if x != nil {
-		return x.Own
-	}
-	return nil
-}
-
-func (x *Beside) GetOther() []byte {
-	if x != nil {
-		return x.Other
-	}
-	return nil
-}
-
-func (x *Beside) GetCard() []byte {
-	if x != nil {
-		return x.Card
-	}
-	return nil
-}
-
-func (x *Beside) GetHas() *Has {
-	if x != nil {
-		return x.Has
-	}
-	return nil
-}
-
-// Line shows, before Begin, that the records of a unit go on from one that passed: when its line of records began stands in the record and
-// goes into the seed. Answered by nothing. Units that show none begin a line.
-type AuditRequest_Line struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Unit          []byte                 `protobuf:"bytes,1,opt,name=unit,proto3" json:"unit,omitempty"` // 32
-	Last          []byte                 `protobuf:"bytes,2,opt,name=last,proto3" json:"last,omitempty"` // audit.Certificate of its last record
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *AuditRequest_Line) Reset() {
-	*x = AuditRequest_Line{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[6]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *AuditRequest_Line) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*AuditRequest_Line) ProtoMessage() {}
-
-func (x *AuditRequest_Line) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[6]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use AuditRequest_Line.ProtoReflect.Descriptor instead.
-func (*AuditRequest_Line) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 0}
-}
-
-func (x *AuditRequest_Line) GetUnit() []byte {
-	if x != nil {
-		return x.Unit
-	}
-	return nil
-}
-
-func (x *AuditRequest_Line) GetLast() []byte {
-	if x != nil {
-		return x.Last
-	}
-	return nil
-}
-
 // Commit asks for a commitment to a nonce, of which the provider's beacon of the window is made. Answered by it; only where a
 // network's beacons are made so, and then before Begin.
 type AuditRequest_Commit struct {
@@ -663,7 +437,7 @@ type AuditRequest_Commit struct {
 
 func (x *AuditRequest_Commit) Reset() {
 	*x = AuditRequest_Commit{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[7]
+	mi := &file_node_nodepb_audit_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -675,7 +449,7 @@ func (x *AuditRequest_Commit) String() string {
 func (*AuditRequest_Commit) ProtoMessage() {}
 
 func (x *AuditRequest_Commit) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[7]
+	mi := &file_node_nodepb_audit_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -688,7 +462,7 @@ func (x *AuditRequest_Commit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest_Commit.ProtoReflect.Descriptor instead.
 func (*AuditRequest_Commit) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 1}
+	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 0}
 }
 
 // Reveal says which commitments there are. Answered by the nonce and the signature of audit.Reveal, for one list only.
@@ -701,7 +475,7 @@ type AuditRequest_Reveal struct {
 
 func (x *AuditRequest_Reveal) Reset() {
 	*x = AuditRequest_Reveal{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[8]
+	mi := &file_node_nodepb_audit_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -713,7 +487,7 @@ func (x *AuditRequest_Reveal) String() string {
 func (*AuditRequest_Reveal) ProtoMessage() {}
 
 func (x *AuditRequest_Reveal) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[8]
+	mi := &file_node_nodepb_audit_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -726,7 +500,7 @@ func (x *AuditRequest_Reveal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest_Reveal.ProtoReflect.Descriptor instead.
 func (*AuditRequest_Reveal) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 2}
+	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 1}
 }
 
 func (x *AuditRequest_Reveal) GetList() []*AuditRequest_Commitment {
@@ -747,7 +521,7 @@ type AuditRequest_Commitment struct {
 
 func (x *AuditRequest_Commitment) Reset() {
 	*x = AuditRequest_Commitment{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[9]
+	mi := &file_node_nodepb_audit_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -759,7 +533,7 @@ func (x *AuditRequest_Commitment) String() string {
 func (*AuditRequest_Commitment) ProtoMessage() {}
 
 func (x *AuditRequest_Commitment) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[9]
+	mi := &file_node_nodepb_audit_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -772,7 +546,7 @@ func (x *AuditRequest_Commitment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest_Commitment.ProtoReflect.Descriptor instead.
 func (*AuditRequest_Commitment) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 3}
+	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 2}
 }
 
 func (x *AuditRequest_Commitment) GetMember() []byte {
@@ -804,7 +578,7 @@ type AuditRequest_Begin struct {
 
 func (x *AuditRequest_Begin) Reset() {
 	*x = AuditRequest_Begin{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[10]
+	mi := &file_node_nodepb_audit_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -816,7 +590,7 @@ func (x *AuditRequest_Begin) String() string {
 func (*AuditRequest_Begin) ProtoMessage() {}
 
 func (x *AuditRequest_Begin) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[10]
+	mi := &file_node_nodepb_audit_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -829,7 +603,7 @@ func (x *AuditRequest_Begin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest_Begin.ProtoReflect.Descriptor instead.
 func (*AuditRequest_Begin) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 4}
+	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 3}
 }
 
 func (x *AuditRequest_Begin) GetSource() uint32 {
@@ -884,15 +658,13 @@ type AuditRequest_Unit struct {
 	VramMib       uint32                 `protobuf:"varint,5,opt,name=vram_mib,json=vramMib,proto3" json:"vram_mib,omitempty"`
 	MemoryMib     uint32                 `protobuf:"varint,6,opt,name=memory_mib,json=memoryMib,proto3" json:"memory_mib,omitempty"`
 	MilliCpu      uint32                 `protobuf:"varint,7,opt,name=milli_cpu,json=milliCpu,proto3" json:"milli_cpu,omitempty"`
-	SinceWindow   uint64                 `protobuf:"varint,8,opt,name=since_window,json=sinceWindow,proto3" json:"since_window,omitempty"` // of its line; both 0: it begins one
-	SinceAttempt  uint32                 `protobuf:"varint,9,opt,name=since_attempt,json=sinceAttempt,proto3" json:"since_attempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AuditRequest_Unit) Reset() {
 	*x = AuditRequest_Unit{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[11]
+	mi := &file_node_nodepb_audit_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -904,7 +676,7 @@ func (x *AuditRequest_Unit) String() string {
 func (*AuditRequest_Unit) ProtoMessage() {}
 
 func (x *AuditRequest_Unit) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[11]
+	mi := &file_node_nodepb_audit_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -917,7 +689,7 @@ func (x *AuditRequest_Unit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest_Unit.ProtoReflect.Descriptor instead.
 func (*AuditRequest_Unit) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 5}
+	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 4}
 }
 
 func (x *AuditRequest_Unit) GetId() []byte {
@@ -969,20 +741,6 @@ func (x *AuditRequest_Unit) GetMilliCpu() uint32 {
 	return 0
 }
 
-func (x *AuditRequest_Unit) GetSinceWindow() uint64 {
-	if x != nil {
-		return x.SinceWindow
-	}
-	return 0
-}
-
-func (x *AuditRequest_Unit) GetSinceAttempt() uint32 {
-	if x != nil {
-		return x.SinceAttempt
-	}
-	return 0
-}
-
 // Root is the commitment to a unit's products, as soon as it is there. Its arrival stops the unit's time.
 type AuditRequest_Root struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -994,7 +752,7 @@ type AuditRequest_Root struct {
 
 func (x *AuditRequest_Root) Reset() {
 	*x = AuditRequest_Root{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[12]
+	mi := &file_node_nodepb_audit_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1006,7 +764,7 @@ func (x *AuditRequest_Root) String() string {
 func (*AuditRequest_Root) ProtoMessage() {}
 
 func (x *AuditRequest_Root) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[12]
+	mi := &file_node_nodepb_audit_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1019,7 +777,7 @@ func (x *AuditRequest_Root) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest_Root.ProtoReflect.Descriptor instead.
 func (*AuditRequest_Root) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 6}
+	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 5}
 }
 
 func (x *AuditRequest_Root) GetUnit() uint32 {
@@ -1046,7 +804,7 @@ type AuditRequest_Second struct {
 
 func (x *AuditRequest_Second) Reset() {
 	*x = AuditRequest_Second{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[13]
+	mi := &file_node_nodepb_audit_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1058,7 +816,7 @@ func (x *AuditRequest_Second) String() string {
 func (*AuditRequest_Second) ProtoMessage() {}
 
 func (x *AuditRequest_Second) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[13]
+	mi := &file_node_nodepb_audit_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1071,7 +829,7 @@ func (x *AuditRequest_Second) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest_Second.ProtoReflect.Descriptor instead.
 func (*AuditRequest_Second) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 7}
+	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 6}
 }
 
 func (x *AuditRequest_Second) GetFirst() []*AuditRequest_Given {
@@ -1092,7 +850,7 @@ type AuditRequest_Given struct {
 
 func (x *AuditRequest_Given) Reset() {
 	*x = AuditRequest_Given{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[14]
+	mi := &file_node_nodepb_audit_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1104,7 +862,7 @@ func (x *AuditRequest_Given) String() string {
 func (*AuditRequest_Given) ProtoMessage() {}
 
 func (x *AuditRequest_Given) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[14]
+	mi := &file_node_nodepb_audit_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1117,7 +875,7 @@ func (x *AuditRequest_Given) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest_Given.ProtoReflect.Descriptor instead.
 func (*AuditRequest_Given) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 8}
+	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 7}
 }
 
 func (x *AuditRequest_Given) GetMember() []byte {
@@ -1147,7 +905,7 @@ type AuditRequest_Arrived struct {
 
 func (x *AuditRequest_Arrived) Reset() {
 	*x = AuditRequest_Arrived{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[15]
+	mi := &file_node_nodepb_audit_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1159,7 +917,7 @@ func (x *AuditRequest_Arrived) String() string {
 func (*AuditRequest_Arrived) ProtoMessage() {}
 
 func (x *AuditRequest_Arrived) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[15]
+	mi := &file_node_nodepb_audit_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1172,7 +930,7 @@ func (x *AuditRequest_Arrived) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest_Arrived.ProtoReflect.Descriptor instead.
 func (*AuditRequest_Arrived) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 9}
+	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 8}
 }
 
 func (x *AuditRequest_Arrived) GetUnit() uint32 {
@@ -1212,7 +970,7 @@ type AuditRequest_Third struct {
 
 func (x *AuditRequest_Third) Reset() {
 	*x = AuditRequest_Third{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[16]
+	mi := &file_node_nodepb_audit_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1224,7 +982,7 @@ func (x *AuditRequest_Third) String() string {
 func (*AuditRequest_Third) ProtoMessage() {}
 
 func (x *AuditRequest_Third) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[16]
+	mi := &file_node_nodepb_audit_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1237,7 +995,7 @@ func (x *AuditRequest_Third) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest_Third.ProtoReflect.Descriptor instead.
 func (*AuditRequest_Third) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 10}
+	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 9}
 }
 
 // Show opens what was drawn of a unit. Answered by the verdict.
@@ -1254,7 +1012,7 @@ type AuditRequest_Show struct {
 
 func (x *AuditRequest_Show) Reset() {
 	*x = AuditRequest_Show{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[17]
+	mi := &file_node_nodepb_audit_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1266,7 +1024,7 @@ func (x *AuditRequest_Show) String() string {
 func (*AuditRequest_Show) ProtoMessage() {}
 
 func (x *AuditRequest_Show) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[17]
+	mi := &file_node_nodepb_audit_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1279,7 +1037,7 @@ func (x *AuditRequest_Show) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest_Show.ProtoReflect.Descriptor instead.
 func (*AuditRequest_Show) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 11}
+	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 10}
 }
 
 func (x *AuditRequest_Show) GetUnit() uint32 {
@@ -1321,7 +1079,7 @@ var File_node_nodepb_audit_proto protoreflect.FileDescriptor
 
 const file_node_nodepb_audit_proto_rawDesc = "" +
 	"\n" +
-	"\x17node/nodepb/audit.proto\x12\x10starling.node.v1\"\xe3\r\n" +
+	"\x17node/nodepb/audit.proto\x12\x10starling.node.v1\"\xc2\f\n" +
 	"\fAuditRequest\x12\x16\n" +
 	"\x06window\x18\x01 \x01(\x04R\x06window\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12<\n" +
@@ -1333,11 +1091,7 @@ const file_node_nodepb_audit_proto_rawDesc = "" +
 	"\x04show\x18\t \x01(\v2#.starling.node.v1.AuditRequest.ShowH\x00R\x04show\x12?\n" +
 	"\x06commit\x18\n" +
 	" \x01(\v2%.starling.node.v1.AuditRequest.CommitH\x00R\x06commit\x12?\n" +
-	"\x06reveal\x18\v \x01(\v2%.starling.node.v1.AuditRequest.RevealH\x00R\x06reveal\x129\n" +
-	"\x04line\x18\f \x01(\v2#.starling.node.v1.AuditRequest.LineH\x00R\x04line\x1a.\n" +
-	"\x04Line\x12\x12\n" +
-	"\x04unit\x18\x01 \x01(\fR\x04unit\x12\x12\n" +
-	"\x04last\x18\x02 \x01(\fR\x04last\x1a\b\n" +
+	"\x06reveal\x18\v \x01(\v2%.starling.node.v1.AuditRequest.RevealH\x00R\x06reveal\x1a\b\n" +
 	"\x06Commit\x1aG\n" +
 	"\x06Reveal\x12=\n" +
 	"\x04list\x18\x01 \x03(\v2).starling.node.v1.AuditRequest.CommitmentR\x04list\x1a8\n" +
@@ -1351,7 +1105,7 @@ const file_node_nodepb_audit_proto_rawDesc = "" +
 	"\x06beacon\x18\x03 \x01(\fR\x06beacon\x129\n" +
 	"\x05units\x18\x04 \x03(\v2#.starling.node.v1.AuditRequest.UnitR\x05units\x12\x14\n" +
 	"\x05proof\x18\x05 \x01(\fR\x05proof\x12\x16\n" +
-	"\x06appeal\x18\x06 \x01(\bR\x06appeal\x1a\xf5\x01\n" +
+	"\x06appeal\x18\x06 \x01(\bR\x06appeal\x1a\xb9\x01\n" +
 	"\x04Unit\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x14\n" +
 	"\x05class\x18\x02 \x01(\tR\x05class\x12\x14\n" +
@@ -1360,9 +1114,8 @@ const file_node_nodepb_audit_proto_rawDesc = "" +
 	"\bvram_mib\x18\x05 \x01(\rR\avramMib\x12\x1d\n" +
 	"\n" +
 	"memory_mib\x18\x06 \x01(\rR\tmemoryMib\x12\x1b\n" +
-	"\tmilli_cpu\x18\a \x01(\rR\bmilliCpu\x12!\n" +
-	"\fsince_window\x18\b \x01(\x04R\vsinceWindow\x12#\n" +
-	"\rsince_attempt\x18\t \x01(\rR\fsinceAttempt\x1a.\n" +
+	"\tmilli_cpu\x18\a \x01(\rR\bmilliCpuJ\x04\b\b\x10\tJ\x04\b\t\x10\n" +
+	"\x1a.\n" +
 	"\x04Root\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\rR\x04unit\x12\x12\n" +
 	"\x04root\x18\x02 \x01(\fR\x04root\x1aD\n" +
@@ -1383,7 +1136,7 @@ const file_node_nodepb_audit_proto_rawDesc = "" +
 	"\tsignature\x18\x03 \x01(\fR\tsignature\x12:\n" +
 	"\x05third\x18\x04 \x03(\v2$.starling.node.v1.AuditRequest.GivenR\x05third\x12\x14\n" +
 	"\x05shown\x18\x05 \x01(\fR\x05shownB\x06\n" +
-	"\x04stepJ\x04\b\b\x10\t\"\x90\x01\n" +
+	"\x04stepJ\x04\b\b\x10\tJ\x04\b\f\x10\r\"\x90\x01\n" +
 	"\n" +
 	"AuditReply\x12\x14\n" +
 	"\x05nonce\x18\x01 \x01(\fR\x05nonce\x12\x18\n" +
@@ -1392,29 +1145,16 @@ const file_node_nodepb_audit_proto_rawDesc = "" +
 	"\x05found\x18\x04 \x01(\tR\x05found\x12\x1e\n" +
 	"\n" +
 	"commitment\x18\x05 \x01(\fR\n" +
-	"commitment\"M\n" +
+	"commitment\"?\n" +
 	"\rRecordRequest\x12\x12\n" +
 	"\x04hash\x18\x01 \x01(\fR\x04hash\x12\x14\n" +
-	"\x05proof\x18\x02 \x01(\fR\x05proof\x12\x12\n" +
-	"\x04card\x18\x03 \x01(\fR\x04card\"\xdc\x01\n" +
+	"\x05proof\x18\x02 \x01(\fR\x05proofJ\x04\b\x03\x10\x04\"\x8d\x01\n" +
 	"\vRecordReply\x12\x16\n" +
 	"\x06record\x18\x01 \x01(\fR\x06record\x12\x14\n" +
 	"\x05shown\x18\x02 \x01(\fR\x05shown\x12\x18\n" +
 	"\aexcuses\x18\x03 \x03(\fR\aexcuses\x12\x16\n" +
 	"\x06anchor\x18\x04 \x01(\fR\x06anchor\x12\x12\n" +
-	"\x04card\x18\x05 \x01(\fR\x04card\x12'\n" +
-	"\x03has\x18\x06 \x01(\v2\x15.starling.node.v1.HasR\x03has\x120\n" +
-	"\x06beside\x18\a \x03(\v2\x18.starling.node.v1.BesideR\x06beside\"\\\n" +
-	"\x03Has\x12\x19\n" +
-	"\bvram_mib\x18\x01 \x01(\rR\avramMib\x12\x1d\n" +
-	"\n" +
-	"memory_mib\x18\x02 \x01(\rR\tmemoryMib\x12\x1b\n" +
-	"\tmilli_cpu\x18\x03 \x01(\rR\bmilliCpu\"m\n" +
-	"\x06Beside\x12\x10\n" +
-	"\x03own\x18\x01 \x01(\fR\x03own\x12\x14\n" +
-	"\x05other\x18\x02 \x01(\fR\x05other\x12\x12\n" +
-	"\x04card\x18\x03 \x01(\fR\x04card\x12'\n" +
-	"\x03has\x18\x04 \x01(\v2\x15.starling.node.v1.HasR\x03hasB2Z0github.com/starling-network/starling/node/nodepbb\x06proto3"
+	"\x04card\x18\x05 \x01(\fR\x04cardJ\x04\b\x06\x10\aJ\x04\b\a\x10\bB2Z0github.com/starling-network/starling/node/nodepbb\x06proto3"
 
 var (
 	file_node_nodepb_audit_proto_rawDescOnce sync.Once
@@ -1428,50 +1168,43 @@ func file_node_nodepb_audit_proto_rawDescGZIP() []byte {
 	return file_node_nodepb_audit_proto_rawDescData
 }
 
-var file_node_nodepb_audit_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_node_nodepb_audit_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_node_nodepb_audit_proto_goTypes = []any{
 	(*AuditRequest)(nil),            // 0: starling.node.v1.AuditRequest
 	(*AuditReply)(nil),              // 1: starling.node.v1.AuditReply
 	(*RecordRequest)(nil),           // 2: starling.node.v1.RecordRequest
 	(*RecordReply)(nil),             // 3: starling.node.v1.RecordReply
-	(*Has)(nil),                     // 4: starling.node.v1.Has
-	(*Beside)(nil),                  // 5: starling.node.v1.Beside
-	(*AuditRequest_Line)(nil),       // 6: starling.node.v1.AuditRequest.Line
-	(*AuditRequest_Commit)(nil),     // 7: starling.node.v1.AuditRequest.Commit
-	(*AuditRequest_Reveal)(nil),     // 8: starling.node.v1.AuditRequest.Reveal
-	(*AuditRequest_Commitment)(nil), // 9: starling.node.v1.AuditRequest.Commitment
-	(*AuditRequest_Begin)(nil),      // 10: starling.node.v1.AuditRequest.Begin
-	(*AuditRequest_Unit)(nil),       // 11: starling.node.v1.AuditRequest.Unit
-	(*AuditRequest_Root)(nil),       // 12: starling.node.v1.AuditRequest.Root
-	(*AuditRequest_Second)(nil),     // 13: starling.node.v1.AuditRequest.Second
-	(*AuditRequest_Given)(nil),      // 14: starling.node.v1.AuditRequest.Given
-	(*AuditRequest_Arrived)(nil),    // 15: starling.node.v1.AuditRequest.Arrived
-	(*AuditRequest_Third)(nil),      // 16: starling.node.v1.AuditRequest.Third
-	(*AuditRequest_Show)(nil),       // 17: starling.node.v1.AuditRequest.Show
+	(*AuditRequest_Commit)(nil),     // 4: starling.node.v1.AuditRequest.Commit
+	(*AuditRequest_Reveal)(nil),     // 5: starling.node.v1.AuditRequest.Reveal
+	(*AuditRequest_Commitment)(nil), // 6: starling.node.v1.AuditRequest.Commitment
+	(*AuditRequest_Begin)(nil),      // 7: starling.node.v1.AuditRequest.Begin
+	(*AuditRequest_Unit)(nil),       // 8: starling.node.v1.AuditRequest.Unit
+	(*AuditRequest_Root)(nil),       // 9: starling.node.v1.AuditRequest.Root
+	(*AuditRequest_Second)(nil),     // 10: starling.node.v1.AuditRequest.Second
+	(*AuditRequest_Given)(nil),      // 11: starling.node.v1.AuditRequest.Given
+	(*AuditRequest_Arrived)(nil),    // 12: starling.node.v1.AuditRequest.Arrived
+	(*AuditRequest_Third)(nil),      // 13: starling.node.v1.AuditRequest.Third
+	(*AuditRequest_Show)(nil),       // 14: starling.node.v1.AuditRequest.Show
 }
 var file_node_nodepb_audit_proto_depIdxs = []int32{
-	10, // 0: starling.node.v1.AuditRequest.begin:type_name -> starling.node.v1.AuditRequest.Begin
-	12, // 1: starling.node.v1.AuditRequest.root:type_name -> starling.node.v1.AuditRequest.Root
-	13, // 2: starling.node.v1.AuditRequest.second:type_name -> starling.node.v1.AuditRequest.Second
-	15, // 3: starling.node.v1.AuditRequest.arrived:type_name -> starling.node.v1.AuditRequest.Arrived
-	16, // 4: starling.node.v1.AuditRequest.third:type_name -> starling.node.v1.AuditRequest.Third
-	17, // 5: starling.node.v1.AuditRequest.show:type_name -> starling.node.v1.AuditRequest.Show
-	7,  // 6: starling.node.v1.AuditRequest.commit:type_name -> starling.node.v1.AuditRequest.Commit
-	8,  // 7: starling.node.v1.AuditRequest.reveal:type_name -> starling.node.v1.AuditRequest.Reveal
-	6,  // 8: starling.node.v1.AuditRequest.line:type_name -> starling.node.v1.AuditRequest.Line
-	4,  // 9: starling.node.v1.RecordReply.has:type_name -> starling.node.v1.Has
-	5,  // 10: starling.node.v1.RecordReply.beside:type_name -> starling.node.v1.Beside
-	4,  // 11: starling.node.v1.Beside.has:type_name -> starling.node.v1.Has
-	9,  // 12: starling.node.v1.AuditRequest.Reveal.list:type_name -> starling.node.v1.AuditRequest.Commitment
-	11, // 13: starling.node.v1.AuditRequest.Begin.units:type_name -> starling.node.v1.AuditRequest.Unit
-	14, // 14: starling.node.v1.AuditRequest.Second.first:type_name -> starling.node.v1.AuditRequest.Given
-	14, // 15: starling.node.v1.AuditRequest.Arrived.second:type_name -> starling.node.v1.AuditRequest.Given
-	14, // 16: starling.node.v1.AuditRequest.Show.third:type_name -> starling.node.v1.AuditRequest.Given
-	17, // [17:17] is the sub-list for method output_type
-	17, // [17:17] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	7,  // 0: starling.node.v1.AuditRequest.begin:type_name -> starling.node.v1.AuditRequest.Begin
+	9,  // 1: starling.node.v1.AuditRequest.root:type_name -> starling.node.v1.AuditRequest.Root
+	10, // 2: starling.node.v1.AuditRequest.second:type_name -> starling.node.v1.AuditRequest.Second
+	12, // 3: starling.node.v1.AuditRequest.arrived:type_name -> starling.node.v1.AuditRequest.Arrived
+	13, // 4: starling.node.v1.AuditRequest.third:type_name -> starling.node.v1.AuditRequest.Third
+	14, // 5: starling.node.v1.AuditRequest.show:type_name -> starling.node.v1.AuditRequest.Show
+	4,  // 6: starling.node.v1.AuditRequest.commit:type_name -> starling.node.v1.AuditRequest.Commit
+	5,  // 7: starling.node.v1.AuditRequest.reveal:type_name -> starling.node.v1.AuditRequest.Reveal
+	6,  // 8: starling.node.v1.AuditRequest.Reveal.list:type_name -> starling.node.v1.AuditRequest.Commitment
+	8,  // 9: starling.node.v1.AuditRequest.Begin.units:type_name -> starling.node.v1.AuditRequest.Unit
+	11, // 10: starling.node.v1.AuditRequest.Second.first:type_name -> starling.node.v1.AuditRequest.Given
+	11, // 11: starling.node.v1.AuditRequest.Arrived.second:type_name -> starling.node.v1.AuditRequest.Given
+	11, // 12: starling.node.v1.AuditRequest.Show.third:type_name -> starling.node.v1.AuditRequest.Given
+	13, // [13:13] is the sub-list for method output_type
+	13, // [13:13] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_node_nodepb_audit_proto_init() }
@@ -1488,7 +1221,6 @@ func file_node_nodepb_audit_proto_init() {
 		(*AuditRequest_Show_)(nil),
 		(*AuditRequest_Commit_)(nil),
 		(*AuditRequest_Reveal_)(nil),
-		(*AuditRequest_Line_)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1496,7 +1228,7 @@ func file_node_nodepb_audit_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_nodepb_audit_proto_rawDesc), len(file_node_nodepb_audit_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

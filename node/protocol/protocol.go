@@ -59,7 +59,7 @@ const (
 	MaxLive      = 256 << 10
 	MaxGuard     = 4 << 20
 	MaxAudit     = audit.MaxRecord + 4<<10
-	MaxRecord    = MaxAudit + audit.MaxExcused*(audit.MaxExcuse+8) + maxBeside
+	MaxRecord    = MaxAudit + audit.MaxExcused*(audit.MaxExcuse+8)
 	MaxRewards   = MaxRewardsPart + 4<<10
 	MaxAnchored  = 32 << 10
 	MaxMeasure   = 160 << 10                       // 64 targets, each of 8 addresses
@@ -72,9 +72,6 @@ const (
 	maxLink = 64
 	// maxCoord is a coordinate and its framing.
 	maxCoord = 64
-
-	// maxBeside is what a peer shows of four units that passed at once with its own.
-	maxBeside = 4 * (2*audit.MaxCertificate + 256)
 
 	// MaxRewardsPart is the most of a document about rewards that is sent at a time.
 	MaxRewardsPart = 256 << 10

@@ -16,7 +16,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -88,13 +87,12 @@ type Discovery struct {
 	// pushing holds a token while a push runs, one at a time. A channel and not a mutex: a push waits for the
 	// network, and in a synctest bubble time stands still while anybody waits for a mutex.
 	pushing chan struct{}
-	stored  map[cid.Cid]time.Time // when topics and marks were last stored; for who holds pushing
+	stored  map[cid.Cid]time.Time // when topics were last stored; for who holds pushing
 
 	known signed
 
 	mu      sync.Mutex
 	own     *Record // what Publish was given; nil before and after Withdraw
-	marks   []Topic // what Mark was given
 	current []byte  // its latest signed form
 	seq     uint64  // of current
 	seen    map[peer.ID]mark
@@ -190,36 +188,6 @@ func (d *Discovery) Withdraw(ctx context.Context) error {
 		return fmt.Errorf("withdrawing record: %w", err)
 	}
 	return nil
-}
-
-// Mark has this peer found under more topics, of no region, by Hints alone: its record does not name them. They take the place of those
-// before; at most MaxMarks, the first of more.
-func (d *Discovery) Mark(topics []Topic) error {
-	for _, t := range topics {
-		if err := t.check(); err != nil || t.Region != "" {
-			return fmt.Errorf("%w: a mark %q in %q", ErrMalformed, t.Class, t.Region)
-		}
-	}
-	topics = topics[:min(len(topics), MaxMarks)]
-	d.mu.Lock()
-	same := slices.Equal(d.marks, topics)
-	d.marks = slices.Clone(topics)
-	d.mu.Unlock()
-	if !same {
-		d.poke(time.Now().Add(firstRetry))
-	}
-	return nil
-}
-
-// marked are the DHT keys of the marks.
-func (d *Discovery) marked() []cid.Cid {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var keys []cid.Cid
-	for _, t := range d.marks {
-		keys = append(keys, topicKey(d.cfg.Network, t, shardOf(d.h.ID(), d.cfg.Shards)))
-	}
-	return keys
 }
 
 // set signs r and makes it current.

@@ -120,38 +120,6 @@ func TestFindOnLoopback(t *testing.T) {
 	found(t, ds[4], Topic{Class: "cpu"}, 1)
 }
 
-// Marks are found by hints, whether there is a record or not, and by nothing else.
-func TestMarks(t *testing.T) {
-	t.Parallel()
-	hosts := p2ptest.Loopback(t, 4)
-	var ds []*Discovery
-	for _, h := range hosts {
-		ds = append(ds, join(t, h))
-	}
-	for _, h := range hosts[1:] {
-		p2ptest.ConnectAll(t, hosts[0], h)
-	}
-	card := Topic{Class: "card/0123456789abcdef0123456789"}
-	for _, d := range ds[1:3] {
-		if err := d.Mark([]Topic{card}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	publish(t, ds[1], offer("gpu/h100", "local", "one"))
-	for err := ErrNoPeers; err != nil; { // as Run does
-		if err = ds[2].push(t.Context(), true); err != nil && !errors.Is(err, ErrNoPeers) {
-			t.Fatal(err)
-		}
-	}
-	hinted(t, ds[3], card, 100, hosts[1].ID(), hosts[2].ID())
-	found(t, ds[3], card, 0)
-	for _, bad := range []Topic{{Class: "Card"}, {Class: "card", Region: "local"}} {
-		if err := ds[1].Mark([]Topic{bad}); !errors.Is(err, ErrMalformed) {
-			t.Errorf("%v: %v", bad, err)
-		}
-	}
-}
-
 func TestPublishRefuses(t *testing.T) {
 	t.Parallel()
 	d := join(t, p2ptest.Loopback(t, 1)[0])

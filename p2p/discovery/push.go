@@ -51,7 +51,7 @@ func (d *Discovery) addrs() []string {
 	return out
 }
 
-// push puts the current record, its topics and the marks into the DHT. Of topics and marks, what is stored says no more than
+// push puts the current record and its topics into the DHT. Of topics, what is stored says no more than
 // where this peer is: without all, those are left out that were stored lately and from the same addresses.
 func (d *Discovery) push(ctx context.Context, all bool) error {
 	select {
@@ -61,7 +61,7 @@ func (d *Discovery) push(ctx context.Context, all bool) error {
 	}
 	defer func() { <-d.pushing }()
 	r, data := d.renewed(time.Second)
-	keys := append(r.topicKeys(d.cfg.Network, shardOf(d.h.ID(), d.cfg.Shards)), d.marked()...)
+	keys := r.topicKeys(d.cfg.Network, shardOf(d.h.ID(), d.cfg.Shards))
 	if data == nil && len(keys) == 0 {
 		return nil
 	}

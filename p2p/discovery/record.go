@@ -26,8 +26,6 @@ const (
 	MaxRecord = 4 << 10
 	// MaxTopics bounds the topics of one record; each costs its publisher two DHT keys.
 	MaxTopics = 16
-	// MaxMarks bounds the topics that a peer is found under and does not name in its record.
-	MaxMarks = 64
 	// MaxValidity bounds how long a record may be believed after its signing.
 	MaxValidity = time.Hour
 	// MaxSkew is how far ahead of ours a signer's clock may be.

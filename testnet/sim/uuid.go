@@ -7,23 +7,11 @@ import (
 	"github.com/starling-network/starling/verify/audit"
 )
 
-// A copied UUID: of the units that claim one card the oldest line of records sells, and another once both passed in one window. Nobody is
-// slashed for a UUID, for it can be copied to hurt.
+// A copied UUID: of the units that claim one card the one that a reader saw to pass first sells, and another once both passed in one window.
 var uuidKinds = []Kind{
-	{Name: "uuid", Threat: 18, What: "a CPU with the copied UUID of a card", play: func(w *world) player { return honest(w, sim.CPU16x).claims(sim.H100).play }},
 	{Name: "uuid-thief", Threat: 18, What: "a card with the copied UUID of another, which answers when that one does not", play: func(w *world) player {
 		owner, thief := honest(w, sim.H100), honest(w, sim.H100)
 		return claiming(owner.play, thief.play, func(owner audit.Result) bool { return owner != audit.Passed }).thief
-	}},
-	{Name: "uuid-shared", Threat: 18, What: "one card behind two identities with its UUID, which answers for one in turn", play: func(w *world) player {
-		card := honest(w, sim.H100)
-		turn := func(window, committee int) audit.Report {
-			if window%2 == 1 {
-				return audit.Report{Result: audit.Absent}
-			}
-			return card.play(window, committee)
-		}
-		return claiming(turn, card.play, func(owner audit.Result) bool { return owner == audit.Absent }).thief
 	}},
 	{Name: "uuid-victim", Threat: 18, What: "the card whose UUID was copied by a card", Honest: true, play: func(w *world) player {
 		owner, thief := honest(w, sim.H100), honest(w, sim.H100)
@@ -35,53 +23,40 @@ var uuidKinds = []Kind{
 	}},
 }
 
-// claimants are two units that claim one card: the owner's records are older.
+// claimants are two units that claim one card, of which a reader saw the first pass before the other came.
 type claimants struct {
-	older, newer player
-	takes        func(older audit.Result) bool // whether the newer answers in a window, by what came of the older one
-	records      []audit.Record                // that passed, of both
-	since        [2]audit.Moment
-}
-
-// claiming are two units of which the older's line began long before the first window, in the last window before which it passed.
-func claiming(older, newer player, takes func(audit.Result) bool) *claimants {
-	c := &claimants{older: older, newer: newer, takes: takes, since: [2]audit.Moment{{Window: 1, Attempt: 1}}}
-	c.passed(0, firstWindow-1)
-	return c
+	players [2]player
+	takes   func(first audit.Result) bool // whether the second answers in a window, by what came of the first
+	cards   audit.Cards
 }
 
 const firstWindow = 100
 
-// passed keeps that one of them passed in a window.
-func (c *claimants) passed(i int, w audit.Window) {
-	r := audit.Record{Answer: audit.Answer{Target: audit.Target{Provider: sign.Key{byte(1 + i)}, Unit: market.UnitID{byte(1 + i)}, Window: w, Attempt: 1}}, Since: c.since[i]}
-	c.since[i] = r.Line()
-	c.records = append(c.records, r)
+var copied = market.TagOf("GPU")
+
+func claiming(first, second player, takes func(audit.Result) bool) *claimants {
+	c := &claimants{players: [2]player{first, second}, takes: takes}
+	c.cards.See(firstWindow-1, copied, claimant(0, firstWindow-1))
+	return c
 }
 
-// play is a window of both, and what a reader who sees the newer's records first lets one of them sell: what is frozen counts for nothing.
+func claimant(i int, w audit.Window) audit.Target {
+	return audit.Target{Provider: sign.Key{byte(1 + i)}, Unit: market.UnitID{byte(1 + i)}, Window: w}
+}
+
+// play is a window of both, and what a reader who sees the second's records first makes of one of them: who waits counts for nothing.
 func (c *claimants) play(i, window, committee int) audit.Report {
 	w := audit.Window(firstWindow + window)
-	var of [2]audit.Report
-	if of[0] = c.older(window, committee); of[0].Result == audit.Passed {
-		c.passed(0, w)
-	}
-	of[1] = audit.Report{Result: audit.Absent}
+	of := [2]audit.Report{c.players[0](window, committee), {Result: audit.Absent}}
 	if c.takes(of[0].Result) {
-		if of[1] = c.newer(window, committee); of[1].Result == audit.Passed {
-			c.passed(1, w)
+		of[1] = c.players[1](window, committee)
+	}
+	for k := 1; k >= 0; k-- {
+		if of[k].Result == audit.Passed {
+			c.cards.See(w, copied, claimant(k, w))
 		}
 	}
-	var cards audit.Cards
-	tag := market.TagOf("GPU")
-	for unit := 1; unit >= 0; unit-- {
-		for _, r := range c.records {
-			if r.Answer.Unit == (market.UnitID{byte(1 + unit)}) {
-				cards.See(w, tag, r)
-			}
-		}
-	}
-	if of[i].Result == audit.Passed && cards.Held(w, tag, market.UnitID{byte(1 + i)}).Err() != nil {
+	if of[i].Result == audit.Passed && c.cards.Check(w, copied, claimant(i, w)) != nil {
 		of[i].Result = audit.Undecided
 	}
 	return of[i]

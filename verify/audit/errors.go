@@ -30,8 +30,7 @@ const (
 	RuleFresh     Rule = "fresh"     // A unit is sold by a record of the last window, or excuses reach from it to now.
 	RuleDifferent Rule = "different" // Two answers to one question differ.
 	RuleTruth     Rule = "truth"     // What is called a lie is wrong.
-	RuleLine      Rule = "line"      // A line of records began before, and goes on with records that passed.
-	RuleCard      Rule = "card"      // A unit shows which card it claims to be, and no other claims to be the same.
+	RuleCard      Rule = "card"      // A unit shows which card it claims to be, and no other claimed it before.
 	RuleInstant   Rule = "instant"   // An attempt begins at the instant that is drawn for its window.
 	RuleAnchor    Rule = "anchor"    // The record is under the root that is anchored.
 )

@@ -22,12 +22,11 @@ const recordHead = 64 // before the answer
 //	     1     1  source of the beacon: 1 slot hash, 2 drand, 3 commit and reveal
 //	     2     1  n, verdicts, 1 to 11
 //	     3     1  committee drawn, 1 to 11, at least n
-//	     4     1  attempt in which the unit's line of records began, 1 to 3; 0: it begins here
-//	     5     3  reserved: 0
+//	     4     4  reserved: 0
 //	     8     8  round of the beacon
 //	    16    32  value of the beacon
 //	    48     8  window length in slots
-//	    56     8  window in which the line began; 0 where it begins here
+//	    56     8  reserved: 0
 //	    64   280  answer
 //	   344    64  the provider's signature over it
 //	   408    72  shown
@@ -44,7 +43,6 @@ type Record struct {
 	Proof       []byte           `json:"-"` // of the beacon: Beacons.Check
 	Committee   uint8            `json:"committee"`
 	WindowSlots uint64           `json:"window_slots"`
-	Since       Moment           `json:"since"` // the zero value: the line begins with it (Line)
 	Answer      Answer           `json:"answer"`
 	AnswerSig   sign.Signature   `json:"answer_signature"`
 	Shown       Shown            `json:"shown"`
@@ -67,8 +65,6 @@ func (r Record) stated() []byte {
 	binary.LittleEndian.PutUint64(out[8:], r.Beacon.Round)
 	copy(out[16:], r.Beacon.Value[:])
 	binary.LittleEndian.PutUint64(out[48:], r.WindowSlots)
-	binary.LittleEndian.PutUint64(out[56:], uint64(r.Since.Window))
-	out[4] = r.Since.Attempt
 	answer, shown := r.Answer.Marshal(), r.Shown.Marshal()
 	out = append(out, answer[:]...)
 	out = append(out, r.AnswerSig[:]...)
@@ -113,7 +109,7 @@ func UnmarshalRecord(b []byte) (Record, error) {
 func cutStated(b []byte) (Record, []byte, error) {
 	const verdicts = recordHead + AnswerSize + sign.SignatureSize + ShownSize + sign.SignatureSize
 	const each = VerdictSize + sign.SignatureSize
-	if len(b) < verdicts || b[0] != version || !zero(b[5:8]) || b[4] == 0 && !zero(b[56:64]) {
+	if len(b) < verdicts || b[0] != version || !zero(b[4:8]) || !zero(b[56:64]) {
 		return Record{}, nil, malformed("record", "%d bytes, or unknown version or reserved bytes", len(b))
 	}
 	n := int(b[2])
@@ -124,7 +120,6 @@ func cutStated(b []byte) (Record, []byte, error) {
 		Beacon:      Beacon{Source: Source(b[1]), Round: binary.LittleEndian.Uint64(b[8:]), Value: sign.Hash(b[16:48])},
 		Committee:   b[3],
 		WindowSlots: binary.LittleEndian.Uint64(b[48:]),
-		Since:       Moment{Window(binary.LittleEndian.Uint64(b[56:])), b[4]},
 	}
 	var err error
 	rest := b[recordHead:]
@@ -195,9 +190,6 @@ func (r Record) checkForm() error {
 	case r.Beacon.Source == SlotHash && (r.Beacon.Round < uint64(a.Window.First(r.WindowSlots)) || WindowOf(slot(r.Beacon.Round), r.WindowSlots) != a.Window):
 		return broken(RuleWindow, "the beacon is of slot %d, window %d begins at %d", r.Beacon.Round, a.Window, a.Window.First(r.WindowSlots))
 	}
-	if err := r.checkLine(); err != nil {
-		return err
-	}
 	passed := 0
 	for i, v := range r.Verdicts {
 		switch {
@@ -243,7 +235,7 @@ func (r Record) CheckComputed() error {
 // checkSeeds holds the seeds against beacon and nonces.
 func (r Record) checkSeeds() error {
 	a := r.Answer
-	if want := ProductSeed(r.Beacon, a.Target, r.Since, given(r.Verdicts, 0)); a.ProductSeed != want {
+	if want := ProductSeed(r.Beacon, a.Target, given(r.Verdicts, 0)); a.ProductSeed != want {
 		return broken(RuleSeed, "products of seed %s, the nonces make %s", a.ProductSeed.Short(), want.Short())
 	}
 	if want := WalkSeed(a.ProductSeed, a.ProductRoot, given(r.Verdicts, 1)); a.WalkSeed != want {

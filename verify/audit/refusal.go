@@ -12,7 +12,7 @@ import (
 const MaxRefusal = recordHead + AnswerSize + ShownSize + 2*sign.SignatureSize + VerdictSize + sign.SignatureSize + MaxProof
 
 // Refusal is one member's signed word that a unit did not pass, under what its provider signed: the layout of a certificate of one
-// verdict, late or wrong, and of no line. More than two thirds of a committee make a window one that failed (Failures). The size of the
+// verdict, late or wrong. More than two thirds of a committee make a window one that failed (Failures). The size of the
 // committee nobody signed: it is that which the least of them says.
 type Refusal struct {
 	record Record // without openings, and with one verdict
@@ -23,7 +23,6 @@ func Refuse(r Record) (Refusal, error) {
 	if len(r.Verdicts) != 1 || r.Verdicts[0].Outcome == Pass {
 		return Refusal{}, broken(RuleVerdict, "not one verdict that refuses")
 	}
-	r.Since = Moment{}
 	return Refusal{r.Certificate().record}, nil
 }
 
@@ -41,9 +40,6 @@ func UnmarshalRefusal(b []byte) (Refusal, error) {
 	}
 	if len(rest) != 0 {
 		return Refusal{}, malformed("refusal", "%d bytes too many", len(rest))
-	}
-	if c.record.Since != (Moment{}) {
-		return Refusal{}, malformed("refusal", "a line, which nobody signed")
 	}
 	x, err := Refuse(c.record)
 	if err != nil {

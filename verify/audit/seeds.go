@@ -49,9 +49,9 @@ type Target struct {
 	Attempt  uint8
 }
 
-// ProductSeed is the seed of a unit's products, of the beacon, the line that the record goes on with, and all first nonces.
-func ProductSeed(beacon Beacon, t Target, line Moment, first []Given) sign.Hash {
-	return mix("product", first, beacon.bytes(), t.Provider[:], t.Unit[:], t.Window.bytes(), []byte{t.Attempt}, line.bytes())
+// ProductSeed is the seed of a unit's products, of the beacon and all first nonces.
+func ProductSeed(beacon Beacon, t Target, first []Given) sign.Hash {
+	return mix("product", first, beacon.bytes(), t.Provider[:], t.Unit[:], t.Window.bytes(), []byte{t.Attempt})
 }
 
 // WalkSeed is where a unit's walkers start, of its products' root and all second nonces.

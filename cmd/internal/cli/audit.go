@@ -44,9 +44,9 @@ func auditLs(a *App) *cobra.Command {
 its memory in 10⁶ a second, and MEMORY what they were spread over. No round trip is subtracted from the times, so a unit is at least as fast as it says here. A record is anchored once the
 chain has its hash under a root: those of all units in a window at once, for one fee.
 
-A unit says which card it is by a hash of the card's UUID. Where another unit of the network says that it is the same card, the one
-whose records go back further is sold as before. The other is frozen, which is not sold as proven, until both passed in one window: then
-there are two cards, and one of them has a UUID that is not its own. Nobody loses stake for a UUID, for anybody can copy one.`,
+A unit says which card it is by a hash of the card's UUID. Where another unit of the network says that it is the same card, a buyer
+takes the one that it saw to pass first, and the other for unproven until both passed in one window: then there are two cards. Nobody
+loses stake for a UUID, for anybody can copy one.`,
 		Example: `  starling audit ls -o json`,
 		Args:    exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -73,9 +73,6 @@ func auditTable(t *Table, past []audit.Past) {
 		r, passed := p.Rates, "passed"
 		if p.Anchored != "" {
 			passed = "passed, anchored"
-		}
-		if p.Card != "" {
-			passed += "; " + clip(p.Card, 200)
 		}
 		t.Row(p.Unit.Short(), p.Class, fmt.Sprint(uint64(p.Window)), ago(time.Now(), p.At), tops(r), megareads(r), mebibytes(r), p.Record.Short(), p.Standing, passed)
 	}
@@ -135,7 +132,6 @@ once its peer has anchored it, with the path to the root that is on chain.`,
 			}
 			var of sign.Key
 			var hash sign.Hash
-			card := ""
 			if peer != "" {
 				if of, err = address("--peer", peer); err != nil {
 					return err
@@ -153,11 +149,6 @@ once its peer has anchored it, with the path to the root that is on chain.`,
 					return WithHint(err, "starling audit ls")
 				}
 				hash = p.Record
-				for _, o := range past { // its newest says it
-					if o.Unit == p.Unit && o.Card != "" {
-						card = o.Card
-					}
-				}
 			}
 			kept, err := client.AuditRecord(c.Context(), of, hash)
 			if err != nil {
@@ -170,7 +161,7 @@ once its peer has anchored it, with the path to the root that is on chain.`,
 				}
 				a.say("wrote the record to %s", save)
 			}
-			return a.showRecord(c.Context(), f, o, card)
+			return a.showRecord(c.Context(), f, o)
 		},
 	}
 	o.flags(c)
@@ -208,7 +199,7 @@ chain is asked whether it has that root, and since which slot: nobody can have m
 			if err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)
 			}
-			return a.showRecord(c.Context(), f, o, "")
+			return a.showRecord(c.Context(), f, o)
 		},
 	}
 	o.flags(c)
@@ -222,7 +213,6 @@ type recordInfo struct {
 	Record  rules.Record `json:"record"`
 	Rates   rules.Rates  `json:"rates"`
 	Anchor  *anchorInfo  `json:"anchor,omitempty"` // absent while it is not anchored
-	Card    string       `json:"card,omitempty"`   // who else claims its unit's card, as far as this peer knows
 }
 
 // anchorInfo says where a record is anchored.
@@ -235,8 +225,8 @@ type anchorInfo struct {
 	Chain       string      `json:"chain"` // "checked", or why it was not
 }
 
-// showRecord checks a record and shows what it says, and who else claims its card.
-func (a *App) showRecord(ctx context.Context, f audit.File, o verifyOptions, card string) error {
+// showRecord checks a record and shows what it says.
+func (a *App) showRecord(ctx context.Context, f audit.File, o verifyOptions) error {
 	began := time.Now()
 	r, err := f.Check()
 	if rule, broken := errors.AsType[*rules.RuleError](err); broken {
@@ -246,7 +236,7 @@ func (a *App) showRecord(ctx context.Context, f audit.File, o verifyOptions, car
 		return fmt.Errorf("it shows nothing: %w", err)
 	}
 	took := time.Since(began)
-	info := recordInfo{r.Hash(), f.Genesis.Tag(), r, r.Rates(), nil, card}
+	info := recordInfo{r.Hash(), f.Genesis.Tag(), r, r.Rates(), nil}
 	if in, ok := f.Anchored(); ok {
 		info.Anchor = &anchorInfo{in.Tx, in.Slot, in.Anchor.Root, in.Index, in.Anchor.Count, "checked: it has this root"}
 		l, why, err := a.chainAtHand(f.Genesis, o)
@@ -273,10 +263,6 @@ func (a *App) showRecord(ctx context.Context, f audit.File, o verifyOptions, car
 		at := rules.NewInstants(f.Genesis)
 		from, to := at.Span(ans.Window, r.Beacon, ans.Attempt, "")
 		t.Row("instant", fmt.Sprintf("slot %d; attempt %d begins in slots %d to %d", at.Of(ans.Window, r.Beacon), ans.Attempt, from, to-1), "the same for every unit of the network")
-		t.Row("line", fmt.Sprintf("its records go on since window %d", r.Line().Window))
-		if card != "" {
-			t.Row("card", card)
-		}
 		t.Row("products", ans.Shape.String(), tops(rates)+" TOPS at least")
 		t.Row("memory", ans.Walk.String(), megareads(rates)+" at least")
 		for _, v := range r.Verdicts {

@@ -25,7 +25,6 @@ func Domain() sign.Domain {
 type Case struct {
 	Window   audit.Window
 	Slots    uint64 // of a window
-	Since    audit.Moment
 	Attempt  uint8
 	Shape    challenge.Shape
 	Walk     challenge.Walk
@@ -108,7 +107,7 @@ func (c Case) Make() (audit.Record, error) {
 		Target: audit.Target{Provider: c.Provider.Key(), Unit: c.Unit, Window: c.Window, Attempt: c.Attempt},
 		Shape:  c.Shape, Walk: c.Walk,
 	}
-	a.ProductSeed = audit.ProductSeed(beacon, a.Target, c.Since, given(committee, 0))
+	a.ProductSeed = audit.ProductSeed(beacon, a.Target, given(committee, 0))
 	tiles, open, err := c.products(a)
 	if err != nil {
 		return audit.Record{}, err
@@ -131,7 +130,7 @@ func (c Case) Make() (audit.Record, error) {
 	arrivals := challenge.NewArrivals(ends)
 	a.WalkRoot = arrivals.Root()
 
-	r := audit.Record{Beacon: beacon, Proof: proof, Committee: uint8(len(committee)), WindowSlots: c.Slots, Since: c.Since, Answer: a}
+	r := audit.Record{Beacon: beacon, Proof: proof, Committee: uint8(len(committee)), WindowSlots: c.Slots, Answer: a}
 	if r.Opened, err = open(commit, audit.Drawn(a.WalkSeed, a.Shape)); err != nil {
 		return audit.Record{}, err
 	}
