@@ -11,6 +11,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
@@ -19,19 +20,13 @@ import (
 	"github.com/starling-network/starling/node/device"
 	"github.com/starling-network/starling/node/device/cpu"
 	"github.com/starling-network/starling/node/device/cuda"
-	"github.com/starling-network/starling/p2p"
-	"github.com/starling-network/starling/p2p/discovery"
 	rules "github.com/starling-network/starling/verify/audit"
 	"github.com/starling-network/starling/verify/reputation"
 )
 
 const (
-	// verifiers is the topic under which peers that judge are found, where nobody has anything at stake.
+	// verifiers is the topic under which peers that judge are found.
 	verifiers = "verifier"
-	// maxVerifiers bounds how many of them are looked for.
-	maxVerifiers = 256
-	// minBonded is how many peers with a stake make a set to draw from; with fewer, peers are drawn by identity.
-	minBonded = 3
 )
 
 // newSight is what this peer sees of the network's public facts; nil where nothing is audited, and for light clients of networks of slot
@@ -94,60 +89,33 @@ func (n *Node) mask() (audit.Mask, error) {
 	}}, nil
 }
 
-// roster is the set that committees are drawn from: who has something at stake, by how much. Where hardly anybody has, on a
-// network that was just begun, it is everybody who judges and can be found, each with the same weight.
-func (n *Node) roster(ctx context.Context) (rules.Roster, error) {
-	if n.registered != nil {
-		all, err := n.registered.Providers(ctx)
-		if err != nil {
-			return nil, err
-		}
-		var r rules.Roster
-		for _, p := range all {
-			known := slices.ContainsFunc(r, func(m rules.Member) bool { return m.Key == p.Peer })
-			if p.Stake > 0 && !p.WasSlashed && !known {
-				r = append(r, rules.Member{Key: p.Peer, Weight: p.Stake})
-			}
-		}
-		if len(r) >= minBonded {
-			return r, nil
-		}
+// errNoBonds says that nobody can judge.
+var errNoBonds = errors.New("nobody bonds a stake on this network, so that no committee can be drawn: audits need a program whose terms have votes")
+
+// roster is the set that committees of a window are drawn from, by the registrations on chain; a light client takes what its entries tell alike.
+func (n *Node) roster(ctx context.Context, w rules.Window) (rules.Roster, error) {
+	switch {
+	case n.p.Light != nil:
+		return n.p.Light.Roster(ctx, w)
+	case n.registered == nil:
+		return nil, errNoBonds
 	}
-	found, err := n.judges(ctx)
-	if err != nil && len(found) == 0 {
-		return nil, fmt.Errorf("looking for peers that judge: %w", err)
+	all, err := n.registered.Providers(ctx)
+	if err != nil {
+		return nil, err
 	}
-	var r rules.Roster
-	for _, key := range found {
-		if !slices.ContainsFunc(r, func(m rules.Member) bool { return m.Key == key }) {
-			r = append(r, rules.Member{Key: key, Weight: 1})
-		}
-	}
-	return r, nil
+	return rules.Mature(registrations(all), w, n.p.Genesis.AuditSlots)
 }
 
-// judges are the peers that can be found and judge: whoever sells, and this one.
-func (n *Node) judges(ctx context.Context) ([]sign.Key, error) {
-	if n.p.Light != nil { // it does not judge, and finds nobody but by what they sell
-		var out []sign.Key
-		var errs []error
-		for _, family := range []market.Class{classCPU, "gpu"} {
-			offers, err := n.p.Light.Find(ctx, family, nil, maxVerifiers)
-			errs = append(errs, err)
-			for _, o := range offers {
-				out = append(out, o.Provider)
-			}
-		}
-		return out, errors.Join(errs...)
-	}
-	found, err := n.discovery.Find(ctx, discovery.Topic{Class: verifiers}, maxVerifiers)
-	out := []sign.Key{n.p.Key.Key()}
-	for _, f := range found {
-		if key, err := p2p.KeyFromPeerID(f.Peer.ID); err == nil {
-			out = append(out, sign.Key(key))
+// registrations are what committees are drawn by.
+func registrations(all []program.Provider) []rules.Registration {
+	out := make([]rules.Registration, len(all))
+	for i, p := range all {
+		out[i] = rules.Registration{
+			Peer: p.Peer, Owner: p.Owner, Bonded: p.Bonded, Since: market.Slot(max(p.Registered, p.Rotated, p.Raised)), Slashed: p.WasSlashed,
 		}
 	}
-	return out, err
+	return out
 }
 
 // newProofs makes the part that knows what the units of others have shown; nil where they need not.

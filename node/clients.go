@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/entry"
+	"github.com/starling-network/starling/verify/audit"
 )
 
 // serveClients begins to serve light clients. Circuits for them are the host's relay's part.
@@ -18,6 +20,7 @@ func (n *Node) serveClients() (*entry.Server, error) {
 	c := n.p.Config.Entry
 	return entry.Serve(n.p.Host, entry.Config{
 		Genesis: n.p.Genesis, Publish: n.orders.publish, RPC: n.p.RPC, Others: n.entries, Log: n.p.Log,
+		Roster: n.tellRoster(),
 		Limits: entry.Limits{Finds: c.Finds, Orders: c.Orders, Calls: c.Calls},
 		Find: func(ctx context.Context, c market.Class, regions []market.Region, most int) ([][]byte, error) {
 			found, err := n.look(ctx, c, regions, most)
@@ -32,6 +35,23 @@ func (n *Node) serveClients() (*entry.Server, error) {
 			return slot, err == nil && n.slots.Reachable()
 		},
 	})
+}
+
+// tellRoster gives light clients the set that committees of the last windows are drawn from; nil where nothing is audited.
+func (n *Node) tellRoster() func(context.Context, audit.Window) (audit.Roster, error) {
+	if n.sight == nil {
+		return nil
+	}
+	return func(ctx context.Context, w audit.Window) (audit.Roster, error) {
+		now, _, err := n.sight.Window()
+		if err != nil {
+			return nil, err
+		}
+		if w > now || now-w > audit.EraWindows {
+			return nil, fmt.Errorf("window %d is not one of the last that lead to %d", w, now)
+		}
+		return n.sight.Roster(ctx, w)
+	}
 }
 
 // entries are connected peers that serve light clients too and carry circuits for them, in random order.

@@ -57,6 +57,7 @@ import (
 	"github.com/starling-network/starling/p2p/blob"
 	"github.com/starling-network/starling/p2p/discovery"
 	"github.com/starling-network/starling/p2p/gossip"
+	auditrules "github.com/starling-network/starling/verify/audit"
 )
 
 // Parts are what a peer is made of. Whoever makes the parts closes them after Run.
@@ -102,6 +103,8 @@ type Parts struct {
 type Light interface {
 	// Find looks for offers of a class, at most so many, and checks them.
 	Find(ctx context.Context, c market.Class, regions []market.Region, most int) ([]market.Offer, error)
+	// Roster is the set that committees of a window are drawn from.
+	Roster(ctx context.Context, w auditrules.Window) (auditrules.Roster, error)
 	// Publish has an order gossiped and says how many neighbours hear it.
 	Publish(ctx context.Context, o market.Order, envelope []byte) (int, error)
 	// Entries are the entry peers that are connected, the one in use first.

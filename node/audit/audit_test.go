@@ -89,7 +89,7 @@ func newWorld(n int, now func() time.Time) *world {
 	w := &world{sight: &sight{window: 50}, provider: audittest.Key("provider"), members: map[sign.Key]*Member{}, now: now, judged: map[audit.Outcome]int{}}
 	for i := range n {
 		k := audittest.Key(fmt.Sprint("member", i))
-		w.roster = append(w.roster, audit.Member{Key: k.Key(), Weight: 5})
+		w.roster = append(w.roster, audit.Member{Key: k.Key(), Owner: k.Key(), Weight: 5})
 		w.members[k.Key()] = NewMember(MemberConfig{
 			Domain: audittest.Domain(), Key: k, WindowSlots: windowSlots, Sight: w.sight, Plan: plan, Now: now, Log: slog.New(slog.DiscardHandler),
 			Judged: func(_ sign.Key, v audit.Verdict) { w.mu.Lock(); w.judged[v.Outcome]++; w.mu.Unlock() },
@@ -522,7 +522,7 @@ func TestUnits(t *testing.T) {
 	if _, err := w.prover().Audit(t.Context(), us); err == nil {
 		t.Error("a class that is not asked")
 	}
-	w.roster = audit.Roster{{Key: w.provider.Key(), Weight: 1}}
+	w.roster = audit.Roster{{Key: w.provider.Key(), Owner: w.provider.Key(), Weight: 1}}
 	if _, err := w.prover().Audit(t.Context(), units(1)); !errors.Is(err, ErrCommittee) {
 		t.Errorf("nobody but the provider: %v", err)
 	}

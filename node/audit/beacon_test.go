@@ -146,7 +146,7 @@ func (p *publics) sight(t *testing.T, off time.Duration, change ...func(*PublicC
 		Slot: func() (market.Slot, error) {
 			return market.Slot(p.now.Add(off).Sub(p.start) / (400 * time.Millisecond)), nil
 		},
-		Roster: func(context.Context) (audit.Roster, error) { return p.roster, nil },
+		Roster: func(context.Context, audit.Window) (audit.Roster, error) { return p.roster, nil },
 	}
 	for _, fn := range change {
 		fn(&c)

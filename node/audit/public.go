@@ -24,8 +24,8 @@ type PublicConfig struct {
 	Blocks  chain.Blocks // of networks whose beacons are slot hashes
 	// Round is a round's signature, taken only when check does; of networks whose beacons are drand's.
 	Round func(ctx context.Context, round uint64, check func(drand.Signature) error) (drand.Signature, error)
-	// Roster reads the set that committees are drawn from, as it is now.
-	Roster func(ctx context.Context) (audit.Roster, error)
+	// Roster reads the set that committees of a window that has begun are drawn from.
+	Roster func(ctx context.Context, w audit.Window) (audit.Roster, error)
 	Now    func() time.Time
 	// Checks says that it checks the beacons of others and draws none: a light client's, which asks no relay.
 	Checks bool
@@ -146,8 +146,7 @@ func (p *Public) Check(ctx context.Context, w audit.Window, provider sign.Key, b
 	return era, err
 }
 
-// Seen is what certificates of a window that has begun are held against. chain.ErrNotFound while there is no beacon. Of a window that is long
-// over it has the roster that is known now.
+// Seen is what certificates of a window that has begun are held against. chain.ErrNotFound while there is no beacon.
 func (p *Public) Seen(ctx context.Context, w audit.Window) (s audit.Seen, err error) {
 	now, _, err := p.Window()
 	switch {
@@ -171,10 +170,7 @@ func (p *Public) Seen(ctx context.Context, w audit.Window) (s audit.Seen, err er
 		s.Began, s.Within = uint64(max(b.at.Unix(), 0)), uint64(b.within/time.Second)+1
 	case audit.ByReveal: // each provider's is another
 	}
-	if now-w <= 1 {
-		now = w
-	}
-	s.Roster, err = p.Roster(ctx, now)
+	s.Roster, err = p.Roster(ctx, w)
 	return s, err
 }
 
@@ -294,7 +290,7 @@ func (p *Public) checkDrand(w audit.Window, provider sign.Key, b audit.Beacon, p
 	return p.rules.Check(provider, w, b, proof)
 }
 
-// Roster is the set as this peer read it first in the window.
+// Roster is the set of a window, as this peer read it first. Readings may differ by members that left, or bonded less, since the window began.
 func (p *Public) Roster(ctx context.Context, w audit.Window) (audit.Roster, error) {
 	for {
 		p.mu.Lock()
@@ -318,7 +314,7 @@ func (p *Public) Roster(ctx context.Context, w audit.Window) (audit.Roster, erro
 }
 
 func (p *Public) readRoster(ctx context.Context, w audit.Window) (audit.Roster, error) {
-	r, err := p.cfg.Roster(ctx)
+	r, err := p.cfg.Roster(ctx, w)
 	if err == nil {
 		err = r.Check()
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +21,7 @@ import (
 	"github.com/starling-network/starling/node/entry"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/p2ptest"
+	"github.com/starling-network/starling/verify/audit"
 )
 
 var genesis = market.Genesis{
@@ -55,6 +57,7 @@ type fake struct {
 	published atomic.Int64
 	called    atomic.Int64
 	others    atomic.Pointer[[]peer.AddrInfo]
+	roster    atomic.Pointer[audit.Roster]
 }
 
 func newFake(t *testing.T, i int, g market.Genesis) *fake {
@@ -87,6 +90,12 @@ func newFake(t *testing.T, i int, g market.Genesis) *fake {
 				return *o
 			}
 			return nil
+		},
+		Roster: func(_ context.Context, w audit.Window) (audit.Roster, error) {
+			if r := f.roster.Load(); r != nil && w == 7 {
+				return *r, nil
+			}
+			return nil, errors.New("another window")
 		},
 		RPC: func(context.Context, []byte) ([]byte, error) {
 			f.called.Add(1)
@@ -219,6 +228,35 @@ func TestOtherGenesis(t *testing.T) {
 		if _, err := network(t.Context(), cfg, hostConfig(cfg, keyOf(91), nil), nil); !errors.Is(err, ErrConfig) {
 			t.Errorf("another genesis than the pinned one: %v", err)
 		}
+	}
+}
+
+// An entry that shows a client a set of judges without those who are honest is not believed: two must tell the same one.
+func TestAttackEntryHidesJudges(t *testing.T) {
+	t.Parallel()
+	var all audit.Roster
+	for i := range byte(5) {
+		all = append(all, audit.Member{Key: sign.Key{1 + i}, Owner: sign.Key{1 + i}, Weight: 10})
+	}
+	friends := all[3:]
+	a, b := newFake(t, 1, genesis), newFake(t, 2, genesis)
+	k := connected(t, 2, a, b)
+	a.roster.Store(&all)
+	b.roster.Store(&friends)
+	if r, err := (light{k, genesis}).Roster(t.Context(), 7); err == nil {
+		t.Errorf("entries tell %d and %d judges, and %d are believed", len(all), len(friends), len(r))
+	}
+	b.roster.Store(&all)
+	if r, err := (light{k, genesis}).Roster(t.Context(), 7); err != nil || !slices.Equal(r, all) {
+		t.Errorf("two tell the same: %v: %v", r, err)
+	}
+	back := audit.Roster{all[1], all[0], all[2]}
+	b.roster.Store(&back)
+	if _, err := (light{k, genesis}).Roster(t.Context(), 7); err == nil {
+		t.Error("one of two is none, and the other is believed alone")
+	}
+	if _, err := (light{k, genesis}).Roster(t.Context(), 8); err == nil {
+		t.Error("nobody tells it, and there is one")
 	}
 }
 

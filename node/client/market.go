@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/entry"
+	"github.com/starling-network/starling/verify/audit"
 )
 
 // everyone asks all connected entries at once and returns the answers that came, in the order of the entries.
@@ -115,6 +117,29 @@ func (l light) Publish(ctx context.Context, _ market.Order, envelope []byte) (in
 		}
 	}
 	return 0, fmt.Errorf("having the order published: %w", errors.Join(errs[min(1, len(entries)):]...))
+}
+
+// Roster is the set that committees of a window are drawn from, as two entries tell it alike; one, where no other is known at all. An entry
+// that hides members would have its client believe those that it shows. ErrNoEntry, or why there is none.
+func (l light) Roster(ctx context.Context, w audit.Window) (audit.Roster, error) {
+	told, err := everyone(ctx, l.keeper, findTime, func(ctx context.Context, e peer.ID) (audit.Roster, error) {
+		return entry.Roster(ctx, l.host, l.tag, e, w)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("asking entry peers who judges: %w", err)
+	}
+	if len(told) == 1 && l.alone() {
+		return told[0], nil
+	}
+	for i, r := range told {
+		if slices.ContainsFunc(told[i+1:], func(o audit.Roster) bool { return slices.Equal(r, o) }) {
+			return r, nil
+		}
+	}
+	if len(told) == 1 {
+		return nil, fmt.Errorf("asking who judges: %w: a second one is needed to compare with", ErrNoEntry)
+	}
+	return nil, fmt.Errorf("entry peers disagree about who judges in window %d", w)
 }
 
 // Entries are those that are connected.

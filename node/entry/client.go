@@ -12,6 +12,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/entry/entrypb"
 	"github.com/starling-network/starling/p2p"
+	"github.com/starling-network/starling/verify/audit"
 )
 
 // Ask has an entry introduce itself. Its genesis is well formed and nothing more: the caller compares it with the one
@@ -134,4 +135,17 @@ func RPC(ctx context.Context, h host.Host, network string, to peer.ID, call []by
 		return nil, err
 	}
 	return m.Answer, nil
+}
+
+// Roster asks an entry who may be drawn to judge in a window. ErrBad when what it says is none.
+func Roster(ctx context.Context, h host.Host, network string, to peer.ID, w audit.Window) (audit.Roster, error) {
+	m, err := roster.Call(ctx, h, network, to, &entrypb.RosterRequest{Window: uint64(w)})
+	if err != nil {
+		return nil, err
+	}
+	r, err := audit.UnmarshalRoster(m.Members)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrBad, err)
+	}
+	return r, nil
 }

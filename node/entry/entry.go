@@ -7,12 +7,13 @@
 //	entry-find      a class and regions               offers as their providers signed them
 //	entry-publish   an order that the asker signed    how many neighbours heard it
 //	entry-rpc       one JSON-RPC call                 the chain's answer
+//	entry-roster    a window of audits                who may be drawn to judge in it
 //
 // hello is spoken under the network name p2p.AnyNetwork: who asks does not know yet which network it is. Everything
 // else is under the network's own.
 //
 // An entry is a relay and no authority. What it says is signed by others (offers), compared with what the client has
-// pinned (genesis), or compared with what a second entry says (slot, chain); what it is given it cannot alter (orders)
+// pinned (genesis), or compared with what a second entry says (slot, chain, roster); what it is given it cannot alter (orders)
 // or read (circuits). It can keep silent: then the client asks another one. PROTOCOL.md has the rules.
 package entry
 
@@ -24,6 +25,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/entry/entrypb"
 	"github.com/starling-network/starling/p2p/stream"
+	"github.com/starling-network/starling/verify/audit"
 )
 
 // Limits of what travels.
@@ -47,6 +49,7 @@ const (
 	maxFind   = MaxOffers * (market.MaxOfferPayload + 512)
 	maxOrder  = market.MaxOrderPayload + 512 // with its envelope
 	maxAsking = 1 << 10
+	maxRoster = audit.MaxRoster*audit.MemberSize + 16
 )
 
 // Deadlines.
@@ -69,6 +72,10 @@ var publish = stream.Protocol[*entrypb.PublishRequest, *entrypb.PublishReply]{
 
 var rpc = stream.Protocol[*entrypb.RPCRequest, *entrypb.RPCReply]{
 	Name: "entry-rpc", Version: 1, MaxRequest: MaxCall + 16, MaxResponse: MaxAnswer + 16, Deadline: rpcDeadline,
+}
+
+var roster = stream.Protocol[*entrypb.RosterRequest, *entrypb.RosterReply]{
+	Name: "entry-roster", Version: 1, MaxRequest: 64, MaxResponse: maxRoster, Deadline: rpcDeadline,
 }
 
 // FindID is the protocol by which peers that serve clients know each other.

@@ -20,6 +20,7 @@ import (
 	"github.com/starling-network/starling/node/rates"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/stream"
+	"github.com/starling-network/starling/verify/audit"
 )
 
 // Config is what an entry needs. RPC may be nil: calls to the chain are then not passed on.
@@ -29,6 +30,8 @@ type Config struct {
 	Find func(ctx context.Context, c market.Class, regions []market.Region, most int) ([][]byte, error)
 	// Publish gossips an order for its buyer and says how many neighbours take part in its topic.
 	Publish func(ctx context.Context, o market.Order, envelope []byte) (int, error)
+	// Roster is the set that committees of a window are drawn from; nil: nothing is audited.
+	Roster func(ctx context.Context, w audit.Window) (audit.Roster, error)
 	// Slot is the chain's current slot as this peer sees it, and whether the chain answered last.
 	Slot func() (slot market.Slot, up bool)
 	// Others are peers that serve clients too.
@@ -137,6 +140,9 @@ func Serve(h host.Host, cfg Config) (*Server, error) {
 	}
 	if cfg.RPC != nil {
 		s.servers = append(s.servers, rpc.Handle(h, tag, s.rpc, limits))
+	}
+	if cfg.Roster != nil {
+		s.servers = append(s.servers, roster.Handle(h, tag, s.roster, limits))
 	}
 	return s, nil
 }
@@ -290,6 +296,18 @@ func (s *Server) publish(ctx context.Context, from peer.ID, req *entrypb.Publish
 		return nil, err
 	}
 	return &entrypb.PublishReply{Neighbours: uint32(n)}, nil
+}
+
+// roster tells who may be drawn. What the answer costs is asked once for all clients.
+func (s *Server) roster(ctx context.Context, from peer.ID, req *entrypb.RosterRequest) (*entrypb.RosterReply, error) {
+	if err := s.admit(s.finds, from); err != nil {
+		return nil, err
+	}
+	r, err := s.cfg.Roster(ctx, audit.Window(req.Window))
+	if err != nil {
+		return nil, stream.Refuse("no-roster", err.Error())
+	}
+	return &entrypb.RosterReply{Members: r.Marshal()}, nil
 }
 
 func (s *Server) rpc(ctx context.Context, from peer.ID, req *entrypb.RPCRequest) (*entrypb.RPCReply, error) {

@@ -181,11 +181,12 @@ func (c *citizen) address() sign.Key {
 	return program.ProviderAddress(c.t.g.Program, c.t.g.Escrow, c.key.Key())
 }
 
-func (c *citizen) roster(ctx context.Context) (r audit.Roster, err error) {
+func (c *citizen) roster(ctx context.Context, _ audit.Window) (audit.Roster, error) {
 	all, err := c.ledger.Providers(ctx)
+	var r audit.Roster
 	for _, p := range all {
-		if p.Stake > 0 {
-			r = append(r, audit.Member{Key: p.Peer, Weight: p.Stake})
+		if p.Bonded > 0 { // whenever: the town judges from its first window on
+			r = append(r, audit.Member{Key: p.Peer, Owner: p.Owner, Weight: p.Bonded})
 		}
 	}
 	return r, err
@@ -224,7 +225,7 @@ func (c *citizen) inTime(w audit.Window) bool {
 // audited makes the record of a peer's unit in a window, which took so long.
 func (c *citizen) audited(w audit.Window, took uint64) {
 	c.t.Helper()
-	roster, err := c.roster(c.t.Context())
+	roster, err := c.roster(c.t.Context(), w)
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -90,7 +90,7 @@ func TestBeaconsOfEveryKind(t *testing.T) {
 				t.Errorf("who was away looks %d times more: %v", eyes.asked-was, err)
 			}
 			stranger, _ := peer(c.Window, audit.Seen{Beacon: c.Seen().Beacon, Era: c.Seen().Era, Began: audittest.Began, Within: 5,
-				Roster: audit.Roster{{Key: sign.Key{1}, Weight: 1}, {Key: sign.Key{2}, Weight: 2}}})
+				Roster: audit.Roster{{Key: sign.Key{1}, Owner: sign.Key{1}, Weight: 1}, {Key: sign.Key{2}, Owner: sign.Key{2}, Weight: 2}}})
 			if rule, ok := errors.AsType[*audit.RuleError](fetch(stranger)); !ok {
 				t.Errorf("another roster's: %v", rule)
 			}

@@ -43,7 +43,7 @@ func (n *Net) adversary(t *testing.T, i int) *adversary {
 		t.Fatal(err)
 	}
 	a := &adversary{t: t, n: n, i: at, host: n.net.Hosts[at], key: sign.NewPrivate(seed), tag: n.Genesis.Tag(), domain: n.Genesis.Domain()}
-	n.Chain.Mint(a.key.Key(), funds)
+	n.mint(a.key.Key())
 	if a.keys, err = market.NewKeySet(1, a.key.Key()); err != nil {
 		t.Fatal(err)
 	}

@@ -93,10 +93,7 @@ func testAudits(t *testing.T, by market.Beacon) {
 			Configure: func(_ int, c *node.Config) { c.Provide.Unit.MilliCPU, c.Provide.Unit.MemoryMiB = 100, 64 },
 		})
 		ctx := context.Background()
-		var roster rules.Roster
-		for i := range 4 {
-			roster = append(roster, rules.Member{Key: n.Provider(i).Key.Key(), Weight: 1})
-		}
+		roster := n.judges()
 		for i := range 4 {
 			p := n.Provider(i)
 			passed := audited(t, p, 2)[0]

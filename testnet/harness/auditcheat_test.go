@@ -161,7 +161,9 @@ type outsider struct {
 	mu     sync.Mutex
 	seen   []*nodepb.AuditRequest // all that was asked
 	change func(req *nodepb.AuditRequest)
-	errs   []error // what members answered
+	// instead answers for a member; nil, nil: the member is asked.
+	instead func(ctx context.Context, m sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error)
+	errs    []error // what members answered
 }
 
 func newOutsider(t *testing.T, n *Net, i int) *outsider {
@@ -184,15 +186,17 @@ func newOutsider(t *testing.T, n *Net, i int) *outsider {
 // newSight is what a stranger sees of the network's public facts.
 func newSight(t *testing.T, n *Net) *audit.Public {
 	t.Helper()
+	return sightOf(t, n, n.judges())
+}
+
+// sightOf is the same with another roster.
+func sightOf(t *testing.T, n *Net, roster rules.Roster) *audit.Public {
+	t.Helper()
 	ledger := n.Chain.Ledger(n.Provider(0).Key.Key())
-	var roster rules.Roster
-	for i := range n.opts.Providers {
-		roster = append(roster, rules.Member{Key: n.Provider(i).Key.Key(), Weight: 1})
-	}
 	sight, err := audit.NewPublic(audit.PublicConfig{
 		Genesis: n.Genesis, Blocks: ledger, Now: time.Now,
 		Slot:   func() (market.Slot, error) { return ledger.Slot(context.Background()) },
-		Roster: func(context.Context) (rules.Roster, error) { return roster, nil },
+		Roster: func(context.Context, rules.Window) (rules.Roster, error) { return roster, nil },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -250,7 +254,13 @@ func (o *outsider) call(ctx context.Context, m sign.Key, req *nodepb.AuditReques
 	}
 	o.seen = append(o.seen, req)
 	o.mu.Unlock()
-	r, err := protocol.Audit.Call(ctx, o.host, o.tag, id, req)
+	var r *nodepb.AuditReply
+	if o.instead != nil {
+		r, err = o.instead(ctx, m, req)
+	}
+	if r == nil && err == nil {
+		r, err = protocol.Audit.Call(ctx, o.host, o.tag, id, req)
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.errs = append(o.errs, err)

@@ -40,6 +40,7 @@ import (
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/blob"
 	"github.com/starling-network/starling/p2p/p2ptest"
+	rules "github.com/starling-network/starling/verify/audit"
 )
 
 // Options of a network. Zero values take the defaults beside them.
@@ -154,6 +155,9 @@ func New(t testing.TB, o Options) *Net {
 	if o.RTT == 0 {
 		o.RTT = 2 * time.Millisecond
 	}
+	if o.AuditSlots > 0 { // committees are drawn by what is bonded
+		o.Escrow = true
+	}
 	if o.Log == nil {
 		o.Log = p2ptest.Quiet()
 	}
@@ -168,6 +172,7 @@ func New(t testing.TB, o Options) *Net {
 	}
 	if o.Escrow {
 		n.settleByProgram()
+		n.bondAll()
 	}
 	n.stop = p2ptest.Go(t, func(ctx context.Context) error {
 		tick := time.NewTicker(slotMillis * time.Millisecond)
@@ -210,12 +215,56 @@ func (n *Net) settleByProgram() {
 		UnbondingSlots: 2000, EvidenceSlots: 1000, MinStake: 1, AuditSlots: uint32(n.Genesis.AuditSlots),
 		Mints: []program.MintTerms{program.DefaultTerms(sign.Key(mint), n.Genesis.Decimals)},
 	}
+	if n.opts.AuditSlots > 0 { // who judges has bonded something; too little is for anything else to be voted on
+		p.Votes = program.Votes{VotingSlots: 100, LockSlots: 100, LeastBonded: 1 << 40, EpochSlots: 1 << 30, EpochsOfMonth: 1}
+	}
 	net, err := escrow.NewNet(sign.Key(at), program.NewNetwork(p), sign.Key(mint))
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	n.Genesis.Program, n.Genesis.Escrow, n.Genesis.Mint = net.Program, net.Address(), net.Mint
 	n.Programs = chaintest.NewPrograms(n.Chain, net)
+}
+
+// bonded is what each peer that judges has bonded.
+const bonded = 1000
+
+// bondAll has the network's providers registered since its first slot, and what they bonded: they judge. Where they are too few to judge one
+// another the first buyers bond as well.
+func (n *Net) bondAll() {
+	if n.opts.AuditSlots == 0 {
+		return
+	}
+	for i := range max(n.opts.Providers, rules.MinBonded) {
+		if _, twin := n.opts.Twin[i]; !twin {
+			n.register(n.key(i), bonded)
+		}
+	}
+}
+
+// register has a peer registered, under an owner of its own, since the first slot.
+func (n *Net) register(k sign.Key, bonded uint64) {
+	n.Programs.Register(program.Provider{First: k, Peer: k, Owner: ownerOf(k), Payout: k, Stake: bonded, Bonded: bonded})
+}
+
+// ownerOf is the wallet of a registered peer.
+func ownerOf(k sign.Key) sign.Key { return sign.Key(sign.Sum([]byte("owner"), k[:])) }
+
+// key is that of peer i.
+func (n *Net) key(i int) sign.Key {
+	seed, err := p2p.SeedOf(p2ptest.Key(i))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return sign.NewPrivate(seed).Key()
+}
+
+// judges are what committees are drawn from.
+func (n *Net) judges() (out rules.Roster) {
+	for i := range max(n.opts.Providers, rules.MinBonded) {
+		out = append(out, rules.Member{Key: n.key(i), Owner: ownerOf(n.key(i)), Weight: bonded})
+	}
+	return out
 }
 
 // ledger is the chain as a key sees it, and the program on it, if there is one.

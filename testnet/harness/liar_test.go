@@ -16,11 +16,9 @@ import (
 func TestLiarIsToldOfAndSlashed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const asleep, planter, stake = 3, 1, 1000
-		n := cheats(t, Options{Providers: 5, Masks: 40, Escrow: true}, nil)
+		const asleep, planter, stake = 3, 1, bonded
+		n := cheats(t, Options{Providers: 5, Masks: 40}, nil)
 		liar := n.Provider(asleep).Key.Key()
-		n.stake(stake, 0, 1, 2, 3, 4)
-		time.Sleep(time.Minute) // until everybody has read the list again
 		l := makeLazy(t, n, n.Provider(asleep), newSight(t, n))
 		past := map[rules.Window]bool{}
 		for _, a := range audited(t, n.Provider(planter), 1) {

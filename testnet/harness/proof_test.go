@@ -65,7 +65,7 @@ func TestProvenSales(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second) // offers are renewed
 		j := try(3, false, buyer.Succeeded)
-		for _, l := range n.check(t, b, j, buyer.Succeeded) {
+		for _, l := range n.settled(t, b, j) {
 			if l.Provider == n.Provider(shy).Key.Key() {
 				t.Error("a peer that has shown nothing sold to an order that wants proof")
 			}
@@ -103,7 +103,7 @@ func TestProvenSales(t *testing.T) {
 		// What is packed is counted by units that were shown.
 		packed := b.Job("work", 6, "2")
 		packed.Placement.Pack = true
-		n.check(t, b, b.Wait(b.Submit(packed).ID, time.Minute), buyer.Succeeded)
+		n.settled(t, b, b.Wait(b.Submit(packed).ID, time.Minute))
 	})
 }
 
@@ -121,8 +121,24 @@ func TestProvenSalesToLightClient(t *testing.T) {
 		l := n.Light(0, n.Buyer(0))
 		time.Sleep(5 * time.Second)
 		j := l.Peer.Wait(l.Peer.Submit(l.Peer.Job("work", 3, "2")).ID, time.Minute)
-		n.check(t, l.Peer, j, buyer.Succeeded)
+		n.settled(t, l.Peer, j)
 	})
+}
+
+// settled are the leases of a job that succeeded and was paid by the program.
+func (n *Net) settled(t *testing.T, b *Peer, j buyer.Job) []buyer.LeaseAccount {
+	t.Helper()
+	if j.State != buyer.Succeeded || j.Paid != j.Owed || j.Owed == 0 {
+		t.Fatalf("it owes %d and paid %d: %s\n%s", j.Owed, j.Paid, j.Summary(), b.Why(j.ID))
+	}
+	if err := n.Programs.Check(); err != nil {
+		t.Error(err)
+	}
+	accounts, err := b.Node.Buyer().Receipts(t.Context(), j.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return accounts
 }
 
 // leased are the units of a bought lease and its job, as the journal has them.

@@ -37,7 +37,9 @@ func audited(t *testing.T, g market.Genesis, l *solana.Ledger, provider, member 
 	t.Helper()
 	sight, err := audit.NewPublic(audit.PublicConfig{
 		Genesis: g, Slot: func() (market.Slot, error) { return l.Slot(context.Background()) }, Blocks: l, Now: time.Now,
-		Roster: func(context.Context) (rules.Roster, error) { return rules.Roster{{Key: member.Key(), Weight: 1}}, nil },
+		Roster: func(context.Context, rules.Window) (rules.Roster, error) {
+			return rules.Roster{{Key: member.Key(), Owner: member.Key(), Weight: 1}}, nil
+		},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -22,7 +22,7 @@ func newTown(w *world) town {
 	for i := range honestMembers + againstRules {
 		k := random[sign.Key](w)
 		t.bad[k] = i < againstRules
-		t.roster = append(t.roster, audit.Member{Key: k, Weight: 1000})
+		t.roster = append(t.roster, audit.Member{Key: k, Owner: k, Weight: 1000})
 	}
 	return t
 }

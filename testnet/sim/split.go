@@ -18,13 +18,14 @@ func splits(keys int) func(w *world) (trial, error) {
 	return func(w *world) (trial, error) {
 		var roster audit.Roster
 		for range honestMembers {
-			roster = append(roster, audit.Member{Key: random[sign.Key](w), Weight: 1000})
+			k := random[sign.Key](w)
+			roster = append(roster, audit.Member{Key: k, Owner: k, Weight: 1000})
 		}
 		bad := map[sign.Key]bool{}
 		for range keys {
 			k := random[sign.Key](w)
 			bad[k] = true
-			roster = append(roster, audit.Member{Key: k, Weight: uint64(againstRules * 1000 / keys)})
+			roster = append(roster, audit.Member{Key: k, Owner: k, Weight: uint64(againstRules * 1000 / keys)})
 		}
 		captured := func(size int) bool {
 			beacon := audit.Beacon{Source: audit.SlotHash, Round: 1, Value: random[sign.Hash](w)}

@@ -64,7 +64,7 @@ func testCertificate(t *testing.T, source market.Beacon, proof int) {
 		}
 	}
 	other := seen
-	other.Roster = audit.Roster{{Key: sign.Key{1}, Weight: 1}, {Key: sign.Key{2}, Weight: 2}}
+	other.Roster = audit.Roster{{Key: sign.Key{1}, Owner: sign.Key{1}, Weight: 1}, {Key: sign.Key{2}, Owner: sign.Key{2}, Weight: 2}}
 	wrong := func(change func(*audit.Seen)) audit.Seen { s := known; change(&s); return s }
 	foreign := c.Genesis(source)
 	foreign.AuditSlots++

@@ -20,46 +20,145 @@ const (
 // Certify is how many of a committee of n must pass a record: more than two thirds. 5 of 7, 8 of 11, 1 of 1.
 func Certify(n int) int { return 2*n/3 + 1 }
 
-// Member is who may be drawn, with its weight: bonded stake in base units, or 1 each on a network without stake.
-type Member struct {
-	Key    sign.Key `json:"key"`
-	Weight uint64   `json:"weight"`
+// Lots is how many committees of a size a window has: a provider is judged by the one that its key falls to. Keys are free, so that with
+// a committee for each key a provider would make keys until one falls to its friends; of Lots committees it may choose one.
+const Lots = 8
+
+// LotOf is the number of the committee that judges a provider, below Lots.
+func LotOf(provider sign.Key) byte {
+	h := sign.Sum([]byte("starling/lot/v1"), provider[:])
+	return h[0] % Lots
 }
 
-// Roster is the set that committees are drawn from.
+// Bounds of a roster.
+const (
+	// MinBonded is how many members with a weight it has, at least: with fewer nobody is audited.
+	MinBonded = 3
+	// MaxRoster is how many it has at most: those with the greatest weight.
+	MaxRoster = 4096
+	// MemberSize is the length of a member, bytes.
+	MemberSize = 2*sign.KeySize + 8
+)
+
+// Member is a registered peer: what it bonded for at least a window, and who owns it.
+type Member struct {
+	Key    sign.Key `json:"key"`
+	Owner  sign.Key `json:"owner"`  // the wallet that the registration belongs to
+	Weight uint64   `json:"weight"` // bonded, base units; 0: it is never drawn
+}
+
+// Roster is the set that committees are drawn from, and peers that are owned by those who may be drawn.
 type Roster []Member
 
-// Check refuses, with ErrRoster, a roster that nobody can be drawn from.
+// Check refuses, with ErrRoster, a roster with a peer twice, or with nobody who can be drawn.
 func (r Roster) Check() error {
-	seen := map[sign.Key]bool{}
+	seen, some := map[sign.Key]bool{}, false
 	for _, m := range r {
-		if seen[m.Key] || m.Weight == 0 {
-			return fmt.Errorf("%w: member %s is there twice, or without weight", ErrRoster, m.Key.Short())
+		if seen[m.Key] {
+			return fmt.Errorf("%w: %s is there twice", ErrRoster, m.Key.Short())
 		}
 		seen[m.Key] = true
+		some = some || m.Weight > 0
 	}
-	if len(r) == 0 {
-		return fmt.Errorf("%w: it is empty", ErrRoster)
+	if !some {
+		return fmt.Errorf("%w: nobody has bonded anything", ErrRoster)
 	}
 	return nil
 }
 
+// Registration is what the chain says of a peer that may be drawn.
+type Registration struct {
+	Peer, Owner sign.Key
+	Bonded      uint64      // base units
+	Since       market.Slot // the last of: its registration, a change of its peer key, a rise of what it bonded
+	Slashed     bool
+}
+
+// Mature is the roster of a window of so many slots by the registrations of its network: those that have stood as they are since the
+// window before began. So nobody enters, or weighs more, by what it does when the beacon is known; after that one can only leave, or
+// weigh less. Of two registrations of one peer the older one counts. Members are ascending by key. ErrRoster where fewer than MinBonded
+// have a weight.
+func Mature(all []Registration, w Window, slots uint64) (Roster, error) {
+	last := max(w, 1) - 1
+	all = slices.Clone(all)
+	for i := range all {
+		if all[i].Slashed {
+			all[i].Bonded = 0
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Registration) int {
+		return cmp.Or(cmp.Compare(a.Since, b.Since), slices.Compare(a.Owner[:], b.Owner[:]), cmp.Compare(a.Bonded, b.Bonded))
+	})
+	var r Roster
+	seen, owners, bonded := map[sign.Key]bool{}, map[sign.Key]bool{}, 0
+	for _, x := range all {
+		if x.Since > last.First(slots) || seen[x.Peer] {
+			continue
+		}
+		seen[x.Peer] = true
+		if x.Bonded > 0 {
+			owners[x.Owner] = true
+			bonded++
+		}
+		r = append(r, Member{x.Peer, x.Owner, x.Bonded})
+	}
+	if bonded < MinBonded {
+		return nil, fmt.Errorf("%w: %d peers have bonded a stake for a window, %d are needed before anything is audited", ErrRoster, bonded, MinBonded)
+	}
+	r = slices.DeleteFunc(r, func(m Member) bool { return m.Weight == 0 && !owners[m.Owner] })
+	if len(r) > MaxRoster {
+		slices.SortFunc(r, func(a, b Member) int {
+			return cmp.Or(cmp.Compare(b.Weight, a.Weight), slices.Compare(a.Key[:], b.Key[:]))
+		})
+		r = r[:MaxRoster]
+	}
+	slices.SortFunc(r, func(a, b Member) int { return slices.Compare(a.Key[:], b.Key[:]) })
+	return r, nil
+}
+
+// Marshal returns the members, in their order: n × ( key[32] ‖ owner[32] ‖ weight u64 ).
+func (r Roster) Marshal() []byte {
+	out := make([]byte, 0, MemberSize*len(r))
+	for _, m := range r {
+		out = binary.LittleEndian.AppendUint64(append(append(out, m.Key[:]...), m.Owner[:]...), m.Weight)
+	}
+	return out
+}
+
+// UnmarshalRoster reads members that are strictly ascending by key, and nothing after them. market.ErrMalformed, ErrRoster.
+func UnmarshalRoster(b []byte) (Roster, error) {
+	if len(b)%MemberSize != 0 || len(b) > MaxRoster*MemberSize {
+		return nil, malformed("roster", "%d bytes", len(b))
+	}
+	var r Roster
+	for ; len(b) > 0; b = b[MemberSize:] {
+		m := Member{sign.Key(b[:32]), sign.Key(b[32:64]), binary.LittleEndian.Uint64(b[64:])}
+		if n := len(r); n > 0 && slices.Compare(r[n-1].Key[:], m.Key[:]) >= 0 {
+			return nil, malformed("roster", "%s is there twice, or not in order", m.Key.Short())
+		}
+		r = append(r, m)
+	}
+	return r, r.Check()
+}
+
 // Draw gives the committee of n for one provider in one window: the members with the lowest −ln(uᵢ)/weightᵢ, where uᵢ is
-// drawn for each from the beacon (Efraimidis and Spirakis 2006, weighted sampling without replacement). The provider is never
-// a member of its own. The lowest comes first; there are fewer than n when the roster has not so many. The order of the roster does not matter, and
-// peers whose rosters differ in a few members draw committees that differ in as few.
+// drawn for each from the beacon and the provider's lot (Efraimidis and Spirakis 2006, weighted sampling without replacement). The
+// provider is never a member of its own, nor is a peer of its owner. The lowest comes first; there are fewer than n when the roster has
+// not so many. The order of the roster does not matter, and peers whose rosters differ in a few members draw committees that differ in as few.
 func (r Roster) Draw(beacon Beacon, w Window, provider sign.Key, n int) Roster {
 	type ticket struct {
 		Member
 		log uint64 // −log₂ u, logPoint bits after the point
 		tie sign.Hash
 	}
+	own := slices.IndexFunc(r, func(m Member) bool { return m.Key == provider })
+	lot := LotOf(provider)
 	tickets := make([]ticket, 0, len(r))
 	for _, m := range r {
-		if m.Key == provider || m.Weight == 0 {
+		if m.Key == provider || m.Weight == 0 || own >= 0 && m.Owner == r[own].Owner {
 			continue
 		}
-		h := sign.Sum([]byte("starling/committee/v1"), beacon.bytes(), w.bytes(), provider[:], m.Key[:])
+		h := sign.Sum([]byte("starling/committee/v2"), beacon.bytes(), w.bytes(), []byte{lot}, m.Key[:])
 		tickets = append(tickets, ticket{m, minusLog2(binary.LittleEndian.Uint64(h[:])), h})
 	}
 	slices.SortFunc(tickets, func(a, b ticket) int {
@@ -73,17 +172,6 @@ func (r Roster) Draw(beacon Beacon, w Window, provider sign.Key, n int) Roster {
 		out = append(out, t.Member)
 	}
 	return out
-}
-
-// Hash commits to the roster, whatever its order.
-func (r Roster) Hash() sign.Hash {
-	sorted := slices.SortedFunc(slices.Values(r), func(a, b Member) int { return slices.Compare(a.Key[:], b.Key[:]) })
-	b := []byte("starling/roster/v1")
-	for _, m := range sorted {
-		b = append(b, m.Key[:]...)
-		b = binary.LittleEndian.AppendUint64(b, m.Weight)
-	}
-	return sign.Sum(b)
 }
 
 // logPoint is how many bits of a logarithm stand after the point: seven before it are enough for 65.

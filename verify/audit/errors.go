@@ -62,7 +62,7 @@ func because(rule Rule, err error) *RuleError {
 	return &RuleError{Rule: rule, Detail: err.Error(), Err: err}
 }
 
-// ErrRoster says that nobody can be drawn: the set is empty, has a member twice or one without weight.
+// ErrRoster says that nobody can be drawn: the set has a peer twice, or too few have bonded anything for a window.
 var ErrRoster = errors.New("the set to draw from is not one")
 
 func malformed(what, format string, args ...any) error {

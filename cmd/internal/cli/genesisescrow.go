@@ -123,11 +123,10 @@ hundredths of a percent of the fee and add up to 10000, of which at least 2000 b
 JSON file instead, as -o json of this command's --dry-run prints them.
 
 With --voting, verifiers who have something bonded (starling stake bond) vote on fees, windows and the least stake (starling
-proposal), and confirm what an epoch's work is paid (starling rewards). With --emission, providers are paid out of an account
-that is opened empty: send the tokens there, no more than the schedule says ever leaves it. Lies in audits cost stake when
-the genesis FILE has windows of audits (starling genesis --audit).`,
-		Example: `  starling genesis init-escrow acme.json --program <address> --keypair id.json --rpc https://rpc.example > escrow.json
-  starling genesis init-escrow acme.json --program <address> --fee 150 --treasury <wallet> --dry-run > params.json
+proposal), confirm what an epoch's work is paid (starling rewards), and judge audits: a genesis FILE with windows of audits
+(starling genesis --audit) needs it, and lies in its audits cost stake. With --emission, providers are paid out of an account
+that is opened empty: send the tokens there, no more than the schedule says ever leaves it.`,
+		Example: `  starling genesis init-escrow acme.json --program <address> --voting 72h --first-slot $(solana slot) --keypair id.json --rpc https://rpc.example > escrow.json
   starling genesis init-escrow acme.json --program <address> --voting 72h --emission 300000000 --first-slot $(solana slot) --dry-run > params.json
   starling genesis init-escrow acme.json --program <address> --params params.json --keypair id.json --rpc https://rpc.example`,
 		Args: exactArgs(1),
@@ -192,6 +191,8 @@ func (o *escrowOptions) read(file string) (market.Genesis, program.Params, error
 	if err == nil {
 		if err = cmp.Or(p.Validate(), escrow.CheckWindows(p), checkEpochs(p)); err != nil {
 			err = &Error{Code: ExitUsage, Err: err}
+		} else if p.AuditSlots > 0 && !p.Votes.On() {
+			err = WithHint(Usagef("audits are judged by peers that have bonded a stake, and without --voting nobody can"), "add --voting 72h, or make FILE without --audit")
 		}
 	}
 	if err != nil {

@@ -472,6 +472,96 @@ func (x *RPCReply) GetAnswer() []byte {
 	return nil
 }
 
+// RosterRequest asks who may be drawn to judge in a window of audits.
+type RosterRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Window        uint64                 `protobuf:"varint,1,opt,name=window,proto3" json:"window,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RosterRequest) Reset() {
+	*x = RosterRequest{}
+	mi := &file_node_entry_entrypb_entry_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RosterRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RosterRequest) ProtoMessage() {}
+
+func (x *RosterRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_node_entry_entrypb_entry_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RosterRequest.ProtoReflect.Descriptor instead.
+func (*RosterRequest) Descriptor() ([]byte, []int) {
+	return file_node_entry_entrypb_entry_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *RosterRequest) GetWindow() uint64 {
+	if x != nil {
+		return x.Window
+	}
+	return 0
+}
+
+// RosterReply has the set, ascending by key, without repetition.
+type RosterReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Members       []byte                 `protobuf:"bytes,1,opt,name=members,proto3" json:"members,omitempty"` // n × ( key[32] ‖ owner[32] ‖ weight u64, little-endian )
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RosterReply) Reset() {
+	*x = RosterReply{}
+	mi := &file_node_entry_entrypb_entry_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RosterReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RosterReply) ProtoMessage() {}
+
+func (x *RosterReply) ProtoReflect() protoreflect.Message {
+	mi := &file_node_entry_entrypb_entry_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RosterReply.ProtoReflect.Descriptor instead.
+func (*RosterReply) Descriptor() ([]byte, []int) {
+	return file_node_entry_entrypb_entry_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *RosterReply) GetMembers() []byte {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
 var File_node_entry_entrypb_entry_proto protoreflect.FileDescriptor
 
 const file_node_entry_entrypb_entry_proto_rawDesc = "" +
@@ -504,7 +594,11 @@ const file_node_entry_entrypb_entry_proto_rawDesc = "" +
 	"RPCRequest\x12\x12\n" +
 	"\x04call\x18\x01 \x01(\fR\x04call\"\"\n" +
 	"\bRPCReply\x12\x16\n" +
-	"\x06answer\x18\x01 \x01(\fR\x06answerB9Z7github.com/starling-network/starling/node/entry/entrypbb\x06proto3"
+	"\x06answer\x18\x01 \x01(\fR\x06answer\"'\n" +
+	"\rRosterRequest\x12\x16\n" +
+	"\x06window\x18\x01 \x01(\x04R\x06window\"'\n" +
+	"\vRosterReply\x12\x18\n" +
+	"\amembers\x18\x01 \x01(\fR\amembersB9Z7github.com/starling-network/starling/node/entry/entrypbb\x06proto3"
 
 var (
 	file_node_entry_entrypb_entry_proto_rawDescOnce sync.Once
@@ -518,7 +612,7 @@ func file_node_entry_entrypb_entry_proto_rawDescGZIP() []byte {
 	return file_node_entry_entrypb_entry_proto_rawDescData
 }
 
-var file_node_entry_entrypb_entry_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_node_entry_entrypb_entry_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_node_entry_entrypb_entry_proto_goTypes = []any{
 	(*HelloRequest)(nil),   // 0: starling.entry.v1.HelloRequest
 	(*HelloReply)(nil),     // 1: starling.entry.v1.HelloReply
@@ -529,6 +623,8 @@ var file_node_entry_entrypb_entry_proto_goTypes = []any{
 	(*PublishReply)(nil),   // 6: starling.entry.v1.PublishReply
 	(*RPCRequest)(nil),     // 7: starling.entry.v1.RPCRequest
 	(*RPCReply)(nil),       // 8: starling.entry.v1.RPCReply
+	(*RosterRequest)(nil),  // 9: starling.entry.v1.RosterRequest
+	(*RosterReply)(nil),    // 10: starling.entry.v1.RosterReply
 }
 var file_node_entry_entrypb_entry_proto_depIdxs = []int32{
 	2, // 0: starling.entry.v1.HelloReply.others:type_name -> starling.entry.v1.Entry
@@ -550,7 +646,7 @@ func file_node_entry_entrypb_entry_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_entry_entrypb_entry_proto_rawDesc), len(file_node_entry_entrypb_entry_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -56,7 +56,7 @@ func New(n int) Case {
 	for i := range n {
 		k := Key(fmt.Sprintf("member %d", i))
 		c.Members[k.Key()] = k
-		c.Roster = append(c.Roster, audit.Member{Key: k.Key(), Weight: uint64(1 + i)})
+		c.Roster = append(c.Roster, audit.Member{Key: k.Key(), Owner: k.Key(), Weight: uint64(1 + i)})
 	}
 	return c
 }
