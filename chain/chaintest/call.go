@@ -69,9 +69,6 @@ func withEd(call program.Call) program.Call {
 	case program.State:
 		c.Ed = 0
 		return c
-	case program.Attest:
-		c.Ed = 0
-		return c
 	}
 	return call
 }

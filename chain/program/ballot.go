@@ -14,7 +14,6 @@ type Subject uint8
 const (
 	SubjectRules   Subject = 1
 	SubjectRewards Subject = 2
-	SubjectDissent Subject = 3
 )
 
 // Rewards is what a ballot says of an epoch's rewards.
@@ -28,15 +27,6 @@ type Rewards struct {
 
 // MaxPayees is the most payees of an epoch's rewards.
 const MaxPayees = 1 << 16
-
-// Dissent is what a ballot says of a false result of a deterministic program.
-type Dissent struct {
-	Receipt sign.Hash `json:"receipt"` // of the final receipt's core (verify.ReceiptCore, Hash), whose output is false
-	Output  sign.Hash `json:"output"`  // the one that is true
-}
-
-// Marshal returns the layout (PROTOCOL.md).
-func (d Dissent) Marshal() []byte { return data{}.hash(d.Receipt).hash(d.Output) }
 
 const (
 	rewardsSize = 56
@@ -76,14 +66,13 @@ type Ballot struct {
 	Sequence  uint64  // of the network's rules at opening
 	Rules     Rules   // when it is about rules
 	Rewards   Rewards // when it is about rewards
-	Dissent   Dissent // when it is about a false result
 }
 
 // BallotSize is the length of a ballot's account.
 const BallotSize = 256
 
 // Carried reports whether the votes are enough: of rules more than half of all that was bonded and more than twice what is
-// against; of rewards, and of a false result, more than two thirds of all that was bonded.
+// against; of rewards more than two thirds of all that was bonded.
 func (b Ballot) Carried() bool {
 	if b.Subject != SubjectRules {
 		return outweighs(b.For, b.Total-b.For)
@@ -108,13 +97,10 @@ func (b Ballot) Marshal() []byte {
 	for _, v := range []uint64{b.Opened, b.Ends, b.Ripe, b.Dead, b.Total, b.For, b.Against, b.Sequence} {
 		d = d.u64(v)
 	}
-	switch b.Subject {
-	case SubjectRules:
+	if b.Subject == SubjectRules {
 		d = d.bytes(b.Rules.Marshal()...)
-	case SubjectRewards:
+	} else {
 		d = d.bytes(b.Rewards.Marshal()...)
-	default:
-		d = d.bytes(b.Dissent.Marshal()...)
 	}
 	return append(d, make([]byte, BallotSize-len(d))...)
 }
@@ -138,8 +124,6 @@ func (b *Ballot) about(raw []byte) bool {
 	switch b.Subject {
 	case SubjectRewards:
 		b.Rewards = r.rewards()
-	case SubjectDissent:
-		b.Dissent = Dissent{Receipt: r.hash(), Output: r.hash()}
 	case SubjectRules:
 		mints := 0
 		for mints < MaxMints && binary.LittleEndian.Uint16(raw[rulesHead+feesSize*mints:]) != 0 {

@@ -67,23 +67,6 @@ func (c ProposeRewards) Instruction(program sign.Key) Instruction {
 	return propose(program, SubjectRewards, c.Rewards.Marshal(), c.Opened, c.Payer, c.Signer, c.Network, c.Provider, c.Ballot)
 }
 
-// ProposeDissent opens a ballot on a false result.
-type ProposeDissent struct {
-	Payer    sign.Key
-	Signer   sign.Key // owner or peer key
-	Network  sign.Key
-	Provider sign.Key // of which something is bonded
-	Ballot   sign.Key // BallotAddress
-
-	Opened  uint64 // slot, one of the last 150
-	Dissent Dissent
-}
-
-// Instruction implements Call.
-func (c ProposeDissent) Instruction(program sign.Key) Instruction {
-	return propose(program, SubjectDissent, c.Dissent.Marshal(), c.Opened, c.Payer, c.Signer, c.Network, c.Provider, c.Ballot)
-}
-
 func propose(program sign.Key, subject Subject, about []byte, opened uint64, payer, signer, network, provider, ballot sign.Key) Instruction {
 	return Instruction{Program: program, Data: data{tagPropose}.u64(opened).u8(uint8(subject)).bytes(about...), Accounts: []Meta{
 		pays(payer), signs(signer), reads(network), reads(provider), writes(ballot), reads(SystemProgram)}}
@@ -92,7 +75,7 @@ func propose(program sign.Key, subject Subject, about []byte, opened uint64, pay
 // CastVote votes with all that a provider has bonded.
 type CastVote struct {
 	Payer    sign.Key
-	Signer   sign.Key // the owner; for all but rules also the peer key
+	Signer   sign.Key // the owner; of rewards also the peer key
 	Provider sign.Key
 	Ballot   sign.Key
 	Vote     sign.Key // VoteAddress
@@ -203,23 +186,4 @@ type ClosePayout struct {
 func (c ClosePayout) Instruction(program sign.Key) Instruction {
 	return Instruction{Program: program, Data: data{tagClosePayout}, Accounts: []Meta{
 		writes(c.Payout), writes(c.Vault), writes(c.Source), reads(c.Mint), reads(c.Network), reads(TokenProgram), writes(c.RentPayer)}}
-}
-
-// SlashDissent takes a provider's stake, with what is unbonding, for a false result that more than two thirds confirmed. Anybody may.
-type SlashDissent struct {
-	Network  sign.Key
-	Provider sign.Key // who signed the receipt
-	Vault    sign.Key
-	Mint     sign.Key
-	Ballot   sign.Key
-	Attested sign.Key // the final receipt with the false output
-	Victim   sign.Key // token account of the receipt's buyer
-	Reporter sign.Key // of who attested it
-}
-
-// Instruction implements Call.
-func (c SlashDissent) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagSlashDissent}, Accounts: []Meta{
-		writes(c.Network), writes(c.Provider), writes(c.Vault), writes(c.Mint), writes(c.Ballot), reads(c.Attested), writes(c.Victim), writes(c.Reporter),
-		reads(TokenProgram)}}
 }

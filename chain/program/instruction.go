@@ -69,7 +69,7 @@ func (d data) hash(v sign.Hash) data { return append(d, v[:]...) }
 var callNames = [...]string{"InitNetwork", "SetAuthority", "InitPool", "OpenEscrow", "AddTranche", "AddStandbyTranche", "TopUp", "Claim", "Retire", "Refund",
 	"Sweep", "CloseTranche", "CloseEscrow", "Register", "Update", "RotateKey", "Stake", "RequestUnstake", "Withdraw", "Attest", "CloseAttested", "Slash",
 	"Anchor", "Prove", "CloseAnchor", "DrawPool", "InitEmission", "Bond", "Release", "Propose", "Vote", "CloseVote", "Enact", "CloseBallot", "Accept",
-	"ClaimReward", "ClosePayout", "State", "CloseStated", "SlashAudit", "SlashDissent"}
+	"ClaimReward", "ClosePayout", "State", "CloseStated", "SlashAudit"}
 
 // CallName names the call of the program that an instruction is; "" for one that is none.
 func (in Instruction) CallName(program sign.Key) string {

@@ -88,7 +88,6 @@ var accounts = []struct {
 		program.StatedSize(program.StatementShown), func(b []byte) (marshaler, error) { return program.UnmarshalStated(b) }},
 	{"ballot", exampleBallot(program.SubjectRules), program.BallotSize, func(b []byte) (marshaler, error) { return program.UnmarshalBallot(b) }},
 	{"ballot on rewards", exampleBallot(program.SubjectRewards), program.BallotSize, func(b []byte) (marshaler, error) { return program.UnmarshalBallot(b) }},
-	{"ballot on a dissent", exampleBallot(program.SubjectDissent), program.BallotSize, func(b []byte) (marshaler, error) { return program.UnmarshalBallot(b) }},
 	{"vote", program.Vote{Bump: 250, For: true, Ballot: key(1), Provider: key(2), RentPayer: key(3), Ends: 4, Weight: 5}, program.VoteSize,
 		func(b []byte) (marshaler, error) { return program.UnmarshalVote(b) }},
 	{"payout", program.Payout{Bump: 250, VaultBump: 251, Source: 2, Network: key(1), RentPayer: key(2), Root: hash(3), Epoch: 4, Sum: 5, Paid: 6, Stays: 7, Count: 9,
@@ -111,8 +110,6 @@ func exampleRewards() program.Rewards {
 	return program.Rewards{Source: 2, Count: 3, Epoch: 4, Sum: 5, Root: hash(6)}
 }
 
-func exampleDissent() program.Dissent { return program.Dissent{Receipt: hash(6), Output: hash(7)} }
-
 func exampleBallot(s program.Subject) program.Ballot {
 	b := program.Ballot{Bump: 249, Subject: s, Done: true, Network: key(1), Proposer: key(2), RentPayer: key(3), Opened: 4, Ends: 5, Ripe: 6, Dead: 7, Total: 8, For: 9,
 		Against: 10, Sequence: 11}
@@ -121,8 +118,6 @@ func exampleBallot(s program.Subject) program.Ballot {
 		b.Rules = exampleRules()
 	case program.SubjectRewards:
 		b.Rewards = exampleRewards()
-	case program.SubjectDissent:
-		b.Dissent = exampleDissent()
 	}
 	return b
 }
@@ -188,7 +183,6 @@ func FuzzVote(f *testing.F)     { fuzzAccount(f, "vote") }
 func FuzzPayout(f *testing.F)   { fuzzAccount(f, "payout") }
 func FuzzBallot(f *testing.F) {
 	f.Add(exampleBallot(program.SubjectRules).Marshal())
-	f.Add(exampleBallot(program.SubjectDissent).Marshal())
 	fuzzAccount(f, "ballot on rewards")
 }
 
@@ -414,7 +408,6 @@ func calls() map[string]program.Call {
 		"RELEASE":         program.Release{Owner: key(30), Network: key(31), Provider: key(32), Amount: 5},
 		"PROPOSE rules":   program.ProposeRules{Payer: key(30), Owner: key(31), Network: key(32), Provider: key(33), Ballot: key(34), Opened: 35, Rules: exampleRules()},
 		"PROPOSE rewards": program.ProposeRewards{Payer: key(30), Signer: key(31), Network: key(32), Provider: key(33), Ballot: key(34), Opened: 35, Rewards: exampleRewards()},
-		"PROPOSE dissent": program.ProposeDissent{Payer: key(30), Signer: key(31), Network: key(32), Provider: key(33), Ballot: key(34), Opened: 35, Dissent: exampleDissent()},
 		"VOTE":            program.CastVote{Payer: key(30), Signer: key(31), Provider: key(32), Ballot: key(33), Vote: key(34), For: true},
 		"CLOSE_VOTE":      program.CloseVote{Vote: key(30), RentPayer: key(31)},
 		"ENACT":           program.Enact{Network: key(30), Ballot: key(31)},
@@ -427,8 +420,7 @@ func calls() map[string]program.Call {
 		"SLASH_AUDIT two": program.SlashAudit{Network: key(30), Provider: key(31), Vault: key(32), Mint: key(33), A: key(34), B: key(35), Reporter: key(36), Kind: audit.TwoAnswers},
 		"SLASH_AUDIT opening": program.SlashAudit{Network: key(30), Provider: key(31), Vault: key(32), Mint: key(33), A: key(34), Reporter: key(36), Kind: audit.FalseOpening,
 			Value: 1, Index: 2, Count: 3, Answer: audit.Answer{Target: audit.Target{Provider: key(37), Window: 4, Attempt: 1}}, Opened: challenge.Opening{Leaf: 5}, Path: merkle.Proof{hash(38)}},
-		"SLASH_DISSENT": program.SlashDissent{Network: key(30), Provider: key(31), Vault: key(32), Mint: key(33), Ballot: key(34), Attested: key(35), Victim: key(36), Reporter: key(37)},
-		"DRAW_POOL":     program.DrawPool{Authority: key(30), Network: key(31), Pool: key(32), Mint: key(33), Provider: key(34), Destination: key(35), Amount: 6},
+		"DRAW_POOL": program.DrawPool{Authority: key(30), Network: key(31), Pool: key(32), Mint: key(33), Provider: key(34), Destination: key(35), Amount: 6},
 	}
 }
 

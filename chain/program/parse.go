@@ -12,13 +12,13 @@ import (
 	"github.com/starling-network/starling/verify/tranche"
 )
 
-// ErrCall: not a call about an escrow, an anchor, an audit or a dissent, or not in its one form.
-var ErrCall = errors.New("program: not a call about an escrow, an anchor, an audit or a dissent")
+// ErrCall: not a call about an escrow, an anchor or an audit, or not in its one form.
+var ErrCall = errors.New("program: not a call about an escrow, an anchor or an audit")
 
 // maxCallAccounts is more than any of these calls has.
 const maxCallAccounts = 16
 
-// ParseCall reads a call about an escrow, an anchor, an audit or a dissent of the program at an address back; ed is the number of the signatures' instruction, -1
+// ParseCall reads a call about an escrow, an anchor or an audit of the program at an address back; ed is the number of the signatures' instruction, -1
 // where none is needed. That it was read rightly shows when it is written again: the bytes must be equal, and every account
 // may be used for what the call needs at least (what one instruction may do with an account all of its transaction may).
 // ErrCall.
@@ -102,8 +102,6 @@ func ParseCall(at sign.Key, in Instruction) (call Call, ed int, err error) {
 			r.wrongValue(&c)
 		}
 		call = c
-	case tagAttest, tagCloseAttested, tagPropose, tagVote, tagCloseVote, tagCloseBallot, tagSlashDissent:
-		call, ed = parseDissent(in, r, k)
 	case tagCloseEscrow:
 		call = CloseEscrow{Escrow: k[0], Vault: k[1], Destination: k[2], Mint: k[3], RentPayer: k[5], Buyer: none(k[6])}
 	}
@@ -111,29 +109,6 @@ func ParseCall(at sign.Key, in Instruction) (call Call, ed int, err error) {
 		return nil, 0, ErrCall
 	}
 	return call, ed, nil
-}
-
-// parseDissent reads a call of those that a false result needs.
-func parseDissent(in Instruction, r *layout, k []sign.Key) (Call, int) {
-	switch in.Data[0] {
-	case tagAttest:
-		c := Attest{Reporter: k[0], Network: k[1], Attested: k[2], Ed: r.u8()}
-		return c, int(c.Ed)
-	case tagCloseAttested:
-		return CloseAttested{Reporter: k[0], Attested: k[1]}, -1
-	case tagPropose:
-		c := ProposeDissent{Payer: k[0], Signer: k[1], Network: k[2], Provider: k[3], Ballot: k[4], Opened: r.u64()}
-		r.u8() // another subject is not written again as it was
-		c.Dissent = Dissent{Receipt: sign.Hash(r.key()), Output: sign.Hash(r.key())}
-		return c, -1
-	case tagVote:
-		return CastVote{Payer: k[0], Signer: k[1], Provider: k[2], Ballot: k[3], Vote: k[4], For: r.u8() == 1}, -1
-	case tagCloseVote:
-		return CloseVote{Vote: k[0], RentPayer: k[1]}, -1
-	case tagCloseBallot:
-		return CloseBallot{Ballot: k[0], RentPayer: k[1]}, -1
-	}
-	return SlashDissent{Network: k[0], Provider: k[1], Vault: k[2], Mint: k[3], Ballot: k[4], Attested: k[5], Victim: k[6], Reporter: k[7]}, -1
 }
 
 // wrongValue reads what SlashAudit has beyond its kind.

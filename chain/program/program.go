@@ -70,5 +70,4 @@ const (
 	tagState
 	tagCloseStated
 	tagSlashAudit
-	tagSlashDissent
 )

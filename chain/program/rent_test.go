@@ -31,7 +31,6 @@ func TestRentOf(t *testing.T) {
 		{program.InitEmission{}, program.Rent(program.TokenSize)},
 		{program.State{What: program.StatementVerdict}, program.Rent(112 + 184)},
 		{program.ProposeRewards{}, program.Rent(program.BallotSize)},
-		{program.ProposeDissent{}, program.Rent(program.BallotSize)},
 		{program.CastVote{}, program.Rent(program.VoteSize)},
 		{program.Accept{}, program.Rent(program.PayoutSize(8)) + program.Rent(program.TokenSize)},
 		{program.TopUp{Amount: 1}, 0},

@@ -133,10 +133,6 @@ func (t *tx) applyVote(call program.Call) error {
 		return t.proposeRules(c)
 	case program.ProposeRewards:
 		return t.proposeRewards(c)
-	case program.ProposeDissent:
-		return t.proposeDissent(c)
-	case program.SlashDissent:
-		return t.slashDissent(c)
 	case program.CastVote:
 		return t.castVote(c)
 	case program.CloseVote:

@@ -52,7 +52,7 @@ var everything = []program.Call{
 	program.RequestUnstake{}, program.Withdraw{}, program.Attest{}, program.CloseAttested{}, program.Slash{}, program.Anchor{}, program.Prove{},
 	program.CloseAnchor{}, program.DrawPool{}, program.Bond{}, program.Release{}, program.ProposeRules{}, program.ProposeRewards{}, program.CastVote{},
 	program.CloseVote{}, program.Enact{}, program.CloseBallot{}, program.InitEmission{}, program.Accept{}, program.ClaimReward{}, program.ClosePayout{},
-	program.State{}, program.CloseStated{}, program.SlashAudit{}, program.ProposeDissent{}, program.SlashDissent{},
+	program.State{}, program.CloseStated{}, program.SlashAudit{},
 }
 
 // TestNothingIsMadeOrLost: tokens of a mint are always as many as its supply, which only burning changes; a call that is refused
@@ -277,7 +277,7 @@ func TestAddressesNeverReturn(t *testing.T) {
 // and stake leaves no other way than after waiting longer than evidence is good for.
 func TestSlashingOneselfLoses(t *testing.T) {
 	t.Parallel()
-	sequences(t, []program.Call{program.Slash{}, program.SlashAudit{}, program.SlashDissent{}, program.Withdraw{}, program.RequestUnstake{}}, func() watch {
+	sequences(t, []program.Call{program.Slash{}, program.SlashAudit{}, program.Withdraw{}, program.RequestUnstake{}}, func() watch {
 		asked := map[sign.Key]uint64{} // slot of the last request
 		return func(t *rapid.T, before *model.State, w *modeltest.World, s modeltest.Step, refused error) {
 			if refused != nil {
@@ -296,15 +296,6 @@ func TestSlashingOneselfLoses(t *testing.T) {
 				total, burned := p.Stake+p.Unbonding, before.Mints[c.Mint].Supply-w.State.Mints[c.Mint].Supply
 				if 8*(total-burned) > total || w.Providers[c.Provider].Stake+w.Providers[c.Provider].Unbonding != 0 {
 					t.Fatalf("%d burned of %d: %s", burned, total, s.Describe())
-				}
-			case program.SlashDissent:
-				p, b, r := before.Providers[c.Provider], before.Ballots[c.Ballot], before.Attested[c.Attested].Core
-				total, burned := p.Stake+p.Unbonding, before.Mints[c.Mint].Supply-w.State.Mints[c.Mint].Supply
-				if 2*burned < total || w.Tokens[c.Vault].Amount != before.Tokens[c.Vault].Amount-total || w.Providers[c.Provider].Stake != 0 {
-					t.Fatalf("%d burned of %d: %s", burned, total, s.Describe())
-				}
-				if b.Done || 3*b.For <= 2*b.Total || b.Dissent.Receipt != r.Hash() || b.Dissent.Output == r.Output || uint64(r.To) <= p.Slashed || uint64(r.To) > s.Slot {
-					t.Fatalf("slashed for %+v by %+v: %s", r, b, s.Describe())
 				}
 			case program.Slash:
 				p := before.Providers[c.Provider]

@@ -73,12 +73,6 @@ func (t *tx) proposeRewards(c program.ProposeRewards) error {
 	})
 }
 
-// proposeDissent: who has something bonded says what the true output of a receipt is.
-func (t *tx) proposeDissent(c program.ProposeDissent) error {
-	b := program.Ballot{Subject: program.SubjectDissent, Dissent: c.Dissent}
-	return t.propose(b, c.Opened, c.Payer, c.Signer, c.Network, c.Provider, c.Ballot, func(program.Network) {})
-}
-
 // inTime: from an epoch's end for a month its rewards can be voted on and accepted.
 func (t *tx) inTime(n program.Network, w program.Rewards) {
 	v := n.Params.Votes
@@ -113,7 +107,7 @@ func (t *tx) propose(b program.Ballot, opened uint64, payer, signer, network, pr
 	return nil
 }
 
-// speaks: the owner decides; of what is counted and computed the peer key, whose machine does it, may say so too.
+// speaks: the owner decides; rewards are counted by its machine, so the peer key may speak of them too.
 func (t *tx) speaks(p program.Provider, ok bool, signer sign.Key, s program.Subject) {
 	t.no(ok && signer != p.Owner && (s == program.SubjectRules || signer != p.Peer), program.ErrNotOwner)
 }

@@ -225,7 +225,6 @@ func (w *World) Begin(see func(before *model.State, s Step)) {
 		w.firstEscrow(network, do)
 		w.firstVote(network, provider, do)
 		w.firstLie(network, provider, do)
-		w.firstDissent(network, provider, do)
 		for i, units := range unitSets {
 			core := verify.ReceiptCore{Version: verify.ReceiptVersion, Units: uint16(len(units)), Lease: market.LeaseID{byte(i)}, Seq: 1, Provider: w.people[4].Key(),
 				Buyer: w.people[i].Key(), UnitsRoot: market.UnitsRoot(units), From: market.Slot(w.Slot - 20), To: market.Slot(w.Slot), Cumulative: 100}
@@ -362,7 +361,6 @@ var makers = []func(*World) (program.Call, []program.Signed){
 	(*World).castVote, (*World).closeVote, (*World).enact, (*World).enact, (*World).accept, (*World).accept, (*World).closeBallot, (*World).initEmission,
 	(*World).claimReward, (*World).claimReward, (*World).closePayout,
 	(*World).state, (*World).state, (*World).state, (*World).closeStated, (*World).slashAudit,
-	(*World).proposeDissent, (*World).slashDissent, (*World).slashDissent,
 }
 
 // Describe is a step for people.

@@ -137,21 +137,8 @@ const UNITS_ROOT: usize = 144;
 const FROM: usize = 184;
 const TO: usize = 192;
 const CUMULATIVE: usize = 216;
-const OUTPUT: usize = 224;
 
 impl Attested {
-    /// H("starling/receipt/v1" ‖ core), and the output that is signed for, of an attested account: [`Error::Receipt`] unless the
-    /// receipt is its lease's last.
-    pub fn last(account: &Account) -> Result<([u8; 32], [u8; 32])> {
-        let core = account.read::<CORE_SIZE>(CORE)?;
-        if core[1] & FINAL == 0 {
-            return Err(Error::Receipt);
-        }
-        let mut output = [0; 32];
-        output.copy_from_slice(&core[OUTPUT..]);
-        Ok((sha256(&[Bytes::new(b"starling/receipt/v1"), Bytes::new(&core)]), output))
-    }
-
     /// [`Error::Owner`], [`Error::Kind`].
     pub fn of(account: &Account, program: &Pubkey) -> Result<Self> {
         account.must_belong_to(program)?;

@@ -1,6 +1,5 @@
-//! Ballots: what is voted on, and the votes. Of rules (network.rs) there are votes for and against; of an epoch's rewards
-//! (rewards.rs) verifiers say only that they counted the same, and of a false result (slash_dissent.rs) that they computed
-//! the same.
+//! Ballots and votes. On rules (network.rs) there are votes for and against; of an epoch's rewards (rewards.rs) verifiers
+//! say only that they counted the same.
 //!
 //! A ballot's account has 256 bytes; its address is that of "ballot", the network, the provider that opened it, and the slot
 //! that it named then, as of an escrow: such an address never returns.
@@ -9,7 +8,7 @@
 //!   0   1  kind = 7
 //!   1   1  version = 1
 //!   2   1  bump
-//!   3   1  subject: 1 rules, 2 rewards, 3 a dissent
+//!   3   1  subject: 1 rules, 2 rewards
 //!   4   1  state: 0 open, 1 it has taken effect
 //!   5   3  reserved: 0
 //!   8  32  network account
@@ -23,7 +22,7 @@
 //! 144   8  for
 //! 152   8  against
 //! 160   8  sequence of the network's rules at opening
-//! 168  88  what it is about, then 0: rules, rewards, or a dissent
+//! 168  88  what it is about, then 0: rules or rewards
 //!
 //! rewards, 56 bytes
 //!   0   1  source: 0 the emission; i the pool of the network's mint number i − 1
@@ -32,10 +31,6 @@
 //!   8   8  epoch
 //!  16   8  sum of all rewards, base units; not 0
 //!  24  32  root (merkle) over payee[32] ‖ amount u64
-//!
-//! dissent, 64 bytes
-//!   0  32  H("starling/receipt/v1" ‖ core) of the final receipt whose output is false
-//!  32  32  the output that is true
 //! ```
 //!
 //! That a provider voted is noted in an account of 120 bytes, so that it votes once. Its address is that of "vote", the topic
@@ -65,7 +60,6 @@ use crate::pubkey::Pubkey;
 use crate::reader::Reader;
 use crate::rewards::{self, Rewards};
 use crate::rules::MAX_RULES;
-use crate::slash_dissent::{self, Dissent};
 use crate::syscall::{find_program_address, sha256, Bytes};
 use crate::system::New;
 use crate::{kind, math, sysvar};
@@ -77,7 +71,6 @@ const VOTE_SIZE: u64 = 120;
 
 pub const RULES: u8 = 1;
 pub const REWARDS: u8 = 2;
-pub const DISSENT: u8 = 3;
 
 const SUBJECT: usize = 3;
 const STATE: usize = 4;
@@ -96,10 +89,10 @@ const ABOUT: usize = 168;
 
 const DONE: u8 = 1;
 
-/// Opens a ballot. Whoever has something bonded may: its owner, or for all but rules its peer key too.
+/// Opens a ballot. Whoever has something bonded may: its owner, or of rewards its peer key too.
 ///
 /// Accounts: payer (signs, writable), owner (signs), network, provider, ballot (writable), system program. Data: opened u64 ‖
-/// subject u8 ‖ rules, rewards, or a dissent.
+/// subject u8 ‖ rules or rewards.
 #[inline(never)]
 pub fn propose(input: &Input, data: &[u8]) -> Result<()> {
     let mut r = Reader::new(data);
@@ -126,9 +119,6 @@ pub fn propose(input: &Input, data: &[u8]) -> Result<()> {
     match subject {
         RULES => network.check_rules(about)?,
         REWARDS => Rewards::read(about)?.check(&network, now)?,
-        DISSENT => {
-            Dissent::read(about)?;
-        }
         _ => return Err(Error::Subject),
     }
 
@@ -152,15 +142,14 @@ pub fn propose(input: &Input, data: &[u8]) -> Result<()> {
     ballot.copy(ABOUT, about)
 }
 
-/// Who may speak for a provider: the owner decides on rules; what is counted and computed its peer key, whose machine does it,
-/// may say too.
+/// Who may speak for a provider: the owner decides on rules; rewards are counted by its machine, so its peer key may too.
 fn must_speak(provider: &Provider, signer: &Account, subject: u8) -> Result<()> {
     if subject == RULES { provider.must_be_owned_by(signer) } else { provider.must_be_spoken_for_by(signer) }
 }
 
 /// Votes with all that a provider has bonded. It stays bonded until the vote is over.
 ///
-/// Accounts: payer (signs, writable), owner or, for all but rules, peer key (signs), provider (writable), ballot (writable), vote
+/// Accounts: payer (signs, writable), owner or, of rewards, peer key (signs), provider (writable), ballot (writable), vote
 /// (writable), system program. Data: choice u8: 0 against, 1 for; only of rules 0.
 #[inline(never)]
 pub fn vote(input: &Input, data: &[u8]) -> Result<()> {
@@ -323,14 +312,6 @@ impl<'a> Ballot<'a> {
             return Err(Error::Subject);
         }
         Rewards::read(&self.0.read::<{ rewards::SIZE }>(ABOUT)?)
-    }
-
-    /// [`Error::Subject`] when it is about something else.
-    pub fn dissent(&self) -> Result<Dissent> {
-        if self.subject()? != DISSENT {
-            return Err(Error::Subject);
-        }
-        Dissent::read(&self.0.read::<{ slash_dissent::SIZE }>(ABOUT)?)
     }
 
     /// [`Error::NotCarried`] unless more than two thirds of all that was bonded at opening are for it.

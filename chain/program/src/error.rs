@@ -158,7 +158,7 @@ pub enum Error {
     OtherAnswer = 166,
     /// A member did not have to compute this value.
     NotPicked = 167,
-    /// The value, or the output, is right; or the answers are to two questions, say the same, or stand in the other order.
+    /// The value is right; or the answers are to two questions, say the same, or stand in the other order.
     NoLie = 168,
 
     // Votes and rewards: 180 to 199.

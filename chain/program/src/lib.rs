@@ -62,7 +62,6 @@ pub mod rules;
 pub mod set_authority;
 pub mod slash;
 pub mod slash_audit;
-pub mod slash_dissent;
 pub mod stake;
 pub mod stated;
 pub mod sumtree;
@@ -124,7 +123,6 @@ pub mod instruction {
     pub const STATE: u8 = 37;
     pub const CLOSE_STATED: u8 = 38;
     pub const SLASH_AUDIT: u8 = 39;
-    pub const SLASH_DISSENT: u8 = 40;
 }
 
 /// Kinds of accounts: the first byte of their data. The second is their layout's version.
@@ -185,7 +183,6 @@ pub fn process(input: &Input) -> Result<()> {
         instruction::STATE => stated::state(input, data),
         instruction::CLOSE_STATED => stated::close_stated(input, data),
         instruction::SLASH_AUDIT => slash_audit::slash_audit(input, data),
-        instruction::SLASH_DISSENT => slash_dissent::slash_dissent(input, data),
         _ => Err(Error::Instruction),
     }
 }

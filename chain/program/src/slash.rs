@@ -20,7 +20,7 @@ use crate::reader::Reader;
 use crate::sysvar;
 use crate::token::{self, Movement};
 
-/// Kinds of evidence: the first byte of the instruction's data. (Lies of audits and false results have instructions of their own: slash_audit, slash_dissent.)
+/// Kinds of evidence: the first byte of the instruction's data. (Lies of audits have an instruction of their own: slash_audit.)
 const CONFLICT: u8 = 1;
 
 /// Takes a provider's stake, with what is unbonding, for a conflict (verify/PROTOCOL.md, section 6).
