@@ -17,8 +17,6 @@ const (
 	rewardsEvery = 30 * time.Second
 	rewardsIdle  = 5 * time.Minute
 	rewardsLeast = 500 * time.Millisecond
-	// rewardsTurn is how many slots a verifier leaves to the one before it.
-	rewardsTurn = 150
 )
 
 // newRewards makes this peer's part in rewards; nil where there are none: for a light peer, and on a network that settles directly
@@ -31,7 +29,7 @@ func (n *Node) newRewards() *rewards.Service {
 	window := time.Duration(n.p.Genesis.AuditSlots*n.p.Genesis.SlotMillis) * time.Millisecond
 	cfg := rewards.Config{
 		Genesis: n.p.Genesis, Key: n.p.Key.Key(), Chain: rewarding{c, n.registered}, Sight: n.sight, Peers: rewards.Streams{Host: n.p.Host, Tag: n.tag}, Store: n.p.Store,
-		Every: min(max(window/4, rewardsLeast), rewardsEvery), Turn: rewardsTurn, Log: n.p.Log.With("role", "rewards"),
+		Every: min(max(window/4, rewardsLeast), rewardsEvery), Log: n.p.Log.With("role", "rewards"),
 	}
 	if n.provider != nil {
 		cfg.Records = n.newestRecords

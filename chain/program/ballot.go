@@ -23,13 +23,15 @@ type Rewards struct {
 	Epoch  uint64    `json:"epoch"`
 	Sum    uint64    `json:"sum"`  // base units
 	Root   sign.Hash `json:"root"` // merkle, over RewardLeaf
+	// Table is SHA-256 of the table from which it was counted, so that any peer can pass it on. The program does not look at it.
+	Table sign.Hash `json:"table"`
 }
 
 // MaxPayees is the most payees of an epoch's rewards.
 const MaxPayees = 1 << 16
 
 const (
-	rewardsSize = 56
+	rewardsSize = 88
 	aboutSize   = rulesHead + feesSize*MaxMints
 )
 
@@ -38,13 +40,13 @@ func RewardLeaf(payee sign.Key, amount uint64) []byte { return data{}.key(payee)
 
 // Marshal returns the layout (PROTOCOL.md).
 func (w Rewards) Marshal() []byte {
-	return data{w.Source, 0, 0, 0}.u32(w.Count).u64(w.Epoch).u64(w.Sum).hash(w.Root)
+	return data{w.Source, 0, 0, 0}.u32(w.Count).u64(w.Epoch).u64(w.Sum).hash(w.Root).hash(w.Table)
 }
 
 func (r *reader) rewards() Rewards {
 	w := Rewards{Source: r.u8()}
 	r.zeros(3)
-	w.Count, w.Epoch, w.Sum, w.Root = r.u32(), r.u64(), r.u64(), r.hash()
+	w.Count, w.Epoch, w.Sum, w.Root, w.Table = r.u32(), r.u64(), r.u64(), r.hash(), r.hash()
 	return w
 }
 

@@ -79,6 +79,7 @@ type CastVote struct {
 	Provider sign.Key
 	Ballot   sign.Key
 	Vote     sign.Key // VoteAddress
+	Former   sign.Key // ballot on the same epoch's rewards from which the vote is moved; zero: none
 
 	For bool
 }
@@ -86,7 +87,7 @@ type CastVote struct {
 // Instruction implements Call.
 func (c CastVote) Instruction(program sign.Key) Instruction {
 	return Instruction{Program: program, Data: data{tagVote, flag(c.For)}, Accounts: []Meta{
-		pays(c.Payer), signs(c.Signer), writes(c.Provider), writes(c.Ballot), writes(c.Vote), reads(SystemProgram)}}
+		pays(c.Payer), signs(c.Signer), writes(c.Provider), writes(c.Ballot), writes(c.Vote), reads(SystemProgram), optional(program, c.Former, writes)}}
 }
 
 // CloseVote ends the note of a vote that is over; the rent goes back. Anybody may.

@@ -31,7 +31,7 @@ func newCouncilWith(t *testing.T, e programtest.Engine, id sign.Key, voting, evi
 	d := newDesk(t, e, id)
 	d.until(45) // so that epochs are over
 	c := &council{desk: d, params: d.params(evidence, evidence+1), stranger: named("stranger")}
-	c.params.Votes = program.Votes{VotingSlots: voting, LockSlots: 3, LeastBonded: 2200, Emission: 900_000, FirstSlot: 1, EpochSlots: 20, EpochsOfMonth: 100}
+	c.params.Votes = program.Votes{VotingSlots: voting, LockSlots: 3, LeastBonded: 2200, LeastBond: 400, Emission: 900_000, FirstSlot: 1, EpochSlots: 20, EpochsOfMonth: 100}
 	c.at = program.NetworkAddress(id, c.params)
 	c.emission = program.EmissionAddress(id, c.at)
 	d.must("network that votes", one(program.InitNetwork{Payer: d.wallet.Key(), Network: c.at, Params: c.params}.Instruction(id)))
@@ -262,6 +262,10 @@ func (c *council) rewarding() {
 	c.deny("propose from a pool that there is not", program.ErrMint, other(func(r *program.Rewards) { r.Source = 2 }), s.peer)
 	c.deny("propose by another's peer key", program.ErrNotOwner, with(c.rewardsProposal(s, w.Rewards), 1, c.stranger.Key()), c.stranger)
 	c.deny("propose without anything bonded", program.ErrNotBonded, c.rewardsProposal(c.idle, w.Rewards), c.idle.peer)
+	c.must("bond again what was released", one(c.release(c.less, 101)), c.less.owner)
+	c.deny("propose with a base unit less than the least bond", program.ErrNotBonded, c.rewardsProposal(c.less, w.Rewards), c.less.peer)
+	c.must("bond again what was released", one(c.bonds(c.less, 101)), c.less.owner)
+	c.until(c.now() + 1)
 
 	at := c.open("propose rewards", c.rewardsProposal(s, w.Rewards), s.peer)
 	accept := c.acceptance(w.Rewards, at)
@@ -275,6 +279,7 @@ func (c *council) rewarding() {
 	rival := c.worked(0, epoch, allowed/2)
 	second := c.open("propose others", c.rewardsProposal(s, rival.Rewards), s.peer)
 	c.deny("confirm another root of the epoch", program.ErrExists, c.vote(s, s.peer, second, true), s.peer)
+	c.moving(at, second)
 
 	c.notAccepted(accept)
 	c.must("accept", one(accept.Instruction(c.program)))
@@ -283,6 +288,30 @@ func (c *council) rewarding() {
 		c.Errorf("accepted: %d emitted, %d in the vault, %d left, want %d", n.Emitted, c.balance(accept.Vault), c.balance(c.emission), allowed)
 	}
 	c.claiming(w, accept)
+}
+
+// moving has both voters leave a ballot on an epoch's rewards for another on the same epoch, and come back.
+func (c *council) moving(at, second sign.Key) {
+	s := c.great
+	move := func(s seller, from, to sign.Key) solana.Instruction {
+		c.Helper()
+		return program.CastVote{Payer: c.wallet.Key(), Signer: s.peer.Key(), Provider: s.address, Ballot: to, Former: from,
+			Vote: program.VoteAddress(c.program, c.ballot(to).Topic(to), s.address), For: true}.Instruction(c.program)
+	}
+	good := move(s, at, second)
+	c.deny("move a vote from a ballot that it was not cast on", program.ErrAddress, with(good, 6, c.at), s.peer)
+	c.deny("move a vote to where it is", program.ErrExists, move(s, second, at), s.peer)
+	c.deny("move a vote from a ballot that is only read", program.ErrNotWritable, edit(good, readOnly(6)), s.peer)
+	c.deny("move another's vote", program.ErrAddress, with(good, 4, program.VoteAddress(c.program, c.ballot(at).Topic(at), c.less.address)), s.peer)
+	c.must("move a vote", one(good), s.peer)
+	if a, b := c.ballot(at), c.ballot(second); a.For != 500 || b.For != 2000 || a.Carried() || !b.Carried() {
+		c.Errorf("moved: for %d of %d and %d of %d", a.For, a.Total, b.For, b.Total)
+	}
+	c.deny("move a vote twice", program.ErrExists, good, s.peer)
+	c.must("move a vote back", one(move(s, second, at)), s.peer)
+	if a, b := c.ballot(at), c.ballot(second); a.For != 2500 || b.For != 0 {
+		c.Errorf("moved back: for %d and %d", a.For, b.For)
+	}
 }
 
 func (c *council) notAccepted(accept program.Accept) {

@@ -37,7 +37,7 @@ func exampleParams() program.Params {
 	return program.Params{
 		Network: "test", Chain: hash(2), Treasury: key(3), Authority: key(4), StakeMint: key(5), MarginSlots: 300, ResponseSlots: 200,
 		UnbondingSlots: 1000, EvidenceSlots: 999, MinStake: 77, AuditSlots: 9,
-		Votes: program.Votes{VotingSlots: 20, LockSlots: 10, LeastBonded: 5000, Emission: 900_000, FirstSlot: 400, EpochSlots: 50, EpochsOfMonth: 30},
+		Votes: program.Votes{VotingSlots: 20, LockSlots: 10, LeastBonded: 5000, LeastBond: 500, Emission: 900_000, FirstSlot: 400, EpochSlots: 50, EpochsOfMonth: 30},
 		Mints: []program.MintTerms{
 			{Mint: key(7), FeeBps: 50, BurnBps: 5000, PoolBps: 2500, TreasuryBps: 1500, ReferrerBps: 1000, Decimals: 6},
 			{Mint: key(8), FeeBps: 1000, BurnBps: 2000, TreasuryBps: 8000, Decimals: 9},
@@ -107,7 +107,7 @@ func exampleRules() program.Rules {
 }
 
 func exampleRewards() program.Rewards {
-	return program.Rewards{Source: 2, Count: 3, Epoch: 4, Sum: 5, Root: hash(6)}
+	return program.Rewards{Source: 2, Count: 3, Epoch: 4, Sum: 5, Root: hash(6), Table: hash(7)}
 }
 
 func exampleBallot(s program.Subject) program.Ballot {
@@ -338,6 +338,7 @@ func TestParamsRefuse(t *testing.T) {
 		"shares that wrap to the whole": func(p *program.Params) { p.Mints[0].PoolBps, p.Mints[0].TreasuryBps = 0xffff, 0xffff },
 		"no lock":                       func(p *program.Params) { p.Votes.LockSlots = 0 },
 		"votes with nothing bonded":     func(p *program.Params) { p.Votes.LeastBonded = 0 },
+		"ballots by who bonded nothing": func(p *program.Params) { p.Votes.LeastBond = 0 },
 		"terms for votes without any":   func(p *program.Params) { p.Votes.VotingSlots = 0 },
 		"epochs without slots":          func(p *program.Params) { p.Votes.EpochSlots = 0 },
 		"months without epochs":         func(p *program.Params) { p.Votes.EpochsOfMonth = 0 },

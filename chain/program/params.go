@@ -16,7 +16,7 @@ const (
 	MinFeeBps      = 10    // or wash trading is free
 	MinBurnBps     = 2000  // of the fee, likewise
 	Shares         = 10000 // what the shares of a fee add up to
-	paramsHead     = 240
+	paramsHead     = 248
 	mintTermsSize  = 48
 	paramsReserved = 7
 	mintReserved   = 5
@@ -45,6 +45,7 @@ type Votes struct {
 	VotingSlots   uint64 `json:"voting_slots"`    // that a ballot is open
 	LockSlots     uint64 `json:"lock_slots"`      // between the end of a vote and its effect
 	LeastBonded   uint64 `json:"least_bonded"`    // base units of the stake mint in all, below which nothing is voted on
+	LeastBond     uint64 `json:"least_bond"`      // of who opens a ballot, base units of the stake mint
 	Emission      uint64 `json:"emission"`        // base units of the stake mint that the schedule gives in all; 0: none
 	FirstSlot     uint64 `json:"first_slot"`      // of epoch 0
 	EpochSlots    uint64 `json:"epoch_slots"`     //
@@ -90,6 +91,8 @@ func (v Votes) validate() error {
 		return fmt.Errorf("%w: no slots between a vote and its effect", ErrParams)
 	case v.LeastBonded == 0:
 		return fmt.Errorf("%w: a vote needs nothing bonded", ErrParams)
+	case v.LeastBond == 0:
+		return fmt.Errorf("%w: whoever has nothing bonded could open a ballot", ErrParams)
 	case hi != 0 || month == 0 || month > math.MaxUint64/claimMonths:
 		return fmt.Errorf("%w: a month of %d epochs of %d slots", ErrParams, v.EpochsOfMonth, v.EpochSlots)
 	}
@@ -167,7 +170,7 @@ func (p Params) Marshal() []byte {
 	d = d.u32(p.MarginSlots).u32(p.ResponseSlots).u64(p.UnbondingSlots).u64(p.EvidenceSlots).u64(p.MinStake)
 	d = append(d.u8(uint8(len(p.Mints))), make([]byte, paramsReserved)...)
 	v := p.Votes
-	d = d.u64(v.VotingSlots).u64(v.LockSlots).u64(v.LeastBonded).u64(v.Emission).u64(v.FirstSlot).u64(v.EpochSlots).u32(v.EpochsOfMonth).u32(p.AuditSlots)
+	d = d.u64(v.VotingSlots).u64(v.LockSlots).u64(v.LeastBonded).u64(v.LeastBond).u64(v.Emission).u64(v.FirstSlot).u64(v.EpochSlots).u32(v.EpochsOfMonth).u32(p.AuditSlots)
 	for _, m := range p.Mints {
 		d = d.key(m.Mint).u16(m.FeeBps).u16(m.BurnBps).u16(m.PoolBps).u16(m.TreasuryBps).u16(m.ReferrerBps).u8(m.Decimals)
 		d = append(d, make([]byte, mintReserved)...)
@@ -203,7 +206,7 @@ func (r *reader) params() Params {
 	}
 	count := r.u8()
 	r.zeros(paramsReserved)
-	p.Votes = Votes{VotingSlots: r.u64(), LockSlots: r.u64(), LeastBonded: r.u64(), Emission: r.u64(), FirstSlot: r.u64(), EpochSlots: r.u64(), EpochsOfMonth: r.u32()}
+	p.Votes = Votes{VotingSlots: r.u64(), LockSlots: r.u64(), LeastBonded: r.u64(), LeastBond: r.u64(), Emission: r.u64(), FirstSlot: r.u64(), EpochSlots: r.u64(), EpochsOfMonth: r.u32()}
 	p.AuditSlots = r.u32()
 	if count > MaxMints {
 		r.failed = true

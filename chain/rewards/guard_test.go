@@ -105,7 +105,7 @@ func claimed(net uint64, terms program.MintTerms) (gross, fee, pool uint64) {
 func TestGuardedOnce(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		v := program.Votes{VotingSlots: 1, LockSlots: 1, LeastBonded: 1, FirstSlot: rapid.Uint64Range(0, 500).Draw(t, "first"),
+		v := program.Votes{VotingSlots: 1, LockSlots: 1, LeastBonded: 1, LeastBond: 1, FirstSlot: rapid.Uint64Range(0, 500).Draw(t, "first"),
 			EpochSlots: rapid.Uint64Range(1, 300).Draw(t, "length"), EpochsOfMonth: 5}
 		g, in := genGuarded(t), 0
 		for epoch := range uint64(1001) {

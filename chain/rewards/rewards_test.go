@@ -209,7 +209,7 @@ func second[T any](_ T, err error) error { return err }
 // A table with a unit whose certificates do not exist is nobody's: what is shown for it counts to something else.
 func TestEpochs(t *testing.T) {
 	t.Parallel()
-	v := program.Votes{VotingSlots: 1, LockSlots: 1, LeastBonded: 1, FirstSlot: 1000, EpochSlots: 250, EpochsOfMonth: 2}
+	v := program.Votes{VotingSlots: 1, LockSlots: 1, LeastBonded: 1, LeastBond: 1, FirstSlot: 1000, EpochSlots: 250, EpochsOfMonth: 2}
 	for n, want := range []rewards.Epoch{{Number: 0, From: 10, To: 13}, {Number: 1, From: 13, To: 15}, {Number: 2, From: 15, To: 18}} {
 		if e, err := rewards.EpochOf(v, 100, uint64(n)); err != nil || e != want {
 			t.Errorf("epoch %d: %+v, %v", n, e, err)

@@ -21,7 +21,7 @@ const Sources = 1 + program.MaxMints
 //
 //	offset  size  field
 //	     0     8  epoch
-//	     8    40  5 × u64: what is divided of each source, the emission first
+//	     8    40  5 × u64: what is divided of each source, the emission first; 0 of all but one
 //	    48     4  n, lines, at most 65,536
 //	    52     4  m, guarded claims, at most 16,384
 //	    56   120  n × ( provider[32] ‖ unit[32] ‖ windows u32 ‖ 0 (4) ‖ operations u64 ‖ reads u64 ‖ digest[32] ), strictly ascending
@@ -72,6 +72,9 @@ func (t Table) Marshal() []byte {
 	}
 	return out
 }
+
+// Hash is SHA-256 of the layout: a ballot names it.
+func (t Table) Hash() sign.Hash { return sign.Sum(t.Marshal()) }
 
 // UnmarshalTable reads the layout and nothing after it: ErrTable. It verifies nothing; Compare does.
 func UnmarshalTable(b []byte) (Table, error) {
@@ -244,7 +247,7 @@ func (a Award) leaves() [][]byte {
 	return out
 }
 
-// Rewards is what a ballot says of it.
+// Rewards is what a ballot says of it, but for the table's hash.
 func (a Award) Rewards() program.Rewards {
 	r := program.Rewards{Source: a.Source, Epoch: a.Epoch, Count: uint32(len(a.Payees)), Root: merkle.Root(a.leaves())}
 	for _, p := range a.Payees {

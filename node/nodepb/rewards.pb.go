@@ -89,7 +89,7 @@ type RewardsRequest struct {
 	Epoch         uint64                  `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Provider      []byte                  `protobuf:"bytes,3,opt,name=provider,proto3" json:"provider,omitempty"` // 32: of units and certificates; the guardian
 	Unit          []byte                  `protobuf:"bytes,4,opt,name=unit,proto3" json:"unit,omitempty"`         // 32: of certificates
-	Root          []byte                  `protobuf:"bytes,5,opt,name=root,proto3" json:"root,omitempty"`         // 32: of payees
+	Root          []byte                  `protobuf:"bytes,5,opt,name=root,proto3" json:"root,omitempty"`         // 32: of payees; the hash of a table
 	Offset        uint64                  `protobuf:"varint,6,opt,name=offset,proto3" json:"offset,omitempty"`    // bytes before the part that is asked for
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

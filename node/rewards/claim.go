@@ -12,14 +12,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/store"
-	"github.com/starling-network/starling/verify/audit"
 )
-
-// shown reports whether an error says that what was shown breaks a rule of audits, or is malformed.
-func shown(err error) bool {
-	_, rule := errors.AsType[*audit.RuleError](err)
-	return rule || errors.Is(err, market.ErrMalformed)
-}
 
 // Mine is what this peer's wallet is paid for an epoch.
 type Mine struct {

@@ -2,6 +2,7 @@ package rewards
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,45 +12,96 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/chain/rewards"
+	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/store"
 )
 
-// decide is what a verifier does about an epoch that is over and not paid: it accepts what was carried, confirms what is right, or
-// puts its own to the vote when nobody's is there.
+// decide is what a verifier does about an epoch that is over and not paid: it accepts what was carried, puts its own table to the vote
+// when it is its turn, and confirms the ballot of the newest turn whose table is right.
 func (s *Service) decide(ctx context.Context, l *look, of subject, e rewards.Epoch) error {
 	if l.holdings[of.source] == 0 || of.source == 0 && l.network.Params.Votes.Allowance(of.epoch) == 0 {
 		return fmt.Errorf("%w: nothing is in the account that it is paid from", rewards.ErrNothing)
 	}
+	turns, err := s.turns(ctx, l, of)
+	if err != nil {
+		return err
+	}
+	due, carried := l.due(of, turns)
+	if carried != nil {
+		return s.accept(ctx, l, carried.at, carried.Ballot)
+	}
+	now, begun := turns.At(uint64(l.now))
+	if !begun {
+		return nil
+	}
+	if whose, _ := turns.Of(now); whose == s.address(*l.mine) && (len(due) == 0 || due[0].turn != now) {
+		return s.propose(ctx, l, of, e, now)
+	}
 	var errs []error
-	open := false
-	for _, at := range slices.SortedFunc(maps.Keys(l.ballots), func(a, b sign.Key) int { return bytes.Compare(a[:], b[:]) }) {
-		b := l.ballots[at]
+	for _, d := range due[:min(len(due), maxDue)] {
+		err := s.confirm(ctx, l, e, d.at, d.Ballot)
+		if err == nil {
+			return nil
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// maxDue is how many ballots on an epoch's rewards a peer looks at, those of the newest turns.
+const maxDue = 3
+
+// due is a ballot that counts: the first that was opened in a turn by whose turn it was.
+type due struct {
+	program.Ballot
+	at   sign.Key
+	turn uint64
+}
+
+// due are the ballots on an epoch's rewards that can be voted on and count, the newest turn first; or one that was carried.
+func (l *look) due(of subject, turns rewards.Turns) (out []due, carried *due) {
+	for at, b := range l.ballots {
 		if b.Subject != program.SubjectRewards || b.Done || b.Rewards.Epoch != of.epoch || b.Rewards.Source != of.source {
 			continue
 		}
 		if b.Carried() {
-			return s.accept(ctx, l, at, b)
+			return nil, &due{Ballot: b, at: at}
 		}
-		if uint64(l.now) > b.Ends {
-			continue
+		turn, begun := turns.At(b.Ends - l.network.Params.Votes.VotingSlots) // the slot in which it was opened; Opened is what its proposer named
+		if whose, ok := turns.Of(turn); begun && ok && whose == b.Proposer && uint64(l.now) <= b.Ends {
+			out = append(out, due{b, at, turn})
 		}
-		err := s.confirm(ctx, l, e, at, b)
-		errs = append(errs, err)
-		open = open || err == nil
 	}
-	if open {
-		return errors.Join(errs...)
-	}
-	return errors.Join(append(errs, s.propose(ctx, l, of, e))...)
+	slices.SortFunc(out, func(a, b due) int {
+		return cmp.Or(cmp.Compare(b.turn, a.turn), cmp.Compare(a.Ends, b.Ends), bytes.Compare(a.at[:], b.at[:]))
+	})
+	return slices.CompactFunc(out, func(a, b due) bool { return a.turn == b.turn }), nil
 }
 
-// confirm votes for a ballot, once, when its table is right.
+// turns are those of an epoch's rewards; chain.ErrNotFound before the first block after the epoch is final.
+func (s *Service) turns(ctx context.Context, l *look, of subject) (rewards.Turns, error) {
+	v := l.network.Params.Votes
+	end := v.EpochEnd(of.epoch)
+	block, err := get[chain.Block](ctx, s.keep, kindBlock, hex16(of.epoch))
+	if errors.Is(err, store.ErrNotFound) {
+		if block, err = s.cfg.Chain.Block(ctx, market.Slot(end)); err == nil {
+			err = put(ctx, s.keep, kindBlock, hex16(of.epoch), block)
+		}
+	}
+	if err != nil {
+		return rewards.Turns{}, fmt.Errorf("the first block after the epoch, by which turns are drawn: %w", err)
+	}
+	return rewards.NewTurns(v, of.epoch, of.source, end+s.grace(), block.Hash, l.peers, s.address), nil
+}
+
+// confirm votes for a ballot when its table is right, or moves this peer's vote to it.
 func (s *Service) confirm(ctx context.Context, l *look, e rewards.Epoch, at sign.Key, b program.Ballot) error {
-	switch _, err := s.cfg.Chain.Voted(ctx, b.Topic(at), s.address(*l.mine)); {
-	case err == nil:
+	cast, err := s.cfg.Chain.Voted(ctx, b.Topic(at), s.address(*l.mine))
+	switch {
+	case err == nil && cast.Ballot == at:
 		return nil
-	case !errors.Is(err, chain.ErrNotFound):
+	case err != nil && !errors.Is(err, chain.ErrNotFound):
 		return err
 	case l.mine.Raised >= b.Opened:
 		return nil // bonded too late to vote on it
@@ -62,7 +114,7 @@ func (s *Service) confirm(ctx context.Context, l *look, e rewards.Epoch, at sign
 	}
 	soon, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
-	award, err := s.check(soon, l, e, b)
+	t, award, err := s.check(soon, l, e, b)
 	if err != nil {
 		err = fmt.Errorf("the table of %s is not confirmed: %w", b.Proposer.Short(), err)
 		if wrong(err) {
@@ -73,40 +125,77 @@ func (s *Service) confirm(ctx context.Context, l *look, e rewards.Epoch, at sign
 		}
 		return err
 	}
-	if err := s.keep.award(ctx, award); err != nil {
+	if err := s.keep.table(ctx, t, award); err != nil { // others ask for it before they vote
 		return err
 	}
-	return s.vote(ctx, l, at, b)
+	return s.vote(ctx, l, at, cast.Ballot, b)
 }
 
-// wrong reports whether an error is about what was shown, so that it is not looked at again.
+// wrong reports whether an error is about the table that a ballot names, so that it is not looked at again. That one peer showed no proof
+// of it, or a false one, says nothing about the table.
 func wrong(err error) bool {
-	for _, is := range []error{ErrRoot, ErrShared, rewards.ErrTable, rewards.ErrProof, rewards.ErrShort, rewards.ErrCertificates} {
+	for _, is := range []error{ErrRoot, ErrShared, rewards.ErrTable, rewards.ErrShort} {
 		if errors.Is(err, is) {
-			return true
+			return !errors.Is(err, ErrNoDocument)
 		}
 	}
 	return false
 }
 
-// check holds the table behind a ballot against everything that this peer knows, and gives what it pays.
-func (s *Service) check(ctx context.Context, l *look, e rewards.Epoch, b program.Ballot) (rewards.Award, error) {
-	i := slices.IndexFunc(l.peers, func(p program.Provider) bool { return s.address(p) == b.Proposer })
-	if i < 0 {
-		return rewards.Award{}, fmt.Errorf("%w: its proposer is not registered", ErrRoot)
+// maxHolders is how many peers are asked for a table, its proposer first and then the other verifiers, who bonded most before others.
+const maxHolders = 32
+
+// holders are the peers that may have a ballot's table. Whoever found it right has it, with all certificates.
+func (s *Service) holders(l *look, b program.Ballot) []sign.Key {
+	all := slices.DeleteFunc(slices.Clone(l.peers), func(p program.Provider) bool {
+		return p.Peer == s.cfg.Key || p.Bonded == 0 && s.address(p) != b.Proposer
+	})
+	slices.SortStableFunc(all, func(x, y program.Provider) int {
+		if first := s.address(x) == b.Proposer; first != (s.address(y) == b.Proposer) {
+			return map[bool]int{true: -1, false: 1}[first]
+		}
+		return cmp.Compare(y.Bonded, x.Bonded)
+	})
+	var out []sign.Key
+	for _, p := range all[:min(len(all), maxHolders)] {
+		out = append(out, p.Peer)
 	}
-	from := l.peers[i].Peer
+	return out
+}
+
+// check holds the table of a ballot against everything that this peer knows, and gives it and what it pays. The table is the one that the
+// ballot names, whoever has it; a holder that cannot show what is behind it says nothing about the others.
+func (s *Service) check(ctx context.Context, l *look, e rewards.Epoch, b program.Ballot) (t rewards.Table, a rewards.Award, err error) {
 	if err := s.gather(ctx, l, e); err != nil {
-		return rewards.Award{}, err
+		return t, a, err
 	}
-	raw, err := s.read(ctx, from, Document{Kind: Table, Epoch: e.Number, Root: b.Rewards.Root}, rewards.MaxTable)
-	if err != nil {
-		return rewards.Award{}, err
+	var errs []error
+	for _, from := range s.holders(l, b) {
+		raw, err := s.read(ctx, from, Document{Kind: Table, Epoch: e.Number, Root: b.Rewards.Table}, rewards.MaxTable)
+		if err == nil && sign.Sum(raw) != b.Rewards.Table {
+			err = fmt.Errorf("%w: %s gives another table than the ballot names", ErrNoDocument, from.Short())
+		}
+		if err == nil {
+			if t, err = rewards.UnmarshalTable(raw); err != nil {
+				return t, a, err
+			}
+			if a, err = s.checkTable(ctx, l, e, b, t, from); err == nil {
+				return t, a, nil
+			}
+		}
+		if wrong(err) || ctx.Err() != nil {
+			return t, a, err // it is wrong whoever shows it
+		}
+		errs = append(errs, err)
 	}
-	t, err := rewards.UnmarshalTable(raw)
-	if err != nil {
-		return rewards.Award{}, err
+	if len(errs) == 0 {
+		return t, a, ErrNoDocument
 	}
+	return t, a, fmt.Errorf("%w (its proposer or who bonded most; %d were asked)", errs[0], len(errs))
+}
+
+// checkTable is check for a table, of which one peer shows what is behind it.
+func (s *Service) checkTable(ctx context.Context, l *look, e rewards.Epoch, b program.Ballot, t rewards.Table, from sign.Key) (rewards.Award, error) {
 	mine, err := s.keep.tallies(ctx, e)
 	if err != nil {
 		return rewards.Award{}, err
@@ -146,20 +235,24 @@ func (s *Service) check(ctx context.Context, l *look, e rewards.Epoch, b program
 	if err != nil {
 		return rewards.Award{}, fmt.Errorf("%w: %w", ErrRoot, err)
 	}
-	if r := a.Rewards(); r != b.Rewards {
+	if r := said(t, a); r != b.Rewards {
 		return rewards.Award{}, fmt.Errorf("%w: %d to %d under %s, the table makes %d to %d under %s", ErrRoot,
 			b.Rewards.Sum, b.Rewards.Count, b.Rewards.Root.Short(), r.Sum, r.Count, r.Root.Short())
 	}
 	return a, nil
 }
 
-// prove counts what a proposer shows of a unit. Where it shows nothing, or what is not good, the line is not proven.
+// said is what a ballot on a table says.
+func said(t rewards.Table, a rewards.Award) program.Rewards {
+	r := a.Rewards()
+	r.Table = t.Hash()
+	return r
+}
+
+// prove counts what a peer shows of a unit. Where it shows nothing, or what is not good, the line is not proven.
 func (s *Service) prove(ctx context.Context, from sign.Key, e rewards.Epoch, u rewards.UnitKey) (rewards.Tally, error) {
 	cs, err := s.fetch(ctx, from, e, u)
 	if err != nil {
-		if ctx.Err() != nil || !(errors.Is(err, ErrNoDocument) || wrong(err) || shown(err)) {
-			return rewards.Tally{}, err
-		}
 		return rewards.Tally{}, fmt.Errorf("%w: %w", rewards.ErrProof, err)
 	}
 	if err := s.keep.add(ctx, cs); err != nil {
@@ -168,28 +261,21 @@ func (s *Service) prove(ctx context.Context, from sign.Key, e rewards.Epoch, u r
 	return rewards.Count(e, u, cs)
 }
 
-// checkShared holds what a table divides against what there is: all that the schedule gives, and of a pool at least half of what is
-// in it now, since fees flow into it meanwhile.
+// checkShared holds what a table divides against what there is, to the base unit; of a pool it may be one step less, for fees that came
+// since it was counted. Of other sources it says nothing.
 func (s *Service) checkShared(l *look, t rewards.Table, source uint8) error {
-	divides, holds := t.Shared[source], l.shared(t.Epoch)[source]
-	if source == 0 {
-		if divides != holds {
-			return fmt.Errorf("%w: %d, the epoch gives %d", ErrShared, divides, holds)
-		}
-		return nil
-	}
-	if divides > holds || divides < holds/2 {
-		return fmt.Errorf("%w: %d of a pool of %d", ErrShared, divides, holds)
+	holds := l.shared(t.Epoch, source)
+	less := holds
+	less[source] = rewards.Divisible(max(holds[source], 1) - 1)
+	if t.Shared != holds && (source == 0 || t.Shared != less) {
+		return fmt.Errorf("%w: %d, there is %d", ErrShared, t.Shared, holds)
 	}
 	return nil
 }
 
-// propose puts this peer's own table to the vote when it is its turn. The slot in the ballot's address is written down first: a
-// peer that starts again sends the same ballot.
-func (s *Service) propose(ctx context.Context, l *look, of subject, e rewards.Epoch) error {
-	if uint64(l.now) < l.network.Params.Votes.EpochEnd(of.epoch)+s.grace()+s.place(l, of)*s.cfg.Turn || l.mine.Raised >= uint64(l.now) {
-		return nil
-	}
+// propose puts this peer's own table to the vote, in its turn. The slot in the ballot's address is written down first: a peer that starts
+// again in its turn sends the same ballot.
+func (s *Service) propose(ctx context.Context, l *look, of subject, e rewards.Epoch, turn uint64) error {
 	if err := s.gather(ctx, l, e); err != nil {
 		return err
 	}
@@ -202,7 +288,7 @@ func (s *Service) propose(ctx context.Context, l *look, of subject, e rewards.Ep
 	if err != nil {
 		return err
 	}
-	t := rewards.NewTable(of.epoch, l.shared(of.epoch), tallies).WithGuarded(guards.Claims)
+	t := rewards.NewTable(of.epoch, l.shared(of.epoch, of.source), tallies).WithGuarded(guards.Claims)
 	a, err := t.Divide(of.source, tallies, guards, l.payout)
 	if err != nil {
 		return err
@@ -215,53 +301,43 @@ func (s *Service) propose(ctx context.Context, l *look, of subject, e rewards.Ep
 		return err
 	}
 	mine := s.address(*l.mine)
-	if old, here := l.ballots[was.Ballot]; err != nil || uint64(l.now) > was.Slot+program.OpeningSlots || here && uint64(l.now) > old.Ends {
-		was = opened{Slot: uint64(l.now), Ballot: program.BallotAddress(s.cfg.Genesis.Program, s.cfg.Genesis.Escrow, mine, uint64(l.now))}
+	if err != nil || was.Turn != turn || uint64(l.now) > was.Slot+program.OpeningSlots {
+		was = opened{Turn: turn, Slot: uint64(l.now), Ballot: program.BallotAddress(s.cfg.Genesis.Program, s.cfg.Genesis.Escrow, mine, uint64(l.now))}
 		if err := put(ctx, s.keep, kindOpened, of.key(), was); err != nil {
 			return err
 		}
-	} else if here {
+	}
+	s.cfg.Log.Info("putting an epoch's rewards to the vote", "epoch", of.epoch, "source", of.source, "turn", turn, "units", len(t.Lines), "claims", len(t.Claims),
+		"payees", len(a.Payees), "sum", a.Rewards().Sum)
+	_, err = s.cfg.Chain.Run(ctx, []program.Instruction{program.ProposeRewards{Payer: s.cfg.Key, Signer: s.cfg.Key, Network: s.cfg.Genesis.Escrow, Provider: mine,
+		Ballot: was.Ballot, Opened: was.Slot, Rewards: said(t, a)}.Instruction(s.cfg.Genesis.Program)})
+	if errors.Is(err, program.ErrExists) { // it was opened before, and is not seen yet
 		return nil
 	}
-	s.cfg.Log.Info("putting an epoch's rewards to the vote", "epoch", of.epoch, "source", of.source, "units", len(t.Lines), "claims", len(t.Claims), "payees", len(a.Payees), "sum", a.Rewards().Sum)
-	_, err = s.cfg.Chain.Run(ctx, []program.Instruction{program.ProposeRewards{Payer: s.cfg.Key, Signer: s.cfg.Key, Network: s.cfg.Genesis.Escrow, Provider: mine,
-		Ballot: was.Ballot, Opened: was.Slot, Rewards: a.Rewards()}.Instruction(s.cfg.Genesis.Program)})
 	return err
 }
 
-// shared is what there is to divide of each source: of the emission what the schedule gives, of a pool all of it.
-func (l *look) shared(epoch uint64) (shared [rewards.Sources]uint64) {
-	for source, holds := range l.holdings {
-		shared[source] = holds
+// shared is what there is to divide of a source, and nothing of the others: of the emission what the schedule gives, of a pool what is
+// divisible.
+func (l *look) shared(epoch uint64, source uint8) (shared [rewards.Sources]uint64) {
+	if source == 0 {
+		shared[0] = min(l.holdings[0], l.network.Params.Votes.Allowance(epoch))
+	} else {
+		shared[source] = rewards.Divisible(l.holdings[source])
 	}
-	shared[0] = min(shared[0], l.network.Params.Votes.Allowance(epoch))
 	return shared
 }
 
-// place is how many verifiers come before this peer: drawn for each epoch and source.
-func (s *Service) place(l *look, of subject) uint64 {
-	draw := func(p program.Provider) sign.Hash {
-		at := s.address(p)
-		return sign.Sum([]byte("starling/turn/v1"), s.cfg.Genesis.Escrow[:], []byte(of.key()), at[:])
-	}
-	mine, before := draw(*l.mine), uint64(0)
-	for _, p := range l.peers {
-		if h := draw(p); p.Bonded > 0 && bytes.Compare(h[:], mine[:]) < 0 {
-			before++
-		}
-	}
-	return before
-}
-
-// vote says that this peer counted the same. The vote is written down first, so that its rent comes back some day.
-func (s *Service) vote(ctx context.Context, l *look, at sign.Key, b program.Ballot) error {
+// vote says that this peer counted the same; former is the ballot of which it said so before, zero for none. The vote is written down
+// first, so that its rent comes back some day.
+func (s *Service) vote(ctx context.Context, l *look, at, former sign.Key, b program.Ballot) error {
 	mine := s.address(*l.mine)
 	note := program.VoteAddress(s.cfg.Genesis.Program, b.Topic(at), mine)
 	if err := put(ctx, s.keep, kindVote, note.String(), voted{b.Ends}); err != nil {
 		return err
 	}
 	s.cfg.Log.Info("confirming an epoch's rewards", "epoch", b.Rewards.Epoch, "source", b.Rewards.Source, "sum", b.Rewards.Sum)
-	_, err := s.cfg.Chain.Run(ctx, []program.Instruction{program.CastVote{Payer: s.cfg.Key, Signer: s.cfg.Key, Provider: mine, Ballot: at, Vote: note, For: true}.
+	_, err := s.cfg.Chain.Run(ctx, []program.Instruction{program.CastVote{Payer: s.cfg.Key, Signer: s.cfg.Key, Provider: mine, Ballot: at, Vote: note, Former: former, For: true}.
 		Instruction(s.cfg.Genesis.Program)})
 	return err
 }

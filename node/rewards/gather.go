@@ -23,7 +23,7 @@ type Kind uint8
 const (
 	Units        Kind = 1 // ids of a provider's units of which there are certificates
 	Certificates Kind = 2 // of one of them
-	Table        Kind = 3 // behind a root that a verifier put to the vote
+	Table        Kind = 3 // that a ballot names
 	Payees       Kind = 4 // under a root
 	Guarded      Kind = 5 // names of claims that were paid under a guardian's word
 )
@@ -34,7 +34,7 @@ type Document struct {
 	Epoch    uint64
 	Provider sign.Key      // of units and certificates; the guardian
 	Unit     market.UnitID // of certificates
-	Root     sign.Hash     // of a table, or of payees
+	Root     sign.Hash     // of payees; the hash of a table
 }
 
 const (
@@ -97,7 +97,7 @@ const (
 	// again, and what it gave is kept.
 	gatherers  = 16
 	gatherTime = 2 * time.Minute
-	// checkTime is how long a proposer may take to show what is behind its table.
+	// checkTime is how long it may take to see what is behind a table.
 	checkTime = 10 * time.Minute
 )
 
@@ -111,7 +111,7 @@ type asked struct {
 // of an epoch that was just over, is asked again, but not at each look.
 func (s *Service) gather(ctx context.Context, l *look, e rewards.Epoch) error {
 	a := s.gathered[e.Number]
-	wait := s.cfg.Turn
+	wait := rewards.TurnSlots(l.network.Params.Votes) / 2
 	if e.Number < l.last {
 		wait = max(wait, l.network.Params.Votes.VotingSlots)
 	}

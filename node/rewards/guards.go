@@ -194,11 +194,11 @@ func (s *Service) checkGuarded(ctx context.Context, l *look, t rewards.Table, so
 		g, err := s.claimed(ctx, c.ID)
 		switch {
 		case errors.Is(err, chain.ErrMalformed):
-			return rewards.Guards{}, fmt.Errorf("%w: %w", rewards.ErrProof, err)
+			return rewards.Guards{}, fmt.Errorf("%w: %w: %w", rewards.ErrTable, rewards.ErrProof, err)
 		case err != nil: // another endpoint may remember it
 			return rewards.Guards{}, err
 		case g.Net != c.Net || g.Mint != mine.Terms.Mint || !g.In(l.network.Params.Votes, t.Epoch):
-			return rewards.Guards{}, fmt.Errorf("%w: claim %s paid %d in slot %d", rewards.ErrProof, g.ID, g.Net, g.Slot)
+			return rewards.Guards{}, fmt.Errorf("%w: %w: claim %s paid %d in slot %d", rewards.ErrTable, rewards.ErrProof, g.ID, g.Net, g.Slot)
 		}
 		mine.Claims = append(mine.Claims, g)
 	}

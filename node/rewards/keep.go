@@ -23,7 +23,8 @@ import (
 const (
 	kindSeen        = "rewardseen"  // audit.Seen by window
 	kindCertificate = "rewardcert"  // audit.Certificate by provider/unit/window
-	kindTable       = "rewardtable" // rewards.Table by epoch/root
+	kindTable       = "rewardtable" // rewards.Table by epoch/hash
+	kindBlock       = "rewardblock" // chain.Block by epoch: the first after it
 	kindAward       = "rewardaward" // source u8 ‖ payees, by epoch/root
 	kindOpened      = "rewardopen"  // opened, by epoch/source: a ballot of this peer
 	kindVote        = "rewardvote"  // voted, by address
@@ -49,8 +50,9 @@ type counted struct {
 
 func newKeep(st store.Store) *keep { return &keep{store: st, counted: map[uint64]*counted{}} }
 
-// opened is a ballot that this peer opens: written before it is sent.
+// opened is a ballot that this peer opens in a turn: written before it is sent.
 type opened struct {
+	Turn   uint64   `json:"turn"`
 	Slot   uint64   `json:"slot"`
 	Ballot sign.Key `json:"ballot"`
 }
@@ -246,15 +248,15 @@ func (k *keep) certificates(ctx context.Context, e rewards.Epoch, u rewards.Unit
 	return out, k.each(ctx, e, unitPrefix(u), func(_ rewards.UnitKey, c audit.Certificate) { out = append(out, c) })
 }
 
-// awardKey is where what stands behind a root is kept.
+// awardKey is where the table of a hash, or the payees under a root, are kept.
 func awardKey(epoch uint64, root sign.Hash) string { return hex16(epoch) + "/" + root.String() }
 
-// table keeps what this peer puts to the vote, and who is paid by it.
+// table keeps a table that this peer puts to the vote or found right, and who is paid by it. It is given to all who ask.
 func (k *keep) table(ctx context.Context, t rewards.Table, a rewards.Award) error {
 	if err := k.award(ctx, a); err != nil {
 		return err
 	}
-	return k.store.Write(ctx, store.Put{Kind: kindTable, Key: awardKey(t.Epoch, a.Rewards().Root), Value: t.Marshal()})
+	return k.store.Write(ctx, store.Put{Kind: kindTable, Key: awardKey(t.Epoch, t.Hash()), Value: t.Marshal()})
 }
 
 func (k *keep) award(ctx context.Context, a rewards.Award) error {
@@ -304,6 +306,7 @@ func (k *keep) forget(ctx context.Context, epoch uint64, v program.Votes, slots 
 		}),
 		drop(kindTable, func(key string, _ []byte) bool { return key < hex16(epoch) }),
 		drop(kindOpened, func(key string, _ []byte) bool { return key < hex16(epoch) }),
+		drop(kindBlock, func(key string, _ []byte) bool { return key < hex16(epoch) }),
 		drop(kindAward, func(key string, _ []byte) bool { return key < hex16(epoch-min(epoch, 3*uint64(v.EpochsOfMonth))) }),
 	)
 	if err != nil || len(puts) == 0 {

@@ -36,7 +36,7 @@ import (
 const (
 	windowSlots = 50
 	epochSlots  = 8 * windowSlots
-	pooled      = 1_000_003
+	pooled      = 30 << 15 // all of it is divisible
 )
 
 // town is a network on a local chain, of peers who register, put up stake and bond it.
@@ -126,7 +126,7 @@ func newTown(test *testing.T) *town {
 	var err error
 	t.g, err = t.net.EscrowGenesis(t.Context(), "town", 10, func(p *program.Params) {
 		p.AuditSlots = windowSlots
-		p.Votes.VotingSlots, p.Votes.EpochSlots, p.Votes.EpochsOfMonth = 400, epochSlots, 1000
+		p.Votes.VotingSlots, p.Votes.EpochSlots, p.Votes.EpochsOfMonth = 1600, epochSlots, 1000
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -165,7 +165,7 @@ func (t *town) join(i int, stake market.Amount) {
 		t.Fatal(err)
 	}
 	c.Service = rewards.New(rewards.Config{Genesis: t.g, Key: k, Chain: gated{c.ledger, &c.shut}, Sight: c.sight, Peers: t, Store: c.store, Every: 100 * time.Millisecond,
-		Turn: 20, Log: slog.New(slog.NewTextHandler(&c.log, nil)), Records: func() []audit.Record {
+		Log: slog.New(slog.NewTextHandler(&c.log, nil)), Records: func() []audit.Record {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			return c.records
@@ -313,9 +313,7 @@ func TestEpoch(test *testing.T) {
 	})
 	for _, c := range honest {
 		c.shut.Store(true)
-		if err := c.Look(t.Context()); !errors.Is(err, counting.ErrCertificates) {
-			t.Errorf("an honest peer says of the inflated table: %v", err)
-		}
+		t.until("an honest peer sees what is wrong with the inflated table", func() bool { return errors.Is(c.Look(t.Context()), counting.ErrCertificates) })
 		c.shut.Store(false)
 	}
 	var wg sync.WaitGroup
@@ -338,11 +336,6 @@ func TestEpoch(test *testing.T) {
 		}
 		return true
 	})
-	for i, c := range honest {
-		if why := c.log.String(); !strings.Contains(why, "not right") || !strings.Contains(why, counting.ErrCertificates.Error()) {
-			t.Errorf("honest peer %d did not say what is wrong with the inflated table: %s", i, why)
-		}
-	}
 	p, _, err := honest[0].ledger.Payout(t.Context(), 0, number)
 	if err != nil || p.Root == false_.Root {
 		t.Fatalf("the inflated table was accepted: %+v, %v", p, err)
@@ -400,7 +393,7 @@ func TestEpoch(test *testing.T) {
 	stop()
 	wg.Wait()
 	again := rewards.New(rewards.Config{Genesis: t.g, Key: honest[0].key.Key(), Chain: honest[0].ledger, Sight: honest[0].sight, Peers: t, Store: store.NewMemory(),
-		Every: time.Second, Turn: 20, Log: slog.New(slog.DiscardHandler)})
+		Every: time.Second, Log: slog.New(slog.DiscardHandler)})
 	before := t.balance(honest[0].key.Key())
 	if err := again.Look(t.Context()); err != nil {
 		t.Logf("a look with nothing: %v", err)
@@ -422,12 +415,25 @@ func TestEpoch(test *testing.T) {
 	}
 }
 
-// inflate has a peer put a table to the vote in which it has one unit more than it has, as soon as the epoch is over.
+// inflate has a peer put a table to the vote in which it has one unit more than it has, in its turn.
 func (t *town) inflate(c *citizen, e counting.Epoch, v program.Votes) (ballot sign.Key, r program.Rewards) {
 	t.Helper()
-	t.until("the epoch is over", func() bool {
+	t.until("it is the attacker's turn", func() bool {
 		now, err := c.ledger.Slot(t.Context())
-		return err == nil && uint64(now) >= v.EpochEnd(e.Number)
+		if err != nil {
+			return false
+		}
+		block, err := c.ledger.Block(t.Context(), market.Slot(v.EpochEnd(e.Number)))
+		if err != nil {
+			return false
+		}
+		all, err := c.ledger.Providers(t.Context())
+		turns := counting.NewTurns(v, e.Number, 0, v.EpochEnd(e.Number)+windowSlots, block.Hash, all, func(p program.Provider) sign.Key {
+			return program.ProviderAddress(t.g.Program, t.g.Escrow, p.First)
+		})
+		turn, begun := turns.At(uint64(now))
+		whose, _ := turns.Of(turn)
+		return err == nil && begun && whose == c.address()
 	})
 	var ts []counting.Tally
 	for _, p := range t.peers[:3] {
@@ -452,8 +458,9 @@ func (t *town) inflate(c *citizen, e counting.Epoch, v program.Votes) (ballot si
 		t.Fatal(err)
 	}
 	r = a.Rewards()
+	r.Table = table.Hash()
 	c.mu.Lock()
-	c.lies[rewards.Document{Kind: rewards.Table, Epoch: e.Number, Root: r.Root}] = table.Marshal()
+	c.lies[rewards.Document{Kind: rewards.Table, Epoch: e.Number, Root: r.Table}] = table.Marshal()
 	// For the unit that is not there it shows the certificates of the one that is.
 	cs, err := c.Document(t.Context(), rewards.Document{Kind: rewards.Certificates, Epoch: e.Number, Provider: c.key.Key(), Unit: c.unit})
 	c.lies[rewards.Document{Kind: rewards.Certificates, Epoch: e.Number, Provider: c.key.Key(), Unit: more.Unit}] = cs

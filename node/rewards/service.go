@@ -38,6 +38,7 @@ type Chain interface {
 	Payouts(ctx context.Context, source uint8, from, to uint64) (map[uint64]program.Payout, error)
 	Holds(ctx context.Context, at sign.Key) (uint64, error)
 	Slot(ctx context.Context) (market.Slot, error)
+	chain.Blocks
 	// Guarded reads a claim of several voucher keys from its transaction, Naming the newest final transactions that name an account
 	// since a slot: also when escrow and account are gone.
 	Guarded(ctx context.Context, id sign.Signature) (rewards.Guarded, error)
@@ -72,9 +73,7 @@ type Config struct {
 	Wards func() []sign.Key
 	// Every is how often the loop looks.
 	Every time.Duration
-	// Turn is how many slots a verifier leaves to the one before it to put a table to the vote.
-	Turn uint64
-	Log  *slog.Logger
+	Log   *slog.Logger
 }
 
 // Service is a peer's part in rewards. New starts nothing; Run does.
@@ -89,7 +88,7 @@ type Service struct {
 	mu      sync.Mutex
 	listed  uint64 // before this epoch this peer has its claims as a guardian together
 	status  Status
-	voting  time.Duration            // that a ballot is open, once it is known
+	aTurn   time.Duration            // how long a turn takes, once it is known
 	trouble map[subject]string       // why an epoch's rewards wait
 	refused map[sign.Key]string      // ballots that this peer does not confirm, and why
 	windows map[windowKey]audit.Seen // that certificates were held against
@@ -130,16 +129,15 @@ func (s *Service) Run(ctx context.Context) error {
 	return nil
 }
 
-// looksInVote is how often, at least, this peer looks while a ballot is open: it has to see it, to be shown what is behind it, and
-// to vote.
-const looksInVote = 8
+// looksInTurn is how often, at least, this peer looks in a turn: it has to see the ballot, to be shown what is behind it, and to vote.
+const looksInTurn = 8
 
 // pace is how long to wait until the next look.
 func (s *Service) pace() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.voting > 0 {
-		return min(s.cfg.Every, s.voting/looksInVote)
+	if s.aTurn > 0 {
+		return min(s.cfg.Every, s.aTurn/looksInTurn)
 	}
 	return s.cfg.Every
 }
@@ -168,7 +166,7 @@ func (s *Service) Look(ctx context.Context) error {
 	}
 	const most = uint64(time.Hour / time.Millisecond)
 	s.mu.Lock()
-	s.voting = time.Duration(min(l.network.Params.Votes.VotingSlots, most)*min(s.cfg.Genesis.SlotMillis, most)) * time.Millisecond
+	s.aTurn = time.Duration(min(rewards.TurnSlots(l.network.Params.Votes), most)*min(s.cfg.Genesis.SlotMillis, most)) * time.Millisecond
 	s.mu.Unlock()
 	if !l.network.Params.Votes.On() || s.cfg.Genesis.AuditSlots == 0 {
 		return s.tell(ctx, l)

@@ -117,7 +117,7 @@ func TestStreams(t *testing.T) {
 	}{
 		"units":                 {Document{Kind: Units, Provider: of.Provider}, of.Unit[:]},
 		"certificates":          {Document{Kind: Certificates, Provider: of.Provider, Unit: of.Unit}, c.Marshal()},
-		"table":                 {Document{Kind: Table, Root: root}, rewards.NewTable(0, [rewards.Sources]uint64{5}, nil).Marshal()},
+		"table":                 {Document{Kind: Table, Root: rewards.NewTable(0, [rewards.Sources]uint64{5}, nil).Hash()}, rewards.NewTable(0, [rewards.Sources]uint64{5}, nil).Marshal()},
 		"guarded":               {Document{Kind: Guarded, Provider: sign.Key{5}}, guardedID[:]},
 		"guarded by another":    {Document{Kind: Guarded, Provider: sign.Key{6}}, nil},
 		"guarded another time":  {Document{Kind: Guarded, Epoch: 1, Provider: sign.Key{5}}, nil},

@@ -216,7 +216,7 @@ func (n *Net) settleByProgram() {
 		Mints: []program.MintTerms{program.DefaultTerms(sign.Key(mint), n.Genesis.Decimals)},
 	}
 	if n.opts.AuditSlots > 0 { // who judges has bonded something; too little is for anything else to be voted on
-		p.Votes = program.Votes{VotingSlots: 100, LockSlots: 100, LeastBonded: 1 << 40, EpochSlots: 1 << 30, EpochsOfMonth: 1}
+		p.Votes = program.Votes{VotingSlots: 100, LockSlots: 100, LeastBonded: 1 << 40, LeastBond: 1, EpochSlots: 1 << 30, EpochsOfMonth: 1}
 	}
 	net, err := escrow.NewNet(sign.Key(at), program.NewNetwork(p), sign.Key(mint))
 	if err != nil {

@@ -38,7 +38,7 @@ func (c *Chain) EscrowGenesis(ctx context.Context, network string, intervalSlots
 	p := program.Params{Network: network, Chain: c.genesis, Treasury: c.payer.Key(), Authority: c.payer.Key(), StakeMint: c.mint,
 		MarginSlots: marginSlots, ResponseSlots: responseSlots, UnbondingSlots: unbondingSlots, EvidenceSlots: evidenceSlots,
 		MinStake: minStake,
-		Votes: program.Votes{VotingSlots: votingSlots, LockSlots: lockSlots, LeastBonded: leastBonded, Emission: emission, EpochSlots: epochSlots,
+		Votes: program.Votes{VotingSlots: votingSlots, LockSlots: lockSlots, LeastBonded: leastBonded, LeastBond: minStake, Emission: emission, EpochSlots: epochSlots,
 			EpochsOfMonth: epochsOfMonth},
 		Mints: []program.MintTerms{program.DefaultTerms(c.mint, c.cfg.Decimals)}}
 	if c.cfg.Terms != nil {

@@ -49,7 +49,7 @@ func (t *tx) unbonded(network sign.Key, amount uint64) {
 	t.Networks[network] = n
 }
 
-// proposeRules: who has something bonded asks for rules within the bounds.
+// proposeRules: who has the least bond asks for rules within the bounds.
 func (t *tx) proposeRules(c program.ProposeRules) error {
 	b := program.Ballot{Subject: program.SubjectRules, Rules: c.Rules}
 	return t.propose(b, c.Opened, c.Payer, c.Owner, c.Network, c.Provider, c.Ballot, func(n program.Network) {
@@ -58,7 +58,7 @@ func (t *tx) proposeRules(c program.ProposeRules) error {
 	})
 }
 
-// proposeRewards: who has something bonded asks for an epoch's rewards, of no more than the epoch may give.
+// proposeRewards: who has the least bond asks for an epoch's rewards, of no more than the epoch may give.
 func (t *tx) proposeRewards(c program.ProposeRewards) error {
 	b := program.Ballot{Subject: program.SubjectRewards, Rewards: c.Rewards}
 	return t.propose(b, c.Opened, c.Payer, c.Signer, c.Network, c.Provider, c.Ballot, func(n program.Network) {
@@ -85,7 +85,7 @@ func (t *tx) propose(b program.Ballot, opened uint64, payer, signer, network, pr
 	p, ok := find(t, t.Providers, provider)
 	t.speaks(p, ok, signer, b.Subject)
 	n, isNetwork := t.networkOf(p, ok, network)
-	t.no(ok && p.Bonded == 0, program.ErrNotBonded)
+	t.no(ok && isNetwork && p.Bonded < n.Params.Votes.LeastBond, program.ErrNotBonded)
 	t.no(opened > t.now || t.now > add(opened, program.OpeningSlots), program.ErrOpened)
 	v := n.Params.Votes
 	if isNetwork {
@@ -124,13 +124,24 @@ func (t *tx) castVote(c program.CastVote) error {
 	t.speaks(p, ok, c.Signer, b.Subject)
 	t.no(b.Subject != program.SubjectRules && !c.For, program.ErrData)
 	t.no(p.Bonded == 0 || p.Raised >= b.Opened, program.ErrNotBonded)
-	t.create(c.Vote, program.VoteAddress(t.Program, b.Topic(c.Ballot), c.Provider))
+	v, former := program.Vote{Provider: c.Provider, RentPayer: c.Payer, For: c.For}, program.Ballot{}
+	if c.Former.IsZero() {
+		t.create(c.Vote, program.VoteAddress(t.Program, b.Topic(c.Ballot), c.Provider))
+	} else {
+		v, former = t.leaves(c, b)
+	}
 	if err := t.refused(); err != nil {
 		return err
 	}
-	_, bump := program.FindAddress(t.Program, program.VoteSeeds(b.Topic(c.Ballot), c.Provider)...)
-	t.Votes[c.Vote] = program.Vote{Bump: bump, For: c.For, Ballot: c.Ballot, Provider: c.Provider, RentPayer: c.Payer, Ends: b.Ends, Weight: p.Bonded}
-	t.pay(c.Payer, program.VoteSize)
+	if c.Former.IsZero() {
+		_, v.Bump = program.FindAddress(t.Program, program.VoteSeeds(b.Topic(c.Ballot), c.Provider)...)
+		t.pay(c.Payer, program.VoteSize)
+	} else {
+		former.For -= v.Weight
+		t.Ballots[c.Former] = former
+	}
+	v.Ballot, v.Ends, v.Weight = c.Ballot, b.Ends, p.Bonded
+	t.Votes[c.Vote] = v
 	if c.For {
 		b.For += p.Bonded
 	} else {
@@ -139,6 +150,17 @@ func (t *tx) castVote(c program.CastVote) error {
 	p.Frozen = max(p.Frozen, b.Ends)
 	t.Ballots[c.Ballot], t.Providers[c.Provider] = b, p
 	return nil
+}
+
+// leaves: of rewards a vote moves from one ballot to another on the same epoch, as long as the first has not taken effect.
+func (t *tx) leaves(c program.CastVote, b program.Ballot) (program.Vote, program.Ballot) {
+	t.no(c.Vote != program.VoteAddress(t.Program, b.Topic(c.Ballot), c.Provider), program.ErrAddress)
+	v, ok := find(t, t.Votes, c.Vote)
+	t.no(ok && v.Ballot == c.Ballot, program.ErrExists)
+	t.no(ok && v.Ballot != c.Former, program.ErrAddress)
+	former, ok := find(t, t.Ballots, c.Former)
+	t.no(ok && former.Done, program.ErrOver)
+	return v, former
 }
 
 // closeVote: once the vote is over the rent goes back.

@@ -10,7 +10,7 @@ import (
 )
 
 // Votes of these worlds: short, so that a few steps cross them.
-var votes = program.Votes{VotingSlots: 20, LockSlots: 5, LeastBonded: 600, Emission: 90_000_000, FirstSlot: 1, EpochSlots: 20, EpochsOfMonth: 4}
+var votes = program.Votes{VotingSlots: 20, LockSlots: 5, LeastBonded: 600, LeastBond: 150, Emission: 90_000_000, FirstSlot: 1, EpochSlots: 20, EpochsOfMonth: 4}
 
 // payees are those of a root of rewards.
 type payees []struct {
@@ -83,7 +83,7 @@ func (w *World) rewardsOf(network, provider sign.Key, source uint8, sum uint64) 
 	if sum == 90 {
 		r.Count, paid = 3, append(payees{}, payees{{w.people[1].Key(), 30}, {w.people[2].Key(), 31}, {w.people[3].Key(), 29}}...)
 	}
-	r.Root = merkle.Root(paid.leaves())
+	r.Root, r.Table = merkle.Root(paid.leaves()), sign.Sum([]byte("table"))
 	w.paid[r.Root] = paid
 	return program.ProposeRewards{Payer: p.Owner, Signer: one(w, []sign.Key{p.Owner, p.Peer}), Network: network, Provider: provider,
 		Ballot: program.BallotAddress(w.Program, network, provider, w.Slot), Opened: w.Slot, Rewards: r}
@@ -216,6 +216,9 @@ func (w *World) castVote() (program.Call, []program.Signed) {
 	c := program.CastVote{Payer: w.person(), Signer: p.Owner, Provider: at, Ballot: ballot, Vote: program.VoteAddress(w.Program, b.Topic(ballot), at), For: !w.oneIn(8)}
 	if w.oneIn(3) {
 		c.Signer = p.Peer
+	}
+	if v, there := w.Votes[c.Vote]; there && !w.oneIn(5) || w.oneIn(20) {
+		c.Former = v.Ballot
 	}
 	return c, nil
 }

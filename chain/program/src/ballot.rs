@@ -24,18 +24,20 @@
 //! 160   8  sequence of the network's rules at opening
 //! 168  88  what it is about, then 0: rules or rewards
 //!
-//! rewards, 56 bytes
+//! rewards, 88 bytes
 //!   0   1  source: 0 the emission; i the pool of the network's mint number i − 1
 //!   1   3  reserved: 0
 //!   4   4  count of payees, 1 to 65,536
 //!   8   8  epoch
 //!  16   8  sum of all rewards, base units; not 0
 //!  24  32  root (merkle) over payee[32] ‖ amount u64
+//!  56  32  SHA-256 of the table from which it was counted (chain/PROTOCOL.md): for those who vote, the program does not look at it
 //! ```
 //!
 //! That a provider voted is noted in an account of 120 bytes, so that it votes once. Its address is that of "vote", the topic
 //! and the provider; the topic is the ballot's address, but of rewards H("starling/rewards/v1" ‖ network ‖ source u8 ‖ epoch
-//! u64), so that nobody confirms two roots of one epoch at a time.
+//! u64), so that nobody confirms two roots of one epoch at a time. Of rewards a vote can be moved: it leaves one ballot for
+//! another on the same epoch, so that a ballot that is not carried keeps nobody from the next.
 //!
 //! ```text
 //!   0   1  kind = 8
@@ -89,7 +91,7 @@ const ABOUT: usize = 168;
 
 const DONE: u8 = 1;
 
-/// Opens a ballot. Whoever has something bonded may: its owner, or of rewards its peer key too.
+/// Opens a ballot. Whoever has the least bond or more may: its owner, or of rewards its peer key too.
 ///
 /// Accounts: payer (signs, writable), owner (signs), network, provider, ballot (writable), system program. Data: opened u64 ‖
 /// subject u8 ‖ rules or rewards.
@@ -105,7 +107,7 @@ pub fn propose(input: &Input, data: &[u8]) -> Result<()> {
     let network = provider.network(network, input.program)?;
     must_speak(&provider, owner, subject)?;
     let voting = network.voting()?;
-    if provider.bonded()? == 0 {
+    if provider.bonded()? < network.least_bond()? {
         return Err(Error::NotBonded);
     }
     let total = network.bonded()?;
@@ -147,16 +149,18 @@ fn must_speak(provider: &Provider, signer: &Account, subject: u8) -> Result<()> 
     if subject == RULES { provider.must_be_owned_by(signer) } else { provider.must_be_spoken_for_by(signer) }
 }
 
-/// Votes with all that a provider has bonded. It stays bonded until the vote is over.
+/// Votes with all that a provider has bonded. It stays bonded until the vote is over. Of rewards a vote may be moved from
+/// another ballot on the same epoch that has not taken effect; it takes with it what it was counted as there.
 ///
 /// Accounts: payer (signs, writable), owner or, of rewards, peer key (signs), provider (writable), ballot (writable), vote
-/// (writable), system program. Data: choice u8: 0 against, 1 for; only of rules 0.
+/// (writable), system program, ballot that the vote is moved from (writable) or the program's address: none. Data: choice u8:
+/// 0 against, 1 for; only of rules 0.
 #[inline(never)]
 pub fn vote(input: &Input, data: &[u8]) -> Result<()> {
     let mut r = Reader::new(data);
     let choice = r.u8()?;
     r.end()?;
-    let [payer, owner, account, ballot, vote, system] = input.exactly()?;
+    let [payer, owner, account, ballot, vote, system, former] = input.exactly()?;
     payer.must_sign()?.must_write()?;
     account.must_write()?;
     vote.must_write()?;
@@ -183,19 +187,41 @@ pub fn vote(input: &Input, data: &[u8]) -> Result<()> {
     let seeds = [Bytes::new(b"vote"), Bytes::new(&topic), Bytes::new(&account.key().0)];
     let (address, bump) = find_program_address(&seeds, input.program)?;
     vote.must_be(&address)?;
-    let bump = [bump];
-    let [a, b, c] = seeds;
-    New { payer, account: vote, system, space: VOTE_SIZE, program: input.program, seeds: &[a, b, c, Bytes::new(&bump)] }.create()?;
-    vote.write(0, &VOTE_KIND)?;
-    vote.write(2, &[bump[0], choice])?;
+    if former.key() == input.program {
+        let bump = [bump];
+        let [a, b, c] = seeds;
+        New { payer, account: vote, system, space: VOTE_SIZE, program: input.program, seeds: &[a, b, c, Bytes::new(&bump)] }.create()?;
+        vote.write(0, &VOTE_KIND)?;
+        vote.write(2, &[bump[0], choice])?;
+        vote.write(40, &account.key().0)?;
+        vote.write(72, &payer.key().0)?;
+    } else {
+        leave(vote, former, ballot.0.key(), input.program)?;
+    }
     vote.write(8, &ballot.0.key().0)?;
-    vote.write(40, &account.key().0)?;
-    vote.write(72, &payer.key().0)?;
     vote.write_u64(104, ends)?;
     vote.write_u64(112, weight)?;
     let side = if choice == 1 { FOR } else { AGAINST };
     ballot.0.write_u64(side, math::add(ballot.0.read_u64(side)?, weight)?)?;
     provider.freeze(ends)
+}
+
+/// Takes a vote off the ballot that it was cast on: [`Error::Kind`] when there is none, [`Error::Exists`] when it was cast on
+/// `ballot`, [`Error::Address`] when on another than `former`, [`Error::Over`] when that one has taken effect. Only of rewards can a
+/// vote on another ballot stand at this one's topic.
+fn leave(vote: &Account, former: &Account, ballot: &Pubkey, program: &Pubkey) -> Result<()> {
+    must_be_vote(vote, program)?;
+    let cast = vote.read_key(8)?;
+    if cast == *ballot {
+        return Err(Error::Exists);
+    }
+    let former = Ballot::open(former.must_be(&cast)?, program)?;
+    former.0.write_u64(FOR, math::sub(former.0.read_u64(FOR)?, vote.read_u64(112)?)?)
+}
+
+fn must_be_vote(vote: &Account, program: &Pubkey) -> Result<()> {
+    vote.must_belong_to(program)?;
+    if vote.len() as u64 != VOTE_SIZE || vote.read::<2>(0)? != VOTE_KIND { Err(Error::Kind) } else { Ok(()) }
 }
 
 /// Ends the note of a vote that is over; the rent goes back to who paid it. Anybody may.
@@ -205,10 +231,7 @@ pub fn vote(input: &Input, data: &[u8]) -> Result<()> {
 pub fn close_vote(input: &Input, data: &[u8]) -> Result<()> {
     Reader::new(data).end()?;
     let [vote, rent_payer] = input.exactly()?;
-    vote.must_write()?.must_belong_to(input.program)?;
-    if vote.len() as u64 != VOTE_SIZE || vote.read::<2>(0)? != VOTE_KIND {
-        return Err(Error::Kind);
-    }
+    must_be_vote(vote.must_write()?, input.program)?;
     rent_payer.must_write()?.must_be(&vote.read_key(72)?)?;
     if sysvar::clock()?.slot <= vote.read_u64(104)? {
         return Err(Error::Early);

@@ -164,7 +164,7 @@ pub enum Error {
     // Votes and rewards: 180 to 199.
     /// Nothing is voted on in this network, or nothing is emitted.
     NoVotes = 180,
-    /// The provider has nothing bonded, not so much, or bonded it after the ballot was opened.
+    /// The provider has nothing bonded, less than it must have, or bonded it after the ballot was opened.
     NotBonded = 181,
     /// It took part in a vote that has not ended.
     Frozen = 182,

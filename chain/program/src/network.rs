@@ -2,7 +2,7 @@
 //!
 //! Its address is that of "network" and H("starling/params/v1" ‖ params), so it commits to every parameter: nobody can
 //! take another's, and whoever creates it creates the same. What the parameters say of fees, response, unbonding and least
-//! stake is where the rules begin; the rules that hold now stand behind them. Its account, 336 + 64·n bytes:
+//! stake is where the rules begin; the rules that hold now stand behind them. Its account, 344 + 64·n bytes:
 //!
 //! ```text
 //!   0   1  kind = 2
@@ -16,7 +16,7 @@
 //!   -   8  emitted: sum of all rewards that were accepted from the emission
 //!   -   -  rules (rules.rs)
 //!
-//! params, 240 + 48·n bytes
+//! params, 248 + 48·n bytes
 //!   0  16  network id, as in signatures
 //!  16  32  chain: genesis hash of the cluster, as in signatures
 //!  48  32  treasury: a wallet; zeros: none, its share burns
@@ -29,15 +29,16 @@
 //! 168   8  least stake of a provider, base units
 //! 176   1  n, number of mints, 1 to 4
 //! 177   7  reserved: 0
-//! 184   8  voting: slots that a ballot is open; 0: nothing is ever voted on, and all up to 236 is 0
+//! 184   8  voting: slots that a ballot is open; 0: nothing is ever voted on, and all up to 244 is 0
 //! 192   8  lock: slots between the end of a vote and its effect; not 0
 //! 200   8  least bonded: sum below which nothing is voted on; not 0
-//! 208   8  emission: base units of the stake mint that the schedule gives in all (emission.rs); 0: none
-//! 216   8  first slot of epoch 0
-//! 224   8  slots of an epoch; not 0
-//! 232   4  epochs of a month; not 0
-//! 236   4  slots of a window of audits; 0: lies of audits are not slashed
-//! 240   -  n × mint
+//! 208   8  least bond of a provider that opens a ballot, base units; not 0
+//! 216   8  emission: base units of the stake mint that the schedule gives in all (emission.rs); 0: none
+//! 224   8  first slot of epoch 0
+//! 232   8  slots of an epoch; not 0
+//! 240   4  epochs of a month; not 0
+//! 244   4  slots of a window of audits; 0: lies of audits are not slashed
+//! 248   -  n × mint
 //!
 //! mint, 48 bytes; shares are of the fee, in ten thousandths, and make 10,000
 //!   0  32  mint, of the classic token program; each once
@@ -68,7 +69,7 @@ pub const KIND: [u8; 2] = [kind::NETWORK, 1];
 /// What is in front of the parameters.
 pub const HEAD: usize = 40;
 /// The parameters without the mints.
-pub const PARAMS: usize = 240;
+pub const PARAMS: usize = 248;
 pub const MAX_MINTS: u8 = 4;
 /// Length of one mint's terms.
 pub const MINT: usize = 48;
@@ -168,23 +169,28 @@ impl<'a> Network<'a> {
         self.0.read_u64(HEAD + 200)
     }
 
-    /// What the schedule gives in all.
-    pub fn emission_cap(&self) -> Result<u64> {
+    /// The least that a provider has bonded to open a ballot.
+    pub fn least_bond(&self) -> Result<u64> {
         self.0.read_u64(HEAD + 208)
     }
 
+    /// What the schedule gives in all.
+    pub fn emission_cap(&self) -> Result<u64> {
+        self.0.read_u64(HEAD + 216)
+    }
+
     pub fn epochs_of_month(&self) -> Result<u32> {
-        self.0.read_u32(HEAD + 232)
+        self.0.read_u32(HEAD + 240)
     }
 
     /// First slot after an epoch.
     pub fn epoch_end(&self, epoch: u64) -> Result<u64> {
-        math::add(self.0.read_u64(HEAD + 216)?, math::mul(math::add(epoch, 1)?, self.0.read_u64(HEAD + 224)?)?)
+        math::add(self.0.read_u64(HEAD + 224)?, math::mul(math::add(epoch, 1)?, self.0.read_u64(HEAD + 232)?)?)
     }
 
     /// Slots of a month: for so long after an epoch its rewards can be accepted.
     pub fn month(&self) -> Result<u64> {
-        math::mul(self.0.read_u64(HEAD + 224)?, self.epochs_of_month()?.into())
+        math::mul(self.0.read_u64(HEAD + 232)?, self.epochs_of_month()?.into())
     }
 
     /// Slots for which accepted rewards can be claimed, at least. Longer than a month: what was accepted is there for as long
@@ -195,7 +201,7 @@ impl<'a> Network<'a> {
 
     /// Slots of a window of audits; 0: lies of audits are not slashed.
     pub fn audit_slots(&self) -> Result<u64> {
-        Ok(self.0.read_u32(HEAD + 236)?.into())
+        Ok(self.0.read_u32(HEAD + 244)?.into())
     }
 
     /// How often the rules were changed.
@@ -288,10 +294,11 @@ impl<'a> Network<'a> {
 
     fn votes_are_sound(&self) -> Result<bool> {
         if !self.has_votes()? {
-            return Ok(self.0.read::<44>(HEAD + 192)? == [0; 44]);
+            return Ok(self.0.read::<52>(HEAD + 192)? == [0; 52]);
         }
         Ok(self.lock()? > 0
             && self.least_bonded()? > 0
+            && self.least_bond()? > 0
             && self.month().is_ok_and(|slots| slots > 0)
             && self.claiming().is_ok())
     }
@@ -373,7 +380,7 @@ pub mod tests {
             b.extend(number.to_le_bytes());
         }
         b.extend([2, 0, 0, 0, 0, 0, 0, 0]);
-        for number in [20u64, 10, 5000, 900_000, 400, 50, 30] {
+        for number in [20u64, 10, 5000, 500, 900_000, 400, 50, 30] {
             b.extend(number.to_le_bytes());
         }
         for (mint, terms) in [(7, [50u16, 5000, 2500, 1500, 1000]), (8, [1000, 2000, 0, 8000, 0])] {
@@ -439,9 +446,10 @@ pub mod tests {
             ("no lock", HEAD + 192, &[0; 8]),
             ("votes with nothing bonded", HEAD + 200, &[0; 8]),
             ("terms for votes without any", HEAD + 184, &[0; 8]),
-            ("epochs without slots", HEAD + 224, &[0; 8]),
-            ("months without epochs", HEAD + 232, &[0; 4]),
-            ("months without end", HEAD + 231, &[0x10]),
+            ("votes opened for nothing", HEAD + 208, &[0; 8]),
+            ("epochs without slots", HEAD + 232, &[0; 8]),
+            ("months without epochs", HEAD + 240, &[0; 4]),
+            ("months without end", HEAD + 239, &[0x10]),
             ("a mint twice", second, &[7; 32]),
         ] {
             assert_eq!(at(offset, bytes), Err(Error::Params), "{what}");

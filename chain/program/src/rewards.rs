@@ -47,7 +47,7 @@ use crate::{kind, math, sysvar};
 const KIND: [u8; 2] = [kind::PAYOUT, 1];
 const HEAD: usize = 144;
 /// Length of what a ballot says of rewards.
-pub const SIZE: usize = 56;
+pub const SIZE: usize = 88;
 /// Most payees of an epoch.
 const MAX_COUNT: u32 = 1 << 16;
 
@@ -78,6 +78,7 @@ impl Rewards {
         let mut r = Reader::new(b);
         let (source, reserved) = (r.u8()?, r.array::<3>()?);
         let rewards = Rewards { source, count: r.u32()?, epoch: r.u64()?, sum: r.u64()?, root: *r.array()? };
+        r.array::<32>()?; // hash of the table, which the program does not see
         r.end()?;
         if *reserved == [0; 3] { Ok(rewards) } else { Err(Error::Data) }
     }
@@ -352,6 +353,7 @@ mod tests {
         b.extend(4u64.to_le_bytes());
         b.extend(5u64.to_le_bytes());
         b.extend([6; 32]);
+        b.extend([7; 32]);
         let r = Rewards::read(&b).unwrap();
         assert_eq!((r.source, r.count, r.epoch, r.sum, r.root), (2, 3, 4, 5, [6; 32]));
         for cut in 0..SIZE {

@@ -102,12 +102,13 @@ fn check(what: u8, b: &[u8], signer: &Pubkey) -> Result<()> {
     let mut r = Reader::new(b);
     let (version, second, third, fourth, rest) = (r.u8()?, r.u8()?, r.u8()?, r.u8()?, r.u32()?);
     let names = b.get(SIGNER..).and_then(|b| b.first_chunk()) == Some(&signer.0);
-    let reserved = third | fourth == 0;
+    let reserved = third | fourth == 0 && rest == 0;
     let sound = version == VERSION
+        && reserved
         && match what {
-            ANSWER => (1..=MAX_ATTEMPTS).contains(&second) && reserved && rest == 0 && names,
-            SHOWN => second == 0 && reserved && rest == 0,
-            _ => (1..=MAX_OUTCOME).contains(&second) && reserved && names && b.get(172..176) == Some(&[0; 4]),
+            ANSWER => (1..=MAX_ATTEMPTS).contains(&second) && names,
+            SHOWN => second == 0,
+            _ => (1..=MAX_OUTCOME).contains(&second) && names && b.get(168..176) == Some(&[0; 8]),
         };
     if !sound {
         return Err(Error::Statement);
@@ -183,14 +184,14 @@ mod tests {
     fn statements_have_one_form() {
         let verdict = {
             let mut b = vec![0; VERDICT_SIZE];
-            b[..8].copy_from_slice(&[1, 3, 0, 0, 9, 9, 9, 9]);
+            b[..8].copy_from_slice(&[1, 3, 0, 0, 0, 0, 0, 0]);
             b[8..40].fill(7);
             b
         };
         let mut shown = vec![0xff; SHOWN_SIZE];
         shown[..8].copy_from_slice(&[1, 0, 0, 0, 0, 0, 0, 0]);
         let (seven, eight) = (Pubkey([7; 32]), Pubkey([8; 32]));
-        for (what, good, named, pinned) in [(ANSWER, answer(), true, &[0, 2, 3, 4, 7, 112][..]), (SHOWN, shown, false, &[0, 1, 2, 7]), (VERDICT, verdict, true, &[0, 2, 3, 172, 175])] {
+        for (what, good, named, pinned) in [(ANSWER, answer(), true, &[0, 2, 3, 4, 7, 112][..]), (SHOWN, shown, false, &[0, 1, 2, 7]), (VERDICT, verdict, true, &[0, 2, 3, 4, 7, 168, 175])] {
             assert_eq!(check(what, &good, &seven), Ok(()));
             assert_eq!(check(what, &good, &eight), if named { Err(Error::Statement) } else { Ok(()) });
             for &i in pinned {

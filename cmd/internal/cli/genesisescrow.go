@@ -70,6 +70,7 @@ type escrowOptions struct {
 type voteOptions struct {
 	voting, lock, epoch time.Duration
 	leastBonded         string
+	leastBond           string
 	emission            string
 	firstSlot           uint64
 	epochsOfMonth       uint32
@@ -80,6 +81,7 @@ func (o *voteOptions) flags(c *cobra.Command) {
 	f.DurationVar(&o.voting, "voting", 0, "how long a ballot is open; 0: nothing is ever voted on, and there are no rewards")
 	f.DurationVar(&o.lock, "lock", 7*24*time.Hour, "between the end of a vote on rules and its effect")
 	f.StringVar(&o.leastBonded, "least-bonded", "1000000", "tokens that must be bonded in all, or nothing is voted on and no rewards are paid")
+	f.StringVar(&o.leastBond, "least-bond", "10000", "tokens that a provider must have bonded to propose rules or an epoch's rewards; not 0")
 	f.StringVar(&o.emission, "emission", "0", "tokens of --stake-mint that are paid to providers over 240 months in all; 0: none")
 	f.Uint64Var(&o.firstSlot, "first-slot", 0, "slot in which epoch 0 begins; needed with --voting")
 	f.DurationVar(&o.epoch, "epoch", 24*time.Hour, "length of an epoch, after which its rewards are counted")
@@ -98,7 +100,7 @@ func (o *voteOptions) parameters(g market.Genesis) (program.Votes, error) {
 	for _, f := range []struct {
 		name, value string
 		to          *uint64
-	}{{"--least-bonded", o.leastBonded, &v.LeastBonded}, {"--emission", o.emission, &v.Emission}} {
+	}{{"--least-bonded", o.leastBonded, &v.LeastBonded}, {"--least-bond", o.leastBond, &v.LeastBond}, {"--emission", o.emission, &v.Emission}} {
 		n, err := market.ParseDecimal(f.value, g.Decimals)
 		if err != nil {
 			return v, &Error{Code: ExitUsage, Err: fmt.Errorf("%s: %w", f.name, err)}
@@ -124,8 +126,9 @@ JSON file instead, as -o json of this command's --dry-run prints them.
 
 With --voting, verifiers who have something bonded (starling stake bond) vote on fees, windows and the least stake (starling
 proposal), confirm what an epoch's work is paid (starling rewards), and judge audits: a genesis FILE with windows of audits
-(starling genesis --audit) needs it, and lies in its audits cost stake. With --emission, providers are paid out of an account
-that is opened empty: send the tokens there, no more than the schedule says ever leaves it.`,
+(starling genesis --audit) needs it, and lies in its audits cost stake. Whoever opens a ballot must have --least-bond bonded.
+With --emission, providers are paid out of an account that is opened empty: send the tokens there, no more than the schedule says
+ever leaves it.`,
 		Example: `  starling genesis init-escrow acme.json --program <address> --voting 72h --first-slot $(solana slot) --keypair id.json --rpc https://rpc.example > escrow.json
   starling genesis init-escrow acme.json --program <address> --voting 72h --emission 300000000 --first-slot $(solana slot) --dry-run > params.json
   starling genesis init-escrow acme.json --program <address> --params params.json --keypair id.json --rpc https://rpc.example`,

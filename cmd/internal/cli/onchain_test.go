@@ -64,7 +64,7 @@ func newChained(t *testing.T) *chained {
 	}
 	make := []string{"genesis", "init-escrow", direct, "--program", deployed.Program, "--keypair", payer, "--rpc", c.net.URL(), "--treasury", c.net.Faucet().Key().String(),
 		"--unbonding", "3s", "--evidence", "2s", "--margin", "4s", "--response", "5s", "--min-stake", "30",
-		"--voting", "12s", "--lock", "2s", "--least-bonded", "35", "--first-slot", "1", "--epoch", "10s", "--emission", "1000"}
+		"--voting", "12s", "--lock", "2s", "--least-bonded", "35", "--least-bond", "5", "--first-slot", "1", "--epoch", "10s", "--emission", "1000"}
 	r = c.cli(t, make...).want(t, ExitOK, `"program": "`+deployed.Program, `^it is there, with the pools of 1 token`,
 		`^the emission is paid from token account \w+: send up to 1000.00`)
 	g, err := market.ParseGenesis([]byte(r.out))
