@@ -66,7 +66,6 @@ func (n *Node) newAudits(ctx context.Context) (*audit.Service, error) {
 	}
 	if n.provider != nil {
 		c.Units, c.List, c.Proven, c.Delist = n.idleUnits, n.provider.Shown, n.provider.Show, n.provider.Withdraw
-		c.Burns, c.Funded, c.Price, c.Sold = n.newBurns(), n.funded, n.provider.Price, n.provider.SoldSince
 		c.Anchor, c.AnchorPoll = n.p.Ledger, n.p.Settle.PollEvery
 		if n.p.Mask != nil {
 			c.Mask = n.mask
@@ -127,11 +126,12 @@ func (n *Node) newProofs() buyer.Proofs {
 	if n.refused != nil {
 		against = n.refused.Against
 	}
-	return audit.NewProofs(audit.ProofsConfig{
+	n.shown = audit.NewProofs(audit.ProofsConfig{
 		Against: against,
-		Domain:  n.p.Genesis.Domain(), WindowSlots: n.p.Genesis.AuditSlots, SlotMillis: n.p.Genesis.SlotMillis, Sight: n.sight, Burns: n.newBurns(), Ask: audit.Asker{Host: n.p.Host, Tag: n.tag}.Ask,
+		Domain:  n.p.Genesis.Domain(), WindowSlots: n.p.Genesis.AuditSlots, Sight: n.sight, Ask: audit.Asker{Host: n.p.Host, Tag: n.tag}.Ask,
 		Until: func(s market.Slot) time.Duration { return n.slots.Until(time.Now(), s) }, Now: time.Now, Log: n.p.Log.With("role", "buyer"),
 	})
+	return n.shown
 }
 
 // idleUnits are the units that nobody has, with hardware that answers for each; what was not audited for longest comes first.

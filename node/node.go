@@ -130,6 +130,7 @@ type Node struct {
 	evidence   *evidence.Keeper     // of a light peer only proofs that results differ
 	probes     exclusive.Published  // nil: none are public
 	sight      *audit.Public        // nil where nothing is audited
+	shown      *audit.Proofs        // nil where nothing is audited
 	audits     *audit.Service       // nil for a light peer, and where nothing is audited
 	rewards    *rewards.Service     // nil where there are none
 	registered *registry.Registry   // nil where nobody registers, or nothing lists who did
@@ -146,8 +147,7 @@ type Node struct {
 	buyer      *buyer.Buyer
 	guardian   *guardian.Service // nil when it guards nothing
 	blocks     *block.List
-	network    *settle.Network  // nil on a network that settles directly
-	payments   *settle.Payments // likewise
+	network    *settle.Network // nil on a network that settles directly
 	gpus       *gpus
 	grants     *grants
 	started    time.Time
@@ -183,7 +183,6 @@ func New(ctx context.Context, p Parts) (*Node, error) {
 	n.slots = slots.New(p.Ledger, p.Genesis.SlotMillis, p.SlotEvery, p.Log)
 	if p.Program != nil {
 		n.network = settle.NewNetwork(p.Genesis, p.Program, p.Store)
-		n.payments = settle.NewPayments(p.Program, n.network, time.Now)
 	}
 	n.registered = n.newRegistry()
 	var err error

@@ -85,8 +85,8 @@ func (n *Node) AnchoredFacts(ctx context.Context, name string) (reputation.File,
 // filed is told of each receipt of this peer's leases. A light peer publishes nothing: its providers do.
 func (n *Node) filed(l market.Lease, units []market.UnitID, r verify.Receipt) {
 	n.reputation.File(l, r)
-	if n.audits != nil && n.provider != nil && l.Core.Provider == n.p.Key.Key() {
-		n.audits.Worked(l, units, r)
+	if n.shown != nil && l.Core.Buyer == n.p.Key.Key() {
+		n.shown.Worked(l.Core.Provider, units, l.Core.Start, r.To)
 	}
 	if n.p.Light == nil {
 		n.evidence.File(l, units, r)

@@ -161,22 +161,3 @@ func trancheIn(net Net, view View, core market.LeaseCore, f Funding) (program.Tr
 	}
 	return t, nil
 }
-
-// PaidOf is what was paid for a lease so far, fee included, by the escrow that its funding names, whoever says so. View is as for
-// CheckFunding; the escrow may have given back the rest meanwhile. ErrNoEscrow, ErrNoTranche, ErrOtherEscrow, ErrMint, ErrLeaf.
-func PaidOf(net Net, view View, core market.LeaseCore, f Funding) (market.Amount, error) {
-	if view.Escrow == nil {
-		return 0, ErrNoEscrow
-	}
-	if err := checkWhose(net, view.Escrow, core, f); err != nil {
-		return 0, err
-	}
-	t, err := trancheIn(net, view, core, f)
-	if err != nil {
-		return 0, err
-	}
-	if err := f.Proof.Verify(rootOf(t), tranche.LeafOf(core, f.Index)); err != nil {
-		return 0, fmt.Errorf("%w: %w", ErrLeaf, err)
-	}
-	return market.Amount(t.Leaves[f.Index].Paid), nil
-}

@@ -98,7 +98,7 @@ func (a *anchoring) run(ctx context.Context, st store.Store, rs []audit.Record) 
 		Anchor: a.ledger, AnchorPoll: 200 * time.Millisecond,
 	}}
 	for _, r := range rs {
-		if err := shelf.Put(ctx, Result{Unit: Claim{ID: r.Answer.Unit, Class: "cpu", Resources: sold}, Record: r}, 50, time.Now(), nil); err != nil {
+		if err := shelf.Put(ctx, Result{Unit: Claim{ID: r.Answer.Unit, Class: "cpu", Resources: sold}, Record: r}, 50, time.Now()); err != nil {
 			return s, err
 		}
 	}

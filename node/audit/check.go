@@ -2,7 +2,6 @@ package audit
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/starling-network/starling/market"
@@ -11,39 +10,35 @@ import (
 	"github.com/starling-network/starling/verify/audit"
 )
 
-// record fetches the record of a unit, with what excuses it since and the tag of its card, and checks all of it.
-func (p *Proofs) record(ctx context.Context, o market.Offer, l market.Shown) (audit.Record, sign.Hash, excused, error) {
+// record fetches the record of a unit, with the tag of its card, and checks all of it.
+func (p *Proofs) record(ctx context.Context, o market.Offer, l market.Shown) (r audit.Record, tag sign.Hash, err error) {
 	fctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	var none sign.Hash
 	reply, err := p.cfg.Ask(fctx, o.Provider, &nodepb.RecordRequest{Hash: l.Record[:]})
 	if err != nil {
-		return audit.Record{}, none, excused{}, err
+		return r, tag, err
 	}
-	r, err := audit.UnmarshalRecord(reply.Record)
+	r, err = audit.UnmarshalRecord(reply.Record)
 	switch {
 	case err != nil:
-		return r, none, excused{}, err
+		return r, tag, err
 	case r.Hash() != l.Record:
-		return r, none, excused{}, fmt.Errorf("%w: it gave another record", market.ErrMalformed)
+		return r, tag, fmt.Errorf("%w: it gave another record", market.ErrMalformed)
 	case r.Answer.Provider != o.Provider || r.Answer.Unit != l.Unit:
-		return r, none, excused{}, &audit.RuleError{Rule: audit.RuleUnit, Detail: fmt.Sprintf("it is of unit %s of %s", r.Answer.Unit.Short(), r.Answer.Provider.Short())}
-	case r.WindowSlots != p.cfg.WindowSlots:
-		return r, none, excused{}, &audit.RuleError{Rule: audit.RuleWindow, Detail: fmt.Sprintf("windows of %d slots, the network's have %d", r.WindowSlots, p.cfg.WindowSlots)}
+		return r, tag, &audit.RuleError{Rule: audit.RuleUnit, Detail: fmt.Sprintf("it is of unit %s of %s", r.Answer.Unit.Short(), r.Answer.Provider.Short())}
 	}
-	busy, err := p.judge(ctx, o, r, reply.Excuses)
-	if err != nil || !p.alone(o.Class) {
-		return r, none, busy, err
+	if err := p.judge(ctx, o, r); err != nil || !p.alone(o.Class) {
+		return r, tag, err
 	}
 	card, err := openCard(reply.Card, o.Provider, l.Unit)
 	if err == nil && card.Class != o.Class {
 		err = &audit.RuleError{Rule: audit.RuleCard, Detail: fmt.Sprintf("unit %s is of class %s", l.Unit.Short(), card.Class)}
 	}
 	if err != nil {
-		return r, none, busy, err
+		return r, tag, err
 	}
 	p.saw(card.Tag, r)
-	return r, card.Tag, busy, nil
+	return r, card.Tag, nil
 }
 
 // openCard reads which card a unit claims to be.
@@ -66,35 +61,20 @@ func (p *Proofs) saw(tag sign.Hash, r audit.Record) {
 	p.cards.See(window, tag, r.Answer.Target)
 }
 
-// judge checks a record that is the one named, what is cheap first, and what excuses its unit since.
-func (p *Proofs) judge(ctx context.Context, o market.Offer, r audit.Record, excuses [][]byte) (busy excused, err error) {
-	window, slot, err := p.cfg.Sight.Window()
+// judge checks a record that is the one named, what is cheap first.
+func (p *Proofs) judge(ctx context.Context, o market.Offer, r audit.Record) error {
+	_, slot, err := p.cfg.Sight.Window()
 	if err != nil {
-		return busy, err
+		return err
 	}
-	stale := audit.Fresh(r, nil, slot, audit.Terms{WindowSlots: p.cfg.WindowSlots})
-	var rule *audit.RuleError
-	if stale != nil && (p.cfg.Burns == nil || len(excuses) == 0 || !errors.As(stale, &rule) || rule.Rule != audit.RuleFresh) {
-		return busy, stale
-	}
-	keeps := func(e excused) error { return p.fresh(checked{record: r, busy: e}, o, slot) }
-	if stale != nil {
-		list, err := readExcuses(r, window, excuses)
-		if err == nil {
-			busy, err = hope(ctx, p.cfg.Burns, list)
-		}
-		if err == nil {
-			err = keeps(busy)
-		}
-		if err != nil {
-			return busy, err
-		}
+	if err := audit.Fresh(r, p.cfg.WindowSlots, slot, audit.Work{}); err != nil {
+		return err
 	}
 	if err := r.CheckClass(o.Class, o.PerUnit); err != nil {
-		return busy, err
+		return err
 	}
 	if err := checkPublic(ctx, p.cfg.Sight, r, o.Class); err != nil {
-		return busy, err
+		return err
 	}
 	if p.cfg.Against != nil {
 		roster, err := p.cfg.Sight.Roster(ctx, r.Answer.Window)
@@ -102,35 +82,16 @@ func (p *Proofs) judge(ctx context.Context, o market.Offer, r audit.Record, excu
 			err = p.cfg.Against(r, roster)
 		}
 		if err != nil {
-			return busy, err
+			return err
 		}
 	}
-	if err := p.compute(ctx, r, busy); err != nil || stale == nil {
-		return busy, err
-	}
-	if busy, err = busy.weigh(ctx, p.cfg.Burns); err != nil {
-		return busy, err
-	}
-	return busy, keeps(busy)
-}
-
-// compute is what of judging takes a processor.
-func (p *Proofs) compute(ctx context.Context, r audit.Record, busy excused) error {
 	select {
 	case p.cpu <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	defer func() { <-p.cpu }()
-	if err := r.Check(p.cfg.Domain); err != nil {
-		return err
-	}
-	for _, e := range busy.list {
-		if err := e.Check(p.cfg.Domain); err != nil {
-			return err
-		}
-	}
-	return nil
+	return r.Check(p.cfg.Domain)
 }
 
 // checkPublic holds a record against what the network's public facts say: beacon, instant, dataset, members.

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -141,4 +142,17 @@ func TestFailedUnitsAreNotSold(t *testing.T) {
 	if n, doubt := fresh.check(t, 1); n != 0 || doubt == "" {
 		t.Errorf("%d units, %q", n, doubt)
 	}
+}
+
+// dying is a store whose process ends at a write: it says that nothing is written, and nothing is.
+type dying struct {
+	store.Store
+	left int
+}
+
+func (d *dying) Write(ctx context.Context, puts ...store.Put) error {
+	if d.left--; d.left < 0 {
+		return store.ErrClosed
+	}
+	return d.Store.Write(ctx, puts...)
 }

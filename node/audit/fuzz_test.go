@@ -124,7 +124,7 @@ func FuzzRecordRequest(f *testing.F) {
 		f.Fatal(err)
 	}
 	claim := Claim{ID: r.Answer.Unit, Class: "cpu", Resources: sold}
-	if err := shelf.Put(f.Context(), Result{Unit: claim, Record: r}, r.Answer.Window, time.Unix(0, 0), nil); err != nil {
+	if err := shelf.Put(f.Context(), Result{Unit: claim, Record: r}, r.Answer.Window, time.Unix(0, 0)); err != nil {
 		f.Fatal(err)
 	}
 	hash := r.Hash()
@@ -178,7 +178,7 @@ func FuzzRecordReply(f *testing.F) {
 	}
 	add(list)
 	add(&nodepb.RecordReply{Record: r.Marshal()})
-	add(&nodepb.RecordReply{Record: r.Marshal(), Anchor: []byte{1}, Excuses: [][]byte{nil, make([]byte, 200)}})
+	add(&nodepb.RecordReply{Record: r.Marshal(), Anchor: []byte{1}})
 	add(&nodepb.RecordReply{Shown: make([]byte, 64)})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var reply nodepb.RecordReply

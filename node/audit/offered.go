@@ -13,7 +13,7 @@ import (
 )
 
 // offer has the offers of this peer say which records are fresh now.
-func (s *Service) offer(ctx context.Context) {
+func (s *Service) offer() {
 	if out := s.cfg.Shelf.delisted(); s.cfg.Delist != nil && len(out) > 0 {
 		s.cfg.Delist(out)
 	}
@@ -32,7 +32,7 @@ func (s *Service) offer(ctx context.Context) {
 		if !ok || s.cfg.Shelf.Standing(u.ID).State != audit.Listed {
 			return sign.Hash{}, false
 		}
-		if err := s.fresh(ctx, r, u, slot); err != nil {
+		if err := audit.Fresh(r, s.cfg.Genesis.AuditSlots, slot, audit.Work{}); err != nil {
 			s.cfg.Log.Debug("a unit is not offered as proven", "unit", u.ID, "err", err)
 			return sign.Hash{}, false
 		}
@@ -90,11 +90,6 @@ func (s *Service) show(req *nodepb.RecordRequest) (*nodepb.RecordReply, error) {
 		out.Card = card.Marshal()
 	}
 	s.mu.Unlock()
-	if _, newest, ok := s.cfg.Shelf.newest(r.Answer.Unit); ok && newest == sign.Hash(req.Hash) {
-		for _, e := range s.cfg.Shelf.Excuses(r.Answer.Unit) {
-			out.Excuses = append(out.Excuses, e.Marshal())
-		}
-	}
 	return out, nil
 }
 

@@ -38,13 +38,11 @@ const (
 // ErrUnproven says that a unit is not among those whose fresh records were checked.
 var ErrUnproven = errors.New("the unit has not shown what it is")
 
-// ProofsConfig is what Proofs needs; all of it but Burns.
+// ProofsConfig is what Proofs needs; all of it but Against.
 type ProofsConfig struct {
 	Domain      sign.Domain
 	WindowSlots uint64
-	SlotMillis  uint64
 	Sight       Sight
-	Burns       Burns // nil: nobody is excused
 	// Against says why a record that passed sells nothing in spite of it: its unit failed. nil: this peer hears of no failures. The roster is that
 	// of the record's window, nil where it was checked before.
 	Against func(r audit.Record, roster audit.Roster) error
@@ -88,8 +86,9 @@ type shower struct {
 // checked is a unit's record that passed everything but time.
 type checked struct {
 	hash   sign.Hash
-	record audit.Record // without what was opened, and of the verdicts the latest alone
-	busy   excused      // since
+	record audit.Record // without what was opened, and without verdicts
+	work   audit.Work   // of the reader's own leases since
+	sold   bool         // the reader found it proven before it signed a lease
 	rates  audit.Rates
 	class  market.Class
 	res    market.Resources
@@ -212,7 +211,7 @@ func (p *Proofs) counts(c checked, o market.Offer, now market.Slot) error {
 	if c.class != o.Class || c.res != o.PerUnit {
 		return errOther
 	}
-	if err := p.fresh(c, o, now); err != nil {
+	if err := p.fresh(c, now); err != nil {
 		return err
 	}
 	if c.tag.IsZero() {
@@ -224,14 +223,14 @@ func (p *Proofs) counts(c checked, o market.Offer, now market.Slot) error {
 // errOther says that a record is of what another offer sells.
 var errOther = errors.New("its record is of another class, or of other resources")
 
-// fresh says why a record does not keep its unit listed now that is sold as an offer says.
-func (p *Proofs) fresh(c checked, o market.Offer, now market.Slot) error {
+// fresh says why a record does not keep its unit listed now.
+func (p *Proofs) fresh(c checked, now market.Slot) error {
 	if p.cfg.Against != nil {
 		if err := p.cfg.Against(c.record, nil); err != nil {
 			return err
 		}
 	}
-	return audit.Fresh(c.record, c.busy.list, now, c.busy.terms(p.cfg.WindowSlots, p.cfg.SlotMillis, o.Price))
+	return audit.Fresh(c.record, p.cfg.WindowSlots, now, c.work)
 }
 
 const notChecked = "its records are not checked yet"
@@ -320,7 +319,7 @@ func (p *Proofs) lock(ctx context.Context, provider sign.Key) (*shower, error) {
 
 func (s *shower) unlock() { <-s.turn }
 
-// proven says whether all the units are, by what is known.
+// proven says whether all the units are, by what is known, and notes that they may be leased by it.
 func (p *Proofs) proven(o market.Offer, units []market.UnitID) error {
 	_, slot, err := p.cfg.Sight.Window()
 	if err != nil {
@@ -338,7 +337,29 @@ func (p *Proofs) proven(o market.Offer, units []market.UnitID) error {
 			return fmt.Errorf("%w: unit %s: %s", ErrUnproven, u.Short(), why)
 		}
 	}
+	for _, u := range units {
+		c := s.units[u]
+		c.sold = true
+		s.units[u] = c
+	}
 	return nil
+}
+
+// Worked is told of a lease of the reader's own for as long as its provider worked for it: until a slot, which is the first that is not
+// meant. The records by which its units were sold stay fresh so long, and one window more.
+func (p *Proofs) Worked(provider sign.Key, units []market.UnitID, from, to market.Slot) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.seen[provider]
+	if s == nil {
+		return
+	}
+	for _, u := range units {
+		if c, ok := s.units[u]; ok && c.sold && to > c.work.To {
+			c.work = audit.Work{From: from, To: to}
+			s.units[u] = c
+		}
+	}
 }
 
 // list is the list behind an offer's proof. the turn is s's.
@@ -395,7 +416,6 @@ func (p *Proofs) fetchList(ctx context.Context, o market.Offer) ([]market.Shown,
 // records fetches and checks those records of a list that are not checked. the turn is s's.
 func (p *Proofs) records(ctx context.Context, s *shower, o market.Offer, list []market.Shown) {
 	bad := 0
-	_, slot, unknown := p.cfg.Sight.Window()
 	p.mu.Lock()
 	var wanted []market.Shown
 	for _, l := range list {
@@ -404,7 +424,7 @@ func (p *Proofs) records(ctx context.Context, s *shower, o market.Offer, list []
 		case tried && t.final:
 			bad++
 		case s.waits(l.Record, p.cfg.Now()) != nil:
-		case !ok || c.class != o.Class || c.res != o.PerUnit || c.hash != l.Record && p.older(c), p.cfg.Burns != nil && unknown == nil && p.fresh(c, o, slot) != nil: // by now it may be excused
+		case !ok || c.class != o.Class || c.res != o.PerUnit || c.hash != l.Record && p.older(c):
 			wanted = append(wanted, l)
 		}
 	}
@@ -415,22 +435,19 @@ func (p *Proofs) records(ctx context.Context, s *shower, o market.Offer, list []
 		wrong := make([]bool, n)
 		for i, l := range wanted[:n] {
 			g.Go(func() error {
-				r, tag, busy, err := p.record(ctx, o, l)
+				r, tag, err := p.record(ctx, o, l)
 				p.mu.Lock()
 				defer p.mu.Unlock()
 				if err == nil {
 					s.had(l.Record)
 					s.units[l.Unit] = checked{
-						l.Record, audit.Record{WindowSlots: r.WindowSlots, Answer: r.Answer, Verdicts: latest(r)}, busy, r.Rates(), o.Class, o.PerUnit, tag,
+						hash: l.Record, record: audit.Record{WindowSlots: r.WindowSlots, Answer: r.Answer}, rates: r.Rates(), class: o.Class, res: o.PerUnit, tag: tag,
 					}
 					return nil
 				}
 				var rule *audit.RuleError
 				final := errors.Is(err, market.ErrMalformed) || errors.As(err, &rule) && rule.Rule != audit.RuleCommittee && rule.Rule != audit.RuleTime
 				wrong[i] = final
-				if p.cfg.Burns != nil && rule != nil && (rule.Rule == audit.RuleFresh || rule.Rule == audit.RuleExcuse) {
-					final = false // it may be excused yet
-				}
 				if final || ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded) {
 					s.try(l.Record, attempted{at: p.cfg.Now(), err: err, final: final})
 				}

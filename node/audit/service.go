@@ -17,7 +17,6 @@ import (
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/stream"
-	"github.com/starling-network/starling/verify"
 	"github.com/starling-network/starling/verify/audit"
 )
 
@@ -47,13 +46,6 @@ type Config struct {
 	Lie func(ctx context.Context, l audit.Lie) error
 	// Refused is told of what this peer signed of units that did not pass, before their provider is.
 	Refused func(audit.Refusal)
-	// Burns is what excuses of units that worked are weighed by, Funded where the money of a lease of this peer's units lies on chain,
-	// and Price for what units of a class are offered. nil: nobody is excused. Sold calls fn for each receipt in the journal under a lease
-	// of this peer's units that began in a slot or later; nil: it remembers none.
-	Burns  Burns
-	Funded func(market.LeaseID) (audit.Funded, bool)
-	Price  func(market.Class) market.Price
-	Sold   func(ctx context.Context, since market.Slot, fn func(market.Lease, []market.UnitID, verify.Receipt) error) error
 	// Until is how long it takes until a slot begins.
 	Until func(market.Slot) time.Duration
 	Log   *slog.Logger
@@ -77,19 +69,17 @@ type Service struct {
 
 	audited chan struct{} // holds one when there may be records to anchor
 	turn    chan struct{} // holds one while this peer's units are audited
-	poke    chan struct{} // holds one token when there is something to look at
 	mu      sync.Mutex
 	began   audit.Window // the window in which this process started, once it is known
 	started bool
 	done    audit.Window // newest window whose audit was begun
-	filed   []filed      // receipts to make excuses of
 	wanted  []chan planted
 	cards   map[market.UnitID]market.Card // those that this peer's units claim to be, by unit
 }
 
 // NewService makes the service.
 func NewService(cfg Config) *Service {
-	s := &Service{cfg: cfg, tag: cfg.Genesis.Tag(), turn: make(chan struct{}, 1), poke: make(chan struct{}, 1), audited: make(chan struct{}, 1), cards: map[market.UnitID]market.Card{}}
+	s := &Service{cfg: cfg, tag: cfg.Genesis.Tag(), turn: make(chan struct{}, 1), audited: make(chan struct{}, 1), cards: map[market.UnitID]market.Card{}}
 	domain := cfg.Genesis.Domain()
 	s.member = NewMember(MemberConfig{
 		Domain: domain, Key: cfg.Key, WindowSlots: cfg.Genesis.AuditSlots, Sight: cfg.Sight, Plan: ByPlan, Now: time.Now, Judged: cfg.Judged, Refused: cfg.Refused, Log: cfg.Log,
@@ -167,7 +157,6 @@ func (s *Service) Run(ctx context.Context) error {
 		anchors.Go(func() { s.anchors(ctx) })
 		defer anchors.Wait()
 	}
-	reminded := false
 	for ctx.Err() == nil {
 		wait := beaconPoll
 		if window, _, err := s.cfg.Sight.Window(); err == nil {
@@ -177,14 +166,7 @@ func (s *Service) Run(ctx context.Context) error {
 			}
 			due := window > s.began && window > s.done
 			s.mu.Unlock()
-			if !reminded {
-				err := s.remind(ctx)
-				if reminded = err == nil; !reminded && ctx.Err() == nil {
-					s.cfg.Log.Error("the receipts of an earlier process excuse nothing yet", "err", err)
-				}
-			}
-			s.excuse(ctx)
-			s.offer(ctx) // what was fresh in the window before may be so no more
+			s.offer() // what was fresh in the window before may be so no more
 			var soon time.Duration
 			if due && s.cfg.Units != nil {
 				soon = s.soon(ctx, window)
@@ -198,13 +180,9 @@ func (s *Service) Run(ctx context.Context) error {
 			if soon > 0 {
 				wait = soon
 			}
-			if s.cfg.Shelf.busy() {
-				wait = min(wait, excusePoll)
-			}
 		}
 		select {
 		case <-ctx.Done():
-		case <-s.poke:
 		case <-time.After(wait):
 		}
 	}
@@ -328,7 +306,7 @@ func (s *Service) Audit(ctx context.Context) ([]Past, error) {
 		return nil, err
 	}
 	defer free()
-	defer s.offer(ctx)
+	defer s.offer()
 	if len(units) == 0 {
 		return nil, nil
 	}
@@ -361,7 +339,7 @@ func (s *Service) Audit(ctx context.Context) ([]Past, error) {
 		if r.Err == nil {
 			r.Err = r.Record.CheckInstant(s.cfg.Sight.Instants(), r.Unit.Class)
 		}
-		if err := s.cfg.Shelf.Put(ctx, r, window, time.Now(), s.reports(ctx, r.Unit)); err != nil {
+		if err := s.cfg.Shelf.Put(ctx, r, window, time.Now()); err != nil {
 			return nil, err
 		}
 		if r.Err != nil {

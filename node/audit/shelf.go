@@ -21,7 +21,6 @@ const (
 	kindRecord = "audit"     // audit.Record by unit
 	kindAudit  = "auditpast" // Past by unit/window
 	kindStands = "auditlist" // audit.Standing by unit
-	kindExcuse = "auditbusy" // audit.Excuse by unit/window
 )
 
 // maxPast is how many audits of a unit are remembered.
@@ -52,8 +51,6 @@ type Shelf struct {
 	former  map[market.UnitID]sign.Hash // the record before, for who has an offer of a moment ago; not kept
 	past    map[market.UnitID][]Past    // oldest first
 	stands  map[market.UnitID]stands
-	excuses map[market.UnitID]map[audit.Window]audit.Excuse // of windows since it passed, at most MaxExcused
-	leases  map[market.UnitID][]audit.Worked                // of units since they passed, with their newest receipts: the last MaxLeases
 	// anchored has an inclusion without a transaction for a record of which nobody remembers whether it was.
 	anchored map[sign.Hash]chain.Inclusion
 	batch    batch // under way; the zero value when none is
@@ -69,7 +66,7 @@ type stands struct {
 func OpenShelf(ctx context.Context, st store.Store) (*Shelf, error) {
 	s := &Shelf{
 		store: st, records: map[sign.Hash][]byte{}, units: map[market.UnitID]sign.Hash{}, former: map[market.UnitID]sign.Hash{}, past: map[market.UnitID][]Past{},
-		stands: map[market.UnitID]stands{}, excuses: map[market.UnitID]map[audit.Window]audit.Excuse{}, leases: map[market.UnitID][]audit.Worked{},
+		stands: map[market.UnitID]stands{},
 	}
 	err := st.List(ctx, kindRecord, "", func(key string, b []byte) error {
 		r, err := audit.UnmarshalRecord(b)
@@ -105,16 +102,13 @@ func OpenShelf(ctx context.Context, st store.Store) (*Shelf, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.loadExcuses(ctx); err != nil {
-		return nil, err
-	}
 	return s, s.openAnchors(ctx)
 }
 
 func pastKey(p Past) string { return fmt.Sprintf("%s/%016x", p.Unit, uint64(p.Window)) }
 
-// Put keeps how a unit did, and its record when it passed. Excused is what it counts for that it worked in windows before.
-func (s *Shelf) Put(ctx context.Context, r Result, window audit.Window, at time.Time, excused map[audit.Window]audit.Report) error {
+// Put keeps how a unit did, and its record when it passed.
+func (s *Shelf) Put(ctx context.Context, r Result, window audit.Window, at time.Time) error {
 	p := Past{Unit: r.Unit.ID, Class: r.Unit.Class, Window: window, At: at}
 	var record []byte
 	if r.Err != nil {
@@ -127,7 +121,7 @@ func (s *Shelf) Put(ctx context.Context, r Result, window audit.Window, at time.
 	now := stands{window: window}
 	old, known := s.stands[p.Unit]
 	if now.Standing = old.Standing; !known || old.window < window { // a window counts once
-		now.Standing = old.StepIn(old.window, window, r.report(), excused)
+		now.Standing = old.Step(r.report())
 	}
 	p.Standing = now.State.String()
 	b, err := json.Marshal(p)
@@ -144,15 +138,12 @@ func (s *Shelf) Put(ctx context.Context, r Result, window audit.Window, at time.
 	}
 	if record != nil {
 		puts = append(puts, store.Put{Kind: kindRecord, Key: p.Unit.String(), Value: record})
-		puts = append(puts, s.dropExcuses(p.Unit)...)
 	}
 	if err := s.store.Write(ctx, puts...); err != nil {
 		return err
 	}
 	s.past[p.Unit], s.stands[p.Unit] = past, now
 	if record != nil {
-		delete(s.excuses, p.Unit)
-		delete(s.leases, p.Unit)
 		delete(s.records, s.former[p.Unit])
 		s.former[p.Unit] = s.units[p.Unit]
 		s.records[p.Record], s.units[p.Unit] = record, p.Record

@@ -30,7 +30,7 @@ func TestStandingOnTheShelf(t *testing.T) {
 	}
 	put := func(r Result, w audit.Window, want audit.State, size int) {
 		t.Helper()
-		if err := shelf.Put(t.Context(), r, w, time.Now(), nil); err != nil {
+		if err := shelf.Put(t.Context(), r, w, time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		if shelf, err = OpenShelf(t.Context(), st); err != nil {

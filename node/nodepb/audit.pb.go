@@ -353,11 +353,10 @@ func (x *RecordRequest) GetProof() []byte {
 // RecordReply is the record, or the list.
 type RecordReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Record        []byte                 `protobuf:"bytes,1,opt,name=record,proto3" json:"record,omitempty"`   // at most 64 KiB
-	Shown         []byte                 `protobuf:"bytes,2,opt,name=shown,proto3" json:"shown,omitempty"`     // at most 256 units of 64 bytes, market/PROTOCOL.md section 4
-	Excuses       [][]byte               `protobuf:"bytes,3,rep,name=excuses,proto3" json:"excuses,omitempty"` // audit.Excuse of the unit in later windows, at most 24
-	Anchor        []byte                 `protobuf:"bytes,4,opt,name=anchor,proto3" json:"anchor,omitempty"`   // chain.Inclusion of the record's hash, at most 1,200 bytes; empty while it is not anchored
-	Card          []byte                 `protobuf:"bytes,5,opt,name=card,proto3" json:"card,omitempty"`       // market.Card of the record's unit
+	Record        []byte                 `protobuf:"bytes,1,opt,name=record,proto3" json:"record,omitempty"` // at most 64 KiB
+	Shown         []byte                 `protobuf:"bytes,2,opt,name=shown,proto3" json:"shown,omitempty"`   // at most 256 units of 64 bytes, market/PROTOCOL.md section 4
+	Anchor        []byte                 `protobuf:"bytes,4,opt,name=anchor,proto3" json:"anchor,omitempty"` // chain.Inclusion of the record's hash, at most 1,200 bytes; empty while it is not anchored
+	Card          []byte                 `protobuf:"bytes,5,opt,name=card,proto3" json:"card,omitempty"`     // market.Card of the record's unit
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -402,13 +401,6 @@ func (x *RecordReply) GetRecord() []byte {
 func (x *RecordReply) GetShown() []byte {
 	if x != nil {
 		return x.Shown
-	}
-	return nil
-}
-
-func (x *RecordReply) GetExcuses() [][]byte {
-	if x != nil {
-		return x.Excuses
 	}
 	return nil
 }
@@ -1148,13 +1140,12 @@ const file_node_nodepb_audit_proto_rawDesc = "" +
 	"commitment\"?\n" +
 	"\rRecordRequest\x12\x12\n" +
 	"\x04hash\x18\x01 \x01(\fR\x04hash\x12\x14\n" +
-	"\x05proof\x18\x02 \x01(\fR\x05proofJ\x04\b\x03\x10\x04\"\x8d\x01\n" +
+	"\x05proof\x18\x02 \x01(\fR\x05proofJ\x04\b\x03\x10\x04\"y\n" +
 	"\vRecordReply\x12\x16\n" +
 	"\x06record\x18\x01 \x01(\fR\x06record\x12\x14\n" +
-	"\x05shown\x18\x02 \x01(\fR\x05shown\x12\x18\n" +
-	"\aexcuses\x18\x03 \x03(\fR\aexcuses\x12\x16\n" +
+	"\x05shown\x18\x02 \x01(\fR\x05shown\x12\x16\n" +
 	"\x06anchor\x18\x04 \x01(\fR\x06anchor\x12\x12\n" +
-	"\x04card\x18\x05 \x01(\fR\x04cardJ\x04\b\x06\x10\aJ\x04\b\a\x10\bB2Z0github.com/starling-network/starling/node/nodepbb\x06proto3"
+	"\x04card\x18\x05 \x01(\fR\x04cardJ\x04\b\x03\x10\x04J\x04\b\x06\x10\aJ\x04\b\a\x10\bB2Z0github.com/starling-network/starling/node/nodepbb\x06proto3"
 
 var (
 	file_node_nodepb_audit_proto_rawDescOnce sync.Once

@@ -59,7 +59,7 @@ const (
 	MaxLive      = 256 << 10
 	MaxGuard     = 4 << 20
 	MaxAudit     = audit.MaxRecord + 4<<10
-	MaxRecord    = MaxAudit + audit.MaxExcused*(audit.MaxExcuse+8)
+	MaxRecord    = MaxAudit
 	MaxRewards   = MaxRewardsPart + 4<<10
 	MaxAnchored  = 32 << 10
 	MaxMeasure   = 160 << 10                       // 64 targets, each of 8 addresses

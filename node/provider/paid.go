@@ -31,15 +31,10 @@ type payments interface {
 	run(ctx context.Context)
 	// accounts are what each lease has come to, as far as it is known here.
 	accounts() map[market.LeaseID]settle.Account
-	// funded is where the money of a lease lies that was paid for here, and whose escrow that is.
-	funded(id market.LeaseID) (f escrow.Funding, ok bool)
 }
 
 // Accounts are what leases have come to that are paid from escrows, also such as are long over.
 func (p *Provider) Accounts() map[market.LeaseID]settle.Account { return p.pay.accounts() }
-
-// Funded is where on chain the money of a lease of this peer's units lies, with whose escrow it is; not ok where that is not known.
-func (p *Provider) Funded(id market.LeaseID) (f escrow.Funding, ok bool) { return p.pay.funded(id) }
 
 // direct waits for what buyers pay.
 type direct struct{}
@@ -55,12 +50,11 @@ func (direct) activation(s *sale, _ []byte, now market.Slot) lease.Event {
 	return lease.FundingSeen{Lease: s.rec.Lease, Landed: now}
 }
 
-func (direct) may(lease.Record) error                            { return nil }
-func (direct) opened(context.Context, *sale)                     {}
-func (direct) earned(*sale)                                      {}
-func (direct) run(context.Context)                               {}
-func (direct) accounts() map[market.LeaseID]settle.Account       { return nil }
-func (direct) funded(market.LeaseID) (f escrow.Funding, ok bool) { return f, false }
+func (direct) may(lease.Record) error                      { return nil }
+func (direct) opened(context.Context, *sale)               {}
+func (direct) earned(*sale)                                {}
+func (direct) run(context.Context)                         {}
+func (direct) accounts() map[market.LeaseID]settle.Account { return nil }
 
 // Escrows is what a provider needs that is paid from escrows.
 type Escrows struct {
@@ -333,15 +327,4 @@ func (x *escrowed) accounts() map[market.LeaseID]settle.Account {
 		out[m.Lease().ID()] = settle.AccountOf(m)
 	}
 	return out
-}
-
-func (x *escrowed) funded(id market.LeaseID) (f escrow.Funding, ok bool) {
-	m, _, err := x.claims.Get(id.String())
-	if err != nil {
-		return f, false
-	}
-	if f = m.Funding(); f.Buyer.IsZero() {
-		f.Buyer, f.Order = m.Lease().Buyer, m.Lease().Order
-	}
-	return f, true
 }

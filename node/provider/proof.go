@@ -66,10 +66,3 @@ func (p *Provider) Shown(root sign.Hash) []market.Shown {
 	defer p.mu.Unlock()
 	return p.proofs.lists[root]
 }
-
-// Price is for what units of a class are offered now.
-func (p *Provider) Price(c market.Class) market.Price {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.book.Limits().Asks[c]
-}

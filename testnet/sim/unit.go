@@ -10,8 +10,11 @@ import (
 	"github.com/starling-network/starling/verify/challenge"
 )
 
-// hour is the length of a window.
-const hour = time.Hour
+// hour is the length of a window, of so many slots.
+const (
+	hour  = time.Hour
+	slots = 9000
+)
 
 // unit is a peer with one unit: what it says, what it has, and what it does about the difference. New gives an honest one.
 type unit struct {

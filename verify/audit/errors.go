@@ -26,8 +26,7 @@ const (
 	RuleMajority  Rule = "majority"  // More than two thirds of the committee passed it.
 	RuleTime      Rule = "time"      // Times run forward and are possible.
 	RuleFloor     Rule = "floor"     // The unit reaches what its class must.
-	RuleExcuse    Rule = "excuse"    // A unit that did not answer worked, and its buyer says so.
-	RuleFresh     Rule = "fresh"     // A unit is sold by a record of the last window, or excuses reach from it to now.
+	RuleFresh     Rule = "fresh"     // A unit is sold by a record of this window or the last.
 	RuleDifferent Rule = "different" // Two answers to one question differ.
 	RuleTruth     Rule = "truth"     // What is called a lie is wrong.
 	RuleCard      Rule = "card"      // A unit shows which card it claims to be, and no other claimed it before.

@@ -27,24 +27,22 @@ func statements(t testing.TB) map[string]statement {
 	t.Helper()
 	r := make7(t, nil)
 	a, s, v := r.Answer.Marshal(), r.Shown.Marshal(), r.Verdicts[0].Marshal()
-	e := excuse(t, 9, 750, 800, 820, 950).Marshal()
 	lies := audittest.Lies(audittest.Domain(), audittest.Key("provider"), audittest.Key("member 0"), 7)
 	lie := func(b []byte) error { _, err := audit.UnmarshalLie(b); return err }
 	out := map[string]statement{
 		"answer": {a[:], func(b []byte) error { _, err := audit.UnmarshalAnswer(b); return err },
 			[]int{2, 7, 212, 215}, [][2]int{{0, 0}, {0, 2}, {1, 0}, {1, 4}, {1, 255}, {112, 1}, {115, 255}, {127, 255}, {199, 255}}},
 		"shown":   {s[:], func(b []byte) error { _, err := audit.UnmarshalShown(b); return err }, []int{1, 7}, [][2]int{{0, 0}, {0, 2}}},
-		"verdict": {v[:], func(b []byte) error { _, err := audit.UnmarshalVerdict(b); return err }, []int{2, 3, 172, 175}, [][2]int{{0, 2}, {1, 0}, {1, 4}, {1, 255}}},
+		"verdict": {v[:], func(b []byte) error { _, err := audit.UnmarshalVerdict(b); return err }, []int{2, 7, 168, 175}, [][2]int{{0, 2}, {1, 0}, {1, 4}, {1, 255}}},
 		"record": {r.Marshal(), func(b []byte) error { _, err := audit.UnmarshalRecord(b); return err },
-			[]int{5, 7, 56, 63}, [][2]int{{0, 2}, {1, 0}, {1, 4}, {2, 0}, {2, 12}, {2, 8}, {2, 255}, {3, 0}, {3, 6}, {3, 12}, {65, 4}}},
+			[]int{4, 7, 56, 63}, [][2]int{{0, 2}, {1, 0}, {1, 4}, {2, 0}, {2, 12}, {2, 8}, {2, 255}, {3, 0}, {3, 6}, {3, 12}, {65, 4}}},
 		"certificate": {r.Certificate().Marshal(), func(b []byte) error {
 			_, rest, err := audit.CutCertificate(b)
 			if err == nil && len(rest) > 0 {
 				return market.ErrMalformed // whoever reads a list of them goes on with what comes after
 			}
 			return err
-		}, []int{5, 63}, [][2]int{{2, 12}, {3, 12}}},
-		"excuse": {e, func(b []byte) error { _, err := audit.UnmarshalExcuse(b); return err }, []int{2, 7}, [][2]int{{0, 2}, {1, 0}, {1, 9}, {1, 255}, {1, 1}}},
+		}, []int{4, 63}, [][2]int{{2, 12}, {3, 12}}},
 	}
 	for _, l := range lies {
 		out[l.Kind.String()] = statement{l.Marshal(), lie, []int{3}, [][2]int{{0, 2}, {1, 0}, {1, 4}, {5, 0}, {5, 4}}}

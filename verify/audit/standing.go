@@ -19,9 +19,6 @@ const (
 	Undecided Result = 3
 	// Absent: the unit did not begin. It sells nothing until it passes, and that is all.
 	Absent Result = 4
-	// Excused: it worked for somebody, as co-signed receipts show (Excuse). The window counts for nothing: it earns nothing, and
-	// leaves the unit what it was. For how long it is sold as proven Fresh says.
-	Excused Result = 5
 )
 
 // String names the result.
@@ -35,8 +32,6 @@ func (r Result) String() string {
 		return "undecided"
 	case Absent:
 		return "absent"
-	case Excused:
-		return "excused"
 	}
 	return "unknown"
 }
@@ -57,9 +52,6 @@ const (
 	MaxBroken = 2
 	// MaxFailed of the last MaxRates windows is how many may fail, with passes between them.
 	MaxFailed = 5
-	// MaxAbsent of the last MaxRates windows is from how many on a unit that was away more than once is not listed by passing. Identities
-	// that take turns on one card are away each time when another is there.
-	MaxAbsent = 8
 )
 
 // State is what a unit is to the market.
@@ -73,8 +65,8 @@ type State uint8
 //	                       └────────────────────────────┘
 const (
 	Unproven  State = 0 // It has shown nothing yet, and is sold only as unproven.
-	Listed    State = 1 // The last closed window passed, of those that it did not work through.
-	Suspended State = 2 // It is not sold until it passes; nor then while it comes and goes (turns).
+	Listed    State = 1 // It passed in the last window in which it was to answer.
+	Suspended State = 2 // It is not sold until it passes.
 	Delisted  State = 3 // It is what it says not to be. Only new stake and a new unit begin again.
 )
 
@@ -91,7 +83,7 @@ type Standing struct {
 	next   uint8
 }
 
-// Step takes the next window's report.
+// Step takes the report of the next window in which the unit was to answer: one that is leased is not.
 func (s Standing) Step(r Report) Standing {
 	if s.State == Delisted {
 		return s
@@ -101,13 +93,9 @@ func (s Standing) Step(r Report) Standing {
 	switch r.Result {
 	case Passed:
 		s.State, s.Failed = Listed, 0
-		if s.turns() {
-			s.State = Suspended
-		}
 	case Failed:
 		s.Failed++
 		s.State = Suspended
-	case Excused:
 	default:
 		if s.State == Listed {
 			s.State = Suspended
@@ -124,25 +112,6 @@ func (s Standing) Step(r Report) Standing {
 		s.State = Delisted
 	}
 	return s
-}
-
-// turns reports whether the unit was absent in more than MaxAbsent of the windows that are remembered, and came back more than once.
-func (s Standing) turns() bool {
-	absent, returns := 0, 0
-	away := false
-	for i := range s.last { // the oldest first
-		switch s.last[(int(s.next)+i)%MaxRates].Result {
-		case Absent:
-			absent++
-			away = true
-		case Passed:
-			if away {
-				returns++
-			}
-			away = false
-		}
-	}
-	return absent > MaxAbsent && returns > 1
 }
 
 // Appealed reports whether the unit's next audit is an appeal: before Appeal members, not Committee.
@@ -187,27 +156,12 @@ func UnmarshalStanding(b []byte) (Standing, Window, error) {
 	s := Standing{State: State(b[1]), Failed: b[2], next: b[3]}
 	for i := range s.last {
 		x := b[16+3*i:]
-		if x[0] > byte(Excused) || x[2] != 0 {
+		if x[0] > byte(Absent) || x[2] != 0 {
 			return Standing{}, 0, malformed("standing", "report %d", i)
 		}
 		s.last[i] = Report{Result: Result(x[0]), Broken: x[1]}
 	}
 	return s, Window(binary.LittleEndian.Uint64(b[8:])), nil
-}
-
-// StepIn takes the report of window w, after a standing of window from: in those between it was excused or, where excused has no
-// report, absent.
-func (s Standing) StepIn(from, w Window, r Report, excused map[Window]Report) Standing {
-	if s.State != Unproven || s.next != 0 { // of one never heard of nothing is missing
-		for missed := w - min(w-min(w, from+1), MaxRates); missed < w; missed++ {
-			between := excused[missed]
-			if between.Result != Excused {
-				between = Report{Result: Absent}
-			}
-			s = s.Step(between)
-		}
-	}
-	return s.Step(r)
 }
 
 // Result is what a record says of its window: it passed, more than two thirds of the committee say that it did not, or neither. The

@@ -3,8 +3,6 @@ package audit_test
 import (
 	"errors"
 	"math"
-	"slices"
-	"strings"
 	"testing"
 
 	"github.com/starling-network/starling/market"
@@ -206,23 +204,19 @@ func TestStanding(t *testing.T) {
 	t.Parallel()
 	pass, fail := audit.Report{Result: audit.Passed}, audit.Report{Result: audit.Failed}
 	absent, undecided := audit.Report{Result: audit.Absent}, audit.Report{Result: audit.Undecided}
-	excused := audit.Report{Result: audit.Excused}
 	broken := audit.Report{Result: audit.Passed, Broken: 1}
 	for name, c := range map[string]struct {
 		reports []audit.Report
 		want    audit.State
 	}{
 		"nothing":                        {nil, audit.Unproven},
-		"absent from the start":          {[]audit.Report{absent, excused}, audit.Unproven},
+		"absent from the start":          {[]audit.Report{absent, absent}, audit.Unproven},
 		"passed":                         {[]audit.Report{pass}, audit.Listed},
 		"absent since":                   {[]audit.Report{pass, absent}, audit.Suspended},
-		"busy":                           {[]audit.Report{pass, excused, excused}, audit.Listed},
-		"busy and then absent":           {[]audit.Report{pass, excused, absent}, audit.Suspended},
-		"busy when it ought to prove":    {[]audit.Report{pass, fail, excused}, audit.Suspended},
 		"failed and lost one appeal":     {[]audit.Report{pass, fail, fail}, audit.Suspended},
 		"won the second":                 {[]audit.Report{pass, fail, fail, pass}, audit.Listed},
 		"lost both":                      {[]audit.Report{fail, fail, fail}, audit.Delisted},
-		"lost both with absence between": {[]audit.Report{fail, absent, undecided, fail, excused, fail}, audit.Delisted},
+		"lost both with absence between": {[]audit.Report{fail, absent, undecided, fail, fail}, audit.Delisted},
 		"delisted for good":              {[]audit.Report{fail, fail, fail, pass}, audit.Delisted},
 		"failed every third window":      {[]audit.Report{fail, pass, pass, fail, pass, pass, fail, pass, pass, fail, pass, pass, fail}, audit.Suspended},
 		"six of twenty-four":             {[]audit.Report{fail, pass, fail, pass, fail, pass, fail, pass, fail, pass, fail}, audit.Delisted},
@@ -251,157 +245,20 @@ func TestStanding(t *testing.T) {
 	}
 }
 
-// Absence, excuses and what members disagree about never delist anybody, in whatever order.
+// Absence and what members disagree about never delist anybody, in whatever order.
 func TestOnlyFailuresDelist(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		var s audit.Standing
-		results := rapid.SliceOfN(rapid.SampledFrom([]audit.Result{audit.Passed, audit.Absent, audit.Undecided, audit.Excused}), 0, 100).Draw(t, "results")
-		for i, r := range results {
+		results := rapid.SliceOfN(rapid.SampledFrom([]audit.Result{audit.Passed, audit.Absent, audit.Undecided}), 0, 100).Draw(t, "results")
+		for _, r := range results {
 			s = s.Step(audit.Report{Result: r})
 			if s.State == audit.Delisted {
 				t.Fatal("delisted")
 			}
-			want := audit.Listed
-			if comesAndGoes(results[max(i+1-audit.MaxRates, 0) : i+1]) {
-				want = audit.Suspended
-			}
-			if r == audit.Passed && s.State != want {
-				t.Fatalf("passed and %s, want %s", s.State, want)
+			if r == audit.Passed && s.State != audit.Listed {
+				t.Fatalf("passed and %s", s.State)
 			}
 		}
 	})
-}
-
-// comesAndGoes reports whether a unit was absent in more than MaxAbsent windows and passed again after at least two of its absences.
-func comesAndGoes(windows []audit.Result) bool {
-	var text strings.Builder
-	for _, r := range windows {
-		switch r {
-		case audit.Absent:
-			text.WriteByte('a')
-		case audit.Passed:
-			text.WriteByte('p')
-		}
-	}
-	return strings.Count(text.String(), "a") > audit.MaxAbsent && strings.Count(text.String(), "ap") > 1
-}
-
-func stretch(from, to, burned uint64) audit.Busy {
-	return audit.Busy{From: market.Slot(from), To: market.Slot(to), Burned: market.Amount(burned)}
-}
-
-func TestExcuses(t *testing.T) {
-	t.Parallel()
-	const slots = 9000
-	for name, c := range map[string]struct {
-		busy []audit.Busy
-		want audit.Rule
-	}{
-		"no receipt":                {nil, audit.RuleExcuse},
-		"ended as the window began": {[]audit.Busy{stretch(0, 18_000, 1e6)}, audit.RuleExcuse},
-		"began after":               {[]audit.Busy{stretch(18_001, 27_000, 1e6)}, audit.RuleExcuse},
-		"backwards":                 {[]audit.Busy{stretch(19_000, 18_000, 1e6)}, audit.RuleExcuse},
-		"nothing burned":            {[]audit.Busy{stretch(17_000, 18_001, 0)}, audit.RuleExcuse},
-		"something burned":          {[]audit.Busy{stretch(17_000, 18_001, 1)}, ""},
-		"in another lease":          {[]audit.Busy{stretch(9_000, 18_000, 1), stretch(18_000, 18_001, 0)}, ""},
-		"more than there is":        {[]audit.Busy{stretch(9_000, 18_000, math.MaxUint64), stretch(18_000, 18_001, 1)}, audit.RuleExcuse},
-	} {
-		wantRule(t, name, audit.Excuses(2, slots, c.busy), c.want)
-	}
-}
-
-func TestKeeps(t *testing.T) {
-	t.Parallel()
-	price := market.Rate(2 * market.RateScale / 10) // 20 for 100 slots
-	for name, c := range map[string]struct {
-		busy []audit.Busy
-		now  market.Slot
-		want audit.Rule
-	}{
-		"nothing":                        {nil, 1000, audit.RuleFresh},
-		"still leased":                   {[]audit.Busy{stretch(900, 2000, 1)}, 2000, ""},
-		"leased for nothing":             {[]audit.Busy{stretch(900, 2000, 0)}, 2000, audit.RuleFresh},
-		"as long as it burned":           {[]audit.Busy{stretch(900, 2000, 20)}, 2099, ""},
-		"and no longer":                  {[]audit.Busy{stretch(900, 2000, 20)}, 2100, audit.RuleFresh},
-		"idle before it was leased":      {[]audit.Busy{stretch(1100, 2000, 20)}, 2000, audit.RuleFresh},
-		"idle between two leases":        {[]audit.Busy{stretch(900, 1500, 10), stretch(1600, 2000, 10)}, 2000, audit.RuleFresh},
-		"which burned enough":            {[]audit.Busy{stretch(900, 1500, 10), stretch(1600, 2000, 11)}, 2000, ""},
-		"two identities' leases overlap": {[]audit.Busy{stretch(1000, 1900, 10), stretch(1000, 1900, 10)}, 2000, audit.RuleFresh},
-		"more than there is":             {[]audit.Busy{stretch(1000, 1900, math.MaxUint64), stretch(1000, 1900, 10)}, 2000, audit.RuleExcuse},
-		"the end of time":                {[]audit.Busy{stretch(900, 2000, 20)}, math.MaxUint64, audit.RuleFresh},
-	} {
-		wantRule(t, name, audit.Keeps(c.busy, price, 1000, c.now), c.want)
-	}
-}
-
-// Idle are the slots that no stretch covers, however they lie; so whoever hides sells no slot more than it burned for, in any number of windows.
-func TestIdle(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		busy := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) audit.Busy {
-			from := rapid.Uint64Range(0, 60).Draw(t, "from")
-			return stretch(from, from+rapid.Uint64Range(1, 30).Draw(t, "for"), rapid.Uint64Range(0, 40).Draw(t, "burned"))
-		}), 0, 6).Draw(t, "busy")
-		from, price := market.Slot(rapid.Uint64Range(0, 60).Draw(t, "since")), market.Rate(rapid.Uint64Range(0, 3*market.RateScale).Draw(t, "price"))
-		var idle, sold, burned uint64
-		for _, b := range busy {
-			burned += uint64(b.Burned)
-		}
-		for now := from; now < 120; now++ {
-			if got := audit.Idle(busy, from, now); got != idle {
-				t.Fatalf("idle for %d slots from %d to %d, not %d", idle, from, now, got)
-			}
-			covered := slices.ContainsFunc(busy, func(b audit.Busy) bool { return b.From <= now && now < b.To })
-			if audit.Keeps(busy, price, from, now+1) == nil && !covered {
-				sold++
-			}
-			if !covered {
-				idle++
-			}
-		}
-		if gain, err := price.Owed(sold); err != nil || sold > 0 && uint64(gain) >= burned {
-			t.Fatalf("%d slots are sold unproven for %d, %d burned: %v", sold, gain, burned, err)
-		}
-		if audit.Idle(busy, 100, 50) != 0 {
-			t.Fatal("time runs backwards")
-		}
-	})
-}
-
-// Identities that take turns on one card are away each time when another is there: sooner or later none of them is listed by passing. Who
-// was away for long, or now and then, is listed as soon as it passes.
-func TestTurns(t *testing.T) {
-	t.Parallel()
-	for name, x := range map[string]struct {
-		there func(w int) bool
-		last  int // the last window of 48 after which it was listed
-	}{
-		"two in turn":           {func(w int) bool { return w%2 == 0 }, 16},
-		"three in turn":         {func(w int) bool { return w%3 == 0 }, 12},
-		"eight in turn":         {func(w int) bool { return w%8 == 0 }, 8},
-		"eight, not the first":  {func(w int) bool { return w%8 == 5 }, 5},
-		"always there":          {func(int) bool { return true }, 47},
-		"eight hours every day": {func(w int) bool { return w%24 < 8 || w%24 >= 16 }, 47},
-		"away for a day, once":  {func(w int) bool { return w < 5 || w >= 29 }, 47},
-		"away every third":      {func(w int) bool { return w%4 != 3 }, 46},
-	} {
-		var s audit.Standing
-		last := -1
-		for w := range 48 {
-			r := audit.Report{Result: audit.Absent}
-			if x.there(w) {
-				r.Result = audit.Passed
-			}
-			if s = s.Step(r); s.State == audit.Listed {
-				last = w
-			}
-			if s.State == audit.Delisted {
-				t.Fatalf("%s: delisted", name)
-			}
-		}
-		if last != x.last {
-			t.Errorf("%s: listed until window %d, want %d", name, last, x.last)
-		}
-	}
 }
