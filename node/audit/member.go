@@ -223,11 +223,11 @@ func (m *Member) begin(ctx context.Context, key attemptKey, b *nodepb.AuditReque
 	for _, u := range a.units {
 		u.dataset = audit.DatasetSeed(era, key.provider, u.ID)
 	}
-	for i := range a.nonces {
-		if _, err := rand.Read(a.nonces[i][:]); err != nil {
-			return nil, err
-		}
+	var third audit.Nonce
+	if _, err := rand.Read(third[:]); err != nil {
+		return nil, err
 	}
+	a.nonces = audit.Chain(third)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.forget(window)
@@ -354,7 +354,8 @@ func (a *attempt) takeRoot(now time.Time, r *nodepb.AuditRequest_Root) (*nodepb.
 	return &nodepb.AuditReply{}, nil
 }
 
-// members reads what everybody gave in a round: enough of them, all drawn, this one as it was, and in later rounds the same. When one is
+// members reads what everybody gave in a round: enough of them, all drawn, this one as it was, and in later rounds the same, with nonces of
+// which those before are made. When one is
 // missing the attempt is void: a provider that could leave members out afterwards could choose among their nonces.
 func (m *Member) members(a *attempt, round int, in []*nodepb.AuditRequest_Given) error {
 	if len(in) < audit.Certify(a.size) || len(in) > a.size {
@@ -372,8 +373,8 @@ func (m *Member) members(a *attempt, round int, in []*nodepb.AuditRequest_Given)
 			return refuse(CodeMembers, "%s is there twice", x.Member.Short())
 		case round == 0 && !a.isDrawn(x.Member):
 			return refuse(CodeMembers, "%s is not drawn", x.Member.Short())
-		case round > 0 && !slices.ContainsFunc(a.given[round-1], func(y audit.Given) bool { return y.Member == x.Member }):
-			return refuse(CodeMembers, "%s gave no nonce before", x.Member.Short())
+		case round > 0 && !slices.Contains(a.given[round-1], audit.Given{Member: x.Member, Nonce: x.Nonce.Before()}):
+			return refuse(CodeMembers, "%s gave no nonce before, or one that is not made of this", x.Member.Short())
 		}
 		if x.Member == m.cfg.Key.Key() {
 			own = x.Nonce == a.nonces[round]

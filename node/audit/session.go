@@ -181,7 +181,7 @@ func (s *session) enough(ctx context.Context) error {
 	return nil
 }
 
-// nonces asks every member for the nonce of a round.
+// nonces asks every member for the second or third nonce.
 func (s *session) nonces(ctx context.Context, round int, req *nodepb.AuditRequest) error {
 	given := make([]audit.Given, len(s.members))
 	err := s.each(ctx, req, func(i int, r *nodepb.AuditReply) error {
@@ -189,6 +189,10 @@ func (s *session) nonces(ctx context.Context, round int, req *nodepb.AuditReques
 			return fmt.Errorf("a nonce of %d bytes", len(r.Nonce))
 		}
 		given[i] = audit.Given{Member: s.members[i], Nonce: audit.Nonce(r.Nonce)}
+		if before := (audit.Given{Member: s.members[i], Nonce: given[i].Nonce.Before()}); !slices.Contains(s.given[round-1], before) {
+			given[i] = audit.Given{}
+			return errors.New("a nonce that the one before is not made of")
+		}
 		return nil
 	})
 	s.given[round] = slices.DeleteFunc(given, func(g audit.Given) bool { return g.Member.IsZero() })

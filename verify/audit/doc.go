@@ -17,7 +17,8 @@
 //	   │ ◀────────────────────────────── Verdict ─── │   signed
 //
 // The seed of the products is made of the beacon and all first nonces; which entries are opened and where the walkers start, of
-// all second nonces; which walkers are shown, of all third. One honest member is enough for each to be unforeseen. Whoever gave
+// all second nonces; which walkers are shown, of all third. A member's nonces are a hash chain that it chose before the first, so nobody
+// chooses last, and one honest member is enough for each seed to be unforeseen. Whoever gave
 // a first nonce must give a verdict, or the attempt is void: a provider that could leave members out afterwards could choose
 // among their nonces. It is played to its end all the same, and whoever saw the unit work in it judges it once more: a window has
 // MaxAttempts attempts, which honest members count.
@@ -26,9 +27,8 @@
 //	Shown      72 bytes   provider: "and these are the opened entries"
 //	Verdict   184 bytes   member: nonces, times, and whether everything was as it must be
 //	Record   ≤ 64 KiB     all of it
-//	Excuse    ≤ 11 KiB    both sides of a lease: "the unit worked when the window began, and this is what burned"
 //
-// What is computed nobody can fake, also no committee: openings are public. Time is the word of the committee, of which more
+// What is computed nobody can fake while one member of the committee is honest: openings are public. Time is the word of the committee, of which more
 // than two thirds must say the same. A wrong opening that was signed (Shown), two answers to one question, and a verdict that
 // passes a wrong opening are lies that anyone can prove: Lie. Being late, silent or slow is none; it only sells less.
 //

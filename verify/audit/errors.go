@@ -16,6 +16,7 @@ const (
 	RuleBeacon    Rule = "beacon"    // The beacon is the network's for the window.
 	RuleUnit      Rule = "unit"      // Everything is of one unit of one provider.
 	RuleAttempt   Rule = "attempt"   // A window has at most MaxAttempts attempts.
+	RuleNonce     Rule = "nonce"     // A member's first nonce is made of its second, and that of its third.
 	RuleSeed      Rule = "seed"      // Seeds are made of the beacon and the nonces of everybody who gave a verdict.
 	RuleShape     Rule = "shape"     // What was asked is what the unit's class asks.
 	RuleProvider  Rule = "provider"  // The provider signed its answer and what it showed.

@@ -200,7 +200,7 @@ func (r Record) checkForm() error {
 		case v.Answer != r.Shown.Answer || v.Openings != r.Shown.Openings:
 			return broken(RuleVerdict, "%s judged another answer, or other openings", v.Member.Short())
 		}
-		if err := v.CheckTimes(r.Beacon, a.Window, r.WindowSlots); err != nil {
+		if err := errors.Join(v.checkNonces(), v.CheckTimes(r.Beacon, a.Window, r.WindowSlots)); err != nil {
 			return err
 		}
 		if v.Outcome == Pass {

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -72,7 +73,7 @@ func (x Refusal) Check(d sign.Domain, slots uint64) error {
 	case v.Member == a.Provider:
 		return broken(RuleCommittee, "the provider judges itself")
 	}
-	if err := v.CheckTimes(r.Beacon, a.Window, slots); err != nil {
+	if err := errors.Join(v.checkNonces(), v.CheckTimes(r.Beacon, a.Window, slots)); err != nil {
 		return err
 	}
 	return r.checkSignatures(d)

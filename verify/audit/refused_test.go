@@ -232,8 +232,10 @@ func TestConspirators(t *testing.T) {
 		"fewer than judged":          {func(r *audit.Record) { r.Committee = 6 }, audit.RuleMajority},
 		"a committee of 255":         {func(r *audit.Record) { r.Committee = 255 }, audit.RuleMajority},
 		"a committee that is none":   {func(r *audit.Record) { r.Committee = 8 }, ""}, // the bonded set says so: TestCommitteeSize
-		"another first nonce":        {one(func(v *audit.Signed) { v.Nonces[0][0]++ }), audit.RuleSeed},
-		"another second nonce":       {one(func(v *audit.Signed) { v.Nonces[1][0]++ }), audit.RuleSeed},
+		"another first nonce":        {one(func(v *audit.Signed) { v.Nonces[0][0]++ }), audit.RuleNonce},
+		"another second nonce":       {one(func(v *audit.Signed) { v.Nonces[1][0]++ }), audit.RuleNonce},
+		"another third nonce":        {one(func(v *audit.Signed) { v.Nonces[2][0]++ }), audit.RuleNonce},
+		"other nonces":               {one(func(v *audit.Signed) { v.Nonces = audit.Chain(audit.Nonce{9}) }), audit.RuleSeed},
 		"nobody passed it":           {each(func(v *audit.Signed) { v.Outcome = audit.Late }), audit.RuleMajority},
 		"an outcome that is none":    {each(func(v *audit.Signed) { v.Outcome = 9 }), audit.RuleMajority},
 		// Times.

@@ -11,8 +11,21 @@ import (
 // NonceSize is the size of a member's nonce, bytes.
 const NonceSize = 16
 
-// Nonce is a member's part of a seed.
+// Nonce is a member's part of a seed. Its three nonces are a chain: the third is random, each other one is Before of the next, and they
+// are given first to last. So who gave the first has given all of them: it can hold back those that follow, and choose none.
 type Nonce [NonceSize]byte
+
+// Before is the nonce that was given before: the first 16 bytes of SHA-256( "starling/audit/nonce/v1" ‖ nonce ).
+func (n Nonce) Before() Nonce {
+	h := sign.Sum([]byte("starling/audit/nonce/v1"), n[:])
+	return Nonce(h[:NonceSize])
+}
+
+// Chain is a member's nonces in the order in which they are given, made of the third, which must be random.
+func Chain(third Nonce) [3]Nonce {
+	second := third.Before()
+	return [3]Nonce{second.Before(), second, third}
+}
 
 // MarshalText returns the hexadecimal form.
 func (n Nonce) MarshalText() ([]byte, error) {

@@ -39,7 +39,7 @@ func (o Outcome) String() string {
 //	     8    32  member, who signs
 //	    40    32  hash of the answer
 //	    72    32  openings root, as in Shown
-//	   104    48  first, second and third nonce
+//	   104    48  first, second and third nonce (Chain)
 //	   152     8  microseconds from first nonce to product root
 //	   160     8  microseconds from second nonce to walk root
 //	   168     8  reserved: 0
@@ -101,6 +101,14 @@ func (v Verdict) CheckTimes(b Beacon, w Window, slots uint64) error {
 		return broken(RuleTime, "%s began in slot %d, before the block of slot %d that drew it", v.Member.Short(), v.Slot, b.Round)
 	case v.Product == 0 || v.Walk == 0:
 		return broken(RuleTime, "%s saw an answer that took no time", v.Member.Short())
+	}
+	return nil
+}
+
+// checkNonces verifies that each nonce is made of the next. RuleNonce.
+func (v Verdict) checkNonces() error {
+	if v.Nonces != Chain(v.Nonces[2]) {
+		return broken(RuleNonce, "%s did not give what it had chosen before", v.Member.Short())
 	}
 	return nil
 }

@@ -79,12 +79,12 @@ func (c Case) Reveals(n int) ([]audit.Revealed, error) {
 	slices.SortFunc(drawn, func(a, b audit.Member) int { return slices.Compare(a.Key[:], b.Key[:]) })
 	list := make([]audit.Commitment, n)
 	for i, m := range drawn {
-		list[i] = audit.Commit(m.Key, provider, c.Window, nonce(m.Key, 9))
+		list[i] = audit.Commit(m.Key, provider, c.Window, nonce(m.Key, 2))
 	}
 	hash := audit.ListHash(provider, c.Window, list)
 	out := make([]audit.Revealed, n)
 	for i, m := range drawn {
-		r := audit.Reveal{Member: m.Key, Provider: provider, Window: c.Window, List: hash, Nonce: nonce(m.Key, 9)}
+		r := audit.Reveal{Member: m.Key, Provider: provider, Window: c.Window, List: hash, Nonce: nonce(m.Key, 2)}
 		sig, err := r.Sign(Domain(), c.Members[m.Key])
 		if err != nil {
 			return nil, err
