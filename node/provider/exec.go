@@ -290,6 +290,11 @@ func (x *executor) run(ctx context.Context, e *execution) {
 		x.finish(e, nodepb.ExecState_EXEC_STATE_FAILED, exit.Code, reasonOutput, err.Error(), nil)
 		return
 	}
+	e.mu.Lock()
+	if e.stop && e.work.Seed != 0 && exit.Reason == runtime.ReasonNone {
+		exit.Reason = runtime.ReasonKilled // one that was asked to stop, or whose lease ended first, has no result
+	}
+	e.mu.Unlock()
 	x.finish(e, nodepb.ExecState_EXEC_STATE_EXITED, exit.Code, string(exit.Reason), "", outs)
 }
 

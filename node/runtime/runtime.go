@@ -121,7 +121,7 @@ const (
 const LogCutMarker = "\n[starling: log cut here, limit of "
 
 // StopFile is a path in the guest that exists once Stop with a grace was called, for runtimes without signals (wasm).
-// A program that wants to save its work looks for it from time to time.
+// A program that wants to save its work looks for it from time to time. A seeded program (Spec.Seed) never sees it: Stop ends it at once.
 const StopFile = ControlDir + "/stop"
 
 // ControlDir is the guest directory that the runtime keeps for itself. No mount may lie at or in it.
@@ -162,7 +162,8 @@ type Spec struct {
 	// Dir is the execution's private directory on this machine: absolute, absent or empty. The runtime creates and owns it.
 	Dir string `json:"dir"`
 	// Seed, when not zero, makes a runtime that can do so deterministic: clocks start at a fixed time and advance only
-	// by being read or slept on, randomness is a stream of the seed, directories are sorted and file times fixed.
+	// by being read or slept on, randomness is a stream of the seed, directories are sorted and file times fixed, NaNs are canonical, and
+	// nothing shows when the program is asked to stop.
 	Seed uint64 `json:"seed,omitempty"`
 }
 

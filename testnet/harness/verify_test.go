@@ -26,6 +26,7 @@ import (
 	"github.com/starling-network/starling/node/runtime/runtimetest"
 	"github.com/starling-network/starling/node/runtime/runtimetest/guest"
 	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/node/workload"
 	"github.com/starling-network/starling/verify/replica"
 )
 
@@ -416,4 +417,36 @@ func TestVerifyCrash(t *testing.T) {
 			run(t, &Crash{Write: w})
 		})
 	}
+}
+
+// A buyer asks its provider to stop a checked program: the final receipt that the provider signs has no result of it.
+func TestAttackStoppedWorkHasNoResult(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := New(t, Options{Providers: 1, Programs: sumPrograms(0), Log: Logger()})
+		time.Sleep(5 * time.Second)
+		b := n.Buyer(0)
+		id := b.Submit(b.verified(1)).ID
+		b.until(id, func(j buyer.Job) bool { return j.State == buyer.Running })
+		if err := b.Node.Buyer().Stop(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		b.Wait(id, 2*time.Minute)
+		n.Settle()
+		ended := 0
+		n.Provider(0).list(t, "execution", func(value []byte) {
+			var rec struct{ Workload, State json.RawMessage }
+			w, e := &nodepb.Workload{}, &nodepb.Execution{}
+			if err := errors.Join(json.Unmarshal(value, &rec), protojson.Unmarshal(rec.Workload, w), protojson.Unmarshal(rec.State, e)); err != nil {
+				t.Fatal(err)
+			}
+			ended++
+			if w.Seed == 0 || e.Reason == "" || !workload.Digest(w, e).IsZero() {
+				t.Errorf("%v, %v: the output is %s", w, e, workload.Digest(w, e))
+			}
+		})
+		if ended != 1 {
+			t.Errorf("%d executions", ended)
+		}
+	})
 }

@@ -200,7 +200,7 @@ func (f *Fake) Stop(ctx context.Context, h runtime.Handle, grace time.Duration) 
 		return err
 	}
 	e.resume()
-	if grace > 0 {
+	if grace > 0 && e.spec.Seed == 0 {
 		e.askToStop()
 		t := time.AfterFunc(grace, func() { e.kill(runtime.ReasonKilled) })
 		defer t.Stop()

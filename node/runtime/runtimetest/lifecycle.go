@@ -285,6 +285,13 @@ func testDeterminism(t *testing.T, b *bench) {
 	if len(outs) != 4 {
 		t.Errorf("seeds 7, 7, 8, 0, 0 should give four outputs, one twice: %v", outs)
 	}
+	s := b.spec(t, "polite")
+	s.Seed = 7
+	h := b.start(t, s)
+	must(t, b.Runtime.Stop(t.Context(), h, time.Hour))
+	if e := b.wait(t, h); e.Reason != runtime.ReasonKilled {
+		t.Errorf("a seeded program that was asked to stop ended with %+v", e)
+	}
 }
 
 // listen opens a port of this machine that answers.

@@ -184,6 +184,16 @@ func tellParent(kind string, err error) {
 	_ = pipe.Close()
 }
 
+// guestMounts are the directories that the guest sees. A seeded one has no control directory: what it leaves must not depend on whether and
+// when somebody asks it to stop.
+func (c *child) guestMounts() []runtime.Mount {
+	if c.spec.Spec.Seed != 0 {
+		return c.spec.Spec.Mounts
+	}
+	control := runtime.Mount{Host: filepath.Join(c.dir, controlDir), Guest: runtime.ControlDir, ReadOnly: true}
+	return append([]runtime.Mount{control}, c.spec.Spec.Mounts...)
+}
+
 // openMounts opens the host directories and counts what is in the writable ones.
 func (c *child) openMounts() error {
 	c.quota = &quota{limit: int64(c.limits.DiskMiB) << 20, writing: map[*file]struct{}{}, onHit: func() {
@@ -193,8 +203,7 @@ func (c *child) openMounts() error {
 	if c.spec.Spec.Seed != 0 {
 		numbers = &inodes{seen: map[[2]uint64]uint64{}}
 	}
-	control := runtime.Mount{Host: filepath.Join(c.dir, controlDir), Guest: runtime.ControlDir, ReadOnly: true}
-	for _, m := range append([]runtime.Mount{control}, c.spec.Spec.Mounts...) {
+	for _, m := range c.guestMounts() {
 		root, err := os.OpenRoot(m.Host)
 		if err != nil {
 			return fmt.Errorf("opening %s: %w", m.Guest, err)

@@ -22,7 +22,7 @@
 //	spec.json     what the child runs                owner.lock  held by the peer's process
 //	status.json   how far it is; temp file + rename  alive.lock  held by the child
 //	stdout.log, stderr.log   bounded                 child.log   the child's own last words, for people
-//	control/      mounted read-only at runtime.ControlDir
+//	control/      mounted read-only at runtime.ControlDir, unless the guest is seeded
 //
 // # What is enforced, and by what
 //
@@ -53,10 +53,11 @@
 //	files       directories in byte order of names; inode numbers in the order in which they are seen, one device, one link each; all
 //	            times are those of the beginning; sizes of directories are 0. WASI shows neither modes nor owners
 //	memory      grows to Limits.MemoryMiB and no further, disk to Limits.DiskMiB: the caller fixes both
-//	threads, network, standard input, other environment: there are none
+//	floats      every NaN that arithmetic makes is the canonical one, whatever the processor; the module is rewritten for it
+//	threads, network, standard input, other environment, requests to stop: there are none
 //
-// What it cannot hide: the sign and payload of NaNs, which WebAssembly leaves to the processor; an error of the provider's own disk; how
-// deep calls may nest before the stack overflows, which is a trap and no result; and a stop or a limit on wall time, likewise.
+// What it cannot hide: an error of the provider's own disk; how deep calls may nest before the stack overflows, which is a trap and no
+// result; and a stop or a limit on wall time, which ends the program and leaves no result.
 //
 // # The garbage collector of the child
 //

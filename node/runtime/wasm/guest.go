@@ -49,6 +49,11 @@ func (c *child) prepare() (*guest, error) {
 	if !strings.HasPrefix(string(code[:min(len(magic), len(code))]), magic) {
 		return nil, errNoModule
 	}
+	if c.spec.Spec.Seed != 0 {
+		if code, err = canonical(code); err != nil {
+			return nil, fmt.Errorf("making NaNs canonical: %w", err)
+		}
+	}
 	g := &guest{c: c}
 	if err := g.compile(code); err != nil {
 		return nil, err
@@ -126,12 +131,8 @@ func (g *guest) instantiate() (err error) {
 	}()
 	s := g.c.spec.Spec
 	mounts := wazero.NewFSConfig()
-	guests := []string{runtime.ControlDir}
-	for _, m := range s.Mounts {
-		guests = append(guests, m.Guest)
-	}
-	for i, path := range guests {
-		mounts = mounts.(sysfs.FSConfig).WithSysFSMount(g.c.mounts[i], path)
+	for i, m := range g.c.guestMounts() {
+		mounts = mounts.(sysfs.FSConfig).WithSysFSMount(g.c.mounts[i], m.Guest)
 	}
 	config := clocked(wazero.NewModuleConfig(), s.Seed).WithStartFunctions().WithFSConfig(mounts).
 		WithArgs(append([]string{"program"}, s.Args...)...).

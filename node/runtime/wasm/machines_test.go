@@ -10,7 +10,10 @@ import (
 
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/evidence"
+	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/workload"
+	"github.com/starling-network/starling/p2p/blob"
 	"github.com/starling-network/starling/verify/replica"
 )
 
@@ -133,5 +136,56 @@ func TestRerun(t *testing.T) {
 	}
 	if first.Equal(run(7, "two")) {
 		t.Error("another input has the same result")
+	}
+}
+
+// A buyer asks a replicated program to stop, by which it might leave another result than whoever runs it again. It sees nothing of that, is
+// ended, and its provider signs no result.
+func TestAttackStopFileMakesFalseResult(t *testing.T) {
+	t.Parallel()
+	module, _ := program(t)
+	code, err := os.ReadFile(module)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	store, err := blob.OpenStore(filepath.Join(dir, "blobs"), 1<<30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := workload.CIDOf(sign.Sum(code))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &nodepb.Workload{Seed: 7, MemoryMib: 64, DiskMib: 16, Args: []string{"resign", "1000", "/out/asked"}, Outputs: []string{"/out"},
+		Module: &nodepb.Blob{Cid: c.Bytes(), Size: uint64(len(code))}}
+	work, err := workload.Work(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// As node/provider does it.
+	st := workload.Stage{Dir: filepath.Join(dir, "stage")}
+	mounts, err := st.Prepare(t.Context(), w, "", store, nil, 16<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRuntime(t, time.Minute)
+	h := start(t, r, runtime.Spec{Module: module, Args: w.Args, Mounts: mounts, Limits: runtime.Limits{MemoryMiB: 64, DiskMiB: 16}, Dir: st.Run(), Seed: w.Seed})
+	defer r.Destroy(t.Context(), h)
+	if err := r.Stop(t.Context(), h, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	exit := wait(t, r, h)
+	outs, err := st.Collect(t.Context(), w.Outputs, store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signed := workload.Digest(w, &nodepb.Execution{State: nodepb.ExecState_EXEC_STATE_EXITED, ExitCode: int32(exit.Code), Reason: string(exit.Reason), Outputs: outs})
+	again, err := evidence.Rerun(t.Context(), r, work, evidence.Files{Program: module}, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if right := replica.Output(work.Hash(), again); !signed.IsZero() && signed != right {
+		t.Errorf("the provider signs %s, whoever runs it again finds %s; it ended with %+v", signed.Short(), right.Short(), exit)
 	}
 }

@@ -31,6 +31,7 @@ const StopFile = "/run/starling/stop"
 //	spin               compute without end and without a system call
 //	burn N             compute for about N ms
 //	polite             compute until asked to stop, then print "bye" and exit 3
+//	resign N PATH      compute for about N ms or until asked to stop, and write down which
 //	log MiB            print that much
 //	gate PATH          print "first", wait until PATH exists, print "second"
 //	dial ADDR          0 if the address cannot be reached
@@ -120,6 +121,14 @@ func endless(p Process, cmd string, args []string) int {
 		}
 		fmt.Fprintln(p.Stdout(), "bye")
 		return 3
+	case "resign":
+		n, _ := strconv.Atoi(args[0])
+		asked := false
+		for i := 0; i < n && !asked; i++ {
+			asked = Exists(p, StopFile)
+			p.Burn()
+		}
+		return fail(p, WriteFile(p, args[1], fmt.Append(nil, "asked to stop: ", asked)))
 	case "log":
 		mib, _ := strconv.Atoi(args[0])
 		line := append(bytes.Repeat([]byte("x"), 1023), '\n')
