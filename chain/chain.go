@@ -96,7 +96,8 @@ type TxStatus struct {
 // Funds is what a payer can spend.
 type Funds struct {
 	Balance   market.Amount // of the owner
-	Spendable market.Amount // of that, what the key may spend: all when it is the owner, else the delegated rest
+	Own       market.Amount // in the key's own token account, where it is not the owner: what it took to spend and did not spend yet
+	Spendable market.Amount // what the key may spend: all when it is the owner, else Own and what of Balance is delegated to it
 	Lamports  uint64        // of the key, for fees and rent
 }
 
@@ -105,6 +106,9 @@ type Tip struct {
 	Confirmed market.Slot // it may step back by a few
 	Final     market.Slot // it never steps back; several endpoints may be a few slots apart
 }
+
+// FormatSOL writes lamports in SOL: 1_503_360 is "0.00150336".
+func FormatSOL(lamports uint64) string { return market.Decimal(lamports, 9) }
 
 // Ledger is a chain seen by one payer. Implementations: chain/solana, and chain/chaintest in memory. All methods may be
 // called concurrently. An error of errors.Is ErrDown says nothing about what the chain did.

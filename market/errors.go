@@ -43,6 +43,7 @@ const (
 	ReasonResources   Reason = "resources"   // A unit is too small.
 	ReasonCapability  Reason = "capability"  // The compute capability is too low.
 	ReasonImage       Reason = "image"       // The provider does not run this image.
+	ReasonEgress      Reason = "egress"      // Containers do not reach what the job needs outside.
 	ReasonRuntime     Reason = "runtime"     // The runtime is not offered.
 	ReasonDuration    Reason = "duration"    // Longer or shorter than the provider sells.
 	ReasonCapacity    Reason = "capacity"    // Not enough free units.

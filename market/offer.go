@@ -43,6 +43,9 @@ type Offer struct {
 	Coordinate Coordinate `json:"coordinate,omitzero"`
 	// NoClusters says that the provider takes part in no clusters.
 	NoClusters bool `json:"no_clusters,omitempty"`
+	// Egress is what containers reach outside, Images which of them run.
+	Egress Egress      `json:"egress,omitempty"`
+	Images ImagePolicy `json:"images,omitzero"`
 }
 
 // Hardware names the model for a person: "NVIDIA H200 (simulated)", "a unit" when it is not said.
@@ -79,6 +82,12 @@ func (o Offer) Validate() error {
 		}
 	}
 	if err := checkHardware("offer", o.Model, o.Capability); err != nil {
+		return err
+	}
+	if err := o.Egress.check("offer egress"); err != nil {
+		return err
+	}
+	if _, err := o.Images.Images(); err != nil {
 		return err
 	}
 	if o.Payout.IsZero() {
@@ -125,6 +134,7 @@ func (o Offer) Encode(d sign.Domain, s sign.Signer) ([]byte, error) {
 		Runtimes: o.Runtimes, Payout: o.Payout[:], NotBefore: millis(o.NotBefore), Expires: millis(o.Expires),
 		Addrs: o.Addrs, Version: o.Version, GenesisHash: o.GenesisHash[:],
 		Model: o.Model, Capability: uint32(o.Capability), Simulated: o.Simulated, Proven: o.Proven, NoClusters: o.NoClusters,
+		Egress: uint32(o.Egress), ImagesAllow: o.Images.Allow, ImagesDeny: o.Images.Deny, ImagesMore: o.Images.More,
 	}
 	if !o.Proof.IsZero() {
 		m.Proof = o.Proof[:]
@@ -146,11 +156,16 @@ func DecodeOffer(d sign.Domain, b []byte, now time.Time) (Offer, error) {
 	if err != nil {
 		return Offer{}, fmt.Errorf("offer: %w", err)
 	}
+	egress, err := egressFrom("offer egress", m.Egress)
+	if err != nil {
+		return Offer{}, err
+	}
 	o := Offer{
 		Provider: e.Key, Seq: m.Seq, Class: Class(m.Class), Region: Region(m.Region), Units: m.Units, Total: m.Total,
 		PerUnit: ResourcesFromPB(m.PerUnit), Price: Price(m.Price), MinSlots: m.MinSlots, MaxSlots: m.MaxSlots,
 		Runtimes: slices.Clone(m.Runtimes), Addrs: slices.Clone(m.Addrs), Version: m.Version,
 		Model: m.Model, Capability: Capability(m.Capability), Simulated: m.Simulated, Proven: m.Proven, NoClusters: m.NoClusters,
+		Egress: egress, Images: ImagePolicy{Allow: slices.Clone(m.ImagesAllow), Deny: slices.Clone(m.ImagesDeny), More: m.ImagesMore},
 	}
 	if len(m.Proof) > 0 {
 		if o.Proof, err = exactly[sign.Hash]("offer proof", m.Proof); err != nil {

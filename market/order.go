@@ -36,6 +36,8 @@ type Order struct {
 	Agent sign.Key `json:"agent,omitzero"`
 	// Unproven takes units that have shown no fresh audit record too. It says nothing on a network that does not audit.
 	Unproven bool `json:"unproven,omitempty"`
+	// Egress is the least that its containers must reach outside.
+	Egress Egress `json:"egress,omitempty"`
 }
 
 // Peer is who is to be talked to about the order.
@@ -74,6 +76,9 @@ func (o Order) Validate() error {
 	if o.MinCapability > MaxCapability {
 		return malformed("order min_capability", "%d, want at most %d", uint32(o.MinCapability), MaxCapability)
 	}
+	if err := o.Egress.check("order egress"); err != nil {
+		return err
+	}
 	if o.Expires.IsZero() {
 		return malformed("order expires", "not set")
 	}
@@ -109,7 +114,7 @@ func SealOrder(d sign.Domain, o Order, s sign.Signer) (Order, []byte, error) {
 		Nonce: o.Nonce[:], Class: string(o.Class), Count: o.Count, UnitsPer: o.UnitsPer, Min: ResourcesToPB(o.Min),
 		Runtime: o.Runtime, Slots: o.Slots, Ceiling: uint64(o.Ceiling), Expires: millis(o.Expires), ReplyTo: o.ReplyTo,
 		FundsAccount: o.FundsAccount[:], Funds: uint64(o.Funds), MinStake: uint64(o.MinStake), Draw: o.Draw, JobTerms: o.JobTerms[:],
-		MinCapability: uint32(o.MinCapability), Unproven: o.Unproven,
+		MinCapability: uint32(o.MinCapability), Unproven: o.Unproven, Egress: uint32(o.Egress),
 	}
 	if !o.Agent.IsZero() {
 		m.Agent = o.Agent[:]
@@ -171,6 +176,9 @@ func orderFromPB(e sign.Envelope, m *marketpb.Order) (Order, error) {
 		o.Exclude = append(o.Exclude, k)
 	}
 	var err error
+	if o.Egress, err = egressFrom("order egress", m.Egress); err != nil {
+		return Order{}, err
+	}
 	if o.FundsAccount, err = exactly[sign.Key]("order funds_account", m.FundsAccount); err != nil {
 		return Order{}, err
 	}

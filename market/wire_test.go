@@ -28,7 +28,8 @@ func testOffer() market.Offer {
 		Runtimes: []string{"docker", "wasm"}, Payout: sign.Key{3}, NotBefore: now, Expires: now.Add(10 * time.Minute),
 		Addrs: []string{"/ip4/192.0.2.1/udp/4001/quic-v1"}, Version: "starling/0.1.0", GenesisHash: testGenesis().Hash(),
 		Model: "NVIDIA H200", Capability: 90, Proven: 2, Proof: testProof(),
-		Coordinate: testCoordinate(), NoClusters: true,
+		Coordinate: testCoordinate(), NoClusters: true, Egress: market.EgressListed,
+		Images: market.ImagePolicy{Allow: []string{"ghcr.io/acme/**"}, Deny: []string{"ghcr.io/acme/old/*"}, More: true},
 	}
 }
 
@@ -54,7 +55,7 @@ func testOrder() market.Order {
 		Buyer: buyer.Key(), Nonce: market.Nonce{9, 15: 1}, Class: "gpu/h200", Regions: []market.Region{"eu-west", "eu-north"}, Count: 4, UnitsPer: 2,
 		Min: market.Resources{VRAMMiB: 80000}, Runtime: "docker", Slots: 9000, Ceiling: 3_000_000, Expires: now.Add(30 * time.Second),
 		ReplyTo: []string{"/ip4/192.0.2.2/tcp/4001"}, FundsAccount: sign.Key{4}, Funds: 30_000_000, MinStake: 5, Draw: 12,
-		Exclude: []sign.Key{{5}, {6}}, JobTerms: sign.Hash{7}, MinCapability: 80, Agent: provider.Key(), Unproven: true,
+		Exclude: []sign.Key{{5}, {6}}, JobTerms: sign.Hash{7}, MinCapability: 80, Agent: provider.Key(), Unproven: true, Egress: market.EgressInternet,
 	}
 }
 

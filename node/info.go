@@ -48,9 +48,17 @@ func (n *Node) Info(ctx context.Context) api.NodeInfo {
 	if info.Balance, err = n.p.Ledger.Balance(ctx, n.p.Owner); err != nil {
 		info.ChainErr = err.Error()
 	}
+	if n.p.Program != nil {
+		if f, err := n.p.Program.Funds(ctx); err == nil {
+			info.Funds = &f
+		}
+	}
 	if n.provider != nil {
 		info.Units, info.FreeUnits = n.provider.Units()
 		info.Inventory = n.provider.Inventory()
+		if s := n.provider.Status(); s.Reason != "" {
+			info.Warning = "nothing is sold: " + s.Reason
+		}
 	}
 	info.Earnings = n.earnings()
 	for _, j := range n.buyer.Jobs() {
@@ -130,7 +138,7 @@ func (n *Node) Offers(ctx context.Context, class string) ([]api.OfferInfo, error
 		o := k.Offer
 		out = append(out, api.OfferInfo{
 			Provider: o.Provider, Class: string(o.Class), Region: string(o.Region), Free: o.Units, Total: o.Total, PerUnit: o.PerUnit,
-			Price: o.Price, Runtimes: o.Runtimes, Expires: o.Expires,
+			Price: o.Price, Runtimes: o.Runtimes, Egress: o.Egress, Images: o.Images, Expires: o.Expires,
 			Model: o.Model, Capability: o.Capability, Simulated: o.Simulated,
 			Proven: o.Proven, Checked: k.Shown.Units, Doubt: k.Shown.Doubt, Operations: k.Shown.Operations, Reads: k.Shown.Reads,
 			Answered: k.Fresh(time.Now()), RTT: float64(k.RTT) / float64(time.Millisecond),

@@ -26,7 +26,7 @@ func (n *Node) OwnOffers() (api.OwnOffers, error) {
 		return api.OwnOffers{}, err
 	}
 	s := p.Status()
-	out := api.OwnOffers{State: s.State, Until: s.Until, Hours: s.Hours, Leases: s.Leases, Offers: []api.OwnOffer{}}
+	out := api.OwnOffers{State: s.State, Reason: s.Reason, Until: s.Until, Hours: s.Hours, Leases: s.Leases, Offers: []api.OwnOffer{}}
 	for _, l := range s.Lots {
 		out.Offers = append(out.Offers, api.OwnOffer{
 			Class: l.Class, Model: l.Model, Capability: l.Capability, Simulated: l.Simulated, Seq: l.Seq, Units: len(l.Units), Free: l.Free, Proven: l.Proven,

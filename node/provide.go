@@ -104,7 +104,7 @@ type Share struct {
 	Keep map[string]uint32 `yaml:"keep"`
 }
 
-// Images are patterns on repositories and digests; provider.ParseImages has their form.
+// Images are patterns on repositories and digests; market.ParseImages has their form.
 type Images struct {
 	Allow []string `yaml:"allow"`
 	Deny  []string `yaml:"deny"`
@@ -191,7 +191,7 @@ func (p Provide) policy() (provider.Policy, error) {
 	if pol.Hours, err = provider.ParseHours(p.Hours, p.TimeZone); err != nil {
 		return bad("hours", err)
 	}
-	if pol.Images, err = provider.ParseImages(p.Images.Allow, p.Images.Deny); err != nil {
+	if pol.Images, err = market.ParseImages(p.Images.Allow, p.Images.Deny); err != nil {
 		return bad("images", err)
 	}
 	if len(p.Block) > maxListed || len(p.Only) > maxListed {

@@ -107,10 +107,10 @@ type seen struct {
 }
 
 // Failed blames a provider only while this peer is connected to another one: else it is most likely this peer that is cut off.
-func (s seen) Failed(c market.LeaseCore) {
+func (s seen) Failed(c market.LeaseCore, lost market.Amount) {
 	for _, id := range s.n.p.Host.Network().Peers() {
 		if k, err := p2p.KeyFromPeerID(id); err == nil && sign.Key(k) != c.Provider {
-			s.Book.Failed(c)
+			s.Book.Failed(c, lost)
 			return
 		}
 	}

@@ -275,12 +275,12 @@ func (b *bench) settled(ctx context.Context) error {
 			if !j.State.Ended() {
 				continue
 			}
-			if j.State != buyer.Succeeded || j.Paid != j.Owed {
+			if j.State != buyer.Succeeded || j.Paid+j.Held != j.Owed {
 				return fmt.Errorf("job %s %s, owes %d and paid %d: %s", j.ID, j.State, j.Owed, j.Paid, j.Reason)
 			}
 			p.Settled++
 			p.Owed += j.Owed
-			p.Paid += j.Paid
+			p.Paid += j.Paid + j.Held
 			p.Receipts += j.Receipts
 		}
 		b.report.Payment = p

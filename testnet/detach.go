@@ -411,11 +411,12 @@ func (d *detach) check(ctx context.Context) error {
 	}
 	var w struct {
 		Tokens market.Amount `json:"tokens"`
+		Own    market.Amount `json:"own"`
 	}
 	if err := d.starling(ctx, &w, "wallet", "balance", "--rpc", d.net.RPC); err != nil {
 		return err
 	}
-	d.report.After = w.Tokens
+	d.report.After = w.Tokens + w.Own
 	money := d.net.Genesis.FormatAmount
 	d.say("\n7. The money: %s set aside, %s paid for work and guarding, %s back; the wallet had %s and has %s", money(d.report.Deposited), money(d.report.Paid),
 		money(d.report.Refunded), money(d.report.Before), money(d.report.After))

@@ -88,7 +88,7 @@ func TestLightClient(t *testing.T) {
 	if j, err = l.Wait(t.Context(), j.ID); err != nil {
 		t.Fatal(err)
 	}
-	if j.State != buyer.Succeeded || j.Paid != j.Owed || j.Paid == 0 || len(j.Transactions) == 0 {
+	if j.State != buyer.Succeeded || j.Paid+j.Held != j.Owed || j.Owed == 0 || len(j.Transactions) == 0 {
 		t.Fatalf("%s: owed %d, paid %d in %v", j.Summary(), j.Owed, j.Paid, j.Transactions)
 	}
 	if e := l.Entries(); slices.ContainsFunc(e, func(id peer.ID) bool { return id.String() == info.Peer }) {
@@ -129,7 +129,7 @@ func TestLightEscrow(t *testing.T) {
 	if j, err = l.Wait(t.Context(), j.ID); err != nil {
 		t.Fatal(err)
 	}
-	if j.State != buyer.Succeeded || j.Paid != j.Owed || j.Paid == 0 || len(j.Escrows) != 1 {
+	if j.State != buyer.Succeeded || j.Paid+j.Held != j.Owed || j.Owed == 0 || len(j.Escrows) != 1 {
 		t.Fatalf("%s: owed %d, paid %d; %+v", j.Summary(), j.Owed, j.Paid, j.Escrows)
 	}
 	until(t, "the escrow is closed", func() string { return fmt.Sprintf("%+v", j.Escrows) }, func() bool {

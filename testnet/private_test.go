@@ -125,7 +125,7 @@ func TestPrivateNetwork(t *testing.T) {
 		t.Fatalf("the network is private: %v, %v", info.Reach.Private, err)
 	}
 	j := end(t, c, submit(t, c, 2).ID)
-	if j.State != buyer.Succeeded || j.Paid != j.Owed || j.Paid == 0 || len(j.Transactions) == 0 {
+	if j.State != buyer.Succeeded || j.Paid+j.Held != j.Owed || j.Owed == 0 || len(j.Transactions) == 0 {
 		t.Fatalf("%s: owed %d, paid %d in %v", j.Summary(), j.Owed, j.Paid, j.Transactions)
 	}
 	for rank := range 2 {

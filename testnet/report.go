@@ -113,6 +113,16 @@ type Conservation struct {
 	Conserved    bool          `json:"conserved"`
 }
 
+// held is what a peer's owner has, and the peer's key of it to spend.
+func held(ctx context.Context, l chain.Ledger, p *Peer) (market.Amount, error) {
+	owner, err := l.Balance(ctx, p.Owner)
+	if err != nil || p.Owner == p.Key {
+		return owner, err
+	}
+	own, err := l.Balance(ctx, p.Key)
+	return owner + own, err
+}
+
 // balances reads every owner's tokens.
 func (d *demo) balances(ctx context.Context) (map[string]market.Amount, error) {
 	l, err := d.net.ledger()
@@ -121,7 +131,7 @@ func (d *demo) balances(ctx context.Context) (map[string]market.Amount, error) {
 	}
 	out := map[string]market.Amount{}
 	for _, p := range d.net.Peers {
-		if out[p.Name], err = l.Balance(ctx, p.Owner); err != nil {
+		if out[p.Name], err = held(ctx, l, p); err != nil {
 			return nil, fmt.Errorf("reading the balance of %s: %w", p.Name, err)
 		}
 		d.report.Tokens.HeldAfter += out[p.Name]
@@ -193,19 +203,22 @@ func (d *demo) verify(ctx context.Context) error {
 	return d.money(ctx, vouched, fees)
 }
 
-// prove has the program itself check that the job's last receipt is under the anchor.
+// prove has the program itself check that the job's last receipt is under the root: it is anchored again for that, and the anchor closed.
 func (d *demo) prove(ctx context.Context, p proof.Proof, v proof.Verdict) error {
 	hashes := p.Receipts()
-	if len(v.Anchors) != 1 || len(hashes) != v.Receipts {
-		return fmt.Errorf("the receipts' root is not with the program: %+v", v.Anchors)
+	if len(v.Transactions) != 1 || len(hashes) != v.Receipts {
+		return fmt.Errorf("the receipts' root was not written down: %+v", v.Transactions)
 	}
-	l, err := solana.New(solana.ConfigOf([]string{d.net.RPC}, d.net.Genesis, d.net.Chain().Faucet()))
+	key := d.net.Chain().Faucet()
+	l, err := solana.New(solana.ConfigOf([]string{d.net.RPC}, d.net.Genesis, key))
 	if err != nil {
 		return err
 	}
 	at, last := d.net.Genesis.Program, len(hashes)-1
-	call := program.Prove{Anchor: program.AnchorAddress(at, v.Buyer, v.Root), Receipt: hashes[last], Index: uint64(last), Path: chain.ProofOf(hashes, last)}
-	tx, err := l.Run(ctx, []program.Instruction{call.Instruction(at)})
+	anchor := program.Anchor{Authority: key.Key(), Anchor: program.AnchorAddress(at, key.Key(), v.Root), Root: v.Root, Count: uint64(len(hashes))}
+	call := program.Prove{Anchor: anchor.Anchor, Receipt: hashes[last], Index: uint64(last), Path: chain.ProofOf(hashes, last)}
+	end := program.CloseAnchor{Authority: anchor.Authority, Anchor: anchor.Anchor}
+	tx, err := l.Run(ctx, []program.Instruction{anchor.Instruction(at), call.Instruction(at), end.Instruction(at)})
 	if err != nil {
 		return fmt.Errorf("having receipt %d proven: %w", last, err)
 	}

@@ -77,7 +77,8 @@ func (p *Programs) Mint(owner sign.Key, amount market.Amount) {
 	p.minted += uint64(amount)
 }
 
-// SetLamports says how many lamports a key seems to have from now on. They are not counted: fees and rent take nothing of them.
+// SetLamports says how many lamports a key seems to have from now on: with none, it can sign nothing. They are not counted: fees and rent
+// take nothing of them.
 func (p *Programs) SetLamports(key sign.Key, lamports uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -220,6 +221,9 @@ func (l *ProgramLedger) Funds(ctx context.Context) (chain.Funds, error) {
 	return chain.Funds{Balance: b, Spendable: b, Lamports: lamports}, err
 }
 
+// Provide implements settle.Chain: these keys are owners.
+func (l *ProgramLedger) Provide(context.Context, market.Amount) error { return nil }
+
 // Network reads the network's account.
 func (l *ProgramLedger) Network(context.Context) (program.Network, error) {
 	if l.p.chain.away() {
@@ -299,6 +303,9 @@ func (l *ProgramLedger) Sign(_ context.Context, in []program.Instruction, tables
 	slot := l.p.chain.newest()
 	l.p.mu.Lock()
 	defer l.p.mu.Unlock()
+	if have, poor := l.p.poor[l.key]; poor && have == 0 {
+		return chain.Prepared{}, fmt.Errorf("%s holds 0 lamports: %w", l.key, chain.ErrFees)
+	}
 	h := append(binary.LittleEndian.AppendUint64(nil, slot), l.key[:]...)
 	for _, i := range in {
 		for _, m := range i.Accounts {

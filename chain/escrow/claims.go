@@ -297,6 +297,14 @@ func (c *Claims) lose(reason string) []Effect {
 	return c.finish(endLost, reason)
 }
 
+// because is a reason for which money is lost, with why the last attempt to claim it failed.
+func (c *Claims) because(reason string) string {
+	if c.fleet.reason == "" {
+		return reason
+	}
+	return "it could not be claimed in time: " + c.fleet.reason + "; " + reason
+}
+
 // claiming reports whether a claim, or what one waits for, is under way.
 func (c *Claims) claiming() bool {
 	return c.fleet.under(func(t task) bool { return t.kind == kindClaim || t.kind == kindOpenToken })
@@ -384,9 +392,9 @@ func (c *Claims) book(f View) (change bool, effects []Effect) {
 	switch closes := uint64(opened) + uint64(leaf.Window); {
 	case c.end != endNot:
 	case leftOf(tranche.LeafOf(c.core, c.funding.Index), leaf) == 0:
-		effects = append(effects, c.lose("nothing is left of the lease's money")...)
+		effects = append(effects, c.lose(c.because("nothing is left of the lease's money"))...)
 	case leaf.Window != 0 && uint64(f.Slot) > closes:
-		effects = append(effects, c.lose(fmt.Sprintf("retired, and the last slot for claims was %d", closes))...)
+		effects = append(effects, c.lose(c.because(fmt.Sprintf("retired, and the last slot for claims was %d", closes)))...)
 	}
 	return change, effects
 }

@@ -121,11 +121,28 @@ func (l *Ledger) Balance(ctx context.Context, owner sign.Key) (market.Amount, er
 
 // Funds is what the key can spend, confirmed.
 func (l *Ledger) Funds(ctx context.Context) (chain.Funds, error) {
-	accounts, err := l.accounts(ctx, l.source, l.payer)
+	if !l.delegated() {
+		accounts, err := l.accounts(ctx, l.source, l.payer)
+		if err != nil {
+			return chain.Funds{}, err
+		}
+		return l.funds(accounts[0], accounts[1])
+	}
+	accounts, err := l.accounts(ctx, l.source, l.payer, tokenAccountOf(l.payer, l.mint))
 	if err != nil {
 		return chain.Funds{}, err
 	}
-	return l.funds(accounts[0], accounts[1])
+	f, err := l.funds(accounts[0], accounts[1])
+	if err != nil || accounts[2] == nil {
+		return f, err
+	}
+	own, err := decodeTokenAccount(accounts[2].Data.GetBinary())
+	if err != nil || own.owner != l.cfg.Key.Key() || own.mint != l.cfg.Mint || own.frozen {
+		return f, err
+	}
+	f.Own = own.amount
+	f.Spendable += own.amount
+	return f, nil
 }
 
 func (l *Ledger) funds(source, payer *rpc.Account) (chain.Funds, error) {

@@ -121,6 +121,10 @@ type Offer struct {
 	Proven        uint32                 `protobuf:"varint,21,opt,name=proven,proto3" json:"proven,omitempty"`                             // how many of the free units have one
 	Coordinate    []byte                 `protobuf:"bytes,22,opt,name=coordinate,proto3" json:"coordinate,omitempty"`                      // 40, where the provider is in the network, market.Coordinate; empty: not known
 	NoClusters    bool                   `protobuf:"varint,23,opt,name=no_clusters,json=noClusters,proto3" json:"no_clusters,omitempty"`   // it takes part in no clusters
+	Egress        uint32                 `protobuf:"varint,24,opt,name=egress,proto3" json:"egress,omitempty"`                             // what containers reach outside: 0 nothing, 1 a list, members of clusters alone, 2 the internet
+	ImagesAllow   []string               `protobuf:"bytes,25,rep,name=images_allow,json=imagesAllow,proto3" json:"images_allow,omitempty"` // patterns of the images that run; none: all
+	ImagesDeny    []string               `protobuf:"bytes,26,rep,name=images_deny,json=imagesDeny,proto3" json:"images_deny,omitempty"`    // of those that do not
+	ImagesMore    bool                   `protobuf:"varint,27,opt,name=images_more,json=imagesMore,proto3" json:"images_more,omitempty"`   // there are patterns for which there is no room here
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -316,6 +320,34 @@ func (x *Offer) GetNoClusters() bool {
 	return false
 }
 
+func (x *Offer) GetEgress() uint32 {
+	if x != nil {
+		return x.Egress
+	}
+	return 0
+}
+
+func (x *Offer) GetImagesAllow() []string {
+	if x != nil {
+		return x.ImagesAllow
+	}
+	return nil
+}
+
+func (x *Offer) GetImagesDeny() []string {
+	if x != nil {
+		return x.ImagesDeny
+	}
+	return nil
+}
+
+func (x *Offer) GetImagesMore() bool {
+	if x != nil {
+		return x.ImagesMore
+	}
+	return false
+}
+
 // OfferList is what a provider's record in the DHT carries: its offers, one for each class it sells.
 type OfferList struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -384,6 +416,7 @@ type Order struct {
 	MinCapability uint32                 `protobuf:"varint,18,opt,name=min_capability,json=minCapability,proto3" json:"min_capability,omitempty"` // compute capability, major * 10 + minor; 0: any
 	Agent         []byte                 `protobuf:"bytes,19,opt,name=agent,proto3" json:"agent,omitempty"`                                       // 32, the peer that acts for the buyer; empty: the buyer itself
 	Unproven      bool                   `protobuf:"varint,20,opt,name=unproven,proto3" json:"unproven,omitempty"`                                // units without a fresh audit record will do
+	Egress        uint32                 `protobuf:"varint,21,opt,name=egress,proto3" json:"egress,omitempty"`                                    // the least that its containers must reach outside, as in Offer
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -556,6 +589,13 @@ func (x *Order) GetUnproven() bool {
 		return x.Unproven
 	}
 	return false
+}
+
+func (x *Order) GetEgress() uint32 {
+	if x != nil {
+		return x.Egress
+	}
+	return 0
 }
 
 // Quote is the payload of tag "starling:quote".
@@ -1052,6 +1092,7 @@ type Reserve struct {
 	Price         uint64                 `protobuf:"varint,5,opt,name=price,proto3" json:"price,omitempty"`     // agreed, base units per unit-hour
 	Class         string                 `protobuf:"bytes,6,opt,name=class,proto3" json:"class,omitempty"`      // of the units, as the quote says; empty: the cheapest that fits
 	Overlay       bool                   `protobuf:"varint,7,opt,name=overlay,proto3" json:"overlay,omitempty"` // name an overlay key: the lease is to be a member of a cluster
+	Image         string                 `protobuf:"bytes,8,opt,name=image,proto3" json:"image,omitempty"`      // the container image that is to run, by digest; empty for a program that is no image
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1133,6 +1174,13 @@ func (x *Reserve) GetOverlay() bool {
 		return x.Overlay
 	}
 	return false
+}
+
+func (x *Reserve) GetImage() string {
+	if x != nil {
+		return x.Image
+	}
+	return ""
 }
 
 // Sign turns a hold into a lease that both have signed.
@@ -2251,7 +2299,7 @@ const file_market_marketpb_market_proto_rawDesc = "" +
 	"\n" +
 	"memory_mib\x18\x02 \x01(\rR\tmemoryMib\x12\x19\n" +
 	"\bdisk_mib\x18\x03 \x01(\rR\adiskMib\x12\x19\n" +
-	"\bvram_mib\x18\x04 \x01(\rR\avramMib\"\x80\x05\n" +
+	"\bvram_mib\x18\x04 \x01(\rR\avramMib\"\xfd\x05\n" +
 	"\x05Offer\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x14\n" +
 	"\x05class\x18\x02 \x01(\tR\x05class\x12\x16\n" +
@@ -2282,9 +2330,15 @@ const file_market_marketpb_market_proto_rawDesc = "" +
 	"coordinate\x18\x16 \x01(\fR\n" +
 	"coordinate\x12\x1f\n" +
 	"\vno_clusters\x18\x17 \x01(\bR\n" +
-	"noClusters\"#\n" +
+	"noClusters\x12\x16\n" +
+	"\x06egress\x18\x18 \x01(\rR\x06egress\x12!\n" +
+	"\fimages_allow\x18\x19 \x03(\tR\vimagesAllow\x12\x1f\n" +
+	"\vimages_deny\x18\x1a \x03(\tR\n" +
+	"imagesDeny\x12\x1f\n" +
+	"\vimages_more\x18\x1b \x01(\bR\n" +
+	"imagesMore\"#\n" +
 	"\tOfferList\x12\x16\n" +
-	"\x06offers\x18\x01 \x03(\fR\x06offers\"\xac\x04\n" +
+	"\x06offers\x18\x01 \x03(\fR\x06offers\"\xc4\x04\n" +
 	"\x05Order\x12\x14\n" +
 	"\x05nonce\x18\x01 \x01(\fR\x05nonce\x12\x14\n" +
 	"\x05class\x18\x02 \x01(\tR\x05class\x12\x18\n" +
@@ -2306,7 +2360,8 @@ const file_market_marketpb_market_proto_rawDesc = "" +
 	"\tjob_terms\x18\x11 \x01(\fR\bjobTerms\x12%\n" +
 	"\x0emin_capability\x18\x12 \x01(\rR\rminCapability\x12\x14\n" +
 	"\x05agent\x18\x13 \x01(\fR\x05agent\x12\x1a\n" +
-	"\bunproven\x18\x14 \x01(\bR\bunproven\"\x86\x03\n" +
+	"\bunproven\x18\x14 \x01(\bR\bunproven\x12\x16\n" +
+	"\x06egress\x18\x15 \x01(\rR\x06egress\"\x86\x03\n" +
 	"\x05Quote\x12\x14\n" +
 	"\x05order\x18\x01 \x01(\fR\x05order\x12\x14\n" +
 	"\x05price\x18\x02 \x01(\x04R\x05price\x12\x16\n" +
@@ -2343,7 +2398,7 @@ const file_market_marketpb_market_proto_rawDesc = "" +
 	"\arelease\x18\x04 \x01(\v2\x1b.starling.market.v1.ReleaseH\x00R\arelease\x124\n" +
 	"\x06extend\x18\x05 \x01(\v2\x1a.starling.market.v1.ExtendH\x00R\x06extend\x12=\n" +
 	"\tsupervise\x18\x06 \x01(\v2\x1d.starling.market.v1.SuperviseH\x00R\tsuperviseB\x06\n" +
-	"\x04step\"\xa3\x01\n" +
+	"\x04step\"\xb9\x01\n" +
 	"\aReserve\x12\x12\n" +
 	"\x04hold\x18\x01 \x01(\fR\x04hold\x12\x14\n" +
 	"\x05order\x18\x02 \x01(\fR\x05order\x12\x12\n" +
@@ -2351,7 +2406,8 @@ const file_market_marketpb_market_proto_rawDesc = "" +
 	"\x05units\x18\x04 \x01(\rR\x05units\x12\x14\n" +
 	"\x05price\x18\x05 \x01(\x04R\x05price\x12\x14\n" +
 	"\x05class\x18\x06 \x01(\tR\x05class\x12\x18\n" +
-	"\aoverlay\x18\a \x01(\bR\aoverlay\"`\n" +
+	"\aoverlay\x18\a \x01(\bR\aoverlay\x12\x14\n" +
+	"\x05image\x18\b \x01(\tR\x05image\"`\n" +
 	"\x04Sign\x12\x12\n" +
 	"\x04hold\x18\x01 \x01(\fR\x04hold\x12\x12\n" +
 	"\x04core\x18\x02 \x01(\fR\x04core\x12\x12\n" +

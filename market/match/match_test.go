@@ -46,6 +46,12 @@ func TestEveryRefusalHasItsReason(t *testing.T) {
 		{market.ReasonNotYet, "its offer begins in 1s", func(_ *market.Order, c *match.Candidate) { c.Offer.NotBefore = now.Add(time.Second) }},
 		{market.ReasonRegion, "region local is not among [eu us]", func(o *market.Order, _ *match.Candidate) { o.Regions = []market.Region{"eu", "us"} }},
 		{market.ReasonRuntime, "runtime docker is not offered, wasm are", func(o *market.Order, _ *match.Candidate) { o.Runtime = "docker" }},
+		{market.ReasonEgress, "this provider gives containers no way to the internet; bring what they need as inputs", func(o *market.Order, _ *match.Candidate) {
+			o.Egress = market.EgressInternet
+		}},
+		{market.ReasonEgress, "this provider lets only clusters outside, to what it lists; bring what the container needs as inputs", func(o *market.Order, c *match.Candidate) {
+			o.Egress, c.Offer.Egress = market.EgressInternet, market.EgressListed
+		}},
 		{market.ReasonResources, "a unit has memory 512 MiB, asked 1024 MiB", func(o *market.Order, _ *match.Candidate) { o.Min.MemoryMiB = 1024 }},
 		{market.ReasonResources, "NVIDIA L4 (simulated) has GPU memory 0 MiB, asked 40960 MiB", func(o *market.Order, c *match.Candidate) {
 			c.Offer.Model, c.Offer.Simulated, o.Min.VRAMMiB = "NVIDIA L4", true, 40960
@@ -79,6 +85,20 @@ func TestEveryRefusalHasItsReason(t *testing.T) {
 	res := match.Rank(testOrder(), []match.Candidate{candidate(1)}, now, testWeights())
 	if len(res.Ranked) != 1 || res.Feasible != 1 {
 		t.Errorf("the plain case: %+v", res)
+	}
+}
+
+// What no offer gives is named with the nearest one.
+func TestEgressNamesTheNearest(t *testing.T) {
+	t.Parallel()
+	o := testOrder()
+	o.Egress = market.EgressListed
+	cands := []match.Candidate{candidate(1), candidate(2), candidate(3)}
+	cands[1].Offer.Price, cands[2].Offer.Egress = 20, market.EgressInternet
+	res := match.Rank(o, cands, now, testWeights())
+	_, _, none := match.Select(o, res, 3, true)
+	if want := "2 egress (nearest is " + key(2).Short() + " at 0.20: this provider gives containers no way to the internet; bring what they need as inputs)"; len(res.Ranked) != 1 || none == nil || !strings.Contains(none.Error(), want) {
+		t.Errorf("%v, want %s", none, want)
 	}
 }
 

@@ -75,6 +75,7 @@ type Refusal struct {
 	Model    string        `json:"model,omitempty"` // of its units, with "(simulated)" where they are
 	Reason   market.Reason `json:"reason"`
 	Detail   string        `json:"detail"`
+	Price    market.Price  `json:"price,omitempty"` // it asks
 }
 
 // Result is what Rank found.
@@ -253,6 +254,8 @@ func (q *query) refuse(s *Snapshot, r *row) market.Reason {
 		return market.ReasonRegion
 	case r.runtimes&q.runtime == 0 && !q.runtimeByName(s, r):
 		return market.ReasonRuntime
+	case r.egress < o.Egress:
+		return market.ReasonEgress
 	case !r.res.Covers(o.Min):
 		return market.ReasonResources
 	case uint32(r.capability) < uint32(o.MinCapability):
@@ -360,6 +363,8 @@ func (s *Snapshot) refusal(q *query, r *row, reason market.Reason) Refusal {
 		detail = fmt.Sprintf("its offer begins in %s", time.Duration(r.notBefore-q.now)*time.Millisecond)
 	case market.ReasonRegion:
 		detail = fmt.Sprintf("region %s is not among %v", regionOf(c), o.Regions)
+	case market.ReasonEgress:
+		detail = c.Offer.Egress.Refuse(o.Egress).Error()
 	case market.ReasonRuntime:
 		detail = fmt.Sprintf("runtime %s is not offered, %s are", o.Runtime, strings.Join(c.Offer.Runtimes, ", "))
 	case market.ReasonResources:
@@ -394,7 +399,7 @@ func (s *Snapshot) refusal(q *query, r *row, reason market.Reason) Refusal {
 	if c.Offer.Model != "" {
 		model = c.Offer.Hardware()
 	}
-	return Refusal{Provider: c.Offer.Provider, Route: c.Route, Model: model, Reason: reason, Detail: detail}
+	return Refusal{Provider: c.Offer.Provider, Route: c.Route, Model: model, Reason: reason, Detail: detail, Price: c.Price()}
 }
 
 func regionOf(c *Candidate) market.Region {

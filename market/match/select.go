@@ -55,16 +55,33 @@ func (u *Unschedulable) Error() string {
 			part = fmt.Sprintf("%d over the ceiling %s, nearest is %s", u.Counts[reason],
 				market.Decimal(uint64(u.Ceiling), u.Decimals), market.Decimal(uint64(u.Nearest), u.Decimals))
 		}
+		if reason == market.ReasonEgress {
+			part += u.nearest(reason)
+		}
 		parts = append(parts, part)
 	}
 	text := fmt.Sprintf("%d of %d leases can be placed; %d offers considered", u.Found, u.Need, u.Considered)
 	if len(parts) > 0 {
 		text += ", refused: " + strings.Join(parts, "; ")
 	}
-	if len(u.Refused) > 0 && len(u.Counts) == 1 && u.Refused[0].Reason != market.ReasonPrice {
+	if len(u.Refused) > 0 && len(u.Counts) == 1 && u.Refused[0].Reason != market.ReasonPrice && u.Refused[0].Reason != market.ReasonEgress {
 		text += " (" + u.Refused[0].Detail + ")"
 	}
 	return text
+}
+
+// nearest names the cheapest of those that were refused for a reason.
+func (u *Unschedulable) nearest(reason market.Reason) string {
+	var best *Refusal
+	for i := range u.Refused {
+		if r := &u.Refused[i]; r.Reason == reason && (best == nil || r.Price < best.Price) {
+			best = r
+		}
+	}
+	if best == nil {
+		return ""
+	}
+	return fmt.Sprintf(" (nearest is %s at %s: %s)", best.Provider.Short(), market.Decimal(uint64(best.Price), u.Decimals), best.Detail)
 }
 
 func join(classes []market.Class) string {

@@ -81,6 +81,7 @@ type row struct {
 	region     uint32
 	work       float32 // operations a second for a base unit of price, as audits proved of its slowest unit; 0: not known
 	capability uint16
+	egress     market.Egress
 	flags      flags
 }
 
@@ -197,7 +198,7 @@ func (s *Snapshot) row(i int) row {
 	r := row{
 		price: uint64(c.Price()), provider: prefix(o.Provider), minSlots: o.MinSlots, maxSlots: o.MaxSlots, stake: uint64(c.Stake),
 		notBefore: o.NotBefore.UnixMilli(), expires: o.Expires.UnixMilli(), res: o.PerUnit, units: o.Units, shown: c.Shown.Units, index: uint32(i),
-		reputation: min(c.Reputation, 1e6), capability: uint16(min(o.Capability, market.MaxCapability)),
+		reputation: min(c.Reputation, 1e6), capability: uint16(min(o.Capability, market.MaxCapability)), egress: o.Egress,
 		rttMicros: uint32(max(0, min(c.RTT, time.Hour)).Microseconds()),
 	}
 	if c.Shown.Units > 0 {

@@ -25,8 +25,9 @@ type Operator interface {
 
 // OwnOffers is what this peer sells, and how it stands.
 type OwnOffers struct {
-	State     string          `json:"state"`          // selling, paused, draining, drained or closed
-	Until     time.Time       `json:"until,omitzero"` // when the hours begin or end; never when not set
+	State     string          `json:"state"`            // selling, paused, draining, drained, closed or no fees
+	Reason    string          `json:"reason,omitempty"` // of "no fees"
+	Until     time.Time       `json:"until,omitzero"`   // when the hours begin or end; never when not set
 	Hours     string          `json:"hours"`
 	Leases    int             `json:"leases"` // live ones and holds
 	Offers    []OwnOffer      `json:"offers"`

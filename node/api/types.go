@@ -3,6 +3,7 @@ package api
 import (
 	"time"
 
+	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	book "github.com/starling-network/starling/node/reputation"
@@ -43,7 +44,8 @@ type NodeInfo struct {
 	Slot      market.Slot    `json:"slot"`
 	ChainUp   bool           `json:"chainUp"`
 	ChainErr  string         `json:"chainErr,omitempty"`
-	Balance   market.Amount  `json:"balance"` // of the owner
+	Balance   market.Amount  `json:"balance"`         // of the owner
+	Funds     *chain.Funds   `json:"funds,omitempty"` // what the peer's key can spend, its SOL too; nil while that is not known
 	Reach     Reach          `json:"reach"`
 	Peers     int            `json:"peers"`
 	Units     int            `json:"units"`
@@ -53,7 +55,7 @@ type NodeInfo struct {
 	Jobs      int            `json:"jobs"`               // not ended
 	Entries   []string       `json:"entries,omitempty"`  // of a light client: the entry peers that are connected, the one in use first
 	Direct    bool           `json:"direct,omitempty"`   // of a light client: it dials providers by their own addresses too
-	Warning   string         `json:"warning,omitempty"`  // of a light client: what its user has to know about them
+	Warning   string         `json:"warning,omitempty"`  // what its user has to know: of a light client about its entries, of a provider why it sells nothing
 	Started   time.Time      `json:"started"`
 }
 
@@ -105,8 +107,11 @@ type OfferInfo struct {
 	PerUnit  market.Resources `json:"perUnit"`
 	Price    market.Price     `json:"price"`
 	Runtimes []string         `json:"runtimes"`
-	Expires  time.Time        `json:"expires"`
-	Model    string           `json:"model,omitempty"`
+	// Egress is what containers reach outside, Images which of them run.
+	Egress  market.Egress      `json:"egress,omitempty"`
+	Images  market.ImagePolicy `json:"images,omitzero"`
+	Expires time.Time          `json:"expires"`
+	Model   string             `json:"model,omitempty"`
 
 	Capability market.Capability `json:"capability,omitempty"`
 	Simulated  bool              `json:"simulated,omitempty"` // the units are not hardware

@@ -5,7 +5,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
+	"time"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
@@ -22,6 +24,25 @@ func (l *bought) owed() market.Amount {
 		return v.Cumulative
 	}
 	return 0
+}
+
+// loss is what was paid for the slots of the lease's line since work on it began that came to nothing; a zero time: since it was leased.
+func (l *bought) loss(begun time.Time) market.Amount {
+	var paid market.Amount
+	for _, o := range l.line.all() {
+		if owed := o.owed(); paid <= math.MaxUint64-owed {
+			paid += owed
+		}
+	}
+	if begun.IsZero() {
+		return paid
+	}
+	g := l.b.cfg.Genesis
+	worth, err := l.core.Rate.Owed(g.SlotsIn(time.Since(begun)) + g.IntervalSlots) // an interval is paid ahead
+	if err != nil {
+		return paid
+	}
+	return min(paid, worth)
 }
 
 // spent says whether the last slot of the lease's line, or the last of its money, is paid for.

@@ -16,8 +16,8 @@ import (
 const kindAnchor = "anchor" // chain.Prepared by job
 
 // anchor has the program write down the root of the job's receipts, and returns the transaction that did when it is final; none
-// without receipts, with more than one anchor takes, or when nobody knows which it was. The account is of this peer and this root,
-// so that there is never a second one; its rent can be had back (CloseAnchor).
+// without receipts, or with more than one anchor takes. The transaction is what shows it from then on: it closes the account in which
+// the program wrote, so that no rent is left there. Should nobody remember how one ended, another one is sent; both say the same.
 func (x *escrowed) anchor(ctx context.Context, job string, owed chain.AmountsOwed) (string, error) {
 	if owed.Receipts == 0 {
 		return "", nil
@@ -35,13 +35,9 @@ func (x *escrowed) anchor(ctx context.Context, job string, owed chain.AmountsOwe
 		Sign: func(ctx context.Context, wait func(error)) (chain.Prepared, error) {
 			return x.signAnchor(ctx, job, owed, wait)
 		},
-		Gone: func(ctx context.Context, _ chain.Prepared, _ bool) error { // the account tells
-			_, err := x.Chain.Anchored(ctx, x.b.self, owed.Root)
-			return err
-		},
+		Gone: func(context.Context, chain.Prepared, bool) error { return chain.ErrNotFound },
 	}
-	tx, status, err := l.Run(ctx, tx)
-	if err != nil || status.State.Final() && status.State != chain.Finalized { // one before it had
+	if tx, _, err = l.Run(ctx, tx); err != nil {
 		return "", err
 	}
 	return string(tx.ID), nil
@@ -66,7 +62,8 @@ func (x *escrowed) anchoring(ctx context.Context, job string) (tx chain.Prepared
 func (x *escrowed) signAnchor(ctx context.Context, job string, owed chain.AmountsOwed, wait func(error)) (chain.Prepared, error) {
 	at := x.b.cfg.Genesis.Program
 	call := program.Anchor{Authority: x.b.self, Anchor: program.AnchorAddress(at, x.b.self, owed.Root), Root: owed.Root, Count: owed.Receipts}
-	tx, err := x.Chain.Sign(ctx, []program.Instruction{call.Instruction(at)}, nil)
+	end := program.CloseAnchor{Authority: call.Authority, Anchor: call.Anchor}
+	tx, err := x.Chain.Sign(ctx, []program.Instruction{call.Instruction(at), end.Instruction(at)}, nil)
 	if err != nil {
 		wait(err)
 		return chain.Prepared{}, nil

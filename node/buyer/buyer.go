@@ -126,8 +126,8 @@ type Config struct {
 type Reputation interface {
 	// Scores are those of peers in a role, in their order.
 	Scores(role reputation.Role, peers ...sign.Key) []reputation.Score
-	// Failed is told that the provider of a lease broke it, once or more often.
-	Failed(c market.LeaseCore)
+	// Failed is told that the provider of a lease broke it and what was lost by it, once or more often.
+	Failed(c market.LeaseCore, lost market.Amount)
 	// Record takes in what anybody can check.
 	Record(f reputation.Fact)
 }
@@ -151,6 +151,7 @@ type Buyer struct {
 
 	mu       sync.Mutex
 	ctx      context.Context // of Run; nil before
+	began    time.Time       // likewise
 	closing  bool            // Run ends: nothing new begins
 	jobs     map[string]*supervisor
 	keys     map[string]string // idempotency key → job id
@@ -272,7 +273,7 @@ func (b *Buyer) Run(ctx context.Context) error {
 	metering := protocol.Meter.Handle(b.cfg.Host, b.tag, b.handleMeter, stream.Limits{PerPeer: 64, Logger: b.cfg.Log})
 	b.wg.Go(func() { b.hooks.Run(ctx) })
 	b.mu.Lock()
-	b.ctx = ctx
+	b.ctx, b.began = ctx, time.Now()
 	open := slices.Collect(maps.Values(b.leases))
 	b.mu.Unlock()
 	b.wg.Go(func() { b.pay.run(ctx) }) // it tells of leases, which end with b.ctx
@@ -353,7 +354,10 @@ func (b *Buyer) Job(id string) (Job, error) {
 // shown is the job with what became of its money.
 func (s *supervisor) shown() Job {
 	j := s.snapshot()
-	j.Escrows = s.b.pay.escrows(j.ID)
+	if j.Escrows = s.b.pay.escrows(j.ID); len(j.Escrows) > 0 {
+		j.Paid, j.Held = claimed(j.Escrows)
+		j.Lamports = j.took()
+	}
 	if d := j.Detached; d != nil { // nobody can open them who looks at it
 		d.Box = nil
 	}

@@ -67,6 +67,8 @@ type escrowed struct {
 	deposits *settle.Keeper[escrow.Deposit]
 	hires    *settle.Keeper[escrow.Hire]
 
+	spending spending
+
 	mu    sync.Mutex
 	shown map[string]map[string]Escrow // by job, by order
 	turns map[string]turn              // by job: a hire that is not on chain yet
@@ -214,11 +216,17 @@ func (x *escrowed) afford(ctx context.Context, job string, need market.Amount, l
 	if err != nil {
 		return nil
 	}
+	if x.b.cfg.Owner != x.b.self && f.Own == 0 {
+		rent += program.Rent(program.TokenSize) // of the account that jobs are paid from
+	}
 	g := x.b.cfg.Genesis
 	all, err := need.Add(others)
 	switch {
 	case err != nil || f.Spendable < all:
-		e := &fundsError{need: g.FormatAmount(need), have: g.FormatAmount(f.Spendable), wallet: x.b.cfg.Owner}
+		e := &fundsError{need: g.FormatAmount(need), have: g.FormatAmount(f.Balance), wallet: x.b.cfg.Owner}
+		if x.b.cfg.Owner != x.b.self {
+			e.peer, e.allowed, e.short = x.b.self, g.FormatAmount(f.Spendable), f.Balance+f.Own < all
+		}
 		if others > 0 {
 			e.others = g.FormatAmount(others)
 		}
@@ -249,30 +257,6 @@ func (x *escrowed) waiting(job string) (sum market.Amount, rent uint64) {
 	return sum, rent
 }
 
-// anchorRent is the rent of a job's anchor, in lamports.
-var anchorRent = program.Rent(program.AnchorSize)
-
-// tranchesRent is that of the tranches for so many leases.
-func tranchesRent(leases uint32) (rent uint64) {
-	for left := int(leases); left > 0; left -= program.MaxLeaves {
-		rent += program.TrancheRent(min(left, program.MaxLeaves))
-	}
-	return rent
-}
-
-// lamportsError says that the peer's key cannot pay the rent of a job's escrow and anchor.
-type lamportsError struct {
-	need, rent, have uint64
-	others           string // as fundsError has it
-	key              sign.Key
-}
-
-func (e *lamportsError) Error() string {
-	return fmt.Sprintf("the job's escrow and anchor need %d lamports, of which %d are rent and can be had back; the peer's key %s holds %d%s; send it some SOL", e.need, e.rent, e.key, e.have, forOthers(e.others))
-}
-
-func (e *lamportsError) Unwrap() []error { return []error{ErrRefused, ErrFunds} }
-
 func (x *escrowed) fund(ctx context.Context, job string, leases []*bought) ([]place, error) {
 	ctx, cancel := context.WithTimeout(ctx, fundTime)
 	defer cancel()
@@ -289,10 +273,8 @@ func (x *escrowed) fund(ctx context.Context, job string, leases []*bought) ([]pl
 	}
 	first := leases[0]
 	name := nameOf(job, first.core.Order)
-	deal := escrow.Deal{
-		Order: first.core.Order, Buyer: x.b.self, Source: program.TokenAccount(x.b.cfg.Owner, x.b.cfg.Genesis.Mint),
-		RefundOwner: x.b.cfg.Owner, Keys: first.keys,
-	}
+	deal := escrow.Deal{Order: first.core.Order, Buyer: x.b.self, Keys: first.keys}
+	deal.Source, deal.RefundOwner = x.purse()
 	ev := escrow.Fund{}
 	for _, l := range leases {
 		ev.Leases = append(ev.Leases, l.core)
@@ -308,8 +290,12 @@ func (x *escrowed) fund(ctx context.Context, job string, leases []*bought) ([]pl
 	if err != nil {
 		return nil, err
 	}
+	if err := x.provide(ctx, ev); err != nil {
+		return nil, err
+	}
 	x.deposits.Add(name, m)
 	if err := x.deposits.Tell(ctx, name, ev); err != nil {
+		x.arrived(first.id)
 		return nil, fmt.Errorf("funding %d leases: %w", len(leases), err)
 	}
 	var out []place

@@ -34,6 +34,17 @@ func (x *escrowed) escrows(job string) []Escrow {
 	return out
 }
 
+// claimed is what was claimed from escrows, and what lies in them still.
+func claimed(all []Escrow) (paid, held market.Amount) {
+	for _, e := range all {
+		paid += e.Paid
+		if !e.Closed {
+			held += e.Deposited - min(e.Deposited, e.Paid+e.Refunded)
+		}
+	}
+	return paid, held
+}
+
 // put keeps what is shown of an escrow. x.mu is held, or nobody else has x.
 func (x *escrowed) put(job, order string, e Escrow) {
 	if x.shown[job] == nil {
@@ -97,6 +108,9 @@ func (x *escrowed) told(name string, ev escrow.Effect) {
 		}
 		x.moved(name, ev.Escrow)
 	case escrow.Funded:
+		for _, l := range ev.Leases {
+			x.arrived(l.Lease)
+		}
 		has := func(id market.LeaseID) bool {
 			return slices.ContainsFunc(ev.Leases, func(l escrow.FundedLease) bool { return l.Lease == id })
 		}
@@ -106,6 +120,7 @@ func (x *escrowed) told(name string, ev escrow.Effect) {
 			note(StepFunded, "%s are in escrow %s, since slot %d", x.counted(job, len(ev.Leases), has), ev.Escrow, ev.Landed)
 		}
 	case escrow.Void:
+		x.arrived(ev.Leases...)
 		x.void(ev.Leases, "its money was not on chain in time")
 		note(StepFunded, "%s are void: their money was not on chain in time", x.counted(job, len(ev.Leases), func(id market.LeaseID) bool { return slices.Contains(ev.Leases, id) }))
 	case escrow.Refunded:

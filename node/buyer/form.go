@@ -15,6 +15,7 @@ import (
 	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify/replica"
 )
@@ -307,6 +308,10 @@ func (b *Buyer) candidates(spec job.Job, o market.Order, quotes []quoted) (map[s
 			over = append(over, match.Refusal{Provider: p, Reason: market.ReasonRuntime, Detail: "it takes part in no clusters"})
 			continue
 		}
+		if no := Runs(spec, q.offer); no != nil {
+			over = append(over, match.Refusal{Provider: p, Reason: no.Reason, Detail: no.Detail})
+			continue
+		}
 		if why := b.narrow(spec, q); why != "" {
 			over = append(over, match.Refusal{Provider: p, Reason: market.ReasonLimit, Detail: why})
 			continue
@@ -317,6 +322,36 @@ func (b *Buyer) candidates(spec job.Job, o market.Order, quotes []quoted) (map[s
 	}
 	b.rate(cands)
 	return byKey, cands, over
+}
+
+// egressOf is the least that a job's containers must reach outside.
+func egressOf(spec job.Job) market.Egress {
+	switch {
+	case spec.Network != runtime.NetworkInternet:
+		return market.EgressNone
+	case spec.Cluster != nil: // what a provider lists will do for one
+		return market.EgressListed
+	}
+	return market.EgressInternet
+}
+
+// Runs refuses an offer that says that its provider does not run the job's image, or not with the network that it needs; nil where it does.
+func Runs(spec job.Job, o market.Offer) *market.Refusal {
+	if no := o.Egress.Refuse(egressOf(spec)); no != nil {
+		return no
+	}
+	if spec.Image == "" {
+		return nil
+	}
+	images, err := o.Images.Images()
+	if err == nil {
+		err = images.Check(spec.Image)
+	}
+	var no *market.Refusal
+	if err != nil && !errors.As(err, &no) {
+		no = market.Refuse(market.ReasonImage, "%v", err)
+	}
+	return no
 }
 
 // tooMuchFor says whether one more lease of the provider of a quote is over its limit for today; "" if it is not.

@@ -194,7 +194,7 @@ func (f *forming) reserve(ctx context.Context, e gang.Reserve) gang.Event {
 	reply, err := f.call(ctx, e.Provider, &marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Reserve{Reserve: &marketpb.Reserve{
 		Hold: e.Hold[:], Order: f.envelope, Rank: e.Rank, Units: f.order.UnitsPer,
 		Price: uint64(f.quotes[e.Provider].quote.Price), Class: string(f.quotes[e.Provider].quote.Class),
-		Overlay: f.overlay,
+		Overlay: f.overlay, Image: f.s.snapshot().Spec.Image,
 	}}})
 	if err == nil && reply.GetHeld() == nil {
 		err = stream.ErrBadReply

@@ -123,7 +123,7 @@ func (s *supervisor) noteHealth(i int, l *bought, seq uint64, snap *Snapshot) {
 		s.trace.add(Step{At: time.Now(), Kind: StepProbed, Rank: &i, Provider: l.core.Provider.String(), Detail: "its hardware: " + c.Text})
 	}
 	if fault { // what was sold broke
-		s.b.cfg.Reputation.Failed(l.core)
+		s.b.cfg.Reputation.Failed(l.core, l.loss(time.Time{}))
 	}
 	s.trace.poke()
 	s.b.wg.Go(func() {

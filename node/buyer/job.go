@@ -76,11 +76,14 @@ type Job struct {
 	Lost []sign.Key `json:"lost,omitempty"`
 	// Orders are all orders placed for the job, oldest first.
 	Orders []market.OrderID `json:"orders,omitempty"`
-	// Owed is what the vouchers of all leases add up to; Paid what has left the wallet for it and does not come
-	// back: what providers were paid or can claim, and of a detached job the wages of its guardians, which nobody owes in a voucher
-	// of a lease: there it is more than Owed.
+	// Owed is what the vouchers of all leases add up to. Paid is what was claimed of that on chain, with the network's fees, and of a
+	// detached job the wages of its guardians, which nobody owes in a voucher of a lease. Held is what lies in its escrows still:
+	// providers claim what they are owed of it, and the rest comes back. Paid and Held are as the chain has them, like Escrows.
 	Owed market.Amount `json:"owed"`
 	Paid market.Amount `json:"paid"`
+	Held market.Amount `json:"held,omitempty"`
+	// Lamports is what the job has taken of the peer's SOL; where it goes on without its peer, what this one knows of.
+	Lamports Lamports `json:"lamports,omitzero"`
 	// Transactions are those that anchor the job's receipts, and pay for them where jobs are settled directly, in order.
 	Transactions []string `json:"transactions,omitempty"`
 	// Escrows are where its money was set aside, one for each order; as the chain has it, so not in the journal with the job.
@@ -236,9 +239,17 @@ type fundsError struct {
 	need, have string
 	others     string // what of it jobs need that were taken before; empty: nothing
 	wallet     sign.Key
+	// Where the peer is not the owner: what it may spend, and whether the wallet would be short if it might spend all.
+	peer    sign.Key
+	allowed string
+	short   bool
 }
 
 func (e *fundsError) Error() string {
+	if e.allowed != "" && !e.short {
+		return fmt.Sprintf("the job can cost up to %s, wallet %s holds %s, and its owner lets the peer %s spend %s%s; allow it more (starling wallet allow), or lower payment.budget or timeouts.run",
+			e.need, e.wallet, e.have, e.peer, e.allowed, forOthers(e.others))
+	}
 	return fmt.Sprintf("the job can cost up to %s, wallet %s holds %s%s; lower payment.budget or timeouts.run, or fund the wallet", e.need, e.wallet, e.have, forOthers(e.others))
 }
 

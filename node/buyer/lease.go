@@ -74,6 +74,9 @@ type bought struct {
 	gone, inTime bool // of line.over; under line.guard
 	back         bool // it was over before it began; likewise
 
+	// Of a lease that was read from the journal: the slot up to which this peer had heard of it, and that to which it had paid.
+	seenAt, paidAt market.Slot
+
 	mu      sync.Mutex
 	rec     leaseRecord
 	payer   meter.Payer
@@ -92,7 +95,11 @@ func (b *Buyer) openLease(l market.Lease, keys market.KeySet, rec leaseRecord, a
 }
 
 func (l *bought) terms() meter.Terms {
-	return protocol.MeterTerms(l.b.cfg.Genesis, l.core, l.keys, l.rec.Escrow, l.rec.PerUnit, l.as.epoch())
+	t := protocol.MeterTerms(l.b.cfg.Genesis, l.core, l.keys, l.rec.Escrow, l.rec.PerUnit, l.as.epoch())
+	if l.as == voice(l.b.own) { // guardians sign for no more than an interval, and go on without this peer
+		t.AheadSlots = protocol.AheadSlots(l.b.cfg.Genesis)
+	}
+	return t
 }
 
 // newLease is a lease that both have signed. It is journalled with its first voucher.
@@ -185,6 +192,7 @@ func (b *Buyer) loadLeases(ctx context.Context) error {
 		if l.payer.State() == meter.PayerSettled {
 			close(l.settled)
 		}
+		l.seenAt, l.paidAt = max(l.payer.Began(), l.payer.Last().To), l.payer.PaidUntil()
 		b.leases[l.id] = l
 		s.paid = append(s.paid, l)
 		return nil

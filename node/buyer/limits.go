@@ -137,17 +137,27 @@ func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 // resets is when the next day begins.
 func resets(now time.Time) time.Time { return now.UTC().Truncate(24 * time.Hour).Add(24 * time.Hour) }
 
-// counts is what a job counts against the limits of the day it was submitted on: what it cost once it has ended, and until
+// counts is what a job counts against the limits of the day it was submitted on: what was spent once it has ended, and until
 // then what it can cost at the most.
 func (b *Buyer) counts(j Job) market.Amount {
 	if j.State.Ended() {
-		return j.Owed
+		return b.spent(j)
 	}
 	most, err := b.mostCost(j.Spec)
 	if err != nil {
 		return j.Spec.Payment.Budget
 	}
 	return most
+}
+
+// spent is what has left the wallet for a job that has ended, and is not back: what was claimed, and what can be claimed still.
+func (b *Buyer) spent(j Job) market.Amount {
+	escrows := b.pay.escrows(j.ID)
+	if len(escrows) == 0 {
+		return j.Owed
+	}
+	paid, held := claimed(escrows)
+	return paid + held
 }
 
 // within says whether the limits of the peer and of the key allow a job. b.mu is held.
@@ -275,6 +285,7 @@ type DaySpend struct {
 	Jobs  int           `json:"jobs"`
 	Spent market.Amount `json:"spent"`          // by jobs that have ended
 	Open  market.Amount `json:"open,omitempty"` // what those that have not can still come to cost
+	Fees  uint64        `json:"fees,omitempty"` // lamports that the transactions of all took, about
 }
 
 // ProviderSpend is what the leases that were signed with one provider today cost, or can cost.
@@ -316,8 +327,10 @@ func (b *Buyer) Spending(days int, key string, all bool) Spend {
 			sums[at] = &DaySpend{Day: d, Key: j.Key}
 		}
 		sums[at].Jobs++
+		j.Escrows = b.pay.escrows(j.ID)
+		sums[at].Fees += j.took().Fees
 		if j.State.Ended() {
-			sums[at].Spent += j.Owed
+			sums[at].Spent += b.spent(j)
 		} else {
 			sums[at].Open += b.counts(j)
 		}

@@ -289,7 +289,7 @@ func (s *supervisor) take(ctx context.Context, i int, l *bought, got []exclusive
 	case verdict == rules.Contended:
 		found = "its units are shared with somebody: " + watch.Text()
 		if watch.Alarms >= complaints {
-			s.b.cfg.Reputation.Failed(l.core)
+			s.b.cfg.Reputation.Failed(l.core, l.loss(time.Time{}))
 		}
 	default:
 		return nil

@@ -38,10 +38,11 @@ type Quotation struct {
 	Order    market.OrderID `json:"order"`
 	Quotes   []QuotedOffer  `json:"quotes"` // those that would be taken first, then by price
 	Declined []Declined     `json:"declined"`
-	Places   bool           `json:"places"`           // the job could be placed now
-	Reason   string         `json:"reason,omitempty"` // else why not
-	Cost     market.Amount  `json:"cost"`             // at the quoted prices, for the whole of timeouts.run
-	MaxCost  market.Amount  `json:"maxCost"`          // at payment.maxPrice, within the budget
+	Places   bool           `json:"places"`            // the job could be placed now
+	Reason   string         `json:"reason,omitempty"`  // else why not
+	Cost     market.Amount  `json:"cost"`              // at the quoted prices, for the whole of timeouts.run
+	MaxCost  market.Amount  `json:"maxCost"`           // at payment.maxPrice, within the budget
+	Lamports Lamports       `json:"lamports,omitzero"` // of SOL, besides
 	Took     time.Duration  `json:"took"`
 }
 
@@ -72,7 +73,7 @@ func (b *Buyer) Quote(ctx context.Context, spec job.Job) (Quotation, error) {
 	if err != nil {
 		return Quotation{}, err
 	}
-	out := Quotation{Order: o.ID, Quotes: []QuotedOffer{}, Declined: []Declined{}, Took: time.Since(began)}
+	out := Quotation{Order: o.ID, Quotes: []QuotedOffer{}, Declined: []Declined{}, Lamports: b.lamports(spec.Count), Took: time.Since(began)}
 	if out.MaxCost, err = b.mostCost(spec); err != nil {
 		return out, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
@@ -163,7 +164,7 @@ func (b *Buyer) write(as voice, spec job.Job, n int, slots uint64, budget market
 		Class: spec.Resources.Class, Regions: spec.Placement.Regions, Count: uint32(n), UnitsPer: spec.Resources.Units,
 		Min: spec.Resources.PerUnit, MinCapability: spec.Resources.MinCapability, Unproven: spec.Resources.Unproven, Runtime: spec.Runtime, Slots: slots, Ceiling: spec.Payment.MaxPrice,
 		Expires: time.Now().Add(orderValidity), FundsAccount: b.cfg.Owner, Funds: budget,
-		Draw: max(drawFactor*uint32(n), drawLeast), Exclude: exclude, JobTerms: terms, Agent: as.agent(),
+		Draw: max(drawFactor*uint32(n), drawLeast), Exclude: exclude, JobTerms: terms, Agent: as.agent(), Egress: egressOf(spec),
 	}
 	for _, a := range b.cfg.Host.Addrs() {
 		if len(o.ReplyTo) < market.MaxAddrs {

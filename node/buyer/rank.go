@@ -55,6 +55,9 @@ func (s *supervisor) rank(ctx context.Context, i int) error {
 		}
 		// A rank that was running goes on with the same execution; the provider knows it.
 		adopted := r.State == RankRunning
+		if away, _, unpaid := l.end().outage(); adopted && away > 0 && !unpaid && s.back(i) {
+			s.trace.add(Step{At: time.Now(), Kind: StepAway, Rank: &i, Provider: r.Provider.String(), Detail: fmt.Sprintf("this peer was away for %v; its program ran on", away)})
+		}
 		if !adopted {
 			if r, err = s.launch(ctx, i, l, r); err != nil {
 				return err
@@ -80,6 +83,18 @@ func (s *supervisor) rank(ctx context.Context, i int) error {
 			return err
 		}
 	}
+}
+
+// back reports whether a rank is taken up for the first time since this process began.
+func (s *supervisor) back(i int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.returned == nil {
+		s.returned = map[int]bool{}
+	}
+	first := s.resumed && !s.returned[i]
+	s.returned[i] = true
+	return first
 }
 
 // launch waits until the rank's program may start again and journals that it is about to. A lease that is lost meanwhile is
@@ -247,8 +262,12 @@ func (s *supervisor) lost(ctx context.Context, i int, res result) error {
 	s.leases[i] = nil
 	s.mu.Unlock()
 	if l != nil {
-		if !res.late && !l.away() && !l.spent() { // the job's own limits, this peer's absence and its money are no fault of the provider's
-			s.b.cfg.Reputation.Failed(l.core)
+		away, ahead, unpaid := l.end().outage()
+		if unpaid {
+			res.lost = fmt.Sprintf("this peer was away for %v, longer than the %v that it had paid ahead: %s", away, ahead, res.lost)
+		}
+		if !res.late && !l.away() && !unpaid && !l.spent() { // the job's own limits, this peer's absence and its money are no fault of the provider's
+			s.b.cfg.Reputation.Failed(l.core, l.loss(s.snapshot().Ranks[i].Begun))
 		}
 		s.b.giveUp(ctx, l, res.lost)
 	}

@@ -3,8 +3,10 @@ package buyer
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 
+	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/p2p/stream"
@@ -52,6 +54,31 @@ func (e *execution) status(ctx context.Context) (*nodepb.Execution, error) {
 			return nil, err
 		}
 	}
+}
+
+// backSlack is how long a peer that comes back has to find its providers before what it paid for is over.
+const backSlack = 3 * time.Second
+
+// outage is how long this peer was away before its present process, and how far the lease was paid for then, both counted from its last
+// receipt; unpaid says that this was not far enough, so that its provider did right to stop. All is zero for a lease of this process.
+func (l *bought) outage() (away, ahead time.Duration, unpaid bool) {
+	if l.seenAt == 0 {
+		return 0, 0, false
+	}
+	b := l.b
+	now, err := b.cfg.Slots.Now(time.Now())
+	b.mu.Lock()
+	since := time.Since(b.began)
+	b.mu.Unlock()
+	g := b.cfg.Genesis
+	back := now - min(now, market.Slot(g.SlotsIn(since)))
+	if err != nil || back <= l.seenAt {
+		return 0, 0, false
+	}
+	length := func(slots market.Slot) time.Duration {
+		return (time.Duration(min(uint64(slots), math.MaxInt32)*g.SlotMillis) * time.Millisecond).Round(time.Second)
+	}
+	return length(back - l.seenAt), length(l.paidAt - min(l.paidAt, l.seenAt)), back+market.Slot(g.SlotsIn(backSlack)) >= l.paidAt
 }
 
 // past says whether the time of the lease, and of those that follow it, is over.

@@ -46,7 +46,7 @@ func (s *supervisor) settle(ctx context.Context) error {
 		return err
 	}
 	if total > 0 {
-		s.trace.add(Step{At: time.Now(), Kind: StepPaid, Detail: fmt.Sprintf("%s in all", s.b.cfg.Genesis.FormatAmount(paid))})
+		s.trace.add(Step{At: time.Now(), Kind: StepPaid, Detail: fmt.Sprintf("%s are the providers', claimed or to be claimed", s.b.cfg.Genesis.FormatAmount(paid))})
 	}
 	return s.save(ctx, func(j *Job) { j.Paid, j.Transactions = paid, anchored })
 }

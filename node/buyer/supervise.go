@@ -60,6 +60,8 @@ type supervisor struct {
 	done  chan struct{}           // closed when the job's goroutine ended
 	// resumed: an earlier process began the job; this one first has to find its neighbours again.
 	resumed bool
+	// returned are the ranks that were taken up since then; under mu.
+	returned map[int]bool
 	// superseded: another peer supervised the job meanwhile.
 	superseded bool
 	// unwilling said that they would guard the job, and did not.

@@ -70,6 +70,7 @@ const (
 	StepExtended   StepKind = "extended"   // a lease was made longer
 	StepUnextended StepKind = "unextended" // a lease was not made longer, and why
 	StepLost       StepKind = "lost"       // a provider was lost
+	StepAway       StepKind = "away"       // this peer was away, and goes on with what runs
 	StepVerified   StepKind = "verified"   // a result was checked, or is being checked
 	StepProbed     StepKind = "probed"     // what a rank runs on is shared, wrong or broken
 	StepRound      StepKind = "round"      // a round was reduced

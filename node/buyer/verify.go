@@ -370,7 +370,7 @@ func (s *supervisor) judge(ctx context.Context, i int, state []byte, v replica.V
 		l := s.b.leases[v.Results[w].Lease]
 		s.b.mu.Unlock()
 		if l != nil {
-			s.b.cfg.Reputation.Failed(l.core)
+			s.b.cfg.Reputation.Failed(l.core, l.loss(time.Time{}))
 		}
 		s.b.cfg.Log.Warn("a provider gave a result that a majority of others differs from", "job", s.trace.job, "rank", i,
 			"provider", v.Results[w].Provider, "evidence", evidence)

@@ -53,7 +53,7 @@ func (v *Verdict) CheckAnchors(ctx context.Context, c Chain) error {
 	case len(v.Anchors) > 0:
 		v.Chain = "checked: the program has these receipts' root"
 	case len(v.Transactions) > 0:
-		v.Chain = "checked: the program had these receipts' root; its account was closed since"
+		v.Chain = "checked: the program wrote down these receipts' root"
 	default:
 		v.Chain = "checked: neither the buyer nor a provider has anchored these receipts"
 	}

@@ -79,6 +79,11 @@ func (p *Provider) reserveEvent(ctx context.Context, from peer.ID, r *marketpb.R
 		if no := p.admits(ctx, o, time.Now()); no != nil {
 			return nil, refusal(no)
 		}
+		if r.Image != "" {
+			if err := p.cfg.Policy.Images.Check(r.Image); err != nil {
+				return nil, refusal(err)
+			}
+		}
 		if r.Overlay {
 			if no := p.joins(ctx, o.Runtime); no != nil {
 				return nil, refusal(no)

@@ -197,7 +197,7 @@ func (s *sale) carryOut(ctx context.Context, effects []meter.Effect) (done bool,
 			s.end("the provider stopped: " + string(e.Reason))
 		case meter.Settled:
 			if !e.Agreed && e.Amount > 0 { // it neither paid on nor signed what it owed
-				s.p.cfg.Reputation.Failed(*s.rec.Core)
+				s.p.cfg.Reputation.Failed(*s.rec.Core, 0) // its best voucher is claimed
 			}
 			s.p.cfg.Log.Info("lease is settled", "lease", s.rec.Lease, "amount", s.p.cfg.Genesis.FormatAmount(e.Amount), "agreed", e.Agreed)
 			done = true

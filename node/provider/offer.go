@@ -20,8 +20,10 @@ import (
 	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/protocol"
+	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p"
+	"github.com/starling-network/starling/p2p/overlay/egress"
 	"github.com/starling-network/starling/p2p/stream"
 )
 
@@ -59,9 +61,43 @@ func (p *Provider) offer(l Lot, now time.Time, seq uint64) market.Offer {
 		Provider:   p.self, Seq: seq, Class: l.Class, Region: p.cfg.Region, Units: uint32(free), Total: uint32(total),
 		PerUnit: l.PerUnit, Price: price, MinSlots: p.cfg.MinSlots, MaxSlots: p.cfg.MaxSlots,
 		Runtimes: slices.Sorted(maps.Keys(p.cfg.Runtimes)), Payout: p.cfg.Owner, NotBefore: now, Expires: now.Add(offerValidity),
-		Addrs: p.addrs(addrRoom(len(p.cfg.Lots))), Version: p.cfg.Version, GenesisHash: p.cfg.Genesis.Hash(),
+		Addrs: p.addrs(addrRoom(len(p.cfg.Lots)) - p.images().Size()), Version: p.cfg.Version, GenesisHash: p.cfg.Genesis.Hash(),
 		Model: l.Model, Capability: l.Capability, Simulated: l.Simulated, Proven: uint32(proven), Proof: proof, NoClusters: !p.joinsAny(),
+		Egress: p.egress(), Images: p.images(),
 	}
+}
+
+// egress is what the containers that run here reach outside.
+func (p *Provider) egress() market.Egress {
+	if !p.containers() {
+		return market.EgressNone
+	}
+	switch p.cfg.Network {
+	case egress.ModeInternet:
+		return market.EgressInternet
+	case egress.ModeAllowlist:
+		return market.EgressListed
+	default:
+		return market.EgressNone
+	}
+}
+
+// images is what offers say of the images that run here.
+func (p *Provider) images() market.ImagePolicy {
+	if !p.containers() {
+		return market.ImagePolicy{}
+	}
+	return p.cfg.Policy.Images.Policy()
+}
+
+// containers reports whether any runtime runs images.
+func (p *Provider) containers() bool {
+	for _, r := range p.cfg.Runtimes {
+		if _, ok := r.(runtime.Images); ok {
+			return true
+		}
+	}
+	return false
 }
 
 // addrRoom is how many bytes of addresses each of so many offers may have, for their list to fit one record of the DHT,
@@ -128,7 +164,7 @@ func (p *Provider) renew(ctx context.Context) (offers []market.Offer, envelopes 
 	p.offerMu.Lock()
 	defer p.offerMu.Unlock()
 	now := time.Now()
-	if open, _ := p.cfg.Policy.Hours.At(now); !open || p.paused() {
+	if open, _ := p.cfg.Policy.Hours.At(now); !open || p.paused() || p.feeless(1) != "" {
 		return nil, nil, nil
 	}
 	for _, l := range p.cfg.Lots {
@@ -399,7 +435,7 @@ func (f *fundsCache) covers(ctx context.Context, o market.Order, now time.Time) 
 // Out counts the offers that are out.
 func (p *Provider) Out() (n int) {
 	now := time.Now()
-	if open, _ := p.cfg.Policy.Hours.At(now); !open || p.paused() {
+	if open, _ := p.cfg.Policy.Hours.At(now); !open || p.paused() || p.feeless(1) != "" {
 		return 0
 	}
 	p.offerMu.Lock()

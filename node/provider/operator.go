@@ -194,11 +194,13 @@ const (
 	Draining = "draining"
 	Drained  = "drained"
 	Closed   = "closed"
+	Feeless  = "no fees" // its key cannot pay the fees of claiming what it would earn
 )
 
 // Status is what a provider sells and how it stands.
 type Status struct {
-	State    string    // Selling, Paused, Draining, Drained or Closed
+	State    string    // Selling, Paused, Draining, Drained, Closed or Feeless
+	Reason   string    // of Feeless
 	Until    time.Time // when the hours change; the zero time if they never do
 	Hours    string
 	Leases   int // live ones and holds
@@ -235,6 +237,7 @@ func (p *Provider) Status() Status {
 		seqs[c] = o.offer.Seq
 	}
 	p.offerMu.Unlock()
+	feeless := p.feeless(1)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := Status{State: Selling, Until: change, Hours: p.cfg.Policy.Hours.String(), Runtimes: slices.Sorted(maps.Keys(p.cfg.Runtimes))}
@@ -252,6 +255,8 @@ func (p *Provider) Status() Status {
 		s.State = Paused
 	case !open:
 		s.State = Closed
+	case feeless != "":
+		s.State, s.Reason = Feeless, feeless
 	}
 	for _, l := range p.cfg.Lots {
 		st := LotStatus{Lot: l, Asked: p.book.Limits().Asks[l.Class], Seq: seqs[l.Class], Free: p.book.Free(l.Class), Proven: p.book.Shown(l.Class)}

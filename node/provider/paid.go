@@ -160,10 +160,10 @@ func (x *escrowed) activation(s *sale, funding []byte, now market.Slot) lease.Ev
 // waits says whether work for a buyer begins only when its escrow was seen.
 func (x *escrowed) waits(buyer sign.Key) bool { return x.WaitFunded || x.broken.by(buyer, time.Now()) }
 
-// distrust remembers a buyer that did not fund what it promised to.
-func (x *escrowed) distrust(c market.LeaseCore) {
+// distrust remembers a buyer that did not fund what it promised to, and what was worked for that can never be claimed.
+func (x *escrowed) distrust(c market.LeaseCore, lost market.Amount) {
 	buyer, id := c.Buyer, c.ID()
-	x.p.cfg.Reputation.Failed(c)
+	x.p.cfg.Reputation.Failed(c, lost)
 	if err := x.broken.add(context.Background(), buyer, time.Now()); err != nil {
 		x.p.cfg.Log.Error("a buyer that did not fund its lease is not remembered over a restart", "buyer", buyer, "lease", id, "err", err)
 	}
@@ -202,7 +202,7 @@ func (x *escrowed) watch(ctx context.Context, s *sale) {
 		r, ok := x.record(s)
 		if !ok || r.State != lease.Active || r.FundBy == 0 {
 			if now, err := x.p.cfg.Slots.Now(time.Now()); ok && missing && err == nil && r.FundBy > 0 && now > r.FundBy {
-				x.distrust(*r.Core)
+				x.distrust(*r.Core, s.promised())
 			}
 			return
 		}
@@ -210,7 +210,7 @@ func (x *escrowed) watch(ctx context.Context, s *sale) {
 		missing = errors.Is(err, escrow.ErrNoEscrow) || errors.Is(err, escrow.ErrNoTranche)
 		switch {
 		case wrong != nil:
-			x.distrust(*r.Core)
+			x.distrust(*r.Core, s.promised())
 			log.Warn("a lease's escrow is not what its buyer promised", "escrow", r.Escrow, "err", wrong)
 			_, err = x.p.step(ctx, lease.FundingWrong{Lease: r.Lease, Reason: wrong.Error()})
 		case err == nil:
@@ -246,6 +246,14 @@ func (x *escrowed) look(ctx context.Context, r lease.Record) (landed market.Slot
 		return landed, nil, err
 	}
 	return 0, err, nil
+}
+
+// promised is what the best voucher of a lease says.
+func (s *sale) promised() market.Amount {
+	if v, _, _ := s.best(); v != nil {
+		return v.Cumulative
+	}
+	return 0
 }
 
 func (x *escrowed) funding(ctx context.Context, r lease.Record) (escrow.Net, escrow.Funding, error) {
@@ -304,7 +312,7 @@ func (x *escrowed) told(name string, e escrow.Effect) {
 	case escrow.Lost:
 		log.Warn("a lease's money is lost", "paid", money(e.Paid), "owed", money(e.Owed), "reason", e.Reason)
 		if m, _, err := x.claims.Get(name); err == nil && e.Unfunded && e.Owed > 0 {
-			x.distrust(m.Lease())
+			x.distrust(m.Lease(), e.Owed-min(e.Owed, e.Paid))
 		}
 		x.unfunded(e.Lease, "its money is lost: "+e.Reason)
 	case escrow.Waiting:

@@ -2,11 +2,8 @@ package provider
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
-	"path"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -29,7 +26,7 @@ type Policy struct {
 	MaxLeasesPerBuyer int
 	// MinReputation is the least score of a buyer, in millionths: who has less is not served, newcomers neither; 0 means everybody is.
 	MinReputation uint32
-	Images        Images
+	Images        market.Images
 	Clusters      Clusters
 }
 
@@ -37,124 +34,6 @@ type Policy struct {
 type Clusters struct {
 	No         bool // it takes part in none
 	MaxMembers int  // leases and holds that are members of clusters, at a time; 0 means no bound
-}
-
-// Images says which container images may run.
-type Images struct {
-	allow, deny []imagePattern
-}
-
-// imagePattern is a pattern on the repository, the digest, or both.
-type imagePattern struct{ repository, digest string }
-
-const (
-	maxImagePatterns = 256
-	maxImagePattern  = 256
-)
-
-// ParseImages reads patterns of images: "docker.io/library/*" (one level), "ghcr.io/acme/**" (any depth), "alpine" (Docker
-// Hub's), "sha256:…" (one digest of any repository), "ghcr.io/acme/tool@sha256:…". What deny has is refused; when allow is
-// not empty, so is what it has not.
-func ParseImages(allow, deny []string) (Images, error) {
-	var im Images
-	for _, l := range []struct {
-		name string
-		in   []string
-		out  *[]imagePattern
-	}{{"allow", allow, &im.allow}, {"deny", deny, &im.deny}} {
-		if len(l.in) > maxImagePatterns {
-			return Images{}, fmt.Errorf("%s: %d patterns, at most %d", l.name, len(l.in), maxImagePatterns)
-		}
-		for _, text := range l.in {
-			p, err := parseImagePattern(text)
-			if err != nil {
-				return Images{}, fmt.Errorf("%s: %.70q: %w", l.name, text, err)
-			}
-			*l.out = append(*l.out, p)
-		}
-	}
-	return im, nil
-}
-
-func parseImagePattern(text string) (imagePattern, error) {
-	if text == "" || len(text) > maxImagePattern {
-		return imagePattern{}, fmt.Errorf("want 1 to %d characters", maxImagePattern)
-	}
-	if digestForm(text) {
-		return imagePattern{digest: text}, nil
-	}
-	repo, digest, at := strings.Cut(text, "@")
-	if at && !digestForm(digest) {
-		return imagePattern{}, fmt.Errorf("after @ comes a digest, sha256: and 64 hexadecimal digits")
-	}
-	if _, err := path.Match(repo, ""); err != nil || strings.ContainsAny(repo, " \t\n") || repo == "" {
-		return imagePattern{}, fmt.Errorf("is not a pattern of repositories, such as docker.io/library/*")
-	}
-	if repository(repo) != fullRepository(repo) {
-		return imagePattern{}, fmt.Errorf("has a tag; images run by digest, so write the repository or the digest")
-	}
-	return imagePattern{fullRepository(repo), digest}, nil
-}
-
-func digestForm(s string) bool {
-	hex, ok := strings.CutPrefix(s, "sha256:")
-	return ok && len(hex) == 64 && strings.Trim(hex, "0123456789abcdef") == ""
-}
-
-// fullRepository adds the registry and library that Docker implies: "alpine" is docker.io/library/alpine.
-func fullRepository(name string) string {
-	first, _, slash := strings.Cut(name, "/")
-	switch {
-	case slash && (strings.ContainsAny(first, ".:*") || first == "localhost"), !slash && strings.HasPrefix(name, "*"):
-		return name
-	case slash:
-		return "docker.io/" + name
-	}
-	return "docker.io/library/" + name
-}
-
-// repository is the full repository of an image reference, without tag.
-func repository(ref string) string {
-	if colon := strings.LastIndexByte(ref, ':'); colon > strings.LastIndexByte(ref, '/') {
-		ref = ref[:colon]
-	}
-	return fullRepository(ref)
-}
-
-func (p imagePattern) matches(repo, digest string) bool {
-	if p.digest != "" && p.digest != digest {
-		return false
-	}
-	if p.repository == "" || p.repository == "**" {
-		return true
-	}
-	pattern, deep := strings.CutSuffix(p.repository, "/**")
-	if !deep {
-		ok, err := path.Match(pattern, repo)
-		return err == nil && ok
-	}
-	// The fixed part matches as many levels as it has; anything may follow.
-	parts := strings.Split(repo, "/")
-	n := strings.Count(pattern, "/") + 1
-	if len(parts) <= n {
-		return false
-	}
-	ok, err := path.Match(pattern, strings.Join(parts[:n], "/"))
-	return err == nil && ok
-}
-
-// Check refuses an image that may not run here, with market.ReasonImage.
-func (im Images) Check(ref string) error {
-	name, digest, _ := strings.Cut(ref, "@")
-	repo := repository(name)
-	matches := func(p imagePattern) bool { return p.matches(repo, digest) }
-	switch {
-	case slices.ContainsFunc(im.deny, matches):
-		return market.Refuse(market.ReasonImage, "this provider does not run image %.200s", ref)
-	case len(im.allow) > 0 && !slices.ContainsFunc(im.allow, matches):
-		return market.Refuse(market.ReasonImage, "image %.200s is not among those this provider runs", ref)
-	}
-	return nil
 }
 
 // serves refuses buyers that the operator does not want. It says to all of them the same.
@@ -178,6 +57,12 @@ func (p *Provider) admits(ctx context.Context, o market.Order, now time.Time) *m
 	}
 	if p.paused() {
 		return market.Refuse(market.ReasonPaused, "this provider sells nothing new for now")
+	}
+	if why := p.feeless(1); why != "" {
+		return market.Refuse(market.ReasonPaused, "this provider sells nothing for now: %s", why)
+	}
+	if no := p.egress().Refuse(o.Egress); no != nil {
+		return no
 	}
 	if err := p.cfg.Policy.Hours.Covers(now, now.Add(p.lasts(o.Slots))); err != nil {
 		return market.Refuse(market.ReasonClosed, "%v", err)

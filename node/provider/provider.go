@@ -124,7 +124,7 @@ type Reputation interface {
 	// Scores are those of peers in a role, in their order.
 	Scores(role reputation.Role, peers ...sign.Key) []reputation.Score
 	// Failed is told that the buyer of a lease broke it, once or more often.
-	Failed(c market.LeaseCore)
+	Failed(c market.LeaseCore, lost market.Amount)
 }
 
 // Provider sells the units of one peer. New starts nothing; Run does.
@@ -136,6 +136,7 @@ type Provider struct {
 	exec   *executor
 	pay    payments
 	funds  *fundsCache
+	fees   fees
 	rates  *rates.Limiter[sign.Key] // orders by buyer
 	probes probes
 
@@ -219,6 +220,7 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 		return nil, err
 	}
 	if p.pay = (direct{}); cfg.Escrows != nil {
+		p.fees.funds = cfg.Escrows.Chain.Funds
 		if p.pay, err = newEscrowed(ctx, p, *cfg.Escrows); err != nil {
 			return nil, err
 		}
@@ -249,6 +251,9 @@ func (p *Provider) Run(ctx context.Context) error {
 	if err := p.resumeSales(ctx); err != nil {
 		return fmt.Errorf("resuming leases: %w", err)
 	}
+	if p.fees.funds != nil {
+		p.fees.look(ctx) // before anything is sold
+	}
 	servers := []*stream.Server{
 		protocol.Ask.Handle(p.cfg.Host, p.tag, p.handleAsk, stream.Limits{Logger: p.cfg.Log}),
 		protocol.Lease.Handle(p.cfg.Host, p.tag, p.handleLease, stream.Limits{PerPeer: 64, Logger: p.cfg.Log}),
@@ -260,6 +265,7 @@ func (p *Provider) Run(ctx context.Context) error {
 	paths := link.New(p.cfg.Host, p.tag, holds{p}, p.cfg.Log)
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error { p.pay.run(gctx); return nil })
+	g.Go(func() error { p.watchFees(gctx); return nil })
 	g.Go(func() error { p.tryOverlays(gctx); return nil })
 	g.Go(func() error { return p.advertise(gctx) })
 	g.Go(func() error { return p.listen(gctx) })

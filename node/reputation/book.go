@@ -229,10 +229,10 @@ func (b *Book) kept(of [2]sign.Key, r verify.Receipt) {
 	}
 }
 
-// Failed notes that the other side broke a lease of this peer's own, as this peer saw it.
-func (b *Book) Failed(c market.LeaseCore) {
+// Failed notes that the other side broke a lease of this peer's own, as this peer saw it, and what this peer lost by it.
+func (b *Book) Failed(c market.LeaseCore, lost market.Amount) {
 	of := b.parties(c)
-	f := reputation.Fact{ID: sign.Hash(c.ID()), Kind: reputation.Failed, Role: reputation.Provider, Subject: of[0], Rater: of[1], Value: c.Cap, At: c.Start}
+	f := reputation.Fact{ID: sign.Hash(c.ID()), Kind: reputation.Failed, Role: reputation.Provider, Subject: of[0], Rater: of[1], Value: lost, At: c.Start}
 	if of[0] == b.cfg.Self {
 		f.Role, f.Subject, f.Rater = reputation.Buyer, of[1], of[0]
 	}

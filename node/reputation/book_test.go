@@ -79,8 +79,8 @@ func TestOwnLeasesCount(t *testing.T) {
 	if s := b.Scores(reputation.Buyer, key(1))[0]; s.Good != 0 {
 		t.Errorf("a provider is no buyer: %+v", s)
 	}
-	b.Failed(leaseOf(4, key(1), self).Core)
-	b.Failed(leaseOf(5, self, key(2)).Core)
+	b.Failed(leaseOf(4, key(1), self).Core, token)
+	b.Failed(leaseOf(5, self, key(2)).Core, token)
 	if s := b.Scores(reputation.Provider, key(1))[0]; !s.Shunned() {
 		t.Errorf("after a failure: %+v", s)
 	}
@@ -164,7 +164,7 @@ func TestFactsOutliveTheProcess(t *testing.T) {
 		go func() { done <- b.Run(ctx) }()
 		l := leaseOf(1, key(1), self)
 		b.File(l, receiptOf(l, token))
-		b.Failed(leaseOf(2, key(2), self).Core)
+		b.Failed(leaseOf(2, key(2), self).Core, token)
 		time.Sleep(time.Minute)
 		b.SoldTwice(verify.Conflict{A: receiptOf(leaseOf(3, key(3), key(2)), 5), B: receiptOf(leaseOf(4, key(3), key(3)), 5)})
 		cancel()

@@ -101,7 +101,7 @@ func (n *Net) checkWages(t *testing.T, j buyer.Job, accounts []buyer.LeaseAccoun
 		}
 		all += got.Claimed
 	}
-	if j.Paid != j.Owed+all {
+	if j.Paid+j.Held != j.Owed+all {
 		t.Errorf("the job paid %d, it owes %d for leases and %d are wages", j.Paid, j.Owed, all)
 	}
 }

@@ -1,8 +1,8 @@
-// Package meter is the money flow of one running lease: two state machines that trust each other for one interval.
+// Package meter is the money flow of one running lease: two state machines that trust each other for little.
 //
 // The Seller is the provider's side. It does not start before the first interval is paid, proposes a receipt at the end
 // of each interval and stops when the next one is not paid within the grace. The Payer is the buyer's side. It pays one
-// interval ahead, co-signs a receipt that is right in every rule and answers each with the voucher for the next interval.
+// interval ahead, later up to Terms.AheadSlots, co-signs a receipt that is right in every rule and answers each with the voucher for the next interval.
 //
 //	Payer                                         Seller (billing starts in slot s, it says)
 //	  Started ── voucher 1: pays s to s+I ──────▶ StartWork
@@ -19,7 +19,7 @@
 // stopped, for a slot begun is a slot paid. It is empty where nothing more was paid, or billing had not begun.
 //
 // An exchange, there and back, must take less than an interval and less than the grace, or the seller falls behind its
-// money and stops. What each side can lose: the payer one prepaid interval, the seller the grace.
+// money and stops. What each side can lose: the payer what it paid ahead, the seller the grace.
 //
 // Both are pure values: Step takes the slot and an event and gives the next value and effects, in the order in which they
 // must be carried out. Persist comes first: once its state is durable the effects after it may be carried out, any

@@ -19,7 +19,7 @@ type PayerState string
 // The states of a Payer, one sentence each.
 const (
 	PayerIdle     PayerState = "idle"     // Nothing is paid yet.
-	PayerPaying   PayerState = "paying"   // One interval is paid ahead.
+	PayerPaying   PayerState = "paying"   // One interval or more is paid ahead.
 	PayerStopping PayerState = "stopping" // Nothing more is paid ahead; receipts of what was paid are still co-signed.
 	PayerSettled  PayerState = "settled"  // Over.
 )
@@ -32,6 +32,9 @@ type Payer struct {
 	terms Terms
 	chain verify.Chain // up to the last co-signed receipt
 	s     payerState
+	// resumed is the slot in which the machine was taken up again from the journal while the seller still worked: receipts are waited for
+	// from there. It is not journalled.
+	resumed market.Slot
 }
 
 // payerState is what the journal keeps. What pointers point to is never changed.
@@ -85,7 +88,16 @@ func (m Payer) Voucher() *verify.Voucher { return m.s.Voucher }
 // Owed is what the co-signed receipts say.
 func (m Payer) Owed() market.Amount { return m.chain.Last().Cumulative }
 
-// horizon is the end of the interval that is paid ahead, as far as the payer can know it.
+// PaidUntil is the slot to which the last voucher pays, as far as the payer knows when billing began; 0 when there is none.
+func (m Payer) PaidUntil() market.Slot {
+	v := m.s.Voucher
+	if v == nil {
+		return 0
+	}
+	return min(v.Horizon, after(m.Began(), m.terms.slotsFor(v.Cumulative)), m.terms.last(m.Began()))
+}
+
+// horizon is the end of the interval for which the next receipt is, as far as the payer can know it.
 func (m Payer) horizon() market.Slot {
 	if last := m.chain.Last(); last.Seq > 0 {
 		return m.terms.next(m.chain.Start(), last.To)
@@ -110,7 +122,7 @@ func (m Payer) Wake() market.Slot {
 
 // overdue is the slot in which a receipt is missing, or the lease is over.
 func (m Payer) overdue() market.Slot {
-	return after(m.horizon(), m.terms.GraceSlots+m.terms.SkewSlots)
+	return after(max(m.horizon(), m.resumed), m.terms.GraceSlots+m.terms.SkewSlots)
 }
 
 // giveUp is the slot in which the seller's final receipt is no longer waited for.
@@ -121,6 +133,9 @@ func (m Payer) giveUp() market.Slot {
 // Resume is Step for the moment after a restart from the journal: what the time since then asks for, then everything that
 // may not have been done before the crash; all of it is harmless if it was.
 func (m Payer) Resume(now market.Slot) (Payer, []Effect, error) {
+	if m.s.State == PayerPaying && now < after(m.PaidUntil(), m.terms.GraceSlots) {
+		m.resumed = now // the seller works on, and has had nobody to show receipts to
+	}
 	m, fx, err := m.Step(now, Ticked{})
 	if err != nil {
 		return m, nil, err
@@ -253,7 +268,7 @@ func (p *payerStep) cosigned(chain verify.Chain, core verify.ReceiptCore, sig si
 		p.settle(core.Cumulative, true)
 		return nil
 	}
-	next, amount := p.m.terms.next(chain.Start(), core.To), core.Cumulative
+	next, amount := p.m.terms.ahead(chain.Start(), core.To), core.Cumulative
 	if s.State == PayerPaying && next != core.To {
 		var err error
 		if amount, err = p.m.terms.owed(chain.Start(), next); err != nil {

@@ -20,6 +20,7 @@ type Terms struct {
 	IntervalSlots uint64        // slots in a metering interval, at least 1
 	GraceSlots    uint64        // unpaid slots the seller works while the next voucher is on its way, at least 1
 	SkewSlots     uint64        // how far the two sides' views of the current slot may be apart
+	AheadSlots    uint64        // the most that the buyer pays ahead, of whole intervals; never more than it paid before. 0: one interval
 	SettleSlots   uint64        // how long one waits for the other at the end; 0: interval + 4·(grace + skew)
 	SlotMillis    uint64        // nominal length of a slot, for the bound on usage
 	MilliCPU      uint64        // what all units together may use, for the bound on usage; 0: no bound
@@ -35,8 +36,8 @@ func (t Terms) Validate() error {
 		return fmt.Errorf("%w: interval of %d slots", ErrTerms, t.IntervalSlots)
 	case t.GraceSlots < 1 || t.GraceSlots > maxInterval:
 		return fmt.Errorf("%w: grace of %d slots", ErrTerms, t.GraceSlots)
-	case t.SkewSlots > maxInterval || t.SettleSlots > maxInterval:
-		return fmt.Errorf("%w: skew of %d slots, settling in %d", ErrTerms, t.SkewSlots, t.SettleSlots)
+	case t.SkewSlots > maxInterval || t.SettleSlots > maxInterval || t.AheadSlots > maxInterval:
+		return fmt.Errorf("%w: skew of %d slots, %d ahead, settling in %d", ErrTerms, t.SkewSlots, t.AheadSlots, t.SettleSlots)
 	case t.SlotMillis < 1 || t.SlotMillis > market.MaxSlotMillis:
 		return fmt.Errorf("%w: slots of %d ms", ErrTerms, t.SlotMillis)
 	case t.MilliCPU > math.MaxUint32*market.MaxUnitsPerLease:
@@ -90,6 +91,13 @@ func (t Terms) last(start market.Slot) market.Slot {
 // next is the end of the interval that begins in from, of a lease that started in start.
 func (t Terms) next(start, from market.Slot) market.Slot {
 	return min(after(from, t.IntervalSlots), t.last(start))
+}
+
+// ahead is the slot to which a buyer pays that co-signed the slots from start to slot to: as many slots on as were paid before, at least
+// one interval, at most AheadSlots. So it risks no more than it was served for.
+func (t Terms) ahead(start, to market.Slot) market.Slot {
+	n := max(min(uint64(to-start), t.AheadSlots), t.IntervalSlots)
+	return min(after(to, n-n%t.IntervalSlots), t.last(start))
 }
 
 // owed is the cost from start to slot to. Both lie within the lease, whose whole cost Core.Validate found to fit.

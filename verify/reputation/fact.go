@@ -17,7 +17,7 @@ type Kind uint8
 const (
 	// Kept: the other side signed for work that was done, or was paid for work; Value is what for.
 	Kept Kind = iota + 1
-	// Failed: the peer broke a lease of the reader's; Value is what the lease was for. Of others it is hearsay, and ignored.
+	// Failed: the peer broke a lease of the reader's; Value is what the reader lost by it. Of others it is hearsay, and ignored.
 	Failed
 	// AuditPassed: a committee certified an audit record.
 	AuditPassed

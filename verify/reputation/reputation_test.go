@@ -342,6 +342,35 @@ func TestAStrangerIsBetweenThem(t *testing.T) {
 }
 
 // A peer that buys well is not trusted to sell.
+// A history of small jobs that were kept outweighs one lost lease that cost as little, whatever the lease's unspent hours would have
+// cost. A peer that loses every lease is shunned soon, and one that loses much at once.
+func TestFailuresWeighWhatWasLost(t *testing.T) {
+	t.Parallel()
+	small := params.Unit / 100
+	at := func(kept, failed int, lost market.Amount) Score {
+		var facts []Fact
+		for i := range kept {
+			facts = append(facts, lease(i, key(1), reader, small, now)...)
+		}
+		for i := range failed {
+			facts = append(facts, Fact{id(1000 + i), Failed, Provider, key(1), reader, lost, now})
+		}
+		return view(t, facts).Score(key(1), Provider)
+	}
+	if s := at(100, 1, small); s.Shunned() || s.Good < 4*s.Bad {
+		t.Errorf("one small loss after a hundred small jobs: %+v", s)
+	}
+	if s := at(100, 1, 36*params.Unit); !s.Shunned() {
+		t.Errorf("a great loss: %+v", s)
+	}
+	if s := at(0, 1, small); !s.Newcomer() {
+		t.Errorf("one small loss and nothing else: %+v", s)
+	}
+	if s := at(0, 20, 0); !s.Shunned() {
+		t.Errorf("twenty losses and nothing else: %+v", s)
+	}
+}
+
 func TestRolesAreApart(t *testing.T) {
 	t.Parallel()
 	facts := lease(1, key(1), reader, 1000, now)

@@ -37,6 +37,9 @@ const (
 	auditShare = 8
 	// What proofs are worth, in units of value; lateParts late audits count as one unit.
 	failUnits, twiceUnits, lateParts = 10, 100, 64
+	// lossParts lost leases count as one unit at least, however little each was worth: one weighs little beside work that was
+	// kept, and a peer that loses every lease is soon shunned.
+	lossParts = 64
 	// newcomerBelow is the evidence, G + B, below which too little is known of a peer to judge it by.
 	newcomerBelow = one
 )
@@ -202,7 +205,7 @@ func (v *View) count(reader sign.Key, facts []Fact) {
 		if f.Kind == Kept {
 			d.kept, d.good = 1, v.worth(uint64(f.Value), f.At)
 		} else { // however little was lost, a promise was broken
-			d.failed, d.bad = 1, v.worth(max(uint64(f.Value), uint64(v.p.Unit)), f.At)
+			d.failed, d.bad = 1, v.worth(max(uint64(f.Value), uint64(v.p.Unit)/lossParts, 1), f.At)
 		}
 		v.deals = append(v.deals, d)
 	}

@@ -92,6 +92,7 @@ var commands = []func(*App) *cobra.Command{
 	newStake,
 	newEvidence,
 	newAudit,
+	newMystery,
 	newProposal,
 	newRewards,
 	newGuarded,

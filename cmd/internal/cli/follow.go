@@ -94,7 +94,7 @@ func (w *watch) run(ctx context.Context, c *api.Client) error {
 // step tells of what a user wants to know while it happens; why has the rest.
 func (w *watch) step(s buyer.Step) {
 	switch s.Kind {
-	case buyer.StepLeased, buyer.StepLost, buyer.StepRestarted:
+	case buyer.StepLeased, buyer.StepLost, buyer.StepAway, buyer.StepRestarted:
 	case buyer.StepRound:
 		if w.job().Spec.RoundCount() == 1 {
 			return
@@ -169,10 +169,24 @@ func summary(g market.Genesis, j buyer.Job) string {
 		text += fmt.Sprintf(" in %v", j.Ended.Sub(j.Started).Round(100*time.Millisecond))
 	}
 	text += ", cost " + g.FormatAmount(j.Owed)
-	if j.Paid != j.Owed {
-		text += ", paid " + g.FormatAmount(j.Paid)
+	if j.Paid != j.Owed || j.Held > 0 {
+		text += ", " + paidText(g, j)
 	}
 	return text + fmt.Sprintf(", %s, %s", count(j.Receipts, "receipt"), count(len(j.Transactions), "transaction"))
+}
+
+// paidText is what was really paid for a job.
+func paidText(g market.Genesis, j buyer.Job) string {
+	text := "paid " + g.FormatAmount(j.Paid)
+	switch {
+	case !j.State.Ended():
+		return text
+	case j.Held > 0:
+		return text + " so far, to be claimed " + g.FormatAmount(j.Held)
+	case j.Paid < j.Owed && len(j.Escrows) > 0:
+		return text + ", the rest was never claimed and is back"
+	}
+	return text
 }
 
 func count(n int, word string) string {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/buyer"
 )
@@ -67,7 +68,7 @@ day (2006-01-02, UTC); --state a state, or open or ended.`,
 }
 
 func historyTable(t *Table, g market.Genesis, jobs []buyer.Job) {
-	t.Head("ID", "NAME", "STATE", "SUBMITTED", "RAN", "RANKS", "COST", "PAID", "KEY", "REASON")
+	t.Head("ID", "NAME", "STATE", "SUBMITTED", "RAN", "RANKS", "COST", "PAID", "SOL", "KEY", "REASON")
 	short := shortest(jobs)
 	for _, j := range jobs {
 		ran, key := "-", "-"
@@ -82,7 +83,7 @@ func historyTable(t *Table, g market.Genesis, jobs []buyer.Job) {
 			key = j.Key
 		}
 		t.Row(short[j.ID], j.Spec.Name, j.State, j.Created.UTC().Format("2006-01-02 15:04"), ran, len(j.Ranks), g.FormatAmount(j.Owed),
-			g.FormatAmount(j.Paid), key, clip(j.Reason, 60))
+			g.FormatAmount(j.Paid), chain.FormatSOL(j.Lamports.Fees), key, clip(j.Reason, 60))
 	}
 }
 

@@ -78,7 +78,8 @@ func newOffers(a *App) *cobra.Command {
 		Short: "List what other peers sell",
 		Long: `Looks for offers and asks each provider whether it is there. A class such as gpu/h100 is that class alone, a family such as
 gpu is every class in it. Units that are not hardware, which there are only on simulated networks, say so. An offer that says "no" under ANSWERS was found
-but its provider did not answer a probe within the last two minutes; orders are not sent to it first.
+but its provider did not answer a probe within the last two minutes; orders are not sent to it first. RUNS is what it runs, OUTSIDE
+what containers reach outside: nothing, an allowlist that members of clusters alone reach, or the internet.
 
 On a network that audits, PROVEN says of how many free units this peer has checked a fresh audit record, of so many that the offer
 says have one: only those are sold to orders without --unproven. -o json has why of no more, and what the units have shown.`,
@@ -109,6 +110,7 @@ says have one: only those are sold to orders without --unproven. -o json has why
 				if g.AuditSlots > 0 {
 					head = append(head, "PROVEN")
 				}
+				head = append(head, "RUNS", "OUTSIDE")
 				t.Head(head...)
 				for _, o := range offers {
 					answers := "no"
@@ -120,6 +122,7 @@ says have one: only those are sold to orders without --unproven. -o json has why
 					if g.AuditSlots > 0 {
 						row = append(row, fmt.Sprintf("%d/%d", o.Checked, o.Proven))
 					}
+					row = append(row, strings.Join(o.Runtimes, ","), o.Egress)
 					t.Row(row...)
 				}
 			})

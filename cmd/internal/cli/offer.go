@@ -38,7 +38,8 @@ func newOfferLs(a *App) *cobra.Command {
 		Aliases: []string{"list"},
 		Short:   "List what this peer sells, class by class, and how it stands",
 		Long: `Lists the offers of this peer. STATE is selling; paused and draining (nothing new is sold until "offer resume"); drained
-(draining, and no lease is left); or closed (outside provide.hours). Units that were withdrawn because something is
+(draining, and no lease is left); closed (outside provide.hours); or no fees (the peer's key has too little SOL to
+claim what it would earn). Units that were withdrawn because something is
 wrong with them are listed with the reason; "offer resume DEVICE" sells them again. On a network that audits, PROVEN is how many of the free units have a fresh audit record ("starling
 audit ls"): the others are sold only to orders with --unproven.`,
 		Example: `  starling offer ls
@@ -196,6 +197,9 @@ func leasesText(n int) string {
 
 func ownOffersTable(t *Table, g market.Genesis, o api.OwnOffers) {
 	t.Row("state", o.State)
+	if o.Reason != "" {
+		t.Row("", o.Reason+"; send SOL to the peer's key, which starling node shows")
+	}
 	hours := o.Hours
 	if !o.Until.IsZero() {
 		change := "closes"

@@ -155,7 +155,7 @@ func (l *onChain) explain(err error) error {
 	case errors.Is(err, chain.ErrFees):
 		e.Hint = fmt.Sprintf("send SOL to the peer's key, %s", l.peer.Key())
 	case errors.Is(err, chain.ErrAllowance):
-		e.Hint = fmt.Sprintf("send %s to %s, or let its owner allow the peer more: `spl-token approve`", l.g.Symbol, l.owner)
+		e.Hint = fmt.Sprintf("send %s to %s, or let its owner allow the peer more: starling wallet allow AMOUNT", l.g.Symbol, l.owner)
 	case errors.Is(err, chain.ErrDown), errors.Is(err, chain.ErrDisagree):
 		e.Hint = "name another endpoint with --rpc"
 	case errors.Is(err, program.ErrEarly):

@@ -120,8 +120,11 @@ func (c *chained) until(t *testing.T, slot uint64) {
 func TestOnChain(t *testing.T) {
 	t.Parallel()
 	c := newChained(t)
-	c.cli(t, "wallet", "balance").want(t, ExitOK, `^owner +\w+ +1000.00 STAR$`, `may spend 500.00 STAR of it`, `^fees +1.00 SOL`)
+	c.cli(t, "wallet", "balance").want(t, ExitOK, `^owner +\w+ +1000.00 STAR$`, `may spend 500.00 STAR, of which 0.00 STAR are in its own account`, `^fees +1.00 SOL`)
 	c.cli(t, "wallet", "balance", c.net.Faucet().Key().String()).want(t, ExitOK, `^wallet +\w+ +0.00 STAR$`)
+	c.cli(t, "wallet", "allow", "700").want(t, ExitOK, `^letting peer \w+ spend 700.00 STAR of `, `^confirmed +\w+`)
+	c.cli(t, "wallet", "balance").want(t, ExitOK, `may spend 700.00 STAR, of which`)
+	c.cli(t, "wallet", "collect").want(t, ExitUsage, `holds nothing`)
 	t.Run("Stake", func(t *testing.T) { c.testStake(t) })
 	t.Run("Escrow", func(t *testing.T) { c.testEscrow(t) })
 }

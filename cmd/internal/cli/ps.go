@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
@@ -272,7 +273,10 @@ func statusTable(t *Table, g market.Genesis, s jobStatus) {
 		}
 	}
 	row("cost", g.FormatAmount(s.Cost)+", budget "+g.FormatAmount(j.Spec.Payment.Budget))
-	row("paid", g.FormatAmount(j.Paid))
+	row("paid", strings.TrimPrefix(paidText(g, j), "paid "))
+	if l := j.Lamports; l.Fees > 0 {
+		row("SOL", "about "+chain.FormatSOL(l.Fees)+" for fees"+map[bool]string{true: ", " + chain.FormatSOL(l.Rent) + " for rent until its escrow is closed"}[l.Rent > 0])
+	}
 	row("receipts", fmt.Sprint(j.Receipts))
 	for _, tx := range j.Transactions {
 		row("transaction", tx)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/job"
@@ -75,6 +76,15 @@ func (a *App) quote(ctx context.Context, spec job.Job) error {
 	return nil
 }
 
+// lamportsText is what a job takes besides tokens.
+func lamportsText(l buyer.Lamports) string {
+	text := "and of the peer's SOL about " + chain.FormatSOL(l.Fees) + " for fees"
+	if l.Rent > 0 {
+		text += ", and " + chain.FormatSOL(l.Rent) + " for rent, which comes back"
+	}
+	return text
+}
+
 func quoteTable(t *Table, g market.Genesis, spec job.Job, q buyer.Quotation) {
 	t.Head("PROVIDER", "UNITS", "REGION", "PRICE", "ROOM", "ROUTE", "RANKS", "DETAIL")
 	for _, o := range q.Quotes {
@@ -90,5 +100,8 @@ func quoteTable(t *Table, g market.Genesis, spec job.Job, q buyer.Quotation) {
 	t.Row()
 	if q.Places {
 		t.Row(fmt.Sprintf("%s for %v would cost %s, at most %s", count(int(spec.Count), "rank"), spec.Timeouts.Run, g.FormatAmount(q.Cost), g.FormatAmount(q.MaxCost)))
+		if q.Lamports.Fees > 0 {
+			t.Row(lamportsText(q.Lamports))
+		}
 	}
 }

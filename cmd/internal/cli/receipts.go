@@ -10,8 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/chain/solana"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node"
@@ -26,8 +24,8 @@ func newReceipts(a *App) *cobra.Command {
 		Use:   "receipts",
 		Short: "Show, export and check what proves a job's cost",
 		Long: `Every metering interval leaves a receipt that provider and buyer have signed, chained to the one before, and a voucher for
-its price. When a job is over, a Merkle root over all its receipts goes on chain, the anchor: Starling's program keeps it in an
-account, or each payment carries it in its memo on a network that settles directly.`,
+its price. When a job is over, a Merkle root over all its receipts goes on chain, the anchor: in a transaction of
+Starling's program, or each payment carries it in its memo on a network that settles directly.`,
 		Example: `  starling receipts ls jk3v5q2a
   starling receipts export jk3v5q2a receipts.json
   starling receipts verify receipts.json --rpc https://rpc.example`,
@@ -35,7 +33,7 @@ account, or each payment carries it in its memo on a network that settles direct
 		Args:    onlyCommands,
 		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(receiptsLs(a), receiptsShow(a), receiptsExport(a), receiptsVerify(a), receiptsUnanchor(a))
+	c.AddCommand(receiptsLs(a), receiptsShow(a), receiptsExport(a), receiptsVerify(a))
 	return c
 }
 
@@ -205,48 +203,6 @@ func (o *verifyOptions) check() error {
 		return Usagef("--offline and --rpc exclude each other")
 	}
 	return nil
-}
-
-func receiptsUnanchor(a *App) *cobra.Command {
-	var o chainOptions
-	c := &cobra.Command{
-		Use:   "unanchor FILE|ID",
-		Short: "Take back the rent of a job's anchor",
-		Long: `Closes the account in which Starling's program keeps the root of a job's receipts. Its rent goes back to this peer's key, which
-anchored them. The receipts can still be checked, as long as an endpoint remembers the transaction that anchored them, but
-the program can no longer: keep the anchor while somebody may have to prove a receipt there.`,
-		Example: `  starling receipts unanchor jk3v5q2a`,
-		Args:    exactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			l, err := a.programChain(o)
-			if err != nil {
-				return err
-			}
-			p, err := a.readProof(c.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			return l.unanchor(c.Context(), p)
-		},
-	}
-	o.readFlags(c)
-	return c
-}
-
-func (l *onChain) unanchor(ctx context.Context, p proof.Proof) error {
-	if p.Genesis.Hash() != l.g.Hash() {
-		return Usagef("job %s is of network %s, not of %s", p.Job, p.Genesis.Tag(), l.g.Tag())
-	}
-	hashes := p.Receipts()
-	root := chain.RootOf(hashes)
-	if _, err := l.Anchored(ctx, l.peer.Key(), root); errors.Is(err, chain.ErrNotFound) {
-		return WithHint(Usagef("the program has no anchor by %s of the %s of job %s", l.peer.Key(), count(len(hashes), "receipt"), p.Job), "starling receipts verify %s", p.Job)
-	} else if err != nil {
-		return l.explain(err)
-	}
-	call := program.CloseAnchor{Authority: l.peer.Key(), Anchor: program.AnchorAddress(l.g.Program, l.peer.Key(), root)}
-	return l.send(ctx, fmt.Sprintf("closing the anchor of job %s; %d lamports of rent go back to %s", p.Job, program.Rent(program.AnchorSize), call.Authority),
-		[]program.Instruction{call.Instruction(l.g.Program)})
 }
 
 // accounts asks the peer for a job and its leases.

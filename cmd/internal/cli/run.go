@@ -382,6 +382,7 @@ func misfit(o api.OfferInfo, j job.Job) string {
 		}
 		return len(regions) == 0
 	}
+	policy := buyer.Runs(j, market.Offer{Egress: o.Egress, Images: o.Images})
 	runs := false
 	for _, r := range o.Runtimes {
 		runs = runs || r == j.Runtime
@@ -408,6 +409,8 @@ func misfit(o api.OfferInfo, j job.Job) string {
 		return fmt.Sprintf("units of %d MiB disk", have.DiskMiB)
 	case !runs:
 		return "other runtime"
+	case policy != nil:
+		return policy.Error()
 	case !o.Answered:
 		return "does not answer"
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/buyer"
 )
@@ -17,7 +18,8 @@ func newSpend(a *App) *cobra.Command {
 		Use:   "spend",
 		Short: "Show what was spent by day and key, against the limits",
 		Long: `Sums up the jobs of the last days by the UTC day on which they were submitted and the key that submitted them: SPENT by
-those that have ended, and OPEN, what those that have not can still come to cost. Both count against the limits per day:
+those that have ended, OPEN, what those that have not can still come to cost, and SOL, what the transactions of all took in
+fees, about. SPENT and OPEN count against the limits per day:
 buy.limits in config.yaml for the whole peer, those of ` + "`starling key add`" + ` for each key.`,
 		Example: `  starling spend
   starling spend --days 30 -o json`,
@@ -76,13 +78,13 @@ func spendTable(t *Table, g market.Genesis, s buyer.Spend) {
 	}
 	t.Row("today ends at 00:00 UTC, in " + time.Until(s.Resets).Round(time.Minute).String())
 	t.Row()
-	t.Row("DAY", "KEY", "JOBS", "SPENT", "OPEN")
+	t.Row("DAY", "KEY", "JOBS", "SPENT", "OPEN", "SOL")
 	for _, d := range s.Days {
 		key := d.Key
 		if key == "" {
 			key = "-"
 		}
-		t.Row(d.Day, key, d.Jobs, money(d.Spent), money(d.Open))
+		t.Row(d.Day, key, d.Jobs, money(d.Spent), money(d.Open), chain.FormatSOL(d.Fees))
 	}
 	if len(s.Providers) == 0 {
 		return

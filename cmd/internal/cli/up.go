@@ -6,8 +6,10 @@ import (
 	"io/fs"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/node/mystery"
 )
 
 func newUp(a *App) *cobra.Command {
@@ -50,7 +52,16 @@ deposit is on chain. With optimistic, it begins before: should the deposit never
 				return openError(d.home, err)
 			}
 			d.log.Info("starting", "home", d.home, "version", d.version)
-			err = p.Run(ctx)
+			renter, err := mystery.Of(p, d.cache, d.version, d.log)
+			if err != nil {
+				return &Error{Code: ExitUsage, Err: errors.Join(err, p.Close())}
+			}
+			g, gctx := errgroup.WithContext(ctx)
+			g.Go(func() error { return p.Run(gctx) })
+			if renter != nil {
+				g.Go(func() error { return renter.Run(gctx) })
+			}
+			err = g.Wait()
 			if cerr := p.Close(); err == nil {
 				err = cerr
 			}

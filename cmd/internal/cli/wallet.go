@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"cmp"
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -9,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node"
@@ -22,6 +26,7 @@ type walletInfo struct {
 	OwnerIn string   `json:"ownerIn"` // where the owner's address comes from
 	Key     sign.Key `json:"key"`     // of the peer: signs, and pays the chain's fees
 	Balance string   `json:"balance,omitempty"`
+	SOL     string   `json:"sol,omitempty"`  // of the peer's key
 	Note    string   `json:"note,omitempty"` // why there is no balance
 }
 
@@ -33,7 +38,7 @@ func newWallet(a *App) *cobra.Command {
 		Args:    onlyCommands,
 		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(walletShow(a), walletBalance(a), walletNew(a), walletImport(a))
+	c.AddCommand(walletShow(a), walletBalance(a), walletAllow(a), walletCollect(a), walletNew(a), walletImport(a))
 	return c
 }
 
@@ -62,6 +67,9 @@ signs for it and pays the chain's fees in SOL. The balance is shown while the pe
 				var n api.NodeInfo
 				if n, err = client.Node(c.Context()); err == nil {
 					w.Balance = n.Genesis.FormatAmount(n.Balance)
+					if n.Funds != nil {
+						w.SOL = chain.FormatSOL(n.Funds.Lamports)
+					}
 					if n.ChainErr != "" {
 						w.Balance, w.Note = "", n.ChainErr
 					}
@@ -81,6 +89,9 @@ signs for it and pays the chain's fees in SOL. The balance is shown while the pe
 				} else {
 					t.Row("balance", "not known", w.Note)
 				}
+				if w.SOL != "" {
+					t.Row("fees", w.SOL+" SOL", "of the peer")
+				}
 			})
 		},
 	}
@@ -89,25 +100,30 @@ signs for it and pays the chain's fees in SOL. The balance is shown while the pe
 // balances is what wallet balance shows. Tokens are in base units.
 type balances struct {
 	Owner     sign.Key      `json:"owner"`
-	Tokens    market.Amount `json:"tokens"`    // of the owner
-	Spendable market.Amount `json:"spendable"` // of them by the peer's key: all when it is the owner, else what is delegated
+	Tokens    market.Amount `json:"tokens"`        // of the owner
+	Own       market.Amount `json:"own,omitempty"` // in the peer's own account: taken from the owner's to be spent
+	Spendable market.Amount `json:"spendable"`     // by the peer's key: all when it is the owner, else Own and what the owner allows
 	Key       sign.Key      `json:"key"`
 	Lamports  uint64        `json:"lamports"` // of the key
 }
-
-const solDecimals = 9
 
 func walletBalance(a *App) *cobra.Command {
 	var o chainOptions
 	c := &cobra.Command{
 		Use:   "balance [ADDRESS]",
 		Short: "Ask the chain what a wallet holds",
-		Long: `Asks the chain, not the peer, what the owner holds, how much of it the peer may spend, and how much SOL the peer has for
+		Long: `Asks the chain, not the peer, what the owner holds, how much the peer may spend, and how much SOL the peer has for
 fees; or how many of the network's tokens another wallet holds.`,
 		Example: `  starling wallet balance
   starling wallet balance 7xKX…gAsU --rpc https://rpc.example`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
+			if asks, err := a.asksPeer(o); err != nil || asks && len(args) == 0 {
+				if err == nil {
+					err = a.peerBalance(c.Context())
+				}
+				return err
+			}
 			l, err := a.chain(o)
 			if err != nil {
 				return err
@@ -122,16 +138,50 @@ fees; or how many of the network's tokens another wallet holds.`,
 			if err != nil {
 				return l.explain(err)
 			}
-			b := balances{Owner: l.owner, Tokens: f.Balance, Spendable: f.Spendable, Key: l.peer.Key(), Lamports: f.Lamports}
-			return a.Show(b, func(t *Table) {
-				t.Row("owner", b.Owner, l.g.FormatAmount(b.Tokens))
-				t.Row("peer", b.Key, "may spend "+l.g.FormatAmount(b.Spendable)+" of it")
-				t.Row("fees", market.Decimal(b.Lamports, solDecimals)+" SOL", "of the peer")
-			})
+			b := balances{Owner: l.owner, Tokens: f.Balance, Own: f.Own, Spendable: f.Spendable, Key: l.peer.Key(), Lamports: f.Lamports}
+			return a.Show(b, func(t *Table) { balanceTable(t, l.g, b) })
 		},
 	}
 	o.readFlags(c)
 	return c
+}
+
+func balanceTable(t *Table, g market.Genesis, b balances) {
+	t.Row("owner", b.Owner, g.FormatAmount(b.Tokens))
+	if b.Key == b.Owner {
+		t.Row("peer", b.Key, "is the owner, and may spend all")
+	} else {
+		t.Row("peer", b.Key, "may spend "+g.FormatAmount(b.Spendable)+", of which "+g.FormatAmount(b.Own)+" are in its own account")
+	}
+	t.Row("fees", chain.FormatSOL(b.Lamports)+" SOL", "of the peer")
+}
+
+// asksPeer reports whether no endpoint of the chain is known here, so that only the peer can be asked: a light client sees the chain
+// through its entries.
+func (a *App) asksPeer(o chainOptions) (bool, error) {
+	home, err := a.Home()
+	if err != nil || len(o.rpc) > 0 {
+		return false, err
+	}
+	cfg, err := node.LoadConfig(filepath.Join(home, node.FileConfig))
+	return err == nil && len(cfg.Solana.RPC) == 0, err
+}
+
+// peerBalance shows what the peer knows of its wallet.
+func (a *App) peerBalance(ctx context.Context) error {
+	client, err := a.Client()
+	if err != nil {
+		return err
+	}
+	n, err := client.Node(ctx)
+	if err != nil {
+		return err
+	}
+	if n.Funds == nil {
+		return &Error{Code: ExitPayment, Err: fmt.Errorf("the chain was not reached: %s", cmp.Or(n.ChainErr, "ask again")), Hint: "starling node shows how the peer reaches the chain"}
+	}
+	b := balances{Owner: n.Owner, Tokens: n.Funds.Balance, Own: n.Funds.Own, Spendable: n.Funds.Spendable, Key: n.Key, Lamports: n.Funds.Lamports}
+	return a.Show(b, func(t *Table) { balanceTable(t, n.Genesis, b) })
 }
 
 func (l *onChain) showBalance(c *cobra.Command, text string) error {
@@ -144,6 +194,74 @@ func (l *onChain) showBalance(c *cobra.Command, text string) error {
 		return l.explain(err)
 	}
 	return l.a.Show(map[string]any{"owner": who, "tokens": n}, func(t *Table) { t.Row("wallet", who, l.g.FormatAmount(n)) })
+}
+
+func walletAllow(a *App) *cobra.Command {
+	var o chainOptions
+	c := &cobra.Command{
+		Use:   "allow AMOUNT",
+		Short: "Let the peer spend so much more of the owner's tokens",
+		Long: `Lets the peer spend AMOUNT of the owner's tokens from now on, in place of what was left of the last allowance. What a job sets
+aside and does not spend comes back to the peer's own account, and is not taken from the allowance again: an allowance is
+used up by what is spent. The owner's key must sign: it is wallet.json in the home directory, or the file that --wallet
+names.`,
+		Example: `  starling wallet allow 100
+  starling wallet allow 100 --wallet ~/cold/owner.json`,
+		Args: exactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			l, err := a.chain(o)
+			if err != nil {
+				return err
+			}
+			n, err := l.amount(args[0])
+			if err != nil {
+				return err
+			}
+			if l.owner == l.peer.Key() {
+				return Usagef("the peer is the owner of its tokens, and may spend all of them")
+			}
+			owner, err := l.signer(l.owner, "the owner")
+			if err != nil {
+				return err
+			}
+			did := fmt.Sprintf("letting peer %s spend %s of %s", l.peer.Key(), l.g.FormatAmount(n), l.owner)
+			return l.send(c.Context(), did, []program.Instruction{
+				program.ApproveTokens(program.TokenAccount(l.owner, l.g.Mint), l.g.Mint, l.peer.Key(), l.owner, uint64(n), l.g.Decimals)}, owner)
+		},
+	}
+	o.flags(c)
+	return c
+}
+
+func walletCollect(a *App) *cobra.Command {
+	var o chainOptions
+	c := &cobra.Command{
+		Use:   "collect",
+		Short: "Bring what the peer holds to spend back to the owner",
+		Long: `Moves the tokens in the peer's own account, which it took from the owner's to be spent, back to the owner. Jobs take what they
+need from the allowance again. While jobs run, wait for them: what they set aside comes back to the peer's account.`,
+		Example: `  starling wallet collect`,
+		Args:    exactArgs(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			l, err := a.chain(o)
+			if err != nil {
+				return err
+			}
+			f, err := l.Funds(c.Context())
+			if err != nil {
+				return l.explain(err)
+			}
+			if f.Own == 0 {
+				return Usagef("the peer's own account holds nothing")
+			}
+			key := l.peer.Key()
+			return l.send(c.Context(), fmt.Sprintf("moving %s to %s", l.g.FormatAmount(f.Own), l.owner), []program.Instruction{
+				program.OpenTokenAccount(key, l.owner, l.g.Mint),
+				program.TransferTokens(program.TokenAccount(key, l.g.Mint), program.TokenAccount(l.owner, l.g.Mint), l.g.Mint, key, uint64(f.Own), l.g.Decimals)})
+		},
+	}
+	o.flags(c)
+	return c
 }
 
 func walletNew(a *App) *cobra.Command {

@@ -1,0 +1,46 @@
+package solana
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+)
+
+// A key that spends its owner's tokens sets money aside from a token account of its own, to which what was not spent comes back. What
+// the owner allows it is used up by what it takes from the owner's account into its own: by what is spent, not by what is set aside.
+
+// delegated reports whether the key spends the tokens of another one.
+func (l *Ledger) delegated() bool { return l.owner != l.payer }
+
+// Provide sees to it that the key's own token account holds need base units: what is missing comes from the owner's account. It returns
+// when that is confirmed. chain.ErrAllowance where the owner has too little or allows too little, chain.ErrFees.
+func (l *Ledger) Provide(ctx context.Context, need market.Amount) error {
+	if !l.delegated() {
+		return nil
+	}
+	f, err := l.Funds(ctx)
+	if err != nil {
+		return err
+	}
+	if f.Own >= need {
+		return nil
+	}
+	missing := need - f.Own
+	if allowed := f.Spendable - f.Own; allowed < missing {
+		return fmt.Errorf("owner %s holds %s and lets %s spend %s of it, %s more are needed: %w",
+			l.owner, l.text(f.Balance), l.payer, l.text(allowed), l.text(missing), chain.ErrAllowance)
+	}
+	key := l.cfg.Key.Key()
+	_, err = l.Run(ctx, []program.Instruction{
+		program.OpenTokenAccount(key, key, l.cfg.Mint),
+		program.TransferTokens(sign.Key(l.source), program.TokenAccount(key, l.cfg.Mint), l.cfg.Mint, key, uint64(missing), l.cfg.Decimals),
+	})
+	if err != nil {
+		return fmt.Errorf("taking %s from the owner's account: %w", l.text(missing), err)
+	}
+	return nil
+}
