@@ -76,8 +76,6 @@ type Config struct {
 	Guard Guard `yaml:"guard"`
 	// Metrics says what the peer measures of itself beside what costs nothing.
 	Metrics Metrics `yaml:"metrics"`
-	// Mystery says what the peer rents to see what others give for the money.
-	Mystery Mystery `yaml:"mystery"`
 }
 
 // Entry is what a peer does for light clients, who are no part of the network: it finds offers for them, gossips their
@@ -247,9 +245,6 @@ func (c Config) Validate() error {
 		return fmt.Errorf("%w: buy.maxJobs: %d is not at least 1", ErrConfig, c.Buy.MaxJobs)
 	}
 	if err := c.Guard.check(); err != nil {
-		return err
-	}
-	if err := c.Mystery.check(); err != nil {
 		return err
 	}
 	return c.Buy.Limits.check()

@@ -78,10 +78,6 @@ block: [12D3KooWPECgJvMCjuF6G4QQbHUU1Gssr2KWfokMoCiihN3Yd1Bm, 111111111111111111
 		{"dial out and relay", "nat: {dialOutOnly: true}\nrelay: {serve: true}\n", "relay.serve"},
 		{"relay of nothing", "relay: {circuits: -1}\n", "relay"},
 		{"relay of too much", "relay: {dataMiB: 9000000000000000000}\n", "relay.dataMiB"},
-		{"mystery", "mystery: {perDay: \"1.5\", tasks: [{job: primes.yaml, expect: {/out: bafk}}], entries: [/ip4/1.2.3.4/tcp/1/p2p/12D3KooWPECgJvMCjuF6G4QQbHUU1Gssr2KWfokMoCiihN3Yd1Bm]}\n", ""},
-		{"mystery allowance", "mystery: {perDay: much, tasks: [{job: a, expect: {/out: b}}]}\n", "mystery.perDay"},
-		{"mystery without tasks", "mystery: {perDay: \"1\"}\n", "mystery.tasks"},
-		{"mystery without results", "mystery: {perDay: \"1\", tasks: [{job: a}]}\n", "mystery.tasks[0]"},
 		{"not yaml", "region: [\n", "config.yaml"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

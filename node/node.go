@@ -43,7 +43,6 @@ import (
 	"github.com/starling-network/starling/node/coords"
 	"github.com/starling-network/starling/node/device"
 	"github.com/starling-network/starling/node/evidence"
-	"github.com/starling-network/starling/node/exclusive"
 	"github.com/starling-network/starling/node/gpu"
 	"github.com/starling-network/starling/node/provider"
 	"github.com/starling-network/starling/node/registry"
@@ -128,7 +127,6 @@ type Node struct {
 	discovery  *discovery.Discovery // nil for a light peer
 	coords     *coords.Service      // nil for a light peer
 	evidence   *evidence.Keeper     // of a light peer only proofs that results differ
-	probes     exclusive.Published  // nil: none are public
 	sight      *audit.Public        // nil where nothing is audited
 	shown      *audit.Proofs        // nil where nothing is audited
 	audits     *audit.Service       // nil for a light peer, and where nothing is audited
@@ -329,9 +327,6 @@ func (n *Node) Run(ctx context.Context) (err error) {
 		answers := n.rewards.Handle(n.p.Host, n.tag)
 		defer answers.Close()
 		g.Go(func() error { return n.rewards.Run(gctx) })
-	}
-	if n.p.Light == nil {
-		defer exclusive.Publish(n.p.Host, n.tag, n.probes, n.p.Log).Close()
 	}
 	if n.lies != nil {
 		g.Go(func() error { return n.lies.run(gctx) })

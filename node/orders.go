@@ -61,7 +61,6 @@ type orders struct {
 
 	mu     sync.Mutex
 	topics map[market.Class]*joined
-	tap    func(market.Order) // told of each order that is heard; nil: nobody is
 	ctx    context.Context
 	wg     sync.WaitGroup
 }
@@ -117,9 +116,6 @@ func (o *orders) decode(from peer.ID, data []byte) (market.Order, error) {
 		return ord, fmt.Errorf("%w: order %s: %w", gossip.ErrIgnore, ord.ID.Short(), market.ErrReplayed)
 	}
 	o.latest.Store(now.UnixNano())
-	if o.tap != nil {
-		o.tap(ord)
-	}
 	return ord, nil
 }
 

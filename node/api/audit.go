@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"net/url"
 
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/audit"
@@ -79,4 +80,24 @@ func (c *Client) Audit(ctx context.Context) (past []audit.Past, err error) {
 // AuditRecord is a record of a peer's; of none, of this one's.
 func (c *Client) AuditRecord(ctx context.Context, of sign.Key, hash sign.Hash) (kept audit.Kept, err error) {
 	return kept, c.get(ctx, "/v1/audits/"+hash.String()+askPeer(of), &kept)
+}
+
+// ofPeer is the peer that a request names; the zero key for none.
+func ofPeer(r *http.Request) (sign.Key, error) {
+	text := r.URL.Query().Get("peer")
+	if text == "" {
+		return sign.Key{}, nil
+	}
+	of, err := sign.ParseKey(text)
+	if err != nil {
+		return of, &Error{Status: http.StatusBadRequest, Code: "bad_request", Message: err.Error()}
+	}
+	return of, nil
+}
+
+func askPeer(of sign.Key) string {
+	if of.IsZero() {
+		return ""
+	}
+	return "?peer=" + url.QueryEscape(of.String())
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/starling-network/starling/node/audit"
 	"github.com/starling-network/starling/node/block"
 	"github.com/starling-network/starling/node/buyer"
-	noderecords "github.com/starling-network/starling/node/exclusive"
 	"github.com/starling-network/starling/node/job"
 	book "github.com/starling-network/starling/node/reputation"
 	"github.com/starling-network/starling/node/rewards"
@@ -169,20 +168,6 @@ func (f *fake) Receipts(_ context.Context, id string) ([]buyer.LeaseAccount, err
 
 func (f *fake) Probes(_ context.Context, id string) ([]exclusive.Record, error) {
 	return nil, f.known(id)
-}
-
-func (f *fake) ProbeRecord(_ context.Context, of sign.Key, hash sign.Hash) ([]byte, error) {
-	if of != (sign.Key{1}) || hash != (sign.Hash{2}) {
-		return nil, noderecords.ErrNoRecord
-	}
-	return []byte{3}, nil
-}
-
-func (f *fake) ProbeRecords(_ context.Context, of sign.Key) ([]sign.Hash, error) {
-	if of.IsZero() {
-		return nil, nil
-	}
-	return []sign.Hash{{2}}, nil
 }
 
 func (f *fake) Info(context.Context) NodeInfo { return NodeInfo{Peer: "me"} }

@@ -73,7 +73,6 @@ type Node interface {
 	Leases() []SoldLease
 	Guarded() []GuardedJob
 	Audits
-	ProbeRecords
 	Rewards
 	// Ping measures the way to a peer; count is how often.
 	Ping(ctx context.Context, target string, count int) (PingResult, error)
@@ -219,7 +218,6 @@ func (s *Server) handler() http.Handler {
 	maps.Copy(routes, s.clusterRoutes())
 	maps.Copy(routes, s.evidenceRoutes())
 	maps.Copy(routes, s.auditRoutes())
-	maps.Copy(routes, s.probeRoutes())
 	maps.Copy(routes, s.rewardRoutes())
 	for pattern, h := range routes {
 		mux.Handle(pattern, s.guard(h))

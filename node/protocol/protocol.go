@@ -39,7 +39,6 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market/marketpb"
-	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/p2p/stream"
@@ -62,11 +61,7 @@ const (
 	MaxRecord    = MaxAudit
 	MaxRewards   = MaxRewardsPart + 4<<10
 	MaxAnchored  = 32 << 10
-	MaxMeasure   = 160 << 10                       // 64 targets, each of 8 addresses
-	MaxPublic    = MaxProbes*sign.HashSize + 4<<10 // also a record of a probe
-
-	// MaxProbes is how many records of probes a peer gives to everybody.
-	MaxProbes = 1024
+	MaxMeasure   = 160 << 10 // 64 targets, each of 8 addresses
 
 	// maxLink is what an execution says of the way to one other member of its cluster.
 	maxLink = 64
@@ -132,11 +127,6 @@ var Anchored = stream.Protocol[*nodepb.AnchoredRequest, *nodepb.AnchoredReply]{
 // Rewards asks a peer for a part of what an epoch's rewards were counted from.
 var Rewards = stream.Protocol[*nodepb.RewardsRequest, *nodepb.RewardsReply]{
 	Name: "rewards", Version: 1, MaxRequest: MaxOrder, MaxResponse: MaxRewards, Deadline: QuickAnswer,
-}
-
-// Probes asks a peer for the records of probes that it gives to everybody.
-var Probes = stream.Protocol[*nodepb.ProbesRequest, *nodepb.ProbesReply]{
-	Name: "probes", Version: 1, MaxRequest: MaxOrder, MaxResponse: MaxPublic, Deadline: QuickAnswer,
 }
 
 // Watch follows one execution until it ended.

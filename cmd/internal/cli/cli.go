@@ -92,7 +92,6 @@ var commands = []func(*App) *cobra.Command{
 	newStake,
 	newEvidence,
 	newAudit,
-	newMystery,
 	newProposal,
 	newRewards,
 	newGuarded,

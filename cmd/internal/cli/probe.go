@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/exclusive"
 	rules "github.com/starling-network/starling/verify/exclusive"
@@ -23,16 +22,11 @@ for a thousandth of the lease's time at the most. Two in a row at three fifths o
 else computes with what was leased. The job says what then happens: "probes: off", "warn" (the default) or "move", or --probes of run.
 
 What was asked and answered is signed by both, so that anyone can check a record without this peer; how long it took is the buyer's word.
-A provider whose software was changed to make way for probes is not found out by them.
-
-A peer that rents as a mystery renter gives the records of its identities to everybody, two days and the rest of a day of UTC after an identity rented for
-the last time: ls --of PEER lists them, check --of PEER fetches one and checks it.`,
+A provider whose software was changed to make way for probes is not found out by them.`,
 		Example: `  starling probe show jk3v5q2a
   starling probe ls jk3v5q2a
   starling probe export jk3v5q2a probes.json
-  starling probe check probes.json
-  starling probe ls --of 7xKX…gAsU
-  starling probe check --of 7xKX…gAsU 4f0c21aa9b3e5d71…`,
+  starling probe check probes.json`,
 		GroupID: groupJobs,
 		Args:    onlyCommands,
 		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
@@ -120,19 +114,13 @@ func exclusiveText(r buyer.Rank) string {
 }
 
 func probeLs(a *App) *cobra.Command {
-	var peer string
-	c := &cobra.Command{
-		Use:   "ls ID | ls --of PEER",
-		Short: "List the probes of a job's leases that are kept, or those that a peer gives to everybody",
-		Long: `Lists the last 64 probes of each lease, and the last 64 that were slow or wrong. With --of the hashes of the records that another peer
-gives to everybody, its key as "starling peers" shows it; the peer must be running.`,
-		Example: `  starling probe ls jk3v5q2a
-  starling probe ls --of 7xKX…gAsU`,
-		Args: ofPeerArgs(&peer, 0),
+	return &cobra.Command{
+		Use:     "ls ID",
+		Short:   "List the probes of a job's leases that are kept",
+		Long:    `Lists the last 64 probes of each lease, and the last 64 that were slow or wrong.`,
+		Example: `  starling probe ls jk3v5q2a`,
+		Args:    exactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if peer != "" {
-				return a.publicProbes(c, peer)
-			}
 			g, records, err := a.probes(c, args[0])
 			if err != nil {
 				return err
@@ -140,40 +128,6 @@ gives to everybody, its key as "starling peers" shows it; the peer must be runni
 			return a.Show(exclusive.NewFile(g, records), func(t *Table) { probesTable(t, g, records) })
 		},
 	}
-	c.Flags().StringVar(&peer, "of", "", "key of a peer whose public records are listed")
-	return c
-}
-
-// ofPeerArgs wants one argument, or with --of so many.
-func ofPeerArgs(peer *string, with int) cobra.PositionalArgs {
-	return func(c *cobra.Command, args []string) error {
-		if *peer != "" {
-			return exactArgs(with)(c, args)
-		}
-		return exactArgs(1)(c, args)
-	}
-}
-
-// publicProbes lists what a peer gives to everybody.
-func (a *App) publicProbes(c *cobra.Command, peer string) error {
-	of, err := address("--of", peer)
-	if err != nil {
-		return err
-	}
-	client, err := a.Client()
-	if err != nil {
-		return err
-	}
-	all, err := client.ProbeRecords(c.Context(), of)
-	if err != nil {
-		return err
-	}
-	return a.Show(all, func(t *Table) {
-		t.Head("RECORD")
-		for _, h := range all {
-			t.Row(h.String())
-		}
-	})
 }
 
 func (a *App) probes(c *cobra.Command, id string) (g market.Genesis, records []rules.Record, err error) {
@@ -247,31 +201,22 @@ func probeExport(a *App) *cobra.Command {
 var errProbes = errors.New("not every record shows a right answer")
 
 func probeCheck(a *App) *cobra.Command {
-	var peer, save string
-	c := &cobra.Command{
-		Use:   "check FILE | check --of PEER HASH",
-		Short: "Check records of probes, without a peer or a network, or one that another peer gives",
+	return &cobra.Command{
+		Use:   "check FILE",
+		Short: "Check records of probes, without a peer or a network",
 		Long: `Checks that each record's lease, question and answer belong together and are signed by buyer and provider, and computes the drawn entries
 again. A record says "right", "WRONG" when the provider signed for what is not the product, or "nothing". Exits with an error unless all are
-right. How long an answer took is signed by the buyer alone.
-
-With --of the record of that hash is fetched from another peer, by this home's running one, and checked against the genesis of its network. Its peer need
-not be believed: the record is what its hash says or it is refused. --save writes it into a file that anybody can check.`,
-		Example: `  starling probe check probes.json
-  starling probe check --of 7xKX…gAsU 4f0c21aa9b3e5d71… --save probe.json`,
-		Args: ofPeerArgs(&peer, 1),
-		RunE: func(c *cobra.Command, args []string) error {
-			if save != "" && peer == "" {
-				return Usagef("--save goes with --of")
-			}
-			f, records, err := a.probesOf(c, peer, args[0])
+right. How long an answer took is signed by the buyer alone.`,
+		Example: `  starling probe check probes.json`,
+		Args:    exactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			b, err := readFile(args[0], exclusive.MaxFile)
 			if err != nil {
-				return err
+				return &Error{Code: ExitUsage, Err: err}
 			}
-			if save != "" {
-				if err := saveJSON(save, f); err != nil {
-					return err
-				}
+			f, records, err := exclusive.ParseFile(b)
+			if err != nil {
+				return &Error{Code: ExitUsage, Err: fmt.Errorf("%s: %w", args[0], err)}
 			}
 			if err := a.Show(f, func(t *Table) { probesTable(t, f.Genesis, records) }); err != nil {
 				return err
@@ -284,46 +229,4 @@ not be believed: the record is what its hash says or it is refused. --save write
 			return nil
 		},
 	}
-	c.Flags().StringVar(&peer, "of", "", "key of a peer that gives the record")
-	c.Flags().StringVar(&save, "save", "", "file to write the record to")
-	return c
-}
-
-// probesOf reads a file of records, or fetches one by its hash from a peer.
-func (a *App) probesOf(c *cobra.Command, peer, what string) (exclusive.File, []rules.Record, error) {
-	if peer == "" {
-		b, err := readFile(what, exclusive.MaxFile)
-		if err != nil {
-			return exclusive.File{}, nil, &Error{Code: ExitUsage, Err: err}
-		}
-		f, records, err := exclusive.ParseFile(b)
-		if err != nil {
-			err = &Error{Code: ExitUsage, Err: fmt.Errorf("%s: %w", what, err)}
-		}
-		return f, records, err
-	}
-	of, err := address("--of", peer)
-	if err != nil {
-		return exclusive.File{}, nil, err
-	}
-	hash, err := sign.ParseHash(what)
-	if err != nil {
-		return exclusive.File{}, nil, Usagef("%q: %v", clip(what, 70), err)
-	}
-	client, g, err := a.known()
-	if err != nil {
-		return exclusive.File{}, nil, err
-	}
-	b, err := client.ProbeRecord(c.Context(), of, hash)
-	if err != nil {
-		return exclusive.File{}, nil, err
-	}
-	r, err := rules.UnmarshalRecord(b)
-	if err == nil && r.Hash() != hash {
-		err = fmt.Errorf("another record than %s", hash.Short())
-	}
-	if err != nil {
-		return exclusive.File{}, nil, err
-	}
-	return exclusive.NewFile(g, []rules.Record{r}), []rules.Record{r}, nil
 }

@@ -6,10 +6,8 @@ import (
 	"io/fs"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/starling-network/starling/node"
-	"github.com/starling-network/starling/node/mystery"
 )
 
 func newUp(a *App) *cobra.Command {
@@ -52,16 +50,7 @@ deposit is on chain. With optimistic, it begins before: should the deposit never
 				return openError(d.home, err)
 			}
 			d.log.Info("starting", "home", d.home, "version", d.version)
-			renter, err := mystery.Of(p, d.cache, d.version, d.log)
-			if err != nil {
-				return &Error{Code: ExitUsage, Err: errors.Join(err, p.Close())}
-			}
-			g, gctx := errgroup.WithContext(ctx)
-			g.Go(func() error { return p.Run(gctx) })
-			if renter != nil {
-				g.Go(func() error { return renter.Run(gctx) })
-			}
-			err = g.Wait()
+			err = p.Run(ctx)
 			if cerr := p.Close(); err == nil {
 				err = cerr
 			}
