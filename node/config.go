@@ -2,6 +2,7 @@ package node
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/audit"
@@ -92,6 +94,22 @@ type Entry struct {
 type Solana struct {
 	// RPC are JSON-RPC endpoints, tried in order.
 	RPC []string `yaml:"rpc"`
+	// Fees bound what transactions bid for a place in a block, beside the fee for signatures.
+	Fees Fees `yaml:"fees"`
+}
+
+// Fees are what a peer's transactions may cost. A bid is never more than a tenth of what a transaction is about, or 5,000 lamports.
+type Fees struct {
+	// MaxLamports is the most that a transaction bids; 0 means 1,000,000.
+	MaxLamports uint64 `yaml:"maxLamports"`
+	// TokenLamports is what one whole token is worth; 0 means 5,000,000.
+	TokenLamports uint64 `yaml:"tokenLamports"`
+}
+
+// bids are the fees as the chain's ledger takes them.
+func (f Fees) bids() chain.Fees {
+	d := chain.DefaultFees()
+	return chain.Fees{Least: d.Least, Most: cmp.Or(f.MaxLamports, d.Most), TokenLamports: cmp.Or(f.TokenLamports, d.TokenLamports)}
 }
 
 // Drand is how a peer reaches the drand network of its genesis.

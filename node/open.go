@@ -94,6 +94,7 @@ func Open(ctx context.Context, home, cache, version string, once Once, log *slog
 		return p, err
 	}
 	sc := solana.ConfigOf(cfg.Solana.RPC, genesis, key)
+	sc.Fees = cfg.Solana.Fees.bids()
 	sc.Owner = owner
 	ledger, err := solana.New(sc)
 	if err != nil {

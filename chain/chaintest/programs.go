@@ -295,6 +295,20 @@ func (l *ProgramLedger) Look(_ context.Context, at sign.Key, tranches []uint16, 
 	return v, nil
 }
 
+// Bid implements escrow.Ledger: nobody else bids here.
+func (l *ProgramLedger) Bid(_ context.Context, in []program.Instruction, stake market.Amount, retries uint8) ([]program.Instruction, error) {
+	if l.p.chain.away() {
+		return nil, chain.ErrDown
+	}
+	return bid(l.p.net.Program, in, stake, retries), nil
+}
+
+// bid adds the budget that is bid where nobody else bids, for a token of six decimals.
+func bid(at sign.Key, in []program.Instruction, stake market.Amount, retries uint8) []program.Instruction {
+	fees, units := chain.DefaultFees(), program.Units(at, in)
+	return slices.Concat(in, program.Budget(units, fees.Price(0, retries, units, fees.Ceiling(stake, 6))))
+}
+
 // Sign implements escrow.Ledger. What it makes is no real transaction: the chain remembers what it stands for.
 func (l *ProgramLedger) Sign(_ context.Context, in []program.Instruction, tables []program.Table, others ...sign.Signer) (chain.Prepared, error) {
 	if l.p.chain.away() {

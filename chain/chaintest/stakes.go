@@ -21,6 +21,10 @@ const runPoll = 50 * time.Millisecond
 // Run is chain/solana's: it signs a transaction, sends it and waits until it is in a block. Where the program refuses a call, the
 // error is its program.Code.
 func (l *ProgramLedger) Run(ctx context.Context, in []program.Instruction, others ...sign.Signer) (chain.TxID, error) {
+	in, err := l.Bid(ctx, in, 0, 0)
+	if err != nil {
+		return "", err
+	}
 	tx, err := l.Sign(ctx, in, nil, others...)
 	if err != nil {
 		return "", err

@@ -26,7 +26,7 @@ func (c *Claims) plan(now time.Time, v View) (change bool, effects []Effect) {
 		c.waits = "nothing to claim yet"
 		return false, nil
 	}
-	return c.claim(now, v, leaf, use)
+	return c.claim(now, v, leaf, use, due-market.Amount(leaf.Paid))
 }
 
 // urgency is why to claim.
@@ -88,7 +88,7 @@ func (c *Claims) ripe(why urgency, v View, leaf program.LeafState, opened market
 
 // claim asks for the transaction. Where the payout's account may be missing it is opened too: in the same transaction, or
 // before it where both do not fit.
-func (c *Claims) claim(now time.Time, v View, leaf program.LeafState, use *verify.SignedVoucher) (change bool, effects []Effect) {
+func (c *Claims) claim(now time.Time, v View, leaf program.LeafState, use *verify.SignedVoucher, stake market.Amount) (change bool, effects []Effect) {
 	t := task{kind: kindClaim, tranche: c.funding.Tranche, leaf: c.funding.Index, amount: use.Cumulative}
 	fails, ok := c.fleet.may(now, t)
 	if !ok {
@@ -111,14 +111,14 @@ func (c *Claims) claim(now time.Time, v View, leaf program.LeafState, use *verif
 		if _, ok := c.fleet.may(now, t); !ok {
 			return false, nil
 		}
-		return true, []Effect{Sign{Orders: []SignOrder{c.fleet.ask(t, in...)}}}
+		return true, []Effect{Sign{Orders: []SignOrder{c.fleet.ask(now, t, stake, in...)}}}
 	}
 	call := program.Claim{Escrow: c.escrow, Tranche: program.TrancheAddress(c.net.Program, c.escrow, c.funding.Tranche), Vault: v.Escrow.Vault,
 		Destination: program.TokenAccount(c.core.Payout, c.net.Mint), Mint: c.net.Mint, Network: c.net.address, Ed: uint8(len(in)),
 		Leaf: tranche.LeafOf(c.core, c.funding.Index), Proof: c.funding.Proof}
 	in = append(in, signedFor(c.net, c.keys, *use).Instruction(), call.Instruction(c.net.Program))
 	c.asked = v.Slot
-	order := c.fleet.ask(t, in...)
+	order := c.fleet.ask(now, t, stake, in...)
 	order.Tables = tables
 	return true, []Effect{Sign{Orders: []SignOrder{order}}}
 }

@@ -90,7 +90,7 @@ func TestTables(t *testing.T) {
 func TestClaimsFit(t *testing.T) {
 	t.Parallel()
 	names := []string{"a", "b", "c", "d", "e"}
-	for n, leaves := range []int{256, 256, 256, 64, 8} {
+	for n, leaves := range []int{256, 256, 256, 32, 4} {
 		if got := escrow.LeavesFit(keySet(t, uint8(n+1), names...)); got != leaves {
 			t.Errorf("%d keys: %d leaves, want %d", n+1, got, leaves)
 		}

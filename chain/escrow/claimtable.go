@@ -66,7 +66,7 @@ func (c *Claims) makeTable(now time.Time, final, v View) (change bool, effects [
 		return false, nil
 	}
 	c.table = table{slot: final.Slot}
-	return true, []Effect{Sign{Orders: []SignOrder{c.fleet.ask(t, program.MakeTable(c.core.Provider, uint64(final.Slot), c.named(v.Escrow.Vault)...)...)}}}
+	return true, []Effect{Sign{Orders: []SignOrder{c.fleet.ask(now, t, c.core.Cap-min(c.core.Cap, c.paid), program.MakeTable(c.core.Provider, uint64(final.Slot), c.named(v.Escrow.Vault)...)...)}}}
 }
 
 // tabled notes what became of a transaction about the table for ever.
@@ -142,7 +142,7 @@ func (c *Claims) closeTable(now time.Time, final market.Slot) (change bool, effe
 	if !ok {
 		return false, nil
 	}
-	return true, []Effect{Sign{Orders: []SignOrder{c.fleet.ask(t, call)}}}
+	return true, []Effect{Sign{Orders: []SignOrder{c.fleet.ask(now, t, 0, call)}}}
 }
 
 // Done reports that it is over, and nothing of the provider's is left on chain either.

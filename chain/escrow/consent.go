@@ -18,15 +18,19 @@ type Asked struct {
 
 // Consider says what it means for a guardian to sign a transaction as a voucher key, which somebody else pays for. It refuses, with
 // ErrConsent, every transaction that could use the signature for anything else: the key is also that of the guardian's
-// wallet, and who signs a transaction signs for each of its instructions that names the key. What is asked is then for the guardian
-// to judge: whose escrow and supervisor, which leases.
+// wallet, and who signs a transaction signs for each of its instructions that names the key. A budget is taken in one form, that of
+// program.Budget at the end. What is asked is then for the guardian to judge: whose escrow and supervisor, which leases.
 func Consider(net Net, key, payer sign.Key, in []program.Instruction) (Asked, error) {
 	var a Asked
 	if payer == key {
 		return a, fmt.Errorf("%w: it is to pay", ErrConsent)
 	}
+	rest, _, _, budget := program.SplitBudget(in)
+	if !budget && program.Budgeted(in) {
+		return a, fmt.Errorf("%w: its budget is not its last two instructions, a limit and a price", ErrConsent)
+	}
 	asked := false
-	for i, x := range in {
+	for i, x := range rest {
 		names := 0
 		for _, m := range x.Accounts {
 			if m.Key == key {

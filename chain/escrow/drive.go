@@ -22,7 +22,15 @@ func Do(ctx context.Context, l Ledger, e Effect, others ...sign.Signer) Event {
 	case Sign:
 		var out Signed
 		for _, o := range e.Orders {
-			tx, err := l.Sign(ctx, o.Instructions, o.Tables, others...)
+			var tx chain.Prepared
+			var err error
+			in := o.Instructions
+			if !o.Full {
+				in, err = l.Bid(ctx, in, o.Stake, o.Retries)
+			}
+			if err == nil {
+				tx, err = l.Sign(ctx, in, o.Tables, others...)
+			}
 			r := SignResult{No: o.No, Tx: tx}
 			if err != nil {
 				r = SignResult{No: o.No, Err: err.Error(), TooLong: errors.Is(err, chain.ErrPayment)}

@@ -121,6 +121,9 @@ type SignOrder struct {
 	No           uint32
 	Instructions []program.Instruction
 	Tables       []program.Table
+	Stake        market.Amount // lost or tied up if it does not land in time; 0: only rent, or nothing
+	Retries      uint8         // how many for the same task expired just before
+	Full         bool          // it has no room for a bid
 }
 
 // What a Deposit tells its buyer. What is final is told at least once: after restoring, the first tick tells it again.

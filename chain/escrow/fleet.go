@@ -78,6 +78,17 @@ type flight struct {
 	deaf    uint8     // how often in a row nothing was learnt of it, as of endpoints that are away or busy; not kept either
 }
 
+// bidWindow is how long a task's lost transactions count: if the last one is longer ago, the next bids as the first did.
+const bidWindow = 10 * time.Minute
+
+// lost counts the transactions for a task that expired without a trace, in memory only: after a restart bids begin anew, and what is in
+// the journal is sent as it is.
+type lost struct {
+	task  task // its amount is 0
+	times uint8
+	at    time.Time // of the last one
+}
+
 // try remembers that a task failed, in memory only.
 type try struct {
 	task  task
@@ -90,11 +101,12 @@ type fleet struct {
 	number  uint32 // of the next transaction
 	flights []flight
 	tries   []try
+	losses  []lost
 	reason  string // of the last failure; empty when all goes well
 }
 
 func (f fleet) clone() fleet {
-	f.flights, f.tries = slices.Clone(f.flights), slices.Clone(f.tries)
+	f.flights, f.tries, f.losses = slices.Clone(f.flights), slices.Clone(f.tries), slices.Clone(f.losses)
 	return f
 }
 
@@ -123,11 +135,37 @@ func (f *fleet) may(now time.Time, t task) (fails uint8, ok bool) {
 	return 0, true
 }
 
-// ask begins a transaction.
-func (f *fleet) ask(t task, in ...program.Instruction) SignOrder {
+// ask begins a transaction, with so much at stake.
+func (f *fleet) ask(now time.Time, t task, stake market.Amount, in ...program.Instruction) SignOrder {
 	f.flights = append(f.flights, flight{no: f.number, task: t})
 	f.number++
-	return SignOrder{No: f.number - 1, Instructions: in}
+	return SignOrder{No: f.number - 1, Instructions: in, Stake: stake, Retries: f.retries(now, t)}
+}
+
+// retries is how many transactions for a task were lost within the window.
+func (f *fleet) retries(now time.Time, t task) uint8 {
+	f.losses = slices.DeleteFunc(f.losses, func(x lost) bool { return now.Sub(x.at) > bidWindow })
+	t.amount = 0
+	for _, x := range f.losses {
+		if x.task == t {
+			return x.times
+		}
+	}
+	return 0
+}
+
+// lose counts one that expired without a trace.
+func (f *fleet) lose(now time.Time, t task) {
+	times := f.retries(now, t)
+	f.found(t)
+	t.amount = 0
+	f.losses = append(f.losses, lost{task: t, times: min(times+1, 200), at: now})
+}
+
+// found forgets what was lost before.
+func (f *fleet) found(t task) {
+	t.amount = 0
+	f.losses = slices.DeleteFunc(f.losses, func(x lost) bool { return x.task == t })
 }
 
 func (f *fleet) drop(is func(flight) bool) { f.flights = slices.DeleteFunc(f.flights, is) }
@@ -235,6 +273,9 @@ func (f *fleet) pushed(now time.Time, p Params, ev Pushed) (x flight, status cha
 	switch {
 	case x.state == chain.Finalized:
 		f.succeeded(x.task)
+		f.found(x.task)
+	case x.state == chain.Expired && x.rejects == 0:
+		f.lose(now, x.task)
 	case x.state == chain.Failed || x.rejects > 0: // it was not just lost on the way
 		reason := ev.Status.Err
 		if reason == "" {

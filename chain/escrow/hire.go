@@ -244,7 +244,7 @@ func (d *Deposit) planHiring(c View, add asking) (change bool) {
 		d.reasonFor = err.Error()
 		return false
 	}
-	add(task{kind: kindAdd, tranche: uint16(i)}, func(fails uint8) (out []program.Instruction) {
+	add(task{kind: kindAdd, tranche: uint16(i)}, b.caps(), func(fails uint8) (out []program.Instruction) {
 		change = true
 		b.number(c.Escrow.Tranches)
 		d.asked = max(d.asked, b.first+uint16(len(b.trees)))
@@ -264,7 +264,7 @@ func (d *Deposit) planHiring(c View, add asking) (change bool) {
 func (d *Deposit) planLeaving(c View, add asking) {
 	e := c.Escrow
 	if e.State == program.EscrowOpen && d.over(c) {
-		add(task{kind: kindRefund}, func(fails uint8) (out []program.Instruction) {
+		add(task{kind: kindRefund}, 0, func(fails uint8) (out []program.Instruction) {
 			if fails > 0 { // perhaps the account to be paid into is missing
 				out = append(out, program.OpenTokenAccount(d.hirer, e.RefundOwner, d.net.Mint))
 			}
@@ -384,7 +384,7 @@ func (d *Deposit) planStrangers(c View, add asking) {
 			over := t.Opened + uint64(s.Window)
 			switch {
 			case s.Window == 0:
-				add(task{kind: kindBegin, tranche: k, leaf: leaf}, func(fails uint8) []program.Instruction {
+				add(task{kind: kindBegin, tranche: k, leaf: leaf}, 0, func(fails uint8) []program.Instruction {
 					return []program.Instruction{program.RetireBegin{Escrow: d.at, Tranche: d.tranche(k), Network: d.net.address, Signers: d.retirers(fails),
 						Index: leaf}.Instruction(d.net.Program)}
 				})
@@ -397,7 +397,7 @@ func (d *Deposit) planStrangers(c View, add asking) {
 				if b.leases[j].left(s) == 0 {
 					continue
 				}
-				add(task{kind: kindFinish, tranche: k, leaf: leaf}, func(uint8) []program.Instruction {
+				add(task{kind: kindFinish, tranche: k, leaf: leaf}, market.Amount(b.leases[j].left(s)), func(uint8) []program.Instruction {
 					return []program.Instruction{program.RetireFinish{Escrow: d.at, Tranche: d.tranche(k), Leaf: b.leases[j].leaf,
 						Proof: d.funding(b, j).Proof}.Instruction(d.net.Program)}
 				})

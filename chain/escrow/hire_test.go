@@ -37,7 +37,7 @@ func guarded(t fataler) *world {
 // crowded makes the deal so large that its opening and first tranche do not fit together.
 func (w *world) crowded() {
 	deal := w.buyer.m.Deal()
-	for len(deal.Standbys) < 5 {
+	for len(deal.Standbys) < 4 {
 		deal.Standbys = append(deal.Standbys, program.Standby{Provider: key("nobody"), Payout: key("nobody"), MaxRate: 1, Budget: 1})
 	}
 	d, err := escrow.NewDeposit(w.s.net, deal, timing())

@@ -39,6 +39,9 @@ type View struct {
 type Ledger interface {
 	// Look reads an escrow and some of its tranches. Where several endpoints are configured, two must agree.
 	Look(ctx context.Context, escrow sign.Key, tranches []uint16, level Level) (View, error)
+	// Bid returns the instructions and, after them, the two of program.Budget: the limit is program.Units of them, the price what is paid
+	// for the accounts that they write, twice as much for each retry, and bounded by what is at stake in base units of the token.
+	Bid(ctx context.Context, instructions []program.Instruction, stake market.Amount, retries uint8) ([]program.Instruction, error)
 	// Sign makes a transaction of these instructions, signed and paid for by the ledger's key and signed by the others too. What
 	// lookup tables hold is named by them. It sends nothing. chain.ErrPayment: it does not fit. chain.ErrFees: the key cannot pay
 	// its fee.

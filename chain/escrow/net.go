@@ -69,10 +69,10 @@ func (n Net) EscrowOf(core market.LeaseCore, f Funding) sign.Key {
 // margin is how many slots after an escrow's deadline its providers may still claim.
 func (n Net) margin() uint64 { return uint64(n.Account.Params.MarginSlots) }
 
-// How long a claim's transaction is, in bytes: 741 with 11 accounts, less 212 when 8 of them are named by a lookup table, and for each
+// How long a claim's transaction is, in bytes: 741 with 11 accounts and 52 for its budget, less 212 when 8 of them are named by a lookup table, and for each
 // key that signs its voucher and each step of its path so much more.
 const (
-	claimSize    = 741
+	claimSize    = 741 + program.BudgetSize
 	claimTable   = 212
 	claimKey     = 110
 	claimSibling = 40

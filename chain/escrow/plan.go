@@ -2,6 +2,7 @@ package escrow
 
 import (
 	"fmt"
+	"math/bits"
 	"slices"
 	"time"
 
@@ -19,9 +20,11 @@ const (
 func (d *Deposit) plan(now time.Time, c View) (change bool, effects []Effect) {
 	d.reasonFor = ""
 	var orders []SignOrder
-	add := func(t task, make func(fails uint8) []program.Instruction) {
+	add := func(t task, stake market.Amount, make func(fails uint8) []program.Instruction) {
 		if fails, ok := d.fleet.may(now, t); ok {
-			orders = append(orders, d.fleet.ask(t, make(fails)...))
+			o := d.fleet.ask(now, t, stake, make(fails)...)
+			o.Full = t.kind == kindFinal && d.deepest(t.tranche) > finalDepth
+			orders = append(orders, o)
 		}
 	}
 	if c.Escrow == nil {
@@ -40,8 +43,23 @@ func (d *Deposit) plan(now time.Time, c View) (change bool, effects []Effect) {
 	return change, effects
 }
 
-// asking begins a transaction for a task, unless one is under way or it is too soon after a failure.
-type asking func(t task, make func(fails uint8) []program.Instruction)
+// finalDepth is how long a path may be so that a final receipt that frees a leaf leaves room for a bid. With the longest it goes without:
+// what it frees is the buyer's anyhow, after the response slots.
+const finalDepth = 7
+
+// deepest is how long the paths of a tranche are at most.
+func (d *Deposit) deepest(k uint16) int {
+	for i := range d.batches {
+		b := &d.batches[i]
+		if at := int(k) - int(b.first); b.stage >= stageSigned && at >= 0 && at < len(b.trees) {
+			return bits.Len(uint(b.trees[at].Root().Count - 1))
+		}
+	}
+	return 0
+}
+
+// asking begins a transaction for a task with so much at stake, unless one is under way or it is too soon after a failure.
+type asking func(t task, stake market.Amount, make func(fails uint8) []program.Instruction)
 
 // nextBatch is the first batch that should be on chain, is not, and could be there in time; -1: none.
 func (d *Deposit) nextBatch(c View) int {
@@ -73,7 +91,7 @@ func (d *Deposit) planOpening(c View, add asking) (change bool, effects []Effect
 		return change, effects
 	}
 	b := &d.batches[i]
-	add(task{kind: kindOpen, tranche: uint16(i)}, func(uint8) []program.Instruction {
+	add(task{kind: kindOpen, tranche: uint16(i)}, b.caps(), func(uint8) []program.Instruction {
 		change = true
 		open := []program.Instruction{d.openEscrow(max(b.deposit, b.caps()))}
 		if d.apart { // its tranches follow when it is seen
@@ -125,7 +143,7 @@ func (d *Deposit) planAdding(c View, add asking) (change bool) {
 		return false
 	}
 	b := &d.batches[i]
-	add(task{kind: kindAdd, tranche: uint16(i)}, func(uint8) (out []program.Instruction) {
+	add(task{kind: kindAdd, tranche: uint16(i)}, b.caps(), func(uint8) (out []program.Instruction) {
 		change = true
 		if short := b.caps() - min(b.caps(), free(c)); short > 0 {
 			out = append(out, program.TopUp{Escrow: d.at, Vault: d.vault, Source: d.deal.Source, Authority: d.deal.Buyer, Mint: d.net.Mint,
@@ -163,12 +181,12 @@ func (d *Deposit) planLeaves(c View, add asking) {
 			switch over := c.Tranches[k].Opened + uint64(s.Window); {
 			case s.Window != 0 && uint64(c.Slot) > over: // also what a final receipt left it, if nobody claimed that
 				t.kind = kindFinish
-				add(t, func(uint8) []program.Instruction {
+				add(t, market.Amount(e.left(s)), func(uint8) []program.Instruction {
 					return []program.Instruction{program.RetireFinish{Escrow: d.at, Tranche: d.tranche(k), Leaf: e.leaf, Proof: d.funding(b, j).Proof}.Instruction(d.net.Program)}
 				})
 			case e.final != nil && e.freed == 0:
 				t.kind = kindFinal
-				add(t, func(uint8) []program.Instruction {
+				add(t, market.Amount(e.left(s)), func(uint8) []program.Instruction {
 					return []program.Instruction{program.FinalSigned(d.net.Domain(), e.final.core, e.final.by).Instruction(),
 						program.RetireFinal{Escrow: d.at, Tranche: d.tranche(k), Network: d.net.address, Leaf: e.leaf, Proof: d.funding(b, j).Proof}.Instruction(d.net.Program)}
 				})
@@ -176,7 +194,7 @@ func (d *Deposit) planLeaves(c View, add asking) {
 				d.reasonFor = "providers have yet to claim"
 			case s.Window == 0:
 				t.kind = kindBegin
-				add(t, func(fails uint8) []program.Instruction {
+				add(t, market.Amount(e.left(s)), func(fails uint8) []program.Instruction {
 					return []program.Instruction{program.RetireBegin{Escrow: d.at, Tranche: d.tranche(k), Network: d.net.address, Signers: d.retirers(fails),
 						Index: e.leaf.Index}.Instruction(d.net.Program)}
 				})
@@ -213,7 +231,7 @@ func (d *Deposit) planEnd(c View, add asking) {
 	retiring := d.fleet.under(func(t task) bool { return t.kind == kindBegin || t.kind == kindFinish || t.kind == kindFinal })
 	ends := e.State == program.EscrowOpen && d.over(c)
 	if ends || free(c) > 0 && !retiring {
-		add(task{kind: kindRefund}, func(fails uint8) []program.Instruction {
+		add(task{kind: kindRefund}, free(c), func(fails uint8) []program.Instruction {
 			return append(opened(fails), program.Refund{Escrow: d.at, Vault: d.vault, Destination: back, Mint: d.net.Mint, Network: d.net.address,
 				Buyer: d.deal.Buyer}.Instruction(d.net.Program))
 		})
@@ -223,7 +241,7 @@ func (d *Deposit) planEnd(c View, add asking) {
 	}
 	settled := func(outstanding uint64) bool { return outstanding == 0 || e.State == program.EscrowRefunded }
 	if settled(e.Outstanding) && e.Fee > 0 {
-		add(task{kind: kindSweep}, func(fails uint8) []program.Instruction { return d.sweep(*e, fails) })
+		add(task{kind: kindSweep}, 0, func(fails uint8) []program.Instruction { return d.sweep(*e, fails) })
 	}
 	d.planClosing(c, settled, add)
 	if !settled(e.Outstanding) || e.Closed != e.Tranches || e.Fee > 0 {
@@ -233,7 +251,7 @@ func (d *Deposit) planEnd(c View, add asking) {
 		d.reasonFor = fmt.Sprintf("the escrow can be closed after slot %d", e.Opened+program.OpeningSlots)
 		return
 	}
-	add(task{kind: kindCloseEscrow}, func(fails uint8) []program.Instruction {
+	add(task{kind: kindCloseEscrow}, 0, func(fails uint8) []program.Instruction {
 		return append(opened(fails), program.CloseEscrow{Escrow: d.at, Vault: d.vault, Destination: back, Mint: d.net.Mint, RentPayer: e.RentPayer,
 			Buyer: d.deal.Buyer}.Instruction(d.net.Program))
 	})
@@ -256,7 +274,7 @@ func (d *Deposit) planClosing(c View, settled func(uint64) bool, add asking) {
 		}
 	}
 	if len(out) > 0 {
-		add(task{kind: kindCloseTranche, tranche: first}, func(fails uint8) []program.Instruction {
+		add(task{kind: kindCloseTranche, tranche: first}, 0, func(fails uint8) []program.Instruction {
 			if fails > 0 {
 				return out[:1] // perhaps another was closed meanwhile
 			}

@@ -44,6 +44,7 @@ type sim struct {
 	wrong   string            // what must never be signed
 	past    []moment          // final states, oldest first
 	away    map[sign.Key]bool // who does not sign now, but for themselves
+	price   uint64            // transactions that bid less for a unit are left out
 }
 
 // moment is a state that was final in a slot. (A state that is final is replaced, never changed.)
@@ -121,6 +122,9 @@ func (s *sim) run(state **model.State, slot uint64, x transaction) (err error) {
 func (s *sim) land(i int) {
 	x := s.pool[i]
 	s.pool = slices.Delete(s.pool, i, i+1)
+	if _, _, price, _ := program.SplitBudget(x.in); price < s.price {
+		return
+	}
 	if _, twice := s.done[x.tx.ID]; twice || s.slot > x.tx.LastValid || slices.ContainsFunc(s.blocks, func(l landed) bool { return l.tx.ID == x.tx.ID }) {
 		return
 	}
@@ -237,6 +241,11 @@ func (w *wallet) Look(_ context.Context, at sign.Key, tranches []uint16, level e
 		}
 	}
 	return v, nil
+}
+
+func (w *wallet) Bid(_ context.Context, in []program.Instruction, stake market.Amount, retries uint8) ([]program.Instruction, error) {
+	fees, units := chain.DefaultFees(), program.Units(w.s.net.Program, in)
+	return slices.Concat(in, program.Budget(units, fees.Price(0, retries, units, fees.Ceiling(stake, 6)))), nil
 }
 
 func (w *wallet) Sign(_ context.Context, in []program.Instruction, tables []program.Table, others ...sign.Signer) (chain.Prepared, error) {

@@ -33,11 +33,13 @@ var (
 	Ed25519Program     = address("Ed25519SigVerify111111111111111111111111111")
 	InstructionsSysvar = address("Sysvar1nstructions1111111111111111111111111")
 	ComputeBudget      = address("ComputeBudget111111111111111111111111111111")
+	MemoProgram        = address("MemoSq4gqABAXKb96qnH8TysNcWxMyWCqXgDLGmfcHr")
+	LoaderProgram      = address("BPFLoaderUpgradeab1e11111111111111111111111") // the upgradeable one
 )
 
 // ComputeLimit bounds what its transaction may compute, in units. Without it a call has 200,000.
 func ComputeLimit(units uint32) Instruction {
-	return Instruction{Program: ComputeBudget, Data: data{2}.u32(units)}
+	return Instruction{Program: ComputeBudget, Data: data{tagComputeLimit}.u32(units)}
 }
 
 // address reads a constant; a mistake in one shows when the package is first loaded.

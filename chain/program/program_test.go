@@ -51,6 +51,9 @@ func (b *bench) run(name, want string, in []solana.Instruction, signers ...sign.
 	b.units[name+" "+r.Err] = r.Units
 	if r.Err == "" && slices.ContainsFunc(in, func(i solana.Instruction) bool { return i.Program == b.program }) {
 		b.spent[name] = max(b.spent[name], r.Units)
+		if most := program.Units(b.program, in); r.Units > uint64(most) {
+			b.Errorf("%s takes %d units, and may take %d", name, r.Units, most)
+		}
 	}
 	return r
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	solanago "github.com/gagliardetto/solana-go"
 	"github.com/gagliardetto/solana-go/rpc"
@@ -27,7 +28,7 @@ func NewAdmin(rpcURL string, genesis sign.Hash, payer sign.Signer) (*Admin, erro
 	if err != nil {
 		return nil, err
 	}
-	l := &Ledger{cfg: Config{Key: payer}, pool: p, payer: solanago.PublicKey(payer.Key()), mintOK: true} // no mint to check
+	l := &Ledger{cfg: Config{Key: payer, Fees: chain.DefaultFees()}, pool: p, payer: solanago.PublicKey(payer.Key()), mintOK: true} // no mint to check
 	return &Admin{pool: p, payer: payer, ledger: l}, nil
 }
 
@@ -131,7 +132,11 @@ func (a *Admin) Supply(ctx context.Context, mint sign.Key) (market.Amount, error
 
 // run sends one transaction and waits until it is confirmed.
 func (a *Admin) run(ctx context.Context, instructions []solanago.Instruction, signers ...sign.Signer) error {
-	_, err := a.ledger.run(ctx, func() (chain.Prepared, error) {
+	_, err := a.ledger.run(ctx, func(retries uint8) (chain.Prepared, error) {
+		instructions, err := a.budget(ctx, instructions, retries)
+		if err != nil {
+			return chain.Prepared{}, err
+		}
 		now, err := ask(ctx, a.pool, latest)
 		if err != nil {
 			return chain.Prepared{}, err
@@ -139,6 +144,26 @@ func (a *Admin) run(ctx context.Context, instructions []solanago.Instruction, si
 		return a.ledger.sign(now, instructions, nil, signers)
 	})
 	return err
+}
+
+// budget adds a transaction's budget.
+func (a *Admin) budget(ctx context.Context, instructions []solanago.Instruction, retries uint8) ([]solanago.Instruction, error) {
+	ours := make([]Instruction, len(instructions))
+	for i, in := range instructions {
+		data, err := in.Data()
+		if err != nil {
+			return nil, fmt.Errorf("building transaction: %w", err)
+		}
+		ours[i] = Instruction{Program: sign.Key(in.ProgramID()), Data: data}
+		for _, m := range in.Accounts() {
+			ours[i].Accounts = append(ours[i].Accounts, Meta{Key: sign.Key(m.PublicKey), Signer: m.IsSigner, Writable: m.IsWritable})
+		}
+	}
+	bid, err := a.ledger.bid(ctx, ours, bidAlone, retries)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat(instructions, library(bid[len(ours):])), nil
 }
 
 // rawTransaction is the wire form in the text that RPC servers take.

@@ -135,8 +135,8 @@ func TestEscrow(t *testing.T) {
 			t.Fatal(err)
 		}
 		rent := program.EscrowRent(1, 0) + program.TrancheRent(3) + program.TrancheRent(256)
-		if paid := before.Lamports - after.Lamports; paid != 5000+rent-1_000_000 {
-			t.Errorf("paid %d lamports, want a fee of 5000 and rent of %d, of which a million was there", paid, rent)
+		if paid, bid := before.Lamports-after.Lamports, leastBid(g.Program, calls); paid != 5000+bid+rent-1_000_000 {
+			t.Errorf("paid %d lamports, want a fee of 5000, %d for a place in a block, and rent of %d, of which a million was there", paid, bid, rent)
 		}
 		// An account of the program that is no escrow, and one that is no account of it at all.
 		for _, at := range []sign.Key{program.TrancheAddress(g.Program, d.open.Escrow, 0), g.Mint} {
@@ -168,9 +168,9 @@ func TestEscrow(t *testing.T) {
 		calls := func(d deal) []program.Instruction {
 			return []program.Instruction{program.OpenTokenAccount(d.buyer.Key(), chaintest.RandomKey(), g.Mint), d.open.Instruction(g.Program)}
 		}
-		need := 5000 + 890_880 + program.EscrowRent(1, 0) + program.Rent(program.TokenSize)
+		need := 5000 + 890_880 + leastBid(g.Program, calls(makeDeal(t, net, g, 0))) + program.EscrowRent(1, 0) + program.Rent(program.TokenSize)
 		d := makeDeal(t, net, g, need-1)
-		if _, err := d.ledger.Sign(t.Context(), calls(d), nil); !errors.Is(err, chain.ErrFees) || !strings.Contains(err.Error(), "lamports") {
+		if _, err := d.ledger.Run(t.Context(), calls(d)); !errors.Is(err, chain.ErrFees) || !strings.Contains(err.Error(), "lamports") {
 			t.Errorf("a lamport short: %v", err)
 		}
 		if err := net.FundKey(t.Context(), d.buyer.Key(), 0, 1); err != nil {
@@ -216,4 +216,9 @@ func TestEscrow(t *testing.T) {
 			t.Error("read the account of a network without a program")
 		}
 	})
+}
+
+// leastBid is what a transaction bids where nobody else does, in lamports.
+func leastBid(at sign.Key, in []program.Instruction) uint64 {
+	return chain.BidLamports(chain.DefaultFees().Least, program.Units(at, in))
 }

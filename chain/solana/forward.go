@@ -14,7 +14,7 @@ import (
 
 // forwarded are the methods that are passed on for others: those that a Ledger itself needs.
 var forwarded = map[string]bool{
-	"getBlockHeight": true, "getFirstAvailableBlock": true, "getGenesisHash": true, "getLatestBlockhash": true,
+	"getBlockHeight": true, "getFirstAvailableBlock": true, "getGenesisHash": true, "getLatestBlockhash": true, "getRecentPrioritizationFees": true,
 	"getMinimumBalanceForRentExemption": true, "getMultipleAccounts": true, "getSignatureStatuses": true, "getSlot": true,
 	"getTransaction": true, "sendTransaction": true, "getBlocksWithLimit": true, methodBlock: true,
 }

@@ -114,7 +114,7 @@ func TestGuardians(t *testing.T) {
 		t.Fatal(err)
 	}
 	standbys := []program.Standby{{Provider: provider.Key(), Payout: provider.Key(), MaxRate: 100 * market.RateScale, Budget: 100_000}}
-	for range 4 { // with five the opening and the first tranche do not fit together
+	for range 3 { // with four the opening and the first tranche do not fit together
 		standbys = append(standbys, program.Standby{Provider: newKey(t).Key(), Payout: newKey(t).Key(), MaxRate: 1, Budget: 1})
 	}
 	timing := escrow.Params{PollEvery: 50 * time.Millisecond, LookEvery: 100 * time.Millisecond, RetryAfter: 100 * time.Millisecond}
@@ -145,7 +145,7 @@ func TestGuardians(t *testing.T) {
 	}
 	b.until("funded", func(escrow.Deposit) bool { return funded(&b.told) })
 
-	if len(asked.Opens) != 1 || asked.Opens[0].Order != deal.Order || len(asked.Opens[0].Standbys) != 5 {
+	if len(asked.Opens) != 1 || asked.Opens[0].Order != deal.Order || len(asked.Opens[0].Standbys) != 4 {
 		t.Errorf("guardians were asked %+v", asked)
 	}
 

@@ -164,6 +164,10 @@ func TestTroubles(t *testing.T) {
 		if err := net.Fund(t.Context(), localnet.Wallet{Owner: peer, Tokens: 100, Lamports: lamports}); err != nil {
 			t.Fatal(err)
 		}
+		whole, err := solana.New(solana.Config{RPC: []string{net.URL()}, Key: peer, Mint: g.Mint, Decimals: 6})
+		if err != nil {
+			t.Fatal(err)
+		}
 		l, err := solana.New(solana.Config{RPC: []string{"http://127.0.0.1:1", net.URL()}, Key: peer, Mint: g.Mint, Decimals: 6})
 		if err != nil {
 			t.Fatal(err)
@@ -176,9 +180,12 @@ func TestTroubles(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 20 { // final by one endpoint, and one alone is not believed
-			if err := step(l)(t.Context()); err != nil {
+			if err := step(whole)(t.Context()); err != nil {
 				t.Fatal(err)
 			}
+		}
+		if _, err := l.Slot(t.Context()); !errors.Is(err, chain.ErrDown) { // nor is its slot
+			t.Errorf("the slot, by one endpoint of two: %v", err)
 		}
 		if status, err := l.Status(t.Context(), tx); err != nil || status.State != chain.Confirmed {
 			t.Errorf("%v, %v; want confirmed and no more", status.State, err)

@@ -64,7 +64,7 @@ func (l *Ledger) sign(now recent, instructions []solanago.Instruction, tables []
 	return chain.Prepared{ID: id, Raw: raw, LastValid: now.lastValid, Since: now.since}, nil
 }
 
-// Sign implements escrow.Ledger. The key must hold the fee, the rent of all accounts that the instructions make at its cost, and
+// Sign implements escrow.Ledger. The key must hold the fee, with what the budget bids, the rent of all accounts that the instructions make at its cost, and
 // its own rent: chain.ErrFees.
 func (l *Ledger) Sign(ctx context.Context, instructions []program.Instruction, tables []program.Table, others ...sign.Signer) (chain.Prepared, error) {
 	if len(instructions) == 0 {
@@ -88,9 +88,9 @@ func (l *Ledger) Sign(ctx context.Context, instructions []program.Instruction, t
 	if accounts[0] != nil {
 		held = accounts[0].Lamports
 	}
-	if fee := signatures * lamportsPerSignature; held < fee+rent+walletRent {
-		return chain.Prepared{}, fmt.Errorf("key %s holds %d lamports, %d needed: %d for %d signatures, %d rent of new accounts, %d for its own: %w",
-			l.payer, held, fee+rent+walletRent, fee, signatures, rent, uint64(walletRent), chain.ErrFees)
+	if fee, bid := signatures*lamportsPerSignature, bidOf(instructions); held < fee+bid+rent+walletRent {
+		return chain.Prepared{}, fmt.Errorf("key %s holds %d lamports, %d needed: %d for %d signatures, %d bid for a place in a block, %d rent of new accounts, %d for its own: %w",
+			l.payer, held, fee+bid+rent+walletRent, fee, signatures, bid, rent, uint64(walletRent), chain.ErrFees)
 	}
 	return l.sign(now, library(instructions), tables, others)
 }
@@ -136,16 +136,23 @@ func (l *Ledger) signatures(instructions []program.Instruction) (n uint64) {
 	return n + uint64(len(signers))
 }
 
-// Run signs a transaction as Sign does, sends it until it is confirmed, and signs it anew when it expired before it landed. It is
+// Run signs a transaction with a budget that bids at most 50,000 lamports, sends it until it is confirmed, and signs it anew, with twice the
+// bid, when it expired before it landed. It is
 // for whoever waits for one call; what must survive a crash journals what Sign made. Where the program refused a call, the error
 // is its program.Code. After any other error the transaction, whose id it names, may have landed.
 func (l *Ledger) Run(ctx context.Context, instructions []program.Instruction, others ...sign.Signer) (chain.TxID, error) {
-	return l.run(ctx, func() (chain.Prepared, error) { return l.Sign(ctx, instructions, nil, others...) })
+	return l.run(ctx, func(retries uint8) (chain.Prepared, error) {
+		in, err := l.bid(ctx, instructions, min(bidAlone, l.cfg.Fees.Most), retries)
+		if err != nil {
+			return chain.Prepared{}, err
+		}
+		return l.Sign(ctx, in, nil, others...)
+	})
 }
 
-func (l *Ledger) run(ctx context.Context, sign func() (chain.Prepared, error)) (chain.TxID, error) {
+func (l *Ledger) run(ctx context.Context, sign func(retries uint8) (chain.Prepared, error)) (chain.TxID, error) {
 	for attempt := 1; ; attempt++ {
-		tx, err := sign()
+		tx, err := sign(uint8(attempt - 1))
 		if err != nil {
 			return "", err
 		}

@@ -36,6 +36,7 @@ type Config struct {
 	Decimals uint8       // of the mint, checked against the chain
 	Program  sign.Key    // Starling's program; zero: direct settlement only
 	Network  sign.Key    // the program's account of the network; zero when Program is
+	Fees     chain.Fees  // what to bid for a place in a block; zero: chain.DefaultFees
 
 	// Transport carries the calls; nil means HTTP. With another one the URLs only name the endpoints to it.
 	Transport http.RoundTripper
@@ -80,6 +81,9 @@ func New(cfg Config) (*Ledger, error) {
 	}
 	if cfg.Owner.IsZero() {
 		cfg.Owner = cfg.Key.Key()
+	}
+	if cfg.Fees == (chain.Fees{}) {
+		cfg.Fees = chain.DefaultFees()
 	}
 	pool, err := newPool(cfg.RPC, cfg.Genesis, cfg.Transport)
 	if err != nil {

@@ -31,6 +31,7 @@ func claims(n, keys, path int) (in []program.Instruction, holds []sign.Key) {
 		holds = append(holds, c.Destination)
 		in = append(in, program.VoucherSigned(sign.Domain{Network: "test"}, v).Instruction(), c.Instruction(at))
 	}
+	in = append(in, program.Budget(program.Units(at, in), 1)...)
 	return in, holds
 }
 
@@ -69,10 +70,10 @@ func TestClaimsInTransaction(t *testing.T) {
 		table  bool
 		paths  []int // by keys, from 1; −1: none fits
 	}{
-		{1, false, []int{8, 6, 4, 1, -1}},
-		{1, true, []int{8, 8, 8, 6, 3}},
+		{1, false, []int{8, 5, 2, 0, -1}},
+		{1, true, []int{8, 8, 8, 5, 2}},
 		{2, false, []int{-1, -1, -1, -1, -1}},
-		{2, true, []int{2, -1, -1, -1, -1}},
+		{2, true, []int{1, -1, -1, -1, -1}},
 		{3, true, []int{-1, -1, -1, -1, -1}},
 	} {
 		var got []int
@@ -83,7 +84,7 @@ func TestClaimsInTransaction(t *testing.T) {
 			t.Errorf("%d claims, by a table %v: paths of %v, want %v", c.claims, c.table, got, c.paths)
 		}
 	}
-	for keys, want := range []int{959, 1069, 1179} {
+	for keys, want := range []int{1011, 1121, 1231} {
 		in, holds := claims(1, keys+1, tranche.MaxDepth)
 		if got := size(t, in, program.Table{Address: chaintest.RandomKey(), Holds: holds}); got != want {
 			t.Errorf("a claim by %d keys with the longest path takes %d bytes, want %d", keys+1, got, want)
@@ -154,7 +155,7 @@ func TestClaimByTable(t *testing.T) {
 	if got, err := l.Balance(t.Context(), provider.Key()); err != nil || got != 700-14 {
 		t.Errorf("the provider has %d (%v), want 700 less the fee of 2 %%", got, err)
 	}
-	if len(w.longest) != 1179 || w.tables == 0 {
+	if len(w.longest) != 1231 || w.tables == 0 {
 		t.Errorf("%d claims by a table; the longest transaction takes %d bytes", w.tables, len(w.longest))
 	}
 	after, err := l.Funds(t.Context())

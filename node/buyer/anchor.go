@@ -63,7 +63,12 @@ func (x *escrowed) signAnchor(ctx context.Context, job string, owed chain.Amount
 	at := x.b.cfg.Genesis.Program
 	call := program.Anchor{Authority: x.b.self, Anchor: program.AnchorAddress(at, x.b.self, owed.Root), Root: owed.Root, Count: owed.Receipts}
 	end := program.CloseAnchor{Authority: call.Authority, Anchor: call.Anchor}
-	tx, err := x.Chain.Sign(ctx, []program.Instruction{call.Instruction(at), end.Instruction(at)}, nil)
+	// Nothing is lost if it takes long.
+	in, err := x.Chain.Bid(ctx, []program.Instruction{call.Instruction(at), end.Instruction(at)}, 0, 0)
+	var tx chain.Prepared
+	if err == nil {
+		tx, err = x.Chain.Sign(ctx, in, nil)
+	}
 	if err != nil {
 		wait(err)
 		return chain.Prepared{}, nil

@@ -188,7 +188,7 @@ func (s submission) slashLie(ctx context.Context, f LieFinding, first, mint sign
 	if len(stated) > 1 {
 		call.B = stated[1].at
 	}
-	id, err = s.c.Run(ctx, []program.Instruction{call.Instruction(s.id), program.ComputeLimit(program.SlashAuditUnits)})
+	id, err = s.c.Run(ctx, []program.Instruction{call.Instruction(s.id)})
 	if err != nil {
 		return fmt.Errorf("taking the stake: %w", err)
 	}

@@ -47,7 +47,7 @@ const (
 	MaxStop  = 5 * time.Minute
 	MaxKeep  = 30 * 24 * time.Hour
 
-	MaxStandbys = 5
+	MaxStandbys = 4
 	// WagePart is which part of what its leases can cost a job's guardians get at the most, together: a tenth.
 	WagePart = 10
 )

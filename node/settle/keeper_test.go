@@ -68,6 +68,9 @@ func (l *blind) Look(_ context.Context, _ sign.Key, _ []uint16, level escrow.Lev
 	}
 	return escrow.View{}, nil
 }
+func (l *blind) Bid(context.Context, []program.Instruction, market.Amount, uint8) ([]program.Instruction, error) {
+	return nil, chain.ErrDown
+}
 func (l *blind) Sign(context.Context, []program.Instruction, []program.Table, ...sign.Signer) (chain.Prepared, error) {
 	return chain.Prepared{}, chain.ErrDown
 }

@@ -377,6 +377,9 @@ owner: "{{.Owner}}"
 solana:
   # JSON-RPC addresses of the cluster, tried in order.
   rpc: {{.RPC}}
+  # What transactions bid for a place in a block, beside the fee for signatures, in lamports: maxLamports at most (0: 1000000), and no more
+  # than a tenth of what is at stake, or 5000, where one whole token is worth tokenLamports (0: 5000000).
+  fees: {maxLamports: 0, tokenLamports: 0}
 
 # Relays of drand, asked in order, such as https://api.drand.sh; used where the genesis has audit_beacon "drand". Empty: public ones.
 drand:

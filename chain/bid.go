@@ -1,0 +1,73 @@
+package chain
+
+import (
+	"math"
+	"math/bits"
+
+	"github.com/starling-network/starling/market"
+)
+
+// Fees say what a peer bids for a place in a block, beside the fee for signatures. A price is in millionths of a lamport for each
+// compute unit that the transaction asks for.
+type Fees struct {
+	Least         uint64 // price that is always bid
+	Most          uint64 // lamports that a transaction costs at most
+	TokenLamports uint64 // that one whole token is worth: by it is known what is at stake
+}
+
+const (
+	// feeShare is the part of what is at stake that is bid at most: one in so many.
+	feeShare = 10
+	// feeAlways is bid, if it takes that, whatever is at stake, in lamports: as much as a signature costs.
+	feeAlways = 5000
+	// microLamports are a lamport.
+	microLamports = 1_000_000
+)
+
+// DefaultFees bid at most 0.001 SOL for a transaction, and take a token to be worth 0.005 SOL.
+func DefaultFees() Fees { return Fees{Least: 1000, Most: 1_000_000, TokenLamports: 5_000_000} }
+
+// Ceiling is what is bid at most, in lamports, for a transaction with so much at stake, in base units of a token with these decimals: a
+// tenth of its worth, or 5,000 where that is less, and never more than Most.
+func (f Fees) Ceiling(stake market.Amount, decimals uint8) uint64 {
+	worth := uint64(math.MaxUint64)
+	hi, lo := bits.Mul64(uint64(stake), f.TokenLamports)
+	unit := uint64(1)
+	for range min(decimals, 19) {
+		unit *= 10
+	}
+	if hi < unit {
+		worth, _ = bits.Div64(hi, lo, unit)
+	}
+	return min(f.Most, max(worth/feeShare, feeAlways))
+}
+
+// Price is what to bid for each of so many compute units, where recent was paid, after so many transactions for the same that did not
+// land: twice as much for each, but never more in all than ceiling lamports.
+func (f Fees) Price(recent uint64, retries uint8, units uint32, ceiling uint64) uint64 {
+	price := max(recent, f.Least)
+	if s := uint(retries); s >= uint(bits.LeadingZeros64(price)) {
+		price = math.MaxUint64
+	} else {
+		price <<= s
+	}
+	most := uint64(math.MaxUint64)
+	hi, lo := bits.Mul64(ceiling, microLamports)
+	if n := max(uint64(units), 1); hi < n {
+		most, _ = bits.Div64(hi, lo, n)
+	}
+	return min(price, most)
+}
+
+// BidLamports is what a price for so many compute units comes to, in lamports, rounded up as the chain does.
+func BidLamports(price uint64, units uint32) uint64 {
+	hi, lo := bits.Mul64(price, uint64(units))
+	if hi >= microLamports {
+		return math.MaxUint64
+	}
+	q, r := bits.Div64(hi, lo, microLamports)
+	if r > 0 && q < math.MaxUint64 {
+		q++
+	}
+	return q
+}

@@ -1,0 +1,76 @@
+package escrow_test
+
+import (
+	"testing"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/escrow"
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market"
+)
+
+// patient is a network whose providers have so many slots to claim in.
+func patient(t fataler, response uint32) escrow.Net {
+	t.Helper()
+	p := params()
+	p.ResponseSlots = response
+	n, err := escrow.NewNet(key("program"), program.NewNetwork(p), key("mint"))
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	return n
+}
+
+// A buyer takes its money back and fills the blocks with transactions that pay more than the least: its provider bids twice as much for
+// each claim that is lost, and is paid before the response slots end. A transaction that bids nothing never lands.
+func TestAttackCongestionKeepsClaimsOut(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, patient(t, 600), keySet(t, 1, "buyer"))
+	if err := w.fund(3000, 0, w.lease(60, 100)); err != nil {
+		t.Fatal(err)
+	}
+	r := w.leases[0]
+	w.until("funded", 20, func() bool { return r.claims != nil })
+	w.voucher(r, 60)
+	w.pass(60, always)
+	w.retire(r)
+	w.until("retiring", 60, func() bool { return r.begun })
+	before := w.paid(r)
+	w.s.price = 20 * chain.DefaultFees().Least
+	w.stop(r)
+	w.until("settled", 600, func() bool { return r.settled != nil })
+	if w.paid(r) <= before || r.lost != nil {
+		t.Errorf("paid %d, before the blocks were full %d", w.paid(r), before)
+	}
+}
+
+// Bids stop at what is at stake: a claim on next to nothing costs no more than a signature does, however full the blocks are.
+func TestAttackCongestionDrainsBidder(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, patient(t, 600), keySet(t, 1, "buyer"))
+	if err := w.fund(3000, 0, w.lease(60, 100)); err != nil {
+		t.Fatal(err)
+	}
+	r := w.leases[0]
+	w.until("funded", 20, func() bool { return r.claims != nil })
+	w.s.price = 1 << 62
+	w.voucher(r, 60)
+	w.pass(550, always)
+	most, tries := uint64(0), 0
+	for _, x := range w.s.signed {
+		if x.claims() == (market.LeaseID{}) {
+			continue
+		}
+		_, units, price, ok := program.SplitBudget(x.in)
+		if !ok {
+			t.Fatal("a claim without a bid")
+		}
+		tries++
+		most = max(most, chain.BidLamports(price, units))
+	}
+	if tries < 5 || most > 5000 || most < 1000 {
+		t.Errorf("%d claims bid up to %d lamports, with 600 base units at stake", tries, most)
+	}
+	w.s.price = 0
+	w.until("claimed", 100, func() bool { return w.paid(r) > 0 })
+}

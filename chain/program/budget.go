@@ -1,0 +1,100 @@
+package program
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/starling-network/starling/market/sign"
+)
+
+// A transaction's last two instructions say what it may compute and what it bids for a place in a block:
+//
+//	SetComputeUnitLimit   2 ‖ units u32
+//	SetComputeUnitPrice   3 ‖ price u64, in millionths of a lamport a unit
+//
+// Neither names an account.
+const (
+	tagComputeLimit = 2
+	tagComputePrice = 3
+)
+
+// BudgetSize is how many bytes the two instructions add to a transaction: the program's address 32, 8 and 12.
+const BudgetSize = 52
+
+// MaxUnits is the most that a transaction may compute.
+const MaxUnits = 1_400_000
+
+// mostUnits is what each call took at most where it was measured, in compute units: section 6 of PROTOCOL.md.
+var mostUnits = map[string]uint32{
+	"InitNetwork": 13_478, "SetAuthority": 136, "InitPool": 13_639, "OpenEscrow": 31_154, "AddTranche": 12_640, "AddStandbyTranche": 15_354,
+	"TopUp": 1_598, "Claim": 5_059, "Retire": 1_841, "Refund": 2_098, "Sweep": 15_343, "CloseTranche": 243, "CloseEscrow": 3_448,
+	"Register": 22_934, "Update": 201, "RotateKey": 439, "Stake": 3_121, "RequestUnstake": 369, "Withdraw": 3_315,
+	"Attest": 20_526, "CloseAttested": 171, "Slash": 12_568, "Anchor": 15_341, "Prove": 2_139, "CloseAnchor": 171, "DrawPool": 11_242,
+	"InitEmission": 16_547, "Bond": 391, "Release": 374, "Propose": 16_235, "Vote": 9_802, "CloseVote": 330, "Enact": 691, "CloseBallot": 335,
+	"Accept": 22_074, "ClaimReward": 5_000, "ClosePayout": 13_814, "State": 10_000, "CloseStated": 175, "SlashDissent": 6_900,
+}
+
+// Units of what is called beside the program. The token program's older version takes more than the one that was measured with.
+const (
+	unitsSpare     = 20_000 // a call's: 13 more tries for the address of an account, or three transfers of the older token program
+	unitsOpenToken = 50_000
+	unitsMemo      = 50_000
+	unitsTable     = 40_000 // of the lookup tables' program
+	unitsBuiltin   = 3_000  // what the cluster allows a call of a built-in program that says nothing
+	unitsOther     = 200_000
+)
+
+// Units is what a transaction with these instructions may compute, with room to spare: twice what its calls took where they were measured,
+// and 20,000 for each. The program is the one at an address.
+func Units(at sign.Key, in []Instruction) uint32 {
+	sum := uint32(2 * 150) // the budget's own
+	for _, i := range in {
+		_, opens := i.Opens()
+		switch most, known := mostUnits[i.CallName(at)]; {
+		case known:
+			sum += 2*most + unitsSpare
+		case i.CallName(at) == "SlashAudit":
+			sum += SlashAuditUnits
+		case opens:
+			sum += unitsOpenToken
+		case i.Program == MemoProgram:
+			sum += unitsMemo
+		case i.Program == TableProgram:
+			sum += unitsTable
+		case i.Program == SystemProgram, i.Program == LoaderProgram, i.Program == ComputeBudget:
+			sum += unitsBuiltin
+		case i.Program == Ed25519Program: // not counted in units
+		default:
+			sum += unitsOther
+		}
+		if sum > MaxUnits {
+			return MaxUnits
+		}
+	}
+	return sum
+}
+
+// Budget is the two instructions.
+func Budget(units uint32, price uint64) []Instruction {
+	return []Instruction{ComputeLimit(units), {Program: ComputeBudget, Data: data{tagComputePrice}.u64(price)}}
+}
+
+// SplitBudget parts the two instructions from those before them. It reports false where the last two are not the two, in their one form,
+// or where another instruction is of the compute budget.
+func SplitBudget(in []Instruction) (rest []Instruction, units uint32, price uint64, ok bool) {
+	n := len(in) - 2
+	if n < 0 {
+		return in, 0, 0, false
+	}
+	limit, bid := in[n], in[n+1]
+	if limit.Program != ComputeBudget || len(limit.Accounts) > 0 || len(limit.Data) != 5 || limit.Data[0] != tagComputeLimit ||
+		bid.Program != ComputeBudget || len(bid.Accounts) > 0 || len(bid.Data) != 9 || bid.Data[0] != tagComputePrice || Budgeted(in[:n]) {
+		return in, 0, 0, false
+	}
+	return in[:n], binary.LittleEndian.Uint32(limit.Data[1:]), binary.LittleEndian.Uint64(bid.Data[1:]), true
+}
+
+// Budgeted reports whether an instruction is of the compute budget.
+func Budgeted(in []Instruction) bool {
+	return slices.ContainsFunc(in, func(i Instruction) bool { return i.Program == ComputeBudget })
+}

@@ -1,0 +1,102 @@
+package solana
+
+import (
+	"context"
+	"slices"
+
+	solanago "github.com/gagliardetto/solana-go"
+	"github.com/gagliardetto/solana-go/rpc"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market"
+)
+
+const (
+	// bidAlone is what a transaction bids at most, in lamports, of which it is not known what is at stake.
+	bidAlone = 50_000
+	// maxPriced is how many accounts getRecentPrioritizationFees takes.
+	maxPriced = 128
+)
+
+// Bid implements escrow.Ledger.
+func (l *Ledger) Bid(ctx context.Context, instructions []program.Instruction, stake market.Amount, retries uint8) ([]program.Instruction, error) {
+	return l.bid(ctx, instructions, l.cfg.Fees.Ceiling(stake, l.cfg.Decimals), retries)
+}
+
+// bid adds the budget of a transaction that bids at most so many lamports.
+func (l *Ledger) bid(ctx context.Context, instructions []program.Instruction, ceiling uint64, retries uint8) ([]program.Instruction, error) {
+	if program.Budgeted(instructions) {
+		return instructions, nil
+	}
+	units := program.Units(l.cfg.Program, instructions)
+	recent, err := l.recentPrice(ctx, instructions)
+	if err != nil {
+		return nil, err
+	}
+	price := l.cfg.Fees.Price(recent, retries, units, ceiling)
+	return slices.Concat(instructions, program.Budget(units, price)), nil
+}
+
+// recentPrice is what the upper quarter of the last 150 blocks' cheapest transactions paid that wrote all these accounts, by the median
+// of the endpoints that tell; 0 when none does.
+func (l *Ledger) recentPrice(ctx context.Context, instructions []program.Instruction) (uint64, error) {
+	var written solanago.PublicKeySlice
+	for _, in := range instructions {
+		for _, m := range in.Accounts {
+			if k := solanago.PublicKey(m.Key); m.Writable && len(written) < maxPriced && !slices.Contains(written, k) {
+				written = append(written, k)
+			}
+		}
+	}
+	enough := min(2, len(l.pool.endpoints))
+	answers := everyone(ctx, l.pool, func(ctx context.Context, c *rpc.Client) (uint64, error) { return priceAt(ctx, c, written) },
+		func(now []answer[uint64]) bool {
+			n := 0
+			for _, a := range now {
+				if a.err == nil {
+					n++
+				}
+			}
+			return n >= enough
+		})
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	var told []uint64
+	for _, a := range answers {
+		if a.err == nil {
+			told = append(told, a.value)
+		}
+	}
+	if len(told) == 0 {
+		return 0, nil // an endpoint need not know of it; that the chain is away, the next call says
+	}
+	slices.Sort(told)
+	return told[(len(told)-1)/2], nil
+}
+
+func priceAt(ctx context.Context, c *rpc.Client, written solanago.PublicKeySlice) (uint64, error) {
+	out, err := c.GetRecentPrioritizationFees(ctx, written)
+	if err != nil {
+		return 0, err
+	}
+	if len(out) == 0 {
+		return 0, nil
+	}
+	prices := make([]uint64, len(out))
+	for i, p := range out {
+		prices[i] = p.PrioritizationFee
+	}
+	slices.Sort(prices)
+	return prices[len(prices)*3/4], nil
+}
+
+// bidOf is what a transaction's budget comes to, in lamports.
+func bidOf(instructions []program.Instruction) uint64 {
+	_, units, price, ok := program.SplitBudget(instructions)
+	if !ok {
+		return 0
+	}
+	return chain.BidLamports(price, units)
+}
