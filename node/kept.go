@@ -146,8 +146,18 @@ func (d *keptDevice) Fill(ctx context.Context, of device.Dataset) error {
 	return d.seen(d.Device.Fill(ctx, of))
 }
 
-func (d *keptDevice) Walk(ctx context.Context, key uint64, of device.Dataset, w challenge.Walk) ([]uint64, error) {
+func (d *keptDevice) Commit(ctx context.Context, seed sign.Hash, s challenge.Shape) (*challenge.Commitment, error) {
+	out, err := d.Device.Commit(ctx, seed, s)
+	return out, d.seen(err)
+}
+
+func (d *keptDevice) Walk(ctx context.Context, key uint64, of device.Dataset, w challenge.Walk) ([]sign.Hash, error) {
 	out, err := d.Device.Walk(ctx, key, of, w)
+	return out, d.seen(err)
+}
+
+func (d *keptDevice) Ends(ctx context.Context, key uint64, of device.Dataset, w challenge.Walk, group uint32) ([]uint64, error) {
+	out, err := d.Device.Ends(ctx, key, of, w, group)
 	return out, d.seen(err)
 }
 

@@ -22,7 +22,7 @@ type counted struct {
 
 func (c *counted) Close() error { *c.closed++; return c.Device.Close() }
 
-func (c *counted) Walk(ctx context.Context, key uint64, of device.Dataset, w challenge.Walk) ([]uint64, error) {
+func (c *counted) Walk(ctx context.Context, key uint64, of device.Dataset, w challenge.Walk) ([]sign.Hash, error) {
 	if c.broken {
 		return nil, device.ErrClosed
 	}

@@ -62,6 +62,42 @@ func TestMany(t *testing.T) {
 	})
 }
 
+// A tree built as its nodes come, in whatever portions, is the tree built at once.
+func TestBuilder(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		nodes := make([]sign.Hash, rapid.IntRange(0, 70).Draw(t, "n"))
+		for i := range nodes {
+			nodes[i] = HashLeaf([]byte{byte(i)})
+		}
+		split := func(n int, do func(from, to int)) {
+			for i := range n {
+				do(n-1-i, n-i)
+			}
+		}
+		if rapid.Bool().Draw(t, "at once") {
+			split = nil
+		}
+		b := NewBuilder(rapid.IntRange(0, 80).Draw(t, "expected"), split)
+		for rest := nodes; len(rest) > 0; {
+			k := rapid.IntRange(1, len(rest)).Draw(t, "portion")
+			b.Add(rest[:k])
+			rest = rest[k:]
+		}
+		got, want := b.Tree(), Over(nodes)
+		if got.Len() != want.Len() || got.RootOf(5) != want.RootOf(5) {
+			t.Fatalf("%d nodes", len(nodes))
+		}
+		for level := range want.levels {
+			for i := range want.levels[level] {
+				if h, err := got.Node(level, i); err != nil || h != want.levels[level][i] {
+					t.Fatalf("node %d of level %d of %d nodes: %v", i, level, len(nodes), err)
+				}
+			}
+		}
+	})
+}
+
 // A tree over the tops of perfect trees has the root of the tree over all their leaves.
 func TestOver(t *testing.T) {
 	t.Parallel()

@@ -202,7 +202,8 @@ func TestMembersLeave(t *testing.T) {
 type tampering struct {
 	device.Device
 	multiply func(tiles []sign.Hash)
-	walk     func(ends []uint64)
+	walk     func(groups []sign.Hash)
+	ends     func(ends []uint64)
 }
 
 func (d tampering) Multiply(ctx context.Context, seed sign.Hash, s challenge.Shape) ([]sign.Hash, error) {
@@ -213,35 +214,59 @@ func (d tampering) Multiply(ctx context.Context, seed sign.Hash, s challenge.Sha
 	return tiles, err
 }
 
-func (d tampering) Walk(ctx context.Context, key uint64, of device.Dataset, w challenge.Walk) ([]uint64, error) {
-	ends, err := d.Device.Walk(ctx, key, of, w)
+func (d tampering) Commit(ctx context.Context, seed sign.Hash, s challenge.Shape) (*challenge.Commitment, error) {
+	tiles, err := d.Multiply(ctx, seed, s)
+	if err != nil {
+		return nil, err
+	}
+	return challenge.Commit(s, tiles)
+}
+
+func (d tampering) Walk(ctx context.Context, key uint64, of device.Dataset, w challenge.Walk) ([]sign.Hash, error) {
+	groups, err := d.Device.Walk(ctx, key, of, w)
 	if d.walk != nil {
-		d.walk(ends)
+		d.walk(groups)
+	}
+	return groups, err
+}
+
+func (d tampering) Ends(ctx context.Context, key uint64, of device.Dataset, w challenge.Walk, group uint32) ([]uint64, error) {
+	ends, err := d.Device.Ends(ctx, key, of, w, group)
+	if d.ends != nil {
+		d.ends(ends)
 	}
 	return ends, err
+}
+
+// nowhere is a unit's device whose walkers all end at 0.
+func nowhere(t *testing.T, u Unit) device.Device {
+	t.Helper()
+	asked, err := plan(u.Claim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups := challenge.GroupHashes(make([]uint64, asked.Walk.Walkers))
+	return tampering{Device: u.Device, walk: func(out []sign.Hash) { copy(out, groups) }, ends: func(ends []uint64) { clear(ends) }}
 }
 
 // A fault of the hardware is found before it is signed as an opening, and blames nobody. A walk that did not happen is found.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	w := newWorld(7, time.Now)
-	us := units(3)
+	us := units(4)
 	us[0].Device = tampering{Device: us[0].Device, multiply: func(tiles []sign.Hash) {
 		for i := range tiles {
 			tiles[i][7] ^= 1
 		}
 	}}
-	us[1].Device = tampering{Device: us[1].Device, walk: func(ends []uint64) {
-		if len(ends) > 1 {
-			clear(ends)
-		}
-	}}
+	us[1].Device = nowhere(t, us[1])
+	us[2].Device = tampering{Device: us[2].Device, ends: func(ends []uint64) { ends[len(ends)-1]++ }}
 	results, err := w.prover().Audit(t.Context(), us)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !errors.Is(results[0].Err, challenge.ErrFault) || !errors.Is(results[1].Err, ErrNotPassed) || results[2].Err != nil {
-		t.Errorf("%v; %v; %v", results[0].Err, results[1].Err, results[2].Err)
+	if !errors.Is(results[0].Err, challenge.ErrFault) || !errors.Is(results[1].Err, ErrNotPassed) || !errors.Is(results[2].Err, challenge.ErrFault) || results[3].Err != nil {
+		t.Errorf("%v; %v; %v; %v", results[0].Err, results[1].Err, results[2].Err, results[3].Err)
 	}
 	if len(w.lies) != 0 {
 		t.Errorf("a fault is called a lie: %v", w.lies)

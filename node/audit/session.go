@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 
@@ -283,11 +284,8 @@ func (s *session) multiply(ctx context.Context, u *running) error {
 		Shape:  u.Shape, DatasetSeed: u.dataset.Seed, Walk: u.Walk,
 	}
 	u.answer.ProductSeed = audit.ProductSeed(s.beacon.Beacon, u.answer.Target, s.given[0])
-	tiles, err := u.Device.Multiply(ctx, u.answer.ProductSeed, u.Shape)
-	if err != nil {
-		return err
-	}
-	if u.commit, err = challenge.Commit(u.Shape, tiles); err != nil {
+	var err error
+	if u.commit, err = u.Device.Commit(ctx, u.answer.ProductSeed, u.Shape); err != nil {
 		return err
 	}
 	u.answer.ProductRoot = u.commit.Root()
@@ -301,11 +299,13 @@ func (s *session) place(u *running) uint32 { return uint32(slices.Index(s.units,
 // walk walks a unit's walkers and hands its signed answer to everybody.
 func (s *session) walk(ctx context.Context, u *running) error {
 	u.answer.WalkSeed = audit.WalkSeed(u.answer.ProductSeed, u.answer.ProductRoot, s.given[1])
-	ends, err := u.Device.Walk(ctx, challenge.WalkKey(u.answer.WalkSeed), u.dataset, u.Walk)
+	groups, err := u.Device.Walk(ctx, challenge.WalkKey(u.answer.WalkSeed), u.dataset, u.Walk)
 	if err != nil {
 		return err
 	}
-	u.ends = challenge.NewArrivals(ends)
+	if u.ends, err = challenge.NewArrivals(u.Walk, groups, device.Split); err != nil {
+		return err
+	}
 	u.answer.WalkRoot = u.ends.Root()
 	if u.sig, err = u.answer.Sign(s.p.cfg.Domain, s.p.cfg.Key); err != nil {
 		return err
@@ -323,7 +323,7 @@ func (s *session) show(ctx context.Context) ([]Result, error) {
 	results := make([]Result, len(s.units))
 	for i, u := range s.units {
 		results[i] = Result{Unit: u.Claim}
-		if results[i].Err = s.openUnit(u); results[i].Err != nil {
+		if results[i].Err = s.openUnit(ctx, u); results[i].Err != nil {
 			results[i].Broken = 1
 			s.p.cfg.Log.Error("a unit's answer is withheld", "unit", u.ID, "err", results[i].Err)
 			continue
@@ -389,14 +389,20 @@ func firstOf(found []string) string {
 	return ""
 }
 
-// openUnit makes what a unit shows, and its signature. Opened tiles are computed again: when one is not what was committed,
-// challenge.ErrFault, and nothing is shown, for whoever opens it would be taken for a liar.
-func (s *session) openUnit(u *running) error {
+// openUnit makes what a unit shows, and its signature. Opened tiles are computed again, and shown walkers walked again: when one is
+// not what was committed, challenge.ErrFault, and nothing is shown, for whoever opens it would be taken for a liar.
+func (s *session) openUnit(ctx context.Context, u *running) error {
 	var err error
-	if u.opened, err = u.commit.Open(u.answer.ProductSeed, audit.Drawn(u.answer.WalkSeed, u.Shape)); err != nil {
+	key := challenge.WalkKey(u.answer.WalkSeed)
+	u.walked, err = u.ends.Open(audit.Walkers(u.answer.WalkSeed, u.answer.WalkRoot, u.Walk, s.given[2]), func(group uint32) ([]uint64, error) {
+		return u.Device.Ends(ctx, key, u.dataset, u.Walk, group)
+	})
+	if err != nil {
 		return err
 	}
-	if u.walked, err = u.ends.Open(audit.Walkers(u.answer.WalkSeed, u.answer.WalkRoot, u.Walk, s.given[2])); err != nil {
+	drawn := audit.Drawn(u.answer.WalkSeed, u.Shape)
+	tiles := newTiles(u.answer.ProductSeed, u.Shape, drawn)
+	if u.opened, err = u.commit.OpenTiles(drawn, func(i int) *challenge.Tile { return tiles[i] }); err != nil {
 		return err
 	}
 	if plant := s.p.cfg.Plant; plant != nil {
@@ -407,6 +413,32 @@ func (s *session) openUnit(u *running) error {
 	}
 	u.signed, err = u.shown.Sign(s.p.cfg.Domain, s.p.cfg.Key)
 	return err
+}
+
+// newTiles computes the tiles of drawn leaves on several processors: one of the greatest depth takes a processor 30 ms.
+func newTiles(seed sign.Hash, shape challenge.Shape, drawn []uint32) map[int]*challenge.Tile {
+	var of []int
+	for _, leaf := range drawn { // they ascend
+		if at := int(leaf) / challenge.TileLeafs; len(of) == 0 || of[len(of)-1] != at {
+			of = append(of, at)
+		}
+	}
+	tiles := make([]*challenge.Tile, len(of))
+	var g errgroup.Group
+	g.SetLimit(min(runtime.GOMAXPROCS(0), device.Processors))
+	for i, at := range of {
+		g.Go(func() error {
+			generator := challenge.ProductGenerator(seed)
+			tiles[i] = challenge.NewTile(&generator, shape, shape.Place(at))
+			return nil
+		})
+	}
+	_ = g.Wait() // none has an error
+	out := map[int]*challenge.Tile{}
+	for i, at := range of {
+		out[at] = tiles[i]
+	}
+	return out
 }
 
 func (s *session) record(u *running, verdicts []audit.Signed) audit.Record {

@@ -45,7 +45,7 @@ type Question struct {
 	// Text is what is written, under a number that no other question of this Program has.
 	Text func(id uint64) ([]byte, error)
 	// Answer takes what was read. Its error ends the process, which is left alone for a while; what a program may tell without being
-	// ended for it is kept by Answer itself.
+	// ended for it is kept by Answer itself. With ErrMore it is called again with what comes next.
 	Answer func(id uint64, b []byte) error
 	// Timeout is how long the answer may take; without one the process is ended as hanging.
 	Timeout time.Duration
@@ -54,6 +54,9 @@ type Question struct {
 	Cancel func(id uint64) []byte
 	Grace  time.Duration
 }
+
+// ErrMore says that an answer has further parts.
+var ErrMore = errors.New("the answer goes on")
 
 // Program is a program, started when it is asked something and started again after it failed. One question is asked at a time.
 type Program struct {
@@ -176,7 +179,9 @@ func (h *Program) ask(ctx context.Context, q Question, id uint64) error {
 	for {
 		select {
 		case l := <-h.proc.lines:
-			return h.read(l, q, id)
+			if err := h.read(l, q, id); !errors.Is(err, ErrMore) {
+				return err
+			}
 		case err := <-wrote:
 			if err != nil {
 				return h.died()
@@ -219,13 +224,16 @@ func (h *Program) cancel(q Question, id uint64, asked <-chan error) error {
 		}
 	}
 	wrote := h.write(q.Cancel(id))
-	select {
-	case l := <-h.proc.lines:
-		if err := h.read(l, q, id); err != nil {
-			return err
+	for more := true; more; {
+		select {
+		case l := <-h.proc.lines:
+			err := h.read(l, q, id)
+			if more = errors.Is(err, ErrMore); err != nil && !more {
+				return err
+			}
+		case <-timer.C:
+			return fmt.Errorf("%w does not end what it was told to end", h.cfg.Failed)
 		}
-	case <-timer.C:
-		return fmt.Errorf("%w does not end what it was told to end", h.cfg.Failed)
 	}
 	select {
 	case err := <-wrote:

@@ -52,12 +52,17 @@ type Device interface {
 	Info() Info
 	// Multiply computes the products of a seed and gives the hash of every tile, in order.
 	Multiply(ctx context.Context, seed sign.Hash, s challenge.Shape) ([]sign.Hash, error)
+	// Commit is Multiply with the commitment to all tiles, which is built while products are computed.
+	Commit(ctx context.Context, seed sign.Hash, s challenge.Shape) (*challenge.Commitment, error)
 	// Fill makes a dataset resident, in the place of the one before. ErrMemory when it does not fit.
 	Fill(ctx context.Context, d Dataset) error
 	// Evict gives the dataset's memory back, for work.
 	Evict(ctx context.Context) error
-	// Walk walks all walkers of a walk key over the resident dataset and gives their ends, in order. ErrNoDataset.
-	Walk(ctx context.Context, key uint64, d Dataset, w challenge.Walk) ([]uint64, error)
+	// Walk walks all walkers of a walk key over the resident dataset and gives the hashes of their ends, group by group.
+	// ErrNoDataset.
+	Walk(ctx context.Context, key uint64, d Dataset, w challenge.Walk) ([]sign.Hash, error)
+	// Ends walks the walkers of one group again and gives their ends. ErrNoDataset.
+	Ends(ctx context.Context, key uint64, d Dataset, w challenge.Walk, group uint32) ([]uint64, error)
 	Close() error
 }
 

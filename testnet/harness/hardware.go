@@ -57,13 +57,18 @@ func (u *unit) Multiply(ctx context.Context, seed sign.Hash, s challenge.Shape) 
 	return tiles, err
 }
 
-// Walk takes the card's time; the steps of a rapid round are next to nothing of it.
-func (u *unit) Walk(ctx context.Context, key uint64, of device.Dataset, w challenge.Walk) ([]uint64, error) {
-	ends, err := u.Device.Walk(ctx, key, of, w)
-	if w.Walkers > 1 {
-		u.card.works(u.walk)
-	}
-	return ends, err
+// Commit takes the card's time.
+func (u *unit) Commit(ctx context.Context, seed sign.Hash, s challenge.Shape) (*challenge.Commitment, error) {
+	c, err := u.Device.Commit(ctx, seed, s)
+	u.card.works(u.product)
+	return c, err
+}
+
+// Walk takes the card's time; walking a group again is next to nothing of it.
+func (u *unit) Walk(ctx context.Context, key uint64, of device.Dataset, w challenge.Walk) ([]sign.Hash, error) {
+	groups, err := u.Device.Walk(ctx, key, of, w)
+	u.card.works(u.walk)
+	return groups, err
 }
 
 var errMasks = errors.New("no mask is left")

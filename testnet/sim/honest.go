@@ -62,12 +62,12 @@ func honestRecord(i int) error {
 		return err
 	}
 	var tiles []sign.Hash
-	var ends []uint64
+	var groups []sign.Hash
 	err = errors.Join(
 		timed(0, func() (err error) { tiles, err = d.Multiply(ctx, a.ProductSeed, c.Shape); return err }),
 		d.Fill(ctx, device.Of(a.DatasetSeed, c.Walk)),
 		timed(1, func() (err error) {
-			ends, err = d.Walk(ctx, challenge.WalkKey(a.WalkSeed), device.Of(a.DatasetSeed, c.Walk), c.Walk)
+			groups, err = d.Walk(ctx, challenge.WalkKey(a.WalkSeed), device.Of(a.DatasetSeed, c.Walk), c.Walk)
 			return err
 		}),
 		d.Close())
@@ -82,7 +82,11 @@ func honestRecord(i int) error {
 	if err != nil {
 		return err
 	}
-	if commit.Root() != r.Answer.ProductRoot || challenge.NewArrivals(ends).Root() != r.Answer.WalkRoot {
+	arrivals, err := challenge.NewArrivals(c.Walk, groups, nil)
+	if err != nil {
+		return err
+	}
+	if commit.Root() != r.Answer.ProductRoot || arrivals.Root() != r.Answer.WalkRoot {
 		return fmt.Errorf("the simulated device gives other answers")
 	}
 	if err := errors.Join(r.Check(audittest.Domain()), r.CheckMembers(c.Roster), r.CheckDataset(c.Era())); err != nil {

@@ -78,7 +78,10 @@ func (f friendly) forge(t *testing.T) audit.Record {
 	for i := range walked {
 		ends[i] = challenge.Go(f.walk, challenge.WalkKey(a.WalkSeed), uint32(i), set.Cell)
 	}
-	arrivals := challenge.NewArrivals(ends)
+	arrivals, err := challenge.NewArrivals(f.walk, challenge.GroupHashes(ends), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	a.WalkRoot = arrivals.Root()
 	third := f.grind(2, func(g []audit.Given) bool {
 		return !slices.ContainsFunc(audit.Walkers(a.WalkSeed, a.WalkRoot, f.walk, g), func(k uint32) bool { return int(k) >= walked })
@@ -87,7 +90,10 @@ func (f friendly) forge(t *testing.T) audit.Record {
 	if r.Opened, err = commit.OpenTiles(audit.Drawn(a.WalkSeed, f.shape), func(i int) *challenge.Tile { return &all[i] }); err != nil {
 		t.Fatal(err)
 	}
-	if r.Walked, err = arrivals.Open(audit.Walkers(a.WalkSeed, a.WalkRoot, f.walk, third)); err != nil {
+	if r.Walked, err = arrivals.Open(audit.Walkers(a.WalkSeed, a.WalkRoot, f.walk, third), func(group uint32) ([]uint64, error) {
+		first, n := f.walk.Members(group)
+		return ends[first : first+n], nil
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if r.Shown, err = audit.Seal(a, r.Opened); err != nil {

@@ -273,9 +273,9 @@ func TestWalk(t *testing.T) {
 	if got := float64(len(read)) / float64(w.Cells); got < 0.74 || got > 0.80 {
 		t.Errorf("%.3f of all cells are read", got)
 	}
-	a := NewArrivals(ends)
+	a, again := arrive(t, w, ends)
 	drawn := Draw(seed(3), int(w.Walkers), Ends)
-	o, err := a.Open(drawn)
+	o, err := a.Open(drawn, again)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -286,13 +286,14 @@ func TestWalk(t *testing.T) {
 	other.Cells--
 	wrong := append([]uint64(nil), ends...)
 	wrong[drawn[2]]++
-	bad, err := NewArrivals(wrong).Open(drawn)
+	liar, againWrong := arrive(t, w, wrong)
+	bad, err := liar.Open(drawn, againWrong)
 	if err != nil {
 		t.Fatal(err)
 	}
 	// Two of one group, which lie once in the tree.
 	pair := []uint32{1, 3, 64, 70}
-	both, err := a.Open(pair)
+	both, err := a.Open(pair, again)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -310,7 +311,7 @@ func TestWalk(t *testing.T) {
 		"another dataset": {o.Check(seed(9), seed(2), w, a.Root(), drawn), ErrWalk},
 		"another walk":    {o.Check(seed(1), seed(9), w, a.Root(), drawn), ErrWalk},
 		"fewer cells":     {o.Check(seed(1), seed(2), other, a.Root(), drawn), ErrWalk},
-		"a wrong end":     {bad.Check(seed(1), seed(2), w, NewArrivals(wrong).Root(), drawn), ErrWalk},
+		"a wrong end":     {bad.Check(seed(1), seed(2), w, liar.Root(), drawn), ErrWalk},
 		"another root":    {bad.Check(seed(1), seed(2), w, a.Root(), drawn), ErrCommitment},
 		"another draw":    {o.Check(seed(1), seed(2), w, a.Root(), []uint32{1, 2, 3, 5}), ErrOpenings},
 		"no walk":         {o.Check(seed(1), seed(2), Walk{}, a.Root(), drawn), ErrShape},
@@ -319,8 +320,71 @@ func TestWalk(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, c.err, c.want)
 		}
 	}
-	if _, err := a.Open([]uint32{w.Walkers}); !errors.Is(err, ErrOpenings) {
+	if _, err := a.Open([]uint32{w.Walkers}, again); !errors.Is(err, ErrOpenings) {
 		t.Error(err)
+	}
+	if _, err := a.Open(drawn, againWrong); !errors.Is(err, ErrFault) {
+		t.Errorf("walkers that end elsewhere the second time: %v", err)
+	}
+	if _, err := NewArrivals(w, make([]sign.Hash, 2), nil); !errors.Is(err, ErrWalk) {
+		t.Error(err)
+	}
+}
+
+// arrive commits to ends, and gives them again by group.
+func arrive(t testing.TB, w Walk, ends []uint64) (*Arrivals, func(uint32) ([]uint64, error)) {
+	t.Helper()
+	a, err := NewArrivals(w, GroupHashes(ends), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a, func(group uint32) ([]uint64, error) {
+		first, n := w.Members(group)
+		return ends[first : first+n], nil
+	}
+}
+
+// A walk over more than a stretch: stretches follow each other without gaps, each is walked once, by every walker, and what is read
+// lies in it.
+func TestStretches(t *testing.T) {
+	t.Parallel()
+	for _, w := range []Walk{
+		{Cells: 1, Steps: 5}, {Cells: Stretch, Steps: 5}, {Cells: Stretch + 1, Steps: 5}, {Cells: 137 << 25, Steps: 1024}, {Cells: MaxCells, Steps: 1024},
+		{Cells: MaxCells - 7, Steps: 3},
+	} {
+		w.Work, w.Walkers = 1, 1
+		var cell uint64
+		var step uint32
+		for j := range w.Stretches() {
+			first, cells, from, to := w.Stretch(j)
+			if first != cell || cells < 1 || cells > Stretch || from != step || to < from || to-from > w.Steps/w.Stretches()+1 {
+				t.Fatalf("%s: stretch %d: %d cells from %d, steps %d to %d", w, j, cells, first, from, to)
+			}
+			for k := from; k < to; k++ {
+				if k*w.Stretches()/w.Steps != j {
+					t.Errorf("%s: step %d in stretch %d", w, k, j)
+				}
+			}
+			cell, step = first+cells, to
+		}
+		if cell != w.Cells || step != w.Steps {
+			t.Errorf("%s: %d cells in %d steps", w, cell, step)
+		}
+		k, j := uint32(0), uint32(0)
+		Go(w, 9, 0, func(at uint64) Cell {
+			for {
+				first, cells, from, to := w.Stretch(j)
+				if k < to && k >= from {
+					if at < first || at >= first+cells {
+						t.Errorf("%s: step %d reads cell %d", w, k, at)
+					}
+					break
+				}
+				j++
+			}
+			k++
+			return Cell{at, 1, 2, 3}
+		})
 	}
 }
 
@@ -414,7 +478,8 @@ func TestVectors(t *testing.T) {
 		ends = append(ends, Go(v.Walk, key, i, d.Cell))
 		v.Ends = append(v.Ends, word(ends[i]))
 	}
-	v.Ended = NewArrivals(ends).Root().String()
+	arrivals, _ := arrive(t, v.Walk, ends)
+	v.Ended = arrivals.Root().String()
 	got, err := json.MarshalIndent(v, "", "\t")
 	if err != nil {
 		t.Fatal(err)
@@ -464,12 +529,13 @@ func FuzzOpened(f *testing.F) {
 }
 
 func FuzzWalked(f *testing.F) {
-	o, err := NewArrivals([]uint64{1, 2, 3, 4, 5}).Open([]uint32{1, 4})
+	w := Walk{Cells: 10, Work: 1, Walkers: 5, Steps: 1}
+	a, again := arrive(f, w, []uint64{1, 2, 3, 4, 5})
+	o, err := a.Open([]uint32{1, 4}, again)
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(o.Marshal())
-	w := Walk{Cells: 10, Work: 1, Walkers: 5, Steps: 1}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		o, rest, err := UnmarshalWalked(b)
 		if err != nil {
@@ -524,15 +590,15 @@ func BenchmarkCheck(b *testing.B) {
 			}
 		}
 	})
-	w := Walk{Cells: 1 << 30, Work: 64, Walkers: 1 << 16, Steps: 64}
+	w := Walk{Cells: 1 << 32, Work: 64, Walkers: 1 << 16, Steps: 256}
 	ends := make([]uint64, w.Walkers)
 	d := NewDataset(seed(1), w.Work)
 	walkers := Draw(seed(3), len(ends), Ends)
 	for _, i := range walkers {
 		ends[i] = Go(w, WalkKey(seed(2)), i, d.Cell)
 	}
-	a := NewArrivals(ends)
-	shown, err := a.Open(walkers)
+	a, again := arrive(b, w, ends)
+	shown, err := a.Open(walkers, again)
 	if err != nil {
 		b.Fatal(err)
 	}

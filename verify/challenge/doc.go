@@ -40,7 +40,9 @@
 //
 //	s = mix( first 8 bytes of SHA-256( "starling/walk/v1" ‖ walk seed[32] ) ⊕ i·0x9e3779b97f4a7c15, {1, 2, 3, 4} )
 //
-// and L times reads cell ⌊s·cells / 2⁶⁴⌋ and mixes it in. Final states, u64 little-endian, 64 to a leaf, are under a market/merkle root.
+// and L times reads a cell and mixes it in. The dataset has n = ⌈cells / 2³¹⌉ stretches, number j of them from cell ⌊j·cells / n⌋ on;
+// step k goes in stretch ⌊k·n / L⌋ and reads, of its c cells, number ⌊s·c / 2⁶⁴⌋. So all walkers are in the same 64 GiB at a time,
+// and each goes through all. Final states, u64 little-endian, 64 to a leaf, are under a market/merkle root.
 // Cells are read and never written, so one dataset serves many walks; a second identity on one device needs a second dataset.
 //
 // Source: ni-compute's and Prime Intellect's matrix challenges for the shape, with what broke them put right; Freivalds for

@@ -3,7 +3,6 @@ package challenge
 import (
 	"encoding/binary"
 	"fmt"
-	"slices"
 
 	"github.com/starling-network/starling/market/merkle"
 	"github.com/starling-network/starling/market/sign"
@@ -144,15 +143,48 @@ type Commitment struct {
 
 // Commit builds the commitment over the hashes of all tiles, in order. ErrTiles if there are more or fewer.
 func Commit(s Shape, tiles []sign.Hash) (*Commitment, error) {
+	c, err := NewCommitter(s, nil)
+	if err == nil {
+		err = c.Add(tiles)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c.Commit()
+}
+
+// Committer builds a commitment while products are computed: hashing the tree over the tiles of a large challenge takes a processor
+// nearly half a second, and none of that is left when the last product is there.
+type Committer struct {
+	shape Shape
+	tree  *merkle.Builder
+}
+
+// NewCommitter is a committer to the products of a shape. split is as for [merkle.NewBuilder].
+func NewCommitter(s Shape, split func(n int, do func(from, to int))) (*Committer, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
-	if len(tiles) != s.Tiles() {
-		return nil, fmt.Errorf("%w: %d of %d", ErrTiles, len(tiles), s.Tiles())
+	return &Committer{shape: s, tree: merkle.NewBuilder(s.Tiles(), split)}, nil
+}
+
+// Add takes the hashes of the next tiles, in order. ErrTiles if there are more than the products have.
+func (c *Committer) Add(tiles []sign.Hash) error {
+	if len(tiles) > c.shape.Tiles()-c.tree.Len() {
+		return fmt.Errorf("%w: more than %d", ErrTiles, c.shape.Tiles())
 	}
-	c := &Commitment{shape: s, tree: merkle.Over(slices.Clone(tiles))}
-	c.root = c.tree.RootOf(s.Leaves())
-	return c, nil
+	c.tree.Add(tiles)
+	return nil
+}
+
+// Commit is the commitment, when all tiles were added. ErrTiles if some were not.
+func (c *Committer) Commit() (*Commitment, error) {
+	if n := c.tree.Len(); n != c.shape.Tiles() {
+		return nil, fmt.Errorf("%w: %d of %d", ErrTiles, n, c.shape.Tiles())
+	}
+	out := &Commitment{shape: c.shape, tree: c.tree.Tree()}
+	out.root = out.tree.RootOf(c.shape.Leaves())
+	return out, nil
 }
 
 // Root commits to every value of every product.

@@ -20,7 +20,8 @@ func TestLayoutsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	walked, err := NewArrivals(make([]uint64, w.Walkers)).Open([]uint32{3, 70, 71, 299})
+	arrivals, again := arrive(t, w, make([]uint64, w.Walkers))
+	walked, err := arrivals.Open([]uint32{3, 70, 71, 299}, again)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package challenge
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -24,11 +25,15 @@ const Ends = 4
 const (
 	MaxCells   = 1 << 36 // 2 TiB
 	MaxWork    = 1 << 10
-	MaxWalkers = 1 << 23
+	MaxWalkers = 1 << 24
 	MaxSteps   = 1 << 12
 	// MaxRegeneration bounds work · steps: what one walker costs a verifier, which stores nothing, in generator blocks.
 	MaxRegeneration = 1 << 14
 )
+
+// Stretch is the most cells that one step of all walkers reads from: 64 GiB. Address translation of large GPUs covers so much at
+// full speed (measured for an A100 of 80 GB: arXiv 2405.11425), and reads all over a larger memory take several times as long.
+const Stretch = 1 << 31
 
 // Walk is what is to be read. Layout, little-endian:
 //
@@ -62,6 +67,18 @@ func (w Walk) String() string {
 
 // Bytes is the size of the dataset.
 func (w Walk) Bytes() uint64 { return w.Cells * CellSize }
+
+// Stretches is how many parts of the dataset a walker goes through, one after the other: all walkers are in the same.
+func (w Walk) Stretches() uint32 { return uint32((w.Cells + Stretch - 1) / Stretch) }
+
+// Stretch is where a stretch begins and how many cells it has, and from which step to which, exclusive, it is walked.
+func (w Walk) Stretch(j uint32) (first, cells uint64, from, to uint32) {
+	n := uint64(w.Stretches())
+	cell := func(j uint64) uint64 { return w.Cells/n*j + w.Cells%n*j/n }
+	step := func(j uint64) uint32 { return uint32((uint64(w.Steps)*j + n - 1) / n) }
+	first = cell(uint64(j))
+	return first, cell(uint64(j)+1) - first, step(uint64(j)), step(uint64(j) + 1)
+}
 
 // Reads is the number of cells read by all walkers.
 func (w Walk) Reads() uint64 { return uint64(w.Walkers) * uint64(w.Steps) }
@@ -132,7 +149,7 @@ func Start(key uint64, i uint32) uint64 {
 	return Mix(key^uint64(i)*0x9e3779b97f4a7c15, Cell{1, 2, 3, 4})
 }
 
-// Index is the cell that a walker in state s reads.
+// Index is the cell of a stretch that a walker in state s reads.
 func Index(s, cells uint64) uint64 {
 	hi, _ := bits.Mul64(s, cells)
 	return hi
@@ -149,29 +166,55 @@ func Mix(s uint64, c Cell) uint64 {
 // Go walks one walker with cells from read and returns its end.
 func Go(w Walk, key uint64, i uint32, read func(j uint64) Cell) uint64 {
 	s := Start(key, i)
-	for range w.Steps {
-		s = Mix(s, read(Index(s, w.Cells)))
+	for j := range w.Stretches() {
+		first, cells, from, to := w.Stretch(j)
+		for range to - from {
+			s = Mix(s, read(first+Index(s, cells)))
+		}
 	}
 	return s
 }
 
-// Group is how many walkers' ends are one leaf. Hashing each end alone would take a host longer than a large GPU walks, and
-// whatever the clock sees beside the walk hides missing memory.
+// Group is how many walkers' ends are one leaf. A device hashes them and hands out the hashes: whatever the clock sees beside the
+// walk hides missing memory.
 const Group = 64
+
+// Groups is how many leaves the walkers' ends make.
+func (w Walk) Groups() int { return (int(w.Walkers) + Group - 1) / Group }
+
+// Members are the walkers of a group: the first, and how many.
+func (w Walk) Members(group uint32) (first, n uint32) {
+	first = group * Group
+	return first, min(Group, w.Walkers-min(first, w.Walkers))
+}
+
+// GroupHash is the hash of a group's ends.
+func GroupHash(ends []uint64) sign.Hash { return merkle.HashLeaf(endsLeaf(ends)) }
+
+// GroupHashes are the hashes of all groups of a walk's ends.
+func GroupHashes(ends []uint64) []sign.Hash {
+	out := make([]sign.Hash, 0, (len(ends)+Group-1)/Group)
+	for group := range slices.Chunk(ends, Group) {
+		out = append(out, GroupHash(group))
+	}
+	return out
+}
 
 // Arrivals is the commitment to where all walkers of a walk ended.
 type Arrivals struct {
-	ends []uint64
+	walk Walk
 	tree *merkle.Tree
 }
 
-// NewArrivals commits to the ends, in order.
-func NewArrivals(ends []uint64) *Arrivals {
-	leaves := make([][]byte, 0, (len(ends)+Group-1)/Group)
-	for group := range slices.Chunk(ends, Group) {
-		leaves = append(leaves, endsLeaf(group))
+// NewArrivals commits to the ends of all walkers by the hashes of their groups, in order. ErrWalk if there are more or fewer. split is
+// as for [merkle.NewBuilder].
+func NewArrivals(w Walk, groups []sign.Hash, split func(n int, do func(from, to int))) (*Arrivals, error) {
+	if len(groups) != w.Groups() {
+		return nil, fmt.Errorf("%w: %d groups of %d", ErrWalk, len(groups), w.Groups())
 	}
-	return &Arrivals{ends: ends, tree: merkle.New(leaves)}
+	b := merkle.NewBuilder(len(groups), split)
+	b.Add(groups)
+	return &Arrivals{walk: w, tree: b.Tree()}, nil
 }
 
 func endsLeaf(group []uint64) []byte {
@@ -183,7 +226,7 @@ func endsLeaf(group []uint64) []byte {
 }
 
 // Root commits to every end.
-func (a *Arrivals) Root() sign.Hash { return a.tree.Root() }
+func (a *Arrivals) Root() sign.Hash { return a.tree.RootOf(a.walk.Groups()) }
 
 // End is where one walker arrived, and the Group of walkers that it is one of.
 type End struct {
@@ -212,21 +255,30 @@ type Walked struct {
 }
 
 // maxEndNodes bounds the proof of Ends groups of MaxWalkers.
-const maxEndNodes = Ends * 17
+const maxEndNodes = Ends * 18
 
-// Open shows the drawn walkers; they must be strictly ascending and exist.
-func (a *Arrivals) Open(walkers []uint32) (Walked, error) {
+// Open shows the drawn walkers, which must be strictly ascending and exist. ends gives those of a group, walked again; ErrFault when
+// they are not those that were committed.
+func (a *Arrivals) Open(walkers []uint32, ends func(group uint32) ([]uint64, error)) (Walked, error) {
 	var w Walked
 	var indices []int
+	var last []uint64
 	for _, k := range walkers {
-		if int(k) >= len(a.ends) {
-			return Walked{}, fmt.Errorf("%w: walker %d of %d", ErrOpenings, k, len(a.ends))
+		if k >= a.walk.Walkers {
+			return Walked{}, fmt.Errorf("%w: walker %d of %d", ErrOpenings, k, a.walk.Walkers)
 		}
 		at := int(k) / Group
-		w.Ends = append(w.Ends, End{Walker: k, Group: a.ends[at*Group : min((at+1)*Group, len(a.ends))]})
 		if len(indices) == 0 || indices[len(indices)-1] != at {
 			indices = append(indices, at)
+			var err error
+			if last, err = ends(uint32(at)); err != nil {
+				return Walked{}, err
+			}
+			if want, err := a.tree.Node(0, at); err != nil || GroupHash(last) != want {
+				return Walked{}, errors.Join(fmt.Errorf("%w: walkers from %d on", ErrFault, at*Group), err)
+			}
 		}
+		w.Ends = append(w.Ends, End{Walker: k, Group: last})
 	}
 	var err error
 	w.Nodes, err = merkle.ProveMany(a.tree.Len(), indices, a.tree.Node)

@@ -120,23 +120,51 @@ func (d *Device) Evict(ctx context.Context) error {
 }
 
 // Walk walks all walkers.
-func (d *Device) Walk(ctx context.Context, key uint64, of device.Dataset, w challenge.Walk) ([]uint64, error) {
-	if err := w.Check(); err != nil {
-		return nil, err
-	}
-	if err := d.take(ctx); err != nil {
+func (d *Device) Walk(ctx context.Context, key uint64, of device.Dataset, w challenge.Walk) ([]sign.Hash, error) {
+	if err := d.over(ctx, of, w); err != nil {
 		return nil, err
 	}
 	defer d.give()
-	if err := device.Holds(d.resident, of, w); err != nil {
+	groups := make([]sign.Hash, w.Groups())
+	const together = 16 // walkers whose reads wait for memory at the same time
+	err := d.parallel(ctx, len(groups), func() func(int) {
+		return func(i int) {
+			first, n := w.Members(uint32(i))
+			ends := make([]uint64, n)
+			for at := uint32(0); at < n; at += together {
+				d.walk(ends[at:min(at+together, n)], key, first+at, w)
+			}
+			groups[i] = challenge.GroupHash(ends)
+		}
+	})
+	return groups, err
+}
+
+// Ends walks one group.
+func (d *Device) Ends(ctx context.Context, key uint64, of device.Dataset, w challenge.Walk, group uint32) ([]uint64, error) {
+	if err := d.over(ctx, of, w); err != nil {
 		return nil, err
 	}
-	ends := make([]uint64, w.Walkers)
-	const together = 16 // walkers whose reads wait for memory at the same time
-	err := d.parallel(ctx, (len(ends)+together-1)/together, func() func(int) {
-		return func(i int) { d.walk(ends[i*together:min((i+1)*together, len(ends))], key, uint32(i*together), w) }
-	})
-	return ends, err
+	defer d.give()
+	first, n := w.Members(group)
+	ends := make([]uint64, n)
+	d.walk(ends, key, first, w)
+	return ends, nil
+}
+
+// over takes the turn for a walk over the resident dataset.
+func (d *Device) over(ctx context.Context, of device.Dataset, w challenge.Walk) error {
+	if err := w.Check(); err != nil {
+		return err
+	}
+	if err := d.take(ctx); err != nil {
+		return err
+	}
+	err := device.Holds(d.resident, of, w)
+	if err != nil {
+		d.give()
+	}
+	return err
 }
 
 // walk walks the walkers from first on, step by step together: each step of one waits for memory, and they wait at once.
@@ -144,9 +172,13 @@ func (d *Device) walk(ends []uint64, key uint64, first uint32, w challenge.Walk)
 	for k := range ends {
 		ends[k] = challenge.Start(key, first+uint32(k))
 	}
-	for range w.Steps {
-		for k, s := range ends {
-			ends[k] = challenge.Mix(s, d.cells[challenge.Index(s, w.Cells)])
+	for j := range w.Stretches() {
+		at, n, from, to := w.Stretch(j)
+		cells := d.cells[at : at+n]
+		for range to - from {
+			for k, s := range ends {
+				ends[k] = challenge.Mix(s, cells[challenge.Index(s, n)])
+			}
 		}
 	}
 }
@@ -169,6 +201,15 @@ func (d *Device) parallel(ctx context.Context, n int, worker func() func(int)) e
 
 // band is how many rows of tiles of A share one packing of B. 16 of them, of the greatest depth, are 32 MiB for a thread.
 const band = 16
+
+// Commit computes the products and commits to them.
+func (d *Device) Commit(ctx context.Context, seed sign.Hash, s challenge.Shape) (*challenge.Commitment, error) {
+	tiles, err := d.Multiply(ctx, seed, s)
+	if err != nil {
+		return nil, err
+	}
+	return device.Committed(s, tiles)
+}
 
 // Multiply computes the products.
 func (d *Device) Multiply(ctx context.Context, seed sign.Hash, s challenge.Shape) ([]sign.Hash, error) {

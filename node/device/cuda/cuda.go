@@ -101,7 +101,7 @@ func (d *Device) Refresh(ctx context.Context) error {
 }
 
 func (d *Device) describe(ctx context.Context) (wire.Description, error) {
-	a, err := d.call(ctx, wire.Question{Op: wire.Describe}, wire.Described)
+	a, err := d.call(ctx, wire.Question{Op: wire.Describe}, wire.Described, nil)
 	if err != nil {
 		return wire.Description{}, err
 	}
@@ -123,11 +123,40 @@ func (d *Device) Multiply(ctx context.Context, seed sign.Hash, s challenge.Shape
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
-	a, err := d.call(ctx, wire.Question{Op: wire.Multiply, Seed: seed, Shape: s}, wire.Tiles)
+	tiles := make([]sign.Hash, 0, s.Tiles())
+	err := d.multiply(ctx, seed, s, func(part []sign.Hash) error {
+		tiles = append(tiles, part...)
+		return nil
+	})
 	if err != nil {
 		return nil, err
 	}
-	return wire.Hashes(a.Raw), nil
+	return tiles, nil
+}
+
+// Commit computes the products and commits to them.
+func (d *Device) Commit(ctx context.Context, seed sign.Hash, s challenge.Shape) (*challenge.Commitment, error) {
+	c, err := challenge.NewCommitter(s, device.Split)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.multiply(ctx, seed, s, c.Add); err != nil {
+		return nil, err
+	}
+	return c.Commit()
+}
+
+// multiply hands the hashes of tiles on as the helper sends them.
+func (d *Device) multiply(ctx context.Context, seed sign.Hash, s challenge.Shape, take func([]sign.Hash) error) error {
+	left := s.Tiles()
+	_, err := d.call(ctx, wire.Question{Op: wire.Multiply, Seed: seed, Shape: s}, wire.Tiles, func(a wire.Answer) error {
+		n := len(a.Raw) / sign.HashSize
+		if left -= n; n == 0 || left < 0 || (left == 0) != (a.Form == wire.Tiles) {
+			return fmt.Errorf("hashes of %d tiles where %d are left", n, left+n)
+		}
+		return take(wire.Hashes(a.Raw))
+	})
+	return err
 }
 
 // Fill makes a dataset resident.
@@ -135,7 +164,7 @@ func (d *Device) Fill(ctx context.Context, of device.Dataset) error {
 	if of.Cells < 1 || of.Cells > challenge.MaxCells || of.Work < 1 || of.Work > challenge.MaxWork {
 		return fmt.Errorf("%w: a dataset of %d cells of work %d", challenge.ErrShape, of.Cells, of.Work)
 	}
-	a, err := d.call(ctx, wire.Question{Op: wire.Fill, Dataset: of, Reserve: d.cfg.Reserve}, wire.Done)
+	a, err := d.call(ctx, wire.Question{Op: wire.Fill, Dataset: of, Reserve: d.cfg.Reserve}, wire.Done, nil)
 	if err == nil {
 		d.free.Store(a.Free)
 	}
@@ -144,7 +173,7 @@ func (d *Device) Fill(ctx context.Context, of device.Dataset) error {
 
 // Evict gives the dataset's memory back.
 func (d *Device) Evict(ctx context.Context) error {
-	a, err := d.call(ctx, wire.Question{Op: wire.Evict}, wire.Done)
+	a, err := d.call(ctx, wire.Question{Op: wire.Evict}, wire.Done, nil)
 	if err == nil {
 		d.free.Store(a.Free)
 	}
@@ -152,15 +181,43 @@ func (d *Device) Evict(ctx context.Context) error {
 }
 
 // Walk walks all walkers.
-func (d *Device) Walk(ctx context.Context, key uint64, of device.Dataset, w challenge.Walk) ([]uint64, error) {
+func (d *Device) Walk(ctx context.Context, key uint64, of device.Dataset, w challenge.Walk) ([]sign.Hash, error) {
 	if err := w.Check(); err != nil {
 		return nil, err
 	}
-	a, err := d.call(ctx, wire.Question{Op: wire.Walk, Key: key, Dataset: of, Walk: w}, wire.Ends)
+	a, err := d.call(ctx, wire.Question{Op: wire.Walk, Key: key, Dataset: of, Walk: w}, wire.Groups, func(a wire.Answer) error {
+		return long(a, w.Groups()*sign.HashSize)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return wire.Hashes(a.Raw), nil
+}
+
+// Ends walks the walkers of one group.
+func (d *Device) Ends(ctx context.Context, key uint64, of device.Dataset, w challenge.Walk, group uint32) ([]uint64, error) {
+	if err := w.Check(); err != nil {
+		return nil, err
+	}
+	_, n := w.Members(group)
+	if n == 0 {
+		return nil, fmt.Errorf("%w: group %d of %d", challenge.ErrShape, group, w.Groups())
+	}
+	a, err := d.call(ctx, wire.Question{Op: wire.Again, Key: key, Dataset: of, Walk: w, Group: group}, wire.Ends, func(a wire.Answer) error {
+		return long(a, 8*int(n))
+	})
 	if err != nil {
 		return nil, err
 	}
 	return wire.States(a.Raw), nil
+}
+
+// long refuses an answer of another length.
+func long(a wire.Answer, want int) error {
+	if len(a.Raw) != want {
+		return fmt.Errorf("%d bytes, want %d", len(a.Raw), want)
+	}
+	return nil
 }
 
 // Close ends the helper, and with it the dataset. It waits for a call that works.
@@ -169,8 +226,8 @@ func (d *Device) Close() error {
 	return d.helper.Close()
 }
 
-// call asks the helper.
-func (d *Device) call(ctx context.Context, q wire.Question, want wire.Form) (wire.Answer, error) {
+// call asks the helper. take, where there is one, gets the answer and each part of it before the last.
+func (d *Device) call(ctx context.Context, q wire.Question, want wire.Form, take func(wire.Answer) error) (wire.Answer, error) {
 	if d.closed.Load() {
 		return wire.Answer{}, device.ErrClosed
 	}
@@ -197,10 +254,17 @@ func (d *Device) call(ctx context.Context, q wire.Question, want wire.Form) (wir
 			case got.Form == wire.Failed:
 				told, err = failure(ctx, got)
 				return err
-			case got.Form != want || want == wire.Tiles && len(got.Raw) != q.Shape.Tiles()*sign.HashSize || want == wire.Ends && len(got.Raw) != 8*int(q.Walk.Walkers):
-				return d.helper.Nonsense(fmt.Errorf("an answer of form %d with %d bytes", got.Form, len(got.Raw)))
+			case got.Form != want && (got.Form != wire.Part || want != wire.Tiles):
+				return d.helper.Nonsense(fmt.Errorf("an answer of form %d", got.Form))
 			}
-			a = got
+			if take != nil {
+				if err := take(got); err != nil {
+					return d.helper.Nonsense(err)
+				}
+			}
+			if a = got; got.Form == wire.Part {
+				return child.ErrMore
+			}
 			return nil
 		},
 	})

@@ -162,6 +162,11 @@ func TestDevice(t *testing.T) {
 			if err != nil || err2 != nil || !slices.Equal(ends, sameEnds) {
 				t.Error("ends differ", err, err2)
 			}
+			again, err := d.Ends(t.Context(), uint64(n), set, walk, 0)
+			sameAgain, err2 := c.Ends(t.Context(), uint64(n), set, walk, 0)
+			if err != nil || err2 != nil || !slices.Equal(again, sameAgain) {
+				t.Error("a group differs", err, err2)
+			}
 		})
 	}
 	wg.Wait()

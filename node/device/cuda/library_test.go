@@ -66,6 +66,13 @@ func TestRealHelper(t *testing.T) {
 	if err != nil || err2 != nil || !slices.Equal(ends, sameEnds) {
 		t.Error("ends differ", err, err2)
 	}
+	many := walk
+	many.Walkers = 64*3 + 5
+	groups, err := d.Walk(t.Context(), 9, set, many)
+	sameGroups, err2 := c.Walk(t.Context(), 9, set, many)
+	if err != nil || err2 != nil || !slices.Equal(groups, sameGroups) {
+		t.Error("groups differ", err, err2)
+	}
 	large := set
 	large.Cells = 64 << 20 / challenge.CellSize
 	if err := d.Fill(t.Context(), large); !errors.Is(err, device.ErrMemory) {

@@ -99,6 +99,15 @@ func (d *Device) Multiply(ctx context.Context, seed sign.Hash, s challenge.Shape
 	return tiles, nil
 }
 
+// Commit is Multiply and the commitment, which takes no time of the device's.
+func (d *Device) Commit(ctx context.Context, seed sign.Hash, s challenge.Shape) (*challenge.Commitment, error) {
+	tiles, err := d.Multiply(ctx, seed, s)
+	if err != nil {
+		return nil, err
+	}
+	return device.Committed(s, tiles)
+}
+
 // Fill makes a dataset resident. ErrMemory when what the device claims to hold as resident does not fit its class.
 func (d *Device) Fill(ctx context.Context, of device.Dataset) error {
 	w := d.claimed(challenge.Walk{Cells: of.Cells, Work: of.Work})
@@ -116,13 +125,18 @@ func (d *Device) Fill(ctx context.Context, of device.Dataset) error {
 func (d *Device) Evict(ctx context.Context) error { return d.real.Evict(ctx) }
 
 // Walk walks, and takes as long as the class takes for the claimed walk with its dataset where it is.
-func (d *Device) Walk(ctx context.Context, key uint64, of device.Dataset, w challenge.Walk) ([]uint64, error) {
-	ends, err := d.real.Walk(ctx, key, of, w)
+func (d *Device) Walk(ctx context.Context, key uint64, of device.Dataset, w challenge.Walk) ([]sign.Hash, error) {
+	groups, err := d.real.Walk(ctx, key, of, w)
 	if err != nil {
 		return nil, err
 	}
 	d.takes(d.cfg.Class.Walks(d.claimed(w), d.cfg.Have))
-	return ends, nil
+	return groups, nil
+}
+
+// Ends walks one group, which takes next to no time.
+func (d *Device) Ends(ctx context.Context, key uint64, of device.Dataset, w challenge.Walk, group uint32) ([]uint64, error) {
+	return d.real.Ends(ctx, key, of, w, group)
 }
 
 // Close frees the dataset.

@@ -127,14 +127,20 @@ func (c Case) Make() (audit.Record, error) {
 			c.End(i, &ends[i])
 		}
 	}
-	arrivals := challenge.NewArrivals(ends)
+	arrivals, err := challenge.NewArrivals(c.Walk, challenge.GroupHashes(ends), nil)
+	if err != nil {
+		return audit.Record{}, err
+	}
 	a.WalkRoot = arrivals.Root()
 
 	r := audit.Record{Beacon: beacon, Proof: proof, Committee: uint8(len(committee)), WindowSlots: c.Slots, Answer: a}
 	if r.Opened, err = open(commit, audit.Drawn(a.WalkSeed, a.Shape)); err != nil {
 		return audit.Record{}, err
 	}
-	if r.Walked, err = arrivals.Open(audit.Walkers(a.WalkSeed, a.WalkRoot, c.Walk, given(committee, 2))); err != nil {
+	if r.Walked, err = arrivals.Open(audit.Walkers(a.WalkSeed, a.WalkRoot, c.Walk, given(committee, 2)), func(group uint32) ([]uint64, error) {
+		first, n := c.Walk.Members(group)
+		return ends[first : first+n], nil
+	}); err != nil {
 		return audit.Record{}, err
 	}
 	if r.AnswerSig, err = a.Sign(d, c.Provider); err != nil {

@@ -1,9 +1,9 @@
 // Package engine computes challenges on a GPU with the kernels of ../ptx: it plans memory and launches, and knows what is
 // resident. The GPU stands behind an interface that the driver implements, and in tests ../ptxsim.
 //
-//	Multiply  B of a product whole, A and C in bands of rows ──▶ hashes of all tiles stay on the GPU ──▶ copied once
+//	Multiply  B of a product whole, A and C in bands of rows ──▶ hashes of tiles ──▶ copied as products are done
 //	Fill      pieces of cells
-//	Walk      pieces of steps
+//	Walk      stretches of the dataset, in pieces of steps ──▶ hashes of ends ──▶ copied once
 //
 // Launches are queued, and now and then waited for, at first after each and then as seldom as still ends a cancelled call
 // within a fraction of a second.
@@ -135,39 +135,59 @@ type product struct {
 	columns uint64 // of B and C: the shape's, rounded up to a multiple of 128
 	a, b, c uint64
 	tiles   uint64
+	kept    uint64 // how many hashes lie at tiles
 }
 
-// Multiply computes the products of a seed and gives the hash of every tile, in order, 32 bytes each. They
-// are valid until the next call.
-func (e *Engine) Multiply(ctx context.Context, seed sign.Hash, s challenge.Shape) (hashes []byte, err error) {
+// eager is how many hashes of tiles are copied at once at least, but for the last. A copy costs the GPU a pause of about its own time.
+const eager = 1 << 14
+
+// Multiply computes the products of a seed and gives the hash of every tile, in order, 32 bytes each, as they are done. What take
+// gets is valid until it returns; its error ends the call.
+func (e *Engine) Multiply(ctx context.Context, seed sign.Hash, s challenge.Shape, take func(hashes []byte) error) (err error) {
 	if err := s.Check(); err != nil {
-		return nil, err
+		return err
 	}
 	mem := &space{gpu: e.gpu}
 	defer func() { err = mem.free(err) }()
 	p := product{shape: s, key: words(challenge.ProductKey(seed)), columns: up(uint64(s.Columns))}
 	if err := p.alloc(mem); err != nil {
-		return nil, err
+		return err
 	}
 	pace := newPace(e.gpu)
 	for t := range s.Products {
 		if err := p.lines(ctx, pace, p.b, challenge.B, t, 0, p.columns); err != nil {
-			return nil, err
+			return err
 		}
 		for first := uint64(0); first < uint64(s.Rows); first += p.rows {
 			if err := p.band(ctx, pace, t, first); err != nil {
-				return nil, err
+				return err
 			}
 		}
+		if p.kept < eager && t+1 < s.Products {
+			continue
+		}
+		hashes, err := e.read(p.tiles, p.kept*sign.HashSize)
+		if err != nil {
+			return fmt.Errorf("reading hashes: %w", err)
+		}
+		p.kept = 0
+		if err := take(hashes); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// read waits for what is queued and copies.
+func (e *Engine) read(at, size uint64) ([]byte, error) {
 	if err := e.gpu.Wait(); err != nil {
 		return nil, err
 	}
-	hashes = e.room(s.Tiles() * sign.HashSize)
-	if err := e.gpu.Read(hashes, p.tiles); err != nil {
-		return nil, fmt.Errorf("reading hashes: %w", err)
+	if uint64(cap(e.results)) < size {
+		e.results = make([]byte, size)
 	}
-	return hashes, nil
+	e.results = e.results[:size]
+	return e.results, e.gpu.Read(e.results, at)
 }
 
 // up rounds to a multiple of a block's side.
@@ -177,7 +197,8 @@ func up(n uint64) uint64 { return (n + ptx.BlockSide - 1) / ptx.BlockSide * ptx.
 func (p *product) alloc(mem *space) error {
 	s := p.shape
 	var err error
-	if p.tiles, err = mem.alloc(uint64(s.Tiles()) * sign.HashSize); err != nil {
+	one := uint64(s.Tiles()) / uint64(s.Products)
+	if p.tiles, err = mem.alloc(min(eager+one, uint64(s.Tiles())) * sign.HashSize); err != nil {
 		return err
 	}
 	if p.b, err = mem.alloc(p.columns * uint64(s.Depth)); err != nil {
@@ -219,9 +240,10 @@ func (p *product) band(ctx context.Context, pace *pace, t uint32, first uint64) 
 		return err
 	}
 	across := uint64(s.Columns / challenge.TileSide)
-	before := (uint64(t)*uint64(s.Rows) + first) / challenge.TileSide * across
 	count := n / challenge.TileSide * across
-	return pace.launch(ctx, ptx.Tiles, pieces(count, ptx.BlockTiles), p.c, p.tiles+before*sign.HashSize, p.columns, across, count)
+	at := p.tiles + p.kept*sign.HashSize
+	p.kept += count
+	return pace.launch(ctx, ptx.Tiles, pieces(count, ptx.BlockTiles), p.c, at, p.columns, across, count)
 }
 
 // Fill makes a dataset resident, in the place of the one before, and leaves reserve bytes free.
@@ -277,9 +299,53 @@ func (e *Engine) Evict() error {
 	return e.gpu.Free(at)
 }
 
-// Walk walks all walkers of a walk key over the resident dataset and gives their ends, in order, little-endian.
+// Walk walks all walkers of a walk key over the resident dataset and gives the hashes of their ends, group by group.
 // They are valid until the next call. device.ErrNoDataset.
-func (e *Engine) Walk(ctx context.Context, key uint64, d device.Dataset, w challenge.Walk) (ends []byte, err error) {
+func (e *Engine) Walk(ctx context.Context, key uint64, d device.Dataset, w challenge.Walk) (groups []byte, err error) {
+	return e.walk(ctx, key, d, w, 0, w.Walkers, func(ends uint64) (hashes []byte, err error) {
+		mem := &space{gpu: e.gpu}
+		whole := uint64(w.Walkers / challenge.Group)
+		out, err := mem.alloc(max(whole, 1) * sign.HashSize)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = mem.free(err) }()
+		if whole > 0 {
+			if err := e.gpu.Launch(ptx.Groups, pieces(whole, uint64(ptx.Groups.Threads)), ends, out, whole); err != nil {
+				return nil, fmt.Errorf("launching %s: %w", ptx.Groups.Name, err)
+			}
+			if hashes, err = e.read(out, whole*sign.HashSize); err != nil {
+				return nil, fmt.Errorf("reading hashes: %w", err)
+			}
+		}
+		rest := make([]byte, 8*(w.Walkers%challenge.Group)) // a last group of fewer
+		if len(rest) > 0 {
+			if err := errors.Join(e.gpu.Wait(), e.gpu.Read(rest, ends+8*whole*challenge.Group)); err != nil {
+				return nil, fmt.Errorf("reading ends: %w", err)
+			}
+			last := challenge.GroupHash(states(rest))
+			hashes = append(hashes, last[:]...)
+		}
+		return hashes, err
+	})
+}
+
+// Ends walks the walkers of one group and gives their ends, little-endian. They are valid until the next call. device.ErrNoDataset.
+func (e *Engine) Ends(ctx context.Context, key uint64, d device.Dataset, w challenge.Walk, group uint32) ([]byte, error) {
+	first, n := w.Members(group)
+	return e.walk(ctx, key, d, w, first, n, func(ends uint64) ([]byte, error) { return e.read(ends, 8*uint64(n)) })
+}
+
+func states(raw []byte) []uint64 {
+	out := make([]uint64, len(raw)/8)
+	for i := range out {
+		out[i] = binary.LittleEndian.Uint64(raw[8*i:])
+	}
+	return out
+}
+
+// walk walks n walkers from first on and has done take what lies where they end.
+func (e *Engine) walk(ctx context.Context, key uint64, d device.Dataset, w challenge.Walk, first, n uint32, done func(ends uint64) ([]byte, error)) (out []byte, err error) {
 	if err := w.Check(); err != nil {
 		return nil, err
 	}
@@ -292,38 +358,25 @@ func (e *Engine) Walk(ctx context.Context, key uint64, d device.Dataset, w chall
 	}
 	mem := &space{gpu: e.gpu}
 	defer func() { err = mem.free(err) }()
-	at, err := mem.alloc(8 * uint64(w.Walkers))
+	at, err := mem.alloc(8 * uint64(n))
 	if err != nil {
 		return nil, err
 	}
-	each := max(uint32(maxReads)/w.Walkers, 1)
+	each := max(uint32(maxReads)/n, 1)
 	pace := newPace(e.gpu)
-	for done := uint32(0); done < w.Steps; done += each {
-		begin := uint64(0)
-		if done == 0 {
-			begin = 1
+	begin := uint64(1)
+	for j := range w.Stretches() {
+		cell, cells, from, to := w.Stretch(j)
+		for ; from < to; from += each {
+			err := pace.launch(ctx, ptx.Walk, pieces(uint64(n), uint64(ptx.Walk.Threads)),
+				e.data+cell*challenge.CellSize, at, key, cells, uint64(first), uint64(n), uint64(min(each, to-from)), begin)
+			if err != nil {
+				return nil, err
+			}
+			begin = 0
 		}
-		err := pace.launch(ctx, ptx.Walk, pieces(uint64(w.Walkers), uint64(ptx.Walk.Threads)),
-			e.data, at, key, w.Cells, 0, uint64(w.Walkers), uint64(min(each, w.Steps-done)), begin)
-		if err != nil {
-			return nil, err
-		}
 	}
-	if err := e.gpu.Wait(); err != nil {
-		return nil, err
-	}
-	ends = e.room(8 * int(w.Walkers))
-	if err := e.gpu.Read(ends, at); err != nil {
-		return nil, fmt.Errorf("reading ends: %w", err)
-	}
-	return ends, nil
-}
-
-func (e *Engine) room(size int) []byte {
-	if cap(e.results) < size {
-		e.results = make([]byte, size)
-	}
-	return e.results[:size]
+	return done(at)
 }
 
 // Memory says how many bytes a dataset could take: those that are free, and those of the one that is resident.

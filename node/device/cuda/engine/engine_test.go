@@ -19,6 +19,16 @@ import (
 
 func seed(n byte) sign.Hash { return sha256.Sum256([]byte{n}) }
 
+// multiply gives all hashes, and in how many portions they came.
+func multiply(ctx context.Context, e *engine.Engine, key sign.Hash, s challenge.Shape) (tiles []sign.Hash, portions int, err error) {
+	err = e.Multiply(ctx, key, s, func(hashes []byte) error {
+		tiles = append(tiles, wire.Hashes(hashes)...)
+		portions++
+		return nil
+	})
+	return tiles, portions, err
+}
+
 func gpu(t *testing.T, capability uint32, memory uint64) *cudatest.GPU {
 	t.Helper()
 	g, err := cudatest.New(capability, memory)
@@ -54,7 +64,7 @@ func TestMultiply(t *testing.T) {
 		t.Run(c.shape.String(), func(t *testing.T) {
 			t.Parallel()
 			g := gpu(t, c.capability, c.memory)
-			got, err := engine.New(g).Multiply(t.Context(), seed(byte(i)), c.shape)
+			got, _, err := multiply(t.Context(), engine.New(g), seed(byte(i)), c.shape)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -62,7 +72,7 @@ func TestMultiply(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !slices.Equal(wire.Hashes(got), want) {
+			if !slices.Equal(got, want) {
 				t.Error("tiles differ from the processor's")
 			}
 			whole(t, g)
@@ -75,11 +85,11 @@ func TestMultiplyRefuses(t *testing.T) {
 	g := gpu(t, 80, 100_000)
 	e := engine.New(g)
 	s := challenge.Shape{Rows: 128, Columns: 128, Depth: 1024, Products: 1}
-	if _, err := e.Multiply(t.Context(), seed(1), s); !errors.Is(err, device.ErrMemory) {
+	if _, _, err := multiply(t.Context(), e, seed(1), s); !errors.Is(err, device.ErrMemory) {
 		t.Error(err)
 	}
 	whole(t, g)
-	if _, err := e.Multiply(t.Context(), seed(1), challenge.Shape{}); !errors.Is(err, challenge.ErrShape) {
+	if _, _, err := multiply(t.Context(), e, seed(1), challenge.Shape{}); !errors.Is(err, challenge.ErrShape) {
 		t.Error(err)
 	}
 	s.Depth = 64
@@ -90,13 +100,13 @@ func TestMultiplyRefuses(t *testing.T) {
 		}
 		return nil
 	}
-	if _, err := e.Multiply(ctx, seed(1), s); !errors.Is(err, context.Canceled) {
+	if _, _, err := multiply(ctx, e, seed(1), s); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	whole(t, g)
 	broken := errors.New("an illegal address")
 	g.Launched = func(ptx.Kernel) error { return broken }
-	if _, err := e.Multiply(t.Context(), seed(1), s); !errors.Is(err, broken) {
+	if _, _, err := multiply(t.Context(), e, seed(1), s); !errors.Is(err, broken) {
 		t.Error(err)
 	}
 	whole(t, g)
@@ -107,18 +117,18 @@ func TestWalk(t *testing.T) {
 	t.Parallel()
 	w := challenge.Walk{Cells: 1000, Work: 3, Walkers: 200, Steps: 20}
 	of := device.Of(seed(1), w)
-	g := gpu(t, 61, 32*1000+500+1600)
+	g := gpu(t, 61, 32*1000+500+1600+96)
 	e := engine.New(g)
 	if _, err := e.Walk(t.Context(), 7, of, w); !errors.Is(err, device.ErrNoDataset) {
 		t.Error(err)
 	}
-	if err := e.Fill(t.Context(), of, 2101); !errors.Is(err, device.ErrMemory) {
+	if err := e.Fill(t.Context(), of, 2197); !errors.Is(err, device.ErrMemory) {
 		t.Errorf("the reserve is taken: %v", err)
 	}
-	if err := e.Fill(t.Context(), of, 2100); err != nil {
+	if err := e.Fill(t.Context(), of, 2196); err != nil {
 		t.Fatal(err)
 	}
-	if free, _, err := e.Memory(); err != nil || free != 34100 {
+	if free, _, err := e.Memory(); err != nil || free != 34196 {
 		t.Error(free, err)
 	}
 	got, err := e.Walk(t.Context(), 7, of, w)
@@ -126,9 +136,17 @@ func TestWalk(t *testing.T) {
 		t.Fatal(err)
 	}
 	set := challenge.NewDataset(of.Seed, of.Work)
-	for i, end := range wire.States(got) {
-		if want := challenge.Go(w, 7, uint32(i), set.Cell); end != want {
-			t.Fatalf("walker %d ends at %x, want %x", i, end, want)
+	ends := make([]uint64, w.Walkers)
+	for i := range ends {
+		ends[i] = challenge.Go(w, 7, uint32(i), set.Cell)
+	}
+	if !slices.Equal(wire.Hashes(got), challenge.GroupHashes(ends)) {
+		t.Fatal("walkers end elsewhere")
+	}
+	for group := range uint32(w.Groups()) {
+		first, n := w.Members(group)
+		if again, err := e.Ends(t.Context(), 7, of, w, group); err != nil || !slices.Equal(wire.States(again), ends[first:first+n]) {
+			t.Errorf("group %d: %v", group, err)
 		}
 	}
 	many := w

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/starling-network/starling/node/device"
@@ -9,6 +10,7 @@ import (
 	"github.com/starling-network/starling/node/device/cuda/ptx"
 	"github.com/starling-network/starling/node/device/sim"
 	"github.com/starling-network/starling/verify/audit"
+	"github.com/starling-network/starling/verify/challenge"
 )
 
 // ledger is a GPU that only keeps account of its memory.
@@ -16,6 +18,7 @@ type ledger struct {
 	total, used uint64
 	sizes       map[uint64]uint64
 	widest      int // blocks of one multiplication
+	walks       [][]uint64
 }
 
 func (l *ledger) Memory() (free, total uint64, err error) { return l.total - l.used, l.total, nil }
@@ -36,9 +39,12 @@ func (l *ledger) Free(at uint64) error {
 	return nil
 }
 
-func (l *ledger) Launch(k ptx.Kernel, blocks int, _ ...uint64) error {
+func (l *ledger) Launch(k ptx.Kernel, blocks int, args ...uint64) error {
 	if k.Name == ptx.Gemm.Name {
 		l.widest = max(l.widest, blocks)
+	}
+	if k.Name == ptx.Walk.Name {
+		l.walks = append(l.walks, slices.Clone(args))
 	}
 	return nil
 }
@@ -61,8 +67,7 @@ func TestAnAuditFitsBesideADesktop(t *testing.T) {
 			if err := e.Fill(t.Context(), device.Of(seed(1), walk), 0); err != nil {
 				return g, fmt.Errorf("dataset: %w", err)
 			}
-			_, err := e.Multiply(t.Context(), seed(2), shape)
-			return g, err
+			return g, e.Multiply(t.Context(), seed(2), shape, func([]byte) error { return nil })
 		}
 		alone, err := run(1<<40, 0)
 		if err != nil {
@@ -76,5 +81,39 @@ func TestAnAuditFitsBesideADesktop(t *testing.T) {
 		if _, err := run(vram-vram/64, vram/8+512<<20); err == nil {
 			t.Errorf("%s: another program has an eighth of it, and all is proven", c.Name)
 		}
+	}
+}
+
+// A walk over more than 64 GiB goes through its stretches in turn, all walkers together, each as far as the definition says.
+func TestWalkOverStretches(t *testing.T) {
+	t.Parallel()
+	g := &ledger{total: 1 << 50, sizes: map[uint64]uint64{}}
+	e := engine.New(g)
+	w := challenge.Walk{Cells: 2*challenge.Stretch + 12345, Work: 64, Walkers: 1 << 20, Steps: 256}
+	of := device.Of(seed(1), w)
+	if err := e.Fill(t.Context(), of, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Walk(t.Context(), 7, of, w); err != nil {
+		t.Fatal(err)
+	}
+	data := g.walks[0][0]
+	step, begun := uint32(0), uint64(1)
+	for j := range w.Stretches() {
+		first, cells, _, to := w.Stretch(j)
+		for step < to && len(g.walks) > 0 {
+			a := g.walks[0]
+			g.walks = g.walks[1:]
+			if a[0] != data+first*challenge.CellSize || a[2] != 7 || a[3] != cells || a[4] != 0 || a[5] != uint64(w.Walkers) || a[7] != begun {
+				t.Fatalf("step %d in stretch %d: %d", step, j, a)
+			}
+			step, begun = step+uint32(a[6]), 0
+		}
+		if step != to {
+			t.Fatalf("stretch %d ends with step %d, want %d", j, step, to)
+		}
+	}
+	if len(g.walks) != 0 {
+		t.Errorf("%d launches are left", len(g.walks))
 	}
 }

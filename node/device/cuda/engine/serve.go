@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 
+	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/child"
 	"github.com/starling-network/starling/node/device"
 	"github.com/starling-network/starling/node/device/cuda/wire"
@@ -134,12 +136,14 @@ func (s *server) perform(q question) (wire.Answer, error) {
 		a.About.Name = child.Tidy(a.About.Name, 120)
 		return a, err
 	case wire.Multiply:
-		a.Form = wire.Tiles
-		a.Raw, err = s.engine.Multiply(q.ctx, q.Seed, q.Shape)
-		return a, err
+		return s.multiply(q)
 	case wire.Walk:
-		a.Form = wire.Ends
+		a.Form = wire.Groups
 		a.Raw, err = s.engine.Walk(q.ctx, q.Key, q.Dataset, q.Walk)
+		return a, err
+	case wire.Again:
+		a.Form = wire.Ends
+		a.Raw, err = s.engine.Ends(q.ctx, q.Key, q.Dataset, q.Walk, q.Group)
 		return a, err
 	case wire.Fill:
 		err = s.engine.Fill(q.ctx, q.Dataset, q.Reserve)
@@ -149,6 +153,32 @@ func (s *server) perform(q question) (wire.Answer, error) {
 	if err == nil {
 		a.Free, _, err = s.engine.Memory()
 	}
+	return a, err
+}
+
+// multiply sends the hashes of tiles as they come, and gives the last.
+func (s *server) multiply(q question) (wire.Answer, error) {
+	a := wire.Answer{ID: q.ID, Form: wire.Part}
+	left := q.Shape.Tiles() * sign.HashSize
+	err := s.engine.Multiply(q.ctx, q.Seed, q.Shape, func(hashes []byte) error {
+		left -= len(hashes)
+		for part := range slices.Chunk(hashes, wire.MaxTiles*sign.HashSize) {
+			if len(a.Raw) > 0 {
+				if err := s.write(a); err != nil {
+					return err
+				}
+			}
+			a.Raw = part
+		}
+		if left == 0 { // what lies in the engine's memory is valid no longer, so the last ones are kept
+			a.Raw = slices.Clone(a.Raw)
+			return nil
+		}
+		err := s.write(a)
+		a.Raw = nil
+		return err
+	})
+	a.Form = wire.Tiles
 	return a, err
 }
 

@@ -7,6 +7,7 @@
 //	tiles  SHA-256 trees of tiles           128 threads make the hashes of four tiles
 //	fill   cells of a dataset               one thread makes one cell
 //	walk   walkers over a dataset           one thread walks one walker
+//	groups hashes of walkers' ends          one thread hashes those of 64 walkers
 //
 // All kernels take one-dimensional grids and no shared memory beyond what they declare. A and B are lines of K bytes without
 // gaps; C is rows of 128·columns int32. Lines and entries beyond a challenge's shape are computed like any other and left

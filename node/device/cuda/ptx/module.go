@@ -76,6 +76,8 @@ var (
 	// puts them when begin is not 0; ends is that of walker first.
 	Walk = Kernel{"walk", 128, []Param{{"data", Pointer}, {"ends", Pointer}, {"key", U64}, {"cells", U64}, {"first", U32},
 		{"count", U32}, {"steps", U32}, {"begin", U32}}}
+	// Groups hashes the ends of count groups of 64 walkers each.
+	Groups = Kernel{"groups", 128, []Param{{"ends", Pointer}, {"out", Pointer}, {"count", U32}}}
 )
 
 func keyParams() []Param {
@@ -87,7 +89,7 @@ func keyParams() []Param {
 }
 
 // Kernels are all of them.
-func Kernels() []Kernel { return []Kernel{Rows, Gemm, Tiles, Fill, Walk} }
+func Kernels() []Kernel { return []Kernel{Rows, Gemm, Tiles, Fill, Walk, Groups} }
 
 // Module is the text of all kernels for a compute capability, major·10 + minor. ErrCapability for GPUs before 2016.
 func Module(capability uint32) (string, error) {
@@ -104,7 +106,7 @@ func Module(capability uint32) (string, error) {
 func module(version, target string, gemm func() string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, ".version %s\n.target %s\n.address_size 64\n", version, target)
-	for _, text := range []string{rows(), gemm(), tiles(), fill(), walk()} {
+	for _, text := range []string{rows(), gemm(), tiles(), fill(), walk(), groups()} {
 		b.WriteString("\n")
 		b.WriteString(text)
 	}

@@ -307,6 +307,25 @@ func TestWalk(t *testing.T) {
 	})
 }
 
+func TestGroups(t *testing.T) {
+	each(t, 3, func(b bench, r *rand.Rand) {
+		count := 1 + r.IntN(140)
+		ends := make([]uint64, 64*count)
+		var data []byte
+		for i := range ends {
+			ends[i] = r.Uint64()
+			data = binary.LittleEndian.AppendUint64(data, ends[i])
+		}
+		out := b.alloc(32 * count)
+		b.launch(ptx.Groups, (count+127)/128, b.with(data), out, uint64(count))
+		for i, want := range challenge.GroupHashes(ends) {
+			if got := sign.Hash(b.read(out+32*uint64(i), 32)); got != want {
+				b.t.Fatalf("group %d of %d is %s, want %s", i, count, got, want)
+			}
+		}
+	})
+}
+
 func TestCapability(t *testing.T) {
 	t.Parallel()
 	if _, err := ptx.Module(60); !errors.Is(err, ptx.ErrCapability) {

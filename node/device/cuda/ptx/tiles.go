@@ -19,8 +19,9 @@ var initial = [8]uint32{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e52
 
 // Lengths in bits of what is hashed: a prefix byte and a leaf's 128 bytes, or two hashes.
 const (
-	leafBits = 8 * (1 + 128)
-	nodeBits = 8 * (1 + 64)
+	leafBits  = 8 * (1 + 128)
+	nodeBits  = 8 * (1 + 64)
+	groupBits = 8 * (1 + 512)
 )
 
 // Hashes of a block lie in shared memory by words: word j of hash s at 4·(512·j + s). So the threads of a warp, which have
@@ -38,11 +39,7 @@ func tiles() string {
 	k.params()
 	k.shared("sh", 16, 8*wordStep)
 	k.reg("u32", "t", "block", "tile", "slot", "base", "n", "i", "step", "x", "y")
-	k.reg("u32", names("h", 8)...)
-	k.reg("u32", names("v", 8)...)
-	k.reg("u32", names("w", 16)...)
-	k.reg("u32", names("d", 16)...)
-	k.reg("u32", "before", "part", "e0", "e1", "e2", "e3")
+	k.hashing()
 	k.reg("u64", "at")
 	k.reg("pred", "pad", "more", "idle", "beyond")
 	k.p("mov.u32 t, %%tid.x;")
@@ -56,12 +53,8 @@ func tiles() string {
 	k.p("mad.lo.u32 tile, block, %d, t;", BlockTiles)
 	k.p("setp.ge.u32 beyond, tile, count;")
 	k.p("@beyond ret;")
-	for i := range 8 { // bytes of a hash are big-endian
-		k.p("prmt.b32 h%d, h%d, h%d, 0x0123;", i, i, i)
-	}
 	k.p("mad.wide.u32 at, tile, 32, out;")
-	k.p("st.global.v4.u32 [at], {h0, h1, h2, h3};")
-	k.p("st.global.v4.u32 [at+16], {h4, h5, h6, h7};")
+	k.store()
 	return k.text()
 }
 
@@ -85,11 +78,21 @@ func (k *kernel) leaves() {
 	k.p("add.u32 y, y, i;") // column of C
 	k.p("mad.lo.u32 x, x, pitch, y;")
 	k.p("mad.wide.u32 at, x, 4, c;")
+	k.leaf(2, leafBits)
+	k.p("mad.lo.u32 slot, n, 128, t;")
+	k.put()
+	k.p("add.u32 n, n, 1;")
+	k.p("setp.lt.u32 more, n, %d;", BlockTiles)
+	k.p("@more bra LEAF;")
+}
+
+// leaf hashes a leaf of so many pieces of 64 bytes from at on into h0 … h7.
+func (k *kernel) leaf(pieces, bits int) {
 	k.initial()
 	k.p("mov.u32 before, 0;")
 	k.p("mov.u32 part, 0;")
 	k.label("LEAFPART")
-	k.p("setp.eq.u32 pad, part, 2;")
+	k.p("setp.eq.u32 pad, part, %d;", pieces)
 	k.p("@pad bra LEAFPAD;")
 	for i := 0; i < 16; i += 4 {
 		k.p("ld.global.v4.u32 %s, [at+%d];", vector(names("d", 16)[i:i+4]...), 4*i)
@@ -103,17 +106,45 @@ func (k *kernel) leaves() {
 	k.p("bra LEAFGO;")
 	k.label("LEAFPAD")
 	k.p("prmt.b32 w0, before, 0x80, 0x3456;")
-	k.zeros(leafBits)
+	k.zeros(bits)
 	k.label("LEAFGO")
 	k.compress()
 	k.p("add.u32 part, part, 1;")
-	k.p("setp.lt.u32 more, part, 3;")
+	k.p("setp.lt.u32 more, part, %d;", pieces+1)
 	k.p("@more bra LEAFPART;")
-	k.p("mad.lo.u32 slot, n, 128, t;")
-	k.put()
-	k.p("add.u32 n, n, 1;")
-	k.p("setp.lt.u32 more, n, %d;", BlockTiles)
-	k.p("@more bra LEAF;")
+}
+
+// groups hashes the ends of 64 walkers in a thread: a leaf of 512 bytes.
+func groups() string {
+	k := begin(Groups, 2)
+	k.params()
+	k.thread("i", "count")
+	k.hashing()
+	k.reg("u64", "at")
+	k.reg("pred", "pad", "more")
+	k.p("mad.wide.u32 at, i, 512, ends;")
+	k.leaf(8, groupBits)
+	k.p("mad.wide.u32 at, i, 32, out;")
+	k.store()
+	return k.text()
+}
+
+// hashing declares the registers of compress and leaf.
+func (k *kernel) hashing() {
+	k.reg("u32", names("h", 8)...)
+	k.reg("u32", names("v", 8)...)
+	k.reg("u32", names("w", 16)...)
+	k.reg("u32", names("d", 16)...)
+	k.reg("u32", "before", "part", "e0", "e1", "e2", "e3")
+}
+
+// store writes h0 … h7 to at. Bytes of a hash are big-endian.
+func (k *kernel) store() {
+	for i := range 8 {
+		k.p("prmt.b32 h%d, h%d, h%d, 0x0123;", i, i, i)
+	}
+	k.p("st.global.v4.u32 [at], {h0, h1, h2, h3};")
+	k.p("st.global.v4.u32 [at+16], {h4, h5, h6, h7};")
 }
 
 // levels hashes 512 leaves' hashes up to four.

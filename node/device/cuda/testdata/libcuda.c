@@ -134,7 +134,7 @@ static void constants(void) {
 
 static void sha256(uint8_t out[32], const uint8_t *data, int n) {
 	uint32_t h[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-	uint8_t m[192] = {0};
+	uint8_t m[640] = {0};
 	int blocks = (n + 9 + 63) / 64;
 	memcpy(m, data, n);
 	m[n] = 0x80;
@@ -235,6 +235,15 @@ static void walk(void **p, uint64_t threads) {
 	}
 }
 
+static void groups(void **p, uint64_t threads) {
+	constants();
+	for (uint64_t i = 0; i < threads && i < u32(p, 2); i++) {
+		uint8_t data[513] = {0};
+		memcpy(data + 1, (uint8_t *)u64(p, 0) + 512 * i, 512);
+		sha256((uint8_t *)u64(p, 1) + 32 * i, data, 513);
+	}
+}
+
 int cuLaunchKernel(const char *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
                    void *stream, void **params, void **extra) {
 	uint64_t threads = (uint64_t)gx * bx;
@@ -243,6 +252,7 @@ int cuLaunchKernel(const char *f, unsigned gx, unsigned gy, unsigned gz, unsigne
 	else if (!strcmp(f, "tiles")) tiles(params, gx);
 	else if (!strcmp(f, "fill")) fill(params, threads);
 	else if (!strcmp(f, "walk")) walk(params, threads);
+	else if (!strcmp(f, "groups")) groups(params, threads);
 	else if (strcmp(f, "gemm")) return 500;
 	else if (mode("crash")) *(volatile int *)0 = 1;
 	else if (mode("hang")) for (;;) pause();

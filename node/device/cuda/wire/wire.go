@@ -16,11 +16,14 @@
 //	evict         4  —
 //	walk          5  key u64 ‖ dataset[44] ‖ walk[24]
 //	cancel        6  —; the number is that of the question to end. It has no answer of its own
+//	again         7  as walk, and then group u32: one group
 //
 //	answer     kind  body
 //	described     1  capability u32 ‖ driver u32 ‖ free u64 ‖ total u64 ‖ uuid[16] ‖ name, at most 128 bytes, printable
-//	tiles         2  k × hash[32]
-//	ends          3  k × u64
+//	part          6  k × hash[32]: tiles, and more of them follow under the same number
+//	tiles         2  k × hash[32]: the last ones
+//	groups        7  k × hash[32]: of the ends of a walk, group by group
+//	ends          3  k × u64: of one group
 //	done          4  free u64
 //	failed        5  code u8 ‖ text, at most 1024 bytes, printable
 //
@@ -42,13 +45,16 @@ import (
 )
 
 // Version is that of both directions.
-const Version = 1
+const Version = 2
 
-// Bounds of frames: every question is short, and the longest answer is the hash of every tile of the largest challenge.
+// MaxTiles is how many tiles an answer has at most: hashes come as products are done, and a peer hashes them meanwhile.
+const MaxTiles = 1 << 15
+
+// Bounds of frames: every question is short, and the longest answer is the hashes of all groups of the longest walk.
 const (
 	headSize      = 10
 	MaxQuestion   = headSize + 128
-	MaxAnswer     = headSize + challenge.MaxLeaves/challenge.TileLeafs*sign.HashSize
+	MaxAnswer     = headSize + max(MaxTiles, challenge.MaxWalkers/challenge.Group)*sign.HashSize
 	maxName       = 128
 	maxText       = 1024
 	datasetSize   = sign.HashSize + 12
@@ -69,6 +75,7 @@ const (
 	Evict
 	Walk
 	Cancel
+	Again
 )
 
 // Question is a message to the helper. Only the fields of its operation are sent.
@@ -77,10 +84,11 @@ type Question struct {
 	Op      Op
 	Seed    sign.Hash       // multiply
 	Shape   challenge.Shape // multiply
-	Dataset device.Dataset  // fill, walk
+	Dataset device.Dataset  // fill, walk, again
 	Reserve uint64          // fill
-	Key     uint64          // walk
-	Walk    challenge.Walk  // walk
+	Key     uint64          // walk, again
+	Walk    challenge.Walk  // walk, again
+	Group   uint32          // again
 }
 
 // Marshal is the question's frame.
@@ -92,9 +100,12 @@ func (q Question) Marshal() []byte {
 		b = append(append(b, q.Seed[:]...), shape[:]...)
 	case Fill:
 		b = binary.LittleEndian.AppendUint64(appendDataset(b, q.Dataset), q.Reserve)
-	case Walk:
+	case Walk, Again:
 		walk := q.Walk.Marshal()
 		b = append(appendDataset(binary.LittleEndian.AppendUint64(b, q.Key), q.Dataset), walk[:]...)
+		if q.Op == Again {
+			b = binary.LittleEndian.AppendUint32(b, q.Group)
+		}
 	}
 	return end(b)
 }
@@ -109,6 +120,7 @@ func UnmarshalQuestion(b []byte) (Question, error) {
 	want := map[Op]int{
 		Describe: 0, Evict: 0, Cancel: 0,
 		Multiply: sign.HashSize + challenge.ShapeSize, Fill: datasetSize + 8, Walk: 8 + datasetSize + challenge.WalkSize,
+		Again: 8 + datasetSize + challenge.WalkSize + 4,
 	}
 	if n, ok := want[q.Op]; !ok || len(body) != n {
 		return q, fmt.Errorf("%w: question of kind %d with %d bytes", ErrMalformed, kind, len(body))
@@ -120,10 +132,15 @@ func UnmarshalQuestion(b []byte) (Question, error) {
 	case Fill:
 		q.Dataset = readDataset(body)
 		q.Reserve = binary.LittleEndian.Uint64(body[datasetSize:])
-	case Walk:
+	case Walk, Again:
 		q.Key = binary.LittleEndian.Uint64(body)
 		q.Dataset = readDataset(body[8:])
-		q.Walk, err = challenge.UnmarshalWalk(body[8+datasetSize:])
+		q.Walk, err = challenge.UnmarshalWalk(body[8+datasetSize:][:challenge.WalkSize])
+		if q.Op == Again && err == nil {
+			if q.Group = binary.LittleEndian.Uint32(body[8+datasetSize+challenge.WalkSize:]); int64(q.Group) >= int64(q.Walk.Groups()) {
+				err = fmt.Errorf("group %d of %d", q.Group, q.Walk.Groups())
+			}
+		}
 	}
 	if err != nil {
 		return q, fmt.Errorf("%w: %w", ErrMalformed, err)
@@ -144,6 +161,8 @@ const (
 	Ends
 	Done
 	Failed
+	Part
+	Groups
 )
 
 // Code is a class of failure.
@@ -173,7 +192,7 @@ type Answer struct {
 	ID    uint64
 	Form  Form
 	About Description // described
-	Raw   []byte      // tiles and ends, as they are sent; see Hashes and States
+	Raw   []byte      // part, tiles, groups and ends, as they are sent; see Hashes and States
 	Free  uint64      // done: bytes free
 	Code  Code        // failed
 	Text  string      // failed
@@ -183,7 +202,7 @@ type Answer struct {
 func (a Answer) WriteTo(w io.Writer) (int64, error) {
 	b := a.head()
 	n, err := w.Write(b)
-	if err == nil && len(a.Raw) > 0 { // by itself: it has many megabytes, and the prover's clock runs
+	if err == nil && len(a.Raw) > 0 { // by itself: it may have megabytes, and the prover's clock runs
 		var more int
 		more, err = w.Write(a.Raw)
 		n += more
@@ -246,13 +265,17 @@ func UnmarshalAnswer(b []byte) (Answer, error) {
 			Free: binary.LittleEndian.Uint64(body[8:]), Total: binary.LittleEndian.Uint64(body[16:]),
 			UUID: [16]byte(body[24:]), Name: string(body[describedSize:]),
 		}
-	case Tiles:
-		if len(body)%sign.HashSize != 0 || len(body) > MaxAnswer-headSize {
+	case Part, Tiles, Groups:
+		most := MaxTiles
+		if a.Form == Groups {
+			most = challenge.MaxWalkers / challenge.Group
+		}
+		if len(body)%sign.HashSize != 0 || len(body) > most*sign.HashSize {
 			return a, bad
 		}
 		a.Raw = body
 	case Ends:
-		if len(body)%8 != 0 || len(body)/8 > challenge.MaxWalkers {
+		if len(body)%8 != 0 || len(body)/8 > challenge.Group {
 			return a, bad
 		}
 		a.Raw = body

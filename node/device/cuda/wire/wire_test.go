@@ -23,11 +23,14 @@ var (
 		{ID: 3, Op: Fill, Dataset: set, Reserve: 1 << 30},
 		{ID: 4, Op: Evict},
 		{ID: 5, Op: Walk, Key: 1 << 63, Dataset: set, Walk: challenge.Walk{Cells: set.Cells, Work: set.Work, Walkers: 7, Steps: 9}},
+		{ID: 6, Op: Again, Key: 1 << 63, Dataset: set, Walk: challenge.Walk{Cells: set.Cells, Work: set.Work, Walkers: 70, Steps: 9}, Group: 1},
 		{ID: 5, Op: Cancel},
 	}
 	answers = []Answer{
 		{ID: 1, Form: Described, About: Description{Capability: 90, Driver: 12040, Free: 1, Total: 2, UUID: [16]byte{15: 1}, Name: "NVIDIA H100"}},
 		{ID: 2, Form: Tiles, Raw: make([]byte, 64)},
+		{ID: 2, Form: Part, Raw: make([]byte, 96)},
+		{ID: 2, Form: Groups, Raw: make([]byte, 32)},
 		{ID: 3, Form: Ends, Raw: []byte{1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 128}},
 		{ID: 4, Form: Done, Free: 99},
 		{ID: 5, Form: Failed, Code: CodeMemory, Text: "too much"},
@@ -50,7 +53,7 @@ func TestLong(t *testing.T) {
 	for i := range raw {
 		raw[i] = byte(i * i >> 8)
 	}
-	b := frame(t, Answer{Form: Ends, Raw: raw})
+	b := frame(t, Answer{Form: Tiles, Raw: raw})
 	got, err := Read(bufio.NewReader(bytes.NewReader(b)), MaxAnswer)
 	if err != nil {
 		t.Fatal(err)
@@ -109,22 +112,25 @@ func TestRefuses(t *testing.T) {
 		return b
 	}
 	for i, b := range [][]byte{
-		nil, change(questions[0].Marshal(), 0, 2), change(questions[0].Marshal(), 1, 9), change(questions[0].Marshal(), 1, 2),
+		nil, change(questions[0].Marshal(), 0, 1), change(questions[0].Marshal(), 1, 9), change(questions[0].Marshal(), 1, 2),
 		change(questions[1].Marshal(), headSize+32, 65),              // rows
 		change(questions[2].Marshal(), headSize+32+7, 1),             // cells
 		change(questions[2].Marshal(), headSize+32+8, 0),             // work
 		change(questions[4].Marshal(), headSize+8+datasetSize+20, 1), // reserved
 		append(questions[3].Marshal()[4:], 0),
+		change(questions[5].Marshal(), headSize+8+datasetSize+challenge.WalkSize, 2), // group
 	} {
 		if q, err := UnmarshalQuestion(b); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%d: %+v, %v", i, q, err)
 		}
 	}
 	for i, b := range [][]byte{
-		nil, change(frame(t, answers[0]), 0, 2), change(frame(t, answers[0]), 1, 9), change(frame(t, answers[0]), headSize+describedSize, '\n'),
+		nil, change(frame(t, answers[0]), 0, 1), change(frame(t, answers[0]), 1, 9), change(frame(t, answers[0]), headSize+describedSize, '\n'),
 		frame(t, answers[0])[4 : 4+headSize+describedSize-1], append(frame(t, answers[1])[4:], 0), append(frame(t, answers[2])[4:], 0),
-		append(frame(t, answers[3])[4:], 0), change(frame(t, answers[4]), headSize, 0), change(frame(t, answers[4]), headSize, 7),
-		frame(t, Answer{Form: Failed, Code: CodeMemory, Text: strings.Repeat("x", maxText+1)})[4:], frame(t, answers[4])[4 : 4+headSize],
+		append(frame(t, answers[3])[4:], 0), append(frame(t, answers[4])[4:], 0), append(frame(t, answers[5])[4:], 0),
+		change(frame(t, answers[6]), headSize, 0), change(frame(t, answers[6]), headSize, 7), frame(t, answers[6])[4 : 4+headSize],
+		frame(t, Answer{Form: Failed, Code: CodeMemory, Text: strings.Repeat("x", maxText+1)})[4:],
+		frame(t, Answer{Form: Tiles, Raw: make([]byte, (MaxTiles+1)*sign.HashSize)})[4:], frame(t, Answer{Form: Ends, Raw: make([]byte, 65*8)})[4:],
 	} {
 		if a, err := UnmarshalAnswer(b); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%d: %+v, %v", i, a, err)
