@@ -28,6 +28,7 @@ const (
 	FileWallet   = "wallet.json"   // the owner's key; only its address is needed by a running peer
 	FilePSK      = "swarm.key"     // where init puts the pre-shared key of a private network
 	FileJournal  = "journal.db"
+	FilePID      = "peer.pid" // of the process that runs
 	FileAPI      = "api.json" // where the local API listens, and its token
 )
 

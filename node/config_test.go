@@ -2,6 +2,7 @@ package node
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -191,6 +192,31 @@ func TestOpenSaysWhatIsMissing(t *testing.T) {
 	}
 	if _, err := infos("bootstrap", []string{"127.0.0.1:1"}); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "bootstrap[0]") {
 		t.Errorf("no multiaddr: %v", err)
+	}
+}
+
+// A home directory is one peer's at a time: the second one says who has it.
+func TestTwoPeersOfOneHome(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	var first, second Peer
+	if err := first.openJournal(home); err != nil {
+		t.Fatal(err)
+	}
+	err := second.openJournal(home)
+	if want := fmt.Sprintf("a peer already runs in %s, pid %d", home, os.Getpid()); !errors.Is(err, ErrRuns) || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	for _, p := range []*Peer{&second, &first} {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := second.openJournal(home); err != nil {
+		t.Errorf("after the first: %v", err)
+	}
+	if err := second.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

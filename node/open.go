@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -40,12 +41,14 @@ const (
 // Peer is a node with all its parts, opened from a home directory.
 type Peer struct {
 	*Node
-	host   *p2p.Host
-	store  store.Store
-	blobs  *blob.Store
-	wasm   *wasm.Runtime
-	gpus   gpu.Source
-	docker runtime.Runtime // nil without an engine
+	host  *p2p.Host
+	store store.Store
+	// pidFile names the process that holds the journal.
+	pidFile string
+	blobs   *blob.Store
+	wasm    *wasm.Runtime
+	gpus    gpu.Source
+	docker  runtime.Runtime // nil without an engine
 }
 
 // Once is what a peer is to do otherwise than its configuration says, for as long as it runs.
@@ -84,8 +87,8 @@ func Open(ctx context.Context, home, cache, version string, once Once, log *slog
 			p = nil
 		}
 	}()
-	if p.store, err = store.OpenSQLite(filepath.Join(home, FileJournal)); err != nil {
-		return p, fmt.Errorf("opening the journal: %w", err)
+	if err := p.openJournal(home); err != nil {
+		return p, err
 	}
 	if p.blobs, err = blob.OpenStore(filepath.Join(home, "blobs"), maxBlobs); err != nil {
 		return p, fmt.Errorf("opening the file store: %w", err)
@@ -207,9 +210,34 @@ func (p *Peer) Close() error {
 		errs = append(errs, p.wasm.Close())
 	}
 	if p.store != nil {
+		_ = os.Remove(p.pidFile) // of no use once nobody holds the journal
 		errs = append(errs, p.store.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// ErrRuns says that another peer runs in the home directory.
+var ErrRuns = errors.New("a peer already runs")
+
+// openJournal opens the journal, which one process holds at a time, and notes which one does.
+func (p *Peer) openJournal(home string) error {
+	pidFile := filepath.Join(home, FilePID)
+	s, err := store.OpenSQLite(filepath.Join(home, FileJournal))
+	if errors.Is(err, store.ErrLocked) {
+		text := fmt.Sprintf("in %s", home)
+		if b, no := os.ReadFile(pidFile); no == nil && len(b) > 0 && len(b) < 16 {
+			text += ", pid " + strings.TrimSpace(string(b))
+		}
+		return fmt.Errorf("%w %s", ErrRuns, text)
+	}
+	if err != nil {
+		return fmt.Errorf("opening the journal: %w", err)
+	}
+	p.store, p.pidFile = s, pidFile
+	if err := os.WriteFile(pidFile, fmt.Appendln(nil, os.Getpid()), 0o600); err != nil {
+		return fmt.Errorf("noting which process runs: %w", err)
+	}
+	return nil
 }
 
 // LoadKeys reads the peer's key, and finds the owner's address: from the
