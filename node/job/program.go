@@ -34,7 +34,7 @@ var never = map[string]string{
 
 // tagged is an image reference with a tag and no digest, or a file path with a colon in its name.
 var tagged = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^[a-z0-9][a-zA-Z0-9._/-]*:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
+	return regexp.MustCompile(`^[a-z0-9][a-zA-Z0-9._-]*(:[0-9]{1,5}/)?[a-zA-Z0-9._/-]*:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
 })
 
 // IsImage tells a container image from a file: a reference with a digest or a tag, or one of a well-known registry.

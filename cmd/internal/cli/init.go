@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"text/template"
 
+	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/spf13/cobra"
 
 	"github.com/starling-network/starling/market"
@@ -65,7 +67,10 @@ and a configuration with every setting explained. What is there already is kept,
   starling init --home /srv/peer2 --provide --price 0.05`,
 		GroupID: groupSetUp,
 		Args:    exactArgs(0),
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := a.unheeded(c, o); err != nil {
+				return err
+			}
 			r, err := a.initHome(o)
 			if err != nil {
 				return err
@@ -94,6 +99,35 @@ and a configuration with every setting explained. What is there already is kept,
 	f.BoolVar(&o.dialOut, "dial-out-only", false, "listen on nothing: be reached through relays")
 	f.StringVar(&o.price, "price", "0.05", "price of a unit-hour, in tokens")
 	return c
+}
+
+// unheeded refuses flags that would have no effect, since a configuration that says something else is there already.
+func (a *App) unheeded(c *cobra.Command, o initOptions) error {
+	home, err := a.peerHome()
+	if err != nil {
+		return err
+	}
+	there, err := os.ReadFile(filepath.Join(home, node.FileConfig))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading the configuration: %w", err)
+	}
+	if text, err := o.configText(); err != nil || bytes.Equal(text, there) {
+		return err
+	}
+	var lost []string
+	for _, name := range []string{"owner", "region", "bootstrap", "solana-rpc", "provide", "relay", "dial-out-only", "price"} {
+		if f := c.Flags().Lookup(name); f != nil && f.Changed {
+			lost = append(lost, "--"+name)
+		}
+	}
+	if len(lost) == 0 {
+		return nil
+	}
+	return WithHint(Usagef("%s is there already and is never overwritten: %s would have no effect", filepath.Join(home, node.FileConfig), strings.Join(lost, ", ")),
+		"write it into %s, or move that file away and run this again: the keys stay", node.FileConfig)
 }
 
 // initHome makes what is missing in the home directory.
@@ -163,6 +197,11 @@ func (o initOptions) check() ([]byte, error) {
 	}
 	if err := market.CheckDecimal(o.price); err != nil {
 		return nil, Usagef("--price: %w", err)
+	}
+	for _, at := range o.bootstrap {
+		if i, err := peer.AddrInfoFromString(at); err != nil || len(i.Addrs) == 0 {
+			return nil, Usagef("--bootstrap: %q is not the address of a peer, such as /dns4/a.example/udp/4001/quic-v1/p2p/12D3…", at)
+		}
 	}
 	if o.relay && o.dialOut {
 		return nil, Usagef("--relay and --dial-out-only: a peer that only dials out cannot relay")

@@ -13,6 +13,7 @@ import (
 	goruntime "runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -97,7 +98,7 @@ func TestMisbehaviour(t *testing.T) {
 		"fills it without names":  {[]string{"hide", "/out"}, runtime.Limits{DiskMiB: 16}, runtime.ReasonDisk, runtime.CodeKilled},
 		"fills it behind a door":  {[]string{"deny", "/out"}, runtime.Limits{DiskMiB: 16}, runtime.ReasonDisk, runtime.CodeKilled},
 		"fills what is in memory": {[]string{"fill", "/tmp"}, runtime.Limits{MemoryMiB: 64}, runtime.ReasonOOM, 0},
-		"crashes":                 {[]string{"crash"}, runtime.Limits{}, runtime.ReasonTrap, runtime.CodeTrap},
+		"crashes":                 {[]string{"crash"}, runtime.Limits{}, runtime.ReasonTrap, 128 + int(syscall.SIGSEGV)},
 		"is nothing that can run": {[]string{"no such command"}, runtime.Limits{}, runtime.ReasonNone, 2},
 	} {
 		t.Run(name, func(t *testing.T) {

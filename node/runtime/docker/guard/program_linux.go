@@ -186,7 +186,7 @@ func (g *guard) why(s unix.WaitStatus, asked bool, code int) (int, runtime.Reaso
 				return runtime.CodeKilled, runtime.ReasonKilled
 			}
 		case unix.SIGSEGV, unix.SIGBUS, unix.SIGILL, unix.SIGSYS, unix.SIGFPE, unix.SIGTRAP:
-			return runtime.CodeTrap, runtime.ReasonTrap
+			return code, runtime.ReasonTrap // 128 and the signal, as a shell and Docker say it
 		case unix.SIGXFSZ:
 			return runtime.CodeKilled, runtime.ReasonDisk
 		}
