@@ -52,7 +52,8 @@ func TestSelfTest(t *testing.T) {
 	for _, want := range []string{
 		"Simulated, compute capability 8.6, driver of CUDA 12.4, 1 of 1 MiB free",
 		"same     products 1 × 64×64×64\n", "same     30 walkers of 7 steps over 500 cells of work 3\n", "same     2 tiles of 1 × 64×128×128\n",
-		"measured kernel rows", "measured kernel gemm", "measured kernel tiles", "measured products 1 × 64×128×128", "measured fill of 0 MiB, work 1",
+		"measured kernel rows", "measured kernel gemm", "measured kernel tiles", "measured products and their tree 1 × 64×128×128", "measured fill of 0 MiB, work 1",
+		"same     1 groups of 20 walkers of 5 steps over 2048 cells of work 1\n",
 		"measured 20 walkers of 5 steps over 2048 cells of work 1", "same     evict\n",
 	} {
 		if !strings.Contains(out, want) {

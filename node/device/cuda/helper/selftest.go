@@ -58,7 +58,7 @@ var fully = plan{
 	audit: challenge.Shape{Rows: 8192, Columns: 8192, Depth: 32768, Products: 1},
 	side:  8192,
 	times: 10,
-	walk:  challenge.Walk{Work: 64, Walkers: 1 << 20, Steps: 256},
+	walk:  challenge.Walk{Work: 64, Walkers: challenge.MaxWalkers, Steps: 256},
 	spare: 1 << 30,
 	aim:   3 * time.Second,
 }
@@ -87,6 +87,7 @@ func selfTest(out io.Writer, open func() (engine.GPU, wire.Description, error), 
 	}
 	fmt.Fprintf(out, "%s, compute capability %d.%d, driver of CUDA %d.%d, %d of %d MiB free; compared with %d threads of the processor\n",
 		about.Name, about.Capability/10, about.Capability%10, about.Driver/1000, about.Driver%1000/10, free>>20, total>>20, runtime.GOMAXPROCS(0))
+	t.registers()
 	for _, s := range p.shapes {
 		t.product(s)
 	}
@@ -162,6 +163,67 @@ func (t *tester) walk(w challenge.Walk) {
 	t.result(w.String(), errors.Join(err, t.engine.Evict()))
 }
 
+// registers prints what the driver's compiler made of the kernels. Memory for what does not fit into registers makes a kernel slow.
+func (t *tester) registers() {
+	gpu, ok := t.gpu.(interface {
+		Registers(k ptx.Kernel) (count, spilled int, err error)
+	})
+	if !ok {
+		return
+	}
+	for _, k := range ptx.Kernels() {
+		n, spilled, err := gpu.Registers(k)
+		if err != nil {
+			t.result("registers of "+k.Name, err)
+			continue
+		}
+		fmt.Fprintf(t.out, "kernel   %s: %d registers, %d bytes beside them\n", k.Name, n, spilled)
+	}
+}
+
+// spread walks over all of a large dataset, and compares groups drawn at random with the definition: their walkers read all over it,
+// beyond 4 GiB and in every stretch.
+func (t *tester) spread(of device.Dataset, w challenge.Walk) (took time.Duration) {
+	key := challenge.WalkKey(seed())
+	var hashes []sign.Hash
+	took = t.time(func() error {
+		raw, err := t.engine.Walk(t.ctx, key, of, w)
+		if err != nil {
+			return err
+		}
+		hashes = wire.Hashes(raw) // what lies in the engine's memory does not stay
+		arrivals, err := challenge.NewArrivals(w, hashes, device.Split)
+		if err == nil {
+			arrivals.Root()
+		}
+		return err
+	})
+	if t.err != nil {
+		return took
+	}
+	groups := min(16, w.Groups())
+	set := challenge.NewDataset(of.Seed, of.Work)
+	for _, group := range challenge.Draw(seed(), w.Groups(), groups) {
+		raw, err := t.engine.Ends(t.ctx, key, of, w, group)
+		if err != nil {
+			t.result(fmt.Sprintf("group %d of %s", group, w), err)
+			return took
+		}
+		ends := wire.States(raw)
+		first, n := w.Members(group)
+		want := make([]uint64, n)
+		for i := range want {
+			want[i] = challenge.Go(w, key, first+uint32(i), set.Cell)
+		}
+		if !slices.Equal(ends, want) || hashes[group] != challenge.GroupHash(want) {
+			t.result(fmt.Sprintf("group %d of %s", group, w), fmt.Errorf("%w: dataset %s, key %x", errDiffers, of.Seed, key))
+			return took
+		}
+	}
+	t.result(fmt.Sprintf("%d groups of %s", groups, w), nil)
+	return took
+}
+
 // sample compares some tiles of a large shape with those that the definition gives.
 func (t *tester) sample(s challenge.Shape) {
 	tiles := min(32, s.Tiles())
@@ -231,10 +293,10 @@ func (t *tester) kernels() {
 // rates measures whole challenges, as an audit times them: generators, products and hashes together.
 func (t *tester) rates() {
 	s := t.plan.audit
-	took := t.time(func() error { _, err := t.multiply(seed(), s); return err })
+	took := t.time(func() error { return t.commit(s) })
 	s.Products = uint32(min(max(t.plan.aim/max(took, time.Millisecond), 1), 64))
-	took = t.time(func() error { _, err := t.multiply(seed(), s); return err })
-	t.rate("products "+s.String(), float64(s.Operations())/1e12, "10¹² operations", took)
+	took = t.time(func() error { return t.commit(s) })
+	t.rate("products and their tree "+s.String(), float64(s.Operations())/1e12, "10¹² operations", took)
 	free, _, err := t.engine.Memory()
 	if err != nil {
 		t.result("measuring", err)
@@ -247,9 +309,22 @@ func (t *tester) rates() {
 	of := device.Of(seed(), w)
 	took = t.time(func() error { return t.engine.Fill(t.ctx, of, 0) })
 	t.rate(fmt.Sprintf("fill of %d MiB, work %d", w.Bytes()>>20, w.Work), float64(w.Bytes())/1e9, "GB", took)
-	took = t.time(func() error { _, err := t.engine.Walk(t.ctx, challenge.WalkKey(seed()), of, w); return err })
+	took = t.spread(of, w)
 	t.rate(w.String(), float64(w.Reads())/1e9, "10⁹ reads", took)
 	t.result("evict", t.engine.Evict())
+}
+
+// commit computes products and builds the tree over their tiles meanwhile, as an audit does.
+func (t *tester) commit(s challenge.Shape) error {
+	c, err := challenge.NewCommitter(s, device.Split)
+	if err != nil {
+		return err
+	}
+	if err := t.engine.Multiply(t.ctx, seed(), s, func(hashes []byte) error { return c.Add(wire.Hashes(hashes)) }); err != nil {
+		return err
+	}
+	_, err = c.Commit()
+	return err
 }
 
 // time is how long something takes.
