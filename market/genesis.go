@@ -15,19 +15,17 @@ import (
 // Genesis is what never changes on a network. Peers whose genesis differs in any field never talk: its Tag is part of
 // every protocol id, topic and DHT prefix.
 type Genesis struct {
-	Network       string    `json:"network"`               // 1 to 16 of a-z, 0-9, '-'
-	Chain         sign.Hash `json:"chain"`                 // genesis hash of the Solana cluster
-	Program       sign.Key  `json:"program"`               // Starling's program; zero for direct settlement
-	Escrow        sign.Key  `json:"escrow"`                // the program's account of this network, whose address commits to its fees and windows; zero when Program is
-	Mint          sign.Key  `json:"mint"`                  // the token leases are paid in
-	Symbol        string    `json:"symbol"`                // 1 to 10 of A-Z, 0-9
-	Decimals      uint8     `json:"decimals"`              // of the mint
-	SlotMillis    uint64    `json:"slot_millis"`           // nominal length of a slot
-	IntervalSlots uint64    `json:"interval_slots"`        // length of a metering interval
-	AuditSlots    uint64    `json:"audit_slots"`           // length of a window in which all units are audited once; 0: none is
-	AuditBeacon   Beacon    `json:"audit_beacon,omitzero"` // by what a window's audits are drawn; none: SlotHash
-	Drand         Drand     `json:"drand,omitzero"`        // set where the beacon is drand's
-	Simulated     bool      `json:"simulated"`             // a virtual ledger stands in for the chain
+	Network       string    `json:"network"`        // 1 to 16 of a-z, 0-9, '-'
+	Chain         sign.Hash `json:"chain"`          // genesis hash of the Solana cluster
+	Program       sign.Key  `json:"program"`        // Starling's program; zero for direct settlement
+	Escrow        sign.Key  `json:"escrow"`         // the program's account of this network, whose address commits to its fees and windows; zero when Program is
+	Mint          sign.Key  `json:"mint"`           // the token leases are paid in
+	Symbol        string    `json:"symbol"`         // 1 to 10 of A-Z, 0-9
+	Decimals      uint8     `json:"decimals"`       // of the mint
+	SlotMillis    uint64    `json:"slot_millis"`    // nominal length of a slot
+	IntervalSlots uint64    `json:"interval_slots"` // length of a metering interval
+	AuditSlots    uint64    `json:"audit_slots"`    // length of a window in which all units are audited once; 0: none is
+	Simulated     bool      `json:"simulated"`      // a virtual ledger stands in for the chain
 }
 
 const (
@@ -82,7 +80,7 @@ func (g Genesis) Validate() error {
 	if g.AuditSlots != 0 && (g.AuditSlots < minAuditSlots || g.AuditSlots > maxAuditSlots) {
 		return malformed("genesis audit_slots", "%d, want 0 or %d to %d", g.AuditSlots, minAuditSlots, maxAuditSlots)
 	}
-	return g.checkBeacon()
+	return nil
 }
 
 // Domain is where signatures made on this network are good.
@@ -90,9 +88,9 @@ func (g Genesis) Domain() sign.Domain {
 	return sign.Domain{Network: g.Network, Chain: g.Chain, Program: g.Program}
 }
 
-// Hash commits to every field: SHA-256 of "starling/genesis/v4" ‖ network[16] ‖ chain[32] ‖ program[32] ‖ escrow[32] ‖
-// mint[32] ‖ symbol[16] ‖ decimals u8 ‖ simulated u8 ‖ slot_millis u64 ‖ interval_slots u64 ‖ audit_slots u64 ‖ audit_beacon u8
-// (1 slothash, 2 drand, 3 commit-reveal) ‖ drand: chain[32] ‖ key[96] ‖ genesis time u64 ‖ period u32, text padded with zeros.
+// Hash commits to every field: SHA-256 of "starling/genesis/v5" ‖ network[16] ‖ chain[32] ‖ program[32] ‖ escrow[32] ‖
+// mint[32] ‖ symbol[16] ‖ decimals u8 ‖ simulated u8 ‖ slot_millis u64 ‖ interval_slots u64 ‖ audit_slots u64,
+// text padded with zeros.
 func (g Genesis) Hash() sign.Hash {
 	var network, symbol [16]byte
 	copy(network[:], g.Network)
@@ -104,11 +102,7 @@ func (g Genesis) Hash() sign.Hash {
 	tail = binary.LittleEndian.AppendUint64(tail, g.SlotMillis)
 	tail = binary.LittleEndian.AppendUint64(tail, g.IntervalSlots)
 	tail = binary.LittleEndian.AppendUint64(tail, g.AuditSlots)
-	tail = append(tail, g.AuditBeacon.number())
-	tail = append(append(tail, g.Drand.Chain[:]...), g.Drand.Key[:]...)
-	tail = binary.LittleEndian.AppendUint64(tail, g.Drand.GenesisTime)
-	tail = binary.LittleEndian.AppendUint32(tail, g.Drand.Period)
-	return sign.Sum([]byte("starling/genesis/v4"), network[:], g.Chain[:], g.Program[:], g.Escrow[:], g.Mint[:], symbol[:], tail)
+	return sign.Sum([]byte("starling/genesis/v5"), network[:], g.Chain[:], g.Program[:], g.Escrow[:], g.Mint[:], symbol[:], tail)
 }
 
 // Tag is the <network> part of protocol ids, topics and DHT prefixes: the network id, '-', and the first eight

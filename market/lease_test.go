@@ -340,10 +340,6 @@ func FuzzUnitProof(f *testing.F) {
 func FuzzGenesis(f *testing.F) {
 	text, _ := json.Marshal(testGenesis())
 	f.Add(text)
-	drand := testGenesis()
-	byQuicknet(&drand)
-	text, _ = json.Marshal(drand)
-	f.Add(text)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		g, err := market.ParseGenesis(b)
 		if err != nil {

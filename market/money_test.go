@@ -103,8 +103,6 @@ func testGenesis() market.Genesis {
 	return market.Genesis{Network: "test-1", Chain: [32]byte{1}, Mint: [32]byte{2}, Symbol: "STAR", Decimals: 6, SlotMillis: 400, IntervalSlots: 25}
 }
 
-func byQuicknet(g *market.Genesis) { g.AuditBeacon, g.Drand = market.ByDrand, market.Quicknet() }
-
 func TestGenesis(t *testing.T) {
 	t.Parallel()
 	g := testGenesis()
@@ -122,11 +120,6 @@ func TestGenesis(t *testing.T) {
 		"symbol": func(g *market.Genesis) { g.Symbol = "STAR2" }, "decimals": func(g *market.Genesis) { g.Decimals++ },
 		"slot": func(g *market.Genesis) { g.SlotMillis++ }, "interval": func(g *market.Genesis) { g.IntervalSlots++ }, "audit": func(g *market.Genesis) { g.AuditSlots = 9000 },
 		"simulated": func(g *market.Genesis) { g.Simulated = true },
-		"beacon":    func(g *market.Genesis) { g.AuditBeacon = market.CommitReveal }, "drand": byQuicknet,
-		"drand's chain":   func(g *market.Genesis) { byQuicknet(g); g.Drand.Chain[0]++ },
-		"drand's key":     func(g *market.Genesis) { byQuicknet(g); g.Drand.Key[95]++ },
-		"drand's genesis": func(g *market.Genesis) { byQuicknet(g); g.Drand.GenesisTime++ },
-		"drand's period":  func(g *market.Genesis) { byQuicknet(g); g.Drand.Period++ },
 	} {
 		other := g
 		change(&other)
@@ -140,14 +133,6 @@ func TestGenesis(t *testing.T) {
 		"symbol": func(g *market.Genesis) { g.Symbol = "star" }, "decimals": func(g *market.Genesis) { g.Decimals = 20 },
 		"program alone": func(g *market.Genesis) { g.Program = [32]byte{3} }, "escrow alone": func(g *market.Genesis) { g.Escrow = [32]byte{4} },
 		"slot": func(g *market.Genesis) { g.SlotMillis = 0 }, "interval": func(g *market.Genesis) { g.IntervalSlots = 0 }, "audit": func(g *market.Genesis) { g.AuditSlots = 9 },
-		"beacon":               func(g *market.Genesis) { g.AuditBeacon = "moon" },
-		"drand without use":    func(g *market.Genesis) { g.Drand = market.Quicknet() },
-		"drand without rounds": func(g *market.Genesis) { byQuicknet(g); g.Drand.Period = 0 },
-		"drand's period":       func(g *market.Genesis) { byQuicknet(g); g.Drand.Period = 3601 },
-		"drand's genesis":      func(g *market.Genesis) { byQuicknet(g); g.Drand.GenesisTime = 0 },
-		"drand's chain":        func(g *market.Genesis) { byQuicknet(g); g.Drand.Chain = [32]byte{} },
-		"drand's key":          func(g *market.Genesis) { byQuicknet(g); g.Drand.Key = market.DrandKey{} },
-		"windows of one round": func(g *market.Genesis) { byQuicknet(g); g.AuditSlots = 14 },
 	} {
 		other := g
 		change(&other)

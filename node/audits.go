@@ -29,25 +29,16 @@ const (
 	verifiers = "verifier"
 )
 
-// newSight is what this peer sees of the network's public facts; nil where nothing is audited, and for light clients of networks of slot
-// hashes whose entry peers do not tell blocks. A light client asks no relay of drand: records bring their rounds.
+// newSight is what this peer sees of the network's public facts; nil where nothing is audited, and for light clients whose entry peers do not
+// tell blocks.
 func (n *Node) newSight() (*audit.Public, error) {
 	blocks, _ := n.p.Ledger.(chain.Blocks)
-	if n.p.Genesis.AuditSlots == 0 || n.p.Light != nil && blocks == nil && rules.SourceOf(n.p.Genesis) == rules.SlotHash {
+	if n.p.Genesis.AuditSlots == 0 || n.p.Light != nil && blocks == nil {
 		return nil, nil
 	}
-	c := audit.PublicConfig{
-		Genesis: n.p.Genesis, Blocks: blocks, Roster: n.roster, Now: time.Now, Slot: func() (market.Slot, error) { return n.slots.Now(time.Now()) },
-		Checks: n.p.Light != nil,
-	}
-	if rules.SourceOf(n.p.Genesis) == rules.Drand && !c.Checks {
-		relays, err := audit.NewRelays(n.p.Genesis.Drand, n.p.Config.Drand.relays())
-		if err != nil {
-			return nil, err
-		}
-		c.Round = relays.Round
-	}
-	return audit.NewPublic(c)
+	return audit.NewPublic(audit.PublicConfig{
+		Genesis: n.p.Genesis, Blocks: blocks, Roster: n.roster, Slot: func() (market.Slot, error) { return n.slots.Now(time.Now()) },
+	})
 }
 
 // newAudits makes the part that audits; nil where the network does not.

@@ -16,7 +16,6 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/audit"
 	"github.com/starling-network/starling/p2p/relay"
 )
 
@@ -61,8 +60,6 @@ type Config struct {
 	Owner string `yaml:"owner"`
 	// Solana says how to reach the chain.
 	Solana Solana `yaml:"solana"`
-	// Drand says how to reach drand, on networks whose audits are drawn by it.
-	Drand Drand `yaml:"drand"`
 	// Provide says what the peer sells.
 	Provide Provide `yaml:"provide"`
 	// Docker says which container engine runs what is sold.
@@ -111,20 +108,6 @@ type Fees struct {
 func (f Fees) bids() chain.Fees {
 	d := chain.DefaultFees()
 	return chain.Fees{Least: d.Least, Most: cmp.Or(f.MaxLamports, d.Most), TokenLamports: cmp.Or(f.TokenLamports, d.TokenLamports)}
-}
-
-// Drand is how a peer reaches the drand network of its genesis.
-type Drand struct {
-	// Relays are asked in order, https://host each; whoever they are, a false round is found out. None means public ones.
-	Relays []string `yaml:"relays"`
-}
-
-// relays are those to ask.
-func (d Drand) relays() []string {
-	if len(d.Relays) == 0 {
-		return audit.DrandRelays()
-	}
-	return d.Relays
 }
 
 // Docker is the container engine of a peer that sells.

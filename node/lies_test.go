@@ -26,7 +26,7 @@ const lyingWindow audit.Window = 7
 // hearsLies is a peer that hears of lies, with the keys of a provider and a member that have told three.
 func hearsLies(t testing.TB) (l *lies, all []audit.Lie, self peer.ID) {
 	t.Helper()
-	g := audittest.New(1).Genesis("")
+	g := audittest.New(1).Genesis()
 	provider, member := audittest.Key("liar"), audittest.Key("lazy")
 	keeper, err := evidence.Open(t.Context(), evidence.Config{
 		Genesis: g, Self: audittest.Key("self").Key(), Store: store.NewMemory(), Slot: func() (market.Slot, error) { return lyingWindow.First(g.AuditSlots) + 5, nil },

@@ -55,7 +55,6 @@ type Options struct {
 
 	Escrow      bool          // the network settles through Starling's program, which is deployed on the chain; else directly
 	Audit       time.Duration // length of an audit's window, at least MinAudit; 0: nothing is audited
-	Beacon      market.Beacon // by what audits are drawn; "": slot hashes
 	BuyersRelay bool          // those that sell relay for nobody; else all do
 
 	// Twin gives peers, by number, the key and the wallet of an earlier one: one peer in two processes that do not know of each
@@ -189,10 +188,7 @@ func Start(ctx context.Context, o Options) (n *Network, err error) {
 		o.Say("program %s is deployed after %v", n.Genesis.Program, time.Since(began).Round(time.Millisecond))
 	}
 	n.Genesis.Simulated = o.Mock != ""
-	n.Genesis.AuditSlots, n.Genesis.AuditBeacon = n.Genesis.SlotsIn(o.Audit), o.Beacon
-	if o.Beacon == market.ByDrand {
-		n.Genesis.Drand = market.Quicknet()
-	}
+	n.Genesis.AuditSlots = n.Genesis.SlotsIn(o.Audit)
 	if err := n.Genesis.Validate(); err != nil {
 		return n, err
 	}

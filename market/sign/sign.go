@@ -31,7 +31,6 @@ const (
 	TagOpened      Tag = "starling:opened"
 	TagMeasured    Tag = "starling:measure"
 	TagHealth      Tag = "starling:health"
-	TagReveal      Tag = "starling:reveal"
 )
 
 // Layout of the preimage, in bytes.

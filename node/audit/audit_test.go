@@ -38,18 +38,16 @@ func (s *sight) Window() (audit.Window, market.Slot, error) {
 
 func (s *sight) Instants() audit.Instants { return audit.Instants{Slots: windowSlots, Millis: 400} }
 
-func (s *sight) Source() audit.Source { return audit.SlotHash }
-
 func (s *sight) block(w audit.Window) audit.Beacon {
 	first := w.First(windowSlots)
-	return audit.Beacon{Source: audit.SlotHash, Round: uint64(first), Value: sign.Sum(fmt.Appendf(nil, "block %d", first))}
+	return audit.Beacon{Slot: market.Slot(first), Value: sign.Sum(fmt.Appendf(nil, "block %d", first))}
 }
 
 func (s *sight) Beacon(_ context.Context, w audit.Window) (Drawn, error) {
 	return Drawn{Beacon: s.block(w), Era: s.block(audit.EraOf(w))}, nil
 }
 
-func (s *sight) Check(ctx context.Context, w audit.Window, _ sign.Key, b audit.Beacon, _ []byte) (audit.Beacon, error) {
+func (s *sight) Check(ctx context.Context, w audit.Window, b audit.Beacon) (audit.Beacon, error) {
 	own, _ := s.Beacon(ctx, w)
 	if own.Beacon != b {
 		return audit.Beacon{}, errors.New("another beacon")

@@ -97,7 +97,7 @@ func (p *Proofs) judge(ctx context.Context, o market.Offer, r audit.Record) erro
 // checkPublic holds a record against what the network's public facts say: beacon, instant, dataset, members.
 func checkPublic(ctx context.Context, sight Sight, r audit.Record, class market.Class) error {
 	window := r.Answer.Window
-	era, err := sight.Check(ctx, window, r.Answer.Provider, r.Beacon, r.Proof)
+	era, err := sight.Check(ctx, window, r.Beacon)
 	if err != nil {
 		return fmt.Errorf("the beacon of window %d: %w", window, err)
 	}

@@ -70,8 +70,7 @@ func (f *Failed) Check(ctx context.Context, x audit.Refusal) error {
 		return err
 	}
 	t := x.Target()
-	beacon, proof := x.Beacon()
-	if _, err := f.sight.Check(ctx, t.Window, t.Provider, beacon, proof); err != nil {
+	if _, err := f.sight.Check(ctx, t.Window, x.Beacon()); err != nil {
 		return fmt.Errorf("the beacon of window %d: %w", t.Window, err)
 	}
 	roster, err := f.sight.Roster(ctx, t.Window)

@@ -38,7 +38,7 @@ func slowOnes(t *testing.T) (*world, []Unit, []audit.Refusal) {
 
 func (w *world) failed(t *testing.T, st store.Store) *Failed {
 	t.Helper()
-	g := audittest.New(1).Genesis(market.SlotHash)
+	g := audittest.New(1).Genesis()
 	g.AuditSlots = windowSlots
 	f, err := OpenFailed(t.Context(), st, g, w.sight)
 	if err != nil {

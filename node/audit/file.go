@@ -49,11 +49,7 @@ func (f File) Check() (audit.Record, error) {
 	if err != nil {
 		return audit.Record{}, err
 	}
-	beacons, err := audit.NewBeacons(f.Genesis)
-	if err != nil {
-		return r, err
-	}
-	if err := r.CheckBeacon(beacons); err != nil {
+	if err := r.CheckRules(audit.NewRules(f.Genesis)); err != nil {
 		return r, err
 	}
 	if err := r.Check(f.Genesis.Domain()); err != nil || len(f.Anchor) == 0 {

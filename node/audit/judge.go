@@ -73,7 +73,7 @@ func (m *Member) show(a *attempt, r *nodepb.AuditRequest_Show) (*nodepb.AuditRep
 	}
 	if v.Outcome != audit.Pass && m.cfg.Refused != nil {
 		x, err := audit.Refuse(audit.Record{
-			Beacon: a.beacon, Proof: a.proof, Committee: uint8(a.size), WindowSlots: m.cfg.WindowSlots, Answer: *u.answer, AnswerSig: u.answerSig,
+			Beacon: a.beacon, Committee: uint8(a.size), WindowSlots: m.cfg.WindowSlots, Answer: *u.answer, AnswerSig: u.answerSig,
 			Shown: shown, ShownSig: sig, Verdicts: []audit.Signed{{Verdict: v, Signature: signature}},
 		})
 		if err != nil {

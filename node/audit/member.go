@@ -27,23 +27,20 @@ const (
 type Sight interface {
 	// Window is the window now, and the slot.
 	Window() (audit.Window, market.Slot, error)
-	// Source is where the network's beacons come from.
-	Source() audit.Source
-	// Beacon is the beacon of a window that has begun, where peers do not make it. chain.ErrNotFound while there is none.
+	// Beacon is the beacon of a window that has begun, and that of its datasets. chain.ErrNotFound while there is none.
 	Beacon(ctx context.Context, w audit.Window) (Drawn, error)
-	// Check says whether a beacon is a window's for a provider, and gives the one that its datasets are made of.
-	Check(ctx context.Context, w audit.Window, provider sign.Key, b audit.Beacon, proof []byte) (era audit.Beacon, err error)
+	// Check says whether a beacon is a window's, and gives the one that its datasets are made of.
+	Check(ctx context.Context, w audit.Window, b audit.Beacon) (era audit.Beacon, err error)
 	// Roster is the set that committees of a window are drawn from.
 	Roster(ctx context.Context, w audit.Window) (audit.Roster, error)
 	// Instants are when the audits of a window begin.
 	Instants() audit.Instants
 }
 
-// Drawn is a window's beacon, what shows that it is, and the beacon that the window's datasets are made of.
+// Drawn is a window's beacon, and the beacon that the window's datasets are made of.
 type Drawn struct {
 	audit.Beacon
-	Proof []byte
-	Era   audit.Beacon
+	Era audit.Beacon
 }
 
 // Claim is what a unit is said to be.
@@ -90,7 +87,6 @@ type Member struct {
 
 	mu       sync.Mutex
 	attempts map[attemptKey]*attempt
-	reveals  map[revealKey]*revealing
 }
 
 type attemptKey struct {
@@ -104,7 +100,6 @@ type attempt struct {
 	mu     sync.Mutex
 	key    attemptKey
 	beacon audit.Beacon
-	proof  []byte // of the beacon
 	slot   market.Slot
 	drawn  audit.Roster // committee, and those who stand at most Slack places below
 	size   int          // of the committee
@@ -133,7 +128,7 @@ type unit struct {
 
 // NewMember makes a member that has judged nothing yet.
 func NewMember(cfg MemberConfig) *Member {
-	return &Member{cfg: cfg, attempts: map[attemptKey]*attempt{}, reveals: map[revealKey]*revealing{}}
+	return &Member{cfg: cfg, attempts: map[attemptKey]*attempt{}}
 }
 
 // Answer answers one step of the provider from.
@@ -146,10 +141,6 @@ func (m *Member) Answer(ctx context.Context, from sign.Key, req *nodepb.AuditReq
 	switch s := req.Step.(type) {
 	case *nodepb.AuditRequest_Begin_:
 		return m.begin(ctx, key, s.Begin)
-	case *nodepb.AuditRequest_Commit_:
-		return m.commit(ctx, key)
-	case *nodepb.AuditRequest_Reveal_:
-		return m.reveal(ctx, key, s.Reveal)
 	}
 	m.mu.Lock()
 	a := m.attempts[key]
@@ -184,18 +175,15 @@ func (m *Member) begin(ctx context.Context, key attemptKey, b *nodepb.AuditReque
 		return nil, refuse(CodeWindow, "window %d, it is %d now", key.window, window)
 	}
 	a := &attempt{key: key, slot: slot}
-	if len(b.Beacon) != sign.HashSize || b.Source > uint32(audit.ByReveal) {
-		return nil, refuse(CodeWindow, "a beacon of %d bytes, of source %d", len(b.Beacon), b.Source)
+	if len(b.Beacon) != sign.HashSize {
+		return nil, refuse(CodeWindow, "a beacon of %d bytes", len(b.Beacon))
 	}
-	a.beacon = audit.Beacon{Source: audit.Source(b.Source), Round: b.Round, Value: sign.Hash(b.Beacon)}
-	a.proof = b.Proof
-	era, err := m.cfg.Sight.Check(ctx, window, key.provider, a.beacon, b.Proof)
+	a.beacon = audit.Beacon{Slot: market.Slot(b.Slot), Value: sign.Hash(b.Beacon)}
+	era, err := m.cfg.Sight.Check(ctx, window, a.beacon)
 	if err != nil {
 		return nil, refuse(CodeWindow, "%v", err)
 	}
-	if a.beacon.Source == audit.SlotHash { // the slot is an estimate, and may be behind a block that is there
-		a.slot = max(a.slot, market.Slot(a.beacon.Round))
-	}
+	a.slot = max(a.slot, a.beacon.Slot) // the slot is an estimate, and may be behind a block that is there
 	if a.units, err = m.claims(b.Units); err != nil {
 		return nil, err
 	}
@@ -278,11 +266,6 @@ func (m *Member) forget(window audit.Window) {
 	for k := range m.attempts {
 		if k.window+1 < window {
 			delete(m.attempts, k)
-		}
-	}
-	for k := range m.reveals {
-		if k.window+1 < window {
-			delete(m.reveals, k)
 		}
 	}
 }

@@ -71,15 +71,13 @@ func (f *facts) Window() (audit.Window, market.Slot, error) {
 	return f.window, f.window.First(f.Slots) + 3, f.slot
 }
 
-func (f *facts) Instants() audit.Instants { return f.Case.Instants(audit.SlotHash) }
-
-func (f *facts) Source() audit.Source { return audit.SlotHash }
+func (f *facts) Instants() audit.Instants { return f.Case.Instants() }
 
 func (f *facts) Beacon(_ context.Context, w audit.Window) (Drawn, error) {
 	return Drawn{Beacon: f.beacon(f.Case.Beacon()), Era: f.beacon(f.Era())}, nil
 }
 
-func (f *facts) Check(ctx context.Context, w audit.Window, _ sign.Key, b audit.Beacon, _ []byte) (audit.Beacon, error) {
+func (f *facts) Check(ctx context.Context, w audit.Window, b audit.Beacon) (audit.Beacon, error) {
 	own, err := f.Beacon(ctx, w)
 	if err == nil && own.Beacon != b {
 		err = &audit.RuleError{Rule: audit.RuleBeacon, Detail: "another beacon"}

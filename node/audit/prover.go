@@ -66,7 +66,7 @@ func (p *Prover) Audit(ctx context.Context, units []Unit) ([]Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	drawn, err := p.draw(ctx, window)
+	drawn, err := p.cfg.Sight.Beacon(ctx, window)
 	if err != nil {
 		return nil, err
 	}

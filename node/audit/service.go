@@ -207,17 +207,13 @@ func (s *Service) until(ctx context.Context, slot market.Slot) error {
 // begins is the slot in which this peer gets ready for the audits of a window, and the last in which they may begin. chain.ErrNotFound while
 // the beacon is not there that draws it.
 func (s *Service) begins(ctx context.Context, w audit.Window) (ready, last market.Slot, err error) {
-	b := audit.Beacon{Source: audit.ByReveal}
-	if s.cfg.Sight.Source() != audit.ByReveal {
-		d, err := s.cfg.Sight.Beacon(ctx, w)
-		if err != nil {
-			return 0, 0, err
-		}
-		b = d.Beacon
+	d, err := s.cfg.Sight.Beacon(ctx, w)
+	if err != nil {
+		return 0, 0, err
 	}
 	in := s.cfg.Sight.Instants()
-	_, last = in.Span(w, b, 1, "")
-	return in.Of(w, b) - market.Slot(min(s.cfg.Genesis.SlotsIn(before), s.cfg.Genesis.AuditSlots/4)), last - 1, nil
+	_, last = in.Span(w, d.Beacon, 1, "")
+	return in.Of(w, d.Beacon) - market.Slot(min(s.cfg.Genesis.SlotsIn(before), s.cfg.Genesis.AuditSlots/4)), last - 1, nil
 }
 
 // soon is how long it is until this peer gets ready for a window's audits; 0 when it is time, or when Audit would say what is wrong.
@@ -242,21 +238,6 @@ func (s *Service) over(w audit.Window) {
 	s.done = max(s.done, w)
 }
 
-// settle waits until everybody is in a window whose clock is not too wrong: an eighth of it, or clockError if that is less. A slot hash
-// comes later by itself.
-func (s *Service) settle(ctx context.Context, w audit.Window) error {
-	if s.cfg.Sight.Source() == audit.SlotHash {
-		return nil
-	}
-	slots := min(s.cfg.Genesis.SlotsIn(clockError), s.cfg.Genesis.AuditSlots/8)
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(s.cfg.Until(w.First(s.cfg.Genesis.AuditSlots) + market.Slot(slots))):
-		return nil
-	}
-}
-
 // ErrTooEarly says that this window's audit was begun already, or that this process started in it: a peer whose journal was put
 // back must not answer a window twice.
 var ErrTooEarly = errors.New("this peer's units can be audited in the next window")
@@ -279,9 +260,6 @@ func (s *Service) Audit(ctx context.Context) ([]Past, error) {
 	s.mu.Unlock()
 	if early {
 		return nil, fmt.Errorf("%w, which begins in %s", ErrTooEarly, s.cfg.Until((window + 1).First(s.cfg.Genesis.AuditSlots)).Round(time.Second))
-	}
-	if err := s.settle(ctx, window); err != nil {
-		return nil, err
 	}
 	ready, last, err := s.begins(ctx, window)
 	for ; errors.Is(err, chain.ErrNotFound); ready, last, err = s.begins(ctx, window) {

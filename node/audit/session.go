@@ -235,7 +235,7 @@ func (s *session) play(ctx context.Context) ([]Result, error) {
 
 // begin asks the committee for first nonces, and those who stand below it in the place of members that do not answer.
 func (s *session) begin(ctx context.Context) error {
-	b := &nodepb.AuditRequest_Begin{Source: uint32(s.beacon.Source), Round: s.beacon.Round, Beacon: s.beacon.Value[:], Proof: s.beacon.Proof, Appeal: s.appeal}
+	b := &nodepb.AuditRequest_Begin{Slot: uint64(s.beacon.Slot), Beacon: s.beacon.Value[:], Appeal: s.appeal}
 	for _, u := range s.units {
 		shape, walk := u.Shape.Marshal(), u.Walk.Marshal()
 		b.Units = append(b.Units, &nodepb.AuditRequest_Unit{
@@ -444,7 +444,7 @@ func newTiles(seed sign.Hash, shape challenge.Shape, drawn []uint32) map[int]*ch
 func (s *session) record(u *running, verdicts []audit.Signed) audit.Record {
 	slices.SortFunc(verdicts, func(a, b audit.Signed) int { return slices.Compare(a.Member[:], b.Member[:]) })
 	return audit.Record{
-		Beacon: s.beacon.Beacon, Proof: s.beacon.Proof, Committee: uint8(s.size), WindowSlots: s.p.cfg.WindowSlots, Answer: u.answer, AnswerSig: u.sig,
+		Beacon: s.beacon.Beacon, Committee: uint8(s.size), WindowSlots: s.p.cfg.WindowSlots, Answer: u.answer, AnswerSig: u.sig,
 		Shown: u.shown, ShownSig: u.signed, Verdicts: verdicts, Opened: u.opened, Walked: u.walked,
 	}
 }

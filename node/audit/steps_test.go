@@ -99,12 +99,6 @@ func stepsDue(member sign.Key, r *nodepb.AuditRequest) (due string, bad []badSte
 		instead("an attempt that was not begun", CodeUnknown, func(r *nodepb.AuditRequest) { r.Attempt++ }),
 		instead("no attempt", CodeAttempt, func(r *nodepb.AuditRequest) { r.Attempt = 0 }),
 		instead("an attempt beyond a byte", CodeAttempt, func(r *nodepb.AuditRequest) { r.Attempt += 256 }),
-		instead("a part of a beacon that the chain gives", CodeWindow, func(r *nodepb.AuditRequest) {
-			r.Step = &nodepb.AuditRequest_Commit_{Commit: &nodepb.AuditRequest_Commit{}}
-		}),
-		instead("a list for one", CodeWindow, func(r *nodepb.AuditRequest) {
-			r.Step = &nodepb.AuditRequest_Reveal_{Reveal: &nodepb.AuditRequest_Reveal{}}
-		}),
 	}
 	arrivedEarly := instead("an answer before the second nonce", CodeOrder, func(r *nodepb.AuditRequest) {
 		r.Step = &nodepb.AuditRequest_Arrived_{Arrived: &nodepb.AuditRequest_Arrived{}}
@@ -178,10 +172,8 @@ func beginsRefused() []badStep {
 		instead("a fourth attempt", CodeAttempt, func(r *nodepb.AuditRequest) { r.Attempt = 4 }),
 		instead("an attempt beyond a byte", CodeAttempt, func(r *nodepb.AuditRequest) { r.Attempt = 257 }),
 		begin("another value of the beacon", CodeWindow, func(b *nodepb.AuditRequest_Begin) { b.Beacon[31]++ }),
-		begin("another round", CodeWindow, func(b *nodepb.AuditRequest_Begin) { b.Round++ }),
-		begin("the last round there is", CodeWindow, func(b *nodepb.AuditRequest_Begin) { b.Round = math.MaxUint64 }),
-		begin("another source", CodeWindow, func(b *nodepb.AuditRequest_Begin) { b.Source = uint32(audit.Drand) }),
-		begin("a source beyond a byte", CodeWindow, func(b *nodepb.AuditRequest_Begin) { b.Source += 256 }),
+		begin("another slot", CodeWindow, func(b *nodepb.AuditRequest_Begin) { b.Slot++ }),
+		begin("the last slot there is", CodeWindow, func(b *nodepb.AuditRequest_Begin) { b.Slot = math.MaxUint64 }),
 		begin("a beacon of 33 bytes", CodeWindow, func(b *nodepb.AuditRequest_Begin) { b.Beacon = append(b.Beacon, 0) }),
 		begin("no unit", CodeUnits, func(b *nodepb.AuditRequest_Begin) { b.Units = nil }),
 		begin("a unit twice", CodeUnits, func(b *nodepb.AuditRequest_Begin) { b.Units[1] = b.Units[0] }),
@@ -384,7 +376,7 @@ func errs(results []Result) (out []error) {
 func (w *world) begun(t testing.TB) *nodepb.AuditRequest_Begin {
 	t.Helper()
 	beacon := w.block(w.window)
-	b := &nodepb.AuditRequest_Begin{Source: uint32(beacon.Source), Round: beacon.Round, Beacon: beacon.Value[:]}
+	b := &nodepb.AuditRequest_Begin{Slot: uint64(beacon.Slot), Beacon: beacon.Value[:]}
 	for _, u := range units(2) {
 		asked, err := plan(u.Claim)
 		if err != nil {
@@ -464,4 +456,9 @@ func TestWrongIsNoLie(t *testing.T) {
 			}
 		})
 	}
+}
+
+// firstStep is a step of a window's first attempt.
+func firstStep(w audit.Window) *nodepb.AuditRequest {
+	return &nodepb.AuditRequest{Window: uint64(w), Attempt: 1}
 }

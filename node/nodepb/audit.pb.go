@@ -38,8 +38,6 @@ type AuditRequest struct {
 	//	*AuditRequest_Arrived_
 	//	*AuditRequest_Third_
 	//	*AuditRequest_Show_
-	//	*AuditRequest_Commit_
-	//	*AuditRequest_Reveal_
 	Step          isAuditRequest_Step `protobuf_oneof:"step"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -150,24 +148,6 @@ func (x *AuditRequest) GetShow() *AuditRequest_Show {
 	return nil
 }
 
-func (x *AuditRequest) GetCommit() *AuditRequest_Commit {
-	if x != nil {
-		if x, ok := x.Step.(*AuditRequest_Commit_); ok {
-			return x.Commit
-		}
-	}
-	return nil
-}
-
-func (x *AuditRequest) GetReveal() *AuditRequest_Reveal {
-	if x != nil {
-		if x, ok := x.Step.(*AuditRequest_Reveal_); ok {
-			return x.Reveal
-		}
-	}
-	return nil
-}
-
 type isAuditRequest_Step interface {
 	isAuditRequest_Step()
 }
@@ -196,14 +176,6 @@ type AuditRequest_Show_ struct {
 	Show *AuditRequest_Show `protobuf:"bytes,9,opt,name=show,proto3,oneof"`
 }
 
-type AuditRequest_Commit_ struct {
-	Commit *AuditRequest_Commit `protobuf:"bytes,10,opt,name=commit,proto3,oneof"`
-}
-
-type AuditRequest_Reveal_ struct {
-	Reveal *AuditRequest_Reveal `protobuf:"bytes,11,opt,name=reveal,proto3,oneof"`
-}
-
 func (*AuditRequest_Begin_) isAuditRequest_Step() {}
 
 func (*AuditRequest_Root_) isAuditRequest_Step() {}
@@ -216,18 +188,13 @@ func (*AuditRequest_Third_) isAuditRequest_Step() {}
 
 func (*AuditRequest_Show_) isAuditRequest_Step() {}
 
-func (*AuditRequest_Commit_) isAuditRequest_Step() {}
-
-func (*AuditRequest_Reveal_) isAuditRequest_Step() {}
-
 // AuditReply answers one step.
 type AuditReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Nonce         []byte                 `protobuf:"bytes,1,opt,name=nonce,proto3" json:"nonce,omitempty"`           // 16, to begin, second, third and reveal
-	Verdict       []byte                 `protobuf:"bytes,2,opt,name=verdict,proto3" json:"verdict,omitempty"`       // 184, to show
-	Signature     []byte                 `protobuf:"bytes,3,opt,name=signature,proto3" json:"signature,omitempty"`   // 64, over it; to reveal over audit.Reveal
-	Found         string                 `protobuf:"bytes,4,opt,name=found,proto3" json:"found,omitempty"`           // what is wrong with what was shown, for a person; at most 256 bytes
-	Commitment    []byte                 `protobuf:"bytes,5,opt,name=commitment,proto3" json:"commitment,omitempty"` // 32, to commit
+	Nonce         []byte                 `protobuf:"bytes,1,opt,name=nonce,proto3" json:"nonce,omitempty"`         // 16, to begin, second and third
+	Verdict       []byte                 `protobuf:"bytes,2,opt,name=verdict,proto3" json:"verdict,omitempty"`     // 184, to show
+	Signature     []byte                 `protobuf:"bytes,3,opt,name=signature,proto3" json:"signature,omitempty"` // 64, over it
+	Found         string                 `protobuf:"bytes,4,opt,name=found,proto3" json:"found,omitempty"`         // what is wrong with what was shown, for a person; at most 256 bytes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -288,13 +255,6 @@ func (x *AuditReply) GetFound() string {
 		return x.Found
 	}
 	return ""
-}
-
-func (x *AuditReply) GetCommitment() []byte {
-	if x != nil {
-		return x.Commitment
-	}
-	return nil
 }
 
 // RecordRequest asks a peer for an audit record by its hash, or for the list of records behind the proof of an offer of its own.
@@ -419,150 +379,12 @@ func (x *RecordReply) GetCard() []byte {
 	return nil
 }
 
-// Commit asks for a commitment to a nonce, of which the provider's beacon of the window is made. Answered by it; only where a
-// network's beacons are made so, and then before Begin.
-type AuditRequest_Commit struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *AuditRequest_Commit) Reset() {
-	*x = AuditRequest_Commit{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[4]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *AuditRequest_Commit) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*AuditRequest_Commit) ProtoMessage() {}
-
-func (x *AuditRequest_Commit) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[4]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use AuditRequest_Commit.ProtoReflect.Descriptor instead.
-func (*AuditRequest_Commit) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 0}
-}
-
-// Reveal says which commitments there are. Answered by the nonce and the signature of audit.Reveal, for one list only.
-type AuditRequest_Reveal struct {
-	state         protoimpl.MessageState     `protogen:"open.v1"`
-	List          []*AuditRequest_Commitment `protobuf:"bytes,1,rep,name=list,proto3" json:"list,omitempty"` // members ascending
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *AuditRequest_Reveal) Reset() {
-	*x = AuditRequest_Reveal{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[5]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *AuditRequest_Reveal) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*AuditRequest_Reveal) ProtoMessage() {}
-
-func (x *AuditRequest_Reveal) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[5]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use AuditRequest_Reveal.ProtoReflect.Descriptor instead.
-func (*AuditRequest_Reveal) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 1}
-}
-
-func (x *AuditRequest_Reveal) GetList() []*AuditRequest_Commitment {
-	if x != nil {
-		return x.List
-	}
-	return nil
-}
-
-// Commitment is what a member committed to.
-type AuditRequest_Commitment struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Member        []byte                 `protobuf:"bytes,1,opt,name=member,proto3" json:"member,omitempty"` // 32
-	Hash          []byte                 `protobuf:"bytes,2,opt,name=hash,proto3" json:"hash,omitempty"`     // 32
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *AuditRequest_Commitment) Reset() {
-	*x = AuditRequest_Commitment{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[6]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *AuditRequest_Commitment) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*AuditRequest_Commitment) ProtoMessage() {}
-
-func (x *AuditRequest_Commitment) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[6]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use AuditRequest_Commitment.ProtoReflect.Descriptor instead.
-func (*AuditRequest_Commitment) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 2}
-}
-
-func (x *AuditRequest_Commitment) GetMember() []byte {
-	if x != nil {
-		return x.Member
-	}
-	return nil
-}
-
-func (x *AuditRequest_Commitment) GetHash() []byte {
-	if x != nil {
-		return x.Hash
-	}
-	return nil
-}
-
 // Begin says which units will answer. Answered by the first nonce, from which time counts.
 type AuditRequest_Begin struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Source        uint32                 `protobuf:"varint,1,opt,name=source,proto3" json:"source,omitempty"` // of the beacon
-	Round         uint64                 `protobuf:"varint,2,opt,name=round,proto3" json:"round,omitempty"`
+	Slot          uint64                 `protobuf:"varint,2,opt,name=slot,proto3" json:"slot,omitempty"`    // of the beacon
 	Beacon        []byte                 `protobuf:"bytes,3,opt,name=beacon,proto3" json:"beacon,omitempty"` // 32
 	Units         []*AuditRequest_Unit   `protobuf:"bytes,4,rep,name=units,proto3" json:"units,omitempty"`
-	Proof         []byte                 `protobuf:"bytes,5,opt,name=proof,proto3" json:"proof,omitempty"`    // of the beacon, as in audit.Record
 	Appeal        bool                   `protobuf:"varint,6,opt,name=appeal,proto3" json:"appeal,omitempty"` // before a larger committee, because the units failed
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -570,7 +392,7 @@ type AuditRequest_Begin struct {
 
 func (x *AuditRequest_Begin) Reset() {
 	*x = AuditRequest_Begin{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[7]
+	mi := &file_node_nodepb_audit_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -582,7 +404,7 @@ func (x *AuditRequest_Begin) String() string {
 func (*AuditRequest_Begin) ProtoMessage() {}
 
 func (x *AuditRequest_Begin) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[7]
+	mi := &file_node_nodepb_audit_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -595,19 +417,12 @@ func (x *AuditRequest_Begin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest_Begin.ProtoReflect.Descriptor instead.
 func (*AuditRequest_Begin) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 3}
+	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 0}
 }
 
-func (x *AuditRequest_Begin) GetSource() uint32 {
+func (x *AuditRequest_Begin) GetSlot() uint64 {
 	if x != nil {
-		return x.Source
-	}
-	return 0
-}
-
-func (x *AuditRequest_Begin) GetRound() uint64 {
-	if x != nil {
-		return x.Round
+		return x.Slot
 	}
 	return 0
 }
@@ -622,13 +437,6 @@ func (x *AuditRequest_Begin) GetBeacon() []byte {
 func (x *AuditRequest_Begin) GetUnits() []*AuditRequest_Unit {
 	if x != nil {
 		return x.Units
-	}
-	return nil
-}
-
-func (x *AuditRequest_Begin) GetProof() []byte {
-	if x != nil {
-		return x.Proof
 	}
 	return nil
 }
@@ -656,7 +464,7 @@ type AuditRequest_Unit struct {
 
 func (x *AuditRequest_Unit) Reset() {
 	*x = AuditRequest_Unit{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[8]
+	mi := &file_node_nodepb_audit_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -668,7 +476,7 @@ func (x *AuditRequest_Unit) String() string {
 func (*AuditRequest_Unit) ProtoMessage() {}
 
 func (x *AuditRequest_Unit) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[8]
+	mi := &file_node_nodepb_audit_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -681,7 +489,7 @@ func (x *AuditRequest_Unit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest_Unit.ProtoReflect.Descriptor instead.
 func (*AuditRequest_Unit) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 4}
+	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 1}
 }
 
 func (x *AuditRequest_Unit) GetId() []byte {
@@ -744,7 +552,7 @@ type AuditRequest_Root struct {
 
 func (x *AuditRequest_Root) Reset() {
 	*x = AuditRequest_Root{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[9]
+	mi := &file_node_nodepb_audit_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -756,7 +564,7 @@ func (x *AuditRequest_Root) String() string {
 func (*AuditRequest_Root) ProtoMessage() {}
 
 func (x *AuditRequest_Root) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[9]
+	mi := &file_node_nodepb_audit_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -769,7 +577,7 @@ func (x *AuditRequest_Root) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest_Root.ProtoReflect.Descriptor instead.
 func (*AuditRequest_Root) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 5}
+	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 2}
 }
 
 func (x *AuditRequest_Root) GetUnit() uint32 {
@@ -796,7 +604,7 @@ type AuditRequest_Second struct {
 
 func (x *AuditRequest_Second) Reset() {
 	*x = AuditRequest_Second{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[10]
+	mi := &file_node_nodepb_audit_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -808,7 +616,7 @@ func (x *AuditRequest_Second) String() string {
 func (*AuditRequest_Second) ProtoMessage() {}
 
 func (x *AuditRequest_Second) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[10]
+	mi := &file_node_nodepb_audit_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -821,7 +629,7 @@ func (x *AuditRequest_Second) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest_Second.ProtoReflect.Descriptor instead.
 func (*AuditRequest_Second) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 6}
+	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 3}
 }
 
 func (x *AuditRequest_Second) GetFirst() []*AuditRequest_Given {
@@ -842,7 +650,7 @@ type AuditRequest_Given struct {
 
 func (x *AuditRequest_Given) Reset() {
 	*x = AuditRequest_Given{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[11]
+	mi := &file_node_nodepb_audit_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -854,7 +662,7 @@ func (x *AuditRequest_Given) String() string {
 func (*AuditRequest_Given) ProtoMessage() {}
 
 func (x *AuditRequest_Given) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[11]
+	mi := &file_node_nodepb_audit_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -867,7 +675,7 @@ func (x *AuditRequest_Given) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest_Given.ProtoReflect.Descriptor instead.
 func (*AuditRequest_Given) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 7}
+	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 4}
 }
 
 func (x *AuditRequest_Given) GetMember() []byte {
@@ -897,7 +705,7 @@ type AuditRequest_Arrived struct {
 
 func (x *AuditRequest_Arrived) Reset() {
 	*x = AuditRequest_Arrived{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[12]
+	mi := &file_node_nodepb_audit_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -909,7 +717,7 @@ func (x *AuditRequest_Arrived) String() string {
 func (*AuditRequest_Arrived) ProtoMessage() {}
 
 func (x *AuditRequest_Arrived) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[12]
+	mi := &file_node_nodepb_audit_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -922,7 +730,7 @@ func (x *AuditRequest_Arrived) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest_Arrived.ProtoReflect.Descriptor instead.
 func (*AuditRequest_Arrived) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 8}
+	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 5}
 }
 
 func (x *AuditRequest_Arrived) GetUnit() uint32 {
@@ -962,7 +770,7 @@ type AuditRequest_Third struct {
 
 func (x *AuditRequest_Third) Reset() {
 	*x = AuditRequest_Third{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[13]
+	mi := &file_node_nodepb_audit_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -974,7 +782,7 @@ func (x *AuditRequest_Third) String() string {
 func (*AuditRequest_Third) ProtoMessage() {}
 
 func (x *AuditRequest_Third) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[13]
+	mi := &file_node_nodepb_audit_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -987,7 +795,7 @@ func (x *AuditRequest_Third) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest_Third.ProtoReflect.Descriptor instead.
 func (*AuditRequest_Third) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 9}
+	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 6}
 }
 
 // Show opens what was drawn of a unit. Answered by the verdict.
@@ -1004,7 +812,7 @@ type AuditRequest_Show struct {
 
 func (x *AuditRequest_Show) Reset() {
 	*x = AuditRequest_Show{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[14]
+	mi := &file_node_nodepb_audit_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1016,7 +824,7 @@ func (x *AuditRequest_Show) String() string {
 func (*AuditRequest_Show) ProtoMessage() {}
 
 func (x *AuditRequest_Show) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[14]
+	mi := &file_node_nodepb_audit_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1029,7 +837,7 @@ func (x *AuditRequest_Show) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest_Show.ProtoReflect.Descriptor instead.
 func (*AuditRequest_Show) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 10}
+	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{0, 7}
 }
 
 func (x *AuditRequest_Show) GetUnit() uint32 {
@@ -1071,7 +879,8 @@ var File_node_nodepb_audit_proto protoreflect.FileDescriptor
 
 const file_node_nodepb_audit_proto_rawDesc = "" +
 	"\n" +
-	"\x17node/nodepb/audit.proto\x12\x10starling.node.v1\"\xc2\f\n" +
+	"\x17node/nodepb/audit.proto\x12\x10starling.node.v1\"\x9b\n" +
+	"\n" +
 	"\fAuditRequest\x12\x16\n" +
 	"\x06window\x18\x01 \x01(\x04R\x06window\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12<\n" +
@@ -1080,24 +889,12 @@ const file_node_nodepb_audit_proto_rawDesc = "" +
 	"\x06second\x18\x05 \x01(\v2%.starling.node.v1.AuditRequest.SecondH\x00R\x06second\x12B\n" +
 	"\aarrived\x18\x06 \x01(\v2&.starling.node.v1.AuditRequest.ArrivedH\x00R\aarrived\x12<\n" +
 	"\x05third\x18\a \x01(\v2$.starling.node.v1.AuditRequest.ThirdH\x00R\x05third\x129\n" +
-	"\x04show\x18\t \x01(\v2#.starling.node.v1.AuditRequest.ShowH\x00R\x04show\x12?\n" +
-	"\x06commit\x18\n" +
-	" \x01(\v2%.starling.node.v1.AuditRequest.CommitH\x00R\x06commit\x12?\n" +
-	"\x06reveal\x18\v \x01(\v2%.starling.node.v1.AuditRequest.RevealH\x00R\x06reveal\x1a\b\n" +
-	"\x06Commit\x1aG\n" +
-	"\x06Reveal\x12=\n" +
-	"\x04list\x18\x01 \x03(\v2).starling.node.v1.AuditRequest.CommitmentR\x04list\x1a8\n" +
-	"\n" +
-	"Commitment\x12\x16\n" +
-	"\x06member\x18\x01 \x01(\fR\x06member\x12\x12\n" +
-	"\x04hash\x18\x02 \x01(\fR\x04hash\x1a\xb6\x01\n" +
-	"\x05Begin\x12\x16\n" +
-	"\x06source\x18\x01 \x01(\rR\x06source\x12\x14\n" +
-	"\x05round\x18\x02 \x01(\x04R\x05round\x12\x16\n" +
+	"\x04show\x18\t \x01(\v2#.starling.node.v1.AuditRequest.ShowH\x00R\x04show\x1a\x92\x01\n" +
+	"\x05Begin\x12\x12\n" +
+	"\x04slot\x18\x02 \x01(\x04R\x04slot\x12\x16\n" +
 	"\x06beacon\x18\x03 \x01(\fR\x06beacon\x129\n" +
-	"\x05units\x18\x04 \x03(\v2#.starling.node.v1.AuditRequest.UnitR\x05units\x12\x14\n" +
-	"\x05proof\x18\x05 \x01(\fR\x05proof\x12\x16\n" +
-	"\x06appeal\x18\x06 \x01(\bR\x06appeal\x1a\xb9\x01\n" +
+	"\x05units\x18\x04 \x03(\v2#.starling.node.v1.AuditRequest.UnitR\x05units\x12\x16\n" +
+	"\x06appeal\x18\x06 \x01(\bR\x06appealJ\x04\b\x01\x10\x02J\x04\b\x05\x10\x06\x1a\xb9\x01\n" +
 	"\x04Unit\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x14\n" +
 	"\x05class\x18\x02 \x01(\tR\x05class\x12\x14\n" +
@@ -1128,16 +925,14 @@ const file_node_nodepb_audit_proto_rawDesc = "" +
 	"\tsignature\x18\x03 \x01(\fR\tsignature\x12:\n" +
 	"\x05third\x18\x04 \x03(\v2$.starling.node.v1.AuditRequest.GivenR\x05third\x12\x14\n" +
 	"\x05shown\x18\x05 \x01(\fR\x05shownB\x06\n" +
-	"\x04stepJ\x04\b\b\x10\tJ\x04\b\f\x10\r\"\x90\x01\n" +
+	"\x04stepJ\x04\b\b\x10\tJ\x04\b\n" +
+	"\x10\vJ\x04\b\v\x10\fJ\x04\b\f\x10\r\"v\n" +
 	"\n" +
 	"AuditReply\x12\x14\n" +
 	"\x05nonce\x18\x01 \x01(\fR\x05nonce\x12\x18\n" +
 	"\averdict\x18\x02 \x01(\fR\averdict\x12\x1c\n" +
 	"\tsignature\x18\x03 \x01(\fR\tsignature\x12\x14\n" +
-	"\x05found\x18\x04 \x01(\tR\x05found\x12\x1e\n" +
-	"\n" +
-	"commitment\x18\x05 \x01(\fR\n" +
-	"commitment\"?\n" +
+	"\x05found\x18\x04 \x01(\tR\x05foundJ\x04\b\x05\x10\x06\"?\n" +
 	"\rRecordRequest\x12\x12\n" +
 	"\x04hash\x18\x01 \x01(\fR\x04hash\x12\x14\n" +
 	"\x05proof\x18\x02 \x01(\fR\x05proofJ\x04\b\x03\x10\x04\"y\n" +
@@ -1159,43 +954,37 @@ func file_node_nodepb_audit_proto_rawDescGZIP() []byte {
 	return file_node_nodepb_audit_proto_rawDescData
 }
 
-var file_node_nodepb_audit_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_node_nodepb_audit_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_node_nodepb_audit_proto_goTypes = []any{
-	(*AuditRequest)(nil),            // 0: starling.node.v1.AuditRequest
-	(*AuditReply)(nil),              // 1: starling.node.v1.AuditReply
-	(*RecordRequest)(nil),           // 2: starling.node.v1.RecordRequest
-	(*RecordReply)(nil),             // 3: starling.node.v1.RecordReply
-	(*AuditRequest_Commit)(nil),     // 4: starling.node.v1.AuditRequest.Commit
-	(*AuditRequest_Reveal)(nil),     // 5: starling.node.v1.AuditRequest.Reveal
-	(*AuditRequest_Commitment)(nil), // 6: starling.node.v1.AuditRequest.Commitment
-	(*AuditRequest_Begin)(nil),      // 7: starling.node.v1.AuditRequest.Begin
-	(*AuditRequest_Unit)(nil),       // 8: starling.node.v1.AuditRequest.Unit
-	(*AuditRequest_Root)(nil),       // 9: starling.node.v1.AuditRequest.Root
-	(*AuditRequest_Second)(nil),     // 10: starling.node.v1.AuditRequest.Second
-	(*AuditRequest_Given)(nil),      // 11: starling.node.v1.AuditRequest.Given
-	(*AuditRequest_Arrived)(nil),    // 12: starling.node.v1.AuditRequest.Arrived
-	(*AuditRequest_Third)(nil),      // 13: starling.node.v1.AuditRequest.Third
-	(*AuditRequest_Show)(nil),       // 14: starling.node.v1.AuditRequest.Show
+	(*AuditRequest)(nil),         // 0: starling.node.v1.AuditRequest
+	(*AuditReply)(nil),           // 1: starling.node.v1.AuditReply
+	(*RecordRequest)(nil),        // 2: starling.node.v1.RecordRequest
+	(*RecordReply)(nil),          // 3: starling.node.v1.RecordReply
+	(*AuditRequest_Begin)(nil),   // 4: starling.node.v1.AuditRequest.Begin
+	(*AuditRequest_Unit)(nil),    // 5: starling.node.v1.AuditRequest.Unit
+	(*AuditRequest_Root)(nil),    // 6: starling.node.v1.AuditRequest.Root
+	(*AuditRequest_Second)(nil),  // 7: starling.node.v1.AuditRequest.Second
+	(*AuditRequest_Given)(nil),   // 8: starling.node.v1.AuditRequest.Given
+	(*AuditRequest_Arrived)(nil), // 9: starling.node.v1.AuditRequest.Arrived
+	(*AuditRequest_Third)(nil),   // 10: starling.node.v1.AuditRequest.Third
+	(*AuditRequest_Show)(nil),    // 11: starling.node.v1.AuditRequest.Show
 }
 var file_node_nodepb_audit_proto_depIdxs = []int32{
-	7,  // 0: starling.node.v1.AuditRequest.begin:type_name -> starling.node.v1.AuditRequest.Begin
-	9,  // 1: starling.node.v1.AuditRequest.root:type_name -> starling.node.v1.AuditRequest.Root
-	10, // 2: starling.node.v1.AuditRequest.second:type_name -> starling.node.v1.AuditRequest.Second
-	12, // 3: starling.node.v1.AuditRequest.arrived:type_name -> starling.node.v1.AuditRequest.Arrived
-	13, // 4: starling.node.v1.AuditRequest.third:type_name -> starling.node.v1.AuditRequest.Third
-	14, // 5: starling.node.v1.AuditRequest.show:type_name -> starling.node.v1.AuditRequest.Show
-	4,  // 6: starling.node.v1.AuditRequest.commit:type_name -> starling.node.v1.AuditRequest.Commit
-	5,  // 7: starling.node.v1.AuditRequest.reveal:type_name -> starling.node.v1.AuditRequest.Reveal
-	6,  // 8: starling.node.v1.AuditRequest.Reveal.list:type_name -> starling.node.v1.AuditRequest.Commitment
-	8,  // 9: starling.node.v1.AuditRequest.Begin.units:type_name -> starling.node.v1.AuditRequest.Unit
-	11, // 10: starling.node.v1.AuditRequest.Second.first:type_name -> starling.node.v1.AuditRequest.Given
-	11, // 11: starling.node.v1.AuditRequest.Arrived.second:type_name -> starling.node.v1.AuditRequest.Given
-	11, // 12: starling.node.v1.AuditRequest.Show.third:type_name -> starling.node.v1.AuditRequest.Given
-	13, // [13:13] is the sub-list for method output_type
-	13, // [13:13] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	4,  // 0: starling.node.v1.AuditRequest.begin:type_name -> starling.node.v1.AuditRequest.Begin
+	6,  // 1: starling.node.v1.AuditRequest.root:type_name -> starling.node.v1.AuditRequest.Root
+	7,  // 2: starling.node.v1.AuditRequest.second:type_name -> starling.node.v1.AuditRequest.Second
+	9,  // 3: starling.node.v1.AuditRequest.arrived:type_name -> starling.node.v1.AuditRequest.Arrived
+	10, // 4: starling.node.v1.AuditRequest.third:type_name -> starling.node.v1.AuditRequest.Third
+	11, // 5: starling.node.v1.AuditRequest.show:type_name -> starling.node.v1.AuditRequest.Show
+	5,  // 6: starling.node.v1.AuditRequest.Begin.units:type_name -> starling.node.v1.AuditRequest.Unit
+	8,  // 7: starling.node.v1.AuditRequest.Second.first:type_name -> starling.node.v1.AuditRequest.Given
+	8,  // 8: starling.node.v1.AuditRequest.Arrived.second:type_name -> starling.node.v1.AuditRequest.Given
+	8,  // 9: starling.node.v1.AuditRequest.Show.third:type_name -> starling.node.v1.AuditRequest.Given
+	10, // [10:10] is the sub-list for method output_type
+	10, // [10:10] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_node_nodepb_audit_proto_init() }
@@ -1210,8 +999,6 @@ func file_node_nodepb_audit_proto_init() {
 		(*AuditRequest_Arrived_)(nil),
 		(*AuditRequest_Third_)(nil),
 		(*AuditRequest_Show_)(nil),
-		(*AuditRequest_Commit_)(nil),
-		(*AuditRequest_Reveal_)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1219,7 +1006,7 @@ func file_node_nodepb_audit_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_nodepb_audit_proto_rawDesc), len(file_node_nodepb_audit_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   15,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

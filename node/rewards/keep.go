@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"sync"
 
 	"github.com/starling-network/starling/chain/program"
@@ -91,22 +90,6 @@ func (k *keep) seen(ctx context.Context, w audit.Window) (audit.Seen, error) {
 
 func (k *keep) see(ctx context.Context, w audit.Window, seen audit.Seen) error {
 	return put(ctx, k, kindSeen, hex16(uint64(w)), seen)
-}
-
-// eachSeen calls fn for all windows that were noted.
-func (k *keep) eachSeen(ctx context.Context, fn func(audit.Window, audit.Seen)) error {
-	return k.store.List(ctx, kindSeen, "", func(key string, b []byte) error {
-		w, err := strconv.ParseUint(key, 16, 64)
-		var seen audit.Seen
-		if err == nil {
-			err = json.Unmarshal(b, &seen)
-		}
-		if err != nil {
-			return fmt.Errorf("reading what was seen of window %s: %w", key, err)
-		}
-		fn(audit.Window(w), seen)
-		return nil
-	})
 }
 
 func unitPrefix(u rewards.UnitKey) string { return u.Provider.String() + "/" + u.Unit.String() + "/" }

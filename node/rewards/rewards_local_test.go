@@ -159,7 +159,7 @@ func (t *town) join(i int, stake market.Amount) {
 			t.Fatal(err)
 		}
 	}
-	c.sight, err = nodeaudit.NewPublic(nodeaudit.PublicConfig{Genesis: t.g, Blocks: c.ledger, Now: time.Now,
+	c.sight, err = nodeaudit.NewPublic(nodeaudit.PublicConfig{Genesis: t.g, Blocks: c.ledger,
 		Slot: func() (market.Slot, error) { return c.ledger.Slot(t.Context()) }, Roster: c.roster})
 	if err != nil {
 		t.Fatal(err)
@@ -219,7 +219,7 @@ func (c *citizen) beacon(w audit.Window) audit.Beacon {
 // inTime reports whether a window's first block came before its audits begin. Where the chain stood still nobody is audited.
 func (c *citizen) inTime(w audit.Window) bool {
 	b := c.beacon(w)
-	return market.Slot(b.Round) <= audit.NewInstants(c.t.g).Of(w, b)
+	return b.Slot <= audit.NewInstants(c.t.g).Of(w, b)
 }
 
 // audited makes the record of a peer's unit in a window, which took so long.

@@ -51,7 +51,7 @@ type Sight interface {
 	Window() (audit.Window, market.Slot, error)
 	// Seen is what certificates of a window that has begun are held against: chain.ErrNotFound while it has no beacon.
 	Seen(ctx context.Context, w audit.Window) (audit.Seen, error)
-	Rules() *audit.Beacons
+	Rules() audit.Rules
 }
 
 // Peers asks another peer for a document, of at most so many bytes.
@@ -88,11 +88,11 @@ type Service struct {
 	mu      sync.Mutex
 	listed  uint64 // before this epoch this peer has its claims as a guardian together
 	status  Status
-	aTurn   time.Duration            // how long a turn takes, once it is known
-	trouble map[subject]string       // why an epoch's rewards wait
-	refused map[sign.Key]string      // ballots that this peer does not confirm, and why
-	windows map[windowKey]audit.Seen // that certificates were held against
-	done    map[subject]bool         // accepted, and nothing of it is owed to this peer any more
+	aTurn   time.Duration               // how long a turn takes, once it is known
+	trouble map[subject]string          // why an epoch's rewards wait
+	refused map[sign.Key]string         // ballots that this peer does not confirm, and why
+	windows map[audit.Window]audit.Seen // that certificates were held against
+	done    map[subject]bool            // accepted, and nothing of it is owed to this peer any more
 }
 
 // subject is an epoch's rewards of one source.
@@ -104,7 +104,7 @@ type subject struct {
 // New makes the service.
 func New(cfg Config) *Service {
 	return &Service{cfg: cfg, keep: newKeep(cfg.Store), gathered: map[uint64]*asked{}, trouble: map[subject]string{}, refused: map[sign.Key]string{},
-		windows: map[windowKey]audit.Seen{}, done: map[subject]bool{}}
+		windows: map[audit.Window]audit.Seen{}, done: map[subject]bool{}}
 }
 
 // maxBehind is how many epochs back are looked at, at most: a month may have more.

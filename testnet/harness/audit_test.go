@@ -7,7 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/audit"
@@ -78,18 +77,9 @@ func TestRecordsAreAnchored(t *testing.T) {
 // and check it. A restarted peer leaves out the window that it started in.
 func TestAudits(t *testing.T) {
 	t.Parallel()
-	for _, by := range []market.Beacon{market.SlotHash, market.CommitReveal} {
-		t.Run(string(by), func(t *testing.T) {
-			t.Parallel()
-			testAudits(t, by)
-		})
-	}
-}
-
-func testAudits(t *testing.T, by market.Beacon) {
 	synctest.Test(t, func(t *testing.T) {
 		n := New(t, Options{
-			Providers: 4, Units: 1, Programs: programs, AuditSlots: auditSlots, Beacon: by, Log: Logger(),
+			Providers: 4, Units: 1, Programs: programs, AuditSlots: auditSlots, Log: Logger(),
 			Configure: func(_ int, c *node.Config) { c.Provide.Unit.MilliCPU, c.Provide.Unit.MemoryMiB = 100, 64 },
 		})
 		ctx := context.Background()

@@ -194,7 +194,7 @@ func sightOf(t *testing.T, n *Net, roster rules.Roster) *audit.Public {
 	t.Helper()
 	ledger := n.Chain.Ledger(n.Provider(0).Key.Key())
 	sight, err := audit.NewPublic(audit.PublicConfig{
-		Genesis: n.Genesis, Blocks: ledger, Now: time.Now,
+		Genesis: n.Genesis, Blocks: ledger,
 		Slot:   func() (market.Slot, error) { return ledger.Slot(context.Background()) },
 		Roster: func(context.Context, rules.Window) (rules.Roster, error) { return roster, nil },
 	})

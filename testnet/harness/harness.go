@@ -81,9 +81,6 @@ type Options struct {
 	Escrow bool
 	// AuditSlots is the length of an audit's window; 0: nothing is audited.
 	AuditSlots uint64
-	// Beacon says by what audits are drawn; "": slot hashes. Drand is the network where it is by drand.
-	Beacon market.Beacon
-	Drand  market.Drand
 	// ChainDown starts the network while its chain answers nobody.
 	ChainDown bool
 	Log       *slog.Logger
@@ -165,7 +162,7 @@ func New(t testing.TB, o Options) *Net {
 	n.Chain.SetDown(o.ChainDown)
 	n.Genesis = market.Genesis{
 		Network: "harness", Chain: n.Chain.Genesis(), Symbol: "STAR", Decimals: 6,
-		SlotMillis: slotMillis, IntervalSlots: intervalSlots, AuditSlots: o.AuditSlots, AuditBeacon: o.Beacon, Drand: o.Drand, Simulated: !o.Real,
+		SlotMillis: slotMillis, IntervalSlots: intervalSlots, AuditSlots: o.AuditSlots, Simulated: !o.Real,
 	}
 	if o.Real {
 		n.Genesis.Mint = sign.Key{1}

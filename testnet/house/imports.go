@@ -44,10 +44,7 @@ var Areas = []Area{
 		Folder: "verify", Ours: []string{"market"}, Others: pureOthers,
 		Why: "verify stands on market alone: anyone must be able to check a receipt offline",
 	},
-	{
-		Folder: "verify/drand", Ours: []string{"market"}, Others: append([]string{"github.com/cloudflare/circl/"}, pureOthers...),
-		Why: "verify stands on market alone; drand's signatures are on a pairing curve, which the standard library has not",
-	},
+
 	{
 		Folder: "chain", Ours: []string{"market", "verify"}, Others: pureOthers,
 		Why: "the settlement machine is a core; only chain/solana knows Solana",
@@ -76,7 +73,6 @@ var testOthers = []string{
 // onlyBelow lists modules that only one folder may import, with the reason.
 var onlyBelow = []struct{ module, folder, why string }{
 	{"github.com/gagliardetto/", "chain/solana", "one folder knows Solana's client library; the rest speaks chain.Ledger, so that the library can be replaced"},
-	{"github.com/cloudflare/circl", "verify/drand", "one folder knows the pairing library, and what it must not be asked"},
 	{"github.com/tetratelabs/wazero", "node/runtime", "engines stand behind runtime.Runtime"},
 	{"github.com/NVIDIA/go-nvml", "node/gpu", "it needs cgo and a driver's crash is its caller's: only the helper process links it, behind gpu.Source"},
 	{"github.com/ebitengine/purego", "node/device/cuda/driver", "what links it is no longer static: only the program starling-cuda is, and a driver's crash is its alone"},

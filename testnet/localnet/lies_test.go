@@ -36,7 +36,7 @@ const auditWindow = 128
 func audited(t *testing.T, g market.Genesis, l *solana.Ledger, provider, member sign.Private) []rules.Lie {
 	t.Helper()
 	sight, err := audit.NewPublic(audit.PublicConfig{
-		Genesis: g, Slot: func() (market.Slot, error) { return l.Slot(context.Background()) }, Blocks: l, Now: time.Now,
+		Genesis: g, Slot: func() (market.Slot, error) { return l.Slot(context.Background()) }, Blocks: l,
 		Roster: func(context.Context, rules.Window) (rules.Roster, error) {
 			return rules.Roster{{Key: member.Key(), Owner: member.Key(), Weight: 1}}, nil
 		},

@@ -7,7 +7,7 @@ func Kinds() []Kind {
 	all := slices.Concat(
 		honestKinds, metadataKinds, amxKinds, upsellKinds, vramKinds, hostMemoryKinds, sybilKinds, rotationKinds, replayKinds, partialKinds, inexactKinds,
 		structuredKinds, grindingKinds, captureKinds, lazyKinds, oversoldKinds, uuidKinds, attestationKinds,
-		eclipseKinds, memberKinds, revealKinds, forgedKinds, meteringKinds, washKinds, soldTwiceKinds, contendedKinds, splitKinds,
+		eclipseKinds, memberKinds, forgedKinds, meteringKinds, washKinds, soldTwiceKinds, contendedKinds, splitKinds,
 	)
 	slices.SortStableFunc(all, func(a, b Kind) int { return a.Threat - b.Threat })
 	return all

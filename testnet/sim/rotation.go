@@ -184,6 +184,6 @@ func lateRecord(i int) error {
 	return refused(i, audit.RuleInstant, func(c *audittest.Case) {
 		c.Verdict = func(v *audit.Verdict) { v.Slot += 20 }
 	}, nil, func(c audittest.Case, r audit.Record) error {
-		return r.CheckInstant(c.Instants(audit.SlotHash), "")
+		return r.CheckInstant(c.Instants(), "")
 	})
 }

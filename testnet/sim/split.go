@@ -28,7 +28,7 @@ func splits(keys int) func(w *world) (trial, error) {
 			roster = append(roster, audit.Member{Key: k, Owner: k, Weight: uint64(againstRules * 1000 / keys)})
 		}
 		captured := func(size int) bool {
-			beacon := audit.Beacon{Source: audit.SlotHash, Round: 1, Value: random[sign.Hash](w)}
+			beacon := audit.Beacon{Slot: 1, Value: random[sign.Hash](w)}
 			drawn := roster.Draw(beacon, 1, random[sign.Key](w), size+audit.Slack)
 			n := 0
 			for _, m := range drawn {

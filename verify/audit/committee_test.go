@@ -46,7 +46,7 @@ func TestAttackKeyGroundAfterBeacon(t *testing.T) {
 	t.Parallel()
 	const window = 7
 	provider := sign.Key(sign.Sum([]byte("provider")))
-	beacon := audit.Beacon{Source: audit.SlotHash, Round: windowSlots * window, Value: sign.Sum([]byte("a block"))}
+	beacon := audit.Beacon{Slot: windowSlots * window, Value: sign.Sum([]byte("a block"))}
 	honest := mature(t, bonds(1000), window).Draw(beacon, window, provider, audit.Committee+audit.Slack)
 	ground := func(weight uint64) sign.Key { // a key that beats the ninth
 		for tries := uint64(0); ; tries++ {
@@ -76,7 +76,7 @@ func TestAttackKeyGroundAfterBeacon(t *testing.T) {
 func TestAttackProviderKeyGround(t *testing.T) {
 	t.Parallel()
 	roster := mature(t, bonds(1000), 7)
-	beacon := audit.Beacon{Source: audit.SlotHash, Round: windowSlots * 7, Value: sign.Sum([]byte("a block"))}
+	beacon := audit.Beacon{Slot: windowSlots * 7, Value: sign.Sum([]byte("a block"))}
 	drawn := map[string]int{}
 	for i := range 500 {
 		k := sign.Key(sign.Sum([]byte(fmt.Sprint("provider", i))))
@@ -99,7 +99,7 @@ func TestAttackOwnCommittee(t *testing.T) {
 		}
 		all = append(all, audit.Registration{Peer: provider.Key(), Owner: owner, Bonded: bonded})
 		roster := mature(t, all, 7)
-		drawn := roster.Draw(audit.Beacon{Source: audit.SlotHash, Value: sign.Hash{1}}, 7, provider.Key(), 11)
+		drawn := roster.Draw(audit.Beacon{Value: sign.Hash{1}}, 7, provider.Key(), 11)
 		if len(drawn) != 6 {
 			t.Errorf("%s: %d are drawn, 6 are of other owners", name, len(drawn))
 		}

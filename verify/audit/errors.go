@@ -13,7 +13,7 @@ type Rule string
 // The rules, one sentence each.
 const (
 	RuleWindow    Rule = "window"    // Everything is of one window, and the window is the one asked about.
-	RuleBeacon    Rule = "beacon"    // The beacon is the network's for the window.
+	RuleBeacon    Rule = "beacon"    // The beacon is the hash of the window's first final block.
 	RuleUnit      Rule = "unit"      // Everything is of one unit of one provider.
 	RuleAttempt   Rule = "attempt"   // A window has at most MaxAttempts attempts.
 	RuleNonce     Rule = "nonce"     // A member's first nonce is made of its second, and that of its third.

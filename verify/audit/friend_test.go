@@ -135,11 +135,8 @@ func TestAttackFriendGrindsNonces(t *testing.T) {
 		t.Fatal("a lie is found in what is right")
 	}
 	wantRule(t, "a record whose friend chose its nonces last", r.Check(audittest.Domain()), audit.RuleNonce)
-	bs, err := audit.NewBeacons(c.Genesis(""))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.Certificate().Check(bs, audit.Seen{Beacon: c.Beacon(), Era: c.Era(), Roster: c.Roster}); !audit.IsRule(err, audit.RuleNonce) {
+	bs := audit.NewRules(c.Genesis())
+	if err := r.Certificate().Check(bs, audit.Seen{Beacon: c.Beacon(), Era: c.Era(), Roster: c.Roster}); !audit.IsRule(err, audit.RuleNonce) {
 		t.Errorf("its certificate: %v", err)
 	}
 }

@@ -21,24 +21,18 @@ import (
 // An attempt that loses a member is played to its end before those who stay, and only who saw that the unit worked in it gives a nonce
 // for the next (node/audit). So a later attempt needs no instant of its own: what shares a card did not work in the first.
 type Instants struct {
-	Slots  uint64    // of a window
-	Millis uint64    // of a slot
-	Chain  sign.Hash // the genesis, by which instants are drawn where each provider has a beacon of its own
+	Slots  uint64 // of a window
+	Millis uint64 // of a slot
 }
 
 // NewInstants is the instants of a network.
 func NewInstants(g market.Genesis) Instants {
-	return Instants{Slots: g.AuditSlots, Millis: g.SlotMillis, Chain: g.Hash()}
+	return Instants{Slots: g.AuditSlots, Millis: g.SlotMillis}
 }
 
-// Of is the slot in which a window's first attempts begin: drawn from the sixteenth of the window after its first quarter, by the
-// beacon, or by the genesis where peers make a beacon for each provider. There it can be foreseen, which gains nobody a second card.
+// Of is the slot in which a window's first attempts begin: drawn by the beacon from the sixteenth of the window after its first quarter.
 func (i Instants) Of(w Window, b Beacon) market.Slot {
-	by := b.bytes()
-	if b.Source == ByReveal {
-		by = i.Chain[:]
-	}
-	h := sign.Sum([]byte("starling/audit/instant/v1"), by, w.bytes())
+	h := sign.Sum([]byte("starling/audit/instant/v1"), b.bytes(), w.bytes())
 	return w.First(i.Slots) + market.Slot(i.Slots/4+binary.LittleEndian.Uint64(h[:])%max(i.Slots/16, 1))
 }
 

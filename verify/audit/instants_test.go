@@ -17,10 +17,7 @@ import (
 
 func instants(t *rapid.T) (audit.Instants, audit.Window, audit.Beacon) {
 	i := audit.Instants{Slots: rapid.Uint64Range(10, 1<<24).Draw(t, "slots"), Millis: rapid.Uint64Range(1, market.MaxSlotMillis).Draw(t, "millis")}
-	b := audit.Beacon{
-		Source: audit.Source(rapid.IntRange(int(audit.SlotHash), int(audit.ByReveal)).Draw(t, "source")),
-		Value:  sign.Sum([]byte(rapid.String().Draw(t, "beacon"))), Round: rapid.Uint64().Draw(t, "round"),
-	}
+	b := audit.Beacon{Value: sign.Sum([]byte(rapid.String().Draw(t, "beacon"))), Slot: market.Slot(rapid.Uint64().Draw(t, "slot"))}
 	return i, audit.Window(rapid.Uint64Range(0, 1<<39).Draw(t, "window")), b
 }
 
@@ -53,21 +50,16 @@ func TestInstants(t *testing.T) {
 	})
 }
 
-// All units of a network have one instant in a window, also where each provider has a beacon of its own; other windows have others.
-func TestOneInstantForAll(t *testing.T) {
+// Windows have different instants.
+func TestInstantsAreDrawn(t *testing.T) {
 	t.Parallel()
-	i := audit.Instants{Slots: 9000, Millis: 400, Chain: sign.Hash{1}}
-	own := func(x byte) audit.Beacon { return audit.Beacon{Source: audit.ByReveal, Round: 5, Value: sign.Hash{x}} }
-	if i.Of(5, own(1)) != i.Of(5, own(2)) {
-		t.Error("two providers have two instants")
-	}
+	i := audit.Instants{Slots: 9000, Millis: 400}
 	seen := map[market.Slot]int{}
 	for w := range audit.Window(200) {
-		seen[i.Of(w, own(1))-w.First(9000)]++
-		seen[i.Of(w, audit.Beacon{Source: audit.SlotHash, Value: sign.Sum([]byte{byte(w)})})-w.First(9000)]++
+		seen[i.Of(w, audit.Beacon{Value: sign.Sum([]byte{byte(w)})})-w.First(9000)]++
 	}
-	if len(seen) < 250 { // of 400 draws among 562
-		t.Errorf("%d instants of 400", len(seen))
+	if len(seen) < 150 { // of 200 draws among 562
+		t.Errorf("%d instants of 200", len(seen))
 	}
 }
 
@@ -75,15 +67,8 @@ func TestOneInstantForAll(t *testing.T) {
 // bring that about, nor hide it.
 func TestRecordOfAnotherInstant(t *testing.T) {
 	t.Parallel()
-	c, g, err := audittest.NewBy(market.CommitReveal, 9)
-	if err != nil {
-		t.Fatal(err)
-	}
-	beacons, err := audit.NewBeacons(g)
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := c.Instants(audit.ByReveal)
+	c := audittest.New(9)
+	rules, at := audit.NewRules(c.Genesis()), c.Instants()
 	for name, x := range map[string]struct {
 		attempt uint8
 		off     int64 // slots from the instant
@@ -127,7 +112,7 @@ func TestRecordOfAnotherInstant(t *testing.T) {
 		if err := r.Check(audittest.Domain()); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		err = r.CheckBeacon(beacons)
+		err = r.CheckRules(rules)
 		if x.class != "" {
 			err = r.CheckInstant(at, x.class)
 		}
@@ -138,12 +123,11 @@ func TestRecordOfAnotherInstant(t *testing.T) {
 	}
 }
 
-// Vectors for other implementations: instants by beacon and by genesis, and the slots in which attempts may begin.
+// Vectors for other implementations: instants by beacon, and the slots in which attempts may begin.
 func TestInstantVectors(t *testing.T) {
 	t.Parallel()
 	type vector struct {
 		Slots, Millis uint64
-		Genesis       sign.Hash
 		Window        audit.Window
 		Beacon        audit.Beacon
 		Attempt       uint8
@@ -153,15 +137,13 @@ func TestInstantVectors(t *testing.T) {
 	}
 	var out []vector
 	for n, slots := range []uint64{10, 75, 300, 9000, 1 << 24} {
-		for _, source := range []audit.Source{audit.SlotHash, audit.Drand, audit.ByReveal} {
-			for k, class := range []market.Class{"cpu", "gpu/h100", "gpu"} {
-				i := audit.Instants{Slots: slots, Millis: []uint64{400, 100}[n%2], Chain: sign.Sum([]byte("genesis"))}
-				v := vector{Slots: slots, Millis: i.Millis, Genesis: i.Chain, Window: audit.Window(7 * n), Attempt: uint8(1 + k), Class: class}
-				v.Beacon = audit.Beacon{Source: source, Round: uint64(n), Value: sign.Sum([]byte{byte(n)})}
-				v.Instant = i.Of(v.Window, v.Beacon)
-				v.From, v.To = i.Span(v.Window, v.Beacon, v.Attempt, class)
-				out = append(out, v)
-			}
+		for k, class := range []market.Class{"cpu", "gpu/h100", "gpu"} {
+			i := audit.Instants{Slots: slots, Millis: []uint64{400, 100}[n%2]}
+			v := vector{Slots: slots, Millis: i.Millis, Window: audit.Window(7 * n), Attempt: uint8(1 + k), Class: class}
+			v.Beacon = audit.Beacon{Slot: v.Window.First(slots), Value: sign.Sum([]byte{byte(n)})}
+			v.Instant = i.Of(v.Window, v.Beacon)
+			v.From, v.To = i.Span(v.Window, v.Beacon, v.Attempt, class)
+			out = append(out, v)
 		}
 	}
 	got, err := json.MarshalIndent(out, "", "\t")

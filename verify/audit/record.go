@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify/challenge"
 )
@@ -19,11 +20,11 @@ const recordHead = 64 // before the answer
 //
 //	offset  size  field
 //	     0     1  version = 1
-//	     1     1  source of the beacon: 1 slot hash, 2 drand, 3 commit and reveal
+//	     1     1  reserved: 0
 //	     2     1  n, verdicts, 1 to 11
 //	     3     1  committee drawn, 1 to 11, at least n
 //	     4     4  reserved: 0
-//	     8     8  round of the beacon
+//	     8     8  slot of the beacon
 //	    16    32  value of the beacon
 //	    48     8  window length in slots
 //	    56     8  reserved: 0
@@ -34,13 +35,10 @@ const recordHead = 64 // before the answer
 //	   544        n × ( verdict[184] ‖ signature[64] ), members strictly ascending
 //	              openings of the products (challenge.Opened)
 //	              ends of the walk (challenge.Walked)
-//	              proof of the beacon, to the end: none of a slot hash; of drand's the signatures of its round and of the era's, 48 each; of commit and
-//	              reveal n u8 ‖ n × ( member[32] ‖ nonce[16] ‖ signature[64] )
 //
 // Its name is SHA-256( "starling/record/v1" ‖ all of it ).
 type Record struct {
 	Beacon      Beacon           `json:"beacon"`
-	Proof       []byte           `json:"-"` // of the beacon: Beacons.Check
 	Committee   uint8            `json:"committee"`
 	WindowSlots uint64           `json:"window_slots"`
 	Answer      Answer           `json:"answer"`
@@ -55,14 +53,14 @@ type Record struct {
 // Marshal returns the layout.
 func (r Record) Marshal() []byte {
 	out := append(r.stated(), r.Opened.Marshal()...)
-	return append(append(out, r.Walked.Marshal()...), r.Proof...)
+	return append(out, r.Walked.Marshal()...)
 }
 
 // stated is the part of the layout that was signed: all before the openings.
 func (r Record) stated() []byte {
 	out := make([]byte, recordHead, MaxRecord)
-	out[0], out[1], out[2], out[3] = version, byte(r.Beacon.Source), byte(len(r.Verdicts)), r.Committee
-	binary.LittleEndian.PutUint64(out[8:], r.Beacon.Round)
+	out[0], out[2], out[3] = version, byte(len(r.Verdicts)), r.Committee
+	binary.LittleEndian.PutUint64(out[8:], uint64(r.Beacon.Slot))
 	copy(out[16:], r.Beacon.Value[:])
 	binary.LittleEndian.PutUint64(out[48:], r.WindowSlots)
 	answer, shown := r.Answer.Marshal(), r.Shown.Marshal()
@@ -96,11 +94,8 @@ func UnmarshalRecord(b []byte) (Record, error) {
 	if r.Walked, rest, err = challenge.UnmarshalWalked(rest); err != nil {
 		return Record{}, malformed("record", "%v", err)
 	}
-	if len(rest) > MaxProof || len(rest) > 0 && r.Beacon.Source == SlotHash {
-		return Record{}, malformed("record", "%d bytes too many", len(rest))
-	}
 	if len(rest) > 0 {
-		r.Proof = bytes.Clone(rest)
+		return Record{}, malformed("record", "%d bytes too many", len(rest))
 	}
 	return r, nil
 }
@@ -109,15 +104,15 @@ func UnmarshalRecord(b []byte) (Record, error) {
 func cutStated(b []byte) (Record, []byte, error) {
 	const verdicts = recordHead + AnswerSize + sign.SignatureSize + ShownSize + sign.SignatureSize
 	const each = VerdictSize + sign.SignatureSize
-	if len(b) < verdicts || b[0] != version || !zero(b[4:8]) || !zero(b[56:64]) {
+	if len(b) < verdicts || b[0] != version || b[1] != 0 || !zero(b[4:8]) || !zero(b[56:64]) {
 		return Record{}, nil, malformed("record", "%d bytes, or unknown version or reserved bytes", len(b))
 	}
 	n := int(b[2])
-	if n < 1 || n > Appeal || b[3] > Appeal || int(b[3]) < n || b[1] < byte(SlotHash) || b[1] > byte(ByReveal) {
-		return Record{}, nil, malformed("record", "%d verdicts of %d, beacon %d", n, b[3], b[1])
+	if n < 1 || n > Appeal || b[3] > Appeal || int(b[3]) < n {
+		return Record{}, nil, malformed("record", "%d verdicts of %d", n, b[3])
 	}
 	r := Record{
-		Beacon:      Beacon{Source: Source(b[1]), Round: binary.LittleEndian.Uint64(b[8:]), Value: sign.Hash(b[16:48])},
+		Beacon:      Beacon{Slot: market.Slot(binary.LittleEndian.Uint64(b[8:])), Value: sign.Hash(b[16:48])},
 		Committee:   b[3],
 		WindowSlots: binary.LittleEndian.Uint64(b[48:]),
 	}
@@ -159,7 +154,7 @@ func given(vs []Signed, i int) []Given {
 
 // Check verifies all of a record that needs nothing else: form, seeds, signatures, openings, walkers, and that more than two
 // thirds of the committee passed it. Two of its parts rest on others: whether the members are those that the beacon draws
-// (CheckMembers, with the bonded set), and whether the beacon is the network's (CheckBeacon, with the genesis, and what it names).
+// (CheckMembers, with the bonded set), and whether the beacon is the network's (CheckRules, with the genesis, and the chain).
 // What is cheap comes first.
 func (r Record) Check(d sign.Domain) error {
 	if err := r.checkForm(); err != nil {
@@ -183,12 +178,9 @@ func (r Record) checkForm() error {
 		return broken(RuleOpenings, "shown of another answer")
 	case len(r.Verdicts) < 1 || len(r.Verdicts) > int(r.Committee) || r.Committee > Appeal:
 		return broken(RuleMajority, "%d verdicts of a committee of %d", len(r.Verdicts), r.Committee)
-	case r.Beacon.Source == SlotHash && len(r.Proof) != 0:
-		return broken(RuleBeacon, "%d bytes of proof of a slot hash, which has none", len(r.Proof))
-	case r.Beacon.Source == ByReveal && r.Beacon.Round != uint64(a.Window):
-		return broken(RuleWindow, "the beacon is of window %d, the answer of %d", r.Beacon.Round, a.Window)
-	case r.Beacon.Source == SlotHash && (r.Beacon.Round < uint64(a.Window.First(r.WindowSlots)) || WindowOf(slot(r.Beacon.Round), r.WindowSlots) != a.Window):
-		return broken(RuleWindow, "the beacon is of slot %d, window %d begins at %d", r.Beacon.Round, a.Window, a.Window.First(r.WindowSlots))
+	}
+	if err := checkSlot(r.Beacon, a.Window, r.WindowSlots); err != nil {
+		return err
 	}
 	passed := 0
 	for i, v := range r.Verdicts {
@@ -275,11 +267,6 @@ func (r Record) CheckMembers(roster Roster) error {
 	if err := roster.Check(); err != nil {
 		return because(RuleCommittee, err)
 	}
-	if r.Beacon.Source == ByReveal {
-		if err := r.checkRevealers(roster); err != nil {
-			return err
-		}
-	}
 	drawn := roster.Draw(r.Beacon, r.Answer.Window, r.Answer.Provider, Appeal+Slack)
 	size := int(r.Committee)
 	switch whole := len(drawn); {
@@ -296,14 +283,6 @@ func (r Record) CheckMembers(roster Roster) error {
 		}
 	}
 	return nil
-}
-
-func (r Record) checkRevealers(roster Roster) error {
-	rs, err := unmarshalReveals(r.Proof)
-	if err != nil {
-		return because(RuleBeacon, err)
-	}
-	return CheckRevealers(roster, r.Answer.Window, r.Answer.Provider, membersOf(rs))
 }
 
 // EraWindows is how many windows a dataset serves.

@@ -10,7 +10,7 @@ import (
 )
 
 // MaxRefusal bounds a refusal, bytes.
-const MaxRefusal = recordHead + AnswerSize + ShownSize + 2*sign.SignatureSize + VerdictSize + sign.SignatureSize + MaxProof
+const MaxRefusal = recordHead + AnswerSize + ShownSize + 2*sign.SignatureSize + VerdictSize + sign.SignatureSize
 
 // Refusal is one member's signed word that a unit did not pass, under what its provider signed: the layout of a certificate of one
 // verdict, late or wrong. More than two thirds of a committee make a window one that failed (Failures). The size of the
@@ -55,11 +55,11 @@ func (x Refusal) Target() Target { return x.record.Answer.Target }
 // Member is who refused.
 func (x Refusal) Member() sign.Key { return x.record.Verdicts[0].Member }
 
-// Beacon is the window's, with its proof.
-func (x Refusal) Beacon() (Beacon, []byte) { return x.record.Beacon, x.record.Proof }
+// Beacon is the window's.
+func (x Refusal) Beacon() Beacon { return x.record.Beacon }
 
 // Check verifies what needs nothing else: that the provider signed the answer and what it showed, the member its verdict of both, and that it
-// is of the window. Whether the beacon is the window's, and the member drawn by it, others know (Beacons, CheckMembers).
+// is of the window. Whether the beacon is the window's, and the member drawn by it, others know (CheckMembers).
 func (x Refusal) Check(d sign.Domain, slots uint64) error {
 	r, v := x.record, x.record.Verdicts[0]
 	a := r.Answer

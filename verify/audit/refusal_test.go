@@ -48,13 +48,7 @@ func TestRefusal(t *testing.T) {
 	c, all := refusals(t, 7, 5)
 	good := all[0]
 	check := func(x audit.Refusal, slots uint64, roster audit.Roster) error {
-		bs, err := audit.NewBeacons(c.Genesis(market.SlotHash))
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, proof := x.Beacon()
-		_, err = bs.Check(x.Target().Provider, x.Target().Window, b, proof)
-		return errors.Join(err, x.Check(audittest.Domain(), slots), x.CheckMembers(roster))
+		return errors.Join(audit.NewRules(c.Genesis()).Check(x.Target().Window, x.Beacon()), x.Check(audittest.Domain(), slots), x.CheckMembers(roster))
 	}
 	if err := check(good, c.Slots, c.Roster); err != nil || good.Target().Window != 7 {
 		t.Fatal(err)

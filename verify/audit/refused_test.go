@@ -35,7 +35,7 @@ func statements(t testing.TB) map[string]statement {
 		"shown":   {s[:], func(b []byte) error { _, err := audit.UnmarshalShown(b); return err }, []int{1, 7}, [][2]int{{0, 0}, {0, 2}}},
 		"verdict": {v[:], func(b []byte) error { _, err := audit.UnmarshalVerdict(b); return err }, []int{2, 7, 168, 175}, [][2]int{{0, 2}, {1, 0}, {1, 4}, {1, 255}}},
 		"record": {r.Marshal(), func(b []byte) error { _, err := audit.UnmarshalRecord(b); return err },
-			[]int{4, 7, 56, 63}, [][2]int{{0, 2}, {1, 0}, {1, 4}, {2, 0}, {2, 12}, {2, 8}, {2, 255}, {3, 0}, {3, 6}, {3, 12}, {65, 4}}},
+			[]int{1, 4, 7, 56, 63}, [][2]int{{0, 2}, {2, 0}, {2, 12}, {2, 8}, {2, 255}, {3, 0}, {3, 6}, {3, 12}, {65, 4}}},
 		"certificate": {r.Certificate().Marshal(), func(b []byte) error {
 			_, rest, err := audit.CutCertificate(b)
 			if err == nil && len(rest) > 0 {
@@ -87,10 +87,7 @@ func TestNoByteOfARecordIsFree(t *testing.T) {
 	t.Parallel()
 	c := audittest.New(9)
 	r := make7(t, nil)
-	bs, err := audit.NewBeacons(c.Genesis(""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	bs := audit.NewRules(c.Genesis())
 	good := r.Marshal()
 	stated := len(r.Certificate().Marshal()) // each of its bytes is another in TestCertificate
 	for at := 0; at < len(good); at++ {
@@ -106,7 +103,7 @@ func TestNoByteOfARecordIsFree(t *testing.T) {
 			}
 			continue
 		}
-		err = errors.Join(bad.CheckBeacon(bs), bad.CheckMembers(c.Roster), bad.CheckDataset(c.Era()))
+		err = errors.Join(bad.CheckRules(bs), bad.CheckMembers(c.Roster), bad.CheckDataset(c.Era()))
 		if err == nil {
 			err = bad.Check(audittest.Domain())
 		}
@@ -154,10 +151,7 @@ func mustSign(t testing.TB, of func(sign.Domain, sign.Signer) (sign.Signature, e
 func TestConspirators(t *testing.T) {
 	t.Parallel()
 	c := audittest.New(9)
-	bs, err := audit.NewBeacons(c.Genesis(""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	bs := audit.NewRules(c.Genesis())
 	type change = func(r *audit.Record)
 	each := func(f func(v *audit.Signed)) change {
 		return func(r *audit.Record) {
@@ -182,18 +176,14 @@ func TestConspirators(t *testing.T) {
 		"shorter windows":          {func(r *audit.Record) { r.WindowSlots = 99 }, audit.RuleWindow},
 		"windows of no length":     {func(r *audit.Record) { r.WindowSlots = 0 }, audit.RuleWindow},
 		"windows without end":      {func(r *audit.Record) { r.WindowSlots = math.MaxUint64 }, audit.RuleWindow},
-		"a block of the next":      {func(r *audit.Record) { r.Beacon.Round += 100 }, audit.RuleWindow},
-		"a block before the first": {func(r *audit.Record) { r.Beacon.Round-- }, audit.RuleWindow},
-		"the last block there is":  {func(r *audit.Record) { r.Beacon.Round = math.MaxUint64 }, audit.RuleWindow},
+		"a block of the next":      {func(r *audit.Record) { r.Beacon.Slot += 100 }, audit.RuleWindow},
+		"a block before the first": {func(r *audit.Record) { r.Beacon.Slot-- }, audit.RuleWindow},
+		"the last block there is":  {func(r *audit.Record) { r.Beacon.Slot = math.MaxUint64 }, audit.RuleWindow},
 		// Beacons and attempts.
-		"a beacon of drand's":    {func(r *audit.Record) { r.Beacon.Source = audit.Drand }, audit.RuleBeacon},
-		"a beacon by peers":      {func(r *audit.Record) { r.Beacon.Source, r.Beacon.Round = audit.ByReveal, 7 }, audit.RuleBeacon},
-		"a beacon of no source":  {func(r *audit.Record) { r.Beacon.Source = 0 }, audit.RuleBeacon},
-		"a proof of a slot hash": {func(r *audit.Record) { r.Proof = []byte{1} }, audit.RuleBeacon},
-		"another beacon":         {func(r *audit.Record) { r.Beacon.Value[9]++ }, audit.RuleSeed},
-		"another attempt":        {func(r *audit.Record) { r.Answer.Attempt = 3 }, audit.RuleSeed},
-		"no attempt":             {func(r *audit.Record) { r.Answer.Attempt = 0 }, audit.RuleAttempt},
-		"the last attempt":       {func(r *audit.Record) { r.Answer.Attempt = 255 }, audit.RuleAttempt},
+		"another beacon":   {func(r *audit.Record) { r.Beacon.Value[9]++ }, audit.RuleSeed},
+		"another attempt":  {func(r *audit.Record) { r.Answer.Attempt = 3 }, audit.RuleSeed},
+		"no attempt":       {func(r *audit.Record) { r.Answer.Attempt = 0 }, audit.RuleAttempt},
+		"the last attempt": {func(r *audit.Record) { r.Answer.Attempt = 255 }, audit.RuleAttempt},
 		// Seeds, roots, walks.
 		"another unit":           {func(r *audit.Record) { r.Answer.Unit[0]++ }, audit.RuleSeed},
 		"another product seed":   {func(r *audit.Record) { r.Answer.ProductSeed[0]++ }, audit.RuleSeed},
@@ -243,7 +233,7 @@ func TestConspirators(t *testing.T) {
 		"begun in the next":             {one(func(v *audit.Signed) { v.Slot = 800 }), audit.RuleTime},
 		"begun in the first slot":       {one(func(v *audit.Signed) { v.Slot = 0 }), audit.RuleTime},
 		"begun in the last slot":        {one(func(v *audit.Signed) { v.Slot = math.MaxUint64 }), audit.RuleTime},
-		"begun before the block":        {func(r *audit.Record) { r.Beacon.Round += 40 }, audit.RuleTime},
+		"begun before the block":        {func(r *audit.Record) { r.Beacon.Slot += 40 }, audit.RuleTime},
 		"begun at another instant":      {each(func(v *audit.Signed) { v.Slot += 40 }), audit.RuleInstant},
 		"begun before the instant":      {each(func(v *audit.Signed) { v.Slot = 710 }), audit.RuleInstant},
 		"products in no time":           {one(func(v *audit.Signed) { v.Product = 0 }), audit.RuleTime},
@@ -255,13 +245,13 @@ func TestConspirators(t *testing.T) {
 			r := make7(t, nil)
 			x.change(&r)
 			signed(t, &r)
-			err := r.CheckBeacon(bs)
+			err := r.CheckRules(bs)
 			if err == nil {
 				err = r.Check(audittest.Domain())
 			}
 			wantRule(t, name, err, x.want)
 			if x.want != "" && x.want != audit.RuleOpenings && x.want != audit.RuleWalk && x.want != audit.RuleBeacon { // those it has not
-				if _, err := r.Certificate().Check(bs, audit.Seen{Beacon: c.Beacon(), Era: c.Era(), Roster: c.Roster}); err == nil {
+				if err := r.Certificate().Check(bs, audit.Seen{Beacon: c.Beacon(), Era: c.Era(), Roster: c.Roster}); err == nil {
 					t.Error("its certificate passes")
 				}
 			}

@@ -259,7 +259,7 @@ func (a *App) showRecord(ctx context.Context, f audit.File, o verifyOptions) err
 		ans, rates := r.Answer, info.Rates
 		t.Row("record", info.Hash.String())
 		t.Row("unit", ans.Unit.String(), "of "+ans.Provider.String())
-		t.Row("when", fmt.Sprintf("window %d, attempt %d; beacon: %s of slot %d", ans.Window, ans.Attempt, r.Beacon.Source, r.Beacon.Round))
+		t.Row("when", fmt.Sprintf("window %d, attempt %d; beacon: the hash of slot %d", ans.Window, ans.Attempt, r.Beacon.Slot))
 		at := rules.NewInstants(f.Genesis)
 		from, to := at.Span(ans.Window, r.Beacon, ans.Attempt, "")
 		t.Row("instant", fmt.Sprintf("slot %d; attempt %d begins in slots %d to %d", at.Of(ans.Window, r.Beacon), ans.Attempt, from, to-1), "the same for every unit of the network")

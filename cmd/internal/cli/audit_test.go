@@ -40,7 +40,7 @@ func TestAuditCheck(t *testing.T) {
 	}
 	good := write("good.json", func(*audit.File) {})
 	code, out, errOut := run(t, newAudit, "audit", "check", good, "--home", dir)
-	for _, want := range []string{"window 7, attempt 1", "beacon: slot hash of slot 700", "2 × 64×128×128", "judged by", "instant  ", "the same for every unit", "pass: begun in slot 72", "56 entries, 4 walkers, 9 signatures", "not checked"} {
+	for _, want := range []string{"window 7, attempt 1", "beacon: the hash of slot 700", "2 × 64×128×128", "judged by", "instant  ", "the same for every unit", "pass: begun in slot 72", "56 entries, 4 walkers, 9 signatures", "not checked"} {
 		if code != 0 || !strings.Contains(out, want) {
 			t.Errorf("exit %d, %q is not in:\n%s%s", code, want, out, errOut)
 		}

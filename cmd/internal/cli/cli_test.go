@@ -186,7 +186,7 @@ func TestConfigText(t *testing.T) {
 	}
 	want := node.DefaultConfig()
 	want.Listen, want.Announce, want.Bootstrap, want.Solana.RPC = []string{}, []string{}, []string{}, []string{}
-	want.NAT.Relays, want.Block, want.Drand.Relays = []string{}, []string{}, []string{}
+	want.NAT.Relays, want.Block = []string{}, []string{}
 	if got := read(initOptions{region: want.Region, price: want.Provide.Price}); !reflect.DeepEqual(got, want) {
 		t.Errorf("init writes %+v, the defaults are %+v", got, want)
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/verify/drand"
 )
 
 // genesisOptions are the flags of genesis.
@@ -18,9 +17,6 @@ type genesisOptions struct {
 	program, escrow              string
 	decimals                     uint8
 	slot, interval, audit        time.Duration
-	beacon, drandKey, drandChain string
-	drandTime                    uint64
-	drandPeriod                  time.Duration
 }
 
 func newGenesis(a *App) *cobra.Command {
@@ -33,10 +29,7 @@ Everybody who joins starts from the same file; peers whose files differ never ta
 
 Such a network settles directly: buyers pay providers what their vouchers say. One that settles through Starling's program,
 with deposits and stake, is made from the file by starling genesis init-escrow; or name a program and the account of a
-network that were made before, with --program and --escrow.
-
-Audits are drawn by what nobody can foresee. That is the hash of a block, where the cluster has one for every window; or a round of
-drand, whose signature anyone can check for ever; or, on a private network that depends on nobody else, what its peers commit to and then reveal.`,
+network that were made before, with --program and --escrow.`,
 		Example: `  starling genesis --network acme --chain $(solana genesis-hash) --mint <address> --symbol USDC > acme.json
   starling genesis init-escrow acme.json --program <address> --keypair id.json --rpc https://rpc.example > escrow.json
   starling init --genesis escrow.json --solana-rpc https://rpc.example`,
@@ -61,13 +54,6 @@ drand, whose signature anyone can check for ever; or, on a private network that 
 	f.DurationVar(&o.slot, "slot", 400*time.Millisecond, "nominal length of a slot of the cluster")
 	f.DurationVar(&o.interval, "interval", 10*time.Second, "length of a metering interval: what is paid ahead and so at risk")
 	f.DurationVar(&o.audit, "audit", time.Hour, "length of a window in which every unit on sale shows once what it is; 0: none does")
-	beaconFlag(c, &o.beacon)
-	quick := market.Quicknet()
-	key, _ := quick.Key.MarshalText()
-	f.StringVar(&o.drandKey, "drand-key", string(key), "public key of the drand network, with --audit-beacon drand (default quicknet's)")
-	f.StringVar(&o.drandChain, "drand-chain", quick.Chain.String(), "chain hash of the drand network (default quicknet's)")
-	f.Uint64Var(&o.drandTime, "drand-genesis-time", quick.GenesisTime, "when its first round was, in seconds since 1970")
-	f.DurationVar(&o.drandPeriod, "drand-period", time.Duration(quick.Period)*time.Second, "time between two of its rounds")
 	c.AddCommand(genesisInitEscrow(a), genesisDeploy(a))
 	return c
 }
@@ -100,12 +86,7 @@ func (o genesisOptions) genesis() (market.Genesis, error) {
 	g := market.Genesis{
 		Network: o.network, Chain: hash, Mint: mint, Symbol: o.symbol, Decimals: o.decimals,
 		SlotMillis: uint64(o.slot.Milliseconds()), IntervalSlots: uint64(o.interval / o.slot),
-		AuditSlots: uint64(o.audit / o.slot), AuditBeacon: market.Beacon(o.beacon),
-	}
-	if g.AuditBeacon == market.ByDrand {
-		if g.Drand, err = o.drand(); err != nil {
-			return market.Genesis{}, err
-		}
+		AuditSlots: uint64(o.audit / o.slot),
 	}
 	for _, f := range []struct {
 		name, value string
@@ -126,31 +107,6 @@ func (o genesisOptions) genesis() (market.Genesis, error) {
 		return market.Genesis{}, fmt.Errorf("writing the genesis: %w", err)
 	}
 	return market.ParseGenesis(text)
-}
-
-// beaconFlag is the flag that says by what audits are drawn.
-func beaconFlag(c *cobra.Command, to *string) {
-	c.Flags().StringVar(to, "audit-beacon", string(market.SlotHash),
-		"by what nobody can foresee audits are drawn: slothash, the first block of a window; drand, a round of its network; commit-reveal, by the peers themselves")
-}
-
-// drand is the drand network that the flags say.
-func (o genesisOptions) drand() (market.Drand, error) {
-	d := market.Drand{GenesisTime: o.drandTime, Period: uint32(o.drandPeriod / time.Second)}
-	if o.drandPeriod < time.Second || o.drandPeriod%time.Second != 0 || o.drandPeriod > time.Hour {
-		return d, Usagef("--drand-period: %v is not a whole number of seconds, up to an hour", o.drandPeriod)
-	}
-	var err error
-	if d.Chain, err = sign.ParseHash(o.drandChain); err != nil {
-		return d, Usagef("--drand-chain: %.80q is not a chain hash of 64 hexadecimal digits", o.drandChain)
-	}
-	if err := d.Key.UnmarshalText([]byte(o.drandKey)); err != nil {
-		return d, Usagef("--drand-key: %v", err)
-	}
-	if _, err := drand.New(d); err != nil {
-		return d, Usagef("--drand-key: %v", err)
-	}
-	return d, nil
 }
 
 // chainHash reads a cluster's genesis hash as Solana writes it, in base58, or in hexadecimal.

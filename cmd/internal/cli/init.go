@@ -420,10 +420,6 @@ solana:
   # than a tenth of what is at stake, or 5000, where one whole token is worth tokenLamports (0: 5000000).
   fees: {maxLamports: 0, tokenLamports: 0}
 
-# Relays of drand, asked in order, such as https://api.drand.sh; used where the genesis has audit_beacon "drand". Empty: public ones.
-drand:
-  relays: []
-
 # What this peer sells.
 provide:
   enabled: {{.Provide}}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,7 +22,6 @@ type testnetOptions struct {
 	buyers    int
 	units     uint32
 	rpc       string
-	beacon    string
 	settle    string // settleEscrow or settleDirect
 	audit     time.Duration
 }
@@ -68,7 +66,6 @@ func (o *testnetOptions) sizeFlags(c *cobra.Command) {
 	c.Flags().StringVar(&o.rpc, "solana-rpc", "", "use the local validator at this URL instead of starting one")
 	c.Flags().StringVar(&o.settle, "settle", settleEscrow, "escrow: deposits in Starling's program, which is deployed; direct: buyers pay at the end")
 	c.Flags().DurationVar(&o.audit, "audit", 0, "how often every idle unit shows what it is (starling audit); 0: never")
-	beaconFlag(c, &o.beacon)
 }
 
 func (o *testnetOptions) check() error {
@@ -83,9 +80,6 @@ func (o *testnetOptions) check() error {
 	}
 	if o.audit != 0 && (o.audit < testnet.MinAudit || o.audit > 24*time.Hour) {
 		return Usagef("--audit: %v is not 0 and not between %v and a day", o.audit, testnet.MinAudit)
-	}
-	if !slices.Contains(market.Beacons, market.Beacon(o.beacon)) {
-		return Usagef("--audit-beacon: %q, want one of %q", o.beacon, market.Beacons)
 	}
 	return nil
 }
@@ -103,8 +97,7 @@ transfers to the providers what they are owed when the job is over, and until th
 
 --audit says how long a window is in which every unit that nobody has leased multiplies matrices and walks through its memory for
 a committee of the other peers: with --audit 1m, starling audit ls shows records after two minutes. Units are then as small as this
-machine has processors for all of them, for more would be found out. --audit-beacon says by what audits are drawn; drand asks its
-public relays, which needs the Internet.`,
+machine has processors for all of them, for more would be found out.`,
 		Example: `  starling testnet up -n 5
   starling testnet up --settle direct --dir testnet/out/direct
   starling testnet up --audit 1m && starling audit ls --home testnet/out/net/peer-1`,
@@ -122,7 +115,7 @@ public relays, which needs the Internet.`,
 				return err
 			}
 			args := []string{"testnet", "serve", "--dir", dir, "--peers", fmt.Sprint(o.providers), "--buyers", fmt.Sprint(o.buyers), "--units", fmt.Sprint(o.units), "--settle", o.settle,
-				"--audit", o.audit.String(), "--audit-beacon", o.beacon}
+				"--audit", o.audit.String()}
 			if o.rpc != "" {
 				args = append(args, "--solana-rpc", o.rpc)
 			}
@@ -151,7 +144,7 @@ func testnetServe(a *App) *cobra.Command {
 			if err := o.check(); err != nil {
 				return err
 			}
-			return testnet.Serve(c.Context(), testnet.Options{Dir: o.dir, Providers: o.providers, Buyers: o.buyers, Units: o.units, RPC: o.rpc, Escrow: o.settle == settleEscrow, Audit: o.audit, Beacon: market.Beacon(o.beacon), Say: a.say})
+			return testnet.Serve(c.Context(), testnet.Options{Dir: o.dir, Providers: o.providers, Buyers: o.buyers, Units: o.units, RPC: o.rpc, Escrow: o.settle == settleEscrow, Audit: o.audit, Say: a.say})
 		},
 	}
 	o.sizeFlags(c)

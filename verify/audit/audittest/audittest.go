@@ -35,9 +35,6 @@ type Case struct {
 	In       sign.Domain                       // where it is signed
 	Beacons  func(w audit.Window) audit.Beacon // nil: made up
 
-	// Drawn gives the beacon, its proof and the era's, where it is no slot hash.
-	Drawn func(c Case) (beacon audit.Beacon, proof []byte, era audit.Beacon, err error)
-
 	// What a dishonest provider or member does, nil otherwise.
 	Tile    func(i int, t *challenge.Tile)    // before it is committed
 	Opening func(i int, o *challenge.Opening) // after it was opened
@@ -66,7 +63,7 @@ func (c Case) Beacon() audit.Beacon {
 	if c.Beacons != nil {
 		return c.Beacons(c.Window)
 	}
-	return audit.Beacon{Source: audit.SlotHash, Round: uint64(c.Window.First(c.Slots)), Value: sign.Sum([]byte("beacon"))}
+	return audit.Beacon{Slot: market.Slot(c.Window.First(c.Slots)), Value: sign.Sum([]byte("beacon"))}
 }
 
 // Era is the beacon that the unit's dataset is made of.
@@ -75,7 +72,7 @@ func (c Case) Era() audit.Beacon {
 	if c.Beacons != nil {
 		return c.Beacons(w)
 	}
-	return audit.Beacon{Source: audit.SlotHash, Round: uint64(w.First(c.Slots)), Value: sign.Sum([]byte("beacon of the era"))}
+	return audit.Beacon{Slot: market.Slot(w.First(c.Slots)), Value: sign.Sum([]byte("beacon of the era"))}
 }
 
 // given are the nonces of a committee in one round.
@@ -95,13 +92,6 @@ func nonce(k sign.Key, round int) audit.Nonce {
 // Make plays the audit through.
 func (c Case) Make() (audit.Record, error) {
 	d, beacon, era := c.In, c.Beacon(), c.Era()
-	var proof []byte
-	if c.Drawn != nil {
-		var err error
-		if beacon, proof, era, err = c.Drawn(c); err != nil {
-			return audit.Record{}, err
-		}
-	}
 	committee := c.Roster.Draw(beacon, c.Window, c.Provider.Key(), audit.Committee)
 	a := audit.Answer{
 		Target: audit.Target{Provider: c.Provider.Key(), Unit: c.Unit, Window: c.Window, Attempt: c.Attempt},
@@ -133,7 +123,7 @@ func (c Case) Make() (audit.Record, error) {
 	}
 	a.WalkRoot = arrivals.Root()
 
-	r := audit.Record{Beacon: beacon, Proof: proof, Committee: uint8(len(committee)), WindowSlots: c.Slots, Answer: a}
+	r := audit.Record{Beacon: beacon, Committee: uint8(len(committee)), WindowSlots: c.Slots, Answer: a}
 	if r.Opened, err = open(commit, audit.Drawn(a.WalkSeed, a.Shape)); err != nil {
 		return audit.Record{}, err
 	}
@@ -159,7 +149,7 @@ func (c Case) judge(r audit.Record, committee audit.Roster) (audit.Record, error
 		v := audit.Verdict{
 			Outcome: audit.Pass, Member: m.Key, Answer: r.Shown.Answer, Openings: r.Shown.Openings,
 			Nonces:  audit.Chain(nonce(m.Key, 2)),
-			Product: uint64(1_000_000 + i), Walk: uint64(250_000 + i), Slot: c.Instants(r.Beacon.Source).Of(c.Window, r.Beacon),
+			Product: uint64(1_000_000 + i), Walk: uint64(250_000 + i), Slot: c.Instants().Of(c.Window, r.Beacon),
 		}
 		if c.Verdict != nil {
 			c.Verdict(&v)
@@ -196,3 +186,20 @@ func (c Case) products(a audit.Answer) ([]sign.Hash, func(*challenge.Commitment,
 		return o, err
 	}, nil
 }
+
+// Seen is what a reader knows of the case's window.
+func (c Case) Seen() audit.Seen {
+	return audit.Seen{Roster: c.Roster, Beacon: c.Beacon(), Era: c.Era()}
+}
+
+// Genesis is a network of the case's windows and domain.
+func (c Case) Genesis() market.Genesis {
+	d := Domain()
+	return market.Genesis{
+		Network: d.Network, Chain: d.Chain, Program: d.Program, Escrow: sign.Key{1}, Mint: sign.Key{2}, Symbol: "STAR", Decimals: 6,
+		SlotMillis: 400, IntervalSlots: 25, AuditSlots: c.Slots,
+	}
+}
+
+// Instants are when audits begin on a network of the case's windows.
+func (c Case) Instants() audit.Instants { return audit.NewInstants(c.Genesis()) }
