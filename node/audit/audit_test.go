@@ -67,6 +67,14 @@ func plan(c Claim) (Asked, error) {
 	}, nil
 }
 
+// asked is what a unit is asked.
+func (w *world) asked(c Claim) (Asked, error) {
+	if w.plan != nil {
+		return w.plan(c)
+	}
+	return plan(c)
+}
+
 // world is a provider and the peers that may judge it, without a network between them.
 type world struct {
 	*sight
@@ -78,6 +86,7 @@ type world struct {
 	mu       sync.Mutex
 
 	beginning time.Time // of a test's clock
+	plan      Plan      // nil: plan
 
 	// before may stand between the provider and a member: it changes the request, or answers in the member's place.
 	before func(m sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error)
@@ -89,7 +98,7 @@ func newWorld(n int, now func() time.Time) *world {
 		k := audittest.Key(fmt.Sprint("member", i))
 		w.roster = append(w.roster, audit.Member{Key: k.Key(), Owner: k.Key(), Weight: 5})
 		w.members[k.Key()] = NewMember(MemberConfig{
-			Domain: audittest.Domain(), Key: k, WindowSlots: windowSlots, Sight: w.sight, Plan: plan, Now: now, Log: slog.New(slog.DiscardHandler),
+			Domain: audittest.Domain(), Key: k, WindowSlots: windowSlots, Sight: w.sight, Plan: w.asked, Now: now, Log: slog.New(slog.DiscardHandler),
 			Judged: func(_ sign.Key, v audit.Verdict) { w.mu.Lock(); w.judged[v.Outcome]++; w.mu.Unlock() },
 			Lie:    func(l audit.Lie) { w.mu.Lock(); w.lies = append(w.lies, l); w.mu.Unlock() },
 		})
@@ -109,7 +118,7 @@ func (w *world) call(ctx context.Context, m sign.Key, req *nodepb.AuditRequest) 
 
 func (w *world) prover() *Prover {
 	return NewProver(ProverConfig{
-		Domain: audittest.Domain(), Key: w.provider, WindowSlots: windowSlots, Sight: w.sight, Plan: plan, Call: w.call, Log: slog.New(slog.DiscardHandler),
+		Domain: audittest.Domain(), Key: w.provider, WindowSlots: windowSlots, Sight: w.sight, Plan: w.asked, Call: w.call, Log: slog.New(slog.DiscardHandler),
 		Wait: func(context.Context, market.Slot) error { return nil },
 	})
 }
