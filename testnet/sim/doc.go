@@ -2,7 +2,7 @@
 // kind, and honest peers among noise.
 //
 // Times are modelled: hardware by its class (node/device/sim), networks by noise. What judges them is not: plans, deadlines, verdicts,
-// standings and excuses are those of verify/audit. And where an attack touches what is signed, whole records are made of it and
+// and standings are those of verify/audit. And where an attack touches what is signed, whole records are made of it and
 // checked, and every lie that could be proven is looked for.
 //
 //	kind ── its adversaries ──▶ window after window: attempts ── times ──▶ audit.Judge, CheckClass, FailsClass

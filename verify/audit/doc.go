@@ -18,18 +18,17 @@
 //
 // The seed of the products is made of the beacon and all first nonces; which entries are opened and where the walkers start, of
 // all second nonces; which walkers are shown, of all third. A member's nonces are a hash chain that it chose before the first, so nobody
-// chooses last, and one honest member is enough for each seed to be unforeseen. Whoever gave
-// a first nonce must give a verdict, or the attempt is void: a provider that could leave members out afterwards could choose
-// among their nonces. It is played to its end all the same, and whoever saw the unit work in it judges it once more: a window has
-// MaxAttempts attempts, which honest members count.
+// chooses last, and one honest member is enough for each seed to be unforeseen. Whoever gave a first nonce must give a verdict, or the
+// attempt is void: a provider that could leave members out afterwards could choose among their nonces. It is played to its end all the
+// same, and whoever saw the unit work in it judges it once more: a window has MaxAttempts attempts, which honest members count.
 //
 //	Answer    280 bytes   provider: "these are the roots of my unit for this seed"
 //	Shown      72 bytes   provider: "and these are the opened entries"
 //	Verdict   184 bytes   member: nonces, times, and whether everything was as it must be
 //	Record   ≤ 64 KiB     all of it
 //
-// What is computed nobody can fake while one member of the committee is honest: openings are public. Time is the word of the committee, of which more
-// than two thirds must say the same. A wrong opening that was signed (Shown), two answers to one question, and a verdict that
+// What is computed nobody can fake while one of the members who judge is honest: openings are public, and drawn by the nonces of all. Time is
+// the word of the committee, of which more than two thirds must say the same. Where the hardware is nobody says. A wrong opening that was signed (Shown), two answers to one question, and a verdict that
 // passes a wrong opening are lies that anyone can prove: Lie. Being late, silent or slow is none; it only sells less.
 //
 // The package is pure. PROTOCOL.md beside verify gives every offset, testdata has vectors.
