@@ -102,7 +102,7 @@ func registrations(all []program.Provider) []rules.Registration {
 	out := make([]rules.Registration, len(all))
 	for i, p := range all {
 		out[i] = rules.Registration{
-			Peer: p.Peer, Owner: p.Owner, Bonded: p.Bonded, Since: market.Slot(max(p.Registered, p.Rotated, p.Raised)), Slashed: p.WasSlashed,
+			Peer: p.Peer, Owner: p.Owner, Bonded: p.Bonded, Since: market.Slot(max(p.Registered, p.Raised)), Slashed: p.WasSlashed,
 		}
 	}
 	return out

@@ -70,15 +70,14 @@ func (n *Node) stake(ctx context.Context, peer sign.Key) (market.Amount, error) 
 	return market.Amount(p.Stake), err
 }
 
-// bond is the wallet behind a provider, and what it has at stake in the money that jobs are paid in. Zero for one that does not
-// answer for this key.
+// bond is the wallet behind a provider, and what it has at stake in the money that jobs are paid in.
 func (n *Node) bond(ctx context.Context, provider sign.Key) (sign.Key, market.Amount, error) {
 	net, err := n.network.Get(ctx)
 	if err != nil {
 		return sign.Key{}, 0, err
 	}
 	p, _, err := n.p.Program.Provider(ctx, provider)
-	if err != nil || p.Peer != provider {
+	if err != nil {
 		return sign.Key{}, 0, err
 	}
 	stake := market.Amount(p.Stake)

@@ -38,7 +38,7 @@ func hearsLies(t testing.TB) (l *lies, all []audit.Lie, self peer.ID) {
 	host := p2ptest.Loopback(t, 1)[0]
 	n := &Node{p: Parts{Genesis: g, Host: host, Log: p2ptest.Quiet()}, evidence: keeper}
 	l = &lies{telling: newTelling[audit.Lie](n, toldPerPeer, toldBurst), staked: map[sign.Key]bool{}}
-	l.setStakes([]program.Provider{{Peer: provider.Key(), Stake: 1}, {Peer: member.Key(), Before: sign.Key{9}, Unbonding: 1}})
+	l.setStakes([]program.Provider{{Peer: provider.Key(), Stake: 1}, {Peer: member.Key(), Unbonding: 1}})
 	return l, audittest.Lies(g.Domain(), provider, member, lyingWindow), host.ID()
 }
 

@@ -89,14 +89,12 @@ func (t *telling[T]) watch(ctx context.Context, set func([]program.Provider) boo
 	}
 }
 
-// stakedOf are the keys that registrations with something at stake answer for.
+// stakedOf are the keys of registrations with something at stake.
 func stakedOf(all []program.Provider) map[sign.Key]bool {
 	staked := map[sign.Key]bool{}
 	for _, p := range all {
-		for _, k := range []sign.Key{p.Peer, p.Before} {
-			if p.Stake+p.Unbonding > 0 && !k.IsZero() {
-				staked[k] = true
-			}
+		if p.Stake+p.Unbonding > 0 {
+			staked[p.Peer] = true
 		}
 	}
 	return staked

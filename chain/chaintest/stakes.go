@@ -115,7 +115,7 @@ func (p *Programs) Register(at program.Provider) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	at.Network = p.net.Address()
-	address := program.ProviderAddress(p.net.Program, at.Network, at.First)
+	address := program.ProviderAddress(p.net.Program, at.Network, at.Peer)
 	vault := program.StakeAddress(p.net.Program, address)
 	for _, s := range []*model.State{p.final, p.tip} {
 		s.Providers[address] = at

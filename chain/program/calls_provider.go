@@ -53,20 +53,6 @@ func (c Update) Instruction(program sign.Key) Instruction {
 	return Instruction{Program: program, Data: d, Accounts: []Meta{signs(c.Signer), writes(c.Provider)}}
 }
 
-// RotateKey replaces the peer key.
-type RotateKey struct {
-	Owner    sign.Key
-	Peer     sign.Key // the new one
-	Network  sign.Key
-	Provider sign.Key
-}
-
-// Instruction implements Call.
-func (c RotateKey) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagRotateKey}, Accounts: []Meta{
-		signs(c.Owner), signs(c.Peer), reads(c.Network), writes(c.Provider)}}
-}
-
 // Stake adds to a provider's stake. Anybody may.
 type Stake struct {
 	Authority sign.Key // owns the source or is its delegate

@@ -48,8 +48,6 @@ const (
 	ErrStandby         Code = 119
 	ErrNotOwner        Code = 140
 	ErrZeroKey         Code = 141
-	ErrSameKey         Code = 142
-	ErrRotatedLately   Code = 143
 	ErrStakeShort      Code = 144
 	ErrMinStake        Code = 145
 	ErrBonded          Code = 146
@@ -132,8 +130,6 @@ var meanings = map[Code]string{
 	ErrStandby:         "No such standby, or the buyer did not allow that much for it",
 	ErrNotOwner:        "It is not the provider's owner (nor, for what that may, its peer key)",
 	ErrZeroKey:         "Owner or payout would be nobody",
-	ErrSameKey:         "The new peer key is the one it has",
-	ErrRotatedLately:   "Evidence from before the last rotation still counts",
 	ErrStakeShort:      "More than the provider's stake",
 	ErrMinStake:        "The provider's stake is less than the network's least",
 	ErrBonded:          "That part of the stake is bonded: it has to be released first",
@@ -147,7 +143,7 @@ var meanings = map[Code]string{
 	ErrLeaseOrder:      "The receipt of the lease with the lower id does not come first",
 	ErrNoOverlap:       "The receipts share no slot",
 	ErrUnitCount:       "The unit proof is among another number of units than the receipt has",
-	ErrNotItsKey:       "The receipts are by no key that the provider answers for",
+	ErrNotItsKey:       "They are by another key than the provider's",
 	ErrNotOver:         "The receipt, or the window, ends after the present",
 	ErrTooOld:          "The receipt, or the window, is older than evidence may be",
 	ErrSlashedBefore:   "The receipt, or the window, ends no later than the slot in which the provider was last slashed",

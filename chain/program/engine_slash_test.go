@@ -23,7 +23,6 @@ func TestSlashOnEngines(t *testing.T) {
 		d.attesting()
 		d.slashing()
 		d.slashingOneself()
-		d.slashingForAnOldKey()
 	})
 }
 
@@ -36,7 +35,6 @@ func TestSlashInTime(t *testing.T) {
 	d.unbondingInTime()
 	d.evidenceInTime()
 	d.slashAndWithdrawal()
-	d.rotationInTime()
 }
 
 // reporter is a wallet with a token account for its share.
@@ -338,18 +336,6 @@ func (d *desk) slashingOneself() {
 	d.deny("slash oneself again", program.ErrSlashedBefore, d.slash(c))
 }
 
-// slashingForAnOldKey: a new peer key does not hide what the old one signed.
-func (d *desk) slashingForAnOldKey() {
-	s, by, now := d.seller(d.patient, "rotator", 800), d.reporter("rotation's reporter"), d.now()
-	buyer, next := named("rotation's buyer"), named("rotator's next")
-	d.must("rotate before the slash", []solana.Instruction{d.rotate(s, next.Key())}, s.owner, next)
-	c := d.caught("rotated", s, d.sell(s.peer, buyer, 1, 4, now-20, now-10, 7), d.sell(s.peer, buyer, 2, 5, now-20, now-10, 9), by)
-	d.must("slash for the old key", []solana.Instruction{d.slash(c)})
-	if got := [...]uint64{d.balance(c.toA), d.balance(c.toB), d.balance(by.tokens), d.balance(s.vault)}; got != [...]uint64{7, 9, 100, 0} {
-		d.Errorf("slashed for the old key: %d", got)
-	}
-}
-
 func (d *desk) unbondingInTime() {
 	s := d.seller(d.timed, "timed leaver", 1000)
 	to := d.tokens("timed leaver's", d.token, s.owner.Key(), 0)
@@ -425,25 +411,26 @@ func (d *desk) slashAndWithdrawal() {
 	}
 }
 
-// rotationInTime: the old key answers until nothing from before it went counts any more.
-func (d *desk) rotationInTime() {
-	s, by, buyer := d.seller(d.timed, "timed rotator", 1000), d.reporter("timed rotation's reporter"), named("timed rotation's buyer")
-	second, third := named("second key"), named("third key")
-	start := d.now()
-	c := d.caught("timed rotation", s, d.sell(s.peer, buyer, 1, 1, start-10, start, 0), d.sell(s.peer, buyer, 2, 1, start-10, start, 0), by)
-	d.must("rotate in time", []solana.Instruction{d.rotate(s, second.Key())}, s.owner, second)
-	d.until(start + 100)
-	d.deny("rotate while evidence counts", program.ErrRotatedLately, d.rotate(s, third.Key()), s.owner, third)
-	d.must("slash in the last slot for the old key", []solana.Instruction{d.slash(c)})
-	d.must("stake after rotation", []solana.Instruction{d.stake(s, 1000)})
-	d.until(start + 101)
-	later := d.caught("by the first key", s, d.sell(s.peer, buyer, 3, 1, start+50, start+101, 0), d.sell(s.peer, buyer, 4, 1, start+50, start+101, 0), by)
-	d.must("rotate again", []solana.Instruction{d.rotate(s, third.Key())}, s.owner, third)
-	d.deny("slash for the key before last", program.ErrNotItsKey, d.slash(later))
-	p := d.provider(s)
-	if p.First != s.peer.Key() || p.Before != second.Key() || p.Peer != third.Key() {
-		d.Errorf("rotated to %+v", p)
+// TestAttackTwoKeysOneStake: one registration, one stake, one key. Its owner cannot have the same stake answer for a second key under which
+// it sells the unit again: what rotated the key is no call, a receipt by another key is nothing that this registration signed, and
+// the other key has a stake of its own or none, which nobody who looks it up takes for this one.
+func TestAttackTwoKeysOneStake(t *testing.T) {
+	t.Parallel()
+	e := programtest.LiteSVM(t)
+	d := newDesk(t, e, programtest.Deploy(t, e, program.ELF))
+	d.until(10_000)
+	s, by, now := d.seller(d.patient, "one stake", 800), d.reporter("two keys' reporter"), d.now()
+	alice, bob, next := named("two keys' alice"), named("two keys' bob"), named("next peer key")
+	rotate := solana.Instruction{Program: d.program, Data: []byte{15}, Accounts: []solana.Meta{{Key: s.owner.Key(), Signer: true}, {Key: next.Key(), Signer: true},
+		{Key: s.network}, {Key: s.address, Writable: true}}}
+	d.deny("have the stake answer for a second key", program.ErrInstruction, rotate, s.owner, next)
+	d.deny("slash for receipts by two keys", program.ErrParties,
+		d.slash(d.caught("two keys", s, d.sell(s.peer, alice, 1, 4, now-20, now-10, 7), d.sell(next, bob, 2, 5, now-20, now-10, 9), by)))
+	d.deny("slash for receipts by a key without a stake", program.ErrNotItsKey,
+		d.slash(d.caught("another key", s, d.sell(next, alice, 3, 4, now-20, now-10, 7), d.sell(next, bob, 4, 5, now-20, now-10, 9), by)))
+	if p := d.provider(s); p.Peer != s.peer.Key() || p.Stake != 800 || program.ProviderAddress(d.program, s.network, p.Peer) != s.address {
+		d.Errorf("registered: %+v", p)
 	}
-	now := d.caught("by the second key", s, d.sell(second, buyer, 5, 1, start+50, start+101, 0), d.sell(second, buyer, 6, 1, start+50, start+101, 0), by)
-	d.must("slash for the second key", []solana.Instruction{d.slash(now)}) // signed for with the first key's address
+	twice := d.caught("one key", s, d.sell(s.peer, alice, 5, 4, now-20, now-10, 7), d.sell(s.peer, bob, 6, 5, now-20, now-10, 9), by)
+	d.must("slash for selling twice under the one key", []solana.Instruction{d.slash(twice)})
 }

@@ -93,10 +93,6 @@ func (d *desk) withdraw(s seller, to sign.Key) solana.Instruction {
 	return program.Withdraw{Owner: s.owner.Key(), Provider: s.address, Vault: s.vault, Destination: to, Mint: d.token}.Instruction(d.program)
 }
 
-func (d *desk) rotate(s seller, to sign.Key) solana.Instruction {
-	return program.RotateKey{Owner: s.owner.Key(), Peer: to, Network: s.network, Provider: s.address}.Instruction(d.program)
-}
-
 func (d *desk) provider(s seller) program.Provider {
 	d.Helper()
 	a, err := d.Account(d.Context(), s.address)
@@ -151,7 +147,7 @@ func (d *desk) registering() {
 	got := d.provider(s)
 	_, bump := program.FindAddress(d.program, program.ProviderSeeds(s.network, s.peer.Key())...)
 	_, vault := program.FindAddress(d.program, program.StakeSeeds(s.address)...)
-	want := program.Provider{Bump: bump, VaultBump: vault, Network: s.network, First: s.peer.Key(), Peer: s.peer.Key(), Owner: s.owner.Key(),
+	want := program.Provider{Bump: bump, VaultBump: vault, Network: s.network, Peer: s.peer.Key(), Owner: s.owner.Key(),
 		Payout: named("payout").Key(), Inventory: sign.Sum([]byte("units")), Registered: got.Registered}
 	if got != want || got.Registered < before {
 		d.Errorf("registered %+v, want %+v after slot %d", got, want, before)
@@ -188,19 +184,6 @@ func (d *desk) updating() {
 		d.Errorf("updated to %+v", p)
 	}
 	d.deny("update by the owner before", program.ErrNotOwner, update(s.owner, all), s.owner)
-
-	s.owner = next
-	peer := named("next peer key")
-	d.deny("rotate by a stranger", program.ErrNotOwner, with(d.rotate(s, peer.Key()), 0, peer.Key()), peer)
-	d.deny("rotate without the new key", program.ErrNotSigner, edit(d.rotate(s, peer.Key()), func(in *solana.Instruction) { in.Accounts[1].Signer = false }), s.owner)
-	d.deny("rotate to the same key", program.ErrSameKey, d.rotate(s, s.peer.Key()), s.owner, s.peer)
-	d.deny("rotate in another network", program.ErrAddress, with(d.rotate(s, peer.Key()), 2, d.hasty), s.owner, peer)
-	d.must("rotate", []solana.Instruction{d.rotate(s, peer.Key())}, s.owner, peer)
-	if p := d.provider(s); p.Peer != peer.Key() || p.Before != s.peer.Key() || p.First != s.peer.Key() || p.Rotated == 0 || p.Sequence != 3 {
-		d.Errorf("rotated to %+v", p)
-	}
-	d.deny("rotate twice", program.ErrRotatedLately, d.rotate(s, s.peer.Key()), s.owner, s.peer)
-	d.deny("update by the key before", program.ErrNotOwner, update(s.peer, program.Update{Inventory: &inventory}), s.peer)
 }
 
 func (d *desk) staking() {

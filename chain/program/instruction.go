@@ -67,9 +67,9 @@ func (d data) bytes(v ...byte) data  { return append(d, v...) }
 func (d data) key(v sign.Key) data   { return append(d, v[:]...) }
 func (d data) hash(v sign.Hash) data { return append(d, v[:]...) }
 
-// callNames are PROTOCOL.md's, by their number.
+// callNames are PROTOCOL.md's, by their number; "" for one that is retired.
 var callNames = [...]string{"InitNetwork", "SetAuthority", "InitPool", "OpenEscrow", "AddTranche", "AddStandbyTranche", "TopUp", "Claim", "Retire", "Refund",
-	"Sweep", "CloseTranche", "CloseEscrow", "Register", "Update", "RotateKey", "Stake", "RequestUnstake", "Withdraw", "Attest", "CloseAttested", "Slash",
+	"Sweep", "CloseTranche", "CloseEscrow", "Register", "Update", "", "Stake", "RequestUnstake", "Withdraw", "Attest", "CloseAttested", "Slash",
 	"Anchor", "Prove", "CloseAnchor", "DrawPool", "InitEmission", "Bond", "Release", "Propose", "Vote", "CloseVote", "Enact", "CloseBallot", "Accept",
 	"ClaimReward", "ClosePayout", "State", "CloseStated", "SlashAudit"}
 

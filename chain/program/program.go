@@ -45,7 +45,7 @@ const (
 	tagCloseEscrow
 	tagRegister
 	tagUpdate
-	tagRotateKey
+	_ // retired
 	tagStake
 	tagRequestUnstake
 	tagWithdraw

@@ -11,13 +11,10 @@ type Provider struct {
 	Bump, VaultBump uint8
 	WasSlashed      bool
 	Network         sign.Key
-	First           sign.Key // the peer key that its address is made of
-	Peer            sign.Key
-	Before          sign.Key // the peer key before the last rotation, zero if there was none
+	Peer            sign.Key // the one key that it sells under; its address is made of it
 	Owner           sign.Key
 	Payout          sign.Key  // a wallet
 	Inventory       sign.Hash // of its units
-	Rotated         uint64    // slot of the last rotation, 0 never
 	Stake           uint64    // base units of the stake mint
 	Unbonding       uint64    // no stake any more, but slashed with it until it is withdrawn
 	Ready           uint64    // slot from which that can be; 0 when nothing is unbonding
@@ -30,18 +27,18 @@ type Provider struct {
 }
 
 // ProviderSize is the length of a provider's account.
-const ProviderSize = 352
+const ProviderSize = 256
 
-const providerReserved = 40
+const providerReserved = 16
 
 // Marshal returns the account's bytes (PROTOCOL.md).
 func (p Provider) Marshal() []byte {
 	d := head(kindProvider, p.Bump, flag(p.WasSlashed), p.VaultBump)
-	for _, k := range []sign.Key{p.Network, p.First, p.Peer, p.Before, p.Owner, p.Payout} {
+	for _, k := range []sign.Key{p.Network, p.Peer, p.Owner, p.Payout} {
 		d = d.key(k)
 	}
 	d = d.hash(p.Inventory)
-	for _, v := range []uint64{p.Rotated, p.Stake, p.Unbonding, p.Ready, p.Slashed, p.Registered, p.Sequence, p.Bonded, p.Raised, p.Frozen} {
+	for _, v := range []uint64{p.Stake, p.Unbonding, p.Ready, p.Slashed, p.Registered, p.Sequence, p.Bonded, p.Raised, p.Frozen} {
 		d = d.u64(v)
 	}
 	return append(d, make([]byte, providerReserved)...)
@@ -53,8 +50,8 @@ func UnmarshalProvider(b []byte) (Provider, error) {
 	bump, flags, vault := r.head(kindProvider)
 	p := Provider{
 		Bump: bump, VaultBump: vault, WasSlashed: flags == 1,
-		Network: r.key(), First: r.key(), Peer: r.key(), Before: r.key(), Owner: r.key(), Payout: r.key(), Inventory: r.hash(),
-		Rotated: r.u64(), Stake: r.u64(), Unbonding: r.u64(), Ready: r.u64(), Slashed: r.u64(), Registered: r.u64(), Sequence: r.u64(),
+		Network: r.key(), Peer: r.key(), Owner: r.key(), Payout: r.key(), Inventory: r.hash(),
+		Stake: r.u64(), Unbonding: r.u64(), Ready: r.u64(), Slashed: r.u64(), Registered: r.u64(), Sequence: r.u64(),
 		Bonded: r.u64(), Raised: r.u64(), Frozen: r.u64(),
 	}
 	r.zeros(providerReserved)
@@ -62,11 +59,6 @@ func UnmarshalProvider(b []byte) (Provider, error) {
 		return Provider{}, notOne("provider", b)
 	}
 	return p, nil
-}
-
-// AnswersFor reports whether a receipt by this key can be held against the provider.
-func (p Provider) AnswersFor(key sign.Key) bool {
-	return !key.IsZero() && (key == p.Peer || key == p.Before)
 }
 
 // Attested is a receipt whose two signatures the program has seen.

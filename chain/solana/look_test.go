@@ -357,9 +357,9 @@ func TestProviders(t *testing.T) {
 	entry := func(at, owner sign.Key, p program.Provider) string {
 		return fmt.Sprintf(`{"pubkey":%q,"account":%s}`, at.String(), accountJSON(owner, p.Marshal()))
 	}
-	one, two := program.Provider{Network: w.network, First: sign.Key{1}, Stake: 5}, program.Provider{Network: w.network, First: sign.Key{2}}
-	elsewhere := program.Provider{Network: sign.Key{7}, First: sign.Key{3}}
-	address := func(p program.Provider) sign.Key { return program.ProviderAddress(w.id, p.Network, p.First) }
+	one, two := program.Provider{Network: w.network, Peer: sign.Key{1}, Stake: 5}, program.Provider{Network: w.network, Peer: sign.Key{2}}
+	elsewhere := program.Provider{Network: sign.Key{7}, Peer: sign.Key{3}}
+	address := func(p program.Provider) sign.Key { return program.ProviderAddress(w.id, p.Network, p.Peer) }
 	ledger := func(entries ...string) *Ledger {
 		l, err := New(Config{RPC: []string{fake(t, map[string]string{"getProgramAccounts": "[" + strings.Join(entries, ",") + "]"})},
 			Key: sign.NewPrivate([32]byte{1}), Mint: w.escrow.Mint, Program: w.id, Network: w.network})

@@ -19,22 +19,22 @@ import (
 
 // Provider reads the registration of a provider by the peer key that it first had, and the slot in which it stood so, confirmed.
 // chain.ErrNotFound: it never registered on this network.
-func (l *Ledger) Provider(ctx context.Context, first sign.Key) (program.Provider, market.Slot, error) {
+func (l *Ledger) Provider(ctx context.Context, peer sign.Key) (program.Provider, market.Slot, error) {
 	if l.cfg.Program.IsZero() {
 		return program.Provider{}, 0, errProgram
 	}
-	at := program.ProviderAddress(l.cfg.Program, l.cfg.Network, first)
+	at := program.ProviderAddress(l.cfg.Program, l.cfg.Network, peer)
 	s, err := l.agreed(ctx, escrow.Confirmed, []solanago.PublicKey{solanago.PublicKey(at)})
 	if err != nil {
-		return program.Provider{}, 0, fmt.Errorf("reading the registration of %s: %w", first, err)
+		return program.Provider{}, 0, fmt.Errorf("reading the registration of %s: %w", peer, err)
 	}
 	a := s.accounts[0]
 	if a.data == nil {
-		return program.Provider{}, s.slot, fmt.Errorf("the registration of %s: %w", first, chain.ErrNotFound)
+		return program.Provider{}, s.slot, fmt.Errorf("the registration of %s: %w", peer, chain.ErrNotFound)
 	}
 	p, err := program.UnmarshalProvider(a.data)
-	if err != nil || a.owner != l.cfg.Program || p.Network != l.cfg.Network || p.First != first {
-		return program.Provider{}, 0, fmt.Errorf("the registration of %s: %w", first, chain.ErrMalformed)
+	if err != nil || a.owner != l.cfg.Program || p.Network != l.cfg.Network || p.Peer != peer {
+		return program.Provider{}, 0, fmt.Errorf("the registration of %s: %w", peer, chain.ErrMalformed)
 	}
 	return p, s.slot, nil
 }
@@ -108,7 +108,7 @@ func (l *Ledger) Providers(ctx context.Context) ([]program.Provider, error) {
 	var out []program.Provider
 	for _, a := range accounts {
 		p, err := program.UnmarshalProvider(a.data)
-		at := program.ProviderAddress(l.cfg.Program, l.cfg.Network, p.First)
+		at := program.ProviderAddress(l.cfg.Program, l.cfg.Network, p.Peer)
 		if err == nil && a.at == at && a.owner == l.cfg.Program && p.Network == l.cfg.Network {
 			out = append(out, p)
 		}

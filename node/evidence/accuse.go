@@ -116,7 +116,7 @@ func (k *Keeper) accuseOne(ctx context.Context, c Chain, reporter sign.Key, id s
 			rec.State, rec.Open = LieSubmitting, true
 			return k.putLie(ctx, id, rec)
 		}
-		if out, err = SubmitLie(ctx, c, f, reporter, sign.Key{}, begun); err == nil || errors.Is(err, ErrRent) {
+		if out, err = SubmitLie(ctx, c, f, reporter, begun); err == nil || errors.Is(err, ErrRent) {
 			rec.State, rec.Outcome, rec.Open = LieTaken, &out, err != nil
 			if out.Already { // perhaps by this peer, before a crash: its accounts are still open then
 				rec.State, rec.Open = LieSlashed, rec.Open || was.Open

@@ -15,8 +15,6 @@ var (
 	ErrNoAudits = errors.New("the network's program takes no stake for lies of audits: it was made without windows of audits")
 	// ErrNotStaked: the provider has nothing at stake.
 	ErrNotStaked = errors.New("the provider has nothing at stake")
-	// ErrOtherKey: the provider's registration is not by the key that signed.
-	ErrOtherKey = errors.New("the provider no longer answers for the key that signed")
 	// ErrNotYet: a receipt, or an audit's window, ends in the future.
 	ErrNotYet = errors.New("what the evidence is about is not over yet")
 	// ErrTooOld: a receipt or a window is older than the network lets evidence be.

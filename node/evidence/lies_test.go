@@ -59,7 +59,7 @@ func newCourtWith(t *testing.T, change func(*program.Params), staked ...sign.Pri
 	c.genesis.Program, c.genesis.Escrow, c.genesis.Mint = net.Program, net.Address(), net.Mint
 	c.programs = chaintest.NewPrograms(c.chain, net)
 	for _, k := range staked {
-		c.programs.Register(program.Provider{First: k.Key(), Peer: k.Key(), Owner: private("owner").Key(), Payout: k.Key(), Stake: lieStake})
+		c.programs.Register(program.Provider{Peer: k.Key(), Owner: private("owner").Key(), Payout: k.Key(), Stake: lieStake})
 	}
 	c.advance(100)
 	return c
@@ -317,10 +317,10 @@ func TestAccuseWaits(t *testing.T) {
 		said(chain.ErrDown.Error())
 		c.chain.SetDown(false)
 		said(ErrNotStaked.Error())
-		c.programs.Register(program.Provider{First: private("first").Key(), Peer: liar.Key(), Owner: liar.Key(), Payout: liar.Key(), Stake: lieStake}) // under another key
+		c.programs.Register(program.Provider{Peer: liar.Key(), Owner: liar.Key(), Payout: liar.Key(), Stake: lieStake})
 		c.until(k, LieTaken)
 		time.Sleep(time.Minute)
-		c.taken(private("first"), by)
+		c.taken(liar, by)
 	})
 	synctest.Test(t, func(t *testing.T) {
 		liar, by := private("provider"), private("reporter")

@@ -16,8 +16,8 @@ import (
 type Chain interface {
 	// Run does the calls in one transaction, which its key pays for, and waits until it is confirmed.
 	Run(ctx context.Context, calls []program.Instruction, others ...sign.Signer) (chain.TxID, error)
-	// Provider reads a registration by the first peer key; chain.ErrNotFound.
-	Provider(ctx context.Context, first sign.Key) (program.Provider, market.Slot, error)
+	// Provider reads a registration by its peer key; chain.ErrNotFound.
+	Provider(ctx context.Context, peer sign.Key) (program.Provider, market.Slot, error)
 	Network(ctx context.Context) (program.Network, error)
 }
 
@@ -42,26 +42,22 @@ type Share struct {
 }
 
 // Submit shows both receipts to the program and has the provider's stake taken, at the cost of the reporter, whose key the
-// chain signs with. First is the peer key that the provider registered with; zero means the one that signed the receipts.
-// It may be called again after any error: what was done is not done twice. What the program would refuse anyhow is said
+// chain signs with. It may be called again after any error: what was done is not done twice. What the program would refuse anyhow is said
 // before anything is paid for.
-func Submit(ctx context.Context, c Chain, f Finding, reporter, first sign.Key) (Outcome, error) {
+func Submit(ctx context.Context, c Chain, f Finding, reporter sign.Key) (Outcome, error) {
 	out := Outcome{Evidence: f.ID, Provider: f.Provider, Transactions: []chain.TxID{}}
 	if f.Genesis.Program.IsZero() {
 		return out, ErrNoProgram
-	}
-	if first.IsZero() {
-		first = f.Provider
 	}
 	n, err := c.Network(ctx)
 	if err != nil {
 		return out, err
 	}
 	out.Mint = n.Params.StakeMint
-	p, now, err := c.Provider(ctx, first)
+	p, now, err := c.Provider(ctx, f.Provider)
 	switch {
 	case errors.Is(err, chain.ErrNotFound):
-		return out, fmt.Errorf("%w: %s", ErrNotStaked, first)
+		return out, fmt.Errorf("%w: %s", ErrNotStaked, f.Provider)
 	case err != nil:
 		return out, err
 	case slashed(p, f):
@@ -77,15 +73,15 @@ func Submit(ctx context.Context, c Chain, f Finding, reporter, first sign.Key) (
 			return out, err
 		}
 	}
-	if err := s.slash(ctx, first, n.Params.StakeMint, &out); err != nil {
+	if err := s.slash(ctx, n.Params.StakeMint, &out); err != nil {
 		// Somebody may have been faster.
-		if again, _, readErr := c.Provider(ctx, first); readErr == nil && slashed(again, f) {
+		if again, _, readErr := c.Provider(ctx, f.Provider); readErr == nil && slashed(again, f) {
 			out.Already, out.Slot = true, market.Slot(again.Slashed)
 			return out, s.close(ctx, &out)
 		}
 		return out, err
 	}
-	after, _, err := c.Provider(ctx, first)
+	after, _, err := c.Provider(ctx, f.Provider)
 	if err != nil {
 		return out, err
 	}
@@ -106,10 +102,8 @@ func slashable(p program.Provider, params program.Params, f Finding, now market.
 	last := max(f.Conflict.A.To, f.Conflict.B.To)
 	oldest := min(f.Conflict.A.To, f.Conflict.B.To)
 	switch {
-	case !p.AnswersFor(f.Provider):
-		return fmt.Errorf("%w: it registered as %s and has %s now", ErrOtherKey, p.First, p.Peer)
 	case p.Stake+p.Unbonding == 0:
-		return fmt.Errorf("%w: %s", ErrNotStaked, p.First)
+		return fmt.Errorf("%w: %s", ErrNotStaked, p.Peer)
 	case last > now:
 		return fmt.Errorf("%w: in slot %d, now is %d", ErrNotYet, last, now)
 	case oldest < now && uint64(now-oldest) > params.EvidenceSlots:
@@ -146,7 +140,7 @@ func (s submission) attest(ctx context.Context, r verify.Receipt, out *Outcome) 
 }
 
 // slash opens the token accounts that are paid into, where they are missing, and takes the stake.
-func (s submission) slash(ctx context.Context, first, mint sign.Key, out *Outcome) error {
+func (s submission) slash(ctx context.Context, mint sign.Key, out *Outcome) error {
 	c := s.f.Conflict
 	var open []program.Instruction
 	wallets := []sign.Key{c.A.Buyer, c.B.Buyer, s.reporter}
@@ -158,7 +152,7 @@ func (s submission) slash(ctx context.Context, first, mint sign.Key, out *Outcom
 		return fmt.Errorf("opening token accounts: %w", err)
 	}
 	out.Transactions = append(out.Transactions, id)
-	provider := program.ProviderAddress(s.id, s.network, first)
+	provider := program.ProviderAddress(s.id, s.network, s.f.Provider)
 	id, err = s.c.Run(ctx, []program.Instruction{program.Slash{
 		Network: s.network, Provider: provider, Vault: program.StakeAddress(s.id, provider), Mint: mint,
 		A: s.attested(c.A), B: s.attested(c.B), VictimA: program.TokenAccount(wallets[0], mint), VictimB: program.TokenAccount(wallets[1], mint),

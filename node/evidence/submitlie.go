@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
@@ -27,26 +28,16 @@ func lieEnds(w audit.Window, slots uint32) market.Slot {
 	return market.Slot(end)
 }
 
-// accused finds the registration that answers for a liar's key: that of the greatest stake among those that are listed, or where
-// nobody lists them, the one at its address. ErrNotStaked: there is none.
+// accused is the registration of a liar's key. Where registrations are listed, keys that never registered, as those of canaries, cost
+// nothing. ErrNotStaked: there is none.
 func accused(ctx context.Context, c Chain, liar sign.Key) (p program.Provider, now market.Slot, err error) {
-	all, err := []program.Provider(nil), errors.ErrUnsupported
 	if list, ok := c.(Registrations); ok {
-		all, err = list.Providers(ctx)
-	}
-	if err != nil {
-		return c.Provider(ctx, liar)
-	}
-	found := program.Provider{}
-	for _, p := range all {
-		if p.AnswersFor(liar) && (found.First.IsZero() || p.Stake+p.Unbonding > found.Stake+found.Unbonding) {
-			found = p
+		all, err := list.Providers(ctx)
+		if err == nil && !slices.ContainsFunc(all, func(p program.Provider) bool { return p.Peer == liar }) {
+			return p, now, fmt.Errorf("%w: %s never registered", ErrNotStaked, liar)
 		}
 	}
-	if found.First.IsZero() {
-		return p, now, fmt.Errorf("%w: %s never registered", ErrNotStaked, liar)
-	}
-	return c.Provider(ctx, found.First) // as two endpoints have it
+	return c.Provider(ctx, liar) // as two endpoints have it
 }
 
 // lieSlashed says whether a provider was slashed after a lie, so that it counts no more.
@@ -55,10 +46,10 @@ func lieSlashed(p program.Provider, ends market.Slot) bool {
 }
 
 // SubmitLie shows what a liar signed to the program and has its stake taken, at the cost of the reporter, whose key the chain signs
-// with. First is the peer key that the liar registered with; zero: it is looked for. It may be called again after any error: what
+// with. It may be called again after any error: what
 // was done is not done twice. What the program would refuse anyhow is said before anything is paid for; begun, unless nil, is
 // called before anything is sent, and its error ends it.
-func SubmitLie(ctx context.Context, c Chain, f LieFinding, reporter, first sign.Key, begun func() error) (Outcome, error) {
+func SubmitLie(ctx context.Context, c Chain, f LieFinding, reporter sign.Key, begun func() error) (Outcome, error) {
 	out := Outcome{Evidence: f.ID, Provider: f.Liar, Transactions: []chain.TxID{}}
 	if f.Genesis.Program.IsZero() {
 		return out, ErrNoProgram
@@ -71,13 +62,7 @@ func SubmitLie(ctx context.Context, c Chain, f LieFinding, reporter, first sign.
 	if n.Params.AuditSlots == 0 {
 		return out, ErrNoAudits
 	}
-	var p program.Provider
-	var now market.Slot
-	if first.IsZero() {
-		p, now, err = accused(ctx, c, f.Liar)
-	} else {
-		p, now, err = c.Provider(ctx, first)
-	}
+	p, now, err := accused(ctx, c, f.Liar)
 	if errors.Is(err, chain.ErrNotFound) {
 		err = fmt.Errorf("%w: %s", ErrNotStaked, f.Liar)
 	}
@@ -92,10 +77,8 @@ func SubmitLie(ctx context.Context, c Chain, f LieFinding, reporter, first sign.
 		return out, nil
 	}
 	switch {
-	case !p.AnswersFor(f.Liar):
-		return out, fmt.Errorf("%w: it registered as %s and has %s now", ErrOtherKey, p.First, p.Peer)
 	case p.Stake+p.Unbonding == 0:
-		return out, fmt.Errorf("%w: %s", ErrNotStaked, p.First)
+		return out, fmt.Errorf("%w: %s", ErrNotStaked, p.Peer)
 	case ends > now:
 		return out, fmt.Errorf("%w: in slot %d, now is %d", ErrNotYet, ends, now)
 	case uint64(now-ends) > n.Params.EvidenceSlots:
@@ -111,8 +94,8 @@ func SubmitLie(ctx context.Context, c Chain, f LieFinding, reporter, first sign.
 			return out, err
 		}
 	}
-	err = s.slashLie(ctx, f, p.First, out.Mint, stated, &out)
-	after, _, readErr := c.Provider(ctx, p.First)
+	err = s.slashLie(ctx, f, p.Peer, out.Mint, stated, &out)
+	after, _, readErr := c.Provider(ctx, p.Peer)
 	switch {
 	case err != nil && readErr == nil && lieSlashed(after, ends): // somebody was faster
 		out.Already, out.Slot = true, market.Slot(after.Slashed)

@@ -121,7 +121,7 @@ func (r *Registry) list(ctx context.Context) error {
 	return nil
 }
 
-// Stakes are what peers have at stake, by the keys that they have now: of those that never registered nothing. Errors: those of Providers.
+// Stakes are what peers have at stake: of those that never registered nothing. Errors: those of Providers.
 func (r *Registry) Stakes(ctx context.Context, of []sign.Key) (map[sign.Key]market.Amount, error) {
 	all, err := r.Providers(ctx)
 	if err != nil {
@@ -132,8 +132,8 @@ func (r *Registry) Stakes(ctx context.Context, of []sign.Key) (map[sign.Key]mark
 		out[k] = 0
 	}
 	for _, p := range all {
-		if was, asked := out[p.Peer]; asked {
-			out[p.Peer] = max(was, market.Amount(p.Stake))
+		if _, asked := out[p.Peer]; asked {
+			out[p.Peer] = market.Amount(p.Stake)
 		}
 	}
 	return out, nil

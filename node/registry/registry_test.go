@@ -164,7 +164,7 @@ func TestWhoGivesUpSpoilsNothing(t *testing.T) {
 
 func TestStakes(t *testing.T) {
 	in(t, func(t *testing.T, l *lister, r *Registry) {
-		l.set(append(registered(5, 7), program.Provider{Peer: sign.Key{2}, Stake: 3}), nil) // two registrations rotated to one key
+		l.set(registered(5, 7), nil)
 		got, err := r.Stakes(t.Context(), []sign.Key{{2}, {9}})
 		if err != nil || len(got) != 2 || got[sign.Key{2}] != market.Amount(7) || got[sign.Key{9}] != 0 {
 			t.Errorf("%v, %v", got, err)

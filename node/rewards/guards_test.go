@@ -63,7 +63,7 @@ func guardedPast() past {
 func guardedLook() *look {
 	l := &look{now: 160, any: true, network: guardedNetwork()}
 	for _, k := range []byte{11, 12} {
-		l.peers = append(l.peers, program.Provider{Peer: sign.Key{k}, First: sign.Key{k}, Payout: sign.Key{k, 1}})
+		l.peers = append(l.peers, program.Provider{Peer: sign.Key{k}, Payout: sign.Key{k, 1}})
 	}
 	return l
 }

@@ -429,7 +429,7 @@ func (t *town) inflate(c *citizen, e counting.Epoch, v program.Votes) (ballot si
 		}
 		all, err := c.ledger.Providers(t.Context())
 		turns := counting.NewTurns(v, e.Number, 0, v.EpochEnd(e.Number)+windowSlots, block.Hash, all, func(p program.Provider) sign.Key {
-			return program.ProviderAddress(t.g.Program, t.g.Escrow, p.First)
+			return program.ProviderAddress(t.g.Program, t.g.Escrow, p.Peer)
 		})
 		turn, begun := turns.At(uint64(now))
 		whose, _ := turns.Of(turn)

@@ -275,7 +275,7 @@ func (l *look) mint(source uint8) sign.Key {
 
 // payout is where a peer key is paid: who was slashed is not.
 func (l *look) payout(peer sign.Key) (sign.Key, bool) {
-	i := slices.IndexFunc(l.peers, func(p program.Provider) bool { return !p.WasSlashed && p.AnswersFor(peer) })
+	i := slices.IndexFunc(l.peers, func(p program.Provider) bool { return !p.WasSlashed && p.Peer == peer })
 	if i < 0 {
 		return sign.Key{}, false
 	}
@@ -289,7 +289,7 @@ func (l *look) counts() bool {
 
 // address is that of a registration.
 func (s *Service) address(p program.Provider) sign.Key {
-	return program.ProviderAddress(s.cfg.Genesis.Program, s.cfg.Genesis.Escrow, p.First)
+	return program.ProviderAddress(s.cfg.Genesis.Program, s.cfg.Genesis.Escrow, p.Peer)
 }
 
 // epoch does the next thing about one epoch's rewards of one source.

@@ -42,7 +42,7 @@ func assembled(t *testing.T, n int) *assembly {
 	v.VotingSlots, v.LeastBond, v.LeastBonded = 160, 100, 200
 	for i := range n {
 		k := sign.Key{byte(11 + i)}
-		a.peers = append(a.peers, program.Provider{Peer: k, First: k, Payout: sign.Key{k[0], 1}, Bonded: 100, Raised: 1})
+		a.peers = append(a.peers, program.Provider{Peer: k, Payout: sign.Key{k[0], 1}, Bonded: 100, Raised: 1})
 		a.network.Bonded += 100
 		if i > 0 {
 			m := New(Config{Genesis: a.g, Key: k, Chain: a, Peers: asking{a, k}, Store: store.NewMemory(), Log: slog.New(slog.DiscardHandler)})
@@ -156,7 +156,7 @@ func (a *assembly) honest() (out []sign.Key) {
 
 // turnOf is the first slot of the next turn that is the attacker's, or another's.
 func (a *assembly) turnOf(attacker bool) uint64 {
-	at := func(p program.Provider) sign.Key { return program.ProviderAddress(a.g.Program, a.g.Escrow, p.First) }
+	at := func(p program.Provider) sign.Key { return program.ProviderAddress(a.g.Program, a.g.Escrow, p.Peer) }
 	turns := rewards.NewTurns(a.network.Params.Votes, 0, 1, 110, sign.Hash{8}, a.peers, at)
 	for slot := max(a.now+1, 110); ; slot++ {
 		turn, _ := turns.At(slot)
@@ -188,7 +188,7 @@ func (a *assembly) table(claims ...byte) (rewards.Table, program.Rewards) {
 // propose opens a ballot of the attacker's.
 func (a *assembly) propose(r program.Rewards, opened uint64) {
 	a.Helper()
-	p := program.ProviderAddress(a.g.Program, a.g.Escrow, a.peers[0].First)
+	p := program.ProviderAddress(a.g.Program, a.g.Escrow, a.peers[0].Peer)
 	if _, err := a.Run(a.Context(), []program.Instruction{program.ProposeRewards{Network: a.g.Escrow, Provider: p,
 		Ballot: program.BallotAddress(a.g.Program, a.g.Escrow, p, opened), Opened: opened, Rewards: r}.Instruction(a.g.Program)}); err != nil {
 		a.Fatal(err)
@@ -283,7 +283,7 @@ func TestAttackSplitVote(t *testing.T) {
 		for range 2 {
 			a.look(a.honest()...)
 		}
-		if !a.look(a.honest()...) || a.ballots[program.BallotAddress(a.g.Program, a.g.Escrow, program.ProviderAddress(a.g.Program, a.g.Escrow, a.peers[0].First), a.now)].For != 0 {
+		if !a.look(a.honest()...) || a.ballots[program.BallotAddress(a.g.Program, a.g.Escrow, program.ProviderAddress(a.g.Program, a.g.Escrow, a.peers[0].Peer), a.now)].For != 0 {
 			t.Errorf("carried: %+v", a.ballots)
 		}
 	})

@@ -241,7 +241,7 @@ func (n *Net) bondAll() {
 
 // register has a peer registered, under an owner of its own, since the first slot.
 func (n *Net) register(k sign.Key, bonded uint64) {
-	n.Programs.Register(program.Provider{First: k, Peer: k, Owner: ownerOf(k), Payout: k, Stake: bonded, Bonded: bonded})
+	n.Programs.Register(program.Provider{Peer: k, Owner: ownerOf(k), Payout: k, Stake: bonded, Bonded: bonded})
 }
 
 // ownerOf is the wallet of a registered peer.

@@ -43,7 +43,7 @@ func bringsMember(t *testing.T, late, own bool, code string) {
 	owner := ownerOf(friend.Key())
 	if own {
 		owner = sign.Key(sign.Sum([]byte("owner of both")))
-		n.Programs.Register(program.Provider{First: o.key.Key(), Peer: o.key.Key(), Owner: owner, Payout: owner})
+		n.Programs.Register(program.Provider{Peer: o.key.Key(), Owner: owner, Payout: owner})
 	}
 	register := func() {
 		_, now, err := o.sight.Window()
@@ -51,7 +51,7 @@ func bringsMember(t *testing.T, late, own bool, code string) {
 			t.Fatal(err)
 		}
 		n.Programs.Register(program.Provider{
-			First: friend.Key(), Peer: friend.Key(), Owner: owner, Payout: owner, Stake: bonded, Bonded: bonded, Registered: uint64(now),
+			Peer: friend.Key(), Owner: owner, Payout: owner, Stake: bonded, Bonded: bonded, Registered: uint64(now),
 		})
 	}
 	if !late {

@@ -87,7 +87,7 @@ func TestEvidenceSubmit(t *testing.T) {
 	}
 	f, buyers := soldTwice(t, g, seller, now, [2]market.Amount{7_000_000, 30_000_000})
 	submit := func() (evidence.Outcome, error) {
-		return evidence.Submit(t.Context(), own, f, reporter.Key(), sign.Key{})
+		return evidence.Submit(t.Context(), own, f, reporter.Key())
 	}
 	if out, err := submit(); !errors.Is(err, evidence.ErrNotStaked) || len(out.Transactions) != 0 {
 		t.Errorf("nothing staked: %+v, %v", out, err)

@@ -189,11 +189,11 @@ func TestLieTakesStake(t *testing.T) {
 	if err != nil || f.Liar != liar.Key() {
 		t.Fatalf("%+v: %v", f, err)
 	}
-	if out, err := evidence.SubmitLie(t.Context(), own, f, member.Key(), sign.Key{}, nil); err != nil || !out.Already || len(out.Transactions) != 0 {
+	if out, err := evidence.SubmitLie(t.Context(), own, f, member.Key(), nil); err != nil || !out.Already || len(out.Transactions) != 0 {
 		t.Errorf("once more: %+v, %v", out, err)
 	}
 	f.Genesis.Program = sign.Key{}
-	if _, err := evidence.SubmitLie(t.Context(), own, f, member.Key(), sign.Key{}, nil); !errors.Is(err, evidence.ErrNoProgram) {
+	if _, err := evidence.SubmitLie(t.Context(), own, f, member.Key(), nil); !errors.Is(err, evidence.ErrNoProgram) {
 		t.Errorf("without a program: %v", err)
 	}
 	t.Logf("taken %d, burned %d, the reporter got %d, in %d transactions", kept.Outcome.Taken, kept.Outcome.Burned, kept.Outcome.Reward.Amount, len(kept.Outcome.Transactions))

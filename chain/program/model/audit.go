@@ -72,7 +72,7 @@ func (t *tx) slashAudit(c program.SlashAudit) error {
 		return t.refused()
 	}
 	t.no(a.Network != c.Network, program.ErrOtherNetwork)
-	t.no(!p.AnswersFor(a.Signer), program.ErrNotItsKey)
+	t.no(p.Peer != a.Signer, program.ErrNotItsKey)
 	var window audit.Window
 	switch c.Kind {
 	case audit.TwoAnswers:

@@ -84,7 +84,7 @@ func (t *tx) slash(c program.Slash) error {
 	t.no(a.Network != c.Network || b.Network != c.Network, program.ErrOtherNetwork)
 	t.no(a.Reporter != b.Reporter, program.ErrReporters)
 	t.conflict(a.Core, b.Core, c)
-	t.no(!p.AnswersFor(a.Core.Provider), program.ErrNotItsKey)
+	t.no(p.Peer != a.Core.Provider, program.ErrNotItsKey)
 	for _, r := range []verify.ReceiptCore{a.Core, b.Core} {
 		to := uint64(r.To)
 		t.no(to > t.now, program.ErrNotOver)

@@ -90,8 +90,6 @@ func (s *State) Apply(slot uint64, call program.Call, beside ...program.Signed) 
 		return t.register(c)
 	case program.Update:
 		return t.update(c)
-	case program.RotateKey:
-		return t.rotateKey(c)
 	case program.Stake:
 		return t.stake(c)
 	case program.RequestUnstake:

@@ -48,7 +48,7 @@ func sequences(t *testing.T, needed []program.Call, watcher func() watch) {
 var everything = []program.Call{
 	program.InitNetwork{}, program.SetAuthority{}, program.InitPool{}, program.OpenEscrow{}, program.AddTranche{}, program.AddStandbyTranche{},
 	program.TopUp{}, program.Claim{}, program.RetireBegin{}, program.RetireFinish{}, program.RetireFinal{}, program.Refund{}, program.Sweep{},
-	program.CloseTranche{}, program.CloseEscrow{}, program.Register{}, program.Update{}, program.RotateKey{}, program.Stake{},
+	program.CloseTranche{}, program.CloseEscrow{}, program.Register{}, program.Update{}, program.Stake{},
 	program.RequestUnstake{}, program.Withdraw{}, program.Attest{}, program.CloseAttested{}, program.Slash{}, program.Anchor{}, program.Prove{},
 	program.CloseAnchor{}, program.DrawPool{}, program.Bond{}, program.Release{}, program.ProposeRules{}, program.ProposeRewards{}, program.CastVote{},
 	program.CloseVote{}, program.Enact{}, program.CloseBallot{}, program.InitEmission{}, program.Accept{}, program.ClaimReward{}, program.ClosePayout{},

@@ -18,7 +18,7 @@ func (t *tx) register(c program.Register) error {
 	_, bump := program.FindAddress(t.Program, program.ProviderSeeds(c.Network, c.Peer)...)
 	_, vaultBump := program.FindAddress(t.Program, program.StakeSeeds(c.Provider)...)
 	t.Providers[c.Provider] = program.Provider{
-		Bump: bump, VaultBump: vaultBump, Network: c.Network, First: c.Peer, Peer: c.Peer, Owner: c.Owner, Payout: c.Payout,
+		Bump: bump, VaultBump: vaultBump, Network: c.Network, Peer: c.Peer, Owner: c.Owner, Payout: c.Payout,
 		Inventory: c.Inventory, Registered: t.now,
 	}
 	t.pay(c.Payer, program.ProviderSize)
@@ -48,22 +48,6 @@ func set[V any](to *V, from *V) {
 	if from != nil {
 		*to = *from
 	}
-}
-
-// rotateKey: while evidence from before a rotation is admissible there is no second one, so no key is forgotten too early.
-func (t *tx) rotateKey(c program.RotateKey) error {
-	p, ok := find(t, t.Providers, c.Provider)
-	t.ownedBy(p, ok, c.Owner)
-	n, isNetwork := t.networkOf(p, ok, c.Network)
-	t.no(ok && c.Peer == p.Peer, program.ErrSameKey)
-	t.no(isNetwork && p.Rotated != 0 && t.now <= add(p.Rotated, n.Params.EvidenceSlots), program.ErrRotatedLately)
-	if err := t.refused(); err != nil {
-		return err
-	}
-	p.Before, p.Peer, p.Rotated = p.Peer, c.Peer, t.now
-	p.Sequence++
-	t.Providers[c.Provider] = p
-	return nil
 }
 
 // add saturates.

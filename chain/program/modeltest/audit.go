@@ -111,7 +111,7 @@ func (w *World) slashAudit() (program.Call, []program.Signed) {
 	}
 	of := map[sign.Key]program.Stated{}
 	for k, s := range w.Stated {
-		if p.AnswersFor(s.Signer) && s.Network == p.Network {
+		if p.Peer == s.Signer && s.Network == p.Network {
 			of[k] = s
 		}
 	}

@@ -91,14 +91,6 @@ func (w *World) update() (program.Call, []program.Signed) {
 	return c, nil
 }
 
-func (w *World) rotateKey() (program.Call, []program.Signed) {
-	at, p, ok := pick(w, w.Providers)
-	if !ok {
-		return nil, nil
-	}
-	return program.RotateKey{Owner: p.Owner, Peer: w.person(), Network: p.Network, Provider: at}, nil
-}
-
 func (w *World) stakeOf(at, who sign.Key, amount uint64) program.Stake {
 	mint := w.Mints[1]
 	return program.Stake{Authority: who, Source: Account(who, mint), Provider: at, Vault: program.StakeAddress(w.Program, at), Mint: mint, Amount: amount}
@@ -152,9 +144,6 @@ func (w *World) attest() (program.Call, []program.Signed) {
 	}
 	units := one(w, unitSets)
 	by := p.Peer
-	if !p.Before.IsZero() && w.oneIn(2) {
-		by = p.Before
-	}
 	to := w.Slot - w.upTo(3)
 	switch w.choice(8) {
 	case 0:
@@ -198,7 +187,7 @@ func (w *World) slash() (program.Call, []program.Signed) {
 	for _, a := range keys {
 		for _, b := range keys {
 			x, y := w.Attested[a].Core, w.Attested[b].Core
-			if x.Provider == y.Provider && p.AnswersFor(x.Provider) && bytes.Compare(x.Lease[:], y.Lease[:]) < 0 && max(x.From, y.From) < min(x.To, y.To) {
+			if x.Provider == y.Provider && p.Peer == x.Provider && bytes.Compare(x.Lease[:], y.Lease[:]) < 0 && max(x.From, y.From) < min(x.To, y.To) {
 				found = append(found, [2]sign.Key{a, b})
 			}
 		}

@@ -354,7 +354,7 @@ var makers = []func(*World) (program.Call, []program.Signed){
 	(*World).claim, (*World).claim, (*World).claim, (*World).claim, (*World).retireBegin, (*World).retireFinish,
 	(*World).retireFinish, (*World).retireFinal,
 	(*World).refund, (*World).refund, (*World).sweep, (*World).closeTranche, (*World).closeTranche, (*World).closeEscrow,
-	(*World).register, (*World).update, (*World).rotateKey, (*World).stake, (*World).requestUnstake, (*World).withdraw, (*World).withdraw,
+	(*World).register, (*World).update, (*World).stake, (*World).requestUnstake, (*World).withdraw, (*World).withdraw,
 	(*World).attest, (*World).attest, (*World).attest, (*World).slash, (*World).slash, (*World).closeAttested, (*World).drawPool, (*World).drawPool, (*World).anchor,
 	(*World).prove, (*World).closeAnchor, (*World).networks, (*World).networks,
 	(*World).bond, (*World).bond, (*World).release, (*World).proposeRules, (*World).proposeRewards, (*World).proposeRewards, (*World).castVote, (*World).castVote,

@@ -112,10 +112,6 @@ pub enum Error {
     NotOwner = 140,
     /// Owner or payout would be nobody.
     ZeroKey = 141,
-    /// The new peer key is the one it has.
-    SameKey = 142,
-    /// Evidence from before the last rotation still counts.
-    RotatedLately = 143,
     /// More than the provider's stake.
     StakeShort = 144,
     /// The provider's stake is less than the network's least.
@@ -142,7 +138,7 @@ pub enum Error {
     NoOverlap = 158,
     /// The unit proof is among another number of units than the receipt has.
     UnitCount = 159,
-    /// The receipts are by no key that the provider answers for.
+    /// They are by another key than the provider's.
     NotItsKey = 160,
     /// The receipt, or the window, ends after the present.
     NotOver = 161,

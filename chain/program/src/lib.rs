@@ -81,7 +81,7 @@ mod host;
 use error::{Error, Result};
 use input::Input;
 
-/// Names of the instructions: the first byte of their data. A number is never given a second meaning.
+/// Names of the instructions: the first byte of their data. A number is never given a second meaning; 15 is retired.
 pub mod instruction {
     pub const INIT_NETWORK: u8 = 0;
     pub const SET_AUTHORITY: u8 = 1;
@@ -98,7 +98,6 @@ pub mod instruction {
     pub const CLOSE_ESCROW: u8 = 12;
     pub const REGISTER: u8 = 13;
     pub const UPDATE: u8 = 14;
-    pub const ROTATE_KEY: u8 = 15;
     pub const STAKE: u8 = 16;
     pub const REQUEST_UNSTAKE: u8 = 17;
     pub const WITHDRAW: u8 = 18;
@@ -158,7 +157,6 @@ pub fn process(input: &Input) -> Result<()> {
         instruction::CLOSE_ESCROW => close_escrow::close_escrow(input, data),
         instruction::REGISTER => provider::register(input, data),
         instruction::UPDATE => provider::update(input, data),
-        instruction::ROTATE_KEY => provider::rotate_key(input, data),
         instruction::STAKE => stake::stake(input, data),
         instruction::REQUEST_UNSTAKE => stake::request_unstake(input, data),
         instruction::WITHDRAW => stake::withdraw(input, data),

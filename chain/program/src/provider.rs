@@ -1,8 +1,9 @@
 //! Providers: who sells under which key, who decides for it, and where its money goes.
 //!
 //! The owner is a wallet. The peer key is the one the provider's machine signs leases and receipts with; here it may say
-//! what the machine has, and nothing else. A provider's account is never closed: what it was slashed for must not be
-//! forgotten. It has 352 bytes; its address is that of "provider", the network account and its first peer key:
+//! what the machine has, and nothing else. It never changes: one stake stands behind one key, under which the provider sells. Who
+//! loses the key takes the stake out, and registers another key. A provider's account is never closed: what it was slashed for must
+//! not be forgotten. It has 256 bytes; its address is that of "provider", the network account and the peer key:
 //!
 //! ```text
 //!   0   1  kind = 5
@@ -12,23 +13,20 @@
 //!   4   1  bump of its vault's address
 //!   5   3  reserved: 0
 //!   8  32  network account
-//!  40  32  first peer key
-//!  72  32  peer key
-//! 104  32  peer key before; zeros: none
-//! 136  32  owner
-//! 168  32  payout wallet
-//! 200  32  hash of the inventory of its units
-//! 232   8  slot of the last rotation; 0 never
-//! 240   8  stake, base units of the network's stake mint
-//! 248   8  unbonding: no stake any more, and slashed with it, until it is withdrawn
-//! 256   8  slot from which that can be; 0 when nothing is
-//! 264   8  slot of the last slash; 0 never
-//! 272   8  slot in which it registered
-//! 280   8  sequence: how often owner or peer key changed something above stake
-//! 288   8  bonded: part of the stake that votes, and cannot be asked back
-//! 296   8  slot in which bonded was last raised
-//! 304   8  last slot of the votes that it took part in: until then bonded stays
-//! 312  40  reserved: 0
+//!  40  32  peer key
+//!  72  32  owner
+//! 104  32  payout wallet
+//! 136  32  hash of the inventory of its units
+//! 168   8  stake, base units of the network's stake mint
+//! 176   8  unbonding: no stake any more, and slashed with it, until it is withdrawn
+//! 184   8  slot from which that can be; 0 when nothing is
+//! 192   8  slot of the last slash; 0 never
+//! 200   8  slot in which it registered
+//! 208   8  sequence: how often owner or peer key changed something above stake
+//! 216   8  bonded: part of the stake that votes, and cannot be asked back
+//! 224   8  slot in which bonded was last raised
+//! 232   8  last slot of the votes that it took part in: until then bonded stays
+//! 240  16  reserved: 0
 //! ```
 //!
 //! Its vault is the token account at "stake" and the provider's address, owned by that address. Tokens that somebody sends
@@ -46,7 +44,7 @@ use crate::system::New;
 use crate::{kind, sysvar, token};
 
 const KIND: [u8; 2] = [kind::PROVIDER, 1];
-const SIZE: u64 = 352;
+const SIZE: u64 = 256;
 
 const SEED: &[u8] = b"provider";
 const VAULT_SEED: &[u8] = b"stake";
@@ -55,22 +53,19 @@ const BUMP: usize = 2;
 const FLAGS: usize = 3;
 const VAULT_BUMP: usize = 4;
 const NETWORK: usize = 8;
-const FIRST: usize = 40;
-const PEER: usize = 72;
-const BEFORE: usize = 104;
-const OWNER: usize = 136;
-const PAYOUT: usize = 168;
-const INVENTORY: usize = 200;
-const ROTATED: usize = 232;
-const STAKE: usize = 240;
-const UNBONDING: usize = 248;
-const READY: usize = 256;
-const SLASHED: usize = 264;
-const REGISTERED: usize = 272;
-const SEQUENCE: usize = 280;
-const BONDED: usize = 288;
-const RAISED: usize = 296;
-const FROZEN: usize = 304;
+const PEER: usize = 40;
+const OWNER: usize = 72;
+const PAYOUT: usize = 104;
+const INVENTORY: usize = 136;
+const STAKE: usize = 168;
+const UNBONDING: usize = 176;
+const READY: usize = 184;
+const SLASHED: usize = 192;
+const REGISTERED: usize = 200;
+const SEQUENCE: usize = 208;
+const BONDED: usize = 216;
+const RAISED: usize = 224;
+const FROZEN: usize = 232;
 
 const WAS_SLASHED: u8 = 1;
 
@@ -116,7 +111,6 @@ pub fn register(input: &Input, data: &[u8]) -> Result<()> {
     account.write(BUMP, &bump)?;
     account.write(VAULT_BUMP, &vault_bump)?;
     account.write(NETWORK, &network.0)?;
-    account.write(FIRST, &peer.0)?;
     account.write(PEER, &peer.0)?;
     account.write(OWNER, &owner.key().0)?;
     account.write(PAYOUT, &payout.0)?;
@@ -157,39 +151,8 @@ pub fn update(input: &Input, data: &[u8]) -> Result<()> {
     provider.count()
 }
 
-/// Replaces the peer key. What the old one signed can be held against the provider until the next rotation, which is
-/// refused while evidence from before this one is admissible.
-///
-/// Accounts: owner (signs), new peer key (signs), network, provider (writable). Data: none.
-#[inline(never)]
-pub fn rotate_key(input: &Input, data: &[u8]) -> Result<()> {
-    Reader::new(data).end()?;
-    let [owner, peer, network, account] = input.exactly()?;
-    let provider = Provider::of(account, input.program)?;
-    provider.must_be_owned_by(owner)?;
-    peer.must_sign()?;
-    account.must_write()?;
-    let evidence = provider.network(network, input.program)?.evidence()?;
-    let (old, now) = (provider.peer()?, sysvar::clock()?.slot);
-    if *peer.key() == old {
-        return Err(Error::SameKey);
-    }
-    if !may_rotate(account.read_u64(ROTATED)?, evidence, now) {
-        return Err(Error::RotatedLately);
-    }
-    account.write(BEFORE, &old.0)?;
-    account.write(PEER, &peer.key().0)?;
-    account.write_u64(ROTATED, now)?;
-    provider.count()
-}
-
-/// What the key before last signed ended by the last rotation; it is evidence up to and including that slot + age.
-fn may_rotate(last: u64, evidence_slots: u64, now: u64) -> bool {
-    last == 0 || now > last.saturating_add(evidence_slots)
-}
-
-fn seeds<'a>(network: &'a Pubkey, first: &'a Pubkey, bump: &'a [u8; 1]) -> [Bytes<'a>; 4] {
-    [Bytes::new(SEED), Bytes::new(&network.0), Bytes::new(&first.0), Bytes::new(bump)]
+fn seeds<'a>(network: &'a Pubkey, peer: &'a Pubkey, bump: &'a [u8; 1]) -> [Bytes<'a>; 4] {
+    [Bytes::new(SEED), Bytes::new(&network.0), Bytes::new(&peer.0), Bytes::new(bump)]
 }
 
 /// A provider's account.
@@ -216,11 +179,6 @@ impl<'a> Provider<'a> {
 
     pub fn peer(&self) -> Result<Pubkey> {
         self.0.read_key(PEER)
-    }
-
-    /// Whether a receipt by this key can be held against it: by its peer key or the one before.
-    pub fn answers_for(&self, key: &Pubkey) -> Result<bool> {
-        Ok(!key.is_zero() && (*key == self.peer()? || *key == self.0.read_key(BEFORE)?))
     }
 
     pub fn payout(&self) -> Result<Pubkey> {
@@ -315,7 +273,7 @@ impl<'a> Provider<'a> {
 
     /// What the program signs with in its name.
     pub fn signature(&self) -> Result<Signature> {
-        Ok(Signature { network: self.0.read_key(NETWORK)?, first: self.0.read_key(FIRST)?, bump: self.0.read(BUMP)? })
+        Ok(Signature { network: self.0.read_key(NETWORK)?, peer: self.0.read_key(PEER)?, bump: self.0.read(BUMP)? })
     }
 
     fn count(&self) -> Result<()> {
@@ -327,13 +285,13 @@ impl<'a> Provider<'a> {
 /// Holds the seeds of a provider's address.
 pub struct Signature {
     network: Pubkey,
-    first: Pubkey,
+    peer: Pubkey,
     bump: [u8; 1],
 }
 
 impl Signature {
     pub fn seeds(&self) -> [Bytes<'_>; 4] {
-        seeds(&self.network, &self.first, &self.bump)
+        seeds(&self.network, &self.peer, &self.bump)
     }
 }
 
@@ -342,19 +300,11 @@ mod tests {
     use super::*;
     use crate::input::{table, tests::Region};
 
-    #[test]
-    fn rotation_waits_for_the_evidence() {
-        assert!(may_rotate(0, 100, 5), "never rotated");
-        assert!(!may_rotate(10, 100, 10) && !may_rotate(10, 100, 110));
-        assert!(may_rotate(10, 100, 111));
-        assert!(!may_rotate(1, u64::MAX, u64::MAX));
-    }
-
     /// A provider's account as register writes it, but for its clock.
     pub fn account() -> Vec<u8> {
         let mut b = vec![0; SIZE as usize];
         b[..5].copy_from_slice(&[5, 1, 250, 0, 251]);
-        for (offset, key) in [(NETWORK, 1), (FIRST, 2), (PEER, 2), (OWNER, 3), (PAYOUT, 4), (INVENTORY, 5)] {
+        for (offset, key) in [(NETWORK, 1), (PEER, 2), (OWNER, 3), (PAYOUT, 4), (INVENTORY, 5)] {
             b[offset..offset + 32].fill(key);
         }
         b
@@ -379,7 +329,7 @@ mod tests {
     fn update_by_whom() {
         let old = account();
         let all = run(3, true, &old, &values(7, &[7, 8, 9]), update).unwrap();
-        for (offset, key) in [(NETWORK, 1), (FIRST, 2), (PEER, 2), (OWNER, 9), (PAYOUT, 7), (INVENTORY, 8)] {
+        for (offset, key) in [(NETWORK, 1), (PEER, 2), (OWNER, 9), (PAYOUT, 7), (INVENTORY, 8)] {
             assert_eq!(all[offset..offset + 32], [key; 32], "{offset}");
         }
         assert_eq!(all[SEQUENCE], 1);
@@ -403,19 +353,5 @@ mod tests {
         other[0] = 6;
         assert_eq!(run(3, true, &other, &values(1, &[7]), update).err(), Some(Error::Kind));
         assert_eq!(run(3, true, &old[1..], &values(1, &[7]), update).err(), Some(Error::Kind));
-    }
-
-    #[test]
-    fn answers_for_two_keys() {
-        let mut b = account();
-        let answers = |b: &[u8], key: u8| {
-            let mut region = Region::default().account(9, 0xee, false, true, 1, b);
-            let mut accounts = table();
-            let input = unsafe { Input::parse(region.finish(b""), &mut accounts) }.unwrap();
-            Provider::of(&input.accounts[0], input.program).unwrap().answers_for(&Pubkey([key; 32])).unwrap()
-        };
-        assert!(answers(&b, 2) && !answers(&b, 0) && !answers(&b, 8));
-        b[BEFORE..BEFORE + 32].fill(8);
-        assert!(answers(&b, 2) && answers(&b, 8) && !answers(&b, 7));
     }
 }

@@ -59,7 +59,7 @@ pub fn slash(input: &Input, data: &[u8]) -> Result<()> {
     }
 
     check_conflict(&a.receipt, &b.receipt, unit, &in_a, &in_b)?;
-    if !provider.answers_for(&a.receipt.provider)? {
+    if provider.peer()? != a.receipt.provider {
         return Err(Error::NotItsKey);
     }
     let now = sysvar::clock()?.slot;

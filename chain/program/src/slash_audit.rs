@@ -59,7 +59,7 @@ pub fn slash_audit(input: &Input, data: &[u8]) -> Result<()> {
     if shown.network()? != *network.key() {
         return Err(Error::OtherNetwork);
     }
-    if !provider.answers_for(&shown.signer()?)? {
+    if provider.peer()? != shown.signer()? {
         return Err(Error::NotItsKey);
     }
     let (kind, rest) = data.split_first().ok_or(Error::Data)?;

@@ -24,8 +24,7 @@ No stake is taken for results that differ: the program cannot tell which of them
 
 What the program would refuse is said before anything is paid for. If it breaks off, call it again: nothing is done twice. If the
 provider was slashed before, by whomever, it says so and ends well.`,
-		Example: `  starling evidence submit double.json
-  starling evidence submit double.json --provider 7xKX…gAsU   (it has another key since it registered)`,
+		Example: `  starling evidence submit double.json`,
 		Args: exactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			p, err := parseEvidence(args[0])
@@ -43,12 +42,10 @@ provider was slashed before, by whomever, it says so and ends well.`,
 			if l.g.Hash() != p.Genesis.Hash() {
 				return Usagef("the evidence is of network %s, this peer is on %s", p.Genesis.Tag(), l.g.Tag())
 			}
-			return l.submitEvidence(c.Context(), submit, o.first)
+			return l.submitEvidence(c.Context(), submit)
 		},
 	}
 	o.readFlags(c)
-	o.firstFlag(c)
-	c.Flags().Lookup("provider").Usage = "the peer key that the provider registered with (default the one that signed the receipts)"
 	return c
 }
 
@@ -56,7 +53,7 @@ provider was slashed before, by whomever, it says so and ends well.`,
 type submission struct {
 	id   string
 	whom string
-	do   func(ctx context.Context, c evidence.Chain, reporter, first sign.Key) (evidence.Outcome, error)
+	do   func(ctx context.Context, c evidence.Chain, reporter sign.Key) (evidence.Outcome, error)
 }
 
 // submitting checks a proof, and says how it is submitted.
@@ -66,29 +63,22 @@ func submitting(p evidence.Proof) (submission, error) {
 		return submission{}, WithHint(Usagef("no stake is taken for results that differ"), "starling evidence check FILE --program PROGRAM says which of them is false")
 	case len(p.Lie) > 0:
 		f, err := found(p.CheckLie())
-		return submission{f.ID, f.Liar.String(), func(ctx context.Context, c evidence.Chain, reporter, first sign.Key) (evidence.Outcome, error) {
-			return evidence.SubmitLie(ctx, c, f, reporter, first, nil)
+		return submission{f.ID, f.Liar.String(), func(ctx context.Context, c evidence.Chain, reporter sign.Key) (evidence.Outcome, error) {
+			return evidence.SubmitLie(ctx, c, f, reporter, nil)
 		}}, err
 	}
 	f, err := found(p.Check())
-	return submission{f.ID, f.Provider.String(), func(ctx context.Context, c evidence.Chain, reporter, first sign.Key) (evidence.Outcome, error) {
-		return evidence.Submit(ctx, c, f, reporter, first)
+	return submission{f.ID, f.Provider.String(), func(ctx context.Context, c evidence.Chain, reporter sign.Key) (evidence.Outcome, error) {
+		return evidence.Submit(ctx, c, f, reporter)
 	}}, err
 }
 
-func (l *onChain) submitEvidence(ctx context.Context, s submission, provider string) error {
-	var first sign.Key
-	if provider != "" {
-		var err error
-		if first, err = address("--provider", provider); err != nil {
-			return err
-		}
-	}
+func (l *onChain) submitEvidence(ctx context.Context, s submission) error {
 	l.a.say("submitting evidence %s against %s; fees are paid by %s", s.id, s.whom, l.peer.Key())
-	out, err := s.do(ctx, l, l.peer.Key(), first)
+	out, err := s.do(ctx, l, l.peer.Key())
 	switch {
-	case errors.Is(err, evidence.ErrNotStaked), errors.Is(err, evidence.ErrOtherKey):
-		return &Error{Code: ExitFailed, Err: err, Hint: "the proof holds all the same; if the provider registered with another key, name that with --provider"}
+	case errors.Is(err, evidence.ErrNotStaked):
+		return &Error{Code: ExitFailed, Err: err, Hint: "the proof holds all the same: keep the file"}
 	case errors.Is(err, evidence.ErrNotYet), errors.Is(err, evidence.ErrTooOld), errors.Is(err, evidence.ErrNoAudits):
 		return &Error{Code: ExitFailed, Err: err}
 	case err != nil:

@@ -78,7 +78,7 @@ much in the network as its least; the owner signs. Opening costs rent, which com
 		Args: exactArgs(0),
 	}
 	o.flags(c)
-	o.firstFlag(c)
+	o.providerFlag(c)
 	g := c.Flags()
 	g.Uint16Var(&f.fee, "fee", 0, "fee on what providers claim, in bps, 10 to 1000")
 	g.Uint16Var(&f.burn, "burn", 0, "share of the fee that burns, in bps of it, at least 2000")
@@ -239,7 +239,7 @@ until the vote is over. The owner signs.`,
 		},
 	}
 	o.flags(c)
-	o.firstFlag(c)
+	o.providerFlag(c)
 	return c
 }
 

@@ -41,18 +41,17 @@ These commands call the program themselves; the peer need not run. The peer's ke
 // stakeOptions are the flags of the commands about a registration.
 type stakeOptions struct {
 	chainOptions
-	first string
+	provider string
 }
 
-func (o *stakeOptions) firstFlag(c *cobra.Command) {
-	c.Flags().StringVar(&o.first, "provider", "", "the peer key that the provider registered with (default this peer's)")
+func (o *stakeOptions) providerFlag(c *cobra.Command) {
+	c.Flags().StringVar(&o.provider, "provider", "", "the provider's peer key (default this peer's)")
 }
 
 // stakeInfo is what stake status shows. Amounts are in base units of the stake mint.
 type stakeInfo struct {
-	Provider     sign.Key    `json:"provider"` // first peer key
+	Provider     sign.Key    `json:"provider"` // its peer key
 	Account      sign.Key    `json:"account"`  // of the registration
-	Peer         sign.Key    `json:"peer"`
 	Owner        sign.Key    `json:"owner"`
 	Payout       sign.Key    `json:"payout"`
 	Inventory    sign.Hash   `json:"inventory"`
@@ -74,9 +73,9 @@ type stakeInfo struct {
 
 // registration reads that of the peer key that was named, or of this peer.
 func (l *onChain) registration(ctx context.Context, o stakeOptions) (info stakeInfo, err error) {
-	first := l.peer.Key()
-	if o.first != "" {
-		if first, err = address("--provider", o.first); err != nil {
+	key := l.peer.Key()
+	if o.provider != "" {
+		if key, err = address("--provider", o.provider); err != nil {
 			return info, err
 		}
 	}
@@ -84,15 +83,15 @@ func (l *onChain) registration(ctx context.Context, o stakeOptions) (info stakeI
 	if err != nil {
 		return info, l.explain(err)
 	}
-	p, now, err := l.Provider(ctx, first)
+	p, now, err := l.Provider(ctx, key)
 	if errors.Is(err, chain.ErrNotFound) {
-		return info, WithHint(&Error{Code: ExitUsage, Err: fmt.Errorf("provider %s is not registered", first)},
-			"starling stake register; or name the key it registered with by --provider")
+		return info, WithHint(&Error{Code: ExitUsage, Err: fmt.Errorf("provider %s is not registered", key)},
+			"starling stake register; or name its peer key by --provider")
 	}
 	if err != nil {
 		return info, l.explain(err)
 	}
-	return stakeInfo{Provider: first, Account: program.ProviderAddress(l.g.Program, l.g.Escrow, first), Peer: p.Peer, Owner: p.Owner, Payout: p.Payout,
+	return stakeInfo{Provider: key, Account: program.ProviderAddress(l.g.Program, l.g.Escrow, key), Owner: p.Owner, Payout: p.Payout,
 		Inventory: p.Inventory, Stake: p.Stake, Least: n.Rules.MinStake, Bonded: p.Bonded, Frozen: p.Frozen, Raised: p.Raised,
 		Unbonding: p.Unbonding, Ready: p.Ready, Slashed: p.Slashed,
 		Registered: p.Registered, Slot: now, StakeMint: n.Params.StakeMint, unbondSlots: n.Rules.UnbondingSlots, terms: n.Params,
@@ -206,7 +205,7 @@ peer as its delegate. Anybody may add to anybody's stake; only the provider's ow
 		},
 	}
 	o.flags(c)
-	o.firstFlag(c)
+	o.providerFlag(c)
 	return c
 }
 
@@ -258,16 +257,13 @@ func stakeStatus(a *App) *cobra.Command {
 		},
 	}
 	o.readFlags(c)
-	o.firstFlag(c)
+	o.providerFlag(c)
 	return c
 }
 
 func (l *onChain) stakeTable(t *Table, s stakeInfo) {
 	text := func(n uint64) string { return l.text(s.StakeMint, n, s.terms) }
 	t.Row("provider", s.Provider)
-	if s.Peer != s.Provider {
-		t.Row("peer key", s.Peer, "now, after a rotation")
-	}
 	t.Row("owner", s.Owner)
 	t.Row("paid to", s.Payout)
 	t.Row("registered", l.when(s.Slot, market.Slot(s.Registered)))
@@ -320,7 +316,7 @@ withdrawn with starling stake withdraw. What was asked back before and has not b
 		},
 	}
 	o.flags(c)
-	o.firstFlag(c)
+	o.providerFlag(c)
 	return c
 }
 
@@ -376,6 +372,6 @@ func stakeWithdraw(a *App) *cobra.Command {
 		},
 	}
 	o.flags(c)
-	o.firstFlag(c)
+	o.providerFlag(c)
 	return c
 }

@@ -47,7 +47,7 @@ is slashed with the rest, and stays bonded until it is released. The owner signs
 		},
 	}
 	o.flags(c)
-	o.firstFlag(c)
+	o.providerFlag(c)
 	return c
 }
 
@@ -84,6 +84,6 @@ bonded until that vote has ended. The owner signs.`,
 		},
 	}
 	o.flags(c)
-	o.firstFlag(c)
+	o.providerFlag(c)
 	return c
 }
