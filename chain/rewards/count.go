@@ -76,6 +76,7 @@ type Line struct {
 	Windows    uint32 // that it passed
 	Operations uint64 // a second, as audit.Rates: what it showed in nine of ten of them
 	Reads      uint64
+	Memory     uint64    // bytes that it walked over, the least of all
 	Digest     sign.Hash // of the certificates that were counted: Tally
 }
 
@@ -85,18 +86,20 @@ type Tally struct {
 	Judged map[sign.Key]uint32
 }
 
-// What a unit of capacity is: a billionth of what a card of the class gpu/h100 has to show. A unit counts by the worse of its two
-// rates, and for no more than ten of such cards.
+// What a unit of capacity is: a billionth of what a card of the class gpu/h100 has to show. A unit counts by the least of its two
+// rates and its memory, and for no more than ten of such cards. The least of three sums is no less than the sum of the least: a card that is
+// shared out to several identities, all of which answer at one instant, counts for no more than the card.
 const (
 	pointOperations = 600e12
 	pointReads      = 41_600e6
+	pointMemory     = 70 << 30
 	points          = 1_000_000_000
 	maxPoints       = 10 * points
 )
 
 // capacity is what a line counts for in one window.
 func (l Line) capacity() uint64 {
-	return min(share(l.Operations, points, pointOperations), share(l.Reads, points, pointReads), maxPoints)
+	return min(share(l.Operations, points, pointOperations), share(l.Reads, points, pointReads), share(l.Memory, points, pointMemory), maxPoints)
 }
 
 // weight is capacity × windows: at most 10¹⁰ · 2¹², so that those of all lines add up to less than 2⁶⁴.
@@ -129,7 +132,7 @@ func Count(e Epoch, k UnitKey, cs []audit.Certificate) (Tally, error) {
 		return Tally{}, fmt.Errorf("%w: none of unit %s of %s", ErrCertificates, k.Unit.Short(), k.Provider.Short())
 	}
 	r := audit.Capacity(rates)
-	t.Operations, t.Reads, t.Digest = r.Operations, r.Reads, sign.Sum(digest)
+	t.Operations, t.Reads, t.Memory, t.Digest = r.Operations, r.Reads, r.Memory, sign.Sum(digest)
 	return t, nil
 }
 

@@ -23,7 +23,7 @@ func genTally(t *rapid.T) rewards.Tally {
 	x := rewards.Tally{Line: rewards.Line{
 		UnitKey:    rewards.UnitKey{Provider: sign.Key{rapid.Byte().Draw(t, "provider")}, Unit: market.UnitID{rapid.Byte().Draw(t, "unit")}},
 		Windows:    rapid.Uint32Range(1, 10).Draw(t, "windows"),
-		Operations: rapid.Uint64().Draw(t, "operations"), Reads: rapid.Uint64().Draw(t, "reads"),
+		Operations: rapid.Uint64().Draw(t, "operations"), Reads: rapid.Uint64().Draw(t, "reads"), Memory: rapid.Uint64().Draw(t, "memory"),
 		Digest: sign.Hash{rapid.Byte().Draw(t, "digest")},
 	}, Judged: map[sign.Key]uint32{}}
 	for range rapid.IntRange(0, 4).Draw(t, "members") {
@@ -119,7 +119,7 @@ func TestCompare(t *testing.T) {
 	t.Parallel()
 	tally := func(provider byte, windows uint32) rewards.Tally {
 		return rewards.Tally{Line: rewards.Line{UnitKey: rewards.UnitKey{Provider: sign.Key{provider}, Unit: market.UnitID{1}}, Windows: windows,
-			Operations: 1e12, Reads: 1e9, Digest: sign.Hash{byte(windows)}}}
+			Operations: 1e12, Reads: 1e9, Memory: 1 << 30, Digest: sign.Hash{byte(windows)}}}
 	}
 	mine := []rewards.Tally{tally(1, 10), tally(2, 10), tally(3, 4)}
 	table := func(ts ...rewards.Tally) rewards.Table { return rewards.NewTable(3, [rewards.Sources]uint64{}, ts) }

@@ -24,7 +24,7 @@ const Sources = 1 + program.MaxMints
 //	     8    40  5 × u64: what is divided of each source, the emission first; 0 of all but one
 //	    48     4  n, lines, at most 65,536
 //	    52     4  m, guarded claims, at most 16,384
-//	    56   120  n × ( provider[32] ‖ unit[32] ‖ windows u32 ‖ 0 (4) ‖ operations u64 ‖ reads u64 ‖ digest[32] ), strictly ascending
+//	    56   128  n × ( provider[32] ‖ unit[32] ‖ windows u32 ‖ 0 (4) ‖ operations u64 ‖ reads u64 ‖ memory u64 ‖ digest[32] ), strictly ascending
 //	          72  m × ( transaction[64] ‖ net u64 ), strictly ascending
 type Table struct {
 	Epoch  uint64
@@ -35,7 +35,7 @@ type Table struct {
 
 const (
 	tableHead = 56
-	lineSize  = 120
+	lineSize  = 128
 	claimSize = sign.SignatureSize + 8
 	// MaxTable bounds a table, bytes.
 	MaxTable = tableHead + MaxUnits*lineSize + MaxGuarded*claimSize
@@ -65,6 +65,7 @@ func (t Table) Marshal() []byte {
 		out = binary.LittleEndian.AppendUint64(out, uint64(l.Windows))
 		out = binary.LittleEndian.AppendUint64(out, l.Operations)
 		out = binary.LittleEndian.AppendUint64(out, l.Reads)
+		out = binary.LittleEndian.AppendUint64(out, l.Memory)
 		out = append(out, l.Digest[:]...)
 	}
 	for _, c := range t.Claims {
@@ -92,7 +93,7 @@ func UnmarshalTable(b []byte) (Table, error) {
 	for b = b[tableHead:]; len(t.Lines) < int(n); b = b[lineSize:] {
 		windows := binary.LittleEndian.Uint64(b[64:])
 		l := Line{UnitKey: UnitKey{Provider: sign.Key(b[:32]), Unit: market.UnitID(b[32:64])}, Windows: uint32(windows),
-			Operations: binary.LittleEndian.Uint64(b[72:]), Reads: binary.LittleEndian.Uint64(b[80:]), Digest: sign.Hash(b[88:120])}
+			Operations: binary.LittleEndian.Uint64(b[72:]), Reads: binary.LittleEndian.Uint64(b[80:]), Memory: binary.LittleEndian.Uint64(b[88:]), Digest: sign.Hash(b[96:128])}
 		if windows < 1 || windows > MaxWindows {
 			return Table{}, fmt.Errorf("%w: unit %s passed %d windows", ErrTable, l.Unit.Short(), windows)
 		}
