@@ -89,10 +89,37 @@ type checked struct {
 	record audit.Record // without what was opened, and without verdicts
 	work   audit.Work   // of the reader's own leases since
 	sold   bool         // the reader found it proven before it signed a lease
-	rates  audit.Rates
+	past   []showed     // of the last audit.MaxRates windows, this record's too
+	rates  audit.Rates  // what may be sold by those
 	class  market.Class
 	res    market.Resources
 	tag    sign.Hash // of the card that the unit claims; zero for one of which there may be many
+}
+
+// showed is what one record showed.
+type showed struct {
+	window audit.Window
+	rates  audit.Rates
+}
+
+// after has a record count beside what this peer saw of the unit before, where that was of the same class and resources.
+func (c checked) after(old checked, r audit.Record) checked {
+	w := r.Answer.Window
+	c.past = []showed{{w, r.Rates()}}
+	if old.class == c.class && old.res == c.res {
+		for _, s := range old.past {
+			if s.window != w && s.window+audit.MaxRates > w && s.window < w+audit.MaxRates {
+				c.past = append(c.past, s)
+			}
+		}
+	}
+	c.past = c.past[:min(len(c.past), audit.MaxRates)]
+	rates := make([]audit.Rates, len(c.past))
+	for i, s := range c.past {
+		rates[i] = s.rates
+	}
+	c.rates = audit.Capacity(rates)
+	return c
 }
 
 // attempted is what came of a proof or record.
@@ -441,8 +468,8 @@ func (p *Proofs) records(ctx context.Context, s *shower, o market.Offer, list []
 				if err == nil {
 					s.had(l.Record)
 					s.units[l.Unit] = checked{
-						hash: l.Record, record: audit.Record{WindowSlots: r.WindowSlots, Answer: r.Answer}, rates: r.Rates(), class: o.Class, res: o.PerUnit, tag: tag,
-					}
+						hash: l.Record, record: audit.Record{WindowSlots: r.WindowSlots, Answer: r.Answer}, class: o.Class, res: o.PerUnit, tag: tag,
+					}.after(s.units[l.Unit], r)
 					return nil
 				}
 				var rule *audit.RuleError
