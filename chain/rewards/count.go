@@ -90,8 +90,8 @@ type Tally struct {
 // rates and its memory, and for no more than ten of such cards. The least of three sums is no less than the sum of the least: a card that is
 // shared out to several identities, all of which answer at one instant, counts for no more than the card.
 const (
-	pointOperations = 600e12
-	pointReads      = 41_600e6
+	pointOperations = 350e12
+	pointReads      = 25_400e6
 	pointMemory     = 70 << 30
 	points          = 1_000_000_000
 	maxPoints       = 10 * points

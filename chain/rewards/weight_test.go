@@ -29,7 +29,7 @@ func TestAttackOneCardSharedOut(t *testing.T) {
 		var all uint64
 		for range rapid.IntRange(1, 30).Draw(t, "identities") {
 			part := Line{Windows: whole.Windows, Operations: rapid.Uint64Max(300e12).Draw(t, "operations"), Reads: rapid.Uint64Max(30e9).Draw(t, "reads"),
-				Memory: rapid.Uint64Max(30 << 30).Draw(t, "memory")}
+				Memory: rapid.Uint64Max(30<<30).Draw(t, "memory")}
 			whole.Operations, whole.Reads, whole.Memory = whole.Operations+part.Operations, whole.Reads+part.Reads, whole.Memory+part.Memory
 			all += part.weight()
 		}

@@ -102,28 +102,30 @@ func TestEgressNamesTheNearest(t *testing.T) {
 	}
 }
 
-func TestUnstakedCap(t *testing.T) {
+// A processor that says it is an L40S shows what any GPU shows, for no floor tells an L40S from another: it is never sold as one to an order that
+// wants proof, whatever the order asks; it is sold as a GPU.
+func TestAttackProcessorAsL40S(t *testing.T) {
 	t.Parallel()
-	o, w := testOrder(), testWeights()
-	o.Ceiling, o.Slots, w.UnstakedCap = 1_000_000, 1000, 50_000
-	for _, c := range []struct {
-		price market.Price
-		fits  bool
-	}{{449_999, true}, {450_000, true}, {450_100, false}, {900_000, false}} {
-		cand := candidate(1)
-		cand.Offer.Price = c.price
-		rate, _ := market.RateOf(c.price, 1, w.SlotMillis)
-		cost, _ := rate.Owed(o.Slots)
-		res := match.Rank(o, []match.Candidate{cand}, now, w)
-		if (len(res.Ranked) == 1) != c.fits || (cost <= w.UnstakedCap) != c.fits {
-			t.Errorf("price %d costs %d: %+v", c.price, cost, res)
+	cand := candidate(1)
+	cand.Offer.Class, cand.Offer.Model, cand.Shown.Class = "gpu/l40s", "NVIDIA L40S", "gpu"
+	for _, quoted := range []bool{false, true} {
+		o := testOrder()
+		o.Class = "gpu/l40s"
+		if quoted {
+			cand.Quote = &market.Quote{Order: o.ID, Provider: cand.Offer.Provider, Class: "gpu/l40s", Model: "NVIDIA L40S", Price: 30, Leases: 1, Region: "local", PerUnit: cand.Offer.PerUnit, Expires: now.Add(time.Minute)}
 		}
-		if !c.fits && res.Refused[0].Detail != "no stake: its leases may cost at most 500.00" {
-			t.Error(res.Refused)
+		res := match.Rank(o, []match.Candidate{cand}, now, testWeights())
+		if len(res.Ranked) > 0 || res.Refused[0].Reason != market.ReasonUnproven ||
+			res.Refused[0].Detail != "no record tells a unit of gpu/l40s from another: it is proven as gpu alone, and sold so" {
+			t.Errorf("it is sold as a proven L40S: %+v", res)
 		}
-		cand.Stake = 1
-		if res := match.Rank(o, []match.Candidate{cand}, now, w); len(res.Ranked) != 1 {
-			t.Errorf("with stake: %+v", res)
+		o.Unproven = true
+		if res := match.Rank(o, []match.Candidate{cand}, now, testWeights()); len(res.Ranked) != 1 || res.Ranked[0].Leases == 0 {
+			t.Errorf("an order that wants no proof: %+v", res)
+		}
+		o.Class, o.Unproven = "gpu", false
+		if res := match.Rank(o, []match.Candidate{cand}, now, testWeights()); len(res.Ranked) != 1 || res.Ranked[0].Leases == 0 {
+			t.Errorf("an order for any GPU: %+v", res)
 		}
 	}
 }

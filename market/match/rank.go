@@ -27,12 +27,11 @@ type Weights struct {
 
 	MinReputation uint32 // millionths; who has less is refused, newcomers too; 0 means nobody is
 	StakeHalf     market.Amount
-	UnstakedCap   market.Amount // most that a lease on a provider without stake may cost; 0 means no such limit
-	NewcomerOneIn uint32        // one seat in so many is kept for newcomers; 0 means none
-	SlotMillis    uint64        // length of a slot, for what a lease costs
-	Decimals      uint8         // how prices are written in refusals
-	Audited       bool          // the network audits: units must have shown what they are, unless the order says otherwise
-	Keep          int           // how many of the best to keep; 0 means 4 × Count + 32
+	NewcomerOneIn uint32 // one seat in so many is kept for newcomers; 0 means none
+	SlotMillis    uint64 // length of a slot, for what a lease costs
+	Decimals      uint8  // how prices are written in refusals
+	Audited       bool   // the network audits: units must have shown what they are, unless the order says otherwise
+	Keep          int    // how many of the best to keep; 0 means 4 × Count + 32
 }
 
 // DefaultWeights suit a buyer with no wishes of its own.
@@ -110,7 +109,6 @@ type query struct {
 	regions   []int32 // score in millionths by region id, -1 where not allowed
 	barred    []sign.Key
 	bars      []uint64 // their prefixes
-	unstaked  uint64   // highest price without stake
 	weightSum uint64
 	work      float64 // the median work for its price of what is on offer, 0 where none is proven
 	proven    uint32  // units that must have shown what they are: of one lease, or none
@@ -135,21 +133,6 @@ func (s *Snapshot) query(order *market.Order, now time.Time, w Weights) query {
 			if i := slices.Index(order.Regions, region); i >= 0 {
 				q.regions[id] = int32(1e6 * (n - i) / n)
 			}
-		}
-	}
-	q.unstaked = ^uint64(0)
-	if w.UnstakedCap > 0 {
-		// The cost grows with the price: find the first price that costs too much.
-		q.unstaked = uint64(sort.Search(int(min(uint64(order.Ceiling), 1<<62))+1, func(p int) bool {
-			rate, err := market.RateOf(market.Price(p), int(order.UnitsPer), w.SlotMillis)
-			if err != nil {
-				return true
-			}
-			cost, err := rate.Owed(order.Slots)
-			return err != nil || cost > w.UnstakedCap
-		}))
-		if q.unstaked > 0 {
-			q.unstaked--
 		}
 	}
 	return q
@@ -262,11 +245,11 @@ func (q *query) refuse(s *Snapshot, r *row) market.Reason {
 		return market.ReasonCapability
 	case o.Slots < r.minSlots || o.Slots > r.maxSlots:
 		return market.ReasonDuration
-	case r.stake < uint64(o.MinStake) || r.stake == 0 && r.price > q.unstaked:
+	case r.stake < uint64(o.MinStake):
 		return market.ReasonStake
 	case r.reputation < q.w.MinReputation:
 		return market.ReasonReputation
-	case r.shown < q.proven:
+	case r.shown < q.proven || q.proven > 0 && r.flags.has(generic) && o.Class != o.Class.Family():
 		return q.unproven(r)
 	}
 	if !r.flags.has(quoted) {
@@ -375,14 +358,13 @@ func (s *Snapshot) refusal(q *query, r *row, reason market.Reason) Refusal {
 		detail = fmt.Sprintf("%d slots asked, %d to %d are sold", o.Slots, r.minSlots, r.maxSlots)
 	case market.ReasonStake:
 		detail = fmt.Sprintf("stake %s, the order asks %s", money(r.stake), money(uint64(o.MinStake)))
-		if r.stake >= uint64(o.MinStake) {
-			detail = fmt.Sprintf("no stake: its leases may cost at most %s", money(uint64(q.w.UnstakedCap)))
-		}
 	case market.ReasonReputation:
 		detail = fmt.Sprintf("reputation %.4f, at least %.4f is asked", float64(r.reputation)/1e6, float64(q.w.MinReputation)/1e6)
 	case market.ReasonUnproven:
 		detail = fmt.Sprintf("%d units asked for a lease, %d have shown what they are", o.UnitsPer, r.shown)
-		if c.Shown.Doubt != "" {
+		if !c.isProven(o.Class) {
+			detail = fmt.Sprintf("no record tells a unit of %s from another: it is proven as %s alone, and sold so", o.Class, c.Shown.Class)
+		} else if c.Shown.Doubt != "" {
 			detail += ": " + c.Shown.Doubt
 		}
 	case market.ReasonCapacity:

@@ -27,6 +27,8 @@ type Candidate struct {
 // Shown is what the audit records of a candidate's units show, as far as the buyer has checked them.
 type Shown struct {
 	Units uint32 // free units with a fresh record
+	// Class is what the records prove the units to be of: the offer's class, or the family alone where its model is not told from others. "": the offer's.
+	Class market.Class
 	Doubt string // why there are no more: "its record is not checked yet"
 
 	Operations, Reads uint64 // a second: what the least of them has shown
@@ -40,11 +42,19 @@ func (c *Candidate) Price() market.Price {
 	return c.Offer.Price
 }
 
+// isProven reports whether records of its units show what an order of a class asks.
+func (c *Candidate) isProven(asked market.Class) bool {
+	return c.Shown.Class == "" || asked.Accepts(c.Shown.Class)
+}
+
 // leases is how many leases of the order it could take; with proven, of units that have shown what they are.
 func (c *Candidate) leases(o *market.Order, proven bool) uint32 {
 	n := c.Offer.Units / o.UnitsPer
 	if c.Quote != nil {
 		n = c.Quote.Leases
+	}
+	if proven && !c.isProven(o.Class) {
+		return 0
 	}
 	if proven {
 		n = min(n, c.Shown.Units/o.UnitsPer)
@@ -92,6 +102,7 @@ const (
 	warm
 	quoted
 	shunned
+	generic // its records prove the family alone
 )
 
 func (f flags) has(bit flags) bool { return f&bit != 0 }
@@ -211,6 +222,7 @@ func (s *Snapshot) row(i int) row {
 	r.flags.set(warm, c.Warm)
 	r.flags.set(quoted, c.Quote != nil)
 	r.flags.set(shunned, c.Shunned)
+	r.flags.set(generic, !c.isProven(o.Class))
 	region := o.Region
 	if q := c.Quote; q != nil {
 		r.capability = uint16(min(q.Capability, market.MaxCapability))

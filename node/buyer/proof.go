@@ -9,6 +9,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/verify/audit"
 )
 
 // Proofs knows what the units on offer have shown; node/audit has it. Nobody who offers is believed.
@@ -46,7 +47,9 @@ func (b *Buyer) shown(o market.Offer) match.Shown {
 	case b.cfg.Proofs == nil:
 		return match.Shown{Doubt: errNoProofs.Error()}
 	}
-	return b.cfg.Proofs.Shown(o)
+	s := b.cfg.Proofs.Shown(o)
+	s.Class = audit.ProvenAs(o.Class)
+	return s
 }
 
 // candidate is what matching sees of an offer that is not quoted, but for its reputation: of its proven units those are counted
@@ -61,7 +64,7 @@ func (b *Buyer) candidate(k Known) match.Candidate {
 
 // asked is a candidate to be asked for a quote: its records are checked while it answers, so what it says counts.
 func (b *Buyer) asked(k Known) match.Candidate {
-	c := match.Candidate{Offer: k.Offer, RTT: k.RTT, Route: routeOffer}
+	c := match.Candidate{Offer: k.Offer, RTT: k.RTT, Route: routeOffer, Shown: match.Shown{Class: audit.ProvenAs(k.Offer.Class)}}
 	if c.Shown.Units = k.Offer.Proven; k.Offer.Proof.IsZero() {
 		c.Shown = b.shown(k.Offer)
 	}
@@ -132,6 +135,9 @@ func (b *Buyer) leasesOf(o market.Order, q quoted) uint32 {
 	if !b.picky(o) {
 		return q.quote.Leases
 	}
+	if !o.Class.Accepts(audit.ProvenAs(q.offer.Class)) {
+		return 0
+	}
 	return min(q.quote.Leases, b.shown(q.offer).Units/o.UnitsPer)
 }
 
@@ -162,6 +168,9 @@ func (b *Buyer) checkUnits(ctx context.Context, o market.Order, q quoted, units 
 				return fmt.Errorf("the provider's offer, which names its records, is not to be found")
 			}
 		}
+	}
+	if as := audit.ProvenAs(offer.Class); !o.Class.Accepts(as) {
+		return fmt.Errorf("no record tells a unit of %s from another: it is proven as %s alone", offer.Class, as)
 	}
 	return b.cfg.Proofs.CheckUnits(ctx, offer, units)
 }

@@ -9,6 +9,9 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/verify/audit"
 )
 
 const (
@@ -255,10 +258,10 @@ func TestModelClass(t *testing.T) {
 	for model, want := range map[string]string{
 		"NVIDIA H100 80GB HBM3":                              "h100",
 		"NVIDIA H100 80GB HBM3 (simulated)":                  "h100",
-		"NVIDIA H100 PCIe":                                   "h100",
-		"NVIDIA H100 NVL":                                    "h100",
+		"NVIDIA H100 PCIe":                                   "h100-pcie",
+		"NVIDIA H100 NVL":                                    "h100-nvl",
 		"NVIDIA H200":                                        "h200",
-		"NVIDIA H200 NVL":                                    "h200",
+		"NVIDIA H200 NVL":                                    "h200-nvl",
 		"NVIDIA B200 180GB HBM3e":                            "b200",
 		"NVIDIA GH200 480GB":                                 "gh200",
 		"NVIDIA GB200":                                       "gb200",
@@ -268,11 +271,11 @@ func TestModelClass(t *testing.T) {
 		"GeForce GTX 1080 Ti":                                "gtx-1080-ti",
 		"NVIDIA A100-SXM4-80GB":                              "a100",
 		"NVIDIA A100-SXM4-40GB":                              "a100",
-		"NVIDIA A100 80GB PCIe":                              "a100",
+		"NVIDIA A100 80GB PCIe":                              "a100-pcie",
 		"NVIDIA A10G":                                        "a10g",
 		"Tesla T4":                                           "t4",
 		"Tesla V100-SXM2-16GB":                               "v100",
-		"Tesla P100-PCIE-16GB":                               "p100",
+		"Tesla P100-PCIE-16GB":                               "p100-pcie",
 		"NVIDIA RTX 6000 Ada Generation":                     "rtx-6000-ada",
 		"Quadro RTX 6000":                                    "quadro-rtx-6000",
 		"NVIDIA RTX A6000":                                   "rtx-a6000",
@@ -300,6 +303,30 @@ func TestModelClass(t *testing.T) {
 	} {
 		if got := ModelClass(model); got != want {
 			t.Errorf("%s: %s, want %s", model, got, want)
+		}
+	}
+}
+
+// What is not the product that a floor is of is proven as a GPU and no more: slices, cards for PCIe, laptops, products beside it.
+func TestAttackMIGSliceAsModel(t *testing.T) {
+	t.Parallel()
+	for _, model := range []string{
+		"NVIDIA H100 80GB HBM3 MIG 1g.10gb", "NVIDIA H100 80GB HBM3 MIG 7g.80gb", "NVIDIA H200 MIG 1g.18gb", "NVIDIA H100 PCIe", "NVIDIA H100 NVL", "NVIDIA H200 NVL",
+		"NVIDIA A100 80GB PCIe", "NVIDIA A100-PCIE-40GB", "NVIDIA B300 SXM6 AC", "NVIDIA GH200 480GB", "NVIDIA GB200", "NVIDIA GB300", "NVIDIA H20", "NVIDIA L40S", "NVIDIA L4",
+		"NVIDIA A10", "NVIDIA RTX A6000", "NVIDIA GeForce RTX 5090", "NVIDIA GeForce RTX 4080", "NVIDIA GeForce RTX 4090 D", "NVIDIA GeForce RTX 4090 Laptop GPU",
+		"NVIDIA GeForce RTX 3090 Ti", "NVIDIA GeForce RTX 3060 Ti", "NVIDIA GeForce RTX 3060 Laptop GPU", "Tesla V100-SXM2-16GB", "Tesla T4", "NVIDIA A30", "NVIDIA A800-SXM4-80GB", "NVIDIA H800",
+	} {
+		class := Device{Model: model}.Class()
+		if as := audit.ProvenAs(class); as != "gpu" {
+			t.Errorf("%s is proven as %s", model, as)
+		}
+	}
+	for model, want := range map[string]market.Class{
+		"NVIDIA H100 80GB HBM3": "gpu/h100", "NVIDIA H200": "gpu/h200", "NVIDIA B200": "gpu/b200", "NVIDIA A100-SXM4-40GB": "gpu/a100", "NVIDIA A100-SXM4-80GB": "gpu/a100",
+		"NVIDIA GeForce RTX 4090": "gpu/rtx-4090", "NVIDIA GeForce RTX 3090": "gpu/rtx-3090", "NVIDIA GeForce RTX 3060": "gpu/rtx-3060",
+	} {
+		if as := audit.ProvenAs(Device{Model: model}.Class()); as != want {
+			t.Errorf("%s is proven as %s", model, as)
 		}
 	}
 }

@@ -77,7 +77,7 @@ func TestFamilyOrders(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n := New(t, Options{Providers: 3, Programs: programs, Log: Logger(),
-			GPUs: map[int]gpu.Source{1: machine(true, "NVIDIA L4", "NVIDIA H100 80GB HBM3", "NVIDIA L4"), 2: machine(true, "NVIDIA H100 NVL")},
+			GPUs: map[int]gpu.Source{1: machine(true, "NVIDIA L4", "NVIDIA H100 80GB HBM3", "NVIDIA L4"), 2: machine(true, "NVIDIA H100 80GB HBM3")},
 			Configure: func(i int, c *node.Config) {
 				switch i {
 				case 1:
@@ -105,7 +105,7 @@ func TestFamilyOrders(t *testing.T) {
 		if on[1] != 1 {
 			t.Errorf("the cheapest GPU is provider 1's at 1.00; it ran on %v\n%s", on, b.Why(j.ID))
 		}
-		if why := b.Why(j.ID); !strings.Contains(why, "of gpu/l4, NVIDIA L4 (simulated)") || !strings.Contains(why, "of gpu/h100, NVIDIA H100 NVL (simulated)") {
+		if why := b.Why(j.ID); !strings.Contains(why, "of gpu/l4, NVIDIA L4 (simulated)") || !strings.Contains(why, "of gpu/h100, NVIDIA H100 80GB HBM3 (simulated)") {
 			t.Errorf("the quotes do not say of what units they are:\n%s", why)
 		}
 		if _, on = run("gpu/h100", 1, false); on[2] != 1 {

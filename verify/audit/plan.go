@@ -8,44 +8,6 @@ import (
 	"github.com/starling-network/starling/verify/challenge"
 )
 
-// Floor is what a class must show: two thirds of the arithmetic and four fifths of the memory rate that its hardware reaches
-// with this network's kernels. One card behind two identities reaches half. A throttled card stays above it and only sells
-// less, for what is sold is what was proven.
-type Floor struct {
-	Operations uint64 // int8 multiplications and additions a second
-	Reads      uint64 // of 32 bytes each at a random place, a second
-}
-
-// floors of the classes that are told apart; hardware of other classes must show what its family shows. None is measured with this
-// network's kernels on a GPU. Arithmetic is assumed: half to three quarters of a data sheet's peak where mma.sync reaches it, and on
-// Hopper and Blackwell two thirds of what the kernel's traffic through shared memory lets it reach (530 and 570 TOPS, estimated).
-// Reads of an H100 and an H200 are published: 31.8 and 36 to 39 G/s of 8 bytes over tables of 4 to 16 GiB
-// (github.com/NVIDIA-developer-blog/code-samples, issue 56); those of the others are assumed, as an H200's are half of one read for
-// each 64 bytes that the memory could move. A walk stays within challenge.Stretch at a time, so a larger memory is read as fast.
-var floors = map[market.Class]Floor{
-	"gpu/rtx-3060": {50e12, 2_200e6},  // 102 TOPS, 360 GB/s
-	"gpu/rtx-3090": {140e12, 5_800e6}, // 284 TOPS, 936 GB/s
-	"gpu/rtx-4090": {320e12, 6_300e6}, // 661 TOPS, 1,008 GB/s
-	"gpu/a100":     {285e12, 9_700e6}, // 624 TOPS, 1,555 to 2,039 GB/s
-	"gpu/h100":     {350e12, 25_400e6},
-	"gpu/h200":     {350e12, 28_800e6},
-	"gpu/b200":     {380e12, 50e9},   // 8,000 GB/s
-	"gpu":          {10e12, 1_000e6}, // any GPU, a slice of one too
-	"cpu":          {5e9, 8e6},       // each core of 1,000 milli-CPU, in portable code
-}
-
-// FloorOf is the floor of a unit: of its class, or of its family where the class is not told apart. False when it has neither.
-func FloorOf(class market.Class, r market.Resources) (Floor, bool) {
-	f, ok := floors[class]
-	if !ok {
-		f, ok = floors[class.Family()]
-	}
-	if class.Family() == "cpu" {
-		f.Operations, f.Reads = f.Operations*uint64(r.MilliCPU)/1000, f.Reads*uint64(r.MilliCPU)/1000
-	}
-	return f, ok && f.Operations > 0 && f.Reads > 0
-}
-
 // What a challenge is sized by, microseconds.
 const (
 	// ProductTime is what the products take at the class's floor; less where challenge.MaxLeaves bounds them (1.126·10¹⁵ operations).
@@ -82,6 +44,9 @@ func DatasetBytes(class market.Class, r market.Resources) uint64 {
 // it. The products take ProductTime at the class's floor, or as near as the bounds of a challenge let them. ErrShape when
 // there is nothing to ask: no class with a floor, no memory.
 func Plan(class market.Class, r market.Resources) (challenge.Shape, challenge.Walk, error) {
+	if k, ok := KnownAs(class); ok && class.Family() != "cpu" && r.VRAMMiB < k.VRAMMiB {
+		return challenge.Shape{}, challenge.Walk{}, fmt.Errorf("%w: a unit of %d MiB of memory is none of class %s, which has %d at least", challenge.ErrShape, r.VRAMMiB, class, k.VRAMMiB)
+	}
 	floor, ok := FloorOf(class, r)
 	memory := DatasetBytes(class, r)
 	if !ok || memory < challenge.CellSize {

@@ -19,7 +19,8 @@ var classes = []market.Class{
 func TestPlan(t *testing.T) {
 	t.Parallel()
 	for _, class := range classes {
-		res := market.Resources{VRAMMiB: 24 << 10, MilliCPU: 16_000, MemoryMiB: 64 << 10}
+		known, _ := audit.KnownAs(class)
+		res := market.Resources{VRAMMiB: known.VRAMMiB, MilliCPU: 16_000, MemoryMiB: 64 << 10}
 		shape, walk, err := audit.Plan(class, res)
 		if err != nil || errors.Join(shape.Check(), walk.Check()) != nil {
 			t.Fatalf("%s: %v, %s, %s", class, err, shape, walk)

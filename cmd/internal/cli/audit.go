@@ -27,12 +27,13 @@ offline: what was computed nobody can fake, also no committee.`,
 		Example: `  starling audit ls
   starling audit run
   starling audit show 4f0c21aa --save unit.json
-  starling audit check unit.json`,
+  starling audit check unit.json
+  starling audit floors`,
 		GroupID: groupPeer,
 		Args:    onlyCommands,
 		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(auditLs(a), auditRun(a), auditShow(a), auditCheck(a))
+	c.AddCommand(auditLs(a), auditRun(a), auditShow(a), auditCheck(a), auditFloors(a))
 	return c
 }
 
@@ -59,6 +60,42 @@ loses stake for a UUID, for anybody can copy one.`,
 				return err
 			}
 			return a.Show(past, func(t *Table) { auditTable(t, past) })
+		},
+	}
+}
+
+func auditFloors(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "floors",
+		Short: "List the classes that audits tell from others, and what each must show",
+		Long: `Lists what a unit of a class must reach: TOPS of int8 arithmetic, 32-byte reads a second at random places of its memory, and the least
+memory. SOURCE says whether the figures were measured (on which card, where and when), published by others, or assumed from a data sheet. Hardware of any
+other class is proven as its family alone, and sold so.`,
+		Example: `  starling audit floors`,
+		Args:    exactArgs(0),
+		RunE: func(*cobra.Command, []string) error {
+			type line struct {
+				Class      market.Class `json:"class"`
+				Operations uint64       `json:"operations"`
+				Reads      uint64       `json:"reads"`
+				VRAMMiB    uint32       `json:"vramMiB,omitempty"`
+				Source     string       `json:"source"`
+			}
+			var all []line
+			for _, k := range rules.Floors() {
+				all = append(all, line{k.Class, k.Operations, k.Reads, k.VRAMMiB, k.Source})
+			}
+			return a.Show(all, func(t *Table) {
+				t.Head("CLASS", "TOPS", "READS", "MEMORY", "SOURCE")
+				for _, l := range all {
+					memory := "-"
+					if l.VRAMMiB > 0 {
+						memory = fmt.Sprintf("%d MiB", l.VRAMMiB)
+					}
+					r := rules.Rates{Operations: l.Operations, Reads: l.Reads}
+					t.Row(l.Class, tops(r), megareads(r), memory, l.Source)
+				}
+			})
 		},
 	}
 }

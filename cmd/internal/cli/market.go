@@ -10,6 +10,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
+	rules "github.com/starling-network/starling/verify/audit"
 )
 
 func newNode(a *App) *cobra.Command {
@@ -120,7 +121,7 @@ says have one: only those are sold to orders without --unproven. -o json has why
 					row := []any{o.Provider.Short(), o.Class, modelText(o.Model, o.Simulated), o.Region, fmt.Sprintf("%d/%d", o.Free, o.Total), unitSize(o.PerUnit),
 						g.FormatAmount(market.Amount(o.Price)), millis(o.RTT), answers, "in " + span(time.Until(o.Expires))}
 					if g.AuditSlots > 0 {
-						row = append(row, fmt.Sprintf("%d/%d", o.Checked, o.Proven))
+						row = append(row, fmt.Sprintf("%d/%d", o.Checked, o.Proven)+provenAs(market.Class(o.Class)))
 					}
 					row = append(row, strings.Join(o.Runtimes, ","), o.Egress)
 					t.Row(row...)
@@ -130,6 +131,14 @@ says have one: only those are sold to orders without --unproven. -o json has why
 	}
 	c.Flags().StringVar(&class, "class", "", "class or family of units (default all)")
 	return c
+}
+
+// provenAs says of a class that audits do not tell from others what its units are proven as.
+func provenAs(c market.Class) string {
+	if as := rules.ProvenAs(c); as != c {
+		return " as " + string(as)
+	}
+	return ""
 }
 
 // classText is a class for a table; of simulated units it says so.

@@ -41,7 +41,8 @@ func newOfferLs(a *App) *cobra.Command {
 (draining, and no lease is left); closed (outside provide.hours); or no fees (the peer's key has too little SOL to
 claim what it would earn). Units that were withdrawn because something is
 wrong with them are listed with the reason; "offer resume DEVICE" sells them again. On a network that audits, PROVEN is how many of the free units have a fresh audit record ("starling
-audit ls"): the others are sold only to orders with --unproven.`,
+audit ls"): the others are sold only to orders with --unproven. Units of a class that audits do not tell from others ("starling audit
+floors") are proven as their family, and sold so: to orders for class gpu, not for gpu/l40s.`,
 		Example: `  starling offer ls
   starling offer ls -o json`,
 		Args: exactArgs(0),
@@ -227,7 +228,7 @@ func ownOffersTable(t *Table, g market.Genesis, o api.OwnOffers) {
 		row := []any{l.Class, modelText(l.Model, l.Simulated), l.Units, l.Free, l.Leased, l.Withdrawn, unitSize(l.PerUnit),
 			g.FormatAmount(market.Amount(l.Price)), floor, strings.Join(l.Runtimes, ","), seq}
 		if g.AuditSlots > 0 {
-			row = append(row, l.Proven)
+			row = append(row, fmt.Sprint(l.Proven)+provenAs(l.Class))
 		}
 		t.Row(row...)
 	}
