@@ -19,6 +19,7 @@ type Genesis struct {
 	Chain         sign.Hash `json:"chain"`          // genesis hash of the Solana cluster
 	Program       sign.Key  `json:"program"`        // Starling's program; zero for direct settlement
 	Escrow        sign.Key  `json:"escrow"`         // the program's account of this network, whose address commits to its fees and windows; zero when Program is
+	Code          sign.Hash `json:"code,omitzero"`  // SHA-256 of the program's code, without the zeros at its end; zero: peers check none
 	Mint          sign.Key  `json:"mint"`           // the token leases are paid in
 	Symbol        string    `json:"symbol"`         // 1 to 10 of A-Z, 0-9
 	Decimals      uint8     `json:"decimals"`       // of the mint
@@ -62,6 +63,9 @@ func (g Genesis) Validate() error {
 	if g.Escrow.IsZero() != g.Program.IsZero() {
 		return malformed("genesis escrow", "%s beside program %s: both are set, or neither is", g.Escrow, g.Program)
 	}
+	if !g.Code.IsZero() && g.Program.IsZero() {
+		return malformed("genesis code", "%s without a program", g.Code)
+	}
 	if g.Mint.IsZero() && !g.Simulated {
 		return malformed("genesis mint", "not set")
 	}
@@ -88,8 +92,8 @@ func (g Genesis) Domain() sign.Domain {
 	return sign.Domain{Network: g.Network, Chain: g.Chain, Program: g.Program}
 }
 
-// Hash commits to every field: SHA-256 of "starling/genesis/v5" ‖ network[16] ‖ chain[32] ‖ program[32] ‖ escrow[32] ‖
-// mint[32] ‖ symbol[16] ‖ decimals u8 ‖ simulated u8 ‖ slot_millis u64 ‖ interval_slots u64 ‖ audit_slots u64,
+// Hash commits to every field: SHA-256 of "starling/genesis/v6" ‖ network[16] ‖ chain[32] ‖ program[32] ‖ escrow[32] ‖
+// code[32] ‖ mint[32] ‖ symbol[16] ‖ decimals u8 ‖ simulated u8 ‖ slot_millis u64 ‖ interval_slots u64 ‖ audit_slots u64,
 // text padded with zeros.
 func (g Genesis) Hash() sign.Hash {
 	var network, symbol [16]byte
@@ -102,7 +106,7 @@ func (g Genesis) Hash() sign.Hash {
 	tail = binary.LittleEndian.AppendUint64(tail, g.SlotMillis)
 	tail = binary.LittleEndian.AppendUint64(tail, g.IntervalSlots)
 	tail = binary.LittleEndian.AppendUint64(tail, g.AuditSlots)
-	return sign.Sum([]byte("starling/genesis/v5"), network[:], g.Chain[:], g.Program[:], g.Escrow[:], g.Mint[:], symbol[:], tail)
+	return sign.Sum([]byte("starling/genesis/v6"), network[:], g.Chain[:], g.Program[:], g.Escrow[:], g.Code[:], g.Mint[:], symbol[:], tail)
 }
 
 // Tag is the <network> part of protocol ids, topics and DHT prefixes: the network id, '-', and the first eight

@@ -39,6 +39,7 @@ func (n *Node) Info(ctx context.Context) api.NodeInfo {
 			info.Entries = append(info.Entries, e.String())
 		}
 	}
+	info.Program = n.code.Load()
 	info.Slot, err = n.slots.Now(time.Now())
 	if err != nil {
 		info.ChainErr = err.Error()

@@ -33,6 +33,7 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/escrow"
+	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
@@ -140,6 +141,7 @@ type Node struct {
 	shower     *reputation.Shower // likewise
 	orders     *orders            // nil for a light peer
 	slots      *slots.Clock
+	code       atomic.Pointer[program.Deployed] // of the network's program, as the chain last showed it; nil: not yet
 	kept       *kept              // devices of idle units
 	provider   *provider.Provider // nil when nothing is sold
 	buyer      *buyer.Buyer
@@ -336,6 +338,9 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	}
 	if n.guardian != nil {
 		g.Go(func() error { return n.guardian.Run(gctx) })
+	}
+	if n.p.Program != nil {
+		g.Go(func() error { return n.followCode(gctx) })
 	}
 	if n.network != nil && n.p.Light == nil {
 		g.Go(func() error { return n.followRules(gctx) })

@@ -87,6 +87,8 @@ const (
 	loaderInitializeBuffer = 0
 	loaderWrite            = 1
 	loaderDeploy           = 2
+	loaderUpgrade          = 3
+	loaderSetAuthority     = 4
 )
 
 // Deploy puts a program on chain under the address of program's key, which is of no use afterwards, through the upgradeable

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	book "github.com/starling-network/starling/node/reputation"
@@ -34,29 +35,30 @@ func (e *Error) Error() string { return e.Message }
 
 // NodeInfo is this peer as its user sees it.
 type NodeInfo struct {
-	Peer      string         `json:"peer"` // libp2p peer id
-	Key       sign.Key       `json:"key"`  // the same key as a Solana address
-	Owner     sign.Key       `json:"owner"`
-	Version   string         `json:"version"`
-	Addrs     []string       `json:"addrs"` // full multiaddrs, to be given to others as bootstrap
-	Genesis   market.Genesis `json:"genesis"`
-	Region    string         `json:"region"`
-	Slot      market.Slot    `json:"slot"`
-	ChainUp   bool           `json:"chainUp"`
-	ChainErr  string         `json:"chainErr,omitempty"`
-	Balance   market.Amount  `json:"balance"`         // of the owner
-	Funds     *chain.Funds   `json:"funds,omitempty"` // what the peer's key can spend, its SOL too; nil while that is not known
-	Reach     Reach          `json:"reach"`
-	Peers     int            `json:"peers"`
-	Units     int            `json:"units"`
-	FreeUnits int            `json:"freeUnits"`
-	Inventory sign.Hash      `json:"inventory,omitzero"` // Merkle root over the ids of the units
-	Earnings  *Earnings      `json:"earnings,omitempty"` // from escrows, over all; nil where nothing is sold or guarded, or buyers pay directly
-	Jobs      int            `json:"jobs"`               // not ended
-	Entries   []string       `json:"entries,omitempty"`  // of a light client: the entry peers that are connected, the one in use first
-	Direct    bool           `json:"direct,omitempty"`   // of a light client: it dials providers by their own addresses too
-	Warning   string         `json:"warning,omitempty"`  // what its user has to know: of a light client about its entries, of a provider why it sells nothing
-	Started   time.Time      `json:"started"`
+	Peer      string            `json:"peer"` // libp2p peer id
+	Key       sign.Key          `json:"key"`  // the same key as a Solana address
+	Owner     sign.Key          `json:"owner"`
+	Version   string            `json:"version"`
+	Addrs     []string          `json:"addrs"` // full multiaddrs, to be given to others as bootstrap
+	Genesis   market.Genesis    `json:"genesis"`
+	Region    string            `json:"region"`
+	Program   *program.Deployed `json:"program,omitempty"` // as the chain shows it, which is as the genesis names it; nil: not read yet
+	Slot      market.Slot       `json:"slot"`
+	ChainUp   bool              `json:"chainUp"`
+	ChainErr  string            `json:"chainErr,omitempty"`
+	Balance   market.Amount     `json:"balance"`         // of the owner
+	Funds     *chain.Funds      `json:"funds,omitempty"` // what the peer's key can spend, its SOL too; nil while that is not known
+	Reach     Reach             `json:"reach"`
+	Peers     int               `json:"peers"`
+	Units     int               `json:"units"`
+	FreeUnits int               `json:"freeUnits"`
+	Inventory sign.Hash         `json:"inventory,omitzero"` // Merkle root over the ids of the units
+	Earnings  *Earnings         `json:"earnings,omitempty"` // from escrows, over all; nil where nothing is sold or guarded, or buyers pay directly
+	Jobs      int               `json:"jobs"`               // not ended
+	Entries   []string          `json:"entries,omitempty"`  // of a light client: the entry peers that are connected, the one in use first
+	Direct    bool              `json:"direct,omitempty"`   // of a light client: it dials providers by their own addresses too
+	Warning   string            `json:"warning,omitempty"`  // what its user has to know: of a light client about its entries, of a provider why it sells nothing
+	Started   time.Time         `json:"started"`
 }
 
 // PeerInfo is a peer that this one is connected to.

@@ -19,6 +19,8 @@ type Chain interface {
 	escrow.Ledger
 	// Network reads the network's account of the program.
 	Network(ctx context.Context) (program.Network, error)
+	// Deployed reads the program's code and who may change it, confirmed.
+	Deployed(ctx context.Context) (program.Deployed, error)
 	// Anchored reads the root that a key wrote down, confirmed. chain.ErrNotFound: it is not there, or not any more.
 	Anchored(ctx context.Context, authority sign.Key, root sign.Hash) (program.Anchored, error)
 	// Provider reads the registration of a provider by the key that it first had. chain.ErrNotFound: it never registered.

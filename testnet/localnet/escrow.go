@@ -49,7 +49,7 @@ func (c *Chain) EscrowGenesis(ctx context.Context, network string, intervalSlots
 	}
 	g := c.Genesis(network, intervalSlots)
 	g.AuditSlots = uint64(p.AuditSlots)
-	g.Program, g.Escrow = id, program.NetworkAddress(id, p)
+	g.Program, g.Code, g.Escrow = id, program.CodeHash(program.ELF), program.NetworkAddress(id, p)
 	l, err := solana.New(solana.ConfigOf([]string{c.url}, g, c.payer))
 	if err != nil {
 		return market.Genesis{}, err
@@ -92,15 +92,33 @@ func (c *Chain) Deploy(ctx context.Context, key sign.Private, elf []byte) error 
 	if c.host == nil {
 		return c.admin.Deploy(ctx, key, elf)
 	}
-	buffer, err := newKey()
+	buffer, err := c.buffer(ctx, elf)
 	if err != nil {
 		return err
 	}
-	loader, data := solana.LoaderBuffer(c.payer.Key(), elf)
-	if err := c.proxy.setAccount(ctx, buffer.Key(), loader, data); err != nil {
-		return fmt.Errorf("filling a buffer: %w", err)
+	return c.admin.DeployBuffer(ctx, key, buffer, len(elf))
+}
+
+// Upgrade puts other code in the place of a program that Deploy put on a chain that this process hosts, as long as the faucet's key may.
+func (c *Chain) Upgrade(ctx context.Context, id sign.Key, elf []byte) error {
+	buffer, err := c.buffer(ctx, elf)
+	if err != nil {
+		return err
 	}
-	return c.admin.DeployBuffer(ctx, key, buffer.Key(), len(elf))
+	return c.admin.UpgradeBuffer(ctx, id, buffer)
+}
+
+// buffer is one of the upgradeable loader, filled at once.
+func (c *Chain) buffer(ctx context.Context, elf []byte) (sign.Key, error) {
+	key, err := newKey()
+	if err != nil {
+		return sign.Key{}, err
+	}
+	loader, data := solana.LoaderBuffer(c.payer.Key(), elf)
+	if err := c.proxy.setAccount(ctx, key.Key(), loader, data); err != nil {
+		return sign.Key{}, fmt.Errorf("filling a buffer: %w", err)
+	}
+	return key.Key(), nil
 }
 
 // MintInto makes tokens into any token account: a network's pool.

@@ -54,7 +54,7 @@ network that were made before, with --program and --escrow.`,
 	f.DurationVar(&o.slot, "slot", 400*time.Millisecond, "nominal length of a slot of the cluster")
 	f.DurationVar(&o.interval, "interval", 10*time.Second, "length of a metering interval: what is paid ahead and so at risk")
 	f.DurationVar(&o.audit, "audit", time.Hour, "length of a window in which every unit on sale shows once what it is; 0: none does")
-	c.AddCommand(genesisInitEscrow(a), genesisDeploy(a))
+	c.AddCommand(genesisInitEscrow(a), genesisDeploy(a), genesisAuthority(a), genesisFinalize(a))
 	return c
 }
 

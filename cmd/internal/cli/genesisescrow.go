@@ -143,7 +143,7 @@ ever leaves it.`,
 		if dry {
 			return a.showFile(p)
 		}
-		if err := a.initEscrow(c.Context(), o.founder, g, p); err != nil {
+		if err := a.initEscrow(c.Context(), o.founder, &g, p); err != nil {
 			return err
 		}
 		return a.showFile(g)
@@ -273,13 +273,13 @@ func paramsFile(path string, g market.Genesis) (p program.Params, err error) {
 	return p, Usagef("%s has no terms for the network's token, %s with %d decimals", path, g.Mint, g.Decimals)
 }
 
-// initEscrow creates the account on the chain.
-func (a *App) initEscrow(ctx context.Context, f founder, g market.Genesis, p program.Params) error {
+// initEscrow creates the account on the chain, and has the genesis name the program's code.
+func (a *App) initEscrow(ctx context.Context, f founder, g *market.Genesis, p program.Params) error {
 	payer, err := f.key()
 	if err != nil {
 		return err
 	}
-	l, err := solana.New(solana.ConfigOf(f.rpc, g, payer))
+	l, err := solana.New(solana.ConfigOf(f.rpc, *g, payer))
 	if err != nil {
 		return &Error{Code: ExitUsage, Err: err}
 	}
@@ -291,6 +291,16 @@ func (a *App) initEscrow(ctx context.Context, f founder, g market.Genesis, p pro
 		return f.failed(err, payer.Key())
 	}
 	a.say("it is there, with the pools of %s", count(len(p.Mints), "token"))
+	d, err := l.Deployed(ctx)
+	if err != nil {
+		return f.failed(err, payer.Key())
+	}
+	if d.Code != program.CodeHash(program.ELF) {
+		a.say("the program there is not the one that this binary carries: the genesis names its code, %s", d.Code)
+	}
+	if g.Code = d.Code; !d.Final() {
+		a.say("the program can be changed by %s: see starling genesis finalize", whoChanges(d))
+	}
 	if p.Votes.Emission > 0 {
 		a.say("the emission is paid from token account %s: send up to %s there", program.EmissionAddress(g.Program, g.Escrow), market.Decimal(p.Votes.Emission, g.Decimals))
 	}
@@ -303,8 +313,9 @@ func genesisDeploy(a *App) *cobra.Command {
 		Use:   "deploy",
 		Short: "Put Starling's program on a cluster that does not have it",
 		Long: fmt.Sprintf(`Deploys the program that this binary carries (%d bytes, SHA-256 %s) under a new address,
-through Solana's upgradeable loader, and prints the address. The payer may upgrade it until it gives that up
-(solana program set-upgrade-authority --final); networks of an upgradeable program are only as good as who holds that key.`,
+through Solana's upgradeable loader, and prints the address. The payer may change it until it hands that on
+(starling genesis authority) or gives it up (starling genesis finalize); networks of a program that can be changed are only as
+good as who holds that key.`,
 			len(program.ELF), sign.Sum(program.ELF)),
 		Example: `  starling genesis deploy --keypair id.json --rpc http://127.0.0.1:8899`,
 		Args:    exactArgs(0),

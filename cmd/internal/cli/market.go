@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
 	rules "github.com/starling-network/starling/verify/audit"
@@ -59,6 +60,9 @@ func nodeTable(t *Table, n api.NodeInfo, pid int) {
 		chain += ": " + n.ChainErr
 	}
 	t.Row("chain", chain)
+	if n.Program != nil {
+		t.Row("program", codeText(n.Genesis, *n.Program))
+	}
 	t.Row("slot", n.Slot)
 	t.Row("balance", n.Genesis.FormatAmount(n.Balance))
 	t.Row("peers", n.Peers)
@@ -70,6 +74,21 @@ func nodeTable(t *Table, n api.NodeInfo, pid int) {
 	t.Row("jobs", n.Jobs)
 	t.Row("version", n.Version)
 	t.Row("running", fmt.Sprintf("for %s, process %d", ago(time.Now(), n.Started), pid))
+}
+
+// codeText says what a program is and who may change it.
+func codeText(g market.Genesis, d program.Deployed) string {
+	text := "as the genesis names it"
+	if g.Code.IsZero() {
+		text = "code " + d.Code.Short() + ", the genesis names none"
+	}
+	switch {
+	case d.Final():
+		return text + ", final"
+	case d.SingleKey():
+		return text + "; one key can change it: " + d.Authority.String()
+	}
+	return text + "; another program can change it, such as a multisig: " + d.Authority.String()
 }
 
 func newOffers(a *App) *cobra.Command {

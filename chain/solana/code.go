@@ -1,0 +1,72 @@
+package solana
+
+import (
+	"context"
+	"fmt"
+
+	solanago "github.com/gagliardetto/solana-go"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/escrow"
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market/sign"
+)
+
+// Deployed reads the code of the network's program and who may change it, confirmed, as two endpoints show it where two are configured.
+// chain.ErrNotFound: there is no such program; chain.ErrMalformed: it was not deployed by the upgradeable loader.
+func (l *Ledger) Deployed(ctx context.Context) (program.Deployed, error) {
+	if l.cfg.Program.IsZero() {
+		return program.Deployed{}, errProgram
+	}
+	return l.deployed(ctx, l.cfg.Program)
+}
+
+func (l *Ledger) deployed(ctx context.Context, id sign.Key) (program.Deployed, error) {
+	s, err := l.agreed(ctx, escrow.Confirmed, []solanago.PublicKey{solanago.PublicKey(id), solanago.PublicKey(program.DataAddress(id))})
+	if err != nil {
+		return program.Deployed{}, fmt.Errorf("reading program %s: %w", id, err)
+	}
+	account, data := s.accounts[0], s.accounts[1]
+	switch {
+	case account.data == nil:
+		return program.Deployed{}, fmt.Errorf("program %s: %w", id, chain.ErrNotFound)
+	case account.owner != program.LoaderProgram || data.owner != program.LoaderProgram:
+		return program.Deployed{}, fmt.Errorf("program %s belongs to %s, not to the upgradeable loader: %w", id, account.owner, chain.ErrMalformed)
+	}
+	d, err := program.ParseDeployed(id, account.data, data.data)
+	if err != nil {
+		return d, fmt.Errorf("%w: %w", chain.ErrMalformed, err)
+	}
+	return d, nil
+}
+
+// Deployed reads a program as Ledger.Deployed does.
+func (a *Admin) Deployed(ctx context.Context, id sign.Key) (program.Deployed, error) {
+	return a.ledger.deployed(ctx, id)
+}
+
+// SetUpgradeAuthority has the payer, who may upgrade a program, hand that on to another address; to nobody, for ever, if it is zero.
+func (a *Admin) SetUpgradeAuthority(ctx context.Context, id, to sign.Key) error {
+	accounts := solanago.AccountMetaSlice{solanago.Meta(solanago.PublicKey(program.DataAddress(id))).WRITE(), solanago.Meta(solanago.PublicKey(a.payer.Key())).SIGNER()}
+	if !to.IsZero() {
+		accounts = append(accounts, solanago.Meta(solanago.PublicKey(to)))
+	}
+	if err := a.run(ctx, []solanago.Instruction{solanago.NewInstruction(solanago.PublicKey(program.LoaderProgram), accounts, loaderData(loaderSetAuthority))}); err != nil {
+		return fmt.Errorf("handing on the upgrade authority of %s: %w", id, err)
+	}
+	return nil
+}
+
+// UpgradeBuffer puts the code in a buffer of the upgradeable loader in a program's place. The payer is the authority of both.
+func (a *Admin) UpgradeBuffer(ctx context.Context, id, buffer sign.Key) error {
+	payer := solanago.PublicKey(a.payer.Key())
+	err := a.run(ctx, []solanago.Instruction{solanago.NewInstruction(solanago.PublicKey(program.LoaderProgram), solanago.AccountMetaSlice{
+		solanago.Meta(solanago.PublicKey(program.DataAddress(id))).WRITE(), solanago.Meta(solanago.PublicKey(id)).WRITE(),
+		solanago.Meta(solanago.PublicKey(buffer)).WRITE(), solanago.Meta(payer).WRITE(), solanago.Meta(solanago.SysVarRentPubkey),
+		solanago.Meta(solanago.SysVarClockPubkey), solanago.Meta(payer).SIGNER(),
+	}, loaderData(loaderUpgrade))})
+	if err != nil {
+		return fmt.Errorf("upgrading %s: %w", id, err)
+	}
+	return a.nextSlot(ctx)
+}
