@@ -53,7 +53,6 @@ const (
 	ReasonStake       Reason = "stake"       // Too little stake for this order or amount.
 	ReasonReputation  Reason = "reputation"  // Its record supports too little.
 	ReasonUnproven    Reason = "unproven"    // Its units have no fresh audit record, or it is not checked.
-	ReasonFunds       Reason = "funds"       // The buyer claims less than the order can cost.
 	ReasonClosed      Reason = "closed"      // Outside the hours in which the provider sells.
 	ReasonPaused      Reason = "paused"      // The provider sells nothing new for now.
 	ReasonBlocked     Reason = "blocked"     // The provider does not serve this buyer.

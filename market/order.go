@@ -11,25 +11,23 @@ import (
 
 // Order is a buyer's request for Count leases of UnitsPer units each, all or none.
 type Order struct {
-	ID           OrderID    `json:"id"`      // set by SealOrder and DecodeOrder
-	Buyer        sign.Key   `json:"buyer"`   // the signer
-	Nonce        Nonce      `json:"nonce"`   // random, so that no two orders are the same
-	Class        Class      `json:"class"`   // or a family, whose members will all do
-	Regions      []Region   `json:"regions"` // best first; empty means anywhere
-	Count        uint32     `json:"count"`   // leases
-	UnitsPer     uint32     `json:"units_per"`
-	Min          Resources  `json:"min"` // per unit
-	Runtime      string     `json:"runtime"`
-	Slots        uint64     `json:"slots"`   // duration wanted
-	Ceiling      Price      `json:"ceiling"` // most it pays per unit-hour
-	Expires      time.Time  `json:"expires"`
-	ReplyTo      []string   `json:"reply_to"`      // multiaddrs quotes are sent to
-	FundsAccount sign.Key   `json:"funds_account"` // owner whose balance or allowance backs the order
-	Funds        Amount     `json:"funds"`         // how much of it
-	MinStake     Amount     `json:"min_stake"`
-	Draw         uint32     `json:"draw"` // about so many providers quote, drawn by hash; 0 means all
-	Exclude      []sign.Key `json:"exclude"`
-	JobTerms     sign.Hash  `json:"job_terms"` // hash of the workload's terms
+	ID       OrderID    `json:"id"`      // set by SealOrder and DecodeOrder
+	Buyer    sign.Key   `json:"buyer"`   // the signer
+	Nonce    Nonce      `json:"nonce"`   // random, so that no two orders are the same
+	Class    Class      `json:"class"`   // or a family, whose members will all do
+	Regions  []Region   `json:"regions"` // best first; empty means anywhere
+	Count    uint32     `json:"count"`   // leases
+	UnitsPer uint32     `json:"units_per"`
+	Min      Resources  `json:"min"` // per unit
+	Runtime  string     `json:"runtime"`
+	Slots    uint64     `json:"slots"`   // duration wanted
+	Ceiling  Price      `json:"ceiling"` // most it pays per unit-hour
+	Expires  time.Time  `json:"expires"`
+	ReplyTo  []string   `json:"reply_to"` // multiaddrs quotes are sent to
+	MinStake Amount     `json:"min_stake"`
+	Draw     uint32     `json:"draw"` // about so many providers quote, drawn by hash; 0 means all
+	Exclude  []sign.Key `json:"exclude"`
+	JobTerms sign.Hash  `json:"job_terms"` // hash of the workload's terms
 
 	MinCapability Capability `json:"min_capability,omitempty"` // compute capability wanted; 0 means any
 	// Agent is the peer that acts for the buyer: a detached job has a key of its own, which is nobody's address. Zero: the buyer.
@@ -113,7 +111,7 @@ func SealOrder(d sign.Domain, o Order, s sign.Signer) (Order, []byte, error) {
 	m := &marketpb.Order{
 		Nonce: o.Nonce[:], Class: string(o.Class), Count: o.Count, UnitsPer: o.UnitsPer, Min: ResourcesToPB(o.Min),
 		Runtime: o.Runtime, Slots: o.Slots, Ceiling: uint64(o.Ceiling), Expires: millis(o.Expires), ReplyTo: o.ReplyTo,
-		FundsAccount: o.FundsAccount[:], Funds: uint64(o.Funds), MinStake: uint64(o.MinStake), Draw: o.Draw, JobTerms: o.JobTerms[:],
+		MinStake: uint64(o.MinStake), Draw: o.Draw, JobTerms: o.JobTerms[:],
 		MinCapability: uint32(o.MinCapability), Unproven: o.Unproven, Egress: uint32(o.Egress),
 	}
 	if !o.Agent.IsZero() {
@@ -158,7 +156,7 @@ func orderFromPB(e sign.Envelope, m *marketpb.Order) (Order, error) {
 		ID:    OrderID(sign.Sum([]byte("starling/order/v1"), e.Key[:], e.Payload)),
 		Buyer: e.Key, Class: Class(m.Class), Count: m.Count, UnitsPer: m.UnitsPer, Min: ResourcesFromPB(m.Min),
 		Runtime: m.Runtime, Slots: m.Slots, Ceiling: Price(m.Ceiling), ReplyTo: slices.Clone(m.ReplyTo),
-		Funds: Amount(m.Funds), MinStake: Amount(m.MinStake), Draw: m.Draw, MinCapability: Capability(m.MinCapability),
+		MinStake: Amount(m.MinStake), Draw: m.Draw, MinCapability: Capability(m.MinCapability),
 		Unproven: m.Unproven,
 	}
 	if len(m.Nonce) != len(o.Nonce) {
@@ -177,9 +175,6 @@ func orderFromPB(e sign.Envelope, m *marketpb.Order) (Order, error) {
 	}
 	var err error
 	if o.Egress, err = egressFrom("order egress", m.Egress); err != nil {
-		return Order{}, err
-	}
-	if o.FundsAccount, err = exactly[sign.Key]("order funds_account", m.FundsAccount); err != nil {
 		return Order{}, err
 	}
 	if len(m.Agent) > 0 {

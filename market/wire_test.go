@@ -54,7 +54,7 @@ func testOrder() market.Order {
 	return market.Order{
 		Buyer: buyer.Key(), Nonce: market.Nonce{9, 15: 1}, Class: "gpu/h200", Regions: []market.Region{"eu-west", "eu-north"}, Count: 4, UnitsPer: 2,
 		Min: market.Resources{VRAMMiB: 80000}, Runtime: "docker", Slots: 9000, Ceiling: 3_000_000, Expires: now.Add(30 * time.Second),
-		ReplyTo: []string{"/ip4/192.0.2.2/tcp/4001"}, FundsAccount: sign.Key{4}, Funds: 30_000_000, MinStake: 5, Draw: 12,
+		ReplyTo: []string{"/ip4/192.0.2.2/tcp/4001"}, MinStake: 5, Draw: 12,
 		Exclude: []sign.Key{{5}, {6}}, JobTerms: sign.Hash{7}, MinCapability: 80, Agent: provider.Key(), Unproven: true, Egress: market.EgressInternet,
 	}
 }

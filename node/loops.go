@@ -55,7 +55,7 @@ func (n *Node) newProvider(ctx context.Context, lots []provider.Lot) (*provider.
 		MinSlots: n.p.Genesis.SlotsIn(c.MinTime), MaxSlots: n.p.Genesis.SlotsIn(c.MaxTime),
 		Store: n.p.Store, Blobs: n.p.Blobs, Fetch: n.fetch, Grant: n.grants.add, Runtimes: n.p.Runtimes, Slots: n.slots,
 		Dir: n.p.Home, Version: n.p.Version, Log: n.p.Log.With("role", "provider"),
-		Offered: n.offered, Filed: n.filed, Reputation: n.reputation, Orders: n.orders.next, Funds: n.p.Ledger.Balance,
+		Offered: n.offered, Filed: n.filed, Reputation: n.reputation, Orders: n.orders.next,
 		HoldTTL: holdTTL, Retain: c.Retain, RetainBytes: int64(c.RetainMiB) << 20, Drop: n.drop,
 		Unseal: n.unseal, Networks: networks, Overlay: overlay, Coordinate: n.coords.Coordinate,
 	})

@@ -21,7 +21,7 @@ func TestOrdersDecode(t *testing.T) {
 	buyer, other := sign.NewPrivate([32]byte{1}), sign.NewPrivate([32]byte{2})
 	o := newOrders(nil, d, nil, nil)
 	order := market.Order{
-		Class: "cpu", Count: 1, UnitsPer: 1, Runtime: "wasm", Slots: 100, Ceiling: 1, FundsAccount: buyer.Key(),
+		Class: "cpu", Count: 1, UnitsPer: 1, Runtime: "wasm", Slots: 100, Ceiling: 1,
 		Expires: time.Now().Add(time.Minute),
 	}
 	seal := func(d sign.Domain, o market.Order) []byte {
@@ -80,7 +80,7 @@ func TestOrdersRelayed(t *testing.T) {
 	entry, second := peerOf(sign.NewPrivate([32]byte{100}).Key()), peerOf(sign.NewPrivate([32]byte{101}).Key())
 	order := func(buyer sign.Private, i int) []byte {
 		b, err := market.Order{
-			Class: "cpu", Count: 1, UnitsPer: 1, Runtime: "wasm", Slots: 100, Ceiling: market.Price(i + 1), FundsAccount: buyer.Key(),
+			Class: "cpu", Count: 1, UnitsPer: 1, Runtime: "wasm", Slots: 100, Ceiling: market.Price(i + 1),
 			Expires: time.Now().Add(time.Minute),
 		}.Encode(d, buyer)
 		if err != nil {

@@ -87,7 +87,7 @@ func (w *crowd) order(t *testing.T, i int, c market.Class) (market.OrderID, int)
 	}
 	key := sign.NewPrivate(seed)
 	ord := market.Order{
-		Class: c, Count: 1, UnitsPer: 1, Runtime: "wasm", Slots: 100, Ceiling: 1, FundsAccount: key.Key(), Expires: time.Now().Add(time.Minute),
+		Class: c, Count: 1, UnitsPer: 1, Runtime: "wasm", Slots: 100, Ceiling: 1, Expires: time.Now().Add(time.Minute),
 	}
 	env, err := ord.Encode(w.domain, key)
 	if err != nil {

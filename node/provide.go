@@ -27,8 +27,8 @@ type Provide struct {
 	// may take together; the oldest go first.
 	Retain    time.Duration `yaml:"retain"`
 	RetainMiB uint32        `yaml:"retainMiB"`
-	// StartWhen is "optimistic" to begin work before the buyer's escrow was seen on chain, with what the first payment covers at
-	// risk, or "funded" to wait for it. Settling directly, work begins at once.
+	// StartWhen is "funded" to begin work when the buyer's escrow was seen on chain, or "optimistic" to begin it at once for buyers that
+	// paid this provider in the last 30 days, with the first payment's amount at risk, at most 16 times an hour. Other buyers wait.
 	StartWhen string `yaml:"startWhen"`
 	// Claim says when payments are claimed from escrows while work goes on; what is due in the end is claimed at once.
 	Claim Claim `yaml:"claim"`

@@ -296,15 +296,5 @@ func (b Book) feasible(now Now, o market.Order) *market.Refusal {
 	if l.Stake < o.MinStake {
 		return market.Refuse(market.ReasonStake, "stake %s, the order asks %s", market.Decimal(uint64(l.Stake), l.Decimals), market.Decimal(uint64(o.MinStake), l.Decimals))
 	}
-	if l.RequireFunds {
-		cost, err := o.MaxCost(l.SlotMillis)
-		if err != nil {
-			return market.Refuse(market.ReasonFunds, "what the order can cost: %v", err)
-		}
-		if o.Funds < cost {
-			return market.Refuse(market.ReasonFunds, "the order can cost %s and claims funds of %s",
-				market.Decimal(uint64(cost), l.Decimals), market.Decimal(uint64(o.Funds), l.Decimals))
-		}
-	}
 	return nil
 }

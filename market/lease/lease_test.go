@@ -142,7 +142,6 @@ func TestReserveRefusals(t *testing.T) {
 	t.Parallel()
 	now := lease.Now{Time: epoch, Slot: 1000}
 	limits := testLimits()
-	limits.RequireFunds = true
 	book := lease.NewBook(testUnits(t, 3), limits)
 	for _, c := range []struct {
 		reason market.Reason
@@ -160,13 +159,11 @@ func TestReserveRefusals(t *testing.T) {
 		{market.ReasonCapability, "a unit has compute capability unknown, asked 8.0", func(e *lease.ReserveRequested) { e.Order.MinCapability = 80 }},
 		{market.ReasonPrice, "price 0.39 is under the 0.40 asked here", func(e *lease.ReserveRequested) { e.Price = 39 }},
 		{market.ReasonPrice, "price 0.51 is over the order's own ceiling 0.50", func(e *lease.ReserveRequested) { e.Price = 51 }},
-		{market.ReasonFunds, "the order can cost 0.01 and claims funds of 0.00", func(e *lease.ReserveRequested) { e.Order.Funds = 0; e.Order.Ceiling = 100 }},
 		{market.ReasonResources, "a unit has memory 512 MiB, asked 1024 MiB", func(e *lease.ReserveRequested) { e.Order.Min.MemoryMiB = 1024 }},
-		{market.ReasonCapacity, "4 units asked, 3 of 3 are free", func(e *lease.ReserveRequested) { e.Order.UnitsPer = 4; e.Order.Funds = 1000 }},
+		{market.ReasonCapacity, "4 units asked, 3 of 3 are free", func(e *lease.ReserveRequested) { e.Order.UnitsPer = 4 }},
 		{market.ReasonHold, "the hold id is not set", func(e *lease.ReserveRequested) { e.Hold = market.HoldID{} }},
 	} {
 		ev := lease.ReserveRequested{Hold: market.HoldID{1}, Order: testOrder(buyers[0], 1, 1, 1), Price: 45}
-		ev.Order.Funds = 1
 		c.change(&ev)
 		_, effects, err := book.Step(now, ev)
 		refused, ok := find[lease.AnswerRefused](effects)

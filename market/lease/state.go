@@ -67,7 +67,6 @@ type Limits struct {
 	StartWithin    uint64 // slots that a lease's nominal start may lie before or after now
 	ActivateWithin uint64 // slots that a lease's activate-before may lie after now
 	MarginSlots    uint64 // slots after activate-before in which funding that landed in time may still be seen
-	RequireFunds   bool   // refuse orders that claim less than they can cost
 
 	// OverlayKey is the provider's public key in the cluster of a hold, always the same; nil: it joins none.
 	OverlayKey func(market.HoldID) market.OverlayKey

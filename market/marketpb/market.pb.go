@@ -407,8 +407,6 @@ type Order struct {
 	Ceiling       uint64                 `protobuf:"varint,9,opt,name=ceiling,proto3" json:"ceiling,omitempty"` // base units per unit-hour
 	Expires       int64                  `protobuf:"varint,10,opt,name=expires,proto3" json:"expires,omitempty"`
 	ReplyTo       []string               `protobuf:"bytes,11,rep,name=reply_to,json=replyTo,proto3" json:"reply_to,omitempty"`
-	FundsAccount  []byte                 `protobuf:"bytes,12,opt,name=funds_account,json=fundsAccount,proto3" json:"funds_account,omitempty"` // 32
-	Funds         uint64                 `protobuf:"varint,13,opt,name=funds,proto3" json:"funds,omitempty"`
 	MinStake      uint64                 `protobuf:"varint,14,opt,name=min_stake,json=minStake,proto3" json:"min_stake,omitempty"`
 	Draw          uint32                 `protobuf:"varint,15,opt,name=draw,proto3" json:"draw,omitempty"`
 	Exclude       [][]byte               `protobuf:"bytes,16,rep,name=exclude,proto3" json:"exclude,omitempty"`                                   // 32 each
@@ -526,20 +524,6 @@ func (x *Order) GetReplyTo() []string {
 		return x.ReplyTo
 	}
 	return nil
-}
-
-func (x *Order) GetFundsAccount() []byte {
-	if x != nil {
-		return x.FundsAccount
-	}
-	return nil
-}
-
-func (x *Order) GetFunds() uint64 {
-	if x != nil {
-		return x.Funds
-	}
-	return 0
 }
 
 func (x *Order) GetMinStake() uint64 {
@@ -2338,7 +2322,7 @@ const file_market_marketpb_market_proto_rawDesc = "" +
 	"\vimages_more\x18\x1b \x01(\bR\n" +
 	"imagesMore\"#\n" +
 	"\tOfferList\x12\x16\n" +
-	"\x06offers\x18\x01 \x03(\fR\x06offers\"\xc4\x04\n" +
+	"\x06offers\x18\x01 \x03(\fR\x06offers\"\x95\x04\n" +
 	"\x05Order\x12\x14\n" +
 	"\x05nonce\x18\x01 \x01(\fR\x05nonce\x12\x14\n" +
 	"\x05class\x18\x02 \x01(\tR\x05class\x12\x18\n" +
@@ -2351,9 +2335,7 @@ const file_market_marketpb_market_proto_rawDesc = "" +
 	"\aceiling\x18\t \x01(\x04R\aceiling\x12\x18\n" +
 	"\aexpires\x18\n" +
 	" \x01(\x03R\aexpires\x12\x19\n" +
-	"\breply_to\x18\v \x03(\tR\areplyTo\x12#\n" +
-	"\rfunds_account\x18\f \x01(\fR\ffundsAccount\x12\x14\n" +
-	"\x05funds\x18\r \x01(\x04R\x05funds\x12\x1b\n" +
+	"\breply_to\x18\v \x03(\tR\areplyTo\x12\x1b\n" +
 	"\tmin_stake\x18\x0e \x01(\x04R\bminStake\x12\x12\n" +
 	"\x04draw\x18\x0f \x01(\rR\x04draw\x12\x18\n" +
 	"\aexclude\x18\x10 \x03(\fR\aexclude\x12\x1b\n" +
@@ -2361,7 +2343,7 @@ const file_market_marketpb_market_proto_rawDesc = "" +
 	"\x0emin_capability\x18\x12 \x01(\rR\rminCapability\x12\x14\n" +
 	"\x05agent\x18\x13 \x01(\fR\x05agent\x12\x1a\n" +
 	"\bunproven\x18\x14 \x01(\bR\bunproven\x12\x16\n" +
-	"\x06egress\x18\x15 \x01(\rR\x06egress\"\x86\x03\n" +
+	"\x06egress\x18\x15 \x01(\rR\x06egressJ\x04\b\f\x10\rJ\x04\b\r\x10\x0e\"\x86\x03\n" +
 	"\x05Quote\x12\x14\n" +
 	"\x05order\x18\x01 \x01(\fR\x05order\x12\x14\n" +
 	"\x05price\x18\x02 \x01(\x04R\x05price\x12\x16\n" +

@@ -163,8 +163,8 @@ func (b *Buyer) write(as voice, spec job.Job, n int, slots uint64, budget market
 	o := market.Order{
 		Class: spec.Resources.Class, Regions: spec.Placement.Regions, Count: uint32(n), UnitsPer: spec.Resources.Units,
 		Min: spec.Resources.PerUnit, MinCapability: spec.Resources.MinCapability, Unproven: spec.Resources.Unproven, Runtime: spec.Runtime, Slots: slots, Ceiling: spec.Payment.MaxPrice,
-		Expires: time.Now().Add(orderValidity), FundsAccount: b.cfg.Owner, Funds: budget,
-		Draw: max(drawFactor*uint32(n), drawLeast), Exclude: exclude, JobTerms: terms, Agent: as.agent(), Egress: egressOf(spec),
+		Expires: time.Now().Add(orderValidity),
+		Draw:    max(drawFactor*uint32(n), drawLeast), Exclude: exclude, JobTerms: terms, Agent: as.agent(), Egress: egressOf(spec),
 	}
 	for _, a := range b.cfg.Host.Addrs() {
 		if len(o.ReplyTo) < market.MaxAddrs {

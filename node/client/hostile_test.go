@@ -178,7 +178,7 @@ func TestSilentEntry(t *testing.T) {
 		t.Errorf("found %d offers (%v)", len(found), err)
 	}
 	o := market.Order{
-		Class: "cpu", Count: 1, UnitsPer: 1, Runtime: "wasm", Slots: 100, Ceiling: 1, FundsAccount: keyOf(90).Key(), Expires: time.Now().Add(time.Minute),
+		Class: "cpu", Count: 1, UnitsPer: 1, Runtime: "wasm", Slots: 100, Ceiling: 1, Expires: time.Now().Add(time.Minute),
 	}
 	o, env, err := market.SealOrder(genesis.Domain(), o, keyOf(90))
 	if err != nil {

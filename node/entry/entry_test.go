@@ -52,7 +52,7 @@ func offer(provider sign.Private, seq uint64, change func(*market.Offer)) []byte
 
 func order(buyer sign.Private, nonce byte) []byte {
 	b, err := market.Order{
-		Nonce: market.Nonce{nonce}, Class: "cpu", Count: 1, UnitsPer: 1, Runtime: "wasm", Slots: 100, Ceiling: 1, FundsAccount: buyer.Key(),
+		Nonce: market.Nonce{nonce}, Class: "cpu", Count: 1, UnitsPer: 1, Runtime: "wasm", Slots: 100, Ceiling: 1,
 		Expires: time.Now().Add(time.Minute),
 	}.Encode(genesis.Domain(), buyer)
 	if err != nil {
@@ -138,7 +138,7 @@ func TestHostileClient(t *testing.T) {
 	ctx, tag := t.Context(), genesis.Tag()
 	expired := func() []byte {
 		b, err := market.Order{
-			Class: "cpu", Count: 1, UnitsPer: 1, Runtime: "wasm", Slots: 100, Ceiling: 1, FundsAccount: keyOf(0).Key(), Expires: time.Now().Add(-time.Second),
+			Class: "cpu", Count: 1, UnitsPer: 1, Runtime: "wasm", Slots: 100, Ceiling: 1, Expires: time.Now().Add(-time.Second),
 		}.Encode(genesis.Domain(), keyOf(0))
 		if err != nil {
 			t.Fatal(err)

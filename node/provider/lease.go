@@ -89,9 +89,6 @@ func (p *Provider) reserveEvent(ctx context.Context, from peer.ID, r *marketpb.R
 				return nil, refusal(no)
 			}
 		}
-		if err := p.funds.covers(ctx, o, time.Now()); err != nil {
-			return nil, refusal(err)
-		}
 	}
 	return lease.ReserveRequested{Hold: market.HoldID(r.Hold), Order: o, Price: market.Price(r.Price), Rank: r.Rank, Class: class, Overlay: r.Overlay}, nil
 }

@@ -263,9 +263,6 @@ func (p *Provider) quote(ctx context.Context, o market.Order, drawn bool) (quote
 	if drawn && !match.Drawn(o.ID, p.self, o.Draw, p.population()) {
 		return nil, nil, market.Refuse(market.ReasonLimit, "not drawn for this order")
 	}
-	if err := p.funds.covers(ctx, o, now); err != nil {
-		return nil, nil, err
-	}
 	q := market.Quote{
 		Order: o.ID, Price: can.Price, Leases: can.Leases, Payout: p.cfg.Owner,
 		Expires: now.Add(quoteValidity), Region: p.cfg.Region, OfferSeq: cur.offer.Seq, PerUnit: l.PerUnit,
@@ -377,60 +374,6 @@ const (
 	orderBurst      = 100
 	maxBuyers       = 4096
 )
-
-// fundsCache looks up what buyers hold and remembers it for a while, so that a
-// proof of funds costs one look at the chain for many orders.
-type fundsCache struct {
-	balance func(context.Context, sign.Key) (market.Amount, error)
-
-	mu sync.Mutex
-	m  map[sign.Key]funds
-}
-
-type funds struct {
-	amount market.Amount
-	at     time.Time
-}
-
-const (
-	fundsFresh   = 10 * time.Second
-	fundsTimeout = 500 * time.Millisecond
-)
-
-func newFundsCache(balance func(context.Context, sign.Key) (market.Amount, error)) *fundsCache {
-	return &fundsCache{balance: balance, m: map[sign.Key]funds{}}
-}
-
-// covers refuses an order whose wallet holds less than the order claims. When
-// the chain does not answer the claim is believed: the prepaid interval is what
-// protects the provider then.
-func (f *fundsCache) covers(ctx context.Context, o market.Order, now time.Time) error {
-	if f.balance == nil {
-		return nil
-	}
-	f.mu.Lock()
-	have, ok := f.m[o.FundsAccount]
-	f.mu.Unlock()
-	if !ok || now.Sub(have.at) > fundsFresh {
-		ctx, cancel := context.WithTimeout(ctx, fundsTimeout)
-		defer cancel()
-		amount, err := f.balance(ctx, o.FundsAccount)
-		if err != nil {
-			return nil
-		}
-		have = funds{amount, now}
-		f.mu.Lock()
-		if len(f.m) >= maxBuyers {
-			clear(f.m)
-		}
-		f.m[o.FundsAccount] = have
-		f.mu.Unlock()
-	}
-	if have.amount < o.Funds {
-		return market.Refuse(market.ReasonFunds, "the order says that wallet %s holds %d, it holds %d", o.FundsAccount.Short(), o.Funds, have.amount)
-	}
-	return nil
-}
 
 // Out counts the offers that are out.
 func (p *Provider) Out() (n int) {

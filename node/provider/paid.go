@@ -62,8 +62,8 @@ type Escrows struct {
 	Network *settle.Network
 	Params  escrow.Params
 	When    escrow.When
-	// WaitFunded has work begin only when its escrow was seen on chain. Else it begins at once, and what the first voucher covers
-	// is at risk, unless the buyer is one that did not fund a lease before.
+	// WaitFunded has work begin only when its escrow was seen on chain. Otherwise it begins at once, with the first voucher's amount at
+	// risk, for buyers that paid this provider before and never left a lease unfunded, of maxStarts such leases an hour.
 	WaitFunded bool
 }
 
@@ -75,13 +75,18 @@ type escrowed struct {
 	Escrows
 	p      *Provider
 	claims *settle.Keeper[escrow.Claims]
-	broken *broken
+	broken *remembered
+	payers *remembered
+	starts starts
 }
 
 func newEscrowed(ctx context.Context, p *Provider, e Escrows) (*escrowed, error) {
 	x := &escrowed{Escrows: e, p: p}
 	var err error
-	if x.broken, err = loadBroken(ctx, p.cfg.Store, time.Now()); err != nil {
+	if x.broken, err = loadRemembered(ctx, p.cfg.Store, kindBroken, time.Now()); err != nil {
+		return nil, err
+	}
+	if x.payers, err = loadRemembered(ctx, p.cfg.Store, kindPayer, time.Now()); err != nil {
 		return nil, err
 	}
 	x.claims, err = settle.NewKeeper(ctx, settle.KeeperConfig[escrow.Claims]{
@@ -147,7 +152,7 @@ const atRisk = 5 * time.Second
 // first voucher covers.
 func (x *escrowed) activation(s *sale, funding []byte, now market.Slot) lease.Event {
 	by := s.rec.Core.ActivateBefore + market.Slot(x.p.cfg.Genesis.IntervalSlots)
-	if !x.waits(s.rec.Buyer) {
+	if x.early(s.rec.Buyer, s.rec.Lease) {
 		s.mu.Lock()
 		start := s.seller.Start()
 		s.mu.Unlock()
@@ -157,8 +162,12 @@ func (x *escrowed) activation(s *sale, funding []byte, now market.Slot) lease.Ev
 	return lease.FundingPromised{Lease: s.rec.Lease, Escrow: s.rec.Escrow, Funding: funding, By: max(by, now)}
 }
 
-// waits says whether work for a buyer begins only when its escrow was seen.
-func (x *escrowed) waits(buyer sign.Key) bool { return x.WaitFunded || x.broken.by(buyer, time.Now()) }
+// early reports whether work under a lease of the buyer begins before its escrow was seen. Keys are free: nobody who has not paid here gets
+// that, and all together only so often.
+func (x *escrowed) early(buyer sign.Key, l market.LeaseID) bool {
+	now := time.Now()
+	return !x.WaitFunded && x.payers.has(buyer, now) && !x.broken.has(buyer, now) && x.starts.take(l, now)
+}
 
 // distrust remembers a buyer that did not fund what it promised to, and what was worked for that can never be claimed.
 func (x *escrowed) distrust(c market.LeaseCore, lost market.Amount) {
@@ -170,7 +179,7 @@ func (x *escrowed) distrust(c market.LeaseCore, lost market.Amount) {
 }
 
 func (x *escrowed) may(r lease.Record) error {
-	if r.FundBy > 0 && x.waits(r.Buyer) {
+	if r.FundBy > 0 && !x.starts.took(r.Lease) {
 		return stream.Refuse(stream.CodeBusy, "the lease's escrow is not on chain yet; ask again")
 	}
 	return nil
@@ -197,10 +206,13 @@ func (x *escrowed) record(s *sale) (lease.Record, bool) {
 
 func (x *escrowed) watch(ctx context.Context, s *sale) {
 	log := x.p.cfg.Log.With("lease", s.rec.Lease)
+	funded := false
+	defer func() { x.starts.end(s.rec.Lease, funded) }()
 	missing := false // the chain answered, and had no such escrow
 	for {
 		r, ok := x.record(s)
 		if !ok || r.State != lease.Active || r.FundBy == 0 {
+			funded = ok && r.FundBy == 0
 			if now, err := x.p.cfg.Slots.Now(time.Now()); ok && missing && err == nil && r.FundBy > 0 && now > r.FundBy {
 				x.distrust(*r.Core, s.promised())
 			}
@@ -309,6 +321,11 @@ func (x *escrowed) told(name string, e escrow.Effect) {
 		log.Info("a claim is paid", "in all", money(e.Cumulative))
 	case escrow.Settled:
 		log.Info("a lease is claimed", "amount", money(e.Paid))
+		if m, _, err := x.claims.Get(name); err == nil && e.Paid > 0 {
+			if err := x.payers.add(context.Background(), m.Lease().Buyer, time.Now()); err != nil {
+				log.Error("a buyer that paid is not remembered over a restart", "err", err)
+			}
+		}
 	case escrow.Lost:
 		log.Warn("a lease's money is lost", "paid", money(e.Paid), "owed", money(e.Owed), "reason", e.Reason)
 		if m, _, err := x.claims.Get(name); err == nil && e.Unfunded && e.Owed > 0 {

@@ -84,8 +84,6 @@ type Config struct {
 	Orders func(ctx context.Context) (market.Order, error)
 	// Reputation is what this peer knows of others.
 	Reputation Reputation
-	// Funds tells what a wallet holds; nil means that orders' proofs of funds are not looked up.
-	Funds func(ctx context.Context, wallet sign.Key) (market.Amount, error)
 
 	// Escrows is how the provider comes to its money; nil on a network that settles directly.
 	Escrows *Escrows
@@ -135,7 +133,6 @@ type Provider struct {
 	self   sign.Key
 	exec   *executor
 	pay    payments
-	funds  *fundsCache
 	fees   fees
 	rates  *rates.Limiter[sign.Key] // orders by buyer
 	probes probes
@@ -173,7 +170,7 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 		cfg: cfg, domain: cfg.Genesis.Domain(), tag: cfg.Genesis.Tag(), self: cfg.Key.Key(),
 		sales: map[market.LeaseID]*sale{}, until: map[market.UnitID]market.Slot{}, changed: make(chan struct{}, 1), offers: map[market.Class]published{}, bad: map[market.UnitID]string{},
 		proofs: proofs{lists: map[sign.Hash][]market.Shown{}},
-		funds:  newFundsCache(cfg.Funds), rates: rates.New[sign.Key](ordersPerSecond, orderBurst, maxBuyers),
+		rates:  rates.New[sign.Key](ordersPerSecond, orderBurst, maxBuyers),
 	}
 	units, err := checkLots(cfg.Lots, cfg.Genesis)
 	if err != nil {

@@ -18,7 +18,6 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/lease"
-	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/runtime/runtimetest"
@@ -29,37 +28,6 @@ import (
 	"github.com/starling-network/starling/p2p/p2ptest"
 	"github.com/starling-network/starling/p2p/stream"
 )
-
-func TestFundsCache(t *testing.T) {
-	t.Parallel()
-	asked, have, down := 0, market.Amount(100), error(nil)
-	f := newFundsCache(func(context.Context, sign.Key) (market.Amount, error) {
-		asked++
-		return have, down
-	})
-	now := time.Unix(1000, 0)
-	covers := func(funds market.Amount) error {
-		return f.covers(t.Context(), market.Order{FundsAccount: sign.Key{1}, Funds: funds}, now)
-	}
-	if err := covers(100); err != nil {
-		t.Error(err)
-	}
-	var no *market.Refusal
-	if err := covers(101); !errors.As(err, &no) || no.Reason != market.ReasonFunds || !strings.Contains(err.Error(), "holds") {
-		t.Errorf("too little: %v", err)
-	}
-	if asked != 1 {
-		t.Errorf("the chain was asked %d times within %v", asked, fundsFresh)
-	}
-	now, have = now.Add(2*fundsFresh), 50
-	if err := covers(60); err == nil {
-		t.Error("an old balance was believed")
-	}
-	now, down = now.Add(2*fundsFresh), errors.New("down")
-	if err := covers(1000); err != nil {
-		t.Errorf("while the chain is down: %v", err)
-	}
-}
 
 var testBuyer, _ = peer.IDFromPrivateKey(p2ptest.Key(1))
 

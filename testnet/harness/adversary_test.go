@@ -72,7 +72,7 @@ func (p *Peer) id() peer.ID { return p.net.net.Addr(p.i).ID }
 func (a *adversary) terms() market.Order {
 	o := market.Order{
 		Class: "cpu", Count: 2, UnitsPer: 1, Runtime: "wasm", Slots: 600, Ceiling: 1_000_000, Expires: time.Now().Add(30 * time.Second),
-		FundsAccount: a.key.Key(), Funds: 1_000_000, ReplyTo: []string{a.host.Addrs()[0].String()},
+		ReplyTo: []string{a.host.Addrs()[0].String()},
 	}
 	_, _ = rand.Read(o.Nonce[:])
 	return o

@@ -133,13 +133,6 @@ func TestBadRequestsToProvider(t *testing.T) {
 		wide.MaxRequest = 1 << 20
 		_, err := wide.Call(t.Context(), a.host, a.tag, p.id(), &marketpb.AskRequest{Order: make([]byte, 100<<10)})
 		told(t, "an oversized order", err, "malformed", "too large")
-		rich := a.terms()
-		rich.Funds = 2 * funds
-		_, env := a.order(rich)
-		_, err = a.ask(p, env)
-		told(t, "an order without its funds, asked", err, "funds", "holds")
-		_, err = a.reserve(p, &marketpb.Reserve{Hold: hold(), Order: env, Units: 1, Price: 360_000})
-		told(t, "an order without its funds, reserved", err, "funds", "holds")
 
 		a.badReserves(p)
 		a.badSigns(p)

@@ -201,7 +201,7 @@ func TestEscrowOfOrderComesBack(t *testing.T) {
 			id := b.Submit(b.Job("work", 1, "90")).ID
 			time.Sleep(6 * time.Second)
 			n.Provider(0).Kill()
-			for len(n.job(t, b, id).Escrows) < 2 && !n.job(t, b, id).State.Ended() {
+			for n.Provider(1).Fake.Began() == 0 && !n.job(t, b, id).State.Ended() { // in its place, once that is funded
 				time.Sleep(100 * time.Millisecond)
 			}
 			if dies {
@@ -236,8 +236,8 @@ func opens(at sign.Key) func([]program.Instruction) bool {
 	}
 }
 
-// The escrow never comes: its leases are void on both sides. A provider that waited for it has run nothing, one that did not has lost
-// what it worked within five seconds, and the buyer owes nobody anything.
+// The escrow never comes: its leases are void on both sides. Nobody began to work for a buyer that never paid, whatever the provider is
+// configured for, and the buyer owes nobody anything.
 func TestEscrowNeverLands(t *testing.T) {
 	t.Parallel()
 	for _, when := range []string{"optimistic", "funded"} {
@@ -262,11 +262,8 @@ func TestEscrowNeverLands(t *testing.T) {
 						if !strings.Contains(s.Record.EndReason, "escrow was not on chain") && !strings.Contains(s.Record.EndReason, "released") {
 							t.Errorf("%s: the lease is %s: %s", name(i), s.Record.State, s.Record.EndReason)
 						}
-						if most := 7 * uint64(s.Record.Core.Rate) * intervalSlots / 1_000_000; uint64(s.Earned) > most {
-							t.Errorf("%s worked for %d without a deposit, %d are seven seconds, one of them paid ahead and one to notice", name(i), s.Earned, most)
-						}
 					}
-					if began := p.Fake.Began(); (began > 0) != (when == "optimistic") {
+					if began := p.Fake.Began(); began > 0 {
 						t.Errorf("%s: %d programs began", name(i), began)
 					}
 				}
@@ -282,6 +279,8 @@ func TestEscrowNotSeenAtOnce(t *testing.T) {
 		n := New(t, Options{Providers: 1, Programs: programs, Escrow: true, Log: Logger()})
 		time.Sleep(3 * time.Second)
 		b, blind := n.Buyer(0), n.Provider(0).Key.Key()
+		b.Wait(b.Submit(b.Job("work", 1, "1")).ID, 3*time.Minute) // whoever paid once is worked for before its deposit is seen
+		n.Settle()
 		n.Programs.Blind(blind, errors.New("RPC error -32000: try again"))
 		spec := b.Job("work", 1, "12")
 		spec.Restart.Max = 0
@@ -293,8 +292,8 @@ func TestEscrowNotSeenAtOnce(t *testing.T) {
 		n.Programs.Blind(blind, nil)
 		j := b.Wait(id, 3*time.Minute)
 		n.Settle()
-		if accounts := n.checkEscrow(t, b, j.ID, buyer.Succeeded); len(accounts) != 1 || j.Paid == 0 || j.Paid != j.Owed {
-			t.Errorf("%d leases, %d owed, %d paid\n%s", len(accounts), j.Owed, j.Paid, b.Why(j.ID))
+		if j = n.job(t, b, id); j.State != buyer.Succeeded || j.Paid == 0 || j.Paid != j.Owed {
+			t.Errorf("%s: %d owed, %d paid\n%s", j.Summary(), j.Owed, j.Paid, b.Why(j.ID))
 		}
 	})
 }
@@ -304,7 +303,6 @@ func TestEscrowPromiseBroken(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n := New(t, Options{Providers: 1, Programs: programs, Escrow: true, Log: Logger()})
-		n.Programs.Lose(opens(n.Genesis.Program))
 		time.Sleep(3 * time.Second)
 		b, p := n.Buyer(0), n.Provider(0)
 		try := func() buyer.Job {
@@ -314,13 +312,17 @@ func TestEscrowPromiseBroken(t *testing.T) {
 			n.Settle()
 			return j
 		}
-		if j, began := try(), p.Fake.Began(); j.State != buyer.Failed || began != 1 {
-			t.Errorf("the first: %s, %d programs began", j.Summary(), began)
+		if j, began := try(), p.Fake.Began(); j.State != buyer.Succeeded || began != 1 {
+			t.Errorf("paid: %s, %d programs began", j.Summary(), began)
+		}
+		n.Programs.Lose(opens(n.Genesis.Program))
+		if j, began := try(), p.Fake.Began(); j.State != buyer.Failed || began != 2 {
+			t.Errorf("the first that is not: %s, %d programs began", j.Summary(), began)
 		}
 		for range 2 {
 			j, began := try(), p.Fake.Began()
 			leases, err := b.Node.Buyer().Receipts(t.Context(), j.ID)
-			if j.State != buyer.Failed || began != 1 || err != nil || len(leases) == 0 {
+			if j.State != buyer.Failed || began != 2 || err != nil || len(leases) == 0 {
 				t.Errorf("a later one: %s, %d leases (%v), %d programs began", j.Summary(), len(leases), err, began)
 			}
 			p.Kill()
@@ -328,8 +330,9 @@ func TestEscrowPromiseBroken(t *testing.T) {
 			time.Sleep(time.Minute) // the buyer finds out
 		}
 		n.Programs.Lose(nil)
-		j := try()
-		n.checkEscrow(t, b, j.ID, buyer.Succeeded)
+		if j, began := try(), p.Fake.Began(); j.State != buyer.Succeeded || began != 3 {
+			t.Errorf("funded: %s, %d programs began", j.Summary(), began)
+		}
 	})
 }
 
@@ -606,6 +609,27 @@ func TestEscrowExtendedLater(t *testing.T) {
 		accounts := n.checkEscrow(t, b, id, buyer.Succeeded)
 		if len(accounts) != 4 || j.Paid != j.Owed {
 			t.Errorf("%d leases, %d owed, %d paid\n%s", len(accounts), j.Owed, j.Paid, b.Why(id))
+		}
+	})
+}
+
+// Keys are free: buyers that never paid a provider, and whose deposits never come, get no work of it, however many they are.
+func TestAttackFreeComputeWithFreshKeys(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := New(t, Options{Providers: 1, Buyers: 3, Programs: programs, Escrow: true, Log: Logger()})
+		n.Programs.Lose(opens(n.Genesis.Program))
+		time.Sleep(3 * time.Second)
+		for i := range 3 {
+			b := n.Buyer(i)
+			spec := b.Job("work", 1, "10")
+			spec.Restart.Max, spec.Timeouts.Queue = 0, 5*time.Second
+			if j := b.Wait(b.Submit(spec).ID, 3*time.Minute); j.State != buyer.Failed {
+				t.Errorf("buyer %d: %s", i, j.Summary())
+			}
+		}
+		if began := n.Provider(0).Fake.Began(); began > 0 {
+			t.Errorf("%d programs began for nothing", began)
 		}
 	})
 }

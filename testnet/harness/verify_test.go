@@ -231,7 +231,7 @@ func (n *Net) alike(t *testing.T, b *Peer, j buyer.Job) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o.ID, o.Nonce, o.Expires, o.Slots, o.Funds, o.JobTerms = market.OrderID{}, market.Nonce{}, time.Time{}, 0, 0, sign.Hash{} // every order's are its own
+		o.ID, o.Nonce, o.Expires, o.Slots, o.JobTerms = market.OrderID{}, market.Nonce{}, time.Time{}, 0, sign.Hash{} // every order's are its own
 		return o
 	}
 	first := order(j, j.Orders[0])
