@@ -24,7 +24,8 @@ const (
 	FileConfig   = "config.yaml"   // Config
 	FileGenesis  = "genesis.json"  // market.Genesis of the network it is on
 	FileIdentity = "identity.json" // the peer's key, Solana CLI keypair format
-	FileWallet   = "wallet.json"   // the owner's key; only its address is needed by a running peer
+	FileWallet   = "wallet.json"   // the owner's key, for commands that need its signature; a running peer does not read it
+	FileOwner    = "owner.address" // the owner's address, one line
 	FilePSK      = "swarm.key"     // where init puts the pre-shared key of a private network
 	FileJournal  = "journal.db"
 	FilePID      = "peer.pid" // of the process that runs
@@ -55,8 +56,8 @@ type Config struct {
 	Region string `yaml:"region"`
 	// API is the loopback address of the local HTTP API; port 0 takes a free one.
 	API string `yaml:"api"`
-	// Owner is the address of the wallet that pays and is paid; empty means the one in wallet.json,
-	// and without that the peer's own key.
+	// Owner is the address of the wallet that pays and is paid; empty means the one in owner.address, and without that file the
+	// peer's own key.
 	Owner string `yaml:"owner"`
 	// Solana says how to reach the chain.
 	Solana Solana `yaml:"solana"`

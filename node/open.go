@@ -240,8 +240,8 @@ func (p *Peer) openJournal(home string) error {
 	return nil
 }
 
-// LoadKeys reads the peer's key, and finds the owner's address: from the
-// configuration, from wallet.json, or else the peer's own.
+// LoadKeys reads the peer's key and the owner's address: that of the configuration, of owner.address, or else the peer's own. It reads no
+// secret of the owner. ErrConfig where there is an owner's key without its address.
 func LoadKeys(home string, cfg Config) (sign.Private, sign.Key, error) {
 	priv, err := p2p.LoadIdentity(filepath.Join(home, FileIdentity))
 	if err != nil {
@@ -256,16 +256,31 @@ func LoadKeys(home string, cfg Config) (sign.Private, sign.Key, error) {
 		owner, err := sign.ParseKey(cfg.Owner)
 		return key, owner, err
 	}
-	b, err := os.ReadFile(filepath.Join(home, FileWallet))
-	if errors.Is(err, fs.ErrNotExist) {
-		return key, key.Key(), nil
+	owner, err := LoadOwner(home)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return key, owner, err
 	}
+	if _, err := os.Lstat(filepath.Join(home, FileWallet)); err == nil {
+		return key, owner, fmt.Errorf("%w: %s is there without %s, which names its address: set owner in %s, or move the wallet away and take it in again by `starling wallet import`",
+			ErrConfig, FileWallet, FileOwner, FileConfig)
+	}
+	return key, key.Key(), nil
+}
+
+// LoadOwner reads the owner's address of a home directory. fs.ErrNotExist where it has none.
+func LoadOwner(home string) (sign.Key, error) {
+	b, err := os.ReadFile(filepath.Join(home, FileOwner))
 	if err != nil {
-		return key, sign.Key{}, fmt.Errorf("reading the wallet: %w", err)
+		return sign.Key{}, err
 	}
-	wallet, err := sign.ParseKeypair(b)
+	owner, err := sign.ParseKey(strings.TrimSpace(string(b)))
 	if err != nil {
-		return key, sign.Key{}, fmt.Errorf("reading the wallet: %w", err)
+		return owner, fmt.Errorf("%w: %s: %w", ErrConfig, FileOwner, err)
 	}
-	return key, wallet.Key(), nil
+	return owner, nil
+}
+
+// SaveOwner writes the owner's address into a home directory.
+func SaveOwner(home string, owner sign.Key) error {
+	return os.WriteFile(filepath.Join(home, FileOwner), []byte(owner.String()+"\n"), 0o644)
 }

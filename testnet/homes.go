@@ -202,7 +202,11 @@ func makeKeys(home string) (sign.Key, sign.Private, error) {
 		return sign.Key{}, sign.Private{}, err
 	}
 	wseed, err := p2p.SeedOf(w)
-	return sign.NewPrivate(seed).Key(), sign.NewPrivate(wseed), err
+	if err != nil {
+		return sign.Key{}, sign.Private{}, err
+	}
+	owner := sign.NewPrivate(wseed)
+	return sign.NewPrivate(seed).Key(), owner, node.SaveOwner(home, owner.Key())
 }
 
 // copyKeys gives p the key and the wallet of another peer.
@@ -210,7 +214,7 @@ func (p *Peer) copyKeys(of *Peer) error {
 	if err := errors.Join(os.RemoveAll(p.Home), os.MkdirAll(p.Home, 0o700)); err != nil {
 		return err
 	}
-	for _, file := range []string{node.FileIdentity, node.FileWallet} {
+	for _, file := range []string{node.FileIdentity, node.FileWallet, node.FileOwner} {
 		b, err := os.ReadFile(filepath.Join(of.Home, file))
 		if err == nil {
 			err = os.WriteFile(filepath.Join(p.Home, file), b, 0o600)

@@ -25,7 +25,7 @@ No stake is taken for results that differ: the program cannot tell which of them
 What the program would refuse is said before anything is paid for. If it breaks off, call it again: nothing is done twice. If the
 provider was slashed before, by whomever, it says so and ends well.`,
 		Example: `  starling evidence submit double.json`,
-		Args: exactArgs(1),
+		Args:    exactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			p, err := parseEvidence(args[0])
 			if err != nil {

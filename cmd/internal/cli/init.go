@@ -159,6 +159,13 @@ func (a *App) initHome(o initOptions) (initResult, error) {
 			return r, err
 		}
 		r.Owner, r.Files = key, append(r.Files, file)
+		if file, err = newFile(home, node.FileOwner, "the owner's address", []byte(key.String()+"\n")); err != nil {
+			return r, err
+		}
+		r.Files = append(r.Files, file)
+		if there, err := node.LoadOwner(home); err != nil || there != key {
+			return r, WithHint(errors.Join(err, fmt.Errorf("%s names %s, the wallet is %s", node.FileOwner, there, key)), "remove the one that is not meant")
+		}
 	} else if r.Owner, err = sign.ParseKey(o.owner); err != nil {
 		return r, fmt.Errorf("reading --owner: %w", err)
 	}
@@ -410,7 +417,8 @@ api: 127.0.0.1:0
 # counts of its connections, streams and limits.
 metrics: {libp2p: false}
 
-# Address of the wallet that pays and is paid. Empty: the one in wallet.json.
+# Address of the wallet that pays and is paid. Empty: the one in owner.address. Its key need not be on this machine: wallet.json is read by
+# commands that the owner signs, such as starling stake, and may be moved away (--wallet FILE).
 owner: "{{.Owner}}"
 
 solana:

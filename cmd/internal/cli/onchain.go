@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,6 +18,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/p2p"
 )
 
 const maxKeypair = 4096
@@ -101,8 +104,12 @@ func (a *App) programChain(o chainOptions) (*onChain, error) {
 	return l, err
 }
 
-// readKeypair reads a key file.
+// readKeypair reads a key file that nobody else may read.
 func readKeypair(path string) (sign.Private, error) {
+	if info, err := os.Stat(path); err == nil && runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0 {
+		err := fmt.Errorf("%s: %w (mode %04o)", path, p2p.ErrKeyReadable, info.Mode().Perm())
+		return sign.Private{}, &Error{Code: ExitUsage, Err: err, Hint: "chmod 600 " + path}
+	}
 	b, err := readFile(path, maxKeypair)
 	if err != nil {
 		return sign.Private{}, &Error{Code: ExitUsage, Err: err}

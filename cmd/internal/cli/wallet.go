@@ -318,7 +318,17 @@ func (a *App) ownWallet(key sign.Private) error {
 	if cfg.Owner != "" && cfg.Owner != key.Key().String() {
 		return WithHint(Usagef("%s names another owner, %s", node.FileConfig, cfg.Owner), "take `owner` out of %s first, or write the key to a FILE elsewhere", node.FileConfig)
 	}
-	return a.saveWallet(filepath.Join(home, node.FileWallet), key)
+	switch there, err := node.LoadOwner(home); {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return err
+	case there != key.Key():
+		return WithHint(Usagef("%s names another owner, %s", node.FileOwner, there), "remove %s first", filepath.Join(home, node.FileOwner))
+	}
+	if err := a.saveWallet(filepath.Join(home, node.FileWallet), key); err != nil {
+		return err
+	}
+	return node.SaveOwner(home, key.Key())
 }
 
 // saveWallet writes a key where none is, and shows its address.
@@ -355,8 +365,8 @@ func readWallet(home string) (walletInfo, error) {
 		w.Owner, err = sign.ParseKey(cfg.Owner)
 		return w, err
 	}
-	w.OwnerIn = node.FileWallet
-	w.Owner, err = keyOf(filepath.Join(home, node.FileWallet))
+	w.OwnerIn = node.FileOwner
+	w.Owner, err = node.LoadOwner(home)
 	if errors.Is(err, fs.ErrNotExist) {
 		w.Owner, w.OwnerIn, err = w.Key, node.FileIdentity, nil
 	}
