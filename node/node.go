@@ -142,8 +142,8 @@ type Node struct {
 	orders     *orders            // nil for a light peer
 	slots      *slots.Clock
 	code       atomic.Pointer[program.Deployed] // of the network's program, as the chain last showed it; nil: not yet
-	kept       *kept              // devices of idle units
-	provider   *provider.Provider // nil when nothing is sold
+	kept       *kept                            // devices of idle units
+	provider   *provider.Provider               // nil when nothing is sold
 	buyer      *buyer.Buyer
 	guardian   *guardian.Service // nil when it guards nothing
 	blocks     *block.List
