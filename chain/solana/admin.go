@@ -11,6 +11,7 @@ import (
 	"github.com/gagliardetto/solana-go/rpc"
 
 	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -146,7 +147,7 @@ func (a *Admin) run(ctx context.Context, instructions []solanago.Instruction, si
 	return err
 }
 
-// budget adds a transaction's budget.
+// budget adds a transaction's budget. What others paid is asked only when the first transaction was lost: a deployment takes hundreds.
 func (a *Admin) budget(ctx context.Context, instructions []solanago.Instruction, retries uint8) ([]solanago.Instruction, error) {
 	ours := make([]Instruction, len(instructions))
 	for i, in := range instructions {
@@ -158,6 +159,10 @@ func (a *Admin) budget(ctx context.Context, instructions []solanago.Instruction,
 		for _, m := range in.Accounts() {
 			ours[i].Accounts = append(ours[i].Accounts, Meta{Key: sign.Key(m.PublicKey), Signer: m.IsSigner, Writable: m.IsWritable})
 		}
+	}
+	if retries == 0 {
+		units := program.Units(a.ledger.cfg.Program, ours)
+		return slices.Concat(instructions, library(program.Budget(units, a.ledger.cfg.Fees.Price(0, 0, units, bidAlone)))), nil
 	}
 	bid, err := a.ledger.bid(ctx, ours, bidAlone, retries)
 	if err != nil {
