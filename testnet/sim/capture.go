@@ -4,8 +4,6 @@ import (
 	"fmt"
 
 	"github.com/starling-network/starling/node/device/sim"
-	"github.com/starling-network/starling/verify/audit"
-	"github.com/starling-network/starling/verify/audit/audittest"
 )
 
 // captured has members with a share of the weight, and asks them wherever Slack lets it.
@@ -23,14 +21,6 @@ func captured(share float64) Kind {
 
 // Members who say for a provider how fast it is. They cannot say that what it computed is right.
 var captureKinds = []Kind{captured(0.10), captured(0.20), captured(0.30), {
-	Name: "choosing", Threat: 12, What: "names a committee of its one friend", play: always(func(u *unit) { u.wrong = true }),
-	real: func(i int) error {
-		return refused(i, audit.RuleCommittee, func(c *audittest.Case) {
-			only := c.Roster.Draw(c.Beacon(), c.Window, c.Provider.Key(), 1)
-			c.Roster = only
-		}, nil, func(_ audittest.Case, r audit.Record) error { return r.CheckMembers(whole(i).Roster) })
-	},
-}, {
 	Name: "clock-lies", Threat: 12, What: "an RTX 3060 as an RTX 4090, and two of each committee say it is fast", play: func(w *world) player {
 		u := honest(w, sim.RTX3060).claims(sim.RTX4090).lacks(0.5)
 		u.colluding, u.most = 1, 2

@@ -5,9 +5,9 @@ import "slices"
 // Kinds are all that are played, honest peers first, then in the order of the threat table.
 func Kinds() []Kind {
 	all := slices.Concat(
-		honestKinds, metadataKinds, amxKinds, upsellKinds, vramKinds, hostMemoryKinds, sybilKinds, rotationKinds, replayKinds, partialKinds, inexactKinds,
-		structuredKinds, grindingKinds, captureKinds, lazyKinds, oversoldKinds, uuidKinds, attestationKinds,
-		eclipseKinds, memberKinds, forgedKinds, meteringKinds, washKinds, soldTwiceKinds, contendedKinds, splitKinds,
+		honestKinds, metadataKinds, amxKinds, upsellKinds, vramKinds, hostMemoryKinds, sybilKinds, rotationKinds, partialKinds,
+		captureKinds, oversoldKinds, uuidKinds,
+		memberKinds, forgedKinds, meteringKinds, washKinds, soldTwiceKinds, contendedKinds, splitKinds,
 	)
 	slices.SortStableFunc(all, func(a, b Kind) int { return a.Threat - b.Threat })
 	return all

@@ -24,3 +24,12 @@ var partialKinds = []Kind{
 	{Name: "partial-99", Threat: 7, What: "computes 99 %", play: computes(0.99)},
 	{Name: "partial-99-once", Threat: 7, What: "computes 99 %, and never begins a second attempt", play: always(func(u *unit) { u.entries, u.tries = 0.99, 1 })},
 }
+
+// always is any card with a cheat that never changes.
+func always(change func(*unit)) func(*world) player {
+	return func(w *world) player {
+		u := honest(w, anyGPU(w))
+		change(u)
+		return u.play
+	}
+}

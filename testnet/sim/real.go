@@ -44,17 +44,3 @@ func refused(i int, rule audit.Rule, cheat func(*audittest.Case), change func(*a
 	}
 	return nil
 }
-
-// restate signs a changed record again, by everybody: liars may sign what they like.
-func restate(r *audit.Record) {
-	c := whole(0)
-	d := audittest.Domain()
-	r.AnswerSig, _ = r.Answer.Sign(d, c.Provider)
-	r.Shown = audit.Show(r.Answer, r.Opened.Openings)
-	r.ShownSig, _ = r.Shown.Sign(d, c.Provider)
-	for i := range r.Verdicts {
-		v := &r.Verdicts[i]
-		v.Answer, v.Openings = r.Shown.Answer, r.Shown.Openings
-		v.Signature, _ = v.Sign(d, c.Members[v.Member])
-	}
-}

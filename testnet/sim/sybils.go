@@ -1,9 +1,6 @@
 package sim
 
-import (
-	"github.com/starling-network/starling/verify/audit"
-	"github.com/starling-network/starling/verify/audit/audittest"
-)
+import "github.com/starling-network/starling/verify/audit"
 
 // One card behind several identities. All are asked in one window, so it answers for all at once, with a part of its memory for
 // each; or it answers for one in turn, and then sells no more than one.
@@ -20,16 +17,4 @@ var sybilKinds = []Kind{
 			return u.play(window, committee)
 		}
 	}},
-	{Name: "sybils-one-dataset", Threat: 5, What: "two units walk over one dataset, of one seed", real: oneDataset, play: func(w *world) player {
-		u := honest(w, anyGPU(w))
-		u.together, u.wrong = 2, true // the seed is the other unit's
-		return u.play
-	}},
-}
-
-// oneDataset is a record that is right in all it computes, over the dataset of another unit.
-func oneDataset(i int) error {
-	return refused(i, audit.RuleSeed, nil, func(r *audit.Record) { r.Answer.Unit[0]++ }, func(c audittest.Case, r audit.Record) error {
-		return r.CheckDataset(c.Era())
-	})
 }
