@@ -256,7 +256,7 @@ func (w *World) enact() (program.Call, []program.Signed) {
 	if !ok {
 		return nil, nil
 	}
-	if w.Land == nil && w.Slot < b.Ripe && w.oneIn(2) {
+	if w.Land == nil && !w.Together && w.Slot < b.Ripe && w.oneIn(2) {
 		w.Slot = b.Ripe
 	}
 	return program.Enact{Network: b.Network, Ballot: at}, nil
@@ -308,7 +308,7 @@ func (w *World) closePayout() (program.Call, []program.Signed) {
 	if !ok || !w.oneIn(3) {
 		return nil, nil
 	}
-	if w.Land == nil && w.Slot <= p.Stays && w.oneIn(3) {
+	if w.Land == nil && !w.Together && w.Slot <= p.Stays && w.oneIn(3) {
 		w.Slot = p.Stays + 1
 	}
 	c := program.ClosePayout{Payout: at, Vault: program.RewardsAddress(w.Program, at), Network: p.Network, RentPayer: p.RentPayer}

@@ -59,10 +59,12 @@ type World struct {
 	people []sign.Private
 	trees  map[sign.Key]tree // by tranche
 	made   int               // numbers whatever must differ
-	t      *rapid.T
-	roots  map[sign.Key]batch   // by anchor
-	paid   map[sign.Hash]payees // by root of rewards
-	shown  map[sign.Key]shown   // by statement
+	// Together: the next step is made in the slot of the last.
+	Together bool
+	t        *rapid.T
+	roots    map[sign.Key]batch   // by anchor
+	paid     map[sign.Hash]payees // by root of rewards
+	shown    map[sign.Key]shown   // by statement
 }
 
 type tree struct {
@@ -284,14 +286,16 @@ func (w *World) params(name string, authority, treasury sign.Key) program.Params
 
 // Next is one more step, after some time. It was applied: the error is the model's.
 func (w *World) Next() (Step, error) {
-	w.Slot += w.wait()
+	if !w.Together {
+		w.Slot += w.wait()
+	}
 	var call program.Call
 	var beside []program.Signed
 	for call == nil || !w.signable(call) {
 		call, beside = one(w, makers)(w)
 	}
 	if w.oneIn(6) {
-		if changed, ok := w.corrupt(call); ok && (Step{Call: changed, Beside: beside}).size(w.Program) <= maxTransaction {
+		if changed, ok := w.corrupt(call); ok && (Step{Call: changed, Beside: beside}).size(w.Program) <= MaxTransaction {
 			call = changed
 		}
 	}
@@ -308,12 +312,16 @@ func (w *World) land(s Step) Step {
 	return s
 }
 
-const maxTransaction = 1232 // bytes
+// MaxTransaction is the most bytes of a transaction.
+const MaxTransaction = 1232
 
 // size is the length of the step's transaction, paid for by somebody else.
-func (s Step) size(at sign.Key) int {
+func (s Step) size(at sign.Key) int { return Size(s.Instructions(at)) }
+
+// Size is the length of a transaction of these instructions, paid for by somebody else.
+func Size(all []program.Instruction) int {
 	n, signers, seen := 64+32+3+1+32+1, map[sign.Key]bool{}, map[sign.Key]bool{}
-	for _, in := range s.Instructions(at) {
+	for _, in := range all {
 		n += 1 + 2 + len(in.Accounts) + 2 + len(in.Data)
 		seen[in.Program] = true
 		for _, m := range in.Accounts {
