@@ -4,13 +4,10 @@ import (
 	"encoding/binary"
 	"math/bits"
 
-	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/merkle"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify/challenge"
 )
-
-func slot(n uint64) market.Slot { return market.Slot(n) }
 
 // perSecond is count · 10⁶ / microseconds, at most the greatest number.
 func perSecond(count, microseconds uint64) uint64 {
