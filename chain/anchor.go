@@ -3,6 +3,7 @@ package chain
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"math"
@@ -13,18 +14,16 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Anchor commits to a batch of receipts, or of audit records, in a transaction's memo:
+// Anchor commits to a batch of receipts, in an account of the network's program, or of audit records, in a transaction's memo:
 //
-//	starling:anchor:1:<root, 64 hex>:<count, decimal>:<ref, 16 hex>      receipts
-//	starling:records:1:<root, 64 hex>:<count, decimal>:<ref, 16 hex>     audit records
+//	starling:records:1:<root, 64 hex>:<count, decimal>:<ref, 16 hex>
 //
-// Root is the plain Merkle root (market/merkle) over their hashes. Ref makes the transaction unlike any other
-// of the same payer, or two equal payments within one blockhash would be one transaction and one of them never paid.
+// Root is the plain Merkle root (market/merkle) over their hashes.
 type Anchor struct {
 	Of    Of
 	Root  sign.Hash
 	Count uint64 // of them under Root
-	Ref   Ref
+	Ref   Ref    // of records
 }
 
 // Of is what is under an anchor: no receipt can be passed off as a record, nor a record as a receipt.
@@ -36,22 +35,30 @@ const (
 	OfRecords
 )
 
-var anchorPrefixes = [...]string{OfReceipts: "starling:anchor:1:", OfRecords: "starling:records:1:"}
+const anchorPrefix = "starling:records:1:"
 
 func (o Of) String() string { return [...]string{OfReceipts: "receipts", OfRecords: "records"}[o] }
 
-// Ref names one batch of one settlement.
+// Ref tells one anchoring of a key from its others.
 type Ref [8]byte
 
+// RefOf is the ref of a key's anchor of this root, of those with the same root the number-th.
+func RefOf(root sign.Hash, number uint32) Ref {
+	var no [4]byte
+	binary.LittleEndian.PutUint32(no[:], number)
+	sum := sign.Sum([]byte("starling/settlement/v1"), root[:], no[:])
+	return Ref(sum[:8])
+}
+
 // MaxAnchor is the length in bytes of the longest anchor.
-const MaxAnchor = len("starling:records:1:") + 2*sign.HashSize + 1 + 20 + 1 + 16
+const MaxAnchor = len(anchorPrefix) + 2*sign.HashSize + 1 + 20 + 1 + 16
 
 func (r Ref) String() string { return hex.EncodeToString(r[:]) }
 
-// Memo is the one text form of the anchor.
+// Memo is the one text form of an anchor of records.
 func (a Anchor) Memo() []byte {
 	b := make([]byte, 0, MaxAnchor)
-	b = append(b, anchorPrefixes[a.Of]...)
+	b = append(b, anchorPrefix...)
 	b = hex.AppendEncode(b, a.Root[:])
 	b = append(b, ':')
 	b = strconv.AppendUint(b, a.Count, 10)
@@ -66,11 +73,8 @@ func ParseAnchor(memo []byte) (Anchor, error) {
 	if len(memo) > MaxAnchor {
 		return a, fmt.Errorf("anchor of %d bytes: %w", len(memo), ErrMalformed)
 	}
-	rest, ours := bytes.CutPrefix(memo, []byte(anchorPrefixes[OfReceipts]))
-	if !ours {
-		rest, ours = bytes.CutPrefix(memo, []byte(anchorPrefixes[OfRecords]))
-		a.Of = OfRecords
-	}
+	rest, ours := bytes.CutPrefix(memo, []byte(anchorPrefix))
+	a.Of = OfRecords
 	fields := bytes.Split(rest, []byte(":"))
 	if !ours || len(fields) != 3 || len(fields[0]) != 2*len(a.Root) || len(fields[2]) != 2*len(a.Ref) {
 		return Anchor{}, fmt.Errorf("anchor %q: %w", memo, ErrMalformed)
@@ -99,15 +103,10 @@ func leaves(hashes []sign.Hash) [][]byte {
 	return out
 }
 
-// Memos reads the memo of a final transaction: of Ledger.
-type Memos interface {
-	Memo(ctx context.Context, id TxID) ([]byte, market.Slot, error)
-}
-
-// CheckAnchored reads the anchor in a final transaction and checks that a receipt or a record is number i under it. It returns the
+// CheckAnchored reads the anchor in the memo of a final transaction and checks that a record is number i under it. It returns the
 // slot since which that can be proven to exist. Errors: ErrNotFound (no such transaction, no memo), ErrMalformed
 // (another memo), those of merkle.Proof.Verify, the ledger's.
-func CheckAnchored(ctx context.Context, l Memos, id TxID, of Of, leaf sign.Hash, i int, proof merkle.Proof) (Anchor, market.Slot, error) {
+func CheckAnchored(ctx context.Context, l Memos, id TxID, record sign.Hash, i int, proof merkle.Proof) (Anchor, market.Slot, error) {
 	text, slot, err := l.Memo(ctx, id)
 	if err != nil {
 		return Anchor{}, 0, err
@@ -116,10 +115,7 @@ func CheckAnchored(ctx context.Context, l Memos, id TxID, of Of, leaf sign.Hash,
 	if err != nil {
 		return Anchor{}, 0, err
 	}
-	if a.Of != of {
-		return Anchor{}, 0, fmt.Errorf("transaction %s anchors %s, not %s: %w", id, a.Of, of, ErrMalformed)
-	}
-	if err := a.holds(leaf, i, proof); err != nil {
+	if err := a.holds(record, i, proof); err != nil {
 		return Anchor{}, 0, fmt.Errorf("number %d of transaction %s: %w", i, id, err)
 	}
 	return a, slot, nil

@@ -1,18 +1,5 @@
-// Package chain pays for leases and anchors receipts. It is pure: the Ledger interface is all it knows of a chain, and the
-// Settlement machine takes time as an argument, starts nothing and reads no clock.
-//
-// This is direct settlement (--settle direct): the buyer pays each provider what its vouchers say, in plain token transfers, many
-// to a transaction, each transaction with an anchor of the job's receipts in its memo. Both sides must trust that the
-// buyer settles; what one interval's trust is worth is bounded by the vouchers' prepaid interval, see PROTOCOL.md.
-//
-//	owed ──▶ Preparing ──▶ Prepared ──▶ Sent ⇄ Confirmed ──▶ Settled
-//	  ▲          │             │          │         │
-//	  │ nothing  │             │ expired, or failed │
-//	  │ signed   │             │ and final          │
-//	  └──────────┴─────────────┴──────────┴─────────┘
-//
-// One rule carries it: an amount is in at most one signed transaction that could still land. A transaction is in the
-// journal before it is sent, and its amounts are free again only when the chain can never take it.
+// Package chain is a chain as the peers of a network see it, and what is anchored on it. It is pure: the interfaces below are all it
+// knows of a chain. How leases are paid is package escrow's; a free network has no chain at all.
 package chain
 
 import (
@@ -27,32 +14,18 @@ import (
 // TxID names a transaction on its chain. On Solana: the base58 form of its first signature.
 type TxID string
 
-// Payout is one transfer of tokens.
-type Payout struct {
-	To     sign.Key       // wallet that receives, not its token account
-	Amount market.Amount  // more than zero
-	Lease  market.LeaseID // what it pays for
-}
-
-// Payment asks for one transaction. Payouts may be empty when there is a memo: an anchor alone.
-type Payment struct {
-	Payouts []Payout
-	Memo    []byte // UTF-8, at most MaxMemo bytes; two payments alike but for the memo are two transactions
-}
-
-// MaxMemo bounds the memo of a payment in bytes.
+// MaxMemo bounds the memo of a transaction in bytes.
 const MaxMemo = 256
 
 // MaxRaw bounds a signed transaction in bytes (Solana: one IPv6 packet, 1,232).
 const MaxRaw = 1232
 
-// Prepared is a transaction signed but not sent. Sending the same Prepared many times pays once.
+// Prepared is a transaction signed but not sent. Sending the same Prepared many times has its effect once.
 type Prepared struct {
 	ID        TxID
 	Raw       []byte      // as the chain takes it
 	LastValid uint64      // last block height that may hold it
 	Since     market.Slot // no block before this slot can hold it
-	Count     int         // how many payouts of the Payment it holds, counted from the front
 }
 
 // TxState is how far a transaction has come.
@@ -110,8 +83,8 @@ type Tip struct {
 // FormatSOL writes lamports in SOL: 1_503_360 is "0.00150336".
 func FormatSOL(lamports uint64) string { return market.Decimal(lamports, 9) }
 
-// Ledger is a chain seen by one payer. Implementations: chain/solana, and chain/chaintest in memory. All methods may be
-// called concurrently. An error of errors.Is ErrDown says nothing about what the chain did.
+// Ledger is what every peer asks of its network. Implementations: chain/solana, chain/chaintest in memory, and node/slots on a free
+// network. All methods may be called concurrently. An error of errors.Is ErrDown says nothing about what the chain did.
 type Ledger interface {
 	// Slot is the newest confirmed slot. It may step back by a few.
 	Slot(ctx context.Context) (market.Slot, error)
@@ -119,16 +92,24 @@ type Ledger interface {
 	Tip(ctx context.Context) (Tip, error)
 	// Balance is the confirmed token balance of a wallet; 0 for one that never held the token.
 	Balance(ctx context.Context, owner sign.Key) (market.Amount, error)
-	// Prepare signs a transaction with as many payouts as fit, from the front, and the memo. It sends nothing.
-	// ErrPayment: nothing such a chain could take. ErrAllowance, ErrFees: the payer cannot pay that much now.
-	Prepare(ctx context.Context, p Payment) (Prepared, error)
+}
+
+// MemoLedger is a chain that carries memos, seen by one key that signs and pays for them.
+type MemoLedger interface {
+	Memos
+	// SignMemo signs a transaction with this memo and nothing else. It sends nothing. ErrMemo: no chain takes such a memo. ErrFees: the
+	// key cannot pay for it now.
+	SignMemo(ctx context.Context, memo []byte) (Prepared, error)
 	// Send hands the transaction to the chain; nil does not mean that it landed. Sending again is harmless.
 	// ErrRejected: an endpoint judged that it would fail; it may land all the same.
 	Send(ctx context.Context, tx Prepared) error
 	// Status says how far it has come. It answers Expired only when no block can ever hold the transaction, and
 	// ErrHistory when the endpoint's memory does not reach back far enough to tell.
 	Status(ctx context.Context, tx Prepared) (TxStatus, error)
-	// Memo reads the memo of a final transaction and its slot. ErrNotFound when there is no such transaction or no memo.
+}
+
+// Memos reads the memo of a final transaction and its slot. ErrNotFound when there is no such transaction or no memo.
+type Memos interface {
 	Memo(ctx context.Context, id TxID) ([]byte, market.Slot, error)
 }
 
@@ -144,25 +125,10 @@ type Blocks interface {
 	Block(ctx context.Context, from market.Slot) (Block, error)
 }
 
-// Check reports what no ledger takes: nothing to do, a zero amount or receiver, sums beyond 64 bits, a memo that is too
-// long or not UTF-8. The error is ErrPayment.
-func (p Payment) Check() error {
-	bad := func(what string) error { return fmt.Errorf("%w: %s", ErrPayment, what) }
-	if len(p.Payouts) == 0 && len(p.Memo) == 0 {
-		return bad("neither payouts nor memo")
-	}
-	if len(p.Memo) > MaxMemo || !utf8.Valid(p.Memo) {
-		return bad(fmt.Sprintf("memo of %d bytes, want at most %d of UTF-8", len(p.Memo), MaxMemo))
-	}
-	var sum market.Amount
-	for i, o := range p.Payouts {
-		if o.To.IsZero() || o.Amount == 0 {
-			return bad(fmt.Sprintf("payout %d has no receiver or no amount", i))
-		}
-		if sum+o.Amount < sum {
-			return bad("amounts overflow")
-		}
-		sum += o.Amount
+// CheckMemo reports a memo that no ledger takes: empty, too long, or not UTF-8. The error is ErrMemo.
+func CheckMemo(memo []byte) error {
+	if len(memo) == 0 || len(memo) > MaxMemo || !utf8.Valid(memo) {
+		return fmt.Errorf("%w: %d bytes, want 1 to %d of UTF-8", ErrMemo, len(memo), MaxMemo)
 	}
 	return nil
 }

@@ -36,9 +36,10 @@ func Include(a Anchor, hashes []sign.Hash, i int, tx TxID, slot market.Slot) Inc
 // Check says why a hash is not where it says, with no chain at hand: errors of merkle.Proof.Verify, ErrMalformed.
 func (in Inclusion) Check(leaf sign.Hash) error { return in.Anchor.holds(leaf, in.Index, in.Path) }
 
-// CheckOn asks the chain too whether the transaction is final and carries this anchor, in this slot. Errors: those of CheckAnchored.
-func (in Inclusion) CheckOn(ctx context.Context, m Memos, leaf sign.Hash) error {
-	a, slot, err := CheckAnchored(ctx, m, in.Tx, in.Anchor.Of, leaf, in.Index, in.Path)
+// CheckOn asks the chain too whether the transaction is final and carries this anchor of records, in this slot. Errors: those of
+// CheckAnchored.
+func (in Inclusion) CheckOn(ctx context.Context, m Memos, record sign.Hash) error {
+	a, slot, err := CheckAnchored(ctx, m, in.Tx, record, in.Index, in.Path)
 	if err == nil && (a != in.Anchor || slot != in.Slot) {
 		err = fmt.Errorf("transaction %s is of slot %d and carries %s: %w", in.Tx, slot, a.Memo(), ErrMalformed)
 	}
@@ -83,3 +84,26 @@ func UnmarshalInclusion(b []byte) (Inclusion, error) {
 	}
 	return in, nil
 }
+
+// maxTxID bounds a transaction id: 64 bytes in base58.
+const maxTxID = 88
+
+// reader takes fields off the front. After the first that is missing, all are zero and bad is set.
+type reader struct {
+	rest []byte
+	bad  bool
+}
+
+func (r *reader) take(n int) []byte {
+	if r.bad || len(r.rest) < n {
+		r.bad = true
+		return make([]byte, n)
+	}
+	out := r.rest[:n:n]
+	r.rest = r.rest[n:]
+	return out
+}
+
+func (r *reader) u8() uint8   { return r.take(1)[0] }
+func (r *reader) u32() uint32 { return binary.LittleEndian.Uint32(r.take(4)) }
+func (r *reader) u64() uint64 { return binary.LittleEndian.Uint64(r.take(8)) }

@@ -71,7 +71,7 @@ func (x Testimony) Check(d sign.Domain, ahead uint64) error {
 type Commitment struct {
 	Anchor
 	Slot market.Slot
-	By   sign.Key // who had the network's program write it down; zero where it is a memo, which anybody may pay for
+	By   sign.Key // who had the network's program write it down
 }
 
 // CheckOn holds a testimony against what its transaction committed to. ErrUnanchored.
@@ -79,7 +79,7 @@ func (x Testimony) CheckOn(on Commitment) error {
 	in := x.In
 	switch {
 	case on.Anchor != in.Anchor || on.Slot != in.Slot:
-		return fmt.Errorf("%w: transaction %s is of slot %d and carries %s", ErrUnanchored, in.Tx, on.Slot, on.Memo())
+		return fmt.Errorf("%w: transaction %s is of slot %d and has %d receipts under root %s", ErrUnanchored, in.Tx, on.Slot, on.Count, on.Root.Short())
 	case !on.By.IsZero() && on.By != x.Receipt.Buyer:
 		return fmt.Errorf("%w: transaction %s is by %s, the buyer is %s", ErrUnanchored, in.Tx, on.By.Short(), x.Receipt.Buyer.Short())
 	}

@@ -16,17 +16,20 @@ import (
 // every protocol id, topic and DHT prefix.
 type Genesis struct {
 	Network       string    `json:"network"`        // 1 to 16 of a-z, 0-9, '-'
-	Chain         sign.Hash `json:"chain"`          // genesis hash of the Solana cluster
-	Program       sign.Key  `json:"program"`        // Starling's program; zero for direct settlement
+	Chain         sign.Hash `json:"chain"`          // genesis hash of the Solana cluster; of a free network, a random number
+	Program       sign.Key  `json:"program"`        // Starling's program; zero on a free network, and in a draft
 	Escrow        sign.Key  `json:"escrow"`         // the program's account of this network, whose address commits to its fees and windows; zero when Program is
 	Code          sign.Hash `json:"code,omitzero"`  // SHA-256 of the program's code, without the zeros at its end; zero: peers check none
-	Mint          sign.Key  `json:"mint"`           // the token leases are paid in
+	Mint          sign.Key  `json:"mint"`           // the token leases are paid in; zero on a free network
 	Symbol        string    `json:"symbol"`         // 1 to 10 of A-Z, 0-9
 	Decimals      uint8     `json:"decimals"`       // of the mint
 	SlotMillis    uint64    `json:"slot_millis"`    // nominal length of a slot
 	IntervalSlots uint64    `json:"interval_slots"` // length of a metering interval
 	AuditSlots    uint64    `json:"audit_slots"`    // length of a window in which all units are audited once; 0: none is
 	Simulated     bool      `json:"simulated"`      // a virtual ledger stands in for the chain
+	// Free says that the network has no chain and no money: every price is 0, slots are those of wall time, and nothing is staked,
+	// deposited or audited. Receipts are signed by both sides all the same.
+	Free bool `json:"free,omitempty"`
 }
 
 const (
@@ -66,8 +69,14 @@ func (g Genesis) Validate() error {
 	if !g.Code.IsZero() && g.Program.IsZero() {
 		return malformed("genesis code", "%s without a program", g.Code)
 	}
-	if g.Mint.IsZero() && !g.Simulated {
+	if g.Mint.IsZero() && !g.Simulated && !g.Free {
 		return malformed("genesis mint", "not set")
+	}
+	if g.Free && (!g.Mint.IsZero() || !g.Program.IsZero()) {
+		return malformed("genesis free", "mint %s and program %s: a free network has no money", g.Mint, g.Program)
+	}
+	if g.Free && g.AuditSlots != 0 {
+		return malformed("genesis audit_slots", "%d: nothing is audited on a free network", g.AuditSlots)
 	}
 	if !word(g.Symbol, maxSymbol, func(c byte) bool { return c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' }) {
 		return malformed("genesis symbol", "%.20q, want 1 to %d of A-Z, 0-9", g.Symbol, maxSymbol)
@@ -87,13 +96,35 @@ func (g Genesis) Validate() error {
 	return nil
 }
 
+// FreeGenesis is a free network with a number that random gives, so that two of the same name never talk. Its slots last 100 ms and
+// its metering intervals a second. It fails only as random does.
+func FreeGenesis(name string, random io.Reader) (Genesis, error) {
+	g := Genesis{Network: name, Symbol: "FREE", SlotMillis: 100, IntervalSlots: 10, Free: true}
+	if _, err := io.ReadFull(random, g.Chain[:]); err != nil {
+		return g, fmt.Errorf("making the number of a free network: %w", err)
+	}
+	return g, nil
+}
+
+// Draft reports whether the network has a token and no program yet, so that nobody can be paid: starling genesis init-escrow
+// completes it.
+func (g Genesis) Draft() bool { return g.Program.IsZero() && !g.Free }
+
+// CheckPrice reports a price that is not 0 on a free network.
+func (g Genesis) CheckPrice(p Price) error {
+	if g.Free && p != 0 {
+		return Refuse(ReasonPrice, "network %s is free, its only price is 0, not %s", g.Network, Decimal(uint64(p), g.Decimals))
+	}
+	return nil
+}
+
 // Domain is where signatures made on this network are good.
 func (g Genesis) Domain() sign.Domain {
 	return sign.Domain{Network: g.Network, Chain: g.Chain, Program: g.Program}
 }
 
 // Hash commits to every field: SHA-256 of "starling/genesis/v6" ‖ network[16] ‖ chain[32] ‖ program[32] ‖ escrow[32] ‖
-// code[32] ‖ mint[32] ‖ symbol[16] ‖ decimals u8 ‖ simulated u8 ‖ slot_millis u64 ‖ interval_slots u64 ‖ audit_slots u64,
+// code[32] ‖ mint[32] ‖ symbol[16] ‖ decimals u8 ‖ simulated, 1, and free, 2, u8 ‖ slot_millis u64 ‖ interval_slots u64 ‖ audit_slots u64,
 // text padded with zeros.
 func (g Genesis) Hash() sign.Hash {
 	var network, symbol [16]byte
@@ -102,6 +133,9 @@ func (g Genesis) Hash() sign.Hash {
 	tail := []byte{g.Decimals, 0}
 	if g.Simulated {
 		tail[1] = 1
+	}
+	if g.Free {
+		tail[1] |= 2
 	}
 	tail = binary.LittleEndian.AppendUint64(tail, g.SlotMillis)
 	tail = binary.LittleEndian.AppendUint64(tail, g.IntervalSlots)

@@ -86,9 +86,6 @@ func (n *Node) receipts(ctx context.Context, job string) (out []verify.Receipt, 
 
 // anchorIn reads what receipts a final transaction anchors.
 func (n *Node) anchorIn(ctx context.Context, tx chain.TxID) (chain.Commitment, error) {
-	if n.p.Program == nil {
-		return reputation.MemoAnchor(ctx, n.p.Ledger, tx)
-	}
 	c, ok := n.p.Program.(reputation.ProgramAnchors)
 	if !ok {
 		return chain.Commitment{}, fmt.Errorf("reading the anchor in transaction %s: %w", tx, chain.ErrDown)
@@ -124,8 +121,10 @@ func (n *Node) passed(ctx context.Context, of sign.Key, record sign.Hash) (reput
 	if broken && rule.Rule != rules.RuleCommittee && rule.Rule != rules.RuleTime { // who was to judge, and when, peers may see differently
 		return reputation.Checked{}, fmt.Errorf("%w: %w", reputation.ErrRecord, rule)
 	}
-	if err == nil {
-		err = in.CheckOn(ctx, n.p.Ledger, record)
+	if memos, ok := n.p.Ledger.(chain.Memos); ok && err == nil {
+		err = in.CheckOn(ctx, memos, record)
+	} else if err == nil {
+		err = fmt.Errorf("reading the anchor in transaction %s: %w", in.Tx, chain.ErrDown)
 	}
 	if err != nil {
 		return reputation.Checked{}, err

@@ -57,7 +57,9 @@ func (n *Node) newAudits(ctx context.Context) (*audit.Service, error) {
 	}
 	if n.provider != nil {
 		c.Units, c.List, c.Proven, c.Delist = n.idleUnits, n.provider.Shown, n.provider.Show, n.provider.Withdraw
-		c.Anchor, c.AnchorPoll = n.p.Ledger, n.p.Settle.PollEvery
+		if c.Anchor, _ = n.p.Ledger.(chain.MemoLedger); c.Anchor != nil {
+			c.AnchorPoll = n.p.Escrow.PollEvery
+		}
 		if n.p.Mask != nil {
 			c.Mask = n.mask
 		}

@@ -106,9 +106,9 @@ func (n *Node) newBuyer(ctx context.Context, find finder, publish publisher) (*b
 	return buyer.New(ctx, buyer.Config{
 		Escrows: escrows, Guardian: n.guardian, Stake: stake, Peers: peers,
 		Carries: carries, Filed: n.filed, Blocks: blocks, Bond: bond, Dissent: n.evidence.KeepDissent, Reputation: seen{n.reputation, n}, Weights: n.weights(), Proofs: n.newProofs(),
-		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Owner: n.p.Owner, Ledger: n.p.Ledger, Store: n.p.Store,
+		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Owner: n.p.Owner, Store: n.p.Store,
 		Blobs: n.p.Blobs, Fetch: n.fetch, Grant: n.grants.add, Runtimes: n.p.Runtimes, Slots: n.slots, Dir: n.p.Home,
-		Publish: publish, Find: find, Settle: n.p.Settle, Limits: limits, PrivateHook: n.p.Config.Buy.Webhooks.Private,
+		Publish: publish, Find: find, Limits: limits, PrivateHook: n.p.Config.Buy.Webhooks.Private,
 		Unseal:      func(p sealed.Purpose, box []byte) ([]byte, error) { return sealed.Open(n.p.Key, p, box) },
 		Blocked:     func(p sign.Key) (string, bool) { return n.blocks.Blocked(p, block.Provider) },
 		QuoteWindow: n.p.Config.Buy.QuoteWindow, MaxJobs: n.p.Config.Buy.MaxJobs, MaxAsked: n.p.MaxAsked,

@@ -5,7 +5,7 @@
 //	           ┌─ provider ── Book, Seller ─┐
 //	host ──────┤                            ├── store (journal), slots, ledger
 //	discovery  └─ buyer ── Gang, Payer, ────┘
-//	gossip          Settlement
+//	gossip          Deposit
 //
 // New puts a peer together and starts nothing; Run runs it until its context
 // ends and returns after everything it started has ended.
@@ -72,15 +72,14 @@ type Parts struct {
 	Store    store.Store
 	Blobs    *blob.Store
 	Ledger   chain.Ledger
-	Program  settle.Chain // the same chain with Starling's program; nil when, and only when, the genesis names none
+	Program  settle.Chain // the same chain with Starling's program; nil on a free network, and only there
 	Escrow   escrow.Params
 	Runtimes map[string]runtime.Runtime
 	GPUs     gpu.Source // nil when none are sold
 	// Hardware opens what answers audits for a unit; nil: what this machine has.
 	Hardware func(ctx context.Context, u market.Unit, asked audit.Asked) (device.Device, error)
 	// Mask is a host with a new key, by which others do not know this peer, and that key; nil: no canaries are planted.
-	Mask   func() (*p2p.Host, sign.Private, error)
-	Settle chain.Params
+	Mask func() (*p2p.Host, sign.Private, error)
 	// Networks joins executions to the overlays of their clusters; nil: the host's, if it has any.
 	Networks provider.Networks
 	// SlotEvery is how often the chain is asked for its slot.
@@ -147,7 +146,7 @@ type Node struct {
 	buyer      *buyer.Buyer
 	guardian   *guardian.Service // nil when it guards nothing
 	blocks     *block.List
-	network    *settle.Network // nil on a network that settles directly
+	network    *settle.Network // nil on a free network
 	gpus       *gpus
 	grants     *grants
 	started    time.Time
@@ -172,8 +171,11 @@ func New(ctx context.Context, p Parts) (*Node, error) {
 	if err := p.Genesis.Validate(); err != nil {
 		return nil, err
 	}
-	if p.Genesis.Program.IsZero() != (p.Program == nil) {
-		return nil, fmt.Errorf("%w: the genesis names program %s, and the chain is opened with a program: %t", ErrConfig, p.Genesis.Program, p.Program != nil)
+	switch g := p.Genesis; {
+	case g.Draft():
+		return nil, fmt.Errorf("%w: network %s has a token and no program, so nobody can be paid: complete it with starling genesis init-escrow", ErrConfig, g.Network)
+	case g.Free != (p.Program == nil):
+		return nil, fmt.Errorf("%w: the genesis names program %s, and the chain is opened with a program: %t", ErrConfig, g.Program, p.Program != nil)
 	}
 	p.Version = p.Version[:min(len(p.Version), maxVersion)]
 	n := &Node{p: p, tag: p.Genesis.Tag(), grants: newGrants(), started: time.Now()}

@@ -26,6 +26,7 @@ import (
 	"github.com/starling-network/starling/node/runtime/docker"
 	"github.com/starling-network/starling/node/runtime/wasm"
 	"github.com/starling-network/starling/node/settle"
+	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/blob"
@@ -99,11 +100,11 @@ func Open(ctx context.Context, home, cache, version string, once Once, log *slog
 	sc := solana.ConfigOf(cfg.Solana.RPC, genesis, key)
 	sc.Fees = cfg.Solana.Fees.bids()
 	sc.Owner = owner
-	ledger, err := solana.New(sc)
+	ledger, program, err := Ledger(sc, genesis)
 	if err != nil {
 		return p, err
 	}
-	forward, err := solana.NewForwarder(cfg.Solana.RPC, entry.MaxAnswer)
+	forward, err := forwarder(cfg.Solana.RPC, genesis)
 	if err != nil {
 		return p, err
 	}
@@ -144,19 +145,30 @@ func Open(ctx context.Context, home, cache, version string, once Once, log *slog
 		return h, sign.NewPrivate(seed), err
 	}
 	p.Node, err = New(ctx, Parts{
-		Program: ProgramOf(genesis, ledger), Escrow: EscrowParams(genesis), Mask: mask,
+		Program: program, Escrow: EscrowParams(genesis), Mask: mask,
 		Config: cfg, Home: home, Genesis: genesis, Key: key, Owner: owner, Host: p.host, Store: p.store, Blobs: p.blobs, Ledger: ledger,
-		Runtimes: runtimes, GPUs: p.gpus, Settle: chain.DefaultParams(), SlotEvery: slotEvery, RPC: forward.Call, Metrics: metrics, Version: version, Log: log,
+		Runtimes: runtimes, GPUs: p.gpus, SlotEvery: slotEvery, RPC: forward, Metrics: metrics, Version: version, Log: log,
 	})
 	return p, err
 }
 
-// ProgramOf is the ledger for Parts.Program: nil on a network that settles directly.
-func ProgramOf(g market.Genesis, l settle.Chain) settle.Chain {
-	if g.Program.IsZero() {
-		return nil
+// Ledger opens what a network has for a chain: the cluster that c says, and Starling's program on it; or on a free network the clock
+// alone.
+func Ledger(c solana.Config, g market.Genesis) (chain.Ledger, settle.Chain, error) {
+	if g.Free {
+		return slots.Wall(g.SlotMillis), nil, nil
 	}
-	return l
+	l, err := solana.New(c)
+	return l, l, err
+}
+
+// forwarder passes light clients' calls to the chain on; nil on a free network.
+func forwarder(rpc []string, g market.Genesis) (func(ctx context.Context, call []byte) ([]byte, error), error) {
+	if g.Free {
+		return nil, nil
+	}
+	f, err := solana.NewForwarder(rpc, entry.MaxAnswer)
+	return f.Call, err
 }
 
 // EscrowParams are the intervals at which a peer looks at its escrows, for the length of the network's slots.

@@ -19,7 +19,7 @@ const (
 	rewardsLeast = 500 * time.Millisecond
 )
 
-// newRewards makes this peer's part in rewards; nil where there are none: for a light peer, and on a network that settles directly
+// newRewards makes this peer's part in rewards; nil where there are none: for a light peer, and on a free network
 // or does not audit.
 func (n *Node) newRewards() *rewards.Service {
 	c, ok := n.p.Program.(rewards.Chain)
@@ -91,7 +91,7 @@ func (n *Node) ClaimRewards(ctx context.Context) (rewards.Status, error) {
 
 // noRewards says why there are none.
 func (n *Node) noRewards() error {
-	why := "this network settles directly: it has neither votes nor rewards"
+	why := "this is a free network: it has neither stake nor rewards"
 	switch {
 	case n.p.Light != nil:
 		why = "a light client earns no rewards: it takes no part in the network"

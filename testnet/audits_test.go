@@ -22,7 +22,7 @@ const auditWait = 8 * time.Minute
 // user sees it, by the command line.
 func TestAudits(t *testing.T) {
 	t.Parallel()
-	n := start(t, testnet.Options{Providers: 3, Buyers: 1, Units: 1, Escrow: true, Audit: testnet.MinAudit})
+	n := start(t, testnet.Options{Providers: 3, Buyers: 1, Units: 1, Audit: testnet.MinAudit})
 	for _, p := range n.Providers() {
 		for _, args := range [][]string{{"stake", "register"}, {"stake", "add", "250"}, {"stake", "bond", "all"}} {
 			starlingAt(t, p, args...)
@@ -75,7 +75,7 @@ func TestAudits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "units are sold as proven", func() bool { return end(t, c, submit(t, c, 1).ID).State == "succeeded" })
+	eventually(t, "units are sold as proven", func() bool { return end(t, c, submit(t, c, 1, token).ID).State == "succeeded" })
 
 	// What was proven is paid.
 	eventually(t, "an epoch's emission is paid", func() bool {

@@ -47,10 +47,14 @@ func Serve(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
+	var gone <-chan struct{} // never on a free network
+	if n.chain != nil {
+		gone = n.chain.Done()
+	}
 	select {
 	case <-ctx.Done():
 		return n.Stop()
-	case <-n.chain.Done():
+	case <-gone:
 		return errors.Join(fmt.Errorf("the local chain ended: %w", n.chain.Err()), n.Stop())
 	}
 }

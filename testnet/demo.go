@@ -187,7 +187,7 @@ func compile(ctx context.Context, pkg, to string) error {
 func (d *demo) start(ctx context.Context, o DemoOptions) (err error) {
 	d.title("2. The network: five peers that sell, one that buys, a local Solana")
 	d.net, err = Start(ctx, Options{
-		Dir: filepath.Join(d.dir, "demo"), Providers: demoWorkers, Buyers: 1, Units: 2, Escrow: true, RPC: o.RPC, Binary: o.Binary,
+		Dir: filepath.Join(d.dir, "demo"), Providers: demoWorkers, Buyers: 1, Units: 2, RPC: o.RPC, Binary: o.Binary,
 		Price: func(i int) string { return fmt.Sprintf("0.%02d", 30+2*i) },
 		Say:   func(format string, args ...any) { d.say("   "+format, args...) },
 	})
@@ -251,7 +251,7 @@ func (d *demo) spec(ctx context.Context) (job.Job, error) {
 	if err != nil {
 		return job.Job{}, fmt.Errorf("reading the job file: %w", err)
 	}
-	spec, err := job.Parse(text, d.net.Genesis.Decimals)
+	spec, err := job.Parse(text, job.Token{Decimals: d.net.Genesis.Decimals})
 	if err != nil {
 		return spec, err
 	}

@@ -113,7 +113,7 @@ func (d *detach) start(ctx context.Context, o DemoOptions) (err error) {
 	d.say("Starling: a job that outlives the laptop it came from")
 	d.say("\n1. The network: %d peers that sell and %d that do not", detachSellers, detachOthers)
 	d.net, err = Start(ctx, Options{
-		Dir: filepath.Join(d.dir, "detach", "net"), Providers: detachSellers, Buyers: detachOthers, Units: 1, RPC: o.RPC, Binary: o.Binary, Escrow: true,
+		Dir: filepath.Join(d.dir, "detach", "net"), Providers: detachSellers, Buyers: detachOthers, Units: 1, RPC: o.RPC, Binary: o.Binary,
 		Interval: detachInterval, Say: func(format string, args ...any) { d.say("   "+format, args...) },
 	})
 	if err != nil {

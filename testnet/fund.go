@@ -31,6 +31,9 @@ func Fund(ctx context.Context, dir string, to sign.Key, tokens market.Amount) er
 	if err != nil || !n.Alive() {
 		return fmt.Errorf("no testnet runs in %s", dir)
 	}
+	if n.Genesis.Free {
+		return fmt.Errorf("the testnet in %s is a free network, nobody needs tokens there", dir)
+	}
 	b, err := os.ReadFile(filepath.Join(dir, faucetFile))
 	if err != nil {
 		return fmt.Errorf("reading the faucet's key: %w", err)

@@ -85,6 +85,9 @@ func (n *Network) makeHomes(ctx context.Context) error {
 	if err := n.writeHomes(homes); err != nil {
 		return err
 	}
+	if n.chain == nil {
+		return nil
+	}
 	o.Say("funding %d wallets", len(wallets))
 	return n.chain.Fund(ctx, wallets...)
 }
@@ -162,8 +165,10 @@ block:
 {{- end}}
 region: {{or .Region "local"}}
 api: 127.0.0.1:0
+{{- if .RPC}}
 solana:
   rpc: ["{{.RPC}}"]
+{{- end}}
 {{- if .Provide}}
 provide:
   enabled: true

@@ -112,7 +112,7 @@ func TestLightClient(t *testing.T) {
 // TestLightEscrow: a light client fills and closes an escrow through its entry peers, as a peer does with its own endpoint.
 func TestLightEscrow(t *testing.T) {
 	t.Parallel()
-	n := start(t, testnet.Options{Providers: 2, Buyers: 2, Escrow: true})
+	n := start(t, testnet.Options{Providers: 2, Buyers: 2})
 	l, _, _ := light(t, n)
 	program := filepath.Join(t.TempDir(), "hello.wasm")
 	if err := os.WriteFile(program, hello, 0o600); err != nil {

@@ -13,6 +13,7 @@ package testnet
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -53,7 +54,7 @@ type Options struct {
 	PSK       string             // file with the pre-shared key of a private network, absolute; peers then listen on TCP alone
 	Say       func(format string, args ...any)
 
-	Escrow      bool          // the network settles through Starling's program, which is deployed on the chain; else directly
+	Free        bool          // a free network: no chain, no money; Price is not asked
 	Audit       time.Duration // length of an audit's window, at least MinAudit; 0: nothing is audited
 	BuyersRelay bool          // those that sell relay for nobody; else all do
 
@@ -106,7 +107,10 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Interval == 0 {
 		o.Interval = intervalSlots
 	}
-	if o.Price == nil {
+	switch {
+	case o.Free:
+		o.Price = func(int) string { return "0" }
+	case o.Price == nil:
 		o.Price = func(int) string { return "0.36" }
 	}
 	if o.Say == nil {
@@ -130,9 +134,9 @@ func (o Options) withDefaults() (Options, error) {
 // Network is a running testnet.
 type Network struct {
 	Dir     string         `json:"dir"`
-	PID     int            `json:"pid"`     // of the process that holds it
-	Started uint64         `json:"started"` // that process's start time, so that another one under the same number is not taken for it
-	RPC     string         `json:"rpc"`
+	PID     int            `json:"pid"`           // of the process that holds it
+	Started uint64         `json:"started"`       // that process's start time, so that another one under the same number is not taken for it
+	RPC     string         `json:"rpc,omitempty"` // of the chain; empty on a free network
 	Genesis market.Genesis `json:"genesis"`
 	Peers   []*Peer        `json:"peers"` // providers, then buyers
 	Ready   bool           `json:"ready"`
@@ -164,39 +168,26 @@ func Start(ctx context.Context, o Options) (n *Network, err error) {
 		}
 	}()
 	began := time.Now()
-	o.Say("starting a local Solana")
-	switch {
-	case o.Chain != nil:
-		n.chain, n.borrowed = o.Chain, true
-	case o.RPC == "":
-		n.chain, err = localnet.Start(ctx, localnet.Config{SlotMillis: SlotMillis})
-	default:
-		n.chain, err = localnet.Attach(ctx, o.RPC, localnet.Config{})
+	if o.Free {
+		n.Genesis, err = market.FreeGenesis("testnet", rand.Reader)
+		n.Genesis.SlotMillis, n.Genesis.IntervalSlots = SlotMillis, o.Interval
+	} else {
+		err = n.startChain(ctx, began)
 	}
 	if err != nil {
-		return n, fmt.Errorf("starting the chain: %w", err)
-	}
-	n.RPC = n.chain.URL()
-	o.Say("chain is up at %s after %v", n.RPC, time.Since(began).Round(time.Millisecond))
-	n.Genesis = n.chain.Genesis("testnet", o.Interval)
-	if o.Escrow {
-		if n.Genesis, err = n.chain.EscrowGenesis(ctx, "testnet", o.Interval, func(p *program.Params) {
-			p.AuditSlots = uint32(n.Genesis.SlotsIn(o.Audit))
-		}); err != nil {
-			return n, fmt.Errorf("setting up the network: %w", err)
-		}
-		o.Say("program %s is deployed after %v", n.Genesis.Program, time.Since(began).Round(time.Millisecond))
+		return n, err
 	}
 	n.Genesis.Simulated = o.Mock != ""
-	n.Genesis.AuditSlots = n.Genesis.SlotsIn(o.Audit)
 	if err := n.Genesis.Validate(); err != nil {
 		return n, err
 	}
 	if err := n.makeHomes(ctx); err != nil {
 		return n, err
 	}
-	if err := n.saveFaucet(); err != nil {
-		return n, err
+	if n.chain != nil {
+		if err := n.saveFaucet(); err != nil {
+			return n, err
+		}
 	}
 	started := 0
 	for _, p := range n.Peers {
@@ -217,6 +208,33 @@ func Start(ctx context.Context, o Options) (n *Network, err error) {
 	n.Ready = true
 	o.Say("%d peers are up after %v", started, time.Since(began).Round(time.Millisecond))
 	return n, n.save()
+}
+
+// startChain starts a local Solana, or takes the one that the options name, and deploys Starling's program on it.
+func (n *Network) startChain(ctx context.Context, began time.Time) (err error) {
+	o := n.opts
+	o.Say("starting a local Solana")
+	switch {
+	case o.Chain != nil:
+		n.chain, n.borrowed = o.Chain, true
+	case o.RPC == "":
+		n.chain, err = localnet.Start(ctx, localnet.Config{SlotMillis: SlotMillis})
+	default:
+		n.chain, err = localnet.Attach(ctx, o.RPC, localnet.Config{})
+	}
+	if err != nil {
+		return fmt.Errorf("starting the chain: %w", err)
+	}
+	n.RPC = n.chain.URL()
+	o.Say("chain is up at %s after %v", n.RPC, time.Since(began).Round(time.Millisecond))
+	if n.Genesis, err = n.chain.EscrowGenesis(ctx, "testnet", o.Interval, func(p *program.Params) {
+		p.AuditSlots = uint32(market.Genesis{SlotMillis: SlotMillis}.SlotsIn(o.Audit))
+	}); err != nil {
+		return fmt.Errorf("setting up the network: %w", err)
+	}
+	n.Genesis.AuditSlots = n.Genesis.SlotsIn(o.Audit)
+	o.Say("program %s is deployed after %v", n.Genesis.Program, time.Since(began).Round(time.Millisecond))
+	return nil
 }
 
 // freePorts finds n ports that are free for TCP and UDP on loopback.
@@ -273,7 +291,7 @@ func (n *Network) Providers() []*Peer { return n.Peers[:n.opts.Providers] }
 // Buyers are the peers that sell nothing.
 func (n *Network) Buyers() []*Peer { return n.Peers[n.opts.Providers:] }
 
-// Chain is the local chain.
+// Chain is the local chain; nil on a free network.
 func (n *Network) Chain() *localnet.Chain { return n.chain }
 
 // ledger looks at the chain without a wallet of its own.

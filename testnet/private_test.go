@@ -124,7 +124,7 @@ func TestPrivateNetwork(t *testing.T) {
 	if err != nil || !info.Reach.Private {
 		t.Fatalf("the network is private: %v, %v", info.Reach.Private, err)
 	}
-	j := end(t, c, submit(t, c, 2).ID)
+	j := end(t, c, submit(t, c, 2, token).ID)
 	if j.State != buyer.Succeeded || j.Paid+j.Held != j.Owed || j.Owed == 0 || len(j.Transactions) == 0 {
 		t.Fatalf("%s: owed %d, paid %d in %v", j.Summary(), j.Owed, j.Paid, j.Transactions)
 	}

@@ -89,7 +89,7 @@ func (s *slash) start(ctx context.Context, o DemoOptions) (err error) {
 	s.say("Starling: what happens to a provider that sells one unit twice")
 	s.say("\n1. The network: one provider in two processes with one key, two buyers, and a third peer")
 	s.net, err = Start(ctx, Options{
-		Dir: filepath.Join(s.dir, "slash"), Providers: 2, Buyers: 3, Units: 1, RPC: o.RPC, Binary: o.Binary, Escrow: true,
+		Dir: filepath.Join(s.dir, "slash"), Providers: 2, Buyers: 3, Units: 1, RPC: o.RPC, Binary: o.Binary,
 		Interval: slashInterval, Connected: 1, Price: func(int) string { return slashPrice },
 		Twin:   map[int]int{slashTwin: slashSeller},
 		Links:  map[int][]int{slashSeller: {}, slashTwin: {}, slashBuyerA: {slashSeller}, slashBuyerB: {slashTwin}, slashThird: {slashBuyerA, slashBuyerB}},

@@ -71,7 +71,9 @@ func needChain(t *testing.T) {
 
 func start(t *testing.T, o testnet.Options) *testnet.Network {
 	t.Helper()
-	needChain(t)
+	if !o.Free {
+		needChain(t)
+	}
 	o.Dir, o.Binary = t.TempDir(), starling(t)
 	o.Env = append(o.Env, "XDG_CACHE_HOME="+t.TempDir())
 	o.Say = t.Logf
@@ -104,7 +106,13 @@ var hello = []byte("\x00asm\x01\x00\x00\x00" +
 	"\x0a\x0f\x01\x0d\x00\x41\x01\x41\x00\x41\x01\x41\x14\x10\x00\x1a\x0b" +
 	"\x0b\x14\x01\x00\x41\x00\x0b\x0e\x08\x00\x00\x00\x06\x00\x00\x00hello\n")
 
-func submit(t *testing.T, c *api.Client, count uint32) buyer.Job {
+// What jobs pay here.
+var (
+	free  = job.Payment{Free: true}
+	token = job.Payment{MaxPrice: 1_000_000, Budget: 1_000_000, Decimals: 6}
+)
+
+func submit(t *testing.T, c *api.Client, count uint32, pay job.Payment) buyer.Job {
 	t.Helper()
 	b, err := c.PutBlob(t.Context(), strings.NewReader(string(hello)), false)
 	if err != nil {
@@ -113,7 +121,7 @@ func submit(t *testing.T, c *api.Client, count uint32) buyer.Job {
 	j, err := c.Submit(t.Context(), job.Job{
 		Name: "hello", Runtime: "wasm", Module: "hello.wasm", Count: count, Resources: job.Resources{Class: "cpu", Units: 1},
 		Restart: job.Restart{Max: 1}, Timeouts: job.Timeouts{Queue: 10 * time.Second, Run: time.Minute},
-		Payment: job.Payment{MaxPrice: 1_000_000, Budget: 1_000_000, Decimals: 6},
+		Payment: pay,
 		Blobs:   map[string]job.Blob{"hello.wasm": job.Blob(b)},
 	}, job.Values{}, "")
 	if err != nil {
@@ -137,18 +145,22 @@ func end(t *testing.T, c *api.Client, id string) buyer.Job {
 	return j
 }
 
-// TestNetwork runs real peer processes with a local Solana: a job is done and paid,
-// a killed peer comes back on its journal, and nothing is left in the end.
-func TestNetwork(t *testing.T) {
-	t.Parallel()
-	n := start(t, testnet.Options{Providers: 3, Buyers: 1})
+// TestFreeNetwork runs real peer processes on a free network, where neither Node.js nor a Solana can be found: a job is done, its
+// receipts hold, a killed peer comes back on its journal, and nothing is left in the end.
+func TestFreeNetwork(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	n := start(t, testnet.Options{Providers: 3, Buyers: 1, Free: true})
 	c, err := n.Buyers()[0].Client()
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := end(t, c, submit(t, c, 3).ID)
-	if j.State != buyer.Succeeded || j.Paid+j.Held != j.Owed || j.Owed == 0 || len(j.Transactions) == 0 {
-		t.Fatalf("%s: owed %d, paid %d in %v", j.Summary(), j.Owed, j.Paid, j.Transactions)
+	j := end(t, c, submit(t, c, 3, free).ID)
+	if j.State != buyer.Succeeded || j.Owed+j.Paid != 0 || j.Receipts < 3 || len(j.Transactions) > 0 {
+		t.Fatalf("%s: owed %d, paid %d in %v by %d receipts", j.Summary(), j.Owed, j.Paid, j.Transactions, j.Receipts)
+	}
+	out, err := exec.CommandContext(t.Context(), starling(t), "--home", n.Buyers()[0].Home, "receipts", "verify", j.ID).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "none: the network is free") {
+		t.Errorf("%v: %s", err, out)
 	}
 	for rank := range 3 {
 		var out, errs strings.Builder
@@ -167,18 +179,18 @@ func TestNetwork(t *testing.T) {
 	if v, err := p.Check(); err != nil || len(v.Leases) != 3 || v.Owed != j.Paid {
 		t.Errorf("the receipts say %+v, %v", v, err)
 	}
-	restarted(t, n, c)
+	restarted(t, n, c, free)
 }
 
-// TestEscrowNetwork is TestNetwork where the job's money is in an escrow of the program, from which providers claim.
+// TestEscrowNetwork is TestFreeNetwork with a local Solana, where the job's money is in an escrow of the program, from which providers claim.
 func TestEscrowNetwork(t *testing.T) {
 	t.Parallel()
-	n := start(t, testnet.Options{Providers: 3, Buyers: 1, Escrow: true})
+	n := start(t, testnet.Options{Providers: 3, Buyers: 1})
 	c, err := n.Buyers()[0].Client()
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := end(t, c, submit(t, c, 3).ID)
+	j := end(t, c, submit(t, c, 3, token).ID)
 	if j.State != buyer.Succeeded || j.Paid+j.Held != j.Owed || j.Owed == 0 || len(j.Transactions) != 1 || len(j.Escrows) != 1 {
 		t.Fatalf("%s: owed %d, paid %d in %v; %+v", j.Summary(), j.Owed, j.Paid, j.Transactions, j.Escrows)
 	}
@@ -207,7 +219,7 @@ func TestEscrowNetwork(t *testing.T) {
 		t.Errorf("providers claimed %d, the job paid %d", claimed, j.Paid)
 	}
 	anchored(t, n.Buyers()[0], j.ID)
-	restarted(t, n, c)
+	restarted(t, n, c, token)
 }
 
 // anchored checks a job's anchor on chain by the command line.
@@ -226,7 +238,7 @@ func anchored(t *testing.T, p *testnet.Peer, job string) {
 }
 
 // restarted kills a provider, starts it again, and has a job done on all of them.
-func restarted(t *testing.T, n *testnet.Network, c *api.Client) {
+func restarted(t *testing.T, n *testnet.Network, c *api.Client, pay job.Payment) {
 	t.Helper()
 	victim := n.Providers()[0]
 	if err := victim.Kill(); err != nil {
@@ -235,15 +247,15 @@ func restarted(t *testing.T, n *testnet.Network, c *api.Client) {
 	if err := victim.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if j := end(t, c, submit(t, c, 3).ID); j.State != buyer.Succeeded {
+	if j := end(t, c, submit(t, c, 3, pay).ID); j.State != buyer.Succeeded {
 		t.Errorf("after the restart: %s", j.Summary())
 	}
 }
 
-// TestSideBySide: two testnets, one of which settles through the program, do not disturb each other, and a directory holds one.
+// TestSideBySide: two testnets, one of them a free network, do not disturb each other, and a directory holds one.
 func TestSideBySide(t *testing.T) {
 	t.Parallel()
-	a, b := start(t, testnet.Options{Providers: 1}), start(t, testnet.Options{Providers: 1, Escrow: true})
+	a, b := start(t, testnet.Options{Providers: 1, Free: true}), start(t, testnet.Options{Providers: 1})
 	if a.Genesis.Tag() == b.Genesis.Tag() {
 		t.Error("two testnets have one genesis")
 	}
@@ -288,14 +300,13 @@ func TestUpDown(t *testing.T) {
 // TestOwnerKilled: peers and chain end with the process that holds them.
 func TestOwnerKilled(t *testing.T) {
 	t.Parallel()
-	needChain(t)
 	dir := t.TempDir()
-	n, err := testnet.Up(t.Context(), dir, starling(t), []string{"testnet", "serve", "--dir", dir, "-n", "2", "--buyers", "0", "--settle", "direct"}, t.Logf)
+	n, err := testnet.Up(t.Context(), dir, starling(t), []string{"testnet", "serve", "--dir", dir, "-n", "2", "--buyers", "0", "--free"}, t.Logf)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !n.Genesis.Program.IsZero() {
-		t.Errorf("it was to settle directly, and has program %s", n.Genesis.Program)
+	if !n.Genesis.Free {
+		t.Errorf("it was to be free: %+v", n.Genesis)
 	}
 	if err := syscall.Kill(n.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A local network: builds starling if it must, and passes its arguments on.
 #
-#   testnet/up.sh [-n 5] [--buyers 1] [--settle escrow|direct] [--dir DIR]   start it in the background
+#   testnet/up.sh [-n 5] [--buyers 1] [--free] [--dir DIR]   start it in the background
 #   testnet/up.sh status|down [--dir DIR]                                    look at it, stop it
 set -euo pipefail
 cd "$(dirname "$0")/.."

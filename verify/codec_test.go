@@ -62,7 +62,7 @@ func TestVectors(t *testing.T) {
 	core := leaseCore(t)
 	leaseBytes := core.Marshal()
 
-	direct, err := SignVoucher(domain, voucher(core), keySet(t, 1, buyer), buyer)
+	free, err := SignVoucher(domain, voucher(core), keySet(t, 1, buyer), buyer)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestVectors(t *testing.T) {
 		t.Fatal(err)
 	}
 	vectorFile(t, "vouchers.json", []vector{
-		signedVector("voucher of one key, direct settlement", direct, direct.Marshal(), domain, sign.TagVoucher, VoucherSize, buyer),
+		signedVector("voucher of one key, free network", free, free.Marshal(), domain, sign.TagVoucher, VoucherSize, buyer),
 		signedVector("final voucher of two of three keys, escrow", threshold, threshold.Marshal(), escrowDomain, sign.TagVoucher, VoucherSize, buyer, other),
 	})
 

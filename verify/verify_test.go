@@ -266,7 +266,7 @@ func TestVoucherRules(t *testing.T) {
 		rule Rule
 	}{
 		"other lease":       {resign(func(v *Voucher) { v.Lease[1]++ }), domain, RuleLease},
-		"escrow, direct":    {resign(func(v *Voucher) { v.Escrow[1]++ }), domain, RuleDomain},
+		"escrow, free":      {resign(func(v *Voucher) { v.Escrow[1]++ }), domain, RuleDomain},
 		"no escrow":         {good, program, RuleDomain},
 		"number 0":          {resign(func(v *Voucher) { v.Seq = 0 }), domain, RuleSeq},
 		"over the cap":      {resign(func(v *Voucher) { v.Cumulative = core.Cap + 1 }), domain, RuleCap},

@@ -29,7 +29,7 @@ const VoucherFinal uint8 = 1 << 0
 //	     1     1  flags: bit 0 final
 //	     2     6  reserved: 0
 //	     8    32  lease id
-//	    40    32  escrow address, zero for direct settlement
+//	    40    32  escrow address, zero on a free network
 //	    72     8  seq, from 1
 //	    80     8  cumulative, base units since the lease began
 //	    88     8  horizon: the slot until which the lease is paid, exclusive

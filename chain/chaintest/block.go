@@ -9,10 +9,7 @@ import (
 
 // testBlocks: the block of a slot to come is not known, becomes final, and is the same for whoever asks then.
 func testBlocks(t *testing.T, b *bench) {
-	blocks, ok := b.Ledger.(chain.Blocks)
-	if !ok {
-		t.Fatal("it tells no blocks")
-	}
+	blocks := b.Ledger
 	now, err := b.Ledger.Slot(b.ctx)
 	if err != nil {
 		t.Fatal(err)

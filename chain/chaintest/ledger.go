@@ -1,6 +1,6 @@
-// Package chaintest is a token ledger in memory that keeps the contract of chain.Ledger, with every trouble a chain can make
-// (lost, late and repeated transactions, forks back from confirmed, endpoints that do not answer), and the conformance
-// test that it shares with the real one.
+// Package chaintest is a chain in memory that keeps the contracts of chain.Ledger and chain.MemoLedger, with every trouble a chain can
+// make (lost, late and repeated transactions, forks back from confirmed, endpoints that do not answer), and the conformance
+// test that it shares with the real one. Its tokens are those of Programs.
 //
 // Time passes only when Advance is called: nothing here runs by itself.
 package chaintest
@@ -35,21 +35,16 @@ type Fate struct {
 
 // Config of a Chain. The zero Config is a chain without trouble.
 type Config struct {
-	MaxPayouts int                                   // per transaction; 0 means 8
-	Fate       func(id chain.TxID, sending int) Fate // called under the lock for the n-th Send of a transaction, from 0; nil: no trouble
+	Fate func(id chain.TxID, sending int) Fate // called under the lock for the n-th Send of a transaction, from 0; nil: no trouble
 }
 
-// Chain is one ledger in memory, seen by any number of payers.
+// Chain is one chain in memory, seen by any number of keys.
 type Chain struct {
 	cfg Config
 
 	mu       sync.Mutex
 	slot     market.Slot
 	blocks   []block // blocks[i] has height i+1
-	balances map[sign.Key]market.Amount
-	paid     map[market.LeaseID]market.Amount
-	limits   map[sign.Key]market.Amount // delegated allowances; an owner that is missing has no limit
-	minted   market.Amount
 	queue    []waiting
 	sent     map[chain.TxID][]byte // everything that ever reached the network
 	sendings map[chain.TxID]int
@@ -64,9 +59,8 @@ type block struct {
 }
 
 type landed struct {
-	id  chain.TxID
-	tx  transfer
-	err string
+	id chain.TxID
+	tx note
 }
 
 type waiting struct {
@@ -76,33 +70,13 @@ type waiting struct {
 
 // NewChain makes a chain of FinalBlocks empty blocks.
 func NewChain(cfg Config) *Chain {
-	if cfg.MaxPayouts == 0 {
-		cfg.MaxPayouts = 8
-	}
-	c := &Chain{cfg: cfg, balances: map[sign.Key]market.Amount{}, limits: map[sign.Key]market.Amount{},
-		paid: map[market.LeaseID]market.Amount{},
-		sent: map[chain.TxID][]byte{}, sendings: map[chain.TxID]int{}, where: map[chain.TxID]int{}}
+	c := &Chain{cfg: cfg, sent: map[chain.TxID][]byte{}, sendings: map[chain.TxID]int{}, where: map[chain.TxID]int{}}
 	c.Advance(FinalBlocks)
 	return c
 }
 
 // Genesis is the chain's genesis hash. All chains of this package share it.
 func (c *Chain) Genesis() sign.Hash { return sign.Sum([]byte("chaintest")) }
-
-// Mint gives an owner tokens out of nothing.
-func (c *Chain) Mint(owner sign.Key, amount market.Amount) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.balances[owner] += amount
-	c.minted += amount
-}
-
-// Approve limits what ledgers of the owner may still spend, as a delegate's allowance does.
-func (c *Chain) Approve(owner sign.Key, amount market.Amount) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.limits[owner] = amount
-}
 
 // SetDown makes every call of every ledger fail with chain.ErrDown, or ends that. Blocks go on.
 func (c *Chain) SetDown(down bool) {
@@ -132,46 +106,14 @@ func (c *Chain) Advance(n int) {
 	}
 }
 
-// include executes a transaction in the newest block, unless it is too old or already in the chain.
+// include puts a transaction into the newest block, unless it is too old or already in the chain.
 func (c *Chain) include(id chain.TxID, height int) {
-	tx, err := unmarshalTransfer(c.sent[id])
+	tx, err := unmarshalNote(c.sent[id])
 	if _, twice := c.where[id]; err != nil || twice || uint64(height) > tx.lastValid {
 		return
 	}
-	l := landed{id: id, tx: tx}
-	var sum market.Amount
-	for _, p := range tx.payouts {
-		sum += p.Amount
-	}
-	limit, limited := c.limits[tx.owner]
-	switch {
-	case c.balances[tx.owner] < sum:
-		l.err = "insufficient funds"
-	case limited && limit < sum:
-		l.err = "insufficient allowance"
-	default:
-		c.move(tx, 1)
-	}
-	c.blocks[height-1].txs = append(c.blocks[height-1].txs, l)
+	c.blocks[height-1].txs = append(c.blocks[height-1].txs, landed{id: id, tx: tx})
 	c.where[id] = height
-}
-
-// move applies a transfer, or takes it back with sign -1.
-func (c *Chain) move(tx transfer, direction int) {
-	_, limited := c.limits[tx.owner]
-	for _, p := range tx.payouts {
-		from, to := tx.owner, p.To
-		amount := p.Amount
-		if direction < 0 {
-			amount = -amount // wraps, and so do the sums below: back to where they were
-		}
-		c.balances[from] -= amount
-		c.balances[to] += amount
-		c.paid[p.Lease] += amount
-		if limited {
-			c.limits[tx.owner] -= amount
-		}
-	}
 }
 
 // Fork throws away the newest blocks, at most those that are not final, and says how many. Of their transactions those
@@ -184,9 +126,6 @@ func (c *Chain) Fork(depth int, keep func(chain.TxID) bool) int {
 		last := c.blocks[len(c.blocks)-1]
 		c.blocks = c.blocks[:len(c.blocks)-1]
 		for _, l := range slices.Backward(last.txs) {
-			if l.err == "" {
-				c.move(l.tx, -1)
-			}
 			delete(c.where, l.id)
 			if keep(l.id) {
 				c.queue = append(c.queue, waiting{id: l.id})
@@ -205,39 +144,19 @@ func (c *Chain) Replay() {
 	}
 }
 
-// Paid is what the chain, up to its newest block, paid for a lease.
-func (c *Chain) Paid(lease market.LeaseID) market.Amount {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.paid[lease]
-}
-
-// Check reports an error when tokens were made or lost.
-func (c *Chain) Check() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var sum market.Amount
-	for _, amount := range c.balances {
-		sum += amount
-	}
-	if sum != c.minted {
-		return fmt.Errorf("chaintest: %d base units are held and %d were minted", sum, c.minted)
-	}
-	return nil
-}
-
-// Ledger is the chain as an owner sees it. It implements chain.Ledger.
+// Ledger is the chain as a key sees it.
 type Ledger struct {
 	chain *Chain
-	owner sign.Key
+	key   sign.Key
 }
 
-// Ledger pays from the owner's balance.
-func (c *Chain) Ledger(owner sign.Key) *Ledger { return &Ledger{chain: c, owner: owner} }
+// Ledger writes memos for a key.
+func (c *Chain) Ledger(key sign.Key) *Ledger { return &Ledger{chain: c, key: key} }
 
 var (
-	_ chain.Ledger = (*Ledger)(nil)
-	_ chain.Blocks = (*Ledger)(nil)
+	_ chain.Ledger     = (*Ledger)(nil)
+	_ chain.MemoLedger = (*Ledger)(nil)
+	_ chain.Blocks     = (*Ledger)(nil)
 )
 
 // lock returns with the chain locked, or with the error that every call gives now.
@@ -286,55 +205,29 @@ func (l *Ledger) Block(ctx context.Context, from market.Slot) (chain.Block, erro
 	return chain.Block{}, fmt.Errorf("chaintest: a final block of slot %d or later: %w", from, chain.ErrNotFound)
 }
 
-// Balance leaves out the newest block, which is not confirmed.
-func (l *Ledger) Balance(ctx context.Context, owner sign.Key) (market.Amount, error) {
+// Balance is none: the tokens are those of Programs.
+func (l *Ledger) Balance(ctx context.Context, _ sign.Key) (market.Amount, error) {
 	if err := l.lock(ctx); err != nil {
 		return 0, err
 	}
-	defer l.chain.mu.Unlock()
-	return l.chain.confirmed(owner), nil
+	l.chain.mu.Unlock()
+	return 0, nil
 }
 
-func (c *Chain) confirmed(owner sign.Key) market.Amount {
-	sum := c.balances[owner]
-	for _, t := range c.blocks[len(c.blocks)-1].txs {
-		for _, p := range t.tx.payouts {
-			if t.err == "" && p.To == owner {
-				sum -= p.Amount
-			}
-			if t.err == "" && t.tx.owner == owner {
-				sum += p.Amount
-			}
-		}
+// SignMemo encodes the transaction; the newest confirmed block stands for the recent blockhash.
+func (l *Ledger) SignMemo(ctx context.Context, memo []byte) (chain.Prepared, error) {
+	if err := chain.CheckMemo(memo); err != nil {
+		return chain.Prepared{}, err
 	}
-	return sum
-}
-
-// Prepare encodes the payment; the newest confirmed block stands for the recent blockhash.
-func (l *Ledger) Prepare(ctx context.Context, p chain.Payment) (chain.Prepared, error) {
 	if err := l.lock(ctx); err != nil {
 		return chain.Prepared{}, err
 	}
 	defer l.chain.mu.Unlock()
 	c := l.chain
-	if err := p.Check(); err != nil {
-		return chain.Prepared{}, err
-	}
 	height := len(c.blocks) - 1
-	tx := transfer{owner: l.owner, lastValid: uint64(height + ValidBlocks), since: c.blocks[height-1].slot, memo: p.Memo,
-		payouts: p.Payouts[:min(len(p.Payouts), c.cfg.MaxPayouts)]}
-	var sum market.Amount
-	for _, p := range tx.payouts {
-		sum += p.Amount
-	}
-	if have := c.confirmed(l.owner); have < sum {
-		return chain.Prepared{}, fmt.Errorf("%w: %d needed, balance %d", chain.ErrAllowance, sum, have)
-	}
-	if limit, limited := c.limits[l.owner]; limited && limit < sum {
-		return chain.Prepared{}, fmt.Errorf("%w: %d needed, allowance %d", chain.ErrAllowance, sum, limit)
-	}
+	tx := note{author: l.key, lastValid: uint64(height + ValidBlocks), since: c.blocks[height-1].slot, memo: memo}
 	raw := tx.marshal()
-	return chain.Prepared{ID: idOf(raw), Raw: raw, LastValid: tx.lastValid, Since: tx.since, Count: len(tx.payouts)}, nil
+	return chain.Prepared{ID: idOf(raw), Raw: raw, LastValid: tx.lastValid, Since: tx.since}, nil
 }
 
 func idOf(raw []byte) chain.TxID {
@@ -349,7 +242,7 @@ func (l *Ledger) Send(ctx context.Context, tx chain.Prepared) error {
 	}
 	defer l.chain.mu.Unlock()
 	c := l.chain
-	if _, err := unmarshalTransfer(tx.Raw); err != nil || idOf(tx.Raw) != tx.ID {
+	if _, err := unmarshalNote(tx.Raw); err != nil || idOf(tx.Raw) != tx.ID {
 		return fmt.Errorf("chaintest: transaction %s: %w", tx.ID, chain.ErrMalformed)
 	}
 	var fate Fate
@@ -382,30 +275,31 @@ func (l *Ledger) Status(ctx context.Context, tx chain.Prepared) (chain.TxStatus,
 		return chain.TxStatus{}, nil
 	}
 	in := c.blocks[height-1]
-	i := slices.IndexFunc(in.txs, func(t landed) bool { return t.id == tx.ID })
-	status := chain.TxStatus{State: chain.Pending, Slot: in.slot, Err: in.txs[i].err}
-	switch final := height <= c.final; {
-	case final && status.Err != "":
-		status.State = chain.Failed
-	case final:
+	status := chain.TxStatus{State: chain.Pending, Slot: in.slot}
+	switch {
+	case height <= c.final:
 		status.State = chain.Finalized
-	case height < len(c.blocks) && status.Err == "":
+	case height < len(c.blocks):
 		status.State = chain.Confirmed
 	}
 	return status, nil
 }
 
-// Memo reads the memo of a final transaction.
 // Anchored reads no root: a chain without Programs has no program. It is there for readers that may look for one.
-func (l *Ledger) Anchored(context.Context, sign.Key, sign.Hash) (program.Anchored, error) {
+func (l *Ledger) Anchored(ctx context.Context, _ sign.Key, _ sign.Hash) (program.Anchored, error) {
+	if err := l.lock(ctx); err != nil {
+		return program.Anchored{}, err
+	}
+	l.chain.mu.Unlock()
 	return program.Anchored{}, chain.ErrNotFound
 }
 
 // AnchorIn finds none either.
-func (l *Ledger) AnchorIn(context.Context, chain.TxID) (program.Anchored, error) {
-	return program.Anchored{}, chain.ErrNotFound
+func (l *Ledger) AnchorIn(ctx context.Context, _ chain.TxID) (program.Anchored, error) {
+	return l.Anchored(ctx, sign.Key{}, sign.Hash{})
 }
 
+// Memo reads the memo of a final transaction.
 func (l *Ledger) Memo(ctx context.Context, id chain.TxID) ([]byte, market.Slot, error) {
 	if err := l.lock(ctx); err != nil {
 		return nil, 0, err
@@ -417,7 +311,7 @@ func (l *Ledger) Memo(ctx context.Context, id chain.TxID) ([]byte, market.Slot, 
 		return nil, 0, fmt.Errorf("transaction %s: %w", id, chain.ErrNotFound)
 	}
 	for _, t := range c.blocks[height-1].txs {
-		if t.id == id && t.err == "" && len(t.tx.memo) > 0 {
+		if t.id == id {
 			return slices.Clone(t.tx.memo), c.blocks[height-1].slot, nil
 		}
 	}

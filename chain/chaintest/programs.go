@@ -184,8 +184,8 @@ func (p *Programs) Check() error {
 	return nil
 }
 
-// ProgramLedger is the chain as a key sees it, whose own the tokens are. It implements chain.Ledger but for payments, which move none of
-// these tokens, and escrow.Ledger.
+// ProgramLedger is the chain as a key sees it, whose own the tokens are. It implements chain.Ledger, chain.MemoLedger and
+// escrow.Ledger.
 type ProgramLedger struct {
 	*Ledger
 	p   *Programs

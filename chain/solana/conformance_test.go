@@ -25,24 +25,19 @@ func newKey(t testing.TB) sign.Private {
 	return sign.NewPrivate(seed)
 }
 
-// open makes a funded ledger on the chain; delegated: an owner's tokens, spent by another key.
-func open(t testing.TB, net *localnet.Chain, delegated bool, tokens market.Amount) (*solana.Ledger, localnet.Wallet) {
+// open makes a funded ledger on the chain.
+func open(t testing.TB, net *localnet.Chain, tokens market.Amount) *solana.Ledger {
 	t.Helper()
 	peer := newKey(t)
-	w := localnet.Wallet{Owner: peer, Tokens: tokens, Lamports: lamports}
-	if delegated {
-		w.Owner, w.Delegate, w.Allowance = newKey(t), peer.Key(), tokens
-	}
-	if err := net.Fund(t.Context(), w); err != nil {
+	if err := net.Fund(t.Context(), localnet.Wallet{Owner: peer, Tokens: tokens, Lamports: lamports}); err != nil {
 		t.Fatal(err)
 	}
 	g := net.Genesis("test", 10)
-	l, err := solana.New(solana.Config{RPC: []string{net.URL()}, Genesis: g.Chain, Key: peer, Owner: w.Owner.Key(),
-		Mint: g.Mint, Decimals: g.Decimals})
+	l, err := solana.New(solana.Config{RPC: []string{net.URL()}, Genesis: g.Chain, Key: peer, Mint: g.Mint, Decimals: g.Decimals})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return l, w
+	return l
 }
 
 // step waits until the chain is some blocks further.
@@ -70,12 +65,8 @@ func step(l *solana.Ledger) func(context.Context) error {
 func TestLedger(t *testing.T) {
 	t.Parallel()
 	net := localnettest.Start(t, localnet.Config{})
-	for name, delegated := range map[string]bool{"Owner": false, "Delegate": true} {
-		t.Run(name, func(t *testing.T) {
-			chaintest.TestLedger(t, func(t *testing.T) chaintest.Harness {
-				l, w := open(t, net, delegated, 1_000_000)
-				return chaintest.Harness{Ledger: l, Owner: w.Owner.Key(), Step: step(l)}
-			})
-		})
-	}
+	chaintest.TestLedger(t, func(t *testing.T) chaintest.Harness {
+		l := open(t, net, 1_000_000)
+		return chaintest.Harness{Ledger: l, Step: step(l)}
+	})
 }

@@ -206,9 +206,9 @@ func TestEscrow(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("Direct", func(t *testing.T) {
+	t.Run("NoProgram", func(t *testing.T) {
 		t.Parallel()
-		l, _ := open(t, net, false, 1)
+		l := open(t, net, 1)
 		if _, err := l.Look(t.Context(), g.Escrow, nil, escrow.Confirmed); err == nil {
 			t.Error("looked on a network without a program")
 		}

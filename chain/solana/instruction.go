@@ -16,7 +16,6 @@ import (
 
 // Instruction numbers of the token program.
 const (
-	tokenTransferChecked = 12
 	tokenApproveChecked  = 13
 	tokenMintToChecked   = 14
 	tokenInitializeMint2 = 20
@@ -27,20 +26,9 @@ func amountData(number byte, amount market.Amount, decimals uint8) []byte {
 	return append(binary.LittleEndian.AppendUint64([]byte{number}, uint64(amount)), decimals)
 }
 
-func transferChecked(from, mint, to, authority solanago.PublicKey, amount market.Amount, decimals uint8) solanago.Instruction {
-	return solanago.NewInstruction(solanago.TokenProgramID, solanago.AccountMetaSlice{
-		solanago.Meta(from).WRITE(), solanago.Meta(mint), solanago.Meta(to).WRITE(), solanago.Meta(authority).SIGNER(),
-	}, amountData(tokenTransferChecked, amount, decimals))
-}
-
 // openTokenAccount opens the wallet's associated token account, or does nothing when it is there.
 func openTokenAccount(payer, wallet, mint solanago.PublicKey) solanago.Instruction {
 	return library([]Instruction{program.OpenTokenAccount(sign.Key(payer), sign.Key(wallet), sign.Key(mint))})[0]
-}
-
-// memoInstruction is the memo's bytes and nothing else (the library's builder puts a length before them).
-func memoInstruction(text []byte) solanago.Instruction {
-	return solanago.NewInstruction(solanago.MemoProgramID, nil, text)
 }
 
 // signTransaction builds the message, has every signer sign it, and returns the wire form and its id. With lookup tables the message is

@@ -26,7 +26,7 @@ const (
 	maxLag = 150
 )
 
-var errProgram = fmt.Errorf("solana: %w: the network has no program: it settles directly", errConfig)
+var errProgram = fmt.Errorf("solana: %w: the network has no program", errConfig)
 
 // held is an account as an endpoint shows it; nil data: there is none, or only lamports, which anybody can send anywhere.
 type held struct {

@@ -9,10 +9,11 @@ import (
 	"strings"
 	"testing"
 
+	solanago "github.com/gagliardetto/solana-go"
+
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/chaintest"
 	"github.com/starling-network/starling/chain/program"
-	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
 
@@ -177,9 +178,12 @@ func TestCombine(t *testing.T) {
 	}
 }
 
+func memoInstruction(text string) Instruction {
+	return Instruction{Program: sign.Key(solanago.MemoProgramID), Data: []byte(text)}
+}
+
 func TestRejection(t *testing.T) {
 	t.Parallel()
-	memo := chain.Payment{Memo: []byte("x")}
 	sent := map[string]string{
 		`error {"code":-32002,"message":"Transaction simulation failed: This transaction has already been processed"}`:                            "",
 		`error {"code":-32002,"message":"Transaction simulation failed: Blockhash not found"}`:                                                    "",
@@ -191,7 +195,7 @@ func TestRejection(t *testing.T) {
 	}
 	for result, want := range sent {
 		l := newLedger(t, fake(t, map[string]string{"sendTransaction": result}))
-		id, raw, err := signTransaction((&plan{ledger: l, memo: memo.Memo}).instructions(0), nil, [32]byte{1}, l.payer, l.cfg.Key)
+		id, raw, err := SignTransaction([]Instruction{memoInstruction("x")}, nil, sign.Hash{1}, l.cfg.Key)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -211,19 +215,6 @@ func TestRejection(t *testing.T) {
 		if got[true] != want {
 			t.Errorf("%s: %v, want %q", result, err, want)
 		}
-	}
-}
-
-func TestText(t *testing.T) {
-	t.Parallel()
-	for decimals, want := range map[uint8]string{0: "1500000", 6: "1.5", 9: "0.0015"} {
-		l := &Ledger{cfg: Config{Decimals: decimals}}
-		if got := l.text(1_500_000); got != want {
-			t.Errorf("%d decimals: %s, want %s", decimals, got, want)
-		}
-	}
-	if got := (&Ledger{cfg: Config{Decimals: 6}}).text(0); got != "0" {
-		t.Errorf("nothing is %s", got)
 	}
 }
 
@@ -267,21 +258,14 @@ func FuzzTransaction(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	for n := range 3 {
-		p := l.plan([]chain.Payout{{To: sign.Key{5}, Amount: 1}, {To: sign.Key{6}, Amount: market.Amount(n)}}, []byte("memo"))
-		p.missing[p.accounts[0]] = true
-		_, raw, err := signTransaction(p.instructions(n), nil, [32]byte{9}, l.payer, l.cfg.Key)
+	anchor := program.Anchor{Authority: l.cfg.Key.Key(), Anchor: program.AnchorAddress(sign.Key{7}, l.cfg.Key.Key(), sign.Hash{8}), Root: sign.Hash{8}, Count: 3}
+	for _, in := range []Instruction{memoInstruction("memo"), program.OpenTokenAccount(l.cfg.Key.Key(), sign.Key{5}, sign.Key{3}), anchor.Instruction(sign.Key{7})} {
+		_, raw, err := SignTransaction([]Instruction{in}, nil, sign.Hash{9}, l.cfg.Key)
 		if err != nil {
 			f.Fatal(err)
 		}
 		f.Add(raw)
 	}
-	anchor := program.Anchor{Authority: l.cfg.Key.Key(), Anchor: program.AnchorAddress(sign.Key{7}, l.cfg.Key.Key(), sign.Hash{8}), Root: sign.Hash{8}, Count: 3}
-	_, raw, err := SignTransaction([]Instruction{anchor.Instruction(sign.Key{7})}, nil, sign.Hash{9}, l.cfg.Key)
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(raw)
 	f.Add([]byte{0x80})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		tx, err := parseTransaction(b)

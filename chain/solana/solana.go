@@ -1,11 +1,8 @@
-// Package solana is the Ledger on a Solana cluster: SPL token transfers, many to a transaction, with a memo, and calls of
-// Starling's program (chain/program), whose escrows it reads.
+// Package solana is the Ledger on a Solana cluster: it calls Starling's program (chain/program), whose accounts it reads, and writes
+// memos.
 //
 // The peer's key signs and pays the fees. The tokens are its own, or those of an owner (a cold wallet) that delegated a
-// stated amount to it with the token program's approve. Receivers are wallets; the token account of each is opened, at
-// the payer's cost, when it is missing.
-//
-//	transaction = memo? ‖ per payout: createIdempotent (only if the account is missing), transferChecked
+// stated amount to it with the token program's approve.
 //
 // Of several RPC endpoints two must agree before a transaction is held to be final or expired; one that serves another
 // cluster is never asked. Endpoints appear in errors and logs by host only, since their paths often hold secrets.
@@ -34,7 +31,7 @@ type Config struct {
 	Owner    sign.Key    // whose tokens are paid; zero: Key's
 	Mint     sign.Key    // SPL token (the classic token program)
 	Decimals uint8       // of the mint, checked against the chain
-	Program  sign.Key    // Starling's program; zero: direct settlement only
+	Program  sign.Key    // Starling's program; zero: none is called
 	Network  sign.Key    // the program's account of the network; zero when Program is
 	Fees     chain.Fees  // what to bid for a place in a block; zero: chain.DefaultFees
 
@@ -52,7 +49,7 @@ func NewReader(rpc []string, g market.Genesis) (*Ledger, error) {
 	return New(ConfigOf(rpc, g, sign.NewPrivate([32]byte{1})))
 }
 
-// Ledger implements chain.Ledger and escrow.Ledger. Safe for concurrent use; it holds no connection open that needs closing.
+// Ledger implements chain.Ledger, chain.MemoLedger and escrow.Ledger. Safe for concurrent use; it holds no connection open that needs closing.
 type Ledger struct {
 	cfg    Config
 	pool   *pool
@@ -67,8 +64,10 @@ type Ledger struct {
 }
 
 var (
-	_ chain.Ledger  = (*Ledger)(nil)
-	_ escrow.Ledger = (*Ledger)(nil)
+	_ chain.Ledger     = (*Ledger)(nil)
+	_ chain.MemoLedger = (*Ledger)(nil)
+	_ chain.Blocks     = (*Ledger)(nil)
+	_ escrow.Ledger    = (*Ledger)(nil)
 )
 
 // New checks the configuration. It connects to nothing; see Check.

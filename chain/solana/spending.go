@@ -44,3 +44,6 @@ func (l *Ledger) Provide(ctx context.Context, need market.Amount) error {
 	}
 	return nil
 }
+
+// text writes an amount in whole tokens.
+func (l *Ledger) text(a market.Amount) string { return market.Decimal(uint64(a), l.cfg.Decimals) }

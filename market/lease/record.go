@@ -36,7 +36,7 @@ type Record struct {
 	Previous     market.LeaseID    `json:"previous,omitzero"`     // the lease before it, likewise
 	Since        market.Slot       `json:"since,omitempty"`       // start of Root, likewise
 	HandedTo     market.LeaseID    `json:"handed_to,omitzero"`    // the successor that took over what ran, once one did
-	Escrow       sign.Key          `json:"escrow,omitzero"`       // where its leaf is, or will be; zero for direct settlement
+	Escrow       sign.Key          `json:"escrow,omitzero"`       // where its leaf is, or will be; zero on a free network
 	Funding      []byte            `json:"funding,omitempty"`     // proof of that, as the buyer gave it
 	FundBy       market.Slot       `json:"fund_by,omitempty"`     // it ends unless its leaf was seen on chain by then; 0 once it was
 	Agent        sign.Key          `json:"agent,omitzero"`        // the peer that commands it; zero: the buyer

@@ -1241,7 +1241,7 @@ type Activate struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Lease         []byte                 `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`     // 32
 	Voucher       []byte                 `protobuf:"bytes,2,opt,name=voucher,proto3" json:"voucher,omitempty"` // signed voucher, verify/PROTOCOL.md
-	Funding       []byte                 `protobuf:"bytes,3,opt,name=funding,proto3" json:"funding,omitempty"` // where the lease's leaf will be, chain/PROTOCOL.md; empty for direct settlement
+	Funding       []byte                 `protobuf:"bytes,3,opt,name=funding,proto3" json:"funding,omitempty"` // where the lease's leaf will be, chain/PROTOCOL.md; empty on a free network
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2037,7 +2037,7 @@ type HoldRecord struct {
 	Previous       []byte                 `protobuf:"bytes,20,opt,name=previous,proto3" json:"previous,omitempty"`                 // 32, the lease before it; empty unless this is a successor
 	Since          uint64                 `protobuf:"varint,21,opt,name=since,proto3" json:"since,omitempty"`                      // slot in which the first lease of the line started; of a successor
 	HandedTo       []byte                 `protobuf:"bytes,22,opt,name=handed_to,json=handedTo,proto3" json:"handed_to,omitempty"` // 32, the successor that took over what ran; empty unless one did
-	Escrow         []byte                 `protobuf:"bytes,23,opt,name=escrow,proto3" json:"escrow,omitempty"`                     // 32, address; empty for direct settlement
+	Escrow         []byte                 `protobuf:"bytes,23,opt,name=escrow,proto3" json:"escrow,omitempty"`                     // 32, address; empty on a free network
 	Funding        []byte                 `protobuf:"bytes,24,opt,name=funding,proto3" json:"funding,omitempty"`                   // as Activate brought it; with escrow
 	FundBy         uint64                 `protobuf:"varint,25,opt,name=fund_by,json=fundBy,proto3" json:"fund_by,omitempty"`      // slot; 0 once the leaf was seen on chain
 	Agent          []byte                 `protobuf:"bytes,26,opt,name=agent,proto3" json:"agent,omitempty"`                       // 32, the peer that commands it; empty: the buyer

@@ -5,7 +5,7 @@
 //	offset  size  field
 //	     0    16  tag        ASCII, begins "starling:", padded with zeros
 //	    16    32  chain      genesis hash of the Solana cluster
-//	    48    32  program    Starling's program id; zero for direct settlement
+//	    48    32  program    Starling's program id; zero on a free network
 //	    80    16  network    ASCII network id, padded with zeros
 //	    96     n  payload    the bytes as received
 //

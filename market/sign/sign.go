@@ -59,7 +59,7 @@ func (t Tag) Check() error {
 type Domain struct {
 	Network string `json:"network"` // 1 to 16 of a-z, 0-9, '-'
 	Chain   Hash   `json:"chain"`   // genesis hash of the Solana cluster
-	Program Key    `json:"program"` // zero for direct settlement
+	Program Key    `json:"program"` // zero on a free network
 }
 
 // Check reports whether the network id is well formed.

@@ -38,7 +38,7 @@ func TestCluster(t *testing.T) {
 	_, err = c.ClusterToken(t.Context(), f.job.ID)
 	wantError(t, err, http.StatusConflict, "no_cluster")
 	spec, err := job.Parse([]byte("{apiVersion: v1, kind: Cluster, metadata: {name: sweep}, spec: {size: 2, engine: ray, payment: {maxPrice: 1},\n"+
-		"  image: rayproject/ray@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef}}"), 6)
+		"  image: rayproject/ray@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef}}"), job.Token{Decimals: 6})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -202,7 +202,7 @@ func (s *Service) anchorBatch(ctx context.Context, tx chain.Prepared) error {
 			if b.Records = s.cfg.Shelf.draw(); len(b.Records) == 0 {
 				return chain.Prepared{}, errNothing
 			}
-			tx, err := s.cfg.Anchor.Prepare(ctx, chain.Payment{Memo: b.anchor().Memo()})
+			tx, err := s.cfg.Anchor.SignMemo(ctx, b.anchor().Memo())
 			if err != nil {
 				wait(err)
 				return chain.Prepared{}, nil

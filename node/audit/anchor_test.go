@@ -27,8 +27,8 @@ type watched struct {
 	forgot bool // the ledger does not reach back to any of it
 }
 
-func (w *watched) Prepare(ctx context.Context, p chain.Payment) (chain.Prepared, error) {
-	tx, err := w.Ledger.Prepare(ctx, p)
+func (w *watched) SignMemo(ctx context.Context, memo []byte) (chain.Prepared, error) {
+	tx, err := w.Ledger.SignMemo(ctx, memo)
 	if err == nil {
 		w.mu.Lock()
 		w.signed = append(w.signed, tx)

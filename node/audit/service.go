@@ -38,7 +38,7 @@ type Config struct {
 	// Delist is told of units that are not to be sold any more, and why, as often as there are any; nil: nobody is.
 	Delist func(map[market.UnitID]string)
 	// Anchor is the chain that keeps the roots of this peer's records, looked at every AnchorPoll; nil: none does.
-	Anchor     chain.Ledger
+	Anchor     chain.MemoLedger
 	AnchorPoll time.Duration
 	// Judged is told of every verdict that this peer gives.
 	Judged func(provider sign.Key, v audit.Verdict)

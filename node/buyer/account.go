@@ -51,7 +51,7 @@ func (l *bought) spent() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	v := l.payer.Voucher()
-	return v != nil && (v.Horizon >= l.core.End || v.Cumulative >= l.core.Cap)
+	return v != nil && (v.Horizon >= l.core.End || l.core.Rate > 0 && v.Cumulative >= l.core.Cap)
 }
 
 // most is what a lease can still come to cost.

@@ -18,12 +18,12 @@ const kindAnchor = "anchor" // chain.Prepared by job
 // anchor has the program write down the root of the job's receipts, and returns the transaction that did when it is final; none
 // without receipts, or with more than one anchor takes. The transaction is what shows it from then on: it closes the account in which
 // the program wrote, so that no rent is left there. Should nobody remember how one ended, another one is sent; both say the same.
-func (x *escrowed) anchor(ctx context.Context, job string, owed chain.AmountsOwed) (string, error) {
-	if owed.Receipts == 0 {
+func (x *escrowed) anchor(ctx context.Context, job string, of anchoring) (string, error) {
+	if of.Receipts == 0 {
 		return "", nil
 	}
-	if owed.Receipts > program.MaxAnchored {
-		x.b.note(job, Step{At: time.Now(), Kind: StepPaid, Detail: fmt.Sprintf("%d receipts are not anchored: an anchor takes %d", owed.Receipts, program.MaxAnchored)})
+	if of.Receipts > program.MaxAnchored {
+		x.b.note(job, Step{At: time.Now(), Kind: StepPaid, Detail: fmt.Sprintf("%d receipts are not anchored: an anchor takes %d", of.Receipts, program.MaxAnchored)})
 		return "", nil
 	}
 	tx, err := x.anchoring(ctx, job)
@@ -33,7 +33,7 @@ func (x *escrowed) anchor(ctx context.Context, job string, owed chain.AmountsOwe
 	l := settle.Landing{
 		Chain: x.Chain, Every: x.Params.PollEvery, Wait: func(why string) { x.b.waiting(job, why, time.Now().Add(x.Params.PollEvery)) },
 		Sign: func(ctx context.Context, wait func(error)) (chain.Prepared, error) {
-			return x.signAnchor(ctx, job, owed, wait)
+			return x.signAnchor(ctx, job, of, wait)
 		},
 		Gone: func(context.Context, chain.Prepared, bool) error { return chain.ErrNotFound },
 	}
@@ -59,9 +59,9 @@ func (x *escrowed) anchoring(ctx context.Context, job string) (tx chain.Prepared
 }
 
 // signAnchor signs one and journals it, in the place of one that can never land. The zero value: the chain has to be asked again.
-func (x *escrowed) signAnchor(ctx context.Context, job string, owed chain.AmountsOwed, wait func(error)) (chain.Prepared, error) {
+func (x *escrowed) signAnchor(ctx context.Context, job string, of anchoring, wait func(error)) (chain.Prepared, error) {
 	at := x.b.cfg.Genesis.Program
-	call := program.Anchor{Authority: x.b.self, Anchor: program.AnchorAddress(at, x.b.self, owed.Root), Root: owed.Root, Count: owed.Receipts}
+	call := program.Anchor{Authority: x.b.self, Anchor: program.AnchorAddress(at, x.b.self, of.Root), Root: of.Root, Count: of.Receipts}
 	end := program.CloseAnchor{Authority: call.Authority, Anchor: call.Anchor}
 	// Nothing is lost if it takes long.
 	in, err := x.Chain.Bid(ctx, []program.Instruction{call.Instruction(at), end.Instruction(at)}, 0, 0)

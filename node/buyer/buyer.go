@@ -64,9 +64,7 @@ type Config struct {
 	Key     sign.Signer
 	Owner   sign.Key // pays
 
-	Ledger   chain.Ledger
-	Settle   chain.Params
-	Escrows  *Escrows // nil on a network that settles directly
+	Escrows  *Escrows // nil on a free network
 	Store    store.Store
 	Blobs    work.Blobs
 	Fetch    work.Fetcher
@@ -187,7 +185,7 @@ func New(ctx context.Context, cfg Config) (*Buyer, error) {
 	if b.own, err = newOwn(b); err != nil {
 		return nil, err
 	}
-	if b.pay = newDirect(b); cfg.Escrows != nil {
+	if b.pay = (free{}); cfg.Escrows != nil {
 		if b.pay, err = newEscrowed(ctx, b, *cfg.Escrows); err != nil {
 			return nil, err
 		}

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
@@ -474,12 +473,12 @@ func (x *escrowed) release(ctx context.Context, job string, leases []*bought) er
 }
 
 // pay: providers claim what they are owed; it is theirs already.
-func (x *escrowed) pay(ctx context.Context, job string, owed chain.AmountsOwed) (market.Amount, []string, error) {
+func (x *escrowed) pay(ctx context.Context, job string, of anchoring) (market.Amount, []string, error) {
 	var paid market.Amount
 	for _, e := range x.escrows(job) {
 		paid += e.Deposited - min(e.Deposited, e.Refunded)
 	}
-	tx, err := x.anchor(ctx, job, owed)
+	tx, err := x.anchor(ctx, job, of)
 	if err != nil || tx == "" {
 		return paid, nil, err
 	}

@@ -93,7 +93,7 @@ func forgotten(t *testing.T, became fate) {
 	l := &forgetful{Chain: programs.Ledger(self), fate: became}
 	x := &escrowed{b: &Buyer{self: self, cfg: Config{Genesis: market.Genesis{Program: at}, Store: store.NewMemory()}},
 		Escrows: Escrows{Chain: l, Params: escrow.DefaultParams()}}
-	owed := chain.AmountsOwed{Root: [32]byte{9}, Receipts: 1}
+	owed := anchoring{Root: [32]byte{9}, Receipts: 1}
 	tx, err := x.anchor(ctx, "job", owed)
 	if err != nil || tx == "" || chain.TxID(tx) == l.first {
 		t.Errorf("the anchor is %q, the first was %q: %v", tx, l.first, err)

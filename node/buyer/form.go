@@ -203,7 +203,7 @@ func (b *Buyer) affordable(j Job, n, among int, committed market.Amount) (uint64
 		return 0, 0, failed(CodePayment, "payment.maxPrice: %v", err)
 	}
 	budget := j.Spec.Payment.Budget
-	if committed >= budget {
+	if rate > 0 && committed >= budget {
 		return 0, 0, failed(CodePayment, "the budget of %s is used up; raise payment.budget", b.cfg.Genesis.FormatAmount(budget))
 	}
 	// What the money allows may be shorter; the ceiling may be higher than what is quoted.

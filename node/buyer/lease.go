@@ -44,7 +44,7 @@ type leaseRecord struct {
 	Active  bool             `json:"active,omitempty"` // the provider took the first payment
 	Reason  string           `json:"reason,omitempty"`
 	Root    market.LeaseID   `json:"root,omitzero"`     // of a successor: the first lease of its line
-	Escrow  sign.Key         `json:"escrow,omitzero"`   // that it is paid from; zero for direct settlement
+	Escrow  sign.Key         `json:"escrow,omitzero"`   // that it is paid from; zero on a free network
 	Hired   bool             `json:"hired,omitempty"`   // its provider was a standby, whom the guardians hired
 	Voucher []byte           `json:"voucher,omitempty"` // the last that the guardians signed; nil where this peer signs itself
 	Void    bool             `json:"void,omitempty"`    // its money was not on chain in time: it costs nothing

@@ -2,13 +2,9 @@ package buyer
 
 import (
 	"context"
-	"fmt"
-	"time"
 
-	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/settle"
 	"github.com/starling-network/starling/verify/meter"
 )
 
@@ -30,15 +26,15 @@ type payments interface {
 	forsake(job string)
 	// release takes back what was set aside for a job and costs nothing. When it returns that is final, and so is what is owed.
 	release(ctx context.Context, job string, leases []*bought) error
-	// pay pays what is owed, as far as providers do not claim it, and anchors the receipts. What it says is final.
-	pay(ctx context.Context, job string, owed chain.AmountsOwed) (paid market.Amount, anchored []string, err error)
+	// pay anchors the receipts, and says what was paid. Both are final.
+	pay(ctx context.Context, job string, of anchoring) (paid market.Amount, anchored []string, err error)
 	// escrows are where the money of a job was set aside, the first one first.
 	escrows(job string) []Escrow
 	// run does what goes on beside the jobs until ctx ends.
 	run(ctx context.Context)
 }
 
-// place is where a lease is paid from; zero where that is the wallet.
+// place is where a lease is paid from; zero where nothing is paid.
 type place struct {
 	escrow  sign.Key
 	funding []byte // of it, as the provider is told
@@ -93,67 +89,22 @@ func (b *Buyer) openLocked(o market.OrderID) bool {
 	return false
 }
 
-// direct pays from the wallet what vouchers say, once no lease of the job can come to cost more.
-type direct struct {
-	b      *Buyer
-	driver *settle.Driver
-}
+// free pays for nothing: on a free network nothing costs anything.
+type free struct{}
 
-func newDirect(b *Buyer) *direct {
-	d := &direct{b: b}
-	d.driver = settle.New(settle.Config{Ledger: b.cfg.Ledger, Store: b.cfg.Store, Params: b.cfg.Settle, Log: b.cfg.Log, Settled: d.settled, Waiting: b.waiting})
-	return d
-}
+func (free) afford(context.Context, string, market.Amount, uint32) error { return nil }
 
-func (d *direct) afford(ctx context.Context, _ string, need market.Amount, _ uint32) error {
-	ctx, cancel := context.WithTimeout(ctx, fundsTimeout)
-	defer cancel()
-	b := d.b
-	if have, err := b.cfg.Ledger.Balance(ctx, b.cfg.Owner); err == nil && have < need {
-		return &fundsError{need: b.cfg.Genesis.FormatAmount(need), have: b.cfg.Genesis.FormatAmount(have), wallet: b.cfg.Owner}
-	}
-	return nil
-}
-
-func (d *direct) fund(_ context.Context, _ string, leases []*bought) ([]place, error) {
+func (free) fund(_ context.Context, _ string, leases []*bought) ([]place, error) {
 	return make([]place, len(leases)), nil
 }
 
-func (d *direct) retire(*bought) {}
+func (free) retire(*bought)                                   {}
+func (free) unused(string, market.OrderID)                    {}
+func (free) forsake(string)                                   {}
+func (free) release(context.Context, string, []*bought) error { return nil }
+func (free) escrows(string) []Escrow                          { return nil }
+func (free) run(context.Context)                              {}
 
-func (d *direct) unused(string, market.OrderID) {}
-
-func (d *direct) forsake(string) {}
-
-func (d *direct) escrows(string) []Escrow { return nil }
-
-func (d *direct) run(context.Context) {}
-
-func (d *direct) release(context.Context, string, []*bought) error { return nil }
-
-func (d *direct) pay(ctx context.Context, job string, owed chain.AmountsOwed) (market.Amount, []string, error) {
-	if len(owed.Owed) == 0 {
-		return 0, nil, nil
-	}
-	m, err := d.driver.Load(ctx, job)
-	if err != nil {
-		return 0, nil, err
-	}
-	if m, err = d.driver.Pay(ctx, job, m, owed); err != nil {
-		return 0, nil, err
-	}
-	var txs []string
-	for _, batch := range m.History() {
-		txs = append(txs, string(batch.Tx.ID))
-	}
-	_, paid, _ := m.Totals()
-	return paid, txs, nil
-}
-
-// settled notes a payment that is final.
-func (d *direct) settled(job string, batch chain.Batch) {
-	for _, p := range batch.Payouts {
-		d.b.note(job, Step{At: time.Now(), Kind: StepPaid, Provider: p.To.String(), Price: d.b.cfg.Genesis.FormatAmount(p.Amount),
-			Detail: fmt.Sprintf("lease %s in transaction %s", p.Lease.Short(), batch.Tx.ID)})
-	}
+func (free) pay(context.Context, string, anchoring) (market.Amount, []string, error) {
+	return 0, nil, nil
 }

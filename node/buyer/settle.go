@@ -37,11 +37,11 @@ func (s *supervisor) settle(ctx context.Context) error {
 	if err := s.b.pay.release(ctx, id, leases); err != nil {
 		return err
 	}
-	owed, total, err := s.noteOwed(ctx, leases) // leases that were void cost nothing
+	of, total, err := s.noteOwed(ctx, leases) // leases that were void cost nothing
 	if err != nil {
 		return err
 	}
-	paid, anchored, err := s.b.pay.pay(ctx, id, owed)
+	paid, anchored, err := s.b.pay.pay(ctx, id, of)
 	if err != nil {
 		return err
 	}
@@ -52,12 +52,12 @@ func (s *supervisor) settle(ctx context.Context) error {
 }
 
 // noteOwed is owed, journalled with the job.
-func (s *supervisor) noteOwed(ctx context.Context, leases []*bought) (chain.AmountsOwed, market.Amount, error) {
-	owed, total, err := s.owed(ctx, leases)
+func (s *supervisor) noteOwed(ctx context.Context, leases []*bought) (anchoring, market.Amount, error) {
+	of, total, err := s.owed(ctx, leases)
 	if err == nil {
-		err = s.save(ctx, func(j *Job) { j.Owed, j.Receipts = total, int(owed.Receipts) })
+		err = s.save(ctx, func(j *Job) { j.Owed, j.Receipts = total, int(of.Receipts) })
 	}
-	return owed, total, err
+	return of, total, err
 }
 
 func (l *bought) state() meter.PayerState {
@@ -66,11 +66,15 @@ func (l *bought) state() meter.PayerState {
 	return l.payer.State()
 }
 
+// anchoring is what a job's anchor commits to.
+type anchoring struct {
+	Root     sign.Hash // over all its receipts, in the order of Hashes
+	Receipts uint64    // how many those are
+}
+
 // owed sums up what the leases cost, and the root over all their receipts: by
 // lease in the order of bought, then by number.
-func (s *supervisor) owed(ctx context.Context, leases []*bought) (chain.AmountsOwed, market.Amount, error) {
-	var out chain.AmountsOwed
-	var total market.Amount
+func (s *supervisor) owed(ctx context.Context, leases []*bought) (out anchoring, total market.Amount, err error) {
 	accounts, err := s.b.Receipts(ctx, s.snapshot().ID)
 	if err != nil {
 		return out, 0, err
@@ -78,14 +82,9 @@ func (s *supervisor) owed(ctx context.Context, leases []*bought) (chain.AmountsO
 	hashes := Hashes(accounts)
 	out.Root, out.Receipts = chain.RootOf(hashes), uint64(len(hashes))
 	for _, l := range leases {
-		amount := l.owed()
-		if amount == 0 {
-			continue
-		}
-		if total, err = total.Add(amount); err != nil {
+		if total, err = total.Add(l.owed()); err != nil {
 			return out, 0, err
 		}
-		out.Owed = append(out.Owed, chain.Owed{Lease: l.id, To: l.core.Payout, Cumulative: amount})
 	}
 	return out, total, nil
 }

@@ -173,14 +173,17 @@ func (b *Buyer) check(ctx context.Context, spec job.Job) error {
 	if _, err := b.cfg.Slots.Now(time.Now()); err != nil {
 		return fmt.Errorf("%w: %w; check the chain's RPC endpoint and try again", ErrRefused, err)
 	}
-	if way := spec.Payment.Settle; way != "" && way != b.settles() {
-		return fmt.Errorf("%w: payment.settle is %s, and network %s settles by %s; leave it out", ErrRefused, way, b.cfg.Genesis.Network, b.settles())
+	if free := b.cfg.Genesis.Free; free != spec.Payment.Free {
+		if free {
+			return fmt.Errorf("%w: network %s is free, nothing is paid on it; leave payment.maxPrice and payment.budget out", ErrRefused, b.cfg.Genesis.Network)
+		}
+		return fmt.Errorf("%w: payment.maxPrice is missing: network %s is paid in %s", ErrRefused, b.cfg.Genesis.Network, b.cfg.Genesis.Symbol)
 	}
 	if spec.Verify == job.VerifyReplicate && b.cfg.Blocks == nil {
-		return fmt.Errorf("%w: verify: replicate draws by the chain's blocks, and this peer's view of the chain tells none", ErrRefused)
+		return fmt.Errorf("%w: verify: replicate draws by the chain's blocks, and this peer sees none", ErrRefused)
 	}
-	if spec.Guardians > 0 && b.settles() != job.SettleEscrow {
-		return fmt.Errorf("%w: guardians pay from an escrow, and network %s settles directly; leave them out", ErrRefused, b.cfg.Genesis.Network)
+	if spec.Guardians > 0 && b.cfg.Escrows == nil {
+		return fmt.Errorf("%w: guardians pay from an escrow, and network %s is free; leave them out", ErrRefused, b.cfg.Genesis.Network)
 	}
 	if spec.Guardians > 0 && (len(spec.Secrets) > 0 || spec.Registry != nil) {
 		return fmt.Errorf("%w: a job with secrets can have no guardians: whoever supervises it commands its program, and could have it tell them; leave out one of the two (--guardians 0)", ErrRefused)
@@ -208,14 +211,6 @@ func (b *Buyer) check(ctx context.Context, spec job.Job) error {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	return b.pay.afford(ctx, "", need, spec.Count)
-}
-
-// settles is how the network's jobs are paid.
-func (b *Buyer) settles() job.Settle {
-	if b.cfg.Genesis.Program.IsZero() {
-		return job.SettleDirect
-	}
-	return job.SettleEscrow
 }
 
 // isID says whether a text is what newID makes.

@@ -106,22 +106,6 @@ func (l *ledger) agreed() error {
 	return l.split
 }
 
-// Prepare signs nothing while entries disagree.
-func (l *ledger) Prepare(ctx context.Context, p chain.Payment) (chain.Prepared, error) {
-	if err := l.agreed(); err != nil {
-		return chain.Prepared{}, err
-	}
-	return l.Ledger.Prepare(ctx, p)
-}
-
-// Send sends nothing while entries disagree.
-func (l *ledger) Send(ctx context.Context, tx chain.Prepared) error {
-	if err := l.agreed(); err != nil {
-		return err
-	}
-	return l.Ledger.Send(ctx, tx)
-}
-
 // programLedger is the chain's program as this client believes it: nothing is paid while entries disagree.
 type programLedger struct {
 	settle.Chain

@@ -102,7 +102,6 @@ type Parts struct {
 	// Ledger is the chain; nil means Solana, through the entries. Its slot is not asked, the entries are.
 	Ledger    chain.Ledger
 	Program   settle.Chain // the same, where the genesis names a program and Ledger is not nil
-	Settle    chain.Params
 	SlotEvery time.Duration
 	NoAPI     bool
 	Version   string
@@ -130,11 +129,10 @@ func New(ctx context.Context, p Parts) (*Client, error) {
 	if p.Ledger == nil {
 		sc := solana.ConfigOf(endpoints, p.Genesis, p.Key)
 		sc.Owner, sc.Transport = p.Owner, &tunnel{keeper: k}
-		l, err := solana.New(sc)
-		if err != nil {
+		var err error
+		if p.Ledger, p.Program, err = node.Ledger(sc, p.Genesis); err != nil {
 			return nil, err
 		}
-		p.Ledger, p.Program = l, node.ProgramOf(p.Genesis, l)
 	}
 	ledger := newLedger(p.Ledger, k, p.Genesis)
 	if p.Program != nil {
@@ -142,7 +140,7 @@ func New(ctx context.Context, p Parts) (*Client, error) {
 	}
 	n, err := node.New(ctx, node.Parts{
 		Config: p.Config, Home: p.Home, Genesis: p.Genesis, Key: p.Key, Owner: p.Owner, Host: p.Host.Host, Store: p.Store, Blobs: p.Blobs,
-		Ledger: ledger, Program: p.Program, Escrow: escrowParams(p.Genesis), Runtimes: p.Runtimes, Settle: p.Settle, SlotEvery: p.SlotEvery,
+		Ledger: ledger, Program: p.Program, Escrow: escrowParams(p.Genesis), Runtimes: p.Runtimes, SlotEvery: p.SlotEvery,
 		Light: light{k, p.Genesis}, MaxAsked: maxAsked, NoAPI: p.NoAPI, Version: p.Version, Log: p.Log,
 	})
 	if err != nil {
@@ -231,7 +229,7 @@ func (o *opened) open(ctx context.Context, given []peer.AddrInfo) error {
 	}
 	o.undo = append(o.undo, lock.Close)
 	p := Parts{
-		Config: node.DefaultConfig(), Home: cfg.Home, Entries: given, Settle: chain.DefaultParams(), SlotEvery: slotEvery,
+		Config: node.DefaultConfig(), Home: cfg.Home, Entries: given, SlotEvery: slotEvery,
 		NoAPI: !cfg.API, Version: cfg.Version, Log: cfg.Log,
 	}
 	if p.Key, p.Owner, err = node.LoadKeys(cfg.Home, p.Config); err != nil {

@@ -16,9 +16,11 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/chaintest"
+	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/entry"
+	"github.com/starling-network/starling/node/settle"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/p2ptest"
 	"github.com/starling-network/starling/verify/audit"
@@ -319,16 +321,22 @@ func (w *written) String() string {
 	return w.buf.String()
 }
 
+// payer is a chain's program that signs and sends everything.
+type payer struct{ settle.Chain }
+
+func (payer) Sign(context.Context, []program.Instruction, []program.Table, ...sign.Signer) (chain.Prepared, error) {
+	return chain.Prepared{ID: "tx"}, nil
+}
+
+func (payer) Send(context.Context, chain.Prepared) error { return nil }
+
 // TestSlots: of two slots the lower counts, and while they are far apart nothing is paid.
 func TestSlots(t *testing.T) {
 	t.Parallel()
 	honest, liar := newFake(t, 1, genesis), newFake(t, 2, genesis)
 	k := connected(t, 2, honest, liar)
-	inner := chaintest.NewChain(chaintest.Config{})
-	payer := keyOf(90).Key()
-	inner.Mint(payer, 1000)
-	l := newLedger(inner.Ledger(payer), k, genesis)
-	pay := chain.Payment{Payouts: []chain.Payout{{To: keyOf(3).Key(), Amount: 5, Lease: market.LeaseID{1}}}}
+	l := newLedger(chaintest.NewChain(chaintest.Config{}).Ledger(keyOf(90).Key()), k, genesis)
+	p := &programLedger{payer{}, l}
 	slot := func() market.Slot {
 		t.Helper()
 		s, err := l.Slot(t.Context())
@@ -341,7 +349,7 @@ func TestSlots(t *testing.T) {
 	if s := slot(); s != 1000 {
 		t.Errorf("slot %d, want the lower one, 1000", s)
 	}
-	tx, err := l.Prepare(t.Context(), pay)
+	tx, err := p.Sign(t.Context(), nil, nil)
 	if err != nil {
 		t.Fatalf("entries that differ by little: %v", err)
 	}
@@ -349,15 +357,15 @@ func TestSlots(t *testing.T) {
 	if s := slot(); s != 1000 {
 		t.Errorf("slot %d, want the lower one, 1000", s)
 	}
-	if _, err := l.Prepare(t.Context(), pay); !errors.Is(err, ErrDisagree) || !errors.Is(err, chain.ErrDown) {
-		t.Errorf("a payment is prepared while entries disagree: %v", err)
+	if _, err := p.Sign(t.Context(), nil, nil); !errors.Is(err, ErrDisagree) || !errors.Is(err, chain.ErrDown) {
+		t.Errorf("a payment is signed while entries disagree: %v", err)
 	}
-	if err := l.Send(t.Context(), tx); !errors.Is(err, ErrDisagree) {
+	if err := p.Send(t.Context(), tx); !errors.Is(err, ErrDisagree) {
 		t.Errorf("a payment is sent while entries disagree: %v", err)
 	}
 	liar.slot.Store(1001)
 	slot()
-	if err := l.Send(t.Context(), tx); err != nil {
+	if err := p.Send(t.Context(), tx); err != nil {
 		t.Errorf("a payment when they agree again: %v", err)
 	}
 	// An entry that has not seen the chain says nothing about it.

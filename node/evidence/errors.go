@@ -9,7 +9,7 @@ var (
 	ErrFile = errors.New("not an evidence file")
 	// ErrMany: no more units can be watched.
 	ErrMany = errors.New("too many units are watched")
-	// ErrNoProgram: the network settles directly.
+	// ErrNoProgram: the network is free.
 	ErrNoProgram = errors.New("the network has no program: nothing is staked on it that could be taken")
 	// ErrNoAudits: the network's program takes no stake for lies of audits.
 	ErrNoAudits = errors.New("the network's program takes no stake for lies of audits: it was made without windows of audits")

@@ -224,10 +224,12 @@ func (j Job) checkPayment(ps *problems) {
 		ps.add("payment.decimals", "%d, at most %d", p.Decimals, market.MaxDecimals)
 		return
 	}
-	if p.Settle != "" && p.Settle != SettleDirect && p.Settle != SettleEscrow {
-		ps.later("spec.payment.settle", fmt.Sprintf("%.40q; it has %q and %q", string(p.Settle), SettleEscrow, SettleDirect))
-	}
 	switch {
+	case p.Free && p.MaxPrice > 0:
+		ps.add("spec.payment.maxPrice", "this network is free, its only price is 0: leave it out")
+	case p.Free && p.Budget > 0:
+		ps.add("spec.payment.budget", "this network is free, nothing is paid on it: leave it out")
+	case p.Free:
 	case p.MaxPrice == 0:
 		ps.add("spec.payment.maxPrice", "missing: it is the most you would pay for a unit in an hour")
 	case p.Budget == 0:

@@ -17,7 +17,7 @@ const (
 	KindCluster = "Cluster"
 )
 
-// Parse reads a job file for a token with so many decimals. The error is an *Error that lists every problem with its
+// Parse reads a job file for a network with this token. The error is an *Error that lists every problem with its
 // field, line and column; it is ErrInvalid, or ErrNotSupported for what later versions will read.
 //
 //	apiVersion: v1
@@ -52,17 +52,17 @@ const (
 //	  keep: 24h                           # how long providers should keep results while you are away
 //	  verify: replicate                   # results computed again by others; see VerifyReplicate
 //	  probes: move                        # is the hardware there for the job alone: off, warn (the default) or move; see Probes
-//	  payment: {maxPrice: 0.05/unit-hour, budget: 0.25, settle: escrow}
+//	  payment: {maxPrice: 0.05/unit-hour, budget: 0.25}
 //	  webhooks: [{url: "https://example.org/hook", events: [succeeded, failed], secretFrom: env:HOOK}]
 //
 // A file of kind Cluster is read too; see Cluster.
-func Parse(data []byte, decimals uint8) (Job, error) {
+func Parse(data []byte, token Token) (Job, error) {
 	body, err := parseYAML(data)
 	if err != nil {
 		return Job{}, err
 	}
-	f := &file{reader: reader{where: map[string]ast.Node{}}, decimals: decimals}
-	f.job.Payment.Decimals = decimals
+	f := &file{reader: reader{where: map[string]ast.Node{}}, decimals: token.Decimals}
+	f.job.Payment.Decimals, f.job.Payment.Free = token.Decimals, token.Free
 	if f.plain(body, "") {
 		f.read(body)
 	}
@@ -317,7 +317,6 @@ func (f *file) payment(n ast.Node, path string) {
 		"budget": func(n ast.Node, field string) {
 			set(f, n, field, &p.Budget, func(text string) (market.Amount, error) { return parseMoney(text, f.decimals) })
 		},
-		"settle": func(n ast.Node, field string) { set(f, n, field, &p.Settle, asSettle) },
 	}, map[string]string{"mint": "other tokens than the network's", "interval": "other metering intervals than the network's"})
 }
 
@@ -393,13 +392,6 @@ func asProvider(text string) (sign.Key, error) {
 		return sign.Key{}, fmt.Errorf("%.60q is not a provider's key", text)
 	}
 	return k, nil
-}
-
-func asSettle(text string) (Settle, error) {
-	if text == "" {
-		return "", fmt.Errorf("want %s or %s", SettleEscrow, SettleDirect)
-	}
-	return Settle(text), nil
 }
 
 func asVerify(text string) (Verify, error) {

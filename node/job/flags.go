@@ -43,7 +43,6 @@ type Flags struct {
 	Standbys string   // --standbys
 	MaxPrice string   // --max-price
 	Budget   string   // --budget
-	Settle   string   // --settle
 	Verify   string   // --verify
 	Probes   string   // --probes
 
@@ -87,12 +86,12 @@ var flagOf = map[string]string{
 	"spec.health.tcp": "--health-tcp", "spec.health.http": "--health-http", "spec.health.interval": "--health-interval",
 	"spec.health.timeout": "--health-timeout", "spec.health.retries": "--health-retries",
 	"spec.health.startPeriod": "--health-start-period", "spec.webhooks": "--webhook",
-	"spec.payment.maxPrice": "--max-price", "spec.payment.budget": "--budget", "spec.payment.settle": "--settle",
+	"spec.payment.maxPrice": "--max-price", "spec.payment.budget": "--budget",
 	"spec.verify": "--verify", "spec.probes": "--probes",
 }
 
-// Job reads the flags for a token with so many decimals. The error is an *Error whose fields are the flags.
-func (f Flags) Job(decimals uint8) (Job, error) {
+// Job reads the flags for a network with this token. The error is an *Error whose fields are the flags.
+func (f Flags) Job(token Token) (Job, error) {
 	r := &flagReader{said: map[string]bool{}}
 	j := Job{Module: f.Module, Args: f.Args}
 	if IsImage(f.Module) {
@@ -101,7 +100,8 @@ func (f Flags) Job(decimals uint8) (Job, error) {
 	f.never(r)
 	f.program(r, &j)
 	f.health(r, &j)
-	j.Payment.Decimals = decimals
+	decimals := token.Decimals
+	j.Payment.Decimals, j.Payment.Free = decimals, token.Free
 	r.one("metadata.name", f.Name, func(s string) error { j.Name = s; return nil })
 	j.Labels = r.pairs("metadata.labels", f.Labels)
 	j.Env = r.pairs("spec.env", f.Env)
@@ -135,7 +135,6 @@ func (f Flags) Job(decimals uint8) (Job, error) {
 	take(r, "spec.standbys", f.Standbys, &j.Standbys, parseCount)
 	take(r, "spec.payment.maxPrice", f.MaxPrice, &j.Payment.MaxPrice, func(s string) (market.Price, error) { return parsePrice(s, decimals) })
 	take(r, "spec.payment.budget", f.Budget, &j.Payment.Budget, func(s string) (market.Amount, error) { return parseMoney(s, decimals) })
-	take(r, "spec.payment.settle", f.Settle, &j.Payment.Settle, asSettle)
 	take(r, "spec.verify", f.Verify, &j.Verify, asVerify)
 	take(r, "spec.probes", f.Probes, &j.Probes, asProbes)
 	if len(r.problems) == 0 {

@@ -168,23 +168,17 @@ type Timeouts struct {
 
 // Payment bounds the job in money.
 type Payment struct {
-	MaxPrice market.Price  `json:"maxPrice"` // base units per unit-hour
-	Budget   market.Amount `json:"budget"`   // base units, for everything
-	Decimals uint8         `json:"decimals"` // of the token that both were written in
-	Settle   Settle        `json:"settle,omitempty"`
+	MaxPrice market.Price  `json:"maxPrice"`       // base units per unit-hour
+	Budget   market.Amount `json:"budget"`         // base units, for everything
+	Decimals uint8         `json:"decimals"`       // of the token that both were written in
+	Free     bool          `json:"free,omitempty"` // the network has no money: MaxPrice and Budget are 0
 }
 
-// Settle is how the providers are paid. A network settles in one way; a job that names none takes it, and one that names another
-// is refused.
-type Settle string
-
-// The ways of settling.
-const (
-	// SettleEscrow has the job's money put into an escrow of the network's program before its work begins, and providers claim from it.
-	SettleEscrow Settle = "escrow"
-	// SettleDirect pays each provider from the buyer's wallet what its vouchers say: for people who trust each other for one interval.
-	SettleDirect Settle = "direct"
-)
+// Token is what a network's prices are written in. A free network has none: every price on it is 0.
+type Token struct {
+	Decimals uint8
+	Free     bool
+}
 
 // Verify is how the job's results are checked.
 type Verify string

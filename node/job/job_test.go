@@ -22,6 +22,8 @@ import (
 
 const decimals = 6
 
+var token = Token{Decimals: decimals}
+
 // TestJobFiles holds what job files read as, and every message of refusal, in testdata. Run with -rewrite after a change on purpose.
 func TestJobFiles(t *testing.T) {
 	t.Parallel()
@@ -33,7 +35,7 @@ func TestJobFiles(t *testing.T) {
 				var err error
 				switch d.Cmd {
 				case "job":
-					j, err = Parse([]byte(d.Input), decimals)
+					j, err = Parse([]byte(d.Input), token)
 				case "flags":
 					var f Flags
 					dec := json.NewDecoder(strings.NewReader(d.Input))
@@ -41,7 +43,7 @@ func TestJobFiles(t *testing.T) {
 					if err := dec.Decode(&f); err != nil {
 						t.Fatal(err)
 					}
-					j, err = f.Job(decimals)
+					j, err = f.Job(token)
 				}
 				if err != nil {
 					var kinds []string
@@ -84,7 +86,7 @@ spec:
   outputs: [{src: /out}]
   restart: {max: 1}
   timeouts: {queue: 30s, run: 10m}
-  payment: {maxPrice: 0.05/unit-hour, budget: 0.25, settle: direct}
+  payment: {maxPrice: 0.05/unit-hour, budget: 0.25}
 `
 
 func fullFlags() Flags {
@@ -93,28 +95,28 @@ func fullFlags() Flags {
 		Env: []string{"SEED=1"}, Count: "5", Class: "cpu", Units: "2", CPU: "500m", Memory: "0.25Gi", Disk: "1024Mi", Unproven: true,
 		Regions: []string{"local", "eu-west"}, Exclude: []string{"SysvarC1ock11111111111111111111111111111111"},
 		Spread: "pack", Ask: []string{"gossip"}, Inputs: []string{"src=shards/{rank}.bin,dst=/data/shard.bin"},
-		Outputs: []string{"/out"}, Retries: "1", Queue: "30s", Run: "600s", MaxPrice: "0.050", Budget: "0.25", Settle: "direct",
+		Outputs: []string{"/out"}, Retries: "1", Queue: "30s", Run: "600s", MaxPrice: "0.050", Budget: "0.25",
 	}
 }
 
 func TestFlagsAndFileMakeTheSameJob(t *testing.T) {
 	t.Parallel()
-	file, err := Parse([]byte(fullFile), decimals)
+	file, err := Parse([]byte(fullFile), token)
 	if err != nil {
 		t.Fatal(err)
 	}
-	flags, err := fullFlags().Job(decimals)
+	flags, err := fullFlags().Job(token)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(file, flags) {
 		t.Errorf("the file makes\n%+v\nthe flags make\n%+v", file, flags)
 	}
-	short, err := Flags{Module: "lm.wasm", MaxPrice: "1"}.Job(decimals)
+	short, err := Flags{Module: "lm.wasm", MaxPrice: "1"}.Job(token)
 	if err != nil {
 		t.Fatal(err)
 	}
-	long, err := Parse([]byte("{apiVersion: v1, kind: Job, spec: {module: lm.wasm, payment: {maxPrice: 1}}}"), decimals)
+	long, err := Parse([]byte("{apiVersion: v1, kind: Job, spec: {module: lm.wasm, payment: {maxPrice: 1}}}"), token)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +159,7 @@ func TestMaxCostRoundsUp(t *testing.T) {
 
 func TestBlobs(t *testing.T) {
 	t.Parallel()
-	j, err := Parse([]byte(fullFile), decimals)
+	j, err := Parse([]byte(fullFile), token)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +208,7 @@ func TestBlobs(t *testing.T) {
 
 func TestUnmarshalIsStrict(t *testing.T) {
 	t.Parallel()
-	j, err := Parse([]byte(fullFile), decimals)
+	j, err := Parse([]byte(fullFile), token)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +245,7 @@ func TestHugeFilesAreRefusedAtOnce(t *testing.T) {
 		"braces":   strings.Repeat("{a: ", MaxFile/4),
 		"aliases":  "a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\n",
 	} {
-		if _, err := Parse([]byte(text), decimals); !errors.Is(err, ErrInvalid) {
+		if _, err := Parse([]byte(text), token); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s: %v, want ErrInvalid", name, err)
 		}
 	}
@@ -252,7 +254,7 @@ func TestHugeFilesAreRefusedAtOnce(t *testing.T) {
 	for i := range 100 {
 		fmt.Fprintf(&many, "  nonsense%d: 1\n", i)
 	}
-	_, err := Parse([]byte(many.String()), decimals)
+	_, err := Parse([]byte(many.String()), token)
 	if n := strings.Count(err.Error(), "\n"); n != maxProblems {
 		t.Errorf("100 problems make %d lines, want %d and one that counts the rest", n, maxProblems)
 	}
@@ -277,7 +279,7 @@ func jobs() *rapid.Generator[Job] {
 			Restart:  Restart{Max: rapid.IntRange(0, MaxRestart).Draw(t, "restart")},
 			Timeouts: Timeouts{Queue: time.Duration(rapid.Int64Range(int64(MinTime), int64(MaxQueue)).Draw(t, "queue")), Run: time.Duration(rapid.Int64Range(int64(MinTime), int64(MaxRun)).Draw(t, "run"))},
 			Payment: Payment{MaxPrice: market.Price(rapid.Uint64Min(1).Draw(t, "price")), Budget: market.Amount(rapid.Uint64Min(1).Draw(t, "budget")),
-				Decimals: rapid.Uint8Max(market.MaxDecimals).Draw(t, "decimals"), Settle: rapid.SampledFrom([]Settle{"", SettleEscrow, SettleDirect}).Draw(t, "settle")},
+				Decimals: rapid.Uint8Max(market.MaxDecimals).Draw(t, "decimals")},
 		}
 		for i := range rapid.IntRange(0, 3).Draw(t, "inputs") {
 			j.Inputs = append(j.Inputs, Input{Source: "in/{rank}/" + source.Draw(t, "input"), Path: fmt.Sprintf("/in/%d", i)})
@@ -379,7 +381,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Add([]byte(fullFile))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		j, err := Parse(data, decimals)
+		j, err := Parse(data, token)
 		if err != nil {
 			if !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrNotSupported) {
 				t.Fatalf("%v is of no kind", err)
@@ -394,7 +396,7 @@ func FuzzParse(f *testing.F) {
 
 // FuzzUnmarshal: what is accepted is written and read back equal.
 func FuzzUnmarshal(f *testing.F) {
-	j, err := Parse([]byte(fullFile), decimals)
+	j, err := Parse([]byte(fullFile), token)
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -597,7 +597,7 @@ func (x *GuardedState) GetWord() *Word {
 type GuardedLease struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Lease         []byte                 `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`                        // market.Lease, fixed layout
-	Escrow        []byte                 `protobuf:"bytes,2,opt,name=escrow,proto3" json:"escrow,omitempty"`                      // 32; empty for direct settlement
+	Escrow        []byte                 `protobuf:"bytes,2,opt,name=escrow,proto3" json:"escrow,omitempty"`                      // 32; empty on a free network
 	Record        []byte                 `protobuf:"bytes,3,opt,name=record,proto3" json:"record,omitempty"`                      // opaque to the guardian service
 	Payer         []byte                 `protobuf:"bytes,4,opt,name=payer,proto3" json:"payer,omitempty"`                        // meter.Payer
 	MilliCpu      uint32                 `protobuf:"varint,5,opt,name=milli_cpu,json=milliCpu,proto3" json:"milli_cpu,omitempty"` // of one unit

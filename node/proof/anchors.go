@@ -15,7 +15,7 @@ import (
 
 // Chain is what checking anchors needs; chain/solana has one.
 type Chain interface {
-	// Memo reads the memo of a final transaction: the anchor of a network that settles directly.
+	// Memo reads the memo of a final transaction, in which audit records are anchored.
 	Memo(ctx context.Context, id chain.TxID) ([]byte, market.Slot, error)
 	// Anchored reads an anchor's account of the network's program. chain.ErrNotFound: it is not there, or not any more.
 	Anchored(ctx context.Context, authority sign.Key, root sign.Hash) (program.Anchored, error)
@@ -29,27 +29,27 @@ type Anchored struct {
 	Slot market.Slot `json:"slot"`
 }
 
-// CheckAnchors asks the chain whether every transaction of the proof commits to exactly the receipts of the Verdict: by the program
-// of the network, or in a memo where it has none. Errors: *BrokenRule, ErrChain.
+// CheckAnchors asks the chain whether every transaction of the proof had the network's program commit to exactly the receipts of the
+// Verdict. On a free network there is nobody to ask, and a proof with transactions is refused. Errors: *BrokenRule, ErrChain.
 func (v *Verdict) CheckAnchors(ctx context.Context, c Chain) error {
-	read := v.memo
-	if !v.Genesis.Program.IsZero() {
-		if err := v.accounts(ctx, c); err != nil {
-			return err
+	if v.Genesis.Free {
+		if len(v.Transactions) > 0 {
+			return broken(RuleAnchor, "transaction "+string(v.Transactions[0].ID), errors.New("a free network has no transactions"))
 		}
-		read = v.call
-	} else if len(v.Transactions) == 0 && v.Owed > 0 {
-		return broken(RuleAnchor, "", errors.New("something is owed and no transaction settles it yet"))
+		v.Chain = "none: the network is free, its receipts are not anchored"
+		return nil
+	}
+	if err := v.accounts(ctx, c); err != nil {
+		return err
 	}
 	for i, tx := range v.Transactions {
-		slot, err := read(ctx, c, tx.ID, "transaction "+string(tx.ID))
+		slot, err := v.call(ctx, c, tx.ID, "transaction "+string(tx.ID))
 		if err != nil {
 			return err
 		}
 		v.Transactions[i].Slot, v.Transactions[i].Anchor = slot, "matches"
 	}
-	switch v.Chain = "checked"; {
-	case v.Genesis.Program.IsZero():
+	switch {
 	case len(v.Anchors) > 0:
 		v.Chain = "checked: the program has these receipts' root"
 	case len(v.Transactions) > 0:
@@ -58,22 +58,6 @@ func (v *Verdict) CheckAnchors(ctx context.Context, c Chain) error {
 		v.Chain = "checked: neither the buyer nor a provider has anchored these receipts"
 	}
 	return nil
-}
-
-// memo checks a transaction of a network that settles directly, and returns its slot.
-func (v *Verdict) memo(ctx context.Context, c Chain, id chain.TxID, where string) (market.Slot, error) {
-	memo, slot, err := c.Memo(ctx, id)
-	if err != nil {
-		return 0, unread(where, err)
-	}
-	a, err := chain.ParseAnchor(memo)
-	if err != nil {
-		return 0, broken(RuleAnchor, where, err)
-	}
-	if a.Of != chain.OfReceipts {
-		return 0, broken(RuleAnchor, where, fmt.Errorf("it anchors %s", a.Of))
-	}
-	return slot, v.commits(where, a.Root, a.Count)
 }
 
 // call checks a transaction that called the program, and returns its slot. When an endpoint does not remember it, the account that

@@ -3,10 +3,10 @@ package proof
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/chain/chaintest"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
@@ -15,7 +15,7 @@ import (
 
 // anchors are those that a program has, by who made them, and those that transactions made.
 type anchors struct {
-	chain.Ledger
+	chain.Memos
 	accounts map[sign.Key]program.Anchored
 	calls    map[chain.TxID]program.Anchored
 	down     bool
@@ -96,17 +96,16 @@ func TestCheckAnchors(t *testing.T) {
 	}
 }
 
-// Where there is no program the anchor is in a memo, and what is owed must have one.
-func TestCheckMemos(t *testing.T) {
+// A free network's receipts are anchored nowhere.
+func TestCheckAnchorsFree(t *testing.T) {
 	t.Parallel()
-	c := chaintest.NewChain(chaintest.Config{})
-	v := Verdict{Receipts: 3, Root: sign.Hash{7}, Owed: 5}
-	var rule *BrokenRule
-	if err := v.CheckAnchors(t.Context(), c.Ledger(sign.Key{1})); !errors.As(err, &rule) || rule.Rule != RuleAnchor {
-		t.Errorf("nothing settles it: %v", err)
+	v := Verdict{Genesis: market.Genesis{Free: true}, Receipts: 3, Root: sign.Hash{7}}
+	if err := v.CheckAnchors(t.Context(), nil); err != nil || !strings.Contains(v.Chain, "free") {
+		t.Errorf("%q, %v", v.Chain, err)
 	}
 	v.Transactions = []TxVerdict{{ID: "tx"}}
-	if err := v.CheckAnchors(t.Context(), c.Ledger(sign.Key{1})); !errors.As(err, &rule) || rule.Rule != RuleLanded {
-		t.Errorf("a transaction that never was: %v", err)
+	var rule *BrokenRule
+	if err := v.CheckAnchors(t.Context(), nil); !errors.As(err, &rule) || rule.Rule != RuleAnchor {
+		t.Errorf("a transaction of a free network: %v", err)
 	}
 }

@@ -15,7 +15,7 @@ import (
 // The kinds of the journal records of buyers, by key: when it was last, in milliseconds since 1970 (u64 little-endian).
 const (
 	kindBroken = "unfunded" // buyers that did not fund a lease
-	kindPayer  = "payer"    // buyers that paid for one
+	kindPayer  = "funded"   // buyers that paid for one
 	// maxRemembered is how many of each kind are remembered: of more, those of long ago are forgotten.
 	maxRemembered = 4096
 	// rememberedFor is how long one is.

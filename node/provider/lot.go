@@ -37,6 +37,8 @@ func checkLots(lots []Lot, g market.Genesis) ([]market.Unit, error) {
 			return nil, fmt.Errorf("class %s has no units", l.Class)
 		case slices.ContainsFunc(lots[:i], func(other Lot) bool { return other.Class == l.Class }):
 			return nil, fmt.Errorf("class %s is listed twice", l.Class)
+		case g.CheckPrice(l.Price) != nil:
+			return nil, fmt.Errorf("class %s: %w", l.Class, g.CheckPrice(l.Price))
 		case l.Price < l.Floor:
 			return nil, fmt.Errorf("class %s: price %s is under the floor %s", l.Class,
 				g.FormatAmount(market.Amount(l.Price)), g.FormatAmount(market.Amount(l.Floor)))

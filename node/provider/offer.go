@@ -304,7 +304,7 @@ func (p *Provider) orderFrom(from peer.ID, envelope []byte) (market.Order, error
 	case o.Peer() != sign.Key(key):
 		return o, &stream.Malformed{Reason: "the order is another buyer's"}
 	}
-	return o, nil
+	return o, refusal(p.cfg.Genesis.CheckPrice(o.Ceiling))
 }
 
 // refusal turns an error into what the other peer may see.

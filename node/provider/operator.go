@@ -124,6 +124,9 @@ func (p *Provider) SetPrice(ctx context.Context, c market.Class, price market.Pr
 		money := func(v market.Price) string { return p.cfg.Genesis.FormatAmount(market.Amount(v)) }
 		return fmt.Errorf("class %s at %s: %w of %s", c, money(price), ErrFloor, money(l.Floor))
 	}
+	if err := p.cfg.Genesis.CheckPrice(price); err != nil {
+		return err
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	next := p.op

@@ -36,25 +36,25 @@ type payments interface {
 // Accounts are what leases have come to that are paid from escrows, also such as are long over.
 func (p *Provider) Accounts() map[market.LeaseID]settle.Account { return p.pay.accounts() }
 
-// direct waits for what buyers pay.
-type direct struct{}
+// free is paid nothing: on a free network nothing costs anything.
+type free struct{}
 
-func (direct) promised(_ context.Context, _ lease.Record, funding []byte) (sign.Key, error) {
+func (free) promised(_ context.Context, _ lease.Record, funding []byte) (sign.Key, error) {
 	if len(funding) > 0 {
-		return sign.Key{}, stream.Refuse(string(market.ReasonUnfunded), "this network settles directly, it has no escrows")
+		return sign.Key{}, stream.Refuse(string(market.ReasonUnfunded), "this network is free, it has no escrows")
 	}
 	return sign.Key{}, nil
 }
 
-func (direct) activation(s *sale, _ []byte, now market.Slot) lease.Event {
+func (free) activation(s *sale, _ []byte, now market.Slot) lease.Event {
 	return lease.FundingSeen{Lease: s.rec.Lease, Landed: now}
 }
 
-func (direct) may(lease.Record) error                      { return nil }
-func (direct) opened(context.Context, *sale)               {}
-func (direct) earned(*sale)                                {}
-func (direct) run(context.Context)                         {}
-func (direct) accounts() map[market.LeaseID]settle.Account { return nil }
+func (free) may(lease.Record) error                      { return nil }
+func (free) opened(context.Context, *sale)               {}
+func (free) earned(*sale)                                {}
+func (free) run(context.Context)                         {}
+func (free) accounts() map[market.LeaseID]settle.Account { return nil }
 
 // Escrows is what a provider needs that is paid from escrows.
 type Escrows struct {

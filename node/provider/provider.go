@@ -85,7 +85,7 @@ type Config struct {
 	// Reputation is what this peer knows of others.
 	Reputation Reputation
 
-	// Escrows is how the provider comes to its money; nil on a network that settles directly.
+	// Escrows is how the provider comes to its money; nil on a free network.
 	Escrows *Escrows
 
 	// HoldTTL is how long units are set aside for a buyer that does not come back.
@@ -216,7 +216,7 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 	if err := p.loadMetered(ctx); err != nil {
 		return nil, err
 	}
-	if p.pay = (direct{}); cfg.Escrows != nil {
+	if p.pay = (free{}); cfg.Escrows != nil {
 		p.fees.funds = cfg.Escrows.Chain.Funds
 		if p.pay, err = newEscrowed(ctx, p, *cfg.Escrows); err != nil {
 			return nil, err

@@ -11,17 +11,6 @@ import (
 	"github.com/starling-network/starling/verify/reputation"
 )
 
-// MemoAnchor reads what receipts a final transaction anchors on a network that settles directly: in its memo. chain.ErrNotFound,
-// chain.ErrMalformed, the ledger's errors.
-func MemoAnchor(ctx context.Context, c chain.Memos, tx chain.TxID) (chain.Commitment, error) {
-	memo, slot, err := c.Memo(ctx, tx)
-	if err != nil {
-		return chain.Commitment{}, err
-	}
-	a, err := chain.ParseAnchor(memo)
-	return chain.Commitment{Anchor: a, Slot: slot}, err
-}
-
 // ProgramAnchors reads the anchor that a final transaction had the network's program make; a *solana.Ledger.
 type ProgramAnchors interface {
 	AnchorIn(ctx context.Context, id chain.TxID) (program.Anchored, error)

@@ -1,3 +1,5 @@
+// Package settle keeps the machines of chain/escrow going: it journals, signs, sends and looks, one effect at a time, and tells what came
+// of it.
 package settle
 
 import (

@@ -3,11 +3,14 @@ package harness
 import (
 	"context"
 	"crypto/rand"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/starling-network/starling/chain/escrow"
+	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/lease"
 	"github.com/starling-network/starling/market/marketpb"
@@ -32,6 +35,40 @@ type adversary struct {
 	domain sign.Domain
 	orders *gossip.Topic[[]byte]
 	keys   market.KeySet
+	funded map[market.LeaseID]funded // what it paid for
+}
+
+// funded is where the money of a lease lies.
+type funded struct {
+	escrow  sign.Key
+	funding []byte
+}
+
+// fund sets the money of a lease aside, once, as an honest buyer does. On a free network there is none.
+func (a *adversary) fund(h held) funded {
+	a.t.Helper()
+	id := h.core.ID()
+	if f, ok := a.funded[id]; ok || a.n.opts.Free {
+		return f
+	}
+	_, ledger := a.n.ledger(a.key.Key())
+	m, err := escrow.NewDeposit(a.n.terms, escrow.Deal{
+		Order: h.order.ID, Buyer: a.key.Key(), Source: program.TokenAccount(a.key.Key(), a.n.Genesis.Mint), RefundOwner: a.key.Key(), Keys: a.keys,
+	}, escrowParams)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	for ev := escrow.Event(escrow.Fund{Leases: []market.LeaseCore{h.core}, Deadline: h.core.End + 10*marginSlots}); ; ev = (escrow.Ticked{}) {
+		if m, _, err = escrow.Drive(a.t.Context(), ledger, func(escrow.Deposit, []byte) error { return nil }, m, time.Now(), ev); err != nil {
+			a.t.Fatal(err)
+		}
+		if f, ok := m.Funding(id); ok {
+			at, _ := m.Escrow()
+			a.funded[id] = funded{at, f.Marshal()}
+			return a.funded[id]
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
 }
 
 // adversary makes stranger i one, connected to every peer, with a funded wallet.
@@ -42,7 +79,8 @@ func (n *Net) adversary(t *testing.T, i int) *adversary {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &adversary{t: t, n: n, i: at, host: n.net.Hosts[at], key: sign.NewPrivate(seed), tag: n.Genesis.Tag(), domain: n.Genesis.Domain()}
+	a := &adversary{t: t, n: n, i: at, host: n.net.Hosts[at], key: sign.NewPrivate(seed), tag: n.Genesis.Tag(), domain: n.Genesis.Domain(),
+		funded: map[market.LeaseID]funded{}}
 	n.mint(a.key.Key())
 	if a.keys, err = market.NewKeySet(1, a.key.Key()); err != nil {
 		t.Fatal(err)
@@ -74,8 +112,28 @@ func (a *adversary) terms() market.Order {
 		Class: "cpu", Count: 2, UnitsPer: 1, Runtime: "wasm", Slots: 600, Ceiling: 1_000_000, Expires: time.Now().Add(30 * time.Second),
 		ReplyTo: []string{a.host.Addrs()[0].String()},
 	}
+	if a.n.opts.Free {
+		o.Ceiling = 0
+	}
 	_, _ = rand.Read(o.Nonce[:])
 	return o
+}
+
+// price is what honest providers ask.
+func (a *adversary) price() market.Price {
+	_, p := a.n.price()
+	return p
+}
+
+// slot is the one that it is now.
+func (a *adversary) slot() market.Slot {
+	a.t.Helper()
+	ledger, _ := a.n.ledger(a.key.Key())
+	slot, err := ledger.Slot(a.t.Context())
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return slot
 }
 
 // order seals an order.
@@ -105,7 +163,8 @@ func (a *adversary) sign(to *Peer, s *marketpb.Sign) (*marketpb.LeaseReply, erro
 }
 
 func (a *adversary) activate(to *Peer, id market.LeaseID, voucher []byte) (*marketpb.LeaseReply, error) {
-	return a.lease(to, &marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Activate{Activate: &marketpb.Activate{Lease: id[:], Voucher: voucher}}})
+	return a.lease(to, &marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Activate{Activate: &marketpb.Activate{
+		Lease: id[:], Voucher: voucher, Funding: a.funded[id].funding}}})
 }
 
 func (a *adversary) releaseHold(to *Peer, hold []byte) {
@@ -135,17 +194,14 @@ func (a *adversary) hold(to *Peer) held {
 	a.t.Helper()
 	o, env := a.order(a.terms())
 	h := held{hold: hold(), order: o, env: env}
-	reply, err := a.reserve(to, &marketpb.Reserve{Hold: h.hold, Order: env, Units: 1, Price: 360_000})
+	reply, err := a.reserve(to, &marketpb.Reserve{Hold: h.hold, Order: env, Units: 1, Price: uint64(a.price())})
 	if err != nil {
 		a.t.Fatalf("reserving: %v", err)
 	}
-	slot, err := a.n.Chain.Ledger(a.key.Key()).Slot(a.t.Context())
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	slot, price := a.slot(), a.price()
 	h.core, err = lease.Draft{
 		Order: o, Provider: to.Key.Key(), Payout: to.Key.Key(), Units: []market.UnitID{market.UnitID(reply.GetHeld().Units[0])}, RankEpoch: 1,
-		Price: 360_000, SlotMillis: slotMillis, Keys: a.keys, Start: slot, ActivateBefore: slot + 50, Nonce: o.Nonce,
+		Price: price, SlotMillis: slotMillis, Keys: a.keys, Start: slot, ActivateBefore: slot + 50, Nonce: o.Nonce,
 	}.Core()
 	if err != nil {
 		a.t.Fatal(err)
@@ -186,7 +242,7 @@ func (a *adversary) pays(h held, seq, slots uint64, change func(*verify.Voucher)
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	v := verify.Voucher{Version: verify.VoucherVersion, Lease: h.core.ID(), Seq: seq, Cumulative: amount, Horizon: h.core.Start + market.Slot(slots) + 15}
+	v := verify.Voucher{Version: verify.VoucherVersion, Lease: h.core.ID(), Escrow: a.fund(h).escrow, Seq: seq, Cumulative: amount, Horizon: h.core.Start + market.Slot(slots) + 15}
 	if change != nil {
 		change(&v)
 	}
@@ -214,8 +270,15 @@ func (p *Peer) workload(t *testing.T, program string, args ...string) *nodepb.Wo
 	return &nodepb.Workload{Runtime: "wasm", Module: blobPB(t, bl), Args: args}
 }
 
-func (a *adversary) exec(to *Peer, req *nodepb.ExecRequest) (*nodepb.ExecReply, error) {
-	return protocol.Exec.Call(a.t.Context(), a.host, a.tag, to.id(), req)
+// exec asks again while the provider has not seen the deposit.
+func (a *adversary) exec(to *Peer, req *nodepb.ExecRequest) (reply *nodepb.ExecReply, err error) {
+	for range 50 {
+		if reply, err = protocol.Exec.Call(a.t.Context(), a.host, a.tag, to.id(), req); err == nil || !strings.Contains(err.Error(), "is not on chain yet") {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return reply, err
 }
 
 // start runs a workload whose module the provider has already.

@@ -35,59 +35,53 @@ func anchoredFact(t *testing.T, p *Peer, of sign.Key, kind string) reputation.To
 	}
 }
 
-// A peer that had no part in a lease or an audit reads of it what is anchored, whether or not the network has a program, and has it after
-// a power cut without asking anybody again.
+// A peer that had no part in a lease or an audit reads of it what is anchored, and has it after a power cut without asking anybody again.
 func TestWhatOthersAnchoredIsKnown(t *testing.T) {
 	t.Parallel()
-	for label, escrow := range map[string]bool{"direct": false, "escrow": true} {
-		t.Run(label, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				n := New(t, Options{
-					Providers: 2, Buyers: 2, Units: 1, Escrow: escrow, Programs: programs, AuditSlots: 10 * auditSlots, Log: Logger(),
-					Configure: func(_ int, c *node.Config) { small(c) },
-				})
-				bought, reader := n.Buyer(0), n.Buyer(1)
-				reader.Kill()
-				audited(t, n.Provider(0), 1)
-				audited(t, n.Provider(1), 1)
-				spec := bought.Job("work", 1, "3")
-				spec.Resources.Unproven = true
-				j := bought.Submit(spec)
-				if j = bought.Wait(j.ID, 5*time.Minute); j.State != buyer.Succeeded || len(j.Transactions) == 0 {
-					t.Fatalf("%s\n%s", j.Summary(), bought.Why(j.ID))
-				}
-				accounts, err := bought.Node.Buyer().Receipts(t.Context(), j.ID)
-				if err != nil {
-					t.Fatal(err)
-				}
-				seller := n.Provider(0)
-				if seller.Key.Key() != accounts[0].Provider {
-					seller = n.Provider(1)
-				}
-				time.Sleep(reputation.ShowAfter + time.Minute) // until it is shown
-				reader.Restart()
-				last := accounts[0].Receipts[len(accounts[0].Receipts)-1]
-				for _, of := range []*Peer{seller, bought} {
-					f := anchoredFact(t, reader, of.Key.Key(), "kept")
-					if f.Receipt != last.SignedHash() || string(f.Tx) != j.Transactions[0] || f.Value != last.Cumulative || f.Own {
-						t.Errorf("of %s: %+v, want receipt %s in %s", name(of.i), f, last.SignedHash(), j.Transactions[0])
-					}
-				}
-				audit := anchoredFact(t, reader, seller.Key.Key(), "audit passed")
-				kept, err := reader.AuditRecord(t.Context(), seller.Key.Key(), audit.Record)
-				if err != nil || len(kept.Anchor) == 0 {
-					t.Errorf("record %s: %d bytes of anchor, %v", audit.Record, len(kept.Anchor), err)
-				}
-				bought.Kill()
-				reader.Kill()
-				reader.Restart()
-				for _, of := range []*Peer{seller, bought} {
-					if f := anchoredFact(t, reader, of.Key.Key(), "kept"); f.Receipt != last.SignedHash() {
-						t.Errorf("after a power cut: %+v", f)
-					}
-				}
-			})
+	synctest.Test(t, func(t *testing.T) {
+		n := New(t, Options{
+			Providers: 2, Buyers: 2, Units: 1, Programs: programs, AuditSlots: 10 * auditSlots, Log: Logger(),
+			Configure: func(_ int, c *node.Config) { small(c) },
 		})
-	}
+		bought, reader := n.Buyer(0), n.Buyer(1)
+		reader.Kill()
+		audited(t, n.Provider(0), 1)
+		audited(t, n.Provider(1), 1)
+		spec := bought.Job("work", 1, "3")
+		spec.Resources.Unproven = true
+		j := bought.Submit(spec)
+		if j = bought.Wait(j.ID, 5*time.Minute); j.State != buyer.Succeeded || len(j.Transactions) == 0 {
+			t.Fatalf("%s\n%s", j.Summary(), bought.Why(j.ID))
+		}
+		accounts, err := bought.Node.Buyer().Receipts(t.Context(), j.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seller := n.Provider(0)
+		if seller.Key.Key() != accounts[0].Provider {
+			seller = n.Provider(1)
+		}
+		time.Sleep(reputation.ShowAfter + time.Minute) // until it is shown
+		reader.Restart()
+		last := accounts[0].Receipts[len(accounts[0].Receipts)-1]
+		for _, of := range []*Peer{seller, bought} {
+			f := anchoredFact(t, reader, of.Key.Key(), "kept")
+			if f.Receipt != last.SignedHash() || string(f.Tx) != j.Transactions[0] || f.Value != last.Cumulative || f.Own {
+				t.Errorf("of %s: %+v, want receipt %s in %s", name(of.i), f, last.SignedHash(), j.Transactions[0])
+			}
+		}
+		audit := anchoredFact(t, reader, seller.Key.Key(), "audit passed")
+		kept, err := reader.AuditRecord(t.Context(), seller.Key.Key(), audit.Record)
+		if err != nil || len(kept.Anchor) == 0 {
+			t.Errorf("record %s: %d bytes of anchor, %v", audit.Record, len(kept.Anchor), err)
+		}
+		bought.Kill()
+		reader.Kill()
+		reader.Restart()
+		for _, of := range []*Peer{seller, bought} {
+			if f := anchoredFact(t, reader, of.Key.Key(), "kept"); f.Receipt != last.SignedHash() {
+				t.Errorf("after a power cut: %+v", f)
+			}
+		}
+	})
 }

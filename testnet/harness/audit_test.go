@@ -36,41 +36,36 @@ func audited(t *testing.T, p *Peer, windows int) []audit.Past {
 	}
 }
 
-// A record goes on chain soon after it was made, whether or not the network has a program; who fetches it then can check offline that
+// A record goes on chain soon after it was made; who fetches it then can check offline that
 // it is under the root, and on chain since when.
 func TestRecordsAreAnchored(t *testing.T) {
 	t.Parallel()
-	for name, escrow := range map[string]bool{"direct": false, "escrow": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				n := New(t, Options{
-					Providers: 2, Units: 1, Escrow: escrow, Programs: programs, AuditSlots: 10 * auditSlots, Log: Logger(),
-					Configure: func(_ int, c *node.Config) { small(c) },
-				})
-				p := n.Provider(0)
-				passed := audited(t, p, 1)[0]
-				for end := time.Now().Add(time.Minute); passed.Anchored == ""; time.Sleep(time.Second) {
-					if time.Now().After(end) {
-						t.Fatalf("its record is not anchored: %+v", passed)
-					}
-					passed = audited(t, p, 1)[0]
-				}
-				kept, err := n.Buyer(0).AuditRecord(t.Context(), p.Key.Key(), passed.Record)
-				if err != nil {
-					t.Fatal(err)
-				}
-				f := audit.NewFile(n.Genesis, kept)
-				if _, err := f.Check(); err != nil {
-					t.Fatal(err)
-				}
-				in, ok := f.Anchored()
-				if err := in.CheckOn(t.Context(), n.Chain.Ledger(sign.Key{1}), passed.Record); !ok || err != nil || in.Tx != passed.Anchored {
-					t.Errorf("%+v: %v", in, err)
-				}
-			})
+	synctest.Test(t, func(t *testing.T) {
+		n := New(t, Options{
+			Providers: 2, Units: 1, Programs: programs, AuditSlots: 10 * auditSlots, Log: Logger(),
+			Configure: func(_ int, c *node.Config) { small(c) },
 		})
-	}
+		p := n.Provider(0)
+		passed := audited(t, p, 1)[0]
+		for end := time.Now().Add(time.Minute); passed.Anchored == ""; time.Sleep(time.Second) {
+			if time.Now().After(end) {
+				t.Fatalf("its record is not anchored: %+v", passed)
+			}
+			passed = audited(t, p, 1)[0]
+		}
+		kept, err := n.Buyer(0).AuditRecord(t.Context(), p.Key.Key(), passed.Record)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := audit.NewFile(n.Genesis, kept)
+		if _, err := f.Check(); err != nil {
+			t.Fatal(err)
+		}
+		in, ok := f.Anchored()
+		if err := in.CheckOn(t.Context(), n.Chain.Ledger(sign.Key{1}), passed.Record); !ok || err != nil || in.Tx != passed.Anchored {
+			t.Errorf("%+v: %v", in, err)
+		}
+	})
 }
 
 // Every idle unit of the network is audited in every window, by peers that the window's beacon draws; anyone can fetch the record

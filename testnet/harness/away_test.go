@@ -78,7 +78,7 @@ func TestBuyerAwayForSeconds(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := map[string]int{}
 				var mu sync.Mutex
-				n := New(t, Options{Providers: 2, Escrow: true, Programs: map[string]guest.Program{"tick": func(p guest.Process) int {
+				n := New(t, Options{Providers: 2, Programs: map[string]guest.Program{"tick": func(p guest.Process) int {
 					mu.Lock()
 					began["tick"]++
 					mu.Unlock()

@@ -126,7 +126,7 @@ func TestBadRequestsToProvider(t *testing.T) {
 		for _, c := range a.badOrders(theirs) {
 			_, err := a.ask(p, c.env)
 			told(t, c.name+", asked", err, c.code, c.words...)
-			_, err = a.reserve(p, &marketpb.Reserve{Hold: hold(), Order: c.env, Units: 1, Price: 360_000})
+			_, err = a.reserve(p, &marketpb.Reserve{Hold: hold(), Order: c.env, Units: 1, Price: uint64(a.price())})
 			told(t, c.name+", reserved", err, c.code, c.words...)
 		}
 		wide := protocol.Ask
@@ -157,9 +157,9 @@ func (a *adversary) badReserves(p *Peer) {
 		req        *marketpb.Reserve
 		words      []string
 	}{
-		{"a short hold id", "malformed", &marketpb.Reserve{Hold: []byte{1}, Order: good, Units: 1, Price: 360_000}, []string{"16 bytes"}},
-		{"a zero hold id", "hold", &marketpb.Reserve{Hold: make([]byte, 16), Order: good, Units: 1, Price: 360_000}, []string{"not set"}},
-		{"units that the order does not say", "malformed", &marketpb.Reserve{Hold: hold(), Order: good, Units: 2, Price: 360_000}, []string{"2 units"}},
+		{"a short hold id", "malformed", &marketpb.Reserve{Hold: []byte{1}, Order: good, Units: 1, Price: uint64(a.price())}, []string{"16 bytes"}},
+		{"a zero hold id", "hold", &marketpb.Reserve{Hold: make([]byte, 16), Order: good, Units: 1, Price: uint64(a.price())}, []string{"not set"}},
+		{"units that the order does not say", "malformed", &marketpb.Reserve{Hold: hold(), Order: good, Units: 2, Price: uint64(a.price())}, []string{"2 units"}},
 		{"a price below the ask", "price", &marketpb.Reserve{Hold: hold(), Order: good, Units: 1, Price: 359_999}, []string{"0.36"}},
 		{"a price over the ceiling", "price", &marketpb.Reserve{Hold: hold(), Order: good, Units: 1, Price: 1_000_001}, []string{"ceiling"}},
 		{"no reserve at all", "malformed", nil, nil},
@@ -171,15 +171,15 @@ func (a *adversary) badReserves(p *Peer) {
 		a.t.Error("an empty lease request was accepted")
 	}
 	// Asked again, a provider gives the same hold; the id for something else is refused.
-	req := &marketpb.Reserve{Hold: first, Order: good, Units: 1, Price: 360_000}
+	req := &marketpb.Reserve{Hold: first, Order: good, Units: 1, Price: uint64(a.price())}
 	one, err := a.reserve(p, req)
 	two, err2 := a.reserve(p, req)
 	if err != nil || err2 != nil || !slices.EqualFunc(one.GetHeld().Units, two.GetHeld().Units, slices.Equal) {
 		a.t.Errorf("a repeated reserve: %v, %v; %v, %v", one, err, two, err2)
 	}
-	_, err = a.reserve(p, &marketpb.Reserve{Hold: first, Order: good, Rank: 1, Units: 1, Price: 360_000})
+	_, err = a.reserve(p, &marketpb.Reserve{Hold: first, Order: good, Rank: 1, Units: 1, Price: uint64(a.price())})
 	told(a.t, "a hold id used twice", err, "conflict", "in use")
-	_, err = a.reserve(p, &marketpb.Reserve{Hold: hold(), Order: good, Units: 1, Price: 360_000})
+	_, err = a.reserve(p, &marketpb.Reserve{Hold: hold(), Order: good, Units: 1, Price: uint64(a.price())})
 	told(a.t, "one rank held twice", err, "conflict", "rank 0")
 	// Units that nobody signs for are free again when the hold expires.
 	if _, free := p.Node.Provider().Units(); free != 1 {

@@ -22,7 +22,6 @@ type clusterCase struct {
 	victim int // the number of a peer; 4 is the buyer
 	at     Crash
 	down   time.Duration
-	escrow bool // money is set aside by the program
 	after  func(t *testing.T, n *Net, j buyer.Job)
 }
 
@@ -30,7 +29,7 @@ type clusterCase struct {
 func (c clusterCase) run(t *testing.T) (kind string, writes [][]string) {
 	synctest.Test(t, func(t *testing.T) {
 		n := New(t, Options{
-			Providers: 4, Units: 1, Programs: members(), Escrow: c.escrow, Price: map[int]string{0: "0.3"}, Crash: map[int]Crash{c.victim: c.at}, Log: Logger(),
+			Providers: 4, Units: 1, Programs: members(), Price: map[int]string{0: "0.3"}, Crash: map[int]Crash{c.victim: c.at}, Log: Logger(),
 		})
 		p, b := n.Peers[c.victim], n.Buyer(0)
 		m := p.mayCrash(c.down)
@@ -106,12 +105,7 @@ func (c clusterCase) run(t *testing.T) (kind string, writes [][]string) {
 			m.wait(500 * time.Millisecond)
 		}
 		phase()
-		if c.escrow {
-			n.checkEscrow(t, b, id, buyer.Stopped)
-		} else {
-			n.check(t, b, n.job(t, b, id), buyer.Stopped)
-			n.checkPayer(t, b)
-		}
+		n.checkEscrow(t, b, id, buyer.Stopped)
 		for i := range 4 {
 			n.checkQuiet(t, n.Provider(i), b)
 			if r := n.Provider(i).Engine.Running(); r > 0 {
@@ -135,7 +129,7 @@ func (c clusterCase) run(t *testing.T) (kind string, writes [][]string) {
 // what providers claim and what comes back, and each provider has what its vouchers say but the fee.
 func TestClusterEscrow(t *testing.T) {
 	t.Parallel()
-	clusterCase{victim: 4, escrow: true, after: func(t *testing.T, n *Net, j buyer.Job) {
+	clusterCase{victim: 4, after: func(t *testing.T, n *Net, j buyer.Job) {
 		if len(j.Escrows) != 3 || j.Paid == 0 || j.Paid != j.Owed {
 			t.Errorf("%d owed, %d paid from %d escrows", j.Owed, j.Paid, len(j.Escrows))
 		}
@@ -176,9 +170,8 @@ func TestClusterCrashes(t *testing.T) {
 		base  clusterCase
 		kinds []string // of writes that are tried; how intervals are paid is TestCrashAtEveryWrite's
 	}{
-		{"buyer", clusterCase{victim: 4}, []string{"job", "job+order", "job+trace", "lease", "lease+payer", "job+lease+paths+trace"}},
+		{"buyer", clusterCase{victim: 4}, []string{"job", "job+order", "job+trace", "lease", "lease+payer", "deposit", "job+lease+paths+trace"}},
 		{"provider", clusterCase{victim: 0}, []string{"hold", "execution"}},
-		{"buyer with an escrow", clusterCase{victim: 4, escrow: true}, []string{"deposit", "job+lease+paths+trace"}},
 	} {
 		t.Run(who.name, func(t *testing.T) {
 			t.Parallel()

@@ -18,18 +18,15 @@ func (a *adversary) rank(to *Peer, rank, epoch uint32) (held, cluster.Member) {
 	a.t.Helper()
 	o, env := a.order(a.terms())
 	h := held{hold: hold(), order: o, env: env}
-	reply, err := a.reserve(to, &marketpb.Reserve{Hold: h.hold, Order: env, Units: 1, Price: 360_000, Rank: rank, Overlay: true})
+	reply, err := a.reserve(to, &marketpb.Reserve{Hold: h.hold, Order: env, Units: 1, Price: uint64(a.price()), Rank: rank, Overlay: true})
 	if err != nil {
 		a.t.Fatalf("reserving: %v", err)
 	}
-	slot, err := a.n.Chain.Ledger(a.key.Key()).Slot(a.t.Context())
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	slot, price := a.slot(), a.price()
 	m := cluster.Member{Rank: rank, Epoch: epoch, Hold: market.HoldID(h.hold), Key: market.OverlayKey(reply.GetHeld().OverlayKey), Slots: 1}
 	draft := lease.Draft{
 		Order: o, Provider: to.Key.Key(), Payout: to.Key.Key(), Units: []market.UnitID{market.UnitID(reply.GetHeld().Units[0])}, Rank: rank, RankEpoch: epoch,
-		Price: 360_000, SlotMillis: slotMillis, Keys: a.keys, Start: slot, ActivateBefore: slot + 50, Nonce: market.OverlayNonce(m.Hold, m.Key),
+		Price: price, SlotMillis: slotMillis, Keys: a.keys, Start: slot, ActivateBefore: slot + 50, Nonce: market.OverlayNonce(m.Hold, m.Key),
 	}
 	for _, nonce := range []market.Nonce{o.Nonce, market.OverlayNonce(m.Hold, market.OverlayKey{1})} {
 		wrong := draft

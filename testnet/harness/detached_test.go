@@ -110,7 +110,7 @@ func (n *Net) checkWages(t *testing.T, j buyer.Job, accounts []buyer.LeaseAccoun
 func TestDetachedStay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		n := New(t, Options{Providers: 7, Units: 1, Programs: programs, Escrow: true, Log: Logger()})
+		n := New(t, Options{Providers: 7, Units: 1, Programs: programs, Log: Logger()})
 		time.Sleep(3 * time.Second)
 		b := n.Buyer(0)
 		id := b.Submit(b.detached(2, "8")).ID
@@ -138,7 +138,7 @@ func TestDetachedAway(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				n := New(t, Options{Providers: 7, Units: 1, Programs: programs, Escrow: true, Log: Logger()})
+				n := New(t, Options{Providers: 7, Units: 1, Programs: programs, Log: Logger()})
 				time.Sleep(3 * time.Second)
 				b := n.Buyer(0)
 				id := b.Submit(b.detached(2, "20")).ID
@@ -161,7 +161,7 @@ func TestDetachedAway(t *testing.T) {
 func TestDetachedLost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		n := New(t, Options{Providers: 8, Units: 1, Programs: programs, Escrow: true, Log: Logger()})
+		n := New(t, Options{Providers: 8, Units: 1, Programs: programs, Log: Logger()})
 		time.Sleep(3 * time.Second)
 		b := n.Buyer(0)
 		id := b.Submit(b.detached(2, "20")).ID
@@ -215,7 +215,7 @@ func wageCrash(t *testing.T, at Crash) (crashed bool, writes []string) {
 	const victim = 0
 	synctest.Test(t, func(t *testing.T) {
 		n := New(t, Options{
-			Providers: 4, Units: 1, Programs: programs, Escrow: true, Crash: map[int]Crash{victim: at}, Log: Logger(),
+			Providers: 4, Units: 1, Programs: programs, Crash: map[int]Crash{victim: at}, Log: Logger(),
 			Configure: func(i int, c *node.Config) { c.Provide.Claim.Every, c.Guard.Accept = time.Second, i < 3 },
 		})
 		b, m := n.Buyer(0), n.Peers[victim].mayCrash(time.Second)
@@ -236,7 +236,7 @@ func wageCrash(t *testing.T, at Crash) (crashed bool, writes []string) {
 func TestDetachedLongQueue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		n := New(t, Options{Providers: 7, Units: 1, Programs: programs, Escrow: true, Log: Logger()})
+		n := New(t, Options{Providers: 7, Units: 1, Programs: programs, Log: Logger()})
 		time.Sleep(3 * time.Second)
 		b := n.Buyer(0)
 		spec := b.detached(1, "8")
@@ -252,7 +252,7 @@ func TestDetachedLongQueue(t *testing.T) {
 func TestDetachedGuardianLate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		n := New(t, Options{Providers: 7, Units: 1, Programs: programs, Escrow: true, Log: Logger()})
+		n := New(t, Options{Providers: 7, Units: 1, Programs: programs, Log: Logger()})
 		time.Sleep(3 * time.Second)
 		b := n.Buyer(0)
 		id := b.Submit(b.detached(2, "8")).ID
@@ -271,7 +271,7 @@ func TestDetachedGuardianLate(t *testing.T) {
 func TestDetachedSecrets(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		n := New(t, Options{Providers: 5, Units: 1, Programs: programs, Escrow: true, Log: Logger()})
+		n := New(t, Options{Providers: 5, Units: 1, Programs: programs, Log: Logger()})
 		b := n.Buyer(0)
 		time.Sleep(3 * time.Second)
 		spec := b.detached(1, "1")

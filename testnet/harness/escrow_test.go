@@ -104,7 +104,7 @@ func (n *Net) checkEscrow(t *testing.T, b *Peer, id string, want buyer.State) []
 func TestEscrow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		n := New(t, Options{Providers: 3, Programs: programs, Escrow: true, Log: Logger()})
+		n := New(t, Options{Providers: 3, Programs: programs, Log: Logger()})
 		time.Sleep(3 * time.Second)
 		b := n.Buyer(0)
 		j := b.Wait(b.Submit(b.rounds(2, 2)).ID, 3*time.Minute)
@@ -154,7 +154,7 @@ func TestEscrowReplaced(t *testing.T) {
 	for name, back := range map[string]time.Duration{"away": 0, "back in time": time.Second} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := New(t, Options{Providers: 3, Units: 1, Programs: programs, Escrow: true, Price: map[int]string{0: "0.5"}, Log: Logger()})
+				n := New(t, Options{Providers: 3, Units: 1, Programs: programs, Price: map[int]string{0: "0.5"}, Log: Logger()})
 				time.Sleep(3 * time.Second)
 				b := n.Buyer(0)
 				id := b.Submit(b.Job("work", 2, "20")).ID
@@ -195,7 +195,7 @@ func TestEscrowOfOrderComesBack(t *testing.T) {
 	t.Parallel()
 	for _, dies := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			n := New(t, Options{Providers: 2, Units: 1, Programs: programs, Escrow: true, Price: map[int]string{0: "0.1"}, Log: Logger()})
+			n := New(t, Options{Providers: 2, Units: 1, Programs: programs, Price: map[int]string{0: "0.1"}, Log: Logger()})
 			time.Sleep(3 * time.Second)
 			b := n.Buyer(0)
 			id := b.Submit(b.Job("work", 1, "90")).ID
@@ -243,7 +243,7 @@ func TestEscrowNeverLands(t *testing.T) {
 	for _, when := range []string{"optimistic", "funded"} {
 		t.Run(when, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := New(t, Options{Providers: 2, Programs: programs, Escrow: true, Log: Logger(), Configure: func(_ int, c *node.Config) { c.Provide.StartWhen = when }})
+				n := New(t, Options{Providers: 2, Programs: programs, Log: Logger(), Configure: func(_ int, c *node.Config) { c.Provide.StartWhen = when }})
 				n.Programs.Lose(opens(n.Genesis.Program))
 				time.Sleep(3 * time.Second)
 				b := n.Buyer(0)
@@ -276,7 +276,7 @@ func TestEscrowNeverLands(t *testing.T) {
 func TestEscrowNotSeenAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		n := New(t, Options{Providers: 1, Programs: programs, Escrow: true, Log: Logger()})
+		n := New(t, Options{Providers: 1, Programs: programs, Log: Logger()})
 		time.Sleep(3 * time.Second)
 		b, blind := n.Buyer(0), n.Provider(0).Key.Key()
 		b.Wait(b.Submit(b.Job("work", 1, "1")).ID, 3*time.Minute) // whoever paid once is worked for before its deposit is seen
@@ -302,7 +302,7 @@ func TestEscrowNotSeenAtOnce(t *testing.T) {
 func TestEscrowPromiseBroken(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		n := New(t, Options{Providers: 1, Programs: programs, Escrow: true, Log: Logger()})
+		n := New(t, Options{Providers: 1, Programs: programs, Log: Logger()})
 		time.Sleep(3 * time.Second)
 		b, p := n.Buyer(0), n.Provider(0)
 		try := func() buyer.Job {
@@ -340,7 +340,7 @@ func TestEscrowPromiseBroken(t *testing.T) {
 func TestEscrowFundedFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		n := New(t, Options{Providers: 2, Programs: programs, Escrow: true, Log: Logger(), Configure: func(_ int, c *node.Config) { c.Provide.StartWhen = "funded" }})
+		n := New(t, Options{Providers: 2, Programs: programs, Log: Logger(), Configure: func(_ int, c *node.Config) { c.Provide.StartWhen = "funded" }})
 		time.Sleep(3 * time.Second)
 		b := n.Buyer(0)
 		j := b.Wait(b.Submit(b.rounds(1, 2)).ID, 3*time.Minute)
@@ -353,7 +353,7 @@ func TestEscrowFundedFirst(t *testing.T) {
 func TestEscrowExtended(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		n := New(t, Options{Providers: 2, Programs: programs, Escrow: true, Log: Logger()})
+		n := New(t, Options{Providers: 2, Programs: programs, Log: Logger()})
 		time.Sleep(3 * time.Second)
 		b := n.Buyer(0)
 		spec := b.Job("work", 2, "30")
@@ -378,17 +378,17 @@ func TestEscrowExtended(t *testing.T) {
 	})
 }
 
-// A job is refused whose wallet could not fill its escrow, and one that wants to be settled in another way.
+// A job is refused whose wallet could not fill its escrow, and one that pays nothing.
 func TestEscrowRefused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		n := New(t, Options{Providers: 1, Programs: programs, Escrow: true, Log: Logger()})
+		n := New(t, Options{Providers: 1, Programs: programs, Log: Logger()})
 		time.Sleep(3 * time.Second)
 		b := n.Buyer(0)
 		spec := b.Job("work", 1, "1")
-		spec.Payment.Settle = job.SettleDirect
-		if _, err := b.Node.Buyer().Submit(t.Context(), buyer.Submission{Spec: spec}); !errors.Is(err, buyer.ErrRefused) || !strings.Contains(err.Error(), "settles by escrow") {
-			t.Errorf("a job that settles directly: %v", err)
+		spec.Payment = job.Payment{Decimals: 6, Free: true}
+		if _, err := b.Node.Buyer().Submit(t.Context(), buyer.Submission{Spec: spec}); !errors.Is(err, buyer.ErrRefused) || !strings.Contains(err.Error(), "payment.maxPrice is missing") {
+			t.Errorf("a job of a free network: %v", err)
 		}
 		spec = b.Job("work", 100, "1")
 		spec.Payment.MaxPrice, spec.Payment.Budget, spec.Timeouts.Run = 1<<40, 2*funds, time.Hour
@@ -402,7 +402,7 @@ func TestEscrowRefused(t *testing.T) {
 func TestEscrowRent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		n := New(t, Options{Providers: 2, Programs: programs, Escrow: true, Log: Logger()})
+		n := New(t, Options{Providers: 2, Programs: programs, Log: Logger()})
 		time.Sleep(3 * time.Second)
 		b := n.Buyer(0)
 		const fees = 200_000 // set aside for fees beside the rent
@@ -427,7 +427,7 @@ func TestEscrowRent(t *testing.T) {
 func TestInventory(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		n := New(t, Options{Providers: 1, Units: 1, Programs: programs, Escrow: true, Log: Logger()})
+		n := New(t, Options{Providers: 1, Units: 1, Programs: programs, Log: Logger()})
 		time.Sleep(3 * time.Second)
 		b, p := n.Buyer(0), n.Provider(0)
 		b.Wait(b.Submit(b.Job("work", 1, "1")).ID, time.Minute)
@@ -474,7 +474,7 @@ func TestEscrowCrash(t *testing.T) {
 // escrowCrash runs a job with one crash on its way, and lists the writes of the peer's first process.
 func escrowCrash(t *testing.T, victim int, at Crash) (crashed bool, writes []string) {
 	synctest.Test(t, func(t *testing.T) {
-		n := New(t, Options{Providers: 3, Units: 1, Programs: programs, Escrow: true, Price: map[int]string{crashSpare: "0.5"}, Crash: map[int]Crash{victim: at}, Log: Logger()})
+		n := New(t, Options{Providers: 3, Units: 1, Programs: programs, Price: map[int]string{crashSpare: "0.5"}, Crash: map[int]Crash{victim: at}, Log: Logger()})
 		b, m := n.Buyer(0), n.Peers[victim].mayCrash(time.Second)
 		wait := m.wait
 		wait(3 * time.Second)
@@ -512,7 +512,7 @@ func escrowCrash(t *testing.T, victim int, at Crash) (crashed bool, writes []str
 func TestEscrowRetiredWhileItRuns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		n := New(t, Options{Providers: 1, Programs: programs, Escrow: true, Log: Logger()})
+		n := New(t, Options{Providers: 1, Programs: programs, Log: Logger()})
 		time.Sleep(3 * time.Second)
 		b := n.Buyer(0)
 		spec := b.Job("work", 1, "120")
@@ -567,7 +567,7 @@ func TestEscrowForsaken(t *testing.T) {
 			continue
 		}
 		synctest.Test(t, func(t *testing.T) {
-			n := New(t, Options{Providers: 3, Units: 1, Programs: programs, Escrow: true, Price: map[int]string{crashSpare: "0.5"},
+			n := New(t, Options{Providers: 3, Units: 1, Programs: programs, Price: map[int]string{crashSpare: "0.5"},
 				Crash: map[int]Crash{crashBuyer: {Write: i + 1, When: store.After}}, Log: Logger()})
 			time.Sleep(3 * time.Second)
 			b := n.Buyer(0)
@@ -592,7 +592,7 @@ func TestEscrowForsaken(t *testing.T) {
 func TestEscrowExtendedLater(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		n := New(t, Options{Providers: 2, Programs: programs, Escrow: true, Log: Logger()})
+		n := New(t, Options{Providers: 2, Programs: programs, Log: Logger()})
 		time.Sleep(3 * time.Second)
 		b := n.Buyer(0)
 		spec := b.Job("work", 2, "40")
@@ -617,7 +617,7 @@ func TestEscrowExtendedLater(t *testing.T) {
 func TestAttackFreeComputeWithFreshKeys(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		n := New(t, Options{Providers: 1, Buyers: 3, Programs: programs, Escrow: true, Log: Logger()})
+		n := New(t, Options{Providers: 1, Buyers: 3, Programs: programs, Log: Logger()})
 		n.Programs.Lose(opens(n.Genesis.Program))
 		time.Sleep(3 * time.Second)
 		for i := range 3 {

@@ -18,7 +18,7 @@ import (
 func TestProviderWithoutFeesSellsNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		n := New(t, Options{Providers: 1, Escrow: true, Log: Logger(), Programs: map[string]guest.Program{"work": func(guest.Process) int {
+		n := New(t, Options{Providers: 1, Log: Logger(), Programs: map[string]guest.Program{"work": func(guest.Process) int {
 			time.Sleep(20 * time.Second)
 			return 0
 		}}})

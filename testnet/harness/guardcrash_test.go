@@ -18,7 +18,7 @@ type handover struct {
 
 func (c handover) run(t *testing.T) (crashed bool, writes []string) {
 	synctest.Test(t, func(t *testing.T) {
-		n := New(t, Options{Providers: 7, Units: 1, Programs: programs, Escrow: true, Log: Logger()})
+		n := New(t, Options{Providers: 7, Units: 1, Programs: programs, Log: Logger()})
 		b, j := n.leave(twenty)
 		victim := n.guardians(j)[0]
 		if c.owner {

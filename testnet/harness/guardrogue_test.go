@@ -38,7 +38,7 @@ func twenty(b *Peer) string { return b.Submit(b.detached(2, "20")).ID }
 func TestDetachedDeafGuardian(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		n := New(t, Options{Providers: 7, Units: 1, Programs: programs, Escrow: true, Log: Logger()})
+		n := New(t, Options{Providers: 7, Units: 1, Programs: programs, Log: Logger()})
 		b, j := n.leave(twenty)
 		deaf := n.guardians(j)[0]
 		protocol.Guard.Handle(n.net.Hosts[deaf.i], n.Genesis.Tag(), func(context.Context, peer.ID, *nodepb.GuardRequest) (*nodepb.GuardReply, error) {
@@ -67,7 +67,7 @@ func TestDetachedLyingGuardian(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				n := New(t, Options{Providers: 8, Units: 1, Programs: programs, Escrow: true, Log: Logger()})
+				n := New(t, Options{Providers: 8, Units: 1, Programs: programs, Log: Logger()})
 				b, j := n.leave(twenty)
 				liar := n.guardians(j)[0]
 				liar.Stop()
@@ -146,7 +146,7 @@ func (n *Net) lies(t *testing.T, p *Peer, j buyer.Job, lie func(*buyer.Job)) {
 func TestDetachedLyingProvider(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		n := New(t, Options{Providers: 8, Units: 1, Programs: programs, Escrow: true, Log: Logger()})
+		n := New(t, Options{Providers: 8, Units: 1, Programs: programs, Log: Logger()})
 		b, j := n.leave(twenty)
 		liar := n.peer(j.Ranks[1].Provider)
 		protocol.Lease.Handle(n.net.Hosts[liar.i], n.Genesis.Tag(), func(context.Context, peer.ID, *marketpb.LeaseRequest) (*marketpb.LeaseReply, error) {
@@ -202,7 +202,7 @@ func TestDetachedNotGuarded(t *testing.T) {
 func TestDetachedSameID(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		n := New(t, Options{Providers: 7, Strangers: 1, Units: 1, Programs: programs, Escrow: true, Log: Logger(),
+		n := New(t, Options{Providers: 7, Strangers: 1, Units: 1, Programs: programs, Log: Logger(),
 			Configure: func(_ int, c *node.Config) { c.Guard.Share = 0 }})
 		b, j := n.leave(twenty)
 		a := n.adversary(t, 0)

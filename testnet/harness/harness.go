@@ -36,6 +36,7 @@ import (
 	"github.com/starling-network/starling/node/runtime/runtimetest"
 	"github.com/starling-network/starling/node/runtime/runtimetest/guest"
 	"github.com/starling-network/starling/node/settle"
+	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/blob"
@@ -77,8 +78,9 @@ type Options struct {
 	Configure func(i int, c *node.Config)
 	// Real makes a network whose genesis does not say that it is simulated.
 	Real bool
-	// Escrow makes a network that settles through Starling's program, as its model has it.
-	Escrow bool
+	// Free makes a free network: nothing is paid, and slots are those of the clock. Others settle through Starling's program, as its
+	// model has it.
+	Free bool
 	// AuditSlots is the length of an audit's window; 0: nothing is audited.
 	AuditSlots uint64
 	// ChainDown starts the network while its chain answers nobody.
@@ -103,16 +105,19 @@ const (
 	slotEvery   = time.Second
 )
 
+var escrowParams = escrow.Params{PollEvery: settlePoll, LookEvery: settleRetry, RetryAfter: settleRetry}
+
 // Net is a network of whole peers. Its methods are for the goroutine of the test.
 type Net struct {
 	Peers    []*Peer
 	Chain    *chaintest.Chain
-	Programs *chaintest.Programs // nil unless Options.Escrow
+	Programs *chaintest.Programs // nil on a free network
 	Genesis  market.Genesis
 	Overlays *Overlays // of the clusters that peers run
 
 	t     testing.TB
 	opts  Options
+	terms escrow.Net // on a network that is not free
 	net   *p2ptest.Net
 	masks atomic.Int64 // used
 	stop  func()
@@ -152,9 +157,6 @@ func New(t testing.TB, o Options) *Net {
 	if o.RTT == 0 {
 		o.RTT = 2 * time.Millisecond
 	}
-	if o.AuditSlots > 0 { // committees are drawn by what is bonded
-		o.Escrow = true
-	}
 	if o.Log == nil {
 		o.Log = p2ptest.Quiet()
 	}
@@ -164,10 +166,7 @@ func New(t testing.TB, o Options) *Net {
 		Network: "harness", Chain: n.Chain.Genesis(), Symbol: "STAR", Decimals: 6,
 		SlotMillis: slotMillis, IntervalSlots: intervalSlots, AuditSlots: o.AuditSlots, Simulated: !o.Real,
 	}
-	if o.Real {
-		n.Genesis.Mint = sign.Key{1}
-	}
-	if o.Escrow {
+	if n.Genesis.Free = o.Free; !o.Free {
 		n.settleByProgram()
 		n.bondAll()
 	}
@@ -197,7 +196,7 @@ func New(t testing.TB, o Options) *Net {
 	return n
 }
 
-// The network's terms where it settles through the program: after a lease's end nobody waits for its provider for longer than ten
+// The network's terms: after a lease's end nobody waits for its provider for longer than ten
 // seconds, and its escrow lasts as much longer.
 const (
 	responseSlots = 100
@@ -220,7 +219,7 @@ func (n *Net) settleByProgram() {
 		n.t.Fatal(err)
 	}
 	n.Genesis.Program, n.Genesis.Escrow, n.Genesis.Mint = net.Program, net.Address(), net.Mint
-	n.Programs = chaintest.NewPrograms(n.Chain, net)
+	n.terms, n.Programs = net, chaintest.NewPrograms(n.Chain, net)
 }
 
 // bonded is what each peer that judges has bonded.
@@ -267,7 +266,7 @@ func (n *Net) judges() (out rules.Roster) {
 // ledger is the chain as a key sees it, and the program on it, if there is one.
 func (n *Net) ledger(key sign.Key) (chain.Ledger, settle.Chain) {
 	if n.Programs == nil {
-		return n.Chain.Ledger(key), nil
+		return slots.Wall(slotMillis), nil
 	}
 	l := n.Programs.Ledger(key)
 	return l, l
@@ -277,9 +276,15 @@ func (n *Net) ledger(key sign.Key) (chain.Ledger, settle.Chain) {
 func (n *Net) mint(key sign.Key) {
 	if n.Programs != nil {
 		n.Programs.Mint(key, funds)
-	} else {
-		n.Chain.Mint(key, funds)
 	}
+}
+
+// price is what providers ask where Options.Price does not say another.
+func (n *Net) price() (text string, p market.Price) {
+	if n.opts.Free {
+		return "0", 0
+	}
+	return "0.36", 360_000
 }
 
 // host is what is special about the host of peer i.
@@ -355,7 +360,7 @@ func (p *Peer) startOn(h *p2p.Host, st store.Store) {
 		cfg.Provide.Enabled = true
 		cfg.Provide.Units = n.opts.Units
 		cfg.Provide.Unit = node.Unit{MilliCPU: 1000, MemoryMiB: 64, DiskMiB: 16}
-		cfg.Provide.Price = "0.36"
+		cfg.Provide.Price, _ = n.price()
 		if price := n.opts.Price[p.i]; price != "" {
 			cfg.Provide.Price = price
 		}
@@ -370,10 +375,10 @@ func (p *Peer) startOn(h *p2p.Host, st store.Store) {
 	ledger, onChain := n.ledger(p.Key.Key())
 	var err error
 	p.Node, err = node.New(ctx, node.Parts{
-		Program: onChain, Escrow: escrow.Params{PollEvery: settlePoll, LookEvery: settleRetry, RetryAfter: settleRetry},
+		Program: onChain, Escrow: escrowParams,
 		Config: cfg, Home: p.Home, Genesis: n.Genesis, Key: p.Key, Owner: p.Key.Key(), Host: h, Store: st, Blobs: p.Blobs,
 		Ledger: ledger, Runtimes: map[string]runtime.Runtime{"wasm": p.Fake, "docker": p.Engine},
-		Settle: chain.Params{PollEvery: settlePoll, RetryAfter: settleRetry}, SlotEvery: slotEvery, NoAPI: true, Version: "test", GPUs: n.opts.GPUs[p.i],
+		SlotEvery: slotEvery, NoAPI: true, Version: "test", GPUs: n.opts.GPUs[p.i],
 		Networks: n.Overlays.at(h.ID()), Hardware: n.opts.Hardware[p.i], Mask: n.mask(), Log: n.opts.Log.With("peer", name(p.i)),
 	})
 	if err != nil {
@@ -472,11 +477,15 @@ func (p *Peer) Read(text string) string {
 
 // Job is a job of count ranks that runs the Fake's program of that name.
 func (p *Peer) Job(program string, count uint32, args ...string) job.Job {
+	pay := job.Payment{MaxPrice: 1_000_000, Budget: 50_000_000, Decimals: 6}
+	if p.net.opts.Free {
+		pay = job.Payment{Decimals: 6, Free: true}
+	}
 	return job.Job{
 		Name: program, Runtime: "wasm", Module: program + ".wasm", Args: args, Count: count,
 		Resources: job.Resources{Class: "cpu", Units: 1}, Restart: job.Restart{Max: 3}, Probes: job.ProbesOff,
 		Timeouts: job.Timeouts{Queue: 20 * time.Second, Run: 10 * time.Minute},
-		Payment:  job.Payment{MaxPrice: 1_000_000, Budget: 50_000_000, Decimals: 6},
+		Payment:  pay,
 		Blobs:    map[string]job.Blob{program + ".wasm": p.Put(string(runtimetest.FakeModule(program)))},
 	}
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/client"
@@ -61,7 +60,7 @@ func (l *Light) Start(entries ...*Peer) {
 	c, err := client.New(context.Background(), client.Parts{
 		Config: node.DefaultConfig(), Home: p.Home, Genesis: n.Genesis, Key: p.Key, Owner: p.Key.Key(), Host: l.host, Entries: known,
 		Store: p.Journal, Blobs: p.Blobs, Runtimes: map[string]runtime.Runtime{"wasm": p.Fake}, Ledger: ledger, Program: onChain,
-		Settle: chain.Params{PollEvery: settlePoll, RetryAfter: settleRetry}, SlotEvery: slotEvery, NoAPI: true, Version: "test",
+		SlotEvery: slotEvery, NoAPI: true, Version: "test",
 		Log: n.opts.Log.With("peer", "light"),
 	})
 	if err != nil {

@@ -186,8 +186,9 @@ func TestSimulatedUnitsOnARealNetwork(t *testing.T) {
 		cfg := node.DefaultConfig()
 		cfg.Provide.Enabled = true
 		sellsGPUs(&cfg, "1.00")
+		ledger, onChain := n.ledger(a.key.Key())
 		_, err := node.New(t.Context(), node.Parts{Config: cfg, Home: t.TempDir(), Genesis: n.Genesis, Key: a.key, Owner: a.key.Key(), Host: a.host,
-			Store: p.Journal, Blobs: p.Blobs, Ledger: n.Chain.Ledger(a.key.Key()), SlotEvery: slotEvery, NoAPI: true, Log: Logger(),
+			Store: p.Journal, Blobs: p.Blobs, Ledger: ledger, Program: onChain, SlotEvery: slotEvery, NoAPI: true, Log: Logger(),
 			GPUs: machine(true, "NVIDIA L4")})
 		if !errors.Is(err, market.ErrSimulated) {
 			t.Errorf("a peer that sells simulated units: %v", err)

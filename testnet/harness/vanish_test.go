@@ -245,7 +245,7 @@ func TestRogueProvider(t *testing.T) {
 		lost  int    // restarts of its rank
 		set   func(r *rogue)
 	}{
-		{"never answers a reserve", "no answer within 2s", false, 0, func(r *rogue) {
+		{"never answers a reserve", "silent rank", false, 0, func(r *rogue) {
 			r.reserve = func(ctx context.Context, _ *marketpb.Reserve) (*marketpb.Held, error) { return nil, lose(ctx) }
 		}},
 		{"refuses after all", "changed its mind", false, 0, func(r *rogue) {
@@ -263,7 +263,7 @@ func TestRogueProvider(t *testing.T) {
 				return &marketpb.Held{Hold: req.Hold, Units: [][]byte{{1, 2, 3}}}, nil
 			}
 		}},
-		{"takes a hold and vanishes", "no answer within 2s", false, 0, func(r *rogue) {
+		{"takes a hold and vanishes", "silent rank", false, 0, func(r *rogue) {
 			r.signs = func(ctx context.Context, c market.LeaseCore) (market.LeaseCore, error) {
 				r.n.net.Cut(r.i)
 				return c, lose(ctx)
@@ -281,7 +281,7 @@ func TestRogueProvider(t *testing.T) {
 				return c, nil
 			}
 		}},
-		{"takes the first payment and vanishes", "no answer within 2s", true, 0, func(r *rogue) {
+		{"takes the first payment and vanishes", "silent rank", true, 0, func(r *rogue) {
 			r.activate = func(ctx context.Context) error {
 				r.n.net.Cut(r.i)
 				return lose(ctx)
@@ -355,8 +355,8 @@ func TestRogueProvider(t *testing.T) {
 					t.Errorf("it was sent %d leases to sign, want 1", len(r.leases))
 				}
 				for _, core := range r.leases {
-					got += n.Chain.Paid(core.ID())
-					if most, err := core.Rate.Owed(intervalSlots); err != nil || n.Chain.Paid(core.ID()) > most {
+					got += b.owed(t, j.ID, core.ID())
+					if most, err := core.Rate.Owed(intervalSlots); err != nil || b.owed(t, j.ID, core.ID()) > most {
 						t.Errorf("it was paid %d, one interval costs %d (%v)", got, most, err)
 					}
 				}

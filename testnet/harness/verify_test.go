@@ -281,7 +281,7 @@ func TestForgedWithStakes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		o := forgery(nil)
-		o.Providers, o.Escrow = 6, true
+		o.Providers = 6
 		n := New(t, o)
 		time.Sleep(5 * time.Second)
 		n.stake(1_000_000_000, forger, 3, 4)
@@ -427,7 +427,7 @@ func TestAttackStoppedWorkHasNoResult(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		b := n.Buyer(0)
 		id := b.Submit(b.verified(1)).ID
-		b.until(id, func(j buyer.Job) bool { return j.State == buyer.Running })
+		b.until(id, func(buyer.Job) bool { return n.Provider(0).Fake.Running() > 0 })
 		if err := b.Node.Buyer().Stop(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}

@@ -115,7 +115,7 @@ func (c *Chain) URL() string { return c.url }
 // Mint is the test token's address.
 func (c *Chain) Mint() sign.Key { return c.mint }
 
-// Genesis describes a network that pays on this chain, in direct settlement.
+// Genesis is the draft of a network that pays on this chain; EscrowGenesis completes it.
 func (c *Chain) Genesis(network string, intervalSlots uint64) market.Genesis {
 	return market.Genesis{Network: network, Chain: c.genesis, Mint: c.mint, Symbol: c.cfg.Symbol, Decimals: c.cfg.Decimals,
 		SlotMillis: c.cfg.SlotMillis, IntervalSlots: intervalSlots}

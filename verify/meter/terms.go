@@ -15,7 +15,7 @@ type Terms struct {
 	Domain        sign.Domain
 	Core          market.LeaseCore
 	Keys          market.KeySet // who signs the vouchers; its hash is in Core
-	Escrow        sign.Key      // address of the escrow; zero for direct settlement
+	Escrow        sign.Key      // address of the escrow; zero on a free network
 	Supervision   uint64        // epoch under which the job is supervised
 	IntervalSlots uint64        // slots in a metering interval, at least 1
 	GraceSlots    uint64        // unpaid slots the seller works while the next voucher is on its way, at least 1

@@ -31,7 +31,7 @@ func TestAuditCheckAnchor(t *testing.T) {
 	l := ledgers.Ledger(sign.Key{1})
 	records := []sign.Hash{{1}, r.Hash(), {3}}
 	a := chain.Anchor{Of: chain.OfRecords, Root: chain.RootOf(records), Count: 3}
-	tx, err := l.Prepare(t.Context(), chain.Payment{Memo: a.Memo()})
+	tx, err := l.SignMemo(t.Context(), a.Memo())
 	if err == nil {
 		err = l.Send(t.Context(), tx)
 	}

@@ -125,7 +125,7 @@ func TestJobFlagsReachTheJob(t *testing.T) {
 		f := JobFlags(c)
 		c.RunE = func(_ *cobra.Command, args []string) (err error) {
 			f.Module, f.Args = args[0], args[1:]
-			got, err = f.Job(6)
+			got, err = f.Job(job.Token{Decimals: 6})
 			return err
 		}
 		return c
@@ -133,7 +133,7 @@ func TestJobFlagsReachTheJob(t *testing.T) {
 	code, _, text := run(t, cmd, "run", "-n", "5", "--cpu", "0.5", "--memory", "256Mi", "--disk", "1Gi", "--units", "2", "--class", "cpu",
 		"--name", "lm", "-l", "team=a", "-e", "SEED=1", "-e", "LIST=a,b", "--region", "local,eu-west", "--exclude", "SysvarC1ock11111111111111111111111111111111",
 		"--spread", "pack", "--ask", "gossip", "-i", "shards/{rank}.bin:/data/shard.bin", "--out", "/out", "--retries", "1", "--queue-timeout", "30s",
-		"--timeout", "10m", "--max-price", "0.05", "--budget", "0.25", "--settle", "direct", "lm.wasm", "--", "train", "--steps", "200")
+		"--timeout", "10m", "--max-price", "0.05", "--budget", "0.25", "lm.wasm", "--", "train", "--steps", "200")
 	if code != 0 {
 		t.Fatal(text)
 	}
@@ -152,8 +152,8 @@ spec:
   outputs: [{src: /out}]
   restart: {max: 1}
   timeouts: {queue: 30s, run: 10m}
-  payment: {maxPrice: 0.05, budget: 0.25, settle: direct}
-`), 6)
+  payment: {maxPrice: 0.05, budget: 0.25}
+`), job.Token{Decimals: 6})
 	if err != nil {
 		t.Fatal(err)
 	}

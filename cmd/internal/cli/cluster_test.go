@@ -169,7 +169,7 @@ func TestClusterExamples(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.cli(t, "cluster", "up", "--dry-run", file).want(t, ExitOK, `^cluster +`+name+`, 4 members`)
-		j, err := job.Parse([]byte(got.out), 6)
+		j, err := job.Parse([]byte(got.out), job.Token{Decimals: 6})
 		if err != nil {
 			t.Fatal(err)
 		}

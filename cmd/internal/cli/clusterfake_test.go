@@ -107,7 +107,7 @@ func (f *fakeBuyer) file(t *testing.T, name, content string) string {
 // add puts a job there as it was submitted.
 func (f *fakeBuyer) add(t *testing.T, id, text string) {
 	t.Helper()
-	spec, err := job.Parse([]byte(text), 6)
+	spec, err := job.Parse([]byte(text), job.Token{Decimals: 6})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -17,6 +18,7 @@ type genesisOptions struct {
 	program, escrow              string
 	decimals                     uint8
 	slot, interval, audit        time.Duration
+	free                         bool
 }
 
 func newGenesis(a *App) *cobra.Command {
@@ -27,16 +29,26 @@ func newGenesis(a *App) *cobra.Command {
 		Long: `Writes what never changes on a network to standard output: its name, the Solana cluster and the token that it pays in.
 Everybody who joins starts from the same file; peers whose files differ never talk to each other.
 
-Such a network settles directly: buyers pay providers what their vouchers say. One that settles through Starling's program,
-with deposits and stake, is made from the file by starling genesis init-escrow; or name a program and the account of a
-network that were made before, with --program and --escrow.`,
-		Example: `  starling genesis --network acme --chain $(solana genesis-hash) --mint <address> --symbol USDC > acme.json
+The file is a draft until starling genesis init-escrow has made the network's account in Starling's program; or name a program and
+the account of a network that were made before, with --program and --escrow.
+
+With --free it is a free network, for a lab or among friends: it has no chain and no money, every price is 0, nothing is staked or
+audited. Buyers and providers sign receipts all the same. Its peers need no Solana, and clocks that agree to a second.`,
+		Example: `  starling genesis --network lab --free > lab.json
+  starling genesis --network acme --chain $(solana genesis-hash) --mint <address> --symbol USDC > acme.json
   starling genesis init-escrow acme.json --program <address> --keypair id.json --rpc https://rpc.example > escrow.json
   starling init --genesis escrow.json --solana-rpc https://rpc.example`,
 		GroupID: groupSetUp,
 		Args:    exactArgs(0),
-		RunE: func(*cobra.Command, []string) error {
-			g, err := o.genesis()
+		RunE: func(c *cobra.Command, _ []string) error {
+			make := o.genesis
+			if o.free {
+				if err := onlyFree(c); err != nil {
+					return err
+				}
+				make = o.freeGenesis
+			}
+			g, err := make()
 			if err != nil {
 				return err
 			}
@@ -45,10 +57,11 @@ network that were made before, with --program and --escrow.`,
 	}
 	f := c.Flags()
 	f.StringVar(&o.network, "network", "", "name of the network: 1 to 16 of a-z, 0-9 and '-'")
+	f.BoolVar(&o.free, "free", false, "a free network: no chain, no money, every price is 0")
 	f.StringVar(&o.chain, "chain", "", "genesis hash of the Solana cluster, as `solana genesis-hash` prints it")
 	f.StringVar(&o.mint, "mint", "", "address of the token that leases are paid in")
 	f.StringVar(&o.symbol, "symbol", "", "what the token is called: 1 to 10 of A-Z and 0-9")
-	f.StringVar(&o.program, "program", "", "address of Starling's program, with --escrow (default none: direct settlement)")
+	f.StringVar(&o.program, "program", "", "address of Starling's program, with --escrow (default none yet)")
 	f.StringVar(&o.escrow, "escrow", "", "address of the program's account of this network, as init-escrow prints it")
 	f.Uint8Var(&o.decimals, "decimals", defaultDecimals, "decimals of the token")
 	f.DurationVar(&o.slot, "slot", 400*time.Millisecond, "nominal length of a slot of the cluster")
@@ -56,6 +69,49 @@ network that were made before, with --program and --escrow.`,
 	f.DurationVar(&o.audit, "audit", time.Hour, "length of a window in which every unit on sale shows once what it is; 0: none does")
 	c.AddCommand(genesisInitEscrow(a), genesisDeploy(a), genesisAuthority(a), genesisFinalize(a))
 	return c
+}
+
+// ofChain are the flags that say something of a chain, of money or of audits.
+var ofChain = []string{"chain", "mint", "symbol", "program", "escrow", "decimals", "audit"}
+
+// onlyFree refuses those beside --free.
+func onlyFree(c *cobra.Command) error {
+	for _, name := range ofChain {
+		if c.Flags().Changed(name) {
+			return Usagef("--%s: a free network has no chain, no money and no audits; leave it out, or --free", name)
+		}
+	}
+	return nil
+}
+
+// freeGenesis is a free network. Its number is random, so that two of the same name never talk.
+func (o genesisOptions) freeGenesis() (market.Genesis, error) {
+	if o.network == "" {
+		return market.Genesis{}, Usagef("--network is needed")
+	}
+	if err := o.checkTimes(); err != nil {
+		return market.Genesis{}, err
+	}
+	g, err := market.FreeGenesis(o.network, rand.Reader)
+	if err != nil {
+		return g, err
+	}
+	g.SlotMillis, g.IntervalSlots = uint64(o.slot.Milliseconds()), uint64(o.interval/o.slot)
+	if err := g.Validate(); err != nil {
+		return g, &Error{Code: ExitUsage, Err: err}
+	}
+	return g, nil
+}
+
+// checkTimes refuses lengths that are no whole numbers of slots.
+func (o genesisOptions) checkTimes() error {
+	if o.slot < time.Millisecond || o.slot%time.Millisecond != 0 {
+		return Usagef("--slot: %v is not a whole number of milliseconds", o.slot)
+	}
+	if o.interval < o.slot || o.interval%o.slot != 0 {
+		return Usagef("--interval: %v is not a whole number of slots of %v", o.interval, o.slot)
+	}
+	return nil
 }
 
 func (o genesisOptions) genesis() (market.Genesis, error) {
@@ -74,11 +130,8 @@ func (o genesisOptions) genesis() (market.Genesis, error) {
 	if err != nil {
 		return market.Genesis{}, Usagef("--mint: %q is not a Solana address", o.mint)
 	}
-	if o.slot < time.Millisecond || o.slot%time.Millisecond != 0 {
-		return market.Genesis{}, Usagef("--slot: %v is not a whole number of milliseconds", o.slot)
-	}
-	if o.interval < o.slot || o.interval%o.slot != 0 {
-		return market.Genesis{}, Usagef("--interval: %v is not a whole number of slots of %v", o.interval, o.slot)
+	if err := o.checkTimes(); err != nil {
+		return market.Genesis{}, err
 	}
 	if o.audit < 0 || o.audit%o.slot != 0 {
 		return market.Genesis{}, Usagef("--audit: %v is not a whole number of slots of %v", o.audit, o.slot)

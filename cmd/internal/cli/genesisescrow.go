@@ -115,7 +115,7 @@ func genesisInitEscrow(a *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "init-escrow FILE",
 		Short: "Create a network's account in Starling's program, and write the genesis that names it",
-		Long: `Takes the genesis FILE of a network with direct settlement, creates the account that holds its fees and windows in Starling's
+		Long: `Takes the genesis FILE that starling genesis wrote, creates the account that holds its fees and windows in Starling's
 program, with the pools and the treasury's token account, and writes the genesis with program and account to standard output.
 The account's address is made of all its parameters: none can ever change, and only the same ones lead to it. Running the
 command again with the same parameters finishes what was begun.
@@ -182,6 +182,8 @@ func (o *escrowOptions) read(file string) (market.Genesis, program.Params, error
 		return g, program.Params{}, &Error{Code: ExitUsage, Err: fmt.Errorf("%s: %w", file, err)}
 	}
 	switch {
+	case g.Free:
+		return g, program.Params{}, Usagef("%s is a free network: it has no token", file)
 	case !g.Program.IsZero():
 		return g, program.Params{}, Usagef("%s names a program already", file)
 	case o.program == "":

@@ -67,7 +67,7 @@ Shows the job with all defaults filled in. FILE may be - for standard input.`,
 // LoadJob reads a job file, "-" for standard input, with its relative paths taken from where it lies, for the network
 // of this home directory.
 func (a *App) LoadJob(path string) (job.Job, error) {
-	decimals, err := a.Decimals()
+	token, err := a.Token()
 	if err != nil {
 		return job.Job{}, err
 	}
@@ -76,14 +76,14 @@ func (a *App) LoadJob(path string) (job.Job, error) {
 		if err != nil {
 			return job.Job{}, fmt.Errorf("reading standard input: %w", err)
 		}
-		j, err := job.Parse(data, decimals)
+		j, err := job.Parse(data, token)
 		return j, inFile("-", err)
 	}
 	data, err := readFile(path, job.MaxFile)
 	if err != nil {
 		return job.Job{}, &Error{Code: ExitUsage, Err: fmt.Errorf("reading the job file: %w", err)}
 	}
-	j, err := job.Parse(data, decimals)
+	j, err := job.Parse(data, token)
 	if err != nil {
 		return job.Job{}, inFile(path, err)
 	}
@@ -94,24 +94,26 @@ func (a *App) LoadJob(path string) (job.Job, error) {
 	return j.In(dir), nil
 }
 
-// Decimals are those of the token of this home directory's network; six where no network is known yet.
-func (a *App) Decimals() (uint8, error) {
+// Token is that of this home directory's network; one of six decimals where no network is known yet.
+func (a *App) Token() (job.Token, error) {
 	if err := a.introduced(); err != nil {
-		return 0, err
+		return job.Token{}, err
 	}
 	home, err := a.Home()
 	if err != nil {
-		return 0, err
+		return job.Token{}, err
 	}
 	g, err := node.LoadGenesis(home)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return defaultDecimals, nil
+		return job.Token{Decimals: defaultDecimals}, nil
 	case err != nil:
-		return 0, &Error{Code: ExitUsage, Err: err}
+		return job.Token{}, &Error{Code: ExitUsage, Err: err}
 	}
-	return g.Decimals, nil
+	return tokenOf(g), nil
 }
+
+func tokenOf(g market.Genesis) job.Token { return job.Token{Decimals: g.Decimals, Free: g.Free} }
 
 // inFile puts the file's name before every problem, as compilers do.
 func inFile(path string, err error) error {

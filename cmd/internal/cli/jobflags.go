@@ -45,7 +45,6 @@ func JobFlags(c *cobra.Command) *job.Flags {
 	s.StringVar(&f.Budget, "budget", "", "the most the whole job may cost, in tokens (default what it would at that price)")
 	s.StringVar(&f.Probes, "probes", "", "whether to measure, for a thousandth of the time at most, that the units are there for the job alone: off, warn, or move a rank whose units are shared to another provider (default warn)")
 	s.StringVar(&f.Verify, "verify", "", "replicate: the program runs deterministically, and some results are computed again by others, drawn by lot; needs a module and --out (default none)")
-	s.StringVar(&f.Settle, "settle", "", "how providers are paid: escrow or direct (default: as the network does)")
 	return f
 }
 

@@ -17,7 +17,6 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/api"
@@ -102,7 +101,7 @@ func newLightWorld(t testing.TB, l relay.Limits, direct bool) *world {
 	c, err := client.New(t.Context(), client.Parts{
 		Config: node.DefaultConfig(), Home: home, Genesis: w.genesis, Key: key, Owner: key.Key(), Host: host, Entries: []peer.AddrInfo{entry},
 		Store: journal, Blobs: blobs, Runtimes: map[string]runtime.Runtime{"wasm": runtimetest.NewFake("wasm", programs)}, Ledger: w.chain.Ledger(key.Key()),
-		Settle: chain.Params{PollEvery: 50 * time.Millisecond, RetryAfter: 200 * time.Millisecond}, SlotEvery: time.Second, Version: "test", Log: p2ptest.Quiet(),
+		Program: w.chain.Ledger(key.Key()), SlotEvery: time.Second, Version: "test", Log: p2ptest.Quiet(),
 	})
 	if err != nil {
 		t.Fatal(err)

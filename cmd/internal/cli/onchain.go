@@ -54,6 +54,9 @@ func (a *App) chain(o chainOptions) (*onChain, error) {
 	if err != nil {
 		return nil, err
 	}
+	if g.Free {
+		return nil, WithHint(Usagef("network %s is a free network: it has no chain, so no balances, escrows or stake", g.Network), "starling receipts verify checks what was signed")
+	}
 	home, err := a.Home()
 	if err != nil {
 		return nil, err
@@ -98,8 +101,8 @@ func (a *App) chain(o chainOptions) (*onChain, error) {
 // programChain is chain on a network that settles through Starling's program.
 func (a *App) programChain(o chainOptions) (*onChain, error) {
 	l, err := a.chain(o)
-	if err == nil && l.g.Program.IsZero() {
-		return nil, WithHint(Usagef("network %s settles directly: it has neither escrows nor stake", l.g.Network), "starling genesis init-escrow --help")
+	if err == nil && l.g.Draft() {
+		return nil, WithHint(Usagef("network %s has no program yet", l.g.Network), "starling genesis init-escrow --help")
 	}
 	return l, err
 }

@@ -17,8 +17,9 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/chaintest"
+	"github.com/starling-network/starling/chain/escrow"
+	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node"
@@ -100,9 +101,11 @@ func environ(p guest.Process, name string) string {
 	return ""
 }
 
+var escrowParams = escrow.Params{PollEvery: 50 * time.Millisecond, LookEvery: 200 * time.Millisecond, RetryAfter: 200 * time.Millisecond}
+
 // world is two peers that sell, one that buys and has a local API, and a chain, in this process and in real time.
 type world struct {
-	chain   *chaintest.Chain
+	chain   *chaintest.Programs
 	genesis market.Genesis
 	home    string // of the buyer
 	homes   []string
@@ -124,8 +127,19 @@ func newWorld(t testing.TB) *world {
 func makeWorld(t testing.TB, nat p2p.NAT) *world {
 	t.Helper()
 	const slot = 50
-	w := &world{chain: chaintest.NewChain(chaintest.Config{}), files: t.TempDir()}
-	w.genesis = market.Genesis{Network: "cli", Chain: w.chain.Genesis(), Symbol: "STAR", Decimals: 6, SlotMillis: slot, IntervalSlots: 40, Simulated: true}
+	blocks := chaintest.NewChain(chaintest.Config{})
+	w := &world{files: t.TempDir()}
+	w.genesis = market.Genesis{Network: "cli", Chain: blocks.Genesis(), Symbol: "STAR", Decimals: 6, SlotMillis: slot, IntervalSlots: 40, Simulated: true}
+	mint, at := sign.Key(sign.Sum([]byte("mint"))), sign.Key(sign.Sum([]byte("program")))
+	net, err := escrow.NewNet(at, program.NewNetwork(program.Params{
+		Network: w.genesis.Network, Chain: w.genesis.Chain, StakeMint: mint, MarginSlots: 100, ResponseSlots: 100, UnbondingSlots: 2000, EvidenceSlots: 1000,
+		MinStake: 1, Mints: []program.MintTerms{program.DefaultTerms(mint, w.genesis.Decimals)},
+	}), mint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.genesis.Program, w.genesis.Escrow, w.genesis.Mint = net.Program, net.Address(), net.Mint
+	w.chain = chaintest.NewPrograms(blocks, net)
 	p2ptest.Go(t, func(ctx context.Context) error {
 		tick := time.NewTicker(slot * time.Millisecond)
 		defer tick.Stop()
@@ -134,7 +148,8 @@ func makeWorld(t testing.TB, nat p2p.NAT) *world {
 			case <-ctx.Done():
 				return nil
 			case <-tick.C:
-				w.chain.Advance(1)
+				blocks.Advance(1)
+				w.chain.Advance()
 			}
 		}
 	})
@@ -220,9 +235,9 @@ func (w *world) peer(t testing.TB, i int, h *p2p.Host) {
 	t.Cleanup(func() { journal.Close(); log.Close() }) // after the peer: this was said first
 	n, err := node.New(t.Context(), node.Parts{
 		Config: cfg, Home: home, Genesis: w.genesis, Key: key, Owner: key.Key(), Host: h, Store: journal, Blobs: blobs,
-		Ledger: w.chain.Ledger(key.Key()), Runtimes: map[string]runtime.Runtime{"wasm": runtimetest.NewFake("wasm", programs)},
-		Settle: chain.Params{PollEvery: 50 * time.Millisecond, RetryAfter: 200 * time.Millisecond}, SlotEvery: time.Second,
-		NoAPI: i == 1, Version: "test", Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Ledger: w.chain.Ledger(key.Key()), Program: w.chain.Ledger(key.Key()), Escrow: escrowParams, Runtimes: map[string]runtime.Runtime{"wasm": runtimetest.NewFake("wasm", programs)},
+		SlotEvery: time.Second,
+		NoAPI:     i == 1, Version: "test", Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -373,7 +388,7 @@ func (w *world) testRun(t *testing.T) {
 	w.cli(t, "wait", id).want(t, ExitOK, `^`+id+` succeeded`)
 	w.cli(t, "stop", id).want(t, ExitOK, `^`+id+` +succeeded$`)
 	w.cli(t, "why", id).want(t, ExitOK, `order \w{8} for 2 × 1 units of cpu, at most 1.00 STAR`, `^PROVIDER +ANSWER +PRICE +ROUTE`,
-		`^\w{8} +quoted +0.3[67] STAR +(direct|gossip) in [\d.]+(µs|ms)`, `chosen +rank 1 +\w{8}`, `paid .* in transaction \w+`, `ended .* succeeded`)
+		`^\w{8} +quoted +0.3[67] STAR +(direct|gossip) in [\d.]+(µs|ms)`, `chosen +rank 1 +\w{8}`, `paid .* in all`, `ended .* succeeded`)
 	w.cli(t, "why", id, "-o", "json").want(t, ExitOK, `"kind": "quoted"`)
 	again := filepath.Join(t.TempDir(), "again")
 	w.cli(t, "get", id, again, "--rank", "1").want(t, ExitOK, `^1 +/out +\d+ +.*again/out$`)

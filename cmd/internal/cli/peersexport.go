@@ -84,7 +84,7 @@ func (a *App) verifyFacts(ctx context.Context, f reputation.File, o verifyOption
 	out := shownFacts{Network: f.Genesis.Tag(), Peer: f.Peer, Leases: []shownLease{}, Chain: why}
 	for _, x := range all {
 		if l != nil {
-			if err := proof.CheckReceipt(ctx, l, f.Genesis, x); err != nil {
+			if err := proof.CheckReceipt(ctx, l, x); err != nil {
 				if _, own := errors.AsType[*proof.BrokenRule](err); own {
 					return fmt.Errorf("the receipts do not hold: %w", err)
 				}

@@ -46,12 +46,12 @@ func (a *App) quoted(flags *job.Flags, arg string) (job.Job, error) {
 		}
 		return a.LoadJob(arg)
 	}
-	decimals, err := a.Decimals()
+	token, err := a.Token()
 	if err != nil {
 		return job.Job{}, err
 	}
 	flags.Module = arg
-	return flags.Job(decimals)
+	return flags.Job(token)
 }
 
 func (a *App) quote(ctx context.Context, spec job.Job) error {

@@ -77,12 +77,12 @@ pays.` + followLong,
 	flags := JobFlags(c)
 	o.flags(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		decimals, err := a.Decimals()
+		token, err := a.Token()
 		if err != nil {
 			return err
 		}
 		flags.Module, flags.Args = args[0], args[1:]
-		spec, err := flags.Job(decimals)
+		spec, err := flags.Job(token)
 		if err != nil {
 			return err
 		}
@@ -160,7 +160,7 @@ func (a *App) handIn(ctx context.Context, spec job.Job, o submitOptions) (c *api
 	if spec, err = spec.WithBlobs(blobs); err != nil {
 		return c, g, j, err
 	}
-	wanted := (o.detach || o.idOnly) && !o.guards && !g.Program.IsZero() && spec.Cluster == nil
+	wanted := (o.detach || o.idOnly) && !o.guards && !g.Free && spec.Cluster == nil
 	if wanted && (len(spec.Secrets) > 0 || spec.Registry != nil) {
 		wanted = false
 		a.say("warning: a job with secrets has no guardians: it goes on only while the peer that it was given to runs")

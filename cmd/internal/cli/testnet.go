@@ -22,21 +22,15 @@ type testnetOptions struct {
 	buyers    int
 	units     uint32
 	rpc       string
-	settle    string // settleEscrow or settleDirect
+	free      bool
 	audit     time.Duration
 }
-
-// The values of testnet's --settle.
-const (
-	settleEscrow = "escrow"
-	settleDirect = "direct"
-)
 
 func newTestnet(a *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "testnet",
 		Short: "Run a network of peers on this machine",
-		Long: `Runs real peer processes on loopback, each with a home of its own, and a local Solana that they are paid on.
+		Long: `Runs real peer processes on loopback, each with a home of its own, and a local Solana that they are paid on, unless it is a free network.
 Several testnets run side by side, each in its directory.`,
 		Example: `  starling testnet up -n 5
   starling testnet status
@@ -64,7 +58,7 @@ func (o *testnetOptions) sizeFlags(c *cobra.Command) {
 	c.Flags().IntVar(&o.buyers, "buyers", 1, "peers that only buy")
 	c.Flags().Uint32Var(&o.units, "units", 2, "units that each of them sells")
 	c.Flags().StringVar(&o.rpc, "solana-rpc", "", "use the local validator at this URL instead of starting one")
-	c.Flags().StringVar(&o.settle, "settle", settleEscrow, "escrow: deposits in Starling's program, which is deployed; direct: buyers pay at the end")
+	c.Flags().BoolVar(&o.free, "free", false, "a free network: no chain, no money; needs no Node.js")
 	c.Flags().DurationVar(&o.audit, "audit", 0, "how often every idle unit shows what it is (starling audit); 0: never")
 }
 
@@ -75,8 +69,8 @@ func (o *testnetOptions) check() error {
 	if o.units < 1 || o.units > 256 {
 		return Usagef("--units: %d is not between 1 and 256", o.units)
 	}
-	if o.settle != settleEscrow && o.settle != settleDirect {
-		return Usagef("--settle: %q, want %s or %s", o.settle, settleEscrow, settleDirect)
+	if o.free && (o.audit != 0 || o.rpc != "") {
+		return Usagef("--free: a free network has no chain and no audits; leave --audit and --solana-rpc out")
 	}
 	if o.audit != 0 && (o.audit < testnet.MinAudit || o.audit > 24*time.Hour) {
 		return Usagef("--audit: %v is not 0 and not between %v and a day", o.audit, testnet.MinAudit)
@@ -91,15 +85,15 @@ func testnetUp(a *App) *cobra.Command {
 		Short: "Start a testnet in the background",
 		Long: `Starts a testnet in the background and returns when its peers have found each other.
 
---settle says how jobs are paid for. With escrow, Starling's program is deployed on the chain: a job's money is deposited before
-it begins, providers claim what the buyer's vouchers say, and the rest comes back. With direct, there is no program: the buyer
-transfers to the providers what they are owed when the job is over, and until then they have its promise alone.
+Starling's program is deployed on a local Solana, which needs Node.js: a job's money is deposited before it begins, providers claim
+what the buyer's vouchers say, and the rest comes back. With --free nothing is paid and there is no chain; receipts are signed by
+both sides all the same.
 
 --audit says how long a window is in which every unit that nobody has leased multiplies matrices and walks through its memory for
 a committee of the other peers: with --audit 1m, starling audit ls shows records after two minutes. Units are then as small as this
 machine has processors for all of them, for more would be found out.`,
 		Example: `  starling testnet up -n 5
-  starling testnet up --settle direct --dir testnet/out/direct
+  starling testnet up --free --dir testnet/out/free
   starling testnet up --audit 1m && starling audit ls --home testnet/out/net/peer-1`,
 		Args: exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -114,8 +108,11 @@ machine has processors for all of them, for more would be found out.`,
 			if err != nil {
 				return err
 			}
-			args := []string{"testnet", "serve", "--dir", dir, "--peers", fmt.Sprint(o.providers), "--buyers", fmt.Sprint(o.buyers), "--units", fmt.Sprint(o.units), "--settle", o.settle,
+			args := []string{"testnet", "serve", "--dir", dir, "--peers", fmt.Sprint(o.providers), "--buyers", fmt.Sprint(o.buyers), "--units", fmt.Sprint(o.units),
 				"--audit", o.audit.String()}
+			if o.free {
+				args = append(args, "--free")
+			}
 			if o.rpc != "" {
 				args = append(args, "--solana-rpc", o.rpc)
 			}
@@ -144,7 +141,7 @@ func testnetServe(a *App) *cobra.Command {
 			if err := o.check(); err != nil {
 				return err
 			}
-			return testnet.Serve(c.Context(), testnet.Options{Dir: o.dir, Providers: o.providers, Buyers: o.buyers, Units: o.units, RPC: o.rpc, Escrow: o.settle == settleEscrow, Audit: o.audit, Say: a.say})
+			return testnet.Serve(c.Context(), testnet.Options{Dir: o.dir, Providers: o.providers, Buyers: o.buyers, Units: o.units, RPC: o.rpc, Free: o.free, Audit: o.audit, Say: a.say})
 		},
 	}
 	o.sizeFlags(c)
@@ -264,12 +261,12 @@ func (a *App) showTestnet(c *cobra.Command, n *testnet.Network) error {
 			t.Row(p.Name, "up", p.Info.Key.Short(), p.Info.Peers, units, p.Info.Jobs, p.Balance, time.Since(p.Info.Started).Round(time.Second), p.Home)
 		}
 		t.Row()
-		t.Row("chain", n.RPC)
 		t.Row("network", n.Genesis.Tag())
-		if n.Genesis.Program.IsZero() {
-			t.Row("settles", settleDirect)
+		if n.Genesis.Free {
+			t.Row("chain", "none, a free network")
 		} else {
-			t.Row("settles", settleEscrow, n.Genesis.Program)
+			t.Row("chain", n.RPC)
+			t.Row("program", n.Genesis.Program)
 		}
 		if n.Genesis.AuditSlots > 0 {
 			t.Row("audits", "every "+(time.Duration(n.Genesis.AuditSlots*n.Genesis.SlotMillis)*time.Millisecond).String())

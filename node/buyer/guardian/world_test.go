@@ -29,7 +29,7 @@ import (
 	"github.com/starling-network/starling/verify/meter"
 )
 
-// network settles directly: 10 slots of 100 ms in an interval, so that a supervisor is silent after 1.5 s.
+// network has no program: 10 slots of 100 ms in an interval, so that a supervisor is silent after 1.5 s.
 var network = market.Genesis{Network: "test", Chain: sign.Sum([]byte("chain")), Symbol: "STAR", SlotMillis: 100, IntervalSlots: 10, Simulated: true}
 
 const firstSlot = 1000
