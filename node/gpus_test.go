@@ -44,7 +44,7 @@ func testDevice(n int, model string, vram uint64, capability string) gpu.Device 
 
 func testMachine() *machineOf {
 	return &machineOf{inv: gpu.Inventory{Devices: []gpu.Device{
-		testDevice(0, "NVIDIA H100 80GB HBM3", 81559, "9.0"), testDevice(1, "NVIDIA H100 NVL", 95830, "9.0"),
+		testDevice(0, "NVIDIA H100 80GB HBM3", 81559, "9.0"), testDevice(1, "NVIDIA H100 80GB HBM3", 81079, "9.0"),
 		testDevice(2, "NVIDIA L4", 23034, "8.9"), testDevice(3, "NVIDIA L4", 23034, "8.9"),
 	}}}
 }
@@ -64,8 +64,8 @@ func TestGPULots(t *testing.T) {
 		t.Fatal(lots, err)
 	}
 	h, l := lots[0], lots[1]
-	if h.Class != "gpu/h100" || len(h.Units) != 2 || h.PerUnit != (market.Resources{MilliCPU: 4000, MemoryMiB: 8192, DiskMiB: 10000, VRAMMiB: 81559}) ||
-		h.Model != "" || h.Capability != 90 || h.Price != 2_500_000 || h.Units[0].Serial != "GPU-aaaaaaaa" {
+	if h.Class != "gpu/h100" || len(h.Units) != 2 || h.PerUnit != (market.Resources{MilliCPU: 4000, MemoryMiB: 8192, DiskMiB: 10000, VRAMMiB: 81079}) ||
+		h.Model != "NVIDIA H100 80GB HBM3" || h.Capability != 90 || h.Price != 2_500_000 || h.Units[0].Serial != "GPU-aaaaaaaa" {
 		t.Errorf("%+v", h)
 	}
 	if l.Class != "gpu/l4" || len(l.Units) != 2 || l.Model != "NVIDIA L4" || l.Capability != 89 || l.Price != 1_000_000 || l.Hardware() != "NVIDIA L4" {
@@ -174,7 +174,7 @@ func TestGPUWatch(t *testing.T) {
 		want(map[string]string{"GPU-aaaaaaaa": "the driver reported Xid 79, a fault"})
 		m.change(func(d []gpu.Device) { d[1].VRAMMiB = 40000; d[2].UUID = "GPU-other"; d[3].Model = "NVIDIA T4" })
 		want(map[string]string{
-			"GPU-aaaaaaaa": "the driver reported Xid 79, a fault", "GPU-bbbbbbbb": "it had 95830 MiB of memory and has 40000 MiB now",
+			"GPU-aaaaaaaa": "the driver reported Xid 79, a fault", "GPU-bbbbbbbb": "it had 81079 MiB of memory and has 40000 MiB now",
 			"GPU-cccccccc": "it is not in the inventory any more", "GPU-dddddddd": "it was a NVIDIA L4 and says now that it is a NVIDIA T4",
 		})
 		if err := g.readmit(t.Context(), []string{"GPU-cccccccc"}); err == nil || !strings.Contains(err.Error(), "not in the inventory") {

@@ -148,6 +148,7 @@ func end(t *testing.T, c *api.Client, id string) buyer.Job {
 // TestFreeNetwork runs real peer processes on a free network, where neither Node.js nor a Solana can be found: a job is done, its
 // receipts hold, a killed peer comes back on its journal, and nothing is left in the end.
 func TestFreeNetwork(t *testing.T) {
+	starling(t) // built by Go, which is found on the path
 	t.Setenv("PATH", t.TempDir())
 	n := start(t, testnet.Options{Providers: 3, Buyers: 1, Free: true})
 	c, err := n.Buyers()[0].Client()

@@ -388,7 +388,7 @@ func (w *world) testRun(t *testing.T) {
 	w.cli(t, "wait", id).want(t, ExitOK, `^`+id+` succeeded`)
 	w.cli(t, "stop", id).want(t, ExitOK, `^`+id+` +succeeded$`)
 	w.cli(t, "why", id).want(t, ExitOK, `order \w{8} for 2 × 1 units of cpu, at most 1.00 STAR`, `^PROVIDER +ANSWER +PRICE +ROUTE`,
-		`^\w{8} +quoted +0.3[67] STAR +(direct|gossip) in [\d.]+(µs|ms)`, `chosen +rank 1 +\w{8}`, `paid .* in all`, `ended .* succeeded`)
+		`^\w{8} +quoted +0.3[67] STAR +(direct|gossip) in [\d.]+(µs|ms)`, `chosen +rank 1 +\w{8}`, `paid .* claimed or to be claimed`, `ended .* succeeded`)
 	w.cli(t, "why", id, "-o", "json").want(t, ExitOK, `"kind": "quoted"`)
 	again := filepath.Join(t.TempDir(), "again")
 	w.cli(t, "get", id, again, "--rank", "1").want(t, ExitOK, `^1 +/out +\d+ +.*again/out$`)

@@ -33,10 +33,10 @@ func (w *world) testReceipts(t *testing.T) {
 	}()
 	file := filepath.Join(t.TempDir(), "receipts.json")
 	w.cli(t, "receipts", "export", id, file).want(t, ExitOK, `^wrote \d+ receipts of 2 leases to `)
-	good := []string{`^[0-9a-f]{8} +0 .* ok$`, `^transaction +\w+ +slot \d+ +anchor matches$`, `^chain +checked: the program has these receipts' root$`, `^good +\d+ receipts of 2 leases, owed 0.00\d+ STAR$`}
+	good := []string{`^[0-9a-f]{8} +0 .* ok$`, `^transaction +\w+ +slot \d+ +anchor matches$`, `^chain +checked: the program wrote down these receipts' root$`, `^good +\d+ receipts of 2 leases, owed 0.00\d+ STAR$`}
 	w.cli(t, "receipts", "verify", file).want(t, ExitOK, good...)
 	w.cli(t, "receipts", "verify", id).want(t, ExitOK, good...)
-	w.cli(t, "receipts", "verify", file, "--rpc", "here", "-o", "json").want(t, ExitOK, `"chain": "checked: the program has these receipts' root"`)
+	w.cli(t, "receipts", "verify", file, "--rpc", "here", "-o", "json").want(t, ExitOK, `"chain": "checked: the program wrote down these receipts' root"`)
 	w.cli(t, "receipts", "verify", file, "--offline").want(t, ExitOK, `^chain +not asked`, `anchor not checked`)
 	w.cli(t, "receipts", "verify", file, "--rpc", "down").want(t, ExitPayment, `cannot be reached`, `^hint: give another endpoint`)
 	// Somebody else, with nothing but the file.
