@@ -125,7 +125,7 @@ func (w *world) paid(ctx context.Context, name string) (buyer.Job, error) {
 	if err != nil {
 		return j, err
 	}
-	return scenarios.Paid(ctx, w.net, c, j.ID)
+	return scenarios.Paid(ctx, w.net, c, j.ID, w.killed...)
 }
 
 // lose kills the peer of a rank that is not the head, as a power cut would, and says which; the machine's engine and what it runs
@@ -140,6 +140,7 @@ func (w *world) lose(ctx context.Context, name string, rank int) (lost, error) {
 		return lost{}, fmt.Errorf("nobody runs rank %d: %s", rank, j.Summary())
 	}
 	w.Say("  killing the peer at %s, which runs node-%d", m.name, rank)
+	w.killed = append(w.killed, m.peer.Key)
 	return lost{m, j.Ranks[rank].Epoch}, m.peer.Kill()
 }
 

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/testnet"
 	"github.com/starling-network/starling/testnet/engine"
@@ -76,7 +77,8 @@ type world struct {
 	image    map[images.Name]string // by digest
 	root     map[images.Name]string // directories with the file systems of those that the buyer runs, too
 	running  running
-	notes    []string // figures for the last line
+	killed   []sign.Key // peers that were killed, for good or for a while
+	notes    []string   // figures for the last line
 }
 
 // note keeps a figure for the last line.
