@@ -54,8 +54,7 @@ type Peer struct {
 
 // Once is what a peer is to do otherwise than its configuration says, for as long as it runs.
 type Once struct {
-	StartWhen  string // Provide.StartWhen; empty: as configured
-	NoClusters bool   // Clusters.Accept is false
+	NoClusters bool // Clusters.Accept is false
 }
 
 // Open opens the peer that lives in home: its configuration, keys, journal and
@@ -69,9 +68,6 @@ func Open(ctx context.Context, home, cache, version string, once Once, log *slog
 	}
 	if once.NoClusters {
 		cfg.Clusters.Accept = false
-	}
-	if once.StartWhen != "" {
-		cfg.Provide.StartWhen = once.StartWhen
 	}
 	genesis, err := LoadGenesis(home)
 	if err != nil {

@@ -97,7 +97,7 @@ and a configuration with every setting explained. What is there already is kept,
 	f.StringVar(&o.psk, "psk", "", "pre-shared key of a private network: its swarm.key file, or new to make one")
 	f.BoolVar(&o.relay, "relay", false, "relay for peers that cannot be dialled and for light clients; this machine must be one that can be")
 	f.BoolVar(&o.dialOut, "dial-out-only", false, "listen on nothing: be reached through relays")
-	f.StringVar(&o.price, "price", "0.05", "price of a unit-hour, in tokens")
+	f.StringVar(&o.price, "price", "", "price of a unit-hour, in tokens (default 0.05; 0 on a free network)")
 	return c
 }
 
@@ -202,7 +202,7 @@ func (o initOptions) check() ([]byte, error) {
 	if err := market.Region(o.region).Check(); err != nil {
 		return nil, Usagef("--region: %w", err)
 	}
-	if err := market.CheckDecimal(o.price); err != nil {
+	if err := market.CheckDecimal(o.priceOrDefault()); err != nil {
 		return nil, Usagef("--price: %w", err)
 	}
 	for _, at := range o.bootstrap {
@@ -312,6 +312,23 @@ func (o initOptions) pskFile(home string) (initFile, error) {
 	return file, err
 }
 
+// priceOrDefault returns the price of a unit-hour: 0 by default on a free network, whose peers refuse any other.
+func (o initOptions) priceOrDefault() string {
+	if o.price != "" {
+		return o.price
+	}
+	if o.genesis != "" {
+		text, err := readFile(o.genesis, maxGenesisFile)
+		if err == nil {
+			var g market.Genesis
+			if g, err = market.ParseGenesis(text); err == nil && g.Free {
+				return "0"
+			}
+		}
+	}
+	return "0.05"
+}
+
 // configText is config.yaml with every setting explained.
 func (o initOptions) configText() ([]byte, error) {
 	quoted := func(texts []string) (string, error) {
@@ -335,7 +352,7 @@ func (o initOptions) configText() ([]byte, error) {
 	}
 	var b strings.Builder
 	err = configTemplate.Execute(&b, map[string]any{
-		"Region": o.region, "Bootstrap": bootstrap, "RPC": rpc, "Owner": o.owner, "Provide": o.provide, "Price": o.price,
+		"Region": o.region, "Bootstrap": bootstrap, "RPC": rpc, "Owner": o.owner, "Provide": o.provide, "Price": o.priceOrDefault(),
 		"PSK": psk, "Relay": o.relay, "DialOut": o.dialOut,
 	})
 	return []byte(b.String()), err

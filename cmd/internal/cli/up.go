@@ -28,19 +28,13 @@ The section clusters says whether what is sold may be a member of a cluster, and
 long as the peer runs. Members that are there go on. Offers say so, and buyers of clusters do not ask.
 
 At /metrics of the local API, without a token, are numbers for Prometheus: peers, offers, leases, jobs, clusters, their overlays and
-ways out. Give the API a port of its own in config.yaml for that; metrics.libp2p there adds what libp2p counts.
-
---start-when says, on a network that settles by escrow, when work that was bought begins. With funded, it waits until the buyer's
-deposit is on chain. With optimistic, it begins before: should the deposit never come, what was worked until then is not paid.`,
+ways out. Give the API a port of its own in config.yaml for that; metrics.libp2p there adds what libp2p counts.`,
 		Example: `  starling init --genesis network.json --solana-rpc https://rpc.example
   starling up
   starling up --log-level debug --log-format json 2> peer.log`,
 		GroupID: groupPeer,
 		Args:    exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
-			if w := once.StartWhen; w != "" && w != node.StartFunded && w != node.StartOptimistic {
-				return Usagef("--start-when: %q, want %s or %s", w, node.StartFunded, node.StartOptimistic)
-			}
 			if err := d.open(c.Context(), a, a.peerHome); err != nil {
 				return err
 			}
@@ -59,7 +53,6 @@ deposit is on chain. With optimistic, it begins before: should the deposit never
 		},
 	}
 	d.flags(c)
-	c.Flags().StringVar(&once.StartWhen, "start-when", "", "funded: wait for the buyer's deposit; optimistic: risk work that is not paid (default: provide.startWhen)")
 	c.Flags().BoolVar(&once.NoClusters, "no-clusters", false, "sell nothing to clusters (default: clusters.accept)")
 	return c
 }
