@@ -45,7 +45,7 @@ func (n *Net) check(t *testing.T, b *Peer, j buyer.Job, want buyer.State) []buye
 		}
 		time.Sleep(500 * time.Millisecond)
 	}
-	// A buyer that lost power does not count what a lease was paid that it had no time to journal.
+	// After a crash the buyer's books and the claims may differ, in either direction. The cause is not known yet.
 	if len(n.opts.Crash) == 0 && (j.Paid != claimed || j.Held > 0) {
 		t.Errorf("the job paid %d and %d are held, its providers claimed %d", j.Paid, j.Held, claimed)
 	}
