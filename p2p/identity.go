@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -76,15 +75,6 @@ func LoadIdentity(path string) (crypto.PrivKey, error) {
 		return nil, fmt.Errorf("loading identity: %s: %w", path, err)
 	}
 	return PrivKey(seed), nil
-}
-
-// LoadOrCreateIdentity loads the key at path, or creates it when there is none.
-func LoadOrCreateIdentity(path string) (crypto.PrivKey, error) {
-	key, err := LoadIdentity(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return CreateIdentity(path)
-	}
-	return key, err
 }
 
 // MarshalKeypair is the Solana CLI's keypair format: a JSON array of 64 numbers, seed ‖ public key.

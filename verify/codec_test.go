@@ -93,10 +93,9 @@ func TestVectors(t *testing.T) {
 		Chain     []vector    `json:"chain"`
 	}{domain, hex.EncodeToString(leaseBytes[:]), core.ID().String(), vs})
 
-	grant, rank := grantsOf(t)
+	grant := grantsOf(t)
 	vectorFile(t, "grants.json", []vector{
 		signedVector("supervision grant of two of three guardians", grant, grant.Marshal(), domain, sign.TagSupervision, SupervisionGrantSize, buyer, other),
-		signedVector("rank grant", rank, rank.Marshal(), domain, sign.TagRank, RankGrantSize, other),
 	})
 
 	a, b, unitsA, unitsB := conflictOf(t)
@@ -115,7 +114,7 @@ func signedVector(what string, object any, wire []byte, d sign.Domain, tag sign.
 	return v
 }
 
-func grantsOf(tb interface{ Fatal(...any) }) (SignedSupervisionGrant, SignedRankGrant) {
+func grantsOf(tb interface{ Fatal(...any) }) SignedSupervisionGrant {
 	set := keySet(tb, 2, buyer, provider, other)
 	grant := SignedSupervisionGrant{
 		SupervisionGrant: SupervisionGrant{
@@ -129,14 +128,7 @@ func grantsOf(tb interface{ Fatal(...any) }) (SignedSupervisionGrant, SignedRank
 			tb.Fatal(err)
 		}
 	}
-	rank, err := RankGrant{
-		Version: GrantVersion, Rank: 5, Epoch: 2, Job: grant.Job, Supervision: 3, Supervisor: other.Key(), Provider: provider.Key(),
-		Lease: market.LeaseID(sign.Sum([]byte("lease"))),
-	}.Sign(domain, other)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return grant, rank
+	return grant
 }
 
 // Offsets of PROTOCOL.md, checked against the encoders: a field set to ones shows exactly there.
@@ -181,18 +173,6 @@ func TestOffsets(t *testing.T) {
 	} {
 		b := f.r.Marshal()
 		check("receipt "+f.name, b[:], f.at, f.size)
-	}
-	for _, f := range []struct {
-		name     string
-		g        RankGrant
-		at, size int
-	}{
-		{"rank", RankGrant{Rank: 0xffffffff}, 4, 4}, {"epoch", RankGrant{Epoch: 0xffffffff}, 8, 4}, {"job", RankGrant{Job: ones}, 16, 32},
-		{"supervision", RankGrant{Supervision: all}, 48, 8}, {"supervisor", RankGrant{Supervisor: sign.Key(ones)}, 56, 32},
-		{"provider", RankGrant{Provider: sign.Key(ones)}, 88, 32}, {"lease", RankGrant{Lease: market.LeaseID(ones)}, 120, 32},
-	} {
-		b := f.g.Marshal()
-		check("rank grant "+f.name, b[:], f.at, f.size)
 	}
 	for _, f := range []struct {
 		name     string
@@ -253,12 +233,9 @@ func FuzzReceipt(f *testing.F) {
 }
 
 func FuzzGrants(f *testing.F) {
-	grant, rank := grantsOf(f)
-	f.Add(grant.Marshal())
-	f.Add(rank.Marshal())
+	f.Add(grantsOf(f).Marshal())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		roundTrip(t, b, UnmarshalSignedSupervisionGrant, SignedSupervisionGrant.Marshal)
-		roundTrip(t, b, UnmarshalSignedRankGrant, SignedRankGrant.Marshal)
 	})
 }
 

@@ -4,7 +4,6 @@
 //	ReceiptCore       256 bytes        work: one metering interval, chained to the one before by hash
 //	Receipt           384 bytes        core ‖ provider signature ‖ buyer signature
 //	SupervisionGrant  120 bytes        guardians say who may command a job
-//	RankGrant         152 bytes        the supervisor says which lease runs a rank
 //	Conflict          variable         two receipts that sell one unit twice in one slot
 //
 // All are fixed little-endian layouts that the on-chain program can read in place: integers stand at multiples of their

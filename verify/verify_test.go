@@ -327,23 +327,6 @@ func TestGrants(t *testing.T) {
 		t.Fatal(err)
 	}
 	rule("half", minority.Check(domain, job, half.Hash()), RuleMajority)
-
-	rank, err := RankGrant{Version: GrantVersion, Rank: 1, Epoch: 2, Job: job, Supervision: 3, Supervisor: other.Key(), Provider: provider.Key()}.Sign(domain, other)
-	if err != nil || rank.Check(domain) != nil {
-		t.Fatal(err, rank.Check(domain))
-	}
-	by, err := rank.RankGrant.Sign(domain, buyer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rule("not the supervisor", by.Check(domain), RuleSignature)
-	newer, higher := rank.RankGrant, rank.RankGrant
-	newer.Epoch++
-	higher.Supervision++
-	higher.Epoch = 0
-	if !newer.Supersedes(rank.RankGrant) || rank.Supersedes(newer) || rank.Supersedes(rank.RankGrant) || !higher.Supersedes(newer) {
-		t.Error("order of rank grants")
-	}
 }
 
 // conflictOf is a provider that sold unit 2 to two buyers at once.

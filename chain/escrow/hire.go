@@ -89,19 +89,6 @@ func (h Hire) Ending() bool { return h.d.ending }
 // Reason says why the last attempt failed, or else what is waited for; empty when all goes well.
 func (h Hire) Reason() string { return h.d.Reason() }
 
-// CanHire says of a view of an escrow whether its standbys may be hired for leases now, and paid: what a supervisor asks before
-// it has a standby sign, and a voucher key before it signs. ErrNoEscrow, ErrRefunded, ErrStandby, ErrFree.
-func CanHire(view View, cores ...market.LeaseCore) error {
-	leaves := make([]tranche.Leaf, len(cores))
-	for i, c := range cores {
-		leaves[i] = tranche.LeafOf(c, 0)
-	}
-	if _, err := standbysFor(view, leaves); err != nil {
-		return err
-	}
-	return enough(view, leaves)
-}
-
 // standbysFor finds who is to be hired for each leaf: what it does not find now it never will, as budgets only shrink.
 func standbysFor(v View, leaves []tranche.Leaf) (out []program.StandbyLeaf, err error) {
 	switch {

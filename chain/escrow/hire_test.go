@@ -341,13 +341,6 @@ func TestHireRefused(t *testing.T) {
 			w.standby(s, 0, 60, 100)
 			r := w.leases[1]
 			c.change(&r.core)
-			view, err := s.wallet.Look(t.Context(), s.m.Escrow(), nil, escrow.Confirmed)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := escrow.CanHire(view, r.core); !errors.Is(err, escrow.ErrStandby) || !strings.Contains(err.Error(), c.reason) {
-				t.Errorf("may be hired: %v", err)
-			}
 			if err := s.tell(w.now, escrow.Fund{Leases: []market.LeaseCore{r.core}}); err != nil {
 				t.Fatal(err)
 			}

@@ -1,7 +1,6 @@
 package program
 
 import (
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -19,18 +18,6 @@ func (c Code) Error() string {
 		return "program: " + m
 	}
 	return fmt.Sprintf("program: error %d, which this version does not know", uint32(c))
-}
-
-// ParseError reads a transaction's error in the JSON form of RPC servers. Instruction is the number of the instruction that
-// failed and c its custom error, if it is one: which program's, the log tells (Refusal).
-func ParseError(raw []byte) (instruction int, c Code, ok bool) {
-	var e struct{ InstructionError []json.RawMessage }
-	var custom struct{ Custom *uint32 }
-	if json.Unmarshal(raw, &e) != nil || len(e.InstructionError) != 2 || json.Unmarshal(e.InstructionError[0], &instruction) != nil ||
-		json.Unmarshal(e.InstructionError[1], &custom) != nil || custom.Custom == nil {
-		return 0, 0, false
-	}
-	return instruction, Code(*custom.Custom), true
 }
 
 const customError = " failed: custom program error: 0x"

@@ -159,13 +159,6 @@ func TestGuardians(t *testing.T) {
 	}
 	s := &peer[escrow.Hire]{TB: t, ledger: hirerLedger, m: h, others: []sign.Signer{watching(1)}}
 	second := lease(market.OrderID{7}, provider.Key())
-	view, err := hirerLedger.Look(t.Context(), at, nil, escrow.Confirmed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := escrow.CanHire(view, second); err != nil {
-		t.Fatal(err)
-	}
 	s.tell(escrow.Fund{Leases: []market.LeaseCore{second}})
 	s.until("hired", func(escrow.Hire) bool { return funded(&s.told) })
 	if len(asked.Hires) != 1 || asked.Hires[0].Leaves[0].Lease != second.ID() {
@@ -180,7 +173,8 @@ func TestGuardians(t *testing.T) {
 	if f, err = escrow.UnmarshalFunding(f.Marshal()); err != nil {
 		t.Fatal(err)
 	}
-	if view, err = providerLedger.Look(t.Context(), at, []uint16{f.Tranche}, escrow.Confirmed); err != nil {
+	view, err := providerLedger.Look(t.Context(), at, []uint16{f.Tranche}, escrow.Confirmed)
+	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := escrow.CheckFunding(net, view, second, keys, f); err != nil {

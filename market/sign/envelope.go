@@ -70,6 +70,3 @@ func UnmarshalEnvelope(b []byte, maxPayload int) (Envelope, error) {
 		Payload:   append([]byte(nil), b[96:]...),
 	}, nil
 }
-
-// Hash returns SHA-256 of the wire form.
-func (e Envelope) Hash() Hash { return Sum(e.Key[:], e.Signature[:], e.Payload) }

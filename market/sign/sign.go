@@ -20,7 +20,6 @@ const (
 	TagVoucher     Tag = "starling:voucher"
 	TagReceipt     Tag = "starling:receipt"
 	TagSupervision Tag = "starling:super"
-	TagRank        Tag = "starling:rank"
 	TagRelease     Tag = "starling:release"
 	TagWard        Tag = "starling:ward"
 	TagAnswer      Tag = "starling:answer"
