@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/node/cluster"
-	"github.com/starling-network/starling/node/cluster/rayjobs"
+	"github.com/starling-network/starling/node/cluster/dashboard"
 	"github.com/starling-network/starling/p2p/stream"
 )
 
@@ -118,24 +118,14 @@ func (l *bought) milliCPU() uint64 {
 func (s *supervisor) rayIdle(ctx context.Context) bool {
 	ctx, done := context.WithTimeout(ctx, tellTime)
 	defer done()
-	c := rayjobs.New(rayjobs.Config{Token: clusterToken(s.b.secret, s.trace.job), Dial: func(ctx context.Context) (net.Conn, error) {
+	works, err := dashboard.Busy(ctx, dashboard.Config{Token: clusterToken(s.b.secret, s.trace.job), Dial: func(ctx context.Context) (net.Conn, error) {
 		conn, err := s.b.forward(ctx, s.trace.job, 0, cluster.PortRayDashboard)
 		if err != nil {
 			return nil, err
 		}
 		return pipe{conn}, nil
 	}})
-	defer c.Close()
-	jobs, err := c.Jobs(ctx)
-	if err != nil {
-		return false
-	}
-	for _, j := range jobs {
-		if !j.Status.Ended() {
-			return false
-		}
-	}
-	return true
+	return err == nil && !works
 }
 
 // counted is a stream into a job that somebody has open.

@@ -48,8 +48,8 @@ receipts, extend, cp.`,
 		Example: `  starling cluster example ray > sweep.yaml
   starling cluster up sweep.yaml
   starling cluster status sweep
-  starling cluster port-forward sweep 8265            the dashboard, and ray job submit --address http://127.0.0.1:8265
-  starling job submit --cluster sweep --working-dir . -- python script.py
+  starling cluster port-forward sweep                 the dashboard; and beside it, as it is:
+  ray job submit --address http://127.0.0.1:8265 --working-dir . -- python script.py
   starling cluster exec sweep --all -- nvidia-smi -L
   starling cluster scale sweep 16
   starling cluster down sweep`,
@@ -145,17 +145,6 @@ func running(j buyer.Job) (n int) {
 		}
 	}
 	return n
-}
-
-// usable refuses a cluster that does not take work now.
-func usable(j buyer.Job) error {
-	if err := going(j); err != nil {
-		return err
-	}
-	if !ready(j) {
-		return WithHint(Usagef("cluster %s is not ready: %s", j.Spec.Name, clusterState(j)), "starling cluster status %s; starling why %s says what it waits for", j.Spec.Name, j.ID)
-	}
-	return nil
 }
 
 // clusterState is where a cluster stands, for a table: "starting, 3 of 8 run", "ready".

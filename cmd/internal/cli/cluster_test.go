@@ -10,10 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
-
-	"github.com/gorilla/websocket"
 
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/cluster"
@@ -50,7 +47,6 @@ func TestClusterUp(t *testing.T) {
 	})
 	f.cli(t, "cluster", "ls").want(t, ExitOK, `^NAME +JOB +ENGINE +STATE`, `^sweep +jsubmitt +ray +starting, 2 of 3 run +2/3 `)
 	f.cli(t, "cluster", "status", "sweep").want(t, ExitOK, `^2 +worker +\w{8} +pulling 25% +10\.77\.0\.4 `)
-	f.cli(t, "job", "submit", "--cluster", "sweep", "--", "true").want(t, ExitUsage, `cluster sweep is not ready: starting, 2 of 3 run`, `^hint: starling cluster status sweep`)
 	f.change(id, up)
 	if code := <-done; code != 0 {
 		t.Fatalf("exit code %d\n%s%s", code, out.String(), errs.String())
@@ -59,7 +55,7 @@ func TestClusterUp(t *testing.T) {
 	result{0, out.String(), errs.String()}.want(t, ExitOK, `^cluster sweep, job jsubmittedsweep$`, `^3 providers answered, 3 members held$`, `^3 leases signed, \w+ is the head$`,
 		`^image and program are there on all members$`, `^every member reaches every other one: 3 direct$`,
 		`^cluster sweep is ready: 3 members, ray, 0\.27 STAR an hour, at most 5\.00 STAR in all, until \d+-.* or 30m0s of idleness$`,
-		`^  starling job submit --cluster sweep --working-dir \. -- python script\.py `, `^  starling cluster port-forward sweep `, `RAY_AUTH_TOKEN=\$\(starling cluster token sweep\)`, `^  starling cluster down sweep `)
+		`^  starling cluster port-forward sweep `, `^    ray job submit --address http://127\.0\.0\.1:8265 --working-dir \. -- python script\.py$`, `RAY_AUTH_TOKEN=\$\(starling cluster token sweep\)`, `^  starling cluster down sweep `)
 	f.cli(t, "cluster", "status", "sweep").want(t, ExitOK, `^cluster +sweep$`, `^state +ready$`, `^engine +ray, on a wan network or a faster one$`, `^ready +\d+s ago`, `^autostop +30m0s$`,
 		`^cost +0\.003 STAR, 0\.27 STAR an hour, budget 5\.00 STAR$`, `^RANK +ROLE +PROVIDER +STATE +ADDRESS +EPOCH +PATH +RTT +GPUS +SINCE +COST`,
 		`^0 +head +\w{8} +running +10\.77\.0\.2 +1 +- +- +2 NVIDIA L4 \(simulated\) +\d+s +0\.001 STAR`, `^1 +worker +\w{8} +running +10\.77\.0\.3 +1 +direct +12ms `)
@@ -83,7 +79,7 @@ func TestClusterUp(t *testing.T) {
 	if r := f.cli(t, "cluster", "ls", "-a").want(t, ExitOK, `^sweep .* stopped `); strings.Contains(f.cli(t, "cluster", "ls").out, "sweep") {
 		t.Errorf("%s", r.out)
 	}
-	for _, args := range [][]string{{"cluster", "exec", "sweep", "--", "ls"}, {"cluster", "port-forward", "sweep"}, {"cluster", "scale", "sweep", "2"}, {"job", "ls", "--cluster", "sweep"}} {
+	for _, args := range [][]string{{"cluster", "exec", "sweep", "--", "ls"}, {"cluster", "port-forward", "sweep"}, {"cluster", "scale", "sweep", "2"}} {
 		f.cli(t, args...).want(t, ExitUsage, `cluster sweep has ended`, `^hint: starling cluster up FILE`)
 	}
 	f.cli(t, "cluster", "logs", "sweep").want(t, ExitOK, `^\[1\] rank 1 says hello$`)
@@ -139,11 +135,6 @@ func TestClusterRefuses(t *testing.T) {
 	f.cli(t, "cluster", "port-forward", "ring", "1:65536").want(t, ExitUsage, `"65536" is not a port`)
 	f.cli(t, "cluster", "port-forward", "ring", "--rank", "9", "80").want(t, ExitUsage, `ranks 0 to 2, not 9`)
 	f.cli(t, "cluster", "port-forward", "--address", "here", "ring", "80").want(t, ExitUsage, `not an IP address`)
-	f.cli(t, "job", "submit", "--cluster", "ring", "--", "ls").want(t, ExitUsage, `cluster ring runs mpi, and only ray takes jobs`, `^hint: starling cluster exec ring`)
-	f.cli(t, "job", "submit", "--", "ls").want(t, ExitUsage, `--cluster says which cluster`)
-	f.cli(t, "job", "submit", "--cluster", "ring").want(t, ExitUsage, `submit needs a command`)
-	f.cli(t, "job", "submit", "--cluster", "ring", "-e", "X", "--", "ls").want(t, ExitUsage, `--env X: want NAME=VALUE`)
-	f.cli(t, "job", "submit", "--cluster", "ring", "--gpus", "-1", "--", "ls").want(t, ExitUsage, `numbers from 0`)
 	f.cli(t, "cluster", "up", f.file(t, "j.yaml", "{apiVersion: v1, kind: Job, metadata: {name: plain}, spec: {module: x.wasm, payment: {maxPrice: 1}}}")).want(t, ExitUsage,
 		`is the file of a plain job`, `^hint: starling submit`)
 	for change, want := range map[string]string{
@@ -210,93 +201,13 @@ func TestClusterExec(t *testing.T) {
 	}
 }
 
-// ray is the head of a cluster, as far as these tests ask: of a job only its end.
-type fakeRay struct {
-	mu   sync.Mutex
-	jobs map[string]string // entrypoints
-}
-
-func (r *fakeRay) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+// rayHead answers as the dashboard port of a head does that takes the token of these tests.
+func rayHead(w http.ResponseWriter, q *http.Request) {
 	if q.Header.Get("Authorization") != "Bearer "+fakeToken {
 		http.Error(w, "Unauthorized: Missing authentication token", http.StatusUnauthorized)
 		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	id, what, _ := strings.Cut(strings.TrimPrefix(q.URL.Path, "/api/jobs/"), "/")
-	one := func(id string) string {
-		status, exit := "SUCCEEDED", 0
-		if strings.HasPrefix(r.jobs[id], "fail") {
-			status, exit = "FAILED", 3
-		}
-		return fmt.Sprintf(`{"type": "SUBMISSION", "submission_id": %q, "status": %q, "entrypoint": %q, "message": "m", "driver_exit_code": %d, "start_time": 1795390461887, "end_time": 1795390464119}`,
-			id, status, r.jobs[id], exit)
-	}
-	switch {
-	case q.URL.Path == "/api/jobs/" && q.Method == http.MethodPost:
-		var req struct {
-			Entrypoint string `json:"entrypoint"`
-			ID         string `json:"submission_id"`
-		}
-		if err := json.NewDecoder(q.Body).Decode(&req); err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		r.jobs[req.ID] = req.Entrypoint
-		fmt.Fprintf(w, `{"submission_id": %q}`, req.ID)
-	case q.URL.Path == "/api/jobs/":
-		io.WriteString(w, "["+one("a")+"]")
-	case strings.HasPrefix(q.URL.Path, "/api/packages/"), q.URL.Path == "/":
-	case r.jobs[id] == "":
-		http.Error(w, "Job "+id+" does not exist", http.StatusNotFound)
-	case what == "stop":
-		io.WriteString(w, `{"stopped": false}`)
-	case what == "logs":
-		fmt.Fprintf(w, `{"logs": %q}`, r.jobs[id]+" said so\n")
-	case what == "logs/tail":
-		var up websocket.Upgrader
-		if conn, err := up.Upgrade(w, q, nil); err == nil {
-			_ = conn.WriteMessage(websocket.TextMessage, []byte(r.jobs[id]+" says so\n"))
-			_ = conn.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""))
-			conn.Close()
-		}
-	default:
-		io.WriteString(w, one(id))
-	}
-}
-
-func TestRayJobs(t *testing.T) {
-	t.Parallel()
-	f := newFakeBuyer(t)
-	f.add(t, "jone", sweepFile)
-	f.change("jone", up)
-	f.handler(t, &fakeRay{jobs: map[string]string{"a": "fail early"}})
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "script.py"), []byte("print(1)"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	r := f.cli(t, "job", "submit", "--cluster", "sweep", "--working-dir", dir, "--env", "K=V", "--", "python", "my script.py").want(t, ExitOK, `^job raysubmit_\w{16} on cluster sweep$`)
-	if r.out != "python 'my script.py' says so\n" {
-		t.Errorf("%q", r.out)
-	}
-	f.cli(t, "job", "submit", "--cluster", "sweep", "--", "fail").want(t, ExitFailed, `job raysubmit_\w+ failed: its command ended with exit code 3`)
-	id := strings.TrimSpace(f.cli(t, "job", "submit", "--cluster", "sweep", "--no-wait", "--", "later").want(t, ExitOK, `^raysubmit_\w{16}$`).out)
-	f.cli(t, "job", "logs", "--cluster", "sweep", id).want(t, ExitOK, `^later said so$`)
-	f.cli(t, "job", "logs", "-f", "--cluster", "sweep", id).want(t, ExitOK, `^later says so$`)
-	f.cli(t, "job", "logs", "-f", "--cluster", "sweep", "a").want(t, ExitFailed, `^fail early says so$`)
-	f.cli(t, "job", "stop", "--cluster", "sweep", "a").want(t, ExitOK, `^a +failed$`)
-	f.cli(t, "job", "ls", "--cluster", "sweep").want(t, ExitOK, `^ID +STATUS`, `^a +failed +\S+ +2s +3 +fail early +m$`)
-	f.cli(t, "job", "logs", "--cluster", "sweep", "never").want(t, ExitUsage, `no such job: never`, `^hint: .starling job ls --cluster sweep`)
-	f.cli(t, "job", "stop", "--cluster", "sweep", "../x").want(t, ExitUsage, `not an id of a ray job`)
-	f.cli(t, "job", "submit", "--cluster", "sweep", "--working-dir", filepath.Join(dir, "never"), "--", "x").want(t, ExitUsage, `the working directory cannot be sent`)
-	f.cli(t, "job", "submit", "--cluster", "sweep", "--working-dir", "s3://x/y.zip", "--", "x").want(t, ExitOK)
-	f.cli(t, "cluster", "token", "sweep").want(t, ExitOK, `^`+fakeToken+`$`)
-	f.handler(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "Forbidden: Invalid authentication token", http.StatusForbidden)
-	}))
-	f.cli(t, "job", "ls", "--cluster", "sweep").want(t, ExitFailed, `does not take the token`, `^hint: `)
-	f.change("jone", func(j *buyer.Job) { j.Ranks[0].State = buyer.RankWaiting }) // the head is lost while its cluster is ready
-	f.cli(t, "job", "ls", "--cluster", "sweep").want(t, ExitUnreachable, `rank 0 of the job is waiting`, `^hint: the head may be replaced`)
+	io.WriteString(w, "[]")
 }
 
 // The tunnel to Ray's dashboard has the token; the one to another port carries bytes.
@@ -304,8 +215,10 @@ func TestClusterForward(t *testing.T) {
 	t.Parallel()
 	f := newFakeBuyer(t)
 	f.add(t, "jone", sweepFile)
+	f.cli(t, "cluster", "token", "sweep").want(t, ExitOK, `^`+fakeToken+`$`)
+	f.cli(t, "cluster", "port-forward", "--rank", "1", "sweep").want(t, ExitUsage, `needs a port`, `^hint: `)
 	f.change("jone", up)
-	f.handler(t, &fakeRay{jobs: map[string]string{"a": "x"}})
+	f.handler(t, http.HandlerFunc(rayHead))
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	var out, errs buffer
@@ -317,7 +230,7 @@ func TestClusterForward(t *testing.T) {
 	w := &world{}
 	w.until(t, "it listens", func() bool { return len(pattern.FindAllString(out.String(), -1)) == 2 })
 	for _, m := range pattern.FindAllStringSubmatch(out.String(), -1) {
-		resp, err := http.Get("http://" + m[1] + "/api/jobs/a")
+		resp, err := http.Get("http://" + m[1] + "/api/jobs/")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -327,7 +240,13 @@ func TestClusterForward(t *testing.T) {
 			t.Errorf("port %s: %d %s, %v", m[2], resp.StatusCode, b, err)
 		}
 		if m[2] != "8265" {
+			if line := "ray.init(\"ray://" + m[1] + "\")"; !strings.Contains(errs.String(), line) {
+				t.Errorf("%q is not said: %s", line, errs.String())
+			}
 			continue
+		}
+		if line := "ray job submit --address http://" + m[1] + " "; !strings.Contains(errs.String(), line) {
+			t.Errorf("%q is not said: %s", line, errs.String())
 		}
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+m[1]+"/api/jobs/", strings.NewReader("{}"))
 		if err != nil {

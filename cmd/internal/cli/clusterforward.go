@@ -17,7 +17,7 @@ import (
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/cluster"
-	"github.com/starling-network/starling/node/cluster/rayjobs"
+	"github.com/starling-network/starling/node/cluster/dashboard"
 	"github.com/starling-network/starling/node/live"
 )
 
@@ -36,13 +36,17 @@ func newClusterForward(a *App) *cobra.Command {
 		Short: "Reach a port of the head, or of another member, from this machine",
 		Long: `Listens on this machine and carries every connection to a port of a member, until it is interrupted. LOCAL is a port here, 0
 for a free one; without it the same as REMOTE. Without ports: of ray 8265 (dashboard and jobs API) and 10001 (ray.init("ray://…")),
-of dask 8787 (dashboard) and 8786 (Client("tcp://…")). The addresses are printed to standard output, one line each.
+of dask 8787 (dashboard) and 8786 (Client("tcp://…")). The addresses are printed to standard output, one line each, and how the
+engine's own clients use them to standard error.
 
-Ray's dashboard port takes the cluster's token, which is added here: a browser and ray job submit --address http://127.0.0.1:8265
-need none. It answers only to 127.0.0.1 and localhost, and to no page of another site; but whoever may open a port of this machine
-may use the cluster meanwhile. --raw carries that port as it is, too, and so does an --address that others reach: then say the token
-yourself (starling cluster token).`,
+A Ray cluster takes its jobs from Ray's own command line (pip install 'ray[default]') and Python's ray.job_submission: submit, list,
+logs, stop, status, at the address of port 8265. That port takes the cluster's token, which is added here: neither they nor a browser
+need it. It answers only to 127.0.0.1 and localhost, and to no page of another site; but whoever may open a port of this machine may
+use the cluster meanwhile. --raw carries that port as it is, too, and so does an --address that others reach: then say the token
+yourself (starling cluster token). A job of Ray ends with the head that it was given to, and goes on without the tunnel.`,
 		Example: `  starling cluster port-forward sweep
+  ray job submit --address http://127.0.0.1:8265 --working-dir . -- python script.py       in another terminal
+  ray job logs --address http://127.0.0.1:8265 -f raysubmit_…
   starling cluster port-forward sweep 0:8265
   starling cluster port-forward --rank 2 sweep 6006`,
 		Args: func(c *cobra.Command, args []string) error {
@@ -59,6 +63,9 @@ yourself (starling cluster token).`,
 			}
 			if err := checkRank(j, rank); err != nil {
 				return err
+			}
+			if !ready(j) {
+				a.say("cluster %s is not ready: %s; its ports answer when their programs do", j.Spec.Name, clusterState(j))
 			}
 			ports := args[1:]
 			if len(ports) == 0 {
@@ -82,7 +89,11 @@ yourself (starling cluster token).`,
 			}
 			runForwards(fs, func(f *forward) func() {
 				if token == "" || f.port != cluster.PortRayDashboard {
-					return f.plain(ctx)
+					run := f.plain(ctx)
+					if rank == 0 {
+						a.ownClient(j, f)
+					}
+					return run
 				}
 				at, err := netip.ParseAddrPort(f.ln.Addr().String())
 				if err != nil || !at.Addr().IsLoopback() {
@@ -90,7 +101,8 @@ yourself (starling cluster token).`,
 					return f.plain(ctx)
 				}
 				fmt.Fprintf(a.Out, "http://%s -> port %d of rank %d, with the cluster's token\n", at, f.port, rank)
-				proxy := rayjobs.NewProxy(at, rayjobs.Config{Token: token, Dial: dialRank(ctx, client, j.ID, 0, cluster.PortRayDashboard)}, f.say)
+				a.say("  ray job submit --address http://%s --working-dir . -- python script.py", at)
+				proxy := dashboard.NewProxy(at, dashboard.Config{Token: token, Dial: dialRank(ctx, client, j.ID, 0, cluster.PortRayDashboard)}, f.say)
 				return func() { f.serve(ctx, proxy) }
 			})
 			return nil
@@ -100,6 +112,16 @@ yourself (starling cluster token).`,
 	c.Flags().StringVar(&address, "address", "127.0.0.1", "address to listen on here")
 	c.Flags().BoolVar(&raw, "raw", false, "carry ray's dashboard port as it is, without the token")
 	return c
+}
+
+// ownClient says how the engine's own client uses a port of the head that is carried as it is.
+func (a *App) ownClient(j buyer.Job, f *forward) {
+	switch engine := j.Spec.Cluster.Engine; {
+	case engine == "ray" && f.port == cluster.PortRayClient:
+		a.say("  RAY_AUTH_MODE=token RAY_AUTH_TOKEN=$(starling cluster token %s) python -c 'import ray; ray.init(\"ray://%s\")'", j.Spec.Name, f.ln.Addr())
+	case engine == "dask" && f.port == cluster.PortDask:
+		a.say("  python -c 'from dask.distributed import Client; Client(\"tcp://%s\")'", f.ln.Addr())
+	}
 }
 
 // serve answers HTTP on the port until ctx ends.
@@ -182,9 +204,8 @@ func nextSteps(j buyer.Job) []string {
 	line := func(command, what string) { out = append(out, fmt.Sprintf("  %-62s %s", command, what)) }
 	switch j.Spec.Cluster.Engine {
 	case "ray":
-		line("starling job submit --cluster "+n+" --working-dir . -- python script.py", "runs it on the head")
-		line("starling cluster port-forward "+n, "dashboard at http://127.0.0.1:8265; then, too,")
-		line("  ray job submit --address http://127.0.0.1:8265 -- python script.py", "")
+		line("starling cluster port-forward "+n, "dashboard at http://127.0.0.1:8265; beside it")
+		line("  ray job submit --address http://127.0.0.1:8265 --working-dir . -- python script.py", "")
 		line("  RAY_AUTH_MODE=token RAY_AUTH_TOKEN=$(starling cluster token "+n+")", `before ray.init("ray://127.0.0.1:10001")`)
 	case "dask":
 		line("starling cluster port-forward "+n, `dashboard at http://127.0.0.1:8787; Client("tcp://127.0.0.1:8786")`)

@@ -151,7 +151,7 @@ func newClusterLogs(a *App) *cobra.Command {
 		Use:   "logs NAME",
 		Short: "Show what a cluster's members wrote",
 		Long: `Writes what the members' engines and programs wrote, each line with its rank; one rank alone is written as it is. With -f it
-goes on until the cluster has ended. What a job said that was submitted to Ray is in starling job logs.`,
+goes on until the cluster has ended. What a job of Ray says is in ray job logs, by port-forward.`,
 		Example: `  starling cluster logs sweep
   starling cluster logs -f --rank 0 sweep`,
 	}, "cluster", "of one member only; 0 is the head", a.cluster)

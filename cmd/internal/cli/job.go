@@ -23,17 +23,15 @@ const defaultDecimals = 6
 func newJob(a *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "job",
-		Short: "Check job files; submit to a Ray cluster",
-		Long: `validate checks a file before it is submitted. The others are for the jobs of a Ray cluster (starling cluster), which Ray itself
-keeps; jobs of the network are submitted by starling run and starling submit.`,
-		Example: `  starling job validate job.yaml
-  starling job submit --cluster sweep --working-dir . -- python script.py
-  starling job ls --cluster sweep`,
+		Short: "Check job files",
+		Long: `validate checks a file before starling submit takes it. A Ray cluster takes its jobs from Ray's own client: ray job submit, by
+starling cluster port-forward.`,
+		Example: `  starling job validate job.yaml`,
 		GroupID: groupJobs,
 		Args:    onlyCommands,
 		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(newJobValidate(a), newJobSubmit(a), newJobLs(a), newJobLogs(a), newJobStop(a))
+	c.AddCommand(newJobValidate(a))
 	return c
 }
 

@@ -37,8 +37,7 @@ func (w *world) raySteps(all bool) []scenarios.Step {
 	steps := []scenarios.Step{
 		{What: "ray: a cluster of peers behind NATs comes up", Run: w.rayUp},
 		{What: "ray: every member has a path to the head", Run: w.onCluster(rayName, w.paths)},
-		{What: "ray: tasks, actors and an object of 120 MB on all nodes, handed in with starling job submit --cluster", Run: w.onCluster(rayName, w.rayWork)},
-		{What: "ray: its own command line hands in a job through port-forward, unchanged", Run: w.onCluster(rayName, w.rayOwn)},
+		{What: "ray: its own command line, unchanged, through port-forward: tasks, actors and an object of 120 MB on all nodes", Run: w.onCluster(rayName, w.rayWork)},
 		{What: "ray: a worker's peer is killed and replaced while a job with retries goes on", Run: w.onCluster(rayName, w.rayLost)},
 	}
 	if all {
@@ -155,21 +154,38 @@ func (s spread) rate() float64 {
 	return float64(s.Bytes) * float64(s.Copies) * 8 / 1e6 / max(s.Seconds, 0.001)
 }
 
+// rayWork hands in the program that uses all nodes.
 func (w *world) rayWork(ctx context.Context) (string, error) {
-	dir, err := w.source()
+	submit, err := w.raySubmit(ctx, "python3", "spread.py", fmt.Sprint(members), "120")
 	if err != nil {
 		return "", err
 	}
-	out, err := w.done(ctx, "job", "submit", "--cluster", rayName, "--working-dir", dir, "--", "python3", "spread.py", fmt.Sprint(members), "120")
-	if err != nil {
-		return "", err
+	said, err := submit.Run()
+	if err != nil || said.Code != 0 {
+		return "", fmt.Errorf("%s: %v: %w", strings.Join(submit.Args, " "), said, err)
 	}
-	s, err := readSpread(out)
+	s, err := readSpread(said.Out)
 	if err != nil {
 		return "", err
 	}
 	w.note("%d MB went to %d other nodes at %.0f Mbit/s", s.Bytes/1_000_000, s.Copies, s.rate())
-	return s.String(), err
+	return s.String(), nil
+}
+
+// raySubmit is Ray's own program at the buyer's site that hands a command in, and follows it: from the image's file system, on its own
+// libraries, in no container. Its address is what port-forward prints.
+func (w *world) raySubmit(ctx context.Context, command ...string) (scenarios.Command, error) {
+	said, err := w.forward(ctx, rayName, 8265)
+	if err != nil {
+		return scenarios.Command{}, err
+	}
+	url := forwarded.FindString(said)
+	if url == "" {
+		return scenarios.Command{}, fmt.Errorf("port-forward says %q", said)
+	}
+	dir, err := w.source()
+	args := []string{"-c", "from ray.scripts.scripts import main; main()", "job", "submit", "--address", url, "--working-dir", dir, "--"}
+	return w.python(ctx, images.Ray, append(args, command...)...), err
 }
 
 // forward opens a tunnel to a port of a cluster's head, in place of the one that was open, and returns what it prints of it.
@@ -191,31 +207,6 @@ func (w *world) unforward() {
 
 var forwarded = regexp.MustCompile(`http://127\.0\.0\.1:\d+`)
 
-// rayOwn runs Ray's own program at the buyer's site, from the image's file system: on its own libraries, in no container.
-func (w *world) rayOwn(ctx context.Context) (string, error) {
-	said, err := w.forward(ctx, rayName, 8265)
-	if err != nil {
-		return "", err
-	}
-	url := forwarded.FindString(said)
-	if url == "" {
-		return "", fmt.Errorf("port-forward says %q", said)
-	}
-	dir, err := w.source()
-	if err != nil {
-		return "", err
-	}
-	s, err := w.python(ctx, images.Ray, "-c", "from ray.scripts.scripts import main; main()",
-		"job", "submit", "--address", url, "--working-dir", dir, "--", "python3", "spread.py", fmt.Sprint(members), "1").Run()
-	if err != nil || s.Code != 0 {
-		return "", fmt.Errorf("ray job submit --address %s: %v: %w", url, s, err)
-	}
-	if _, err := readSpread(s.Out); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("ray job submit --address %s: job succeeded", url), nil
-}
-
 // python is the Python of an image at the buyer's site, with what the image has.
 func (w *world) python(ctx context.Context, image images.Name, args ...string) scenarios.Command {
 	root := w.root[image]
@@ -229,11 +220,11 @@ func (w *world) python(ctx context.Context, image images.Name, args ...string) s
 
 // lasting starts a job whose tasks are tried again, and waits until it is well under way.
 func (w *world) lasting(ctx context.Context) (*scenarios.Collected, error) {
-	dir, err := w.source()
+	submit, err := w.raySubmit(context.Background(), "python3", "lasting.py", "120", "1")
 	if err != nil {
 		return nil, err
 	}
-	work, err := w.follow("job", "submit", "--cluster", rayName, "--working-dir", dir, "--", "python3", "lasting.py", "120", "1")
+	work, err := scenarios.Follow(submit)
 	if err != nil {
 		return nil, err
 	}

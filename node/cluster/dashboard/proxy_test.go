@@ -1,4 +1,4 @@
-package rayjobs
+package dashboard
 
 import (
 	"context"

@@ -1,7 +1,6 @@
-package rayjobs
+package dashboard
 
 import (
-	"context"
 	"log/slog"
 	"net"
 	"net/http"
@@ -10,7 +9,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
+
+	"github.com/starling-network/starling/node/live"
 )
 
 // Proxy carries HTTP to the head's dashboard and adds the cluster's token. Whoever reaches it may use the cluster, so it is for a
@@ -39,17 +39,9 @@ func NewProxy(at netip.AddrPort, cfg Config, failed func(error)) *Proxy {
 			r.Out.Header.Del("Authorization")
 			r.Out.Header.Del("X-Ray-Authorization")
 			dropCookie(r.Out)
-			if cfg.Token != "" {
-				r.Out.Header.Set("Authorization", "Bearer "+cfg.Token)
-			}
+			r.Out.Header.Set("Authorization", "Bearer "+cfg.Token)
 		},
-		Transport: &http.Transport{
-			DialContext:         func(ctx context.Context, _, _ string) (net.Conn, error) { return cfg.Dial(ctx) },
-			DisableCompression:  true,
-			MaxConnsPerHost:     maxConns,
-			MaxIdleConnsPerHost: maxConns,
-			IdleConnTimeout:     time.Minute,
-		},
+		Transport:     cfg.transport(maxConns),
 		FlushInterval: -1,
 		ErrorLog:      slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
@@ -57,7 +49,7 @@ func NewProxy(at netip.AddrPort, cfg Config, failed func(error)) *Proxy {
 				return // whoever asked is gone
 			}
 			failed(err)
-			http.Error(w, "starling: the head's dashboard does not answer: "+Reason(err.Error()), http.StatusBadGateway)
+			http.Error(w, "starling: the head's dashboard does not answer: "+live.Clean(err.Error()), http.StatusBadGateway)
 		},
 	}
 	return p
