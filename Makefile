@@ -6,6 +6,7 @@
 # make build   bin/starling, one static binary, and beside it what talks to NVIDIA's driver for it: bin/starling-cuda, which proves
 #              GPUs, and with a C compiler bin/starling-nvml, which finds them
 # make proto   generated code from the schemas
+# make idl     the on-chain program's interface for wallets, explorers and generators of clients
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -37,7 +38,7 @@ BENCHFLAGS ?=
 FUZZBUDGET ?= 300
 DEMOFLAGS ?=
 
-.PHONY: build demo test check check-fmt check-vet check-staticcheck check-tidy check-proto bench fuzz proto clean
+.PHONY: build demo test check check-fmt check-vet check-staticcheck check-tidy check-proto check-idl bench fuzz proto idl clean
 
 build:
 	go build -o bin/starling ./cmd/starling
@@ -58,7 +59,7 @@ test: deps-node deps-cc deps-engine deps-nat deps-rust
 	$(if $(ALL),$(if $(CLUSTER),STARLING_CLUSTER=$(CLUSTER) $(TEST) ./testnet/images ./testnet/cluster/scenario))
 	$(TEST) $(if $(ALL),$(LONG)) $(PKG)
 
-check: check-fmt check-vet check-staticcheck check-tidy check-proto
+check: check-fmt check-vet check-staticcheck check-tidy check-proto check-idl
 
 check-fmt:
 	@unformatted=$$(gofmt -l $$(find . -name '*.go' -not -path './bin/*' -not -path './.git/*' -not -path '*/node_modules/*')); \
@@ -79,6 +80,12 @@ check-proto: $(BUF) $(PROTOC_GEN_GO)
 
 proto: $(BUF) $(PROTOC_GEN_GO)
 	BUF=$(BUF) PATH=$(dir $(PROTOC_GEN_GO)):$$PATH .ci/proto write
+
+check-idl:
+	go run ./chain/program/idl -check
+
+idl:
+	go run ./chain/program/idl
 
 # It runs those Go benchmarks itself that have a target; `go test -bench . ./pkg` runs any.
 bench: deps-node deps-engine build

@@ -2,7 +2,7 @@
 //!
 //! Its address is that of "network" and H("starling/params/v1" ‖ params), so it commits to every parameter: nobody can
 //! take another's, and whoever creates it creates the same. What the parameters say of fees, response, unbonding and least
-//! stake is where the rules begin; the rules that hold now stand behind them. Its account, 344 + 64·n bytes:
+//! stake is where the rules begin; the rules that hold now stand behind them. Its account, 336 + 64·n bytes:
 //!
 //! ```text
 //!   0   1  kind = 2
