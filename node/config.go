@@ -117,8 +117,6 @@ type Docker struct {
 	Enabled string `yaml:"enabled"`
 	// Host is the engine's socket on this machine, as DOCKER_HOST has it; empty means DOCKER_HOST or the usual one.
 	Host string `yaml:"host"`
-	// Internet is egress.mode in two words: true is internet where the section egress says nothing.
-	Internet bool `yaml:"internet"`
 }
 
 // The values of Docker.Enabled.

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -18,7 +19,7 @@ import (
 // Egress is what containers of others reach beyond this machine, when their job asks for it. Whatever it says, they never
 // reach this machine, its local network, and mail servers.
 type Egress struct {
-	// Mode is none, allowlist or internet; empty means what docker.internet says. Single containers are held to an allow list
+	// Mode is none, allowlist or internet; empty means none. Single containers are held to an allow list
 	// by nothing, so those that ask for the internet are refused under one.
 	Mode string `yaml:"mode"`
 	// Allow are the rules of an allow list: HOST[:PORT[-PORT][,…]] with a domain name, *.NAME, an IPv4 address or a range a.b.c.d/n.
@@ -36,17 +37,9 @@ type EgressLimits struct {
 	Idle         time.Duration `yaml:"idle"`           // a TCP connection on which nothing moves is cut
 }
 
-// policy is the section as egress takes it. internet is docker.internet, which said it before there was the section.
-func (e Egress) policy(internet bool) (egress.Policy, egress.Limits, error) {
-	p := egress.Policy{Mode: egress.Mode(e.Mode)}
-	switch {
-	case e.Mode == "" && internet:
-		p.Mode = egress.ModeInternet
-	case e.Mode == "":
-		p.Mode = egress.ModeNone
-	case internet && p.Mode != egress.ModeInternet:
-		return p, egress.Limits{}, fmt.Errorf("mode is %s and docker.internet is true: take docker.internet out, egress.mode says it all", e.Mode)
-	}
+// policy is the section as egress takes it.
+func (e Egress) policy() (egress.Policy, egress.Limits, error) {
+	p := egress.Policy{Mode: cmp.Or(egress.Mode(e.Mode), egress.ModeNone)}
 	var err error
 	if p.Allow, err = egress.ParseRules(e.Allow); err != nil {
 		return p, egress.Limits{}, fmt.Errorf("allow: %w", err)
@@ -59,7 +52,7 @@ func (e Egress) policy(internet bool) (egress.Policy, egress.Limits, error) {
 
 // egress is what the configuration lets containers reach.
 func (c Config) egress() (egress.Policy, egress.Limits, error) {
-	p, l, err := c.Egress.policy(c.Docker.Internet)
+	p, l, err := c.Egress.policy()
 	if err != nil {
 		return p, l, fmt.Errorf("%w: egress: %w", ErrConfig, err)
 	}

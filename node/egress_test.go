@@ -17,16 +17,13 @@ import (
 	"github.com/starling-network/starling/p2p/overlay/egress"
 )
 
-// What the section egress says, and docker.internet from before there was one.
+// What the section egress says.
 func TestEgressConfig(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]egress.Mode{
-		"":                          egress.ModeNone,
-		"docker: {internet: true}":  egress.ModeInternet,
-		"docker: {internet: false}": egress.ModeNone,
-		"egress: {mode: internet}":  egress.ModeInternet,
-		"egress: {mode: none}":      egress.ModeNone,
-		"docker: {internet: true}\negress: {mode: internet}":                                 egress.ModeInternet,
+		"":                         egress.ModeNone,
+		"egress: {mode: internet}": egress.ModeInternet,
+		"egress: {mode: none}":     egress.ModeNone,
 		"egress: {mode: allowlist, allow: [\"pypi.org:443\", \"*.a.org\", 93.184.216.0/24]}": egress.ModeAllowlist,
 	} {
 		c, err := loadText(t, text)
@@ -39,8 +36,8 @@ func TestEgressConfig(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"egress: {mode: all}": "none of none, allowlist and internet",
-		"docker: {internet: true}\negress: {mode: allowlist, allow: [pypi.org]}": "take docker.internet out",
+		"egress: {mode: all}":                                     "none of none, allowlist and internet",
+		"docker: {internet: true}":                                "unknown field",
 		"egress: {mode: allowlist}":                               "reaches nothing",
 		"egress: {mode: internet, allow: [pypi.org]}":             "does not look at",
 		"egress: {mode: allowlist, allow: [192.168.1.0/24]}":      "a private network, which no rule opens",

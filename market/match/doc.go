@@ -1,7 +1,7 @@
 // Package match is how a buyer chooses: feasible → rank → select, over an immutable snapshot of offers and quotes.
 //
 // Feasible drops what cannot do the order and keeps the reason of each. Rank scores what is left by the buyer's weights and
-// keeps the best: a weighted mean of price, reputation, distance, region, warmth, stake, and of the work that audits proved for a base
+// keeps the best: a weighted mean of price, reputation, distance, region, stake, and of the work that audits proved for a base
 // unit of price, half at the median of the classes that the order takes. Select gives ranks to providers, with a small quota for newcomers, and lists spares. A match is only
 // a proposal: the provider alone decides over its own units. SelectCluster does so for ranks that must be near to one another, by the
 // coordinates of their offers.

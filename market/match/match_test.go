@@ -17,7 +17,7 @@ import (
 var now = time.Unix(1_000_000, 0).UTC()
 
 func testWeights() match.Weights {
-	return match.Weights{Price: 50, Reputation: 25, RTT: 10, Region: 5, Warm: 5, Stake: 5, Work: 15, StakeHalf: 1000, SlotMillis: 400, Decimals: 2, Audited: true}
+	return match.Weights{Price: 50, Reputation: 25, RTT: 10, Region: 5, Stake: 5, Work: 15, StakeHalf: 1000, SlotMillis: 400, Decimals: 2, Audited: true}
 }
 
 func key(i int) sign.Key { return sign.Key(sign.Sum(fmt.Appendf(nil, "provider %d", i))) }
@@ -312,7 +312,7 @@ func randomCandidate(t *rapid.T, i int) match.Candidate {
 	c.Reputation, c.Shunned = 100_000*uint32(pick("reputation", 10)), pick("shunned", 4) == 0
 	c.RTT = time.Duration(pick("rtt", 100)) * time.Millisecond
 	c.Shown.Operations = uint64(pick("operations", 1000)) * 1e9
-	c.Newcomer, c.Warm = pick("newcomer", 3) == 0, pick("warm", 1) == 0
+	c.Newcomer = pick("newcomer", 3) == 0
 	if pick("quoted", 2) == 0 {
 		id := testOrder().ID
 		if pick("other order", 4) == 0 {
@@ -529,7 +529,7 @@ func market100k(n int) []match.Candidate {
 		c.Offer.Price, c.Offer.Units = market.Price(1000+rng.IntN(9000)), uint32(rng.IntN(9))
 		c.Shown.Units, c.Shown.Operations = c.Offer.Units, 1e12+rng.Uint64N(9e12)
 		c.Reputation, c.RTT = rng.Uint32N(1e6), time.Duration(rng.IntN(200_000))*time.Microsecond
-		c.Stake, c.Newcomer, c.Warm = market.Amount(rng.IntN(5000)), rng.IntN(10) == 0, rng.IntN(4) == 0
+		c.Stake, c.Newcomer = market.Amount(rng.IntN(5000)), rng.IntN(10) == 0
 		cands[i] = c
 	}
 	return cands

@@ -15,13 +15,12 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Weights say what the buyer cares for. The first seven are relative to each other; a component with weight 0 does not count.
+// Weights say what the buyer cares for. The first six are relative to each other; a component with weight 0 does not count.
 type Weights struct {
 	Price      uint32 // cheaper, relative to the ceiling
 	Reputation uint32 // what its record supports
 	RTT        uint32 // nearer: half at 50 ms
 	Region     uint32 // earlier in the order's list
-	Warm       uint32 // has the program already
 	Stake      uint32 // more at stake: half at StakeHalf
 	Work       uint32 // more work for its price, as audits proved it: half at the median of what is on offer
 
@@ -40,7 +39,7 @@ func DefaultWeights(g market.Genesis) Weights {
 	if err != nil {
 		thousand = 1 // a token so finely divided that a thousand of it do not fit
 	}
-	w := Weights{Price: 50, Reputation: 25, RTT: 10, Region: 5, Warm: 5, Stake: 5, StakeHalf: market.Amount(thousand), NewcomerOneIn: 8,
+	w := Weights{Price: 50, Reputation: 25, RTT: 10, Region: 5, Stake: 5, StakeHalf: market.Amount(thousand), NewcomerOneIn: 8,
 		SlotMillis: g.SlotMillis, Decimals: g.Decimals, Audited: g.AuditSlots > 0}
 	if w.Audited {
 		w.Work = 15
@@ -54,7 +53,6 @@ type Parts struct {
 	Reputation uint32 `json:"reputation"`
 	RTT        uint32 `json:"rtt"`
 	Region     uint32 `json:"region"`
-	Warm       uint32 `json:"warm"`
 	Stake      uint32 `json:"stake"`
 	Work       uint32 `json:"work"`
 }
@@ -119,7 +117,7 @@ func (s *Snapshot) query(order *market.Order, now time.Time, w Weights) query {
 	q := query{order: order, w: w, now: now.UnixMilli(), runtime: s.runtimes[order.Runtime], regions: make([]int32, len(s.regions)),
 		barred: append([]sign.Key{order.Buyer, order.Peer()}, order.Exclude...),
 		k0:     binary.BigEndian.Uint64(order.ID[:8]), k1: binary.BigEndian.Uint64(order.ID[8:16]) | 1,
-		weightSum: uint64(w.Price) + uint64(w.Reputation) + uint64(w.RTT) + uint64(w.Region) + uint64(w.Warm) + uint64(w.Stake) + uint64(w.Work)}
+		weightSum: uint64(w.Price) + uint64(w.Reputation) + uint64(w.RTT) + uint64(w.Region) + uint64(w.Stake) + uint64(w.Work)}
 	if w.Audited && !order.Unproven {
 		q.proven = order.UnitsPer
 	}
@@ -293,9 +291,6 @@ func (q *query) parts(r *row) Parts {
 	if r.rttMicros > 0 {
 		p.RTT = uint32(rttHalfMicros * 1_000_000 / (rttHalfMicros + uint64(r.rttMicros)))
 	}
-	if r.flags.has(warm) {
-		p.Warm = 1e6
-	}
 	if r.stake > 0 {
 		p.Stake = uint32(1e6 * (float64(r.stake) / (float64(r.stake) + float64(q.w.StakeHalf))))
 	}
@@ -311,7 +306,7 @@ func (q *query) score(r *row) uint32 {
 	}
 	p, w := q.parts(r), &q.w
 	sum := uint64(w.Price)*uint64(p.Price) + uint64(w.Reputation)*uint64(p.Reputation) + uint64(w.RTT)*uint64(p.RTT) +
-		uint64(w.Region)*uint64(p.Region) + uint64(w.Warm)*uint64(p.Warm) + uint64(w.Stake)*uint64(p.Stake) + uint64(w.Work)*uint64(p.Work)
+		uint64(w.Region)*uint64(p.Region) + uint64(w.Stake)*uint64(p.Stake) + uint64(w.Work)*uint64(p.Work)
 	return uint32(sum / q.weightSum)
 }
 

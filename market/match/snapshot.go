@@ -19,7 +19,6 @@ type Candidate struct {
 	Stake      market.Amount
 	Newcomer   bool   // too little history to be judged by it
 	Shunned    bool   // its record speaks against it: taken when nobody else can
-	Warm       bool   // has the program already
 	Route      string // how it was found: "direct", "gossip", "dht"
 	Shown      Shown
 }
@@ -99,7 +98,6 @@ type flags uint8
 
 const (
 	newcomer flags = 1 << iota
-	warm
 	quoted
 	shunned
 	generic // its records prove the family alone
@@ -219,7 +217,6 @@ func (s *Snapshot) row(i int) row {
 		r.notBefore = 0
 	}
 	r.flags.set(newcomer, c.Newcomer)
-	r.flags.set(warm, c.Warm)
 	r.flags.set(quoted, c.Quote != nil)
 	r.flags.set(shunned, c.Shunned)
 	r.flags.set(generic, !c.isProven(o.Class))

@@ -40,7 +40,7 @@ const (
 //	  resources: {class: cpu, units: 1, cpu: 0.5, memory: 256Mi, disk: 1Gi}   # of every unit at least
 //	  resources: {gpus: "h100:8,vram>=80"}                                    # or GPUs, for each rank
 //	  resources: {class: cpu, unproven: true}                                 # also units that no audit has shown to be what they say
-//	  placement: {regions: [eu-west], exclude: [<provider key>], spread: peer, ask: [direct, gossip]}
+//	  placement: {regions: [eu-west], exclude: [<provider key>], spread: peer}
 //	  inputs: [{src: "shards/{rank}.bin", dst: /data/shard.bin}]
 //	  outputs: [{src: /out}]
 //	  rounds:
@@ -237,7 +237,6 @@ func (f *file) placement(n ast.Node, path string) {
 		"regions": func(n ast.Node, field string) { items(f, n, field, &p.Regions, asRegion) },
 		"exclude": func(n ast.Node, field string) { items(f, n, field, &p.Exclude, asProvider) },
 		"spread":  f.spread,
-		"ask":     f.ask,
 	}
 	if c := f.job.Cluster; c != nil {
 		known["network"] = func(n ast.Node, field string) { set(f, n, field, &c.Network, asNetClass) }
@@ -260,16 +259,6 @@ func (f *file) spread(n ast.Node, field string) {
 		f.problems = append(f.problems, p)
 	default:
 		f.wrong(n, field, "%.40q, want peer (every rank on another peer) or pack", text)
-	}
-}
-
-// ask reads how providers are asked. Gossip is always among it: an order that is not published is a private deal, and
-// the network would learn no price from it.
-func (f *file) ask(n ast.Node, field string) {
-	var ways []string
-	items(f, n, field, &ways, asWay)
-	if err := askWays(&f.job.Placement, ways); err != nil && len(f.problems) == 0 {
-		f.wrong(n, field, "%v", err)
 	}
 }
 
@@ -412,24 +401,4 @@ func asProbes(text string) (Probes, error) {
 		return p, nil
 	}
 	return "", fmt.Errorf("%.40q, want off, warn or move", text)
-}
-
-func asWay(text string) (string, error) {
-	if text != "direct" && text != "gossip" {
-		return "", fmt.Errorf("%.40q, want direct or gossip", text)
-	}
-	return text, nil
-}
-
-// askWays sets how providers are asked.
-func askWays(p *Placement, ways []string) error {
-	direct, gossip := false, false
-	for _, w := range ways {
-		direct, gossip = direct || w == "direct", gossip || w == "gossip"
-	}
-	if !gossip {
-		return fmt.Errorf("gossip is missing: every order is published")
-	}
-	p.GossipOnly = !direct
-	return nil
 }

@@ -27,7 +27,6 @@ type Flags struct {
 	Regions  []string // --region
 	Exclude  []string // --exclude
 	Spread   string   // --spread
-	Ask      []string // --ask
 	Inputs   []string // --input src=…,dst=… or SRC:DST
 	Outputs  []string // --out PATH
 	Retries  string   // --retries
@@ -77,7 +76,7 @@ var flagOf = map[string]string{
 	"spec.resources.cpu": "--cpu", "spec.resources.memory": "--memory", "spec.resources.disk": "--disk",
 	"spec.resources.unproven": "--unproven",
 	"spec.placement.regions":  "--region", "spec.placement.exclude": "--exclude", "spec.placement.spread": "--spread",
-	"spec.placement.ask": "--ask", "spec.inputs": "--input", "spec.outputs": "--out",
+	"spec.inputs": "--input", "spec.outputs": "--out",
 	"spec.restart.max": "--retries", "spec.timeouts.queue": "--queue-timeout", "spec.timeouts.run": "--timeout",
 	"spec.restart.policy": "--restart", "spec.restart.backoff": "--restart-backoff", "spec.timeouts.pull": "--pull-timeout",
 	"spec.timeouts.start": "--start-timeout", "spec.timeouts.stop": "--stop-timeout", "spec.keep": "--keep", "spec.guardians": "--guardians", "spec.standbys": "--standbys",
@@ -186,17 +185,6 @@ func (f Flags) placement(r *flagReader, j *Job) {
 		}
 		return nil
 	})
-	for _, way := range f.Ask {
-		if _, err := asWay(way); err != nil {
-			r.problems.add("spec.placement.ask", "%v", err)
-			return
-		}
-	}
-	if len(f.Ask) > 0 {
-		if err := askWays(&j.Placement, f.Ask); err != nil {
-			r.problems.add("spec.placement.ask", "%v", err)
-		}
-	}
 }
 
 // parseInput reads "src=shards/{rank}.bin,dst=/data/shard.bin" or, as docker's -v, "shard.bin:/data/shard.bin".

@@ -127,7 +127,8 @@ type Placement struct {
 	Regions []market.Region `json:"regions,omitempty"` // none: anywhere
 	Exclude []sign.Key      `json:"exclude,omitempty"` // providers that are not wanted
 	Pack    bool            `json:"pack,omitempty"`    // several ranks may go to one peer
-	// GossipOnly asks no provider directly: the order is published and quotes are waited for.
+	// GossipOnly asks no provider directly: the order is published and quotes are waited for. Programs that measure gossip set it; job
+	// files and flags do not.
 	GossipOnly bool `json:"gossipOnly,omitempty"`
 }
 

@@ -81,7 +81,6 @@ spec:
     regions: [local, eu-west]
     exclude: [SysvarC1ock11111111111111111111111111111111]
     spread: pack
-    ask: [gossip]
   inputs: [{src: "shards/{rank}.bin", dst: /data/shard.bin}]
   outputs: [{src: /out}]
   restart: {max: 1}
@@ -94,7 +93,7 @@ func fullFlags() Flags {
 		Name: "lm", Labels: []string{"team=a"}, Module: "build/lm.wasm", Args: []string{"train", "--steps", "200"},
 		Env: []string{"SEED=1"}, Count: "5", Class: "cpu", Units: "2", CPU: "500m", Memory: "0.25Gi", Disk: "1024Mi", Unproven: true,
 		Regions: []string{"local", "eu-west"}, Exclude: []string{"SysvarC1ock11111111111111111111111111111111"},
-		Spread: "pack", Ask: []string{"gossip"}, Inputs: []string{"src=shards/{rank}.bin,dst=/data/shard.bin"},
+		Spread: "pack", Inputs: []string{"src=shards/{rank}.bin,dst=/data/shard.bin"},
 		Outputs: []string{"/out"}, Retries: "1", Queue: "30s", Run: "600s", MaxPrice: "0.050", Budget: "0.25",
 	}
 }

@@ -25,7 +25,6 @@ func JobFlags(c *cobra.Command) *job.Flags {
 	s.StringSliceVar(&f.Regions, "region", nil, "regions to run in (default anywhere)")
 	s.StringSliceVar(&f.Exclude, "exclude", nil, "keys of providers that are not wanted")
 	s.StringVar(&f.Spread, "spread", "", "peer: every rank on another peer (default); pack: together")
-	s.StringSliceVar(&f.Ask, "ask", nil, "ways to ask for quotes (default direct,gossip; gossip is always among them)")
 	s.StringArrayVarP(&f.Inputs, "input", "i", nil, "file or directory, SRC:DST, {rank} in SRC for one of each rank; may be repeated")
 	s.StringArrayVar(&f.Outputs, "out", nil, "directory of the program to keep; may be repeated")
 	s.StringVar(&f.Retries, "retries", "", "how often a rank may be taken to another peer, and how often --restart starts it again (default 3)")
