@@ -33,6 +33,18 @@ const (
 // Ended says whether the job will not change any more.
 func (s State) Ended() bool { return s == Succeeded || s == Failed || s == Stopped }
 
+// Result returns how the job's work ended, and whether that is certain: results that are checked are when that is over. What it owes may
+// still be being paid.
+func (j Job) Result() (end State, ok bool) {
+	switch {
+	case j.State.Ended():
+		return j.State, true
+	case j.State == Settling && (j.Outcome != Succeeded || !j.Unchecked()):
+		return j.Outcome, true
+	}
+	return "", false
+}
+
 // Blob names a content-addressed file of a job.
 type Blob struct {
 	CID  string `json:"cid"`
@@ -53,7 +65,7 @@ type Job struct {
 	Key     string    `json:"key,omitempty"`   // name of the API key it was submitted with; empty: the peer's own token
 	Rerun   string    `json:"rerun,omitempty"` // id of the job that it repeats
 	State   State     `json:"state"`
-	Outcome State     `json:"outcome,omitempty"` // while settling: what the job will end as
+	Outcome State     `json:"outcome,omitempty"` // what the job ends as, once its work is over
 	Code    Code      `json:"code,omitempty"`
 	Reason  string    `json:"reason,omitempty"`
 	Created time.Time `json:"created"`

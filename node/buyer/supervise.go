@@ -247,6 +247,9 @@ func (s *supervisor) run(ctx context.Context) {
 			}
 		}
 	}
+	for _, l := range s.ranklogs() { // who follows them need not wait until all is paid
+		l.end()
+	}
 	if j := s.snapshot(); s.guard != nil && j.State == Settling && j.Detached.Engaged {
 		if !s.b.owned(s.snapshot()) {
 			if err := s.tellOver(ctx); err != nil && ctx.Err() == nil {

@@ -132,7 +132,7 @@ func TestJobFlagsReachTheJob(t *testing.T) {
 	}
 	code, _, text := run(t, cmd, "run", "-n", "5", "--cpu", "0.5", "--memory", "256Mi", "--disk", "1Gi", "--units", "2", "--class", "cpu",
 		"--name", "lm", "-l", "team=a", "-e", "SEED=1", "-e", "LIST=a,b", "--region", "local,eu-west", "--exclude", "SysvarC1ock11111111111111111111111111111111",
-		"--spread", "pack", "--ask", "gossip", "-i", "shards/{rank}.bin:/data/shard.bin", "--out", "/out", "--retries", "1", "--queue-timeout", "30s",
+		"--spread", "pack", "-i", "shards/{rank}.bin:/data/shard.bin", "--out", "/out", "--retries", "1", "--queue-timeout", "30s",
 		"--timeout", "10m", "--max-price", "0.05", "--budget", "0.25", "lm.wasm", "--", "train", "--steps", "200")
 	if code != 0 {
 		t.Fatal(text)
@@ -147,7 +147,7 @@ spec:
   env: {SEED: 1, LIST: "a,b"}
   count: 5
   resources: {class: cpu, units: 2, cpu: 0.5, memory: 256Mi, disk: 1Gi}
-  placement: {regions: [local, eu-west], exclude: [SysvarC1ock11111111111111111111111111111111], spread: pack, ask: [gossip]}
+  placement: {regions: [local, eu-west], exclude: [SysvarC1ock11111111111111111111111111111111], spread: pack}
   inputs: [{src: "shards/{rank}.bin", dst: /data/shard.bin}]
   outputs: [{src: /out}]
   restart: {max: 1}

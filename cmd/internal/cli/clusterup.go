@@ -46,11 +46,15 @@ at each step, say, needs metro or lan. With -d it does not wait. An interrupt do
 			if o.dryRun {
 				return a.submit(c.Context(), spec, o)
 			}
+			if err := o.check(); err != nil {
+				return err
+			}
 			return a.clusterUp(c.Context(), spec, o)
 		},
 	}
 	f := c.Flags()
 	f.BoolVarP(&o.detach, "detach", "d", false, "do not wait until it is ready: print the id of its job")
+	o.waitFlag(c)
 	f.BoolVar(&o.dryRun, "dry-run", false, "show what would be ordered, what it could cost and who could take it")
 	return c
 }

@@ -71,10 +71,14 @@ func Usagef(format string, args ...any) error {
 
 // JobError is a job that ended without success; nil for one that succeeded.
 func JobError(j buyer.Job) error {
-	if j.State == buyer.Succeeded {
+	end, ok := j.Result()
+	if !ok {
+		end = j.State
+	}
+	if end == buyer.Succeeded {
 		return nil
 	}
-	e := &Error{Code: ExitFailed, Err: fmt.Errorf("job %s %s: %s", j.ID, j.State, j.Reason)}
+	e := &Error{Code: ExitFailed, Err: fmt.Errorf("job %s %s: %s", j.ID, end, j.Reason)}
 	switch j.Code {
 	case buyer.CodeNoMatch:
 		e.Code = ExitNoMatch

@@ -21,9 +21,17 @@ var errDetached = errors.New("detached")
 // allRanks stands for every rank of a job.
 const allRanks = -1
 
-// follow shows a job's logs and how it goes until it has ended, and returns how it ended. errDetached when ctx ends
-// before the job.
-func (a *App) follow(ctx context.Context, c *api.Client, g market.Genesis, j buyer.Job) (buyer.Job, error) {
+// until says up to when a job is followed.
+type until func(buyer.Job) bool
+
+// What --wait says.
+var untils = map[string]until{
+	"result": func(j buyer.Job) bool { _, ok := j.Result(); return ok },
+	"paid":   func(j buyer.Job) bool { return j.State.Ended() },
+}
+
+// follow shows a job's logs and how it goes until over, and returns it as it is then. errDetached when ctx ends before.
+func (a *App) follow(ctx context.Context, c *api.Client, g market.Genesis, j buyer.Job, over until) (buyer.Job, error) {
 	p := a.progress()
 	defer p.clear()
 	p.say("job %s", j.ID)
@@ -33,18 +41,18 @@ func (a *App) follow(ctx context.Context, c *api.Client, g market.Genesis, j buy
 	}
 	eg, gctx := errgroup.WithContext(ctx)
 	eg.Go(func() error { return a.copyLogs(gctx, c, j, allRanks, true, p.above(out), p.above(a.Err)) })
-	w := watch{p: p, g: g, last: j, began: time.Now()}
+	w := watch{p: p, g: g, over: over, last: j, began: time.Now()}
 	eg.Go(func() error { return w.run(gctx, c) })
 	err := eg.Wait()
 	last := w.job()
 	switch {
-	case ctx.Err() != nil && !last.State.Ended():
+	case ctx.Err() != nil && !over(last):
 		p.clear()
 		p.say("detached; the job goes on. Come back with `starling logs -f %s`, end it with `starling stop %[1]s`", j.ID)
 		return last, errDetached
-	case err == nil && !last.State.Ended():
+	case err == nil && !over(last):
 		err = io.ErrUnexpectedEOF
-	case last.State.Ended():
+	case over(last):
 		return last, nil // a log that broke off is still there to be read
 	}
 	if errors.Is(err, api.ErrNoPeer) || errors.Is(err, io.ErrUnexpectedEOF) {
@@ -58,6 +66,7 @@ func (a *App) follow(ctx context.Context, c *api.Client, g market.Genesis, j buy
 type watch struct {
 	p     *progress
 	g     market.Genesis
+	over  until
 	began time.Time
 
 	mu   sync.Mutex
@@ -70,7 +79,7 @@ func (w *watch) job() buyer.Job {
 	return w.last
 }
 
-// run follows the job's events until it has ended.
+// run follows the job's events until it is over.
 func (w *watch) run(ctx context.Context, c *api.Client) error {
 	done := make(chan struct{})
 	var wg sync.WaitGroup
@@ -88,7 +97,17 @@ func (w *watch) run(ctx context.Context, c *api.Client) error {
 			}
 		}
 	})
-	return c.Events(ctx, w.job().ID, w.step, w.change)
+	ectx, enough := context.WithCancel(ctx)
+	defer enough()
+	err := c.Events(ectx, w.job().ID, w.step, func(j buyer.Job) {
+		if w.change(j); w.over(j) {
+			enough()
+		}
+	})
+	if w.over(w.job()) {
+		return nil
+	}
+	return err
 }
 
 // step tells of what a user wants to know while it happens; why has the rest.
@@ -114,7 +133,7 @@ func (w *watch) change(j buyer.Job) {
 	changed := j.State != w.last.State
 	w.last = j
 	w.mu.Unlock()
-	if changed && w.p.live == nil && !j.State.Ended() {
+	if changed && w.p.live == nil && !w.over(j) {
 		w.p.say("%s", j.Summary())
 	}
 	w.status()
@@ -164,6 +183,16 @@ func (l *locked) Write(b []byte) (int, error) {
 
 // summary is the one line at a job's end.
 func summary(g market.Genesis, j buyer.Job) string {
+	if end, ok := j.Result(); ok && !j.State.Ended() {
+		text := fmt.Sprintf("%s %s", j.ID, end)
+		if !j.Started.IsZero() {
+			text += fmt.Sprintf(" in %v", time.Since(j.Started).Round(100*time.Millisecond))
+		}
+		if g.Free {
+			return text
+		}
+		return text + "; its peer pays what it owes: starling status " + j.ID
+	}
 	text := fmt.Sprintf("%s %s", j.ID, j.State)
 	if !j.Started.IsZero() && !j.Ended.IsZero() {
 		text += fmt.Sprintf(" in %v", j.Ended.Sub(j.Started).Round(100*time.Millisecond))

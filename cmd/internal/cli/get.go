@@ -65,11 +65,7 @@ Of a job whose results are checked (run --verify replicate) nothing is given bef
 				return err
 			}
 			if len(saved) == 0 {
-				hint := "starling status " + j.ID
-				if len(j.Spec.Outputs) == 0 {
-					hint = "say which directory to keep with --out, or spec.outputs in a job file"
-				}
-				return &Error{Code: ExitFailed, Err: fmt.Errorf("job %s has no outputs", j.ID), Hint: hint}
+				return noOutputs(j)
 			}
 			return a.Show(saved, func(t *Table) {
 				t.Head("RANK", "OUTPUT", "BYTES", "SAVED TO")
@@ -82,6 +78,21 @@ Of a job whose results are checked (run --verify replicate) nothing is given bef
 	c.Flags().BoolVar(&unchecked, "unchecked", false, "also results that are held back because they are not checked yet")
 	c.Flags().IntVar(&rank, "rank", allRanks, "of one rank only")
 	return c
+}
+
+// noOutputs says why a job has no outputs.
+func noOutputs(j buyer.Job) error {
+	_, over := j.Result()
+	err, hint := fmt.Errorf("job %s has no outputs", j.ID), "starling status "+j.ID
+	switch {
+	case len(j.Spec.Outputs) == 0:
+		hint = "say which directory to keep with --out, or spec.outputs in a job file"
+	case !over && j.Stopping:
+		err, hint = fmt.Errorf("job %s has no outputs yet: it is being stopped", j.ID), "starling wait "+j.ID
+	case !over:
+		err, hint = fmt.Errorf("job %s has no outputs yet: it is %s", j.ID, j.State), "starling wait "+j.ID
+	}
+	return &Error{Code: ExitFailed, Err: err, Hint: hint}
 }
 
 // download writes the outputs of one rank or all beneath dir.

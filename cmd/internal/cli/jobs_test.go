@@ -146,7 +146,7 @@ func (w *world) nowhere(t *testing.T) {
 
 func (w *world) testHistory(t *testing.T) {
 	hello := filepath.Join(w.files, "fail.wasm")
-	if r := w.cli(t, "run", "--max-price", "1", "--timeout", "1m", "--name", "failing", "--restart", "on-failure", "--retries", "1", hello); r.code != int(ExitFailed) ||
+	if r := w.cli(t, "run", "--wait", "paid", "--max-price", "1", "--timeout", "1m", "--name", "failing", "--restart", "on-failure", "--retries", "1", hello); r.code != int(ExitFailed) ||
 		!strings.Contains(r.err, "restarted rank 0") || !strings.Contains(r.err, "after 1 restarts") {
 		t.Fatalf("%+v", r)
 	}

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -73,6 +74,18 @@ var programs = map[string]guest.Program{
 		fmt.Fprintln(p.Stderr(), "this goes wrong")
 		return 7
 	},
+	// hold goes on until a file of this machine is there, and leaves what is in it.
+	"hold": func(p guest.Process) int {
+		fmt.Fprintln(p.Stdout(), "holding")
+		text, err := os.ReadFile(p.Args()[len(p.Args())-1])
+		for ; err != nil; text, err = os.ReadFile(p.Args()[len(p.Args())-1]) {
+			p.Burn()
+		}
+		if guest.WriteFile(p, "/out/text", text) != nil {
+			return 2
+		}
+		return 0
+	},
 	// work goes on until it is stopped.
 	"work": func(p guest.Process) int {
 		fmt.Fprintln(p.Stdout(), "working")
@@ -106,6 +119,7 @@ var escrowParams = escrow.Params{PollEvery: 50 * time.Millisecond, LookEvery: 20
 // world is two peers that sell, one that buys and has a local API, and a chain, in this process and in real time.
 type world struct {
 	chain   *chaintest.Programs
+	halted  atomic.Bool // the chain makes no blocks
 	genesis market.Genesis
 	home    string // of the buyer
 	homes   []string
@@ -148,8 +162,10 @@ func makeWorld(t testing.TB, nat p2p.NAT) *world {
 			case <-ctx.Done():
 				return nil
 			case <-tick.C:
-				blocks.Advance(1)
-				w.chain.Advance()
+				if !w.halted.Load() {
+					blocks.Advance(1)
+					w.chain.Advance()
+				}
 			}
 		}
 	})
@@ -335,10 +351,10 @@ func (b *buffer) String() string {
 	return b.buf.String()
 }
 
-// greet runs a job of two ranks to its end and returns its id.
+// greet runs a job of two ranks until it is paid and returns its id.
 func (w *world) greet(t *testing.T, more ...string) (string, result) {
 	t.Helper()
-	args := append([]string{"run", "-n", "2", "--max-price", "1", "--budget", "1", "-i", filepath.Join(w.files, "in/{rank}") + ":/in", "--out", "/out"}, more...)
+	args := append([]string{"run", "-n", "2", "--wait", "paid", "--max-price", "1", "--budget", "1", "-i", filepath.Join(w.files, "in/{rank}") + ":/in", "--out", "/out"}, more...)
 	r := w.cli(t, append(args, filepath.Join(w.files, "greet.wasm"), "--", "one", "two")...).want(t, ExitOK, `^job (j\w+)$`)
 	return regexp.MustCompile(`(?m)^job (j\w+)$`).FindStringSubmatch(r.err)[1], r
 }
@@ -399,11 +415,41 @@ func (w *world) testRun(t *testing.T) {
 	w.cli(t, "status", "jnever").want(t, ExitUsage, `no such job`, `^hint: .starling ps`)
 }
 
+// What a job owes cannot be paid while the chain makes no blocks: its result is there all the same, and run returns with it.
+func TestRunReturns(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	dir := t.TempDir()
+	results, gate := filepath.Join(dir, "results"), filepath.Join(dir, "gate")
+	var out, errOut buffer
+	code := make(chan int, 1)
+	go func() {
+		code <- w.app(&out, &errOut).run(t.Context(), []string{"run", "--max-price", "1", "--budget", "1", "--out", "/out", "--save", results, filepath.Join(w.files, "hold.wasm"), "--", gate})
+	}()
+	w.until(t, "the program runs", func() bool { return out.String() == "holding\n" })
+	w.halted.Store(true)
+	if err := os.WriteFile(gate+".new", []byte("open"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(gate+".new", gate); err != nil {
+		t.Fatal(err)
+	}
+	result{<-code, out.String(), errOut.String()}.want(t, ExitOK, `^j\w+ succeeded in [\d.]+m?s; its peer pays what it owes: starling status j\w+$`)
+	if b, err := os.ReadFile(filepath.Join(results, "out", "text")); err != nil || string(b) != "open" {
+		t.Errorf("%q, %v", b, err)
+	}
+	id := regexp.MustCompile(`(?m)^job (j\w+)$`).FindStringSubmatch(errOut.String())[1]
+	w.cli(t, "status", id).want(t, ExitOK, `^state +settling, then succeeded$`)
+	w.cli(t, "logs", "-f", id).want(t, ExitOK, `^holding$`)
+	w.halted.Store(false)
+	w.cli(t, "wait", id).want(t, ExitOK, `^`+id+` succeeded in [\d.]+s, cost 0.\d+ STAR`)
+}
+
 func (w *world) testFail(t *testing.T) {
 	args := []string{"run", "--max-price", "1", "--budget", "1", "--name", "wrong", filepath.Join(w.files, "fail.wasm")}
 	w.cli(t, args...).want(t, ExitFailed, `^this goes wrong$`, `^starling: job (j\w+) failed: .*7`, `^hint: starling why j\w+$`)
 	// One document on standard output, everything else beside it.
-	r := w.cli(t, append(args, "-o", "json")...).want(t, ExitFailed, `"code":"failed"`)
+	r := w.cli(t, append(args, "--wait", "paid", "-o", "json")...).want(t, ExitFailed, `"code":"failed"`)
 	var j buyer.Job
 	if err := json.Unmarshal([]byte(r.out), &j); err != nil || j.State != buyer.Failed || j.Code != buyer.CodeProgram {
 		t.Errorf("%v: %s", err, r.out)
@@ -430,6 +476,8 @@ func (w *world) testRefused(t *testing.T) {
 	w.cli(t, "run").want(t, ExitUsage, `run needs a module`, `^hint: starling run`)
 	w.cli(t, "run", "--max-price", "1", module, "argument").want(t, ExitUsage, `^hint: arguments of the program come after --`)
 	w.cli(t, "run", "--max-price", "1", "-d", "--save", "x", module).want(t, ExitUsage, `--save needs`)
+	w.cli(t, "run", "--max-price", "1", "-d", "--wait", "paid", module).want(t, ExitUsage, `--wait paid needs`, `^hint: starling wait`)
+	w.cli(t, "run", "--max-price", "1", "--wait", "long", module).want(t, ExitUsage, `--wait: "long", want result or paid`)
 }
 
 func (w *world) testDetach(t *testing.T) {

@@ -22,7 +22,8 @@ import (
 type submitOptions struct {
 	detach, idOnly, dryRun bool
 	save                   string
-	guards                 bool // the user said how many guardians there are to be
+	wait                   string // a key of untils
+	guards                 bool   // the user said how many guardians there are to be
 }
 
 func (o *submitOptions) flags(c *cobra.Command) {
@@ -30,10 +31,21 @@ func (o *submitOptions) flags(c *cobra.Command) {
 	f.BoolVarP(&o.detach, "detach", "d", false, "do not wait for the job: hand it to guardians, which keep it going without this computer, and print its id")
 	f.BoolVar(&o.idOnly, "id-only", false, "as --detach, and print nothing but the id")
 	f.BoolVar(&o.dryRun, "dry-run", false, "show what would be ordered, what it could cost and who could take it")
+	o.waitFlag(c)
 	f.StringVar(&o.save, "save", "", "download the outputs into this directory when the job succeeded")
 }
 
+func (o *submitOptions) waitFlag(c *cobra.Command) {
+	c.Flags().StringVar(&o.wait, "wait", "result", "return when the result is there, or with paid when all that it owes is paid and the rest of its money is back, too")
+}
+
 func (o *submitOptions) check() error {
+	if untils[o.wait] == nil {
+		return Usagef("--wait: %.40q, want result or paid", o.wait)
+	}
+	if o.wait != "result" && (o.detach || o.idOnly) {
+		return WithHint(Usagef("--wait %s needs the job's end, --detach does not wait for it", o.wait), "starling wait ID, later")
+	}
 	if o.save != "" && (o.detach || o.idOnly) {
 		return WithHint(Usagef("--save needs the job's end, --detach does not wait for it"), "starling get ID DIR, later")
 	}
@@ -47,7 +59,10 @@ result until you are back.
 
 Every source file is uploaded to the peer first. Then the job's log is shown until it ends: its standard output here on
 standard output, the rest on standard error, each line with its rank where there are several. An interrupt detaches; the
-job goes on. The exit code is 0 when the job succeeded, else it says why not (starling --help has the list).`
+job goes on. The exit code is 0 when the job succeeded, else it says why not (starling --help has the list).
+
+It returns when the result is there. The peer then pays what the job owes and takes the rest of its money back, which takes as long as
+the chain takes to make that final; starling status shows it, and --wait paid and starling wait wait for it.`
 
 func newRun(a *App) *cobra.Command {
 	var o submitOptions
@@ -245,12 +260,12 @@ func (a *App) submitted(ctx context.Context, c *api.Client, g market.Genesis, j 
 	case o.detach:
 		return a.Show(j, nil)
 	}
-	return a.followToEnd(ctx, c, g, j, o.save)
+	return a.followToEnd(ctx, c, g, j, untils[o.wait], o.save)
 }
 
-// followToEnd shows a job's log until it has ended, then what became of it.
-func (a *App) followToEnd(ctx context.Context, c *api.Client, g market.Genesis, j buyer.Job, save string) error {
-	j, err := a.follow(ctx, c, g, j)
+// followToEnd shows a job's log until it is over, then what became of it.
+func (a *App) followToEnd(ctx context.Context, c *api.Client, g market.Genesis, j buyer.Job, over until, save string) error {
+	j, err := a.follow(ctx, c, g, j, over)
 	if errors.Is(err, errDetached) {
 		return nil
 	}

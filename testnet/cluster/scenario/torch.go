@@ -53,7 +53,7 @@ const tolerance = 2e-4
 
 // alone trains in one process, which is a plain job, and compares.
 func (w *world) alone(ctx context.Context, steps int, loss, weights float64) error {
-	out, err := w.done(ctx, "run", "--max-price", "1", "--budget", "1", "--timeout", "10m", w.image[images.Torch], "--", "python3", jobs+"/ddp.py", "--alone", "--steps", strconv.Itoa(steps))
+	out, err := w.done(ctx, "run", "--wait", "paid", "--max-price", "1", "--budget", "1", "--timeout", "10m", w.image[images.Torch], "--", "python3", jobs+"/ddp.py", "--alone", "--steps", strconv.Itoa(steps))
 	if err != nil {
 		return err
 	}

@@ -76,7 +76,7 @@ func (w *world) try(ctx context.Context, b badInput) (string, error) {
 			return "", err
 		}
 	}
-	args := append([]string{"run", "--max-price", "1", "--budget", "0.1", "--queue-timeout", "2m", "--timeout", "5m", "--retries", "1"}, b.args...)
+	args := append([]string{"run", "--wait", "paid", "--max-price", "1", "--budget", "0.1", "--queue-timeout", "2m", "--timeout", "5m", "--retries", "1"}, b.args...)
 	args = append(append(args, image, "--"), b.prog...)
 	if b.file != "" {
 		path := filepath.Join(w.Dir, "bad.yaml")
@@ -84,7 +84,7 @@ func (w *world) try(ctx context.Context, b badInput) (string, error) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			return "", err
 		}
-		args = []string{"submit", path}
+		args = []string{"submit", "--wait", "paid", path}
 	}
 	s, err := w.starling(ctx, args...)
 	if err != nil {
@@ -115,7 +115,7 @@ func message(stderr string) string {
 // links: a program that leaves links to the provider's files gets none of them to its buyer.
 func (w *world) links(ctx context.Context) (string, error) {
 	dir := filepath.Join(w.Dir, "links")
-	s, err := w.starling(ctx, "run", "--max-price", "1", "--budget", "0.1", "--timeout", "5m", "--out", "/out", "--save", dir, w.image, "--", "links")
+	s, err := w.starling(ctx, "run", "--wait", "paid", "--max-price", "1", "--budget", "0.1", "--timeout", "5m", "--out", "/out", "--save", dir, w.image, "--", "links")
 	if err != nil {
 		return "", err
 	}

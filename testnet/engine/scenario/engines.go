@@ -152,7 +152,7 @@ func (w *world) simulated(ctx context.Context) (string, error) {
 	if _, err := w.paid(ctx, id); err != nil {
 		return "", err
 	}
-	env, err := w.done(ctx, append([]string{"run"}, append(order, "--", "env")...)...)
+	env, err := w.done(ctx, append([]string{"run", "--wait", "paid"}, append(order, "--", "env")...)...)
 	if err != nil {
 		return "", err
 	}
