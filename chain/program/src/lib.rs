@@ -185,6 +185,21 @@ pub fn process(input: &Input) -> Result<()> {
     }
 }
 
+/// Whom to tell of a weakness, where explorers look for it: between two marks in the program's bytes, names and values with a zero after each
+/// (https://github.com/neodyme-labs/solana-security-txt).
+#[cfg(any(target_os = "solana", target_arch = "bpf"))]
+#[used]
+#[no_mangle]
+pub static SECURITY_TXT: [u8; 429] = *b"=======BEGIN SECURITY.TXT V1=======\0\
+name\0Starling\0\
+project_url\0https://github.com/starling-network/starling\0\
+contacts\0link:https://github.com/starling-network/starling/security/advisories/new\0\
+policy\0https://github.com/starling-network/starling/blob/main/chain/program/THREATS.md\0\
+preferred_languages\0en\0\
+source_code\0https://github.com/starling-network/starling/tree/main/chain/program\0\
+auditors\0None\0\
+=======END SECURITY.TXT V1=======\0";
+
 /// What the loader calls. 0 is success, anything else the [`Error`]'s number, which undoes the transaction.
 ///
 /// # Safety
