@@ -5,7 +5,7 @@ import "slices"
 // Kinds are all that are played, honest peers first, then in the order of the threat table.
 func Kinds() []Kind {
 	all := slices.Concat(
-		honestKinds, metadataKinds, amxKinds, upsellKinds, vramKinds, hostMemoryKinds, sybilKinds, rotationKinds, partialKinds,
+		honestKinds, metadataKinds, amxKinds, upsellKinds, vramKinds, hostMemoryKinds, sybilKinds, rotationKinds(), partialKinds,
 		captureKinds, oversoldKinds, uuidKinds,
 		memberKinds, forgedKinds, meteringKinds, washKinds, soldTwiceKinds, contendedKinds, splitKinds,
 	)

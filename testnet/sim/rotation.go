@@ -160,7 +160,8 @@ func atOnce(k int, cards []sim.Class) func(w *world) (trial, error) {
 	}
 }
 
-var rotationKinds = func() []Kind {
+// rotationKinds computes which cards they are about, so that it is no variable of the package: a program that plays nothing does not.
+func rotationKinds() []Kind {
 	one, more := sharpest()
 	kinds := []Kind{
 		{Name: "rotation-2", What: "one card answers for 2 identities in turn through each window", try: through(2), real: lateRecord},
@@ -177,7 +178,7 @@ var rotationKinds = func() []Kind {
 		}
 	}
 	return kinds
-}()
+}
 
 // lateRecord is right in all but when it began.
 func lateRecord(i int) error {
