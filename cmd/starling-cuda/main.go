@@ -5,9 +5,13 @@ package main
 import (
 	"os"
 
+	"github.com/starling-network/starling/node/device/cuda/driver"
+	"github.com/starling-network/starling/node/device/cuda/engine"
 	"github.com/starling-network/starling/node/device/cuda/helper"
+	"github.com/starling-network/starling/node/device/cuda/wire"
 )
 
 func main() {
-	os.Exit(helper.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	open := func() (engine.GPU, wire.Description, error) { return driver.Open() }
+	os.Exit(helper.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, open))
 }

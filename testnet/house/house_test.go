@@ -107,7 +107,7 @@ func TestRulesCanFail(t *testing.T) {
 		{"a test of node imports solana-go", "node/a_test.go", imports("github.com/gagliardetto/solana-go"), "one folder knows Solana"},
 		{"node imports purego", "node/device/cuda/a.go", imports("github.com/ebitengine/purego"), "no longer static"},
 		{"node imports the driver", "node/a.go", imports(Module + "/node/device/cuda/driver"), "only the program starling-cuda"},
-		{"the peer links the helper", "cmd/starling/a.go", imports(Module + "/node/device/cuda/helper"), "starts the program and does not link it"},
+		{"the peer links the driver", "cmd/starling/a.go", imports(Module + "/node/device/cuda/driver"), "starts it and does not link it"},
 		{"core starts a goroutine", "verify/a.go", doc + "package x\nfunc f() { go f() }\n", "starts a goroutine"},
 		{"support starts a goroutine", "chain/chaintest/a.go", doc + "package x\nfunc f() { go f() }\n", "starts a goroutine"},
 		{"core reads the clock", "market/a.go", doc + "package x\nimport clock \"time\"\nvar x = clock.Now\n", "calls time.Now"},

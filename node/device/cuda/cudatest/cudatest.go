@@ -63,3 +63,6 @@ func (g *GPU) Wait() error { return nil }
 
 // Read copies from the GPU.
 func (g *GPU) Read(dst []byte, at uint64) error { return g.sim.Read(dst, at) }
+
+// Write copies to the GPU, as no kernel does.
+func (g *GPU) Write(at uint64, b []byte) error { return g.sim.Write(at, b) }

@@ -12,7 +12,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/starling-network/starling/node/device/cuda"
-	"github.com/starling-network/starling/node/device/cuda/driver"
 	"github.com/starling-network/starling/node/device/cuda/engine"
 	"github.com/starling-network/starling/node/device/cuda/wire"
 )
@@ -34,8 +33,9 @@ products, fills and walks; --quick compares small sizes and measures nothing. Ex
 driver fails, 3 libcuda.so.1 is not there.
 `
 
-// Main answers a peer's questions on in and out until in ends, or does what the arguments say, and returns the exit code.
-func Main(args []string, in io.Reader, out, errOut io.Writer) int {
+// Main answers a peer's questions on in and out until in ends, or does what the arguments say, and returns the exit code. open opens the
+// GPU, once.
+func Main(args []string, in io.Reader, out, errOut io.Writer, open func() (engine.GPU, wire.Description, error)) int {
 	flags := flag.NewFlagSet(cuda.HelperName, flag.ContinueOnError)
 	flags.SetOutput(errOut)
 	flags.Usage = func() { fmt.Fprint(errOut, usage) }
@@ -56,7 +56,6 @@ func Main(args []string, in io.Reader, out, errOut io.Writer) int {
 	// A CUDA context belongs to the thread that made it current.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	open := func() (engine.GPU, wire.Description, error) { return driver.Open() }
 	var err error
 	switch {
 	case *quick:

@@ -1,0 +1,79 @@
+// Command interpreter is starling-cuda without a GPU, for tests: the same program, with the PTX interpreter in the place of NVIDIA's driver.
+// It has 64 MiB of memory and computes what a GPU would, many millions of times more slowly. Built under the name starling-cuda and laid
+// beside a peer's program, it answers for each of the peer's devices, whatever UUID it is asked to be.
+//
+// STARLING_TEST_CUDA names a folder. A file there with a device's UUID for its name says what is wrong with the device: "slow" has it wait
+// a minute before each product, "wrong" adds 1 to one entry of each.
+package main
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/starling-network/starling/node/device/cuda/cudatest"
+	"github.com/starling-network/starling/node/device/cuda/engine"
+	"github.com/starling-network/starling/node/device/cuda/helper"
+	"github.com/starling-network/starling/node/device/cuda/ptx"
+	"github.com/starling-network/starling/node/device/cuda/wire"
+)
+
+// memory is what a device has, bytes; slow is what a slow one waits for before a product.
+const (
+	memory = 64 << 20
+	slow   = time.Minute
+)
+
+func main() {
+	os.Exit(helper.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, open))
+}
+
+func open() (engine.GPU, wire.Description, error) {
+	about := wire.Description{Capability: 80, Driver: 12040, Name: "PTX interpreter, not a GPU"}
+	uuid := os.Getenv("CUDA_VISIBLE_DEVICES")
+	_, digits, _ := strings.Cut(uuid, "-")
+	if b, err := hex.DecodeString(strings.ReplaceAll(digits, "-", "")); err != nil || uuid != "" && len(b) != len(about.UUID) {
+		return nil, about, fmt.Errorf("CUDA_VISIBLE_DEVICES is %.60q and no UUID of a device", uuid)
+	} else {
+		copy(about.UUID[:], b)
+	}
+	g, err := cudatest.New(about.Capability, memory)
+	if err != nil {
+		return nil, about, err
+	}
+	return &gpu{GPU: g, faults: os.Getenv("STARLING_TEST_CUDA"), uuid: uuid}, about, nil
+}
+
+// gpu is the interpreter, and what is wrong with it.
+type gpu struct {
+	*cudatest.GPU
+	faults, uuid string
+}
+
+// Launch runs a kernel to its end.
+func (g *gpu) Launch(k ptx.Kernel, blocks int, args ...uint64) error {
+	fault := ""
+	if k.Name == ptx.Gemm.Name && g.faults != "" && g.uuid != "" {
+		b, err := os.ReadFile(filepath.Join(g.faults, g.uuid))
+		if err != nil && !os.IsNotExist(err) {
+			return err
+		}
+		fault = strings.TrimSpace(string(b))
+	}
+	if fault == "slow" {
+		time.Sleep(slow)
+	}
+	if err := g.GPU.Launch(k, blocks, args...); err != nil || fault != "wrong" {
+		return err
+	}
+	var entry [4]byte // the first one of C
+	if err := g.Read(entry[:], args[2]); err != nil {
+		return err
+	}
+	binary.LittleEndian.PutUint32(entry[:], binary.LittleEndian.Uint32(entry[:])+1)
+	return g.Write(args[2], entry[:])
+}
