@@ -47,7 +47,7 @@ func (n *Network) makeHomes(ctx context.Context) error {
 		p.place.Late = p.place.Late || slices.Contains(o.Late, i)
 		cfg := homeConfig{Place: p.place, Units: o.Units, Unit: o.Unit}
 		if cfg.Provide = i < o.Providers; cfg.Provide {
-			cfg.Price, cfg.Mock = o.Price(i), o.Mock
+			cfg.Price, cfg.Mock, cfg.Devices = o.Price(i), o.Mock, o.Devices
 			if o.Engine != nil {
 				cfg.Engine = o.Engine(i)
 			}
@@ -146,6 +146,7 @@ type homeConfig struct {
 	Price     string
 	Engine    string
 	Mock      string
+	Devices   string
 }
 
 var homeTemplate = template.Must(template.New("config").Parse(`# A peer of a local testnet.
@@ -176,8 +177,8 @@ provide:
   unit: {milliCPU: {{.Unit.MilliCPU}}, memoryMiB: {{.Unit.MemoryMiB}}, diskMiB: {{.Unit.DiskMiB}}}
   price: "{{.Price}}"
   claim: {every: 5s}
-{{- if .Mock}}
-  gpu: {mock: {{.Mock}}, price: "{{.Price}}", milliCPU: {{.Unit.MilliCPU}}, memoryMiB: {{.Unit.MemoryMiB}}, diskMiB: {{.Unit.DiskMiB}}}
+{{- if or .Mock .Devices}}
+  gpu: {mock: "{{.Mock}}", devices: "{{.Devices}}", price: "{{.Price}}", milliCPU: {{.Unit.MilliCPU}}, memoryMiB: {{.Unit.MemoryMiB}}, diskMiB: {{.Unit.DiskMiB}}}
 {{- end}}
 {{- end}}
 {{- if .Engine}}

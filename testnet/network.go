@@ -51,6 +51,7 @@ type Options struct {
 	Place     func(i int) Place  // where peer i runs, providers first; on this machine's loopback
 	Engine    func(i int) string // address of the container engine of provider i; the one that it finds, if any
 	Mock      string             // simulated GPUs that every provider sells beside its units: gpu.Mocks; the network is a simulated one then
+	Devices   string             // which GPUs each provider sells beside its units, as --gpus says it: "1"; without Mock this machine's own
 	PSK       string             // file with the pre-shared key of a private network, absolute; peers then listen on TCP alone
 	Say       func(format string, args ...any)
 

@@ -1,0 +1,27 @@
+// Command cmd measures the GPU of this machine, prints what was seen, and writes a report. See package hardware.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+
+	"github.com/starling-network/starling/testnet/hardware"
+	"github.com/starling-network/starling/testnet/scenarios"
+)
+
+func main() {
+	var cfg hardware.Config
+	flag.StringVar(&cfg.UUID, "uuid", "", "the GPU or MIG slice (default: the first that can be sold)")
+	flag.BoolVar(&cfg.Small, "small", false, "sizes that the PTX interpreter does in seconds")
+	flag.StringVar(&cfg.Out, "out", "testnet/out/gpu.json", "the report")
+	flag.StringVar(&cfg.Benchmarks, "benchmarks", "", "file whose table of measured cards gets a row")
+	scenarios.Main("gpu", func(ctx context.Context, o scenarios.Options) ([]scenarios.Row, error) {
+		cfg.Dir, cfg.Starling, cfg.Say = o.Dir, o.Binary, o.Say
+		rows, err := hardware.Run(ctx, cfg)
+		if err == nil {
+			fmt.Println("\nthe report is", cfg.Out)
+		}
+		return rows, err
+	})
+}

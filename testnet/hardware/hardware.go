@@ -1,0 +1,213 @@
+// Package hardware compares a GPU with the definition of what audits ask, and measures it, through the programs that a peer uses: device,
+// helper process and kernels. It is what testnet/scenarios/gpu.sh runs on a machine that has a GPU, within ten minutes:
+//
+//	identity     what NVML and nvidia-smi say of the card; how long a helper takes to open it
+//	self-test    starling-cuda --self-test: kernels against the processor, registers, rates of each kernel
+//	products     the products that an audit asks of the class, with the tree over them
+//	curve        fills of more and more of the memory, and a walk over each
+//	comparison   walkers over the fullest memory, shapes drawn at random and tiles of the largest one, against the definition
+//	two helpers  two processes on one card at once; one that wants memory which the other has
+//	load         a program that computes on the card, before, beside and after an audit
+//	faults       a helper that is killed, a fill that is cancelled, another card's UUID, too large a dataset; each then works again
+//	job          a CUDA program in a container by `starling run --gpus 1`, where an engine with NVIDIA's hook is there
+//
+// The report says of which card it is. One of the PTX interpreter, over which the same runs in small in the tests, says that it is of no GPU.
+package hardware
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/device"
+	"github.com/starling-network/starling/node/device/cuda"
+	"github.com/starling-network/starling/node/gpu"
+	"github.com/starling-network/starling/testnet/scenarios"
+	"github.com/starling-network/starling/verify/audit"
+	"github.com/starling-network/starling/verify/challenge"
+)
+
+// Config says what is measured, and where what came of it goes.
+type Config struct {
+	Starling   string // the peer's program, with starling-cuda and starling-nvml beside it
+	UUID       string // of the GPU; empty: the first that can be sold
+	Small      bool   // sizes that the PTX interpreter does in seconds
+	Dir        string // for what the job needs
+	Out        string // JSON file of the report
+	Benchmarks string // file whose table of measured cards gets a row; empty: none does
+	Say        func(format string, args ...any)
+}
+
+// stepTime bounds one step.
+const stepTime = 5 * time.Minute
+
+// bench is a card that is measured.
+type bench struct {
+	Config
+	report *Report
+	helper string
+	sizes  sizes
+	device *cuda.Device // of most steps
+}
+
+// sizes are how much is asked.
+type sizes struct {
+	shape    challenge.Shape // an audit's
+	walk     challenge.Walk  // likewise, over the fullest dataset
+	steps    []uint64        // bytes of the datasets of the curve, ascending; the last is as much as an audit asks
+	repeat   int             // how often products are measured
+	shapes   int             // drawn at random, and compared whole
+	most     uint64          // operations of each of them, at most
+	tiles    int             // of an audit's products, compared
+	load     challenge.Shape // what a program beside computes
+	loadTime time.Duration   // that it is measured alone
+}
+
+// Run measures, and writes the report, also one of a card that failed. The error says that something did or that nothing was measured.
+func Run(ctx context.Context, cfg Config) ([]scenarios.Row, error) {
+	b := &bench{Config: cfg, report: &Report{At: time.Now().UTC().Truncate(time.Second)}, helper: filepath.Join(filepath.Dir(cfg.Starling), cuda.HelperName)}
+	rows, err := scenarios.Play(ctx, scenarios.Options{Say: cfg.Say}, stepTime, []scenarios.Step{{What: "which card it is, and that a helper opens it", Run: b.identify}})
+	if err == nil && rows[0].Err == nil {
+		more, playErr := scenarios.Play(ctx, scenarios.Options{Say: cfg.Say}, stepTime, []scenarios.Step{
+			{What: "starling-cuda compares the kernels with the processor", Run: b.selfTest},
+			{What: "an audit's products and their tree", Run: b.products},
+			{What: "fills and walks of more and more of the memory", Run: b.curve},
+			{What: "walkers over the fullest memory, by the definition", Run: b.compareWalk},
+			{What: "products of many shapes, by the definition", Run: b.compareProducts},
+			{What: "two helpers on one card", Run: b.two},
+			{What: "an audit beside a program that computes", Run: b.beside},
+			{What: "helpers that are killed, cancelled and refused", Run: b.faults},
+			{What: "a CUDA program, by starling run --gpus 1", Run: b.job},
+		})
+		rows, err = append(rows, more...), playErr
+	}
+	if b.device != nil {
+		err = errors.Join(err, b.device.Close())
+	}
+	for _, r := range rows {
+		if r.Err != nil {
+			b.report.Failed = append(b.report.Failed, fmt.Sprintf("%s: %v", r.What, r.Err))
+		}
+	}
+	if err == nil {
+		err = b.report.measured()
+	}
+	err = errors.Join(err, b.report.write(cfg.Out))
+	if err == nil && len(b.report.Failed) == 0 && cfg.Benchmarks != "" {
+		err = b.report.note(cfg.Benchmarks)
+	}
+	return rows, err
+}
+
+// identify finds the card and opens it twice: with nothing compiled before, and with what the driver kept.
+func (b *bench) identify(ctx context.Context) (string, error) {
+	r := b.report
+	var found gpu.Device
+	if out, err := exec.CommandContext(ctx, b.Starling, "gpus", "-o", "json").Output(); err == nil {
+		var inv gpu.Inventory
+		if err := json.Unmarshal(out, &inv); err != nil {
+			return "", fmt.Errorf("starling gpus: %w", err)
+		}
+		r.Driver = inv.Driver
+		for _, d := range inv.Devices {
+			if d.Vendor == gpu.NVIDIA && (b.UUID == "" && d.Sellable() && found.UUID == "" || d.UUID == b.UUID) {
+				found = d
+			}
+		}
+	} else if b.UUID == "" {
+		return "", fmt.Errorf("starling gpus: %w", err)
+	}
+	if b.UUID == "" {
+		b.UUID = found.UUID
+	}
+	if b.UUID == "" {
+		return "", errors.New("this machine has no NVIDIA GPU that could be sold (see starling gpus), so nothing can be measured")
+	}
+	if smi, err := exec.LookPath("nvidia-smi"); err == nil {
+		out, err := exec.CommandContext(ctx, smi, "-i", b.UUID, "--format=csv",
+			"--query-gpu=name,driver_version,vbios_version,compute_mode,mig.mode.current,ecc.mode.current,power.limit,clocks.max.sm,clocks.max.memory,memory.total,memory.used").CombinedOutput()
+		r.NvidiaSMI = strings.Split(strings.TrimSpace(string(out)), "\n")
+		if err != nil {
+			r.NvidiaSMI = append(r.NvidiaSMI, err.Error())
+		}
+	}
+	open := func(cache string) (float64, error) {
+		if err := os.Setenv("CUDA_CACHE_DISABLE", cache); err != nil {
+			return 0, err
+		}
+		began := time.Now()
+		d, err := cuda.Open(ctx, cuda.Config{UUID: b.UUID, Helper: b.helper})
+		if err != nil {
+			return 0, err
+		}
+		if b.device != nil {
+			err = b.device.Close()
+		}
+		b.device = d
+		return time.Since(began).Seconds(), err
+	}
+	var err error
+	if r.OpenCold, err = open("1"); err == nil {
+		if _, err = open("0"); err == nil { // the first fills the driver's cache
+			r.OpenWarm, err = open("0")
+		}
+	}
+	if err != nil {
+		return "", err
+	}
+	info := b.device.Info()
+	r.UUID, r.Model, r.Capability, r.FreeMiB = b.UUID, info.Model, info.Capability, info.Memory>>20
+	r.Class, r.VRAMMiB = market.Class(gpu.ClassPrefix+gpu.ModelClass(info.Model)), uint32(info.Memory>>20)
+	if found.UUID == b.UUID {
+		r.Class, r.VRAMMiB = found.Class(), uint32(found.VRAMMiB)
+		r.GPU = !found.Simulated
+	}
+	if !r.GPU {
+		r.Note = "interpreter, not a GPU: neither NVML nor the kernel's driver knows this device, and what follows says nothing of hardware"
+	}
+	if err := b.size(info); err != nil {
+		return "", err
+	}
+	what := fmt.Sprintf("%s, %s, %d MiB free, class %s; opened in %.1f s, then in %.1f s", r.Model, r.UUID, r.FreeMiB, r.Class, r.OpenCold, r.OpenWarm)
+	if r.Note != "" {
+		what += "; " + r.Note
+	}
+	return what, nil
+}
+
+// size says how much is asked of the card.
+func (b *bench) size(info device.Info) error {
+	if b.Small {
+		b.sizes = sizes{
+			shape: challenge.Shape{Rows: 128, Columns: 192, Depth: 256, Products: 2}, walk: challenge.Walk{Cells: 1 << 14, Work: 4, Walkers: 256, Steps: 64},
+			steps: []uint64{1 << 16, 1 << 18, 1 << 19}, repeat: 2, shapes: 4, most: 1 << 24, tiles: 8,
+			load: challenge.Shape{Rows: 64, Columns: 64, Depth: 128, Products: 1}, loadTime: time.Second,
+		}
+		return nil
+	}
+	res := market.Resources{VRAMMiB: b.report.VRAMMiB}
+	shape, walk, err := audit.Plan(b.report.Class, res)
+	if err != nil {
+		return err
+	}
+	s := sizes{
+		shape: shape, walk: walk, repeat: 5, shapes: 50, most: 1 << 33, tiles: 256,
+		load: challenge.Shape{Rows: 8192, Columns: 8192, Depth: 8192, Products: 4}, loadTime: 5 * time.Second,
+	}
+	full := min(walk.Bytes(), info.Memory)
+	for _, gib := range []uint64{8, 32, 48, 64, 80, 96, 112} {
+		if at := gib << 30; at < full {
+			s.steps = append(s.steps, at)
+		}
+	}
+	s.steps = append(s.steps, full)
+	b.sizes = s
+	return nil
+}
