@@ -25,7 +25,8 @@ type Genesis struct {
 	Decimals      uint8     `json:"decimals"`       // of the mint
 	SlotMillis    uint64    `json:"slot_millis"`    // nominal length of a slot
 	IntervalSlots uint64    `json:"interval_slots"` // length of a metering interval
-	AuditSlots    uint64    `json:"audit_slots"`    // length of a window in which all units are audited once; 0: none is
+	AuditSlots    uint64    `json:"audit_slots"`    // length of a window, at the beginning of which an audit of all units is drawn or not; 0: none is audited
+	AuditOneIn    uint64    `json:"audit_one_in"`   // one window in so many has an audit, on average; 1: each has; 0 when, and only when, audit_slots is
 	Simulated     bool      `json:"simulated"`      // a virtual ledger stands in for the chain
 	// Free says that the network has no chain and no money: every price is 0, slots are those of wall time, and nothing is staked,
 	// deposited or audited. Receipts are signed by both sides all the same.
@@ -38,6 +39,7 @@ const (
 	maxIntervalSlots = 1 << 20
 	minAuditSlots    = 10
 	maxAuditSlots    = 1 << 24
+	maxAuditOneIn    = 1 << 10
 )
 
 // ParseGenesis reads and validates a genesis.json of at most 4 KiB. Unknown fields are refused: they would mean a rule
@@ -93,6 +95,9 @@ func (g Genesis) Validate() error {
 	if g.AuditSlots != 0 && (g.AuditSlots < minAuditSlots || g.AuditSlots > maxAuditSlots) {
 		return malformed("genesis audit_slots", "%d, want 0 or %d to %d", g.AuditSlots, minAuditSlots, maxAuditSlots)
 	}
+	if (g.AuditOneIn == 0) != (g.AuditSlots == 0) || g.AuditOneIn > maxAuditOneIn {
+		return malformed("genesis audit_one_in", "%d with audit_slots %d, want 1 to %d, or both 0", g.AuditOneIn, g.AuditSlots, maxAuditOneIn)
+	}
 	return nil
 }
 
@@ -123,9 +128,9 @@ func (g Genesis) Domain() sign.Domain {
 	return sign.Domain{Network: g.Network, Chain: g.Chain, Program: g.Program}
 }
 
-// Hash commits to every field: SHA-256 of "starling/genesis/v6" ‖ network[16] ‖ chain[32] ‖ program[32] ‖ escrow[32] ‖
-// code[32] ‖ mint[32] ‖ symbol[16] ‖ decimals u8 ‖ simulated, 1, and free, 2, u8 ‖ slot_millis u64 ‖ interval_slots u64 ‖ audit_slots u64,
-// text padded with zeros.
+// Hash commits to every field: SHA-256 of "starling/genesis/v7" ‖ network[16] ‖ chain[32] ‖ program[32] ‖ escrow[32] ‖
+// code[32] ‖ mint[32] ‖ symbol[16] ‖ decimals u8 ‖ simulated, 1, and free, 2, u8 ‖ slot_millis u64 ‖ interval_slots u64 ‖ audit_slots u64 ‖
+// audit_one_in u64, text padded with zeros.
 func (g Genesis) Hash() sign.Hash {
 	var network, symbol [16]byte
 	copy(network[:], g.Network)
@@ -140,7 +145,8 @@ func (g Genesis) Hash() sign.Hash {
 	tail = binary.LittleEndian.AppendUint64(tail, g.SlotMillis)
 	tail = binary.LittleEndian.AppendUint64(tail, g.IntervalSlots)
 	tail = binary.LittleEndian.AppendUint64(tail, g.AuditSlots)
-	return sign.Sum([]byte("starling/genesis/v6"), network[:], g.Chain[:], g.Program[:], g.Escrow[:], g.Code[:], g.Mint[:], symbol[:], tail)
+	tail = binary.LittleEndian.AppendUint64(tail, g.AuditOneIn)
+	return sign.Sum([]byte("starling/genesis/v7"), network[:], g.Chain[:], g.Program[:], g.Escrow[:], g.Code[:], g.Mint[:], symbol[:], tail)
 }
 
 // Tag is the <network> part of protocol ids, topics and DHT prefixes: the network id, '-', and the first eight

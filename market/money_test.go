@@ -118,7 +118,8 @@ func TestGenesis(t *testing.T) {
 		"program": func(g *market.Genesis) { g.Program[0]++ }, "escrow": func(g *market.Genesis) { g.Escrow[0]++ },
 		"mint":   func(g *market.Genesis) { g.Mint[0]++ },
 		"symbol": func(g *market.Genesis) { g.Symbol = "STAR2" }, "decimals": func(g *market.Genesis) { g.Decimals++ },
-		"slot": func(g *market.Genesis) { g.SlotMillis++ }, "interval": func(g *market.Genesis) { g.IntervalSlots++ }, "audit": func(g *market.Genesis) { g.AuditSlots = 9000 },
+		"slot": func(g *market.Genesis) { g.SlotMillis++ }, "interval": func(g *market.Genesis) { g.IntervalSlots++ }, "audit": func(g *market.Genesis) { g.AuditSlots, g.AuditOneIn = 300, 1 },
+		"audits":    func(g *market.Genesis) { g.AuditSlots, g.AuditOneIn = 300, 30 },
 		"simulated": func(g *market.Genesis) { g.Simulated = true },
 	} {
 		other := g
@@ -132,7 +133,9 @@ func TestGenesis(t *testing.T) {
 		"network": func(g *market.Genesis) { g.Network = "Test" }, "mint": func(g *market.Genesis) { g.Mint = [32]byte{} },
 		"symbol": func(g *market.Genesis) { g.Symbol = "star" }, "decimals": func(g *market.Genesis) { g.Decimals = 20 },
 		"program alone": func(g *market.Genesis) { g.Program = [32]byte{3} }, "escrow alone": func(g *market.Genesis) { g.Escrow = [32]byte{4} },
-		"slot": func(g *market.Genesis) { g.SlotMillis = 0 }, "interval": func(g *market.Genesis) { g.IntervalSlots = 0 }, "audit": func(g *market.Genesis) { g.AuditSlots = 9 },
+		"slot": func(g *market.Genesis) { g.SlotMillis = 0 }, "interval": func(g *market.Genesis) { g.IntervalSlots = 0 }, "audit": func(g *market.Genesis) { g.AuditSlots, g.AuditOneIn = 9, 1 },
+		"audits": func(g *market.Genesis) { g.AuditSlots, g.AuditOneIn = 300, 1025 }, "no audits": func(g *market.Genesis) { g.AuditSlots = 300 },
+		"audits without windows": func(g *market.Genesis) { g.AuditOneIn = 1 },
 	} {
 		other := g
 		change(&other)

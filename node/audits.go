@@ -36,9 +36,13 @@ func (n *Node) newSight() (*audit.Public, error) {
 	if n.p.Genesis.AuditSlots == 0 || n.p.Light != nil && blocks == nil {
 		return nil, nil
 	}
-	return audit.NewPublic(audit.PublicConfig{
-		Genesis: n.p.Genesis, Blocks: blocks, Roster: n.roster, Slot: func() (market.Slot, error) { return n.slots.Now(time.Now()) },
-	})
+	cfg := audit.PublicConfig{
+		Genesis: n.p.Genesis, Blocks: blocks, Roster: n.roster, Slot: func() (market.Slot, error) { return n.slots.Now(time.Now()) }, Log: n.p.Log.With("role", "audit"),
+	}
+	if n.p.Light != nil {
+		cfg.Recent = n.p.Light.Recent
+	}
+	return audit.NewPublic(cfg)
 }
 
 // newAudits makes the part that audits; nil where the network does not.
@@ -96,7 +100,7 @@ func (n *Node) roster(ctx context.Context, w rules.Window) (rules.Roster, error)
 	if err != nil {
 		return nil, err
 	}
-	return rules.Mature(registrations(all), w, n.p.Genesis.AuditSlots)
+	return rules.Mature(registrations(all), w, rules.NewInstants(n.p.Genesis))
 }
 
 // registrations are what committees are drawn by.
@@ -115,7 +119,7 @@ func (n *Node) newProofs() buyer.Proofs {
 	if n.sight == nil {
 		return nil
 	}
-	var against func(rules.Record, rules.Roster) error
+	var against func(context.Context, rules.Record, rules.Roster) error
 	if n.refused != nil {
 		against = n.refused.Against
 	}

@@ -20,7 +20,7 @@ func (n *Node) serveClients() (*entry.Server, error) {
 	c := n.p.Config.Entry
 	return entry.Serve(n.p.Host, entry.Config{
 		Genesis: n.p.Genesis, Publish: n.orders.publish, RPC: n.p.RPC, Others: n.entries, Log: n.p.Log,
-		Roster: n.tellRoster(),
+		Roster: n.tellRoster(), Recent: n.tellRecent(),
 		Limits: entry.Limits{Finds: c.Finds, Orders: c.Orders, Calls: c.Calls},
 		Find: func(ctx context.Context, c market.Class, regions []market.Region, most int) ([][]byte, error) {
 			found, err := n.look(ctx, c, regions, most)
@@ -47,12 +47,32 @@ func (n *Node) tellRoster() func(context.Context, audit.Window) (audit.Roster, e
 		if err != nil {
 			return nil, err
 		}
-		if w > now || now-w > audit.EraWindows {
+		if w > now || w < n.sight.Instants().Ago(now, audit.EraAudits) {
 			return nil, fmt.Errorf("window %d is not one of the last that lead to %d", w, now)
 		}
 		return n.sight.Roster(ctx, w)
 	}
 }
+
+// tellRecent gives light clients the last windows with an audit; nil where nothing is audited.
+func (n *Node) tellRecent() func(context.Context, audit.Window) (audit.Recent, error) {
+	if n.sight == nil {
+		return nil
+	}
+	return func(ctx context.Context, w audit.Window) (audit.Recent, error) {
+		recent, err := n.sight.Recent() // so that all blocks before are at hand
+		if err != nil {
+			return recent, err
+		}
+		if w > recent.Known || recent.Known-w > maxRecentAgo {
+			return recent, fmt.Errorf("window %d is not one of the last that lead to %d", w, recent.Known)
+		}
+		return n.sight.RecentAt(ctx, w)
+	}
+}
+
+// maxRecentAgo is how many windows back light clients may ask which had audits.
+const maxRecentAgo = 4
 
 // entries are connected peers that serve light clients too and carry circuits for them, in random order.
 func (n *Node) entries() []peer.AddrInfo {

@@ -104,6 +104,8 @@ type Light interface {
 	Find(ctx context.Context, c market.Class, regions []market.Region, most int) ([]market.Offer, error)
 	// Roster is the set that committees of a window are drawn from.
 	Roster(ctx context.Context, w auditrules.Window) (auditrules.Roster, error)
+	// Recent are the last two windows with an audit up to one.
+	Recent(ctx context.Context, w auditrules.Window) (auditrules.Recent, error)
 	// Publish has an order gossiped and says how many neighbours hear it.
 	Publish(ctx context.Context, o market.Order, envelope []byte) (int, error)
 	// Entries are the entry peers that are connected, the one in use first.
@@ -310,6 +312,9 @@ func (n *Node) Run(ctx context.Context) (err error) {
 		g.Go(func() error { return n.accuse(gctx) })
 	}
 	g.Go(func() error { return n.slots.Run(gctx) })
+	if n.sight != nil {
+		g.Go(func() error { return n.sight.Follow(gctx) })
+	}
 	g.Go(func() error { return n.reputation.Run(gctx) })
 	if n.reader != nil {
 		answers := n.shower.Handle(n.p.Host, n.tag, n.p.Log.With("role", "reputation"))

@@ -24,7 +24,7 @@ func (n *Node) newRegistry() *registry.Registry {
 		return nil
 	}
 	fresh := registryFresh
-	if window := time.Duration(n.p.Genesis.AuditSlots*n.p.Genesis.SlotMillis) * time.Millisecond; window > 0 {
+	if window := time.Duration(n.p.Genesis.AuditOneIn*n.p.Genesis.AuditSlots*n.p.Genesis.SlotMillis) * time.Millisecond; window > 0 {
 		fresh = min(max(window/4, registryLeast), registryFresh)
 	}
 	return registry.New(registry.Config{Chain: c, Fresh: fresh, Now: time.Now, Log: n.p.Log.With("role", "registry")})

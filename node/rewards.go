@@ -26,7 +26,7 @@ func (n *Node) newRewards() *rewards.Service {
 	if n.audits == nil || !ok || n.registered == nil {
 		return nil
 	}
-	window := time.Duration(n.p.Genesis.AuditSlots*n.p.Genesis.SlotMillis) * time.Millisecond
+	window := time.Duration(n.p.Genesis.AuditOneIn*n.p.Genesis.AuditSlots*n.p.Genesis.SlotMillis) * time.Millisecond
 	cfg := rewards.Config{
 		Genesis: n.p.Genesis, Key: n.p.Key.Key(), Chain: rewarding{c, n.registered}, Sight: n.sight, Peers: rewards.Streams{Host: n.p.Host, Tag: n.tag}, Store: n.p.Store,
 		Every: min(max(window/4, rewardsLeast), rewardsEvery), Log: n.p.Log.With("role", "rewards"),

@@ -233,7 +233,9 @@ func (n *Network) startChain(ctx context.Context, began time.Time) (err error) {
 	}); err != nil {
 		return fmt.Errorf("setting up the network: %w", err)
 	}
-	n.Genesis.AuditSlots = n.Genesis.SlotsIn(o.Audit)
+	if n.Genesis.AuditSlots = n.Genesis.SlotsIn(o.Audit); n.Genesis.AuditSlots > 0 {
+		n.Genesis.AuditOneIn = 1
+	}
 	o.Say("program %s is deployed after %v", n.Genesis.Program, time.Since(began).Round(time.Millisecond))
 	return nil
 }

@@ -30,13 +30,18 @@ type sight struct {
 	window audit.Window
 	roster audit.Roster
 	off    int64 // slots from the window's instant to now
+	oneIn  uint64
 }
 
 func (s *sight) Window() (audit.Window, market.Slot, error) {
-	return s.window, market.Slot(int64(s.Instants().Of(s.window, s.block(s.window))) + s.off), nil
+	return s.window, market.Slot(int64(s.Instants().Of(s.window)) + s.off), nil
 }
 
-func (s *sight) Instants() audit.Instants { return audit.Instants{Slots: windowSlots, Millis: 400} }
+func (s *sight) Instants() audit.Instants {
+	return audit.Instants{Slots: windowSlots, Millis: 400, OneIn: s.oneIn}
+}
+
+func (s *sight) Recent() (audit.Recent, error) { return audit.Every(s.window), nil }
 
 func (s *sight) block(w audit.Window) audit.Beacon {
 	first := w.First(windowSlots)
@@ -44,7 +49,7 @@ func (s *sight) block(w audit.Window) audit.Beacon {
 }
 
 func (s *sight) Beacon(_ context.Context, w audit.Window) (Drawn, error) {
-	return Drawn{Beacon: s.block(w), Era: s.block(audit.EraOf(w))}, nil
+	return Drawn{Beacon: s.block(w), Era: s.block(s.Instants().EraOf(w))}, nil
 }
 
 func (s *sight) Check(ctx context.Context, w audit.Window, b audit.Beacon) (audit.Beacon, error) {

@@ -30,8 +30,8 @@ func TestCapacityIsTheTenthPercentile(t *testing.T) {
 		var c checked
 		for w := 1; w <= windows; w++ {
 			r := rated(audit.Window(w), millis(w))
-			c = checked{class: "cpu"}.after(c, r)
-			if again := (checked{class: "cpu"}.after(c, r)); len(again.past) != len(c.past) {
+			c = checked{class: "cpu"}.after(c, r, audit.Instants{})
+			if again := (checked{class: "cpu"}.after(c, r, audit.Instants{})); len(again.past) != len(c.past) {
 				t.Fatalf("one window counts twice: %d and %d", len(c.past), len(again.past))
 			}
 		}
@@ -52,7 +52,7 @@ func TestCapacityIsTheTenthPercentile(t *testing.T) {
 		}
 	}
 	old := see(10, func(int) uint64 { return 300 })
-	if got := (checked{class: "cpu", res: market.Resources{MilliCPU: 1}}).after(old, rated(11, 100)); got.rates.Operations != quick.Operations {
+	if got := (checked{class: "cpu", res: market.Resources{MilliCPU: 1}}).after(old, rated(11, 100), audit.Instants{}); got.rates.Operations != quick.Operations {
 		t.Errorf("what it showed with other resources counts: %+v", got.rates)
 	}
 }

@@ -40,7 +40,7 @@ func (w *town) passes(t *testing.T, name, uuid string) {
 	if c.Shape, c.Walk, err = audit.Plan("cpu", sold); err != nil {
 		t.Fatal(err)
 	}
-	c.Verdict = func(v *audit.Verdict) { v.Walk, v.Slot = 60_000, w.Instants().Of(w.window, w.block(w.window)) }
+	c.Verdict = func(v *audit.Verdict) { v.Walk, v.Slot = 60_000, w.Instants().Of(w.window) }
 	w.records[key.Key()], w.cards[key.Key()] = made(t, c), card
 }
 

@@ -67,7 +67,11 @@ func (p *Proofs) judge(ctx context.Context, o market.Offer, r audit.Record) erro
 	if err != nil {
 		return err
 	}
-	if err := audit.Fresh(r, p.cfg.WindowSlots, slot, audit.Work{}); err != nil {
+	recent, err := p.cfg.Sight.Recent()
+	if err != nil {
+		return err
+	}
+	if err := audit.Fresh(r, p.cfg.WindowSlots, recent, slot, audit.Work{}); err != nil {
 		return err
 	}
 	if err := r.CheckClass(o.Class, o.PerUnit); err != nil {
@@ -79,7 +83,7 @@ func (p *Proofs) judge(ctx context.Context, o market.Offer, r audit.Record) erro
 	if p.cfg.Against != nil {
 		roster, err := p.cfg.Sight.Roster(ctx, r.Answer.Window)
 		if err == nil {
-			err = p.cfg.Against(r, roster)
+			err = p.cfg.Against(ctx, r, roster)
 		}
 		if err != nil {
 			return err

@@ -61,10 +61,16 @@ func (f *Failed) Knows(x audit.Refusal) (bool, error) {
 	w := x.Target().Window
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return w > now || w+audit.MaxRates <= now || f.all.Has(x), nil
+	return w > now || w < f.oldest(now) || f.all.Has(x), nil
 }
 
-// Check verifies a refusal: what was signed, and that the member was to be drawn by the window's beacon.
+// oldest is the oldest window that counts.
+func (f *Failed) oldest(now audit.Window) audit.Window {
+	span := f.sight.Instants().Audits(audit.MaxRates)
+	return now - min(now, span-1)
+}
+
+// Check verifies a refusal: what was signed, that the window has an audit, and that the member was to be drawn by its beacon.
 func (f *Failed) Check(ctx context.Context, x audit.Refusal) error {
 	if err := x.Check(f.domain, f.slots); err != nil {
 		return err
@@ -72,6 +78,9 @@ func (f *Failed) Check(ctx context.Context, x audit.Refusal) error {
 	t := x.Target()
 	if _, err := f.sight.Check(ctx, t.Window, x.Beacon()); err != nil {
 		return fmt.Errorf("the beacon of window %d: %w", t.Window, err)
+	}
+	if !f.sight.Instants().Fires(x.Beacon()) {
+		return &audit.RuleError{Rule: audit.RuleInstant, Detail: fmt.Sprintf("window %d has no audit", t.Window)}
 	}
 	roster, err := f.sight.Roster(ctx, t.Window)
 	if err != nil {
@@ -89,12 +98,12 @@ func (f *Failed) Keep(ctx context.Context, x audit.Refusal, own bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var puts []store.Put
-	for _, old := range f.all.Forget(now - min(now, audit.MaxRates-1)) {
+	for _, old := range f.all.Forget(f.oldest(now)) {
 		puts = append(puts, store.Put{Kind: kindRefusal, Key: refusalKey(old)})
 		delete(f.own, refusalKey(old))
 	}
 	t, key := x.Target(), refusalKey(x)
-	news := !f.all.Has(x) && t.Window <= now && t.Window+audit.MaxRates > now
+	news := !f.all.Has(x) && t.Window <= now && t.Window >= f.oldest(now)
 	if news && !f.all.Room(t.Provider) {
 		return fmt.Errorf("%w: %s", errFull, x)
 	}
@@ -141,8 +150,38 @@ func (f *Failed) Failed(provider sign.Key, unit market.UnitID) []audit.Window {
 
 // Against says why a record that passed sells nothing in spite of it. Of the roster of its window, nil: whether it had to be an appeal is
 // not looked at.
-func (f *Failed) Against(r audit.Record, roster audit.Roster) error {
+func (f *Failed) Against(ctx context.Context, r audit.Record, roster audit.Roster) error {
+	f.mu.Lock()
+	err, failed := f.all.Against(r, f.sight.Instants()), len(f.all.Failed(r.Answer.Target)) > 0
+	f.mu.Unlock()
+	if err != nil || roster == nil || !failed {
+		return err
+	}
+	before, err := f.before(ctx, r.Answer.Window)
+	if err != nil {
+		return fmt.Errorf("which window before %d had an audit: %w", r.Answer.Window, err)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.all.Against(r, roster)
+	return f.all.Appealed(r, before, roster)
+}
+
+// before is the last window with an audit before one, or one that is too old for anything.
+func (f *Failed) before(ctx context.Context, w audit.Window) (audit.Window, error) {
+	in := f.sight.Instants()
+	if in.OneIn <= 1 {
+		return max(w, 1) - 1, nil
+	}
+	least := in.Ago(w, audit.Horizon)
+	for at := w; at > least; at-- {
+		b, err := f.sight.Beacon(ctx, at-1)
+		switch {
+		case errors.Is(err, errNoBlock):
+		case err != nil:
+			return 0, err
+		case in.Fires(b.Beacon):
+			return at - 1, nil
+		}
+	}
+	return least, nil
 }

@@ -91,7 +91,7 @@ func TestFailedUnits(t *testing.T) {
 		if got := f.Failed(provider, u.ID); !slices.Equal(got, []audit.Window{w.window}) {
 			t.Errorf("failed in %v", got)
 		}
-		if f.Against(record(w.window-1, u), nil) == nil || f.Against(record(w.window+1, u), w.roster) == nil || f.Against(record(w.window, u), w.roster) != nil {
+		if f.Against(t.Context(), record(w.window-1, u), nil) == nil || f.Against(t.Context(), record(w.window+1, u), w.roster) == nil || f.Against(t.Context(), record(w.window, u), w.roster) != nil {
 			t.Error("what it passed before, or before seven after it, counts; or what it passed at once does not")
 		}
 	}
@@ -114,7 +114,7 @@ func TestFailedUnits(t *testing.T) {
 		t.Errorf("it counts after %d windows: %v", audit.MaxRates, err)
 	}
 	st.left = 1
-	if err := f.Keep(t.Context(), all[1], false); err != nil || len(f.Own()) != 0 || f.Against(record(1, us[0]), nil) != nil && len(f.Failed(provider, us[0].ID)) != 0 {
+	if err := f.Keep(t.Context(), all[1], false); err != nil || len(f.Own()) != 0 || f.Against(t.Context(), record(1, us[0]), nil) != nil && len(f.Failed(provider, us[0].ID)) != 0 {
 		t.Errorf("it is not forgotten: %v", err)
 	}
 }
@@ -128,7 +128,7 @@ func TestFailedUnitsAreNotSold(t *testing.T) {
 		t.Fatalf("%d units, %s", n, doubt)
 	}
 	why := &audit.RuleError{Rule: audit.RuleFresh, Detail: "it failed"}
-	b.Proofs.cfg.Against = func(r audit.Record, _ audit.Roster) error {
+	b.Proofs.cfg.Against = func(_ context.Context, r audit.Record, _ audit.Roster) error {
 		if r.Answer.Unit == rs[0].Answer.Unit {
 			return why
 		}

@@ -33,8 +33,10 @@ type Sight interface {
 	Check(ctx context.Context, w audit.Window, b audit.Beacon) (era audit.Beacon, err error)
 	// Roster is the set that committees of a window are drawn from.
 	Roster(ctx context.Context, w audit.Window) (audit.Roster, error)
-	// Instants are when the audits of a window begin.
+	// Instants say which windows have an audit, and when it begins.
 	Instants() audit.Instants
+	// Recent is what is known of the last windows with an audit, without asking anybody.
+	Recent() (audit.Recent, error)
 }
 
 // Drawn is a window's beacon, and the beacon that the window's datasets are made of.

@@ -24,6 +24,10 @@ func (s *Service) offer() {
 	if err != nil {
 		return // it is asked again when the slot is known
 	}
+	recent, err := s.cfg.Sight.Recent()
+	if err != nil {
+		return // and when it is known which windows had audits; readers know it themselves
+	}
 	s.cfg.Proven(func(u market.Unit) (sign.Hash, bool) {
 		s.mu.Lock()
 		s.cards[u.ID] = u.Card()
@@ -32,7 +36,7 @@ func (s *Service) offer() {
 		if !ok || s.cfg.Shelf.Standing(u.ID).State != audit.Listed {
 			return sign.Hash{}, false
 		}
-		if err := audit.Fresh(r, s.cfg.Genesis.AuditSlots, slot, audit.Work{}); err != nil {
+		if err := audit.Fresh(r, s.cfg.Genesis.AuditSlots, recent, slot, audit.Work{}); err != nil {
 			s.cfg.Log.Debug("a unit is not offered as proven", "unit", u.ID, "err", err)
 			return sign.Hash{}, false
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/starling-network/starling/verify/audit"
 )
 
-// maxPassedAgo is how many windows back a record of others is checked: this peer remembers neither beacons nor members of older ones.
+// maxPassedAgo is how many audits back, on average, a record of others is checked: this peer remembers neither beacons nor members of older ones.
 const maxPassedAgo = 2
 
 // Passed fetches the record of another peer's audit and checks all of it but that its anchor is on chain, where it returns it.
@@ -37,7 +37,7 @@ func (s *Service) Passed(ctx context.Context, of sign.Key, hash sign.Hash) (audi
 		return r, chain.Inclusion{}, broken(audit.RuleWindow, "windows of %d slots, the network's have %d", r.WindowSlots, s.cfg.Genesis.AuditSlots)
 	case w > now:
 		return r, chain.Inclusion{}, broken(audit.RuleTime, "it is of window %d, it is %d now", w, now)
-	case now-w > maxPassedAgo:
+	case w < s.cfg.Sight.Instants().Ago(now, maxPassedAgo):
 		return r, chain.Inclusion{}, fmt.Errorf("the record is of window %d, it is %d now: %w", w, now, chain.ErrNotFound)
 	}
 	in, err := readAnchor(k.Anchor, hash)

@@ -44,8 +44,8 @@ type ProofsConfig struct {
 	WindowSlots uint64
 	Sight       Sight
 	// Against says why a record that passed sells nothing in spite of it: its unit failed. nil: this peer hears of no failures. The roster is that
-	// of the record's window, nil where it was checked before.
-	Against func(r audit.Record, roster audit.Roster) error
+	// of the record's window, nil where it was checked before: then nobody is asked for anything.
+	Against func(ctx context.Context, r audit.Record, roster audit.Roster) error
 	// Ask asks a peer for a record, or for the list of them behind the proof of an offer.
 	Ask func(ctx context.Context, from sign.Key, req *nodepb.RecordRequest) (*nodepb.RecordReply, error)
 	// Until is how long it takes until a slot begins.
@@ -67,7 +67,7 @@ type Proofs struct {
 
 	mu    sync.Mutex
 	seen  map[sign.Key]*shower
-	cards audit.Cards
+	cards *audit.Cards
 }
 
 // shower is what is known of one provider.
@@ -89,7 +89,7 @@ type checked struct {
 	record audit.Record // without what was opened, and without verdicts
 	work   audit.Work   // of the reader's own leases since
 	sold   bool         // the reader found it proven before it signed a lease
-	past   []showed     // of the last audit.MaxRates windows, this record's too
+	past   []showed     // of the time of audit.MaxRates audits, this record's too
 	rates  audit.Rates  // what may be sold by those
 	class  market.Class
 	res    market.Resources
@@ -103,12 +103,12 @@ type showed struct {
 }
 
 // after has a record count beside what this peer saw of the unit before, where that was of the same class and resources.
-func (c checked) after(old checked, r audit.Record) checked {
+func (c checked) after(old checked, r audit.Record, in audit.Instants) checked {
 	w := r.Answer.Window
 	c.past = []showed{{w, r.Rates()}}
 	if old.class == c.class && old.res == c.res {
 		for _, s := range old.past {
-			if s.window != w && s.window+audit.MaxRates > w && s.window < w+audit.MaxRates {
+			if s.window != w && s.window+in.Audits(audit.MaxRates) > w && s.window < w+in.Audits(audit.MaxRates) {
 				c.past = append(c.past, s)
 			}
 		}
@@ -134,7 +134,8 @@ const maxTried = 64
 
 // NewProofs knows nothing yet.
 func NewProofs(cfg ProofsConfig) *Proofs {
-	return &Proofs{cfg: cfg, alone: market.Class.Alone, cpu: make(chan struct{}, max(runtime.GOMAXPROCS(0)-1, 1)), seen: map[sign.Key]*shower{}}
+	return &Proofs{cfg: cfg, alone: market.Class.Alone, cpu: make(chan struct{}, max(runtime.GOMAXPROCS(0)-1, 1)), seen: map[sign.Key]*shower{},
+		cards: audit.NewCards(cfg.Sight.Instants())}
 }
 
 // of finds or begins what is known of a provider. p.mu is held.
@@ -253,11 +254,15 @@ var errOther = errors.New("its record is of another class, or of other resources
 // fresh says why a record does not keep its unit listed now.
 func (p *Proofs) fresh(c checked, now market.Slot) error {
 	if p.cfg.Against != nil {
-		if err := p.cfg.Against(c.record, nil); err != nil {
+		if err := p.cfg.Against(context.Background(), c.record, nil); err != nil {
 			return err
 		}
 	}
-	return audit.Fresh(c.record, p.cfg.WindowSlots, now, c.work)
+	recent, err := p.cfg.Sight.Recent()
+	if err != nil {
+		return err
+	}
+	return audit.Fresh(c.record, p.cfg.WindowSlots, recent, now, c.work)
 }
 
 const notChecked = "its records are not checked yet"
@@ -373,7 +378,7 @@ func (p *Proofs) proven(o market.Offer, units []market.UnitID) error {
 }
 
 // Worked is told of a lease of the reader's own for as long as its provider worked for it: until a slot, which is the first that is not
-// meant. The records by which its units were sold stay fresh so long, and one window more.
+// meant. The records by which its units were sold stay fresh so long, and until the second audit after it.
 func (p *Proofs) Worked(provider sign.Key, units []market.UnitID, from, to market.Slot) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -469,7 +474,7 @@ func (p *Proofs) records(ctx context.Context, s *shower, o market.Offer, list []
 					s.had(l.Record)
 					s.units[l.Unit] = checked{
 						hash: l.Record, record: audit.Record{WindowSlots: r.WindowSlots, Answer: r.Answer}, class: o.Class, res: o.PerUnit, tag: tag,
-					}.after(s.units[l.Unit], r)
+					}.after(s.units[l.Unit], r, p.cfg.Sight.Instants())
 					return nil
 				}
 				var rule *audit.RuleError
@@ -492,10 +497,10 @@ func (p *Proofs) records(ctx context.Context, s *shower, o market.Offer, list []
 	}
 }
 
-// older says whether a record is of a window before the present one, so that a newer one is worth fetching.
+// older says whether a record is of a window before the last with an audit, so that a newer one is worth fetching.
 func (p *Proofs) older(c checked) bool {
-	w, _, err := p.cfg.Sight.Window()
-	return err == nil && c.record.Answer.Window < w
+	recent, err := p.cfg.Sight.Recent()
+	return err == nil && c.record.Answer.Window < recent.Last
 }
 
 // Rate is the least that any of a provider's units was proven to compute, int8 operations a second; 0 where one's is not known.
@@ -519,11 +524,16 @@ func (p *Proofs) Rate(provider sign.Key, units []market.UnitID) (least uint64) {
 	return least
 }
 
-// Next is how long it takes until the next window begins; 0 while that is not known.
+// Next is how long it takes until the next audit, on average: nobody knows when one comes, but where each window has one.
 func (p *Proofs) Next() time.Duration {
+	in := p.cfg.Sight.Instants()
 	w, _, err := p.cfg.Sight.Window()
 	if err != nil {
 		return 0
 	}
-	return p.cfg.Until((w + 1).First(p.cfg.WindowSlots))
+	next := p.cfg.Until(in.Of(w))
+	if next <= 0 || in.OneIn > 1 {
+		next = p.cfg.Until(in.Of(w + 1))
+	}
+	return next + time.Duration((in.Audits(1)-1)*audit.Window(in.Slots*in.Millis))*time.Millisecond
 }

@@ -73,6 +73,8 @@ func (f *facts) Window() (audit.Window, market.Slot, error) {
 
 func (f *facts) Instants() audit.Instants { return f.Case.Instants() }
 
+func (f *facts) Recent() (audit.Recent, error) { return audit.Every(f.window), nil }
+
 func (f *facts) Beacon(_ context.Context, w audit.Window) (Drawn, error) {
 	return Drawn{Beacon: f.beacon(f.Case.Beacon()), Era: f.beacon(f.Era())}, nil
 }

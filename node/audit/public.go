@@ -4,8 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
@@ -22,6 +27,9 @@ type PublicConfig struct {
 	Blocks  chain.Blocks
 	// Roster reads the set that committees of a window that has begun are drawn from.
 	Roster func(ctx context.Context, w audit.Window) (audit.Roster, error)
+	// Recent asks others for the last two windows with an audit up to one, of which it need not look at all blocks then. nil: it does.
+	Recent func(ctx context.Context, w audit.Window) (audit.Recent, error)
+	Log    *slog.Logger
 }
 
 // Public is the Sight of a peer. It asks the chain for each fact once.
@@ -31,7 +39,9 @@ type Public struct {
 	rules audit.Rules
 
 	mu      sync.Mutex
-	blocks  map[audit.Window]audit.Beacon
+	recent  audit.Recent
+	looked  bool                          // recent is known
+	blocks  map[audit.Window]audit.Beacon // the zero beacon where a window has no block
 	rosters map[audit.Window]seen
 	asking  map[audit.Window]chan struct{} // closed when a roster being read was read
 }
@@ -42,10 +52,16 @@ type seen struct {
 }
 
 const (
-	// maxBeacons bounds the beacons that are remembered.
-	maxBeacons = 64
-	// rosterFresh is for how long a roster is taken for that of its window, when it was read in another.
+	// moreBeacons is how many beacons are remembered beside those of the windows in which audits are looked for.
+	moreBeacons = 64
+	// rosters are those of how many audits, at least, are remembered, and rosterFresh for how long each is.
+	rosters     = 4
 	rosterFresh = time.Minute
+	// readers is how many blocks are asked for at a time.
+	readers = 8
+	// maxBehind is how many windows may have begun since the newest of which it is known whether it has an audit: in more of them there may
+	// have been audits that this peer has not heard of.
+	maxBehind = 3
 )
 
 // NewPublic makes the sight of a peer. ErrNoAudits.
@@ -80,7 +96,7 @@ func (p *Public) Beacon(ctx context.Context, w audit.Window) (Drawn, error) {
 	if err != nil {
 		return Drawn{}, err
 	}
-	era, err := p.Block(ctx, audit.EraOf(w))
+	era, err := p.Block(ctx, p.Instants().EraOf(w))
 	if err != nil {
 		return Drawn{}, fmt.Errorf("the beacon of the datasets: %w", err)
 	}
@@ -117,34 +133,172 @@ func (p *Public) Seen(ctx context.Context, w audit.Window) (s audit.Seen, err er
 	return s, err
 }
 
-// Block is the hash of a window's first final block. chain.ErrNotFound while there is none.
+// errNoBlock says that a window has no block, and never will.
+var errNoBlock = fmt.Errorf("the window has no block: %w", chain.ErrNotFound)
+
+// Block is the hash of a window's first final block. chain.ErrNotFound while there is none, errNoBlock where there never is.
 func (p *Public) Block(ctx context.Context, w audit.Window) (audit.Beacon, error) {
 	p.mu.Lock()
 	b, known := p.blocks[w]
 	p.mu.Unlock()
-	if known {
-		return b, nil
+	if !known {
+		block, err := p.cfg.Blocks.Block(ctx, w.First(p.slots))
+		if err != nil {
+			return audit.Beacon{}, err
+		}
+		if audit.WindowOf(block.Slot, p.slots) == w {
+			b = audit.Beacon{Slot: block.Slot, Value: block.Hash}
+		}
+		p.keep(w, b)
 	}
-	block, err := p.cfg.Blocks.Block(ctx, w.First(p.slots))
-	if err != nil {
-		return audit.Beacon{}, err
+	if b.Value.IsZero() {
+		return b, fmt.Errorf("window %d: %w", w, errNoBlock)
 	}
-	if audit.WindowOf(block.Slot, p.slots) != w {
-		return audit.Beacon{}, fmt.Errorf("window %d has no block: %w", w, chain.ErrNotFound)
-	}
-	b = audit.Beacon{Slot: block.Slot, Value: block.Hash}
+	return b, nil
+}
+
+// keep remembers a beacon, and forgets the oldest where there are too many: but those that datasets are made of.
+func (p *Public) keep(w audit.Window, b audit.Beacon) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for old := range p.blocks { // any but those that datasets are made of
-		if len(p.blocks) < maxBeacons {
-			break
+	p.blocks[w] = b
+	for len(p.blocks) > moreBeacons+int(p.Instants().Audits(audit.Horizon)) {
+		oldest := w
+		for old := range p.blocks {
+			if old < oldest && old != p.Instants().EraOf(w) {
+				oldest = old
+			}
 		}
-		if old != audit.EraOf(w) {
-			delete(p.blocks, old)
+		delete(p.blocks, oldest)
+	}
+}
+
+// errNotLooked says that it is not known which windows had audits.
+var errNotLooked = errors.New("which windows had audits is not known yet: their blocks are being read from the chain")
+
+// Recent is what this peer knows of the last windows with an audit. An error while it knows too little to tell what is fresh.
+func (p *Public) Recent() (audit.Recent, error) {
+	now, _, err := p.Window()
+	if err != nil {
+		return audit.Recent{}, err
+	}
+	if p.Instants().OneIn <= 1 {
+		return audit.Every(now), nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.looked || p.recent.Known+maxBehind < now {
+		return p.recent, errNotLooked
+	}
+	return p.recent, nil
+}
+
+// Follow learns of each window whether it has an audit until ctx ends. Where each has one it returns at once.
+func (p *Public) Follow(ctx context.Context) error {
+	if p.Instants().OneIn <= 1 {
+		return nil
+	}
+	said := ""
+	for ctx.Err() == nil {
+		err := p.look(ctx)
+		if err != nil && ctx.Err() == nil && err.Error() != said {
+			said = err.Error()
+			p.cfg.Log.Warn("whether a window has an audit cannot be told", "err", err)
+		} else if err == nil {
+			said = ""
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(beaconPoll):
 		}
 	}
-	p.blocks[w] = b
-	return b, nil
+	return nil
+}
+
+// final is how long after its slot a block is final on Solana, at least: it is not asked for before.
+const final = 8 * time.Second
+
+// look learns what can be known now.
+func (p *Public) look(ctx context.Context) error {
+	now, slot, err := p.Window()
+	if err != nil {
+		return nil // Window says so to whoever asks
+	}
+	p.mu.Lock()
+	known, looked := p.recent.Known, p.looked
+	p.mu.Unlock()
+	if looked && known >= now {
+		return nil
+	}
+	newest := now
+	if wait := min(p.cfg.Genesis.SlotsIn(final), p.slots/4); uint64(slot-now.First(p.slots)) < wait {
+		newest = max(now, 1) - 1
+	}
+	for w := newest; ; w-- {
+		if looked && known >= w {
+			return nil
+		}
+		r, err := p.RecentAt(ctx, w)
+		if err == nil {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.recent, p.looked = r, true
+			return nil
+		}
+		if !errors.Is(err, chain.ErrNotFound) || w == 0 || newest-w >= maxBehind {
+			if errors.Is(err, chain.ErrNotFound) {
+				return nil // the chain is behind; Recent says so
+			}
+			return err
+		}
+	}
+}
+
+// RecentAt is what is known of the last windows with an audit up to one. chain.ErrNotFound while its block is not final.
+func (p *Public) RecentAt(ctx context.Context, w audit.Window) (audit.Recent, error) {
+	in := p.Instants()
+	if in.OneIn <= 1 {
+		return audit.Every(w), nil
+	}
+	if _, err := p.Block(ctx, w); err != nil && !errors.Is(err, errNoBlock) {
+		return audit.Recent{}, err
+	}
+	if p.cfg.Recent != nil {
+		return p.cfg.Recent(ctx, w)
+	}
+	least := in.Ago(w, audit.Horizon)
+	out := audit.Recent{Known: w, Last: least, Before: least}
+	found := 0
+	for to := w + 1; to > least; { // blocks of some windows at a time, from the newest on
+		from := max(to, least+readers) - readers
+		fires := make([]bool, to-from)
+		g, gctx := errgroup.WithContext(ctx)
+		for at := from; at < to; at++ {
+			g.Go(func() error {
+				b, err := p.Block(gctx, at)
+				if errors.Is(err, errNoBlock) {
+					return nil
+				}
+				fires[at-from] = err == nil && in.Fires(b)
+				return err
+			})
+		}
+		if err := g.Wait(); err != nil {
+			return out, err
+		}
+		for at := to; at > from; at-- {
+			switch {
+			case !fires[at-1-from]:
+			case found == 0:
+				out.Last, found = at-1, 1
+			default:
+				out.Before = at - 1
+				return out, nil
+			}
+		}
+		to = from
+	}
+	return out, nil
 }
 
 // Roster is the set of a window, as this peer read it first. Readings may differ by members that left, or bonded less, since the window began.
@@ -182,11 +336,12 @@ func (p *Public) readRoster(ctx context.Context, w audit.Window) (audit.Roster, 
 	if err != nil {
 		return nil, err
 	}
-	for old, s := range p.rosters {
-		if old+1 < w && time.Since(s.at) > rosterFresh {
+	p.rosters[w] = seen{r, time.Now()}
+	all := slices.Sorted(maps.Keys(p.rosters))
+	for _, old := range all[:max(len(all), rosters)-rosters] {
+		if time.Since(p.rosters[old].at) > rosterFresh {
 			delete(p.rosters, old)
 		}
 	}
-	p.rosters[w] = seen{r, time.Now()}
 	return r, nil
 }

@@ -54,13 +54,13 @@ type Config struct {
 const (
 	// beaconPoll is how often the chain is asked for the first block of a window.
 	beaconPoll = time.Second
-	// before its instant units are taken for an audit and fill their datasets: a quarter of the window, or so long if that is less.
+	// before its instant, at most, units are taken for an audit and fill their datasets: a quarter of the window, or so long if that is less.
 	before = 20 * time.Second
 	// perPeer bounds the steps of one provider that are answered at a time: one for each unit.
 	perPeer = MaxUnits + 16
 )
 
-// Service audits a peer's own units once in every window and judges others when it is drawn. NewService starts nothing; Run does.
+// Service audits a peer's own units in every window that has an audit and judges others when it is drawn. NewService starts nothing; Run does.
 type Service struct {
 	cfg    Config
 	tag    string
@@ -166,10 +166,12 @@ func (s *Service) Run(ctx context.Context) error {
 			}
 			due := window > s.began && window > s.done
 			s.mu.Unlock()
-			s.offer() // what was fresh in the window before may be so no more
+			s.offer() // what was fresh before may be so no more
 			var soon time.Duration
 			if due && s.cfg.Units != nil {
 				soon = s.soon(ctx, window)
+			} else if recent, err := s.cfg.Sight.Recent(); err != nil || recent.Known < window {
+				soon = beaconPoll // for the offers
 			}
 			if due && s.cfg.Units != nil && soon == 0 {
 				if _, err := s.Audit(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, ErrTooEarly) {
@@ -204,23 +206,48 @@ func (s *Service) until(ctx context.Context, slot market.Slot) error {
 	}
 }
 
+// ErrNoAudit says that the window's block drew no audit.
+var ErrNoAudit = errors.New("this window has no audit")
+
+// next says to a person when the next audit comes.
+func (s *Service) next() string {
+	in := s.cfg.Sight.Instants()
+	if window, _, err := s.cfg.Sight.Window(); in.OneIn <= 1 && err == nil {
+		return fmt.Sprintf("the next window begins in %s", s.cfg.Until((window + 1).First(in.Slots)).Round(time.Second))
+	}
+	every := time.Duration(in.OneIn*in.Slots*in.Millis) * time.Millisecond
+	return fmt.Sprintf("one window in %d has one, so that one comes every %s on average, and nobody knows when", in.OneIn, every)
+}
+
 // begins is the slot in which this peer gets ready for the audits of a window, and the last in which they may begin. chain.ErrNotFound while
-// the beacon is not there that draws it.
+// the beacon is not there that draws them, ErrNoAudit when it drew none.
 func (s *Service) begins(ctx context.Context, w audit.Window) (ready, last market.Slot, err error) {
 	d, err := s.cfg.Sight.Beacon(ctx, w)
+	if errors.Is(err, errNoBlock) {
+		return 0, 0, fmt.Errorf("window %d: %w: it has no block", w, ErrNoAudit)
+	}
 	if err != nil {
 		return 0, 0, err
 	}
 	in := s.cfg.Sight.Instants()
-	_, last = in.Span(w, d.Beacon, 1, "")
-	return in.Of(w, d.Beacon) - market.Slot(min(s.cfg.Genesis.SlotsIn(before), s.cfg.Genesis.AuditSlots/4)), last - 1, nil
+	if !in.Fires(d.Beacon) {
+		return 0, 0, fmt.Errorf("window %d: %w", w, ErrNoAudit)
+	}
+	_, last = in.Span(w, 1, "")
+	return in.Of(w) - market.Slot(min(s.cfg.Genesis.SlotsIn(before), s.cfg.Genesis.AuditSlots/4)), last - 1, nil
 }
 
 // soon is how long it is until this peer gets ready for a window's audits; 0 when it is time, or when Audit would say what is wrong.
 func (s *Service) soon(ctx context.Context, w audit.Window) time.Duration {
+	if recent, err := s.cfg.Sight.Recent(); err != nil || recent.Known < w {
+		return beaconPoll
+	}
 	ready, _, err := s.begins(ctx, w)
 	switch {
 	case errors.Is(err, chain.ErrNotFound):
+		return beaconPoll
+	case errors.Is(err, ErrNoAudit):
+		s.over(w)
 		return beaconPoll
 	case err != nil:
 		return 0
@@ -240,7 +267,7 @@ func (s *Service) over(w audit.Window) {
 
 // ErrTooEarly says that this window's audit was begun already, or that this process started in it: a peer whose journal was put
 // back must not answer a window twice.
-var ErrTooEarly = errors.New("this peer's units can be audited in the next window")
+var ErrTooEarly = errors.New("this peer's units can be audited in a later window")
 
 // Audit has this peer's units answer in the window that is now, once its beacon is there, and keeps what came of it.
 func (s *Service) Audit(ctx context.Context) ([]Past, error) {
@@ -259,7 +286,7 @@ func (s *Service) Audit(ctx context.Context) ([]Past, error) {
 	early := !s.started || window <= s.began || window <= s.done
 	s.mu.Unlock()
 	if early {
-		return nil, fmt.Errorf("%w, which begins in %s", ErrTooEarly, s.cfg.Until((window + 1).First(s.cfg.Genesis.AuditSlots)).Round(time.Second))
+		return nil, fmt.Errorf("%w: %s", ErrTooEarly, s.next())
 	}
 	ready, last, err := s.begins(ctx, window)
 	for ; errors.Is(err, chain.ErrNotFound); ready, last, err = s.begins(ctx, window) {
@@ -269,6 +296,10 @@ func (s *Service) Audit(ctx context.Context) ([]Past, error) {
 		case <-time.After(beaconPoll):
 		}
 	}
+	if errors.Is(err, ErrNoAudit) {
+		s.over(window)
+		return nil, fmt.Errorf("%w: %s", err, s.next())
+	}
 	if err == nil {
 		err = s.until(ctx, ready)
 	}
@@ -277,7 +308,7 @@ func (s *Service) Audit(ctx context.Context) ([]Past, error) {
 	}
 	if _, now, err := s.cfg.Sight.Window(); err != nil || now > last {
 		s.over(window)
-		return nil, fmt.Errorf("%w: it was slot %d at the latest, it is %d: the next window begins in %s", ErrInstant, last, now, s.cfg.Until((window + 1).First(s.cfg.Genesis.AuditSlots)).Round(time.Second))
+		return nil, fmt.Errorf("%w: it was slot %d at the latest, it is %d: %s", ErrInstant, last, now, s.next())
 	}
 	units, free, err := s.cfg.Units(ctx)
 	if err != nil {

@@ -101,7 +101,7 @@ func (s *session) request() *nodepb.AuditRequest {
 // wait returns when the attempt may begin. ErrInstant when it is too late for any unit.
 func (s *session) wait(ctx context.Context) error {
 	cfg := s.p.cfg
-	at := cfg.Sight.Instants().Of(s.window, s.beacon.Beacon)
+	at := cfg.Sight.Instants().Of(s.window)
 	if err := cfg.Wait(ctx, at); err != nil {
 		return err
 	}

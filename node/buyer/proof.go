@@ -22,7 +22,7 @@ type Proofs interface {
 	CheckUnits(ctx context.Context, o market.Offer, units []market.UnitID) error
 	// Rate is the least that any of a provider's units was proven to compute, int8 operations a second; 0 where one's is not known.
 	Rate(provider sign.Key, units []market.UnitID) uint64
-	// Next is how long it takes until the next window begins, in which units show what they are; 0: not known.
+	// Next is how long it takes, on average, until the next audit, in which units show what they are; 0: not known.
 	Next() time.Duration
 }
 
@@ -193,7 +193,7 @@ func (b *Buyer) whenProven(o market.Order, counts map[market.Reason]int) string 
 	}
 	text := "; units are sold once an audit has shown what they are"
 	if next := b.cfg.Proofs.Next(); next > 0 {
-		text += fmt.Sprintf(", and the next audit window begins in %s", next.Round(time.Second))
+		text += fmt.Sprintf(", and the next audit is expected in %s", next.Round(time.Second))
 	}
 	return text + ": wait for it, or take units as they are (--unproven, or resources.unproven: true)"
 }

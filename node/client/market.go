@@ -122,24 +122,39 @@ func (l light) Publish(ctx context.Context, _ market.Order, envelope []byte) (in
 // Roster is the set that committees of a window are drawn from, as two entries tell it alike; one, where no other is known at all. An entry
 // that hides members would have its client believe those that it shows. ErrNoEntry, or why there is none.
 func (l light) Roster(ctx context.Context, w audit.Window) (audit.Roster, error) {
-	told, err := everyone(ctx, l.keeper, findTime, func(ctx context.Context, e peer.ID) (audit.Roster, error) {
+	return alike(ctx, l, fmt.Sprintf("who judges in window %d", w), func(ctx context.Context, e peer.ID) (audit.Roster, error) {
 		return entry.Roster(ctx, l.host, l.tag, e, w)
-	})
+	}, func(a, b audit.Roster) bool { return slices.Equal(a, b) })
+}
+
+// Recent are the last two windows with an audit up to one, as two entries tell it alike; one, where no other is known at all. An entry that
+// hides an audit would have its client believe a record that is too old. ErrNoEntry, or why there is none.
+func (l light) Recent(ctx context.Context, w audit.Window) (audit.Recent, error) {
+	return alike(ctx, l, fmt.Sprintf("which windows up to %d had audits", w), func(ctx context.Context, e peer.ID) (audit.Recent, error) {
+		return entry.Recent(ctx, l.host, l.tag, e, w)
+	}, func(a, b audit.Recent) bool { return a == b })
+}
+
+// alike is what two entries tell alike; what one tells, where no other is known at all.
+func alike[T any](ctx context.Context, l light, what string, ask func(context.Context, peer.ID) (T, error), same func(a, b T) bool) (none T, err error) {
+	told, err := everyone(ctx, l.keeper, findTime, ask)
 	if err != nil {
-		return nil, fmt.Errorf("asking entry peers who judges: %w", err)
+		return none, fmt.Errorf("asking entry peers %s: %w", what, err)
 	}
 	if len(told) == 1 && l.alone() {
 		return told[0], nil
 	}
-	for i, r := range told {
-		if slices.ContainsFunc(told[i+1:], func(o audit.Roster) bool { return slices.Equal(r, o) }) {
-			return r, nil
+	for i, a := range told {
+		for _, b := range told[i+1:] {
+			if same(a, b) {
+				return a, nil
+			}
 		}
 	}
 	if len(told) == 1 {
-		return nil, fmt.Errorf("asking who judges: %w: a second one is needed to compare with", ErrNoEntry)
+		return none, fmt.Errorf("asking %s: %w: a second one is needed to compare with", what, ErrNoEntry)
 	}
-	return nil, fmt.Errorf("entry peers disagree about who judges in window %d", w)
+	return none, fmt.Errorf("entry peers disagree about %s", what)
 }
 
 // Entries are those that are connected.

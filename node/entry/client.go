@@ -137,6 +137,19 @@ func RPC(ctx context.Context, h host.Host, network string, to peer.ID, call []by
 	return m.Answer, nil
 }
 
+// Recent asks an entry for the last two windows with an audit up to one. ErrBad when what it says are none.
+func Recent(ctx context.Context, h host.Host, network string, to peer.ID, w audit.Window) (audit.Recent, error) {
+	m, err := recent.Call(ctx, h, network, to, &entrypb.RecentRequest{Window: uint64(w)})
+	if err != nil {
+		return audit.Recent{}, err
+	}
+	r := audit.Recent{Known: w, Last: audit.Window(m.Last), Before: audit.Window(m.Before)}
+	if r.Last > w || r.Before > r.Last {
+		return audit.Recent{}, fmt.Errorf("%w: windows %d and %d up to %d", ErrBad, r.Before, r.Last, w)
+	}
+	return r, nil
+}
+
 // Roster asks an entry who may be drawn to judge in a window. ErrBad when what it says is none.
 func Roster(ctx context.Context, h host.Host, network string, to peer.ID, w audit.Window) (audit.Roster, error) {
 	m, err := roster.Call(ctx, h, network, to, &entrypb.RosterRequest{Window: uint64(w)})

@@ -8,12 +8,13 @@
 //	entry-publish   an order that the asker signed    how many neighbours heard it
 //	entry-rpc       one JSON-RPC call                 the chain's answer
 //	entry-roster    a window of audits                who may be drawn to judge in it
+//	entry-recent    a window of audits                the last two up to it that had one
 //
 // hello is spoken under the network name p2p.AnyNetwork: who asks does not know yet which network it is. Everything
 // else is under the network's own.
 //
 // An entry is a relay and no authority. What it says is signed by others (offers), compared with what the client has
-// pinned (genesis), or compared with what a second entry says (slot, chain, roster); what it is given it cannot alter (orders)
+// pinned (genesis), or compared with what a second entry says (slot, chain, roster, audits); what it is given it cannot alter (orders)
 // or read (circuits). It can keep silent: then the client asks another one. PROTOCOL.md has the rules.
 package entry
 
@@ -72,6 +73,10 @@ var publish = stream.Protocol[*entrypb.PublishRequest, *entrypb.PublishReply]{
 
 var rpc = stream.Protocol[*entrypb.RPCRequest, *entrypb.RPCReply]{
 	Name: "entry-rpc", Version: 1, MaxRequest: MaxCall + 16, MaxResponse: MaxAnswer + 16, Deadline: rpcDeadline,
+}
+
+var recent = stream.Protocol[*entrypb.RecentRequest, *entrypb.RecentReply]{
+	Name: "entry-recent", Version: 1, MaxRequest: 64, MaxResponse: 64, Deadline: rpcDeadline,
 }
 
 var roster = stream.Protocol[*entrypb.RosterRequest, *entrypb.RosterReply]{

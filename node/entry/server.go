@@ -32,6 +32,8 @@ type Config struct {
 	Publish func(ctx context.Context, o market.Order, envelope []byte) (int, error)
 	// Roster is the set that committees of a window are drawn from; nil: nothing is audited.
 	Roster func(ctx context.Context, w audit.Window) (audit.Roster, error)
+	// Recent are the last two windows with an audit up to one; nil: nothing is audited.
+	Recent func(ctx context.Context, w audit.Window) (audit.Recent, error)
 	// Slot is the chain's current slot as this peer sees it, and whether the chain answered last.
 	Slot func() (slot market.Slot, up bool)
 	// Others are peers that serve clients too.
@@ -143,6 +145,9 @@ func Serve(h host.Host, cfg Config) (*Server, error) {
 	}
 	if cfg.Roster != nil {
 		s.servers = append(s.servers, roster.Handle(h, tag, s.roster, limits))
+	}
+	if cfg.Recent != nil {
+		s.servers = append(s.servers, recent.Handle(h, tag, s.recent, limits))
 	}
 	return s, nil
 }
@@ -296,6 +301,18 @@ func (s *Server) publish(ctx context.Context, from peer.ID, req *entrypb.Publish
 		return nil, err
 	}
 	return &entrypb.PublishReply{Neighbours: uint32(n)}, nil
+}
+
+// recent tells which windows had audits. What the answer costs is asked once for all clients.
+func (s *Server) recent(ctx context.Context, from peer.ID, req *entrypb.RecentRequest) (*entrypb.RecentReply, error) {
+	if err := s.admit(s.finds, from); err != nil {
+		return nil, err
+	}
+	r, err := s.cfg.Recent(ctx, audit.Window(req.Window))
+	if err != nil {
+		return nil, stream.Refuse("no-audits", err.Error())
+	}
+	return &entrypb.RecentReply{Last: uint64(r.Last), Before: uint64(r.Before)}, nil
 }
 
 // roster tells who may be drawn. What the answer costs is asked once for all clients.

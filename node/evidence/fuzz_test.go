@@ -10,7 +10,7 @@ import (
 // FuzzParseProof: whatever is in a file, reading and checking it ends, and what was read is written as it was.
 func FuzzParseProof(f *testing.F) {
 	g := genesis
-	g.AuditSlots = lieSlots
+	g.AuditSlots, g.AuditOneIn = lieSlots, 1
 	for _, l := range audittest.Lies(g.Domain(), private("provider"), private("member"), 3) {
 		b, err := json.Marshal(NewLieProof(g, l.Marshal()))
 		if err != nil {

@@ -45,7 +45,7 @@ func newCourt(t *testing.T, staked ...sign.Private) *court {
 
 func newCourtWith(t *testing.T, change func(*program.Params), staked ...sign.Private) *court {
 	c := &court{t: t, chain: chaintest.NewChain(chaintest.Config{}), genesis: genesis}
-	c.genesis.Chain, c.genesis.AuditSlots, c.genesis.Decimals = c.chain.Genesis(), lieSlots, 6
+	c.genesis.Chain, c.genesis.AuditSlots, c.genesis.AuditOneIn, c.genesis.Decimals = c.chain.Genesis(), lieSlots, 1, 6
 	mint := sign.Key(sign.Sum([]byte("mint")))
 	params := program.Params{
 		Network: c.genesis.Network, Chain: c.genesis.Chain, StakeMint: mint, MarginSlots: 100, ResponseSlots: 100, UnbondingSlots: 2000, EvidenceSlots: 1000,

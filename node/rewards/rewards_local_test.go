@@ -131,7 +131,7 @@ func newTown(test *testing.T) *town {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.g.AuditSlots = windowSlots
+	t.g.AuditSlots, t.g.AuditOneIn = windowSlots, 1
 	for i, stake := range []market.Amount{20_000_000, 40_000_000, 20_000_000, 20_000_000} {
 		t.join(i, stake)
 	}
@@ -219,7 +219,7 @@ func (c *citizen) beacon(w audit.Window) audit.Beacon {
 // inTime reports whether a window's first block came before its audits begin. Where the chain stood still nobody is audited.
 func (c *citizen) inTime(w audit.Window) bool {
 	b := c.beacon(w)
-	return b.Slot <= audit.NewInstants(c.t.g).Of(w, b)
+	return b.Slot <= audit.NewInstants(c.t.g).Of(w)
 }
 
 // audited makes the record of a peer's unit in a window, which took so long.

@@ -25,6 +25,7 @@ type sight struct {
 
 func (s *sight) Window() (audit.Window, market.Slot, error) { return s.now, s.now.First(100), nil }
 func (s *sight) Rules() audit.Rules                         { return s.rules }
+func (s *sight) Recent() (audit.Recent, error)              { return audit.Every(s.now), nil }
 
 func (s *sight) Seen(_ context.Context, w audit.Window) (audit.Seen, error) {
 	s.asked++

@@ -52,6 +52,8 @@ type Sight interface {
 	// Seen is what certificates of a window that has begun are held against: chain.ErrNotFound while it has no beacon.
 	Seen(ctx context.Context, w audit.Window) (audit.Seen, error)
 	Rules() audit.Rules
+	// Recent is what is known of the last windows with an audit.
+	Recent() (audit.Recent, error)
 }
 
 // Peers asks another peer for a document, of at most so many bytes.
@@ -319,16 +321,19 @@ func (s *Service) isDone(of subject) bool {
 	return s.done[of]
 }
 
-// grace is how many slots after an epoch it is counted: the last window's audits have ended, and their certificates are kept.
-func (s *Service) grace() uint64 { return s.cfg.Genesis.AuditSlots }
+// grace is how many slots after an epoch it is counted, the time of an audit on average: the last window's audits have ended, and their
+// certificates are kept.
+func (s *Service) grace() uint64 {
+	return uint64(audit.NewInstants(s.cfg.Genesis).Audits(1)) * s.cfg.Genesis.AuditSlots
+}
 
-// note keeps what passes: the beacon and roster of each window, and the certificates of this peer's own units.
+// note keeps what passes: the beacon and roster of each window with an audit, and the certificates of this peer's own units.
 func (s *Service) note(ctx context.Context) error {
-	w, _, err := s.cfg.Sight.Window()
+	recent, err := s.cfg.Sight.Recent()
 	if err != nil {
 		return err
 	}
-	for _, w := range []audit.Window{max(w, 1) - 1, w} {
+	for _, w := range []audit.Window{recent.Before, recent.Last} {
 		if _, err := s.keep.seen(ctx, w); !errors.Is(err, store.ErrNotFound) {
 			if err != nil {
 				return err

@@ -119,3 +119,33 @@ func TestAudits(t *testing.T) {
 		}
 	})
 }
+
+// Where one window in three has an audit, units are audited in those windows and in no others, offers name what is fresh by the last two
+// audits, and who buys knows which these were: a peer by the chain's blocks, a light client by what its entries say of them.
+func TestAuditsAreDrawn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := New(t, Options{
+			Providers: 3, Units: 1, Buyers: 2, Entries: 2, Strangers: 1, Programs: programs, AuditSlots: auditSlots, AuditOneIn: 3, Log: Logger(),
+			Configure: func(_ int, c *node.Config) { small(c) },
+		})
+		in := rules.NewInstants(n.Genesis)
+		ledger := n.Chain.Ledger(sign.Key{1})
+		for i := range 3 {
+			for _, a := range audited(t, n.Provider(i), 3) {
+				b, err := ledger.Block(t.Context(), a.Window.First(auditSlots))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !in.Fires(rules.Beacon{Slot: b.Slot, Value: b.Hash}) {
+					t.Errorf("%s was audited in window %d, which has no audit: %+v", name(i), a.Window, a)
+				}
+			}
+		}
+		l := n.Light(0, n.Buyer(0))
+		time.Sleep(5 * time.Second) // it asks its entries
+		for _, b := range []*Peer{n.Buyer(1), l.Peer} {
+			n.settled(t, b, b.Wait(b.Submit(b.Job("work", 2, "2")).ID, 5*time.Minute))
+		}
+	})
+}

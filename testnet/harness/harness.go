@@ -81,8 +81,9 @@ type Options struct {
 	// Free makes a free network: nothing is paid, and slots are those of the clock. Others settle through Starling's program, as its
 	// model has it.
 	Free bool
-	// AuditSlots is the length of an audit's window; 0: nothing is audited.
+	// AuditSlots is the length of an audit's window; 0: nothing is audited. One window in AuditOneIn has an audit; 0: each.
 	AuditSlots uint64
+	AuditOneIn uint64
 	// ChainDown starts the network while its chain answers nobody.
 	ChainDown bool
 	Log       *slog.Logger
@@ -164,7 +165,7 @@ func New(t testing.TB, o Options) *Net {
 	n.Chain.SetDown(o.ChainDown)
 	n.Genesis = market.Genesis{
 		Network: "harness", Chain: n.Chain.Genesis(), Symbol: "STAR", Decimals: 6,
-		SlotMillis: slotMillis, IntervalSlots: intervalSlots, AuditSlots: o.AuditSlots, Simulated: !o.Real,
+		SlotMillis: slotMillis, IntervalSlots: intervalSlots, AuditSlots: o.AuditSlots, AuditOneIn: oneIn(o), Simulated: !o.Real,
 	}
 	if n.Genesis.Free = o.Free; !o.Free {
 		n.settleByProgram()
@@ -202,6 +203,14 @@ const (
 	responseSlots = 100
 	marginSlots   = 100
 )
+
+// oneIn is the genesis's: 0 where nothing is audited.
+func oneIn(o Options) uint64 {
+	if o.AuditSlots == 0 {
+		return 0
+	}
+	return max(o.AuditOneIn, 1)
+}
 
 // settleByProgram puts the program's account of the network on the chain.
 func (n *Net) settleByProgram() {

@@ -46,7 +46,7 @@ func TestProvenSales(t *testing.T) {
 			return j
 		}
 		early := try(1, false, buyer.Failed)
-		if !strings.Contains(early.Reason, "unproven") || !strings.Contains(early.Reason, "the next audit window begins in") || !strings.Contains(early.Reason, "--unproven") {
+		if !strings.Contains(early.Reason, "unproven") || !strings.Contains(early.Reason, "the next audit is expected in") || !strings.Contains(early.Reason, "--unproven") {
 			t.Errorf("nobody has shown anything yet: %s", early.Reason)
 		}
 		if none := b.steps(t, early.ID, buyer.StepInfeasible); len(none) != 4 || !strings.Contains(none[0].Detail, "its offer names no fresh audit record") {

@@ -48,7 +48,9 @@ func (c *Chain) EscrowGenesis(ctx context.Context, network string, intervalSlots
 		set(&p)
 	}
 	g := c.Genesis(network, intervalSlots)
-	g.AuditSlots = uint64(p.AuditSlots)
+	if g.AuditSlots = uint64(p.AuditSlots); g.AuditSlots > 0 {
+		g.AuditOneIn = 1
+	}
 	g.Program, g.Code, g.Escrow = id, program.CodeHash(program.ELF), program.NetworkAddress(id, p)
 	l, err := solana.New(solana.ConfigOf([]string{c.url}, g, c.payer))
 	if err != nil {

@@ -122,7 +122,7 @@ func TestLieTakesStake(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.AuditSlots = auditWindow
+	g.AuditSlots, g.AuditOneIn = auditWindow, 1
 	wallet := func(name string, tokens market.Amount) (sign.Private, *solana.Ledger) {
 		k := sign.NewPrivate(sha256.Sum256([]byte(name)))
 		if err := net.FundKey(t.Context(), k.Key(), tokens, 1_000_000_000); err != nil {

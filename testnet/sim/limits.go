@@ -15,7 +15,7 @@ type Shortfall struct {
 	Host     float64 `json:"host"`     // from the host
 	Products float64 `json:"products"` // seconds that the products take
 	Walk     float64 `json:"walk"`     // and the walk
-	Overhead float64 `json:"overhead"` // both, of an hour's window, and a day's fill of the dataset
+	Overhead float64 `json:"overhead"` // both, of the hour between audits, and a day's fill of the dataset
 	Slowest  float64 `json:"slowest"`  // share of its class's speed with which a card still passes
 	Dataset  uint64  `json:"dataset"`  // bytes
 	InOne    int     `json:"in_one"`   // identities that one card can answer for at a window's instant; 0: not bounded by its memory
@@ -38,7 +38,7 @@ func Shortfalls() []Shortfall {
 			s.InOne = inOne(c)
 		}
 		s.Slowest = s.Products / (float64(product+audit.Allowance) / 1e6)
-		s.Overhead = (s.Products + s.Walk + c.Fills(u.walk.Cells, u.walk.Work).Seconds()/audit.EraWindows) / hour.Seconds()
+		s.Overhead = (s.Products + s.Walk + c.Fills(u.walk.Cells, u.walk.Work).Seconds()/audit.EraAudits) / hour.Seconds()
 		out = append(out, s)
 	}
 	return out

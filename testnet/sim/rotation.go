@@ -131,7 +131,7 @@ func through(k int) func(w *world) (trial, error) {
 		s := newShared(w, anyGPU(w), k)
 		t := s.play(func(window int) {
 			for i, u := range s.units {
-				u.from = time.Duration((i+window)%k) * hour / time.Duration(2*k)
+				u.from = time.Duration((i+window)%k) * slotsLast(instants.Slots) / time.Duration(2*k)
 			}
 		})
 		return t, nil

@@ -10,11 +10,8 @@ import (
 	"github.com/starling-network/starling/verify/challenge"
 )
 
-// hour is the length of a window, of so many slots.
-const (
-	hour  = time.Hour
-	slots = 9000
-)
+// hour is the time between audits, on average.
+const hour = time.Hour
 
 // unit is a peer with one unit: what it says, what it has, and what it does about the difference. New gives an honest one.
 type unit struct {
@@ -145,8 +142,8 @@ func (u *unit) draw(committee int) []member {
 	return members
 }
 
-// instants are those of windows of an hour on Solana.
-var instants = audit.Instants{Slots: slots, Millis: 400}
+// instants are those that starling genesis gives a network on Solana: one window of two minutes in thirty has an audit.
+var instants = audit.Instants{Slots: 300, Millis: 400, OneIn: 30}
 
 func slotsLast(n uint64) time.Duration { return time.Duration(n*instants.Millis) * time.Millisecond }
 

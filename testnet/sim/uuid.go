@@ -27,7 +27,7 @@ var uuidKinds = []Kind{
 type claimants struct {
 	players [2]player
 	takes   func(first audit.Result) bool // whether the second answers in a window, by what came of the first
-	cards   audit.Cards
+	cards   *audit.Cards
 }
 
 const firstWindow = 100
@@ -35,7 +35,7 @@ const firstWindow = 100
 var copied = market.TagOf("GPU")
 
 func claiming(first, second player, takes func(audit.Result) bool) *claimants {
-	c := &claimants{players: [2]player{first, second}, takes: takes}
+	c := &claimants{players: [2]player{first, second}, takes: takes, cards: audit.NewCards(audit.Instants{})} // only windows with audits are counted here
 	c.cards.See(firstWindow-1, copied, claimant(0, firstWindow-1))
 	return c
 }

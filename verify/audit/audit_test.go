@@ -206,8 +206,11 @@ func TestDatasetIsTheUnits(t *testing.T) {
 	r.Answer.Unit[3]++
 	wantRule(t, "of another unit", r.CheckDataset(c.Era()), audit.RuleSeed)
 	for w, want := range map[audit.Window]audit.Window{0: 0, 23: 0, 24: 23, 47: 23, 48: 47} {
-		if got := audit.EraOf(w); got != want {
+		if got := (audit.Instants{}).EraOf(w); got != want {
 			t.Errorf("era of window %d: %d, want %d", w, got, want)
+		}
+		if got := (audit.Instants{OneIn: 30}).EraOf(30 * w); got != 30*(want+1)-1 && want > 0 {
+			t.Errorf("era of window %d of those of which one in 30 has an audit: %d", 30*w, got)
 		}
 	}
 }

@@ -21,13 +21,12 @@ func (b Beacon) bytes() []byte {
 // Rules check what is public of the audits of one network.
 type Rules struct {
 	domain   sign.Domain
-	slots    uint64 // of a window
 	instants Instants
 }
 
 // NewRules makes them of a valid genesis.
 func NewRules(g market.Genesis) Rules {
-	return Rules{domain: g.Domain(), slots: g.AuditSlots, instants: NewInstants(g)}
+	return Rules{domain: g.Domain(), instants: NewInstants(g)}
 }
 
 // Instants are when the network's audits begin.
@@ -43,13 +42,14 @@ func checkSlot(b Beacon, w Window, slots uint64) error {
 
 // Check verifies all of a beacon that needs nothing else: that it is of a slot of the window. That the block has that hash the chain
 // knows. RuleWindow.
-func (n Rules) Check(w Window, b Beacon) error { return checkSlot(b, w, n.slots) }
+func (n Rules) Check(w Window, b Beacon) error { return checkSlot(b, w, n.instants.Slots) }
 
-// CheckRules verifies that a record's windows are the network's, that its beacon is of its window, and that it began when it had to.
+// CheckRules verifies that a record's windows are the network's, that its beacon is of its window and draws an audit, and that it began
+// when it had to.
 // RuleWindow, RuleInstant.
 func (r Record) CheckRules(n Rules) error {
-	if r.WindowSlots != n.slots {
-		return broken(RuleWindow, "windows of %d slots, the network's have %d", r.WindowSlots, n.slots)
+	if r.WindowSlots != n.instants.Slots {
+		return broken(RuleWindow, "windows of %d slots, the network's have %d", r.WindowSlots, n.instants.Slots)
 	}
 	if err := n.Check(r.Answer.Window, r.Beacon); err != nil {
 		return err

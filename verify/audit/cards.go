@@ -10,7 +10,7 @@ import (
 
 // Bounds of what a reader remembers of cards.
 const (
-	// Gone is after how many windows without a record a unit claims its card no more.
+	// Gone is after how many audits, on average, without a record a unit claims its card no more.
 	Gone = MaxRates
 	// MaxCards is how many units that claim cards are remembered. Each has passed an audit.
 	MaxCards = 1 << 15
@@ -18,11 +18,16 @@ const (
 
 // Cards is what a reader saw of units that claim to be one card, by the tag of its UUID. A UUID can be copied by anybody, so nobody is
 // punished for one: the unit that the reader saw to pass in the earliest window keeps the card, and a newcomer waits until both passed in
-// one window. All units answer at one instant, so then there are two cards. The zero value has seen nothing. It is not for more than one
-// goroutine.
+// one window. All units answer at one instant, so then there are two cards. It is not for more than one goroutine.
 type Cards struct {
-	of map[sign.Hash][]claimant // by tag, the earliest first
-	n  int
+	gone Window                   // Gone
+	of   map[sign.Hash][]claimant // by tag, the earliest first
+	n    int
+}
+
+// NewCards has seen nothing yet.
+func NewCards(i Instants) *Cards {
+	return &Cards{gone: i.Audits(Gone), of: map[sign.Hash][]claimant{}}
 }
 
 // claimant is a unit that claims a card.
@@ -30,22 +35,19 @@ type claimant struct {
 	provider sign.Key
 	unit     market.UnitID
 	since    Window   // the earliest that was seen
-	passed   []Window // ascending, of the last Gone
+	passed   []Window // ascending, none older than the newest by gone
 }
 
 func (c claimant) newest() Window { return c.passed[len(c.passed)-1] }
 
 // See takes a record that was checked, of a unit that claims a card. Of two units of one provider the one that passed last counts.
 func (c *Cards) See(now Window, tag sign.Hash, t Target) {
-	if c.of == nil {
-		c.of = map[sign.Hash][]claimant{}
-	}
 	if c.n >= MaxCards {
 		c.sweep(now)
 	}
 	is := func(x claimant) bool { return x.provider == t.Provider && x.unit == t.Unit }
 	cs := slices.DeleteFunc(c.of[tag], func(x claimant) bool {
-		return x.newest()+Gone < now || x.provider == t.Provider && x.unit != t.Unit && x.newest() < t.Window
+		return x.newest()+c.gone < now || x.provider == t.Provider && x.unit != t.Unit && x.newest() < t.Window
 	})
 	c.n -= len(c.of[tag]) - len(cs)
 	i := slices.IndexFunc(cs, is)
@@ -59,7 +61,7 @@ func (c *Cards) See(now Window, tag sign.Hash, t Target) {
 		if at, known := slices.BinarySearch(x.passed, t.Window); !known {
 			x.passed = slices.Insert(x.passed, at, t.Window)
 		}
-		x.passed = slices.DeleteFunc(x.passed, func(w Window) bool { return w+Gone < x.newest() })
+		x.passed = slices.DeleteFunc(x.passed, func(w Window) bool { return w+c.gone < x.newest() })
 	}
 	slices.SortStableFunc(cs, func(a, b claimant) int { return cmp.Compare(a.since, b.since) })
 	if c.of[tag] = cs; len(cs) == 0 {
@@ -70,7 +72,7 @@ func (c *Cards) See(now Window, tag sign.Hash, t Target) {
 // sweep forgets those that passed too long ago.
 func (c *Cards) sweep(now Window) {
 	for tag, cs := range c.of {
-		left := slices.DeleteFunc(cs, func(x claimant) bool { return x.newest()+Gone < now })
+		left := slices.DeleteFunc(cs, func(x claimant) bool { return x.newest()+c.gone < now })
 		c.n -= len(cs) - len(left)
 		if c.of[tag] = left; len(left) == 0 {
 			delete(c.of, tag)
@@ -87,7 +89,7 @@ func (c *Cards) Check(now Window, tag sign.Hash, t Target) error {
 		if k == i {
 			return nil
 		}
-		if x.newest()+Gone < now || i >= 0 && slices.ContainsFunc(x.passed, func(w Window) bool { return slices.Contains(cs[i].passed, w) }) {
+		if x.newest()+c.gone < now || i >= 0 && slices.ContainsFunc(x.passed, func(w Window) bool { return slices.Contains(cs[i].passed, w) }) {
 			continue
 		}
 		return broken(RuleCard, "its card is also claimed by unit %s of %s, since an earlier window; it waits until both passed in one", x.unit.Short(), x.provider.Short())

@@ -37,7 +37,7 @@ func TestCards(t *testing.T) {
 		"its provider's former unit":            {[]audit.Target{claims(1, 1, 98), claims(1, 2, 99)}, claims(1, 2, 99), ""},
 		"two of a provider that passed at once": {[]audit.Target{claims(1, 1, 99), claims(1, 2, 99)}, claims(1, 2, 99), ""},
 	} {
-		var cards audit.Cards
+		cards := audit.NewCards(audit.Instants{})
 		for _, x := range c.seen {
 			cards.See(100, tag, x)
 		}
@@ -56,7 +56,7 @@ func TestCardsAnyOrder(t *testing.T) {
 			n := rapid.ByteRange(1, 3).Draw(t, "provider")
 			seen = append(seen, claims(n, n, audit.Window(rapid.Uint64Range(100-audit.Gone, 100).Draw(t, "window"))))
 		}
-		var one, other audit.Cards
+		one, other := audit.NewCards(audit.Instants{}), audit.NewCards(audit.Instants{})
 		for _, x := range seen {
 			one.See(100, tag, x)
 		}
@@ -78,10 +78,16 @@ func TestCardsAnyOrder(t *testing.T) {
 			t.Fatal("a copied UUID took everybody off the market")
 		}
 	})
-	var cards audit.Cards
+	cards := audit.NewCards(audit.Instants{})
 	for i := range audit.MaxCards + 10 {
 		cards.See(100, sign.Sum([]byte{byte(i), byte(i >> 8)}), claims(byte(i), byte(i>>8), 100))
 	}
 	cards.See(101+audit.Gone, tag, claims(1, 1, 101+audit.Gone))
 	wantRule(t, "room is made", cards.Check(101+audit.Gone, tag, claims(2, 2, 101)), audit.RuleCard)
+	// Where few windows have an audit, a card is claimed for as long as that many audits take.
+	few := audit.NewCards(audit.Instants{OneIn: 30})
+	few.See(5000, tag, claims(1, 1, 5000-30*audit.Gone))
+	few.See(5000, tag, claims(2, 2, 5000))
+	wantRule(t, "as long as claims last", few.Check(5000, tag, claims(2, 2, 5000)), audit.RuleCard)
+	wantRule(t, "longer", few.Check(5001, tag, claims(2, 2, 5000)), "")
 }

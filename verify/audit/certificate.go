@@ -67,8 +67,8 @@ type Seen struct {
 // dataset, committee and instant are those of the window.
 func (c Certificate) Check(n Rules, seen Seen) error {
 	r := c.record
-	if r.WindowSlots != n.slots {
-		return broken(RuleWindow, "windows of %d slots, the network's have %d", r.WindowSlots, n.slots)
+	if r.WindowSlots != n.instants.Slots {
+		return broken(RuleWindow, "windows of %d slots, the network's have %d", r.WindowSlots, n.instants.Slots)
 	}
 	if err := r.checkForm(); err != nil {
 		return err

@@ -74,12 +74,12 @@ type Registration struct {
 	Slashed     bool
 }
 
-// Mature is the roster of a window of so many slots by the registrations of its network: those that have stood as they are since the
-// window before began. So nobody enters, or weighs more, by what it does when the beacon is known; after that one can only leave, or
-// weigh less. Of two registrations of one peer the older one counts. Members are ascending by key. ErrRoster where fewer than MinBonded
+// Mature is the roster of a window by the registrations of its network: those that have stood as they are for the time of one audit, on
+// average, since a window began (Instants.Ago). So nobody enters, or weighs more, by what it does when the beacon is known; after that one
+// can only leave, or weigh less. Of two registrations of one peer the older one counts. Members are ascending by key. ErrRoster where fewer than MinBonded
 // have a weight.
-func Mature(all []Registration, w Window, slots uint64) (Roster, error) {
-	last := max(w, 1) - 1
+func Mature(all []Registration, w Window, i Instants) (Roster, error) {
+	last := i.Ago(w, 1).First(i.Slots)
 	all = slices.Clone(all)
 	for i := range all {
 		if all[i].Slashed {
@@ -92,7 +92,7 @@ func Mature(all []Registration, w Window, slots uint64) (Roster, error) {
 	var r Roster
 	seen, owners, bonded := map[sign.Key]bool{}, map[sign.Key]bool{}, 0
 	for _, x := range all {
-		if x.Since > last.First(slots) || seen[x.Peer] {
+		if x.Since > last || seen[x.Peer] {
 			continue
 		}
 		seen[x.Peer] = true
@@ -103,7 +103,7 @@ func Mature(all []Registration, w Window, slots uint64) (Roster, error) {
 		r = append(r, Member{x.Peer, x.Owner, x.Bonded})
 	}
 	if bonded < MinBonded {
-		return nil, fmt.Errorf("%w: %d peers have bonded a stake for a window, %d are needed before anything is audited", ErrRoster, bonded, MinBonded)
+		return nil, fmt.Errorf("%w: %d peers have bonded a stake for as long as an audit takes to come, %d are needed before anything is audited", ErrRoster, bonded, MinBonded)
 	}
 	r = slices.DeleteFunc(r, func(m Member) bool { return m.Weight == 0 && !owners[m.Owner] })
 	if len(r) > MaxRoster {

@@ -28,7 +28,7 @@ func bonds(n int) (all []audit.Registration) {
 
 func mature(t *testing.T, all []audit.Registration, w audit.Window) audit.Roster {
 	t.Helper()
-	r, err := audit.Mature(all, w, windowSlots)
+	r, err := audit.Mature(all, w, audit.Instants{Slots: windowSlots})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,10 +135,10 @@ func TestMature(t *testing.T) {
 				Since: market.Slot(rapid.Uint64Max(400).Draw(t, "since")), Slashed: rapid.IntRange(0, 9).Draw(t, "slashed") == 0,
 			})
 		}
-		r, err := audit.Mature(all, 3, 100)
+		r, err := audit.Mature(all, 3, audit.Instants{Slots: 100})
 		back := slices.Clone(all)
 		slices.Reverse(back)
-		again, errAgain := audit.Mature(back, 3, 100)
+		again, errAgain := audit.Mature(back, 3, audit.Instants{Slots: 100})
 		if !slices.Equal(r, again) || (err == nil) != (errAgain == nil) {
 			t.Fatal("the order of registrations matters")
 		}

@@ -1,8 +1,8 @@
 // Package audit is the public record of a piece of hardware that showed what it is: who asked, what was asked and answered,
 // how long it took, and what anyone can check of it for ever without having been there.
 //
-// Time is cut into windows. In each, every unit of the network is asked at one instant (Instants), by a committee that a beacon draws for its
-// provider. Each member gives three nonces, one after the other, and looks at its own clock between them:
+// Time is cut into windows, each with a beacon that draws whether it has an audit. Then every unit of the network is asked at one instant
+// (Instants), by a committee that the beacon draws for its provider. Each member gives three nonces, one after the other, and looks at its own clock between them:
 //
 //	provider                                    member, one of up to 11
 //	   │ ── Begin: window, units, shapes ──────────▶ │   drawn for this provider? at the instant?

@@ -27,11 +27,11 @@ const (
 	RuleMajority  Rule = "majority"  // More than two thirds of the committee passed it.
 	RuleTime      Rule = "time"      // Times run forward and are possible.
 	RuleFloor     Rule = "floor"     // The unit reaches what its class must.
-	RuleFresh     Rule = "fresh"     // A unit is sold by a record of this window or the last.
+	RuleFresh     Rule = "fresh"     // A unit is sold by a record of one of the last two windows with an audit.
 	RuleDifferent Rule = "different" // Two answers to one question differ.
 	RuleTruth     Rule = "truth"     // What is called a lie is wrong.
 	RuleCard      Rule = "card"      // A unit shows which card it claims to be, and no other claimed it before.
-	RuleInstant   Rule = "instant"   // An attempt begins at the instant that is drawn for its window.
+	RuleInstant   Rule = "instant"   // An attempt is of a window with an audit, and begins at its instant.
 	RuleAnchor    Rule = "anchor"    // The record is under the root that is anchored.
 )
 
@@ -62,7 +62,7 @@ func because(rule Rule, err error) *RuleError {
 	return &RuleError{Rule: rule, Detail: err.Error(), Err: err}
 }
 
-// ErrRoster says that nobody can be drawn: the set has a peer twice, or too few have bonded anything for a window.
+// ErrRoster says that nobody can be drawn: the set has a peer twice, or too few have bonded anything for long enough.
 var ErrRoster = errors.New("the set to draw from is not one")
 
 func malformed(what, format string, args ...any) error {

@@ -3,38 +3,65 @@ package audit
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Instants says when the audits of a window begin: at one instant, the same for every unit of the network, drawn for each window. One
+// Instants says which windows of a network have an audit, and when it begins: at one instant, the same for every unit of the network. One
 // card behind several identities is found by nothing that any of them signs, only by having to answer for all of them at once; a
 // window in which they may answer one after the other is one card sold as many.
 //
-//	first slot                instant                                                       next window
-//	    │          quarter ┌─────┴──────┐ 5/16                                                   │
-//	    ├─ ─ ─ ─ ─ ─ ─ ─ ─ ┤ drawn here ├─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ┤
-//	     beacon becomes    early ◀┼▶ late: the first attempt
-//	     known                    └──────────▶ + 1/8 for each later attempt, of units that worked in the one before
+//	first slot                 instant: half a minute later                        next window
+//	    │                  early ◀┼▶ late: the first attempt                            │
+//	    ├─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─┼──▶ + 1/8 for each later attempt, of units that ─ ─ ─ ┤
+//	  block of the beacon, which  │    worked in the one before
+//	  draws whether there is an audit
+//
+// Whether a window has an audit is drawn by its own beacon, independently of all other windows. So nobody knows of an audit before the block
+// of its beacon is made, half a minute before the instant, and it is never less likely than at any other time: also not right after an
+// audit. Who would be there for audits and only then has to be there always.
 //
 // An attempt that loses a member is played to its end before those who stay, and only who saw that the unit worked in it gives a nonce
 // for the next (node/audit). So a later attempt needs no instant of its own: what shares a card did not work in the first.
 type Instants struct {
 	Slots  uint64 // of a window
 	Millis uint64 // of a slot
+	OneIn  uint64 // windows for each that has an audit, on average; 0 and 1: each has
 }
 
 // NewInstants is the instants of a network.
 func NewInstants(g market.Genesis) Instants {
-	return Instants{Slots: g.AuditSlots, Millis: g.SlotMillis}
+	return Instants{Slots: g.AuditSlots, Millis: g.SlotMillis, OneIn: g.AuditOneIn}
 }
 
-// Of is the slot in which a window's first attempts begin: drawn by the beacon from the sixteenth of the window after its first quarter.
-func (i Instants) Of(w Window, b Beacon) market.Slot {
-	h := sign.Sum([]byte("starling/audit/instant/v1"), b.bytes(), w.bytes())
-	return w.First(i.Slots) + market.Slot(i.Slots/4+binary.LittleEndian.Uint64(h[:])%max(i.Slots/16, 1))
+// Fires reports whether the window of a beacon has an audit.
+func (i Instants) Fires(b Beacon) bool {
+	if i.OneIn <= 1 {
+		return true
+	}
+	h := sign.Sum([]byte("starling/audit/fires/v1"), b.bytes())
+	return binary.LittleEndian.Uint64(h[:]) < math.MaxUint64/i.OneIn
 }
+
+// Audits is how many windows there are for so many audits, on average. What is remembered, and for how long, is counted in these.
+func (i Instants) Audits(n uint64) Window { return Window(n * max(i.OneIn, 1)) }
+
+// Ago is the window so many audits before one, on average, or the first there is.
+func (i Instants) Ago(w Window, audits uint64) Window { return w - min(w, i.Audits(audits)) }
+
+// lead is how long after its first slot a window's audit begins, milliseconds: the block is final after a third to a half of it, and what is
+// left is for filling datasets.
+const lead = 30_000
+
+// Of is the slot in which a window's first attempts begin: half a minute after its first, or in the middle of a shorter window.
+func (i Instants) Of(w Window) market.Slot {
+	return w.First(i.Slots) + market.Slot(min(i.slots(lead), i.Slots/2))
+}
+
+// slots is how many slots cover a time.
+func (i Instants) slots(millis uint64) uint64 { return (millis + i.Millis - 1) / max(i.Millis, 1) }
 
 // Width is how far from its instant an attempt may begin, by the slot that a member sees.
 type Width struct{ Early, Late uint64 } // slots before, and slots from the instant on
@@ -54,22 +81,24 @@ func (i Instants) Width(class market.Class) Width {
 	if class.Family() == "gpu" {
 		early, late = gpuEarly, gpuLate
 	}
-	slots := func(millis uint64) uint64 { return (millis + i.Millis - 1) / max(i.Millis, 1) }
-	return Width{Early: min(slots(early), i.Slots/16), Late: max(min(slots(late), i.Slots/8), 1)}
+	return Width{Early: min(i.slots(early), i.Slots/16), Late: max(min(i.slots(late), i.Slots/8), 1)}
 }
 
 // Span is the slots in which an attempt of a class may begin, from and to, without to.
-func (i Instants) Span(w Window, b Beacon, attempt uint8, class market.Class) (from, to market.Slot) {
-	at, width := i.Of(w, b), i.Width(class)
+func (i Instants) Span(w Window, attempt uint8, class market.Class) (from, to market.Slot) {
+	at, width := i.Of(w), i.Width(class)
 	return at - market.Slot(width.Early), at + market.Slot(width.Late+uint64(max(attempt, 1)-1)*(i.Slots/8))
 }
 
-// Check says whether an attempt may begin in a slot. RuleInstant.
+// Check says whether an attempt of a window, of which this is the beacon, may begin in a slot. RuleInstant.
 func (i Instants) Check(w Window, b Beacon, attempt uint8, class market.Class, slot market.Slot) error {
 	if i.Slots == 0 || i.Millis == 0 {
 		return broken(RuleInstant, "a network without windows")
 	}
-	if from, to := i.Span(w, b, attempt, class); slot < from || slot >= to {
+	if !i.Fires(b) {
+		return broken(RuleInstant, "window %d has no audit", w)
+	}
+	if from, to := i.Span(w, attempt, class); slot < from || slot >= to {
 		return broken(RuleInstant, "attempt %d of window %d begins in slots %d to %d, not in %d", attempt, w, from, to-1, slot)
 	}
 	return nil

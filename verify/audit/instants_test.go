@@ -16,29 +16,29 @@ import (
 )
 
 func instants(t *rapid.T) (audit.Instants, audit.Window, audit.Beacon) {
-	i := audit.Instants{Slots: rapid.Uint64Range(10, 1<<24).Draw(t, "slots"), Millis: rapid.Uint64Range(1, market.MaxSlotMillis).Draw(t, "millis")}
+	i := audit.Instants{Slots: rapid.Uint64Range(10, 1<<24).Draw(t, "slots"), Millis: rapid.Uint64Range(1, market.MaxSlotMillis).Draw(t, "millis"), OneIn: rapid.Uint64Range(0, 3).Draw(t, "one in")}
 	b := audit.Beacon{Value: sign.Sum([]byte(rapid.String().Draw(t, "beacon"))), Slot: market.Slot(rapid.Uint64().Draw(t, "slot"))}
 	return i, audit.Window(rapid.Uint64Range(0, 1<<39).Draw(t, "window")), b
 }
 
-// Safety: whatever the network's slots and windows are, an attempt begins within its window, after the first eighth, in which beacons
-// become known; who is accepted as a GPU is accepted as anything.
+// Safety: whatever the network's slots and windows are, an attempt begins within its window, after its first slot, when the beacon is made; who is
+// accepted as a GPU is accepted as anything, and nobody in a window without an audit.
 func TestInstants(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		i, w, b := instants(t)
-		at := i.Of(w, b)
-		if at < w.First(i.Slots)+market.Slot(i.Slots/4) || at > w.First(i.Slots)+market.Slot(i.Slots*5/16+1) {
+		at := i.Of(w)
+		if half := i.Slots / 2; at < w.First(i.Slots) || at > w.First(i.Slots)+market.Slot(half) || uint64(at-w.First(i.Slots))*i.Millis < 30_000 && at != w.First(i.Slots)+market.Slot(half) {
 			t.Fatalf("slot %d of windows of %d", at, i.Slots)
 		}
 		for attempt := uint8(1); attempt <= audit.MaxAttempts; attempt++ {
 			for _, class := range []market.Class{"gpu", "gpu/h100", "cpu", ""} {
-				from, to := i.Span(w, b, attempt, class)
-				if from > at || to <= at || audit.WindowOf(from, i.Slots) != w || audit.WindowOf(to-1, i.Slots) != w || from < w.First(i.Slots)+market.Slot(i.Slots/8) {
+				from, to := i.Span(w, attempt, class)
+				if from > at || to <= at || from < w.First(i.Slots) || audit.WindowOf(to-1, i.Slots) != w || uint64(at-from)*i.Millis > 5_000+i.Millis {
 					t.Fatalf("attempt %d of %q: slots %d to %d around %d, windows of %d", attempt, class, from, to, at, i.Slots)
 				}
 				for _, slot := range []market.Slot{from - 1, from, at, to - 1, to} {
-					inside := slot >= from && slot < to
+					inside := slot >= from && slot < to && i.Fires(b)
 					if err := i.Check(w, b, attempt, class, slot); (err == nil) != inside {
 						t.Fatalf("slot %d of %d to %d: %v", slot, from, to, err)
 					} else if err == nil && i.Check(w, b, attempt, "", slot) != nil {
@@ -47,20 +47,13 @@ func TestInstants(t *testing.T) {
 				}
 			}
 		}
+		if n := rapid.Uint64Range(0, 100).Draw(t, "audits"); i.Ago(w, n) > w || w >= i.Audits(n) && w-i.Ago(w, n) != i.Audits(n) {
+			t.Fatalf("%d audits before window %d: %d", n, w, i.Ago(w, n))
+		}
+		if era := i.EraOf(w); era > w || w >= i.Audits(audit.EraAudits) && era >= w || i.EraOf(era+1) != era && era > 0 {
+			t.Fatalf("the era of window %d is that of %d", w, era)
+		}
 	})
-}
-
-// Windows have different instants.
-func TestInstantsAreDrawn(t *testing.T) {
-	t.Parallel()
-	i := audit.Instants{Slots: 9000, Millis: 400}
-	seen := map[market.Slot]int{}
-	for w := range audit.Window(200) {
-		seen[i.Of(w, audit.Beacon{Value: sign.Sum([]byte{byte(w)})})-w.First(9000)]++
-	}
-	if len(seen) < 150 { // of 200 draws among 562
-		t.Errorf("%d instants of 200", len(seen))
-	}
 }
 
 // A record whose attempt did not begin at the instant of its window is none, offline, whoever signed it; a third of the committee cannot
@@ -91,14 +84,14 @@ func TestRecordOfAnotherInstant(t *testing.T) {
 		"a third attempt":                      {3, 35, 0, "", true},
 		"a third attempt too late":             {3, 36, 0, "", false},
 		"a second attempt before the instant":  {2, -7, 0, "", false},
-		"the attempt of another part of a day": {3, 60, 0, "", false},
+		"the attempt of another part of a day": {3, 49, 0, "", false},
 	} {
 		c := c
 		c.Attempt = x.attempt
 		n := 0
 		c.Verdict = func(v *audit.Verdict) {
 			if n++; (n <= x.liars) == x.ok && x.liars > 0 {
-				v.Slot += 50
+				v.Slot += 40
 				return
 			} else if n <= x.liars {
 				return
@@ -123,26 +116,28 @@ func TestRecordOfAnotherInstant(t *testing.T) {
 	}
 }
 
-// Vectors for other implementations: instants by beacon, and the slots in which attempts may begin.
+// Vectors for other implementations: which windows have audits by their beacons, instants, and the slots in which attempts may begin.
 func TestInstantVectors(t *testing.T) {
 	t.Parallel()
 	type vector struct {
-		Slots, Millis uint64
-		Window        audit.Window
-		Beacon        audit.Beacon
-		Attempt       uint8
-		Class         market.Class
-		Instant       market.Slot
-		From, To      market.Slot
+		Slots, Millis, OneIn uint64
+		Window               audit.Window
+		Era                  audit.Window
+		Beacon               audit.Beacon
+		Attempt              uint8
+		Class                market.Class
+		Fires                bool
+		Instant              market.Slot
+		From, To             market.Slot
 	}
 	var out []vector
-	for n, slots := range []uint64{10, 75, 300, 9000, 1 << 24} {
+	for n, slots := range []uint64{10, 75, 300, 9000, 1 << 24, 150, 300, 300} {
 		for k, class := range []market.Class{"cpu", "gpu/h100", "gpu"} {
-			i := audit.Instants{Slots: slots, Millis: []uint64{400, 100}[n%2]}
-			v := vector{Slots: slots, Millis: i.Millis, Window: audit.Window(7 * n), Attempt: uint8(1 + k), Class: class}
+			i := audit.Instants{Slots: slots, Millis: []uint64{400, 100}[n%2], OneIn: []uint64{1, 2, 30}[k]}
+			v := vector{Slots: slots, Millis: i.Millis, OneIn: i.OneIn, Window: audit.Window(7 * n), Attempt: uint8(1 + k), Class: class}
 			v.Beacon = audit.Beacon{Slot: v.Window.First(slots), Value: sign.Sum([]byte{byte(n)})}
-			v.Instant = i.Of(v.Window, v.Beacon)
-			v.From, v.To = i.Span(v.Window, v.Beacon, v.Attempt, class)
+			v.Fires, v.Instant, v.Era = i.Fires(v.Beacon), i.Of(v.Window), i.EraOf(v.Window)
+			v.From, v.To = i.Span(v.Window, v.Attempt, class)
 			out = append(out, v)
 		}
 	}

@@ -285,12 +285,13 @@ func (r Record) CheckMembers(roster Roster) error {
 	return nil
 }
 
-// EraWindows is how many windows a dataset serves.
-const EraWindows = 24
+// EraAudits is how many audits a dataset serves, on average.
+const EraAudits = 24
 
-// EraOf is the window whose beacon a window's datasets are made of: the last one before its era, so that there is a window's time to
-// fill them.
-func EraOf(w Window) Window { return max(w-w%EraWindows, 1) - 1 }
+// EraOf is the window whose beacon a window's datasets are made of: the last one before its era, so that there is time to fill them.
+func (i Instants) EraOf(w Window) Window {
+	return max(w-w%i.Audits(EraAudits), 1) - 1
+}
 
 // CheckDataset verifies that the unit walked over a dataset of its own, with the beacon of the window that EraOf names: two
 // units that walk over one dataset need the memory of one.

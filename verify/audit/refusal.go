@@ -59,7 +59,7 @@ func (x Refusal) Member() sign.Key { return x.record.Verdicts[0].Member }
 func (x Refusal) Beacon() Beacon { return x.record.Beacon }
 
 // Check verifies what needs nothing else: that the provider signed the answer and what it showed, the member its verdict of both, and that it
-// is of the window. Whether the beacon is the window's, and the member drawn by it, others know (CheckMembers).
+// is of the window. Whether the beacon is the window's and draws an audit, and the member is drawn by it, others know (CheckMembers).
 func (x Refusal) Check(d sign.Domain, slots uint64) error {
 	r, v := x.record, x.record.Verdicts[0]
 	a := r.Answer
@@ -190,21 +190,32 @@ func (f *Failures) Failed(t Target) []Window {
 	return out
 }
 
-// Against says why a unit is not sold by a record that passed, in spite of it: it failed in a later window, or in more windows before
-// than a unit may, or in the one before and then did not answer before all that an appeal is for. RuleFresh, RuleMajority.
-func (f *Failures) Against(r Record, roster Roster) error {
+// Against says why a unit is not sold by a record that passed, in spite of it: it failed in a later window, or too often in the time of
+// MaxRates audits before it. RuleFresh.
+func (f *Failures) Against(r Record, i Instants) error {
 	failed := f.Failed(r.Answer.Target)
 	if len(failed) == 0 {
 		return nil
 	}
-	last := failed[len(failed)-1]
-	switch w := r.Answer.Window; {
-	case last > w:
+	last, w := failed[len(failed)-1], r.Answer.Window
+	if last > w {
 		return broken(RuleFresh, "more than two thirds of a committee refused the unit in window %d, it last passed in window %d", last, w)
-	case len(slices.DeleteFunc(failed, func(at Window) bool { return at+MaxRates <= w })) > MaxFailed:
-		return broken(RuleFresh, "the unit failed in %d of the last %d windows", len(failed), MaxRates)
-	case last+1 == w && int(r.Committee) < Appeal && len(roster.Draw(r.Beacon, w, r.Answer.Provider, Appeal+Slack)) > int(r.Committee)+Slack:
-		return broken(RuleMajority, "the unit failed in window %d, and passed before %d in the next: %d must judge an appeal", last, r.Committee, Appeal)
+	}
+	span := i.Audits(MaxRates)
+	if failed = slices.DeleteFunc(failed, func(at Window) bool { return at+span <= w }); len(failed) > MaxFailed {
+		return broken(RuleFresh, "the unit failed in %d of the last %d windows, which have %d audits on average", len(failed), span, MaxRates)
+	}
+	return nil
+}
+
+// Appealed says why a record that passed is none to sell its unit by: the unit failed in the window with an audit before it, and did not
+// answer before all that an appeal is for. RuleMajority.
+func (f *Failures) Appealed(r Record, before Window, roster Roster) error {
+	if !slices.Contains(f.Failed(r.Answer.Target), before) || before >= r.Answer.Window || int(r.Committee) >= Appeal {
+		return nil
+	}
+	if drawn := roster.Draw(r.Beacon, r.Answer.Window, r.Answer.Provider, Appeal+Slack); len(drawn) > int(r.Committee)+Slack {
+		return broken(RuleMajority, "the unit failed in window %d, and passed before %d in the next audit: %d must judge an appeal", before, r.Committee, Appeal)
 	}
 	return nil
 }

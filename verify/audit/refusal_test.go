@@ -94,8 +94,12 @@ func TestFailures(t *testing.T) {
 	record := func(w audit.Window, committee uint8) audit.Record {
 		return audit.Record{Committee: committee, Answer: audit.Answer{Target: audit.Target{Provider: c.Provider.Key(), Unit: c.Unit, Window: w}}}
 	}
+	// against is all that speaks against a record where the window before its own had an audit.
+	against := func(r audit.Record, roster audit.Roster) error {
+		return errors.Join(f.Against(r, c.Instants()), f.Appealed(r, max(r.Answer.Window, 1)-1, roster))
+	}
 	for i, x := range all {
-		if err := f.Against(record(6, 7), c.Roster); err != nil || len(f.Failed(x.Target())) != 0 {
+		if err := against(record(6, 7), c.Roster); err != nil || len(f.Failed(x.Target())) != 0 {
 			t.Errorf("%d refused it: %v", i, err)
 		}
 		if !f.Add(x) || f.Add(x) || !f.Has(x) {
@@ -120,9 +124,9 @@ func TestFailures(t *testing.T) {
 		"of the end of time":   {record(1<<64-1, 7), ""},
 		"of the first of time": {record(0, 7), audit.RuleFresh},
 	} {
-		wantRule(t, name, f.Against(x.r, c.Roster), x.want)
+		wantRule(t, name, against(x.r, c.Roster), x.want)
 	}
-	if err := f.Against(record(8, 7), c.Roster[:9]); err != nil {
+	if err := against(record(8, 7), c.Roster[:9]); err != nil {
 		t.Errorf("where there are no more than nine: %v", err)
 	}
 	for w := audit.Window(8); w < 13; w++ {
@@ -131,9 +135,13 @@ func TestFailures(t *testing.T) {
 			f.Add(x)
 		}
 	}
-	wantRule(t, "failed in six windows", f.Against(record(20, 11), c.Roster), audit.RuleFresh)
-	wantRule(t, "which was long ago", f.Against(record(36, 11), c.Roster), "")
-	if len(f.All()) != 30 || len(f.Forget(13)) != 30 || len(f.All()) != 0 || f.Against(record(6, 7), c.Roster) != nil {
+	few := c
+	few.OneIn = 30
+	wantRule(t, "failed in six windows of the time of 24 audits", f.Against(record(36, 11), few.Instants()), audit.RuleFresh)
+	wantRule(t, "which was long ago, where few windows have one", f.Against(record(13+24*30, 11), few.Instants()), "")
+	wantRule(t, "failed in six windows", against(record(20, 11), c.Roster), audit.RuleFresh)
+	wantRule(t, "which was long ago", against(record(36, 11), c.Roster), "")
+	if len(f.All()) != 30 || len(f.Forget(13)) != 30 || len(f.All()) != 0 || against(record(6, 7), c.Roster) != nil {
 		t.Error("what is forgotten counts")
 	}
 	// Two of three refuse different answers: neither failed by it.

@@ -233,7 +233,7 @@ func TestConspirators(t *testing.T) {
 		"begun in the next":             {one(func(v *audit.Signed) { v.Slot = 800 }), audit.RuleTime},
 		"begun in the first slot":       {one(func(v *audit.Signed) { v.Slot = 0 }), audit.RuleTime},
 		"begun in the last slot":        {one(func(v *audit.Signed) { v.Slot = math.MaxUint64 }), audit.RuleTime},
-		"begun before the block":        {func(r *audit.Record) { r.Beacon.Slot += 40 }, audit.RuleTime},
+		"begun before the block":        {func(r *audit.Record) { r.Beacon.Slot += 60 }, audit.RuleTime},
 		"begun at another instant":      {each(func(v *audit.Signed) { v.Slot += 40 }), audit.RuleInstant},
 		"begun before the instant":      {each(func(v *audit.Signed) { v.Slot = 710 }), audit.RuleInstant},
 		"products in no time":           {one(func(v *audit.Signed) { v.Product = 0 }), audit.RuleTime},

@@ -20,9 +20,10 @@ func newAudit(a *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "audit",
 		Short: "What this peer's units have shown to be: run an audit, look at a record, check one",
-		Long: `Time is cut into windows (audit_slots of the genesis). In each, every unit on sale shows once what it is to a committee that nobody
-chooses: it multiplies matrices that nobody knew before and walks through its memory, and the committee looks at the clock. All units
-begin at one instant, which is drawn, so that no card answers for two. What came of it is a record, which anyone can check for ever,
+		Long: `Time is cut into windows (audit_slots of the genesis), and the first block of each draws whether it has an audit (one in audit_one_in).
+Then every unit on sale shows half a minute later what it is to a committee that nobody chooses: it multiplies matrices that nobody knew
+before and walks through its memory, and the committee looks at the clock. All units begin at one instant, so that no card answers for two,
+and nobody knows of an audit before, so that none is rented for it. What came of it is a record, which anyone can check for ever,
 offline: what was computed nobody can fake, also no committee.`,
 		Example: `  starling audit ls
   starling audit run
@@ -126,8 +127,8 @@ func auditRun(a *App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "run",
 		Short: "Have this peer's idle units show now what they are, and wait",
-		Long: `Audits this peer's units that nobody has leased, in the window that is now, at the instant that is drawn for it: between a quarter and
-a third of the window after its beginning, the same for every unit of the network. Later than that it is the next window's turn. A peer
+		Long: `Audits this peer's units that nobody has leased, in the window that is now, if its first block draws an audit: half a minute after the
+window's beginning, the same for every unit of the network. A window without an audit, or one whose audit has begun, is an error. A peer
 does all this by itself; each window is answered once, and none in which the peer was started: a peer whose journal was put back must
 not answer twice.`,
 		Example: `  starling audit run`,
@@ -137,7 +138,7 @@ not answer twice.`,
 			if err != nil {
 				return err
 			}
-			a.say("waiting for the window's beacon, for the instant that it draws, then for the committee")
+			a.say("waiting for the window's first block, for the instant if it draws an audit, then for the committee")
 			past, err := client.Audit(c.Context())
 			if err != nil {
 				return err
@@ -298,8 +299,8 @@ func (a *App) showRecord(ctx context.Context, f audit.File, o verifyOptions) err
 		t.Row("unit", ans.Unit.String(), "of "+ans.Provider.String())
 		t.Row("when", fmt.Sprintf("window %d, attempt %d; beacon: the hash of slot %d", ans.Window, ans.Attempt, r.Beacon.Slot))
 		at := rules.NewInstants(f.Genesis)
-		from, to := at.Span(ans.Window, r.Beacon, ans.Attempt, "")
-		t.Row("instant", fmt.Sprintf("slot %d; attempt %d begins in slots %d to %d", at.Of(ans.Window, r.Beacon), ans.Attempt, from, to-1), "the same for every unit of the network")
+		from, to := at.Span(ans.Window, ans.Attempt, "")
+		t.Row("instant", fmt.Sprintf("slot %d; attempt %d begins in slots %d to %d", at.Of(ans.Window), ans.Attempt, from, to-1), "the same for every unit of the network")
 		t.Row("products", ans.Shape.String(), tops(rates)+" TOPS at least")
 		t.Row("memory", ans.Walk.String(), megareads(rates)+" at least")
 		for _, v := range r.Verdicts {

@@ -25,7 +25,7 @@ func TestAuditCheck(t *testing.T) {
 		}
 		f := audit.NewFile(market.Genesis{
 			Network: d.Network, Chain: d.Chain, Program: d.Program, Escrow: sign.Key{1}, Symbol: "STAR", Decimals: 6, SlotMillis: 400, IntervalSlots: 10,
-			AuditSlots: c.Slots, Simulated: true,
+			AuditSlots: c.Slots, AuditOneIn: 1, Simulated: true,
 		}, audit.Kept{Record: r.Marshal()})
 		change(&f)
 		b, err := json.Marshal(f)
@@ -40,7 +40,7 @@ func TestAuditCheck(t *testing.T) {
 	}
 	good := write("good.json", func(*audit.File) {})
 	code, out, errOut := run(t, newAudit, "audit", "check", good, "--home", dir)
-	for _, want := range []string{"window 7, attempt 1", "beacon: the hash of slot 700", "2 × 64×128×128", "judged by", "instant  ", "the same for every unit", "pass: begun in slot 72", "56 entries, 4 walkers, 9 signatures", "not checked"} {
+	for _, want := range []string{"window 7, attempt 1", "beacon: the hash of slot 700", "2 × 64×128×128", "judged by", "instant  ", "the same for every unit", "pass: begun in slot 75", "56 entries, 4 walkers, 9 signatures", "not checked"} {
 		if code != 0 || !strings.Contains(out, want) {
 			t.Errorf("exit %d, %q is not in:\n%s%s", code, want, out, errOut)
 		}

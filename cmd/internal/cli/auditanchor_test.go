@@ -46,7 +46,7 @@ func TestAuditCheckAnchor(t *testing.T) {
 	check := func(name string, in chain.Inclusion, args ...string) (int, string) {
 		f := audit.NewFile(market.Genesis{
 			Network: d.Network, Chain: d.Chain, Program: d.Program, Escrow: sign.Key{1}, Symbol: "STAR", Decimals: 6, SlotMillis: 400, IntervalSlots: 10,
-			AuditSlots: c.Slots, Simulated: true,
+			AuditSlots: c.Slots, AuditOneIn: 1, Simulated: true,
 		}, audit.Kept{Record: r.Marshal(), Anchor: in.Marshal()})
 		b, err := json.Marshal(f)
 		if err != nil {

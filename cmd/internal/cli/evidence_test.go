@@ -97,7 +97,7 @@ func TestEvidenceCheckLie(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	g := doubleSale(t).Genesis
-	g.AuditSlots = 20
+	g.AuditSlots, g.AuditOneIn = 20, 1
 	liar, member := sign.NewPrivate(sha256.Sum256([]byte("liar"))), sign.NewPrivate(sha256.Sum256([]byte("member")))
 	lies := lietest.Lies(g.Domain(), liar, member, 7)
 	write := func(name string, p evidence.Proof) string {

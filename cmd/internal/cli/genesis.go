@@ -17,7 +17,8 @@ type genesisOptions struct {
 	network, chain, mint, symbol string
 	program, escrow              string
 	decimals                     uint8
-	slot, interval, audit        time.Duration
+	slot, interval               time.Duration
+	audit, window                time.Duration
 	free                         bool
 }
 
@@ -66,13 +67,14 @@ audited. Buyers and providers sign receipts all the same. Its peers need no Sola
 	f.Uint8Var(&o.decimals, "decimals", defaultDecimals, "decimals of the token")
 	f.DurationVar(&o.slot, "slot", 400*time.Millisecond, "nominal length of a slot of the cluster")
 	f.DurationVar(&o.interval, "interval", 10*time.Second, "length of a metering interval: what is paid ahead and so at risk")
-	f.DurationVar(&o.audit, "audit", time.Hour, "length of a window in which every unit on sale shows once what it is; 0: none does")
+	f.DurationVar(&o.audit, "audit", time.Hour, "how often, on average, all idle units show what they are; 0: never")
+	f.DurationVar(&o.window, "audit-window", 2*time.Minute, "how often it is drawn whether they do")
 	c.AddCommand(genesisInitEscrow(a), genesisDeploy(a), genesisAuthority(a), genesisFinalize(a))
 	return c
 }
 
 // ofChain are the flags that say something of a chain, of money or of audits.
-var ofChain = []string{"chain", "mint", "symbol", "program", "escrow", "decimals", "audit"}
+var ofChain = []string{"chain", "mint", "symbol", "program", "escrow", "decimals", "audit", "audit-window"}
 
 // onlyFree refuses those beside --free.
 func onlyFree(c *cobra.Command) error {
@@ -133,13 +135,18 @@ func (o genesisOptions) genesis() (market.Genesis, error) {
 	if err := o.checkTimes(); err != nil {
 		return market.Genesis{}, err
 	}
-	if o.audit < 0 || o.audit%o.slot != 0 {
-		return market.Genesis{}, Usagef("--audit: %v is not a whole number of slots of %v", o.audit, o.slot)
+	if o.window < o.slot || o.window%o.slot != 0 {
+		return market.Genesis{}, Usagef("--audit-window: %v is not a whole number of slots of %v", o.window, o.slot)
+	}
+	if o.audit < 0 || o.audit%o.window != 0 {
+		return market.Genesis{}, Usagef("--audit: %v is not a whole number of windows of %v", o.audit, o.window)
 	}
 	g := market.Genesis{
 		Network: o.network, Chain: hash, Mint: mint, Symbol: o.symbol, Decimals: o.decimals,
 		SlotMillis: uint64(o.slot.Milliseconds()), IntervalSlots: uint64(o.interval / o.slot),
-		AuditSlots: uint64(o.audit / o.slot),
+	}
+	if o.audit > 0 {
+		g.AuditSlots, g.AuditOneIn = uint64(o.window/o.slot), uint64(o.audit/o.window)
 	}
 	for _, f := range []struct {
 		name, value string

@@ -269,7 +269,7 @@ func (a *App) showTestnet(c *cobra.Command, n *testnet.Network) error {
 			t.Row("program", n.Genesis.Program)
 		}
 		if n.Genesis.AuditSlots > 0 {
-			t.Row("audits", "every "+(time.Duration(n.Genesis.AuditSlots*n.Genesis.SlotMillis)*time.Millisecond).String())
+			t.Row("audits", "every "+(time.Duration(n.Genesis.AuditOneIn*n.Genesis.AuditSlots*n.Genesis.SlotMillis)*time.Millisecond).String())
 		}
 	})
 }

@@ -562,6 +562,103 @@ func (x *RosterReply) GetMembers() []byte {
 	return nil
 }
 
+// RecentRequest asks for the last two windows with an audit, up to one.
+type RecentRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Window        uint64                 `protobuf:"varint,1,opt,name=window,proto3" json:"window,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecentRequest) Reset() {
+	*x = RecentRequest{}
+	mi := &file_node_entry_entrypb_entry_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecentRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecentRequest) ProtoMessage() {}
+
+func (x *RecentRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_node_entry_entrypb_entry_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecentRequest.ProtoReflect.Descriptor instead.
+func (*RecentRequest) Descriptor() ([]byte, []int) {
+	return file_node_entry_entrypb_entry_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *RecentRequest) GetWindow() uint64 {
+	if x != nil {
+		return x.Window
+	}
+	return 0
+}
+
+type RecentReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Last          uint64                 `protobuf:"varint,1,opt,name=last,proto3" json:"last,omitempty"`     // at most the one that was asked for
+	Before        uint64                 `protobuf:"varint,2,opt,name=before,proto3" json:"before,omitempty"` // at most last
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecentReply) Reset() {
+	*x = RecentReply{}
+	mi := &file_node_entry_entrypb_entry_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecentReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecentReply) ProtoMessage() {}
+
+func (x *RecentReply) ProtoReflect() protoreflect.Message {
+	mi := &file_node_entry_entrypb_entry_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecentReply.ProtoReflect.Descriptor instead.
+func (*RecentReply) Descriptor() ([]byte, []int) {
+	return file_node_entry_entrypb_entry_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *RecentReply) GetLast() uint64 {
+	if x != nil {
+		return x.Last
+	}
+	return 0
+}
+
+func (x *RecentReply) GetBefore() uint64 {
+	if x != nil {
+		return x.Before
+	}
+	return 0
+}
+
 var File_node_entry_entrypb_entry_proto protoreflect.FileDescriptor
 
 const file_node_entry_entrypb_entry_proto_rawDesc = "" +
@@ -598,7 +695,12 @@ const file_node_entry_entrypb_entry_proto_rawDesc = "" +
 	"\rRosterRequest\x12\x16\n" +
 	"\x06window\x18\x01 \x01(\x04R\x06window\"'\n" +
 	"\vRosterReply\x12\x18\n" +
-	"\amembers\x18\x01 \x01(\fR\amembersB9Z7github.com/starling-network/starling/node/entry/entrypbb\x06proto3"
+	"\amembers\x18\x01 \x01(\fR\amembers\"'\n" +
+	"\rRecentRequest\x12\x16\n" +
+	"\x06window\x18\x01 \x01(\x04R\x06window\"9\n" +
+	"\vRecentReply\x12\x12\n" +
+	"\x04last\x18\x01 \x01(\x04R\x04last\x12\x16\n" +
+	"\x06before\x18\x02 \x01(\x04R\x06beforeB9Z7github.com/starling-network/starling/node/entry/entrypbb\x06proto3"
 
 var (
 	file_node_entry_entrypb_entry_proto_rawDescOnce sync.Once
@@ -612,7 +714,7 @@ func file_node_entry_entrypb_entry_proto_rawDescGZIP() []byte {
 	return file_node_entry_entrypb_entry_proto_rawDescData
 }
 
-var file_node_entry_entrypb_entry_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_node_entry_entrypb_entry_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_node_entry_entrypb_entry_proto_goTypes = []any{
 	(*HelloRequest)(nil),   // 0: starling.entry.v1.HelloRequest
 	(*HelloReply)(nil),     // 1: starling.entry.v1.HelloReply
@@ -625,6 +727,8 @@ var file_node_entry_entrypb_entry_proto_goTypes = []any{
 	(*RPCReply)(nil),       // 8: starling.entry.v1.RPCReply
 	(*RosterRequest)(nil),  // 9: starling.entry.v1.RosterRequest
 	(*RosterReply)(nil),    // 10: starling.entry.v1.RosterReply
+	(*RecentRequest)(nil),  // 11: starling.entry.v1.RecentRequest
+	(*RecentReply)(nil),    // 12: starling.entry.v1.RecentReply
 }
 var file_node_entry_entrypb_entry_proto_depIdxs = []int32{
 	2, // 0: starling.entry.v1.HelloReply.others:type_name -> starling.entry.v1.Entry
@@ -646,7 +750,7 @@ func file_node_entry_entrypb_entry_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_entry_entrypb_entry_proto_rawDesc), len(file_node_entry_entrypb_entry_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   11,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -25,6 +25,7 @@ func Domain() sign.Domain {
 type Case struct {
 	Window   audit.Window
 	Slots    uint64 // of a window
+	OneIn    uint64 // windows for each with an audit; 0: each has one
 	Attempt  uint8
 	Shape    challenge.Shape
 	Walk     challenge.Walk
@@ -68,7 +69,7 @@ func (c Case) Beacon() audit.Beacon {
 
 // Era is the beacon that the unit's dataset is made of.
 func (c Case) Era() audit.Beacon {
-	w := audit.EraOf(c.Window)
+	w := c.Instants().EraOf(c.Window)
 	if c.Beacons != nil {
 		return c.Beacons(w)
 	}
@@ -149,7 +150,7 @@ func (c Case) judge(r audit.Record, committee audit.Roster) (audit.Record, error
 		v := audit.Verdict{
 			Outcome: audit.Pass, Member: m.Key, Answer: r.Shown.Answer, Openings: r.Shown.Openings,
 			Nonces:  audit.Chain(nonce(m.Key, 2)),
-			Product: uint64(1_000_000 + i), Walk: uint64(250_000 + i), Slot: c.Instants().Of(c.Window, r.Beacon),
+			Product: uint64(1_000_000 + i), Walk: uint64(250_000 + i), Slot: c.Instants().Of(c.Window),
 		}
 		if c.Verdict != nil {
 			c.Verdict(&v)
@@ -197,7 +198,7 @@ func (c Case) Genesis() market.Genesis {
 	d := Domain()
 	return market.Genesis{
 		Network: d.Network, Chain: d.Chain, Program: d.Program, Escrow: sign.Key{1}, Mint: sign.Key{2}, Symbol: "STAR", Decimals: 6,
-		SlotMillis: 400, IntervalSlots: 25, AuditSlots: c.Slots,
+		SlotMillis: 400, IntervalSlots: 25, AuditSlots: c.Slots, AuditOneIn: max(c.OneIn, 1),
 	}
 }
 
