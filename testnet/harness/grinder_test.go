@@ -188,7 +188,7 @@ func (o *outsider) instant() (rules.Window, audit.Drawn) {
 		if err != nil {
 			o.t.Fatal(err)
 		}
-		at := o.sight.Instants().Of(w, d.Beacon)
+		at := o.sight.Instants().Of(w)
 		for _, now, err := o.sight.Window(); err == nil && now <= at; _, now, err = o.sight.Window() {
 			if now == at {
 				return w, d
