@@ -87,7 +87,7 @@ type batch struct {
 	leases  []entry
 	trees   []*tranche.Tree // of its tranches; never changed
 	opened  market.Slot     // in which it landed, for ever; 0: not, or nobody saw it
-	told    bool            // as funded, by a view that is not final; not kept over a restart
+	near    market.Slot     // in which it landed by a view that is not final, as was told; 0: by none. Not kept over a restart
 }
 
 // entry is a lease.
@@ -163,6 +163,20 @@ func (d Deposit) Closed() bool { return d.closed }
 // Back reports that End was told, and that all is back, for ever, which can come back without the providers: what is left is for
 // them to claim.
 func (d Deposit) Back() bool { return d.closed || d.ending && d.back }
+
+// Landed reports that the money of a lease was seen on chain in time. It is there for ever once Funded was told with Final; before that
+// it may in bad luck be forked away.
+func (d Deposit) Landed(lease market.LeaseID) bool {
+	for i := range d.batches {
+		b := &d.batches[i]
+		for _, e := range b.leases {
+			if e.leaf.Lease == lease {
+				return !e.void && (b.stage == stageFunded || b.stage == stageSigned && b.near != 0 && b.near <= e.before)
+			}
+		}
+	}
+	return false
+}
 
 // Ending reports that End was told.
 func (d Deposit) Ending() bool { return d.ending }

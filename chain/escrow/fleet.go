@@ -117,6 +117,11 @@ func (f *fleet) under(is func(task) bool) bool {
 
 func (f *fleet) underKind(k kind) bool { return f.under(func(t task) bool { return t.kind == k }) }
 
+// unseen reports whether a transaction for a task is under way that no supermajority voted for yet.
+func (f *fleet) unseen(is func(task) bool) bool {
+	return slices.ContainsFunc(f.flights, func(x flight) bool { return is(x.task) && x.state < chain.Confirmed })
+}
+
 // underState reports whether one of the kind is under way and has come so far.
 func (f *fleet) underState(k kind, s chain.TxState) bool {
 	return slices.ContainsFunc(f.flights, func(x flight) bool { return x.task.kind == k && x.state == s })

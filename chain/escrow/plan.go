@@ -122,7 +122,7 @@ func (d *Deposit) addTranches(b *batch, first uint16) (out []program.Instruction
 }
 
 // number is that of its first tranche, in a transaction that is about to be signed.
-func (b *batch) number(first uint16) { b.first, b.stage, b.told = first, stageSigned, false }
+func (b *batch) number(first uint16) { b.first, b.stage, b.near = first, stageSigned, 0 }
 
 func (d *Deposit) tranche(k uint16) sign.Key { return program.TrancheAddress(d.net.Program, d.at, k) }
 
@@ -228,9 +228,11 @@ func (d *Deposit) planEnd(c View, add asking) {
 		}
 		return out
 	}
-	retiring := d.fleet.under(func(t task) bool { return t.kind == kindBegin || t.kind == kindFinish || t.kind == kindFinal })
+	retires := func(t task) bool { return t.kind == kindBegin || t.kind == kindFinish || t.kind == kindFinal }
+	retiring := d.fleet.under(retires)
 	ends := e.State == program.EscrowOpen && d.over(c)
-	if ends || free(c) > 0 && !retiring {
+	// What confirmed transactions freed is asked back beside them. If they are forked away, it gives back what is free then, and another the rest.
+	if ends || free(c) > 0 && !d.fleet.unseen(retires) {
 		add(task{kind: kindRefund}, free(c), func(fails uint8) []program.Instruction {
 			return append(opened(fails), program.Refund{Escrow: d.at, Vault: d.vault, Destination: back, Mint: d.net.Mint, Network: d.net.address,
 				Buyer: d.deal.Buyer}.Instruction(d.net.Program))

@@ -254,10 +254,10 @@ func (d *Deposit) foretell(c View) (effects []Effect) {
 	for i := range d.batches {
 		b := &d.batches[i]
 		opened, ok := b.landedIn(c)
-		if b.stage != stageSigned || b.told || !ok {
+		if b.stage != stageSigned || b.near != 0 || !ok {
 			continue
 		}
-		b.told = true
+		b.near = market.Slot(opened)
 		effects = append(effects, d.tellFunded(b, market.Slot(opened), false)...)
 	}
 	return effects

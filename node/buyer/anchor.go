@@ -9,14 +9,21 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/settle"
 	"github.com/starling-network/starling/node/store"
 )
 
-const kindAnchor = "anchor" // chain.Prepared by job
+const kindAnchor = "anchor" // anchored by job
+
+// anchored is the transaction that anchors a job's receipts, and the root that it anchors.
+type anchored struct {
+	chain.Prepared
+	Root sign.Hash
+}
 
 // anchor has the program write down the root of the job's receipts, and returns the transaction that did when it is final; none
-// without receipts, or with more than one anchor takes. The transaction is what shows it from then on: it closes the account in which
+// without receipts, or with more than one anchor takes. One that is under way for another root is left to itself. The transaction is what shows it from then on: it closes the account in which
 // the program wrote, so that no rent is left there. Should nobody remember how one ended, another one is sent; both say the same.
 func (x *escrowed) anchor(ctx context.Context, job string, of anchoring) (string, error) {
 	if of.Receipts == 0 {
@@ -26,7 +33,7 @@ func (x *escrowed) anchor(ctx context.Context, job string, of anchoring) (string
 		x.b.note(job, Step{At: time.Now(), Kind: StepPaid, Detail: fmt.Sprintf("%d receipts are not anchored: an anchor takes %d", of.Receipts, program.MaxAnchored)})
 		return "", nil
 	}
-	tx, err := x.anchoring(ctx, job)
+	tx, err := x.anchoring(ctx, job, of.Root)
 	if err != nil {
 		return "", err
 	}
@@ -43,19 +50,23 @@ func (x *escrowed) anchor(ctx context.Context, job string, of anchoring) (string
 	return string(tx.ID), nil
 }
 
-// anchoring is what the journal has of a job's anchor: the zero value when nothing was signed.
-func (x *escrowed) anchoring(ctx context.Context, job string) (tx chain.Prepared, err error) {
+// anchoring is what the journal has of a job's anchor of a root: the zero value when nothing was signed.
+func (x *escrowed) anchoring(ctx context.Context, job string, root sign.Hash) (tx chain.Prepared, err error) {
+	var was anchored
 	b, err := x.b.cfg.Store.Get(ctx, kindAnchor, job)
 	if errors.Is(err, store.ErrNotFound) {
 		return tx, nil
 	}
 	if err == nil {
-		err = json.Unmarshal(b, &tx)
+		err = json.Unmarshal(b, &was)
 	}
 	if err != nil {
 		return tx, fmt.Errorf("reading the anchor of job %s: %w", job, err)
 	}
-	return tx, nil
+	if was.Root != root {
+		return tx, nil
+	}
+	return was.Prepared, nil
 }
 
 // signAnchor signs one and journals it, in the place of one that can never land. The zero value: the chain has to be asked again.
@@ -73,7 +84,7 @@ func (x *escrowed) signAnchor(ctx context.Context, job string, of anchoring, wai
 		wait(err)
 		return chain.Prepared{}, nil
 	}
-	b, err := json.Marshal(tx)
+	b, err := json.Marshal(anchored{tx, of.Root})
 	if err == nil {
 		err = x.b.cfg.Store.Write(ctx, store.Put{Kind: kindAnchor, Key: job, Value: b})
 	}

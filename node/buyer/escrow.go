@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
@@ -407,7 +409,7 @@ func (x *escrowed) standing(name string) bool {
 
 func (x *escrowed) unused(job string, o market.OrderID) {
 	name := nameOf(job, o)
-	if x.standing(name) { // release winds it up
+	if x.standing(name) { // settle winds it up
 		return
 	}
 	if err := x.deposits.Post(name, escrow.End{}); err != nil && !errors.Is(err, settle.ErrUnkept) {
@@ -443,7 +445,48 @@ func (x *escrowed) forsake(job string) {
 	}
 }
 
-func (x *escrowed) release(ctx context.Context, job string, leases []*bought) error {
+func (x *escrowed) settle(ctx context.Context, job string, leases []*bought, owed func(context.Context) (anchoring, error)) (market.Amount, []string, error) {
+	if err := x.windUp(ctx, job, leases); err != nil {
+		return 0, nil, err
+	}
+	var early anchoring
+	var tx string
+	eg, ectx := errgroup.WithContext(ctx)
+	eg.Go(func() error { return x.back(ectx, job, leases) })
+	eg.Go(func() error { // beside the refund, where only a fork could make a lease void
+		there, err := x.there(ectx, job, leases)
+		if err != nil || !there {
+			return err
+		}
+		if early, err = owed(ectx); err == nil {
+			tx, err = x.anchor(ectx, job, early)
+		}
+		return err
+	})
+	if err := eg.Wait(); err != nil {
+		return 0, nil, err
+	}
+	of, err := owed(ctx) // leases that were void cost nothing
+	if err != nil {
+		return 0, nil, err
+	}
+	if of != early {
+		if tx, err = x.anchor(ctx, job, of); err != nil {
+			return 0, nil, err
+		}
+	}
+	var paid market.Amount // providers claim what they are owed; it is theirs already
+	for _, e := range x.escrows(job) {
+		paid += e.Deposited - min(e.Deposited, e.Refunded)
+	}
+	if tx == "" {
+		return paid, nil, nil
+	}
+	return paid, []string{tx}, nil
+}
+
+// windUp retires a job's leases, and says of its escrows that nothing more is wanted from them.
+func (x *escrowed) windUp(ctx context.Context, job string, leases []*bought) error {
 	for _, l := range leases {
 		x.retire(l)
 	}
@@ -454,13 +497,17 @@ func (x *escrowed) release(ctx context.Context, job string, leases []*bought) er
 			}
 		}
 	}
-	names := x.of(job)
-	for _, name := range names {
+	for _, name := range x.of(job) {
 		if err := x.deposits.Tell(ctx, name, escrow.End{}); err != nil {
 			return fmt.Errorf("winding up an escrow: %w", err)
 		}
 	}
-	for _, name := range names {
+	return nil
+}
+
+// back waits until all that costs nothing is back, for ever, and every lease is void that was not on chain in time.
+func (x *escrowed) back(ctx context.Context, job string, leases []*bought) error {
+	for _, name := range x.of(job) {
 		m, err := x.deposits.Until(ctx, name, escrow.Deposit.Back)
 		if err == nil {
 			err = x.voided(ctx, m, leases)
@@ -472,15 +519,23 @@ func (x *escrowed) release(ctx context.Context, job string, leases []*bought) er
 	return nil
 }
 
-// pay: providers claim what they are owed; it is theirs already.
-func (x *escrowed) pay(ctx context.Context, job string, of anchoring) (market.Amount, []string, error) {
-	var paid market.Amount
-	for _, e := range x.escrows(job) {
-		paid += e.Deposited - min(e.Deposited, e.Refunded)
+// there waits until the money of each of the leases was seen on chain in time, or is known not to be there.
+func (x *escrowed) there(ctx context.Context, job string, leases []*bought) (bool, error) {
+	seen := map[market.LeaseID]bool{}
+	for _, name := range x.of(job) {
+		_, err := x.deposits.Until(ctx, name, func(m escrow.Deposit) bool {
+			all := true
+			for _, l := range leases {
+				if l.core.Order == m.Deal().Order {
+					seen[l.id] = m.Landed(l.id)
+					all = all && seen[l.id]
+				}
+			}
+			return all || m.Back()
+		})
+		if err != nil {
+			return false, err
+		}
 	}
-	tx, err := x.anchor(ctx, job, of)
-	if err != nil || tx == "" {
-		return paid, nil, err
-	}
-	return paid, []string{tx}, nil
+	return !slices.ContainsFunc(leases, func(l *bought) bool { return !seen[l.id] }), nil
 }

@@ -24,10 +24,9 @@ type payments interface {
 	// forsake is unused for what an earlier process did not live to tell: of orders whose leases are settled, and of such as it set
 	// money aside for and did not live to journal one of them. It is told before the job sets aside anything else.
 	forsake(job string)
-	// release takes back what was set aside for a job and costs nothing. When it returns that is final, and so is what is owed.
-	release(ctx context.Context, job string, leases []*bought) error
-	// pay anchors the receipts, and says what was paid. Both are final.
-	pay(ctx context.Context, job string, of anchoring) (paid market.Amount, anchored []string, err error)
+	// settle takes back what was set aside for a job and costs nothing, has the receipts anchored that owed sums up, and says what was
+	// paid. All of that is final when it returns. Leases can become void meanwhile, so owed is asked again.
+	settle(ctx context.Context, job string, leases []*bought, owed func(context.Context) (anchoring, error)) (paid market.Amount, anchored []string, err error)
 	// escrows are where the money of a job was set aside, the first one first.
 	escrows(job string) []Escrow
 	// run does what goes on beside the jobs until ctx ends.
@@ -98,13 +97,13 @@ func (free) fund(_ context.Context, _ string, leases []*bought) ([]place, error)
 	return make([]place, len(leases)), nil
 }
 
-func (free) retire(*bought)                                   {}
-func (free) unused(string, market.OrderID)                    {}
-func (free) forsake(string)                                   {}
-func (free) release(context.Context, string, []*bought) error { return nil }
-func (free) escrows(string) []Escrow                          { return nil }
-func (free) run(context.Context)                              {}
+func (free) retire(*bought)                {}
+func (free) unused(string, market.OrderID) {}
+func (free) forsake(string)                {}
+func (free) escrows(string) []Escrow       { return nil }
+func (free) run(context.Context)           {}
 
-func (free) pay(context.Context, string, anchoring) (market.Amount, []string, error) {
-	return 0, nil, nil
+func (free) settle(ctx context.Context, _ string, _ []*bought, owed func(context.Context) (anchoring, error)) (market.Amount, []string, error) {
+	_, err := owed(ctx)
+	return 0, nil, err
 }

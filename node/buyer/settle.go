@@ -30,34 +30,27 @@ func (s *supervisor) settle(ctx context.Context) error {
 			return err
 		}
 	}
-	id := s.snapshot().ID
-	if _, _, err := s.noteOwed(ctx, leases); err != nil {
+	if _, err := s.noteOwed(ctx, leases); err != nil {
 		return err
 	}
-	if err := s.b.pay.release(ctx, id, leases); err != nil {
-		return err
-	}
-	of, total, err := s.noteOwed(ctx, leases) // leases that were void cost nothing
+	owed := func(ctx context.Context) (anchoring, error) { return s.noteOwed(ctx, leases) }
+	paid, anchored, err := s.b.pay.settle(ctx, s.snapshot().ID, leases, owed)
 	if err != nil {
 		return err
 	}
-	paid, anchored, err := s.b.pay.pay(ctx, id, of)
-	if err != nil {
-		return err
-	}
-	if total > 0 {
+	if s.snapshot().Owed > 0 {
 		s.trace.add(Step{At: time.Now(), Kind: StepPaid, Detail: fmt.Sprintf("%s are the providers', claimed or to be claimed", s.b.cfg.Genesis.FormatAmount(paid))})
 	}
 	return s.save(ctx, func(j *Job) { j.Paid, j.Transactions = paid, anchored })
 }
 
 // noteOwed is owed, journalled with the job.
-func (s *supervisor) noteOwed(ctx context.Context, leases []*bought) (anchoring, market.Amount, error) {
+func (s *supervisor) noteOwed(ctx context.Context, leases []*bought) (anchoring, error) {
 	of, total, err := s.owed(ctx, leases)
 	if err == nil {
 		err = s.save(ctx, func(j *Job) { j.Owed, j.Receipts = total, int(of.Receipts) })
 	}
-	return of, total, err
+	return of, err
 }
 
 func (l *bought) state() meter.PayerState {

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/starling-network/starling/chain/chaintest"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
@@ -144,6 +145,31 @@ func TestEscrow(t *testing.T) {
 		if burned := funds - mint.Supply; burned == 0 || burned+pool.Amount != uint64(e[0].Fees) {
 			t.Errorf("%d of %d are burned, the pool has %d, fees were %d", burned, funds, pool.Amount, e[0].Fees)
 		}
+	})
+}
+
+// What is free comes back, and the receipts are anchored, in little more than the time in which one transaction becomes final.
+func TestSettledTogether(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := New(t, Options{Providers: 2, Programs: programs, Log: Logger()})
+		time.Sleep(3 * time.Second)
+		b := n.Buyer(0)
+		j := b.Wait(b.Submit(b.Job("work", 2, "3")).ID, 3*time.Minute)
+		if j.State != buyer.Succeeded || len(j.Transactions) != 1 {
+			t.Fatalf("%s, anchored in %v\n%s", j.Summary(), j.Transactions, b.Why(j.ID))
+		}
+		steps, _, err := b.Node.Buyer().Trace(j.ID, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		over := slices.IndexFunc(steps, func(s buyer.Step) bool { return s.Kind == buyer.StepEnded })
+		one := chaintest.FinalBlocks * time.Duration(n.Genesis.SlotMillis) * time.Millisecond
+		if took := j.Ended.Sub(steps[over].At); took > one*3/2 {
+			t.Errorf("all was final %v after the job's work was over, one transaction is after %v\n%s", took, one, b.Why(j.ID))
+		}
+		n.Settle()
+		n.checkEscrow(t, b, j.ID, buyer.Succeeded)
 	})
 }
 
