@@ -23,11 +23,6 @@ const auditWait = 8 * time.Minute
 func TestAudits(t *testing.T) {
 	t.Parallel()
 	n := start(t, testnet.Options{Providers: 3, Buyers: 1, Units: 1, Audit: testnet.MinAudit})
-	for _, p := range n.Providers() {
-		for _, args := range [][]string{{"stake", "register"}, {"stake", "add", "250"}, {"stake", "bond", "all"}} {
-			starlingAt(t, p, args...)
-		}
-	}
 	var passed audit.Past
 	first := n.Providers()[0]
 	eventually(t, "every unit passes", func() bool {

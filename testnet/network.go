@@ -24,11 +24,14 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/chain/solana"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/testnet/localnet"
+	"github.com/starling-network/starling/verify/audit"
 )
 
 // MinAudit is the shortest window that leaves time for an audit: a block is final only after some seconds.
@@ -129,6 +132,9 @@ func (o Options) withDefaults() (Options, error) {
 		return o, fmt.Errorf("a testnet needs a directory: %w", err)
 	}
 	o.Dir = dir
+	if o.Audit > 0 && o.Providers+o.Buyers < audit.MinBonded {
+		return o, fmt.Errorf("%d peers in all: audits need %d, which judge one another", o.Providers+o.Buyers, audit.MinBonded)
+	}
 	return o, nil
 }
 
@@ -206,6 +212,11 @@ func Start(ctx context.Context, o Options) (n *Network, err error) {
 	if err := n.WaitReady(ctx); err != nil {
 		return n, err
 	}
+	if o.Audit > 0 {
+		if err := n.bond(ctx); err != nil {
+			return n, fmt.Errorf("bonding what committees are drawn by: %w", err)
+		}
+	}
 	n.Ready = true
 	o.Say("%d peers are up after %v", started, time.Since(began).Round(time.Millisecond))
 	return n, n.save()
@@ -239,6 +250,34 @@ func (n *Network) startChain(ctx context.Context, began time.Time) (err error) {
 	o.Say("program %s is deployed after %v", n.Genesis.Program, time.Since(began).Round(time.Millisecond))
 	return nil
 }
+
+// bondTokens is what each peer that judges has bonded, of the 1,000 that its owner has.
+const bondTokens = "250"
+
+// bond has the providers bond a stake, as their users would, so that they judge one another; where they are too few, the first buyers as well.
+func (n *Network) bond(ctx context.Context) error {
+	judges := n.Peers[:max(n.opts.Providers, audit.MinBonded)]
+	n.opts.Say("%d peers bond %s tokens each, by which they are drawn to judge one another", len(judges), bondTokens)
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(bonders)
+	for _, p := range judges {
+		if !p.Running() {
+			continue
+		}
+		g.Go(func() error {
+			for _, args := range [][]string{{"stake", "register"}, {"stake", "add", bondTokens}, {"stake", "bond", "all"}} {
+				if err := command(gctx, func(string, ...any) {}, n.opts.Binary, p.Home, nil, args...); err != nil {
+					return fmt.Errorf("%s: %w", p.Name, err)
+				}
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// bonders is how many peers bond at a time.
+const bonders = 8
 
 // freePorts finds n ports that are free for TCP and UDP on loopback.
 func freePorts(n int) ([]int, error) {

@@ -13,6 +13,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/testnet"
+	"github.com/starling-network/starling/verify/audit"
 )
 
 // testnetOptions are the flags that the commands of testnet share.
@@ -72,6 +73,9 @@ func (o *testnetOptions) check() error {
 	if o.free && (o.audit != 0 || o.rpc != "") {
 		return Usagef("--free: a free network has no chain and no audits; leave --audit and --solana-rpc out")
 	}
+	if o.audit != 0 && o.providers+o.buyers < audit.MinBonded {
+		return Usagef("--audit: %d peers in all; at least %d are needed, which judge one another", o.providers+o.buyers, audit.MinBonded)
+	}
 	if o.audit != 0 && (o.audit < testnet.MinAudit || o.audit > 24*time.Hour) {
 		return Usagef("--audit: %v is not 0 and not between %v and a day", o.audit, testnet.MinAudit)
 	}
@@ -89,8 +93,9 @@ Starling's program is deployed on a local Solana, which needs Node.js: a job's m
 what the buyer's vouchers say, and the rest comes back. With --free nothing is paid and there is no chain; receipts are signed by
 both sides all the same.
 
---audit says how long a window is in which every unit that nobody has leased multiplies matrices and walks through its memory for
-a committee of the other peers: with --audit 1m, starling audit ls shows records after two minutes. Units are then as small as this
+--audit says how often every unit that nobody has leased multiplies matrices and walks through its memory for a committee of the
+other peers. Providers bond a stake for it, which takes two windows to count: with --audit 1m, starling audit ls shows records after
+three minutes. Each window has an audit here, while on a real network nobody knows of one before. Units are then as small as this
 machine has processors for all of them, for more would be found out.`,
 		Example: `  starling testnet up -n 5
   starling testnet up --free --dir testnet/out/free
