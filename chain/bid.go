@@ -24,6 +24,10 @@ const (
 	microLamports = 1_000_000
 )
 
+// SignatureFee is what the chain takes for each signature of a transaction, in lamports, those that its Ed25519 instructions name among
+// them (solana.com/docs/core/fees).
+const SignatureFee = 5000
+
 // DefaultFees bid at most 0.001 SOL for a transaction, and take a token to be worth 0.005 SOL.
 func DefaultFees() Fees { return Fees{Least: 1000, Most: 1_000_000, TokenLamports: 5_000_000} }
 
@@ -57,6 +61,11 @@ func (f Fees) Price(recent uint64, retries uint8, units uint32, ceiling uint64) 
 		most, _ = bits.Div64(hi, lo, n)
 	}
 	return min(price, most)
+}
+
+// CostAtMost is what a transaction with so many signatures and so much at stake can cost, in lamports.
+func (f Fees) CostAtMost(signatures uint64, stake market.Amount, decimals uint8) uint64 {
+	return signatures*SignatureFee + f.Ceiling(stake, decimals)
 }
 
 // BidLamports is what a price for so many compute units comes to, in lamports, rounded up as the chain does.

@@ -37,7 +37,7 @@ func (n *Node) newProvider(ctx context.Context, lots []provider.Lot) (*provider.
 		if err != nil {
 			return nil, err
 		}
-		escrows = &provider.Escrows{Chain: n.p.Program, Network: n.network, Params: n.p.Escrow, When: when, WaitFunded: c.StartWhen == StartFunded}
+		escrows = &provider.Escrows{Chain: n.p.Program, Network: n.network, Params: n.p.Escrow, Fees: n.p.Config.Solana.Fees.bids(), When: when, WaitFunded: c.StartWhen == StartFunded}
 	}
 	reach, _, err := n.p.Config.egress()
 	if err != nil {
@@ -101,7 +101,7 @@ func (n *Node) newBuyer(ctx context.Context, find finder, publish publisher) (*b
 				return nil, err
 			}
 		}
-		escrows = &buyer.Escrows{Chain: n.p.Program, Network: n.network, Params: n.p.Escrow, When: when}
+		escrows = &buyer.Escrows{Chain: n.p.Program, Network: n.network, Params: n.p.Escrow, Fees: n.p.Config.Solana.Fees.bids(), When: when}
 	}
 	return buyer.New(ctx, buyer.Config{
 		Escrows: escrows, Guardian: n.guardian, Stake: stake, Peers: peers,

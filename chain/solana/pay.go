@@ -16,8 +16,6 @@ import (
 )
 
 const (
-	// lamportsPerSignature is the base fee.
-	lamportsPerSignature = 5_000
 	// walletRent is what an account without data must keep, in lamports.
 	walletRent = 890_880
 )

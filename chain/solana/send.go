@@ -88,7 +88,7 @@ func (l *Ledger) Sign(ctx context.Context, instructions []program.Instruction, t
 	if accounts[0] != nil {
 		held = accounts[0].Lamports
 	}
-	if fee, bid := signatures*lamportsPerSignature, bidOf(instructions); held < fee+bid+rent+walletRent {
+	if fee, bid := signatures*chain.SignatureFee, bidOf(instructions); held < fee+bid+rent+walletRent {
 		return chain.Prepared{}, fmt.Errorf("key %s holds %d lamports, %d needed: %d for %d signatures, %d bid for a place in a block, %d rent of new accounts, %d for its own: %w",
 			l.payer, held, fee+bid+rent+walletRent, fee, signatures, bid, rent, uint64(walletRent), chain.ErrFees)
 	}

@@ -69,13 +69,16 @@ func (x *escrowed) anchoring(ctx context.Context, job string, root sign.Hash) (t
 	return was.Prepared, nil
 }
 
+// anchorCalls write a root down, and close the account where it stands.
+func anchorCalls(at, self sign.Key, of anchoring) []program.Instruction {
+	call := program.Anchor{Authority: self, Anchor: program.AnchorAddress(at, self, of.Root), Root: of.Root, Count: of.Receipts}
+	return []program.Instruction{call.Instruction(at), program.CloseAnchor{Authority: self, Anchor: call.Anchor}.Instruction(at)}
+}
+
 // signAnchor signs one and journals it, in the place of one that can never land. The zero value: the chain has to be asked again.
 func (x *escrowed) signAnchor(ctx context.Context, job string, of anchoring, wait func(error)) (chain.Prepared, error) {
 	at := x.b.cfg.Genesis.Program
-	call := program.Anchor{Authority: x.b.self, Anchor: program.AnchorAddress(at, x.b.self, of.Root), Root: of.Root, Count: of.Receipts}
-	end := program.CloseAnchor{Authority: call.Authority, Anchor: call.Anchor}
-	// Nothing is lost if it takes long.
-	in, err := x.Chain.Bid(ctx, []program.Instruction{call.Instruction(at), end.Instruction(at)}, 0, 0)
+	in, err := x.Chain.Bid(ctx, anchorCalls(at, x.b.self, of), 0, 0) // nothing is lost if it takes long
 	var tx chain.Prepared
 	if err == nil {
 		tx, err = x.Chain.Sign(ctx, in, nil)

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
@@ -28,6 +29,7 @@ type Escrows struct {
 	Chain   settle.Chain
 	Network *settle.Network
 	Params  escrow.Params
+	Fees    chain.Fees  // what the chain bids; zero: chain.DefaultFees
 	When    escrow.When // wages for guarding are claimed
 }
 
@@ -54,8 +56,6 @@ const (
 	fundsTimeout = 2 * time.Second
 	// fundTime is how long the money of leases may take to be set aside: until its transaction is ready to be sent.
 	fundTime = 10 * time.Second
-	// spareFees is how many lamports of fees a job needs beside the rent.
-	spareFees = 200_000
 	// spareTime is how much longer an escrow lasts than twice its leases, which may be extended.
 	spareTime = time.Hour
 )
@@ -220,7 +220,7 @@ func (x *escrowed) afford(ctx context.Context, job string, need market.Amount, l
 	if x.b.cfg.Owner != x.b.self && f.Own == 0 {
 		rent += program.Rent(program.TokenSize) // of the account that jobs are paid from
 	}
-	g := x.b.cfg.Genesis
+	g, fees := x.b.cfg.Genesis, x.lamports(leases, need).Most
 	all, err := need.Add(others)
 	switch {
 	case err != nil || f.Spendable < all:
@@ -232,8 +232,8 @@ func (x *escrowed) afford(ctx context.Context, job string, need market.Amount, l
 			e.others = g.FormatAmount(others)
 		}
 		return e
-	case f.Lamports < rent+spareFees+othersRent:
-		e := &lamportsError{need: rent + spareFees, rent: rent, have: f.Lamports, key: x.b.self}
+	case f.Lamports < rent+fees+othersRent:
+		e := &lamportsError{need: rent + fees, rent: rent, have: f.Lamports, key: x.b.self}
 		if othersRent > 0 {
 			e.others = fmt.Sprint(othersRent)
 		}
@@ -253,7 +253,7 @@ func (x *escrowed) waiting(job string) (sum market.Amount, rent uint64) {
 		}
 		most := x.b.counts(j)
 		sum += min(most, math.MaxUint64-sum)
-		rent += program.EscrowRent(1, 0) + anchorRent + tranchesRent(j.Spec.Count) + spareFees
+		rent += program.EscrowRent(1, 0) + anchorRent + tranchesRent(j.Spec.Count) + x.lamports(j.Spec.Count, most).Most
 	}
 	return sum, rent
 }

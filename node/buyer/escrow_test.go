@@ -177,7 +177,9 @@ func TestAfford(t *testing.T) {
 	t.Parallel()
 	spec := job.Job{Count: 2, Resources: job.Resources{Units: 1}, Timeouts: job.Timeouts{Run: time.Hour},
 		Payment: job.Payment{MaxPrice: 1000, Budget: 600}}
-	first := program.EscrowRent(1, 0) + anchorRent + program.TrancheRent(2) + spareFees
+	x := &escrowed{b: &Buyer{cfg: Config{Genesis: testGenesis}}}
+	fees := func(need market.Amount) uint64 { return x.lamports(2, need).Most }
+	first := program.EscrowRent(1, 0) + anchorRent + program.TrancheRent(2) + fees(600)
 	opened := map[string]map[string]Escrow{"b": {"o": {Deposited: 500, Refunded: 100}}}
 	for name, c := range map[string]struct {
 		before   State // of job a

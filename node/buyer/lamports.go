@@ -3,37 +3,60 @@ package buyer
 import (
 	"fmt"
 
+	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
 
 // Besides tokens, a job takes SOL from the peer's key: fees for its transactions, and rent for its accounts, which comes back when they are
 // closed.
 
-// txFee is the chain's fee for a transaction with one signature, in lamports; what is paid for being taken first comes on top.
-const txFee = 5000
-
 // Lamports is what a job takes of the peer's SOL.
 type Lamports struct {
-	Fees uint64 `json:"fees"` // paid for ever, about
-	Rent uint64 `json:"rent"` // out while its accounts are open
+	Fees uint64 `json:"fees"`               // paid for ever, about
+	Most uint64 `json:"mostFees,omitempty"` // what they can come to where others bid for places in blocks; 0 of a job that was submitted
+	Rent uint64 `json:"rent"`               // out while its accounts are open
 }
 
-// lamports is what a job of so many ranks will take, if it is ordered once: the escrow is opened, funded, retired, refunded, swept and closed,
-// tranche by tranche, and its receipts are anchored.
-func (b *Buyer) lamports(ranks uint32) Lamports {
-	if b.cfg.Escrows == nil {
-		return Lamports{}
+// lamports is what a job of so many ranks will take with so much set aside, if it is ordered once: the escrow is opened, funded, each lease
+// retired, the rest refunded, all swept and closed, and the receipts are anchored.
+func (x *escrowed) lamports(ranks uint32, stake market.Amount) Lamports {
+	at, g := x.b.cfg.Genesis.Program, x.b.cfg.Genesis
+	fees := x.Fees
+	if fees == (chain.Fees{}) {
+		fees = chain.DefaultFees()
 	}
+	l := Lamports{Rent: program.EscrowRent(1, 0) + tranchesRent(ranks)}
 	tranches := (uint64(ranks) + program.MaxLeaves - 1) / program.MaxLeaves
-	return Lamports{Fees: (5 + 3*tranches) * txFee, Rent: program.EscrowRent(1, 0) + tranchesRent(ranks)}
+	for _, tx := range []struct {
+		times, signatures uint64
+		stake             market.Amount
+		calls             []program.Instruction
+	}{
+		{1, 1, stake, []program.Instruction{program.OpenEscrow{}.Instruction(at), program.AddTranche{}.Instruction(at)}},
+		{uint64(ranks), 2, stake / market.Amount(max(ranks, 1)), []program.Instruction{program.RetireFinal{}.Instruction(at)}}, // and the provider's
+		{1, 1, stake, []program.Instruction{program.Refund{}.Instruction(at)}},
+		{1, 1, 0, []program.Instruction{program.Sweep{}.Instruction(at)}},
+		{tranches, 1, 0, []program.Instruction{program.CloseTranche{}.Instruction(at)}},
+		{1, 1, 0, []program.Instruction{program.CloseEscrow{}.Instruction(at)}},
+		{1, 1, 0, anchorCalls(at, x.b.self, anchoring{})},
+	} {
+		units := program.Units(at, tx.calls)
+		bid := chain.BidLamports(fees.Price(0, 0, units, fees.Ceiling(tx.stake, g.Decimals)), units)
+		l.Fees += tx.times * (tx.signatures*chain.SignatureFee + bid)
+		l.Most += tx.times * fees.CostAtMost(tx.signatures, tx.stake, g.Decimals)
+	}
+	return l
 }
 
 // took is what a job has taken so far, by its transactions and by the escrows that are open.
 func (j Job) took() (l Lamports) {
-	l.Fees = uint64(len(j.Transactions)) * txFee
+	l.Fees = uint64(len(j.Transactions)) * chain.SignatureFee
 	for _, e := range j.Escrows {
-		l.Fees += uint64(len(e.Transactions)) * txFee
+		for _, tx := range e.Transactions {
+			l.Fees += max(tx.Fee, chain.SignatureFee)
+		}
 		if !e.Closed && e.Deposited > 0 {
 			l.Rent += program.EscrowRent(1, 0) + tranchesRent(j.Spec.Count)
 		}

@@ -13,6 +13,8 @@ type payments interface {
 	// afford refuses with ErrFunds what the wallet cannot pay: a job that can cost so much and takes so many leases at a time. A
 	// chain that cannot be asked refuses nothing. The name is empty for one that is new.
 	afford(ctx context.Context, job string, need market.Amount, leases uint32) error
+	// lamports is what a job of so many ranks will take of the peer's SOL, with so much set aside.
+	lamports(ranks uint32, stake market.Amount) Lamports
 	// fund sets the money of leases of one order aside, and says of each, in their order, where it is. That is in the journal
 	// when it returns, and need not be on chain. After an error it may be told again, or else retire of the leases.
 	fund(ctx context.Context, job string, leases []*bought) ([]place, error)
@@ -92,6 +94,8 @@ func (b *Buyer) openLocked(o market.OrderID) bool {
 type free struct{}
 
 func (free) afford(context.Context, string, market.Amount, uint32) error { return nil }
+
+func (free) lamports(uint32, market.Amount) Lamports { return Lamports{} }
 
 func (free) fund(_ context.Context, _ string, leases []*bought) ([]place, error) {
 	return make([]place, len(leases)), nil

@@ -73,10 +73,11 @@ func (b *Buyer) Quote(ctx context.Context, spec job.Job) (Quotation, error) {
 	if err != nil {
 		return Quotation{}, err
 	}
-	out := Quotation{Order: o.ID, Quotes: []QuotedOffer{}, Declined: []Declined{}, Lamports: b.lamports(spec.Count), Took: time.Since(began)}
+	out := Quotation{Order: o.ID, Quotes: []QuotedOffer{}, Declined: []Declined{}, Took: time.Since(began)}
 	if out.MaxCost, err = b.mostCost(spec); err != nil {
 		return out, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
+	out.Lamports = b.pay.lamports(spec.Count, out.MaxCost)
 	byKey, cands, over := b.candidates(spec, o, quotes)
 	declined = append(declined, over...)
 	res := match.Rank(o, cands, time.Now(), b.cfg.Weights)

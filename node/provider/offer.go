@@ -164,7 +164,7 @@ func (p *Provider) renew(ctx context.Context) (offers []market.Offer, envelopes 
 	p.offerMu.Lock()
 	defer p.offerMu.Unlock()
 	now := time.Now()
-	if open, _ := p.cfg.Policy.Hours.At(now); !open || p.paused() || p.feeless(1) != "" {
+	if open, _ := p.cfg.Policy.Hours.At(now); !open || p.paused() || p.feeless() != "" {
 		return nil, nil, nil
 	}
 	for _, l := range p.cfg.Lots {
@@ -378,7 +378,7 @@ const (
 // Out counts the offers that are out.
 func (p *Provider) Out() (n int) {
 	now := time.Now()
-	if open, _ := p.cfg.Policy.Hours.At(now); !open || p.paused() || p.feeless(1) != "" {
+	if open, _ := p.cfg.Policy.Hours.At(now); !open || p.paused() || p.feeless() != "" {
 		return 0
 	}
 	p.offerMu.Lock()

@@ -240,7 +240,7 @@ func (p *Provider) Status() Status {
 		seqs[c] = o.offer.Seq
 	}
 	p.offerMu.Unlock()
-	feeless := p.feeless(1)
+	feeless := p.feeless()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := Status{State: Selling, Until: change, Hours: p.cfg.Policy.Hours.String(), Runtimes: slices.Sorted(maps.Keys(p.cfg.Runtimes))}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/lease"
@@ -61,6 +62,7 @@ type Escrows struct {
 	Chain   settle.Chain
 	Network *settle.Network
 	Params  escrow.Params
+	Fees    chain.Fees // what the chain bids
 	When    escrow.When
 	// WaitFunded has work begin only when its escrow was seen on chain. Otherwise it begins at once, with the first voucher's amount at
 	// risk, for buyers that paid this provider before and never left a lease unfunded, of maxStarts such leases an hour.

@@ -58,7 +58,7 @@ func (p *Provider) admits(ctx context.Context, o market.Order, now time.Time) *m
 	if p.paused() {
 		return market.Refuse(market.ReasonPaused, "this provider sells nothing new for now")
 	}
-	if why := p.feeless(1); why != "" {
+	if why := p.feeless(); why != "" {
 		return market.Refuse(market.ReasonPaused, "this provider sells nothing for now: %s", why)
 	}
 	if no := p.egress().Refuse(o.Egress); no != nil {

@@ -217,7 +217,7 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 		return nil, err
 	}
 	if p.pay = (free{}); cfg.Escrows != nil {
-		p.fees.funds = cfg.Escrows.Chain.Funds
+		p.fees.funds, p.fees.bids, p.fees.units = cfg.Escrows.Chain.Funds, cfg.Escrows.Fees, cfg.Genesis.Decimals
 		if p.pay, err = newEscrowed(ctx, p, *cfg.Escrows); err != nil {
 			return nil, err
 		}

@@ -98,7 +98,7 @@ func NewKeeper[M Machine[M]](ctx context.Context, cfg KeeperConfig[M]) (*Keeper[
 }
 
 func (k *Keeper[M]) newKept(name string, m M, state []byte) *kept[M] {
-	l := &observed{Ledger: k.cfg.Ledger, name: name, program: k.cfg.Program, to: k.cfg.Observer, calls: map[chain.TxID][]string{}, told: map[chain.TxID]bool{}}
+	l := &observed{Ledger: k.cfg.Ledger, name: name, program: k.cfg.Program, to: k.cfg.Observer, made: map[chain.TxID]Landed{}, told: map[chain.TxID]bool{}}
 	return &kept[M]{name: name, ledger: l, m: m, state: state, poke: make(chan struct{}, 1), moved: make(chan struct{})}
 }
 

@@ -13,7 +13,8 @@ import (
 // Landed is a transaction that a supermajority voted for, told once to who follows a machine; after a crash perhaps again.
 type Landed struct {
 	Tx    chain.TxID `json:"tx"`
-	Calls []string   `json:"calls"` // of the program, in their order
+	Calls []string   `json:"calls"`         // of the program, in their order
+	Fee   uint64     `json:"fee,omitempty"` // lamports; 0 where an earlier process signed it
 }
 
 // Observer follows what a machine sees and does on chain. It is told in the machine's own goroutine.
@@ -29,9 +30,9 @@ type observed struct {
 	program sign.Key
 	to      Observer
 
-	mu    sync.Mutex
-	calls map[chain.TxID][]string // of what was signed, until its fate is final
-	told  map[chain.TxID]bool     // likewise
+	mu   sync.Mutex
+	made map[chain.TxID]Landed // what was signed, until its fate is final
+	told map[chain.TxID]bool   // likewise
 }
 
 func (o *observed) Look(ctx context.Context, at sign.Key, tranches []uint16, level escrow.Level) (escrow.View, error) {
@@ -53,7 +54,7 @@ func (o *observed) Sign(ctx context.Context, instructions []program.Instruction,
 		}
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		o.calls[tx.ID] = calls
+		o.made[tx.ID] = Landed{Tx: tx.ID, Calls: calls, Fee: escrow.Fee(instructions, 1+len(others))}
 	}
 	return tx, err
 }
@@ -65,16 +66,17 @@ func (o *observed) Status(ctx context.Context, tx chain.Prepared) (chain.TxStatu
 	}
 	landed := s.State == chain.Confirmed || s.State == chain.Finalized
 	o.mu.Lock()
-	calls, again := o.calls[tx.ID], o.told[tx.ID]
+	made, again := o.made[tx.ID], o.told[tx.ID]
 	if s.State.Final() { // nobody asks for it again
-		delete(o.calls, tx.ID)
+		delete(o.made, tx.ID)
 		delete(o.told, tx.ID)
 	} else if landed {
 		o.told[tx.ID] = true
 	}
 	o.mu.Unlock()
 	if landed && !again {
-		o.to.Landed(o.name, Landed{Tx: tx.ID, Calls: calls})
+		made.Tx = tx.ID
+		o.to.Landed(o.name, made)
 	}
 	return s, nil
 }

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/chaintest"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
@@ -431,10 +432,17 @@ func TestEscrowRent(t *testing.T) {
 		n := New(t, Options{Providers: 2, Programs: programs, Log: Logger()})
 		time.Sleep(3 * time.Second)
 		b := n.Buyer(0)
-		const fees = 200_000 // set aside for fees beside the rent
+		q, err := b.Node.Buyer().Quote(t.Context(), b.Job("work", 2, "1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fees := q.Lamports.Most
+		if least := uint64(10 * chain.SignatureFee); q.Lamports.Fees < least || q.Lamports.Fees > least+8*1000 || fees <= q.Lamports.Fees { // of eight transactions two carry a receipt's signature
+			t.Errorf("%+v", q.Lamports)
+		}
 		rent := program.EscrowRent(1, 0) + program.TrancheRent(2) + program.Rent(program.AnchorSize)
 		n.Programs.SetLamports(b.Key.Key(), rent+fees-1)
-		_, err := b.Node.Buyer().Submit(t.Context(), buyer.Submission{Spec: b.Job("work", 2, "1")})
+		_, err = b.Node.Buyer().Submit(t.Context(), buyer.Submission{Spec: b.Job("work", 2, "1")})
 		want := fmt.Sprintf("need %d lamports, of which %d are rent and come back; the peer's key %s holds %d", rent+fees, rent, b.Key.Key(), rent+fees-1)
 		if !errors.Is(err, buyer.ErrRefused) || !errors.Is(err, buyer.ErrFunds) || !strings.Contains(err.Error(), want) {
 			t.Errorf("without the rent: %v, want one that says that it %s", err, want)

@@ -78,7 +78,7 @@ func (a *App) quote(ctx context.Context, spec job.Job) error {
 
 // lamportsText is what a job takes besides tokens.
 func lamportsText(l buyer.Lamports) string {
-	text := "and of the peer's SOL about " + chain.FormatSOL(l.Fees) + " for fees"
+	text := "and of the peer's SOL about " + chain.FormatSOL(l.Fees) + " for fees, at most " + chain.FormatSOL(l.Most) + " where others bid for places in blocks"
 	if l.Rent > 0 {
 		text += ", and " + chain.FormatSOL(l.Rent) + " for rent, which comes back"
 	}

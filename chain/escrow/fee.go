@@ -1,0 +1,19 @@
+package escrow
+
+import (
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/program"
+)
+
+// Fee is what a transaction with these instructions costs that so many keys sign, in lamports: for its signatures, those that it has
+// checked among them, and what it bids.
+func Fee(instructions []program.Instruction, signers int) uint64 {
+	n := uint64(signers)
+	for _, i := range instructions {
+		if s, ok := program.ParseSigned(i); ok {
+			n += uint64(len(s.Keys))
+		}
+	}
+	_, units, price, _ := program.SplitBudget(instructions)
+	return n*chain.SignatureFee + chain.BidLamports(price, units)
+}
