@@ -71,7 +71,7 @@ type SlashAudit struct {
 	Mint     sign.Key
 	A        sign.Key // the statement; of two answers the lower as bytes
 	B        sign.Key // the other answer; zero where there is none
-	Reporter sign.Key // token account of who stated them
+	Reporter sign.Key // TokenAccount of who stated them
 
 	Kind audit.Kind
 	// Of a false opening or pass:

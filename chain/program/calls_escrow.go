@@ -44,6 +44,14 @@ func (c OpenEscrow) Instruction(program sign.Key) Instruction {
 	return Instruction{Program: program, Data: d, Accounts: appendSigners(accounts, c.Keys.Keys)}
 }
 
+// appendPayee adds who is paid, if it signs.
+func appendPayee(to []Meta, payee sign.Key) []Meta {
+	if payee.IsZero() {
+		return to
+	}
+	return append(to, signs(payee))
+}
+
 func appendSigners(to []Meta, keys []sign.Key) []Meta {
 	for _, k := range keys {
 		to = append(to, signs(k))
@@ -128,9 +136,10 @@ type Claim struct {
 	Escrow      sign.Key
 	Tranche     sign.Key
 	Vault       sign.Key
-	Destination sign.Key // a token account of the leaf's payout
+	Destination sign.Key // TokenAccount of the leaf's payout; another of its if it signs
 	Mint        sign.Key
 	Network     sign.Key
+	Payee       sign.Key // the leaf's payout, if it signs; zero: does not
 
 	Ed    uint8        // number of the precompile's instruction in the transaction
 	Leaf  tranche.Leaf // its lease is the voucher's, its payout the destination's owner: neither is sent
@@ -140,9 +149,9 @@ type Claim struct {
 // Instruction implements Call.
 func (c Claim) Instruction(program sign.Key) Instruction {
 	d := data{tagClaim, c.Ed}.u16(c.Leaf.Index).key(c.Leaf.Provider).leafTerms(c.Leaf).bytes(c.Proof.Marshal()...)
-	return Instruction{Program: program, Data: d, Accounts: []Meta{
+	return Instruction{Program: program, Data: d, Accounts: appendPayee([]Meta{
 		writes(c.Escrow), writes(c.Tranche), writes(c.Vault), writes(c.Destination), reads(c.Mint), reads(c.Network), reads(TokenProgram),
-		reads(InstructionsSysvar)}}
+		reads(InstructionsSysvar)}, c.Payee)}
 }
 
 func (d data) leafTerms(l tranche.Leaf) data { return d.terms(l.Rate, l.Cap, l.Start, l.End) }
@@ -224,16 +233,17 @@ func FinalSigned(d sign.Domain, core verify.ReceiptCore, by sign.Signature) Sign
 type Refund struct {
 	Escrow      sign.Key
 	Vault       sign.Key
-	Destination sign.Key // a token account of the refund owner
+	Destination sign.Key // TokenAccount of the refund owner; another of its if it signs
 	Mint        sign.Key
 	Network     sign.Key
 	Buyer       sign.Key // zero: does not sign
+	Payee       sign.Key // the refund owner, if it signs; zero: does not
 }
 
 // Instruction implements Call.
 func (c Refund) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagRefund}, Accounts: []Meta{
-		writes(c.Escrow), writes(c.Vault), writes(c.Destination), reads(c.Mint), reads(c.Network), reads(TokenProgram), optional(program, c.Buyer, signs)}}
+	return Instruction{Program: program, Data: data{tagRefund}, Accounts: appendPayee([]Meta{
+		writes(c.Escrow), writes(c.Vault), writes(c.Destination), reads(c.Mint), reads(c.Network), reads(TokenProgram), optional(program, c.Buyer, signs)}, c.Payee)}
 }
 
 // optional is the account, or the program's own address where there is none.
@@ -278,15 +288,16 @@ func (c CloseTranche) Instruction(program sign.Key) Instruction {
 type CloseEscrow struct {
 	Escrow      sign.Key
 	Vault       sign.Key
-	Destination sign.Key // a token account of the refund owner; anything when the vault is empty
+	Destination sign.Key // as in Refund; anything when the vault is empty
 	Mint        sign.Key
 	RentPayer   sign.Key
 	Buyer       sign.Key // must sign before the deadline while it was not refunded; zero: does not
+	Payee       sign.Key // the refund owner, if it signs; zero: does not
 }
 
 // Instruction implements Call.
 func (c CloseEscrow) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagCloseEscrow}, Accounts: []Meta{
+	return Instruction{Program: program, Data: data{tagCloseEscrow}, Accounts: appendPayee([]Meta{
 		writes(c.Escrow), writes(c.Vault), writes(c.Destination), reads(c.Mint), reads(TokenProgram), writes(c.RentPayer),
-		optional(program, c.Buyer, signs)}}
+		optional(program, c.Buyer, signs)}, c.Payee)}
 }

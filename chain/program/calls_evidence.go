@@ -53,9 +53,9 @@ type Slash struct {
 	Vault    sign.Key
 	Mint     sign.Key
 	A, B     sign.Key // attested receipts; A is of the lease with the lower id
-	VictimA  sign.Key // token account of A's buyer
+	VictimA  sign.Key // TokenAccount of A's buyer
 	VictimB  sign.Key // of B's
-	Reporter sign.Key // token account of who attested both
+	Reporter sign.Key // TokenAccount of who attested both
 
 	Unit     market.UnitID
 	InA, InB market.UnitProof
@@ -149,7 +149,7 @@ type DrawPool struct {
 	Pool        sign.Key
 	Mint        sign.Key
 	Provider    sign.Key
-	Destination sign.Key // token account of the provider's payout wallet
+	Destination sign.Key // TokenAccount of the provider's payout wallet
 
 	Amount uint64
 }

@@ -155,12 +155,13 @@ func (c Accept) Instruction(program sign.Key) Instruction {
 		reads(SystemProgram)}}
 }
 
-// ClaimReward pays one reward to a token account of its payee. Anybody may.
+// ClaimReward pays one reward. Anybody may.
 type ClaimReward struct {
 	Payout      sign.Key
 	Vault       sign.Key
-	Destination sign.Key
+	Destination sign.Key // TokenAccount of its payee; another of its if it signs
 	Mint        sign.Key
+	Payee       sign.Key // if it signs; zero: does not
 
 	Index  uint32
 	Amount uint64
@@ -169,8 +170,8 @@ type ClaimReward struct {
 
 // Instruction implements Call.
 func (c ClaimReward) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagClaimReward}.u32(c.Index).u64(c.Amount).bytes(c.Path.Marshal()...), Accounts: []Meta{
-		writes(c.Payout), writes(c.Vault), writes(c.Destination), reads(c.Mint), reads(TokenProgram)}}
+	return Instruction{Program: program, Data: data{tagClaimReward}.u32(c.Index).u64(c.Amount).bytes(c.Path.Marshal()...), Accounts: appendPayee([]Meta{
+		writes(c.Payout), writes(c.Vault), writes(c.Destination), reads(c.Mint), reads(TokenProgram)}, c.Payee)}
 }
 
 // ClosePayout ends an epoch's payout; what was not claimed goes back to its source, the rent to who paid it. Anybody may.

@@ -168,7 +168,7 @@ func (c *counter) claimAccounts(b, twin *batch) {
 	deny("from another vault", program.ErrAddress, ed, with(pay, 2, other.call.Vault))
 	deny("to the vault", program.ErrDuplicate, ed, with(pay, 3, d.call.Vault))
 	deny("to somebody", program.ErrRoot, ed, with(pay, 3, c.source))
-	theirs := c.tokens("payout's, which another may close", c.token, named("payout").Key(), 0)
+	theirs := c.aside("payout's, which another may close", c.token, named("payout").Key(), 0)
 	c.theirs(theirs, named("payout"), c.stranger.Key())
 	deny("to an account that another may close", program.ErrKind, ed, with(pay, 3, theirs))
 	deny("in another mint", program.ErrMint, ed, with(pay, 3, c.wrong))
@@ -179,7 +179,9 @@ func (c *counter) claimAccounts(b, twin *batch) {
 	for _, place := range []int{0, 1, 2, 3} {
 		deny("read-only", program.ErrNotWritable, ed, edit(pay, readOnly(place)))
 	}
-	deny("with an account more", program.ErrAccountCount, ed, edit(pay, func(in *solana.Instruction) { in.Accounts = append(in.Accounts, in.Accounts[0]) }))
+	more := func(in *solana.Instruction) { in.Accounts = append(in.Accounts, in.Accounts[0]) }
+	deny("with an account more that does not sign", program.ErrNotSigner, ed, edit(pay, more))
+	deny("with two accounts more", program.ErrAccountCount, ed, edit(edit(pay, more), more))
 }
 
 func (c *counter) retiring() {

@@ -5,7 +5,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,15 +34,19 @@ func TestProgramIsTheModel(t *testing.T) {
 	if !ok {
 		t.Fatal("LiteSVM runs no sequences")
 	}
-	done, refused, total := map[string]int{}, map[error]int{}, 0
+	done, refused, total := map[string][]uint64{}, map[error]int{}, 0
 	rapid.Check(t, func(r *rapid.T) {
 		w := modeltest.New(r, programID)
 		steps := compareSequence(r, t, e, w, done, refused)
 		total += steps
 	})
-	t.Logf("%d steps; %d ways to be refused; succeeded: %v", total, len(refused), done)
+	t.Logf("%d steps; %d ways to be refused; succeeded, with the compute units of PROTOCOL.md's table:", total, len(refused))
+	for _, name := range slices.Sorted(maps.Keys(done)) {
+		units := slices.Sorted(slices.Values(done[name]))
+		t.Logf("%5d  | %s | %d | %d | %d |", len(units), name, units[0], units[len(units)/2], units[len(units)-1])
+	}
 	for name := range callNames() {
-		if done[name] == 0 {
+		if len(done[name]) == 0 {
 			t.Errorf("%s never succeeded: this test shows nothing about it", name)
 		}
 	}
@@ -163,7 +169,7 @@ type expectation struct {
 	after   *model.State
 }
 
-func compareSequence(r *rapid.T, t *testing.T, e programtest.Sequencer, w *modeltest.World, done map[string]int, refused map[error]int) int {
+func compareSequence(r *rapid.T, t *testing.T, e programtest.Sequencer, w *modeltest.World, done map[string][]uint64, refused map[error]int) int {
 	payer := sign.NewPrivate(sign.Sum([]byte("pays fees")))
 	if err := e.Begin(t.Context(), genesisOf(w, payer.Key())); err != nil {
 		t.Fatal(err)
@@ -195,7 +201,11 @@ func compareSequence(r *rapid.T, t *testing.T, e programtest.Sequencer, w *model
 			r.Fatalf("step %d: %s\n%s\n%s", i, what, x.step.Describe(), strings.Join(outcomes[i].Logs, "\n"))
 		}
 		if x.refused == nil {
-			done[reflect.TypeOf(x.step.Call).Name()]++
+			name := reflect.TypeOf(x.step.Call).Name()
+			done[name] = append(done[name], outcomes[i].Units)
+			if most := program.Units(programID, run[i].Instructions); outcomes[i].Units > uint64(most) {
+				r.Fatalf("%s took %d compute units, a transaction with it asks for %d", name, outcomes[i].Units, most)
+			}
 		} else {
 			refused[reason(outcomes[i])]++
 		}

@@ -273,7 +273,7 @@ func (d *desk) notSlashed(c double, good solana.Instruction) {
 	d.deny("slash another's vault", program.ErrAddress, with(good, vault, neighbour.vault))
 	d.deny("slash a neighbour", program.ErrNotItsKey, with(with(good, account, neighbour.address), vault, neighbour.vault))
 	d.deny("slash a network", program.ErrKind, with(good, account, d.patient))
-	d.deny("slash in another mint", program.ErrMint, with(good, mint, d.other))
+	d.deny("slash in another mint", program.ErrAddress, with(good, mint, d.other))
 	d.deny("slash by another token program", program.ErrAddress, with(good, token, program.SystemProgram))
 	for place := range 10 {
 		if good.Accounts[place].Writable {
@@ -297,14 +297,12 @@ func (d *desk) notSlashed(c double, good solana.Instruction) {
 	d.deny("slash for what is not over", program.ErrNotOver, with(good, b, show("in the future", d.sell(s.peer, bob, 2, 1024, now-15, now+1<<30, 30).Receipt)))
 	d.deny("slash for other units", program.ErrUnitCount, with(good, b, show("of fewer units", d.sell(s.peer, bob, 2, 1000, now-15, now-5, 30).Receipt)))
 
-	d.deny("slash without victim A", program.ErrTokenOwner, with(good, victimA, by.tokens))
-	d.deny("slash without victim B", program.ErrTokenOwner, with(good, victimB, c.toA))
+	d.deny("slash without victim A", program.ErrAddress, with(good, victimA, by.tokens))
+	d.deny("slash without victim B", program.ErrAddress, with(good, victimB, c.toA))
 	d.deny("slash for a victim without tokens", program.ErrOwner, with(good, victimA, named("alice").Key()))
-	d.deny("slash for a victim's other tokens", program.ErrMint, with(good, victimA, d.tokens("alice's other", d.other, named("alice").Key(), 0)))
-	d.deny("slash for another reporter", program.ErrTokenOwner, with(good, reporter, other.tokens))
-	theirs := d.tokens("alice's, which another may close", d.token, named("alice").Key(), 0)
-	d.theirs(theirs, named("alice"), by.Key())
-	d.deny("slash for a victim whose account another may close", program.ErrKind, with(good, victimA, theirs))
+	d.deny("slash for a victim's other tokens", program.ErrAddress, with(good, victimA, d.tokens("alice's other", d.other, named("alice").Key(), 0)))
+	d.deny("slash for another reporter", program.ErrAddress, with(good, reporter, other.tokens))
+	d.deny("slash for a victim's account that it does not look at", program.ErrAddress, with(good, victimA, d.aside("alice's", d.token, named("alice").Key(), 0)))
 
 	poor := d.seller(d.patient, "poor double seller", 0)
 	p := d.caught("poor", poor, d.sell(poor.peer, bob, 1, 1, now-20, now-10, 1), d.sell(poor.peer, bob, 2, 1, now-20, now-10, 1), by)

@@ -259,6 +259,7 @@ func (d *desk) drawing() {
 	d.deny("draw for nobody", program.ErrOwner, with(good, 4, authority.Key()), authority)
 	d.deny("draw into the pool", program.ErrTokenOwner, with(good, 5, pool), authority)
 	d.deny("draw for somebody", program.ErrTokenOwner, with(good, 5, d.many), authority)
+	d.deny("draw into an account that its owner does not look at", program.ErrAddress, with(good, 5, d.aside("verifier's", d.other, named("payout").Key(), 0)), authority)
 	d.deny("draw nothing", program.ErrAmount, edit(good, func(in *solana.Instruction) { clear(in.Data[1:]) }), authority)
 	d.must("draw", []solana.Instruction{good}, authority)
 	if d.balance(pool) != 300 || d.balance(to) != 700 {

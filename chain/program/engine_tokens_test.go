@@ -48,8 +48,18 @@ func (b *bench) mint(name string, decimals uint8) sign.Key {
 	return mint.Key()
 }
 
-// tokens makes a token account with so many.
+// tokens opens an owner's associated token account, and puts so many in.
 func (b *bench) tokens(name string, mint, owner sign.Key, amount uint64) sign.Key {
+	b.Helper()
+	account := program.TokenAccount(owner, mint)
+	b.must("tokens "+name, []solana.Instruction{program.OpenTokenAccount(b.wallet.Key(), owner, mint),
+		{Program: program.TokenProgram, Data: u64([]byte{7}, amount), Accounts: []solana.Meta{
+			{Key: mint, Writable: true}, {Key: account, Writable: true}, {Key: b.wallet.Key(), Signer: true}}}})
+	return account
+}
+
+// aside makes another token account of an owner, with so many.
+func (b *bench) aside(name string, mint, owner sign.Key, amount uint64) sign.Key {
 	b.Helper()
 	account := named("tokens " + name)
 	b.must("tokens "+name, []solana.Instruction{b.create(account.Key(), program.TokenSize),

@@ -349,6 +349,8 @@ func (c *council) claiming(w worked, a program.Accept) {
 	c.deny("claim of a ballot", program.ErrKind, with(good, 0, a.Ballot))
 	c.deny("claim cut off", program.ErrData, edit(good, cut))
 	c.deny("claim read-only", program.ErrNotWritable, edit(good, readOnly(0)))
+	aside := c.aside("reward, where its payee does not look", c.token, w.to[0].Key(), 0)
+	c.deny("claim into an account that the payee does not look at", program.ErrAddress, with(good, 2, aside))
 	c.must("claim a reward", one(good))
 	c.deny("claim a reward twice", program.ErrClaimed, good)
 	c.must("claim the great reward", one(c.claimed(w, a, 1, to[1])))

@@ -68,7 +68,7 @@ func ParseCall(at sign.Key, in Instruction) (call Call, ed int, err error) {
 	case tagTopUp:
 		call = TopUp{Escrow: k[0], Vault: k[1], Source: k[2], Authority: k[3], Mint: k[4], Amount: r.u64()}
 	case tagClaim:
-		c := Claim{Escrow: k[0], Tranche: k[1], Vault: k[2], Destination: k[3], Mint: k[4], Network: k[5], Ed: r.u8()}
+		c := Claim{Escrow: k[0], Tranche: k[1], Vault: k[2], Destination: k[3], Mint: k[4], Network: k[5], Payee: k[8], Ed: r.u8()}
 		c.Leaf.Index, c.Leaf.Provider = r.u16(), r.key()
 		r.terms(&c.Leaf)
 		c.Proof = r.proof()
@@ -76,7 +76,7 @@ func ParseCall(at sign.Key, in Instruction) (call Call, ed int, err error) {
 	case tagRetire:
 		call, ed = parseRetire(in, r, k)
 	case tagRefund:
-		call = Refund{Escrow: k[0], Vault: k[1], Destination: k[2], Mint: k[3], Network: k[4], Buyer: none(k[6])}
+		call = Refund{Escrow: k[0], Vault: k[1], Destination: k[2], Mint: k[3], Network: k[4], Buyer: none(k[6]), Payee: k[7]}
 	case tagSweep:
 		call = Sweep{Escrow: k[0], Vault: k[1], Mint: k[2], Network: k[3], Pool: none(k[5]), Treasury: none(k[6]), Referrer: none(k[7])}
 	case tagCloseTranche:
@@ -103,7 +103,7 @@ func ParseCall(at sign.Key, in Instruction) (call Call, ed int, err error) {
 		}
 		call = c
 	case tagCloseEscrow:
-		call = CloseEscrow{Escrow: k[0], Vault: k[1], Destination: k[2], Mint: k[3], RentPayer: k[5], Buyer: none(k[6])}
+		call = CloseEscrow{Escrow: k[0], Vault: k[1], Destination: k[2], Mint: k[3], RentPayer: k[5], Buyer: none(k[6]), Payee: k[7]}
 	}
 	if call == nil || !bytes.Equal(call.Instruction(in.Program).Data, in.Data) || !slices.EqualFunc(call.Instruction(in.Program).Accounts, in.Accounts, serves) {
 		return nil, 0, ErrCall

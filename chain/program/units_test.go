@@ -19,7 +19,7 @@ func TestUnitsOfEveryCall(t *testing.T) {
 			continue
 		}
 		n++
-		if units := program.Units(at, []program.Instruction{in}); units > 90_000 && name != "SlashAudit" {
+		if units := program.Units(at, []program.Instruction{in}); units > 90_000 && name != "SlashAudit" && name != "Slash" {
 			t.Errorf("%s may take %d units", name, units)
 		}
 	}

@@ -162,9 +162,9 @@ func (a *Admin) budget(ctx context.Context, instructions []solanago.Instruction,
 	}
 	if retries == 0 {
 		units := program.Units(a.ledger.cfg.Program, ours)
-		return slices.Concat(instructions, library(program.Budget(units, a.ledger.cfg.Fees.Price(0, 0, units, bidAlone)))), nil
+		return slices.Concat(instructions, library(program.Budget(units, a.ledger.cfg.Fees.Price(0, 0, units, a.ledger.cfg.Fees.Most)))), nil
 	}
-	bid, err := a.ledger.bid(ctx, ours, bidAlone, retries)
+	bid, err := a.ledger.bid(ctx, ours, a.ledger.cfg.Fees.Most, retries)
 	if err != nil {
 		return nil, err
 	}

@@ -12,12 +12,8 @@ import (
 	"github.com/starling-network/starling/market"
 )
 
-const (
-	// bidAlone is what a transaction bids at most, in lamports, of which it is not known what is at stake.
-	bidAlone = 50_000
-	// maxPriced is how many accounts getRecentPrioritizationFees takes.
-	maxPriced = 128
-)
+// maxPriced is how many accounts getRecentPrioritizationFees takes.
+const maxPriced = 128
 
 // Bid implements escrow.Ledger.
 func (l *Ledger) Bid(ctx context.Context, instructions []program.Instruction, stake market.Amount, retries uint8) ([]program.Instruction, error) {

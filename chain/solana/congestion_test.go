@@ -117,8 +117,9 @@ func TestAttackCongestionOutbid(t *testing.T) {
 		if (err == nil) != c.lands || len(b.bids) != c.tries {
 			t.Errorf("%s: %d transactions, %v", name, len(b.bids), err)
 		}
+		most := l.cfg.Fees.Most
 		for i, lamports := range b.bids {
-			if lamports > bidAlone || i > 0 && b.prices[i] != 2*b.prices[i-1] && lamports < bidAlone-1 {
+			if lamports > most || i > 0 && b.prices[i] != 2*b.prices[i-1] && lamports < most-1 {
 				t.Errorf("%s: bids of %d lamports, prices %d", name, b.bids, b.prices)
 			}
 		}

@@ -136,13 +136,12 @@ func (l *Ledger) signatures(instructions []program.Instruction) (n uint64) {
 	return n + uint64(len(signers))
 }
 
-// Run signs a transaction with a budget that bids at most 50,000 lamports, sends it until it is confirmed, and signs it anew, with twice the
-// bid, when it expired before it landed. It is
-// for whoever waits for one call; what must survive a crash journals what Sign made. Where the program refused a call, the error
+// Run signs a transaction that bids what others paid, and at most what any transaction of this peer may cost, sends it until it is
+// confirmed, and signs it anew, with twice the bid, when it expired before it landed. It is for whoever waits for one call; what must survive a crash journals what Sign made. Where the program refused a call, the error
 // is its program.Code. After any other error the transaction, whose id it names, may have landed.
 func (l *Ledger) Run(ctx context.Context, instructions []program.Instruction, others ...sign.Signer) (chain.TxID, error) {
 	return l.run(ctx, func(retries uint8) (chain.Prepared, error) {
-		in, err := l.bid(ctx, instructions, min(bidAlone, l.cfg.Fees.Most), retries)
+		in, err := l.bid(ctx, instructions, l.cfg.Fees.Most, retries)
 		if err != nil {
 			return chain.Prepared{}, err
 		}

@@ -262,7 +262,10 @@ func (s source) call(c call) (node, error) {
 				none := reflect.New(t).Elem()
 				none.Set(v)
 				none.FieldByIndex(path).SetZero()
-				if none.Interface().(program.Call).Instruction(at).Accounts[i].Key == at {
+				switch without := none.Interface().(program.Call).Instruction(at).Accounts; {
+				case i >= len(without): // it may follow the others
+					c.more, c.signs = lower(name), m.Signer
+				case without[i].Key == at:
 					n["isOptional"] = true
 				}
 			}
@@ -278,7 +281,9 @@ func (s source) call(c call) (node, error) {
 				return nil, fmt.Errorf("account %d has no name", i)
 			}
 		}
-		list = append(list, n)
+		if n["name"] != c.more {
+			list = append(list, n)
+		}
 	}
 	data := append([]field{always("discriminator", int(in.Data[0]))}, c.data...)
 	discriminators, offset := []node{constant(int(in.Data[0]), 0)}, 1

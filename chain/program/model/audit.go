@@ -93,6 +93,7 @@ func (t *tx) slashAudit(c program.SlashAudit) error {
 	t.mint(c.Mint)
 	t.no(t.Tokens[c.Vault].Mint != c.Mint, ErrToken)
 	t.payee(c.Reporter, c.Mint, a.Reporter)
+	t.known(c.Reporter, c.Mint, a.Reporter, sign.Key{})
 	if err := t.refused(); err != nil {
 		return err
 	}

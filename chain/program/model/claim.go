@@ -41,7 +41,7 @@ func (t *tx) networkAt(e program.Escrow, at sign.Key) (program.Network, bool) {
 }
 
 // claim: a provider gets min(voucher, cap, rate × slots passed), less what it got before and the fee; only at the leaf's
-// payout, and nothing once a window closed or the escrow was refunded.
+// payout, where that looks, and nothing once a window closed or the escrow was refunded.
 func (t *tx) claim(c program.Claim) error {
 	e, n, ok := t.within(c.Escrow, c.Tranche)
 	if !ok {
@@ -53,6 +53,7 @@ func (t *tx) claim(c program.Claim) error {
 	t.no(c.Mint != e.Mint, program.ErrMint)
 	to, okTo := t.holding(c.Destination)
 	t.no(okTo && to.Mint != c.Mint, program.ErrMint)
+	t.known(c.Destination, c.Mint, to.Owner, c.Payee)
 	if !ok || !okTo {
 		return t.refused()
 	}
@@ -216,7 +217,7 @@ func (t *tx) refund(c program.Refund) error {
 	amount := t.free(e)
 	t.no(amount == 0 && !ends, program.ErrNothingDue)
 	if amount > 0 {
-		t.payBack(e, c.Destination, c.Mint, amount)
+		t.payBack(e, c.Destination, c.Mint, c.Payee, amount)
 	}
 	if err := t.refused(); err != nil {
 		return err

@@ -240,7 +240,7 @@ func (t *tx) closeEscrow(c program.CloseEscrow) error {
 	t.no(e.Fee > 0, program.ErrFees)
 	left := t.free(e)
 	if left > 0 {
-		t.payBack(e, c.Destination, c.Mint, left)
+		t.payBack(e, c.Destination, c.Mint, c.Payee, left)
 	}
 	if err := t.refused(); err != nil {
 		return err
@@ -256,9 +256,10 @@ func (t *tx) closeEscrow(c program.CloseEscrow) error {
 }
 
 // payBack notes what is against paying out of the vault to the refund owner.
-func (t *tx) payBack(e program.Escrow, to, mint sign.Key, amount uint64) {
+func (t *tx) payBack(e program.Escrow, to, mint, payee sign.Key, amount uint64) {
 	t.no(to == e.Vault, program.ErrDuplicate)
 	t.no(mint != e.Mint, program.ErrMint)
 	t.payee(to, mint, e.RefundOwner)
+	t.known(to, mint, e.RefundOwner, payee)
 	t.sum(e.Refunded, amount)
 }

@@ -71,7 +71,7 @@ func (t *tx) closeAttested(c program.CloseAttested) error {
 }
 
 // slash: a provider that sold one unit twice at one time loses everything. Half burns at least; the two buyers come first with
-// what they had paid, the reporter gets at most a quarter of the rest, and what is left burns too.
+// what they had paid, the reporter gets at most a quarter of the rest, and what is left burns too, as does what cannot be paid.
 func (t *tx) slash(c program.Slash) error {
 	p, okP := find(t, t.Providers, c.Provider)
 	n, okN := t.networkOf(p, okP, c.Network)
@@ -95,17 +95,23 @@ func (t *tx) slash(c program.Slash) error {
 	t.no(total == 0, program.ErrNothingStaked)
 	t.mint(c.Mint)
 	t.no(t.Tokens[c.Vault].Mint != c.Mint, ErrToken)
-	t.payee(c.VictimA, c.Mint, a.Core.Buyer)
-	t.payee(c.VictimB, c.Mint, b.Core.Buyer)
-	t.payee(c.Reporter, c.Mint, a.Reporter)
+	payees := [3]struct{ at, owner sign.Key }{{c.VictimA, a.Core.Buyer}, {c.VictimB, b.Core.Buyer}, {c.Reporter, a.Reporter}}
+	for _, to := range payees {
+		t.no(!has(t.Tokens, to.at), program.ErrOwner)
+		t.known(to.at, c.Mint, to.owner, sign.Key{})
+	}
 	if err := t.refused(); err != nil {
 		return err
 	}
 
 	s := program.TakenFor(total, uint64(a.Core.Cumulative), uint64(b.Core.Cumulative))
-	t.moved(c.Vault, c.VictimA, s.VictimA)
-	t.moved(c.Vault, c.VictimB, s.VictimB)
-	t.moved(c.Vault, c.Reporter, s.Reporter)
+	for i, amount := range [3]uint64{s.VictimA, s.VictimB, s.Reporter} {
+		if to := t.Tokens[payees[i].at]; to.Plain && to.Owner == payees[i].owner {
+			t.moved(c.Vault, payees[i].at, amount)
+		} else { // it was frozen, handed on, or lent to be closed
+			t.burned(c.Vault, amount)
+		}
+	}
 	t.burned(c.Vault, s.Burned)
 	t.unbonded(p.Network, p.Bonded)
 	p.Stake, p.Bonded, p.Unbonding, p.Ready, p.Slashed, p.WasSlashed = 0, 0, 0, 0, t.now, true

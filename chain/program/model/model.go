@@ -296,6 +296,12 @@ func (t *tx) payee(at, mint, owner sign.Key) {
 	t.no(ok && a.Owner != owner, program.ErrTokenOwner)
 }
 
+// known notes what is against paying a wallet into a token account of its: it is another than where wallets look, and the wallet does
+// not sign.
+func (t *tx) known(at, mint, owner, signer sign.Key) {
+	t.no(at != program.TokenAccount(owner, mint) && (signer.IsZero() || signer != owner), program.ErrAddress)
+}
+
 // sum adds up, and notes when it does not fit.
 func (t *tx) sum(a, b uint64) uint64 {
 	t.no(a+b < a, program.ErrOverflow)

@@ -79,6 +79,7 @@ func (t *tx) drawPool(c program.DrawPool) error {
 		t.no(p.Stake < n.Rules.MinStake, program.ErrMinStake)
 		to, there := t.holding(c.Destination)
 		t.no(there && to.Owner != p.Payout, program.ErrTokenOwner)
+		t.known(c.Destination, c.Mint, p.Payout, sign.Key{})
 	}
 	t.mint(c.Mint)
 	t.move(c.Pool, c.Destination, c.Mint, c.Network, c.Amount)

@@ -71,7 +71,7 @@ func (t *tx) accept(c program.Accept) error {
 	return nil
 }
 
-// claimReward: each payee once, wherever its wallet keeps tokens, out of what was set aside.
+// claimReward: each payee once, where its wallet looks, out of what was set aside.
 func (t *tx) claimReward(c program.ClaimReward) error {
 	p, ok := find(t, t.Payouts, c.Payout)
 	if !ok {
@@ -81,6 +81,7 @@ func (t *tx) claimReward(c program.ClaimReward) error {
 	t.no(c.Destination == c.Vault, program.ErrDuplicate)
 	to, there := t.holding(c.Destination)
 	t.no(there && to.Mint != c.Mint, program.ErrMint)
+	t.known(c.Destination, c.Mint, to.Owner, c.Payee)
 	t.mint(c.Mint)
 	t.path(p.Root, program.RewardLeaf(to.Owner, c.Amount), uint64(c.Index), uint64(p.Count), c.Path)
 	t.no(p.WasPaid(c.Index), program.ErrClaimed)

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/starling-network/starling/chain/program"
-	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/merkle"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -33,13 +32,12 @@ func (w *World) firstVote(network, provider sign.Key, do func(program.Call, ...p
 	mint := w.Mints[1]
 	emission := program.EmissionAddress(w.Program, network)
 	do(program.InitEmission{Payer: p.Owner, Network: network, Mint: mint, Emission: emission})
-	// What is left of an escrow goes to whom its buyer names: so tokens come there by a call of this program.
-	open := program.OpenEscrow{Payer: p.Owner, Buyer: p.Owner, Source: Account(p.Owner, mint), Authority: p.Owner, Mint: mint, MintIndex: 1, Network: network,
-		Opened: w.Slot, Deadline: w.Slot + 400, Deposit: votes.Emission, RefundOwner: network, Keys: market.KeySet{Threshold: 1, Keys: []sign.Key{p.Owner}}}
-	open.Escrow = program.EscrowAddress(w.Program, network, p.Owner, sign.Hash{}, w.Slot)
-	open.Vault = program.VaultAddress(w.Program, open.Escrow)
-	do(open)
-	do(program.Refund{Escrow: open.Escrow, Vault: open.Vault, Destination: emission, Mint: mint, Network: network, Buyer: p.Owner})
+	// An owner withdraws its stake into any account: so tokens come there by a call of this program.
+	stake := w.stakeOf(provider, p.Owner, votes.Emission)
+	do(stake)
+	do(program.RequestUnstake{Owner: p.Owner, Network: network, Provider: provider, Amount: votes.Emission})
+	w.Slot += w.Networks[network].Rules.UnbondingSlots
+	do(program.Withdraw{Owner: p.Owner, Provider: provider, Vault: stake.Vault, Destination: emission, Mint: mint})
 
 	do(program.Bond{Owner: p.Owner, Network: network, Provider: provider, Amount: 700})
 	w.Slot++ // what is bonded in a slot votes in ballots of the next

@@ -19,8 +19,8 @@ const VOUCHER: usize = 104;
 /// Pays what is due under a voucher, less the fee, to the payout of its leaf: min(voucher, cap, rate × slots passed) less
 /// what was paid before. Anybody may; it goes nowhere else.
 ///
-/// Accounts: escrow (writable), tranche (writable), vault (writable), destination (writable; a token account of the leaf's
-/// payout), mint, network, token program, instructions sysvar. Data: number of the precompile's instruction (ed25519.rs)
+/// Accounts: escrow (writable), tranche (writable), vault (writable), destination (writable; the associated token account of the
+/// leaf's payout, or if that signs another of its), mint, network, token program, instructions sysvar, payout (signs) if it does. Data: number of the precompile's instruction (ed25519.rs)
 /// with the voucher signed by as many voucher keys as the threshold or more, ascending, u8 ‖ leaf's index u16 ‖
 /// provider[32] ‖ terms[32] (sumtree.rs) ‖ n u8 ‖ n × ( sibling[32] ‖ its sum u64 ), lowest first. The lease is the voucher's.
 pub fn claim(input: &Input, data: &[u8]) -> Result<()> {
@@ -28,7 +28,7 @@ pub fn claim(input: &Input, data: &[u8]) -> Result<()> {
     let (signatures, index, provider, terms, n) = (r.u8()?, r.u16()?, r.array()?, r.array()?, r.u8()?);
     let path = r.arrays(n.into())?;
     r.end()?;
-    let [escrow, tranche, vault, destination, mint, network, token_program, instructions] = input.exactly()?;
+    let ([escrow, tranche, vault, destination, mint, network, token_program, instructions], payee) = input.and_signer()?;
     let escrow = Escrow::open(escrow, input.program)?;
     let tranche = Tranche::of(tranche, &escrow, input.program)?;
     let network = Network::at(network, &escrow.network()?, input.program)?;
@@ -42,6 +42,7 @@ pub fn claim(input: &Input, data: &[u8]) -> Result<()> {
     if payout.mint != *mint.key() {
         return Err(Error::Mint);
     }
+    token::check_payee(destination, mint.key(), &payout.owner, payee)?;
 
     let instruction = Instructions::of(instructions)?.get(signatures.into())?;
     let (keys, voucher) = ed25519::signed_by(&instruction, &network.prefix(TAG_VOUCHER, input.program)?)?;

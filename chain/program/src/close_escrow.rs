@@ -12,12 +12,12 @@ use crate::{math, sysvar, token};
 /// the refund owner, the rent back. Before the deadline only if the buyer signs, after that, and once it was refunded,
 /// anybody may; and never within 150 slots of the slot in its address.
 ///
-/// Accounts: escrow (writable), vault (writable), destination (writable; a token account of the refund owner, or when the
-/// vault is empty anything), mint, token program, rent payer (writable), buyer (signs) or, when the buyer need not sign,
-/// the program's own address. No data.
+/// Accounts: escrow (writable), vault (writable), destination (writable; as in Refund, or when the vault is empty anything), mint,
+/// token program, rent payer (writable), buyer (signs) or, when the buyer need not sign, the program's own address, refund owner
+/// (signs) if it does. No data.
 pub fn close_escrow(input: &Input, data: &[u8]) -> Result<()> {
     Reader::new(data).end()?;
-    let [escrow, vault, destination, mint, token_program, rent_payer, buyer] = input.exactly()?;
+    let ([escrow, vault, destination, mint, token_program, rent_payer, buyer], payee) = input.and_signer()?;
     let escrow = Escrow::of(escrow.must_write()?, input.program)?;
     escrow.check_vault(vault.must_write()?)?;
     token_program.must_be(&Pubkey::TOKEN)?;
@@ -40,7 +40,7 @@ pub fn close_escrow(input: &Input, data: &[u8]) -> Result<()> {
     }
     let left = escrow.free(vault)?;
     if left > 0 {
-        pay_back(&escrow, vault, destination, mint, left)?;
+        pay_back(&escrow, vault, destination, mint, left, payee)?;
     }
     let seal = escrow.seal()?;
     token::close(vault, rent_payer, &escrow.0, Some(&seal.seeds()))?;

@@ -92,6 +92,15 @@ impl<'a> Input<'a> {
     pub fn exactly<const N: usize>(&self) -> Result<&'a [Account<'a>; N]> {
         self.accounts.try_into().map_err(|_| Error::AccountCount)
     }
+
+    /// The N accounts, and one more, which signs, if there is one: [`Error::AccountCount`], [`Error::NotSigner`].
+    pub fn and_signer<const N: usize>(&self) -> Result<(&'a [Account<'a>; N], Option<&'a Account<'a>>)> {
+        match self.accounts.split_first_chunk() {
+            Some((first, [])) => Ok((first, None)),
+            Some((first, [signer])) => Ok((first, Some(signer.must_sign()?))),
+            _ => Err(Error::AccountCount),
+        }
+    }
 }
 
 struct Cursor<'a> {

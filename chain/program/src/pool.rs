@@ -8,7 +8,7 @@ use crate::pubkey::Pubkey;
 use crate::stake::amount;
 use crate::token::{self, Movement};
 
-/// Pays a provider out of a pool: only into a token account of its payout wallet, and only while it has the network's
+/// Pays a provider out of a pool: only into the associated token account of its payout wallet, and only while it has the network's
 /// least stake.
 ///
 /// Accounts: authority (signs), network, pool vault (writable), mint, provider, destination token account (writable), token
@@ -31,9 +31,11 @@ pub fn draw_pool(input: &Input, data: &[u8]) -> Result<()> {
     if provider.stake()? < network.min_stake()? {
         return Err(Error::MinStake);
     }
-    if token::holding(destination)?.owner != provider.payout()? {
+    let payout = provider.payout()?;
+    if token::holding(destination)?.owner != payout {
         return Err(Error::TokenOwner);
     }
+    token::check_payee(destination, mint.key(), &payout, None)?;
     let decimals = token::decimals(mint)?;
     let seal = network.seal()?;
     Movement { from: pool, mint, authority: network_account, amount, decimals, signer: Some(&seal.seeds()) }.transfer(destination)

@@ -24,6 +24,7 @@ pub fn same(a: &[u8; 32], b: &[u8; 32]) -> bool {
 impl Pubkey {
     pub const SYSTEM: Pubkey = Pubkey([0; 32]);
     pub const TOKEN: Pubkey = Pubkey::base58("TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA");
+    pub const ASSOCIATED_TOKEN: Pubkey = Pubkey::base58("ATokenGPvbdGVxr1b2hvZbsiqW5xWH25efTNsLJA8knL");
     pub const ED25519: Pubkey = Pubkey::base58("Ed25519SigVerify111111111111111111111111111");
     /// Wrapped SOL, which cannot be burned.
     pub const NATIVE_MINT: Pubkey = Pubkey::base58("So11111111111111111111111111111111111111112");

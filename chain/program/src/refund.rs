@@ -13,11 +13,12 @@ use crate::{math, sysvar};
 /// Pays back to the refund owner. Until the deadline and the network's margin after it: what is free, if the buyer signs.
 /// After that: everything but fees, whoever asks, and nobody can claim any more.
 ///
-/// Accounts: escrow (writable), vault (writable), destination (writable; a token account of the refund owner), mint,
-/// network, token program, buyer (signs) or, after the margin, the program's own address. No data.
+/// Accounts: escrow (writable), vault (writable), destination (writable; the associated token account of the refund owner, or if
+/// that signs another of its), mint, network, token program, buyer (signs) or, after the margin, the program's own address,
+/// refund owner (signs) if it does. No data.
 pub fn refund(input: &Input, data: &[u8]) -> Result<()> {
     Reader::new(data).end()?;
-    let [escrow, vault, destination, mint, network, token_program, buyer] = input.exactly()?;
+    let ([escrow, vault, destination, mint, network, token_program, buyer], payee) = input.and_signer()?;
     let escrow = Escrow::of(escrow.must_write()?, input.program)?;
     let network = Network::at(network, &escrow.network()?, input.program)?;
     escrow.check_vault(vault.must_write()?)?;
@@ -37,15 +38,24 @@ pub fn refund(input: &Input, data: &[u8]) -> Result<()> {
     if amount == 0 {
         return if ends { Ok(()) } else { Err(Error::NothingDue) };
     }
-    pay_back(&escrow, vault, destination, mint, amount)
+    pay_back(&escrow, vault, destination, mint, amount, payee)
 }
 
-/// Pays so much of the vault to a token account of the refund owner.
-pub fn pay_back(escrow: &Escrow, vault: &Account, destination: &Account, mint: &Account, amount: u64) -> Result<()> {
+/// Pays so much of the vault to the refund owner, who signs as the payee or is paid into its associated token account.
+pub fn pay_back(
+    escrow: &Escrow,
+    vault: &Account,
+    destination: &Account,
+    mint: &Account,
+    amount: u64,
+    payee: Option<&Account>,
+) -> Result<()> {
     if destination.must_write()?.is(vault) {
         return Err(Error::Duplicate);
     }
-    token::check_holding(destination, mint.key(), &escrow.refund_owner()?)?;
+    let owner = escrow.refund_owner()?;
+    token::check_holding(destination, mint.key(), &owner)?;
+    token::check_payee(destination, mint.key(), &owner, payee)?;
     let decimals = escrow.decimals(mint)?;
     escrow.refunded(amount)?;
     let seal = escrow.seal()?;

@@ -211,17 +211,17 @@ fn new_vault(payer: &Account, payout: &Account, vault: &Account, mint: &Account,
 
 const VAULT_SEED: &[u8] = b"rewards";
 
-/// Pays one reward into any token account of its payee, once. Anybody may.
+/// Pays one reward into its payee's associated token account, or if that signs into another of its, once. Anybody may.
 ///
-/// Accounts: payout (writable), its vault (writable), destination (writable), mint, token program. Data: index u32 ‖ amount
-/// u64 ‖ n u8 ‖ n × sibling[32], lowest first.
+/// Accounts: payout (writable), its vault (writable), destination (writable), mint, token program, payee (signs) if it does. Data:
+/// index u32 ‖ amount u64 ‖ n u8 ‖ n × sibling[32], lowest first.
 #[inline(never)]
 pub fn claim_reward(input: &Input, data: &[u8]) -> Result<()> {
     let mut r = Reader::new(data);
     let (index, amount, n) = (r.u32()?, r.array::<8>()?, r.u8()?);
     let path = r.arrays(n.into())?;
     r.end()?;
-    let [account, vault, destination, mint, token] = input.exactly()?;
+    let ([account, vault, destination, mint, token], owner) = input.and_signer()?;
     let payout = Payout::of(account, input.program)?;
     payout.must_keep_in(vault, input.program)?;
     token.must_be(&Pubkey::TOKEN)?;
@@ -232,6 +232,7 @@ pub fn claim_reward(input: &Input, data: &[u8]) -> Result<()> {
     if payee.mint != *mint.key() {
         return Err(Error::Mint);
     }
+    token::check_payee(destination, mint.key(), &payee.owner, owner)?;
     let mut leaf = [0; 40];
     leaf[..32].copy_from_slice(&payee.owner.0);
     leaf[32..].copy_from_slice(amount);

@@ -2,8 +2,9 @@
 //!
 //! Half of it burns, so that who slashes himself always loses at least that half, whoever else he is. Of the rest the two
 //! buyers come first, each with what it had paid and at most half of the rest; then the reporter, with at most a quarter of
-//! it; what is left burns too. Nobody of them can be left out: without their token accounts the instruction is refused, and
-//! anybody can make a token account for anybody.
+//! it; what is left burns too. Nobody of them can be left out: without their associated token accounts the instruction is refused, and
+//! anybody can make these for anybody. Nobody of them can stop it either: the share of one whose account is frozen, handed on, or may be
+//! closed by another burns.
 //!
 //! No evidence counts twice: a slash is at a slot, and later ones need receipts that end after it, while no receipt that ends
 //! after the present counts at all.
@@ -26,8 +27,8 @@ const CONFLICT: u8 = 1;
 /// Takes a provider's stake, with what is unbonding, for a conflict (verify/PROTOCOL.md, section 6).
 ///
 /// Both receipts are attested by one reporter, who is paid and need not sign. A victim is the buyer of a receipt, and paid
-/// into any token account that belongs to its key, has the stake mint, and neither delegate nor close authority; so is the
-/// reporter. The accounts of victims and reporter may be one where the keys are.
+/// into its associated token account of the stake mint; so is the reporter. The accounts of victims and reporter may be one where
+/// the keys are.
 ///
 /// Accounts: network (writable), provider (writable), vault (writable), stake mint (writable), attested A, attested B, victim A's token
 /// account (writable), victim B's (writable), reporter's (writable), token program. Data: kind u8 = 1 ‖ bytes 768 and on of
@@ -68,14 +69,9 @@ pub fn slash(input: &Input, data: &[u8]) -> Result<()> {
     when.check(b.receipt.to)?;
 
     let payees = [(victim_a, a.receipt.buyer), (victim_b, b.receipt.buyer), (reporter, a.reporter)];
-    for (holder, key) in payees {
-        let holding = token::holding(holder)?;
-        if holding.owner != key {
-            return Err(Error::TokenOwner);
-        }
-        if holding.mint != *mint.key() {
-            return Err(Error::Mint);
-        }
+    for (holder, key) in &payees {
+        holder.must_belong_to(&Pubkey::TOKEN)?;
+        token::check_payee(holder, mint.key(), key, None)?;
     }
     let total = take(&provider, &rules, now)?;
     let shares = share(total, a.receipt.cumulative, b.receipt.cumulative);
@@ -83,13 +79,17 @@ pub fn slash(input: &Input, data: &[u8]) -> Result<()> {
     let seeds = signature.seeds();
     let decimals = token::decimals(mint)?;
     let movement = |amount| Movement { from: vault, mint, authority: account, amount, decimals, signer: Some(&seeds) };
-    movement(shares.burned).burn()?;
-    for ((to, _), amount) in payees.into_iter().zip([shares.victim_a, shares.victim_b, shares.reporter]) {
-        if amount > 0 {
-            movement(amount).transfer(to)?;
+    let mut burned = shares.burned;
+    for ((to, key), amount) in payees.iter().zip([shares.victim_a, shares.victim_b, shares.reporter]) {
+        if amount == 0 {
+            continue;
+        }
+        match token::check_holding(to, mint.key(), key) {
+            Ok(()) => movement(amount).transfer(to)?,
+            Err(_) => burned = math::add(burned, amount)?,
         }
     }
-    Ok(())
+    movement(burned).burn()
 }
 
 /// Takes all that a provider has at stake, and its vote with it: [`Error::NothingStaked`].

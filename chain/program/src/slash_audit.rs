@@ -86,6 +86,7 @@ pub fn slash_audit(input: &Input, data: &[u8]) -> Result<()> {
     Admissible { now, evidence_slots: rules.evidence()?, slashed: provider.slashed()? }.check(end)?;
 
     token::check_holding(reporter, mint.key(), &shown.reporter()?)?;
+    token::check_payee(reporter, mint.key(), &shown.reporter()?, None)?;
     let shares = share(take(&provider, &rules, now)?, 0, 0);
     let signature = provider.signature()?;
     let seeds = signature.seeds();

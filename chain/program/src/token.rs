@@ -4,6 +4,7 @@ use crate::account::Account;
 use crate::cpi::{invoke, Role, Seeds};
 use crate::error::{Error, Result};
 use crate::pubkey::Pubkey;
+use crate::syscall::{find_program_address, Bytes};
 
 /// Length of a token account.
 pub const ACCOUNT_SIZE: u64 = 165;
@@ -56,6 +57,21 @@ pub fn check_holding(account: &Account, mint: &Pubkey, owner: &Pubkey) -> Result
     if holding.owner != *owner {
         return Err(Error::TokenOwner);
     }
+    Ok(())
+}
+
+/// Where wallets look for a key's tokens of a mint: its associated token account.
+pub fn associated(owner: &Pubkey, mint: &Pubkey) -> Result<Pubkey> {
+    Ok(find_program_address(&[Bytes::new(&owner.0), Bytes::new(&Pubkey::TOKEN.0), Bytes::new(&mint.0)], &Pubkey::ASSOCIATED_TOKEN)?.0)
+}
+
+/// Checks that somebody may be paid into this token account of its: into its associated one by anybody, into another when it
+/// signs, so that nobody scatters what others earn: [`Error::Address`].
+pub fn check_payee(account: &Account, mint: &Pubkey, owner: &Pubkey, signer: Option<&Account>) -> Result<()> {
+    if signer.is_some_and(|s| s.key() == owner) {
+        return Ok(());
+    }
+    account.must_be(&associated(owner, mint)?)?;
     Ok(())
 }
 
