@@ -18,6 +18,7 @@ func genTerms(t *rapid.T) Terms {
 		x.Core.Rate = market.Rate(rapid.SampledFrom([]uint64{0, 1, 333_333, 1_000_000, 2_500_000, 77_777_777}).Draw(t, "rate"))
 		x.Core.Cap = market.Amount(rapid.Uint64Range(100, 3000).Draw(t, "cap"))
 		x.Core.End = market.Slot(rapid.Uint64Range(125, 220).Draw(t, "end"))
+		x.AheadSlots = rapid.Uint64Range(0, 60).Draw(t, "ahead")
 	})
 }
 

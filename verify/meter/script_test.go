@@ -14,7 +14,7 @@ import (
 
 // TestScripts runs the conversations in testdata/script. Commands, each with now=SLOT:
 //
-//	init [interval= grace= skew= rate= cap= end=] seller=SLOT    two new machines
+//	init [interval= grace= skew= ahead= rate= cap= end=] seller=SLOT    two new machines
 //	start | tick who= | stop reason= | usage cpu= | ended [at=]   events
 //	deliver to=payer|seller [n=] [keep]                           the n-th message under way, 0 if not said
 //	drop to=payer|seller [n=]
@@ -41,6 +41,7 @@ func scriptWorld(t *testing.T, d *datadriven.TestData) *world {
 		d.MaybeScanArgs(t, "interval", &x.IntervalSlots)
 		d.MaybeScanArgs(t, "grace", &x.GraceSlots)
 		d.MaybeScanArgs(t, "skew", &x.SkewSlots)
+		d.MaybeScanArgs(t, "ahead", &x.AheadSlots)
 		number(t, d, "rate", func(v uint64) { x.Core.Rate = market.Rate(v) })
 		number(t, d, "cap", func(v uint64) { x.Core.Cap = market.Amount(v) })
 		number(t, d, "end", func(v uint64) { x.Core.End = market.Slot(v) })

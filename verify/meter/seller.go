@@ -383,8 +383,9 @@ func (p *sellerStep) advance() error {
 			p.stop(ReasonNoVoucher)
 		}
 	case SellerClosing:
-		if s.Pending == nil {
-			if err := p.propose(max(m.from(), min(s.EndedAt, m.due(), m.paid())), true); err != nil {
+		if s.Pending == nil { // whole intervals first: several are paid ahead, of which some had no receipt when the work ended
+			end := max(m.from(), min(s.EndedAt, m.paid()))
+			if err := p.propose(min(end, m.due()), end <= m.due()); err != nil {
 				return err
 			}
 		}

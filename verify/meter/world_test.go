@@ -208,20 +208,24 @@ func (w *world) checkVoucher(v verify.Voucher) {
 	if v.Cumulative > w.terms.Core.Cap || v.Horizon > w.terms.Core.End {
 		w.tb.Fatalf("voucher over cap or end: %+v", v)
 	}
-	var signed verify.ReceiptCore
+	var first, signed verify.ReceiptCore
 	for _, c := range w.cosigned {
 		if c.Seq > signed.Seq {
 			signed = c
 		}
+		if c.Seq == 1 {
+			first = c
+		}
 	}
-	interval, err := w.terms.Core.Rate.Owed(w.terms.IntervalSlots)
+	ahead := max(w.terms.IntervalSlots, min(uint64(signed.To-first.From), w.terms.AheadSlots)) // no more than was served before
+	risk, err := w.terms.Core.Rate.Owed(ahead)
 	if err != nil {
 		w.tb.Fatalf("%v", err)
 	}
-	if v.Cumulative > signed.Cumulative+interval+1 { // one base unit of rounding
-		w.tb.Fatalf("voucher for %d, co-signed are %d, an interval costs %d", v.Cumulative, signed.Cumulative, interval)
+	if v.Cumulative > signed.Cumulative+risk+1 { // one base unit of rounding
+		w.tb.Fatalf("voucher for %d, co-signed are %d, what may be paid ahead costs %d", v.Cumulative, signed.Cumulative, risk)
 	}
-	if signed.Seq > 0 && v.Horizon > max(signed.To+market.Slot(w.terms.IntervalSlots), w.vouchers[1].Horizon) {
+	if signed.Seq > 0 && v.Horizon > max(signed.To+market.Slot(ahead), w.vouchers[1].Horizon) {
 		w.tb.Fatalf("voucher until %d, co-signed until %d", v.Horizon, signed.To)
 	}
 	if v.Final() && (!signed.Final() || v.Cumulative != signed.Cumulative) {
