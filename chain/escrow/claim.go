@@ -39,15 +39,16 @@ const (
 	isLate // the escrow's deadline has passed
 )
 
-// choose takes the voucher to claim with. While work goes on that is the newest whose time has passed: the best pays for an
-// interval that is still to come. When it could be the last chance, it is the best; and the final one before all others.
+// choose takes the voucher to claim with. While work goes on, and as long as a final voucher may come, that is the newest of which all is
+// earned: the best pays for time that is still to come. When it could be the last chance, it is the best; when nothing more comes, the least
+// that covers what is owed; and the final one before all others.
 func (c *Claims) choose(v View, leaf program.LeafState, opened market.Slot) (use *verify.SignedVoucher, why urgency) {
 	switch {
 	case leaf.Window != 0 && uint64(v.Slot) > uint64(opened)+uint64(leaf.Window):
 		return nil, why
 	case leaf.Window != 0:
 		why = isRetiring
-	case c.closing != nil || c.over || v.Slot >= c.core.End:
+	case c.closing != nil || c.over:
 		why = isOver
 	case uint64(v.Slot) >= v.Escrow.Deadline:
 		why = isLate
@@ -57,9 +58,11 @@ func (c *Claims) choose(v View, leaf program.LeafState, opened market.Slot) (use
 		return c.closing, why
 	case c.best == nil:
 		return nil, why
-	case why != asItRuns || c.best.Horizon <= v.Slot:
+	case c.over && c.earned != nil && c.earned.Cumulative >= c.owed:
+		return c.earned, why
+	case why != asItRuns || c.best.Cumulative <= c.sure:
 		return c.best, why
-	case c.earned != nil && c.earned.Horizon <= v.Slot:
+	case c.earned != nil && c.earned.Cumulative <= c.sure:
 		return c.earned, why
 	}
 	return nil, why

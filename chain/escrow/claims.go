@@ -30,10 +30,11 @@ type Claims struct {
 	escrow  sign.Key
 
 	best    *verify.SignedVoucher // highest number; what pointers point to is never changed
-	earned  *verify.SignedVoucher // the one whose time had passed when the best came
+	earned  *verify.SignedVoucher // the one that was earned, as far as was known, when the best came
 	closing *verify.SignedVoucher // the final one
 	over    bool                  // LeaseOver was told
 	owed    market.Amount         // by then
+	sure    market.Amount         // what both sides have signed for
 	paid    market.Amount         // for ever
 	flown   market.Amount         // what claims of ours that landed for ever came to, if nothing was freed
 	landed  market.Slot           // of the tranche, for ever; 0: it was not seen
@@ -147,7 +148,7 @@ func (c *Claims) apply(now time.Time, ev Event) (change bool, effects []Effect, 
 	}
 	switch ev := ev.(type) {
 	case VoucherKept:
-		if change, err = c.keep(ev.Voucher); err != nil || !change {
+		if change, err = c.keep(ev.Voucher, ev.Earned); err != nil || !change {
 			return false, nil, err
 		}
 		return true, append(c.settle(), c.soon(now)...), nil
@@ -180,26 +181,29 @@ func (c *Claims) apply(now time.Time, ev Event) (change bool, effects []Effect, 
 	return false, nil, fmt.Errorf("%w: claims take no %T", ErrEvent, ev)
 }
 
-// keep takes a voucher in.
-func (c *Claims) keep(v verify.SignedVoucher) (change bool, err error) {
+// keep takes a voucher in, and what is earned.
+func (c *Claims) keep(v verify.SignedVoucher, earned market.Amount) (change bool, err error) {
 	if err := v.Check(c.net.Domain(), c.core); err != nil {
 		return false, fmt.Errorf("%w: %w", ErrVoucher, err)
 	}
 	if v.Escrow != c.escrow {
 		return false, fmt.Errorf("%w: of escrow %s, not %s", ErrVoucher, v.Escrow, c.escrow)
 	}
+	if earned > c.sure {
+		c.sure, change = earned, true
+	}
 	switch {
 	case v.Final():
 		if c.closing != nil {
-			return false, nil
+			return change, nil
 		}
 		c.closing = &v
 	case c.best == nil:
 		c.best = &v
 	case v.Seq <= c.best.Seq:
-		return false, nil
+		return change, nil
 	default:
-		if c.earned == nil || c.best.Horizon <= c.final {
+		if c.earned == nil || c.best.Cumulative <= c.sure {
 			c.earned = c.best
 		}
 		c.best = &v
@@ -276,9 +280,10 @@ func (c *Claims) target() (amount market.Amount, certain bool) {
 	return amount, false
 }
 
-// settle ends it when all that there is to claim is paid for ever.
+// settle ends it when all that there is to claim is paid for ever, and no claim under way can add to that.
 func (c *Claims) settle() []Effect {
-	if target, certain := c.target(); certain && c.paid >= target && c.end == endNot {
+	more := c.fleet.under(func(t task) bool { return t.kind == kindClaim && min(t.amount, c.accrued(c.core.End)) > c.paid })
+	if target, certain := c.target(); certain && c.paid >= target && c.end == endNot && !more {
 		return c.finish(endSettled, "")
 	}
 	return nil

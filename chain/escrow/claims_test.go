@@ -86,6 +86,46 @@ func TestTables(t *testing.T) {
 	}
 }
 
+// A provider claims what both have signed for and nothing that was paid ahead, however much time has passed. What its claims came to is told
+// in full, also where one was under way when a final voucher said less.
+func TestClaimsWhatIsEarned(t *testing.T) {
+	t.Parallel()
+	w := simple(t)
+	if err := w.fund(2000, 0, w.lease(60, 200)); err != nil {
+		t.Fatal(err)
+	}
+	a := w.leases[0]
+	w.until("funded", 20, func() bool { return a.claims != nil })
+	tell := func(ev escrow.Event) {
+		if err := a.claims.tell(w.now, ev); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v := w.sign(a, verify.Voucher{Seq: 1, Cumulative: 200, Horizon: a.core.Start + 20})
+	tell(escrow.VoucherKept{Voucher: v, Earned: 199})
+	w.pass(60, always)
+	if got := w.paid(a); got != 0 {
+		t.Errorf("%d were claimed of what is paid ahead", got)
+	}
+	tell(escrow.VoucherKept{Voucher: v, Earned: 200})
+	never := func() bool { return false }
+	for range 10 {
+		w.pass(1, never)
+	}
+	if len(w.s.pool) == 0 {
+		t.Fatal("no claim is under way")
+	}
+	tell(escrow.VoucherKept{Voucher: w.sign(a, verify.Voucher{Flags: verify.VoucherFinal, Seq: 2, Horizon: a.core.Start})})
+	w.pass(20, never)
+	if a.settled != nil {
+		t.Error("settled while a claim is under way")
+	}
+	w.until("settled", 80, func() bool { return a.settled != nil })
+	if a.settled.Paid != 200 || w.paid(a) != 200 {
+		t.Errorf("it says that %d were paid, the chain %d", a.settled.Paid, w.paid(a))
+	}
+}
+
 // What fits into a transaction: the largest path by the number of keys, without a table and with one.
 func TestClaimsFit(t *testing.T) {
 	t.Parallel()

@@ -10,11 +10,12 @@ import (
 
 // The journal form of Claims, little-endian; fleet is that of a deposit. A length of zero stands for a voucher that there is not.
 //
-//	claims  = version u8 (2) ‖ end u8 ‖ flags u8 (bit 0 over, 1 table made) ‖ lease core[296] ‖ key set ‖ n u16 ‖ funding[n] ‖ owed u64 ‖ paid u64 ‖ flown u64
+//	claims  = version u8 (3) ‖ end u8 ‖ flags u8 (bit 0 over, 1 table made) ‖ lease core[296] ‖ key set ‖ n u16 ‖ funding[n] ‖ owed u64 ‖ earned u64
+//	          ‖ paid u64 ‖ flown u64
 //	          ‖ landed u64 ‖ newest final slot u64 ‖ flown at u64 ‖ asked u64 ‖ 3 × voucher: best, earned, final ‖ n u16 ‖ why lost[n]
 //	          ‖ slot of its table u64 ‖ slot in which that was disabled u64 ‖ fleet
 //	voucher = n u16 ‖ signed voucher[n]
-const claimsVersion = 2
+const claimsVersion = 3
 
 // Marshal gives the journal form. Claims have one.
 func (c Claims) Marshal() []byte {
@@ -23,7 +24,7 @@ func (c Claims) Marshal() []byte {
 	b := append([]byte{claimsVersion, byte(c.end), flags(c.over, c.table.made)}, core[:]...)
 	b = append(b, c.keys.Marshal()...)
 	b = append(le.AppendUint16(b, uint16(len(funding))), funding...)
-	for _, v := range []uint64{uint64(c.owed), uint64(c.paid), uint64(c.flown), uint64(c.landed), uint64(c.final), uint64(c.flewAt), uint64(c.asked)} {
+	for _, v := range []uint64{uint64(c.owed), uint64(c.sure), uint64(c.paid), uint64(c.flown), uint64(c.landed), uint64(c.final), uint64(c.flewAt), uint64(c.asked)} {
 		b = le.AppendUint64(b, v)
 	}
 	for _, v := range []*verify.SignedVoucher{c.best, c.earned, c.closing} {
@@ -52,7 +53,8 @@ func RestoreClaims(b []byte, net Net, when When, p Params) (Claims, error) {
 	c.funding, err = UnmarshalFunding(r.bytes(int(r.u16()), MaxFunding))
 	r.fail(err != nil)
 	c.escrow = net.EscrowOf(c.core, c.funding)
-	c.owed, c.paid, c.flown = market.Amount(r.u64()), market.Amount(r.u64()), market.Amount(r.u64())
+	c.owed, c.sure = market.Amount(r.u64()), market.Amount(r.u64())
+	c.paid, c.flown = market.Amount(r.u64()), market.Amount(r.u64())
 	c.landed, c.final, c.flewAt, c.asked = market.Slot(r.u64()), market.Slot(r.u64()), market.Slot(r.u64()), market.Slot(r.u64())
 	c.best, c.earned, c.closing = r.voucher(), r.voucher(), r.voucher()
 	c.lostBy = string(r.bytes(int(r.u16()), maxReason))

@@ -47,8 +47,12 @@ type Hired struct{ Leases []market.LeaseCore }
 
 // What Claims are told by their provider.
 type (
-	// VoucherKept is a voucher that was checked and kept. The best counts, and a final one before all others.
-	VoucherKept struct{ Voucher verify.SignedVoucher }
+	// VoucherKept is a voucher that was checked and kept. The best counts, and a final one before all others. Of what vouchers say, Earned
+	// is what both sides have signed for by now: what is paid ahead beyond that is claimed only at an end. It may be told again as Earned grows.
+	VoucherKept struct {
+		Voucher verify.SignedVoucher
+		Earned  market.Amount
+	}
 	// LeaseOver says that no more vouchers will come, and no final one: of what the best says so much was earned.
 	LeaseOver struct{ Owed market.Amount }
 )

@@ -117,6 +117,7 @@ type rental struct {
 	moved   bool // forked away, and its number went to another: its provider looks for it where it was
 	lazy    bool // never claims
 	best    verify.SignedVoucher
+	told    market.Amount // of that, how much its claims were told is earned
 	closing *verify.SignedVoucher
 	receipt *verify.Receipt
 	retired bool // without a final receipt
@@ -275,7 +276,8 @@ func (w *world) signers() []sign.Signer {
 }
 
 func (w *world) keep(r *rental, v verify.SignedVoucher) {
-	if err := r.claims.tell(w.now, escrow.VoucherKept{Voucher: v}); err != nil {
+	r.told = max(r.told, market.Amount(10*w.metered(r)))
+	if err := r.claims.tell(w.now, escrow.VoucherKept{Voucher: v, Earned: r.told}); err != nil {
 		w.t.Fatalf("keeping a voucher: %v", err)
 	}
 }
@@ -378,12 +380,26 @@ func (w *world) pass(slots int, land func() bool) {
 		for _, r := range w.leases {
 			w.accept(r)
 			r.begun = r.begun || w.retires(r)
+			if n := market.Amount(10 * w.metered(r)); n > r.told && n%(10*interval) == 0 { // both have signed a receipt
+				w.keep(r, r.best)
+			}
 			if r.claims != nil && !r.lazy {
 				r.claims.live(w.now)
 			}
 		}
 		w.safe()
 	}
+}
+
+// interval is after how many slots both sides of a lease sign a receipt.
+const interval = 10
+
+// metered is how many slots of a lease that runs were worked and paid.
+func (w *world) metered(r *rental) uint64 {
+	if !r.open() || r.best.Seq == 0 {
+		return 0
+	}
+	return uint64(w.worked(r) - r.core.Start)
 }
 
 // retires reports whether a lease's leaf is being retired.

@@ -190,7 +190,7 @@ func TestGuardians(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	claims.tell(escrow.VoucherKept{Voucher: v})
+	claims.tell(escrow.VoucherKept{Voucher: v, Earned: v.Cumulative})
 	claims.until("claimed", func(m escrow.Claims) bool { over, _ := m.Over(); return over })
 	if claims.m.Paid() != 200 {
 		t.Errorf("paid %d", claims.m.Paid())

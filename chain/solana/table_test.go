@@ -151,7 +151,7 @@ func TestClaimByTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := watched{Ledger: l}
-	drive(t, &w, m, escrow.VoucherKept{Voucher: v})
+	drive(t, &w, m, escrow.VoucherKept{Voucher: v, Earned: v.Cumulative})
 	if got, err := l.Balance(t.Context(), provider.Key()); err != nil || got != 700-14 {
 		t.Errorf("the provider has %d (%v), want 700 less the fee of 2 %%", got, err)
 	}

@@ -301,7 +301,7 @@ func (x *wages) draw(ctx context.Context, w guardian.Ward, e *earner, name strin
 		if err != nil {
 			return err
 		}
-		if err := x.claims.Tell(ctx, name, escrow.VoucherKept{Voucher: v}); err != nil {
+		if err := x.claims.Tell(ctx, name, escrow.VoucherKept{Voucher: v, Earned: v.Cumulative}); err != nil {
 			return err
 		}
 		amount = v.Cumulative

@@ -296,13 +296,14 @@ func (x *escrowed) claim(ctx context.Context, r lease.Record) {
 func (x *escrowed) earned(s *sale) {
 	v, owed, last := s.best()
 	s.mu.Lock()
-	known := s.claimed == v && s.claimedAll == last
+	signed := s.seller.Last().Cumulative
+	known := s.claimed == v && s.claimedAll == last && s.claimedFor == signed
 	s.mu.Unlock()
 	if known || v == nil {
 		return
 	}
 	name := s.rec.Lease.String()
-	err := x.claims.Post(name, escrow.VoucherKept{Voucher: *v})
+	err := x.claims.Post(name, escrow.VoucherKept{Voucher: *v, Earned: signed})
 	if last {
 		err = errors.Join(err, x.claims.Post(name, escrow.LeaseOver{Owed: owed}))
 	}
@@ -310,7 +311,7 @@ func (x *escrowed) earned(s *sale) {
 		return // it is told again
 	}
 	s.mu.Lock()
-	s.claimed, s.claimedAll = v, last
+	s.claimed, s.claimedAll, s.claimedFor = v, last, signed
 	s.mu.Unlock()
 }
 

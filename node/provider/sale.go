@@ -45,6 +45,7 @@ type sale struct {
 	poke       chan struct{}         // holds one token when ending was set
 	claimed    *verify.SignedVoucher // the last one that was given to who claims
 	claimedAll bool                  // and that there will be no other
+	claimedFor market.Amount         // and of how much both have signed
 }
 
 func (s *sale) account() (receipts uint64, earned market.Amount) {
