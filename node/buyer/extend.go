@@ -274,8 +274,8 @@ func (s *supervisor) pursue(ctx context.Context, i int, core market.LeaseCore) <
 		if ctx.Err() != nil && err != nil {
 			return // the journal has it
 		}
-		if err != nil { // what was set aside for it, if anything was
-			s.b.pay.retire(&bought{b: s.b, id: core.ID(), core: core, job: s.trace.job})
+		if err != nil {
+			s.refused(ctx, core, err)
 		}
 		if err := s.keep(ctx, func(j *Job) {
 			r := &j.Ranks[i]
@@ -292,6 +292,19 @@ func (s *supervisor) pursue(ctx context.Context, i int, core market.LeaseCore) <
 		s.trace.add(step)
 	})
 	return done
+}
+
+// refused ends a successor that its provider does not follow with. One that was paid for is retired when it is settled: until then the provider
+// may still say that it costs nothing.
+func (s *supervisor) refused(ctx context.Context, core market.LeaseCore, why error) {
+	s.b.mu.Lock()
+	l := s.b.leases[core.ID()]
+	s.b.mu.Unlock()
+	if l != nil {
+		l.over(ctx, why.Error())
+		return
+	}
+	s.b.pay.retire(&bought{b: s.b, id: core.ID(), core: core, job: s.trace.job}) // what was set aside for it, if anything was
 }
 
 // follow has a successor signed and pays for its first interval, both before it begins. What a provider refuses, and what it
