@@ -88,7 +88,8 @@ type Tally struct {
 
 // What a unit of capacity is: a billionth of what a card of the class gpu/h100 has to show. A unit counts by the least of its two
 // rates and its memory, and for no more than ten of such cards. The least of three sums is no less than the sum of the least: a card that is
-// shared out to several identities, all of which answer at one instant, counts for no more than the card.
+// shared out to several identities, all of which answer at one instant, would count for no more than the card, if times were of the hardware
+// alone. They are not: chain/PROTOCOL.md, section 9, says what counts too much.
 const (
 	pointOperations = 350e12
 	pointReads      = 25_400e6

@@ -60,6 +60,7 @@ type fake struct {
 	called    atomic.Int64
 	others    atomic.Pointer[[]peer.AddrInfo]
 	roster    atomic.Pointer[audit.Roster]
+	recent    atomic.Pointer[audit.Recent]
 }
 
 func newFake(t *testing.T, i int, g market.Genesis) *fake {
@@ -98,6 +99,12 @@ func newFake(t *testing.T, i int, g market.Genesis) *fake {
 				return *r, nil
 			}
 			return nil, errors.New("another window")
+		},
+		Recent: func(_ context.Context, w audit.Window) (audit.Recent, error) {
+			if r := f.recent.Load(); r != nil && w == r.Known {
+				return *r, nil
+			}
+			return audit.Recent{}, errors.New("another window")
 		},
 		RPC: func(context.Context, []byte) ([]byte, error) {
 			f.called.Add(1)
@@ -259,6 +266,33 @@ func TestAttackEntryHidesJudges(t *testing.T) {
 	}
 	if _, err := (light{k, genesis}).Roster(t.Context(), 8); err == nil {
 		t.Error("nobody tells it, and there is one")
+	}
+}
+
+// An entry that hides an audit, so that its client takes a record for fresh that is too old, is not believed: two must tell the same ones.
+func TestAttackEntryHidesAudits(t *testing.T) {
+	t.Parallel()
+	a, b := newFake(t, 1, genesis), newFake(t, 2, genesis)
+	l := light{connected(t, 2, a, b), genesis}
+	all, hidden := audit.Recent{Known: 90, Last: 80, Before: 50}, audit.Recent{Known: 90, Last: 50, Before: 20}
+	a.recent.Store(&all)
+	b.recent.Store(&hidden)
+	if r, err := l.Recent(t.Context(), 90); err == nil {
+		t.Errorf("entries disagree, and %+v is believed", r)
+	}
+	b.recent.Store(&all)
+	if r, err := l.Recent(t.Context(), 90); err != nil || r != all {
+		t.Errorf("two tell the same: %+v: %v", r, err)
+	}
+	for _, bad := range []audit.Recent{{Known: 90, Last: 91, Before: 50}, {Known: 90, Last: 50, Before: 80}} {
+		a.recent.Store(&bad)
+		b.recent.Store(&bad)
+		if r, err := l.Recent(t.Context(), 90); err == nil {
+			t.Errorf("two tell what cannot be, and %+v is believed", r)
+		}
+	}
+	if _, err := l.Recent(t.Context(), 91); err == nil {
+		t.Error("nobody tells it, and it is believed")
 	}
 }
 

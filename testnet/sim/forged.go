@@ -18,6 +18,7 @@ const (
 	colluding    = replicaPeers / 5
 	patience     = 100 // slots
 	sleeps       = 25  // right results that a sleeper gives before its false ones
+	atATime      = 50  // false results of a burst
 	mostForged   = 400 // false results that one gives at most
 )
 
@@ -124,6 +125,35 @@ func forges(right int) func(w *world) (trial, error) {
 	}
 }
 
+// bursts gives 25 right results, then so many false ones at one moment that none is checked before the last is given. The gain is the share of
+// false results among all that were not found out.
+func bursts(w *world) (trial, error) {
+	r, t, passed := newResults(w), trial{}, 0
+	for range sleeps {
+		if _, _, _, err := r.give(false); err != nil {
+			return t, err
+		}
+	}
+	trust := r.trust
+	for range atATime {
+		r.trust = trust // its buyer knows of none of them yet
+		drawn, found, lost, err := r.give(true)
+		if err != nil {
+			return t, err
+		}
+		if drawn {
+			t.checks++
+			t.first = t.first || found && t.checks == 1
+			t.caught = t.caught || lost
+		}
+		if !lost {
+			passed++
+		}
+	}
+	t.gain = float64(passed) / float64(sleeps+passed)
+	return t, nil
+}
+
 // A provider that gives a made-up result for work that is the same everywhere. verify/replica decides which results are computed again, by
 // whom, and which of two that differ is right; a fifth of the other providers would give the same false result.
 var forgedKinds = []Kind{
@@ -131,6 +161,11 @@ var forgedKinds = []Kind{
 	{
 		Name: "forged-late", Threat: 15, What: "gives 25 right results for its record, then false ones only", try: forges(sleeps),
 		Gain: Gain{What: "share of its results that are false and not found out", Most: 0.1},
+	},
+	{
+		Name: "forged-burst", Threat: 15, What: "gives 25 right results, then 50 false ones at one moment", try: bursts,
+		Limit: "what it is trusted with counts for each of them: its record is taken once",
+		Gain:  Gain{What: "share of its results that are false and not found out", Most: 0.65},
 	},
 }
 

@@ -1,0 +1,124 @@
+package sim
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/verify/audit"
+)
+
+// rented is a card that its provider has for a part of the time, window by window, on a network whose blocks draw the audits.
+type rented struct {
+	*unit
+	seed   sign.Hash
+	w      audit.Window
+	recent audit.Recent
+	passed audit.Window // the window of its record
+	proven bool         // it has one
+
+	audits, passes int
+	windows, held  int
+	sold           int // windows in which a reader takes it for proven
+}
+
+func newRented(w *world) *rented {
+	return &rented{unit: honest(w, anyGPU(w)), seed: random[sign.Hash](w)}
+}
+
+// next is the window that begins, and whether it has an audit; its provider has the card, or not, when that begins.
+func (r *rented) next(has bool) (audited, passed bool) {
+	r.w++
+	b := audit.Beacon{Slot: r.w.First(instants.Slots), Value: sign.Sum(binary.LittleEndian.AppendUint64(r.seed[:], uint64(r.w)))}
+	r.recent.Known = r.w
+	if audited = instants.Fires(b); audited {
+		r.recent.Before, r.recent.Last = r.recent.Last, r.w
+		r.audits++
+		if r.absent = !has; r.play(r.audits, audit.Committee).Result == audit.Passed {
+			passed, r.passed, r.proven = true, r.w, true
+			r.passes++
+		}
+	}
+	r.windows++
+	if has {
+		r.held++
+	}
+	rec := audit.Record{WindowSlots: instants.Slots, Answer: audit.Answer{Target: audit.Target{Window: r.passed}}}
+	if r.proven && audit.Fresh(rec, instants.Slots, r.recent, instants.Of(r.w), audit.Work{}) == nil {
+		r.sold++
+	}
+	return audited, passed
+}
+
+// rents plays a provider for as many windows as have ten times Horizon audits on average. The gain is what it has of audits, or of time as
+// proven, beyond the share of time for which it has the card. It is caught when that is no more than a hundredth, which is noise.
+func rents(has func(r *rented) func(audited, passed bool) bool, of func(r *rented) float64) func(w *world) (trial, error) {
+	return func(w *world) (trial, error) {
+		r := newRented(w)
+		decide := has(r)
+		now := true
+		for range int(instants.Audits(10 * Horizon)) {
+			audited, passed := r.next(now)
+			now = decide(audited, passed)
+		}
+		t := trial{checks: r.audits, gain: of(r) - share(r.held, r.windows)}
+		t.first = r.passes == 0
+		t.caught = t.gain <= mostRented
+		return t, nil
+	}
+}
+
+// mostRented is what an honest share of audits may differ from that of the time by chance, in 240 audits.
+const mostRented = 0.12
+
+func (r *rented) paid() float64   { return share(r.passes, r.audits) }
+func (r *rented) proved() float64 { return share(r.sold, r.windows) }
+
+// paused gives the card back when it passed, and has it again after so many windows.
+func paused(windows int) func(r *rented) func(audited, passed bool) bool {
+	return func(*rented) func(audited, passed bool) bool {
+		left := 0
+		return func(_, passed bool) bool {
+			if left--; passed {
+				left = windows
+			}
+			return left <= 0
+		}
+	}
+}
+
+// untilMissed gives the card back when it passed, and has it again when an audit was without it.
+func untilMissed(*rented) func(audited, passed bool) bool {
+	has := true
+	return func(audited, passed bool) bool {
+		if audited {
+			has = !passed
+		}
+		return has
+	}
+}
+
+// aMinute is a provider that rents a card when the block of an audit is made. It has one after one to four minutes, as clouds give them.
+func aMinute(w *world) player {
+	u := honest(w, anyGPU(w))
+	lead := slotsLast(uint64(instants.Of(1) - audit.Window(1).First(instants.Slots)))
+	return func(window, committee int) audit.Report {
+		u.absent = time.Minute+time.Duration(w.r.Int64N(int64(3*time.Minute))) > lead+slotsLast(instants.Width(u.class).Late)
+		return u.play(window, committee)
+	}
+}
+
+// Cards that are rented for audits, and not for the time between them.
+var rentKinds = []Kind{
+	{Name: "rent-minute", Threat: 25, What: "rents a card when an audit's block is made", play: aMinute},
+	{
+		Name: "rent-pause", Threat: 25, What: "gives its card back for an hour after each audit that it passed", try: rents(paused(int(instants.OneIn)), (*rented).paid),
+		Limit: "its share of audits is that of the time for which it has the card, but for chance",
+		Gain:  Gain{What: "share of audits that it passes beyond the share of time in which it has the card", Most: 0.01},
+	},
+	{
+		Name: "rent-missed", Threat: 25, What: "gives its card back after each audit that it passed, until it misses one", try: rents(untilMissed, (*rented).proved),
+		Limit: "it is sold as proven by the last two audits, for half of the rewards",
+		Gain:  Gain{What: "share of time in which it is taken for proven beyond that in which it has the card", Most: 0.5},
+	},
+}
