@@ -35,7 +35,8 @@ func TestAttackPayScattered(t *testing.T) {
 	}
 
 	aside := func(buyer sign.Key) solana.Instruction { return with(d.refund(buyer), 2, backAside) }
-	c.deny("refund by the buyer into an account that the refund owner does not look at", program.ErrAddress, one(aside(c.buyer.Key())), c.buyer)
+	c.deny("refund by the buyer into an account that the refund owner does not look at", program.ErrAddress, one(aside(c.buyer.Key())),
+		c.buyer)
 	c.until(d.call.Deadline + margin + 1)
 	c.deny("refund by anybody into it", program.ErrAddress, one(aside(sign.Key{})))
 	before := c.balance(c.back)

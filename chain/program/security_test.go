@@ -22,7 +22,8 @@ func TestSecurityText(t *testing.T) {
 	if len(parts)%2 != 0 {
 		t.Fatalf("%d names and values", len(parts))
 	}
-	known := []string{"name", "project_url", "contacts", "policy", "preferred_languages", "source_code", "source_release", "source_revision", "encryption",
+	known := []string{"name", "project_url", "contacts", "policy", "preferred_languages", "source_code", "source_release",
+		"source_revision", "encryption",
 		"auditors", "acknowledgements", "expiry"}
 	said := map[string]string{}
 	for pair := range slices.Chunk(parts, 2) {
@@ -37,7 +38,8 @@ func TestSecurityText(t *testing.T) {
 		}
 	}
 	for contact := range strings.SplitSeq(said["contacts"], ",") {
-		if kind, where, ok := strings.Cut(contact, ":"); !ok || where == "" || !slices.Contains([]string{"email", "discord", "telegram", "twitter", "link", "other"}, kind) {
+		if kind, where, ok := strings.Cut(contact, ":"); !ok || where == "" || !slices.Contains([]string{"email", "discord", "telegram",
+			"twitter", "link", "other"}, kind) {
 			t.Errorf("contact %q", contact)
 		}
 	}

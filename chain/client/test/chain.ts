@@ -3,7 +3,8 @@
 import { readFileSync } from "node:fs";
 import {
   type Address, appendTransactionMessageInstructions, createKeyPairSignerFromPrivateKeyBytes, createSolanaRpc, createTransactionMessage,
-  getBase64EncodedWireTransaction, getSignatureFromTransaction, type Instruction, isSolanaError, pipe, setTransactionMessageFeePayerSigner,
+  getBase64EncodedWireTransaction, getSignatureFromTransaction, type Instruction, isSolanaError, pipe,
+    setTransactionMessageFeePayerSigner,
   setTransactionMessageLifetimeUsingBlockhash, signTransactionMessageWithSigners,
 } from "@solana/kit";
 import * as client from "../src";
@@ -40,9 +41,11 @@ async function main() {
   const [provider] = await client.findProviderPda({ network: t.network, peer: peer.address }, config);
   const [stakeVault] = await client.findStakeVaultPda({ provider }, config);
   await send(
-    client.getRegisterInstruction({ payer: owner, owner, peer, network: t.network, provider, vault: stakeVault, mint: t.mint, payout: t.payout,
+    client.getRegisterInstruction({ payer: owner, owner, peer, network: t.network, provider, vault: stakeVault, mint: t.mint,
+      payout: t.payout,
       inventory: bytes(t.inventory) }, config),
-    client.getStakeInstruction({ authority: owner, source: t.source, provider, vault: stakeVault, mint: t.mint, amount: BigInt(t.stake) }, config),
+    client.getStakeInstruction({ authority: owner, source: t.source, provider, vault: stakeVault, mint: t.mint,
+      amount: BigInt(t.stake) }, config),
     client.getBondInstruction({ owner, network: t.network, provider, amount: BigInt(t.stake) }, config),
   );
 
@@ -52,17 +55,22 @@ async function main() {
   const [vault] = await client.findVaultPda({ escrow }, config);
   const [tranche] = await client.findTranchePda({ escrow, index: 0 }, config);
   await send(
-    client.getOpenEscrowInstruction({ payer: owner, buyer: owner, source: t.source, authority: owner, escrow, vault, mint: t.mint, network: t.network, order,
-      opened, deadline: opened + 100_000n, deposit: BigInt(t.deposit), referrer: "11111111111111111111111111111111" as Address, refundOwner: owner.address,
+    client.getOpenEscrowInstruction({ payer: owner, buyer: owner, source: t.source, authority: owner, escrow, vault, mint: t.mint,
+      network: t.network, order,
+      opened, deadline: opened + 100_000n, deposit: BigInt(t.deposit), referrer: "11111111111111111111111111111111" as Address,
+        refundOwner: owner.address,
       mintIndex: 0, threshold: 1, standbys: [], voucherKeys: [owner] }, config),
-    client.getAddTrancheInstruction({ payer: owner, buyer: owner, escrow, vault, tranche, index: 0, root: bytes(t.root), sum: BigInt(t.leaf.cap), count: 1 }, config),
+    client.getAddTrancheInstruction({ payer: owner, buyer: owner, escrow, vault, tranche, index: 0, root: bytes(t.root),
+      sum: BigInt(t.leaf.cap), count: 1 }, config),
   );
 
   // What was claimed once cannot be claimed again: the refusal has the name that it has in Go.
   const claim = [
     client.signatures(bytes(t.voucher), [{ key: owner.address, signature: bytes(t.signature) }]),
-    client.getClaimInstruction({ escrow, tranche, vault, destination: t.destination, mint: t.mint, network: t.network, ed: 0, leaf: 0, leafProvider: peer.address,
-      terms: { rate: BigInt(t.leaf.rate), cap: BigInt(t.leaf.cap), start: BigInt(t.leaf.start), end: BigInt(t.leaf.end) }, path: [] }, config),
+    client.getClaimInstruction({ escrow, tranche, vault, destination: t.destination, mint: t.mint, network: t.network, ed: 0, leaf: 0,
+      leafProvider: peer.address,
+      terms: { rate: BigInt(t.leaf.rate), cap: BigInt(t.leaf.cap), start: BigInt(t.leaf.start), end: BigInt(t.leaf.end) }, path: [] },
+        config),
   ];
   await send(...claim);
   let refused = "";
@@ -72,7 +80,8 @@ async function main() {
     const cause = isSolanaError(e) ? e.cause : e;
     refused = String((cause as any)?.context?.code ?? cause);
   }
-  const read = { provider: await client.fetchProvider(rpc, provider), escrow: await client.fetchEscrow(rpc, escrow), tranche: await client.fetchTranche(rpc, tranche) };
+  const read = { provider: await client.fetchProvider(rpc, provider), escrow: await client.fetchEscrow(rpc, escrow),
+    tranche: await client.fetchTranche(rpc, tranche) };
   const out = Object.fromEntries(Object.entries(read).map(([k, v]) => [k, { address: v.address, ...v.data }]));
   console.log(JSON.stringify({ ...out, refused, wanted: client.STARLING_ERROR__NOTHING_DUE },
     (_, v) => (typeof v === "bigint" ? Number(v) : v instanceof Uint8Array ? Buffer.from(v).toString("hex") : v)));

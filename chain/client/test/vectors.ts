@@ -25,7 +25,8 @@ function leaves(v: any, name = "", out: Map<string, string[]> = new Map()): Map<
 
 /** Names that differ, with Go's; "" for what Go's value has not. */
 const names: Record<string, string> = {
-  "addTranche.root": "hash", "claim.leaf": "index", "retireBegin.leaf": "index", "retireFinish.leaf": "index", "retireFinal.leaf": "index",
+  "addTranche.root": "hash", "claim.leaf": "index", "retireBegin.leaf": "index", "retireFinish.leaf": "index",
+    "retireFinal.leaf": "index",
   discriminator: "", kind: "", version: "", reserved: "", reserved2: "", mode: "", subject: "", evidence: "", fields: "", values: "",
   leafProvider: "provider", leafPayout: "payout", lie: "kind", choice: "for", statement: "", answer: "", none: "",
   count: "", claimed: "",
@@ -44,7 +45,8 @@ function same(read: any, go: any, at: string): void {
 }
 
 /** What the accounts after those with names are called, and Go's calls that have another name here. */
-const more: Record<string, string> = { initNetwork: "mints", openEscrow: "voucherKeys", addStandbyTranche: "voucherKeys", retireBegin: "signers" };
+const more: Record<string, string> = { initNetwork: "mints", openEscrow: "voucherKeys", addStandbyTranche: "voucherKeys",
+  retireBegin: "signers" };
 const renamed: Record<string, string> = { vote: "castVote", slashAuditTwo: "slashTwoAnswers", slashAuditOpening: "slashWrongValue" };
 
 for (const [key, v] of Object.entries<any>(vectors.instructions)) {
@@ -52,7 +54,7 @@ for (const [key, v] of Object.entries<any>(vectors.instructions)) {
   test(`call ${name}`, () => {
     const accounts = v.accounts.map((a: any) => ({
       address: a.key,
-      role: a.signer ? (a.writable ? AccountRole.WRITABLE_SIGNER : AccountRole.READONLY_SIGNER) : a.writable ? AccountRole.WRITABLE : AccountRole.READONLY,
+      role: (a.signer ? AccountRole.READONLY_SIGNER : 0) | (a.writable ? AccountRole.WRITABLE : 0),
     }));
     const instruction = { programAddress, accounts, data: bytes(v.data) };
     assert.equal(all.identifyStarlingInstruction(instruction), (client.StarlingInstruction as any)[pascal(name)]);

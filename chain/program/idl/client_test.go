@@ -132,8 +132,8 @@ func testChain(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	order, inventory := sign.Hash(chaintest.RandomKey()), sign.Hash(chaintest.RandomKey())
-	leaf := tranche.Leaf{Version: 1, Provider: peer.Key(), Lease: market.LeaseID(chaintest.RandomKey()), Payout: owner.Key(), Rate: 1e12, Cap: due,
-		Start: slot - 1, End: slot + 1000}
+	leaf := tranche.Leaf{Version: 1, Provider: peer.Key(), Lease: market.LeaseID(chaintest.RandomKey()), Payout: owner.Key(), Rate: 1e12,
+		Cap: due, Start: slot - 1, End: slot + 1000}
 	tree, err := tranche.Build([]tranche.Leaf{leaf})
 	if err != nil {
 		t.Fatal(err)
@@ -143,16 +143,20 @@ func testChain(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	at := program.EscrowAddress(g.Program, g.Escrow, owner.Key(), order, uint64(slot))
-	voucher, err := verify.SignVoucher(g.Domain(), verify.Voucher{Version: verify.VoucherVersion, Lease: leaf.Lease, Escrow: at, Seq: 1, Cumulative: due}, keys, owner)
+	voucher, err := verify.SignVoucher(g.Domain(), verify.Voucher{Version: verify.VoucherVersion, Lease: leaf.Lease, Escrow: at, Seq: 1,
+		Cumulative: due}, keys, owner)
 	if err != nil {
 		t.Fatal(err)
 	}
 	signed := program.VoucherSigned(g.Domain(), voucher)
 	seed := func(k sign.Private) string { s := k.Seed(); return hex.EncodeToString(s[:]) }
 	wallet := program.TokenAccount(owner.Key(), g.Mint)
-	terms, err := json.Marshal(map[string]any{"rpc": net.URL(), "program": g.Program, "network": g.Escrow, "mint": g.Mint, "owner": seed(owner), "peer": seed(peer),
-		"source": wallet, "destination": wallet, "payout": owner.Key(), "inventory": inventory, "stake": stake, "deposit": deposit, "opened": slot, "order": order,
-		"root": tree.Root().Hash, "leaf": leaf, "voucher": hex.EncodeToString(signed.Message), "signature": hex.EncodeToString(signed.Signatures[0][:])})
+	terms, err := json.Marshal(map[string]any{"rpc": net.URL(), "program": g.Program, "network": g.Escrow, "mint": g.Mint,
+		"owner": seed(owner), "peer": seed(peer),
+		"source": wallet, "destination": wallet, "payout": owner.Key(), "inventory": inventory, "stake": stake, "deposit": deposit,
+		"opened": slot, "order": order,
+		"root": tree.Root().Hash, "leaf": leaf, "voucher": hex.EncodeToString(signed.Message),
+		"signature": hex.EncodeToString(signed.Signatures[0][:])})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +193,8 @@ func testChain(t *testing.T, dir string) {
 	if p.Stake != stake || p.Bonded != stake || p.Payout != owner.Key() || p.Inventory != inventory {
 		t.Errorf("Go reads the registration as %+v", p)
 	}
-	if r := read.Provider; r.Address != program.ProviderAddress(g.Program, g.Escrow, peer.Key()) || r.Peer != p.Peer || r.Owner != p.Owner || r.Payout != p.Payout ||
+	if r := read.Provider; r.Address != program.ProviderAddress(g.Program, g.Escrow, peer.Key()) || r.Peer != p.Peer || r.Owner != p.Owner ||
+		r.Payout != p.Payout ||
 		r.Inventory != p.Inventory || r.Stake != p.Stake || r.Bonded != p.Bonded {
 		t.Errorf("the client reads the registration as %+v, Go as %+v", r, p)
 	}
@@ -201,7 +206,8 @@ func testChain(t *testing.T, dir string) {
 	if e.Deposited != deposit || e.Paid != due || v.Tranches[0].Leaves[0].Paid != due {
 		t.Errorf("Go reads the escrow as %+v, its tranche as %+v", e, v.Tranches[0])
 	}
-	if r := read.Escrow; r.Address != at || r.Buyer != e.Buyer || r.Deposited != e.Deposited || r.Outstanding != e.Outstanding || r.Paid != e.Paid || r.Fee != e.Fee ||
+	if r := read.Escrow; r.Address != at || r.Buyer != e.Buyer || r.Deposited != e.Deposited || r.Outstanding != e.Outstanding ||
+		r.Paid != e.Paid || r.Fee != e.Fee ||
 		r.Opened != e.Opened || r.Deadline != e.Deadline || len(r.Keys) != 1 || r.Keys[0] != owner.Key() {
 		t.Errorf("the client reads the escrow as %+v, Go as %+v", r, e)
 	}

@@ -300,8 +300,8 @@ func (s source) call(c call) (node, error) {
 	n := node{"kind": "instructionNode", "name": c.name, "optionalAccountStrategy": "programId", "accounts": list,
 		"arguments": arguments, "discriminators": discriminators}
 	if c.more != "" {
-		n["remainingAccounts"] = []node{{"kind": "instructionRemainingAccountsNode", "isOptional": true, "isSigner": c.signs, "isWritable": false,
-			"value": node{"kind": "argumentValueNode", "name": c.more}}}
+		n["remainingAccounts"] = []node{{"kind": "instructionRemainingAccountsNode", "isOptional": true,
+			"isSigner": c.signs, "isWritable": false, "value": node{"kind": "argumentValueNode", "name": c.more}}}
 	}
 	return n.say(s.docs[t.Name()]), nil
 }
