@@ -100,9 +100,11 @@ func Open(ctx context.Context, home, cache, version string, once Once, log *slog
 	if err != nil {
 		return p, err
 	}
-	forward, err := forwarder(cfg.Solana.RPC, genesis)
-	if err != nil {
-		return p, err
+	var forward func(ctx context.Context, call []byte) ([]byte, error)
+	if program != nil {
+		if forward, err = forwarder(cfg.Solana.RPC); err != nil {
+			return p, err
+		}
 	}
 	hc, err := cfg.hostConfig(home)
 	if err != nil {
@@ -158,11 +160,8 @@ func Ledger(c solana.Config, g market.Genesis) (chain.Ledger, settle.Chain, erro
 	return l, l, err
 }
 
-// forwarder passes light clients' calls to the chain on; nil on a free network.
-func forwarder(rpc []string, g market.Genesis) (func(ctx context.Context, call []byte) ([]byte, error), error) {
-	if g.Free {
-		return nil, nil
-	}
+// forwarder passes light clients' calls to the chain on.
+func forwarder(rpc []string) (func(ctx context.Context, call []byte) ([]byte, error), error) {
 	f, err := solana.NewForwarder(rpc, entry.MaxAnswer)
 	return f.Call, err
 }

@@ -48,7 +48,7 @@ func (r result) ok() bool { return r.lost == "" && r.exit == 0 && r.reason == ""
 
 // hopeless says that every provider would have the same to say, however often it is asked.
 func (r result) hopeless() bool {
-	return r.reason == protocol.ReasonImage || r.reason == protocol.ReasonCredentials
+	return r.reason == protocol.ReasonImage || r.reason == protocol.ReasonProgram || r.reason == protocol.ReasonCredentials
 }
 
 // workload is what rank does in the job's current round.

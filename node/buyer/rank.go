@@ -249,6 +249,8 @@ func (r Rank) failure(i int) error {
 	switch r.Reason {
 	case protocol.ReasonImage, protocol.ReasonCredentials:
 		return failed(CodeInput, "rank %d: the image cannot be used: %s", i, r.Detail)
+	case protocol.ReasonProgram:
+		return failed(CodeProgram, "rank %d: %s", i, r.Detail)
 	case string(runtime.ReasonTimeout):
 		return failed(CodeTimeout, "rank %d: %s%s", i, r.end(), again)
 	}

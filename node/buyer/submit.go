@@ -179,6 +179,9 @@ func (b *Buyer) check(ctx context.Context, spec job.Job) error {
 		}
 		return fmt.Errorf("%w: payment.maxPrice is missing: network %s is paid in %s", ErrRefused, b.cfg.Genesis.Network, b.cfg.Genesis.Symbol)
 	}
+	if spec.Verify == job.VerifyReplicate && b.cfg.Genesis.Free {
+		return fmt.Errorf("%w: verify: replicate draws by a chain's blocks, and network %s is free; leave it out", ErrRefused, b.cfg.Genesis.Network)
+	}
 	if spec.Verify == job.VerifyReplicate && b.cfg.Blocks == nil {
 		return fmt.Errorf("%w: verify: replicate draws by the chain's blocks, and this peer sees none", ErrRefused)
 	}

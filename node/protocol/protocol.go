@@ -169,6 +169,8 @@ const (
 	ReasonStart = "start"
 	// ReasonImage says that the container image does not exist or is not what its digest says.
 	ReasonImage = "image"
+	// ReasonProgram says that the image is there, and its program cannot be started.
+	ReasonProgram = "program"
 	// ReasonCredentials says that the image's registry refused whoever asked.
 	ReasonCredentials = "credentials"
 )

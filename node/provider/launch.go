@@ -60,6 +60,8 @@ func failure(err error) string {
 	switch {
 	case errors.Is(err, runtime.ErrBadImage):
 		return protocol.ReasonImage
+	case errors.Is(err, runtime.ErrNoProgram):
+		return protocol.ReasonProgram
 	case errors.Is(err, runtime.ErrCredentials):
 		return protocol.ReasonCredentials
 	}

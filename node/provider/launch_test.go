@@ -155,6 +155,7 @@ func TestLaunchFailures(t *testing.T) {
 		message string
 	}{
 		"no such image":     {fmt.Errorf("%w: manifest unknown", runtime.ErrBadImage), 0, protocol.ReasonImage, "manifest unknown"},
+		"no program":        {fmt.Errorf("%w: no such file", runtime.ErrNoProgram), 0, protocol.ReasonProgram, "program of the image cannot be started: no such file"},
 		"wrong credentials": {runtime.ErrCredentials, 0, protocol.ReasonCredentials, "refused the credentials"},
 		"no registry":       {runtime.ErrRegistry, 0, protocol.ReasonStart, "cannot be reached"},
 		"too slow":          {nil, time.Hour, protocol.ReasonStart, "longer than the 1m0s it was given"},

@@ -12,6 +12,9 @@ var (
 	ErrBadModule = errors.New("program cannot be run")
 	// ErrBadImage says that a container image cannot be run: not found, not what its digest says, or made for another machine.
 	ErrBadImage = errors.New("image cannot be run")
+	// ErrNoProgram says that an image is there, and what it or the job names as its program, or the directory to start in, is not in it or
+	// cannot be executed.
+	ErrNoProgram = errors.New("program of the image cannot be started")
 	// ErrCredentials says that a registry does not give an image to whoever asked.
 	ErrCredentials = errors.New("registry refused the credentials")
 	// ErrRegistry says that a registry could not be reached or broke off.

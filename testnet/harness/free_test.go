@@ -86,6 +86,12 @@ func TestFreePrices(t *testing.T) {
 		if _, err := b.Node.Buyer().Submit(t.Context(), buyer.Submission{Spec: spec}); !errors.Is(err, buyer.ErrRefused) {
 			t.Errorf("a job with guardians: %v", err)
 		}
+		spec = b.Job("work", 1, "1")
+		spec.Verify, spec.Outputs = job.VerifyReplicate, []job.Output{{Path: "/out"}}
+		spec.Resources.PerUnit.MemoryMiB, spec.Resources.PerUnit.DiskMiB = 64, 64
+		if _, err := b.Node.Buyer().Submit(t.Context(), buyer.Submission{Spec: spec}); !errors.Is(err, buyer.ErrRefused) || !strings.Contains(err.Error(), "is free; leave it out") {
+			t.Errorf("a job whose results are checked: %v", err)
+		}
 		o := a.terms()
 		o.Ceiling = 1
 		_, env := a.order(o)

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -68,10 +69,14 @@ and a configuration with every setting explained. What is there already is kept,
 		GroupID: groupSetUp,
 		Args:    exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
+			genesis, err := o.check()
+			if err != nil {
+				return err
+			}
 			if err := a.unheeded(c, o); err != nil {
 				return err
 			}
-			r, err := a.initHome(o)
+			r, err := a.initHome(o, genesis)
 			if err != nil {
 				return err
 			}
@@ -131,12 +136,8 @@ func (a *App) unheeded(c *cobra.Command, o initOptions) error {
 }
 
 // initHome makes what is missing in the home directory.
-func (a *App) initHome(o initOptions) (initResult, error) {
+func (a *App) initHome(o initOptions, genesis []byte) (initResult, error) {
 	home, err := a.peerHome()
-	if err != nil {
-		return initResult{}, err
-	}
-	genesis, err := o.check()
 	if err != nil {
 		return initResult{}, err
 	}
@@ -192,8 +193,25 @@ func (a *App) initHome(o initOptions) (initResult, error) {
 	return r, nil
 }
 
-// check reads what can be wrong before anything is written, and returns the genesis file's text.
-func (o initOptions) check() ([]byte, error) {
+// defaultPrice is that of a unit-hour. On a free network it is 0: its peers refuse any other.
+const defaultPrice = "0.05"
+
+// check reads what can be wrong before anything is written, and returns the genesis file's text. It sets the price where none was given.
+func (o *initOptions) check() (genesis []byte, err error) {
+	price := defaultPrice
+	if o.genesis != "" {
+		if genesis, err = readFile(o.genesis, maxGenesisFile); err != nil {
+			return nil, Usagef("--genesis: %w", err)
+		}
+		g, err := market.ParseGenesis(genesis)
+		if err != nil {
+			return nil, Usagef("--genesis: %s: %w", o.genesis, err)
+		}
+		if g.Free {
+			price = "0"
+		}
+	}
+	o.price = cmp.Or(o.price, price)
 	if o.owner != "" {
 		if _, err := sign.ParseKey(o.owner); err != nil {
 			return nil, Usagef("--owner: %q is not a Solana address: %w", o.owner, err)
@@ -202,7 +220,7 @@ func (o initOptions) check() ([]byte, error) {
 	if err := market.Region(o.region).Check(); err != nil {
 		return nil, Usagef("--region: %w", err)
 	}
-	if err := market.CheckDecimal(o.priceOrDefault()); err != nil {
+	if err := market.CheckDecimal(o.price); err != nil {
 		return nil, Usagef("--price: %w", err)
 	}
 	for _, at := range o.bootstrap {
@@ -218,17 +236,7 @@ func (o initOptions) check() ([]byte, error) {
 			return nil, err
 		}
 	}
-	if o.genesis == "" {
-		return nil, nil
-	}
-	text, err := readFile(o.genesis, maxGenesisFile)
-	if err != nil {
-		return nil, Usagef("--genesis: %w", err)
-	}
-	if _, err := market.ParseGenesis(text); err != nil {
-		return nil, Usagef("--genesis: %s: %w", o.genesis, err)
-	}
-	return text, nil
+	return genesis, nil
 }
 
 // keyFile loads a key file of home, or makes a new one.
@@ -312,23 +320,6 @@ func (o initOptions) pskFile(home string) (initFile, error) {
 	return file, err
 }
 
-// priceOrDefault returns the price of a unit-hour: 0 by default on a free network, whose peers refuse any other.
-func (o initOptions) priceOrDefault() string {
-	if o.price != "" {
-		return o.price
-	}
-	if o.genesis != "" {
-		text, err := readFile(o.genesis, maxGenesisFile)
-		if err == nil {
-			var g market.Genesis
-			if g, err = market.ParseGenesis(text); err == nil && g.Free {
-				return "0"
-			}
-		}
-	}
-	return "0.05"
-}
-
 // configText is config.yaml with every setting explained.
 func (o initOptions) configText() ([]byte, error) {
 	quoted := func(texts []string) (string, error) {
@@ -352,7 +343,7 @@ func (o initOptions) configText() ([]byte, error) {
 	}
 	var b strings.Builder
 	err = configTemplate.Execute(&b, map[string]any{
-		"Region": o.region, "Bootstrap": bootstrap, "RPC": rpc, "Owner": o.owner, "Provide": o.provide, "Price": o.priceOrDefault(),
+		"Region": o.region, "Bootstrap": bootstrap, "RPC": rpc, "Owner": o.owner, "Provide": o.provide, "Price": o.price,
 		"PSK": psk, "Relay": o.relay, "DialOut": o.dialOut,
 	})
 	return []byte(b.String()), err

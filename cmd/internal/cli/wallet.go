@@ -62,6 +62,13 @@ signs for it and pays the chain's fees in SOL. The balance is shown while the pe
 			if err != nil {
 				return err
 			}
+			if g, err := node.LoadGenesis(home); err == nil && g.Free {
+				w.Note = "network " + g.Network + " is free"
+				return a.Show(w, func(t *Table) {
+					t.Row("owner", w.Owner, "nothing is paid: "+w.Note)
+					t.Row("peer", w.Key, "signs")
+				})
+			}
 			client, err := a.Client()
 			if err == nil {
 				var n api.NodeInfo

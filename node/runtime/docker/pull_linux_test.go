@@ -172,11 +172,11 @@ func TestHostileImages(t *testing.T) {
 		"no entrypoint":                  {func(c *v1.ConfigFile) { c.Config.Entrypoint = nil }, nil, "", runtime.ErrBadImage, "entrypoint"},
 		"only a command":                 {func(c *v1.ConfigFile) { c.Config.Entrypoint, c.Config.Cmd = nil, []string{"tool", "hello", "cmd"} }, nil, "hello cmd\n", nil, ""},
 		"command and arguments":          {func(c *v1.ConfigFile) { c.Config.Cmd = []string{"exit", "9"} }, []string{"hello", "args"}, "hello args\n", nil, ""},
-		"entrypoint is not there":        {func(c *v1.ConfigFile) { c.Config.Entrypoint = []string{"/none"} }, nil, "", runtime.ErrBadImage, "/none"},
-		"entrypoint is a directory":      {func(c *v1.ConfigFile) { c.Config.Entrypoint = []string{"/data"} }, nil, "", runtime.ErrBadImage, "/data"},
+		"entrypoint is not there":        {func(c *v1.ConfigFile) { c.Config.Entrypoint = []string{"/none"} }, nil, "", runtime.ErrNoProgram, "/none"},
+		"entrypoint is a directory":      {func(c *v1.ConfigFile) { c.Config.Entrypoint = []string{"/data"} }, nil, "", runtime.ErrNoProgram, "/data"},
 		"a user that is not there":       {func(c *v1.ConfigFile) { c.Config.User = "nobody-knows:nothing" }, []string{"hello"}, "hello \n", nil, ""},
 		"working directory outside":      {func(c *v1.ConfigFile) { c.Config.WorkingDir = "../../data" }, []string{"hello"}, "hello \n", nil, ""},
-		"working directory of a process": {func(c *v1.ConfigFile) { c.Config.WorkingDir = "/proc/self/fd/7" }, []string{"hello"}, "", runtime.ErrBadImage, "working directory"},
+		"working directory of a process": {func(c *v1.ConfigFile) { c.Config.WorkingDir = "/proc/self/fd/7" }, []string{"hello"}, "", runtime.ErrNoProgram, "working directory"},
 		"a check that harms": {func(c *v1.ConfigFile) {
 			c.Config.Healthcheck = &v1.HealthConfig{Test: []string{"CMD", "/guest", "spin"}, Interval: 1e6}
 			c.Config.OnBuild = []string{"RUN /guest"}

@@ -327,7 +327,7 @@ func (e *execution) run(ctx context.Context, order guard.Order) error {
 		return err
 	}
 	if a.Error != "" {
-		return fmt.Errorf("%w: %s", runtime.ErrBadImage, a.Error)
+		return fmt.Errorf("%w: %s", runtime.ErrNoProgram, a.Error)
 	}
 	e.state.ID, e.state.Container, e.state.Started, e.state.WallTime = e.id, e.container, a.Started, order.WallTime
 	return writeFile(e.dir, stateFile, e.state)
