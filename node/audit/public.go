@@ -52,7 +52,7 @@ type seen struct {
 }
 
 const (
-	// moreBeacons is how many beacons are remembered beside those of the windows in which audits are looked for.
+	// moreBeacons is how many beacons are remembered beside those of the windows of which refusals count, and in which audits are looked for.
 	moreBeacons = 64
 	// rosters are those of how many audits, at least, are remembered, and rosterFresh for how long each is.
 	rosters     = 4
@@ -162,7 +162,7 @@ func (p *Public) keep(w audit.Window, b audit.Beacon) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.blocks[w] = b
-	for len(p.blocks) > moreBeacons+int(p.Instants().Audits(audit.Horizon)) {
+	for len(p.blocks) > moreBeacons+int(p.Instants().Audits(max(audit.Horizon, audit.MaxRates))) {
 		oldest := w
 		for old := range p.blocks {
 			if old < oldest && old != p.Instants().EraOf(w) {

@@ -51,7 +51,7 @@ func (r *rented) next(has bool) (audited, passed bool) {
 }
 
 // rents plays a provider for as many windows as have ten times Horizon audits on average. The gain is what it has of audits, or of time as
-// proven, beyond the share of time for which it has the card. It is caught when that is no more than a hundredth, which is noise.
+// proven, beyond the share of time for which it has the card. It is caught when that is no more than chance gives it.
 func rents(has func(r *rented) func(audited, passed bool) bool, of func(r *rented) float64) func(w *world) (trial, error) {
 	return func(w *world) (trial, error) {
 		r := newRented(w)
