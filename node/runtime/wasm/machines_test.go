@@ -139,6 +139,28 @@ func TestRerun(t *testing.T) {
 	}
 }
 
+// A seeded run sees the canonical NaN, whatever its processor makes of 0/0: on amd64 that is another.
+func TestAttackNaNOfARun(t *testing.T) {
+	t.Parallel()
+	module, _ := program(t)
+	r := newRuntime(t, time.Minute)
+	h := start(t, r, runtime.Spec{Module: module, Args: []string{"nan", "0"}, Limits: runtime.Limits{MemoryMiB: 64, DiskMiB: 16}, Dir: t.TempDir(), Seed: 7})
+	defer r.Destroy(t.Context(), h)
+	exit := wait(t, r, h)
+	log, err := r.Logs(t.Context(), h, runtime.Stdout, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	b, err := io.ReadAll(log)
+	if err != nil || !exit.OK() {
+		t.Fatalf("%+v, %v", exit, err)
+	}
+	if string(b) != "7ff8000000000000\n" {
+		t.Errorf("0/0 is %s", b)
+	}
+}
+
 // A buyer asks a replicated program to stop, by which it might leave another result than whoever runs it again. It sees nothing of that, is
 // ended, and its provider signs no result.
 func TestAttackStopFileMakesFalseResult(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -129,6 +130,12 @@ func endless(p Process, cmd string, args []string) int {
 			p.Burn()
 		}
 		return fail(p, WriteFile(p, args[1], fmt.Append(nil, "asked to stop: ", asked)))
+	case "nan": // the bits of 0/0, which the processor chooses
+		zero, err := strconv.ParseFloat(args[0], 64)
+		if err != nil {
+			return fail(p, err)
+		}
+		fmt.Fprintf(p.Stdout(), "%x\n", math.Float64bits(zero/zero))
 	case "log":
 		mib, _ := strconv.Atoi(args[0])
 		line := append(bytes.Repeat([]byte("x"), 1023), '\n')
