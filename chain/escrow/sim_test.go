@@ -44,7 +44,7 @@ type sim struct {
 	wrong   string            // what must never be signed
 	past    []moment          // final states, oldest first
 	away    map[sign.Key]bool // who does not sign now, but for themselves
-	price   uint64            // transactions that bid less for a unit are left out
+	price   uint64            // claims that bid less for a unit are left out
 }
 
 // moment is a state that was final in a slot. (A state that is final is replaced, never changed.)
@@ -122,7 +122,7 @@ func (s *sim) run(state **model.State, slot uint64, x transaction) (err error) {
 func (s *sim) land(i int) {
 	x := s.pool[i]
 	s.pool = slices.Delete(s.pool, i, i+1)
-	if _, _, price, _ := program.SplitBudget(x.in); price < s.price {
+	if _, _, price, _ := program.SplitBudget(x.in); price < s.price && x.claims() != (market.LeaseID{}) {
 		return
 	}
 	if _, twice := s.done[x.tx.ID]; twice || s.slot > x.tx.LastValid || slices.ContainsFunc(s.blocks, func(l landed) bool { return l.tx.ID == x.tx.ID }) {
