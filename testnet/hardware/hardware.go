@@ -8,6 +8,7 @@
 //	comparison   walkers over the fullest memory, shapes drawn at random and tiles of the largest one, against the definition
 //	two helpers  two processes on one card at once; one that wants memory which the other has
 //	load         a program that computes on the card, before, beside and after an audit
+//	probes       what a buyer asks a leased card now and then
 //	faults       a helper that is killed, a fill that is cancelled, another card's UUID, too large a dataset; each then works again
 //	job          a CUDA program in a container by `starling run --gpus 1`, where an engine with NVIDIA's hook is there
 //
@@ -83,6 +84,7 @@ func Run(ctx context.Context, cfg Config) ([]scenarios.Row, error) {
 			{What: "products of many shapes, by the definition", Run: b.compareProducts},
 			{What: "two helpers on one card", Run: b.two},
 			{What: "an audit beside a program that computes", Run: b.beside},
+			{What: "probes of a leased card", Run: b.probes},
 			{What: "helpers that are killed, cancelled and refused", Run: b.faults},
 			{What: "a CUDA program, by starling run --gpus 1", Run: b.job},
 		})

@@ -61,7 +61,7 @@ func TestRun(t *testing.T) {
 	if len(r.Failed) > 0 || r.GPU || !strings.Contains(r.Note, "interpreter, not a GPU") || !strings.Contains(r.Model, "interpreter") {
 		t.Errorf("%v, %t, %q, %q", r.Failed, r.GPU, r.Note, r.Model)
 	}
-	if len(rows) != 10 || len(r.SelfTest) < 6 || len(r.Curve) != 3 || len(r.Compared) != 3 || len(r.Faults) != 4 || r.Two == nil || r.Beside == nil || r.Beside.During <= 0 ||
+	if len(rows) != 11 || len(r.SelfTest) < 6 || len(r.Curve) != 3 || len(r.Compared) != 3 || len(r.Faults) != 4 || r.Two == nil || r.Probes == nil || r.Beside == nil || r.Beside.During <= 0 ||
 		!strings.Contains(r.Job.How, "NOT by starling run") {
 		t.Errorf("%d rows: %+v", len(rows), r)
 	}

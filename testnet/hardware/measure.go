@@ -19,6 +19,7 @@ import (
 	"github.com/starling-network/starling/node/device/cuda"
 	"github.com/starling-network/starling/verify/audit"
 	"github.com/starling-network/starling/verify/challenge"
+	"github.com/starling-network/starling/verify/exclusive"
 )
 
 // errDiffers says that the card computes something else than the definition.
@@ -421,4 +422,28 @@ func (b *bench) beside(ctx context.Context) (_ string, err error) {
 	b.report.Beside = r
 	return fmt.Sprintf("%.3g operations/s before, %.3g during, %.3g after; products %.3f s, walk %.3f s beside it; an audit an hour costs it %.4f %%",
 		r.Before, r.During, r.After, r.Products, r.Walk, 100*r.PerHour), nil
+}
+
+// probes asks what probes of a lease ask, as large as they are for a card of this rate.
+func (b *bench) probes(ctx context.Context) (string, error) {
+	rate := uint64(0) // not known
+	if p := b.report.Products; p != nil {
+		rate = uint64(p.Operations)
+	}
+	s, count := exclusive.Fit(exclusive.GPU, rate), 200
+	if b.Small {
+		s, count = b.sizes.load, 20
+	}
+	var all []float64
+	for range count {
+		took, err := timed(func() error { _, err := b.device.Multiply(ctx, seed(), s); return err })
+		if err != nil {
+			return "", err
+		}
+		all = append(all, took)
+	}
+	slices.Sort(all)
+	p := &Probes{Shape: s.String(), Count: count, Median: median(all), P99: all[len(all)*99/100]}
+	b.report.Probes = p
+	return fmt.Sprintf("%d of %s: %.1f ms in the middle, 99 of 100 within %.1f ms", p.Count, p.Shape, 1000*p.Median, 1000*p.P99), nil
 }

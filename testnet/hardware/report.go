@@ -35,6 +35,7 @@ type Report struct {
 	Compared []Compare `json:"compared,omitempty"`
 	Two      *Two      `json:"two_helpers,omitempty"`
 	Beside   *Beside   `json:"beside_a_load,omitempty"`
+	Probes   *Probes   `json:"probes,omitempty"`
 	Faults   []Fault   `json:"faults,omitempty"`
 	Job      *Job      `json:"job,omitempty"`
 	Floors   *Floors   `json:"floors,omitempty"`
@@ -83,6 +84,14 @@ type Beside struct {
 	PerHour  float64 `json:"lost_of_an_hour"` // part of the program's work, with one audit an hour
 	Products float64 `json:"products_s"`
 	Walk     float64 `json:"walk_s"`
+}
+
+// Probes is how long those of leased cards took, which aim at 20 ms.
+type Probes struct {
+	Shape  string  `json:"shape"`
+	Count  int     `json:"count"`
+	Median float64 `json:"median_s"`
+	P99    float64 `json:"p99_s"`
 }
 
 // Fault is what was done to a helper, what it said, and that the next call worked.

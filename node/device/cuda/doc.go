@@ -18,5 +18,6 @@
 // killed and later started again without it: a walk then says device.ErrNoDataset.
 //
 // No GPU has run the kernels yet. They are checked in the simulator ptxsim and assembled by NVIDIA's assembler; see
-// verify/BENCHMARKS.md. `starling-cuda --self-test` compares a real GPU with the processor, bit for bit.
+// verify/BENCHMARKS.md. `starling-cuda --self-test` compares a real GPU with the processor, bit for bit, and testnet/scenarios/gpu.sh does so
+// through Device and helper, and measures it.
 package cuda
