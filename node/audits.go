@@ -177,7 +177,7 @@ func answering(ctx context.Context, u market.Unit, asked audit.Asked) (device.De
 	switch {
 	case u.Class.Family() == classCPU:
 		return cpu.New(cpu.Config{Model: u.Model, Serial: u.Serial, Memory: asked.Walk.Bytes(), Threads: max(int(u.MilliCPU/1000), 1)}), nil
-	case u.Simulated:
+	case u.Simulated && !rules.Interpreted():
 		return nil, fmt.Errorf("%s is simulated, and nothing computes", u.Model)
 	}
 	return cuda.Open(ctx, cuda.Config{UUID: u.Serial})

@@ -178,6 +178,9 @@ func New(ctx context.Context, p Parts) (*Node, error) {
 		return nil, fmt.Errorf("%w: network %s has a token and no program, so nobody can be paid: complete it with starling genesis init-escrow", ErrConfig, g.Network)
 	case g.Free != (p.Program == nil):
 		return nil, fmt.Errorf("%w: the genesis names program %s, and the chain is opened with a program: %t", ErrConfig, g.Program, p.Program != nil)
+	case auditrules.Interpreted() && !g.Simulated:
+		return nil, fmt.Errorf("%w: this program was built for tests: it takes the PTX interpreter for a GPU, and the genesis does not say that "+
+			"%s is a simulated network", ErrConfig, g.Network)
 	}
 	p.Version = p.Version[:min(len(p.Version), maxVersion)]
 	n := &Node{p: p, tag: p.Genesis.Tag(), grants: newGrants(), started: time.Now()}

@@ -92,7 +92,13 @@ func TestAudits(t *testing.T) {
 // starlingAt is what a command says with a peer's home.
 func starlingAt(t *testing.T, p *testnet.Peer, args ...string) string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), starling(t), append([]string{"--home", p.Home}, args...)...)
+	return saysAt(t, starling(t), p, args...)
+}
+
+// saysAt is the same of another program than starling as it is installed.
+func saysAt(t *testing.T, program string, p *testnet.Peer, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), program, append([]string{"--home", p.Home}, args...)...)
 	out, err := cmd.Output()
 	if err != nil {
 		var said []byte

@@ -47,7 +47,7 @@ func (n *Network) makeHomes(ctx context.Context) error {
 		p.place.Late = p.place.Late || slices.Contains(o.Late, i)
 		cfg := homeConfig{Place: p.place, Units: o.Units, Unit: o.Unit}
 		if cfg.Provide = i < o.Providers; cfg.Provide {
-			cfg.Price, cfg.Mock, cfg.Devices = o.Price(i), o.Mock, o.Devices
+			cfg.Price, cfg.GPUs = o.Price(i), o.GPUs(i)
 			if o.Engine != nil {
 				cfg.Engine = o.Engine(i)
 			}
@@ -145,8 +145,7 @@ type homeConfig struct {
 	Unit      node.Unit
 	Price     string
 	Engine    string
-	Mock      string
-	Devices   string
+	GPUs      GPUs
 }
 
 var homeTemplate = template.Must(template.New("config").Parse(`# A peer of a local testnet.
@@ -177,8 +176,8 @@ provide:
   unit: {milliCPU: {{.Unit.MilliCPU}}, memoryMiB: {{.Unit.MemoryMiB}}, diskMiB: {{.Unit.DiskMiB}}}
   price: "{{.Price}}"
   claim: {every: 5s}
-{{- if or .Mock .Devices}}
-  gpu: {mock: "{{.Mock}}", devices: "{{.Devices}}", price: "{{.Price}}", milliCPU: {{.Unit.MilliCPU}}, memoryMiB: {{.Unit.MemoryMiB}}, diskMiB: {{.Unit.DiskMiB}}}
+{{- if .GPUs.Devices}}
+  gpu: {mock: "{{.GPUs.Mock}}", devices: "{{.GPUs.Devices}}", price: "{{.Price}}", milliCPU: {{.Unit.MilliCPU}}, memoryMiB: {{.Unit.MemoryMiB}}, diskMiB: {{.Unit.DiskMiB}}}
 {{- end}}
 {{- end}}
 {{- if .Engine}}

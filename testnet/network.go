@@ -53,8 +53,7 @@ type Options struct {
 	Interval  uint64             // slots between receipts; 10
 	Place     func(i int) Place  // where peer i runs, providers first; on this machine's loopback
 	Engine    func(i int) string // address of the container engine of provider i; the one that it finds, if any
-	Mock      string             // simulated GPUs that every provider sells beside its units: gpu.Mocks; the network is a simulated one then
-	Devices   string             // which GPUs each provider sells beside its units, as --gpus says it: "1"; without Mock this machine's own
+	GPUs      func(i int) GPUs   // that provider i sells beside its units; none. With mocks among them the network is a simulated one
 	PSK       string             // file with the pre-shared key of a private network, absolute; peers then listen on TCP alone
 	Say       func(format string, args ...any)
 
@@ -71,6 +70,12 @@ type Options struct {
 	Refuse map[int][]int
 	// Late are peers, by number, that Start leaves to the caller to start.
 	Late []int
+}
+
+// GPUs are those that a provider sells.
+type GPUs struct {
+	Mock    string // of NVIDIA's, gpu.Mocks; empty: the machine's own
+	Devices string // which of them, as --gpus says it; empty: none
 }
 
 // Place is where a peer runs, when that is not this machine's loopback.
@@ -116,6 +121,9 @@ func (o Options) withDefaults() (Options, error) {
 		o.Price = func(int) string { return "0" }
 	case o.Price == nil:
 		o.Price = func(int) string { return "0.36" }
+	}
+	if o.GPUs == nil {
+		o.GPUs = func(int) GPUs { return GPUs{} }
 	}
 	if o.Say == nil {
 		o.Say = func(string, ...any) {}
@@ -184,7 +192,9 @@ func Start(ctx context.Context, o Options) (n *Network, err error) {
 	if err != nil {
 		return n, err
 	}
-	n.Genesis.Simulated = o.Mock != ""
+	for i := range o.Providers {
+		n.Genesis.Simulated = n.Genesis.Simulated || o.GPUs(i).Mock != ""
+	}
 	if err := n.Genesis.Validate(); err != nil {
 		return n, err
 	}

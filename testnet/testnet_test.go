@@ -23,6 +23,7 @@ import (
 	"github.com/starling-network/starling/testnet"
 	"github.com/starling-network/starling/testnet/jobs/lm/corpus"
 	"github.com/starling-network/starling/testnet/localnet"
+	"github.com/starling-network/starling/testnet/scenarios"
 )
 
 // binary is starling itself, built once.
@@ -74,11 +75,18 @@ func start(t *testing.T, o testnet.Options) *testnet.Network {
 	if !o.Free {
 		needChain(t)
 	}
-	o.Dir, o.Binary = t.TempDir(), starling(t)
+	if o.Dir = t.TempDir(); o.Binary == "" {
+		o.Binary = starling(t)
+	}
 	o.Env = append(o.Env, "XDG_CACHE_HOME="+t.TempDir())
 	o.Say = t.Logf
 	n, err := testnet.Start(t.Context(), o)
 	if err != nil {
+		logs, _ := filepath.Glob(filepath.Join(o.Dir, "*", "peer.log"))
+		for _, log := range logs { // the folder goes with the test
+			b, _ := os.ReadFile(log)
+			t.Logf("%s: %s", log, scenarios.Tail(string(b)))
+		}
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

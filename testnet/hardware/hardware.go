@@ -12,7 +12,7 @@
 //	faults       a helper that is killed, a fill that is cancelled, another card's UUID, too large a dataset; each then works again
 //	job          a CUDA program in a container by `starling run --gpus 1`, where an engine with NVIDIA's hook is there
 //
-// The report says of which card it is. One of the PTX interpreter, over which the same runs in small in the tests, says that it is of no GPU.
+// The report says of which card it is. The tests run the same in small over the PTX interpreter, and that report says that it is of no GPU.
 package hardware
 
 import (
@@ -73,10 +73,12 @@ type sizes struct {
 
 // Run measures, and writes the report, also one of a card that failed. The error says that something did or that nothing was measured.
 func Run(ctx context.Context, cfg Config) ([]scenarios.Row, error) {
-	b := &bench{Config: cfg, report: &Report{At: time.Now().UTC().Truncate(time.Second)}, helper: filepath.Join(filepath.Dir(cfg.Starling), cuda.HelperName)}
-	rows, err := scenarios.Play(ctx, scenarios.Options{Say: cfg.Say}, stepTime, []scenarios.Step{{What: "which card it is, and that a helper opens it", Run: b.identify}})
+	b := &bench{Config: cfg, report: &Report{At: time.Now().UTC().Truncate(time.Second)}}
+	b.helper = filepath.Join(filepath.Dir(cfg.Starling), cuda.HelperName)
+	o := scenarios.Options{Say: cfg.Say}
+	rows, err := scenarios.Play(ctx, o, stepTime, []scenarios.Step{{What: "which card it is, and that a helper opens it", Run: b.identify}})
 	if err == nil && rows[0].Err == nil {
-		more, playErr := scenarios.Play(ctx, scenarios.Options{Say: cfg.Say}, stepTime, []scenarios.Step{
+		more, playErr := scenarios.Play(ctx, o, stepTime, []scenarios.Step{
 			{What: "starling-cuda compares the kernels with the processor", Run: b.selfTest},
 			{What: "an audit's products and their tree", Run: b.products},
 			{What: "fills and walks of more and more of the memory", Run: b.curve},
@@ -134,7 +136,8 @@ func (b *bench) identify(ctx context.Context) (string, error) {
 	}
 	if smi, err := exec.LookPath("nvidia-smi"); err == nil {
 		out, err := exec.CommandContext(ctx, smi, "-i", b.UUID, "--format=csv",
-			"--query-gpu=name,driver_version,vbios_version,compute_mode,mig.mode.current,ecc.mode.current,power.limit,clocks.max.sm,clocks.max.memory,memory.total,memory.used").CombinedOutput()
+			"--query-gpu=name,driver_version,vbios_version,compute_mode,mig.mode.current,ecc.mode.current,power.limit,"+
+				"clocks.max.sm,clocks.max.memory,memory.total,memory.used").CombinedOutput()
 		r.NvidiaSMI = strings.Split(strings.TrimSpace(string(out)), "\n")
 		if err != nil {
 			r.NvidiaSMI = append(r.NvidiaSMI, err.Error())
@@ -177,7 +180,8 @@ func (b *bench) identify(ctx context.Context) (string, error) {
 	if err := b.size(info); err != nil {
 		return "", err
 	}
-	what := fmt.Sprintf("%s, %s, %d MiB free, class %s; opened in %.1f s, then in %.1f s", r.Model, r.UUID, r.FreeMiB, r.Class, r.OpenCold, r.OpenWarm)
+	what := fmt.Sprintf("%s, %s, %d MiB free, class %s; opened in %.1f s, then in %.1f s",
+		r.Model, r.UUID, r.FreeMiB, r.Class, r.OpenCold, r.OpenWarm)
 	if r.Note != "" {
 		what += "; " + r.Note
 	}
@@ -188,7 +192,8 @@ func (b *bench) identify(ctx context.Context) (string, error) {
 func (b *bench) size(info device.Info) error {
 	if b.Small {
 		b.sizes = sizes{
-			shape: challenge.Shape{Rows: 128, Columns: 192, Depth: 256, Products: 2}, walk: challenge.Walk{Cells: 1 << 14, Work: 4, Walkers: 256, Steps: 64},
+			shape: challenge.Shape{Rows: 128, Columns: 192, Depth: 256, Products: 2},
+			walk:  challenge.Walk{Cells: 1 << 14, Work: 4, Walkers: 256, Steps: 64},
 			steps: []uint64{1 << 16, 1 << 18, 1 << 19}, repeat: 2, shapes: 4, most: 1 << 24, tiles: 8,
 			load: challenge.Shape{Rows: 64, Columns: 64, Depth: 128, Products: 1}, loadTime: time.Second,
 		}

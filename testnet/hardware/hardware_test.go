@@ -20,7 +20,8 @@ const uuid = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
 func interpreter(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	out, err := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(dir, cuda.HelperName), "github.com/starling-network/starling/node/device/cuda/cudatest/interpreter").CombinedOutput()
+	out, err := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(dir, cuda.HelperName),
+		"github.com/starling-network/starling/node/device/cuda/cudatest/interpreter").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -61,8 +62,8 @@ func TestRun(t *testing.T) {
 	if len(r.Failed) > 0 || r.GPU || !strings.Contains(r.Note, "interpreter, not a GPU") || !strings.Contains(r.Model, "interpreter") {
 		t.Errorf("%v, %t, %q, %q", r.Failed, r.GPU, r.Note, r.Model)
 	}
-	if len(rows) != 11 || len(r.SelfTest) < 6 || len(r.Curve) != 3 || len(r.Compared) != 3 || len(r.Faults) != 4 || r.Two == nil || r.Probes == nil || r.Beside == nil || r.Beside.During <= 0 ||
-		!strings.Contains(r.Job.How, "NOT by starling run") {
+	if len(rows) != 11 || len(r.SelfTest) < 6 || len(r.Curve) != 3 || len(r.Compared) != 3 || len(r.Faults) != 4 ||
+		r.Two == nil || r.Probes == nil || r.Beside == nil || r.Beside.During <= 0 || !strings.Contains(r.Job.How, "NOT by starling run") {
 		t.Errorf("%d rows: %+v", len(rows), r)
 	}
 	if b, err := os.ReadFile(table); err != nil || !strings.Contains(string(b), tableNone) {
@@ -102,8 +103,9 @@ func TestNote(t *testing.T) {
 	}
 	card := func(model string, seconds float64) *Report {
 		r := &Report{
-			GPU: true, Model: model, Class: "gpu/h200", VRAMMiB: 143_771, Driver: "550.54", Products: &Products{Seconds: []float64{seconds}, Operations: 600e12 / seconds},
-			Curve: []Point{{MiB: 133_000, Fill: 10, Walk: 0.1, Reads: 30e9}}, Compared: []Compare{{"walkers", 1024, 0}},
+			GPU: true, Model: model, Class: "gpu/h200", VRAMMiB: 143_771, Driver: "550.54",
+			Products: &Products{Seconds: []float64{seconds}, Operations: 600e12 / seconds},
+			Curve:    []Point{{MiB: 133_000, Fill: 10, Walk: 0.1, Reads: 30e9}}, Compared: []Compare{{"walkers", 1024, 0}},
 		}
 		return r
 	}
@@ -114,8 +116,8 @@ func TestNote(t *testing.T) {
 	}
 	b, err := os.ReadFile(path)
 	text := string(b)
-	if err != nil || !strings.HasPrefix(text, "before\n") || !strings.HasSuffix(text, "\nafter\n") || strings.Contains(text, tableNone) || strings.Count(text, "| card |") != 1 ||
-		strings.Count(text, "H200") != 1 || strings.Count(text, "A100") != 1 || !strings.Contains(text, "600·10¹²") {
+	if err != nil || !strings.HasPrefix(text, "before\n") || !strings.HasSuffix(text, "\nafter\n") || strings.Contains(text, tableNone) ||
+		strings.Count(text, "| card |") != 1 || strings.Count(text, "H200") != 1 || strings.Count(text, "A100") != 1 || !strings.Contains(text, "600·10¹²") {
 		t.Errorf("%v\n%s", err, text)
 	}
 	known, _ := audit.KnownAs("gpu/h200")

@@ -44,14 +44,16 @@ func (b *bench) job(ctx context.Context) (_ string, err error) {
 		cmd := exec.CommandContext(ctx, b.helper, "--self-test", "--quick")
 		cmd.Env = append(os.Environ(), "CUDA_VISIBLE_DEVICES="+b.UUID, "NVIDIA_VISIBLE_DEVICES="+b.UUID)
 		out, err := cmd.CombinedOutput()
-		return b.ran(fmt.Sprintf("NOT by starling run and in no container (%v): starling-cuda --self-test --quick on this machine, restricted to the card", without), string(out), err)
+		how := fmt.Sprintf("NOT by starling run and in no container (%v): starling-cuda --self-test --quick on this machine, restricted to the card", without)
+		return b.ran(how, string(out), err)
 	}
 	image, err := digest(ctx)
 	if err != nil {
 		return "", err
 	}
 	n, err := testnet.Start(ctx, testnet.Options{
-		Dir: filepath.Join(b.Dir, "net"), Binary: b.Starling, Providers: 1, Buyers: 1, Units: 1, Free: true, Say: b.Say, Devices: "device=" + b.UUID,
+		Dir: filepath.Join(b.Dir, "net"), Binary: b.Starling, Providers: 1, Buyers: 1, Units: 1, Free: true, Say: b.Say,
+		GPUs: func(int) testnet.GPUs { return testnet.GPUs{Devices: "device=" + b.UUID} },
 	})
 	if err != nil {
 		return "", err

@@ -110,7 +110,7 @@ func (b *bench) products(ctx context.Context) (string, error) {
 	}
 	p.Operations = float64(b.sizes.shape.Operations()) / median(p.Seconds)
 	b.report.Products = p
-	text := fmt.Sprintf("%s: %.3f s in the middle of %d, %.2f·10¹² operations/s", p.Shape, median(p.Seconds), len(p.Seconds), p.Operations/1e12)
+	text := fmt.Sprintf("%s: %.3f s in the middle of %d, %.3g operations/s", p.Shape, median(p.Seconds), len(p.Seconds), p.Operations)
 	if p.Allowed > 0 {
 		text += fmt.Sprintf("; %.3f s are allowed", p.Allowed)
 	}
@@ -154,7 +154,7 @@ func (b *bench) curve(ctx context.Context) (string, error) {
 		p.Reads = float64(w.Reads()) / p.Walk
 		_, p.Allowed = b.allowed(b.sizes.shape, w)
 		b.report.Curve = append(b.report.Curve, p)
-		text = append(text, fmt.Sprintf("%d MiB %.2f·10⁹ reads/s", p.MiB, p.Reads/1e9))
+		text = append(text, fmt.Sprintf("%d MiB %.3g reads/s", p.MiB, p.Reads))
 	}
 	if b.report.Floors = b.report.floors(); b.report.GPU && b.report.Floors != nil && !b.report.Floors.Holds {
 		return strings.Join(text, ", "), fmt.Errorf("below the floors of its %s", b.report.Floors.Source)
@@ -420,7 +420,8 @@ func (b *bench) beside(ctx context.Context) (_ string, err error) {
 	}
 	r.PerHour = max(1-r.During/r.Before, 0) * r.Audit / time.Hour.Seconds()
 	b.report.Beside = r
-	return fmt.Sprintf("%.3g operations/s before, %.3g during, %.3g after; products %.3f s, walk %.3f s beside it; an audit an hour costs it %.4f %%",
+	return fmt.Sprintf("%.3g operations/s before, %.3g during, %.3g after; products %.3f s, walk %.3f s beside it; "+
+		"an audit an hour costs it %.4f %%",
 		r.Before, r.During, r.After, r.Products, r.Walk, 100*r.PerHour), nil
 }
 

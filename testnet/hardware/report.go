@@ -163,7 +163,8 @@ const (
 	tableBegin = "<!-- measured by testnet/scenarios/gpu.sh: a row for each card -->"
 	tableEnd   = "<!-- end of what gpu.sh measured -->"
 	tableNone  = "None yet.\n"
-	tableHead  = "| card | driver | when | products, with their tree | walk over all of it | fill | an audit's products, walk; allowed | differs |\n" +
+	tableHead  = "| card | driver | when | products, with their tree | walk over all of it | fill | " +
+		"an audit's products, walk; allowed | differs |\n" +
 		"| --- | --- | --- | --- | --- | --- | --- | --- |\n"
 )
 
@@ -174,7 +175,8 @@ func (r *Report) row() string {
 	for _, c := range r.Compared {
 		differ, of = differ+c.Differ, of+c.Count
 	}
-	return fmt.Sprintf("| %s, %d MiB | %s | %s | %.0f·10¹² operations/s | %.1f·10⁹ reads/s over %d MiB | %.1f GB/s | %.3f s, %.3f s; %.3f s, %.3f s | %d of %d |\n",
+	return fmt.Sprintf("| %s, %d MiB | %s | %s | %.0f·10¹² operations/s | %.1f·10⁹ reads/s over %d MiB | %.1f GB/s | "+
+		"%.3f s, %.3f s; %.3f s, %.3f s | %d of %d |\n",
 		r.Model, r.VRAMMiB, r.Driver, r.At.Format(time.DateOnly), r.Products.Operations/1e12, last.Reads/1e9, last.MiB,
 		float64(last.MiB<<20)/last.Fill/1e9, median(r.Products.Seconds), last.Walk, r.Products.Allowed, last.Allowed, differ, of)
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/starling-network/starling/verify/challenge"
 )
 
-// grinder is a stranger that computes a part of what its unit is asked, with a friend on the committee that gives its nonces last. All others
-// are running peers, asked over their streams.
+// grinder is a stranger that computes a part of what its unit is asked, with a friend on the committee that gives its nonces last. All
+// others are running peers, asked over their streams.
 type grinder struct {
 	*outsider
 	committee []sign.Key
@@ -198,8 +198,8 @@ func (o *outsider) instant() (rules.Window, audit.Drawn) {
 	}
 }
 
-// A member that gave its nonces last could choose which entries are opened and which walkers are shown: of what its friend computed, which is
-// then passed by every honest peer beside it. Running peers take a nonce only of which the one before is made, so that whoever chooses
+// A member that gave its nonces last could choose which entries are opened and which walkers are shown: of what its friend computed, which
+// is then passed by every honest peer beside it. Running peers take a nonce only of which the one before is made, so that whoever chooses
 // later has a committee without it, and with nonces of one chain what was not computed is found.
 func TestAttackFriendGrindsNoncesBesidePeers(t *testing.T) {
 	t.Parallel()
@@ -219,7 +219,9 @@ func TestAttackFriendGrindsNoncesBesidePeers(t *testing.T) {
 				n := cheats(t, Options{Providers: 5, Strangers: 1}, nil)
 				audited(t, n.Provider(4), 1) // by now they know each other
 				g := &grinder{outsider: newOutsider(t, n, 0), share: c.share, third: rules.Nonce{7}}
-				g.unit.Claim = audit.Claim{ID: market.UnitID(sign.Sum([]byte("grinder"))), Class: "cpu", Resources: market.Resources{MilliCPU: 300, MemoryMiB: 64}}
+				g.unit.Claim = audit.Claim{
+					ID: market.UnitID(sign.Sum([]byte("grinder"))), Class: "cpu", Resources: market.Resources{MilliCPU: 300, MemoryMiB: 64},
+				}
 				var err error
 				if g.asked, err = audit.ByPlan(g.unit.Claim); err != nil {
 					t.Fatal(err)
@@ -241,7 +243,8 @@ func TestAttackFriendGrindsNoncesBesidePeers(t *testing.T) {
 					peers--
 				}
 				if c.code != "" {
-					if len(verdicts) > 0 || len(g.refusals) < peers || slices.ContainsFunc(g.refusals[:peers], func(code string) bool { return code != c.code }) {
+					other := func(code string) bool { return code != c.code }
+					if len(verdicts) > 0 || len(g.refusals) < peers || slices.ContainsFunc(g.refusals[:peers], other) {
 						t.Errorf("%d verdicts, refused by %v", len(verdicts), g.refusals)
 					}
 					return
@@ -280,9 +283,9 @@ func TestAttackCardAsManySmallOnes(t *testing.T) {
 				all = append(all, &nodepb.AuditRequest_Unit{Id: id[:], Class: "gpu/rtx-3060", Shape: s[:], Walk: w[:], VramMib: vram})
 			}
 			for i := range 4 {
-				_, _ = o.call(context.Background(), n.Provider(i).Key.Key(), &nodepb.AuditRequest{Window: uint64(window), Attempt: 1, Step: &nodepb.AuditRequest_Begin_{
-					Begin: &nodepb.AuditRequest_Begin{Slot: uint64(drawn.Slot), Beacon: drawn.Value[:], Units: all},
-				}})
+				req := &nodepb.AuditRequest{Window: uint64(window), Attempt: 1}
+				req.Step = &nodepb.AuditRequest_Begin_{Begin: &nodepb.AuditRequest_Begin{Slot: uint64(drawn.Slot), Beacon: drawn.Value[:], Units: all}}
+				_, _ = o.call(context.Background(), n.Provider(i).Key.Key(), req)
 			}
 		}
 		begin(2048, 14)

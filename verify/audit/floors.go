@@ -70,6 +70,8 @@ func FloorOf(class market.Class, r market.Resources) (Floor, bool) {
 	k, ok := KnownAs(class)
 	if class.Family() == "cpu" {
 		k.Operations, k.Reads = k.Operations*uint64(r.MilliCPU)/1000, k.Reads*uint64(r.MilliCPU)/1000
+	} else {
+		k.Operations, k.Reads = k.Operations/part(slowDown), k.Reads/part(slowDown)
 	}
 	return k.Floor, ok && k.Operations > 0 && k.Reads > 0 && (class.Family() == "cpu" || r.VRAMMiB >= k.VRAMMiB)
 }

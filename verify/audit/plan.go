@@ -37,7 +37,7 @@ func DatasetBytes(class market.Class, r market.Resources) uint64 {
 		return min(uint64(r.MemoryMiB)/2, uint64(r.MilliCPU)*cpuShare/1000) << 20
 	}
 	claimed := uint64(r.VRAMMiB) << 20
-	return claimed - min(claimed, reserve+claimed/16)
+	return (claimed - min(claimed, reserve+claimed/16)) / part(memoryPart)
 }
 
 // Plan is what a unit is asked: the same for everybody who knows its class and resources, so that a record can be held against
@@ -62,13 +62,17 @@ func Plan(class market.Class, r market.Resources) (challenge.Shape, challenge.Wa
 	w.Steps = walkWork / w.Work
 	reads := floor.Reads / 1_000_000 * WalkTime
 	w.Walkers = uint32(min(max(reads/uint64(w.Steps)/challenge.Group, 1)*challenge.Group, challenge.MaxWalkers))
-	return planProducts(floor.Operations / 1_000_000 * ProductTime), w, nil
+	depth := uint32(challenge.MaxDepth)
+	if class.Family() != "cpu" {
+		depth /= uint32(part(depthPart))
+	}
+	return planProducts(floor.Operations/1_000_000*ProductTime, depth), w, nil
 }
 
 // planProducts is the shape nearest above so many operations: of the greatest depth, for that keeps what is hashed small, and of
 // at least 8 products of the greatest side.
-func planProducts(operations uint64) challenge.Shape {
-	s := challenge.Shape{Rows: maxSide, Columns: maxSide, Depth: challenge.MaxDepth, Products: 1}
+func planProducts(operations uint64, depth uint32) challenge.Shape {
+	s := challenge.Shape{Rows: maxSide, Columns: maxSide, Depth: depth, Products: 1}
 	for s.Rows > challenge.TileSide && s.Operations()*8 > operations {
 		s.Rows, s.Columns = s.Rows/2, s.Columns/2
 	}

@@ -131,7 +131,7 @@ func (w *world) start(ctx context.Context) error {
 		Unit: node.Unit{MilliCPU: 1000, MemoryMiB: 1024, DiskMiB: 1024}, // as many processes as a fork bomb may have fit into the memory
 	}
 	if w.gpus {
-		o.Mock = mock
+		o.GPUs = func(int) testnet.GPUs { return testnet.GPUs{Mock: mock, Devices: "all"} }
 	}
 	w.net, err = testnet.Start(ctx, o)
 	return err

@@ -1,9 +1,10 @@
-// Command interpreter is starling-cuda without a GPU, for tests: the same program, with the PTX interpreter in the place of NVIDIA's driver.
-// It has 64 MiB of memory and computes what a GPU would, many millions of times more slowly. Built under the name starling-cuda and laid
+// Command interpreter is starling-cuda without a GPU, for tests: the same program, with the PTX interpreter in the place of NVIDIA's
+// driver. It has 64 MiB of memory and computes what a GPU would, many millions of times more slowly. Built under the name starling-cuda and laid
 // beside a peer's program, it answers for each of the peer's devices, whatever UUID it is asked to be.
 //
 // STARLING_TEST_CUDA names a folder. A file there with a device's UUID for its name says what is wrong with the device: "slow" has it wait
-// a minute before each product, "wrong" adds 1 to one entry of each.
+// ten seconds before each product, "wrong" adds 1 to one entry of each, and "card NAME" makes it one with all others of that name: a
+// card that needs four seconds for a product, and does one at a time.
 package main
 
 import (
@@ -13,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/starling-network/starling/node/device/cuda/cudatest"
@@ -22,10 +24,12 @@ import (
 	"github.com/starling-network/starling/node/device/cuda/wire"
 )
 
-// memory is what a device has, bytes; slow is what a slow one waits for before a product.
+// memory is what a device has, bytes; slow is what a slow one waits for before a product, and shared what a card behind
+// several devices needs for one.
 const (
 	memory = 64 << 20
-	slow   = time.Minute
+	slow   = 10 * time.Second
+	shared = 4 * time.Second
 )
 
 func main() {
@@ -66,6 +70,17 @@ func (g *gpu) Launch(k ptx.Kernel, blocks int, args ...uint64) error {
 	}
 	if fault == "slow" {
 		time.Sleep(slow)
+	}
+	if name, ok := strings.CutPrefix(fault, "card "); ok {
+		f, err := os.OpenFile(filepath.Join(g.faults, name), os.O_CREATE|os.O_RDWR, 0o600)
+		if err != nil {
+			return err
+		}
+		defer f.Close() // and with it the lock
+		if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+			return err
+		}
+		time.Sleep(shared)
 	}
 	if err := g.GPU.Launch(k, blocks, args...); err != nil || fault != "wrong" {
 		return err
