@@ -55,7 +55,7 @@ say "3. A job on three providers that the laptop has no connection to"
 all() { [ "$("$starling" offers | grep -c ' yes ')" -eq 3 ]; }
 until_true 30 all || fail "the offers of three providers were not found"
 "$starling" run -n $ranks --max-price 0.5 --budget 2 --dry-run "$dir/hash.wasm" -- $seconds | tail -n 6
-job=$("$starling" run --id-only --guardians 0 -n $ranks --max-price 0.5 --budget 2 --out /out "$dir/hash.wasm" -- $seconds)
+job=$("$starling" run -d --guardians 0 -n $ranks --max-price 0.5 --budget 2 --out /out "$dir/hash.wasm" -- $seconds)
 "$starling" logs -f "$job" &
 follow=$!
 sixth() { [ "$("$starling" logs "$job" 2>/dev/null | grep -c 'second 6')" -eq $ranks ]; }

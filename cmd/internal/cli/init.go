@@ -447,6 +447,14 @@ provide:
   # The shortest and the longest time that one lease may last.
   minTime: 1s
   maxTime: 24h
+  # How long outputs and logs of work that ended are kept for a buyer that is away, and what they may take together; the oldest go first.
+  retain: 24h
+  retainMiB: 20480
+  # optimistic begins work at once for buyers that paid this provider in the last 30 days, with the first payment's amount at risk; funded
+  # waits until the escrow was seen on chain. New buyers' work always waits.
+  startWhen: optimistic
+  # Payments are claimed once early, then whenever so many tokens are due or so much time has passed, and at a lease's end.
+  claim: {amount: "1", every: 1h}
   # GPUs to sell, one unit each, in a class for each model (starling gpus lists them). Each unit has so much of the machine
   # beside its GPU. devices is written as --gpus is: "all", "device=0,1", "h100:2".
   # gpu: {price: "1.00", prices: {gpu/h100: "2.50"}, milliCPU: 4000, memoryMiB: 16384, diskMiB: 50000, devices: all}

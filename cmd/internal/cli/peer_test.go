@@ -517,7 +517,7 @@ spec:
   outputs: [{src: /out}]
   payment: {maxPrice: 1, budget: 1}
 `)
-	id := strings.TrimSpace(w.cli(t, "submit", "--id-only", file).want(t, ExitOK, `^j\w+$`).out)
+	id := strings.TrimSpace(w.cli(t, "submit", "-d", file).want(t, ExitOK, `^j\w+$`).out)
 	w.cli(t, "wait", id).want(t, ExitOK, `^`+id+` succeeded`)
 	dir := t.TempDir()
 	w.cli(t, "get", id, dir).want(t, ExitOK, `^RANK +OUTPUT`, `^1 +/out`)

@@ -35,7 +35,6 @@ what the flags change. A budget that was the most the job could cost becomes tha
 	f.DurationVar(&queue, "queue-timeout", 0, "other time until all ranks have a lease")
 	f.DurationVar(&run, "timeout", 0, "other time from then on")
 	f.BoolVarP(&o.detach, "detach", "d", false, "do not wait for the job, print its id")
-	f.BoolVar(&o.idOnly, "id-only", false, "as --detach, and print nothing but the id")
 	o.waitFlag(c)
 	f.StringVar(&o.save, "save", "", "download the outputs into this directory when the job succeeded")
 	c.RunE = func(c *cobra.Command, args []string) error {

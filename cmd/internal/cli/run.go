@@ -20,16 +20,15 @@ import (
 
 // submitOptions are the flags that run and submit share.
 type submitOptions struct {
-	detach, idOnly, dryRun bool
-	save                   string
-	wait                   string // a key of untils
-	guards                 bool   // the user said how many guardians there are to be
+	detach, dryRun bool
+	save           string
+	wait           string // a key of untils
+	guards         bool   // the user said how many guardians there are to be
 }
 
 func (o *submitOptions) flags(c *cobra.Command) {
 	f := c.Flags()
 	f.BoolVarP(&o.detach, "detach", "d", false, "do not wait for the job: hand it to guardians, which keep it going without this computer, and print its id")
-	f.BoolVar(&o.idOnly, "id-only", false, "as --detach, and print nothing but the id")
 	f.BoolVar(&o.dryRun, "dry-run", false, "show what would be ordered, what it could cost and who could take it")
 	o.waitFlag(c)
 	f.StringVar(&o.save, "save", "", "download the outputs into this directory when the job succeeded")
@@ -43,10 +42,10 @@ func (o *submitOptions) check() error {
 	if untils[o.wait] == nil {
 		return Usagef("--wait: %.40q, want result or paid", o.wait)
 	}
-	if o.wait != "result" && (o.detach || o.idOnly) {
+	if o.wait != "result" && o.detach {
 		return WithHint(Usagef("--wait %s needs the job's end, --detach does not wait for it", o.wait), "starling wait ID, later")
 	}
-	if o.save != "" && (o.detach || o.idOnly) {
+	if o.save != "" && o.detach {
 		return WithHint(Usagef("--save needs the job's end, --detach does not wait for it"), "starling get ID DIR, later")
 	}
 	return nil
@@ -117,7 +116,7 @@ are taken from where it lies.` + followLong,
 		Example: `  starling submit job.yaml
   starling submit --dry-run job.yaml
   starling submit --save results job.yaml
-  id=$(starling submit --id-only job.yaml)`,
+  id=$(starling submit -d job.yaml)`,
 		GroupID: groupJobs,
 		Args:    exactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -175,7 +174,7 @@ func (a *App) handIn(ctx context.Context, spec job.Job, o submitOptions) (c *api
 	if spec, err = spec.WithBlobs(blobs); err != nil {
 		return c, g, j, err
 	}
-	wanted := (o.detach || o.idOnly) && !o.guards && !g.Free && spec.Cluster == nil
+	wanted := o.detach && !o.guards && !g.Free && spec.Cluster == nil
 	if wanted && (len(spec.Secrets) > 0 || spec.Registry != nil) {
 		wanted = false
 		a.say("warning: a job with secrets has no guardians: it goes on only while the peer that it was given to runs")
@@ -192,7 +191,7 @@ func (a *App) handIn(ctx context.Context, spec job.Job, o submitOptions) (c *api
 		if err != nil {
 			return j, fmt.Errorf("submitting job %s: %w", spec.Name, err)
 		}
-		if o.detach || o.idOnly {
+		if o.detach {
 			return a.untilHeld(ctx, c, j)
 		}
 		return j, nil
@@ -250,9 +249,6 @@ func (a *App) submitted(ctx context.Context, c *api.Client, g market.Genesis, j 
 		a.say("warning: %s", j.Warning)
 	}
 	switch {
-	case o.idOnly:
-		_, err := fmt.Fprintln(a.Out, j.ID)
-		return err
 	case o.detach && a.output == outputTable:
 		fmt.Fprintln(a.Out, j.ID)
 		a.say("follow it with `starling logs -f %s`", j.ID)

@@ -199,7 +199,7 @@ func TestConnectionOutlivesPeers(t *testing.T) {
 	})
 	file := filepath.Join(t.TempDir(), "talk.yaml")
 	l.must(os.WriteFile(file, fmt.Appendf(nil, clusterFile, l.image), 0o600))
-	id := strings.TrimSpace(l.starling("submit", "--id-only", file))
+	id := strings.TrimSpace(l.starling("submit", "-d", file))
 	job := func() buyer.Job {
 		l.Helper()
 		j, err := c.Job(t.Context(), id)

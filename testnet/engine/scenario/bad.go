@@ -130,7 +130,7 @@ const floodMiB = 10 << 10
 
 // floods: the log is cut at its limit, the program is not held up, and no disk has more than that.
 func (w *world) floods(ctx context.Context) (string, error) {
-	out, err := w.done(ctx, "run", "--id-only", "--max-price", "1", "--budget", "0.1", "--timeout", "5m", w.image, "--", "flood", fmt.Sprint(floodMiB))
+	out, err := w.done(ctx, "run", "-d", "--max-price", "1", "--budget", "0.1", "--timeout", "5m", w.image, "--", "flood", fmt.Sprint(floodMiB))
 	if err != nil {
 		return "", err
 	}

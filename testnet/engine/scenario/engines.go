@@ -141,7 +141,7 @@ func (w *world) engineStopped(ctx context.Context) (got string, err error) {
 // simulated: whatever shows a simulated GPU says that it is one, the program's own environment too.
 func (w *world) simulated(ctx context.Context) (string, error) {
 	order := []string{"--gpus", "h100:2", "--max-price", "1", "--budget", "0.1", "--timeout", "1m", w.image}
-	id, err := w.done(ctx, append([]string{"run", "--id-only"}, append(order, "--", "exit", "0")...)...)
+	id, err := w.done(ctx, append([]string{"run", "-d"}, append(order, "--", "exit", "0")...)...)
 	if err != nil {
 		return "", err
 	}

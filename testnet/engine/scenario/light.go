@@ -101,7 +101,7 @@ func (l *laptop) begin(ctx context.Context) error {
 		return err
 	}
 	if _, err := scenarios.Until(ctx, func() (bool, string, error) {
-		s, err := run(l.command(ctx, "run", "--id-only", "--max-price", "1", "--budget", "0.5", "--timeout", "5m", "--out", "/out", l.image, "--", "echo"), "")
+		s, err := run(l.command(ctx, "run", "-d", "--max-price", "1", "--budget", "0.5", "--timeout", "5m", "--out", "/out", l.image, "--", "echo"), "")
 		if err == nil && s.Code != 0 && !strings.Contains(s.Err, "the chain has not answered yet") {
 			err = scenarios.ErrFinal
 		}

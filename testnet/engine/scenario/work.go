@@ -64,7 +64,7 @@ func (w *world) begin(ctx context.Context, name string) (running, error) {
 	); err != nil {
 		return r, err
 	}
-	out, err := w.done(ctx, "submit", "--id-only", path)
+	out, err := w.done(ctx, "submit", "-d", path)
 	if err != nil {
 		return r, err
 	}
