@@ -36,8 +36,8 @@ func Installed() bool { return runtimeAddon.Installed() }
 // Install puts the runtime into the cache; see [Addon.Install].
 func Install(ctx context.Context) (string, error) { return runtimeAddon.Install(ctx) }
 
-// Addon is a native package for Node that holds a Solana runtime: by version and integrity, from whatever registry npm
-// is set to use.
+// Addon is what tests and local networks need of Node's packages: one that holds a Solana runtime, or what the TypeScript client is built
+// with. Packages are taken by version and integrity, from whatever registry npm is set to use.
 type Addon struct {
 	Name                     string // of its folder in the cache, with the version
 	PackageJSON, PackageLock []byte
@@ -90,7 +90,7 @@ func (a Addon) Install(ctx context.Context) (string, error) {
 		return dir, nil
 	}
 	if err := a.install(ctx, dir); err != nil {
-		return "", fmt.Errorf("installing the local Solana runtime: %w", err)
+		return "", fmt.Errorf("installing %s: %w", a.Name, err)
 	}
 	return dir, nil
 }
