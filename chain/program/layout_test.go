@@ -521,7 +521,7 @@ func TestParseCall(t *testing.T) {
 			t.Errorf("%s comes back as %+v", name, got)
 		}
 	}
-	if read < 20 {
+	if read < 17 { // an anchor's address and an answer have to be real
 		t.Errorf("%d calls are read", read)
 	}
 	more := calls()["CLAIM signed"].Instruction(programID)
