@@ -110,7 +110,16 @@ func TestAuditOfGPU(t *testing.T) {
 	sold := func(gpus string, more ...string) (buyer.Job, bool) {
 		out := saysAt(t, program, n.Buyers()[0], append(append([]string{"run", "--id-only", "--gpus", gpus, "--max-price", "1", "--budget", "0.1",
 			"--timeout", "1m", "--queue-timeout", "10s"}, more...), image, "--", "exit", "0")...)
-		j := end(t, c, strings.TrimSpace(out))
+		ctx, cancel := context.WithTimeout(t.Context(), auditWait)
+		defer cancel()
+		id := strings.TrimSpace(out)
+		if err := c.Events(ctx, id, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		j, err := c.Job(ctx, id)
+		if err != nil {
+			t.Fatal(err)
+		}
 		return j, j.State == buyer.Succeeded
 	}
 	if image != "" {
