@@ -373,6 +373,14 @@ func placed(at sign.Key, ok bool, funding func(market.LeaseID) (escrow.Funding, 
 }
 
 func (x *escrowed) retire(l *bought) {
+	if err := x.giveBack(l); err != nil {
+		x.b.cfg.Log.Error("a lease's money cannot be taken back yet", "lease", l.id, "err", err)
+	}
+}
+
+// giveBack tells a lease's deposit that it is retired, with its final receipt if there is one: nothing else of the order may end the deposit
+// before, or its provider is asked to claim what that receipt gives back.
+func (x *escrowed) giveBack(l *bought) error {
 	r := escrow.Retired{Lease: l.id}
 	err := x.b.cfg.Store.List(context.Background(), kindReceipt, l.id.String()+"/", func(_ string, value []byte) error {
 		rec, err := verify.UnmarshalReceipt(value)
@@ -393,8 +401,12 @@ func (x *escrowed) retire(l *bought) {
 		err = x.deposits.Post(name, escrow.Retire{Leases: []escrow.Retired{r}})
 	}
 	if err != nil && !errors.Is(err, settle.ErrUnkept) {
-		x.b.cfg.Log.Error("a lease's money cannot be taken back yet", "lease", l.id, "err", err)
+		return err
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.retired = true
+	return nil
 }
 
 // standing says whether standbys may still be hired from an escrow.
@@ -433,7 +445,9 @@ func (x *escrowed) forsake(job string) {
 	}
 	x.b.mu.Unlock()
 	for _, l := range over {
-		x.retire(l)
+		if x.retire(l); !l.closed() {
+			used[nameOf(job, l.core.Order)] = true
+		}
 	}
 	for _, name := range x.of(job) {
 		if used[name] || x.standing(name) {
@@ -488,7 +502,9 @@ func (x *escrowed) settle(ctx context.Context, job string, leases []*bought, owe
 // windUp retires a job's leases, and says of its escrows that nothing more is wanted from them.
 func (x *escrowed) windUp(ctx context.Context, job string, leases []*bought) error {
 	for _, l := range leases {
-		x.retire(l)
+		if err := x.giveBack(l); err != nil {
+			return fmt.Errorf("winding up a lease: %w", err)
+		}
 	}
 	for _, name := range x.hires.Names() {
 		if jobOf(name) == job {

@@ -80,6 +80,7 @@ type bought struct {
 	mu      sync.Mutex
 	rec     leaseRecord
 	payer   meter.Payer
+	retired bool          // its deposit was told in this process that it is settled
 	settled chan struct{} // closed when the payer is settled
 	left    chan struct{} // closed when somebody else commands the lease
 }

@@ -80,14 +80,20 @@ func (b *Buyer) used(job string, o market.OrderID) {
 	}
 }
 
-// openLocked says whether a lease of an order is not settled. b.mu is held.
+// openLocked says whether a lease of an order is not settled, or its deposit not told so yet. b.mu is held.
 func (b *Buyer) openLocked(o market.OrderID) bool {
 	for _, l := range b.leases {
-		if l.core.Order == o && l.state() != meter.PayerSettled {
+		if l.core.Order == o && !l.closed() {
 			return true
 		}
 	}
 	return false
+}
+
+func (l *bought) closed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.payer.State() == meter.PayerSettled && l.retired
 }
 
 // free pays for nothing: on a free network nothing costs anything.
