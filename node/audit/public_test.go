@@ -223,3 +223,22 @@ func TestAttackAuditInAWindowWithoutOne(t *testing.T) {
 		t.Errorf("a certificate: %v", fmt.Sprint(err))
 	}
 }
+
+// The audit before one is that of the newest window before it whose block drew one: by it a reader knows whether a record had to be an appeal.
+func TestAuditBefore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(7, nil)
+	f := w.failed(t, store.NewMemory())
+	for _, oneIn := range []uint64{1, 2, 5} {
+		w.sight.oneIn = oneIn
+		for at := audit.Window(200); at < 260; at++ {
+			want := at - 1
+			for !w.Instants().Fires(w.block(want)) && want > w.Instants().Ago(at, audit.Horizon) {
+				want--
+			}
+			if got, err := f.before(t.Context(), at); err != nil || got != want {
+				t.Errorf("one in %d, before window %d: %d, want %d: %v", oneIn, at, got, want, err)
+			}
+		}
+	}
+}
