@@ -358,6 +358,9 @@ func (k *Keeper[M]) again(ctx context.Context, c *kept[M], t told, why error) er
 			return errors.Join(why, err)
 		}
 		c.m = m
+		if len(c.inbox) == 0 || c.inbox[0] != (told{ev: escrow.Ticked{}}) { // it says when to tick next only once it was ticked
+			c.inbox = append([]told{{ev: escrow.Ticked{}}}, c.inbox...)
+		}
 	}
 	return why
 }
