@@ -108,7 +108,7 @@ func TestAuditOfGPU(t *testing.T) {
 	}
 	// sold has a container run on a GPU, as a buyer's command line asks for it: of a unit that is proven, for nothing else is said.
 	sold := func(gpus string, more ...string) (buyer.Job, bool) {
-		out := saysAt(t, program, n.Buyers()[0], append(append([]string{"run", "--id-only", "--gpus", gpus, "--max-price", "1", "--budget", "0.1",
+		out := saysAt(t, program, n.Buyers()[0], append(append([]string{"run", "-d", "--gpus", gpus, "--max-price", "1", "--budget", "0.1",
 			"--timeout", "1m", "--queue-timeout", "10s"}, more...), image, "--", "exit", "0")...)
 		ctx, cancel := context.WithTimeout(t.Context(), auditWait)
 		defer cancel()
