@@ -25,7 +25,7 @@ func TestLiarIsToldOfAndSlashed(t *testing.T) {
 			past[a.Window] = true
 		}
 		audited(t, n.Provider(planter), len(past)+1) // it has just been audited: it has no turn of its own to wait for
-		slashed := func() bool { // by the proof of whichever canary came first: peers plant some of their own
+		slashed := func() bool {                     // by the proof of whichever canary came first: peers plant some of their own
 			return n.Programs.State().Providers[program.ProviderAddress(n.Genesis.Program, n.Genesis.Escrow, liar)].WasSlashed
 		}
 		c, err := n.Provider(planter).Auditing().Plant(context.Background())
