@@ -60,6 +60,8 @@ func (c *Claims) choose(v View, leaf program.LeafState, opened market.Slot) (use
 		return nil, why
 	case c.over && c.earned != nil && c.earned.Cumulative >= c.owed:
 		return c.earned, why
+	case c.over && c.next != nil && c.next.Cumulative >= c.owed:
+		return c.next, why
 	case why != asItRuns || c.best.Cumulative <= c.sure:
 		return c.best, why
 	case c.earned != nil && c.earned.Cumulative <= c.sure:

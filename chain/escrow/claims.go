@@ -30,7 +30,8 @@ type Claims struct {
 	escrow  sign.Key
 
 	best    *verify.SignedVoucher // highest number; what pointers point to is never changed
-	earned  *verify.SignedVoucher // the one that was earned, as far as was known, when the best came
+	earned  *verify.SignedVoucher // the newest known to be earned, or else the first
+	next    *verify.SignedVoucher // between the two: the best of when earned last changed, which is earned next
 	closing *verify.SignedVoucher // the final one
 	over    bool                  // LeaseOver was told
 	owed    market.Amount         // by then
@@ -192,6 +193,9 @@ func (c *Claims) keep(v verify.SignedVoucher, earned market.Amount) (change bool
 	if earned > c.sure {
 		c.sure, change = earned, true
 	}
+	if c.next != nil && c.next.Cumulative <= c.sure {
+		c.earned, c.next = c.next, nil
+	}
 	switch {
 	case v.Final():
 		if c.closing != nil {
@@ -203,8 +207,11 @@ func (c *Claims) keep(v verify.SignedVoucher, earned market.Amount) (change bool
 	case v.Seq <= c.best.Seq:
 		return change, nil
 	default:
-		if c.earned == nil || c.best.Cumulative <= c.sure {
-			c.earned = c.best
+		switch { // several vouchers are paid ahead, so that the best may not be earned for long
+		case c.earned == nil || c.best.Cumulative <= c.sure:
+			c.earned, c.next = c.best, nil
+		case c.next == nil:
+			c.next = c.best
 		}
 		c.best = &v
 	}

@@ -1,6 +1,7 @@
 package escrow_test
 
 import (
+	"bytes"
 	"errors"
 	"testing"
 	"time"
@@ -123,6 +124,35 @@ func TestClaimsWhatIsEarned(t *testing.T) {
 	w.until("settled", 80, func() bool { return a.settled != nil })
 	if a.settled.Paid != 200 || w.paid(a) != 200 {
 		t.Errorf("it says that %d were paid, the chain %d", a.settled.Paid, w.paid(a))
+	}
+}
+
+// Where several vouchers are paid ahead the best is not earned for long. What receipts cover is claimed all the same while work goes on,
+// also after a restart.
+func TestClaimsWhilePaidAhead(t *testing.T) {
+	t.Parallel()
+	w := simple(t)
+	if err := w.fund(6000, 0, w.lease(60, 2000)); err != nil {
+		t.Fatal(err)
+	}
+	a := w.leases[0]
+	w.until("funded", 20, func() bool { return a.claims != nil })
+	const ahead = 4
+	when := escrow.When{Amount: 300, Slots: 60}
+	for seq := uint64(1); seq <= 24; seq++ {
+		earned := market.Amount(100 * (seq - min(seq, ahead)))
+		v := w.sign(a, verify.Voucher{Seq: seq, Cumulative: market.Amount(100 * seq), Horizon: a.core.Start + market.Slot(20*seq)})
+		if err := a.claims.tell(w.now, escrow.VoucherKept{Voucher: v, Earned: earned}); err != nil {
+			t.Fatal(err)
+		}
+		again, err := escrow.RestoreClaims(a.claims.m.Marshal(), w.s.net, when, timing())
+		if err != nil || !bytes.Equal(again.Marshal(), a.claims.m.Marshal()) {
+			t.Fatalf("restored: %v", err)
+		}
+		w.pass(60, always)
+		if got, least := w.paid(a), earned-min(earned, ahead*100+when.Amount); got > earned || got < least {
+			t.Errorf("after voucher %d %d are claimed of %d earned, want at least %d", seq, got, earned, least)
+		}
 	}
 }
 

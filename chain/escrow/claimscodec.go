@@ -12,7 +12,7 @@ import (
 //
 //	claims  = version u8 (3) ‖ end u8 ‖ flags u8 (bit 0 over, 1 table made) ‖ lease core[296] ‖ key set ‖ n u16 ‖ funding[n] ‖ owed u64 ‖ earned u64
 //	          ‖ paid u64 ‖ flown u64
-//	          ‖ landed u64 ‖ newest final slot u64 ‖ flown at u64 ‖ asked u64 ‖ 3 × voucher: best, earned, final ‖ n u16 ‖ why lost[n]
+//	          ‖ landed u64 ‖ newest final slot u64 ‖ flown at u64 ‖ asked u64 ‖ 4 × voucher: best, earned, next, final ‖ n u16 ‖ why lost[n]
 //	          ‖ slot of its table u64 ‖ slot in which that was disabled u64 ‖ fleet
 //	voucher = n u16 ‖ signed voucher[n]
 const claimsVersion = 3
@@ -27,7 +27,7 @@ func (c Claims) Marshal() []byte {
 	for _, v := range []uint64{uint64(c.owed), uint64(c.sure), uint64(c.paid), uint64(c.flown), uint64(c.landed), uint64(c.final), uint64(c.flewAt), uint64(c.asked)} {
 		b = le.AppendUint64(b, v)
 	}
-	for _, v := range []*verify.SignedVoucher{c.best, c.earned, c.closing} {
+	for _, v := range []*verify.SignedVoucher{c.best, c.earned, c.next, c.closing} {
 		if v == nil {
 			b = le.AppendUint16(b, 0)
 			continue
@@ -56,7 +56,7 @@ func RestoreClaims(b []byte, net Net, when When, p Params) (Claims, error) {
 	c.owed, c.sure = market.Amount(r.u64()), market.Amount(r.u64())
 	c.paid, c.flown = market.Amount(r.u64()), market.Amount(r.u64())
 	c.landed, c.final, c.flewAt, c.asked = market.Slot(r.u64()), market.Slot(r.u64()), market.Slot(r.u64()), market.Slot(r.u64())
-	c.best, c.earned, c.closing = r.voucher(), r.voucher(), r.voucher()
+	c.best, c.earned, c.next, c.closing = r.voucher(), r.voucher(), r.voucher(), r.voucher()
 	c.lostBy = string(r.bytes(int(r.u16()), maxReason))
 	c.retell = true
 	c.table = table{slot: market.Slot(r.u64()), made: bits&2 != 0, disabled: market.Slot(r.u64())}
@@ -83,11 +83,12 @@ func (r *reader) voucher() *verify.SignedVoucher {
 // that is not there has no history.
 func (c *Claims) consistent() bool {
 	id := c.core.ID()
-	for _, v := range []*verify.SignedVoucher{c.best, c.earned, c.closing} {
+	for _, v := range []*verify.SignedVoucher{c.best, c.earned, c.next, c.closing} {
 		if v != nil && (v.Lease != id || v.Escrow != c.escrow || v.Set.Hash() != c.core.VoucherKeys || v.Final() != (v == c.closing) ||
 			len(v.Sigs) < int(c.keys.Threshold)) {
 			return false
 		}
 	}
-	return c.tableFits() && (c.earned == nil || c.best != nil && c.earned.Seq < c.best.Seq) && (c.end == endNot || !c.claiming())
+	return c.tableFits() && (c.earned == nil || c.best != nil && c.earned.Seq < c.best.Seq) &&
+		(c.next == nil || c.earned != nil && c.earned.Seq < c.next.Seq && c.next.Seq < c.best.Seq) && (c.end == endNot || !c.claiming())
 }
