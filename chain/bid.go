@@ -24,8 +24,8 @@ const (
 	microLamports = 1_000_000
 )
 
-// SignatureFee is what the chain takes for each signature of a transaction, in lamports, those that its Ed25519 instructions name among
-// them (solana.com/docs/core/fees).
+// SignatureFee is the chain's fee for each signature of a transaction, in lamports. Signatures that its Ed25519 instructions check count as
+// well (solana.com/docs/core/fees).
 const SignatureFee = 5000
 
 // DefaultFees bid at most 0.001 SOL for a transaction, and take a token to be worth 0.005 SOL.
@@ -63,7 +63,7 @@ func (f Fees) Price(recent uint64, retries uint8, units uint32, ceiling uint64) 
 	return min(price, most)
 }
 
-// CostAtMost is what a transaction with so many signatures and so much at stake can cost, in lamports.
+// CostAtMost is the most that a transaction with this many signatures and this stake can cost, in lamports.
 func (f Fees) CostAtMost(signatures uint64, stake market.Amount, decimals uint8) uint64 {
 	return signatures*SignatureFee + f.Ceiling(stake, decimals)
 }

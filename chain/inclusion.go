@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/starling-network/starling/chain/internal/fields"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/merkle"
 	"github.com/starling-network/starling/market/sign"
@@ -68,18 +69,18 @@ func UnmarshalInclusion(b []byte) (Inclusion, error) {
 	if len(b) > MaxInclusion {
 		return bad("length")
 	}
-	r := reader{rest: b}
-	version, of := r.u8(), Of(r.u8())
-	in := Inclusion{Anchor: Anchor{Of: of, Root: sign.Hash(r.take(sign.HashSize)), Count: r.u64(), Ref: Ref(r.take(len(Ref{})))}}
-	index := r.u32()
-	in.Slot = market.Slot(r.u64())
-	id := r.take(int(r.u8()))
-	if r.bad || version != inclusionVersion || of > OfRecords || len(id) == 0 || len(id) > maxTxID || index > math.MaxInt32 {
+	r := fields.Reader{Rest: b}
+	version, of := r.U8(), Of(r.U8())
+	in := Inclusion{Anchor: Anchor{Of: of, Root: sign.Hash(r.Take(sign.HashSize)), Count: r.U64(), Ref: Ref(r.Take(len(Ref{})))}}
+	index := r.U32()
+	in.Slot = market.Slot(r.U64())
+	id := r.Take(int(r.U8()))
+	if r.Bad || version != inclusionVersion || of > OfRecords || len(id) == 0 || len(id) > maxTxID || index > math.MaxInt32 {
 		return bad("fields")
 	}
 	in.Index, in.Tx = int(index), TxID(id)
 	var err error
-	if in.Path, err = merkle.UnmarshalProof(r.rest); err != nil {
+	if in.Path, err = merkle.UnmarshalProof(r.Rest); err != nil {
 		return bad(err.Error())
 	}
 	return in, nil
@@ -87,23 +88,3 @@ func UnmarshalInclusion(b []byte) (Inclusion, error) {
 
 // maxTxID bounds a transaction id: 64 bytes in base58.
 const maxTxID = 88
-
-// reader takes fields off the front. After the first that is missing, all are zero and bad is set.
-type reader struct {
-	rest []byte
-	bad  bool
-}
-
-func (r *reader) take(n int) []byte {
-	if r.bad || len(r.rest) < n {
-		r.bad = true
-		return make([]byte, n)
-	}
-	out := r.rest[:n:n]
-	r.rest = r.rest[n:]
-	return out
-}
-
-func (r *reader) u8() uint8   { return r.take(1)[0] }
-func (r *reader) u32() uint32 { return binary.LittleEndian.Uint32(r.take(4)) }
-func (r *reader) u64() uint64 { return binary.LittleEndian.Uint64(r.take(8)) }

@@ -75,13 +75,13 @@ func (l *ProgramLedger) Providers(context.Context) ([]program.Provider, error) {
 	l.p.mu.Lock()
 	defer l.p.mu.Unlock()
 	var at []sign.Key
-	for k := range l.p.tip.Providers {
+	for k := range l.p.final.Providers {
 		at = append(at, k)
 	}
 	slices.SortFunc(at, func(a, b sign.Key) int { return slices.Compare(a[:], b[:]) })
 	var out []program.Provider
 	for _, k := range at {
-		out = append(out, l.p.tip.Providers[k])
+		out = append(out, l.p.final.Providers[k])
 	}
 	return out, nil
 }

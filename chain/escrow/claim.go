@@ -39,9 +39,10 @@ const (
 	isLate // the escrow's deadline has passed
 )
 
-// choose takes the voucher to claim with. While work goes on, and as long as a final voucher may come, that is the newest of which all is
-// earned: the best pays for time that is still to come. When it could be the last chance, it is the best; when nothing more comes, the least
-// that covers what is owed; and the final one before all others.
+// choose returns the voucher to claim with, and why to claim now. A final voucher comes first. While work goes on, or while a final voucher
+// may still come, it is the newest voucher that is wholly earned, because the newest of all pays for time that is still to come. If this
+// may be the last chance to claim, it is the newest voucher. Once nothing more can be earned, it is the smallest voucher that covers what is
+// owed.
 func (c *Claims) choose(v View, leaf program.LeafState, opened market.Slot) (use *verify.SignedVoucher, why urgency) {
 	switch {
 	case leaf.Window != 0 && uint64(v.Slot) > uint64(opened)+uint64(leaf.Window):

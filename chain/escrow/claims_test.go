@@ -87,8 +87,8 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// A provider claims what both have signed for and nothing that was paid ahead, however much time has passed. What its claims came to is told
-// in full, also where one was under way when a final voucher said less.
+// A provider claims what receipts cover and nothing that was paid ahead of them, however much time has passed. Claims reports all that was
+// paid out, also if a claim was being sent when a final voucher for less arrived.
 func TestClaimsWhatIsEarned(t *testing.T) {
 	t.Parallel()
 	w := simple(t)

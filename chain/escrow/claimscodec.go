@@ -43,37 +43,37 @@ func (c Claims) Marshal() []byte {
 // RestoreClaims reads the journal form. It refuses, with market.ErrMalformed, what Step could not have come to. The vouchers'
 // signatures were checked before they were kept. Send Ticked next.
 func RestoreClaims(b []byte, net Net, when When, p Params) (Claims, error) {
-	r := &reader{rest: b}
-	version, end, bits := r.u8(), ending(r.u8()), r.u8()
+	r := newReader(b)
+	version, end, bits := r.U8(), ending(r.U8()), r.U8()
 	c := Claims{net: net, params: p, when: when, end: end, over: bits&1 != 0}
 	var err error
-	c.core, err = market.UnmarshalLeaseCore(r.take(market.LeaseCoreSize))
-	r.fail(err != nil || version != claimsVersion || end > endLost || bits > 3)
+	c.core, err = market.UnmarshalLeaseCore(r.Take(market.LeaseCoreSize))
+	r.Fail(err != nil || version != claimsVersion || end > endLost || bits > 3)
 	c.keys = r.keys()
-	c.funding, err = UnmarshalFunding(r.bytes(int(r.u16()), MaxFunding))
-	r.fail(err != nil)
+	c.funding, err = UnmarshalFunding(r.bytes(int(r.U16()), MaxFunding))
+	r.Fail(err != nil)
 	c.escrow = net.EscrowOf(c.core, c.funding)
-	c.owed, c.sure = market.Amount(r.u64()), market.Amount(r.u64())
-	c.paid, c.flown = market.Amount(r.u64()), market.Amount(r.u64())
-	c.landed, c.final, c.flewAt, c.asked = market.Slot(r.u64()), market.Slot(r.u64()), market.Slot(r.u64()), market.Slot(r.u64())
+	c.owed, c.sure = market.Amount(r.U64()), market.Amount(r.U64())
+	c.paid, c.flown = market.Amount(r.U64()), market.Amount(r.U64())
+	c.landed, c.final, c.flewAt, c.asked = market.Slot(r.U64()), market.Slot(r.U64()), market.Slot(r.U64()), market.Slot(r.U64())
 	c.best, c.earned, c.next, c.closing = r.voucher(), r.voucher(), r.voucher(), r.voucher()
-	c.lostBy = string(r.bytes(int(r.u16()), maxReason))
+	c.lostBy = string(r.bytes(int(r.U16()), maxReason))
 	c.retell = true
-	c.table = table{slot: market.Slot(r.u64()), made: bits&2 != 0, disabled: market.Slot(r.u64())}
+	c.table = table{slot: market.Slot(r.U64()), made: bits&2 != 0, disabled: market.Slot(r.U64())}
 	c.fleet = r.fleet(func(t task) bool { return t.kind >= kindClaim && t.kind < kinds })
-	if r.bad || len(r.rest) > 0 || c.check() != nil || !c.consistent() {
+	if r.Bad || len(r.Rest) > 0 || c.check() != nil || !c.consistent() {
 		return Claims{}, fmt.Errorf("%w: claims of %d bytes, version %d", market.ErrMalformed, len(b), version)
 	}
 	return c, nil
 }
 
 func (r *reader) voucher() *verify.SignedVoucher {
-	raw := r.bytes(int(r.u16()), verify.MaxSignedVoucher)
+	raw := r.bytes(int(r.U16()), verify.MaxSignedVoucher)
 	if len(raw) == 0 {
 		return nil
 	}
 	v, err := verify.UnmarshalSignedVoucher(raw)
-	if r.fail(err != nil); err != nil {
+	if r.Fail(err != nil); err != nil {
 		return nil
 	}
 	return &v

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/internal/fields"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
@@ -121,23 +122,23 @@ func (f fleet) append(b []byte) []byte {
 func RestoreDeposit(b []byte, net Net, p Params) (Deposit, error) { return restore(b, net, p, false) }
 
 func restore(b []byte, net Net, p Params, hires bool) (Deposit, error) {
-	r := &reader{rest: b}
-	version, bits := r.u8(), r.u8()
-	d := Deposit{net: net, params: p, seen: bits&flagSeen != 0, ending: bits&flagEnding != 0, closed: bits&flagClosed != 0, opened: r.u64(),
-		deadline: market.Slot(r.u64()), final: market.Slot(r.u64()), landed: market.Slot(r.u64()), refunded: market.Amount(r.u64())}
+	r := newReader(b)
+	version, bits := r.U8(), r.U8()
+	d := Deposit{net: net, params: p, seen: bits&flagSeen != 0, ending: bits&flagEnding != 0, closed: bits&flagClosed != 0, opened: r.U64(),
+		deadline: market.Slot(r.U64()), final: market.Slot(r.U64()), landed: market.Slot(r.U64()), refunded: market.Amount(r.U64())}
 	d.deal = r.deal(bits&flagOther != 0)
 	if hires {
-		d.hirer = r.key()
+		d.hirer = r.Key()
 	}
-	r.fail(version != depositVersion || bits >= flagHire<<1 || (bits&flagHire != 0) != hires || r.bad || d.check() != nil || hires == d.hirer.IsZero())
-	for range r.count(int(r.u16()), maxBatches) {
+	r.Fail(version != depositVersion || bits >= flagHire<<1 || (bits&flagHire != 0) != hires || r.Bad || d.check() != nil || hires == d.hirer.IsZero())
+	for range r.count(int(r.U16()), maxBatches) {
 		d.batches = append(d.batches, r.batch(&d))
 	}
 	d.fleet = r.fleet(func(t task) bool {
 		return t.kind >= kindOpen && t.kind <= kindCloseEscrow && (t.kind > kindOpen || !hires) && (t.kind > kindAdd || int(t.tranche) < len(d.batches))
 	})
-	r.fail(d.opened == 0 && (d.seen || len(d.fleet.flights) > 0) || d.closed && len(d.fleet.flights) > 0)
-	if r.bad || len(r.rest) > 0 || !d.fits() {
+	r.Fail(d.opened == 0 && (d.seen || len(d.fleet.flights) > 0) || d.closed && len(d.fleet.flights) > 0)
+	if r.Bad || len(r.Rest) > 0 || !d.fits() {
 		return Deposit{}, fmt.Errorf("%w: deposit of %d bytes, version %d", market.ErrMalformed, len(b), version)
 	}
 	d = d.named(d.opened)
@@ -167,103 +168,85 @@ func (d *Deposit) fits() bool {
 	return len(seen) <= MaxLeases
 }
 
-// reader takes fields off the front. After the first that is missing or wrong, all are zero and bad is set.
-type reader struct {
-	rest []byte
-	bad  bool
-}
+// reader reads the parts of journals.
+type reader struct{ fields.Reader }
 
-func (r *reader) take(n int) []byte {
-	if r.bad || len(r.rest) < n {
-		r.bad = true
-		return make([]byte, n)
-	}
-	out := r.rest[:n:n]
-	r.rest = r.rest[n:]
-	return out
-}
-
-func (r *reader) fail(when bool) { r.bad = r.bad || when }
-func (r *reader) u8() uint8      { return r.take(1)[0] }
-func (r *reader) u16() uint16    { return binary.LittleEndian.Uint16(r.take(2)) }
-func (r *reader) u32() uint32    { return binary.LittleEndian.Uint32(r.take(4)) }
-func (r *reader) u64() uint64    { return binary.LittleEndian.Uint64(r.take(8)) }
-func (r *reader) key() sign.Key  { return sign.Key(r.take(sign.KeySize)) }
+func newReader(b []byte) *reader { return &reader{fields.Reader{Rest: b}} }
 
 // count bounds how many follow; when it is too many, none do.
 func (r *reader) count(n, limit int) int {
-	if r.fail(n > limit); r.bad {
+	if r.Fail(n > limit); r.Bad {
 		return 0
 	}
 	return n
 }
 
 // bytes reads what its length stands before.
-func (r *reader) bytes(n, limit int) []byte { return r.take(r.count(n, limit)) }
+func (r *reader) bytes(n, limit int) []byte { return r.Take(r.count(n, limit)) }
 
 func (r *reader) keys() market.KeySet {
-	head := r.take(2)
-	raw := append(slices.Clone(head), r.take(sign.KeySize*r.count(int(head[1]), market.MaxVoucherKeys))...)
+	head := r.Take(2)
+	raw := append(slices.Clone(head), r.Take(sign.KeySize*r.count(int(head[1]), market.MaxVoucherKeys))...)
 	ks, err := market.UnmarshalKeySet(raw)
-	r.fail(err != nil)
+	r.Fail(err != nil)
 	return ks
 }
 
 func (r *reader) deal(other bool) Deal {
-	d := Deal{Order: market.OrderID(r.key()), Buyer: r.key(), Source: r.key(), RefundOwner: r.key(), Referrer: r.key(), Keys: r.keys()}
-	for range r.count(int(r.u8()), program.MaxStandbys) {
-		d.Standbys = append(d.Standbys, program.Standby{Provider: r.key(), Payout: r.key(), MaxRate: market.Rate(r.u64()), Budget: market.Amount(r.u64())})
+	d := Deal{Order: market.OrderID(r.Key()), Buyer: r.Key(), Source: r.Key(), RefundOwner: r.Key(), Referrer: r.Key(), Keys: r.keys()}
+	for range r.count(int(r.U8()), program.MaxStandbys) {
+		d.Standbys = append(d.Standbys, program.Standby{Provider: r.Key(), Payout: r.Key(), MaxRate: market.Rate(r.U64()), Budget: market.Amount(r.U64())})
 	}
 	if other {
-		d.LeaseBuyer = r.key()
-		r.fail(d.LeaseBuyer.IsZero())
+		d.LeaseBuyer = r.Key()
+		r.Fail(d.LeaseBuyer.IsZero())
 	}
 	return d
 }
 
 func (r *reader) batch(d *Deposit) batch {
-	bits := r.u8()
-	b := batch{stage: stage(bits &^ flagHired), hired: bits&flagHired != 0, first: r.u16(), deposit: market.Amount(r.u64()), opened: market.Slot(r.u64())}
-	n := int(r.u16())
+	bits := r.U8()
+	b := batch{stage: stage(bits &^ flagHired), hired: bits&flagHired != 0, first: r.U16(), deposit: market.Amount(r.U64()), opened: market.Slot(r.U64())}
+	n := int(r.U16())
 	fit, most := max(1, d.fit(n, b.hired)), d.most()
 	if b.hired {
 		most = fit
 	}
 	for i := range r.count(n, most) {
 		b.leases = append(b.leases, r.entry())
-		r.fail(int(b.leases[i].leaf.Index) != i%fit)
+		r.Fail(int(b.leases[i].leaf.Index) != i%fit)
 	}
-	r.fail(b.hired && b.stage == stageSigned || b.stage < stageWanted || b.stage > stageVoid || len(b.leases) == 0 || b.opened != 0 && b.stage != stageFunded)
-	if !r.bad {
-		r.fail(b.build(fit) != nil)
+	r.Fail(b.hired && b.stage == stageSigned || b.stage < stageWanted || b.stage > stageVoid || len(b.leases) == 0 || b.opened != 0 && b.stage != stageFunded)
+	if !r.Bad {
+		r.Fail(b.build(fit) != nil)
 	}
 	return b
 }
 
 func (r *reader) entry() entry {
-	bits := r.u8()
-	r.fail(bits > flagRetired|flagFinal|flagVoid)
-	e := entry{retire: bits&flagRetired != 0, void: bits&flagVoid != 0, before: market.Slot(r.u64())}
+	bits := r.U8()
+	r.Fail(bits > flagRetired|flagFinal|flagVoid)
+	e := entry{retire: bits&flagRetired != 0, void: bits&flagVoid != 0, before: market.Slot(r.U64())}
 	var err error
-	e.leaf, err = tranche.UnmarshalLeaf(r.take(tranche.LeafSize))
-	r.fail(err != nil)
-	if bits&flagFinal == 0 || r.bad {
+	e.leaf, err = tranche.UnmarshalLeaf(r.Take(tranche.LeafSize))
+	r.Fail(err != nil)
+	if bits&flagFinal == 0 || r.Bad {
 		return e
 	}
-	core, err := verify.UnmarshalReceiptCore(r.take(verify.ReceiptCoreSize))
-	r.fail(err != nil || !core.Final() || core.Lease != e.leaf.Lease || core.Provider != e.leaf.Provider || !e.retire)
-	e.final = &finalReceipt{core: core, by: sign.Signature(r.take(sign.SignatureSize))}
+	core, err := verify.UnmarshalReceiptCore(r.Take(verify.ReceiptCoreSize))
+	r.Fail(err != nil || !core.Final() || core.Lease != e.leaf.Lease || core.Provider != e.leaf.Provider || !e.retire)
+	e.final = &finalReceipt{core: core, by: sign.Signature(r.Take(sign.SignatureSize))}
 	return e
 }
 
 func (r *reader) fleet(is func(task) bool) fleet {
-	f := fleet{number: r.u32()}
-	for range r.count(int(r.u8()), maxFlights) {
-		x := flight{no: r.u32(), task: task{kind: kind(r.u8()), tranche: r.u16(), leaf: r.u16(), amount: market.Amount(r.u64())}, state: chain.TxState(r.u8())}
-		x.tx = chain.Prepared{LastValid: r.u64(), Since: market.Slot(r.u64())}
-		x.tx.ID = chain.TxID(r.bytes(int(r.u8()), maxTxID))
-		x.tx.Raw = slices.Clone(r.bytes(int(r.u16()), chain.MaxRaw))
-		r.fail(!is(x.task) || x.state.Final() || x.state > chain.Expired || x.tx.ID == "" || len(x.tx.Raw) == 0 ||
+	f := fleet{number: r.U32()}
+	for range r.count(int(r.U8()), maxFlights) {
+		x := flight{no: r.U32(), task: task{kind: kind(r.U8()), tranche: r.U16(), leaf: r.U16(), amount: market.Amount(r.U64())}, state: chain.TxState(r.U8())}
+		x.tx = chain.Prepared{LastValid: r.U64(), Since: market.Slot(r.U64())}
+		x.tx.ID = chain.TxID(r.bytes(int(r.U8()), maxTxID))
+		x.tx.Raw = slices.Clone(r.bytes(int(r.U16()), chain.MaxRaw))
+		r.Fail(!is(x.task) || x.state.Final() || x.state > chain.Expired || x.tx.ID == "" || len(x.tx.Raw) == 0 ||
 			x.no >= f.number && f.number != 0 || slices.ContainsFunc(f.flights, func(y flight) bool { return y.task == x.task || y.no == x.no }))
 		f.flights = append(f.flights, x)
 	}

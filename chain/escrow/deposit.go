@@ -157,6 +157,17 @@ func (d Deposit) Deadline() market.Slot { return d.deadline }
 // Refunded is what is back with the refund owner for ever, as far as was seen.
 func (d Deposit) Refunded() market.Amount { return d.refunded }
 
+// Owing returns what transactions that have not been seen on chain are to take from the deal's Source.
+func (d Deposit) Owing() (sum market.Amount) {
+	for i := range d.batches {
+		b := &d.batches[i]
+		if b.stage == stageWanted && !d.ending || b.stage == stageSigned && b.near == 0 && b.opened == 0 {
+			sum += min(max(b.deposit, b.caps()), math.MaxUint64-sum)
+		}
+	}
+	return sum
+}
+
 // Closed reports that it is over and nothing is left on chain.
 func (d Deposit) Closed() bool { return d.closed }
 

@@ -5,8 +5,8 @@ import (
 	"github.com/starling-network/starling/chain/program"
 )
 
-// Fee is what a transaction with these instructions costs that so many keys sign, in lamports: for its signatures, those that it has
-// checked among them, and what it bids.
+// Fee is what a transaction with these instructions costs in lamports when signers keys sign it: the chain's fee for these signatures and
+// for those that its Ed25519 instructions check, and the priority fee that it bids.
 func Fee(instructions []program.Instruction, signers int) uint64 {
 	n := uint64(signers)
 	for _, i := range instructions {

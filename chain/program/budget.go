@@ -42,8 +42,8 @@ const (
 	unitsTable     = 40_000 // of the lookup tables' program
 	unitsBuiltin   = 3_000  // what the cluster allows a call of a built-in program that says nothing
 	unitsOther     = 200_000
-	// A slash pays three, and who is slashed may be a friend of those that bought from it: so many tries for an address that somebody looked
-	// long for keys to make (one try more is twice the work) must not be more than its transaction asks for.
+	// A slash pays three token accounts. A provider may have bought from itself with keys whose token accounts take many tries to derive. Each
+	// further try doubles the search for such a key, so nobody finds one that takes 60.
 	unitsAddress = 60 * 1500
 	unitsSlash   = 30_000 + 3*unitsAddress
 )

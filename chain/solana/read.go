@@ -57,7 +57,7 @@ func (l *Ledger) Escrows(ctx context.Context, buyer sign.Key) ([]Found, error) {
 	if l.cfg.Program.IsZero() {
 		return nil, errProgram
 	}
-	accounts, err := l.list(ctx, rpc.RPCFilter{Memcmp: &rpc.RPCFilterMemcmp{Offset: escrowBuyerAt, Bytes: buyer[:]}})
+	accounts, err := l.list(ctx, rpc.CommitmentConfirmed, rpc.RPCFilter{Memcmp: &rpc.RPCFilterMemcmp{Offset: escrowBuyerAt, Bytes: buyer[:]}})
 	if err != nil {
 		return nil, fmt.Errorf("listing escrows of %s: %w", buyer, err)
 	}
@@ -95,13 +95,14 @@ func (l *Ledger) Anchored(ctx context.Context, authority sign.Key, root sign.Has
 	return anchored, nil
 }
 
-// Providers are all registrations on this network, in the order of their addresses, as one endpoint shows them: it may hide some,
-// and none can be made up but as Provider would refuse it too. Many public endpoints do not answer this.
+// Providers returns all final registrations on this network, in the order of their addresses, as one endpoint shows them: it may hide some,
+// and cannot make one up at an address that is not its own. Committees and rewards are drawn from them, so peers must not count a bond
+// that a fork takes back. Many public endpoints do not answer this.
 func (l *Ledger) Providers(ctx context.Context) ([]program.Provider, error) {
 	if l.cfg.Program.IsZero() {
 		return nil, errProgram
 	}
-	accounts, err := l.list(ctx, rpc.RPCFilter{DataSize: program.ProviderSize})
+	accounts, err := l.list(ctx, rpc.CommitmentFinalized, rpc.RPCFilter{DataSize: program.ProviderSize})
 	if err != nil {
 		return nil, fmt.Errorf("listing registrations: %w", err)
 	}
@@ -124,10 +125,10 @@ type listed struct {
 
 // list gives those accounts of the program that name this network and pass a filter, in the order of their addresses, as one endpoint
 // lists them. What they are, and whose, the caller checks.
-func (l *Ledger) list(ctx context.Context, filter rpc.RPCFilter) ([]listed, error) {
+func (l *Ledger) list(ctx context.Context, level rpc.CommitmentType, filter rpc.RPCFilter) ([]listed, error) {
 	all, err := ask(ctx, l.pool, func(ctx context.Context, c *rpc.Client) (rpc.GetProgramAccountsResult, error) {
 		return c.GetProgramAccountsWithOpts(ctx, solanago.PublicKey(l.cfg.Program), &rpc.GetProgramAccountsOpts{
-			Encoding: solanago.EncodingBase64, Commitment: rpc.CommitmentConfirmed, Filters: []rpc.RPCFilter{
+			Encoding: solanago.EncodingBase64, Commitment: level, Filters: []rpc.RPCFilter{
 				{Memcmp: &rpc.RPCFilterMemcmp{Offset: networkAt, Bytes: l.cfg.Network[:]}}, filter,
 			}})
 	})

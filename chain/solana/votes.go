@@ -20,7 +20,7 @@ func (l *Ledger) Ballots(ctx context.Context) (map[sign.Key]program.Ballot, erro
 	if l.cfg.Program.IsZero() {
 		return nil, errProgram
 	}
-	accounts, err := l.list(ctx, rpc.RPCFilter{DataSize: program.BallotSize})
+	accounts, err := l.list(ctx, rpc.CommitmentConfirmed, rpc.RPCFilter{DataSize: program.BallotSize})
 	if err != nil {
 		return nil, fmt.Errorf("listing ballots: %w", err)
 	}

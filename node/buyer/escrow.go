@@ -68,7 +68,7 @@ type escrowed struct {
 	deposits *settle.Keeper[escrow.Deposit]
 	hires    *settle.Keeper[escrow.Hire]
 
-	spending spending
+	depositing sync.Mutex
 
 	mu    sync.Mutex
 	shown map[string]map[string]Escrow // by job, by order
@@ -291,13 +291,8 @@ func (x *escrowed) fund(ctx context.Context, job string, leases []*bought) ([]pl
 	if err != nil {
 		return nil, err
 	}
-	if err := x.provide(ctx, ev); err != nil {
+	if err := x.deposit(ctx, name, m, ev); err != nil {
 		return nil, err
-	}
-	x.deposits.Add(name, m)
-	if err := x.deposits.Tell(ctx, name, ev); err != nil {
-		x.arrived(first.id)
-		return nil, fmt.Errorf("funding %d leases: %w", len(leases), err)
 	}
 	var out []place
 	m, err = x.deposits.Until(ctx, name, func(m escrow.Deposit) bool {

@@ -108,9 +108,6 @@ func (x *escrowed) told(name string, ev escrow.Effect) {
 		}
 		x.moved(name, ev.Escrow)
 	case escrow.Funded:
-		for _, l := range ev.Leases {
-			x.arrived(l.Lease)
-		}
 		has := func(id market.LeaseID) bool {
 			return slices.ContainsFunc(ev.Leases, func(l escrow.FundedLease) bool { return l.Lease == id })
 		}
@@ -120,7 +117,6 @@ func (x *escrowed) told(name string, ev escrow.Effect) {
 			note(StepFunded, "%s are in escrow %s, since slot %d", x.counted(job, len(ev.Leases), has), ev.Escrow, ev.Landed)
 		}
 	case escrow.Void:
-		x.arrived(ev.Leases...)
 		x.void(ev.Leases, "its money was not on chain in time")
 		note(StepFunded, "%s are void: their money was not on chain in time", x.counted(job, len(ev.Leases), func(id market.LeaseID) bool { return slices.Contains(ev.Leases, id) }))
 	case escrow.Refunded:

@@ -42,12 +42,11 @@ func (v *Verdict) CheckAnchors(ctx context.Context, c Chain) error {
 	if err := v.accounts(ctx, c); err != nil {
 		return err
 	}
-	for i, tx := range v.Transactions {
-		slot, err := v.call(ctx, c, tx.ID, "transaction "+string(tx.ID))
-		if err != nil {
+	for i := range v.Transactions {
+		tx := &v.Transactions[i]
+		if err := v.call(ctx, c, tx, "transaction "+string(tx.ID)); err != nil {
 			return err
 		}
-		v.Transactions[i].Slot, v.Transactions[i].Anchor = slot, "matches"
 	}
 	switch {
 	case len(v.Anchors) > 0:
@@ -60,20 +59,22 @@ func (v *Verdict) CheckAnchors(ctx context.Context, c Chain) error {
 	return nil
 }
 
-// call checks a transaction that called the program, and returns its slot. When an endpoint does not remember it, the account that
-// the buyer still has will do.
-func (v *Verdict) call(ctx context.Context, c Chain, id chain.TxID, where string) (market.Slot, error) {
-	a, err := c.AnchorIn(ctx, id)
+// call checks a transaction that called the program, and says in it what it found. When an endpoint does not have the transaction, the
+// account that the buyer still has will do.
+func (v *Verdict) call(ctx context.Context, c Chain, tx *TxVerdict, where string) error {
+	a, err := c.AnchorIn(ctx, tx.ID)
 	i := slices.IndexFunc(v.Anchors, func(a Anchored) bool { return a.By == v.author() })
 	switch {
 	case errors.Is(err, chain.ErrNotFound) && i >= 0:
-		return v.Anchors[i].Slot, nil
+		tx.Slot, tx.Anchor = v.Anchors[i].Slot, "not found, but the buyer's account matches"
+		return nil
 	case err != nil:
-		return 0, unread(where, err)
+		return unread(where, err)
 	case a.Authority != v.author():
-		return 0, broken(RuleAnchor, where, fmt.Errorf("it is by %s, the buyer is %s", a.Authority, v.author()))
+		return broken(RuleAnchor, where, fmt.Errorf("it is by %s, the buyer is %s", a.Authority, v.author()))
 	}
-	return market.Slot(a.Slot), v.commits(where, a.Root, a.Count)
+	tx.Slot, tx.Anchor = market.Slot(a.Slot), "matches"
+	return v.commits(where, a.Root, a.Count)
 }
 
 // CheckRecord asks the chain whether the record of an audit is anchored where it says. Errors: *BrokenRule, ErrChain.

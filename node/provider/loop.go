@@ -121,6 +121,7 @@ func (s *sale) run(ctx context.Context) {
 	defer s.unprotect()
 	p.pay.opened(ctx, s)
 	var resumed, ended, settled bool
+	var failures int
 	for {
 		var effects []meter.Effect
 		var err error
@@ -145,31 +146,35 @@ func (s *sale) run(ctx context.Context) {
 			return
 		}
 		if err = errors.Join(err, failed); err != nil {
-			p.cfg.Log.Error("metering failed; trying again", "lease", s.rec.Lease, "err", err)
-		} else if settled || s.over() != "" && !ended {
+			failures++
+			p.cfg.Log.Error("metering failed; trying again", "lease", s.rec.Lease, "failures", failures, "err", err)
+		} else if failures = 0; settled || s.over() != "" && !ended {
 			continue
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.poke:
-		case <-time.After(s.pause()):
+		case <-time.After(s.pause(failures)):
 		}
 	}
 }
 
-// pause is how long the loop may sleep.
-func (s *sale) pause() time.Duration {
+// shortest is the least time that the loop sleeps.
+const shortest = 5 * time.Millisecond
+
+// pause is how long the loop may sleep after so many failures in a row: until the meter wakes, but at most a quarter of an interval, and twice
+// as long after each failure.
+func (s *sale) pause(failures int) time.Duration {
 	s.mu.Lock()
 	wake := s.seller.Wake()
 	s.mu.Unlock()
 	g := s.p.cfg.Genesis
-	interval := time.Duration(g.IntervalSlots*g.SlotMillis) * time.Millisecond
-	most := interval / 4
+	most := max(time.Duration(g.IntervalSlots*g.SlotMillis)*time.Millisecond/4, 4*shortest)
 	if wake == 0 {
-		return max(most, 20*time.Millisecond)
+		return most
 	}
-	return min(max(s.p.cfg.Slots.Until(time.Now(), wake), 5*time.Millisecond), max(most, 20*time.Millisecond))
+	return min(max(s.p.cfg.Slots.Until(time.Now(), wake), shortest<<min(failures, 20)), most)
 }
 
 func (s *sale) tick(ctx context.Context) ([]meter.Effect, error) {

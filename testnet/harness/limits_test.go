@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node"
@@ -245,6 +246,34 @@ func TestChainDown(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Nothing runs before its money is in escrow: while the chain stays down a job waits as long as its queue allows, then fails with the
+// reason, and nothing is paid.
+func TestChainStaysDown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		all, runs := counted()
+		n := New(t, Options{Providers: 2, Programs: all, Log: Logger()})
+		time.Sleep(3 * time.Second)
+		b := n.Buyer(0)
+		n.Chain.SetDown(true)
+		spec := b.Job("count", 2, "8")
+		spec.Timeouts.Queue = 30 * time.Second
+		id := b.Submit(spec).ID
+		time.Sleep(2 * time.Minute)
+		j := n.job(t, b, id)
+		if j.State != buyer.Settling || !strings.Contains(j.Reason, chain.ErrDown.Error()) || runs.Load() != 0 {
+			t.Errorf("%s: %q, %d programs ran\n%s", j.Summary(), j.Reason, runs.Load(), b.Why(id))
+		}
+		n.Chain.SetDown(false)
+		n.check(t, b, b.Wait(id, 2*time.Minute), buyer.Failed)
+		n.Settle()
+		n.checkPayer(t, b)
+		for i := range 2 {
+			n.checkQuiet(t, n.Provider(i), b)
+		}
+	})
 }
 
 // Jobs that only wait for their money to come back leave room for others.

@@ -44,7 +44,7 @@ func rules(count node) node {
 		f("fees", array(link("fees"), count)))
 }
 
-// account is a kind of account; sub is the byte that tells it from another of the same kind, 0 when there is none.
+// account describes one kind of account. Two accounts of the same kind differ in the byte sub, which is 0 if there is only one.
 type account struct {
 	name, pda string
 	sample    interface{ Marshal() []byte }
@@ -91,13 +91,13 @@ func ballot(on program.Subject) []field {
 		f("for", u64), f("against", u64), f("sequence", u64)}
 }
 
-// call is one of the program's: its accounts are counted from a sample, its data is said here. Docs are those of the Go type.
+// call describes one call of the program. Its accounts come from the sample, its documentation from the Go type.
 type call struct {
 	name   string
 	sample program.Call
 	data   []field // after the first byte
-	more   string  // accounts after those that have names; "" for none
-	signs  bool    // they sign
+	more   string  // name of the remaining accounts; "" if there are none
+	signs  bool    // the remaining accounts sign
 }
 
 var ed, opened, amount = f("ed", u8), f("opened", u64), f("amount", u64)

@@ -1,0 +1,34 @@
+// Package fields reads fixed little-endian layouts.
+package fields
+
+import (
+	"encoding/binary"
+
+	"github.com/starling-network/starling/market/sign"
+)
+
+// Reader takes fields off the front of Rest. After the first that is missing, all are zero and Bad is set.
+type Reader struct {
+	Rest []byte
+	Bad  bool
+}
+
+// Take returns the next n bytes, which share Rest's memory.
+func (r *Reader) Take(n int) []byte {
+	if r.Bad || len(r.Rest) < n {
+		r.Bad = true
+		return make([]byte, n)
+	}
+	out := r.Rest[:n:n]
+	r.Rest = r.Rest[n:]
+	return out
+}
+
+// Fail sets Bad if when is true.
+func (r *Reader) Fail(when bool) { r.Bad = r.Bad || when }
+
+func (r *Reader) U8() uint8     { return r.Take(1)[0] }
+func (r *Reader) U16() uint16   { return binary.LittleEndian.Uint16(r.Take(2)) }
+func (r *Reader) U32() uint32   { return binary.LittleEndian.Uint32(r.Take(4)) }
+func (r *Reader) U64() uint64   { return binary.LittleEndian.Uint64(r.Take(8)) }
+func (r *Reader) Key() sign.Key { return sign.Key(r.Take(sign.KeySize)) }
