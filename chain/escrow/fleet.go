@@ -3,7 +3,6 @@ package escrow
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/starling-network/starling/chain"
@@ -302,6 +301,4 @@ func (f *fleet) soonest(next time.Time) time.Time {
 }
 
 // clip makes a reason fit a journal and a line: short, and text.
-func clip(reason string) string {
-	return strings.ToValidUTF8(reason[:min(len(reason), maxReason)], "")
-}
+func clip(reason string) string { return market.Clean(reason, maxReason) }

@@ -81,11 +81,11 @@ func rejection(err error, starling sign.Key) error {
 	case !starling.IsZero() && refused:
 		return fmt.Errorf("%w: %w", chain.ErrRejected, code)
 	case has("insufficient lamports", "insufficientfundsfor", "insufficient funds for fee", "insufficient funds for rent"):
-		return fmt.Errorf("%w: %s: %w", chain.ErrRejected, remote.Message, chain.ErrFees)
+		return fmt.Errorf("%w: %s: %w", chain.ErrRejected, said(remote), chain.ErrFees)
 	case has("insufficient funds") || strings.HasSuffix(remote.Message, "custom program error: 0x1"): // the token program's InsufficientFunds
-		return fmt.Errorf("%w: %s: %w", chain.ErrRejected, remote.Message, chain.ErrAllowance)
+		return fmt.Errorf("%w: %s: %w", chain.ErrRejected, said(remote), chain.ErrAllowance)
 	}
-	return fmt.Errorf("%w: %s", chain.ErrRejected, remote.Message)
+	return fmt.Errorf("%w: %s", chain.ErrRejected, said(remote))
 }
 
 // logsOf finds the transaction's log in the data of an RPC error.

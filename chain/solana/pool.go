@@ -14,6 +14,7 @@ import (
 	"github.com/gagliardetto/solana-go/rpc/jsonrpc"
 
 	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
 
@@ -106,6 +107,12 @@ type answered struct{ error }
 
 func (a answered) Unwrap() error { return a.error }
 
+// said is what an endpoint says of a failure; a light client's endpoint is a stranger's peer.
+func said(err *jsonrpc.RPCError) string { return market.Clean(err.Message, maxSaid) }
+
+// maxSaid bounds what is told of an endpoint's message, bytes.
+const maxSaid = 1 << 10
+
 // fail turns a client error into one of ours: no answer is ErrDown, without the URL.
 func (e *endpoint) fail(ctx context.Context, err error) error {
 	var remote *jsonrpc.RPCError
@@ -116,9 +123,9 @@ func (e *endpoint) fail(ctx context.Context, err error) error {
 	case errors.Is(err, rpc.ErrNotFound), errors.Is(err, chain.ErrMalformed):
 		return answered{err}
 	case errors.As(err, &remote) && unwell(remote.Code):
-		return fmt.Errorf("%s: %s: %w", e.name, remote.Message, chain.ErrDown)
+		return fmt.Errorf("%s: %s: %w", e.name, said(remote), chain.ErrDown)
 	case errors.As(err, &remote):
-		return answered{fmt.Errorf("%s: RPC error %d: %s", e.name, remote.Code, remote.Message)}
+		return answered{fmt.Errorf("%s: RPC error %d: %s", e.name, remote.Code, said(remote))}
 	case errors.As(err, &transport):
 		return fmt.Errorf("%s: %v: %w", e.name, transport.Err, chain.ErrDown)
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/starling-network/starling/market"
@@ -79,9 +78,7 @@ func (s *step) refuse(hold market.HoldID, refusal *market.Refusal) {
 }
 
 // clip makes a reason fit a record: short, and text.
-func clip(reason string) string {
-	return strings.ToValidUTF8(reason[:min(len(reason), maxEndReason)], "")
-}
+func clip(reason string) string { return market.Clean(reason, maxEndReason) }
 
 // sweep does what is due: holds and leases whose time is over, finished records nobody can replay.
 func (s *step) sweep() {

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/device"
 	"github.com/starling-network/starling/node/nodepb"
@@ -335,7 +336,7 @@ func (s *session) show(ctx context.Context) ([]Result, error) {
 		verdicts, found := make([]audit.Signed, len(s.members)), make([]string, len(s.members))
 		err := s.each(ctx, req, func(k int, r *nodepb.AuditReply) error {
 			var err error
-			if found[k] = r.Found; len(s.given[2]) == len(s.given[0]) {
+			if found[k] = market.Clean(r.Found, maxFound); len(s.given[2]) == len(s.given[0]) {
 				verdicts[k], err = s.verdict(u, k, r)
 			}
 			return err

@@ -13,6 +13,7 @@ import (
 	"github.com/ipfs/go-cid"
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
@@ -144,7 +145,7 @@ func (b *Buyer) gather(ctx context.Context, l *bought, ex *nodepb.Execution, ask
 		if err == nil {
 			err = blob.Check(c)
 		}
-		if err != nil || !path.IsAbs(o.Path) {
+		if err != nil || !fit(o.Path) {
 			res.lost = fmt.Sprintf("the provider named a malformed output %q", clip(o.Path))
 			return res, nil
 		}
@@ -177,15 +178,17 @@ func (b *Buyer) gather(ctx context.Context, l *bought, ex *nodepb.Execution, ask
 // maxOutputs bounds what one execution may name.
 const maxOutputs = 16
 
-// clip bounds text that came from a peer.
+// clip bounds and cleans text that came from a peer.
 func clip(s string) string {
 	const most = 800
-	s = strings.ToValidUTF8(s, "?")
 	if len(s) > most {
-		s = strings.ToValidUTF8(s[:most], "") + "…"
+		return market.Clean(s, most) + "…"
 	}
-	return s
+	return market.Clean(s, most)
 }
+
+// fit reports whether a path that a peer names is absolute and can be printed.
+func fit(p string) bool { return path.IsAbs(p) && market.Clean(p, len(p)) == p }
 
 // stopExecution asks the provider to end what runs under l, and returns how it stands.
 func (b *Buyer) stopExecution(ctx context.Context, l *bought, seq uint64, grace time.Duration) (*nodepb.Execution, error) {

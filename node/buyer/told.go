@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"path"
 	"slices"
 	"strings"
 
@@ -77,7 +76,7 @@ func (b *Buyer) held(j, t Job) (Job, error) {
 		if k.Restarts < 0 || k.Retries < 0 {
 			return t, fmt.Errorf("rank %d had %d restarts and %d retries", i, k.Restarts, k.Retries)
 		}
-		bad := func(o Output) bool { return !path.IsAbs(o.Path) || !sound(o.Blob) }
+		bad := func(o Output) bool { return !fit(o.Path) || !sound(o.Blob) }
 		if len(k.Outputs) > maxOutputs || slices.ContainsFunc(k.Outputs, bad) {
 			return t, fmt.Errorf("what rank %d left is no list of files", i)
 		}
@@ -86,6 +85,7 @@ func (b *Buyer) held(j, t Job) (Job, error) {
 		}
 		k.Reason, k.Detail, k.Route, k.Unextended, k.Live = clip(k.Reason), clip(k.Detail), clip(k.Route), clip(k.Unextended), Live{}
 	}
+	t.Reason = clip(t.Reason)
 	spec := j.Spec // of which only this changes, when a job is made longer
 	spec.Timeouts.Run, spec.Payment.Budget = t.Spec.Timeouts.Run, t.Spec.Payment.Budget
 	if err := spec.Check(); err != nil {

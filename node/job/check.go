@@ -344,7 +344,7 @@ func checkPath(p string) error {
 	switch {
 	case p == "":
 		return fmt.Errorf("missing: an absolute path, such as /data")
-	case !path.IsAbs(p) || path.Clean(p) != p || p == "/" || len(p) > MaxPath || !isText(p):
+	case !path.IsAbs(p) || path.Clean(p) != p || p == "/" || len(p) > MaxPath || market.Clean(p, MaxPath) != p:
 		return fmt.Errorf("%.80q is not a clean absolute path below /", p)
 	case overlap(p, path.Dir(runtime.ControlDir)):
 		return fmt.Errorf("%s is kept for the runtime", path.Dir(runtime.ControlDir))

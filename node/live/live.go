@@ -23,10 +23,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"sync"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/starling-network/starling/market"
 )
 
 // Kind is what a frame carries.
@@ -200,17 +199,7 @@ func (f Frame) Code() int { return int(int32(binary.BigEndian.Uint32(f.Body))) }
 
 // Clean makes a text that came from a peer, or goes to one, fit to be printed in one line.
 func Clean(text string) string {
-	text = strings.Map(func(r rune) rune {
-		if r == utf8.RuneError || !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, text)
-	for len(text) > maxText {
-		_, n := utf8.DecodeLastRuneInString(text)
-		text = text[:len(text)-n]
-	}
-	return text
+	return market.Clean(text, maxText)
 }
 
 // Demultiplex copies what comes back to the two writers until the exit frame, whose code it returns. Errors: *Error for

@@ -49,6 +49,7 @@ func TestExitCodes(t *testing.T) {
 		{&api.Error{Status: 500, Message: "oh"}, ExitFailed, "starling: oh\n"},
 		{JobError(buyer.Job{ID: "j1", State: buyer.Succeeded}), ExitOK, ""},
 		{JobError(buyer.Job{ID: "j1", State: buyer.Failed, Code: buyer.CodeProgram, Reason: "rank 0 exited with 3"}), ExitFailed, "starling: job j1 failed: rank 0 exited with 3\n"},
+		{JobError(buyer.Job{ID: "j1", State: buyer.Failed, Reason: "\x1b[2J\u009bred"}), ExitFailed, "starling: job j1 failed:  [2J red\n"},
 		{JobError(buyer.Job{ID: "j1", State: buyer.Failed, Code: buyer.CodeNoMatch, Reason: "nobody"}), ExitNoMatch, "starling: job j1 failed: nobody\n"},
 		{JobError(buyer.Job{ID: "j1", State: buyer.Failed, Code: buyer.CodePayment, Reason: "no funds"}), ExitPayment, "starling: job j1 failed: no funds\n"},
 		{JobError(buyer.Job{ID: "j1", State: buyer.Failed, Code: buyer.CodeTimeout, Reason: "1h"}), ExitTimeout, "starling: job j1 failed: 1h\n"},

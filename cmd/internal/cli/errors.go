@@ -164,9 +164,14 @@ func (a *App) report(err error) int {
 		_ = enc.Encode(map[string]body{"error": {Code: e.Code.word(), Message: message, Hint: e.Hint}}) // the exit code still tells
 		return int(e.Code)
 	}
-	fmt.Fprintf(a.Err, "starling: %s\n", message)
+	for i, line := range strings.Split(message, "\n") { // what others said was cleaned where it entered; a file's name was not
+		if i == 0 {
+			line = "starling: " + line
+		}
+		fmt.Fprintln(a.Err, cell(line))
+	}
 	if e.Hint != "" {
-		fmt.Fprintf(a.Err, "hint: %s\n", e.Hint)
+		fmt.Fprintln(a.Err, cell("hint: "+e.Hint))
 	}
 	return int(e.Code)
 }
