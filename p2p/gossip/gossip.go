@@ -15,14 +15,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	pubsub "github.com/libp2p/go-libp2p-pubsub"
-	pb "github.com/libp2p/go-libp2p-pubsub/pb"
 	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/protocol"
 )
@@ -43,6 +41,10 @@ const (
 	DefaultQueue = 256
 	// maxTopics bounds the topics that one remote peer may be subscribed to.
 	maxTopics = 256
+	// maxSubscriptions bounds the topics of all remote peers together. Beyond it a peer may be subscribed to fewTopics.
+	maxSubscriptions = 64 << 10
+	// fewTopics is more than the topics of a peer that sells some classes of units.
+	fewTopics = 16
 	// maxName bounds a topic's name.
 	maxName = 96
 
@@ -96,6 +98,10 @@ type Stats struct {
 // New joins the gossip of a network. Its handlers must be registered before connecting, so call it first.
 // It ends, with all its goroutines, when ctx ends.
 func New(ctx context.Context, h host.Host, cfg Config) (*Gossip, error) {
+	return newGossip(ctx, h, cfg, newSubscriptions(cfg.Network, func(p peer.ID) bool { return h.Network().Connectedness(p) != network.NotConnected }))
+}
+
+func newGossip(ctx context.Context, h host.Host, cfg Config, filter *subscriptions) (*Gossip, error) {
 	if cfg.Network == "" {
 		return nil, fmt.Errorf("joining gossip: no network name")
 	}
@@ -106,7 +112,6 @@ func New(ctx context.Context, h host.Host, cfg Config) (*Gossip, error) {
 	own := protocol.ID("/starling/meshsub/1.2/" + cfg.Network)
 	params := pubsub.DefaultGossipSubParams()
 	params.D, params.Dlo, params.Dhi, params.Dout, params.Dscore = degree, degreeLow, degreeHigh, degreeOut, degreeLow
-	filter := &subscriptions{prefix: prefix(cfg.Network), peers: make(map[peer.ID]map[string]bool)}
 	score, thresholds := scoring(cfg)
 	ps, err := pubsub.NewGossipSub(ctx, h,
 		pubsub.WithGossipSubProtocols([]protocol.ID{own}, func(f pubsub.GossipSubFeature, p protocol.ID) bool {
@@ -120,7 +125,7 @@ func New(ctx context.Context, h host.Host, cfg Config) (*Gossip, error) {
 		pubsub.WithPeerOutboundQueueSize(outboundQueue),
 		pubsub.WithPeerScore(score, thresholds),
 		pubsub.WithSubscriptionFilter(filter),
-		pubsub.WithRawTracer(tracer{g.counts, filter}),
+		pubsub.WithRawTracer(tracer{counter: g.counts}),
 		pubsub.WithLogger(g.log),
 		pubsub.WithRPCLogger(slog.New(slog.DiscardHandler)),
 	)
@@ -128,6 +133,9 @@ func New(ctx context.Context, h host.Host, cfg Config) (*Gossip, error) {
 		return nil, fmt.Errorf("joining gossip: %w", err)
 	}
 	g.ps = ps
+	leave := &network.NotifyBundle{DisconnectedF: func(_ network.Network, c network.Conn) { filter.left(c.RemotePeer()) }}
+	h.Network().Notify(leave)
+	context.AfterFunc(ctx, func() { h.Network().StopNotify(leave) })
 	return g, nil
 }
 
@@ -183,46 +191,4 @@ func topicScore() *pubsub.TopicScoreParams {
 
 func decay(after time.Duration) float64 {
 	return pubsub.ScoreParameterDecayWithBase(after, decayEvery, pubsub.DefaultDecayToZero)
-}
-
-// subscriptions bounds what remote peers may subscribe to: topics of this network, a few hundred each.
-// pubsub keeps a table of them, which strangers could otherwise fill.
-type subscriptions struct {
-	prefix string
-
-	mu    sync.Mutex
-	peers map[peer.ID]map[string]bool
-}
-
-// CanSubscribe reports whether the topic can be one of ours.
-func (s *subscriptions) CanSubscribe(topic string) bool {
-	name, ok := strings.CutPrefix(topic, s.prefix)
-	return ok && topicName.MatchString(name)
-}
-
-// FilterIncomingSubscriptions passes on what a peer may subscribe to.
-func (s *subscriptions) FilterIncomingSubscriptions(from peer.ID, subs []*pb.RPC_SubOpts) ([]*pb.RPC_SubOpts, error) {
-	if len(subs) > 2*maxTopics {
-		return nil, pubsub.ErrTooManySubscriptions
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	has := s.peers[from]
-	if has == nil {
-		has = make(map[string]bool)
-		s.peers[from] = has
-	}
-	return pubsub.FilterSubscriptions(subs, func(topic string) bool {
-		if !s.CanSubscribe(topic) || len(has) >= maxTopics && !has[topic] {
-			return false
-		}
-		has[topic] = true // an unsubscribed topic keeps its place: the bound is for the connection
-		return true
-	}), nil
-}
-
-func (s *subscriptions) forget(p peer.ID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.peers, p)
 }

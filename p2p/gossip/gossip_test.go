@@ -13,6 +13,7 @@ import (
 
 	pubsub "github.com/libp2p/go-libp2p-pubsub"
 	pb "github.com/libp2p/go-libp2p-pubsub/pb"
+	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/protocol"
 	"google.golang.org/protobuf/encoding/protodelim"
@@ -369,7 +370,8 @@ func TestReplayAuthorsBounded(t *testing.T) {
 
 func TestSubscriptionsBounded(t *testing.T) {
 	t.Parallel()
-	s := &subscriptions{prefix: prefix("test"), peers: make(map[peer.ID]map[string]bool)}
+	connected := true
+	s := newSubscriptions("test", func(peer.ID) bool { return connected })
 	sub := func(topics ...string) int {
 		var subs []*pb.RPC_SubOpts
 		for _, topic := range topics {
@@ -396,9 +398,67 @@ func TestSubscriptionsBounded(t *testing.T) {
 	if _, err := s.FilterIncomingSubscriptions("p", make([]*pb.RPC_SubOpts, 2*maxTopics+1)); err == nil {
 		t.Error("a huge list was accepted")
 	}
-	s.forget("p")
-	if len(s.peers) != 0 {
+	if s.left("p"); len(s.peers) != 1 {
+		t.Error("a peer that has another connection is forgotten")
+	}
+	connected = false
+	if s.left("p"); len(s.peers) != 0 || s.total != 0 {
 		t.Error("a peer that left is remembered")
+	}
+	if sub("/starling/test/a") != 0 || len(s.peers) != 0 {
+		t.Error("a peer that left subscribes")
+	}
+}
+
+// TestAttackSubscriptionTables: peers that subscribe over a stream of theirs, take none of ours, and leave, leave nothing.
+// While they are connected, keys do not multiply what they may fill.
+func TestAttackSubscriptionTables(t *testing.T) {
+	t.Parallel()
+	var subs []*pb.RPC_SubOpts
+	for i := range maxTopics {
+		subs = append(subs, &pb.RPC_SubOpts{Subscribe: proto.Bool(true), Topicid: proto.String(fmt.Sprintf("%s%s%d", prefix(p2ptest.Network), strings.Repeat("x", 80), i))})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		const n = 6
+		w := p2ptest.NewNet(t, n, 10*time.Millisecond)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		filter := newSubscriptions(p2ptest.Network, func(p peer.ID) bool { return w.Hosts[0].Network().Connectedness(p) != network.NotConnected })
+		if _, err := newGossip(ctx, w.Hosts[0], Config{Network: p2ptest.Network, Logger: p2ptest.Quiet()}, filter); err != nil {
+			t.Fatal(err)
+		}
+		tables := func() (peers, topics int) {
+			synctest.Wait()
+			filter.mu.Lock()
+			defer filter.mu.Unlock()
+			return len(filter.peers), filter.total
+		}
+		for _, h := range w.Hosts[1:] {
+			if err := h.Connect(ctx, w.Addr(0)); err != nil {
+				t.Fatal(err)
+			}
+			newRaw(t, h, w.Hosts[0]).send(&pb.RPC{Subscriptions: subs})
+		}
+		time.Sleep(time.Second)
+		if peers, topics := tables(); peers != n-1 || topics != (n-1)*maxTopics {
+			t.Fatalf("tables of %d peers with %d topics, want %d with %d", peers, topics, n-1, (n-1)*maxTopics)
+		}
+		for _, h := range w.Hosts[1:] {
+			h.Close()
+		}
+		time.Sleep(time.Second)
+		if peers, topics := tables(); peers != 0 || topics != 0 {
+			t.Errorf("all have left, tables of %d peers with %d topics are kept", peers, topics)
+		}
+	})
+	all := newSubscriptions(p2ptest.Network, func(peer.ID) bool { return true })
+	for i := range 1024 {
+		if _, err := all.FilterIncomingSubscriptions(peer.ID(fmt.Sprint(i)), subs); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if most := maxSubscriptions + 1024*fewTopics; all.total > most || len(all.peers["1023"]) != fewTopics {
+		t.Errorf("1024 peers fill %d topics, at most %d wanted; the last one has %d", all.total, most, len(all.peers["1023"]))
 	}
 }
 

@@ -30,10 +30,7 @@ func (c *counter) slowOf(topic string) uint64 {
 }
 
 // tracer listens to pubsub; most of what it hears is of no interest.
-type tracer struct {
-	*counter
-	filter *subscriptions
-}
+type tracer struct{ *counter }
 
 var _ pubsub.RawTracer = tracer{}
 
@@ -66,9 +63,7 @@ func (t tracer) UndeliverableMessage(m *pubsub.Message) {
 	t.mu.Unlock()
 }
 
-// OnClosedOutboundStream forgets the subscriptions of a peer that left.
-func (t tracer) OnClosedOutboundStream(p peer.ID) { t.filter.forget(p) }
-
+func (tracer) OnClosedOutboundStream(peer.ID)           {}
 func (tracer) OnNewOutboundStream(peer.ID, protocol.ID) {}
 func (tracer) Join(string)                              {}
 func (tracer) Leave(string)                             {}
