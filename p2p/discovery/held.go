@@ -2,6 +2,7 @@ package discovery
 
 import (
 	"bytes"
+	"container/heap"
 	"context"
 	"crypto/sha256"
 	"encoding/base32"
@@ -24,20 +25,56 @@ type held struct {
 	most map[string]int64 // bytes, by kind
 
 	mu    sync.Mutex
-	kinds map[string]map[datastore.Key]holding
+	kinds map[string]*distant
 	bytes map[string]int64
 }
 
 // holding is one value.
 type holding struct {
+	key  datastore.Key
 	size int64
 	far  [sha256.Size]byte // distance from this peer
+	at   int               // place in the heap
+}
+
+// distant is the values of one kind: a heap with the farthest on top, so that a full store costs a logarithm for each Put.
+type distant struct {
+	byKey map[datastore.Key]*holding
+	order []*holding
+}
+
+// Len implements heap.Interface.
+func (d *distant) Len() int { return len(d.order) }
+
+// Less implements heap.Interface: the farther one is first.
+func (d *distant) Less(i, j int) bool { return bytes.Compare(d.order[i].far[:], d.order[j].far[:]) > 0 }
+
+// Swap implements heap.Interface.
+func (d *distant) Swap(i, j int) {
+	d.order[i], d.order[j] = d.order[j], d.order[i]
+	d.order[i].at, d.order[j].at = i, j
+}
+
+// Push implements heap.Interface.
+func (d *distant) Push(x any) {
+	h := x.(*holding)
+	h.at = len(d.order)
+	d.order = append(d.order, h)
+}
+
+// Pop implements heap.Interface.
+func (d *distant) Pop() any {
+	last := len(d.order) - 1
+	h := d.order[last]
+	d.order[last] = nil
+	d.order = d.order[:last]
+	return h
 }
 
 func newHeld(self peer.ID, most map[string]int64) *held {
 	return &held{
 		Batching: dssync.MutexWrap(datastore.NewMapDatastore()), self: sha256.Sum256([]byte(self)), most: most,
-		kinds: map[string]map[datastore.Key]holding{}, bytes: map[string]int64{},
+		kinds: map[string]*distant{}, bytes: map[string]int64{},
 	}
 }
 
@@ -50,19 +87,17 @@ func (s *held) Put(ctx context.Context, k datastore.Key, value []byte) error {
 		return err
 	}
 	s.forget(kind, k)
-	if s.kinds[kind] == nil {
-		s.kinds[kind] = map[datastore.Key]holding{}
+	d := s.kinds[kind]
+	if d == nil {
+		d = &distant{byKey: map[datastore.Key]*holding{}}
+		s.kinds[kind] = d
 	}
-	s.kinds[kind][k] = holding{int64(len(value)), at}
-	s.bytes[kind] += int64(len(value))
+	h := &holding{key: k, size: int64(len(value)), far: at}
+	d.byKey[k] = h
+	heap.Push(d, h)
+	s.bytes[kind] += h.size
 	for s.bytes[kind] > s.most[kind] {
-		var farthest datastore.Key
-		var far []byte
-		for k, h := range s.kinds[kind] {
-			if far == nil || bytes.Compare(h.far[:], far) > 0 {
-				farthest, far = k, h.far[:]
-			}
-		}
+		farthest := d.order[0].key
 		if err := s.Batching.Delete(ctx, farthest); err != nil {
 			return err
 		}
@@ -90,8 +125,13 @@ func (s *held) Batch(context.Context) (datastore.Batch, error) {
 
 // forget takes a value out of the account; s.mu is held.
 func (s *held) forget(kind string, k datastore.Key) {
-	s.bytes[kind] -= s.kinds[kind][k].size
-	delete(s.kinds[kind], k)
+	d := s.kinds[kind]
+	if d == nil || d.byKey[k] == nil {
+		return
+	}
+	s.bytes[kind] -= d.byKey[k].size
+	heap.Remove(d, d.byKey[k].at)
+	delete(d.byKey, k)
 }
 
 // of reads the key under which the DHT's library stores a value: /<kind>/<base32 of the DHT's key>. One that it does not

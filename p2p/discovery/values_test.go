@@ -13,6 +13,7 @@ import (
 
 	"github.com/ipfs/go-datastore"
 	"github.com/ipfs/go-datastore/query"
+	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/starling-network/starling/p2p/p2ptest"
 )
@@ -195,5 +196,40 @@ func TestHeld(t *testing.T) {
 	}
 	if a, _ := count(); a != 4 || s.bytes["a"] != 80 {
 		t.Errorf("after a deletion %d values and %d bytes are held", a, s.bytes["a"])
+	}
+}
+
+// TestAttackFullStore: a store full of strangers' small records takes one more in about the time that an empty one does.
+func TestAttackFullStore(t *testing.T) {
+	t.Parallel()
+	self, err := peer.IDFromPrivateKey(p2ptest.Key(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const records, size = 40_000, 200
+	s := newHeld(self, map[string]int64{"a": records * size})
+	value, n := make([]byte, size), 0
+	put := func(count int) time.Duration {
+		begun := time.Now()
+		for range count {
+			n++
+			k := datastore.NewKey("/a/" + base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(fmt.Append(nil, n)))
+			if err := s.Put(t.Context(), k, value); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return time.Since(begun) / time.Duration(count)
+	}
+	empty := put(records)
+	full := put(100)
+	for range 4 { // the best of some, on a machine that does other things too
+		full = min(full, put(100))
+	}
+	t.Logf("a record into a store that fills: %v; into one with %d records: %v", empty, records, full)
+	if full > 200*empty { // a scan of them all costs thousands of times as much
+		t.Errorf("a record costs %v in a full store, %v before", full, empty)
+	}
+	if d := s.kinds["a"]; s.bytes["a"] != records*size || len(d.order) != records || len(d.byKey) != records {
+		t.Errorf("%d bytes, %d in the heap, %d by key", s.bytes["a"], len(d.order), len(d.byKey))
 	}
 }
