@@ -28,8 +28,9 @@ const (
 	classIdle  = 15 * time.Minute
 	// publishWait is how long an order waits for the first neighbour that takes part in its topic.
 	publishWait = 5 * time.Second
-	// maxHeard bounds the orders that are remembered until they expire, so that none is answered twice.
-	maxHeard = 1 << 15
+	// staleOrder is how long after its end an order may still be passed on by an honest neighbour: a message on its way, and a
+	// clock that is behind.
+	staleOrder = 30*time.Second + market.MaxClockSkew
 )
 
 // How many orders one peer may publish for light clients, and how many may come of one of these, in a second and at
@@ -56,8 +57,7 @@ type orders struct {
 
 	latest atomic.Int64 // when an order was heard last, Unix nanoseconds
 
-	seenMu sync.Mutex
-	seen   map[market.OrderID]time.Time // until when
+	seen heard
 
 	mu     sync.Mutex
 	topics map[market.Class]*joined
@@ -90,14 +90,16 @@ func newOrders(g *gossip.Gossip, d sign.Domain, sells []market.Class, hints hint
 
 // decode is the topic's validator: an order is passed on only when it is well
 // formed, signed by its buyer, heard for the first time and its time has not
-// passed. One that another peer published, for a light client, also has to be
+// passed. Who passes on what expired long ago is blamed: its own validator refuses
+// it. One that another peer published, for a light client, also has to be
 // within the limits of that peer and of its buyer. Beyond them it is ignored and
 // not rejected: who passes it on could not know.
 func (o *orders) decode(from peer.ID, data []byte) (market.Order, error) {
 	now := time.Now()
 	ord, err := market.DecodeOrder(o.domain, data, now)
 	switch {
-	case errors.Is(err, market.ErrExpired), errors.Is(err, market.ErrNotYet):
+	case errors.Is(err, market.ErrExpired) && now.Sub(ord.Expires) < staleOrder,
+		errors.Is(err, market.ErrNotYet) && ord.Expires.Sub(now) < market.MaxOrderValidity+staleOrder:
 		return ord, fmt.Errorf("%w: %w", gossip.ErrIgnore, err)
 	case err != nil:
 		return ord, fmt.Errorf("%w: %w", gossip.ErrReject, err)
@@ -106,51 +108,17 @@ func (o *orders) decode(from peer.ID, data []byte) (market.Order, error) {
 	if err != nil {
 		return ord, fmt.Errorf("%w: %w", gossip.ErrReject, err)
 	}
-	if o.known(ord.ID) {
+	if o.seen.has(ord.ID) {
 		return ord, fmt.Errorf("%w: order %s: %w", gossip.ErrIgnore, ord.ID.Short(), market.ErrReplayed)
 	}
 	if sign.Key(key) != ord.Buyer && !(o.entries.Allow(from, now) && o.clients.Allow(ord.Buyer, now)) {
 		return ord, fmt.Errorf("%w: too many orders are published by %s for others, or for %s", gossip.ErrIgnore, from, ord.Buyer.Short())
 	}
-	if !o.first(ord, now) {
+	if !o.seen.first(ord, now) {
 		return ord, fmt.Errorf("%w: order %s: %w", gossip.ErrIgnore, ord.ID.Short(), market.ErrReplayed)
 	}
 	o.latest.Store(now.UnixNano())
 	return ord, nil
-}
-
-// known says whether an order was heard before, so that a second copy of it counts against nobody.
-func (o *orders) known(id market.OrderID) bool {
-	o.seenMu.Lock()
-	defer o.seenMu.Unlock()
-	_, ok := o.seen[id]
-	return ok
-}
-
-// first says whether an order is heard for the first time: one that its buyer
-// publishes again is neither passed on nor answered again.
-func (o *orders) first(ord market.Order, now time.Time) bool {
-	o.seenMu.Lock()
-	defer o.seenMu.Unlock()
-	if o.seen == nil {
-		o.seen = map[market.OrderID]time.Time{}
-	}
-	if _, again := o.seen[ord.ID]; again {
-		return false
-	}
-	if len(o.seen) >= maxHeard {
-		for id, until := range o.seen {
-			if now.After(until) {
-				delete(o.seen, id)
-			}
-		}
-		if len(o.seen) >= maxHeard { // a flood; the limits of each buyer hold all the same
-			return true
-		}
-	}
-	// A clock may be behind by as much as orders allow.
-	o.seen[ord.ID] = ord.Expires.Add(market.MaxClockSkew)
-	return true
 }
 
 // join takes part in the topic of a class, once.

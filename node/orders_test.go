@@ -35,6 +35,10 @@ func TestOrdersDecode(t *testing.T) {
 	good := seal(d, order)
 	late := order
 	late.Expires = time.Now().Add(-time.Second)
+	stale := order
+	stale.Expires = time.Now().Add(-2 * staleOrder)
+	ahead := order
+	ahead.Expires = time.Now().Add(market.MaxOrderValidity + market.MaxClockSkew + 10*time.Second)
 	far := order
 	far.Expires = time.Now().Add(100 * time.Hour)
 	flipped := append([]byte(nil), good...)
@@ -50,7 +54,9 @@ func TestOrdersDecode(t *testing.T) {
 		{"changed", buyer.Key(), flipped, gossip.ErrReject},
 		{"of another network", buyer.Key(), seal(sign.Domain{Network: "other", Chain: d.Chain}, order), gossip.ErrReject},
 		{"expired", buyer.Key(), seal(d, late), gossip.ErrIgnore},
-		{"valid for too long", buyer.Key(), seal(d, far), gossip.ErrIgnore},
+		{"expired long ago", buyer.Key(), seal(d, stale), gossip.ErrReject},
+		{"valid for a little too long", buyer.Key(), seal(d, ahead), gossip.ErrIgnore},
+		{"valid for too long", buyer.Key(), seal(d, far), gossip.ErrReject},
 		{"empty", buyer.Key(), nil, gossip.ErrReject},
 		{"noise", buyer.Key(), make([]byte, 300), gossip.ErrReject},
 		{"good, again", buyer.Key(), good, market.ErrReplayed},
