@@ -166,6 +166,7 @@ func DefaultConfig() Config {
 		Relay: Relay{
 			DataMiB: relay.DefaultData >> 20, Duration: relay.DefaultDuration, Circuits: relay.DefaultCircuits,
 			PerPeer: relay.DefaultPerPeer, Reservations: relay.DefaultReservations, PerIP: relay.DefaultPerIP,
+			MiBPerSecond: relay.DefaultRate >> 20,
 		},
 		Provide: Provide{
 			Units: 1, Unit: Unit{MilliCPU: 1000, MemoryMiB: 1024, DiskMiB: 2048},

@@ -39,19 +39,23 @@ type Relay struct {
 	PerPeer      int           `yaml:"perPeer"`
 	Reservations int           `yaml:"reservations"`
 	PerIP        int           `yaml:"perIP"`
+	MiBPerSecond int64         `yaml:"mibPerSecond"` // that all circuits may carry, both ways together; -1: no limit
 }
 
-// maxRelayMiB bounds Relay.DataMiB, so that it fits in bytes.
+// maxRelayMiB bounds Relay.DataMiB and Relay.MiBPerSecond, so that they fit in bytes.
 const maxRelayMiB = 1 << 40
 
 func (r Relay) limits() relay.Limits {
-	return relay.Limits{Data: r.DataMiB << 20, Duration: r.Duration, Circuits: r.Circuits, PerPeer: r.PerPeer, Reservations: r.Reservations, PerIP: r.PerIP}
+	return relay.Limits{Data: r.DataMiB << 20, Duration: r.Duration, Circuits: r.Circuits, PerPeer: r.PerPeer, Reservations: r.Reservations, PerIP: r.PerIP, Rate: r.MiBPerSecond << 20}
 }
 
 // validateReach checks what a configuration says of the network.
 func (c Config) validateReach() error {
 	if c.Relay.DataMiB > maxRelayMiB {
 		return fmt.Errorf("%w: relay.dataMiB: %d is above %d", ErrConfig, c.Relay.DataMiB, int64(maxRelayMiB))
+	}
+	if c.Relay.MiBPerSecond > maxRelayMiB {
+		return fmt.Errorf("%w: relay.mibPerSecond: %d is above %d", ErrConfig, c.Relay.MiBPerSecond, int64(maxRelayMiB))
 	}
 	if err := c.Relay.limits().Check(); err != nil {
 		return fmt.Errorf("%w: relay: %w", ErrConfig, err)

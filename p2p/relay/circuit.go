@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -37,11 +38,12 @@ func (s *Service) connect(st network.Stream, req *pb.HopMessage, answered func()
 		s.refuse(st, pb.Status_PERMISSION_DENIED, "not allowed")
 		return
 	}
-	if !s.take(client, target.ID) {
+	at := prefix(st.Conn().RemoteMultiaddr())
+	if !s.take(client, target.ID, at) {
 		s.refuse(st, pb.Status_RESOURCE_LIMIT_EXCEEDED, "as many circuits as this relay carries")
 		return
 	}
-	defer s.release(client, target.ID)
+	defer s.release(client, target.ID, at)
 	span, err := st.Scope().BeginSpan()
 	if err == nil {
 		defer span.Done()
@@ -51,7 +53,7 @@ func (s *Service) connect(st network.Stream, req *pb.HopMessage, answered func()
 		s.refuse(st, pb.Status_RESOURCE_LIMIT_EXCEEDED, err.Error())
 		return
 	}
-	to, err := s.stop(client, target.ID)
+	to, err := s.stop(client, target.ID, at)
 	if err != nil {
 		status := pb.Status_CONNECTION_FAILED
 		if errors.Is(err, errUnknown) {
@@ -75,23 +77,25 @@ func (s *Service) allowed(client, target peer.ID) bool {
 }
 
 // take counts a circuit in, or says that there is no room.
-func (s *Service) take(client, target peer.ID) bool {
+func (s *Service) take(client, target peer.ID, at netip.Prefix) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.cfg.Limits
-	if s.closed || s.open >= l.Circuits || s.byPeer[client] >= l.PerPeer || s.byPeer[target] >= l.PerPeer {
+	if s.closed || s.open >= l.Circuits || s.byPeer[client] >= l.PerPeer || s.byPeer[target] >= l.PerPeer || s.from.full(at, l.shareCircuits()) {
 		return false
 	}
 	s.open++
+	s.from.add(at, 1)
 	s.byPeer[client]++
 	s.byPeer[target]++
 	return true
 }
 
-func (s *Service) release(client, target peer.ID) {
+func (s *Service) release(client, target peer.ID, at netip.Prefix) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.open--
+	s.from.add(at, -1)
 	for _, p := range []peer.ID{client, target} {
 		if s.byPeer[p]--; s.byPeer[p] == 0 {
 			delete(s.byPeer, p)
@@ -103,10 +107,10 @@ func (s *Service) release(client, target peer.ID) {
 var errUnknown = errors.New("no reservation, no connection and no address")
 
 // stop asks the target to take the client's circuit.
-func (s *Service) stop(client, target peer.ID) (network.Stream, error) {
+func (s *Service) stop(client, target peer.ID, at netip.Prefix) (network.Stream, error) {
 	ctx, cancel := context.WithTimeout(s.ctx, connectTimeout)
 	defer cancel()
-	if err := s.locate(ctx, target); err != nil {
+	if err := s.locate(ctx, client, target, at); err != nil {
 		return nil, err
 	}
 	for tries := 1; ; tries++ {
@@ -159,14 +163,19 @@ func (s *Service) ask(ctx context.Context, client, target peer.ID) (network.Stre
 }
 
 // locate makes sure that the host is connected to the target or knows an address to dial.
-func (s *Service) locate(ctx context.Context, target peer.ID) error {
+func (s *Service) locate(ctx context.Context, client, target peer.ID, at netip.Prefix) error {
 	if s.h.Network().Connectedness(target) != network.NotConnected || slices.ContainsFunc(s.h.Peerstore().Addrs(target), s.foreign) {
 		return nil
 	}
 	if s.cfg.Find == nil {
 		return errUnknown
 	}
+	done, err := s.finding.take(ctx, client, at)
+	if err != nil {
+		return fmt.Errorf("waiting to look for the target: %w", err)
+	}
 	info, err := s.cfg.Find(ctx, target)
+	done()
 	if err != nil || !slices.ContainsFunc(info.Addrs, s.foreign) {
 		return fmt.Errorf("%w: %w", errUnknown, errors.Join(err))
 	}
@@ -214,6 +223,8 @@ func (s *Service) copy(to, from network.Stream, carried *atomic.Int64) {
 		if n > 0 {
 			if total := carried.Add(int64(n)); s.cfg.Limits.Data > 0 && total > s.cfg.Limits.Data {
 				err = errors.New("data limit")
+			} else if werr := s.pace.WaitN(s.ctx, n); werr != nil {
+				err = werr
 			} else if _, werr := to.Write(buf[:n]); werr != nil {
 				err = werr
 			}

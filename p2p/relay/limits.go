@@ -5,6 +5,7 @@ import (
 	"time"
 
 	circuit "github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/relay"
+	"golang.org/x/time/rate"
 )
 
 // Limits bound what one relay does for others. A zero field takes the default beside it.
@@ -15,6 +16,7 @@ type Limits struct {
 	PerPeer      int           // open circuits that one peer may have asked for, and that may lead to one peer; DefaultPerPeer
 	Reservations int           // peers that keep a place to be reached at; DefaultReservations
 	PerIP        int           // reservations from one address: a farm behind one router; DefaultPerIP
+	Rate         int64         // bytes a second that all circuits may carry, both directions together; DefaultRate, negative: no limit
 }
 
 // The defaults are made for work, not only for meeting: libp2p's own (128 KiB and 2 minutes) carry no job.
@@ -25,9 +27,15 @@ const (
 	DefaultPerPeer      = 32
 	DefaultReservations = 128
 	DefaultPerIP        = 32
+	DefaultRate         = 32 << 20
+
+	// perASN is how many reservations may come from one IPv6 provider, as in libp2p: unless one address may have more.
+	perASN = 32
 
 	// maxCircuits bounds the memory of a relay whatever its configuration says: two buffers and two streams each.
 	maxCircuits = 4096
+	// maxRate is more than any network card carries; what is carried at once has to be counted in an int.
+	maxRate = 1 << 40
 )
 
 // A circuit whose limits are at least these is not announced as limited. libp2p keeps its own protocols (gossip, the
@@ -49,6 +57,7 @@ func (l Limits) withDefaults() Limits {
 	l.PerPeer = or(l.PerPeer, DefaultPerPeer)
 	l.Reservations = or(l.Reservations, DefaultReservations)
 	l.PerIP = or(l.PerIP, DefaultPerIP)
+	l.Rate = or(l.Rate, DefaultRate)
 	return l
 }
 
@@ -67,6 +76,8 @@ func (l Limits) Check() error {
 		return fmt.Errorf("%w: %d circuits, at most %d", ErrConfig, l.Circuits, maxCircuits)
 	case l.PerPeer < 0 || l.Reservations < 0 || l.PerIP < 0:
 		return fmt.Errorf("%w: a negative number of circuits or reservations", ErrConfig)
+	case l.Rate > maxRate:
+		return fmt.Errorf("%w: %d bytes a second, at most %d", ErrConfig, l.Rate, int64(maxRate))
 	case l.Duration > 0 && l.Duration < time.Second:
 		return fmt.Errorf("%w: circuits of %v, at least 1s", ErrConfig, l.Duration)
 	}
@@ -85,9 +96,23 @@ func (l Limits) resources() circuit.Resources {
 	if !l.generous() {
 		rc.Limit = &circuit.RelayLimit{Duration: l.told().duration, Data: l.told().data}
 	}
-	rc.MaxReservations, rc.MaxReservationsPerIP, rc.MaxReservationsPerASN = l.Reservations, l.PerIP, l.Reservations
+	rc.MaxReservations, rc.MaxReservationsPerIP, rc.MaxReservationsPerASN = l.Reservations, l.PerIP, max(perASN, l.PerIP)
 	rc.MaxCircuits = l.PerPeer
 	return rc
+}
+
+// sharePlaces is how many reservations the peers of one network may have.
+func (l Limits) sharePlaces() int { return max(l.PerIP, l.Reservations/4) }
+
+// shareCircuits is how many circuits the clients of one network may have open.
+func (l Limits) shareCircuits() int { return max(l.PerPeer, l.Circuits/4) }
+
+// pace is the limiter of all circuits. Who waits is served in turn, a buffer at a time, so that each circuit gets as much.
+func (l Limits) pace() *rate.Limiter {
+	if l.Rate < 0 {
+		return rate.NewLimiter(rate.Inf, 0)
+	}
+	return rate.NewLimiter(rate.Limit(l.Rate), int(max(l.Rate, buffer)))
 }
 
 type told struct {

@@ -37,6 +37,7 @@ import (
 	circuit "github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/relay"
 	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/util"
 	ma "github.com/multiformats/go-multiaddr"
+	"golang.org/x/time/rate"
 	"google.golang.org/protobuf/encoding/protodelim"
 )
 
@@ -51,6 +52,8 @@ const (
 	maxAsking = 256
 	// maxAskingPerPeer bounds those of one peer.
 	maxAskingPerPeer = 16
+	// maxAskingPerNetwork bounds those of the clients of one network.
+	maxAskingPerNetwork = maxAsking / 4
 	// buffer is how many bytes of one direction of a circuit are copied at a time.
 	buffer = 32 << 10
 )
@@ -82,13 +85,18 @@ type Service struct {
 	reserve network.StreamHandler
 	ctx     context.Context
 	cancel  context.CancelFunc
+	places  *places
+	finding *turns
+	pace    *rate.Limiter // bytes of all circuits
 
 	mu      sync.Mutex
 	closed  bool
 	asking  map[peer.ID]int
+	askFrom shares
 	askers  int
 	open    int
 	byPeer  map[peer.ID]int // circuits of a client or to a target
+	from    shares          // circuits, by the client's network
 	stats   Stats
 	streams map[network.Stream]struct{}
 	wg      sync.WaitGroup
@@ -100,7 +108,11 @@ func New(h host.Host, cfg Config) (*Service, error) {
 		return nil, err
 	}
 	cfg.Limits = cfg.Limits.withDefaults()
-	s := &Service{h: h, cfg: cfg, log: cfg.Logger, asking: make(map[peer.ID]int), byPeer: make(map[peer.ID]int), streams: make(map[network.Stream]struct{})}
+	s := &Service{
+		h: h, cfg: cfg, log: cfg.Logger, finding: newTurns(), pace: cfg.Limits.pace(),
+		places: newPlaces(cfg.Limits, func(p peer.ID) bool { return h.Network().Connectedness(p) != network.NotConnected }),
+		asking: make(map[peer.ID]int), askFrom: shares{}, byPeer: make(map[peer.ID]int), from: shares{}, streams: make(map[network.Stream]struct{}),
+	}
 	if s.log == nil {
 		s.log = slog.Default()
 	}
@@ -145,11 +157,11 @@ type catcher struct {
 func (c catcher) SetStreamHandler(_ protocol.ID, h network.StreamHandler) { c.s.reserve = h }
 func (c catcher) RemoveStreamHandler(protocol.ID)                         {}
 
-// acl asks Allow for reservations as for circuits: whoever may not be reached gets no place.
+// acl asks Allow for reservations as for circuits: whoever may not be reached gets no place. Networks have their shares.
 type acl struct{ s *Service }
 
-func (a acl) AllowReserve(p peer.ID, _ ma.Multiaddr) bool {
-	return a.s.cfg.Allow == nil || a.s.cfg.Allow(p, p)
+func (a acl) AllowReserve(p peer.ID, at ma.Multiaddr) bool {
+	return a.s.allowed(p, p) && a.s.places.allow(p, at)
 }
 func (a acl) AllowConnect(peer.ID, ma.Multiaddr, peer.ID) bool { return false } // never asked: we connect ourselves
 
@@ -174,7 +186,7 @@ func (s *Service) handle(st network.Stream) {
 	done := func() {
 		if asking {
 			asking = false
-			s.answered(client)
+			s.answered(client, st)
 		}
 	}
 	defer done()
@@ -209,21 +221,24 @@ func (s *Service) handle(st network.Stream) {
 func (s *Service) admit(client peer.ID, st network.Stream) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.askers >= maxAsking || s.asking[client] >= maxAskingPerPeer {
+	at := prefix(st.Conn().RemoteMultiaddr())
+	if s.closed || s.askers >= maxAsking || s.asking[client] >= maxAskingPerPeer || s.askFrom.full(at, maxAskingPerNetwork) {
 		s.stats.Refused++
 		return false
 	}
 	s.askers++
+	s.askFrom.add(at, 1)
 	s.asking[client]++
 	s.streams[st] = struct{}{}
 	s.wg.Add(1)
 	return true
 }
 
-func (s *Service) answered(client peer.ID) {
+func (s *Service) answered(client peer.ID, st network.Stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.askers--
+	s.askFrom.add(prefix(st.Conn().RemoteMultiaddr()), -1)
 	if s.asking[client]--; s.asking[client] == 0 {
 		delete(s.asking, client)
 	}

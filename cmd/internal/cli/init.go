@@ -388,6 +388,8 @@ relay:
   # Peers that keep a place to be reached at: in all, and from one address.
   reservations: 128
   perIP: 32
+  # What all of them together may carry a second; -1: no limit.
+  mibPerSecond: 32
 
 # What it does for light clients besides: it finds offers for them, gossips their orders and passes their calls to the
 # chain on. They need the relay above, too.
