@@ -17,6 +17,7 @@ import (
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/runtime"
 	work "github.com/starling-network/starling/node/workload"
+	"github.com/starling-network/starling/p2p/blob"
 )
 
 // reduceLimits bound the reduce step, which runs on the user's own machine.
@@ -66,7 +67,7 @@ func (s *supervisor) reduce(ctx context.Context, j Job) (Blob, error) {
 	if !exit.OK() {
 		return Blob{}, failed(CodeProgram, "reduce of round %d ended with exit code %d %s; `starling logs` shows what it said", j.Round, exit.Code, exit.Reason)
 	}
-	outs, err := st.Collect(ctx, w.Outputs, s.b.cfg.Blobs)
+	outs, err := st.Collect(ctx, w.Outputs, s.b.cfg.Blobs, int64(reduceLimits.DiskMiB)<<20)
 	if err != nil {
 		return Blob{}, err
 	}
@@ -82,7 +83,7 @@ func (s *supervisor) reduce(ctx context.Context, j Job) (Blob, error) {
 func (s *supervisor) reduceDir(id string) (string, error) {
 	old, err := filepath.Glob(filepath.Join(s.b.jobDir(id), "reduce-*"))
 	for _, d := range old {
-		err = errors.Join(err, os.RemoveAll(d))
+		err = errors.Join(err, blob.RemoveAll(d))
 	}
 	if err != nil {
 		return "", fmt.Errorf("clearing the reduce directory: %w", err)

@@ -161,8 +161,8 @@ func (b *Buyer) emptyTree(ctx context.Context) (Blob, error) {
 		return Blob{}, err
 	}
 	defer os.Remove(dir)
-	c, n, err := b.cfg.Blobs.PutTree(ctx, dir)
-	return Blob{CID: c.String(), Size: n, Tree: true}, err
+	t, err := b.cfg.Blobs.PutTree(ctx, dir, 0)
+	return Blob{CID: t.CID.String(), Size: t.Size, Tree: true}, err
 }
 
 // check refuses what cannot work before anything is journalled.

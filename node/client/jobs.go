@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strings"
 	"time"
@@ -64,8 +65,8 @@ func (c *Client) uploadOne(ctx context.Context, path string) (job.Blob, error) {
 		return job.Blob{}, err
 	}
 	if info.IsDir() {
-		id, n, err := c.blobs.PutTree(ctx, path)
-		return job.Blob{CID: id.String(), Size: n, Tree: true}, err
+		t, err := c.blobs.PutTree(ctx, path, math.MaxInt64)
+		return job.Blob{CID: t.CID.String(), Size: t.Size, Tree: true}, err
 	}
 	f, err := os.Open(path)
 	if err != nil {

@@ -86,7 +86,7 @@ func Rerun(ctx context.Context, rt runtime.Runtime, w replica.Work, f Files, dir
 	if exit.Reason != runtime.ReasonNone {
 		return none, fmt.Errorf("running it again: the program was ended: %s", exit.Reason)
 	}
-	outs, err := st.Collect(ctx, w.Outputs, store)
+	outs, err := st.Collect(ctx, w.Outputs, store, int64(w.DiskMiB)<<20)
 	if err != nil {
 		return none, err
 	}
@@ -118,7 +118,9 @@ func put(ctx context.Context, store *blob.Store, path string, tree bool, want si
 	}
 	var c cid.Cid
 	if tree && info.IsDir() {
-		c, _, err = store.PutTree(ctx, path)
+		var t blob.Tree
+		t, err = store.PutTree(ctx, path, maxRerun)
+		c = t.CID
 	} else {
 		c, _, err = store.Put(ctx, f)
 	}

@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/p2p/blob"
 )
 
 const (
@@ -164,7 +165,8 @@ type Unpacked struct {
 // that is empty. With links refused, one is ErrCopy; else it is left out and counted. More than most bytes is ErrRoom.
 func Unpack(r io.Reader, root *os.Root, dir, as string, most int64, refuse bool) (u Unpacked, err error) {
 	tr := tar.NewReader(io.LimitReader(r, MaxArchive(most)+1))
-	for entries := 0; ; entries++ {
+	entries, last := 0, ""
+	for {
 		h, err := tr.Next()
 		if err == io.EOF {
 			// What follows the archive's end must be read, or whoever sends it waits for ever; it is bounded.
@@ -174,14 +176,14 @@ func Unpack(r io.Reader, root *os.Root, dir, as string, most int64, refuse bool)
 		if err != nil {
 			return u, fmt.Errorf("%w: reading the archive: %w", ErrCopy, err)
 		}
-		if entries >= MaxEntries {
-			return u, fmt.Errorf("%w: more than %d files", ErrCopy, MaxEntries)
-		}
 		name, err := entryName(h.Name, as)
 		if err != nil {
 			return u, err
 		}
-		if name == "" {
+		if entries += blob.Fresh(name, last); entries > MaxEntries {
+			return u, fmt.Errorf("%w: more than %d files", ErrCopy, MaxEntries)
+		}
+		if last = name; name == "" {
 			continue // the directory itself
 		}
 		name = path.Join(dir, name)

@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/ipfs/go-cid"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/starling-network/starling/market"
@@ -22,6 +21,7 @@ import (
 	"github.com/starling-network/starling/node/runtime/runtimetest"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/node/workload"
+	"github.com/starling-network/starling/p2p/blob"
 	"github.com/starling-network/starling/p2p/stream"
 )
 
@@ -502,7 +502,7 @@ type watching struct {
 	told func()
 }
 
-func (w watching) PutTree(ctx context.Context, dir string) (cid.Cid, int64, error) {
+func (w watching) PutTree(ctx context.Context, dir string, max int64) (blob.Tree, error) {
 	w.told()
-	return w.Blobs.PutTree(ctx, dir)
+	return w.Blobs.PutTree(ctx, dir, max)
 }

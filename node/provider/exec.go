@@ -285,7 +285,7 @@ func (x *executor) run(ctx context.Context, e *execution) {
 		x.finish(e, nodepb.ExecState_EXEC_STATE_EXITED, exit.Code, reasonLost, endedOutside, nil)
 		return
 	}
-	outs, err := x.stage(e).Collect(x.ctx, e.work.Outputs, x.blobs)
+	outs, err := x.stage(e).Collect(x.ctx, e.work.Outputs, x.blobs, e.disk())
 	if err != nil {
 		x.finish(e, nodepb.ExecState_EXEC_STATE_FAILED, exit.Code, reasonOutput, err.Error(), nil)
 		return

@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -138,6 +139,14 @@ func (x *executor) launch(ctx context.Context, e *execution, rt runtime.Runtime)
 	return nil
 }
 
+// disk is how many bytes the execution's files may have.
+func (e *execution) disk() int64 {
+	if e.work.DiskMib > 0 {
+		return int64(e.work.DiskMib) << 20
+	}
+	return int64(cmp.Or(e.rec.Limits.DiskMiB, runtime.DefaultDiskMiB)) << 20
+}
+
 // prepare fetches the program and its inputs and says how to run it.
 func (x *executor) prepare(ctx context.Context, e *execution, rt runtime.Runtime) (runtime.Spec, error) {
 	w, st := e.work, x.stage(e)
@@ -150,9 +159,7 @@ func (x *executor) prepare(ctx context.Context, e *execution, rt runtime.Runtime
 	if w.MemoryMib > 0 {
 		spec.Limits.MemoryMiB = w.MemoryMib
 	}
-	if w.DiskMib > 0 {
-		spec.Limits.DiskMiB = w.DiskMib
-	}
+	spec.Limits.DiskMiB = uint32(e.disk() >> 20)
 	secrets, err := x.secrets(e.rec.Lease, w)
 	if err != nil {
 		return spec, err
@@ -185,7 +192,7 @@ func (x *executor) prepare(ctx context.Context, e *execution, rt runtime.Runtime
 	}
 	e.overlay(&spec)
 	e.say("fetching its inputs")
-	spec.Mounts, err = st.Prepare(ctx, w, e.buyer(), x.blobs, x.fetch, int64(spec.Limits.DiskMiB)<<20)
+	spec.Mounts, err = st.Prepare(ctx, w, e.buyer(), x.blobs, x.fetch, e.disk())
 	return spec, err
 }
 

@@ -3,6 +3,8 @@ package workload
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -48,6 +50,57 @@ func (f fixture) prepare(w *nodepb.Workload, room int64) ([]runtime.Mount, error
 		return nil
 	}
 	return f.stage.Prepare(f.t.Context(), w, "", f.store, fetched, room)
+}
+
+// Small archives with many folders take what the folders take, and all of them together no more than the lease's disk.
+func TestAttackManyTrees(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	var in []*nodepb.Input
+	for i := range 4 {
+		dir := t.TempDir()
+		for j := range 100 {
+			if err := os.MkdirAll(filepath.Join(dir, fmt.Sprint(i, "-", j)), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tree, err := f.store.PutTree(t.Context(), dir, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in = append(in, &nodepb.Input{Path: fmt.Sprint("/in/", i), Blob: &nodepb.Blob{Cid: tree.CID.Bytes(), Tree: true}})
+	}
+	if _, err := f.prepare(&nodepb.Workload{Inputs: in[:2]}, 1<<20); err != nil {
+		t.Errorf("800 KiB of folders in 1 MiB: %v", err)
+	}
+	if _, err := f.prepare(&nodepb.Workload{Inputs: in}, 1<<20); !errors.Is(err, blob.ErrTooLarge) {
+		t.Errorf("1600 KiB of folders in 1 MiB: %v", err)
+	}
+}
+
+// A program leaves sparse files, of which the disk has nothing and the store would have all.
+func TestAttackSparseOutputs(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	w := &nodepb.Workload{Outputs: []string{"/a", "/b"}}
+	if _, err := f.prepare(w, 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	used := f.store.Used()
+	for _, o := range w.Outputs {
+		if err := errors.Join(os.WriteFile(filepath.Join(f.stage.host(o), "sparse"), nil, 0o644), os.Truncate(filepath.Join(f.stage.host(o), "sparse"), 600<<10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := f.stage.Collect(t.Context(), w.Outputs, f.store, 1<<20); !errors.Is(err, blob.ErrTooLarge) || !strings.Contains(err.Error(), "of disk") {
+		t.Errorf("1200 KiB of 1 MiB: %v", err)
+	}
+	if n := f.store.Used() - used; n > 700<<10 {
+		t.Errorf("%d bytes of them are in the store", n)
+	}
+	if _, err := f.stage.Collect(t.Context(), w.Outputs, f.store, 1200<<10); err != nil {
+		t.Errorf("what fits exactly: %v", err)
+	}
 }
 
 // The disk that a lease has bounds what is fetched and unpacked, whatever the buyer says of its sizes.

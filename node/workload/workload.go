@@ -46,8 +46,8 @@ type Blobs interface {
 	Has(c cid.Cid) bool
 	Path(c cid.Cid) (string, error)
 	Put(ctx context.Context, r io.Reader) (cid.Cid, int64, error)
-	PutTree(ctx context.Context, dir string) (cid.Cid, int64, error)
-	Unpack(c cid.Cid, dir string, max int64) error
+	PutTree(ctx context.Context, dir string, max int64) (blob.Tree, error)
+	Unpack(ctx context.Context, c cid.Cid, dir string, max int64) (int64, error)
 }
 
 // Fetcher brings a blob from a peer into the store.
@@ -64,8 +64,8 @@ type Stage struct {
 // Run is the runtime's own directory.
 func (s Stage) Run() string { return filepath.Join(s.Dir, "run") }
 
-// Remove removes all of the stage.
-func (s Stage) Remove() error { return os.RemoveAll(s.Dir) }
+// Remove removes all of the stage, whatever the program made of it.
+func (s Stage) Remove() error { return blob.RemoveAll(s.Dir) }
 
 func (s Stage) host(guest string) string {
 	return filepath.Join(s.Dir, "mnt", filepath.FromSlash(guest))
@@ -97,12 +97,14 @@ func (s Stage) Prepare(ctx context.Context, w *nodepb.Workload, from peer.ID, bl
 		if err != nil {
 			return nil, fmt.Errorf("placing input %s: %w", in.Path, err)
 		}
-		if left -= size; left < 0 {
+		if size > left {
 			return nil, Bad("inputs are larger than the %d MiB of disk that the lease has", room>>20)
 		}
-		if err := s.place(ctx, in, c, blobs, writable(w, mountOf(w, in.Path)), left+size); err != nil {
+		unpacked, err := s.place(ctx, in, c, blobs, writable(w, mountOf(w, in.Path)), left)
+		if err != nil {
 			return nil, fmt.Errorf("placing input %s: %w", in.Path, err)
 		}
+		left -= max(size, unpacked)
 	}
 	return s.Mounts(w), nil
 }
@@ -119,29 +121,29 @@ func sizeOf(blobs Blobs, c cid.Cid) (int64, error) {
 	return st.Size(), nil
 }
 
-// place puts one fetched input where the program finds it. A file under a
+// place puts one fetched input where the program finds it, and returns the bytes that an archive has unpacked. A file under a
 // read-only mount is linked from the store, one that could be written is copied.
-func (s Stage) place(ctx context.Context, in *nodepb.Input, c cid.Cid, blobs Blobs, write bool, room int64) error {
+func (s Stage) place(ctx context.Context, in *nodepb.Input, c cid.Cid, blobs Blobs, write bool, room int64) (unpacked int64, err error) {
 	host := s.host(in.Path)
 	if in.Blob.Tree {
 		if err := os.MkdirAll(host, 0o755); err != nil {
-			return err
+			return 0, err
 		}
-		return blobs.Unpack(c, host, room)
+		return blobs.Unpack(ctx, c, host, room)
 	}
 	if err := os.MkdirAll(filepath.Dir(host), 0o755); err != nil {
-		return err
+		return 0, err
 	}
 	src, err := blobs.Path(c)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if !write {
 		if os.Link(src, host) == nil {
-			return nil
+			return 0, nil
 		}
 	}
-	return copyFile(host, src)
+	return 0, copyFile(host, src)
 }
 
 func copyFile(dst, src string) error {
@@ -162,17 +164,23 @@ func copyFile(dst, src string) error {
 }
 
 // Clear removes what the program saw. Its logs and whatever else the runtime keeps stay.
-func (s Stage) Clear() error { return os.RemoveAll(filepath.Join(s.Dir, "mnt")) }
+func (s Stage) Clear() error { return blob.RemoveAll(filepath.Join(s.Dir, "mnt")) }
 
-// Collect stores what the program left at its outputs.
-func (s Stage) Collect(ctx context.Context, outs []string, blobs Blobs) ([]*nodepb.Output, error) {
+// Collect stores what the program left at its outputs, of together at most room bytes. A sparse file counts for its whole
+// length: so much is stored and sent of it.
+func (s Stage) Collect(ctx context.Context, outs []string, blobs Blobs, room int64) ([]*nodepb.Output, error) {
 	var res []*nodepb.Output
+	left := room
 	for _, o := range outs {
-		c, n, err := blobs.PutTree(ctx, s.host(o))
+		t, err := blobs.PutTree(ctx, s.host(o), left)
+		if errors.Is(err, blob.ErrTooLarge) {
+			return nil, fmt.Errorf("storing output %s: the outputs are larger than the %d MiB of disk that the lease has: %w", o, room>>20, err)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("storing output %s: %w", o, err)
 		}
-		res = append(res, &nodepb.Output{Path: o, Blob: &nodepb.Blob{Cid: c.Bytes(), Size: uint64(n), Tree: true}})
+		left -= t.Unpacked
+		res = append(res, &nodepb.Output{Path: o, Blob: &nodepb.Blob{Cid: t.CID.Bytes(), Size: uint64(t.Size), Tree: true}})
 	}
 	return res, nil
 }

@@ -85,11 +85,11 @@ func TestStage(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "a.txt"), []byte("a"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	c, n, err := s.PutTree(t.Context(), dir)
+	packed, err := s.PutTree(t.Context(), dir, 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
-	tree := &nodepb.Blob{Cid: c.Bytes(), Size: uint64(n), Tree: true}
+	tree := &nodepb.Blob{Cid: packed.CID.Bytes(), Size: uint64(packed.Size), Tree: true}
 	w := &nodepb.Workload{Runtime: "wasm", Module: file, Outputs: []string{"/out/result"}, Inputs: []*nodepb.Input{
 		{Blob: file, Path: "/data/x"}, {Blob: tree, Path: "/data/tree"}, {Blob: file, Path: "/out/seed"},
 	}}
@@ -126,7 +126,7 @@ func TestStage(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(st.host("/out/result"), "r"), []byte("done"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	outs, err := st.Collect(t.Context(), w.Outputs, s)
+	outs, err := st.Collect(t.Context(), w.Outputs, s, 1<<20)
 	if err != nil || len(outs) != 1 || !outs[0].Blob.Tree {
 		t.Fatalf("%v, %v", outs, err)
 	}
@@ -159,7 +159,7 @@ func TestStageRefusals(t *testing.T) {
 	if err := os.Symlink("/etc/passwd", filepath.Join(st.host("/out"), "link")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := st.Collect(t.Context(), w.Outputs, s); !errors.Is(err, blob.ErrTree) {
+	if _, err := st.Collect(t.Context(), w.Outputs, s, 1<<20); !errors.Is(err, blob.ErrTree) {
 		t.Errorf("a link among the outputs: %v", err)
 	}
 }

@@ -159,16 +159,16 @@ func TestTree(t *testing.T) {
 		return dir
 	}
 	names := []string{"a", "b/c/d", "b/e.sh", "ö and space"}
-	first, _, err := s.PutTree(t.Context(), make(names))
+	first, err := s.PutTree(t.Context(), make(names), plenty)
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, _, err := s.PutTree(t.Context(), make([]string{names[3], names[1], names[2], names[0]}))
+	second, err := s.PutTree(t.Context(), make([]string{names[3], names[1], names[2], names[0]}), plenty)
 	if err != nil || first != second {
-		t.Fatalf("equal folders became %s and %s: %v", first, second, err)
+		t.Fatalf("equal folders became %s and %s: %v", first.CID, second.CID, err)
 	}
 	out := filepath.Join(t.TempDir(), "new", "folder")
-	if err := s.Unpack(first, out, plenty); err != nil {
+	if _, err := s.Unpack(t.Context(), first.CID, out, plenty); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range names {
@@ -182,14 +182,14 @@ func TestTree(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(out, "empty")); err != nil {
 		t.Error(err)
 	}
-	if third, _, err := s.PutTree(t.Context(), out); err != nil || third != first {
-		t.Errorf("unpacked and packed again became %s: %v", third, err)
+	if third, err := s.PutTree(t.Context(), out, plenty); err != nil || third != first {
+		t.Errorf("unpacked and packed again became %s: %v", third.CID, err)
 	}
-	if err := s.Unpack(first, out, plenty); err == nil {
+	if _, err := s.Unpack(t.Context(), first.CID, out, plenty); err == nil {
 		t.Error("unpacked into a folder that is not empty")
 	}
 	small := t.TempDir()
-	if err := s.Unpack(first, small, 20); !errors.Is(err, blob.ErrTooLarge) {
+	if _, err := s.Unpack(t.Context(), first.CID, small, 20); !errors.Is(err, blob.ErrTooLarge) {
 		t.Errorf("got %v, want ErrTooLarge", err)
 	}
 	empty(t, small)
@@ -197,10 +197,10 @@ func TestTree(t *testing.T) {
 	if err := os.Symlink("/etc/passwd", filepath.Join(linked, "link")); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := s.PutTree(t.Context(), linked); !errors.Is(err, blob.ErrTree) {
+	if _, err := s.PutTree(t.Context(), linked, plenty); !errors.Is(err, blob.ErrTree) {
 		t.Errorf("got %v, want ErrTree", err)
 	}
-	if _, _, err := s.PutTree(t.Context(), filepath.Join(linked, "missing")); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := s.PutTree(t.Context(), filepath.Join(linked, "missing"), plenty); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v, want ErrNotExist", err)
 	}
 }
@@ -251,7 +251,7 @@ func TestUnpackRefuses(t *testing.T) {
 		"cut in the body": archive(t, reg("a"))[:514],
 	} {
 		dir := t.TempDir()
-		if err := s.Unpack(put(t, s, data), dir, plenty); !errors.Is(err, blob.ErrArchive) {
+		if _, err := s.Unpack(t.Context(), put(t, s, data), dir, plenty); !errors.Is(err, blob.ErrArchive) {
 			t.Errorf("%s: got %v, want ErrArchive", name, err)
 		}
 		empty(t, dir)
@@ -271,7 +271,7 @@ func FuzzUnpack(f *testing.F) {
 		s := open(t, plenty)
 		base := t.TempDir()
 		dir := filepath.Join(base, "in")
-		err := s.Unpack(put(t, s, data), dir, 1<<20)
+		_, err := s.Unpack(t.Context(), put(t, s, data), dir, 1<<20)
 		if there, _ := os.ReadDir(base); len(there) != 1 {
 			t.Fatalf("outside the folder: %v", there)
 		}
@@ -279,16 +279,16 @@ func FuzzUnpack(f *testing.F) {
 			empty(t, dir)
 			return
 		}
-		first, _, err := s.PutTree(t.Context(), dir)
+		first, err := s.PutTree(t.Context(), dir, plenty)
 		if err != nil {
 			t.Fatal(err)
 		}
 		again := filepath.Join(base, "again")
-		if err := s.Unpack(first, again, 1<<20); err != nil {
+		if _, err := s.Unpack(t.Context(), first.CID, again, 1<<20); err != nil {
 			t.Fatal(err)
 		}
-		if second, _, err := s.PutTree(t.Context(), again); err != nil || second != first {
-			t.Fatalf("%s became %s: %v", first, second, err)
+		if second, err := s.PutTree(t.Context(), again, plenty); err != nil || second != first {
+			t.Fatalf("%s became %s: %v", first.CID, second.CID, err)
 		}
 	})
 }

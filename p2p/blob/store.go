@@ -45,7 +45,7 @@ type Store struct {
 // OpenStore opens or makes the store in dir, which then holds at most maxBytes of complete blobs.
 func OpenStore(dir string, maxBytes int64) (*Store, error) {
 	s := &Store{dir: dir, max: maxBytes, fetching: make(map[cid.Cid]chan struct{})}
-	if err := os.RemoveAll(s.path("tmp")); err != nil {
+	if err := RemoveAll(s.path("tmp")); err != nil {
 		return nil, fmt.Errorf("opening blob store: %w", err)
 	}
 	for _, sub := range []string{"blobs", "partial", "tmp"} {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -18,64 +19,155 @@ import (
 	"github.com/ipfs/go-cid"
 )
 
-// maxEntries bounds the files and folders of one archive: each costs an inode whatever its size.
-const maxEntries = 100_000
+const (
+	// MaxEntries bounds the files and folders of one archive, those counted that only names of others imply.
+	MaxEntries = 100_000
+	// EntryBytes is the least that a file or folder counts for: each costs about so much of a disk, however small.
+	EntryBytes = 4 << 10
+	// maxDepth bounds how deep folders lie in each other, maxName the length of a path in an archive.
+	maxDepth = 128
+	maxName  = 4096
+)
+
+// Tree is a folder that was stored.
+type Tree struct {
+	CID      cid.Cid
+	Size     int64 // bytes of its archive
+	Unpacked int64 // bytes of its files and folders, each counted as at least EntryBytes
+}
 
 // PutTree stores the folder dir as one archive. Equal folders make equal archives: entries are in the
 // order of their names, and owners, times and all mode bits but "executable" are left out. Folders hold
-// regular files and folders only; anything else is refused with ErrTree.
-func (s *Store) PutTree(ctx context.Context, dir string) (cid.Cid, int64, error) {
+// regular files and folders only; anything else is refused with ErrTree. Files and folders of more than maxBytes, by their
+// length and not by the blocks they have on the disk, are refused with ErrTooLarge.
+func (s *Store) PutTree(ctx context.Context, dir string, maxBytes int64) (Tree, error) {
 	r, w := io.Pipe()
-	done := make(chan struct{})
+	packed := make(chan int64, 1)
 	go func() {
-		defer close(done)
-		w.CloseWithError(Pack(w, dir))
+		n, err := pack(ctx, w, dir, maxBytes)
+		w.CloseWithError(err)
+		packed <- n
 	}()
 	c, size, err := s.Put(ctx, r)
 	r.CloseWithError(errors.New("archive is not read any more"))
-	<-done
-	return c, size, err
+	return Tree{CID: c, Size: size, Unpacked: <-packed}, err
 }
 
 // Pack writes the archive of the folder dir, as PutTree would store it.
-func Pack(w io.Writer, dir string) error {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	tw := tar.NewWriter(w)
-	entries := 0
-	err = fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
-		if !utf8.ValidString(name) { // which root.FS does not open
-			return fmt.Errorf("%w: the name %q is not UTF-8", ErrTree, name)
-		}
-		if err != nil || name == "." {
-			return err
-		}
-		if entries++; entries > maxEntries {
-			return fmt.Errorf("%w: more than %d entries", ErrTree, maxEntries)
-		}
-		return packEntry(tw, root, name, d)
-	})
-	if err != nil {
-		return err
-	}
-	return tw.Close()
+func Pack(ctx context.Context, w io.Writer, dir string, maxBytes int64) error {
+	_, err := pack(ctx, w, dir, maxBytes)
+	return err
 }
 
-func packEntry(tw *tar.Writer, root *os.Root, name string, d fs.DirEntry) error {
+// pack returns how much of maxBytes the folder took.
+func pack(ctx context.Context, w io.Writer, dir string, maxBytes int64) (int64, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return 0, err
+	}
+	defer root.Close()
+	p := packer{ctx: ctx, tw: tar.NewWriter(w), room: room{left: maxBytes, most: maxBytes, bad: ErrTree}}
+	if err := p.folder(root, ""); err != nil {
+		return 0, err
+	}
+	return maxBytes - p.room.left, p.tw.Close()
+}
+
+// room is what may still be packed or unpacked.
+type room struct {
+	entries    int
+	left, most int64 // bytes
+	bad        error // what too many entries are
+}
+
+// take takes room for n files and folders, the last of which has size bytes.
+func (r *room) take(n int, size int64) error {
+	if r.entries += n; r.entries > MaxEntries {
+		return fmt.Errorf("%w: more than %d entries", r.bad, MaxEntries)
+	}
+	if size = max(size, EntryBytes); size > r.left || int64(n-1)*EntryBytes > r.left-size {
+		return fmt.Errorf("%w: more than %d bytes of files", ErrTooLarge, r.most)
+	}
+	r.left -= size + int64(n-1)*EntryBytes
+	return nil
+}
+
+type packer struct {
+	ctx  context.Context
+	tw   *tar.Writer
+	room room
+}
+
+// folder archives what is in root, which is called name in the archive. One descriptor for each level is open, and a folder's
+// names are in memory.
+func (p *packer) folder(root *os.Root, name string) error {
+	entries, err := p.list(root)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !utf8.ValidString(e.Name()) {
+			return fmt.Errorf("%w: the name %q is not UTF-8", ErrTree, name+e.Name())
+		}
+		if err := p.entry(root, name+e.Name(), e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// list gives the entries of root in the order of their names.
+func (p *packer) list(root *os.Root) (all []fs.DirEntry, err error) {
+	d, err := root.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	for {
+		some, err := d.ReadDir(1024)
+		all = append(all, some...)
+		if len(all) > MaxEntries-p.room.entries {
+			return nil, fmt.Errorf("%w: more than %d entries", ErrTree, MaxEntries)
+		}
+		if err == io.EOF {
+			slices.SortFunc(all, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+			return all, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (p *packer) entry(root *os.Root, name string, d fs.DirEntry) error {
+	if err := p.ctx.Err(); err != nil {
+		return err
+	}
+	if strings.Count(name, "/") >= maxDepth || len(name) > maxName {
+		return fmt.Errorf("%w: more than %d folders in each other, or a path of more than %d bytes", ErrTree, maxDepth, maxName)
+	}
 	h := &tar.Header{Name: name, ModTime: time.Unix(0, 0).UTC(), Format: tar.FormatPAX}
 	switch {
 	case d.IsDir():
+		if err := p.room.take(1, 0); err != nil {
+			return err
+		}
 		h.Typeflag, h.Name, h.Mode = tar.TypeDir, name+"/", 0o755
-		return tw.WriteHeader(h)
+		if err := p.tw.WriteHeader(h); err != nil {
+			return err
+		}
+		sub, err := root.OpenRoot(d.Name())
+		if err != nil {
+			return err
+		}
+		defer sub.Close()
+		return p.folder(sub, h.Name)
 	case d.Type()&fs.ModeSymlink != 0:
 		return fmt.Errorf("%w: %s is a symbolic link, only files and folders can be kept", ErrTree, name)
 	case !d.Type().IsRegular():
 		return fmt.Errorf("%w: %s is neither a file nor a folder (%v)", ErrTree, name, d.Type())
 	}
-	f, err := root.Open(name)
+	f, err := root.Open(d.Name())
 	if err != nil {
 		return err
 	}
@@ -88,91 +180,117 @@ func packEntry(tw *tar.Writer, root *os.Root, name string, d fs.DirEntry) error 
 	if info.Mode().Perm()&0o100 != 0 {
 		h.Mode = 0o755
 	}
-	if err := tw.WriteHeader(h); err != nil {
+	if err := p.room.take(1, h.Size); err != nil {
+		return fmt.Errorf("archiving %s: %w", name, err)
+	}
+	if err := p.tw.WriteHeader(h); err != nil {
 		return err
 	}
-	if _, err := io.CopyN(tw, f, h.Size); err != nil {
+	if _, err := io.CopyN(p.tw, f, h.Size); err != nil {
 		return fmt.Errorf("archiving %s, which changed meanwhile: %w", name, err)
 	}
 	return nil
 }
 
 // Unpack unpacks the archive c into dir, which is made when missing and must be empty. Whoever made the
-// archive, nothing is written outside dir: names with "..", absolute names, links, devices, repeated names
-// and more than maxBytes of content are refused with ErrArchive or ErrTooLarge, and what was unpacked until
-// then is removed.
-func (s *Store) Unpack(c cid.Cid, dir string, maxBytes int64) error {
+// archive, nothing is written outside dir: names with "..", absolute names, links, devices, repeated names, more than 128
+// folders in each other, more than MaxEntries files and folders and more than maxBytes of them, where each counts at least
+// EntryBytes, are refused with ErrArchive or ErrTooLarge. What was unpacked until then, or until ctx ended, is removed.
+// Unpack returns how much of maxBytes it took.
+func (s *Store) Unpack(ctx context.Context, c cid.Cid, dir string, maxBytes int64) (int64, error) {
 	f, err := s.Open(c)
 	if err != nil {
-		return fmt.Errorf("unpacking: %w", err)
+		return 0, fmt.Errorf("unpacking: %w", err)
 	}
 	defer f.Close()
-	if err := unpackInto(f, dir, maxBytes); err != nil {
-		return fmt.Errorf("unpacking %s: %w", c, diskError(err))
+	n, err := unpackInto(ctx, f, dir, maxBytes)
+	if err != nil {
+		return 0, fmt.Errorf("unpacking %s: %w", c, diskError(err))
 	}
-	return nil
+	return n, nil
 }
 
 // Unpack unpacks the archive that r gives into dir, as strictly as Store.Unpack does.
-func Unpack(r io.Reader, dir string, maxBytes int64) error {
-	if err := unpackInto(r, dir, maxBytes); err != nil {
+func Unpack(ctx context.Context, r io.Reader, dir string, maxBytes int64) error {
+	if _, err := unpackInto(ctx, r, dir, maxBytes); err != nil {
 		return fmt.Errorf("unpacking: %w", diskError(err))
 	}
 	return nil
 }
 
-func unpackInto(r io.Reader, dir string, maxBytes int64) error {
+func unpackInto(ctx context.Context, r io.Reader, dir string, maxBytes int64) (int64, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
+		return 0, err
 	}
 	there, err := os.ReadDir(dir)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if len(there) > 0 {
-		return fmt.Errorf("folder %s is not empty", dir)
+		return 0, fmt.Errorf("folder %s is not empty", dir)
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer root.Close()
-	err = unpack(r, root, maxBytes)
-	if err != nil {
-		there, _ = os.ReadDir(dir)
-		for _, e := range there {
-			err = errors.Join(err, root.RemoveAll(e.Name()))
-		}
+	room := room{left: maxBytes, most: maxBytes, bad: ErrArchive}
+	if err = unpack(whileWanted{ctx, r}, root, &room); err != nil {
+		return 0, errors.Join(err, removeContents(root))
 	}
-	return err
+	return maxBytes - room.left, nil
+}
+
+// whileWanted reads until ctx ends.
+type whileWanted struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (w whileWanted) Read(p []byte) (int, error) {
+	if err := w.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return w.r.Read(p)
 }
 
 // unpack writes the archive's entries beneath root, which the operating system keeps them in.
-func unpack(r io.Reader, root *os.Root, maxBytes int64) error {
+func unpack(r io.Reader, root *os.Root, room *room) error {
 	tr := tar.NewReader(r)
-	var total int64
-	for entries := 0; ; entries++ {
+	var last string
+	for {
 		h, err := tr.Next()
 		if err == io.EOF {
 			return nil
 		}
+		if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+			return err
+		}
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrArchive, err)
 		}
-		if entries >= maxEntries {
-			return fmt.Errorf("%w: more than %d entries", ErrArchive, maxEntries)
-		}
 		name := strings.TrimSuffix(h.Name, "/")
+		if len(name) > maxName {
+			return fmt.Errorf("%w: a name of %d bytes", ErrArchive, len(name))
+		}
 		if !fs.ValidPath(name) || name == "." || strings.ContainsAny(name, "\\\x00") || !filepath.IsLocal(filepath.FromSlash(name)) {
 			return fmt.Errorf("%w: name %q", ErrArchive, h.Name)
 		}
+		if strings.Count(name, "/") >= maxDepth {
+			return fmt.Errorf("%w: more than %d folders in each other", ErrArchive, maxDepth)
+		}
+		size := h.Size
+		if h.Typeflag != tar.TypeReg {
+			size = 0
+		}
+		if err := room.take(Fresh(name, last), size); err != nil {
+			return err
+		}
+		last = name
 		switch h.Typeflag {
 		case tar.TypeDir:
 			err = root.MkdirAll(name, 0o755)
 		case tar.TypeReg:
-			if total += h.Size; h.Size < 0 || total < 0 || total > maxBytes {
-				return fmt.Errorf("%w: more than %d bytes unpacked", ErrTooLarge, maxBytes)
-			}
 			err = unpackFile(tr, root, name, h)
 		default:
 			return fmt.Errorf("%w: %q is of type %q", ErrArchive, h.Name, h.Typeflag)
@@ -184,6 +302,16 @@ func unpack(r io.Reader, root *os.Root, maxBytes int64) error {
 			return err
 		}
 	}
+}
+
+// Fresh is how many files and folders an entry of an archive makes after another: itself, and the folders above it that are
+// not above the other nor the other itself. An archive that comes back to a folder has it counted again.
+func Fresh(name, last string) int {
+	n := 1
+	for dir := path.Dir(name); dir != "." && dir != last && !strings.HasPrefix(last, dir+"/"); dir = path.Dir(dir) {
+		n++
+	}
+	return n
 }
 
 func unpackFile(tr *tar.Reader, root *os.Root, name string, h *tar.Header) error {

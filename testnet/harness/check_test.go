@@ -226,7 +226,7 @@ func (p *Peer) file(t *testing.T, bl buyer.Blob, name string) string {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if err := p.Blobs.Unpack(c, dir, 1<<30); err != nil {
+	if _, err := p.Blobs.Unpack(t.Context(), c, dir, 1<<30); err != nil {
 		t.Fatal(err)
 	}
 	b, err := os.ReadFile(filepath.Join(dir, name))

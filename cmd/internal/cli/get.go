@@ -137,7 +137,7 @@ func downloadOne(ctx context.Context, c *api.Client, o buyer.Output, dir string)
 	}
 	defer r.Close()
 	if o.Tree {
-		return blob.Unpack(r, dir, o.Size) // an archive is larger than what is in it
+		return blob.Unpack(ctx, r, dir, o.Size+blob.MaxEntries*blob.EntryBytes) // an archive is larger than the files in it
 	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err

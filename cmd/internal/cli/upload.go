@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strings"
 
@@ -44,7 +45,7 @@ func uploadOne(ctx context.Context, c *api.Client, path string) (job.Blob, error
 		packed := make(chan struct{})
 		go func() {
 			defer close(packed)
-			w.CloseWithError(blob.Pack(w, path))
+			w.CloseWithError(blob.Pack(ctx, w, path, math.MaxInt64))
 		}()
 		defer func() {
 			r.Close()

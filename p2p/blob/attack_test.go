@@ -1,0 +1,201 @@
+package blob_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/starling-network/starling/p2p/blob"
+)
+
+// folders is an archive of folders with these names.
+func folders(t *testing.T, names ...string) []byte {
+	t.Helper()
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	for _, name := range names {
+		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: name, Mode: 0o755, Format: tar.FormatPAX}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return buf.Bytes()
+}
+
+// An archive of 197 KiB with one entry would make 100,000 folders that nobody can remove any more.
+func TestAttackDeepArchive(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	data := folders(t, strings.Repeat("a/", 100_000))
+	began := time.Now()
+	if err := blob.Unpack(t.Context(), bytes.NewReader(data), dir, plenty); !errors.Is(err, blob.ErrArchive) {
+		t.Errorf("%d KiB: got %v after %v, want ErrArchive", len(data)>>10, err, time.Since(began))
+	}
+	empty(t, dir)
+	if err := blob.Unpack(t.Context(), bytes.NewReader(folders(t, strings.Repeat("a/", 128))), dir, plenty); err != nil {
+		t.Errorf("128 folders in each other: %v", err)
+	}
+	if err := blob.RemoveAll(dir); err != nil {
+		t.Error(err)
+	}
+}
+
+// Folders have no content, and yet each takes room on the disk: also those that only the names of others imply.
+func TestAttackFolderFlood(t *testing.T) {
+	t.Parallel()
+	var names []string
+	for i := range 1000 {
+		names = append(names, fmt.Sprint(i)+strings.Repeat("/a", 100)+"/")
+	}
+	data := folders(t, names...)
+	dir := t.TempDir()
+	if err := blob.Unpack(t.Context(), bytes.NewReader(data), dir, 1<<20); !errors.Is(err, blob.ErrTooLarge) {
+		t.Errorf("101,000 folders by %d KiB into 1 MiB: got %v, want ErrTooLarge", len(data)>>10, err)
+	}
+	empty(t, dir)
+	if err := blob.Unpack(t.Context(), bytes.NewReader(folders(t, names[:2]...)), dir, 202*blob.EntryBytes); err != nil {
+		t.Errorf("202 folders into room for 202: %v", err)
+	}
+	for _, c := range []struct {
+		name, last string
+		want       int
+	}{{"a", "", 1}, {"a/b/c", "", 3}, {"a/b/c", "a", 2}, {"a/b/c", "a/b", 1}, {"a/b/c", "a/b/d", 1}, {"a/b/c", "a/bc/d", 2}, {"b/c", "a/b", 2}, {"a", "a/b", 1}} {
+		if got := blob.Fresh(c.name, c.last); got != c.want {
+			t.Errorf("%q after %q counts %d, want %d", c.name, c.last, got, c.want)
+		}
+	}
+}
+
+// Unpacking ends with the lease that it is for.
+func TestAttackSlowArchive(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	data := bytes.NewReader(folders(t, "a/", "b/", "c/"))
+	err := blob.Unpack(ctx, readerFunc(func(p []byte) (int, error) {
+		if data.Len() < 1500 {
+			cancel()
+		}
+		return data.Read(p[:min(len(p), 512)])
+	}), dir, plenty)
+	if !errors.Is(err, context.Canceled) || errors.Is(err, blob.ErrArchive) {
+		t.Errorf("got %v, want the context's error", err)
+	}
+	empty(t, dir)
+}
+
+type readerFunc func(p []byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// chain makes folders in each other below dir, and closes some to everybody.
+func chain(t *testing.T, dir string, depth int) {
+	t.Helper()
+	at, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := strings.Repeat("n", 200)
+	for i := range depth {
+		if err := at.Mkdir(name, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := at.WriteFile("file", []byte("x"), 0o400); err != nil {
+			t.Fatal(err)
+		}
+		next, err := at.OpenRoot(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i%10 == 9 {
+			if err := errors.Join(at.Symlink("/etc", "link"), at.Chmod(name, 0)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		at.Close()
+		at = next
+	}
+	at.Close()
+}
+
+func TestRemoveAll(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := blob.RemoveAll(filepath.Join(dir, "missing")); err != nil {
+		t.Errorf("a missing one: %v", err)
+	}
+	keep := filepath.Join(dir, "keep")
+	for i := range 2 {
+		sub := filepath.Join(dir, "gone", fmt.Sprint(i))
+		for j := range 300 {
+			if err := errors.Join(os.MkdirAll(filepath.Join(sub, fmt.Sprint(j), "x"), 0o755), os.WriteFile(filepath.Join(sub, fmt.Sprint("f", j)), nil, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := errors.Join(os.Mkdir(keep, 0o755), os.WriteFile(filepath.Join(keep, "file"), nil, 0o600), os.Symlink(keep, filepath.Join(dir, "gone", "0", "link"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := blob.RemoveAll(filepath.Join(dir, "gone")); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("left are %v, %v", left, err)
+	}
+	if _, err := os.Stat(filepath.Join(keep, "file")); err != nil {
+		t.Errorf("what a link led to: %v", err)
+	}
+	if err := blob.RemoveAll(filepath.Join(keep, "file")); err != nil {
+		t.Errorf("a file: %v", err)
+	}
+}
+
+// A program's folders in each other are not followed without end when its output is stored.
+func TestAttackDeepOutput(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	chain(t, dir, 200)
+	s := open(t, plenty)
+	if _, err := s.PutTree(t.Context(), dir, plenty); !errors.Is(err, blob.ErrTree) || s.Used() != 0 {
+		t.Errorf("got %v, want ErrTree; %d bytes in use", err, s.Used())
+	}
+	if err := blob.RemoveAll(dir); err != nil {
+		t.Error(err)
+	}
+}
+
+// Sparse files take some KiB of a lease's disk, and their whole length of the store's.
+func TestAttackSparseOutput(t *testing.T) {
+	t.Parallel()
+	const disk = 256 << 20
+	dir := t.TempDir()
+	s := open(t, plenty)
+	for i := range 8 {
+		f, err := os.Create(filepath.Join(dir, fmt.Sprint(i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(f.Truncate(disk), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.PutTree(t.Context(), dir, disk-1); !errors.Is(err, blob.ErrTooLarge) || s.Used() != 0 {
+		t.Errorf("got %v, want ErrTooLarge; %d bytes in use", err, s.Used())
+	}
+	small := t.TempDir()
+	if err := os.WriteFile(filepath.Join(small, "file"), random(1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.PutTree(t.Context(), small, 1<<20); err != nil || got.Unpacked != 1<<20 {
+		t.Errorf("what fits exactly: %v, took %d", err, got.Unpacked)
+	}
+}

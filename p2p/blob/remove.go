@@ -1,0 +1,126 @@
+package blob
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// RemoveAll removes dir and what is in it, whoever filled it; a missing one is no error. os.RemoveAll holds a descriptor for
+// each level and stops at a directory without permissions. RemoveAll moves every directory that is not empty up beneath dir,
+// empties it there, and holds at most three descriptors. One that was interrupted is finished by the next.
+func RemoveAll(dir string) error {
+	err := os.Remove(dir)
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if !filled(err) {
+		return err
+	}
+	_ = os.Chmod(dir, 0o700)
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	err = removeContents(root)
+	if err = errors.Join(err, root.Close()); err != nil {
+		return fmt.Errorf("emptying %s: %w", filepath.Base(dir), err)
+	}
+	return os.Remove(dir)
+}
+
+// removeContents empties root.
+func removeContents(root *os.Root) error {
+	// Nobody who filled root could know these names, so they are never in use.
+	up := remover{root: root, prefix: fmt.Sprintf("rm-%016x-", rand.Uint64())}
+	for {
+		removed, err := eachName(root, func(name string) error {
+			err := root.Remove(name)
+			if !filled(err) {
+				return err
+			}
+			// The last directory that came up is next: a chain of them is taken link by link.
+			for err = nil; err == nil && name != ""; {
+				name, err = up.flatten(name)
+			}
+			return err
+		})
+		if err != nil || removed == 0 {
+			return err
+		}
+	}
+}
+
+// filled reports whether a directory could not be removed because something is in it.
+func filled(err error) bool {
+	return errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, syscall.EEXIST)
+}
+
+// remover moves directories up beneath root.
+type remover struct {
+	root   *os.Root
+	prefix string
+	moved  int
+}
+
+// flatten removes a directory beneath root. What is in it is removed, or moved up if it is a directory that is not empty: last
+// is the new name of the last one moved, "" for none.
+func (u *remover) flatten(dir string) (last string, err error) {
+	_ = u.root.Chmod(dir, 0o700) // without it a directory can be neither listed nor moved
+	at, err := u.root.OpenRoot(dir)
+	if err != nil {
+		return "", err
+	}
+	defer at.Close()
+	for {
+		removed, err := eachName(at, func(name string) error {
+			err := at.Remove(name)
+			if !filled(err) {
+				return err
+			}
+			_ = at.Chmod(name, 0o700)
+			last = fmt.Sprint(u.prefix, u.moved)
+			u.moved++
+			return u.root.Rename(filepath.Join(dir, name), last)
+		})
+		if err != nil {
+			return "", err
+		}
+		if removed > 0 {
+			continue // while a directory changes, a look at it may miss a name
+		}
+		return last, u.root.Remove(dir)
+	}
+}
+
+// eachName calls remove with the name of each entry of root and returns how many of them are gone.
+func eachName(root *os.Root, remove func(name string) error) (gone int, err error) {
+	d, err := root.Open(".")
+	if err != nil {
+		return 0, err
+	}
+	defer d.Close()
+	for {
+		names, err := d.Readdirnames(256)
+		for _, name := range names {
+			err := remove(name)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return gone, err
+			}
+			if err == nil {
+				gone++
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return gone, nil
+		}
+		if err != nil {
+			return gone, err
+		}
+	}
+}
