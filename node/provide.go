@@ -24,7 +24,7 @@ type Provide struct {
 	MinTime time.Duration `yaml:"minTime"`
 	MaxTime time.Duration `yaml:"maxTime"`
 	// Retain is how long outputs and logs of work that ended are kept for a buyer that is away, RetainMiB how much they
-	// may take together; the oldest go first.
+	// may take together: of more, the buyer that has most there loses its largest first.
 	Retain    time.Duration `yaml:"retain"`
 	RetainMiB uint32        `yaml:"retainMiB"`
 	// StartWhen is "funded" to begin work when the buyer's escrow was seen on chain, or "optimistic" to begin it at once for buyers that

@@ -197,7 +197,7 @@ func TestRetain(t *testing.T) {
 		}})
 		dropped := map[string]int{}
 		x.drop = func(c cid.Cid) { dropped[c.String()]++ }
-		p := &Provider{cfg: Config{Log: x.log}, exec: x, sales: map[market.LeaseID]*sale{}}
+		p := &Provider{cfg: Config{Log: x.log}, exec: x, sales: map[market.LeaseID]*sale{}, stuck: map[market.LeaseID]time.Time{}}
 		outputs := map[byte]string{}
 		for i := byte(1); i <= 6; i++ {
 			l := market.LeaseID{i}

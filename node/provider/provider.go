@@ -143,7 +143,8 @@ type Provider struct {
 	bad     map[market.UnitID]string // units withdrawn, and why
 	proofs  proofs
 	sales   map[market.LeaseID]*sale
-	changed chan struct{} // holds one token when the free units changed
+	stuck   map[market.LeaseID]time.Time // leases that cannot be removed, and when that is tried again; of sweep
+	changed chan struct{}                // holds one token when the free units changed
 	ctx     context.Context
 	wg      sync.WaitGroup // of sales
 
@@ -168,7 +169,7 @@ const (
 func New(ctx context.Context, cfg Config) (*Provider, error) {
 	p := &Provider{
 		cfg: cfg, domain: cfg.Genesis.Domain(), tag: cfg.Genesis.Tag(), self: cfg.Key.Key(),
-		sales: map[market.LeaseID]*sale{}, until: map[market.UnitID]market.Slot{}, changed: make(chan struct{}, 1), offers: map[market.Class]published{}, bad: map[market.UnitID]string{},
+		sales: map[market.LeaseID]*sale{}, stuck: map[market.LeaseID]time.Time{}, until: map[market.UnitID]market.Slot{}, changed: make(chan struct{}, 1), offers: map[market.Class]published{}, bad: map[market.UnitID]string{},
 		proofs: proofs{lists: map[sign.Hash][]market.Shown{}},
 		rates:  rates.New[sign.Key](ordersPerSecond, orderBurst, maxBuyers),
 	}
@@ -267,6 +268,7 @@ func (p *Provider) Run(ctx context.Context) error {
 	g.Go(func() error { return p.advertise(gctx) })
 	g.Go(func() error { return p.listen(gctx) })
 	g.Go(func() error { return p.tick(gctx) })
+	g.Go(func() error { return p.sweepAll(gctx) })
 	err := g.Wait()
 	paths.Close()
 	for _, s := range servers {
@@ -290,7 +292,20 @@ func (p *Provider) tick(ctx context.Context) error {
 		if _, err := p.step(ctx, lease.Ticked{}); err != nil && ctx.Err() == nil && !errors.Is(err, slots.ErrUnknown) {
 			p.cfg.Log.Error("holds could not be brought up to date", "err", err)
 		}
-		p.sweep(ctx)
+	}
+}
+
+// sweepAll removes what ended leases left, beside whatever else is done: a folder with a million files takes its time.
+func (p *Provider) sweepAll(ctx context.Context) error {
+	every := time.NewTicker(sweepEvery)
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-every.C:
+			p.sweep(ctx)
+		}
 	}
 }
 

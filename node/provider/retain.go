@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ipfs/go-cid"
+	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/nodepb"
@@ -60,6 +61,7 @@ func diskUse(dir string) (sum int64) {
 // left is what an ended lease left.
 type left struct {
 	id    market.LeaseID
+	buyer peer.ID   // who fetches it
 	until time.Time // it must be kept
 	size  int64     // bytes
 }
@@ -78,6 +80,7 @@ func (x *executor) kept(ids []market.LeaseID, now time.Time) []left {
 			l.until = at
 		}
 		l.size += e.rec.Kept
+		l.buyer = e.rec.Buyer
 		e.mu.Unlock()
 		of[e.rec.Lease] = l
 	}
@@ -174,30 +177,78 @@ func files(e *execution) (out []cid.Cid) {
 	return out
 }
 
-// sweep removes what ended leases left: what was kept for long enough, and of the rest the oldest while it takes too much.
+const (
+	// sweepEvery is how often ended leases are looked at, and sweepAgain after how long one that cannot be removed is tried again.
+	sweepEvery = time.Second
+	sweepAgain = 10 * time.Minute
+)
+
+// early picks what is forgotten before its time while all takes more than most bytes: the largest of the buyer that has most here,
+// of equals the oldest. A buyer that has less than another therefore loses nothing by what that one leaves.
+func early(all []left, most int64) map[market.LeaseID]bool {
+	var sum int64
+	has, of := map[peer.ID]int64{}, map[peer.ID][]left{}
+	for _, l := range all {
+		if l.size > 0 {
+			sum += l.size
+			has[l.buyer] += l.size
+			of[l.buyer] = append(of[l.buyer], l)
+		}
+	}
+	for _, ls := range of {
+		slices.SortFunc(ls, func(a, b left) int {
+			return cmp.Or(cmp.Compare(b.size, a.size), a.until.Compare(b.until), bytes.Compare(a.id[:], b.id[:]))
+		})
+	}
+	out := map[market.LeaseID]bool{}
+	for sum > most {
+		var first peer.ID
+		for b, size := range has {
+			if size > has[first] || size == has[first] && b > first {
+				first = b
+			}
+		}
+		l := of[first][0]
+		of[first] = of[first][1:]
+		has[first] -= l.size
+		sum -= l.size
+		out[l.id] = true
+	}
+	return out
+}
+
+// sweep removes what ended leases left: what was kept for long enough, and of the rest some while it takes too much.
 func (p *Provider) sweep(ctx context.Context) {
 	now := time.Now()
-	all := p.exec.kept(p.ended(), now)
-	var sum int64
-	for _, l := range all {
-		sum += l.size
+	var over, rest []left
+	for _, l := range p.exec.kept(p.ended(), now) {
+		if now.Before(l.until) {
+			rest = append(rest, l)
+		} else {
+			over = append(over, l)
+		}
 	}
-	slices.SortFunc(all, func(a, b left) int {
-		return cmp.Or(a.until.Compare(b.until), bytes.Compare(a.id[:], b.id[:]))
-	})
-	for _, l := range all {
-		full := p.cfg.RetainBytes > 0 && sum > p.cfg.RetainBytes && l.size > 0
-		if now.Before(l.until) && !full {
+	if p.cfg.RetainBytes > 0 {
+		full := early(rest, p.cfg.RetainBytes)
+		for _, l := range rest {
+			if full[l.id] {
+				over = append(over, l)
+			}
+		}
+	}
+	for _, l := range over {
+		if ctx.Err() != nil || now.Before(p.stuck[l.id]) {
 			continue
 		}
-		if full && now.Before(l.until) {
-			p.cfg.Log.Warn("an ended lease is forgotten early: what is kept takes more than provide.retainMiB", "lease", l.id, "bytes", l.size)
+		if now.Before(l.until) {
+			p.cfg.Log.Warn("an ended lease is forgotten early: what is kept takes more than provide.retainMiB, and its buyer has most of it", "lease", l.id, "buyer", l.buyer, "bytes", l.size)
 		}
 		if err := p.exec.forget(ctx, l.id); err != nil {
 			p.cfg.Log.Warn("an ended lease could not be cleaned up", "lease", l.id, "err", err)
+			p.stuck[l.id] = now.Add(sweepAgain)
 			continue
 		}
-		sum -= l.size
+		delete(p.stuck, l.id)
 		p.mu.Lock()
 		delete(p.sales, l.id)
 		p.mu.Unlock()

@@ -449,7 +449,8 @@ provide:
   # The shortest and the longest time that one lease may last.
   minTime: 1s
   maxTime: 24h
-  # How long outputs and logs of work that ended are kept for a buyer that is away, and what they may take together; the oldest go first.
+  # How long outputs and logs of work that ended are kept for a buyer that is away, and what they may take together: of more, the buyer
+  # that has most there loses its largest first.
   retain: 24h
   retainMiB: 20480
   # optimistic begins work at once for buyers that paid this provider in the last 30 days, with the first payment's amount at risk; funded
