@@ -198,7 +198,7 @@ func TestAttackStopFileMakesFalseResult(t *testing.T) {
 		t.Fatal(err)
 	}
 	exit := wait(t, r, h)
-	outs, err := st.Collect(t.Context(), w.Outputs, store)
+	outs, err := st.Collect(t.Context(), w.Outputs, store, 16<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
