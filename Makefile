@@ -29,8 +29,9 @@ PROTOC_GEN_GO := $(TOOLS)/protoc-gen-go-$(PROTOC_GEN_GO_VERSION)/protoc-gen-go
 
 PKG ?= ./...
 TESTFLAGS ?=
-# Packages whose tests take minutes begin first.
-LONG := ./testnet ./testnet/harness ./testnet/engine/scenario ./chain/program ./node/runtime/docker
+# Packages whose tests take minutes begin first. Some mostly wait, so there are more at a time than processors.
+LONG := ./testnet ./testnet/harness ./node/runtime/docker ./cmd/internal/cli ./chain/program
+AT_A_TIME := 3
 # The engines whose real clusters are tried; with CLUSTER= none are, and no images are made for them.
 CLUSTER ?= ray
 TESTTIMEOUT ?= 40m
@@ -51,13 +52,14 @@ demo: deps-node build
 	bin/starling testnet demo $(DEMOFLAGS)
 
 # Each test is run, whatever Go's cache says: it does not know of the programs that tests build and start. A real engine on a cluster
-# wants the machine to itself, so it goes before the rest.
+# wants most of the machine, so it goes before the rest, beside containers that mostly wait.
 TEST := STARLING_LOCALNET=1 STARLING_DOCKER=1 STARLING_NETNS=1 .ci/test -count=1 -vet=off -ldflags='-s -w' -timeout $(TESTTIMEOUT) $(TESTFLAGS)
 ALL := $(filter ./...,$(PKG))
+FIRST := ./testnet/images ./testnet/cluster/scenario ./testnet/engine/scenario
 
 test: deps-node deps-cc deps-engine deps-nat deps-rust
-	$(if $(ALL),$(if $(CLUSTER),STARLING_CLUSTER=$(CLUSTER) $(TEST) ./testnet/images ./testnet/cluster/scenario))
-	$(TEST) $(if $(ALL),$(LONG)) $(PKG)
+	$(if $(ALL),STARLING_CLUSTER=$(CLUSTER) $(TEST) $(FIRST))
+	$(TEST) -p $(AT_A_TIME) $(if $(ALL),$(LONG) $$(go list ./... | grep -vx $(FIRST:.%=-e '.*%'))) $(filter-out ./...,$(PKG))
 
 check: check-fmt check-vet check-staticcheck check-tidy check-proto check-idl
 

@@ -75,9 +75,7 @@ func TestAuditOfGPU(t *testing.T) {
 	})
 	good, slow, wrong, slice := n.Providers()[0], n.Providers()[1], n.Providers()[2], n.Providers()[3]
 	shown := func(p *testnet.Peer) (past audit.Past, ok bool) {
-		var all []audit.Past
-		parse(t, saysAt(t, program, p, "audit", "ls", "-o", "json"), &all)
-		for _, a := range all {
+		for _, a := range audits(t, p) {
 			if a.Class.Family() == "gpu" && (!ok || a.Window > past.Window) {
 				past, ok = a, true
 			}

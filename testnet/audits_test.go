@@ -19,7 +19,7 @@ const auditWait = 8 * time.Minute
 
 // TestAudits: the units of a network of processes show what they are, an order that wants proof is filled by them, anybody checks the
 // record offline and finds out what was changed in it, and an epoch later those who were audited are paid by the chain. All of it as a
-// user sees it, by the command line.
+// user sees it.
 func TestAudits(t *testing.T) {
 	t.Parallel()
 	n := start(t, testnet.Options{Providers: 3, Buyers: 1, Units: 1, Audit: testnet.MinAudit})
@@ -28,8 +28,7 @@ func TestAudits(t *testing.T) {
 	eventually(t, "every unit passes", func() bool {
 		all := true
 		for _, p := range n.Providers() {
-			var past []audit.Past
-			parse(t, starlingAt(t, p, "audit", "ls", "-o", "json"), &past)
+			past := audits(t, p)
 			here := len(past) > 0 && !past[0].Record.IsZero()
 			if p == first && here {
 				passed = past[0]
@@ -72,11 +71,23 @@ func TestAudits(t *testing.T) {
 	}
 	eventually(t, "units are sold as proven", func() bool { return end(t, c, submit(t, c, 1, token).ID).State == "succeeded" })
 
+	// The command line shows the same.
+	var past []audit.Past
+	if parse(t, starlingAt(t, first, "audit", "ls", "-o", "json"), &past); len(past) == 0 || past[0].Unit != passed.Unit {
+		t.Errorf("audit ls: %+v", past)
+	}
+
 	// What was proven is paid.
 	eventually(t, "an epoch's emission is paid", func() bool {
 		for _, p := range n.Providers() {
-			var st rewards.Status
-			parse(t, starlingAt(t, p, "rewards", "show", "-o", "json"), &st)
+			c, err := p.Client()
+			if err != nil {
+				t.Fatal(err)
+			}
+			st, err := c.Rewards(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
 			paid := false
 			for _, e := range st.Epochs {
 				paid = paid || e.Source == 0 && e.Paid && e.Amount > 0 && e.State == "accepted"
@@ -87,6 +98,24 @@ func TestAudits(t *testing.T) {
 		}
 		return true
 	})
+	var st rewards.Status
+	if parse(t, starlingAt(t, first, "rewards", "show", "-o", "json"), &st); len(st.Epochs) == 0 {
+		t.Errorf("rewards show: %+v", st)
+	}
+}
+
+// audits returns the audits of a peer's units, the newest of each first, by its API: a command for each look would take a tenth of a core.
+func audits(t *testing.T, p *testnet.Peer) []audit.Past {
+	t.Helper()
+	c, err := p.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	past, err := c.Audits(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return past
 }
 
 // starlingAt is what a command says with a peer's home.

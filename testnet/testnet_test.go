@@ -350,7 +350,7 @@ func TestDemo(t *testing.T) {
 	}
 	needChain(t)
 	dir := t.TempDir()
-	text := corpus.Config{ShardBytes: corpus.DefaultShardBytes / 4, HeldOutBytes: 192 << 10}
+	text := corpus.Config{ShardBytes: corpus.DefaultShardBytes / 8, HeldOutBytes: 96 << 10}
 	if err := testnet.Demo(t.Context(), testnet.DemoOptions{Dir: dir, Out: t.Output(), Binary: starling(t), Text: text}); err != nil {
 		t.Fatal(err)
 	}

@@ -34,9 +34,8 @@ func (p *Peer) rounds(count uint32, seconds int) job.Job {
 // away. With lose, a provider is killed in the first round whatever the victim does.
 type crashCase struct {
 	victim int
-	at     Crash
-	down   time.Duration
-	lose   bool
+	outage
+	lose bool
 }
 
 // run runs the job, and the crash on its way. It says at which kind of write that
@@ -99,9 +98,80 @@ func (c crashCase) run(t *testing.T) (kind string, writes []string) {
 	return kind, writes
 }
 
-// Every crash that a provider or a buyer can have: power is cut before and after
-// every write of its journal that a job causes, and some seconds later the peer is
-// started again. The job ends well and the money is right every time.
+// outage is a power cut at a write, and how long it lasts.
+type outage struct {
+	at   Crash
+	down time.Duration
+}
+
+func (o outage) String() string { return fmt.Sprintf("%d/%d/%v", o.at.Write, o.at.When, o.down) }
+
+// outages returns those to try on a peer that makes these writes, given by their kinds. There is one at every write, before and after the first
+// four of each kind, and before or after each later one of that kind by turns. By turns, too, the peer is back before anybody missed it, or after
+// its leases were given up. With all, both sides and both times are tried everywhere. A run with an outage may have a few writes more: the last
+// two writes are beyond the end.
+func outages(writes []string, all bool) (out []outage) {
+	seen := map[string]int{}
+	downs := []time.Duration{1500 * time.Millisecond, 8 * time.Second}
+	for i, kind := range append(slices.Clone(writes), "beyond", "beyond") {
+		n := seen[kind]
+		seen[kind]++
+		for _, when := range []store.When{store.Before, store.After} {
+			turn := n + int(when)
+			if n >= 4 {
+				turn = n / 2
+			}
+			for d, down := range downs {
+				if all || d == turn%2 && (n < 4 || int(when) == n%2) {
+					out = append(out, outage{Crash{Write: i + 1, When: when}, down})
+				}
+			}
+		}
+	}
+	return out
+}
+
+func TestOutages(t *testing.T) {
+	t.Parallel()
+	if store.Before != 0 || store.After != 1 {
+		t.Fatalf("sides are %d and %d", store.Before, store.After)
+	}
+	const few = 8
+	if n := len(outages(make([]string, few), true)); n != 4*(few+2) {
+		t.Errorf("all are %d", n)
+	}
+	tried := map[outage]bool{}
+	for _, o := range outages(slices.Repeat([]string{"lease"}, few), false) {
+		if tried[o] {
+			t.Errorf("%v twice", o)
+		}
+		tried[o] = true
+	}
+	for write := range few + 2 {
+		sides := 0
+		for o := range tried {
+			if o.at.Write == write+1 {
+				sides++
+			}
+		}
+		if want := 2 - min(1, write/4%2); sides != want {
+			t.Errorf("write %d: %d sides, want %d", write+1, sides, want)
+		}
+	}
+	kinds := map[outage]bool{}
+	for o := range tried {
+		if o.at.Write > 4 && o.at.Write <= few {
+			o.at.Write = 0
+			kinds[o] = true
+		}
+	}
+	if len(kinds) != 4 {
+		t.Errorf("later writes have outages %v", kinds)
+	}
+}
+
+// Every write at which a provider or a buyer can lose power while a job runs: some seconds later the peer is started again. The job ends well and
+// the money is right every time.
 func TestCrashAtEveryWrite(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
@@ -125,22 +195,17 @@ func TestCrashAtEveryWrite(t *testing.T) {
 	} {
 		_, writes := role.base.run(t)
 		t.Logf("without a crash the %s writes %d times: %s", role.name, len(writes), strings.Join(writes, " "))
-		// The schedule of a run with a crash may have a few writes more; those beyond its end crash nobody.
-		for write := 1; write <= len(writes)+2; write++ {
-			for _, when := range []store.When{store.Before, store.After} {
-				// Back before anybody missed it, or after its leases were given up, by turns.
-				down := []time.Duration{1500 * time.Millisecond, 8 * time.Second}[(write+int(when))%2]
-				t.Run(fmt.Sprintf("%s/%d/%d/%v", role.name, write, when, down), func(t *testing.T) {
-					t.Parallel()
-					c := role.base
-					c.at, c.down = Crash{Write: write, When: when}, down
-					if kind, _ := c.run(t); kind != "" {
-						mu.Lock()
-						covered[role.name+": "+kind]++
-						mu.Unlock()
-					}
-				})
-			}
+		for _, o := range outages(writes, *every) {
+			t.Run(role.name+"/"+o.String(), func(t *testing.T) {
+				t.Parallel()
+				c := role.base
+				c.outage = o
+				if kind, _ := c.run(t); kind != "" {
+					mu.Lock()
+					covered[role.name+": "+kind]++
+					mu.Unlock()
+				}
+			})
 		}
 	}
 }

@@ -1,21 +1,18 @@
 package harness
 
 import (
-	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/starling-network/starling/node/buyer"
-	"github.com/starling-network/starling/node/store"
 )
 
 // extendCase is one job that is made longer twice, with a crash of the victim on its way.
 type extendCase struct {
 	victim int
-	at     Crash
-	down   time.Duration
+	outage
 }
 
 func (c extendCase) run(t *testing.T) (kind string, writes []string) {
@@ -101,20 +98,15 @@ func TestExtendCrashAtEveryWrite(t *testing.T) {
 	}{{"provider", 1}, {"buyer", 2}} {
 		_, writes := extendCase{victim: role.victim}.run(t)
 		t.Logf("without a crash the %s writes %d times: %v", role.name, len(writes), writes)
-		for write := 1; write <= len(writes)+2; write++ {
-			for _, when := range []store.When{store.Before, store.After} {
-				// Back before anybody missed it, or after its leases were given up, by turns.
-				down := []time.Duration{1500 * time.Millisecond, 8 * time.Second}[(write/2+int(when))%2]
-				t.Run(fmt.Sprintf("%s/%d/%d/%v", role.name, write, when, down), func(t *testing.T) {
-					t.Parallel()
-					c := extendCase{role.victim, Crash{Write: write, When: when}, down}
-					if kind, _ := c.run(t); kind != "" {
-						mu.Lock()
-						covered[role.name+": "+kind]++
-						mu.Unlock()
-					}
-				})
-			}
+		for _, o := range outages(writes, *every) {
+			t.Run(role.name+"/"+o.String(), func(t *testing.T) {
+				t.Parallel()
+				if kind, _ := (extendCase{role.victim, o}).run(t); kind != "" {
+					mu.Lock()
+					covered[role.name+": "+kind]++
+					mu.Unlock()
+				}
+			})
 		}
 	}
 }
