@@ -33,27 +33,34 @@ const (
 type readiness struct {
 	Kind  string `json:"kind,omitempty"` // empty: running
 	Error string `json:"error,omitempty"`
+
+	Confined Confined `json:"confined,omitzero"`
 }
 
 // ChildMain is the whole life of a child process: where the command line is `PROGRAM wasm-exec DIR` or `PROGRAM wasm-gauge MILLICPU` it
 // does not return; otherwise it returns at once. A binary that uses this package calls it first thing in main, a test binary in TestMain.
 func ChildMain() {
-	if len(os.Args) == 3 && os.Args[1] == GaugeSubcommand {
-		gaugeMain(os.Args[2])
-	}
-	if len(os.Args) != 3 || os.Args[1] != Subcommand {
+	if len(os.Args) != 3 || os.Args[1] != GaugeSubcommand && os.Args[1] != Subcommand {
 		return
+	}
+	confined, err := enterBox()
+	if os.Args[1] == GaugeSubcommand {
+		gaugeMain(os.Args[2], err)
 	}
 	// See "The garbage collector of the child". Compiling is ordinary work: there the limit makes the collector run.
 	goruntime.GOMAXPROCS(2)
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(384 << 20)
-	c, err := newChild(os.Args[2])
+	var c *child
+	if err == nil {
+		c, err = newChild(os.Args[2])
+	}
 	if err != nil {
-		tellParent(failOther, err)
+		tellParent(readiness{Kind: failOther, Error: err.Error()})
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+	c.confined = confined
 	c.run()
 }
 
@@ -69,6 +76,8 @@ type child struct {
 	mem    *allocator
 	mounts []*mountFS
 	quota  *quota
+
+	confined Confined
 
 	mu      sync.Mutex // held for good by whoever ends the process
 	phase   phase
@@ -131,7 +140,7 @@ func (c *child) run() {
 	if err := g.instantiate(); err != nil {
 		c.fail(failModule, err)
 	}
-	tellParent("", nil)
+	tellParent(readiness{Confined: c.confined})
 	if m := c.limits.MilliCPU; m > 0 && m < 1000 {
 		go c.limitCPU(float64(m) / 1000)
 	}
@@ -140,7 +149,7 @@ func (c *child) run() {
 
 // fail ends a child whose guest never ran.
 func (c *child) fail(kind string, err error) {
-	tellParent(kind, err)
+	tellParent(readiness{Kind: kind, Error: err.Error()})
 	fmt.Fprintln(os.Stderr, err)
 	c.mu.Lock()
 	os.Exit(1)
@@ -170,11 +179,7 @@ func (c *child) save(e runtime.Exit) error {
 		MemoryMiB: uint32((c.mem.size.Load() + 1<<20 - 1) >> 20), Exit: e})
 }
 
-func tellParent(kind string, err error) {
-	r := readiness{Kind: kind}
-	if err != nil {
-		r.Error = err.Error()
-	}
+func tellParent(r readiness) {
 	pipe := os.NewFile(readyFD, "ready")
 	if pipe == nil {
 		return

@@ -38,6 +38,12 @@
 //	network    there is none: wasip1 has no sockets and none are given
 //	modules    MaxModule bytes; imports other than wasi_snapshot_preview1 are refused at Start
 //
+// On Linux the child itself is confined before it reads anything, so that a bug in the guest's sandbox does not lead to the peer's
+// files: no new privileges; by Landlock, as far as the kernel has it, no file but those of the execution, the program, the mounts and the
+// compile cache, no TCP and no signal to others; by seccomp no system call that the sandbox does not need, so no socket of any kind, no other
+// program, no look into another process. The log says what this system has. The compile cache is shared by all children: one that broke
+// out of its sandbox could change what another one runs within the same confines.
+//
 // # Probes
 //
 // What a buyer has computed to measure its lease (verify/exclusive) runs in a process of its own beside the child, with one thread, the

@@ -19,11 +19,14 @@ import (
 // GaugeSubcommand is the hidden command of the peer's binary that computes in the place of a guest: PROGRAM wasm-gauge MILLICPU.
 const GaugeSubcommand = "wasm-gauge"
 
-// gaugeMain is that process: what a guest has, one thread at nice 10 and the same share of a core.
-func gaugeMain(milliCPU string) {
+// gaugeMain is that process: what a guest has, one thread at nice 10 and the same share of a core. err says why it could not be confined.
+func gaugeMain(milliCPU string, err error) {
 	goruntime.GOMAXPROCS(2)
 	yieldToPeer()
-	m, err := strconv.ParseUint(milliCPU, 10, 32)
+	var m uint64
+	if err == nil {
+		m, err = strconv.ParseUint(milliCPU, 10, 32)
+	}
 	if err == nil {
 		if m > 0 && m < 1000 {
 			go (&child{}).limitCPU(float64(m) / 1000)
@@ -52,7 +55,7 @@ func (r *Runtime) Gauge(ctx context.Context, h runtime.Handle) (runtime.Gauge, e
 		return nil, fmt.Errorf("gauging: %w", err)
 	}
 	cmd := exec.Command(r.cfg.Command[0], GaugeSubcommand, strconv.FormatUint(uint64(spec.Spec.Limits.MilliCPU), 10))
-	cmd.Env = []string{"GOMAXPROCS=2"}
+	cmd.Env = []string{"GOMAXPROCS=2", box{}.env()}
 	cmd.SysProcAttr = childAttr()
 	cmd.WaitDelay = time.Second
 	in, err := cmd.StdinPipe()

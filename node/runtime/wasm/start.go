@@ -50,7 +50,7 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Handle, er
 		return h, err
 	}
 	e := newExecution(s.ID, s.Dir, owner)
-	if err = r.launch(ctx, e); err == nil {
+	if err = r.launch(ctx, e, s); err == nil {
 		err = r.add(e)
 	}
 	if err != nil {
@@ -99,7 +99,7 @@ func (r *Runtime) prepareDir(s runtime.Spec) (*os.File, error) {
 }
 
 // launch starts the child and reads its readiness.
-func (r *Runtime) launch(ctx context.Context, e *execution) error {
+func (r *Runtime) launch(ctx context.Context, e *execution, s runtime.Spec) error {
 	ready, theirs, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("making pipe: %w", err)
@@ -112,7 +112,7 @@ func (r *Runtime) launch(ctx context.Context, e *execution) error {
 	}
 	defer last.Close()
 	cmd := exec.Command(r.cfg.Command[0], append(slices.Clone(r.cfg.Command[1:]), e.dir)...)
-	cmd.Dir, cmd.Env = e.dir, []string{"GOGC=off", "GOMAXPROCS=2"}
+	cmd.Dir, cmd.Env = e.dir, []string{"GOGC=off", "GOMAXPROCS=2", r.boxOf(s).env()}
 	cmd.Stdout, cmd.Stderr = last, last
 	cmd.ExtraFiles = []*os.File{theirs}
 	cmd.SysProcAttr = childAttr()
@@ -137,6 +137,7 @@ func (r *Runtime) launch(ctx context.Context, e *execution) error {
 	}
 	switch ok.Kind {
 	case "":
+		r.confined.Do(func() { r.sayConfined(ok.Confined) })
 		return nil
 	case failModule:
 		return fmt.Errorf("%w: %s", runtime.ErrBadModule, ok.Error)

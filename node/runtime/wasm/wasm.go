@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/starling-network/starling/node/runtime"
@@ -31,8 +32,9 @@ type Config struct {
 
 // Runtime is the wasm runtime of one peer process.
 type Runtime struct {
-	cfg  Config
-	mine runtime.Table[*execution]
+	cfg      Config
+	mine     runtime.Table[*execution]
+	confined sync.Once // the log says what confines children
 }
 
 var (
