@@ -55,7 +55,7 @@ func (l *ledger) Slot(ctx context.Context) (market.Slot, error) {
 			err = errors.New("it has not seen the chain")
 		}
 		if err == nil {
-			l.learn(h.Others)
+			l.learn(e, h.Others)
 		}
 		return h, err
 	})
@@ -169,7 +169,7 @@ func (t *tunnel) pick(name string) (peer.ID, error) {
 	case !strings.HasSuffix(endpoints[1], name):
 		return live[0], nil
 	case len(live) > 1:
-		return live[1], nil
+		return t.second(live), nil
 	case t.alone():
 		return live[0], nil // its user was told, keeper.warn
 	}

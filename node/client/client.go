@@ -52,7 +52,8 @@ import (
 type Config struct {
 	// Home is the client's directory: its key, journal, files and the entries that it remembers.
 	Home string
-	// Peers are full multiaddrs (…/p2p/<peer id>) of entry peers. One is enough: it names others.
+	// Peers are full multiaddrs (…/p2p/<peer id>) of entry peers. One is enough to begin with: it names others, which are no witnesses
+	// against it. Name two, of different people.
 	Peers []string
 	// Genesis pins the network: the hash of its genesis in hexadecimal, or the path of its genesis file. Without it the
 	// first entry is trusted once, and its genesis is pinned in Home.

@@ -48,6 +48,8 @@ type known struct {
 	// Shown: it has shown the pinned genesis once.
 	Shown bool  `json:"shown,omitempty"`
 	Seen  int64 `json:"seen,omitempty"` // Unix seconds; 0: never entered
+	// By is the entry at the beginning of those by whose word it is known, unless its user gave it.
+	By string `json:"by,omitempty"`
 }
 
 // info is the peer as libp2p has it; one that makes no sense is not ok.
@@ -106,6 +108,9 @@ func decodeEntries(b []byte) ([]known, error) {
 		}
 		sound := knownOf(info)
 		sound.Given, sound.Shown, sound.Seen = k.Given, k.Shown, max(k.Seen, 0)
+		if by, err := peer.Decode(k.By); err == nil {
+			sound.By = by.String()
+		}
 		out = append(out, sound)
 	}
 	return out, nil

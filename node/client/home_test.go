@@ -81,7 +81,7 @@ func FuzzEntries(f *testing.F) {
 		f.Fatal(err)
 	}
 	k := knownOf(one[0])
-	k.Given, k.Shown, k.Seen = true, true, 1700000000
+	k.Given, k.Shown, k.Seen, k.By = true, true, 1700000000, k.ID
 	f.Add(encodeEntries([]known{k, knownOf(one[0])}))
 	f.Add([]byte(`[{"id":"x"},{}]`))
 	f.Add([]byte(`{`))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
+	ma "github.com/multiformats/go-multiaddr"
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/chaintest"
@@ -313,13 +315,13 @@ func TestTrustedAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, "the second entry is connected", func() bool { return len(k.entries()) == 2 })
-	if w := k.trusted(); w != "" {
-		t.Errorf("with two entries: %q", w)
+	if w := k.trusted(); w != trustedKin { // a named b
+		t.Errorf("with two entries of one source: %q", w)
 	}
 	b.host.Close()
 	until(t, "the second entry is given up", func() bool { return len(k.entries()) == 1 && k.why() != "" })
-	if w := k.trusted(); w != "" {
-		t.Errorf("one that was seen and is away counts: %q", w)
+	if w := k.trusted(); w != trustedKin {
+		t.Errorf("one of the same source that was seen and is away: %q", w)
 	}
 	if n := warned(&log); n != 1 {
 		t.Errorf("told %d times", n)
@@ -334,6 +336,64 @@ func TestTrustedAlone(t *testing.T) {
 	k = connectedTo(t, slog.New(slog.NewTextHandler(&both, nil)), 2, newFake(t, 5, genesis), newFake(t, 6, genesis))
 	if n := warned(&both); n != 0 || k.trusted() != "" {
 		t.Errorf("with two entries told %d times", n)
+	}
+}
+
+// TestAttackSecondWitness: an entry that names the second one is two witnesses to nobody: its user is told so, another one that the
+// user gives is entered besides and is what the first is compared with.
+func TestAttackSecondWitness(t *testing.T) {
+	t.Parallel()
+	liar, friend, honest := newFake(t, 1, genesis), newFake(t, 2, genesis), newFake(t, 3, genesis)
+	liar.others.Store(&[]peer.AddrInfo{friend.host.AddrInfo()})
+	k := connected(t, 2, liar)
+	until(t, "the user is told", func() bool { return k.trusted() == trustedKin })
+	tun := &tunnel{keeper: k}
+	k.give([]peer.AddrInfo{honest.host.AddrInfo()})
+	k.poke()
+	until(t, "one apart is connected", func() bool { return len(k.entries()) == 3 })
+	name := strings.TrimPrefix(endpoints[1], "http://")
+	if e, err := tun.pick(name); err != nil || e != honest.host.ID() || k.trusted() != "" {
+		t.Errorf("the second witness is %s (%v), the user is told %q", e, err, k.trusted())
+	}
+	again := newKeeper(k.host, genesis, k.home, nil, p2ptest.Quiet()) // after a restart
+	again.mu.Lock()
+	defer again.mu.Unlock()
+	all := again.all
+	if again.apart(all[liar.host.ID()], all[friend.host.ID()]) || !again.apart(all[liar.host.ID()], all[honest.host.ID()]) {
+		t.Error("who named whom is not remembered")
+	}
+}
+
+// TestApart: two entries in one network of a cloud are no two witnesses, whoever gave them; those at home are.
+func TestApart(t *testing.T) {
+	t.Parallel()
+	host, err := p2p.NewLight(p2p.Config{Key: p2ptest.Key(90), Network: genesis.Tag(), Logger: p2ptest.Quiet()}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.Close()
+	k := newKeeper(host, genesis, "", nil, p2ptest.Quiet())
+	at := func(i int, addrs ...string) *candidate {
+		c := &candidate{known: known{ID: fmt.Sprint(i), Given: true}, peer: peer.AddrInfo{ID: peer.ID(fmt.Sprint(i))}}
+		for _, a := range addrs {
+			c.peer.Addrs = append(c.peer.Addrs, ma.StringCast(a))
+		}
+		return c
+	}
+	for _, c := range []struct {
+		a, b  *candidate
+		apart bool
+	}{
+		{at(1, "/ip4/52.1.0.1/tcp/1"), at(2, "/ip4/52.1.9.9/tcp/1"), false},
+		{at(1, "/ip4/52.1.0.1/tcp/1"), at(2, "/ip4/52.2.0.1/tcp/1"), true},
+		{at(1, "/ip4/52.1.0.1/tcp/1", "/ip6/2600:1f00::1/tcp/1"), at(2, "/ip4/52.2.0.1/tcp/1", "/ip6/2600:1f00:1::1/tcp/1"), false},
+		{at(1, "/ip4/192.168.1.2/tcp/1"), at(2, "/ip4/192.168.1.3/tcp/1"), true},
+		{at(1, "/dns4/a.example/tcp/1"), at(2, "/dns4/b.example/tcp/1"), true},
+		{at(1), at(1), false},
+	} {
+		if got := k.apart(c.a, c.b); got != c.apart {
+			t.Errorf("%v and %v: apart %v", c.a.peer.Addrs, c.b.peer.Addrs, got)
+		}
 	}
 }
 

@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
+	manet "github.com/multiformats/go-multiaddr/net"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/entry"
@@ -20,6 +22,8 @@ import (
 const (
 	// wantEntries is how many entries are connected: one to use and one that stands by and is compared with it.
 	wantEntries = 2
+	// maxConnected is how many are while those are not apart, so that one is tried that is.
+	maxConnected = 3
 	// tryTime is how long an entry that is tried keeps others from being tried in its place.
 	tryTime = 2 * time.Second
 	// pingEvery and patience decide how soon a dead entry is noticed. Payments for running work go through it, and a
@@ -48,7 +52,7 @@ type keeper struct {
 	moved func(context.Context) // an entry was gained or lost
 	wg    sync.WaitGroup        // of what goes on after its caller went away
 
-	warned bool // of there being one entry alone; run's own
+	warned string // what the user was told of the entries; run's own
 
 	mu    sync.Mutex
 	all   map[peer.ID]*candidate
@@ -107,9 +111,13 @@ func (c *candidate) merge(p peer.AddrInfo) {
 }
 
 // learn adds entries that another entry named. They are tried last, and the first to be forgotten.
-func (k *keeper) learn(peers []peer.AddrInfo) {
+func (k *keeper) learn(from peer.ID, peers []peer.AddrInfo) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	by := from.String()
+	if c := k.all[from]; c != nil {
+		by = c.source()
+	}
 	for _, p := range peers {
 		if p.ID == k.host.ID() || len(k.all) >= maxEntries {
 			continue
@@ -120,10 +128,68 @@ func (k *keeper) learn(peers []peer.AddrInfo) {
 			}
 			continue
 		}
-		c := &candidate{}
+		c := &candidate{known: known{By: by}}
 		c.merge(p)
 		k.all[p.ID] = c
 	}
+}
+
+// source is by whose word an entry is known: its user's, who gave it, or that of the entry at the beginning of those that
+// named it. What was learned before that was written down has one source together.
+func (c *candidate) source() string {
+	if c.Given {
+		return c.ID
+	}
+	return c.By
+}
+
+// apart reports whether two entries are two witnesses: neither is known by the other's word, nor both by the same one's, and they
+// have no public network in common.
+func (k *keeper) apart(a, b *candidate) bool {
+	if a == nil || b == nil || a == b || a.source() == b.source() {
+		return false
+	}
+	of := k.networks(a)
+	return !slices.ContainsFunc(k.networks(b), func(p netip.Prefix) bool { return slices.Contains(of, p) })
+}
+
+// networks are the IPv4 /16 and IPv6 /32 that an entry is known or reached at, of public addresses: what one customer of a cloud gets.
+func (k *keeper) networks(c *candidate) (out []netip.Prefix) {
+	addrs := slices.Clone(c.peer.Addrs)
+	for _, conn := range k.host.Network().ConnsToPeer(c.peer.ID) {
+		addrs = append(addrs, conn.RemoteMultiaddr())
+	}
+	for _, a := range addrs {
+		ip, err := manet.ToIP(a)
+		at, ok := netip.AddrFromSlice(ip)
+		if err != nil || !ok || !manet.IsPublicAddr(a) {
+			continue
+		}
+		bits := 16
+		if at = at.Unmap(); at.Is6() {
+			bits = 32
+		}
+		p, _ := at.Prefix(bits) // the bits fit
+		out = append(out, p)
+	}
+	return out
+}
+
+// second is the entry that what the first one says is compared with; live has two at least.
+func (k *keeper) second(live []peer.ID) peer.ID {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, id := range live[1:] {
+		if k.apart(k.all[live[0]], k.all[id]) {
+			return id
+		}
+	}
+	return live[1]
+}
+
+// apartLocked reports whether among the entries is one that is apart from the one in use.
+func (k *keeper) apartLocked(live []peer.ID) bool {
+	return len(live) > 0 && slices.ContainsFunc(live, func(id peer.ID) bool { return k.apart(k.all[live[0]], k.all[id]) })
 }
 
 // run keeps the client connected until ctx ends.
@@ -158,28 +224,33 @@ func (k *keeper) poke() {
 	}
 }
 
-// next chooses the candidates to try now and marks them: those given first, then those entered last.
+// next chooses the candidates to try now and marks them: those that are apart from the entry in use, of these those given first,
+// then those entered last. While two are connected that are not apart, it chooses one that is.
 func (k *keeper) next(now time.Time) []*candidate {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	live := k.entriesLocked()
-	missing := wantEntries - len(live)
+	missing, only := wantEntries-len(live), false
 	if missing <= 0 {
-		return nil
+		if k.apartLocked(live) || len(live) >= maxConnected {
+			return nil
+		}
+		missing, only = maxConnected-len(live), true
 	}
+	apart := func(c *candidate) bool { return len(live) > 0 && k.apart(k.all[live[0]], c) }
 	var free []*candidate
 	for _, c := range k.all {
 		if c.busy {
 			if !slices.Contains(live, c.peer.ID) && now.Sub(c.began) < tryTime {
 				missing--
 			}
-		} else if !now.Before(c.after) && len(c.peer.Addrs) > 0 {
+		} else if !now.Before(c.after) && len(c.peer.Addrs) > 0 && (!only || apart(c)) {
 			free = append(free, c)
 		}
 	}
 	slices.SortFunc(free, func(a, b *candidate) int {
 		for _, by := range []func(*candidate) bool{
-			func(c *candidate) bool { return c.Given }, func(c *candidate) bool { return c.Shown },
+			apart, func(c *candidate) bool { return c.Given }, func(c *candidate) bool { return c.Shown },
 		} {
 			if x, y := by(a), by(b); x != y {
 				return map[bool]int{true: -1, false: 1}[x]
@@ -237,7 +308,7 @@ func (k *keeper) enter(ctx context.Context, c *candidate) error {
 	if err == nil {
 		err = k.pin.check(said.Genesis)
 	}
-	if err == nil && len(k.entries()) >= wantEntries {
+	if err == nil && !k.wanted(to.ID) {
 		err = fmt.Errorf("there are %d others already", wantEntries)
 	} else if err != nil {
 		k.log.Warn("an entry peer cannot be used", "entry", to.ID, "err", err)
@@ -246,7 +317,7 @@ func (k *keeper) enter(ctx context.Context, c *candidate) error {
 		k.host.Leave(to.ID)
 		return err
 	}
-	k.learn(said.Others) // before it is in: who is told of others is not alone
+	k.learn(to.ID, said.Others) // before it is in: who is told of others is not alone
 	k.mu.Lock()
 	c.in, c.Shown, c.Seen, c.retry, c.reason = true, true, time.Now().Unix(), 0, ""
 	k.mu.Unlock()
@@ -256,6 +327,14 @@ func (k *keeper) enter(ctx context.Context, c *candidate) error {
 	}
 	k.remember()
 	return nil
+}
+
+// wanted reports whether one more entry is: while there are fewer than two, or none is apart from the one in use and this one is.
+func (k *keeper) wanted(id peer.ID) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	live := k.entriesLocked()
+	return len(live) < wantEntries || len(live) < maxConnected && !k.apartLocked(live) && k.apart(k.all[live[0]], k.all[id])
 }
 
 // entries are those that are connected and have shown this network's genesis, the one in use first.
@@ -313,36 +392,50 @@ func (k *keeper) alone() bool {
 	return shown <= 1
 }
 
-// trusted is what a user is told while one entry is all there is; "" when there are two, or when others are still tried.
+// trusted is what a user is told while the entry in use has no second witness; "" when there is one, when one was seen and is away, or
+// when one is still tried.
 func (k *keeper) trusted() string {
-	if !k.alone() {
-		return ""
-	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	live := k.entriesLocked()
-	if len(live) != 1 {
+	if len(live) == 0 {
 		return ""
 	}
+	others := false
 	for id, c := range k.all {
-		if id != live[0] && c.reason == "" {
+		if id == live[0] {
+			continue
+		}
+		if (c.Shown || c.reason == "") && k.apart(k.all[live[0]], c) {
 			return ""
 		}
+		if c.reason == "" && len(live) == 1 {
+			return ""
+		}
+		others = others || c.Shown
+	}
+	if others {
+		return trustedKin
 	}
 	return trustedAlone
 }
 
-// trustedAlone names every way in which the command line and programs give a second entry.
-const trustedAlone = "only one entry peer is known: it could hide offers and quotes, which are compared with no other's, " +
-	"and what it says of slots and payments is believed; name a second one as well (--peer ADDR1,ADDR2 or Config.Peers)"
+// trustedAlone and trustedKin name every way in which the command line and programs give a second entry.
+const (
+	trustedAlone = "only one entry peer is known: it could hide offers and quotes, which are compared with no other's, " +
+		"and what it says of slots and payments is believed; name a second one as well (--peer ADDR1,ADDR2 or Config.Peers)"
+	trustedKin = "the entry peers that are known name each other or are in one network, and may be one's own: they could hide offers and quotes, " +
+		"and what they say of slots and payments is believed; name one of somebody else as well (--peer ADDR1,ADDR2 or Config.Peers)"
+)
 
-// warn says once that one entry is all there is.
+// warn says once what is to be said of the entries.
 func (k *keeper) warn() {
-	if k.warned || k.trusted() == "" {
+	text := k.trusted()
+	if text == "" || text == k.warned {
 		return
 	}
-	k.warned = true
-	k.log.Warn(trustedAlone, "entry", k.entries())
+	k.warned = text
+	k.log.Warn(text, "entry", k.entries())
 }
 
 // why says what keeps the known entries from being used.
