@@ -16,6 +16,7 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/runtime/docker/fetch"
 	"github.com/starling-network/starling/p2p/relay"
 )
 
@@ -117,6 +118,27 @@ type Docker struct {
 	Enabled string `yaml:"enabled"`
 	// Host is the engine's socket on this machine, as DOCKER_HOST has it; empty means DOCKER_HOST or the usual one.
 	Host string `yaml:"host"`
+	// Registries are those of the operator's own network that images of jobs may come from, HOST or HOST:PORT: over plain HTTP too, and from
+	// private addresses. Other registries must be on the internet, with HTTPS.
+	Registries []string `yaml:"registries"`
+	// MaxImageMiB bounds an image, unpacked; 0 is 64 GiB.
+	MaxImageMiB uint32 `yaml:"maxImageMiB"`
+	// ImagesPercent is how full the engine's disk may be before images that jobs brought are removed, those that were used longest ago first;
+	// 0 is 85. Images that came otherwise stay.
+	ImagesPercent uint32 `yaml:"imagesPercent"`
+	// FreeMiB is what no image may take of the engine's disk; 0 is 4 GiB.
+	FreeMiB uint32 `yaml:"freeMiB"`
+}
+
+// images holds what is said of images to what it may be.
+func (d Docker) images() error {
+	if _, err := fetch.New(d.Registries); err != nil {
+		return fmt.Errorf("%w: docker.registries: %w", ErrConfig, err)
+	}
+	if d.ImagesPercent > 100 {
+		return fmt.Errorf("%w: docker.imagesPercent: %d is more than 100", ErrConfig, d.ImagesPercent)
+	}
+	return nil
 }
 
 // The values of Docker.Enabled.
@@ -229,6 +251,9 @@ func (c Config) Validate() error {
 	}
 	if !slices.Contains([]string{"", dockerAuto, dockerOn, dockerOff}, c.Docker.Enabled) {
 		return fmt.Errorf("%w: docker.enabled: %.40q is none of auto, true and false", ErrConfig, c.Docker.Enabled)
+	}
+	if err := c.Docker.images(); err != nil {
+		return err
 	}
 	if _, _, err := c.egress(); err != nil {
 		return err

@@ -236,7 +236,9 @@ func TestGrants(t *testing.T) {
 func TestDockerConfig(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{"": "auto", "docker: {enabled: auto}": "auto", "docker: {enabled: true}": "true", "docker: {enabled: false}": "false",
-		"docker: {enabled: \"true\", host: \"unix:///run/docker.sock\"}": "true", "docker: {enabled: on}": "-", "docker: {enabled: 1}": "-"} {
+		"docker: {enabled: \"true\", host: \"unix:///run/docker.sock\"}": "true", "docker: {enabled: on}": "-", "docker: {enabled: 1}": "-",
+		"docker: {registries: [\"registry.lan:5000\"], imagesPercent: 90, freeMiB: 1}": "auto", "docker: {registries: [\"http://x\"]}": "-",
+		"docker: {imagesPercent: 101}": "-"} {
 		path := filepath.Join(t.TempDir(), FileConfig)
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

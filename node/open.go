@@ -190,7 +190,10 @@ func openDocker(ctx context.Context, c Docker, home string, key sign.Key, log *s
 	}
 	ctx, cancel := context.WithTimeout(ctx, dockerTimeout)
 	defer cancel()
-	rt, err := docker.New(ctx, docker.Config{Peer: key.String(), Host: c.Host, Scratch: home, Logger: log})
+	rt, err := docker.New(ctx, docker.Config{
+		Peer: key.String(), Host: c.Host, Scratch: home, Logger: log,
+		Registries: c.Registries, MaxImageMiB: c.MaxImageMiB, ImagesPercent: c.ImagesPercent, FreeMiB: c.FreeMiB,
+	})
 	if err != nil && c.Enabled == dockerOn {
 		return nil, fmt.Errorf("docker.enabled is true: %w", err)
 	}

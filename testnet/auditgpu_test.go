@@ -61,9 +61,9 @@ func TestAuditOfGPU(t *testing.T) {
 	t.Parallel()
 	program, faults := interpreters(t), t.TempDir()
 	refusesRealNetworks(t, program)
-	host, image := boxes(t)
+	host, image, registries := boxes(t)
 	n := start(t, testnet.Options{
-		Engine: func(int) string { return host },
+		Engine: func(int) string { return host }, Registries: registries,
 		Binary: program, Providers: 4, Buyers: 1, Units: 1, Audit: testnet.MinAudit,
 		GPUs: func(i int) testnet.GPUs {
 			if i == 3 {
@@ -270,12 +270,12 @@ func refusesRealNetworks(t *testing.T, program string) {
 }
 
 // boxes starts a container engine, and gives its address and an image on it that ends with the code that it is told. The engine is "" where
-// containers are not tested.
-func boxes(t *testing.T) (host, image string) {
+// containers are not tested. A peer has to allow the registries.
+func boxes(t *testing.T) (host, image string, registries []string) {
 	t.Helper()
 	if os.Getenv("STARLING_DOCKER") != "1" {
 		t.Log("no GPU is sold here: without STARLING_DOCKER=1 there is no container engine, and only containers are leased GPUs")
-		return "", ""
+		return "", "", nil
 	}
 	e, err := engine.Start(t.Context(), engine.Options{})
 	if err != nil {
@@ -286,7 +286,7 @@ func boxes(t *testing.T) (host, image string) {
 			t.Error(err)
 		}
 	})
-	r, err := engine.NewRegistry(e.Net)
+	r, err := engine.NewRegistry()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -302,5 +302,5 @@ func boxes(t *testing.T) (host, image string) {
 	if image, err = r.Push("box", nil, engine.File{Path: "/box", From: box}); err != nil {
 		t.Fatal(err)
 	}
-	return e.Host(), image
+	return e.Host(), image, r.Addrs()
 }

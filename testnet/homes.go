@@ -49,7 +49,7 @@ func (n *Network) makeHomes(ctx context.Context) error {
 		if cfg.Provide = i < o.Providers; cfg.Provide {
 			cfg.Price, cfg.GPUs = o.Price(i), o.GPUs(i)
 			if o.Engine != nil {
-				cfg.Engine = o.Engine(i)
+				cfg.Engine, cfg.Registries = o.Engine(i), o.Registries
 			}
 		} else {
 			p.Name = fmt.Sprintf("buyer-%d", i+1-o.Providers)
@@ -138,14 +138,15 @@ func (n *Network) writeHomes(homes []homeConfig) error {
 
 type homeConfig struct {
 	Place
-	Bootstrap []string
-	Block     []string
-	Provide   bool
-	Units     uint32
-	Unit      node.Unit
-	Price     string
-	Engine    string
-	GPUs      GPUs
+	Bootstrap  []string
+	Block      []string
+	Provide    bool
+	Units      uint32
+	Unit       node.Unit
+	Price      string
+	Engine     string
+	Registries []string
+	GPUs       GPUs
 }
 
 var homeTemplate = template.Must(template.New("config").Parse(`# A peer of a local testnet.
@@ -181,7 +182,7 @@ provide:
 {{- end}}
 {{- end}}
 {{- if .Engine}}
-docker: {enabled: "true", host: "{{.Engine}}"}
+docker: {enabled: "true", host: "{{.Engine}}", registries: [{{range $i, $r := .Registries}}{{if $i}}, {{end}}"{{$r}}"{{end}}]}
 {{- end}}
 {{.Config}}
 `))

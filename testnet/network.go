@@ -39,23 +39,24 @@ const MinAudit = 30 * time.Second
 
 // Options of a testnet. Zero values take the defaults beside them.
 type Options struct {
-	Dir       string // required: holds everything
-	Binary    string // of the peers; this one
-	Providers int    // peers that sell; 5
-	Buyers    int    // peers that only buy
-	Units     uint32 // of each provider; 2
-	Unit      node.Unit
-	Price     func(i int) string // of provider i per unit-hour; 0.36
-	RPC       string             // of a Solana chain that runs already; "" starts one
-	Chain     *localnet.Chain    // one that is made already, and that the caller closes
-	Connected int                // how many others a peer must have found to be ready; all that are known from the start
-	Env       []string           // added to the peers' environment
-	Interval  uint64             // slots between receipts; 10
-	Place     func(i int) Place  // where peer i runs, providers first; on this machine's loopback
-	Engine    func(i int) string // address of the container engine of provider i; the one that it finds, if any
-	GPUs      func(i int) GPUs   // that provider i sells beside its units; none. With mocks among them the network is a simulated one
-	PSK       string             // file with the pre-shared key of a private network, absolute; peers then listen on TCP alone
-	Say       func(format string, args ...any)
+	Dir        string // required: holds everything
+	Binary     string // of the peers; this one
+	Providers  int    // peers that sell; 5
+	Buyers     int    // peers that only buy
+	Units      uint32 // of each provider; 2
+	Unit       node.Unit
+	Price      func(i int) string // of provider i per unit-hour; 0.36
+	RPC        string             // of a Solana chain that runs already; "" starts one
+	Chain      *localnet.Chain    // one that is made already, and that the caller closes
+	Connected  int                // how many others a peer must have found to be ready; all that are known from the start
+	Env        []string           // added to the peers' environment
+	Interval   uint64             // slots between receipts; 10
+	Place      func(i int) Place  // where peer i runs, providers first; on this machine's loopback
+	Engine     func(i int) string // address of the container engine of provider i; the one that it finds, if any
+	Registries []string           // of images, on loopback, that providers with such an engine may read from
+	GPUs       func(i int) GPUs   // that provider i sells beside its units; none. With mocks among them the network is a simulated one
+	PSK        string             // file with the pre-shared key of a private network, absolute; peers then listen on TCP alone
+	Say        func(format string, args ...any)
 
 	Free        bool          // a free network: no chain, no money; Price is not asked
 	Audit       time.Duration // length of an audit's window, at least MinAudit; 0: nothing is audited

@@ -19,6 +19,8 @@ var (
 	ErrCredentials = errors.New("registry refused the credentials")
 	// ErrRegistry says that a registry could not be reached or broke off.
 	ErrRegistry = errors.New("registry cannot be reached")
+	// ErrNoRoom says that this machine's disk has no room for an image.
+	ErrNoRoom = errors.New("no room for the image")
 	// ErrEngine says that the container engine does not answer.
 	ErrEngine = errors.New("container engine does not answer")
 	// ErrDevice says that a device was asked for that is not there or cannot be given.
@@ -38,6 +40,39 @@ var (
 	// ErrClosed says that the runtime was closed.
 	ErrClosed = errors.New("runtime is closed")
 )
+
+// Failure is an error of which the other side is told the class and an advice. Its cause may be the words of an engine or of a stranger,
+// and name what is in this machine's network: it is for the operator's log alone.
+type Failure struct {
+	Class  error  // one of the errors above
+	Of     string // what it is of, in the other side's words; may be empty
+	Advice string // for the other side
+	Cause  error  // nil where Advice says everything
+}
+
+func (f *Failure) Error() string {
+	if f.Cause == nil {
+		return f.Told()
+	}
+	return f.Told() + ": " + f.Cause.Error()
+}
+
+// Told is the text for the other side.
+func (f *Failure) Told() string {
+	told := f.Class.Error() + ": " + f.Advice
+	if f.Of != "" {
+		told = f.Of + ": " + told
+	}
+	return told
+}
+
+// Unwrap makes a Failure its class and its cause.
+func (f *Failure) Unwrap() []error {
+	if f.Cause == nil {
+		return []error{f.Class}
+	}
+	return []error{f.Class, f.Cause}
+}
 
 // SpecError names the field of a Spec that is wrong. errors.Is(err, ErrInvalidSpec) holds.
 type SpecError struct {

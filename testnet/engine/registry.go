@@ -36,8 +36,8 @@ const (
 	Password = "hush-registry-password"
 )
 
-// Registry is a registry of images that engines reach at the loopback address of their network namespaces. What it does depends
-// on the image's name: "private/…" lies where a password is asked for, "broken/manifests…" and "broken/layers…" send other bytes
+// Registry is a registry of images that peers reach at the loopback address of their network namespaces, when their configuration allows
+// it. What it does depends on the image's name: "private/…" lies where a password is asked for, "broken/manifests…" and "broken/layers…" send other bytes
 // than were pushed, "gone/…" breaks off.
 type Registry struct {
 	Addr    string // host:port
@@ -50,14 +50,18 @@ type Registry struct {
 	layers    map[string]v1.Layer // by content's name
 }
 
-// NewRegistry serves an empty registry from this process, in each namespace at the same address. Close it.
+// NewRegistry serves an empty registry from this process, in its network namespace and in others at the same address. Close it.
 func NewRegistry(in ...*natlab.Namespace) (*Registry, error) {
 	r := &Registry{layers: map[string]v1.Layer{}, blobs: newBlobs()}
 	r.inner = registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithBlobHandler(r.blobs))
 	for i, addr := range []*string{&r.Addr, &r.Private} {
 		*addr = "127.0.0.1:0"
+		listens := []func(network, addr string) (net.Listener, error){net.Listen}
 		for _, n := range in {
-			l, err := n.Listen("tcp", *addr)
+			listens = append(listens, n.Listen)
+		}
+		for _, listen := range listens {
+			l, err := listen("tcp", *addr)
 			if err != nil {
 				return nil, errors.Join(err, r.Close())
 			}
@@ -69,6 +73,9 @@ func NewRegistry(in ...*natlab.Namespace) (*Registry, error) {
 	}
 	return r, nil
 }
+
+// Addrs are the addresses that the configuration of a peer has to allow.
+func (r *Registry) Addrs() []string { return []string{r.Addr, r.Private} }
 
 // Close ends it.
 func (r *Registry) Close() error {

@@ -480,7 +480,17 @@ provide:
 
 # The container engine that runs what is sold: auto offers containers when there is one on this machine, true refuses to
 # start without, false offers none.
-docker: {enabled: auto, host: ""}
+docker:
+  enabled: auto
+  host: ""
+  # Registries of your own network that images of jobs may come from, over plain HTTP too and from private addresses. All others
+  # must be on the internet, with HTTPS: the peer reads images itself, and no job leads it into your network.
+  # registries: ["registry.lan:5000"]
+  # The largest image, unpacked; how full the engine's disk may be, in percent, before images that jobs brought are removed, those
+  # that were used longest ago first (yours stay); and what no image may take of it. 0 is 64 GiB, 85 and 4 GiB.
+  maxImageMiB: 0
+  imagesPercent: 0
+  freeMiB: 0
 
 # What containers reach outside when their job asks for network: internet. They never reach this machine, its local network,
 # addresses where clouds keep credentials, and mail servers.

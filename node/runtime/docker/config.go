@@ -16,6 +16,10 @@ const (
 	DefaultGrace = 30 * time.Second
 	// DefaultMaxImageMiB is the largest image that Pull brings where Config does not say.
 	DefaultMaxImageMiB = 64 << 10
+	// DefaultImagesPercent is how full the engine's disk may be before images of orders are removed.
+	DefaultImagesPercent = 85
+	// DefaultFreeMiB is what is left free on the engine's disk.
+	DefaultFreeMiB = 4 << 10
 	// MinAPIVersion is of the oldest engine that will do: Docker 20.10.
 	MinAPIVersion = "1.41"
 )
@@ -36,6 +40,14 @@ type Config struct {
 	Grace time.Duration
 	// MaxImageMiB bounds an image, unpacked; 0 is DefaultMaxImageMiB.
 	MaxImageMiB uint32
+	// Registries are those of the operator's own network that images may come from, HOST or HOST:PORT as in the names of images: over plain
+	// HTTP too, and from addresses that nothing else is read from.
+	Registries []string
+	// ImagesPercent is how full the engine's disk may be, 1 to 100: above it, images that were pulled for orders are removed, those that
+	// were used longest ago first; 0 is DefaultImagesPercent. Other images are never removed.
+	ImagesPercent uint32
+	// FreeMiB is what no pull may take of the engine's disk; 0 is DefaultFreeMiB.
+	FreeMiB uint32
 	// DNS are the resolvers of containers with NetworkInternet; nil is DefaultDNS. They must be public addresses: containers
 	// reach no others.
 	DNS []string

@@ -91,11 +91,7 @@ func visible(gpus []string) string {
 }
 
 // containerConfig is the container around the guard: nothing of the program's is in it but its limits and mounts.
-func (r *Runtime) containerConfig(s runtime.Spec, img imageConfig) (*container.Config, error) {
-	name, err := canonical(s.Image)
-	if err != nil {
-		return nil, err
-	}
+func (r *Runtime) containerConfig(s runtime.Spec, img imageConfig) *container.Config {
 	env := []string{visibleDevices + "=" + visible(s.GPUs)}
 	for _, kv := range img.env {
 		// A name alone takes the image's variable away: it is for the program, not for the guard. What the image requires of
@@ -106,12 +102,12 @@ func (r *Runtime) containerConfig(s runtime.Spec, img imageConfig) (*container.C
 		}
 	}
 	return &container.Config{
-		Image: name, Entrypoint: []string{guard.Path, guard.Subcommand}, Cmd: []string{}, Env: env, User: r.engine.user, WorkingDir: "/",
+		Image: img.id, Entrypoint: []string{guard.Path, guard.Subcommand}, Cmd: []string{}, Env: env, User: r.engine.user, WorkingDir: "/",
 		Hostname:    "starling",
 		Labels:      map[string]string{labelPeer: r.cfg.Peer, labelDir: s.Dir},
 		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
 		StopSignal:  "SIGTERM",
-	}, nil
+	}
 }
 
 // hostConfig is the sandbox.

@@ -183,12 +183,12 @@ func TestContainersOfOthersAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	r := newRuntime(t, shared, nil)
 	ref := pulled(t, r, "plain", nil)
-	name, err := canonical(ref)
+	img, err := r.imageConfig(t.Context(), ref)
 	if err != nil {
 		t.Fatal(err)
 	}
 	// It has this peer's labels, as an image could give to any container, but not the name.
-	made, err := r.engine.ContainerCreate(t.Context(), &container.Config{Image: name, Labels: map[string]string{labelPeer: r.cfg.Peer, labelDir: "/x"}}, nil, nil, nil, "")
+	made, err := r.engine.ContainerCreate(t.Context(), &container.Config{Image: img.id, Labels: map[string]string{labelPeer: r.cfg.Peer, labelDir: "/x"}}, nil, nil, nil, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,8 +223,7 @@ func engineDeath(t *testing.T, sig syscall.Signal, args ...string) (e *testengin
 	t.Helper()
 	e = ownEngine(t, args...)
 	r = newRuntime(t, e, nil)
-	own := ownRegistry(t, e)
-	ref := push(t, own, "plain", nil)
+	ref := push(t, lab, "plain", nil)
 	if err := r.Pull(t.Context(), ref, nil, nil); err != nil {
 		t.Fatal(err)
 	}

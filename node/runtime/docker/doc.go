@@ -33,7 +33,12 @@
 //	            With Spec.Overlay in its place: that of a sidecar, see below
 //	GPUs        a device request to NVIDIA's hook by UUID; without one NVIDIA_VISIBLE_DEVICES is "void", whatever the image says;
 //	            probes run on the same devices from outside the container, while its program stands still
-//	image       by digest, for this machine, bounded; its HEALTHCHECK, USER, ONBUILD and SHELL mean nothing
+//	image       by digest, for this machine, bounded; its HEALTHCHECK, USER, ONBUILD and SHELL mean nothing. The peer reads it from its
+//	            registry (package fetch) and the engine is given it as an archive: no engine is led to any address
+//	disk of     images pulled for orders are in a repository of ours (starling.invalid/order) and go when the disk is fuller than
+//	the engine  Config.ImagesPercent, those that were used longest ago first, not those of containers or of the last quarter of an hour;
+//	            nobody else's go. A pull that would leave less than Config.FreeMiB is refused, before its layers are read, and again when
+//	            it is known what they unpack to, before the engine unpacks them
 //
 // # The sidecar of an execution with an overlay
 //

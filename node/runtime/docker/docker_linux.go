@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/docker/fetch"
 	"github.com/starling-network/starling/node/runtime/docker/guard"
 	"github.com/starling-network/starling/node/runtime/gauge"
 )
@@ -25,6 +26,8 @@ type Runtime struct {
 	guard  string // path of the binary
 	net    network
 	empty  emptyImage
+	fetch  *fetch.Client
+	images *shelf
 	trial  trial
 
 	stop  context.CancelFunc // ends tasks
@@ -62,6 +65,12 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	if cfg.MaxImageMiB == 0 {
 		cfg.MaxImageMiB = DefaultMaxImageMiB
 	}
+	if cfg.ImagesPercent == 0 {
+		cfg.ImagesPercent = DefaultImagesPercent
+	}
+	if cfg.FreeMiB == 0 {
+		cfg.FreeMiB = DefaultFreeMiB
+	}
 	if cfg.DNS == nil {
 		cfg.DNS = DefaultDNS
 	}
@@ -72,11 +81,15 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	if err != nil {
 		return nil, fmt.Errorf("docker runtime: %w", err)
 	}
+	reader, err := fetch.New(cfg.Registries)
+	if err != nil {
+		return nil, fmt.Errorf("docker runtime: %w", err)
+	}
 	e, err := connect(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("docker runtime: %w", err)
 	}
-	r := &Runtime{cfg: cfg, engine: e, guard: binary, net: newNetwork(cfg)}
+	r := &Runtime{cfg: cfg, engine: e, guard: binary, net: newNetwork(cfg), fetch: reader, images: newShelf(cfg, e)}
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	if _, err := r.sweep(ctx); err != nil {
 		_ = r.Close()

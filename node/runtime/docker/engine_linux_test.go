@@ -69,7 +69,7 @@ func setUp() string {
 	if shared, err = testengine.Start(context.Background(), testengine.Options{Env: []string{"PATH=" + hooks + ":" + os.Getenv("PATH")}}); err != nil {
 		panic(err)
 	}
-	if lab, err = testengine.NewRegistry(shared.Net); err != nil {
+	if lab, err = testengine.NewRegistry(); err != nil {
 		panic(err)
 	}
 	return ""
@@ -123,17 +123,6 @@ func ownEngine(t *testing.T, args ...string) *testengine.Engine {
 	return e
 }
 
-// ownRegistry is one for an engine of a test.
-func ownRegistry(t *testing.T, e *testengine.Engine) *testengine.Registry {
-	t.Helper()
-	r, err := testengine.NewRegistry(e.Net)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = r.Close() })
-	return r
-}
-
 // restart runs a killed engine again.
 func restart(t *testing.T, e *testengine.Engine) {
 	t.Helper()
@@ -146,7 +135,7 @@ func restart(t *testing.T, e *testengine.Engine) {
 func newRuntime(t testing.TB, e *testengine.Engine, change func(*Config)) *Runtime {
 	t.Helper()
 	needEngine(t)
-	cfg := Config{Peer: fmt.Sprintf("test-%d-%d", os.Getpid(), testCount.Add(1)), Host: e.Host(), NetNS: e.Net.Path(), Guard: guardBin, Grace: time.Minute}
+	cfg := Config{Peer: fmt.Sprintf("test-%d-%d", os.Getpid(), testCount.Add(1)), Host: e.Host(), NetNS: e.Net.Path(), Guard: guardBin, Grace: time.Minute, Registries: lab.Addrs()}
 	if change != nil {
 		change(&cfg)
 	}

@@ -104,9 +104,8 @@ func TestInternet(t *testing.T) {
 	t.Parallel()
 	e := ownEngine(t)
 	outside(t, e)
-	own := ownRegistry(t, e)
 	r := newRuntime(t, e, nil)
-	ref := push(t, own, "plain", nil)
+	ref := push(t, lab, "plain", nil)
 	if err := r.Pull(t.Context(), ref, nil, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -193,9 +192,8 @@ func TestUserNamespace(t *testing.T) {
 		t.Cleanup(func() { _ = exec.Command("userdel", "dockremap").Run() })
 	}
 	e := ownEngine(t, "--userns-remap=default")
-	own := ownRegistry(t, e)
 	r := newRuntime(t, e, nil)
-	ref := push(t, own, "plain", nil)
+	ref := push(t, lab, "plain", nil)
 	if err := r.Pull(t.Context(), ref, nil, nil); err != nil {
 		t.Fatal(err)
 	}

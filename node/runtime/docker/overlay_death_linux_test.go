@@ -260,13 +260,13 @@ func TestEmptyImage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ref := push(t, ownRegistry(t, e), "plain", nil)
+	ref := push(t, lab, "plain", nil)
 	if err := r.Pull(t.Context(), ref, nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	name, err := canonical(ref)
+	img, err := r.imageConfig(t.Context(), ref)
 	if err == nil {
-		err = r.engine.ImageTag(t.Context(), name, emptyTag)
+		err = r.engine.ImageTag(t.Context(), img.id, emptyTag)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -4,9 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/docker/docker/api/types/image"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/starling-network/starling/node/runtime"
@@ -55,7 +62,7 @@ func TestPullRefused(t *testing.T) {
 	r := newRuntime(t, shared, nil)
 	other := map[string]string{"amd64": "arm64", "arm64": "amd64"}[goarch]
 	none := "@sha256:" + strings.Repeat("0", 64)
-	closed, err := shared.Net.Listen("tcp", "127.0.0.1:0")
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,6 +132,145 @@ func TestPullPrivate(t *testing.T) {
 	}
 }
 
+// An image's name and what its registry refers to lead nowhere inside: neither the peer nor its engine calls any address there.
+func TestAttackImageReachesMachine(t *testing.T) {
+	t.Parallel()
+	needEngine(t)
+	var calls atomic.Int64
+	admin := serve(t, func(w http.ResponseWriter, _ *http.Request) { // stands for a metadata service or a router's page
+		calls.Add(1)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"Code":"Success","Token":"SESSION-TOKEN-OF-THE-PROVIDER"}`)
+	})
+	var stolen atomic.Int64
+	evil := serve(t, func(w http.ResponseWriter, req *http.Request) { // the buyer's registry
+		if strings.Contains(req.Header.Get("Authorization"), "SESSION-TOKEN") {
+			stolen.Add(1)
+		}
+		w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="http://%s/latest/meta-data/iam/security-credentials/role",service="x"`, admin))
+		w.WriteHeader(http.StatusUnauthorized)
+	})
+	r := newRuntime(t, shared, func(c *Config) { c.Registries = []string{evil} })
+	said := map[string]bool{}
+	for _, host := range []string{admin, evil, "127.0.0.1:1", "169.254.169.254"} {
+		err := r.Pull(t.Context(), host+"/x@sha256:"+strings.Repeat("1", 64), nil, nil)
+		var f *runtime.Failure
+		if !errors.As(err, &f) {
+			t.Fatalf("%s: %v", host, err)
+		}
+		said[strings.TrimPrefix(f.Told(), f.Of)] = true
+	}
+	if calls.Load() > 0 || stolen.Load() > 0 || len(said) != 1 {
+		t.Errorf("%d calls inside, %d answers taken out, buyers are told %v", calls.Load(), stolen.Load(), said)
+	}
+}
+
+// serve answers HTTP on the loopback of this machine and of the engine.
+func serve(t *testing.T, answer http.HandlerFunc) string {
+	t.Helper()
+	addr := "127.0.0.1:0"
+	for _, listen := range []func(network, addr string) (net.Listener, error){net.Listen, shared.Net.Listen} {
+		l, err := listen("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		addr = l.Addr().String()
+		go func() { _ = http.Serve(l, answer) }()
+	}
+	return addr
+}
+
+// Images of orders go when the disk is too full, in the order of their last use; what is used stays, and what is not an order's.
+func TestAttackImagesFillTheDisk(t *testing.T) {
+	t.Parallel()
+	r := newRuntime(t, shared, nil)
+	var refs []string
+	for i := range 4 {
+		refs = append(refs, pulled(t, r, once("fill/one"), func(c *v1.ConfigFile) { c.Config.Env = []string{fmt.Sprint("N=", i)} }, testengine.File{Path: "/own", Text: once("layer")}))
+	}
+	operators, err := r.imageConfig(t.Context(), refs[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.engine.ImageTag(t.Context(), operators.id, "operators-own:1"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = r.engine.ImageRemove(context.Background(), "operators-own:1", image.RemoveOptions{}) })
+	start(t, r, spec(t, refs[2], "polite"))
+	ages := map[string]time.Duration{}
+	for i, ref := range refs {
+		name, err := canonical(ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ages[shelfTag(name)] = time.Duration(4-i) * time.Hour
+	}
+	list, remove := r.images.list, r.images.remove
+	r.images.list = func(ctx context.Context) ([]shelved, error) {
+		all, err := list(ctx)
+		for i := range all {
+			all[i].used = all[i].used.Add(-ages[all[i].tag])
+		}
+		return all, err
+	}
+	removed := 0
+	r.images.remove = func(ctx context.Context, tag string) error {
+		err := remove(ctx, tag)
+		if err == nil {
+			removed++
+		}
+		return err
+	}
+	r.images.usage = func() (free, size int64, ok bool) { return 10<<30 + int64(removed)<<30, 100 << 30, true }
+	p, err := r.images.plan(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.end(t.Context())
+	for i, want := range []bool{false, false, true, false} {
+		if got := r.HasImage(t.Context(), refs[i]); got != want {
+			t.Errorf("image %d is there: %v", i, got)
+		}
+	}
+	if removed != 3 {
+		t.Errorf("%d removed", removed)
+	}
+	if found, err := r.engine.ImageInspect(t.Context(), "operators-own:1"); err != nil || found.ID != operators.id {
+		t.Errorf("the operator's image is gone: %v", err)
+	}
+	r.images.list = list
+	if err := r.Pull(t.Context(), refs[0], nil, nil); err != nil || !r.HasImage(t.Context(), refs[0]) {
+		t.Errorf("pulled again: %v", err)
+	}
+}
+
+// The engine's own images are used under the digest that their operator pulled them by, and belong to no order.
+func TestOperatorsImage(t *testing.T) {
+	t.Parallel()
+	needEngine(t)
+	e := ownEngine(t)
+	own, err := testengine.NewRegistry(e.Net)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = own.Close() })
+	ref := push(t, own, "plain", nil)
+	if err := e.Call(t.Context(), http.MethodPost, "/images/create?fromImage="+url.QueryEscape(ref), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	r := newRuntime(t, e, nil) // it may not read from that registry
+	if err := r.Pull(t.Context(), ref, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if out := run(t, r, spec(t, ref, "hello")); out != "hello \n" {
+		t.Errorf("%q", out)
+	}
+	if all, err := r.images.list(t.Context()); err != nil || len(all) > 0 {
+		t.Errorf("on the shelf are %v, %v", all, err)
+	}
+}
+
 func TestPullTooLarge(t *testing.T) {
 	t.Parallel()
 	r := newRuntime(t, shared, func(c *Config) { c.MaxImageMiB = 1 })
@@ -136,12 +282,12 @@ func TestPullTooLarge(t *testing.T) {
 
 func TestPullGivenUp(t *testing.T) {
 	t.Parallel()
-	r := newRuntime(t, shared, nil)
-	l, err := shared.Net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
+	r := newRuntime(t, shared, func(c *Config) { c.Registries = []string{l.Addr().String()} })
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { // a registry that never answers
 		for {

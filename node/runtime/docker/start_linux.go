@@ -38,6 +38,7 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Handle, er
 	if err != nil {
 		return h, err
 	}
+	r.images.use(ctx, img)
 	order, err := r.order(s, img)
 	if err != nil {
 		return h, err
@@ -163,10 +164,7 @@ func (r *Runtime) launch(ctx context.Context, e *execution, s runtime.Spec, img 
 	if err != nil {
 		return err
 	}
-	cfg, err := r.containerConfig(s, img)
-	if err != nil {
-		return err
-	}
+	cfg := r.containerConfig(s, img)
 	host := r.hostConfig(s, img, mounts)
 	switch {
 	case s.Overlay != nil:
@@ -223,7 +221,7 @@ func (r *Runtime) createError(err error, s runtime.Spec) error {
 	case len(s.GPUs) > 0 && (strings.Contains(text, "nvidia") || strings.Contains(text, "unknown device") || strings.Contains(text, "CDI")):
 		return fmt.Errorf("%w: %s: %w", runtime.ErrDevice, strings.Join(s.GPUs, ", "), err)
 	case strings.Contains(text, "No such image"):
-		return fmt.Errorf("%w: %w", runtime.ErrBadImage, err)
+		return &runtime.Failure{Class: runtime.ErrBadImage, Advice: "it is not on this machine any more: pull it again", Cause: err}
 	}
 	return err
 }

@@ -159,7 +159,7 @@ func newWorld(b *testing.B) *world {
 	}
 	w.net, err = testnet.Start(ctx, testnet.Options{
 		Dir: filepath.Join(w.dir, "net"), Binary: w.binary, Providers: members, Buyers: 1, Units: 1, Unit: unit, Interval: interval,
-		Env: []string{"XDG_CACHE_HOME=" + filepath.Join(w.dir, "cache")}, Engine: func(int) string { return w.engine.Host() }, Say: b.Logf,
+		Env: []string{"XDG_CACHE_HOME=" + filepath.Join(w.dir, "cache")}, Engine: func(int) string { return w.engine.Host() }, Registries: r.Addrs(), Say: b.Logf,
 	})
 	if err != nil {
 		b.Fatal(err)

@@ -172,7 +172,7 @@ func (w *world) start(ctx context.Context, wanted map[images.Name]bool) error {
 			if m.engine, err = engine.Start(ctx, engine.Options{}); err != nil {
 				return err
 			}
-			nets = append(nets, m.engine.Net)
+			nets = append(nets, m.site.Namespace)
 			what = ", sells, with a container engine of its own"
 		}
 		w.Say("%-10s %-10s %-12s seen as %s%s", m.name, m.kind, m.site.IP, m.site.Public, what)
@@ -198,8 +198,8 @@ func (w *world) start(ctx context.Context, wanted map[images.Name]bool) error {
 		Dir: filepath.Join(w.Dir, "net"), Binary: w.Binary, Providers: sellers, Buyers: len(w.all) - sellers, Chain: w.chain, Connected: 1, Interval: interval,
 		Env: []string{"XDG_CACHE_HOME=" + filepath.Join(w.Dir, "cache")}, Say: w.Say, Units: 1,
 		Unit:   node.Unit{MilliCPU: 1000, MemoryMiB: 2048, DiskMiB: 2048},
-		Engine: func(i int) string { return w.all[i].engine.Host() },
-		Place:  func(i int) testnet.Place { return w.all[i].place("http://" + rpc) },
+		Engine: func(i int) string { return w.all[i].engine.Host() }, Registries: w.registry.Addrs(),
+		Place: func(i int) testnet.Place { return w.all[i].place("http://" + rpc) },
 	})
 	if err != nil {
 		return err

@@ -85,7 +85,7 @@ func newLab(t *testing.T) *lab {
 			}
 			l.must(err)
 			t.Cleanup(func() { _ = s.engine.Close() })
-			nets = append(nets, s.engine.Net)
+			nets = append(nets, s.at.Namespace)
 		}
 	}
 	registry, err := engine.NewRegistry(nets...)
@@ -104,8 +104,8 @@ func newLab(t *testing.T) *lab {
 		Dir: filepath.Join(dir, "net"), Binary: l.binary, Providers: 2, Buyers: 2, Chain: chain, Connected: 1, Interval: lasting, Units: 1,
 		Env: []string{"XDG_CACHE_HOME=" + filepath.Join(dir, "cache")}, Say: t.Logf,
 		Unit:   node.Unit{MilliCPU: 1000, MemoryMiB: 256, DiskMiB: 256},
-		Engine: func(i int) string { return l.sites[i].engine.Host() },
-		Place:  func(i int) testnet.Place { return l.sites[i].place("http://" + rpc) },
+		Engine: func(i int) string { return l.sites[i].engine.Host() }, Registries: registry.Addrs(),
+		Place: func(i int) testnet.Place { return l.sites[i].place("http://" + rpc) },
 	})
 	l.must(err)
 	t.Cleanup(func() { _ = l.net.Stop() })

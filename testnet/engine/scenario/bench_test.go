@@ -34,7 +34,7 @@ func BenchmarkStart(b *testing.B) {
 		b.Skip(err)
 	}
 	b.Cleanup(func() { _ = e.Close() })
-	r, err := engine.NewRegistry(e.Net)
+	r, err := engine.NewRegistry()
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func BenchmarkStart(b *testing.B) {
 	}
 	n, err := testnet.Start(b.Context(), testnet.Options{
 		Dir: filepath.Join(dir, "net"), Binary: binary, Providers: 3, Buyers: 1, Env: []string{"XDG_CACHE_HOME=" + filepath.Join(dir, "cache")},
-		Engine: func(int) string { return e.Host() }, Say: b.Logf,
+		Engine: func(int) string { return e.Host() }, Registries: r.Addrs(), Say: b.Logf,
 	})
 	if err != nil {
 		b.Fatal(err)
@@ -67,7 +67,7 @@ func BenchmarkStart(b *testing.B) {
 		Timeouts: job.Timeouts{Queue: 20 * time.Second, Run: time.Minute},
 		Payment:  job.Payment{MaxPrice: 1_000_000, Budget: 1_000_000, Decimals: n.Genesis.Decimals},
 	}
-	bare, err := docker.New(b.Context(), docker.Config{Peer: "bare", Host: e.Host(), NetNS: e.Net.Path(), Guard: binary})
+	bare, err := docker.New(b.Context(), docker.Config{Peer: "bare", Host: e.Host(), NetNS: e.Net.Path(), Guard: binary, Registries: r.Addrs()})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -108,7 +108,7 @@ func (w *world) start(ctx context.Context) error {
 		w.Say("a container engine in a network namespace of its own, up after %v", time.Since(began).Round(time.Millisecond))
 	}
 	var err error
-	if w.registry, err = engine.NewRegistry(w.engines[0].Net, w.engines[1].Net); err != nil {
+	if w.registry, err = engine.NewRegistry(); err != nil {
 		return err
 	}
 	files := []engine.File{{Path: "/box", From: box}, {Path: "/probe", From: probe}}
@@ -127,7 +127,7 @@ func (w *world) start(ctx context.Context) error {
 	}
 	o := testnet.Options{
 		Dir: filepath.Join(w.Dir, "net"), Binary: w.Binary, Providers: providers, Buyers: 1, Env: []string{"XDG_CACHE_HOME=" + filepath.Join(w.Dir, "cache")}, Say: w.Say,
-		Engine: func(i int) string { return w.engines[i].Host() }, BuyersRelay: true, // a light client is to have circuits to those that sell
+		Engine: func(i int) string { return w.engines[i].Host() }, Registries: w.registry.Addrs(), BuyersRelay: true, // a light client is to have circuits to those that sell
 		Unit: node.Unit{MilliCPU: 1000, MemoryMiB: 1024, DiskMiB: 1024}, // as many processes as a fork bomb may have fit into the memory
 	}
 	if w.gpus {

@@ -1,0 +1,268 @@
+package fetch
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"github.com/starling-network/starling/node/runtime"
+)
+
+const (
+	// maxLayers is how many an engine can stack.
+	maxLayers = 125
+	// maxCause bounds what a log is told of a stranger's words, bytes.
+	maxCause = 1 << 10
+)
+
+// retries are of requests that a registry answers with an error that may pass, or not at all.
+var retries = transport.Backoff{Duration: 300 * time.Millisecond, Factor: 3, Jitter: 0.1, Steps: 3}
+
+// Client reads images from registries.
+type Client struct {
+	registries map[string]bool // of the operator, as image names have them
+	dials      map[string]bool // the same, as they are dialled: host:port
+	roots      *x509.CertPool  // nil: the system's
+}
+
+// New makes a Client. registries are those of the operator's own network, HOST or HOST:PORT as in the names of images.
+func New(registries []string) (*Client, error) {
+	c := &Client{registries: map[string]bool{}, dials: map[string]bool{}}
+	for _, r := range registries {
+		reg, err := name.NewRegistry(r, name.StrictValidation)
+		if err != nil || strings.ContainsAny(r, "/@?# ") {
+			return nil, fmt.Errorf("registry %.80q: want HOST or HOST:PORT, as in the names of images", r)
+		}
+		host := reg.RegistryStr()
+		c.registries[host] = true
+		if _, _, err := net.SplitHostPort(host); err == nil {
+			c.dials[host] = true
+			continue
+		}
+		host = strings.Trim(host, "[]")
+		c.dials[net.JoinHostPort(host, "443")], c.dials[net.JoinHostPort(host, "80")] = true, true
+	}
+	return c, nil
+}
+
+// Image is one of which the manifest and the configuration are here, held to the digest, and no layer is.
+type Image struct {
+	Manifest v1.Hash // of this machine's platform, where the name is that of several
+	Config   v1.Hash
+	JSON     []byte // the configuration
+	Bytes    int64  // layers, packed
+
+	media    string // of the manifest
+	manifest []byte
+	layers   []layer
+	repo     name.Repository
+	guarded  *guarded
+	client   *http.Client
+}
+
+// layer is one of an image, the lowest first.
+type layer struct {
+	v1.Descriptor
+	unpacked v1.Hash
+}
+
+// Open reads what a registry says about an image, which is named by its digest. Platform is as in "linux/amd64"; layers may have limit bytes
+// in all. Its errors are a *runtime.Failure of ErrBadImage, ErrCredentials or ErrRegistry, or ctx's. Close it.
+func (c *Client) Open(ctx context.Context, ref string, auth *runtime.RegistryAuth, platform string, limit int64) (*Image, error) {
+	d, err := name.NewDigest(ref)
+	if err != nil {
+		return nil, bad("its name cannot be read", err)
+	}
+	local := c.registries[d.RegistryStr()]
+	if local {
+		if d, err = name.NewDigest(ref, name.Insecure); err != nil {
+			return nil, bad("its name cannot be read", err)
+		}
+	}
+	g := c.newGuarded(local)
+	i, err := g.open(ctx, d, auth, platform, limit)
+	if err != nil {
+		g.inner.CloseIdleConnections()
+		return nil, clean(ctx, err, auth)
+	}
+	return i, nil
+}
+
+func (g *guarded) open(ctx context.Context, d name.Digest, auth *runtime.RegistryAuth, platform string, limit int64) (*Image, error) {
+	who := authn.Anonymous
+	if auth != nil {
+		who = authn.FromConfig(authn.AuthConfig{Username: auth.Username, Password: auth.Password})
+	}
+	wanted, err := v1.ParsePlatform(platform)
+	if err != nil {
+		return nil, err
+	}
+	again := transport.NewRetry(g, transport.WithRetryBackoff(retries), transport.WithRetryPredicate(passing),
+		transport.WithRetryStatusCodes(http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout))
+	tr, err := transport.NewWithContext(ctx, d.Context().Registry, who, again, []string{d.Scope(transport.PullScope)})
+	if err != nil {
+		return nil, sorted(err, unreachable)
+	}
+	desc, err := remote.Get(d, remote.WithContext(ctx), remote.WithTransport(tr), remote.WithPlatform(*wanted))
+	if err != nil {
+		return nil, sorted(err, other)
+	}
+	found, err := desc.Image()
+	if err != nil {
+		return nil, sorted(err, func(err error) error { return bad("its registry has nothing for "+platform+" under this digest", err) })
+	}
+	i := &Image{repo: d.Context(), guarded: g, client: &http.Client{Transport: tr}}
+	if i.manifest, err = found.RawManifest(); err != nil {
+		return nil, sorted(err, other)
+	}
+	if i.Manifest, err = found.Digest(); err != nil {
+		return nil, sorted(err, other)
+	}
+	media, err := found.MediaType()
+	if err != nil {
+		return nil, sorted(err, other)
+	}
+	i.media = string(media)
+	m, err := found.Manifest()
+	if err != nil {
+		return nil, sorted(err, other)
+	}
+	if err := i.read(m, limit); err != nil {
+		return nil, err
+	}
+	if i.JSON, err = found.RawConfigFile(); err != nil {
+		return nil, sorted(err, other)
+	}
+	return i, i.pair()
+}
+
+// read takes the layers from a manifest, before any is asked for.
+func (i *Image) read(m *v1.Manifest, limit int64) error {
+	if len(m.Layers) > maxLayers {
+		return bad(fmt.Sprintf("it has %d layers, at most %d", len(m.Layers), maxLayers), nil)
+	}
+	i.Config = m.Config.Digest
+	for _, l := range append([]v1.Descriptor{m.Config}, m.Layers...) {
+		switch {
+		case len(l.URLs) > 0 || !l.MediaType.IsDistributable():
+			return bad("it has layers that lie outside its registry", nil)
+		case l.Digest.Algorithm != "sha256" || l.Size < 0:
+			return bad("its manifest is malformed", nil)
+		case l.Size > limit-i.Bytes:
+			return bad(fmt.Sprintf("its layers have more than %d MiB", limit>>20), nil)
+		}
+		i.Bytes += l.Size
+	}
+	i.Bytes -= m.Config.Size
+	if m.Config.Size > spare {
+		return bad("its configuration is too large", nil)
+	}
+	for _, l := range m.Layers {
+		i.layers = append(i.layers, layer{Descriptor: l})
+	}
+	return nil
+}
+
+// pair reads from the configuration what each layer is unpacked.
+func (i *Image) pair() error {
+	var c struct {
+		RootFS struct {
+			DiffIDs []string `json:"diff_ids"`
+		} `json:"rootfs"`
+	}
+	if err := json.Unmarshal(i.JSON, &c); err != nil || len(c.RootFS.DiffIDs) != len(i.layers) {
+		return bad("its configuration does not fit its layers", err)
+	}
+	for n, text := range c.RootFS.DiffIDs {
+		var err error
+		if i.layers[n].unpacked, err = v1.NewHash(text); err != nil {
+			return bad("its configuration does not fit its layers", err)
+		}
+	}
+	return nil
+}
+
+// Close ends its connections.
+func (i *Image) Close() { i.guarded.inner.CloseIdleConnections() }
+
+// passing says whether a request that failed may go better at once: not what was refused here.
+func passing(err error) bool {
+	var n net.Error
+	var answer *transport.Error
+	if errors.As(err, &answer) {
+		return answer.Temporary()
+	}
+	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.As(err, &n) && n.Timeout() && !errors.Is(err, context.DeadlineExceeded)
+}
+
+func bad(advice string, cause error) error {
+	return &runtime.Failure{Class: runtime.ErrBadImage, Advice: advice, Cause: cause}
+}
+
+// unreachable says the same whatever lies at the address: whoever names an image is not to learn what this machine's network has.
+func unreachable(err error) error {
+	return &runtime.Failure{Class: runtime.ErrRegistry, Cause: err,
+		Advice: "check the image's name; registries must be on the internet, with HTTPS, and so must all that they refer to"}
+}
+
+func other(err error) error {
+	return bad("its registry sends something else than an image with this digest", err)
+}
+
+// sorted finds the class of an error; rest makes one of what has no sign of another.
+func sorted(err error, rest func(error) error) error {
+	var f *runtime.Failure
+	var answer *transport.Error
+	var u *url.Error
+	var n net.Error
+	switch {
+	case errors.As(err, &f):
+		return err
+	case errors.As(err, &answer):
+		switch answer.StatusCode {
+		case http.StatusUnauthorized, http.StatusForbidden:
+			return &runtime.Failure{Class: runtime.ErrCredentials, Advice: "give the job registryAuth that may read the image, and check the image's name", Cause: err}
+		case http.StatusNotFound:
+			return bad("its registry does not have it", err)
+		case http.StatusTooManyRequests:
+			return &runtime.Failure{Class: runtime.ErrRegistry, Advice: "it limits how often images are read: give the job registryAuth, or try later", Cause: err}
+		}
+		return unreachable(err)
+	case errors.Is(err, errTooMuch), errors.Is(err, io.ErrUnexpectedEOF), errors.As(err, &u), errors.As(err, &n):
+		return unreachable(err)
+	}
+	return rest(err)
+}
+
+// clean cuts what a stranger wrote into an error, and takes the password out of it, should a registry repeat that.
+func clean(ctx context.Context, err error, auth *runtime.RegistryAuth) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	var f *runtime.Failure
+	if !errors.As(err, &f) || f.Cause == nil {
+		return err
+	}
+	text := f.Cause.Error()
+	if auth != nil && auth.Password != "" {
+		text = strings.ReplaceAll(text, auth.Password, "[password]")
+	}
+	if len(text) > maxCause {
+		text = text[:maxCause] + "…"
+	}
+	return &runtime.Failure{Class: f.Class, Advice: f.Advice, Cause: errors.New(strings.ToValidUTF8(text, "?"))}
+}

@@ -1,0 +1,120 @@
+package fetch
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/starling-network/starling/p2p/closed"
+)
+
+const (
+	maxRedirects = 5
+	maxHeader    = 256 << 10
+	// spare is how much may come beside the layers: manifests, the configuration, tokens, what errors and redirects say.
+	spare = 16 << 20
+
+	dialPatience   = 15 * time.Second
+	answerPatience = 30 * time.Second
+)
+
+var (
+	errClosed    = errors.New("the address is closed")
+	errPlain     = errors.New("it is not HTTPS")
+	errRedirects = errors.New("too many redirects")
+	errTooMuch   = errors.New("more bytes came than were announced")
+)
+
+// guarded is the one way to the network: it lets nothing through that a stranger may not ask for.
+type guarded struct {
+	inner *http.Transport
+	plain map[string]bool // hosts of URLs that may be read over plain HTTP
+	left  atomic.Int64    // bytes that may still come
+}
+
+// newGuarded makes the transport of one image; local says that its registry is one of the operator's.
+func (c *Client) newGuarded(local bool) *guarded {
+	g := &guarded{}
+	dials := map[string]bool{}
+	if local {
+		g.plain, dials = c.registries, c.dials
+	}
+	g.left.Store(spare)
+	g.inner = &http.Transport{ // no Proxy: one would dial for it
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			d := net.Dialer{Timeout: dialPatience, Control: mayDial}
+			if dials[address] {
+				d.Control = nil
+			}
+			return d.DialContext(ctx, network, address)
+		},
+		TLSClientConfig:        &tls.Config{RootCAs: c.roots},
+		TLSHandshakeTimeout:    dialPatience,
+		ResponseHeaderTimeout:  answerPatience,
+		MaxResponseHeaderBytes: maxHeader,
+		DisableCompression:     true, // what is counted is what comes
+		ForceAttemptHTTP2:      true,
+	}
+	return g
+}
+
+// mayDial looks at an address that a name has been resolved to.
+func mayDial(_, address string, _ syscall.RawConn) error {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errClosed, err)
+	}
+	if why := closed.Why(at.Addr()); why != "" {
+		return fmt.Errorf("%w: %v: %s", errClosed, at, why)
+	}
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		return fmt.Errorf("%w: %v: this machine's own are not known: %w", errClosed, at, err)
+	}
+	for _, o := range own {
+		if p, err := netip.ParsePrefix(o.String()); err != nil || p.Addr().Unmap() == at.Addr().Unmap() {
+			return fmt.Errorf("%w: %v: this machine's own", errClosed, at)
+		}
+	}
+	return nil
+}
+
+// RoundTrip refuses plain HTTP and long chains of redirects, and counts what comes.
+func (g *guarded) RoundTrip(req *http.Request) (*http.Response, error) {
+	if u := req.URL; u.Scheme != "https" && (u.Scheme != "http" || !g.plain[u.Host]) {
+		return nil, fmt.Errorf("%w: %.200s", errPlain, u.Redacted())
+	}
+	hops := 0
+	for r := req.Response; r != nil && r.Request != nil; r = r.Request.Response {
+		if hops++; hops > maxRedirects {
+			return nil, errRedirects
+		}
+	}
+	res, err := g.inner.RoundTrip(req)
+	if err == nil {
+		res.Body = &counted{res.Body, &g.left}
+	}
+	return res, err
+}
+
+// counted is a body whose bytes are counted.
+type counted struct {
+	io.ReadCloser
+	left *atomic.Int64
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.ReadCloser.Read(p)
+	if c.left.Add(-int64(n)) < 0 {
+		return 0, errTooMuch
+	}
+	return n, err
+}
