@@ -249,7 +249,7 @@ func (x *executor) run(ctx context.Context, e *execution) {
 			e.mu.Unlock()
 			if x.ctx.Err() == nil {
 				x.log.Warn("an execution was not started", "lease", e.rec.Lease, "seq", e.state.Seq, "err", err)
-				x.finish(e, nodepb.ExecState_EXEC_STATE_FAILED, 0, reason, told(err), nil)
+				x.finish(e, nodepb.ExecState_EXEC_STATE_FAILED, 0, reason, told(err, notStarted), nil)
 			}
 			return
 		}
@@ -269,7 +269,8 @@ func (x *executor) run(ctx context.Context, e *execution) {
 		return
 	}
 	if err != nil {
-		x.finish(e, nodepb.ExecState_EXEC_STATE_FAILED, 0, reasonLost, err.Error(), nil)
+		x.log.Warn("an execution was lost", "lease", e.rec.Lease, "seq", e.state.Seq, "err", err)
+		x.finish(e, nodepb.ExecState_EXEC_STATE_FAILED, 0, reasonLost, told(err, endedOutside), nil)
 		return
 	}
 	if st, err := rt.Stats(x.ctx, *e.handle); err == nil {
@@ -287,7 +288,8 @@ func (x *executor) run(ctx context.Context, e *execution) {
 	}
 	outs, err := x.stage(e).Collect(x.ctx, e.work.Outputs, x.blobs, e.disk())
 	if err != nil {
-		x.finish(e, nodepb.ExecState_EXEC_STATE_FAILED, exit.Code, reasonOutput, err.Error(), nil)
+		x.log.Warn("what an execution left was not stored", "lease", e.rec.Lease, "seq", e.state.Seq, "err", err)
+		x.finish(e, nodepb.ExecState_EXEC_STATE_FAILED, exit.Code, reasonOutput, told(err, notStored), nil)
 		return
 	}
 	e.mu.Lock()

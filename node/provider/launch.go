@@ -16,7 +16,9 @@ import (
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/workload"
+	"github.com/starling-network/starling/p2p/blob"
 	"github.com/starling-network/starling/p2p/overlay/egress"
+	"github.com/starling-network/starling/p2p/stream"
 	"github.com/starling-network/starling/verify/exclusive"
 )
 
@@ -69,12 +71,56 @@ func failure(err error) string {
 	return protocol.ReasonStart
 }
 
-// told is what a buyer is told of an execution that could not be launched. Where this peer's engine is, is not its business.
-func told(err error) string {
-	if errors.Is(err, runtime.ErrEngine) {
-		return noEngine
+// errLate says that fetching what a program needs did not end in time.
+var errLate = errors.New("fetching what it needs took too long")
+
+const (
+	// notStarted is what a buyer is told of a start that failed by what is this machine's alone.
+	notStarted = "this provider could not start it; another may"
+	// notStored is the same of outputs.
+	notStored = "what the program left could not be stored by this provider"
+)
+
+// classes are errors of which a buyer is told the class and what to do: the rest of their text may be an engine's, a file system's or a
+// stranger's, and name what is on this machine and in its network.
+var classes = []struct {
+	of   error
+	told string
+}{
+	{runtime.ErrEngine, noEngine},
+	{runtime.ErrBadImage, "image cannot be run: check its name and digest, and what it is made for"},
+	{runtime.ErrCredentials, "registry refused the credentials: check the job's registryAuth and the image's name"},
+	{runtime.ErrRegistry, "registry cannot be reached: check the image's name, or try again later"},
+	{runtime.ErrNoRoom, "this provider has no room for the image; another may"},
+	{runtime.ErrDevice, "this provider could not give it its devices; another may"},
+	{runtime.ErrNoOverlay, "this provider could not give it the network of its cluster; another may"},
+	{blob.ErrDigest, "what was fetched from its buyer is not what its digest says"},
+	{blob.ErrNotFound, "its buyer does not have what the job needs any more"},
+	{blob.ErrDiskFull, "this provider's disk is full; another may have room"},
+	{blob.ErrFull, "this provider's disk is full; another may have room"},
+	{stream.ErrUnreachable, "its buyer could not be reached for what the job needs"},
+}
+
+// plain are errors whose whole text is this program's, about what the buyer gave or its program made.
+var plain = []error{workload.ErrWorkload, runtime.ErrNoProgram, runtime.ErrBadModule, blob.ErrTooLarge, blob.ErrTree, blob.ErrArchive}
+
+// told is what a buyer is told of an error: its class, or else rest. The operator's log has all of it.
+func told(err error, rest string) string {
+	var f *runtime.Failure
+	if errors.As(err, &f) {
+		return f.Told()
 	}
-	return err.Error()
+	for _, p := range plain {
+		if errors.Is(err, p) {
+			return err.Error()
+		}
+	}
+	for _, c := range classes {
+		if errors.Is(err, c.of) {
+			return c.told
+		}
+	}
+	return rest
 }
 
 // secrets opens what is sealed in a workload. It stays in memory; the journal has the box.
@@ -103,7 +149,7 @@ func (x *executor) launch(ctx context.Context, e *execution, rt runtime.Runtime)
 	spec, err := x.prepare(fetching, e, rt)
 	if err != nil {
 		if limit > 0 && ctx.Err() == nil && errors.Is(fetching.Err(), context.DeadlineExceeded) {
-			return fmt.Errorf("fetching what it needs took longer than the %v it was given: %w", limit, err)
+			return &runtime.Failure{Class: errLate, Advice: fmt.Sprintf("longer than the %v it was given", limit), Cause: err}
 		}
 		return err
 	}

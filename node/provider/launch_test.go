@@ -154,7 +154,8 @@ func TestLaunchFailures(t *testing.T) {
 		reason  string
 		message string
 	}{
-		"no such image":     {fmt.Errorf("%w: manifest unknown", runtime.ErrBadImage), 0, protocol.ReasonImage, "manifest unknown"},
+		"no such image": {&runtime.Failure{Class: runtime.ErrBadImage, Of: testImage, Advice: "its registry does not have it", Cause: errors.New("manifest unknown")},
+			0, protocol.ReasonImage, testImage + ": image cannot be run: its registry does not have it"},
 		"no program":        {fmt.Errorf("%w: no such file", runtime.ErrNoProgram), 0, protocol.ReasonProgram, "program of the image cannot be started: no such file"},
 		"wrong credentials": {runtime.ErrCredentials, 0, protocol.ReasonCredentials, "refused the credentials"},
 		"no registry":       {runtime.ErrRegistry, 0, protocol.ReasonStart, "cannot be reached"},
@@ -184,6 +185,27 @@ func TestLaunchFailures(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// What an engine, a registry or a file system says goes to the operator, and to no buyer.
+func TestAttackErrorsTellWhatIsInside(t *testing.T) {
+	t.Parallel()
+	const inside = "dial tcp 10.0.0.5:22: SSH-2.0-OpenSSH_9.6p1 /home/operator/.starling"
+	raw := errors.New(inside)
+	for _, err := range []error{
+		raw, fmt.Errorf("%w: %w", runtime.ErrBadImage, raw), fmt.Errorf("%w: %w", runtime.ErrRegistry, raw), fmt.Errorf("%w: %w", runtime.ErrCredentials, raw),
+		fmt.Errorf("%w: %w", runtime.ErrEngine, raw), fmt.Errorf("%w: %w", runtime.ErrNoRoom, raw), fmt.Errorf("%w: %w", runtime.ErrDevice, raw),
+		fmt.Errorf("%w: %w", runtime.ErrBadMount, raw), fmt.Errorf("%w: %w", runtime.ErrExists, raw), fmt.Errorf("fetching: %w: %w", stream.ErrUnreachable, raw),
+		fmt.Errorf("starting: %w", &runtime.SpecError{Field: "Dir", Reason: inside}),
+		&runtime.Failure{Class: runtime.ErrRegistry, Advice: "check the image's name", Cause: raw},
+	} {
+		text := told(err, notStarted)
+		for _, secret := range []string{"10.0.0.5", "SSH", "operator"} {
+			if text == "" || strings.Contains(text, secret) {
+				t.Errorf("a buyer is told %q of %v", text, err)
+			}
+		}
 	}
 }
 

@@ -54,7 +54,7 @@ func (x *executor) restore(ctx context.Context) error {
 		case e.handle != nil:
 			if err := rt.Recover(ctx, *e.handle); err != nil && !e.state.State.Ended() {
 				x.log.Warn("an execution was lost while the peer was down", "key", key, "err", err)
-				x.finish(e, nodepb.ExecState_EXEC_STATE_FAILED, 0, reasonLost, err.Error(), nil)
+				x.finish(e, nodepb.ExecState_EXEC_STATE_FAILED, 0, reasonLost, told(err, endedOutside), nil)
 			} else if !e.state.State.Ended() {
 				x.spawn(e)
 			}
