@@ -468,7 +468,7 @@ func TestNoMember(t *testing.T) {
 		b.nets.setFail(errors.New("no sockets left"))
 		e, err := b.start(1, plan)
 		b.must(err)
-		if s := e.describe(); s.State != nodepb.ExecState_EXEC_STATE_FAILED || !strings.Contains(s.Message, "no sockets left") {
+		if s := e.describe(); s.State != nodepb.ExecState_EXEC_STATE_FAILED || !strings.Contains(s.Message, "could not join its cluster") || strings.Contains(s.Message, "sockets") {
 			t.Errorf("it is %v", s)
 		}
 		if _, err := b.fake.Stats(t.Context(), *e.handle); !errors.Is(err, runtime.ErrNotFound) {

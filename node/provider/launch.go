@@ -176,7 +176,7 @@ func (x *executor) launch(ctx context.Context, e *execution, rt runtime.Runtime)
 	if err := x.join(ctx, e); err != nil {
 		x.leave(e)
 		_ = rt.Destroy(context.WithoutCancel(ctx), h)
-		return err
+		return &runtime.Failure{Class: runtime.ErrNoOverlay, Advice: "this provider could not join its cluster; another may", Cause: err}
 	}
 	e.changed()
 	if stop {
