@@ -9,6 +9,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 	ma "github.com/multiformats/go-multiaddr"
 	manet "github.com/multiformats/go-multiaddr/net"
+	"golang.org/x/time/rate"
 )
 
 const (
@@ -20,6 +21,11 @@ const (
 	// burst is how often all addresses of a member are tried after a call, once a probeTick: whatever opens a router on the way to
 	// one side has been sent when the other side's next arrives.
 	burst = 2
+
+	// unproven pings go to addresses that a member says are its own and that it was not heard from: eight searches at once, then
+	// so many a second. A call has 280 bytes, a ping 81: without a bound its member sends 20 KB a second to whom it likes.
+	unprovenBurst     = 8 * maxTold
+	unprovenPerSecond = 4
 
 	addrSize = 16 + 2 // an IPv6 address, IPv4 as in RFC 4291 2.5.5.2, and a port
 	callBody = probeBody + 1 + maxTold*addrSize
@@ -95,9 +101,34 @@ func (m *member) call(r route) {
 
 // tryAll pings the member wherever it may be. The caller holds the lock.
 func (m *member) tryAll(now time.Time) {
-	for _, r := range m.candidates() {
+	for _, r := range m.allowed(now) {
 		m.ping(r, 0, now)
 	}
+}
+
+// allowed are the candidates to which a ping may go now. The caller holds the lock.
+func (m *member) allowed(now time.Time) (out []route) {
+	for _, c := range m.candidates() {
+		if c.proven || m.probing.mayTry(now) {
+			out = append(out, c.route)
+		}
+	}
+	return out
+}
+
+// mayTry reports whether one more ping may go to an address that the member was not heard from, and counts it. The caller holds
+// the lock.
+func (p *probing) mayTry(now time.Time) bool {
+	if p.unproven == nil {
+		p.unproven = rate.NewLimiter(unprovenPerSecond, unprovenBurst)
+	}
+	return p.unproven.AllowN(now, 1)
+}
+
+// candidate is a path on which the member may be; a proven one is where it was heard from.
+type candidate struct {
+	route
+	proven bool
 }
 
 // own are the addresses at which this host may be reached: where members see it, where others see it, where it listens.
@@ -154,14 +185,14 @@ func (n *Network) own() []netip.AddrPort {
 
 // candidates are the UDP paths on which the member may be: where libp2p is connected to it, where its pings came from, where it
 // says it is, where the peerstore has it. The caller holds the lock.
-func (m *member) candidates() []route {
+func (m *member) candidates() []candidate {
 	h := m.d.n.host()
 	if h == nil {
 		return nil
 	}
-	var out []route
+	var out []candidate
 	seen := make(map[netip.AddrPort]bool)
-	add := func(to netip.AddrPort, told bool) {
+	add := func(to netip.AddrPort, told, proven bool) {
 		to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
 		if len(out) >= maxCandidates || seen[to] || to.Port() == 0 || !to.Addr().IsValid() || to.Addr().IsMulticast() || to.Addr().IsUnspecified() {
 			return
@@ -171,22 +202,22 @@ func (m *member) candidates() []route {
 		if port == nil || told && to.Addr().IsLoopback() && !port.local().Addr().IsLoopback() {
 			return // nobody else is on our loopback
 		}
-		out = append(out, route{port, to})
+		out = append(out, candidate{route{port, to}, proven})
 	}
 	for _, c := range h.Network().ConnsToPeer(m.Peer) {
 		if to, ok := udpOf(c.RemoteMultiaddr()); ok {
-			add(to, false)
+			add(to, false, true)
 		}
 	}
 	for to := range m.probing.extra {
-		add(to, false)
+		add(to, false, true)
 	}
 	for _, to := range m.probing.told {
-		add(to, true)
+		add(to, true, false)
 	}
 	for _, a := range h.Peerstore().Addrs(m.Peer) {
 		if to, ok := udpOf(a); ok {
-			add(to, false)
+			add(to, false, false)
 		}
 	}
 	return out

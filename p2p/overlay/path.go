@@ -138,7 +138,7 @@ func (m *member) compare(r route, now time.Time) {
 	m.ping(r, 0, now)
 	others := []route{p.rival}
 	if p.wins == 0 {
-		others = m.candidates()
+		others = m.allowed(now)
 	}
 	for _, other := range others {
 		if other != r {

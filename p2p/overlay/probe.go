@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/crypto/chacha20poly1305"
 	"golang.org/x/crypto/curve25519"
+	"golang.org/x/time/rate"
 	"golang.zx2c4.com/wireguard/device"
 )
 
@@ -77,6 +78,8 @@ type probing struct {
 	pings map[uint64]ping
 	extra map[netip.AddrPort]bool // addresses that pings of the member came from
 	told  []netip.AddrPort        // addresses that it said it is at
+
+	unproven *rate.Limiter // pings to addresses that it was not heard from
 
 	rtt      time.Duration // of the direct path
 	missed   int           // pings since the last pong on it

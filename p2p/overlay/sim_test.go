@@ -32,6 +32,7 @@ type world struct {
 	cut      bool                                        // all are
 	silent   bool                                        // nobody answers data
 	datagram int
+	watch    func(to netip.AddrPort) // sees each datagram; nil: nobody
 }
 
 // simPeer is a peer with one device, whose only other member is on the other.
@@ -76,6 +77,9 @@ func (w *world) carry(at *simPort, b []byte, to netip.AddrPort) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.datagram++
+	if w.watch != nil {
+		w.watch(to)
+	}
 	if w.cut || w.rng.Float64() < w.lost {
 		return
 	}
@@ -293,6 +297,44 @@ func (w *world) at() (a, b netip.AddrPort) {
 }
 
 func addrPort(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
+
+// TestAttackCalledAddresses: a member of a cluster that calls and calls has the other send no more than a little to the addresses that
+// it names, which are somebody else's.
+func TestAttackCalledAddresses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := behindRouters(t)
+		defer w.end()
+		var victims []netip.AddrPort
+		for i := range maxTold {
+			victims = append(victims, netip.AddrPortFrom(netip.AddrFrom4([4]byte{203, 0, 113, byte(i + 1)}), 443))
+		}
+		sent := 0
+		w.set(func() {
+			w.cut = true
+			w.watch = func(to netip.AddrPort) {
+				if slices.Contains(victims, to) {
+					sent++
+				}
+			}
+		})
+		victim := w.peers[0]
+		victim.d.tasks.Go(victim.d.probe)
+		const length = time.Minute
+		for begun := time.Now(); time.Since(begun) < length; time.Sleep(callEvery / 2) {
+			victim.m.probing.mu.Lock()
+			victim.m.called(kindCall, victims, route{}, time.Now())
+			victim.m.probing.mu.Unlock()
+		}
+		synctest.Wait()
+		most := unprovenBurst + unprovenPerSecond*int(length/time.Second)
+		w.set(func() {
+			if sent > most || sent < maxTold {
+				t.Errorf("%d datagrams went to addresses that the member named, at most %d wanted", sent, most)
+			}
+		})
+	})
+}
 
 // behindRouters are two peers behind routers of their own, which keep one port for each and let in only who was sent to. All
 // that either knows is where others see it.
