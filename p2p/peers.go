@@ -6,20 +6,27 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/peerstore"
 	ma "github.com/multiformats/go-multiaddr"
+	manet "github.com/multiformats/go-multiaddr/net"
 )
 
 // Limits of the file of remembered peers.
 const (
 	// maxRemembered peers are kept, the latest seen: enough to find the network again after most of them left.
 	maxRemembered = 256
+	// maxInbound of them are peers that this one never dialled: whoever connects with many keys takes no place of those it did.
+	maxInbound = 64
+	// maxPerNetwork of these are from one IPv4 /24 or IPv6 /56, loopback apart.
+	maxPerNetwork = 4
 	// maxRememberedAddrs is how many addresses of one peer are kept.
 	maxRememberedAddrs = 8
 	// maxPeersFile bounds the file as read.
@@ -35,6 +42,8 @@ type entry struct {
 	ID    peer.ID
 	Addrs []ma.Multiaddr
 	Seen  int64 // Unix seconds
+	// Dialled: this peer connected to it and was answered, at least once.
+	Dialled bool
 }
 
 // savedEntry is entry as written: multiaddrs as text, so that one bad address costs one entry.
@@ -42,13 +51,15 @@ type savedEntry struct {
 	ID    string   `json:"id"`
 	Addrs []string `json:"addrs"`
 	Seen  int64    `json:"seen"`
+
+	Dialled bool `json:"dialled,omitempty"`
 }
 
 // encodePeers is the file of remembered peers: a JSON array, latest seen first.
 func encodePeers(entries []entry) []byte {
 	saved := make([]savedEntry, 0, len(entries))
 	for _, e := range entries {
-		s := savedEntry{ID: e.ID.String(), Seen: e.Seen}
+		s := savedEntry{ID: e.ID.String(), Seen: e.Seen, Dialled: e.Dialled}
 		for _, a := range e.Addrs {
 			s.Addrs = append(s.Addrs, a.String())
 		}
@@ -77,7 +88,7 @@ func decodePeers(data []byte) ([]entry, error) {
 		if _, err := KeyFromPeerID(id); err != nil {
 			continue
 		}
-		e := entry{ID: id, Seen: s.Seen}
+		e := entry{ID: id, Seen: s.Seen, Dialled: s.Dialled}
 		for _, text := range s.Addrs {
 			if a, err := ma.NewMultiaddr(text); err == nil && len(e.Addrs) < maxRememberedAddrs {
 				e.Addrs = append(e.Addrs, a)
@@ -146,7 +157,7 @@ func (h *Host) refresh(now time.Time) []entry {
 		if len(addrs) > maxRememberedAddrs {
 			addrs = addrs[:maxRememberedAddrs]
 		}
-		h.remembered[p] = entry{ID: p, Addrs: addrs, Seen: now.Unix()}
+		h.remembered[p] = entry{ID: p, Addrs: addrs, Seen: now.Unix(), Dialled: h.remembered[p].Dialled || h.dialled(p)}
 	}
 	entries := make([]entry, 0, len(h.remembered))
 	for id, e := range h.remembered {
@@ -156,14 +167,62 @@ func (h *Host) refresh(now time.Time) []entry {
 		}
 		entries = append(entries, e)
 	}
+	kept := choosePeers(entries)
+	clear(h.remembered)
+	for _, e := range kept {
+		h.remembered[e.ID] = e
+	}
+	return kept
+}
+
+// dialled reports whether this peer has connected to p.
+func (h *Host) dialled(p peer.ID) bool {
+	return slices.ContainsFunc(h.Network().ConnsToPeer(p), func(c network.Conn) bool { return c.Stat().Direction == network.DirOutbound })
+}
+
+// choosePeers returns those that are remembered, latest seen first: of those that were not dialled a share, and a few of each network.
+func choosePeers(entries []entry) (kept []entry) {
 	slices.SortFunc(entries, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(b.Seen, a.Seen), cmp.Compare(a.ID, b.ID))
 	})
-	for len(entries) > maxRemembered {
-		delete(h.remembered, entries[len(entries)-1].ID)
-		entries = entries[:len(entries)-1]
+	dialled := 0
+	for _, e := range entries {
+		if e.Dialled {
+			dialled++
+		}
 	}
-	return entries
+	inbound, of := min(maxInbound, maxRemembered-min(dialled, maxRemembered)), map[netip.Prefix]int{}
+	for _, e := range entries {
+		if !e.Dialled {
+			at := networkOf(e.Addrs[0])
+			if at.IsValid() {
+				of[at]++
+			}
+			if inbound == 0 || of[at] > maxPerNetwork {
+				continue
+			}
+			inbound--
+		}
+		if kept = append(kept, e); len(kept) == maxRemembered {
+			break
+		}
+	}
+	return kept
+}
+
+// networkOf is the IPv4 /24 or IPv6 /56 of an address; the zero prefix for loopback and for one without IP.
+func networkOf(a ma.Multiaddr) netip.Prefix {
+	ip, err := manet.ToIP(a)
+	at, ok := netip.AddrFromSlice(ip)
+	if at = at.Unmap(); err != nil || !ok || at.IsLoopback() {
+		return netip.Prefix{}
+	}
+	bits := 24
+	if at.Is6() {
+		bits = 56
+	}
+	p, _ := at.Prefix(bits) // the bits fit
+	return p
 }
 
 // writeFile replaces path as a whole.
