@@ -7,6 +7,7 @@ import (
 	"github.com/ipfs/go-cid"
 	"github.com/multiformats/go-multihash"
 
+	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/nodepb"
 )
 
@@ -20,7 +21,7 @@ func TestAttackTerminalTexts(t *testing.T) {
 	}
 	b, l := &Buyer{}, &bought{line: &line{}}
 	said := func(ex *nodepb.Execution) string {
-		res, err := b.gather(t.Context(), l, ex, true)
+		res, err := b.gather(t.Context(), l, ex, []job.Output{{Path: "/out"}}, true)
 		if err != nil {
 			t.Fatal(err)
 		}

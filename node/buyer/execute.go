@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -117,8 +118,9 @@ func (b *Buyer) start(ctx context.Context, l *bought, req *nodepb.ExecRequest) e
 	return err
 }
 
-// gather fetches what an ended execution left, verified by digest.
-func (b *Buyer) gather(ctx context.Context, l *bought, ex *nodepb.Execution, asked bool) (result, error) {
+// gather fetches what an ended execution left, verified by digest: of the outputs that the job asked for, and together no more
+// than archives of the lease's disk.
+func (b *Buyer) gather(ctx context.Context, l *bought, ex *nodepb.Execution, wanted []job.Output, asked bool) (result, error) {
 	res := result{exit: int(ex.ExitCode), reason: clip(ex.Reason), message: clip(ex.Message)}
 	if r := runtime.Reason(ex.Reason); r == runtime.ReasonLost || r == runtime.ReasonKilled && !asked {
 		// Nobody here asked for that: the lease ended, or the provider's peer did.
@@ -136,21 +138,27 @@ func (b *Buyer) gather(ctx context.Context, l *bought, ex *nodepb.Execution, ask
 		}
 		return res, nil
 	}
-	if len(ex.Outputs) > maxOutputs {
-		res.lost = fmt.Sprintf("the provider named %d outputs", len(ex.Outputs))
-		return res, nil
-	}
+	left, seen := blob.MaxArchive(l.disk()), map[string]bool{}
 	for _, o := range ex.Outputs {
+		if !slices.Contains(wanted, job.Output{Path: o.GetPath()}) || seen[o.Path] {
+			res.lost = fmt.Sprintf("the provider named an output %q that the job did not ask for, or one twice", clip(o.GetPath()))
+			return res, nil
+		}
+		seen[o.Path] = true
 		c, err := cid.Cast(o.GetBlob().GetCid())
 		if err == nil {
 			err = blob.Check(c)
 		}
-		if err != nil || !fit(o.Path) {
+		if err != nil {
 			res.lost = fmt.Sprintf("the provider named a malformed output %q", clip(o.Path))
 			return res, nil
 		}
 		if o.Blob.Size > math.MaxInt64 || int64(o.Blob.Size) > b.cfg.MaxOutput {
 			res.reason, res.message = "output", fmt.Sprintf("output %s has %d bytes, at most %d are taken", clip(o.Path), o.Blob.Size, b.cfg.MaxOutput)
+			return res, nil
+		}
+		if left -= int64(o.Blob.Size); left < 0 {
+			res.lost = fmt.Sprintf("the provider named outputs with more bytes than the %d MiB of disk that the lease has", l.disk()>>20)
 			return res, nil
 		}
 		fctx, cancel := context.WithCancel(ctx)

@@ -152,7 +152,7 @@ func (s *supervisor) attempt(ctx context.Context, i int, l *bought, r Rank, adop
 func (s *supervisor) execution(i int, l *bought, r Rank) *execution {
 	j := s.snapshot()
 	return &execution{
-		b: s.b, l: l, seq: r.Seq, log: s.ranklogs()[i], base: r.LogBase, begun: r.Begun, limits: j.Spec.Timeouts,
+		b: s.b, l: l, seq: r.Seq, log: s.ranklogs()[i], base: r.LogBase, begun: r.Begun, limits: j.Spec.Timeouts, outputs: j.Spec.Outputs,
 		cure: j.Spec.Restart.Policy != job.RestartNever,
 		started: func() {
 			s.trace.add(Step{At: time.Now(), Kind: StepStarted, Rank: &i, Provider: r.Provider.String()})
@@ -320,7 +320,7 @@ func (s *supervisor) finish(i int, l *bought, r Rank) {
 		log.Debug("waiting for the end of a stopped execution", "err", err)
 		return
 	}
-	res, err := s.b.gather(ctx, l, ex, true)
+	res, err := s.b.gather(ctx, l, ex, e.outputs, true)
 	if err != nil || res.lost != "" {
 		log.Debug("what a stopped execution left was not fetched", "err", err, "lost", res.lost)
 		return

@@ -28,8 +28,9 @@ type execution struct {
 	base    int64     // of its log in the rank's
 	begun   time.Time // when the provider was asked for it first
 	limits  job.Timeouts
-	cure    bool // one that is unhealthy is stopped
-	adopted bool // an earlier process started it
+	outputs []job.Output // that the job asks for
+	cure    bool         // one that is unhealthy is stopped
+	adopted bool         // an earlier process started it
 	started func()
 	seen    func(*nodepb.Execution)
 
@@ -215,7 +216,7 @@ func (e *execution) ended(ctx context.Context, ex *nodepb.Execution) (result, er
 	e.mu.Lock()
 	asked, sick := e.asked, e.sick
 	e.mu.Unlock()
-	res, err := e.b.gather(ctx, e.l, ex, asked)
+	res, err := e.b.gather(ctx, e.l, ex, e.outputs, asked)
 	if err == nil && sick != "" && res.lost == "" {
 		// However it ended, it ended because it was sick.
 		res.reason, res.message = ReasonUnhealthy, sick

@@ -162,7 +162,8 @@ type Unpacked struct {
 
 // Unpack unpacks the archive into dir, a directory beneath root, over what is there. Nothing outside root is ever
 // written, whatever the archive and the links on the way say. The first element of every name is replaced by as unless
-// that is empty. With links refused, one is ErrCopy; else it is left out and counted. More than most bytes is ErrRoom.
+// that is empty. With links refused, one is ErrCopy; else it is left out and counted. A
+// sparse file is ErrCopy, so that no more is written than was read. More than most bytes is ErrRoom.
 func Unpack(r io.Reader, root *os.Root, dir, as string, most int64, refuse bool) (u Unpacked, err error) {
 	tr := tar.NewReader(io.LimitReader(r, MaxArchive(most)+1))
 	entries, last := 0, ""
@@ -187,6 +188,9 @@ func Unpack(r io.Reader, root *os.Root, dir, as string, most int64, refuse bool)
 			continue // the directory itself
 		}
 		name = path.Join(dir, name)
+		if sparse(h) {
+			return u, fmt.Errorf("%w: %s is a sparse file; archive it without that", ErrCopy, Clean(h.Name))
+		}
 		switch h.Typeflag {
 		case tar.TypeDir:
 			err = root.MkdirAll(name, 0o755)
@@ -206,6 +210,19 @@ func Unpack(r io.Reader, root *os.Root, dir, as string, most int64, refuse bool)
 			return u, fmt.Errorf("writing %s: %w", Clean(name), err)
 		}
 	}
+}
+
+// sparse reports whether an archive leaves out parts of a file: so a few bytes of it would be any number on the disk.
+func sparse(h *tar.Header) bool {
+	if h.Typeflag == tar.TypeGNUSparse {
+		return true
+	}
+	for record := range h.PAXRecords {
+		if strings.HasPrefix(record, "GNU.sparse.") {
+			return true
+		}
+	}
+	return false
 }
 
 // entryName is where an entry goes, "" for the directory that everything goes to.

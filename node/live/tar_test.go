@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -208,4 +209,33 @@ func FuzzUnpack(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A provider answers a copy of a directory with an archive of 2 KiB that says that it has a file of 1 TiB.
+func TestAttackSparseCopy(t *testing.T) {
+	t.Parallel()
+	const records = "22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n24 GNU.sparse.name=huge\n37 GNU.sparse.realsize=1099511627776\n"
+	const holes = "1\n0\n4\n"
+	head := archive(t, tar.Header{Typeflag: tar.TypeReg, Name: "PaxHeaders/huge", Size: int64(len(records)), Mode: 0o644})[:512]
+	head[156] = tar.TypeXHeader
+	copy(head[148:156], "        ")
+	sum := 0
+	for _, b := range head {
+		sum += int(b)
+	}
+	copy(head[148:156], fmt.Sprintf("%06o\x00 ", sum))
+	pad := func(s string) []byte { return append([]byte(s), make([]byte, 512-len(s))...) }
+	file := archive(t, tar.Header{Typeflag: tar.TypeReg, Name: "GNUSparseFile.0/huge", Size: 516, Mode: 0o644})
+	evil := slices.Concat(head, pad(records), file[:512], pad(holes), pad("evil"), make([]byte, 1024))
+	h, err := tar.NewReader(bytes.NewReader(evil)).Next()
+	if err != nil || h.Size != 1<<40 {
+		t.Fatalf("the attack is broken: %+v, %v", h, err)
+	}
+	dir, root := place(t, nil)
+	if _, err := Unpack(bytes.NewReader(evil), root, ".", "", math.MaxInt64>>1, false); !errors.Is(err, ErrCopy) {
+		t.Errorf("got %v, want ErrCopy", err)
+	}
+	if info, err := os.Stat(filepath.Join(dir, "huge")); err == nil {
+		t.Errorf("%d bytes were written", info.Size())
+	}
 }

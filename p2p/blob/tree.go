@@ -24,9 +24,10 @@ const (
 	MaxEntries = 100_000
 	// EntryBytes is the least that a file or folder counts for: each costs about so much of a disk, however small.
 	EntryBytes = 4 << 10
-	// maxDepth bounds how deep folders lie in each other, maxName the length of a path in an archive.
+	// maxDepth bounds how deep folders lie in each other, maxName the length of a path in an archive: what an archive has of an
+	// entry beside its content is then less than EntryBytes.
 	maxDepth = 128
-	maxName  = 4096
+	maxName  = 2048
 )
 
 // Tree is a folder that was stored.
@@ -71,6 +72,11 @@ func pack(ctx context.Context, w io.Writer, dir string, maxBytes int64) (int64, 
 		return 0, err
 	}
 	return maxBytes - p.room.left, p.tw.Close()
+}
+
+// MaxArchive is the longest archive of files and folders that count for so many bytes.
+func MaxArchive(unpacked int64) int64 {
+	return unpacked + (min(unpacked/EntryBytes, MaxEntries)+1)*EntryBytes
 }
 
 // room is what may still be packed or unpacked.

@@ -85,6 +85,7 @@ func (a *App) copyOut(ctx context.Context, client *api.Client, id string, rank i
 		w.CloseWithError(err)
 		sent <- err
 	}()
+	// The peer passes no more on than the lease's disk, and Unpack writes no more than it reads.
 	u, err := live.Unpack(r, root, ".", as, math.MaxInt64>>1, false)
 	_ = r.CloseWithError(errStopCopy)
 	if said := <-sent; said != nil && !errors.Is(said, errStopCopy) {
