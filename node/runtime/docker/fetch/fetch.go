@@ -2,7 +2,6 @@ package fetch
 
 import (
 	"context"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,7 +35,6 @@ var retries = transport.Backoff{Duration: 300 * time.Millisecond, Factor: 3, Jit
 type Client struct {
 	registries map[string]bool // of the operator, as image names have them
 	dials      map[string]bool // the same, as they are dialled: host:port
-	roots      *x509.CertPool  // nil: the system's
 }
 
 // New makes a Client. registries are those of the operator's own network, HOST or HOST:PORT as in the names of images.

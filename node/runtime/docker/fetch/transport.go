@@ -2,7 +2,6 @@ package fetch
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -56,7 +55,6 @@ func (c *Client) newGuarded(local bool) *guarded {
 			}
 			return d.DialContext(ctx, network, address)
 		},
-		TLSClientConfig:        &tls.Config{RootCAs: c.roots},
 		TLSHandshakeTimeout:    dialPatience,
 		ResponseHeaderTimeout:  answerPatience,
 		MaxResponseHeaderBytes: maxHeader,
