@@ -24,11 +24,15 @@ func TestAudits(t *testing.T) {
 	t.Parallel()
 	n := start(t, testnet.Options{Providers: 3, Buyers: 1, Units: 1, Audit: testnet.MinAudit})
 	var passed audit.Past
-	first := n.Providers()[0]
+	first, said := n.Providers()[0], map[*testnet.Peer]string{}
 	eventually(t, "every unit passes", func() bool {
 		all := true
 		for _, p := range n.Providers() {
 			past := audits(t, p)
+			if len(past) > 0 && past[0].Failed != said[p] {
+				said[p] = past[0].Failed
+				t.Logf("%s, window %d: %q", p.Name, past[0].Window, said[p])
+			}
 			here := len(past) > 0 && !past[0].Record.IsZero()
 			if p == first && here {
 				passed = past[0]

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	solanago "github.com/gagliardetto/solana-go"
@@ -20,6 +21,15 @@ import (
 // fake is an RPC server that answers each method with a fixed result, or with an error when the text begins "error".
 func fake(t *testing.T, results map[string]string) string {
 	t.Helper()
+	return fakeOf(t, func(method string) (string, bool) {
+		result, ok := results[method]
+		return result, ok
+	})
+}
+
+// fakeOf is such a server whose results a function gives.
+func fakeOf(t *testing.T, results func(method string) (string, bool)) string {
+	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var call struct {
 			ID     json.RawMessage
@@ -28,7 +38,7 @@ func fake(t *testing.T, results map[string]string) string {
 		if err := json.NewDecoder(r.Body).Decode(&call); err != nil {
 			t.Error(err)
 		}
-		result, ok := results[call.Method]
+		result, ok := results(call.Method)
 		switch {
 		case !ok:
 			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no such method"}}`, call.ID)
@@ -132,6 +142,41 @@ func TestStatusAt(t *testing.T) {
 		}
 		if failed := strings.HasPrefix(name, "failed"); failed != (status.Err != "") {
 			t.Errorf("%s: error %q", name, status.Err)
+		}
+	}
+}
+
+// A transaction that is sent again may be refused because it landed meanwhile. It landed all the same; one that is refused at first did not.
+func TestConfirmRefusedAgain(t *testing.T) {
+	t.Parallel()
+	key := sign.NewPrivate([32]byte{1})
+	id, raw, err := SignTransaction([]Instruction{program.TransferTokens(chaintest.RandomKey(), chaintest.RandomKey(), chaintest.RandomKey(), key.Key(), 1, 6)}, nil, sign.Hash{3}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx := chain.Prepared{ID: id, Raw: raw, LastValid: 450, Since: 300}
+	const refused = `error {"code":-32002,"message":"Transaction simulation failed: custom program error: 0x0"}`
+	for _, first := range []string{fmt.Sprintf("%q", id), refused} {
+		var sends atomic.Int32
+		l := newLedger(t, fakeOf(t, func(method string) (string, bool) {
+			switch method {
+			case "sendTransaction":
+				if sends.Add(1) == 1 {
+					return first, true
+				}
+				return refused, true
+			case "getSignatureStatuses":
+				if sends.Load() < 2 {
+					return `{"context":{"slot":500},"value":[null]}`, true
+				}
+				return `{"context":{"slot":500},"value":[{"slot":300,"confirmations":1,"err":null,"confirmationStatus":"confirmed","status":{"Ok":null}}]}`, true
+			}
+			result, ok := map[string]string{"getSlot": "500", "getBlockHeight": "400", "getFirstAvailableBlock": "0"}[method]
+			return result, ok
+		}))
+		landed, err := l.Confirm(t.Context(), tx)
+		if first == refused && !errors.Is(err, chain.ErrRejected) || first != refused && (err != nil || !landed) {
+			t.Errorf("first answer %s: landed %t, %v", first, landed, err)
 		}
 	}
 }

@@ -169,11 +169,15 @@ func (l *Ledger) run(ctx context.Context, sign func(retries uint8) (chain.Prepar
 
 // Confirm sends a transaction until it is confirmed, or has expired and can land no more.
 func (l *Ledger) Confirm(ctx context.Context, tx chain.Prepared) (landed bool, err error) {
+	sent := false // perhaps, where no endpoint answered
 	for wait := confirmFirst; ; wait = min(wait*5/4, confirmMost) {
-		// An RPC server that has not seen the blockhash yet drops the transaction without a word, so it is sent each time.
-		if err := l.Send(ctx, tx); err != nil && !errors.Is(err, chain.ErrDown) {
+		// An RPC server that has not seen the blockhash yet drops the transaction without a word, so it is sent each time. One that was
+		// sent before may be refused because it has landed meanwhile: its status tells.
+		err := l.Send(ctx, tx)
+		if err != nil && !errors.Is(err, chain.ErrDown) && !sent {
 			return false, err
 		}
+		sent = true
 		status, err := l.Status(ctx, tx)
 		switch {
 		case err != nil && !errors.Is(err, chain.ErrDown):

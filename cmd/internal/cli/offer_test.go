@@ -22,8 +22,8 @@ func TestOffer(t *testing.T) {
 	sell("ls").want(t, ExitOK, `^state +selling$`, `^hours +always$`, `^leases +0$`, `^CLASS +MODEL +UNITS +FREE +LEASED`, `^cpu .* 16 +16 +0 +0 +100m CPU .* 0.36 STAR +- +wasm +\d+$`)
 
 	sell("price", "cpu", "0.40").want(t, ExitOK, `^cpu .* 0.40 STAR`)
+	var offers []api.OfferInfo
 	w.until(t, "the new price is offered", func() bool {
-		var offers []api.OfferInfo
 		r := w.cli(t, "offers", "-o", "json")
 		return json.Unmarshal([]byte(r.out), &offers) == nil && len(offers) == 2 && offers[1].Price == 400_000
 	})
@@ -33,8 +33,8 @@ func TestOffer(t *testing.T) {
 	sell("price", "gpu/h100", "1").want(t, ExitUsage, `class gpu/h100: not sold here; sold are cpu`, "^hint: `starling offer ls`")
 	sell("price", "cpu", "0.30").want(t, ExitOK, `^cpu .* 0.30 STAR`)
 
-	// The job goes to the cheaper one, whose operator then wants to stop it.
-	r := w.cli(t, "run", "-d", "--max-price", "1", "--budget", "1", filepath.Join(w.files, "work.wasm")).want(t, ExitOK, `j\w{8,}`)
+	// The job goes to this one, whose operator then wants to stop it.
+	r := w.cli(t, "run", "-d", "--max-price", "1", "--budget", "1", "--exclude", offers[0].Provider.String(), filepath.Join(w.files, "work.wasm")).want(t, ExitOK, `j\w{8,}`)
 	id := strings.TrimSpace(r.out)
 	w.until(t, "the job runs", func() bool { return strings.Contains(w.cli(t, "status", id).out, "0     running") })
 	w.cli(t, "--home", w.seller, "leases").want(t, ExitOK, `^LEASE .* UNITS +OF +RECEIPTS`, `active +1 +cpu +\d+`)

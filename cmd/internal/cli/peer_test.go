@@ -384,7 +384,7 @@ func (w *world) testRun(t *testing.T) {
 			t.Errorf("standard output %q lacks %q", r.out, line)
 		}
 	}
-	r.want(t, ExitOK, `^\[0\] args one two$`, `^\[1\] args one two$`, `^leased in `, `^`+id+` succeeded in [\d.]+s, cost 0.00\d+ STAR, \d+ receipts, \d transactions?$`)
+	r.want(t, ExitOK, `^\[0\] args one two$`, `^\[1\] args one two$`, `^leased in `, `^`+id+` succeeded in [\d.]+s, cost 0.00\d+ STAR,( paid .*,)? \d+ receipts, \d transactions?$`)
 	for rank, want := range []string{"hello ada from 0", "hello grace from 1"} {
 		if b, err := os.ReadFile(filepath.Join(results, fmt.Sprint(rank), "out", "greeting")); err != nil || string(b) != want {
 			t.Errorf("output of rank %d: %q, %v", rank, b, err)
