@@ -55,7 +55,8 @@ type Config struct {
 	Block []string `yaml:"block"`
 	// Region is the peer's own word for where it is: [a-z0-9-]{1,32}.
 	Region string `yaml:"region"`
-	// API is the loopback address of the local HTTP API; port 0 takes a free one.
+	// API is the loopback address of the local HTTP API, where port 0 takes a free one; empty means a unix socket in the home
+	// directory, which other users of the machine cannot connect to.
 	API string `yaml:"api"`
 	// Owner is the address of the wallet that pays and is paid; empty means the one in owner.address, and without that file the
 	// peer's own key.
@@ -183,7 +184,6 @@ type Buy struct {
 func DefaultConfig() Config {
 	return Config{
 		Region: "local",
-		API:    "127.0.0.1:0",
 		NAT:    NAT{Auto: true, PortMap: true},
 		Relay: Relay{
 			DataMiB: relay.DefaultData >> 20, Duration: relay.DefaultDuration, Circuits: relay.DefaultCircuits,

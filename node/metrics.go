@@ -21,6 +21,9 @@ type Metrics struct {
 	// Libp2p adds what libp2p counts: connections, streams and limits by protocol, DHT and gossip, NAT, relays. It counts all the
 	// time and takes memory.
 	Libp2p bool `yaml:"libp2p"`
+	// Listen is the loopback address at which every user of this machine reads /metrics; empty: only the local API's own user does,
+	// over its socket.
+	Listen string `yaml:"listen"`
 }
 
 // desc describes one metric of this peer.

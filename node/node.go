@@ -304,7 +304,16 @@ func (n *Node) Run(ctx context.Context) (err error) {
 		}
 		n.api.Store(srv)
 	}
+	var measured *api.MetricsServer
+	if at := n.p.Config.Metrics.Listen; at != "" {
+		if measured, err = api.ListenMetrics(at, n, n.p.Log); err != nil {
+			return err
+		}
+	}
 	g, gctx := errgroup.WithContext(ctx)
+	if measured != nil {
+		g.Go(func() error { return measured.Run(gctx) })
+	}
 	g.Go(func() error { return n.p.Host.Run(gctx) })
 	if n.p.Light != nil {
 		g.Go(func() error { return n.p.Light.Run(gctx) })
@@ -356,7 +365,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 		g.Go(func() error { return n.followRules(gctx) })
 	}
 	if srv != nil {
-		n.p.Log.Info("peer is up", "peer", n.p.Host.ID(), "api", srv.URL(), "network", n.tag)
+		n.p.Log.Info("peer is up", "peer", n.p.Host.ID(), "api", srv.Where(), "network", n.tag)
 		g.Go(func() error { return srv.Run(gctx) })
 	}
 	return g.Wait()

@@ -81,14 +81,13 @@ type GPUs struct {
 
 // Place is where a peer runs, when that is not this machine's loopback.
 type Place struct {
-	Enter  func() error                                                            // moves the calling thread, and with it the peer's process, there
-	Dial   func(ctx context.Context, network, addr string) (c net.Conn, err error) // to the peer's API
-	Listen []string                                                                // multiaddrs
-	Boot   string                                                                  // multiaddr at which others know it from the start; "" for none
-	Region string                                                                  // "": local
-	RPC    string                                                                  // the chain as it is seen from there
-	Config string                                                                  // more lines of its config.yaml
-	Late   bool                                                                    // as if Options.Late named it
+	Enter  func() error // moves the calling thread, and with it the peer's process, there
+	Listen []string     // multiaddrs
+	Boot   string       // multiaddr at which others know it from the start; "" for none
+	Region string       // "": local
+	RPC    string       // the chain as it is seen from there
+	Config string       // more lines of its config.yaml
+	Late   bool         // as if Options.Late named it
 }
 
 // The testnet's own numbers: slots of 100 ms, a receipt every second.

@@ -143,11 +143,7 @@ func (p *Peer) stop() error {
 
 // Client talks to the peer's API.
 func (p *Peer) Client() (*api.Client, error) {
-	c, err := api.Dial(p.Home, node.FileAPI)
-	if err == nil && p.place.Dial != nil {
-		c.Through(p.place.Dial)
-	}
-	return c, err
+	return api.Dial(p.Home, node.FileAPI)
 }
 
 // ready waits until the peer answers, sees the chain and has at least so many connections.

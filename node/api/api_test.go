@@ -34,7 +34,7 @@ func spec() job.Job {
 func serve(t *testing.T, f *fake) (*Client, string) {
 	t.Helper()
 	home := t.TempDir()
-	s, err := Listen("127.0.0.1:0", filepath.Join(home, "api.json"), f, f, f, f.proofs, p2ptest.Quiet())
+	s, err := Listen("", filepath.Join(home, "api.json"), f, f, f, f.proofs, p2ptest.Quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,11 +65,17 @@ func TestListenOnLoopbackOnly(t *testing.T) {
 
 func TestEndpointFile(t *testing.T) {
 	t.Parallel()
+	for name, addr := range map[string]string{"socket": "", "TCP": "127.0.0.1:0"} {
+		t.Run(name, func(t *testing.T) { testEndpointFile(t, addr) })
+	}
+}
+
+func testEndpointFile(t *testing.T, addr string) {
 	home := t.TempDir()
 	if _, err := Dial(home, "api.json"); !errors.Is(err, ErrNoPeer) {
 		t.Errorf("no peer: %v", err)
 	}
-	s, err := Listen("127.0.0.1:0", filepath.Join(home, "api.json"), newFake(), newFake(), newFake(), nil, p2ptest.Quiet())
+	s, err := Listen(addr, filepath.Join(home, "api.json"), newFake(), newFake(), newFake(), nil, p2ptest.Quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +103,7 @@ func TestEndpointFile(t *testing.T) {
 func TestToken(t *testing.T) {
 	t.Parallel()
 	c, _ := serve(t, newFake())
-	resp, err := http.Get(c.ep.URL + "/healthz")
+	resp, err := c.http.Get(c.ep.URL + "/healthz")
 	if err != nil || resp.StatusCode != http.StatusOK {
 		t.Errorf("healthz without a token: %v, %v", resp, err)
 	}
@@ -380,7 +386,7 @@ func TestErrorsAreJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	req.Header.Set("Authorization", "Bearer "+c.ep.Token)
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := c.http.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}

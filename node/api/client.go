@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -42,12 +41,7 @@ func Dial(home, file string) (*Client, error) {
 	if err := json.Unmarshal(b, &ep); err != nil {
 		return nil, fmt.Errorf("reading where the peer listens: %w", err)
 	}
-	return &Client{ep: ep, http: &http.Client{}}, nil
-}
-
-// Through makes the client reach the peer by dial, for one in another network namespace. Call it before anything else.
-func (c *Client) Through(dial func(ctx context.Context, network, addr string) (net.Conn, error)) {
-	c.http.Transport = &http.Transport{DialContext: dial, DisableKeepAlives: true}
+	return &Client{ep: ep, http: ep.HTTP()}, nil
 }
 
 // PID is the peer's process.

@@ -1,7 +1,8 @@
 // Package api is a peer's local HTTP API under /v1: what the command line and a
-// user's own programs talk to. It listens on loopback only and every request
-// carries the token that the peer wrote into its home directory, readable by its
-// user alone.
+// user's own programs talk to. It listens on a unix socket in the home directory
+// that its user alone may connect to, or on a loopback address where the
+// configuration says so. Every request carries the token that the peer wrote into
+// its home directory, readable by its user alone.
 //
 //	POST   /v1/blobs[?tree=1]          store a file (or the tar of a directory) → Blob
 //	GET    /v1/blobs/{cid}             read it back
@@ -39,7 +40,8 @@
 //	GET    /v1/offers[?class=cpu]      offers it can find, with whether they answered a recent probe
 //	GET    /v1/leases                  what this peer has sold
 //	GET    /healthz                    no token needed
-//	GET    /metrics                    no token needed: numbers for Prometheus, asked for by a loopback address or localhost
+//	GET    /metrics                    no token needed: numbers for Prometheus; over the socket, and at the address that is configured for it
+//	                                   (ListenMetrics), where it is asked for by a loopback address or localhost
 //
 // A cluster is a job: its spec has "cluster" (engine, command, autostop, network), "cluster" in the job says whether the engine is
 // ready, and each rank's "live" has "ways", how it reaches the head and the others. Everything that is done with jobs is done so with

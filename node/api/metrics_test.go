@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/starling-network/starling/p2p/p2ptest"
 )
 
 // Metrics is one number.
@@ -15,12 +17,16 @@ func (f *fake) Metrics() http.Handler {
 // Who is on this machine reads the numbers without a token; who comes by another name does not.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
-	c, _ := serve(t, newFake())
+	m, err := ListenMetrics("127.0.0.1:0", newFake(), p2ptest.Quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p2ptest.Go(t, m.Run)
 	for host, want := range map[string]int{
 		"": http.StatusOK, "localhost:9": http.StatusOK, "127.0.0.1": http.StatusOK, "[::1]:80": http.StatusOK,
 		"evil.example:80": http.StatusForbidden, "192.0.2.1:80": http.StatusForbidden, "localhost.evil.example": http.StatusForbidden,
 	} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.ep.URL+"/metrics", nil)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+m.Addr().String()+"/metrics", nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -36,6 +36,7 @@ const (
 	maxJobBody  = 4 << 20
 	maxBlobBody = 64 << 30
 	headerWait  = 10 * time.Second
+	idleConn    = 5 * time.Second // a client keeps a connection that it does not use
 )
 
 // Jobs is what the API asks of the buying side.
@@ -83,9 +84,24 @@ type Node interface {
 
 // Endpoint is how to reach a peer's API; the peer writes it to its home.
 type Endpoint struct {
-	URL   string `json:"url"`
-	Token string `json:"token"`
-	PID   int    `json:"pid"`
+	URL string `json:"url"`
+	// Socket is the unix socket that leads to URL; empty: it is reached over TCP.
+	Socket string `json:"socket,omitempty"`
+	Token  string `json:"token"`
+	PID    int    `json:"pid"`
+}
+
+// HTTP makes a client that reaches the API at URL.
+func (e Endpoint) HTTP() *http.Client {
+	if e.Socket == "" {
+		return &http.Client{}
+	}
+	return &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", e.Socket)
+		},
+		IdleConnTimeout: idleConn,
+	}}
 }
 
 // Server serves the API.
@@ -97,7 +113,7 @@ type Server struct {
 	log    *slog.Logger
 	token  string
 	path   string // of the endpoint file
-	ln     net.Listener
+	ln     door
 
 	useMu sync.Mutex
 	using int       // requests under way
@@ -127,26 +143,21 @@ func (s *Server) use() (done func()) {
 	}
 }
 
-// Listen opens the API on addr, which must be a loopback address, and writes the
-// endpoint file. It serves nothing before Run. A light peer has no proofs: nil.
+// Listen opens the API and writes the endpoint file: on addr, which must be a loopback address, or without one on a unix socket
+// beside that file. It serves nothing before Run. A light peer has no proofs: nil.
 func Listen(addr, path string, jobs Jobs, node Node, blocks Blocks, proofs Evidence, log *slog.Logger) (*Server, error) {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		return nil, fmt.Errorf("api address %q: %w", addr, err)
-	}
-	if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
-		return nil, fmt.Errorf("api address %q is not a loopback address such as 127.0.0.1:0", addr)
-	}
 	var token [24]byte
 	if _, err := rand.Read(token[:]); err != nil {
 		return nil, err
 	}
-	ln, err := net.Listen("tcp", addr)
+	ln, err := open(addr, filepath.Dir(path))
 	if err != nil {
 		return nil, fmt.Errorf("opening the local api: %w", err)
 	}
 	s := &Server{jobs: jobs, node: node, blocks: blocks, proofs: proofs, log: log, token: hex.EncodeToString(token[:]), path: path, ln: ln, used: time.Now()}
-	b, err := json.Marshal(Endpoint{URL: "http://" + ln.Addr().String(), Token: s.token, PID: os.Getpid()})
+	ep := ln.endpoint()
+	ep.Token, ep.PID = s.token, os.Getpid()
+	b, err := json.Marshal(ep)
 	if err == nil {
 		tmp := path + ".new"
 		if err = os.WriteFile(tmp, b, 0o600); err == nil {
@@ -154,33 +165,25 @@ func Listen(addr, path string, jobs Jobs, node Node, blocks Blocks, proofs Evide
 		}
 	}
 	if err != nil {
-		ln.Close()
-		return nil, fmt.Errorf("writing %s: %w", filepath.Base(path), err)
+		return nil, errors.Join(fmt.Errorf("writing %s: %w", filepath.Base(path), err), ln.Close())
 	}
 	return s, nil
 }
 
-// URL is where the API listens.
-func (s *Server) URL() string { return "http://" + s.ln.Addr().String() }
+// Where is the socket or the URL where the API listens.
+func (s *Server) Where() string {
+	if ep := s.ln.endpoint(); ep.Socket == "" {
+		return ep.URL
+	}
+	return s.ln.socket
+}
 
 // Run serves until ctx ends.
 func (s *Server) Run(ctx context.Context) error {
-	srv := &http.Server{
-		Handler:           s.handler(),
-		ReadHeaderTimeout: headerWait,
-		BaseContext:       func(net.Listener) context.Context { return ctx },
-		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-	}
-	done := make(chan error, 1)
-	go func() { done <- srv.Serve(s.ln) }()
-	select {
-	case err := <-done:
+	if err := serveHTTP(ctx, s.ln.Listener, s.handler(), s.log); err != nil {
 		return fmt.Errorf("serving the local api: %w", err)
-	case <-ctx.Done():
 	}
-	_ = srv.Close() // streams end with ctx; nothing waits for a person here
-	<-done
-	return os.Remove(s.path)
+	return errors.Join(os.Remove(s.path), s.ln.gone())
 }
 
 func (s *Server) handler() http.Handler {
@@ -188,8 +191,8 @@ func (s *Server) handler() http.Handler {
 	for pattern, h := range s.liveRoutes() {
 		mux.Handle(pattern, s.guard(h))
 	}
-	if m, ok := s.node.(Metered); ok {
-		mux.Handle("GET /metrics", local(m.Metrics()))
+	if m, ok := s.node.(Metered); ok && s.ln.socket != "" { // over TCP whoever is on this machine could read them
+		mux.Handle("GET /metrics", m.Metrics())
 	}
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
 	for pattern, h := range s.operatorRoutes() {

@@ -65,7 +65,7 @@ type Config struct {
 	Cache string
 	// Direct lets the client dial providers by their own addresses too, which is faster for large files.
 	Direct bool
-	// API serves the local HTTP API of a full peer on a loopback port, so that the command line can talk to it.
+	// API serves the local HTTP API of a full peer on a unix socket in Home, so that the command line can talk to it.
 	API bool
 	// Version is told to others.
 	Version string

@@ -22,7 +22,7 @@ const Port = 4001
 // At is where a peer is that lives at a site and goes by its name: it listens on TCP and QUIC, and sees the chain at rpc.
 func At(site *natlab.Site, name, rpc string) testnet.Place {
 	return testnet.Place{
-		Enter: site.Enter, Dial: site.Dial, RPC: rpc, Region: name,
+		Enter: site.Enter, RPC: rpc, Region: name,
 		Listen: []string{fmt.Sprintf("/ip4/0.0.0.0/tcp/%d", Port), fmt.Sprintf("/ip4/0.0.0.0/udp/%d/quic-v1", Port)},
 	}
 }

@@ -72,7 +72,7 @@ func newFakeBuyer(t *testing.T) *fakeBuyer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := api.Listen("127.0.0.1:0", filepath.Join(f.home, node.FileAPI), f, f, nil, nil, p2ptest.Quiet())
+	s, err := api.Listen("", filepath.Join(f.home, node.FileAPI), f, f, nil, nil, p2ptest.Quiet())
 	if err != nil {
 		t.Fatal(err)
 	}

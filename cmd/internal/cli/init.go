@@ -420,12 +420,13 @@ block: []
 # Where this machine is, in your own word: a-z, 0-9 and '-'.
 region: {{.Region}}
 
-# Where the local API listens. Loopback only; port 0 takes a free one.
-api: 127.0.0.1:0
+# Where the local API listens: empty for a unix socket in this directory, which your user alone can connect to; or a loopback address,
+# where port 0 takes a free one.
+api: ""
 
-# What Prometheus reads at /metrics of the local API, without a token: curl http://127.0.0.1:PORT/metrics. libp2p: true adds what libp2p
-# counts of its connections, streams and limits.
-metrics: {libp2p: false}
+# What Prometheus reads at /metrics, without a token, where listen is a loopback address such as 127.0.0.1:7070. Without one your user alone
+# reads it, over the socket of the API. libp2p: true adds what libp2p counts of its connections, streams and limits.
+metrics: {listen: "", libp2p: false}
 
 # Address of the wallet that pays and is paid. Empty: the one in owner.address. Its key need not be on this machine: wallet.json is read by
 # commands that the owner signs, such as starling stake, and may be moved away (--wallet FILE).

@@ -233,7 +233,7 @@ func (w *world) testKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 		req.Header.Set("Authorization", "Bearer "+token)
-		resp, err := http.DefaultClient.Do(req)
+		resp, err := ep.HTTP().Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}

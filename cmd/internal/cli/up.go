@@ -18,7 +18,7 @@ func newUp(a *App) *cobra.Command {
 		Aliases: []string{"serve"},
 		Short:   "Run the peer",
 		Long: `Runs the peer that lives in the home directory until it is interrupted: it joins the network, sells what config.yaml says,
-buys for its user, and answers the other commands on a loopback port. What runs and what is owed survives a restart.
+buys for its user, and answers the other commands on a unix socket. What runs and what is owed survives a restart.
 
 The section egress of config.yaml says what containers of others reach outside when their job asks for it: none, an allowlist of
 names and addresses with ports, or the internet. They never reach this machine, its local network and mail servers. A tenant that

@@ -114,7 +114,7 @@ func newLab(t *testing.T) *lab {
 
 func (s *site) place(rpc string) testnet.Place {
 	p := testnet.Place{
-		Enter: s.at.Enter, Dial: s.at.Dial, RPC: rpc, Region: "local",
+		Enter: s.at.Enter, RPC: rpc, Region: "local",
 		Listen: []string{fmt.Sprintf("/ip4/0.0.0.0/tcp/%d", port), fmt.Sprintf("/ip4/0.0.0.0/udp/%d/quic-v1", port)},
 	}
 	if s.relays {
