@@ -60,7 +60,7 @@ func (n *Node) ordersInFlight() bool {
 	if time.Since(time.Unix(0, n.orders.latest.Load())) < orderTime {
 		return true
 	}
-	return slices.ContainsFunc(n.buyer.Jobs(), func(j buyer.Job) bool { return j.State == buyer.Queued || j.State == buyer.Matching })
+	return slices.ContainsFunc(n.buyer.Open(), func(j buyer.Job) bool { return j.State == buyer.Queued || j.State == buyer.Matching })
 }
 
 // settled are the jobs of this peer's own that are over and anchored. Those that it detached have a key of their own, whose word is nobody's.

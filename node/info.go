@@ -62,11 +62,7 @@ func (n *Node) Info(ctx context.Context) api.NodeInfo {
 		}
 	}
 	info.Earnings = n.earnings()
-	for _, j := range n.buyer.Jobs() {
-		if !j.State.Ended() {
-			info.Jobs++
-		}
-	}
+	info.Jobs = len(n.buyer.Open())
 	return info
 }
 

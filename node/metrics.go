@@ -146,10 +146,9 @@ func (g gauges) connections(set func(d *prometheus.Desc, v float64, labels ...st
 
 // jobs counts those of the peer's user.
 func (g gauges) jobs(set func(d *prometheus.Desc, v float64, labels ...string)) {
-	states, ready, ways := map[string]int{}, map[bool]int{true: 0, false: 0}, map[string]int{"direct": 0, "relayed": 0, "none": 0}
-	for _, j := range g.n.buyer.Jobs() {
-		states[string(j.State)]++
-		if j.Cluster == nil || j.State.Ended() {
+	ready, ways := map[bool]int{true: 0, false: 0}, map[string]int{"direct": 0, "relayed": 0, "none": 0}
+	for _, j := range g.n.buyer.Open() {
+		if j.Cluster == nil {
 			continue
 		}
 		ready[!j.Cluster.Ready.IsZero()]++
@@ -161,8 +160,8 @@ func (g gauges) jobs(set func(d *prometheus.Desc, v float64, labels ...string)) 
 			}
 		}
 	}
-	for s, v := range states {
-		set(descJobs, float64(v), s)
+	for s, v := range g.n.buyer.States() {
+		set(descJobs, float64(v), string(s))
 	}
 	for r, v := range ready {
 		set(descClusters, float64(v), strconv.FormatBool(r))

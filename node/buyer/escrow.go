@@ -247,10 +247,11 @@ func (x *escrowed) waiting(job string) (sum market.Amount, rent uint64) {
 	x.b.mu.Lock()
 	defer x.b.mu.Unlock()
 	for id, s := range x.b.jobs {
-		j := s.snapshot()
+		j := s.peek()
 		if id == job || j.State != Queued && j.State != Matching || len(x.escrows(id)) > 0 {
 			continue
 		}
+		j = s.snapshot()
 		most := x.b.counts(j)
 		sum += min(most, math.MaxUint64-sum)
 		rent += program.EscrowRent(1, 0) + anchorRent + tranchesRent(j.Spec.Count) + x.lamports(j.Spec.Count, most).Most

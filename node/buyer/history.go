@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -100,32 +101,62 @@ func (b *Buyer) List(_ context.Context, q Query) (Page, error) {
 			return Page{}, err
 		}
 	}
-	jobs := slices.DeleteFunc(b.Jobs(), func(j Job) bool {
-		return !q.matches(j) || q.After != "" && j.cursor().compare(from) <= 0
-	})
-	if len(jobs) <= limit {
-		return Page{Jobs: jobs}, nil
+	page := Page{Jobs: []Job{}}
+	for _, s := range b.sorted() {
+		j := s.peek()
+		if !b.owned(j) || !q.matches(j) || q.After != "" && j.cursor().compare(from) <= 0 {
+			continue
+		}
+		if len(page.Jobs) == limit {
+			page.Next = page.Jobs[limit-1].cursor().String()
+			break
+		}
+		page.Jobs = append(page.Jobs, s.shown()) // only a page is copied, however many jobs there ever were
 	}
-	return Page{Jobs: jobs[:limit:limit], Next: jobs[limit-1].cursor().String()}, nil
+	return page, nil
 }
 
 // Jobs lists all jobs of this peer's own, newest first.
-func (b *Buyer) Jobs() []Job {
-	return slices.DeleteFunc(b.all(), func(j Job) bool { return !b.owned(j) })
+func (b *Buyer) Jobs() []Job { return b.list(func(Job) bool { return true }) }
+
+// Open lists those of this peer's own that have not ended, newest first.
+func (b *Buyer) Open() []Job { return b.list(func(j Job) bool { return !j.State.Ended() }) }
+
+// States counts the jobs of this peer's own.
+func (b *Buyer) States() map[State]int {
+	out := map[State]int{}
+	for _, s := range b.supervisors() {
+		if j := s.peek(); b.owned(j) {
+			out[j.State]++
+		}
+	}
+	return out
 }
 
-// all lists also the jobs that this peer guards.
-func (b *Buyer) all() []Job {
-	b.mu.Lock()
-	all := make([]*supervisor, 0, len(b.jobs))
-	for _, s := range b.jobs {
-		all = append(all, s)
+func (b *Buyer) list(is func(Job) bool) []Job {
+	out := []Job{}
+	for _, s := range b.sorted() {
+		if j := s.peek(); b.owned(j) && is(j) {
+			out = append(out, s.shown())
+		}
 	}
-	b.mu.Unlock()
-	out := make([]Job, 0, len(all))
-	for _, s := range all {
-		out = append(out, s.shown())
-	}
-	slices.SortFunc(out, func(x, y Job) int { return x.cursor().compare(y.cursor()) })
 	return out
+}
+
+// supervisors are those of all jobs, also of those that this peer guards, in no order.
+func (b *Buyer) supervisors() []*supervisor {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Collect(maps.Values(b.jobs))
+}
+
+// sorted are the same, the newest job first.
+func (b *Buyer) sorted() []*supervisor {
+	all := b.supervisors()
+	at := make(map[*supervisor]cursor, len(all))
+	for _, s := range all {
+		at[s] = s.peek().cursor()
+	}
+	slices.SortFunc(all, func(x, y *supervisor) int { return at[x].compare(at[y]) })
+	return all
 }

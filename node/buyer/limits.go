@@ -195,8 +195,8 @@ func (b *Buyer) allowed(cost, today market.Amount, key string, but *supervisor, 
 	}
 	var all, mine market.Amount
 	for _, s := range b.jobs {
-		if j := s.snapshot(); s != but && b.owned(j) && day(j.Created) == day(now) {
-			n := b.counts(j)
+		if j := s.peek(); s != but && b.owned(j) && day(j.Created) == day(now) {
+			n := b.counts(s.snapshot())
 			all += n
 			if j.Key == key {
 				mine += n
@@ -317,11 +317,12 @@ func (b *Buyer) Spending(days int, key string, all bool) Spend {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, s := range b.jobs {
-		j := s.snapshot()
+		j := s.peek()
 		d := day(j.Created)
 		if d < since || !b.owned(j) || !all && j.Key != key {
 			continue
 		}
+		j = s.snapshot()
 		at := [2]string{d, j.Key}
 		if sums[at] == nil {
 			sums[at] = &DaySpend{Day: d, Key: j.Key}

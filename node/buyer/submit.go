@@ -126,7 +126,7 @@ var errRoom = errors.New("no room")
 func (b *Buyer) room() error {
 	running := 0
 	for _, s := range b.jobs {
-		if j := s.snapshot(); b.owned(j) && j.State != Settling && !j.State.Ended() { // one that only waits for the chain holds nothing
+		if j := s.peek(); b.owned(j) && j.State != Settling && !j.State.Ended() { // one that only waits for the chain holds nothing
 			running++
 		}
 	}

@@ -129,6 +129,13 @@ func (s *supervisor) snapshot() Job {
 	return s.job.clone()
 }
 
+// peek is the job as snapshot has it, without copies of what it refers to: for a look at what a job is of itself.
+func (s *supervisor) peek() Job {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.job
+}
+
 func (j Job) clone() Job {
 	j.Ranks = append([]Rank(nil), j.Ranks...)
 	j.Lost = append(j.Lost[:0:0], j.Lost...)

@@ -5,7 +5,8 @@ import "github.com/ipfs/go-cid"
 // Uses says whether a job of this peer needs a blob: as input or program of one that runs, or as what one has left.
 func (b *Buyer) Uses(c cid.Cid) bool {
 	text := c.String()
-	for _, j := range b.all() {
+	for _, s := range b.supervisors() {
+		j := s.snapshot()
 		if j.Carry != nil && j.Carry.CID == text {
 			return true
 		}

@@ -21,10 +21,8 @@ func (c *Client) UntilIdle(ctx context.Context, idle time.Duration) (used bool) 
 		case <-c.Done():
 			return true
 		case now := <-t.C:
-			for _, j := range c.Jobs() {
-				if !j.State.Ended() {
-					busy = now
-				}
+			if len(c.Buyer().Open()) > 0 {
+				busy = now
 			}
 			if now.Sub(busy) >= idle && c.node.Idle() >= idle {
 				return false
