@@ -29,9 +29,8 @@ PROTOC_GEN_GO := $(TOOLS)/protoc-gen-go-$(PROTOC_GEN_GO_VERSION)/protoc-gen-go
 
 PKG ?= ./...
 TESTFLAGS ?=
-# Packages whose tests take minutes begin first. Some mostly wait, so there are more at a time than processors.
+# Packages whose tests take minutes begin first.
 LONG := ./testnet ./testnet/harness ./node/runtime/docker ./cmd/internal/cli ./chain/program
-AT_A_TIME := 3
 # The engines whose real clusters are tried; with CLUSTER= none are, and no images are made for them.
 CLUSTER ?= ray
 TESTTIMEOUT ?= 40m
@@ -59,7 +58,7 @@ FIRST := ./testnet/images ./testnet/cluster/scenario ./testnet/engine/scenario
 
 test: deps-node deps-cc deps-engine deps-nat deps-rust
 	$(if $(ALL),STARLING_CLUSTER=$(CLUSTER) $(TEST) $(FIRST))
-	$(TEST) -p $(AT_A_TIME) $(if $(ALL),$(LONG) $$(go list ./... | grep -vx $(FIRST:.%=-e '.*%'))) $(filter-out ./...,$(PKG))
+	$(TEST) $(if $(ALL),$(LONG) $$(go list ./... | grep -vx $(FIRST:.%=-e '.*%'))) $(filter-out ./...,$(PKG))
 
 check: check-fmt check-vet check-staticcheck check-tidy check-proto check-idl
 
