@@ -194,7 +194,7 @@ func choosePeers(entries []entry) (kept []entry) {
 	inbound, of := min(maxInbound, maxRemembered-min(dialled, maxRemembered)), map[netip.Prefix]int{}
 	for _, e := range entries {
 		if !e.Dialled {
-			at := networkOf(e.Addrs[0])
+			at := NetworkOf(e.Addrs[0])
 			if at.IsValid() {
 				of[at]++
 			}
@@ -210,8 +210,9 @@ func choosePeers(entries []entry) (kept []entry) {
 	return kept
 }
 
-// networkOf is the IPv4 /24 or IPv6 /56 of an address; the zero prefix for loopback and for one without IP.
-func networkOf(a ma.Multiaddr) netip.Prefix {
+// NetworkOf returns the IPv4 /24 or IPv6 /56 of an address: keys are free, these are not. It returns the zero prefix for
+// loopback and for an address without IP.
+func NetworkOf(a ma.Multiaddr) netip.Prefix {
 	ip, err := manet.ToIP(a)
 	at, ok := netip.AddrFromSlice(ip)
 	if at = at.Unmap(); err != nil || !ok || at.IsLoopback() {

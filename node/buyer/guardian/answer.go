@@ -22,7 +22,7 @@ import (
 // answer answers one request, of another peer or of this one.
 func (s *Service) answer(ctx context.Context, from sign.Key, req *nodepb.GuardRequest) (*nodepb.GuardReply, error) {
 	if _, ok := req.Op.(*nodepb.GuardRequest_Offer_); ok {
-		return s.offer()
+		return s.offer(from)
 	}
 	if len(req.Job) != sign.HashSize {
 		return nil, malformed("a job of %d bytes", len(req.Job))
@@ -73,13 +73,16 @@ func signedReply(sig sign.Signature) *nodepb.GuardReply {
 	return &nodepb.GuardReply{Op: &nodepb.GuardReply_Signed_{Signed: &nodepb.GuardReply_Signed{Signature: sig[:]}}}
 }
 
-func (s *Service) offer() (*nodepb.GuardReply, error) {
+func (s *Service) offer(from sign.Key) (*nodepb.GuardReply, error) {
 	p := s.cfg.Policy
 	if !p.Accept {
 		return nil, refuse(CodePolicy, "this peer guards no jobs of others")
 	}
 	if len(s.Jobs()) >= p.MaxJobs {
 		return nil, refuse(CodeFull, "this peer guards %d jobs, which is all it can", p.MaxJobs)
+	}
+	if err := s.room(from, s.at(from)); err != nil {
+		return nil, err
 	}
 	return &nodepb.GuardReply{Op: &nodepb.GuardReply_Offered_{Offered: &nodepb.GuardReply_Offered{
 		ShareMillionths: p.ShareMillionths, Payout: s.cfg.Payout[:], MaxBytes: uint64(max(p.MaxBytes, 0)), LongestMillis: uint64(max(p.Longest, 0) / time.Millisecond),
@@ -144,7 +147,7 @@ func (s *Service) wardOf(from sign.Key, job sign.Hash, e *nodepb.GuardRequest_En
 	clear(seed)
 	w := Ward{
 		Charter: Charter{Job: job, Owner: from, Buyer: key.Key(), Keys: keys}, Members: members, Sealed: e.Sealed, File: e.File, Files: files,
-		Addrs: e.Addrs, Until: time.UnixMilli(int64(e.UntilMillis)), Epoch: 1, Ready: len(files) == 0,
+		Addrs: e.Addrs, Until: time.UnixMilli(int64(e.UntilMillis)), From: s.at(from), Epoch: 1, Ready: len(files) == 0,
 	}
 	if err := w.Check(s.cfg.Genesis); err != nil {
 		return Ward{}, malformed("%v", err)
@@ -190,6 +193,9 @@ func (s *Service) admit(ctx context.Context, next Ward) (*ward, error) {
 		return nil, refuse(CodePolicy, "this peer guards no jobs of others")
 	case n >= p.MaxJobs || len(s.all()) >= 8*p.MaxJobs+64: // those that were dismissed wait for their wages
 		return nil, refuse(CodeFull, "this peer guards %d jobs, which is all it can", n)
+	}
+	if err := s.room(next.Owner, next.From); err != nil {
+		return nil, err
 	}
 	w := &ward{Ward: next, leases: map[market.LeaseID]*kept{}, heard: time.Now(), refreshed: true}
 	if err := s.write(ctx, w.Ward); err != nil {

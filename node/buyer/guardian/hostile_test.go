@@ -3,6 +3,8 @@ package guardian
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -41,6 +43,56 @@ func engaging(t testing.TB, g market.Genesis, c Charter, members []Member) *node
 	return &nodepb.GuardRequest{Job: c.Job[:], Op: &nodepb.GuardRequest_Engage_{Engage: &nodepb.GuardRequest_Engage{
 		Sealed: box, Threshold: uint32(c.Keys.Threshold), Guardians: pbMembers(members), UntilMillis: uint64(time.Now().Add(time.Minute).UnixMilli()),
 	}}}
+}
+
+// TestAttackGuardianPlaces: owners of one network, each with a key of its own, and one owner from everywhere take a part of a guardian's
+// places; others get the rest, also after a restart. What was dismissed makes room.
+func TestAttackGuardianPlaces(t *testing.T) {
+	t.Parallel()
+	base, members := charterOf(t, 3, 2)
+	disk := store.NewMemory()
+	at := netip.Prefix{}
+	start := func() *Service {
+		s, err := alone(t, network, base, disk)
+		must(t, err)
+		s.cfg.Policy.MaxJobs = 16
+		s.at = func(sign.Key) netip.Prefix { return at }
+		return s
+	}
+	s, n := start(), 0
+	engage := func(owner string) error {
+		c := base
+		c.Owner, c.Job = named(owner).Key(), sign.Sum([]byte(fmt.Sprint("job", n)))
+		n++
+		_, err := s.answer(t.Context(), c.Owner, engaging(t, network, c, members))
+		return err
+	}
+	take := func(owner func(i int) string) (taken int) {
+		for i := range 12 {
+			if engage(owner(i)) == nil {
+				taken++
+			}
+		}
+		return taken
+	}
+	keys := func(i int) string { return fmt.Sprint("key", n, i) }
+	at = netip.MustParsePrefix("203.0.113.0/24")
+	if got := take(keys); got != s.cfg.Policy.share() {
+		t.Errorf("12 keys of one network have %d of 16 jobs guarded", got)
+	}
+	if _, err := s.offer(named("x").Key()); err == nil {
+		t.Error("a network that has its share is offered more")
+	}
+	s = start()
+	if got := take(keys); got != 0 {
+		t.Errorf("after a restart the same network has %d more guarded", got)
+	}
+	at = netip.Prefix{}
+	if got := take(func(int) string { return "one" }); got != s.cfg.Policy.share() {
+		t.Errorf("one key has %d of 16 jobs guarded", got)
+	}
+	at = netip.MustParsePrefix("2001:db8::/56")
+	must(t, engage("else"))
 }
 
 // by is what the owner asks in its first epoch.

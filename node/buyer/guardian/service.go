@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -86,6 +87,8 @@ type Service struct {
 	tag    string
 	self   sign.Key
 	timing Timing
+	// at is the network that a peer is connected from; not valid: none, or this machine's.
+	at func(sign.Key) netip.Prefix
 
 	admitting sync.Mutex // one job at a time; held before the others
 	mu        sync.Mutex
@@ -123,10 +126,47 @@ type ward struct {
 func New(ctx context.Context, cfg Config) (*Service, error) {
 	s := &Service{cfg: cfg, domain: cfg.Genesis.Domain(), tag: cfg.Genesis.Tag(), self: cfg.Key.Key(), timing: TimingOf(cfg.Genesis),
 		wards: map[sign.Hash]*ward{}}
+	s.at = s.connectedFrom
 	if err := s.load(ctx); err != nil {
 		return nil, err
 	}
 	return s, nil
+}
+
+// connectedFrom is the network of the address at which this peer is connected to another; one behind a relay has the relay's.
+func (s *Service) connectedFrom(k sign.Key) netip.Prefix {
+	id, err := p2p.PeerIDFromKey(k)
+	if err != nil || s.cfg.Host == nil {
+		return netip.Prefix{}
+	}
+	for _, c := range s.cfg.Host.Network().ConnsToPeer(id) {
+		if at := p2p.NetworkOf(c.RemoteMultiaddr()); at.IsValid() {
+			return at
+		}
+	}
+	return netip.Prefix{}
+}
+
+// share is how many jobs one owner may have guarded, and the owners of one network: nobody pays before a job's escrow is open.
+func (p Policy) share() int { return max(p.MaxJobs/4, 2) }
+
+// room refuses an owner who has that many, or is in a network that has.
+func (s *Service) room(owner sign.Key, at netip.Prefix) error {
+	most, of, from := s.cfg.Policy.share(), 0, 0
+	for _, w := range s.all() {
+		w.mu.Lock()
+		if !w.Dismissed && w.Owner == owner {
+			of++
+		}
+		if !w.Dismissed && at.IsValid() && w.From == at {
+			from++
+		}
+		w.mu.Unlock()
+	}
+	if of >= most || from >= most {
+		return refuse(CodeFull, "this peer guards %d jobs of one owner, or of one network, which is all it does", most)
+	}
+	return nil
 }
 
 // Run guards until ctx ends.

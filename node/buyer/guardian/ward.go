@@ -2,6 +2,7 @@ package guardian
 
 import (
 	"bytes"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -24,6 +25,8 @@ type Ward struct {
 	Files   []File    `json:"files,omitempty"`
 	Addrs   []string  `json:"addrs,omitempty"` // of the owner
 	Until   time.Time `json:"until"`
+	// From is the network that the owner engaged from; not valid: none is known.
+	From netip.Prefix `json:"from,omitzero"`
 
 	Ready     bool        `json:"ready,omitempty"` // all files are here
 	Epoch     uint64      `json:"epoch"`           // newest that is known to be granted
