@@ -165,7 +165,6 @@ block:
 {{- end}}
 {{- end}}
 region: {{or .Region "local"}}
-api: 127.0.0.1:0
 {{- if .RPC}}
 solana:
   rpc: ["{{.RPC}}"]
