@@ -21,15 +21,39 @@ const (
 	fetchPause = 250 * time.Millisecond
 )
 
-// fetch brings a blob from a peer into the store, unless it is there. A fetch that broke off in the middle, as when a relay
-// dies or its limit is reached, goes on where it was.
+// fetch brings a blob from a peer into the store. One that is there costs nothing if the peer brought it before, or may read it
+// here; else the peer sends it all the same, to show that it has more of it than its CID: it may be another's secret. A fetch that
+// broke off in the middle, as when a relay dies or its limit is reached, goes on where it was.
 func (n *Node) fetch(ctx context.Context, from peer.ID, c cid.Cid, max int64) error {
-	if n.p.Blobs.Has(c) {
+	blobs, who := n.p.Blobs, peerHolder(from)
+	if blobs.Has(c) && (from == n.p.Host.ID() || n.grants.allowed(from, c) || blobs.Brought(c, who)) {
 		return nil
 	}
-	return resume(ctx, func(progress func(done, total int64)) error {
-		return blob.Fetch(ctx, n.p.Host, n.tag, from, c, max, n.p.Blobs, progress)
-	})
+	attempt := func(progress func(done, total int64)) error {
+		return blob.Fetch(ctx, n.p.Host, n.tag, from, c, max, blobs, progress)
+	}
+	if blobs.Has(c) {
+		p := blob.NewProof(blobs, c)
+		attempt = func(progress func(done, total int64)) error {
+			return p.Take(ctx, n.p.Host, n.tag, from, max, progress)
+		}
+	}
+	if err := resume(ctx, attempt); err != nil {
+		return err
+	}
+	return blobs.Bring(c, who)
+}
+
+// Holders of blobs: peers, and the API's keys. What is this peer's own, its own token may read, and nobody else.
+func peerHolder(id peer.ID) string { return "peer " + id.String() }
+func keyHolder(name string) string { return "key " + name }
+
+// share lets a peer read a blob here, and says that it is its own too, also after a restart.
+func (n *Node) share(to peer.ID, c cid.Cid) {
+	n.grants.add(to, c)
+	if err := n.p.Blobs.Bring(c, peerHolder(to)); err != nil {
+		n.p.Log.Warn("who may have a blob is not written down", "cid", c, "err", err)
+	}
 }
 
 // resume calls fetch until it is done, fails for good, or has come no further for fetchAgain times. One that never began is

@@ -412,20 +412,26 @@ func (n *Node) Guardian() *guardian.Service { return n.guardian }
 // Discovery is the peer's part in the DHT; nil for a light peer.
 func (n *Node) Discovery() *discovery.Discovery { return n.discovery }
 
-// PutBlob stores what r has.
-func (n *Node) PutBlob(ctx context.Context, r io.Reader) (string, int64, error) {
+// PutBlob stores what r has, for an API key unless that is "".
+func (n *Node) PutBlob(ctx context.Context, key string, r io.Reader) (string, int64, error) {
 	c, size, err := n.p.Blobs.Put(ctx, r)
+	if err == nil && key != "" {
+		err = n.p.Blobs.Bring(c, keyHolder(key))
+	}
 	if err != nil {
 		return "", 0, err
 	}
 	return c.String(), size, nil
 }
 
-// OpenBlob reads a stored blob.
-func (n *Node) OpenBlob(text string) (io.ReadCloser, int64, error) {
+// OpenBlob reads a stored blob. An API key has those that it uploaded and those of its jobs; "" has all.
+func (n *Node) OpenBlob(key, text string) (io.ReadCloser, int64, error) {
 	c, err := cid.Parse(text)
 	if err != nil {
 		return nil, 0, &api.Error{Status: 400, Code: "bad_cid", Message: fmt.Sprintf("%q is not a CID: %v", text, err)}
+	}
+	if key != "" && !n.buyer.Holds(key, c) {
+		return nil, 0, fmt.Errorf("%w: %s", blob.ErrNotFound, c)
 	}
 	f, err := n.p.Blobs.Open(c)
 	if err != nil {

@@ -24,15 +24,16 @@ import (
 
 // fake answers for both sides of a peer. It knows one job.
 type fake struct {
-	mu    sync.Mutex
-	job   buyer.Job
-	steps []buyer.Step
-	wake  chan struct{}
-	log   func(w io.Writer) error
-	err   error // of Submit and of what an operator says
-	own   OwnOffers
-	keys  map[string]int
-	blobs map[string][]byte
+	mu       sync.Mutex
+	job      buyer.Job
+	steps    []buyer.Step
+	wake     chan struct{}
+	log      func(w io.Writer) error
+	err      error // of Submit and of what an operator says
+	own      OwnOffers
+	keys     map[string]int
+	blobs    map[string][]byte
+	blobKeys map[string]string // which key uploaded what
 
 	proofs Evidence
 
@@ -44,7 +45,7 @@ type fake struct {
 func newFake() *fake {
 	return &fake{
 		job:  buyer.Job{ID: "jabcdefgh", Spec: spec(), State: buyer.Running, Ranks: make([]buyer.Rank, 2)},
-		wake: make(chan struct{}), keys: map[string]int{}, blobs: map[string][]byte{},
+		wake: make(chan struct{}), keys: map[string]int{}, blobs: map[string][]byte{}, blobKeys: map[string]string{},
 	}
 }
 
@@ -229,19 +230,20 @@ func (f *fake) PriceOffer(_ context.Context, class market.Class, price market.Pr
 	return f.err
 }
 
-func (f *fake) PutBlob(_ context.Context, r io.Reader) (string, int64, error) {
+func (f *fake) PutBlob(_ context.Context, key string, r io.Reader) (string, int64, error) {
 	b, err := io.ReadAll(r)
 	if err != nil {
 		return "", 0, err
 	}
 	c := blob.Sum(b).String()
 	f.blobs[c] = b
+	f.blobKeys[c] = key
 	return c, int64(len(b)), nil
 }
 
-func (f *fake) OpenBlob(text string) (io.ReadCloser, int64, error) {
+func (f *fake) OpenBlob(key, text string) (io.ReadCloser, int64, error) {
 	b, ok := f.blobs[text]
-	if !ok {
+	if !ok || key != "" && f.blobKeys[text] != key {
 		return nil, 0, blob.ErrNotFound
 	}
 	return io.NopCloser(bytes.NewReader(b)), int64(len(b)), nil

@@ -130,6 +130,32 @@ func TestAPIKeys(t *testing.T) {
 	wantError(t, err, http.StatusBadRequest, "bad_request")
 }
 
+// A key that knows the CID of a file has no right to it: it reads what it uploaded, and the files of its own jobs.
+func TestAttackKeyReadsOthersFiles(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	own, _ := serve(t, f)
+	key := &Client{ep: own.ep, http: own.http}
+	key.ep.Token = keyToken
+	secret, err := own.PutBlob(t.Context(), strings.NewReader("secret"), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = key.GetBlob(t.Context(), secret.CID)
+	wantError(t, err, http.StatusNotFound, "not_found")
+	mine, err := key.PutBlob(t.Context(), strings.NewReader("mine"), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []*Client{key, own} {
+		r, err := c.GetBlob(t.Context(), mine.CID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Close()
+	}
+}
+
 func TestBlocks(t *testing.T) {
 	t.Parallel()
 	f := newFake()

@@ -78,8 +78,9 @@ type Node interface {
 	// Ping measures the way to a peer; count is how often.
 	Ping(ctx context.Context, target string, count int) (PingResult, error)
 	Operator
-	PutBlob(ctx context.Context, r io.Reader) (string, int64, error)
-	OpenBlob(cid string) (io.ReadCloser, int64, error)
+	// PutBlob and OpenBlob store and read a file, for an API key unless that is "".
+	PutBlob(ctx context.Context, key string, r io.Reader) (string, int64, error)
+	OpenBlob(key, cid string) (io.ReadCloser, int64, error)
 }
 
 // Endpoint is how to reach a peer's API; the peer writes it to its home.
@@ -257,7 +258,7 @@ func reply(w http.ResponseWriter, v any) error {
 }
 
 func (s *Server) putBlob(w http.ResponseWriter, r *http.Request) error {
-	c, n, err := s.node.PutBlob(r.Context(), http.MaxBytesReader(w, r.Body, maxBlobBody))
+	c, n, err := s.node.PutBlob(r.Context(), keyName(r.Context()), http.MaxBytesReader(w, r.Body, maxBlobBody))
 	if err != nil {
 		return err
 	}
@@ -265,7 +266,7 @@ func (s *Server) putBlob(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) getBlob(w http.ResponseWriter, r *http.Request) error {
-	f, n, err := s.node.OpenBlob(r.PathValue("cid"))
+	f, n, err := s.node.OpenBlob(keyName(r.Context()), r.PathValue("cid"))
 	if err != nil {
 		return err
 	}

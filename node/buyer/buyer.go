@@ -64,11 +64,13 @@ type Config struct {
 	Key     sign.Signer
 	Owner   sign.Key // pays
 
-	Escrows  *Escrows // nil on a free network
-	Store    store.Store
-	Blobs    work.Blobs
-	Fetch    work.Fetcher
-	Grant    func(to peer.ID, c cid.Cid)
+	Escrows *Escrows // nil on a free network
+	Store   store.Store
+	Blobs   work.Blobs
+	Fetch   work.Fetcher
+	Grant   func(to peer.ID, c cid.Cid)
+	// Uploaded reports whether an API key uploaded a blob; nil: none did.
+	Uploaded func(key string, c cid.Cid) bool
 	Runtimes map[string]runtime.Runtime // for the reduce step
 	Slots    *slots.Clock
 	Dir      string

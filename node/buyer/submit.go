@@ -35,6 +35,9 @@ func (b *Buyer) Submit(ctx context.Context, sub Submission) (Job, error) {
 	if err := b.check(ctx, spec); err != nil {
 		return Job{}, err
 	}
+	if err := b.checkHeld(spec, sub.Key); err != nil {
+		return Job{}, err
+	}
 	warning, err := b.checkCarry(spec)
 	if err != nil {
 		return Job{}, err
@@ -200,7 +203,7 @@ func (b *Buyer) check(ctx context.Context, spec job.Job) error {
 			return fmt.Errorf("%w: %s: %w", ErrRefused, source, err)
 		}
 		if !b.cfg.Blobs.Has(c) {
-			return fmt.Errorf("%w: %s: its content %s is not on this peer; upload it first", ErrRefused, source, c)
+			return notUploaded(source, bl.CID)
 		}
 	}
 	if err := b.checkModules(spec); err != nil {
@@ -214,6 +217,24 @@ func (b *Buyer) check(ctx context.Context, spec job.Job) error {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	return b.pay.afford(ctx, "", need, spec.Count)
+}
+
+// checkHeld refuses files that an API key has not uploaded, as if they were not there: it knows their CIDs and no more.
+func (b *Buyer) checkHeld(spec job.Job, key string) error {
+	if key == "" {
+		return nil
+	}
+	for source, bl := range spec.Blobs {
+		c, err := cid.Parse(bl.CID)
+		if err != nil || !b.Holds(key, c) {
+			return notUploaded(source, bl.CID)
+		}
+	}
+	return nil
+}
+
+func notUploaded(source, c string) error {
+	return fmt.Errorf("%w: %s: its content %s is not on this peer; upload it first", ErrRefused, source, c)
 }
 
 // isID says whether a text is what newID makes.

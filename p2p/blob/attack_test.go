@@ -199,3 +199,37 @@ func TestAttackSparseOutput(t *testing.T) {
 		t.Errorf("what fits exactly: %v, took %d", err, got.Unpacked)
 	}
 }
+
+// Who brought a blob is known as long as it is there, also to the next process, and of few at a time.
+func TestHolders(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, err := blob.OpenStore(dir, plenty)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := put(t, s, []byte("x"))
+	for i := range 300 {
+		for range 2 {
+			if err := s.Bring(c, fmt.Sprint("peer ", i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if s, err = blob.OpenStore(dir, plenty); err != nil {
+		t.Fatal(err)
+	}
+	if s.Brought(c, "peer 0") || !s.Brought(c, "peer 299") || !s.Brought(c, "peer 100") || s.Brought(c, "peer") {
+		t.Error("not those who brought it last")
+	}
+	if err := s.Bring(c, "a\nb"); err == nil {
+		t.Error("two words were taken for one")
+	}
+	if err := s.Remove(c); err != nil {
+		t.Fatal(err)
+	}
+	put(t, s, []byte("x"))
+	if s.Brought(c, "peer 299") {
+		t.Error("a blob that was removed has who brought it")
+	}
+}

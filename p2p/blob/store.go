@@ -3,6 +3,7 @@
 //
 //	<dir>/blobs/<last two characters>/<cid>   complete and verified; files are read-only and never change
 //	<dir>/partial/<cid>                       begun by Fetch, resumed by the next one
+//	<dir>/holders/<cid>                       who brought the blob, a line each
 //	<dir>/tmp/                                being written by Put, emptied at the start
 //
 // A blob becomes visible by one rename after its digest is known to be right.
@@ -40,6 +41,8 @@ type Store struct {
 	mu       sync.Mutex
 	used     int64                     // bytes of complete blobs, and reserved by those being written
 	fetching map[cid.Cid]chan struct{} // closed when the Fetch that has it is over
+
+	holding sync.Mutex // of the files in holders
 }
 
 // OpenStore opens or makes the store in dir, which then holds at most maxBytes of complete blobs.
@@ -48,7 +51,7 @@ func OpenStore(dir string, maxBytes int64) (*Store, error) {
 	if err := RemoveAll(s.path("tmp")); err != nil {
 		return nil, fmt.Errorf("opening blob store: %w", err)
 	}
-	for _, sub := range []string{"blobs", "partial", "tmp"} {
+	for _, sub := range []string{"blobs", "partial", "holders", "tmp"} {
 		if err := os.MkdirAll(s.path(sub), 0o700); err != nil {
 			return nil, fmt.Errorf("opening blob store: %w", diskError(err))
 		}
@@ -194,6 +197,9 @@ func (s *Store) Remove(c cid.Cid) error {
 		return fmt.Errorf("removing blob: %w", err)
 	}
 	s.used -= info.Size()
+	if err := os.Remove(s.path("holders", c.String())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing blob: %w", err)
+	}
 	return nil
 }
 

@@ -87,14 +87,74 @@ func Fetch(ctx context.Context, h host.Host, network string, from peer.ID, c cid
 			return err
 		})
 	}
-	var refused *stream.Refused
-	if errors.As(err, &refused) && refused.Code == CodeNotFound {
-		err = fmt.Errorf("%w: %w", ErrNotFound, err)
-	}
 	if err != nil {
-		return fmt.Errorf("fetching blob %s: %w", c, diskError(err))
+		return fmt.Errorf("fetching blob %s: %w", c, diskError(notFound(err)))
 	}
 	return nil
+}
+
+// Proof has a peer show that it has a blob that is here already, by sending it: its CID alone is no right to it.
+type Proof struct {
+	s    *Store
+	c    cid.Cid
+	sum  hash.Hash
+	have int64
+}
+
+// NewProof begins a proof for the blob c of s.
+func NewProof(s *Store, c cid.Cid) *Proof { return &Proof{s: s, c: c, sum: sha256.New()} }
+
+// Take hears the peer, which may send at most max bytes, from where the last attempt broke off. Nothing is written. The errors are
+// those of Fetch.
+func (p *Proof) Take(ctx context.Context, h host.Host, network string, from peer.ID, max int64, progress func(done, total int64)) error {
+	if err := p.take(ctx, h, network, from, max, progress); err != nil {
+		return fmt.Errorf("fetching blob %s: %w", p.c, notFound(err))
+	}
+	return nil
+}
+
+func (p *Proof) take(ctx context.Context, h host.Host, network string, from peer.ID, max int64, progress func(done, total int64)) error {
+	size, err := p.s.Size(p.c)
+	if err != nil {
+		return err
+	}
+	if size > max {
+		return fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, size, max)
+	}
+	head, body, err := transfer.Open(ctx, h, network, from, &blobpb.Request{Cid: p.c.Bytes(), Offset: uint64(p.have)})
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	if head.GetSize() != uint64(size) || body.Size != size-p.have {
+		return fmt.Errorf("%w: %d bytes from %d of %d, want %d", ErrDigest, body.Size, p.have, head.GetSize(), size)
+	}
+	buf := make([]byte, copyBuffer)
+	for p.have < size {
+		n, err := body.Read(buf[:min(int64(len(buf)), size-p.have)])
+		p.sum.Write(buf[:n])
+		p.have += int64(n)
+		progress(p.have, size)
+		if err == io.EOF && p.have < size {
+			err = fmt.Errorf("%w: the peer sent %d of %d bytes", stream.ErrUnreachable, p.have, size)
+		}
+		if err != nil && err != io.EOF {
+			return err
+		}
+	}
+	if sumOf(p.sum) != p.c {
+		return ErrDigest
+	}
+	return nil
+}
+
+// notFound gives a peer's refusal its name here.
+func notFound(err error) error {
+	var refused *stream.Refused
+	if errors.As(err, &refused) && refused.Code == CodeNotFound {
+		return fmt.Errorf("%w: %w", ErrNotFound, err)
+	}
+	return err
 }
 
 // exclusively runs f while no other fetch of c runs.

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/runtimetest"
 	"github.com/starling-network/starling/node/runtime/runtimetest/guest"
 )
 
@@ -341,6 +343,11 @@ func TestSpendingLimits(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		spec := b.Job("work", 1, "2")
 		spec.Payment.Budget, spec.Timeouts.Run, spec.Payment.MaxPrice = each, 10*time.Hour, 1_000_000
+		for _, key := range []string{"ci", "other"} { // a key's jobs have the files that it uploaded
+			if _, _, err := b.Node.PutBlob(t.Context(), key, bytes.NewReader(runtimetest.FakeModule("work"))); err != nil {
+				t.Fatal(err)
+			}
+		}
 		submit := func(spec job.Job, key string) error {
 			_, err := b.Node.Buyer().Submit(t.Context(), buyer.Submission{Spec: spec, Key: key})
 			return err

@@ -61,8 +61,8 @@ func (s *Service) bring(ctx context.Context, w Ward, files []File, from sign.Key
 		var failed []error
 		got := false
 		for i, k := range peers {
-			if k == s.self || slices.Index(peers, k) < i {
-				continue
+			if k == s.self && k != from || slices.Index(peers, k) < i {
+				continue // what this peer itself stated as supervisor may be its own, and is here then
 			}
 			id, err := remember(s.cfg.Host, k, w.addrs(k))
 			if err == nil {
