@@ -12,7 +12,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/network"
+
 	"github.com/starling-network/starling/p2p/blob"
+	"github.com/starling-network/starling/p2p/p2ptest"
+	"github.com/starling-network/starling/p2p/stream"
 )
 
 // folders is an archive of folders with these names.
@@ -231,5 +235,63 @@ func TestHolders(t *testing.T) {
 	put(t, s, []byte("x"))
 	if s.Brought(c, "peer 299") {
 		t.Error("a blob that was removed has who brought it")
+	}
+}
+
+// A peer breaks off every transfer shortly before its end. What came counts for the store, makes room for what is whole, and is
+// removed after an hour.
+func TestAttackPartials(t *testing.T) {
+	t.Parallel()
+	hosts := p2ptest.Loopback(t, 2)
+	dir := t.TempDir()
+	to, err := blob.OpenStore(dir, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hosts[1].SetStreamHandler("/starling/blob/1/test", func(s network.Stream) {
+		_, _ = s.Read(make([]byte, 256))
+		// A head with size 400, the length 400, and 399 bytes.
+		_, _ = s.Write(append([]byte{0, 100, 0, 0, 0, 3, 0x08, 0x90, 0x03, 0, 0, 0, 0, 0, 0, 1, 0x90}, make([]byte, 399)...))
+		_ = s.Close()
+	})
+	p2ptest.ConnectAll(t, hosts...)
+	sizes := func() (n int64) {
+		there, err := os.ReadDir(filepath.Join(dir, "partial"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range there {
+			if info, err := e.Info(); err == nil {
+				n += info.Size()
+			}
+		}
+		return n
+	}
+	for i := range 5 {
+		err := blob.Fetch(t.Context(), hosts[0], p2ptest.Network, hosts[1].ID(), blob.Sum([]byte{byte(i)}), 1000, to, nil)
+		if !errors.Is(err, stream.ErrUnreachable) {
+			t.Fatalf("got %v, want ErrUnreachable", err)
+		}
+	}
+	if n := sizes(); n == 0 || n > 1000 {
+		t.Errorf("%d bytes of a store of 1000 are what broke off", n)
+	}
+	if to, err = blob.OpenStore(dir, 1000); err != nil { // a restart forgets nothing of that
+		t.Fatal(err)
+	}
+	put(t, to, random(900))
+	if n := sizes(); n > 100 {
+		t.Errorf("%d bytes are left beside 900 of 1000", n)
+	}
+	if to, err = blob.OpenStore(dir, 2000); err != nil {
+		t.Fatal(err)
+	}
+	c := blob.Sum([]byte("old"))
+	old := filepath.Join(dir, "partial", c.String())
+	if err := errors.Join(os.WriteFile(old, random(10), 0o600), os.Chtimes(old, time.Time{}, time.Now().Add(-2*time.Hour))); err != nil {
+		t.Fatal(err)
+	}
+	if to, err = blob.OpenStore(dir, 2000); err != nil || sizes() != 0 || to.Used() != 900 {
+		t.Errorf("an old one is left: %d bytes, %v", sizes(), err)
 	}
 }

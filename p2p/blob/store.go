@@ -19,6 +19,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,8 +30,10 @@ import (
 const (
 	// copyBuffer is what one Put or Fetch holds in memory.
 	copyBuffer = 256 << 10
-	// partialAge is how long a fetch that broke off can be resumed; OpenStore removes older ones.
-	partialAge = 7 * 24 * time.Hour
+	// partialAge is how long a fetch that broke off can be resumed. Before that it makes room for others.
+	partialAge = time.Hour
+	// maxPartials is how many of them there are.
+	maxPartials = 1024
 )
 
 // Store is a folder of blobs. It is safe for concurrent use by one process.
@@ -40,6 +43,7 @@ type Store struct {
 
 	mu       sync.Mutex
 	used     int64                     // bytes of complete blobs, and reserved by those being written
+	partial  int64                     // bytes of fetches that broke off
 	fetching map[cid.Cid]chan struct{} // closed when the Fetch that has it is over
 
 	holding sync.Mutex // of the files in holders
@@ -56,15 +60,14 @@ func OpenStore(dir string, maxBytes int64) (*Store, error) {
 			return nil, fmt.Errorf("opening blob store: %w", diskError(err))
 		}
 	}
-	partials, err := os.ReadDir(s.path("partial"))
+	partials, err := s.partials()
 	if err != nil {
 		return nil, fmt.Errorf("opening blob store: %w", err)
 	}
 	for _, p := range partials {
-		if info, err := p.Info(); err == nil && time.Since(info.ModTime()) > partialAge {
-			_ = os.Remove(s.path("partial", p.Name()))
-		}
+		s.partial += p.Size()
 	}
+	s.dropPartials(0)
 	err = filepath.WalkDir(s.path("blobs"), func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -182,7 +185,11 @@ func (s *Store) Remove(c cid.Cid) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fetching[c] == nil {
-		if err := os.Remove(s.path("partial", c.String())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		part, err := os.Stat(s.path("partial", c.String()))
+		if err == nil {
+			err = s.dropPartial(part)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("removing blob: %w", err)
 		}
 	}
@@ -214,11 +221,65 @@ func (s *Store) Used() int64 {
 func (s *Store) reserve(n int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n > s.max-s.used {
+	if n > s.max-s.used-s.partial {
+		s.dropPartials(n - (s.max - s.used - s.partial))
+	}
+	if n > s.max-s.used-s.partial {
 		return fmt.Errorf("%w: %d bytes more, %d of %d in use", ErrFull, n, s.used, s.max)
 	}
 	s.used += n
 	return nil
+}
+
+// partials are the fetches that broke off or are under way, the oldest first.
+func (s *Store) partials() ([]fs.FileInfo, error) {
+	entries, err := os.ReadDir(s.path("partial"))
+	if err != nil {
+		return nil, err
+	}
+	var out []fs.FileInfo
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil {
+			out = append(out, info)
+		}
+	}
+	slices.SortFunc(out, func(a, b fs.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })
+	return out, nil
+}
+
+// dropPartials removes what is left of fetches that broke off long ago, and of others until room bytes are free. s.mu is held.
+func (s *Store) dropPartials(room int64) {
+	all, err := s.partials()
+	if err != nil {
+		return // nothing is gained
+	}
+	for i, p := range all {
+		if c, err := cid.Decode(p.Name()); err == nil && s.fetching[c] != nil {
+			continue // it is not counted
+		}
+		if room <= 0 && time.Since(p.ModTime()) <= partialAge && len(all)-i <= maxPartials {
+			return
+		}
+		if s.dropPartial(p) == nil {
+			room -= p.Size()
+		}
+	}
+}
+
+// dropPartial removes one that is counted. s.mu is held.
+func (s *Store) dropPartial(p fs.FileInfo) error {
+	err := os.Remove(s.path("partial", p.Name()))
+	if err == nil {
+		s.partial -= p.Size()
+	}
+	return err
+}
+
+// countPartial counts what is on the disk of a fetch, when sign is 1, or counts it no more, when it is -1.
+func (s *Store) countPartial(c cid.Cid, sign int64) {
+	if info, err := os.Stat(s.path("partial", c.String())); err == nil {
+		s.partial += sign * info.Size()
+	}
 }
 
 func (s *Store) release(n int64) {

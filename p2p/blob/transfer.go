@@ -164,10 +164,13 @@ func (s *Store) exclusively(ctx context.Context, c cid.Cid, f func() error) erro
 		busy := s.fetching[c]
 		if busy == nil {
 			busy = make(chan struct{})
+			s.dropPartials(0)
+			s.countPartial(c, -1) // it is reserved instead
 			s.fetching[c] = busy
 			s.mu.Unlock()
 			defer func() {
 				s.mu.Lock()
+				s.countPartial(c, 1)
 				delete(s.fetching, c)
 				s.mu.Unlock()
 				close(busy)
