@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"github.com/ipfs/go-cid"
@@ -129,6 +130,41 @@ func (n *Node) neighbours() []peer.AddrInfo {
 // unseal opens what a buyer sealed to this peer for a lease.
 func (n *Node) unseal(box []byte, l market.LeaseID) ([]byte, error) {
 	return sealed.Open(n.p.Key, protocol.LeaseSecrets(n.tag, l), box)
+}
+
+// collectEvery is how often the store of blobs is looked at: whether it, or the disk, is nearly full.
+const collectEvery = 15 * time.Second
+
+// collect removes blobs that nobody needs while the disk is nearly full.
+func (n *Node) collect(ctx context.Context) error {
+	every := time.NewTicker(collectEvery)
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-every.C:
+		}
+		removed, err := n.p.Blobs.Collect(n.needed)
+		if err != nil {
+			n.p.Log.Warn("blobs that nobody needs cannot be removed", "err", err)
+		}
+		if removed > 0 {
+			n.p.Log.Info("blobs that nobody needs were removed: the disk, or the store, was nearly full", "bytes", removed)
+		}
+	}
+}
+
+// needed are the blobs that this peer's part in anything needs.
+func (n *Node) needed() map[cid.Cid]bool {
+	out := n.buyer.Blobs()
+	if n.provider != nil {
+		maps.Copy(out, n.provider.Blobs())
+	}
+	if n.guardian != nil {
+		maps.Copy(out, n.guardian.Blobs())
+	}
+	return out
 }
 
 // drop gives a blob back that the selling side does not need any more, unless a job of this peer's own has it.

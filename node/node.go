@@ -341,6 +341,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 		}
 	}
 	g.Go(func() error { return n.buyer.Run(gctx) })
+	g.Go(func() error { return n.collect(gctx) })
 	if n.audits != nil {
 		g.Go(func() error { defer n.kept.close(); return n.audits.Run(gctx) })
 	}

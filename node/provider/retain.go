@@ -158,6 +158,34 @@ func (x *executor) dropBlobs(e *execution) {
 	}
 }
 
+// Blobs are what executions need: programs and inputs of those that have not ended, and outputs of all.
+func (p *Provider) Blobs() map[cid.Cid]bool {
+	p.exec.mu.Lock()
+	all := slices.Collect(maps.Values(p.exec.exec))
+	p.exec.mu.Unlock()
+	out := map[cid.Cid]bool{}
+	for _, e := range all {
+		e.mu.Lock()
+		blobs := []*nodepb.Blob{}
+		for _, o := range e.state.Outputs {
+			blobs = append(blobs, o.GetBlob())
+		}
+		if !e.state.State.Ended() {
+			blobs = append(blobs, e.work.Module)
+			for _, in := range e.work.Inputs {
+				blobs = append(blobs, in.GetBlob())
+			}
+		}
+		e.mu.Unlock()
+		for _, b := range blobs {
+			if c, err := workload.CID(b); err == nil {
+				out[c] = true
+			}
+		}
+	}
+	return out
+}
+
 // files are the inputs and outputs of an execution.
 func files(e *execution) (out []cid.Cid) {
 	blobs := []*nodepb.Blob{}

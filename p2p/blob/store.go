@@ -47,11 +47,14 @@ type Store struct {
 	fetching map[cid.Cid]chan struct{} // closed when the Fetch that has it is over
 
 	holding sync.Mutex // of the files in holders
+
+	disk func(dir string) (left, all int64, ok bool) // free; tests have their own
 }
 
-// OpenStore opens or makes the store in dir, which then holds at most maxBytes of complete blobs.
+// OpenStore opens or makes the store in dir, which then holds at most maxBytes of complete blobs, and takes nothing more when the
+// disk has no more free than the journal needs.
 func OpenStore(dir string, maxBytes int64) (*Store, error) {
-	s := &Store{dir: dir, max: maxBytes, fetching: make(map[cid.Cid]chan struct{})}
+	s := &Store{dir: dir, max: maxBytes, fetching: make(map[cid.Cid]chan struct{}), disk: free}
 	if err := RemoveAll(s.path("tmp")); err != nil {
 		return nil, fmt.Errorf("opening blob store: %w", err)
 	}
@@ -154,11 +157,13 @@ func (s *Store) Path(c cid.Cid) (string, error) {
 		return "", err
 	}
 	path := s.file(c)
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("%w: %s", ErrNotFound, c)
 	} else if err != nil {
 		return "", fmt.Errorf("reading blob: %w", err)
 	}
+	use(path, info)
 	return path, nil
 }
 
@@ -217,8 +222,11 @@ func (s *Store) Used() int64 {
 	return s.used
 }
 
-// reserve takes n bytes of the allowance, or returns ErrFull.
+// reserve takes n bytes of the allowance, or returns ErrFull, or ErrDiskFull when they are what the disk keeps free.
 func (s *Store) reserve(n int64) error {
+	if left, all, ok := s.disk(s.dir); ok && left < floor(all) {
+		return fmt.Errorf("%w: %d bytes are free, %d are kept so", ErrDiskFull, left, floor(all))
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n > s.max-s.used-s.partial {
@@ -298,13 +306,17 @@ func (s *Store) keep(tmp string, c cid.Cid, size int64) error {
 	defer s.mu.Unlock()
 	if _, err := os.Stat(s.file(c)); err == nil {
 		s.used -= size
-		_ = os.Remove(tmp) // else it is removed at the next start
+		now := time.Now()
+		_ = os.Chtimes(s.file(c), now, now) // it is used again
+		_ = os.Remove(tmp)                  // else it is removed at the next start
 		return nil
 	}
 	if err := os.Rename(tmp, s.file(c)); err != nil {
 		return err
 	}
-	_ = os.Chmod(s.file(c), 0o400) // a reminder; nothing rests on it
+	now := time.Now()
+	_ = os.Chtimes(s.file(c), now, now) // a fetch may have begun long ago
+	_ = os.Chmod(s.file(c), 0o400)      // a reminder; nothing rests on it
 	return nil
 }
 

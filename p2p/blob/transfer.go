@@ -222,7 +222,7 @@ func fetch(ctx context.Context, h host.Host, network string, from peer.ID, c cid
 	if err := s.reserve(size); err != nil {
 		return have > 0, err
 	}
-	if err := receive(f, sum, body, have, size, progress); err != nil {
+	if err := s.receive(f, sum, body, have, size, progress); err != nil {
 		s.release(size)
 		return have > 0, err
 	}
@@ -259,18 +259,40 @@ func resume(f *os.File, sum hash.Hash) (have int64, err error) {
 }
 
 // receive appends the body to f and sum.
-func receive(f *os.File, sum hash.Hash, body io.Reader, have, size int64, progress func(done, total int64)) error {
+func (s *Store) receive(f *os.File, sum hash.Hash, body io.Reader, have, size int64, progress func(done, total int64)) error {
 	told := func(done int64) {
 		if progress != nil {
 			progress(done, size)
 		}
 	}
 	told(have)
-	n, err := pour(f, have, sum, io.LimitReader(body, size-have), size, told)
+	n, err := pour(f, have, sum, &roomy{s: s, r: io.LimitReader(body, size-have)}, size, told)
 	if err == nil && have+n < size {
 		err = fmt.Errorf("%w: the peer sent %d of %d bytes", stream.ErrUnreachable, have+n, size)
 	}
 	return err
+}
+
+// lookEvery is how many bytes are taken from one look at the disk to the next.
+const lookEvery = 8 << 20
+
+// roomy reads as long as the disk has more free than is kept so.
+type roomy struct {
+	s *Store
+	r io.Reader
+	n int64 // since the last look
+}
+
+func (r *roomy) Read(p []byte) (int, error) {
+	if r.n >= lookEvery {
+		r.n = 0
+		if err := r.s.reserve(0); err != nil {
+			return 0, err
+		}
+	}
+	n, err := r.r.Read(p)
+	r.n += int64(n)
+	return n, err
 }
 
 // onlyReader hides the other methods of a file, so that io.CopyBuffer uses the buffer it is given.

@@ -276,6 +276,23 @@ func (s *Service) Guarded(job sign.Hash) (Ward, *Panel, bool) {
 	return w.Ward, s.panel(w.Ward), true
 }
 
+// Blobs are the files of the jobs that are guarded.
+func (s *Service) Blobs() map[cid.Cid]bool {
+	out := map[cid.Cid]bool{}
+	for _, w := range s.all() {
+		w.mu.Lock()
+		files := w.Files
+		if w.state != nil {
+			files = slices.Concat(files, w.state.Files)
+		}
+		w.mu.Unlock()
+		for _, f := range files {
+			out[f.CID] = true
+		}
+	}
+	return out
+}
+
 func (s *Service) all() []*ward {
 	s.mu.Lock()
 	defer s.mu.Unlock()
