@@ -283,7 +283,7 @@ func TestAttackPartials(t *testing.T) {
 	if n := sizes(); n > 100 {
 		t.Errorf("%d bytes are left beside 900 of 1000", n)
 	}
-	if to, err = blob.OpenStore(dir, 2000); err != nil {
+	if _, err = blob.OpenStore(dir, 2000); err != nil {
 		t.Fatal(err)
 	}
 	c := blob.Sum([]byte("old"))
