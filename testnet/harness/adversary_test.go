@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipfs/go-cid"
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/starling-network/starling/chain/escrow"
@@ -15,9 +16,11 @@ import (
 	"github.com/starling-network/starling/market/lease"
 	"github.com/starling-network/starling/market/marketpb"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/p2p"
+	"github.com/starling-network/starling/p2p/blob"
 	"github.com/starling-network/starling/p2p/gossip"
 	"github.com/starling-network/starling/p2p/p2ptest"
 	"github.com/starling-network/starling/p2p/stream"
@@ -36,6 +39,7 @@ type adversary struct {
 	orders *gossip.Topic[[]byte]
 	keys   market.KeySet
 	funded map[market.LeaseID]funded // what it paid for
+	blobs  *blob.Store               // that it serves, once it has a workload
 }
 
 // funded is where the money of a lease lies.
@@ -263,11 +267,22 @@ func (a *adversary) active(to *Peer) held {
 	return h
 }
 
-// workload is one that runs a program of the network's Fake; its module can be had from b.
-func (p *Peer) workload(t *testing.T, program string, args ...string) *nodepb.Workload {
-	t.Helper()
-	bl := p.Put("starling fake program " + program + "\n")
-	return &nodepb.Workload{Runtime: "wasm", Module: blobPB(t, bl), Args: args}
+// workload is one that runs a program of the network's Fake; the adversary has its module.
+func (a *adversary) workload(program string, args ...string) *nodepb.Workload {
+	a.t.Helper()
+	if a.blobs == nil {
+		var err error
+		if a.blobs, err = blob.OpenStore(a.t.TempDir(), 1<<20); err != nil {
+			a.t.Fatal(err)
+		}
+		srv := blob.Serve(a.host, a.tag, a.blobs, func(peer.ID, cid.Cid) bool { return true })
+		a.t.Cleanup(srv.Close)
+	}
+	c, size, err := a.blobs.Put(a.t.Context(), strings.NewReader("starling fake program "+program+"\n"))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return &nodepb.Workload{Runtime: "wasm", Module: blobPB(a.t, job.Blob{CID: c.String(), Size: size}), Args: args}
 }
 
 // exec asks again while the provider has not seen the deposit.
@@ -285,7 +300,7 @@ func (a *adversary) exec(to *Peer, req *nodepb.ExecRequest) (reply *nodepb.ExecR
 func (a *adversary) start(to *Peer, h held, program string, args ...string) (*nodepb.ExecReply, error) {
 	id := h.core.ID()
 	return a.exec(to, &nodepb.ExecRequest{Lease: id[:], Seq: 1, Op: &nodepb.ExecRequest_Start_{Start: &nodepb.ExecRequest_Start{
-		Workload: to.workload(a.t, program, args...)}}})
+		Workload: a.workload(program, args...)}}})
 }
 
 // cosign answers the receipts that a provider proposes; voucher says whether it pays on.

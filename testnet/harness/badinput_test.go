@@ -303,9 +303,9 @@ func (a *adversary) badExecs(p *Peer, other *adversary) {
 	op := func(w *nodepb.Workload) *nodepb.ExecRequest_Start_ {
 		return &nodepb.ExecRequest_Start_{Start: &nodepb.ExecRequest_Start{Workload: w}}
 	}
-	good := p.workload(a.t, "work", "60")
+	good := a.workload("work", "60")
 	with := func(change func(*nodepb.Workload)) *nodepb.ExecRequest_Start_ {
-		w := p.workload(a.t, "work", "60")
+		w := a.workload("work", "60")
 		change(w)
 		return op(w)
 	}

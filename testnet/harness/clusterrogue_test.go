@@ -62,7 +62,7 @@ func (a *adversary) members(to *Peer, h held, p *nodepb.ClusterPlan) error {
 }
 
 func (a *adversary) join(to *Peer, h held, p *nodepb.ClusterPlan) error {
-	id, w := h.core.ID(), to.workload(a.t, "work", "60")
+	id, w := h.core.ID(), a.workload("work", "60")
 	w.Cluster = p
 	_, err := a.exec(to, &nodepb.ExecRequest{Lease: id[:], Seq: 1, Op: &nodepb.ExecRequest_Start_{Start: &nodepb.ExecRequest_Start{Workload: w}}})
 	return err

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/runtime/runtimetest"
 	"github.com/starling-network/starling/node/runtime/runtimetest/guest"
 )
 
@@ -187,6 +189,9 @@ func TestExtendSpendingLimits(t *testing.T) {
 						t.Fatal(err)
 					}
 					sub.Key = "ci"
+					if _, _, err := b.Node.PutBlob(t.Context(), "ci", bytes.NewReader(runtimetest.FakeModule("count"))); err != nil { // a key's jobs have the files that it uploaded
+						t.Fatal(err)
+					}
 				}
 				j, err := b.Node.Buyer().Submit(t.Context(), sub)
 				if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/starling-network/starling/market/marketpb"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/p2p"
@@ -333,7 +334,9 @@ func TestRogueProvider(t *testing.T) {
 				defer r.sell()()
 				time.Sleep(5 * time.Second)
 				b := n.Buyer(0)
-				j := b.Wait(b.Submit(b.Job("work", 2, "3")).ID, 2*time.Minute)
+				spec := b.Job("work", 2, "3")
+				spec.Outputs = []job.Output{{Path: "/out"}}
+				j := b.Wait(b.Submit(spec).ID, 2*time.Minute)
 				n.check(t, b, j, buyer.Succeeded)
 				n.checkPayer(t, b)
 				why := b.Why(j.ID)

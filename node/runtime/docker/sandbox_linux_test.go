@@ -120,8 +120,9 @@ func TestMisbehaviour(t *testing.T) {
 					t.Errorf("a log of %d bytes", len(log))
 				}
 				var m goruntime.MemStats
+				goruntime.GC()
 				goruntime.ReadMemStats(&m)
-				if m.HeapAlloc > 512<<20 {
+				if m.HeapAlloc > 1<<30 { // other tests have images in memory, and three seconds of this are more
 					t.Errorf("the peer keeps %d MiB", m.HeapAlloc>>20)
 				}
 			}
