@@ -242,6 +242,15 @@ func (w *world) testKeys(t *testing.T) {
 		return resp.StatusCode, string(b)
 	}
 	spec := page.Jobs[0].Spec
+	for source := range spec.Blobs { // a key's jobs have the files that it uploaded
+		b, err := os.ReadFile(source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if code, text := ask(http.MethodPost, "/v1/blobs", string(b)); code != http.StatusOK {
+			t.Fatalf("%d %s", code, text)
+		}
+	}
 	submit := func(budget market.Amount) (int, string) {
 		s := spec
 		s.Payment.Budget, s.Payment.MaxPrice, s.Timeouts.Run, s.Restart.Backoff, s.Restart.Policy = budget, 1_000_000, 10*time.Hour, 0, ""
