@@ -29,8 +29,9 @@ PROTOC_GEN_GO := $(TOOLS)/protoc-gen-go-$(PROTOC_GEN_GO_VERSION)/protoc-gen-go
 
 PKG ?= ./...
 TESTFLAGS ?=
-# Packages whose tests take minutes begin first.
-LONG := ./testnet ./testnet/harness ./node/runtime/docker ./cmd/internal/cli ./chain/program
+# Packages whose tests take minutes begin first; those that mostly wait, for containers, blocks and audits, are beside those that compute.
+LONG := ./testnet/images ./testnet/cluster/scenario ./testnet/engine/scenario ./testnet ./testnet/harness ./node/runtime/docker \
+	./cmd/internal/cli ./chain/program ./testnet/natlab/scenario
 # The engines whose real clusters are tried; with CLUSTER= none are, and no images are made for them.
 CLUSTER ?= ray
 TESTTIMEOUT ?= 40m
@@ -50,15 +51,10 @@ build:
 demo: deps-node build
 	bin/starling testnet demo $(DEMOFLAGS)
 
-# Each test is run, whatever Go's cache says: it does not know of the programs that tests build and start. A real engine on a cluster
-# wants most of the machine, so it goes before the rest, beside containers that mostly wait.
-TEST := STARLING_LOCALNET=1 STARLING_DOCKER=1 STARLING_NETNS=1 .ci/test -count=1 -vet=off -ldflags='-s -w' -timeout $(TESTTIMEOUT) $(TESTFLAGS)
-ALL := $(filter ./...,$(PKG))
-FIRST := ./testnet/images ./testnet/cluster/scenario ./testnet/engine/scenario
-
+# Each test is run, whatever Go's cache says: it does not know of the programs that tests build and start.
 test: deps-node deps-cc deps-engine deps-nat deps-rust
-	$(if $(ALL),STARLING_CLUSTER=$(CLUSTER) $(TEST) $(FIRST))
-	$(TEST) $(if $(ALL),$(LONG) $$(go list ./... | grep -vx $(FIRST:.%=-e '.*%'))) $(filter-out ./...,$(PKG))
+	STARLING_CLUSTER=$(CLUSTER) STARLING_LOCALNET=1 STARLING_DOCKER=1 STARLING_NETNS=1 .ci/test -p 3 -count=1 -vet=off -ldflags='-s -w' \
+		-timeout $(TESTTIMEOUT) $(TESTFLAGS) $(if $(filter ./...,$(PKG)),$(LONG)) $(PKG)
 
 check: check-fmt check-vet check-staticcheck check-tidy check-proto check-idl
 
