@@ -4,8 +4,10 @@ package scenarios
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
@@ -34,24 +36,41 @@ func Relay(p testnet.Place, site *natlab.Site) testnet.Place {
 	return p
 }
 
-// Paid checks that the providers of an ended job claimed what its receipts and vouchers say it owes, and no more. The providers in
-// killed may have claimed less of their leases: their time to claim went by while they were away. c is the job's buyer.
+// Paid checks that the providers of an ended job claim what its receipts and vouchers say it owes, and no more. The providers in
+// killed may have claimed less of their leases: their time to claim went by while they were away. A job ends when the buyer's money
+// is back, so that the last claims may be on their way: Paid waits for them while there is money to claim, for a minute at most. c
+// is the job's buyer.
 func Paid(ctx context.Context, net *testnet.Network, c *api.Client, id string, killed ...sign.Key) (buyer.Job, error) {
-	j, err := c.Job(ctx, id)
+	var j buyer.Job
+	var checked error
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	_, err := Until(ctx, func() (bool, string, error) {
+		var err error
+		if j, err = c.Job(ctx, id); err != nil {
+			return false, "", err
+		}
+		if checked = paid(ctx, net, c, j, killed); checked == nil {
+			return true, "", nil
+		}
+		return j.State.Ended() && j.Held == 0, checked.Error(), nil
+	})
+	return j, errors.Join(err, checked)
+}
+
+// paid is Paid as it stands.
+func paid(ctx context.Context, net *testnet.Network, c *api.Client, j buyer.Job, killed []sign.Key) error {
+	accounts, err := c.Receipts(ctx, j.ID)
 	if err != nil {
-		return j, err
-	}
-	accounts, err := c.Receipts(ctx, id)
-	if err != nil {
-		return j, err
+		return err
 	}
 	p, err := proof.New(net.Genesis, j, accounts)
 	if err != nil {
-		return j, err
+		return err
 	}
 	v, err := p.Check()
 	if err != nil {
-		return j, err
+		return err
 	}
 	var lost market.Amount
 	for _, l := range v.Leases {
@@ -60,7 +79,7 @@ func Paid(ctx context.Context, net *testnet.Network, c *api.Client, id string, k
 		}
 	}
 	if !j.State.Ended() || j.Paid > j.Owed || j.Owed-j.Paid > lost || v.Owed != j.Owed || j.Paid == 0 {
-		return j, fmt.Errorf("%s: owed %d, %d of it to providers that were killed, paid %d, the receipts say %d", j.Summary(), j.Owed, lost, j.Paid, v.Owed)
+		return fmt.Errorf("%s: owed %d, %d of it to providers that were killed, paid %d, the receipts say %d", j.Summary(), j.Owed, lost, j.Paid, v.Owed)
 	}
-	return j, nil
+	return nil
 }
