@@ -16,6 +16,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peerstore"
 	"github.com/libp2p/go-libp2p/p2p/net/connmgr"
 	"github.com/libp2p/go-libp2p/p2p/net/swarm"
+	"github.com/libp2p/go-libp2p/p2p/net/upgrader"
 	"github.com/libp2p/go-libp2p/p2p/security/noise"
 	libp2ptls "github.com/libp2p/go-libp2p/p2p/security/tls"
 	libp2pquic "github.com/libp2p/go-libp2p/p2p/transport/quic"
@@ -26,6 +27,7 @@ import (
 	"github.com/quic-go/quic-go"
 	"go.uber.org/fx"
 
+	"github.com/starling-network/starling/p2p/admit"
 	"github.com/starling-network/starling/p2p/overlay"
 	"github.com/starling-network/starling/p2p/relay"
 )
@@ -46,6 +48,7 @@ type Host struct {
 	mapped    *portMaps
 	punches   *puncher
 	guided    bool // AutoNATv2 and the relay client run
+	standings *admit.Standings
 
 	mu         sync.Mutex
 	remembered map[peer.ID]entry
@@ -56,7 +59,8 @@ func New(cfg Config) (*Host, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	opts, err := options(cfg)
+	standings := admit.NewStandings()
+	opts, err := options(cfg, standings)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +81,7 @@ func New(cfg Config) (*Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("starting libp2p host: %w", err)
 	}
-	w, err := Wrap(h, cfg)
+	w, err := wrap(h, cfg, standings)
 	if err != nil {
 		return nil, errors.Join(err, h.Close())
 	}
@@ -117,8 +121,11 @@ func (h *Host) Close() error {
 
 // Wrap makes a Host of a libp2p host that was made elsewhere; of cfg only Network, Bootstrap, PeerstoreDir and Logger are
 // used, and PSK to say why a peer cannot be reached. Peers of another network are not disconnected.
-func Wrap(h host.Host, cfg Config) (*Host, error) {
-	w := &Host{Host: h, cfg: cfg, log: cfg.Logger, mapped: &portMaps{}, remembered: make(map[peer.ID]entry)}
+func Wrap(h host.Host, cfg Config) (*Host, error) { return wrap(h, cfg, admit.NewStandings()) }
+
+func wrap(h host.Host, cfg Config, standings *admit.Standings) (*Host, error) {
+	w := &Host{Host: h, cfg: cfg, log: cfg.Logger, mapped: &portMaps{}, remembered: make(map[peer.ID]entry), standings: standings}
+	standings.Watch(h.Network())
 	w.punches = newPuncher(w)
 	if w.log == nil {
 		w.log = slog.Default()
@@ -172,12 +179,21 @@ func sharedPorts(ov *overlay.Network, metrics prometheus.Registerer) libp2p.Opti
 // AddrInfo is this peer's ID and the addresses it tells others.
 func (h *Host) AddrInfo() peer.AddrInfo { return peer.AddrInfo{ID: h.ID(), Addrs: h.Addrs()} }
 
-// Protect keeps the connection to p from being trimmed until every tag is unprotected again. Both ends of
-// a lease must do it, or the other end may trim.
-func (h *Host) Protect(p peer.ID, tag string) { h.ConnManager().Protect(p, tag) }
+// Protect makes p a counterparty, and keeps the connection to it from being trimmed, until every tag is unprotected again. Both
+// ends of a lease must do it, or the other end may trim.
+func (h *Host) Protect(p peer.ID, tag string) {
+	h.standings.Deal(p, tag)
+	h.ConnManager().Protect(p, tag)
+}
 
 // Unprotect removes one tag and reports whether p is still protected by another.
-func (h *Host) Unprotect(p peer.ID, tag string) bool { return h.ConnManager().Unprotect(p, tag) }
+func (h *Host) Unprotect(p peer.ID, tag string) bool {
+	h.standings.NoDeal(p, tag)
+	return h.ConnManager().Unprotect(p, tag)
+}
+
+// Standing returns what p is to this peer, which decides about what it may take.
+func (h *Host) Standing(p peer.ID) admit.Standing { return h.standings.Of(p) }
 
 // Forgive forgets failed dials to p, so that the next call dials at once. Use it on news that p is back.
 func (h *Host) Forgive(p peer.ID) {
@@ -189,7 +205,7 @@ func (h *Host) Forgive(p peer.ID) {
 func handshake(network string) string { return "starling/" + network }
 
 // options are the libp2p options of cfg.
-func options(cfg Config) ([]libp2p.Option, error) {
+func options(cfg Config, standings *admit.Standings) ([]libp2p.Option, error) {
 	low, high := cfg.Low, cfg.High
 	if high == 0 {
 		low, high = DefaultLow, DefaultHigh
@@ -198,7 +214,7 @@ func options(cfg Config) ([]libp2p.Option, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making connection manager: %w", err)
 	}
-	limits, err := resources()
+	limits, err := resources(standings)
 	if err != nil {
 		return nil, err
 	}
@@ -220,6 +236,7 @@ func options(cfg Config) ([]libp2p.Option, error) {
 		libp2p.AddrsFactory(announce),
 		libp2p.SwarmOpts(swarm.WithDialRanker(tcpFirst)),
 		libp2p.WithDialTimeout(DialTimeout),
+		libp2p.WithFxOption(fx.Supply([]upgrader.Option{upgrader.WithAcceptTimeout(HandshakeTimeout)})),
 	}
 	if cfg.Registerer != nil {
 		opts = append(opts, libp2p.PrometheusRegisterer(cfg.Registerer))

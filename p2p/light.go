@@ -22,6 +22,8 @@ import (
 	libp2pquic "github.com/libp2p/go-libp2p/p2p/transport/quic"
 	"github.com/libp2p/go-libp2p/p2p/transport/tcp"
 	ma "github.com/multiformats/go-multiaddr"
+
+	"github.com/starling-network/starling/p2p/admit"
 )
 
 // AnyNetwork is the network name of a host that does not know yet which network it is on. Hosts of every network bear
@@ -84,7 +86,8 @@ func NewLight(cfg Config, dials bool) (*Light, error) {
 	}
 	l := &Light{dials: dials}
 	l.life, l.end = context.WithCancel(context.Background())
-	opts, err := l.options(cfg)
+	standings := admit.NewStandings()
+	opts, err := l.options(cfg, standings)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +96,7 @@ func NewLight(cfg Config, dials bool) (*Light, error) {
 	}
 	l.emitter, err = l.inner.EventBus().Emitter(new(event.EvtAutoRelayAddrsUpdated), eventbus.Stateful)
 	if err == nil {
-		l.Host, err = Wrap(lightHost{Host: l.inner, l: l}, Config{Network: cfg.Network, PSK: cfg.PSK, Logger: cfg.Logger})
+		l.Host, err = wrap(lightHost{Host: l.inner, l: l}, Config{Network: cfg.Network, PSK: cfg.PSK, Logger: cfg.Logger}, standings)
 	}
 	if err != nil {
 		l.inner.Close()
@@ -106,12 +109,12 @@ func NewLight(cfg Config, dials bool) (*Light, error) {
 	return l, nil
 }
 
-func (l *Light) options(cfg Config) ([]libp2p.Option, error) {
+func (l *Light) options(cfg Config, standings *admit.Standings) ([]libp2p.Option, error) {
 	conns, err := connmgr.NewConnManager(lightLow, lightHigh, connmgr.WithGracePeriod(lightGrace))
 	if err != nil {
 		return nil, fmt.Errorf("making connection manager: %w", err)
 	}
-	limits, err := resources()
+	limits, err := resources(standings)
 	if err != nil {
 		return nil, err
 	}

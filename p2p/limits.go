@@ -7,9 +7,12 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
+	basichost "github.com/libp2p/go-libp2p/p2p/host/basic"
 	rcmgr "github.com/libp2p/go-libp2p/p2p/host/resource-manager"
 	"github.com/libp2p/go-libp2p/p2p/net/swarm"
 	"github.com/libp2p/go-libp2p/x/rate"
+
+	"github.com/starling-network/starling/p2p/admit"
 )
 
 // Limits of one host. libp2p's defaults stop a buyer that reserves a thousand providers at once, and a
@@ -23,10 +26,18 @@ const (
 	MaxConnsPerPeer = 8
 	// MaxPending bounds connections in their handshake: a flood of strangers costs at most so many handshakes at once.
 	MaxPending = 1024
+	// MaxPendingInbound keeps half of them for connections that we want ourselves.
+	MaxPendingInbound = 512
+	// HandshakeTimeout bounds a handshake, and how long a stream may take to say what it is for.
+	HandshakeTimeout = 5 * time.Second
 	// MaxStreams bounds streams of all peers together, about four per connection.
 	MaxStreams = 16384
+	// MaxStreamsInbound keeps a quarter of them for streams that we open.
+	MaxStreamsInbound = 12288
 	// MaxStreamsPerPeer bounds the streams of one peer: one call per lease of a large provider at a time.
 	MaxStreamsPerPeer = 512
+	// maxStreamsOfStranger bounds the streams that a peer opens without a lease: gossip, the DHT, and a client's calls through us.
+	maxStreamsOfStranger = 128
 	// MaxMemory bounds what libp2p accounts for, mostly stream windows.
 	MaxMemory = 1 << 30
 	// MaxMemoryPerPeer bounds one peer's share: several bulk transfers at once.
@@ -56,6 +67,7 @@ const (
 // libp2p holds these for the process and reads them without a lock, so they are set before any host
 // exists. Its own values keep a restarted peer undialled for 5 s to 5 min; ours for 250 ms to 10 s.
 func init() {
+	basichost.DefaultNegotiationTimeout = HandshakeTimeout
 	swarm.BackoffBase = 250 * time.Millisecond
 	swarm.BackoffCoef = 250 * time.Millisecond
 	swarm.BackoffMax = 10 * time.Second
@@ -66,15 +78,15 @@ var (
 	loopback6 = netip.MustParsePrefix("::1/128")
 )
 
-// resources makes the resource manager that holds the limits above. Loopback is bounded only by the
+// resources makes the resource manager that holds the limits above, with ceilings by standing. Loopback is bounded only by the
 // totals: a testnet runs dozens of peers there.
-func resources() (network.ResourceManager, error) {
+func resources(standings *admit.Standings) (network.ResourceManager, error) {
 	conns := func(total, in, fd rcmgr.LimitVal) rcmgr.ResourceLimits {
 		return rcmgr.ResourceLimits{Conns: total, ConnsInbound: in, ConnsOutbound: total, FD: fd}
 	}
 	system := conns(MaxConns, MaxConnsInbound, MaxConns)
-	system.Streams, system.StreamsInbound, system.StreamsOutbound, system.Memory = MaxStreams, MaxStreams, MaxStreams, MaxMemory
-	transient := conns(MaxPending, MaxPending, MaxPending)
+	system.Streams, system.StreamsInbound, system.StreamsOutbound, system.Memory = MaxStreams, MaxStreamsInbound, MaxStreams, MaxMemory
+	transient := conns(MaxPending, MaxPendingInbound, MaxPending)
 	transient.Streams, transient.StreamsInbound, transient.StreamsOutbound, transient.Memory = MaxStreams, MaxStreams, MaxStreams, MaxMemory/4
 	onePeer := conns(MaxConnsPerPeer, MaxConnsPerPeer, MaxConnsPerPeer)
 	onePeer.Streams, onePeer.StreamsInbound, onePeer.StreamsOutbound, onePeer.Memory = MaxStreamsPerPeer, MaxStreamsPerPeer, MaxStreamsPerPeer, MaxMemoryPerPeer
@@ -101,5 +113,8 @@ func resources() (network.ResourceManager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making resource manager: %w", err)
 	}
-	return m, nil
+	return admit.NewManager(m, standings, admit.Limits{
+		Handshakes: MaxPendingInbound, Conns: MaxConnsInbound, Streams: MaxStreamsInbound,
+		PerPeer: [...]int{admit.Stranger: maxStreamsOfStranger, admit.Answered: 2 * maxStreamsOfStranger, admit.Counterparty: MaxStreamsPerPeer},
+	}), nil
 }

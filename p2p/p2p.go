@@ -6,6 +6,7 @@
 //	stream      typed request and response over streams
 //	blob        content-addressed files over streams
 //	overlay     network namespaces of peers joined into one network
+//	admit       what strangers may take, and what is kept for others
 //	relay       connections carried for peers that cannot reach each other
 //
 // A peer behind a NAT or a firewall is reached through relays until a direct path is punched through; everything works

@@ -16,7 +16,8 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/peerstore"
 	ma "github.com/multiformats/go-multiaddr"
-	manet "github.com/multiformats/go-multiaddr/net"
+
+	"github.com/starling-network/starling/p2p/admit"
 )
 
 // Limits of the file of remembered peers.
@@ -194,7 +195,7 @@ func choosePeers(entries []entry) (kept []entry) {
 	inbound, of := min(maxInbound, maxRemembered-min(dialled, maxRemembered)), map[netip.Prefix]int{}
 	for _, e := range entries {
 		if !e.Dialled {
-			at := NetworkOf(e.Addrs[0])
+			at := admit.NetworkOf(e.Addrs[0])
 			if at.IsValid() {
 				of[at]++
 			}
@@ -208,22 +209,6 @@ func choosePeers(entries []entry) (kept []entry) {
 		}
 	}
 	return kept
-}
-
-// NetworkOf returns the IPv4 /24 or IPv6 /56 of an address: keys are free, these are not. It returns the zero prefix for
-// loopback and for an address without IP.
-func NetworkOf(a ma.Multiaddr) netip.Prefix {
-	ip, err := manet.ToIP(a)
-	at, ok := netip.AddrFromSlice(ip)
-	if at = at.Unmap(); err != nil || !ok || at.IsLoopback() {
-		return netip.Prefix{}
-	}
-	bits := 24
-	if at.Is6() {
-		bits = 56
-	}
-	p, _ := at.Prefix(bits) // the bits fit
-	return p
 }
 
 // writeFile replaces path as a whole.

@@ -19,6 +19,8 @@ import (
 	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/util"
 	ma "github.com/multiformats/go-multiaddr"
 	"google.golang.org/protobuf/encoding/protodelim"
+
+	"github.com/starling-network/starling/p2p/admit"
 )
 
 // connect opens a circuit from the client of st to the peer it asks for and carries it to its end.
@@ -38,7 +40,7 @@ func (s *Service) connect(st network.Stream, req *pb.HopMessage, answered func()
 		s.refuse(st, pb.Status_PERMISSION_DENIED, "not allowed")
 		return
 	}
-	at := prefix(st.Conn().RemoteMultiaddr())
+	at := admit.NetworkOf(st.Conn().RemoteMultiaddr())
 	if !s.take(client, target.ID, at) {
 		s.refuse(st, pb.Status_RESOURCE_LIMIT_EXCEEDED, "as many circuits as this relay carries")
 		return

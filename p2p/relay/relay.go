@@ -39,6 +39,8 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 	"golang.org/x/time/rate"
 	"google.golang.org/protobuf/encoding/protodelim"
+
+	"github.com/starling-network/starling/p2p/admit"
 )
 
 const (
@@ -221,7 +223,7 @@ func (s *Service) handle(st network.Stream) {
 func (s *Service) admit(client peer.ID, st network.Stream) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at := prefix(st.Conn().RemoteMultiaddr())
+	at := admit.NetworkOf(st.Conn().RemoteMultiaddr())
 	if s.closed || s.askers >= maxAsking || s.asking[client] >= maxAskingPerPeer || s.askFrom.full(at, maxAskingPerNetwork) {
 		s.stats.Refused++
 		return false
@@ -238,7 +240,7 @@ func (s *Service) answered(client peer.ID, st network.Stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.askers--
-	s.askFrom.add(prefix(st.Conn().RemoteMultiaddr()), -1)
+	s.askFrom.add(admit.NetworkOf(st.Conn().RemoteMultiaddr()), -1)
 	if s.asking[client]--; s.asking[client] == 0 {
 		delete(s.asking, client)
 	}

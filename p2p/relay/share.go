@@ -7,29 +7,11 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 	ma "github.com/multiformats/go-multiaddr"
-	manet "github.com/multiformats/go-multiaddr/net"
+
+	"github.com/starling-network/starling/p2p/admit"
 )
 
 // Keys are free, addresses are not: what all clients together may have is bounded for each network they come from too.
-
-// prefix returns the network of an address: an IPv4 /24 or an IPv6 /56. It returns the zero prefix for loopback and for an
-// address without IP, which only the totals bound.
-func prefix(a ma.Multiaddr) netip.Prefix {
-	ip, err := manet.ToIP(a)
-	if err != nil {
-		return netip.Prefix{}
-	}
-	at, ok := netip.AddrFromSlice(ip)
-	if at = at.Unmap(); !ok || at.IsLoopback() {
-		return netip.Prefix{}
-	}
-	bits := 24
-	if at.Is6() {
-		bits = 56
-	}
-	p, _ := at.Prefix(bits) // the bits fit
-	return p
-}
 
 // shares counts by network.
 type shares map[netip.Prefix]int
@@ -59,7 +41,7 @@ func newPlaces(l Limits, connected func(peer.ID) bool) *places {
 
 // allow reports whether p, connected from a, may reserve a place or renew its own, and counts it until p has left.
 func (s *places) allow(p peer.ID, a ma.Multiaddr) bool {
-	at := prefix(a)
+	at := admit.NetworkOf(a)
 	if !at.IsValid() {
 		return true
 	}

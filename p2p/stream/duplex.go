@@ -64,11 +64,11 @@ func (d Duplex[Req, Resp]) Open(ctx context.Context, h host.Host, network string
 func (d Duplex[Req, Resp]) Serve(h host.Host, network string, fn func(ctx context.Context, from peer.ID, req Req, accept func(Resp) (*Conn, error)) error, limits Limits) *Server {
 	deadline, idle := or(d.Deadline, DefaultDeadline), or(d.Idle, DefaultIdle)
 	return serve(h, d.ID(network), limits, deadline, func(ctx context.Context, s stream) error {
-		_ = s.SetDeadline(time.Now().Add(deadline))
 		req, err := request[Req](s, or(d.MaxRequest, DefaultMaxMessage))
 		if err != nil {
 			return err
 		}
+		_ = s.SetDeadline(time.Now().Add(deadline))
 		var conn *Conn
 		err = fn(ctx, s.from, req, func(resp Resp) (*Conn, error) {
 			if conn != nil {

@@ -40,6 +40,11 @@ const (
 	// DefaultPerPeer is how many of those one remote peer may hold.
 	DefaultPerPeer = 16
 
+	// readTimeout bounds how long a request takes to come in: it is a few packets.
+	readTimeout = 5 * time.Second
+	// readers is how many streams are read at a time for each that may be answered: reading is cheap.
+	readers = 4
+
 	// maxCode and maxReason bound the two strings of a refusal; longer ones are cut.
 	maxCode   = 64
 	maxReason = 512
@@ -98,10 +103,11 @@ type Transfer[Req, Head proto.Message] struct {
 	Stall      time.Duration
 }
 
-// Limits bound what the answering side takes on. Zero values mean the defaults above.
+// Limits bound what the answering side takes on. Zero values mean the defaults above. A stream counts once its request is read,
+// and on a host that knows the standing of its peers, places are given by standing (see package admit).
 type Limits struct {
 	Concurrent int          // streams answered at a time; the next is refused with CodeBusy
-	PerPeer    int          // of those, streams of one remote peer
+	PerPeer    int          // streams of one remote peer, whether read or answered
 	Logger     *slog.Logger // where failures and panics of the handler go; nil means slog.Default()
 }
 

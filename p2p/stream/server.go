@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -16,6 +17,8 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/protocol"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/starling-network/starling/p2p/admit"
 )
 
 // Server answers one protocol on one host until it is closed.
@@ -27,19 +30,21 @@ type Server struct {
 	ctx    context.Context // parent of every handler's context
 	cancel context.CancelFunc
 
-	mu      sync.Mutex
-	closed  bool
-	running int
-	peers   map[peer.ID]int
-	stats   Stats
-	wg      sync.WaitGroup
+	reading *admit.Places // streams whose request is not in yet
+	places  *admit.Places // streams that the handler answers
+
+	mu     sync.Mutex
+	closed bool
+	peers  map[peer.ID]int // streams of either kind
+	stats  Stats
+	wg     sync.WaitGroup
 }
 
 // Stats counts what became of the streams that a Server took.
 type Stats struct {
 	Answered  uint64 // the handler's response was sent
 	Refused   uint64 // declined by the handler
-	Busy      uint64 // declined for the limits, before reading the request
+	Busy      uint64 // declined for the limits
 	Malformed uint64 // the request did not decode, was too large, or was called malformed by the handler
 	Failed    uint64 // the handler returned another error
 	Panics    uint64 // the handler panicked; also counted as Failed
@@ -70,13 +75,13 @@ func (s *Server) Close() {
 func (p Protocol[Req, Resp]) Handle(h host.Host, network string, fn func(ctx context.Context, from peer.ID, req Req) (Resp, error), limits Limits) *Server {
 	deadline, max := or(p.Deadline, DefaultDeadline), or(p.MaxResponse, DefaultMaxMessage)
 	return serve(h, p.ID(network), limits, deadline, func(ctx context.Context, s stream) error {
-		_ = s.SetDeadline(time.Now().Add(deadline))
-		ctx, cancel := context.WithTimeout(ctx, deadline)
-		defer cancel()
 		req, err := request[Req](s, or(p.MaxRequest, DefaultMaxMessage))
 		if err != nil {
 			return err
 		}
+		_ = s.SetDeadline(time.Now().Add(deadline))
+		ctx, cancel := context.WithTimeout(ctx, deadline)
+		defer cancel()
 		ctx, watched := s.watch(ctx)
 		defer watched()
 		resp, err := fn(ctx, s.from, req)
@@ -92,12 +97,10 @@ func (p Protocol[Req, Resp]) Handle(h host.Host, network string, fn func(ctx con
 func (f Feed[Req, Item]) Serve(h host.Host, network string, fn func(ctx context.Context, from peer.ID, req Req, send func(Item) error) error, limits Limits) *Server {
 	stall, max := or(f.Stall, DefaultStall), or(f.MaxItem, DefaultMaxMessage)
 	return serve(h, f.ID(network), limits, stall, func(ctx context.Context, s stream) error {
-		_ = s.SetDeadline(time.Now().Add(stall))
 		req, err := request[Req](s, or(f.MaxRequest, DefaultMaxMessage))
 		if err != nil {
 			return err
 		}
-		_ = s.SetDeadline(time.Time{})
 		ctx, watched := s.watch(ctx)
 		defer watched()
 		err = fn(ctx, s.from, req, func(item Item) error {
@@ -117,12 +120,10 @@ func (f Feed[Req, Item]) Serve(h host.Host, network string, fn func(ctx context.
 func (t Transfer[Req, Head]) Serve(h host.Host, network string, fn func(ctx context.Context, from peer.ID, req Req) (head Head, body io.ReadCloser, size int64, err error), limits Limits) *Server {
 	stall, max := or(t.Stall, DefaultStall), or(t.MaxHead, DefaultMaxMessage)
 	return serve(h, t.ID(network), limits, stall, func(ctx context.Context, s stream) error {
-		_ = s.SetDeadline(time.Now().Add(stall))
 		req, err := request[Req](s, or(t.MaxRequest, DefaultMaxMessage))
 		if err != nil {
 			return err
 		}
-		_ = s.SetDeadline(time.Time{})
 		ctx, watched := s.watch(ctx)
 		defer watched()
 		head, body, size, err := fn(ctx, s.from, req)
@@ -164,7 +165,8 @@ func sendBody(s stream, body io.Reader, size int64, stall time.Duration) error {
 // stream is the answering side of one stream.
 type stream struct {
 	network.Stream
-	from peer.ID
+	from  peer.ID
+	start func() error // takes a place to be answered, once the request is in
 }
 
 // broken is an error after which nothing can be told to the caller any more.
@@ -203,9 +205,10 @@ func (s stream) watch(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// request reads and decodes the request.
+// request reads and decodes the request, and takes a place for its answer. Afterwards the stream has no deadline.
 func request[Req proto.Message](s stream, max int) (Req, error) {
 	var none Req
+	_ = s.SetDeadline(time.Now().Add(readTimeout))
 	body, err := readRequest(s, max)
 	switch {
 	case errors.Is(err, ErrTooLarge):
@@ -217,6 +220,10 @@ func request[Req proto.Message](s stream, max int) (Req, error) {
 	if err := proto.Unmarshal(body, req); err != nil {
 		return none, &Malformed{Reason: "request is not the protobuf message of this protocol"}
 	}
+	if err := s.start(); err != nil {
+		return none, err
+	}
+	_ = s.SetDeadline(time.Time{})
 	return req, nil
 }
 
@@ -224,16 +231,27 @@ func request[Req proto.Message](s stream, max int) (Req, error) {
 func serve(h host.Host, id protocol.ID, limits Limits, errDeadline time.Duration, answer func(ctx context.Context, s stream) error) *Server {
 	limits.Concurrent = or(limits.Concurrent, DefaultConcurrent)
 	limits.PerPeer = or(limits.PerPeer, DefaultPerPeer)
-	srv := &Server{h: h, id: id, limits: limits, log: limits.Logger, peers: make(map[peer.ID]int)}
+	srv := &Server{h: h, id: id, limits: limits, log: limits.Logger, peers: make(map[peer.ID]int),
+		reading: admit.NewPlaces(readers * limits.Concurrent), places: admit.NewPlaces(limits.Concurrent)}
 	if srv.log == nil {
 		srv.log = slog.Default()
 	}
 	srv.ctx, srv.cancel = context.WithCancel(context.Background())
 	h.SetStreamHandler(id, func(ns network.Stream) {
 		s := stream{Stream: ns, from: ns.Conn().RemotePeer()}
-		err := srv.admit(s.from)
+		standing, at := srv.standing(s.from), admit.NetworkOf(ns.Conn().RemoteMultiaddr())
+		free, err := srv.admit(s.from, standing, at)
 		if err == nil {
-			defer srv.done(s.from)
+			s.start = func() error {
+				place := srv.places.Take(standing, at)
+				if place == nil {
+					return srv.busy("peer is answering as many streams as it can")
+				}
+				free()
+				free = place
+				return nil
+			}
+			defer func() { srv.done(s.from, free) }()
 			err = srv.run(s, answer)
 		}
 		srv.finish(s, err, errDeadline)
@@ -241,29 +259,44 @@ func serve(h host.Host, id protocol.ID, limits Limits, errDeadline time.Duration
 	return srv
 }
 
-// admit takes a place for a stream of p, or says why there is none.
-func (s *Server) admit(p peer.ID) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.closed:
-		return Refuse(CodeClosing, "peer is shutting down")
-	case s.running >= s.limits.Concurrent:
-		s.stats.Busy++
-		return Refuse(CodeBusy, "peer is answering as many streams as it can")
-	case s.peers[p] >= s.limits.PerPeer:
-		s.stats.Busy++
-		return Refuse(CodeBusy, fmt.Sprintf("peer answers at most %d streams of one peer at a time", s.limits.PerPeer))
+// standing returns what p is to the host. On a host that knows no standings everybody has all of the places.
+func (s *Server) standing(p peer.ID) admit.Standing {
+	if h, ok := s.h.(interface{ Standing(peer.ID) admit.Standing }); ok {
+		return h.Standing(p)
 	}
-	s.running++
-	s.peers[p]++
-	s.wg.Add(1)
-	return nil
+	return admit.Counterparty
 }
 
-func (s *Server) done(p peer.ID) {
+// admit has a stream of p read, or says why not. free ends that.
+func (s *Server) admit(p peer.ID, standing admit.Standing, at netip.Prefix) (free func(), err error) {
 	s.mu.Lock()
-	s.running--
+	closed, full := s.closed, s.peers[p] >= s.limits.PerPeer
+	if !closed && !full {
+		s.peers[p]++
+		s.wg.Add(1)
+	}
+	s.mu.Unlock()
+	switch {
+	case closed:
+		return nil, Refuse(CodeClosing, "peer is shutting down")
+	case full:
+		return nil, s.busy(fmt.Sprintf("peer answers at most %d streams of one peer at a time", s.limits.PerPeer))
+	}
+	if free = s.reading.Take(standing, at); free == nil {
+		s.done(p, func() {})
+		return nil, s.busy("peer is reading as many requests as it can")
+	}
+	return free, nil
+}
+
+func (s *Server) busy(why string) error {
+	s.count(func(c *Stats) { c.Busy++ })
+	return Refuse(CodeBusy, why)
+}
+
+func (s *Server) done(p peer.ID, free func()) {
+	free()
+	s.mu.Lock()
 	if s.peers[p]--; s.peers[p] == 0 {
 		delete(s.peers, p)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/starling-network/starling/node/store"
 	work "github.com/starling-network/starling/node/workload"
 	"github.com/starling-network/starling/p2p"
+	"github.com/starling-network/starling/p2p/admit"
 	"github.com/starling-network/starling/p2p/stream"
 )
 
@@ -140,7 +141,7 @@ func (s *Service) connectedFrom(k sign.Key) netip.Prefix {
 		return netip.Prefix{}
 	}
 	for _, c := range s.cfg.Host.Network().ConnsToPeer(id) {
-		if at := p2p.NetworkOf(c.RemoteMultiaddr()); at.IsValid() {
+		if at := admit.NetworkOf(c.RemoteMultiaddr()); at.IsValid() {
 			return at
 		}
 	}

@@ -1,0 +1,105 @@
+// Package admit shares out what strangers could use up: connections, handshakes, streams, their memory, and the calls that a
+// peer answers at a time. Keys are free, so a limit for each key bounds nobody. A peer has a standing instead, which costs
+// something, and each standing has a ceiling:
+//
+//	standing       what it takes                                          ceiling
+//	Stranger       a key                                                  40 %
+//	Answered       this peer dialled it directly, and it answered         60 %
+//	Counterparty   a lease, or a cluster, with this peer                  100 %
+//
+// Something is admitted while everything in use is below the ceiling of who asks for it: strangers together never take the
+// upper 60 %. Those of one network, an IPv4 /24 or IPv6 /56, have a quarter of what strangers may have.
+package admit
+
+import (
+	"net/netip"
+	"sync"
+
+	"github.com/libp2p/go-libp2p/core/network"
+	ma "github.com/multiformats/go-multiaddr"
+	manet "github.com/multiformats/go-multiaddr/net"
+)
+
+// Standing is what a peer is to this one. Greater ones have more.
+type Standing uint8
+
+// The standings.
+const (
+	Stranger Standing = iota
+	Answered
+	Counterparty
+)
+
+// ceilings are in percent.
+var ceilings = [...]int{Stranger: 40, Answered: 60, Counterparty: 100}
+
+// Share returns how much of total may be in use for a peer of this standing to get more: its ceiling, and one at least.
+func (s Standing) Share(total int) int { return max(total*ceilings[s]/100, 1) }
+
+// priority is the ceiling as libp2p's resource manager counts it: (1 + priority)/256 of a scope's memory.
+func (s Standing) priority() uint8 {
+	switch s {
+	case Stranger:
+		return network.ReservationPriorityLow // 40 %
+	case Answered:
+		return network.ReservationPriorityMedium // 60 %
+	}
+	return network.ReservationPriorityAlways
+}
+
+// NetworkOf returns the IPv4 /24 or IPv6 /56 of an address: keys are free, these are not. It returns the zero prefix for
+// loopback and for an address without IP, which totals alone bound.
+func NetworkOf(a ma.Multiaddr) netip.Prefix {
+	if a == nil {
+		return netip.Prefix{}
+	}
+	ip, err := manet.ToIP(a)
+	at, ok := netip.AddrFromSlice(ip)
+	if at = at.Unmap(); err != nil || !ok || at.IsLoopback() {
+		return netip.Prefix{}
+	}
+	bits := 24
+	if at.Is6() {
+		bits = 56
+	}
+	p, _ := at.Prefix(bits) // the bits fit
+	return p
+}
+
+// Places are a number of equal places, given by standing. They are safe for concurrent use.
+type Places struct {
+	total int
+
+	mu   sync.Mutex
+	used int
+	from map[netip.Prefix]int // of those used, strangers' by network
+}
+
+// NewPlaces makes total places.
+func NewPlaces(total int) *Places { return &Places{total: total, from: map[netip.Prefix]int{}} }
+
+// Take takes a place for a peer of a standing in a network, and returns what gives it back, which may be called again. It
+// returns nil if there is none for such a peer.
+func (p *Places) Take(s Standing, at netip.Prefix) (free func()) {
+	counted := s == Stranger && at.IsValid()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.used >= s.Share(p.total) || counted && p.from[at] >= max(Stranger.Share(p.total)/4, 1) {
+		return nil
+	}
+	p.used++
+	if counted {
+		p.from[at]++
+	}
+	return sync.OnceFunc(func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.used--
+		if !counted {
+			return
+		}
+		if p.from[at]--; p.from[at] == 0 {
+			delete(p.from, at)
+		}
+	})
+}
