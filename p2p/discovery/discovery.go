@@ -21,10 +21,11 @@ import (
 
 	"github.com/ipfs/go-cid"
 	dht "github.com/libp2p/go-libp2p-kad-dht"
-	"github.com/libp2p/go-libp2p-kad-dht/records"
+	dhtpb "github.com/libp2p/go-libp2p-kad-dht/pb"
 	libp2precord "github.com/libp2p/go-libp2p-record"
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/peerstore"
 	"github.com/libp2p/go-libp2p/core/protocol"
@@ -76,13 +77,15 @@ type Found struct {
 
 // Discovery takes part in the DHT until it is closed.
 type Discovery struct {
-	h      host.Host
-	cfg    Config
-	log    *slog.Logger
-	key    crypto.PrivKey
-	dht    *dht.IpfsDHT
-	server *stream.Server
-	wake   chan struct{} // a push is wished for; holds one token
+	h   host.Host
+	cfg Config
+	log *slog.Logger
+	key crypto.PrivKey
+	dht *dht.IpfsDHT
+	// providers holds the DHT's provider records.
+	providers *providerStore
+	server    *stream.Server
+	wake      chan struct{} // a push is wished for; holds one token
 
 	// pushing holds a token while a push runs, one at a time. A channel and not a mutex: a push waits for the
 	// network, and in a synctest bubble time stands still while anybody waits for a mutex.
@@ -133,6 +136,7 @@ func New(h host.Host, cfg Config) (*Discovery, error) {
 		}
 		kinds[v.Name], most[v.Name] = v, v.MaxStored
 	}
+	d.providers = newProviderStore(h.ID(), cfg.Validity, defaultBounds)
 	var err error
 	d.dht, err = dht.New(h,
 		dht.ProtocolPrefix(protocol.ID("/starling/"+cfg.Network)),
@@ -140,16 +144,23 @@ func New(h host.Host, cfg Config) (*Discovery, error) {
 		dht.Validator(kinds),
 		dht.ValueDatastore(newHeld(h.ID(), most)),
 		dht.MaxRecordAge(MaxValidity),
-		dht.ProviderManagerOpts(
-			records.ProvideValidity(cfg.Validity),
-			records.ProviderAddrTTL(cfg.Validity),
-			records.CleanupInterval(cfg.Validity)),
+		dht.ProviderDatastore(d.providers),
+		dht.ProviderManagerOpts(d.providers.options()...),
+		dht.OnRequestHook(d.limitAdding),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("joining DHT: %w", err)
 	}
 	d.server = ask.Handle(h, cfg.Network, d.answer, stream.Limits{Logger: d.log})
 	return d, nil
+}
+
+// limitAdding resets the stream of a peer that sends ADD_PROVIDER too often. The DHT handles that message nonetheless, and then
+// finds that the stream is closed: the peer has to open another one for each further message.
+func (d *Discovery) limitAdding(_ context.Context, s network.Stream, m *dhtpb.Message) {
+	if m.GetType() == dhtpb.Message_ADD_PROVIDER && !d.providers.allow(s.Conn().RemotePeer(), s.Conn().RemoteMultiaddr()) {
+		_ = s.ResetWithError(network.StreamRateLimited)
+	}
 }
 
 // Close leaves the DHT. Run must have returned.

@@ -1,0 +1,441 @@
+package discovery
+
+import (
+	"cmp"
+	"context"
+	"encoding/base32"
+	"encoding/binary"
+	"math"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ipfs/go-datastore"
+	"github.com/ipfs/go-datastore/query"
+	"github.com/libp2p/go-libp2p-kad-dht/records"
+	"github.com/libp2p/go-libp2p/core/peer"
+	ma "github.com/multiformats/go-multiaddr"
+	"golang.org/x/time/rate"
+)
+
+// bounds limit the provider records of other peers.
+type bounds struct {
+	all        int // records in all
+	key        int // records under one key of the DHT
+	keyNetwork int // records under one key of the DHT, of providers of one network
+	provider   int // records of one provider
+	address    int // records of providers at one IPv4 address or in one IPv6 /64
+	network    int // records of providers in one IPv4 /24 or IPv6 /56
+}
+
+// defaultBounds are for a peer of a network of thousands of providers.
+var defaultBounds = bounds{
+	// A record takes about 300 bytes, and 600 if it is the only one of its provider and of its key: 20 to 40 MiB in all.
+	all: 65536,
+	// The most popular topic, over four shards, has as many as 8,192 providers. An answer of the DHT names all
+	// providers under a key, so that more of them would also make it large and slow.
+	key: 2048,
+	// One network cannot take more than an eighth of a key.
+	keyNetwork: 256,
+	// A record has at most MaxTopics topics, each under two keys, which is 32. A provider whose topics change has the old
+	// ones too until they expire.
+	provider: 128,
+	// Four providers with all the records that they may have, or sixteen with all that they need.
+	address: 512,
+	// Sixteen such networks fill the store.
+	network: 4096,
+}
+
+const (
+	// addRate and addBurst bound the ADD_PROVIDER messages of one peer. An honest one sends at most 32 in one
+	// push, and pushes all its topics when it starts, and 15 s and 75 s later.
+	addRate  = 2 // per second
+	addBurst = 100
+	// maxCallers bounds how many peers that sent ADD_PROVIDER are remembered. The DHT's library gives records to the store at
+	// the latest when it has 256 of them, so that their providers are still remembered then.
+	maxCallers = 4096
+)
+
+// providerRoot is the part of a datastore in which the DHT's library stores provider records.
+const providerRoot = "/providers"
+
+// A providerStore holds provider records in memory for the DHT's library, bounded for each provider, each key and each network.
+// A record says that a peer is a provider for a key; its value is the time at which it was received:
+//
+//	/providers/<base32 of the DHT's key>/<base32 of the provider's ID> → varint of Unix nanoseconds
+//
+// The library accepts a record only from the provider that it names, so that nobody can use up the share of somebody else.
+// What happens at each bound:
+//
+//   - A provider with too many records loses its oldest.
+//   - An address, a network or the store with too many records loses one of its largest part: see share.
+//   - Under a key with too many records, those that have expired go. If there are none, a record of the network that has the
+//     most there goes. If the network of the new record would have as many, the new record is refused.
+//   - Under a key, a new record of a network that has its share of the key is refused.
+//
+// A record that is already stored is always renewed. The records of this peer are counted in no share, and lost only when they
+// have expired.
+//
+// The following is not bounded:
+//
+//   - Providers without a network are bounded one by one and in all, not by address. They count as one network, so that they
+//     lose their records first when they have most of the store.
+//   - Whoever has many identities at an address can reduce its neighbours there to as many records as each identity has. The
+//     same holds for many addresses in a network, and for many networks.
+//   - The addresses of providers, which the DHT's library gives to the peerstore, also those of refused records.
+//
+// A provider belongs to the network from which its first record came, until its last record is gone.
+type providerStore struct {
+	self     string // base32 of this peer's ID
+	validity time.Duration
+	most     bounds
+
+	mu      sync.Mutex
+	byName  map[string]*providerRecord // by the whole key in the datastore
+	keys    map[string]*providerKey    // by base32 of the DHT's key
+	order   []*providerKey             // all of keys
+	shares  map[any]*share             // of providers by base32 of their ID, and of networks and addresses by origin
+	own     *share                     // of this peer, in no other share
+	all     *share                     // of everybody else
+	callers map[string]*caller         // by base32 of their ID
+	called  []string                   // those of callers, the first one first
+}
+
+// A providerRecord is one record, with its key and value in the datastore.
+type providerRecord struct {
+	name     string
+	value    []byte
+	received int64 // Unix nanoseconds
+	under    *providerKey
+	of       *share
+}
+
+// A providerKey is a key of the DHT and its records, the oldest first.
+type providerKey struct {
+	name    string // base32
+	records []*providerRecord
+	place   int // in providerStore.order
+}
+
+// A caller is a peer that sent ADD_PROVIDER.
+type caller struct {
+	at     origin
+	adding *rate.Limiter
+}
+
+// newProviderStore returns an empty store of the peer self. A record expires after validity.
+func newProviderStore(self peer.ID, validity time.Duration, most bounds) *providerStore {
+	return &providerStore{
+		self: encodeName(string(self)), validity: validity, most: most,
+		byName: map[string]*providerRecord{}, keys: map[string]*providerKey{}, shares: map[any]*share{},
+		own: &share{most: math.MaxInt}, all: &share{most: most.all}, callers: map[string]*caller{},
+	}
+}
+
+// encodeName returns an ID or a key of the DHT as the DHT's library writes it.
+func encodeName(raw string) string {
+	return base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString([]byte(raw))
+}
+
+// allow remembers where a peer that sends ADD_PROVIDER is connected from. It reports whether the peer is within its rate.
+func (s *providerStore) allow(p peer.ID, from ma.Multiaddr) bool {
+	name, at := encodeName(string(p)), originOf(from)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.callers[name]
+	if c == nil {
+		if len(s.called) >= maxCallers {
+			delete(s.callers, s.called[0])
+			s.called = s.called[1:]
+		}
+		c = &caller{adding: rate.NewLimiter(addRate, addBurst)}
+		s.callers[name] = c
+		s.called = append(s.called, name)
+	}
+	c.at = at
+	return c.adding.Allow()
+}
+
+// Put implements datastore.Datastore. It returns no error for a record that is refused, because the DHT's library would put
+// it again, and all others of its batch with it.
+func (s *providerStore) Put(_ context.Context, k datastore.Key, value []byte) error {
+	under, provider, ok := parseProviderName(k.String())
+	received, n := binary.Varint(value)
+	if !ok || provider == "" || n <= 0 {
+		return nil // the DHT's library writes no such record
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.byName[k.String()]; r != nil {
+		r.under.records, r.of.records = removeRecord(r.under.records, r), removeRecord(r.of.records, r)
+		r.value, r.received = value, received
+		r.under.records, r.of.records = insertRecord(r.under.records, r), insertRecord(r.of.records, r)
+		return nil
+	}
+	if provider != s.self && !s.room(under, s.networkOf(provider)) {
+		return nil
+	}
+	of := s.shareOf(provider)
+	r := &providerRecord{name: k.String(), value: value, received: received, under: s.keys[under], of: of}
+	if r.under == nil {
+		r.under = &providerKey{name: under, place: len(s.order)}
+		s.keys[under] = r.under
+		s.order = append(s.order, r.under)
+	}
+	s.byName[r.name] = r
+	r.under.records, of.records = insertRecord(r.under.records, r), insertRecord(of.records, r)
+	of.grow(1, s.forget)
+	for full := of; full != nil; full = full.parent {
+		if full.count > full.most {
+			s.remove(full.victim(of))
+		}
+	}
+	return nil
+}
+
+// networkOf returns the key of the network's share that a provider's records are counted in; s.mu is held.
+func (s *providerStore) networkOf(provider string) origin {
+	if of := s.shares[provider]; of != nil {
+		return of.network().key.(origin)
+	}
+	return origin{network: s.origin(provider).network}
+}
+
+// origin returns where a provider is connected from; s.mu is held.
+func (s *providerStore) origin(provider string) origin {
+	if c := s.callers[provider]; c != nil {
+		return c.at
+	}
+	return origin{}
+}
+
+// shareOf returns the share of a provider. If the provider has no records, the caller adds one; s.mu is held.
+func (s *providerStore) shareOf(provider string) *share {
+	if provider == s.self {
+		return s.own
+	}
+	if of := s.shares[provider]; of != nil {
+		return of
+	}
+	within, at := s.all, s.origin(provider)
+	if at == (origin{}) {
+		within = s.group(within, at, math.MaxInt)
+	} else {
+		within = s.group(within, origin{network: at.network}, s.most.network)
+		within = s.group(within, at, s.most.address)
+	}
+	return s.group(within, provider, s.most.provider)
+}
+
+// group returns the part of a share that has a key; s.mu is held.
+func (s *providerStore) group(within *share, key any, most int) *share {
+	if s.shares[key] == nil {
+		s.shares[key] = within.part(key, most)
+	}
+	return s.shares[key]
+}
+
+// forget removes a share that has no records; s.mu is held.
+func (s *providerStore) forget(key any) { delete(s.shares, key) }
+
+// room reports whether a key of the DHT has room for one more record of a network. It makes room where it may; s.mu is held.
+func (s *providerStore) room(under string, network origin) bool {
+	k := s.keys[under]
+	if k == nil || len(k.records) < min(s.most.key, s.most.keyNetwork) {
+		return true
+	}
+	expired := time.Now().Add(-s.validity).UnixNano()
+	for len(k.records) > 0 && k.records[0].received < expired {
+		s.remove(k.records[0])
+	}
+	counts, others, largest := map[*share]int{}, 0, 0
+	for _, r := range k.records {
+		if r.of != s.own {
+			n := r.of.network()
+			counts[n]++
+			others++
+			largest = max(largest, counts[n])
+		}
+	}
+	has := counts[s.shares[network]]
+	switch {
+	case network != (origin{}) && has >= s.most.keyNetwork:
+		return false
+	case others < s.most.key:
+		return true
+	case largest <= has+1:
+		return false
+	}
+	s.remove(k.records[slices.IndexFunc(k.records, func(r *providerRecord) bool { return counts[r.of.network()] == largest })])
+	return true
+}
+
+// remove takes a record out of everything; s.mu is held.
+func (s *providerStore) remove(r *providerRecord) {
+	delete(s.byName, r.name)
+	r.under.records, r.of.records = removeRecord(r.under.records, r), removeRecord(r.of.records, r)
+	r.of.grow(-1, s.forget)
+	if len(r.under.records) > 0 {
+		return
+	}
+	delete(s.keys, r.under.name)
+	last := s.order[len(s.order)-1]
+	s.order[r.under.place], last.place = last, r.under.place
+	s.order[len(s.order)-1] = nil
+	s.order = s.order[:len(s.order)-1]
+}
+
+// insertRecord adds r in the order of time.
+func insertRecord(to []*providerRecord, r *providerRecord) []*providerRecord {
+	at, _ := slices.BinarySearchFunc(to, r, compareRecords)
+	return slices.Insert(to, at, r)
+}
+
+// removeRecord takes r out.
+func removeRecord(from []*providerRecord, r *providerRecord) []*providerRecord {
+	at, _ := slices.BinarySearchFunc(from, r, compareRecords)
+	return slices.Delete(from, at, at+1)
+}
+
+// compareRecords orders records by time, then by name.
+func compareRecords(a, b *providerRecord) int {
+	return cmp.Or(cmp.Compare(a.received, b.received), strings.Compare(a.name, b.name))
+}
+
+// parseProviderName splits a key in the datastore into the DHT's key and the provider, both in base32 and "" if missing. It
+// reports whether the key is in the part of the datastore that is for provider records.
+func parseProviderName(name string) (under, provider string, ok bool) {
+	rest, ok := strings.CutPrefix(name, providerRoot)
+	if !ok || rest != "" && rest[0] != '/' {
+		return "", "", false
+	}
+	under, provider, _ = strings.Cut(strings.TrimPrefix(rest, "/"), "/")
+	return under, provider, !strings.Contains(provider, "/")
+}
+
+// Get implements datastore.Datastore.
+func (s *providerStore) Get(_ context.Context, k datastore.Key) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.byName[k.String()]; r != nil {
+		return r.value, nil
+	}
+	return nil, datastore.ErrNotFound
+}
+
+// Has implements datastore.Datastore.
+func (s *providerStore) Has(ctx context.Context, k datastore.Key) (bool, error) {
+	return datastore.GetBackedHas(ctx, s, k)
+}
+
+// GetSize implements datastore.Datastore.
+func (s *providerStore) GetSize(ctx context.Context, k datastore.Key) (int, error) {
+	return datastore.GetBackedSize(ctx, s, k)
+}
+
+// Delete implements datastore.Datastore.
+func (s *providerStore) Delete(_ context.Context, k datastore.Key) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.byName[k.String()]; r != nil {
+		s.remove(r)
+	}
+	return nil
+}
+
+// Query implements datastore.Datastore. Two queries occur: for the records under one key of the DHT, which costs nothing for
+// other records, and for all records.
+func (s *providerStore) Query(_ context.Context, q query.Query) (query.Results, error) {
+	under, provider, ok := parseProviderName(path.Clean("/" + q.Prefix))
+	var found query.Results
+	switch {
+	case path.Clean("/"+q.Prefix) == "/", ok && under == "":
+		found = s.walk(q)
+	case ok && provider == "":
+		s.mu.Lock()
+		found = query.ResultsWithEntries(q, s.keys[under].entries())
+		s.mu.Unlock()
+	default:
+		found = query.ResultsWithEntries(q, nil)
+	}
+	return query.NaiveQueryApply(q, found), nil
+}
+
+// entries returns the records under a key of the DHT, which may be nil; the store's mu is held.
+func (k *providerKey) entries() []query.Entry {
+	if k == nil {
+		return nil
+	}
+	out := make([]query.Entry, len(k.records))
+	for i, r := range k.records {
+		out[i] = query.Entry{Key: r.name, Value: r.value, Size: len(r.value)}
+	}
+	return out
+}
+
+// walk returns all records. It locks the store for one key of the DHT at a time, and copies the records of no other. It goes
+// through the keys from the last to the first: when a key is removed, the last one takes its place, so that none is left out
+// and some may occur twice. Keys that are added meanwhile are left out.
+func (s *providerStore) walk(q query.Query) query.Results {
+	s.mu.Lock()
+	left := len(s.order)
+	s.mu.Unlock()
+	var entries []query.Entry
+	return query.ResultsFromIterator(q, query.Iterator{Next: func() (query.Result, bool) {
+		for len(entries) == 0 {
+			s.mu.Lock()
+			left = min(left, len(s.order)) - 1
+			if left >= 0 {
+				entries = s.order[left].entries()
+			}
+			s.mu.Unlock()
+			if left < 0 {
+				left = 0
+				return query.Result{}, false
+			}
+		}
+		e := entries[0]
+		entries = entries[1:]
+		return query.Result{Entry: e}, true
+	}})
+}
+
+// Batch implements datastore.Batching, through Put and Delete.
+func (s *providerStore) Batch(context.Context) (datastore.Batch, error) {
+	return datastore.NewBasicBatch(s), nil
+}
+
+// Sync implements datastore.Datastore. It does nothing.
+func (s *providerStore) Sync(context.Context, datastore.Key) error { return nil }
+
+// Close implements datastore.Datastore. It does nothing.
+func (s *providerStore) Close() error { return nil }
+
+// options returns the settings of the DHT's library for provider records.
+func (s *providerStore) options() []records.Option {
+	return []records.Option{
+		records.ProvideValidity(s.validity),
+		records.ProviderAddrTTL(s.validity),
+		records.CleanupInterval(s.validity),
+		records.Cache(noCache{}),
+	}
+}
+
+// noCache is an empty cache. The cache of the DHT's library has the provider records under 256 keys. The library adds a
+// new record to a cached key whether the store refuses it or not, and nothing bounds how many: whoever has many identities
+// would have more records there than in the store. Without the cache, a lookup of a full key takes twice as long.
+type noCache struct{}
+
+func (noCache) Add(_, _ any) bool                { return false }
+func (noCache) Get(any) (any, bool)              { return nil, false }
+func (noCache) Contains(any) bool                { return false }
+func (noCache) Peek(any) (any, bool)             { return nil, false }
+func (noCache) Remove(any) bool                  { return false }
+func (noCache) RemoveOldest() (_, _ any, _ bool) { return nil, nil, false }
+func (noCache) GetOldest() (_, _ any, _ bool)    { return nil, nil, false }
+func (noCache) Keys() []any                      { return nil }
+func (noCache) Len() int                         { return 0 }
+func (noCache) Purge()                           {}
+func (noCache) Resize(int) int                   { return 0 }
