@@ -7,7 +7,7 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 	manet "github.com/multiformats/go-multiaddr/net"
 
-	"github.com/starling-network/starling/p2p"
+	"github.com/starling-network/starling/p2p/admit"
 )
 
 // A share is a bounded number of provider records: those of one provider, of all providers at one address, of one network,
@@ -111,7 +111,7 @@ type origin struct{ network, address netip.Prefix }
 
 // originOf returns the origin of a peer that is connected from a.
 func originOf(a ma.Multiaddr) origin {
-	network := p2p.NetworkOf(a)
+	network := admit.NetworkOf(a)
 	if _, err := a.ValueForProtocol(ma.P_CIRCUIT); err == nil || !network.IsValid() {
 		return origin{} // the address of a relay says nothing about the peer
 	}
