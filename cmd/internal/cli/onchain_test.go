@@ -64,7 +64,7 @@ func newChained(t *testing.T) *chained {
 	}
 	make := []string{"genesis", "init-escrow", direct, "--program", deployed.Program, "--keypair", payer, "--rpc", c.net.URL(), "--treasury", c.net.Faucet().Key().String(),
 		"--unbonding", "3s", "--evidence", "2s", "--margin", "4s", "--response", "5s", "--min-stake", "30",
-		"--voting", "12s", "--lock", "2s", "--least-bonded", "35", "--least-bond", "5", "--first-slot", "1", "--epoch", "10s", "--emission", "1000"}
+		"--voting", "10m", "--lock", "1m", "--least-bonded", "35", "--least-bond", "5", "--first-slot", "1", "--epoch", "10s", "--emission", "1000"}
 	r = c.cli(t, make...).want(t, ExitOK, `"program": "`+deployed.Program, `^it is there, with the pools of 1 token`,
 		`^the emission is paid from token account \w+: send up to 1000.00`)
 	g, err := market.ParseGenesis([]byte(r.out))
@@ -96,22 +96,25 @@ func newChained(t *testing.T) *chained {
 	return c
 }
 
-// until waits until the newest slot is past this one.
+// until makes a slot the newest but one, so that windows which a command has to act in can be long.
 func (c *chained) until(t *testing.T, slot uint64) {
 	t.Helper()
 	l, err := solana.NewReader([]string{c.net.URL()}, c.genesis)
 	if err != nil {
 		t.Fatal(err)
 	}
-	tick := time.NewTicker(5 * localnettest.SlotMillis * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if now, err := l.Slot(t.Context()); err != nil {
-			t.Fatal(err)
-		} else if uint64(now) > slot {
+	for skipped := false; ; skipped = true {
+		now, err := l.Slot(t.Context())
+		if err == nil && uint64(now) > slot {
 			return
 		}
-		<-tick.C
+		if err == nil && !skipped {
+			err = c.net.Skip(t.Context(), slot+1)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(localnettest.SlotMillis * time.Millisecond)
 	}
 }
 
