@@ -92,14 +92,14 @@ func (r *Runtime) load(ctx context.Context, write func(ctx context.Context, w io
 		written <- err // before the engine can hear of it
 		_ = in.CloseWithError(err)
 	}()
-	res, err := r.engine.ImageLoad(ctx, out, client.ImageLoadWithQuiet(true))
+	res, err := r.engine.ImageLoad(ctx, archive{out}, client.ImageLoadWithQuiet(true))
 	if err == nil {
 		err = readLoad(res.Body)
 		_ = res.Body.Close()
 	}
 	select {
 	case failed := <-written:
-		if failed != nil {
+		if failed != nil && !errors.Is(failed, errClosed) {
 			return failed
 		}
 	default: // the engine takes no more
@@ -109,6 +109,13 @@ func (r *Runtime) load(ctx context.Context, write func(ctx context.Context, w io
 	}
 	return r.loadError(ctx, err)
 }
+
+// archive is the read side of an archive's pipe. A client closes it when the engine takes no more; the client's own error then says why.
+type archive struct{ *io.PipeReader }
+
+func (a archive) Close() error { return a.CloseWithError(errClosed) }
+
+var errClosed = errors.New("the engine takes no more of the archive")
 
 // loadError sorts what an engine says about an archive that it does not take.
 func (r *Runtime) loadError(ctx context.Context, err error) error {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/client"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/starling-network/starling/node/runtime"
@@ -277,6 +279,36 @@ func TestPullTooLarge(t *testing.T) {
 	ref := push(t, lab, "hostile/large", nil, testengine.File{Path: "/large", Text: once(strings.Repeat("large ", 1<<20))})
 	if err := r.Pull(t.Context(), ref, nil, nil); !errors.Is(err, runtime.ErrBadImage) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// An engine that ends while it reads an archive is reported as an engine's failure, however the writer hears of it.
+func TestEngineEndsDuringLoad(t *testing.T) {
+	t.Parallel()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/images/load") {
+			return
+		}
+		_, _ = io.ReadFull(r.Body, make([]byte, 64<<10))
+		panic(http.ErrAbortHandler) // closes the connection
+	}))
+	defer srv.Close()
+	cli, err := client.NewClientWithOpts(client.WithHost("tcp://"+srv.Listener.Addr().String()), client.WithVersion(MinAPIVersion))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cli.Close()
+	r := &Runtime{engine: &engine{Client: cli}}
+	for range 20 {
+		if err := r.load(t.Context(), func(_ context.Context, w io.Writer) error {
+			for {
+				if _, err := w.Write(make([]byte, 32<<10)); err != nil {
+					return err
+				}
+			}
+		}); !errors.Is(err, runtime.ErrEngine) {
+			t.Fatal(err)
+		}
 	}
 }
 
