@@ -4,9 +4,12 @@ import (
 	"context"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/peer"
+
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/registry"
+	"github.com/starling-network/starling/p2p"
 )
 
 const (
@@ -28,6 +31,25 @@ func (n *Node) newRegistry() *registry.Registry {
 		fresh = min(max(window/4, registryLeast), registryFresh)
 	}
 	return registry.New(registry.Config{Chain: c, Fresh: fresh, Now: time.Now, Log: n.p.Log.With("role", "registry")})
+}
+
+// staked returns what lists the peers that have something at stake, a second source of providers beside the DHT; nil where nothing lists them.
+func (n *Node) staked() func(context.Context) ([]peer.ID, error) {
+	if n.registered == nil {
+		return nil
+	}
+	return func(ctx context.Context) (out []peer.ID, err error) {
+		all, err := n.registered.Providers(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for k := range stakedOf(all) {
+			if id, err := p2p.PeerIDFromKey(k); err == nil {
+				out = append(out, id)
+			}
+		}
+		return out, nil
+	}
 }
 
 // stakes is what peers have at stake: of all that are asked for, or where nothing lists registrations, of the first.

@@ -61,7 +61,7 @@ func (d *Discovery) push(ctx context.Context, all bool) error {
 	}
 	defer func() { <-d.pushing }()
 	r, data := d.renewed(time.Second)
-	keys := r.topicKeys(d.cfg.Network, shardOf(d.h.ID(), d.cfg.Shards))
+	keys := d.topicKeysAt(r, time.Now())
 	if data == nil && len(keys) == 0 {
 		return nil
 	}
@@ -92,7 +92,7 @@ func (d *Discovery) push(ctx context.Context, all bool) error {
 	})
 	for _, k := range keys {
 		g.Go(func() error {
-			if err := d.dht.Provide(ctx, k, true); err != nil {
+			if err := d.provide(ctx, k); err != nil {
 				return fmt.Errorf("storing topic: %w", err)
 			}
 			return nil
