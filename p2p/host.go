@@ -49,6 +49,7 @@ type Host struct {
 	punches   *puncher
 	guided    bool // AutoNATv2 and the relay client run
 	standings *admit.Standings
+	dials     *dials // nil for a host that New did not make
 
 	mu         sync.Mutex
 	remembered map[peer.ID]entry
@@ -60,7 +61,8 @@ func New(cfg Config) (*Host, error) {
 		return nil, err
 	}
 	standings := admit.NewStandings()
-	opts, err := options(cfg, standings)
+	dials := cfg.dials()
+	opts, err := options(cfg, standings, dials)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +87,7 @@ func New(cfg Config) (*Host, error) {
 	if err != nil {
 		return nil, errors.Join(err, h.Close())
 	}
-	w.handshake, w.guided, w.blocked, w.mapped = handshake(cfg.Network), source != nil, cfg.gater().blocked, mapped
+	w.handshake, w.guided, w.blocked, w.mapped, w.dials = handshake(cfg.Network), source != nil, cfg.gater(dials).blocked, mapped, dials
 	w.overlay = ov
 	ov.Attach(h, w.punches.addrs)
 	if cfg.Registerer != nil {
@@ -205,7 +207,7 @@ func (h *Host) Forgive(p peer.ID) {
 func handshake(network string) string { return "starling/" + network }
 
 // options are the libp2p options of cfg.
-func options(cfg Config, standings *admit.Standings) ([]libp2p.Option, error) {
+func options(cfg Config, standings *admit.Standings, d *dials) ([]libp2p.Option, error) {
 	low, high := cfg.Low, cfg.High
 	if high == 0 {
 		low, high = DefaultLow, DefaultHigh
@@ -232,7 +234,7 @@ func options(cfg Config, standings *admit.Standings) ([]libp2p.Option, error) {
 		libp2p.UserAgent(agent),
 		libp2p.ConnectionManager(conns),
 		libp2p.ResourceManager(limits),
-		libp2p.ConnectionGater(cfg.gater()),
+		libp2p.ConnectionGater(cfg.gater(d)),
 		libp2p.AddrsFactory(announce),
 		libp2p.SwarmOpts(swarm.WithDialRanker(tcpFirst)),
 		libp2p.WithDialTimeout(DialTimeout),
