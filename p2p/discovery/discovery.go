@@ -30,7 +30,6 @@ import (
 	libp2precord "github.com/libp2p/go-libp2p-record"
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/host"
-	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/peerstore"
 	"github.com/libp2p/go-libp2p/core/protocol"
@@ -90,6 +89,7 @@ type Discovery struct {
 	messages *dhtpb.ProtocolMessenger
 	// providers holds the DHT's provider records.
 	providers *providerStore
+	requests  *requests
 	server    *stream.Server
 	wake      chan struct{} // a push is wished for; holds one token
 
@@ -142,7 +142,7 @@ func New(h host.Host, cfg Config) (*Discovery, error) {
 		}
 		kinds[v.Name], most[v.Name] = v, v.MaxStored
 	}
-	d.providers = newProviderStore(h.ID(), cfg.Validity, defaultBounds)
+	d.requests, d.providers = newRequests(), newProviderStore(h.ID(), cfg.Validity, defaultBounds)
 	var err error
 	d.dht, err = dht.New(h,
 		dht.ProtocolPrefix(protocol.ID("/starling/"+cfg.Network)),
@@ -152,7 +152,7 @@ func New(h host.Host, cfg Config) (*Discovery, error) {
 		dht.MaxRecordAge(MaxValidity),
 		dht.ProviderDatastore(d.providers),
 		dht.ProviderManagerOpts(d.providers.options()...),
-		dht.OnRequestHook(d.limitAdding),
+		dht.OnRequestHook(d.limitRequest),
 		dht.RoutingTablePeerDiversityFilter(newBucketFilter(h)),
 	)
 	if err == nil {
@@ -163,14 +163,6 @@ func New(h host.Host, cfg Config) (*Discovery, error) {
 	}
 	d.server = ask.Handle(h, cfg.Network, d.answer, stream.Limits{Logger: d.log})
 	return d, nil
-}
-
-// limitAdding resets the stream of a peer that sends ADD_PROVIDER too often. The DHT handles that message nonetheless, and then
-// finds that the stream is closed: the peer has to open another one for each further message.
-func (d *Discovery) limitAdding(_ context.Context, s network.Stream, m *dhtpb.Message) {
-	if m.GetType() == dhtpb.Message_ADD_PROVIDER && !d.providers.allow(s.Conn().RemotePeer(), s.Conn().RemoteMultiaddr()) {
-		_ = s.ResetWithError(network.StreamRateLimited)
-	}
 }
 
 // Close leaves the DHT. Run must have returned.

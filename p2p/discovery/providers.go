@@ -158,6 +158,16 @@ func (s *providerStore) allow(p peer.ID, from ma.Multiaddr) bool {
 	return c.adding.Allow()
 }
 
+// under returns how many records there are under a key of the DHT.
+func (s *providerStore) under(key []byte) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k := s.keys[encodeName(string(key))]; k != nil {
+		return len(k.records)
+	}
+	return 0
+}
+
 // Put implements datastore.Datastore. It returns no error for a record that is refused, because the DHT's library would put
 // it again, and all others of its batch with it.
 func (s *providerStore) Put(_ context.Context, k datastore.Key, value []byte) error {
