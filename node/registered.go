@@ -2,10 +2,12 @@ package node
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/registry"
@@ -38,17 +40,29 @@ func (n *Node) staked() func(context.Context) ([]peer.ID, error) {
 	if n.registered == nil {
 		return nil
 	}
-	return func(ctx context.Context) (out []peer.ID, err error) {
+	var (
+		mu   sync.Mutex
+		of   *program.Provider // the first one of the list that ids was made of
+		size int
+		ids  []peer.ID
+	)
+	return func(ctx context.Context) ([]peer.ID, error) {
 		all, err := n.registered.Providers(ctx)
-		if err != nil {
+		if err != nil || len(all) == 0 {
 			return nil, err
 		}
+		mu.Lock()
+		defer mu.Unlock()
+		if of == &all[0] && size == len(all) { // a list is not changed
+			return ids, nil
+		}
+		of, size, ids = &all[0], len(all), nil
 		for k := range stakedOf(all) {
 			if id, err := p2p.PeerIDFromKey(k); err == nil {
-				out = append(out, id)
+				ids = append(ids, id)
 			}
 		}
-		return out, nil
+		return ids, nil
 	}
 }
 

@@ -65,7 +65,7 @@ type Config struct {
 	Validity time.Duration // of renewed records, at most MaxValidity; zero means DefaultValidity
 	Values   []Values      // what the DHT holds beside records
 	// Registered names peers for which a key was not enough, a stake on a chain for example, as a second source beside the DHT.
-	// Nil: there are none. It may take as long as its context lasts.
+	// Nil: there are none. It may take as long as its context lasts. What it returns is not changed.
 	Registered func(context.Context) ([]peer.ID, error)
 	Logger     *slog.Logger // nil means slog.Default()
 }

@@ -38,7 +38,8 @@ func common(id peer.ID, key []byte) (n int) {
 	return n
 }
 
-// grind makes a key whose peer ID has so many bits in common with a key of the DHT. It tries from seed on and returns the next one.
+// grind makes a key whose peer ID has so many bits in common with a key of the DHT. It tries from seed on and returns
+// the next one.
 func grind(t *testing.T, key []byte, bits int, seed uint64) (crypto.PrivKey, uint64) {
 	t.Helper()
 	for {
@@ -55,7 +56,8 @@ func grind(t *testing.T, key []byte, bits int, seed uint64) (crypto.PrivKey, uin
 	}
 }
 
-// liar answers the DHT's questions at h with others of its kind alone, and those that it names as publishers, and forgets what it is given.
+// liar answers the DHT's questions at h with others of its kind alone, and those that it names as publishers, and
+// forgets what it is given.
 func liar(h *p2p.Host, others func() []peer.AddrInfo, names ...peer.AddrInfo) {
 	h.SetStreamHandler(protocol.ID("/starling/"+p2ptest.Network+"/kad/1.0.0"), func(s network.Stream) {
 		defer s.Close()
@@ -80,8 +82,8 @@ func liar(h *p2p.Host, others func() []peer.AddrInfo, names ...peer.AddrInfo) {
 	})
 }
 
-// TestAttackEclipse: twenty keys of one network that were made to lie nearest to a topic's key take 2 of the places of its publishers.
-// Who begins to publish then is found by an old peer and by a newcomer.
+// TestAttackEclipse: twenty keys of one network that were made to lie nearest to a topic's key take 2 of the places of
+// its publishers. Who begins to publish then is found by an old peer and by a newcomer.
 func TestAttackEclipse(t *testing.T) {
 	t.Parallel()
 	const honest, evil = 12, 20
@@ -151,8 +153,8 @@ func TestAttackEclipse(t *testing.T) {
 	})
 }
 
-// TestAttackGroundKeys: IDs that were made for the key of a topic lie anywhere an hour later, and publishers are then found under the new key,
-// by finders whose clocks are right or wrong by MaxSkew.
+// TestAttackGroundKeys: IDs that were made for the key of a topic lie anywhere an hour later, and publishers are then
+// found under the new key, by finders whose clocks are right or wrong by MaxSkew.
 func TestAttackGroundKeys(t *testing.T) {
 	t.Parallel()
 	topic, now := Topic{Class: "cpu"}, time.Unix(1_000_000*3600, 0)
@@ -199,8 +201,8 @@ func overlap(a, b []int64) bool {
 	return false
 }
 
-// TestAttackFinderFilled: sixteen publishers of one network take its share of what a finder gets, which finds all the others. Registered
-// publishers come first, though nobody names one of them.
+// TestAttackFinderFilled: sixteen publishers of one network take its share of what a finder gets, which finds all the
+// others. Registered publishers come first, though nobody names one of them.
 func TestAttackFinderFilled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -260,7 +262,8 @@ func TestAttackFinderFilled(t *testing.T) {
 	})
 }
 
-// TestAttackNamedByOne: one peer of the DHT that names thousands of publishers that are nowhere keeps nobody from finding those that are.
+// TestAttackNamedByOne: one peer of the DHT that names thousands of publishers that are nowhere keeps nobody from
+// finding those that are.
 func TestAttackNamedByOne(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -289,4 +292,35 @@ func TestAttackNamedByOne(t *testing.T) {
 			t.Errorf("found %d, %v; want %d", len(got), err, honest-1)
 		}
 	})
+}
+
+// TestAttackWrongAddresses: a liar that names somebody at addresses where it is not does not hide it from a walk or a
+// search that others tell where it is; and it does not name anybody twice.
+func TestAttackWrongAddresses(t *testing.T) {
+	t.Parallel()
+	wrong, right := ma.StringCast("/ip4/9.9.9.9/tcp/1"), ma.StringCast("/ip4/8.8.8.8/tcp/1")
+	var h hint
+	for range 5 {
+		h.hear("liar", 0, []ma.Multiaddr{wrong})
+	}
+	if h.heard() != 1 {
+		t.Errorf("one liar counts %d", h.heard())
+	}
+	for i := range 6 {
+		h.hear(fmt.Sprint(i), 0, []ma.Multiaddr{right})
+	}
+	if h.settle(); len(h.Addrs) != 2 || !h.Addrs[0].Equal(right) || h.heard() != 3 {
+		t.Errorf("looked for at %v", h.Addrs)
+	}
+	d := &Discovery{h: p2ptest.Loopback(t, 1)[0]}
+	w := &walk{d: d, heard: map[peer.ID]*named{"liar": {}, "honest": {}, "target": {}}}
+	steps := func(from peer.ID, addrs ...ma.Multiaddr) int {
+		return len(w.hear(&step{AddrInfo: peer.AddrInfo{ID: from}}, []*peer.AddrInfo{{ID: "target", Addrs: addrs}}))
+	}
+	if n := steps("liar", wrong) + steps("liar", wrong) + steps("honest", right) + steps("honest", right, wrong); n != 3 {
+		t.Errorf("%d steps to a peer that is said to be at two addresses, and at both", n)
+	}
+	if n := steps("target", right) + steps("honest", ma.StringCast("/ip4/7.7.7.7/tcp/1")); n != 0 || len(w.done) != 3 {
+		t.Errorf("%d more steps when it has answered, and %d answers", n, len(w.done))
+	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ipfs/go-cid"
 	"github.com/libp2p/go-libp2p/core/peer"
+	ma "github.com/multiformats/go-multiaddr"
 
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/admit"
@@ -20,11 +21,15 @@ import (
 const (
 	// fetchers is how many peers one Find asks for their records at a time.
 	fetchers = 32
-	// maxNamed is how many publishers one peer of the DHT names under a key, at most: no liar names more than others do.
-	maxNamed = 256
+	// maxNamed is how many publishers one peer of the DHT names under a key, at most: no liar names more than others
+	// do.
+	maxNamed = 64
 	// asksEach and asksLeast bound the peers that one Find asks for their records: so many for each that is wanted.
 	asksEach  = 4
 	asksLeast = 64
+	// maxVoters and maxPlaces bound what is noted of those who name one publisher, and of where they say that it is.
+	maxVoters = 4
+	maxPlaces = 64
 	// maxHints bounds how many publishers are considered, the best.
 	maxHints = 4096
 	// maxUnnamed is how many registered peers that nobody named one Find asks.
@@ -34,23 +39,60 @@ const (
 // hint is a peer that somebody says publishes a topic.
 type hint struct {
 	peer.AddrInfo
-	turn       int // how many others that one had named before, of several the least
-	votes      int // how many peers of the DHT name it
+	turn       int   // how many others that one had named before, of several the least
+	voters     []any // networks that it was named from, or peers without one; maxVoters at most
+	addrs      []voted
 	registered bool
 	standing   admit.Standing
 }
 
-// hints looks up who is said to publish a topic, best first: peers that are registered, then by their standing here. Among equals
-// those come first that several peers of the DHT name, as all that hold a record do, and then each has its say in turn, so that
-// one that names thousands hides nobody. A few registered peers that nobody named are among them. It returns what it has when
-// ctx ends.
+// voted is an address of a hint, and who names it: as hint.voters.
+type voted struct {
+	ma.Multiaddr
+	by []any
+}
+
+// hear adds what one peer of the DHT says of h: by is its network, or itself if it has none.
+func (h *hint) hear(by any, turn int, addrs []ma.Multiaddr) {
+	h.turn = min(h.turn, turn)
+	if len(h.voters) < maxVoters && !slices.Contains(h.voters, by) {
+		h.voters = append(h.voters, by)
+	}
+	for _, a := range addrs[:min(len(addrs), p2p.MaxAddrs)] {
+		if i := slices.IndexFunc(h.addrs, func(v voted) bool { return v.Equal(a) }); i >= 0 {
+			if !slices.Contains(h.addrs[i].by, by) && len(h.addrs[i].by) < maxVoters {
+				h.addrs[i].by = append(h.addrs[i].by, by)
+			}
+		} else if len(h.addrs) < maxPlaces {
+			h.addrs = append(h.addrs, voted{a, []any{by}})
+		}
+	}
+}
+
+// settle takes the addresses that most name.
+func (h *hint) settle() {
+	slices.SortStableFunc(h.addrs, func(a, b voted) int { return cmp.Compare(len(b.by), len(a.by)) })
+	for _, a := range h.addrs[:min(len(h.addrs), p2p.MaxAddrs)] {
+		h.Addrs = append(h.Addrs, a.Multiaddr)
+	}
+	h.addrs = nil
+}
+
+// hints looks up who is said to publish a topic, best first: peers that are registered, then by their standing here.
+// Among equals those come first that peers of several networks name, as all that hold a record do, and then each has
+// its say in turn, so that one that names thousands hides nobody. A few registered peers that nobody named are among
+// them. It returns what it has when ctx ends.
 func (d *Discovery) hints(ctx context.Context, t Topic) []hint {
 	var (
 		mu    sync.Mutex
 		named = map[peer.ID]*hint{}
 		all   sync.WaitGroup
 	)
-	hear := func(peers []*peer.AddrInfo) {
+	hear := func(from peer.ID, peers []*peer.AddrInfo) {
+		var by any = from
+		if at := siteOf(connectedFrom(d.h, from)); at != (site{}) {
+			by = at
+		}
 		mu.Lock()
 		defer mu.Unlock()
 		for turn, p := range peers[:min(len(peers), maxNamed)] {
@@ -62,10 +104,7 @@ func (d *Discovery) hints(ctx context.Context, t Topic) []hint {
 				h = &hint{AddrInfo: peer.AddrInfo{ID: p.ID}, turn: turn}
 				named[p.ID] = h
 			}
-			h.turn, h.votes = min(h.turn, turn), h.votes+1
-			if len(h.Addrs) == 0 {
-				h.Addrs = p.Addrs[:min(len(p.Addrs), p2p.MaxAddrs)]
-			}
+			h.hear(by, turn, p.Addrs)
 		}
 	}
 	for _, key := range d.findKeys(t, time.Now()) {
@@ -86,6 +125,7 @@ func (d *Discovery) hints(ctx context.Context, t Topic) []hint {
 	all.Wait()
 	out := make([]hint, 0, len(named)+maxUnnamed)
 	for id, h := range named {
+		h.settle()
 		h.registered = registered[id]
 		out = append(out, *h)
 	}
@@ -116,7 +156,7 @@ func (h hint) rank() int {
 }
 
 // heard is how well known a peer is, in steps that are too large for one publisher to be found before another for long.
-func (h hint) heard() int { return min(bits.Len(uint(h.votes)), 3) }
+func (h hint) heard() int { return bits.Len(uint(len(h.voters))) }
 
 // proven reports whether more than a key and an address stands behind a peer.
 func (h hint) proven() bool { return h.registered || h.standing == admit.Counterparty }
@@ -130,7 +170,7 @@ func (d *Discovery) standing() func(peer.ID) admit.Standing {
 }
 
 // look asks the peers nearest to a topic's key, and this one, whom they have under it, and calls hear with each answer.
-func (d *Discovery) look(ctx context.Context, key cid.Cid, hear func([]*peer.AddrInfo)) {
+func (d *Discovery) look(ctx context.Context, key cid.Cid, hear func(peer.ID, []*peer.AddrInfo)) {
 	own, err := d.dht.ProviderStore().GetProviders(ctx, key.Hash())
 	if err != nil {
 		d.log.Debug("own records not read", "err", err)
@@ -139,20 +179,21 @@ func (d *Discovery) look(ctx context.Context, key cid.Cid, hear func([]*peer.Add
 	for i := range own {
 		heard[i] = &own[i]
 	}
-	hear(heard)
+	hear(d.h.ID(), heard)
 	d.walkTo(ctx, key.Hash(), func(ctx context.Context, p peer.ID) ([]*peer.AddrInfo, error) {
 		named, near, err := d.messages.GetProviders(ctx, p, key.Hash())
 		if err == nil {
-			hear(named)
+			hear(p, named)
 		}
 		return near, err
 	})
 }
 
-// Find returns up to max peers other than this one that publish the topic, best first: those that are registered, then by their
-// standing here. Half of the places are kept for registered ones. Of those for which no more than a key and an address speaks, one
-// network has its share of the places, or 2 of an IPv4 /24 or IPv6 /56 and 4 of a /16 or /32, whatever is more. It returns when it
-// has looked everywhere; ctx bounds it, and what was found by then comes with its error.
+// Find returns up to max peers other than this one that publish the topic, best first: those that are registered, then
+// by their standing here. Half of the places are kept for registered ones. Of those for which no more than a key and an
+// address speaks, one network has its share of the places, or 2 of an IPv4 /24 or IPv6 /56 and 4 of a /16 or /32,
+// whatever is more. It returns when it has looked everywhere; ctx bounds it, and what was found by then comes with its
+// error.
 func (d *Discovery) Find(ctx context.Context, t Topic, max int) ([]Found, error) {
 	if err := t.check(); err != nil {
 		return nil, fmt.Errorf("finding peers: %w", err)
@@ -209,8 +250,8 @@ func (f *finder) find(ctx context.Context, hints []hint) ([]Found, error) {
 	return out, nil
 }
 
-// gather asks hints in their order until it has most records, and returns them in that order, live ones first. It returns also the hints
-// that were not asked.
+// gather asks hints in their order until it has most records, and returns them in that order, live ones first. It
+// returns also the hints that were not asked.
 func (f *finder) gather(ctx context.Context, hints []hint, most int) (out []Found, rest []hint) {
 	type answer struct {
 		at    int
@@ -262,8 +303,8 @@ func (f *finder) gather(ctx context.Context, hints []hint, most int) (out []Foun
 	return out, rest
 }
 
-// ask asks one peer for its record, which has a place at the site where others say that it is. It returns nil if there is no such record,
-// or no place where the peer really is.
+// ask asks one peer for its record, which has a place at the site where others say that it is. It returns nil if there
+// is no such record, or no place where the peer really is.
 func (f *finder) ask(ctx context.Context, h hint, at site) *Found {
 	found, err := f.d.fetch(ctx, h.AddrInfo)
 	ok := err == nil && found.Record.matches(f.topic)
@@ -287,7 +328,8 @@ func (f *finder) ask(ctx context.Context, h hint, at site) *Found {
 	return &found
 }
 
-// takeGone takes a place for a peer that is not proven and did not answer: a copy of its record in the DHT costs a key alone.
+// takeGone takes a place for a peer that is not proven and did not answer: a copy of its record in the DHT costs a key
+// alone.
 func (f *finder) takeGone() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -307,8 +349,9 @@ func (f *finder) free(s site) {
 	f.shares.free(s)
 }
 
-// Hints returns up to most peers other than this one that are said to publish the topic, with addresses, as Find orders and bounds
-// them. Nobody is asked whether it is so, and nobody but the DHT's own peers is dialled: whoever dials a hint finds out.
+// Hints returns up to most peers other than this one that are said to publish the topic, with addresses, as Find orders
+// and bounds them. Nobody is asked whether it is so, and nobody but the DHT's own peers is dialled: whoever dials a
+// hint finds out.
 func (d *Discovery) Hints(ctx context.Context, t Topic, most int) ([]peer.AddrInfo, error) {
 	if err := t.check(); err != nil {
 		return nil, fmt.Errorf("finding hints: %w", err)

@@ -15,9 +15,9 @@ import (
 	"github.com/starling-network/starling/p2p/closed"
 )
 
-// A site is where a peer is, by what addresses cost: its IPv4 /24 or IPv6 /56, and the IPv4 /16 or IPv6 /32 around it. A peer
-// behind a relay counts at the relay, apart from those that are at home there. The zero site is that of a peer on loopback or
-// in a private network, where addresses are as free as keys, and of one that nothing is known of.
+// A site is where a peer is, by what addresses cost: its IPv4 /24 or IPv6 /56, and the IPv4 /16 or IPv6 /32 around it.
+// A peer behind a relay counts at the relay, apart from those that are at home there. The zero site is that of a peer
+// on loopback or in a private network, where addresses are as free as keys, and of one that nothing is known of.
 type site struct {
 	near, wide netip.Prefix
 	relayed    bool
@@ -63,8 +63,8 @@ func claimed(p peer.AddrInfo) (at site) {
 	return at
 }
 
-// Of a number of places each network has an equal share, and at least these: a network of few networks is open to its peers, and
-// one that is spread over many gives an attacker's little.
+// Of a number of places each network has an equal share, and at least these: a network of few networks is open to its
+// peers, and one that is spread over many gives an attacker's little.
 const (
 	leastNear = 2 // places of an IPv4 /24 or IPv6 /56
 	leastWide = 4 // places of an IPv4 /16 or IPv6 /32
@@ -133,8 +133,8 @@ const (
 	bucketWide = 8 // of an IPv4 /16 or IPv6 /32
 )
 
-// bucketFilter keeps the buckets of the DHT's routing table from being one network's. It is a [peerdiversity.PeerIPGroupFilter] that
-// counts sites instead of the library's groups.
+// bucketFilter keeps the buckets of the DHT's routing table from being one network's. It is a
+// [peerdiversity.PeerIPGroupFilter] that counts sites instead of the library's groups.
 type bucketFilter struct {
 	h host.Host
 

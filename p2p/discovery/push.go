@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// pushers is how many topic keys are pushed at a time.
-	pushers = 4
+	// pushers is how many topic keys are pushed at a time: all of them in pushTimeout, though every walk takes as long as it may.
+	pushers = 8
 	// pushesEach is how many pushes of a record that changes fit into its validity.
 	pushesEach = 20
 	// pushTimeout bounds pushing a record and its topics once.

@@ -16,7 +16,8 @@ import (
 
 // Questions of the DHT cost tokens: one, and one more for each 256 providers in an answer. Who has none waits for them.
 const (
-	// askRate and askBurst are those of one peer. An honest one asks a few hundred questions when it starts, and four for each search.
+	// askRate and askBurst are those of one peer. An honest one asks a few hundred questions when it starts, and four
+	// for each search.
 	askRate, askBurst = 200, 600
 	// networkRate and networkBurst are those of all strangers of an IPv4 /24 or IPv6 /56, loopback apart.
 	networkRate, networkBurst = 400, 1200
@@ -66,7 +67,8 @@ func (b *buckets[K]) get(k K) *rate.Limiter {
 	return l
 }
 
-// wait takes n tokens for a question. It returns how long the question has to wait for them, and false if that is too long: then it takes none.
+// wait takes n tokens for a question. It returns how long the question has to wait for them, and false if that is too
+// long: then it takes none.
 func (r *requests) wait(p peer.ID, s admit.Standing, at netip.Prefix, n int, now time.Time) (time.Duration, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -92,8 +94,9 @@ func (r *requests) wait(p peer.ID, s admit.Standing, at netip.Prefix, n int, now
 	return longest, false
 }
 
-// limitRequest makes a question wait until it has its tokens. The stream of who has to wait too long, or that sends ADD_PROVIDER too often, is
-// reset: the library handles that message nonetheless, and then finds that the stream is closed, so that another one is needed for each further message.
+// limitRequest makes a question wait until it has its tokens. The stream of who has to wait too long, or that sends
+// ADD_PROVIDER too often, is reset: the library handles that message nonetheless, and then finds that the stream is
+// closed, so that another one is needed for each further message.
 func (d *Discovery) limitRequest(ctx context.Context, s network.Stream, m *dhtpb.Message) {
 	p, at := s.Conn().RemotePeer(), s.Conn().RemoteMultiaddr()
 	if m.GetType() == dhtpb.Message_ADD_PROVIDER && !d.providers.allow(p, at) {

@@ -16,8 +16,8 @@ import (
 	"github.com/starling-network/starling/p2p/p2ptest"
 )
 
-// TestAttackDHTRequests: a thousand keys of one network that ask without a pause are answered at its rate, and at that of all strangers if they come from
-// everywhere; who has a lease, and a peer that was dialled, does not wait for them.
+// TestAttackDHTRequests: a thousand keys of one network that ask without a pause are answered at its rate, and at that
+// of all strangers if they come from everywhere; who has a lease, and a peer that was dialled, does not wait for them.
 func TestAttackDHTRequests(t *testing.T) {
 	t.Parallel()
 	r, now := newRequests(), time.Unix(0, 0)
@@ -58,7 +58,8 @@ func TestAttackDHTRequests(t *testing.T) {
 	}
 }
 
-// TestAttackDHTStreams: a peer that asks over many streams at a time has the answers of one, and that of another peer comes at once.
+// TestAttackDHTStreams: a peer that asks over many streams at a time has the answers of one, and that of another peer
+// comes at once.
 func TestAttackDHTStreams(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

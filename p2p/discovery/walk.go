@@ -11,12 +11,13 @@ import (
 	"github.com/ipfs/go-cid"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/peerstore"
+	ma "github.com/multiformats/go-multiaddr"
 
 	"github.com/starling-network/starling/p2p"
 )
 
-// The DHT's library walks towards a key along one path and takes the nearest peers whoever they are: twenty IDs that were made
-// for a key, on one machine, are all that it then sees. A walk here differs in two ways:
+// The DHT's library walks towards a key along one path and takes the nearest peers whoever they are: twenty IDs that
+// were made for a key, on one machine, are all that it then sees. A walk here differs in two ways:
 //
 //   - The nearest are chosen with a share for each network (division), so that one network has a few of their places.
 //   - It takes several paths that share no peer (S/Kademlia, Baumgart and Mies 2007): whom a liar names is asked on the liar's path.
@@ -30,8 +31,12 @@ const (
 	walkNames = 20
 	// nearest is how many peers hold what is stored under a key.
 	nearest = 20
-	// walkTimeout bounds one question, dial included. Peers that are gone cost no more than that.
+	// walkTimeout bounds one question, dial included, and walkMost a whole walk: peers that do not answer cost no more
+	// than that.
 	walkTimeout = 2 * time.Second
+	walkMost    = 5 * time.Second
+	// walkTries is how often a peer is asked that others say to be at different addresses.
+	walkTries = 3
 )
 
 // A walk asks the peers nearest to a key.
@@ -42,8 +47,14 @@ type walk struct {
 	ask func(context.Context, peer.ID) ([]*peer.AddrInfo, error)
 
 	mu    sync.Mutex
-	heard map[peer.ID]bool // on any path
-	done  []*step          // that have answered
+	heard map[peer.ID]*named // on any path
+	done  []*step            // that have answered, each peer once
+}
+
+// named is what others said of a peer.
+type named struct {
+	tries    [][]ma.Multiaddr // where it was looked for
+	answered bool
 }
 
 // A step is a peer on the way to the key.
@@ -63,14 +74,17 @@ const (
 	stepFailed
 )
 
-// walkTo walks to a key and returns the nearest peers that have answered, the nearest one first. If ctx ends before, it returns
-// those that have answered by then.
+// walkTo walks to a key and returns the nearest peers that have answered, the nearest one first. If ctx ends before, it
+// returns those that have answered by then.
 func (d *Discovery) walkTo(ctx context.Context, key []byte, ask func(context.Context, peer.ID) ([]*peer.AddrInfo, error)) []peer.ID {
-	w := &walk{d: d, target: sha256.Sum256(key), ask: ask, heard: map[peer.ID]bool{d.h.ID(): true}}
+	ctx, cancel := context.WithTimeout(ctx, walkMost)
+	defer cancel()
+	w := &walk{d: d, target: sha256.Sum256(key), ask: ask, heard: map[peer.ID]*named{d.h.ID(): {answered: true}}}
 	var paths [walkPaths][]*step
 	for i, p := range d.dht.RoutingTable().NearestPeers(w.target[:], walkPaths*walkNames) {
-		w.heard[p] = true
-		paths[i%walkPaths] = append(paths[i%walkPaths], w.step(d.h.Peerstore().PeerInfo(p)))
+		info := d.h.Peerstore().PeerInfo(p)
+		w.heard[p] = &named{tries: [][]ma.Multiaddr{info.Addrs}}
+		paths[i%walkPaths] = append(paths[i%walkPaths], w.step(info))
 	}
 	var all sync.WaitGroup
 	for _, steps := range paths {
@@ -160,17 +174,30 @@ func (w *walk) put(ctx context.Context, p peer.AddrInfo) ([]*peer.AddrInfo, erro
 	return w.ask(ctx, p.ID)
 }
 
-// hear notes an answer. It returns the steps of the peers that no path has heard of yet.
+// hear notes an answer. It returns the steps of the peers in it that no path has looked for yet, at least not there: a
+// liar that names the wrong addresses of somebody does not hide it.
 func (w *walk) hear(from *step, near []*peer.AddrInfo) (out []*step) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.done = append(w.done, from)
+	if n := w.heard[from.ID]; !n.answered {
+		n.answered = true
+		w.done = append(w.done, from)
+	}
 	for _, p := range near[:min(len(near), walkNames)] {
-		if w.heard[p.ID] || len(p.Addrs) == 0 {
+		addrs := p.Addrs[:min(len(p.Addrs), p2p.MaxAddrs)]
+		n := w.heard[p.ID]
+		if n == nil {
+			n = &named{}
+			w.heard[p.ID] = n
+		}
+		tried := func(t []ma.Multiaddr) bool {
+			return !slices.ContainsFunc(addrs, func(a ma.Multiaddr) bool { return !ma.Contains(t, a) })
+		}
+		if n.answered || len(addrs) == 0 || len(n.tries) == walkTries || slices.ContainsFunc(n.tries, tried) {
 			continue
 		}
-		w.heard[p.ID] = true
-		out = append(out, w.step(peer.AddrInfo{ID: p.ID, Addrs: p.Addrs[:min(len(p.Addrs), p2p.MaxAddrs)]}))
+		n.tries = append(n.tries, addrs)
+		out = append(out, w.step(peer.AddrInfo{ID: p.ID, Addrs: addrs}))
 	}
 	return out
 }
