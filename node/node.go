@@ -212,7 +212,7 @@ func New(ctx context.Context, p Parts) (*Node, error) {
 		return n, nil
 	}
 	values := []discovery.Values{n.evidence.Values()}
-	if n.discovery, err = discovery.New(p.Host, discovery.Config{Network: n.tag, Values: values, Logger: p.Log}); err != nil {
+	if n.discovery, err = discovery.New(p.Host, discovery.Config{Network: n.tag, Values: values, Registered: n.staked(), Logger: p.Log}); err != nil {
 		return nil, err
 	}
 	p.Host.FindWith(n.discovery.Where)
