@@ -12,12 +12,14 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/peerstore"
 	ma "github.com/multiformats/go-multiaddr"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/marketpb"
 	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/protocol"
+	"github.com/starling-network/starling/node/sealed"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/stream"
 )
@@ -52,6 +54,7 @@ type quoted struct {
 	quote market.Quote
 	offer market.Offer
 	route string
+	via   peer.ID       // the neighbour that brought it; none: it was asked for
 	took  time.Duration // since the order went out; of a direct one, since it was asked
 }
 
@@ -73,7 +76,7 @@ type auction struct {
 func (a *auction) add(q quoted) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if _, ok := a.quotes[q.quote.Provider]; !ok && len(a.quotes) >= maxQuotes(a.order) {
+	if _, ok := a.quotes[q.quote.Provider]; !ok && len(a.quotes) >= match.MaxQuotes(a.order.Count) && !a.makeRoom(q.via) {
 		return market.Refuse(market.ReasonLimit, "the order has enough quotes")
 	}
 	if old, ok := a.quotes[q.quote.Provider]; ok && old.quote.Price <= q.quote.Price {
@@ -82,6 +85,33 @@ func (a *auction) add(q quoted) error {
 	a.quotes[q.quote.Provider] = q
 	a.wake()
 	return nil
+}
+
+// makeRoom gives up the latest quote of the neighbour that brought most, if that is more than via will have brought: one
+// neighbour's quotes, which may all be its own, do not keep another's away. Quotes that were asked for stay. a.mu is held.
+func (a *auction) makeRoom(via peer.ID) bool {
+	brought := map[peer.ID]int{}
+	latest := map[peer.ID]quoted{}
+	for _, q := range a.quotes {
+		if q.via == "" {
+			continue
+		}
+		brought[q.via]++
+		if old, ok := latest[q.via]; !ok || q.took > old.took {
+			latest[q.via] = q
+		}
+	}
+	most := via
+	for v, n := range brought {
+		if most == "" || n > brought[most] {
+			most = v
+		}
+	}
+	if most == "" || via != "" && brought[most] <= brought[via]+1 {
+		return false
+	}
+	delete(a.quotes, latest[most].quote.Provider)
+	return true
 }
 
 func (a *auction) wake() {
@@ -111,8 +141,6 @@ func (a *auction) all() []quoted {
 	return out
 }
 
-func maxQuotes(o market.Order) int { return 64 + 4*int(o.Count) }
-
 // collect publishes the order on its class's topic, in parallel asks the best
 // known providers directly, and returns the quotes: as soon as there are enough
 // of them, when everybody who was asked has answered and gossip has had its time,
@@ -122,6 +150,7 @@ func (b *Buyer) collect(ctx context.Context, t *trace, o market.Order, envelope 
 	b.mu.Lock()
 	b.auctions[o.ID] = a
 	b.mu.Unlock()
+	b.sizes.asked(o, a.start)
 	defer func() {
 		b.mu.Lock()
 		delete(b.auctions, o.ID)
@@ -236,7 +265,7 @@ func (b *Buyer) askKnown(ctx context.Context, t *trace, a *auction, envelope []b
 	}
 	// Looking in the DHT costs many peers a message each. It is left out when enough
 	// of those that answered lately answer this order, too; newcomers hear it over gossip.
-	if fresh >= drawFactor*int(a.order.Count) && pause(ctx, findAfter) != nil {
+	if fresh >= freshFactor*int(a.order.Count) && pause(ctx, findAfter) != nil {
 		return
 	}
 	fctx, cancel := context.WithTimeout(ctx, findTimeout)
@@ -315,7 +344,7 @@ func (b *Buyer) askOne(ctx context.Context, t *trace, a *auction, k Known, envel
 	b.known.answered(p, time.Now(), took)
 	q, err := market.DecodeQuote(b.domain, resp.Quote, time.Now())
 	if err == nil {
-		err = b.take(a, p, q, resp.Offer, RouteDirect, took)
+		err = b.take(a, p, q, resp.Offer, RouteDirect, "", took)
 	}
 	if err != nil {
 		t.add(Step{At: time.Now(), Kind: StepInfeasible, Provider: p.String(), Route: RouteDirect, Took: took, Detail: err.Error()})
@@ -323,7 +352,7 @@ func (b *Buyer) askOne(ctx context.Context, t *trace, a *auction, k Known, envel
 }
 
 // take checks a quote and the offer beside it and hands them to their auction.
-func (b *Buyer) take(a *auction, from sign.Key, q market.Quote, offer []byte, route string, took time.Duration) error {
+func (b *Buyer) take(a *auction, from sign.Key, q market.Quote, offer []byte, route string, via peer.ID, took time.Duration) error {
 	now := time.Now()
 	if q.Provider != from {
 		return fmt.Errorf("%w: a quote of %s sent by %s", market.ErrMalformed, q.Provider.Short(), from.Short())
@@ -345,7 +374,7 @@ func (b *Buyer) take(a *auction, from sign.Key, q market.Quote, offer []byte, ro
 	if _, err := b.remember(from, append(q.Addrs, o.Addrs...)); err != nil {
 		return err
 	}
-	if err := a.add(quoted{quote: q, offer: o, route: route, took: took}); err != nil {
+	if err := a.add(quoted{quote: q, offer: o, route: route, via: via, took: took}); err != nil {
 		return err
 	}
 	b.proveFor(a, o)
@@ -368,38 +397,59 @@ func units(q market.Quote, o market.Order) string {
 	return text
 }
 
-// handleQuote takes the quote of a provider that heard an order over gossip.
-func (b *Buyer) handleQuote(_ context.Context, from peer.ID, req *marketpb.QuoteRequest) (*marketpb.QuoteReply, error) {
-	key, err := keyOf(from)
-	if err != nil {
-		return nil, &stream.Malformed{Reason: err.Error()}
-	}
-	q, err := market.DecodeQuote(b.domain, req.Quote, time.Now())
-	if errors.Is(err, market.ErrExpired) || errors.Is(err, market.ErrNotYet) {
-		return nil, stream.Refuse("expired", err.Error())
-	}
-	if err != nil {
-		return nil, &stream.Malformed{Reason: err.Error()}
-	}
+// Asks reports whether quotes for an order of this buyer's are taken now, and for how many leases it is.
+func (b *Buyer) Asks(o market.OrderID) (leases uint32, ok bool) {
 	b.mu.Lock()
-	a := b.auctions[q.Order]
+	defer b.mu.Unlock()
+	a := b.auctions[o]
+	if a == nil {
+		return b.sizes.waits(o)
+	}
+	return a.order.Count, true
+}
+
+// TakeQuote takes the quote of a provider that heard an order over gossip, as the neighbour via brought it. Anybody can seal one.
+func (b *Buyer) TakeQuote(via peer.ID, o market.OrderID, box []byte) error {
+	b.sizes.came(o)
+	b.mu.Lock()
+	a := b.auctions[o]
 	b.mu.Unlock()
 	if a == nil {
-		return nil, stream.Refuse("closed", "the order takes no more quotes")
+		return stream.Refuse("closed", "the order takes no more quotes")
 	}
-	if why, no := b.blocked(key); no {
-		a.trace.add(Step{At: time.Now(), Kind: StepBlocked, Provider: key.String(), Route: RouteGossip, Detail: why})
-		return nil, stream.Refuse(string(market.ReasonUnwanted), "no quotes of yours are taken here")
+	plain, err := b.reply(a.order.Nonce).Open(protocol.QuoteBox(b.tag, o), box)
+	if err != nil {
+		return &stream.Malformed{Reason: err.Error()}
 	}
-	if err := b.take(a, key, q, req.Offer, RouteGossip, time.Since(a.start)); err != nil {
+	var m marketpb.Quoted
+	if err := proto.Unmarshal(plain, &m); err != nil {
+		return &stream.Malformed{Reason: err.Error()}
+	}
+	q, err := market.DecodeQuote(b.domain, m.Quote, time.Now())
+	if errors.Is(err, market.ErrExpired) || errors.Is(err, market.ErrNotYet) {
+		return stream.Refuse("expired", err.Error())
+	}
+	if err != nil {
+		return &stream.Malformed{Reason: err.Error()}
+	}
+	if why, no := b.blocked(q.Provider); no {
+		a.trace.add(Step{At: time.Now(), Kind: StepBlocked, Provider: q.Provider.String(), Route: RouteGossip, Detail: why})
+		return stream.Refuse(string(market.ReasonUnwanted), "no quotes of this provider are taken here")
+	}
+	if err := b.take(a, q.Provider, q, m.Offer, RouteGossip, via, time.Since(a.start)); err != nil {
 		var r *market.Refusal
 		if errors.As(err, &r) {
-			return nil, stream.Refuse(string(r.Reason), r.Error())
+			return stream.Refuse(string(r.Reason), r.Error())
 		}
-		return nil, &stream.Malformed{Reason: err.Error()}
+		return &stream.Malformed{Reason: err.Error()}
 	}
-	b.known.answered(key, time.Now(), 0)
-	return &marketpb.QuoteReply{}, nil
+	b.known.answered(q.Provider, time.Now(), 0)
+	return nil
+}
+
+// reply is the key to which quotes for the order with a nonce are sealed.
+func (b *Buyer) reply(n market.Nonce) sealed.Reply {
+	return sealed.Reply(sign.Sum([]byte("starling/reply/v1"), b.secret[:], n[:]))
 }
 
 // remember adds the addresses of a provider to the host's address book.
