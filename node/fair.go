@@ -11,13 +11,14 @@ import (
 )
 
 const (
-	// maxOrders is how many orders wait for this peer's provider, and ordersPerVia how many of those that one neighbour passed on.
+	// maxOrders is how many orders wait for this peer's provider, and ordersPerVia how many of those that one neighbour
+	// passed on.
 	maxOrders    = 256
 	ordersPerVia = 32
 )
 
-// fair is the queue of orders for this peer's provider. The neighbours that passed them on have turns, so that one that passes
-// on a flood delays its own orders alone. What does not fit is dropped: other providers heard it too.
+// fair is the queue of orders for this peer's provider. The neighbours that passed them on have turns, so that one that
+// passes on a flood delays its own orders alone. What does not fit is dropped: other providers heard it too.
 type fair struct {
 	more chan struct{} // holds one token when something came in
 

@@ -13,8 +13,8 @@ import (
 	"github.com/starling-network/starling/node/replies"
 )
 
-// TestAttackOrderFlood: a neighbour that passes on a flood of orders, by any number of keys, keeps a provider from those of no other
-// neighbour, and of these each has its turn.
+// TestAttackOrderFlood: a neighbour that passes on a flood of orders, by any number of keys, keeps a provider from
+// those of no other neighbour, and of these each has its turn.
 func TestAttackOrderFlood(t *testing.T) {
 	t.Parallel()
 	f, n := newFair(), uint64(0)

@@ -24,7 +24,8 @@ func (n *Node) takeQuote(via peer.ID, o market.OrderID, box []byte) error {
 	return n.buyer.TakeQuote(via, o, box)
 }
 
-// size is about how many peers the network has: as many as the DHT's distances say, and those that are connected at least.
+// size is about how many peers the network has: as many as the DHT's distances say, and those that are connected at
+// least.
 func (n *Node) size() int { return max(n.discovery.Size(), len(n.p.Host.Network().Peers())+1) }
 
 // sizeOf is about how many peers take part in a class: of all, the part of the neighbours that does.

@@ -15,7 +15,8 @@ import (
 	"github.com/starling-network/starling/p2p/p2ptest"
 )
 
-// An order goes from peer to peer, and each sends its quotes back to the one before it: the peer that published it for a light client to that.
+// An order goes from peer to peer, and each sends its quotes back to the one before it: the peer that published it for
+// a light client to that.
 func TestOrdersKnowTheirWay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -27,17 +27,19 @@ const (
 )
 
 // Drawn reports whether a provider quotes for an order over gossip: the first four bytes, big-endian, of
-// SHA-256("starling/draw/v1" ‖ order ‖ provider) are not above the order's draw. It is so with a chance of (draw+1)/2³².
+// SHA-256("starling/draw/v1" ‖ order ‖ provider) are not above the order's draw. It is so with a chance of
+// (draw+1)/2³².
 func Drawn(order market.OrderID, provider sign.Key, draw uint32) bool {
 	h := sign.Sum([]byte("starling/draw/v1"), order[:], provider[:])
 	return binary.BigEndian.Uint32(h[:4]) <= draw
 }
 
-// MaxQuotes is how many quotes for an order of so many leases are kept. It is more than are drawn, by more than chance explains.
+// MaxQuotes is how many quotes for an order of so many leases are kept. It is more than are drawn, by more than chance
+// explains.
 func MaxQuotes(leases uint32) int { return 64 + 4*int(min(leases, market.MaxCount)) }
 
-// Population is an estimate of how many providers would quote for orders of one class if all were drawn. The zero value knows
-// nothing.
+// Population is an estimate of how many providers would quote for orders of one class if all were drawn. The zero value
+// knows nothing.
 type Population struct{ n float64 }
 
 // Guess is an estimate that no order has tried yet.
@@ -46,7 +48,8 @@ func Guess(n int) Population { return Population{float64(min(max(n, 0), maxSize)
 // Size returns the estimate, 0 if there is none.
 func (p Population) Size() int { return int(math.Round(p.n)) }
 
-// Draw returns the draw for an order of so many leases that was asked already so often and brought too few each time. It is never 0.
+// Draw returns the draw for an order of so many leases that was asked already so often and brought too few each time.
+// It is never 0.
 func (p Population) Draw(leases uint32, asked int) uint32 {
 	want := float64(max(wantLeast, min(wantPer*leases, wantMost)))
 	chance := want / max(p.n, 1) * math.Pow(again, float64(min(max(asked, 0), 8)))
@@ -56,8 +59,8 @@ func (p Population) Draw(leases uint32, asked int) uint32 {
 	return uint32(max(chance*(1<<32)-1, 1))
 }
 
-// Learn returns the estimate after an order with a draw brought so many quotes; at most most of them could come. An order of everybody
-// is believed; of others half. Where as many came as could, there are taken to be more.
+// Learn returns the estimate after an order with a draw brought so many quotes; at most most of them could come. An
+// order of everybody is believed; of others half. Where as many came as could, there are taken to be more.
 func (p Population) Learn(draw uint32, quotes, most int) Population {
 	n := min((float64(quotes)+0.5)*(1<<32)/(float64(draw)+1), maxSize)
 	switch {

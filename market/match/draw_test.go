@@ -36,8 +36,9 @@ func TestDrawn(t *testing.T) {
 	}
 }
 
-// Whatever the size of a network, orders bring enough quotes to choose from and not many more: all in a small one, some 48 in a large one.
-// The first order of a newcomer, which knows about how many peers there are, does too; where far fewer sell, it is asked again.
+// Whatever the size of a network, orders bring enough quotes to choose from and not many more: all in a small one, some
+// 48 in a large one. The first order of a newcomer, which knows about how many peers there are, does too; where far
+// fewer sell, it is asked again.
 func TestDrawAtAnySize(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{20, 48, 100, 300, 1000, 10_000} {
@@ -74,9 +75,9 @@ func TestDrawAgain(t *testing.T) {
 	}
 }
 
-// TestAttackDrawAll: a network of 10,000 providers, all of which used to answer an order whose draw was 0, and 2,000 any order: an order
-// brings a hundredth. Quotes that were made up lower the next draw, and asking again makes up for it; however many there are, an estimate stays
-// one.
+// TestAttackDrawAll: a network of 10,000 providers, all of which used to answer an order whose draw was 0, and 2,000
+// any order: an order brings a hundredth. Quotes that were made up lower the next draw, and asking again makes up for
+// it; however many there are, an estimate stays one.
 func TestAttackDrawAll(t *testing.T) {
 	t.Parallel()
 	const n = 10_000

@@ -98,8 +98,8 @@ func (s *sizes) settle(now time.Time) {
 	}
 }
 
-// guess is how many providers of a class there may be: the offers that are known are some of them, and there are no more than peers that
-// could take part.
+// guess is how many providers of a class there may be: the offers that are known are some of them, and there are no
+// more than peers that could take part.
 func (b *Buyer) guess(c market.Class) int {
 	return max(len(b.known.class(c, time.Now())), b.cfg.Size(c))
 }

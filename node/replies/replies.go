@@ -1,15 +1,18 @@
-// Package replies brings quotes back to buyers. An order names no address: who answered it would send packets wherever a
-// stranger says. A quote goes back over the connections by which its order came, one peer at a time, and nobody dials for it:
+// Package replies brings quotes back to buyers. An order names no address: who answered it would send packets wherever
+// a stranger says. A quote goes back over the connections by which its order came, one peer at a time, and nobody dials
+// for it:
 //
 //	buyer ── order ──▸ peer ── order ──▸ peer ── order ──▸ provider
 //	buyer ◂── box ──── peer ◂── box ──── peer ◂── box ──── provider
 //
-// A box is the quote and its offer, sealed to the key that the order names: who passes it on reads the order's id and nothing else.
+// A box is the quote and its offer, sealed to the key that the order names: who passes it on reads the order's id and
+// nothing else.
 //
-// Keys are free, and a box can be junk. What a peer passes on is bounded therefore: the quotes for one order, and of these half
-// of what others left for each neighbour; boxes a second, of one neighbour and of the strangers in one network; those that wait or are
-// on their way, by the standing of who they go to (package admit). The neighbours of one network that are strangers count
-// as one. Whatever is over a limit is refused and forgotten: a quote is no promise, and another provider's comes another way.
+// Keys are free, and a box can be junk. What a peer passes on is bounded therefore: the quotes for one order, and of
+// these half of what others left for each neighbour; boxes a second, of one neighbour and of the strangers in one
+// network; those that wait or are on their way, by the standing of who they go to (package admit). The neighbours of
+// one network that are strangers count as one. Whatever is over a limit is refused and forgotten: a quote is no
+// promise, and another provider's comes another way.
 package replies
 
 import (

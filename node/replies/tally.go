@@ -22,8 +22,8 @@ type tally struct {
 	of    map[party]int
 }
 
-// add counts one more of a party, which has half of what the others left of most at the most: however many parties there are, the next
-// one gets something.
+// add counts one more of a party, which has half of what the others left of most at the most: however many parties
+// there are, the next one gets something.
 func (t *tally) add(p party, most int) bool {
 	if others := t.all - t.of[p]; 2*t.of[p] >= most-others {
 		return false
@@ -55,7 +55,8 @@ func (r *Router) count(from peer.ID, o market.OrderID, w Way, now time.Time) boo
 	return t.add(p, Most(w.Leases))
 }
 
-// sweep forgets orders whose quotes are not passed on any more, a quarter of a second after the last time at the earliest; r.mu is held.
+// sweep forgets orders whose quotes are not passed on any more, a quarter of a second after the last time at the
+// earliest; r.mu is held.
 func (r *Router) sweep(now time.Time) {
 	if now.Sub(r.swept) < time.Second/4 {
 		return

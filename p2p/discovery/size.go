@@ -1,7 +1,7 @@
 package discovery
 
-// Size is about how many peers the network has, as the distances between those near some keys tell; 0 while too few were
-// looked up, and in a network of a few peers.
+// Size is about how many peers the network has, as the distances between those near some keys tell; 0 while too few
+// were looked up, and in a network of a few peers.
 func (d *Discovery) Size() int {
 	n, err := d.dht.NetworkSize()
 	if err != nil {

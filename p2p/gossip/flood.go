@@ -16,9 +16,9 @@ import (
 	"github.com/starling-network/starling/p2p/admit"
 )
 
-// What neighbours may send, in messages a second and at once. A busy topic has some 25 a second, all of which an honest neighbour may be the
-// first to pass on: the limit is four times that. What a peer takes of all together is less than farOver, so that none is blamed
-// for passing on a flood.
+// What neighbours may send, in messages a second and at once. A busy topic has some 25 a second, all of which an honest
+// neighbour may be the first to pass on: the limit is four times that. What a peer takes of all together is less than
+// farOver, so that none is blamed for passing on a flood.
 const (
 	perPeer, peerBurst    = 100, 400
 	perPeerBytes          = 256 << 10 // a second, and four times that at once
@@ -33,8 +33,8 @@ const (
 	maxNets = 1024
 )
 
-// flood bounds what neighbours send. It drops messages before pubsub sees them: one that was dropped is not one that was seen, so
-// that a flooder that passes on others' messages among its own cannot erase them.
+// flood bounds what neighbours send. It drops messages before pubsub sees them: one that was dropped is not one that
+// was seen, so that a flooder that passes on others' messages among its own cannot erase them.
 type flood struct {
 	h        host.Host
 	standing func(peer.ID) admit.Standing
@@ -75,7 +75,8 @@ func newFlood(h host.Host) *flood {
 	return f
 }
 
-// inspect takes the messages over the limits out of a frame. The rest of it, control and subscriptions, has limits of its own.
+// inspect takes the messages over the limits out of a frame. The rest of it, control and subscriptions, has limits of
+// its own.
 func (f *flood) inspect(from peer.ID, rpc *pubsub.RPC) error {
 	if len(rpc.GetPublish()) == 0 {
 		return nil
@@ -140,7 +141,8 @@ func (f *flood) intake(p peer.ID) *intake {
 	return in
 }
 
-// sweep forgets networks when there are many: those that nobody is connected from and whose buckets are full again; f.mu is held.
+// sweep forgets networks when there are many: those that nobody is connected from and whose buckets are full again;
+// f.mu is held.
 func (f *flood) sweep() {
 	if len(f.nets) < maxNets {
 		return
@@ -153,7 +155,8 @@ func (f *flood) sweep() {
 	}
 }
 
-// left forgets a peer that has no connection any more. What the strangers of its network sent stays counted, for the next of them.
+// left forgets a peer that has no connection any more. What the strangers of its network sent stays counted, for the
+// next of them.
 func (f *flood) left(p peer.ID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -63,8 +63,8 @@ func TestAttackGossipFlood(t *testing.T) {
 	wait(t, g, func(s Stats) bool { return s.Accepted > before })
 }
 
-// A flooder that sends others' messages after its own, so that they are among those that are dropped, does not keep them from coming
-// another way.
+// A flooder that sends others' messages after its own, so that they are among those that are dropped, does not keep
+// them from coming another way.
 func TestAttackFlooderErasesMessages(t *testing.T) {
 	t.Parallel()
 	hosts := p2ptest.Loopback(t, 3)
@@ -88,7 +88,8 @@ func TestAttackFlooderErasesMessages(t *testing.T) {
 	}
 }
 
-// Who sends far more than it may loses score until nobody listens; who passes on as much as a peer takes of all together loses none.
+// Who sends far more than it may loses score until nobody listens; who passes on as much as a peer takes of all
+// together loses none.
 func TestFloodScore(t *testing.T) {
 	t.Parallel()
 	hosts := p2ptest.Loopback(t, 2)
@@ -115,8 +116,8 @@ func TestFloodScore(t *testing.T) {
 	}
 }
 
-// What strangers of one network send is counted together, however often they come with new keys; peers that this one dialled are not
-// counted among them.
+// What strangers of one network send is counted together, however often they come with new keys; peers that this one
+// dialled are not counted among them.
 func TestFloodNetworks(t *testing.T) {
 	t.Parallel()
 	hosts := p2ptest.Loopback(t, 2)
