@@ -58,8 +58,10 @@ type orders struct {
 
 	seen heard
 
+	handing sync.Mutex
+	handed  map[market.OrderID]peer.ID // light clients' that are being published, by whose they are
+
 	mu     sync.Mutex
-	handed map[market.OrderID]peer.ID // light clients' that are being published, by whose they are
 	topics map[market.Class]*joined
 	ctx    context.Context
 	wg     sync.WaitGroup
@@ -114,11 +116,11 @@ func (o *orders) decode(from, via peer.ID, data []byte) (market.Order, error) {
 	if sign.Key(key) != ord.Buyer && !(o.entries.Allow(from, now) && o.clients.Allow(ord.Buyer, now)) {
 		return ord, fmt.Errorf("%w: too many orders are published by %s for others, or for %s", gossip.ErrIgnore, from, ord.Buyer.Short())
 	}
-	o.mu.Lock()
+	o.handing.Lock()
 	if client, ok := o.handed[ord.ID]; ok {
 		via = client
 	}
-	o.mu.Unlock()
+	o.handing.Unlock()
 	if !o.seen.first(ord, via, now) {
 		return ord, fmt.Errorf("%w: order %s: %w", gossip.ErrIgnore, ord.ID.Short(), market.ErrReplayed)
 	}
@@ -248,13 +250,13 @@ func (o *orders) publish(ctx context.Context, ord market.Order, envelope []byte)
 
 // publishFor publishes the order of a light client, to which its quotes go.
 func (o *orders) publishFor(ctx context.Context, client peer.ID, ord market.Order, envelope []byte) (int, error) {
-	o.mu.Lock()
+	o.handing.Lock()
 	o.handed[ord.ID] = client
-	o.mu.Unlock()
+	o.handing.Unlock()
 	defer func() {
-		o.mu.Lock()
+		o.handing.Lock()
 		delete(o.handed, ord.ID)
-		o.mu.Unlock()
+		o.handing.Unlock()
 	}()
 	return o.publish(ctx, ord, envelope)
 }
