@@ -54,9 +54,12 @@ var (
 	descEgressOpened = desc("egress_flows_opened_total", "Such connections that were let out.")
 	descEgressBytes  = desc("egress_bytes_total", "Bytes of their content.", "direction")
 	descEgressNo     = desc("egress_refused_total", "Connections, packets and names that were refused, by reason.", "reason")
+	descHeard        = desc("orders_dropped_total", "Orders heard over gossip that this peer's provider had no time for.")
+	descFlood        = desc("gossip_dropped_total", "Messages over what a neighbour or network may send.")
+	descQuotes       = desc("quotes_total", "Quotes for gossiped orders that came here, by what became of them.", "result")
 	descs            = []*prometheus.Desc{
 		descInfo, descStarted, descPeers, descConns, descAdmitted, descCeiling, descNotAdmitted, descEvicted, descChain, descSlot, descOffers, descUnits, descLeases, descExecutions, descJobs, descClusters, descClusterWays,
-		descEgressFlows, descEgressOpened, descEgressBytes, descEgressNo,
+		descEgressFlows, descEgressOpened, descEgressBytes, descEgressNo, descHeard, descFlood, descQuotes,
 	}
 )
 
@@ -122,6 +125,14 @@ func (g gauges) Collect(ch chan<- prometheus.Metric) {
 		set(descExecutions, float64(n.provider.Members()))
 	}
 	g.jobs(set)
+	if n.orders != nil {
+		count(descHeard, n.orders.heard.lost())
+		count(descFlood, n.orders.g.Stats().Flood)
+	}
+	quotes := n.replies.Stats()
+	for what, v := range map[string]uint64{"passed": quotes.Passed, "taken": quotes.Taken, "refused": quotes.Refused, "lost": quotes.Lost} {
+		count(descQuotes, v, what)
+	}
 	now := n.outsides.stats()
 	set(descEgressFlows, float64(now.Flows))
 	count(descEgressOpened, now.Opened)
