@@ -56,6 +56,13 @@ type Pauser interface {
 	Resume(ctx context.Context, h Handle) error
 }
 
+// Volumer is the ability to hold writable mounts to their limit by a file system of their own: what has no room is refused to the program.
+type Volumer interface {
+	// MakeVolume makes dir a directory that has room for so many bytes and for volume.Files of them. Writable mounts of a spec with
+	// that disk limit may be in it. volume.Release takes it away. ErrNoVolume where this machine has none, ErrNoRoom where its disk is full.
+	MakeVolume(ctx context.Context, dir string, bytes int64) error
+}
+
 // Attacher is the ability to run one more program in an execution's sandbox, under its limits.
 type Attacher interface {
 	// Attach runs the program and returns its exit code when it has ended. Input is read until its end or the program's;

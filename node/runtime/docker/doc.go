@@ -23,10 +23,14 @@
 //	processes   Limits.Pids and 32 for the guard, which makes its threads before the program starts
 //	CPU         a quota; the guard's own work counts. Where less is there than was sold, all have the same weight, but a cluster's head
 //	            that its fellows wait for has eight times as much, up to its quota
-//	disk        engines cannot limit directories: the guard measures the writable mounts, removed files that are open too, every 50 ms
-//	            or a tenth of its time, and ends the program (ReasonDisk). One file cannot grow past the limit in between; several
-//	            can by what the disk takes in that time. Not seen are removed files of a program that hides its descriptors (by
-//	            PR_SET_DUMPABLE): each is bounded by the limit, and gone with the program
+//	disk        writable mounts that are in a volume (package volume): the kernel refuses what has no room there, bytes and files. It
+//	            takes a peer that is root, loop devices and mke2fs, and an engine that sees what the peer mounts; each start looks whether
+//	            its container does.
+//	            Elsewhere the peer measures writable mounts, removed files that are open too, every 50 ms or a tenth of its time, and
+//	            ends the program when there are too many bytes or files (ReasonDisk). One file cannot grow past the limit in between;
+//	            several can by what the disk takes in that time, and in the grace without a peer. While the disk has less than 256 MiB left
+//	            the one that grows fastest is ended. Not seen, by a peer that is not root, are removed files of a program that hides its
+//	            descriptors (by PR_SET_DUMPABLE): each is bounded by the limit, and gone with the program
 //	time        the guard's timer; for a paused container the peer's
 //	network     a loopback, and with NetworkInternet a bridge of this peer's: no way to this machine, private, link-local and
 //	            metadata addresses or other containers, no IPv6, public resolvers. It needs iptables and the right to use it, or is refused

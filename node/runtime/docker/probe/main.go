@@ -35,6 +35,7 @@ func main() {
 		"fill":   func() { fill(args[1], false) },    // write files into a directory without end
 		"hide":   func() { fill(args[1], true) },     // the same with files that have no name any more
 		"deny":   func() { deny(args[1]) },           // the same in a directory that nobody may read
+		"starve": func() { starve(args[1]) },         // many empty files, then large ones by many threads, until nothing can be written
 		"reach":  func() { reach(os.Args[2:]) },      // which addresses can be reached; +ADDRESS is to be
 		"lookup": func() { lookup(args[1]) },         // ask for a name
 		"serve":  func() { serve(args[1], args[2]) }, // say a line to whoever comes
@@ -126,6 +127,35 @@ func deny(dir string) {
 	for {
 		_, _ = file.Write(block)
 	}
+}
+
+func starve(dir string) {
+	files := 0
+	for ; files < 60_000; files++ {
+		f, err := os.Create(filepath.Join(dir, "empty"+strconv.Itoa(files)))
+		if err != nil {
+			break
+		}
+		_ = f.Close()
+	}
+	for i := range min(files, 200) { // room for those that follow
+		_ = os.Remove(filepath.Join(dir, "empty"+strconv.Itoa(i)))
+	}
+	var wg sync.WaitGroup
+	for i := range 200 {
+		wg.Go(func() {
+			f, err := os.Create(filepath.Join(dir, strconv.Itoa(i)))
+			if err != nil {
+				return
+			}
+			defer f.Close()
+			for block := make([]byte, 64<<10); err == nil; {
+				_, err = f.Write(block)
+			}
+		})
+	}
+	wg.Wait()
+	fmt.Println(files)
 }
 
 func reach(addrs []string) {
