@@ -198,7 +198,7 @@ func (x *executor) prepare(ctx context.Context, e *execution, rt runtime.Runtime
 	w, st := e.work, x.stage(e)
 	spec := runtime.Spec{
 		ID:   fmt.Sprintf("%s-%d", e.rec.Lease.String()[:16], e.state.Seq),
-		Args: w.Args, Env: w.Env, Limits: e.rec.Limits, Dir: st.Run(), Seed: w.Seed,
+		Args: w.Args, Env: w.Env, Limits: e.rec.Limits, Dir: st.Run(), Seed: w.Seed, User: e.rec.User,
 		Entrypoint: w.Entrypoint, WorkDir: w.WorkDir, Network: runtime.Network(w.Network),
 	}
 	spec.Limits.WallTime = time.Duration(w.WallMillis) * time.Millisecond

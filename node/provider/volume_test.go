@@ -25,6 +25,37 @@ func (b *boxes) MakeVolume(ctx context.Context, dir string, bytes int64) error {
 	return volume.Make(ctx, dir, bytes)
 }
 
+// Leases whose names begin alike have different users while their programs run, and a lease has one.
+func TestAttackLeasesOfOneUser(t *testing.T) {
+	t.Parallel()
+	x := &executor{exec: map[string]*execution{}}
+	add := func(l market.LeaseID, seq uint64, state nodepb.ExecState) uint32 {
+		t.Helper()
+		u, err := x.userLocked(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.exec[execKey(l, seq)] = &execution{rec: execRecord{Lease: l, User: u}, state: &nodepb.Execution{State: state}}
+		return u
+	}
+	seen := map[uint32]bool{}
+	for i := range 100 {
+		u := add(market.LeaseID{255, 255, byte(i)}, 1, nodepb.ExecState_EXEC_STATE_RUNNING)
+		if u == 0 || u > runtime.MaxUser || seen[u] {
+			t.Fatalf("user %d", u)
+		}
+		seen[u] = true
+	}
+	first := x.exec[execKey(market.LeaseID{255, 255}, 1)]
+	if u := add(market.LeaseID{255, 255}, 2, nodepb.ExecState_EXEC_STATE_RUNNING); u != first.rec.User {
+		t.Errorf("the same lease has user %d, then %d", first.rec.User, u)
+	}
+	ended := add(market.LeaseID{7, 7, 1}, 1, nodepb.ExecState_EXEC_STATE_EXITED)
+	if u := add(market.LeaseID{7, 7, 2}, 1, nodepb.ExecState_EXEC_STATE_RUNNING); u != ended {
+		t.Errorf("a user that nobody has any more is not given again: %d, %d", ended, u)
+	}
+}
+
 // A program's outputs are in a volume from before its inputs are laid out until they are stored. Whatever a peer that was killed has left
 // mounted is gone after the start of the next, but for what goes on.
 func TestAttackVolumesAreLeftMounted(t *testing.T) {

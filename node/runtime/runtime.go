@@ -166,6 +166,10 @@ type Spec struct {
 	Mounts []Mount `json:"mounts,omitempty"`
 	// Limits bound what it may use.
 	Limits Limits `json:"limits"`
+	// User, 1 to MaxUser, gives a container's program a user of the machine that programs of other numbers do not have, where the runtime
+	// can: the kernel bounds some things for each user alone, whatever container he is in. Such a user has no name in any image: HOME, USER
+	// and LOGNAME are set unless image or Env set them. 0 is the peer's own user.
+	User uint32 `json:"user,omitempty"`
 	// Dir is the execution's private directory on this machine: absolute, absent or empty. The runtime creates and owns it.
 	Dir string `json:"dir"`
 	// Seed, when not zero, makes a runtime that can do so deterministic: clocks start at a fixed time and advance only
@@ -173,6 +177,9 @@ type Spec struct {
 	// nothing shows when the program is asked to stop.
 	Seed uint64 `json:"seed,omitempty"`
 }
+
+// MaxUser is the largest Spec.User.
+const MaxUser = 65535
 
 // Network says what an execution can reach.
 type Network string

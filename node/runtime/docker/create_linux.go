@@ -64,6 +64,13 @@ func command(s runtime.Spec, img imageConfig) (guard.Command, error) {
 	if _, asked := env[visibleDevices]; asked || len(s.GPUs) > 0 {
 		env[visibleDevices] = visible(s.GPUs)
 	}
+	if s.User > 0 {
+		for k, v := range map[string]string{"HOME": "/tmp", "USER": "job", "LOGNAME": "job"} {
+			if env[k] == "" {
+				env[k] = v
+			}
+		}
+	}
 	maps.Copy(env, s.Env)
 	maps.Copy(env, s.SecretEnv)
 	c := guard.Command{Argv: argv, Dir: "/"}
@@ -102,7 +109,7 @@ func (r *Runtime) containerConfig(s runtime.Spec, img imageConfig) *container.Co
 		}
 	}
 	return &container.Config{
-		Image: img.id, Entrypoint: []string{guard.Path, guard.Subcommand}, Cmd: []string{}, Env: env, User: r.engine.user, WorkingDir: "/",
+		Image: img.id, Entrypoint: []string{guard.Path, guard.Subcommand}, Cmd: []string{}, Env: env, User: r.userOf(s).name, WorkingDir: "/",
 		Hostname:    "starling",
 		Labels:      map[string]string{labelPeer: r.cfg.Peer, labelDir: s.Dir},
 		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},

@@ -13,8 +13,10 @@
 //
 // # The sandbox
 //
-//	user        the peer's own, whatever the image says, so that what it writes into mounts is the peer's. With userns-remap it is
-//	            the container's root, to whom the mounts are given (the peer must be root); on a rootless engine its root
+//	user        whatever the image says, where the peer is root one of its own for each Spec.User, to whom the writable mounts are given:
+//	            2,000,000,000 and the number, or with userns-remap the container's user of that number. Inotify, pipes, keyrings and
+//	            numbers of processes are bounded by the kernel for each user. A peer that is not root, and one of a rootless engine, has
+//	            all programs as one user, its own, and says so in its log. The group is the peer's
 //	privileges  no capability, no-new-privileges, the engine's seccomp filter (an engine without one is refused)
 //	files       read-only image; /run, /tmp and the image's volumes in memory; Spec.Mounts, whose directories may neither hold nor
 //	            lie in the engine's or the system's own

@@ -31,6 +31,7 @@ type Runtime struct {
 	trial  trial
 
 	noVolume error // why this machine has no volumes
+	noUsers  error // why all programs have one user
 
 	stop  context.CancelFunc // ends tasks
 	ctx   context.Context    // of tasks
@@ -99,6 +100,7 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 		return nil, fmt.Errorf("docker runtime: %w", err)
 	}
 	r.tryVolumes(ctx)
+	r.tryUsers()
 	r.tasks.Go(r.sweepLater)
 	r.tasks.Go(r.keepFloor)
 	return r, nil

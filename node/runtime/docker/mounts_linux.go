@@ -1,9 +1,7 @@
 package docker
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,10 +36,8 @@ func (r *Runtime) hostMounts(s runtime.Spec) ([]mount.Mount, held, error) {
 		if !m.ReadOnly {
 			writable = append(writable, host)
 		}
-		if r.engine.shift != nil {
-			if err := give(host, *r.engine.shift); err != nil {
-				return nil, held{}, fmt.Errorf("%w: Mounts[%d]: giving it to the container's user: %w", runtime.ErrBadMount, i, err)
-			}
+		if err := r.userOf(s).admit(host, !m.ReadOnly); err != nil {
+			return nil, held{}, fmt.Errorf("%w: Mounts[%d]: giving it to the container's user: %w", runtime.ErrBadMount, i, err)
 		}
 		mounts = append(mounts, mount.Mount{Type: mount.TypeBind, Source: host, Target: m.Guest, ReadOnly: m.ReadOnly,
 			BindOptions: &mount.BindOptions{Propagation: mount.PropagationRPrivate}})
@@ -70,22 +66,3 @@ func (r *Runtime) forbidden(host string) string {
 }
 
 func below(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }
-
-// give makes a tree belong to somebody else, as an engine that maps users needs it. Links are not followed. The peer is root
-// there, so nothing is lost to it.
-func give(dir string, to owner) error {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	if err := root.Lchown(".", to.uid, to.gid); err != nil {
-		return err
-	}
-	return runtime.Walk(root, func(name string, _ fs.FileInfo) error {
-		if err := root.Lchown(name, to.uid, to.gid); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return nil
-	})
-}

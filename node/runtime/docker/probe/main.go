@@ -36,6 +36,8 @@ func main() {
 		"hide":   func() { fill(args[1], true) },     // the same with files that have no name any more
 		"deny":   func() { deny(args[1]) },           // the same in a directory that nobody may read
 		"starve": func() { starve(args[1]) },         // many empty files, then large ones by many threads, until nothing can be written
+		"hoard":  hoard,                              // take every inotify instance of its user that is left, and keep them
+		"owned":  func() { owned(args[1], args[2]) }, // read a file of one directory, write one into another
 		"reach":  func() { reach(os.Args[2:]) },      // which addresses can be reached; +ADDRESS is to be
 		"lookup": func() { lookup(args[1]) },         // ask for a name
 		"serve":  func() { serve(args[1], args[2]) }, // say a line to whoever comes
@@ -156,6 +158,32 @@ func starve(dir string) {
 	}
 	wg.Wait()
 	fmt.Println(files)
+}
+
+func hoard() {
+	n := 0
+	for ; ; n++ {
+		if _, err := unix.InotifyInit1(unix.IN_CLOEXEC); err != nil {
+			fmt.Println(n, err)
+			break
+		}
+	}
+	time.Sleep(time.Hour)
+}
+
+func owned(in, out string) {
+	b, err := os.ReadFile(filepath.Join(in, "f"))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(out, "f"), b, 0o600)
+	}
+	if err == nil {
+		err = os.Mkdir(filepath.Join(out, "d"), 0)
+	}
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(os.Getuid(), os.Getenv("HOME"), os.Getenv("USER"))
 }
 
 func reach(addrs []string) {
