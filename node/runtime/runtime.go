@@ -251,7 +251,7 @@ const (
 	ReasonTimeout Reason = "timeout"
 	// ReasonKilled: Stop or Destroy killed it.
 	ReasonKilled Reason = "killed"
-	// ReasonDisk: it wrote more than its disk limit, where the sandbox cannot refuse the write itself.
+	// ReasonDisk: it wrote more than its disk limit, where the sandbox cannot refuse the write itself, or it failed after being refused room.
 	ReasonDisk Reason = "disk"
 	// ReasonTrap: it did what no program may, such as reading outside its memory; stderr has the details.
 	ReasonTrap Reason = "trap"

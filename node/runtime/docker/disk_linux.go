@@ -95,6 +95,7 @@ func (e *engine) pid(ctx context.Context) (int, error) {
 // held says how writable mounts are held to their limit.
 type held struct {
 	device   uint64   // of the volume that all of them are in; 0: they are measured
+	volume   string   // a directory in it
 	measured []string // their directories
 	bytes    int64    // the limit
 }
@@ -120,7 +121,7 @@ func holding(dir string, writable []string, bytes int64) (held, error) {
 		apart = apart && s.Dev == first.Dev
 	}
 	if apart {
-		return held{device: first.Dev, bytes: bytes}, nil
+		return held{device: first.Dev, volume: writable[0], bytes: bytes}, nil
 	}
 	used, err := measure(writable, bytes)
 	if err == nil && used.over(bytes) {
@@ -319,6 +320,15 @@ func (e *execution) overDisk(why string) {
 	if err != nil && !errors.Is(err, runtime.ErrEnded) {
 		e.logger.Warn("cannot end an execution at its disk limit", "id", e.id, "error", err)
 	}
+}
+
+// fullAtEnd says whether an execution that has ended had a volume without room.
+func (e *execution) fullAtEnd() bool {
+	var s unix.Statfs_t
+	if e.state.Volume == "" || unix.Statfs(e.state.Volume, &s) != nil {
+		return false
+	}
+	return s.Bfree < s.Blocks/256+1 || s.Ffree == 0
 }
 
 // overAtEnd says whether an execution that has ended left more than it may.

@@ -1,7 +1,9 @@
 package docker
 
 import (
+	"bufio"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -142,6 +144,64 @@ func TestMeasuredAtTheEnd(t *testing.T) {
 	e.state.DiskBytes = 4 << 20
 	if e.overAtEnd() {
 		t.Error("it is over its limit")
+	}
+}
+
+// A loop of small writes that are waited for is bounded by the kernel, where the engine and the kernel can.
+func TestAttackFsyncLoop(t *testing.T) {
+	t.Parallel()
+	r := newRuntime(t, shared, nil)
+	s := probe(t, pulled(t, r, "plain", nil), "fsync", "/out")
+	s.Limits.DiskMiB = 16
+	out := onVolume(t, r, &s)
+	h := start(t, r, s)
+	var own unix.Stat_t
+	if err := unix.Stat(out, &own); err != nil {
+		t.Fatal(err)
+	}
+	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", guardOf(t, r, h)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var limit string
+	for line := range strings.Lines(string(groups)) {
+		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		for _, file := range []string{"/sys/fs/cgroup/blkio" + f[2] + "/blkio.throttle.write_iops_device", "/sys/fs/cgroup" + f[2] + "/io.max"} {
+			if b, err := os.ReadFile(file); err == nil && (f[1] == "blkio" || f[1] == "") {
+				limit += string(b)
+			}
+		}
+	}
+	if limit == "" {
+		t.Skip("the kernel does not limit how often a device is written")
+	}
+	device := fmt.Sprintf("%d:%d ", unix.Major(own.Dev), unix.Minor(own.Dev))
+	if !strings.Contains(limit, device) || !strings.Contains(limit, fmt.Sprint(writeIOPS)) {
+		t.Errorf("limits are %q, want one of %d for %s", limit, writeIOPS, device)
+	}
+	log, err := r.Logs(t.Context(), h, runtime.Stdout, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	lines := bufio.NewScanner(log)
+	for range 3 {
+		if !lines.Scan() {
+			t.Fatalf("it ended: %v, %s", lines.Err(), output(t, h, runtime.Stderr))
+		}
+		t.Logf("%s times in a second", lines.Text())
+	}
+}
+
+// A program that fails for want of room is said to.
+func TestFailsOnAFullVolume(t *testing.T) {
+	t.Parallel()
+	r := newRuntime(t, shared, nil)
+	s := probe(t, pulled(t, r, "plain", nil), "fill", "/out")
+	s.Limits.DiskMiB = 16
+	onVolume(t, r, &s)
+	if e := wait(t, r, start(t, r, s)); e.Reason != runtime.ReasonDisk || e.Code != 1 {
+		t.Errorf("%+v", e)
 	}
 }
 

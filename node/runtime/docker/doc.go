@@ -33,6 +33,9 @@
 //	            several can by what the disk takes in that time, and in the grace without a peer. While the disk has less than 256 MiB left
 //	            the one that grows fastest is ended. Not seen, by a peer that is not root, are removed files of a program that hides its
 //	            descriptors (by PR_SET_DUMPABLE): each is bounded by the limit, and gone with the program
+//	disk I/O    a fifth of the usual weight, where the disk's scheduler knows weights (bfq, iocost), and 1,000 writes to its volume in a
+//	            second, where the kernel has throttling; what the kernel has not the engine leaves out. A volume has no journal that others
+//	            write to, so that waiting for it makes nobody else wait
 //	time        the guard's timer; for a paused container the peer's
 //	network     a loopback, and with NetworkInternet a bridge of this peer's: no way to this machine, private, link-local and
 //	            metadata addresses or other containers, no IPv6, public resolvers. It needs iptables and the right to use it, or is refused

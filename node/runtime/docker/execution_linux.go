@@ -269,6 +269,8 @@ func (e *execution) settle() runtime.Exit {
 	over := r.Reason != runtime.ReasonDisk && r.Reason != runtime.ReasonKilled && e.overAtEnd()
 	if over {
 		r.Code, r.Reason = runtime.CodeKilled, runtime.ReasonDisk
+	} else if over = r.Reason == runtime.ReasonNone && r.Code != 0 && e.fullAtEnd(); over {
+		r.Reason = runtime.ReasonDisk
 	}
 	if err != nil || over {
 		_ = writeFile(e.dir, reportFile, r) // where it cannot be written, a later process settles it again the same way

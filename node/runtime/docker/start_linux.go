@@ -164,9 +164,10 @@ func (r *Runtime) launch(ctx context.Context, e *execution, s runtime.Spec, img 
 	if err != nil {
 		return err
 	}
-	e.state.Measured, e.state.DiskBytes = disk.measured, disk.bytes
+	e.state.Measured, e.state.Volume, e.state.DiskBytes = disk.measured, disk.volume, disk.bytes
 	cfg := r.containerConfig(s, img)
 	host := r.hostConfig(s, img, mounts)
+	limitIO(host, disk.device)
 	switch {
 	case s.Overlay != nil:
 		r.joinSidecar(s, cfg, host)

@@ -39,6 +39,7 @@ type state struct {
 	// Measured are the directories of writable mounts that are held to DiskBytes by looking at them: none where a volume holds them.
 	Measured  []string `json:"measured,omitempty"`
 	DiskBytes int64    `json:"disk_bytes,omitempty"`
+	Volume    string   `json:"volume,omitempty"` // a directory in it, where there is one
 	// Sidecar and SidecarPid are container and process of the sidecar of one with an overlay.
 	Sidecar    string `json:"sidecar,omitempty"`
 	SidecarPid int    `json:"sidecar_pid,omitempty"`

@@ -21,6 +21,8 @@ var ErrUnavailable = errors.New("no volumes on this machine")
 var ErrNoRoom = errors.New("no room for a volume")
 
 const (
+	// Major is the number of the devices that volumes are on: /dev/loop… .
+	Major = 7
 	// Reserve is what no volume may take of the disk, bytes: the journal of the peer writes there too.
 	Reserve = 256 << 20
 	// inodeBytes is how much of a disk there is for each file, as of most file systems.

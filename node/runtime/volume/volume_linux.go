@@ -18,8 +18,6 @@ import (
 
 const (
 	loopControl = "/dev/loop-control"
-	// loopMajor is the number of loop devices.
-	loopMajor = 7
 	// loopTries bounds the devices that others take first.
 	loopTries = 64
 )
@@ -143,7 +141,7 @@ func openLoop(n int) (*os.File, error) {
 	name := fmt.Sprintf("/dev/loop%d", n)
 	f, err := os.OpenFile(name, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := unix.Mknod(name, unix.S_IFBLK|0o600, int(unix.Mkdev(loopMajor, uint32(n)))); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := unix.Mknod(name, unix.S_IFBLK|0o600, int(unix.Mkdev(Major, uint32(n)))); err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, fmt.Errorf("making %s: %w", name, err)
 		}
 		f, err = os.OpenFile(name, os.O_RDWR, 0)
@@ -222,7 +220,7 @@ func Mounted(dir string) ([]string, error) {
 	var out []string
 	for line := range strings.Lines(string(table)) {
 		fields := strings.Fields(line)
-		if len(fields) < 5 || !strings.HasPrefix(fields[2], strconv.Itoa(loopMajor)+":") {
+		if len(fields) < 5 || !strings.HasPrefix(fields[2], strconv.Itoa(Major)+":") {
 			continue
 		}
 		if at := unescape(fields[4]); at == dir || strings.HasPrefix(at, dir+"/") {

@@ -37,6 +37,7 @@ func main() {
 		"deny":   func() { deny(args[1]) },           // the same in a directory that nobody may read
 		"starve": func() { starve(args[1]) },         // many empty files, then large ones by many threads, until nothing can be written
 		"hoard":  hoard,                              // take every inotify instance of its user that is left, and keep them
+		"fsync":  func() { fsync(args[1]) },          // write little and wait for the disk, again and again; says how often in a second
 		"owned":  func() { owned(args[1], args[2]) }, // read a file of one directory, write one into another
 		"reach":  func() { reach(os.Args[2:]) },      // which addresses can be reached; +ADDRESS is to be
 		"lookup": func() { lookup(args[1]) },         // ask for a name
@@ -169,6 +170,27 @@ func hoard() {
 		}
 	}
 	time.Sleep(time.Hour)
+}
+
+func fsync(dir string) {
+	f, err := os.Create(filepath.Join(dir, "f"))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	for {
+		n, began := 0, time.Now()
+		for ; time.Since(began) < time.Second; n++ {
+			if _, err = f.WriteAt([]byte{byte(n)}, int64(n%100)<<12); err == nil {
+				err = f.Sync()
+			}
+			if err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+		}
+		fmt.Println(n)
+	}
 }
 
 func owned(in, out string) {
