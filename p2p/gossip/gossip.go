@@ -32,8 +32,8 @@ const (
 	MaxMessage = 4 << 10
 	// maxRPC bounds one frame between two peers, several messages or control entries together.
 	maxRPC = 256 << 10
-	// maxControl bounds the control messages in one frame. Longer ones are sent in several.
-	maxControl = 16 << 10
+	// maxControl bounds the subscriptions and control messages in one frame: those of maxTopics with long names have room.
+	maxControl = 64 << 10
 	// validateQueue holds messages that wait for validation; pubsub drops and counts beyond it. Its
 	// default of 32 loses messages in bursts.
 	validateQueue = 1024
