@@ -142,7 +142,7 @@ func (b *bench) network(ctx context.Context) (err error) {
 		}); err != nil {
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
-		b.say("   %-12s %d orders: %s", m.name, m.into.Orders, m.into.ToLease)
+		b.say("   %-12s %d orders, %d more refused at first: %s", m.name, m.into.Orders, m.into.Again, m.into.ToLease)
 	}
 	if err := b.stage("starts", func() error { return b.starts(ctx) }); err != nil {
 		return fmt.Errorf("starts: %w", err)
@@ -195,6 +195,10 @@ func (b *bench) spec(count uint32, gossip bool) job.Job {
 	}
 }
 
+// mostAgain is how many of a hundred orders may be refused by a provider, as one is whose clock is seconds ahead on a busy machine. They are
+// counted, and others are placed instead.
+const mostAgain = 2
+
 // orders submits a job so many times, one after the other, and reads from each
 // one's trace how long its order took. The next one does not wait for the
 // payment of the one before.
@@ -204,8 +208,13 @@ func (b *bench) orders(ctx context.Context, spec job.Job, n int) (RouteReport, e
 	if err != nil {
 		return RouteReport{}, err
 	}
-	for range n {
+	again := 0
+	for len(samples) < n {
 		t, err := b.order(ctx, spec)
+		if errors.Is(err, errNotAtOnce) && again < max(n*mostAgain/100, 1) {
+			again++
+			continue
+		}
 		if err != nil {
 			return RouteReport{}, err
 		}
@@ -216,6 +225,7 @@ func (b *bench) orders(ctx context.Context, spec job.Job, n int) (RouteReport, e
 		return RouteReport{}, err
 	}
 	r := routeReport(samples)
+	r.Again = again
 	for i := range after {
 		r.CPU += millis(after[i].cpu-before[i].cpu) / float64(n)
 	}

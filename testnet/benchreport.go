@@ -97,6 +97,7 @@ func SpreadOf(values []float64) Spread {
 type RouteReport struct {
 	Orders int `json:"orders"`
 	Leases int `json:"leases"` // of each order
+	Again  int `json:"again"`  // orders beside these that a provider refused at first
 	// ToLease is from the decision to order to all leases signed by both sides,
 	// prepaid, active and in the buyer's journal.
 	ToLease Spread `json:"to_lease"`
@@ -117,6 +118,8 @@ type orderTimes struct {
 	leases                                    int
 	total, publish, quote, choose, hold, sign time.Duration
 }
+
+var errNotAtOnce = errors.New("an order did not go through at once")
 
 // timesOf reads the times of an order out of its job's trace.
 func timesOf(steps []buyer.Step) (t orderTimes, err error) {
@@ -139,7 +142,7 @@ func timesOf(steps []buyer.Step) (t orderTimes, err error) {
 		case buyer.StepLeased:
 			leased, t.total = s.At, s.Took
 		case buyer.StepLost, buyer.StepRefused:
-			return t, fmt.Errorf("an order did not go through at once: %s", s)
+			return t, fmt.Errorf("%w: %s", errNotAtOnce, s)
 		}
 	}
 	if ordered.IsZero() || quoted.IsZero() || chosen.IsZero() || held.IsZero() || leased.IsZero() {
