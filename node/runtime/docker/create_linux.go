@@ -173,7 +173,8 @@ func limitIO(h *container.HostConfig, device uint64) {
 // tmpfs are the places in memory: /run and /tmp, and the image's volumes, which would otherwise be directories of the engine
 // without any limit.
 func (r *Runtime) tmpfs(s runtime.Spec, img imageConfig) map[string]string {
-	options := fmt.Sprintf("rw,nosuid,nodev,mode=1777,size=%dm", s.Limits.WithDefaults().MemoryMiB)
+	user, _, _ := strings.Cut(r.userOf(s).name, ":") // runc gives a place the mode that the image has there, so it is the user's own
+	options := fmt.Sprintf("rw,nosuid,nodev,mode=1777,uid=%s,size=%dm", user, s.Limits.WithDefaults().MemoryMiB)
 	places := map[string]string{"/run": options, "/tmp": options + ",exec"}
 	for _, v := range img.volumes {
 		places[v] = options + ",exec"

@@ -9,7 +9,10 @@ import (
 	"syscall"
 	"testing"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
 	"github.com/starling-network/starling/node/runtime"
+	testengine "github.com/starling-network/starling/testnet/engine"
 )
 
 // hoard starts a program that takes all inotify instances of its user, and returns what it got.
@@ -58,7 +61,8 @@ func TestUserOfASpec(t *testing.T) {
 	if r.noUsers != nil {
 		t.Skip(r.noUsers)
 	}
-	ref := pulled(t, r, "plain", nil)
+	places := []testengine.File{{Path: "/run/own", Text: "there"}, {Path: "/tmp/own", Text: "there"}, {Path: "/data/own", Text: "there"}}
+	ref := pulled(t, r, "places", func(c *v1.ConfigFile) { c.Config.Volumes = map[string]struct{}{"/data": {}} }, places...)
 	in, out := t.TempDir(), t.TempDir()
 	if err := os.WriteFile(filepath.Join(in, "f"), []byte("read"), 0o400); err != nil {
 		t.Fatal(err)
@@ -69,7 +73,7 @@ func TestUserOfASpec(t *testing.T) {
 		}
 	}
 	s := probe(t, ref, "owned", "/in", "/out")
-	s.User = 7
+	s.User, s.Secrets = 7, map[string][]byte{"key": []byte("value")}
 	s.Mounts = []runtime.Mount{{Host: in, Guest: "/in", ReadOnly: true}, {Host: out, Guest: "/out"}}
 	if got := strings.TrimSpace(run(t, r, s)); got != fmt.Sprint(firstUser+7, " /tmp job") {
 		t.Errorf("it says %q", got)
@@ -80,6 +84,13 @@ func TestUserOfASpec(t *testing.T) {
 	info, err := os.Stat(filepath.Join(out, "f"))
 	if err != nil || info.Sys().(*syscall.Stat_t).Uid != firstUser+7 {
 		t.Errorf("%+v, %v", info, err)
+	}
+	for _, place := range []string{"/run", "/tmp", "/data"} { // of the image, which has them as root's
+		s := probe(t, ref, "owned", "/in", place)
+		s.User, s.Mounts = 7, []runtime.Mount{{Host: in, Guest: "/in", ReadOnly: true}}
+		if got := strings.TrimSpace(run(t, r, s)); got != fmt.Sprint(firstUser+7, " /tmp job") {
+			t.Errorf("in %s it says %q", place, got)
+		}
 	}
 	if info, err := os.Stat(filepath.Join(in, "f")); err != nil || info.Sys().(*syscall.Stat_t).Uid != uint32(os.Getuid()) {
 		t.Errorf("what is only read was given away: %+v, %v", info, err)
