@@ -64,6 +64,9 @@ const (
 	ReasonConflict    Reason = "conflict"    // Something else was already agreed under this name.
 	ReasonSupervision Reason = "supervision" // Somebody else commands the job by now.
 	ReasonUnfunded    Reason = "unfunded"    // Not funded by its activate-before slot.
+	ReasonUnpaid      Reason = "unpaid"      // Units were set aside for the buyer that it did not pay for.
+	ReasonUnseen      Reason = "unseen"      // What the account that pays holds could not be seen: it may be asked for again.
+	ReasonFunds       Reason = "funds"       // The account that pays has too little.
 	ReasonTimeout     Reason = "timeout"     // No answer in time.
 	ReasonLost        Reason = "lost"        // The peer or the execution is gone.
 	ReasonReleased    Reason = "released"    // Given back.

@@ -3,6 +3,7 @@ package market
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/starling-network/starling/market/marketpb"
@@ -31,6 +32,11 @@ type Order struct {
 	MinCapability Capability `json:"min_capability,omitempty"` // compute capability wanted; 0 means any
 	// Agent is the peer that acts for the buyer: a detached job has a key of its own, which is nobody's address. Zero: the buyer.
 	Agent sign.Key `json:"agent,omitzero"`
+	// Consent is the agent's signature: it acts for this order. ByAgent makes it.
+	Consent sign.Signature `json:"consent,omitzero"`
+	// Funds is the account that pays: a token account that Peer owns or is the delegate of, or the escrow that leases are hired from.
+	// Zero: Peer's own associated token account alone.
+	Funds sign.Key `json:"funds,omitzero"`
 	// Unproven takes units that have shown no fresh audit record too. It says nothing on a network that does not audit.
 	Unproven bool `json:"unproven,omitempty"`
 	// Egress is the least that its containers must reach outside.
@@ -47,6 +53,19 @@ func (o Order) Peer() sign.Key {
 	}
 	return o.Agent
 }
+
+// ByAgent is the order with an agent that consents to act for its buyer.
+func (o Order) ByAgent(d sign.Domain, buyer sign.Key, agent sign.Signer) (Order, error) {
+	o.Agent = agent.Key()
+	var err error
+	if o.Consent, err = agent.Sign(d.Preimage(sign.TagAgent, o.consents(buyer))); err != nil {
+		return o, fmt.Errorf("signing as an order's agent: %w", err)
+	}
+	return o, nil
+}
+
+// consents is what an agent signs.
+func (o Order) consents(buyer sign.Key) []byte { return slices.Concat(buyer[:], o.Nonce[:]) }
 
 // Validate reports the first field out of range. Times are checked by DecodeOrder, against a clock.
 func (o Order) Validate() error {
@@ -123,7 +142,10 @@ func SealOrder(d sign.Domain, o Order, s sign.Signer) (Order, []byte, error) {
 		MinCapability: uint32(o.MinCapability), Unproven: o.Unproven, Egress: uint32(o.Egress),
 	}
 	if !o.Agent.IsZero() {
-		m.Agent = o.Agent[:]
+		m.Agent, m.Consent = o.Agent[:], o.Consent[:]
+	}
+	if !o.Funds.IsZero() {
+		m.Funds = o.Funds[:]
 	}
 	for _, r := range o.Regions {
 		m.Regions = append(m.Regions, string(r))
@@ -157,6 +179,11 @@ func DecodeOrder(d sign.Domain, b []byte, now time.Time) (Order, error) {
 	if err != nil {
 		return Order{}, err
 	}
+	if !o.Agent.IsZero() {
+		if err := sign.Verify(o.Agent, d.Preimage(sign.TagAgent, o.consents(o.Buyer)), o.Consent); err != nil {
+			return Order{}, fmt.Errorf("order agent: %w: %w", ErrBadSignature, err)
+		}
+	}
 	return o, checkTimes("order", now, time.Time{}, o.Expires, MaxOrderValidity)
 }
 
@@ -188,6 +215,15 @@ func orderFromPB(e sign.Envelope, m *marketpb.Order) (Order, error) {
 	}
 	if len(m.Agent) > 0 {
 		if o.Agent, err = exactly[sign.Key]("order agent", m.Agent); err != nil {
+			return Order{}, err
+		}
+		if len(m.Consent) != sign.SignatureSize {
+			return Order{}, malformed("order consent", "%d bytes, want %d", len(m.Consent), sign.SignatureSize)
+		}
+		o.Consent = sign.Signature(m.Consent)
+	}
+	if len(m.Funds) > 0 {
+		if o.Funds, err = exactly[sign.Key]("order funds", m.Funds); err != nil {
 			return Order{}, err
 		}
 	}

@@ -51,12 +51,18 @@ func testShown(n int) []market.Shown {
 }
 
 func testOrder() market.Order {
-	return market.Order{
+	o := market.Order{
 		Buyer: buyer.Key(), Nonce: market.Nonce{9, 15: 1}, Class: "gpu/h200", Regions: []market.Region{"eu-west", "eu-north"}, Count: 4, UnitsPer: 2,
 		Min: market.Resources{VRAMMiB: 80000}, Runtime: "docker", Slots: 9000, Expires: now.Add(30 * time.Second),
 		ReplyKey: market.ReplyKey{31: 8}, MinStake: 5, Draw: 1 << 30,
-		Exclude: []sign.Key{{5}, {6}}, JobTerms: sign.Hash{7}, MinCapability: 80, Agent: provider.Key(), Unproven: true, Egress: market.EgressInternet,
+		Exclude: []sign.Key{{5}, {6}}, JobTerms: sign.Hash{7}, MinCapability: 80, Unproven: true, Egress: market.EgressInternet,
+		Funds: sign.Key{4},
 	}
+	o, err := o.ByAgent(domain, o.Buyer, provider)
+	if err != nil {
+		panic(err)
+	}
+	return o
 }
 
 func testQuote() market.Quote {
@@ -511,5 +517,35 @@ func BenchmarkDecodeOffer(b *testing.B) {
 		if _, err := market.DecodeOffer(domain, raw, now); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// TestAttackOthersConsent: an order names an agent, whose account is to back it, only by the agent's own word, for this buyer and this order.
+func TestAttackOthersConsent(t *testing.T) {
+	t.Parallel()
+	thief := sign.NewPrivate([32]byte{66})
+	for name, change := range map[string]func(*market.Order){
+		"as consented":     func(*market.Order) {},
+		"no consent":       func(o *market.Order) { o.Consent = sign.Signature{} },
+		"another agent":    func(o *market.Order) { o.Agent = buyer.Key() },
+		"another nonce":    func(o *market.Order) { o.Nonce[3] ^= 1 },
+		"a bent signature": func(o *market.Order) { o.Consent[5] ^= 1 },
+	} {
+		o := testOrder()
+		change(&o)
+		b, err := o.Encode(domain, buyer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := market.DecodeOrder(domain, b, now); (err == nil) != (name == "as consented") || err != nil && !errors.Is(err, market.ErrBadSignature) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	b, err := testOrder().Encode(domain, thief) // the consent is for another buyer
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := market.DecodeOrder(domain, b, now); !errors.Is(err, market.ErrBadSignature) {
+		t.Errorf("another buyer: %v", err)
 	}
 }

@@ -58,6 +58,7 @@ func (n *Node) newGuardian(ctx context.Context) (*guardian.Service, error) {
 		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Payout: n.p.Owner, Policy: n.p.Config.Guard.policy(),
 		Store: n.p.Store, Slots: n.slots, Log: n.p.Log.With("role", "guardian"),
 		Unseal: func(p sealed.Purpose, box []byte) ([]byte, error) { return sealed.Open(n.p.Key, p, box) },
+		Backed: func(ctx context.Context, w guardian.Ward, state []byte) error { return n.buyer.Backed(ctx, w, state) },
 		Fetch:  n.fetch, Grant: n.share, Drop: n.drop,
 		TakeUp: func(ctx context.Context, t guardian.Taken) error { return n.buyer.TakeUp(ctx, t) },
 		Yield:  func(job sign.Hash, epoch uint64) { n.buyer.Yield(job, epoch) },

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -201,6 +202,12 @@ func (h *Host) Unprotect(p peer.ID, tag string) bool {
 
 // Standing returns what p is to this peer, which decides about what it may take.
 func (h *Host) Standing(p peer.ID) admit.Standing { return h.standings.Of(p) }
+
+// Fund makes p funded for a while: it has ordered what it can pay for.
+func (h *Host) Fund(p peer.ID) { h.standings.Fund(p) }
+
+// Seen returns what p is to this peer, and the network that it is connected from; the zero prefix where that is not known.
+func (h *Host) Seen(p peer.ID) (admit.Standing, netip.Prefix) { return h.standings.Seen(p) }
 
 // Admission returns what others have of this peer; false for a host that New did not make.
 func (h *Host) Admission() (admit.Stats, bool) {

@@ -116,6 +116,6 @@ func resources(standings *admit.Standings) (*admit.Manager, error) {
 	}
 	return admit.NewManager(m, standings, admit.Limits{
 		Handshakes: MaxPendingInbound - maxPendingKnown, Known: maxPendingKnown, Conns: MaxConnsInbound, Streams: MaxStreamsInbound,
-		PerPeer: [...]int{admit.Stranger: maxStreamsOfStranger, admit.Answered: 2 * maxStreamsOfStranger, admit.Counterparty: MaxStreamsPerPeer},
+		PerPeer: [...]int{admit.Stranger: maxStreamsOfStranger, admit.Answered: 2 * maxStreamsOfStranger, admit.Funded: 2 * maxStreamsOfStranger, admit.Counterparty: MaxStreamsPerPeer},
 	}), nil
 }

@@ -221,6 +221,24 @@ func (l *ProgramLedger) Funds(ctx context.Context) (chain.Funds, error) {
 	return chain.Funds{Balance: b, Spendable: b, Lamports: lamports}, err
 }
 
+// Purses reads accounts that orders name.
+func (l *ProgramLedger) Purses(_ context.Context, accounts []sign.Key) ([]escrow.Purse, error) {
+	if l.p.chain.away() {
+		return nil, chain.ErrDown
+	}
+	l.p.mu.Lock()
+	defer l.p.mu.Unlock()
+	out := make([]escrow.Purse, len(accounts))
+	for i, at := range accounts {
+		if e, ok := l.p.tip.Escrows[at]; ok {
+			out[i].Escrow = &e
+		} else if t := l.p.tip.Tokens[at]; t.Mint == l.p.net.Mint {
+			out[i] = escrow.Purse{Owner: t.Owner, Amount: market.Amount(t.Amount)}
+		}
+	}
+	return out, nil
+}
+
 // Provide implements settle.Chain: these keys are owners.
 func (l *ProgramLedger) Provide(context.Context, market.Amount) error { return nil }
 

@@ -6,7 +6,11 @@ import (
 	"testing"
 
 	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/escrow"
+	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/testnet/localnet"
 	"github.com/starling-network/starling/testnet/localnet/localnettest"
 )
@@ -49,4 +53,39 @@ func TestAllowanceCountsWhatIsTaken(t *testing.T) {
 		t.Errorf("beyond the allowance: %v", err)
 	}
 	has(550, 450, 500)
+}
+
+// What accounts hold that orders name, as whoever looks sees it: spendable by their owner, and by the delegate what it is allowed.
+func TestPurses(t *testing.T) {
+	t.Parallel()
+	net := localnettest.Start(t, localnet.Config{})
+	g := net.Genesis("test", 10)
+	owner, peer, other := newKey(t), newKey(t), newKey(t)
+	w := localnet.Wallet{Owner: owner, Delegate: peer.Key(), Tokens: 1_000, Allowance: 500, Lamports: lamports}
+	if err := net.Fund(t.Context(), w); err != nil {
+		t.Fatal(err)
+	}
+	l, err := solana.New(solana.Config{RPC: []string{net.URL()}, Key: other, Mint: g.Mint, Decimals: g.Decimals})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := program.TokenAccount(owner.Key(), g.Mint)
+	p, err := l.Purses(t.Context(), []sign.Key{program.TokenAccount(other.Key(), g.Mint), at, owner.Key(), g.Mint})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []market.Amount{0, 1000, 0, 0} {
+		if got := p[i].Spendable(owner.Key()); got != want || p[i].Escrow != nil {
+			t.Errorf("account %d: its owner can spend %d, want %d", i, got, want)
+		}
+	}
+	if p[1].Spendable(peer.Key()) != 500 || p[1].Spendable(other.Key()) != 0 {
+		t.Errorf("%+v", p[1])
+	}
+	if _, err := l.Purses(t.Context(), make([]sign.Key, escrow.MaxPurses+1)); err == nil {
+		t.Error("more than one request takes")
+	}
+	if p, err := l.Purses(t.Context(), make([]sign.Key, escrow.MaxPurses)); err != nil || len(p) != escrow.MaxPurses {
+		t.Errorf("as many as one request takes: %d, %v", len(p), err)
+	}
 }

@@ -20,6 +20,7 @@ type Book struct {
 	out     []bool                // units withdrawn; shared, never changed
 	shown   []bool                // units that have shown what they are; nil where none need to; shared, never changed
 	records []*Record             // ascending by id
+	over    []market.HoldID       // the last holds that were forgotten, the latest last; shared, never changed
 }
 
 // NewBook is a book with all units free. Units are handed out in the order given. It panics on limits that Validate
@@ -204,8 +205,8 @@ func (b Book) Lease(id market.LeaseID) (Record, bool) {
 func (b Book) NextDeadline() (time.Time, bool) {
 	var at time.Time
 	for _, r := range b.records {
-		if r.State == Held && (at.IsZero() || r.HoldExpires.Before(at)) {
-			at = r.HoldExpires
+		if end, ok := b.expires(r); ok && (at.IsZero() || end.Before(at)) {
+			at = end
 		}
 	}
 	return at, !at.IsZero()

@@ -18,7 +18,7 @@ type Quoted struct {
 }
 
 // Quote says what the provider would do the order for, or why it would not. It promises nothing.
-func (b Book) Quote(now Now, o market.Order) (Quoted, *market.Refusal) {
+func (b Book) Quote(now Now, o market.Order, backing *Backing) (Quoted, *market.Refusal) {
 	if refusal := b.feasible(now, o); refusal != nil {
 		return Quoted{}, refusal
 	}
@@ -37,6 +37,10 @@ func (b Book) Quote(now Now, o market.Order) (Quoted, *market.Refusal) {
 	if room < 1 {
 		return Quoted{}, market.Refuse(market.ReasonLimit, "too many holds are open already")
 	}
+	if refusal := b.backed(o, class, b.limits.Asks[class], backing); refusal != nil {
+		return Quoted{}, refusal
+	}
+	room = min(room, b.affords(o, class, b.limits.Asks[class], backing))
 	return Quoted{Class: class, Leases: uint32(min(len(free)/int(o.UnitsPer), room)), Price: b.limits.Asks[class]}, nil
 }
 

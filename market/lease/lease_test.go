@@ -25,7 +25,7 @@ func testLimits() lease.Limits {
 	return lease.Limits{
 		Provider: provider.Key(), Payout: payout, Domain: domain, SlotMillis: 400, Decimals: 2,
 		Asks: map[market.Class]market.Price{"cpu": 40}, Region: "local", Runtimes: []string{"wasm"}, MinSlots: 10, MaxSlots: 1000,
-		HoldTTL: 10 * time.Second, MaxHolds: 6, MaxHoldsPerBuyer: 4, StartWithin: 50, ActivateWithin: 40, MarginSlots: 5, OverlayKey: overlayKey,
+		HoldTTL: 10 * time.Second, SignTTL: 20 * time.Second, MaxHolds: 6, MaxHoldsPerBuyer: 4, StartWithin: 50, ActivateWithin: 40, MarginSlots: 5, OverlayKey: overlayKey,
 	}
 }
 
@@ -195,7 +195,7 @@ func TestFamilyOrders(t *testing.T) {
 		o := testOrder(buyers[0], 1, 4, 1)
 		o.Class = "gpu"
 		c.change(&o)
-		q, refusal := book.Quote(now, o)
+		q, refusal := book.Quote(now, o, nil)
 		switch {
 		case refusal != nil && refusal.Error() != c.refuse || refusal == nil && c.refuse != "":
 			t.Errorf("%s: %v", c.name, refusal)
@@ -233,7 +233,7 @@ func TestWithdrawn(t *testing.T) {
 	if r, _ := book.Holder(units[0].ID); r.ID != hold || book.Free("cpu") != 0 || book.Total("cpu") != 1 {
 		t.Error(r, book.Free("cpu"), book.Total("cpu"))
 	}
-	if _, refusal := book.Quote(now, testOrder(buyers[1], 2, 1, 1)); refusal == nil || refusal.Error() != "1 units asked, 0 of 1 are free" {
+	if _, refusal := book.Quote(now, testOrder(buyers[1], 2, 1, 1), nil); refusal == nil || refusal.Error() != "1 units asked, 0 of 1 are free" {
 		t.Error(refusal)
 	}
 	book, _, _ = book.Step(now, lease.ReleaseRequested{Hold: hold, By: buyers[0].Key()})
@@ -257,17 +257,17 @@ func TestShownUnits(t *testing.T) {
 	book = book.WithShown(nil)
 	choosy, easy := testOrder(buyers[0], 1, 1, 2), testOrder(buyers[1], 2, 4, 1)
 	easy.Unproven = true
-	if _, refusal := book.Quote(now, choosy); refusal == nil || refusal.Reason != market.ReasonUnproven || refusal.Error() != "2 units asked, 0 that are free have a fresh audit record" {
+	if _, refusal := book.Quote(now, choosy, nil); refusal == nil || refusal.Reason != market.ReasonUnproven || refusal.Error() != "2 units asked, 0 that are free have a fresh audit record" {
 		t.Error(refusal)
 	}
 	book, err := book.WithShown([]market.UnitID{units[0].ID, units[2].ID, {9}}).Restore(nil)
 	if err != nil || book.Free("cpu") != 4 || book.Shown("cpu") != 2 {
 		t.Fatal(err, book.Free("cpu"), book.Shown("cpu"))
 	}
-	if q, refusal := book.Quote(now, choosy); refusal != nil || q.Leases != 1 {
+	if q, refusal := book.Quote(now, choosy, nil); refusal != nil || q.Leases != 1 {
 		t.Error(q, refusal)
 	}
-	if q, refusal := book.Quote(now, easy); refusal != nil || q.Leases != 4 {
+	if q, refusal := book.Quote(now, easy, nil); refusal != nil || q.Leases != 4 {
 		t.Error(q, refusal)
 	}
 	take := func(o market.Order, rank uint32, want ...market.UnitID) {
@@ -291,7 +291,7 @@ func TestShownUnits(t *testing.T) {
 	take(easy, 0, units[1].ID)
 	take(choosy, 7, units[0].ID, units[2].ID)
 	take(easy, 1, units[3].ID)
-	if _, refusal := book.Quote(now, easy); refusal == nil || refusal.Reason != market.ReasonCapacity {
+	if _, refusal := book.Quote(now, easy, nil); refusal == nil || refusal.Reason != market.ReasonCapacity {
 		t.Error(refusal)
 	}
 }
@@ -303,7 +303,7 @@ func TestLeasesOfOneBuyer(t *testing.T) {
 	limits.MaxLeasesPerBuyer = 2
 	book := lease.NewBook(testUnits(t, 4), limits)
 	o := testOrder(buyers[0], 1, 4, 1)
-	if q, refusal := book.Quote(now, o); refusal != nil || q.Leases != 2 {
+	if q, refusal := book.Quote(now, o, nil); refusal != nil || q.Leases != 2 {
 		t.Error(q, refusal)
 	}
 	for i := range 3 {
@@ -314,10 +314,10 @@ func TestLeasesOfOneBuyer(t *testing.T) {
 			t.Error(effects)
 		}
 	}
-	if _, refusal := book.Quote(now, o); refusal == nil || refusal.Reason != market.ReasonLimit {
+	if _, refusal := book.Quote(now, o, nil); refusal == nil || refusal.Reason != market.ReasonLimit {
 		t.Error(refusal)
 	}
-	if _, refusal := book.Quote(now, testOrder(buyers[1], 2, 1, 1)); refusal != nil {
+	if _, refusal := book.Quote(now, testOrder(buyers[1], 2, 1, 1), nil); refusal != nil {
 		t.Error(refusal)
 	}
 }

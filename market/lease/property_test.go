@@ -24,6 +24,7 @@ type shell struct {
 	promised map[market.HoldID][]market.UnitID   // what AnswerHeld told a buyer
 	running  map[market.LeaseID]bool             // executions, which outlive a crash of the peer
 	extended map[market.LeaseID]market.LeaseCore // what AnswerExtended told a buyer, by predecessor
+	free     bool                                // nothing costs anything
 }
 
 func clone(journal map[market.HoldID][]byte) map[market.HoldID][]byte {
@@ -49,6 +50,8 @@ func (s *shell) do(effects []lease.Effect, stopAfter int) {
 			s.prefixes = append(s.prefixes, clone(s.journal))
 		case lease.Forget:
 			delete(s.journal, e.Hold)
+			delete(s.promised, e.Hold) // until a restart a request for it is refused
+			delete(s.signed, e.Hold)
 			s.prefixes = append(s.prefixes, clone(s.journal))
 		case lease.AnswerHeld:
 			r := s.record(e.Hold)
@@ -232,6 +235,34 @@ func classUnits(t testing.TB) []market.Unit {
 	return units
 }
 
+// randomBacking is what an order may be backed by: nothing is asked for on a free network.
+func randomBacking(t *rapid.T, free bool) *lease.Backing {
+	if free {
+		return nil
+	}
+	return &lease.Backing{Funds: market.Amount(rapid.IntRange(0, 4).Draw(t, "funds")), Newcomer: rapid.Bool().Draw(t, "newcomer"), Wary: rapid.Bool().Draw(t, "wary")}
+}
+
+// withinBacking checks what was granted: the unpaid holds of the order's peer cost no more than it has, and newcomers have their part.
+func withinBacking(t *rapid.T, after lease.Book, o market.Order, with *lease.Backing, r lease.Record) {
+	if with == nil {
+		return
+	}
+	if owed := after.Owed(o.Peer()); owed > with.Funds {
+		t.Fatalf("safety: unpaid holds can cost %d, their peer has %d", owed, with.Funds)
+	}
+	taken := 0
+	for x := range after.Records() {
+		unpaid := x.State == lease.Held || x.State == lease.Signed || x.State == lease.Active && x.FundBy > 0
+		if x.Root.IsZero() && unpaid && x.Newcomer && x.Class == r.Class {
+			taken += len(x.Units)
+		}
+	}
+	if most := max(after.Total(r.Class)*40/100, 1); with.Newcomer && with.Wary && taken > most {
+		t.Fatalf("safety: newcomers have %d units of %s, at most %d", taken, r.Class, most)
+	}
+}
+
 // cheapest checks that a new hold for an order has units of the cheapest class that could do it.
 func cheapest(t *rapid.T, before lease.Book, ev lease.ReserveRequested, r lease.Record) {
 	if !ev.Order.Class.Accepts(r.Class) || ev.Class != "" && r.Class != ev.Class || before.Limits().Asks[r.Class] > ev.Price {
@@ -255,7 +286,7 @@ func TestBookProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := &shell{t: t, units: units, book: lease.NewBook(units, classLimits()), now: lease.Now{Time: epoch, Slot: 1000},
 			journal: map[market.HoldID][]byte{}, signed: map[market.HoldID]market.LeaseCore{},
-			promised: map[market.HoldID][]market.UnitID{}, running: map[market.LeaseID]bool{}, extended: map[market.LeaseID]market.LeaseCore{}}
+			promised: map[market.HoldID][]market.UnitID{}, running: map[market.LeaseID]bool{}, extended: map[market.LeaseID]market.LeaseCore{}, free: rapid.Bool().Draw(t, "free")}
 		orders := map[market.HoldID]market.Order{}
 		for range rapid.IntRange(1, 60).Draw(t, "events") {
 			who := rapid.IntRange(0, 1).Draw(t, "buyer")
@@ -278,6 +309,7 @@ func TestBookProperties(t *testing.T) {
 						return ok && p.Record.ID != ev.Hold
 					})); ok {
 						cheapest(t, swept, ev, p.Record)
+						withinBacking(t, s.book, ev.Order, ev.Backing, p.Record)
 					}
 				}
 			}
@@ -319,7 +351,8 @@ func randomEvent(t *rapid.T, s *shell, orders map[market.HoldID]market.Order, bu
 		o.Expires = s.now.Time.Truncate(time.Minute).Add(2 * time.Minute)
 		orders[hold] = o
 		return lease.ReserveRequested{Hold: hold, Order: o, Price: 45, Rank: uint32(rapid.IntRange(0, 2).Draw(t, "rank")),
-			Class: rapid.SampledFrom([]market.Class{"", "", o.Class, "gpu/b"}).Draw(t, "named class"), Overlay: rapid.Bool().Draw(t, "overlay")}
+			Class: rapid.SampledFrom([]market.Class{"", "", o.Class, "gpu/b"}).Draw(t, "named class"), Overlay: rapid.Bool().Draw(t, "overlay"),
+			Backing: randomBacking(t, s.free)}
 	case 2, 3:
 		o := orders[hold]
 		if !exists || o.ID != known.Order {

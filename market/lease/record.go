@@ -42,6 +42,8 @@ type Record struct {
 	Agent        sign.Key          `json:"agent,omitzero"`        // the peer that commands it; zero: the buyer
 	Supervision  uint64            `json:"supervision,omitempty"` // epoch that a Supervised gave the agent; 0: none, the order named it
 	Overlay      bool              `json:"overlay,omitempty"`     // an overlay key was named, which Core's nonce commits to
+	Newcomer     bool              `json:"newcomer,omitempty"`    // Backing.Newcomer, when it was made
+	Made         time.Time         `json:"made,omitzero"`         // when the units were set aside
 }
 
 // Peer is who commands the lease, and is to be talked to about it.
@@ -67,7 +69,10 @@ func (r Record) Marshal() ([]byte, error) {
 		Slots: r.Slots, JobTerms: r.JobTerms[:], OrderExpires: r.OrderExpires.UnixMilli(), HoldExpires: r.HoldExpires.UnixMilli(),
 		EndReason: r.EndReason, Class: string(r.Class), OrderCount: r.OrderCount, Overlay: r.Overlay,
 	}
-	m.PerUnit = market.ResourcesToPB(r.PerUnit)
+	m.PerUnit, m.Newcomer = market.ResourcesToPB(r.PerUnit), r.Newcomer
+	if !r.Made.IsZero() {
+		m.Made = r.Made.UnixMilli()
+	}
 	if !r.Root.IsZero() {
 		m.Root, m.Previous, m.Since = r.Root[:], r.Previous[:], uint64(r.Since)
 	}
@@ -111,7 +116,10 @@ func UnmarshalRecord(b []byte) (Record, error) {
 		Buyer: sign.Key(m.Buyer), Rank: m.Rank, Class: market.Class(m.Class), Price: market.Price(m.Price), Slots: m.Slots,
 		JobTerms: sign.Hash(m.JobTerms), OrderExpires: time.UnixMilli(m.OrderExpires).UTC(),
 		HoldExpires: time.UnixMilli(m.HoldExpires).UTC(), EndReason: m.EndReason, PerUnit: market.ResourcesFromPB(m.PerUnit),
-		Overlay: m.Overlay,
+		Overlay: m.Overlay, Newcomer: m.Newcomer,
+	}
+	if m.Made != 0 {
+		r.Made = time.UnixMilli(m.Made).UTC()
 	}
 	for _, u := range m.Units {
 		if len(u) != 32 {

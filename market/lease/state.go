@@ -14,11 +14,11 @@ type State uint8
 // The states, one sentence each. The numbers are written to journals and never reused.
 const (
 	Held     State = 1 // Units are set aside for the buyer until HoldExpires.
-	Signed   State = 2 // The provider's signature may be out; void if not funded up to the activate-before slot.
+	Signed   State = 2 // The provider's signature may be out; over if not activated in time.
 	Active   State = 3 // Funded: the buyer may use the units.
 	Ended    State = 4 // It ran and is over; the units are free.
-	Released State = 5 // Given back before it was funded; the units are free.
-	Void     State = 6 // Signed and never funded in time; the units are free.
+	Released State = 5 // A successor given back before it was funded; the units are free. Other such holds are forgotten.
+	Void     State = 6 // A successor signed and never funded in time, likewise.
 	Ending   State = 7 // Over, but its execution still has to stop; the units are not free before it has.
 )
 
@@ -58,6 +58,7 @@ type Limits struct {
 	Stake    market.Amount // what the provider has at stake
 
 	HoldTTL          time.Duration // how long units are set aside before the lease is signed
+	SignTTL          time.Duration // and how much longer until a signed lease is activated
 	MaxHolds         int           // unfunded holds at once
 	MaxHoldsPerBuyer int           // of them, for one buyer
 
@@ -85,7 +86,7 @@ func (l Limits) Validate() error {
 		return fmt.Errorf("%w: %d leases of one buyer", ErrLimits, l.MaxLeasesPerBuyer)
 	case l.MaxMembers < 0:
 		return fmt.Errorf("%w: %d members of clusters", ErrLimits, l.MaxMembers)
-	case l.HoldTTL <= 0 || l.MaxHolds < 1 || l.MaxHoldsPerBuyer < 1:
+	case l.HoldTTL <= 0 || l.SignTTL <= 0 || l.MaxHolds < 1 || l.MaxHoldsPerBuyer < 1:
 		return fmt.Errorf("%w: no hold could be made", ErrLimits)
 	case l.ActivateWithin < 1:
 		return fmt.Errorf("%w: no lease could be funded", ErrLimits)
@@ -109,6 +110,7 @@ type (
 		Class market.Class // of the units, as quoted; "" for the cheapest that fits
 		// Overlay asks for a key in the overlay of a cluster, to which the lease is to commit.
 		Overlay bool
+		Backing *Backing
 	}
 	// SignRequested brings the lease the buyer has signed for a hold.
 	SignRequested struct {
@@ -230,6 +232,13 @@ type (
 		Lease  market.LeaseID
 		Reason string
 	}
+	// Unpaid says that units were set aside for a peer that did not pay for them. It is carried out with the effects that are journalled.
+	Unpaid struct {
+		Peer     sign.Key      // that commanded the hold
+		Newcomer bool          // Record.Newcomer
+		Held     time.Duration // for how long
+		Lapsed   bool          // it did not give them back either
+	}
 	// UnitsFreed says that these units can be offered again.
 	UnitsFreed struct{ Units []market.UnitID }
 )
@@ -244,5 +253,6 @@ func (AnswerActivated) effect()  {}
 func (AnswerReleased) effect()   {}
 func (AnswerRefused) effect()    {}
 func (Activate) effect()         {}
+func (Unpaid) effect()           {}
 func (EndLease) effect()         {}
 func (UnitsFreed) effect()       {}

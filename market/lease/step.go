@@ -37,6 +37,7 @@ func (b Book) Step(now Now, ev Event) (Book, []Effect, error) {
 		s.promise(ev)
 	case FundingWrong:
 		if r := s.book.findLease(ev.Lease); r != nil && r.State == Active && !r.Escrow.IsZero() {
+			s.unpaid(*r, true)
 			s.end(*r, ev.Reason)
 		}
 	case FundingSeen:
@@ -86,19 +87,21 @@ func (s *step) sweep() {
 		if r = s.book.find(r.ID); r == nil {
 			continue
 		}
+		if end, ok := s.book.expires(r); ok && !end.After(s.now.Time) {
+			s.forget(*r, true)
+			continue
+		}
 		switch r.State {
 		case Held:
-			if !r.HoldExpires.After(s.now.Time) {
-				s.finish(*r, Released, "the hold expired before a lease was signed")
-			}
 		case Signed:
 			if s.now.Slot > r.Core.ActivateBefore && uint64(s.now.Slot-r.Core.ActivateBefore) > s.book.limits.MarginSlots {
-				s.finish(*r, Void, fmt.Sprintf("not funded up to slot %d", r.Core.ActivateBefore))
+				s.giveUp(*r, Void, fmt.Sprintf("not funded up to slot %d", r.Core.ActivateBefore), true)
 			}
 		case Active:
 			if s.now.Slot >= r.Core.End {
 				s.end(*r, fmt.Sprintf("its time was over at slot %d", r.Core.End))
 			} else if r.FundBy > 0 && s.now.Slot > r.FundBy {
+				s.unpaid(*r, true)
 				s.end(*r, fmt.Sprintf("its escrow was not on chain by slot %d", r.FundBy))
 			}
 		case Ended, Released, Void:
@@ -138,6 +141,10 @@ func (s *step) reserve(ev ReserveRequested) {
 		}
 		return
 	}
+	if slices.Contains(s.book.over, ev.Hold) {
+		s.refuse(ev.Hold, market.Refuse(market.ReasonHold, "this hold is over"))
+		return
+	}
 	class, units, refusal := s.grant(ev)
 	if refusal != nil {
 		s.refuse(ev.Hold, refusal)
@@ -146,7 +153,8 @@ func (s *step) reserve(ev ReserveRequested) {
 	r := Record{
 		ID: ev.Hold, State: Held, Order: o.ID, OrderCount: o.Count, Buyer: o.Buyer, Agent: o.Agent, Rank: ev.Rank, Class: class, Units: units, PerUnit: s.book.least(units),
 		Price: ev.Price, Slots: o.Slots, JobTerms: o.JobTerms, Overlay: ev.Overlay, OrderExpires: o.Expires.Truncate(time.Millisecond).UTC(),
-		HoldExpires: s.now.Time.Add(s.book.limits.HoldTTL).Truncate(time.Millisecond).UTC(),
+		HoldExpires: s.now.Time.Add(s.book.limits.HoldTTL).Truncate(time.Millisecond).UTC(), Made: s.now.Time.Truncate(time.Millisecond).UTC(),
+		Newcomer: ev.Backing != nil && ev.Backing.Newcomer,
 	}
 	s.persist(r)
 	s.answerHeld(&r)
@@ -198,6 +206,9 @@ func (s *step) grant(ev ReserveRequested) (market.Class, []market.UnitID, *marke
 	if refusal != nil {
 		return "", nil, refusal
 	}
+	if refusal := b.backed(o, class, ev.Price, ev.Backing); refusal != nil {
+		return "", nil, refusal
+	}
 	units, err := market.SortUnits(fit[:o.UnitsPer])
 	if err != nil {
 		return "", nil, market.Refuse(market.ReasonCapacity, "%v", err)
@@ -245,6 +256,7 @@ func (s *step) fund(ev FundingSeen) {
 	case r == nil:
 		s.refuse(market.HoldID{}, market.Refuse(market.ReasonHold, "no such lease here"))
 	case r.State == Active && r.FundBy > 0 && ev.Landed > r.Core.ActivateBefore:
+		s.unpaid(*r, true)
 		s.end(*r, fmt.Sprintf("its escrow was on chain in slot %d, it had to be by slot %d", ev.Landed, r.Core.ActivateBefore))
 	case r.State == Active && r.FundBy > 0:
 		next := *r
@@ -292,6 +304,9 @@ func (s *step) release(ev ReleaseRequested) {
 	if r == nil && ev.Hold.IsZero() {
 		r = s.book.findLease(ev.Lease)
 	}
+	if r == nil && !ev.Hold.IsZero() {
+		s.book.forgot(ev.Hold) // the request for it may be on its way yet
+	}
 	if r == nil || r.Peer() != ev.By {
 		// Nothing is held, which is what the buyer wanted; and nobody learns of another buyer's holds.
 		s.emit(AnswerReleased{ev.Hold})
@@ -299,8 +314,9 @@ func (s *step) release(ev ReleaseRequested) {
 	}
 	switch r.State {
 	case Held, Signed:
-		s.finish(*r, Released, "released by the buyer")
+		s.giveUp(*r, Released, "released by the buyer", false)
 	case Active:
+		s.unpaid(*r, false)
 		s.end(*r, "released by the buyer")
 	case Ending, Ended, Released, Void:
 	}

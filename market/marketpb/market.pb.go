@@ -414,6 +414,8 @@ type Order struct {
 	Unproven      bool                   `protobuf:"varint,20,opt,name=unproven,proto3" json:"unproven,omitempty"`                                // units without a fresh audit record will do
 	Egress        uint32                 `protobuf:"varint,21,opt,name=egress,proto3" json:"egress,omitempty"`                                    // the least that its containers must reach outside, as in Offer
 	ReplyKey      []byte                 `protobuf:"bytes,24,opt,name=reply_key,json=replyKey,proto3" json:"reply_key,omitempty"`                 // 32, X25519: quotes that come over gossip are sealed to it
+	Funds         []byte                 `protobuf:"bytes,30,opt,name=funds,proto3" json:"funds,omitempty"`                                       // 32, the token account that pays, or the escrow; empty: the own one of the peer that acts for the buyer
+	Consent       []byte                 `protobuf:"bytes,31,opt,name=consent,proto3" json:"consent,omitempty"`                                   // 64, the agent's signature, tag "starling:agent", over buyer and nonce; with agent
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -570,6 +572,20 @@ func (x *Order) GetEgress() uint32 {
 func (x *Order) GetReplyKey() []byte {
 	if x != nil {
 		return x.ReplyKey
+	}
+	return nil
+}
+
+func (x *Order) GetFunds() []byte {
+	if x != nil {
+		return x.Funds
+	}
+	return nil
+}
+
+func (x *Order) GetConsent() []byte {
+	if x != nil {
+		return x.Consent
 	}
 	return nil
 }
@@ -2088,6 +2104,8 @@ type HoldRecord struct {
 	Agent          []byte                 `protobuf:"bytes,26,opt,name=agent,proto3" json:"agent,omitempty"`                       // 32, the peer that commands it; empty: the buyer
 	Supervision    uint64                 `protobuf:"varint,27,opt,name=supervision,proto3" json:"supervision,omitempty"`          // epoch under which it does
 	Overlay        bool                   `protobuf:"varint,29,opt,name=overlay,proto3" json:"overlay,omitempty"`                  // an overlay key was named: the lease commits to it by its nonce
+	Newcomer       bool                   `protobuf:"varint,30,opt,name=newcomer,proto3" json:"newcomer,omitempty"`                // its peer had not paid for a lease here when it was made
+	Made           int64                  `protobuf:"varint,31,opt,name=made,proto3" json:"made,omitempty"`                        // when the units were set aside
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -2318,6 +2336,20 @@ func (x *HoldRecord) GetOverlay() bool {
 	return false
 }
 
+func (x *HoldRecord) GetNewcomer() bool {
+	if x != nil {
+		return x.Newcomer
+	}
+	return false
+}
+
+func (x *HoldRecord) GetMade() int64 {
+	if x != nil {
+		return x.Made
+	}
+	return 0
+}
+
 var File_market_marketpb_market_proto protoreflect.FileDescriptor
 
 const file_market_marketpb_market_proto_rawDesc = "" +
@@ -2367,7 +2399,7 @@ const file_market_marketpb_market_proto_rawDesc = "" +
 	"\vimages_more\x18\x1b \x01(\bR\n" +
 	"imagesMore\"#\n" +
 	"\tOfferList\x12\x16\n" +
-	"\x06offers\x18\x01 \x03(\fR\x06offers\"\x89\x04\n" +
+	"\x06offers\x18\x01 \x03(\fR\x06offers\"\xb9\x04\n" +
 	"\x05Order\x12\x14\n" +
 	"\x05nonce\x18\x01 \x01(\fR\x05nonce\x12\x14\n" +
 	"\x05class\x18\x02 \x01(\tR\x05class\x12\x18\n" +
@@ -2387,7 +2419,9 @@ const file_market_marketpb_market_proto_rawDesc = "" +
 	"\x05agent\x18\x13 \x01(\fR\x05agent\x12\x1a\n" +
 	"\bunproven\x18\x14 \x01(\bR\bunproven\x12\x16\n" +
 	"\x06egress\x18\x15 \x01(\rR\x06egress\x12\x1b\n" +
-	"\treply_key\x18\x18 \x01(\fR\breplyKeyJ\x04\b\t\x10\n" +
+	"\treply_key\x18\x18 \x01(\fR\breplyKey\x12\x14\n" +
+	"\x05funds\x18\x1e \x01(\fR\x05funds\x12\x18\n" +
+	"\aconsent\x18\x1f \x01(\fR\aconsentJ\x04\b\t\x10\n" +
 	"J\x04\b\v\x10\fJ\x04\b\f\x10\rJ\x04\b\r\x10\x0e\"\x86\x03\n" +
 	"\x05Quote\x12\x14\n" +
 	"\x05order\x18\x01 \x01(\fR\x05order\x12\x14\n" +
@@ -2492,7 +2526,7 @@ const file_market_marketpb_market_proto_rawDesc = "" +
 	"\breceipts\x18\x01 \x03(\fR\breceipts\x12\x12\n" +
 	"\x04more\x18\x02 \x01(\bR\x04more\"\n" +
 	"\n" +
-	"\bReleased\"\xfe\x05\n" +
+	"\bReleased\"\xae\x06\n" +
 	"\n" +
 	"HoldRecord\x12\x12\n" +
 	"\x04hold\x18\x01 \x01(\fR\x04hold\x12\x14\n" +
@@ -2525,7 +2559,9 @@ const file_market_marketpb_market_proto_rawDesc = "" +
 	"\afund_by\x18\x19 \x01(\x04R\x06fundBy\x12\x14\n" +
 	"\x05agent\x18\x1a \x01(\fR\x05agent\x12 \n" +
 	"\vsupervision\x18\x1b \x01(\x04R\vsupervision\x12\x18\n" +
-	"\aoverlay\x18\x1d \x01(\bR\aoverlayB6Z4github.com/starling-network/starling/market/marketpbb\x06proto3"
+	"\aoverlay\x18\x1d \x01(\bR\aoverlay\x12\x1a\n" +
+	"\bnewcomer\x18\x1e \x01(\bR\bnewcomer\x12\x12\n" +
+	"\x04made\x18\x1f \x01(\x03R\x04madeB6Z4github.com/starling-network/starling/market/marketpbb\x06proto3"
 
 var (
 	file_market_marketpb_market_proto_rawDescOnce sync.Once

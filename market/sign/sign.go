@@ -30,6 +30,7 @@ const (
 	TagOpened      Tag = "starling:opened"
 	TagMeasured    Tag = "starling:measure"
 	TagHealth      Tag = "starling:health"
+	TagAgent       Tag = "starling:agent"
 )
 
 // Layout of the preimage, in bytes.

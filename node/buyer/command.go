@@ -146,14 +146,35 @@ func (s *supervisor) beat(ctx context.Context, cancel context.CancelCauseFunc, o
 	}
 }
 
-// held notes that the guardians know of a lease for each rank, and that the escrow they are paid from is on chain: from then on the
-// job goes on without this peer.
+// How far the guardians of a job are with its files: supervisor.handing.
+const (
+	handingOver = iota + 1
+	handedOver
+)
+
+// held notes that the guardians know of a lease for each rank, that the escrow they are paid from is on chain, and that they have the
+// job's files: from then on the job goes on without this peer.
 func (s *supervisor) held(ctx context.Context) {
 	j := s.snapshot()
 	if j.Detached.Held || j.State != Running || j.Detached.Escrow == nil || !s.b.owned(j) {
 		return
 	}
 	if !slices.ContainsFunc(s.b.pay.escrows(j.ID), func(e Escrow) bool { return e.Address == j.Detached.Escrow.Address && e.Deposited > 0 }) {
+		return
+	}
+	switch s.handing.Load() {
+	case handingOver:
+		return
+	case handedOver:
+	default:
+		s.handing.Store(handingOver)
+		s.b.wg.Go(func() { // beats go on meanwhile
+			if s.complete(ctx) {
+				s.handing.Store(handedOver)
+			} else {
+				s.handing.Store(0)
+			}
+		})
 		return
 	}
 	s.trace.add(Step{At: time.Now(), Kind: StepGuarded, Detail: "from now on the job goes on without this peer"})

@@ -56,29 +56,11 @@ func (s *supervisor) engageOnce(ctx context.Context) error {
 			return err
 		}
 	}
-	files, err := filesOf(j.Spec.Blobs)
+	e, err := s.engagement(j)
 	if err != nil {
 		return err
 	}
-	file, err := json.Marshal(charterFile{ID: j.ID, Spec: publicSpec(j.Spec), Created: j.Created})
-	if err != nil {
-		return err
-	}
-	for _, m := range j.Detached.Guardians {
-		id, err := s.b.remember(m.Key, m.Addrs)
-		if err != nil {
-			return err
-		}
-		for _, f := range files {
-			s.b.cfg.Grant(id, f.CID)
-		}
-	}
-	var addrs []string
-	for _, a := range s.b.cfg.Host.Addrs() {
-		addrs = append(addrs, a.String())
-	}
-	err = s.guard.guardians().Engage(ctx, guardian.Engagement{Key: s.guard.secret, File: file, Files: files, Addrs: addrs, Until: j.Created.Add(j.Spec.Timeouts.Queue + j.Spec.Timeouts.Run + guardedAfter)})
-	if err != nil {
+	if err = s.guard.guardians().Engage(ctx, e); err != nil {
 		var no *guardian.NotEngaged
 		if errors.As(err, &no) {
 			s.unwilling = append(s.unwilling, no.By...)
@@ -94,6 +76,43 @@ func (s *supervisor) engageOnce(ctx context.Context) error {
 		j.Detached = j.Detached.clone()
 		j.Detached.Engaged, j.Detached.Epoch = true, 1
 	})
+}
+
+// engagement is what the guardians of a job are handed, who may read its files from then on.
+func (s *supervisor) engagement(j Job) (e guardian.Engagement, err error) {
+	e = guardian.Engagement{Key: s.guard.secret, Until: j.Created.Add(j.Spec.Timeouts.Queue + j.Spec.Timeouts.Run + guardedAfter)}
+	if e.Files, err = filesOf(j.Spec.Blobs); err != nil {
+		return e, err
+	}
+	if e.File, err = json.Marshal(charterFile{ID: j.ID, Spec: publicSpec(j.Spec), Created: j.Created}); err != nil {
+		return e, err
+	}
+	for _, m := range j.Detached.Guardians {
+		id, err := s.b.remember(m.Key, m.Addrs)
+		if err != nil {
+			return e, err
+		}
+		for _, f := range e.Files {
+			s.b.cfg.Grant(id, f.CID)
+		}
+	}
+	for _, a := range s.b.cfg.Host.Addrs() {
+		e.Addrs = append(e.Addrs, a.String())
+	}
+	return e, nil
+}
+
+// complete returns once the guardians have the job's files, which they fetch when their wages are on chain. It says false if that fails.
+func (s *supervisor) complete(ctx context.Context) bool {
+	e, err := s.engagement(s.snapshot())
+	e.Complete = true
+	if err == nil {
+		err = s.guard.guardians().Engage(ctx, e)
+	}
+	if err != nil && ctx.Err() == nil {
+		s.b.cfg.Log.Debug("guardians do not have a job's files yet", "job", s.trace.job, "err", err)
+	}
+	return err == nil
 }
 
 // anew has a job look for other guardians. Nothing was signed in its name yet: it gets another key, since those that took it are

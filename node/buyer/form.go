@@ -115,7 +115,7 @@ func jitter(d time.Duration) time.Duration {
 
 // unplaced says that an order found no n providers.
 type unplaced struct {
-	raced     bool // there were quotes enough, the units went elsewhere
+	raced     bool // there were quotes enough, the units went elsewhere; or providers did not see whether it can pay
 	unsettled bool // there were, and some reach each other over relays only, or not, yet
 	thin      bool // not all providers that heard the order were to quote for it
 	reason    string
@@ -146,6 +146,9 @@ func (s *supervisor) order(ctx context.Context, ranks []uint32, slots uint64, bu
 		own = apart{nonce: replica.Nonce(j.Nonce).OrderNonce(uint64(len(j.Orders))), salt: j.Nonce[:]}
 	}
 	own.asked = asked
+	if s.guard != nil && !j.Started.IsZero() && j.Detached.Escrow != nil { // it hires standbys
+		own.funds = j.Detached.Escrow.Address
+	}
 	o, env, err := s.b.write(s.as, j.Spec, len(ranks), slots, budget, exclude, own)
 	if err != nil {
 		return o, nil, err
@@ -416,7 +419,8 @@ func (s *supervisor) choose(ctx context.Context, o market.Order, quotes []quoted
 		picked, spare, none = match.Select(o, res, len(ranks), how.spread)
 	}
 	if none != nil {
-		return nil, nil, nil, &unplaced{thin: o.Draw != match.DrawAll, reason: b.explain(ctx, o, none, byKey, declined)}
+		unseen := slices.ContainsFunc(declined, func(r match.Refusal) bool { return r.Reason == market.ReasonUnseen })
+		return nil, nil, nil, &unplaced{thin: o.Draw != match.DrawAll, raced: unseen, reason: b.explain(ctx, o, none, byKey, declined)}
 	}
 	records := map[sign.Key]string{}
 	for i := range cands {

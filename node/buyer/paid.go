@@ -13,6 +13,8 @@ type payments interface {
 	// afford refuses with ErrFunds what the wallet cannot pay: a job that can cost so much and takes so many leases at a time. A
 	// chain that cannot be asked refuses nothing. The name is empty for one that is new.
 	afford(ctx context.Context, job string, need market.Amount, leases uint32) error
+	// account is what orders name as the account that pays, beside the peer's own; zero where there is no other.
+	account() sign.Key
 	// lamports is what a job of so many ranks will take of the peer's SOL, with so much set aside.
 	lamports(ranks uint32, stake market.Amount) Lamports
 	// fund sets the money of leases of one order aside, and says of each, in their order, where it is. That is in the journal
@@ -100,6 +102,8 @@ func (l *bought) closed() bool {
 type free struct{}
 
 func (free) afford(context.Context, string, market.Amount, uint32) error { return nil }
+
+func (free) account() sign.Key { return sign.Key{} }
 
 func (free) lamports(uint32, market.Amount) Lamports { return Lamports{} }
 

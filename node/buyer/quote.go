@@ -69,6 +69,13 @@ func (b *Buyer) quoteOnce(ctx context.Context, spec job.Job, asked int) (_ Quota
 	if err != nil {
 		return Quotation{}, 0, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
+	most, err := b.mostCost(spec)
+	if err != nil {
+		return Quotation{}, 0, fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	if err := b.pay.afford(ctx, "", most, spec.Count); err != nil {
+		return Quotation{}, 0, err // no provider would answer
+	}
 	o, env, err := b.write(b.own, spec, n, slots, budget, spec.Placement.Exclude, apart{nonce: drawnNonce(), asked: asked})
 	if err != nil {
 		return Quotation{}, 0, err
@@ -82,10 +89,7 @@ func (b *Buyer) quoteOnce(ctx context.Context, spec job.Job, asked int) (_ Quota
 	if err != nil {
 		return Quotation{}, 0, err
 	}
-	out := Quotation{Order: o.ID, Quotes: []QuotedOffer{}, Declined: []Declined{}, Took: time.Since(began)}
-	if out.MaxCost, err = b.mostCost(spec); err != nil {
-		return out, 0, fmt.Errorf("%w: %w", ErrRefused, err)
-	}
+	out := Quotation{Order: o.ID, Quotes: []QuotedOffer{}, Declined: []Declined{}, MaxCost: most, Took: time.Since(began)}
 	out.Lamports = b.pay.lamports(spec.Count, out.MaxCost)
 	byKey, cands, over := b.candidates(spec, o, quotes)
 	declined = append(declined, over...)
@@ -160,6 +164,7 @@ type apart struct {
 	salt  []byte    // of the hash of the job's terms
 	terms sign.Hash // instead of that hash; zero: that hash
 	asked int       // how often it was asked for before and brought too few quotes
+	funds sign.Key  // the escrow that pays; zero: what the peer can spend
 }
 
 // write makes the order for n leases of a job.
@@ -175,9 +180,16 @@ func (b *Buyer) write(as voice, spec job.Job, n int, slots uint64, budget market
 		Class: spec.Resources.Class, Regions: spec.Placement.Regions, Count: uint32(n), UnitsPer: spec.Resources.Units,
 		Min: spec.Resources.PerUnit, MinCapability: spec.Resources.MinCapability, Unproven: spec.Resources.Unproven, Runtime: spec.Runtime, Slots: slots, Ceiling: spec.Payment.MaxPrice,
 		Expires:  time.Now().Add(orderValidity),
-		ReplyKey: market.ReplyKey(b.reply(own.nonce).Public()), Draw: b.sizes.draw(spec.Resources.Class, uint32(n), own.asked), Exclude: exclude, JobTerms: terms, Agent: as.agent(), Egress: egressOf(spec),
+		ReplyKey: market.ReplyKey(b.reply(own.nonce).Public()), Draw: b.sizes.draw(spec.Resources.Class, uint32(n), own.asked), Exclude: exclude, JobTerms: terms, Egress: egressOf(spec), Nonce: own.nonce, Funds: own.funds,
 	}
-	o.Nonce = own.nonce
+	if o.Funds.IsZero() {
+		o.Funds = b.pay.account()
+	}
+	if !as.agent().IsZero() { // it is this peer
+		if o, err = o.ByAgent(b.domain, as.key().Key(), b.cfg.Key); err != nil {
+			return market.Order{}, nil, err
+		}
+	}
 	return market.SealOrder(b.domain, o, as.key())
 }
 

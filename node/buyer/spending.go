@@ -17,6 +17,14 @@ func (x *escrowed) purse() (account, owner sign.Key) {
 	return program.TokenAccount(x.b.self, x.b.cfg.Genesis.Mint), x.b.self
 }
 
+// account is the owner's token account, where the peer spends what is another's.
+func (x *escrowed) account() sign.Key {
+	if x.b.cfg.Owner == x.b.self {
+		return sign.Key{}
+	}
+	return program.TokenAccount(x.b.cfg.Owner, x.b.cfg.Genesis.Mint)
+}
+
 // deposit brings the money for some leases into the purse, beside what other deposits will take from there, and journals the deposit.
 func (x *escrowed) deposit(ctx context.Context, name string, m escrow.Deposit, ev escrow.Fund) error {
 	need := ev.Deposit

@@ -66,6 +66,7 @@ type supervisor struct {
 	superseded bool
 	// unwilling said that they would guard the job, and did not.
 	unwilling []sign.Key
+	handing   atomic.Int32 // how far its guardians are with its files
 
 	mu     sync.Mutex
 	saved  bool // the journal has the job

@@ -237,6 +237,23 @@ func (x *wages) find(ctx context.Context, w guardian.Ward, e *earner, open int) 
 	return nil
 }
 
+// Backed returns nil if this peer's wage for a job that it guards is on chain where the job's state says.
+func (b *Buyer) Backed(ctx context.Context, w guardian.Ward, state []byte) error {
+	where, err := fundingIn(state, b.self)
+	if err != nil {
+		return err
+	}
+	f, err := escrow.UnmarshalFunding(where)
+	if err != nil {
+		return err
+	}
+	net, err := b.wages.Network.Get(ctx)
+	if err != nil {
+		return err
+	}
+	return b.wages.funded(ctx, net, *w.WageOf(b.self), w.Keys, f)
+}
+
 // funded asks the chain whether a wage is there. One that is being taken back may be claimed as long as that takes.
 func (x *wages) funded(ctx context.Context, net escrow.Net, core market.LeaseCore, keys market.KeySet, f escrow.Funding) error {
 	ctx, cancel := context.WithTimeout(ctx, protocol.QuickAnswer)

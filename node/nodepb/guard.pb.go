@@ -778,6 +778,7 @@ type GuardRequest_Engage struct {
 	Files         []*GuardedFile         `protobuf:"bytes,5,rep,name=files,proto3" json:"files,omitempty"`                                 // files that providers will ask for, to be fetched from the owner
 	Addrs         []string               `protobuf:"bytes,6,rep,name=addrs,proto3" json:"addrs,omitempty"`                                 // of the owner
 	UntilMillis   uint64                 `protobuf:"varint,7,opt,name=until_millis,json=untilMillis,proto3" json:"until_millis,omitempty"` // Unix time after which the job may be forgotten
+	Complete      bool                   `protobuf:"varint,30,opt,name=complete,proto3" json:"complete,omitempty"`                         // done only once the files are here; they are not fetched before the guardian's wage is on chain
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -859,6 +860,13 @@ func (x *GuardRequest_Engage) GetUntilMillis() uint64 {
 		return x.UntilMillis
 	}
 	return 0
+}
+
+func (x *GuardRequest_Engage) GetComplete() bool {
+	if x != nil {
+		return x.Complete
+	}
+	return false
 }
 
 // Beat says that the supervisor is there, and how the job stands when that changed.
@@ -1517,7 +1525,7 @@ var File_node_nodepb_guard_proto protoreflect.FileDescriptor
 
 const file_node_nodepb_guard_proto_rawDesc = "" +
 	"\n" +
-	"\x17node/nodepb/guard.proto\x12\x10starling.node.v1\"\xb8\n" +
+	"\x17node/nodepb/guard.proto\x12\x10starling.node.v1\"\xd4\n" +
 	"\n" +
 	"\fGuardRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\fR\x03job\x12\x14\n" +
@@ -1534,7 +1542,7 @@ const file_node_nodepb_guard_proto_rawDesc = "" +
 	"\breceipts\x18\v \x01(\v2'.starling.node.v1.GuardRequest.ReceiptsH\x00R\breceipts\x129\n" +
 	"\x04wage\x18\f \x01(\v2#.starling.node.v1.GuardRequest.WageH\x00R\x04wage\x12B\n" +
 	"\adismiss\x18\r \x01(\v2&.starling.node.v1.GuardRequest.DismissH\x00R\adismiss\x1a\a\n" +
-	"\x05Offer\x1a\xfa\x01\n" +
+	"\x05Offer\x1a\x96\x02\n" +
 	"\x06Engage\x12\x16\n" +
 	"\x06sealed\x18\x01 \x01(\fR\x06sealed\x12\x12\n" +
 	"\x04file\x18\x02 \x01(\fR\x04file\x12\x1c\n" +
@@ -1542,7 +1550,8 @@ const file_node_nodepb_guard_proto_rawDesc = "" +
 	"\tguardians\x18\x04 \x03(\v2\x1a.starling.node.v1.GuardianR\tguardians\x123\n" +
 	"\x05files\x18\x05 \x03(\v2\x1d.starling.node.v1.GuardedFileR\x05files\x12\x14\n" +
 	"\x05addrs\x18\x06 \x03(\tR\x05addrs\x12!\n" +
-	"\funtil_millis\x18\a \x01(\x04R\vuntilMillis\x1a<\n" +
+	"\funtil_millis\x18\a \x01(\x04R\vuntilMillis\x12\x1a\n" +
+	"\bcomplete\x18\x1e \x01(\bR\bcomplete\x1a<\n" +
 	"\x04Beat\x124\n" +
 	"\x05state\x18\x01 \x01(\v2\x1e.starling.node.v1.GuardedStateR\x05state\x1a?\n" +
 	"\aVoucher\x124\n" +

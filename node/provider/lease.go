@@ -78,9 +78,13 @@ func (p *Provider) reserveEvent(ctx context.Context, from peer.ID, r *marketpb.R
 	if class != "" && class.Check() != nil {
 		return nil, &stream.Malformed{Reason: class.Check().Error()}
 	}
+	var backing *lease.Backing
 	if !p.holds(market.HoldID(r.Hold), o.Peer()) { // what is promised is answered whatever the operator says meanwhile
 		if no := p.admits(ctx, o, time.Now()); no != nil {
 			return nil, refusal(no)
+		}
+		if backing, err = p.backing(ctx, o, true); err != nil {
+			return nil, refusal(err)
 		}
 		if r.Image != "" {
 			if err := p.cfg.Policy.Images.Check(r.Image); err != nil {
@@ -93,7 +97,7 @@ func (p *Provider) reserveEvent(ctx context.Context, from peer.ID, r *marketpb.R
 			}
 		}
 	}
-	return lease.ReserveRequested{Hold: market.HoldID(r.Hold), Order: o, Price: market.Price(r.Price), Rank: r.Rank, Class: class, Overlay: r.Overlay}, nil
+	return lease.ReserveRequested{Hold: market.HoldID(r.Hold), Order: o, Price: market.Price(r.Price), Rank: r.Rank, Class: class, Overlay: r.Overlay, Backing: backing}, nil
 }
 
 // holds says whether the peer has this hold.

@@ -33,8 +33,9 @@ const (
 	quoteValidity = time.Minute
 	// maxQuoteAddrs is how many bytes of addresses a quote carries.
 	maxQuoteAddrs = 1024
-	// maxAnswering is how many gossiped orders are answered at a time. Others wait, and are dropped where too many do.
-	maxAnswering = 8
+	// maxAnswering is how many gossiped orders are answered at a time, all of which may wait for the chain. Others wait, and are dropped
+	// where too many do.
+	maxAnswering = 32
 )
 
 // published is an offer and its envelope.
@@ -234,7 +235,8 @@ func (p *Provider) advertise(ctx context.Context) error {
 }
 
 // quote answers an order, or says why not.
-func (p *Provider) quote(ctx context.Context, o market.Order) (quote, offer []byte, err error) {
+// The order came from its peer itself, or by gossip (direct is false).
+func (p *Provider) quote(ctx context.Context, o market.Order, direct bool) (quote, offer []byte, err error) {
 	now := time.Now()
 	if !p.rates.Allow(o.Peer(), now) {
 		return nil, nil, market.Refuse(market.ReasonLimit, "too many orders from this buyer; at most %d a second", ordersPerSecond)
@@ -246,11 +248,19 @@ func (p *Provider) quote(ctx context.Context, o market.Order) (quote, offer []by
 	if err != nil {
 		return nil, nil, market.Refuse(market.ReasonLimit, "%v", err)
 	}
-	p.mu.Lock()
-	can, no := p.book.Quote(lease.Now{Time: now, Slot: slot}, o)
-	p.mu.Unlock()
+	can, no := p.canDo(lease.Now{Time: now, Slot: slot}, o, nil)
 	if no != nil {
 		return nil, nil, no
+	}
+	backing, err := p.backing(ctx, o, direct)
+	if err != nil {
+		return nil, nil, err
+	}
+	if can, no = p.canDo(lease.Now{Time: now, Slot: slot}, o, backing); no != nil {
+		return nil, nil, no
+	}
+	if id, err := p2p.PeerIDFromKey(o.Peer()); backing != nil && err == nil {
+		p.cfg.Host.Fund(id)
 	}
 	l := p.lot(can.Class)
 	cur, err := p.current(ctx, l)
@@ -267,12 +277,19 @@ func (p *Provider) quote(ctx context.Context, o market.Order) (quote, offer []by
 	return quote, cur.envelope, err
 }
 
+// canDo is what the book says to an order now.
+func (p *Provider) canDo(now lease.Now, o market.Order, backing *lease.Backing) (lease.Quoted, *market.Refusal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.book.Quote(now, o, backing)
+}
+
 func (p *Provider) handleAsk(ctx context.Context, from peer.ID, req *marketpb.AskRequest) (*marketpb.AskReply, error) {
 	o, err := p.orderFrom(from, req.Order)
 	if err != nil {
 		return nil, err
 	}
-	q, offer, err := p.quote(ctx, o)
+	q, offer, err := p.quote(ctx, o, true)
 	if err != nil {
 		return nil, refusal(err)
 	}
@@ -331,7 +348,7 @@ func (p *Provider) answer(ctx context.Context, o market.Order) {
 	if o.Peer() == p.self || !match.Drawn(o.ID, p.self, o.Draw) {
 		return
 	}
-	q, offer, err := p.quote(ctx, o)
+	q, offer, err := p.quote(ctx, o, false)
 	if err == nil {
 		err = p.cfg.Reply(o, q, offer)
 	}

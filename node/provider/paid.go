@@ -3,6 +3,7 @@ package provider
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/starling-network/starling/chain"
@@ -80,11 +81,16 @@ type escrowed struct {
 	broken *remembered
 	payers *remembered
 	starts starts
+	lapses *lapses
+	purses *purses
 }
 
 func newEscrowed(ctx context.Context, p *Provider, e Escrows) (*escrowed, error) {
-	x := &escrowed{Escrows: e, p: p}
+	x := &escrowed{Escrows: e, p: p, purses: newPurses(e.Chain)}
 	var err error
+	if x.lapses, err = loadLapses(ctx, p.cfg.Store, time.Now()); err != nil {
+		return nil, err
+	}
 	if x.broken, err = loadRemembered(ctx, p.cfg.Store, kindBroken, time.Now()); err != nil {
 		return nil, err
 	}
@@ -126,7 +132,12 @@ func (x *escrowed) unfunded(id market.LeaseID, reason string) {
 	}
 }
 
-func (x *escrowed) run(ctx context.Context) { x.claims.Run(ctx) }
+func (x *escrowed) run(ctx context.Context) {
+	var wg sync.WaitGroup
+	wg.Go(func() { x.purses.run(ctx) })
+	x.claims.Run(ctx)
+	wg.Wait()
+}
 
 func (x *escrowed) promised(ctx context.Context, r lease.Record, funding []byte) (sign.Key, error) {
 	f, err := escrow.UnmarshalFunding(funding)
@@ -325,7 +336,7 @@ func (x *escrowed) told(name string, e escrow.Effect) {
 	case escrow.Settled:
 		log.Info("a lease is claimed", "amount", money(e.Paid))
 		if m, _, err := x.claims.Get(name); err == nil && e.Paid > 0 {
-			if err := x.payers.add(context.Background(), m.Lease().Buyer, time.Now()); err != nil {
+			if err := x.paid(m.Lease()); err != nil {
 				log.Error("a buyer that paid is not remembered over a restart", "err", err)
 			}
 		}
@@ -338,6 +349,21 @@ func (x *escrowed) told(name string, e escrow.Effect) {
 	case escrow.Waiting:
 		log.Debug("a claim waits", "reason", e.Reason, "until", e.Until)
 	}
+}
+
+// paid remembers who paid for a lease: its buyer, and the peer that commands it.
+func (x *escrowed) paid(c market.LeaseCore) error {
+	peers := []sign.Key{c.Buyer}
+	x.p.mu.Lock()
+	if r, ok := x.p.book.Lease(c.ID()); ok && r.Peer() != c.Buyer {
+		peers = append(peers, r.Peer())
+	}
+	x.p.mu.Unlock()
+	var errs []error
+	for _, k := range peers {
+		errs = append(errs, x.payers.add(context.Background(), k, time.Now()), x.lapses.paid(context.Background(), k))
+	}
+	return errors.Join(errs...)
 }
 
 func (x *escrowed) landed(name string, l settle.Landed) {

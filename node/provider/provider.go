@@ -35,6 +35,7 @@ import (
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/node/workload"
 	"github.com/starling-network/starling/p2p"
+	"github.com/starling-network/starling/p2p/admit"
 	"github.com/starling-network/starling/p2p/overlay/egress"
 	"github.com/starling-network/starling/p2p/stream"
 	"github.com/starling-network/starling/verify"
@@ -164,9 +165,20 @@ type Provider struct {
 // Timing of leases, in slots and as multiples of the metering interval.
 const (
 	startWithinIntervals = 10 // a lease's start may differ from our slot by so much
-	activateIntervals    = 10 // and must be paid for within so much
-	minActivateSlots     = 100
+	minStartSlots        = 100
+	activateIntervals    = 6 // and it must be paid for within so much: buyers take 5 intervals and 50 slots
+	minActivateSlots     = 75
+
+	// signTTL, and signSlots, is how much longer than its hold a signed lease may wait to be activated: its buyer signs with all other
+	// providers of the order, and sets their money aside.
+	signTTL   = 20 * time.Second
+	signSlots = 50
 )
+
+// leaseRates bound the steps of leases, each of which may cost a write to the journal. A buyer of hundreds of units takes three for each.
+func leaseRates() *admit.Rates {
+	return admit.NewRates(admit.Rate{PerSecond: 50, Burst: 800}, admit.Rate{PerSecond: 100, Burst: 1600}, admit.Rate{PerSecond: 200, Burst: 3200})
+}
 
 // New checks the configuration and reads what an earlier process left.
 func New(ctx context.Context, cfg Config) (*Provider, error) {
@@ -189,8 +201,8 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 		Provider: p.self, Payout: cfg.Owner, Domain: p.domain, SlotMillis: cfg.Genesis.SlotMillis, Decimals: cfg.Genesis.Decimals,
 		Asks: p.asks(), Region: cfg.Region, Runtimes: names,
 		MinSlots: cfg.MinSlots, MaxSlots: cfg.MaxSlots,
-		HoldTTL: cfg.HoldTTL, MaxHolds: 4 * len(units), MaxHoldsPerBuyer: 2 * len(units), MaxLeasesPerBuyer: cfg.Policy.MaxLeasesPerBuyer, MaxMembers: cfg.Policy.Clusters.MaxMembers,
-		StartWithin: startWithinIntervals*interval + minActivateSlots, ActivateWithin: activateIntervals*interval + minActivateSlots, MarginSlots: interval,
+		HoldTTL: cfg.HoldTTL, SignTTL: max(signTTL, time.Duration(signSlots*cfg.Genesis.SlotMillis)*time.Millisecond), MaxHolds: 4 * len(units), MaxHoldsPerBuyer: 2 * len(units), MaxLeasesPerBuyer: cfg.Policy.MaxLeasesPerBuyer, MaxMembers: cfg.Policy.Clusters.MaxMembers,
+		StartWithin: startWithinIntervals*interval + minStartSlots, ActivateWithin: activateIntervals*interval + minActivateSlots, MarginSlots: interval,
 	}
 	if cfg.Overlay != nil {
 		limits.OverlayKey = func(h market.HoldID) market.OverlayKey { return cfg.Overlay(h).Public() }
@@ -257,7 +269,7 @@ func (p *Provider) Run(ctx context.Context) error {
 	}
 	servers := []*stream.Server{
 		protocol.Ask.Handle(p.cfg.Host, p.tag, p.handleAsk, stream.Limits{Logger: p.cfg.Log}),
-		protocol.Lease.Handle(p.cfg.Host, p.tag, p.handleLease, stream.Limits{PerPeer: 64, Logger: p.cfg.Log}),
+		protocol.Lease.Handle(p.cfg.Host, p.tag, p.handleLease, stream.Limits{PerPeer: 64, Rates: leaseRates(), Logger: p.cfg.Log}),
 		protocol.Exec.Handle(p.cfg.Host, p.tag, p.handleExec, stream.Limits{PerPeer: 64, Logger: p.cfg.Log}),
 		protocol.Watch.Serve(p.cfg.Host, p.tag, p.handleWatch, stream.Limits{PerPeer: 64, Logger: p.cfg.Log}),
 		protocol.Live.Serve(p.cfg.Host, p.tag, p.handleLive, stream.Limits{PerPeer: 2 * maxStreams, Concurrent: 8 * maxStreams, Logger: p.cfg.Log}),
@@ -335,6 +347,8 @@ func (p *Provider) step(ctx context.Context, ev lease.Event) (lease.Effect, erro
 // journal writes all records of a step at once, before any of its answers.
 func (p *Provider) journal(ctx context.Context, effects []lease.Effect) error {
 	var puts []store.Put
+	var lapses []after
+	x, paid := p.pay.(*escrowed)
 	for _, e := range effects {
 		switch e := e.(type) {
 		case lease.Persist:
@@ -345,6 +359,11 @@ func (p *Provider) journal(ctx context.Context, effects []lease.Effect) error {
 			puts = append(puts, store.Put{Kind: kindHold, Key: e.Record.ID.String(), Value: b})
 		case lease.Forget:
 			puts = append(puts, store.Put{Kind: kindHold, Key: e.Hold.String()})
+		case lease.Unpaid:
+			if paid {
+				more, to := x.lapses.unpaid(e, time.Now())
+				puts, lapses = append(puts, more...), append(lapses, to)
+			}
 		}
 	}
 	if len(puts) == 0 {
@@ -352,6 +371,9 @@ func (p *Provider) journal(ctx context.Context, effects []lease.Effect) error {
 	}
 	if err := p.cfg.Store.Write(ctx, puts...); err != nil {
 		return fmt.Errorf("journalling a hold: %w", err)
+	}
+	for _, to := range lapses {
+		x.lapses.set(to)
 	}
 	return nil
 }
@@ -367,7 +389,7 @@ func (p *Provider) carryOut(effects []lease.Effect) {
 func (p *Provider) carryOutLocked(effects []lease.Effect) (answer lease.Effect) {
 	for _, e := range effects {
 		switch e := e.(type) {
-		case lease.Persist, lease.Forget: // journalled
+		case lease.Persist, lease.Forget, lease.Unpaid: // journalled
 		case lease.Activate:
 			p.openLocked(e.Record, "")
 		case lease.EndLease:

@@ -27,6 +27,8 @@ type Chain interface {
 	Provider(ctx context.Context, first sign.Key) (program.Provider, market.Slot, error)
 	// Funds is what the ledger's key can spend.
 	Funds(ctx context.Context) (chain.Funds, error)
+	// Purses reads accounts that orders name, at most escrow.MaxPurses, confirmed and in their order. It is one request.
+	Purses(ctx context.Context, accounts []sign.Key) ([]escrow.Purse, error)
 	// Provide sees to it that the ledger's key holds so many base units in a token account of its own, where it is not the owner of what
 	// it spends: the rest comes from the owner's. chain.ErrAllowance, chain.ErrFees.
 	Provide(ctx context.Context, need market.Amount) error

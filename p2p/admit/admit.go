@@ -5,6 +5,7 @@
 //	standing       what it takes                                          ceiling
 //	Stranger       a key                                                  40 %
 //	Answered       this peer dialled it directly, and it answered         60 %
+//	Funded         an order that it can pay for, lately                   80 %
 //	Counterparty   a lease, or a cluster, with this peer                  100 %
 //
 // Something is admitted while everything in use is below the ceiling of who asks for it: strangers together never take the
@@ -27,13 +28,14 @@ type Standing uint8
 const (
 	Stranger Standing = iota
 	Answered
+	Funded
 	Counterparty
 )
 
 // ceilings are in percent.
-var ceilings = [...]int{Stranger: 40, Answered: 60, Counterparty: 100}
+var ceilings = [...]int{Stranger: 40, Answered: 60, Funded: 80, Counterparty: 100}
 
-var names = [...]string{Stranger: "stranger", Answered: "answered", Counterparty: "counterparty"}
+var names = [...]string{Stranger: "stranger", Answered: "answered", Funded: "funded", Counterparty: "counterparty"}
 
 func (s Standing) String() string { return names[s] }
 
@@ -47,6 +49,8 @@ func (s Standing) priority() uint8 {
 		return network.ReservationPriorityLow // 40 %
 	case Answered:
 		return network.ReservationPriorityMedium // 60 %
+	case Funded:
+		return network.ReservationPriorityHigh // 80 %
 	}
 	return network.ReservationPriorityAlways
 }

@@ -39,7 +39,7 @@ func TestPlaces(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"take": func(t *rapid.T) {
-				s := admit.Standing(rapid.IntRange(0, 2).Draw(t, "standing"))
+				s := admit.Standing(rapid.IntRange(0, 3).Draw(t, "standing"))
 				var at netip.Prefix
 				if n := rapid.IntRange(0, 3).Draw(t, "network"); n > 0 {
 					at = netip.MustParsePrefix(fmt.Sprintf("10.0.%d.0/24", n))
@@ -99,7 +99,7 @@ func manager(t *testing.T, s *admit.Standings, l admit.Limits) *admit.Manager {
 	return m
 }
 
-var wide = admit.Limits{Handshakes: 1000, Conns: 1000, Streams: 1000, PerPeer: [...]int{1000, 1000, 1000}}
+var wide = admit.Limits{Handshakes: 1000, Conns: 1000, Streams: 1000, PerPeer: [...]int{1000, 1000, 1000, 1000}}
 
 // open opens a connection of p from an address and ends its handshake.
 func open(t *testing.T, m *admit.Manager, p peer.ID, from string) (network.ConnManagementScope, error) {
@@ -208,7 +208,7 @@ func TestAttackStreamWindows(t *testing.T) {
 func TestStreams(t *testing.T) {
 	t.Parallel()
 	l, s := wide, admit.NewStandings()
-	l.Streams, l.PerPeer = 100, [...]int{3, 5, 90}
+	l.Streams, l.PerPeer = 100, [...]int{3, 5, 7, 90}
 	m := manager(t, s, l)
 	streams := func(p peer.ID) (held []network.StreamManagementScope) {
 		for range 100 {

@@ -81,7 +81,7 @@ func TestAttackYoungConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, w := NewStandings(), &wire{ended: map[peer.ID]bool{}}
 		s.Watch(w)
-		m := newTestManager(t, s, Limits{Handshakes: 1000, Conns: 100, Streams: 1000, PerPeer: [len(ceilings)]int{100, 100, 100}})
+		m := newTestManager(t, s, Limits{Handshakes: 1000, Conns: 100, Streams: 1000, PerPeer: [len(ceilings)]int{100, 100, 100, 100}})
 		honest := map[peer.ID]string{}
 		come := func(p peer.ID, at string, shake time.Duration) {
 			t.Helper()
@@ -129,7 +129,7 @@ func TestEvictKeepsOthers(t *testing.T) {
 	t.Parallel()
 	s, w := NewStandings(), &wire{ended: map[peer.ID]bool{}}
 	s.Watch(w)
-	m := newTestManager(t, s, Limits{Handshakes: 1000, Conns: 10, Streams: 10, PerPeer: [len(ceilings)]int{1, 1, 1}})
+	m := newTestManager(t, s, Limits{Handshakes: 1000, Conns: 10, Streams: 10, PerPeer: [len(ceilings)]int{1, 1, 1, 1}})
 	strangers := []peer.ID{"a", "b", "c", "d"}
 	for i, p := range strangers {
 		if err := connect(t, m, p, fmt.Sprintf("/ip4/10.0.%d.1/tcp/1", i), 0); err != nil {
@@ -156,7 +156,7 @@ func TestEvictKeepsOthers(t *testing.T) {
 func TestAttackHandshakesKeepKnown(t *testing.T) {
 	t.Parallel()
 	s := NewStandings()
-	m := newTestManager(t, s, Limits{Handshakes: 40, Known: 32, Conns: 1000, Streams: 10, PerPeer: [len(ceilings)]int{1, 1, 1}})
+	m := newTestManager(t, s, Limits{Handshakes: 40, Known: 32, Conns: 1000, Streams: 10, PerPeer: [len(ceilings)]int{1, 1, 1, 1}})
 	c, err := m.OpenConnection(network.DirInbound, true, ma.StringCast("/ip4/11.0.0.7/tcp/1"))
 	if err != nil {
 		t.Fatal(err)
@@ -201,7 +201,7 @@ func TestAttackHandshakesKeepKnown(t *testing.T) {
 // BenchmarkAdmission is what admission adds to a stream, and to a message of one that takes a place.
 func BenchmarkAdmission(b *testing.B) {
 	s := NewStandings()
-	limits := Limits{Handshakes: 512, Conns: 3072, Streams: 12288, PerPeer: [len(ceilings)]int{128, 256, 512}}
+	limits := Limits{Handshakes: 512, Conns: 3072, Streams: 12288, PerPeer: [len(ceilings)]int{128, 256, 256, 512}}
 	m := newTestManager(b, s, limits)
 	for i := range 1000 {
 		p := peer.ID(fmt.Sprint(i))

@@ -3,6 +3,7 @@ package admit
 import (
 	"net/netip"
 	"sync"
+	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -12,13 +13,20 @@ import (
 // maxAnswered is how many peers of one network may be [Answered] at a time: others choose whom this peer hears of, and so dials.
 const maxAnswered = 4
 
+const (
+	// fundedFor is how long a peer is [Funded], and maxFunded how many are at a time.
+	fundedFor = time.Minute
+	maxFunded = 1024
+)
+
 // Standings knows the standing of every peer. It is safe for concurrent use.
 type Standings struct {
 	mu       sync.Mutex
 	deals    map[peer.ID]map[string]struct{} // what makes a peer a counterparty
 	answered map[peer.ID]*seen
-	keys     map[netip.Prefix]int // of those answered, by network
-	at       map[peer.ID]*seen    // connected peers
+	funded   map[peer.ID]time.Time // until when
+	keys     map[netip.Prefix]int  // of those answered, by network
+	at       map[peer.ID]*seen     // connected peers
 	homes    homes
 	network  network.Network // whose connections these are
 }
@@ -32,7 +40,7 @@ type seen struct {
 
 // NewStandings knows nobody.
 func NewStandings() *Standings {
-	return &Standings{deals: map[peer.ID]map[string]struct{}{}, answered: map[peer.ID]*seen{}, keys: map[netip.Prefix]int{}, at: map[peer.ID]*seen{},
+	return &Standings{deals: map[peer.ID]map[string]struct{}{}, answered: map[peer.ID]*seen{}, funded: map[peer.ID]time.Time{}, keys: map[netip.Prefix]int{}, at: map[peer.ID]*seen{},
 		homes: newHomes()}
 }
 
@@ -41,6 +49,9 @@ func (s *Standings) Of(p peer.ID) Standing {
 	st, _ := s.of(p)
 	return st
 }
+
+// Seen returns the standing of p, and the network that it is connected from.
+func (s *Standings) Seen(p peer.ID) (Standing, netip.Prefix) { return s.of(p) }
 
 func (s *Standings) of(p peer.ID) (Standing, netip.Prefix) {
 	s.mu.Lock()
@@ -52,6 +63,8 @@ func (s *Standings) of(p peer.ID) (Standing, netip.Prefix) {
 	switch {
 	case len(s.deals[p]) > 0:
 		return Counterparty, at
+	case time.Now().Before(s.funded[p]):
+		return Funded, at
 	case s.answered[p] != nil:
 		return Answered, at
 	}
@@ -80,6 +93,27 @@ func (s *Standings) NoDeal(p peer.ID, tag string) {
 	}
 	if delete(s.deals[p], tag); len(s.deals[p]) == 0 {
 		delete(s.deals, p)
+		s.homes.remember(p, s.hasDeal)
+	}
+}
+
+// Fund makes p [Funded] for a while: it has ordered what it can pay for. Of too many it makes the one that was first a stranger again.
+func (s *Standings) Fund(p peer.ID) {
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, again := s.funded[p]; !again && len(s.funded) >= maxFunded {
+		var first peer.ID
+		for old, until := range s.funded {
+			if first == "" || until.Before(s.funded[first]) {
+				first = old
+			}
+		}
+		delete(s.funded, first)
+	}
+	s.funded[p] = now.Add(fundedFor)
+	if c := s.at[p]; c != nil {
+		s.homes.set(p, c.addr)
 		s.homes.remember(p, s.hasDeal)
 	}
 }

@@ -34,6 +34,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peerstore"
 	"github.com/libp2p/go-libp2p/core/protocol"
 
+	"github.com/starling-network/starling/p2p/admit"
 	"github.com/starling-network/starling/p2p/discovery/discoverypb"
 	"github.com/starling-network/starling/p2p/stream"
 )
@@ -89,7 +90,7 @@ type Discovery struct {
 	messages *dhtpb.ProtocolMessenger
 	// providers holds the DHT's provider records.
 	providers *providerStore
-	requests  *requests
+	requests  *admit.Rates
 	server    *stream.Server
 	wake      chan struct{} // a push is wished for; holds one token
 

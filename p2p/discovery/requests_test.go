@@ -25,7 +25,7 @@ func TestAttackDHTRequests(t *testing.T) {
 	flood := func(at func(i int) netip.Prefix, seconds int) (answered int) {
 		for range seconds {
 			for i := range 10_000 {
-				if wait, ok := r.wait(peer.ID(fmt.Sprint(i%1000)), admit.Stranger, at(i), 1, now); ok && wait == 0 {
+				if wait, ok := r.Wait(peer.ID(fmt.Sprint(i%1000)), admit.Stranger, at(i), 1, now, maxAskWait); ok && wait == 0 {
 					answered++
 				}
 			}
@@ -36,7 +36,7 @@ func TestAttackDHTRequests(t *testing.T) {
 	if n := flood(func(int) netip.Prefix { return here }, 10); n > networkBurst+10*networkRate {
 		t.Errorf("one network has %d answers at once in 10 s, want at most %d", n, networkBurst+10*networkRate)
 	}
-	if wait, ok := r.wait("elsewhere", admit.Stranger, netip.MustParsePrefix("4.5.6.0/24"), 1, now); wait > 0 || !ok {
+	if wait, ok := r.Wait("elsewhere", admit.Stranger, netip.MustParsePrefix("4.5.6.0/24"), 1, now, maxAskWait); wait > 0 || !ok {
 		t.Errorf("a stranger elsewhere waits %v, %v", wait, ok)
 	}
 	everywhere := func(i int) netip.Prefix {
@@ -46,15 +46,9 @@ func TestAttackDHTRequests(t *testing.T) {
 		t.Errorf("all networks have %d answers at once in 10 s, want at most %d", n, strangersBurst+10*strangersRate)
 	}
 	for _, s := range []admit.Standing{admit.Answered, admit.Counterparty} {
-		if wait, ok := r.wait(peer.ID(s.String()), s, here, 1, now); wait > 0 || !ok {
+		if wait, ok := r.Wait(peer.ID(s.String()), s, here, 1, now, maxAskWait); wait > 0 || !ok {
 			t.Errorf("%s waits %v, %v", s, wait, ok)
 		}
-	}
-	for i := range 3 * maxAskers {
-		r.wait(peer.ID(fmt.Sprint("more ", i)), admit.Stranger, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i / 250), byte(i % 250), 0}), 24), 1, now)
-	}
-	if len(r.peers.of) != maxAskers || len(r.peers.order) != maxAskers || len(r.networks.of) != maxAskers {
-		t.Errorf("%d peers and %d networks are remembered, want %d", len(r.peers.of), len(r.networks.of), maxAskers)
 	}
 }
 

@@ -25,6 +25,8 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/protocol"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/starling-network/starling/p2p/admit"
 )
 
 // Limits that hold for every protocol unless it states its own.
@@ -108,6 +110,7 @@ type Transfer[Req, Head proto.Message] struct {
 type Limits struct {
 	Concurrent int          // streams answered at a time; the next is refused with CodeBusy
 	PerPeer    int          // streams of one remote peer, whether read or answered
+	Rates      *admit.Rates // of requests; nil: as many as there are places for. Those over them are refused with CodeBusy
 	Logger     *slog.Logger // where failures and panics of the handler go; nil means slog.Default()
 }
 

@@ -243,6 +243,11 @@ func serve(h host.Host, id protocol.ID, limits Limits, errDeadline time.Duration
 		free, err := srv.admit(s.from, standing, at)
 		if err == nil {
 			s.start = func() error {
+				if r := limits.Rates; r != nil {
+					if _, ok := r.Wait(s.from, standing, at, 1, time.Now(), 0); !ok {
+						return srv.busy("peer takes no more requests for now")
+					}
+				}
 				place := srv.places.Take(standing, at)
 				if place == nil {
 					return srv.busy("peer is answering as many streams as it can")

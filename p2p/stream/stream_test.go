@@ -15,6 +15,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/starling-network/starling/p2p"
+	"github.com/starling-network/starling/p2p/admit"
 	"github.com/starling-network/starling/p2p/p2ptest"
 	"github.com/starling-network/starling/p2p/stream"
 	"github.com/starling-network/starling/p2p/stream/streampb"
@@ -246,6 +247,26 @@ func TestLimits(t *testing.T) {
 	wg.Wait()
 	if n := srv.Stats().Busy; n != 1 {
 		t.Errorf("busy count %d, want 1", n)
+	}
+}
+
+// TestAttackRequestRate: who asks too often is refused before its request is handled.
+func TestAttackRequestRate(t *testing.T) {
+	t.Parallel()
+	a, b := pair(t)
+	slow, all := admit.Rate{PerSecond: 1e-6, Burst: 3}, admit.Rate{PerSecond: 1e-6, Burst: 100}
+	srv := echo.Handle(b, p2ptest.Network, upper, stream.Limits{Rates: admit.NewRates(slow, all, all), Logger: p2ptest.Quiet()})
+	defer srv.Close()
+	connect(t, a, b)
+	for i := range 6 {
+		_, err := echo.Call(t.Context(), a, p2ptest.Network, b.ID(), say("x"))
+		var refused *stream.Refused
+		if i < 3 && err != nil || i >= 3 && (!errors.As(err, &refused) || refused.Code != stream.CodeBusy) {
+			t.Errorf("call %d: %v", i, err)
+		}
+	}
+	if s := srv.Stats(); s.Answered != 3 || s.Busy != 3 {
+		t.Errorf("%+v", s)
 	}
 }
 

@@ -117,7 +117,7 @@ func (a *adversary) badOrders(other []byte) []struct {
 func TestBadRequestsToProvider(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		n := New(t, Options{Providers: 2, Strangers: 2, Programs: programs, Log: Logger()})
+		n := New(t, Options{Providers: 2, Units: 5, Strangers: 2, Programs: programs, Log: Logger()})
 		a, other := n.adversary(t, 0), n.adversary(t, 1)
 		time.Sleep(3 * time.Second)
 		p, b := n.Provider(1), n.Buyer(0)
@@ -181,11 +181,11 @@ func (a *adversary) badReserves(p *Peer) {
 	_, err = a.reserve(p, &marketpb.Reserve{Hold: hold(), Order: good, Units: 1, Price: uint64(a.price())})
 	told(a.t, "one rank held twice", err, "conflict", "rank 0")
 	// Units that nobody signs for are free again when the hold expires.
-	if _, free := p.Node.Provider().Units(); free != 1 {
+	if _, free := p.Node.Provider().Units(); free != 4 {
 		a.t.Errorf("%d units are free beside one hold", free)
 	}
 	time.Sleep(12 * time.Second)
-	if _, free := p.Node.Provider().Units(); free != 2 {
+	if _, free := p.Node.Provider().Units(); free != 5 {
 		a.t.Errorf("%d units are free after the hold expired", free)
 	}
 	_, err = a.sign(p, &marketpb.Sign{Hold: first, Core: make([]byte, 296), Keys: a.keys.Marshal(), Signature: make([]byte, 64)})
@@ -248,7 +248,7 @@ func (a *adversary) badSigns(p *Peer) {
 	told(a.t, "a second lease for one hold", err, "conflict", "already signed")
 	a.releaseHold(p, h.hold)
 	_, err = a.sign(p, good)
-	told(a.t, "a released hold", err, "hold", "over")
+	told(a.t, "a released hold", err, "hold", "no such hold")
 }
 
 func (a *adversary) badActivates(p *Peer, other *adversary) {
@@ -291,8 +291,11 @@ func (a *adversary) badActivates(p *Peer, other *adversary) {
 	// A lease that is signed and never paid for is void when its time is over.
 	time.Sleep(10 * time.Second)
 	_, err = a.activate(p, elsewhere.core.ID(), a.pays(elsewhere, 1, intervalSlots, nil))
-	told(a.t, "a lease that was not paid for in time", err, "lease", "not funded")
-	time.Sleep(20 * time.Second)
+	told(a.t, "a lease that was not paid for in time", err, "lease", "no such lease")
+	_, env := a.order(a.terms())
+	_, err = a.reserve(p, &marketpb.Reserve{Hold: hold(), Order: env, Units: 1, Price: uint64(a.price())})
+	told(a.t, "units that were not paid for twice", err, "unpaid", "did not pay")
+	time.Sleep(10 * time.Minute)
 	a.n.checkQuiet(a.t, p)
 }
 

@@ -173,7 +173,7 @@ func (n *Net) checkQuiet(t *testing.T, p *Peer, buyers ...*Peer) {
 	})
 	book := lease.NewBook([]market.Unit{{}}, lease.Limits{
 		Provider: p.Key.Key(), Payout: p.Key.Key(), Domain: n.Genesis.Domain(), SlotMillis: slotMillis, MinSlots: 1, MaxSlots: 1,
-		HoldTTL: 1, MaxHolds: 1, MaxHoldsPerBuyer: 1, ActivateWithin: 1,
+		HoldTTL: 1, SignTTL: 1, MaxHolds: 1, MaxHoldsPerBuyer: 1, ActivateWithin: 1,
 	})
 	if _, err := book.Restore(recs); err != nil {
 		t.Errorf("%s: its journal cannot be restored: %v", name(p.i), err)

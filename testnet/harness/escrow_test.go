@@ -346,7 +346,8 @@ func TestEscrowPromiseBroken(t *testing.T) {
 		if j, began := try(), p.Fake.Began(); j.State != buyer.Failed || began != 2 {
 			t.Errorf("the first that is not: %s, %d programs began", j.Summary(), began)
 		}
-		for range 2 {
+		for i := range 2 {
+			time.Sleep(time.Duration(i) * 10 * time.Minute) // once is forgiven
 			j, began := try(), p.Fake.Began()
 			leases, err := b.Node.Buyer().Receipts(t.Context(), j.ID)
 			if j.State != buyer.Failed || began != 2 || err != nil || len(leases) == 0 {
@@ -357,6 +358,7 @@ func TestEscrowPromiseBroken(t *testing.T) {
 			time.Sleep(time.Minute) // the buyer finds out
 		}
 		n.Programs.Lose(nil)
+		time.Sleep(20 * time.Minute)
 		if j, began := try(), p.Fake.Began(); j.State != buyer.Succeeded || began != 3 {
 			t.Errorf("funded: %s, %d programs began", j.Summary(), began)
 		}

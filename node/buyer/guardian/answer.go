@@ -89,7 +89,8 @@ func (s *Service) offer(from sign.Key) (*nodepb.GuardReply, error) {
 	}}}, nil
 }
 
-// engage takes a job on. It is answered with Done once all is here that is needed to go on with it.
+// engage takes a job on. It is answered with Done once all is here that is needed to go on with it; where this peer is paid, its wage must
+// be on chain before it fetches anything, and then that is so only if Complete is set.
 func (s *Service) engage(ctx context.Context, from sign.Key, job sign.Hash, e *nodepb.GuardRequest_Engage) (*nodepb.GuardReply, error) {
 	next, err := s.wardOf(from, job, e)
 	if err != nil {
@@ -100,9 +101,15 @@ func (s *Service) engage(ctx context.Context, from sign.Key, job sign.Hash, e *n
 		return nil, err
 	}
 	w.mu.Lock()
-	ready := w.Ready
+	ready, backed := w.Ready, w.Unbacked.IsZero()
 	fetched := s.fetch(w)
 	w.mu.Unlock()
+	switch {
+	case !backed && !e.Complete:
+		return done(), nil
+	case !backed:
+		return nil, refuse(CodeFetching, "this peer's wage is not on chain yet")
+	}
 	if !ready {
 		select {
 		case <-fetched:
@@ -152,6 +159,9 @@ func (s *Service) wardOf(from sign.Key, job sign.Hash, e *nodepb.GuardRequest_En
 	if err := w.Check(s.cfg.Genesis); err != nil {
 		return Ward{}, malformed("%v", err)
 	}
+	if s.cfg.Backed != nil && w.WageOf(s.self) != nil {
+		w.Unbacked = time.Now()
+	}
 	i := slices.Index(keys.Keys, s.self)
 	if i < 0 {
 		return Ward{}, malformed("this peer is none of the guardians")
@@ -196,6 +206,9 @@ func (s *Service) admit(ctx context.Context, next Ward) (*ward, error) {
 	}
 	if err := s.room(next.Owner, next.From); err != nil {
 		return nil, err
+	}
+	if most := p.unbacked(); !next.Unbacked.IsZero() && s.waiting() >= most {
+		return nil, refuse(CodeFull, "this peer guards %d jobs whose wages are not on chain, which is all it does", most)
 	}
 	w := &ward{Ward: next, leases: map[market.LeaseID]*kept{}, heard: time.Now(), refreshed: true}
 	if err := s.write(ctx, w.Ward); err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/starling-network/starling/p2p"
 )
 
-// fetch brings the files of a job that are not here yet; the channel is closed when that ended. w is locked.
+// fetch brings the files of a job that are not here yet, once its wage is on chain; the channel is closed when that ended. w is locked.
 func (s *Service) fetch(w *ward) <-chan struct{} {
-	if w.fetching || w.complete {
+	if w.fetching || w.complete || !w.Unbacked.IsZero() {
 		return w.fetched
 	}
 	over := make(chan struct{})

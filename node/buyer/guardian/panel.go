@@ -266,10 +266,12 @@ type Engagement struct {
 	Files []File // that this peer has, and lets the guardians read
 	Addrs []string
 	Until time.Time
+	// Complete has guardians answer once they have the files, those too that do not fetch them before their wage is on chain.
+	Complete bool
 }
 
-// Engage hands the job to all guardians, and returns when all have taken it and its files: a voucher must not depend on one that
-// never had it. Guardians that still fetch are asked until ctx ends. It may be called again with the same.
+// Engage hands the job to all guardians, and returns when all have taken it, and its files (see Engagement.Complete): a voucher must not
+// depend on one that never had it. Guardians that still fetch are asked until ctx ends. It may be called again with the same.
 func (p *Panel) Engage(ctx context.Context, e Engagement) error {
 	if err := p.cfg.Charter.Check(p.cfg.Genesis); err != nil {
 		return err
@@ -317,7 +319,7 @@ func (p *Panel) engage(ctx context.Context, m Member, e Engagement) error {
 	}
 	req := &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Engage_{Engage: &nodepb.GuardRequest_Engage{
 		Sealed: box, File: e.File, Threshold: uint32(p.cfg.Charter.Keys.Threshold), Guardians: pbMembers(p.cfg.Members), Files: pbFiles(e.Files),
-		Addrs: e.Addrs, UntilMillis: uint64(e.Until.UnixMilli()),
+		Addrs: e.Addrs, UntilMillis: uint64(e.Until.UnixMilli()), Complete: e.Complete,
 	}}}
 	for {
 		_, err := p.ask(ctx, m, req)

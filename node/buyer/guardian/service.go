@@ -47,6 +47,8 @@ type Config struct {
 
 	// Unseal opens what was sealed to Key.
 	Unseal func(p sealed.Purpose, box []byte) ([]byte, error)
+	// Backed returns nil once the wage of this peer for a job is on chain where the job's state says; nil: that is not asked.
+	Backed func(ctx context.Context, w Ward, state []byte) error
 	// Fetch brings a file from a peer, and Grant lets a peer read one.
 	Fetch work.Fetcher
 	Grant func(to peer.ID, c cid.Cid)
@@ -121,6 +123,7 @@ type ward struct {
 	fetched   chan struct{} // closed when the last fetch ended
 	complete  bool          // all files are here, also those of the state
 	tried     time.Time     // when the last fetch ended
+	looked    time.Time     // when its wage was last looked for
 }
 
 // New reads what an earlier process guarded.
@@ -150,6 +153,9 @@ func (s *Service) connectedFrom(k sign.Key) netip.Prefix {
 
 // share is how many jobs one owner may have guarded, and the owners of one network: nobody pays before a job's escrow is open.
 func (p Policy) share() int { return max(p.MaxJobs/4, 2) }
+
+// unbacked is how many jobs may be guarded whose wages are not on chain.
+func (p Policy) unbacked() int { return max(p.MaxJobs/2, 1) }
 
 // room refuses an owner who has that many, or is in a network that has.
 func (s *Service) room(owner sign.Key, at netip.Prefix) error {

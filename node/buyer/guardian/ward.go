@@ -28,6 +28,8 @@ type Ward struct {
 	// From is the network that the owner engaged from; not valid: none is known.
 	From netip.Prefix `json:"from,omitzero"`
 
+	// Unbacked is since when this guardian's wage is waited for on chain; zero once it is there, or if it has none.
+	Unbacked  time.Time   `json:"unbacked,omitzero"`
 	Ready     bool        `json:"ready,omitempty"` // all files are here
 	Epoch     uint64      `json:"epoch"`           // newest that is known to be granted
 	Grant     []byte      `json:"grant,omitempty"` // of it

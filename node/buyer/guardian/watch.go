@@ -12,6 +12,9 @@ import (
 const (
 	// forgetAfter is how long after its end a job is still there, so that its owner can read it and its guardians are paid.
 	forgetAfter = 24 * time.Hour
+	// unbackedFor is for how long a wage is waited for, wageLook how often it is looked for.
+	unbackedFor = time.Hour
+	wageLook    = time.Second
 	// readTimeout bounds asking the other guardians how a job stands.
 	readTimeout = 3 * time.Second
 )
@@ -48,8 +51,12 @@ func (s *Service) due(w *ward) func(context.Context, *ward) error {
 	}
 	mine := w.Supervisor(w.Epoch) == s.self
 	switch {
+	case !w.Unbacked.IsZero() && now.Sub(w.Unbacked) > unbackedFor:
+		return s.forget
 	case !w.refreshed:
 		return s.refresh
+	case !w.Unbacked.IsZero() && w.state != nil && now.Sub(w.looked) > wageLook:
+		return s.look
 	case !w.Ready || w.Over:
 		return nil
 	case mine && !w.taken:
@@ -96,6 +103,43 @@ func (s *Service) starved(w *ward) bool {
 		}
 	}
 	return false
+}
+
+// waiting is how many jobs are guarded whose wages are not on chain.
+func (s *Service) waiting() (n int) {
+	for _, w := range s.all() {
+		w.mu.Lock()
+		if !w.Dismissed && !w.Unbacked.IsZero() {
+			n++
+		}
+		w.mu.Unlock()
+	}
+	return n
+}
+
+// look asks the chain for the wage, and fetches the job's files once it is there.
+func (s *Service) look(ctx context.Context, w *ward) error {
+	w.mu.Lock()
+	v, st := w.Ward, w.state
+	w.looked = time.Now()
+	w.mu.Unlock()
+	if err := s.cfg.Backed(ctx, v, st.Bytes); err != nil {
+		s.cfg.Log.Debug("a wage is not on chain yet", "job", v.Job.Short(), "err", err)
+		return nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.Dismissed {
+		return nil
+	}
+	next := w.Ward
+	next.Unbacked = time.Time{}
+	if err := s.write(ctx, next); err != nil {
+		return err
+	}
+	w.Ward = next
+	s.fetch(w)
+	return nil
 }
 
 // refresh asks the other guardians what this one missed.

@@ -198,6 +198,7 @@ type world struct {
 
 	mu      sync.Mutex
 	missing map[int]bool // hosts from which no file can be had
+	backed  func(context.Context, Ward, []byte) error
 }
 
 // node is one guardian.
@@ -211,12 +212,15 @@ type node struct {
 	has   map[string]bool // files
 }
 
-func newWorld(t *testing.T, guardians int, threshold uint8) *world {
+func newWorld(t *testing.T, guardians int, threshold uint8, set ...func(*world)) *world {
 	t.Helper()
 	w := &world{t: t, net: p2ptest.NewNet(t, guardians+1, 10*time.Millisecond), clock: clock{time.Now()}, nodes: make([]*node, guardians+1), missing: map[int]bool{}}
 	w.charter, w.members = charterOf(t, guardians, threshold)
 	for i := range w.members {
 		w.members[i].Addrs = w.addrs(hostOf(w.members[i].Key))
+	}
+	for _, f := range set {
+		f(w)
 	}
 	for i := 1; i <= guardians; i++ {
 		w.start(i, store.NewMemory())
@@ -245,6 +249,7 @@ func (w *world) start(i int, disk *store.Memory) {
 		Host: w.net.Hosts[i], Genesis: network, Key: key, Payout: sign.Key{byte(i)}, Store: disk, Slots: ticks, Log: p2ptest.Quiet(),
 		Policy: Policy{Accept: true, MaxJobs: 2, MaxBytes: 100, Longest: time.Hour},
 		Unseal: func(p sealed.Purpose, box []byte) ([]byte, error) { return sealed.Open(key, p, box) },
+		Backed: w.backed,
 		Fetch: func(_ context.Context, from peer.ID, c cid.Cid, _ int64) error {
 			w.mu.Lock()
 			defer w.mu.Unlock()

@@ -1,0 +1,48 @@
+package escrow
+
+import (
+	"slices"
+
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+)
+
+// MaxPurses is how many accounts one request reads.
+const MaxPurses = 100
+
+// Purse is an account of which an order can be paid, as the chain shows it: a token account of the network's mint that
+// is not frozen, or an escrow of the network. Zero: the account is neither.
+type Purse struct {
+	Owner, Delegate   sign.Key // of a token account; Delegate is zero when there is none
+	Amount, Delegated market.Amount
+	Escrow            *program.Escrow
+}
+
+// Spendable is what a peer can spend of a token account.
+func (p Purse) Spendable(by sign.Key) market.Amount {
+	switch by {
+	case p.Owner:
+		return p.Amount
+	case p.Delegate:
+		return min(p.Amount, p.Delegated)
+	}
+	return 0
+}
+
+// Hires is what a peer can hire a provider for, of an escrow that names it as a standby: the word of its voucher keys
+// is needed too.
+func (p Purse) Hires(by, provider sign.Key) market.Amount {
+	e := p.Escrow
+	if e == nil || e.State != program.EscrowOpen || by != e.Buyer && !slices.Contains(e.Keys.Keys, by) {
+		return 0
+	}
+	var budget market.Amount
+	for _, s := range e.Standbys {
+		if s.Provider == provider {
+			budget = max(budget, s.Budget)
+		}
+	}
+	gone := e.Paid + e.Refunded + e.Outstanding // no more than was deposited
+	return min(budget, market.Amount(e.Deposited-min(e.Deposited, gone)))
+}

@@ -1,0 +1,154 @@
+package lease
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+)
+
+// Holds cost their buyers nothing until they are paid for. So what the holds of one peer can cost together is bounded
+// by what it can spend, and those who never paid here together have a part of the units, as long as somebody lately
+// took some for nothing.
+
+const (
+	// newcomersPercent is the part of a class's units that the unpaid holds of newcomers may have while the provider is
+	// wary.
+	newcomersPercent = 40
+	// maxOver is how many holds are known to be over that nobody signed or paid for.
+	maxOver = 1024
+)
+
+// Backing is what stands behind an order, as the chain and the provider's journal have it.
+type Backing struct {
+	Funds    market.Amount // what the order's peer can spend
+	Newcomer bool          // it never paid for a lease here
+	Wary     bool          // units were taken for nothing lately
+}
+
+// open reports whether the record has units that nobody has paid for.
+func (r *Record) open() bool {
+	return r.Root.IsZero() && (r.State == Held || r.State == Signed || r.State == Active && r.FundBy > 0)
+}
+
+// expires is when a hold is over that is not signed, or not activated, by then; false for all else.
+func (b Book) expires(r *Record) (time.Time, bool) {
+	switch {
+	case r.State == Held:
+		return r.HoldExpires, true
+	case r.State == Signed && r.Root.IsZero():
+		return r.HoldExpires.Add(b.limits.SignTTL), true
+	}
+	return time.Time{}, false
+}
+
+// cost is the most that a lease can cost.
+func (b Book) cost(price market.Price, units int, slots uint64) (market.Amount, error) {
+	rate, err := market.RateOf(price, units, b.limits.SlotMillis)
+	if err != nil {
+		return 0, err
+	}
+	return rate.Owed(slots)
+}
+
+// Owed is the most that the unpaid holds and leases which a peer commands can cost together.
+func (b Book) Owed(peer sign.Key) market.Amount {
+	var sum market.Amount
+	for _, r := range b.records {
+		if !r.open() || r.Peer() != peer {
+			continue
+		}
+		cost, err := b.cost(r.Price, len(r.Units), r.Slots)
+		if sum += min(cost, math.MaxUint64-sum); err != nil {
+			return math.MaxUint64
+		}
+	}
+	return sum
+}
+
+// backed says why an order is not backed for one more lease of a class; nil on a network where nothing costs anything.
+func (b Book) backed(o market.Order, class market.Class, price market.Price, with *Backing) *market.Refusal {
+	if with == nil {
+		return nil
+	}
+	cost, err := b.cost(price, int(o.UnitsPer), o.Slots)
+	if err != nil {
+		return market.Refuse(market.ReasonPrice, "what the lease can cost: %v", err)
+	}
+	owed := b.Owed(o.Peer())
+	if owed > with.Funds || with.Funds-owed < cost {
+		amount := func(a market.Amount) string { return market.Decimal(uint64(a), b.limits.Decimals) }
+		behind := ""
+		if owed > 0 {
+			behind = fmt.Sprintf(", of which %s are behind other holds here", amount(owed))
+		}
+		return market.Refuse(market.ReasonFunds, "the account that pays has %s%s, a lease can cost %s", amount(with.Funds), behind, amount(cost))
+	}
+	if most, taken := b.newcomers(class); with.Newcomer && with.Wary && taken+int(o.UnitsPer) > most {
+		return market.Refuse(market.ReasonLimit, "holds of peers that never paid here have %d units, at most %d for now", taken, most)
+	}
+	return nil
+}
+
+// affords is how many leases of a class an order is backed for, at least one.
+func (b Book) affords(o market.Order, class market.Class, price market.Price, with *Backing) int {
+	if with == nil {
+		return math.MaxInt
+	}
+	n := math.MaxInt
+	if cost, err := b.cost(price, int(o.UnitsPer), o.Slots); err == nil && cost > 0 {
+		n = int(min((with.Funds-min(with.Funds, b.Owed(o.Peer())))/cost, math.MaxInt))
+	}
+	if most, taken := b.newcomers(class); with.Newcomer && with.Wary {
+		n = min(n, (most-taken)/int(o.UnitsPer))
+	}
+	return max(n, 1)
+}
+
+// newcomers is how many units of a class the unpaid holds of newcomers may have, and have, while the provider is wary.
+func (b Book) newcomers(class market.Class) (most, taken int) {
+	for _, r := range b.records {
+		if r.open() && r.Newcomer && r.Class == class {
+			taken += len(r.Units)
+		}
+	}
+	return max(b.Total(class)*newcomersPercent/100, 1), taken
+}
+
+// unpaid tells that the record's units were not paid for, if so.
+func (s *step) unpaid(r Record, lapsed bool) {
+	if r.open() {
+		s.emit(Unpaid{r.Peer(), r.Newcomer, s.now.Time.Sub(r.Made), lapsed})
+	}
+}
+
+// giveUp ends a record that was never active. That of a successor stays: it keeps the lease before it from getting
+// another one.
+func (s *step) giveUp(r Record, state State, reason string, lapsed bool) {
+	if r.Root.IsZero() {
+		s.forget(r, lapsed)
+		return
+	}
+	s.finish(r, state, reason)
+}
+
+// forget drops a record that was never active, and frees its units.
+func (s *step) forget(r Record, lapsed bool) {
+	s.unpaid(r, lapsed)
+	r.State = Released
+	s.book.set(r)
+	s.book.drop(r.ID)
+	s.book.forgot(r.ID)
+	s.emit(Forget{r.ID}, UnitsFreed{r.Units})
+}
+
+// forgot remembers that a hold is over, so that a request for it that comes late is refused. Only on a copy made by
+// edit.
+func (b *Book) forgot(id market.HoldID) {
+	if !slices.Contains(b.over, id) {
+		b.over = append(slices.Clone(b.over[max(0, len(b.over)+1-maxOver):]), id)
+	}
+}

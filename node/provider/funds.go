@@ -1,0 +1,223 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/escrow"
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/lease"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/settle"
+	"github.com/starling-network/starling/p2p"
+	"github.com/starling-network/starling/p2p/admit"
+)
+
+// Before anything is done for an order, the chain is asked what its peer can spend. Orders are free, so the questions
+// are few: they wait for one another, and one request to the chain answers all that wait.
+
+const (
+	// fundsFresh is how long an answer counts, and fundsWait how long one may take.
+	fundsFresh = 3 * time.Second
+	fundsWait  = 2 * time.Second
+	// fundsPerSecond is how many requests there are to the chain in a second, and fundsBurst at once.
+	fundsPerSecond, fundsBurst = 5, 5
+	// maxFundsWaiting is how many orders wait for an answer, by the standing of who sent them.
+	maxFundsWaiting = 100
+	// maxPurses is how many answers are remembered: more than can be asked for while they are fresh.
+	maxPurses = 4096
+)
+
+// errFundsBusy says that too many orders wait for the chain.
+var errFundsBusy = errors.New("too many orders wait for the chain")
+
+// purses knows what accounts hold that orders name. New starts nothing; run does.
+type purses struct {
+	chain  settle.Chain
+	places *admit.Places
+	more   chan struct{} // holds one token when something is wanted
+
+	mu     sync.Mutex
+	known  map[sign.Key]purse
+	wanted map[sign.Key]*asked
+}
+
+// purse is an answer.
+type purse struct {
+	escrow.Purse
+	at time.Time
+}
+
+// asked is a question that is not answered yet.
+type asked struct {
+	done chan struct{} // closed once purse or err is set
+	purse
+	err error
+}
+
+func newPurses(c settle.Chain) *purses {
+	return &purses{chain: c, places: admit.NewPlaces(maxFundsWaiting), more: make(chan struct{}, 1), known: map[sign.Key]purse{}, wanted: map[sign.Key]*asked{}}
+}
+
+// get returns accounts, in order, as they were fundsFresh ago at most, for an order that came from a peer of a standing
+// in a network.
+func (s *purses) get(ctx context.Context, standing admit.Standing, from netip.Prefix, accounts ...sign.Key) ([]escrow.Purse, error) {
+	out := make([]escrow.Purse, len(accounts))
+	missing := 0
+	now := time.Now()
+	s.mu.Lock()
+	for i, a := range accounts {
+		if p, ok := s.known[a]; ok && now.Sub(p.at) < fundsFresh {
+			out[i] = p.Purse
+		} else {
+			missing++
+		}
+	}
+	s.mu.Unlock()
+	if missing == 0 {
+		return out, nil
+	}
+	free := s.places.Take(standing, from)
+	if free == nil {
+		return nil, errFundsBusy
+	}
+	defer free()
+	waits := make([]*asked, len(accounts))
+	s.mu.Lock()
+	for i, a := range accounts {
+		if waits[i] = s.wanted[a]; waits[i] == nil {
+			waits[i] = &asked{done: make(chan struct{})}
+			s.wanted[a] = waits[i]
+		}
+	}
+	s.mu.Unlock()
+	select {
+	case s.more <- struct{}{}:
+	default:
+	}
+	for i, w := range waits {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-w.done:
+		}
+		if w.err != nil {
+			return nil, w.err
+		}
+		out[i] = w.Purse
+	}
+	return out, nil
+}
+
+// run asks the chain for what is wanted until ctx ends.
+func (s *purses) run(ctx context.Context) {
+	limit := rate.NewLimiter(fundsPerSecond, fundsBurst)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.more:
+		}
+		if limit.Wait(ctx) != nil {
+			return
+		}
+		s.ask(ctx)
+	}
+}
+
+// ask makes one request to the chain.
+func (s *purses) ask(ctx context.Context) {
+	var accounts []sign.Key
+	var waits []*asked
+	s.mu.Lock()
+	for a, w := range s.wanted {
+		if len(accounts) == escrow.MaxPurses {
+			break
+		}
+		accounts, waits = append(accounts, a), append(waits, w)
+		delete(s.wanted, a)
+	}
+	if len(s.wanted) > 0 {
+		select {
+		case s.more <- struct{}{}:
+		default:
+		}
+	}
+	s.mu.Unlock()
+	if len(accounts) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, fundsWait)
+	defer cancel()
+	now := time.Now()
+	found, err := s.chain.Purses(ctx, accounts)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, w := range waits {
+		if w.err = err; err == nil {
+			w.purse = purse{found[i], now}
+			s.remember(accounts[i], w.purse)
+		}
+		close(w.done)
+	}
+}
+
+// remember keeps an answer; s.mu is held.
+func (s *purses) remember(a sign.Key, p purse) {
+	if len(s.known) >= maxPurses {
+		for old, k := range s.known {
+			if p.at.Sub(k.at) >= fundsFresh {
+				delete(s.known, old)
+			}
+		}
+	}
+	if len(s.known) < maxPurses {
+		s.known[a] = p
+	}
+}
+
+// backing is what stands behind an order: nil on a free network, where membership is all that is asked for. The order
+// came from its peer itself, or else by others (direct is false).
+func (p *Provider) backing(ctx context.Context, o market.Order, direct bool) (*lease.Backing, error) {
+	x, paid := p.pay.(*escrowed)
+	if !paid {
+		return nil, nil
+	}
+	peer, now := o.Peer(), time.Now()
+	if until, why := x.lapses.wait(peer, now); why != "" {
+		return nil, market.Refuse(market.ReasonUnpaid, "%s; ask again in %v", why, until.Sub(now).Round(time.Second))
+	}
+	payer := x.payers.has(o.Buyer, now) || x.payers.has(peer, now)
+	with := &lease.Backing{Newcomer: !payer, Wary: x.lapses.wary(now)}
+	standing, from := admit.Stranger, netip.Prefix{}
+	if id, err := p2p.PeerIDFromKey(peer); direct && err == nil {
+		standing, from = p.cfg.Host.Seen(id)
+	}
+	accounts := []sign.Key{program.TokenAccount(peer, p.cfg.Genesis.Mint)}
+	if !o.Funds.IsZero() && o.Funds != accounts[0] {
+		accounts = append(accounts, o.Funds)
+	}
+	found, err := x.purses.get(ctx, standing, from, accounts...)
+	switch {
+	case err != nil && (payer || standing >= admit.Counterparty):
+		with.Funds = math.MaxUint64 // it is known here: the chain's absence does not keep it out
+		return with, nil
+	case errors.Is(err, errFundsBusy):
+		return nil, market.Refuse(market.ReasonUnseen, "%v; ask again", err)
+	case err != nil:
+		return nil, market.Refuse(market.ReasonUnseen, "what your account holds could not be seen: %v; ask again", chain.ErrDown)
+	}
+	for _, f := range found {
+		with.Funds += min(f.Spendable(peer), math.MaxUint64-with.Funds)
+		with.Funds += min(f.Hires(peer, p.self), math.MaxUint64-with.Funds)
+	}
+	return with, nil
+}
