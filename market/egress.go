@@ -6,7 +6,7 @@ type Egress uint8
 // The classes.
 const (
 	EgressNone     Egress = iota // nothing
-	EgressListed                 // the provider's list of names and addresses, for members of clusters alone
+	EgressListed                 // the provider's list of names and addresses
 	EgressInternet               // the internet
 )
 
@@ -40,7 +40,7 @@ func (e Egress) Refuse(want Egress) *Refusal {
 	case e >= want:
 		return nil
 	case e == EgressListed:
-		return Refuse(ReasonEgress, "this provider lets only clusters outside, to what it lists; bring what the container needs as inputs")
+		return Refuse(ReasonEgress, "this provider lets containers reach only what it lists; bring what they need as inputs")
 	}
 	return Refuse(ReasonEgress, "this provider gives containers no way to the internet; bring what they need as inputs")
 }

@@ -25,10 +25,11 @@ const (
 	meetTTL   = 10 * time.Minute // of the addresses that a plan names; told again while it is in force
 )
 
-// overlays joins executions of this peer to the overlays of their clusters, with what the operator lets containers reach outside.
+// overlays joins executions of this peer to the overlays of their clusters, and those of no cluster to what the operator lets containers
+// reach outside.
 type overlays struct{ n *Node }
 
-// networks is what joins this peer's executions to clusters; nil when nothing does.
+// networks is what joins this peer's executions to their networks; nil when nothing does.
 func (n *Node) networks() provider.Networks {
 	switch {
 	case n.p.Networks != nil:
@@ -39,11 +40,18 @@ func (n *Node) networks() provider.Networks {
 	return overlays{n}
 }
 
-// Join makes an execution a member. It takes the TUN over.
+// Join makes an execution a member, or gives it the way out alone. It takes the TUN over.
 func (o overlays) Join(j provider.Joining) (provider.Network, error) {
 	out, err := o.n.outsides.open(o.n.p, j)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("making its way out: %w", err), j.Tun.Close())
+	}
+	if j.Cluster == "" {
+		a, err := overlay.NewAlone(overlay.AloneConfig{Address: j.Address, Tun: j.Tun, Outside: out, Log: j.Log})
+		if err != nil {
+			return nil, errors.Join(err, o.n.outsides.close(out))
+		}
+		return alone{n: o.n, line: a, out: out}, nil
 	}
 	d, err := o.n.p.Host.Overlay().Join(overlay.Config{
 		Key: overlay.PrivateKey(j.Key), Address: j.Address, Prefix: cluster.Prefix, Service: cluster.Service,
@@ -57,6 +65,24 @@ func (o overlays) Join(j provider.Joining) (provider.Network, error) {
 	m.wg.Go(func() { m.meet(ctx) })
 	return m, nil
 }
+
+// alone is the network of an execution that is of no cluster.
+type alone struct {
+	n    *Node
+	line *overlay.Alone
+	out  *egress.Stack
+}
+
+// SetMembers is for members of clusters.
+func (alone) SetMembers([]provider.Peer) error { return errAlone }
+
+// Links are none.
+func (alone) Links() []provider.Link { return nil }
+
+// Close cuts what the program has open outside.
+func (a alone) Close() error { return errors.Join(a.line.Close(), a.n.outsides.close(a.out)) }
+
+var errAlone = errors.New("the execution is of no cluster")
 
 // membership is one execution's part in its cluster.
 type membership struct {

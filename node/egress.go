@@ -17,18 +17,17 @@ import (
 )
 
 // Egress is what containers of others reach beyond this machine, when their job asks for it. Whatever it says, they never
-// reach this machine, its local network, and mail servers.
+// reach this machine, its local network, and mail servers (TCP ports 25, 465 and 587).
 type Egress struct {
-	// Mode is none, allowlist or internet; empty means none. Single containers are held to an allow list
-	// by nothing, so those that ask for the internet are refused under one.
+	// Mode is none, allowlist or internet; empty means none.
 	Mode string `yaml:"mode"`
 	// Allow are the rules of an allow list: HOST[:PORT[-PORT][,…]] with a domain name, *.NAME, an IPv4 address or a range a.b.c.d/n.
 	Allow []string `yaml:"allow"`
-	// Limits bound each member of a cluster; 0 takes the default.
+	// Limits bound each container; 0 takes the default.
 	Limits EgressLimits `yaml:"limits"`
 }
 
-// EgressLimits are for one member of a cluster.
+// EgressLimits are for one container.
 type EgressLimits struct {
 	Flows        int           `yaml:"flows"`        // connections at a time
 	NewPerSecond float64       `yaml:"newPerSecond"` // new connections a second
@@ -59,16 +58,16 @@ func (c Config) egress() (egress.Policy, egress.Limits, error) {
 	return p, l, nil
 }
 
-// outside is the way out of a cluster for one of its members, and what the peer itself answers it.
-// own are this machine's addresses as others see them.
-func outside(c Config, own func() []netip.Addr, j provider.Joining) (*egress.Stack, error) {
+// outside is the way out for one container, and what the peer itself answers it.
+// own are this machine's addresses as others see them, b is what all containers may hold.
+func outside(c Config, own func() []netip.Addr, j provider.Joining, b *egress.Budget) (*egress.Stack, error) {
 	p, l, err := c.egress()
 	if err != nil {
 		return nil, err
 	}
 	return egress.New(egress.Config{
 		Address: j.Address, Service: cluster.Service, MTU: j.MTU, Policy: p.Asked(j.Internet), Limits: l,
-		Names: j.Names, Domain: strings.ToLower(j.Cluster), Services: j.Services, Own: own, Log: j.Log,
+		Names: j.Names, Domain: strings.ToLower(j.Cluster), Services: j.Services, Own: own, Budget: b, Log: j.Log,
 		Reverse: func(a netip.Addr) string {
 			if rank, ok := cluster.RankOf(a); ok && len(j.Names(cluster.Name(rank))) > 0 {
 				return cluster.Name(rank)

@@ -90,7 +90,7 @@ func TestOutside(t *testing.T) {
 	}}
 	for _, asked := range []bool{false, true} {
 		j.Internet = asked
-		s, err := outside(c, own, j)
+		s, err := outside(c, own, j, egress.NewBudget(egress.DefaultBudget))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -50,16 +50,18 @@ var (
 	descJobs         = desc("jobs", "Jobs of this peer's user, by state.", "state")
 	descClusters     = desc("clusters", "Clusters of this peer's user that have not ended.", "ready")
 	descClusterWays  = desc("cluster_ways", "Ways between the members of those clusters, each counted from both ends, by how packets go.", "path")
-	descEgressFlows  = desc("egress_flows", "Connections of members of clusters to the outside, and to the peer's services.")
+	descEgressFlows  = desc("egress_flows", "Connections of containers to the outside, and to the peer's services.")
 	descEgressOpened = desc("egress_flows_opened_total", "Such connections that were let out.")
 	descEgressBytes  = desc("egress_bytes_total", "Bytes of their content.", "direction")
+	descEgressHeld   = desc("egress_memory_bytes", "What those connections may hold of this peer's and the kernel's memory.")
+	descEgressBudget = desc("egress_memory_limit_bytes", "The most of it, of which each container has the same share.")
 	descEgressNo     = desc("egress_refused_total", "Connections, packets and names that were refused, by reason.", "reason")
 	descHeard        = desc("orders_dropped_total", "Orders heard over gossip that this peer's provider had no time for.")
 	descFlood        = desc("gossip_dropped_total", "Messages over what a neighbour or network may send.")
 	descQuotes       = desc("quotes_total", "Quotes for gossiped orders that came here, by what became of them.", "result")
 	descs            = []*prometheus.Desc{
 		descInfo, descStarted, descPeers, descConns, descAdmitted, descCeiling, descNotAdmitted, descEvicted, descChain, descSlot, descOffers, descUnits, descLeases, descExecutions, descJobs, descClusters, descClusterWays,
-		descEgressFlows, descEgressOpened, descEgressBytes, descEgressNo, descHeard, descFlood, descQuotes,
+		descEgressFlows, descEgressOpened, descEgressBytes, descEgressHeld, descEgressBudget, descEgressNo, descHeard, descFlood, descQuotes,
 	}
 )
 
@@ -133,7 +135,9 @@ func (g gauges) Collect(ch chan<- prometheus.Metric) {
 	for what, v := range map[string]uint64{"passed": quotes.Passed, "taken": quotes.Taken, "refused": quotes.Refused, "lost": quotes.Lost} {
 		count(descQuotes, v, what)
 	}
-	now := n.outsides.stats()
+	now, used, most := n.outsides.stats()
+	set(descEgressHeld, float64(used))
+	set(descEgressBudget, float64(most))
 	set(descEgressFlows, float64(now.Flows))
 	count(descEgressOpened, now.Opened)
 	count(descEgressBytes, now.Sent, "sent")
@@ -211,26 +215,39 @@ func truth(b bool) float64 {
 	return 0
 }
 
-// outsides are the ways out of clusters for this peer's members, and what those did that are closed.
+// outsides are the ways out of this peer's containers, and what those did that are closed.
 type outsides struct {
-	mu   sync.Mutex
-	all  map[*egress.Stack]bool // that are open
-	past egress.Stats           // Flows is 0
+	mu     sync.Mutex
+	budget *egress.Budget         // of all
+	all    map[*egress.Stack]bool // that are open
+	past   egress.Stats           // Flows is 0
 }
 
-// open makes one for a member.
+// open makes one for a container.
 func (o *outsides) open(p Parts, j provider.Joining) (*egress.Stack, error) {
-	s, err := outside(p.Config, func() []netip.Addr { return addrsOf(p.Host.Addrs()) }, j)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s, err := outside(p.Config, func() []netip.Addr { return addrsOf(p.Host.Addrs()) }, j, o.shared())
 	if err != nil {
 		return nil, err
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
 	if o.all == nil {
 		o.all = map[*egress.Stack]bool{}
 	}
 	o.all[s] = true
 	return s, nil
+}
+
+// shared is the budget of all: an eighth of the machine's memory, but not more than the default. o.mu is held.
+func (o *outsides) shared() *egress.Budget {
+	if o.budget == nil {
+		most := int64(egress.DefaultBudget)
+		if m, err := readMachine(); err == nil && m.memoryMiB > 0 {
+			most = min(most, int64(m.memoryMiB)<<20/8)
+		}
+		o.budget = egress.NewBudget(most)
+	}
+	return o.budget
 }
 
 // close closes one.
@@ -246,15 +263,15 @@ func (o *outsides) close(s *egress.Stack) error {
 	return err
 }
 
-// stats are those of all since the peer started.
-func (o *outsides) stats() egress.Stats {
+// stats are those of all since the peer started, with how many bytes of the budget are used.
+func (o *outsides) stats() (sum egress.Stats, used, most int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	sum := plus(egress.Stats{}, o.past)
+	sum = plus(egress.Stats{}, o.past)
 	for s := range o.all {
 		sum = plus(sum, s.Stats())
 	}
-	return sum
+	return sum, o.shared().Used(), o.shared().Max()
 }
 
 // plus is the sum of two, in a map of its own.

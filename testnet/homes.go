@@ -41,6 +41,9 @@ func (n *Network) makeHomes(ctx context.Context) error {
 			p.place.Listen = p.place.Listen[:1]
 			p.place.Config += "\nprivateNetwork: " + strconv.Quote(o.PSK)
 		}
+		if o.Engine != nil && i < o.Providers {
+			p.place.Config += "\negress: {mode: internet}"
+		}
 		if o.Place != nil {
 			p.place = o.Place(i)
 		}

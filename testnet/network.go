@@ -52,7 +52,7 @@ type Options struct {
 	Env        []string           // added to the peers' environment
 	Interval   uint64             // slots between receipts; 10
 	Place      func(i int) Place  // where peer i runs, providers first; on this machine's loopback
-	Engine     func(i int) string // address of the container engine of provider i; the one that it finds, if any
+	Engine     func(i int) string // address of the container engine of provider i, whose containers have the internet; the one that it finds, if any
 	Registries []string           // of images, on loopback, that providers with such an engine may read from
 	GPUs       func(i int) GPUs   // that provider i sells beside its units; none. With mocks among them the network is a simulated one
 	PSK        string             // file with the pre-shared key of a private network, absolute; peers then listen on TCP alone

@@ -121,7 +121,7 @@ type Offer struct {
 	Proven        uint32                 `protobuf:"varint,21,opt,name=proven,proto3" json:"proven,omitempty"`                             // how many of the free units have one
 	Coordinate    []byte                 `protobuf:"bytes,22,opt,name=coordinate,proto3" json:"coordinate,omitempty"`                      // 40, where the provider is in the network, market.Coordinate; empty: not known
 	NoClusters    bool                   `protobuf:"varint,23,opt,name=no_clusters,json=noClusters,proto3" json:"no_clusters,omitempty"`   // it takes part in no clusters
-	Egress        uint32                 `protobuf:"varint,24,opt,name=egress,proto3" json:"egress,omitempty"`                             // what containers reach outside: 0 nothing, 1 a list, members of clusters alone, 2 the internet
+	Egress        uint32                 `protobuf:"varint,24,opt,name=egress,proto3" json:"egress,omitempty"`                             // what containers reach outside: 0 nothing, 1 a list, 2 the internet
 	ImagesAllow   []string               `protobuf:"bytes,25,rep,name=images_allow,json=imagesAllow,proto3" json:"images_allow,omitempty"` // patterns of the images that run; none: all
 	ImagesDeny    []string               `protobuf:"bytes,26,rep,name=images_deny,json=imagesDeny,proto3" json:"images_deny,omitempty"`    // of those that do not
 	ImagesMore    bool                   `protobuf:"varint,27,opt,name=images_more,json=imagesMore,proto3" json:"images_more,omitempty"`   // there are patterns for which there is no room here

@@ -49,7 +49,7 @@ func TestEveryRefusalHasItsReason(t *testing.T) {
 		{market.ReasonEgress, "this provider gives containers no way to the internet; bring what they need as inputs", func(o *market.Order, _ *match.Candidate) {
 			o.Egress = market.EgressInternet
 		}},
-		{market.ReasonEgress, "this provider lets only clusters outside, to what it lists; bring what the container needs as inputs", func(o *market.Order, c *match.Candidate) {
+		{market.ReasonEgress, "this provider lets containers reach only what it lists; bring what they need as inputs", func(o *market.Order, c *match.Candidate) {
 			o.Egress, c.Offer.Egress = market.EgressInternet, market.EgressListed
 		}},
 		{market.ReasonResources, "a unit has memory 512 MiB, asked 1024 MiB", func(o *market.Order, _ *match.Candidate) { o.Min.MemoryMiB = 1024 }},

@@ -130,6 +130,13 @@ type Description struct {
 	Members []Node     `json:"members"`         // that are there
 }
 
+// AloneFiles are what a container of no cluster finds, so that its names are looked up by the peer.
+func AloneFiles() map[string][]byte { return map[string][]byte{FileResolv: resolv()} }
+
+func resolv() []byte {
+	return fmt.Appendf(nil, "nameserver %s\noptions timeout:2 attempts:3\n", Service)
+}
+
 // Files are what the container finds at their paths, bounded and written anew with each plan.
 func (c Contract) Files() map[string][]byte {
 	var hosts, hostfile, names strings.Builder
@@ -153,7 +160,7 @@ func (c Contract) Files() map[string][]byte {
 	}
 	return map[string][]byte{
 		FileHosts:    []byte(hosts.String()),
-		FileResolv:   []byte(fmt.Sprintf("nameserver %s\noptions timeout:2 attempts:3\n", Service)),
+		FileResolv:   resolv(),
 		FileHostfile: []byte(hostfile.String()),
 		FileNames:    []byte(names.String()),
 		FileCluster:  c.withPaths(text),

@@ -26,7 +26,8 @@ import (
 	"github.com/starling-network/starling/p2p/stream"
 )
 
-// An execution that is a rank of a cluster has a network to itself, whose other end this peer holds:
+// An execution that is a rank of a cluster, or asks for a way out, has a network to itself, whose other end this peer holds. One that is
+// of no cluster has no plan and no members:
 //
 //	Start (plan) ─▶ journal ─▶ runtime: sandbox with ovl0 ─▶ Tun ─▶ Networks.Join ─▶ SetMembers
 //	Members (newer plan) ─▶ checked, journalled ─▶ SetMembers, SetFiles
@@ -34,20 +35,21 @@ import (
 //
 // The next process of the peer takes over what runs with the plan that is in the journal.
 
-// Networks joins executions to the overlays of their clusters.
+// Networks joins executions to the overlays of their clusters, or to a way out alone.
 type Networks interface {
-	// Join makes an execution a member of an overlay, at first without others. It takes the TUN over, also when it fails.
+	// Join makes an execution a member of an overlay, at first without others; where Joining names no cluster the execution has the way
+	// out alone, and is given no members. It takes the TUN over, also when it fails.
 	Join(j Joining) (Network, error)
 }
 
-// Joining is one execution that is to be a member.
+// Joining is one execution that is to have a network.
 type Joining struct {
-	Cluster string
-	Key     cluster.PrivateKey
+	Cluster string             // none: it is of no cluster
+	Key     cluster.PrivateKey // of a member
 	Address netip.Addr
 	MTU     int
 	Tun     *os.File
-	// Names are the addresses that a name has in its cluster, none when the cluster has no such name.
+	// Names are the addresses that a name has in its cluster, none when there is no such name.
 	Names func(name string) []netip.Addr
 	// Internet says that its job asks for a way out; without it there is none.
 	Internet bool
@@ -88,12 +90,14 @@ const (
 	// rejoinFirst and rejoinMost are how long is waited until a network that failed is tried again.
 	rejoinFirst = time.Second
 	rejoinMost  = 30 * time.Second
+	// aloneMTU is of the device of an execution that is of no cluster: nothing wraps its packets.
+	aloneMTU = runtime.MaxMTU
 
 	codePlan    = "plan"     // a plan that cannot be taken
 	codePlanOld = "plan-old" // one that is not newer
 )
 
-var errNoClusters = errors.New("this provider takes part in no clusters")
+var errNoNetworks = errors.New("this provider gives programs no networks")
 
 // membership is what an execution has of its cluster.
 type membership struct {
@@ -111,11 +115,17 @@ func (e *execution) current() *cluster.Plan {
 	return e.plan
 }
 
-// joins says why a program of a runtime cannot be a member of a cluster here, for its buyer to read.
+// networked reports whether the execution has a network, as a member of a cluster or alone.
+func (e *execution) networked() bool { return e.current() != nil || e.outside() }
+
+// outside reports whether the execution's job asks for a way out.
+func (e *execution) outside() bool { return runtime.Network(e.work.Network) == runtime.NetworkInternet }
+
+// joins says why a program of a runtime cannot be given a network, as a member of a cluster or alone, for its buyer to read.
 func (x *executor) joins(ctx context.Context, rt runtime.Runtime) error {
 	switch n, ok := rt.(runtime.Networker); {
 	case x.networks == nil || x.member == nil:
-		return errNoClusters
+		return errNoNetworks
 	case !ok:
 		return fmt.Errorf("the runtime %s has no networks", rt.Name())
 	default:
@@ -181,7 +191,7 @@ func (x *executor) members() (n int) {
 	defer x.mu.Unlock()
 	for _, e := range x.exec {
 		e.mu.Lock()
-		if e.network != nil {
+		if e.network != nil && e.plan != nil {
 			n++
 		}
 		e.mu.Unlock()
@@ -317,7 +327,13 @@ func (e *execution) restorePlan() error {
 // overlay is the network that the sandbox of an execution is started with, and its environment.
 func (e *execution) overlay(spec *runtime.Spec) {
 	p := e.current()
-	if p == nil {
+	switch {
+	case p == nil && e.outside():
+		spec.Overlay = &runtime.Overlay{
+			Address: cluster.Address(0), PrefixBits: cluster.Prefix.Bits(), MTU: aloneMTU, Hostname: "starling", Alone: true, Files: cluster.AloneFiles(),
+		}
+		return
+	case p == nil:
 		return
 	}
 	c := p.Contract()
@@ -330,12 +346,12 @@ func (x *executor) connect(ctx context.Context, e *execution) error {
 	e.mu.Lock()
 	p, h, network, over, have := e.plan, e.handle, e.network, e.over, e.state.PlanVersion
 	e.mu.Unlock()
-	if p == nil || h == nil || over || network != nil && have == p.Version {
+	if h == nil || over || p == nil && (network != nil || !e.outside()) || p != nil && network != nil && have == p.Version {
 		return nil
 	}
 	rt, ok := x.runtimes[e.work.Runtime].(runtime.Networker)
 	if !ok || x.networks == nil {
-		return errNoClusters
+		return errNoNetworks
 	}
 	joined := network == nil
 	if joined {
@@ -343,18 +359,16 @@ func (x *executor) connect(ctx context.Context, e *execution) error {
 		if err != nil {
 			return fmt.Errorf("opening its network: %w", err)
 		}
-		self, _ := p.Own()
-		network, err = x.networks.Join(Joining{
-			Cluster: p.ID, Key: x.member(self.Hold), Address: cluster.Address(p.Rank), MTU: int(p.MTU), Tun: tun, Names: e.names,
-			Internet: runtime.Network(e.work.Network) == runtime.NetworkInternet, Services: x.services(e),
-			Log: x.log.With("cluster", p.ID, "rank", p.Rank),
-		})
+		network, err = x.networks.Join(x.joining(e, p, tun))
 		if err != nil {
-			return fmt.Errorf("joining its cluster: %w", err)
+			return fmt.Errorf("joining its network: %w", err)
 		}
 		e.mu.Lock()
 		e.network = network
 		e.mu.Unlock()
+	}
+	if p == nil {
+		return nil
 	}
 	others, err := peersOf(*p)
 	if err != nil {
@@ -373,6 +387,17 @@ func (x *executor) connect(ctx context.Context, e *execution) error {
 		x.log.Info("an execution is a member of a cluster", "lease", e.rec.Lease, "cluster", p.ID, "rank", p.Rank, "version", p.Version, "size", p.Size, "members", len(p.Members))
 	}
 	return nil
+}
+
+// joining is what an execution joins its network with; p is nil for one of no cluster.
+func (x *executor) joining(e *execution, p *cluster.Plan, tun *os.File) Joining {
+	j := Joining{Address: cluster.Address(0), MTU: aloneMTU, Tun: tun, Names: e.names, Internet: e.outside(), Log: x.log.With("lease", e.rec.Lease)}
+	if p != nil {
+		self, _ := p.Own()
+		j.Cluster, j.Key, j.Address, j.MTU = p.ID, x.member(self.Hold), cluster.Address(p.Rank), int(p.MTU)
+		j.Services, j.Log = x.services(e), x.log.With("cluster", p.ID, "rank", p.Rank)
+	}
+	return j
 }
 
 func peersOf(p cluster.Plan) ([]Peer, error) {
@@ -432,13 +457,13 @@ func (x *executor) attend(e *execution) {
 			wait = rejoinFirst
 			continue
 		}
-		x.log.Warn("an execution is not in its cluster", "lease", e.rec.Lease, "cluster", e.current().ID, "again_in", wait, "err", err)
+		x.log.Warn("an execution has no network", "lease", e.rec.Lease, "again_in", wait, "err", err)
 		t.Reset(wait)
 		wait = min(2*wait, rejoinMost)
 	}
 }
 
-// leave ends an execution's part in its cluster. Nothing may attach to it any more.
+// leave takes an execution's network away. Nothing may attach to it any more.
 func (x *executor) leave(e *execution) {
 	e.changing.Lock()
 	defer e.changing.Unlock()
@@ -450,7 +475,7 @@ func (x *executor) leave(e *execution) {
 		return
 	}
 	if err := network.Close(); err != nil {
-		x.log.Warn("leaving a cluster failed", "lease", e.rec.Lease, "err", err)
+		x.log.Warn("leaving a network failed", "lease", e.rec.Lease, "err", err)
 	}
 }
 

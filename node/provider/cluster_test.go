@@ -461,14 +461,14 @@ func TestNoMember(t *testing.T) {
 		}
 		b.equip(b.x)
 		b.x.networks = nil
-		if _, err := b.start(1, plan); !errors.Is(err, workload.ErrWorkload) || !strings.Contains(err.Error(), errNoClusters.Error()) {
+		if _, err := b.start(1, plan); !errors.Is(err, workload.ErrWorkload) || !strings.Contains(err.Error(), errNoNetworks.Error()) {
 			t.Errorf("%v", err)
 		}
 		b.equip(b.x)
 		b.nets.setFail(errors.New("no sockets left"))
 		e, err := b.start(1, plan)
 		b.must(err)
-		if s := e.describe(); s.State != nodepb.ExecState_EXEC_STATE_FAILED || !strings.Contains(s.Message, "could not join its cluster") || strings.Contains(s.Message, "sockets") {
+		if s := e.describe(); s.State != nodepb.ExecState_EXEC_STATE_FAILED || !strings.Contains(s.Message, "could not give it its network") || strings.Contains(s.Message, "sockets") {
 			t.Errorf("it is %v", s)
 		}
 		if _, err := b.fake.Stats(t.Context(), *e.handle); !errors.Is(err, runtime.ErrNotFound) {

@@ -65,4 +65,4 @@ func TestOffersClustersLater(t *testing.T) {
 
 type noNetworks struct{}
 
-func (noNetworks) Join(Joining) (Network, error) { return nil, errNoClusters }
+func (noNetworks) Join(Joining) (Network, error) { return nil, errNoNetworks }

@@ -283,7 +283,7 @@ func (x *executor) run(ctx context.Context, e *execution) {
 	}
 	var health sync.WaitGroup
 	health.Go(func() { x.checkHealth(e, rt) })
-	if e.current() != nil {
+	if e.networked() {
 		health.Go(func() { x.attend(e) })
 	}
 	exit, err := rt.Wait(x.ctx, *e.handle)

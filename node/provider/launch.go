@@ -54,7 +54,7 @@ type launching struct {
 }
 
 func (x *executor) host() workload.Host {
-	return workload.Host{Runtimes: x.runtimes, Network: x.outside, AllowImage: x.allowImage, Secrets: x.unseal != nil, Cluster: func(rt runtime.Runtime) error { return x.joins(x.ctx, rt) }}
+	return workload.Host{Runtimes: x.runtimes, Network: x.outside, AllowImage: x.allowImage, Secrets: x.unseal != nil, Overlay: func(rt runtime.Runtime) error { return x.joins(x.ctx, rt) }}
 }
 
 // failure is the reason of an execution that could not be launched. What is the image's fault would be so at every
@@ -93,7 +93,7 @@ var classes = []struct {
 	{runtime.ErrRegistry, "registry cannot be reached: check the image's name, or try again later"},
 	{runtime.ErrNoRoom, "this provider's disk has no room for it; another may have"},
 	{runtime.ErrDevice, "this provider could not give it its devices; another may"},
-	{runtime.ErrNoOverlay, "this provider could not give it the network of its cluster; another may"},
+	{runtime.ErrNoOverlay, "this provider could not give it its network; another may"},
 	{blob.ErrDigest, "what was fetched from its buyer is not what its digest says"},
 	{blob.ErrNotFound, "its buyer does not have what the job needs any more"},
 	{blob.ErrDiskFull, "this provider's disk is full; another may have room"},
@@ -176,7 +176,7 @@ func (x *executor) launch(ctx context.Context, e *execution, rt runtime.Runtime)
 	if err := x.join(ctx, e); err != nil {
 		x.leave(e)
 		_ = rt.Destroy(context.WithoutCancel(ctx), h)
-		return &runtime.Failure{Class: runtime.ErrNoOverlay, Advice: "this provider could not join its cluster; another may", Cause: err}
+		return &runtime.Failure{Class: runtime.ErrNoOverlay, Advice: "this provider could not give it its network; another may", Cause: err}
 	}
 	e.changed()
 	if stop {
@@ -199,7 +199,7 @@ func (x *executor) prepare(ctx context.Context, e *execution, rt runtime.Runtime
 	spec := runtime.Spec{
 		ID:   fmt.Sprintf("%s-%d", e.rec.Lease.String()[:16], e.state.Seq),
 		Args: w.Args, Env: w.Env, Limits: e.rec.Limits, Dir: st.Run(), Seed: w.Seed, User: e.rec.User,
-		Entrypoint: w.Entrypoint, WorkDir: w.WorkDir, Network: runtime.Network(w.Network),
+		Entrypoint: w.Entrypoint, WorkDir: w.WorkDir,
 	}
 	spec.Limits.WallTime = time.Duration(w.WallMillis) * time.Millisecond
 	if w.MemoryMib > 0 {

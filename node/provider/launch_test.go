@@ -18,6 +18,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/runtime"
@@ -25,6 +26,7 @@ import (
 	"github.com/starling-network/starling/node/runtime/runtimetest/guest"
 	"github.com/starling-network/starling/node/sealed"
 	"github.com/starling-network/starling/node/workload"
+	"github.com/starling-network/starling/p2p/overlay/egress"
 	"github.com/starling-network/starling/p2p/stream"
 )
 
@@ -53,7 +55,7 @@ func (b *boxes) Start(ctx context.Context, s runtime.Spec) (runtime.Handle, erro
 	if err := os.WriteFile(s.Module, runtimetest.FakeModule(name[strings.LastIndex(name, "/")+1:]), 0o644); err != nil {
 		return runtime.Handle{}, err
 	}
-	s.Image, s.Entrypoint, s.WorkDir, s.GPUs, s.Network = "", nil, "", nil, ""
+	s.Image, s.Entrypoint, s.WorkDir, s.GPUs = "", nil, "", nil
 	return b.Fake.Start(ctx, s)
 }
 
@@ -188,6 +190,55 @@ func TestLaunchFailures(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A container that asks for a way out has the peer's, under its limits and closed addresses, and no network of the engine's.
+func TestAttackContainerPassesTheWayOut(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		x, b, start := newBoxes(t, map[string]guest.Program{"train": func(guest.Process) int { time.Sleep(time.Minute); return 0 }})
+		networks := &nets{}
+		x.networks, x.outside = networks, egress.ModeInternet
+		x.member = func(market.HoldID) cluster.PrivateKey { return cluster.PrivateKey{} }
+		for i, asked := range []runtime.Network{runtime.NetworkNone, runtime.NetworkInternet} {
+			l := market.LeaseID{byte(i)}
+			if _, err := start(l, &nodepb.Workload{Network: string(asked)}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			o, in := b.specs[i].Overlay, networks.last()
+			if (o != nil) != (asked != "") || (in.nets != nil) != (asked != "") {
+				t.Fatalf("network %q: overlay %+v, joined %v", asked, o, in.nets != nil)
+			}
+			if o == nil {
+				continue
+			}
+			if !o.Alone || !strings.Contains(string(o.Files[cluster.FileResolv]), cluster.Service.String()) {
+				t.Errorf("it is started with %+v", o)
+			}
+			if j := in.joining; j.Cluster != "" || !j.Internet || j.Address != o.Address || j.MTU != o.MTU || len(j.Services) != 0 || j.Names("node-0") != nil || x.members() != 0 {
+				t.Errorf("it joins with %+v, %d members", j, x.members())
+			}
+			if err := x.idle(t.Context(), l); err != nil {
+				t.Fatal(err)
+			}
+			if !networks.last().closed {
+				t.Error("its way out is open after its end")
+			}
+		}
+		inside := errors.New("dial unix /home/operator")
+		networks.setFail(inside)
+		e, err := start(market.LeaseID{9}, &nodepb.Workload{Network: string(runtime.NetworkInternet)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := x.idle(t.Context(), market.LeaseID{9}); err != nil {
+			t.Fatal(err)
+		}
+		if s, _, _ := e.snapshot(); s.State != nodepb.ExecState_EXEC_STATE_FAILED || s.StartedMillis == 0 || strings.Contains(s.Message, "operator") {
+			t.Errorf("without a way out: %v", s)
+		}
+	})
 }
 
 // What an engine, a registry or a file system says goes to the operator, and to no buyer.

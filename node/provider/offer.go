@@ -67,7 +67,7 @@ func (p *Provider) offer(l Lot, now time.Time, seq uint64) market.Offer {
 
 // egress is what the containers that run here reach outside.
 func (p *Provider) egress() market.Egress {
-	if !p.containers() {
+	if !p.containers() || p.apart.Load() {
 		return market.EgressNone
 	}
 	switch p.cfg.Network {

@@ -158,7 +158,7 @@ type Provider struct {
 	until   map[market.UnitID]market.Slot // and each unit until then: a lease pays for the whole slot in which its work ends
 
 	offerMu sync.Mutex
-	apart   atomic.Bool // nothing that runs here can be a member of a cluster
+	apart   atomic.Bool // nothing that runs here can be given a network, and so be a member of a cluster
 	offers  map[market.Class]published
 }
 

@@ -143,7 +143,7 @@ func (x *executor) here(e *execution, rank uint32) *execution {
 func (e *execution) rankNamed(host string) (uint32, error) {
 	p := e.current()
 	if p == nil {
-		return 0, errNoClusters
+		return 0, errNoNetworks
 	}
 	rank, ok := cluster.Resolve(host, p.ID)
 	if a, err := netip.ParseAddr(host); err == nil {
@@ -158,7 +158,7 @@ func (e *execution) rankNamed(host string) (uint32, error) {
 // reach opens the stream to a program in another rank, which may be away for a while.
 func (x *executor) reach(ctx context.Context, e *execution, rank uint32, attach *nodepb.LiveRequest_Attach) (live.Conn, error) {
 	if x.fellow == nil {
-		return nil, errNoClusters
+		return nil, errNoNetworks
 	}
 	opening, done := context.WithTimeout(ctx, rshFor)
 	defer done()

@@ -91,8 +91,6 @@ func (s Spec) checkProgram() error {
 			return &SpecError{"WorkDir", "only a container has one"}
 		case len(s.GPUs) > 0:
 			return &SpecError{"GPUs", "only a container can be given devices"}
-		case s.Network != NetworkNone:
-			return &SpecError{"Network", "only a container can have a network"}
 		}
 		return CheckSecrets(s.Secrets, s.SecretEnv)
 	}
@@ -104,9 +102,6 @@ func (s Spec) checkProgram() error {
 	}
 	if s.WorkDir != "" && (!clean(s.WorkDir) || len(s.WorkDir) > maxPath || !path.IsAbs(s.WorkDir) || path.Clean(s.WorkDir) != s.WorkDir) {
 		return &SpecError{"WorkDir", fmt.Sprintf("%.80q is not a clean absolute path", s.WorkDir)}
-	}
-	if s.Network != NetworkNone && s.Network != NetworkInternet {
-		return &SpecError{"Network", fmt.Sprintf("%.40q is not a network mode", string(s.Network))}
 	}
 	if len(s.GPUs) > MaxGPUs {
 		return &SpecError{"GPUs", fmt.Sprintf("%d devices, at most %d", len(s.GPUs), MaxGPUs)}
@@ -219,7 +214,10 @@ func (s Spec) checkMounts() error {
 func (s Spec) ownPlaces() []string {
 	places := []string{ControlDir, SecretsDir}
 	if s.Overlay != nil {
-		places = append(append(places, OverlayDir), overlayEtc...)
+		places = append(places, overlayEtc...)
+		if !s.Overlay.Alone {
+			places = append(places, OverlayDir)
+		}
 	}
 	return places
 }

@@ -14,18 +14,18 @@ const (
 	OverlayDevice = "ovl0"
 	// OverlayDir is the guest directory whose files an overlay may bring, under names of their own.
 	OverlayDir = "/etc/cluster"
-	// AgentPath is a program in the sandbox of an execution with an overlay that starts others in its fellows, as rsh does: package agent.
+	// AgentPath is a program in the sandbox of an execution with fellows that starts others in its fellows, as rsh does: package agent.
 	AgentPath = ControlDir + "/rsh"
 
 	// MinMTU and MaxMTU bound Overlay.MTU, bytes.
 	MinMTU = 1280
-	MaxMTU = 1500
+	MaxMTU = 9000
 	// MaxOverlayFiles bounds the number of Overlay.Files, MaxOverlayBytes what they hold together.
 	MaxOverlayFiles = 64
 	MaxOverlayBytes = 1 << 20
 )
 
-// Overlay is a network that an execution has to itself, in place of every other: all packets but those to itself go to the peer,
+// Overlay is a network that an execution has to itself, and the only one: all packets but those to itself go to the peer,
 // which carries them (Networker.Tun) and decides what may leave.
 type Overlay struct {
 	// Address is the execution's own, IPv4; PrefixBits is the length of the prefix in which its fellows are.
@@ -35,6 +35,8 @@ type Overlay struct {
 	MTU int `json:"mtu"`
 	// Hostname is what the sandbox is called: 1 to 63 of [a-z0-9-].
 	Hostname string `json:"hostname"`
+	// Alone says that the execution has no fellows: neither OverlayDir nor AgentPath is there.
+	Alone bool `json:"alone,omitempty"`
 	// First says that the execution's fellows wait for it. On a machine that has handed out more processors than it has, it comes before
 	// others, up to its own limit.
 	First bool `json:"first,omitempty"`
@@ -86,6 +88,11 @@ func (o *Overlay) Check() error {
 	}
 	if len(o.Hostname) > 63 || !hostnamePattern.MatchString(o.Hostname) {
 		return &SpecError{"Overlay.Hostname", fmt.Sprintf("%.80q is not 1 to 63 of [a-z0-9-]", o.Hostname)}
+	}
+	for name := range o.Files {
+		if o.Alone && path.Dir(name) == OverlayDir {
+			return &SpecError{"Overlay.Files", fmt.Sprintf("%.120q is of a cluster, and the execution is alone", name)}
+		}
 	}
 	return CheckOverlayFiles(o.Files)
 }

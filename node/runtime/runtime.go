@@ -151,9 +151,7 @@ type Spec struct {
 	WorkDir string `json:"work_dir,omitempty"`
 	// GPUs are the devices a container gets, as its engine names them: NVIDIA UUIDs. None: it sees no GPU.
 	GPUs []string `json:"gpus,omitempty"`
-	// Network is what a container can reach.
-	Network Network `json:"network,omitempty"`
-	// Overlay, where it is set, takes the place of Network: what leaves goes through the peer, which holds it to Network.
+	// Overlay is the network of a container, whose other end is the peer; nil: a loopback of its own and nothing else.
 	Overlay *Overlay `json:"overlay,omitempty"`
 	// Secrets are files the program finds under SecretsDir, by name, on a file system in memory. Values are never written
 	// to disk nor shown by Handle.
@@ -181,7 +179,7 @@ type Spec struct {
 // MaxUser is the largest Spec.User.
 const MaxUser = 65535
 
-// Network says what an execution can reach.
+// Network says what a job's executions can reach.
 type Network string
 
 const (

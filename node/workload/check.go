@@ -42,14 +42,14 @@ const (
 // Host says what a peer can run and lets run.
 type Host struct {
 	Runtimes map[string]runtime.Runtime
-	// Network is how far containers reach outside that ask for it; an allow list holds only clusters. Empty: nowhere.
+	// Network is how far containers reach outside that ask for it. Empty: nowhere.
 	Network egress.Mode
 	// AllowImage says no to an image with a reason that its buyer is told; nil allows every one.
 	AllowImage func(image string) error
 	// Secrets says that sealed secrets can be opened here.
 	Secrets bool
-	// Cluster says why a program of a runtime cannot be a member of a cluster here; nil: none can.
-	Cluster func(rt runtime.Runtime) error
+	// Overlay says why a program of a runtime cannot be given a network here, its own or its cluster's; nil: none can.
+	Overlay func(rt runtime.Runtime) error
 }
 
 // Check holds a workload from a peer to the rules before anything is
@@ -119,11 +119,7 @@ func checkProgram(w *nodepb.Workload, rt runtime.Runtime, h Host) error {
 	switch runtime.Network(w.Network) {
 	case runtime.NetworkNone:
 	case runtime.NetworkInternet:
-		switch {
-		case h.Network == egress.ModeInternet || h.Network == egress.ModeAllowlist && w.Cluster != nil:
-		case h.Network == egress.ModeAllowlist:
-			return Bad("network: this provider lets only clusters outside, to what it lists; bring what the container needs as inputs")
-		default:
+		if h.Network != egress.ModeInternet && h.Network != egress.ModeAllowlist || h.Overlay == nil || h.Overlay(rt) != nil {
 			return Bad("network: this provider gives containers no way to the internet; bring what they need as inputs")
 		}
 	default:
@@ -183,10 +179,10 @@ func checkCluster(p *nodepb.ClusterPlan, rt runtime.Runtime, h Host) error {
 	if p == nil {
 		return nil
 	}
-	if h.Cluster == nil {
+	if h.Overlay == nil {
 		return Bad("cluster: this peer takes part in none")
 	}
-	if err := h.Cluster(rt); err != nil {
+	if err := h.Overlay(rt); err != nil {
 		return Bad("cluster: %v", err)
 	}
 	if _, err := cluster.Decode(p); err != nil {

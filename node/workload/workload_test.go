@@ -190,7 +190,7 @@ func (images) Pull(context.Context, string, *runtime.RegistryAuth, func(done, to
 }
 func (images) HasImage(context.Context, string) bool { return true }
 
-// TestNetwork: who asks for the outside is refused where there is none, and where a list cannot be held to it.
+// TestNetwork: who asks for the outside is refused where there is none, and where no container can be given a network.
 func TestNetwork(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -198,13 +198,16 @@ func TestNetwork(t *testing.T) {
 		network string
 		cluster bool
 		want    string // empty: taken
+		without error  // networks
 	}{
-		{"", "", false, ""}, {"", "internet", false, "no way to the internet"}, {"", "internet", true, "no way to the internet"},
-		{egress.ModeNone, "internet", false, "no way to the internet"}, {egress.ModeNone, "", true, ""},
-		{egress.ModeAllowlist, "internet", false, "only clusters outside"}, {egress.ModeAllowlist, "internet", true, ""}, {egress.ModeAllowlist, "", false, ""},
-		{egress.ModeInternet, "internet", false, ""}, {egress.ModeInternet, "internet", true, ""}, {egress.ModeInternet, "bridge", false, "neither"},
+		{"", "", false, "", nil}, {"", "internet", false, "no way to the internet", nil}, {"", "internet", true, "no way to the internet", nil},
+		{egress.ModeNone, "internet", false, "no way to the internet", nil}, {egress.ModeNone, "", true, "", nil},
+		{egress.ModeAllowlist, "internet", false, "", nil}, {egress.ModeAllowlist, "internet", true, "", nil}, {egress.ModeAllowlist, "", false, "", nil},
+		{egress.ModeInternet, "internet", false, "", nil}, {egress.ModeInternet, "internet", true, "", nil}, {egress.ModeInternet, "bridge", false, "neither", nil},
+		{egress.ModeInternet, "internet", false, "no way to the internet", runtime.ErrNoOverlay}, {egress.ModeInternet, "", false, "", runtime.ErrNoOverlay},
 	} {
-		h := Host{Runtimes: map[string]runtime.Runtime{"docker": images{runtimetest.NewFake("docker", nil)}}, Network: c.mode}
+		h := Host{Runtimes: map[string]runtime.Runtime{"docker": images{runtimetest.NewFake("docker", nil)}}, Network: c.mode,
+			Overlay: func(runtime.Runtime) error { return c.without }}
 		w := &nodepb.Workload{Runtime: "docker", Image: "docker.io/library/alpine@sha256:" + strings.Repeat("0", 64), Network: c.network}
 		if c.cluster {
 			w.Cluster = &nodepb.ClusterPlan{}

@@ -59,15 +59,6 @@ var v6 = list(
 // global is the part of IPv6 that is routed on the internet; what is not in it is closed too.
 var global = netip.MustParsePrefix("2000::/3")
 
-// V4 are the closed ranges of IPv4, ascending.
-func V4() []netip.Prefix {
-	out := make([]netip.Prefix, len(v4))
-	for i, e := range v4 {
-		out[i] = e.prefix
-	}
-	return out
-}
-
 // Why says what makes an address closed, in a few words; empty means that it is open. An IPv4 address in IPv6's clothes
 // (::ffff:a.b.c.d) counts as what it is, as sockets take it for that.
 func Why(a netip.Addr) string {

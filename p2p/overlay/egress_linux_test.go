@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
 
@@ -22,9 +21,28 @@ import (
 // is is one server at 93.184.216.34:443.
 func outsideOf(t testing.TB, server string) (*space, *egress.Stack) {
 	t.Helper()
-	s := newSpace(t, "10.77.0.2", 1420)
+	s, out := spaceWithWayOut(t, server, 1420)
+	join(t, p2ptest.Loopback(t, 1)[0], s, 0, func(c *overlay.Config) { c.Outside = out })
+	return s, out
+}
+
+// aloneOf is the same of a namespace that is in no overlay.
+func aloneOf(t testing.TB, server string) (*space, *egress.Stack) {
+	t.Helper()
+	s, out := spaceWithWayOut(t, server, aloneMTU)
+	a, err := overlay.NewAlone(overlay.AloneConfig{Address: s.addr, Tun: s.tun, Outside: out})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { a.Close() })
+	return s, out
+}
+
+func spaceWithWayOut(t testing.TB, server string, mtu int) (*space, *egress.Stack) {
+	t.Helper()
+	s := newSpace(t, "10.77.0.2", mtu)
 	out, err := egress.New(egress.Config{
-		Address: s.addr, Service: netip.MustParseAddr("10.77.255.254"), MTU: 1420, Policy: egress.Policy{Mode: egress.ModeInternet},
+		Address: s.addr, Service: netip.MustParseAddr("10.77.255.254"), MTU: mtu, Policy: egress.Policy{Mode: egress.ModeInternet},
 		Names: func(name string) []netip.Addr {
 			if name == "head" {
 				return []netip.Addr{s.addr}
@@ -43,21 +61,32 @@ func outsideOf(t testing.TB, server string) (*space, *egress.Stack) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { out.Close() })
-	join(t, p2ptest.Loopback(t, 1)[0], s, 0, func(c *overlay.Config) { c.Outside = out })
 	return s, out
 }
+
+// aloneMTU is that of executions of no cluster.
+const aloneMTU = 9000
 
 // What a kernel's own TCP, UDP and ICMP make of the way out: it carries what is allowed, and says at once what is not.
 func TestWayOutOfANamespace(t *testing.T) {
 	t.Parallel()
 	needsNamespaces(t)
+	for name, of := range map[string]func(testing.TB, string) (*space, *egress.Stack){"overlay": outsideOf, "alone": aloneOf} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testWayOut(t, of)
+		})
+	}
+}
+
+func testWayOut(t *testing.T, of func(testing.TB, string) (*space, *egress.Stack)) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
 	go echo(l)
-	s, out := outsideOf(t, l.Addr().String())
+	s, out := of(t, l.Addr().String())
 
 	c := s.dial(t, "93.184.216.34:443")
 	data := bytes.Repeat([]byte("outside!"), 1<<20)
@@ -72,7 +101,7 @@ func TestWayOutOfANamespace(t *testing.T) {
 		t.Errorf("the service said %q, %v", got, err)
 	}
 
-	for _, address := range []string{"192.168.1.1:22", "169.254.169.254:80", "10.0.0.1:443", "10.77.255.254:80", "93.184.216.34:25", "93.184.216.34:80", "127.0.0.2:1"} {
+	for _, address := range []string{"192.168.1.1:22", "169.254.169.254:80", "10.0.0.1:443", "10.78.0.9:1", "10.77.255.254:80", "93.184.216.34:25", "93.184.216.34:80", "127.0.0.2:1"} {
 		s.do(t, func() error {
 			c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp4", address)
 			if err == nil {
@@ -96,7 +125,7 @@ func TestWayOutOfANamespace(t *testing.T) {
 	if _, err := udp.Read(make([]byte, 1)); !errors.Is(err, syscall.EHOSTUNREACH) {
 		t.Errorf("UDP to a private address: %v, want it unreachable", err)
 	}
-	if got := out.Stats().Refused; got[egress.ReasonClosed] != 4 || got[egress.ReasonMail] != 1 || got[egress.ReasonService] != 1 || got[egress.ReasonUnreachable] != 1 {
+	if got := out.Stats().Refused; got[egress.ReasonClosed] != 5 || got[egress.ReasonMail] != 1 || got[egress.ReasonService] != 1 || got[egress.ReasonUnreachable] != 1 {
 		t.Errorf("counted %v", got)
 	}
 
@@ -122,45 +151,71 @@ func TestWayOutOfANamespace(t *testing.T) {
 	}
 }
 
-// BenchmarkWayOut is the throughput of one TCP connection from a namespace to a server of the host's, through TUN, overlay and
-// the stack.
+// BenchmarkWayOut is the throughput of one TCP connection from a namespace to a server of the host's, through TUN and stack, with an
+// overlay between them and without.
 func BenchmarkWayOut(b *testing.B) {
 	needsNamespaces(b)
+	const size = 1 << 20
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer l.Close()
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
+	go pourAndDrink(l, size)
+	for _, c := range []struct {
+		name string
+		out  func(testing.TB, string) (*space, *egress.Stack)
+	}{{"overlay", outsideOf}, {"alone", aloneOf}} {
+		s, _ := c.out(b, l.Addr().String())
+		b.Run(c.name+"/up", func(b *testing.B) {
+			conn := s.dial(b, "93.184.216.34:443")
+			defer conn.Close()
+			block := make([]byte, size)
+			b.SetBytes(size)
+			for b.Loop() {
+				if _, err := conn.Write(block); err != nil {
+					b.Fatal(err)
+				}
+			}
+			_ = conn.(*net.TCPConn).CloseWrite()
+			if _, err := io.Copy(io.Discard, conn); err != nil { // all of it has arrived
+				b.Fatal(err)
+			}
+		})
+		b.Run(c.name+"/down", func(b *testing.B) {
+			conn := s.dial(b, "93.184.216.34:443")
+			defer conn.Close()
+			if _, err := conn.Write([]byte("d")); err != nil {
+				b.Fatal(err)
+			}
+			block := make([]byte, size)
+			b.SetBytes(size)
+			for b.Loop() {
+				if _, err := io.ReadFull(conn, block); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// pourAndDrink sends without end to who begins with a d, and reads what others send.
+func pourAndDrink(l net.Listener, size int) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer c.Close()
+			kind := make([]byte, 1)
+			if _, err := io.ReadFull(c, kind); err != nil || kind[0] != 'd' {
+				_, _ = io.Copy(io.Discard, c)
 				return
 			}
-			go func() {
-				defer c.Close()
-				n, _ := io.Copy(io.Discard, c)
-				if n > 0 {
-					_, _ = c.Write([]byte{1})
-				}
-			}()
-		}
-	}()
-	s, _ := outsideOf(b, l.Addr().String())
-	c := s.dial(b, "93.184.216.34:443")
-	block := make([]byte, 1<<20)
-	b.SetBytes(int64(len(block)))
-	start := time.Now()
-	count := 0
-	for b.Loop() {
-		if _, err := c.Write(block); err != nil {
-			b.Fatal(err)
-		}
-		count++
+			for block := make([]byte, size); err == nil; {
+				_, err = c.Write(block)
+			}
+		}()
 	}
-	_ = c.(*net.TCPConn).CloseWrite()
-	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil { // all of it has arrived
-		b.Fatal(err)
-	}
-	b.ReportMetric(float64(count*len(block)*8)/1e6/time.Since(start).Seconds(), "Mbit/s")
 }

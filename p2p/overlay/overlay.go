@@ -5,6 +5,10 @@
 //	                            │             └─ stream, relayed or over TCP ─ member's peer
 //	                            └─ Outside: the service address, and all that is not in the overlay
 //
+// An execution that is in no overlay has the same way out, with nothing before it:
+//
+//	container ── TUN ── Alone ── Outside
+//
 // A datagram on the shared port is told apart by its first four bytes, see wire.go. One host may be in several overlays,
 // with the same addresses in each: an initiation names its device by mac1, everything else by an index that the device
 // gave out when it sent its own half of the handshake.
@@ -67,8 +71,9 @@ type Config struct {
 
 // Outside is what lies beyond the overlay.
 type Outside interface {
-	// Deliver takes IPv4 packets that came from the TUN, with checksums, each no larger than MTU. It must not wait, and must not
-	// keep the packets after it has returned.
+	// Deliver takes IPv4 packets that came from the TUN, each no larger than MTU and with checksums; those of an Alone may be several
+	// segments of TCP in one, and their transport's checksum is the kernel's to have made. It must not wait, and must not keep the packets
+	// after it has returned.
 	Deliver(packets [][]byte)
 	// SetWriter gives what sends IPv4 packets, with checksums, to the TUN; the writer does not keep them. Packets that are not for
 	// this member, or pretend to come from another, are dropped. It is called before the first Deliver, and with nil when

@@ -240,7 +240,7 @@ func TestClusterScales(t *testing.T) {
 		n.told(t, j)
 		b.measures(t, `starling_clusters{ready="true"} 1`, `starling_cluster_ways{path="direct"} 12`, `starling_cluster_ways{path="none"} 0`, `starling_jobs{state="running"} 1`)
 		n.Provider(n.on(j, 3)).measures(t, "starling_cluster_executions 1", `starling_leases{state="active"} 1`, `starling_units{state="taken"} 1`, "starling_connected_peers ",
-			"starling_egress_flows 0", `starling_connections{direction=`, "go_goroutines ", "starling_chain_reachable 1")
+			"starling_egress_flows 0", "starling_egress_memory_bytes 0", "starling_egress_memory_limit_bytes ", `starling_connections{direction=`, "go_goroutines ", "starling_chain_reachable 1")
 		// There is nobody for a fifth.
 		if j, err = b.Buyer().Scale(t.Context(), id, 5); !errors.Is(err, buyer.ErrRefused) || len(j.Ranks) != 4 || j.Spec.Count != 4 || j.Spec.Payment.Budget != 2*was.Spec.Payment.Budget {
 			t.Errorf("%d ranks, %v", len(j.Ranks), err)

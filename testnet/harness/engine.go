@@ -57,7 +57,7 @@ func (e *engine) Start(ctx context.Context, s runtime.Spec) (runtime.Handle, err
 	if s.Image == "" {
 		return runtime.Handle{}, fmt.Errorf("%w: no image", runtime.ErrInvalidSpec)
 	}
-	s.Module, s.Image, s.GPUs, s.Network, s.Entrypoint = e.module(s.Image), "", nil, "", nil
+	s.Module, s.Image, s.GPUs, s.Entrypoint = e.module(s.Image), "", nil, nil
 	return e.Fake.Start(ctx, s)
 }
 

@@ -40,6 +40,9 @@ func (m memberships) Join(j provider.Joining) (provider.Network, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	n := &Member{Peer: m.peer, Joining: j, of: o}
+	if j.Cluster == "" { // it has nobody to let in
+		return n, nil
+	}
 	if o.members == nil {
 		o.members = map[market.OverlayKey]*Member{}
 	}

@@ -494,15 +494,16 @@ docker:
   freeMiB: 0
 
 # What containers reach outside when their job asks for network: internet. They never reach this machine, its local network,
-# addresses where clouds keep credentials, and mail servers.
+# addresses where clouds keep credentials, and mail servers (TCP ports 25, 465 and 587).
 egress:
-  # none, allowlist or internet; empty is none. Under allowlist only clusters reach anything: single containers cannot be held
-  # to a list.
+  # none, allowlist or internet; empty is none. Jobs of one container that ask for the internet come where the mode is internet,
+  # those of clusters also where there is an allowlist.
   mode: ""
   # What an allow list opens: a name, all names below one, an address or a range of them, each with ports or without.
   # allow: ["pypi.org:443", "*.pythonhosted.org:443", "151.101.0.0/16:80,443", "93.184.216.34:8000-8100"]
-  # For each member of a cluster: connections at a time, new ones a second, Mbit/s each way (0: no limit), names looked up a
-  # second, and how long a connection stays on which nothing moves.
+  # For each container: connections at a time, new ones a second, Mbit/s each way (0: no limit), names looked up a
+  # second, and how long a connection stays on which nothing moves. All containers together hold at most 1 GiB for connections, and
+  # no more than an eighth of the memory, and begin at most 1000 a second: each has the same share.
   # limits: {flows: 512, newPerSecond: 100, mbitPerSecond: 0, namesPerSecond: 50, idle: 1h}
 
 # Whether units may be members of clusters, whose containers send to each other through this machine's network: several peers as one

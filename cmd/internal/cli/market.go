@@ -99,7 +99,7 @@ func newOffers(a *App) *cobra.Command {
 		Long: `Looks for offers and asks each provider whether it is there. A class such as gpu/h100 is that class alone, a family such as
 gpu is every class in it. Units that are not hardware, which there are only on simulated networks, say so. An offer that says "no" under ANSWERS was found
 but its provider did not answer a probe within the last two minutes; orders are not sent to it first. RUNS is what it runs, OUTSIDE
-what containers reach outside: nothing, an allowlist that members of clusters alone reach, or the internet.
+what containers reach outside: nothing, an allowlist, or the internet.
 
 On a network that audits, PROVEN says of how many free units this peer has checked a fresh audit record, of so many that the offer
 says have one: only those are sold to orders without --unproven. -o json has why of no more, and what the units have shown.`,

@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -74,8 +76,8 @@ func BenchmarkStart(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkStartOverlay compares the time until a program with an overlay runs, its device given too, with that of one without, in turns.
-// The guard is the peer's binary. ratio is that of the medians.
+// BenchmarkStartOverlay compares the time until a program with an overlay runs, its device given too, as a member of a cluster and alone,
+// with that of one without, in turns. The guard is the peer's binary. ratio is that of the medians of member and plain.
 func BenchmarkStartOverlay(b *testing.B) {
 	needEngine(b)
 	r := newRuntime(b, shared, func(c *Config) { c.Guard = peerBinary(b) })
@@ -85,15 +87,11 @@ func BenchmarkStartOverlay(b *testing.B) {
 	}
 	dir := b.TempDir()
 	ctx := context.Background()
-	begin := func(name string, overlay bool) time.Duration {
-		s := node(b, ref, 0, "sleep")
+	begin := func(name string, s runtime.Spec) time.Duration {
 		s.Dir, s.Limits.MemoryMiB = filepath.Join(dir, name), 64
-		if !overlay {
-			s.Overlay = nil
-		}
 		began := time.Now()
 		h, err := r.Start(ctx, s)
-		if err == nil && overlay {
+		if err == nil && s.Overlay != nil {
 			var f *os.File
 			if f, err = r.Tun(ctx, h); err == nil {
 				_ = f.Close()
@@ -108,18 +106,46 @@ func BenchmarkStartOverlay(b *testing.B) {
 		}
 		return took
 	}
-	var with, without []time.Duration
+	took := map[string][]time.Duration{}
 	for i := 0; b.Loop(); i++ {
-		with = append(with, begin(fmt.Sprint("a", i), true))
-		without = append(without, begin(fmt.Sprint("b", i), false))
+		for kind, s := range map[string]runtime.Spec{"overlay": node(b, ref, 0, "sleep"), "alone": lone(b, ref, "sleep"), "plain": probe(b, ref, "sleep")} {
+			took[kind] = append(took[kind], begin(fmt.Sprint(kind, i), s))
+		}
 	}
-	slices.Sort(with)
-	slices.Sort(without)
-	w, n := with[len(with)/2], without[len(without)/2]
-	b.ReportMetric(float64(w.Microseconds())/1000, "overlay-ms")
-	b.ReportMetric(float64(n.Microseconds())/1000, "plain-ms")
-	b.ReportMetric(float64(w)/float64(n), "ratio")
+	median := map[string]float64{}
+	for kind, d := range took {
+		slices.Sort(d)
+		median[kind] = float64(d[len(d)/2].Microseconds()) / 1000
+		b.ReportMetric(median[kind], kind+"-ms")
+	}
+	b.ReportMetric(median["overlay"]/median["plain"], "ratio")
 	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkContainerWayOut is the throughput of one TCP connection of a container to a server outside, each way.
+func BenchmarkContainerWayOut(b *testing.B) {
+	const mib = 1024
+	e := ownEngine(b)
+	outside(b, e)
+	r := newRuntime(b, e, func(c *Config) { c.Guard = peerBinary(b) })
+	ref := pulled(b, r, "plain", nil)
+	for _, what := range []string{"down", "up"} {
+		b.Run(what, func(b *testing.B) {
+			var took time.Duration
+			for b.Loop() {
+				h := start(b, r, lone(b, ref, what, "11.22.33.44:"+bulkPorts[what], strconv.Itoa(mib)))
+				wayOut(b, r, e, h)
+				wait(b, r, h)
+				millis, err := strconv.Atoi(strings.TrimSpace(output(b, h, runtime.Stdout)))
+				if err != nil {
+					b.Fatal(err)
+				}
+				took += time.Duration(millis) * time.Millisecond
+			}
+			b.ReportMetric(float64(b.N*mib<<20*8)/1e6/took.Seconds(), "Mbit/s")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
 }
 
 // peerBinary is the peer's own, built for a benchmark.

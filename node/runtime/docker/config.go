@@ -48,11 +48,6 @@ type Config struct {
 	ImagesPercent uint32
 	// FreeMiB is what no pull may take of the engine's disk; 0 is DefaultFreeMiB.
 	FreeMiB uint32
-	// DNS are the resolvers of containers with NetworkInternet; nil is DefaultDNS. They must be public addresses: containers
-	// reach no others.
-	DNS []string
-	// NetNS is the path of the network namespace that the engine runs in; "" is this process's own.
-	NetNS string
 	// AllowNoSeccomp accepts an engine without its default system call filter.
 	AllowNoSeccomp bool
 	// GPU opens a device of this machine by its UUID, to gauge it; nil opens NVIDIA's.
@@ -60,6 +55,3 @@ type Config struct {
 	// Logger is slog.Default if nil.
 	Logger *slog.Logger
 }
-
-// DefaultDNS are resolvers that anyone may use.
-var DefaultDNS = []string{"1.1.1.1", "9.9.9.9"}

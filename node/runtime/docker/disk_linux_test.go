@@ -111,7 +111,6 @@ func TestAttackFullLayer(t *testing.T) {
 			t.Parallel()
 			s := probe(t, ref, "fill", dir)
 			s.Limits = runtime.Limits{MemoryMiB: 64, DiskMiB: 16}
-			s.Network = runtime.NetworkNone
 			h := start(t, r, s)
 			info, err := r.engine.ContainerInspect(t.Context(), containerName(h.Dir))
 			if e := wait(t, r, h); e.OK() || e.Reason != runtime.ReasonNone && e.Reason != runtime.ReasonOOM {

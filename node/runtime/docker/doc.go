@@ -37,9 +37,8 @@
 //	            second, where the kernel has throttling; what the kernel has not the engine leaves out. A volume has no journal that others
 //	            write to, so that waiting for it makes nobody else wait
 //	time        the guard's timer; for a paused container the peer's
-//	network     a loopback, and with NetworkInternet a bridge of this peer's: no way to this machine, private, link-local and
-//	            metadata addresses or other containers, no IPv6, public resolvers. It needs iptables and the right to use it, or is refused
-//	            With Spec.Overlay in its place: that of a sidecar, see below
+//	network     a loopback, and with Spec.Overlay one device whose other end the peer holds: see the sidecar below. No container is
+//	            on a bridge or a network of the engine's, and no rule or route of this machine is made for any
 //	GPUs        a device request to NVIDIA's hook by UUID; without one NVIDIA_VISIBLE_DEVICES is "void", whatever the image says;
 //	            probes run on the same devices from outside the container, while its program stands still
 //	image       by digest, for this machine, bounded; its HEALTHCHECK, USER, ONBUILD and SHELL mean nothing. The peer reads it from its
@@ -50,6 +49,8 @@
 //	            it is known what they unpack to, before the engine unpacks them
 //
 // # The sidecar of an execution with an overlay
+//
+// A member of a cluster and a container that has a way out alone have the same one.
 //
 //	peer ◀── the device's descriptor, as often as asked ── guard ("net") in the sidecar: --network none, NET_ADMIN and /dev/net/tun
 //	  │      over a socket in Spec.Dir/net, mounted            │ makes ovl0: address, MTU, the way to everywhere

@@ -24,7 +24,6 @@ type Runtime struct {
 	cfg    Config
 	engine *engine
 	guard  string // path of the binary
-	net    network
 	empty  emptyImage
 	fetch  *fetch.Client
 	images *shelf
@@ -75,9 +74,6 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	if cfg.FreeMiB == 0 {
 		cfg.FreeMiB = DefaultFreeMiB
 	}
-	if cfg.DNS == nil {
-		cfg.DNS = DefaultDNS
-	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
@@ -93,7 +89,7 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	if err != nil {
 		return nil, fmt.Errorf("docker runtime: %w", err)
 	}
-	r := &Runtime{cfg: cfg, engine: e, guard: binary, net: newNetwork(cfg), fetch: reader, images: newShelf(cfg, e)}
+	r := &Runtime{cfg: cfg, engine: e, guard: binary, fetch: reader, images: newShelf(cfg, e)}
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	if _, err := r.sweep(ctx); err != nil {
 		_ = r.Close()

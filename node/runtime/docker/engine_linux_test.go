@@ -108,7 +108,7 @@ func needEngine(t testing.TB) {
 }
 
 // ownEngine starts one for this test alone, which it may end.
-func ownEngine(t *testing.T, args ...string) *testengine.Engine {
+func ownEngine(t testing.TB, args ...string) *testengine.Engine {
 	t.Helper()
 	needEngine(t)
 	e, err := testengine.Start(t.Context(), testengine.Options{Args: args})
@@ -135,7 +135,7 @@ func restart(t *testing.T, e *testengine.Engine) {
 func newRuntime(t testing.TB, e *testengine.Engine, change func(*Config)) *Runtime {
 	t.Helper()
 	needEngine(t)
-	cfg := Config{Peer: fmt.Sprintf("test-%d-%d", os.Getpid(), testCount.Add(1)), Host: e.Host(), NetNS: e.Net.Path(), Guard: guardBin, Grace: time.Minute, Registries: lab.Addrs()}
+	cfg := Config{Peer: fmt.Sprintf("test-%d-%d", os.Getpid(), testCount.Add(1)), Host: e.Host(), Guard: guardBin, Grace: time.Minute, Registries: lab.Addrs()}
 	if change != nil {
 		change(&cfg)
 	}

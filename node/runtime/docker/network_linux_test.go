@@ -1,26 +1,32 @@
 package docker
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"os/user"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/p2p/overlay"
+	"github.com/starling-network/starling/p2p/overlay/egress"
 	testengine "github.com/starling-network/starling/testnet/engine"
 	"github.com/starling-network/starling/testnet/natlab"
 )
 
 // outside is a second namespace with the addresses of the world around an engine's machine: the internet, its local network,
 // a cloud's metadata service. Whoever connects to one is told its name.
-func outside(t *testing.T, e *testengine.Engine) {
+func outside(t testing.TB, e *testengine.Engine) {
 	t.Helper()
 	world, err := natlab.NewNamespace()
 	if err != nil {
@@ -39,15 +45,38 @@ func outside(t *testing.T, e *testengine.Engine) {
 	ip(e.Net, "route", "add", "default", "via", "198.51.100.1")
 	ip(world, "addr", "add", "198.51.100.1/24", "dev", "down0")
 	ip(world, "link", "set", "down0", "up")
-	for _, a := range []string{"11.22.33.44", "192.168.1.1", "10.1.2.3", "172.20.0.1", "100.64.0.1", "169.254.169.254", "1.1.1.1"} {
+	for _, a := range []string{"11.22.33.44", "192.168.1.1", "10.1.2.3", "172.20.0.1", "100.64.0.1", "169.254.169.254", "5.6.7.8"} {
 		ip(world, "addr", "add", a+"/32", "dev", "lo")
 	}
 	greeter(t, world, "0.0.0.0:80", "the world")
+	for _, port := range mailPorts {
+		greeter(t, world, "0.0.0.0:"+port, "a mail server")
+	}
 	greeter(t, e.Net, "0.0.0.0:81", "the machine")
-	resolver(t, world)
+	answering(t, world, "0.0.0.0:"+bulkPorts["down"], func(c net.Conn) {
+		block := make([]byte, 1<<20)
+		for {
+			if _, err := c.Write(block); err != nil {
+				return
+			}
+		}
+	})
+	answering(t, world, "0.0.0.0:"+bulkPorts["up"], func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
 }
 
-func greeter(t *testing.T, in *natlab.Namespace, addr, name string) {
+// mailPorts are those at which mail servers take mail.
+var mailPorts = []string{"25", "465", "587"}
+
+// bulkPorts are those at which the world sends without end, and reads to the end.
+var bulkPorts = map[string]string{"down": "90", "up": "91"}
+
+// greeter says its name to whoever connects.
+func greeter(t testing.TB, in *natlab.Namespace, addr, name string) {
+	answering(t, in, addr, func(c net.Conn) { _, _ = io.WriteString(c, name+"\n") })
+}
+
+// answering calls f with what connects to an address in a namespace.
+func answering(t testing.TB, in *natlab.Namespace, addr string, f func(net.Conn)) {
 	t.Helper()
 	l, err := in.Listen("tcp", addr)
 	if err != nil {
@@ -60,47 +89,60 @@ func greeter(t *testing.T, in *natlab.Namespace, addr, name string) {
 			if err != nil {
 				return
 			}
-			_, _ = io.WriteString(c, name+"\n")
-			_ = c.Close()
+			go func() {
+				defer c.Close()
+				f(c)
+			}()
 		}
 	}()
 }
 
-// resolver answers every question of a name with 11.22.33.44.
-func resolver(t *testing.T, in *natlab.Namespace) {
+// names resolves a name to an address of the internet, and another one to the router of the local network.
+type names struct{ *net.Resolver }
+
+func (names) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, error) {
+	if host == "rebind.example." {
+		return []netip.Addr{netip.MustParseAddr("192.168.1.1")}, nil
+	}
+	return []netip.Addr{netip.MustParseAddr("11.22.33.44")}, nil
+}
+
+// lone is a spec of a container that is of no cluster and has a way out, of the program that misbehaves.
+func lone(t testing.TB, image string, args ...string) runtime.Spec {
 	t.Helper()
-	var conn net.PacketConn
-	if err := in.Do(func() (err error) { conn, err = net.ListenPacket("udp", "1.1.1.1:53"); return err }); err != nil {
+	s := node(t, image, 0, args...)
+	s.Overlay = &runtime.Overlay{Address: cluster.Address(0), PrefixBits: cluster.Prefix.Bits(), MTU: runtime.MaxMTU, Hostname: "starling", Alone: true, Files: cluster.AloneFiles()}
+	return s
+}
+
+// wayOut is a container's, as its peer makes it, from the namespace of an engine.
+func wayOut(t testing.TB, r *Runtime, e *testengine.Engine, h runtime.Handle) *egress.Stack {
+	t.Helper()
+	f, err := r.Tun(t.Context(), h)
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = conn.Close() })
-	go func() {
-		b := make([]byte, 1500)
-		for {
-			n, from, err := conn.ReadFrom(b)
-			if err != nil {
-				return
-			}
-			q := b[:n]
-			end := 12
-			for end < len(q) && q[end] != 0 {
-				end += int(q[end]) + 1
-			}
-			if end+5 > len(q) {
-				continue
-			}
-			isA := q[end+2] == 1
-			r := append([]byte{q[0], q[1], 0x81, 0x80, 0, 1, 0, 0, 0, 0, 0, 0}, q[12:end+5]...)
-			if isA {
-				r[7] = 1
-				r = append(r, 0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 11, 22, 33, 44)
-			}
-			_, _ = conn.WriteTo(r, from)
-		}
-	}()
+	out, err := egress.New(egress.Config{
+		Address: cluster.Address(0), Service: cluster.Service, MTU: runtime.MaxMTU, Policy: egress.Policy{Mode: egress.ModeInternet}, Resolve: names{},
+		Own: func() []netip.Addr { return []netip.Addr{netip.MustParseAddr("5.6.7.8")} },
+		Dial: func(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error) {
+			return e.Net.Dial(ctx, network, to.String())
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, err := overlay.NewAlone(overlay.AloneConfig{Address: cluster.Address(0), Tun: f, Outside: out})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = line.Close(), out.Close() })
+	return out
 }
 
-func TestInternet(t *testing.T) {
+// A container with a way out reaches the internet, and neither this machine, its router's public address nor the networks around it,
+// whatever the machine's firewall says.
+func TestAttackContainerReachesLAN(t *testing.T) {
 	t.Parallel()
 	e := ownEngine(t)
 	outside(t, e)
@@ -109,58 +151,103 @@ func TestInternet(t *testing.T) {
 	if err := r.Pull(t.Context(), ref, nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	internet := func(args ...string) runtime.Spec {
-		s := probe(t, ref, args...)
-		s.Network = runtime.NetworkInternet
-		return s
-	}
-	other := start(t, r, internet("serve", "0.0.0.0:82", "another container"))
-	info, err := r.engine.ContainerInspect(t.Context(), containerName(other.Dir))
-	if err != nil {
+	if err := e.Net.Run("iptables", "-F"); err != nil { // as a reload of a firewall does
 		t.Fatal(err)
 	}
-	neighbour, gateway := info.NetworkSettings.Networks[r.net.name].IPAddress, info.NetworkSettings.Networks[r.net.name].Gateway
-	until(t, "the other container listens", func() bool { return output(t, other, runtime.Stdout) != "" })
-	if list := output(t, other, runtime.Stdout); strings.Contains(list, ":") {
-		t.Errorf("it has IPv6: %s", list)
+	closed := []string{"192.168.1.1:80", "10.1.2.3:80", "172.20.0.1:80", "172.17.0.1:81", "100.64.0.1:80", "169.254.169.254:80", "198.51.100.2:81", "10.77.0.3:80"}
+	h := start(t, r, lone(t, ref, append([]string{"reach", "+11.22.33.44:80", "5.6.7.8:80"}, closed...)...))
+	out := wayOut(t, r, e, h)
+	if end := wait(t, r, h); !end.OK() {
+		t.Fatalf("%+v", end)
 	}
-	closed := []string{"192.168.1.1:80", "10.1.2.3:80", "172.20.0.1:80", "100.64.0.1:80", "169.254.169.254:80", gateway + ":81", "198.51.100.2:81", "127.0.0.1:81", neighbour + ":82"}
-	got := run(t, r, internet(append([]string{"reach", "+11.22.33.44:80"}, closed...)...))
-	want := "11.22.33.44:80 yes the world\n" + strings.Join(closed, " no\n") + " no\n"
-	if got != want {
+	want := "11.22.33.44:80 yes the world\n5.6.7.8:80 no\n" + strings.Join(closed, " no\n") + " no\n"
+	if got := output(t, h, runtime.Stdout); got != want {
 		t.Errorf("reached\n%swant\n%s", got, want)
 	}
-	if got := run(t, r, internet("lookup", "somewhere.example")); got != "[11.22.33.44] <nil>\n" {
-		t.Errorf("asking for a name: %s", got)
+	until(t, "all that it tried was refused", func() bool {
+		no := out.Stats().Refused
+		return no[egress.ReasonClosed] >= uint64(len(closed)) && no[egress.ReasonHost] >= 1
+	})
+	for name, want := range map[string]string{"somewhere.example": "[11.22.33.44] <nil>\n", "rebind.example": "[] lookup rebind.example"} {
+		h := start(t, r, lone(t, ref, "lookup", name))
+		wayOut(t, r, e, h)
+		wait(t, r, h)
+		if got := output(t, h, runtime.Stdout); !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %s", name, got)
+		}
 	}
-	if got := run(t, r, probe(t, ref, "reach", "11.22.33.44:80", gateway+":81")); strings.Contains(got, "yes") {
+	if got := run(t, r, lone(t, ref, "net")); got != loneSandbox {
+		t.Errorf("it finds\n%swant\n%s", got, loneSandbox)
+	}
+	if got := run(t, r, probe(t, ref, "reach", "11.22.33.44:80", "172.17.0.1:81")); strings.Contains(got, "yes") {
 		t.Errorf("without a network it reached %s", got)
-	}
-
-	// The rules are looked at again for each container.
-	if _, err := r.net.iptables(t.Context(), "-F", "DOCKER-USER"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.net.iptables(t.Context(), "-I", "INPUT", "1", "-j", "ACCEPT"); err != nil {
-		t.Fatal(err)
-	}
-	if got := run(t, r, internet("reach", "192.168.1.1:80", gateway+":81", "+11.22.33.44:80")); got != "192.168.1.1:80 no\n"+gateway+":81 no\n11.22.33.44:80 yes the world\n" {
-		t.Errorf("after the rules were lost it reached %s", got)
 	}
 }
 
-// A runtime that cannot make the rules gives no network.
-func TestInternetRefused(t *testing.T) {
+// A container with a way out sends no mail.
+func TestAttackContainerMails(t *testing.T) {
 	t.Parallel()
-	r := newRuntime(t, shared, func(c *Config) { c.NetNS = "/run/netns/none-" + filepath.Base(shared.Dir) })
-	s := spec(t, pulled(t, r, "plain", nil), "hello")
-	s.Network = runtime.NetworkInternet
-	if _, err := r.Start(t.Context(), s); !errors.Is(err, errUnfiltered) {
-		t.Errorf("got %v", err)
+	e := ownEngine(t)
+	outside(t, e)
+	r := newRuntime(t, e, nil)
+	args, want := []string{"reach", "+11.22.33.44:80"}, "11.22.33.44:80 yes the world\n"
+	for _, port := range mailPorts {
+		args, want = append(args, "11.22.33.44:"+port), want+"11.22.33.44:"+port+" no\n"
 	}
-	if n := containers(t, r); n != 0 {
-		t.Errorf("%d containers", n)
+	h := start(t, r, lone(t, pulled(t, r, "probe", nil), args...))
+	out := wayOut(t, r, e, h)
+	if end := wait(t, r, h); !end.OK() {
+		t.Fatalf("%+v", end)
 	}
+	if got := output(t, h, runtime.Stdout); got != want {
+		t.Errorf("reached\n%swant\n%s", got, want)
+	}
+	until(t, "each is counted as mail", func() bool { return out.Stats().Refused[egress.ReasonMail] >= uint64(len(mailPorts)) })
+}
+
+// loneSandbox is all that a container of no cluster finds of a network and can do to it.
+const loneSandbox = `lo 65536 [127.0.0.1/8]
+ovl0 9000 [10.77.0.2/16]
+starling, 2 routes
+[/run/starling/guard]
+ping: <nil>
+`
+
+// The peer is killed while a container of no cluster waits for the internet: its successor carries on.
+func TestWayOutAfterPeerKilled(t *testing.T) {
+	t.Parallel()
+	e := ownEngine(t)
+	outside(t, e)
+	r := newRuntime(t, e, nil)
+	ref := pulled(t, r, "plain", nil)
+	cfg := r.cfg
+	cfg.Logger = nil
+	h := killedPeer(t, peerTask{Config: cfg, Specs: []runtime.Spec{lone(t, ref, "reach", "+11.22.33.44:80")}})[0]
+	if err := r.Recover(t.Context(), h); err != nil {
+		t.Fatal(err)
+	}
+	wayOut(t, r, e, h)
+	if end := wait(t, r, h); !end.OK() || output(t, h, runtime.Stdout) != "11.22.33.44:80 yes the world\n" {
+		t.Errorf("%+v, %s", end, output(t, h, runtime.Stdout))
+	}
+	if err := r.Destroy(t.Context(), h); err != nil {
+		t.Error(err)
+	}
+}
+
+// The engine is killed and comes back: a container keeps its network, which its peer holds.
+func TestWayOutAfterEngineKilled(t *testing.T) {
+	t.Parallel()
+	e := ownEngine(t, "--live-restore")
+	outside(t, e)
+	r := newRuntime(t, e, nil)
+	h := start(t, r, lone(t, pulled(t, r, "plain", nil), "reach", "+11.22.33.44:80"))
+	e.Signal(syscall.SIGKILL)
+	wayOut(t, r, e, h)
+	if end := wait(t, r, h); !end.OK() || output(t, h, runtime.Stdout) != "11.22.33.44:80 yes the world\n" {
+		t.Errorf("%+v, %s", end, output(t, h, runtime.Stdout))
+	}
+	restart(t, e)
 }
 
 // An engine that maps users lets its root open the device only where everybody may.

@@ -62,11 +62,14 @@ func TestSidecarDies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRuntime(t, shared, nil)
-			h := start(t, r, node(t, pulled(t, r, "plain", nil), 0, "sleep"))
-			if err := end(t, r, h); err != nil {
-				t.Fatal(err)
+			ref := pulled(t, r, "plain", nil)
+			for _, s := range []runtime.Spec{node(t, ref, 0, "sleep"), lone(t, ref, "sleep")} {
+				h := start(t, r, s)
+				if err := end(t, r, h); err != nil {
+					t.Fatal(err)
+				}
+				lost(t, r, h)
 			}
-			lost(t, r, h)
 		})
 	}
 }

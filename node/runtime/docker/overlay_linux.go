@@ -27,6 +27,9 @@ func prepareOverlay(s runtime.Spec) error {
 			return err
 		}
 	}
+	if s.Overlay.Alone {
+		return writeOverlay(s.Dir, s.Overlay.AllFiles())
+	}
 	agent := filepath.Join(s.Dir, controlDir, filepath.Base(runtime.AgentPath))
 	if err := os.WriteFile(agent, nil, 0o644); err != nil { // what the binary is mounted over
 		return err

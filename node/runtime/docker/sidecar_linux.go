@@ -183,13 +183,17 @@ func (r *Runtime) overlaySysctls() map[string]string {
 func (r *Runtime) joinSidecar(s runtime.Spec, cfg *container.Config, host *container.HostConfig) {
 	cfg.Hostname = ""
 	host.NetworkMode = container.NetworkMode("container:" + sidecarName(s.Dir))
-	host.Mounts = append(host.Mounts, mount.Mount{Type: mount.TypeBind, Source: r.guard, Target: runtime.AgentPath, ReadOnly: true})
 	for path := range s.Overlay.AllFiles() {
 		if own := overlaySource(s.Dir, path); filepath.Dir(path) != runtime.OverlayDir {
 			host.Mounts = append(host.Mounts, mount.Mount{Type: mount.TypeBind, Source: own, Target: path, ReadOnly: true})
 		}
 	}
-	host.Mounts = append(host.Mounts, mount.Mount{Type: mount.TypeBind, Source: filepath.Join(s.Dir, filesDir, filepath.Base(runtime.OverlayDir)), Target: runtime.OverlayDir, ReadOnly: true})
+	if s.Overlay.Alone {
+		return
+	}
+	host.Mounts = append(host.Mounts,
+		mount.Mount{Type: mount.TypeBind, Source: r.guard, Target: runtime.AgentPath, ReadOnly: true},
+		mount.Mount{Type: mount.TypeBind, Source: filepath.Join(s.Dir, filesDir, filepath.Base(runtime.OverlayDir)), Target: runtime.OverlayDir, ReadOnly: true})
 }
 
 // watch reads what the sidecar says until its connection ends.

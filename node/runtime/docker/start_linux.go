@@ -168,15 +168,10 @@ func (r *Runtime) launch(ctx context.Context, e *execution, s runtime.Spec, img 
 	cfg := r.containerConfig(s, img)
 	host := r.hostConfig(s, img, mounts)
 	limitIO(host, disk.device)
-	switch {
-	case s.Overlay != nil:
+	if s.Overlay != nil {
 		r.joinSidecar(s, cfg, host)
 		err = r.beginBeside(ctx, e, s, cfg, host)
-	case s.Network == runtime.NetworkInternet:
-		if err = r.net.join(ctx, r.engine, host); err == nil {
-			err = r.begin(ctx, e, s, cfg, host, func() error { return nil })
-		}
-	default:
+	} else {
 		err = r.begin(ctx, e, s, cfg, host, func() error { return nil })
 	}
 	if err == nil && disk.device != 0 {

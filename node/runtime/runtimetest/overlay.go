@@ -108,7 +108,7 @@ func haveTun(t *testing.T, n runtime.Networker, h runtime.Handle) {
 func testInvalidOverlay(t *testing.T, b *bench) {
 	for name, edit := range map[string]func(*runtime.Spec){
 		"no address": func(s *runtime.Spec) { s.Overlay.Address = netip.Addr{} },
-		"an MTU":     func(s *runtime.Spec) { s.Overlay.MTU = 9000 },
+		"an MTU":     func(s *runtime.Spec) { s.Overlay.MTU = runtime.MaxMTU + 1 },
 		"a file":     func(s *runtime.Spec) { s.Overlay.Files["/etc/shadow"] = nil },
 		"a mount":    func(s *runtime.Spec) { s.Mounts[0].Guest = "/etc" },
 	} {

@@ -1,5 +1,5 @@
-// Package egress is the way out of an overlay for one container: what its packets meet that are for none of its cluster's
-// members. It is a TCP/IP stack of its own in this process (gVisor's netstack), so nothing of the host's is configured:
+// Package egress is the way out for one container: what its packets meet that are for none of its cluster's members, if it is of a
+// cluster. It is a TCP/IP stack of its own in this process (gVisor's netstack), so nothing of the host's is configured:
 // no rule, no route, no privilege.
 //
 //	container ──ovl0──> overlay ──Deliver──> Stack ── service address ──> DNS, Services
@@ -12,7 +12,8 @@
 //
 // What may be reached is looked at three times: when a name is looked up, when a flow begins, and on the address that the
 // socket really connects to. The last one counts: a name that leads elsewhere than it did (DNS rebinding) or a server that
-// redirects has no way past it. Closed whatever the policy: see package closed, the host's own addresses, and tcp/25.
+// redirects has no way past it. Closed whatever the policy: see package closed, the host's own addresses, and the
+// TCP ports at which mail servers take mail.
 // An allow list of names opens the addresses that those names led to when the container asked the service address for
 // them, for a while and on the rule's ports; other sites at the same address are then open too, as they are for any filter
 // that does not look into TLS.
@@ -20,8 +21,9 @@
 // Measured on two cores that others used too: 2.2 Gbit/s of one TCP connection from a namespace through its TUN, the overlay
 // and the stack to a server of the host's (BenchmarkWayOut in p2p/overlay).
 //
-// One Stack is for one container. Everything that it can make this process hold is bounded by Limits: flows, their
-// buffers, what waits to be written, what is remembered of names.
+// One Stack is for one container. Everything that it can make this process hold is bounded: flows and their rate by Limits, what waits to
+// be written (4 MiB), datagrams in pieces (4 MiB) and what is remembered of names by constants. What the flows of all containers of a peer
+// hold together, with the buffers of their sockets in the kernel, is bounded by a Budget, of which none can keep another's share.
 package egress
 
 import (
@@ -74,10 +76,8 @@ const (
 	dialTime      = 10 * time.Second
 	handshakeTime = 5 * time.Second  // for the container to answer, one hop away
 	drainTime     = 15 * time.Second // for the container to take what is left of a connection that ended outside
-	bufferTCP     = 256 << 10        // each way, of one connection
-	bufferUDP     = 64 << 10         // waiting to be sent outside, of one pair
 	chunk         = 32 << 10         // copied at a time
-	queue         = 4096             // packets that wait for the writer; more are dropped, as on any line
+	queueBytes    = 4 << 20          // of packets that wait for the writer; more are dropped, as on any line
 	batch         = 128              // packets written at a time
 	nic           = tcpip.NICID(1)
 )
@@ -108,11 +108,14 @@ type Config struct {
 	Services map[uint16]func(ctx context.Context, conn net.Conn)
 	// Own are the host's addresses as others see them, beside those of its interfaces: the router's, say. It must not block.
 	Own func() []netip.Addr
-	// Dial connects to an address that the policy allows; nil is a net.Dialer that looks again at what it connects to.
+	// Dial connects to an address that the policy allows; nil is a net.Dialer that looks again at what it
+	// connects to, and holds the socket's buffers to what the flow is counted for.
 	Dial func(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error)
 	// Resolve is nil for the host's resolver.
 	Resolve Resolver
-	Log     *slog.Logger
+	// Budget is what the flows of this stack and of others hold; nil is one of DefaultBudget for it alone.
+	Budget *Budget
+	Log    *slog.Logger
 }
 
 // Stack is one container's way out. Its methods may be called by several at a time.
@@ -160,7 +163,7 @@ func New(cfg Config) (*Stack, error) {
 		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocolWithOptions(ipv4.Options{AllowExternalLoopbackTraffic: true})},
 		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol, udp.NewProtocol, icmp.NewProtocol4},
 	})
-	link := channel.New(queue, uint32(cfg.MTU), "")
+	link := channel.New(queueBytes/cfg.MTU, uint32(cfg.MTU), "")
 	link.LinkEPCapabilities = stack.CapabilityRXChecksumOffload // the kernel made them, on this machine
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Stack{
@@ -175,10 +178,12 @@ func New(cfg Config) (*Stack, error) {
 	if s.cfg.Dial == nil {
 		s.cfg.Dial = s.dial
 	}
+	cfg.Budget.join(s)
 	s.gro.Dispatcher = inbound{link}
 	s.gro.Init(true)
 	if err := s.start(); err != nil {
 		stop()
+		cfg.Budget.leave(s)
 		ns.Destroy()
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
@@ -214,6 +219,9 @@ func (c *Config) fill() error {
 	}
 	if c.Resolve == nil {
 		c.Resolve = net.DefaultResolver
+	}
+	if c.Budget == nil {
+		c.Budget = NewBudget(DefaultBudget)
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -254,8 +262,8 @@ func (l Limits) filled() Limits {
 // start makes the stack ready and runs what belongs to it.
 func (s *Stack) start() error {
 	sack, moderate := tcpip.TCPSACKEnabled(true), tcpip.TCPModerateReceiveBufferOption(false)
-	snd := tcpip.TCPSendBufferSizeRangeOption{Min: 4 << 10, Default: bufferTCP, Max: bufferTCP}
-	rcv := tcpip.TCPReceiveBufferSizeRangeOption{Min: 4 << 10, Default: bufferTCP, Max: bufferTCP}
+	snd := tcpip.TCPSendBufferSizeRangeOption{Min: 4 << 10, Default: wideBuffer, Max: wideBuffer}
+	rcv := tcpip.TCPReceiveBufferSizeRangeOption{Min: 4 << 10, Default: wideBuffer, Max: wideBuffer}
 	// What a container leaves half open is forgotten soon: it is one hop away, on the same machine.
 	retries, wait, linger := tcpip.TCPMaxRetriesOption(8), tcpip.TCPTimeWaitTimeoutOption(2*time.Second), tcpip.TCPLingerTimeoutOption(10*time.Second)
 	for _, o := range []tcpip.SettableTransportProtocolOption{&sack, &moderate, &snd, &rcv, &retries, &wait, &linger} {
@@ -282,7 +290,7 @@ func (s *Stack) start() error {
 	if s.reject, ok = s.ns.NetworkProtocolInstance(ipv4.ProtocolNumber).(stack.RejectIPv4WithHandler); !ok {
 		return errors.New("this netstack cannot refuse packets")
 	}
-	s.tcp = tcp.NewForwarder(s.ns, bufferTCP, s.cfg.Limits.Flows, s.serveTCP)
+	s.tcp = tcp.NewForwarder(s.ns, narrowBuffer, s.cfg.Limits.Flows, s.serveTCP)
 	s.udp = udp.NewForwarder(s.ns, s.serveUDP)
 	s.ns.SetTransportProtocolHandler(tcp.ProtocolNumber, s.admitTCP)
 	s.ns.SetTransportProtocolHandler(udp.ProtocolNumber, s.admitUDP)
@@ -422,6 +430,7 @@ func (s *Stack) Close() error {
 	}
 	s.ns.Destroy()
 	s.link.Close()
+	s.cfg.Budget.leave(s)
 	s.refused.flush()
 	return nil
 }

@@ -128,7 +128,7 @@ func TestPolicyOfFlows(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
 	server := echoTCP(t)
-	for _, a := range []string{"93.184.216.34:443", "93.184.216.34:80", "93.184.217.1:8080", "151.101.1.1:443", "93.184.216.34:25"} {
+	for _, a := range []string{"93.184.216.34:443", "93.184.216.34:80", "93.184.217.1:8080", "151.101.1.1:443"} {
 		w.put(netip.MustParseAddrPort(a), server)
 	}
 	t.Run("list", func(t *testing.T) {
@@ -147,8 +147,11 @@ func TestPolicyOfFlows(t *testing.T) {
 	t.Run("mail", func(t *testing.T) {
 		t.Parallel()
 		s, c := open(t, config(internet, w))
-		c.refusedTCP(t, netip.MustParseAddrPort("93.184.216.34:25"))
-		if s.Stats().Refused[ReasonMail] != 1 {
+		for _, port := range []uint16{25, 465, 587} {
+			w.put(netip.AddrPortFrom(outside.Addr(), port), server)
+			c.refusedTCP(t, netip.AddrPortFrom(outside.Addr(), port))
+		}
+		if s.Stats().Refused[ReasonMail] != 3 {
 			t.Errorf("counted %v", s.Stats().Refused)
 		}
 	})
@@ -236,11 +239,11 @@ func TestDialLooksAgain(t *testing.T) {
 		"93.184.216.34:443": true, "[::ffff:192.168.1.1]:443": false, "192.168.1.1:443": false, "169.254.169.254:80": false, "93.184.216.34:25": false,
 		"[fe80::1%eth0]:80": false, "[64:ff9b::a00:1]:80": false, "nonsense": false, "93.184.216.34:0": false,
 	} {
-		if err := s.control("tcp4", address, nil); (err == nil) != open {
+		if err := s.again("tcp4", address); (err == nil) != open {
 			t.Errorf("%s: %v, open is %v", address, err, open)
 		}
 	}
-	if err := s.control("udp4", "93.184.216.34:25", nil); err != nil {
+	if err := s.again("udp4", "93.184.216.34:25"); err != nil {
 		t.Errorf("udp/25: %v", err)
 	}
 	addrs, err := net.InterfaceAddrs()

@@ -33,8 +33,11 @@ type flow struct {
 	key  flowKey
 	last atomic.Int64 // when something moved, Unix nanoseconds
 	idle time.Duration
-	ctx  context.Context
-	stop context.CancelFunc
+	// bytes are counted for it in the budget, none once that has given them to another stack. Guarded by the stack's mu.
+	bytes int64
+	wide  bool
+	ctx   context.Context
+	stop  context.CancelFunc
 
 	mu     sync.Mutex
 	ended  bool
@@ -83,24 +86,37 @@ func keyOf(tcp bool, id stack.TransportEndpointID) flowKey {
 	return flowKey{tcp: tcp, from: id.RemotePort, to: target(id)}
 }
 
-// begin takes a new flow into the table, if there is room. A flow that is there already is no new one: fresh is false.
+// begin takes a new flow into the table, if there is room. A flow that is there already is no new one: fresh is false. It is called by
+// one at a time: who delivers packets, as Close waits for.
 func (s *Stack) begin(key flowKey) (why Reason, fresh, open bool) {
 	idle := s.cfg.Limits.IdleUDP
 	if key.tcp {
 		idle = s.cfg.Limits.IdleTCP
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch _, found := s.flows[key]; {
+	_, found := s.flows[key]
+	full := s.closed || len(s.flows) >= s.cfg.Limits.Flows
+	s.mu.Unlock()
+	switch {
 	case found:
 		return 0, false, true
-	case s.closed || len(s.flows) >= s.cfg.Limits.Flows:
+	case full:
 		return ReasonFlows, false, false
 	case !s.newFlows.Allow():
 		return ReasonRate, false, false
 	}
-	f := &flow{key: key, idle: idle}
-	f.ctx, f.stop = context.WithCancel(s.ctx)
+	bytes := s.cfg.Budget.take(s, key.tcp && key.to.Addr() != s.cfg.Service)
+	if bytes == 0 {
+		return ReasonShare, false, false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		s.cfg.Budget.give(s, bytes)
+		return ReasonFlows, false, false
+	}
+	f := &flow{key: key, idle: idle, bytes: bytes, wide: bytes > flowBytes}
+	f.ctx, f.stop = context.WithCancel(context.WithValue(s.ctx, flowCtx{}, f))
 	f.moved()
 	s.flows[key] = f
 	s.wg.Add(1)
@@ -112,7 +128,10 @@ func (s *Stack) end(f *flow) {
 	f.cut()
 	s.mu.Lock()
 	delete(s.flows, f.key)
+	bytes := f.bytes
+	f.bytes = 0
 	s.mu.Unlock()
+	s.cfg.Budget.give(s, bytes)
 	s.wg.Done()
 }
 
@@ -235,6 +254,10 @@ func (s *Stack) accept(f *flow, r *tcp.ForwarderRequest, wq *waiter.Queue) (tcpi
 	ep, err := r.CreateEndpoint(wq)
 	if err != nil {
 		return nil, errors.New(err.String())
+	}
+	if !f.wide {
+		ep.SocketOptions().SetReceiveBufferSize(narrowBuffer, true)
+		ep.SocketOptions().SetSendBufferSize(narrowBuffer, true)
 	}
 	return ep, nil
 }
@@ -384,7 +407,7 @@ func (s *Stack) serveUDP(r *udp.ForwarderRequest) {
 		s.end(f)
 		return
 	}
-	ep.SocketOptions().SetReceiveBufferSize(bufferUDP, true)
+	ep.SocketOptions().SetReceiveBufferSize(narrowBuffer, true)
 	in := gonet.NewUDPConn(&wq, ep)
 	f.onCut(func() { out.Close(); in.Close() })
 	s.opened.Add(1)

@@ -44,8 +44,9 @@ const (
 	maxLabel = 63
 )
 
-// mail is the port that no mode opens: a stranger's container that sends mail puts its provider's address on block lists.
-const mail = 25
+// mail reports whether a TCP port is one at which mail servers take mail from others (SMTP, and submission with TLS and without). No mode
+// opens them: a stranger's container that sends mail puts its provider's address on block lists.
+func mail(port uint16) bool { return port == 25 || port == 465 || port == 587 }
 
 // portRange has both ends in it.
 type portRange struct{ from, to uint16 }
@@ -144,8 +145,8 @@ func parsePorts(text string) (out []portRange, err error) {
 		switch {
 		case p.to < p.from:
 			return nil, fmt.Errorf("ports %s run backwards", part)
-		case p.from == mail && p.to == mail:
-			return nil, errors.New("port 25 is mail between servers, which no rule opens")
+		case p.from == p.to && mail(p.from):
+			return nil, fmt.Errorf("port %d is of mail servers, which no rule opens", p.from)
 		}
 		out = append(out, p)
 	}

@@ -46,6 +46,8 @@ func TestParseRule(t *testing.T) {
 		"pypi.org:443,":         "is no port",
 		"pypi.org:90-80":        "run backwards",
 		"pypi.org:25":           "mail",
+		"pypi.org:443,465":      "mail",
+		"pypi.org:587":          "mail",
 		"pypi.org:" + strings.Repeat("1,", 64) + "1": "at most 64",
 		strings.Repeat("a", 64) + ".org":             "64 characters",
 		strings.Repeat("a.", 130) + "org":            "253 characters",

@@ -16,11 +16,12 @@ const (
 	ReasonMode        Reason = iota // the mode is none, and it is not the service address
 	ReasonClosed                    // a closed range: the provider's network, metadata, multicast and so on
 	ReasonHost                      // one of the host's own addresses
-	ReasonMail                      // tcp/25
+	ReasonMail                      // a TCP port of mail servers
 	ReasonList                      // nothing in the allow list opens it
 	ReasonService                   // a port of the service address behind which is nothing
 	ReasonFlows                     // too many flows at a time
 	ReasonRate                      // too many new flows a second
+	ReasonShare                     // the budget of all containers is used up, and this one has its share of it or more
 	ReasonUnreachable               // allowed, but it could not be dialled
 	ReasonProtocol                  // neither TCP nor UDP, or not IPv4
 	ReasonSource                    // not sent from the container's address
@@ -33,7 +34,7 @@ const (
 
 var reasonTexts = [reasons]string{
 	"mode none", "closed address", "host's own address", "mail", "not on the allow list", "no such service", "too many flows",
-	"too many new flows", "unreachable", "protocol", "not from the container's address", "malformed", "name not allowed",
+	"too many new flows", "share used up", "unreachable", "protocol", "not from the container's address", "malformed", "name not allowed",
 	"name leads to a closed address", "too many queries",
 }
 

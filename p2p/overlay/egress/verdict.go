@@ -26,7 +26,7 @@ func (s *Stack) verdict(tcp bool, to netip.AddrPort) (why Reason, open bool) {
 		return ReasonHost, false
 	case p.Mode == ModeNone:
 		return ReasonMode, false
-	case tcp && to.Port() == mail:
+	case tcp && mail(to.Port()):
 		return ReasonMail, false
 	case p.Mode == ModeInternet:
 		return 0, true
@@ -46,11 +46,19 @@ func (s *Stack) verdict(tcp bool, to netip.AddrPort) (why Reason, open bool) {
 
 // dial is the Dial of a host: it looks at the address again that the socket is about to connect to.
 func (s *Stack) dial(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error) {
-	d := net.Dialer{Timeout: dialTime, Control: s.control}
+	d := net.Dialer{Timeout: dialTime, ControlContext: s.control}
 	return d.DialContext(ctx, network, to.String())
 }
 
-func (s *Stack) control(network, address string, _ syscall.RawConn) error {
+func (s *Stack) control(ctx context.Context, network, address string, c syscall.RawConn) error {
+	if err := s.again(network, address); err != nil {
+		return err
+	}
+	return bound(ctx, c)
+}
+
+// again looks at what a socket is about to connect to.
+func (s *Stack) again(network, address string) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return fmt.Errorf("%w: %.80q is no address", ErrRefused, address)

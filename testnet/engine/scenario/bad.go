@@ -13,6 +13,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/testnet/engine"
 	"github.com/starling-network/starling/testnet/scenarios"
 )
@@ -100,6 +101,25 @@ func (w *world) try(ctx context.Context, b badInput) (string, error) {
 		return message, fmt.Errorf("exit code %d, want %d: %v", s.Code, b.code, s)
 	}
 	return fmt.Sprintf("exit code %d: %s", s.Code, message), nil
+}
+
+// waysOut has a container look for what is closed to it.
+func (w *world) waysOut(ctx context.Context) (string, error) {
+	want := []string{cluster.Service.String() + ":53 yes"}
+	args := []string{"reach", "+" + cluster.Service.String() + ":53"}
+	for _, addr := range []string{"127.0.0.1:22", "169.254.169.254:80", "192.168.0.1:80", "172.17.0.1:22", "10.0.0.1:443", "93.184.216.34:25"} {
+		args, want = append(args, addr), append(want, addr+" no")
+	}
+	out, err := w.done(ctx, append([]string{"run", "--network", "internet", "--max-price", "1", "--budget", "0.1", "--timeout", "5m", "--entrypoint", "/probe", w.image, "--"}, args...)...)
+	if err != nil {
+		return "", err
+	}
+	for _, line := range want {
+		if !strings.Contains(out, line) {
+			return "", fmt.Errorf("it does not say %q: %s", line, scenarios.Tail(out))
+		}
+	}
+	return fmt.Sprintf("one address of %d", len(want)), nil
 }
 
 // message is what starling said in the end.

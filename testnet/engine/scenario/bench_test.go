@@ -67,7 +67,7 @@ func BenchmarkStart(b *testing.B) {
 		Timeouts: job.Timeouts{Queue: 20 * time.Second, Run: time.Minute},
 		Payment:  job.Payment{MaxPrice: 1_000_000, Budget: 1_000_000, Decimals: n.Genesis.Decimals},
 	}
-	bare, err := docker.New(b.Context(), docker.Config{Peer: "bare", Host: e.Host(), NetNS: e.Net.Path(), Guard: binary, Registries: r.Addrs()})
+	bare, err := docker.New(b.Context(), docker.Config{Peer: "bare", Host: e.Host(), Guard: binary, Registries: r.Addrs()})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -71,6 +71,7 @@ func (w *world) steps() []scenarios.Step {
 		{What: "the provider's peer is killed and comes back: the container is adopted", Run: w.adopts},
 		{What: "the program ends: results, receipts and payment", Run: w.finishes},
 		{What: "stop: the container is gone", Run: w.stops},
+		{What: "a container with the internet reaches its peer's resolver, and no machine or network around it", Run: w.waysOut},
 		{What: "a light client: exec, a terminal, files and a port of a container", Run: w.light},
 		{What: "an engine is killed and comes back: the rank is lost and moves", Run: w.engineKilled},
 		{What: "an engine is stopped: the rank is lost and moves", Run: w.engineStopped},

@@ -30,25 +30,27 @@ import (
 func main() {
 	args := append(os.Args[1:], "", "", "")
 	commands := map[string]func(){
-		"forks":  forks,                              // fork without end, children too, half of them in sessions of their own
-		"flood":  flood,                              // print without end
-		"fill":   func() { fill(args[1], false) },    // write files into a directory without end
-		"hide":   func() { fill(args[1], true) },     // the same with files that have no name any more
-		"deny":   func() { deny(args[1]) },           // the same in a directory that nobody may read
-		"starve": func() { starve(args[1]) },         // many empty files, then large ones by many threads, until nothing can be written
-		"hoard":  hoard,                              // take every inotify instance of its user that is left, and keep them
-		"fsync":  func() { fsync(args[1]) },          // write little and wait for the disk, again and again; says how often in a second
-		"owned":  func() { owned(args[1], args[2]) }, // read a file of one directory, write one into another
-		"reach":  func() { reach(os.Args[2:]) },      // which addresses can be reached; +ADDRESS is to be
-		"lookup": func() { lookup(args[1]) },         // ask for a name
-		"serve":  func() { serve(args[1], args[2]) }, // say a line to whoever comes
-		"term":   term,                               // print and exit with 4 when asked to end
-		"crash":  crash,                              // as a program without Go's own handlers does
-		"guard":  attackGuard,                        // print what of the guard can be had
-		"net":    attackNet,                          // print what the network is and what can be done to it
-		"nodes":  func() { nodes(args[1], args[2]) }, // say a line to whoever comes, and what another one says
-		"rshd":   rshd,                               // play the peer for the agents of others
-		"tty":    tty,                                // the terminal and its size, at the start and after each change; ends at a line
+		"forks":  forks,                                    // fork without end, children too, half of them in sessions of their own
+		"flood":  flood,                                    // print without end
+		"fill":   func() { fill(args[1], false) },          // write files into a directory without end
+		"hide":   func() { fill(args[1], true) },           // the same with files that have no name any more
+		"deny":   func() { deny(args[1]) },                 // the same in a directory that nobody may read
+		"starve": func() { starve(args[1]) },               // many empty files, then large ones by many threads, until nothing can be written
+		"hoard":  hoard,                                    // take every inotify instance of its user that is left, and keep them
+		"fsync":  func() { fsync(args[1]) },                // write little and wait for the disk, again and again; says how often in a second
+		"owned":  func() { owned(args[1], args[2]) },       // read a file of one directory, write one into another
+		"reach":  func() { reach(os.Args[2:]) },            // which addresses can be reached; +ADDRESS is to be
+		"down":   func() { bulk(args[1], args[2], false) }, // read so many MiB from an address
+		"up":     func() { bulk(args[1], args[2], true) },  // send so many MiB to an address, and wait until they were read
+		"lookup": func() { lookup(args[1]) },               // ask for a name
+		"serve":  func() { serve(args[1], args[2]) },       // say a line to whoever comes
+		"term":   term,                                     // print and exit with 4 when asked to end
+		"crash":  crash,                                    // as a program without Go's own handlers does
+		"guard":  attackGuard,                              // print what of the guard can be had
+		"net":    attackNet,                                // print what the network is and what can be done to it
+		"nodes":  func() { nodes(args[1], args[2]) },       // say a line to whoever comes, and what another one says
+		"rshd":   rshd,                                     // play the peer for the agents of others
+		"tty":    tty,                                      // the terminal and its size, at the start and after each change; ends at a line
 		"sleep":  func() { time.Sleep(time.Hour) },
 		"pwd":    func() { dir, _ := os.Getwd(); fmt.Println(dir) },
 	}
@@ -230,6 +232,36 @@ func reach(addrs []string) {
 	}
 	wg.Wait()
 	fmt.Println(strings.Join(results, "\n"))
+}
+
+// bulk moves so many MiB to or from an address and prints how many milliseconds that took.
+func bulk(addr, mib string, up bool) {
+	n, err := strconv.ParseInt(mib, 10, 64)
+	var c net.Conn
+	if err == nil {
+		c, err = net.Dial("tcp", addr)
+	}
+	began := time.Now()
+	block := make([]byte, 1<<20)
+	for range n {
+		switch {
+		case err != nil:
+		case up:
+			_, err = c.Write(block)
+		default:
+			_, err = io.ReadFull(c, block)
+		}
+	}
+	if err == nil && up {
+		if err = c.(*net.TCPConn).CloseWrite(); err == nil {
+			_, err = io.Copy(io.Discard, c)
+		}
+	}
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Println(time.Since(began).Milliseconds())
 }
 
 func lookup(name string) {

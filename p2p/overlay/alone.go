@@ -1,0 +1,104 @@
+package overlay
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"sync"
+)
+
+// AloneConfig is the network of an execution that is in no overlay.
+type AloneConfig struct {
+	Address netip.Addr   // of the execution, IPv4
+	Tun     *os.File     // as [Config.Tun]
+	Outside Outside      // where all packets go
+	Log     *slog.Logger // nil means slog.Default()
+}
+
+// Alone is the network of an execution that is in no overlay: its TUN and what lies outside, with nothing between them.
+type Alone struct {
+	cfg  AloneConfig
+	tun  *tunnel
+	done chan struct{} // closed when nothing is read any more
+	once sync.Once
+	shut chan struct{}
+}
+
+// NewAlone takes the TUN over, also when it fails, and carries packets until Close. Errors: ErrConfig, ErrUnsupported.
+func NewAlone(cfg AloneConfig) (*Alone, error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	if cfg.Tun == nil || cfg.Outside == nil || !cfg.Address.Is4() {
+		err := fmt.Errorf("%w: want a TUN, a way out and an IPv4 address", ErrConfig)
+		if cfg.Tun != nil {
+			err = errors.Join(err, cfg.Tun.Close())
+		}
+		return nil, err
+	}
+	tun, err := openTunnel(cfg.Tun)
+	if err != nil {
+		return nil, fmt.Errorf("taking over the TUN: %w", err)
+	}
+	a := &Alone{cfg: cfg, tun: tun, done: make(chan struct{}), shut: make(chan struct{})}
+	cfg.Outside.SetWriter(a.write)
+	go a.pump()
+	return a, nil
+}
+
+// Close closes the TUN and returns when nothing is carried any more.
+func (a *Alone) Close() (err error) {
+	a.once.Do(func() {
+		close(a.shut)
+		err = a.tun.native.Close()
+		<-a.done
+		a.cfg.Outside.SetWriter(nil)
+	})
+	return err
+}
+
+// pump gives what the execution sends to Outside until the TUN is closed. Segments of TCP stay together as the kernel gave them.
+func (a *Alone) pump() {
+	defer close(a.done)
+	raw, cut := make([]byte, largeBuffer), make([]byte, largeBuffer)
+	list := make([][]byte, 1)
+	for {
+		n, err := a.tun.file.Read(raw)
+		if err != nil {
+			select {
+			case <-a.shut:
+			default:
+				a.cfg.Log.Debug("reading the TUN", "err", err)
+			}
+			return
+		}
+		p := packet{}
+		if parsePacket(raw[:n], &p) != nil || source(p.data) != a.cfg.Address { // an interface speaks IPv6 of itself
+			continue
+		}
+		if p.seg == 0 || p.proto == protoTCP {
+			list[0] = p.data
+			a.cfg.Outside.Deliver(list)
+			continue
+		}
+		for !p.empty() {
+			if n := p.next(cut); n > 0 {
+				list[0] = cut[:n:n]
+				a.cfg.Outside.Deliver(list)
+			}
+		}
+	}
+}
+
+// write writes what Outside has for the execution.
+func (a *Alone) write(packets [][]byte) error {
+	ok := make([][]byte, 0, len(packets))
+	for _, p := range packets {
+		if len(p) >= 20 && len(p) <= largeBuffer-virtioHead && p[0]>>4 == 4 && destination(p) == a.cfg.Address {
+			ok = append(ok, p)
+		}
+	}
+	return a.tun.inject(ok)
+}
