@@ -83,6 +83,15 @@ func (n Nonce) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, n[:]
 // UnmarshalText reads the hexadecimal form.
 func (n *Nonce) UnmarshalText(text []byte) error { return unhex16((*[16]byte)(n), "nonce", text) }
 
+// ReplyKey is the X25519 public key of one order; its buyer alone has the private one.
+type ReplyKey [32]byte
+
+// MarshalText returns the hexadecimal form.
+func (k ReplyKey) MarshalText() ([]byte, error) { return sign.Hash(k).MarshalText() }
+
+// UnmarshalText reads the hexadecimal form.
+func (k *ReplyKey) UnmarshalText(text []byte) error { return (*sign.Hash)(k).UnmarshalText(text) }
+
 func unhex16(into *[16]byte, what string, text []byte) error {
 	var parsed [16]byte
 	if len(text) != 2*len(parsed) {

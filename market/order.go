@@ -2,7 +2,7 @@ package market
 
 import (
 	"fmt"
-	"slices"
+	"math"
 	"time"
 
 	"github.com/starling-network/starling/market/marketpb"
@@ -20,12 +20,11 @@ type Order struct {
 	UnitsPer uint32     `json:"units_per"`
 	Min      Resources  `json:"min"` // per unit
 	Runtime  string     `json:"runtime"`
-	Slots    uint64     `json:"slots"`   // duration wanted
-	Ceiling  Price      `json:"ceiling"` // most it pays per unit-hour
+	Slots    uint64     `json:"slots"` // duration wanted
 	Expires  time.Time  `json:"expires"`
-	ReplyTo  []string   `json:"reply_to"` // multiaddrs quotes are sent to
+	ReplyKey ReplyKey   `json:"reply_key"` // quotes that come over gossip are sealed to it
 	MinStake Amount     `json:"min_stake"`
-	Draw     uint32     `json:"draw"` // about so many providers quote, drawn by hash; 0 means all
+	Draw     uint32     `json:"draw"` // providers quote whose hash is not above it: a fraction of 2³² of them
 	Exclude  []sign.Key `json:"exclude"`
 	JobTerms sign.Hash  `json:"job_terms"` // hash of the workload's terms
 
@@ -36,6 +35,9 @@ type Order struct {
 	Unproven bool `json:"unproven,omitempty"`
 	// Egress is the least that its containers must reach outside.
 	Egress Egress `json:"egress,omitempty"`
+
+	// Ceiling is the most that the buyer pays per unit-hour. It judges prices by it and tells nobody: a decoded order has none.
+	Ceiling Price `json:"-"`
 }
 
 // Peer is who is to be talked to about the order.
@@ -83,10 +85,16 @@ func (o Order) Validate() error {
 	if !o.Agent.IsZero() && o.Agent.Check() != nil {
 		return malformed("order agent", "%v", o.Agent.Check())
 	}
+	if o.ReplyKey == (ReplyKey{}) {
+		return malformed("order reply_key", "not set")
+	}
+	if o.Draw == 0 {
+		return malformed("order draw", "0, want 1 to %d", uint32(math.MaxUint32))
+	}
 	if len(o.Exclude) > MaxExclude {
 		return malformed("order exclude", "%d, at most %d", len(o.Exclude), MaxExclude)
 	}
-	return checkAddrs("order reply_to", o.ReplyTo)
+	return nil
 }
 
 // MaxCost is the most that all leases together can cost, at the ceiling.
@@ -103,14 +111,14 @@ func (o Order) MaxCost(slotMillis uint64) (Amount, error) {
 }
 
 // SealOrder validates and signs the order. It returns it as DecodeOrder would, with Buyer, ID and times in
-// milliseconds, and the envelope's bytes.
+// milliseconds, but with its Ceiling, and the envelope's bytes.
 func SealOrder(d sign.Domain, o Order, s sign.Signer) (Order, []byte, error) {
 	if err := o.Validate(); err != nil {
 		return Order{}, nil, err
 	}
 	m := &marketpb.Order{
 		Nonce: o.Nonce[:], Class: string(o.Class), Count: o.Count, UnitsPer: o.UnitsPer, Min: ResourcesToPB(o.Min),
-		Runtime: o.Runtime, Slots: o.Slots, Ceiling: uint64(o.Ceiling), Expires: millis(o.Expires), ReplyTo: o.ReplyTo,
+		Runtime: o.Runtime, Slots: o.Slots, Expires: millis(o.Expires), ReplyKey: o.ReplyKey[:],
 		MinStake: uint64(o.MinStake), Draw: o.Draw, JobTerms: o.JobTerms[:],
 		MinCapability: uint32(o.MinCapability), Unproven: o.Unproven, Egress: uint32(o.Egress),
 	}
@@ -128,6 +136,7 @@ func SealOrder(d sign.Domain, o Order, s sign.Signer) (Order, []byte, error) {
 		return Order{}, nil, err
 	}
 	out, err := orderFromPB(e, m)
+	out.Ceiling = o.Ceiling
 	return out, e.Marshal(), err
 }
 
@@ -155,7 +164,7 @@ func orderFromPB(e sign.Envelope, m *marketpb.Order) (Order, error) {
 	o := Order{
 		ID:    OrderID(sign.Sum([]byte("starling/order/v1"), e.Key[:], e.Payload)),
 		Buyer: e.Key, Class: Class(m.Class), Count: m.Count, UnitsPer: m.UnitsPer, Min: ResourcesFromPB(m.Min),
-		Runtime: m.Runtime, Slots: m.Slots, Ceiling: Price(m.Ceiling), ReplyTo: slices.Clone(m.ReplyTo),
+		Runtime: m.Runtime, Slots: m.Slots,
 		MinStake: Amount(m.MinStake), Draw: m.Draw, MinCapability: Capability(m.MinCapability),
 		Unproven: m.Unproven,
 	}
@@ -181,6 +190,9 @@ func orderFromPB(e sign.Envelope, m *marketpb.Order) (Order, error) {
 		if o.Agent, err = exactly[sign.Key]("order agent", m.Agent); err != nil {
 			return Order{}, err
 		}
+	}
+	if o.ReplyKey, err = exactly[ReplyKey]("order reply_key", m.ReplyKey); err != nil {
+		return Order{}, err
 	}
 	if o.JobTerms, err = exactly[sign.Hash]("order job_terms", m.JobTerms); err != nil {
 		return Order{}, err

@@ -2,6 +2,7 @@ package market_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"flag"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
 )
 
@@ -131,9 +133,20 @@ func idVectors(t *testing.T) any {
 			"provider": keyHex(provider.Key()), "class": class, "serial": serial, "index": index, "tag": c.Tag, "card": toHex(c.Marshal()), "id": c.Unit(provider.Key()),
 		}
 	}
+	var draw list
+	for i := range byte(3) {
+		p := sign.NewPrivate([32]byte{'d', i}).Key()
+		h := sign.Sum([]byte("starling/draw/v1"), order.ID[:], p[:])
+		least := binary.BigEndian.Uint32(h[:4]) // the least draw of an order for which it quotes
+		if !match.Drawn(order.ID, p, least) || match.Drawn(order.ID, p, least-1) {
+			t.Error("a provider is not drawn as PROTOCOL.md says")
+		}
+		draw = append(draw, object{"order": order.ID, "provider": keyHex(p), "least": least})
+	}
 	return object{
 		"unit":  list{unit("gpu/h200", "GPU-5a1b", 0), unit("cpu", "machine", 7)},
 		"order": object{"buyer": keyHex(buyer.Key()), "payload": toHex(b[sign.EnvelopeOverhead:]), "id": order.ID},
+		"draw":  draw,
 		"hold":  object{"secret": toHex(secret[:]), "order": order.ID, "rank": 3, "attempt": 1, "id": market.NewHoldID(secret, order.ID, 3, 1)},
 		"genesis": list{
 			object{"genesis": g, "hash": g.Hash(), "tag": g.Tag()},

@@ -53,8 +53,8 @@ func testShown(n int) []market.Shown {
 func testOrder() market.Order {
 	return market.Order{
 		Buyer: buyer.Key(), Nonce: market.Nonce{9, 15: 1}, Class: "gpu/h200", Regions: []market.Region{"eu-west", "eu-north"}, Count: 4, UnitsPer: 2,
-		Min: market.Resources{VRAMMiB: 80000}, Runtime: "docker", Slots: 9000, Ceiling: 3_000_000, Expires: now.Add(30 * time.Second),
-		ReplyTo: []string{"/ip4/192.0.2.2/tcp/4001"}, MinStake: 5, Draw: 12,
+		Min: market.Resources{VRAMMiB: 80000}, Runtime: "docker", Slots: 9000, Expires: now.Add(30 * time.Second),
+		ReplyKey: market.ReplyKey{31: 8}, MinStake: 5, Draw: 1 << 30,
 		Exclude: []sign.Key{{5}, {6}}, JobTerms: sign.Hash{7}, MinCapability: 80, Agent: provider.Key(), Unproven: true, Egress: market.EgressInternet,
 	}
 }
@@ -101,6 +101,7 @@ func TestRoundTrips(t *testing.T) {
 	if byOther, _, err := market.SealOrder(domain, testOrder(), provider); err != nil || byOther.ID == sealed.ID {
 		t.Error("two buyers with one order id", err)
 	}
+	sealed.Ceiling = 3_000_000
 	if cost, err := sealed.MaxCost(400); err != nil || cost != 4*2*3_000_000 {
 		t.Error(cost, err)
 	}
@@ -250,7 +251,8 @@ func TestFieldLimits(t *testing.T) {
 		"expires":      func(o *market.Order) { o.Expires = time.Time{} },
 		"capability":   func(o *market.Order) { o.MinCapability = market.MaxCapability + 1 },
 		"agent":        func(o *market.Order) { o.Agent = sign.Key{1} },
-		"reply to":     func(o *market.Order) { o.ReplyTo = []string{""} },
+		"no reply key": func(o *market.Order) { o.ReplyKey = market.ReplyKey{} },
+		"no draw":      func(o *market.Order) { o.Draw = 0 },
 		"many exclude": func(o *market.Order) { o.Exclude = make([]sign.Key, market.MaxExclude+1) },
 	} {
 		o := testOrder()
@@ -275,14 +277,15 @@ func TestFieldLimits(t *testing.T) {
 			t.Errorf("quote with bad %s: %v", name, err)
 		}
 	}
-	// The largest order that the fields allow is refused rather than sent in two messages' worth of bytes.
+	// Nobody is told the most that the buyer pays.
 	o := testOrder()
-	o.ReplyTo, o.Exclude = nil, make([]sign.Key, market.MaxExclude)
-	for range market.MaxAddrs {
-		o.ReplyTo = append(o.ReplyTo, "/"+strings.Repeat("a", 255))
+	o.Ceiling = 5
+	sealed, b, err := market.SealOrder(domain, o, buyer)
+	if err != nil || sealed.Ceiling != 5 {
+		t.Errorf("ceiling %d, %v", sealed.Ceiling, err)
 	}
-	if _, err := o.Encode(domain, buyer); !errors.Is(err, market.ErrMalformed) {
-		t.Error(err)
+	if got, err := market.DecodeOrder(domain, b, now); err != nil || got.Ceiling != 0 || got.ID != sealed.ID {
+		t.Errorf("another peer reads ceiling %d, %v", got.Ceiling, err)
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 func (n *Node) serveClients() (*entry.Server, error) {
 	c := n.p.Config.Entry
 	return entry.Serve(n.p.Host, entry.Config{
-		Genesis: n.p.Genesis, Publish: n.orders.publish, RPC: n.p.RPC, Others: n.entries, Log: n.p.Log,
+		Genesis: n.p.Genesis, Publish: n.orders.publishFor, Peers: func() uint32 { return uint32(n.size()) }, RPC: n.p.RPC, Others: n.entries, Log: n.p.Log,
 		Roster: n.tellRoster(), Recent: n.tellRecent(),
 		Limits: entry.Limits{Finds: c.Finds, Orders: c.Orders, Calls: c.Calls},
 		Find: func(ctx context.Context, c market.Class, regions []market.Region, most int) ([][]byte, error) {

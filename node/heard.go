@@ -5,7 +5,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/peer"
+
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/replies"
 )
 
 const (
@@ -20,12 +23,18 @@ const (
 // expired. An honest order lives for minutes, so that a flood with the longest lives that are allowed shuts out itself.
 type heard struct {
 	mu     sync.Mutex
-	until  map[market.OrderID]time.Time
+	known  map[market.OrderID]memory
 	latest byLife // the same ones, the longest life first
 	swept  time.Time
 
 	least time.Time // none that lives as long as this is taken; zero: all are
 	over  time.Time // when all have expired that were forgotten
+}
+
+// memory is one order.
+type memory struct {
+	at, until time.Time // when it was heard, and until when it is remembered
+	way       replies.Way
 }
 
 // life is an order and until when it must be remembered.
@@ -60,23 +69,31 @@ func (b *byLife) Pop() any {
 func (h *heard) has(id market.OrderID) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	_, ok := h.until[id]
+	_, ok := h.known[id]
 	return ok
 }
 
-// first reports whether an order is heard for the first time, and remembers it. It is false for one that may be among those
-// that were forgotten.
-func (h *heard) first(o market.Order, now time.Time) bool {
+// way returns where quotes for an order go that was heard lately.
+func (h *heard) way(id market.OrderID, now time.Time) (replies.Way, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	m, ok := h.known[id]
+	return m.way, ok && now.Sub(m.at) < replies.Fresh
+}
+
+// first reports whether an order is heard for the first time, and remembers it and the neighbour that it came from. It is false for
+// one that may be among those that were forgotten.
+func (h *heard) first(o market.Order, via peer.ID, now time.Time) bool {
 	until := o.Expires.Add(market.MaxClockSkew) // a clock may be behind by as much as orders allow
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.until == nil {
-		h.until = map[market.OrderID]time.Time{}
+	if h.known == nil {
+		h.known = map[market.OrderID]memory{}
 	}
 	if now.After(h.over) {
 		h.least, h.over = time.Time{}, time.Time{}
 	}
-	if _, again := h.until[o.ID]; again {
+	if _, again := h.known[o.ID]; again {
 		return false
 	}
 	if len(h.latest) >= maxHeard && now.Sub(h.swept) >= sweepHeard {
@@ -91,13 +108,13 @@ func (h *heard) first(o market.Order, now time.Time) bool {
 			return false
 		}
 		heap.Pop(&h.latest)
-		delete(h.until, longest.id)
+		delete(h.known, longest.id)
 		h.least = longest.until // no later than before: those that live longer have gone
 		if longest.until.After(h.over) {
 			h.over = longest.until
 		}
 	}
-	h.until[o.ID] = until
+	h.known[o.ID] = memory{now, until, replies.Way{To: via, Leases: o.Count}}
 	heap.Push(&h.latest, life{o.ID, until})
 	return true
 }
@@ -108,7 +125,7 @@ func (h *heard) sweep(now time.Time) {
 	kept := h.latest[:0]
 	for _, l := range h.latest {
 		if now.After(l.until) {
-			delete(h.until, l.id)
+			delete(h.known, l.id)
 			continue
 		}
 		kept = append(kept, l)

@@ -25,11 +25,11 @@ func TestAttackHeard(t *testing.T) {
 	for i := range 2 * maxHeard {
 		o := order(market.MaxOrderValidity - time.Duration(i)*time.Millisecond)
 		flood = append(flood, o)
-		h.first(o, now)
+		h.first(o, "", now)
 	}
 	again := 0
 	for _, o := range flood {
-		if h.first(o, now) {
+		if h.first(o, "", now) {
 			again++
 		}
 	}
@@ -37,18 +37,18 @@ func TestAttackHeard(t *testing.T) {
 		t.Errorf("%d of %d orders of the flood were taken twice", again, len(flood))
 	}
 	honest := order(2 * time.Minute)
-	if !h.first(honest, now) || h.first(honest, now) || !h.has(honest.ID) {
+	if !h.first(honest, "", now) || h.first(honest, "", now) || !h.has(honest.ID) {
 		t.Error("an honest order during the flood is not taken once")
 	}
-	if h.first(order(market.MaxOrderValidity), now) {
+	if h.first(order(market.MaxOrderValidity), "", now) {
 		t.Error("an order is taken that may be a forgotten one")
 	}
-	if len(h.until) > maxHeard || len(h.latest) != len(h.until) {
-		t.Errorf("%d orders are remembered, %d in the heap", len(h.until), len(h.latest))
+	if len(h.known) > maxHeard || len(h.latest) != len(h.known) {
+		t.Errorf("%d orders are remembered, %d in the heap", len(h.known), len(h.latest))
 	}
 	now = now.Add(market.MaxOrderValidity + 2*market.MaxClockSkew)
 	for range maxHeard {
-		if !h.first(order(market.MaxOrderValidity), now) {
+		if !h.first(order(market.MaxOrderValidity), "", now) {
 			t.Fatal("the flood has expired, and an order is not taken")
 		}
 	}

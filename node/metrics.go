@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/starling-network/starling/node/provider"
+	"github.com/starling-network/starling/p2p/admit"
 	"github.com/starling-network/starling/p2p/overlay/egress"
 )
 
@@ -36,6 +37,10 @@ var (
 	descStarted      = desc("start_time_seconds", "When the peer started, Unix time.")
 	descPeers        = desc("connected_peers", "Peers that this one is connected to.")
 	descConns        = desc("connections", "Connections by who opened them and how they run.", "direction", "path")
+	descAdmitted     = desc("admission_places", "Places that others have of this peer, by their standing.", "what", "standing")
+	descCeiling      = desc("admission_ceiling", "Of those places, how many may be in use for one of that standing to get another.", "what", "standing")
+	descNotAdmitted  = desc("admission_refused_total", "Requests for such a place that were refused.", "what", "standing")
+	descEvicted      = desc("admission_evicted_total", "Connections of strangers that were ended for newcomers.")
 	descChain        = desc("chain_reachable", "1 while the chain answers.")
 	descSlot         = desc("chain_slot", "The chain's slot as it is reckoned here.")
 	descOffers       = desc("offers", "Offers of this peer that are out, one for each class.")
@@ -49,9 +54,12 @@ var (
 	descEgressOpened = desc("egress_flows_opened_total", "Such connections that were let out.")
 	descEgressBytes  = desc("egress_bytes_total", "Bytes of their content.", "direction")
 	descEgressNo     = desc("egress_refused_total", "Connections, packets and names that were refused, by reason.", "reason")
+	descHeard        = desc("orders_dropped_total", "Orders heard over gossip that this peer's provider had no time for.")
+	descFlood        = desc("gossip_dropped_total", "Messages over what a neighbour or network may send.")
+	descQuotes       = desc("quotes_total", "Quotes for gossiped orders that came here, by what became of them.", "result")
 	descs            = []*prometheus.Desc{
-		descInfo, descStarted, descPeers, descConns, descChain, descSlot, descOffers, descUnits, descLeases, descExecutions, descJobs, descClusters, descClusterWays,
-		descEgressFlows, descEgressOpened, descEgressBytes, descEgressNo,
+		descInfo, descStarted, descPeers, descConns, descAdmitted, descCeiling, descNotAdmitted, descEvicted, descChain, descSlot, descOffers, descUnits, descLeases, descExecutions, descJobs, descClusters, descClusterWays,
+		descEgressFlows, descEgressOpened, descEgressBytes, descEgressNo, descHeard, descFlood, descQuotes,
 	}
 )
 
@@ -100,6 +108,7 @@ func (g gauges) Collect(ch chan<- prometheus.Metric) {
 	set(descInfo, 1, n.p.Version, n.p.Genesis.Network, n.p.Host.ID().String())
 	set(descStarted, float64(n.started.UnixMilli())/1000)
 	g.connections(set)
+	g.admission(set, count)
 	set(descChain, truth(n.slots.Reachable()))
 	if slot, err := n.slots.Now(time.Now()); err == nil {
 		set(descSlot, float64(slot))
@@ -116,6 +125,14 @@ func (g gauges) Collect(ch chan<- prometheus.Metric) {
 		set(descExecutions, float64(n.provider.Members()))
 	}
 	g.jobs(set)
+	if n.orders != nil {
+		count(descHeard, n.orders.heard.lost())
+		count(descFlood, n.orders.g.Stats().Flood)
+	}
+	quotes := n.replies.Stats()
+	for what, v := range map[string]uint64{"passed": quotes.Passed, "taken": quotes.Taken, "refused": quotes.Refused, "lost": quotes.Lost} {
+		count(descQuotes, v, what)
+	}
 	now := n.outsides.stats()
 	set(descEgressFlows, float64(now.Flows))
 	count(descEgressOpened, now.Opened)
@@ -142,6 +159,22 @@ func (g gauges) connections(set func(d *prometheus.Desc, v float64, labels ...st
 	for k, v := range conns {
 		set(descConns, float64(v), k.direction, k.path)
 	}
+}
+
+// admission tells what others have of the peer.
+func (g gauges) admission(set func(*prometheus.Desc, float64, ...string), count func(*prometheus.Desc, uint64, ...string)) {
+	all, ok := g.n.p.Host.Admission()
+	if !ok {
+		return
+	}
+	for what, uses := range map[string][]admit.Use{"handshakes": all.Handshakes, "connections": all.Conns, "streams": all.Streams} {
+		for _, u := range uses {
+			set(descAdmitted, float64(u.Used), what, u.Standing.String())
+			set(descCeiling, float64(u.Ceiling), what, u.Standing.String())
+			count(descNotAdmitted, u.Refused, what, u.Standing.String())
+		}
+	}
+	count(descEvicted, all.Evicted)
 }
 
 // jobs counts those of the peer's user.

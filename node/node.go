@@ -47,6 +47,7 @@ import (
 	"github.com/starling-network/starling/node/gpu"
 	"github.com/starling-network/starling/node/provider"
 	"github.com/starling-network/starling/node/registry"
+	"github.com/starling-network/starling/node/replies"
 	"github.com/starling-network/starling/node/reputation"
 	"github.com/starling-network/starling/node/rewards"
 	"github.com/starling-network/starling/node/runtime"
@@ -108,6 +109,8 @@ type Light interface {
 	Recent(ctx context.Context, w auditrules.Window) (auditrules.Recent, error)
 	// Publish has an order gossiped and says how many neighbours hear it.
 	Publish(ctx context.Context, o market.Order, envelope []byte) (int, error)
+	// Size is about how many peers the network has; 0: that is not known.
+	Size() int
 	// Entries are the entry peers that are connected, the one in use first.
 	Entries() []peer.ID
 	// Peers are full peers that it knows of, beside the entries in use.
@@ -146,6 +149,7 @@ type Node struct {
 	kept       *kept                            // devices of idle units
 	provider   *provider.Provider               // nil when nothing is sold
 	buyer      *buyer.Buyer
+	replies    *replies.Router
 	guardian   *guardian.Service // nil when it guards nothing
 	blocks     *block.List
 	network    *settle.Network // nil on a free network
@@ -205,6 +209,7 @@ func New(ctx context.Context, p Parts) (*Node, error) {
 	if n.evidence, err = n.newEvidence(ctx); err != nil {
 		return nil, fmt.Errorf("setting up what is published of leases: %w", err)
 	}
+	n.replies = replies.New(replies.Config{Host: p.Host, Network: n.tag, Way: n.way, Take: n.takeQuote, Log: p.Log})
 	if p.Light != nil {
 		if n.buyer, err = n.newBuyer(ctx, p.Light.Find, p.Light.Publish); err != nil {
 			return nil, fmt.Errorf("setting up what is bought: %w", err)
@@ -212,7 +217,7 @@ func New(ctx context.Context, p Parts) (*Node, error) {
 		return n, nil
 	}
 	values := []discovery.Values{n.evidence.Values()}
-	if n.discovery, err = discovery.New(p.Host, discovery.Config{Network: n.tag, Values: values, Logger: p.Log}); err != nil {
+	if n.discovery, err = discovery.New(p.Host, discovery.Config{Network: n.tag, Values: values, Registered: n.staked(), Logger: p.Log}); err != nil {
 		return nil, err
 	}
 	p.Host.FindWith(n.discovery.Where)
@@ -323,6 +328,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 		g.Go(func() error { return n.evidence.Run(gctx, n.discovery) })
 		g.Go(func() error { return n.accuse(gctx) })
 	}
+	g.Go(func() error { return n.replies.Run(gctx) })
 	g.Go(func() error { return n.slots.Run(gctx) })
 	if n.sight != nil {
 		g.Go(func() error { return n.sight.Follow(gctx) })

@@ -138,7 +138,8 @@ func Open(ctx context.Context, home, cache, version string, once Once, log *slog
 		if _, err := rand.Read(seed[:]); err != nil {
 			return nil, sign.Private{}, err
 		}
-		other := p2p.Config{Key: p2p.PrivKey(seed), Network: hc.Network, Agent: hc.Agent, PSK: hc.PSK, Block: hc.Block, Logger: log, NAT: p2p.NAT{DialOutOnly: true}}
+		other := p2p.Config{Key: p2p.PrivKey(seed), Network: hc.Network, Agent: hc.Agent, PSK: hc.PSK, Block: hc.Block, Dials: hc.ClosedDials(), Logger: log,
+			NAT: p2p.NAT{DialOutOnly: true}}
 		h, err := p2p.New(other)
 		return h, sign.NewPrivate(seed), err
 	}

@@ -13,15 +13,14 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/rates"
+	"github.com/starling-network/starling/node/replies"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/gossip"
 )
 
-// Queues of orders. When a provider does not keep up, the newest orders are
-// dropped: other providers heard them too.
 const (
+	// topicQueue is how many orders of one topic wait to be looked at here. The newest are dropped: other providers heard them too.
 	topicQueue = 1024
-	heardQueue = 256
 	// maxClasses bounds the classes whose topics are joined. One that is not sold here and that nothing was ordered of for
 	// classIdle is left, and before that the one idle for longest when there are too many.
 	maxClasses = 64
@@ -50,7 +49,7 @@ type orders struct {
 	hints  hinter
 	domain sign.Domain
 	sells  map[market.Class]bool // classes and their families
-	heard  chan market.Order
+	heard  *fair
 
 	entries *rates.Limiter[peer.ID]  // orders published for others, by who did
 	clients *rates.Limiter[sign.Key] // and by whose they are
@@ -58,6 +57,9 @@ type orders struct {
 	latest atomic.Int64 // when an order was heard last, Unix nanoseconds
 
 	seen heard
+
+	handing sync.Mutex
+	handed  map[market.OrderID]peer.ID // light clients' that are being published, by whose they are
 
 	mu     sync.Mutex
 	topics map[market.Class]*joined
@@ -82,7 +84,7 @@ func newOrders(g *gossip.Gossip, d sign.Domain, sells []market.Class, hints hint
 		topics[c], topics[c.Family()] = true, true
 	}
 	return &orders{
-		g: g, hints: hints, domain: d, sells: topics, heard: make(chan market.Order, heardQueue), topics: map[market.Class]*joined{},
+		g: g, hints: hints, domain: d, sells: topics, heard: newFair(), handed: map[market.OrderID]peer.ID{}, topics: map[market.Class]*joined{},
 		entries: rates.New[peer.ID](relayedPerEntry, relayedEntryBurst, maxRelays),
 		clients: rates.New[sign.Key](relayedPerBuyer, relayedBuyerBurst, maxRelays),
 	}
@@ -94,7 +96,7 @@ func newOrders(g *gossip.Gossip, d sign.Domain, sells []market.Class, hints hint
 // it. One that another peer published, for a light client, also has to be
 // within the limits of that peer and of its buyer. Beyond them it is ignored and
 // not rejected: who passes it on could not know.
-func (o *orders) decode(from peer.ID, data []byte) (market.Order, error) {
+func (o *orders) decode(from, via peer.ID, data []byte) (market.Order, error) {
 	now := time.Now()
 	ord, err := market.DecodeOrder(o.domain, data, now)
 	switch {
@@ -114,7 +116,12 @@ func (o *orders) decode(from peer.ID, data []byte) (market.Order, error) {
 	if sign.Key(key) != ord.Buyer && !(o.entries.Allow(from, now) && o.clients.Allow(ord.Buyer, now)) {
 		return ord, fmt.Errorf("%w: too many orders are published by %s for others, or for %s", gossip.ErrIgnore, from, ord.Buyer.Short())
 	}
-	if !o.seen.first(ord, now) {
+	o.handing.Lock()
+	if client, ok := o.handed[ord.ID]; ok {
+		via = client
+	}
+	o.handing.Unlock()
+	if !o.seen.first(ord, via, now) {
 		return ord, fmt.Errorf("%w: order %s: %w", gossip.ErrIgnore, ord.ID.Short(), market.ErrReplayed)
 	}
 	o.latest.Store(now.UnixNano())
@@ -132,7 +139,7 @@ func (o *orders) join(c market.Class) (*joined, error) {
 	if len(o.topics) >= maxClasses && !o.leaveOldest() {
 		return nil, fmt.Errorf("joining the orders of class %s: at most %d classes at a time", c, maxClasses)
 	}
-	t, err := gossip.Join(o.g, "orders/"+string(c), o.decode, topicQueue)
+	t, err := gossip.JoinVia(o.g, "orders/"+string(c), o.decode, topicQueue)
 	if err != nil {
 		return nil, err
 	}
@@ -218,22 +225,15 @@ func (o *orders) listen(c market.Class, t *gossip.Topic[market.Order]) {
 		if !o.sells[c] {
 			continue
 		}
-		select {
-		case o.heard <- m.Data:
-		default:
-		}
+		o.heard.put(m.Via, m.Data)
 	}
 }
 
 // next gives the next order heard.
-func (o *orders) next(ctx context.Context) (market.Order, error) {
-	select {
-	case <-ctx.Done():
-		return market.Order{}, ctx.Err()
-	case ord := <-o.heard:
-		return ord, nil
-	}
-}
+func (o *orders) next(ctx context.Context) (market.Order, error) { return o.heard.take(ctx) }
+
+// way returns where quotes for an order go.
+func (o *orders) way(id market.OrderID) (replies.Way, bool) { return o.seen.way(id, time.Now()) }
 
 // publish sends an order to its class's topic and says how many neighbours take part in it. When there is none, one is looked
 // for first.
@@ -246,6 +246,30 @@ func (o *orders) publish(ctx context.Context, ord market.Order, envelope []byte)
 	defer cancel()
 	n := j.meeting.Wait(wctx)
 	return n, j.Publish(ctx, envelope)
+}
+
+// publishFor publishes the order of a light client, to which its quotes go.
+func (o *orders) publishFor(ctx context.Context, client peer.ID, ord market.Order, envelope []byte) (int, error) {
+	o.handing.Lock()
+	o.handed[ord.ID] = client
+	o.handing.Unlock()
+	defer func() {
+		o.handing.Lock()
+		delete(o.handed, ord.ID)
+		o.handing.Unlock()
+	}()
+	return o.publish(ctx, ord, envelope)
+}
+
+// neighbours are how many connected peers take part in the orders of a class; false where this peer does not.
+func (o *orders) neighbours(c market.Class) (int, bool) {
+	o.mu.Lock()
+	j := o.topics[c]
+	o.mu.Unlock()
+	if j == nil {
+		return 0, false
+	}
+	return len(j.Peers()), true
 }
 
 func (o *orders) close() {

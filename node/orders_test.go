@@ -21,7 +21,7 @@ func TestOrdersDecode(t *testing.T) {
 	buyer, other := sign.NewPrivate([32]byte{1}), sign.NewPrivate([32]byte{2})
 	o := newOrders(nil, d, nil, nil)
 	order := market.Order{
-		Class: "cpu", Count: 1, UnitsPer: 1, Runtime: "wasm", Slots: 100, Ceiling: 1,
+		Class: "cpu", Count: 1, UnitsPer: 1, Runtime: "wasm", Slots: 100, ReplyKey: market.ReplyKey{1}, Draw: 1,
 		Expires: time.Now().Add(time.Minute),
 	}
 	seal := func(d sign.Domain, o market.Order) []byte {
@@ -65,7 +65,7 @@ func TestOrdersDecode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := o.decode(id, c.data); !errors.Is(err, c.want) {
+		if _, err := o.decode(id, id, c.data); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)
 		}
 	}
@@ -86,7 +86,7 @@ func TestOrdersRelayed(t *testing.T) {
 	entry, second := peerOf(sign.NewPrivate([32]byte{100}).Key()), peerOf(sign.NewPrivate([32]byte{101}).Key())
 	order := func(buyer sign.Private, i int) []byte {
 		b, err := market.Order{
-			Class: "cpu", Count: 1, UnitsPer: 1, Runtime: "wasm", Slots: 100, Ceiling: market.Price(i + 1),
+			Class: "cpu", Count: 1, UnitsPer: 1, Runtime: "wasm", Slots: uint64(i + 1), ReplyKey: market.ReplyKey{1}, Draw: 1,
 			Expires: time.Now().Add(time.Minute),
 		}.Encode(d, buyer)
 		if err != nil {
@@ -96,7 +96,7 @@ func TestOrdersRelayed(t *testing.T) {
 	}
 	count := func(o *orders, from peer.ID, orders [][]byte) (n int) {
 		for _, b := range orders {
-			_, err := o.decode(from, b)
+			_, err := o.decode(from, from, b)
 			if err == nil {
 				n++
 			} else if !errors.Is(err, gossip.ErrIgnore) {

@@ -87,7 +87,7 @@ func (w *crowd) order(t *testing.T, i int, c market.Class) (market.OrderID, int)
 	}
 	key := sign.NewPrivate(seed)
 	ord := market.Order{
-		Class: c, Count: 1, UnitsPer: 1, Runtime: "wasm", Slots: 100, Ceiling: 1, Expires: time.Now().Add(time.Minute),
+		Class: c, Count: 1, UnitsPer: 1, Runtime: "wasm", Slots: 100, ReplyKey: market.ReplyKey{1}, Draw: 1, Expires: time.Now().Add(time.Minute),
 	}
 	env, err := ord.Encode(w.domain, key)
 	if err != nil {
@@ -168,7 +168,7 @@ func TestOrdersReachTheirClass(t *testing.T) {
 		}
 		time.Sleep(10 * time.Second)
 		for i := rare + 1; i < n; i++ {
-			if len(w.orders[i].heard) > 0 {
+			if w.orders[i].heard.all > 0 {
 				t.Errorf("peer %d sells something else and heard the order", i)
 			}
 		}

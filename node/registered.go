@@ -2,11 +2,16 @@ package node
 
 import (
 	"context"
+	"sync"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/registry"
+	"github.com/starling-network/starling/p2p"
 )
 
 const (
@@ -28,6 +33,37 @@ func (n *Node) newRegistry() *registry.Registry {
 		fresh = min(max(window/4, registryLeast), registryFresh)
 	}
 	return registry.New(registry.Config{Chain: c, Fresh: fresh, Now: time.Now, Log: n.p.Log.With("role", "registry")})
+}
+
+// staked returns what lists the peers that have something at stake, a second source of providers beside the DHT; nil where nothing lists them.
+func (n *Node) staked() func(context.Context) ([]peer.ID, error) {
+	if n.registered == nil {
+		return nil
+	}
+	var (
+		mu   sync.Mutex
+		of   *program.Provider // the first one of the list that ids was made of
+		size int
+		ids  []peer.ID
+	)
+	return func(ctx context.Context) ([]peer.ID, error) {
+		all, err := n.registered.Providers(ctx)
+		if err != nil || len(all) == 0 {
+			return nil, err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if of == &all[0] && size == len(all) { // a list is not changed
+			return ids, nil
+		}
+		of, size, ids = &all[0], len(all), nil
+		for k := range stakedOf(all) {
+			if id, err := p2p.PeerIDFromKey(k); err == nil {
+				ids = append(ids, id)
+			}
+		}
+		return ids, nil
+	}
 }
 
 // stakes is what peers have at stake: of all that are asked for, or where nothing lists registrations, of the first.

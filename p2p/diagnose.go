@@ -25,6 +25,7 @@ const (
 	ReasonBlockedHere  Reason = "blocked-here"  // our own block list names it
 	ReasonOffline      Reason = "offline"       // none of its addresses answers
 	ReasonNoAddress    Reason = "no-address"    // nobody told us where it is
+	ReasonClosed       Reason = "closed"        // all its addresses are in private networks, which strangers are not dialled in
 	ReasonBehindNAT    Reason = "behind-nat"    // it can only be reached through relays, and these did not reach it
 	ReasonOtherNetwork Reason = "other-network" // it is there, on a network with another genesis
 	ReasonOtherKey     Reason = "other-key"     // it is on a private network with another pre-shared key, or one of us has none
@@ -89,6 +90,9 @@ func (h *Host) Diagnose(p peer.ID, err error) *Diagnosis {
 	case ReasonNoAddress:
 		d.Text = fmt.Sprintf("no address of peer %s is known", p)
 		d.Advice = "give its whole address, which ends in /p2p/ and its id; it may have left the network"
+	case ReasonClosed:
+		d.Text = fmt.Sprintf("all addresses of peer %s that are known are in private networks that this machine is not in", p)
+		d.Advice = "give the address whole, or name a peer of that network by bootstrap in config.yaml, if it is yours"
 	case ReasonBehindNAT:
 		d.Text = fmt.Sprintf("peer %s is behind a NAT or firewall, and no relay could reach it: %s", p, relayTrouble(err))
 		d.Advice = "it may be offline, or it lost its place at the relay and gets another within a minute; try again then"
@@ -107,8 +111,13 @@ func (h *Host) Diagnose(p peer.ID, err error) *Diagnosis {
 
 // reason finds the strongest evidence in an error: what the peer itself said before what is only missing.
 func (h *Host) reason(p peer.ID, err error) Reason {
-	if h.blocked[p] || errors.Is(err, swarm.ErrGaterDisallowedConnection) {
+	dial, dialled := errors.AsType[*swarm.DialError](err)
+	gated := errors.Is(err, swarm.ErrGaterDisallowedConnection)
+	switch {
+	case h.blocked[p] || gated && (!dialled || errors.Is(dial.Cause, swarm.ErrGaterDisallowedConnection)):
 		return ReasonBlockedHere
+	case gated && errors.Is(err, swarm.ErrNoGoodAddresses):
+		return ReasonClosed
 	}
 	if code, ok := goodbye(err); ok {
 		switch code {
@@ -129,8 +138,7 @@ func (h *Host) reason(p peer.ID, err error) Reason {
 	if errors.Is(err, swarm.ErrNoAddresses) || errors.Is(err, swarm.ErrNoGoodAddresses) {
 		return ReasonNoAddress
 	}
-	dial, ok := errors.AsType[*swarm.DialError](err)
-	if !ok {
+	if !dialled {
 		return ReasonGone
 	}
 	if answering(err) != nil {

@@ -49,6 +49,8 @@ type Host struct {
 	punches   *puncher
 	guided    bool // AutoNATv2 and the relay client run
 	standings *admit.Standings
+	admission *admit.Manager // nil for a host that New did not make
+	dials     *dials         // nil for a host that New did not make
 
 	mu         sync.Mutex
 	remembered map[peer.ID]entry
@@ -60,7 +62,12 @@ func New(cfg Config) (*Host, error) {
 		return nil, err
 	}
 	standings := admit.NewStandings()
-	opts, err := options(cfg, standings)
+	dials := cfg.dials()
+	limits, err := resources(standings)
+	if err != nil {
+		return nil, err
+	}
+	opts, err := options(cfg, limits, dials)
 	if err != nil {
 		return nil, err
 	}
@@ -85,8 +92,8 @@ func New(cfg Config) (*Host, error) {
 	if err != nil {
 		return nil, errors.Join(err, h.Close())
 	}
-	w.handshake, w.guided, w.blocked, w.mapped = handshake(cfg.Network), source != nil, cfg.gater().blocked, mapped
-	w.overlay = ov
+	w.handshake, w.guided, w.blocked, w.mapped, w.dials = handshake(cfg.Network), source != nil, cfg.gater(dials).blocked, mapped, dials
+	w.overlay, w.admission = ov, limits
 	ov.Attach(h, w.punches.addrs)
 	if cfg.Registerer != nil {
 		if err := cfg.Registerer.Register(ov); err != nil {
@@ -195,6 +202,14 @@ func (h *Host) Unprotect(p peer.ID, tag string) bool {
 // Standing returns what p is to this peer, which decides about what it may take.
 func (h *Host) Standing(p peer.ID) admit.Standing { return h.standings.Of(p) }
 
+// Admission returns what others have of this peer; false for a host that New did not make.
+func (h *Host) Admission() (admit.Stats, bool) {
+	if h.admission == nil {
+		return admit.Stats{}, false
+	}
+	return h.admission.Stats(), true
+}
+
 // Forgive forgets failed dials to p, so that the next call dials at once. Use it on news that p is back.
 func (h *Host) Forgive(p peer.ID) {
 	if s, ok := h.Network().(*swarm.Swarm); ok {
@@ -205,7 +220,7 @@ func (h *Host) Forgive(p peer.ID) {
 func handshake(network string) string { return "starling/" + network }
 
 // options are the libp2p options of cfg.
-func options(cfg Config, standings *admit.Standings) ([]libp2p.Option, error) {
+func options(cfg Config, limits *admit.Manager, d *dials) ([]libp2p.Option, error) {
 	low, high := cfg.Low, cfg.High
 	if high == 0 {
 		low, high = DefaultLow, DefaultHigh
@@ -213,10 +228,6 @@ func options(cfg Config, standings *admit.Standings) ([]libp2p.Option, error) {
 	conns, err := connmgr.NewConnManager(low, high, connmgr.WithGracePeriod(TrimGrace))
 	if err != nil {
 		return nil, fmt.Errorf("making connection manager: %w", err)
-	}
-	limits, err := resources(standings)
-	if err != nil {
-		return nil, err
 	}
 	announce, err := announcer(cfg.Announce)
 	if err != nil {
@@ -232,7 +243,7 @@ func options(cfg Config, standings *admit.Standings) ([]libp2p.Option, error) {
 		libp2p.UserAgent(agent),
 		libp2p.ConnectionManager(conns),
 		libp2p.ResourceManager(limits),
-		libp2p.ConnectionGater(cfg.gater()),
+		libp2p.ConnectionGater(cfg.gater(d)),
 		libp2p.AddrsFactory(announce),
 		libp2p.SwarmOpts(swarm.WithDialRanker(tcpFirst)),
 		libp2p.WithDialTimeout(DialTimeout),

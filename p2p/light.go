@@ -52,6 +52,7 @@ type Light struct {
 	*Host
 	inner   host.Host // what lightHost stands before
 	dials   bool      // also others than entries
+	named   *dials    // where they are dialled
 	emitter event.Emitter
 
 	tried    notebook[time.Time] // when peers with a circuit were dialled
@@ -84,7 +85,7 @@ func NewLight(cfg Config, dials bool) (*Light, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	l := &Light{dials: dials}
+	l := &Light{dials: dials, named: cfg.dials()}
 	l.life, l.end = context.WithCancel(context.Background())
 	standings := admit.NewStandings()
 	opts, err := l.options(cfg, standings)
@@ -124,7 +125,7 @@ func (l *Light) options(cfg Config, standings *admit.Standings) ([]libp2p.Option
 		libp2p.UserAgent(cfg.Agent),
 		libp2p.ConnectionManager(conns),
 		libp2p.ResourceManager(limits),
-		libp2p.ConnectionGater(lightGater{gater: cfg.gater(), l: l}),
+		libp2p.ConnectionGater(lightGater{gater: cfg.gater(l.named), l: l}),
 		libp2p.AddrsFactory(func([]ma.Multiaddr) []ma.Multiaddr { return l.addrs() }),
 		libp2p.SwarmOpts(swarm.WithDialRanker(tcpFirst)),
 		libp2p.WithDialTimeout(DialTimeout),
@@ -152,6 +153,7 @@ func (l *Light) Enter(ctx context.Context, e peer.AddrInfo) error {
 	ctx, cancel := context.WithTimeout(ctx, enterTimeout)
 	defer cancel()
 	l.mu.Lock()
+	l.named.name(e.Addrs...)
 	d := l.door(e.ID)
 	if d == nil {
 		d = &door{id: e.ID, lost: make(chan struct{})}

@@ -47,7 +47,7 @@ func (g lightGater) InterceptAddrDial(p peer.ID, a ma.Multiaddr) bool {
 		return g.carries(a)
 	}
 	if g.l.dials {
-		return true
+		return g.gater.InterceptAddrDial(p, a)
 	}
 	g.l.mu.Lock()
 	defer g.l.mu.Unlock()

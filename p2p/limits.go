@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/libp2p/go-libp2p/core/network"
 	basichost "github.com/libp2p/go-libp2p/p2p/host/basic"
 	rcmgr "github.com/libp2p/go-libp2p/p2p/host/resource-manager"
 	"github.com/libp2p/go-libp2p/p2p/net/swarm"
@@ -25,9 +24,11 @@ const (
 	// MaxConnsPerPeer allows both transports, both directions and a relayed connection while one replaces the other.
 	MaxConnsPerPeer = 8
 	// MaxPending bounds connections in their handshake: a flood of strangers costs at most so many handshakes at once.
-	MaxPending = 1024
-	// MaxPendingInbound keeps half of them for connections that we want ourselves.
-	MaxPendingInbound = 512
+	MaxPending = 1152
+	// MaxPendingInbound keeps 512 of them for connections that we want ourselves.
+	MaxPendingInbound = 640
+	// maxPendingKnown of these are for addresses of peers that this one has or had to do with.
+	maxPendingKnown = 128
 	// HandshakeTimeout bounds a handshake, and how long a stream may take to say what it is for.
 	HandshakeTimeout = 5 * time.Second
 	// MaxStreams bounds streams of all peers together, about four per connection.
@@ -80,7 +81,7 @@ var (
 
 // resources makes the resource manager that holds the limits above, with ceilings by standing. Loopback is bounded only by the
 // totals: a testnet runs dozens of peers there.
-func resources(standings *admit.Standings) (network.ResourceManager, error) {
+func resources(standings *admit.Standings) (*admit.Manager, error) {
 	conns := func(total, in, fd rcmgr.LimitVal) rcmgr.ResourceLimits {
 		return rcmgr.ResourceLimits{Conns: total, ConnsInbound: in, ConnsOutbound: total, FD: fd}
 	}
@@ -114,7 +115,7 @@ func resources(standings *admit.Standings) (network.ResourceManager, error) {
 		return nil, fmt.Errorf("making resource manager: %w", err)
 	}
 	return admit.NewManager(m, standings, admit.Limits{
-		Handshakes: MaxPendingInbound, Conns: MaxConnsInbound, Streams: MaxStreamsInbound,
+		Handshakes: MaxPendingInbound - maxPendingKnown, Known: maxPendingKnown, Conns: MaxConnsInbound, Streams: MaxStreamsInbound,
 		PerPeer: [...]int{admit.Stranger: maxStreamsOfStranger, admit.Answered: 2 * maxStreamsOfStranger, admit.Counterparty: MaxStreamsPerPeer},
 	}), nil
 }

@@ -155,7 +155,7 @@ func (h *Host) direct(p peer.ID) bool {
 func (h *Host) serve() error {
 	var err error
 	h.relay, err = relay.New(h.Host, relay.Config{
-		Limits: h.cfg.NAT.Limits, Logger: h.log,
+		Limits: h.cfg.NAT.Limits, Logger: h.log, Standing: h.Standing,
 		Allow: func(client, target peer.ID) bool {
 			return !h.blocked[client] && !h.blocked[target] && !h.foreigner(client) && !h.foreigner(target)
 		},

@@ -1,6 +1,7 @@
 package p2p_test
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -81,7 +82,8 @@ func mustKey(t *testing.T, i int) [32]byte {
 // A peer that only dials out has no address of its own and works all the same.
 func TestDialOutOnly(t *testing.T) {
 	t.Parallel()
-	out, err := p2p.New(p2p.Config{Key: p2ptest.Key(0), Network: p2ptest.Network, NAT: p2p.NAT{DialOutOnly: true}, Logger: p2ptest.Quiet()})
+	out, err := p2p.New(p2p.Config{Key: p2ptest.Key(0), Network: p2ptest.Network, NAT: p2p.NAT{DialOutOnly: true}, Logger: p2ptest.Quiet(),
+		Dials: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
 	if err != nil {
 		t.Fatal(err)
 	}

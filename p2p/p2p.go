@@ -16,6 +16,7 @@ package p2p
 import (
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"regexp"
 
 	"github.com/libp2p/go-libp2p"
@@ -44,6 +45,9 @@ type Config struct {
 	PlainUDP bool
 	PSK      *[32]byte // key of a private network: peers without it cannot connect. TCP only, QUIC has no such thing
 	Block    []peer.ID // peers that are refused and never dialled
+	// Dials are closed ranges (package closed) in which addresses of others are dialled, beside those in which an address of
+	// Bootstrap, NAT.Relays or Announce lies. Without PSK others are dialled there only in the networks of this machine's interfaces.
+	Dials []netip.Prefix
 
 	Logger     *slog.Logger          // nil means slog.Default()
 	Registerer prometheus.Registerer // where libp2p's metrics go; nil switches them off

@@ -129,6 +129,9 @@ func (h *Host) restore() error {
 	}
 	for _, e := range entries {
 		h.remembered[e.ID] = e
+		if e.Dialled {
+			h.standings.Remember(e.ID, e.Addrs[0])
+		}
 		h.Peerstore().AddAddrs(e.ID, e.Addrs, peerstore.RecentlyConnectedAddrTTL)
 	}
 	return nil

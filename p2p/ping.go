@@ -94,6 +94,9 @@ func (h *Host) Ping(ctx context.Context, p peer.AddrInfo, rounds int) (PingResul
 		return r, fmt.Errorf("pinging %s: that is this peer itself", p.ID)
 	}
 	h.Peerstore().AddAddrs(p.ID, p.Addrs, pingAddrTTL)
+	if h.dials != nil {
+		h.dials.name(p.Addrs...)
+	}
 	r.Fresh = h.Network().Connectedness(p.ID) == network.NotConnected
 	if find := h.find.Load(); r.Fresh && find != nil && len(h.Peerstore().Addrs(p.ID)) == 0 {
 		if found, err := (*find)(ctx, p.ID); err == nil {

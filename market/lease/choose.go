@@ -3,6 +3,7 @@ package lease
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/starling-network/starling/market"
@@ -21,7 +22,7 @@ func (b Book) Quote(now Now, o market.Order) (Quoted, *market.Refusal) {
 	if refusal := b.feasible(now, o); refusal != nil {
 		return Quoted{}, refusal
 	}
-	class, free, refusal := b.choose(o, o.Ceiling, "")
+	class, free, refusal := b.choose(o, math.MaxUint64, "")
 	if refusal != nil {
 		return Quoted{}, refusal
 	}
@@ -94,10 +95,7 @@ func (b Book) sold(c market.Class) []market.Class {
 // unproven units gets those first: the others are wanted by more.
 func (b Book) fit(o market.Order, c market.Class, price market.Price) ([]market.UnitID, *market.Refusal) {
 	if ask := b.limits.Asks[c]; ask > price {
-		if price < o.Ceiling {
-			return nil, market.Refuse(market.ReasonPrice, "price %s is under the %s asked here", b.money(price), b.money(ask))
-		}
-		return nil, market.Refuse(market.ReasonPrice, "price %s is over the ceiling %s", b.money(ask), b.money(o.Ceiling))
+		return nil, market.Refuse(market.ReasonPrice, "price %s is under the %s asked here", b.money(price), b.money(ask))
 	}
 	var fit, shown []market.UnitID
 	var short *market.Unit

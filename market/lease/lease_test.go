@@ -46,7 +46,7 @@ func testUnits(t testing.TB, n int) []market.Unit {
 func testOrder(buyer sign.Private, n byte, count, unitsPer uint32) market.Order {
 	return market.Order{
 		ID: market.OrderID{n, 1}, Buyer: buyer.Key(), Class: "cpu", Count: count, UnitsPer: unitsPer, Runtime: "wasm", Slots: 100,
-		Ceiling: 50, Expires: epoch.Add(time.Minute), JobTerms: sign.Hash{n},
+		Expires: epoch.Add(time.Minute), JobTerms: sign.Hash{n},
 	}
 }
 
@@ -158,7 +158,6 @@ func TestReserveRefusals(t *testing.T) {
 		{market.ReasonStake, "stake 0.00, the order asks 1.00", func(e *lease.ReserveRequested) { e.Order.MinStake = 100 }},
 		{market.ReasonCapability, "a unit has compute capability unknown, asked 8.0", func(e *lease.ReserveRequested) { e.Order.MinCapability = 80 }},
 		{market.ReasonPrice, "price 0.39 is under the 0.40 asked here", func(e *lease.ReserveRequested) { e.Price = 39 }},
-		{market.ReasonPrice, "price 0.51 is over the order's own ceiling 0.50", func(e *lease.ReserveRequested) { e.Price = 51 }},
 		{market.ReasonResources, "a unit has memory 512 MiB, asked 1024 MiB", func(e *lease.ReserveRequested) { e.Order.Min.MemoryMiB = 1024 }},
 		{market.ReasonCapacity, "4 units asked, 3 of 3 are free", func(e *lease.ReserveRequested) { e.Order.UnitsPer = 4 }},
 		{market.ReasonHold, "the hold id is not set", func(e *lease.ReserveRequested) { e.Hold = market.HoldID{} }},
@@ -173,7 +172,7 @@ func TestReserveRefusals(t *testing.T) {
 	}
 }
 
-// An order for a family gets units of one class: the cheapest that fits, has enough free and is not over the ceiling.
+// An order for a family gets units of one class: the cheapest that fits, and has enough free.
 func TestFamilyOrders(t *testing.T) {
 	t.Parallel()
 	now := lease.Now{Time: epoch, Slot: 1000}
@@ -189,9 +188,7 @@ func TestFamilyOrders(t *testing.T) {
 		{"cheapest", func(*market.Order) {}, "gpu/a", 30, 2, ""},
 		{"too few of the cheapest", func(o *market.Order) { o.UnitsPer = 3 }, "gpu/b", 45, 1, ""},
 		{"capability", func(o *market.Order) { o.MinCapability = 90 }, "gpu/b", 45, 3, ""},
-		{"ceiling", func(o *market.Order) { o.Ceiling = 44; o.UnitsPer = 3 }, "", 0, 0, "gpu/a: 3 units asked, 2 of 2 are free"},
 		{"no class fits", func(o *market.Order) { o.MinCapability = 100 }, "", 0, 0, "gpu/a: a unit has compute capability 8.0, asked 10.0"},
-		{"too dear", func(o *market.Order) { o.Ceiling = 20 }, "", 0, 0, "gpu/a: price 0.30 is over the ceiling 0.20"},
 		{"one class", func(o *market.Order) { o.Class = "gpu/b" }, "gpu/b", 45, 3, ""},
 	} {
 		book := lease.NewBook(units, classLimits())

@@ -176,9 +176,6 @@ func (s *step) grant(ev ReserveRequested) (market.Class, []market.UnitID, *marke
 	if refusal := b.feasible(s.now, o); refusal != nil {
 		return "", nil, refusal
 	}
-	if ev.Price > o.Ceiling {
-		return "", nil, market.Refuse(market.ReasonPrice, "price %s is over the order's own ceiling %s", b.money(ev.Price), b.money(o.Ceiling))
-	}
 	for _, r := range b.records {
 		if r.State.Live() && r.Order == o.ID && r.Rank == ev.Rank {
 			return "", nil, market.Refuse(market.ReasonConflict, "rank %d of this order is held already", ev.Rank)

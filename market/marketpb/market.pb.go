@@ -403,18 +403,17 @@ type Order struct {
 	UnitsPer      uint32                 `protobuf:"varint,5,opt,name=units_per,json=unitsPer,proto3" json:"units_per,omitempty"` // units of each lease
 	Min           *Resources             `protobuf:"bytes,6,opt,name=min,proto3" json:"min,omitempty"`                            // per unit
 	Runtime       string                 `protobuf:"bytes,7,opt,name=runtime,proto3" json:"runtime,omitempty"`
-	Slots         uint64                 `protobuf:"varint,8,opt,name=slots,proto3" json:"slots,omitempty"`     // duration
-	Ceiling       uint64                 `protobuf:"varint,9,opt,name=ceiling,proto3" json:"ceiling,omitempty"` // base units per unit-hour
+	Slots         uint64                 `protobuf:"varint,8,opt,name=slots,proto3" json:"slots,omitempty"` // duration
 	Expires       int64                  `protobuf:"varint,10,opt,name=expires,proto3" json:"expires,omitempty"`
-	ReplyTo       []string               `protobuf:"bytes,11,rep,name=reply_to,json=replyTo,proto3" json:"reply_to,omitempty"`
 	MinStake      uint64                 `protobuf:"varint,14,opt,name=min_stake,json=minStake,proto3" json:"min_stake,omitempty"`
-	Draw          uint32                 `protobuf:"varint,15,opt,name=draw,proto3" json:"draw,omitempty"`
+	Draw          uint32                 `protobuf:"varint,15,opt,name=draw,proto3" json:"draw,omitempty"`                                        // the chance that a provider quotes, of 2^32; not 0
 	Exclude       [][]byte               `protobuf:"bytes,16,rep,name=exclude,proto3" json:"exclude,omitempty"`                                   // 32 each
 	JobTerms      []byte                 `protobuf:"bytes,17,opt,name=job_terms,json=jobTerms,proto3" json:"job_terms,omitempty"`                 // 32
 	MinCapability uint32                 `protobuf:"varint,18,opt,name=min_capability,json=minCapability,proto3" json:"min_capability,omitempty"` // compute capability, major * 10 + minor; 0: any
 	Agent         []byte                 `protobuf:"bytes,19,opt,name=agent,proto3" json:"agent,omitempty"`                                       // 32, the peer that acts for the buyer; empty: the buyer itself
 	Unproven      bool                   `protobuf:"varint,20,opt,name=unproven,proto3" json:"unproven,omitempty"`                                // units without a fresh audit record will do
 	Egress        uint32                 `protobuf:"varint,21,opt,name=egress,proto3" json:"egress,omitempty"`                                    // the least that its containers must reach outside, as in Offer
+	ReplyKey      []byte                 `protobuf:"bytes,24,opt,name=reply_key,json=replyKey,proto3" json:"reply_key,omitempty"`                 // 32, X25519: quotes that come over gossip are sealed to it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -505,25 +504,11 @@ func (x *Order) GetSlots() uint64 {
 	return 0
 }
 
-func (x *Order) GetCeiling() uint64 {
-	if x != nil {
-		return x.Ceiling
-	}
-	return 0
-}
-
 func (x *Order) GetExpires() int64 {
 	if x != nil {
 		return x.Expires
 	}
 	return 0
-}
-
-func (x *Order) GetReplyTo() []string {
-	if x != nil {
-		return x.ReplyTo
-	}
-	return nil
 }
 
 func (x *Order) GetMinStake() uint64 {
@@ -580,6 +565,13 @@ func (x *Order) GetEgress() uint32 {
 		return x.Egress
 	}
 	return 0
+}
+
+func (x *Order) GetReplyKey() []byte {
+	if x != nil {
+		return x.ReplyKey
+	}
+	return nil
 }
 
 // Quote is the payload of tag "starling:quote".
@@ -829,11 +821,11 @@ func (x *AskReply) GetOffer() []byte {
 	return nil
 }
 
-// QuoteRequest brings a quote to a buyer whose order was heard over gossip. Stream "quote".
+// QuoteRequest brings a quote for an order that was heard over gossip one peer nearer to the buyer. Stream "quote".
 type QuoteRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Quote         []byte                 `protobuf:"bytes,1,opt,name=quote,proto3" json:"quote,omitempty"` // envelope of Quote
-	Offer         []byte                 `protobuf:"bytes,2,opt,name=offer,proto3" json:"offer,omitempty"` // envelope of the Offer behind it
+	Order         []byte                 `protobuf:"bytes,3,opt,name=order,proto3" json:"order,omitempty"` // 32, its id
+	Box           []byte                 `protobuf:"bytes,4,opt,name=box,proto3" json:"box,omitempty"`     // Quoted, sealed to the order's reply_key
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -868,21 +860,21 @@ func (*QuoteRequest) Descriptor() ([]byte, []int) {
 	return file_market_marketpb_market_proto_rawDescGZIP(), []int{7}
 }
 
-func (x *QuoteRequest) GetQuote() []byte {
+func (x *QuoteRequest) GetOrder() []byte {
 	if x != nil {
-		return x.Quote
+		return x.Order
 	}
 	return nil
 }
 
-func (x *QuoteRequest) GetOffer() []byte {
+func (x *QuoteRequest) GetBox() []byte {
 	if x != nil {
-		return x.Offer
+		return x.Box
 	}
 	return nil
 }
 
-// QuoteReply says that the quote was taken note of. It binds nothing.
+// QuoteReply says that the quote will be passed on, or that the buyer took note of it. It binds nothing.
 type QuoteReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -919,6 +911,59 @@ func (*QuoteReply) Descriptor() ([]byte, []int) {
 	return file_market_marketpb_market_proto_rawDescGZIP(), []int{8}
 }
 
+// Quoted is what only the buyer reads of a QuoteRequest.
+type Quoted struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Quote         []byte                 `protobuf:"bytes,1,opt,name=quote,proto3" json:"quote,omitempty"` // envelope of Quote
+	Offer         []byte                 `protobuf:"bytes,2,opt,name=offer,proto3" json:"offer,omitempty"` // envelope of the Offer behind it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Quoted) Reset() {
+	*x = Quoted{}
+	mi := &file_market_marketpb_market_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Quoted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Quoted) ProtoMessage() {}
+
+func (x *Quoted) ProtoReflect() protoreflect.Message {
+	mi := &file_market_marketpb_market_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Quoted.ProtoReflect.Descriptor instead.
+func (*Quoted) Descriptor() ([]byte, []int) {
+	return file_market_marketpb_market_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Quoted) GetQuote() []byte {
+	if x != nil {
+		return x.Quote
+	}
+	return nil
+}
+
+func (x *Quoted) GetOffer() []byte {
+	if x != nil {
+		return x.Offer
+	}
+	return nil
+}
+
 // LeaseRequest is one step of taking a lease. Stream "lease".
 type LeaseRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -937,7 +982,7 @@ type LeaseRequest struct {
 
 func (x *LeaseRequest) Reset() {
 	*x = LeaseRequest{}
-	mi := &file_market_marketpb_market_proto_msgTypes[9]
+	mi := &file_market_marketpb_market_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -949,7 +994,7 @@ func (x *LeaseRequest) String() string {
 func (*LeaseRequest) ProtoMessage() {}
 
 func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_market_marketpb_market_proto_msgTypes[9]
+	mi := &file_market_marketpb_market_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -962,7 +1007,7 @@ func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRequest.ProtoReflect.Descriptor instead.
 func (*LeaseRequest) Descriptor() ([]byte, []int) {
-	return file_market_marketpb_market_proto_rawDescGZIP(), []int{9}
+	return file_market_marketpb_market_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *LeaseRequest) GetStep() isLeaseRequest_Step {
@@ -1083,7 +1128,7 @@ type Reserve struct {
 
 func (x *Reserve) Reset() {
 	*x = Reserve{}
-	mi := &file_market_marketpb_market_proto_msgTypes[10]
+	mi := &file_market_marketpb_market_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1095,7 +1140,7 @@ func (x *Reserve) String() string {
 func (*Reserve) ProtoMessage() {}
 
 func (x *Reserve) ProtoReflect() protoreflect.Message {
-	mi := &file_market_marketpb_market_proto_msgTypes[10]
+	mi := &file_market_marketpb_market_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1108,7 +1153,7 @@ func (x *Reserve) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reserve.ProtoReflect.Descriptor instead.
 func (*Reserve) Descriptor() ([]byte, []int) {
-	return file_market_marketpb_market_proto_rawDescGZIP(), []int{10}
+	return file_market_marketpb_market_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Reserve) GetHold() []byte {
@@ -1180,7 +1225,7 @@ type Sign struct {
 
 func (x *Sign) Reset() {
 	*x = Sign{}
-	mi := &file_market_marketpb_market_proto_msgTypes[11]
+	mi := &file_market_marketpb_market_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1192,7 +1237,7 @@ func (x *Sign) String() string {
 func (*Sign) ProtoMessage() {}
 
 func (x *Sign) ProtoReflect() protoreflect.Message {
-	mi := &file_market_marketpb_market_proto_msgTypes[11]
+	mi := &file_market_marketpb_market_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1205,7 +1250,7 @@ func (x *Sign) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sign.ProtoReflect.Descriptor instead.
 func (*Sign) Descriptor() ([]byte, []int) {
-	return file_market_marketpb_market_proto_rawDescGZIP(), []int{11}
+	return file_market_marketpb_market_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Sign) GetHold() []byte {
@@ -1248,7 +1293,7 @@ type Activate struct {
 
 func (x *Activate) Reset() {
 	*x = Activate{}
-	mi := &file_market_marketpb_market_proto_msgTypes[12]
+	mi := &file_market_marketpb_market_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1260,7 +1305,7 @@ func (x *Activate) String() string {
 func (*Activate) ProtoMessage() {}
 
 func (x *Activate) ProtoReflect() protoreflect.Message {
-	mi := &file_market_marketpb_market_proto_msgTypes[12]
+	mi := &file_market_marketpb_market_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1273,7 +1318,7 @@ func (x *Activate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Activate.ProtoReflect.Descriptor instead.
 func (*Activate) Descriptor() ([]byte, []int) {
-	return file_market_marketpb_market_proto_rawDescGZIP(), []int{12}
+	return file_market_marketpb_market_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Activate) GetLease() []byte {
@@ -1312,7 +1357,7 @@ type Release struct {
 
 func (x *Release) Reset() {
 	*x = Release{}
-	mi := &file_market_marketpb_market_proto_msgTypes[13]
+	mi := &file_market_marketpb_market_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1324,7 +1369,7 @@ func (x *Release) String() string {
 func (*Release) ProtoMessage() {}
 
 func (x *Release) ProtoReflect() protoreflect.Message {
-	mi := &file_market_marketpb_market_proto_msgTypes[13]
+	mi := &file_market_marketpb_market_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1337,7 +1382,7 @@ func (x *Release) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Release.ProtoReflect.Descriptor instead.
 func (*Release) Descriptor() ([]byte, []int) {
-	return file_market_marketpb_market_proto_rawDescGZIP(), []int{13}
+	return file_market_marketpb_market_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Release) GetOf() isRelease_Of {
@@ -1400,7 +1445,7 @@ type Extend struct {
 
 func (x *Extend) Reset() {
 	*x = Extend{}
-	mi := &file_market_marketpb_market_proto_msgTypes[14]
+	mi := &file_market_marketpb_market_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1412,7 +1457,7 @@ func (x *Extend) String() string {
 func (*Extend) ProtoMessage() {}
 
 func (x *Extend) ProtoReflect() protoreflect.Message {
-	mi := &file_market_marketpb_market_proto_msgTypes[14]
+	mi := &file_market_marketpb_market_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1425,7 +1470,7 @@ func (x *Extend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Extend.ProtoReflect.Descriptor instead.
 func (*Extend) Descriptor() ([]byte, []int) {
-	return file_market_marketpb_market_proto_rawDescGZIP(), []int{14}
+	return file_market_marketpb_market_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Extend) GetLease() []byte {
@@ -1461,7 +1506,7 @@ type Supervise struct {
 
 func (x *Supervise) Reset() {
 	*x = Supervise{}
-	mi := &file_market_marketpb_market_proto_msgTypes[15]
+	mi := &file_market_marketpb_market_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1473,7 +1518,7 @@ func (x *Supervise) String() string {
 func (*Supervise) ProtoMessage() {}
 
 func (x *Supervise) ProtoReflect() protoreflect.Message {
-	mi := &file_market_marketpb_market_proto_msgTypes[15]
+	mi := &file_market_marketpb_market_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1486,7 +1531,7 @@ func (x *Supervise) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Supervise.ProtoReflect.Descriptor instead.
 func (*Supervise) Descriptor() ([]byte, []int) {
-	return file_market_marketpb_market_proto_rawDescGZIP(), []int{15}
+	return file_market_marketpb_market_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Supervise) GetLease() []byte {
@@ -1521,7 +1566,7 @@ type SeenReceipts struct {
 
 func (x *SeenReceipts) Reset() {
 	*x = SeenReceipts{}
-	mi := &file_market_marketpb_market_proto_msgTypes[16]
+	mi := &file_market_marketpb_market_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1533,7 +1578,7 @@ func (x *SeenReceipts) String() string {
 func (*SeenReceipts) ProtoMessage() {}
 
 func (x *SeenReceipts) ProtoReflect() protoreflect.Message {
-	mi := &file_market_marketpb_market_proto_msgTypes[16]
+	mi := &file_market_marketpb_market_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1546,7 +1591,7 @@ func (x *SeenReceipts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeenReceipts.ProtoReflect.Descriptor instead.
 func (*SeenReceipts) Descriptor() ([]byte, []int) {
-	return file_market_marketpb_market_proto_rawDescGZIP(), []int{16}
+	return file_market_marketpb_market_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SeenReceipts) GetLease() []byte {
@@ -1581,7 +1626,7 @@ type LeaseReply struct {
 
 func (x *LeaseReply) Reset() {
 	*x = LeaseReply{}
-	mi := &file_market_marketpb_market_proto_msgTypes[17]
+	mi := &file_market_marketpb_market_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1593,7 +1638,7 @@ func (x *LeaseReply) String() string {
 func (*LeaseReply) ProtoMessage() {}
 
 func (x *LeaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_market_marketpb_market_proto_msgTypes[17]
+	mi := &file_market_marketpb_market_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1606,7 +1651,7 @@ func (x *LeaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseReply.ProtoReflect.Descriptor instead.
 func (*LeaseReply) Descriptor() ([]byte, []int) {
-	return file_market_marketpb_market_proto_rawDescGZIP(), []int{17}
+	return file_market_marketpb_market_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *LeaseReply) GetStep() isLeaseReply_Step {
@@ -1723,7 +1768,7 @@ type Held struct {
 
 func (x *Held) Reset() {
 	*x = Held{}
-	mi := &file_market_marketpb_market_proto_msgTypes[18]
+	mi := &file_market_marketpb_market_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1735,7 +1780,7 @@ func (x *Held) String() string {
 func (*Held) ProtoMessage() {}
 
 func (x *Held) ProtoReflect() protoreflect.Message {
-	mi := &file_market_marketpb_market_proto_msgTypes[18]
+	mi := &file_market_marketpb_market_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1748,7 +1793,7 @@ func (x *Held) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Held.ProtoReflect.Descriptor instead.
 func (*Held) Descriptor() ([]byte, []int) {
-	return file_market_marketpb_market_proto_rawDescGZIP(), []int{18}
+	return file_market_marketpb_market_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Held) GetHold() []byte {
@@ -1790,7 +1835,7 @@ type Signed struct {
 
 func (x *Signed) Reset() {
 	*x = Signed{}
-	mi := &file_market_marketpb_market_proto_msgTypes[19]
+	mi := &file_market_marketpb_market_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1802,7 +1847,7 @@ func (x *Signed) String() string {
 func (*Signed) ProtoMessage() {}
 
 func (x *Signed) ProtoReflect() protoreflect.Message {
-	mi := &file_market_marketpb_market_proto_msgTypes[19]
+	mi := &file_market_marketpb_market_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1815,7 +1860,7 @@ func (x *Signed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signed.ProtoReflect.Descriptor instead.
 func (*Signed) Descriptor() ([]byte, []int) {
-	return file_market_marketpb_market_proto_rawDescGZIP(), []int{19}
+	return file_market_marketpb_market_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Signed) GetHold() []byte {
@@ -1842,7 +1887,7 @@ type Activated struct {
 
 func (x *Activated) Reset() {
 	*x = Activated{}
-	mi := &file_market_marketpb_market_proto_msgTypes[20]
+	mi := &file_market_marketpb_market_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1854,7 +1899,7 @@ func (x *Activated) String() string {
 func (*Activated) ProtoMessage() {}
 
 func (x *Activated) ProtoReflect() protoreflect.Message {
-	mi := &file_market_marketpb_market_proto_msgTypes[20]
+	mi := &file_market_marketpb_market_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1867,7 +1912,7 @@ func (x *Activated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Activated.ProtoReflect.Descriptor instead.
 func (*Activated) Descriptor() ([]byte, []int) {
-	return file_market_marketpb_market_proto_rawDescGZIP(), []int{20}
+	return file_market_marketpb_market_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Activated) GetLease() []byte {
@@ -1887,7 +1932,7 @@ type Extended struct {
 
 func (x *Extended) Reset() {
 	*x = Extended{}
-	mi := &file_market_marketpb_market_proto_msgTypes[21]
+	mi := &file_market_marketpb_market_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1899,7 +1944,7 @@ func (x *Extended) String() string {
 func (*Extended) ProtoMessage() {}
 
 func (x *Extended) ProtoReflect() protoreflect.Message {
-	mi := &file_market_marketpb_market_proto_msgTypes[21]
+	mi := &file_market_marketpb_market_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1912,7 +1957,7 @@ func (x *Extended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Extended.ProtoReflect.Descriptor instead.
 func (*Extended) Descriptor() ([]byte, []int) {
-	return file_market_marketpb_market_proto_rawDescGZIP(), []int{21}
+	return file_market_marketpb_market_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Extended) GetSignature() []byte {
@@ -1933,7 +1978,7 @@ type Supervised struct {
 
 func (x *Supervised) Reset() {
 	*x = Supervised{}
-	mi := &file_market_marketpb_market_proto_msgTypes[22]
+	mi := &file_market_marketpb_market_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1945,7 +1990,7 @@ func (x *Supervised) String() string {
 func (*Supervised) ProtoMessage() {}
 
 func (x *Supervised) ProtoReflect() protoreflect.Message {
-	mi := &file_market_marketpb_market_proto_msgTypes[22]
+	mi := &file_market_marketpb_market_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1958,7 +2003,7 @@ func (x *Supervised) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Supervised.ProtoReflect.Descriptor instead.
 func (*Supervised) Descriptor() ([]byte, []int) {
-	return file_market_marketpb_market_proto_rawDescGZIP(), []int{22}
+	return file_market_marketpb_market_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Supervised) GetReceipts() [][]byte {
@@ -1984,7 +2029,7 @@ type Released struct {
 
 func (x *Released) Reset() {
 	*x = Released{}
-	mi := &file_market_marketpb_market_proto_msgTypes[23]
+	mi := &file_market_marketpb_market_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1996,7 +2041,7 @@ func (x *Released) String() string {
 func (*Released) ProtoMessage() {}
 
 func (x *Released) ProtoReflect() protoreflect.Message {
-	mi := &file_market_marketpb_market_proto_msgTypes[23]
+	mi := &file_market_marketpb_market_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2009,7 +2054,7 @@ func (x *Released) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Released.ProtoReflect.Descriptor instead.
 func (*Released) Descriptor() ([]byte, []int) {
-	return file_market_marketpb_market_proto_rawDescGZIP(), []int{23}
+	return file_market_marketpb_market_proto_rawDescGZIP(), []int{24}
 }
 
 // HoldRecord is what a provider's journal keeps of one hold or lease.
@@ -2049,7 +2094,7 @@ type HoldRecord struct {
 
 func (x *HoldRecord) Reset() {
 	*x = HoldRecord{}
-	mi := &file_market_marketpb_market_proto_msgTypes[24]
+	mi := &file_market_marketpb_market_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2061,7 +2106,7 @@ func (x *HoldRecord) String() string {
 func (*HoldRecord) ProtoMessage() {}
 
 func (x *HoldRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_market_marketpb_market_proto_msgTypes[24]
+	mi := &file_market_marketpb_market_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2074,7 +2119,7 @@ func (x *HoldRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldRecord.ProtoReflect.Descriptor instead.
 func (*HoldRecord) Descriptor() ([]byte, []int) {
-	return file_market_marketpb_market_proto_rawDescGZIP(), []int{24}
+	return file_market_marketpb_market_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *HoldRecord) GetHold() []byte {
@@ -2322,7 +2367,7 @@ const file_market_marketpb_market_proto_rawDesc = "" +
 	"\vimages_more\x18\x1b \x01(\bR\n" +
 	"imagesMore\"#\n" +
 	"\tOfferList\x12\x16\n" +
-	"\x06offers\x18\x01 \x03(\fR\x06offers\"\x95\x04\n" +
+	"\x06offers\x18\x01 \x03(\fR\x06offers\"\x89\x04\n" +
 	"\x05Order\x12\x14\n" +
 	"\x05nonce\x18\x01 \x01(\fR\x05nonce\x12\x14\n" +
 	"\x05class\x18\x02 \x01(\tR\x05class\x12\x18\n" +
@@ -2332,10 +2377,8 @@ const file_market_marketpb_market_proto_rawDesc = "" +
 	"\x03min\x18\x06 \x01(\v2\x1d.starling.market.v1.ResourcesR\x03min\x12\x18\n" +
 	"\aruntime\x18\a \x01(\tR\aruntime\x12\x14\n" +
 	"\x05slots\x18\b \x01(\x04R\x05slots\x12\x18\n" +
-	"\aceiling\x18\t \x01(\x04R\aceiling\x12\x18\n" +
 	"\aexpires\x18\n" +
-	" \x01(\x03R\aexpires\x12\x19\n" +
-	"\breply_to\x18\v \x03(\tR\areplyTo\x12\x1b\n" +
+	" \x01(\x03R\aexpires\x12\x1b\n" +
 	"\tmin_stake\x18\x0e \x01(\x04R\bminStake\x12\x12\n" +
 	"\x04draw\x18\x0f \x01(\rR\x04draw\x12\x18\n" +
 	"\aexclude\x18\x10 \x03(\fR\aexclude\x12\x1b\n" +
@@ -2343,7 +2386,9 @@ const file_market_marketpb_market_proto_rawDesc = "" +
 	"\x0emin_capability\x18\x12 \x01(\rR\rminCapability\x12\x14\n" +
 	"\x05agent\x18\x13 \x01(\fR\x05agent\x12\x1a\n" +
 	"\bunproven\x18\x14 \x01(\bR\bunproven\x12\x16\n" +
-	"\x06egress\x18\x15 \x01(\rR\x06egressJ\x04\b\f\x10\rJ\x04\b\r\x10\x0e\"\x86\x03\n" +
+	"\x06egress\x18\x15 \x01(\rR\x06egress\x12\x1b\n" +
+	"\treply_key\x18\x18 \x01(\fR\breplyKeyJ\x04\b\t\x10\n" +
+	"J\x04\b\v\x10\fJ\x04\b\f\x10\rJ\x04\b\r\x10\x0e\"\x86\x03\n" +
 	"\x05Quote\x12\x14\n" +
 	"\x05order\x18\x01 \x01(\fR\x05order\x12\x14\n" +
 	"\x05price\x18\x02 \x01(\x04R\x05price\x12\x16\n" +
@@ -2367,12 +2412,15 @@ const file_market_marketpb_market_proto_rawDesc = "" +
 	"\x05order\x18\x01 \x01(\fR\x05order\"6\n" +
 	"\bAskReply\x12\x14\n" +
 	"\x05quote\x18\x01 \x01(\fR\x05quote\x12\x14\n" +
-	"\x05offer\x18\x02 \x01(\fR\x05offer\":\n" +
+	"\x05offer\x18\x02 \x01(\fR\x05offer\"B\n" +
 	"\fQuoteRequest\x12\x14\n" +
-	"\x05quote\x18\x01 \x01(\fR\x05quote\x12\x14\n" +
-	"\x05offer\x18\x02 \x01(\fR\x05offer\"\f\n" +
+	"\x05order\x18\x03 \x01(\fR\x05order\x12\x10\n" +
+	"\x03box\x18\x04 \x01(\fR\x03boxJ\x04\b\x01\x10\x02J\x04\b\x02\x10\x03\"\f\n" +
 	"\n" +
-	"QuoteReply\"\xe9\x02\n" +
+	"QuoteReply\"4\n" +
+	"\x06Quoted\x12\x14\n" +
+	"\x05quote\x18\x01 \x01(\fR\x05quote\x12\x14\n" +
+	"\x05offer\x18\x02 \x01(\fR\x05offer\"\xe9\x02\n" +
 	"\fLeaseRequest\x127\n" +
 	"\areserve\x18\x01 \x01(\v2\x1b.starling.market.v1.ReserveH\x00R\areserve\x12.\n" +
 	"\x04sign\x18\x02 \x01(\v2\x18.starling.market.v1.SignH\x00R\x04sign\x12:\n" +
@@ -2491,7 +2539,7 @@ func file_market_marketpb_market_proto_rawDescGZIP() []byte {
 	return file_market_marketpb_market_proto_rawDescData
 }
 
-var file_market_marketpb_market_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_market_marketpb_market_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_market_marketpb_market_proto_goTypes = []any{
 	(*Resources)(nil),    // 0: starling.market.v1.Resources
 	(*Offer)(nil),        // 1: starling.market.v1.Offer
@@ -2502,40 +2550,41 @@ var file_market_marketpb_market_proto_goTypes = []any{
 	(*AskReply)(nil),     // 6: starling.market.v1.AskReply
 	(*QuoteRequest)(nil), // 7: starling.market.v1.QuoteRequest
 	(*QuoteReply)(nil),   // 8: starling.market.v1.QuoteReply
-	(*LeaseRequest)(nil), // 9: starling.market.v1.LeaseRequest
-	(*Reserve)(nil),      // 10: starling.market.v1.Reserve
-	(*Sign)(nil),         // 11: starling.market.v1.Sign
-	(*Activate)(nil),     // 12: starling.market.v1.Activate
-	(*Release)(nil),      // 13: starling.market.v1.Release
-	(*Extend)(nil),       // 14: starling.market.v1.Extend
-	(*Supervise)(nil),    // 15: starling.market.v1.Supervise
-	(*SeenReceipts)(nil), // 16: starling.market.v1.SeenReceipts
-	(*LeaseReply)(nil),   // 17: starling.market.v1.LeaseReply
-	(*Held)(nil),         // 18: starling.market.v1.Held
-	(*Signed)(nil),       // 19: starling.market.v1.Signed
-	(*Activated)(nil),    // 20: starling.market.v1.Activated
-	(*Extended)(nil),     // 21: starling.market.v1.Extended
-	(*Supervised)(nil),   // 22: starling.market.v1.Supervised
-	(*Released)(nil),     // 23: starling.market.v1.Released
-	(*HoldRecord)(nil),   // 24: starling.market.v1.HoldRecord
+	(*Quoted)(nil),       // 9: starling.market.v1.Quoted
+	(*LeaseRequest)(nil), // 10: starling.market.v1.LeaseRequest
+	(*Reserve)(nil),      // 11: starling.market.v1.Reserve
+	(*Sign)(nil),         // 12: starling.market.v1.Sign
+	(*Activate)(nil),     // 13: starling.market.v1.Activate
+	(*Release)(nil),      // 14: starling.market.v1.Release
+	(*Extend)(nil),       // 15: starling.market.v1.Extend
+	(*Supervise)(nil),    // 16: starling.market.v1.Supervise
+	(*SeenReceipts)(nil), // 17: starling.market.v1.SeenReceipts
+	(*LeaseReply)(nil),   // 18: starling.market.v1.LeaseReply
+	(*Held)(nil),         // 19: starling.market.v1.Held
+	(*Signed)(nil),       // 20: starling.market.v1.Signed
+	(*Activated)(nil),    // 21: starling.market.v1.Activated
+	(*Extended)(nil),     // 22: starling.market.v1.Extended
+	(*Supervised)(nil),   // 23: starling.market.v1.Supervised
+	(*Released)(nil),     // 24: starling.market.v1.Released
+	(*HoldRecord)(nil),   // 25: starling.market.v1.HoldRecord
 }
 var file_market_marketpb_market_proto_depIdxs = []int32{
 	0,  // 0: starling.market.v1.Offer.per_unit:type_name -> starling.market.v1.Resources
 	0,  // 1: starling.market.v1.Order.min:type_name -> starling.market.v1.Resources
 	0,  // 2: starling.market.v1.Quote.per_unit:type_name -> starling.market.v1.Resources
-	10, // 3: starling.market.v1.LeaseRequest.reserve:type_name -> starling.market.v1.Reserve
-	11, // 4: starling.market.v1.LeaseRequest.sign:type_name -> starling.market.v1.Sign
-	12, // 5: starling.market.v1.LeaseRequest.activate:type_name -> starling.market.v1.Activate
-	13, // 6: starling.market.v1.LeaseRequest.release:type_name -> starling.market.v1.Release
-	14, // 7: starling.market.v1.LeaseRequest.extend:type_name -> starling.market.v1.Extend
-	15, // 8: starling.market.v1.LeaseRequest.supervise:type_name -> starling.market.v1.Supervise
-	16, // 9: starling.market.v1.Supervise.seen:type_name -> starling.market.v1.SeenReceipts
-	18, // 10: starling.market.v1.LeaseReply.held:type_name -> starling.market.v1.Held
-	19, // 11: starling.market.v1.LeaseReply.signed:type_name -> starling.market.v1.Signed
-	20, // 12: starling.market.v1.LeaseReply.activated:type_name -> starling.market.v1.Activated
-	23, // 13: starling.market.v1.LeaseReply.released:type_name -> starling.market.v1.Released
-	21, // 14: starling.market.v1.LeaseReply.extended:type_name -> starling.market.v1.Extended
-	22, // 15: starling.market.v1.LeaseReply.supervised:type_name -> starling.market.v1.Supervised
+	11, // 3: starling.market.v1.LeaseRequest.reserve:type_name -> starling.market.v1.Reserve
+	12, // 4: starling.market.v1.LeaseRequest.sign:type_name -> starling.market.v1.Sign
+	13, // 5: starling.market.v1.LeaseRequest.activate:type_name -> starling.market.v1.Activate
+	14, // 6: starling.market.v1.LeaseRequest.release:type_name -> starling.market.v1.Release
+	15, // 7: starling.market.v1.LeaseRequest.extend:type_name -> starling.market.v1.Extend
+	16, // 8: starling.market.v1.LeaseRequest.supervise:type_name -> starling.market.v1.Supervise
+	17, // 9: starling.market.v1.Supervise.seen:type_name -> starling.market.v1.SeenReceipts
+	19, // 10: starling.market.v1.LeaseReply.held:type_name -> starling.market.v1.Held
+	20, // 11: starling.market.v1.LeaseReply.signed:type_name -> starling.market.v1.Signed
+	21, // 12: starling.market.v1.LeaseReply.activated:type_name -> starling.market.v1.Activated
+	24, // 13: starling.market.v1.LeaseReply.released:type_name -> starling.market.v1.Released
+	22, // 14: starling.market.v1.LeaseReply.extended:type_name -> starling.market.v1.Extended
+	23, // 15: starling.market.v1.LeaseReply.supervised:type_name -> starling.market.v1.Supervised
 	0,  // 16: starling.market.v1.HoldRecord.per_unit:type_name -> starling.market.v1.Resources
 	17, // [17:17] is the sub-list for method output_type
 	17, // [17:17] is the sub-list for method input_type
@@ -2549,7 +2598,7 @@ func file_market_marketpb_market_proto_init() {
 	if File_market_marketpb_market_proto != nil {
 		return
 	}
-	file_market_marketpb_market_proto_msgTypes[9].OneofWrappers = []any{
+	file_market_marketpb_market_proto_msgTypes[10].OneofWrappers = []any{
 		(*LeaseRequest_Reserve)(nil),
 		(*LeaseRequest_Sign)(nil),
 		(*LeaseRequest_Activate)(nil),
@@ -2557,11 +2606,11 @@ func file_market_marketpb_market_proto_init() {
 		(*LeaseRequest_Extend)(nil),
 		(*LeaseRequest_Supervise)(nil),
 	}
-	file_market_marketpb_market_proto_msgTypes[13].OneofWrappers = []any{
+	file_market_marketpb_market_proto_msgTypes[14].OneofWrappers = []any{
 		(*Release_Hold)(nil),
 		(*Release_Lease)(nil),
 	}
-	file_market_marketpb_market_proto_msgTypes[17].OneofWrappers = []any{
+	file_market_marketpb_market_proto_msgTypes[18].OneofWrappers = []any{
 		(*LeaseReply_Held)(nil),
 		(*LeaseReply_Signed)(nil),
 		(*LeaseReply_Activated)(nil),
@@ -2575,7 +2624,7 @@ func file_market_marketpb_market_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_market_marketpb_market_proto_rawDesc), len(file_market_marketpb_market_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   25,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

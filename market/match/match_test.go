@@ -274,24 +274,6 @@ func TestTiesAreSpread(t *testing.T) {
 	}
 }
 
-func TestDrawn(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct{ draw, population, least, most uint32 }{{0, 1000, 1000, 1000}, {30, 1000, 10, 60}, {500, 1000, 440, 560}, {1000, 1000, 1000, 1000}, {5000, 1000, 1000, 1000}} {
-		drawn := uint32(0)
-		for i := range int(c.population) {
-			if match.Drawn(market.OrderID{7}, key(i), c.draw, c.population) {
-				drawn++
-			}
-		}
-		if drawn < c.least || drawn > c.most {
-			t.Errorf("draw %d of %d: %d drawn", c.draw, c.population, drawn)
-		}
-	}
-	if match.Drawn(market.OrderID{7}, key(1), 1, 0) != true {
-		t.Error("an unknown population draws everybody")
-	}
-}
-
 func randomCandidate(t *rapid.T, i int) match.Candidate {
 	c := candidate(i)
 	pick := func(name string, most int) int { return rapid.IntRange(0, most).Draw(t, name) }

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"maps"
-	"math/bits"
 	"slices"
 	"strings"
 
@@ -181,16 +180,4 @@ func quota(order market.OrderID, n, oneIn uint32) uint32 {
 		q++
 	}
 	return q
-}
-
-// Drawn says whether a provider should answer an order that wants about draw answers from a population of so many that
-// fit. Both sides compute the same from the ids alone: SHA-256("starling/draw/v1" ‖ order ‖ provider), first eight bytes,
-// below draw/population of their range.
-func Drawn(order market.OrderID, provider sign.Key, draw, population uint32) bool {
-	if draw == 0 || draw >= population {
-		return true
-	}
-	h := sign.Sum([]byte("starling/draw/v1"), order[:], provider[:])
-	limit, _ := bits.Div64(uint64(draw), 0, uint64(population))
-	return binary.BigEndian.Uint64(h[:8]) < limit
 }

@@ -78,6 +78,8 @@ type Config struct {
 
 	// Publish gossips an order and says how many neighbours take part in its topic.
 	Publish func(ctx context.Context, o market.Order, envelope []byte) (int, error)
+	// Size is about how many peers may take part in a class; 0: that is not known.
+	Size func(c market.Class) int
 	// Find looks for offers of a class, at most so many.
 	Find func(ctx context.Context, c market.Class, regions []market.Region, most int) ([]market.Offer, error)
 
@@ -139,6 +141,7 @@ type Buyer struct {
 	tag    string
 	self   sign.Key
 	known  *known
+	sizes  sizes
 	own    *own
 	pay    payments
 	wages  *wages // nil where this peer guards nothing
@@ -183,6 +186,7 @@ func New(ctx context.Context, cfg Config) (*Buyer, error) {
 		leases: map[market.LeaseID]*bought{}, drafted: map[market.HoldID]promise{}, forming: map[market.OrderID]int{}, apiKeys: map[string]Key{},
 		proving: make(chan struct{}, maxProving),
 	}
+	b.sizes.guess = b.guess
 	var err error
 	if b.own, err = newOwn(b); err != nil {
 		return nil, err
@@ -269,7 +273,6 @@ func (b *Buyer) load(ctx context.Context) error {
 
 // Run buys until ctx ends. Jobs that are not done go on in the next process.
 func (b *Buyer) Run(ctx context.Context) error {
-	quotes := protocol.Quote.Handle(b.cfg.Host, b.tag, b.handleQuote, stream.Limits{Logger: b.cfg.Log})
 	metering := protocol.Meter.Handle(b.cfg.Host, b.tag, b.handleMeter, stream.Limits{PerPeer: 64, Logger: b.cfg.Log})
 	b.wg.Go(func() { b.hooks.Run(ctx) })
 	b.mu.Lock()
@@ -299,7 +302,6 @@ func (b *Buyer) Run(ctx context.Context) error {
 	}
 	b.mu.Unlock()
 	<-ctx.Done()
-	quotes.Close()
 	metering.Close()
 	b.mu.Lock()
 	b.closing = true

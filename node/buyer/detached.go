@@ -431,7 +431,7 @@ func (s *supervisor) hireFor(ctx context.Context, ranks []uint32) error {
 		}
 		slots = min(slots, slotsFor(rate, sb.Budget))
 	}
-	o, env, err := s.order(ctx, ranks, max(slots, 1), 0, false)
+	o, env, err := s.order(ctx, ranks, max(slots, 1), 0, false, 0)
 	if err != nil {
 		return err
 	}

@@ -31,11 +31,8 @@ const (
 	formTimeout = 10 * time.Second
 	// orderValidity is how long an order is good: its quotes, reservations and signatures come within it.
 	orderValidity = time.Minute
-	// drawFactor is how many providers are asked by lot to quote, for each lease wanted.
-	drawFactor = 3
-	// drawLeast is how many are asked at the least. A provider can only guess how many others there are by
-	// its neighbours, and most of those may be buyers: in a small network everybody should answer.
-	drawLeast = 32
+	// freshFactor is how many known providers that answered lately are enough, for each lease wanted.
+	freshFactor = 3
 )
 
 // leaseAll takes leases for every rank that has none, as one gang.
@@ -85,15 +82,19 @@ func (s *supervisor) lease(ctx context.Context, ranks []uint32) error {
 	}
 	began := time.Now()
 	until := began.Add(s.snapshot().Spec.Timeouts.Queue)
+	thin := 0 // how often too few providers were drawn
 	for attempt := 0; ; attempt++ {
-		err := s.form(ctx, ranks, attempt == 0)
+		err := s.form(ctx, ranks, attempt == 0, thin)
 		var none *unplaced
 		if err == nil || !errors.As(err, &none) {
 			return err
 		}
 		// A rank that was lost waits for units within the queue time: peers restart. So does a job
 		// whose own peer restarted, and an order that found enough quotes and lost them to others, or whose providers did not find to each other yet.
-		if retry := !first || s.resumed || none.raced || none.unsettled && time.Since(began) < settleFor; !retry || ctx.Err() != nil {
+		if none.thin {
+			thin++
+		}
+		if retry := none.thin || !first || s.resumed || none.raced || none.unsettled && time.Since(began) < settleFor; !retry || ctx.Err() != nil {
 			return failed(CodeNoMatch, "%v", none)
 		}
 		if time.Now().After(until) {
@@ -116,6 +117,7 @@ func jitter(d time.Duration) time.Duration {
 type unplaced struct {
 	raced     bool // there were quotes enough, the units went elsewhere
 	unsettled bool // there were, and some reach each other over relays only, or not, yet
+	thin      bool // not all providers that heard the order were to quote for it
 	reason    string
 }
 
@@ -123,7 +125,7 @@ func (u *unplaced) Error() string { return u.reason }
 
 // order writes the order for ranks, and journals it before anybody sees it. It
 // also counts the ranks' epochs up, so that no two leases of one rank share one.
-func (s *supervisor) order(ctx context.Context, ranks []uint32, slots uint64, budget market.Amount, choosy bool) (market.Order, []byte, error) {
+func (s *supervisor) order(ctx context.Context, ranks []uint32, slots uint64, budget market.Amount, choosy bool, asked int) (market.Order, []byte, error) {
 	j := s.snapshot()
 	exclude := j.Spec.Placement.Exclude
 	if j.Detached != nil { // who guards a job does not work for it
@@ -143,6 +145,7 @@ func (s *supervisor) order(ctx context.Context, ranks []uint32, slots uint64, bu
 	if !j.Nonce.IsZero() { // the hash of its terms is not one that somebody could guess, to see whether it is a replica
 		own = apart{nonce: replica.Nonce(j.Nonce).OrderNonce(uint64(len(j.Orders))), salt: j.Nonce[:]}
 	}
+	own.asked = asked
 	o, env, err := s.b.write(s.as, j.Spec, len(ranks), slots, budget, exclude, own)
 	if err != nil {
 		return o, nil, err
@@ -239,8 +242,8 @@ func (b *Buyer) mostCost(spec job.Job) (market.Amount, error) {
 }
 
 // form places one order for ranks and takes all its leases or none. Choosy, it
-// leaves out the providers that lost a rank of the job before.
-func (s *supervisor) form(ctx context.Context, ranks []uint32, choosy bool) error {
+// leaves out the providers that lost a rank of the job before. asked is how often orders for them brought too few quotes.
+func (s *supervisor) form(ctx context.Context, ranks []uint32, choosy bool, asked int) error {
 	b := s.b
 	if s.guard != nil && !s.snapshot().Started.IsZero() {
 		return s.hire(ctx, ranks)
@@ -251,7 +254,7 @@ func (s *supervisor) form(ctx context.Context, ranks []uint32, choosy bool) erro
 		return err
 	}
 	defer back()
-	o, env, err := s.order(ctx, ranks, slots, budget, choosy)
+	o, env, err := s.order(ctx, ranks, slots, budget, choosy, asked)
 	if err != nil {
 		return err
 	}
@@ -413,7 +416,7 @@ func (s *supervisor) choose(ctx context.Context, o market.Order, quotes []quoted
 		picked, spare, none = match.Select(o, res, len(ranks), how.spread)
 	}
 	if none != nil {
-		return nil, nil, nil, &unplaced{reason: b.explain(ctx, o, none, byKey, declined)}
+		return nil, nil, nil, &unplaced{thin: o.Draw != match.DrawAll, reason: b.explain(ctx, o, none, byKey, declined)}
 	}
 	records := map[sign.Key]string{}
 	for i := range cands {

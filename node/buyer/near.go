@@ -36,9 +36,9 @@ func (s *supervisor) chooseCluster(o market.Order, res match.Result, n int, spre
 	case errors.As(err, &none):
 		return nil, nil, none, nil
 	case errors.As(err, &far) && far.Apart > 0:
-		return nil, nil, nil, &unplaced{reason: s.unlivable(far.Apart) + fmt.Sprintf("the best %d of %d providers are %v apart", far.Need, far.Of, round(far.Apart))}
+		return nil, nil, nil, &unplaced{thin: o.Draw != match.DrawAll, reason: s.unlivable(far.Apart) + fmt.Sprintf("the best %d of %d providers are %v apart", far.Need, far.Of, round(far.Apart))}
 	case errors.As(err, &far):
-		return nil, nil, nil, &unplaced{reason: fmt.Sprintf("a %s is wanted, under %v: fewer than %d of %d providers are that near to the cluster's members", wanted, wanted.RTT(), far.Need, far.Of)}
+		return nil, nil, nil, &unplaced{thin: o.Draw != match.DrawAll, reason: fmt.Sprintf("a %s is wanted, under %v: fewer than %d of %d providers are that near to the cluster's members", wanted, wanted.RTT(), far.Need, far.Of)}
 	}
 	return nil, nil, nil, err
 }

@@ -47,35 +47,44 @@ type Quotation struct {
 }
 
 // Quote asks the market what a job would cost now: the order is published as that of a job is, the quotes are ranked as those
-// of a job are, and nothing is reserved. ErrRefused.
+// of a job are, and nothing is reserved. Where too few providers were drawn, more are asked. ErrRefused.
 func (b *Buyer) Quote(ctx context.Context, spec job.Job) (Quotation, error) {
+	for asked := 0; ; asked++ {
+		out, draw, err := b.quoteOnce(ctx, spec, asked)
+		if err != nil || out.Places || draw == match.DrawAll || ctx.Err() != nil {
+			return out, err
+		}
+	}
+}
+
+func (b *Buyer) quoteOnce(ctx context.Context, spec job.Job, asked int) (_ Quotation, draw uint32, _ error) {
 	if err := spec.Check(); err != nil {
-		return Quotation{}, fmt.Errorf("%w: %w", ErrRefused, err)
+		return Quotation{}, 0, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	if _, err := b.cfg.Slots.Now(time.Now()); err != nil {
-		return Quotation{}, fmt.Errorf("%w: %w; check the chain's RPC endpoint and try again", ErrRefused, err)
+		return Quotation{}, 0, fmt.Errorf("%w: %w; check the chain's RPC endpoint and try again", ErrRefused, err)
 	}
 	n := int(spec.Count)
 	slots, budget, err := b.affordable(Job{Spec: spec}, n, n, 0)
 	if err != nil {
-		return Quotation{}, fmt.Errorf("%w: %w", ErrRefused, err)
+		return Quotation{}, 0, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
-	o, env, err := b.write(b.own, spec, n, slots, budget, spec.Placement.Exclude, apart{nonce: drawnNonce()})
+	o, env, err := b.write(b.own, spec, n, slots, budget, spec.Placement.Exclude, apart{nonce: drawnNonce(), asked: asked})
 	if err != nil {
-		return Quotation{}, err
+		return Quotation{}, 0, err
 	}
 	if err := b.cfg.Store.Write(ctx, store.Put{Kind: kindOrder, Key: o.ID.String(), Value: env}); err != nil {
-		return Quotation{}, fmt.Errorf("journalling an order: %w", err)
+		return Quotation{}, 0, fmt.Errorf("journalling an order: %w", err)
 	}
 	began := time.Now()
 	how := asking{direct: !spec.Placement.GossipOnly, spread: !spec.Placement.Pack, settle: settleQuotes}
 	quotes, declined, err := b.collect(ctx, newTrace(b.cfg.Store, ""), o, env, how)
 	if err != nil {
-		return Quotation{}, err
+		return Quotation{}, 0, err
 	}
 	out := Quotation{Order: o.ID, Quotes: []QuotedOffer{}, Declined: []Declined{}, Took: time.Since(began)}
 	if out.MaxCost, err = b.mostCost(spec); err != nil {
-		return out, fmt.Errorf("%w: %w", ErrRefused, err)
+		return out, 0, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	out.Lamports = b.pay.lamports(spec.Count, out.MaxCost)
 	byKey, cands, over := b.candidates(spec, o, quotes)
@@ -102,7 +111,7 @@ func (b *Buyer) Quote(ctx context.Context, spec job.Job) (Quotation, error) {
 			Ranks: ranks[p], Misfit: misfit[p],
 		})
 		if err := out.add(spec, b.cfg.Genesis.SlotMillis, slots, q.quote.Price, ranks[p]); err != nil {
-			return out, fmt.Errorf("%w: %w", ErrRefused, err)
+			return out, 0, fmt.Errorf("%w: %w", ErrRefused, err)
 		}
 	}
 	for _, d := range declined {
@@ -111,7 +120,7 @@ func (b *Buyer) Quote(ctx context.Context, spec job.Job) (Quotation, error) {
 		}
 	}
 	out.sort()
-	return out, nil
+	return out, o.Draw, nil
 }
 
 // add counts what the ranks at one provider cost.
@@ -150,6 +159,7 @@ type apart struct {
 	nonce market.Nonce
 	salt  []byte    // of the hash of the job's terms
 	terms sign.Hash // instead of that hash; zero: that hash
+	asked int       // how often it was asked for before and brought too few quotes
 }
 
 // write makes the order for n leases of a job.
@@ -164,13 +174,8 @@ func (b *Buyer) write(as voice, spec job.Job, n int, slots uint64, budget market
 	o := market.Order{
 		Class: spec.Resources.Class, Regions: spec.Placement.Regions, Count: uint32(n), UnitsPer: spec.Resources.Units,
 		Min: spec.Resources.PerUnit, MinCapability: spec.Resources.MinCapability, Unproven: spec.Resources.Unproven, Runtime: spec.Runtime, Slots: slots, Ceiling: spec.Payment.MaxPrice,
-		Expires: time.Now().Add(orderValidity),
-		Draw:    max(drawFactor*uint32(n), drawLeast), Exclude: exclude, JobTerms: terms, Agent: as.agent(), Egress: egressOf(spec),
-	}
-	for _, a := range b.cfg.Host.Addrs() {
-		if len(o.ReplyTo) < market.MaxAddrs {
-			o.ReplyTo = append(o.ReplyTo, a.String())
-		}
+		Expires:  time.Now().Add(orderValidity),
+		ReplyKey: market.ReplyKey(b.reply(own.nonce).Public()), Draw: b.sizes.draw(spec.Resources.Class, uint32(n), own.asked), Exclude: exclude, JobTerms: terms, Agent: as.agent(), Egress: egressOf(spec),
 	}
 	o.Nonce = own.nonce
 	return market.SealOrder(b.domain, o, as.key())

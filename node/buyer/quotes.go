@@ -52,6 +52,7 @@ type quoted struct {
 	quote market.Quote
 	offer market.Offer
 	route string
+	via   peer.ID       // the neighbour that brought it; none: it was asked for
 	took  time.Duration // since the order went out; of a direct one, since it was asked
 }
 
@@ -73,7 +74,7 @@ type auction struct {
 func (a *auction) add(q quoted) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if _, ok := a.quotes[q.quote.Provider]; !ok && len(a.quotes) >= maxQuotes(a.order) {
+	if _, ok := a.quotes[q.quote.Provider]; !ok && len(a.quotes) >= match.MaxQuotes(a.order.Count) && !a.makeRoom(q.via) {
 		return market.Refuse(market.ReasonLimit, "the order has enough quotes")
 	}
 	if old, ok := a.quotes[q.quote.Provider]; ok && old.quote.Price <= q.quote.Price {
@@ -111,8 +112,6 @@ func (a *auction) all() []quoted {
 	return out
 }
 
-func maxQuotes(o market.Order) int { return 64 + 4*int(o.Count) }
-
 // collect publishes the order on its class's topic, in parallel asks the best
 // known providers directly, and returns the quotes: as soon as there are enough
 // of them, when everybody who was asked has answered and gossip has had its time,
@@ -122,6 +121,7 @@ func (b *Buyer) collect(ctx context.Context, t *trace, o market.Order, envelope 
 	b.mu.Lock()
 	b.auctions[o.ID] = a
 	b.mu.Unlock()
+	b.sizes.asked(o, a.start)
 	defer func() {
 		b.mu.Lock()
 		delete(b.auctions, o.ID)
@@ -236,7 +236,7 @@ func (b *Buyer) askKnown(ctx context.Context, t *trace, a *auction, envelope []b
 	}
 	// Looking in the DHT costs many peers a message each. It is left out when enough
 	// of those that answered lately answer this order, too; newcomers hear it over gossip.
-	if fresh >= drawFactor*int(a.order.Count) && pause(ctx, findAfter) != nil {
+	if fresh >= freshFactor*int(a.order.Count) && pause(ctx, findAfter) != nil {
 		return
 	}
 	fctx, cancel := context.WithTimeout(ctx, findTimeout)
@@ -315,7 +315,7 @@ func (b *Buyer) askOne(ctx context.Context, t *trace, a *auction, k Known, envel
 	b.known.answered(p, time.Now(), took)
 	q, err := market.DecodeQuote(b.domain, resp.Quote, time.Now())
 	if err == nil {
-		err = b.take(a, p, q, resp.Offer, RouteDirect, took)
+		err = b.take(a, p, q, resp.Offer, RouteDirect, "", took)
 	}
 	if err != nil {
 		t.add(Step{At: time.Now(), Kind: StepInfeasible, Provider: p.String(), Route: RouteDirect, Took: took, Detail: err.Error()})
@@ -323,7 +323,7 @@ func (b *Buyer) askOne(ctx context.Context, t *trace, a *auction, k Known, envel
 }
 
 // take checks a quote and the offer beside it and hands them to their auction.
-func (b *Buyer) take(a *auction, from sign.Key, q market.Quote, offer []byte, route string, took time.Duration) error {
+func (b *Buyer) take(a *auction, from sign.Key, q market.Quote, offer []byte, route string, via peer.ID, took time.Duration) error {
 	now := time.Now()
 	if q.Provider != from {
 		return fmt.Errorf("%w: a quote of %s sent by %s", market.ErrMalformed, q.Provider.Short(), from.Short())
@@ -345,7 +345,7 @@ func (b *Buyer) take(a *auction, from sign.Key, q market.Quote, offer []byte, ro
 	if _, err := b.remember(from, append(q.Addrs, o.Addrs...)); err != nil {
 		return err
 	}
-	if err := a.add(quoted{quote: q, offer: o, route: route, took: took}); err != nil {
+	if err := a.add(quoted{quote: q, offer: o, route: route, via: via, took: took}); err != nil {
 		return err
 	}
 	b.proveFor(a, o)
@@ -366,40 +366,6 @@ func units(q market.Quote, o market.Order) string {
 		}
 	}
 	return text
-}
-
-// handleQuote takes the quote of a provider that heard an order over gossip.
-func (b *Buyer) handleQuote(_ context.Context, from peer.ID, req *marketpb.QuoteRequest) (*marketpb.QuoteReply, error) {
-	key, err := keyOf(from)
-	if err != nil {
-		return nil, &stream.Malformed{Reason: err.Error()}
-	}
-	q, err := market.DecodeQuote(b.domain, req.Quote, time.Now())
-	if errors.Is(err, market.ErrExpired) || errors.Is(err, market.ErrNotYet) {
-		return nil, stream.Refuse("expired", err.Error())
-	}
-	if err != nil {
-		return nil, &stream.Malformed{Reason: err.Error()}
-	}
-	b.mu.Lock()
-	a := b.auctions[q.Order]
-	b.mu.Unlock()
-	if a == nil {
-		return nil, stream.Refuse("closed", "the order takes no more quotes")
-	}
-	if why, no := b.blocked(key); no {
-		a.trace.add(Step{At: time.Now(), Kind: StepBlocked, Provider: key.String(), Route: RouteGossip, Detail: why})
-		return nil, stream.Refuse(string(market.ReasonUnwanted), "no quotes of yours are taken here")
-	}
-	if err := b.take(a, key, q, req.Offer, RouteGossip, time.Since(a.start)); err != nil {
-		var r *market.Refusal
-		if errors.As(err, &r) {
-			return nil, stream.Refuse(string(r.Reason), r.Error())
-		}
-		return nil, &stream.Malformed{Reason: err.Error()}
-	}
-	b.known.answered(key, time.Now(), 0)
-	return &marketpb.QuoteReply{}, nil
 }
 
 // remember adds the addresses of a provider to the host's address book.

@@ -50,7 +50,7 @@ func (s *supervisor) reduce(ctx context.Context, j Job) (Blob, error) {
 	st := work.Stage{Dir: dir}
 	defer st.Remove()
 	here := func(context.Context, peer.ID, cid.Cid, int64) error { return nil } // all of it was fetched already
-	mounts, err := st.Prepare(ctx, w, "", s.b.cfg.Blobs, here, int64(reduceLimits.DiskMiB)<<20)
+	mounts, err := st.Prepare(ctx, w, "", s.b.cfg.Blobs, here, int64(reduceLimits.DiskMiB)<<20, nil)
 	if err != nil {
 		return Blob{}, failed(CodeInput, "reduce: %v", err)
 	}

@@ -82,7 +82,8 @@ func newFake(t *testing.T, i int, g market.Genesis) *fake {
 		Find: func(ctx context.Context, _ market.Class, _ []market.Region, _ int) ([][]byte, error) {
 			return *f.offers.Load(), wait(ctx)
 		},
-		Publish: func(ctx context.Context, _ market.Order, _ []byte) (int, error) {
+		Peers: func() uint32 { return 7 },
+		Publish: func(ctx context.Context, _ peer.ID, _ market.Order, _ []byte) (int, error) {
 			if err := wait(ctx); err != nil {
 				return 0, err
 			}
@@ -189,7 +190,7 @@ func TestSilentEntry(t *testing.T) {
 		t.Errorf("found %d offers (%v)", len(found), err)
 	}
 	o := market.Order{
-		Class: "cpu", Count: 1, UnitsPer: 1, Runtime: "wasm", Slots: 100, Ceiling: 1, Expires: time.Now().Add(time.Minute),
+		Class: "cpu", Count: 1, UnitsPer: 1, Runtime: "wasm", Slots: 100, ReplyKey: market.ReplyKey{1}, Draw: 1, Expires: time.Now().Add(time.Minute),
 	}
 	o, env, err := market.SealOrder(genesis.Domain(), o, keyOf(90))
 	if err != nil {

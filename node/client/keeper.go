@@ -69,6 +69,7 @@ type candidate struct {
 	retry  time.Duration
 	after  time.Time // not to be tried before
 	reason string    // why it was not entered last
+	peers  int       // about how many the network has, as it said; 0: it does not know
 }
 
 func newKeeper(host *p2p.Light, g market.Genesis, home string, given []peer.AddrInfo, log *slog.Logger) *keeper {
@@ -319,6 +320,7 @@ func (k *keeper) enter(ctx context.Context, c *candidate) error {
 	}
 	k.learn(to.ID, said.Others) // before it is in: who is told of others is not alone
 	k.mu.Lock()
+	c.peers = said.Peers
 	c.in, c.Shown, c.Seen, c.retry, c.reason = true, true, time.Now().Unix(), 0, ""
 	k.mu.Unlock()
 	if most := k.host.CircuitData(to.ID); most > 0 {
@@ -377,6 +379,19 @@ func (k *keeper) remember() {
 	if err != nil {
 		k.log.Warn("entry peers not remembered", "err", err)
 	}
+}
+
+// size is the least of what the entries in use say of the network's size; 0: none knows it.
+func (k *keeper) size() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	least := 0
+	for _, id := range k.entriesLocked() {
+		if n := k.all[id].peers; n > 0 && (least == 0 || n < least) {
+			least = n
+		}
+	}
+	return least
 }
 
 // alone reports whether no second entry of this network is known, so that the one there is must be believed.

@@ -160,6 +160,9 @@ func alike[T any](ctx context.Context, l light, what string, ask func(context.Co
 // Entries are those that are connected.
 func (l light) Entries() []peer.ID { return l.keeper.entries() }
 
+// Size is about how many peers the network has, as the entries say: the least of what they do, for then more providers are asked.
+func (l light) Size() int { return l.keeper.size() }
+
 // Warning is what its user has to know about them.
 func (l light) Warning() string { return l.trusted() }
 

@@ -33,7 +33,7 @@ func decodeHello(m *entrypb.HelloReply) (Hello, error) {
 	if len(m.Others) > MaxOthers {
 		return Hello{}, fmt.Errorf("%w: it names %d other entries, at most %d", ErrBad, len(m.Others), MaxOthers)
 	}
-	out := Hello{Genesis: g, Slot: market.Slot(m.Slot), ChainUp: m.ChainUp, RPC: m.Rpc}
+	out := Hello{Genesis: g, Slot: market.Slot(m.Slot), ChainUp: m.ChainUp, RPC: m.Rpc, Peers: int(min(m.Peers, 1<<24))}
 	for _, o := range m.Others {
 		if info, ok := decodeEntry(o); ok {
 			out.Others = append(out.Others, info)

@@ -5,7 +5,8 @@
 //	stream          asks                              answers
 //	hello           nothing                           genesis, slot, other entries
 //	entry-find      a class and regions               offers as their providers signed them
-//	entry-publish   an order that the asker signed    how many neighbours heard it
+//	entry-publish   an order that the asker signed    how many neighbours heard it; its quotes
+//	                                                  come over the client's own connection
 //	entry-rpc       one JSON-RPC call                 the chain's answer
 //	entry-roster    a window of audits                who may be drawn to judge in it
 //	entry-recent    a window of audits                the last two up to it that had one
@@ -93,4 +94,5 @@ type Hello struct {
 	ChainUp bool            // the chain answered it when it was asked last
 	RPC     bool            // it passes calls to the chain on
 	Others  []peer.AddrInfo // other entries that it knows
+	Peers   int             // about how many the network has; 0: it does not know
 }

@@ -52,7 +52,7 @@ func offer(provider sign.Private, seq uint64, change func(*market.Offer)) []byte
 
 func order(buyer sign.Private, nonce byte) []byte {
 	b, err := market.Order{
-		Nonce: market.Nonce{nonce}, Class: "cpu", Count: 1, UnitsPer: 1, Runtime: "wasm", Slots: 100, Ceiling: 1,
+		Nonce: market.Nonce{nonce}, Class: "cpu", Count: 1, UnitsPer: 1, Runtime: "wasm", Slots: 100, ReplyKey: market.ReplyKey{1}, Draw: 1,
 		Expires: time.Now().Add(time.Minute),
 	}.Encode(genesis.Domain(), buyer)
 	if err != nil {
@@ -66,6 +66,7 @@ type world struct {
 	client                 *p2p.Host
 	entry                  peer.ID
 	looked, published, rpc atomic.Int64
+	publisher              atomic.Pointer[peer.ID]
 }
 
 func newWorld(t *testing.T, change func(*Config)) *world {
@@ -79,8 +80,13 @@ func newWorld(t *testing.T, change func(*Config)) *world {
 			w.looked.Add(1)
 			return [][]byte{offer(keyOf(7), 1, nil), offer(keyOf(8), 1, nil)}, nil
 		},
-		Publish: func(context.Context, market.Order, []byte) (int, error) { w.published.Add(1); return 5, nil },
-		Slot:    func() (market.Slot, bool) { return 77, true },
+		Publish: func(_ context.Context, client peer.ID, _ market.Order, _ []byte) (int, error) {
+			w.published.Add(1)
+			w.publisher.Store(&client)
+			return 5, nil
+		},
+		Peers: func() uint32 { return 7 },
+		Slot:  func() (market.Slot, bool) { return 77, true },
 		Others: func() []peer.AddrInfo {
 			return []peer.AddrInfo{hosts[0].AddrInfo(), hosts[1].AddrInfo()}
 		},
@@ -123,7 +129,7 @@ func TestServe(t *testing.T) {
 	if w.looked.Load() != 1 {
 		t.Errorf("the same was looked up %d times within a second", w.looked.Load())
 	}
-	if n, err := Publish(t.Context(), w.client, genesis.Tag(), w.entry, order(keyOf(0), 1)); n != 5 || err != nil {
+	if n, err := Publish(t.Context(), w.client, genesis.Tag(), w.entry, order(keyOf(0), 1)); n != 5 || err != nil || *w.publisher.Load() != w.client.ID() {
 		t.Errorf("published: %d, %v", n, err)
 	}
 	if b, err := RPC(t.Context(), w.client, genesis.Tag(), w.entry, []byte("this")); string(b) != "answer to this" || err != nil {
@@ -138,7 +144,7 @@ func TestHostileClient(t *testing.T) {
 	ctx, tag := t.Context(), genesis.Tag()
 	expired := func() []byte {
 		b, err := market.Order{
-			Class: "cpu", Count: 1, UnitsPer: 1, Runtime: "wasm", Slots: 100, Ceiling: 1, Expires: time.Now().Add(-time.Second),
+			Class: "cpu", Count: 1, UnitsPer: 1, Runtime: "wasm", Slots: 100, ReplyKey: market.ReplyKey{1}, Draw: 1, Expires: time.Now().Add(-time.Second),
 		}.Encode(genesis.Domain(), keyOf(0))
 		if err != nil {
 			t.Fatal(err)

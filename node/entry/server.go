@@ -28,8 +28,11 @@ type Config struct {
 	Genesis market.Genesis
 	// Find returns signed offers of a class, at most so many.
 	Find func(ctx context.Context, c market.Class, regions []market.Region, most int) ([][]byte, error)
-	// Publish gossips an order for its buyer and says how many neighbours take part in its topic.
-	Publish func(ctx context.Context, o market.Order, envelope []byte) (int, error)
+	// Publish gossips an order for its buyer, the client, and says how many neighbours take part in its topic. Quotes for it are passed
+	// on to the client.
+	Publish func(ctx context.Context, client peer.ID, o market.Order, envelope []byte) (int, error)
+	// Peers is about how many the network has; 0: not known.
+	Peers func() uint32
 	// Roster is the set that committees of a window are drawn from; nil: nothing is audited.
 	Roster func(ctx context.Context, w audit.Window) (audit.Roster, error)
 	// Recent are the last two windows with an audit up to one; nil: nothing is audited.
@@ -202,7 +205,7 @@ func (s *Server) hello(_ context.Context, from peer.ID, _ *entrypb.HelloRequest)
 		return nil, err
 	}
 	slot, up := s.cfg.Slot()
-	m := &entrypb.HelloReply{Genesis: s.genesis, Slot: uint64(slot), ChainUp: up, Rpc: s.cfg.RPC != nil}
+	m := &entrypb.HelloReply{Genesis: s.genesis, Slot: uint64(slot), ChainUp: up, Rpc: s.cfg.RPC != nil, Peers: s.cfg.Peers()}
 	for _, o := range s.cfg.Others() {
 		if e, ok := encodeEntry(o); ok && o.ID != from && len(m.Others) < MaxOthers {
 			m.Others = append(m.Others, e)
@@ -296,7 +299,7 @@ func (s *Server) publish(ctx context.Context, from peer.ID, req *entrypb.Publish
 	if key, err := p2p.KeyFromPeerID(from); err != nil || o.Peer() != sign.Key(key) {
 		return nil, &stream.Malformed{Reason: "the order is another buyer's"}
 	}
-	n, err := s.cfg.Publish(ctx, o, req.Order)
+	n, err := s.cfg.Publish(ctx, from, o, req.Order)
 	if err != nil {
 		return nil, err
 	}

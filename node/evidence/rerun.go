@@ -60,7 +60,7 @@ func Rerun(ctx context.Context, rt runtime.Runtime, w replica.Work, f Files, dir
 	}
 	st := workload.Stage{Dir: filepath.Join(dir, "stage")}
 	here := func(context.Context, peer.ID, cid.Cid, int64) error { return nil }
-	mounts, err := st.Prepare(ctx, pb, "", store, here, int64(w.DiskMiB)<<20)
+	mounts, err := st.Prepare(ctx, pb, "", store, here, int64(w.DiskMiB)<<20, nil)
 	if err != nil {
 		return none, err
 	}

@@ -8,5 +8,7 @@
 //
 // Nobody can be made to attack another by it: a provider measures only for who commands a live hold that named an overlay key, a bounded
 // number of peers and bytes for each hold; the other end takes echoes and bytes only while it serves the same buyer's cluster, within rates
-// of its own, and answers with no more than it gets. Frames on the stream: node/nodepb/link.proto.
+// of its own, and answers with no more than it gets. Nor does the buyer find out what else is at an address: it is told a class of error,
+// and of who did not answer as the peer that it should be no sooner than when the time is over. Addresses of private networks are dialled
+// only where package p2p dials those of others. Frames on the stream: node/nodepb/link.proto.
 package link

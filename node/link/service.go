@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/peerstore"
 	ma "github.com/multiformats/go-multiaddr"
@@ -34,10 +36,8 @@ const (
 	holdFor = 2 * time.Minute
 	// maxHolds bounds the accounts.
 	maxHolds = 4096
-	// pathTimeout bounds one path, dialling included.
+	// pathTimeout bounds the paths of one request, dialling included.
 	pathTimeout = 2500 * time.Millisecond
-	// atOnce is how many paths of one request are measured at a time.
-	atOnce = 16
 
 	// perSecond and burst are the streams that one other member may open, takeRate and takeBurst the bytes that are taken of all.
 	perSecond = 20
@@ -45,6 +45,14 @@ const (
 	maxPeers  = 4096
 	takeRate  = 128 << 20
 	takeBurst = 512 << 20
+)
+
+// Why a path was not measured, as the buyer is told it: nothing that a machine said which is no peer.
+const (
+	FailedSelf      = "that is this peer itself"
+	FailedUnreached = "it was not reached"
+	FailedRefused   = "it refuses to be measured"
+	FailedBroken    = "it broke off while it was measured"
 )
 
 // Holds is what a provider knows of its holds.
@@ -68,6 +76,8 @@ type Service struct {
 	mu       sync.Mutex
 	accounts map[market.HoldID]*account
 }
+
+var errSelf = errors.New("a path to this peer itself")
 
 // account is what was done for a hold.
 type account struct {
@@ -121,34 +131,45 @@ func (s *Service) measure(ctx context.Context, from peer.ID, req *nodepb.Measure
 	if !s.charge(hold, n, int(req.Bytes), time.Now()) {
 		return nil, stream.Refuse(string(market.ReasonLimit), "enough was measured for this hold")
 	}
+	began := time.Now()
+	pctx, cancel := context.WithDeadline(ctx, began.Add(pathTimeout))
+	defer cancel()
 	reply := &nodepb.MeasureReply{Results: make([]*nodepb.LinkResult, n)}
-	sem := make(chan struct{}, atOnce)
+	var silent atomic.Bool // somebody did not answer as the peer that it should be
 	var wg sync.WaitGroup
 	for i, t := range targets {
 		wg.Go(func() {
-			select {
-			case sem <- struct{}{}:
-				defer func() { <-sem }()
-			case <-ctx.Done():
-				reply.Results[i] = &nodepb.LinkResult{Error: "there was no time left"}
-				return
-			}
-			r, err := s.path(ctx, t, by, int(req.Rounds), int(req.Bytes))
+			r, err := s.path(pctx, t, by, int(req.Rounds), int(req.Bytes))
 			if err != nil {
-				reply.Results[i] = &nodepb.LinkResult{Error: short(err)}
+				class := s.class(t.ID, err)
+				if class == FailedUnreached {
+					silent.Store(true)
+				}
+				reply.Results[i] = &nodepb.LinkResult{Error: class}
 				return
 			}
 			reply.Results[i] = &nodepb.LinkResult{RttMicros: uint32(max(r.RTT.Microseconds(), 1)), Mbit: r.Mbit, Relayed: r.Relayed}
 		})
 	}
 	wg.Wait()
+	if silent.Load() {
+		<-pctx.Done() // when it failed would tell what is at the address: a closed port, an open one, or nothing
+	}
 	return reply, nil
 }
 
-// short is an error as the buyer is told it.
-func short(err error) string {
-	text := err.Error()
-	return text[:min(len(text), 200)]
+// class is an error as the buyer is told it.
+func (s *Service) class(p peer.ID, err error) string {
+	var refused *stream.Refused
+	switch {
+	case errors.Is(err, errSelf):
+		return FailedSelf
+	case s.host.Network().Connectedness(p) == network.NotConnected:
+		return FailedUnreached
+	case errors.As(err, &refused):
+		return FailedRefused
+	}
+	return FailedBroken
 }
 
 // target reads a peer to be measured.
@@ -195,10 +216,8 @@ func (s *Service) charge(hold market.HoldID, targets, bytes int, now time.Time) 
 
 // path measures one path.
 func (s *Service) path(ctx context.Context, to peer.AddrInfo, buyer sign.Key, rounds, most int) (Result, error) {
-	ctx, cancel := context.WithTimeout(ctx, pathTimeout)
-	defer cancel()
 	if to.ID == s.host.ID() {
-		return Result{}, errors.New("that is this peer itself")
+		return Result{}, errSelf
 	}
 	s.host.Peerstore().AddAddrs(to.ID, to.Addrs, peerstore.TempAddrTTL)
 	_, conn, err := protocol.Link.Open(ctx, s.host, s.tag, to.ID, &nodepb.LinkRequest{Buyer: buyer[:]})

@@ -3,7 +3,8 @@ package link_test
 import (
 	"context"
 	"errors"
-	"strings"
+	"io"
+	"net"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -105,7 +106,7 @@ func TestMeasure(t *testing.T) {
 				t.Errorf("%+v", r)
 			}
 		}
-		if r := reply.Results[2]; r.RttMicros != 0 || !strings.Contains(r.Error, "itself") {
+		if r := reply.Results[2]; r.RttMicros != 0 || r.Error != link.FailedSelf {
 			t.Errorf("%+v", r)
 		}
 		if reply, err = w.ask(0, 2, 1, 1<<20, w.target(3)); err != nil || reply.Results[0].Mbit == 0 || reply.Results[0].Mbit > 2500 {
@@ -160,7 +161,7 @@ func TestMeasureRefuses(t *testing.T) {
 		w.h[2].buyer = sign.Key{}
 		w.h[2].mu.Unlock()
 		reply, err := w.ask(0, 1, 1, 0, w.target(2))
-		if err != nil || !strings.Contains(reply.Results[0].Error, "nothing is held here") {
+		if err != nil || reply.Results[0].Error != link.FailedRefused {
 			t.Error(reply, err)
 		}
 		// 2,048 paths are measured for a hold, and no more.
@@ -176,4 +177,59 @@ func TestMeasureRefuses(t *testing.T) {
 		_, err = w.ask(0, 1, 1, 0, many...)
 		refused("a hold that had its share", string(market.ReasonLimit), err)
 	})
+}
+
+// TestAttackMeasureScans: a buyer that names addresses where no peer is learns nothing of what is there: not by words, and not by when they come.
+func TestAttackMeasureScans(t *testing.T) {
+	t.Parallel()
+	hosts := p2ptest.Loopback(t, 2)
+	buyer, provider := hosts[0], hosts[1]
+	h := &holds{hold: market.HoldID{1}, buyer: key(t, buyer.ID())}
+	s := link.New(provider, p2ptest.Network, h, p2ptest.Quiet())
+	defer s.Close()
+	p2ptest.ConnectAll(t, buyer, provider)
+	serve := func(greeting string) string {
+		l, err := net.Listen("tcp4", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				t.Cleanup(func() { c.Close() })
+				_, _ = io.WriteString(c, greeting)
+			}
+		}()
+		return l.Addr().String()
+	}
+	shut, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shut.Close()
+	for i, addr := range []string{shut.Addr().String(), serve("SSH-2.0-OpenSSH_9.6p1\r\n"), serve(""), serve("HTTP/1.1 400 Bad Request\r\n\r\n"), "169.254.169.254:80"} {
+		id, err := peer.IDFromPrivateKey(p2ptest.Key(500 + i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		k := key(t, id)
+		host, port, err := net.SplitHostPort(addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		reply, err := protocol.Measure.Call(t.Context(), buyer, p2ptest.Network, provider.ID(), &nodepb.MeasureRequest{
+			Hold: h.hold[:], Rounds: 1, Targets: []*nodepb.LinkTarget{{Peer: k[:], Addrs: []string{"/ip4/" + host + "/tcp/" + port}}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := reply.Results[0]; r.Error != link.FailedUnreached || time.Since(began) < 2500*time.Millisecond {
+			t.Errorf("%s: %q after %v", addr, r.Error, time.Since(began))
+		}
+	}
 }

@@ -206,6 +206,9 @@ func Unpack(r io.Reader, root *os.Root, dir, as string, most int64, refuse bool)
 			}
 			u.Links++
 		}
+		if err == nil {
+			err = give(root, dir, name)
+		}
 		if err != nil {
 			return u, fmt.Errorf("writing %s: %w", Clean(name), err)
 		}

@@ -197,7 +197,7 @@ type LinkResult struct {
 	RttMicros     uint32                 `protobuf:"varint,1,opt,name=rtt_micros,json=rttMicros,proto3" json:"rtt_micros,omitempty"` // the shortest round trip; 0: the target was not reached
 	Mbit          uint32                 `protobuf:"varint,2,opt,name=mbit,proto3" json:"mbit,omitempty"`                            // Mbit/s carried; 0: not measured
 	Relayed       bool                   `protobuf:"varint,3,opt,name=relayed,proto3" json:"relayed,omitempty"`                      // over a relay
-	Error         string                 `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`                           // why it was not reached
+	Error         string                 `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`                           // why it was not measured: a class (node/link), never a stranger's words
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

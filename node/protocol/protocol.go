@@ -4,7 +4,8 @@
 //
 //	stream   from      to        asks                           answers
 //	ask      buyer     provider  an order                       a quote, or why not
-//	quote    provider  buyer     a quote for a gossiped order   nothing
+//	quote    any       any       to pass on a sealed quote for  nothing
+//	                             a gossiped order (node/replies)
 //	lease    buyer     provider  reserve, sign, activate,       the hold, the signature,
 //	                             release                        done
 //	exec     buyer     provider  start, stop, pause, resume,    the execution
@@ -38,9 +39,12 @@ package protocol
 import (
 	"time"
 
+	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/marketpb"
+	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/sealed"
 	"github.com/starling-network/starling/p2p/stream"
 	"github.com/starling-network/starling/verify/audit"
 )
@@ -68,6 +72,13 @@ const (
 	// maxCoord is a coordinate and its framing.
 	maxCoord = 64
 
+	// MaxQuoteBox is a quote and an offer with their envelopes and framing, sealed.
+	MaxQuoteBox = market.MaxQuotePayload + market.MaxOfferPayload + 2*sign.EnvelopeOverhead + 16 + sealed.Overhead
+	// maxQuoteFrame is what is around a box.
+	maxQuoteFrame = 64
+	// quotePassed is how long a neighbour may take to take a quote over: it only has to put it down.
+	quotePassed = 2 * time.Second
+
 	// MaxRewardsPart is the most of a document about rewards that is sent at a time.
 	MaxRewardsPart = 256 << 10
 
@@ -84,9 +95,9 @@ var Ask = stream.Protocol[*marketpb.AskRequest, *marketpb.AskReply]{
 	Name: "ask", Version: 1, MaxRequest: MaxOrder, MaxResponse: MaxOrder, Deadline: QuickAnswer,
 }
 
-// Quote hands a buyer the quote for an order that was gossiped.
+// Quote brings a quote for an order that was gossiped one peer nearer to its buyer.
 var Quote = stream.Protocol[*marketpb.QuoteRequest, *marketpb.QuoteReply]{
-	Name: "quote", Version: 1, MaxRequest: MaxOrder, MaxResponse: MaxOrder, Deadline: QuickAnswer,
+	Name: "quote", Version: 2, MaxRequest: MaxQuoteBox + maxQuoteFrame, MaxResponse: maxQuoteFrame, Deadline: quotePassed,
 }
 
 // Lease reserves units, signs a lease over them, activates and releases it.

@@ -37,6 +37,7 @@ type execRecord struct {
 	Job      sign.Hash       `json:"job,omitzero"`       // hash of its job's terms
 	Guardian sign.Hash       `json:"guardians,omitzero"` // key set whose word may give the command to somebody else
 	Epoch    uint64          `json:"epoch,omitempty"`    // supervision epoch under which Buyer commands
+	User     uint32          `json:"user"`               // of its program: the lease's own
 	Units    []market.UnitID `json:"unit_ids,omitempty"`
 	Limits   runtime.Limits  `json:"limits"`
 	Attempt  int             `json:"attempt"`          // counts the starts, so that each has a directory of its own
@@ -189,12 +190,36 @@ func (x *executor) start(ctx context.Context, r request) (*execution, error) {
 	if err != nil {
 		return nil, err
 	}
+	if e.rec.User, err = x.userLocked(l); err != nil {
+		return nil, err
+	}
 	if err := x.persist(ctx, e); err != nil {
 		return nil, err
 	}
 	x.exec[execKey(l, seq)] = e
 	x.spawn(e)
 	return e, nil
+}
+
+// userLocked is a user for the programs of a lease that those of no other lease have which run. It begins to look at a number of the
+// lease, so that two peers on one machine seldom give out the same.
+func (x *executor) userLocked(l market.LeaseID) (uint32, error) {
+	used := map[uint32]bool{}
+	for _, e := range x.exec {
+		if e.rec.Lease == l {
+			return e.rec.User, nil
+		}
+		if s, _, _ := e.snapshot(); !s.State.Ended() {
+			used[e.rec.User] = true
+		}
+	}
+	first := uint32(l[0])<<8 | uint32(l[1])
+	for i := range uint32(runtime.MaxUser) {
+		if u := 1 + (first+i)%runtime.MaxUser; !used[u] {
+			return u, nil
+		}
+	}
+	return 0, workload.Bad("%d executions run here", len(used))
 }
 
 // persist journals e as it stands; e.mu must not be held.

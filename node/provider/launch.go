@@ -91,7 +91,7 @@ var classes = []struct {
 	{runtime.ErrBadImage, "image cannot be run: check its name and digest, and what it is made for"},
 	{runtime.ErrCredentials, "registry refused the credentials: check the job's registryAuth and the image's name"},
 	{runtime.ErrRegistry, "registry cannot be reached: check the image's name, or try again later"},
-	{runtime.ErrNoRoom, "this provider has no room for the image; another may"},
+	{runtime.ErrNoRoom, "this provider's disk has no room for it; another may have"},
 	{runtime.ErrDevice, "this provider could not give it its devices; another may"},
 	{runtime.ErrNoOverlay, "this provider could not give it the network of its cluster; another may"},
 	{blob.ErrDigest, "what was fetched from its buyer is not what its digest says"},
@@ -198,7 +198,7 @@ func (x *executor) prepare(ctx context.Context, e *execution, rt runtime.Runtime
 	w, st := e.work, x.stage(e)
 	spec := runtime.Spec{
 		ID:   fmt.Sprintf("%s-%d", e.rec.Lease.String()[:16], e.state.Seq),
-		Args: w.Args, Env: w.Env, Limits: e.rec.Limits, Dir: st.Run(), Seed: w.Seed,
+		Args: w.Args, Env: w.Env, Limits: e.rec.Limits, Dir: st.Run(), Seed: w.Seed, User: e.rec.User,
 		Entrypoint: w.Entrypoint, WorkDir: w.WorkDir, Network: runtime.Network(w.Network),
 	}
 	spec.Limits.WallTime = time.Duration(w.WallMillis) * time.Millisecond
@@ -238,7 +238,11 @@ func (x *executor) prepare(ctx context.Context, e *execution, rt runtime.Runtime
 	}
 	e.overlay(&spec)
 	e.say("fetching its inputs")
-	spec.Mounts, err = st.Prepare(ctx, w, e.buyer(), x.blobs, x.fetch, e.disk())
+	var makeVolume workload.MakeVolume
+	if v, ok := rt.(runtime.Volumer); ok && len(w.Outputs) > 0 {
+		makeVolume = v.MakeVolume
+	}
+	spec.Mounts, err = st.Prepare(ctx, w, e.buyer(), x.blobs, x.fetch, e.disk(), makeVolume)
 	return spec, err
 }
 

@@ -36,6 +36,8 @@ type boxes struct {
 	dir   string
 	pull  func(ctx context.Context, auth *runtime.RegistryAuth, progress func(done, total int64)) error
 	specs []runtime.Spec
+
+	volumes bool // whether it has any
 }
 
 func (b *boxes) HasImage(context.Context, string) bool { return false }
@@ -237,7 +239,7 @@ func TestRetain(t *testing.T) {
 			}
 			outputs[i] = c.String()
 			p.cfg.RetainBytes = e.rec.Kept*4 + e.rec.Kept/2
-			if _, err := os.Stat(filepath.Join(x.stage(e).Dir, "mnt")); !errors.Is(err, os.ErrNotExist) {
+			if _, err := os.Stat(filepath.Join(x.stage(e).Dir, "disk")); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("the program's files are still there: %v", err)
 			}
 			time.Sleep(time.Minute)
@@ -344,7 +346,7 @@ func TestHealth(t *testing.T) {
 				if took := time.Since(began); took < c.after || took > c.after+5*time.Second {
 					t.Errorf("healthy after %v", took)
 				}
-				sick := filepath.Join(x.stage(e).Dir, "mnt", "out", "sick")
+				sick := filepath.Join(x.stage(e).Dir, "disk", "out", "sick")
 				if err := os.WriteFile(sick, nil, 0o644); err != nil {
 					t.Fatal(err)
 				}

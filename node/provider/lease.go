@@ -71,6 +71,9 @@ func (p *Provider) reserveEvent(ctx context.Context, from peer.ID, r *marketpb.R
 	if r.Units != o.UnitsPer {
 		return nil, &stream.Malformed{Reason: fmt.Sprintf("%d units, the order says %d", r.Units, o.UnitsPer)}
 	}
+	if err := p.cfg.Genesis.CheckPrice(market.Price(r.Price)); err != nil {
+		return nil, refusal(err)
+	}
 	class := market.Class(r.Class)
 	if class != "" && class.Check() != nil {
 		return nil, &stream.Malformed{Reason: class.Check().Error()}

@@ -7,19 +7,16 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
-	"github.com/libp2p/go-libp2p/core/peerstore"
-	ma "github.com/multiformats/go-multiaddr"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/lease"
 	"github.com/starling-network/starling/market/marketpb"
 	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p"
@@ -36,8 +33,8 @@ const (
 	quoteValidity = time.Minute
 	// maxQuoteAddrs is how many bytes of addresses a quote carries.
 	maxQuoteAddrs = 1024
-	// maxQuoting bounds the quotes that are on their way to buyers at a time.
-	maxQuoting = 64
+	// maxAnswering is how many gossiped orders are answered at a time. Others wait, and are dropped where too many do.
+	maxAnswering = 8
 )
 
 // published is an offer and its envelope.
@@ -237,7 +234,7 @@ func (p *Provider) advertise(ctx context.Context) error {
 }
 
 // quote answers an order, or says why not.
-func (p *Provider) quote(ctx context.Context, o market.Order, drawn bool) (quote, offer []byte, err error) {
+func (p *Provider) quote(ctx context.Context, o market.Order) (quote, offer []byte, err error) {
 	now := time.Now()
 	if !p.rates.Allow(o.Peer(), now) {
 		return nil, nil, market.Refuse(market.ReasonLimit, "too many orders from this buyer; at most %d a second", ordersPerSecond)
@@ -260,9 +257,6 @@ func (p *Provider) quote(ctx context.Context, o market.Order, drawn bool) (quote
 	if err != nil {
 		return nil, nil, err
 	}
-	if drawn && !match.Drawn(o.ID, p.self, o.Draw, p.population()) {
-		return nil, nil, market.Refuse(market.ReasonLimit, "not drawn for this order")
-	}
 	q := market.Quote{
 		Order: o.ID, Price: can.Price, Leases: can.Leases, Payout: p.cfg.Owner,
 		Expires: now.Add(quoteValidity), Region: p.cfg.Region, OfferSeq: cur.offer.Seq, PerUnit: l.PerUnit,
@@ -273,16 +267,12 @@ func (p *Provider) quote(ctx context.Context, o market.Order, drawn bool) (quote
 	return quote, cur.envelope, err
 }
 
-// population is how many peers this one thinks could answer an order: those it
-// has in its address book.
-func (p *Provider) population() uint32 { return uint32(len(p.cfg.Host.Network().Peers()) + 1) }
-
 func (p *Provider) handleAsk(ctx context.Context, from peer.ID, req *marketpb.AskRequest) (*marketpb.AskReply, error) {
 	o, err := p.orderFrom(from, req.Order)
 	if err != nil {
 		return nil, err
 	}
-	q, offer, err := p.quote(ctx, o, false)
+	q, offer, err := p.quote(ctx, o)
 	if err != nil {
 		return nil, refusal(err)
 	}
@@ -304,7 +294,7 @@ func (p *Provider) orderFrom(from peer.ID, envelope []byte) (market.Order, error
 	case o.Peer() != sign.Key(key):
 		return o, &stream.Malformed{Reason: "the order is another buyer's"}
 	}
-	return o, refusal(p.cfg.Genesis.CheckPrice(o.Ceiling))
+	return o, nil
 }
 
 // refusal turns an error into what the other peer may see.
@@ -316,55 +306,37 @@ func refusal(err error) error {
 	return err
 }
 
-// listen answers the orders that come over gossip.
+// listen answers the orders that come over gossip, a few at a time.
 func (p *Provider) listen(ctx context.Context) error {
-	sem := make(chan struct{}, maxQuoting)
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	for {
-		o, err := p.cfg.Orders(ctx)
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
+	g, ctx := errgroup.WithContext(ctx)
+	for range maxAnswering {
+		g.Go(func() error {
+			for {
+				o, err := p.cfg.Orders(ctx)
+				if ctx.Err() != nil {
+					return nil
+				}
+				if err != nil {
+					return fmt.Errorf("hearing orders: %w", err)
+				}
+				p.answer(ctx, o)
 			}
-			return fmt.Errorf("hearing orders: %w", err)
-		}
-		if o.Peer() == p.self {
-			continue
-		}
-		select {
-		case sem <- struct{}{}:
-		default:
-			p.cfg.Log.Warn("too many orders at once; one is left to others", "order", o.ID.Short())
-			continue
-		}
-		wg.Go(func() {
-			defer func() { <-sem }()
-			p.answer(ctx, o)
 		})
 	}
+	return g.Wait()
 }
 
-// answer sends a quote for a gossiped order to its buyer.
+// answer sends a quote for a gossiped order on its way to the buyer, where this provider is drawn for it. Nobody is dialled.
 func (p *Provider) answer(ctx context.Context, o market.Order) {
-	q, offer, err := p.quote(ctx, o, true)
+	if o.Peer() == p.self || !match.Drawn(o.ID, p.self, o.Draw) {
+		return
+	}
+	q, offer, err := p.quote(ctx, o)
+	if err == nil {
+		err = p.cfg.Reply(o, q, offer)
+	}
 	if err != nil {
 		p.cfg.Log.Debug("no quote for a gossiped order", "order", o.ID.Short(), "reason", err)
-		return
-	}
-	id, err := p2p.PeerIDFromKey(o.Peer())
-	if err != nil {
-		return
-	}
-	var addrs []ma.Multiaddr
-	for _, a := range o.ReplyTo {
-		if m, err := ma.NewMultiaddr(a); err == nil {
-			addrs = append(addrs, m)
-		}
-	}
-	p.cfg.Host.Peerstore().AddAddrs(id, addrs, peerstore.TempAddrTTL)
-	if _, err := protocol.Quote.Call(ctx, p.cfg.Host, p.tag, id, &marketpb.QuoteRequest{Quote: q, Offer: offer}); err != nil {
-		p.cfg.Log.Debug("a quote did not reach its buyer", "order", o.ID.Short(), "err", err)
 	}
 }
 

@@ -80,8 +80,11 @@ type Config struct {
 	Offered func(ctx context.Context, offers []market.Offer, envelopes [][]byte) error
 	// Filed is told of each receipt that both have signed, under its lease; it may come again. It must not wait.
 	Filed func(l market.Lease, units []market.UnitID, r verify.Receipt)
-	// Orders gives the next order heard over gossip.
+	// Orders gives the next order heard over gossip. Several goroutines call it.
 	Orders func(ctx context.Context) (market.Order, error)
+	// Reply sends a quote for one of them, with the offer behind it, back over the connections by which the order came. It waits for
+	// nobody.
+	Reply func(o market.Order, quote, offer []byte) error
 	// Reputation is what this peer knows of others.
 	Reputation Reputation
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/volume"
 	"github.com/starling-network/starling/node/workload"
 )
 
@@ -21,6 +23,49 @@ import (
 // running one is re-adopted, one that was still pulling starts again in a fresh
 // directory, one that is gone has ended as lost.
 func (x *executor) restore(ctx context.Context) error {
+	if err := x.takeOver(ctx); err != nil {
+		return err
+	}
+	return x.releaseVolumes()
+}
+
+// releaseVolumes takes away the volumes that no execution has which goes on, whatever an earlier process of this peer was doing when it
+// ended.
+func (x *executor) releaseVolumes() error {
+	mounted, err := volume.Mounted(x.dir)
+	if err != nil || len(mounted) == 0 {
+		return err
+	}
+	x.mu.Lock()
+	all := slices.Collect(maps.Values(x.exec))
+	x.mu.Unlock()
+	needed := map[string]bool{}
+	for _, e := range all {
+		if s, _, _ := e.snapshot(); s.State.Ended() {
+			continue
+		}
+		own, err := volume.Mounted(x.stage(e).Dir)
+		if err != nil {
+			return err
+		}
+		for _, m := range own {
+			needed[m] = true
+		}
+	}
+	for _, m := range mounted {
+		if needed[m] {
+			continue
+		}
+		x.log.Info("a volume that nothing needs is released", "dir", m)
+		if err := volume.Release(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeOver is restore, but for what no execution has.
+func (x *executor) takeOver(ctx context.Context) error {
 	return x.store.List(ctx, kindExecution, "", func(key string, value []byte) error {
 		var rec execRecord
 		e := &execution{wake: make(chan struct{}), work: &nodepb.Workload{}, state: &nodepb.Execution{}}
@@ -59,6 +104,7 @@ func (x *executor) restore(ctx context.Context) error {
 				x.spawn(e)
 			}
 		case !e.state.State.Ended():
+			x.clear(e) // of the attempt that is given up
 			e.rec.Attempt++
 			if err := x.persist(ctx, e); err != nil {
 				return err

@@ -68,6 +68,9 @@ func (s Spec) Check() error {
 	if s.Limits.WallTime < 0 || s.Limits.WallTime > MaxWallTime {
 		return &SpecError{"Limits.WallTime", fmt.Sprintf("%v is not within 0 and %v", s.Limits.WallTime, MaxWallTime)}
 	}
+	if s.User > MaxUser {
+		return &SpecError{"User", fmt.Sprintf("%d is more than %d", s.User, MaxUser)}
+	}
 	if s.Overlay != nil {
 		if err := s.Overlay.Check(); err != nil {
 			return err

@@ -19,8 +19,10 @@ var (
 	ErrCredentials = errors.New("registry refused the credentials")
 	// ErrRegistry says that a registry could not be reached or broke off.
 	ErrRegistry = errors.New("registry cannot be reached")
-	// ErrNoRoom says that this machine's disk has no room for an image.
-	ErrNoRoom = errors.New("no room for the image")
+	// ErrNoRoom says that this machine's disk has no room for an image, or for the files of an execution.
+	ErrNoRoom = errors.New("no room on the disk")
+	// ErrNoVolume says that this machine has no file systems to give to executions.
+	ErrNoVolume = errors.New("no volume can be given")
 	// ErrEngine says that the container engine does not answer.
 	ErrEngine = errors.New("container engine does not answer")
 	// ErrDevice says that a device was asked for that is not there or cannot be given.

@@ -56,6 +56,13 @@ type Pauser interface {
 	Resume(ctx context.Context, h Handle) error
 }
 
+// Volumer is the ability to hold writable mounts to their limit by a file system of their own: what has no room is refused to the program.
+type Volumer interface {
+	// MakeVolume makes dir a directory that has room for so many bytes and for volume.Files of them. Writable mounts of a spec with
+	// that disk limit may be in it. volume.Release takes it away. ErrNoVolume where this machine has none, ErrNoRoom where its disk is full.
+	MakeVolume(ctx context.Context, dir string, bytes int64) error
+}
+
 // Attacher is the ability to run one more program in an execution's sandbox, under its limits.
 type Attacher interface {
 	// Attach runs the program and returns its exit code when it has ended. Input is read until its end or the program's;
@@ -159,6 +166,10 @@ type Spec struct {
 	Mounts []Mount `json:"mounts,omitempty"`
 	// Limits bound what it may use.
 	Limits Limits `json:"limits"`
+	// User, 1 to MaxUser, gives a container's program a user of the machine that programs of other numbers do not have, where the runtime
+	// can: the kernel bounds some things for each user alone, whatever container he is in. Such a user has no name in any image: HOME, USER
+	// and LOGNAME are set unless image or Env set them. 0 is the peer's own user.
+	User uint32 `json:"user,omitempty"`
 	// Dir is the execution's private directory on this machine: absolute, absent or empty. The runtime creates and owns it.
 	Dir string `json:"dir"`
 	// Seed, when not zero, makes a runtime that can do so deterministic: clocks start at a fixed time and advance only
@@ -166,6 +177,9 @@ type Spec struct {
 	// nothing shows when the program is asked to stop.
 	Seed uint64 `json:"seed,omitempty"`
 }
+
+// MaxUser is the largest Spec.User.
+const MaxUser = 65535
 
 // Network says what an execution can reach.
 type Network string
@@ -237,7 +251,7 @@ const (
 	ReasonTimeout Reason = "timeout"
 	// ReasonKilled: Stop or Destroy killed it.
 	ReasonKilled Reason = "killed"
-	// ReasonDisk: it wrote more than its disk limit, where the sandbox cannot refuse the write itself.
+	// ReasonDisk: it wrote more than its disk limit, where the sandbox cannot refuse the write itself, or it failed after being refused room.
 	ReasonDisk Reason = "disk"
 	// ReasonTrap: it did what no program may, such as reading outside its memory; stderr has the details.
 	ReasonTrap Reason = "trap"

@@ -76,6 +76,15 @@ func (t *Table[E]) While(f func()) error {
 // Open is no error until the table is closed, and then ErrClosed.
 func (t *Table[E]) Open() error { return t.While(func() {}) }
 
+// Each calls f, which must not wait, with every execution.
+func (t *Table[E]) Each(f func(E)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, o := range t.all {
+		f(o.execution)
+	}
+}
+
 // Remove forgets the execution in a directory.
 func (t *Table[E]) Remove(dir string) {
 	t.mu.Lock()

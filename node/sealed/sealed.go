@@ -6,7 +6,7 @@
 // It is HPKE base mode (RFC 9180) with DHKEM(X25519, HKDF-SHA256), HKDF-SHA256 and ChaCha20-Poly1305. A peer's Ed25519
 // key is turned into its X25519 key by the birational map (RFC 7748 §4.1), the seed into the scalar that Ed25519 signs with
 // (RFC 8032 §5.1.5), as age does for ssh-ed25519 keys. HPKE's info is an ASCII tag, the network and what the box is for,
-// so that a box opens nowhere but where it was meant to.
+// so that a box opens nowhere but where it was meant to. A [Reply] is a key of its own, for what comes in answer to one order.
 package sealed
 
 import (
@@ -43,8 +43,8 @@ const (
 // Purpose says what a box is for. Whoever opens it states the same.
 type Purpose struct {
 	Network string // market.Genesis.Tag
-	What    string // "job", "lease"
-	ID      string // of the job or lease
+	What    string // "job", "lease", "quote"
+	ID      string // of the job, lease or order
 }
 
 func (p Purpose) info() []byte {
@@ -68,29 +68,69 @@ func Seal(to sign.Key, p Purpose, plain []byte) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sealing to %s: %w", to.Short(), err)
 	}
-	pub, err := ecdh.X25519().NewPublicKey(point.BytesMontgomery())
+	box, err := seal(point.BytesMontgomery(), p, plain)
 	if err != nil {
 		return nil, fmt.Errorf("sealing to %s: %w", to.Short(), err)
+	}
+	return box, nil
+}
+
+// SealReply encrypts plain to a Reply. ErrTooLarge, or an error for bytes that are no sound X25519 key.
+func SealReply(to [32]byte, p Purpose, plain []byte) ([]byte, error) {
+	if len(plain) > MaxPlain {
+		return nil, fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, len(plain), MaxPlain)
+	}
+	box, err := seal(to[:], p, plain)
+	if err != nil {
+		return nil, fmt.Errorf("sealing a reply: %w", err)
+	}
+	return box, nil
+}
+
+// seal makes a box for an X25519 public key.
+func seal(to []byte, p Purpose, plain []byte) ([]byte, error) {
+	pub, err := ecdh.X25519().NewPublicKey(to)
+	if err != nil {
+		return nil, err
 	}
 	kem, err := hpke.NewDHKEMPublicKey(pub)
 	if err != nil {
-		return nil, fmt.Errorf("sealing to %s: %w", to.Short(), err)
+		return nil, err
 	}
 	box, err := hpke.Seal(kem, hpke.HKDFSHA256(), hpke.ChaCha20Poly1305(), p.info(), plain)
 	if err != nil {
-		return nil, fmt.Errorf("sealing to %s: %w", to.Short(), err)
+		return nil, err
 	}
 	return append([]byte{version}, box...), nil
 }
 
 // Open decrypts a box that was sealed to key for the purpose. Every failure is ErrSealed: which one would only help a forger.
 func Open(key sign.Private, p Purpose, box []byte) ([]byte, error) {
+	seed := key.Seed()
+	h := sha512.Sum512(seed[:])
+	return open(h[:32], p, box) // X25519 clamps as Ed25519 does
+}
+
+// Reply is an X25519 private key.
+type Reply [32]byte
+
+// Public returns the key that is sealed to.
+func (r Reply) Public() [32]byte {
+	priv, err := ecdh.X25519().NewPrivateKey(r[:])
+	if err != nil {
+		panic(err) // 32 bytes are one
+	}
+	return [32]byte(priv.PublicKey().Bytes())
+}
+
+// Open decrypts a box that was sealed to the key for the purpose. Every failure is ErrSealed.
+func (r Reply) Open(p Purpose, box []byte) ([]byte, error) { return open(r[:], p, box) }
+
+func open(key []byte, p Purpose, box []byte) ([]byte, error) {
 	if len(box) < Overhead || len(box) > MaxBox || box[0] != version {
 		return nil, ErrSealed
 	}
-	seed := key.Seed()
-	h := sha512.Sum512(seed[:])
-	priv, err := ecdh.X25519().NewPrivateKey(h[:32]) // X25519 clamps as Ed25519 does
+	priv, err := ecdh.X25519().NewPrivateKey(key)
 	if err != nil {
 		return nil, ErrSealed
 	}

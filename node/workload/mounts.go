@@ -70,7 +70,7 @@ func mountOf(w *nodepb.Workload, p string) string {
 func (s Stage) Mounts(w *nodepb.Workload) []runtime.Mount {
 	var out []runtime.Mount
 	for _, m := range mountPoints(w) {
-		out = append(out, runtime.Mount{Host: s.host(m), Guest: m, ReadOnly: !writable(w, m)})
+		out = append(out, runtime.Mount{Host: s.host(m, writable(w, m)), Guest: m, ReadOnly: !writable(w, m)})
 	}
 	return out
 }
@@ -96,7 +96,7 @@ func (s Stage) Open(w *nodepb.Workload, guest string, write bool) (Place, error)
 	if write && !writable(w, m) {
 		return Place{}, fmt.Errorf("%w: the program's %s is read-only; %s", ErrReach, m, reachable(w, write))
 	}
-	root, err := os.OpenRoot(s.host(m))
+	root, err := os.OpenRoot(s.host(m, writable(w, m)))
 	if errors.Is(err, fs.ErrNotExist) {
 		return Place{}, fmt.Errorf("%w: %s is not there any more", ErrReach, m)
 	}

@@ -49,7 +49,7 @@ func (f fixture) prepare(w *nodepb.Workload, room int64) ([]runtime.Mount, error
 		}
 		return nil
 	}
-	return f.stage.Prepare(f.t.Context(), w, "", f.store, fetched, room)
+	return f.stage.Prepare(f.t.Context(), w, "", f.store, fetched, room, nil)
 }
 
 // Small archives with many folders take what the folders take, and all of them together no more than the lease's disk.
@@ -88,7 +88,7 @@ func TestAttackSparseOutputs(t *testing.T) {
 	}
 	used := f.store.Used()
 	for _, o := range w.Outputs {
-		if err := errors.Join(os.WriteFile(filepath.Join(f.stage.host(o), "sparse"), nil, 0o644), os.Truncate(filepath.Join(f.stage.host(o), "sparse"), 600<<10)); err != nil {
+		if err := errors.Join(os.WriteFile(filepath.Join(f.stage.host(o, true), "sparse"), nil, 0o644), os.Truncate(filepath.Join(f.stage.host(o, true), "sparse"), 600<<10)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -12,12 +12,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/ipfs/go-cid"
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/volume"
 	"github.com/starling-network/starling/p2p/blob"
 )
 
@@ -55,8 +57,9 @@ type Fetcher func(ctx context.Context, from peer.ID, c cid.Cid, max int64) error
 
 // Stage is the directory of one execution: its mounts, and room for the runtime.
 //
-//	<dir>/mnt/…   inputs and outputs at the paths by which the program sees them
-//	<dir>/run     the runtime's own
+//	<dir>/mnt/…    what the program only reads, at the paths by which it sees it
+//	<dir>/disk/…   what it may write, likewise: a volume, where the runtime has them
+//	<dir>/run      the runtime's own
 type Stage struct {
 	Dir string
 }
@@ -65,22 +68,36 @@ type Stage struct {
 func (s Stage) Run() string { return filepath.Join(s.Dir, "run") }
 
 // Remove removes all of the stage, whatever the program made of it.
-func (s Stage) Remove() error { return blob.RemoveAll(s.Dir) }
+func (s Stage) Remove() error { return errors.Join(volume.Release(s.Dir), blob.RemoveAll(s.Dir)) }
 
-func (s Stage) host(guest string) string {
+func (s Stage) disk() string { return filepath.Join(s.Dir, "disk") }
+
+// host is a path of the program on this machine: one in a mount that it may write, or one that it only reads.
+func (s Stage) host(guest string, write bool) string {
+	if write {
+		return filepath.Join(s.disk(), filepath.FromSlash(guest))
+	}
 	return filepath.Join(s.Dir, "mnt", filepath.FromSlash(guest))
 }
+
+// MakeVolume makes a directory that has room for so many bytes: that of a runtime.Volumer.
+type MakeVolume func(ctx context.Context, dir string, bytes int64) error
 
 func top(guest string) string { return strings.SplitN(guest[1:], "/", 2)[0] }
 
 // Prepare fetches what the workload reads, lays it out and returns its mounts,
-// each writable when an output lies in it.
-func (s Stage) Prepare(ctx context.Context, w *nodepb.Workload, from peer.ID, blobs Blobs, fetch Fetcher, room int64) ([]runtime.Mount, error) {
+// each writable when an output lies in it. What is writable is in a volume of room bytes where makeVolume, which may be nil, makes one.
+func (s Stage) Prepare(ctx context.Context, w *nodepb.Workload, from peer.ID, blobs Blobs, fetch Fetcher, room int64, makeVolume MakeVolume) ([]runtime.Mount, error) {
 	if err := s.Remove(); err != nil {
 		return nil, fmt.Errorf("clearing %s: %w", s.Dir, err)
 	}
+	if makeVolume != nil {
+		if err := makeVolume(ctx, s.disk(), room); err != nil && !errors.Is(err, runtime.ErrNoVolume) {
+			return nil, err
+		}
+	}
 	for _, o := range w.Outputs {
-		if err := os.MkdirAll(s.host(o), 0o755); err != nil {
+		if err := os.MkdirAll(s.host(o, true), 0o755); err != nil {
 			return nil, fmt.Errorf("making output %s: %w", o, err)
 		}
 	}
@@ -101,6 +118,9 @@ func (s Stage) Prepare(ctx context.Context, w *nodepb.Workload, from peer.ID, bl
 			return nil, Bad("inputs are larger than the %d MiB of disk that the lease has", room>>20)
 		}
 		unpacked, err := s.place(ctx, in, c, blobs, writable(w, mountOf(w, in.Path)), left)
+		if errors.Is(err, syscall.ENOSPC) && makeVolume != nil {
+			return nil, Bad("its input %s has more files or bytes than the %d MiB of disk that the lease has take", in.Path, room>>20)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("placing input %s: %w", in.Path, err)
 		}
@@ -124,7 +144,7 @@ func sizeOf(blobs Blobs, c cid.Cid) (int64, error) {
 // place puts one fetched input where the program finds it, and returns the bytes that an archive has unpacked. A file under a
 // read-only mount is linked from the store, one that could be written is copied.
 func (s Stage) place(ctx context.Context, in *nodepb.Input, c cid.Cid, blobs Blobs, write bool, room int64) (unpacked int64, err error) {
-	host := s.host(in.Path)
+	host := s.host(in.Path, write)
 	if in.Blob.Tree {
 		if err := os.MkdirAll(host, 0o755); err != nil {
 			return 0, err
@@ -164,7 +184,9 @@ func copyFile(dst, src string) error {
 }
 
 // Clear removes what the program saw. Its logs and whatever else the runtime keeps stay.
-func (s Stage) Clear() error { return blob.RemoveAll(filepath.Join(s.Dir, "mnt")) }
+func (s Stage) Clear() error {
+	return errors.Join(volume.Release(s.disk()), blob.RemoveAll(s.disk()), blob.RemoveAll(filepath.Join(s.Dir, "mnt")))
+}
 
 // Collect stores what the program left at its outputs, of together at most room bytes. A sparse file counts for its whole
 // length: so much is stored and sent of it.
@@ -172,7 +194,7 @@ func (s Stage) Collect(ctx context.Context, outs []string, blobs Blobs, room int
 	var res []*nodepb.Output
 	left := room
 	for _, o := range outs {
-		t, err := blobs.PutTree(ctx, s.host(o), left)
+		t, err := blobs.PutTree(ctx, s.host(o, true), left)
 		if errors.Is(err, blob.ErrTooLarge) {
 			return nil, fmt.Errorf("storing output %s: the outputs are larger than the %d MiB of disk that the lease has: %w", o, room>>20, err)
 		}

@@ -96,7 +96,7 @@ func TestStage(t *testing.T) {
 	fetched := 0
 	fetch := func(context.Context, peer.ID, cid.Cid, int64) error { fetched++; return nil }
 	st := Stage{Dir: filepath.Join(t.TempDir(), "stage")}
-	mounts, err := st.Prepare(t.Context(), w, "", s, fetch, 1<<20)
+	mounts, err := st.Prepare(t.Context(), w, "", s, fetch, 1<<20, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,12 +104,12 @@ func TestStage(t *testing.T) {
 		t.Fatalf("%d fetched, mounts %+v", fetched, mounts)
 	}
 	for path, want := range map[string]string{"/data/x": "content", "/data/tree/a.txt": "a", "/out/seed": "content"} {
-		if b, err := os.ReadFile(st.host(path)); err != nil || string(b) != want {
+		if b, err := os.ReadFile(st.host(path, strings.HasPrefix(path, "/out"))); err != nil || string(b) != want {
 			t.Errorf("%s reads %q, %v", path, b, err)
 		}
 	}
 	// What can be written is a copy: the store's own file must not change.
-	if err := os.WriteFile(st.host("/out/seed"), []byte("changed"), 0o644); err != nil {
+	if err := os.WriteFile(st.host("/out/seed", true), []byte("changed"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	id, err := CID(file)
@@ -123,7 +123,7 @@ func TestStage(t *testing.T) {
 	if b, err := os.ReadFile(path); err != nil || string(b) != "content" {
 		t.Errorf("the store's file reads %q, %v", b, err)
 	}
-	if err := os.WriteFile(filepath.Join(st.host("/out/result"), "r"), []byte("done"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(st.host("/out/result", true), "r"), []byte("done"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	outs, err := st.Collect(t.Context(), w.Outputs, s, 1<<20)
@@ -131,10 +131,10 @@ func TestStage(t *testing.T) {
 		t.Fatalf("%v, %v", outs, err)
 	}
 	// The same again in the same directory starts from nothing.
-	if _, err := st.Prepare(t.Context(), w, "", s, fetch, 1<<20); err != nil {
+	if _, err := st.Prepare(t.Context(), w, "", s, fetch, 1<<20, nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(filepath.Join(st.host("/out/result"), "r")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(filepath.Join(st.host("/out/result", true), "r")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("an earlier attempt's output is still there: %v", err)
 	}
 }
@@ -146,17 +146,17 @@ func TestStageRefusals(t *testing.T) {
 	w := &nodepb.Workload{Runtime: "wasm", Module: file, Inputs: []*nodepb.Input{{Blob: file, Path: "/data/x"}}, Outputs: []string{"/out"}}
 	st := Stage{Dir: filepath.Join(t.TempDir(), "stage")}
 	ok := func(context.Context, peer.ID, cid.Cid, int64) error { return nil }
-	if _, err := st.Prepare(t.Context(), w, "", s, ok, 3); !errors.Is(err, ErrWorkload) {
+	if _, err := st.Prepare(t.Context(), w, "", s, ok, 3, nil); !errors.Is(err, ErrWorkload) {
 		t.Errorf("inputs larger than the lease's disk: %v", err)
 	}
 	lost := errors.New("gone")
-	if _, err := st.Prepare(t.Context(), w, "", s, func(context.Context, peer.ID, cid.Cid, int64) error { return lost }, 1<<20); !errors.Is(err, lost) || !strings.Contains(err.Error(), "/data/x") {
+	if _, err := st.Prepare(t.Context(), w, "", s, func(context.Context, peer.ID, cid.Cid, int64) error { return lost }, 1<<20, nil); !errors.Is(err, lost) || !strings.Contains(err.Error(), "/data/x") {
 		t.Errorf("an input that cannot be fetched: %v", err)
 	}
-	if _, err := st.Prepare(t.Context(), w, "", s, ok, 1<<20); err != nil {
+	if _, err := st.Prepare(t.Context(), w, "", s, ok, 1<<20, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink("/etc/passwd", filepath.Join(st.host("/out"), "link")); err != nil {
+	if err := os.Symlink("/etc/passwd", filepath.Join(st.host("/out", true), "link")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := st.Collect(t.Context(), w.Outputs, s, 1<<20); !errors.Is(err, blob.ErrTree) {
@@ -175,8 +175,8 @@ func FuzzCheck(f *testing.F) {
 		}
 		st := Stage{Dir: "/stage"}
 		for _, p := range []string{in, out} {
-			if !strings.HasPrefix(st.host(p), "/stage/mnt/") {
-				t.Errorf("%q leaves the stage as %q", p, st.host(p))
+			if !strings.HasPrefix(st.host(p, true), "/stage/disk/") || !strings.HasPrefix(st.host(p, false), "/stage/mnt/") {
+				t.Errorf("%q leaves the stage as %q and %q", p, st.host(p, true), st.host(p, false))
 			}
 		}
 	})

@@ -33,6 +33,10 @@ const (
 // ceilings are in percent.
 var ceilings = [...]int{Stranger: 40, Answered: 60, Counterparty: 100}
 
+var names = [...]string{Stranger: "stranger", Answered: "answered", Counterparty: "counterparty"}
+
+func (s Standing) String() string { return names[s] }
+
 // Share returns how much of total may be in use for a peer of this standing to get more: its ceiling, and one at least.
 func (s Standing) Share(total int) int { return max(total*ceilings[s]/100, 1) }
 
@@ -70,9 +74,11 @@ func NetworkOf(a ma.Multiaddr) netip.Prefix {
 type Places struct {
 	total int
 
-	mu   sync.Mutex
-	used int
-	from map[netip.Prefix]int // of those used, strangers' by network
+	mu      sync.Mutex
+	used    int
+	from    map[netip.Prefix]int  // of those used, strangers' by network
+	by      [len(ceilings)]int    // those used, by the standing with which they were taken
+	refused [len(ceilings)]uint64 // requests for one
 }
 
 // NewPlaces makes total places.
@@ -84,22 +90,40 @@ func (p *Places) Take(s Standing, at netip.Prefix) (free func()) {
 	counted := s == Stranger && at.IsValid()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.used >= s.Share(p.total) || counted && p.from[at] >= max(Stranger.Share(p.total)/4, 1) {
+	if p.used >= s.Share(p.total) || counted && p.from[at] >= p.networkShare() {
+		p.refused[s]++
 		return nil
 	}
 	p.used++
+	p.by[s]++
 	if counted {
 		p.from[at]++
 	}
-	return sync.OnceFunc(func() {
+	freed := false
+	return func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
+		if freed {
+			return
+		}
+		freed = true
 		p.used--
+		p.by[s]--
 		if !counted {
 			return
 		}
 		if p.from[at]--; p.from[at] == 0 {
 			delete(p.from, at)
 		}
-	})
+	}
+}
+
+// networkShare is how many places strangers of one network may have.
+func (p *Places) networkShare() int { return max(Stranger.Share(p.total)/4, 1) }
+
+// full reports whether the strangers of a network have all the places that they may have.
+func (p *Places) full(at netip.Prefix) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return at.IsValid() && p.from[at] >= p.networkShare()
 }

@@ -146,21 +146,23 @@ func TestAttackConnections(t *testing.T) {
 	l, s := wide, admit.NewStandings()
 	l.Conns = 100
 	m := manager(t, s, l)
-	held := map[int]int{}
 	for i := range 1000 {
-		if _, err := open(t, m, peer.ID(fmt.Sprint("stranger ", i)), fmt.Sprintf("/ip4/10.0.%d.1/tcp/1", i/100)); err == nil {
-			held[i/100]++
+		if _, err := open(t, m, peer.ID(fmt.Sprint("stranger ", i)), fmt.Sprintf("/ip4/10.0.%d.1/tcp/1", i/100)); err != nil {
+			t.Fatal(err) // another's connection ends for it
+		}
+		if used, want := m.Stats().Conns[admit.Stranger].Used, min(i+1, 10*(i/100+1), 40); used > want {
+			t.Fatalf("strangers of %d networks hold %d of 100 connections, want %d", i/100+1, used, want)
 		}
 	}
-	if len(held) != 4 || held[0] != 10 {
-		t.Errorf("strangers hold, by network: %v, want 10 each of four", held)
+	if st := m.Stats(); st.Conns[admit.Stranger].Used != 40 || st.Evicted != 960 {
+		t.Errorf("strangers hold %d of 100 connections, and %d were ended for others; want 40, 960", st.Conns[admit.Stranger].Used, st.Evicted)
 	}
 	s.Deal("buyer", "lease/1")
 	if _, err := open(t, m, "buyer", "/ip4/10.0.0.1/tcp/1"); err != nil {
 		t.Errorf("a buyer with a lease, from the attackers' network: %v", err)
 	}
 	s.NoDeal("buyer", "lease/1")
-	if _, err := open(t, m, "buyer", "/ip4/10.0.0.1/tcp/1"); err == nil {
+	if _, err := open(t, m, "buyer", "/ip4/10.0.0.1/tcp/1"); err == nil && m.Stats().Conns[admit.Counterparty].Used > 1 {
 		t.Error("it is a counterparty without a lease")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -13,6 +14,7 @@ import (
 // Limits of a [Manager].
 type Limits struct {
 	Handshakes int // connections from others that have not said who they are
+	Known      int // more of these, half from addresses of counterparties, half from those of others that are or were no strangers
 	Conns      int // connections from others
 	Streams    int // streams that others opened
 	// PerPeer is how many of the streams one peer may have, by its standing.
@@ -24,12 +26,16 @@ type Manager struct {
 	network.ResourceManager
 	standings  *Standings
 	handshakes *Places
+	known      map[Standing]*Places // more handshakes, from addresses of peers of a standing
 	conns      *Places
 	streams    *Places
 	perPeer    [len(ceilings)]int
+	guests     *guests
+	evictions  sync.WaitGroup // connections that are being closed for newcomers
 
-	mu     sync.Mutex
-	opened map[peer.ID]int // streams, by who opened them
+	mu      sync.Mutex
+	opened  map[peer.ID]int // streams, by who opened them
+	evicted uint64
 }
 
 // NewManager puts the limits l before inner.
@@ -38,8 +44,19 @@ func NewManager(inner network.ResourceManager, standings *Standings, l Limits) *
 		ResourceManager: inner, standings: standings, perPeer: l.PerPeer,
 		// Nobody has a standing before the handshake.
 		handshakes: NewPlaces(l.Handshakes * 100 / ceilings[Stranger]), conns: NewPlaces(l.Conns), streams: NewPlaces(l.Streams),
-		opened: map[peer.ID]int{},
+		// A quarter of those for known addresses are for one network, whoever else is at home there.
+		known: map[Standing]*Places{
+			Answered:     NewPlaces(l.Known / 2 * 100 / ceilings[Stranger]),
+			Counterparty: NewPlaces(l.Known / 2 * 100 / ceilings[Stranger]),
+		},
+		guests: newGuests(), opened: map[peer.ID]int{},
 	}
+}
+
+// Close waits for connections that are being closed, and closes the inner manager.
+func (m *Manager) Close() error {
+	m.evictions.Wait()
+	return m.ResourceManager.Close()
 }
 
 // errFull wraps libp2p's own error, by which transports know that a limit was reached.
@@ -52,6 +69,11 @@ func (m *Manager) OpenConnection(d network.Direction, fd bool, a ma.Multiaddr) (
 	at, shaking := NetworkOf(a), func() {}
 	if d == network.DirInbound {
 		if shaking = m.handshakes.Take(Stranger, at); shaking == nil {
+			if kept := m.known[m.standings.known(a)]; kept != nil {
+				shaking = kept.Take(Stranger, at)
+			}
+		}
+		if shaking == nil {
 			return nil, errFull("handshakes")
 		}
 	}
@@ -60,7 +82,7 @@ func (m *Manager) OpenConnection(d network.Direction, fd bool, a ma.Multiaddr) (
 		shaking()
 		return nil, err
 	}
-	return &conn{ConnManagementScope: inner, m: m, d: d, a: a, at: at, free: []func(){shaking}}, nil
+	return &conn{ConnManagementScope: inner, m: m, d: d, a: a, at: at, since: time.Now(), free: []func(){shaking}}, nil
 }
 
 // OpenStream admits a stream that p opened; a refused one is reset, and its connection lives.
@@ -70,6 +92,7 @@ func (m *Manager) OpenStream(p peer.ID, d network.Direction) (network.StreamMana
 		if free = m.takeStream(p); free == nil {
 			return nil, errFull("streams")
 		}
+		m.guests.opened(p, time.Now())
 	}
 	inner, err := m.ResourceManager.OpenStream(p, d)
 	if err != nil {
@@ -101,6 +124,39 @@ func (m *Manager) takeStream(p peer.ID) func() {
 	})
 }
 
+// takeConn takes a place for a connection that p opened, another stranger's if there is none.
+func (m *Manager) takeConn(p peer.ID, at netip.Prefix, began time.Time) (free func()) {
+	s := m.standings.Of(p)
+	taken := m.conns.Take(s, at)
+	if s != Stranger {
+		return taken
+	}
+	if taken == nil {
+		m.evict(at)
+		if taken = m.conns.Take(s, at); taken == nil {
+			return nil
+		}
+	}
+	now := time.Now()
+	return m.guests.enter(&guest{p: p, at: at, shook: now.Sub(began), since: now}, taken)
+}
+
+// evict ends a stranger's connections, and gives back the place of one, for another from a network.
+func (m *Manager) evict(at netip.Prefix) {
+	if !m.conns.full(at) {
+		at = netip.Prefix{} // all have no more places, not this network
+	}
+	who := m.guests.victim(at, func(p peer.ID) bool { return m.standings.Of(p) == Stranger })
+	if who == nil {
+		return
+	}
+	who.leave()
+	m.mu.Lock()
+	m.evicted++
+	m.mu.Unlock()
+	m.evictions.Go(func() { m.standings.disconnect(who.p) })
+}
+
 // conn is the scope of one connection.
 type conn struct {
 	network.ConnManagementScope
@@ -108,6 +164,8 @@ type conn struct {
 	d  network.Direction
 	a  ma.Multiaddr
 	at netip.Prefix
+	// since is when its handshake began.
+	since time.Time
 
 	mu   sync.Mutex
 	p    peer.ID
@@ -123,7 +181,7 @@ func (c *conn) SetPeer(p peer.ID) error {
 		return network.ErrResourceScopeClosed
 	}
 	if c.d == network.DirInbound {
-		taken := c.m.conns.Take(c.m.standings.Of(p), c.at)
+		taken := c.m.takeConn(p, c.at, c.since)
 		if taken == nil {
 			return errFull("connections")
 		}
@@ -134,7 +192,7 @@ func (c *conn) SetPeer(p peer.ID) error {
 	}
 	c.free[0]() // of the handshake
 	c.p = p
-	c.free = append(c.free, c.m.standings.connected(p, c.at))
+	c.free = append(c.free, c.m.standings.connected(p, c.a))
 	return nil
 }
 

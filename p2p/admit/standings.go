@@ -19,17 +19,21 @@ type Standings struct {
 	answered map[peer.ID]*seen
 	keys     map[netip.Prefix]int // of those answered, by network
 	at       map[peer.ID]*seen    // connected peers
+	homes    homes
+	network  network.Network // whose connections these are
 }
 
 // seen is where a peer is connected from, and by how many connections.
 type seen struct {
 	at    netip.Prefix
+	addr  netip.Addr
 	conns int
 }
 
 // NewStandings knows nobody.
 func NewStandings() *Standings {
-	return &Standings{deals: map[peer.ID]map[string]struct{}{}, answered: map[peer.ID]*seen{}, keys: map[netip.Prefix]int{}, at: map[peer.ID]*seen{}}
+	return &Standings{deals: map[peer.ID]map[string]struct{}{}, answered: map[peer.ID]*seen{}, keys: map[netip.Prefix]int{}, at: map[peer.ID]*seen{},
+		homes: newHomes()}
 }
 
 // Of returns the standing of p.
@@ -62,23 +66,73 @@ func (s *Standings) Deal(p peer.ID, tag string) {
 		s.deals[p] = map[string]struct{}{}
 	}
 	s.deals[p][tag] = struct{}{}
+	if c := s.at[p]; c != nil {
+		s.homes.set(p, c.addr)
+	}
 }
 
 // NoDeal takes one tag back.
 func (s *Standings) NoDeal(p peer.ID, tag string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if _, had := s.deals[p][tag]; !had {
+		return
+	}
 	if delete(s.deals[p], tag); len(s.deals[p]) == 0 {
 		delete(s.deals, p)
+		s.homes.remember(p, s.hasDeal)
+	}
+}
+
+// hasDeal reports whether p is a counterparty; s.mu is held.
+func (s *Standings) hasDeal(p peer.ID) bool { return len(s.deals[p]) > 0 }
+
+// Remember notes an address of a peer that answered before this process started.
+func (s *Standings) Remember(p peer.ID, at ma.Multiaddr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.homes.set(p, addrOf(at))
+	s.homes.remember(p, s.hasDeal)
+}
+
+// known returns the highest standing of the peers that have, or lately had, the address a, as far as they were more than strangers.
+func (s *Standings) known(a ma.Multiaddr) Standing {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	best := Stranger
+	for p := range s.homes.at[addrOf(a)] {
+		if s.hasDeal(p) {
+			return Counterparty
+		}
+		best = Answered
+	}
+	return best
+}
+
+// disconnect ends the connections that p opened.
+func (s *Standings) disconnect(p peer.ID) {
+	s.mu.Lock()
+	n := s.network
+	s.mu.Unlock()
+	if n == nil {
+		return
+	}
+	for _, c := range n.ConnsToPeer(p) {
+		if c.Stat().Direction == network.DirInbound {
+			_ = c.CloseWithError(network.ConnResourceLimitExceeded)
+		}
 	}
 }
 
 // Watch notes which peers answer when n dials them. A connection through a relay says nothing of its peer's address.
 func (s *Standings) Watch(n network.Network) {
+	s.mu.Lock()
+	s.network = n
+	s.mu.Unlock()
 	n.Notify(&network.NotifyBundle{
 		ConnectedF: func(_ network.Network, c network.Conn) {
 			if dialled(c) {
-				s.answers(c.RemotePeer(), NetworkOf(c.RemoteMultiaddr()))
+				s.answers(c.RemotePeer(), c.RemoteMultiaddr())
 			}
 		},
 		DisconnectedF: func(_ network.Network, c network.Conn) {
@@ -94,7 +148,8 @@ func dialled(c network.Conn) bool {
 	return c.Stat().Direction == network.DirOutbound && err != nil
 }
 
-func (s *Standings) answers(p peer.ID, at netip.Prefix) {
+func (s *Standings) answers(p peer.ID, from ma.Multiaddr) {
+	at := NetworkOf(from)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if a := s.answered[p]; a != nil {
@@ -107,7 +162,9 @@ func (s *Standings) answers(p peer.ID, at netip.Prefix) {
 		}
 		s.keys[at]++
 	}
-	s.answered[p] = &seen{at, 1}
+	s.answered[p] = &seen{at: at, conns: 1}
+	s.homes.set(p, addrOf(from))
+	s.homes.remember(p, s.hasDeal)
 }
 
 func (s *Standings) leaves(p peer.ID) {
@@ -129,8 +186,8 @@ func (s *Standings) leaves(p peer.ID) {
 	}
 }
 
-// connected notes the network that p is connected from, the latest of several, until the returned function is called.
-func (s *Standings) connected(p peer.ID, at netip.Prefix) (gone func()) {
+// connected notes where p is connected from, the latest of several, until the returned function is called.
+func (s *Standings) connected(p peer.ID, from ma.Multiaddr) (gone func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.at[p]
@@ -138,7 +195,10 @@ func (s *Standings) connected(p peer.ID, at netip.Prefix) (gone func()) {
 		c = &seen{}
 		s.at[p] = c
 	}
-	c.at = at
+	c.at, c.addr = NetworkOf(from), addrOf(from)
+	if s.hasDeal(p) {
+		s.homes.set(p, c.addr)
+	}
 	c.conns++
 	return sync.OnceFunc(func() {
 		s.mu.Lock()

@@ -93,6 +93,22 @@ func Why(a netip.Addr) string {
 	return ""
 }
 
+// Range returns the closed range that an address lies in, and the zero prefix for an open one.
+func Range(a netip.Addr) netip.Prefix {
+	if Why(a) == "" {
+		return netip.Prefix{}
+	}
+	a = a.WithZone("").Unmap()
+	for _, entries := range [][]entry{v4, v6} {
+		for _, e := range entries {
+			if e.prefix.Contains(a) {
+				return e.prefix
+			}
+		}
+	}
+	return netip.PrefixFrom(a, a.BitLen())
+}
+
 // Whole says that no address of a range is open.
 func Whole(p netip.Prefix) bool {
 	if !p.IsValid() {

@@ -2,13 +2,18 @@
 // DHT holds it under the peer's ID, and holds the peer's ID under the keys of the record's topics:
 //
 //	/starling-record/<peer ID>                                   → signed envelope, highest sequence wins
-//	sha256(starling/topic/1, network, class, region, shard)      → provider records: who is in that shard
+//	sha256(starling/topic/2, network, class, region, shard, epoch) → provider records: who is in that shard
 //
 // A topic has several shards, so that a popular one makes no hot key: a publisher is in one of them, a
-// finder reads all. Provider records are unsigned and only hints. The finder asks each peer for its record
-// itself, which also shows that the peer is alive, and falls back to the copy in the DHT. Whatever the way,
-// size, signature, time and sequence are checked on every read. The DHT may hold values of other kinds
-// beside records: see Values.
+// finder reads all. Its keys change every hour, so that IDs that were made to lie nearest to one are soon of
+// no use; near the change publishers are found under the keys of both hours. Provider records are unsigned and
+// only hints. The finder asks each peer for its record itself, which also shows that the peer is alive, and falls
+// back to the copy in the DHT. Whatever the way, size, signature, time and sequence are checked on every read. The
+// DHT may hold values of other kinds beside records: see Values.
+//
+// Keys are free, networks are not: among the peers that hold a topic (walkTo), in the routing table (bucketFilter) and
+// among those that are found (Find), one network has a few places. Half of what is found is kept for peers that
+// Config.Registered names.
 package discovery
 
 import (
@@ -25,13 +30,10 @@ import (
 	libp2precord "github.com/libp2p/go-libp2p-record"
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/host"
-	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/peerstore"
 	"github.com/libp2p/go-libp2p/core/protocol"
-	"golang.org/x/sync/errgroup"
 
-	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/discovery/discoverypb"
 	"github.com/starling-network/starling/p2p/stream"
 )
@@ -43,8 +45,6 @@ const (
 	DefaultShards = 4
 	// DefaultValidity is how long a renewed record is believed: a peer that vanished is forgotten after it.
 	DefaultValidity = 10 * time.Minute
-	// fetchers is how many peers one Find asks for their records at a time.
-	fetchers = 32
 	// fetchTimeout bounds one such question, dial included.
 	fetchTimeout = 4 * time.Second
 	// quorum is how many copies of a record are read from the DHT when its peer does not answer.
@@ -64,7 +64,10 @@ type Config struct {
 	Shards   int           // zero means DefaultShards
 	Validity time.Duration // of renewed records, at most MaxValidity; zero means DefaultValidity
 	Values   []Values      // what the DHT holds beside records
-	Logger   *slog.Logger  // nil means slog.Default()
+	// Registered names peers for which a key was not enough, a stake on a chain for example, as a second source beside the DHT.
+	// Nil: there are none. It may take as long as its context lasts. What it returns is not changed.
+	Registered func(context.Context) ([]peer.ID, error)
+	Logger     *slog.Logger // nil means slog.Default()
 }
 
 // Found is one peer and its record.
@@ -82,8 +85,11 @@ type Discovery struct {
 	log *slog.Logger
 	key crypto.PrivKey
 	dht *dht.IpfsDHT
+	// messages are what the DHT's peers are asked.
+	messages *dhtpb.ProtocolMessenger
 	// providers holds the DHT's provider records.
 	providers *providerStore
+	requests  *requests
 	server    *stream.Server
 	wake      chan struct{} // a push is wished for; holds one token
 
@@ -136,7 +142,7 @@ func New(h host.Host, cfg Config) (*Discovery, error) {
 		}
 		kinds[v.Name], most[v.Name] = v, v.MaxStored
 	}
-	d.providers = newProviderStore(h.ID(), cfg.Validity, defaultBounds)
+	d.requests, d.providers = newRequests(), newProviderStore(h.ID(), cfg.Validity, defaultBounds)
 	var err error
 	d.dht, err = dht.New(h,
 		dht.ProtocolPrefix(protocol.ID("/starling/"+cfg.Network)),
@@ -146,21 +152,17 @@ func New(h host.Host, cfg Config) (*Discovery, error) {
 		dht.MaxRecordAge(MaxValidity),
 		dht.ProviderDatastore(d.providers),
 		dht.ProviderManagerOpts(d.providers.options()...),
-		dht.OnRequestHook(d.limitAdding),
+		dht.OnRequestHook(d.limitRequest),
+		dht.RoutingTablePeerDiversityFilter(newBucketFilter(h)),
 	)
+	if err == nil {
+		d.messages, err = dhtpb.NewProtocolMessenger(d.dht.MessageSender())
+	}
 	if err != nil {
 		return nil, fmt.Errorf("joining DHT: %w", err)
 	}
 	d.server = ask.Handle(h, cfg.Network, d.answer, stream.Limits{Logger: d.log})
 	return d, nil
-}
-
-// limitAdding resets the stream of a peer that sends ADD_PROVIDER too often. The DHT handles that message nonetheless, and then
-// finds that the stream is closed: the peer has to open another one for each further message.
-func (d *Discovery) limitAdding(_ context.Context, s network.Stream, m *dhtpb.Message) {
-	if m.GetType() == dhtpb.Message_ADD_PROVIDER && !d.providers.allow(s.Conn().RemotePeer(), s.Conn().RemoteMultiaddr()) {
-		_ = s.ResetWithError(network.StreamRateLimited)
-	}
 }
 
 // Close leaves the DHT. Run must have returned.
@@ -255,90 +257,6 @@ func (d *Discovery) renewed(age time.Duration) (Record, []byte) {
 func (d *Discovery) answer(context.Context, peer.ID, *discoverypb.RecordRequest) (*discoverypb.RecordAnswer, error) {
 	_, data := d.renewed(d.cfg.Validity / 4)
 	return &discoverypb.RecordAnswer{Envelope: data}, nil
-}
-
-// Find returns up to max peers other than this one that publish the topic, in no order. It returns when it
-// has them or has looked everywhere; ctx bounds it, and what was found by then comes with its error.
-func (d *Discovery) Find(ctx context.Context, t Topic, max int) ([]Found, error) {
-	if err := t.check(); err != nil {
-		return nil, fmt.Errorf("finding peers: %w", err)
-	}
-	looking, enough := context.WithCancel(ctx)
-	defer enough()
-	var (
-		mu    sync.Mutex
-		out   []Found
-		asked = map[peer.ID]bool{d.h.ID(): true}
-	)
-	var lookups, fetches errgroup.Group
-	fetches.SetLimit(fetchers)
-	for shard := range d.cfg.Shards {
-		lookups.Go(func() error {
-			for p := range d.dht.FindProvidersAsync(looking, topicKey(d.cfg.Network, t, shard), 0) {
-				mu.Lock()
-				first := !asked[p.ID]
-				asked[p.ID] = true
-				mu.Unlock()
-				if !first {
-					continue
-				}
-				fetches.Go(func() error {
-					f, err := d.fetch(looking, p)
-					if err != nil || !f.Record.matches(t) {
-						d.log.Debug("record not believed", "peer", p.ID, "err", err)
-						return nil
-					}
-					mu.Lock()
-					defer mu.Unlock()
-					if len(out) < max {
-						out = append(out, f)
-					}
-					if len(out) >= max {
-						enough()
-					}
-					return nil
-				})
-			}
-			return nil
-		})
-	}
-	_ = lookups.Wait()
-	_ = fetches.Wait()
-	if err := ctx.Err(); err != nil && len(out) < max {
-		return out, fmt.Errorf("finding peers: %w", err)
-	}
-	return out, nil
-}
-
-// Hints returns up to most peers other than this one that are said to publish the topic, with addresses, in no order. Nobody
-// is asked whether it is so, and nobody but the DHT's own peers is dialled: whoever dials a hint finds out.
-func (d *Discovery) Hints(ctx context.Context, t Topic, most int) ([]peer.AddrInfo, error) {
-	if err := t.check(); err != nil {
-		return nil, fmt.Errorf("finding hints: %w", err)
-	}
-	var (
-		mu      sync.Mutex
-		out     []peer.AddrInfo
-		seen    = map[peer.ID]bool{d.h.ID(): true}
-		lookups errgroup.Group
-		share   = most/d.cfg.Shards + 2 // no shard fills the list alone; one may be oneself
-	)
-	for shard := range d.cfg.Shards {
-		lookups.Go(func() error {
-			for p := range d.dht.FindProvidersAsync(ctx, topicKey(d.cfg.Network, t, shard), share) {
-				p.Addrs = p.Addrs[:min(len(p.Addrs), p2p.MaxAddrs)]
-				mu.Lock()
-				if !seen[p.ID] && len(p.Addrs) > 0 && len(out) < most {
-					out = append(out, p)
-				}
-				seen[p.ID] = true
-				mu.Unlock()
-			}
-			return nil
-		})
-	}
-	_ = lookups.Wait()
-	return out, ctx.Err()
 }
 
 // Where looks up the addresses of a peer that may have published nothing.

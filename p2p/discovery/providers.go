@@ -39,8 +39,8 @@ var defaultBounds = bounds{
 	key: 2048,
 	// One network cannot take more than an eighth of a key.
 	keyNetwork: 256,
-	// A record has at most MaxTopics topics, each under two keys, which is 32. A provider whose topics change has the old
-	// ones too until they expire.
+	// A record has at most MaxTopics topics, each under two keys in an epoch, which is 64 near the change of epochs. A provider
+	// whose topics change has the old ones too until they expire.
 	provider: 128,
 	// Four providers with all the records that they may have, or sixteen with all that they need.
 	address: 512,
@@ -49,7 +49,7 @@ var defaultBounds = bounds{
 }
 
 const (
-	// addRate and addBurst bound the ADD_PROVIDER messages of one peer. An honest one sends at most 32 in one
+	// addRate and addBurst bound the ADD_PROVIDER messages of one peer. An honest one sends at most 64 in one
 	// push, and pushes all its topics when it starts, and 15 s and 75 s later.
 	addRate  = 2 // per second
 	addBurst = 100
@@ -156,6 +156,16 @@ func (s *providerStore) allow(p peer.ID, from ma.Multiaddr) bool {
 	}
 	c.at = at
 	return c.adding.Allow()
+}
+
+// under returns how many records there are under a key of the DHT.
+func (s *providerStore) under(key []byte) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k := s.keys[encodeName(string(key))]; k != nil {
+		return len(k.records)
+	}
+	return 0
 }
 
 // Put implements datastore.Datastore. It returns no error for a record that is refused, because the DHT's library would put

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// pushers is how many topic keys are pushed at a time.
-	pushers = 4
+	// pushers is how many topic keys are pushed at a time: all of them in pushTimeout, though every walk takes as long as it may.
+	pushers = 8
 	// pushesEach is how many pushes of a record that changes fit into its validity.
 	pushesEach = 20
 	// pushTimeout bounds pushing a record and its topics once.
@@ -61,7 +61,7 @@ func (d *Discovery) push(ctx context.Context, all bool) error {
 	}
 	defer func() { <-d.pushing }()
 	r, data := d.renewed(time.Second)
-	keys := r.topicKeys(d.cfg.Network, shardOf(d.h.ID(), d.cfg.Shards))
+	keys := d.topicKeysAt(r, time.Now())
 	if data == nil && len(keys) == 0 {
 		return nil
 	}
@@ -92,7 +92,7 @@ func (d *Discovery) push(ctx context.Context, all bool) error {
 	})
 	for _, k := range keys {
 		g.Go(func() error {
-			if err := d.dht.Provide(ctx, k, true); err != nil {
+			if err := d.provide(ctx, k); err != nil {
 				return fmt.Errorf("storing topic: %w", err)
 			}
 			return nil

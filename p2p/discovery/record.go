@@ -24,7 +24,7 @@ import (
 const (
 	// MaxRecord bounds the signed envelope in bytes: every peer stores strangers' records.
 	MaxRecord = 4 << 10
-	// MaxTopics bounds the topics of one record; each costs its publisher two DHT keys.
+	// MaxTopics bounds the topics of one record; each costs its publisher two DHT keys, and near the change of epochs four.
 	MaxTopics = 16
 	// MaxValidity bounds how long a record may be believed after its signing.
 	MaxValidity = time.Hour
@@ -228,10 +228,10 @@ func (r Record) matches(t Topic) bool {
 // key is the DHT key of p's record.
 func key(p peer.ID) string { return "/" + namespace + "/" + string(p) }
 
-// topicKey is the DHT key under which the publishers in one shard of a topic are found.
-func topicKey(network string, t Topic, shard int) cid.Cid {
+// topicKey is the DHT key under which the publishers in one shard of a topic are found in an epoch.
+func topicKey(network string, t Topic, shard int, epoch int64) cid.Cid {
 	h := sha256.New()
-	for _, part := range []string{"starling/topic/1", network, t.Class, t.Region, strconv.Itoa(shard)} {
+	for _, part := range []string{"starling/topic/2", network, t.Class, t.Region, strconv.Itoa(shard), strconv.FormatInt(epoch, 10)} {
 		h.Write([]byte(part))
 		h.Write([]byte{0}) // occurs in no part
 	}
@@ -248,15 +248,15 @@ func shardOf(p peer.ID, shards int) int {
 	return int(sum[0]) % shards
 }
 
-// topicKeys are the DHT keys that publish r: for each topic its region and every region.
-func (r Record) topicKeys(network string, shard int) []cid.Cid {
+// topicKeys are the DHT keys that publish r in an epoch: for each topic its region and every region.
+func (r Record) topicKeys(network string, shard int, epoch int64) []cid.Cid {
 	var keys []cid.Cid
 	done := make(map[Topic]bool)
 	for _, t := range r.Topics {
 		for _, t := range []Topic{t, {Class: t.Class}} {
 			if !done[t] {
 				done[t] = true
-				keys = append(keys, topicKey(network, t, shard))
+				keys = append(keys, topicKey(network, t, shard, epoch))
 			}
 		}
 	}

@@ -32,6 +32,8 @@ const (
 	MaxMessage = 4 << 10
 	// maxRPC bounds one frame between two peers, several messages or control entries together.
 	maxRPC = 256 << 10
+	// maxControl bounds the subscriptions and control messages in one frame: those of maxTopics with long names have room.
+	maxControl = 64 << 10
 	// validateQueue holds messages that wait for validation; pubsub drops and counts beyond it. Its
 	// default of 32 loses messages in bursts.
 	validateQueue = 1024
@@ -83,6 +85,7 @@ type Gossip struct {
 	log     *slog.Logger
 	replays *replays
 	counts  *counter
+	flood   *flood
 	held    atomic.Int32 // peers protected by the meetings of all topics
 }
 
@@ -93,6 +96,7 @@ type Stats struct {
 	Rejected   uint64 // by the decoder, oversized, or badly signed
 	Overloaded uint64 // dropped before validation, because too many waited
 	Slow       uint64 // accepted, and dropped because the reader's queue was full
+	Flood      uint64 // dropped unseen: over what a neighbour, or a network, may send
 }
 
 // New joins the gossip of a network. Its handlers must be registered before connecting, so call it first.
@@ -105,14 +109,14 @@ func newGossip(ctx context.Context, h host.Host, cfg Config, filter *subscriptio
 	if cfg.Network == "" {
 		return nil, fmt.Errorf("joining gossip: no network name")
 	}
-	g := &Gossip{ctx: ctx, h: h, self: h.ID(), network: cfg.Network, log: cfg.Logger, replays: newReplays(), counts: newCounter()}
+	g := &Gossip{ctx: ctx, h: h, self: h.ID(), network: cfg.Network, log: cfg.Logger, replays: newReplays(), counts: newCounter(), flood: newFlood(h)}
 	if g.log == nil {
 		g.log = slog.Default()
 	}
 	own := protocol.ID("/starling/meshsub/1.2/" + cfg.Network)
 	params := pubsub.DefaultGossipSubParams()
 	params.D, params.Dlo, params.Dhi, params.Dout, params.Dscore = degree, degreeLow, degreeHigh, degreeOut, degreeLow
-	score, thresholds := scoring(cfg)
+	score, thresholds := scoring(cfg, g.flood.score)
 	ps, err := pubsub.NewGossipSub(ctx, h,
 		pubsub.WithGossipSubProtocols([]protocol.ID{own}, func(f pubsub.GossipSubFeature, p protocol.ID) bool {
 			return p == own && f != pubsub.GossipSubFeatureExtensions
@@ -121,6 +125,8 @@ func newGossip(ctx context.Context, h host.Host, cfg Config, filter *subscriptio
 		pubsub.WithFloodPublish(true), // our own messages go to every neighbour at once
 		pubsub.WithMessageSignaturePolicy(pubsub.StrictSign),
 		pubsub.WithMaxMessageSize(maxRPC),
+		pubsub.WithMaxControlMessageSize(maxControl),
+		pubsub.WithAppSpecificRpcInspector(g.flood.inspect),
 		pubsub.WithValidateQueueSize(validateQueue),
 		pubsub.WithPeerOutboundQueueSize(outboundQueue),
 		pubsub.WithPeerScore(score, thresholds),
@@ -133,27 +139,35 @@ func newGossip(ctx context.Context, h host.Host, cfg Config, filter *subscriptio
 		return nil, fmt.Errorf("joining gossip: %w", err)
 	}
 	g.ps = ps
-	leave := &network.NotifyBundle{DisconnectedF: func(_ network.Network, c network.Conn) { filter.left(c.RemotePeer()) }}
+	leave := &network.NotifyBundle{DisconnectedF: func(_ network.Network, c network.Conn) {
+		filter.left(c.RemotePeer())
+		g.flood.left(c.RemotePeer())
+	}}
 	h.Network().Notify(leave)
 	context.AfterFunc(ctx, func() { h.Network().StopNotify(leave) })
 	return g, nil
 }
 
 // Stats returns the counts so far.
-func (g *Gossip) Stats() Stats { return g.counts.stats() }
+func (g *Gossip) Stats() Stats {
+	s := g.counts.stats()
+	s.Flood = g.flood.lost()
+	return s
+}
 
 // prefix begins every topic of a network.
 func prefix(network string) string { return "/starling/" + network + "/" }
 
 // scoring is what makes neighbours drop a peer that spreads nonsense.
-func scoring(cfg Config) (*pubsub.PeerScoreParams, *pubsub.PeerScoreThresholds) {
+func scoring(cfg Config, flooded func(peer.ID) float64) (*pubsub.PeerScoreParams, *pubsub.PeerScoreThresholds) {
 	nets := append([]*net.IPNet{
 		{IP: net.IPv4(127, 0, 0, 0).To4(), Mask: net.CIDRMask(8, 32)},
 		{IP: net.IPv6loopback, Mask: net.CIDRMask(128, 128)},
 	}, cfg.TrustedNets...)
 	return &pubsub.PeerScoreParams{
 			Topics:                      make(map[string]*pubsub.TopicScoreParams),
-			AppSpecificScore:            func(peer.ID) float64 { return 0 },
+			AppSpecificScore:            flooded,
+			AppSpecificWeight:           1,
 			IPColocationFactorWeight:    -10,
 			IPColocationFactorThreshold: sameIP,
 			IPColocationFactorWhitelist: nets,

@@ -22,7 +22,8 @@ var topicName = regexp.MustCompile(`^[a-z0-9/-]{1,96}$`)
 
 // Message is one accepted message.
 type Message[T any] struct {
-	From peer.ID // the author, who signed it; not the neighbour that passed it on
+	From peer.ID // the author, who signed it
+	Via  peer.ID // the neighbour that passed it on first
 	Data T       // what the decoder made of it
 }
 
@@ -42,6 +43,11 @@ type Topic[T any] struct {
 // block. queue accepted messages wait for Next, zero meaning DefaultQueue; when it is full the newest are
 // dropped and counted. A topic can be joined once at a time.
 func Join[T any](g *Gossip, name string, decode func(from peer.ID, data []byte) (T, error), queue int) (*Topic[T], error) {
+	return JoinVia(g, name, func(from, _ peer.ID, data []byte) (T, error) { return decode(from, data) }, queue)
+}
+
+// JoinVia is Join with a decoder that is also told which neighbour passed the message on first: this host, of what it publishes itself.
+func JoinVia[T any](g *Gossip, name string, decode func(from, via peer.ID, data []byte) (T, error), queue int) (*Topic[T], error) {
 	if !topicName.MatchString(name) {
 		return nil, fmt.Errorf("joining topic %q: %w", name, ErrName)
 	}
@@ -70,7 +76,7 @@ func Join[T any](g *Gossip, name string, decode func(from peer.ID, data []byte) 
 }
 
 // validate makes the validator of a topic: size, author, replay, then the decoder.
-func validate[T any](g *Gossip, decode func(from peer.ID, data []byte) (T, error)) pubsub.ValidatorEx {
+func validate[T any](g *Gossip, decode func(from, via peer.ID, data []byte) (T, error)) pubsub.ValidatorEx {
 	return func(_ context.Context, _ peer.ID, m *pubsub.Message) (result pubsub.ValidationResult) {
 		defer func() {
 			if r := recover(); r != nil { // peer input never panics the process
@@ -88,7 +94,7 @@ func validate[T any](g *Gossip, decode func(from peer.ID, data []byte) (T, error
 		if from != g.self && !g.replays.fresh(from, m.GetSeqno()) {
 			return pubsub.ValidationIgnore
 		}
-		value, err := decode(from, m.Data)
+		value, err := decode(from, m.ReceivedFrom, m.Data)
 		switch {
 		case err == nil:
 			m.ValidatorData = value
@@ -131,7 +137,7 @@ func (t *Topic[T]) Next(ctx context.Context) (Message[T], error) {
 		}
 		// T may be an interface, of which nil is a value and not a type.
 		if value, ok := m.ValidatorData.(T); ok && m.GetFrom() != t.g.self {
-			return Message[T]{From: m.GetFrom(), Data: value}, nil
+			return Message[T]{From: m.GetFrom(), Via: m.ReceivedFrom, Data: value}, nil
 		}
 	}
 }

@@ -43,6 +43,12 @@ func Key(i int) crypto.PrivKey {
 // Quiet is a logger that discards everything.
 func Quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
+// added is a host with a key and an address of its own.
+type added struct {
+	key     crypto.PrivKey
+	address int
+}
+
 // Net is a simulated network. Host i has the key Key(i), unless it is a twin, and one address of its own, also after a restart.
 // Its methods are for the goroutine of the test.
 type Net struct {
@@ -52,6 +58,7 @@ type Net struct {
 	sim *simnet.Simnet
 
 	keys map[int]int // hosts that have another's key
+	more []added     // hosts that Add made, after the first ones
 
 	mu   sync.Mutex
 	side map[string]int // IP → side of a partition, 0 when absent; packets between sides are lost
@@ -91,7 +98,25 @@ func (n *Net) Addr(i int) peer.AddrInfo {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	return peer.AddrInfo{ID: id, Addrs: []ma.Multiaddr{ma.StringCast(listen(i))}}
+	return peer.AddrInfo{ID: id, Addrs: []ma.Multiaddr{ma.StringCast(n.listen(i))}}
+}
+
+// Add makes one more host, with a key and an address by its number: hosts whose numbers differ by 256 are in networks of their own,
+// and those whose numbers differ by 65,536 are also in different IPv4 /16. It returns the host's index.
+func (n *Net) Add(key crypto.PrivKey, address int) int {
+	n.t.Helper()
+	i := len(n.Hosts)
+	n.Hosts, n.more = append(n.Hosts, nil), append(n.more, added{key, address})
+	n.Restart(i, p2p.Config{})
+	return i
+}
+
+// number is the number of host i's address.
+func (n *Net) number(i int) int {
+	if first := len(n.Hosts) - len(n.more); i >= first {
+		return n.more[i-first].address
+	}
+	return i
 }
 
 // Restart makes host i anew, closing the one there is. Of cfg only what the network does not decide is
@@ -122,13 +147,16 @@ func (n *Net) key(i int) crypto.PrivKey {
 	if of, twin := n.keys[i]; twin {
 		i = of
 	}
+	if first := len(n.Hosts) - len(n.more); i >= first {
+		return n.more[i-first].key
+	}
 	return Key(i)
 }
 
 // config is cfg on the simulated link of host i.
 func (n *Net) config(i int, cfg p2p.Config) p2p.Config {
 	link := simnet.LinkSettings{BitsPerSecond: linkBits}
-	cfg.Key, cfg.Network, cfg.Listen = n.key(i), Network, []string{listen(i)}
+	cfg.Key, cfg.Network, cfg.Listen = n.key(i), Network, []string{n.listen(i)}
 	cfg.Transport = libp2p.ChainOptions(
 		simlibp2p.QUICSimnet(n.sim, simnet.NodeBiDiLinkSettings{Downlink: link, Uplink: link}),
 		libp2p.Transport(libp2pquic.NewTransport))
@@ -192,11 +220,11 @@ func (n *Net) ConnectAll() {
 func (n *Net) setSide(i, side int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.side[simnet.IntToPublicIPv4(i).String()] = side
+	n.side[simnet.IntToPublicIPv4(n.number(i)).String()] = side
 }
 
-func listen(i int) string {
-	return fmt.Sprintf("/ip4/%s/udp/8000/quic-v1", simnet.IntToPublicIPv4(i))
+func (n *Net) listen(i int) string {
+	return fmt.Sprintf("/ip4/%s/udp/8000/quic-v1", simnet.IntToPublicIPv4(n.number(i)))
 }
 
 func ipOf(a net.Addr) string {

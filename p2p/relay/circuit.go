@@ -83,7 +83,8 @@ func (s *Service) take(client, target peer.ID, at netip.Prefix) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.cfg.Limits
-	if s.closed || s.open >= l.Circuits || s.byPeer[client] >= l.PerPeer || s.byPeer[target] >= l.PerPeer || s.from.full(at, l.shareCircuits()) {
+	full := s.byPeer[client] >= l.PerPeer || s.byPeer[target] >= l.PerPeer
+	if s.closed || full || !s.room(client, s.open, l.Circuits, s.from, at, l.shareCircuits()) {
 		return false
 	}
 	s.open++

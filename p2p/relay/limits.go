@@ -8,7 +8,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Limits bound what one relay does for others. A zero field takes the default beside it.
+// Limits bound what one relay does for others. A zero field takes the default beside it. Peers with a lease, and members of
+// clusters, have a quarter of Circuits and of Reservations beside those that there are for all.
 type Limits struct {
 	Data         int64         // bytes that one circuit may carry, both directions together; DefaultData, negative: no limit
 	Duration     time.Duration // how long one circuit may live; DefaultDuration, negative: no limit
@@ -96,10 +97,14 @@ func (l Limits) resources() circuit.Resources {
 	if !l.generous() {
 		rc.Limit = &circuit.RelayLimit{Duration: l.told().duration, Data: l.told().data}
 	}
-	rc.MaxReservations, rc.MaxReservationsPerIP, rc.MaxReservationsPerASN = l.Reservations, l.PerIP, max(perASN, l.PerIP)
+	rc.MaxReservations, rc.MaxReservationsPerIP, rc.MaxReservationsPerASN = plus(l.Reservations), l.PerIP, max(perASN, l.PerIP)
 	rc.MaxCircuits = l.PerPeer
 	return rc
 }
+
+// plus is how many of something there are with what is kept for peers that have a lease with this one, or a place in one of its clusters:
+// a quarter more than there is for others.
+func plus(n int) int { return n + n/4 }
 
 // sharePlaces is how many reservations the peers of one network may have.
 func (l Limits) sharePlaces() int { return max(l.PerIP, l.Reservations/4) }

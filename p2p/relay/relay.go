@@ -25,6 +25,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -66,8 +67,10 @@ type Config struct {
 	// Allow says whether client may be connected to target; nil allows all. It is asked again once both are connected.
 	Allow func(client, target peer.ID) bool
 	// Find tells where a target is that the host has no address of; nil finds nobody.
-	Find   func(ctx context.Context, target peer.ID) (peer.AddrInfo, error)
-	Logger *slog.Logger // nil means slog.Default()
+	Find func(ctx context.Context, target peer.ID) (peer.AddrInfo, error)
+	// Standing tells what a peer is to the host, and so what is kept for it; nil: everybody is a stranger.
+	Standing func(peer.ID) admit.Standing
+	Logger   *slog.Logger // nil means slog.Default()
 }
 
 // Stats are counts since the start, and of now.
@@ -112,9 +115,9 @@ func New(h host.Host, cfg Config) (*Service, error) {
 	cfg.Limits = cfg.Limits.withDefaults()
 	s := &Service{
 		h: h, cfg: cfg, log: cfg.Logger, finding: newTurns(), pace: cfg.Limits.pace(),
-		places: newPlaces(cfg.Limits, func(p peer.ID) bool { return h.Network().Connectedness(p) != network.NotConnected }),
 		asking: make(map[peer.ID]int), askFrom: shares{}, byPeer: make(map[peer.ID]int), from: shares{}, streams: make(map[network.Stream]struct{}),
 	}
+	s.places = newPlaces(cfg.Limits, func(p peer.ID) bool { return h.Network().Connectedness(p) != network.NotConnected }, s.kept)
 	if s.log == nil {
 		s.log = slog.Default()
 	}
@@ -219,12 +222,25 @@ func (s *Service) handle(st network.Stream) {
 	}
 }
 
+// kept reports whether a peer has what is kept beside strangers' share.
+func (s *Service) kept(p peer.ID) bool {
+	return s.cfg.Standing != nil && s.cfg.Standing(p) >= admit.Counterparty
+}
+
+// room reports whether a peer from a network may have one more of something of which there are all, and share for one network of strangers.
+func (s *Service) room(p peer.ID, used, all int, from shares, at netip.Prefix, share int) bool {
+	if s.kept(p) {
+		return used < plus(all)
+	}
+	return used < all && !from.full(at, share)
+}
+
 // admit counts a request in and remembers its stream, or says no.
 func (s *Service) admit(client peer.ID, st network.Stream) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at := admit.NetworkOf(st.Conn().RemoteMultiaddr())
-	if s.closed || s.askers >= maxAsking || s.asking[client] >= maxAskingPerPeer || s.askFrom.full(at, maxAskingPerNetwork) {
+	if s.closed || s.asking[client] >= maxAskingPerPeer || !s.room(client, s.askers, maxAsking, s.askFrom, at, maxAskingPerNetwork) {
 		s.stats.Refused++
 		return false
 	}

@@ -30,19 +30,21 @@ func (s shares) add(p netip.Prefix, n int) {
 type places struct {
 	most, all int
 	connected func(peer.ID) bool
+	kept      func(peer.ID) bool
 
 	mu sync.Mutex
 	of map[netip.Prefix]map[peer.ID]struct{}
 }
 
-func newPlaces(l Limits, connected func(peer.ID) bool) *places {
-	return &places{most: l.sharePlaces(), all: l.Reservations, connected: connected, of: map[netip.Prefix]map[peer.ID]struct{}{}}
+func newPlaces(l Limits, connected, kept func(peer.ID) bool) *places {
+	return &places{most: l.sharePlaces(), all: l.Reservations, connected: connected, kept: kept, of: map[netip.Prefix]map[peer.ID]struct{}{}}
 }
 
-// allow reports whether p, connected from a, may reserve a place or renew its own, and counts it until p has left.
+// allow reports whether p, connected from a, may reserve a place or renew its own, and counts it until p has left. Peers that have
+// places of their own are not counted.
 func (s *places) allow(p peer.ID, a ma.Multiaddr) bool {
 	at := admit.NetworkOf(a)
-	if !at.IsValid() {
+	if !at.IsValid() || s.kept(p) {
 		return true
 	}
 	s.mu.Lock()
@@ -58,7 +60,12 @@ func (s *places) allow(p peer.ID, a ma.Multiaddr) bool {
 	if len(s.of[at]) >= s.most {
 		s.sweep(at)
 	}
-	if len(s.of[at]) >= s.most {
+	if s.count() >= s.all {
+		for other := range s.of {
+			s.sweep(other)
+		}
+	}
+	if len(s.of[at]) >= s.most || s.count() >= s.all {
 		return false
 	}
 	if s.of[at] == nil {
@@ -66,6 +73,14 @@ func (s *places) allow(p peer.ID, a ma.Multiaddr) bool {
 	}
 	s.of[at][p] = struct{}{}
 	return true
+}
+
+// count is how many places are counted; s.mu is held.
+func (s *places) count() (n int) {
+	for _, of := range s.of {
+		n += len(of)
+	}
+	return n
 }
 
 // sweep forgets those that left; s.mu is held.

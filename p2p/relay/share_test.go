@@ -3,10 +3,13 @@ package relay
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 	ma "github.com/multiformats/go-multiaddr"
+
+	"github.com/starling-network/starling/p2p/admit"
 )
 
 // TestAttackPlaces: the many addresses of one IPv6 customer do not take all places of a relay, and neither do those of one
@@ -18,7 +21,7 @@ func TestAttackPlaces(t *testing.T) {
 		t.Errorf("one provider may have %d of %d places", most, l.Reservations)
 	}
 	here := map[peer.ID]bool{}
-	s := newPlaces(l, func(p peer.ID) bool { return here[p] })
+	s := newPlaces(l, func(p peer.ID) bool { return here[p] }, func(peer.ID) bool { return false })
 	reserve := func(format string, n int) (given int) {
 		for i := range n {
 			a := ma.StringCast(fmt.Sprintf(format, i) + "/tcp/1")
@@ -82,5 +85,39 @@ func TestAttackCircuits(t *testing.T) {
 	}
 	if len(s.from) != 1 || s.open != 1 {
 		t.Errorf("%d networks and %d circuits are left", len(s.from), s.open)
+	}
+}
+
+// TestAttackRelayPlaces: strangers of a thousand networks have all circuits and places that there are for them; who has a lease still gets its own, and no
+// stranger gets one of those.
+func TestAttackRelayPlaces(t *testing.T) {
+	t.Parallel()
+	l := Limits{}.withDefaults()
+	standing := func(p peer.ID) admit.Standing {
+		if strings.HasPrefix(string(p), "buyer") {
+			return admit.Counterparty
+		}
+		return admit.Stranger
+	}
+	s := &Service{cfg: Config{Limits: l, Standing: standing}, byPeer: map[peer.ID]int{}, from: shares{}}
+	s.places = newPlaces(l, func(peer.ID) bool { return true }, s.kept)
+	take := func(who string) (circuits, places int) {
+		for i := range 1000 {
+			a := ma.StringCast(fmt.Sprintf("/ip4/10.%d.%d.1/tcp/1", i/256, i%256))
+			p := peer.ID(fmt.Sprint(who, i))
+			if s.take(p, peer.ID(fmt.Sprint("target ", who, i)), admit.NetworkOf(a)) {
+				circuits++
+			}
+			if s.places.allow(p, a) {
+				places++
+			}
+		}
+		return circuits, places
+	}
+	if circuits, places := take("stranger "); circuits != l.Circuits || places != l.Reservations {
+		t.Errorf("strangers have %d circuits and %d places, want %d and %d", circuits, places, l.Circuits, l.Reservations)
+	}
+	if circuits, places := take("buyer "); circuits != l.Circuits/4 || places != 1000 || l.resources().MaxReservations != l.Reservations*5/4 {
+		t.Errorf("buyers have %d circuits and may have %d places of %d", circuits, places, l.resources().MaxReservations)
 	}
 }

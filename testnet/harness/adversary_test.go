@@ -9,16 +9,19 @@ import (
 
 	"github.com/ipfs/go-cid"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/lease"
 	"github.com/starling-network/starling/market/marketpb"
+	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
+	"github.com/starling-network/starling/node/sealed"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/blob"
 	"github.com/starling-network/starling/p2p/gossip"
@@ -113,11 +116,8 @@ func (p *Peer) id() peer.ID { return p.net.net.Addr(p.i).ID }
 // terms is an order as an honest buyer would write it.
 func (a *adversary) terms() market.Order {
 	o := market.Order{
-		Class: "cpu", Count: 2, UnitsPer: 1, Runtime: "wasm", Slots: 600, Ceiling: 1_000_000, Expires: time.Now().Add(30 * time.Second),
-		ReplyTo: []string{a.host.Addrs()[0].String()},
-	}
-	if a.n.opts.Free {
-		o.Ceiling = 0
+		Class: "cpu", Count: 2, UnitsPer: 1, Runtime: "wasm", Slots: 600, Expires: time.Now().Add(30 * time.Second),
+		ReplyKey: sealed.Reply(a.key.Seed()).Public(), Draw: match.DrawAll,
 	}
 	_, _ = rand.Read(o.Nonce[:])
 	return o
@@ -316,7 +316,15 @@ func (a *adversary) cosign(h held, answer func(verify.ReceiptCore) *nodepb.Meter
 
 func quoteHandler(a *adversary, take func(market.Quote)) func(context.Context, peer.ID, *marketpb.QuoteRequest) (*marketpb.QuoteReply, error) {
 	return func(_ context.Context, _ peer.ID, req *marketpb.QuoteRequest) (*marketpb.QuoteReply, error) {
-		q, err := market.DecodeQuote(a.domain, req.Quote, time.Now())
+		plain, err := sealed.Reply(a.key.Seed()).Open(protocol.QuoteBox(a.tag, market.OrderID(req.Order)), req.Box)
+		if err != nil {
+			return nil, &stream.Malformed{Reason: err.Error()}
+		}
+		var m marketpb.Quoted
+		if err := proto.Unmarshal(plain, &m); err != nil {
+			return nil, &stream.Malformed{Reason: err.Error()}
+		}
+		q, err := market.DecodeQuote(a.domain, m.Quote, time.Now())
 		if err != nil {
 			return nil, &stream.Malformed{Reason: err.Error()}
 		}
@@ -365,6 +373,20 @@ func (a *adversary) offerWith(by sign.Private, change func(*market.Offer)) []byt
 
 func (a *adversary) perUnit() market.Resources {
 	return market.Resources{MilliCPU: 1000, MemoryMiB: 64, DiskMiB: 16}
+}
+
+// brings seals a quote and the offer behind it for an order and brings them to a peer.
+func (a *adversary) brings(to peer.ID, o market.Order, quote, offer []byte) error {
+	plain, err := proto.Marshal(&marketpb.Quoted{Quote: quote, Offer: offer})
+	if err != nil {
+		return err
+	}
+	box, err := sealed.SealReply(o.ReplyKey, protocol.QuoteBox(a.tag, o.ID), plain)
+	if err != nil {
+		return err
+	}
+	_, err = protocol.Quote.Call(a.t.Context(), a.host, a.tag, to, &marketpb.QuoteRequest{Order: o.ID[:], Box: box})
+	return err
 }
 
 // offers is a good quote and the offer behind it.

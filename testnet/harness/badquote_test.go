@@ -100,8 +100,8 @@ func (a *adversary) badQuotes(o market.Order, signer sign.Private) []struct {
 		{"a bad signature", "malformed", flip(quote), offer, []string{"bad signature"}},
 		{"a small-order key", "malformed", smallOrder(a.t, quote), offer, []string{"small order"}},
 		{"an expired quote", "expired", q(func(q *market.Quote) { q.Expires = time.Now().Add(-time.Minute) }), offer, []string{"expired"}},
-		{"an unknown order", "closed", q(func(q *market.Quote) { q.Order[0] ^= 1 }), offer, []string{"no more quotes"}},
-		{"another key's quote", "malformed", a.quoteWith(o, signer, nil), offer, []string{"sent by"}},
+		{"another order's quote", "malformed", q(func(q *market.Quote) { q.Order[0] ^= 1 }), offer, []string{"answers order"}},
+		{"another key's quote", "malformed", a.quoteWith(o, signer, nil), offer, []string{"another one"}},
 		{"no offer", "malformed", quote, nil, nil},
 		{"another key's offer", "malformed", quote, a.offerWith(signer, nil), []string{"another one"}},
 		{"another class's offer", "malformed", quote, of(func(o *market.Offer) { o.Class = "gpu/x" }), []string{"another one"}},
@@ -131,18 +131,22 @@ func TestBadQuotes(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, c := range a.badQuotes(o, other.key) {
-			_, err := protocol.Quote.Call(t.Context(), a.host, a.tag, b.id(), &marketpb.QuoteRequest{Quote: c.quote, Offer: c.offer})
-			told(t, c.name, err, c.code, c.words...)
+			told(t, c.name, a.brings(b.id(), o, c.quote, c.offer), c.code, c.words...)
 		}
+		quote, offer := a.offers(o, 1)
+		unknown := o
+		unknown.ID[0] ^= 1
+		told(t, "an unknown order", a.brings(b.id(), unknown, quote, offer), "closed", "no more quotes")
+		unsealed := o
+		unsealed.ReplyKey = a.terms().ReplyKey
+		told(t, "a box for another key", a.brings(b.id(), unsealed, quote, offer), "malformed", "unsealed")
 		wide := protocol.Quote
 		wide.MaxRequest = 1 << 20
-		_, err = wide.Call(t.Context(), a.host, a.tag, b.id(), &marketpb.QuoteRequest{Quote: make([]byte, 100<<10)})
+		_, err = wide.Call(t.Context(), a.host, a.tag, b.id(), &marketpb.QuoteRequest{Order: o.ID[:], Box: make([]byte, 100<<10)})
 		told(t, "an oversized quote", err, "malformed", "too large")
 		j := b.Wait(id, time.Minute)
 		n.wants(t, b, j, buyer.Failed, buyer.CodeNoMatch, "2 of 3")
-		quote, offer := a.offers(o, 1)
-		_, err = protocol.Quote.Call(t.Context(), a.host, a.tag, b.id(), &marketpb.QuoteRequest{Quote: quote, Offer: offer})
-		told(t, "a quote that is too late", err, "closed", "no more quotes")
+		told(t, "a quote that is too late", a.brings(b.id(), o, quote, offer), "closed", "no more quotes")
 
 		spec.Count = 2
 		j = b.Wait(b.Submit(spec).ID, time.Minute)

@@ -11,7 +11,6 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/market/marketpb"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/buyer"
@@ -115,7 +114,7 @@ func TestForgedProofs(t *testing.T) {
 			a := who[i]
 			quote := a.quoteWith(o, a.key, func(q *market.Quote) { q.PerUnit = same })
 			offer := a.offerWith(a.key, func(o *market.Offer) { o.PerUnit, o.Proven, o.Proof = same, o.Units, f.proof })
-			if _, err := protocol.Quote.Call(t.Context(), a.host, a.tag, b.id(), &marketpb.QuoteRequest{Quote: quote, Offer: offer}); err != nil {
+			if err := a.brings(b.id(), o, quote, offer); err != nil {
 				t.Errorf("the quote of %s is not taken: %v", f.name, err)
 			}
 		}

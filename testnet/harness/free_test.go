@@ -92,12 +92,8 @@ func TestFreePrices(t *testing.T) {
 		if _, err := b.Node.Buyer().Submit(t.Context(), buyer.Submission{Spec: spec}); !errors.Is(err, buyer.ErrRefused) || !strings.Contains(err.Error(), "is free; leave it out") {
 			t.Errorf("a job whose results are checked: %v", err)
 		}
-		o := a.terms()
-		o.Ceiling = 1
-		_, env := a.order(o)
-		_, err := a.ask(p, env)
-		told(t, "an order that pays, asked", err, "price", "free")
-		_, err = a.reserve(p, &marketpb.Reserve{Hold: hold(), Order: env, Units: 1, Price: 1})
+		_, env := a.order(a.terms())
+		_, err := a.reserve(p, &marketpb.Reserve{Hold: hold(), Order: env, Units: 1, Price: 1})
 		told(t, "an order that pays, reserved", err, "price", "free")
 		if err := p.Node.Provider().SetPrice(t.Context(), "cpu", 1); err == nil || !strings.Contains(err.Error(), "only price is 0") {
 			t.Errorf("an offer at a price: %v", err)

@@ -52,6 +52,23 @@ func TestLight(t *testing.T) {
 	})
 }
 
+// TestLightGossip: the quotes for an order that entries published for a light client come back through them, over the client's own
+// connections.
+func TestLightGossip(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := New(t, Options{Providers: 3, Buyers: 2, Entries: 2, Strangers: 1, Programs: programs, Log: Logger()})
+		time.Sleep(5 * time.Second)
+		l := n.Light(0, n.Buyer(0))
+		time.Sleep(5 * time.Second)
+		spec := l.Peer.Job("work", 2, "2")
+		spec.Placement.GossipOnly = true
+		j := l.Peer.Wait(l.Peer.Submit(spec).ID, time.Minute)
+		n.check(t, l.Peer, j, buyer.Succeeded)
+		n.Settle()
+	})
+}
+
 // TestLightEntryDies: the entry that a light client uses loses power in the middle of a job. The client goes on through
 // the other one, no provider stops for want of money, and everybody is paid to the last receipt.
 func TestLightEntryDies(t *testing.T) {

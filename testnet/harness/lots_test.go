@@ -13,12 +13,10 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/lease"
-	"github.com/starling-network/starling/market/marketpb"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/gpu"
-	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/provider"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/p2ptest"
@@ -203,10 +201,8 @@ func TestSimulatedUnitsOnARealNetwork(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = protocol.Quote.Call(t.Context(), a.host, a.tag, b.id(), &marketpb.QuoteRequest{
-			Quote: a.quoteWith(o, a.key, func(q *market.Quote) { q.Simulated = true }),
-			Offer: a.offerWith(a.key, func(o *market.Offer) { o.Simulated = true }),
-		})
+		err = a.brings(b.id(), o, a.quoteWith(o, a.key, func(q *market.Quote) { q.Simulated = true }),
+			a.offerWith(a.key, func(o *market.Offer) { o.Simulated = true }))
 		told(t, "a quote for simulated units", err, "malformed", "simulated units on a network that is not simulated")
 		n.wants(t, b, b.Wait(id, time.Minute), buyer.Failed, buyer.CodeNoMatch, "2 × 1 units")
 		n.Settle()

@@ -178,7 +178,7 @@ func (r *rogue) sell() (stop func()) {
 				return
 			}
 			quote, offer := r.offers(o, 1)
-			_, _ = protocol.Quote.Call(ctx, r.host, r.tag, m.From, &marketpb.QuoteRequest{Quote: quote, Offer: offer})
+			_ = r.brings(m.From, o, quote, offer)
 		}
 	})
 	return func() {

@@ -232,6 +232,7 @@ func (n *Net) alike(t *testing.T, b *Peer, j buyer.Job) {
 			t.Fatal(err)
 		}
 		o.ID, o.Nonce, o.Expires, o.Slots, o.JobTerms = market.OrderID{}, market.Nonce{}, time.Time{}, 0, sign.Hash{} // every order's are its own
+		o.ReplyKey, o.Draw = market.ReplyKey{}, 0
 		return o
 	}
 	first := order(j, j.Orders[0])

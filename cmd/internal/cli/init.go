@@ -382,7 +382,7 @@ relay:
   # What one connection may carry, both ways together, and how long it may live.
   dataMiB: 4096
   duration: 24h
-  # Connections at a time: in all, and of one peer.
+  # Connections at a time: in all, and of one peer. Peers with a lease here have a quarter more, and of the next.
   circuits: 256
   perPeer: 32
   # Peers that keep a place to be reached at: in all, and from one address.

@@ -32,6 +32,7 @@ func giveBack(ctx context.Context) {
 // memory is what giveBack saw last.
 type memory struct {
 	cycles  uint64
+	kept    uint64 // bytes that could not be given back the last time
 	samples []metrics.Sample
 }
 
@@ -44,19 +45,22 @@ func newMemory() *memory {
 	}}
 }
 
-// look gives back what is free or was allocated since the last collection, where that is much and there was none since the last look. It
-// reports whether it did.
-func (m *memory) look() bool {
+// read returns the number of collections so far, and the bytes that are free or were allocated since the last one.
+func (m *memory) read() (cycles, spare uint64) {
 	metrics.Read(m.samples)
-	cycles, live := m.samples[0].Value.Uint64(), m.samples[1].Value.Uint64()
-	objects, free := m.samples[2].Value.Uint64(), m.samples[3].Value.Uint64()
+	live, objects := m.samples[1].Value.Uint64(), m.samples[2].Value.Uint64()
+	return m.samples[0].Value.Uint64(), m.samples[3].Value.Uint64() + max(objects, live) - live
+}
+
+// look gives back what is spare, where that is much and there was no collection since the last look. It reports whether it did.
+func (m *memory) look() bool {
+	cycles, spare := m.read()
 	resting := cycles == m.cycles
-	m.cycles = cycles
-	if !resting || free+max(objects, live)-live < worthGiving {
+	m.cycles, m.kept = cycles, min(m.kept, spare)
+	if !resting || spare < m.kept+worthGiving {
 		return false
 	}
 	debug.FreeOSMemory()
-	metrics.Read(m.samples)
-	m.cycles = m.samples[0].Value.Uint64()
+	m.cycles, m.kept = m.read()
 	return true
 }

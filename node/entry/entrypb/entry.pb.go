@@ -67,6 +67,7 @@ type HelloReply struct {
 	ChainUp       bool                   `protobuf:"varint,3,opt,name=chain_up,json=chainUp,proto3" json:"chain_up,omitempty"` // the chain answered when it was asked last
 	Others        []*Entry               `protobuf:"bytes,4,rep,name=others,proto3" json:"others,omitempty"`                   // other peers that serve clients
 	Rpc           bool                   `protobuf:"varint,5,opt,name=rpc,proto3" json:"rpc,omitempty"`                        // calls to the chain are passed on
+	Peers         uint32                 `protobuf:"varint,6,opt,name=peers,proto3" json:"peers,omitempty"`                    // about how many the network has; 0: it does not know
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -134,6 +135,13 @@ func (x *HelloReply) GetRpc() bool {
 		return x.Rpc
 	}
 	return false
+}
+
+func (x *HelloReply) GetPeers() uint32 {
+	if x != nil {
+		return x.Peers
+	}
+	return 0
 }
 
 // Entry is a peer that serves light clients.
@@ -664,14 +672,15 @@ var File_node_entry_entrypb_entry_proto protoreflect.FileDescriptor
 const file_node_entry_entrypb_entry_proto_rawDesc = "" +
 	"\n" +
 	"\x1enode/entry/entrypb/entry.proto\x12\x11starling.entry.v1\"\x0e\n" +
-	"\fHelloRequest\"\x99\x01\n" +
+	"\fHelloRequest\"\xaf\x01\n" +
 	"\n" +
 	"HelloReply\x12\x18\n" +
 	"\agenesis\x18\x01 \x01(\fR\agenesis\x12\x12\n" +
 	"\x04slot\x18\x02 \x01(\x04R\x04slot\x12\x19\n" +
 	"\bchain_up\x18\x03 \x01(\bR\achainUp\x120\n" +
 	"\x06others\x18\x04 \x03(\v2\x18.starling.entry.v1.EntryR\x06others\x12\x10\n" +
-	"\x03rpc\x18\x05 \x01(\bR\x03rpc\"/\n" +
+	"\x03rpc\x18\x05 \x01(\bR\x03rpc\x12\x14\n" +
+	"\x05peers\x18\x06 \x01(\rR\x05peers\"/\n" +
 	"\x05Entry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x14\n" +
 	"\x05addrs\x18\x02 \x03(\tR\x05addrs\"Q\n" +

@@ -9,12 +9,15 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/docker/docker/api/types/blkiodev"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/mount"
 	"github.com/docker/go-units"
+	"golang.org/x/sys/unix"
 
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/runtime/docker/guard"
+	"github.com/starling-network/starling/node/runtime/volume"
 )
 
 const (
@@ -27,6 +30,11 @@ const (
 	// gaugeMiB is what a probe of the lease may use beside both: it must not cost the program its memory.
 	gaugeMiB  = 32
 	guardPids = 32
+	// ioWeight is that of a container's disk accesses, where the disk's scheduler knows weights; an engine's default is 500.
+	ioWeight = 100
+	// writeIOPS is how many times in a second a container may write to its volume, up to about a MiB each time: a loop of small writes that
+	// are all waited for would have the whole disk wait.
+	writeIOPS = 1000
 	// firstShares is the weight of an execution that others wait for; an engine's default is 1024.
 	firstShares = 8 * 1024
 	// guardAdj is how much sooner than others the guard is killed when the machine has no memory left; its program goes first.
@@ -63,6 +71,13 @@ func command(s runtime.Spec, img imageConfig) (guard.Command, error) {
 	}
 	if _, asked := env[visibleDevices]; asked || len(s.GPUs) > 0 {
 		env[visibleDevices] = visible(s.GPUs)
+	}
+	if s.User > 0 {
+		for k, v := range map[string]string{"HOME": "/tmp", "USER": "job", "LOGNAME": "job"} {
+			if env[k] == "" {
+				env[k] = v
+			}
+		}
 	}
 	maps.Copy(env, s.Env)
 	maps.Copy(env, s.SecretEnv)
@@ -102,7 +117,7 @@ func (r *Runtime) containerConfig(s runtime.Spec, img imageConfig) *container.Co
 		}
 	}
 	return &container.Config{
-		Image: img.id, Entrypoint: []string{guard.Path, guard.Subcommand}, Cmd: []string{}, Env: env, User: r.engine.user, WorkingDir: "/",
+		Image: img.id, Entrypoint: []string{guard.Path, guard.Subcommand}, Cmd: []string{}, Env: env, User: r.userOf(s).name, WorkingDir: "/",
 		Hostname:    "starling",
 		Labels:      map[string]string{labelPeer: r.cfg.Peer, labelDir: s.Dir},
 		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
@@ -144,6 +159,15 @@ func (r *Runtime) hostConfig(s runtime.Spec, img imageConfig, mounts []mount.Mou
 		h.DeviceRequests = []container.DeviceRequest{{Driver: "nvidia", DeviceIDs: s.GPUs, Capabilities: [][]string{{"gpu", "compute", "utility"}}}}
 	}
 	return h
+}
+
+// limitIO holds what a container writes behind what the peer does: its journal waits for the disk before anything is answered.
+func limitIO(h *container.HostConfig, device uint64) {
+	h.BlkioWeight = ioWeight
+	if device != 0 && unix.Major(device) == volume.Major {
+		path := fmt.Sprintf("/dev/loop%d", unix.Minor(device))
+		h.BlkioDeviceWriteIOps = []*blkiodev.ThrottleDevice{{Path: path, Rate: writeIOPS}}
+	}
 }
 
 // tmpfs are the places in memory: /run and /tmp, and the image's volumes, which would otherwise be directories of the engine

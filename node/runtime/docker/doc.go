@@ -13,8 +13,10 @@
 //
 // # The sandbox
 //
-//	user        the peer's own, whatever the image says, so that what it writes into mounts is the peer's. With userns-remap it is
-//	            the container's root, to whom the mounts are given (the peer must be root); on a rootless engine its root
+//	user        whatever the image says, where the peer is root one of its own for each Spec.User, to whom the writable mounts are given:
+//	            2,000,000,000 and the number, or with userns-remap the container's user of that number. Inotify, pipes, keyrings and
+//	            numbers of processes are bounded by the kernel for each user. A peer that is not root, and one of a rootless engine, has
+//	            all programs as one user, its own, and says so in its log. The group is the peer's
 //	privileges  no capability, no-new-privileges, the engine's seccomp filter (an engine without one is refused)
 //	files       read-only image; /run, /tmp and the image's volumes in memory; Spec.Mounts, whose directories may neither hold nor
 //	            lie in the engine's or the system's own
@@ -23,10 +25,17 @@
 //	processes   Limits.Pids and 32 for the guard, which makes its threads before the program starts
 //	CPU         a quota; the guard's own work counts. Where less is there than was sold, all have the same weight, but a cluster's head
 //	            that its fellows wait for has eight times as much, up to its quota
-//	disk        engines cannot limit directories: the guard measures the writable mounts, removed files that are open too, every 50 ms
-//	            or a tenth of its time, and ends the program (ReasonDisk). One file cannot grow past the limit in between; several
-//	            can by what the disk takes in that time. Not seen are removed files of a program that hides its descriptors (by
-//	            PR_SET_DUMPABLE): each is bounded by the limit, and gone with the program
+//	disk        writable mounts that are in a volume (package volume): the kernel refuses what has no room there, bytes and files. It
+//	            takes a peer that is root, loop devices and mke2fs, and an engine that sees what the peer mounts; each start looks whether
+//	            its container does.
+//	            Elsewhere the peer measures writable mounts, removed files that are open too, every 50 ms or a tenth of its time, and
+//	            ends the program when there are too many bytes or files (ReasonDisk). One file cannot grow past the limit in between;
+//	            several can by what the disk takes in that time, and in the grace without a peer. While the disk has less than 256 MiB left
+//	            the one that grows fastest is ended. Not seen, by a peer that is not root, are removed files of a program that hides its
+//	            descriptors (by PR_SET_DUMPABLE): each is bounded by the limit, and gone with the program
+//	disk I/O    a fifth of the usual weight, where the disk's scheduler knows weights (bfq, iocost), and 1,000 writes to its volume in a
+//	            second, where the kernel has throttling; what the kernel has not the engine leaves out. A volume has no journal that others
+//	            write to, so that waiting for it makes nobody else wait
 //	time        the guard's timer; for a paused container the peer's
 //	network     a loopback, and with NetworkInternet a bridge of this peer's: no way to this machine, private, link-local and
 //	            metadata addresses or other containers, no IPv6, public resolvers. It needs iptables and the right to use it, or is refused

@@ -30,6 +30,9 @@ type Runtime struct {
 	images *shelf
 	trial  trial
 
+	noVolume error // why this machine has no volumes
+	noUsers  error // why all programs have one user
+
 	stop  context.CancelFunc // ends tasks
 	ctx   context.Context    // of tasks
 	tasks sync.WaitGroup     // what goes on beside the calls: removals, the sweep
@@ -47,6 +50,7 @@ var (
 	_ runtime.Dialer   = (*Runtime)(nil)
 	_ runtime.Images   = (*Runtime)(nil)
 	_ runtime.Prober   = (*Runtime)(nil)
+	_ runtime.Volumer  = (*Runtime)(nil)
 
 	_ runtime.Networker = (*Runtime)(nil)
 )
@@ -95,7 +99,10 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 		_ = r.Close()
 		return nil, fmt.Errorf("docker runtime: %w", err)
 	}
+	r.tryVolumes(ctx)
+	r.tryUsers()
 	r.tasks.Go(r.sweepLater)
+	r.tasks.Go(r.keepFloor)
 	return r, nil
 }
 
@@ -143,6 +150,9 @@ func (r *Runtime) find(h runtime.Handle) (*execution, error) { return r.mine.Fin
 func (r *Runtime) add(e *execution) error {
 	return r.mine.Add(e.dir, e.id, e, func() {
 		r.tasks.Go(e.watch)
+		if e.conn != nil && len(e.state.Measured) > 0 {
+			r.tasks.Go(e.watchDisk)
+		}
 		if e.conn != nil && e.state.Sidecar != "" {
 			r.tasks.Go(e.watchNet)
 		}

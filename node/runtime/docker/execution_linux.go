@@ -47,6 +47,7 @@ type execution struct {
 	pausing sync.Mutex // one pause or resume at a time
 	filing  sync.Mutex // one change of the overlay's files at a time
 	hurried sync.Once
+	growth  growth
 
 	mu      sync.Mutex
 	state   state
@@ -54,6 +55,7 @@ type execution struct {
 	conn    *guard.Conn
 	killing bool
 	late    bool // the engine killed it, at its wall-time limit
+	full    bool // it was ended for what it wrote
 	paused  bool
 	last    runtime.Stats
 	nextID  uint32
@@ -263,6 +265,14 @@ func (e *execution) settle() runtime.Exit {
 	r, err := readReport(e.dir)
 	if err != nil {
 		r = e.postMortem()
+	}
+	over := r.Reason != runtime.ReasonDisk && r.Reason != runtime.ReasonKilled && e.overAtEnd()
+	if over {
+		r.Code, r.Reason = runtime.CodeKilled, runtime.ReasonDisk
+	} else if over = r.Reason == runtime.ReasonNone && r.Code != 0 && e.fullAtEnd(); over {
+		r.Reason = runtime.ReasonDisk
+	}
+	if err != nil || over {
 		_ = writeFile(e.dir, reportFile, r) // where it cannot be written, a later process settles it again the same way
 	}
 	e.mu.Lock()
@@ -302,6 +312,8 @@ func (e *execution) postMortem() guard.Report {
 		why, code = runtime.ReasonKilled, runtime.CodeKilled
 	} else if e.late {
 		why, code = runtime.ReasonTimeout, runtime.CodeTimeout
+	} else if e.full {
+		why, code = runtime.ReasonDisk, runtime.CodeKilled
 	}
 	r := guard.Report{Code: code, Reason: why, Started: e.state.Started, Ended: time.Now(), CPUMillis: e.last.CPUMillis, MemoryMiB: e.last.MemoryMiB}
 	if r.Started.IsZero() || r.Ended.Before(r.Started) {

@@ -1,9 +1,7 @@
 package docker
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,49 +9,44 @@ import (
 	"github.com/docker/docker/api/types/mount"
 
 	"github.com/starling-network/starling/node/runtime"
-	"github.com/starling-network/starling/node/runtime/docker/guard"
 )
 
 // systemDirs are never shown to a container, nor is anything that holds them.
 var systemDirs = []string{"/proc", "/sys", "/dev", "/etc", "/boot", "/run/docker.sock", "/var/run/docker.sock", "/run/containerd", "/run/docker"}
 
 // hostMounts resolves the mounts' directories, refuses those that would open the machine or the engine to the program, and
-// holds the writable ones to the disk limit.
-func (r *Runtime) hostMounts(s runtime.Spec) ([]mount.Mount, error) {
+// says how the writable ones are held to the disk limit.
+func (r *Runtime) hostMounts(s runtime.Spec) ([]mount.Mount, held, error) {
 	var mounts []mount.Mount
-	left := int64(s.Limits.WithDefaults().DiskMiB) << 20
+	var writable []string
 	for i, m := range s.Mounts {
 		if owned(m.Guest) {
-			return nil, &runtime.SpecError{Field: fmt.Sprintf("Mounts[%d].Guest", i), Reason: fmt.Sprintf("%s belongs to the runtime or the system", m.Guest)}
+			return nil, held{}, &runtime.SpecError{Field: fmt.Sprintf("Mounts[%d].Guest", i), Reason: fmt.Sprintf("%s belongs to the runtime or the system", m.Guest)}
 		}
 		host, err := filepath.EvalSymlinks(m.Host)
 		if err != nil {
-			return nil, fmt.Errorf("%w: Mounts[%d]: %w", runtime.ErrBadMount, i, err)
+			return nil, held{}, fmt.Errorf("%w: Mounts[%d]: %w", runtime.ErrBadMount, i, err)
 		}
 		if info, err := os.Stat(host); err != nil || !info.IsDir() {
-			return nil, fmt.Errorf("%w: Mounts[%d]: %s is not a directory", runtime.ErrBadMount, i, m.Host)
+			return nil, held{}, fmt.Errorf("%w: Mounts[%d]: %s is not a directory", runtime.ErrBadMount, i, m.Host)
 		}
 		if what := r.forbidden(host); what != "" {
-			return nil, fmt.Errorf("%w: Mounts[%d]: %s would show the program %s", runtime.ErrBadMount, i, m.Host, what)
+			return nil, held{}, fmt.Errorf("%w: Mounts[%d]: %s would show the program %s", runtime.ErrBadMount, i, m.Host, what)
 		}
 		if !m.ReadOnly {
-			used, err := usedBelow(host)
-			if err != nil {
-				return nil, fmt.Errorf("%w: Mounts[%d]: %w", runtime.ErrBadMount, i, err)
-			}
-			if left -= used; left < 0 {
-				return nil, fmt.Errorf("%w: writable mounts hold %d bytes more than the disk limit already", runtime.ErrBadMount, -left)
-			}
+			writable = append(writable, host)
 		}
-		if r.engine.shift != nil {
-			if err := give(host, *r.engine.shift); err != nil {
-				return nil, fmt.Errorf("%w: Mounts[%d]: giving it to the container's user: %w", runtime.ErrBadMount, i, err)
-			}
+		if err := r.userOf(s).admit(host, !m.ReadOnly); err != nil {
+			return nil, held{}, fmt.Errorf("%w: Mounts[%d]: giving it to the container's user: %w", runtime.ErrBadMount, i, err)
 		}
 		mounts = append(mounts, mount.Mount{Type: mount.TypeBind, Source: host, Target: m.Guest, ReadOnly: m.ReadOnly,
 			BindOptions: &mount.BindOptions{Propagation: mount.PropagationRPrivate}})
 	}
-	return mounts, nil
+	h, err := holding(s.Dir, writable, int64(s.Limits.WithDefaults().DiskMiB)<<20)
+	if err != nil {
+		return nil, held{}, fmt.Errorf("%w: %w", runtime.ErrBadMount, err)
+	}
+	return mounts, h, nil
 }
 
 // forbidden names what a mount of this directory would open, or "". A directory is as bad as what lies in it.
@@ -73,31 +66,3 @@ func (r *Runtime) forbidden(host string) string {
 }
 
 func below(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }
-
-func usedBelow(dir string) (int64, error) {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return 0, err
-	}
-	defer root.Close()
-	return guard.DiskUsed(root)
-}
-
-// give makes a tree belong to somebody else, as an engine that maps users needs it. Links are not followed. The peer is root
-// there, so nothing is lost to it.
-func give(dir string, to owner) error {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	if err := root.Lchown(".", to.uid, to.gid); err != nil {
-		return err
-	}
-	return runtime.Walk(root, func(name string, _ fs.FileInfo) error {
-		if err := root.Lchown(name, to.uid, to.gid); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return nil
-	})
-}

@@ -208,6 +208,13 @@ func TestUserNamespace(t *testing.T) {
 	if b, err := exec.Command("stat", "-c", "%u", filepath.Join(out, "new")).Output(); err != nil || string(b) != fmt.Sprintln(r.engine.shift.uid) {
 		t.Errorf("written by user %s, %v", b, err)
 	}
+	s = spec(t, ref, "write", "/out/new")
+	out = t.TempDir()
+	s.User, s.Mounts = 9, []runtime.Mount{{Host: out, Guest: "/out"}}
+	run(t, r, s)
+	if b, err := exec.Command("stat", "-c", "%u", filepath.Join(out, "new")).Output(); err != nil || string(b) != fmt.Sprintln(r.engine.shift.uid+9) {
+		t.Errorf("written by user %s, %v", b, err)
+	}
 	h := start(t, r, spec(t, ref, "polite"))
 	if err := r.Stop(t.Context(), h, time.Minute); err != nil {
 		t.Fatal(err)

@@ -112,7 +112,7 @@ func TestMisbehaviour(t *testing.T) {
 			if e.Reason != test.reason || e.Code != test.code && test.code != 0 {
 				t.Errorf("ended with %+v\n%.500s", e, output(t, h, runtime.Stderr))
 			}
-			if used, err := usedBelow(out); err != nil || used > 1<<30 {
+			if used, err := measure([]string{out}, 1<<40); err != nil || used.bytes > 1<<30 {
 				t.Errorf("%d bytes on the disk, %v", used, err)
 			}
 			if log := output(t, h, runtime.Stdout); test.args[0] == "flood" {

@@ -72,7 +72,11 @@ func newShelf(cfg Config, e *engine) *shelf {
 					continue
 				}
 				if found, err := e.ImageInspect(ctx, tag); err == nil {
-					all = append(all, shelved{tag, found.Metadata.LastTagTime})
+					used := found.Metadata.LastTagTime
+					if used.IsZero() { // an engine notes it just after the name
+						used = time.Now()
+					}
+					all = append(all, shelved{tag, used})
 				}
 			}
 		}

@@ -160,12 +160,14 @@ func lock(f *os.File) error {
 
 // launch makes the container, beside it the sidecar where there is an overlay, and has its guard start the program.
 func (r *Runtime) launch(ctx context.Context, e *execution, s runtime.Spec, img imageConfig, order guard.Order) error {
-	mounts, err := r.hostMounts(s)
+	mounts, disk, err := r.hostMounts(s)
 	if err != nil {
 		return err
 	}
+	e.state.Measured, e.state.Volume, e.state.DiskBytes = disk.measured, disk.volume, disk.bytes
 	cfg := r.containerConfig(s, img)
 	host := r.hostConfig(s, img, mounts)
+	limitIO(host, disk.device)
 	switch {
 	case s.Overlay != nil:
 		r.joinSidecar(s, cfg, host)
@@ -176,6 +178,9 @@ func (r *Runtime) launch(ctx context.Context, e *execution, s runtime.Spec, img 
 		}
 	default:
 		err = r.begin(ctx, e, s, cfg, host, func() error { return nil })
+	}
+	if err == nil && disk.device != 0 {
+		err = seesVolume(e.state.Guard, disk.device, len(order.Writable))
 	}
 	if err != nil {
 		return err

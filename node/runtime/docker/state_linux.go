@@ -36,6 +36,10 @@ type state struct {
 	WallTime  time.Duration `json:"wall_time"` // 0 is no limit
 	GPUs      int           `json:"gpus,omitempty"`
 	UUIDs     []string      `json:"uuids,omitempty"` // of the GPUs
+	// Measured are the directories of writable mounts that are held to DiskBytes by looking at them: none where a volume holds them.
+	Measured  []string `json:"measured,omitempty"`
+	DiskBytes int64    `json:"disk_bytes,omitempty"`
+	Volume    string   `json:"volume,omitempty"` // a directory in it, where there is one
 	// Sidecar and SidecarPid are container and process of the sidecar of one with an overlay.
 	Sidecar    string `json:"sidecar,omitempty"`
 	SidecarPid int    `json:"sidecar_pid,omitempty"`
@@ -51,7 +55,7 @@ func decodeState(b []byte) (state, error) {
 	if _, err := dec.Token(); err != io.EOF {
 		return state{}, errors.New("decoding state: bytes after its end")
 	}
-	if s.ID == "" || s.Container == "" || s.Guard < 1 || s.Started.IsZero() || s.WallTime < 0 || s.GPUs < 0 || (s.Sidecar != "") != (s.SidecarPid > 0) || s.SidecarPid < 0 {
+	if s.ID == "" || s.Container == "" || s.Guard < 1 || s.Started.IsZero() || s.WallTime < 0 || s.GPUs < 0 || s.DiskBytes < 0 || (s.Sidecar != "") != (s.SidecarPid > 0) || s.SidecarPid < 0 {
 		return state{}, errors.New("decoding state: incomplete")
 	}
 	return s, nil

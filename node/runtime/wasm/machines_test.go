@@ -187,7 +187,7 @@ func TestAttackStopFileMakesFalseResult(t *testing.T) {
 	}
 	// As node/provider does it.
 	st := workload.Stage{Dir: filepath.Join(dir, "stage")}
-	mounts, err := st.Prepare(t.Context(), w, "", store, nil, 16<<20)
+	mounts, err := st.Prepare(t.Context(), w, "", store, nil, 16<<20, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

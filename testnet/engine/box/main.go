@@ -9,6 +9,7 @@
 //	            and print each number that comes back
 //	sleep N     wait for N ms
 //	exit N      exit with N
+//	sparse N    leave N files in /out that have 64 MiB and take nothing
 //	links       leave links out of /out in it, and one honest file
 //	flood MiB   print so much
 package main
@@ -52,6 +53,8 @@ func main() {
 		time.Sleep(time.Duration(n) * time.Millisecond)
 	case "exit":
 		os.Exit(n)
+	case "sparse":
+		err = sparse(n)
 	case "links":
 		err = links()
 	case "flood":
@@ -173,6 +176,16 @@ func echo(at string) error {
 func sum(b []byte) []byte {
 	s := sha256.Sum256(b)
 	return s[:4]
+}
+
+func sparse(n int) error {
+	for i := range n {
+		name := filepath.Join("/out", strconv.Itoa(i))
+		if err := errors.Join(os.WriteFile(name, nil, 0o644), os.Truncate(name, 64<<20)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func links() error {

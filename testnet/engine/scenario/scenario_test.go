@@ -53,3 +53,31 @@ func TestScenario(t *testing.T) {
 		}
 	}
 }
+
+// Hostile tenants, with real peers, an engine and images.
+func TestTenants(t *testing.T) {
+	t.Parallel()
+	if os.Getenv("STARLING_DOCKER") != "1" {
+		t.Skip("tests of the container engine run with STARLING_DOCKER=1, as make test sets it")
+	}
+	if err := engine.Available(); err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	binary := filepath.Join(dir, "starling")
+	if err := engine.Build(binary, "github.com/starling-network/starling/cmd/starling"); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := RunTenants(t.Context(), scenarios.Options{Dir: filepath.Join(dir, "work"), Binary: binary, Say: t.Logf})
+	if errors.Is(err, engine.ErrUnavailable) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rows {
+		if r.Err != nil {
+			t.Errorf("%s: %s: %v", r.What, r.Got, r.Err)
+		}
+	}
+}

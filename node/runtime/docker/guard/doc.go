@@ -2,7 +2,7 @@
 // the container, what the engine does not offer and the peer cannot do while it is down.
 //
 //   - It gives the program exactly its environment, its secrets, and each log at most its limit.
-//   - It ends the program at its wall-time limit, at its disk limit, and when no peer has been there for the grace.
+//   - It ends the program at its wall-time limit and when no peer has been there for the grace.
 //   - It starts attached programs and opens connections to the program's ports.
 //   - It keeps everything else still while a gauge, its own binary attached as a program, computes a probe of the lease.
 //   - It says at the end how the program ended and what it used.

@@ -103,7 +103,6 @@ func run() error {
 		g.end(runtime.ReasonLost)
 	}
 	go g.serve(conn)
-	go g.watchDisk()
 	go func() {
 		for s := range signals {
 			if s == unix.SIGTERM {

@@ -85,7 +85,7 @@ func (g *guard) spawn(c Command, files []*os.File, sys *syscall.SysProcAttr) (in
 	// When memory runs out the program goes first. A file that grows past the whole disk limit is refused at once.
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("1000"), 0)
 	if len(g.order.Writable) > 0 {
-		most := uint64(g.order.DiskBytes + block)
+		most := uint64(g.order.DiskBytes) + 1
 		_ = unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: most, Max: most}, nil)
 	}
 	return pid, nil
@@ -173,9 +173,6 @@ func (g *guard) finish(s unix.WaitStatus) error {
 
 // why finds the reason of an end that the guard did not bring about.
 func (g *guard) why(s unix.WaitStatus, asked bool, code int) (int, runtime.Reason) {
-	if used, err := g.diskUsed(); err == nil && len(g.order.Writable) > 0 && used > g.order.DiskBytes {
-		return runtime.CodeKilled, runtime.ReasonDisk
-	}
 	if code != 0 && oomKills() > 0 {
 		return code, runtime.ReasonOOM
 	}

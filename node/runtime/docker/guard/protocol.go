@@ -85,8 +85,8 @@ type Order struct {
 	LogBytes  int64             `json:"log_bytes"`  // of each log
 	WallTime  time.Duration     `json:"wall_time"`  // 0 is no limit
 	Grace     time.Duration     `json:"grace"`      // without a peer
-	Writable  []string          `json:"writable"`   // mounts that count for DiskBytes
-	DiskBytes int64             `json:"disk_bytes"` // of all of them together
+	Writable  []string          `json:"writable"`   // mounts that are held to DiskBytes
+	DiskBytes int64             `json:"disk_bytes"` // of all of them together, so that no file may be larger
 	Secrets   map[string][]byte `json:"secrets,omitempty"`
 	Overlay   netip.Addr        `json:"overlay,omitzero"` // the address there, of an execution that has one
 }

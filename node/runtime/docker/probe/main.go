@@ -35,6 +35,10 @@ func main() {
 		"fill":   func() { fill(args[1], false) },    // write files into a directory without end
 		"hide":   func() { fill(args[1], true) },     // the same with files that have no name any more
 		"deny":   func() { deny(args[1]) },           // the same in a directory that nobody may read
+		"starve": func() { starve(args[1]) },         // many empty files, then large ones by many threads, until nothing can be written
+		"hoard":  hoard,                              // take every inotify instance of its user that is left, and keep them
+		"fsync":  func() { fsync(args[1]) },          // write little and wait for the disk, again and again; says how often in a second
+		"owned":  func() { owned(args[1], args[2]) }, // read a file of one directory, write one into another
 		"reach":  func() { reach(os.Args[2:]) },      // which addresses can be reached; +ADDRESS is to be
 		"lookup": func() { lookup(args[1]) },         // ask for a name
 		"serve":  func() { serve(args[1], args[2]) }, // say a line to whoever comes
@@ -126,6 +130,82 @@ func deny(dir string) {
 	for {
 		_, _ = file.Write(block)
 	}
+}
+
+func starve(dir string) {
+	files := 0
+	for ; files < 60_000; files++ {
+		f, err := os.Create(filepath.Join(dir, "empty"+strconv.Itoa(files)))
+		if err != nil {
+			break
+		}
+		_ = f.Close()
+	}
+	for i := range min(files, 200) { // room for those that follow
+		_ = os.Remove(filepath.Join(dir, "empty"+strconv.Itoa(i)))
+	}
+	var wg sync.WaitGroup
+	for i := range 200 {
+		wg.Go(func() {
+			f, err := os.Create(filepath.Join(dir, strconv.Itoa(i)))
+			if err != nil {
+				return
+			}
+			defer f.Close()
+			for block := make([]byte, 64<<10); err == nil; {
+				_, err = f.Write(block)
+			}
+		})
+	}
+	wg.Wait()
+	fmt.Println(files)
+}
+
+func hoard() {
+	n := 0
+	for ; ; n++ {
+		if _, err := unix.InotifyInit1(unix.IN_CLOEXEC); err != nil {
+			fmt.Println(n, err)
+			break
+		}
+	}
+	time.Sleep(time.Hour)
+}
+
+func fsync(dir string) {
+	f, err := os.Create(filepath.Join(dir, "f"))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	for {
+		n, began := 0, time.Now()
+		for ; time.Since(began) < time.Second; n++ {
+			if _, err = f.WriteAt([]byte{byte(n)}, int64(n%100)<<12); err == nil {
+				err = f.Sync()
+			}
+			if err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+		}
+		fmt.Println(n)
+	}
+}
+
+func owned(in, out string) {
+	b, err := os.ReadFile(filepath.Join(in, "f"))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(out, "f"), b, 0o600)
+	}
+	if err == nil {
+		err = os.Mkdir(filepath.Join(out, "d"), 0)
+	}
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(os.Getuid(), os.Getenv("HOME"), os.Getenv("USER"))
 }
 
 func reach(addrs []string) {

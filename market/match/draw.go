@@ -1,0 +1,76 @@
+package match
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+)
+
+const (
+	// DrawAll has every provider quote.
+	DrawAll = math.MaxUint32
+	// wantLeast is about how many quotes an order is to bring: enough to choose from, whatever the size of the network.
+	wantLeast = 48
+	// wantPer is how many for each lease, and wantMost bounds those of an order of many leases.
+	wantPer, wantMost = 3, 384
+	// again is by how much the chance grows each time that an order brought too few: from one quote of ten thousand
+	// providers to all of them in five orders.
+	again = 8
+	// maxSize bounds an estimate: what others say and send is counted in it.
+	maxSize = 1 << 20
+	// crowded is by how much more there are taken to be than came, where as many came as could.
+	crowded = 2
+	// settled is how much of an estimate comes from the last order.
+	settled = 0.5
+)
+
+// Drawn reports whether a provider quotes for an order over gossip: the first four bytes, big-endian, of
+// SHA-256("starling/draw/v1" ‖ order ‖ provider) are not above the order's draw. It is so with a chance of
+// (draw+1)/2³².
+func Drawn(order market.OrderID, provider sign.Key, draw uint32) bool {
+	h := sign.Sum([]byte("starling/draw/v1"), order[:], provider[:])
+	return binary.BigEndian.Uint32(h[:4]) <= draw
+}
+
+// MaxQuotes is how many quotes for an order of so many leases are kept. It is more than are drawn, by more than chance
+// explains.
+func MaxQuotes(leases uint32) int { return 64 + 4*int(min(leases, market.MaxCount)) }
+
+// Population is an estimate of how many providers would quote for orders of one class if all were drawn. The zero value
+// knows nothing.
+type Population struct{ n float64 }
+
+// Guess is an estimate that no order has tried yet.
+func Guess(n int) Population { return Population{float64(min(max(n, 0), maxSize))} }
+
+// Size returns the estimate, 0 if there is none.
+func (p Population) Size() int { return int(math.Round(p.n)) }
+
+// Draw returns the draw for an order of so many leases that was asked already so often and brought too few each time.
+// It is never 0.
+func (p Population) Draw(leases uint32, asked int) uint32 {
+	want := float64(max(wantLeast, min(wantPer*leases, wantMost)))
+	chance := want / max(p.n, 1) * math.Pow(again, float64(min(max(asked, 0), 8)))
+	if chance >= 1 {
+		return DrawAll
+	}
+	return uint32(max(chance*(1<<32)-1, 1))
+}
+
+// Learn returns the estimate after an order with a draw brought so many quotes; at most most of them could come. An
+// order of everybody is believed; of others half. Where as many came as could, there are taken to be more.
+func (p Population) Learn(draw uint32, quotes, most int) Population {
+	n := min((float64(quotes)+0.5)*(1<<32)/(float64(draw)+1), maxSize)
+	switch {
+	case draw == DrawAll:
+		n = float64(quotes)
+	case quotes < most && p.n > 0:
+		n = settled*n + (1-settled)*p.n
+	}
+	if quotes >= most {
+		n = max(crowded*n, p.n)
+	}
+	return Population{min(n, maxSize)}
+}

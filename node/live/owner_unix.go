@@ -1,0 +1,30 @@
+//go:build unix
+
+package live
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"syscall"
+)
+
+// give makes what was unpacked at name, and the directories made for it below dir, belong to whom root belongs to: a program that has a
+// user of its own is to use it. Only a process of the machine's root can do so, and only there it is needed.
+func give(root *os.Root, dir, name string) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	info, err := root.Stat(".")
+	if err != nil {
+		return err
+	}
+	to := info.Sys().(*syscall.Stat_t) // os.Root gives nothing else
+	for ; name != "." && name != dir; name = path.Dir(name) {
+		if err := root.Lchown(name, int(to.Uid), int(to.Gid)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}

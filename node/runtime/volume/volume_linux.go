@@ -1,0 +1,236 @@
+package volume
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	loopControl = "/dev/loop-control"
+	// loopTries bounds the devices that others take first.
+	loopTries = 64
+)
+
+// Make makes dir, which must not be there or be empty, a volume that has room for this many bytes and Files(bytes) files. It belongs to
+// root. Errors: ErrUnavailable, ErrNoRoom.
+func Make(ctx context.Context, dir string, bytes int64) (err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("making volume: %w", err)
+	}
+	file, err := allocate(filepath.Dir(dir), Size(bytes))
+	if err != nil {
+		return fmt.Errorf("making volume: %w", err)
+	}
+	defer file.Close()
+	if err := format(ctx, file, Files(bytes)); err != nil {
+		return fmt.Errorf("making volume: %w", err)
+	}
+	device, err := attach(file)
+	if err != nil {
+		return fmt.Errorf("making volume: %w", err)
+	}
+	defer device.Close() // the mount keeps it
+	// Tables that were never written read as zeros, and what is freed stays allocated.
+	err = unix.Mount(device.Name(), dir, "ext4", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOATIME, "noinit_itable,nodiscard")
+	if err != nil {
+		return fmt.Errorf("making volume: %w: mounting %s: %w", ErrUnavailable, device.Name(), err)
+	}
+	if err := os.Remove(filepath.Join(dir, "lost+found")); err != nil {
+		return errors.Join(fmt.Errorf("making volume: %w", err), Release(dir))
+	}
+	return nil
+}
+
+// allocate makes a file without a name that has all its blocks.
+func allocate(dir string, size int64) (*os.File, error) {
+	var free unix.Statfs_t
+	if err := unix.Statfs(dir, &free); err != nil {
+		return nil, fmt.Errorf("looking at the disk: %w", err)
+	}
+	if room := int64(free.Bavail)*int64(free.Bsize) - Reserve; room < size {
+		return nil, fmt.Errorf("%w: %d MiB are free beside %d, needed are %d", ErrNoRoom, max(room, 0)>>20, Reserve>>20, size>>20)
+	}
+	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("%w: its disk has no files without names: %w", ErrUnavailable, err)
+	}
+	file := os.NewFile(uintptr(fd), "volume")
+	err = unix.Fallocate(fd, 0, 0, size)
+	switch {
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		err = fmt.Errorf("%w: %w", ErrNoRoom, err)
+	case err != nil:
+		err = fmt.Errorf("%w: its disk cannot allocate a file before it is written: %w", ErrUnavailable, err)
+	}
+	if err != nil {
+		_ = file.Close()
+		return nil, err
+	}
+	return file, nil
+}
+
+// format makes a file system for this many files.
+func format(ctx context.Context, file *os.File, files int64) error {
+	const seen = "/proc/self/fd/3" // the first of ExtraFiles
+	cmd := exec.CommandContext(ctx, "mke2fs", "-q", "-F", "-t", "ext4", "-b", "4096", "-I", "256", "-N", strconv.FormatInt(files, 10), "-m", "0",
+		"-O", "^has_journal,^resize_inode,sparse_super2", "-E", "lazy_itable_init=1,nodiscard,num_backup_sb=0", seen)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH") + ":/usr/sbin:/sbin", "LC_ALL=C"}
+	if path, err := exec.LookPath("mke2fs"); err == nil {
+		cmd.Path, cmd.Err = path, nil
+	} else if _, err := os.Stat("/usr/sbin/mke2fs"); err == nil { // not in the PATH of every service
+		cmd.Path, cmd.Err = "/usr/sbin/mke2fs", nil
+	}
+	cmd.ExtraFiles = []*os.File{file}
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	err := cmd.Run()
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w: mke2fs is not installed (e2fsprogs)", ErrUnavailable)
+	case err != nil:
+		return fmt.Errorf("%w: mke2fs: %w: %.200s", ErrUnavailable, err, bytes.TrimSpace(said.Bytes()))
+	}
+	return nil
+}
+
+// attach makes file the content of a loop device, for as long as the device is open or mounted.
+func attach(file *os.File) (*os.File, error) {
+	control, err := os.OpenFile(loopControl, os.O_RDWR, 0)
+	if err != nil {
+		return nil, fmt.Errorf("%w: no loop devices: %w", ErrUnavailable, err)
+	}
+	defer control.Close()
+	for range loopTries {
+		n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
+		if err != nil {
+			return nil, fmt.Errorf("%w: no free loop device: %w", ErrUnavailable, err)
+		}
+		device, err := openLoop(n)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		}
+		// Direct: no page is in memory twice. Where the disk cannot do so the kernel leaves it out.
+		config := unix.LoopConfig{Fd: uint32(file.Fd()), Size: 4096, Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR | unix.LO_FLAGS_DIRECT_IO}}
+		err = unix.IoctlLoopConfigure(int(device.Fd()), &config)
+		if err == nil {
+			return device, nil
+		}
+		_ = device.Close()
+		if !errors.Is(err, unix.EBUSY) { // somebody was faster
+			return nil, fmt.Errorf("%w: configuring loop device %d: %w", ErrUnavailable, n, err)
+		}
+	}
+	return nil, fmt.Errorf("%w: others took every free loop device", ErrUnavailable)
+}
+
+// openLoop opens a loop device; its node may be missing where /dev is not the kernel's own.
+func openLoop(n int) (*os.File, error) {
+	name := fmt.Sprintf("/dev/loop%d", n)
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := unix.Mknod(name, unix.S_IFBLK|0o600, int(unix.Mkdev(Major, uint32(n)))); err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, fmt.Errorf("making %s: %w", name, err)
+		}
+		f, err = os.OpenFile(name, os.O_RDWR, 0)
+	}
+	return f, err
+}
+
+// Try makes a small volume in scratch and takes it away again. It returns nil if process pid, which is to use volumes too, sees it; else
+// ErrUnavailable.
+func Try(ctx context.Context, scratch string, pid int) error {
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("%w: the peer is not root", ErrUnavailable)
+	}
+	dir, err := os.MkdirTemp(scratch, "trial-")
+	if err != nil {
+		return fmt.Errorf("trying a volume: %w", err)
+	}
+	defer os.Remove(dir)
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+		return fmt.Errorf("trying a volume: %w", err)
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return fmt.Errorf("trying a volume: %w", err)
+	}
+	if err := Make(ctx, dir, 1<<20); err != nil {
+		return err
+	}
+	var ours, theirs unix.Stat_t
+	err = unix.Stat(dir, &ours)
+	if err == nil {
+		err = unix.Stat(fmt.Sprintf("/proc/%d/root%s", pid, dir), &theirs)
+	}
+	if gone := Release(dir); err == nil {
+		err = gone
+	}
+	if err == nil && ours.Dev != theirs.Dev {
+		err = errors.New("the container engine does not see what this peer mounts: both must be in one mount namespace")
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return nil
+}
+
+// Release takes away the volumes at and below dir. One that a container still has is gone when that container is.
+func Release(dir string) error {
+	mounted, err := Mounted(dir)
+	if err != nil {
+		return err
+	}
+	for i := len(mounted) - 1; i >= 0; i-- { // what was mounted last is on top
+		err := unix.Unmount(mounted[i], unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		if err != nil && !errors.Is(err, syscall.EINVAL) { // another Release was faster
+			return fmt.Errorf("releasing volume: %w", err)
+		}
+	}
+	return nil
+}
+
+// Mounted lists the volumes at and below dir, in the order in which they were mounted.
+func Mounted(dir string) ([]string, error) {
+	if os.Geteuid() != 0 {
+		return nil, nil // nobody else makes any
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("looking for volumes: %w", err)
+	}
+	if real, err := filepath.EvalSymlinks(filepath.Dir(dir)); err == nil {
+		dir = filepath.Join(real, filepath.Base(dir))
+	}
+	table, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("looking for volumes: %w", err)
+	}
+	var out []string
+	for line := range strings.Lines(string(table)) {
+		fields := strings.Fields(line)
+		if len(fields) < 5 || !strings.HasPrefix(fields[2], strconv.Itoa(Major)+":") {
+			continue
+		}
+		if at := unescape(fields[4]); at == dir || strings.HasPrefix(at, dir+"/") {
+			out = append(out, at)
+		}
+	}
+	return out, nil
+}
+
+// unescape reads a path of mountinfo, which has spaces, tabs, line ends and backslashes as octal numbers.
+func unescape(s string) string {
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
+}

@@ -1,0 +1,127 @@
+package admit
+
+import (
+	"cmp"
+	"hash/maphash"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+)
+
+// When strangers have all the connections that they may have, a newcomer is not refused: another stranger's connection
+// ends for it, as in Bitcoin Core (src/node/eviction.cpp). It is one of the network that has the most, so that who
+// comes with many keys from one place drives out its own. In that network those are kept that
+//
+//   - shook hands the fastest, which nobody can do from far away,
+//   - opened a stream last, which who only holds a place does not,
+//   - and of the rest the half that has been here longest.
+//
+// The youngest of the others goes.
+const (
+	keptFast   = 4
+	keptActive = 4
+)
+
+// guests are the strangers that are connected, by network. They are safe for concurrent use.
+type guests struct {
+	seed maphash.Seed // chooses among networks that have as many: nobody else knows which
+
+	mu sync.Mutex
+	of map[netip.Prefix]map[*guest]struct{}
+	by map[peer.ID]*guest // the latest of each peer
+}
+
+// guest is one connection that a stranger opened.
+type guest struct {
+	p      peer.ID
+	at     netip.Prefix
+	shook  time.Duration // for how long
+	since  time.Time
+	active time.Time // when it opened its latest stream
+	leave  func()    // gives its place back
+}
+
+func newGuests() *guests {
+	return &guests{seed: maphash.MakeSeed(), of: map[netip.Prefix]map[*guest]struct{}{}, by: map[peer.ID]*guest{}}
+}
+
+// enter notes a guest until the returned function is called, which gives its place back with free.
+func (g *guests) enter(who *guest, free func()) (leave func()) {
+	who.leave = sync.OnceFunc(func() {
+		g.remove(who)
+		free()
+	})
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.of[who.at] == nil {
+		g.of[who.at] = map[*guest]struct{}{}
+	}
+	g.of[who.at][who] = struct{}{}
+	g.by[who.p] = who
+	return who.leave
+}
+
+func (g *guests) remove(who *guest) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if delete(g.of[who.at], who); len(g.of[who.at]) == 0 {
+		delete(g.of, who.at)
+	}
+	if g.by[who.p] == who {
+		delete(g.by, who.p)
+	}
+}
+
+// opened notes that a peer opened a stream.
+func (g *guests) opened(p peer.ID, now time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if who := g.by[p]; who != nil {
+		who.active = now
+	}
+}
+
+// victim returns the guest that goes for a newcomer: one of the network at, or if that is not valid, of the network
+// that has the most. It returns nil if there is none. Peers that are no strangers any more are kept.
+func (g *guests) victim(at netip.Prefix, stranger func(peer.ID) bool) *guest {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if at.IsValid() {
+		return g.choose(at, stranger)
+	}
+	networks := slices.SortedFunc(maps.Keys(g.of), func(a, b netip.Prefix) int {
+		return cmp.Or(cmp.Compare(len(g.of[b]), len(g.of[a])), cmp.Compare(maphash.Comparable(g.seed, a), maphash.Comparable(g.seed, b)))
+	})
+	for _, at := range networks {
+		if who := g.choose(at, stranger); who != nil {
+			return who
+		}
+	}
+	return nil
+}
+
+// choose returns the guest of a network that goes; g.mu is held.
+func (g *guests) choose(at netip.Prefix, stranger func(peer.ID) bool) *guest {
+	var all []*guest
+	for who := range g.of[at] {
+		if stranger(who.p) {
+			all = append(all, who)
+		}
+	}
+	keep := func(n int, better func(a, b *guest) int) {
+		slices.SortFunc(all, better)
+		all = all[min(n, len(all)):]
+	}
+	few := len(all) / 8 // of few guests few are kept for what they do
+	keep(min(keptFast, few), func(a, b *guest) int { return cmp.Compare(a.shook, b.shook) })
+	keep(min(keptActive, few), func(a, b *guest) int { return b.active.Compare(a.active) })
+	keep(len(all)/2, func(a, b *guest) int { return a.since.Compare(b.since) })
+	if len(all) == 0 {
+		return nil
+	}
+	return all[len(all)-1]
+}

@@ -1,0 +1,48 @@
+package discovery
+
+import (
+	"slices"
+	"time"
+
+	"github.com/ipfs/go-cid"
+)
+
+// The keys of topics change with every epoch, so that whoever wants to lie nearest to one has to find peer IDs for it
+// anew, and to join the DHT with them before the epoch begins.
+const (
+	// epochLength is how long the keys of topics are the same. All peers of a network must agree on it.
+	epochLength = time.Hour
+	// epochAhead is how far a finder's clock may be from a publisher's: either may be wrong by MaxSkew.
+	epochAhead = 2 * MaxSkew
+)
+
+// epochOf returns the number of the epoch at a time.
+func epochOf(t time.Time) int64 { return t.Unix() / int64(epochLength/time.Second) }
+
+// epochs returns those of now and of ahead later, each once.
+func epochs(now time.Time, ahead time.Duration) []int64 {
+	return slices.Compact([]int64{epochOf(now), epochOf(now.Add(ahead))})
+}
+
+// publishes returns the epochs under whose keys a record is stored: the next one's as well when all that are pushed at
+// its intervals have to be there before any finder looks for them.
+func (d *Discovery) publishes(now time.Time) []int64 { return epochs(now, d.cfg.Validity/2+epochAhead) }
+
+// topicKeysAt are the DHT keys of r at a time.
+func (d *Discovery) topicKeysAt(r Record, now time.Time) (keys []cid.Cid) {
+	for _, e := range d.publishes(now) {
+		keys = append(keys, r.topicKeys(d.cfg.Network, shardOf(d.h.ID(), d.cfg.Shards), e)...)
+	}
+	return keys
+}
+
+// findKeys are the DHT keys under which a topic's publishers are found at a time: those of all shards, in the epoch,
+// and shortly before the next one in that too.
+func (d *Discovery) findKeys(t Topic, now time.Time) (keys []cid.Cid) {
+	for _, e := range epochs(now, epochAhead) {
+		for shard := range d.cfg.Shards {
+			keys = append(keys, topicKey(d.cfg.Network, t, shard, e))
+		}
+	}
+	return keys
+}

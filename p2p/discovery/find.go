@@ -1,0 +1,368 @@
+package discovery
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/bits"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ipfs/go-cid"
+	"github.com/libp2p/go-libp2p/core/peer"
+	ma "github.com/multiformats/go-multiaddr"
+
+	"github.com/starling-network/starling/p2p"
+	"github.com/starling-network/starling/p2p/admit"
+)
+
+const (
+	// fetchers is how many peers one Find asks for their records at a time.
+	fetchers = 32
+	// maxNamed is how many publishers one peer of the DHT names under a key, at most: no liar names more than others
+	// do.
+	maxNamed = 64
+	// asksEach and asksLeast bound the peers that one Find asks for their records: so many for each that is wanted.
+	asksEach  = 4
+	asksLeast = 64
+	// maxVoters and maxPlaces bound what is noted of those who name one publisher, and of where they say that it is.
+	maxVoters = 4
+	maxPlaces = 64
+	// maxHints bounds how many publishers are considered, the best.
+	maxHints = 4096
+	// maxUnnamed is how many registered peers that nobody named one Find asks.
+	maxUnnamed = 8
+)
+
+// hint is a peer that somebody says publishes a topic.
+type hint struct {
+	peer.AddrInfo
+	turn       int   // how many others that one had named before, of several the least
+	voters     []any // networks that it was named from, or peers without one; maxVoters at most
+	addrs      []voted
+	registered bool
+	standing   admit.Standing
+}
+
+// voted is an address of a hint, and who names it: as hint.voters.
+type voted struct {
+	ma.Multiaddr
+	by []any
+}
+
+// hear adds what one peer of the DHT says of h: by is its network, or itself if it has none.
+func (h *hint) hear(by any, turn int, addrs []ma.Multiaddr) {
+	h.turn = min(h.turn, turn)
+	if len(h.voters) < maxVoters && !slices.Contains(h.voters, by) {
+		h.voters = append(h.voters, by)
+	}
+	for _, a := range addrs[:min(len(addrs), p2p.MaxAddrs)] {
+		if i := slices.IndexFunc(h.addrs, func(v voted) bool { return v.Equal(a) }); i >= 0 {
+			if !slices.Contains(h.addrs[i].by, by) && len(h.addrs[i].by) < maxVoters {
+				h.addrs[i].by = append(h.addrs[i].by, by)
+			}
+		} else if len(h.addrs) < maxPlaces {
+			h.addrs = append(h.addrs, voted{a, []any{by}})
+		}
+	}
+}
+
+// settle takes the addresses that most name.
+func (h *hint) settle() {
+	slices.SortStableFunc(h.addrs, func(a, b voted) int { return cmp.Compare(len(b.by), len(a.by)) })
+	for _, a := range h.addrs[:min(len(h.addrs), p2p.MaxAddrs)] {
+		h.Addrs = append(h.Addrs, a.Multiaddr)
+	}
+	h.addrs = nil
+}
+
+// hints looks up who is said to publish a topic, best first: peers that are registered, then by their standing here.
+// Among equals those come first that peers of several networks name, as all that hold a record do, and then each has
+// its say in turn, so that one that names thousands hides nobody. A few registered peers that nobody named are among
+// them. It returns what it has when ctx ends.
+func (d *Discovery) hints(ctx context.Context, t Topic) []hint {
+	var (
+		mu    sync.Mutex
+		named = map[peer.ID]*hint{}
+		all   sync.WaitGroup
+	)
+	hear := func(from peer.ID, peers []*peer.AddrInfo) {
+		var by any = from
+		if at := siteOf(connectedFrom(d.h, from)); at != (site{}) {
+			by = at
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for turn, p := range peers[:min(len(peers), maxNamed)] {
+			if p.ID == d.h.ID() {
+				continue
+			}
+			h := named[p.ID]
+			if h == nil {
+				h = &hint{AddrInfo: peer.AddrInfo{ID: p.ID}, turn: turn}
+				named[p.ID] = h
+			}
+			h.hear(by, turn, p.Addrs)
+		}
+	}
+	for _, key := range d.findKeys(t, time.Now()) {
+		all.Go(func() { d.look(ctx, key, hear) })
+	}
+	registered := map[peer.ID]bool{}
+	if d.cfg.Registered != nil {
+		all.Go(func() {
+			peers, err := d.cfg.Registered(ctx)
+			if err != nil {
+				d.log.Debug("registered peers not listed", "err", err)
+			}
+			for _, p := range peers {
+				registered[p] = p != d.h.ID()
+			}
+		})
+	}
+	all.Wait()
+	out := make([]hint, 0, len(named)+maxUnnamed)
+	for id, h := range named {
+		h.settle()
+		h.registered = registered[id]
+		out = append(out, *h)
+	}
+	unnamed := 0
+	for id := range registered { // in Go's random order
+		if named[id] == nil && registered[id] && unnamed < maxUnnamed {
+			unnamed++
+			out = append(out, hint{AddrInfo: d.h.Peerstore().PeerInfo(id), turn: maxNamed, registered: true})
+		}
+	}
+	standing := d.standing()
+	for i := range out {
+		out[i].standing = standing(out[i].ID)
+	}
+	rand.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
+	slices.SortStableFunc(out, func(a, b hint) int {
+		return cmp.Or(cmp.Compare(b.rank(), a.rank()), cmp.Compare(b.heard(), a.heard()), cmp.Compare(a.turn, b.turn))
+	})
+	return out[:min(len(out), maxHints)]
+}
+
+// rank orders what was found; greater ones are better.
+func (h hint) rank() int {
+	if h.registered {
+		return 1 + int(admit.Counterparty)
+	}
+	return int(h.standing)
+}
+
+// heard is how well known a peer is, in steps that are too large for one publisher to be found before another for long.
+func (h hint) heard() int { return bits.Len(uint(len(h.voters))) }
+
+// proven reports whether more than a key and an address stands behind a peer.
+func (h hint) proven() bool { return h.registered || h.standing == admit.Counterparty }
+
+// standing returns what gives peers' standings here.
+func (d *Discovery) standing() func(peer.ID) admit.Standing {
+	if h, ok := d.h.(interface{ Standing(peer.ID) admit.Standing }); ok {
+		return h.Standing
+	}
+	return func(peer.ID) admit.Standing { return admit.Stranger }
+}
+
+// look asks the peers nearest to a topic's key, and this one, whom they have under it, and calls hear with each answer.
+func (d *Discovery) look(ctx context.Context, key cid.Cid, hear func(peer.ID, []*peer.AddrInfo)) {
+	own, err := d.dht.ProviderStore().GetProviders(ctx, key.Hash())
+	if err != nil {
+		d.log.Debug("own records not read", "err", err)
+	}
+	heard := make([]*peer.AddrInfo, len(own))
+	for i := range own {
+		heard[i] = &own[i]
+	}
+	hear(d.h.ID(), heard)
+	d.walkTo(ctx, key.Hash(), func(ctx context.Context, p peer.ID) ([]*peer.AddrInfo, error) {
+		named, near, err := d.messages.GetProviders(ctx, p, key.Hash())
+		if err == nil {
+			hear(p, named)
+		}
+		return near, err
+	})
+}
+
+// Find returns up to max peers other than this one that publish the topic, best first: those that are registered, then
+// by their standing here. Half of the places are kept for registered ones. Of those for which no more than a key and an
+// address speaks, one network has its share of the places, or 2 of an IPv4 /24 or IPv6 /56 and 4 of a /16 or /32,
+// whatever is more. It returns when it has looked everywhere; ctx bounds it, and what was found by then comes with its
+// error.
+func (d *Discovery) Find(ctx context.Context, t Topic, max int) ([]Found, error) {
+	if err := t.check(); err != nil {
+		return nil, fmt.Errorf("finding peers: %w", err)
+	}
+	looking, cancel := context.WithCancel(ctx)
+	if end, ok := ctx.Deadline(); ok { // a part of the time is for asking who was found
+		looking, cancel = context.WithDeadline(ctx, time.Now().Add(time.Until(end)/2))
+	}
+	hints := d.hints(looking, t)
+	cancel()
+	f := finder{d: d, topic: t, max: max, shares: divide(max, sitesOf(hints))}
+	return f.find(ctx, hints)
+}
+
+func sitesOf(hints []hint) (out []site) {
+	for _, h := range hints {
+		out = append(out, claimed(h.AddrInfo))
+	}
+	return out
+}
+
+// A finder asks those that were named for their records.
+type finder struct {
+	d     *Discovery
+	topic Topic
+	max   int
+
+	mu     sync.Mutex
+	shares *division // of those that are not proven; of those that are being asked by the addresses that others say they have
+	gone   int       // of those that are not proven and did not answer
+}
+
+// find asks the registered ones beside the others, so that dead ones of either take no time of the other.
+func (f *finder) find(ctx context.Context, hints []hint) ([]Found, error) {
+	split := slices.IndexFunc(hints, func(h hint) bool { return !h.registered })
+	if split < 0 {
+		split = len(hints)
+	}
+	var first, others []Found
+	var rest []hint
+	var all sync.WaitGroup
+	all.Go(func() { first, _ = f.gather(ctx, hints[:split], f.max) })
+	all.Go(func() { others, rest = f.gather(ctx, hints[split:], f.max-min(f.max/2, split)) })
+	all.Wait()
+	if lack := f.max - len(first) - len(others); lack > 0 {
+		more, _ := f.gather(ctx, rest, lack)
+		others = append(others, more...)
+	}
+	out := append(first[:min(len(first), max(f.max/2, f.max-len(others)))], others...)
+	out = out[:min(len(out), f.max)]
+	if err := ctx.Err(); err != nil && len(out) < f.max {
+		return out, fmt.Errorf("finding peers: %w", err)
+	}
+	return out, nil
+}
+
+// gather asks hints in their order until it has most records, and returns them in that order, live ones first. It
+// returns also the hints that were not asked.
+func (f *finder) gather(ctx context.Context, hints []hint, most int) (out []Found, rest []hint) {
+	type answer struct {
+		at    int
+		found *Found
+	}
+	answers := make(chan answer)
+	var got []answer
+	waits := make([]int, len(hints)) // the hints that were not asked
+	for i := range hints {
+		waits[i] = i
+	}
+	for open, asked := 0, 0; ; {
+		// Who has to wait because its network has its share may be asked when another of it does not answer.
+		waits = slices.DeleteFunc(waits, func(i int) bool {
+			if open >= fetchers || len(got)+open >= most || asked >= max(asksEach*most, asksLeast) || ctx.Err() != nil {
+				return false
+			}
+			at := claimed(hints[i].AddrInfo)
+			if !hints[i].proven() && !f.take(at) {
+				return false
+			}
+			asked, open = asked+1, open+1
+			go func() { answers <- answer{i, f.ask(ctx, hints[i], at)} }()
+			return true
+		})
+		if open == 0 {
+			break
+		}
+		a := <-answers
+		if open--; a.found != nil {
+			got = append(got, a)
+		}
+	}
+	slices.SortFunc(got, func(a, b answer) int {
+		switch {
+		case a.found.Live && !b.found.Live:
+			return -1
+		case b.found.Live && !a.found.Live:
+			return 1
+		}
+		return cmp.Compare(a.at, b.at)
+	})
+	for _, a := range got {
+		out = append(out, *a.found)
+	}
+	for _, i := range waits {
+		rest = append(rest, hints[i])
+	}
+	return out, rest
+}
+
+// ask asks one peer for its record, which has a place at the site where others say that it is. It returns nil if there
+// is no such record, or no place where the peer really is.
+func (f *finder) ask(ctx context.Context, h hint, at site) *Found {
+	found, err := f.d.fetch(ctx, h.AddrInfo)
+	ok := err == nil && found.Record.matches(f.topic)
+	if !ok {
+		f.d.log.Debug("record not believed", "peer", h.ID, "err", err)
+	}
+	switch {
+	case h.proven():
+	case !ok:
+		f.free(at)
+	case found.Live:
+		f.free(at)
+		ok = f.take(siteOf(connectedFrom(f.d.h, h.ID)))
+	default: // nobody knows where it was
+		f.free(at)
+		ok = f.takeGone()
+	}
+	if !ok {
+		return nil
+	}
+	return &found
+}
+
+// takeGone takes a place for a peer that is not proven and did not answer: a copy of its record in the DHT costs a key
+// alone.
+func (f *finder) takeGone() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.gone++
+	return f.gone <= max(f.max/4, 1)
+}
+
+func (f *finder) take(s site) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.shares.take(s)
+}
+
+func (f *finder) free(s site) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.shares.free(s)
+}
+
+// Hints returns up to most peers other than this one that are said to publish the topic, with addresses, as Find orders
+// and bounds them. Nobody is asked whether it is so, and nobody but the DHT's own peers is dialled: whoever dials a
+// hint finds out.
+func (d *Discovery) Hints(ctx context.Context, t Topic, most int) ([]peer.AddrInfo, error) {
+	if err := t.check(); err != nil {
+		return nil, fmt.Errorf("finding hints: %w", err)
+	}
+	hints := d.hints(ctx, t)
+	shares := divide(most, sitesOf(hints))
+	var out []peer.AddrInfo
+	for _, h := range hints {
+		if len(h.Addrs) > 0 && len(out) < most && (h.proven() || shares.take(claimed(h.AddrInfo))) {
+			out = append(out, h.AddrInfo)
+		}
+	}
+	return out, ctx.Err()
+}

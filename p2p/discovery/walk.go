@@ -1,0 +1,233 @@
+package discovery
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ipfs/go-cid"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/peerstore"
+	ma "github.com/multiformats/go-multiaddr"
+
+	"github.com/starling-network/starling/p2p"
+)
+
+// The DHT's library walks towards a key along one path and takes the nearest peers whoever they are: twenty IDs that
+// were made for a key, on one machine, are all that it then sees. A walk here differs in two ways:
+//
+//   - The nearest are chosen with a share for each network (division), so that one network has a few of their places.
+//   - It takes several paths that share no peer (S/Kademlia, Baumgart and Mies 2007): whom a liar names is asked on the liar's path.
+const (
+	walkPaths = 3
+	// walkAtOnce is how many peers are asked on one path at a time.
+	walkAtOnce = 4
+	// walkAsks bounds the peers that are asked on one path: one to a few tens in a network of thousands.
+	walkAsks = 48
+	// walkNames is how many peers of an answer are heard: as many as an honest one has.
+	walkNames = 20
+	// nearest is how many peers hold what is stored under a key.
+	nearest = 20
+	// walkTimeout bounds one question, dial included, and walkMost a whole walk: peers that do not answer cost no more
+	// than that.
+	walkTimeout = 2 * time.Second
+	walkMost    = 5 * time.Second
+	// walkTries is how often a peer is asked that others say to be at different addresses.
+	walkTries = 3
+)
+
+// A walk asks the peers nearest to a key.
+type walk struct {
+	d      *Discovery
+	target [sha256.Size]byte
+	// ask asks one peer, which is connected. It returns those that the peer knows nearest to the key.
+	ask func(context.Context, peer.ID) ([]*peer.AddrInfo, error)
+
+	mu    sync.Mutex
+	heard map[peer.ID]*named // on any path
+	done  []*step            // that have answered, each peer once
+}
+
+// named is what others said of a peer.
+type named struct {
+	tries    [][]ma.Multiaddr // where it was looked for
+	answered bool
+}
+
+// A step is a peer on the way to the key.
+type step struct {
+	peer.AddrInfo
+	far   [sha256.Size]byte
+	at    site // as others say, until it has answered
+	state stepState
+}
+
+type stepState uint8
+
+const (
+	stepHeard stepState = iota
+	stepAsked
+	stepAnswered
+	stepFailed
+)
+
+// walkTo walks to a key and returns the nearest peers that have answered, the nearest one first. If ctx ends before, it
+// returns those that have answered by then.
+func (d *Discovery) walkTo(ctx context.Context, key []byte, ask func(context.Context, peer.ID) ([]*peer.AddrInfo, error)) []peer.ID {
+	ctx, cancel := context.WithTimeout(ctx, walkMost)
+	defer cancel()
+	w := &walk{d: d, target: sha256.Sum256(key), ask: ask, heard: map[peer.ID]*named{d.h.ID(): {answered: true}}}
+	var paths [walkPaths][]*step
+	for i, p := range d.dht.RoutingTable().NearestPeers(w.target[:], walkPaths*walkNames) {
+		info := d.h.Peerstore().PeerInfo(p)
+		w.heard[p] = &named{tries: [][]ma.Multiaddr{info.Addrs}}
+		paths[i%walkPaths] = append(paths[i%walkPaths], w.step(info))
+	}
+	var all sync.WaitGroup
+	for _, steps := range paths {
+		if len(steps) > 0 {
+			all.Go(func() { w.path(ctx, steps) })
+		}
+	}
+	all.Wait()
+	var out []peer.ID
+	for _, s := range choose(w.done, nearest) {
+		out = append(out, s.ID)
+	}
+	return out
+}
+
+func (w *walk) step(p peer.AddrInfo) *step {
+	s := &step{AddrInfo: p, far: sha256.Sum256([]byte(p.ID)), at: claimed(p)}
+	if at := connectedFrom(w.d.h, p.ID); at != nil {
+		s.at = siteOf(at)
+	}
+	for i := range s.far {
+		s.far[i] ^= w.target[i]
+	}
+	return s
+}
+
+// choose returns the n nearest of the steps that have not failed, with a share of the n for each network.
+func choose(steps []*step, n int) (out []*step) {
+	var sites []site
+	for _, s := range steps {
+		if s.state != stepFailed {
+			sites = append(sites, s.at)
+		}
+	}
+	slices.SortFunc(steps, func(a, b *step) int { return bytes.Compare(a.far[:], b.far[:]) })
+	shares := divide(n, sites)
+	for _, s := range steps {
+		if len(out) < n && s.state != stepFailed && shares.take(s.at) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// path walks along one path until the nearest peers on it have all answered.
+func (w *walk) path(ctx context.Context, steps []*step) {
+	type answer struct {
+		from *step
+		near []*peer.AddrInfo
+		err  error
+	}
+	answers := make(chan answer)
+	asked, open := 0, 0
+	for {
+		for _, s := range choose(steps, nearest) {
+			if s.state == stepHeard && open < walkAtOnce && asked < walkAsks && ctx.Err() == nil {
+				s.state = stepAsked
+				asked, open = asked+1, open+1
+				go func() {
+					near, err := w.put(ctx, s.AddrInfo)
+					answers <- answer{s, near, err}
+				}()
+			}
+		}
+		if open == 0 {
+			return
+		}
+		a := <-answers
+		open--
+		if a.err != nil {
+			a.from.state = stepFailed
+			continue
+		}
+		a.from.state, a.from.at = stepAnswered, siteOf(connectedFrom(w.d.h, a.from.ID))
+		steps = append(steps, w.hear(a.from, a.near)...)
+	}
+}
+
+// put puts the question to one peer.
+func (w *walk) put(ctx context.Context, p peer.AddrInfo) ([]*peer.AddrInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, walkTimeout)
+	defer cancel()
+	w.d.h.Peerstore().AddAddrs(p.ID, p.Addrs, peerstore.TempAddrTTL)
+	if err := w.d.h.Connect(ctx, peer.AddrInfo{ID: p.ID}); err != nil {
+		return nil, err
+	}
+	return w.ask(ctx, p.ID)
+}
+
+// hear notes an answer. It returns the steps of the peers in it that no path has looked for yet, at least not there: a
+// liar that names the wrong addresses of somebody does not hide it.
+func (w *walk) hear(from *step, near []*peer.AddrInfo) (out []*step) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n := w.heard[from.ID]; !n.answered {
+		n.answered = true
+		w.done = append(w.done, from)
+	}
+	for _, p := range near[:min(len(near), walkNames)] {
+		addrs := p.Addrs[:min(len(p.Addrs), p2p.MaxAddrs)]
+		n := w.heard[p.ID]
+		if n == nil {
+			n = &named{}
+			w.heard[p.ID] = n
+		}
+		tried := func(t []ma.Multiaddr) bool {
+			return !slices.ContainsFunc(addrs, func(a ma.Multiaddr) bool { return !ma.Contains(t, a) })
+		}
+		if n.answered || len(addrs) == 0 || len(n.tries) == walkTries || slices.ContainsFunc(n.tries, tried) {
+			continue
+		}
+		n.tries = append(n.tries, addrs)
+		out = append(out, w.step(peer.AddrInfo{ID: p.ID, Addrs: addrs}))
+	}
+	return out
+}
+
+// provide stores here and with the peers nearest to a key that this peer is found under it.
+func (d *Discovery) provide(ctx context.Context, k cid.Cid) error {
+	key := k.Hash()
+	if err := d.dht.Provide(ctx, k, false); err != nil {
+		return err
+	}
+	near := d.walkTo(ctx, key, func(ctx context.Context, p peer.ID) ([]*peer.AddrInfo, error) {
+		return d.messages.GetClosestPeers(ctx, p, peer.ID(key))
+	})
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if len(near) == 0 {
+		return ErrNoPeers
+	}
+	self := peer.AddrInfo{ID: d.h.ID(), Addrs: d.h.Addrs()}
+	var puts sync.WaitGroup
+	for _, p := range near {
+		puts.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, walkTimeout)
+			defer cancel()
+			if err := d.messages.PutProviderAddrs(ctx, p, key, self); err != nil {
+				d.log.Debug("topic not stored with a peer", "peer", p, "err", err)
+			}
+		})
+	}
+	puts.Wait()
+	return ctx.Err()
+}

@@ -1,0 +1,188 @@
+package gossip
+
+import (
+	"math"
+	"net/netip"
+	"sync"
+	"time"
+
+	pubsub "github.com/libp2p/go-libp2p-pubsub"
+	pb "github.com/libp2p/go-libp2p-pubsub/pb"
+	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"golang.org/x/time/rate"
+
+	"github.com/starling-network/starling/p2p/admit"
+)
+
+// What neighbours may send, in messages a second and at once. A busy topic has some 25 a second, all of which an honest
+// neighbour may be the first to pass on: the limit is four times that. What a peer takes of all together is less than
+// farOver, so that none is blamed for passing on a flood.
+const (
+	perPeer, peerBurst    = 100, 400
+	perPeerBytes          = 256 << 10 // a second, and four times that at once
+	perNetwork, netBurst  = 100, 400  // of strangers
+	ofStrangers, strBurst = 200, 800  // all together
+	ofAll, allBurst       = 400, 1600
+	farOver, farBurst     = 800, 3200 // messages beyond it cost score, one each
+	forgiveFlood          = 10 * time.Minute
+	// overhead is about what a message has beside its data and topic.
+	overhead = 160
+	// maxNets is how many networks' buckets are kept before those that are full again and have no peer are looked for.
+	maxNets = 1024
+)
+
+// flood bounds what neighbours send. It drops messages before pubsub sees them: one that was dropped is not one that
+// was seen, so that a flooder that passes on others' messages among its own cannot erase them.
+type flood struct {
+	h        host.Host
+	standing func(peer.ID) admit.Standing
+
+	mu             sync.Mutex
+	peers          map[peer.ID]*intake
+	nets           map[netip.Prefix]*shared
+	strangers, all *rate.Limiter
+	dropped        uint64
+}
+
+// intake is what one neighbour sends.
+type intake struct {
+	messages, bytes, far *rate.Limiter
+	net                  *shared // nil where its address is in no network
+	blame                float64 // as of since
+	since                time.Time
+}
+
+// shared is what the neighbours of one network send together.
+type shared struct {
+	messages *rate.Limiter
+	peers    int
+}
+
+func newIntake() *intake {
+	return &intake{messages: rate.NewLimiter(perPeer, peerBurst), bytes: rate.NewLimiter(perPeerBytes, 4*perPeerBytes), far: rate.NewLimiter(farOver, farBurst)}
+}
+
+func newFlood(h host.Host) *flood {
+	f := &flood{
+		h: h, standing: func(peer.ID) admit.Standing { return admit.Stranger }, peers: map[peer.ID]*intake{}, nets: map[netip.Prefix]*shared{},
+		strangers: rate.NewLimiter(ofStrangers, strBurst), all: rate.NewLimiter(ofAll, allBurst),
+	}
+	if s, ok := h.(interface{ Standing(peer.ID) admit.Standing }); ok {
+		f.standing = s.Standing
+	}
+	return f
+}
+
+// inspect takes the messages over the limits out of a frame. The rest of it, control and subscriptions, has limits of
+// its own.
+func (f *flood) inspect(from peer.ID, rpc *pubsub.RPC) error {
+	if len(rpc.GetPublish()) == 0 {
+		return nil
+	}
+	now, stranger := time.Now(), f.standing(from) == admit.Stranger
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	in := f.intake(from)
+	kept := rpc.Publish[:0]
+	for _, m := range rpc.Publish {
+		if in != nil && in.admits(m, now) && (!stranger || f.admitsStranger(in, now)) && f.all.AllowN(now, 1) {
+			kept = append(kept, m)
+			continue
+		}
+		f.dropped++
+	}
+	clear(rpc.Publish[len(kept):])
+	rpc.Publish = kept
+	return nil
+}
+
+func (f *flood) admitsStranger(in *intake, now time.Time) bool {
+	return (in.net == nil || in.net.messages.AllowN(now, 1)) && f.strangers.AllowN(now, 1)
+}
+
+// admits counts a message against its neighbour, and blames one that is far over its limit.
+func (in *intake) admits(m *pb.Message, now time.Time) bool {
+	if !in.far.AllowN(now, 1) {
+		in.blame = in.left(now) + 1
+		in.since = now
+	}
+	return in.messages.AllowN(now, 1) && in.bytes.AllowN(now, min(len(m.GetData())+len(m.GetTopic())+overhead, 4*perPeerBytes))
+}
+
+// left is what is left of the blame.
+func (in *intake) left(now time.Time) float64 {
+	if in.blame == 0 {
+		return 0
+	}
+	return in.blame * math.Exp2(-now.Sub(in.since).Seconds()/forgiveFlood.Seconds())
+}
+
+// intake returns what is known of a neighbour, nil if it has no connection any more; f.mu is held.
+func (f *flood) intake(p peer.ID) *intake {
+	if in := f.peers[p]; in != nil {
+		return in
+	}
+	conns := f.h.Network().ConnsToPeer(p)
+	if len(conns) == 0 { // asked under the lock, so that left comes later
+		return nil
+	}
+	in := newIntake()
+	f.peers[p] = in
+	if at := admit.NetworkOf(conns[0].RemoteMultiaddr()); at.IsValid() {
+		if in.net = f.nets[at]; in.net == nil {
+			f.sweep()
+			in.net = &shared{messages: rate.NewLimiter(perNetwork, netBurst)}
+			f.nets[at] = in.net
+		}
+		in.net.peers++
+	}
+	return in
+}
+
+// sweep forgets networks when there are many: those that nobody is connected from and whose buckets are full again;
+// f.mu is held.
+func (f *flood) sweep() {
+	if len(f.nets) < maxNets {
+		return
+	}
+	now := time.Now()
+	for at, n := range f.nets {
+		if n.peers == 0 && n.messages.TokensAt(now) >= netBurst {
+			delete(f.nets, at)
+		}
+	}
+}
+
+// left forgets a peer that has no connection any more. What the strangers of its network sent stays counted, for the
+// next of them.
+func (f *flood) left(p peer.ID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	in := f.peers[p]
+	if in == nil || f.h.Network().Connectedness(p) != network.NotConnected {
+		return
+	}
+	delete(f.peers, p)
+	if in.net != nil {
+		in.net.peers--
+	}
+}
+
+// score is what a neighbour loses for sending far more than it may.
+func (f *flood) score(p peer.ID) float64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if in := f.peers[p]; in != nil {
+		return -in.left(time.Now())
+	}
+	return 0
+}
+
+// lost is how many messages were dropped.
+func (f *flood) lost() uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.dropped
+}
