@@ -3,11 +3,15 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"io"
+	"math"
 	"time"
 
 	"github.com/ipfs/go-cid"
+	pb "github.com/libp2p/go-libp2p-pubsub/pb"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/client"
+	"google.golang.org/protobuf/encoding/protodelim"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/marketpb"
@@ -19,12 +23,18 @@ import (
 
 // order signs an order that asks for all that a provider has, and that nobody funds.
 func (a *attacker) order(signer sign.Private) ([]byte, error) {
+	_, data, err := a.sealed(signer)
+	return data, err
+}
+
+func (a *attacker) sealed(signer sign.Private) (market.Order, []byte, error) {
 	o := market.Order{
-		Class: "cpu", Count: 2, UnitsPer: 1, Runtime: "wasm", Slots: 1000, Ceiling: 1_000_000, Expires: time.Now().Add(time.Minute), Draw: 32,
-		ReplyTo: []string{"/ip4/5.9.255.1/udp/4001/quic-v1"}, JobTerms: sign.Sum([]byte("nothing")),
+		Class: "cpu", Count: 2, UnitsPer: 1, Runtime: "wasm", Slots: 1000, Ceiling: 1_000_000, Expires: time.Now().Add(time.Minute),
+		Draw: math.MaxUint32, JobTerms: sign.Sum([]byte("nothing")),
 	}
-	_, _ = rand.Read(o.Nonce[:]) // never fails
-	return o.Encode(a.genesis.Domain(), signer)
+	_, _ = rand.Read(o.Nonce[:])    // never fails
+	_, _ = rand.Read(o.ReplyKey[:]) // never fails
+	return market.SealOrder(a.genesis.Domain(), o, signer)
 }
 
 // freshOrder is one of a key that nobody has seen.
@@ -48,6 +58,37 @@ func (a *attacker) orders(ctx context.Context, c *count, keys []int, to peer.Add
 			if _, err = connected(ctx, a.hosts[key], to); err == nil {
 				_, err = protocol.Ask.Call(ctx, a.hosts[key], a.genesis.Tag(), to.ID, &marketpb.AskRequest{Order: o})
 			}
+		}
+		c.note(err)
+	})
+}
+
+// quotes brings boxes of nothing for orders of its own that it has spread, and for orders that nobody has seen.
+func (a *attacker) quotes(ctx context.Context, c *count, keys []int, to peer.AddrInfo) {
+	p := a.pipes(to, a.meshsub())
+	topic := a.topic("orders/cpu")
+	box := make([]byte, 3<<10)
+	_, _ = rand.Read(box) // never fails
+	order := randomHash()[2:]
+	pace(ctx, 25, func(i int) {
+		key := keys[i%len(keys)]
+		if i%100 == 0 {
+			if o, data, err := a.sealed(a.signers[key]); err == nil {
+				if m, err := a.signed(key, topic, data); err == nil {
+					order = o.ID[:]
+					_ = p.write(ctx, key, func(w io.Writer) error {
+						_, err := protodelim.MarshalTo(w, &pb.RPC{Publish: []*pb.Message{m}})
+						return err
+					})
+				}
+			}
+		}
+		if i%10 == 9 {
+			order = randomHash()[2:]
+		}
+		_, err := connected(ctx, a.hosts[key], to)
+		if err == nil {
+			_, err = protocol.Quote.Call(ctx, a.hosts[key], a.genesis.Tag(), to.ID, &marketpb.QuoteRequest{Order: order, Box: box})
 		}
 		c.note(err)
 	})
