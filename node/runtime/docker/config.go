@@ -53,6 +53,9 @@ type Config struct {
 	DNS []string
 	// NetNS is the path of the network namespace that the engine runs in; "" is this process's own.
 	NetNS string
+	// Runtime is the OCI runtime that the engine starts containers of programs with, by its name there; "" is the engine's default.
+	// One with a kernel of its own, as gVisor's runsc, must let containers connect to sockets of this machine that are mounted in them.
+	Runtime string
 	// AllowNoSeccomp accepts an engine without its default system call filter.
 	AllowNoSeccomp bool
 	// GPU opens a device of this machine by its UUID, to gauge it; nil opens NVIDIA's.
