@@ -61,7 +61,9 @@
 //	runc     every engine's own. The tests of this package run under it
 //	runsc    gVisor, with --host-uds=open among the runtimeArgs in daemon.json. Debian's of 2022 (platform ptrace) passes the conformance tests on
 //	         Linux 6.18 with --network=host, which is the network namespace of the container: that version takes every network namespace of
-//	         kernels that new for the machine's, and starts nothing with a network stack of its own. Its control group, volumes, measured
+//	         kernels that new for the machine's, and starts nothing with a network stack of its own. One of 2025 (systrap) with its own
+//	         stack runs programs, gauges and overlays; there a change of an overlay's MTU reaches the device, and not that stack.
+//	         Its control group, volumes, measured
 //	         disks, pauses and gauges work. What differs: a program may kill its guard with SIGKILL, and one that uses up Limits.Pids ends
 //	         its sandbox; either is then lost. The CPU limit of what is to end cannot be lifted, so thousands of processes end slowly.
 //	         GPUs need --nvproxy and were not tried; NVIDIA's hook was not tried either
