@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"time"
 
@@ -119,6 +120,8 @@ type Docker struct {
 	Enabled string `yaml:"enabled"`
 	// Host is the engine's socket on this machine, as DOCKER_HOST has it; empty means DOCKER_HOST or the usual one.
 	Host string `yaml:"host"`
+	// Runtime is the OCI runtime that containers of leases run under, by its name in the engine's daemon.json; empty is the engine's own.
+	Runtime string `yaml:"runtime"`
 	// Registries are those of the operator's own network that images of jobs may come from, HOST or HOST:PORT: over plain HTTP too, and from
 	// private addresses. Other registries must be on the internet, with HTTPS.
 	Registries []string `yaml:"registries"`
@@ -131,8 +134,17 @@ type Docker struct {
 	FreeMiB uint32 `yaml:"freeMiB"`
 }
 
-// images holds what is said of images to what it may be.
-func (d Docker) images() error {
+// runtimeName is what an engine calls an OCI runtime.
+var runtimeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+
+// check holds what is said of the engine, its runtime and images to what it may be.
+func (d Docker) check() error {
+	if !slices.Contains([]string{"", dockerAuto, dockerOn, dockerOff}, d.Enabled) {
+		return fmt.Errorf("%w: docker.enabled: %.40q is none of auto, true and false", ErrConfig, d.Enabled)
+	}
+	if d.Runtime != "" && !runtimeName.MatchString(d.Runtime) {
+		return fmt.Errorf("%w: docker.runtime: %.40q is no name of an OCI runtime, as the engine's daemon.json has them", ErrConfig, d.Runtime)
+	}
 	if _, err := fetch.New(d.Registries); err != nil {
 		return fmt.Errorf("%w: docker.registries: %w", ErrConfig, err)
 	}
@@ -249,10 +261,7 @@ func (c Config) Validate() error {
 	if err := c.Provide.validate(); err != nil {
 		return err
 	}
-	if !slices.Contains([]string{"", dockerAuto, dockerOn, dockerOff}, c.Docker.Enabled) {
-		return fmt.Errorf("%w: docker.enabled: %.40q is none of auto, true and false", ErrConfig, c.Docker.Enabled)
-	}
-	if err := c.Docker.images(); err != nil {
+	if err := c.Docker.check(); err != nil {
 		return err
 	}
 	if _, _, err := c.egress(); err != nil {

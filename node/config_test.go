@@ -238,7 +238,7 @@ func TestDockerConfig(t *testing.T) {
 	for text, want := range map[string]string{"": "auto", "docker: {enabled: auto}": "auto", "docker: {enabled: true}": "true", "docker: {enabled: false}": "false",
 		"docker: {enabled: \"true\", host: \"unix:///run/docker.sock\"}": "true", "docker: {enabled: on}": "-", "docker: {enabled: 1}": "-",
 		"docker: {registries: [\"registry.lan:5000\"], imagesPercent: 90, freeMiB: 1}": "auto", "docker: {registries: [\"http://x\"]}": "-",
-		"docker: {imagesPercent: 101}": "-"} {
+		"docker: {imagesPercent: 101}": "-", "docker: {runtime: runsc}": "auto", "docker: {runtime: \"--x\"}": "-", "docker: {runtime: /bin/runc}": "-"} {
 		path := filepath.Join(t.TempDir(), FileConfig)
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -192,14 +192,18 @@ func openDocker(ctx context.Context, c Docker, home string, key sign.Key, log *s
 	ctx, cancel := context.WithTimeout(ctx, dockerTimeout)
 	defer cancel()
 	rt, err := docker.New(ctx, docker.Config{
-		Peer: key.String(), Host: c.Host, Scratch: home, Logger: log,
+		Peer: key.String(), Host: c.Host, Runtime: c.Runtime, Scratch: home, Logger: log,
 		Registries: c.Registries, MaxImageMiB: c.MaxImageMiB, ImagesPercent: c.ImagesPercent, FreeMiB: c.FreeMiB,
 	})
 	if err != nil && c.Enabled == dockerOn {
 		return nil, fmt.Errorf("docker.enabled is true: %w", err)
 	}
 	if err != nil {
-		log.Info("containers are not offered", "reason", err)
+		level := slog.LevelInfo
+		if c.Runtime != "" { // somebody wants containers here, and none without it
+			level = slog.LevelWarn
+		}
+		log.Log(ctx, level, "containers are not offered", "reason", err)
 		return nil, nil
 	}
 	return rt, nil

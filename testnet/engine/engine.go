@@ -250,13 +250,14 @@ func (e *Engine) Close() error {
 	return errors.Join(err, os.RemoveAll(e.Dir))
 }
 
-// killRest ends what a killed daemon left running: its containerd and the shims, by this directory in their command lines.
+// killRest ends what a killed daemon left running: its containerd, the shims and sandboxes of gVisor, by this directory in their command lines.
 func (e *Engine) killRest() {
 	processes, _ := filepath.Glob("/proc/[0-9]*")
 	for _, p := range processes {
 		line, _ := os.ReadFile(p + "/cmdline")
 		program, args, _ := strings.Cut(string(line), "\x00")
-		if base := filepath.Base(program); strings.HasPrefix(base, "containerd") && strings.Contains(args, e.Dir+"/exec") {
+		base := filepath.Base(program)
+		if (strings.HasPrefix(base, "containerd") || strings.HasPrefix(base, "runsc")) && strings.Contains(args, e.Dir+"/exec") {
 			if pid, err := strconv.Atoi(filepath.Base(p)); err == nil {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}

@@ -484,6 +484,11 @@ provide:
 docker:
   enabled: auto
   host: ""
+  # The OCI runtime that containers of jobs run under, by its name in the engine's daemon.json; "" is the engine's own (runc: the
+  # jobs' programs and this machine share one kernel). gVisor gives each container a kernel of its own:
+  #   {"runtimes": {"runsc": {"path": "/usr/bin/runsc", "runtimeArgs": ["--host-uds=open"]}}}
+  # The peer tries it at its start and offers no containers where it does not work.
+  runtime: ""
   # Registries of your own network that images of jobs may come from, over plain HTTP too and from private addresses. All others
   # must be on the internet, with HTTPS: the peer reads images itself, and no job leads it into your network.
   # registries: ["registry.lan:5000"]

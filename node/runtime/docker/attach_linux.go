@@ -20,30 +20,63 @@ import (
 // outputPatience is how long output is still read after an attached program's end, when something it started holds it open.
 const outputPatience = 500 * time.Millisecond
 
-// Dial has the guard connect and hands its socket over.
+// Dial has the guard connect one end of a pair of sockets; the other is the connection.
 func (r *Runtime) Dial(ctx context.Context, h runtime.Handle, port uint16) (net.Conn, error) {
 	e, err := r.find(h)
 	if err != nil {
 		return nil, err
 	}
-	answers, _, end, err := e.begin(guard.Request{Op: guard.OpDial, Port: port})
+	ours, theirs, err := socketPair()
 	if err != nil {
+		return nil, fmt.Errorf("dialling port %d: %w", port, err)
+	}
+	c, err := net.FileConn(ours)
+	_ = ours.Close()
+	if err != nil {
+		_ = theirs.Close()
+		return nil, fmt.Errorf("dialling port %d: %w", port, err)
+	}
+	answers, id, end, err := e.begin(guard.Request{Op: guard.OpDial, Port: port}, theirs)
+	_ = theirs.Close()
+	if err != nil {
+		_ = c.Close()
 		return nil, err
 	}
 	defer end()
+	d := &dialled{UnixConn: c.(*net.UnixConn), hangUp: sync.OnceFunc(func() { e.send(guard.Request{Op: guard.OpCancel, ID: id}) })}
 	a, err := e.next(ctx, answers)
+	guard.CloseFiles(a.files)
 	if err != nil {
+		_ = d.Close()
 		return nil, fmt.Errorf("dialling port %d: %w", port, err)
 	}
-	defer guard.CloseFiles(a.files)
-	if len(a.files) != 1 {
-		return nil, fmt.Errorf("dialling port %d: the guard gave %d connections", port, len(a.files))
-	}
-	c, err := net.FileConn(a.files[0])
+	return d, nil
+}
+
+// dialled is a connection to a program through its guard, who would not see that it is closed while the program says nothing.
+type dialled struct {
+	*net.UnixConn
+	hangUp func()
+}
+
+// Close closes the connection.
+func (d *dialled) Close() error {
+	err := d.UnixConn.Close()
+	d.hangUp()
+	return err
+}
+
+// socketPair makes two connected sockets; ours is nonblocking.
+func socketPair() (ours, theirs *os.File, err error) {
+	p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("dialling port %d: %w", port, err)
+		return nil, nil, fmt.Errorf("making a pair of sockets: %w", err)
 	}
-	return c, nil
+	if err := unix.SetNonblock(p[0], true); err != nil {
+		_, _ = unix.Close(p[0]), unix.Close(p[1])
+		return nil, nil, fmt.Errorf("making a pair of sockets: %w", err)
+	}
+	return os.NewFile(uintptr(p[0]), "socket"), os.NewFile(uintptr(p[1]), "socket"), nil
 }
 
 // Attach has the guard start the program, so that it has the execution's limits, and its environment with the secrets.
@@ -82,10 +115,8 @@ func (r *Runtime) attach(ctx context.Context, e *execution, p runtime.Process, c
 		e.send(guard.Request{Op: guard.OpCancel, ID: id})
 		return 0, fmt.Errorf("attaching %q: %w", p.Args[0], err)
 	}
-	if err := std.begin(p, started.files); err != nil {
-		e.send(guard.Request{Op: guard.OpCancel, ID: id})
-		return 0, fmt.Errorf("attaching %q: %w", p.Args[0], err)
-	}
+	guard.CloseFiles(started.files)
+	std.begin(p, func(s runtime.Size) { e.send(guard.Request{Op: guard.OpSize, ID: id, Rows: s.Rows, Cols: s.Cols}) })
 	ended, err := e.next(ctx, answers)
 	if err != nil {
 		e.send(guard.Request{Op: guard.OpCancel, ID: id})
@@ -115,7 +146,7 @@ func attachCommand(p runtime.Process) guard.Command {
 // stdio carries an attached program's input and output.
 type stdio struct {
 	theirs   []*os.File // for the guard
-	ours     []*os.File // our ends, in the same order; of a terminal the one
+	ours     []*os.File // our ends, in the same order; of a terminal the one, a socket
 	done     chan struct{}
 	outputs  sync.WaitGroup
 	finished chan struct{} // closed when no output will come any more
@@ -124,7 +155,9 @@ type stdio struct {
 func newStdio(p runtime.Process) (*stdio, error) {
 	s := &stdio{done: make(chan struct{}), finished: make(chan struct{})}
 	if p.TTY {
-		return s, nil
+		ours, theirs, err := socketPair()
+		s.ours, s.theirs = []*os.File{ours}, []*os.File{theirs}
+		return s, err
 	}
 	for i := range 3 {
 		r, w, err := os.Pipe()
@@ -140,20 +173,13 @@ func newStdio(p runtime.Process) (*stdio, error) {
 	return s, nil
 }
 
-// begin copies between the program and p.
-func (s *stdio) begin(p runtime.Process, files []*os.File) error {
-	in, out := p.Stdin, []io.Writer{p.Stdout, p.Stderr}
-	var sources []*os.File
+// begin copies between the program and p; resize is told what becomes of a terminal's size.
+func (s *stdio) begin(p runtime.Process, resize func(runtime.Size)) {
+	in, out, sources := p.Stdin, []io.Writer{p.Stdout, p.Stderr}, s.ours
 	if p.TTY {
-		terminal, err := pollable(files)
-		if err != nil {
-			return err
-		}
-		s.ours = append(s.ours, terminal)
-		sources, out = s.ours, out[:1]
-		go s.resize(terminal, p.Size)
+		out = out[:1]
+		go s.resize(p.Size, resize)
 	} else {
-		guard.CloseFiles(files)
 		sources = s.ours[1:]
 	}
 	for i, from := range sources {
@@ -161,7 +187,7 @@ func (s *stdio) begin(p runtime.Process, files []*os.File) error {
 		if to == nil {
 			to = io.Discard
 		}
-		s.outputs.Go(func() { _, _ = io.Copy(to, from) }) // a terminal ends with EIO
+		s.outputs.Go(func() { _, _ = io.Copy(to, from) })
 	}
 	go func() {
 		s.outputs.Wait()
@@ -175,39 +201,16 @@ func (s *stdio) begin(p runtime.Process, files []*os.File) error {
 			_ = s.ours[0].Close()
 		}
 	}()
-	return nil
 }
 
-// pollable makes a received terminal one whose reads end when it is closed.
-func pollable(files []*os.File) (*os.File, error) {
-	defer guard.CloseFiles(files)
-	if len(files) != 1 {
-		return nil, fmt.Errorf("the guard gave %d terminals", len(files))
-	}
-	fd, err := unix.FcntlInt(files[0].Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	if err == nil {
-		err = unix.SetNonblock(fd, true)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("opening terminal: %w", err)
-	}
-	return os.NewFile(uintptr(fd), "terminal"), nil
-}
-
-func (s *stdio) resize(terminal *os.File, sizes <-chan runtime.Size) {
+func (s *stdio) resize(sizes <-chan runtime.Size, to func(runtime.Size)) {
 	for {
 		select {
 		case size, ok := <-sizes:
 			if !ok {
 				return
 			}
-			raw, err := terminal.SyscallConn()
-			if err != nil {
-				return
-			}
-			_ = raw.Control(func(fd uintptr) {
-				_ = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows, Col: size.Cols})
-			})
+			to(size)
 		case <-s.done:
 			return
 		}

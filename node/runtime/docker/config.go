@@ -48,6 +48,9 @@ type Config struct {
 	ImagesPercent uint32
 	// FreeMiB is what no pull may take of the engine's disk; 0 is DefaultFreeMiB.
 	FreeMiB uint32
+	// Runtime is the OCI runtime that the engine starts containers of programs with, by its name there; "" is the engine's default.
+	// One with a kernel of its own, as gVisor's runsc, must let containers connect to sockets of this machine that are mounted in them.
+	Runtime string
 	// AllowNoSeccomp accepts an engine without its default system call filter.
 	AllowNoSeccomp bool
 	// GPU opens a device of this machine by its UUID, to gauge it; nil opens NVIDIA's.

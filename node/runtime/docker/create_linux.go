@@ -28,7 +28,9 @@ const (
 	// guardMiB and guardPids are what the guard may use beside the program.
 	guardMiB = 24
 	// gaugeMiB is what a probe of the lease may use beside both: it must not cost the program its memory.
-	gaugeMiB  = 32
+	gaugeMiB = 32
+	// kernelMiB is what an OCI runtime of the operator's choice may use beside all three: it may bring a kernel of its own.
+	kernelMiB = 64
 	guardPids = 32
 	// ioWeight is that of a container's disk accesses, where the disk's scheduler knows weights; an engine's default is 500.
 	ioWeight = 100
@@ -129,10 +131,13 @@ func (r *Runtime) containerConfig(s runtime.Spec, img imageConfig) *container.Co
 func (r *Runtime) hostConfig(s runtime.Spec, img imageConfig, mounts []mount.Mount) *container.HostConfig {
 	l := s.Limits.WithDefaults()
 	memory := (int64(l.MemoryMiB) + guardMiB + gaugeMiB) << 20
+	if r.cfg.Runtime != "" {
+		memory += kernelMiB << 20
+	}
 	pids := int64(l.Pids) + guardPids
 	noInit := false
 	h := &container.HostConfig{
-		NetworkMode: "none", LogConfig: container.LogConfig{Type: "none"}, RestartPolicy: container.RestartPolicy{Name: "no"},
+		Runtime: r.cfg.Runtime, NetworkMode: "none", LogConfig: container.LogConfig{Type: "none"}, RestartPolicy: container.RestartPolicy{Name: "no"},
 		CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges"}, ReadonlyRootfs: true, Init: &noInit,
 		IpcMode: "private", CgroupnsMode: "private", OomScoreAdj: guardAdj, ShmSize: int64(l.MemoryMiB) << 19,
 		Mounts: append(mounts,

@@ -159,23 +159,26 @@ func TestPeerNeverReturns(t *testing.T) {
 	for name, paused := range map[string]bool{"running": false, "paused": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			probe := newRuntime(t, shared, nil)
-			ref := pulled(t, probe, "plain", nil)
-			cfg := probe.cfg
-			cfg.Peer, cfg.Logger, cfg.Grace = cfg.Peer+"-gone", nil, 200*time.Millisecond
-			h := killedPeer(t, peerTask{Config: cfg, Specs: []runtime.Spec{spec(t, ref, "spin")}, Pause: paused})[0]
-			if !paused {
-				until(t, "the guard ends the program", func() bool { _, err := readReport(h.Dir); return err == nil })
-			}
-			again := newRuntime(t, shared, func(c *Config) { c.Peer, c.Grace = cfg.Peer, cfg.Grace })
-			until(t, "its container is removed", func() bool { return containers(t, again) == 0 })
-			if err := again.Recover(t.Context(), h); err != nil {
-				t.Fatal(err)
-			}
-			if e := wait(t, again, h); e.Reason != runtime.ReasonLost || e.Code != runtime.CodeLost {
-				t.Errorf("%+v", e)
-			}
+			neverReturns(t, newRuntime(t, shared, nil), paused)
 		})
+	}
+}
+
+func neverReturns(t *testing.T, probe *Runtime, paused bool) {
+	ref := pulled(t, probe, "plain", nil)
+	cfg := probe.cfg
+	cfg.Peer, cfg.Logger, cfg.Grace = cfg.Peer+"-gone", nil, 200*time.Millisecond
+	h := killedPeer(t, peerTask{Config: cfg, Specs: []runtime.Spec{spec(t, ref, "spin")}, Pause: paused})[0]
+	if !paused {
+		until(t, "the guard ends the program", func() bool { _, err := readReport(h.Dir); return err == nil })
+	}
+	again := newRuntime(t, shared, func(c *Config) { c.Peer, c.Grace = cfg.Peer, cfg.Grace })
+	until(t, "its container is removed", func() bool { return containers(t, again) == 0 })
+	if err := again.Recover(t.Context(), h); err != nil {
+		t.Fatal(err)
+	}
+	if e := wait(t, again, h); e.Reason != runtime.ReasonLost || e.Code != runtime.CodeLost {
+		t.Errorf("%+v", e)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -94,7 +95,8 @@ func (e *engine) pid(ctx context.Context) (int, error) {
 
 // held says how writable mounts are held to their limit.
 type held struct {
-	device   uint64   // of the volume that all of them are in; 0: they are measured
+	device   uint64 // of the volume that all of them are in; 0: they are measured
+	size     guard.Volume
 	volume   string   // a directory in it
 	measured []string // their directories
 	bytes    int64    // the limit
@@ -121,32 +123,13 @@ func holding(dir string, writable []string, bytes int64) (held, error) {
 		apart = apart && s.Dev == first.Dev
 	}
 	if apart {
-		return held{device: first.Dev, volume: writable[0], bytes: bytes}, nil
+		return held{device: first.Dev, size: guard.Volume{Blocks: size.Blocks, Files: size.Files}, volume: writable[0], bytes: bytes}, nil
 	}
 	used, err := measure(writable, bytes)
 	if err == nil && used.over(bytes) {
 		err = fmt.Errorf("writable mounts hold %d bytes and %d files, more than the disk limit of %d bytes and %d files already", used.bytes, used.files, bytes, volume.Files(bytes))
 	}
 	return h, err
-}
-
-// seesVolume says whether a container has mounts of a volume: an engine that does not see what this peer mounts has mounted the
-// directories below, which nothing bounds.
-func seesVolume(guardPid int, device uint64, mounts int) error {
-	table, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", guardPid))
-	if err != nil {
-		return fmt.Errorf("%w: looking at the mounts of a container: %w", runtime.ErrNoVolume, err)
-	}
-	number := fmt.Sprintf("%d:%d", unix.Major(device), unix.Minor(device))
-	for line := range strings.Lines(string(table)) {
-		if f := strings.Fields(line); len(f) > 2 && f[2] == number {
-			mounts--
-		}
-	}
-	if mounts > 0 {
-		return fmt.Errorf("%w: the container engine does not see what this peer mounts: both must be in one mount namespace", runtime.ErrNoVolume)
-	}
-	return nil
 }
 
 // usage is what files take.
@@ -188,8 +171,8 @@ func measure(dirs []string, limit int64) (u usage, err error) {
 	return u, nil
 }
 
-// removed counts files on these directories' disks that have no name any more and that the processes beside a guard have open.
-func removed(dirs []string, guardPid int) (total int64) {
+// removed counts files on these directories' disks that have no name any more and that the container of a process has open.
+func removed(dirs []string, pid int) (total int64) {
 	devices := map[uint64]bool{}
 	for _, dir := range dirs {
 		var s unix.Stat_t
@@ -198,7 +181,7 @@ func removed(dirs []string, guardPid int) (total int64) {
 		}
 	}
 	seen := map[[2]uint64]bool{}
-	for _, pid := range beside(guardPid) {
+	for _, pid := range beside(pid) {
 		dir := path.Join("/proc", pid, "fd")
 		open, _ := os.ReadDir(dir)
 		for _, f := range open {
@@ -219,7 +202,7 @@ func removed(dirs []string, guardPid int) (total int64) {
 	return total
 }
 
-// beside lists the processes in the control group of a process, without that one.
+// beside lists the processes in the control group of a process.
 func beside(pid int) []string {
 	groups, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	for line := range strings.Lines(string(groups)) {
@@ -229,13 +212,8 @@ func beside(pid int) []string {
 		}
 		for _, under := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/" + f[1], "/sys/fs/cgroup/unified"} {
 			b, err := os.ReadFile(filepath.Join(under, f[2], "cgroup.procs"))
-			if all := strings.Fields(string(b)); err == nil && len(all) > 0 && f[2] != "/" {
-				own := strconv.Itoa(pid)
-				for i, p := range all {
-					if p == own {
-						return append(all[:i:i], all[i+1:]...)
-					}
-				}
+			if all := strings.Fields(string(b)); err == nil && f[2] != "/" && slices.Contains(all, strconv.Itoa(pid)) {
+				return all
 			}
 		}
 	}

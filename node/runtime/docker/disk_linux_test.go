@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/docker/guard"
 	"github.com/starling-network/starling/node/runtime/volume"
 )
 
@@ -233,22 +234,53 @@ func TestVolumeIsFoundAgain(t *testing.T) {
 	}
 }
 
-// An engine that does not see a volume would mount the directory below it.
+// An engine that does not see a volume would mount the directory below it: its guard starts nothing.
 func TestVolumeThatTheEngineDoesNotSee(t *testing.T) {
 	t.Parallel()
 	r := newRuntime(t, shared, nil)
 	s := probe(t, pulled(t, r, "plain", nil), "sleep")
 	s.Mounts = []runtime.Mount{{Host: t.TempDir(), Guest: "/out"}}
-	h := start(t, r, s)
-	var own unix.Stat_t
-	if err := unix.Stat(s.Mounts[0].Host, &own); err != nil {
+	img, err := r.imageConfig(t.Context(), s.Image)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := seesVolume(guardOf(t, r, h), own.Dev, 1); err != nil {
-		t.Error(err)
+	var below unix.Statfs_t
+	if err := unix.Statfs(s.Mounts[0].Host, &below); err != nil {
+		t.Fatal(err)
 	}
-	if err := seesVolume(guardOf(t, r, h), unix.Mkdev(7, 1<<19), 1); !errors.Is(err, runtime.ErrNoVolume) {
-		t.Error(err)
+	for name, test := range map[string]struct {
+		size guard.Volume
+		want error
+	}{
+		"seen":     {guard.Volume{Blocks: below.Blocks, Files: below.Files}, nil},
+		"not seen": {guard.Volume{Blocks: 16 << 8, Files: 1 << 10}, runtime.ErrNoVolume},
+	} {
+		s.Dir = filepath.Join(t.TempDir(), "run")
+		owner, err := prepareDir(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := r.newExecution(s.ID, s.Dir, owner)
+		order, err := r.order(s, img)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mounts, _, err := r.hostMounts(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		order.Volume, e.state.Token = test.size, order.Token
+		err = r.begin(t.Context(), e, s, r.containerConfig(s, img), r.hostConfig(s, img, mounts), func() error { return nil })
+		if err == nil {
+			err = e.run(t.Context(), order)
+		}
+		if !errors.Is(err, test.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+		e.disown()
+		if err := r.end(t.Context(), e.container); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

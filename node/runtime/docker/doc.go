@@ -17,16 +17,17 @@
 //	            2,000,000,000 and the number, or with userns-remap the container's user of that number. Inotify, pipes, keyrings and
 //	            numbers of processes are bounded by the kernel for each user. A peer that is not root, and one of a rootless engine, has
 //	            all programs as one user, its own, and says so in its log. The group is the peer's
+//	kernel      this machine's, or that of Config.Runtime: see below
 //	privileges  no capability, no-new-privileges, the engine's seccomp filter (an engine without one is refused)
 //	files       read-only image; /run, /tmp and the image's volumes in memory; Spec.Mounts, whose directories may neither hold nor
 //	            lie in the engine's or the system's own
-//	memory      Limits.MemoryMiB, 24 MiB for the guard and 32 MiB for probes; no swap. What is in /run and /tmp counts. The program is killed before
+//	memory      Limits.MemoryMiB, 24 MiB for the guard and 32 MiB for probes, and 64 MiB for the kernel of Config.Runtime; no swap. What is in /run and /tmp counts. The program is killed before
 //	            the guard
 //	processes   Limits.Pids and 32 for the guard, which makes its threads before the program starts
 //	CPU         a quota; the guard's own work counts. Where less is there than was sold, all have the same weight, but a cluster's head
 //	            that its fellows wait for has eight times as much, up to its quota
 //	disk        writable mounts that are in a volume (package volume): the kernel refuses what has no room there, bytes and files. It
-//	            takes a peer that is root, loop devices and mke2fs, and an engine that sees what the peer mounts; each start looks whether
+//	            takes a peer that is root, loop devices and mke2fs, and an engine that sees what the peer mounts; each guard looks whether
 //	            its container does.
 //	            Elsewhere the peer measures writable mounts, removed files that are open too, every 50 ms or a tenth of its time, and
 //	            ends the program when there are too many bytes or files (ReasonDisk). One file cannot grow past the limit in between;
@@ -48,6 +49,26 @@
 //	            nobody else's go. A pull that would leave less than Config.FreeMiB is refused, before its layers are read, and again when
 //	            it is known what they unpack to, before the engine unpacks them
 //
+// # Other OCI runtimes
+//
+// Containers of programs run under Config.Runtime, where the operator names one; sidecars, which hold no program, under the engine's own. New
+// starts a guard under it once and refuses a runtime that the engine does not know or under which the guard does not come to its socket. All
+// that goes between peer and guard is made of what such a runtime has to have: a socket of this machine that a container connects to, and
+// open files that come with messages from the peer to the guard, never back. So a guard that connects anew is known by a token and not by
+// its process, which under gVisor is not one of this machine; connections and terminals are pairs of sockets of which the guard gets one.
+//
+//	runc     every engine's own. The tests of this package run under it
+//	runsc    gVisor, with --host-uds=open among the runtimeArgs in daemon.json. Debian's of 2022 (platform ptrace) passes the conformance tests on
+//	         Linux 6.18 with --network=host, which is the network namespace of the container: that version takes every network namespace of
+//	         kernels that new for the machine's, and starts nothing with a network stack of its own. One of 2025 (systrap) with its own
+//	         stack runs programs, gauges and overlays; there a change of an overlay's MTU reaches the device, and not that stack.
+//	         Its control group, volumes, measured
+//	         disks, pauses and gauges work. What differs: a program may kill its guard with SIGKILL, and one that uses up Limits.Pids ends
+//	         its sandbox; either is then lost. The CPU limit of what is to end cannot be lifted, so thousands of processes end slowly.
+//	         GPUs need --nvproxy and were not tried; NVIDIA's hook was not tried either
+//	kata     its containers are virtual machines, which do not come to a socket of this machine: it cannot be used
+//	crun     Debian's (1.8.1) was tried on a machine with both versions of control groups, where it starts nothing
+//
 // # The sidecar of an execution with an overlay
 //
 // A member of a cluster and a container that has a way out alone have the same one.
@@ -66,7 +87,7 @@
 // # Files of an execution (Spec.Dir, mode 0700)
 //
 //	owner.lock   held by the peer's process         stdout.log, stderr.log   written by the guard, bounded
-//	state.json   guard's process id, start, limit   report.json              the guard's last word, or the peer's if it left none
+//	state.json   guard's token, start, limit        report.json              the guard's last word, or the peer's if it left none
 //	killed       exists once Stop meant to kill     control/                 mounted read-only at runtime.ControlDir: socket, stop file
 //	files/       what an overlay shows in /etc   net/                     the same for the sidecar: socket
 //
@@ -80,7 +101,7 @@
 //	the peer dies              guard's connection ends; it tries to connect anew for the grace, then ends the program (lost)
 //	… while it starts one      the guard ends for want of an order; the next New removes the container
 //	… while one is paused      the guard is frozen; Recover thaws it, or New removes it when the grace is over
-//	the peer returns           Recover takes the lock and listens; the guard, known by its process id, connects
+//	the peer returns           Recover takes the lock and listens; the guard, known by its token, connects
 //	… after the end            Recover reads the report
 //	the engine dies            live-restore: nothing, but Start, Pause and Destroy fail with ErrEngine until it is back.
 //	                           Otherwise containers end then, or at the latest when it is back: lost

@@ -95,6 +95,10 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 		_ = r.Close()
 		return nil, fmt.Errorf("docker runtime: %w", err)
 	}
+	if err := r.tryRuntime(ctx); err != nil {
+		_ = r.Close()
+		return nil, fmt.Errorf("docker runtime: %w", err)
+	}
 	r.tryVolumes(ctx)
 	r.tryUsers()
 	r.tasks.Go(r.sweepLater)

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -91,6 +93,10 @@ func (e *engine) inspect(ctx context.Context, cfg Config) error {
 	}
 	if !info.MemoryLimit || !info.PidsLimit || !info.CPUCfsQuota {
 		return fmt.Errorf("%w: it cannot limit memory, CPU and processes (a rootless engine needs cgroup v2 with delegated controllers)", runtime.ErrEngine)
+	}
+	if _, known := info.Runtimes[cfg.Runtime]; cfg.Runtime != "" && !known {
+		return fmt.Errorf("%w: it knows no OCI runtime %q, only %s: install it and name it under \"runtimes\" in the engine's daemon.json",
+			runtime.ErrEngine, cfg.Runtime, strings.Join(slices.Sorted(maps.Keys(info.Runtimes)), ", "))
 	}
 	return e.security(info, cfg)
 }

@@ -66,7 +66,11 @@ func setUp() string {
 	if err := errors.Join(os.Mkdir(hooks, 0o755), os.WriteFile(filepath.Join(hooks, "nvidia-container-runtime-hook"), []byte(fakeHook), 0o755)); err != nil {
 		panic(err)
 	}
-	if shared, err = testengine.Start(context.Background(), testengine.Options{Env: []string{"PATH=" + hooks + ":" + os.Getenv("PATH")}}); err != nil {
+	config := filepath.Join(dir, "daemon.json")
+	if err := os.WriteFile(config, []byte(daemonConfig), 0o600); err != nil {
+		panic(err)
+	}
+	if shared, err = testengine.Start(context.Background(), testengine.Options{Args: []string{"--config-file", config}, Env: []string{"PATH=" + hooks + ":" + os.Getenv("PATH")}}); err != nil {
 		panic(err)
 	}
 	if lab, err = testengine.NewRegistry(); err != nil {
@@ -74,6 +78,15 @@ func setUp() string {
 	}
 	return ""
 }
+
+// daemonConfig has the shared engine know runtimes, whether or not they are installed.
+//
+// Debian's gVisor of 2022 does not tell the root network namespace of newer kernels from others, so it has no network of its own here.
+const daemonConfig = `{"runtimes": {
+	"runsc": {"path": "runsc", "runtimeArgs": ["--host-uds=open", "--network=host"]},
+	"runsc-shut": {"path": "runsc", "runtimeArgs": ["--network=host"]},
+	"other-runc": {"path": "runc"}
+}}`
 
 // fakeHook does what NVIDIA's hook does with a device that is not there; it reads the container's configuration.
 const fakeHook = `#!/bin/sh

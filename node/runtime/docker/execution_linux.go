@@ -433,8 +433,9 @@ func (e *execution) lastStats() runtime.Stats {
 	return e.last
 }
 
-// end takes a container away that may run.
+// end takes a container away that may run, or be paused: not every OCI runtime ends one that is.
 func (r *Runtime) end(ctx context.Context, id string) error {
+	_ = r.engine.ContainerUnpause(ctx, id)
 	r.engine.unlimit(ctx, id)
 	return r.remove(ctx, id)
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/starling-network/starling/node/runtime"
 )
 
-// sidecarOf is what the peer knows of an execution's sidecar.
-func sidecarOf(t *testing.T, r *Runtime, h runtime.Handle) *sidecar {
+// sidecarOf is the process of an execution's sidecar.
+func sidecarOf(t *testing.T, r *Runtime, h runtime.Handle) int {
 	t.Helper()
 	e, err := r.find(h)
 	if err != nil {
@@ -25,7 +25,11 @@ func sidecarOf(t *testing.T, r *Runtime, h runtime.Handle) *sidecar {
 	if e.net == nil {
 		t.Fatal("it has no sidecar")
 	}
-	return e.net
+	pid, err := e.net.conn.Pid()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pid
 }
 
 // lost wants the execution to end as one whose network is gone, and nothing to be left.
@@ -47,7 +51,7 @@ func TestSidecarDies(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*testing.T, *Runtime, runtime.Handle) error{
 		"killed": func(t *testing.T, r *Runtime, h runtime.Handle) error {
-			return syscall.Kill(sidecarOf(t, r, h).pid, syscall.SIGKILL)
+			return syscall.Kill(sidecarOf(t, r, h), syscall.SIGKILL)
 		},
 		"removed": func(t *testing.T, r *Runtime, h runtime.Handle) error {
 			return r.engine.ContainerRemove(t.Context(), sidecarName(h.Dir), container.RemoveOptions{Force: true})
@@ -56,7 +60,7 @@ func TestSidecarDies(t *testing.T) {
 			if err := r.Pause(t.Context(), h); err != nil {
 				return err
 			}
-			return syscall.Kill(sidecarOf(t, r, h).pid, syscall.SIGKILL)
+			return syscall.Kill(sidecarOf(t, r, h), syscall.SIGKILL)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -79,7 +83,7 @@ func TestSidecarOutlivesATerm(t *testing.T) {
 	t.Parallel()
 	r := newRuntime(t, shared, nil)
 	h := start(t, r, node(t, pulled(t, r, "plain", nil), 0, "sleep"))
-	if err := syscall.Kill(sidecarOf(t, r, h).pid, syscall.SIGTERM); err != nil {
+	if err := syscall.Kill(sidecarOf(t, r, h), syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.SetMTU(t.Context(), h, 1400); err != nil {
@@ -144,7 +148,11 @@ func TestSidecarDiesWithoutPeer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Kill(s.SidecarPid, syscall.SIGKILL); err != nil {
+	info, err := r.engine.ContainerInspect(t.Context(), s.Sidecar)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(info.State.Pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Recover(t.Context(), h); err != nil {

@@ -73,7 +73,7 @@ func TestOverlayAbilities(t *testing.T) {
 		c.NetworkMode != "none" || len(c.Devices) != 1 || len(info.Mounts) != 2 || info.Mounts[0].RW || info.Mounts[1].RW {
 		t.Errorf("%+v\n%+v", c, info.Mounts)
 	}
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", sidecarOf(t, r, h).pid))
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", sidecarOf(t, r, h)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func TestOverlayAbilities(t *testing.T) {
 	s = node(t, s.Image, 0, "sleep")
 	s.GPUs = []string{"GPU-aaaa"}
 	h = start(t, r, s)
-	for pid, want := range map[int]string{guardOf(t, r, h): "NVIDIA_VISIBLE_DEVICES=GPU-aaaa\x00", sidecarOf(t, r, h).pid: "NVIDIA_VISIBLE_DEVICES=void\x00"} {
+	for pid, want := range map[int]string{guardOf(t, r, h): "NVIDIA_VISIBLE_DEVICES=GPU-aaaa\x00", sidecarOf(t, r, h): "NVIDIA_VISIBLE_DEVICES=void\x00"} {
 		if env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid)); err != nil || !strings.Contains(string(env), want) {
 			t.Errorf("%q, %v; want %q", env, err, want)
 		}

@@ -79,7 +79,7 @@ func (r *Runtime) adopt(ctx context.Context, e *execution) error {
 	case err != nil:
 		return err
 	}
-	conn, _, err := r.accept(ctx, l, e.container, e.state.Guard, min(adoptPatience, r.cfg.Grace))
+	conn, _, err := r.accept(ctx, l, e.container, e.state.Token, min(adoptPatience, r.cfg.Grace))
 	if err == nil {
 		_ = os.Remove(filepath.Join(e.dir, controlDir, guard.SocketFile))
 		e.conn = conn
@@ -114,11 +114,11 @@ func (r *Runtime) adoptBoth(ctx context.Context, e *execution) error {
 	if err := r.adopt(ctx, e); err != nil || e.conn == nil {
 		return err
 	}
-	conn, pid, err := r.accept(ctx, l, e.state.Sidecar, e.state.SidecarPid, min(adoptPatience, r.cfg.Grace))
+	conn, _, err := r.accept(ctx, l, e.state.Sidecar, e.state.Token, min(adoptPatience, r.cfg.Grace))
 	if err == nil {
 		_ = os.Remove(filepath.Join(e.dir, netDir, guard.SocketFile))
 		if _, err = greet(ctx, conn, guard.NetRequest{Op: guard.NetAdopt}); err == nil {
-			e.net = newSidecar(e.state.Sidecar, pid, conn)
+			e.net = newSidecar(e.state.Sidecar, conn)
 			return nil
 		}
 		_ = conn.Close()

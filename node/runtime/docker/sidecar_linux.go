@@ -30,7 +30,6 @@ const (
 // a capability, with no program in it but the guard.
 type sidecar struct {
 	container string // the engine's ID
-	pid       int    // of its guard, on this machine
 	conn      *guard.Conn
 
 	asking  sync.Mutex // one question at a time
@@ -39,8 +38,8 @@ type sidecar struct {
 	over    chan struct{} // closed when its guard, or this peer, is gone
 }
 
-func newSidecar(container string, pid int, conn *guard.Conn) *sidecar {
-	return &sidecar{container: container, pid: pid, conn: conn, answers: make(chan answer, 1), over: make(chan struct{})}
+func newSidecar(container string, conn *guard.Conn) *sidecar {
+	return &sidecar{container: container, conn: conn, answers: make(chan answer, 1), over: make(chan struct{})}
 }
 
 // sidecarName is found again from nothing but the directory.
@@ -55,14 +54,18 @@ func (r *Runtime) beginBeside(ctx context.Context, e *execution, s runtime.Spec,
 	var failed error // before err: a container that cannot join says less
 	go func() {
 		defer close(done)
-		if made, failed = r.startSidecar(ctx, s, running); failed != nil {
+		if made, failed = r.startSidecar(ctx, s, e.state.Token, running); failed != nil {
 			cancel()
 		}
 	}()
 	err := r.begin(ctx, e, s, cfg, host, func() error {
 		select {
 		case <-running:
-			return nil
+			if r.cfg.Runtime == "" {
+				return nil
+			}
+			<-done // a network stack of the container's own takes the device as it is when the container starts
+			return failed
 		case <-done:
 			return failed
 		}
@@ -72,7 +75,7 @@ func (r *Runtime) beginBeside(ctx context.Context, e *execution, s runtime.Spec,
 	}
 	<-done
 	if made != nil {
-		e.net, e.state.Sidecar, e.state.SidecarPid = made, made.container, made.pid
+		e.net, e.state.Sidecar = made, made.container
 	}
 	if failed != nil && !(err != nil && errors.Is(failed, context.Canceled)) {
 		return failed
@@ -82,7 +85,7 @@ func (r *Runtime) beginBeside(ctx context.Context, e *execution, s runtime.Spec,
 
 // startSidecar makes the sidecar. What it leaves behind when it fails is found by its name. running is closed as soon as other
 // containers can join its network, whose device is made when startSidecar returns.
-func (r *Runtime) startSidecar(ctx context.Context, s runtime.Spec, running chan<- struct{}) (*sidecar, error) {
+func (r *Runtime) startSidecar(ctx context.Context, s runtime.Spec, token string, running chan<- struct{}) (*sidecar, error) {
 	if err := r.hasOverlay(); err != nil {
 		return nil, err
 	}
@@ -99,13 +102,13 @@ func (r *Runtime) startSidecar(ctx context.Context, s runtime.Spec, running chan
 		return nil, r.sidecarError(err)
 	}
 	close(running)
-	conn, pid, err := r.accept(ctx, l, id, 0, readyPatience)
+	conn, _, err := r.accept(ctx, l, id, "", readyPatience)
 	if err != nil {
 		return nil, err
 	}
 	_ = os.Remove(filepath.Join(s.Dir, netDir, guard.SocketFile))
 	// It outlives the guard of the program, which must not find its network gone while it waits for a peer.
-	a, err := greet(ctx, conn, guard.NetRequest{Op: guard.NetMake, Address: s.Overlay.Address, Bits: s.Overlay.PrefixBits, MTU: s.Overlay.MTU, Grace: r.cfg.Grace + endPatience})
+	a, err := greet(ctx, conn, guard.NetRequest{Op: guard.NetMake, Address: s.Overlay.Address, Bits: s.Overlay.PrefixBits, MTU: s.Overlay.MTU, Grace: r.cfg.Grace + endPatience, Token: token})
 	if err == nil && a.Error != "" {
 		err = fmt.Errorf("%w: %s", runtime.ErrNoOverlay, a.Error)
 	}
@@ -113,7 +116,7 @@ func (r *Runtime) startSidecar(ctx context.Context, s runtime.Spec, running chan
 		_ = conn.Close()
 		return nil, err
 	}
-	return newSidecar(id, pid, conn), nil
+	return newSidecar(id, conn), nil
 }
 
 // sidecarError sorts what an engine says about a sidecar that it does not start.

@@ -2,6 +2,8 @@ package docker
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/subtle"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -23,6 +25,8 @@ const (
 	readyPatience = 30 * time.Second
 	// acceptSlice is how often a container is looked at that should have a guard and does not connect.
 	acceptSlice = 250 * time.Millisecond
+	// tokenPatience bounds the time from a guard's connection to its token. A program that keeps connecting keeps its own guard away.
+	tokenPatience = time.Second
 )
 
 // Start creates the directory and the container and returns when the program runs.
@@ -51,7 +55,7 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Handle, er
 		return h, err
 	}
 	e := r.newExecution(s.ID, s.Dir, owner)
-	e.state.GPUs, e.state.UUIDs = len(s.GPUs), s.GPUs
+	e.state.GPUs, e.state.UUIDs, e.state.Token = len(s.GPUs), s.GPUs, order.Token
 	if err = r.launch(ctx, e, s, img, order); err == nil {
 		err = r.add(e)
 	}
@@ -106,7 +110,7 @@ func (r *Runtime) order(s runtime.Spec, img imageConfig) (guard.Order, error) {
 	}
 	l := s.Limits.WithDefaults()
 	o := guard.Order{Command: c, LogBytes: int64(l.LogMiB) << 20, WallTime: l.WallTime, Grace: r.cfg.Grace,
-		DiskBytes: int64(l.DiskMiB) << 20, Secrets: s.Secrets}
+		DiskBytes: int64(l.DiskMiB) << 20, Secrets: s.Secrets, Token: rand.Text()}
 	if s.Overlay != nil {
 		o.Overlay = s.Overlay.Address
 	}
@@ -165,6 +169,7 @@ func (r *Runtime) launch(ctx context.Context, e *execution, s runtime.Spec, img 
 		return err
 	}
 	e.state.Measured, e.state.Volume, e.state.DiskBytes = disk.measured, disk.volume, disk.bytes
+	order.Volume = disk.size
 	cfg := r.containerConfig(s, img)
 	host := r.hostConfig(s, img, mounts)
 	limitIO(host, disk.device)
@@ -173,9 +178,6 @@ func (r *Runtime) launch(ctx context.Context, e *execution, s runtime.Spec, img 
 		err = r.beginBeside(ctx, e, s, cfg, host)
 	} else {
 		err = r.begin(ctx, e, s, cfg, host, func() error { return nil })
-	}
-	if err == nil && disk.device != 0 {
-		err = seesVolume(e.state.Guard, disk.device, len(order.Writable))
 	}
 	if err != nil {
 		return err
@@ -201,7 +203,7 @@ func (r *Runtime) begin(ctx context.Context, e *execution, s runtime.Spec, cfg *
 	if err := r.engine.ContainerStart(ctx, e.container, container.StartOptions{}); err != nil {
 		return r.createError(err, s)
 	}
-	conn, pid, err := r.accept(ctx, l, e.container, 0, readyPatience)
+	conn, pid, err := r.accept(ctx, l, e.container, "", readyPatience)
 	if err != nil {
 		return err
 	}
@@ -250,8 +252,9 @@ func listen(control string) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// accept waits for the guard of a container: the process want, or at a start, when no program runs yet, whoever comes.
-func (r *Runtime) accept(ctx context.Context, l *net.UnixListener, container string, want int, patience time.Duration) (conn *guard.Conn, pid int, err error) {
+// accept waits for the guard of a container: whoever has the token, or where that is "", at a start, when no program runs yet, whoever
+// comes. pid is a process of the container: the guard, or what makes connections for it in a sandbox with a kernel of its own.
+func (r *Runtime) accept(ctx context.Context, l *net.UnixListener, container, token string, patience time.Duration) (conn *guard.Conn, pid int, err error) {
 	deadline := time.Now().Add(patience)
 	stop := context.AfterFunc(ctx, func() { _ = l.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -275,15 +278,27 @@ func (r *Runtime) accept(ctx context.Context, l *net.UnixListener, container str
 		}
 		conn := guard.NewConn(c)
 		pid, err := conn.Pid()
-		if err == nil && pid > 0 && (want == 0 || pid == want) {
+		if err == nil && pid > 0 && (token == "" || shows(conn, token)) {
 			return conn, pid, nil
 		}
 		_ = conn.Close()
-		if want == 0 {
+		if token == "" {
 			return nil, 0, fmt.Errorf("%w: its containers are not processes of this machine", runtime.ErrEngine)
 		}
 	}
 	return nil, 0, ctx.Err()
+}
+
+// shows says whether the first message on a connection is the token.
+func shows(conn *guard.Conn, token string) bool {
+	_ = conn.SetDeadline(time.Now().Add(tokenPatience))
+	b, files, err := conn.Receive()
+	guard.CloseFiles(files)
+	if err != nil || conn.SetDeadline(time.Time{}) != nil {
+		return false
+	}
+	a, err := guard.DecodeAnswer(b)
+	return err == nil && subtle.ConstantTimeCompare([]byte(a.Token), []byte(token)) == 1
 }
 
 // errNotRunning says that a container ended before its guard said anything.
@@ -323,6 +338,9 @@ func (e *execution) run(ctx context.Context, order guard.Order) error {
 	a, err := greet(ctx, e.conn, guard.Request{Op: guard.OpRun}, files...)
 	if err != nil {
 		return err
+	}
+	if a.NoVolume {
+		return fmt.Errorf("%w: %s", runtime.ErrNoVolume, a.Error)
 	}
 	if a.Error != "" {
 		return fmt.Errorf("%w: %s", runtime.ErrNoProgram, a.Error)

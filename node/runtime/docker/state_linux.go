@@ -31,7 +31,8 @@ func logFile(s runtime.Stream) string { return string(s) + ".log" }
 type state struct {
 	ID        string        `json:"id"`
 	Container string        `json:"container"` // as the engine identifies it
-	Guard     int           `json:"guard"`     // process of this machine
+	Guard     int           `json:"guard"`     // a process of its container on this machine
+	Token     string        `json:"token"`     // by which its guard and its sidecar are known
 	Started   time.Time     `json:"started"`
 	WallTime  time.Duration `json:"wall_time"` // 0 is no limit
 	GPUs      int           `json:"gpus,omitempty"`
@@ -39,10 +40,8 @@ type state struct {
 	// Measured are the directories of writable mounts that are held to DiskBytes by looking at them: none where a volume holds them.
 	Measured  []string `json:"measured,omitempty"`
 	DiskBytes int64    `json:"disk_bytes,omitempty"`
-	Volume    string   `json:"volume,omitempty"` // a directory in it, where there is one
-	// Sidecar and SidecarPid are container and process of the sidecar of one with an overlay.
-	Sidecar    string `json:"sidecar,omitempty"`
-	SidecarPid int    `json:"sidecar_pid,omitempty"`
+	Volume    string   `json:"volume,omitempty"`  // a directory in it, where there is one
+	Sidecar   string   `json:"sidecar,omitempty"` // container of one with an overlay
 }
 
 func decodeState(b []byte) (state, error) {
@@ -55,7 +54,7 @@ func decodeState(b []byte) (state, error) {
 	if _, err := dec.Token(); err != io.EOF {
 		return state{}, errors.New("decoding state: bytes after its end")
 	}
-	if s.ID == "" || s.Container == "" || s.Guard < 1 || s.Started.IsZero() || s.WallTime < 0 || s.GPUs < 0 || s.DiskBytes < 0 || (s.Sidecar != "") != (s.SidecarPid > 0) || s.SidecarPid < 0 {
+	if s.ID == "" || s.Container == "" || s.Guard < 1 || s.Token == "" || s.Started.IsZero() || s.WallTime < 0 || s.GPUs < 0 || s.DiskBytes < 0 {
 		return state{}, errors.New("decoding state: incomplete")
 	}
 	return s, nil

@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -88,7 +89,7 @@ func (r *Runtime) tryOverlay(ctx context.Context) error {
 	if err := errors.Join(lock(owner), os.Mkdir(filepath.Join(dir, netDir), 0o755), os.Chmod(filepath.Join(dir, netDir), 0o755)); err != nil {
 		return fmt.Errorf("trying an overlay: %w", err)
 	}
-	made, err := r.startSidecar(ctx, s, make(chan struct{}))
+	made, err := r.startSidecar(ctx, s, rand.Text(), make(chan struct{}))
 	if err == nil {
 		made.end()
 		_ = made.conn.Close()
@@ -100,6 +101,45 @@ func (r *Runtime) tryOverlay(ctx context.Context) error {
 	}
 	if err != nil {
 		return fmt.Errorf("trying an overlay: %w", err)
+	}
+	return nil
+}
+
+// tryRuntime starts a guard under the OCI runtime of Config, if that names one, and takes it away again: not every runtime lets a
+// container come to a socket of this machine.
+func (r *Runtime) tryRuntime(ctx context.Context) error {
+	if r.cfg.Runtime == "" {
+		return nil
+	}
+	dir, err := os.MkdirTemp(r.cfg.Scratch, "trial-")
+	if err != nil {
+		return fmt.Errorf("trying the OCI runtime %s: %w", r.cfg.Runtime, err)
+	}
+	defer os.RemoveAll(dir)
+	s := runtime.Spec{ID: "trial"}
+	if s.Dir, err = filepath.Abs(filepath.Join(dir, "run")); err != nil {
+		return fmt.Errorf("trying the OCI runtime %s: %w", r.cfg.Runtime, err)
+	}
+	image, err := r.empty.get(ctx, r.engine, false)
+	if err != nil {
+		return err
+	}
+	owner, err := prepareDir(s)
+	if err != nil {
+		return fmt.Errorf("trying the OCI runtime %s: %w", r.cfg.Runtime, err)
+	}
+	e := r.newExecution(s.ID, s.Dir, owner)
+	defer e.disown()
+	img := imageConfig{id: image}
+	err = r.begin(ctx, e, s, r.containerConfig(s, img), r.hostConfig(s, img, nil), func() error { return nil })
+	patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), endPatience)
+	defer cancel()
+	if left := r.remove(patient, e.container); left != nil {
+		r.cfg.Logger.Warn("the container of a trial is left for the next start of this peer to remove", "error", left)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: containers under the OCI runtime %s cannot be used: %w: gVisor needs --host-uds=open among the runtimeArgs in "+
+			"the engine's daemon.json; containers that are virtual machines do not come to a socket of this machine", runtime.ErrEngine, r.cfg.Runtime, err)
 	}
 	return nil
 }

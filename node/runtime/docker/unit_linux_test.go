@@ -23,7 +23,7 @@ import (
 )
 
 func FuzzDecodeState(f *testing.F) {
-	f.Add([]byte(`{"id":"a","container":"c","guard":12,"started":"2020-01-02T03:04:05Z","wall_time":0}`))
+	f.Add([]byte(`{"id":"a","container":"c","guard":12,"token":"t","started":"2020-01-02T03:04:05Z","wall_time":0}`))
 	f.Add([]byte(`{"id":"a","guard":0}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s, err := decodeState(b)

@@ -1,7 +1,9 @@
 package guard
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -15,54 +17,82 @@ type attached struct {
 	id    uint32
 	pid   int
 	gauge bool
+	// terminal is this side's end of a terminal, or nil.
+	terminal *os.File
 }
 
-// attach starts another program and answers. With a terminal it returns this side's end of it, which the peer has now too.
-func (g *guard) attach(id uint32, files []*os.File) (*os.File, error) {
-	if len(files) != 4 && len(files) != 1 {
-		return nil, fmt.Errorf("%d descriptors", len(files))
+// attach starts another program and answers.
+func (g *guard) attach(id uint32, files []*os.File) error {
+	if len(files) != 4 && len(files) != 2 {
+		return fmt.Errorf("%d descriptors", len(files))
 	}
 	b, err := readMemory(files[0])
 	if err != nil {
-		return nil, err
+		return err
 	}
 	c, err := DecodeCommand(b)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	sys := &syscall.SysProcAttr{Setsid: true}
-	stdio := files[1:]
-	var ends []*os.File
-	var terminal *os.File
-	if c.TTY {
-		var theirs *os.File
-		if terminal, theirs, err = openTerminal(c.Rows, c.Cols); err != nil {
-			return nil, err
-		}
-		defer theirs.Close()
-		sys.Setctty = true // of descriptor 0
-		stdio, ends = []*os.File{theirs, theirs, theirs}, []*os.File{terminal}
-	} else if len(files) != 4 {
-		return nil, fmt.Errorf("%d descriptors", len(files))
+	if c.TTY != (len(files) == 2) {
+		return fmt.Errorf("%d descriptors, terminal: %v", len(files), c.TTY)
 	}
+	if !c.TTY {
+		return g.attachWith(id, c, files[1:], nil)
+	}
+	near, err := socketOf(files[1:])
+	if err != nil {
+		return err
+	}
+	ours, theirs, err := openTerminal(c.Rows, c.Cols)
+	if err != nil {
+		_ = near.Close()
+		return err
+	}
+	defer theirs.Close()
+	if err := g.attachWith(id, c, []*os.File{theirs, theirs, theirs}, ours); err != nil {
+		_ = near.Close()
+		_ = ours.Close()
+		return err
+	}
+	go func() { // until the program has closed the terminal, or the peer the socket
+		_, _ = io.Copy(near, ours) // a terminal ends with EIO
+		_ = near.Close()
+		_ = ours.Close()
+	}()
+	go func() { _, _ = io.Copy(ours, near) }()
+	return nil
+}
+
+// attachWith starts another program on these files.
+func (g *guard) attachWith(id uint32, c Command, stdio []*os.File, terminal *os.File) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.over || len(g.attached) >= MaxAttached {
-		CloseFiles(ends)
-		return nil, fmt.Errorf("%d programs are attached already, or the program has ended", len(g.attached))
+		return fmt.Errorf("%d programs are attached already, or the program has ended", len(g.attached))
 	}
 	c.Env = merged(g.order.Command.Env, c.Env)
 	if c.Dir == "" {
 		c.Dir = g.order.Command.Dir
 	}
-	pid, err := g.spawn(c, stdio, sys)
+	pid, err := g.spawn(c, stdio, &syscall.SysProcAttr{Setsid: true, Setctty: terminal != nil}) // the terminal is its descriptor 0
 	if err != nil {
-		CloseFiles(ends)
-		return nil, err
+		return err
 	}
-	g.attached[pid] = &attached{id, pid, c.Gauge}
-	_ = g.conn.Send(Answer{ID: id}, ends...)
-	return terminal, nil
+	g.attached[pid] = &attached{id, pid, c.Gauge, terminal}
+	_ = g.conn.Send(Answer{ID: id})
+	return nil
+}
+
+// resize changes the size of an attached program's terminal.
+func (g *guard) resize(req Request) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, a := range g.attached {
+		if a.id == req.ID && a.terminal != nil {
+			_ = setSize(a.terminal, req.Rows, req.Cols)
+		}
+	}
 }
 
 // merged is an environment with another on top: no name twice, since programs differ in which they take.
@@ -81,7 +111,7 @@ func merged(base, top []string) []string {
 	return all
 }
 
-// cancel kills an attached program and what it started in its session.
+// cancel kills an attached program and what it started in its session, or reads no more of a connection.
 func (g *guard) cancel(id uint32) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -90,20 +120,28 @@ func (g *guard) cancel(id uint32) {
 			_ = unix.Kill(-a.pid, unix.SIGKILL)
 		}
 	}
+	for d, dialled := range g.dialled {
+		if dialled == id {
+			d.hangUp()
+		}
+	}
 }
 
-// cancelAll kills what an earlier peer attached: nobody reads its output any more.
+// cancelAll ends what an earlier peer attached and dialled: nobody reads its output any more.
 func (g *guard) cancelAll() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, a := range g.attached {
 		_ = unix.Kill(-a.pid, unix.SIGKILL)
 	}
+	for d := range g.dialled {
+		d.hangUp()
+	}
 }
 
-// openTerminal makes a terminal of the container; ours is the end that shows it.
+// openTerminal makes a terminal of the container; ours is the end that shows it, and nonblocking.
 func openTerminal(rows, cols uint16) (ours, theirs *os.File, err error) {
-	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening terminal: %w", err)
 	}
@@ -113,7 +151,7 @@ func openTerminal(rows, cols uint16) (ours, theirs *os.File, err error) {
 		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
 	}
 	if err == nil && rows > 0 && cols > 0 {
-		err = SetSize(ours, rows, cols)
+		err = setSize(ours, rows, cols)
 	}
 	var slave int
 	if err == nil {
@@ -126,7 +164,15 @@ func openTerminal(rows, cols uint16) (ours, theirs *os.File, err error) {
 	return ours, os.NewFile(uintptr(slave), "terminal"), nil
 }
 
-// SetSize changes the size of a terminal.
-func SetSize(terminal *os.File, rows, cols uint16) error {
-	return unix.IoctlSetWinsize(int(terminal.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: cols})
+// setSize changes the size of a terminal.
+func setSize(terminal *os.File, rows, cols uint16) error {
+	raw, err := terminal.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		failed = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: cols})
+	})
+	return errors.Join(err, failed)
 }

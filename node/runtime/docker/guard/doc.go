@@ -21,13 +21,14 @@
 //
 // The connection is the sign of life for both. When it breaks, the peer knows that the guard is dead, and with it the whole
 // container; the guard knows that the peer is gone, and connects anew, again and again until the grace is over. The program
-// could connect to the socket too, so a peer takes only the process that it knows for the guard.
+// could connect to the socket too, so a peer takes only what begins with the token of the order for the guard.
 //
 // Started as "net", it holds a network instead of a program, in a container of its own: it makes a TUN device and hands it to
 // the peer whenever it is asked. Connection and grace work in the same way.
 //
 // Messages are packets (SOCK_SEQPACKET) of one JSON object, at most MaxPacket bytes, with up to MaxFiles descriptors. What
-// can be larger or is secret travels in a memory file.
+// can be larger or is secret travels in a memory file. Descriptors go to guards only, but for the TUN device, so that a guard can run where
+// no descriptor comes out of (gVisor): a dialled connection or a terminal is a socket of the peer's that the guard copies to and from.
 //
 // The binary is bind-mounted into the container, so it must be statically linked (CGO_ENABLED=0).
 package guard

@@ -59,16 +59,16 @@ type guard struct {
 	pid     int
 	started time.Time
 	copies  sync.WaitGroup
-	dials   chan struct{} // one for each in progress
 
 	mu       sync.Mutex
 	conn     *Conn
-	attached map[int]*attached // by process
-	reason   runtime.Reason    // why the guard ended the program, if it did
-	asked    bool              // to end, by SIGTERM
-	over     bool              // pid is reaped and must not be signalled
-	stopped  map[int]bool      // processes that stand still
-	waking   *time.Timer       // lets them go on, if nobody else does
+	attached map[int]*attached   // by process
+	dialled  map[*dialled]uint32 // by connection: the request, whose ID a later peer uses again
+	reason   runtime.Reason      // why the guard ended the program, if it did
+	asked    bool                // to end, by SIGTERM
+	over     bool                // pid is reaped and must not be signalled
+	stopped  map[int]bool        // processes that stand still
+	waking   *time.Timer         // lets them go on, if nobody else does
 }
 
 func run() error {
@@ -88,13 +88,13 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	g := &guard{conn: conn, attached: map[int]*attached{}, dials: make(chan struct{}, MaxAttached)}
+	g := &guard{conn: conn, attached: map[int]*attached{}, dialled: map[*dialled]uint32{}}
 	if err := g.receive(); err != nil {
 		return fmt.Errorf("receiving order: %w", err)
 	}
 	answer := Answer{}
 	if err := g.start(); err != nil {
-		answer.Error = err.Error()
+		answer.Error, answer.NoVolume = err.Error(), errors.Is(err, errNoVolume)
 	}
 	answer.Started = g.started
 	if err := conn.Send(answer); answer.Error != "" {
@@ -171,7 +171,7 @@ func (g *guard) serve(conn *Conn) {
 		_ = conn.Close()
 		g.cancelAll()
 		g.goOn()
-		if conn = reconnect(g.order.Grace); conn == nil {
+		if conn = reconnect(g.order.Grace, g.order.Token); conn == nil {
 			g.end(runtime.ReasonLost)
 			return
 		}
@@ -181,12 +181,15 @@ func (g *guard) serve(conn *Conn) {
 	}
 }
 
-// reconnect waits for the next peer for as long as grace.
-func reconnect(grace time.Duration) *Conn {
+// reconnect waits for the next peer for as long as grace, and shows it the token.
+func reconnect(grace time.Duration, token string) *Conn {
 	poll := min(max(grace/20, time.Millisecond), 100*time.Millisecond)
 	for deadline := time.Now().Add(grace); time.Now().Before(deadline); time.Sleep(poll) {
 		if conn, err := connect(); err == nil {
-			return conn
+			if conn.Send(Answer{Token: token}) == nil {
+				return conn
+			}
+			_ = conn.Close()
 		}
 	}
 	return nil
@@ -218,13 +221,14 @@ func (g *guard) requests(conn *Conn) {
 			cpu, memory := g.usage()
 			_ = conn.Send(Answer{ID: req.ID, CPUMillis: cpu, MemoryMiB: memory})
 		case OpDial:
-			g.dial(conn, req)
+			g.dial(conn, req, files)
+			continue
 		case OpAttach:
-			if terminal, err := g.attach(req.ID, files); err != nil {
+			if err := g.attach(req.ID, files); err != nil {
 				_ = conn.Send(Answer{ID: req.ID, Error: err.Error()})
-			} else if terminal != nil {
-				files = append(files, terminal) // to be closed
 			}
+		case OpSize:
+			g.resize(req)
 		case OpCancel:
 			g.cancel(req.ID)
 		case OpStill:
@@ -238,48 +242,6 @@ func (g *guard) requests(conn *Conn) {
 		}
 		CloseFiles(files)
 	}
-}
-
-// dial connects to a port of the program and hands the connection over.
-func (g *guard) dial(conn *Conn, req Request) {
-	select {
-	case g.dials <- struct{}{}:
-	default:
-		_ = conn.Send(Answer{ID: req.ID, Error: fmt.Sprintf("%d connections are being made", MaxAttached)})
-		return
-	}
-	go func() {
-		defer func() { <-g.dials }()
-		f, err := g.dialOwn(req.Port)
-		if err != nil {
-			_ = conn.Send(Answer{ID: req.ID, Error: err.Error()})
-			return
-		}
-		defer f.Close()
-		_ = conn.Send(Answer{ID: req.ID}, f)
-	}()
-}
-
-// dialOwn connects to a port at the loopback address, and where nobody listens there at that of the overlay.
-func (g *guard) dialOwn(port uint16) (*os.File, error) {
-	f, err := dialPort([4]byte{127, 0, 0, 1}, port)
-	if a := g.order.Overlay; a.Is4() && errors.Is(err, unix.ECONNREFUSED) {
-		f, err = dialPort(a.As4(), port)
-	}
-	return f, err
-}
-
-func dialPort(to [4]byte, port uint16) (*os.File, error) {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	err = unix.Connect(fd, &unix.SockaddrInet4{Port: int(port), Addr: to})
-	if err != nil {
-		_ = unix.Close(fd)
-		return nil, fmt.Errorf("port %d: %w", port, err)
-	}
-	return os.NewFile(uintptr(fd), "connection"), nil
 }
 
 // engineStops passes on what the engine says to containers when it is stopped. The program's end then is not its own: it may

@@ -35,6 +35,7 @@ type NetRequest struct {
 	Bits    int           `json:"bits,omitempty"`   // of make: length of the prefix that Address lies in
 	MTU     int           `json:"mtu,omitempty"`    // of make and mtu
 	Grace   time.Duration `json:"grace,omitempty"`  // of make: without a peer
+	Token   string        `json:"token,omitempty"`  // of make: the first message to every later peer
 }
 
 // DecodeNetRequest reads a message of the peer to a guard that holds a network.
@@ -49,8 +50,8 @@ func DecodeNetRequest(b []byte) (NetRequest, error) {
 		if err := o.Check(); err != nil {
 			return NetRequest{}, fmt.Errorf("decoding network request: %w", err)
 		}
-		if r.Grace <= 0 {
-			return NetRequest{}, errors.New("decoding network request: no grace")
+		if r.Grace <= 0 || r.Token == "" {
+			return NetRequest{}, errors.New("decoding network request: no grace or no token")
 		}
 	case NetMTU:
 		if err := runtime.CheckMTU(r.MTU); err != nil {

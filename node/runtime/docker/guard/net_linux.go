@@ -33,7 +33,7 @@ func runNet() error {
 			return nil
 		}
 		_ = conn.Close()
-		conn = reconnect(made.Grace)
+		conn = reconnect(made.Grace, made.Token)
 	}
 	return errors.New("no peer came back")
 }

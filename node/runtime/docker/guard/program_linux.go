@@ -22,6 +22,9 @@ const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 
 // start runs the program with its outputs in pipes, which are copied up to the limit and drained after it.
 func (g *guard) start() error {
+	if err := g.order.checkVolume(); err != nil {
+		return err
+	}
 	if err := writeSecrets(g.order.Secrets); err != nil {
 		return err
 	}
@@ -45,6 +48,27 @@ func (g *guard) start() error {
 	g.started = time.Now()
 	g.pid, err = g.spawn(g.order.Command, files, &syscall.SysProcAttr{Setsid: true})
 	return err
+}
+
+// errNoVolume is of writable mounts that are not in the volume that the peer made.
+var errNoVolume = errors.New("the container engine does not see what this peer mounts: both must be in one mount namespace")
+
+// checkVolume says whether the writable mounts are in the volume: an engine that does not see what the peer mounts has mounted the
+// directories below, which nothing bounds.
+func (o Order) checkVolume() error {
+	if o.Volume == (Volume{}) {
+		return nil
+	}
+	for _, dir := range o.Writable {
+		var s unix.Statfs_t
+		if err := unix.Statfs(dir, &s); err != nil {
+			return fmt.Errorf("looking at the mount %s: %w", dir, err)
+		}
+		if s.Blocks != o.Volume.Blocks || s.Files != o.Volume.Files {
+			return fmt.Errorf("%w: %s has %d blocks, wanted %d", errNoVolume, dir, s.Blocks, o.Volume.Blocks)
+		}
+	}
+	return nil
 }
 
 func writeSecrets(secrets map[string][]byte) error {

@@ -27,8 +27,9 @@ const (
 	MaxReport = 64 << 10
 	// MaxFiles is how many descriptors come with a message at most.
 	MaxFiles = 4
-	// MaxAttached bounds the processes attached to one execution, and the connections being dialled, at a time.
+	// MaxAttached bounds the processes attached to one execution at a time, MaxDialled the connections to its program.
 	MaxAttached = 64
+	MaxDialled  = 256
 )
 
 // Op is what a Request asks for.
@@ -40,9 +41,10 @@ const (
 	OpTerm   Op = "term"   // send the program SIGTERM. Not answered
 	OpKill   Op = "kill"   // end the program for Reason. Not answered: the guard's end is the answer
 	OpUsage  Op = "usage"  // answered with CPUMillis and MemoryMiB
-	OpDial   Op = "dial"   // connect to Port at the loopback address, or else the overlay's: answered with the connection
-	OpAttach Op = "attach" // start another program: order, stdin, stdout, stderr, or with a terminal the order only. Answered (with the terminal), and again at its end
-	OpCancel Op = "cancel" // kill what was attached as ID. Not answered: its end is
+	OpDial   Op = "dial"   // connect the socket that comes with it to Port at the loopback address, or else the overlay's. Answered
+	OpAttach Op = "attach" // start another program: order, stdin, stdout, stderr, or for a terminal order and socket. Answered, and again at its end
+	OpSize   Op = "size"   // change the size of the terminal of what was attached as ID to Rows and Cols. Not answered
+	OpCancel Op = "cancel" // kill what was attached as ID, or read no more of what was dialled as ID. Not answered: its end is
 	OpStill  Op = "still"  // stop every process but gauges, until go-on. Answered
 	OpGoOn   Op = "go-on"  // let them go on. Not answered
 )
@@ -53,12 +55,16 @@ type Request struct {
 	ID     uint32         `json:"id,omitempty"`     // repeated in the answer; not 0 but for run and adopt
 	Reason runtime.Reason `json:"reason,omitempty"` // of kill
 	Port   uint16         `json:"port,omitempty"`   // of dial
+	Rows   uint16         `json:"rows,omitempty"`   // of size
+	Cols   uint16         `json:"cols,omitempty"`   // of size
 }
 
 // Answer is a message of the guard.
 type Answer struct {
 	ID        uint32    `json:"id"`
-	Error     string    `json:"error,omitempty"` // why it was not done
+	Error     string    `json:"error,omitempty"`     // why it was not done
+	Token     string    `json:"token,omitempty"`     // the first message of a guard that connects anew: its order's
+	NoVolume  bool      `json:"no_volume,omitempty"` // with Error: the writable mounts are not in Order.Volume
 	Started   time.Time `json:"started,omitzero"`
 	Ending    bool      `json:"ending,omitempty"` // every process of the container is being killed; with ID 0, and unasked
 	Ended     bool      `json:"ended,omitempty"`  // an attached program has ended with Code
@@ -89,6 +95,14 @@ type Order struct {
 	DiskBytes int64             `json:"disk_bytes"` // of all of them together, so that no file may be larger
 	Secrets   map[string][]byte `json:"secrets,omitempty"`
 	Overlay   netip.Addr        `json:"overlay,omitzero"` // the address there, of an execution that has one
+	Volume    Volume            `json:"volume,omitzero"`  // the file system of every writable mount; zero: not checked
+	Token     string            `json:"token"`            // tells the guard from the program where it connects anew
+}
+
+// Volume is the size of a file system: it tells a volume from the directory that it is mounted on.
+type Volume struct {
+	Blocks uint64 `json:"blocks"`
+	Files  uint64 `json:"files"`
 }
 
 // Report is how the program ended, the last thing a guard writes.
@@ -108,7 +122,7 @@ func DecodeRequest(b []byte) (Request, error) {
 		return Request{}, err
 	}
 	switch r.Op {
-	case OpRun, OpAdopt, OpTerm, OpKill, OpUsage, OpDial, OpAttach, OpCancel, OpStill, OpGoOn:
+	case OpRun, OpAdopt, OpTerm, OpKill, OpUsage, OpDial, OpAttach, OpSize, OpCancel, OpStill, OpGoOn:
 	default:
 		return Request{}, fmt.Errorf("decoding request: unknown operation %.40q", r.Op)
 	}
@@ -135,6 +149,9 @@ func DecodeOrder(b []byte) (Order, error) {
 	}
 	if o.Command.Dir == "" {
 		return Order{}, errors.New("decoding order: names no working directory")
+	}
+	if o.Token == "" {
+		return Order{}, errors.New("decoding order: has no token")
 	}
 	return o, o.Command.check()
 }

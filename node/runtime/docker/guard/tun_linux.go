@@ -76,7 +76,7 @@ func configure(addr netip.Addr, bits, mtu int) error {
 		if err != nil {
 			return fmt.Errorf("bringing it up: %w", err)
 		}
-		return defaultRoute(s)
+		return defaultRoute(s, gateway(addr, bits))
 	})
 }
 
@@ -109,13 +109,24 @@ type rtentry struct {
 	irtt               uint16
 }
 
-func defaultRoute(s int) error {
+// gateway is the first address of the prefix that is not the device's own. Nobody need have it: a TUN device resolves none. gVisor takes no
+// default route without one.
+func gateway(own netip.Addr, bits int) netip.Addr {
+	first := netip.PrefixFrom(own, bits).Masked().Addr().Next()
+	if first == own {
+		return first.Next()
+	}
+	return first
+}
+
+func defaultRoute(s int, via netip.Addr) error {
 	dev, err := unix.BytePtrFromString(runtime.OverlayDevice)
 	if err != nil {
 		return err
 	}
-	r := rtentry{flags: unix.RTF_UP, dev: dev}
+	r := rtentry{flags: unix.RTF_UP | unix.RTF_GATEWAY, dev: dev}
 	r.dst.Family, r.mask.Family = unix.AF_INET, unix.AF_INET
+	r.gateway.Family, r.gateway.Addr = unix.AF_INET, via.As4()
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(s), unix.SIOCADDRT, uintptr(unsafe.Pointer(&r))); errno != 0 {
 		return fmt.Errorf("making it the default route: %w", errno)
 	}

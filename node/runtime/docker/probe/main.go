@@ -46,6 +46,7 @@ func main() {
 		"serve":  func() { serve(args[1], args[2]) },       // say a line to whoever comes
 		"term":   term,                                     // print and exit with 4 when asked to end
 		"crash":  crash,                                    // as a program without Go's own handlers does
+		"stead":  stead,                                    // be the guard to whoever takes it for that
 		"guard":  attackGuard,                              // print what of the guard can be had
 		"net":    attackNet,                                // print what the network is and what can be done to it
 		"nodes":  func() { nodes(args[1], args[2]) },       // say a line to whoever comes, and what another one says
@@ -310,6 +311,27 @@ func crash() {
 	_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(syscall.SIGSEGV), uintptr(unsafe.Pointer(&byDefault)), 0, 8, 0, 0)
 	_ = syscall.Kill(os.Getpid(), syscall.SIGSEGV)
 	time.Sleep(time.Hour)
+}
+
+// stead connects to the peer's socket again and again, ten times as often as its guard, and says what a guard says.
+func stead() {
+	fmt.Println("trying")
+	b := make([]byte, 64<<10)
+	for ; ; time.Sleep(10 * time.Millisecond) {
+		c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Net: "unixpacket", Name: "/run/starling/guard.sock"})
+		if err != nil {
+			continue
+		}
+		for _, said := range []string{`{"id":0,"token":"AAAAAAAAAAAAAAAAAAAAAAAAAA"}`, `{"id":0,"started":"2020-01-02T03:04:05Z"}`} {
+			if _, err := c.Write([]byte(said)); err != nil {
+				break
+			}
+			if n, err := c.Read(b); err != nil || n == 0 {
+				break
+			}
+		}
+		_ = c.Close()
+	}
 }
 
 func attackGuard() {

@@ -1,0 +1,124 @@
+package guard
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// dialled is a connection to the program, or one that is being made.
+type dialled struct {
+	conn *net.TCPConn // nil until it is made
+	over bool         // the peer has closed it, or is gone
+}
+
+// hangUp reads no more of the connection: nobody takes it. What the peer sent is still passed on. The guard's mu is held.
+func (d *dialled) hangUp() {
+	if d.over = true; d.conn != nil {
+		_ = d.conn.CloseRead()
+	}
+}
+
+// dial connects a socket of the peer's to a port of the program. The files are its own.
+func (g *guard) dial(conn *Conn, req Request, files []*os.File) {
+	near, err := socketOf(files)
+	if err != nil {
+		_ = conn.Send(Answer{ID: req.ID, Error: err.Error()})
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.dialled) >= MaxDialled {
+		_ = near.Close()
+		_ = conn.Send(Answer{ID: req.ID, Error: fmt.Sprintf("%d connections are open already", MaxDialled)})
+		return
+	}
+	d := &dialled{}
+	g.dialled[d] = req.ID
+	go func() {
+		defer near.Close()
+		defer g.forget(d)
+		far, err := g.dialOwn(req.Port)
+		if err != nil {
+			_ = conn.Send(Answer{ID: req.ID, Error: err.Error()})
+			return
+		}
+		defer far.Close()
+		g.mu.Lock()
+		d.conn = far
+		if d.over {
+			d.hangUp()
+		}
+		g.mu.Unlock()
+		_ = conn.Send(Answer{ID: req.ID})
+		var out sync.WaitGroup
+		out.Go(func() { pass(far, near) })
+		pass(near, far)
+		out.Wait()
+	}()
+}
+
+func (g *guard) forget(d *dialled) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.dialled, d)
+}
+
+// half is a connection whose halves can be closed one by one.
+type half interface {
+	net.Conn
+	CloseRead() error
+	CloseWrite() error
+}
+
+// pass copies until the source ends or nobody takes more, and lets both sides know.
+func pass(to, from half) {
+	_, _ = io.Copy(to, from)
+	_ = to.CloseWrite()
+	_ = from.CloseRead()
+}
+
+// socketOf makes a connection of the one socket among files, and closes them.
+func socketOf(files []*os.File) (*net.UnixConn, error) {
+	defer CloseFiles(files)
+	if len(files) != 1 {
+		return nil, fmt.Errorf("%d descriptors, wanted a socket", len(files))
+	}
+	c, err := net.FileConn(files[0])
+	if err != nil {
+		return nil, fmt.Errorf("opening a socket of the peer: %w", err)
+	}
+	s, ok := c.(*net.UnixConn)
+	if !ok {
+		_ = c.Close()
+		return nil, fmt.Errorf("opening a socket of the peer: it is a %T", c)
+	}
+	return s, nil
+}
+
+// dialOwn connects to a port at the loopback address, and where nobody listens there at that of the overlay.
+func (g *guard) dialOwn(port uint16) (*net.TCPConn, error) {
+	c, err := dialPort(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port)
+	if a := g.order.Overlay; a.Is4() && errors.Is(err, unix.ECONNREFUSED) {
+		c, err = dialPort(a, port)
+	}
+	return c, err
+}
+
+func dialPort(to netip.Addr, port uint16) (*net.TCPConn, error) {
+	c, err := net.DialTCP("tcp4", nil, net.TCPAddrFromAddrPort(netip.AddrPortFrom(to, port)))
+	var why unix.Errno
+	if errors.As(err, &why) {
+		err = why
+	}
+	if err != nil {
+		return nil, fmt.Errorf("port %d: %w", port, err)
+	}
+	return c, nil
+}
