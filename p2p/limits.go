@@ -24,11 +24,11 @@ const (
 	// MaxConnsPerPeer allows both transports, both directions and a relayed connection while one replaces the other.
 	MaxConnsPerPeer = 8
 	// MaxPending bounds connections in their handshake: a flood of strangers costs at most so many handshakes at once.
-	MaxPending = 1152
+	MaxPending = 1216
 	// MaxPendingInbound keeps 512 of them for connections that we want ourselves.
-	MaxPendingInbound = 640
+	MaxPendingInbound = 704
 	// maxPendingKnown of these are for addresses of peers that this one has or had to do with.
-	maxPendingKnown = 128
+	maxPendingKnown = 192
 	// HandshakeTimeout bounds a handshake, and how long a stream may take to say what it is for.
 	HandshakeTimeout = 5 * time.Second
 	// MaxStreams bounds streams of all peers together, about four per connection.

@@ -156,7 +156,7 @@ func TestEvictKeepsOthers(t *testing.T) {
 func TestAttackHandshakesKeepKnown(t *testing.T) {
 	t.Parallel()
 	s := NewStandings()
-	m := newTestManager(t, s, Limits{Handshakes: 40, Known: 32, Conns: 1000, Streams: 10, PerPeer: [len(ceilings)]int{1, 1, 1, 1}})
+	m := newTestManager(t, s, Limits{Handshakes: 40, Known: 48, Conns: 1000, Streams: 10, PerPeer: [len(ceilings)]int{1, 1, 1, 1}})
 	c, err := m.OpenConnection(network.DirInbound, true, ma.StringCast("/ip4/11.0.0.7/tcp/1"))
 	if err != nil {
 		t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 // maxRecent is how many peers that were more than strangers are remembered by their addresses.
 const maxRecent = 1024
 
-// homes are the IP addresses of counterparties, and of the last peers that were one or answered: during a flood of
+// homes are the IP addresses of counterparties, and of the last peers that were one, funded, or answered: during a flood of
 // handshakes, of which nobody knows yet whose they are, some places are kept for these addresses.
 type homes struct {
 	of     map[peer.ID]netip.Addr

@@ -14,7 +14,7 @@ import (
 // Limits of a [Manager].
 type Limits struct {
 	Handshakes int // connections from others that have not said who they are
-	Known      int // more of these, half from addresses of counterparties, half from those of others that are or were no strangers
+	Known      int // more of these: a third each from addresses of counterparties, of funded peers, and of others that are or were no strangers
 	Conns      int // connections from others
 	Streams    int // streams that others opened
 	// PerPeer is how many of the streams one peer may have, by its standing.
@@ -46,8 +46,9 @@ func NewManager(inner network.ResourceManager, standings *Standings, l Limits) *
 		handshakes: NewPlaces(l.Handshakes * 100 / ceilings[Stranger]), conns: NewPlaces(l.Conns), streams: NewPlaces(l.Streams),
 		// A quarter of those for known addresses are for one network, whoever else is at home there.
 		known: map[Standing]*Places{
-			Answered:     NewPlaces(l.Known / 2 * 100 / ceilings[Stranger]),
-			Counterparty: NewPlaces(l.Known / 2 * 100 / ceilings[Stranger]),
+			Answered:     NewPlaces(l.Known / 3 * 100 / ceilings[Stranger]),
+			Funded:       NewPlaces(l.Known / 3 * 100 / ceilings[Stranger]),
+			Counterparty: NewPlaces(l.Known / 3 * 100 / ceilings[Stranger]),
 		},
 		guests: newGuests(), opened: map[peer.ID]int{},
 	}

@@ -33,7 +33,7 @@ func TestAttackModel(t *testing.T) {
 		const conns, streams, places = 50, 60, 20
 		s := NewStandings()
 		s.Watch(&wire{ended: map[peer.ID]bool{}})
-		m := newTestManager(t, s, Limits{Handshakes: 20, Known: 40, Conns: conns, Streams: streams, PerPeer: [len(ceilings)]int{10, 10, 10, 10}})
+		m := newTestManager(t, s, Limits{Handshakes: 20, Known: 60, Conns: conns, Streams: streams, PerPeer: [len(ceilings)]int{10, 10, 10, 10}})
 		work := NewPlaces(places)
 		high := Standing(rapid.IntRange(1, len(ceilings)-1).Draw(t, "standing"))
 		step := func(total int) int { return high.Share(total) - (high - 1).Share(total) }

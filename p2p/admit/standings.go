@@ -133,12 +133,16 @@ func (s *Standings) Remember(p peer.ID, at ma.Multiaddr) {
 func (s *Standings) known(a ma.Multiaddr) Standing {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	best := Stranger
+	best, now := Stranger, time.Now()
 	for p := range s.homes.at[addrOf(a)] {
-		if s.hasDeal(p) {
+		switch {
+		case s.hasDeal(p):
 			return Counterparty
+		case now.Before(s.funded[p]):
+			best = Funded
+		default:
+			best = max(best, Answered)
 		}
-		best = Answered
 	}
 	return best
 }
