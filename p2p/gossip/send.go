@@ -1,0 +1,37 @@
+package gossip
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+)
+
+// Self returns the id that messages of this peer are signed by.
+func (g *Gossip) Self() peer.ID { return g.self }
+
+// PeersOf returns the connected peers that joined a topic, whether or not this one did.
+func (g *Gossip) PeersOf(name string) []peer.ID { return g.ps.ListPeers(prefix(g.network) + name) }
+
+// Send signs data and sends it to the neighbours that joined a topic that this peer has not joined. No decoder of this peer's looks at it.
+// As of Publish, no error does not mean that anybody heard it. The errors are ErrName, ErrTooLarge and the context's.
+func (g *Gossip) Send(ctx context.Context, name string, data []byte) error {
+	fail := func(err error) error { return fmt.Errorf("sending to topic %q: %w", name, err) }
+	switch {
+	case !topicName.MatchString(name):
+		return fail(ErrName)
+	case len(data) > MaxMessage:
+		return fail(fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, len(data), MaxMessage))
+	}
+	g.sending.Lock() // a topic has one handle at a time
+	defer g.sending.Unlock()
+	t, err := g.ps.Join(prefix(g.network) + name)
+	if err != nil {
+		return fail(err)
+	}
+	if err := errors.Join(t.Publish(ctx, data), t.Close()); err != nil {
+		return fail(err)
+	}
+	return nil
+}
