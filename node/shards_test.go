@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
+	ma "github.com/multiformats/go-multiaddr"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/match"
@@ -228,4 +230,52 @@ func TestShardHints(t *testing.T) {
 	if len(got) < 16 || len(got) > 64 || got[0].ID != hints[0].ID {
 		t.Errorf("%d of %d are in the shard", len(got), len(hints))
 	}
+}
+
+// TestShardMeets: the members of a shard find each other among the hints of their class, and ask for no others.
+func TestShardMeets(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const members = 6
+		net := p2ptest.NewNet(t, 0, 20*time.Millisecond)
+		d := sign.Domain{Network: p2ptest.Network, Chain: sign.Sum([]byte("chain"))}
+		var hints []peer.AddrInfo
+		for i := 0; len(net.Hosts) < members || len(hints) < shardHints; i++ {
+			info := peer.AddrInfo{ID: p2pID(t, sign.NewPrivate([32]byte{byte(i), byte(i >> 8), 7})), Addrs: []ma.Multiaddr{ma.StringCast("/ip4/192.0.2.1/udp/9/quic-v1")}}
+			if key, _ := p2p.KeyFromPeerID(info.ID); match.ShardOf(sign.Key(key)) == 1 {
+				info = net.Addr(net.Add(p2p.PrivKey([32]byte{byte(i), byte(i >> 8), 7}), i))
+			}
+			hints = append(hints, info)
+		}
+		var all []*orders
+		var looked atomic.Int32
+		for i, h := range net.Hosts {
+			g, err := gossip.New(t.Context(), h, gossip.Config{Network: p2ptest.Network, Logger: p2ptest.Quiet()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := newOrders(g, d, 1, []market.Class{"cpu"}, func(context.Context, market.Class, int) ([]peer.AddrInfo, error) {
+				if looked.Add(1); i == 0 {
+					return hints, nil
+				}
+				return nil, nil
+			})
+			o.ctx = t.Context()
+			t.Cleanup(o.close)
+			if err := o.joinSold(); err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, o)
+		}
+		if err := net.Hosts[0].Connect(t.Context(), net.Addr(1)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Minute)
+		if got := len(all[0].g.PeersOf(shardTopic("cpu", 1))); got < 4 {
+			t.Errorf("a member of a shard has met %d others, want 4", got)
+		}
+		if n := looked.Load(); n > 8*members {
+			t.Errorf("%d look-ups of %d peers in three minutes", n, members)
+		}
+	})
 }
