@@ -27,8 +27,8 @@ const (
 	classIdle  = 15 * time.Minute
 	// publishWait is how long an order waits for the first neighbour that takes part in its topic.
 	publishWait = 5 * time.Second
-	// shardNeighbours is how many neighbours in a shard's topic an order to it needs; with fewer it goes to its class's.
-	shardNeighbours = 3
+	// shardNetworks is in how many networks the neighbours in a shard's topic must be for an order to it; else it goes to its class's.
+	shardNetworks = 3
 	// shardHints is how many peers of a class must be known before those of this peer's shard are met: where there are fewer, no
 	// order is a shard's.
 	shardHints = 128

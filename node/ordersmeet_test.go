@@ -36,12 +36,20 @@ func newCrowd(t *testing.T, sells [][]market.Class) *crowd {
 	return newCrowdIn(t, sells, nil)
 }
 
-// newCrowdIn is newCrowd with peers in the shards given and without a DHT, so that nobody meets by itself; nil: in their keys' shards.
+// newCrowdIn is newCrowd with peers in the shards given, each in a network of its own, and without a DHT, so that nobody meets by itself; nil: in their keys' shards.
 func newCrowdIn(t *testing.T, sells [][]market.Class, shards []uint32) *crowd {
 	t.Helper()
-	w := &crowd{Net: p2ptest.NewNet(t, len(sells), 20*time.Millisecond), domain: sign.Domain{Network: p2ptest.Network, Chain: sign.Sum([]byte("chain"))}}
+	w := &crowd{domain: sign.Domain{Network: p2ptest.Network, Chain: sign.Sum([]byte("chain"))}}
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
+	if shards != nil {
+		w.Net = p2ptest.NewNet(t, 0, 20*time.Millisecond)
+		for i := range shards {
+			w.Add(p2ptest.Key(i), 256*(i+1))
+		}
+	} else {
+		w.Net = p2ptest.NewNet(t, len(sells), 20*time.Millisecond)
+	}
 	for i, h := range w.Hosts {
 		g, err := gossip.New(ctx, h, gossip.Config{Network: p2ptest.Network, Logger: p2ptest.Quiet()})
 		if err != nil {

@@ -37,11 +37,11 @@ func (o *orders) inShard(class *[]peer.AddrInfo) (out []peer.AddrInfo) {
 	return out
 }
 
-// shardFor chooses at random among the shards of a class whose topics this peer has enough neighbours in. It is 0 where there is none.
+// shardFor chooses at random among the shards of a class whose topics this peer reaches. It is 0 where there is none.
 func (o *orders) shardFor(c market.Class) uint32 {
 	var reached []uint32
 	for s := uint32(1); s <= market.Shards; s++ {
-		if len(o.g.PeersOf(shardTopic(c, s))) >= shardNeighbours {
+		if o.reaches(shardTopic(c, s)) {
 			reached = append(reached, s)
 		}
 	}
@@ -51,16 +51,20 @@ func (o *orders) shardFor(c market.Class) uint32 {
 	return reached[rand.IntN(len(reached))]
 }
 
-// toShard sends an order to the topic of its shard. It is not sent where it has none, or has not enough neighbours there: in the class's
-// topic the same providers answer it.
+// reaches reports whether this peer has neighbours enough in the topic of a shard: keys are free, and those of one network count as one.
+func (o *orders) reaches(topic string) bool { return o.g.NetworksOf(topic) >= shardNetworks }
+
+// toShard sends an order to the topic of its shard. It is not sent where it has none, or that is not reached: in the class's topic the
+// same providers answer it.
 func (o *orders) toShard(ctx context.Context, j *joined, ord market.Order, envelope []byte) (neighbours int, sent bool, _ error) {
 	if ord.Shard == 0 {
 		return 0, false, nil
 	}
 	topic := shardTopic(ord.Class, ord.Shard)
-	if neighbours = len(o.g.PeersOf(topic)); neighbours < shardNeighbours {
+	if !o.reaches(topic) {
 		return 0, false, nil
 	}
+	neighbours = len(o.g.PeersOf(topic))
 	if j.part != nil && ord.Shard == o.shard {
 		return neighbours, true, j.part.Publish(ctx, envelope)
 	}

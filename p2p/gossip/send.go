@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 
 	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/starling-network/starling/p2p/admit"
 )
 
 // Self returns the id that messages of this peer are signed by.
@@ -13,6 +16,23 @@ func (g *Gossip) Self() peer.ID { return g.self }
 
 // PeersOf returns the connected peers that joined a topic, whether or not this one did.
 func (g *Gossip) PeersOf(name string) []peer.ID { return g.ps.ListPeers(prefix(g.network) + name) }
+
+// NetworksOf returns how many networks ([admit.NetworkOf]) the connected peers are in that joined a topic; one in none counts as its own.
+func (g *Gossip) NetworksOf(name string) int {
+	nets, alone := map[netip.Prefix]bool{}, 0
+	for _, p := range g.PeersOf(name) {
+		conns := g.h.Network().ConnsToPeer(p)
+		if len(conns) == 0 {
+			continue // it has just left
+		}
+		if at := admit.NetworkOf(conns[0].RemoteMultiaddr()); at.IsValid() {
+			nets[at] = true
+		} else {
+			alone++
+		}
+	}
+	return len(nets) + alone
+}
 
 // Send signs data and sends it to the neighbours that joined a topic that this peer has not joined. No decoder of this peer's looks at it.
 // As of Publish, no error does not mean that anybody heard it. The errors are ErrName, ErrTooLarge and the context's.
