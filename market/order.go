@@ -25,7 +25,8 @@ type Order struct {
 	Expires  time.Time  `json:"expires"`
 	ReplyKey ReplyKey   `json:"reply_key"` // quotes that come over gossip are sealed to it
 	MinStake Amount     `json:"min_stake"`
-	Draw     uint32     `json:"draw"` // providers quote whose hash is not above it: a fraction of 2³² of them
+	Draw     uint32     `json:"draw"`            // providers quote whose hash is not above it: a fraction of 2³² of them
+	Shard    uint32     `json:"shard,omitempty"` // only providers in this shard quote, 1 to Shards; 0: those of all shards
 	Exclude  []sign.Key `json:"exclude"`
 	JobTerms sign.Hash  `json:"job_terms"` // hash of the workload's terms
 
@@ -110,6 +111,12 @@ func (o Order) Validate() error {
 	if o.Draw == 0 {
 		return malformed("order draw", "0, want 1 to %d", uint32(math.MaxUint32))
 	}
+	switch {
+	case o.Shard > Shards:
+		return malformed("order shard", "%d, want 0 to %d", o.Shard, Shards)
+	case o.Shard != 0 && o.Draw >= 1<<32/Shards:
+		return malformed("order draw", "%d of a shard, want at most %d", o.Draw, 1<<32/Shards-1)
+	}
 	if len(o.Exclude) > MaxExclude {
 		return malformed("order exclude", "%d, at most %d", len(o.Exclude), MaxExclude)
 	}
@@ -138,7 +145,7 @@ func SealOrder(d sign.Domain, o Order, s sign.Signer) (Order, []byte, error) {
 	m := &marketpb.Order{
 		Nonce: o.Nonce[:], Class: string(o.Class), Count: o.Count, UnitsPer: o.UnitsPer, Min: ResourcesToPB(o.Min),
 		Runtime: o.Runtime, Slots: o.Slots, Expires: millis(o.Expires), ReplyKey: o.ReplyKey[:],
-		MinStake: uint64(o.MinStake), Draw: o.Draw, JobTerms: o.JobTerms[:],
+		MinStake: uint64(o.MinStake), Draw: o.Draw, Shard: o.Shard, JobTerms: o.JobTerms[:],
 		MinCapability: uint32(o.MinCapability), Unproven: o.Unproven, Egress: uint32(o.Egress),
 	}
 	if !o.Agent.IsZero() {
@@ -192,7 +199,7 @@ func orderFromPB(e sign.Envelope, m *marketpb.Order) (Order, error) {
 		ID:    OrderID(sign.Sum([]byte("starling/order/v1"), e.Key[:], e.Payload)),
 		Buyer: e.Key, Class: Class(m.Class), Count: m.Count, UnitsPer: m.UnitsPer, Min: ResourcesFromPB(m.Min),
 		Runtime: m.Runtime, Slots: m.Slots,
-		MinStake: Amount(m.MinStake), Draw: m.Draw, MinCapability: Capability(m.MinCapability),
+		MinStake: Amount(m.MinStake), Draw: m.Draw, Shard: m.Shard, MinCapability: Capability(m.MinCapability),
 		Unproven: m.Unproven,
 	}
 	if len(m.Nonce) != len(o.Nonce) {

@@ -138,10 +138,15 @@ func idVectors(t *testing.T) any {
 		p := sign.NewPrivate([32]byte{'d', i}).Key()
 		h := sign.Sum([]byte("starling/draw/v1"), order.ID[:], p[:])
 		least := binary.BigEndian.Uint32(h[:4]) // the least draw of an order for which it quotes
-		if !match.Drawn(order.ID, p, least) || match.Drawn(order.ID, p, least-1) {
+		if !match.Drawn(market.Order{ID: order.ID, Draw: least}, p) || match.Drawn(market.Order{ID: order.ID, Draw: least - 1}, p) {
 			t.Error("a provider is not drawn as PROTOCOL.md says")
 		}
-		draw = append(draw, object{"order": order.ID, "provider": keyHex(p), "least": least})
+		shard := 1 + uint32(sign.Sum([]byte("starling/shard/v1"), p[:])[0])%16
+		if !match.Drawn(market.Order{ID: order.ID, Draw: least / 16, Shard: shard}, p) || match.Drawn(market.Order{ID: order.ID, Draw: least/16 - 1, Shard: shard}, p) ||
+			match.Drawn(market.Order{ID: order.ID, Draw: 1<<28 - 1, Shard: 1 + shard%16}, p) {
+			t.Error("a provider of a shard is not drawn as PROTOCOL.md says")
+		}
+		draw = append(draw, object{"order": order.ID, "provider": keyHex(p), "least": least, "shard": shard})
 	}
 	return object{
 		"unit":  list{unit("gpu/h200", "GPU-5a1b", 0), unit("cpu", "machine", 7)},

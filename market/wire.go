@@ -27,6 +27,7 @@ const (
 	MaxRegions  = 8
 	MaxExclude  = 32
 	MaxCount    = 4096 // leases of one order
+	Shards      = 16   // into which a class's providers are divided
 
 	MaxOfferValidity = 24 * time.Hour
 	MaxOrderValidity = time.Hour

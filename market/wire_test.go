@@ -259,6 +259,8 @@ func TestFieldLimits(t *testing.T) {
 		"agent":        func(o *market.Order) { o.Agent = sign.Key{1} },
 		"no reply key": func(o *market.Order) { o.ReplyKey = market.ReplyKey{} },
 		"no draw":      func(o *market.Order) { o.Draw = 0 },
+		"shard":        func(o *market.Order) { o.Shard, o.Draw = market.Shards+1, 1 },
+		"shard's draw": func(o *market.Order) { o.Shard, o.Draw = 1, 1<<28 },
 		"many exclude": func(o *market.Order) { o.Exclude = make([]sign.Key, market.MaxExclude+1) },
 	} {
 		o := testOrder()
@@ -331,7 +333,9 @@ func FuzzOffer(f *testing.F) {
 func FuzzOrder(f *testing.F) {
 	for _, class := range []market.Class{"gpu", "gpu/h200"} {
 		o := testOrder()
-		o.Class = class
+		if o.Class = class; class == "gpu" {
+			o.Shard, o.Draw = 7, 1<<20
+		}
 		b, _ := o.Encode(domain, buyer)
 		f.Add(b[sign.EnvelopeOverhead:])
 	}

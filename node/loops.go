@@ -110,7 +110,7 @@ func (n *Node) newBuyer(ctx context.Context, find finder, publish publisher) (*b
 		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Owner: n.p.Owner, Store: n.p.Store,
 		Blobs: n.p.Blobs, Fetch: n.fetch, Grant: n.grants.add, Runtimes: n.p.Runtimes, Slots: n.slots, Dir: n.p.Home,
 		Uploaded: func(key string, c cid.Cid) bool { return n.p.Blobs.Brought(c, keyHolder(key)) },
-		Publish:  publish, Size: n.sizeOf, Find: find, Limits: limits, PrivateHook: n.p.Config.Buy.Webhooks.Private,
+		Publish:  publish, Size: n.sizeOf, Shard: n.shardFor, Find: find, Limits: limits, PrivateHook: n.p.Config.Buy.Webhooks.Private,
 		Unseal:      func(p sealed.Purpose, box []byte) ([]byte, error) { return sealed.Open(n.p.Key, p, box) },
 		Blocked:     func(p sign.Key) (string, bool) { return n.blocks.Blocked(p, block.Provider) },
 		QuoteWindow: n.p.Config.Buy.QuoteWindow, MaxJobs: n.p.Config.Buy.MaxJobs, MaxAsked: n.p.MaxAsked,

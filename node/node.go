@@ -35,6 +35,7 @@ import (
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/audit"
@@ -249,7 +250,7 @@ func New(ctx context.Context, p Parts) (*Node, error) {
 	for _, l := range lots {
 		sells = append(sells, l.Class)
 	}
-	n.orders = newOrders(g, p.Genesis.Domain(), sells, n.hints)
+	n.orders = newOrders(g, p.Genesis.Domain(), match.ShardOf(p.Key.Key()), sells, n.hints)
 	if p.Config.Provide.Enabled {
 		if n.provider, err = n.newProvider(ctx, lots); err != nil {
 			return nil, errors.Join(fmt.Errorf("setting up what is sold: %w", err), n.close())

@@ -27,6 +27,11 @@ const (
 	classIdle  = 15 * time.Minute
 	// publishWait is how long an order waits for the first neighbour that takes part in its topic.
 	publishWait = 5 * time.Second
+	// shardNetworks is in how many networks the neighbours in a shard's topic must be for an order to it; else it goes to its class's.
+	shardNetworks = 3
+	// shardHints is how many peers of a class must be known before those of this peer's shard are met: where there are fewer, no
+	// order is a shard's.
+	shardHints = 128
 	// staleOrder is how long after its end an order may still be passed on by an honest neighbour: a message on its way, and a
 	// clock that is behind.
 	staleOrder = 30*time.Second + market.MaxClockSkew
@@ -41,7 +46,7 @@ const (
 )
 
 // orders is this peer's part in the gossip of orders: a topic for each class and
-// family it sells or buys. What is heard of those it sells goes to its provider.
+// family it sells or buys, and for each that it sells that of its shard. What is heard of those it sells goes to its provider.
 // Each topic keeps itself connected to a few peers that take part in it: those
 // that have offers of the class in the DHT.
 type orders struct {
@@ -49,6 +54,7 @@ type orders struct {
 	hints  hinter
 	domain sign.Domain
 	sells  map[market.Class]bool // classes and their families
+	shard  uint32                // this peer's
 	heard  *fair
 
 	entries *rates.Limiter[peer.ID]  // orders published for others, by who did
@@ -76,15 +82,18 @@ type joined struct {
 	meeting *gossip.Meeting
 	leave   context.CancelFunc
 	used    time.Time // when the last order was published; orders.mu
+
+	part  *gossip.Topic[market.Order]     // that of this peer's shard, where the class is sold; else nil
+	hints atomic.Pointer[[]peer.AddrInfo] // the last ones of the class
 }
 
-func newOrders(g *gossip.Gossip, d sign.Domain, sells []market.Class, hints hinter) *orders {
+func newOrders(g *gossip.Gossip, d sign.Domain, shard uint32, sells []market.Class, hints hinter) *orders {
 	topics := map[market.Class]bool{}
 	for _, c := range sells {
 		topics[c], topics[c.Family()] = true, true
 	}
 	return &orders{
-		g: g, hints: hints, domain: d, sells: topics, heard: newFair(), handed: map[market.OrderID]peer.ID{}, topics: map[market.Class]*joined{},
+		g: g, hints: hints, domain: d, sells: topics, shard: shard, heard: newFair(), handed: map[market.OrderID]peer.ID{}, topics: map[market.Class]*joined{},
 		entries: rates.New[peer.ID](relayedPerEntry, relayedEntryBurst, maxRelays),
 		clients: rates.New[sign.Key](relayedPerBuyer, relayedBuyerBurst, maxRelays),
 	}
@@ -97,6 +106,11 @@ func newOrders(g *gossip.Gossip, d sign.Domain, sells []market.Class, hints hint
 // within the limits of that peer and of its buyer. Beyond them it is ignored and
 // not rejected: who passes it on could not know.
 func (o *orders) decode(from, via peer.ID, data []byte) (market.Order, error) {
+	return o.decodeOf(0, from, via, data)
+}
+
+// decodeOf is decode for a shard's topic, which has the orders of that shard alone.
+func (o *orders) decodeOf(shard uint32, from, via peer.ID, data []byte) (market.Order, error) {
 	now := time.Now()
 	ord, err := market.DecodeOrder(o.domain, data, now)
 	switch {
@@ -109,6 +123,9 @@ func (o *orders) decode(from, via peer.ID, data []byte) (market.Order, error) {
 	key, err := p2p.KeyFromPeerID(from)
 	if err != nil {
 		return ord, fmt.Errorf("%w: %w", gossip.ErrReject, err)
+	}
+	if shard != 0 && ord.Shard != shard {
+		return ord, fmt.Errorf("%w: an order of shard %d in the topic of shard %d", gossip.ErrReject, ord.Shard, shard)
 	}
 	if o.seen.has(ord.ID) {
 		return ord, fmt.Errorf("%w: order %s: %w", gossip.ErrIgnore, ord.ID.Short(), market.ErrReplayed)
@@ -144,12 +161,26 @@ func (o *orders) join(c market.Class) (*joined, error) {
 		return nil, err
 	}
 	j := &joined{Topic: t, used: time.Now()}
-	j.meeting = t.Meet(func(ctx context.Context, most int) ([]peer.AddrInfo, error) { return o.hints(ctx, c, most) })
+	if o.sells[c] {
+		if j.part, err = o.joinShard(c); err != nil {
+			return nil, errors.Join(err, t.Close())
+		}
+	}
+	j.meeting = t.Meet(func(ctx context.Context, most int) ([]peer.AddrInfo, error) {
+		hints, err := o.hints(ctx, c, most)
+		j.hints.Store(&hints)
+		return hints, err
+	})
 	var ctx context.Context
 	ctx, j.leave = context.WithCancel(o.ctx)
 	o.topics[c] = j
 	o.wg.Go(func() { o.listen(c, t) })
 	o.wg.Go(func() { _ = j.meeting.Run(ctx) }) // has no error
+	if j.part != nil {
+		o.wg.Go(func() { o.listen(c, j.part) })
+		m := j.part.Meet(func(context.Context, int) ([]peer.AddrInfo, error) { return o.inShard(j.hints.Load()), nil })
+		o.wg.Go(func() { _ = m.Run(ctx) }) // has no error
+	}
 	if !o.stays(c) {
 		o.wg.Go(func() { o.leaveIdle(ctx, c, j) })
 	}
@@ -203,6 +234,9 @@ func (o *orders) drop(c market.Class) {
 	delete(o.topics, c)
 	j.leave()
 	_ = j.Close() // what it cannot undo is undone with the gossip
+	if j.part != nil {
+		_ = j.part.Close()
+	}
 }
 
 // joinSold takes part in the topics of all that is sold.
@@ -235,12 +269,15 @@ func (o *orders) next(ctx context.Context) (market.Order, error) { return o.hear
 // way returns where quotes for an order go.
 func (o *orders) way(id market.OrderID) (replies.Way, bool) { return o.seen.way(id, time.Now()) }
 
-// publish sends an order to its class's topic and says how many neighbours take part in it. When there is none, one is looked
-// for first.
+// publish sends an order to its shard's topic, or its class's, and says how many neighbours take part in it. When there is none, one
+// is looked for first.
 func (o *orders) publish(ctx context.Context, ord market.Order, envelope []byte) (int, error) {
 	j, err := o.join(ord.Class)
 	if err != nil {
 		return 0, err
+	}
+	if n, sent, err := o.toShard(ctx, j, ord, envelope); sent || err != nil {
+		return n, err
 	}
 	wctx, cancel := context.WithTimeout(ctx, publishWait)
 	defer cancel()

@@ -19,7 +19,7 @@ func TestOrdersDecode(t *testing.T) {
 	t.Parallel()
 	d := sign.Domain{Network: "test", Chain: sign.Sum([]byte("chain"))}
 	buyer, other := sign.NewPrivate([32]byte{1}), sign.NewPrivate([32]byte{2})
-	o := newOrders(nil, d, nil, nil)
+	o := newOrders(nil, d, 1, nil, nil)
 	order := market.Order{
 		Class: "cpu", Count: 1, UnitsPer: 1, Runtime: "wasm", Slots: 100, ReplyKey: market.ReplyKey{1}, Draw: 1,
 		Expires: time.Now().Add(time.Minute),
@@ -115,18 +115,18 @@ func TestOrdersRelayed(t *testing.T) {
 	for i := range 4 * relayedEntryBurst {
 		ofMany = append(ofMany, order(sign.NewPrivate([32]byte{2, byte(i), byte(i >> 8)}), i))
 	}
-	o := newOrders(nil, d, nil, nil)
+	o := newOrders(nil, d, 1, nil, nil)
 	if n := count(o, entry, ofOne); n < relayedBuyerBurst || n > relayedBuyerBurst+slack {
 		t.Errorf("%d orders of one buyer were passed on, want about %d", n, relayedBuyerBurst)
 	}
 	if n := count(o, peerOf(one.Key()), ofOne); n < 2*relayedBuyerBurst {
 		t.Errorf("%d of the rest were passed on when the buyer's own peer published them", n)
 	}
-	o = newOrders(nil, d, nil, nil)
+	o = newOrders(nil, d, 1, nil, nil)
 	if n := count(o, entry, ofMany); n < relayedEntryBurst || n > relayedEntryBurst+slack {
 		t.Errorf("%d orders published by one peer were passed on, want about %d", n, relayedEntryBurst)
 	}
-	o = newOrders(nil, d, nil, nil)
+	o = newOrders(nil, d, 1, nil, nil)
 	for range 10 * relayedEntryBurst {
 		count(o, entry, ofMany[:1])
 	}

@@ -12,7 +12,9 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/replies"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/discovery"
 	"github.com/starling-network/starling/p2p/gossip"
@@ -25,32 +27,53 @@ type crowd struct {
 	orders []*orders
 	found  []*discovery.Discovery
 	domain sign.Domain
+
+	routers []*replies.Router // of replies
 }
 
 func newCrowd(t *testing.T, sells [][]market.Class) *crowd {
 	t.Helper()
-	w := &crowd{Net: p2ptest.NewNet(t, len(sells), 20*time.Millisecond), domain: sign.Domain{Network: p2ptest.Network, Chain: sign.Sum([]byte("chain"))}}
+	return newCrowdIn(t, sells, nil)
+}
+
+// newCrowdIn is newCrowd with peers in the shards given, each in a network of its own, and without a DHT, so that nobody meets by itself; nil: in their keys' shards.
+func newCrowdIn(t *testing.T, sells [][]market.Class, shards []uint32) *crowd {
+	t.Helper()
+	w := &crowd{domain: sign.Domain{Network: p2ptest.Network, Chain: sign.Sum([]byte("chain"))}}
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
-	for i, h := range w.Hosts {
-		d, err := discovery.New(h, discovery.Config{Network: p2ptest.Network, Logger: p2ptest.Quiet()})
-		if err != nil {
-			t.Fatal(err)
+	if shards != nil {
+		w.Net = p2ptest.NewNet(t, 0, 20*time.Millisecond)
+		for i := range shards {
+			w.Add(p2ptest.Key(i), 256*(i+1))
 		}
-		t.Cleanup(func() { d.Close() })
+	} else {
+		w.Net = p2ptest.NewNet(t, len(sells), 20*time.Millisecond)
+	}
+	for i, h := range w.Hosts {
 		g, err := gossip.New(ctx, h, gossip.Config{Network: p2ptest.Network, Logger: p2ptest.Quiet()})
 		if err != nil {
 			t.Fatal(err)
 		}
-		n := &Node{discovery: d}
-		o := newOrders(g, w.domain, sells[i], n.hints)
+		shard, hints := match.ShardOf(w.key(t, i).Key()), func(context.Context, market.Class, int) ([]peer.AddrInfo, error) { return nil, nil }
+		if shards != nil {
+			shard = shards[i]
+		} else {
+			d, err := discovery.New(h, discovery.Config{Network: p2ptest.Network, Logger: p2ptest.Quiet()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { d.Close() })
+			p2ptest.Go(t, d.Run)
+			w.found, hints = append(w.found, d), (&Node{discovery: d}).hints
+		}
+		o := newOrders(g, w.domain, shard, sells[i], hints)
 		o.ctx = ctx
 		t.Cleanup(o.close)
 		if err := o.joinSold(); err != nil {
 			t.Fatal(err)
 		}
-		p2ptest.Go(t, d.Run)
-		w.orders, w.found = append(w.orders, o), append(w.found, d)
+		w.orders = append(w.orders, o)
 	}
 	return w
 }
@@ -81,13 +104,24 @@ func (w *crowd) offer(t *testing.T, i int, classes []market.Class) {
 // order has peer i publish an order of a class, and says how many neighbours heard it.
 func (w *crowd) order(t *testing.T, i int, c market.Class) (market.OrderID, int) {
 	t.Helper()
+	return w.orderOf(t, i, c, 0)
+}
+
+// key is the key of peer i.
+func (w *crowd) key(t *testing.T, i int) sign.Private {
+	t.Helper()
 	seed, err := p2p.SeedOf(p2ptest.Key(i))
 	if err != nil {
 		t.Fatal(err)
 	}
-	key := sign.NewPrivate(seed)
+	return sign.NewPrivate(seed)
+}
+
+// seal makes an order of a class, to a shard unless it is 0.
+func (w *crowd) seal(t *testing.T, key sign.Private, c market.Class, shard uint32) (market.Order, []byte) {
+	t.Helper()
 	ord := market.Order{
-		Class: c, Count: 1, UnitsPer: 1, Runtime: "wasm", Slots: 100, ReplyKey: market.ReplyKey{1}, Draw: 1, Expires: time.Now().Add(time.Minute),
+		Class: c, Count: 1, UnitsPer: 1, Runtime: "wasm", Slots: 100, ReplyKey: market.ReplyKey{1}, Draw: 1, Shard: shard, Expires: time.Now().Add(time.Minute),
 	}
 	env, err := ord.Encode(w.domain, key)
 	if err != nil {
@@ -96,6 +130,13 @@ func (w *crowd) order(t *testing.T, i int, c market.Class) (market.OrderID, int)
 	if ord, err = market.DecodeOrder(w.domain, env, time.Now()); err != nil {
 		t.Fatal(err)
 	}
+	return ord, env
+}
+
+// orderOf is order, to a shard unless it is 0.
+func (w *crowd) orderOf(t *testing.T, i int, c market.Class, shard uint32) (market.OrderID, int) {
+	t.Helper()
+	ord, env := w.seal(t, w.key(t, i), c, shard)
 	n, err := w.orders[i].publish(t.Context(), ord, env)
 	if err != nil {
 		t.Fatal(err)

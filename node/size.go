@@ -1,6 +1,8 @@
 package node
 
 import (
+	"math/rand/v2"
+
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/starling-network/starling/market"
@@ -39,4 +41,13 @@ func (n *Node) sizeOf(c market.Class) int {
 		return size
 	}
 	return max(size*of/all, of)
+}
+
+// shardFor is the shard of an order of a class: one that this peer has neighbours in, 0 where there is none. What a light client's entry
+// cannot reach, it publishes to the whole class.
+func (n *Node) shardFor(c market.Class) uint32 {
+	if n.p.Light != nil {
+		return 1 + rand.Uint32N(market.Shards)
+	}
+	return n.orders.shardFor(c)
 }

@@ -31,7 +31,7 @@ func TestOrdersKnowTheirWay(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			o := newOrders(g, d, []market.Class{"cpu"}, func(context.Context, market.Class, int) ([]peer.AddrInfo, error) { return nil, nil })
+			o := newOrders(g, d, 1, []market.Class{"cpu"}, func(context.Context, market.Class, int) ([]peer.AddrInfo, error) { return nil, nil })
 			o.ctx = ctx
 			t.Cleanup(o.close)
 			if err := o.joinSold(); err != nil {

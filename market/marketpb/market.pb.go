@@ -414,6 +414,7 @@ type Order struct {
 	Unproven      bool                   `protobuf:"varint,20,opt,name=unproven,proto3" json:"unproven,omitempty"`                                // units without a fresh audit record will do
 	Egress        uint32                 `protobuf:"varint,21,opt,name=egress,proto3" json:"egress,omitempty"`                                    // the least that its containers must reach outside, as in Offer
 	ReplyKey      []byte                 `protobuf:"bytes,24,opt,name=reply_key,json=replyKey,proto3" json:"reply_key,omitempty"`                 // 32, X25519: quotes that come over gossip are sealed to it
+	Shard         uint32                 `protobuf:"varint,25,opt,name=shard,proto3" json:"shard,omitempty"`                                      // 1 to 16: only providers in it quote; 0: those of all shards
 	Funds         []byte                 `protobuf:"bytes,30,opt,name=funds,proto3" json:"funds,omitempty"`                                       // 32, the token account that pays, or the escrow; empty: the own one of the peer that acts for the buyer
 	Consent       []byte                 `protobuf:"bytes,31,opt,name=consent,proto3" json:"consent,omitempty"`                                   // 64, the agent's signature, tag "starling:agent", over buyer and nonce; with agent
 	unknownFields protoimpl.UnknownFields
@@ -574,6 +575,13 @@ func (x *Order) GetReplyKey() []byte {
 		return x.ReplyKey
 	}
 	return nil
+}
+
+func (x *Order) GetShard() uint32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
 }
 
 func (x *Order) GetFunds() []byte {
@@ -2399,7 +2407,7 @@ const file_market_marketpb_market_proto_rawDesc = "" +
 	"\vimages_more\x18\x1b \x01(\bR\n" +
 	"imagesMore\"#\n" +
 	"\tOfferList\x12\x16\n" +
-	"\x06offers\x18\x01 \x03(\fR\x06offers\"\xb9\x04\n" +
+	"\x06offers\x18\x01 \x03(\fR\x06offers\"\xcf\x04\n" +
 	"\x05Order\x12\x14\n" +
 	"\x05nonce\x18\x01 \x01(\fR\x05nonce\x12\x14\n" +
 	"\x05class\x18\x02 \x01(\tR\x05class\x12\x18\n" +
@@ -2420,6 +2428,7 @@ const file_market_marketpb_market_proto_rawDesc = "" +
 	"\bunproven\x18\x14 \x01(\bR\bunproven\x12\x16\n" +
 	"\x06egress\x18\x15 \x01(\rR\x06egress\x12\x1b\n" +
 	"\treply_key\x18\x18 \x01(\fR\breplyKey\x12\x14\n" +
+	"\x05shard\x18\x19 \x01(\rR\x05shard\x12\x14\n" +
 	"\x05funds\x18\x1e \x01(\fR\x05funds\x12\x18\n" +
 	"\aconsent\x18\x1f \x01(\fR\aconsentJ\x04\b\t\x10\n" +
 	"J\x04\b\v\x10\fJ\x04\b\f\x10\rJ\x04\b\r\x10\x0e\"\x86\x03\n" +

@@ -20,18 +20,32 @@ const (
 	again = 8
 	// maxSize bounds an estimate: what others say and send is counted in it.
 	maxSize = 1 << 20
+	// roomy is by how much more providers than it wants quotes a shard must have, so that chance does not leave it too few.
+	roomy = 3
 	// crowded is by how much more there are taken to be than came, where as many came as could.
 	crowded = 2
 	// settled is how much of an estimate comes from the last order.
 	settled = 0.5
 )
 
+// ShardOf returns the shard of a provider, 1 to [market.Shards]: one more than the first byte of
+// SHA-256("starling/shard/v1" ‖ provider) modulo their number.
+func ShardOf(provider sign.Key) uint32 {
+	h := sign.Sum([]byte("starling/shard/v1"), provider[:])
+	return 1 + uint32(h[0])%market.Shards
+}
+
 // Drawn reports whether a provider quotes for an order over gossip: the first four bytes, big-endian, of
-// SHA-256("starling/draw/v1" ‖ order ‖ provider) are not above the order's draw. It is so with a chance of
+// SHA-256("starling/draw/v1" ‖ order ‖ provider) are not above the order's draw. Where the order names a shard, the provider
+// must be in it, and a sixteenth of the number is compared. Of all providers of the class, either is so with a chance of
 // (draw+1)/2³².
-func Drawn(order market.OrderID, provider sign.Key, draw uint32) bool {
-	h := sign.Sum([]byte("starling/draw/v1"), order[:], provider[:])
-	return binary.BigEndian.Uint32(h[:4]) <= draw
+func Drawn(order market.Order, provider sign.Key) bool {
+	h := sign.Sum([]byte("starling/draw/v1"), order.ID[:], provider[:])
+	at := binary.BigEndian.Uint32(h[:4])
+	if order.Shard == 0 {
+		return at <= order.Draw
+	}
+	return at/market.Shards <= order.Draw && ShardOf(provider) == order.Shard
 }
 
 // MaxQuotes is how many quotes for an order of so many leases are kept. It is more than are drawn, by more than chance
@@ -48,11 +62,17 @@ func Guess(n int) Population { return Population{float64(min(max(n, 0), maxSize)
 // Size returns the estimate, 0 if there is none.
 func (p Population) Size() int { return int(math.Round(p.n)) }
 
+// FitsShard reports whether one shard's providers are enough for an order of so many leases that was not asked before. The
+// estimate's draw then fits a shard, too.
+func (p Population) FitsShard(leases uint32) bool { return p.n >= market.Shards*roomy*wanted(leases) }
+
+// wanted is how many quotes an order of so many leases is to bring.
+func wanted(leases uint32) float64 { return float64(max(wantLeast, min(wantPer*leases, wantMost))) }
+
 // Draw returns the draw for an order of so many leases that was asked already so often and brought too few each time.
 // It is never 0.
 func (p Population) Draw(leases uint32, asked int) uint32 {
-	want := float64(max(wantLeast, min(wantPer*leases, wantMost)))
-	chance := want / max(p.n, 1) * math.Pow(again, float64(min(max(asked, 0), 8)))
+	chance := wanted(leases) / max(p.n, 1) * math.Pow(again, float64(min(max(asked, 0), 8)))
 	if chance >= 1 {
 		return DrawAll
 	}

@@ -11,12 +11,17 @@ import (
 	"github.com/starling-network/starling/market/match"
 )
 
+// numbered is the id of the order i.
+func numbered(i uint64) (o market.OrderID) {
+	binary.BigEndian.PutUint64(o[:], i)
+	return o
+}
+
 // answered counts those of n providers that are drawn for the order i.
 func answered(i uint64, n int, draw uint32) (quotes int) {
-	var o market.OrderID
-	binary.BigEndian.PutUint64(o[:], i)
+	o := numbered(i)
 	for p := range n {
-		if match.Drawn(o, key(p), draw) {
+		if match.Drawn(market.Order{ID: o, Draw: draw}, key(p)) {
 			quotes++
 		}
 	}

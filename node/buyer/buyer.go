@@ -80,6 +80,8 @@ type Config struct {
 	Publish func(ctx context.Context, o market.Order, envelope []byte) (int, error)
 	// Size is about how many peers may take part in a class; 0: that is not known.
 	Size func(c market.Class) int
+	// Shard chooses the shard of an order of a class; 0: none can be reached.
+	Shard func(c market.Class) uint32
 	// Find looks for offers of a class, at most so many.
 	Find func(ctx context.Context, c market.Class, regions []market.Region, most int) ([]market.Offer, error)
 

@@ -176,11 +176,15 @@ func (b *Buyer) write(as voice, spec job.Job, n int, slots uint64, budget market
 	if !own.terms.IsZero() {
 		terms = own.terms
 	}
+	draw, sharded := b.sizes.draw(spec.Resources.Class, uint32(n), own.asked)
 	o := market.Order{
 		Class: spec.Resources.Class, Regions: spec.Placement.Regions, Count: uint32(n), UnitsPer: spec.Resources.Units,
 		Min: spec.Resources.PerUnit, MinCapability: spec.Resources.MinCapability, Unproven: spec.Resources.Unproven, Runtime: spec.Runtime, Slots: slots, Ceiling: spec.Payment.MaxPrice,
 		Expires:  time.Now().Add(orderValidity),
-		ReplyKey: market.ReplyKey(b.reply(own.nonce).Public()), Draw: b.sizes.draw(spec.Resources.Class, uint32(n), own.asked), Exclude: exclude, JobTerms: terms, Egress: egressOf(spec), Nonce: own.nonce, Funds: own.funds,
+		ReplyKey: market.ReplyKey(b.reply(own.nonce).Public()), Draw: draw, Exclude: exclude, JobTerms: terms, Egress: egressOf(spec), Nonce: own.nonce, Funds: own.funds,
+	}
+	if sharded {
+		o.Shard = b.cfg.Shard(o.Class)
 	}
 	if o.Funds.IsZero() {
 		o.Funds = b.pay.account()

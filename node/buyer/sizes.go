@@ -13,6 +13,9 @@ const (
 	turnoutAfter = 3 * time.Second
 	// maxTurnouts bounds the orders whose quotes are being counted, and maxSizes the classes with an estimate.
 	maxTurnouts, maxSizes = 256, 256
+	// wideOrders is how many orders of a class go to all of its providers after one was asked again: whoever keeps a shard from
+	// quoting delays one order of so many.
+	wideOrders = 16
 )
 
 // sizes are how many providers of each class would quote, as orders have shown it.
@@ -22,6 +25,7 @@ type sizes struct {
 	mu      sync.Mutex
 	of      map[market.Class]match.Population
 	waiting map[market.OrderID]*turnout
+	wide    map[market.Class]int // how many more orders go to all shards
 }
 
 // turnout is how many quotes one order brings.
@@ -31,16 +35,39 @@ type turnout struct {
 	quotes int
 }
 
-// draw returns the draw for an order of a class that was asked already so often.
-func (s *sizes) draw(c market.Class, leases uint32, asked int) uint32 {
+// draw returns the draw for an order of a class that was asked already so often, and whether it can be one shard's.
+func (s *sizes) draw(c market.Class, leases uint32, asked int) (draw uint32, shard bool) {
 	s.mu.Lock()
 	s.settle(time.Now())
 	p, ok := s.of[c]
+	wide := s.goesWide(c, asked)
 	s.mu.Unlock()
 	if !ok {
 		p = match.Guess(s.guess(c))
 	}
-	return p.Draw(leases, asked)
+	return p.Draw(leases, asked), !wide && p.FitsShard(leases)
+}
+
+// goesWide reports whether an order is for the providers of all shards: it is asked again, or one of its class was lately. s.mu is held.
+func (s *sizes) goesWide(c market.Class, asked int) bool {
+	left := s.wide[c]
+	switch {
+	case asked == 0 && left == 0:
+		return false
+	case asked == 0 && left == 1:
+		delete(s.wide, c)
+		return true
+	case asked == 0:
+		s.wide[c] = left - 1
+		return true
+	case left == 0 && len(s.wide) >= maxSizes:
+		clear(s.wide)
+	}
+	if s.wide == nil {
+		s.wide = map[market.Class]int{}
+	}
+	s.wide[c] = wideOrders
+	return true
 }
 
 // asked begins to count the quotes for an order.

@@ -345,7 +345,7 @@ func (p *Provider) listen(ctx context.Context) error {
 
 // answer sends a quote for a gossiped order on its way to the buyer, where this provider is drawn for it. Nobody is dialled.
 func (p *Provider) answer(ctx context.Context, o market.Order) {
-	if o.Peer() == p.self || !match.Drawn(o.ID, p.self, o.Draw) {
+	if o.Peer() == p.self || !match.Drawn(o, p.self) {
 		return
 	}
 	q, offer, err := p.quote(ctx, o, false)

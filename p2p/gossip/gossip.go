@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -45,8 +46,8 @@ const (
 	maxTopics = 256
 	// maxSubscriptions bounds the topics of all remote peers together. Beyond it a peer may be subscribed to fewTopics.
 	maxSubscriptions = 64 << 10
-	// fewTopics is more than the topics of a peer that sells some classes of units.
-	fewTopics = 16
+	// fewTopics is more than the topics of a peer that sells some classes of units: two for each, and for each family.
+	fewTopics = 32
 	// maxName bounds a topic's name.
 	maxName = 96
 
@@ -87,6 +88,7 @@ type Gossip struct {
 	counts  *counter
 	flood   *flood
 	held    atomic.Int32 // peers protected by the meetings of all topics
+	sending sync.Mutex   // of Send
 }
 
 // Stats counts messages over all topics since the start.

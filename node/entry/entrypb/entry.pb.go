@@ -349,7 +349,7 @@ func (x *PublishRequest) GetOrder() []byte {
 
 type PublishReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Neighbours    uint32                 `protobuf:"varint,1,opt,name=neighbours,proto3" json:"neighbours,omitempty"` // of the entry in the topic of the order's class
+	Neighbours    uint32                 `protobuf:"varint,1,opt,name=neighbours,proto3" json:"neighbours,omitempty"` // of the entry in the topic that the order went to
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
