@@ -33,6 +33,8 @@ type payments interface {
 	// letGo keeps no more of a job's money in memory, and says what the journal need not keep: ok is false where some of it can still move, or
 	// is still being taken back. The caller says whether the journal has let it go; else all is kept on.
 	letGo(job string) (gone []store.Put, end func(gone bool), ok bool)
+	// giveUp winds up what was hired for a job of another peer, which has wound up the rest.
+	giveUp(job string) error
 	// escrows are where the money of a job was set aside, the first one first.
 	escrows(job string) []Escrow
 	// run does what goes on beside the jobs until ctx ends.

@@ -119,7 +119,7 @@ func (b *Buyer) tidying(ctx context.Context) {
 	tick := time.NewTicker(tidyEvery)
 	defer tick.Stop()
 	for ctx.Err() == nil {
-		if err := b.tidy(ctx, keptRanks); err != nil && ctx.Err() == nil {
+		if err := errors.Join(b.tidy(ctx, keptRanks), b.forget(ctx)); err != nil && ctx.Err() == nil {
 			b.cfg.Log.Warn("jobs that are over stay in memory", "err", err)
 		}
 		select {
