@@ -65,10 +65,8 @@ func (n *Node) ordersInFlight() bool {
 
 // settled are the jobs of this peer's own that are over and anchored. Those that it detached have a key of their own, whose word is nobody's.
 func (n *Node) settled() (out []reputation.Settled) {
-	for _, j := range n.buyer.Jobs() {
-		if j.State.Ended() && j.Detached == nil && len(j.Transactions) > 0 {
-			out = append(out, reputation.Settled{Job: j.ID, Tx: chain.TxID(j.Transactions[0])})
-		}
+	for _, j := range n.buyer.Anchored() {
+		out = append(out, reputation.Settled(j))
 	}
 	return out
 }

@@ -156,15 +156,18 @@ func (n *Node) collect(ctx context.Context) error {
 }
 
 // needed are the blobs that this peer's part in anything needs.
-func (n *Node) needed() map[cid.Cid]bool {
-	out := n.buyer.Blobs()
+func (n *Node) needed() (map[cid.Cid]bool, error) {
+	out, err := n.buyer.Blobs()
+	if err != nil {
+		return nil, err
+	}
 	if n.provider != nil {
 		maps.Copy(out, n.provider.Blobs())
 	}
 	if n.guardian != nil {
 		maps.Copy(out, n.guardian.Blobs())
 	}
-	return out
+	return out, nil
 }
 
 // drop gives a blob back that the selling side does not need any more, unless a job of this peer's own has it.

@@ -159,13 +159,16 @@ type Buyer struct {
 	began    time.Time       // likewise
 	closing  bool            // Run ends: nothing new begins
 	jobs     map[string]*supervisor
-	keys     map[string]string // idempotency key → job id
+	past     map[string]*past // jobs that have left memory, by id
 	auctions map[market.OrderID]*auction
 	leases   map[market.LeaseID]*bought
 	drafted  map[market.HoldID]promise // leases being signed
 	forming  map[market.OrderID]int    // who takes leases of it
 	apiKeys  map[string]Key            // by name
 	wg       sync.WaitGroup
+
+	paidToday paidToday     // by jobs in past
+	ended     chan struct{} // holds one when a job has ended
 }
 
 const (
@@ -184,9 +187,9 @@ func New(ctx context.Context, cfg Config) (*Buyer, error) {
 	}
 	b := &Buyer{
 		cfg: cfg, domain: cfg.Genesis.Domain(), tag: cfg.Genesis.Tag(), self: cfg.Key.Key(), known: newKnown(),
-		jobs: map[string]*supervisor{}, keys: map[string]string{}, auctions: map[market.OrderID]*auction{},
+		jobs: map[string]*supervisor{}, past: map[string]*past{}, auctions: map[market.OrderID]*auction{},
 		leases: map[market.LeaseID]*bought{}, drafted: map[market.HoldID]promise{}, forming: map[market.OrderID]int{}, apiKeys: map[string]Key{},
-		proving: make(chan struct{}, maxProving),
+		proving: make(chan struct{}, maxProving), ended: make(chan struct{}, 1),
 	}
 	b.sizes.guess = b.guess
 	var err error
@@ -237,8 +240,11 @@ func (b *Buyer) loadSecret(ctx context.Context) error {
 	return b.cfg.Store.Write(ctx, store.Put{Kind: kindSecret, Key: "hold", Value: b.secret[:]})
 }
 
-// load reads the jobs and their leases.
+// load reads the jobs and their leases, of those that have left memory only what they have in past.
 func (b *Buyer) load(ctx context.Context) error {
+	if err := b.loadPast(ctx); err != nil {
+		return err
+	}
 	var jobs []Job
 	if err := b.cfg.Store.List(ctx, kindJob, "", func(key string, value []byte) error {
 		var j Job
@@ -246,12 +252,6 @@ func (b *Buyer) load(ctx context.Context) error {
 			return fmt.Errorf("reading job %s: %w", key, err)
 		}
 		jobs = append(jobs, j)
-		return nil
-	}); err != nil {
-		return err
-	}
-	if err := b.cfg.Store.List(ctx, kindKey, "", func(key string, value []byte) error {
-		b.keys[key] = string(value)
 		return nil
 	}); err != nil {
 		return err
@@ -303,6 +303,7 @@ func (b *Buyer) Run(ctx context.Context) error {
 		}
 	}
 	b.mu.Unlock()
+	b.wg.Go(func() { b.tidying(ctx) })
 	<-ctx.Done()
 	metering.Close()
 	b.mu.Lock()
@@ -324,26 +325,40 @@ func (b *Buyer) Run(ctx context.Context) error {
 
 func (b *Buyer) jobDir(id string) string { return filepath.Join(b.cfg.Dir, "jobs", id) }
 
-// get finds a job by its id, a unique beginning of it, or its name if only one has it.
+// get finds a job by its id or a unique beginning of it. One that has left memory is read from the journal.
 func (b *Buyer) get(id string) (*supervisor, error) {
+	s, id, err := b.lookUp(id)
+	if s == nil && err == nil {
+		return b.recall(id)
+	}
+	return s, err
+}
+
+// lookUp is get without reading: nil for a job that has left memory.
+func (b *Buyer) lookUp(id string) (*supervisor, string, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if s := b.jobs[id]; s != nil {
-		return s, nil
+	if s := b.jobs[id]; s != nil || b.past[id] != nil {
+		return s, id, nil
 	}
-	var found *supervisor
+	var found []string
 	for k, s := range b.jobs {
 		if id != "" && strings.HasPrefix(k, id) && s.mine {
-			if found != nil {
-				return nil, fmt.Errorf("%w: %q is the beginning of several", ErrNoJob, id)
-			}
-			found = s
+			found = append(found, k)
 		}
 	}
-	if found == nil {
-		return nil, fmt.Errorf("%w: %q", ErrNoJob, id)
+	for k := range b.past {
+		if id != "" && strings.HasPrefix(k, id) {
+			found = append(found, k)
+		}
 	}
-	return found, nil
+	switch len(found) {
+	case 0:
+		return nil, "", fmt.Errorf("%w: %q", ErrNoJob, id)
+	case 1:
+		return b.jobs[found[0]], found[0], nil
+	}
+	return nil, "", fmt.Errorf("%w: %q is the beginning of several", ErrNoJob, id)
 }
 
 // Job returns one job.
@@ -358,7 +373,14 @@ func (b *Buyer) Job(id string) (Job, error) {
 // shown is the job with what became of its money.
 func (s *supervisor) shown() Job {
 	j := s.snapshot()
-	if j.Escrows = s.b.pay.escrows(j.ID); len(j.Escrows) > 0 {
+	if escrows := s.b.pay.escrows(j.ID); len(escrows) > 0 { // else it has those that the journal has of a past job
+		j.Escrows = escrows
+	}
+	return j.shown()
+}
+
+func (j Job) shown() Job {
+	if len(j.Escrows) > 0 {
 		j.Paid, j.Held = claimed(j.Escrows)
 		j.Lamports = j.took()
 	}

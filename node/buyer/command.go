@@ -294,7 +294,7 @@ func (b *Buyer) TakeUp(ctx context.Context, t guardian.Taken) error {
 		return fmt.Errorf("reading a job that is guarded: %w", err)
 	}
 	b.mu.Lock()
-	if old := b.jobs[f.ID]; old != nil && !old.has(t.Job) {
+	if old := b.jobs[f.ID]; old != nil && !old.has(t.Job) || b.past[f.ID] != nil {
 		f.ID = idOf(t.Job) // whoever knows a job's id can have this peer guard another one of that id
 	}
 	old := b.jobs[f.ID]

@@ -34,6 +34,44 @@ func (x *escrowed) escrows(job string) []Escrow {
 	return out
 }
 
+func (x *escrowed) letGo(job string) (gone []store.Put, end func(bool), ok bool) {
+	var back []func()
+	end = func(gone bool) {
+		if gone {
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			delete(x.shown, job)
+			return
+		}
+		for _, f := range back {
+			f()
+		}
+	}
+	drop := func(kind string, names []string, drop func(string) (func(), bool)) bool {
+		for _, name := range names {
+			if jobOf(name) != job {
+				continue
+			}
+			f, dropped := drop(name)
+			if !dropped {
+				return false
+			}
+			back, gone = append(back, f), append(gone, store.Put{Kind: kind, Key: name})
+		}
+		return true
+	}
+	if !drop(kindDeposit, x.deposits.Names(), x.deposits.Drop) || !drop(kindHire, x.hires.Names(), x.hires.Drop) {
+		end(false)
+		return nil, nil, false
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for order := range x.shown[job] {
+		gone = append(gone, store.Put{Kind: kindEscrow, Key: job + "/" + order})
+	}
+	return gone, end, true
+}
+
 // claimed is what was claimed from escrows, and what lies in them still.
 func claimed(all []Escrow) (paid, held market.Amount) {
 	for _, e := range all {

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/starling-network/starling/chain"
 )
 
 // ErrQuery says that a list of jobs cannot be asked for like that.
@@ -83,7 +85,7 @@ func (q Query) matches(j Job) bool {
 var queryStates = []string{"open", "ended", string(Queued), string(Matching), string(Running), string(Settling), string(Succeeded), string(Failed), string(Stopped)}
 
 // List returns one page of the jobs that match. ErrQuery for a query that makes no sense.
-func (b *Buyer) List(_ context.Context, q Query) (Page, error) {
+func (b *Buyer) List(ctx context.Context, q Query) (Page, error) {
 	switch {
 	case q.Limit < 0 || q.Limit > PageMax:
 		return Page{}, fmt.Errorf("%w: limit=%d, want 1 to %d", ErrQuery, q.Limit, PageMax)
@@ -102,45 +104,124 @@ func (b *Buyer) List(_ context.Context, q Query) (Page, error) {
 		}
 	}
 	page := Page{Jobs: []Job{}}
-	for _, s := range b.sorted() {
-		j := s.peek()
-		if !b.owned(j) || !q.matches(j) || q.After != "" && j.cursor().compare(from) <= 0 {
-			continue
-		}
+	for _, e := range b.entries(func(j Job) bool { return q.matches(j) && (q.After == "" || j.cursor().compare(from) > 0) }) {
 		if len(page.Jobs) == limit {
 			page.Next = page.Jobs[limit-1].cursor().String()
 			break
 		}
-		page.Jobs = append(page.Jobs, s.shown()) // only a page is copied, however many jobs there ever were
+		j, err := b.shownOf(ctx, e) // only a page is copied, or read, however many jobs there ever were
+		if err != nil {
+			return Page{}, err
+		}
+		page.Jobs = append(page.Jobs, j)
 	}
 	return page, nil
 }
 
-// Jobs lists all jobs of this peer's own, newest first.
-func (b *Buyer) Jobs() []Job { return b.list(func(Job) bool { return true }) }
+// Jobs lists all jobs of this peer's own, newest first; those that cannot be read are left out.
+func (b *Buyer) Jobs() []Job {
+	out := []Job{}
+	for _, e := range b.entries(func(Job) bool { return true }) {
+		j, err := b.shownOf(context.Background(), e)
+		if err != nil {
+			b.cfg.Log.Warn("a job is not listed", "err", err)
+			continue
+		}
+		out = append(out, j)
+	}
+	return out
+}
 
 // Open lists those of this peer's own that have not ended, newest first.
-func (b *Buyer) Open() []Job { return b.list(func(j Job) bool { return !j.State.Ended() }) }
-
-// States counts the jobs of this peer's own.
-func (b *Buyer) States() map[State]int {
-	out := map[State]int{}
-	for _, s := range b.supervisors() {
-		if j := s.peek(); b.owned(j) {
-			out[j.State]++
+func (b *Buyer) Open() []Job {
+	out := []Job{}
+	for _, s := range b.sorted() {
+		if j := s.peek(); b.owned(j) && !j.State.Ended() {
+			out = append(out, s.shown())
 		}
 	}
 	return out
 }
 
-func (b *Buyer) list(is func(Job) bool) []Job {
-	out := []Job{}
-	for _, s := range b.sorted() {
-		if j := s.peek(); b.owned(j) && is(j) {
-			out = append(out, s.shown())
+// States counts the jobs of this peer's own.
+func (b *Buyer) States() map[State]int {
+	out := map[State]int{}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, s := range b.jobs {
+		if j := s.peek(); b.owned(j) {
+			out[j.State]++
+		}
+	}
+	for _, p := range b.past {
+		out[p.State]++
+	}
+	return out
+}
+
+// Anchored is a job of this peer's own whose receipts are anchored.
+type Anchored struct {
+	Job string
+	Tx  chain.TxID
+}
+
+// Anchored lists the jobs that have ended and are anchored, newest first, but those that were detached: they have a key of their own.
+func (b *Buyer) Anchored() (out []Anchored) {
+	for _, e := range b.entries(func(j Job) bool { return j.State.Ended() }) {
+		tx := chain.TxID("")
+		if e.past != nil {
+			tx = chain.TxID(e.past.Tx)
+		} else {
+			tx = e.s.peek().anchoredIn()
+		}
+		if tx != "" {
+			out = append(out, Anchored{e.at.id, tx})
 		}
 	}
 	return out
+}
+
+// anchoredIn is the transaction that anchors the job's receipts; empty for a job that was detached.
+func (j Job) anchoredIn() chain.TxID {
+	if j.Detached != nil || len(j.Transactions) == 0 {
+		return ""
+	}
+	return chain.TxID(j.Transactions[0])
+}
+
+// listed is a job of the list: one in memory, or a past one.
+type listed struct {
+	at   cursor
+	s    *supervisor
+	past *past
+}
+
+// entries are the jobs of this peer's own that match, newest first. Of a past one is looks at no more than a Query does.
+func (b *Buyer) entries(is func(Job) bool) []listed {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var out []listed
+	for _, s := range b.jobs {
+		if j := s.peek(); b.owned(j) && is(j) {
+			out = append(out, listed{j.cursor(), s, nil})
+		}
+	}
+	for _, p := range b.past {
+		if j := p.job(); is(j) {
+			out = append(out, listed{j.cursor(), nil, p})
+		}
+	}
+	slices.SortFunc(out, func(x, y listed) int { return x.at.compare(y.at) })
+	return out
+}
+
+// shownOf is a job of the list as it is shown.
+func (b *Buyer) shownOf(ctx context.Context, e listed) (Job, error) {
+	if e.s != nil {
+		return e.s.shown(), nil
+	}
+	j, err := b.pastJob(ctx, e.past.ID)
+	return j.shown(), err
 }
 
 // supervisors are those of all jobs, also of those that this peer guards, in no order.

@@ -6,19 +6,25 @@ import (
 	"runtime"
 	"testing"
 	"time"
+
+	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/p2p/p2ptest"
 )
 
-// TestAttackLongHistory: with thousands of jobs a page of jobs, and what looks for open ones, copies these and not all jobs ever. Pages are in order and complete.
+// TestAttackLongHistory: with thousands of jobs a page of jobs, and what looks for open ones, copies these and not all jobs ever. Pages are in
+// order and complete, also when most jobs have left memory.
 func TestAttackLongHistory(t *testing.T) {
-	const jobs, open, ranks = 3000, 3, 64
-	b := &Buyer{pay: free{}, jobs: map[string]*supervisor{}}
+	const jobs, open, kept, ranks = 3000, 3, 2500, 64
+	st, over := store.NewMemory(), make(chan struct{})
+	close(over)
+	b := &Buyer{pay: free{}, jobs: map[string]*supervisor{}, past: map[string]*past{}, cfg: Config{Store: st, Log: p2ptest.Quiet()}}
 	at := time.Unix(1_800_000_000, 0)
 	for i := range jobs {
-		j := Job{ID: fmt.Sprintf("j%05d", i), Created: at.Add(time.Duration(i) * time.Second), State: Succeeded, Ranks: make([]Rank, ranks)}
+		j := Job{ID: fmt.Sprintf("j%05d", i), Created: at.Add(time.Duration(i) * time.Second), State: Succeeded, Spec: pastSpec("long"), Ranks: make([]Rank, ranks)}
 		if i%(jobs/open) == 0 {
 			j.State = Running
 		}
-		b.jobs[j.ID] = &supervisor{b: b, job: j}
+		b.jobs[j.ID] = &supervisor{b: b, mine: true, job: j, trace: newTrace(st, j.ID), done: over}
 	}
 	size := func(f func()) uint64 {
 		var before, after runtime.MemStats
@@ -35,28 +41,35 @@ func TestAttackLongHistory(t *testing.T) {
 		return p
 	}
 	all := size(func() { b.Jobs() })
-	if n := size(func() { page(Query{Limit: 10}) }); n > all/10 {
-		t.Errorf("a page of 10 jobs takes %d bytes, all take %d", n, all)
-	}
-	if n := size(func() { b.Open() }); n > all/10 {
-		t.Errorf("%d open jobs take %d bytes, all take %d", open, n, all)
-	}
-	seen, q := 0, Query{Limit: 700}
-	for {
-		p := page(q)
-		for _, j := range p.Jobs {
-			if want := fmt.Sprintf("j%05d", jobs-1-seen); j.ID != want {
-				t.Fatalf("job %d of the list is %s, want %s", seen, j.ID, want)
+	check := func() {
+		if n := size(func() { page(Query{Limit: 10}) }); n > all/10 {
+			t.Errorf("a page of 10 jobs takes %d bytes, all take %d", n, all)
+		}
+		if n := size(func() { b.Open() }); n > all/10 {
+			t.Errorf("%d open jobs take %d bytes, all take %d", open, n, all)
+		}
+		seen, q := 0, Query{Limit: 700}
+		for {
+			p := page(q)
+			for _, j := range p.Jobs {
+				if want := fmt.Sprintf("j%05d", jobs-1-seen); j.ID != want {
+					t.Fatalf("job %d of the list is %s, want %s", seen, j.ID, want)
+				}
+				seen++
 			}
-			seen++
+			if q.After = p.Next; q.After == "" {
+				break
+			}
 		}
-		if q.After = p.Next; q.After == "" {
-			break
+		if n := len(page(Query{State: "open"}).Jobs); seen != jobs || n != open || len(b.Open()) != open || b.States()[Running] != open {
+			t.Errorf("%d jobs in pages, %d open", seen, n)
 		}
 	}
-	if n := len(page(Query{State: "open"}).Jobs); seen != jobs || n != open || len(b.Open()) != open || b.States()[Running] != open {
-		t.Errorf("%d jobs in pages, %d open", seen, n)
+	check()
+	if err := b.tidy(t.Context(), kept*ranks); err != nil || len(b.jobs) > kept+open {
+		t.Errorf("%d jobs stay in memory: %v", len(b.jobs), err)
 	}
+	check()
 }
 
 func TestCursorsAreInOrder(t *testing.T) {

@@ -167,33 +167,18 @@ func (b *Buyer) loadLeases(ctx context.Context) error {
 		if err := json.Unmarshal(value, &rec); err != nil {
 			return fmt.Errorf("reading lease %s: %w", key, err)
 		}
-		signed, err := market.UnmarshalLease(rec.Lease)
-		if err != nil {
-			return fmt.Errorf("reading lease %s: %w", key, err)
-		}
-		keys, err := market.UnmarshalKeySet(rec.Keys)
-		if err != nil {
-			return fmt.Errorf("reading lease %s: %w", key, err)
-		}
 		s := b.jobs[rec.Job]
 		if s == nil {
 			return fmt.Errorf("reading lease %s: its job %s is not in the journal", key, rec.Job)
-		}
-		l, err := b.openLease(signed, keys, rec, s.as)
-		if err != nil {
-			return err
 		}
 		state, err := b.cfg.Store.Get(ctx, kindPayer, key)
 		if err != nil {
 			return fmt.Errorf("reading the payer of lease %s: %w", key, err)
 		}
-		if l.payer, err = meter.RestorePayer(l.terms(), state); err != nil {
-			return fmt.Errorf("reading the payer of lease %s: %w", key, err)
+		l, err := b.restored(rec, state, s)
+		if err != nil {
+			return fmt.Errorf("reading lease %s: %w", key, err)
 		}
-		if l.payer.State() == meter.PayerSettled {
-			close(l.settled)
-		}
-		l.seenAt, l.paidAt = max(l.payer.Began(), l.payer.Last().To), l.payer.PaidUntil()
 		b.leases[l.id] = l
 		s.paid = append(s.paid, l)
 		return nil
@@ -208,6 +193,30 @@ func (b *Buyer) loadLeases(ctx context.Context) error {
 		s.seat()
 	}
 	return nil
+}
+
+// restored is a lease of an earlier process.
+func (b *Buyer) restored(rec leaseRecord, payer []byte, s *supervisor) (*bought, error) {
+	signed, err := market.UnmarshalLease(rec.Lease)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := market.UnmarshalKeySet(rec.Keys)
+	if err != nil {
+		return nil, err
+	}
+	l, err := b.openLease(signed, keys, rec, s.as)
+	if err != nil {
+		return nil, err
+	}
+	if l.payer, err = meter.RestorePayer(l.terms(), payer); err != nil {
+		return nil, fmt.Errorf("its payer: %w", err)
+	}
+	if l.payer.State() == meter.PayerSettled {
+		close(l.settled)
+	}
+	l.seenAt, l.paidAt = max(l.payer.Began(), l.payer.Last().To), l.payer.PaidUntil()
+	return l, nil
 }
 
 // seat gives the ranks the leases that they had in an earlier process.

@@ -203,6 +203,14 @@ func (b *Buyer) allowed(cost, today market.Amount, key string, but *supervisor, 
 			}
 		}
 	}
+	for _, p := range b.past {
+		if day(time.Unix(0, p.Created)) == day(now) {
+			all += p.Spent
+			if p.Key == key {
+				mine += p.Spent
+			}
+		}
+	}
 	if err := b.allows("this peer", b.cfg.Limits, cost, today, all, now); err != nil || key == "" {
 		return err
 	}
@@ -246,7 +254,7 @@ func (b *Buyer) paidTo(p sign.Key, now time.Time) market.Amount {
 			sum += d.amount
 		}
 	}
-	return sum
+	return sum + b.pastToday(now)[p]
 }
 
 // overProvider says whether one more lease of a provider is over its limit for today; "" if it is not. b.mu is held.
@@ -314,6 +322,14 @@ func (b *Buyer) Spending(days int, key string, all bool) Spend {
 		}
 	}
 	sums := map[[2]string]*DaySpend{}
+	of := func(d, key string) *DaySpend {
+		at := [2]string{d, key}
+		if sums[at] == nil {
+			sums[at] = &DaySpend{Day: d, Key: key}
+		}
+		sums[at].Jobs++
+		return sums[at]
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, s := range b.jobs {
@@ -323,17 +339,19 @@ func (b *Buyer) Spending(days int, key string, all bool) Spend {
 			continue
 		}
 		j = s.snapshot()
-		at := [2]string{d, j.Key}
-		if sums[at] == nil {
-			sums[at] = &DaySpend{Day: d, Key: j.Key}
-		}
-		sums[at].Jobs++
+		sum := of(d, j.Key)
 		j.Escrows = b.pay.escrows(j.ID)
-		sums[at].Fees += j.took().Fees
+		sum.Fees += j.took().Fees
 		if j.State.Ended() {
-			sums[at].Spent += b.spent(j)
+			sum.Spent += b.spent(j)
 		} else {
-			sums[at].Open += b.counts(j)
+			sum.Open += b.counts(j)
+		}
+	}
+	for _, p := range b.past {
+		if d := day(time.Unix(0, p.Created)); d >= since && (all || p.Key == key) {
+			sum := of(d, p.Key)
+			sum.Spent, sum.Fees = sum.Spent+p.Spent, sum.Fees+p.Fees
 		}
 	}
 	for _, s := range sums {
@@ -357,6 +375,11 @@ func (b *Buyer) providersToday(now time.Time) []ProviderSpend {
 	for _, l := range b.leases {
 		if day(l.rec.At) == day(now) && (l.state() != meter.PayerSettled || l.owed() > 0) {
 			seen[l.core.Provider] = true
+		}
+	}
+	for p, amount := range b.pastToday(now) {
+		if amount > 0 {
+			seen[p] = true
 		}
 	}
 	out := []ProviderSpend{}

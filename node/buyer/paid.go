@@ -5,6 +5,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify/meter"
 )
 
@@ -31,6 +32,11 @@ type payments interface {
 	// settle takes back what was set aside for a job and costs nothing, has the receipts anchored that owed sums up, and says what was
 	// paid. All of that is final when it returns. Leases can become void meanwhile, so owed is asked again.
 	settle(ctx context.Context, job string, leases []*bought, owed func(context.Context) (anchoring, error)) (paid market.Amount, anchored []string, err error)
+	// letGo keeps no more of a job's money in memory, and says what the journal need not keep: ok is false where some of it can still move, or
+	// is still being taken back. The caller says whether the journal has let it go; else all is kept on.
+	letGo(job string) (gone []store.Put, end func(gone bool), ok bool)
+	// giveUp winds up what was hired for a job of another peer, which has wound up the rest.
+	giveUp(job string) error
 	// escrows are where the money of a job was set aside, the first one first.
 	escrows(job string) []Escrow
 	// run does what goes on beside the jobs until ctx ends.
@@ -114,8 +120,11 @@ func (free) fund(_ context.Context, _ string, leases []*bought) ([]place, error)
 func (free) retire(*bought)                {}
 func (free) unused(string, market.OrderID) {}
 func (free) forsake(string)                {}
-func (free) escrows(string) []Escrow       { return nil }
-func (free) run(context.Context)           {}
+func (free) letGo(string) ([]store.Put, func(bool), bool) {
+	return nil, func(bool) {}, true
+}
+func (free) escrows(string) []Escrow { return nil }
+func (free) run(context.Context)     {}
 
 func (free) settle(ctx context.Context, _ string, _ []*bought, owed func(context.Context) (anchoring, error)) (market.Amount, []string, error) {
 	_, err := owed(ctx)

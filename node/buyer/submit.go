@@ -51,8 +51,8 @@ func (b *Buyer) Submit(ctx context.Context, sub Submission) (Job, error) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if id, ok := b.keys[once]; ok && once != "" {
-		return b.jobs[id].snapshot(), nil
+	if j, ok, err := b.submitted(ctx, once); ok || err != nil {
+		return j, err
 	}
 	if b.ctx == nil || b.closing {
 		return Job{}, fmt.Errorf("%w: the peer is starting or stopping; try again", ErrRefused)
@@ -92,6 +92,24 @@ func (b *Buyer) Submit(ctx context.Context, sub Submission) (Job, error) {
 	return b.accept(ctx, j, sub.Values, once)
 }
 
+// submitted is the job that was submitted under an idempotency key, if there is one. b.mu is held.
+func (b *Buyer) submitted(ctx context.Context, once string) (j Job, ok bool, err error) {
+	if once == "" {
+		return j, false, nil
+	}
+	id, err := b.cfg.Store.Get(ctx, kindKey, once)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return j, false, nil
+	case err != nil:
+		return j, false, fmt.Errorf("reading an idempotency key: %w", err)
+	case b.jobs[string(id)] != nil:
+		return b.jobs[string(id)].snapshot(), true, nil
+	}
+	j, err = b.pastJob(ctx, string(id))
+	return j, err == nil, err
+}
+
 // accept journals a job that is taken and starts it. b.mu is held.
 func (b *Buyer) accept(ctx context.Context, j Job, v job.Values, once string) (Job, error) {
 	s, err := b.newSupervisor(j, newTrace(b.cfg.Store, j.ID))
@@ -113,9 +131,6 @@ func (b *Buyer) accept(ctx context.Context, j Job, v job.Values, once string) (J
 		return Job{}, err
 	}
 	b.jobs[j.ID] = s
-	if once != "" {
-		b.keys[once] = j.ID
-	}
 	b.cfg.Log.Info("job accepted", "job", j.ID, "name", j.Spec.Name, "ranks", j.Spec.Count)
 	run := b.ctx
 	b.wg.Go(func() { s.run(run) })

@@ -70,6 +70,7 @@ type supervisor struct {
 
 	mu     sync.Mutex
 	saved  bool // the journal has the job
+	closed bool // it has left memory, or is about to: nothing of it changes
 	job    Job
 	leases []*bought       // of each rank, or nil
 	paid   []*bought       // every lease the job ever activated
@@ -153,6 +154,9 @@ func (j Job) clone() Job {
 func (s *supervisor) save(ctx context.Context, change func(*Job), more ...store.Put) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		return fmt.Errorf("journalling job %s: %w: it has ended", s.job.ID, ErrNotRunning)
+	}
 	j := s.job.clone()
 	change(&j)
 	b, err := json.Marshal(j)
@@ -215,6 +219,7 @@ func pause(ctx context.Context, d time.Duration) error {
 // run takes the job to its end, or to where ctx ends; the journal then has all
 // that the next process needs to go on.
 func (s *supervisor) run(ctx context.Context) {
+	defer s.b.hasEnded()
 	defer close(s.done)
 	defer func() {
 		for _, l := range s.ranklogs() {

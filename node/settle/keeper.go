@@ -143,6 +143,29 @@ func (k *Keeper[M]) Add(name string, m M) {
 	}
 }
 
+// Drop stops keeping a machine that is over, had its tick and has nothing in its inbox, and reports whether it did. Its journal record
+// stays, for the caller to delete; back keeps the machine on.
+func (k *Keeper[M]) Drop(name string) (back func(), ok bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	c := k.kept[name]
+	if c == nil {
+		return nil, false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.running || !c.begun || len(c.inbox) > 0 || !k.cfg.Over(c.m) {
+		return nil, false
+	}
+	delete(k.kept, name)
+	return func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.kept[name] = c
+		k.startLocked(c)
+	}, true
+}
+
 // Names lists the machines, in no order.
 func (k *Keeper[M]) Names() []string {
 	k.mu.Lock()
@@ -154,9 +177,8 @@ func (k *Keeper[M]) Names() []string {
 	return out
 }
 
+// find is a machine. k.mu is held.
 func (k *Keeper[M]) find(name string) (*kept[M], error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	if c := k.kept[name]; c != nil {
 		return c, nil
 	}
@@ -165,7 +187,9 @@ func (k *Keeper[M]) find(name string) (*kept[M], error) {
 
 // Get returns a machine as the journal has it, and a channel that closes when it changes. ErrUnkept.
 func (k *Keeper[M]) Get(name string) (M, <-chan struct{}, error) {
+	k.mu.Lock()
 	c, err := k.find(name)
+	k.mu.Unlock()
 	if err != nil {
 		var none M
 		return none, nil, err
@@ -198,6 +222,8 @@ func (k *Keeper[M]) Tell(ctx context.Context, name string, ev escrow.Event) erro
 }
 
 func (k *Keeper[M]) post(name string, t told) error {
+	k.mu.Lock()
+	defer k.mu.Unlock() // a machine that is dropped meanwhile would never answer
 	c, err := k.find(name)
 	if err != nil {
 		return err
@@ -209,8 +235,6 @@ func (k *Keeper[M]) post(name string, t told) error {
 	case c.poke <- struct{}{}:
 	default:
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	k.startLocked(c) // it may be over, and answers all the same
 	return nil
 }

@@ -233,6 +233,50 @@ func TestKeeperTicksOnceAfterItsEnd(t *testing.T) {
 	})
 }
 
+// A machine is dropped once it is over and all was told that it had to tell, and not before; back keeps it on.
+func TestKeeperDrops(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		journal, l, n := store.NewMemory(), &blind{}, &notes{}
+		if err := journal.Write(t.Context(), store.Put{Kind: "counter", Key: "old", Value: []byte{1, 1}}); err != nil {
+			t.Fatal(err)
+		}
+		k, stop := keeper(t, journal, l, n)
+		defer stop()
+		if _, ok := k.Drop("old"); ok {
+			t.Error("a machine is dropped before it had its tick")
+		}
+		k.Add("a", counter{})
+		synctest.Wait()
+		for _, name := range []string{"a", "b"} {
+			if _, ok := k.Drop(name); ok {
+				t.Errorf("machine %s is dropped, which is not over, or not there", name)
+			}
+		}
+		if err := k.Tell(t.Context(), "a", escrow.End{}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		for range 2 {
+			back, ok := k.Drop("a")
+			if !ok {
+				t.Fatal("a machine that is over stays")
+			}
+			if err := k.Post("a", escrow.End{}); !errors.Is(err, ErrUnkept) {
+				t.Errorf("a machine that was dropped is told: %v", err)
+			}
+			back()
+			if err := k.Tell(t.Context(), "a", escrow.End{}); err != nil {
+				t.Errorf("a machine that is back is told: %v", err)
+			}
+			synctest.Wait()
+		}
+		if _, ok := k.Drop("old"); !ok || !slices.Equal(k.Names(), []string{"a"}) {
+			t.Errorf("kept are %v", k.Names())
+		}
+	})
+}
+
 // An event that the journal does not take is refused to who waits for it, and kept for who does not; the machine is then what the
 // journal has.
 func TestKeeperJournalFails(t *testing.T) {

@@ -61,7 +61,7 @@ type stored struct {
 // Collect removes blobs while the disk is nearly full, or the store: of the holder that has most here, the one that was used
 // longest ago. A blob with several holders counts for each by its part. needed are blobs that must stay; those that were used
 // within the last 15 minutes stay too. It returns how many bytes were removed.
-func (s *Store) Collect(needed func() map[cid.Cid]bool) (removed int64, err error) {
+func (s *Store) Collect(needed func() (map[cid.Cid]bool, error)) (removed int64, err error) {
 	room := s.crowded()
 	if room <= 0 {
 		return 0, nil
@@ -76,7 +76,10 @@ func (s *Store) Collect(needed func() map[cid.Cid]bool) (removed int64, err erro
 		return removed, fmt.Errorf("looking for blobs to remove: %w", err)
 	}
 	var may []stored
-	stay := needed()
+	stay, err := needed()
+	if err != nil {
+		return removed, fmt.Errorf("looking for blobs that must stay: %w", err)
+	}
 	for _, b := range all {
 		if !stay[b.c] && time.Since(b.used) > usedLately {
 			may = append(may, b)

@@ -42,7 +42,11 @@ func TestAttackFullStore(t *testing.T) {
 	if err := errors.Join(s.Bring(kept[0], "bob"), s.Bring(evil[2], "alice")); err != nil {
 		t.Fatal(err)
 	}
-	needed := func() map[cid.Cid]bool { return map[cid.Cid]bool{evil[0]: true} }
+	needed := func() (map[cid.Cid]bool, error) { return map[cid.Cid]bool{evil[0]: true}, nil }
+	unknown := errors.New("the journal is away")
+	if n, err := s.Collect(func() (map[cid.Cid]bool, error) { return nil, unknown }); n != 0 || !errors.Is(err, unknown) {
+		t.Errorf("%d bytes removed where it is not known what must stay: %v", n, err)
+	}
 	n, err := s.Collect(needed)
 	if err != nil || n != 2500 {
 		t.Errorf("%d bytes removed, want 2500: %v", n, err)

@@ -1,0 +1,99 @@
+package buyer
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/guardian"
+	"github.com/starling-network/starling/node/sealed"
+	"github.com/starling-network/starling/node/store"
+)
+
+// stranger makes the i-th job one of another peer that this one supervised.
+func (w *pastWorld) stranger(i int, guardians market.KeySet) Job {
+	j, self := w.ended(i), w.cfg.Key.Key()
+	key := sign.NewPrivate([32]byte{200, byte(i)})
+	box, err := sealed.Seal(self, sealed.Purpose{Network: w.cfg.Genesis.Tag(), What: "jobkey", ID: j.ID}, append([]byte{200, byte(i)}, make([]byte, 30)...))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	j.State, j.Outcome, j.Key = Settling, Succeeded, ""
+	j.Detached = &Detached{Owner: sign.NewPrivate([32]byte{150}).Key(), Key: key.Key(), Terms: sign.Hash{9, byte(i)}, Box: box, Engaged: true}
+	for _, k := range guardians.Keys {
+		j.Detached.Guardians = append(j.Detached.Guardians, guardian.Member{Key: k})
+	}
+	return j
+}
+
+// TestAttackEndlessGuardedJobs: of a stranger's job that this peer guards no more nothing stays, in memory, in the journal or on the disk,
+// while one that it guards stays, and its own.
+func TestAttackEndlessGuardedJobs(t *testing.T) {
+	t.Parallel()
+	const gone, dismissed, guarded, mine = 0, 1, 2, 3
+	for n := range 4 {
+		disk := store.NewMemory()
+		st := store.NewCrashing(disk)
+		w := newPastWorld(t, disk)
+		w.cfg.Unseal = func(p sealed.Purpose, box []byte) ([]byte, error) {
+			return sealed.Open(sign.NewPrivate([32]byte{1}), p, box)
+		}
+		set, err := market.NewKeySet(2, w.cfg.Key.Key(), sign.NewPrivate([32]byte{101}).Key(), sign.NewPrivate([32]byte{102}).Key())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range mine {
+			j := w.stranger(i, set)
+			w.journal(j)
+			ward := guardian.Ward{
+				Charter: guardian.Charter{Job: j.Detached.Terms, Owner: j.Detached.Owner, Buyer: j.Detached.Key, Keys: set}, Members: j.Detached.Guardians,
+				Until: time.Now().Add(time.Hour), Epoch: 1, Dismissed: i == dismissed,
+			}
+			puts := []store.Put{{Kind: kindReceipt, Key: receiptKey(w.core(i).ID(), 1), Value: []byte{1}}}
+			if i != gone {
+				puts = append(puts, store.Put{Kind: "ward", Key: ward.Job.String(), Value: encoded(t, ward)})
+			}
+			if err := disk.Write(t.Context(), puts...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.journal(w.ended(mine))
+		start := func(st store.Store) *Buyer {
+			w.cfg.Store = st
+			if w.cfg.Guardian, err = guardian.New(t.Context(), guardian.Config{Genesis: w.cfg.Genesis, Key: w.cfg.Key, Store: disk}); err != nil {
+				t.Fatal(err)
+			}
+			b := w.start()
+			for _, s := range b.supervisors() {
+				close(s.done)
+			}
+			return b
+		}
+		b := start(st)
+		st.CrashAt(st.Count()+n, store.Before)
+		if err := b.forget(t.Context()); (err == nil) != (n == 0) {
+			t.Errorf("crash at write %d: %v", n, err)
+		}
+		b = start(disk)
+		if err := b.forget(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for i := range mine + 1 {
+			id, stays := pastID(i), i >= guarded
+			lease := w.core(i).ID().String()
+			for kind, prefix := range map[string]string{kindJob: id, kindLease: lease, kindPayer: lease, kindTrace: id + "/", kindReceipt: lease + "/"} {
+				there := kind == kindReceipt && i == mine // it has none
+				if err := disk.List(t.Context(), kind, prefix, func(string, []byte) error { there = true; return nil }); err != nil || there != stays {
+					t.Errorf("job %d: its %s is there: %v, want %v: %v", i, kind, there, stays, err)
+				}
+			}
+			_, err := os.Stat(filepath.Join(w.cfg.Dir, "jobs", id))
+			if (b.jobs[id] != nil) != stays || (b.leases[w.core(i).ID()] != nil) != stays || (err == nil) != stays {
+				t.Errorf("job %d is in memory: %v, its lease: %v, its logs: %v", i, b.jobs[id] != nil, b.leases[w.core(i).ID()] != nil, err)
+			}
+		}
+	}
+}
