@@ -3,6 +3,7 @@ package market
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/bits"
 	"strings"
 )
@@ -69,6 +70,9 @@ func (a Amount) Add(b Amount) (Amount, error) {
 	}
 	return Amount(sum), nil
 }
+
+// Plus is the sum, or the largest amount if that is larger.
+func (a Amount) Plus(b Amount) Amount { return a + min(b, math.MaxUint64-a) }
 
 // Times is a checked product.
 func (a Amount) Times(n uint64) (Amount, error) {

@@ -162,7 +162,7 @@ func (d Deposit) Owing() (sum market.Amount) {
 	for i := range d.batches {
 		b := &d.batches[i]
 		if b.stage == stageWanted && !d.ending || b.stage == stageSigned && b.near == 0 && b.opened == 0 {
-			sum += min(max(b.deposit, b.caps()), math.MaxUint64-sum)
+			sum = sum.Plus(max(b.deposit, b.caps()))
 		}
 	}
 	return sum

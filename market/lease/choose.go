@@ -37,10 +37,11 @@ func (b Book) Quote(now Now, o market.Order, backing *Backing) (Quoted, *market.
 	if room < 1 {
 		return Quoted{}, market.Refuse(market.ReasonLimit, "too many holds are open already")
 	}
-	if refusal := b.backed(o, class, b.limits.Asks[class], backing); refusal != nil {
+	backed, refusal := b.backed(o, class, b.limits.Asks[class], backing)
+	if refusal != nil {
 		return Quoted{}, refusal
 	}
-	room = min(room, b.affords(o, class, b.limits.Asks[class], backing))
+	room = min(room, backed)
 	return Quoted{Class: class, Leases: uint32(min(len(free)/int(o.UnitsPer), room)), Price: b.limits.Asks[class]}, nil
 }
 

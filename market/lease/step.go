@@ -206,7 +206,7 @@ func (s *step) grant(ev ReserveRequested) (market.Class, []market.UnitID, *marke
 	if refusal != nil {
 		return "", nil, refusal
 	}
-	if refusal := b.backed(o, class, ev.Price, ev.Backing); refusal != nil {
+	if _, refusal := b.backed(o, class, ev.Price, ev.Backing); refusal != nil {
 		return "", nil, refusal
 	}
 	units, err := market.SortUnits(fit[:o.UnitsPer])

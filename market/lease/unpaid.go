@@ -62,21 +62,22 @@ func (b Book) Owed(peer sign.Key) market.Amount {
 			continue
 		}
 		cost, err := b.cost(r.Price, len(r.Units), r.Slots)
-		if sum += min(cost, math.MaxUint64-sum); err != nil {
+		if err != nil {
 			return math.MaxUint64
 		}
+		sum = sum.Plus(cost)
 	}
 	return sum
 }
 
-// backed says why an order is not backed for one more lease of a class; nil on a network where nothing costs anything.
-func (b Book) backed(o market.Order, class market.Class, price market.Price, with *Backing) *market.Refusal {
+// backed returns for how many more leases of a class an order is backed, or why for none. Where nothing costs anything it is for all.
+func (b Book) backed(o market.Order, class market.Class, price market.Price, with *Backing) (leases int, _ *market.Refusal) {
 	if with == nil {
-		return nil
+		return math.MaxInt, nil
 	}
 	cost, err := b.cost(price, int(o.UnitsPer), o.Slots)
 	if err != nil {
-		return market.Refuse(market.ReasonPrice, "what the lease can cost: %v", err)
+		return 0, market.Refuse(market.ReasonPrice, "what the lease can cost: %v", err)
 	}
 	owed := b.Owed(o.Peer())
 	if owed > with.Funds || with.Funds-owed < cost {
@@ -85,27 +86,20 @@ func (b Book) backed(o market.Order, class market.Class, price market.Price, wit
 		if owed > 0 {
 			behind = fmt.Sprintf(", of which %s are behind other holds here", amount(owed))
 		}
-		return market.Refuse(market.ReasonFunds, "the account that pays has %s%s, a lease can cost %s", amount(with.Funds), behind, amount(cost))
+		return 0, market.Refuse(market.ReasonFunds, "the account that pays has %s%s, a lease can cost %s", amount(with.Funds), behind, amount(cost))
 	}
-	if most, taken := b.newcomers(class); with.Newcomer && with.Wary && taken+int(o.UnitsPer) > most {
-		return market.Refuse(market.ReasonLimit, "holds of peers that never paid here have %d units, at most %d for now", taken, most)
+	leases = math.MaxInt
+	if cost > 0 {
+		leases = int(min((with.Funds-owed)/cost, math.MaxInt))
 	}
-	return nil
-}
-
-// affords is how many leases of a class an order is backed for, at least one.
-func (b Book) affords(o market.Order, class market.Class, price market.Price, with *Backing) int {
-	if with == nil {
-		return math.MaxInt
+	if with.Newcomer && with.Wary {
+		most, taken := b.newcomers(class)
+		if taken+int(o.UnitsPer) > most {
+			return 0, market.Refuse(market.ReasonLimit, "holds of peers that never paid here have %d units, at most %d for now", taken, most)
+		}
+		leases = min(leases, (most-taken)/int(o.UnitsPer))
 	}
-	n := math.MaxInt
-	if cost, err := b.cost(price, int(o.UnitsPer), o.Slots); err == nil && cost > 0 {
-		n = int(min((with.Funds-min(with.Funds, b.Owed(o.Peer())))/cost, math.MaxInt))
-	}
-	if most, taken := b.newcomers(class); with.Newcomer && with.Wary {
-		n = min(n, (most-taken)/int(o.UnitsPer))
-	}
-	return max(n, 1)
+	return leases, nil
 }
 
 // newcomers is how many units of a class the unpaid holds of newcomers may have, and have, while the provider is wary.

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -253,7 +252,7 @@ func (x *escrowed) waiting(job string) (sum market.Amount, rent uint64) {
 		}
 		j = s.snapshot()
 		most := x.b.counts(j)
-		sum += min(most, math.MaxUint64-sum)
+		sum = sum.Plus(most)
 		rent += program.EscrowRent(1, 0) + anchorRent + tranchesRent(j.Spec.Count) + x.lamports(j.Spec.Count, most).Most
 	}
 	return sum, rent

@@ -99,10 +99,7 @@ func (s *purses) get(ctx context.Context, standing admit.Standing, from netip.Pr
 		}
 	}
 	s.mu.Unlock()
-	select {
-	case s.more <- struct{}{}:
-	default:
-	}
+	s.wake()
 	for i, w := range waits {
 		select {
 		case <-ctx.Done():
@@ -115,6 +112,14 @@ func (s *purses) get(ctx context.Context, standing admit.Standing, from netip.Pr
 		out[i] = w.Purse
 	}
 	return out, nil
+}
+
+// wake lets run ask the chain.
+func (s *purses) wake() {
+	select {
+	case s.more <- struct{}{}:
+	default:
+	}
 }
 
 // run asks the chain for what is wanted until ctx ends.
@@ -146,10 +151,7 @@ func (s *purses) ask(ctx context.Context) {
 		delete(s.wanted, a)
 	}
 	if len(s.wanted) > 0 {
-		select {
-		case s.more <- struct{}{}:
-		default:
-		}
+		s.wake()
 	}
 	s.mu.Unlock()
 	if len(accounts) == 0 {
@@ -216,8 +218,7 @@ func (p *Provider) backing(ctx context.Context, o market.Order, direct bool) (*l
 		return nil, market.Refuse(market.ReasonUnseen, "what your account holds could not be seen: %v; ask again", chain.ErrDown)
 	}
 	for _, f := range found {
-		with.Funds += min(f.Spendable(peer), math.MaxUint64-with.Funds)
-		with.Funds += min(f.Hires(peer, p.self), math.MaxUint64-with.Funds)
+		with.Funds = with.Funds.Plus(f.Spendable(peer)).Plus(f.Hires(peer, p.self))
 	}
 	return with, nil
 }
