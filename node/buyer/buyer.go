@@ -143,7 +143,7 @@ type Buyer struct {
 	tag    string
 	self   sign.Key
 	known  *known
-	sizes  sizes
+	sizes  *sizes
 	own    *own
 	pay    payments
 	wages  *wages // nil where this peer guards nothing
@@ -191,7 +191,7 @@ func New(ctx context.Context, cfg Config) (*Buyer, error) {
 		leases: map[market.LeaseID]*bought{}, drafted: map[market.HoldID]promise{}, forming: map[market.OrderID]int{}, apiKeys: map[string]Key{},
 		proving: make(chan struct{}, maxProving), ended: make(chan struct{}, 1),
 	}
-	b.sizes.guess = b.guess
+	b.sizes = newSizes(b.guess)
 	var err error
 	if b.own, err = newOwn(b); err != nil {
 		return nil, err

@@ -78,7 +78,7 @@ func TestAttackShard(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s := &sizes{guess: func(market.Class) int { return honest }}
+				s := newSizes(func(market.Class) int { return honest })
 				var number uint64
 				delayed := 0
 				for range orders {
@@ -105,7 +105,7 @@ func TestSmallClassHasNoShards(t *testing.T) {
 		providers int
 		want      bool
 	}{{0, false}, {20, false}, {2000, false}, {2304, true}, {10_000, true}} {
-		s := &sizes{guess: func(market.Class) int { return c.providers }}
+		s := newSizes(func(market.Class) int { return c.providers })
 		if _, sharded := s.draw("gpu", 1, 0); sharded != c.want {
 			t.Errorf("an order of a class of %d goes to one shard: %v", c.providers, sharded)
 		}

@@ -28,6 +28,10 @@ type sizes struct {
 	wide    map[market.Class]int // how many more orders go to all shards
 }
 
+func newSizes(guess func(market.Class) int) *sizes {
+	return &sizes{guess: guess, of: map[market.Class]match.Population{}, waiting: map[market.OrderID]*turnout{}, wide: map[market.Class]int{}}
+}
+
 // turnout is how many quotes one order brings.
 type turnout struct {
 	order  market.Order
@@ -51,22 +55,18 @@ func (s *sizes) draw(c market.Class, leases uint32, asked int) (draw uint32, sha
 // goesWide reports whether an order is for the providers of all shards: it is asked again, or one of its class was lately. s.mu is held.
 func (s *sizes) goesWide(c market.Class, asked int) bool {
 	left := s.wide[c]
-	switch {
-	case asked == 0 && left == 0:
+	if asked == 0 && left == 0 {
 		return false
-	case asked == 0 && left == 1:
+	}
+	if asked > 0 {
+		if left == 0 && len(s.wide) >= maxSizes {
+			clear(s.wide)
+		}
+		left = wideOrders + 1 // this one goes beside those
+	}
+	if s.wide[c] = left - 1; left == 1 {
 		delete(s.wide, c)
-		return true
-	case asked == 0:
-		s.wide[c] = left - 1
-		return true
-	case left == 0 && len(s.wide) >= maxSizes:
-		clear(s.wide)
 	}
-	if s.wide == nil {
-		s.wide = map[market.Class]int{}
-	}
-	s.wide[c] = wideOrders
 	return true
 }
 
@@ -76,9 +76,6 @@ func (s *sizes) asked(o market.Order, now time.Time) {
 	defer s.mu.Unlock()
 	if s.settle(now); len(s.waiting) >= maxTurnouts {
 		return
-	}
-	if s.waiting == nil {
-		s.waiting = map[market.OrderID]*turnout{}
 	}
 	s.waiting[o.ID] = &turnout{order: o, since: now}
 }
@@ -113,15 +110,8 @@ func (s *sizes) settle(now time.Time) {
 		if _, ok := s.of[t.order.Class]; !ok && len(s.of) >= maxSizes {
 			clear(s.of)
 		}
-		if s.of == nil {
-			s.of = map[market.Class]match.Population{}
-		}
-		p, ok := s.of[t.order.Class]
-		if !ok {
-			p = match.Guess(0)
-		}
 		// Half of all that are passed on comes one way at the most.
-		s.of[t.order.Class] = p.Learn(t.order.Draw, t.quotes, match.MaxQuotes(t.order.Count))
+		s.of[t.order.Class] = s.of[t.order.Class].Learn(t.order.Draw, t.quotes, match.MaxQuotes(t.order.Count))
 	}
 }
 

@@ -75,22 +75,11 @@ func (e *engine) pid(ctx context.Context) (int, error) {
 	if !ok {
 		return 0, errors.New("the connection to the container engine is no socket")
 	}
-	rc, err := raw.SyscallConn()
-	if err != nil {
-		return 0, err
+	pid, err := guard.PidOf(raw)
+	if err == nil && pid == 0 {
+		err = errors.New("the container engine is no process that this peer sees")
 	}
-	var cred *unix.Ucred
-	var failed error
-	if err := rc.Control(func(fd uintptr) { cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
-		return 0, err
-	}
-	if failed == nil && cred.Pid == 0 {
-		failed = errors.New("the container engine is no process that this peer sees")
-	}
-	if failed != nil {
-		return 0, failed
-	}
-	return int(cred.Pid), nil
+	return pid, err
 }
 
 // held says how writable mounts are held to their limit.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -80,8 +81,11 @@ func filesIn(oob []byte) ([]*os.File, error) {
 }
 
 // Pid is the process on the other side, as this process's namespace numbers it; 0 if it is in another one.
-func (c *Conn) Pid() (int, error) {
-	raw, err := c.c.SyscallConn()
+func (c *Conn) Pid() (int, error) { return PidOf(c.c) }
+
+// PidOf is Conn.Pid of any socket of this machine.
+func PidOf(socket syscall.Conn) (int, error) {
+	raw, err := socket.SyscallConn()
 	if err != nil {
 		return 0, err
 	}
