@@ -49,34 +49,35 @@ type Quotation struct {
 // Quote asks the market what a job would cost now: the order is published as that of a job is, the quotes are ranked as those
 // of a job are, and nothing is reserved. Where too few providers were drawn, more are asked. ErrRefused.
 func (b *Buyer) Quote(ctx context.Context, spec job.Job) (Quotation, error) {
+	if err := spec.Check(); err != nil {
+		return Quotation{}, fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	if _, err := b.cfg.Slots.Now(time.Now()); err != nil {
+		return Quotation{}, fmt.Errorf("%w: %w; check the chain's RPC endpoint and try again", ErrRefused, err)
+	}
+	n := int(spec.Count)
+	slots, budget, err := b.affordable(Job{Spec: spec}, n, n, 0)
+	if err != nil {
+		return Quotation{}, fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	most, err := b.mostCost(spec)
+	if err != nil {
+		return Quotation{}, fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	if err := b.pay.afford(ctx, "", most, spec.Count); err != nil {
+		return Quotation{}, err // no provider would answer
+	}
 	for asked := 0; ; asked++ {
-		out, draw, err := b.quoteOnce(ctx, spec, asked)
+		out, draw, err := b.quoteOnce(ctx, spec, slots, budget, most, asked)
 		if err != nil || out.Places || draw == match.DrawAll || ctx.Err() != nil {
 			return out, err
 		}
 	}
 }
 
-func (b *Buyer) quoteOnce(ctx context.Context, spec job.Job, asked int) (_ Quotation, draw uint32, _ error) {
-	if err := spec.Check(); err != nil {
-		return Quotation{}, 0, fmt.Errorf("%w: %w", ErrRefused, err)
-	}
-	if _, err := b.cfg.Slots.Now(time.Now()); err != nil {
-		return Quotation{}, 0, fmt.Errorf("%w: %w; check the chain's RPC endpoint and try again", ErrRefused, err)
-	}
-	n := int(spec.Count)
-	slots, budget, err := b.affordable(Job{Spec: spec}, n, n, 0)
-	if err != nil {
-		return Quotation{}, 0, fmt.Errorf("%w: %w", ErrRefused, err)
-	}
-	most, err := b.mostCost(spec)
-	if err != nil {
-		return Quotation{}, 0, fmt.Errorf("%w: %w", ErrRefused, err)
-	}
-	if err := b.pay.afford(ctx, "", most, spec.Count); err != nil {
-		return Quotation{}, 0, err // no provider would answer
-	}
-	o, env, err := b.write(b.own, spec, n, slots, budget, spec.Placement.Exclude, apart{nonce: drawnNonce(), asked: asked})
+// quoteOnce publishes one order for the job and returns what came of it, and the order's draw.
+func (b *Buyer) quoteOnce(ctx context.Context, spec job.Job, slots uint64, budget, most market.Amount, asked int) (_ Quotation, draw uint32, _ error) {
+	o, env, err := b.write(b.own, spec, int(spec.Count), slots, budget, spec.Placement.Exclude, apart{nonce: drawnNonce(), asked: asked})
 	if err != nil {
 		return Quotation{}, 0, err
 	}
@@ -94,7 +95,7 @@ func (b *Buyer) quoteOnce(ctx context.Context, spec job.Job, asked int) (_ Quota
 	byKey, cands, over := b.candidates(spec, o, quotes)
 	declined = append(declined, over...)
 	res := match.Rank(o, cands, time.Now(), b.cfg.Weights)
-	picked, _, none := match.Select(o, res, n, how.spread)
+	picked, _, none := match.Select(o, res, int(spec.Count), how.spread)
 	if none != nil {
 		out.Reason = b.explain(ctx, o, none, byKey, declined)
 	}

@@ -199,12 +199,7 @@ func (r *Router) strangers(p peer.ID) netip.Prefix {
 	if p == r.cfg.Host.ID() || r.cfg.Host.Standing(p) != admit.Stranger {
 		return netip.Prefix{}
 	}
-	for _, c := range r.cfg.Host.Network().ConnsToPeer(p) {
-		if at := admit.NetworkOf(c.RemoteMultiaddr()); at.IsValid() {
-			return at
-		}
-	}
-	return netip.Prefix{}
+	return admit.NetworkOfPeer(r.cfg.Host.Network(), p)
 }
 
 // launch sends a box to a neighbour, beside whatever else is on its way there. It reports whether there was room.
@@ -215,6 +210,10 @@ func (r *Router) launch(to peer.ID, o market.OrderID, box []byte) bool {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.ctx == nil {
+		free()
+		return false
+	}
 	l := r.lanes[to]
 	if l == nil {
 		l = &lane{}
@@ -222,7 +221,7 @@ func (r *Router) launch(to peer.ID, o market.OrderID, box []byte) bool {
 	}
 	p := parcel{o, box, free}
 	switch {
-	case r.ctx == nil || len(l.waiting) >= maxWaiting:
+	case len(l.waiting) >= maxWaiting:
 		free()
 		return false
 	case l.flying >= maxFlying:

@@ -17,6 +17,7 @@ import (
 	"sync"
 
 	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
 	ma "github.com/multiformats/go-multiaddr"
 	manet "github.com/multiformats/go-multiaddr/net"
 )
@@ -72,6 +73,17 @@ func NetworkOf(a ma.Multiaddr) netip.Prefix {
 	}
 	p, _ := at.Prefix(bits) // the bits fit
 	return p
+}
+
+// NetworkOfPeer returns the network of an address at which this host is connected to p; a peer behind a relay has the
+// relay's. It returns the zero prefix where no connection has one.
+func NetworkOfPeer(n network.Network, p peer.ID) netip.Prefix {
+	for _, c := range n.ConnsToPeer(p) {
+		if at := NetworkOf(c.RemoteMultiaddr()); at.IsValid() {
+			return at
+		}
+	}
+	return netip.Prefix{}
 }
 
 // Places are a number of equal places, given by standing. They are safe for concurrent use.

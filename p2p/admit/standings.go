@@ -44,6 +44,14 @@ func NewStandings() *Standings {
 		homes: newHomes()}
 }
 
+// StandingOn returns what gives a host's standings. On a host that knows none everybody has the other one.
+func StandingOn(h any, other Standing) func(peer.ID) Standing {
+	if h, ok := h.(interface{ Standing(peer.ID) Standing }); ok {
+		return h.Standing
+	}
+	return func(peer.ID) Standing { return other }
+}
+
 // Of returns the standing of p.
 func (s *Standings) Of(p peer.ID) Standing {
 	st, _ := s.of(p)

@@ -163,10 +163,7 @@ func (h hint) proven() bool { return h.registered || h.standing == admit.Counter
 
 // standing returns what gives peers' standings here.
 func (d *Discovery) standing() func(peer.ID) admit.Standing {
-	if h, ok := d.h.(interface{ Standing(peer.ID) admit.Standing }); ok {
-		return h.Standing
-	}
-	return func(peer.ID) admit.Standing { return admit.Stranger }
+	return admit.StandingOn(d.h, admit.Stranger)
 }
 
 // look asks the peers nearest to a topic's key, and this one, whom they have under it, and calls hear with each answer.

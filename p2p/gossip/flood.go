@@ -65,14 +65,10 @@ func newIntake() *intake {
 }
 
 func newFlood(h host.Host) *flood {
-	f := &flood{
-		h: h, standing: func(peer.ID) admit.Standing { return admit.Stranger }, peers: map[peer.ID]*intake{}, nets: map[netip.Prefix]*shared{},
+	return &flood{
+		h: h, standing: admit.StandingOn(h, admit.Stranger), peers: map[peer.ID]*intake{}, nets: map[netip.Prefix]*shared{},
 		strangers: rate.NewLimiter(ofStrangers, strBurst), all: rate.NewLimiter(ofAll, allBurst),
 	}
-	if s, ok := h.(interface{ Standing(peer.ID) admit.Standing }); ok {
-		f.standing = s.Standing
-	}
-	return f
 }
 
 // inspect takes the messages over the limits out of a frame. The rest of it, control and subscriptions, has limits of
@@ -124,13 +120,12 @@ func (f *flood) intake(p peer.ID) *intake {
 	if in := f.peers[p]; in != nil {
 		return in
 	}
-	conns := f.h.Network().ConnsToPeer(p)
-	if len(conns) == 0 { // asked under the lock, so that left comes later
+	if len(f.h.Network().ConnsToPeer(p)) == 0 { // asked under the lock, so that left comes later
 		return nil
 	}
 	in := newIntake()
 	f.peers[p] = in
-	if at := admit.NetworkOf(conns[0].RemoteMultiaddr()); at.IsValid() {
+	if at := admit.NetworkOfPeer(f.h.Network(), p); at.IsValid() {
 		if in.net = f.nets[at]; in.net == nil {
 			f.sweep()
 			in.net = &shared{messages: rate.NewLimiter(perNetwork, netBurst)}

@@ -21,13 +21,9 @@ func (g *Gossip) PeersOf(name string) []peer.ID { return g.ps.ListPeers(prefix(g
 func (g *Gossip) NetworksOf(name string) int {
 	nets, alone := map[netip.Prefix]bool{}, 0
 	for _, p := range g.PeersOf(name) {
-		conns := g.h.Network().ConnsToPeer(p)
-		if len(conns) == 0 {
-			continue // it has just left
-		}
-		if at := admit.NetworkOf(conns[0].RemoteMultiaddr()); at.IsValid() {
+		if at := admit.NetworkOfPeer(g.h.Network(), p); at.IsValid() {
 			nets[at] = true
-		} else {
+		} else if len(g.h.Network().ConnsToPeer(p)) > 0 { // else it has just left
 			alone++
 		}
 	}

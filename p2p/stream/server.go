@@ -266,10 +266,7 @@ func serve(h host.Host, id protocol.ID, limits Limits, errDeadline time.Duration
 
 // standing returns what p is to the host. On a host that knows no standings everybody has all of the places.
 func (s *Server) standing(p peer.ID) admit.Standing {
-	if h, ok := s.h.(interface{ Standing(peer.ID) admit.Standing }); ok {
-		return h.Standing(p)
-	}
-	return admit.Counterparty
+	return admit.StandingOn(s.h, admit.Counterparty)(p)
 }
 
 // admit has a stream of p read, or says why not. free ends that.

@@ -143,12 +143,7 @@ func (s *Service) connectedFrom(k sign.Key) netip.Prefix {
 	if err != nil || s.cfg.Host == nil {
 		return netip.Prefix{}
 	}
-	for _, c := range s.cfg.Host.Network().ConnsToPeer(id) {
-		if at := admit.NetworkOf(c.RemoteMultiaddr()); at.IsValid() {
-			return at
-		}
-	}
-	return netip.Prefix{}
+	return admit.NetworkOfPeer(s.cfg.Host.Network(), id)
 }
 
 // share is how many jobs one owner may have guarded, and the owners of one network: nobody pays before a job's escrow is open.
