@@ -147,7 +147,10 @@ func TestGenesis(t *testing.T) {
 
 func TestAmountPlus(t *testing.T) {
 	t.Parallel()
-	for _, c := range [][3]market.Amount{{1, 2, 3}, {0, math.MaxUint64, math.MaxUint64}, {math.MaxUint64 - 1, 1, math.MaxUint64}, {math.MaxUint64 - 1, 2, math.MaxUint64}} {
+	for _, c := range [][3]market.Amount{
+		{1, 2, 3}, {0, math.MaxUint64, math.MaxUint64},
+		{math.MaxUint64 - 1, 1, math.MaxUint64}, {math.MaxUint64 - 1, 2, math.MaxUint64},
+	} {
 		if got := c[0].Plus(c[1]); got != c[2] {
 			t.Errorf("%d + %d = %d, want %d", c[0], c[1], got, c[2])
 		}

@@ -43,7 +43,7 @@ type Order struct {
 	// Egress is the least that its containers must reach outside.
 	Egress Egress `json:"egress,omitempty"`
 
-	// Ceiling is the most that the buyer pays per unit-hour. It judges prices by it and tells nobody: a decoded order has none.
+	// Ceiling is the most that the buyer pays per unit-hour. It is not sent: a decoded order has none.
 	Ceiling Price `json:"-"`
 }
 

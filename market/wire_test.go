@@ -285,7 +285,7 @@ func TestFieldLimits(t *testing.T) {
 			t.Errorf("quote with bad %s: %v", name, err)
 		}
 	}
-	// Nobody is told the most that the buyer pays.
+	// The ceiling is not sent.
 	o := testOrder()
 	o.Ceiling = 5
 	sealed, b, err := market.SealOrder(domain, o, buyer)

@@ -14,7 +14,7 @@ const MaxPurses = 100
 // Purse is an account of which an order can be paid, as the chain shows it: a token account of the network's mint that
 // is not frozen, or an escrow of the network. Zero: the account is neither.
 type Purse struct {
-	Owner, Delegate   sign.Key // of a token account; Delegate is zero when there is none
+	Owner, Delegate   sign.Key // of a token account; a zero Delegate: it has none
 	Amount, Delegated market.Amount
 	Escrow            *program.Escrow
 }

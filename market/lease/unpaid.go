@@ -70,8 +70,9 @@ func (b Book) Owed(peer sign.Key) market.Amount {
 	return sum
 }
 
-// backed returns for how many more leases of a class an order is backed, or why for none. Where nothing costs anything it is for all.
-func (b Book) backed(o market.Order, class market.Class, price market.Price, with *Backing) (leases int, _ *market.Refusal) {
+// backed returns for how many more leases of a class an order is backed, or why for none. Where nothing costs anything
+// it is for all.
+func (b Book) backed(o market.Order, class market.Class, price market.Price, with *Backing) (int, *market.Refusal) {
 	if with == nil {
 		return math.MaxInt, nil
 	}
@@ -88,7 +89,7 @@ func (b Book) backed(o market.Order, class market.Class, price market.Price, wit
 		}
 		return 0, market.Refuse(market.ReasonFunds, "the account that pays has %s%s, a lease can cost %s", amount(with.Funds), behind, amount(cost))
 	}
-	leases = math.MaxInt
+	leases := math.MaxInt
 	if cost > 0 {
 		leases = int(min((with.Funds-owed)/cost, math.MaxInt))
 	}
@@ -112,7 +113,7 @@ func (b Book) newcomers(class market.Class) (most, taken int) {
 	return max(b.Total(class)*newcomersPercent/100, 1), taken
 }
 
-// unpaid tells that the record's units were not paid for, if so.
+// unpaid emits Unpaid if the record's units were not paid for.
 func (s *step) unpaid(r Record, lapsed bool) {
 	if r.open() {
 		s.emit(Unpaid{r.Peer(), r.Newcomer, s.now.Time.Sub(r.Made), lapsed})

@@ -59,7 +59,7 @@ type Population struct{ n float64 }
 // Guess is an estimate that no order has tried yet.
 func Guess(n int) Population { return Population{float64(min(max(n, 0), maxSize))} }
 
-// Size returns the estimate, 0 if there is none.
+// Size returns the estimated number of providers; 0 means unknown.
 func (p Population) Size() int { return int(math.Round(p.n)) }
 
 // FitsShard reports whether one shard's providers are enough for an order of so many leases that was not asked before. The

@@ -240,7 +240,7 @@ func (b *Buyer) loadSecret(ctx context.Context) error {
 	return b.cfg.Store.Write(ctx, store.Put{Kind: kindSecret, Key: "hold", Value: b.secret[:]})
 }
 
-// load reads the jobs and their leases, of those that have left memory only what they have in past.
+// load reads the jobs and their leases. Of a job that has left memory it reads the past alone.
 func (b *Buyer) load(ctx context.Context) error {
 	if err := b.loadPast(ctx); err != nil {
 		return err
@@ -373,7 +373,7 @@ func (b *Buyer) Job(id string) (Job, error) {
 // shown is the job with what became of its money.
 func (s *supervisor) shown() Job {
 	j := s.snapshot()
-	if escrows := s.b.pay.escrows(j.ID); len(escrows) > 0 { // else it has those that the journal has of a past job
+	if escrows := s.b.pay.escrows(j.ID); len(escrows) > 0 { // a past job brings its own from the journal
 		j.Escrows = escrows
 	}
 	return j.shown()

@@ -118,7 +118,7 @@ func (b *Buyer) List(ctx context.Context, q Query) (Page, error) {
 	return page, nil
 }
 
-// Jobs lists all jobs of this peer's own, newest first; those that cannot be read are left out.
+// Jobs returns this peer's own jobs, newest first. It leaves out, and logs, jobs that it cannot read.
 func (b *Buyer) Jobs() []Job {
 	out := []Job{}
 	for _, e := range b.entries(func(Job) bool { return true }) {
@@ -165,7 +165,8 @@ type Anchored struct {
 	Tx  chain.TxID
 }
 
-// Anchored lists the jobs that have ended and are anchored, newest first, but those that were detached: they have a key of their own.
+// Anchored returns the ended jobs whose receipts are anchored, newest first. Detached jobs are not among them: they have
+// keys of their own.
 func (b *Buyer) Anchored() (out []Anchored) {
 	for _, e := range b.entries(func(j Job) bool { return j.State.Ended() }) {
 		tx := chain.TxID("")

@@ -179,8 +179,8 @@ func TestAuction(t *testing.T) {
 	}
 }
 
-// TestAttackJunkQuotes: whoever heard an order can seal quotes for it under any number of keys. They take the places of one neighbour, whoever
-// comes first, and none of those that were asked for.
+// TestAttackJunkQuotes: whoever heard an order can seal quotes for it under any number of keys. They take the places of
+// one neighbour, however early they come. Quotes of providers that were asked keep theirs.
 func TestAttackJunkQuotes(t *testing.T) {
 	t.Parallel()
 	a := &auction{order: market.Order{Count: 1}, quotes: map[sign.Key]quoted{}, more: make(chan struct{}, 1)}

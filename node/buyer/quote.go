@@ -75,9 +75,12 @@ func (b *Buyer) Quote(ctx context.Context, spec job.Job) (Quotation, error) {
 	}
 }
 
-// quoteOnce publishes one order for the job and returns what came of it, and the order's draw.
-func (b *Buyer) quoteOnce(ctx context.Context, spec job.Job, slots uint64, budget, most market.Amount, asked int) (_ Quotation, draw uint32, _ error) {
-	o, env, err := b.write(b.own, spec, int(spec.Count), slots, budget, spec.Placement.Exclude, apart{nonce: drawnNonce(), asked: asked})
+// quoteOnce publishes one order for the job. It returns the quotes for it and its draw.
+func (b *Buyer) quoteOnce(
+	ctx context.Context, spec job.Job, slots uint64, budget, most market.Amount, asked int,
+) (_ Quotation, draw uint32, _ error) {
+	own := apart{nonce: drawnNonce(), asked: asked}
+	o, env, err := b.write(b.own, spec, int(spec.Count), slots, budget, spec.Placement.Exclude, own)
 	if err != nil {
 		return Quotation{}, 0, err
 	}

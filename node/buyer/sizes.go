@@ -29,7 +29,10 @@ type sizes struct {
 }
 
 func newSizes(guess func(market.Class) int) *sizes {
-	return &sizes{guess: guess, of: map[market.Class]match.Population{}, waiting: map[market.OrderID]*turnout{}, wide: map[market.Class]int{}}
+	return &sizes{
+		guess: guess, of: map[market.Class]match.Population{},
+		waiting: map[market.OrderID]*turnout{}, wide: map[market.Class]int{},
+	}
 }
 
 // turnout is how many quotes one order brings.
