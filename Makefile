@@ -34,7 +34,7 @@ LONG := ./testnet/images ./testnet/cluster/scenario ./testnet/engine/scenario ./
 	./cmd/internal/cli ./chain/program ./testnet/natlab/scenario
 # The engines whose real clusters are tried; with CLUSTER= none are, and no images are made for them.
 CLUSTER ?= ray
-TESTTIMEOUT ?= 40m
+TESTTIMEOUT ?= 20m
 BENCHFLAGS ?=
 FUZZBUDGET ?= 300
 DEMOFLAGS ?=

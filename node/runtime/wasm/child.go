@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"os/signal"
 	"path/filepath"
 	goruntime "runtime"
 	"runtime/debug"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/node/runtime"
+	"golang.org/x/sys/unix"
 )
 
 // Subcommand is the hidden command of the peer's binary that is a child of this runtime.
@@ -77,6 +79,7 @@ type child struct {
 	mounts []*mountFS
 	quota  *quota
 
+	stopper  *stopper
 	confined Confined
 
 	mu      sync.Mutex // held for good by whoever ends the process
@@ -125,8 +128,13 @@ func (c *child) run() {
 	}
 	debug.SetMemoryLimit(math.MaxInt64)
 	yieldToPeer()
+	if c.stopper, err = newStopper(); err != nil {
+		c.fail(failOther, err)
+	}
+	woken := make(chan os.Signal, 1) // once more is as good as often
+	signal.Notify(woken, unix.SIGCONT)
 	go c.watchUsage()
-	go c.watchPause()
+	go c.watchPause(woken)
 	if c.limits.WallTime > 0 {
 		go c.watchWallTime()
 	}
@@ -141,9 +149,7 @@ func (c *child) run() {
 		c.fail(failModule, err)
 	}
 	tellParent(readiness{Confined: c.confined})
-	if m := c.limits.MilliCPU; m > 0 && m < 1000 {
-		go c.limitCPU(float64(m) / 1000)
-	}
+	c.limitTo(c.limits.MilliCPU)
 	c.end(g.call())
 }
 

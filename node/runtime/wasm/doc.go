@@ -14,8 +14,8 @@
 // and no other process can inherit them. When owner.lock is free the child waits Config.Grace for another peer process to
 // take it, and then ends with reason "lost".
 //
-// A paused child is a stopped process (SIGSTOP). It is woken when its peer dies, as far as the kernel tells it: the child of a
-// living process is, one that was recovered before stays stopped until a peer recovers it again.
+// A paused child is a process that has stopped itself (SIGSTOP). On Linux a kernel timer wakes it every second to see whether its peer still
+// lives; elsewhere it stays stopped until a peer recovers it.
 //
 // # Files of an execution (Spec.Dir, mode 0700)
 //

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	goruntime "runtime"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/starling-network/starling/market/sign"
@@ -27,10 +28,12 @@ func gaugeMain(milliCPU string, err error) {
 	if err == nil {
 		m, err = strconv.ParseUint(milliCPU, 10, 32)
 	}
+	c := &child{}
 	if err == nil {
-		if m > 0 && m < 1000 {
-			go (&child{}).limitCPU(float64(m) / 1000)
-		}
+		c.stopper, err = newStopper()
+	}
+	if err == nil {
+		c.limitTo(uint32(m))
 		err = gauge.Serve(os.Stdin, os.Stdout, 1)
 	}
 	if err != nil {
@@ -56,7 +59,7 @@ func (r *Runtime) Gauge(ctx context.Context, h runtime.Handle) (runtime.Gauge, e
 	}
 	cmd := exec.Command(r.cfg.Command[0], GaugeSubcommand, strconv.FormatUint(uint64(spec.Spec.Limits.MilliCPU), 10))
 	cmd.Env = []string{"GOMAXPROCS=2", box{}.env()}
-	cmd.SysProcAttr = childAttr()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // signals to the peer's terminal are not for it
 	cmd.WaitDelay = time.Second
 	in, err := cmd.StdinPipe()
 	if err != nil {

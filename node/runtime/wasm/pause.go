@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pausedFile exists while an execution is paused. A child that something else wakes sees by it that it must stop again.
+// pausedFile exists while an execution is paused. A child that is woken sees by it that it must stop.
 const pausedFile = "paused"
 
 // wakeAgain are the times after which a resumed child is woken once more: it may just have been about to stop itself.
 var wakeAgain = []time.Duration{50 * time.Millisecond, 500 * time.Millisecond}
 
-// Pause stops the child's process.
+// Pause has the child stop its process.
 func (r *Runtime) Pause(ctx context.Context, h runtime.Handle) error {
 	e, err := r.find(h)
 	if err != nil {
@@ -33,7 +33,7 @@ func (r *Runtime) Pause(ctx context.Context, h runtime.Handle) error {
 	if err := os.WriteFile(filepath.Join(e.dir, pausedFile), nil, 0o600); err != nil {
 		return fmt.Errorf("pausing: %w", err)
 	}
-	if err := e.signal(unix.SIGSTOP); err != nil {
+	if err := e.signal(unix.SIGCONT); err != nil { // it looks, and stops itself
 		return fmt.Errorf("pausing: %w", err)
 	}
 	if err := e.awaitStopped(ctx); err != nil {

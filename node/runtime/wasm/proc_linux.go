@@ -2,24 +2,18 @@ package wasm
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strconv"
-	"syscall"
+	"sync"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
-
-// childAttr keeps signals to the peer's terminal from its children, and wakes a paused one when the peer dies, so that it can
-// see that nobody is there.
-func childAttr() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGCONT}
-}
 
 // clockTicks is USER_HZ, the unit of /proc/PID/stat: 100 on every architecture Linux and Go share.
 const clockTicks = 100
@@ -63,8 +57,7 @@ func yieldToPeer() {
 	}
 }
 
-// kernelTimer makes the kernel send this process a signal after first, and again every interval if that is not zero. It
-// needs no thread of this process to run.
+// kernelTimer makes the kernel send this process a signal once. It needs no thread of this process to run.
 type kernelTimer struct{ id int32 }
 
 type sigevent struct {
@@ -85,8 +78,8 @@ func newKernelTimer(sig unix.Signal) (kernelTimer, error) {
 }
 
 // set arms the timer; zero disarms it.
-func (t kernelTimer) set(first, interval time.Duration) error {
-	spec := [2]unix.Timespec{unix.NsecToTimespec(int64(interval)), unix.NsecToTimespec(int64(first))}
+func (t kernelTimer) set(after time.Duration) error {
+	spec := [2]unix.Timespec{1: unix.NsecToTimespec(int64(after))} // [0] is the interval: none
 	_, _, e := unix.Syscall6(unix.SYS_TIMER_SETTIME, uintptr(t.id), 0, uintptr(unsafe.Pointer(&spec)), 0, 0, 0)
 	runtime.KeepAlive(&spec)
 	if e != 0 {
@@ -101,29 +94,37 @@ func killAfter(d time.Duration) error {
 	if err != nil {
 		return err
 	}
-	return t.set(d, 0)
+	return t.set(d)
 }
 
-// sleeper stops the whole process for a while.
-type sleeper struct{ t kernelTimer }
+// canWake says that a process can stop itself for a while.
+const canWake = true
 
-// newSleeper has SIGCONT caught: the kernel stops a repeating timer whose signal is ignored, as SIGCONT otherwise is.
-func newSleeper() (sleeper, error) {
-	signal.Notify(make(chan os.Signal, 1), unix.SIGCONT) // nobody reads it
-	t, err := newKernelTimer(unix.SIGCONT)
-	return sleeper{t}, err
+// stopper stops the whole process for a while.
+type stopper struct {
+	mu          sync.Mutex
+	wake, again kernelTimer
 }
 
-// sleep stops every thread for d. The signal is for the calling thread, which so cannot disarm the timer before it has stopped; and
-// the timer repeats, so that a SIGCONT that came before the SIGSTOP cannot leave the process stopped.
-func (s sleeper) sleep(d time.Duration) error {
+func newStopper() (*stopper, error) {
+	wake, err := newKernelTimer(unix.SIGCONT)
+	again, err2 := newKernelTimer(unix.SIGCONT)
+	return &stopper{wake: wake, again: again}, errors.Join(err, err2)
+}
+
+// stop stops every thread for d, or until something else wakes the process. The signal is for the calling thread, which so cannot disarm the
+// timers before it has stopped. A SIGSTOP drops a SIGCONT that has not been handled yet, so that a timer which comes too early wakes nobody:
+// hence the second one.
+func (s *stopper) stop(d time.Duration) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if err := s.t.set(d, 50*time.Millisecond); err != nil {
+	if err := errors.Join(s.wake.set(d), s.again.set(d+stopSlack)); err != nil {
 		return err
 	}
 	if err := unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGSTOP); err != nil {
 		return fmt.Errorf("stopping: %w", err)
 	}
-	return s.t.set(0, 0)
+	return errors.Join(s.wake.set(0), s.again.set(0))
 }

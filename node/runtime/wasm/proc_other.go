@@ -4,8 +4,10 @@ package wasm
 
 import (
 	"errors"
-	"syscall"
+	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func liveUsage(int) (uint64, uint32, error) { return 0, 0, errors.ErrUnsupported }
@@ -13,9 +15,13 @@ func threadsStopped(int) bool               { return true } // nothing says it
 func yieldToPeer()                          {}
 func killAfter(time.Duration) error         { return errors.ErrUnsupported }
 
-func childAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
+// canWake says that a process can stop itself for a while.
+const canWake = false
 
-type sleeper struct{}
+// stopper stops the whole process.
+type stopper struct{}
 
-func newSleeper() (sleeper, error)        { return sleeper{}, errors.ErrUnsupported }
-func (sleeper) sleep(time.Duration) error { return errors.ErrUnsupported }
+func newStopper() (*stopper, error) { return &stopper{}, nil }
+
+// stop stops every thread until something else wakes the process.
+func (*stopper) stop(time.Duration) error { return unix.Kill(os.Getpid(), unix.SIGSTOP) }

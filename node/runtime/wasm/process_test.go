@@ -25,6 +25,7 @@ type peerTask struct {
 	Spec     runtime.Spec
 	CacheDir string
 	Grace    time.Duration
+	Recover  runtime.Handle // if set, an execution to recover instead of starting one
 	Pause    bool
 }
 
@@ -38,7 +39,12 @@ func peerMain(task string) {
 	if err != nil {
 		panic(err)
 	}
-	h, err := r.Start(context.Background(), p.Spec)
+	h := p.Recover
+	if h.Dir != "" {
+		err = r.Recover(context.Background(), h)
+	} else {
+		h, err = r.Start(context.Background(), p.Spec)
+	}
 	if err != nil {
 		panic(err)
 	}
@@ -56,8 +62,14 @@ func peerMain(task string) {
 // killedPeer runs an execution under a peer of its own and kills that peer with SIGKILL.
 func killedPeer(t *testing.T, s runtime.Spec, grace time.Duration) runtime.Handle {
 	t.Helper()
-	_, cache := program(t)
-	task, err := json.Marshal(peerTask{s, cache, grace, s.ID == "paused-orphan"})
+	return killPeer(t, peerTask{Spec: s, Grace: grace})
+}
+
+// killPeer runs a peer of its own, kills it with SIGKILL when it has done its task, and returns its execution.
+func killPeer(t *testing.T, p peerTask) runtime.Handle {
+	t.Helper()
+	_, p.CacheDir = program(t)
+	task, err := json.Marshal(p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,8 +106,15 @@ func awaitChildsEnd(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if err := awaitFree(f); err != nil {
-		t.Fatal(err)
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		switch alive, err := held(f); {
+		case err != nil:
+			t.Fatal(err)
+		case !alive:
+			return
+		case time.Now().After(deadline):
+			t.Fatal("the child still lives")
+		}
 	}
 }
 
@@ -197,8 +216,8 @@ func TestTrap(t *testing.T) {
 
 func TestCPUShare(t *testing.T) {
 	t.Parallel()
-	if _, err := newSleeper(); err != nil {
-		t.Skipf("CPU shares are not enforced here: %v", err)
+	if !canWake {
+		t.Skip("CPU shares are not enforced here")
 	}
 	r := newRuntime(t, time.Minute)
 	s := spin(t)
@@ -356,8 +375,8 @@ func BenchmarkStart(b *testing.B) {
 // A program that is asleep for its CPU share nearly always stays paused past its own timer.
 func TestPausedBelowItsShare(t *testing.T) {
 	t.Parallel()
-	if _, err := newSleeper(); err != nil {
-		t.Skipf("CPU shares are not enforced here: %v", err)
+	if !canWake {
+		t.Skip("CPU shares are not enforced here")
 	}
 	s := spin(t)
 	s.Limits.MilliCPU = 200
@@ -390,18 +409,25 @@ func TestPausedBelowItsShare(t *testing.T) {
 	}
 }
 
-// A paused child whose peer is killed is woken, sees that nobody is there, and ends.
+// A paused child whose peer is killed is woken, sees that nobody is there, and ends: whether that peer started it or recovered it.
 func TestPausedOrphanEnds(t *testing.T) {
 	t.Parallel()
-	s := spin(t)
-	s.ID = "paused-orphan"
-	h := killedPeer(t, s, 100*time.Millisecond)
-	awaitChildsEnd(t, h.Dir)
-	r := newRuntime(t, time.Minute)
-	if err := r.Recover(t.Context(), h); err != nil {
-		t.Fatal(err)
-	}
-	if e := wait(t, r, h); e.Reason != runtime.ReasonLost {
-		t.Errorf("%+v", e)
+	for name, recovered := range map[string]bool{"of the peer that started it": false, "of a peer that recovered it": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := peerTask{Spec: spin(t), Grace: 100 * time.Millisecond, Pause: true}
+			if recovered {
+				p.Recover = killedPeer(t, p.Spec, 10*time.Second) // the child's own grace
+			}
+			h := killPeer(t, p)
+			awaitChildsEnd(t, h.Dir)
+			r := newRuntime(t, time.Minute)
+			if err := r.Recover(t.Context(), h); err != nil {
+				t.Fatal(err)
+			}
+			if e := wait(t, r, h); e.Reason != runtime.ReasonLost {
+				t.Errorf("%+v", e)
+			}
+		})
 	}
 }

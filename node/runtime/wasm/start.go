@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/starling-network/starling/node/runtime"
@@ -115,7 +116,7 @@ func (r *Runtime) launch(ctx context.Context, e *execution, s runtime.Spec) erro
 	cmd.Dir, cmd.Env = e.dir, []string{"GOGC=off", "GOMAXPROCS=2", r.boxOf(s).env()}
 	cmd.Stdout, cmd.Stderr = last, last
 	cmd.ExtraFiles = []*os.File{theirs}
-	cmd.SysProcAttr = childAttr()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // signals to the peer's terminal are not for it
 	err = cmd.Start()
 	_ = theirs.Close()
 	if err != nil {

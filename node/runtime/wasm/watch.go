@@ -18,6 +18,10 @@ const (
 	usageInterval = 10 * time.Second
 	// wallTimeSlack is how long after the wall-time limit the kernel kills a child that has not ended itself.
 	wallTimeSlack = 3 * time.Second
+	// wakeInterval is how often a paused child is woken to see whether its peer is still there: it runs for less than a millisecond.
+	wakeInterval = time.Second
+	// stopSlack is how much later a second timer wakes the child, should the first have come before the child had stopped.
+	stopSlack = 5 * time.Second
 )
 
 // watchOwner ends the child when its peer's process is gone and no other has taken its place within the grace. The
@@ -48,17 +52,18 @@ func (c *child) watchSignals() {
 	c.end(runtime.Exit{Code: runtime.CodeKilled, Reason: runtime.ReasonKilled})
 }
 
-// watchPause stops the child again when something other than its peer woke it: its own timer, or the end of the peer's thread
-// that started it. When the peer itself has ended it goes on, and watchOwner sees to the rest.
-func (c *child) watchPause() {
-	woken := make(chan os.Signal, 1) // once more is as good as often
-	signal.Notify(woken, unix.SIGCONT)
+// watchPause stops the child when its peer has paused it and woken it, and again when something else wakes it, its own timer above
+// all. When the peer itself has ended it goes on, and watchOwner sees to the rest.
+func (c *child) watchPause(woken <-chan os.Signal) {
 	for range woken {
 		if _, err := os.Stat(filepath.Join(c.dir, pausedFile)); err != nil {
 			continue
 		}
-		if owned, err := held(c.owner); err == nil && owned {
-			_ = unix.Kill(os.Getpid(), unix.SIGSTOP)
+		if owned, err := held(c.owner); err != nil || !owned {
+			continue
+		}
+		if err := c.stopper.stop(wakeInterval); err != nil {
+			fmt.Fprintln(os.Stderr, err)
 		}
 	}
 }
@@ -78,14 +83,17 @@ func (c *child) watchUsage() {
 	}
 }
 
+// limitTo limits the process to its share of a core, where it can.
+func (c *child) limitTo(milliCPU uint32) {
+	if milliCPU > 0 && milliCPU < 1000 && canWake {
+		go c.limitCPU(float64(milliCPU) / 1000)
+	}
+}
+
 // limitCPU stops the process whenever it is ahead of its share of one core. Looking every slice bounds how far ahead it
 // can be; unused share is not saved up.
 func (c *child) limitCPU(share float64) {
 	const slice = 10 * time.Millisecond
-	s, err := newSleeper()
-	if err != nil {
-		return
-	}
 	start, base := time.Now(), cpuTime()
 	for {
 		time.Sleep(slice)
@@ -96,7 +104,7 @@ func (c *child) limitCPU(share float64) {
 			start, base = now, used
 		case ahead > slice/4:
 			c.mu.Lock() // not while the status is being written: Stop would find the process slow
-			err := s.sleep(time.Duration(float64(ahead) / share))
+			err := c.stopper.stop(time.Duration(float64(ahead) / share))
 			c.mu.Unlock()
 			if err != nil {
 				fmt.Fprintln(os.Stderr, err)
