@@ -166,7 +166,11 @@ func (x *escrowed) told(name string, ev escrow.Effect) {
 		})
 		note(StepRefunded, "the escrow is closed, its rent is back")
 	case escrow.Waiting:
-		x.show(name, func(e *Escrow) { e.Waiting = ev.Reason })
+		again := false
+		x.show(name, func(e *Escrow) { again, e.Waiting = e.Waiting == ev.Reason, ev.Reason })
+		if !again {
+			note(StepFunded, "the escrow waits: %s", ev.Reason)
+		}
 	}
 }
 

@@ -252,7 +252,7 @@ func (b *Buyer) activateWithin(slots uint64) market.Slot {
 }
 
 func (f *forming) sign(ctx context.Context, e gang.Sign) gang.Event {
-	b := f.s.b
+	b, start := f.s.b, time.Now()
 	d, err := f.draft(ctx, e)
 	if err != nil {
 		return f.wrong(e.Rank, e.Hold, e.Provider, err)
@@ -286,6 +286,8 @@ func (f *forming) sign(ctx context.Context, e gang.Sign) gang.Event {
 	f.mu.Lock()
 	d.lease = bought
 	f.mu.Unlock()
+	r := int(e.Rank)
+	f.s.trace.add(Step{At: time.Now(), Kind: StepSigned, Rank: &r, Provider: e.Provider.String(), Took: time.Since(start)})
 	return gang.Signed{Rank: e.Rank, Hold: e.Hold, Lease: bought.id, ActivateBefore: d.core.ActivateBefore}
 }
 
@@ -336,6 +338,7 @@ func (f *forming) activate(ctx context.Context, e gang.Activate) gang.Event {
 		f.s.trace.add(Step{At: time.Now(), Kind: StepFunded, Detail: "the leases' money could not be set aside: " + funded.err.Error()})
 		return gang.Cancelled{Reason: funded.err.Error()} // no other provider would change that
 	}
+	start := time.Now()
 	activate, err := f.s.b.prepay(ctx, l)
 	if err != nil {
 		return f.wrong(e.Rank, e.Hold, e.Provider, err)
@@ -347,6 +350,8 @@ func (f *forming) activate(ctx context.Context, e gang.Activate) gang.Event {
 	if err != nil {
 		return f.wrong(e.Rank, e.Hold, e.Provider, err)
 	}
+	r := int(e.Rank)
+	f.s.trace.add(Step{At: time.Now(), Kind: StepActivated, Rank: &r, Provider: e.Provider.String(), Took: time.Since(start)})
 	return gang.Activated{Rank: e.Rank, Hold: e.Hold}
 }
 

@@ -61,6 +61,8 @@ const (
 	StepChosen     StepKind = "chosen"     // selection picked a provider for a rank
 	StepMeasured   StepKind = "measured"   // the paths between those who would be a cluster's members were measured
 	StepHeld       StepKind = "held"       // a provider set units aside
+	StepSigned     StepKind = "signed"     // a provider signed a lease
+	StepActivated  StepKind = "activated"  // a provider took the first payment of a lease
 	StepRefused    StepKind = "refused"    // a provider refused to reserve, sign or activate
 	StepReleased   StepKind = "released"   // units were given back
 	StepLeased     StepKind = "leased"     // a lease is active

@@ -173,8 +173,10 @@ func (w *world) war(ctx context.Context) (string, error) {
 	said := make(chan error, 1)
 	var report map[string]struct{ Tried, Taken int64 }
 	go func() {
-		// The attacker has little of this machine's processors beside the peers, as if it were another machine.
-		cmd := exec.CommandContext(ctx, "nice", append([]string{"-n", "10", w.program}, args...)...)
+		// The attacker stands behind the peers for this machine's processors, as if it had another machine. Where Linux shares
+		// them among sessions, the weight is that of its session.
+		cmd := exec.CommandContext(ctx, "setsid", append([]string{"-w", "sh", "-c",
+			`{ echo 19 >/proc/self/autogroup; } 2>/dev/null; exec nice -n 19 "$0" "$@"`, w.program}, args...)...)
 		out, err := scenarios.Command{Cmd: cmd, Enter: w.attacker.Enter}.Run()
 		if err == nil && out.Code != 0 {
 			err = fmt.Errorf("the attacker failed: %v", out)
