@@ -122,6 +122,7 @@ func TestStatusAt(t *testing.T) {
 		err                   error
 	}{
 		"not yet":           {"400", unseen(500), "0", chain.Unknown, nil},
+		"too young":         {`error {"code":-32603,"message":"not to be asked"}`, unseen(449), "0", chain.Unknown, nil},
 		"at its last block": {"450", unseen(500), "0", chain.Unknown, nil},
 		"past it":           {"451", unseen(500), "300", chain.Expired, nil},
 		"other server":      {"451", unseen(499), "0", chain.Unknown, nil},

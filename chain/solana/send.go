@@ -9,6 +9,7 @@ import (
 
 	solanago "github.com/gagliardetto/solana-go"
 	"github.com/gagliardetto/solana-go/rpc"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
@@ -43,13 +44,19 @@ func latest(ctx context.Context, c *rpc.Client) (recent, error) {
 	return recent{out.Value.Blockhash, out.Value.LastValidBlockHeight, market.Slot(out.Context.Slot)}, nil
 }
 
-// latestAnd reads a blockhash and accounts from one endpoint.
+// latestAnd reads a blockhash and accounts from one endpoint, at once.
 func (l *Ledger) latestAnd(ctx context.Context, keys []solanago.PublicKey) (now recent, accounts []*rpc.Account, err error) {
 	accounts, err = ask(ctx, l.pool, func(ctx context.Context, c *rpc.Client) (accounts []*rpc.Account, err error) {
-		if now, err = latest(ctx, c); err != nil {
-			return nil, err
-		}
-		_, accounts, err = readAccounts(ctx, c, rpc.CommitmentConfirmed, keys)
+		g, ctx := errgroup.WithContext(ctx)
+		g.Go(func() (err error) {
+			now, err = latest(ctx, c)
+			return err
+		})
+		g.Go(func() (err error) {
+			_, accounts, err = readAccounts(ctx, c, rpc.CommitmentConfirmed, keys)
+			return err
+		})
+		err = g.Wait()
 		return accounts, err
 	})
 	return now, accounts, err

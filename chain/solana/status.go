@@ -96,26 +96,38 @@ func (l *Ledger) Status(ctx context.Context, tx chain.Prepared) (chain.TxStatus,
 	return status, nil
 }
 
-// statusAt is one endpoint's view. The final height is read first: a transaction that is not there once that height is
-// past its last valid block can be in no block at all.
+// validBlocks is how many blocks after its blockhash's a transaction can be in.
+const validBlocks = 150
+
+// statusAt returns one endpoint's view.
 func statusAt(ctx context.Context, c *rpc.Client, signature solanago.Signature, tx chain.Prepared) (chain.TxStatus, error) {
+	at, seen, err := seenAt(ctx, c, signature)
+	if err != nil || seen != nil {
+		return statusOf(seen), err
+	}
+	if at > 0 && at < tx.Since+validBlocks { // the height grows by one a slot at most: it has not passed the last valid block
+		return chain.TxStatus{}, nil
+	}
+	return expiredAt(ctx, c, signature, tx)
+}
+
+// expiredAt reports whether a transaction has expired that was not seen. The final height is read before the transaction is looked
+// for: one that is not there once that height is past its last valid block can be in no block at all.
+func expiredAt(ctx context.Context, c *rpc.Client, signature solanago.Signature, tx chain.Prepared) (chain.TxStatus, error) {
 	slot, err := c.GetSlot(ctx, rpc.CommitmentFinalized)
 	if err != nil {
 		return chain.TxStatus{}, err
 	}
 	height, err := c.GetBlockHeight(ctx, rpc.CommitmentFinalized)
-	if err != nil {
+	if err != nil || height <= tx.LastValid {
 		return chain.TxStatus{}, err
 	}
-	out, err := c.GetSignatureStatuses(ctx, true, signature)
-	if err != nil && !errors.Is(err, rpc.ErrNotFound) {
-		return chain.TxStatus{}, err
-	}
-	if err == nil && len(out.Value) == 1 && out.Value[0] != nil {
-		return statusOf(out.Value[0]), nil
+	at, seen, err := seenAt(ctx, c, signature)
+	if err != nil || seen != nil {
+		return statusOf(seen), err
 	}
 	// Behind one address may stand many servers: the one that looked must have been as far as the one that counted.
-	if height <= tx.LastValid || out == nil || out.Context.Slot < slot {
+	if at < market.Slot(slot) {
 		return chain.TxStatus{}, nil
 	}
 	first, err := c.GetFirstAvailableBlock(ctx)
@@ -128,7 +140,24 @@ func statusAt(ctx context.Context, c *rpc.Client, signature solanago.Signature, 
 	return chain.TxStatus{State: chain.Expired}, nil
 }
 
+// seenAt returns what an endpoint knows of a transaction, nil for nothing, and the slot in which it looked, 0 if it does not say.
+func seenAt(ctx context.Context, c *rpc.Client, signature solanago.Signature) (market.Slot, *rpc.SignatureStatusesResult, error) {
+	out, err := c.GetSignatureStatuses(ctx, true, signature)
+	switch {
+	case errors.Is(err, rpc.ErrNotFound):
+		return 0, nil, nil
+	case err != nil:
+		return 0, nil, err
+	case len(out.Value) != 1:
+		return market.Slot(out.Context.Slot), nil, nil
+	}
+	return market.Slot(out.Context.Slot), out.Value[0], nil
+}
+
 func statusOf(s *rpc.SignatureStatusesResult) chain.TxStatus {
+	if s == nil {
+		return chain.TxStatus{}
+	}
 	status := chain.TxStatus{State: chain.Pending, Slot: market.Slot(s.Slot)}
 	if s.Err != nil {
 		text, err := json.Marshal(s.Err)
