@@ -34,7 +34,7 @@ var ErrTargets = errors.New("targets were missed")
 var BenchParts = []string{"cores", "overlay", "simulated", "containers", "cluster", "chain", "network"}
 
 // BenchSamples is how many orders a benchmark places on each route by default.
-const BenchSamples = 150
+const BenchSamples = 100
 
 // The benchmark's network and what it measures there.
 const (
@@ -105,6 +105,8 @@ type bench struct {
 	client *api.Client // of the buying peer
 	module job.Blob
 	jobs   []string // all that were submitted
+
+	unsettled []string // those of them that were when it was last asked
 }
 
 func (b *bench) say(format string, args ...any) { fmt.Fprintf(b.o.Out, format+"\n", args...) }
@@ -117,37 +119,62 @@ func (b *bench) stage(name string, do func() error) error {
 	return err
 }
 
-// network measures real processes.
-func (b *bench) network(ctx context.Context) (err error) {
+// network measures real processes. Each route has a new network: the longer the local chain runs and the more it holds, the longer its
+// blocks keep its callers waiting, which is seconds after a thousand transactions.
+func (b *bench) network(ctx context.Context) error {
 	b.say("%d peer processes, %d of them sell", benchPeers, benchPeers-1)
-	if err := b.stage("network_start", func() error { return b.start(ctx) }); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, b.net.Stop()) }()
 	r := b.report
 	for _, m := range []struct {
 		name    string
 		into    *RouteReport
 		samples int
-		spec    job.Job
+		count   uint32
+		gossip  bool
+		after   func(context.Context) error
 	}{
-		{"direct", &r.Direct, b.o.Samples, b.spec(1, false)},
-		{"gossip", &r.Gossip, b.o.Samples, b.spec(1, true)},
-		{"gang_direct", &r.GangDirect, min(benchGangs, b.o.Samples), b.spec(benchGang, false)},
-		{"gang_gossip", &r.GangGossip, min(benchGangs, b.o.Samples), b.spec(benchGang, true)},
+		{name: "direct", into: &r.Direct, samples: b.o.Samples, count: 1},
+		{name: "gossip", into: &r.Gossip, samples: b.o.Samples, count: 1, gossip: true},
+		{name: "gang_direct", into: &r.GangDirect, samples: min(benchGangs, b.o.Samples), count: benchGang},
+		{name: "gang_gossip", into: &r.GangGossip, samples: min(benchGangs, b.o.Samples), count: benchGang, gossip: true, after: b.rest},
 	} {
-		if err := b.stage(m.name, func() (err error) {
-			*m.into, err = b.orders(ctx, m.spec, m.samples)
-			return err
+		if err := b.fresh(ctx, func() error {
+			if err := b.stage(m.name, func() (err error) {
+				*m.into, err = b.orders(ctx, b.spec(m.count, m.gossip), m.samples)
+				return err
+			}); err != nil {
+				return err
+			}
+			b.say("   %-12s %d orders, %d more refused at first: %s", m.name, m.into.Orders, m.into.Again, m.into.ToLease)
+			if m.after != nil {
+				if err := m.after(ctx); err != nil {
+					return err
+				}
+			}
+			return b.stage("settle_"+m.name, func() error { return b.settled(ctx) })
 		}); err != nil {
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
-		b.say("   %-12s %d orders, %d more refused at first: %s", m.name, m.into.Orders, m.into.Again, m.into.ToLease)
 	}
+	b.say("   %d jobs are settled, %s owed and paid", r.Payment.Settled, b.net.Genesis.FormatAmount(market.Amount(r.Payment.Paid)))
+	return nil
+}
+
+// fresh starts a network, measures it and stops it.
+func (b *bench) fresh(ctx context.Context, measure func() error) (err error) {
+	b.jobs, b.unsettled = nil, nil
+	if err := b.stage("network_start", func() error { return b.start(ctx) }); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.net.Stop()) }()
+	return measure()
+}
+
+// rest measures what needs no network of its own.
+func (b *bench) rest(ctx context.Context) error {
 	if err := b.stage("starts", func() error { return b.starts(ctx) }); err != nil {
 		return fmt.Errorf("starts: %w", err)
 	}
-	if err := b.stage("settle", func() error { return b.settled(ctx) }); err != nil {
+	if err := b.calm(ctx, 0); err != nil {
 		return err
 	}
 	return b.stage("idle", func() error { return b.idle(ctx) })
@@ -199,9 +226,12 @@ func (b *bench) spec(count uint32, gossip bool) job.Job {
 // counted, and others are placed instead.
 const mostAgain = 2
 
+// mostUnsettled is how many jobs may be on their way to being settled while an order is measured: the local chain is one process,
+// and answers late when many ask.
+const mostUnsettled = 4
+
 // orders submits a job so many times, one after the other, and reads from each
-// one's trace how long its order took. The next one does not wait for the
-// payment of the one before.
+// one's trace how long its order took. The next one waits until few of those before are unsettled.
 func (b *bench) orders(ctx context.Context, spec job.Job, n int) (RouteReport, error) {
 	samples := make([]orderTimes, 0, n)
 	before, err := b.usage()
@@ -210,6 +240,9 @@ func (b *bench) orders(ctx context.Context, spec job.Job, n int) (RouteReport, e
 	}
 	again := 0
 	for len(samples) < n {
+		if err := b.calm(ctx, mostUnsettled); err != nil {
+			return RouteReport{}, err
+		}
 		t, err := b.order(ctx, spec)
 		if errors.Is(err, errNotAtOnce) && again < max(n*mostAgain/100, 1) {
 			again++
@@ -232,6 +265,27 @@ func (b *bench) orders(ctx context.Context, spec job.Job, n int) (RouteReport, e
 	return r, nil
 }
 
+// calm waits until at most so many jobs are unsettled.
+func (b *bench) calm(ctx context.Context, most int) error {
+	for {
+		for _, id := range slices.Clone(b.unsettled) {
+			j, err := b.client.Job(ctx, id)
+			if err != nil {
+				return err
+			}
+			if j.State.Ended() {
+				b.unsettled = slices.DeleteFunc(b.unsettled, func(other string) bool { return other == id })
+			}
+		}
+		if len(b.unsettled) <= most {
+			return nil
+		}
+		if err := sleep(ctx, 100*time.Millisecond); err != nil {
+			return fmt.Errorf("%d jobs are not settled: %w", len(b.unsettled), err)
+		}
+	}
+}
+
 func (b *bench) order(ctx context.Context, spec job.Job) (orderTimes, error) {
 	_, steps, err := b.follow(ctx, spec)
 	if err != nil {
@@ -246,7 +300,7 @@ func (b *bench) follow(ctx context.Context, spec job.Job) (buyer.Job, []buyer.St
 	if err != nil {
 		return j, nil, err
 	}
-	b.jobs = append(b.jobs, j.ID)
+	b.jobs, b.unsettled = append(b.jobs, j.ID), append(b.unsettled, j.ID)
 	ectx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var steps []buyer.Step
@@ -293,9 +347,8 @@ func (b *bench) settled(ctx context.Context) error {
 			p.Paid += j.Paid + j.Held
 			p.Receipts += j.Receipts
 		}
-		b.report.Payment = p
 		if p.Settled == p.Jobs {
-			b.say("   %d jobs are settled, %s owed and paid", p.Jobs, b.net.Genesis.FormatAmount(market.Amount(p.Paid)))
+			b.report.Payment.add(p)
 			return nil
 		}
 		select {

@@ -73,16 +73,17 @@ func TestTimesOfATrace(t *testing.T) {
 		{Kind: buyer.StepQuoted, At: at(7)}, {Kind: buyer.StepQuoted, At: at(9)},
 		{Kind: buyer.StepChosen, At: at(30)}, {Kind: buyer.StepChosen, At: at(30)},
 		{Kind: buyer.StepHeld, At: at(34)}, {Kind: buyer.StepHeld, At: at(36)},
+		{Kind: buyer.StepSigned, At: at(38)}, {Kind: buyer.StepSigned, At: at(39)},
 		{Kind: buyer.StepLeased, At: at(45), Took: 45 * time.Millisecond},
 		{Kind: buyer.StepStarted, At: at(60)},
 	}
 	got, err := timesOf(steps)
 	ms := time.Millisecond
-	want := orderTimes{leases: 2, total: 45 * ms, publish: 2 * ms, quote: 5 * ms, choose: 23 * ms, hold: 6 * ms, sign: 9 * ms}
+	want := orderTimes{leases: 2, total: 45 * ms, publish: 2 * ms, quote: 5 * ms, choose: 23 * ms, hold: 6 * ms, sign: 3 * ms, fund: 6 * ms}
 	if err != nil || got != want {
 		t.Fatalf("%+v, %v, want %+v", got, err, want)
 	}
-	for i := range steps[:9] {
+	for i := range steps[:11] {
 		if k := steps[i].Kind; k == buyer.StepAsked || i+1 < len(steps) && steps[i+1].Kind == k || i > 0 && steps[i-1].Kind == k {
 			continue
 		}
@@ -94,7 +95,7 @@ func TestTimesOfATrace(t *testing.T) {
 		t.Error("an order that a provider refused is taken")
 	}
 	r := routeReport([]orderTimes{got, got})
-	if r.Orders != 2 || r.Leases != 2 || r.ToLease.P50 != 45 || r.Choose.Max != 23 || len(r.All) != 2 {
+	if r.Orders != 2 || r.Leases != 2 || r.ToLease.P50 != 45 || r.Signed.P50 != 39 || r.Choose.Max != 23 || len(r.All) != 2 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -172,7 +173,8 @@ func TestParseUsage(t *testing.T) {
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	r := &BenchReport{
-		Direct: RouteReport{Orders: 1, ToLease: Spread{P50: 40, P99: 200}}, Gossip: RouteReport{ToLease: Spread{P50: 20, P99: 1001}},
+		Direct:   RouteReport{Orders: 1, ToLease: Spread{P50: 40}, Signed: Spread{P50: 40, P99: 200}},
+		Gossip:   RouteReport{ToLease: Spread{P50: 20}, Signed: Spread{P99: 1001}},
 		Cores:    []CoreResult{{What: "checked", Measured: 9_999, Limit: 10_000, AtLeast: true}, {What: "matched", Measured: 10, Limit: 10}, {What: "told", Measured: 5}},
 		Idle:     IdleReport{Peers: 1, RSS: Spread{Max: 79}, CPUPercent: Spread{Max: 1.5}},
 		Chain:    ChainReport{Leases: 1, Recovered: 1},

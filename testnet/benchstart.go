@@ -21,7 +21,8 @@ import (
 type StartReport struct {
 	Runtime string `json:"runtime"`
 	// Submitted is from the submission at the buyer's local API until the buyer sees the program run on a provider: order,
-	// quotes, lease, first voucher, the program's start, the word of it.
+	// quotes, lease, first voucher, the program's start, the word of it. The time in which the lease is funded is not in it: that is
+	// the chain's.
 	Submitted Spread `json:"submitted"`
 	// Bare is what the runtime alone takes to start the same program, in turns with the jobs.
 	Bare Spread `json:"bare"`
@@ -162,14 +163,21 @@ func (b *bench) said(r StartReport) {
 
 // submitted runs a job and says how long it took until its program ran.
 func (b *bench) submitted(ctx context.Context, spec job.Job) (time.Duration, error) {
+	if err := b.calm(ctx, mostUnsettled); err != nil {
+		return 0, err
+	}
 	began := time.Now()
 	j, steps, err := b.follow(ctx, spec)
 	if err != nil {
 		return 0, err
 	}
+	t, err := timesOf(steps)
+	if err != nil {
+		return 0, fmt.Errorf("job %s: %w", j.ID, err)
+	}
 	for _, s := range steps {
 		if s.Kind == buyer.StepStarted {
-			return s.At.Sub(began), nil
+			return s.At.Sub(began) - t.fund, nil
 		}
 	}
 	return 0, fmt.Errorf("job %s ended and was never seen running", j.ID)
