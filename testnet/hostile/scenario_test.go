@@ -29,7 +29,7 @@ func TestScenario(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", binary, "github.com/starling-network/starling/cmd/starling").CombinedOutput(); err != nil {
 		t.Fatalf("building starling: %v\n%s", err, out)
 	}
-	rows, err := Run(t.Context(), Options{Options: scenarios.Options{Dir: dir, Binary: binary, Say: t.Logf}, Quiet: 10 * time.Second, Attack: 30 * time.Second})
+	rows, err := Run(t.Context(), Options{Options: scenarios.Options{Dir: dir, Binary: binary, Say: t.Logf}, Quiet: 5 * time.Second, Attack: 15 * time.Second})
 	if errors.Is(err, natlab.ErrUnavailable) {
 		t.Skip(err)
 	}
