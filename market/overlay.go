@@ -63,8 +63,9 @@ func OverlayNonce(hold HoldID, key OverlayKey) Nonce {
 	return Nonce(h[:len(Nonce{})])
 }
 
-// CheckMember says whether buyer and provider of the lease both signed that key is the provider's in the overlay of a cluster. The
-// lease is the first of its line: its successors say nothing about keys. ErrMalformed or ErrBadSignature.
+// CheckMember reports whether buyer and provider of the lease both signed that key is the provider's in the overlay of
+// a cluster. The lease is the first of its line: its successors say nothing about keys. ErrMalformed or
+// ErrBadSignature.
 func CheckMember(d sign.Domain, l Lease, hold HoldID, key OverlayKey) error {
 	if err := l.Check(d); err != nil {
 		return err

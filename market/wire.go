@@ -124,7 +124,7 @@ func fromMillis(field string, ms int64) (time.Time, error) {
 	return time.UnixMilli(ms).UTC(), nil
 }
 
-// checkTimes says whether an object is good at now: not expired, and not further ahead than an honest peer sets it.
+// checkTimes reports whether an object is good at now: not expired, and not further ahead than an honest peer sets it.
 func checkTimes(what string, now, notBefore, expires time.Time, validity time.Duration) error {
 	if !expires.After(now) {
 		return fmt.Errorf("%s: %w %s ago", what, ErrExpired, now.Sub(expires).Round(time.Millisecond))

@@ -76,7 +76,7 @@ func (p *Peer) start() error {
 	return nil
 }
 
-// Running says whether the process runs.
+// Running reports whether the process runs.
 func (p *Peer) Running() bool {
 	if p.exited == nil {
 		return false

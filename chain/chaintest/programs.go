@@ -129,7 +129,7 @@ func (c *Chain) newest() uint64 {
 	return uint64(c.slot)
 }
 
-// away says whether the chain answers nobody.
+// away reports whether the chain answers nobody.
 func (c *Chain) away() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -71,8 +71,8 @@ func (c *Claims) choose(v View, leaf program.LeafState, opened market.Slot) (use
 	return nil, why
 }
 
-// ripe says whether it is time: the first earned interval is claimed early, then what has run up; and at an end, at once all
-// there is, or what there is so far and again before it is too late.
+// ripe reports whether it is time: the first earned interval is claimed early, then what has run up; and at an end, at
+// once all there is, or what there is so far and again before it is too late.
 func (c *Claims) ripe(why urgency, v View, leaf program.LeafState, opened market.Slot, use *verify.SignedVoucher, due market.Amount) bool {
 	paid := market.Amount(leaf.Paid)
 	if why == asItRuns {

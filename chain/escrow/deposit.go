@@ -261,7 +261,7 @@ func (d Deposit) Step(now time.Time, ev Event) (Deposit, []Effect, error) {
 	return next, effects, nil
 }
 
-// apply says whether what the journal holds changed.
+// apply reports whether what the journal holds changed.
 func (d *Deposit) apply(now time.Time, ev Event) (change bool, effects []Effect, err error) {
 	switch ev := ev.(type) {
 	case Fund:

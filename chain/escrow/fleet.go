@@ -193,7 +193,8 @@ func (f *fleet) succeeded(t task) {
 	f.reason = ""
 }
 
-// signed takes answers to Sign; what was signed must be journalled before the effects run. send says whether it is still wanted.
+// signed takes answers to Sign; what was signed must be journalled before the effects run. send reports whether it is
+// still wanted.
 func (f *fleet) signed(now time.Time, p Params, ev Signed, send func(task) bool) (effects []Effect, change bool, tooLong []task) {
 	for _, r := range ev.Results {
 		i := slices.IndexFunc(f.flights, func(x flight) bool { return x.no == r.No && x.tx.ID == "" })

@@ -85,10 +85,10 @@ func UnmarshalFunding(b []byte) (Funding, error) {
 	return f, nil
 }
 
-// CheckFunding says whether a lease is funded: whether its provider, who asks, can be sure to be paid what its vouchers will
-// say. View is of EscrowOf and the funding's tranche; at level Confirmed the answer could still be forked away. Landed is the
-// slot in which the tranche was opened. Keys are those whose hash is in the lease. Everything else is refused: ErrNoEscrow
-// and ErrNoTranche may still change, the others do not.
+// CheckFunding reports whether a lease is funded: whether its provider, who asks, can be sure to be paid what its
+// vouchers will say. View is of EscrowOf and the funding's tranche; at level Confirmed the answer could still be forked
+// away. Landed is the slot in which the tranche was opened. Keys are those whose hash is in the lease. Everything else
+// is refused: ErrNoEscrow and ErrNoTranche may still change, the others do not.
 func CheckFunding(net Net, view View, core market.LeaseCore, keys market.KeySet, f Funding) (landed market.Slot, err error) {
 	if view.Escrow == nil {
 		return 0, ErrNoEscrow
@@ -138,7 +138,7 @@ func rootOf(t program.Tranche) tranche.Root {
 	return tranche.Root{Hash: t.Root, Sum: market.Amount(t.Sum), Count: uint16(len(t.Leaves))}
 }
 
-// checkWhose says whether an escrow is the one that a funding names, of this network and its token.
+// checkWhose reports whether an escrow is the one that a funding names, of this network and its token.
 func checkWhose(net Net, e *program.Escrow, core market.LeaseCore, f Funding) error {
 	buyer, order := f.of(core)
 	switch {

@@ -128,7 +128,7 @@ func standbysFor(v View, leaves []tranche.Leaf) (out []program.StandbyLeaf, err 
 	return out, nil
 }
 
-// enough says whether the escrow's money is. It may be later, when leases were retired.
+// enough reports whether the escrow's money is. It may be later, when leases were retired.
 func enough(v View, leaves []tranche.Leaf) error {
 	var sum market.Amount
 	for _, l := range leaves {

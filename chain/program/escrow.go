@@ -22,7 +22,7 @@ const (
 	leafStateSize  = 20
 )
 
-// EscrowState says whether an escrow still pays.
+// EscrowState reports whether an escrow still pays.
 type EscrowState uint8
 
 const (

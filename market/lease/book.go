@@ -259,7 +259,7 @@ func (b *Book) set(r Record) {
 	}
 }
 
-// sameLineOrHold says whether a is b, as it was before, or of its line.
+// sameLineOrHold reports whether a is b, as it was before, or of its line.
 func sameLineOrHold(a, b *Record) bool { return a.ID == b.ID || sameLine(a, b) }
 
 func (b *Book) drop(id market.HoldID) {

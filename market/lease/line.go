@@ -27,12 +27,12 @@ func (r *Record) began() market.Slot {
 	return r.Since
 }
 
-// sameLine says whether two records are about one line, so that both may have its units.
+// sameLine reports whether two records are about one line, so that both may have its units.
 func sameLine(a, b *Record) bool {
 	return a.Core != nil && b.Core != nil && a.First() == b.First()
 }
 
-// successive says whether two leases of one line do not overlap.
+// successive reports whether two leases of one line do not overlap.
 func successive(a, b *Record) bool {
 	return sameLine(a, b) && (a.Core.End <= b.Core.Start || b.Core.End <= a.Core.Start)
 }
@@ -50,7 +50,7 @@ func (b Book) next(id market.LeaseID) *Record {
 	return nil
 }
 
-// waits says whether the lease before the record's is live still.
+// waits reports whether the lease before the record's is live still.
 func (b Book) waits(r *Record) bool {
 	prev := b.findLease(r.Previous)
 	return prev != nil && prev.State.Live()
@@ -94,11 +94,11 @@ func (b Book) Current(first market.LeaseID) (Record, bool) {
 	return *best, true
 }
 
-// Extended says whether a successor of the lease was signed.
+// Extended reports whether a successor of the lease was signed.
 func (b Book) Extended(id market.LeaseID) bool { return b.next(id) != nil }
 
-// Commands says whether what runs for the lease's line ends when the lease does: not before its predecessor is over, and not
-// once a successor took over.
+// Commands reports whether what runs for the lease's line ends when the lease does: not before its predecessor is over,
+// and not once a successor took over.
 func (b Book) Commands(id market.LeaseID) bool {
 	r := b.findLease(id)
 	if r == nil {

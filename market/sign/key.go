@@ -19,8 +19,8 @@ const (
 // maxBase58 bounds the text forms before decoding, which is quadratic: 64 bytes take at most 88 characters.
 const maxBase58 = 88
 
-// Key is an Ed25519 public key in its 32-byte encoding, which is also a Solana address.
-// A Key may be any 32 bytes; Check says whether it may sign.
+// Key is an Ed25519 public key in its 32-byte encoding, which is also a Solana address. A Key may be any 32 bytes;
+// Check reports whether it may sign.
 type Key [KeySize]byte
 
 // Signature is an Ed25519 signature: R[32] ‖ S[32].

@@ -29,7 +29,7 @@ type Sight interface {
 	Window() (audit.Window, market.Slot, error)
 	// Beacon is the beacon of a window that has begun, and that of its datasets. chain.ErrNotFound while there is none.
 	Beacon(ctx context.Context, w audit.Window) (Drawn, error)
-	// Check says whether a beacon is a window's, and gives the one that its datasets are made of.
+	// Check reports whether a beacon is a window's, and gives the one that its datasets are made of.
 	Check(ctx context.Context, w audit.Window, b audit.Beacon) (era audit.Beacon, err error)
 	// Roster is the set that committees of a window are drawn from.
 	Roster(ctx context.Context, w audit.Window) (audit.Roster, error)

@@ -351,7 +351,7 @@ func (p *Proofs) lock(ctx context.Context, provider sign.Key) (*shower, error) {
 
 func (s *shower) unlock() { <-s.turn }
 
-// proven says whether all the units are, by what is known, and notes that they may be leased by it.
+// proven reports whether all the units are, by what is known, and notes that they may be leased by it.
 func (p *Proofs) proven(o market.Offer, units []market.UnitID) error {
 	_, slot, err := p.cfg.Sight.Window()
 	if err != nil {
@@ -497,7 +497,7 @@ func (p *Proofs) records(ctx context.Context, s *shower, o market.Offer, list []
 	}
 }
 
-// older says whether a record is of a window before the last with an audit, so that a newer one is worth fetching.
+// older reports whether a record is of a window before the last with an audit, so that a newer one is worth fetching.
 func (p *Proofs) older(c checked) bool {
 	recent, err := p.cfg.Sight.Recent()
 	return err == nil && c.record.Answer.Window < recent.Last

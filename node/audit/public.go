@@ -103,7 +103,7 @@ func (p *Public) Beacon(ctx context.Context, w audit.Window) (Drawn, error) {
 	return Drawn{Beacon: b, Era: era}, nil
 }
 
-// Check says whether a beacon is a window's, and gives the one that its datasets are made of.
+// Check reports whether a beacon is a window's, and gives the one that its datasets are made of.
 func (p *Public) Check(ctx context.Context, w audit.Window, b audit.Beacon) (era audit.Beacon, err error) {
 	own, err := p.Beacon(ctx, w)
 	switch {

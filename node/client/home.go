@@ -172,7 +172,7 @@ func readPeers(home string) []peer.AddrInfo {
 	return infos
 }
 
-// makeHome makes the client's directory and key where there are none, and says whether it made the key.
+// makeHome makes the client's directory and key where there are none, and reports whether it made the key.
 func makeHome(home string) (bool, error) {
 	if home == "" {
 		return false, fmt.Errorf("%w: no home directory", ErrConfig)

@@ -166,7 +166,7 @@ func (l light) Size() int { return l.keeper.size() }
 // Warning is what its user has to know about them.
 func (l light) Warning() string { return l.trusted() }
 
-// Dials says whether providers are dialled too.
+// Dials reports whether providers are dialled too.
 func (l light) Dials() bool { return l.host.Dials() }
 
 // Carries is what the roomiest circuit of an entry carries. Where providers are dialled too, that is not all there is.

@@ -114,7 +114,8 @@ func (p Plan) After(before Plan) error {
 	return nil
 }
 
-// equal says whether two plans tell the same of the members. What was measured between them is advice, of which the first counts.
+// equal reports whether two plans tell the same of the members. What was measured between them is advice, of which the
+// first counts.
 func (p Plan) equal(q Plan) bool {
 	p.Paths, q.Paths = nil, nil
 	a, errA := marshal(p)

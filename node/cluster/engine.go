@@ -42,7 +42,7 @@ const (
 // classes are from the fastest to the slowest.
 var classes = []Class{LAN, Metro, WAN}
 
-// Check says whether the class is one of those that there are.
+// Check reports whether the class is one of those that there are.
 func (c Class) Check() error {
 	if !slices.Contains(classes, c) {
 		return fmt.Errorf("%.40q is not a network class: want lan, metro or wan", string(c))
@@ -50,7 +50,7 @@ func (c Class) Check() error {
 	return nil
 }
 
-// Admits says whether a network of a class is good enough where c is wanted.
+// Admits reports whether a network of a class is good enough where c is wanted.
 func (c Class) Admits(is Class) bool {
 	return c.Check() == nil && is.Check() == nil && slices.Index(classes, is) <= slices.Index(classes, c)
 }
@@ -176,7 +176,7 @@ func (e Engine) With(options map[string]string) Engine {
 	return e
 }
 
-// CheckScale says whether a cluster that runs can have another size; the error gives the reason.
+// CheckScale reports whether a cluster that runs can have another size; the error gives the reason.
 func (e Engine) CheckScale(options map[string]string, begun, size uint32) error {
 	t := Task{Size: begun, Options: options}
 	switch least, most := t.option("minNodes", begun), max(t.option("maxNodes", begun), begun); {
@@ -188,7 +188,7 @@ func (e Engine) CheckScale(options map[string]string, begun, size uint32) error 
 	return nil
 }
 
-// LivesOn says whether the engine can live on a network of a class; the error gives the reason.
+// LivesOn reports whether the engine can live on a network of a class; the error gives the reason.
 func (e Engine) LivesOn(c Class) error {
 	if err := c.Check(); err != nil {
 		return err

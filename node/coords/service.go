@@ -113,7 +113,8 @@ func (s *Service) round(ctx context.Context) int {
 	return seen
 }
 
-// direct says whether a peer is connected without a relay, which would be what is measured, and answers such questions.
+// direct reports whether a peer is connected without a relay, which would be what is measured, and answers such
+// questions.
 func (s *Service) direct(p peer.ID) bool {
 	known, err := s.cfg.Host.Peerstore().SupportsProtocols(p, protocol.Coord.ID(s.cfg.Network))
 	return err == nil && len(known) > 0 && slices.ContainsFunc(s.cfg.Host.Network().ConnsToPeer(p), func(c network.Conn) bool {

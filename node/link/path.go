@@ -107,7 +107,8 @@ func mbit(bytes uint64, took time.Duration) uint64 {
 	return uint64(float64(bytes) * 8 / 1e6 / took.Seconds())
 }
 
-// answer is the other end of echoes and bulk: it returns when the stream ends. take says whether so many more bytes may come.
+// answer is the other end of echoes and bulk: it returns when the stream ends. take reports whether so many more bytes
+// may come.
 func answer(rw io.ReadWriter, now clock, take func(bytes int) error) error {
 	echoed, got := 0, uint64(0)
 	var peak uint64

@@ -59,7 +59,7 @@ const (
 type Holds interface {
 	// Measures is nil if a hold is live, not active yet, of a cluster's order, and commanded by a peer.
 	Measures(hold market.HoldID, by sign.Key) error
-	// Serves says whether any live hold or lease of a cluster is commanded by a peer.
+	// Serves reports whether any live hold or lease of a cluster is commanded by a peer.
 	Serves(by sign.Key) bool
 }
 

@@ -167,7 +167,7 @@ func (p *Provider) tryOverlays(ctx context.Context) {
 	}
 }
 
-// joinsAny says whether any program of this peer can be a member of a cluster; true while it has not tried.
+// joinsAny reports whether any program of this peer can be a member of a cluster; true while it has not tried.
 func (p *Provider) joinsAny() bool { return !p.cfg.Policy.Clusters.No && !p.apart.Load() }
 
 // joins says why one more program of a runtime is not to be a member of a cluster.

@@ -100,7 +100,7 @@ func (p *Provider) reserveEvent(ctx context.Context, from peer.ID, r *marketpb.R
 	return lease.ReserveRequested{Hold: market.HoldID(r.Hold), Order: o, Price: market.Price(r.Price), Rank: r.Rank, Class: class, Overlay: r.Overlay, Backing: backing}, nil
 }
 
-// holds says whether the peer has this hold.
+// holds reports whether the peer has this hold.
 func (p *Provider) holds(id market.HoldID, by sign.Key) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -108,7 +108,7 @@ func (s *sale) handOver(ctx context.Context, next lease.Record) ([]meter.Effect,
 	return append(effects, ended...), err
 }
 
-// mine says whether the CPU time that is used now is this lease's.
+// mine reports whether the CPU time that is used now is this lease's.
 func (s *sale) mine() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,7 +164,7 @@ func (p *Provider) ended() []market.LeaseID {
 	return out
 }
 
-// busy says whether the loop of the sale runs on.
+// busy reports whether the loop of the sale runs on.
 func (s *sale) busy() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

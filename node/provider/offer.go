@@ -185,7 +185,7 @@ func (p *Provider) renew(ctx context.Context) (offers []market.Offer, envelopes 
 // movedBy is how far a coordinate must have moved for an offer to say so before it is renewed anyway: it never stands quite still.
 const movedBy = 10 * time.Millisecond
 
-// moved says whether an offer's coordinate is worth another offer.
+// moved reports whether an offer's coordinate is worth another offer.
 func moved(was, is market.Coordinate) bool {
 	if was.IsZero() || is.IsZero() {
 		return was != is

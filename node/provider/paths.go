@@ -27,7 +27,7 @@ func (h holds) Measures(id market.HoldID, by sign.Key) error {
 	return nil
 }
 
-// Serves says whether a live hold or lease of a cluster is commanded by a peer.
+// Serves reports whether a live hold or lease of a cluster is commanded by a peer.
 func (h holds) Serves(by sign.Key) bool {
 	h.p.mu.Lock()
 	defer h.p.mu.Unlock()

@@ -45,7 +45,7 @@ func (pol *Policy) serves(buyer sign.Key) *market.Refusal {
 	return nil
 }
 
-// admits says whether something new may be sold to the order's buyer now.
+// admits reports whether something new may be sold to the order's buyer now.
 func (p *Provider) admits(ctx context.Context, o market.Order, now time.Time) *market.Refusal {
 	if refusal := p.cfg.Policy.serves(o.Peer()); refusal != nil {
 		return refusal

@@ -101,7 +101,7 @@ func (p *Provider) probe(ctx context.Context, from peer.ID, lease []byte, e *exe
 	return nil
 }
 
-// simulated says whether any of a lease's units is no hardware at all.
+// simulated reports whether any of a lease's units is no hardware at all.
 func (p *Provider) simulated(units []market.UnitID) bool {
 	return slices.ContainsFunc(p.cfg.Lots, func(l Lot) bool {
 		return l.Simulated && slices.ContainsFunc(l.Units, func(u market.Unit) bool { return slices.Contains(units, u.ID) })

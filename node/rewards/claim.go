@@ -63,7 +63,8 @@ func (s *Service) claim(ctx context.Context, l *look, of subject, p program.Payo
 	return put(ctx, s.keep, kindMine, of.key(), m)
 }
 
-// awardOf is who is paid under an accepted root: from the journal, or from whoever has it, since the root says whether it is right.
+// awardOf is who is paid under an accepted root: from the journal, or from whoever has it, since the root reports
+// whether it is right.
 func (s *Service) awardOf(ctx context.Context, l *look, of subject, p program.Payout) (rewards.Award, error) {
 	right := func(b []byte) (rewards.Award, error) {
 		a, err := rewards.UnmarshalAward(of.source, of.epoch, b)

@@ -229,7 +229,7 @@ func checkHostPath(field, p string) error {
 	return nil
 }
 
-// within says whether p is dir or lies in it; both are clean and absolute.
+// within reports whether p is dir or lies in it; both are clean and absolute.
 func within(p, dir string) bool {
 	return p == dir || strings.HasPrefix(p, strings.TrimSuffix(filepath.ToSlash(dir), "/")+"/")
 }

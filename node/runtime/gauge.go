@@ -22,9 +22,10 @@ type Gauge interface {
 	Kind() exclusive.Kind
 	// Devices is how many compute at once: the GPUs of the execution, or 1.
 	Devices() int
-	// Multiply has the program stand still, device i compute the products of seeds[i], all at once, and the program go on, whatever came
-	// of it. Each is given the hash of every tile of a device, in order, as soon as they are there; it may be called by several goroutines.
-	// Nothing but challenge.Commitment.Open says whether they are right: a buyer's program shares the sandbox. device.ErrMemory.
+	// Multiply has the program stand still, device i compute the products of seeds[i], all at once, and the program go
+	// on, whatever came of it. Each is given the hash of every tile of a device, in order, as soon as they are there;
+	// it may be called by several goroutines. Nothing but challenge.Commitment.Open reports whether they are right: a
+	// buyer's program shares the sandbox. device.ErrMemory.
 	Multiply(ctx context.Context, seeds []sign.Hash, s challenge.Shape, each func(i int, tiles []sign.Hash) error) error
 	Close() error
 }

@@ -104,7 +104,7 @@ type Images interface {
 	// is told bytes done and known so far. ErrBadImage for one that is not there or not what its digest says,
 	// ErrCredentials when the registry refuses, ErrRegistry when it cannot be reached.
 	Pull(ctx context.Context, image string, auth *RegistryAuth, progress func(done, total int64)) error
-	// HasImage says whether Pull would find it here.
+	// HasImage reports whether Pull would find it here.
 	HasImage(ctx context.Context, image string) bool
 }
 

@@ -64,7 +64,8 @@ const (
 // Config says for whom and how much is relayed. Every field may be left out.
 type Config struct {
 	Limits Limits
-	// Allow says whether client may be connected to target; nil allows all. It is asked again once both are connected.
+	// Allow reports whether client may be connected to target; nil allows all. It is asked again once both are
+	// connected.
 	Allow func(client, target peer.ID) bool
 	// Find tells where a target is that the host has no address of; nil finds nobody.
 	Find func(ctx context.Context, target peer.ID) (peer.AddrInfo, error)

@@ -170,8 +170,8 @@ type Container struct {
 	Names   []string
 }
 
-// Sidecar says whether it is a container that only holds a network. A peer that starts makes one that no job is in, to see whether it
-// can, and takes it away again.
+// Sidecar reports whether it is a container that only holds a network. A peer that starts makes one that no job is in,
+// to see whether it can, and takes it away again.
 func (c Container) Sidecar() bool {
 	return slices.ContainsFunc(c.Names, func(name string) bool { return strings.HasSuffix(name, "-net") })
 }
@@ -203,7 +203,7 @@ func (e *Engine) answers(ctx context.Context) error {
 	}
 }
 
-// Running says whether the daemon runs.
+// Running reports whether the daemon runs.
 func (e *Engine) Running() bool {
 	if e.cmd == nil {
 		return false

@@ -17,7 +17,7 @@ import (
 // glibc is an image in which a program finds what the driver's library needs.
 const glibc = "docker.io/library/debian:stable-slim"
 
-// hook says whether this machine's container engine gives GPUs to containers, and why not.
+// hook reports whether this machine's container engine gives GPUs to containers, and why not.
 func hook(ctx context.Context) error {
 	docker, err := exec.LookPath("docker")
 	if err != nil {

@@ -82,7 +82,7 @@ func (m *Member) Close() error {
 	return m.Joining.Tun.Close()
 }
 
-// lets says whether the member with a key lets in another one, as the peer and at the address that it has.
+// lets reports whether the member with a key lets in another one, as the peer and at the address that it has.
 func (o *Overlays) lets(key, other market.OverlayKey) bool {
 	m, n := o.members[key], o.members[other]
 	return m != nil && n != nil && slices.ContainsFunc(m.others, func(p provider.Peer) bool {
@@ -116,7 +116,7 @@ func (o *Overlays) clusters() map[string][]market.OverlayKey {
 	return out
 }
 
-// Reach says whether two members reach each other: each lets the other in.
+// Reach reports whether two members reach each other: each lets the other in.
 func (o *Overlays) Reach(a, b market.OverlayKey) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -33,7 +33,7 @@ type Figure struct {
 	Of    string  `json:"of,omitempty"`    // what it was measured over
 }
 
-// Met says whether the target is.
+// Met reports whether the target is.
 func (f Figure) Met() bool {
 	if f.Least {
 		return f.Value >= f.Bound

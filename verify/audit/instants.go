@@ -90,7 +90,7 @@ func (i Instants) Span(w Window, attempt uint8, class market.Class) (from, to ma
 	return at - market.Slot(width.Early), at + market.Slot(width.Late+uint64(max(attempt, 1)-1)*(i.Slots/8))
 }
 
-// Check says whether an attempt of a window, of which this is the beacon, may begin in a slot. RuleInstant.
+// Check reports whether an attempt of a window, of which this is the beacon, may begin in a slot. RuleInstant.
 func (i Instants) Check(w Window, b Beacon, attempt uint8, class market.Class, slot market.Slot) error {
 	if i.Slots == 0 || i.Millis == 0 {
 		return broken(RuleInstant, "a network without windows")

@@ -108,7 +108,7 @@ func (f *Failures) Room(provider sign.Key) bool {
 	return f.all < MaxRefusals && f.count[provider] < MaxRefusalsOf
 }
 
-// Add keeps a refusal, and says whether it did: one of a member for an attempt, and as many as there is room for.
+// Add keeps a refusal, and reports whether it did: one of a member for an attempt, and as many as there is room for.
 func (f *Failures) Add(x Refusal) bool {
 	t := x.Target()
 	if _, here := f.of[t][x.Member()]; here {

@@ -66,7 +66,8 @@ type Budget struct {
 	Spent time.Duration `json:"spent"`
 }
 
-// Allows says whether there is room for a probe of such a cost: all probes together take at most 1/Share of the lease.
+// Allows reports whether there is room for a probe of such a cost: all probes together take at most 1/Share of the
+// lease.
 func (b Budget) Allows(cost time.Duration) bool {
 	return cost >= 0 && b.Spent >= 0 && b.Spent <= b.Lease/Share && cost <= b.Lease/Share-b.Spent
 }

@@ -155,5 +155,5 @@ func (r Record) Check(d sign.Domain) error {
 	return CheckOpened(r.Question, r.Answer(), r.Draw, r.Openings)
 }
 
-// Wrong says whether err is about a wrong answer.
+// Wrong reports whether err is about a wrong answer.
 func Wrong(err error) bool { return errors.Is(err, ErrWrong) }

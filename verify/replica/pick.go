@@ -54,7 +54,7 @@ func Pick(seed sign.Hash, attempt uint32, all []Candidate, parties []Party) []si
 	return out
 }
 
-// same says whether a candidate is the party, or belongs to the same owner, under whichever key it appears.
+// same reports whether a candidate is the party, or belongs to the same owner, under whichever key it appears.
 func (p Party) same(c Candidate) bool {
 	return c.Provider == p.Provider || c.Owner == p.Owner || c.Provider == p.Owner || c.Owner == p.Provider
 }

@@ -101,8 +101,8 @@ func draw(tag string, b Beacon, n Nonce, r Committed) sign.Hash {
 	return sign.Sum([]byte(tag), b.Hash[:], n[:], r.Lease[:], r.Output[:])
 }
 
-// Drawn says whether the block has the result replicated: the first eight bytes of the draw with tag "starling/replica/draw/v1",
-// big-endian, are below odds/10⁹ of their range, rounded up.
+// Drawn reports whether the block has the result replicated: the first eight bytes of the draw with tag
+// "starling/replica/draw/v1", big-endian, are below odds/10⁹ of their range, rounded up.
 func Drawn(odds Odds, b Beacon, n Nonce, r Committed) bool {
 	if odds >= Always {
 		return true

@@ -199,7 +199,7 @@ func (r Result) Marshal() []byte {
 	return b
 }
 
-// Equal says whether two results are the same.
+// Equal reports whether two results are the same.
 func (r Result) Equal(o Result) bool { return string(r.Marshal()) == string(o.Marshal()) }
 
 // UnmarshalResult reads the layout and nothing after it.

@@ -132,7 +132,7 @@ func going(j buyer.Job) error {
 	return WithHint(Usagef("cluster %s %s", j.Spec.Name, text), "starling cluster up FILE makes a new one; starling cluster logs %s shows what it said", j.ID)
 }
 
-// ready says whether the cluster's engine takes work.
+// ready reports whether the cluster's engine takes work.
 func ready(j buyer.Job) bool {
 	return j.Cluster != nil && !j.Cluster.Ready.IsZero() && j.State == buyer.Running
 }

@@ -188,7 +188,7 @@ func (a *App) checkEvidence(ctx context.Context, p evidence.Proof, again rerunOp
 	})
 }
 
-// whose says whether the network of a proof is this home directory's.
+// whose reports whether the network of a proof is this home directory's.
 func (a *App) whose(genesis sign.Hash) string {
 	home, err := a.Home()
 	if err != nil {

@@ -152,7 +152,7 @@ func (e *exitError) Error() string { return fmt.Sprintf("exit code %d", e.code) 
 
 func clampSize(n int) uint16 { return uint16(min(max(n, 1), 1<<16-1)) }
 
-// terminal says whether r is one, and its file descriptor.
+// terminal reports whether r is one, and its file descriptor.
 func terminal(r io.Reader) (int, bool) {
 	f, ok := r.(*os.File)
 	if !ok {

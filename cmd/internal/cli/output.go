@@ -33,7 +33,7 @@ func (o *output) Set(text string) error {
 	return fmt.Errorf("want table, json or yaml")
 }
 
-// export writes v as JSON to a file, or to standard output for "-", and says whether it is in a file.
+// export writes v as JSON to a file, or to standard output for "-", and reports whether it is in a file.
 func (a *App) export(path string, v any) (file bool, err error) {
 	if path != "-" {
 		return true, saveJSON(path, v)

@@ -87,7 +87,7 @@ func (p *Proxy) refuse(r *http.Request) string {
 	return "a page of another origin asks"
 }
 
-// here says whether a Host is a loopback address, or localhost, with our port.
+// here reports whether a Host is a loopback address, or localhost, with our port.
 func (p *Proxy) here(host string) bool {
 	name, port, err := net.SplitHostPort(host)
 	if err != nil || port != p.port {

@@ -289,7 +289,7 @@ func (e *execution) overDisk(why string) {
 	}
 }
 
-// fullAtEnd says whether an execution that has ended had a volume without room.
+// fullAtEnd reports whether an execution that has ended had a volume without room.
 func (e *execution) fullAtEnd() bool {
 	var s unix.Statfs_t
 	if e.state.Volume == "" || unix.Statfs(e.state.Volume, &s) != nil {
@@ -298,7 +298,7 @@ func (e *execution) fullAtEnd() bool {
 	return s.Bfree < s.Blocks/256+1 || s.Ffree == 0
 }
 
-// overAtEnd says whether an execution that has ended left more than it may.
+// overAtEnd reports whether an execution that has ended left more than it may.
 func (e *execution) overAtEnd() bool {
 	if len(e.state.Measured) == 0 {
 		return false
@@ -335,7 +335,7 @@ func (r *Runtime) growsFastest() (worst *execution) {
 	return worst
 }
 
-// nearlyFull says whether a directory's disk has less room than is kept for the peer's own journal.
+// nearlyFull reports whether a directory's disk has less room than is kept for the peer's own journal.
 func nearlyFull(dir string) bool {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {

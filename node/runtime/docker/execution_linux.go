@@ -127,7 +127,7 @@ func (e *execution) wait(ctx context.Context) (runtime.Exit, error) {
 	}
 }
 
-// within says whether the execution ended in this time.
+// within reports whether the execution ended in this time.
 func (e *execution) within(ctx context.Context, d time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()

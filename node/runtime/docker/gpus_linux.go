@@ -79,7 +79,7 @@ func (g *gpuGauge) still(ctx context.Context) error {
 	return g.Settle(sctx, g.fastest)
 }
 
-// goOn lets the program go on, once, and says whether it stood still until now.
+// goOn lets the program go on, once, and reports whether it stood still until now.
 func (g *gpuGauge) goOn() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

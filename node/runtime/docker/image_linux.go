@@ -47,7 +47,7 @@ func canonical(ref string) (string, error) {
 	return named.String(), nil
 }
 
-// HasImage says whether the image is on this machine and can run.
+// HasImage reports whether the image is on this machine and can run.
 func (r *Runtime) HasImage(ctx context.Context, ref string) bool {
 	_, err := r.imageConfig(ctx, ref)
 	return err == nil
@@ -127,7 +127,7 @@ func checkImage(found image.InspectResponse, platform string, limit int64) (imag
 	return c, nil
 }
 
-// owned says whether nothing of a buyer may be mounted at this place of a container.
+// owned reports whether nothing of a buyer may be mounted at this place of a container.
 func owned(p string) bool {
 	if p == "/" || p == "/run" {
 		return true

@@ -173,10 +173,10 @@ func (r *Runtime) sweep(ctx context.Context) (running []orphan, err error) {
 	return running, nil
 }
 
-// ownName says whether this runtime names a container of this directory so.
+// ownName reports whether this runtime names a container of this directory so.
 func ownName(name, dir string) bool { return name == containerName(dir) || name == sidecarName(dir) }
 
-// taken says whether a living process owns the execution of this directory.
+// taken reports whether a living process owns the execution of this directory.
 func (r *Runtime) taken(dir string) bool {
 	if r.mine.Has(dir) {
 		return true

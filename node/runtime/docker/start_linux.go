@@ -289,7 +289,7 @@ func (r *Runtime) accept(ctx context.Context, l *net.UnixListener, container, to
 	return nil, 0, ctx.Err()
 }
 
-// shows says whether the first message on a connection is the token.
+// shows reports whether the first message on a connection is the token.
 func shows(conn *guard.Conn, token string) bool {
 	_ = conn.SetDeadline(time.Now().Add(tokenPatience))
 	b, files, err := conn.Receive()

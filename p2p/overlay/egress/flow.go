@@ -337,7 +337,7 @@ func (s *Stack) splice(f *flow, in, out net.Conn) {
 
 var chunks = sync.Pool{New: func() any { return new([chunk]byte) }}
 
-// pour copies one way and says whether it came to its end.
+// pour copies one way and reports whether it came to its end.
 func (s *Stack) pour(f *flow, to, from net.Conn, limit *rate.Limiter, count *atomic.Uint64) bool {
 	b := chunks.Get().(*[chunk]byte)
 	defer chunks.Put(b)

@@ -271,7 +271,7 @@ func (p *Policy) naming(name string) (out []int) {
 	return out
 }
 
-// resolves says whether a name may be asked for on the internet.
+// resolves reports whether a name may be asked for on the internet.
 func (p *Policy) resolves(name string) bool {
 	switch p.Mode {
 	case ModeInternet:

@@ -68,7 +68,7 @@ type window struct {
 	last    string
 }
 
-// add counts one and says whether a line was written. target is where it was going, name what was looked up.
+// add counts one and reports whether a line was written. target is where it was going, name what was looked up.
 func (r *refusals) add(why Reason, target netip.AddrPort, name string) {
 	r.counts[why].Add(1)
 	now := time.Now()

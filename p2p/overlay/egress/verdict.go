@@ -16,7 +16,7 @@ import (
 // ErrRefused says that an address is not one that may be dialled for a container.
 var ErrRefused = errors.New("refused by the egress policy")
 
-// verdict says whether a container may reach an address, and if not, why.
+// verdict reports whether a container may reach an address, and if not, why.
 func (s *Stack) verdict(tcp bool, to netip.AddrPort) (why Reason, open bool) {
 	p := &s.cfg.Policy
 	switch a := to.Addr(); {
@@ -80,7 +80,7 @@ type hostAddrs struct {
 
 const hostEvery = 5 * time.Second
 
-// have says whether an address is the host's. One that cannot say what its own addresses are leads nobody anywhere.
+// have reports whether an address is the host's. One that cannot say what its own addresses are leads nobody anywhere.
 func (h *hostAddrs) have(a netip.Addr) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

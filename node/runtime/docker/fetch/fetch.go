@@ -197,7 +197,7 @@ func (i *Image) pair() error {
 // Close ends its connections.
 func (i *Image) Close() { i.guarded.inner.CloseIdleConnections() }
 
-// passing says whether a request that failed may go better at once: not what was refused here.
+// passing reports whether a request that failed may go better at once: not what was refused here.
 func passing(err error) bool {
 	var n net.Error
 	var answer *transport.Error

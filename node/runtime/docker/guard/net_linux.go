@@ -63,7 +63,7 @@ func firstNet(conn *Conn) (NetRequest, *os.File, error) {
 	return req, tun, nil
 }
 
-// netRequests says whether the peer ended the network; otherwise the connection is over.
+// netRequests reports whether the peer ended the network; otherwise the connection is over.
 func netRequests(conn *Conn, tun *os.File) (ended bool) {
 	for {
 		b, files, err := conn.Receive()

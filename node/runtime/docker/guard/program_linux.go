@@ -53,8 +53,8 @@ func (g *guard) start() error {
 // errNoVolume is of writable mounts that are not in the volume that the peer made.
 var errNoVolume = errors.New("the container engine does not see what this peer mounts: both must be in one mount namespace")
 
-// checkVolume says whether the writable mounts are in the volume: an engine that does not see what the peer mounts has mounted the
-// directories below, which nothing bounds.
+// checkVolume reports whether the writable mounts are in the volume: an engine that does not see what the peer mounts
+// has mounted the directories below, which nothing bounds.
 func (o Order) checkVolume() error {
 	if o.Volume == (Volume{}) {
 		return nil

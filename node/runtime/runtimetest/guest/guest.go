@@ -75,7 +75,7 @@ func WriteFile(p Process, name string, b []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// Exists says whether a file can be opened.
+// Exists reports whether a file can be opened.
 func Exists(p Process, name string) bool {
 	f, err := p.OpenFile(name, os.O_RDONLY, 0)
 	if err != nil {

@@ -184,7 +184,7 @@ func (m *Model) Rounded() *Model {
 	return r
 }
 
-// Finite says whether every weight is a number, which a test wants to know.
+// Finite reports whether every weight is a number, which a test wants to know.
 func (m *Model) Finite() bool {
 	for _, s := range m.slots {
 		if math.IsNaN(float64(s.w)) || math.IsInf(float64(s.w), 0) || !(s.g >= 0) {
