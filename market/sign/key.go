@@ -145,7 +145,8 @@ var smallOrderY = [5][32]byte{
 		0xd5, 0xdf, 0xac, 0x05, 0xd3, 0xc6, 0x33, 0x39, 0xb1, 0x38, 0x02, 0x88, 0x6d, 0x53, 0xfc, 0x05}, // order 8
 }
 
-// checkPoint refuses encodings of y ≥ p = 2^255-19 and points of small order. It does not ask whether y is on the curve.
+// checkPoint refuses encodings of y ≥ p = 2^255-19 and points of small order. It does not ask whether y is on the
+// curve.
 func checkPoint(b *[32]byte) error {
 	y := *b
 	y[31] &= 0x7f
