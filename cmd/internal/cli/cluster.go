@@ -62,7 +62,8 @@ receipts, extend, cp.`,
 	return c
 }
 
-// cluster finds a cluster by its name or its job's id: of several of one name the one that has not ended, else the newest.
+// cluster finds a cluster by its name or its job's id: of several of one name the one that has not ended, else the
+// newest.
 func (a *App) cluster(ctx context.Context, c *api.Client, name string) (buyer.Job, error) {
 	named, err := clusters(ctx, c, buyer.Query{Name: name})
 	if err != nil {
@@ -137,7 +138,7 @@ func ready(j buyer.Job) bool {
 	return j.Cluster != nil && !j.Cluster.Ready.IsZero() && j.State == buyer.Running
 }
 
-// running counts the members whose program runs.
+// running counts the members with a running program.
 func running(j buyer.Job) (n int) {
 	for _, r := range j.Ranks {
 		if r.State == buyer.RankRunning && r.Live.Phase == "running" {

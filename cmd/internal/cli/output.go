@@ -83,7 +83,7 @@ func (a *App) Show(v any, table func(t *Table)) error {
 	return t.write(a.Out)
 }
 
-// showFile prints what is meant for a file: JSON where nothing else was asked for.
+// showFile prints the content of a file: JSON by default.
 func (a *App) showFile(v any) error {
 	if a.output == outputTable {
 		a.output = outputJSON
