@@ -101,7 +101,7 @@ func (p *Peer) Kill() error {
 	return nil
 }
 
-// Start starts a killed peer on what it left and waits until it is ready.
+// Start starts a killed peer on its old state and waits until it is ready.
 func (p *Peer) Start(ctx context.Context) error {
 	if p.Running() {
 		return fmt.Errorf("%s runs already", p.Name)

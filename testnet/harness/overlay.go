@@ -13,7 +13,7 @@ import (
 	"github.com/starling-network/starling/node/provider"
 )
 
-// Overlays are those of a simulated network. They carry nothing; they know who lets in whom.
+// Overlays are those of a simulated network. They carry nothing; they record the members that each member lets in.
 type Overlays struct {
 	mu      sync.Mutex
 	members map[market.OverlayKey]*Member
@@ -27,7 +27,7 @@ type Member struct {
 	of      *Overlays
 }
 
-// at is what joins the executions of one peer.
+// at joins the executions of one peer.
 func (o *Overlays) at(id peer.ID) provider.Networks { return memberships{o, id} }
 
 type memberships struct {
@@ -50,7 +50,7 @@ func (m memberships) Join(j provider.Joining) (provider.Network, error) {
 	return n, nil
 }
 
-// SetMembers replaces who is let in.
+// SetMembers replaces the members that are let in.
 func (m *Member) SetMembers(others []provider.Peer) error {
 	m.of.mu.Lock()
 	defer m.of.mu.Unlock()

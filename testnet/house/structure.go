@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// support reports whether a package only serves tests: their names end in test, and those of testnet are all of the kind.
+// support reports whether a package only serves tests: their names end in test, and those of testnet are all of the
+// kind.
 func support(dir string) bool { return strings.HasSuffix(dir, "test") || Within(dir, "testnet") }
 
 // declarations measures interfaces and structs.
@@ -39,7 +40,7 @@ func declarations(files []File) []Figure {
 		functions.figures("config-functions"))
 }
 
-// fieldsOf counts the fields whose type is as wanted. An embedded one counts as one.
+// fieldsOf counts the fields of a wanted type. An embedded one counts as one.
 func fieldsOf(list *ast.FieldList, wanted func(ast.Expr) bool) int {
 	n := 0
 	for _, field := range list.List {

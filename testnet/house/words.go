@@ -89,7 +89,7 @@ func undocumented(d ast.Decl) int {
 	return 0
 }
 
-// wellKnown are methods whose meaning is that of an interface of the standard library.
+// wellKnown are methods of interfaces of the standard library, which define their meaning.
 var wellKnown = map[string]bool{
 	"String": true, "Error": true, "Unwrap": true, "Is": true, "Close": true, "Len": true, "Less": true, "Swap": true,
 	"Read": true, "Write": true, "MarshalJSON": true, "UnmarshalJSON": true, "MarshalText": true, "UnmarshalText": true,
