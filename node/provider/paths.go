@@ -8,7 +8,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// holds is what measuring paths asks of a provider: link.Holds.
+// holds is the provider's side of measuring paths: link.Holds.
 type holds struct{ p *Provider }
 
 // Measures is nil while a hold is not active yet, named an overlay key, and is commanded by a peer.
