@@ -38,7 +38,7 @@ const (
 // ErrFrame says that the other end broke the protocol, or its limits.
 var ErrFrame = errors.New("bad frame")
 
-// Result is what was found of one path.
+// Result is the measurement of one path.
 type Result struct {
 	RTT     time.Duration // the shortest round trip
 	Mbit    uint32        // carried; 0: not measured
