@@ -21,7 +21,7 @@ const (
 	GPUReserve = 512 << 20
 	// patience bounds the wait for a GPU to finish the work of a stopped program. On a shared card it would never end.
 	patience = time.Second
-	// warmTime is about the time of one of the products by which Settle measures.
+	// warmTime is about the time of one batch of products by which Settle measures.
 	warmTime = 5 * time.Millisecond
 )
 
