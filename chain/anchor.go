@@ -14,7 +14,8 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Anchor commits to a batch of receipts, in an account of the network's program, or of audit records, in a transaction's memo:
+// Anchor commits to a batch of receipts, in an account of the network's program, or of audit records, in a
+// transaction's memo:
 //
 //	starling:records:1:<root, 64 hex>:<count, decimal>:<ref, 16 hex>
 //
@@ -26,10 +27,10 @@ type Anchor struct {
 	Ref   Ref    // of records
 }
 
-// Of is what is under an anchor: no receipt can be passed off as a record, nor a record as a receipt.
+// Of is the kind of object under an anchor, so that a receipt cannot pass as a record, nor a record as a receipt.
 type Of uint8
 
-// What is anchored.
+// Kinds of anchored objects.
 const (
 	OfReceipts Of = iota
 	OfRecords
@@ -39,7 +40,7 @@ const anchorPrefix = "starling:records:1:"
 
 func (o Of) String() string { return [...]string{OfReceipts: "receipts", OfRecords: "records"}[o] }
 
-// Ref tells one anchoring of a key from its others.
+// Ref distinguishes one anchoring of a key from its others.
 type Ref [8]byte
 
 // RefOf is the ref of a key's anchor of this root, of those with the same root the number-th.
@@ -66,8 +67,8 @@ func (a Anchor) Memo() []byte {
 	return hex.AppendEncode(b, a.Ref[:])
 }
 
-// ParseAnchor reads exactly what Memo writes: lower-case digits, no leading zero, nothing after. ErrMalformed otherwise,
-// which for a memo found on chain means that it is somebody else's.
+// ParseAnchor parses exactly the output of Memo: lower-case digits, no leading zero, nothing after. It returns
+// ErrMalformed otherwise, which for a memo found on chain means that another program wrote it.
 func ParseAnchor(memo []byte) (Anchor, error) {
 	var a Anchor
 	if len(memo) > MaxAnchor {
@@ -103,9 +104,9 @@ func leaves(hashes []sign.Hash) [][]byte {
 	return out
 }
 
-// CheckAnchored reads the anchor in the memo of a final transaction and checks that a record is number i under it. It returns the
-// slot since which that can be proven to exist. Errors: ErrNotFound (no such transaction, no memo), ErrMalformed
-// (another memo), those of merkle.Proof.Verify, the ledger's.
+// CheckAnchored reads the anchor in the memo of a final transaction and checks that a record is number i under it. It
+// returns the slot since which that can be proven to exist. Errors: ErrNotFound (no such transaction, no memo),
+// ErrMalformed (another memo), those of merkle.Proof.Verify, the ledger's.
 func CheckAnchored(ctx context.Context, l Memos, id TxID, record sign.Hash, i int, proof merkle.Proof) (Anchor, market.Slot, error) {
 	text, slot, err := l.Memo(ctx, id)
 	if err != nil {

@@ -7,16 +7,16 @@ import (
 	"github.com/starling-network/starling/market"
 )
 
-// Fees say what a peer bids for a place in a block, beside the fee for signatures. A price is in millionths of a lamport for each
-// compute unit that the transaction asks for.
+// Fees are a peer's limits on priority fees, beside the fee for signatures. A price is in millionths of a lamport for
+// each compute unit that the transaction requests.
 type Fees struct {
 	Least         uint64 // price that is always bid
 	Most          uint64 // lamports that a transaction costs at most
-	TokenLamports uint64 // that one whole token is worth: by it is known what is at stake
+	TokenLamports uint64 // the worth of one whole token, to compute the worth of a transaction
 }
 
 const (
-	// feeShare is the part of what is at stake that is bid at most: one in so many.
+	// feeShare bounds a bid to one part in feeShare of the amount at stake.
 	feeShare = 10
 	// feeAlways is bid, if it takes that, whatever is at stake, in lamports: as much as a signature costs.
 	feeAlways = 5000
@@ -24,15 +24,15 @@ const (
 	microLamports = 1_000_000
 )
 
-// SignatureFee is the chain's fee for each signature of a transaction, in lamports. Signatures that its Ed25519 instructions check count as
-// well (solana.com/docs/core/fees).
+// SignatureFee is the chain's fee for each signature of a transaction, in lamports. Signatures that its Ed25519
+// instructions check count as well (solana.com/docs/core/fees).
 const SignatureFee = 5000
 
 // DefaultFees bid at most 0.001 SOL for a transaction, and take a token to be worth 0.005 SOL.
 func DefaultFees() Fees { return Fees{Least: 1000, Most: 1_000_000, TokenLamports: 5_000_000} }
 
-// Ceiling is what is bid at most, in lamports, for a transaction with so much at stake, in base units of a token with these decimals: a
-// tenth of its worth, or 5,000 where that is less, and never more than Most.
+// Ceiling is the highest bid, in lamports, for a transaction with this amount at stake, in base units of a token with
+// these decimals. It is a tenth of its worth, at least 5,000, and never more than Most.
 func (f Fees) Ceiling(stake market.Amount, decimals uint8) uint64 {
 	worth := uint64(math.MaxUint64)
 	hi, lo := bits.Mul64(uint64(stake), f.TokenLamports)
@@ -46,8 +46,8 @@ func (f Fees) Ceiling(stake market.Amount, decimals uint8) uint64 {
 	return min(f.Most, max(worth/feeShare, feeAlways))
 }
 
-// Price is what to bid for each of so many compute units, where recent was paid, after so many transactions for the same that did not
-// land: twice as much for each, but never more in all than ceiling lamports.
+// Price is the bid for each of a number of compute units. recent is the price that others paid lately. The bid doubles
+// with each of the retries after transactions that did not land; its total never exceeds ceiling lamports.
 func (f Fees) Price(recent uint64, retries uint8, units uint32, ceiling uint64) uint64 {
 	price := max(recent, f.Least)
 	if s := uint(retries); s >= uint(bits.LeadingZeros64(price)) {
@@ -68,7 +68,7 @@ func (f Fees) CostAtMost(signatures uint64, stake market.Amount, decimals uint8)
 	return signatures*SignatureFee + f.Ceiling(stake, decimals)
 }
 
-// BidLamports is what a price for so many compute units comes to, in lamports, rounded up as the chain does.
+// BidLamports is the cost of a price for a number of compute units, in lamports, rounded up as the chain does.
 func BidLamports(price uint64, units uint32) uint64 {
 	hi, lo := bits.Mul64(price, uint64(units))
 	if hi >= microLamports {

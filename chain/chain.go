@@ -1,5 +1,5 @@
-// Package chain is a chain as the peers of a network see it, and what is anchored on it. It is pure: the interfaces below are all it
-// knows of a chain. How leases are paid is package escrow's; a free network has no chain at all.
+// Package chain is a peer's view of a chain, and of the anchors on it. It is pure: it reaches a chain only through the
+// interfaces below. Package escrow pays leases; a free network has no chain at all.
 package chain
 
 import (
@@ -31,7 +31,7 @@ type Prepared struct {
 // TxState is how far a transaction has come.
 type TxState uint8
 
-// The states a ledger tells. Finalized, Failed and Expired are for ever; the others may go either way.
+// The states of a transaction. Finalized, Failed and Expired are permanent; the others may change either way.
 const (
 	// Unknown: the chain has not seen it and may still take it.
 	Unknown TxState = iota
@@ -59,18 +59,19 @@ func (s TxState) String() string {
 // Final reports whether the state can never change.
 func (s TxState) Final() bool { return s == Finalized || s == Failed || s == Expired }
 
-// TxStatus is what the chain says of a transaction.
+// TxStatus is the state of a transaction on chain.
 type TxStatus struct {
 	State TxState
 	Slot  market.Slot // of its block; zero when it is in none
 	Err   string      // why it failed there; empty when it did not
 }
 
-// Funds is what a payer can spend.
+// Funds is the money that a payer can spend.
 type Funds struct {
-	Balance   market.Amount // of the owner
-	Own       market.Amount // in the key's own token account, where it is not the owner: what it took to spend and did not spend yet
-	Spendable market.Amount // what the key may spend: all when it is the owner, else Own and what of Balance is delegated to it
+	Balance market.Amount // of the owner
+	// in the key's own token account, if the key is not the owner: taken for spending and not spent yet
+	Own       market.Amount
+	Spendable market.Amount // all if the key is the owner; else Own, and the part of Balance that is delegated to it
 	Lamports  uint64        // of the key, for fees and rent
 }
 
@@ -83,8 +84,9 @@ type Tip struct {
 // FormatSOL writes lamports in SOL: 1_503_360 is "0.00150336".
 func FormatSOL(lamports uint64) string { return market.Decimal(lamports, 9) }
 
-// Ledger is what every peer asks of its network. Implementations: chain/solana, chain/chaintest in memory, and node/slots on a free
-// network. All methods may be called concurrently. An error of errors.Is ErrDown says nothing about what the chain did.
+// Ledger is a peer's access to the chain. Implementations: chain/solana, chain/chaintest in memory, and node/slots on a
+// free network. All methods may be called concurrently. After an error of errors.Is ErrDown the state of the chain is
+// unknown.
 type Ledger interface {
 	// Slot is the newest confirmed slot. It may step back by a few.
 	Slot(ctx context.Context) (market.Slot, error)
@@ -97,14 +99,14 @@ type Ledger interface {
 // MemoLedger is a chain that carries memos, seen by one key that signs and pays for them.
 type MemoLedger interface {
 	Memos
-	// SignMemo signs a transaction with this memo and nothing else. It sends nothing. ErrMemo: no chain takes such a memo. ErrFees: the
-	// key cannot pay for it now.
+	// SignMemo signs a transaction with this memo and nothing else. It sends nothing. ErrMemo: no chain takes such a
+	// memo. ErrFees: the key cannot pay for it now.
 	SignMemo(ctx context.Context, memo []byte) (Prepared, error)
 	// Send hands the transaction to the chain; nil does not mean that it landed. Sending again is harmless.
 	// ErrRejected: an endpoint judged that it would fail; it may land all the same.
 	Send(ctx context.Context, tx Prepared) error
-	// Status says how far it has come. It answers Expired only when no block can ever hold the transaction, and
-	// ErrHistory when the endpoint's memory does not reach back far enough to tell.
+	// Status returns the transaction's progress. It returns Expired only if no block can ever hold the transaction, and
+	// ErrHistory if the endpoint's history is too short to decide.
 	Status(ctx context.Context, tx Prepared) (TxStatus, error)
 }
 
@@ -119,7 +121,7 @@ type Block struct {
 	Hash sign.Hash
 }
 
-// Blocks is a ledger that tells its blocks' hashes, by which is drawn what nobody could know before.
+// Blocks is a ledger that returns block hashes, the source of draws that nobody could know before.
 type Blocks interface {
 	// Block is the first final block of slot from or a later one; slots may be empty. ErrNotFound while there is none.
 	Block(ctx context.Context, from market.Slot) (Block, error)

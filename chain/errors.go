@@ -8,7 +8,7 @@ var (
 	ErrDown = errors.New("chain cannot be reached")
 	// ErrDisagree: endpoints give answers that cannot both be true. Nothing is believed.
 	ErrDisagree = errors.New("chain endpoints disagree")
-	// ErrAllowance: the payer's balance, or the rest of what its owner delegated to it, is too low.
+	// ErrAllowance: the payer's balance, or the rest of its delegation from the owner, is too low.
 	ErrAllowance = errors.New("not enough tokens to pay")
 	// ErrFees: too few lamports for the fee and for opening the receivers' token accounts.
 	ErrFees = errors.New("not enough lamports for fees")
@@ -26,5 +26,5 @@ var (
 	ErrNotFound = errors.New("not found on chain")
 )
 
-// ErrMalformed: bytes that are not what they should be.
+// ErrMalformed: bytes do not have the expected form.
 var ErrMalformed = errors.New("malformed")

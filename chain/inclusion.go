@@ -12,7 +12,8 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Inclusion says where something is anchored, and shows it: number Index under the anchor that a final transaction carries.
+// Inclusion says where something is anchored, and shows it: number Index under the anchor that a final transaction
+// carries.
 type Inclusion struct {
 	Anchor Anchor
 	Index  int
@@ -37,8 +38,8 @@ func Include(a Anchor, hashes []sign.Hash, i int, tx TxID, slot market.Slot) Inc
 // Check says why a hash is not where it says, with no chain at hand: errors of merkle.Proof.Verify, ErrMalformed.
 func (in Inclusion) Check(leaf sign.Hash) error { return in.Anchor.holds(leaf, in.Index, in.Path) }
 
-// CheckOn asks the chain too whether the transaction is final and carries this anchor of records, in this slot. Errors: those of
-// CheckAnchored.
+// CheckOn asks the chain too whether the transaction is final and carries this anchor of records, in this slot. Errors:
+// those of CheckAnchored.
 func (in Inclusion) CheckOn(ctx context.Context, m Memos, record sign.Hash) error {
 	a, slot, err := CheckAnchored(ctx, m, in.Tx, record, in.Index, in.Path)
 	if err == nil && (a != in.Anchor || slot != in.Slot) {

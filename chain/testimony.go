@@ -9,7 +9,7 @@ import (
 	"github.com/starling-network/starling/verify"
 )
 
-// Testimony is the last receipt of a lease and where its buyer anchored it: all that is needed to check what two others did.
+// Testimony is the last receipt of a lease with its buyer's anchor: all the data for a check of two other peers' lease.
 type Testimony struct {
 	Receipt verify.Receipt
 	In      Inclusion // of Receipt.SignedHash
@@ -18,11 +18,11 @@ type Testimony struct {
 // MaxTestimony is the length in bytes of the longest form.
 const MaxTestimony = verify.ReceiptSize + MaxInclusion
 
-// Errors of what others show.
+// Errors of testimonies.
 var (
-	// ErrTestimony says that a testimony shows nothing, whoever brings it.
+	// ErrTestimony reports that a testimony proves nothing, from any source.
 	ErrTestimony = errors.New("the receipt shows nothing")
-	// ErrUnanchored says that the chain has not what it says.
+	// ErrUnanchored reports that the chain does not have the claimed anchor.
 	ErrUnanchored = errors.New("the receipt is not anchored there")
 )
 
@@ -44,8 +44,8 @@ func UnmarshalTestimony(b []byte) (x Testimony, err error) {
 	return x, err
 }
 
-// Check verifies all that needs no chain: that something was paid by one to another, not later than so many slots after it was anchored,
-// that the receipt is under the anchor's root, and both signatures. ErrTestimony with the reason.
+// Check verifies all that needs no chain: that something was paid by one to another, not later than so many slots after
+// it was anchored, that the receipt is under the anchor's root, and both signatures. ErrTestimony with the reason.
 func (x Testimony) Check(d sign.Domain, ahead uint64) error {
 	r := x.Receipt
 	switch {
@@ -67,14 +67,14 @@ func (x Testimony) Check(d sign.Domain, ahead uint64) error {
 	return nil
 }
 
-// Commitment is what a final transaction committed to.
+// Commitment is the content of a final anchoring transaction.
 type Commitment struct {
 	Anchor
 	Slot market.Slot
-	By   sign.Key // who had the network's program write it down
+	By   sign.Key // the signer that anchored it
 }
 
-// CheckOn holds a testimony against what its transaction committed to. ErrUnanchored.
+// CheckOn compares a testimony with its transaction's commitment. It returns ErrUnanchored.
 func (x Testimony) CheckOn(on Commitment) error {
 	in := x.In
 	switch {

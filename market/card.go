@@ -6,8 +6,8 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// TagOf is what a unit shows of its serial: SHA-256 of "starling:uuid" ‖ len u8 ‖ serial. A GPU's UUID has too many random bits to be
-// guessed from it; who knows the UUID, or the tag, can say that it is its own. So a tag is a claim.
+// TagOf is a unit's commitment to its serial: SHA-256 of "starling:uuid" ‖ len u8 ‖ serial. A GPU's UUID has too many
+// random bits to be guessed. A tag proves nothing: anyone with the UUID or the tag can claim the unit as its own.
 func TagOf(serial string) sign.Hash {
 	return sign.Sum([]byte("starling:uuid"), []byte{byte(len(serial))}, []byte(serial))
 }
@@ -49,6 +49,6 @@ func (c Card) Unit(provider sign.Key) UnitID {
 	return UnitID(sign.Sum([]byte("starling/unit/v2"), provider[:], c.Marshal()))
 }
 
-// Alone reports whether one unit of the network at most can have a serial of the class: not so of processors, whose machines are copied
-// with the name that they have.
+// Alone reports whether a serial of the class belongs to at most one unit of the network. It is false for processors:
+// machines are copied together with their names.
 func (c Class) Alone() bool { return c.Family() != "cpu" }

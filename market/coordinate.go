@@ -12,15 +12,15 @@ const (
 	CoordinateDims = 8
 	// CoordinateSize is the size of the layout, bytes.
 	CoordinateSize = 4*CoordinateDims + 8
-	// MaxCoordinate bounds each part of a coordinate, microseconds: no two peers on Earth are farther apart than two of them.
+	// MaxCoordinate bounds each part of a coordinate, microseconds. The largest distance on Earth is below two of them.
 	MaxCoordinate = 2_000_000
-	// MaxCoordinateError is the error of who has measured nothing yet, millionths.
+	// MaxCoordinateError is the error of a peer without measurements, in millionths.
 	MaxCoordinateError = 1_500_000
 )
 
-// Coordinate is where a peer is in the network (Vivaldi, Dabek et al. 2004, with the height of its section 5.4): the distance of two
-// predicts the round trip between them. It is what the peer says of itself, advice that is measured before anything hangs on it.
-// The zero value says nothing. Layout, little-endian:
+// Coordinate is where a peer is in the network (Vivaldi, Dabek et al. 2004, with the height of its section 5.4): the
+// distance of two predicts the round trip between them. A peer publishes its own coordinate. It is a hint: round trips
+// that matter are measured. The zero value is an unknown coordinate. Layout, little-endian:
 //
 //	offset  size  field
 //	     0    32  vector: 8 × i32, microseconds
@@ -92,7 +92,7 @@ func (c Coordinate) MarshalText() ([]byte, error) {
 	return hex.AppendEncode(nil, c.Marshal()), nil
 }
 
-// UnmarshalText reads what MarshalText wrote.
+// UnmarshalText parses the output of MarshalText.
 func (c *Coordinate) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
 		*c = Coordinate{}

@@ -1,6 +1,6 @@
 package market
 
-// Egress is what containers reach outside their provider: classes of which each gives all that those before it give.
+// Egress is the class of network access that containers have outside their provider. Each includes all lower ones.
 type Egress uint8
 
 // The classes.
@@ -23,7 +23,7 @@ func (e Egress) String() string {
 // MarshalText is String.
 func (e Egress) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
 
-// UnmarshalText reads what MarshalText wrote.
+// UnmarshalText parses the output of MarshalText.
 func (e *Egress) UnmarshalText(text []byte) error {
 	for i, name := range egressNames {
 		if string(text) == name {
@@ -34,7 +34,7 @@ func (e *Egress) UnmarshalText(text []byte) error {
 	return malformed("egress", "%.20q", text)
 }
 
-// Refuse is what is said of an order that takes the class want where only e is given; nil where e is enough.
+// Refuse returns the refusal of an order that needs class want where only e is provided. It returns nil if e suffices.
 func (e Egress) Refuse(want Egress) *Refusal {
 	switch {
 	case e >= want:

@@ -43,11 +43,11 @@ const (
 	ReasonResources   Reason = "resources"   // A unit is too small.
 	ReasonCapability  Reason = "capability"  // The compute capability is too low.
 	ReasonImage       Reason = "image"       // The provider does not run this image.
-	ReasonEgress      Reason = "egress"      // Containers do not reach what the job needs outside.
+	ReasonEgress      Reason = "egress"      // Containers lack the network access that the job needs.
 	ReasonRuntime     Reason = "runtime"     // The runtime is not offered.
 	ReasonDuration    Reason = "duration"    // Longer or shorter than the provider sells.
 	ReasonCapacity    Reason = "capacity"    // Not enough free units.
-	ReasonPrice       Reason = "price"       // Over the ceiling, or under what is asked.
+	ReasonPrice       Reason = "price"       // Over the order's ceiling, or under the provider's price.
 	ReasonExpired     Reason = "expired"     // Its time is over.
 	ReasonNotYet      Reason = "not-yet"     // Its time has not come.
 	ReasonStake       Reason = "stake"       // Too little stake for this order or amount.
@@ -65,13 +65,14 @@ const (
 	ReasonSupervision Reason = "supervision" // Somebody else commands the job by now.
 	ReasonUnfunded    Reason = "unfunded"    // Not funded by its activate-before slot.
 	ReasonUnpaid      Reason = "unpaid"      // Units were set aside for the buyer that it did not pay for.
-	ReasonUnseen      Reason = "unseen"      // What the account that pays holds could not be seen: it may be asked for again.
-	ReasonFunds       Reason = "funds"       // The account that pays has too little.
-	ReasonTimeout     Reason = "timeout"     // No answer in time.
-	ReasonLost        Reason = "lost"        // The peer or the execution is gone.
-	ReasonReleased    Reason = "released"    // Given back.
-	ReasonDistance    Reason = "distance"    // Too far from the other members of its cluster.
-	ReasonUnanswered  Reason = "unanswered"  // Nobody left to ask.
+	// The paying account's balance could not be read: the order may be repeated.
+	ReasonUnseen     Reason = "unseen"
+	ReasonFunds      Reason = "funds"      // The account that pays has too little.
+	ReasonTimeout    Reason = "timeout"    // No answer in time.
+	ReasonLost       Reason = "lost"       // The peer or the execution is gone.
+	ReasonReleased   Reason = "released"   // Given back.
+	ReasonDistance   Reason = "distance"   // Too far from the other members of its cluster.
+	ReasonUnanswered Reason = "unanswered" // Nobody left to ask.
 )
 
 // Refusal is a reason with the words a person needs to do something about it. It is an error, and safe to send to the

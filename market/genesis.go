@@ -12,24 +12,28 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Genesis is what never changes on a network. Peers whose genesis differs in any field never talk: its Tag is part of
+// Genesis holds the constants of a network. Peers whose genesis differs in any field never talk: its Tag is part of
 // every protocol id, topic and DHT prefix.
 type Genesis struct {
-	Network       string    `json:"network"`        // 1 to 16 of a-z, 0-9, '-'
-	Chain         sign.Hash `json:"chain"`          // genesis hash of the Solana cluster; of a free network, a random number
-	Program       sign.Key  `json:"program"`        // Starling's program; zero on a free network, and in a draft
-	Escrow        sign.Key  `json:"escrow"`         // the program's account of this network, whose address commits to its fees and windows; zero when Program is
-	Code          sign.Hash `json:"code,omitzero"`  // SHA-256 of the program's code, without the zeros at its end; zero: peers check none
+	Network string    `json:"network"` // 1 to 16 of a-z, 0-9, '-'
+	Chain   sign.Hash `json:"chain"`   // genesis hash of the Solana cluster; of a free network, a random number
+	Program sign.Key  `json:"program"` // Starling's program; zero on a free network, and in a draft
+	// the program's account of this network; its address commits to its fees and windows; zero when Program is
+	Escrow sign.Key `json:"escrow"`
+	// SHA-256 of the program's code, without the zeros at its end; zero: peers check none
+	Code          sign.Hash `json:"code,omitzero"`
 	Mint          sign.Key  `json:"mint"`           // the token leases are paid in; zero on a free network
 	Symbol        string    `json:"symbol"`         // 1 to 10 of A-Z, 0-9
 	Decimals      uint8     `json:"decimals"`       // of the mint
 	SlotMillis    uint64    `json:"slot_millis"`    // nominal length of a slot
 	IntervalSlots uint64    `json:"interval_slots"` // length of a metering interval
-	AuditSlots    uint64    `json:"audit_slots"`    // length of a window, at the beginning of which an audit of all units is drawn or not; 0: none is audited
-	AuditOneIn    uint64    `json:"audit_one_in"`   // one window in so many has an audit, on average; 1: each has; 0 when, and only when, audit_slots is
-	Simulated     bool      `json:"simulated"`      // a virtual ledger stands in for the chain
-	// Free says that the network has no chain and no money: every price is 0, slots are those of wall time, and nothing is staked,
-	// deposited or audited. Receipts are signed by both sides all the same.
+	// length of a window, at the beginning of which an audit of all units is drawn or not; 0: none is audited
+	AuditSlots uint64 `json:"audit_slots"`
+	// one window in so many has an audit, on average; 1: each has; 0 when, and only when, audit_slots is
+	AuditOneIn uint64 `json:"audit_one_in"`
+	Simulated  bool   `json:"simulated"` // a virtual ledger stands in for the chain
+	// Free says that the network has no chain and no money: every price is 0, slots are those of wall time, and nothing
+	// is staked, deposited or audited. Receipts are signed by both sides all the same.
 	Free bool `json:"free,omitempty"`
 }
 
@@ -101,8 +105,8 @@ func (g Genesis) Validate() error {
 	return nil
 }
 
-// FreeGenesis is a free network with a number that random gives, so that two of the same name never talk. Its slots last 100 ms and
-// its metering intervals a second. It fails only as random does.
+// FreeGenesis is a free network with a number that random gives, so that two of the same name never talk. Its slots
+// last 100 ms and its metering intervals a second. It fails only as random does.
 func FreeGenesis(name string, random io.Reader) (Genesis, error) {
 	g := Genesis{Network: name, Symbol: "FREE", SlotMillis: 100, IntervalSlots: 10, Free: true}
 	if _, err := io.ReadFull(random, g.Chain[:]); err != nil {
@@ -111,8 +115,8 @@ func FreeGenesis(name string, random io.Reader) (Genesis, error) {
 	return g, nil
 }
 
-// Draft reports whether the network has a token and no program yet, so that nobody can be paid: starling genesis init-escrow
-// completes it.
+// Draft reports whether the network has a token and no program yet, so that nobody can be paid: starling genesis
+// init-escrow completes it.
 func (g Genesis) Draft() bool { return g.Program.IsZero() && !g.Free }
 
 // CheckPrice reports a price that is not 0 on a free network.
@@ -129,8 +133,8 @@ func (g Genesis) Domain() sign.Domain {
 }
 
 // Hash commits to every field: SHA-256 of "starling/genesis/v7" ‖ network[16] ‖ chain[32] ‖ program[32] ‖ escrow[32] ‖
-// code[32] ‖ mint[32] ‖ symbol[16] ‖ decimals u8 ‖ simulated, 1, and free, 2, u8 ‖ slot_millis u64 ‖ interval_slots u64 ‖ audit_slots u64 ‖
-// audit_one_in u64, text padded with zeros.
+// code[32] ‖ mint[32] ‖ symbol[16] ‖ decimals u8 ‖ simulated, 1, and free, 2, u8 ‖ slot_millis u64 ‖ interval_slots u64
+// ‖ audit_slots u64 ‖ audit_one_in u64, text padded with zeros.
 func (g Genesis) Hash() sign.Hash {
 	var network, symbol [16]byte
 	copy(network[:], g.Network)

@@ -44,12 +44,12 @@ func (l LeaseID) MarshalText() ([]byte, error) { return sign.Hash(l).MarshalText
 // UnmarshalText reads the hexadecimal form.
 func (l *LeaseID) UnmarshalText(text []byte) error { return (*sign.Hash)(l).UnmarshalText(text) }
 
-// HoldID names a hold. The buyer chooses it before it asks, so that it can release what it never heard an answer about;
-// nobody else can guess it.
+// HoldID identifies a hold. The buyer draws it before it sends the request, so it can release a hold whose answer was
+// lost. Others cannot guess it.
 type HoldID [16]byte
 
-// NewHoldID derives the hold id of one attempt at one rank from a secret of the buyer's: the first 16 bytes of SHA-256 of
-// "starling/hold/v1" ‖ secret[32] ‖ order[32] ‖ rank u32 ‖ attempt u32.
+// NewHoldID derives the hold id of one attempt at one rank from a secret of the buyer's: the first 16 bytes of SHA-256
+// of "starling/hold/v1" ‖ secret[32] ‖ order[32] ‖ rank u32 ‖ attempt u32.
 func NewHoldID(secret [32]byte, order OrderID, rank, attempt uint32) HoldID {
 	b := append([]byte("starling/hold/v1"), secret[:]...)
 	b = append(b, order[:]...)

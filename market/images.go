@@ -20,9 +20,9 @@ const (
 	maxImagePattern  = 256
 )
 
-// ParseImages reads patterns of images: "docker.io/library/*" (one level), "ghcr.io/acme/**" (any depth), "alpine" (Docker
-// Hub's), "sha256:…" (one digest of any repository), "ghcr.io/acme/tool@sha256:…". What deny has is refused; when allow is
-// not empty, so is what it has not.
+// ParseImages reads patterns of images: "docker.io/library/*" (one level), "ghcr.io/acme/**" (any depth), "alpine"
+// (Docker Hub's), "sha256:…" (one digest of any repository), "ghcr.io/acme/tool@sha256:…". Images that match deny are
+// refused. If allow is not empty, images that do not match it are refused, too.
 func ParseImages(allow, deny []string) (Images, error) {
 	var im Images
 	for _, l := range []struct {
@@ -143,12 +143,12 @@ const MaxImagePolicy = 240
 type ImagePolicy struct {
 	Allow []string `json:"allow,omitempty"` // patterns as ParseImages reads them
 	Deny  []string `json:"deny,omitempty"`
-	// More says that there are patterns for which the offer has no room: the provider refuses a reservation for an image that
-	// they do not let run.
+	// More says that there are patterns for which the offer has no room: the provider refuses a reservation for an
+	// image that they do not let run.
 	More bool `json:"more,omitempty"`
 }
 
-// Policy is what an offer says of im: all patterns, or none of them and More.
+// Policy is im as an offer carries it: all patterns, or none of them and More.
 func (im Images) Policy() ImagePolicy {
 	var p ImagePolicy
 	for _, x := range im.allow {

@@ -11,8 +11,8 @@ import (
 // MaxVoucherKeys bounds a key set.
 const MaxVoucherKeys = 16
 
-// KeySet says whose signatures make a voucher valid: Threshold of Keys. The buyer alone is 1 of 1; guardians are m of n.
-// Layout:
+// KeySet is the set of keys that sign vouchers: a voucher is valid with signatures of Threshold of Keys. The buyer
+// alone is 1 of 1; guardians are m of n. Layout:
 //
 //	offset  size  field
 //	     0     1  threshold, 1 to count

@@ -16,14 +16,15 @@ const (
 // LeaseVersion is the version of the lease core written and read here.
 const LeaseVersion = 1
 
-// LeaseSuccessor marks a lease that follows on another one of the same units, between the same two: it starts in the slot in
-// which its predecessor ends, and what runs goes over to it.
+// LeaseSuccessor marks a lease that renews another one of the same units, between the same two peers. It starts in the
+// slot in which its predecessor ends, and its execution continues.
 const LeaseSuccessor uint8 = 1 << 1
 
 // MaxLeaseSlots bounds how long a lease may run.
 const MaxLeaseSlots = 1 << 32
 
-// LeaseCore is what buyer and provider sign, each over Domain.Preimage(TagLease, layout). Layout, little-endian:
+// LeaseCore is the part of a lease that buyer and provider sign, each over Domain.Preimage(TagLease, layout). Layout,
+// little-endian:
 //
 //	offset  size  field
 //	     0     1  version = 1
@@ -72,8 +73,8 @@ func (c LeaseCore) Slots() uint64 { return uint64(c.End - c.Start) }
 // Successor reports whether the lease follows on another one.
 func (c LeaseCore) Successor() bool { return c.Flags&LeaseSuccessor != 0 }
 
-// Follow is the core of the lease that follows on c and runs until end: the same in everything but its time and its cap.
-// ErrMalformed if there can be none.
+// Follow is the core of the lease that follows on c and runs until end: the same in everything but its time and its
+// cap. ErrMalformed if there can be none.
 func (c LeaseCore) Follow(end Slot) (LeaseCore, error) {
 	id, next := c.ID(), c
 	next.Flags, next.Nonce = LeaseSuccessor, Nonce(id[:len(Nonce{})])
@@ -88,7 +89,7 @@ func (c LeaseCore) Follow(end Slot) (LeaseCore, error) {
 	return next, next.Validate()
 }
 
-// Validate reports the first rule broken by the core alone; whether it is what was agreed, lease.Book says.
+// Validate reports the first rule that the core breaks by itself. The lease.Book compares it with the agreed terms.
 func (c LeaseCore) Validate() error {
 	switch {
 	case c.Version != LeaseVersion:

@@ -17,7 +17,7 @@ type Amount uint64
 // Price is base units per unit-hour.
 type Price uint64
 
-// Rate is what a whole lease costs per slot, in millionths of a base unit.
+// Rate is the cost of a whole lease per slot, in millionths of a base unit.
 type Rate uint64
 
 const (
@@ -31,8 +31,8 @@ const (
 	millisPerHour = 3_600_000
 )
 
-// RateOf is the rate of a lease of so many units at price p, with slots of slotMillis milliseconds, rounded up:
-// ⌈p · units · slotMillis · 10⁶ / 3 600 000⌉. ErrOverflow if it does not fit, ErrMalformed for units or slotMillis out of range.
+// RateOf is the rate of a lease of a number of units at price p, with slots of slotMillis milliseconds. It rounds up:
+// ⌈p·units·slotMillis·10⁶ / 3 600 000⌉. It returns ErrOverflow, or ErrMalformed for units or slotMillis out of range.
 func RateOf(p Price, units int, slotMillis uint64) (Rate, error) {
 	if units < 1 || units > MaxUnitsPerLease {
 		return 0, malformed("units", "%d, want 1 to %d", units, MaxUnitsPerLease)
@@ -51,8 +51,8 @@ func RateOf(p Price, units int, slotMillis uint64) (Rate, error) {
 	return Rate(q), nil
 }
 
-// Owed is the cost of so many slots: ⌊rate · slots / 10⁶⌋. ErrOverflow if it does not fit. What an interval costs is the
-// difference of two Owed from the lease's start, so that rounding never adds up.
+// Owed is the cost of a number of slots: ⌊rate · slots / 10⁶⌋. It returns ErrOverflow if the cost does not fit. The
+// cost of an interval is the difference of two Owed from the lease's start, so that rounding errors do not add up.
 func (r Rate) Owed(slots uint64) (Amount, error) {
 	hi, lo := bits.Mul64(uint64(r), slots)
 	if hi >= RateScale {
@@ -86,8 +86,7 @@ func (a Amount) Times(n uint64) (Amount, error) {
 // MaxDecimals is the largest number of decimals a mint may have: 10¹⁹ still fits 64 bits.
 const MaxDecimals = 19
 
-// Decimal writes base units as a decimal number of whole tokens with at least two decimals and no needless zeros: 0.40, 1.00,
-// 12.345678.
+// Decimal formats base units as whole tokens with at least two decimals and no needless zeros: 0.40, 1.00, 12.345678.
 func Decimal(base uint64, decimals uint8) string {
 	if decimals == 0 {
 		return fmt.Sprint(base)
@@ -98,8 +97,8 @@ func Decimal(base uint64, decimals uint8) string {
 	return whole + "." + part[:keep] + strings.TrimRight(part[keep:], "0")
 }
 
-// ParseDecimal reads a decimal number of whole tokens into base units. It refuses signs, exponents, more decimals than
-// the mint has, and what does not fit.
+// ParseDecimal parses a decimal number of whole tokens into base units. It refuses signs, exponents, more decimals than
+// the mint has, and overflow.
 func ParseDecimal(text string, decimals uint8) (uint64, error) {
 	whole, part, dotted := strings.Cut(text, ".")
 	if len(text) > 40 || decimals > MaxDecimals || whole == "" || dotted && part == "" {
@@ -123,7 +122,7 @@ func ParseDecimal(text string, decimals uint8) (uint64, error) {
 	return n, nil
 }
 
-// CheckDecimal refuses what is a decimal number in no token, for texts that are read before the token is known.
+// CheckDecimal refuses text that is not a decimal number in any token. Its callers do not know the token yet.
 func CheckDecimal(text string) error {
 	if _, err := ParseDecimal(text, MaxDecimals); err != nil && !errors.Is(err, ErrOverflow) {
 		return err

@@ -34,8 +34,8 @@ type Offer struct {
 	Capability Capability `json:"capability,omitempty"` // the least of its units
 	Simulated  bool       `json:"simulated,omitempty"`  // the units are not hardware
 
-	// Proven is how many of Units have a fresh audit record, Proof the ProofRoot over the records of all the class's units that
-	// have one, leased or free, so that it does not change with every lease. Zero: it has shown nothing.
+	// Proven is how many of Units have a fresh audit record, Proof the ProofRoot over the records of all the class's
+	// units that have one, leased or free, so that it does not change with every lease. Zero: it has shown nothing.
 	Proven uint32    `json:"proven,omitempty"`
 	Proof  sign.Hash `json:"proof,omitzero"`
 
@@ -43,7 +43,7 @@ type Offer struct {
 	Coordinate Coordinate `json:"coordinate,omitzero"`
 	// NoClusters says that the provider takes part in no clusters.
 	NoClusters bool `json:"no_clusters,omitempty"`
-	// Egress is what containers reach outside, Images which of them run.
+	// Egress is the network access of containers, Images the images that may run.
 	Egress Egress      `json:"egress,omitempty"`
 	Images ImagePolicy `json:"images,omitzero"`
 }

@@ -12,31 +12,34 @@ import (
 
 // Order is a buyer's request for Count leases of UnitsPer units each, all or none.
 type Order struct {
-	ID       OrderID    `json:"id"`      // set by SealOrder and DecodeOrder
-	Buyer    sign.Key   `json:"buyer"`   // the signer
-	Nonce    Nonce      `json:"nonce"`   // random, so that no two orders are the same
-	Class    Class      `json:"class"`   // or a family, whose members will all do
-	Regions  []Region   `json:"regions"` // best first; empty means anywhere
-	Count    uint32     `json:"count"`   // leases
-	UnitsPer uint32     `json:"units_per"`
-	Min      Resources  `json:"min"` // per unit
-	Runtime  string     `json:"runtime"`
-	Slots    uint64     `json:"slots"` // duration wanted
-	Expires  time.Time  `json:"expires"`
-	ReplyKey ReplyKey   `json:"reply_key"` // quotes that come over gossip are sealed to it
-	MinStake Amount     `json:"min_stake"`
-	Draw     uint32     `json:"draw"`            // providers quote whose hash is not above it: a fraction of 2³² of them
-	Shard    uint32     `json:"shard,omitempty"` // only providers in this shard quote, 1 to Shards; 0: those of all shards
+	ID       OrderID   `json:"id"`      // set by SealOrder and DecodeOrder
+	Buyer    sign.Key  `json:"buyer"`   // the signer
+	Nonce    Nonce     `json:"nonce"`   // random, so that no two orders are the same
+	Class    Class     `json:"class"`   // or a family, of which any member will do
+	Regions  []Region  `json:"regions"` // best first; empty means anywhere
+	Count    uint32    `json:"count"`   // leases
+	UnitsPer uint32    `json:"units_per"`
+	Min      Resources `json:"min"` // per unit
+	Runtime  string    `json:"runtime"`
+	Slots    uint64    `json:"slots"` // duration wanted
+	Expires  time.Time `json:"expires"`
+	ReplyKey ReplyKey  `json:"reply_key"` // quotes that come over gossip are sealed to it
+	MinStake Amount    `json:"min_stake"`
+	// providers quote if their hash is not above it: a fraction of 2³² of them
+	Draw uint32 `json:"draw"`
+	// only providers in this shard quote, 1 to Shards; 0: those of all shards
+	Shard    uint32     `json:"shard,omitempty"`
 	Exclude  []sign.Key `json:"exclude"`
 	JobTerms sign.Hash  `json:"job_terms"` // hash of the workload's terms
 
 	MinCapability Capability `json:"min_capability,omitempty"` // compute capability wanted; 0 means any
-	// Agent is the peer that acts for the buyer: a detached job has a key of its own, which is nobody's address. Zero: the buyer.
+	// Agent is the peer that acts for the buyer: a detached job has a key of its own, which is nobody's address. Zero:
+	// the buyer.
 	Agent sign.Key `json:"agent,omitzero"`
 	// Consent is the agent's signature: it acts for this order. ByAgent makes it.
 	Consent sign.Signature `json:"consent,omitzero"`
-	// Funds is the account that pays: a token account that Peer owns or is the delegate of, or the escrow that leases are hired from.
-	// Zero: Peer's own associated token account alone.
+	// Funds is the account that pays: a token account that Peer owns or is the delegate of, or the escrow that leases
+	// are hired from. Zero: Peer's own associated token account alone.
 	Funds sign.Key `json:"funds,omitzero"`
 	// Unproven takes units that have shown no fresh audit record too. It says nothing on a network that does not audit.
 	Unproven bool `json:"unproven,omitempty"`
@@ -47,7 +50,7 @@ type Order struct {
 	Ceiling Price `json:"-"`
 }
 
-// Peer is who is to be talked to about the order.
+// Peer is the peer that receives messages about the order.
 func (o Order) Peer() sign.Key {
 	if o.Agent.IsZero() {
 		return o.Buyer
@@ -65,7 +68,7 @@ func (o Order) ByAgent(d sign.Domain, buyer sign.Key, agent sign.Signer) (Order,
 	return o, nil
 }
 
-// consents is what an agent signs.
+// consents returns the bytes that an agent signs.
 func (o Order) consents(buyer sign.Key) []byte { return slices.Concat(buyer[:], o.Nonce[:]) }
 
 // Validate reports the first field out of range. Times are checked by DecodeOrder, against a clock.

@@ -7,7 +7,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// OverlayKey is the Curve25519 public key (RFC 7748, canonical) of one member of a cluster: what its overlay takes for from it.
+// OverlayKey is the Curve25519 public key (RFC 7748, canonical) of one member of a cluster, by which others know it.
 type OverlayKey [32]byte
 
 // String returns the hexadecimal form.
@@ -22,8 +22,8 @@ func (k OverlayKey) MarshalText() ([]byte, error) { return sign.Hash(k).MarshalT
 // UnmarshalText reads the hexadecimal form.
 func (k *OverlayKey) UnmarshalText(text []byte) error { return (*sign.Hash)(k).UnmarshalText(text) }
 
-// Check refuses what is no key of anybody: a second encoding of a number (RFC 7748 would read 2²⁵⁵ − 18 as 1), and points of small
-// order, with which everybody shares the same secret. ErrMalformed.
+// Check refuses non-canonical encodings (RFC 7748 would read 2²⁵⁵ − 18 as 1) and points of small order, which give the
+// same secret with every key. It returns ErrMalformed.
 func (k OverlayKey) Check() error {
 	if !k.canonical() {
 		return malformed("overlay key", "%s… is not below 2²⁵⁵ − 19", k.String()[:8])
@@ -32,7 +32,7 @@ func (k OverlayKey) Check() error {
 	if err != nil {
 		return malformed("overlay key", "%v", err)
 	}
-	// Whose order is small gives zero with every clamped scalar, which crypto/ecdh refuses.
+	// A point of small order gives zero with every clamped scalar, which crypto/ecdh refuses.
 	some, err := ecdh.X25519().NewPrivateKey(make([]byte, len(k)))
 	if err != nil {
 		return malformed("overlay key", "%v", err)
@@ -57,14 +57,14 @@ func (k OverlayKey) canonical() bool {
 }
 
 // OverlayNonce is the nonce of a lease whose provider named key for hold: the first 16 bytes of SHA-256 of
-// "starling/overlay/v1" ‖ hold[16] ‖ key[32]. Both sign it with the lease.
+// "starling/overlay/v1" ‖ hold[16] ‖ key[32]. Buyer and provider sign it with the lease.
 func OverlayNonce(hold HoldID, key OverlayKey) Nonce {
 	h := sign.Sum([]byte("starling/overlay/v1"), hold[:], key[:])
 	return Nonce(h[:len(Nonce{})])
 }
 
-// CheckMember says whether buyer and provider of the lease both signed that key is the provider's in the overlay of a cluster. The
-// lease is the first of its line: its successors say nothing about keys. ErrMalformed or ErrBadSignature.
+// CheckMember reports whether buyer and provider both signed that key is the provider's in the overlay of a cluster.
+// The lease is the first of its line: its successors carry no keys. It returns ErrMalformed or ErrBadSignature.
 func CheckMember(d sign.Domain, l Lease, hold HoldID, key OverlayKey) error {
 	if err := l.Check(d); err != nil {
 		return err

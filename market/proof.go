@@ -23,8 +23,8 @@ type Shown struct {
 // leaf is unit[32] ‖ record[32].
 func (s Shown) leaf() []byte { return append(s.Unit[:], s.Record[:]...) }
 
-// SortShown returns the list by ascending unit. ErrUnits when it has none, more than MaxShown, a unit or a record twice: a
-// record is of one unit.
+// SortShown returns the list by ascending unit. ErrUnits when it has none, more than MaxShown, a unit or a record
+// twice: a record is of one unit.
 func SortShown(list []Shown) ([]Shown, error) {
 	if len(list) == 0 || len(list) > MaxShown {
 		return nil, fmt.Errorf("%w: %d units shown, want 1 to %d", ErrUnits, len(list), MaxShown)
@@ -43,9 +43,9 @@ func SortShown(list []Shown) ([]Shown, error) {
 	return sorted, nil
 }
 
-// ProofRoot is what an offer says of its records: the Merkle root (market/merkle) over the leaves of the list by ascending unit,
-// whatever order it comes in; zero for no list. It names unit and record together, so that who reads the list knows which
-// record shows the unit that it was leased, and a record of another unit contradicts what its provider signed.
+// ProofRoot is an offer's commitment to its records: the Merkle root (market/merkle) over the leaves of the list by
+// ascending unit, in whatever order the list is. It is zero for an empty list. It binds each record to its unit.
+// Another record for that unit contradicts the provider's signature.
 func ProofRoot(list []Shown) (sign.Hash, error) {
 	if len(list) == 0 {
 		return sign.Hash{}, nil

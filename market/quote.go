@@ -9,7 +9,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Quote is a provider's sealed answer to an order: what it would do it for. It binds nobody.
+// Quote is a provider's sealed answer to an order, with its price. It binds nobody.
 type Quote struct {
 	Order    OrderID   `json:"order"`
 	Provider sign.Key  `json:"provider"` // the signer
@@ -23,7 +23,7 @@ type Quote struct {
 	Addrs    []string  `json:"addrs"`
 	Version  string    `json:"version"`
 
-	// Class, model and so on of the units it would give: what the offer behind it says.
+	// Class, model and so on of the units, as in the provider's offer.
 	Class      Class      `json:"class"`
 	Model      string     `json:"model,omitempty"`
 	Capability Capability `json:"capability,omitempty"`
@@ -62,7 +62,8 @@ func (q Quote) Validate() error {
 	return checkVersion(q.Version)
 }
 
-// CheckFor refuses a quote that answers another order, is about units the order does not ask for, or comes from the buyer itself.
+// CheckFor refuses a quote that answers another order, is about units the order does not ask for, or comes from the
+// buyer itself.
 func (q Quote) CheckFor(o Order) error {
 	if q.Order != o.ID {
 		return malformed("quote order", "answers order %s, not %s", q.Order.Short(), o.ID.Short())

@@ -6,9 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// Clean returns a text that came from somebody else as one line of at most most bytes that a terminal only prints: what
-// is not UTF-8 or not printable becomes a space. It is called where the text enters, so that journals, answers of the
-// API and terminals get the clean one.
+// Clean returns a text from another peer as one printable line of at most most bytes. Invalid UTF-8 and characters that
+// are not printable become spaces. It is called where the text enters, so that journals, API answers and terminals
+// receive the clean text.
 func Clean(text string, most int) string {
 	text = strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {

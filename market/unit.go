@@ -11,11 +11,11 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// UnitID names one unit of one provider for ever. What a double-sale proof compares.
+// UnitID identifies one unit of one provider permanently. Proofs of a double sale compare it.
 type UnitID sign.Hash
 
-// NewUnitID is the id of a unit on a card (Card.Unit) with this serial: the GPU's UUID or the machine id, at most 128 bytes; index
-// counts the slices of one serial.
+// NewUnitID is the id of a unit on a card (Card.Unit) with this serial: the GPU's UUID or the machine id, at most 128
+// bytes; index counts the slices of one serial.
 func NewUnitID(provider sign.Key, class Class, serial string, index uint32) UnitID {
 	return Card{Class: class, Tag: TagOf(serial), Index: index}.Unit(provider)
 }
@@ -84,7 +84,7 @@ func CleanModel(name string) string {
 	return strings.TrimSpace(clean[:min(len(clean), MaxModel)])
 }
 
-// checkHardware checks what offers and quotes say of their units beyond resources.
+// checkHardware checks the fields of offers and quotes about units, other than resources.
 func checkHardware(what, model string, c Capability) error {
 	if model != "" && !word(model, MaxModel, func(b byte) bool { return b >= ' ' && b <= '~' }) {
 		return malformed(what+" model", "%.70q, want at most %d printable characters", model, MaxModel)
@@ -119,7 +119,7 @@ func (r Region) Check() error {
 
 func isName(c byte) bool { return c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' }
 
-// Resources is what one unit has.
+// Resources is the capacity of one unit.
 type Resources struct {
 	MilliCPU  uint32 `json:"milli_cpu,omitempty"`
 	MemoryMiB uint32 `json:"memory_mib,omitempty"`
@@ -127,12 +127,13 @@ type Resources struct {
 	VRAMMiB   uint32 `json:"vram_mib,omitempty"`
 }
 
-// Covers reports whether r has at least what min asks.
+// Covers reports whether r has at least the resources of min.
 func (r Resources) Covers(min Resources) bool {
 	return r.MilliCPU >= min.MilliCPU && r.MemoryMiB >= min.MemoryMiB && r.DiskMiB >= min.DiskMiB && r.VRAMMiB >= min.VRAMMiB
 }
 
-// Shortfall names the first resource of which r has less than min asks, as "memory 512 MiB, asked 1024 MiB"; "" if none.
+// Shortfall names the first resource of which r has less than min asks, as "memory 512 MiB, asked 1024 MiB"; "" if
+// none.
 func (r Resources) Shortfall(min Resources) string {
 	switch {
 	case r.MilliCPU < min.MilliCPU:
@@ -171,7 +172,7 @@ func NewUnit(provider sign.Key, class Class, model, serial string, index uint32,
 	return Unit{ID: NewUnitID(provider, class, serial, index), Class: class, Model: model, Serial: serial, Index: index, Resources: r}, nil
 }
 
-// Card is what opens the unit's id.
+// Card is the opening of the unit's id.
 func (u Unit) Card() Card { return Card{Class: u.Class, Tag: TagOf(u.Serial), Index: u.Index} }
 
 const maxSerial = 128
@@ -205,7 +206,7 @@ func unitLeaves(ids []UnitID) [][]byte {
 // Lists that break SortUnits have a root too; check them first.
 func UnitsRoot(ids []UnitID) sign.Hash { return merkle.Root(unitLeaves(ids)) }
 
-// UnitProof shows that a unit is one of a lease's units, to someone who knows only the lease core:
+// UnitProof proves that a unit is one of a lease's units, given only the lease core:
 //
 //	offset  size  field
 //	     0     2  index of the unit among the sorted ids

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Limits of what travels. A message over them is malformed, whoever signed it.
+// Size limits of messages. A larger message is malformed, whoever signed it.
 const (
 	MaxOfferPayload = 3 << 10 // a DHT record of 4 KiB holds the envelope
 	MaxOrderPayload = 3 << 10 // a gossip message of 4 KiB holds the envelope
@@ -66,7 +66,8 @@ func seal(d sign.Domain, tag sign.Tag, m proto.Message, maxPayload int, s sign.S
 	return sign.Seal(d, tag, payload, s)
 }
 
-// MarshalOffers makes the list of a provider's offers, each an envelope. ErrMalformed if there are too many or too long ones.
+// MarshalOffers makes the list of a provider's offers, each an envelope. ErrMalformed if there are too many or too long
+// ones.
 func MarshalOffers(envelopes [][]byte) ([]byte, error) {
 	if len(envelopes) > MaxOffers {
 		return nil, malformed("offers", "%d, at most %d", len(envelopes), MaxOffers)
@@ -81,7 +82,7 @@ func MarshalOffers(envelopes [][]byte) ([]byte, error) {
 	return b, nil
 }
 
-// UnmarshalOffers reads the envelopes of a list; DecodeOffer says of each what it is worth.
+// UnmarshalOffers splits a list into envelopes. DecodeOffer checks each one.
 func UnmarshalOffers(b []byte) ([][]byte, error) {
 	if len(b) > MaxOfferList {
 		return nil, malformed("offers", "%d bytes, at most %d allowed", len(b), MaxOfferList)
@@ -124,7 +125,7 @@ func fromMillis(field string, ms int64) (time.Time, error) {
 	return time.UnixMilli(ms).UTC(), nil
 }
 
-// checkTimes says whether an object is good at now: not expired, and not further ahead than an honest peer sets it.
+// checkTimes reports whether an object is good at now: not expired, and not further ahead than an honest peer sets it.
 func checkTimes(what string, now, notBefore, expires time.Time, validity time.Duration) error {
 	if !expires.After(now) {
 		return fmt.Errorf("%s: %w %s ago", what, ErrExpired, now.Sub(expires).Round(time.Millisecond))
@@ -173,7 +174,7 @@ func ResourcesToPB(r Resources) *marketpb.Resources {
 	return &marketpb.Resources{MilliCpu: r.MilliCPU, MemoryMib: r.MemoryMiB, DiskMib: r.DiskMiB, VramMib: r.VRAMMiB}
 }
 
-// ResourcesFromPB reads what ResourcesToPB wrote; nil is nothing of anything.
+// ResourcesFromPB converts the output of ResourcesToPB; nil gives no resources.
 func ResourcesFromPB(m *marketpb.Resources) Resources {
 	return Resources{MilliCPU: m.GetMilliCpu(), MemoryMiB: m.GetMemoryMib(), DiskMiB: m.GetDiskMib(), VRAMMiB: m.GetVramMib()}
 }

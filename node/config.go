@@ -70,7 +70,7 @@ type Config struct {
 	Docker Docker `yaml:"docker"`
 	// Egress says what containers reach outside.
 	Egress Egress `yaml:"egress"`
-	// Clusters says whether what is sold may be members of clusters.
+	// Clusters reports whether what is sold may be members of clusters.
 	Clusters Clusters `yaml:"clusters"`
 	// Buy bounds what the peer buys.
 	Buy Buy `yaml:"buy"`

@@ -80,8 +80,8 @@ func (l *lies) decode(from peer.ID, data []byte) (audit.Lie, error) {
 	return lie, nil
 }
 
-// matters says whether a liar has something to lose. Where nothing is staked it is its name; but false openings under a name that
-// nobody knows are what canaries show, and anybody may.
+// matters reports whether a liar has something to lose. Where nothing is staked it is its name; but false openings
+// under a name that nobody knows are what canaries show, and anybody may.
 func (l *lies) matters(lie audit.Lie) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -125,7 +125,7 @@ func (l *lies) tell(ctx context.Context) {
 	}
 }
 
-// setStakes says whether somebody has something at stake now who had not.
+// setStakes reports whether somebody has something at stake now who had not.
 func (l *lies) setStakes(all []program.Provider) (more bool) {
 	staked := stakedOf(all)
 	l.mu.Lock()

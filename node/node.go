@@ -120,7 +120,7 @@ type Light interface {
 	Warning() string
 	// Carries is how many bytes a connection to any peer carries before its relay cuts it; 0: no limit is known.
 	Carries() int64
-	// Dials says whether peers are dialled by their own addresses too.
+	// Dials reports whether peers are dialled by their own addresses too.
 	Dials() bool
 	// Run keeps it connected until ctx ends.
 	Run(ctx context.Context) error

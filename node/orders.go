@@ -187,7 +187,7 @@ func (o *orders) join(c market.Class) (*joined, error) {
 	return j, nil
 }
 
-// stays says whether the topic of a class is never left: it is sold here, or everybody takes part in it.
+// stays reports whether the topic of a class is never left: it is sold here, or everybody takes part in it.
 func (o *orders) stays(c market.Class) bool { return o.sells[c] || c == classCPU }
 
 // leaveIdle leaves a topic when nothing was published there for a while.

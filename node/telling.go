@@ -71,8 +71,8 @@ func (t *telling[T]) publish(ctx context.Context, data []byte, what string, args
 	}
 }
 
-// watch gives every list of registrations to set, which says whether somebody counts now who did not: then the network is told of what
-// nobody wanted to hear before. While the chain is away, the last list counts.
+// watch gives every list of registrations to set, which reports whether somebody counts now who did not: then the
+// network is told of what nobody wanted to hear before. While the chain is away, the last list counts.
 func (t *telling[T]) watch(ctx context.Context, set func([]program.Provider) bool) {
 	if t.n.registered == nil {
 		return

@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	// MaxAddrs is how many addresses a host tells others: the best of each kind. Offers, orders and records carry them all.
+	// MaxAddrs is the number of addresses that a host announces: the best of each kind. Offers, orders and records
+	// carry them all.
 	MaxAddrs = 8
 	// maxAddrText bounds one of them as text.
 	maxAddrText = 250
@@ -41,7 +42,7 @@ func ClassOf(a ma.Multiaddr) Class {
 	return ClassPrivate
 }
 
-// announcer makes the function that chooses the addresses told to others.
+// announcer returns the function that selects the announced addresses.
 func announcer(announce []string) (func([]ma.Multiaddr) []ma.Multiaddr, error) {
 	fixed := make([]ma.Multiaddr, 0, len(announce))
 	for _, s := range announce {
@@ -78,7 +79,7 @@ func choose(addrs []ma.Multiaddr) []ma.Multiaddr {
 	return slices.Concat(cut(direct, MaxAddrs-len(relays)), relays)
 }
 
-// cost orders addresses of one relay: TCP over IPv4 is what most peers can dial.
+// cost orders addresses of one relay: most peers can dial TCP over IPv4.
 func cost(a ma.Multiaddr) int {
 	n := 0
 	if !has(a, ma.P_TCP) {

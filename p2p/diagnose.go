@@ -21,33 +21,35 @@ import (
 type Reason string
 
 const (
-	ReasonBlocked      Reason = "blocked"       // it is there and refuses us
-	ReasonBlockedHere  Reason = "blocked-here"  // our own block list names it
-	ReasonOffline      Reason = "offline"       // none of its addresses answers
-	ReasonNoAddress    Reason = "no-address"    // nobody told us where it is
-	ReasonClosed       Reason = "closed"        // all its addresses are in private networks, which strangers are not dialled in
+	ReasonBlocked     Reason = "blocked"      // it is there and refuses us
+	ReasonBlockedHere Reason = "blocked-here" // our own block list names it
+	ReasonOffline     Reason = "offline"      // none of its addresses answers
+	ReasonNoAddress   Reason = "no-address"   // no source has an address of it
+	// all its addresses are in private networks, which strangers are not dialled in
+	ReasonClosed       Reason = "closed"
 	ReasonBehindNAT    Reason = "behind-nat"    // it can only be reached through relays, and these did not reach it
 	ReasonOtherNetwork Reason = "other-network" // it is there, on a network with another genesis
-	ReasonOtherKey     Reason = "other-key"     // it is on a private network with another pre-shared key, or one of us has none
-	ReasonOtherPeer    Reason = "other-peer"    // somebody else answers at its addresses
-	ReasonFull         Reason = "full"          // it is there and takes no more connections now
-	ReasonGone         Reason = "gone"          // it answered, and then it did not
+	// it is on a private network with another pre-shared key, or one of us has none
+	ReasonOtherKey  Reason = "other-key"
+	ReasonOtherPeer Reason = "other-peer" // somebody else answers at its addresses
+	ReasonFull      Reason = "full"       // it is there and takes no more connections now
+	ReasonGone      Reason = "gone"       // it answered, and then it did not
 )
 
 // Diagnosis is why a peer cannot be talked to, for a person.
 type Diagnosis struct {
 	Peer   peer.ID
 	Reason Reason
-	Text   string    // a sentence: what is the matter
-	Advice string    // what to do about it
+	Text   string    // a sentence: the problem
+	Advice string    // the remedy
 	Seen   time.Time // when we were last connected to it; zero: not since we remember
-	Err    error     // what happened
+	Err    error     // the underlying error
 }
 
 func (d *Diagnosis) Error() string { return d.Text }
 func (d *Diagnosis) Unwrap() error { return d.Err }
 
-// Diagnose says what an error of dialling or asking p means. It returns nil for a nil error, and for the caller's own
+// Diagnose explains an error of dialling or calling p. It returns nil for a nil error, and for the caller's own
 // cancellation.
 func (h *Host) Diagnose(p peer.ID, err error) *Diagnosis {
 	if err == nil || errors.Is(err, context.Canceled) {
@@ -109,7 +111,7 @@ func (h *Host) Diagnose(p peer.ID, err error) *Diagnosis {
 	return d
 }
 
-// reason finds the strongest evidence in an error: what the peer itself said before what is only missing.
+// reason finds the strongest evidence in an error: the peer's own message before missing data.
 func (h *Host) reason(p peer.ID, err error) Reason {
 	dial, dialled := errors.AsType[*swarm.DialError](err)
 	gated := errors.Is(err, swarm.ErrGaterDisallowedConnection)
@@ -150,8 +152,8 @@ func (h *Host) reason(p peer.ID, err error) Reason {
 	return ReasonOffline
 }
 
-// goodbye is the code with which the other side closed the connection. QUIC hands it on as it is while the handshake's last
-// packets are under way.
+// goodbye is the code with which the other side closed the connection. QUIC hands it on as it is while the handshake's
+// last packets are under way.
 func goodbye(err error) (network.ConnErrorCode, bool) {
 	if e, ok := errors.AsType[*network.ConnError](err); ok && e.Remote {
 		return e.ErrorCode, true
@@ -178,7 +180,7 @@ func answering(err error) ma.Multiaddr {
 	return nil
 }
 
-// relayTrouble is what the relays said, for a person.
+// relayTrouble is the relays' error, for a person.
 func relayTrouble(err error) string {
 	text := err.Error()
 	switch {

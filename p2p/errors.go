@@ -5,7 +5,8 @@ import "errors"
 var (
 	// ErrConfig: the host's configuration cannot work.
 	ErrConfig = errors.New("bad host configuration")
-	// ErrWeakKey: the public key is of small order or not canonically encoded, so that signatures under it prove nothing.
+	// ErrWeakKey: the public key is of small order or not canonically encoded, so that signatures under it prove
+	// nothing.
 	ErrWeakKey = errors.New("public key is not a sound Ed25519 key")
 	// ErrKeyFile: the identity file is not a Solana CLI keypair.
 	ErrKeyFile = errors.New("not a keypair file")

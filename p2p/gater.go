@@ -16,8 +16,8 @@ import (
 	"github.com/starling-network/starling/p2p/closed"
 )
 
-// gater refuses peers whose key proves nothing, and those on the block list; and it dials no address that a stranger
-// could have named to have this machine knock at its neighbours' doors.
+// gater refuses peers with unsound keys, and those on the block list. It dials no address with which a stranger could
+// aim this machine at its neighbours.
 type gater struct {
 	blocked map[peer.ID]bool
 	dials   *dials
@@ -77,7 +77,7 @@ type dials struct {
 	read   time.Time      // local is of then
 }
 
-// dials returns what c lets be dialled.
+// dials returns c's rules for dialling.
 func (c Config) dials() *dials {
 	d := &dials{all: c.PSK != nil, ranges: slices.Clone(c.Dials)}
 	listen, announce := parse(c.Listen), parse(c.Announce)
@@ -134,7 +134,7 @@ func (d *dials) name(addrs ...ma.Multiaddr) {
 func (d *dials) allowed(a ma.Multiaddr) bool {
 	ip := ipOf(a)
 	if d.all || !ip.IsValid() || closed.Why(ip) == "" {
-		return true // what is no IP address is resolved before it is dialled
+		return true // other addresses than IP are resolved before they are dialled
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

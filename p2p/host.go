@@ -42,7 +42,7 @@ type Host struct {
 	relay     *relay.Service // nil when we do not serve
 	overlay   *overlay.Network
 	blocked   map[peer.ID]bool
-	foreign   notebook[string]    // peers of other networks, with what they said they are
+	foreign   notebook[string]    // peers of other networks, with the networks that they named
 	viaRelay  notebook[time.Time] // when the last relayed connection to a peer was opened
 	refused   notebook[Reason]    // why peers to join by cannot be used, as far as the log says so
 	find      atomic.Pointer[func(context.Context, peer.ID) (peer.AddrInfo, error)]
@@ -127,8 +127,8 @@ func (h *Host) Close() error {
 	return errors.Join(err, h.Host.Close())
 }
 
-// Wrap makes a Host of a libp2p host that was made elsewhere; of cfg only Network, Bootstrap, PeerstoreDir and Logger are
-// used, and PSK to say why a peer cannot be reached. Peers of another network are not disconnected.
+// Wrap makes a Host of a libp2p host that was made elsewhere; of cfg only Network, Bootstrap, PeerstoreDir and Logger
+// are used, and PSK to say why a peer cannot be reached. Peers of another network are not disconnected.
 func Wrap(h host.Host, cfg Config) (*Host, error) { return wrap(h, cfg, admit.NewStandings()) }
 
 func wrap(h host.Host, cfg Config, standings *admit.Standings) (*Host, error) {
@@ -149,8 +149,8 @@ func wrap(h host.Host, cfg Config, standings *admit.Standings) (*Host, error) {
 	return w, nil
 }
 
-// Overlay is what joins overlays on this host; nil for a host that New did not make. Without UDP ports of its own (a
-// private network, a simulated one, a peer that only dials out) members are reached over streams alone.
+// Overlay joins overlays on this host; nil for a host that New did not make. Without UDP ports of its own (a private
+// network, a simulated one, a peer that only dials out) members are reached over streams alone.
 func (h *Host) Overlay() *overlay.Network { return h.overlay }
 
 // sharedPorts makes QUIC open its ports through the overlay. The rest is as libp2p makes it where nothing is given.
@@ -184,11 +184,11 @@ func sharedPorts(ov *overlay.Network, metrics prometheus.Registerer) libp2p.Opti
 	})
 }
 
-// AddrInfo is this peer's ID and the addresses it tells others.
+// AddrInfo is this peer's ID and its announced addresses.
 func (h *Host) AddrInfo() peer.AddrInfo { return peer.AddrInfo{ID: h.ID(), Addrs: h.Addrs()} }
 
-// Protect makes p a counterparty, and keeps the connection to it from being trimmed, until every tag is unprotected again. Both
-// ends of a lease must do it, or the other end may trim.
+// Protect makes p a counterparty, and keeps the connection to it from being trimmed, until every tag is unprotected
+// again. Both ends of a lease must do it, or the other end may trim.
 func (h *Host) Protect(p peer.ID, tag string) {
 	h.standings.Deal(p, tag)
 	h.ConnManager().Protect(p, tag)
@@ -200,16 +200,16 @@ func (h *Host) Unprotect(p peer.ID, tag string) bool {
 	return h.ConnManager().Unprotect(p, tag)
 }
 
-// Standing returns what p is to this peer, which decides about what it may take.
+// Standing returns p's standing, which determines its limits.
 func (h *Host) Standing(p peer.ID) admit.Standing { return h.standings.Of(p) }
 
-// Fund makes p funded for a while: it has ordered what it can pay for.
+// Fund makes p funded for a while: it has placed an order that it can pay for.
 func (h *Host) Fund(p peer.ID) { h.standings.Fund(p) }
 
-// Seen returns what p is to this peer, and the network that it is connected from; the zero prefix where that is not known.
+// Seen returns p's standing, and the network that it is connected from; the zero prefix if that is not known.
 func (h *Host) Seen(p peer.ID) (admit.Standing, netip.Prefix) { return h.standings.Seen(p) }
 
-// Admission returns what others have of this peer; false for a host that New did not make.
+// Admission returns the other peers' use of this one; false for a host that New did not make.
 func (h *Host) Admission() (admit.Stats, bool) {
 	if h.admission == nil {
 		return admit.Stats{}, false

@@ -136,8 +136,8 @@ func SeedOf(key crypto.PrivKey) ([32]byte, error) {
 	return [32]byte(raw[:32]), nil
 }
 
-// PeerIDFromKey is the peer whose Ed25519 public key is key, which is also its Solana address. Unsound
-// keys are refused with [ErrWeakKey].
+// PeerIDFromKey returns the peer ID of an Ed25519 public key, which is also a Solana address. It refuses unsound keys
+// with [ErrWeakKey].
 func PeerIDFromKey(key [32]byte) (peer.ID, error) {
 	if err := checkKey(key); err != nil {
 		return "", err

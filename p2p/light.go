@@ -38,7 +38,7 @@ const (
 	lightGrace = 5 * time.Second
 	// enterTimeout bounds connecting to an entry and reserving a place there.
 	enterTimeout = 10 * time.Second
-	// maxTold is how many addresses of one entry others are told: those of two entries fit into an order.
+	// maxTold is the number of announced addresses of one entry: those of two entries fit into an order.
 	maxTold = 3
 )
 
@@ -50,7 +50,7 @@ const (
 //	          └──── standby entry
 type Light struct {
 	*Host
-	inner   host.Host // what lightHost stands before
+	inner   host.Host // the host behind lightHost
 	dials   bool      // also others than entries
 	named   *dials    // where they are dialled
 	emitter event.Emitter
@@ -72,15 +72,15 @@ type door struct {
 	lost  chan struct{}  // closed when its connection is
 	told  []ma.Multiaddr // where others reach this host through it
 	until time.Time      // the end of the reservation
-	data  uint64         // bytes that one circuit carries; 0: no limit was told
+	data  uint64         // bytes that one circuit carries; 0: no limit is known
 }
 
 // directAgain is how long a peer that is connected through an entry is not dialled again.
 const directAgain = 15 * time.Second
 
-// NewLight makes a light host. Of cfg Key, Network, PSK, Agent, Logger and Transport are used, and Listen with Transport
-// alone: a simulated link needs an address. With dials it also dials other peers by their own addresses, which is
-// faster for bulk where it works; where it does not, the entries' circuits stay.
+// NewLight makes a light host. Of cfg Key, Network, PSK, Agent, Logger and Transport are used, and Listen with
+// Transport alone: a simulated link needs an address. With dials it also dials other peers by their own addresses,
+// which is faster for bulk where it works; where it does not, the entries' circuits stay.
 func NewLight(cfg Config, dials bool) (*Light, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -146,8 +146,8 @@ func (l *Light) options(cfg Config, standings *admit.Standings) ([]libp2p.Option
 		libp2p.Security(noise.ID, noise.New)), nil
 }
 
-// Enter connects to an entry and reserves a place there, so that other peers reach this host through it. Entering
-// where it is entered already renews the reservation. The errors are ErrNoRelay, or why there is no connection: a *Diagnosis
+// Enter connects to an entry and reserves a place there, so that other peers reach this host through it. Entering where
+// it is entered already renews the reservation. The errors are ErrNoRelay, or why there is no connection: a *Diagnosis
 // where that is a pre-shared key.
 func (l *Light) Enter(ctx context.Context, e peer.AddrInfo) error {
 	ctx, cancel := context.WithTimeout(ctx, enterTimeout)
@@ -204,7 +204,7 @@ func (l *Light) connected(id peer.ID) bool {
 
 func direct(c network.Conn) bool { return !has(c.RemoteMultiaddr(), ma.P_CIRCUIT) }
 
-// disconnected stops using an entry whose connection closed, before anybody asks it for a circuit.
+// disconnected stops using an entry after its connection closed, before anybody requests a circuit from it.
 func (l *Light) disconnected(id peer.ID) {
 	if l.connected(id) {
 		return
@@ -239,10 +239,10 @@ func circuits(e peer.ID, vouched, known []ma.Multiaddr) []ma.Multiaddr {
 	return append(out, tail)
 }
 
-// circuitVia is the address of everybody through e, for who is connected to it.
+// circuitVia is the address of any peer through e, for peers connected to e.
 func circuitVia(e peer.ID) ma.Multiaddr { return ma.StringCast("/p2p/" + e.String() + "/p2p-circuit") }
 
-// announce tells every connected peer our addresses, which changed.
+// announce sends this peer's changed addresses to every connected peer.
 func (l *Light) announce() {
 	_ = l.emitter.Emit(event.EvtAutoRelayAddrsUpdated{RelayAddrs: l.addrs()}) // fails only when closed
 }
@@ -311,7 +311,8 @@ func (l *Light) Entries() []peer.ID {
 	return out
 }
 
-// CircuitData is how many bytes a circuit at the entry carries before it is cut; 0 means that no limit was told.
+// CircuitData is the number of bytes that a circuit at the entry carries before it is cut; 0 means that no limit is
+// known.
 func (l *Light) CircuitData(id peer.ID) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -374,8 +375,8 @@ func (l *Light) reach(ctx context.Context, p peer.AddrInfo) error {
 	return l.inner.Connect(network.WithAllowLimitedConn(ctx, "light"), to)
 }
 
-// widen dials a peer to which there is a circuit only, as when it came first, beside whatever asked for it. New streams then
-// go the direct way, at both ends. Closing the host ends the dial.
+// widen dials a peer to which there is a circuit only, as when it came first, beside whatever asked for it. New streams
+// then go the direct way, at both ends. Closing the host ends the dial.
 func (l *Light) widen(p peer.AddrInfo) {
 	if at, ok := l.tried.get(p.ID); ok && time.Since(at) < directAgain {
 		return

@@ -36,7 +36,7 @@ func (h lightHost) NewStream(ctx context.Context, p peer.ID, pids ...protocol.ID
 	return s, err
 }
 
-// lightGater holds what Light says: dials go to entries and through them, connections come through them.
+// lightGater enforces the rule of Light: dials go to entries and through them, connections come through them.
 type lightGater struct {
 	gater
 	l *Light
@@ -51,7 +51,7 @@ func (g lightGater) InterceptAddrDial(p peer.ID, a ma.Multiaddr) bool {
 	}
 	g.l.mu.Lock()
 	defer g.l.mu.Unlock()
-	// A dead entry is not dialled by who wants a circuit there: that would take longer than to go through another.
+	// A dead entry is not dialled for a circuit: that would take longer than to go through another.
 	d := g.l.door(p)
 	return d != nil && d.open > 0
 }

@@ -29,7 +29,7 @@ const (
 	MaxPendingInbound = 704
 	// maxPendingKnown of these are for addresses of peers that this one has or had to do with.
 	maxPendingKnown = 192
-	// HandshakeTimeout bounds a handshake, and how long a stream may take to say what it is for.
+	// HandshakeTimeout bounds a handshake, and the time until a stream names its protocol.
 	HandshakeTimeout = 5 * time.Second
 	// MaxStreams bounds streams of all peers together, about four per connection.
 	MaxStreams = 16384
@@ -37,9 +37,10 @@ const (
 	MaxStreamsInbound = 12288
 	// MaxStreamsPerPeer bounds the streams of one peer: one call per lease of a large provider at a time.
 	MaxStreamsPerPeer = 512
-	// maxStreamsOfStranger bounds the streams that a peer opens without a lease: gossip, the DHT, and a client's calls through us.
+	// maxStreamsOfStranger bounds the streams that a peer opens without a lease: gossip, the DHT, and a client's calls
+	// through us.
 	maxStreamsOfStranger = 128
-	// MaxMemory bounds what libp2p accounts for, mostly stream windows.
+	// MaxMemory bounds the memory that libp2p accounts for, mostly stream windows.
 	MaxMemory = 1 << 30
 	// MaxMemoryPerPeer bounds one peer's share: several bulk transfers at once.
 	MaxMemoryPerPeer = 128 << 20
@@ -54,7 +55,7 @@ const (
 	DefaultLow = 96
 	// DefaultHigh connections begin a trim; protected peers are never trimmed.
 	DefaultHigh = 160
-	// TrimGrace is how long a new connection is safe from trimming: the time to find out what it is for.
+	// TrimGrace is the time that a new connection is safe from trimming, so that its use can be known.
 	TrimGrace = 30 * time.Second
 
 	// DialTimeout bounds one dial with its handshake.
@@ -79,8 +80,8 @@ var (
 	loopback6 = netip.MustParsePrefix("::1/128")
 )
 
-// resources makes the resource manager that holds the limits above, with ceilings by standing. Loopback is bounded only by the
-// totals: a testnet runs dozens of peers there.
+// resources makes the resource manager that holds the limits above, with ceilings by standing. Loopback is bounded only
+// by the totals: a testnet runs dozens of peers there.
 func resources(standings *admit.Standings) (*admit.Manager, error) {
 	conns := func(total, in, fd rcmgr.LimitVal) rcmgr.ResourceLimits {
 		return rcmgr.ResourceLimits{Conns: total, ConnsInbound: in, ConnsOutbound: total, FD: fd}

@@ -35,9 +35,10 @@ const (
 	relayBackoff = 10 * time.Second
 )
 
-// natOptions are the libp2p options for what cfg.NAT asks, listening included.
+// natOptions are the libp2p options for cfg.NAT, listening included.
 func natOptions(cfg Config, mapped *portMaps) ([]libp2p.Option, *relaySource) {
-	// Every host takes part in relayed connections, as the one that dials or is reached: that costs nothing while unused.
+	// Every host takes part in relayed connections, as the one that dials or is reached: that costs nothing while
+	// unused.
 	opts := []libp2p.Option{libp2p.EnableRelay()}
 	n := cfg.NAT
 	if n.DialOutOnly {
@@ -59,7 +60,8 @@ func natOptions(cfg Config, mapped *portMaps) ([]libp2p.Option, *relaySource) {
 		// The older AutoNAT would ask the same questions once more; its verdict is given by guide, from AutoNATv2's.
 		libp2p.ForceReachabilityPrivate())
 	if n.Serve {
-		// A relay can be dialled. Were it reached through others too, nobody who is would take it for a relay.
+		// A relay can be dialled. If it were reached through others too, peers reached through it would not accept it
+		// as a relay.
 		return opts, source
 	}
 	return append(opts,
@@ -88,7 +90,7 @@ func (c Config) loopbackOnly() bool {
 	})
 }
 
-// relaySource tells where relays may be: those given, the bootstrap peers, and connected peers that offer to relay.
+// relaySource returns possible relays: those given, the bootstrap peers, and connected peers that offer to relay.
 type relaySource struct {
 	static, bootstrap []peer.AddrInfo
 	h                 atomic.Pointer[Host] // nil until the host stands
@@ -130,8 +132,8 @@ func (r *relaySource) peers(ctx context.Context, num int) <-chan peer.AddrInfo {
 	return out
 }
 
-// straighten dials a peer that is connected through a relay only, so that it can be a relay itself: libp2p's relay client
-// takes none that it is connected to in that way.
+// straighten dials a peer that is connected through a relay only, so that it can be a relay itself: libp2p's relay
+// client takes none that it is connected to in that way.
 func (h *Host) straighten(ctx context.Context, p peer.AddrInfo) {
 	if h.Network().Connectedness(p.ID) == network.NotConnected {
 		return
@@ -151,7 +153,7 @@ func (h *Host) direct(p peer.ID) bool {
 	return slices.ContainsFunc(h.Network().ConnsToPeer(p), func(c network.Conn) bool { return !has(c.RemoteMultiaddr(), ma.P_CIRCUIT) })
 }
 
-// serve begins to relay for others. Both ends must be of this network, as far as they have said what they are.
+// serve begins to relay for others. Both ends must be of this network, as far as they have named theirs.
 func (h *Host) serve() error {
 	var err error
 	h.relay, err = relay.New(h.Host, relay.Config{
@@ -185,7 +187,7 @@ func (h *Host) known(handshaken string) bool {
 	return h.handshake == "" || handshaken == h.handshake || handshaken == handshake(AnyNetwork)
 }
 
-// FindWith tells the host how to look up peers that it has no address of: a relay is asked for such, and so is Ping.
+// FindWith sets the lookup of peers without known address, for relaying and Ping.
 func (h *Host) FindWith(find func(ctx context.Context, p peer.ID) (peer.AddrInfo, error)) {
 	h.find.Store(&find)
 }
@@ -193,8 +195,8 @@ func (h *Host) FindWith(find func(ctx context.Context, p peer.ID) (peer.AddrInfo
 // Relay is the relay service, or nil.
 func (h *Host) Relay() *relay.Service { return h.relay }
 
-// guide gives libp2p's relay client the verdict on which it starts and stops: relays are needed as long as no address of
-// ours is known to be reachable.
+// guide gives libp2p's relay client the verdict on which it starts and stops: relays are needed as long as no address
+// of ours is known to be reachable.
 func (h *Host) guide(ctx context.Context) error {
 	sub, err := h.EventBus().Subscribe(new(event.EvtHostReachableAddrsChanged), eventbus.Name("starling/reach"))
 	if err != nil {

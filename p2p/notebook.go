@@ -12,7 +12,7 @@ import (
 const (
 	// maxNoted bounds how many peers a notebook remembers.
 	maxNoted = 512
-	// maxHandshake bounds what is remembered of what a peer of another network said it is.
+	// maxHandshake bounds the remembered network name of a peer of another network.
 	maxHandshake = 128
 	// connOtherNetwork is the code with which a connection to a peer of another network is closed.
 	connOtherNetwork network.ConnErrorCode = 0x53740001

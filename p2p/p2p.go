@@ -1,16 +1,16 @@
-// Package p2p is one libp2p host per peer: identity, transports, limits, the addresses remembered between
-// runs and the loop that keeps the peer connected. Beneath it stand
+// Package p2p is one libp2p host per peer: identity, transports, limits, the addresses remembered between runs and the
+// loop that keeps the peer connected. Beneath it stand
 //
 //	discovery   signed records in a Kademlia DHT, found by topic
 //	gossip      typed topics over gossipsub
 //	stream      typed request and response over streams
 //	blob        content-addressed files over streams
 //	overlay     network namespaces of peers joined into one network
-//	admit       what strangers may take, and what is kept for others
+//	admit       strangers' limits, and the reserves for others
 //	relay       connections carried for peers that cannot reach each other
 //
 // A peer behind a NAT or a firewall is reached through relays until a direct path is punched through; everything works
-// over both. The package is generic: it knows peers, addresses and a network name, and nothing of what they are for.
+// over both. The package is generic: it knows peers, addresses and a network name, and nothing of their purpose.
 package p2p
 
 import (
@@ -28,25 +28,27 @@ import (
 	"github.com/starling-network/starling/p2p/relay"
 )
 
-// Config says what host to make. Only Key and Network are required.
+// Config is the configuration of a host. Only Key and Network are required.
 type Config struct {
 	Key      crypto.PrivKey // Ed25519
 	Network  string         // [a-z0-9-]{1,64}: peers of another network are disconnected after the handshake
 	Listen   []string       // multiaddrs; none means a free port on every interface, TCP and QUIC
-	Announce []string       // multiaddrs told to other peers instead of the listening ones, for a host behind a forwarded port
-	Agent    string         // software and version told to other peers
+	Announce []string       // multiaddrs to announce instead of the listening ones, for a host behind a forwarded port
+	Agent    string         // announced software and version
 
 	Bootstrap    []peer.AddrInfo // first peers to try; none is special, and remembered peers are tried with them
 	PeerstoreDir string          // where recently good addresses are kept between runs; "" keeps none
 	Low, High    int             // connections kept when trimming, connections at which trimming begins; zero means the defaults
 
 	NAT NAT
-	// PlainUDP makes QUIC's ports do without the kernel's offloads once overlays share them, see [overlay.Network.Plain].
+	// PlainUDP makes QUIC's ports do without the kernel's offloads once overlays share them, see
+	// [overlay.Network.Plain].
 	PlainUDP bool
 	PSK      *[32]byte // key of a private network: peers without it cannot connect. TCP only, QUIC has no such thing
 	Block    []peer.ID // peers that are refused and never dialled
-	// Dials are closed ranges (package closed) in which addresses of others are dialled, beside those in which an address of
-	// Bootstrap, NAT.Relays or Announce lies. Without PSK others are dialled there only in the networks of this machine's interfaces.
+	// Dials are closed ranges (package closed) in which addresses of others are dialled, beside those in which an
+	// address of Bootstrap, NAT.Relays or Announce lies. Without PSK others are dialled there only in the networks of
+	// this machine's interfaces.
 	Dials []netip.Prefix
 
 	Logger     *slog.Logger          // nil means slog.Default()
@@ -59,18 +61,18 @@ type Config struct {
 // NAT is how a peer that cannot be dialled is reached, and whether this one helps others to be. All of it is off by
 // default, except that any host can be reached through a relay and dial through one.
 type NAT struct {
-	// Auto finds out by AutoNATv2 which addresses can be dialled. A peer none of whose addresses can be reserves places at
-	// relays, and direct paths are punched through where NATs let it.
+	// Auto finds out by AutoNATv2 which addresses can be dialled. A peer without such an address reserves places at
+	// relays, and direct paths are punched through where NATs allow it.
 	Auto bool
-	// PortMap asks the router for a port by UPnP. libp2p would do so by NAT-PMP as well, but does not find the router then: its
-	// go-netroute 0.4 refuses to look up 0.0.0.0 on Linux.
+	// PortMap asks the router for a port by UPnP. libp2p would do so by NAT-PMP as well, but does not find the router
+	// then: its go-netroute 0.4 refuses to look up 0.0.0.0 on Linux.
 	PortMap bool
 	// DialOutOnly listens on nothing: the peer is reached through relays only, over connections that it opened itself.
 	DialOutOnly bool
 	// Relays are tried first for reservations; peers of the network that offer to relay are found without.
 	Relays []peer.AddrInfo
-	// Serve relays for others, within Limits, and takes light clients' connections to any peer of the network. It is for
-	// peers that can be dialled.
+	// Serve relays for others, within Limits, and takes light clients' connections to any peer of the network. It is
+	// for peers that can be dialled.
 	Serve  bool
 	Limits relay.Limits
 }

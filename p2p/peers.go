@@ -24,7 +24,7 @@ import (
 const (
 	// maxRemembered peers are kept, the latest seen: enough to find the network again after most of them left.
 	maxRemembered = 256
-	// maxInbound of them are peers that this one never dialled: whoever connects with many keys takes no place of those it did.
+	// maxInbound of them are peers that this one never dialled: many keys that connect take no place of dialled ones.
 	maxInbound = 64
 	// maxPerNetwork of these are from one IPv4 /24 or IPv6 /56, loopback apart.
 	maxPerNetwork = 4
@@ -137,7 +137,7 @@ func (h *Host) restore() error {
 	return nil
 }
 
-// remember adds the connected peers to what is remembered and writes the file.
+// remember adds the connected peers to the remembered ones and writes the file.
 func (h *Host) remember(now time.Time) error {
 	entries := h.refresh(now)
 	if h.cfg.PeerstoreDir == "" {
@@ -149,7 +149,7 @@ func (h *Host) remember(now time.Time) error {
 	return nil
 }
 
-// refresh adds the connected peers to what is remembered, and returns it, latest seen first.
+// refresh adds the connected peers to the remembered ones, and returns them, latest seen first.
 func (h *Host) refresh(now time.Time) []entry {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -184,7 +184,8 @@ func (h *Host) dialled(p peer.ID) bool {
 	return slices.ContainsFunc(h.Network().ConnsToPeer(p), func(c network.Conn) bool { return c.Stat().Direction == network.DirOutbound })
 }
 
-// choosePeers returns those that are remembered, latest seen first: of those that were not dialled a share, and a few of each network.
+// choosePeers returns those that are remembered, latest seen first: of those that were not dialled a share, and a few
+// of each network.
 func choosePeers(entries []entry) (kept []entry) {
 	slices.SortFunc(entries, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(b.Seen, a.Seen), cmp.Compare(a.ID, b.ID))

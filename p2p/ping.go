@@ -24,8 +24,8 @@ const (
 	MaxPings = 100
 	// pingTimeout bounds one round trip.
 	pingTimeout = 10 * time.Second
-	// pingAddrTTL is how long the addresses that are given to a ping are kept. It is no TTL of libp2p's own: identify drops what
-	// has its temporary one, also when it was just added.
+	// pingAddrTTL is the time that the addresses given to a ping are kept. It is no TTL of libp2p's own: identify drops
+	// addresses with its temporary one, also new ones.
 	pingAddrTTL = 5 * time.Minute
 	// pingTries is how often a connection that closes at once is opened anew, before its peer counts as gone.
 	pingTries = 3
@@ -64,8 +64,8 @@ func (h *Host) Describe(c network.Conn) Conn {
 	return d
 }
 
-// Carries is how many bytes the widest connection to a peer carries before its relay cuts it; 0: there is a direct one, none at
-// all, or its relay told no limit.
+// Carries is the number of bytes that the widest connection to a peer carries before its relay cuts it. It is 0 if
+// there is a direct one, none at all, or no known limit.
 func (h *Host) Carries(p peer.ID) int64 {
 	var most int64
 	for _, c := range h.Network().ConnsToPeer(p) {
@@ -78,7 +78,7 @@ func (h *Host) Carries(p peer.ID) int64 {
 	return most
 }
 
-// PingResult is what pinging a peer found.
+// PingResult is the result of pinging a peer.
 type PingResult struct {
 	Peer  peer.ID
 	Conn  Conn
@@ -86,8 +86,8 @@ type PingResult struct {
 	Fresh bool            // the connection was opened for this
 }
 
-// Ping measures the round trips to a peer, over the connection that everything else would use now; it dials when there is
-// none, relays included. addrs may be empty. An error is a [*Diagnosis], or the context's.
+// Ping measures the round trips to a peer, over the connection that everything else would use now; it dials when there
+// is none, relays included. addrs may be empty. An error is a [*Diagnosis], or the context's.
 func (h *Host) Ping(ctx context.Context, p peer.AddrInfo, rounds int) (PingResult, error) {
 	r := PingResult{Peer: p.ID}
 	if p.ID == h.ID() {
@@ -164,7 +164,7 @@ func (h *Host) ping(ctx context.Context, r *PingResult, rounds int) (again bool,
 		}
 	}
 	if ids, ok := h.Host.(interface{ IDService() identify.IDService }); ok && err == nil {
-		select { // any libp2p peer answers pings: who it is, identify tells
+		select { // any libp2p peer answers pings: identify returns its identity
 		case <-ids.IDService().IdentifyWait(c):
 		case <-opening.Done():
 		}
@@ -175,7 +175,7 @@ func (h *Host) ping(ctx context.Context, r *PingResult, rounds int) (again bool,
 	return err != nil && len(r.RTTs) == 0 && c.IsClosed() && !told(err), err
 }
 
-// told reports whether the other side said why it closed the connection.
+// told reports whether the other side gave a reason for closing the connection.
 func told(err error) bool {
 	code, ok := goodbye(err)
 	return ok && code != network.ConnNoError

@@ -9,15 +9,15 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 )
 
-// When a router is looked for again that did not answer; the pause doubles up to the second. libp2p's own search takes ten
-// seconds.
+// When a router is looked for again that did not answer; the pause doubles up to the second. libp2p's own search takes
+// ten seconds.
 const (
 	firstRouterSearch = time.Minute
 	lastRouterSearch  = 16 * time.Minute
 )
 
-// portMaps is libp2p's port mapper, except that it does not give up: libp2p looks for a router once, when the host starts, and
-// after a power cut a router takes longer than a peer.
+// portMaps is libp2p's port mapper, except that it does not give up: libp2p looks for a router once, when the host
+// starts, and after a power cut a router takes longer than a peer.
 type portMaps struct {
 	wg sync.WaitGroup
 

@@ -22,7 +22,8 @@ import (
 // libp2p punches a hole once, when a relayed connection is opened. A path may open later: a router was restarted, a
 // firewall's rule went, the addresses that others see were not known yet. So relayed connections are tried again.
 const (
-	// punchFirst is how long after a relayed connection was opened it is tried again; the pause grows by half up to punchMost.
+	// punchFirst is how long after a relayed connection was opened it is tried again; the pause grows by half up to
+	// punchMost.
 	punchFirst = 10 * time.Second
 	punchMost  = 15 * time.Minute
 	// punchEvery is how often it is looked which connections are due.
@@ -52,7 +53,7 @@ type punchTurn struct {
 	tries int
 }
 
-// attempt is a connection whose turn it is. The first time its peer is dialled before anything else; later that would only
+// attempt is a connection to try now. The first time its peer is dialled before anything else; later that would only
 // take the ports of the dial that matters.
 type attempt struct {
 	network.Conn
@@ -95,7 +96,7 @@ func (p *puncher) run(ctx context.Context) {
 	}
 }
 
-// pick chooses the relayed connections whose turn it is. The side that was dialled tries, as the protocol wants it.
+// pick selects the relayed connections to try now. The dialled side tries, as the protocol requires.
 func (p *puncher) pick(now time.Time) []attempt {
 	relayed := make(map[peer.ID]network.Conn)
 	for _, id := range p.h.Network().Peers() {
@@ -134,9 +135,9 @@ func (p *puncher) pick(now time.Time) []attempt {
 	return out
 }
 
-// punch dials a peer that can be dialled, as one that is only known through a relay may be. For others it is the asking side
-// of libp2p's DCUtR: both tell their addresses over the relayed connection, then both dial at the
-// same time, half a round trip after the last word.
+// punch dials a peer that can be dialled, which may be known only through a relay. For others it is the asking side of
+// libp2p's DCUtR: both exchange their addresses over the relayed connection. Then both dial at the same time, half a
+// round trip after the last message.
 func (p *puncher) punch(ctx context.Context, c attempt) error {
 	ctx, cancel := context.WithTimeout(ctx, punchTime)
 	defer cancel()
@@ -204,9 +205,9 @@ func (p *puncher) addrs() []ma.Multiaddr {
 	return guess(seen, p.h.Network().ListenAddresses())
 }
 
-// guess adds to the addresses at which a machine was seen the same machine at the ports that it listens on. Who is connected
-// by QUIC alone was seen at no TCP port, and two peers that know a different transport each would never meet; most routers
-// keep the port where they can, so that the guess is a good one.
+// guess adds, to the addresses at which a machine was seen, the same machine at the ports that it listens on. A peer
+// that is connected by QUIC alone was seen at no TCP port, and two peers that know a different transport each would
+// never meet. Most routers keep the port where they can, so that the guess is a good one.
 func guess(seen, listening []ma.Multiaddr) []ma.Multiaddr {
 	out := slices.Clone(seen)
 	for _, s := range seen {

@@ -26,7 +26,7 @@ type Reach struct {
 	Relays []peer.ID // where a place is reserved
 }
 
-// ReachAddr is one address of a host. Not all of them are told to others.
+// ReachAddr is one address of a host. Not all of them are announced.
 type ReachAddr struct {
 	Addr   ma.Multiaddr
 	Class  Class

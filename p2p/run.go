@@ -46,7 +46,7 @@ func (h *Host) Run(ctx context.Context) error {
 		return fmt.Errorf("subscribing to connection events: %w", err)
 	}
 	defer events.Close()
-	for _, p := range h.Network().Peers() { // who came before
+	for _, p := range h.Network().Peers() { // peers connected before
 		if v, err := h.Peerstore().Get(p, "ProtocolVersion"); err == nil {
 			if theirs, _ := v.(string); !h.known(theirs) {
 				h.dismiss(p, theirs)
@@ -137,7 +137,7 @@ func (h *Host) observe(ev any) bool {
 	return false
 }
 
-// dismiss disconnects a peer of another network and tells it why.
+// dismiss disconnects a peer of another network and sends it the reason.
 func (h *Host) dismiss(p peer.ID, theirs string) {
 	h.log.Info("peer of another network disconnected", "peer", p, "theirs", theirs, "ours", h.handshake)
 	h.foreign.add(p, theirs[:min(len(theirs), maxHandshake)])
@@ -199,8 +199,7 @@ func (h *Host) dial(ctx context.Context, to []peer.AddrInfo, done chan<- struct{
 	_ = g.Wait()
 }
 
-// complain tells the operator, once, of a peer to join by that is there and that this one will never get in touch with as it
-// is configured.
+// complain notifies the operator, once, of a reachable bootstrap peer with which this configuration never connects.
 func (h *Host) complain(p peer.ID, err error) {
 	d := h.Diagnose(p, err)
 	if d == nil || d.Reason != ReasonOtherKey && d.Reason != ReasonOtherPeer && d.Reason != ReasonBlocked {

@@ -79,8 +79,8 @@ func answers(ctx context.Context, c network.Conn, patience time.Duration) bool {
 	return err == nil && got == sent || errors.Is(ctx.Err(), context.Canceled)
 }
 
-// retire closes relayed connections that a direct one has replaced, once nothing of ours runs on them: new streams take the
-// direct one, and what began on the relayed one is not torn.
+// retire closes relayed connections that a direct one has replaced, once none of our streams uses them: new streams
+// take the direct one, and old streams are not cut.
 func (h *Host) retire() {
 	for _, p := range h.Network().Peers() {
 		if !h.direct(p) {
@@ -95,7 +95,8 @@ func (h *Host) retire() {
 	}
 }
 
-// busy reports whether tearing a stream would be noticed. Gossip and the DHT keep streams open and open others by themselves.
+// busy reports whether tearing a stream would be noticed. Gossip and the DHT keep streams open and open others by
+// themselves.
 func busy(s network.Stream) bool {
 	id := string(s.Protocol())
 	return strings.HasPrefix(id, "/starling/") && !strings.Contains(id, "/kad/") && !strings.Contains(id, "/meshsub/")

@@ -24,19 +24,19 @@ type BenchOptions struct {
 	Samples    int       // orders on each route, at least 1
 	ReportOnly bool      // a missed target is no error
 	Only       []string  // the parts to measure, of BenchParts; none: all
-	Out        io.Writer // what the person watching sees
+	Out        io.Writer // output for the person watching
 }
 
 // ErrTargets says that the benchmark ran to its end and missed a target.
 var ErrTargets = errors.New("targets were missed")
 
-// BenchParts are what a benchmark measures, in that order.
+// BenchParts are the parts of a benchmark, in order.
 var BenchParts = []string{"cores", "overlay", "simulated", "containers", "cluster", "chain", "network"}
 
 // BenchSamples is how many orders a benchmark places on each route by default.
 const BenchSamples = 100
 
-// The benchmark's network and what it measures there.
+// The benchmark's network and its load.
 const (
 	benchPeers = 20 // one of them buys
 	benchUnits = 4  // of each provider: none of a run of orders waits for the leases before it
@@ -60,8 +60,8 @@ var endsAtOnce = []byte{
 	10, 4, 1, 2, 0, 0x0b, // code: one body of two bytes, no locals, end
 }
 
-// Bench measures a network of 20 real peer processes, the same simulated, a cluster's rise, and the cores, writes bench.json and
-// prints what it found beside the targets. It returns ErrTargets when one is missed.
+// Bench measures a network of 20 real peer processes, the same simulated, a cluster's rise, and the cores, writes
+// bench.json and prints the results beside the targets. It returns ErrTargets if one is missed.
 func Bench(ctx context.Context, o BenchOptions) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, benchTime)
 	defer cancel()
@@ -209,7 +209,7 @@ func (b *bench) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// spec is a job whose ranks end at once.
+// spec is a job with ranks that end at once.
 func (b *bench) spec(count uint32, gossip bool) job.Job {
 	const source = "ends-at-once.wasm"
 	return job.Job{
@@ -222,8 +222,8 @@ func (b *bench) spec(count uint32, gossip bool) job.Job {
 	}
 }
 
-// mostAgain is how many of a hundred orders may be refused by a provider, as one is whose clock is seconds ahead on a busy machine. They are
-// counted, and others are placed instead.
+// mostAgain is the number of orders in a hundred that a provider may refuse, as one does whose clock is seconds ahead
+// on a busy machine. They are counted, and others are placed instead.
 const mostAgain = 2
 
 // mostUnsettled is how many jobs may be on their way to being settled while an order is measured: the local chain is one process,
@@ -326,8 +326,8 @@ func (b *bench) put(ctx context.Context, program []byte) (job.Blob, error) {
 	return job.Blob(m), err
 }
 
-// settled waits until every job has ended and checks that it paid what it owed:
-// nothing when its lease ended in the slot in which it began.
+// settled waits until every job has ended and checks that it paid its debt: nothing if its lease ended in the slot in
+// which it began.
 func (b *bench) settled(ctx context.Context) error {
 	for {
 		jobs, err := b.client.Jobs(ctx, buyer.Query{Limit: buyer.PageMax})

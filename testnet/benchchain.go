@@ -19,14 +19,15 @@ import (
 	"github.com/starling-network/starling/verify/tranche"
 )
 
-// ChainReport is what settlement through the program costs, measured on a local chain: every figure is of transactions that
-// landed there.
+// ChainReport is the cost of settlement through the program, measured on a local chain: every figure is of transactions
+// that landed there.
 type ChainReport struct {
-	Leases       int            `json:"leases"`
-	Open         CostReport     `json:"open"`           // the escrow and its tranches
-	Claims       CostReport     `json:"claims"`         // of all leases, one each
-	Close        CostReport     `json:"close"`          // fees swept, tranches and escrow closed
-	Recovered    float64        `json:"rent_recovered"` // part of the rent that was put down: the payer lost nothing but fees
+	Leases int        `json:"leases"`
+	Open   CostReport `json:"open"`   // the escrow and its tranches
+	Claims CostReport `json:"claims"` // of all leases, one each
+	Close  CostReport `json:"close"`  // fees swept, tranches and escrow closed
+	// part of the rent that was put down: the payer lost nothing but fees
+	Recovered    float64        `json:"rent_recovered"`
 	ClaimsPerSec float64        `json:"claims_per_second"`
 	ClaimCPU     float64        `json:"claim_cpu_ms"`       // of the claiming process, for each claim
 	ClaimChain   float64        `json:"claim_chain_cpu_ms"` // of the local chain
@@ -41,7 +42,7 @@ type CostReport struct {
 	Rent         uint64 `json:"rent_lamports"` // that is put down, to come back
 }
 
-// AnchorReport is what an anchor costs its author until it is closed, for each receipt.
+// AnchorReport is an author's cost of an anchor until it is closed, for each receipt.
 type AnchorReport struct {
 	Receipts   int     `json:"receipts"`
 	PerReceipt float64 `json:"lamports_per_receipt"` // fees of both transactions: all there is to pay in the end
@@ -100,7 +101,7 @@ func (b *bench) escrowCost(ctx context.Context) (err error) {
 	return nil
 }
 
-// costs is a buyer, who claims for the provider too, and its escrow.
+// costs is a buyer, which also claims for the provider, and its escrow.
 type costs struct {
 	net      *localnet.Chain
 	genesis  market.Genesis

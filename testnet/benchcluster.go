@@ -9,14 +9,15 @@ import (
 
 // ClusterReport is how long a cluster takes to come up, beside the same engine in plain containers of the same machine.
 type ClusterReport struct {
-	Engine  string `json:"engine"` // what runs on it
+	Engine  string `json:"engine"` // engine of the cluster
 	Members int    `json:"members"`
-	// Submitted is from the command that orders it until its engine sees all members, their image there: the order, the leases, the
-	// measured paths, the network, the containers, the engine's own start.
+	// Submitted is from the command that orders it until its engine sees all members, their image there: the order, the
+	// leases, the measured paths, the network, the containers, the engine's own start.
 	Submitted Spread `json:"submitted"`
 	// Running is from the same until all programs were seen running: Starling's part.
 	Running Spread `json:"running"`
-	// Bare is from the start of as many plain containers, with the same commands, environment and limits, in turns with the clusters.
+	// Bare is from the start of as many plain containers, with the same commands, environment and limits, in turns with
+	// the clusters.
 	Bare Spread `json:"bare"`
 	// Overhead is the difference of the medians of Submitted and Bare.
 	Overhead float64 `json:"overhead"`
@@ -25,8 +26,8 @@ type ClusterReport struct {
 // benchClusters is how many clusters are brought up, and as many times plain containers.
 const benchClusters = 3
 
-// clusterStart measures how long eight members with Ray take: a benchmark does it, with a container engine, images and a network of
-// its own. It needs root, TUN devices and packages; where they are not, it says so.
+// clusterStart measures how long eight members with Ray take: a benchmark does it, with a container engine, images and
+// a network of its own. It needs root, TUN devices and packages; where they are not, it says so.
 func (b *bench) clusterStart(ctx context.Context) error {
 	b.say("a cluster of 8 members with Ray, beside `ray start` in plain containers, in turns")
 	const name = "BenchmarkRay"

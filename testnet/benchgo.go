@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// CoreResult is what a Go benchmark found: of one of the cores on one processor core, of what moves data on all of them.
+// CoreResult is the result of a Go benchmark: cores run on one processor core, data movers on all of them.
 type CoreResult struct {
 	Benchmark string  `json:"benchmark"` // its package and name
 	What      string  `json:"what"`
@@ -30,8 +30,8 @@ type coreBenchmark struct {
 	figure    string  // the unit after it in the benchmark's line
 	scale     float64 // from that unit to Unit
 	moves     bool    // it moves data: on all processor cores
-	over      string  // the benchmark whose figure this one's is divided by; "": none
-	less      string  // the benchmark whose figure is taken off; "": none
+	over      string  // the benchmark by whose figure this one's is divided; "": none
+	less      string  // the benchmark whose figure is subtracted; "": none
 }
 
 func coreBenchmarks() []coreBenchmark {
@@ -65,7 +65,8 @@ func coreBenchmarks() []coreBenchmark {
 	}
 }
 
-// overlayBenchmarks compare the network of a cluster with a bare one, and with wireguard-go on a socket of its own, in one run.
+// overlayBenchmarks compare the network of a cluster with a bare one, and with wireguard-go on a socket of its own, in
+// one run.
 func overlayBenchmarks() []coreBenchmark {
 	const pkg = "./p2p/overlay"
 	row := func(name, figure string, scale float64, r CoreResult) coreBenchmark {
@@ -206,8 +207,8 @@ func goTest(ctx context.Context, env []string, args ...string) ([]byte, error) {
 	return out, nil
 }
 
-// parseBenchmarks reads the figures of every benchmark out of what go test
-// prints, by the benchmark's name without its number of processors:
+// parseBenchmarks reads the figures of every benchmark from the output of go test, by the benchmark's name without its
+// number of processors:
 //
 //	BenchmarkCheckChain-2    63    18290354 ns/op    13996 receipts/s
 func parseBenchmarks(out []byte) (map[string]map[string]float64, error) {

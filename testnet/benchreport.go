@@ -18,8 +18,7 @@ import (
 	"github.com/starling-network/starling/node/buyer"
 )
 
-// BenchReport is what a benchmark found, as bench.json. Times are milliseconds
-// unless their name says otherwise.
+// BenchReport is the result of a benchmark, as bench.json. Times are milliseconds unless their name says otherwise.
 type BenchReport struct {
 	Machine    Machine         `json:"machine"`
 	Targets    []Target        `json:"targets"` // the table
@@ -57,7 +56,7 @@ type Target struct {
 	Name     string  `json:"name"`
 	Unit     string  `json:"unit"`
 	Measured float64 `json:"measured"`
-	// Limit is what was to be reached; nil for a figure that is only reported.
+	// Limit is the target; nil for a figure without one.
 	Limit   *float64 `json:"limit,omitempty"`
 	AtLeast bool     `json:"at_least,omitempty"` // the limit is a lower one
 	Pass    *bool    `json:"pass,omitempty"`
@@ -92,8 +91,7 @@ func SpreadOf(values []float64) Spread {
 	return s
 }
 
-// RouteReport is what orders of one kind took. The stages add up to ToLease in
-// each order, their percentiles do not.
+// RouteReport is the times of orders of one kind. The stages add up to ToLease in each order, their percentiles do not.
 type RouteReport struct {
 	Orders int `json:"orders"`
 	Leases int `json:"leases"` // of each order
@@ -202,12 +200,12 @@ type IdleReport struct {
 	Peers      int     `json:"peers"`
 	Seconds    float64 `json:"seconds"`
 	RSS        Spread  `json:"rss_mb"`      // resident memory, 10^6 bytes, at the end
-	Anonymous  Spread  `json:"rss_anon_mb"` // of that, what the processes do not share
+	Anonymous  Spread  `json:"rss_anon_mb"` // of that, memory that the processes do not share
 	CPUPercent Spread  `json:"cpu_percent"` // of one core
 	Threads    Spread  `json:"threads"`
 }
 
-// usage is what the kernel counted of a process.
+// usage is the kernel's counters of a process.
 type usage struct {
 	cpu       time.Duration // user and system
 	rss, anon uint64        // bytes

@@ -24,7 +24,7 @@ type StartReport struct {
 	// quotes, lease, first voucher, the program's start, the word of it. The time in which the lease is funded is not in it: that is
 	// the chain's.
 	Submitted Spread `json:"submitted"`
-	// Bare is what the runtime alone takes to start the same program, in turns with the jobs.
+	// Bare is the time of the runtime alone to start the same program, in turns with the jobs.
 	Bare Spread `json:"bare"`
 	// Overhead is the difference of the medians.
 	Overhead float64 `json:"overhead"`
@@ -98,8 +98,8 @@ func (b *bench) startsOf(ctx context.Context, name string, spec job.Job, bare fu
 	return r, nil
 }
 
-// containerStarts measures the same for containers: a benchmark does it, with a container engine and a network of its own. It
-// needs root and Docker's packages; where they are not, it says so.
+// containerStarts measures the same for containers: a benchmark does it, with a container engine and a network of its
+// own. It needs root and Docker's packages; where they are not, it says so.
 func (b *bench) containerStarts(ctx context.Context) error {
 	b.say("the start of containers, with an engine of its own")
 	const name = "BenchmarkStart"
@@ -135,7 +135,7 @@ func skipped(out []byte, name string) (why string, ok bool) {
 	return "", false
 }
 
-// Figures are a spread as a benchmark reports it: "submitted-p50-ms" and so on. What reads them is spreadIn.
+// Figures are a spread as a benchmark reports it: "submitted-p50-ms" and so on. spreadIn reads them.
 func (s Spread) Figures(of string) map[string]float64 {
 	return map[string]float64{of + "-min-ms": s.Min, of + "-mean-ms": s.Mean, of + "-p50-ms": s.P50, of + "-p90-ms": s.P90, of + "-p99-ms": s.P99, of + "-max-ms": s.Max}
 }

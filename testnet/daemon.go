@@ -36,7 +36,7 @@ func startTime(pid int) uint64 {
 	return n
 }
 
-// Alive says whether the process that holds the testnet runs.
+// Alive reports whether the process that holds the testnet runs.
 func (n *Network) Alive() bool {
 	return n.PID > 0 && syscall.Kill(n.PID, 0) == nil && startTime(n.PID) == n.Started
 }

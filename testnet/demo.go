@@ -30,23 +30,22 @@ import (
 type DemoOptions struct {
 	Dir string    // for all that it writes
 	RPC string    // of a local validator that runs already; "" starts one
-	Out io.Writer // what the person watching sees
+	Out io.Writer // output for the person watching
 	// Binary of the peers; "" is this one.
 	Binary string
 	// Text is how much the demonstration's model learns from; zeros take its job's own sizes.
 	Text corpus.Config
 }
 
-// The demonstration: so many workers, and the round in whose middle a provider dies.
+// The demonstration: number of workers, and the round in which a provider dies.
 const (
 	demoWorkers = 5
 	demoKillIn  = 2 // counted from 0
 	demoTime    = 10 * time.Minute
 )
 
-// Demo starts five selling peers and a buying one, has them train a model, kills
-// one of them in the middle, checks what everybody was paid, and writes
-// demo.json. It returns an error when any of that does not hold.
+// Demo starts five selling peers and a buying one, has them train a model, kills one of them in the middle, checks all
+// payments, and writes demo.json. It returns an error if anything of that fails.
 func Demo(ctx context.Context, o DemoOptions) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, demoTime)
 	defer cancel()
@@ -245,7 +244,7 @@ func (d *demo) train(ctx context.Context) error {
 	return nil
 }
 
-// spec reads the job file and uploads what it names.
+// spec reads the job file and uploads its files.
 func (d *demo) spec(ctx context.Context) (job.Job, error) {
 	text, err := os.ReadFile(filepath.Join(d.source, "job.yaml"))
 	if err != nil {
@@ -277,7 +276,7 @@ type watch struct {
 	demo  *demo
 	round int
 	began time.Time
-	ranks map[int]buyer.Step // who started which rank last
+	ranks map[int]buyer.Step // last start of each rank
 	err   error
 }
 
@@ -352,7 +351,7 @@ func (w *watch) change(ctx context.Context, j buyer.Job) {
 	d.say("   %5d  %9.4f   %5.1f s", j.Round, m, took.Seconds())
 }
 
-// metrics reads what the reduce step measured out of the round's output.
+// metrics reads the reduce step's figures from the round's output.
 func (d *demo) metrics(ctx context.Context, cid string) (float64, error) {
 	r, err := d.client.GetBlob(ctx, cid)
 	if err != nil {

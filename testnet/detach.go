@@ -20,7 +20,8 @@ import (
 	"github.com/starling-network/starling/node/buyer"
 )
 
-// The peers of the demonstration, by number: those that sell, then those that sell nothing, the first of whom the laptop enters by.
+// The peers of the demonstration, by number: those that sell, then those that sell nothing, the first of whom the
+// laptop enters by.
 const (
 	detachSellers = 5
 	detachEntry   = detachSellers
@@ -35,10 +36,10 @@ const (
 	detachTokens   = 100 // of the laptop
 )
 
-// Detach submits a job from a laptop that is no part of the network, and has everything go wrong that can: the laptop's client is
-// killed, the peer that it entered by, the guardian that supervises the job then, and a provider. Those who are left bring the
-// job to its end, and the laptop comes back by another peer to its result and to the rest of its money. It writes detach.json,
-// and returns an error when any of that does not hold.
+// Detach submits a job from a laptop outside the network, and then kills one part after another: the laptop's client,
+// its entry peer, the guardian that supervises the job then, and a provider. The others bring the job to its end. The
+// laptop comes back by another peer to its result and to the rest of its money. Detach writes detach.json, and returns
+// an error if anything of that fails.
 func Detach(ctx context.Context, o DemoOptions) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, detachTime)
 	defer cancel()
@@ -70,7 +71,7 @@ func Detach(ctx context.Context, o DemoOptions) (err error) {
 	return nil
 }
 
-// DetachReport is what detach.json holds. Amounts are base units.
+// DetachReport is the content of detach.json. Amounts are base units.
 type DetachReport struct {
 	Network     string       `json:"network"`
 	Peers       []PeerReport `json:"peers"`
@@ -396,7 +397,7 @@ func (d *detach) back(ctx context.Context) error {
 	return nil
 }
 
-// check holds the report to what was promised.
+// check compares the report with the promises.
 func (d *detach) check(ctx context.Context) error {
 	accounts, err := d.accounts(ctx)
 	if err != nil {

@@ -18,7 +18,8 @@ const faucetFile = "faucet.json"
 
 func (n *Network) saveFaucet() error {
 	path := filepath.Join(n.Dir, faucetFile)
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) { // of an earlier testnet in the same directory
+	// of an earlier testnet in the same directory
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	_, err := p2p.SaveIdentity(path, n.chain.Faucet().Seed())

@@ -120,7 +120,7 @@ func (n *Network) acquaint(i int, cfg *homeConfig, boot []string) error {
 	return nil
 }
 
-// writeHomes writes what every peer finds in its home when it starts, beside its keys.
+// writeHomes writes the files that every peer finds in its home at its start, beside its keys.
 func (n *Network) writeHomes(homes []homeConfig) error {
 	genesis, err := json.MarshalIndent(n.Genesis, "", "  ")
 	if err != nil {

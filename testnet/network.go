@@ -1,14 +1,13 @@
-// Package testnet runs a whole network of peers on one machine: real peer
-// processes on loopback, each with its own home, and a local Solana that they
-// are paid on. One directory holds everything.
+// Package testnet runs a whole network of peers on one machine: real peer processes on loopback, each with its own
+// home, and a local Solana for payments. One directory holds everything.
 //
-//	<dir>/testnet.json     what runs: processes, addresses, genesis
+//	<dir>/testnet.json     state: processes, addresses, genesis
 //	<dir>/faucet.json      key that makes test tokens
 //	<dir>/peer-N/          home of peer N, with its log peer.log
 //	<dir>/buyer-N/         home of a peer that sells nothing
 //
-// The network lives in the process that started it: a demonstration, a test or
-// the background process of `starling testnet up`. It ends with that process.
+// The network lives in the process that started it: a demonstration, a test or the background process of `starling
+// testnet up`. It ends with that process.
 package testnet
 
 import (
@@ -39,35 +38,37 @@ const MinAudit = 30 * time.Second
 
 // Options of a testnet. Zero values take the defaults beside them.
 type Options struct {
-	Dir        string // required: holds everything
-	Binary     string // of the peers; this one
-	Providers  int    // peers that sell; 5
-	Buyers     int    // peers that only buy
-	Units      uint32 // of each provider; 2
-	Unit       node.Unit
-	Price      func(i int) string // of provider i per unit-hour; 0.36
-	RPC        string             // of a Solana chain that runs already; "" starts one
-	Chain      *localnet.Chain    // one that is made already, and that the caller closes
-	Connected  int                // how many others a peer must have found to be ready; all that are known from the start
-	Env        []string           // added to the peers' environment
-	Interval   uint64             // slots between receipts; 10
-	Place      func(i int) Place  // where peer i runs, providers first; on this machine's loopback
-	Engine     func(i int) string // address of the container engine of provider i, whose containers have the internet; the one that it finds, if any
-	Registries []string           // of images, on loopback, that providers with such an engine may read from
-	GPUs       func(i int) GPUs   // that provider i sells beside its units; none. With mocks among them the network is a simulated one
-	PSK        string             // file with the pre-shared key of a private network, absolute; peers then listen on TCP alone
-	Say        func(format string, args ...any)
+	Dir       string // required: holds everything
+	Binary    string // of the peers; this one
+	Providers int    // peers that sell; 5
+	Buyers    int    // peers that only buy
+	Units     uint32 // of each provider; 2
+	Unit      node.Unit
+	Price     func(i int) string // of provider i per unit-hour; 0.36
+	RPC       string             // of a Solana chain that runs already; "" starts one
+	Chain     *localnet.Chain    // one that is made already, and that the caller closes
+	Connected int                // how many others a peer must have found to be ready; all that are known from the start
+	Env       []string           // added to the peers' environment
+	Interval  uint64             // slots between receipts; 10
+	Place     func(i int) Place  // where peer i runs, providers first; on this machine's loopback
+	// address of the container engine of provider i, whose containers have the internet; the one that it finds, if any
+	Engine     func(i int) string
+	Registries []string // of images, on loopback, that providers with such an engine may read from
+	// that provider i sells beside its units; none. With mocks among them the network is a simulated one
+	GPUs func(i int) GPUs
+	PSK  string // file with the pre-shared key of a private network, absolute; peers then listen on TCP alone
+	Say  func(format string, args ...any)
 
 	Free        bool          // a free network: no chain, no money; Price is not asked
 	Audit       time.Duration // length of an audit's window, at least MinAudit; 0: nothing is audited
 	BuyersRelay bool          // those that sell relay for nobody; else all do
 
-	// Twin gives peers, by number, the key and the wallet of an earlier one: one peer in two processes that do not know of each
-	// other.
+	// Twin gives peers, by number, the key and the wallet of an earlier one: one peer in two processes that do not know
+	// of each other.
 	Twin map[int]int
 	// Links says by which peers each joins, by number; missing ones join by the first few.
 	Links map[int][]int
-	// Refuse says which peers each refuses, by number, whoever of both dials.
+	// Refuse lists the peers that each refuses, by number, whichever of both dials.
 	Refuse map[int][]int
 	// Late are peers, by number, that Start leaves to the caller to start.
 	Late []int
@@ -109,7 +110,7 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Unit == (node.Unit{}) {
 		o.Unit = node.Unit{MilliCPU: 1000, MemoryMiB: 512, DiskMiB: 1024}
-		if o.Audit > 0 { // all units answer at once, and half of this machine is for what they are asked by
+		if o.Audit > 0 { // all units answer at once, and half of this machine is for their hardware's work
 			o.Unit.MilliCPU = min(1000, uint32(max(runtime.NumCPU()*500/max(o.Providers*int(o.Units), 1), 10)))
 		}
 	}
@@ -148,9 +149,10 @@ func (o Options) withDefaults() (Options, error) {
 
 // Network is a running testnet.
 type Network struct {
-	Dir     string         `json:"dir"`
-	PID     int            `json:"pid"`           // of the process that holds it
-	Started uint64         `json:"started"`       // that process's start time, so that another one under the same number is not taken for it
+	Dir string `json:"dir"`
+	PID int    `json:"pid"` // of the process that holds it
+	// that process's start time, so that another one under the same number is not taken for it
+	Started uint64         `json:"started"`
 	RPC     string         `json:"rpc,omitempty"` // of the chain; empty on a free network
 	Genesis market.Genesis `json:"genesis"`
 	Peers   []*Peer        `json:"peers"` // providers, then buyers
@@ -261,10 +263,11 @@ func (n *Network) startChain(ctx context.Context, began time.Time) (err error) {
 	return nil
 }
 
-// bondTokens is what each peer that judges has bonded, of the 1,000 that its owner has.
+// bondTokens is the bond of each judge, of the 1,000 that its owner has.
 const bondTokens = "250"
 
-// bond has the providers bond a stake, as their users would, so that they judge one another; where they are too few, the first buyers as well.
+// bond has the providers bond a stake, as their users would, so that they judge one another; where they are too few,
+// the first buyers as well.
 func (n *Network) bond(ctx context.Context) error {
 	judges := n.Peers[:max(n.opts.Providers, audit.MinBonded)]
 	n.opts.Say("%d peers bond %s tokens each, by which they are drawn to judge one another", len(judges), bondTokens)
@@ -383,7 +386,7 @@ func (n *Network) save() error {
 	return os.Rename(tmp, filepath.Join(n.Dir, stateFile))
 }
 
-// Load reads what is known of the testnet in dir, running or not.
+// Load reads the state of the testnet in dir, running or not.
 func Load(dir string) (*Network, error) {
 	b, err := os.ReadFile(filepath.Join(dir, stateFile))
 	if err != nil {

@@ -76,7 +76,7 @@ func (p *Peer) start() error {
 	return nil
 }
 
-// Running says whether the process runs.
+// Running reports whether the process runs.
 func (p *Peer) Running() bool {
 	if p.exited == nil {
 		return false
@@ -101,7 +101,7 @@ func (p *Peer) Kill() error {
 	return nil
 }
 
-// Start starts a killed peer on what it left and waits until it is ready.
+// Start starts a killed peer on its old state and waits until it is ready.
 func (p *Peer) Start(ctx context.Context) error {
 	if p.Running() {
 		return fmt.Errorf("%s runs already", p.Name)

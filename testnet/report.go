@@ -18,7 +18,7 @@ import (
 	"github.com/starling-network/starling/node/proof"
 )
 
-// Report is what a demonstration found, as demo.json.
+// Report is the result of a demonstration, as demo.json.
 type Report struct {
 	Peers     []PeerReport   `json:"peers"`
 	Leases    []LeaseReport  `json:"leases"`
@@ -62,7 +62,7 @@ type Round struct {
 	Weights     string  `json:"weights"` // CID of the round's output
 }
 
-// Reference is what the training is compared with, in bits per held-out byte.
+// Reference is the reference for the training, in bits per held-out byte.
 type Reference struct {
 	Order0        float64 `json:"order_0"`
 	Order1        float64 `json:"order_1"`
@@ -79,25 +79,27 @@ type Killed struct {
 	Round int    `json:"round"` // counted from 0
 }
 
-// Receipts sums up what was checked.
+// Receipts sums up the checked receipts.
 type Receipts struct {
-	Count        int      `json:"count"`
-	Root         string   `json:"root"`
-	Anchored     []string `json:"anchored"` // transactions that had the program write the root down
-	Proven       string   `json:"proven"`   // transaction in which the program checked that the last receipt is under the root
-	LeasesIntact int      `json:"leases_intact"`
+	Count    int      `json:"count"`
+	Root     string   `json:"root"`
+	Anchored []string `json:"anchored"` // transactions that had the program write the root down
+	// transaction in which the program checked that the last receipt is under the root
+	Proven       string `json:"proven"`
+	LeasesIntact int    `json:"leases_intact"`
 }
 
-// PayoutLine is what one owner got. Amounts are base units.
+// PayoutLine is one owner's payout. Amounts are base units.
 type PayoutLine struct {
-	Name         string        `json:"name"`
-	Owner        string        `json:"owner"`
-	Vouched      market.Amount `json:"vouched"`
-	Before       market.Amount `json:"before"`
-	After        market.Amount `json:"after"`
-	Fees         market.Amount `json:"fees"`  // of what it claimed
-	Exact        bool          `json:"exact"` // after − before is what the vouchers say, less the fee; of a killed provider, no more
-	Transactions []string      `json:"transactions"`
+	Name    string        `json:"name"`
+	Owner   string        `json:"owner"`
+	Vouched market.Amount `json:"vouched"`
+	Before  market.Amount `json:"before"`
+	After   market.Amount `json:"after"`
+	Fees    market.Amount `json:"fees"` // of its claims
+	// after − before is the vouchers' amount, less the fee; of a killed provider, no more
+	Exact        bool     `json:"exact"`
+	Transactions []string `json:"transactions"`
 }
 
 // Conservation says that no token was made or lost. Amounts are base units.
@@ -113,7 +115,7 @@ type Conservation struct {
 	Conserved    bool          `json:"conserved"`
 }
 
-// held is what a peer's owner has, and the peer's key of it to spend.
+// held is the balance of a peer's owner, and the part of it that the peer's key took to spend.
 func held(ctx context.Context, l chain.Ledger, p *Peer) (market.Amount, error) {
 	owner, err := l.Balance(ctx, p.Owner)
 	if err != nil || p.Owner == p.Key {
@@ -203,7 +205,8 @@ func (d *demo) verify(ctx context.Context) error {
 	return d.money(ctx, vouched, fees)
 }
 
-// prove has the program itself check that the job's last receipt is under the root: it is anchored again for that, and the anchor closed.
+// prove has the program itself check that the job's last receipt is under the root: it is anchored again for that, and
+// the anchor closed.
 func (d *demo) prove(ctx context.Context, p proof.Proof, v proof.Verdict) error {
 	hashes := p.Receipts()
 	if len(v.Transactions) != 1 || len(hashes) != v.Receipts {
@@ -230,7 +233,7 @@ func (d *demo) prove(ctx context.Context, p proof.Proof, v proof.Verdict) error 
 // closeTime is how long the claims of the last intervals and the closing of the escrows are waited for.
 const closeTime = time.Minute
 
-// escrows waits until nothing of the job is left on chain, and says what became of its money.
+// escrows waits until nothing of the job is left on chain, and reports its money.
 func (d *demo) escrows(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, closeTime)
 	defer cancel()
@@ -258,7 +261,7 @@ func (d *demo) escrows(ctx context.Context) (err error) {
 	return nil
 }
 
-// terms are what the network keeps of claims.
+// terms are the network's fees on claims.
 func (d *demo) terms(ctx context.Context) (program.MintTerms, error) {
 	l, err := d.net.ledger()
 	if err != nil {
@@ -271,7 +274,7 @@ func (d *demo) terms(ctx context.Context) (program.MintTerms, error) {
 	return n.Terms(0), nil
 }
 
-// money compares every balance with what the vouchers say.
+// money compares every balance with the vouchers.
 func (d *demo) money(ctx context.Context, vouched, fees map[string]market.Amount) error {
 	after, err := d.balances(ctx)
 	if err != nil {
@@ -312,8 +315,7 @@ func (d *demo) money(ctx context.Context, vouched, fees map[string]market.Amount
 	return nil
 }
 
-// restart brings the killed provider back on what its journal has: it must offer
-// all its units again.
+// restart starts the killed provider again on its journal: it must offer all its units again.
 func (d *demo) restart(ctx context.Context) error {
 	d.title("7. The killed provider comes back")
 	for i, p := range d.net.Providers() {

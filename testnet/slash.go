@@ -21,7 +21,8 @@ import (
 	"github.com/starling-network/starling/node/job"
 )
 
-// The peers of the demonstration, by number: one provider in two processes, and those that only buy, the last of whom buys nothing.
+// The peers of the demonstration, by number: one provider in two processes, and those that only buy, the last of whom
+// buys nothing.
 const (
 	slashSeller = iota
 	slashTwin
@@ -38,10 +39,10 @@ const (
 	slashPrice    = "360" // per unit-hour
 )
 
-// Slash starts a provider that runs as two processes and sells its only unit in both. Two buyers who each reach one of them
-// rent it at the same time and get receipts. A third peer, which traded with nobody, finds both receipts in the DHT, has the
-// provider's stake taken, and the buyers get back what they paid. It writes slash.json, and returns an error when any of that
-// does not hold.
+// Slash starts a provider that runs as two processes and sells its only unit in both. Two buyers that each reach one of
+// them rent it at the same time and get receipts. A third peer, which traded with nobody, finds both receipts in the
+// DHT and submits the proof. The provider is slashed, and the buyers get their payments back. It writes slash.json, and
+// returns an error if anything of that fails.
 func Slash(ctx context.Context, o DemoOptions) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, slashTime)
 	defer cancel()
@@ -94,8 +95,9 @@ func (s *slash) start(ctx context.Context, o DemoOptions) (err error) {
 		Twin:   map[int]int{slashTwin: slashSeller},
 		Links:  map[int][]int{slashSeller: {}, slashTwin: {}, slashBuyerA: {slashSeller}, slashBuyerB: {slashTwin}, slashThird: {slashBuyerA, slashBuyerB}},
 		Refuse: map[int][]int{slashSeller: {slashBuyerB}, slashTwin: {slashBuyerA}},
-		Late:   []int{slashThird}, // it tells everybody of both processes: by then each buyer is connected to its own
-		Say:    func(format string, args ...any) { s.say("   "+format, args...) },
+		// it announces both processes to everybody: by then each buyer is connected to its own
+		Late: []int{slashThird},
+		Say:  func(format string, args ...any) { s.say("   "+format, args...) },
 	})
 	if err != nil {
 		return err
@@ -141,7 +143,8 @@ func (s *slash) starling(ctx context.Context, p *Peer, into any, args ...string)
 	return command(ctx, s.say, p.binary, p.Home, into, args...)
 }
 
-// command runs the program with a home of its own, as its user would, shows that, and reads the JSON that it prints; into may be nil.
+// command runs the program with a home of its own, as its user would, shows that, and reads the JSON that it prints;
+// into may be nil.
 func command(ctx context.Context, say func(string, ...any), binary, home string, into any, args ...string) error {
 	say("   $ starling --home %s %s", short(home), short(strings.Join(args, " ")))
 	var errs bytes.Buffer
@@ -163,7 +166,7 @@ func command(ctx context.Context, say func(string, ...any), binary, home string,
 	return nil
 }
 
-// staked reads what the provider has at stake.
+// staked reads the provider's stake.
 func (s *slash) staked(ctx context.Context) (market.Amount, error) {
 	var status struct {
 		Stake market.Amount `json:"stake"`
@@ -281,7 +284,7 @@ func (s *slash) pass(ctx context.Context, slots market.Slot) error {
 	return err
 }
 
-// end waits until the stopped job of buyer i is over and reads what it owes by its receipts.
+// end waits until the stopped job of buyer i is over and reads its debt by its receipts.
 func (s *slash) end(ctx context.Context, p *Peer, c *api.Client, i int) error {
 	id := s.jobs[i].ID
 	if err := c.Events(ctx, id, nil, nil); err != nil {

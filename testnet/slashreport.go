@@ -13,7 +13,7 @@ import (
 	"github.com/starling-network/starling/node/evidence"
 )
 
-// SlashReport is what came of a double sale, as slash.json. Amounts are base units.
+// SlashReport is the result of a double sale, as slash.json. Amounts are base units.
 type SlashReport struct {
 	Network  string       `json:"network"`
 	Peers    []PeerReport `json:"peers"`
@@ -36,7 +36,7 @@ type SlashReport struct {
 	Seconds map[string]float64 `json:"seconds"`
 }
 
-// Victim is a buyer that was sold what was sold to another.
+// Victim is a buyer of a unit that was also sold to another.
 type Victim struct {
 	Name     string        `json:"name"`
 	Key      string        `json:"key"`
@@ -48,7 +48,7 @@ type Victim struct {
 	Payment  market.Amount `json:"payment"` // out of the stake, as the chain has it
 }
 
-// Reporter is who submitted the proof.
+// Reporter is the submitter of the proof.
 type Reporter struct {
 	Name    string        `json:"name"`
 	Key     string        `json:"key"`

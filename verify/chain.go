@@ -16,7 +16,7 @@ type Chain struct {
 	start market.Slot // From of the first receipt, once there is one
 }
 
-// NewChain begins the chain of a lease whose core has been checked.
+// NewChain begins the chain of a lease with a checked core.
 func NewChain(lease market.LeaseCore) Chain {
 	id := lease.ID()
 	return Chain{lease: lease, id: id, prev: sign.Hash(id)}
@@ -36,7 +36,7 @@ func (c Chain) Last() ReceiptCore { return c.last }
 // Start is the slot in which the first receipt begins; meaningless before there is one.
 func (c Chain) Start() market.Slot { return c.start }
 
-// Owed is what the lease costs from start to slot to.
+// owed is the cost of the lease from start to slot to.
 func (c Chain) owed(start, to market.Slot) (market.Amount, *RuleError) {
 	owed, err := c.lease.Rate.Owed(uint64(to - start))
 	if err != nil {
@@ -156,22 +156,23 @@ func (c Chain) slots(r *ReceiptCore) *RuleError {
 
 // CheckChain checks offline that rs, in order and from the first, is a receipt chain of the lease: every rule of
 // [Chain.Follow] and both signatures of every receipt, strictly. The lease core must be that of a checked lease. It
-// does not ask that the chain is complete: look at the last receipt's Final. The error is a *ChainError; an empty
-// chain breaks rule empty.
+// does not ask that the chain is complete: look at the last receipt's Final. The error is a *ChainError; an empty chain
+// breaks rule empty.
 //
-// The cost is two Ed25519 verifications a receipt, everything else together is below a twentieth of that. All receipts of a
-// lease are signed by the same two keys, whose multiples are computed once ([sign.Verifier]). The signatures are not batched.
-// The usual batch equation is checked up to torsion, or by chance: a signer who adds a point of small order to R makes
-// signatures that pass a batch with probability 1/8 or more and never pass the strict, cofactorless check of Solana's
-// precompile, so a receipt could be good here and worthless on chain. Excluding that means proving every R torsion-free,
-// which costs what the batch saves.
+// The cost is two Ed25519 verifications a receipt, everything else together is below a twentieth of that. All receipts
+// of a lease are signed by the same two keys, whose multiples are computed once ([sign.Verifier]). The signatures are
+// not batched. The usual batch equation is checked up to torsion, or by chance: a signer who adds a point of small
+// order to R makes signatures that pass a batch with probability 1/8 or more and never pass the strict, cofactorless
+// check of Solana's precompile, so a receipt could be good here and worthless on chain. Excluding that means proving
+// every R torsion-free, which costs as much as the batch saves.
 func CheckChain(d sign.Domain, lease market.LeaseCore, rs []Receipt) error {
 	if len(rs) == 0 {
 		return &ChainError{RuleError: *broken(RuleEmpty, "no receipts")}
 	}
 	chain := NewChain(lease)
 	preimage := d.Preimage(sign.TagReceipt, make([]byte, ReceiptCoreSize))
-	provider, buyer := sign.NewVerifier(lease.Provider), sign.NewVerifier(lease.Buyer) // check holds every core to these keys
+	// check holds every core to these keys
+	provider, buyer := sign.NewVerifier(lease.Provider), sign.NewVerifier(lease.Buyer)
 	for i := range rs {
 		r, at := &rs[i], uint64(i)+1
 		if broke := chain.check(&r.ReceiptCore); broke != nil {

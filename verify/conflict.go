@@ -23,8 +23,8 @@ const MaxConflict = 2*ReceiptSize + sign.HashSize + 2*(unitProofHead+10*sign.Has
 //	   800     n  proof that the unit is in A's units root (market.UnitProof)
 //	 800+n     m  the same for B
 //
-// Two receipts of one lease are no conflict: a provider restored from an old backup may sign again what it has
-// signed, and its buyer pays once all the same.
+// Two receipts of one lease are no conflict: a provider restored from an old backup may sign an interval again, and its
+// buyer still pays once.
 type Conflict struct {
 	A, B     Receipt
 	Unit     market.UnitID

@@ -1,9 +1,9 @@
-// Package verify is what two peers that do not trust each other sign while a job runs, and how anyone checks it later.
+// Package verify defines the objects that two peers sign while a job runs, and their later checks by anyone.
 //
 //	Voucher           104 bytes        money: "the lease may cost up to this much, paid until this slot"
 //	ReceiptCore       256 bytes        work: one metering interval, chained to the one before by hash
 //	Receipt           384 bytes        core ‖ provider signature ‖ buyer signature
-//	SupervisionGrant  120 bytes        guardians say who may command a job
+//	SupervisionGrant  120 bytes        guardians appoint a job's supervisor
 //	Conflict          variable         two receipts that sell one unit twice in one slot
 //
 // All are fixed little-endian layouts that the on-chain program can read in place: integers stand at multiples of their

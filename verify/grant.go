@@ -18,8 +18,8 @@ const (
 // GrantVersion is the version of both grants written and read here.
 const GrantVersion = 1
 
-// SupervisionGrant is the word of a job's guardians about who may command it. Of two grants for one job the higher epoch
-// is obeyed. Signed by the threshold of the guardians' key set, tag "starling:super". Layout, little-endian:
+// SupervisionGrant is the appointment of a job's supervisor by its guardians. Of two grants for one job the higher
+// epoch is obeyed. Signed by the threshold of the guardians' key set, tag "starling:super". Layout, little-endian:
 //
 //	offset  size  field
 //	     0     1  version = 1
@@ -78,8 +78,9 @@ func (s SignedSupervisionGrant) With(d sign.Domain, by sign.Signer) (SignedSuper
 	return s, nil
 }
 
-// Check asks whether guardians, the hash of the key set that the job names, granted it for this job: rules lease (another
-// job), supervision (epoch 0), key-set, majority, threshold, signature. Whether a higher epoch is known, the caller says.
+// Check asks whether guardians, the hash of the key set that the job names, granted it for this job: rules lease
+// (another job), supervision (epoch 0), key-set, majority, threshold, signature. Whether a higher epoch is known, the
+// caller says.
 func (s SignedSupervisionGrant) Check(d sign.Domain, job, guardians sign.Hash) error {
 	switch g := s.SupervisionGrant; {
 	case g.Version != GrantVersion:

@@ -111,7 +111,7 @@ func UnmarshalReceiptCore(b []byte) (ReceiptCore, error) {
 	}, nil
 }
 
-// Hash is SHA-256 of "starling/receipt/v1" ‖ layout: what the next receipt carries as prev.
+// Hash is SHA-256 of "starling/receipt/v1" ‖ layout. The next receipt carries it as prev.
 func (c ReceiptCore) Hash() sign.Hash {
 	b := c.Marshal()
 	return hashReceipt(&b)

@@ -11,30 +11,32 @@ type Rule string
 
 // The rules, one sentence each.
 const (
-	RuleDomain      Rule = "domain"             // An escrow is named exactly where an escrow program is in use.
-	RuleLease       Rule = "lease"              // It speaks of this lease.
-	RuleParties     Rule = "parties"            // Provider and buyer are those of the lease.
-	RuleUnits       Rule = "units"              // The units are those of the lease.
-	RuleRankEpoch   Rule = "rank-epoch"         // The rank epoch is that of the lease.
-	RuleSupervision Rule = "supervision"        // Supervision epochs never go down.
-	RuleSeq         Rule = "seq"                // Numbers go up by one, from 1.
-	RulePrev        Rule = "prev"               // Each receipt carries the hash of the one before, the first the lease's id.
-	RuleFrom        Rule = "from"               // A receipt begins where the one before ended, the first within start and activate-before.
-	RuleTo          Rule = "to"                 // A receipt ends after it begins, at most at the lease's end; only a final one may be empty.
-	RuleAmount      Rule = "amount"             // The amount is what the rate gives for these slots.
-	RuleCumulative  Rule = "cumulative"         // The cumulative amount is what the rate gives since the first slot.
-	RuleCap         Rule = "cap"                // Nothing exceeds the lease's cap.
-	RuleHorizon     Rule = "horizon"            // Nothing is paid beyond the lease's end.
-	RuleFinal       Rule = "final"              // Nothing follows a final receipt or voucher.
-	RuleProvider    Rule = "provider-signature" // The provider signed it.
-	RuleBuyer       Rule = "buyer-signature"    // The buyer signed it.
-	RuleKeySet      Rule = "key-set"            // The key set is the one that the lease or the job names.
-	RuleThreshold   Rule = "threshold"          // Enough different keys of the set signed.
-	RuleSignature   Rule = "signature"          // Every signature that is there verifies.
-	RuleMajority    Rule = "majority"           // Only more than half of the guardians may name a supervisor.
-	RuleEmpty       Rule = "empty"              // There is something to check.
-	RuleDifferent   Rule = "different"          // The two receipts belong to different leases.
-	RuleOverlap     Rule = "overlap"            // The two receipts share a slot.
+	RuleDomain      Rule = "domain"      // An escrow is named exactly where an escrow program is in use.
+	RuleLease       Rule = "lease"       // It speaks of this lease.
+	RuleParties     Rule = "parties"     // Provider and buyer are those of the lease.
+	RuleUnits       Rule = "units"       // The units are those of the lease.
+	RuleRankEpoch   Rule = "rank-epoch"  // The rank epoch is that of the lease.
+	RuleSupervision Rule = "supervision" // Supervision epochs never go down.
+	RuleSeq         Rule = "seq"         // Numbers go up by one, from 1.
+	RulePrev        Rule = "prev"        // Each receipt carries the hash of the one before, the first the lease's id.
+	// A receipt begins where the one before ended, the first within start and activate-before.
+	RuleFrom Rule = "from"
+	// A receipt ends after it begins, at most at the lease's end; only a final one may be empty.
+	RuleTo         Rule = "to"
+	RuleAmount     Rule = "amount"             // The amount follows from the rate for these slots.
+	RuleCumulative Rule = "cumulative"         // The cumulative amount follows from the rate since the first slot.
+	RuleCap        Rule = "cap"                // Nothing exceeds the lease's cap.
+	RuleHorizon    Rule = "horizon"            // Nothing is paid beyond the lease's end.
+	RuleFinal      Rule = "final"              // Nothing follows a final receipt or voucher.
+	RuleProvider   Rule = "provider-signature" // The provider signed it.
+	RuleBuyer      Rule = "buyer-signature"    // The buyer signed it.
+	RuleKeySet     Rule = "key-set"            // The key set is the one that the lease or the job names.
+	RuleThreshold  Rule = "threshold"          // Enough different keys of the set signed.
+	RuleSignature  Rule = "signature"          // Every signature that is there verifies.
+	RuleMajority   Rule = "majority"           // Only more than half of the guardians may name a supervisor.
+	RuleEmpty      Rule = "empty"              // There is something to check.
+	RuleDifferent  Rule = "different"          // The two receipts belong to different leases.
+	RuleOverlap    Rule = "overlap"            // The two receipts share a slot.
 )
 
 // RuleError says which rule an object breaks, and how.

@@ -11,7 +11,7 @@ type IndexedSignature struct {
 	Signature sign.Signature `json:"signature"`
 }
 
-// Signatures is a threshold signature: the whole key set, so that its hash can be compared, and who of it signed.
+// Signatures is a threshold signature: the whole key set, so that its hash can be compared, and its signers.
 //
 //	offset  size  field
 //	     0     n  key set (market.KeySet): threshold u8 ‖ count u8 ‖ count × key[32]
@@ -24,7 +24,7 @@ type Signatures struct {
 
 const indexedSize = 1 + sign.SignatureSize
 
-// signBy adds the signature of s, whose key must be in the set. Signing twice with one key changes nothing.
+// signBy adds the signature of s. Its key must be in the set. Signing twice with one key changes nothing.
 func (g Signatures) signBy(d sign.Domain, tag sign.Tag, payload []byte, s sign.Signer) (Signatures, error) {
 	for i, k := range g.Set.Keys {
 		if k != s.Key() {

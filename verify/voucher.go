@@ -17,9 +17,9 @@ const MaxSignedVoucher = VoucherSize + 2 + market.MaxVoucherKeys*sign.KeySize + 
 // VoucherVersion is the version of the voucher written and read here.
 const VoucherVersion = 1
 
-// VoucherFinal marks the voucher that closes a lease, issued for the cumulative amount of its final receipt. It replaces
-// every earlier one, also one for more: up to an interval is prepaid. On chain it is the provider's signature under the
-// final receipt that gives up the rest, so an earlier voucher is of no use against it.
+// VoucherFinal marks the voucher that closes a lease, issued for the cumulative amount of its final receipt. It
+// replaces every earlier one, also one for more: up to an interval is prepaid. On chain it is the provider's signature
+// under the final receipt that gives up the rest, so an earlier voucher is of no use against it.
 const VoucherFinal uint8 = 1 << 0
 
 // Voucher is the payer's word for a cumulative amount. Layout, little-endian:
@@ -87,8 +87,8 @@ type SignedVoucher struct {
 	Signatures
 }
 
-// SignVoucher signs v with those of signers' keys that are in set. The result need not reach the threshold yet; With adds
-// more.
+// SignVoucher signs v with those of signers' keys that are in set. The result need not reach the threshold yet; With
+// adds more.
 func SignVoucher(d sign.Domain, v Voucher, set market.KeySet, signers ...sign.Signer) (SignedVoucher, error) {
 	out := SignedVoucher{Voucher: v, Signatures: Signatures{Set: set}}
 	var err error

@@ -7,7 +7,7 @@ import (
 	"github.com/starling-network/starling/chain"
 )
 
-// testBlocks: the block of a slot to come is not known, becomes final, and is the same for whoever asks then.
+// testBlocks: the block of a future slot is unknown, becomes final, and is then the same for all callers.
 func testBlocks(t *testing.T, b *bench) {
 	blocks := b.Ledger
 	now, err := b.Ledger.Slot(b.ctx)

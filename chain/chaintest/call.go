@@ -6,8 +6,8 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Run applies the instructions of a transaction in a slot, wholly or not at all, and returns what is on chain then. The program is
-// the one at an address, the tables those that the transaction names accounts by; before is not changed.
+// Run applies the instructions of a transaction in a slot, all or none, and returns the resulting state. at is the
+// program's address, tables are the lookup tables of the transaction; before is not changed.
 func Run(at sign.Key, before *model.State, slot uint64, tx []program.Instruction, tables ...program.Table) (*model.State, error) {
 	next := before.Clone()
 	for _, t := range tables {

@@ -1,6 +1,6 @@
-// Package chaintest is a chain in memory that keeps the contracts of chain.Ledger and chain.MemoLedger, with every trouble a chain can
-// make (lost, late and repeated transactions, forks back from confirmed, endpoints that do not answer), and the conformance
-// test that it shares with the real one. Its tokens are those of Programs.
+// Package chaintest is a chain in memory that keeps the contracts of chain.Ledger and chain.MemoLedger, with every
+// trouble a chain can make (lost, late and repeated transactions, forks back from confirmed, endpoints that do not
+// answer), and the conformance test that it shares with the real one. Its tokens are those of Programs.
 //
 // Time passes only when Advance is called: nothing here runs by itself.
 package chaintest
@@ -26,7 +26,7 @@ const (
 	FinalBlocks = 32
 )
 
-// Fate is what the network makes of one sending of a transaction. The zero Fate: into the next block.
+// Fate is the network's treatment of one sending of a transaction. The zero Fate: into the next block.
 type Fate struct {
 	Drop      bool // it never reaches a leader
 	Delay     int  // blocks that it waits
@@ -35,7 +35,8 @@ type Fate struct {
 
 // Config of a Chain. The zero Config is a chain without trouble.
 type Config struct {
-	Fate func(id chain.TxID, sending int) Fate // called under the lock for the n-th Send of a transaction, from 0; nil: no trouble
+	// called under the lock for the n-th Send of a transaction, from 0; nil: no trouble
+	Fate func(id chain.TxID, sending int) Fate
 }
 
 // Chain is one chain in memory, seen by any number of keys.
@@ -188,10 +189,11 @@ func (l *Ledger) Tip(ctx context.Context) (chain.Tip, error) {
 	}
 	defer l.chain.mu.Unlock()
 	blocks := l.chain.blocks
-	return chain.Tip{Confirmed: blocks[len(blocks)-2].slot, Final: blocks[max(l.chain.final, 1)-1].slot}, nil // the first block is final
+	// the first block is final
+	return chain.Tip{Confirmed: blocks[len(blocks)-2].slot, Final: blocks[max(l.chain.final, 1)-1].slot}, nil
 }
 
-// Block is final when FinalBlocks follow it. Its hash nobody can tell before it is there, but who reads this line.
+// Block is final when FinalBlocks follow it. Its hash is a function of its slot, so only tests may rely on it.
 func (l *Ledger) Block(ctx context.Context, from market.Slot) (chain.Block, error) {
 	if err := l.lock(ctx); err != nil {
 		return chain.Block{}, err

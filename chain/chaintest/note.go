@@ -13,7 +13,7 @@ import (
 //
 //	author[32] ‖ last valid u64 ‖ since u64 ‖ memo
 //
-// little-endian. It is not signed: whoever has the Chain may write for everybody.
+// little-endian. It is not signed: every holder of the Chain may write for any author.
 type note struct {
 	author    sign.Key
 	lastValid uint64

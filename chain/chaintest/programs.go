@@ -15,15 +15,15 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Programs is Starling's program on a Chain, as its model has it, and everybody's tokens. A block is final FinalBlocks after it
-// was made; there are no forks.
+// Programs is Starling's program on a Chain, as its model has it, and everybody's tokens. A block is final FinalBlocks
+// after it was made; there are no forks.
 type Programs struct {
 	chain *Chain
 	net   escrow.Net
 
 	mu     sync.Mutex
 	lose   func(calls []program.Instruction) bool
-	blind  map[sign.Key]error // what every look of a key is answered
+	blind  map[sign.Key]error // errors that Look returns to a key
 	final  *model.State
 	tip    *model.State // with the blocks that are not final
 	blocks []ran        // in these, oldest first
@@ -49,7 +49,7 @@ type ran struct {
 	err  error
 }
 
-// walletLamports is what every key of these ledgers seems to have, but for SetLamports.
+// walletLamports is the balance of every key without SetLamports.
 const walletLamports = 1_000_000_000
 
 // NewPrograms puts the network's account on a chain, and nothing else.
@@ -77,8 +77,8 @@ func (p *Programs) Mint(owner sign.Key, amount market.Amount) {
 	p.minted += uint64(amount)
 }
 
-// SetLamports says how many lamports a key seems to have from now on: with none, it can sign nothing. They are not counted: fees and rent
-// take nothing of them.
+// SetLamports says how many lamports a key seems to have from now on: with none, it can sign nothing. They are not
+// counted: fees and rent take nothing of them.
 func (p *Programs) SetLamports(key sign.Key, lamports uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -92,14 +92,15 @@ func (p *Programs) Lose(lose func(calls []program.Instruction) bool) {
 	p.lose = lose
 }
 
-// Blind has every look of a key at an escrow answered with an error, while the rest of the chain works; nil: with what lies there.
+// Blind makes every Look of a key return err while the rest of the chain works; nil ends it.
 func (p *Programs) Blind(key sign.Key, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.blind[key] = err
 }
 
-// Advance makes a block of what was sent, in the chain's newest slot. It comes after each Advance(1) of the chain.
+// Advance makes a block of the sent transactions, in the chain's newest slot. It comes after each Advance(1) of the
+// chain.
 func (p *Programs) Advance() {
 	slot := p.chain.newest()
 	p.mu.Lock()
@@ -129,7 +130,7 @@ func (c *Chain) newest() uint64 {
 	return uint64(c.slot)
 }
 
-// away says whether the chain answers nobody.
+// away reports whether the chain answers nobody.
 func (c *Chain) away() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -142,7 +143,7 @@ func (p *Programs) run(state **model.State, slot uint64, x called) (err error) {
 	return err
 }
 
-// State is what lies on chain, with the newest block. The caller must not change it.
+// State is the state on chain with the newest block. The caller must not change it.
 func (p *Programs) State() *model.State {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -170,7 +171,7 @@ func (p *Programs) Calls() (names []string) {
 	return names
 }
 
-// Check reports an error when tokens were made or lost: what is not held was burned, and no more than the fees.
+// Check returns an error if tokens were made or lost: the missing ones must be burned, and no more than the fees.
 func (p *Programs) Check() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -184,7 +185,7 @@ func (p *Programs) Check() error {
 	return nil
 }
 
-// ProgramLedger is the chain as a key sees it, whose own the tokens are. It implements chain.Ledger, chain.MemoLedger and
+// ProgramLedger is the chain for one key, which owns its tokens. It implements chain.Ledger, chain.MemoLedger and
 // escrow.Ledger.
 type ProgramLedger struct {
 	*Ledger
@@ -209,7 +210,7 @@ func (l *ProgramLedger) Balance(_ context.Context, owner sign.Key) (market.Amoun
 	return market.Amount(l.p.tip.Tokens[program.TokenAccount(owner, l.p.net.Mint)].Amount), nil
 }
 
-// Funds is what the key can spend.
+// Funds returns the key's spendable funds.
 func (l *ProgramLedger) Funds(ctx context.Context) (chain.Funds, error) {
 	b, err := l.Balance(ctx, l.key)
 	l.p.mu.Lock()
@@ -321,7 +322,7 @@ func (l *ProgramLedger) Deployed(context.Context) (program.Deployed, error) {
 	return program.Deployed{Code: Code, Slot: 1}, nil
 }
 
-// Code is what a genesis may name as the code of the program here.
+// Code is the code hash of the program here, for a genesis.
 var Code = sign.Sum([]byte("chaintest program"))
 
 // Bid implements escrow.Ledger: nobody else bids here.
@@ -338,7 +339,7 @@ func bid(at sign.Key, in []program.Instruction, stake market.Amount, retries uin
 	return slices.Concat(in, program.Budget(units, fees.Price(0, retries, units, fees.Ceiling(stake, 6))))
 }
 
-// Sign implements escrow.Ledger. What it makes is no real transaction: the chain remembers what it stands for.
+// Sign implements escrow.Ledger. Its transactions are not Solana's: the chain stores the instructions behind each one.
 func (l *ProgramLedger) Sign(_ context.Context, in []program.Instruction, tables []program.Table, others ...sign.Signer) (chain.Prepared, error) {
 	if l.p.chain.away() {
 		return chain.Prepared{}, chain.ErrDown

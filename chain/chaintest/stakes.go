@@ -18,8 +18,8 @@ import (
 // runPoll is how often Run looks whether its transaction is in a block.
 const runPoll = 50 * time.Millisecond
 
-// Run is chain/solana's: it signs a transaction, sends it and waits until it is in a block. Where the program refuses a call, the
-// error is its program.Code.
+// Run is chain/solana's: it signs a transaction, sends it and waits until it is in a block. Where the program refuses a
+// call, the error is its program.Code.
 func (l *ProgramLedger) Run(ctx context.Context, in []program.Instruction, others ...sign.Signer) (chain.TxID, error) {
 	in, err := l.Bid(ctx, in, 0, 0)
 	if err != nil {
@@ -96,7 +96,7 @@ func (l *ProgramLedger) Ballots(context.Context) (map[sign.Key]program.Ballot, e
 	return maps.Clone(l.p.tip.Ballots), nil
 }
 
-// Voted reads what a provider voted on a topic.
+// Voted returns a provider's vote on a topic.
 func (l *ProgramLedger) Voted(_ context.Context, topic sign.Hash, provider sign.Key) (program.Vote, error) {
 	if l.p.chain.away() {
 		return program.Vote{}, chain.ErrDown

@@ -10,7 +10,7 @@ import (
 	"github.com/starling-network/starling/verify/tranche"
 )
 
-// plan claims what is due, if it is time to.
+// plan claims the due amount, if it is time to.
 func (c *Claims) plan(now time.Time, v View) (change bool, effects []Effect) {
 	leaf, opened, err := c.leafIn(v)
 	if err != nil {
@@ -39,10 +39,10 @@ const (
 	isLate // the escrow's deadline has passed
 )
 
-// choose returns the voucher to claim with, and why to claim now. A final voucher comes first. While work goes on, or while a final voucher
-// may still come, it is the newest voucher that is wholly earned, because the newest of all pays for time that is still to come. If this
-// may be the last chance to claim, it is the newest voucher. Once nothing more can be earned, it is the smallest voucher that covers what is
-// owed.
+// choose returns the voucher to claim with, and why to claim now. A final voucher comes first. While work goes on, or
+// while a final voucher may still come, it is the newest voucher that is wholly earned, because the newest of all pays
+// for time that is still to come. If this may be the last chance to claim, it is the newest voucher. Once nothing more
+// can be earned, it is the smallest voucher that covers the amount owed.
 func (c *Claims) choose(v View, leaf program.LeafState, opened market.Slot) (use *verify.SignedVoucher, why urgency) {
 	switch {
 	case leaf.Window != 0 && uint64(v.Slot) > uint64(opened)+uint64(leaf.Window):
@@ -71,8 +71,8 @@ func (c *Claims) choose(v View, leaf program.LeafState, opened market.Slot) (use
 	return nil, why
 }
 
-// ripe says whether it is time: the first earned interval is claimed early, then what has run up; and at an end, at once all
-// there is, or what there is so far and again before it is too late.
+// ripe reports whether it is time to claim. The first earned interval is claimed early, later ones when enough has
+// accrued. At the end the whole amount is claimed at once; or the amount so far, and again before it is too late.
 func (c *Claims) ripe(why urgency, v View, leaf program.LeafState, opened market.Slot, use *verify.SignedVoucher, due market.Amount) bool {
 	paid := market.Amount(leaf.Paid)
 	if why == asItRuns {
@@ -92,8 +92,8 @@ func (c *Claims) ripe(why urgency, v View, leaf program.LeafState, opened market
 	return false
 }
 
-// claim asks for the transaction. Where the payout's account may be missing it is opened too: in the same transaction, or
-// before it where both do not fit.
+// claim asks for the transaction. Where the payout's account may be missing it is opened too: in the same transaction,
+// or before it where both do not fit.
 func (c *Claims) claim(now time.Time, v View, leaf program.LeafState, use *verify.SignedVoucher, stake market.Amount) (change bool, effects []Effect) {
 	t := task{kind: kindClaim, tranche: c.funding.Tranche, leaf: c.funding.Index, amount: use.Cumulative}
 	fails, ok := c.fleet.may(now, t)

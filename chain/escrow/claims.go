@@ -29,15 +29,15 @@ type Claims struct {
 	funding Funding
 	escrow  sign.Key
 
-	best    *verify.SignedVoucher // highest number; what pointers point to is never changed
+	best    *verify.SignedVoucher // highest number; values behind pointers are never changed
 	earned  *verify.SignedVoucher // the newest known to be earned, or else the first
 	next    *verify.SignedVoucher // between the two: the best of when earned last changed, which is earned next
 	closing *verify.SignedVoucher // the final one
-	over    bool                  // LeaseOver was told
+	over    bool                  // LeaseOver was received
 	owed    market.Amount         // by then
-	sure    market.Amount         // what both sides have signed for
+	sure    market.Amount         // amount that both sides have signed for
 	paid    market.Amount         // for ever
-	flown   market.Amount         // what claims of ours that landed for ever came to, if nothing was freed
+	flown   market.Amount         // sum of our finalized claims, if nothing was freed
 	landed  market.Slot           // of the tranche, for ever; 0: it was not seen
 	final   market.Slot           // newest final view
 	flewAt  market.Slot           // newest slot in which a claim landed for ever
@@ -51,7 +51,7 @@ type Claims struct {
 	looking bool
 	lookAt  time.Time
 	waits   string
-	retell  bool // what is final is to be told again: it may not have been heard before a restart
+	retell  bool // final events must be repeated: they may not have been received before a restart
 }
 
 // ending says how it ended.
@@ -63,8 +63,8 @@ const (
 	endLost
 )
 
-// NewClaims are of a lease whose core and key set were checked, and whose funding its buyer named. ErrKeys if claims do not fit
-// into a transaction.
+// NewClaims returns the claims of a lease. Its core and key set were checked, and its buyer named the funding. It
+// returns ErrKeys if claims do not fit into a transaction.
 func NewClaims(net Net, core market.LeaseCore, keys market.KeySet, f Funding, when When, p Params) (Claims, error) {
 	c := Claims{net: net, params: p, when: when, core: core, keys: keys, funding: f, escrow: net.EscrowOf(core, f), fleet: fleet{number: 1}}
 	return c, c.check()
@@ -80,25 +80,25 @@ func (c Claims) check() error {
 	return nil
 }
 
-// Lease is whose claims these are.
+// Lease is the lease of these claims.
 func (c Claims) Lease() market.LeaseCore { return c.core }
 
 // Funding is where its money lies.
 func (c Claims) Funding() Funding { return c.funding }
 
-// Owed is what there is to claim over all, as far as it is known.
+// Owed is the known total to claim.
 func (c Claims) Owed() market.Amount {
 	amount, _ := c.target()
 	return amount
 }
 
-// Paid is what was paid for ever, over all and before the fee.
+// Paid is the finalized total of payments, before the fee.
 func (c Claims) Paid() market.Amount { return c.paid }
 
 // Over reports that nothing is left to claim; lost, that not all was paid. See Done.
 func (c Claims) Over() (over, lost bool) { return c.end != endNot, c.end == endLost }
 
-// Reason says why the last attempt failed, or else what is waited for; empty when all goes well.
+// Reason is the error of the last attempt, or else the event that is awaited; empty when all goes well.
 func (c Claims) Reason() string {
 	if c.fleet.reason != "" {
 		return c.fleet.reason
@@ -106,7 +106,8 @@ func (c Claims) Reason() string {
 	return c.waits
 }
 
-// Next is when Ticked should come. Zero: nothing to wait for. At the beginning, and after restoring, Ticked should come at once.
+// Next is when Ticked should come. Zero: nothing to wait for. At the beginning, and after restoring, Ticked should come
+// at once.
 func (c Claims) Next() time.Time {
 	if c.Done() {
 		return time.Time{}
@@ -114,15 +115,15 @@ func (c Claims) Next() time.Time {
 	return c.fleet.soonest(c.lookAt)
 }
 
-// Retired says of a view of the funding's tranche whether the lease's money is being taken back, or was: what is earned later than
-// the network's response slots allow for can then be claimed no more.
+// Retired reports whether, in a view of the funding's tranche, the lease's money is being taken back, or was. Amounts
+// earned later than the network's response slots allow can then no longer be claimed.
 func (c Claims) Retired(v View) bool {
 	leaf, _, err := c.leafIn(v)
 	return err == nil && (leaf.Window != 0 || leaf.Freed != 0) || errors.Is(err, ErrRefunded)
 }
 
-// Step takes one event and returns the next state and what is to be done, in order. On an error the state is unchanged. Errors:
-// ErrEvent, ErrVoucher.
+// Step takes one event and returns the next state and its effects, in order. On an error the state is unchanged.
+// Errors: ErrEvent, ErrVoucher.
 func (c Claims) Step(now time.Time, ev Event) (Claims, []Effect, error) {
 	next := c
 	next.fleet = c.fleet.clone()
@@ -182,7 +183,7 @@ func (c *Claims) apply(now time.Time, ev Event) (change bool, effects []Effect, 
 	return false, nil, fmt.Errorf("%w: claims take no %T", ErrEvent, ev)
 }
 
-// keep takes a voucher in, and what is earned.
+// keep adds a voucher and the earned amount.
 func (c *Claims) keep(v verify.SignedVoucher, earned market.Amount) (change bool, err error) {
 	if err := v.Check(c.net.Domain(), c.core); err != nil {
 		return false, fmt.Errorf("%w: %w", ErrVoucher, err)
@@ -263,7 +264,7 @@ func (c *Claims) pushed(now time.Time, ev Pushed) (change bool, effects []Effect
 	return over, effects, nil
 }
 
-// accrued is what the lease's slots up to now come to.
+// accrued is the cost of the lease's slots up to now.
 func (c *Claims) accrued(now market.Slot) market.Amount {
 	passed := min(max(now, c.core.Start), c.core.End) - c.core.Start
 	owed, err := c.core.Rate.Owed(uint64(passed))
@@ -273,7 +274,7 @@ func (c *Claims) accrued(now market.Slot) market.Amount {
 	return min(owed, c.core.Cap)
 }
 
-// target is what there is to claim in the end, once that is certain.
+// target is the total to claim in the end, once that is certain.
 func (c *Claims) target() (amount market.Amount, certain bool) {
 	switch all := c.accrued(c.core.End); {
 	case c.closing != nil:
@@ -317,7 +318,7 @@ func (c *Claims) because(reason string) string {
 	return "it could not be claimed in time: " + c.fleet.reason + "; " + reason
 }
 
-// claiming reports whether a claim, or what one waits for, is under way.
+// claiming reports whether a claim, or its prerequisite, is under way.
 func (c *Claims) claiming() bool {
 	return c.fleet.under(func(t task) bool { return t.kind == kindClaim || t.kind == kindOpenToken })
 }
@@ -337,7 +338,7 @@ func (c *Claims) tellEnd() []Effect {
 	return []Effect{Lost{Lease: c.core.ID(), Paid: c.paid, Owed: target, Reason: c.lostBy, Unfunded: c.landed == 0 && c.flown == 0}}
 }
 
-// recall tells again what is final, once after a restart.
+// recall repeats final events, once after a restart.
 func (c *Claims) recall() (effects []Effect) {
 	c.retell = false
 	if c.paid > 0 {
@@ -349,7 +350,7 @@ func (c *Claims) recall() (effects []Effect) {
 	return effects
 }
 
-// looked compares what was paid with what was earned.
+// looked compares payments with earnings.
 func (c *Claims) looked(now time.Time, ev Looked) (change bool, effects []Effect, err error) {
 	c.looking = false
 	if ev.Err != "" {
@@ -361,7 +362,7 @@ func (c *Claims) looked(now time.Time, ev Looked) (change bool, effects []Effect
 		v = f
 	}
 	c.lookAt = now.Add(c.params.PollEvery)
-	if f.Slot < c.final || v.Slot < c.flewAt { // the endpoints lag behind what they showed before
+	if f.Slot < c.final || v.Slot < c.flewAt { // the endpoints lag behind their earlier answers
 		return false, nil, nil
 	}
 	c.final = f.Slot
@@ -382,7 +383,7 @@ func (c *Claims) looked(now time.Time, ev Looked) (change bool, effects []Effect
 	return change || signs, effects, nil
 }
 
-// book takes note of what is final.
+// book records the final state.
 func (c *Claims) book(f View) (change bool, effects []Effect) {
 	leaf, opened, err := c.leafIn(f)
 	switch {

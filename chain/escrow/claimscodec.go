@@ -8,7 +8,8 @@ import (
 	"github.com/starling-network/starling/verify"
 )
 
-// The journal form of Claims, little-endian; fleet is that of a deposit. A length of zero stands for a voucher that there is not.
+// The journal form of Claims, little-endian; fleet is that of a deposit. A length of zero stands for a voucher that
+// there is not.
 //
 //	claims  = version u8 (3) ‖ end u8 ‖ flags u8 (bit 0 over, 1 table made) ‖ lease core[296] ‖ key set ‖ n u16 ‖ funding[n] ‖ owed u64 ‖ earned u64
 //	          ‖ paid u64 ‖ flown u64
@@ -40,8 +41,8 @@ func (c Claims) Marshal() []byte {
 	return c.fleet.append(le.AppendUint64(le.AppendUint64(b, uint64(t.slot)), uint64(t.disabled)))
 }
 
-// RestoreClaims reads the journal form. It refuses, with market.ErrMalformed, what Step could not have come to. The vouchers'
-// signatures were checked before they were kept. Send Ticked next.
+// RestoreClaims parses the journal form. It refuses, with market.ErrMalformed, states that Step cannot reach. The
+// vouchers' signatures were checked before they were kept. Send Ticked next.
 func RestoreClaims(b []byte, net Net, when When, p Params) (Claims, error) {
 	r := newReader(b)
 	version, end, bits := r.U8(), ending(r.U8()), r.U8()
@@ -79,8 +80,8 @@ func (r *reader) voucher() *verify.SignedVoucher {
 	return &v
 }
 
-// consistent reports whether the vouchers are of this lease and in order, only a table's end is under way once it is over, and a table
-// that is not there has no history.
+// consistent reports whether the vouchers are of this lease and in order, only a table's end is under way once it is
+// over, and a table that is not there has no history.
 func (c *Claims) consistent() bool {
 	id := c.core.ID()
 	for _, v := range []*verify.SignedVoucher{c.best, c.earned, c.next, c.closing} {

@@ -11,21 +11,23 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// table is a provider's lookup table, by which its claims name their accounts where they would not fit into a transaction else. It is
-// made as soon as the lease's leaf is seen, and its rent taken back when nothing is left to claim.
+// table is a provider's lookup table, for claims whose accounts would not fit into a transaction otherwise. It is made
+// as soon as the lease's leaf is seen, and its rent is recovered when nothing is left to claim.
 //
 //	none ──signed──▶ asked ──final──▶ made ──over, final──▶ disabled ──cooldown, final──▶ none
 //	  ▲                │
 //	  └── expired, or failed
 //
-// If no endpoint remembers what became of the transaction that was to make it, another is made, and the first one's rent stays with it.
+// If no endpoint knows the status of the transaction that makes it, another table is made, and the rent of the first is
+// lost.
 type table struct {
 	slot     market.Slot // that its address names; 0: none is there and none under way
 	made     bool        // for ever
 	disabled market.Slot // in which it was, for ever; 0: it can be used
 }
 
-// Tables are given up for lost when closing them failed as often as this: somebody else closed them with the provider's key.
+// Tables are given up for lost when closing them failed as often as this: somebody else closed them with the provider's
+// key.
 const maxTableFails = 12
 
 // needsTable reports whether a claim fits into a transaction only by a table.
@@ -53,7 +55,8 @@ func (c *Claims) named(vault sign.Key) []sign.Key {
 		program.TokenAccount(c.core.Payout, c.net.Mint), c.net.Mint, c.net.address, program.TokenProgram, program.InstructionsSysvar}
 }
 
-// makeTable makes one if claims need it and none is there. The slot that it names is final: every block after it knows it.
+// makeTable makes one if claims need it and none is there. The slot that it names is final: every block after it knows
+// it.
 func (c *Claims) makeTable(now time.Time, final, v View) (change bool, effects []Effect) {
 	t := task{kind: kindMakeTable}
 	if !c.needsTable() || c.table.slot != 0 || final.Slot == 0 {
@@ -69,7 +72,7 @@ func (c *Claims) makeTable(now time.Time, final, v View) (change bool, effects [
 	return true, []Effect{Sign{Orders: []SignOrder{c.fleet.ask(now, t, c.core.Cap-min(c.core.Cap, c.paid), program.MakeTable(c.core.Provider, uint64(final.Slot), c.named(v.Escrow.Vault)...)...)}}}
 }
 
-// tabled notes what became of a transaction about the table for ever.
+// tabled records the final status of a transaction about the table.
 func (c *Claims) tabled(x flight, status chain.TxStatus) {
 	final := status.State == chain.Finalized
 	switch x.task.kind {
@@ -88,14 +91,15 @@ func (c *Claims) tabled(x flight, status chain.TxStatus) {
 	}
 }
 
-// unsigned forgets a table whose transaction was never signed.
+// unsigned drops a table whose transaction was never signed.
 func (c *Claims) unsigned() {
 	if !c.table.made && !c.fleet.underKind(kindMakeTable) {
 		c.table = table{}
 	}
 }
 
-// journalled is the table as the journal has it: one that is neither made nor in a signed transaction was never asked for.
+// journalled is the table as the journal has it: one that is neither made nor in a signed transaction was never asked
+// for.
 func (c *Claims) journalled() table {
 	if !c.table.made && !slices.ContainsFunc(c.fleet.flights, func(x flight) bool { return x.task.kind == kindMakeTable && x.tx.ID != "" }) {
 		return table{}
@@ -103,7 +107,7 @@ func (c *Claims) journalled() table {
 	return c.table
 }
 
-// tableFits reports whether the table and what is under way about it go together.
+// tableFits reports whether the table is consistent with the transactions about it.
 func (c *Claims) tableFits() bool {
 	t := c.table
 	making := c.fleet.underKind(kindMakeTable)
@@ -124,7 +128,8 @@ func (c *Claims) closeTable(now time.Time, final market.Slot) (change bool, effe
 	case c.table.slot == 0 || !c.table.made:
 		return false, nil
 	case c.table.disabled == 0:
-		if fails, _ := c.fleet.may(now, t); fails >= maxRejects { // it was before, by a transaction that nobody remembers
+		// it was before, by a transaction that nobody remembers
+		if fails, _ := c.fleet.may(now, t); fails >= maxRejects {
 			c.table.disabled = max(final, 1)
 			return true, nil
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/starling-network/starling/verify/tranche"
 )
 
-// The journal form of a Deposit, little-endian. What is being signed is left out: it does not exist yet.
+// The journal form of a Deposit, little-endian. Transactions that are being signed are left out: they do not exist yet.
 //
 //	deposit = version u8 (1) ‖ flags u8 (bit 0 seen, 1 ending, 2 closed, 3 leases name another buyer, 4 a hire) ‖ opened u64 ‖ deadline u64 ‖ newest final slot u64 ‖ landed u64
 //	          ‖ refunded u64 ‖ deal ‖ n u16 ‖ n × batch ‖ fleet
@@ -118,7 +118,8 @@ func (f fleet) append(b []byte) []byte {
 	return b
 }
 
-// RestoreDeposit reads the journal form. It refuses, with market.ErrMalformed, what Step could not have come to. Send Ticked next.
+// RestoreDeposit parses the journal form. It refuses, with market.ErrMalformed, states that Step cannot reach. Send
+// Ticked next.
 func RestoreDeposit(b []byte, net Net, p Params) (Deposit, error) { return restore(b, net, p, false) }
 
 func restore(b []byte, net Net, p Params, hires bool) (Deposit, error) {
@@ -181,7 +182,7 @@ func (r *reader) count(n, limit int) int {
 	return n
 }
 
-// bytes reads what its length stands before.
+// bytes reads a length and that many bytes.
 func (r *reader) bytes(n, limit int) []byte { return r.Take(r.count(n, limit)) }
 
 func (r *reader) keys() market.KeySet {

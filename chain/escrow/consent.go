@@ -8,7 +8,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Asked is what a transaction does that a voucher key is asked to sign.
+// Asked is the content of a transaction that a voucher key is asked to sign.
 type Asked struct {
 	Opens    []program.OpenEscrow // with the key among the voucher keys
 	Tranches []program.AddTranche
@@ -16,10 +16,11 @@ type Asked struct {
 	Retires  []program.RetireBegin // by voucher keys
 }
 
-// Consider says what it means for a guardian to sign a transaction as a voucher key, which somebody else pays for. It refuses, with
-// ErrConsent, every transaction that could use the signature for anything else: the key is also that of the guardian's
-// wallet, and who signs a transaction signs for each of its instructions that names the key. A budget is taken in one form, that of
-// program.Budget at the end. What is asked is then for the guardian to judge: whose escrow and supervisor, which leases.
+// Consider returns the meaning of a guardian's signature, as a voucher key, on a transaction that another peer pays
+// for. It refuses, with ErrConsent, every transaction that could use the signature for anything else. The key is also
+// that of the guardian's wallet, and a signature covers each instruction that names the key. A budget is accepted in
+// one form, that of program.Budget at the end. The guardian must judge the content itself: escrow, supervisor and
+// leases.
 func Consider(net Net, key, payer sign.Key, in []program.Instruction) (Asked, error) {
 	var a Asked
 	if payer == key {

@@ -19,17 +19,17 @@ const (
 	maxTogether = 6    // tranches that one transaction opens
 )
 
-// Deal is what never changes about a buyer's escrow. The ledger's key is the buyer.
+// Deal is the constant part of a buyer's escrow. The ledger's key is the buyer.
 type Deal struct {
 	Order       market.OrderID
 	Buyer       sign.Key // pays rent, which comes back to it, and fees
 	Source      sign.Key // token account that deposits come from; the buyer is its owner or delegate
-	RefundOwner sign.Key // wallet to whose associated token account everything goes back
+	RefundOwner sign.Key // wallet with the associated token account for refunds
 	Referrer    sign.Key // wallet; zero: none
 	Keys        market.KeySet
 	Standbys    []program.Standby
-	// LeaseBuyer is whom leases name as their buyer, if that is another: the key of a job that outlives its buyer's absence.
-	// Zero: the buyer.
+	// LeaseBuyer is whom leases name as their buyer, if that is another: the key of a job that outlives its buyer's
+	// absence. Zero: the buyer.
 	LeaseBuyer sign.Key
 }
 
@@ -41,7 +41,8 @@ func (d Deal) leaseBuyer() sign.Key {
 	return d.LeaseBuyer
 }
 
-// Deposit is a buyer's escrow for one order, from the first lease to the last lamport: a value; Step returns the next one.
+// Deposit is a buyer's escrow for one order, from the first lease to the last lamport: a value; Step returns the next
+// one.
 type Deposit struct {
 	net    Net
 	params Params
@@ -61,11 +62,11 @@ type Deposit struct {
 	landed    market.Slot // a view of before this slot lacks something that is final
 	asked     uint16      // tranches from the first that are looked at; not kept over a restart
 	apart     bool        // the opening and the first tranches do not fit together; not kept over a restart
-	back      bool        // what nobody can claim is back, for ever; not kept over a restart
+	back      bool        // money that nobody can claim is refunded, finally; not kept over a restart
 	looking   bool        // Look was not answered yet
 	lookAt    time.Time
-	reasonFor string // what is waited for
-	retell    bool   // what is final is to be told again: it may not have been heard before a restart
+	reasonFor string // the event that is awaited
+	retell    bool   // final events must be repeated: they may not have been received before a restart
 }
 
 // stage of a batch of leases.
@@ -78,7 +79,7 @@ const (
 	stageVoid                    // not on chain in time. It could still come there late, and is then retired
 )
 
-// batch is what one Fund asked for: all of it lands in one transaction, or none.
+// batch is the leases of one Fund: all of it lands in one transaction, or none.
 type batch struct {
 	stage   stage
 	hired   bool   // of a deposit: the voucher keys are said to have set this aside for standbys
@@ -87,7 +88,8 @@ type batch struct {
 	leases  []entry
 	trees   []*tranche.Tree // of its tranches; never changed
 	opened  market.Slot     // in which it landed, for ever; 0: not, or nobody saw it
-	near    market.Slot     // in which it landed by a view that is not final, as was told; 0: by none. Not kept over a restart
+	// slot in which it landed by a view that is not final, as reported; 0: by none. Not kept over a restart
+	near market.Slot
 }
 
 // entry is a lease.
@@ -95,8 +97,8 @@ type entry struct {
 	leaf   tranche.Leaf
 	before market.Slot // activate-before
 	retire bool
-	void   bool          // it was told so
-	final  *finalReceipt // what it points to is never changed
+	void   bool          // Void was reported
+	final  *finalReceipt // its value is never changed
 	done   bool          // nothing of it is left on chain but for its provider to claim, for ever; not kept over a restart
 	freed  market.Slot   // since when its final receipt gives nothing more; 0: it does, or there is none. Not kept either
 }
@@ -106,7 +108,8 @@ type finalReceipt struct {
 	by   sign.Signature
 }
 
-// NewDeposit is the escrow of an order for which nothing was funded yet. ErrEvent for a deal that no escrow can be opened for.
+// NewDeposit is the escrow of an order for which nothing was funded yet. ErrEvent for a deal that no escrow can be
+// opened for.
 func NewDeposit(net Net, deal Deal, p Params) (Deposit, error) {
 	if err := deal.check(); err != nil {
 		return Deposit{}, err
@@ -132,7 +135,7 @@ func (d Deal) check() error {
 	return d.checkKeys()
 }
 
-// checkKeys is what holds of a Hire's deal too.
+// checkKeys checks the rules that a Hire's deal must keep, too.
 func (d Deal) checkKeys() error {
 	switch {
 	case d.Order.IsZero() || d.Buyer.IsZero():
@@ -143,7 +146,7 @@ func (d Deal) checkKeys() error {
 	return nil
 }
 
-// Deal is what it was made with.
+// Deal is the deal that it was made with.
 func (d Deposit) Deal() Deal { return d.deal }
 
 // Escrow is the address that vouchers name; ok is false before it is decided.
@@ -154,10 +157,10 @@ func (d Deposit) Escrow() (escrow sign.Key, ok bool) {
 // Deadline is the slot after which, and the network's margin, everything goes back.
 func (d Deposit) Deadline() market.Slot { return d.deadline }
 
-// Refunded is what is back with the refund owner for ever, as far as was seen.
+// Refunded is the finalized amount of refunds, as far as was seen.
 func (d Deposit) Refunded() market.Amount { return d.refunded }
 
-// Owing returns what transactions that have not been seen on chain are to take from the deal's Source.
+// Owing returns the sum that unseen transactions are to take from the deal's Source.
 func (d Deposit) Owing() (sum market.Amount) {
 	for i := range d.batches {
 		b := &d.batches[i]
@@ -171,12 +174,12 @@ func (d Deposit) Owing() (sum market.Amount) {
 // Closed reports that it is over and nothing is left on chain.
 func (d Deposit) Closed() bool { return d.closed }
 
-// Back reports that End was told, and that all is back, for ever, which can come back without the providers: what is left is for
-// them to claim.
+// Back reports whether End was received and everything that can come back without the providers is refunded, finally.
+// They can claim the rest.
 func (d Deposit) Back() bool { return d.closed || d.ending && d.back }
 
-// Landed reports that the money of a lease was seen on chain in time. It is there for ever once Funded was told with Final; before that
-// it may in bad luck be forked away.
+// Landed reports whether the money of a lease was seen on chain in time. It is permanent once Funded was reported with
+// Final; before that it may in rare cases be forked away.
 func (d Deposit) Landed(lease market.LeaseID) bool {
 	for i := range d.batches {
 		b := &d.batches[i]
@@ -189,10 +192,10 @@ func (d Deposit) Landed(lease market.LeaseID) bool {
 	return false
 }
 
-// Ending reports that End was told.
+// Ending reports whether End was received.
 func (d Deposit) Ending() bool { return d.ending }
 
-// Reason says why the last attempt failed, or else what is waited for; empty when all goes well.
+// Reason is the error of the last attempt, or else the event that is awaited; empty when all goes well.
 func (d Deposit) Reason() string {
 	if d.fleet.reason != "" {
 		return d.fleet.reason
@@ -200,8 +203,8 @@ func (d Deposit) Reason() string {
 	return d.reasonFor
 }
 
-// Funding says where a lease's money lies, or is to lie; ok is false for one that is not in a signed transaction, or is void.
-// Only Funded says that it is there.
+// Funding says where a lease's money lies, or is to lie; ok is false for one that is not in a signed transaction, or is
+// void. Only Funded says that it is there.
 func (d Deposit) Funding(lease market.LeaseID) (f Funding, ok bool) {
 	for i := range d.batches {
 		b := &d.batches[i]
@@ -242,7 +245,7 @@ func (d Deposit) Next() time.Time {
 	return d.fleet.soonest(d.lookAt)
 }
 
-// Step takes one event and returns the next state and what is to be done, in order. On an error the state is unchanged.
+// Step takes one event and returns the next state and its effects, in order. On an error the state is unchanged.
 // Errors: ErrEvent, ErrLease, ErrTooMany, ErrEnding, ErrReceipt, ErrDeadline, market.ErrOverflow.
 func (d Deposit) Step(now time.Time, ev Event) (Deposit, []Effect, error) {
 	next := d
@@ -261,7 +264,7 @@ func (d Deposit) Step(now time.Time, ev Event) (Deposit, []Effect, error) {
 	return next, effects, nil
 }
 
-// apply says whether what the journal holds changed.
+// apply reports whether the journalled state changed.
 func (d *Deposit) apply(now time.Time, ev Event) (change bool, effects []Effect, err error) {
 	switch ev := ev.(type) {
 	case Fund:
@@ -340,13 +343,14 @@ func (d *Deposit) wants(t task) bool {
 		return true
 	}
 	stage := d.batches[t.tranche].stage
-	return !d.ending && (stage == stageSigned || stage == stageWanted && t.kind == kindOpen) // an opening may go before its tranches
+	// an opening may go before its tranches
+	return !d.ending && (stage == stageSigned || stage == stageWanted && t.kind == kindOpen)
 }
 
 // fund takes leases in.
 func (d *Deposit) fund(ev Fund) (change bool, err error) {
 	if known := d.known(ev.Leases); known == len(ev.Leases) && known > 0 {
-		return false, nil // told again after a crash
+		return false, nil // repeated after a crash
 	} else if known > 0 {
 		return false, fmt.Errorf("%w: some were funded before", ErrLease)
 	}
@@ -403,7 +407,7 @@ func (d *Deposit) known(cores []market.LeaseCore) (n int) {
 	return n
 }
 
-// build makes the trees over the leases, and refuses what no tranche can hold: ErrLease.
+// build makes the trees over the leases. It refuses leases that no tranche can hold, with ErrLease.
 func (b *batch) build(fit int) error {
 	seen := map[market.LeaseID]bool{}
 	for _, e := range b.leases {

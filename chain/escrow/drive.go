@@ -10,7 +10,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Machine is Deposit, Hire or Claims: a value whose Step gives the next one. On an error it is unchanged.
+// Machine is Deposit, Hire or Claims: a value whose Step returns the next one. On an error it is unchanged.
 type Machine[M any] interface {
 	Step(now time.Time, ev Event) (M, []Effect, error)
 }
@@ -76,12 +76,12 @@ func push(ctx context.Context, l Ledger, e Push) Event {
 	return out
 }
 
-// Drive steps the machine with ev and with every answer that follows, until there is nothing to do before its Next. It returns
-// the effects that are meant for people. save is given the machine as it will be and its state, which must be durable when it
-// returns.
+// Drive steps the machine with ev and with every answer that follows, until there is nothing to do before its Next. It
+// returns the effects that are meant for people. save is given the machine as it will be and its state, which must be
+// durable when it returns.
 //
-// On an error of save the machine it returns is not the one in the journal: drop it, and restore. Other errors are Step's; the
-// machine is as before the event.
+// On an error of save the machine it returns is not the one in the journal: drop it, and restore. Other errors are
+// Step's; the machine is as before the event.
 func Drive[M Machine[M]](ctx context.Context, l Ledger, save func(next M, state []byte) error, m M, now time.Time, ev Event, others ...sign.Signer) (M, []Effect, error) {
 	var notes []Effect
 	events := []Event{ev}

@@ -2,7 +2,7 @@ package escrow
 
 import "errors"
 
-// What CheckFunding and CheckWindows find wrong with the money behind a lease.
+// Errors of CheckFunding and CheckWindows about the money behind a lease.
 var (
 	// ErrNoEscrow: there is no account at the escrow's address (yet).
 	ErrNoEscrow = errors.New("escrow: not on chain")
@@ -16,7 +16,7 @@ var (
 	ErrKeys = errors.New("escrow: other voucher keys")
 	// ErrDeadline: it may be refunded too soon after the lease's end.
 	ErrDeadline = errors.New("escrow: deadline is too early")
-	// ErrRefunded: what was in it went back, and it pays nobody any more.
+	// ErrRefunded: its money went back, and it pays nobody any more.
 	ErrRefunded = errors.New("escrow: refunded")
 	// ErrVault: it holds less than it owes.
 	ErrVault = errors.New("escrow: holds less than it owes")
@@ -30,13 +30,14 @@ var (
 	ErrLate = errors.New("escrow: funded too late")
 )
 
-// What the machines refuse to be told.
+// Errors of the machines about their events.
 var (
 	// ErrEvent: an event that this machine does not take, or a part of it that is malformed.
 	ErrEvent = errors.New("escrow: bad event")
 	// ErrLease: a lease of another order, buyer or key set, one that is there already, or one that is not there.
 	ErrLease = errors.New("escrow: bad lease")
-	// ErrStandby: the escrow has no such standby, or its buyer does not allow this much for it, this rate, or these slots.
+	// ErrStandby: the escrow has no such standby, or its buyer does not allow this much for it, this rate, or these
+	// slots.
 	ErrStandby = errors.New("escrow: not allowed for a standby")
 	// ErrFree: more than is free in the escrow now.
 	ErrFree = errors.New("escrow: not enough is free")

@@ -10,54 +10,56 @@ import (
 	"github.com/starling-network/starling/verify"
 )
 
-// Event is what the machines are told. The set is sealed.
+// Event is an input of the machines. The set is sealed.
 type Event interface{ event() }
 
-// What a Deposit is told by its buyer, and, but for Hired, a Hire by its supervisor.
+// Events of a Deposit from its buyer, and, except Hired, of a Hire from its supervisor.
 type (
-	// Fund sets money aside for leases, all or none. The first opens the escrow; every later one adds to it: the replacement
-	// of a rank, a successor, a larger cluster.
+	// Fund sets money aside for leases, all or none. The first opens the escrow; every later one adds to it: the
+	// replacement of a rank, a successor, a larger cluster.
 	Fund struct {
 		Leases []market.LeaseCore // of the deal's order and voucher keys
-		// Deadline of a deposit's escrow, fixed by the first that lands: at least every lease's end and the network's margin, also of
-		// leases that are added later.
+		// Deadline of a deposit's escrow, fixed by the first that lands: at least every lease's end and the network's
+		// margin, also of leases that are added later.
 		Deadline market.Slot
-		// Deposit is what is put in at opening, if it is more than the leases' caps: what is over stays free for later ones and
-		// for standbys.
+		// Deposit is the amount to deposit at opening, if it exceeds the leases' caps. The excess stays free for later
+		// leases and for standbys.
 		Deposit market.Amount
 	}
-	// Retire gives up leases: what they can no longer earn is free again. Telling it twice changes nothing; a final receipt may
-	// follow later.
+	// Retire gives up leases: the part that they can no longer earn becomes free. Repeating it changes nothing; a final
+	// receipt may follow later.
 	Retire struct{ Leases []Retired }
-	// End winds up: every lease is retired, what is free goes back to the refund owner, and all accounts are closed.
+	// End winds up: every lease is retired, free money goes back to the refund owner, and all accounts are closed.
 	End struct{}
 )
 
 // Retired is a lease that is over.
 type Retired struct {
 	Lease market.LeaseID
-	// Final is the provider's final receipt, which frees at once what is beyond it. Nil: the provider has the network's response
-	// slots to claim first. Only its core and the provider's signature are looked at.
+	// Final is the provider's final receipt, which frees the rest at once. If nil, the provider has the network's
+	// response slots to claim first. Only its core and the provider's signature are read.
 	Final *verify.Receipt
 }
 
-// Hired tells a Deposit what the voucher keys set aside for standbys, so that it can take that back before the deadline: the leases
-// of one tranche, in its order. It is believed when the chain shows such a tranche, and may come at any time, also after End.
+// Hired notifies a Deposit of leases that the voucher keys set aside for standbys, so that it can recover their money
+// before the deadline. They are the leases of one tranche, in its order. It takes effect when the chain shows such a
+// tranche, and may come at any time, also after End.
 type Hired struct{ Leases []market.LeaseCore }
 
-// What Claims are told by their provider.
+// Events of Claims from their provider.
 type (
-	// VoucherKept is a voucher that was checked and kept. The best counts, and a final one before all others. Of what vouchers say, Earned
-	// is what both sides have signed for by now: what is paid ahead beyond that is claimed only at an end. It may be told again as Earned grows.
+	// VoucherKept is a voucher that was checked and kept. The best counts, and a final one before all others. Earned is
+	// the part of the vouchers' amount that both sides have signed for. Prepayment beyond it is claimed only at an end.
+	// The event may be repeated as Earned grows.
 	VoucherKept struct {
 		Voucher verify.SignedVoucher
 		Earned  market.Amount
 	}
-	// LeaseOver says that no more vouchers will come, and no final one: of what the best says so much was earned.
+	// LeaseOver reports that no more vouchers will come, and no final one: Owed is the earned part of the best.
 	LeaseOver struct{ Owed market.Amount }
 )
 
-// What both are told.
+// Events of both.
 type (
 	// Ticked says that time passed. Due at Next; harmless at any time; the first thing after restoring.
 	Ticked struct{}
@@ -98,10 +100,10 @@ func (Signed) event()      {}
 func (Pushed) event()      {}
 func (Looked) event()      {}
 
-// Effect is what the machines want done, in this order. The set is sealed.
+// Effect is an action for the caller, in this order. The set is sealed.
 type Effect interface{ effect() }
 
-// What Drive carries out.
+// Effects that Drive carries out.
 type (
 	// Persist: State must be durable before the next effect runs. When that fails, drop the machine and restore.
 	Persist struct{ State []byte }
@@ -130,41 +132,42 @@ type SignOrder struct {
 	Full         bool          // it has no room for a bid
 }
 
-// What a Deposit tells its buyer. What is final is told at least once: after restoring, the first tick tells it again.
+// Effects of a Deposit for its buyer. Final ones come at least once: after restoring, the first tick repeats them.
 type (
-	// Opening: the escrow's address is decided, and in the journal. It changes only if it is certain that there will never be
-	// such an escrow, and then it is told anew.
+	// Opening: the escrow's address is decided and journalled. It changes only if there will certainly never be such an
+	// escrow; then the effect is repeated.
 	Opening struct {
 		Escrow sign.Key
 		Opened uint64
 	}
-	// Funded: these leases are on chain, in time. Told twice: first when a supermajority voted for it, good enough to work on,
-	// and with Final once it stays for ever. What was told without Final may in bad luck be forked away and end as Void.
+	// Funded: these leases are on chain, in time. It comes twice: first when a supermajority voted for it, good enough
+	// to work on, and with Final once it is permanent. Without Final it may in rare cases be forked away and end as
+	// Void.
 	Funded struct {
 		Escrow sign.Key
 		Leases []FundedLease
 		Landed market.Slot // of the tranche
 		Final  bool
 	}
-	// Void: these leases were not on chain by their activate-before slot. That is final; what was put in for them comes back.
+	// Void: these leases were not on chain by their activate-before slot. That is final; their money comes back.
 	Void struct {
 		Leases []market.LeaseID
-		Reason string // empty: it was too late, or it is told again
+		Reason string // empty: it was too late, or the effect is repeated
 	}
 	// Refunded: so much is back with the refund owner, over all, for ever.
 	Refunded struct{ Amount market.Amount }
-	// Closed: it is over, nothing is left on chain and all rent is back. Refunded is all that came back over its life, as far as
-	// was seen.
+	// Closed: it is over, nothing is left on chain and all rent is back. Refunded is all that came back over its life,
+	// as far as was seen.
 	Closed struct{ Refunded market.Amount }
 )
 
-// FundedLease is a lease and what its provider needs to see its money.
+// FundedLease is a lease with the data by which its provider finds its money.
 type FundedLease struct {
 	Lease   market.LeaseID
 	Funding Funding
 }
 
-// What Claims tell their provider. What is final is told at least once: after restoring, the first tick tells it again.
+// Effects of Claims for their provider. Final ones come at least once: after restoring, the first tick repeats them.
 type (
 	// Paid: so much was paid for the lease, over all and before the fee, for ever.
 	Paid struct {
@@ -176,7 +179,7 @@ type (
 		Lease market.LeaseID
 		Paid  market.Amount
 	}
-	// Lost: what is not paid can never be claimed any more. It is over.
+	// Lost: the unpaid rest can never be claimed any more. It is over.
 	Lost struct {
 		Lease      market.LeaseID
 		Paid, Owed market.Amount

@@ -5,8 +5,8 @@ import (
 	"github.com/starling-network/starling/chain/program"
 )
 
-// Fee is what a transaction with these instructions costs in lamports when signers keys sign it: the chain's fee for these signatures and
-// for those that its Ed25519 instructions check, and the priority fee that it bids.
+// Fee is the cost of a transaction with these instructions in lamports when signers keys sign it. It is the chain's fee
+// for these signatures and for those that its Ed25519 instructions check, and its priority fee.
 func Fee(instructions []program.Instruction, signers int) uint64 {
 	n := uint64(signers)
 	for _, i := range instructions {

@@ -12,8 +12,10 @@ import (
 
 // Params are the machines' intervals. They are not part of their state.
 type Params struct {
-	PollEvery  time.Duration // between polls of what is under way; each poll of an unseen transaction sends it again
-	LookEvery  time.Duration // between looks at the escrow while something is waited for; well below the network's response slots
+	// between polls of transactions under way; each poll of an unseen transaction sends it again
+	PollEvery time.Duration
+	// between looks at the escrow while something is waited for; well below the network's response slots
+	LookEvery  time.Duration
 	RetryAfter time.Duration // after a failure, doubling up to 32 times this
 }
 
@@ -31,7 +33,7 @@ const (
 	maxRejects = 3 // after so many a transaction that may be sent any number of times is given up for another
 )
 
-// kind says what a transaction is for.
+// kind is the purpose of a transaction.
 type kind uint8
 
 const (
@@ -52,12 +54,12 @@ const (
 	kinds
 )
 
-// again reports whether another transaction for the same may be signed while one could still land. What is paid is known by
-// what became of the claims, and leases are funded one transaction at a time.
+// again reports whether another transaction for the same may be signed while one could still land. It may not for
+// claims, since payments are known by their results, nor for funding, which takes one transaction at a time.
 func (k kind) again() bool { return k >= kindBegin && k <= kindCloseEscrow }
 
-// task is what a transaction does. Two of one task are never under way at once. Of one escrow all may be sent any number of times:
-// the program refuses what would be done twice.
+// task is the purpose of a transaction. Two of one task are never under way at once. Transactions of one escrow may be
+// sent any number of times: the program refuses to do anything twice.
 type task struct {
 	kind    kind
 	tranche uint16
@@ -77,11 +79,12 @@ type flight struct {
 	deaf    uint8     // how often in a row nothing was learnt of it, as of endpoints that are away or busy; not kept either
 }
 
-// bidWindow is how long a task's lost transactions count: if the last one is longer ago, the next bids as the first did.
+// bidWindow is how long a task's lost transactions count: if the last one is longer ago, the next bids as the first
+// did.
 const bidWindow = 10 * time.Minute
 
-// lost counts the transactions for a task that expired without a trace, in memory only: after a restart bids begin anew, and what is in
-// the journal is sent as it is.
+// lost counts the transactions for a task that expired without a trace, in memory only. After a restart bids begin
+// anew, and journalled transactions are sent unchanged.
 type lost struct {
 	task  task // its amount is 0
 	times uint8
@@ -95,7 +98,7 @@ type try struct {
 	at    time.Time // not before
 }
 
-// fleet carries a machine's transactions: signed, then in the journal, then sent until it is certain what became of them.
+// fleet carries a machine's transactions: signed, then journalled, then sent until their outcome is certain.
 type fleet struct {
 	number  uint32 // of the next transaction
 	flights []flight
@@ -166,7 +169,7 @@ func (f *fleet) lose(now time.Time, t task) {
 	f.losses = append(f.losses, lost{task: t, times: min(times+1, 200), at: now})
 }
 
-// found forgets what was lost before.
+// found clears the count of lost transactions.
 func (f *fleet) found(t task) {
 	t.amount = 0
 	f.losses = slices.DeleteFunc(f.losses, func(x lost) bool { return x.task == t })
@@ -193,7 +196,8 @@ func (f *fleet) succeeded(t task) {
 	f.reason = ""
 }
 
-// signed takes answers to Sign; what was signed must be journalled before the effects run. send says whether it is still wanted.
+// signed takes answers to Sign. The signed transactions must be journalled before the effects run. send reports whether
+// a task is still wanted.
 func (f *fleet) signed(now time.Time, p Params, ev Signed, send func(task) bool) (effects []Effect, change bool, tooLong []task) {
 	for _, r := range ev.Results {
 		i := slices.IndexFunc(f.flights, func(x flight) bool { return x.no == r.No && x.tx.ID == "" })
@@ -220,7 +224,7 @@ func (f *fleet) signed(now time.Time, p Params, ev Signed, send func(task) bool)
 	return effects, change, tooLong
 }
 
-// tick sends and polls what is due.
+// tick sends and polls the transactions that are due.
 func (f *fleet) tick(now time.Time, p Params, send func(task) bool) (effects []Effect) {
 	for i := range f.flights {
 		x := &f.flights[i]
@@ -233,8 +237,8 @@ func (f *fleet) tick(now time.Time, p Params, send func(task) bool) (effects []E
 	return effects
 }
 
-// pushed takes an answer to Push. Known says that the chain has shown something new; over, that it is certain what became of
-// it, or that nobody remembers: then it is under way no more.
+// pushed takes an answer to Push. known means that the chain has shown something new; over, that the outcome is certain
+// or that nobody remembers it: then it is under way no more.
 func (f *fleet) pushed(now time.Time, p Params, ev Pushed) (x flight, status chain.TxStatus, known, over bool, effects []Effect) {
 	i := slices.IndexFunc(f.flights, func(x flight) bool { return x.no == ev.No && x.tx.ID != "" })
 	if i < 0 {
@@ -253,7 +257,7 @@ func (f *fleet) pushed(now time.Time, p Params, ev Pushed) (x flight, status cha
 	}
 	switch {
 	case ev.Err != "" && ev.Gone && at.task.kind != kindOpen:
-		x = *at // whether it landed, the escrow tells
+		x = *at // the escrow's state shows its outcome
 		f.drop(func(y flight) bool { return y.no == x.no })
 		return x, chain.TxStatus{}, false, true, append(effects, f.failed(now, p, x.task, ev.Err))
 	case ev.Err != "":

@@ -11,8 +11,8 @@ import (
 	"github.com/starling-network/starling/verify/tranche"
 )
 
-// Funding says where on chain a lease's money lies; buyer and order, which the lease names if Funding does not, say the rest.
-// A buyer sends it to its provider; nothing in it is believed until CheckFunding. Layout, little-endian:
+// Funding says where on chain a lease's money lies; buyer and order, which the lease names if Funding does not, say the
+// rest. A buyer sends it to its provider; nothing in it is believed until CheckFunding. Layout, little-endian:
 //
 //	offset  size  field
 //	     0     8  opened: the slot in the escrow's address
@@ -25,8 +25,8 @@ type Funding struct {
 	Tranche uint16        `json:"tranche"`
 	Index   uint16        `json:"index"`
 	Proof   tranche.Proof `json:"proof"`
-	// Buyer and Order are those of the escrow where the lease names others: the leases of a job that guardians supervise name the
-	// job's key and, for a rank that was replaced, a later order. Both zero: they are the lease's.
+	// Buyer and Order are those of the escrow where the lease names others: the leases of a job that guardians
+	// supervise name the job's key and, for a rank that was replaced, a later order. Both zero: they are the lease's.
 	Buyer sign.Key       `json:"buyer,omitzero"`
 	Order market.OrderID `json:"order,omitzero"`
 }
@@ -52,7 +52,7 @@ func (f Funding) Marshal() []byte {
 	return append(append(b, f.Buyer[:]...), f.Order[:]...)
 }
 
-// of is whose the escrow is.
+// of returns the buyer and order of the escrow.
 func (f Funding) of(core market.LeaseCore) (buyer sign.Key, order market.OrderID) {
 	if f.Buyer.IsZero() {
 		return core.Buyer, core.Order
@@ -85,10 +85,10 @@ func UnmarshalFunding(b []byte) (Funding, error) {
 	return f, nil
 }
 
-// CheckFunding says whether a lease is funded: whether its provider, who asks, can be sure to be paid what its vouchers will
-// say. View is of EscrowOf and the funding's tranche; at level Confirmed the answer could still be forked away. Landed is the
-// slot in which the tranche was opened. Keys are those whose hash is in the lease. Everything else is refused: ErrNoEscrow
-// and ErrNoTranche may still change, the others do not.
+// CheckFunding reports whether a lease is funded: whether its provider can be sure to be paid the amounts of its
+// vouchers. View is of EscrowOf and the funding's tranche; at level Confirmed the answer could still be forked away.
+// Landed is the slot in which the tranche was opened. Keys are the key set whose hash is in the lease. Everything else
+// is refused: ErrNoEscrow and ErrNoTranche may still change, the others do not.
 func CheckFunding(net Net, view View, core market.LeaseCore, keys market.KeySet, f Funding) (landed market.Slot, err error) {
 	if view.Escrow == nil {
 		return 0, ErrNoEscrow
@@ -133,12 +133,12 @@ func checkEscrow(net Net, view View, core market.LeaseCore, keys market.KeySet, 
 	return nil
 }
 
-// rootOf is what a tranche on chain commits to.
+// rootOf is the commitment of a tranche on chain.
 func rootOf(t program.Tranche) tranche.Root {
 	return tranche.Root{Hash: t.Root, Sum: market.Amount(t.Sum), Count: uint16(len(t.Leaves))}
 }
 
-// checkWhose says whether an escrow is the one that a funding names, of this network and its token.
+// checkWhose reports whether an escrow is the one that a funding names, of this network and its token.
 func checkWhose(net Net, e *program.Escrow, core market.LeaseCore, f Funding) error {
 	buyer, order := f.of(core)
 	switch {

@@ -17,10 +17,10 @@ const (
 	maxHired      = 256 // leases that a Deposit believes to be hired
 )
 
-// Hiring is what never changes about what a supervisor hires for an escrow while its buyer is away.
+// Hiring is the constant part of a supervisor's hiring for an escrow while its buyer is away.
 type Hiring struct {
 	Order      market.OrderID // of the escrow; the leases name later ones
-	Buyer      sign.Key       // who opened it
+	Buyer      sign.Key       // its opener
 	Opened     uint64         // the slot in its address
 	Deadline   market.Slot    // its deadline
 	Keys       market.KeySet  // its voucher keys, of which a threshold sign every hire
@@ -28,17 +28,20 @@ type Hiring struct {
 	Hirer      sign.Key       // the ledger's key: pays fees, and rent that comes back to it
 }
 
-// Hire sets an escrow's money aside for standbys, on the word of its voucher keys: for who supervises a job in its buyer's place.
-// It is a Deposit that neither opens nor fills nor empties its escrow, and its events are a Deposit's, but for Hired: Fund
-// asks for leases of standbys, whose Deadline and Deposit mean nothing here; Retire gives them up; End gives up all, and ends
-// when nothing that the hirer paid rent for is left. It tells Funded, Void and Closed.
+// Hire sets an escrow's money aside for standbys, with signatures of its voucher keys. The supervisor that replaces a
+// job's buyer uses it. It is a Deposit that neither opens nor fills nor empties its escrow, and its events are a
+// Deposit's, except Hired. Fund requests leases of standbys, whose Deadline and Deposit mean nothing here; Retire gives
+// them up. End gives up all, and ends when nothing that the hirer paid rent for is left. Its effects are Funded, Void
+// and Closed.
 //
-// Its transactions are signed by the ledger's key and a threshold of voucher keys, which Drive is given as others. Which of
-// them: the ones with the hirer's own, and after each failure the next ones, so that some may be away. The ledger's key
-// signs before any other, and its signature is handed to nobody: what others signed cannot be sent before it is in the journal.
+// Its transactions are signed by the ledger's key and a threshold of voucher keys, which Drive gets as others. It takes
+// the ones with the hirer's own, and after each failure the next ones, so that some may be away. The ledger's key signs
+// before any other, and its signature is given to nobody: a transaction signed by others cannot be sent before it is in
+// the journal.
 type Hire struct{ d Deposit }
 
-// NewHire is for an escrow from which nothing was hired yet by this machine. ErrEvent for what no escrow can be.
+// NewHire returns a Hire for an escrow from which this machine has hired nothing yet. It returns ErrEvent for an
+// impossible escrow.
 func NewHire(net Net, h Hiring, p Params) (Hire, error) {
 	d := Deposit{net: net, params: p, hirer: h.Hirer, deadline: h.Deadline, opened: h.Opened, fleet: fleet{number: 1}, asked: 1,
 		deal: Deal{Order: h.Order, Buyer: h.Buyer, Keys: h.Keys, LeaseBuyer: h.LeaseBuyer}}
@@ -51,14 +54,14 @@ func NewHire(net Net, h Hiring, p Params) (Hire, error) {
 	return Hire{d.named(h.Opened)}, nil
 }
 
-// RestoreHire reads the journal form, which is a Deposit's. It refuses, with market.ErrMalformed, what Step could not have come
-// to. Send Ticked next.
+// RestoreHire parses the journal form, which is a Deposit's. It refuses, with market.ErrMalformed, states that Step
+// cannot reach. Send Ticked next.
 func RestoreHire(b []byte, net Net, p Params) (Hire, error) {
 	d, err := restore(b, net, p, true)
 	return Hire{d}, err
 }
 
-// Step takes one event and returns the next state and what is to be done, in order. On an error the state is unchanged.
+// Step takes one event and returns the next state and its effects, in order. On an error the state is unchanged.
 // Errors: ErrEvent, ErrLease, ErrTooMany, ErrEnding, ErrReceipt, ErrDeadline, market.ErrOverflow.
 func (h Hire) Step(now time.Time, ev Event) (Hire, []Effect, error) {
 	if _, deposit := ev.(Hired); deposit {
@@ -80,16 +83,16 @@ func (h Hire) Escrow() sign.Key { return h.d.at }
 // Funding says where a lease's money lies, or is to lie, as Deposit.Funding does.
 func (h Hire) Funding(lease market.LeaseID) (f Funding, ok bool) { return h.d.Funding(lease) }
 
-// Closed reports that it is over: End was told, and the hirer's rent is back.
+// Closed reports whether it is over: End was received, and the hirer's rent is back.
 func (h Hire) Closed() bool { return h.d.closed }
 
-// Ending reports that End was told.
+// Ending reports whether End was received.
 func (h Hire) Ending() bool { return h.d.ending }
 
-// Reason says why the last attempt failed, or else what is waited for; empty when all goes well.
+// Reason is the error of the last attempt, or else the event that is awaited; empty when all goes well.
 func (h Hire) Reason() string { return h.d.Reason() }
 
-// standbysFor finds who is to be hired for each leaf: what it does not find now it never will, as budgets only shrink.
+// standbysFor finds the standby to hire for each leaf. A failure is permanent, as budgets only shrink.
 func standbysFor(v View, leaves []tranche.Leaf) (out []program.StandbyLeaf, err error) {
 	switch {
 	case v.Escrow == nil:
@@ -128,7 +131,7 @@ func standbysFor(v View, leaves []tranche.Leaf) (out []program.StandbyLeaf, err 
 	return out, nil
 }
 
-// enough says whether the escrow's money is. It may be later, when leases were retired.
+// enough reports whether the escrow's money is. It may be later, when leases were retired.
 func enough(v View, leaves []tranche.Leaf) error {
 	var sum market.Amount
 	for _, l := range leaves {
@@ -156,7 +159,8 @@ func (d *Deposit) check() error {
 	return d.deal.checkKeys()
 }
 
-// fit is how many leaves the tranches of so many leases together have. What voucher keys hire has other trees than what the buyer opens.
+// fit is the number of leaves that the tranches of a number of leases have together. Tranches of voucher keys have
+// other trees than those of the buyer.
 func (d *Deposit) fit(leases int, hired bool) int {
 	if hired || d.hires() {
 		return min(LeavesFit(d.deal.Keys), program.MaxStandbyLeaves)
@@ -175,7 +179,7 @@ func (d *Deposit) most() int {
 // shared reports whether others may open tranches too.
 func (d *Deposit) shared() bool { return d.hires() || len(d.deal.Standbys) > 0 }
 
-// retirers are who sign that a leaf is retired.
+// retirers are the keys that sign that a leaf is retired.
 func (d *Deposit) retirers(fails uint8) []sign.Key {
 	if d.hires() {
 		return d.voters(fails)
@@ -246,8 +250,8 @@ func (d *Deposit) planHiring(c View, add asking) (change bool) {
 	return change
 }
 
-// planLeaving has the hirer's rent come back: its tranches are closed when nothing is outstanding, or when the deadline and the
-// margin are over and the rest went back to the buyer, which anybody may see to.
+// planLeaving has the hirer's rent come back: its tranches are closed when nothing is outstanding, or when the deadline
+// and the margin are over and the rest went back to the buyer, which anybody may see to.
 func (d *Deposit) planLeaving(c View, add asking) {
 	e := c.Escrow
 	if e.State == program.EscrowOpen && d.over(c) {
@@ -263,7 +267,7 @@ func (d *Deposit) planLeaving(c View, add asking) {
 	d.planClosing(c, func(outstanding uint64) bool { return outstanding == 0 || e.State == program.EscrowRefunded }, add)
 }
 
-// gone reports of a Hire that was told to end that nothing is left for which it paid rent, and nothing can come.
+// gone reports whether nothing is left that an ended Hire paid rent for, and nothing can come.
 func (d *Deposit) gone(c, f View) bool {
 	if !d.ending || len(d.fleet.flights) > 0 || d.flying() || f.Slot < d.landed {
 		return false
@@ -278,7 +282,7 @@ func (d *Deposit) gone(c, f View) bool {
 	return true
 }
 
-// hear takes in what the voucher keys are said to have hired.
+// hear records leases that the voucher keys are reported to have hired.
 func (d *Deposit) hear(ev Hired) (change bool, err error) {
 	known, total := d.known(ev.Leases), len(ev.Leases)
 	for _, b := range d.batches {
@@ -315,8 +319,8 @@ func (d *Deposit) hear(ev Hired) (change bool, err error) {
 	return true, nil
 }
 
-// adopt finds batches that stand under another number than their own, or had none: the voucher keys hired them for a Deposit, or
-// for another supervisor.
+// adopt finds batches that stand under another number than their own, or had none: the voucher keys hired them for a
+// Deposit, or for another supervisor.
 func (d *Deposit) adopt(v View) {
 	for i := range d.batches {
 		b := &d.batches[i]
@@ -332,8 +336,8 @@ func (d *Deposit) adopt(v View) {
 	}
 }
 
-// owner is the batch of a tranche that is there, and which of its trees it is; own says that it has the batch's number. Nil:
-// nobody knows its leaves here.
+// owner is the batch of a tranche that is there, and which of its trees it is; own says that it has the batch's number.
+// Nil: nobody knows its leaves here.
 func (d *Deposit) owner(t program.Tranche) (b *batch, tree int, own bool) {
 	root := rootOf(t)
 	for i := range d.batches {
@@ -346,9 +350,9 @@ func (d *Deposit) owner(t program.Tranche) (b *batch, tree int, own bool) {
 	return nil, 0, false
 }
 
-// planStrangers takes back what stands in tranches that are no batch's: at the end what the voucher keys hired and nobody told
-// of, and at once the second tranche of leases that have one, so that they are not paid for twice. Where the leaves are not
-// known they can be retired, but what is not claimed comes back only after the deadline.
+// planStrangers recovers the money in tranches of no batch. At the end these are unreported hires of the voucher keys;
+// at once it is the second tranche of leases that have one, so that they are not paid for twice. Unknown leaves can be
+// retired, but their unclaimed money comes back only after the deadline.
 func (d *Deposit) planStrangers(c View, add asking) {
 	if d.over(c) || c.Escrow.State != program.EscrowOpen {
 		return

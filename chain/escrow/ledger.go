@@ -1,9 +1,9 @@
-// Package escrow is settlement through Starling's program: a job's deposit is locked before its work starts, and its providers
-// claim what their vouchers say. It is pure: it reads no clock and starts nothing.
+// Package escrow is settlement through Starling's program: a job's deposit is locked before its work starts, and its
+// providers claim the amounts of their vouchers. It is pure: it reads no clock and starts nothing.
 //
-// The program makes claims cumulative and gives every escrow an address of its own, so that what the chain shows is all that
-// matters: the machines compare it with what should be, and send the difference. A transaction is in the journal before it
-// is sent.
+// The program makes claims cumulative and gives every escrow an address of its own, so that only the chain's state
+// matters. The machines compare it with the wanted state and send the difference. A transaction is in the journal
+// before it is sent.
 package escrow
 
 import (
@@ -34,17 +34,19 @@ type View struct {
 	Tranches map[uint16]program.Tranche // of those that were asked for, the ones that there are
 }
 
-// Ledger is a chain with Starling's program, seen by one key. Implementations: chain/solana, and in memory beside the tests of
-// this package. All methods may be called concurrently. An error of errors.Is chain.ErrDown says nothing about what the chain did.
+// Ledger is a chain with Starling's program, seen by one key. Implementations: chain/solana, and in memory beside the
+// tests of this package. All methods may be called concurrently. After an error of errors.Is chain.ErrDown the state of
+// the chain is unknown.
 type Ledger interface {
 	// Look reads an escrow and some of its tranches. Where several endpoints are configured, two must agree.
 	Look(ctx context.Context, escrow sign.Key, tranches []uint16, level Level) (View, error)
-	// Bid returns the instructions and, after them, the two of program.Budget: the limit is program.Units of them, the price what is paid
-	// for the accounts that they write, twice as much for each retry, and bounded by what is at stake in base units of the token.
+	// Bid returns the instructions and, after them, the two of program.Budget. The limit is program.Units of them. The
+	// price is the recent price of the accounts that they write, twice as much for each retry, and bounded by the
+	// amount at stake in base units of the token.
 	Bid(ctx context.Context, instructions []program.Instruction, stake market.Amount, retries uint8) ([]program.Instruction, error)
-	// Sign makes a transaction of these instructions, signed and paid for by the ledger's key and signed by the others too. What
-	// lookup tables hold is named by them. It sends nothing. chain.ErrPayment: it does not fit. chain.ErrFees: the key cannot pay
-	// its fee.
+	// Sign makes a transaction of these instructions, signed and paid for by the ledger's key and signed by the others
+	// too. Accounts in lookup tables are named by them. It sends nothing. It returns chain.ErrPayment if it does not
+	// fit, and chain.ErrFees if the key cannot pay its fee.
 	Sign(ctx context.Context, instructions []program.Instruction, tables []program.Table, others ...sign.Signer) (chain.Prepared, error)
 	// Send hands the transaction to the chain; nil does not mean that it landed. Sending again is harmless.
 	Send(ctx context.Context, tx chain.Prepared) error

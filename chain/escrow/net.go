@@ -30,17 +30,17 @@ func NewNet(at sign.Key, account program.Network, mint sign.Key) (Net, error) {
 	return Net{}, fmt.Errorf("%w: network %s does not take %s", ErrMint, account.Params.Network, mint)
 }
 
-// Claims are made one at a time: where one is under way when a leaf is retired, it has to be final before the last one is sent, and that
-// one has to land.
+// Claims are made one at a time: where one is under way when a leaf is retired, it has to be final before the last one
+// is sent, and that one has to land.
 const (
 	finalSlots = 32 // after which a block is final, on a chain that runs
-	// MinResponseSlots is the least that a network's response slots may be: twice the time to finality, and as much again to notice,
-	// to send, and for a transaction that was lost once.
+	// MinResponseSlots is the least that a network's response slots may be: twice the time to finality, and as much
+	// again to notice, to send, and for a transaction that was lost once.
 	MinResponseSlots = 3 * finalSlots
 )
 
-// CheckWindows refuses, with ErrWindows, a network whose response slots are too few: providers could not be sure to claim in them what
-// they have earned.
+// CheckWindows refuses, with ErrWindows, a network with too few response slots: providers could not be sure to claim
+// their earnings in them.
 func CheckWindows(p program.Params) error {
 	if p.ResponseSlots < MinResponseSlots {
 		return fmt.Errorf("%w: %d slots for a provider to claim when its lease is retired, at least %d are needed", ErrWindows, p.ResponseSlots, MinResponseSlots)
@@ -54,8 +54,8 @@ func (n Net) Address() sign.Key { return n.address }
 // Domain is where vouchers and receipts are signed that the program takes.
 func (n Net) Domain() sign.Domain { return n.Account.Params.Domain(n.Program) }
 
-// Escrow is the address of the escrow that a buyer opens for an order, naming the slot: what its vouchers carry. It can be
-// known before anything is sent.
+// Escrow is the address of the escrow that a buyer opens for an order, naming the slot. Its vouchers carry it. It can
+// be computed before anything is sent.
 func (n Net) Escrow(buyer sign.Key, order market.OrderID, opened uint64) sign.Key {
 	return program.EscrowAddress(n.Program, n.address, buyer, sign.Hash(order), opened)
 }
@@ -69,8 +69,8 @@ func (n Net) EscrowOf(core market.LeaseCore, f Funding) sign.Key {
 // margin is how many slots after an escrow's deadline its providers may still claim.
 func (n Net) margin() uint64 { return uint64(n.Account.Params.MarginSlots) }
 
-// How long a claim's transaction is, in bytes: 741 with 11 accounts and 52 for its budget, less 212 when 8 of them are named by a lookup table, and for each
-// key that signs its voucher and each step of its path so much more.
+// How long a claim's transaction is, in bytes: 741 with 11 accounts and 52 for its budget, less 212 when 8 of them are
+// named by a lookup table, and for each key that signs its voucher and each step of its path so much more.
 const (
 	claimSize    = 741 + program.BudgetSize
 	claimTable   = 212
@@ -94,12 +94,12 @@ func leavesFit(keys uint8, table bool) (leaves int) {
 	return leaves
 }
 
-// LeavesFit is how many leaves a tranche may have so that every claim on it fits into one transaction, vouchers being signed by
-// the set's threshold. (Each of its providers may need a lookup table for it.)
+// LeavesFit is how many leaves a tranche may have so that every claim on it fits into one transaction, vouchers being
+// signed by the set's threshold. (Each of its providers may need a lookup table for it.)
 func LeavesFit(keys market.KeySet) int { return leavesFit(keys.Threshold, true) }
 
-// leavesOf is how many leaves the tranches of so many leases together have: as many as need no lookup table, if all the tranches
-// then fit into one transaction.
+// leavesOf is how many leaves the tranches of so many leases together have: as many as need no lookup table, if all the
+// tranches then fit into one transaction.
 func leavesOf(keys market.KeySet, leases int) int {
 	if bare := leavesFit(keys.Threshold, false); leases <= bare*maxTogether {
 		return bare

@@ -16,7 +16,7 @@ const (
 	closeAtOnce  = 6  // tranches that one transaction closes
 )
 
-// plan asks for the transactions that bring the chain nearer to what should be.
+// plan requests the transactions that bring the chain nearer to the wanted state.
 func (d *Deposit) plan(now time.Time, c View) (change bool, effects []Effect) {
 	d.reasonFor = ""
 	var orders []SignOrder
@@ -43,8 +43,8 @@ func (d *Deposit) plan(now time.Time, c View) (change bool, effects []Effect) {
 	return change, effects
 }
 
-// finalDepth is how long a path may be so that a final receipt that frees a leaf leaves room for a bid. With the longest it goes without:
-// what it frees is the buyer's anyhow, after the response slots.
+// finalDepth is the longest path with which a final receipt that frees a leaf leaves room for a bid. Longer ones go
+// without: the freed amount is the buyer's anyhow, after the response slots.
 const finalDepth = 7
 
 // deepest is how long the paths of a tranche are at most.
@@ -58,7 +58,8 @@ func (d *Deposit) deepest(k uint16) int {
 	return 0
 }
 
-// asking begins a transaction for a task with so much at stake, unless one is under way or it is too soon after a failure.
+// asking begins a transaction for a task with so much at stake, unless one is under way or it is too soon after a
+// failure.
 type asking func(t task, stake market.Amount, make func(fails uint8) []program.Instruction)
 
 // nextBatch is the first batch that should be on chain, is not, and could be there in time; -1: none.
@@ -75,8 +76,8 @@ func (d *Deposit) nextBatch(c View) int {
 	})
 }
 
-// planOpening decides the escrow's address, once, and opens it. The address is in the journal before anything is signed; it is
-// changed only when no escrow can come to be there any more.
+// planOpening decides the escrow's address, once, and opens it. The address is in the journal before anything is
+// signed; it is changed only when no escrow can come to be there any more.
 func (d *Deposit) planOpening(c View, add asking) (change bool, effects []Effect) {
 	i := d.nextBatch(c)
 	if i < 0 || d.seen || c.Slot == 0 || d.hires() {
@@ -126,14 +127,14 @@ func (b *batch) number(first uint16) { b.first, b.stage, b.near = first, stageSi
 
 func (d *Deposit) tranche(k uint16) sign.Key { return program.TrancheAddress(d.net.Program, d.at, k) }
 
-// free is what nobody could claim.
+// free is the amount that nobody could claim.
 func free(v View) market.Amount {
 	owed := market.Amount(v.Escrow.Outstanding + v.Escrow.Fee)
 	return v.Vault - min(v.Vault, owed)
 }
 
-// planAdding adds a batch to an escrow that is there, with as many tokens as it lacks. The next tranche has one number, so that
-// of two transactions with the same only one can take effect, and its tokens move once.
+// planAdding adds a batch to an escrow that is there, with as many tokens as it lacks. The next tranche has one number,
+// so that of two transactions with the same only one can take effect, and its tokens move once.
 func (d *Deposit) planAdding(c View, add asking) (change bool) {
 	if d.hires() {
 		return d.planHiring(c, add)
@@ -157,7 +158,7 @@ func (d *Deposit) planAdding(c View, add asking) (change bool) {
 // over reports that nobody can rely on the escrow any more: everything in it may go back.
 func (d *Deposit) over(v View) bool { return uint64(v.Slot) > v.Escrow.Deadline+d.net.margin() }
 
-// planLeaves frees what retired leases can no longer earn.
+// planLeaves frees the amounts that retired leases can no longer earn.
 func (d *Deposit) planLeaves(c View, add asking) {
 	if d.over(c) {
 		return
@@ -179,7 +180,7 @@ func (d *Deposit) planLeaves(c View, add asking) {
 			}
 			t := task{tranche: k, leaf: e.leaf.Index}
 			switch over := c.Tranches[k].Opened + uint64(s.Window); {
-			case s.Window != 0 && uint64(c.Slot) > over: // also what a final receipt left it, if nobody claimed that
+			case s.Window != 0 && uint64(c.Slot) > over: // also the rest of a final receipt, if nobody claimed that
 				t.kind = kindFinish
 				add(t, market.Amount(e.left(s)), func(uint8) []program.Instruction {
 					return []program.Instruction{program.RetireFinish{Escrow: d.at, Tranche: d.tranche(k), Leaf: e.leaf, Proof: d.funding(b, j).Proof}.Instruction(d.net.Program)}
@@ -205,8 +206,8 @@ func (d *Deposit) planLeaves(c View, add asking) {
 	}
 }
 
-// patience is how many slots a provider has to claim what its final receipt left it, before the response slots to claim it in begin:
-// most claim at once, and cost no transaction.
+// patience is the number of slots in which a provider may claim the rest of its final receipt before the response slots
+// begin. Most claim at once, and cost no transaction.
 func (d *Deposit) patience(e *entry) uint64 {
 	if e.final == nil {
 		return 0
@@ -214,7 +215,7 @@ func (d *Deposit) patience(e *entry) uint64 {
 	return uint64(d.net.Account.Rules.ResponseSlots)
 }
 
-// planEnd takes back what is free, hands out the fees, and closes everything, as far as it can be done now.
+// planEnd takes back free money, hands out the fees, and closes everything, as far as possible now.
 func (d *Deposit) planEnd(c View, add asking) {
 	if d.hires() {
 		d.planLeaving(c, add)
@@ -231,7 +232,8 @@ func (d *Deposit) planEnd(c View, add asking) {
 	retires := func(t task) bool { return t.kind == kindBegin || t.kind == kindFinish || t.kind == kindFinal }
 	retiring := d.fleet.under(retires)
 	ends := e.State == program.EscrowOpen && d.over(c)
-	// What confirmed transactions freed is asked back beside them. If they are forked away, it gives back what is free then, and another the rest.
+	// The refund of amounts that confirmed transactions freed is sent beside them. If they are forked away, it returns
+	// the amount that is free then, and another the rest.
 	if ends || free(c) > 0 && !d.fleet.unseen(retires) {
 		add(task{kind: kindRefund}, free(c), func(fails uint8) []program.Instruction {
 			return append(opened(fails), program.Refund{Escrow: d.at, Vault: d.vault, Destination: back, Mint: d.net.Mint, Network: d.net.address,
@@ -259,8 +261,8 @@ func (d *Deposit) planEnd(c View, add asking) {
 	})
 }
 
-// planClosing closes tranches of which nothing is outstanding, also such as the voucher keys added; of a Hire those for which the
-// hirer paid the rent.
+// planClosing closes tranches of which nothing is outstanding, also such as the voucher keys added; of a Hire those for
+// which the hirer paid the rent.
 func (d *Deposit) planClosing(c View, settled func(uint64) bool, add asking) {
 	if d.fleet.underKind(kindCloseTranche) {
 		return
@@ -285,8 +287,8 @@ func (d *Deposit) planClosing(c View, settled func(uint64) bool, add asking) {
 	}
 }
 
-// sweep hands out the fees. When it failed before, accounts to be paid into may be missing, or the network's authority was given
-// up, and with it the pool of a network that votes on nothing: that is tried every second time.
+// sweep hands out the fees. When it failed before, accounts to be paid into may be missing, or the network's authority
+// was given up, and with it the pool of a network that votes on nothing: that is tried every second time.
 func (d *Deposit) sweep(e program.Escrow, fails uint8) (out []program.Instruction) {
 	call := program.Sweep{Escrow: d.at, Vault: d.vault, Mint: d.net.Mint, Network: d.net.address}
 	if d.net.Account.Params.Votes.On() || !d.net.Account.Authority.IsZero() && fails%2 == 0 {

@@ -19,7 +19,7 @@ type Purse struct {
 	Escrow            *program.Escrow
 }
 
-// Spendable is what a peer can spend of a token account.
+// Spendable is the amount that a peer can spend from a token account.
 func (p Purse) Spendable(by sign.Key) market.Amount {
 	switch by {
 	case p.Owner:
@@ -30,8 +30,8 @@ func (p Purse) Spendable(by sign.Key) market.Amount {
 	return 0
 }
 
-// Hires is what a peer can hire a provider for, of an escrow that names it as a standby: the word of its voucher keys
-// is needed too.
+// Hires is the amount for which a peer can hire a provider from an escrow that names it as a standby. The voucher keys
+// must sign, too.
 func (p Purse) Hires(by, provider sign.Key) market.Amount {
 	e := p.Escrow
 	if e == nil || e.State != program.EscrowOpen || by != e.Buyer && !slices.Contains(e.Keys.Keys, by) {

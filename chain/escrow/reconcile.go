@@ -25,8 +25,8 @@ func (d *Deposit) pushed(now time.Time, ev Pushed) (change bool, effects []Effec
 	return over, effects, nil
 }
 
-// looked compares what the chain shows with what should be. What is final is booked; what is only confirmed is believed enough
-// to plan on, and planned anew when it is forked away.
+// looked compares the chain's state with the wanted state. Final state is booked. Confirmed state is used for planning,
+// and planned anew if it is forked away.
 func (d *Deposit) looked(now time.Time, ev Looked) (change bool, effects []Effect, err error) {
 	d.looking = false
 	if ev.Escrow != d.at {
@@ -40,7 +40,7 @@ func (d *Deposit) looked(now time.Time, ev Looked) (change bool, effects []Effec
 	if c.Slot < f.Slot {
 		c = f
 	}
-	if f.Slot < d.final || c.Slot < d.landed { // the endpoints lag behind what they showed before
+	if f.Slot < d.final || c.Slot < d.landed { // the endpoints lag behind their earlier answers
 		d.lookAt = now.Add(d.params.PollEvery)
 		return false, nil, nil
 	}
@@ -82,7 +82,7 @@ func (d *Deposit) flying() bool {
 	return false
 }
 
-// book takes note of what is final. C is what is only confirmed.
+// book records the final state. C is the confirmed state.
 func (d *Deposit) book(c, f View) (change bool, effects []Effect) {
 	switch {
 	case f.Escrow != nil:
@@ -116,7 +116,7 @@ func (d *Deposit) book(c, f View) (change bool, effects []Effect) {
 	return change, effects
 }
 
-// woundUp reports that nothing is left to free, and that what is free is back.
+// woundUp reports whether nothing is left to free and all free money is back.
 func (d *Deposit) woundUp(f View) bool {
 	for _, b := range d.batches {
 		open := b.stage == stageFunded && slices.ContainsFunc(b.leases, func(e entry) bool { return !e.done })
@@ -127,7 +127,7 @@ func (d *Deposit) woundUp(f View) bool {
 	return f.Escrow == nil || f.Escrow.State != program.EscrowOpen || free(f) == 0 && !d.retiring(f)
 }
 
-// bookBatch takes note of what is final about a batch.
+// bookBatch records the final state of a batch.
 func (d *Deposit) bookBatch(i int, c, f View) (change bool, effects []Effect) {
 	b := &d.batches[i]
 	if b.stage == stageFunded {
@@ -143,7 +143,7 @@ func (d *Deposit) bookBatch(i int, c, f View) (change bool, effects []Effect) {
 	if b.stage == stageSigned && f.Escrow != nil && f.Escrow.Tranches > b.first {
 		_, other := f.Tranches[b.first]
 		if !other && d.shared() && d.underBatch(i) {
-			return false, nil // it is closed already; what became of our transaction says whose it was
+			return false, nil // it is closed already; the outcome of our transaction decides whether it was ours
 		}
 		d.dropBatch(i)
 		if !other { // it was ours, or nobody knows any more; no lease is funded twice
@@ -212,7 +212,7 @@ func (b *batch) tellVoid(why error) []Effect {
 	return []Effect{told}
 }
 
-// recall tells again what is final, once after a restart.
+// recall repeats final events, once after a restart.
 func (d *Deposit) recall() (effects []Effect) {
 	if !d.retell {
 		return nil
@@ -249,7 +249,7 @@ func (d *Deposit) bookLeaves(b *batch, f View) {
 	}
 }
 
-// foretell says what is funded if the confirmed block stays.
+// foretell reports the leases that are funded if the confirmed block stays.
 func (d *Deposit) foretell(c View) (effects []Effect) {
 	for i := range d.batches {
 		b := &d.batches[i]
@@ -282,7 +282,8 @@ func (b *batch) before() (first, last market.Slot) {
 	return first, last
 }
 
-// landedIn finds the batch's tranches in a view; opened is their slot. Roots are over leases, of which each is in one batch.
+// landedIn finds the batch's tranches in a view; opened is their slot. Roots are over leases, of which each is in one
+// batch.
 func (b *batch) landedIn(v View) (opened uint64, ok bool) {
 	for k, tree := range b.trees {
 		if t, there := v.Tranches[b.first+uint16(k)]; there && rootOf(t) == tree.Root() {
@@ -302,14 +303,14 @@ func (d *Deposit) leafIn(v View, b *batch, j int) (s program.LeafState, ok bool)
 	return t.Leaves[b.leases[j].leaf.Index], true
 }
 
-// left is what could still be claimed of a leaf.
+// left is the amount of a leaf that could still be claimed.
 func (e *entry) left(s program.LeafState) uint64 { return leftOf(e.leaf, s) }
 
 func leftOf(l tranche.Leaf, s program.LeafState) uint64 {
 	return uint64(l.Cap) - min(uint64(l.Cap), s.Freed) - min(uint64(l.Cap)-min(uint64(l.Cap), s.Freed), s.Paid)
 }
 
-// gain is what the final receipt would free.
+// gain is the amount that the final receipt would free.
 func (e *entry) gain(s program.LeafState) uint64 {
 	keeps := uint64(e.final.core.Cumulative) - min(uint64(e.final.core.Cumulative), s.Paid)
 	return e.left(s) - min(e.left(s), keeps)

@@ -7,10 +7,11 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// marker ends what is hashed into an address that a program signs for.
+// marker is the end of the hash input of an address that a program signs for.
 const marker = "ProgramDerivedAddress"
 
-// FindAddress is the canonical address that the program signs for with these seeds, and its bump: the highest with which
+// FindAddress is the canonical address that the program signs for with these seeds, and its bump: the highest with
+// which
 //
 //	SHA-256( seeds ‖ bump u8 ‖ program[32] ‖ "ProgramDerivedAddress" )
 //
@@ -67,7 +68,8 @@ func EscrowSeeds(network, buyer sign.Key, order sign.Hash, opened uint64) [][]by
 	return [][]byte{[]byte("escrow"), network[:], buyer[:], order[:], data{}.u64(opened)}
 }
 
-// EscrowAddress is the escrow of an order, opened by the buyer in a slot. The slot makes it an address that never returns.
+// EscrowAddress is the escrow of an order, opened by the buyer in a slot. The slot makes it an address that never
+// returns.
 func EscrowAddress(program, network, buyer sign.Key, order sign.Hash, opened uint64) sign.Key {
 	return at(program, EscrowSeeds(network, buyer, order, opened)...)
 }
@@ -104,7 +106,7 @@ func StakeSeeds(provider sign.Key) [][]byte { return [][]byte{[]byte("stake"), p
 // StakeAddress is the token account of a provider's stake.
 func StakeAddress(program, provider sign.Key) sign.Key { return at(program, StakeSeeds(provider)...) }
 
-// AttestedSeeds are of a network, who shows a receipt, and the receipt's hash (that of its core).
+// AttestedSeeds are made of a network, the reporter of a receipt, and the receipt's hash (that of its core).
 func AttestedSeeds(network, reporter sign.Key, receipt sign.Hash) [][]byte {
 	return [][]byte{[]byte("attested"), network[:], reporter[:], receipt[:]}
 }
@@ -114,12 +116,12 @@ func AttestedAddress(program, network, reporter sign.Key, receipt sign.Hash) sig
 	return at(program, AttestedSeeds(network, reporter, receipt)...)
 }
 
-// AnchorSeeds are of who anchors and the root.
+// AnchorSeeds are made of the anchoring authority and the root.
 func AnchorSeeds(authority sign.Key, root sign.Hash) [][]byte {
 	return [][]byte{[]byte("anchor"), authority[:], root[:]}
 }
 
-// AnchorAddress is the account of a batch root, by who anchored it.
+// AnchorAddress is the account of a batch root, by its authority.
 func AnchorAddress(program, authority sign.Key, root sign.Hash) sign.Key {
 	return at(program, AnchorSeeds(authority, root)...)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Subject is what a ballot is about.
+// Subject is the subject of a ballot.
 type Subject uint8
 
 // The subjects.
@@ -16,14 +16,15 @@ const (
 	SubjectRewards Subject = 2
 )
 
-// Rewards is what a ballot says of an epoch's rewards.
+// Rewards are the rewards of an epoch in a ballot.
 type Rewards struct {
 	Source uint8     `json:"source"` // 0: the emission; i: the pool of mint number i − 1
 	Count  uint32    `json:"count"`  // of payees
 	Epoch  uint64    `json:"epoch"`
 	Sum    uint64    `json:"sum"`  // base units
 	Root   sign.Hash `json:"root"` // merkle, over RewardLeaf
-	// Table is SHA-256 of the table from which it was counted, so that any peer can pass it on. The program does not look at it.
+	// Table is SHA-256 of the table from which it was counted, so that any peer can pass it on. The program does not
+	// look at it.
 	Table sign.Hash `json:"table"`
 }
 
@@ -35,7 +36,7 @@ const (
 	aboutSize   = rulesHead + feesSize*MaxMints
 )
 
-// RewardLeaf is what stands under a root of rewards: payee[32] ‖ amount u64.
+// RewardLeaf is a leaf under a root of rewards: payee[32] ‖ amount u64.
 func RewardLeaf(payee sign.Key, amount uint64) []byte { return data{}.key(payee).u64(amount) }
 
 // Marshal returns the layout (PROTOCOL.md).
@@ -58,7 +59,7 @@ type Ballot struct {
 	Network   sign.Key
 	Proposer  sign.Key // a provider
 	RentPayer sign.Key
-	Opened    uint64  // slot in the address; what was bonded in it or later does not vote
+	Opened    uint64  // slot in the address; stake bonded in it or later does not vote
 	Ends      uint64  // last slot to vote in
 	Ripe      uint64  // first slot in which rules can take effect
 	Dead      uint64  // last slot in which they can
@@ -73,8 +74,8 @@ type Ballot struct {
 // BallotSize is the length of a ballot's account.
 const BallotSize = 256
 
-// Carried reports whether the votes are enough: of rules more than half of all that was bonded and more than twice what is
-// against; of rewards more than two thirds of all that was bonded.
+// Carried reports whether the votes are enough: of rules more than half of all bonded stake and more than twice the
+// votes against; of rewards more than two thirds of all bonded stake.
 func (b Ballot) Carried() bool {
 	if b.Subject != SubjectRules {
 		return outweighs(b.For, b.Total-b.For)
@@ -85,7 +86,7 @@ func (b Ballot) Carried() bool {
 // outweighs reports whether one is more than twice the other.
 func outweighs(one, other uint64) bool { return other <= math.MaxUint64/2 && one > 2*other }
 
-// Topic is what a provider votes on once: the ballot at an address, but of rewards the source and the epoch.
+// Topic is the topic on which a provider votes once: the ballot at an address, but of rewards the source and the epoch.
 func (b Ballot) Topic(at sign.Key) sign.Hash {
 	if b.Subject != SubjectRewards {
 		return sign.Hash(at)
@@ -120,7 +121,8 @@ func UnmarshalBallot(raw []byte) (Ballot, error) {
 	return b, nil
 }
 
-// about reads what a ballot is about. How many mints rules are for is not said: those of a mint are never all zeros.
+// about reads the subject's data of a ballot. The number of mints in rules is not stored: the terms of a mint are never
+// all zeros.
 func (b *Ballot) about(raw []byte) bool {
 	r := &reader{b: raw}
 	switch b.Subject {
@@ -147,7 +149,7 @@ type Vote struct {
 	Provider  sign.Key
 	RentPayer sign.Key
 	Ends      uint64 // last slot to vote in
-	Weight    uint64 // what it had bonded
+	Weight    uint64 // its bonded stake
 }
 
 // VoteSize is the length of a vote's account.

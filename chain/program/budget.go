@@ -7,7 +7,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// A transaction's last two instructions say what it may compute and what it bids for a place in a block:
+// A transaction's last two instructions set its compute limit and its bid for a place in a block:
 //
 //	SetComputeUnitLimit   2 ‖ units u32
 //	SetComputeUnitPrice   3 ‖ price u64, in millionths of a lamport a unit
@@ -24,7 +24,7 @@ const BudgetSize = 52
 // MaxUnits is the most that a transaction may compute.
 const MaxUnits = 1_400_000
 
-// mostUnits is what each call took at most where it was measured, in compute units: section 6 of PROTOCOL.md.
+// mostUnits is the largest measured consumption of each call, in compute units: section 6 of PROTOCOL.md.
 var mostUnits = map[string]uint32{
 	"InitNetwork": 17_983, "SetAuthority": 136, "InitPool": 13_639, "OpenEscrow": 31_154, "AddTranche": 12_640,
 	"AddStandbyTranche": 15_354, "TopUp": 1_598, "Claim": 11_615, "Retire": 1_841, "Refund": 9_614, "Sweep": 15_343, "CloseTranche": 243,
@@ -34,22 +34,23 @@ var mostUnits = map[string]uint32{
 	"ClaimReward": 11_576, "ClosePayout": 13_814, "State": 23_487, "CloseStated": 175,
 }
 
-// Units of what is called beside the program. The token program's older version takes more than the one that was measured with.
+// Units of calls to other programs. The token program's older version takes more than the measured one.
 const (
-	unitsSpare     = 20_000 // a call's: 13 more tries for the address of an account, or three transfers of the older token program
+	// a call's: 13 more tries for the address of an account, or three transfers of the older token program
+	unitsSpare     = 20_000
 	unitsOpenToken = 20_000 + unitsAddress
 	unitsMemo      = 50_000
 	unitsTable     = 40_000 // of the lookup tables' program
-	unitsBuiltin   = 3_000  // what the cluster allows a call of a built-in program that says nothing
+	unitsBuiltin   = 3_000  // the cluster's default for a call of a built-in program
 	unitsOther     = 200_000
-	// A slash pays three token accounts. A provider may have bought from itself with keys whose token accounts take many tries to derive. Each
-	// further try doubles the search for such a key, so nobody finds one that takes 60.
+	// A slash pays three token accounts. A provider may have bought from itself with keys whose token accounts take
+	// many tries to derive. Each further try doubles the search for such a key, so nobody finds one that takes 60.
 	unitsAddress = 60 * 1500
 	unitsSlash   = 30_000 + 3*unitsAddress
 )
 
-// Units is what a transaction with these instructions may compute, with room to spare: twice what its calls took where they were measured,
-// and 20,000 for each. The program is the one at an address.
+// Units is the compute limit of a transaction with these instructions, with room to spare: twice the measured
+// consumption of its calls, and 20,000 for each. at is the program's address.
 func Units(at sign.Key, in []Instruction) uint32 {
 	sum := uint32(2 * 150) // the budget's own
 	for _, i := range in {
@@ -85,8 +86,8 @@ func Budget(units uint32, price uint64) []Instruction {
 	return []Instruction{ComputeLimit(units), {Program: ComputeBudget, Data: data{tagComputePrice}.u64(price)}}
 }
 
-// SplitBudget parts the two instructions from those before them. It reports false where the last two are not the two, in their one form,
-// or where another instruction is of the compute budget.
+// SplitBudget parts the two instructions from those before them. It reports false where the last two are not the two,
+// in their one form, or where another instruction is of the compute budget.
 func SplitBudget(in []Instruction) (rest []Instruction, units uint32, price uint64, ok bool) {
 	n := len(in) - 2
 	if n < 0 {

@@ -46,7 +46,7 @@ func (c State) Instruction(program sign.Key) Instruction {
 		pays(c.Reporter), reads(c.Network), writes(c.Stated), reads(InstructionsSysvar), reads(SystemProgram)}}
 }
 
-// SignedStatement is what State needs beside it, for a statement's layout.
+// SignedStatement is the signature instruction that State needs beside it, for a statement's layout.
 func SignedStatement(d sign.Domain, what Statement, layout []byte, by sign.Key, sig sign.Signature) Signed {
 	tag, _ := what.Form()
 	return Signed{Keys: []sign.Key{by}, Signatures: []sign.Signature{sig}, Message: d.Preimage(tag, layout)}
@@ -63,15 +63,15 @@ func (c CloseStated) Instruction(program sign.Key) Instruction {
 	return Instruction{Program: program, Data: data{tagCloseStated}, Accounts: []Meta{pays(c.Reporter), writes(c.Stated)}}
 }
 
-// SlashAudit takes a provider's stake, with what is unbonding, for a lie of an audit (verify/audit, Lie).
+// SlashAudit takes a provider's whole stake, also the unbonding part, for a lie of an audit (verify/audit, Lie).
 type SlashAudit struct {
 	Network  sign.Key
-	Provider sign.Key // the liar: who showed, answered, or passed
+	Provider sign.Key // the liar: signer of the openings, the answer or the verdict
 	Vault    sign.Key
 	Mint     sign.Key
 	A        sign.Key // the statement; of two answers the lower as bytes
 	B        sign.Key // the other answer; zero where there is none
-	Reporter sign.Key // TokenAccount of who stated them
+	Reporter sign.Key // TokenAccount of the statements' reporter
 
 	Kind audit.Kind
 	// Of a false opening or pass:
@@ -83,7 +83,8 @@ type SlashAudit struct {
 	Path   merkle.Proof
 }
 
-// SlashAuditUnits is the compute limit that the call needs at most: one entry of the longest lines is 1,024 blocks of generator.
+// SlashAuditUnits is the compute limit that the call needs at most: one entry of the longest lines is 1,024 blocks of
+// generator.
 const SlashAuditUnits = 1_200_000
 
 // Instruction implements Call.
@@ -104,7 +105,7 @@ type Stated struct {
 	Bump     uint8
 	What     Statement
 	Network  sign.Key
-	Reporter sign.Key // who showed it and paid the rent
+	Reporter sign.Key // its reporter, which paid the rent
 	Signer   sign.Key
 	Slot     uint64 // in which it was shown
 	Layout   []byte // an audit.Answer, Shown or Verdict
@@ -137,7 +138,7 @@ func UnmarshalStated(b []byte) (Stated, error) {
 	return s, nil
 }
 
-// StatedSeeds are of a network, who shows a statement, and the statement.
+// StatedSeeds are made of a network, the reporter of a statement, and the statement.
 func StatedSeeds(network, reporter sign.Key, what Statement, signer sign.Key, layout []byte) [][]byte {
 	h := sign.Sum([]byte("starling/stated/v1"), []byte{uint8(what)}, signer[:], layout)
 	return [][]byte{[]byte("stated"), network[:], reporter[:], h[:]}

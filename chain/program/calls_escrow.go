@@ -10,7 +10,7 @@ import (
 // MaxLeaves is the most leaves of one tranche.
 const MaxLeaves = tranche.MaxLeaves
 
-// OpenEscrow opens an escrow and puts the deposit into its vault. All who will sign vouchers sign it.
+// OpenEscrow opens an escrow and puts the deposit into its vault. All voucher keys sign it.
 type OpenEscrow struct {
 	Payer     sign.Key // of the rent, which comes back
 	Buyer     sign.Key
@@ -28,7 +28,7 @@ type OpenEscrow struct {
 	Referrer    sign.Key // wallet; zero: none
 	RefundOwner sign.Key // wallet
 	MintIndex   uint8
-	Keys        market.KeySet // who signs vouchers
+	Keys        market.KeySet // signers of vouchers
 	Standbys    []Standby
 }
 
@@ -44,7 +44,7 @@ func (c OpenEscrow) Instruction(program sign.Key) Instruction {
 	return Instruction{Program: program, Data: d, Accounts: appendSigners(accounts, c.Keys.Keys)}
 }
 
-// appendPayee adds who is paid, if it signs.
+// appendPayee adds the payee, if it signs.
 func appendPayee(to []Meta, payee sign.Key) []Meta {
 	if payee.IsZero() {
 		return to
@@ -59,7 +59,7 @@ func appendSigners(to []Meta, keys []sign.Key) []Meta {
 	return to
 }
 
-// AddTranche puts part of what is free in an escrow aside for leases.
+// AddTranche sets a part of an escrow's free money aside for leases.
 type AddTranche struct {
 	Payer   sign.Key
 	Buyer   sign.Key
@@ -88,7 +88,7 @@ type StandbyLeaf struct {
 	End     market.Slot    `json:"end"`
 }
 
-// AddStandbyTranche puts part of what is free in an escrow aside for standbys, on the word of the voucher keys.
+// AddStandbyTranche sets a part of an escrow's free money aside for standbys, with signatures of the voucher keys.
 type AddStandbyTranche struct {
 	Payer   sign.Key
 	Escrow  sign.Key
@@ -131,7 +131,7 @@ func (c TopUp) Instruction(program sign.Key) Instruction {
 		writes(c.Escrow), writes(c.Vault), writes(c.Source), signs(c.Authority), reads(c.Mint), reads(TokenProgram)}}
 }
 
-// Claim pays a provider what is due under a voucher: VoucherSigned stands in the same transaction. Anybody may.
+// Claim pays a provider the amount due under a voucher: VoucherSigned stands in the same transaction. Anybody may.
 type Claim struct {
 	Escrow      sign.Key
 	Tranche     sign.Key
@@ -156,7 +156,7 @@ func (c Claim) Instruction(program sign.Key) Instruction {
 
 func (d data) leafTerms(l tranche.Leaf) data { return d.terms(l.Rate, l.Cap, l.Start, l.End) }
 
-// VoucherSigned is what Claim needs beside it.
+// VoucherSigned is the signature instruction that Claim needs beside it.
 func VoucherSigned(d sign.Domain, v verify.SignedVoucher) Signed {
 	layout := v.Voucher.Marshal()
 	s := Signed{Message: d.Preimage(sign.TagVoucher, layout[:])}
@@ -190,7 +190,7 @@ func (c RetireBegin) Instruction(program sign.Key) Instruction {
 	return Instruction{Program: program, Data: data{tagRetire, retireBegin}.u16(c.Index), Accounts: appendSigners(accounts, c.Signers)}
 }
 
-// RetireFinish frees what was not claimed of a leaf when its window is over. Anybody may.
+// RetireFinish frees the unclaimed rest of a leaf when its window is over. Anybody may.
 type RetireFinish struct {
 	Escrow  sign.Key
 	Tranche sign.Key
@@ -205,7 +205,8 @@ func (c RetireFinish) Instruction(program sign.Key) Instruction {
 	return Instruction{Program: program, Data: d.leafTerms(c.Leaf).bytes(c.Proof.Marshal()...), Accounts: []Meta{writes(c.Escrow), writes(c.Tranche)}}
 }
 
-// RetireFinal frees at once what a provider gave up by its final receipt: FinalSigned stands in the same transaction.
+// RetireFinal frees at once the amount that a provider gave up by its final receipt: FinalSigned stands in the same
+// transaction.
 type RetireFinal struct {
 	Escrow  sign.Key
 	Tranche sign.Key
@@ -222,14 +223,15 @@ func (c RetireFinal) Instruction(program sign.Key) Instruction {
 	return Instruction{Program: program, Data: d, Accounts: []Meta{writes(c.Escrow), writes(c.Tranche), reads(c.Network), reads(InstructionsSysvar)}}
 }
 
-// FinalSigned is what RetireFinal needs beside it: the provider's signature under its final receipt.
+// FinalSigned is the signature instruction that RetireFinal needs beside it: the provider's signature under its final
+// receipt.
 func FinalSigned(d sign.Domain, core verify.ReceiptCore, by sign.Signature) Signed {
 	layout := core.Marshal()
 	return Signed{Keys: []sign.Key{core.Provider}, Signatures: []sign.Signature{by}, Message: d.Preimage(sign.TagReceipt, layout[:])}
 }
 
-// Refund pays back to the refund owner: what is free if the buyer signs, everything but fees once the deadline and the
-// network's margin are over.
+// Refund pays back to the refund owner: the free money if the buyer signs, everything but fees once the deadline and
+// the network's margin are over.
 type Refund struct {
 	Escrow      sign.Key
 	Vault       sign.Key
@@ -272,7 +274,7 @@ func (c Sweep) Instruction(program sign.Key) Instruction {
 		optional(program, c.Treasury, writes), optional(program, c.Referrer, writes)}}
 }
 
-// CloseTranche ends a tranche of which nothing is outstanding, or whose escrow was refunded. Anybody may.
+// CloseTranche ends a tranche without outstanding money, or of a refunded escrow. Anybody may.
 type CloseTranche struct {
 	Escrow    sign.Key
 	Tranche   sign.Key
@@ -284,7 +286,7 @@ func (c CloseTranche) Instruction(program sign.Key) Instruction {
 	return Instruction{Program: program, Data: data{tagCloseTranche}, Accounts: []Meta{writes(c.Escrow), writes(c.Tranche), writes(c.RentPayer)}}
 }
 
-// CloseEscrow ends an escrow of which nothing is outstanding, whose fees are swept and tranches closed.
+// CloseEscrow ends an escrow without outstanding money, after its fees are swept and its tranches closed.
 type CloseEscrow struct {
 	Escrow      sign.Key
 	Vault       sign.Key

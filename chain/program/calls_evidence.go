@@ -22,7 +22,7 @@ func (c Attest) Instruction(program sign.Key) Instruction {
 		pays(c.Reporter), reads(c.Network), writes(c.Attested), reads(InstructionsSysvar), reads(SystemProgram)}}
 }
 
-// SignedReceipt is what Attest needs beside it.
+// SignedReceipt is the signature instruction that Attest needs beside it.
 func SignedReceipt(d sign.Domain, r verify.Receipt) Signed {
 	core := r.ReceiptCore.Marshal()
 	return Signed{
@@ -45,8 +45,8 @@ func (c CloseAttested) Instruction(program sign.Key) Instruction {
 // evidenceConflict is the only kind of evidence so far.
 const evidenceConflict = 1
 
-// Slash takes a provider's stake, with what is unbonding, for a conflict (verify/PROTOCOL.md, section 6) of two attested
-// receipts.
+// Slash takes a provider's whole stake, also the unbonding part, for a conflict (verify/PROTOCOL.md, section 6) of two
+// attested receipts.
 type Slash struct {
 	Network  sign.Key
 	Provider sign.Key
@@ -55,7 +55,7 @@ type Slash struct {
 	A, B     sign.Key // attested receipts; A is of the lease with the lower id
 	VictimA  sign.Key // TokenAccount of A's buyer
 	VictimB  sign.Key // of B's
-	Reporter sign.Key // TokenAccount of who attested both
+	Reporter sign.Key // TokenAccount of the reporter of both
 
 	Unit     market.UnitID
 	InA, InB market.UnitProof
@@ -69,13 +69,13 @@ func (c Slash) Instruction(program sign.Key) Instruction {
 		writes(c.VictimB), writes(c.Reporter), reads(TokenProgram)}}
 }
 
-// Taken is what becomes of a slashed stake; the four add up to it.
+// Taken is the division of a slashed stake; the four parts add up to it.
 type Taken struct {
 	VictimA, VictimB, Reporter, Burned uint64
 }
 
-// TakenFor says what becomes of all that a provider has at stake when two buyers had paid so much: half burns at least, of the
-// rest each buyer has what it paid up to half, the reporter at most a quarter of the rest, and what is left burns too.
+// TakenFor divides a provider's whole stake after two buyers had paid these amounts. At least half burns. Of the rest
+// each buyer gets its payment up to half, the reporter at most a quarter of the remainder, and the last rest burns too.
 func TakenFor(total, paidA, paidB uint64) Taken {
 	rest := total / 2
 	s := Taken{VictimA: min(paidA, rest/2), VictimB: min(paidB, rest/2)}
@@ -105,7 +105,7 @@ func (c Anchor) Instruction(program sign.Key) Instruction {
 		pays(c.Authority), writes(c.Anchor), reads(SystemProgram)}}
 }
 
-// ParseAnchor reads such a call back, whoever made it; ok is false for anything else. What a call in a transaction says is true
+// ParseAnchor parses such a call, of any signer; ok is false for anything else. A call in a transaction took effect
 // only if the transaction landed and did not fail.
 func ParseAnchor(program sign.Key, in Instruction) (c Anchor, ok bool) {
 	r := &reader{b: in.Data}

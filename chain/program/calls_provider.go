@@ -25,7 +25,8 @@ func (c Register) Instruction(program sign.Key) Instruction {
 		reads(TokenProgram), reads(SystemProgram)}}
 }
 
-// Update changes what the owner may, or the peer key for the inventory alone. Nil fields stay as they are; one must be set.
+// Update changes the fields that the owner may change; the peer key may change the inventory alone. Nil fields stay as
+// they are; one must be set.
 type Update struct {
 	Signer   sign.Key // owner or peer key
 	Provider sign.Key

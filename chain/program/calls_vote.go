@@ -19,7 +19,7 @@ func (c Bond) Instruction(program sign.Key) Instruction {
 	return Instruction{Program: program, Data: data{tagBond}.u64(c.Amount), Accounts: []Meta{signs(c.Owner), writes(c.Network), writes(c.Provider)}}
 }
 
-// Release releases an amount of what is bonded.
+// Release releases an amount of bonded stake.
 type Release struct {
 	Owner    sign.Key
 	Network  sign.Key
@@ -33,7 +33,7 @@ func (c Release) Instruction(program sign.Key) Instruction {
 	return Instruction{Program: program, Data: data{tagRelease}.u64(c.Amount), Accounts: []Meta{signs(c.Owner), writes(c.Network), writes(c.Provider)}}
 }
 
-// ProposeRules opens a ballot on what the network's rules shall be.
+// ProposeRules opens a ballot on new rules of the network.
 type ProposeRules struct {
 	Payer    sign.Key
 	Owner    sign.Key
@@ -174,7 +174,7 @@ func (c ClaimReward) Instruction(program sign.Key) Instruction {
 		writes(c.Payout), writes(c.Vault), writes(c.Destination), reads(c.Mint), reads(TokenProgram)}, c.Payee)}
 }
 
-// ClosePayout ends an epoch's payout; what was not claimed goes back to its source, the rent to who paid it. Anybody may.
+// ClosePayout ends an epoch's payout; the unclaimed rest goes back to its source, the rent to its payer. Anybody may.
 type ClosePayout struct {
 	Payout    sign.Key
 	Vault     sign.Key

@@ -1,6 +1,6 @@
 package program
 
-// What the program refuses, by number; the names and sentences are those of src/error.rs, which a test compares.
+// The program's refusals, by number; the names and sentences are those of src/error.rs, which a test compares.
 const (
 	ErrData            Code = 1
 	ErrInstruction     Code = 2

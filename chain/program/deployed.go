@@ -11,20 +11,20 @@ import (
 
 // Deployed is a program as a cluster has it.
 type Deployed struct {
-	Code      sign.Hash `json:"code"`               // CodeHash of what runs
+	Code      sign.Hash `json:"code"`               // CodeHash of the deployed code
 	Slot      uint64    `json:"slot"`               // in which it was deployed, or last upgraded
-	Authority sign.Key  `json:"authority,omitzero"` // who may put other code in its place; zero: nobody, ever
+	Authority sign.Key  `json:"authority,omitzero"` // the key that may replace the code; zero: nobody, ever
 }
 
 // Final reports whether nobody can put other code in its place.
 func (d Deployed) Final() bool { return d.Authority.IsZero() }
 
-// SingleKey reports whether one private key can put other code in its place. An address off the curve has none: it is a program's, such as
-// the vault of a multisig.
+// SingleKey reports whether one private key can put other code in its place. An address off the curve has none: it is a
+// program's, such as the vault of a multisig.
 func (d Deployed) SingleKey() bool { return !d.Final() && !offCurve(d.Authority) }
 
-// CodeHash is the SHA-256 of a program without the zeros at its end, with which a cluster fills its account up. Solana's own tools
-// (solana-verify get-program-hash) count the same.
+// CodeHash is the SHA-256 of a program without the zeros at its end, with which a cluster fills its account up.
+// Solana's own tools (solana-verify get-program-hash) count the same.
 func CodeHash(elf []byte) sign.Hash { return sign.Sum(bytes.TrimRight(elf, "\x00")) }
 
 // Accounts of the upgradeable loader, bincode: number u32 ‖ fields.

@@ -15,7 +15,7 @@ const (
 	edOwn   = 0xffff // "this instruction", whichever it is
 )
 
-// Signed is one message and who signed it, as the Ed25519 precompile checks it. Keys and signatures pair up; the order of
+// Signed is one message and its signers, as the Ed25519 precompile checks it. Keys and signatures pair up; the order of
 // keys is the order of the key set.
 type Signed struct {
 	Keys       []sign.Key
@@ -70,7 +70,8 @@ func ParseSigned(in Instruction) (s Signed, ok bool) {
 	return s, string(s.Instruction().Data) == string(b)
 }
 
-// Verified reports whether the precompile would let the transaction pass: as many signatures as keys, all strictly good.
+// Verified reports whether the precompile would let the transaction pass: as many signatures as keys, all strictly
+// good.
 func (s Signed) Verified() bool {
 	if len(s.Keys) == 0 || len(s.Keys) != len(s.Signatures) {
 		return false

@@ -2,7 +2,8 @@ package program
 
 import "math/bits"
 
-// The emission's schedule (src/emission.rs): months, what the first gives of the cap, and how each falls to the next.
+// The emission's schedule (src/emission.rs): months, the first one's part of the cap, and the decline from each to the
+// next.
 const (
 	EmissionMonths = 240
 	emissionFirst  = 90
@@ -10,8 +11,8 @@ const (
 	emissionOf     = 100_000_000
 )
 
-// MonthOfEmission is what month number m, from 0, gives of a cap, in base units: ⌊cap / 90⌋ in the first, ⌊the one before ·
-// 98,984,895 / 10⁸⌋ after it, nothing from month 240 on.
+// MonthOfEmission is the emission of month number m, from 0, of a cap, in base units: ⌊cap / 90⌋ in the first, ⌊the one
+// before · 98,984,895 / 10⁸⌋ after it, nothing from month 240 on.
 func MonthOfEmission(emission, m uint64) uint64 {
 	if m >= EmissionMonths {
 		return 0
@@ -23,8 +24,8 @@ func MonthOfEmission(emission, m uint64) uint64 {
 	return gives
 }
 
-// Allowance is what epoch number e gives of a cap with n epochs to a month, which is not 0. All epochs together give what their
-// months give, and all months together no more than the cap.
+// Allowance is the emission of epoch number e of a cap with n epochs to a month, n > 0. The epochs of a month add up to
+// its emission, and all months to no more than the cap.
 func Allowance(emission uint64, n uint32, e uint64) uint64 {
 	of := uint64(n)
 	month, k := MonthOfEmission(emission, e/of), e%of

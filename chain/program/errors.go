@@ -8,11 +8,11 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Code is the number with which the program refuses something: "custom program error" of a transaction. Codes are errors and
-// compare with errors.Is; what each means stands in src/error.rs and PROTOCOL.md, by the same names.
+// Code is the number of a refusal by the program: "custom program error" of a transaction. Codes are errors and compare
+// with errors.Is; src/error.rs and PROTOCOL.md explain each by the same names.
 type Code uint32
 
-// Error says what was refused.
+// Error describes the refusal.
 func (c Code) Error() string {
 	if m, ok := meanings[c]; ok {
 		return "program: " + m
@@ -22,8 +22,8 @@ func (c Code) Error() string {
 
 const customError = " failed: custom program error: 0x"
 
-// Refusal finds in a transaction's log why the program refused it. A program that it called may have refused too, whose
-// numbers mean other things: by then ok is false, and by names the one that did.
+// Refusal finds the program's reason for a refusal in a transaction's log. Another program that it called may have
+// refused instead, with numbers of its own: then ok is false, and by names that program.
 func Refusal(program sign.Key, logs []string) (c Code, by string, ok bool) {
 	for _, line := range logs {
 		rest, isProgram := strings.CutPrefix(line, "Program ")

@@ -22,15 +22,15 @@ const (
 	leafStateSize  = 20
 )
 
-// EscrowState says whether an escrow still pays.
+// EscrowState is the state of an escrow.
 type EscrowState uint8
 
 const (
 	EscrowOpen     EscrowState = 1 // pays vouchers
-	EscrowRefunded EscrowState = 2 // what was left went back: nobody can claim any more
+	EscrowRefunded EscrowState = 2 // the rest went back: nobody can claim any more
 )
 
-// Escrow is one buyer's deposit for one order. The vault holds at least Outstanding + Fee; what it holds beyond that is free.
+// Escrow is one buyer's deposit for one order. The vault holds at least Outstanding + Fee; the rest of it is free.
 type Escrow struct {
 	Bump, VaultBump uint8
 	State           EscrowState
@@ -40,13 +40,13 @@ type Escrow struct {
 	Order           market.OrderID
 	Mint            sign.Key
 	Vault           sign.Key
-	RefundOwner     sign.Key // wallet to whose token accounts what is left goes back
+	RefundOwner     sign.Key // wallet with the token accounts for refunds
 	Referrer        sign.Key // wallet; zero: none
 	RentPayer       sign.Key
 	Opened          uint64 // slot named at opening
 	Deadline        uint64 // slot
 	Deposited       uint64 // all that was put in
-	Outstanding     uint64 // caps of the leaves, less what was paid or freed of each
+	Outstanding     uint64 // caps of the leaves, less the paid and freed parts of each
 	Paid            uint64 // to providers, with the fees
 	Fee             uint64 // kept of that, not yet swept
 	Swept           uint64 // kept of that, and swept
@@ -62,7 +62,7 @@ type Standby struct {
 	Provider sign.Key      `json:"provider"`
 	Payout   sign.Key      `json:"payout"`
 	MaxRate  market.Rate   `json:"max_rate"`
-	Budget   market.Amount `json:"budget"` // what the caps of its leaves may still add up to
+	Budget   market.Amount `json:"budget"` // bound of the sum of its leaves' further caps
 }
 
 // EscrowSize is the length of an escrow's account.
@@ -126,7 +126,7 @@ func UnmarshalEscrow(b []byte) (Escrow, error) {
 	return e, nil
 }
 
-// lawful is what the program asks of a key set, but for keys of small order.
+// lawful reports whether the program accepts a key set; it does not check for keys of small order.
 func lawful(ks market.KeySet) bool {
 	for i := 1; i < len(ks.Keys); i++ {
 		if bytes.Compare(ks.Keys[i-1][:], ks.Keys[i][:]) >= 0 {
@@ -136,7 +136,7 @@ func lawful(ks market.KeySet) bool {
 	return len(ks.Keys) <= MaxVoucherKeys && ks.Threshold >= 1 && int(ks.Threshold) <= len(ks.Keys)
 }
 
-// OpenedBy says who opened a tranche.
+// OpenedBy is the opener of a tranche.
 type OpenedBy uint8
 
 const (
@@ -144,7 +144,7 @@ const (
 	ByKeys  OpenedBy = 1 // of leaves for standbys
 )
 
-// Tranche is an append-only set of leaves of an escrow, and what became of each.
+// Tranche is an append-only set of leaves of an escrow, with the state of each.
 type Tranche struct {
 	Bump        uint8
 	By          OpenedBy
@@ -158,7 +158,7 @@ type Tranche struct {
 	Leaves      []LeafState
 }
 
-// LeafState is what became of one leaf.
+// LeafState is the state of one leaf.
 type LeafState struct {
 	Paid   uint64 // with the fee
 	Freed  uint64 // this much of the cap can never be claimed any more

@@ -13,7 +13,7 @@ type Instruction struct {
 	Data     []byte
 }
 
-// Meta is an account of an instruction, and what the program may do with it.
+// Meta is an account of an instruction, and the program's permissions on it.
 type Meta struct {
 	Key              sign.Key
 	Signer, Writable bool
@@ -37,7 +37,7 @@ var (
 	LoaderProgram      = address("BPFLoaderUpgradeab1e11111111111111111111111") // the upgradeable one
 )
 
-// ComputeLimit bounds what its transaction may compute, in units. Without it a call has 200,000.
+// ComputeLimit bounds the computation of its transaction, in units. Without it a call has 200,000.
 func ComputeLimit(units uint32) Instruction {
 	return Instruction{Program: ComputeBudget, Data: data{tagComputeLimit}.u32(units)}
 }

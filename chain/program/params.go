@@ -12,23 +12,24 @@ import (
 // Limits of a network's parameters.
 const (
 	MaxMints       = 4
-	MaxFeeBps      = 1000  // hundredths of a percent of what is claimed
+	MaxFeeBps      = 1000  // hundredths of a percent of a claim
 	MinFeeBps      = 10    // or wash trading is free
 	MinBurnBps     = 2000  // of the fee, likewise
-	Shares         = 10000 // what the shares of a fee add up to
+	Shares         = 10000 // sum of the shares of a fee
 	paramsHead     = 248
 	mintTermsSize  = 48
 	paramsReserved = 7
 	mintReserved   = 5
 )
 
-// Params is what never changes in a network's account. The account's address is made of their hash. Fees, response, unbonding and
-// least stake are what the network begins with: what holds now is in its Rules.
+// Params is the constant part of a network's account. The account's address is made of their hash. Fees, response,
+// unbonding and least stake are the network's initial values; the current ones are in its Rules.
 type Params struct {
-	Network        string      `json:"network"` // id
-	Chain          sign.Hash   `json:"chain"`
-	Treasury       sign.Key    `json:"treasury"`   // wallet; zero: none, its share burns
-	Authority      sign.Key    `json:"authority"`  // who may draw from the pool; zero: nobody, ever, and the pool's share burns
+	Network  string    `json:"network"` // id
+	Chain    sign.Hash `json:"chain"`
+	Treasury sign.Key  `json:"treasury"` // wallet; zero: none, its share burns
+	// may draw from the pool; zero: nobody, ever, and the pool's share burns
+	Authority      sign.Key    `json:"authority"`
 	StakeMint      sign.Key    `json:"stake_mint"` // the token that providers stake
 	MarginSlots    uint32      `json:"margin_slots"`
 	ResponseSlots  uint32      `json:"response_slots"`
@@ -40,12 +41,12 @@ type Params struct {
 	Mints          []MintTerms `json:"mints"`
 }
 
-// Votes says how a network's verifiers decide, and what there is to divide.
+// Votes are the parameters of votes by a network's verifiers, and of rewards.
 type Votes struct {
 	VotingSlots   uint64 `json:"voting_slots"`    // that a ballot is open
 	LockSlots     uint64 `json:"lock_slots"`      // between the end of a vote and its effect
 	LeastBonded   uint64 `json:"least_bonded"`    // base units of the stake mint in all, below which nothing is voted on
-	LeastBond     uint64 `json:"least_bond"`      // of who opens a ballot, base units of the stake mint
+	LeastBond     uint64 `json:"least_bond"`      // of a ballot's opener, base units of the stake mint
 	Emission      uint64 `json:"emission"`        // base units of the stake mint that the schedule gives in all; 0: none
 	FirstSlot     uint64 `json:"first_slot"`      // of epoch 0
 	EpochSlots    uint64 `json:"epoch_slots"`     //
@@ -99,10 +100,10 @@ func (v Votes) validate() error {
 	return nil
 }
 
-// MintTerms is what a claim in one token costs, and who gets the fee.
+// MintTerms are the fee of a claim in one token, and its receivers.
 type MintTerms struct {
 	Mint        sign.Key `json:"mint"`
-	FeeBps      uint16   `json:"fee_bps"` // of what is claimed
+	FeeBps      uint16   `json:"fee_bps"` // of a claim
 	BurnBps     uint16   `json:"burn_bps"`
 	PoolBps     uint16   `json:"pool_bps"`
 	TreasuryBps uint16   `json:"treasury_bps"`
@@ -110,7 +111,7 @@ type MintTerms struct {
 	Decimals    uint8    `json:"decimals"`
 }
 
-// DefaultTerms are of a token for whose network nobody wanted others: 2 % of what is claimed, of which half burns.
+// DefaultTerms are the terms of a token by default: 2 % of a claim, of which half burns.
 func DefaultTerms(mint sign.Key, decimals uint8) MintTerms {
 	return MintTerms{Mint: mint, FeeBps: 200, BurnBps: 5000, PoolBps: 2500, TreasuryBps: 1500, ReferrerBps: 1000, Decimals: decimals}
 }

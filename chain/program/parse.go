@@ -18,10 +18,10 @@ var ErrCall = errors.New("program: not a call about an escrow, an anchor or an a
 // maxCallAccounts is more than any of these calls has.
 const maxCallAccounts = 16
 
-// ParseCall reads a call about an escrow, an anchor or an audit of the program at an address back; ed is the number of the signatures' instruction, -1
-// where none is needed. That it was read rightly shows when it is written again: the bytes must be equal, and every account
-// may be used for what the call needs at least (what one instruction may do with an account all of its transaction may).
-// ErrCall.
+// ParseCall parses a call about an escrow, an anchor or an audit, of the program at an address. ed is the number of the
+// signatures' instruction, -1 where none is needed. The result is written again to check it. The bytes must be equal,
+// and every account must have at least the call's permissions (permissions of one instruction hold for its whole
+// transaction). It returns ErrCall.
 func ParseCall(at sign.Key, in Instruction) (call Call, ed int, err error) {
 	if in.Program != at || len(in.Data) == 0 || len(in.Accounts) > maxCallAccounts {
 		return nil, 0, ErrCall
@@ -111,7 +111,7 @@ func ParseCall(at sign.Key, in Instruction) (call Call, ed int, err error) {
 	return call, ed, nil
 }
 
-// wrongValue reads what SlashAudit has beyond its kind.
+// wrongValue reads the fields of SlashAudit after its kind.
 func (r *layout) wrongValue(c *SlashAudit) {
 	c.Value, c.Index, c.Count = r.u8(), r.u16(), r.u16()
 	c.Answer, _ = audit.UnmarshalAnswer(r.take(audit.AnswerSize)) // one that is none is not written again as it was
@@ -124,7 +124,7 @@ func (r *layout) wrongValue(c *SlashAudit) {
 	}
 }
 
-// serves reports whether an account may be used for what is needed of it.
+// serves reports whether an account has the needed permissions.
 func serves(need, m Meta) bool {
 	return m.Key == need.Key && (m.Signer || !need.Signer) && (m.Writable || !need.Writable)
 }
@@ -153,7 +153,7 @@ func parseRetire(in Instruction, r *layout, k []sign.Key) (Call, int) {
 	return nil, -1
 }
 
-// layout reads an instruction's data; ParseCall compares what came out.
+// layout reads an instruction's data; ParseCall checks the result.
 type layout struct{ b []byte }
 
 func (r *layout) take(n int) []byte {

@@ -8,17 +8,19 @@
 //   - With Solana's own tools: `cargo build-sbf` in this folder, which makes target/deploy/starling.so. Its bytes are
 //     others: another compiler, another linker.
 //
-// The second way was not run where this was written: the crate solana-cargo-build-sbf (4.0.0) is only what calls the compiler, and
-// gets it, the platform tools, from a release page; no package of the registries (crates.io, npm, PyPI, Debian) was found that has
-// them. What was run instead, with cargo 1.95: `cargo check`, `cargo build --release` and `cargo test` of the same manifest for the
-// host, where the syscalls are those of src/host.rs.
+// The second way has not been run: the crate solana-cargo-build-sbf (4.0.0) only calls the compiler, which it downloads
+// with the platform tools from a release page; no package of the registries (crates.io, npm, PyPI, Debian) was found
+// that has them. Instead, with cargo 1.95, these were run: `cargo check`, `cargo build --release` and `cargo test` of
+// the same manifest for the host, where the syscalls are those of src/host.rs.
 //
-// `cargo test` runs the tests of the parts that need no chain. Tests of the whole run on two engines (testnet/programtest).
+// `cargo test` runs the tests of the parts that need no chain. Tests of the whole run on two engines
+// (testnet/programtest).
 //
-// Folders: sbpf is the linker, toolchain runs the compiler, build is the command; model says in Go what each call does, and
-// modeltest makes random sequences of calls; testdata/probe is a program that tests what the real one stands on.
+// Folders: sbpf is the linker, toolchain runs the compiler, build is the command; model has each call in Go, and
+// modeltest makes random sequences of calls; testdata/probe is a program that tests the runtime features that the real
+// one relies on.
 //
-// Layouts, calls and errors are in PROTOCOL.md; who could take what, and why not, in THREATS.md.
+// Layouts, calls and errors are in PROTOCOL.md; possible attacks and their defences in THREATS.md.
 package program
 
 import _ "embed"

@@ -5,8 +5,7 @@ import (
 	"github.com/starling-network/starling/verify"
 )
 
-// Provider is a provider's registration: who sells under which key, who decides for it, where its money goes, and what it
-// loses when it is caught.
+// Provider is a provider's registration: its keys, its owner, its payout, its stake and its votes.
 type Provider struct {
 	Bump, VaultBump uint8
 	WasSlashed      bool
@@ -65,7 +64,7 @@ func UnmarshalProvider(b []byte) (Provider, error) {
 type Attested struct {
 	Bump     uint8
 	Network  sign.Key
-	Reporter sign.Key // who showed it and paid the rent
+	Reporter sign.Key // its reporter, which paid the rent
 	Core     verify.ReceiptCore
 	Slot     uint64 // in which it was shown
 }
@@ -92,9 +91,9 @@ func UnmarshalAttested(b []byte) (Attested, error) {
 	return a, nil
 }
 
-// Anchored is what an anchor's account says: these receipts existed in this slot.
+// Anchored is the content of an anchor's account: these receipts existed in this slot.
 type Anchored struct {
-	Authority sign.Key // who anchored
+	Authority sign.Key // the anchoring key
 	Root      sign.Hash
 	Count     uint64 // of receipts under the root
 	Slot      uint64

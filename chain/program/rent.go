@@ -6,7 +6,8 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Rent of an account: what must lie there, in lamports, so that it stays. All of it comes back when the account is closed.
+// Rent of an account: its least balance, in lamports, to stay on chain. All of it comes back when the account is
+// closed.
 const (
 	rentPerByte  = 6960 // 3,480 lamports per byte and year, for two years
 	rentOverhead = 128  // bytes that every account is charged beside its data
@@ -18,10 +19,10 @@ func Rent(size int) uint64 { return (rentOverhead + uint64(size)) * rentPerByte 
 // TokenSize is the length of a token account.
 const TokenSize = 165
 
-// EscrowRent is what an escrow with the key set and standbys costs to hold open: its account and its vault.
+// EscrowRent is the rent of an open escrow with the key set and standbys: its account and its vault.
 func EscrowRent(keys, standbys int) uint64 { return Rent(EscrowSize(keys, standbys)) + Rent(TokenSize) }
 
-// TrancheRent is what a tranche of so many leaves costs to hold open.
+// TrancheRent is the rent of an open tranche with this number of leaves.
 func TrancheRent(leaves int) uint64 { return Rent(TrancheSize(leaves)) }
 
 // Where the instructions' data says how large an account will be.
@@ -34,8 +35,9 @@ const (
 	stateWhatAt      = 2   // State: which statement, u8
 )
 
-// RentOf is what a call of the program, or of the lookup tables', costs its payer in rent, in lamports: 0 for one that makes no
-// account, and for bytes that are no call. Of Accept it is the least: for how many payees, its ballot says.
+// RentOf is the rent that a call of the program, or of the lookup tables', costs its payer, in lamports. It is 0 for a
+// call that makes no account, and for bytes that are no call. Of Accept it is the least: the number of payees is in its
+// ballot.
 func RentOf(program sign.Key, in Instruction) uint64 {
 	if in.Program == TableProgram {
 		return tableRentOf(in)

@@ -6,7 +6,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Rules is what a vote can change in a network: what its parameters say is where they begin.
+// Rules are the values of a network that a vote can change; its parameters have the initial ones.
 type Rules struct {
 	ResponseSlots  uint32 `json:"response_slots"`
 	UnbondingSlots uint64 `json:"unbonding_slots"`
@@ -14,9 +14,9 @@ type Rules struct {
 	Fees           []Fees `json:"fees"` // of each mint, in the parameters' order
 }
 
-// Fees is what a claim costs, and who gets it.
+// Fees are the fee of a claim, and its receivers.
 type Fees struct {
-	FeeBps      uint16 `json:"fee_bps"` // of what is claimed
+	FeeBps      uint16 `json:"fee_bps"` // of a claim
 	BurnBps     uint16 `json:"burn_bps"`
 	PoolBps     uint16 `json:"pool_bps"`
 	TreasuryBps uint16 `json:"treasury_bps"`
@@ -27,7 +27,7 @@ const (
 	rulesHead    = 24
 	feesSize     = 16
 	feesReserved = 6
-	// ruleTimes is how many times what the parameters say a vote can make a window, or the least stake.
+	// ruleTimes bounds votes: a window, or the least stake, becomes at most this multiple of the parameter.
 	ruleTimes = 4
 )
 
@@ -57,9 +57,10 @@ func (p Params) Rules() Rules {
 	return r
 }
 
-// Allows reports why no vote can make these the rules of a network with these parameters: ErrParams, or nil. Windows get up to four
-// times as long as the parameters say and never shorter, so that nobody has less time than was promised; the least stake is a
-// quarter to four times; fees are within what any network may take.
+// Allows returns nil if a vote can make these the rules of a network with these parameters, and ErrParams with the
+// reason otherwise. Windows get up to four times as long as in the parameters and never shorter, so that nobody has
+// less time than promised. The least stake is a quarter to four times the parameter; fees are within every network's
+// limits.
 func (p Params) Allows(r Rules) error {
 	switch {
 	case r.ResponseSlots < p.ResponseSlots || atLeast(uint64(r.ResponseSlots)) > uint64(p.ResponseSlots):
@@ -127,7 +128,7 @@ func (n Network) Terms(i int) MintTerms {
 	return MintTerms{Mint: m.Mint, FeeBps: f.FeeBps, BurnBps: f.BurnBps, PoolBps: f.PoolBps, TreasuryBps: f.TreasuryBps, ReferrerBps: f.ReferrerBps, Decimals: m.Decimals}
 }
 
-// PaysPool reports whether the pools get their share of fees: somebody has authority over them, or what they pay is voted on.
+// PaysPool reports whether the pools get their share of fees: they have an authority, or their payments are voted on.
 func (n Network) PaysPool() bool { return !n.Authority.IsZero() || n.Params.Votes.On() }
 
 // NetworkSize is the length of a network's account.

@@ -6,8 +6,8 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// TableProgram keeps address lookup tables: a transaction that names accounts by a table and a number takes 1 byte for each, where
-// it takes 32 without. Signers, and programs that it calls itself, cannot be named so.
+// TableProgram keeps address lookup tables: a transaction that names accounts by a table and a number takes 1 byte for
+// each, where it takes 32 without. Signers, and programs that it calls itself, cannot be named so.
 var TableProgram = address("AddressLookupTab1e1111111111111111111111111")
 
 // Table is an address lookup table and the addresses in it, by number.
@@ -17,8 +17,8 @@ type Table struct {
 }
 
 const (
-	// TableCooldown is how many slots after its deactivation a table cannot be closed yet: for so long a transaction that uses it
-	// may still land. It is also how old the slot may be that a new one names.
+	// TableCooldown is how many slots after its deactivation a table cannot be closed yet: for so long a transaction
+	// that uses it may still land. It is also how old the slot may be that a new one names.
 	TableCooldown = 512
 	// MaxTable is the most addresses of one.
 	MaxTable = 256
@@ -35,11 +35,12 @@ func TableAddress(authority sign.Key, slot uint64) sign.Key {
 	return at(TableProgram, authority[:], data{}.u64(slot))
 }
 
-// TableRent is what a table of so many addresses costs to hold.
+// TableRent is the rent of a table with this number of addresses.
 func TableRent(addresses int) uint64 { return Rent(tableHead + sign.KeySize*addresses) }
 
-// MakeTable makes a table, which can be used from the next slot on: two instructions, of which not both are needed again. The
-// authority pays, and alone can close it. The slot is one of the last 512 and had a block; it makes the address, which never returns.
+// MakeTable makes a table, which can be used from the next slot on: two instructions, of which not both are needed
+// again. The authority pays, and alone can close it. The slot is one of the last 512 and had a block; it makes the
+// address, which never returns.
 func MakeTable(authority sign.Key, slot uint64, holds ...sign.Key) []Instruction {
 	t, bump := FindAddress(TableProgram, authority[:], data{}.u64(slot))
 	d := data{}.u32(tableExtend).u64(uint64(len(holds)))

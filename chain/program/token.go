@@ -14,13 +14,15 @@ const (
 	tokenApproveChecked  = 13
 )
 
-// TransferTokens moves tokens of a mint between two token accounts, by the word of the first one's owner or its delegate.
+// TransferTokens moves tokens of a mint between two token accounts, by the word of the first one's owner or its
+// delegate.
 func TransferTokens(from, to, mint, authority sign.Key, amount uint64, decimals uint8) Instruction {
 	return Instruction{Program: TokenProgram, Data: data{tokenTransferChecked}.u64(amount).u8(decimals),
 		Accounts: []Meta{writes(from), reads(mint), writes(to), signs(authority)}}
 }
 
-// ApproveTokens lets a delegate spend so much of a token account, in place of whatever it or another was allowed before.
+// ApproveTokens lets a delegate spend so much of a token account, in place of whatever it or another was allowed
+// before.
 func ApproveTokens(account, mint, delegate, owner sign.Key, amount uint64, decimals uint8) Instruction {
 	return Instruction{Program: TokenProgram, Data: data{tokenApproveChecked}.u64(amount).u8(decimals),
 		Accounts: []Meta{writes(account), reads(mint), reads(delegate), signs(owner)}}
@@ -31,7 +33,7 @@ func TokenAccount(wallet, mint sign.Key) sign.Key {
 	return at(AssociatedTokenProgram, wallet[:], TokenProgram[:], mint[:])
 }
 
-// OpenTokenAccount opens TokenAccount of a wallet, or does nothing when it is there. Anybody may, who pays its rent.
+// OpenTokenAccount opens TokenAccount of a wallet, or does nothing when it exists. Anybody may pay its rent.
 func OpenTokenAccount(payer, wallet, mint sign.Key) Instruction {
 	return Instruction{Program: AssociatedTokenProgram, Data: data{openIdempotent}, Accounts: []Meta{
 		pays(payer), writes(TokenAccount(wallet, mint)), reads(wallet), reads(mint), reads(SystemProgram), reads(TokenProgram)}}

@@ -28,7 +28,8 @@ type Epoch struct {
 	From, To audit.Window
 }
 
-// EpochOf is epoch number n of a network with windows of so many slots. ErrEpoch when it never ends or has too many windows.
+// EpochOf is epoch number n of a network with windows of so many slots. ErrEpoch when it never ends or has too many
+// windows.
 func EpochOf(v program.Votes, slots, n uint64) (Epoch, error) {
 	end := v.EpochEnd(n)
 	if !v.On() || slots == 0 || end == ^uint64(0) {
@@ -70,26 +71,26 @@ func (k UnitKey) Compare(o UnitKey) int {
 	return k.Unit.Compare(o.Unit)
 }
 
-// Line is what an epoch made known of a unit.
+// Line is the result of an epoch for a unit.
 type Line struct {
 	UnitKey
 	Windows    uint32 // that it passed
-	Operations uint64 // a second, as audit.Rates: what it showed in nine of ten of them
+	Operations uint64 // per second, as audit.Rates: its rate in nine of ten of them
 	Reads      uint64
 	Memory     uint64    // bytes that it walked over, the least of all
 	Digest     sign.Hash // of the certificates that were counted: Tally
 }
 
-// Tally is a line and who judged: for each member its verdicts.
+// Tally is a line with the verdicts of each member that judged.
 type Tally struct {
 	Line
 	Judged map[sign.Key]uint32
 }
 
-// What a unit of capacity is: a billionth of what a card of the class gpu/h100 has to show. A unit counts by the least of its two
-// rates and its memory, and for no more than ten of such cards. The least of three sums is no less than the sum of the least: a card that is
-// shared out to several identities, all of which answer at one instant, would count for no more than the card, if times were of the hardware
-// alone. They are not: chain/PROTOCOL.md, section 9, says what counts too much.
+// The unit of capacity: a billionth of the floor of a card of the class gpu/h100. A unit counts by the least of its two
+// rates and its memory, and for no more than ten of such cards. The least of three sums is no less than the sum of the
+// least: a card that is shared out to several identities, all of which answer at one instant, would count for no more
+// than the card, if times were of the hardware alone. They are not: chain/PROTOCOL.md, section 9, has the excess.
 const (
 	pointOperations = 350e12
 	pointReads      = 25_400e6
@@ -98,7 +99,7 @@ const (
 	maxPoints       = 10 * points
 )
 
-// capacity is what a line counts for in one window.
+// capacity is a line's weight in one window.
 func (l Line) capacity() uint64 {
 	return min(share(l.Operations, points, pointOperations), share(l.Reads, points, pointReads), share(l.Memory, points, pointMemory), maxPoints)
 }
@@ -106,8 +107,8 @@ func (l Line) capacity() uint64 {
 // weight is capacity × windows: at most 10¹⁰ · 2¹², so that those of all lines add up to less than 2⁶⁴.
 func (l Line) weight() uint64 { return l.capacity() * uint64(min(l.Windows, MaxWindows)) }
 
-// Count counts the certificates of one unit, which were checked. They are in order of their windows, one of each, all of the epoch:
-// ErrCertificates.
+// Count counts the certificates of one unit, which were checked. They are in order of their windows, one of each, all
+// of the epoch: ErrCertificates.
 func Count(e Epoch, k UnitKey, cs []audit.Certificate) (Tally, error) {
 	t := Tally{Line: Line{UnitKey: k, Windows: uint32(len(cs))}, Judged: map[sign.Key]uint32{}}
 	digest := []byte("starling/certificates/v1")

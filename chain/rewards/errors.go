@@ -9,9 +9,9 @@ var (
 	ErrCertificates = errors.New("certificates that cannot be counted together")
 	// ErrTable says that a table is not one of its epoch.
 	ErrTable = errors.New("not a table of the epoch")
-	// ErrProof says that a line is not what its certificates show.
+	// ErrProof reports that a line does not follow from its certificates.
 	ErrProof = errors.New("the line is not what its certificates show")
-	// ErrShort says that a table leaves out what was proven.
+	// ErrShort reports that a table leaves out proven work.
 	ErrShort = errors.New("the table leaves out what was proven")
 	// ErrNothing says that there is nobody to be paid, or nothing to pay.
 	ErrNothing = errors.New("there is nothing to divide")

@@ -13,7 +13,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Limits of what guardians are paid for.
+// Limits of guardians' rewards.
 const (
 	// MaxGuarded is how many claims a table has at most, MaxGuardedBy how many a guardian shows: the largest.
 	MaxGuarded   = 1 << 14
@@ -22,8 +22,9 @@ const (
 	LeastGuardians = 2
 )
 
-// Guarded is a claim that the chain paid under a voucher of several keys, told from its transaction: who signed the voucher is
-// in it, and what left the escrow. It is paid for once, for the epoch that has its slot, also when the escrow is gone since.
+// Guarded is a claim that the chain paid under a voucher of several keys, read from its transaction: the voucher's
+// signers, and the amount that left the escrow. It is rewarded once, in the epoch of its slot, even if the escrow is
+// gone since.
 type Guarded struct {
 	ID   sign.Signature `json:"id"` // of the transaction
 	Slot market.Slot    `json:"slot"`
@@ -74,9 +75,9 @@ func (t Table) WithGuarded(gs []Guarded) Table {
 	return t
 }
 
-// CompareGuarded holds the claims of a table against those that a verifier knows, and says which it must look at on the chain:
-// those that it does not know. ErrProof when one is not what the chain says; ErrShort when those of a guardian come to more than a tenth
-// less than the verifier knows, in a table that has room for them.
+// CompareGuarded compares the claims of a table with those that a verifier knows, and returns the unknown ones, which
+// it must check on chain. It returns ErrProof if a claim differs from the chain's. It returns ErrShort if the claims of
+// a guardian come to more than a tenth less than the verifier knows, in a table that has room for them.
 func (t Table) CompareGuarded(mine []Guarded) (unseen []Claim, err error) {
 	known := map[sign.Signature]Guarded{}
 	sums, has := map[sign.Key]uint64{}, map[sign.Key]uint64{}
@@ -112,7 +113,8 @@ func (t Table) CompareGuarded(mine []Guarded) (unseen []Claim, err error) {
 	return unseen, nil
 }
 
-// Guards is what guardians of orders in the mint of a pool did: the claims of a table, and what the network takes of a claim.
+// Guards is the work of guardians of orders in the mint of a pool: the claims of a table, and the network's fee on a
+// claim.
 type Guards struct {
 	Terms  program.MintTerms
 	Claims []Guarded
@@ -120,14 +122,14 @@ type Guards struct {
 
 const (
 	whole = 10_000
-	// guardPart: of what a claim brings into the pool, half is its guardians'; and they get no more than half of a pool.
+	// guardPart: guardians get half of their claim's contribution to the pool, and no more than half of a pool.
 	guardPart = 2
-	// maxPart bounds what is paid for one claim, so that those of a table add up to less than 2⁶³.
+	// maxPart bounds the reward for one claim, so that those of a table add up to less than 2⁶³.
 	maxPart = 1 << 48
 )
 
-// part is what the guardians of a claim are paid at most, all together: half of the pool's share of its fee, which is
-// net · fee / (whole − fee) to the last unit.
+// part is the largest total reward of a claim's guardians: half of the pool's share of its fee, which is net · fee /
+// (whole − fee) to the last unit.
 func (g Guards) part(net uint64) uint64 {
 	fee := uint64(g.Terms.FeeBps)
 	if fee >= whole {
@@ -136,7 +138,7 @@ func (g Guards) part(net uint64) uint64 {
 	return min(share(share(net, fee, whole-fee), uint64(min(g.Terms.PoolBps, whole)), whole)/guardPart, maxPart)
 }
 
-// Of is how many of the claims are under a guardian's word, and what it is paid for them where the pool has enough.
+// Of is the number of claims that a guardian signed, and its reward for them if the pool has enough.
 func (g Guards) Of(guardian sign.Key) (claims int, amount uint64) {
 	for _, c := range Largest(g.Claims, MaxGuarded) {
 		if c.Counts() && slices.Contains(c.Keys, guardian) {
@@ -147,8 +149,8 @@ func (g Guards) Of(guardian sign.Key) (claims int, amount uint64) {
 	return claims, amount
 }
 
-// divide says what guardians get of a pool: each that signed as much of the claim's part as the others, all of it less where there is
-// not enough.
+// divide computes the guardians' rewards from a pool. Signers of a claim share its part equally; all rewards shrink if
+// there is not enough.
 func (g Guards) divide(pool uint64, to Payout) (amounts map[sign.Key]uint64, rest uint64) {
 	amounts = map[sign.Key]uint64{}
 	var all uint64

@@ -17,11 +17,11 @@ import (
 // Sources is how many sources of rewards there are at most: the emission and a pool for each mint.
 const Sources = 1 + program.MaxMints
 
-// Table is what a verifier says of an epoch. Layout, little-endian:
+// Table is a verifier's statement of an epoch. Layout, little-endian:
 //
 //	offset  size  field
 //	     0     8  epoch
-//	     8    40  5 × u64: what is divided of each source, the emission first; 0 of all but one
+//	     8    40  5 × u64: amount to divide of each source, the emission first; 0 of all but one
 //	    48     4  n, lines, at most 65,536
 //	    52     4  m, guarded claims, at most 16,384
 //	    56   128  n × ( provider[32] ‖ unit[32] ‖ windows u32 ‖ 0 (4) ‖ operations u64 ‖ reads u64 ‖ memory u64 ‖ digest[32] ), strictly ascending
@@ -112,12 +112,13 @@ func UnmarshalTable(b []byte) (Table, error) {
 	return t, nil
 }
 
-// shortBy is how much less than what a verifier knows of a unit a table may say: a tenth.
+// shortBy is the tolerance of a table: its value of a unit may be a tenth below the verifier's.
 const shortBy = 10
 
-// Compare holds a table against what a verifier counted itself, and says of which units it must see certificates before it may
-// believe them: those whose line is not its own. ErrTable for another epoch's, or with more windows than the epoch has; ErrShort
-// when a unit's weight is more than a tenth below what the verifier knows to be proven.
+// Compare compares a table with a verifier's own counts. It returns the units with another line, whose certificates the
+// verifier must see before it may accept them. It returns ErrTable for another epoch's, or with more windows than the
+// epoch has. It returns ErrShort if a unit's weight is more than a tenth below the proven weight that the verifier
+// knows.
 func (t Table) Compare(e Epoch, mine []Tally) (unseen []UnitKey, err error) {
 	if t.Epoch != e.Number {
 		return nil, fmt.Errorf("%w: it is of epoch %d, not %d", ErrTable, t.Epoch, e.Number)
@@ -157,13 +158,13 @@ func (t Table) Line(k UnitKey) (Line, bool) {
 	return t.Lines[i], true
 }
 
-// Payee is who is paid how much.
+// Payee is a wallet with its reward.
 type Payee struct {
 	Wallet sign.Key
 	Amount uint64
 }
 
-// Award is what is paid from one source for an epoch.
+// Award is the payments from one source for an epoch.
 type Award struct {
 	Source uint8
 	Epoch  uint64
@@ -173,8 +174,8 @@ type Award struct {
 // Payout says into which wallet a peer key is paid; false: it is not registered, and is not paid.
 type Payout func(peer sign.Key) (wallet sign.Key, ok bool)
 
-// Divide says what a table pays from a source. The tallies are those of its lines, and guards those of its claims; of the emission
-// they get nothing. ErrNothing when it pays nobody.
+// Divide returns a table's payments from a source. The tallies are those of its lines, and guards those of its claims;
+// of the emission they get nothing. It returns ErrNothing if it pays nobody.
 func (t Table) Divide(source uint8, tallies []Tally, g Guards, to Payout) (Award, error) {
 	if int(source) >= Sources {
 		return Award{}, fmt.Errorf("%w: source %d", ErrNothing, source)
@@ -205,8 +206,8 @@ func (t Table) Divide(source uint8, tallies []Tally, g Guards, to Payout) (Award
 	return a, nil
 }
 
-// divide gives everybody ⌊sum · weight / all weights⌋ and what it gets beside that, and only so many as a payout may have: those who
-// get most.
+// divide gives each wallet ⌊sum · weight / all weights⌋ and its amount beside that. It keeps only as many payees as a
+// payout may have: those with the largest amounts.
 func divide(sum uint64, weights, amounts map[sign.Key]uint64) []Payee {
 	var all uint64
 	for _, w := range weights {
@@ -248,7 +249,7 @@ func (a Award) leaves() [][]byte {
 	return out
 }
 
-// Rewards is what a ballot says of it, but for the table's hash.
+// Rewards is its ballot's content, without the table's hash.
 func (a Award) Rewards() program.Rewards {
 	r := program.Rewards{Source: a.Source, Epoch: a.Epoch, Count: uint32(len(a.Payees)), Root: merkle.Root(a.leaves())}
 	for _, p := range a.Payees {
@@ -257,7 +258,7 @@ func (a Award) Rewards() program.Rewards {
 	return r
 }
 
-// Proof shows what a wallet is paid. ErrNotPaid.
+// Proof proves the reward of a wallet. It returns ErrNotPaid.
 func (a Award) Proof(wallet sign.Key) (index uint32, amount uint64, path merkle.Proof, err error) {
 	i, ok := slices.BinarySearchFunc(a.Payees, wallet, func(p Payee, w sign.Key) int { return bytes.Compare(p.Wallet[:], w[:]) })
 	if !ok {
@@ -281,7 +282,8 @@ func (a Award) Marshal() []byte {
 	return out
 }
 
-// UnmarshalAward reads the payees of a source and an epoch, strictly ascending. Whether they are those of a root its Rewards say.
+// UnmarshalAward reads the payees of a source and an epoch, strictly ascending. Whether they are those of a root its
+// Rewards say.
 func UnmarshalAward(source uint8, epoch uint64, b []byte) (Award, error) {
 	if len(b) == 0 || len(b)%payeeSize != 0 || len(b) > MaxPayees {
 		return Award{}, fmt.Errorf("%w: payees of %d bytes", market.ErrMalformed, len(b))

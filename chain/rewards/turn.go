@@ -22,17 +22,17 @@ type Voter struct {
 	Bonded   uint64
 }
 
-// Turns says whose turn it is to put an epoch's rewards of one source to the vote. Turns follow one another without end. Each is
-// drawn by itself, with a chance in proportion to what is bonded, so that bonding under several keys gains nothing.
+// Turns determines the proposer of an epoch's rewards of one source. Turns follow one another without end. Each is
+// drawn independently, with a chance in proportion to bonded stake, so that bonding under several keys gains nothing.
 type Turns struct {
 	first, slots uint64
 	seed         sign.Hash
 	voters       []Voter
 }
 
-// NewTurns draws the turns of an epoch's rewards of a source; turn 0 begins in a slot. Block is the hash of the first block after
-// the epoch, which nobody knew when the last bond was raised that counts: those raised in the epoch's last slot or before, of the
-// least bond or more. The address is that of a registration.
+// NewTurns draws the turns of an epoch's rewards of a source; turn 0 begins in a slot. Block is the hash of the first
+// block after the epoch, which nobody knew when the last bond was raised that counts: those raised in the epoch's last
+// slot or before, of the least bond or more. The address is that of a registration.
 func NewTurns(v program.Votes, epoch uint64, source uint8, first uint64, block sign.Hash, all []program.Provider, address func(program.Provider) sign.Key) Turns {
 	seed := binary.LittleEndian.AppendUint64([]byte{source}, epoch)
 	t := Turns{first: first, slots: TurnSlots(v), seed: sign.Sum([]byte("starling/turns/v1"), block[:], seed)}
@@ -53,8 +53,8 @@ func (t Turns) At(slot uint64) (turn uint64, ok bool) {
 	return (slot - t.first) / t.slots, true
 }
 
-// Of is whose turn one is: the voter for whom −log₂(u) / bonded is least, where u is drawn evenly from 0 to 1 for each voter and
-// turn. False when nobody has the least bond.
+// Of returns the voter of a turn: the one with the least −log₂(u) / bonded, where u is drawn evenly from 0 to 1 for
+// each voter and turn. It returns false if nobody has the least bond.
 func (t Turns) Of(turn uint64) (sign.Key, bool) {
 	var out sign.Key
 	var least, weight uint64
@@ -98,8 +98,8 @@ func negLog2(n uint64) uint64 {
 	return 64<<logBits - log
 }
 
-// Divisible is what is divided of a pool that holds so much: its highest five bits. The rest stays for the next epoch, so that verifiers
-// who look a little later, when more fees came, divide the same.
+// Divisible is the part of a pool's balance to divide: its highest five bits. The rest stays for the next epoch, so
+// that verifiers that read it a little later, after more fees, divide the same.
 func Divisible(holds uint64) uint64 {
 	low := max(bits.Len64(holds), 5) - 5
 	return holds >> low << low

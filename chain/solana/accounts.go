@@ -18,7 +18,7 @@ const (
 	tokenAccountSize = 165
 )
 
-// tokenAccount is what we read of a token account (spl-token, state.rs):
+// tokenAccount is the fields that are read of a token account (spl-token, state.rs):
 //
 //	mint[32] ‖ owner[32] ‖ amount u64 ‖ delegate (u32 tag ‖ [32]) ‖ state u8 ‖ native (u32 ‖ u64) ‖ delegated u64 ‖ close (u32 ‖ [32])
 type tokenAccount struct {
@@ -39,7 +39,8 @@ func decodeTokenAccount(b []byte) (tokenAccount, error) {
 	return a, nil
 }
 
-// decodeMint reads a mint's decimals: authority (u32 ‖ [32]) ‖ supply u64 ‖ decimals u8 ‖ initialized u8 ‖ freeze (u32 ‖ [32])
+// decodeMint reads a mint's decimals: authority (u32 ‖ [32]) ‖ supply u64 ‖ decimals u8 ‖ initialized u8 ‖ freeze (u32
+// ‖ [32])
 func decodeMint(b []byte) (decimals uint8, err error) {
 	if len(b) != mintSize || b[45] != 1 {
 		return 0, fmt.Errorf("mint account of %d bytes: %w", len(b), chain.ErrMint)

@@ -16,7 +16,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Admin sets up tokens and wallets: for local networks, and for an owner who delegates to a peer.
+// Admin sets up tokens and wallets: for local networks, and for an owner that delegates to a peer.
 type Admin struct {
 	pool   *pool
 	payer  sign.Signer // pays every fee and rent
@@ -29,7 +29,8 @@ func NewAdmin(rpcURL string, genesis sign.Hash, payer sign.Signer) (*Admin, erro
 	if err != nil {
 		return nil, err
 	}
-	l := &Ledger{cfg: Config{Key: payer, Fees: chain.DefaultFees()}, pool: p, payer: solanago.PublicKey(payer.Key()), mintOK: true} // no mint to check
+	// no mint to check
+	l := &Ledger{cfg: Config{Key: payer, Fees: chain.DefaultFees()}, pool: p, payer: solanago.PublicKey(payer.Key()), mintOK: true}
 	return &Admin{pool: p, payer: payer, ledger: l}, nil
 }
 
@@ -52,14 +53,14 @@ func (a *Admin) CreateMint(ctx context.Context, mint sign.Signer, decimals uint8
 	return nil
 }
 
-// Grant is what a wallet gets.
+// Grant is a wallet's initial balance.
 type Grant struct {
 	To       sign.Key
 	Tokens   market.Amount // minted into its token account, which is opened; 0: no account
 	Lamports uint64
 }
 
-// grantsPerTransaction is what surely fits.
+// grantsPerTransaction is a number that fits in any case.
 const grantsPerTransaction = 6
 
 // Fund mints tokens and moves lamports to wallets, several to a transaction; not atomic as a whole.
@@ -147,7 +148,8 @@ func (a *Admin) run(ctx context.Context, instructions []solanago.Instruction, si
 	return err
 }
 
-// budget adds a transaction's budget. What others paid is asked only when the first transaction was lost: a deployment takes hundreds.
+// budget adds a transaction's budget. The recent price is requested only when the first transaction was lost: a
+// deployment takes hundreds.
 func (a *Admin) budget(ctx context.Context, instructions []solanago.Instruction, retries uint8) ([]solanago.Instruction, error) {
 	ours := make([]Instruction, len(instructions))
 	for i, in := range instructions {

@@ -34,8 +34,8 @@ func (l *Ledger) bid(ctx context.Context, instructions []program.Instruction, ce
 	return slices.Concat(instructions, program.Budget(units, price)), nil
 }
 
-// recentPrice is what the upper quarter of the last 150 blocks' cheapest transactions paid that wrote all these accounts, by the median
-// of the endpoints that tell; 0 when none does.
+// recentPrice is the upper quartile of the prices of the last 150 blocks' cheapest transactions that wrote all these
+// accounts. It is the median over the endpoints that answer; 0 when none does.
 func (l *Ledger) recentPrice(ctx context.Context, instructions []program.Instruction) (uint64, error) {
 	var written solanago.PublicKeySlice
 	for _, in := range instructions {
@@ -88,7 +88,7 @@ func priceAt(ctx context.Context, c *rpc.Client, written solanago.PublicKeySlice
 	return prices[len(prices)*3/4], nil
 }
 
-// bidOf is what a transaction's budget comes to, in lamports.
+// bidOf is the cost of a transaction's budget, in lamports.
 func bidOf(instructions []program.Instruction) uint64 {
 	_, units, price, ok := program.SplitBudget(instructions)
 	if !ok {

@@ -14,8 +14,8 @@ import (
 
 var _ chain.Blocks = (*Ledger)(nil)
 
-// Block is the first final block of slot from or later, by its blockhash, as two endpoints tell it, or the only one configured: one alone
-// could choose what is drawn by it.
+// Block is the first final block of slot from or later, by its blockhash. Two endpoints must agree on it, unless only
+// one is configured: a single one could choose the draws made from it.
 func (l *Ledger) Block(ctx context.Context, from market.Slot) (chain.Block, error) {
 	need := min(2, len(l.pool.endpoints))
 	agreed := func(all []answer[chain.Block]) (chain.Block, bool) {
@@ -52,7 +52,7 @@ func (l *Ledger) Block(ctx context.Context, from market.Slot) (chain.Block, erro
 	return chain.Block{}, fmt.Errorf("no %d Solana RPC endpoints tell the same block of slot %d: %w: %w", need, from, chain.ErrDown, errors.Join(failures...))
 }
 
-// blockFrom is what one endpoint says.
+// blockFrom is one endpoint's answer.
 func blockFrom(ctx context.Context, c *rpc.Client, from market.Slot) (chain.Block, error) {
 	slots, err := c.GetBlocksWithLimit(ctx, uint64(from), 1, rpc.CommitmentFinalized)
 	if err != nil && !errors.Is(err, rpc.ErrNotFound) {
@@ -78,5 +78,5 @@ func blockFrom(ctx context.Context, c *rpc.Client, from market.Slot) (chain.Bloc
 	return chain.Block{Slot: market.Slot(slot), Hash: h}, nil
 }
 
-// clipSlots bounds what an endpoint said, for an error.
+// clipSlots bounds an endpoint's answer, for an error.
 func clipSlots(slots []uint64) []uint64 { return slots[:min(len(slots), 3)] }

@@ -16,14 +16,15 @@ import (
 )
 
 const (
-	// walletRent is what an account without data must keep, in lamports.
+	// walletRent is the least balance of an account without data, in lamports.
 	walletRent = 890_880
 )
 
-// tokenRent is what opening a token account costs, in lamports.
+// tokenRent is the rent of a token account, in lamports.
 var tokenRent = program.Rent(program.TokenSize)
 
-// SignMemo implements chain.MemoLedger. The transaction has the memo's bytes as the data of the memo program, and no accounts.
+// SignMemo implements chain.MemoLedger. The transaction has the memo's bytes as the data of the memo program, and no
+// accounts.
 func (l *Ledger) SignMemo(ctx context.Context, memo []byte) (chain.Prepared, error) {
 	if err := chain.CheckMemo(memo); err != nil {
 		return chain.Prepared{}, err
@@ -58,8 +59,9 @@ func (l *Ledger) Send(ctx context.Context, tx chain.Prepared) error {
 	return noAnswer(ctx, failures)
 }
 
-// rejection reads the answer to sendTransaction. What is already there was sent; a blockhash that the endpoint does not
-// know is old, or new to it: Status tells which. What Starling's program refused is its program.Code too.
+// rejection reads the answer to sendTransaction. A transaction that is already there was sent. A blockhash that the
+// endpoint does not know is old, or new to it: Status decides. Refusals by Starling's program also have its
+// program.Code.
 func rejection(err error, starling sign.Key) error {
 	var remote *jsonrpc.RPCError
 	if !errors.As(err, &remote) || unwell(remote.Code) {
@@ -82,7 +84,8 @@ func rejection(err error, starling sign.Key) error {
 		return fmt.Errorf("%w: %w", chain.ErrRejected, code)
 	case has("insufficient lamports", "insufficientfundsfor", "insufficient funds for fee", "insufficient funds for rent"):
 		return fmt.Errorf("%w: %s: %w", chain.ErrRejected, said(remote), chain.ErrFees)
-	case has("insufficient funds") || strings.HasSuffix(remote.Message, "custom program error: 0x1"): // the token program's InsufficientFunds
+	// the token program's InsufficientFunds
+	case has("insufficient funds") || strings.HasSuffix(remote.Message, "custom program error: 0x1"):
 		return fmt.Errorf("%w: %s: %w", chain.ErrRejected, said(remote), chain.ErrAllowance)
 	}
 	return fmt.Errorf("%w: %s", chain.ErrRejected, said(remote))

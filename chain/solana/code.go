@@ -12,8 +12,9 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Deployed reads the code of the network's program and who may change it, confirmed, as two endpoints show it where two are configured.
-// chain.ErrNotFound: there is no such program; chain.ErrMalformed: it was not deployed by the upgradeable loader.
+// Deployed reads the code of the network's program and its upgrade authority, confirmed, as two endpoints agree if two
+// are configured. It returns chain.ErrNotFound if there is no such program, and chain.ErrMalformed if the upgradeable
+// loader did not deploy it.
 func (l *Ledger) Deployed(ctx context.Context) (program.Deployed, error) {
 	if l.cfg.Program.IsZero() {
 		return program.Deployed{}, errProgram
@@ -45,7 +46,8 @@ func (a *Admin) Deployed(ctx context.Context, id sign.Key) (program.Deployed, er
 	return a.ledger.deployed(ctx, id)
 }
 
-// SetUpgradeAuthority has the payer, who may upgrade a program, hand that on to another address; to nobody, for ever, if it is zero.
+// SetUpgradeAuthority transfers the payer's upgrade authority over a program to another address; to nobody,
+// permanently, if it is zero.
 func (a *Admin) SetUpgradeAuthority(ctx context.Context, id, to sign.Key) error {
 	accounts := solanago.AccountMetaSlice{solanago.Meta(solanago.PublicKey(program.DataAddress(id))).WRITE(), solanago.Meta(solanago.PublicKey(a.payer.Key())).SIGNER()}
 	if !to.IsZero() {
@@ -57,7 +59,8 @@ func (a *Admin) SetUpgradeAuthority(ctx context.Context, id, to sign.Key) error 
 	return nil
 }
 
-// UpgradeBuffer puts the code in a buffer of the upgradeable loader in a program's place. The payer is the authority of both.
+// UpgradeBuffer puts the code in a buffer of the upgradeable loader in a program's place. The payer is the authority of
+// both.
 func (a *Admin) UpgradeBuffer(ctx context.Context, id, buffer sign.Key) error {
 	payer := solanago.PublicKey(a.payer.Key())
 	err := a.run(ctx, []solanago.Instruction{solanago.NewInstruction(solanago.PublicKey(program.LoaderProgram), solanago.AccountMetaSlice{

@@ -44,8 +44,8 @@ const (
 	codeDown     = -32603 // a Ledger takes it for no answer
 )
 
-// Forwarder passes the calls of others on to RPC servers, one at a time, and only those that a Ledger needs. What is
-// sent is written anew from what was read, so that server and forwarder cannot read it differently.
+// Forwarder passes the calls of others on to RPC servers, one at a time, and only those that a Ledger needs. It sends
+// its own encoding of the parsed call, so that server and forwarder cannot read it differently.
 type Forwarder struct {
 	urls   []string
 	client *http.Client
@@ -115,7 +115,7 @@ func (f *Forwarder) Call(ctx context.Context, body []byte) ([]byte, error) {
 	return failure(c.ID, codeDown, why), nil
 }
 
-// post asks one server. Errors do not tell its URL.
+// post sends a call to one server. Errors do not contain its URL.
 func (f *Forwarder) post(ctx context.Context, to string, body []byte) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
 	if err != nil {
@@ -149,6 +149,7 @@ func failure(id json.RawMessage, code int, message string) []byte {
 	if len(id) == 0 {
 		id = json.RawMessage("null")
 	}
-	out, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": code, "message": message}}) // an id that was read is JSON
+	// an id that was read is JSON
+	out, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": code, "message": message}})
 	return out
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/starling-network/starling/verify"
 )
 
-// Guarded reads a claim of this network that is final and was paid under a voucher of several keys, as long as an endpoint remembers its
-// transaction: escrow and tranche may have been closed since. chain.ErrNotFound: there is none; chain.ErrMalformed: the transaction
-// is something else.
+// Guarded reads a claim of this network that is final and was paid under a voucher of several keys, as long as an
+// endpoint remembers its transaction: escrow and tranche may have been closed since. chain.ErrNotFound: there is none;
+// chain.ErrMalformed: the transaction is something else.
 func (l *Ledger) Guarded(ctx context.Context, id sign.Signature) (rewards.Guarded, error) {
 	if l.cfg.Program.IsZero() {
 		return rewards.Guarded{}, errProgram
@@ -36,8 +36,8 @@ func (l *Ledger) Guarded(ctx context.Context, id sign.Signature) (rewards.Guarde
 	return g, nil
 }
 
-// Naming are the final transactions that did not fail and name an account, from slot from on, the newest first, at most so many: an
-// endpoint remembers them when the account is gone.
+// Naming are the final transactions that did not fail and name an account, from slot from on, the newest first, at most
+// so many: an endpoint remembers them when the account is gone.
 func (l *Ledger) Naming(ctx context.Context, account sign.Key, from market.Slot, most int) ([]sign.Signature, error) {
 	const page = 1000
 	limit := page
@@ -68,15 +68,15 @@ func (l *Ledger) Naming(ctx context.Context, account sign.Key, from market.Slot,
 	}
 }
 
-// harmless are the programs that may be called beside the claim: none of them calls Starling's, so that what leaves the escrow's vault the
-// claim took out of it.
+// harmless are the programs that may be called beside the claim. None of them calls Starling's, so the claim took
+// everything that left the escrow's vault.
 var harmless = []solanago.PublicKey{
 	solanago.SystemProgramID, solanago.ComputeBudget, solanago.SPLAssociatedTokenAccountProgramID, solanago.MemoProgramID,
 	solanago.PublicKey(program.Ed25519Program),
 }
 
-// guardedIn tells what a transaction that did not fail claimed: it has one call of the program, a claim for this network, and calls
-// nothing else that could call it.
+// guardedIn returns the claim of a transaction that did not fail: it has one call of the program, a claim for this
+// network, and calls nothing else that could call it.
 func guardedIn(tx *solanago.Transaction, meta *rpc.TransactionMeta, at, network sign.Key) (rewards.Guarded, error) {
 	no := func(why string) (rewards.Guarded, error) {
 		return rewards.Guarded{}, fmt.Errorf("%w: no guarded claim: %s", chain.ErrMalformed, why)
@@ -132,7 +132,7 @@ func guardedIn(tx *solanago.Transaction, meta *rpc.TransactionMeta, at, network 
 	return g, nil
 }
 
-// holding is what an account of a transaction has of a mint.
+// holding is the balance of an account of a transaction in a mint.
 func holding(bs []rpc.TokenBalance, account int, mint sign.Key) (uint64, bool) {
 	i := slices.IndexFunc(bs, func(b rpc.TokenBalance) bool { return int(b.AccountIndex) == account && sign.Key(b.Mint) == mint })
 	if i < 0 || bs[i].UiTokenAmount == nil {

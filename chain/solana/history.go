@@ -29,8 +29,9 @@ func (l *Ledger) Memo(ctx context.Context, id chain.TxID) ([]byte, market.Slot, 
 	return text, slot, nil
 }
 
-// AnchorIn reads the first root that a final transaction which did not fail had the program write down, as long as an endpoint
-// remembers the transaction: the account may have been closed since. chain.ErrNotFound: there is no such transaction or root.
+// AnchorIn reads the first root that a final transaction which did not fail had the program write down, as long as an
+// endpoint remembers the transaction: the account may have been closed since. chain.ErrNotFound: there is no such
+// transaction or root.
 func (l *Ledger) AnchorIn(ctx context.Context, id chain.TxID) (program.Anchored, error) {
 	if l.cfg.Program.IsZero() {
 		return program.Anchored{}, errProgram
@@ -65,8 +66,8 @@ func anchorIn(tx *solanago.Transaction, at sign.Key) (program.Anchor, bool) {
 	return program.Anchor{}, false
 }
 
-// static is an instruction with the accounts that stand in the message itself; the zero value when it names others, which lie in
-// lookup tables.
+// static is an instruction with the accounts that stand in the message itself; the zero value when it names others,
+// which lie in lookup tables.
 func static(m solanago.Message, in solanago.CompiledInstruction) (out program.Instruction) {
 	if int(in.ProgramIDIndex) >= len(m.AccountKeys) {
 		return program.Instruction{}
@@ -90,8 +91,8 @@ func (l *Ledger) landed(ctx context.Context, id chain.TxID) (*solanago.Transacti
 	return tx, market.Slot(out.Slot), nil
 }
 
-// final reads a final transaction that did not fail, from the first endpoint that answers. It need not be trusted for more than that
-// it landed, and what became of accounts: the signatures must hold, and the first be the one that was asked for.
+// final reads a final transaction that did not fail, from the first endpoint that answers. The endpoint is trusted only
+// for the landing and for account states: the signatures must hold, and the first be the requested one.
 func (l *Ledger) final(ctx context.Context, id chain.TxID) (*solanago.Transaction, *rpc.GetTransactionResult, error) {
 	signature, err := solanago.SignatureFromBase58(string(id))
 	if err != nil {
@@ -118,7 +119,7 @@ func (l *Ledger) final(ctx context.Context, id chain.TxID) (*solanago.Transactio
 	return tx, out, nil
 }
 
-// signedAs parses a transaction whose first signature is id, and whose signatures hold.
+// signedAs parses a transaction whose first signature is id, and checks all its signatures.
 func signedAs(raw []byte, id solanago.Signature) (*solanago.Transaction, error) {
 	tx, err := parseTransaction(raw)
 	if err != nil {
@@ -130,7 +131,8 @@ func signedAs(raw []byte, id solanago.Signature) (*solanago.Transaction, error) 
 	return tx, nil
 }
 
-// parseTransaction reads a wire form of at most chain.MaxRaw bytes. The library indexes before it checks, hence the recover.
+// parseTransaction reads a wire form of at most chain.MaxRaw bytes. The library indexes before it checks, hence the
+// recover.
 func parseTransaction(raw []byte) (tx *solanago.Transaction, err error) {
 	defer func() {
 		if recover() != nil {

@@ -31,8 +31,8 @@ func openTokenAccount(payer, wallet, mint solanago.PublicKey) solanago.Instructi
 	return library([]Instruction{program.OpenTokenAccount(sign.Key(payer), sign.Key(wallet), sign.Key(mint))})[0]
 }
 
-// signTransaction builds the message, has every signer sign it, and returns the wire form and its id. With lookup tables the message is
-// of version 0.
+// signTransaction builds the message, has every signer sign it, and returns the wire form and its id. With lookup
+// tables the message is of version 0.
 func signTransaction(instructions []solanago.Instruction, tables []program.Table, blockhash solanago.Hash, payer solanago.PublicKey, signers ...sign.Signer) (chain.TxID, []byte, error) {
 	options := []solanago.TransactionOption{solanago.TransactionPayer(payer)}
 	if len(tables) > 0 {
@@ -63,8 +63,9 @@ func signTransaction(instructions []solanago.Instruction, tables []program.Table
 	return chain.TxID(tx.Signatures[0].String()), raw, nil
 }
 
-// ParseMessage reads what a transaction's signatures are of: who pays for it, and its instructions, whose accounts may be used for what
-// any of them may use them for. Only the form that SignTransaction makes is read. chain.ErrMalformed.
+// ParseMessage parses the message that a transaction's signatures cover. It returns the payer and the instructions,
+// whose accounts have the permissions of the whole transaction. Only the form that SignTransaction makes is accepted;
+// others return chain.ErrMalformed.
 func ParseMessage(message []byte) (payer sign.Key, in []Instruction, err error) {
 	malformed := fmt.Errorf("transaction's message of %d bytes: %w", len(message), chain.ErrMalformed)
 	defer func() {
@@ -72,7 +73,8 @@ func ParseMessage(message []byte) (payer sign.Key, in []Instruction, err error) 
 			payer, in, err = sign.Key{}, nil, malformed
 		}
 	}()
-	if len(message) == 0 || len(message) > chain.MaxRaw || message[0]&0x80 != 0 { // a version, which may name lookup tables
+	// a version, which may name lookup tables
+	if len(message) == 0 || len(message) > chain.MaxRaw || message[0]&0x80 != 0 {
 		return sign.Key{}, nil, malformed
 	}
 	var m solanago.Message

@@ -18,9 +18,10 @@ import (
 )
 
 const (
-	// lookPage is how many tranches are read at once: what one getMultipleAccounts takes, less escrow and vault.
+	// lookPage is the number of tranches read at once: the limit of one getMultipleAccounts, less escrow and vault.
 	lookPage = 98
-	// lookRounds is how often the endpoints are asked again when they show different states: one may be a block further.
+	// lookRounds is how often the endpoints are asked again when they show different states: one may be a block
+	// further.
 	lookRounds = 3
 	// maxLag is how many slots two endpoints may be apart that agree.
 	maxLag = 150
@@ -28,13 +29,14 @@ const (
 
 var errProgram = fmt.Errorf("solana: %w: the network has no program", errConfig)
 
-// held is an account as an endpoint shows it; nil data: there is none, or only lamports, which anybody can send anywhere.
+// held is an account as an endpoint shows it; nil data: there is none, or only lamports, which anybody can send
+// anywhere.
 type held struct {
 	owner sign.Key
 	data  []byte
 }
 
-// sight is what one endpoint shows at a slot.
+// sight is one endpoint's answer for a slot.
 type sight struct {
 	slot     market.Slot
 	accounts []held
@@ -70,12 +72,12 @@ func sightAt(ctx context.Context, c *rpc.Client, level escrow.Level, keys []sola
 	return s, nil
 }
 
-// agreed reads accounts, all of one slot. Where several endpoints are configured, two must show the same bytes at slots that are
-// close, and none is believed that is behind what was seen at this level before: everything else is chain.ErrDown. The slot is
-// the lower one.
+// agreed reads accounts, all of one slot. If several endpoints are configured, two must return the same bytes at slots
+// that are close. An answer older than an earlier one at this level is not accepted. Everything else is chain.ErrDown.
+// The slot is the lower one.
 func (l *Ledger) agreed(ctx context.Context, level escrow.Level, keys []solanago.PublicKey) (sight, error) {
 	l.mu.Lock()
-	floor := l.seen[level] // as it is now: somebody who asks later may be answered earlier
+	floor := l.seen[level] // as it is now: a later request may be answered earlier
 	l.mu.Unlock()
 	heard := make([][]sight, len(l.pool.endpoints))
 	need := min(2, len(heard))
@@ -108,7 +110,8 @@ func (l *Ledger) agreed(ctx context.Context, level escrow.Level, keys []solanago
 	}
 }
 
-// believable adds what endpoints answered to what they said before, but for answers from before a slot. The rest are failures.
+// believable adds the endpoints' answers to their earlier ones, except answers from before a slot. The rest are
+// failures.
 func (l *Ledger) believable(heard [][]sight, answers []answer[sight], floor market.Slot) (all [][]sight, failures []error) {
 	all = slices.Clone(heard)
 	for i, a := range answers {
@@ -159,9 +162,10 @@ func (l *Ledger) apart(heard [][]sight) (text string) {
 	return text
 }
 
-// Look implements escrow.Ledger. A later Look at a level is never of an earlier slot than those that were over when it began. An
-// account that is no escrow of this network is chain.ErrMalformed. More than 98 tranches are read in parts, between which neither
-// escrow nor vault changed: whatever moves money of a tranche changes its escrow, and its sums never come back to what they were.
+// Look implements escrow.Ledger. A later Look at a level is never of an earlier slot than those that were over when it
+// began. It returns chain.ErrMalformed for an account that is no escrow of this network. More than 98 tranches are read
+// in parts, between which neither escrow nor vault changed. That suffices: moving money of a tranche changes its
+// escrow, and its sums never return to earlier values.
 func (l *Ledger) Look(ctx context.Context, at sign.Key, tranches []uint16, level escrow.Level) (escrow.View, error) {
 	if l.cfg.Program.IsZero() {
 		return escrow.View{}, errProgram
@@ -214,7 +218,7 @@ func (l *Ledger) parts(ctx context.Context, at sign.Key, tranches []uint16, leve
 	return s, true, nil
 }
 
-// view takes apart what was agreed on: escrow, vault, tranches.
+// view parses the agreed accounts: escrow, vault, tranches.
 func (l *Ledger) view(at sign.Key, s sight, tranches []uint16) (escrow.View, error) {
 	v := escrow.View{Slot: s.slot, Tranches: map[uint16]program.Tranche{}}
 	if s.accounts[0].data == nil {
@@ -243,7 +247,7 @@ func (l *Ledger) view(at sign.Key, s sight, tranches []uint16) (escrow.View, err
 	return v, nil
 }
 
-// escrowAt reads an escrow of this network, whose address is made of what stands in it.
+// escrowAt parses an escrow of this network, and checks that its address follows from its content.
 func (l *Ledger) escrowAt(at sign.Key, a held) (program.Escrow, error) {
 	e, err := program.UnmarshalEscrow(a.data)
 	if err != nil || a.owner != l.cfg.Program || e.Vault != program.VaultAddress(l.cfg.Program, at) ||

@@ -24,7 +24,7 @@ const (
 	maxEndpoints = 8
 )
 
-// errConfig: the configuration cannot work. Wrapped with what is wrong.
+// errConfig: the configuration cannot work. It wraps the reason.
 var errConfig = errors.New("configuration")
 
 // endpoint is one RPC server.
@@ -107,10 +107,10 @@ type answered struct{ error }
 
 func (a answered) Unwrap() error { return a.error }
 
-// said is what an endpoint says of a failure; a light client's endpoint is a stranger's peer.
+// said is an endpoint's error message; a light client's endpoint is a stranger's peer.
 func said(err *jsonrpc.RPCError) string { return market.Clean(err.Message, maxSaid) }
 
-// maxSaid bounds what is told of an endpoint's message, bytes.
+// maxSaid bounds the quoted part of an endpoint's message, bytes.
 const maxSaid = 1 << 10
 
 // fail turns a client error into one of ours: no answer is ErrDown, without the URL.
@@ -139,7 +139,7 @@ func (e *endpoint) fail(ctx context.Context, err error) error {
 // unwell: codes by which a server says that it cannot answer now: behind the cluster, over its limits, broken.
 func unwell(code int) bool { return code == -32005 || code == -32603 || code == -32016 || code == 429 }
 
-// ask puts a question to the endpoints in turn until one answers. What it says counts, an error too.
+// ask requests an answer from the endpoints in turn until one answers. Its answer counts, an error too.
 func ask[T any](ctx context.Context, p *pool, question func(context.Context, *rpc.Client) (T, error)) (T, error) {
 	var zero T
 	var failures []error

@@ -17,7 +17,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Instruction and Meta are chain/program's, whose own calls they mostly are.
+// Instruction and Meta are those of chain/program, as most calls are its own.
 type (
 	Instruction = program.Instruction
 	Meta        = program.Meta
@@ -30,8 +30,8 @@ var (
 	InstructionsSysvar = program.InstructionsSysvar
 )
 
-// SignTransaction builds a transaction, has every signer sign it, and returns its wire form and id. The payer is the first
-// signer.
+// SignTransaction builds a transaction, has every signer sign it, and returns its wire form and id. The payer is the
+// first signer.
 func SignTransaction(instructions []Instruction, tables []program.Table, blockhash sign.Hash, signers ...sign.Signer) (chain.TxID, []byte, error) {
 	if len(signers) == 0 {
 		return "", nil, fmt.Errorf("%w: a transaction without a payer", chain.ErrPayment)
@@ -39,9 +39,9 @@ func SignTransaction(instructions []Instruction, tables []program.Table, blockha
 	return signTransaction(library(instructions), tables, solanago.Hash(blockhash), solanago.PublicKey(signers[0].Key()), signers...)
 }
 
-// library turns instructions into the client library's. What may be done with an account holds for the whole transaction, so it
-// is said in every place: the library sorts accounts before it joins those that stand twice, and one that signs here and is
-// written there would end up among those that are not written.
+// library converts instructions to the client library's. Permissions on an account hold for the whole transaction, so
+// each place gets all of them: the library sorts accounts before it joins duplicates. An account that signs in one
+// place and is written in another would end up as not written.
 func library(instructions []Instruction) []solanago.Instruction {
 	joined := map[sign.Key]Meta{}
 	for _, in := range instructions {
@@ -79,7 +79,7 @@ const (
 	deployers         = 32 // transactions under way at once
 )
 
-// loaderBuffer is what a buffer's account begins with.
+// loaderBuffer is the first field of a buffer's account.
 const loaderBuffer = 1
 
 // Instruction numbers of the upgradeable loader.
@@ -91,8 +91,8 @@ const (
 	loaderSetAuthority     = 4
 )
 
-// Deploy puts a program on chain under the address of program's key, which is of no use afterwards, through the upgradeable
-// loader. The payer's key may upgrade it.
+// Deploy puts a program on chain under the address of program's key, which is of no use afterwards, through the
+// upgradeable loader. The payer's key may upgrade it.
 func (a *Admin) Deploy(ctx context.Context, program sign.Signer, elf []byte) error {
 	payer := solanago.PublicKey(a.payer.Key())
 	buffer, err := solanago.NewRandomPrivateKey()
@@ -116,8 +116,8 @@ func (a *Admin) Deploy(ctx context.Context, program sign.Signer, elf []byte) err
 	return a.DeployBuffer(ctx, program, sign.Key(buffer.PublicKey()), len(elf))
 }
 
-// DeployBuffer is the end of Deploy: it makes a program of size bytes out of a buffer of the upgradeable loader, whose authority is the
-// payer.
+// DeployBuffer is the last step of Deploy: it makes a program of size bytes out of a buffer of the upgradeable loader,
+// whose authority is the payer.
 func (a *Admin) DeployBuffer(ctx context.Context, program sign.Signer, buffer sign.Key, size int) error {
 	payer, loader := solanago.PublicKey(a.payer.Key()), solanago.BPFLoaderUpgradeableProgramID
 	id := solanago.PublicKey(program.Key())
@@ -140,7 +140,7 @@ func (a *Admin) DeployBuffer(ctx context.Context, program sign.Signer, buffer si
 	return a.nextSlot(ctx) // from which it can be called
 }
 
-// LoaderBuffer is the upgradeable loader, and what an account of its has in it that is a buffer with a program.
+// LoaderBuffer is the upgradeable loader, and the data of a buffer account of its with a program.
 func LoaderBuffer(authority sign.Key, elf []byte) (loader sign.Key, data []byte) {
 	data = append(loaderData(loaderBuffer), 1) // there is an authority
 	return sign.Key(solanago.BPFLoaderUpgradeableProgramID), append(append(data, authority[:]...), elf...)
@@ -165,8 +165,8 @@ func (a *Admin) nextSlot(ctx context.Context) error {
 	return err
 }
 
-// CreateNetwork creates the account of a network with these parameters, its mints' pools, the treasury's token accounts, and that of the emission,
-// as far as they are not there. The ledger must be configured for it.
+// CreateNetwork creates the account of a network with these parameters, its mints' pools, the treasury's token
+// accounts, and that of the emission, as far as they are not there. The ledger must be configured for it.
 func (l *Ledger) CreateNetwork(ctx context.Context, p program.Params) error {
 	if err := p.Validate(); err != nil {
 		return err
@@ -195,7 +195,8 @@ func (l *Ledger) CreateNetwork(ctx context.Context, p program.Params) error {
 	}
 	accounts, err := l.accounts(ctx, keys...)
 	for i, in := range missing {
-		if err == nil && (accounts[i] == nil || len(accounts[i].Data.GetBinary()) == 0) { // one by one: together they may not fit
+		// one by one: together they may not fit
+		if err == nil && (accounts[i] == nil || len(accounts[i].Data.GetBinary()) == 0) {
 			_, err = l.Run(ctx, []program.Instruction{in})
 		}
 	}

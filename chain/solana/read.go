@@ -17,8 +17,8 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Provider reads the registration of a provider by the peer key that it first had, and the slot in which it stood so, confirmed.
-// chain.ErrNotFound: it never registered on this network.
+// Provider reads the registration of a provider by the peer key that it first had, and the slot in which it stood so,
+// confirmed. chain.ErrNotFound: it never registered on this network.
 func (l *Ledger) Provider(ctx context.Context, peer sign.Key) (program.Provider, market.Slot, error) {
 	if l.cfg.Program.IsZero() {
 		return program.Provider{}, 0, errProgram
@@ -51,8 +51,8 @@ const (
 	escrowBuyerAt = 40
 )
 
-// Escrows are all of a buyer on this network, in the order of opening, as one endpoint shows them: it may hide some, and none
-// can be made up but as Look would refuse it too. Many public endpoints do not answer this.
+// Escrows are all of a buyer on this network, in the order of opening, as one endpoint shows them: it may hide some,
+// and none can be made up but as Look would refuse it too. Many public endpoints do not answer this.
 func (l *Ledger) Escrows(ctx context.Context, buyer sign.Key) ([]Found, error) {
 	if l.cfg.Program.IsZero() {
 		return nil, errProgram
@@ -74,7 +74,8 @@ func (l *Ledger) Escrows(ctx context.Context, buyer sign.Key) ([]Found, error) {
 	return found, nil
 }
 
-// Anchored reads who wrote a batch root of receipts down, and when, confirmed. chain.ErrNotFound: nobody under that key did.
+// Anchored reads the anchor of a batch root of receipts by an authority, confirmed. It returns chain.ErrNotFound if
+// there is none.
 func (l *Ledger) Anchored(ctx context.Context, authority sign.Key, root sign.Hash) (program.Anchored, error) {
 	if l.cfg.Program.IsZero() {
 		return program.Anchored{}, errProgram
@@ -95,9 +96,9 @@ func (l *Ledger) Anchored(ctx context.Context, authority sign.Key, root sign.Has
 	return anchored, nil
 }
 
-// Providers returns all final registrations on this network, in the order of their addresses, as one endpoint shows them: it may hide some,
-// and cannot make one up at an address that is not its own. Committees and rewards are drawn from them, so peers must not count a bond
-// that a fork takes back. Many public endpoints do not answer this.
+// Providers returns all final registrations on this network, in the order of their addresses, as one endpoint shows
+// them: it may hide some, and cannot make one up at an address that is not its own. Committees and rewards are drawn
+// from them, so peers must not count a bond that a fork takes back. Many public endpoints do not answer this.
 func (l *Ledger) Providers(ctx context.Context) ([]program.Provider, error) {
 	if l.cfg.Program.IsZero() {
 		return nil, errProgram
@@ -123,8 +124,8 @@ type listed struct {
 	held
 }
 
-// list gives those accounts of the program that name this network and pass a filter, in the order of their addresses, as one endpoint
-// lists them. What they are, and whose, the caller checks.
+// list returns those accounts of the program that name this network and pass a filter, in the order of their addresses,
+// as one endpoint lists them. The caller checks content and owner.
 func (l *Ledger) list(ctx context.Context, level rpc.CommitmentType, filter rpc.RPCFilter) ([]listed, error) {
 	all, err := ask(ctx, l.pool, func(ctx context.Context, c *rpc.Client) (rpc.GetProgramAccountsResult, error) {
 		return c.GetProgramAccountsWithOpts(ctx, solanago.PublicKey(l.cfg.Program), &rpc.GetProgramAccountsOpts{

@@ -18,10 +18,11 @@ import (
 )
 
 const (
-	// runAttempts is how often a transaction that expired is signed anew: on a machine under load a blockhash may be old
-	// before it is used.
+	// runAttempts is how often a transaction that expired is signed anew: on a machine under load a blockhash may be
+	// old before it is used.
 	runAttempts = 5
-	// confirmFirst and confirmMost are how long Run waits between two looks, which grows: a public endpoint counts calls.
+	// confirmFirst and confirmMost are how long Run waits between two looks, which grows: a public endpoint counts
+	// calls.
 	confirmFirst = 100 * time.Millisecond
 	confirmMost  = time.Second
 )
@@ -71,8 +72,8 @@ func (l *Ledger) sign(now recent, instructions []solanago.Instruction, tables []
 	return chain.Prepared{ID: id, Raw: raw, LastValid: now.lastValid, Since: now.since}, nil
 }
 
-// Sign implements escrow.Ledger. The key must hold the fee, with what the budget bids, the rent of all accounts that the instructions make at its cost, and
-// its own rent: chain.ErrFees.
+// Sign implements escrow.Ledger. The key must hold the fee, with the budget's bid, the rent of all accounts that the
+// instructions make at its cost, and its own rent. Otherwise it returns chain.ErrFees.
 func (l *Ledger) Sign(ctx context.Context, instructions []program.Instruction, tables []program.Table, others ...sign.Signer) (chain.Prepared, error) {
 	if len(instructions) == 0 {
 		return chain.Prepared{}, fmt.Errorf("%w: a transaction without instructions", chain.ErrPayment)
@@ -143,8 +144,9 @@ func (l *Ledger) signatures(instructions []program.Instruction) (n uint64) {
 	return n + uint64(len(signers))
 }
 
-// Run signs a transaction that bids what others paid, and at most what any transaction of this peer may cost, sends it until it is
-// confirmed, and signs it anew, with twice the bid, when it expired before it landed. It is for whoever waits for one call; what must survive a crash journals what Sign made. Where the program refused a call, the error
+// Run signs a transaction, sends it until it is confirmed, and signs it anew, with twice the bid, when it expired
+// before it landed. It bids the recent price, at most this peer's limit for any transaction. It is for callers that
+// wait for one call; state that must survive a crash is journalled after Sign. If the program refused a call, the error
 // is its program.Code. After any other error the transaction, whose id it names, may have landed.
 func (l *Ledger) Run(ctx context.Context, instructions []program.Instruction, others ...sign.Signer) (chain.TxID, error) {
 	return l.run(ctx, func(retries uint8) (chain.Prepared, error) {
@@ -178,8 +180,8 @@ func (l *Ledger) run(ctx context.Context, sign func(retries uint8) (chain.Prepar
 func (l *Ledger) Confirm(ctx context.Context, tx chain.Prepared) (landed bool, err error) {
 	sent := false // perhaps, where no endpoint answered
 	for wait := confirmFirst; ; wait = min(wait*5/4, confirmMost) {
-		// An RPC server that has not seen the blockhash yet drops the transaction without a word, so it is sent each time. One that was
-		// sent before may be refused because it has landed meanwhile: its status tells.
+		// An RPC server that has not seen the blockhash yet drops the transaction silently, so it is sent each time. A
+		// repeated sending may be refused because the transaction has landed meanwhile: its status decides.
 		err := l.Send(ctx, tx)
 		if err != nil && !errors.Is(err, chain.ErrDown) && !sent {
 			return false, err

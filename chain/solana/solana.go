@@ -1,5 +1,5 @@
-// Package solana is the Ledger on a Solana cluster: it calls Starling's program (chain/program), whose accounts it reads, and writes
-// memos.
+// Package solana is the Ledger on a Solana cluster: it calls Starling's program (chain/program), whose accounts it
+// reads, and writes memos.
 //
 // The peer's key signs and pays the fees. The tokens are its own, or those of an owner (a cold wallet) that delegated a
 // stated amount to it with the token program's approve.
@@ -28,12 +28,12 @@ type Config struct {
 	RPC      []string    // URLs, at least one; asked in this order
 	Genesis  sign.Hash   // of the cluster; an endpoint with another is refused. Zero: not checked
 	Key      sign.Signer // signs, pays fees, and is the owner or its delegate
-	Owner    sign.Key    // whose tokens are paid; zero: Key's
+	Owner    sign.Key    // owner of the tokens to spend; zero: Key's
 	Mint     sign.Key    // SPL token (the classic token program)
 	Decimals uint8       // of the mint, checked against the chain
 	Program  sign.Key    // Starling's program; zero: none is called
 	Network  sign.Key    // the program's account of the network; zero when Program is
-	Fees     chain.Fees  // what to bid for a place in a block; zero: chain.DefaultFees
+	Fees     chain.Fees  // bids for a place in a block; zero: chain.DefaultFees
 
 	// Transport carries the calls; nil means HTTP. With another one the URLs only name the endpoints to it.
 	Transport http.RoundTripper
@@ -49,7 +49,8 @@ func NewReader(rpc []string, g market.Genesis) (*Ledger, error) {
 	return New(ConfigOf(rpc, g, sign.NewPrivate([32]byte{1})))
 }
 
-// Ledger implements chain.Ledger, chain.MemoLedger and escrow.Ledger. Safe for concurrent use; it holds no connection open that needs closing.
+// Ledger implements chain.Ledger, chain.MemoLedger and escrow.Ledger. Safe for concurrent use; it holds no connection
+// open that needs closing.
 type Ledger struct {
 	cfg    Config
 	pool   *pool
@@ -112,7 +113,7 @@ func (l *Ledger) Slot(ctx context.Context) (market.Slot, error) {
 	return tip.Confirmed, err
 }
 
-// Balance is what the wallet's associated token account holds, confirmed; 0 when it has none.
+// Balance is the balance of the wallet's associated token account, confirmed; 0 when it has none.
 func (l *Ledger) Balance(ctx context.Context, owner sign.Key) (market.Amount, error) {
 	accounts, err := l.accounts(ctx, tokenAccountOf(solanago.PublicKey(owner), l.mint))
 	if err != nil || accounts[0] == nil {
@@ -122,7 +123,7 @@ func (l *Ledger) Balance(ctx context.Context, owner sign.Key) (market.Amount, er
 	return held.amount, err
 }
 
-// Funds is what the key can spend, confirmed.
+// Funds returns the key's spendable funds, confirmed.
 func (l *Ledger) Funds(ctx context.Context) (chain.Funds, error) {
 	if !l.delegated() {
 		accounts, err := l.accounts(ctx, l.source, l.payer)

@@ -10,14 +10,16 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// A key that spends its owner's tokens sets money aside from a token account of its own, to which what was not spent comes back. What
-// the owner allows it is used up by what it takes from the owner's account into its own: by what is spent, not by what is set aside.
+// A key that spends its owner's tokens sets money aside from a token account of its own, which also receives refunds.
+// The owner's allowance is used up by transfers from the owner's account into its own: by spent money, not by money set
+// aside.
 
 // delegated reports whether the key spends the tokens of another one.
 func (l *Ledger) delegated() bool { return l.owner != l.payer }
 
-// Provide sees to it that the key's own token account holds need base units: what is missing comes from the owner's account. It returns
-// when that is confirmed. chain.ErrAllowance where the owner has too little or allows too little, chain.ErrFees.
+// Provide ensures that the key's own token account holds need base units: the missing part comes from the owner's
+// account. It returns when that is confirmed. It returns chain.ErrAllowance if the owner has or allows too little, and
+// chain.ErrFees.
 func (l *Ledger) Provide(ctx context.Context, need market.Amount) error {
 	if !l.delegated() {
 		return nil

@@ -23,8 +23,8 @@ type answer[T any] struct {
 // straggle is how long the other endpoints are waited for once as many have answered as must agree.
 const straggle = 2 * time.Second
 
-// everyone asks all endpoints at once. It waits until enough (when it is not nil) finds that what was answered will do, or all have
-// answered, or the last ones are late; what those would have said is an error.
+// everyone requests answers from all endpoints at once. It waits until enough (if not nil) accepts the answers, or all
+// have answered, or the last ones are late; a late answer is an error.
 func everyone[T any](ctx context.Context, p *pool, question func(context.Context, *rpc.Client) (T, error), enough func([]answer[T]) bool) []answer[T] {
 	type numbered struct {
 		i int
@@ -76,7 +76,8 @@ func askOne[T any](ctx context.Context, p *pool, e *endpoint, question func(cont
 	return a
 }
 
-// Status asks every endpoint. What can never change (final, failed, expired) is believed when two say so, or the only one configured.
+// Status asks every endpoint. A permanent state (final, failed, expired) counts if two endpoints report it, or the only
+// one configured.
 func (l *Ledger) Status(ctx context.Context, tx chain.Prepared) (chain.TxStatus, error) {
 	signature, err := solanago.SignatureFromBase58(string(tx.ID))
 	if err != nil {

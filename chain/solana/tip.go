@@ -12,9 +12,10 @@ import (
 	"github.com/starling-network/starling/market"
 )
 
-// Tip asks every endpoint and returns the median of their confirmed and of their final slots, the lower one of two middle ones. Where
-// several endpoints are configured, two must answer and be within 150 slots of each other: everything else is chain.ErrDown. So one
-// endpoint that lies moves the tip by no more than 150 slots; of two endpoints it can only keep the tip from being known.
+// Tip asks every endpoint and returns the median of their confirmed and of their final slots, the lower one of two
+// middle ones. Where several endpoints are configured, two must answer and be within 150 slots of each other:
+// everything else is chain.ErrDown. So one endpoint that lies moves the tip by no more than 150 slots; of two endpoints
+// it can only keep the tip from being known.
 func (l *Ledger) Tip(ctx context.Context) (chain.Tip, error) {
 	answers := everyone(ctx, l.pool, tipAt, nil)
 	var confirmed, final []market.Slot

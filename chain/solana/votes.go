@@ -33,8 +33,8 @@ func (l *Ledger) Ballots(ctx context.Context) (map[sign.Key]program.Ballot, erro
 	return out, nil
 }
 
-// Ballot reads a ballot of this network and the slot in which it stood so, confirmed. chain.ErrNotFound: it is not there, or not any
-// more.
+// Ballot reads a ballot of this network and the slot in which it stood so, confirmed. chain.ErrNotFound: it is not
+// there, or not any more.
 func (l *Ledger) Ballot(ctx context.Context, at sign.Key) (program.Ballot, market.Slot, error) {
 	a, slot, err := l.account(ctx, at)
 	if err != nil {
@@ -47,7 +47,7 @@ func (l *Ledger) Ballot(ctx context.Context, at sign.Key) (program.Ballot, marke
 	return b, slot, nil
 }
 
-// ballotAt reads a ballot of this network, whose address is made of what stands in it.
+// ballotAt parses a ballot of this network, and checks that its address follows from its content.
 func (l *Ledger) ballotAt(at sign.Key, a held) (program.Ballot, error) {
 	b, err := program.UnmarshalBallot(a.data)
 	if err != nil || a.owner != l.cfg.Program || b.Network != l.cfg.Network || program.BallotAddress(l.cfg.Program, b.Network, b.Proposer, b.Opened) != at {
@@ -56,8 +56,8 @@ func (l *Ledger) ballotAt(at sign.Key, a held) (program.Ballot, error) {
 	return b, nil
 }
 
-// Voted reads what a provider, by its registration's address, voted on a topic, confirmed. chain.ErrNotFound: nothing, or its note is not
-// there any more.
+// Voted reads the vote of a provider, by its registration's address, on a topic, confirmed. It returns
+// chain.ErrNotFound if there is none, or its note no longer exists.
 func (l *Ledger) Voted(ctx context.Context, topic sign.Hash, provider sign.Key) (program.Vote, error) {
 	at := program.VoteAddress(l.cfg.Program, topic, provider)
 	a, _, err := l.account(ctx, at)
@@ -71,8 +71,8 @@ func (l *Ledger) Voted(ctx context.Context, topic sign.Hash, provider sign.Key) 
 	return v, nil
 }
 
-// Payout reads what was accepted of a source for an epoch, and the slot in which it stood so, confirmed. chain.ErrNotFound: nothing, or it
-// is over.
+// Payout reads the accepted payout of a source for an epoch, and the slot of that state, confirmed. It returns
+// chain.ErrNotFound if there is none, or it is over.
 func (l *Ledger) Payout(ctx context.Context, source uint8, epoch uint64) (program.Payout, market.Slot, error) {
 	a, slot, err := l.account(ctx, program.PayoutAddress(l.cfg.Program, l.cfg.Network, source, epoch))
 	if err != nil {
@@ -85,7 +85,8 @@ func (l *Ledger) Payout(ctx context.Context, source uint8, epoch uint64) (progra
 	return p, slot, nil
 }
 
-// Payouts reads what was accepted of a source for the epochs from one to another, confirmed; those of which nothing was are not in it.
+// Payouts reads the accepted payouts of a source for the epochs from one to another, confirmed; epochs without one are
+// left out.
 func (l *Ledger) Payouts(ctx context.Context, source uint8, from, to uint64) (map[uint64]program.Payout, error) {
 	if l.cfg.Program.IsZero() {
 		return nil, errProgram
@@ -115,7 +116,7 @@ func (l *Ledger) Payouts(ctx context.Context, source uint8, from, to uint64) (ma
 	return out, nil
 }
 
-// payoutAt reads what was accepted of a source for an epoch.
+// payoutAt parses the accepted payout of a source for an epoch.
 func (l *Ledger) payoutAt(a held, source uint8, epoch uint64) (program.Payout, error) {
 	p, err := program.UnmarshalPayout(a.data)
 	if err != nil || a.owner != l.cfg.Program || p.Network != l.cfg.Network || p.Source != source || p.Epoch != epoch {
@@ -124,7 +125,7 @@ func (l *Ledger) payoutAt(a held, source uint8, epoch uint64) (program.Payout, e
 	return p, nil
 }
 
-// Holds is what the token account at an address holds, confirmed; 0 when there is none.
+// Holds is the balance of the token account at an address, confirmed; 0 when there is none.
 func (l *Ledger) Holds(ctx context.Context, at sign.Key) (uint64, error) {
 	accounts, err := l.accounts(ctx, solanago.PublicKey(at))
 	if err != nil || accounts[0] == nil || accounts[0].Owner != solanago.TokenProgramID {

@@ -7,12 +7,10 @@
 //	    │                                             │
 //	    └── no spare left, deadline, cancelled ───────┴──▶ Releasing ──▶ Failed
 //
-// Every rank is one seat, and every seat asks one provider at a time, in parallel with the others. A seat whose provider
-// refuses, is lost or does not answer by its deadline is given to the next spare; a slow provider is dropped, never
-// waited for. No lease is signed before every seat is held, none is paid for before every seat is signed. When a seat
-// finds nobody, everything is released at once.
+// Every rank is one seat, and every seat asks one provider at a time, in parallel with the others. If the provider
+// refuses, is lost or misses its deadline, the seat goes to the next spare. No lease is signed before every seat is
+// held, none is paid for before every seat is signed. When a seat has no spare left, everything is released at once.
 //
-// The buyer chooses hold ids before it asks, so it can release what it never heard an answer about; an answer that comes
-// too late is answered with another Release. What even that cannot reach, a dead peer's hold, its provider's own
-// deadline frees.
+// The buyer chooses hold ids before it sends requests, so it can release holds whose answers were lost. A late answer
+// gets another Release. A hold that no Release reaches ends with its provider's own deadline.
 package gang

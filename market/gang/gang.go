@@ -34,8 +34,8 @@ type attempt struct {
 	releasing time.Time // deadline of a release not confirmed yet; zero when none is under way
 }
 
-// New asks all chosen members at once. Spares are asked in their order, each once; one that is listed twice may take two
-// ranks. With no member, or a rank twice, the gang fails at once.
+// New asks all chosen members at once. Spares are asked in their order, each once; one that is listed twice may take
+// two ranks. With no member, or a rank twice, the gang fails at once.
 func New(order market.Order, chosen []Member, spares []sign.Key, p Params) (Gang, []Effect) {
 	s := &step{now: lease.Now{Time: p.Started}, gang: Gang{order: order, params: p, state: Reserving, spares: slices.Clone(spares),
 		seats: make([]Seat, len(chosen)), attempts: make([]uint32, len(chosen))}}
@@ -65,7 +65,7 @@ func (g Gang) State() State { return g.state }
 // Order the gang is for.
 func (g Gang) Order() market.Order { return g.order }
 
-// Seats lists who has which rank now.
+// Seats lists the current provider of each rank.
 func (g Gang) Seats() []Seat { return slices.Clone(g.seats) }
 
 // Failures lists every provider that did not work out so far, in order.
@@ -145,7 +145,7 @@ func (s *step) emit(e ...Effect) { s.effects = append(s.effects, e...) }
 
 func (s *step) forming() bool { return s.gang.state < Running }
 
-// clock drops whoever is late.
+// clock drops providers that missed their deadline.
 func (s *step) clock() {
 	g := &s.gang
 	if s.forming() && !g.params.Deadline.After(s.now.Time) {
@@ -245,7 +245,7 @@ func (s *step) badKey(key market.OverlayKey) *market.Refusal {
 	return nil
 }
 
-// measured takes the seats from those who are too far from the others.
+// measured frees the seats of providers that are too far from the others.
 func (s *step) measured(ev Measured) {
 	g := &s.gang
 	if !s.forming() || ev.Round != g.round || g.until.IsZero() {
@@ -294,7 +294,7 @@ func (s *step) drop(i int, why *market.Refusal, release bool) {
 	g := &s.gang
 	seat := g.seats[i]
 	g.failures = append(g.failures, Failure{seat.Rank, seat.Provider, why})
-	g.until, g.measured = time.Time{}, false // whoever takes the seat is to be measured, too
+	g.until, g.measured = time.Time{}, false // the seat's next provider must be measured, too
 	s.giveUp(i, release, why.Error())
 	for len(g.spares) > 0 {
 		next := g.spares[0]
@@ -362,8 +362,8 @@ func (s *step) settleFailure() {
 	s.emit(FailedWith{s.gang.reason, slices.Clone(s.gang.failures)})
 }
 
-// advance moves the seats on together: nobody signs before all are held and, where that is asked for, near enough to one another; nobody
-// is paid before all have signed.
+// advance moves the seats on together: nobody signs before all are held and, where that is asked for, near enough to
+// one another; nobody is paid before all have signed.
 func (s *step) advance() {
 	g := &s.gang
 	if g.state == Releasing {

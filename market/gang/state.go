@@ -68,7 +68,7 @@ type Member struct {
 	Provider sign.Key
 }
 
-// Seat is one rank and who has it now.
+// Seat is one rank and its current provider.
 type Seat struct {
 	Rank           uint32
 	Provider       sign.Key
@@ -79,7 +79,7 @@ type Seat struct {
 	Lease          market.LeaseID    // once signed
 	ActivateBefore market.Slot       // once signed
 	deadline       time.Time         // of the request under way
-	odd            bool              // it answered what it was not asked yet
+	odd            bool              // it answered a request that it had not received yet
 }
 
 // Params are the times of one gang.
@@ -102,7 +102,7 @@ type Failure struct {
 	Refusal  *market.Refusal `json:"refusal"`
 }
 
-// Unfit is a seat whose provider cannot be a member, by the paths measured.
+// Unfit is a seat whose provider cannot be a member, according to the measured paths.
 type Unfit struct {
 	Rank   uint32
 	Hold   market.HoldID
@@ -120,7 +120,8 @@ type (
 		Units   []market.UnitID
 		Overlay market.OverlayKey // of a cluster's
 	}
-	// Measured answers a Measure: who is too far from the others, by what was measured, or may not be measured.
+	// Measured answers a Measure: the seats that are too far from the others by the measured paths, or may not be
+	// measured.
 	Measured struct {
 		Round uint32
 		Unfit []Unfit
@@ -185,7 +186,8 @@ type (
 		Lease    market.LeaseID
 		Reason   string
 	}
-	// Measure has the paths between all seats measured, those that were not before. Measured answers it, under its number.
+	// Measure has the paths between all seats measured, those that were not before. Measured answers it, under its
+	// number.
 	Measure struct {
 		Round uint32
 		Seats []Seat

@@ -10,15 +10,15 @@ import (
 	"github.com/starling-network/starling/market"
 )
 
-// Book is the provider's view of all its units and of every hold on them. It is a value: Step returns a new one and leaves
-// the old one as it was.
+// Book is the provider's view of all its units and of every hold on them. It is a value: Step returns a new one and
+// leaves the old one as it was.
 type Book struct {
 	limits  Limits
 	units   []market.Unit         // shared by all versions, never changed
 	index   map[market.UnitID]int // into units and holder; shared, never changed
 	holder  []*Record             // live record by unit, of a line the first; nil when nobody holds it
 	out     []bool                // units withdrawn; shared, never changed
-	shown   []bool                // units that have shown what they are; nil where none need to; shared, never changed
+	shown   []bool                // units with a valid audit record; nil where none are required; shared, never changed
 	records []*Record             // ascending by id
 	over    []market.HoldID       // the last holds that were forgotten, the latest last; shared, never changed
 }
@@ -68,8 +68,8 @@ func (b Book) Restore(recs []Record) (Book, error) {
 	return next, nil
 }
 
-// Resume is what to carry out after Restore: active leases are activated again, and ending ones ended again. Both are
-// repeats of effects that may have been carried out before the crash.
+// Resume returns the effects to carry out after Restore: active leases are activated again, and ending ones ended
+// again. The effects may already have been carried out before the crash.
 func (b Book) Resume() []Effect {
 	var out []Effect
 	for _, r := range b.records {
@@ -84,7 +84,7 @@ func (b Book) Resume() []Effect {
 	return out
 }
 
-// WithLimits is the book under other limits, for orders to come. What is promised stays promised.
+// WithLimits returns the book with other limits for future orders. Existing holds and leases stay as they are.
 func (b Book) WithLimits(l Limits) (Book, error) {
 	if err := l.Validate(); err != nil {
 		return b, err
@@ -96,8 +96,8 @@ func (b Book) WithLimits(l Limits) (Book, error) {
 // Limits are the limits in force.
 func (b Book) Limits() Limits { return b.limits }
 
-// WithWithdrawn is the book in which the units listed, and only they, are not sold any more; ids that are no units of it
-// are ignored. What is promised stays promised.
+// WithWithdrawn returns the book with exactly the listed units withdrawn from sale. Ids of unknown units are ignored.
+// Existing holds and leases stay as they are.
 func (b Book) WithWithdrawn(ids []market.UnitID) Book {
 	b.out = b.marked(ids)
 	return b
@@ -120,14 +120,14 @@ func (b Book) Withdrawn(id market.UnitID) bool {
 	return ok && b.out[i]
 }
 
-// WithShown is the book in which the units listed, and only they, have shown what they are: no others are sold to orders that do
-// not take unproven ones. Ids that are no units of it are ignored. What is promised stays promised.
+// WithShown returns the book with exactly the listed units proven by audits. Only orders that take unproven units get
+// others. Ids of unknown units are ignored. Existing holds and leases stay as they are.
 func (b Book) WithShown(ids []market.UnitID) Book {
 	b.shown = b.marked(ids)
 	return b
 }
 
-// Shown is the number of units of the class that could be sold now and have shown what they are.
+// Shown is the number of free units of the class that audits have proven.
 func (b Book) Shown(class market.Class) int {
 	n := 0
 	for i := range b.units {
@@ -159,7 +159,8 @@ func (b Book) Free(class market.Class) int {
 	return n
 }
 
-// Total is the number of units of the class that are free or held; those withdrawn count only while somebody holds them.
+// Total is the number of units of the class that are free or held; those withdrawn count only while somebody holds
+// them.
 func (b Book) Total(class market.Class) int {
 	n := 0
 	for i := range b.units {
@@ -233,7 +234,7 @@ func (b Book) findLease(id market.LeaseID) *Record {
 	return nil
 }
 
-// edit is a copy whose slices may be changed.
+// edit returns a copy whose slices may be changed.
 func (b Book) edit() Book {
 	b.holder, b.records = slices.Clone(b.holder), slices.Clone(b.records)
 	return b
@@ -259,7 +260,7 @@ func (b *Book) set(r Record) {
 	}
 }
 
-// sameLineOrHold says whether a is b, as it was before, or of its line.
+// sameLineOrHold reports whether a is b, as it was before, or of its line.
 func sameLineOrHold(a, b *Record) bool { return a.ID == b.ID || sameLine(a, b) }
 
 func (b *Book) drop(id market.HoldID) {
@@ -270,7 +271,7 @@ func (b *Book) drop(id market.HoldID) {
 
 func (b Book) money(p market.Price) string { return market.Decimal(uint64(p), b.limits.Decimals) }
 
-// feasible asks what does not depend on price or on other holds.
+// feasible checks the conditions that do not depend on price or on other holds.
 func (b Book) feasible(now Now, o market.Order) *market.Refusal {
 	l := b.limits
 	if o.Buyer == l.Provider || o.Agent == l.Provider {

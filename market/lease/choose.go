@@ -10,14 +10,14 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Quoted is what the provider would do an order for.
+// Quoted is the provider's terms for an order.
 type Quoted struct {
 	Class  market.Class // of the units, all of one
 	Leases uint32       // how many leases of the order it could take now
 	Price  market.Price
 }
 
-// Quote says what the provider would do the order for, or why it would not. It promises nothing.
+// Quote returns the provider's terms for the order, or the reason for a refusal. It reserves nothing.
 func (b Book) Quote(now Now, o market.Order, backing *Backing) (Quoted, *market.Refusal) {
 	if refusal := b.feasible(now, o); refusal != nil {
 		return Quoted{}, refusal
@@ -50,8 +50,8 @@ func (b Book) enough(n counts) *market.Refusal {
 	return market.Refuse(market.ReasonLimit, "this buyer has %d leases and holds here, at most %d allowed", n.live, b.limits.MaxLeasesPerBuyer)
 }
 
-// choose finds the class that does the order and lists its free units that fit, at least as many as one lease takes: the
-// class named, or the cheapest that fits the order at up to price.
+// choose finds the class that does the order and lists its free units that fit, at least as many as one lease takes:
+// the class named, or the cheapest that fits the order at up to price.
 func (b Book) choose(o market.Order, price market.Price, named market.Class) (market.Class, []market.UnitID, *market.Refusal) {
 	classes := b.sold(o.Class)
 	if named != "" {
@@ -96,8 +96,8 @@ func (b Book) sold(c market.Class) []market.Class {
 	return out
 }
 
-// fit lists the free units of one class that can do a lease of the order at up to price, or says why they cannot. An order that takes
-// unproven units gets those first: the others are wanted by more.
+// fit lists the free units of one class that can do a lease of the order at up to price, or says why they cannot. An
+// order that takes unproven units gets those first: the others are wanted by more.
 func (b Book) fit(o market.Order, c market.Class, price market.Price) ([]market.UnitID, *market.Refusal) {
 	if ask := b.limits.Asks[c]; ask > price {
 		return nil, market.Refuse(market.ReasonPrice, "price %s is under the %s asked here", b.money(price), b.money(ask))
@@ -138,7 +138,7 @@ func (b Book) fit(o market.Order, c market.Class, price market.Price) ([]market.
 	return nil, market.Refuse(market.ReasonCapability, "a unit has compute capability %s, asked %s", short.Capability, o.MinCapability)
 }
 
-// least is what every one of the units has.
+// least returns the minimum of each resource over the units.
 func (b Book) least(ids []market.UnitID) market.Resources {
 	var out market.Resources
 	for n, id := range ids {

@@ -10,8 +10,8 @@
 //	   expired   ▼              ▼ ▼                ▼                                   ▼
 //	          Released    Released Void          Ended                               Ended
 //
-// Held, Signed, Active and Ending are live: their units are nobody else's. Step takes the book, the time and an event and
-// gives back a new book and the effects to carry out, in their order. A Persist always comes before the answer that
-// depends on it, so a crash between any two effects loses nothing that was promised: Restore reads the records that were
-// persisted and goes on.
+// Held, Signed, Active and Ending are live: their units are nobody else's. Step takes the book, the time and an event
+// and gives back a new book and the effects to carry out, in their order. A Persist always comes before the answer that
+// depends on it, so a crash between any two effects loses nothing that was promised: Restore reads the records that
+// were persisted and goes on.
 package lease

@@ -27,12 +27,12 @@ func (r *Record) began() market.Slot {
 	return r.Since
 }
 
-// sameLine says whether two records are about one line, so that both may have its units.
+// sameLine reports whether two records are about one line, so that both may have its units.
 func sameLine(a, b *Record) bool {
 	return a.Core != nil && b.Core != nil && a.First() == b.First()
 }
 
-// successive says whether two leases of one line do not overlap.
+// successive reports whether two leases of one line do not overlap.
 func successive(a, b *Record) bool {
 	return sameLine(a, b) && (a.Core.End <= b.Core.Start || b.Core.End <= a.Core.Start)
 }
@@ -50,7 +50,7 @@ func (b Book) next(id market.LeaseID) *Record {
 	return nil
 }
 
-// waits says whether the lease before the record's is live still.
+// waits reports whether the lease before the record's is live still.
 func (b Book) waits(r *Record) bool {
 	prev := b.findLease(r.Previous)
 	return prev != nil && prev.State.Live()
@@ -67,8 +67,8 @@ func (b Book) heir(r *Record) *Record {
 	return out
 }
 
-// Current is the lease of a line that commands what runs for it: the one in force, and once the line is over its last. The
-// line is named by its first lease.
+// Current returns the lease of a line that controls its execution: the lease in force, or the last one if the line is
+// over. A line is identified by its first lease.
 func (b Book) Current(first market.LeaseID) (Record, bool) {
 	var best *Record
 	weight := func(r *Record) int {
@@ -94,11 +94,11 @@ func (b Book) Current(first market.LeaseID) (Record, bool) {
 	return *best, true
 }
 
-// Extended says whether a successor of the lease was signed.
+// Extended reports whether a successor of the lease was signed.
 func (b Book) Extended(id market.LeaseID) bool { return b.next(id) != nil }
 
-// Commands says whether what runs for the lease's line ends when the lease does: not before its predecessor is over, and not
-// once a successor took over.
+// Commands reports whether the line's execution ends with this lease: not before its predecessor is over, and not once
+// a successor took over.
 func (b Book) Commands(id market.LeaseID) bool {
 	r := b.findLease(id)
 	if r == nil {
@@ -209,7 +209,7 @@ func (b Book) checkSuccessor(r *Record, ev ExtendRequested) *market.Refusal {
 	return nil
 }
 
-// difference names the first field in which a core is not what it should be.
+// difference returns the name of the first field in which two cores differ.
 func difference(have, want market.LeaseCore) string {
 	for _, f := range []struct {
 		name       string

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Record is what the journal keeps of one hold or lease. Records are never changed, only replaced.
+// Record is the journal's record of one hold or lease. Records are never changed, only replaced.
 type Record struct {
 	ID           market.HoldID     `json:"id"`
 	State        State             `json:"state"`
@@ -20,7 +20,7 @@ type Record struct {
 	Buyer        sign.Key          `json:"buyer"`
 	Rank         uint32            `json:"rank"`
 	Class        market.Class      `json:"class"`    // of the units
-	PerUnit      market.Resources  `json:"per_unit"` // what each of them has
+	PerUnit      market.Resources  `json:"per_unit"` // resources of each unit
 	Units        []market.UnitID   `json:"units"`    // ascending
 	Price        market.Price      `json:"price"`    // agreed, per unit-hour
 	Slots        uint64            `json:"slots"`    // duration agreed
@@ -29,24 +29,26 @@ type Record struct {
 	HoldExpires  time.Time         `json:"hold_expires"`
 	Core         *market.LeaseCore `json:"core,omitempty"` // nil until signed
 	Lease        market.LeaseID    `json:"lease,omitzero"` // of Core
-	Keys         market.KeySet     `json:"keys,omitzero"`  // voucher keys, whose hash Core carries
+	Keys         market.KeySet     `json:"keys,omitzero"`  // voucher keys; Core carries their hash
 	BuyerSig     sign.Signature    `json:"buyer_sig,omitzero"`
 	EndReason    string            `json:"end_reason,omitempty"`
-	Root         market.LeaseID    `json:"root,omitzero"`         // first lease of the line; zero unless this is a successor
-	Previous     market.LeaseID    `json:"previous,omitzero"`     // the lease before it, likewise
-	Since        market.Slot       `json:"since,omitempty"`       // start of Root, likewise
-	HandedTo     market.LeaseID    `json:"handed_to,omitzero"`    // the successor that took over what ran, once one did
-	Escrow       sign.Key          `json:"escrow,omitzero"`       // where its leaf is, or will be; zero on a free network
-	Funding      []byte            `json:"funding,omitempty"`     // proof of that, as the buyer gave it
-	FundBy       market.Slot       `json:"fund_by,omitempty"`     // it ends unless its leaf was seen on chain by then; 0 once it was
-	Agent        sign.Key          `json:"agent,omitzero"`        // the peer that commands it; zero: the buyer
-	Supervision  uint64            `json:"supervision,omitempty"` // epoch that a Supervised gave the agent; 0: none, the order named it
-	Overlay      bool              `json:"overlay,omitempty"`     // an overlay key was named, which Core's nonce commits to
-	Newcomer     bool              `json:"newcomer,omitempty"`    // Backing.Newcomer, when it was made
-	Made         time.Time         `json:"made,omitzero"`         // when the units were set aside
+	Root         market.LeaseID    `json:"root,omitzero"`      // first lease of the line; zero unless this is a successor
+	Previous     market.LeaseID    `json:"previous,omitzero"`  // the lease before it, likewise
+	Since        market.Slot       `json:"since,omitempty"`    // start of Root, likewise
+	HandedTo     market.LeaseID    `json:"handed_to,omitzero"` // the successor that took over the execution, if any
+	Escrow       sign.Key          `json:"escrow,omitzero"`    // where its leaf is, or will be; zero on a free network
+	Funding      []byte            `json:"funding,omitempty"`  // proof of that, as the buyer gave it
+	// it ends unless its leaf was seen on chain by then; 0 once it was
+	FundBy market.Slot `json:"fund_by,omitempty"`
+	Agent  sign.Key    `json:"agent,omitzero"` // the peer that commands it; zero: the buyer
+	// epoch that a Supervised gave the agent; 0: none, the order named it
+	Supervision uint64    `json:"supervision,omitempty"`
+	Overlay     bool      `json:"overlay,omitempty"`  // an overlay key was named, which Core's nonce commits to
+	Newcomer    bool      `json:"newcomer,omitempty"` // Backing.Newcomer, when it was made
+	Made        time.Time `json:"made,omitzero"`      // when the units were set aside
 }
 
-// Peer is who commands the lease, and is to be talked to about it.
+// Peer is the peer that commands the lease and receives messages about it.
 func (r Record) Peer() sign.Key {
 	if r.Agent.IsZero() {
 		return r.Buyer
@@ -212,7 +214,7 @@ func (r Record) validate() error {
 	return r.validateLine(bad)
 }
 
-// validateLine reports what about the record's place in its line cannot be.
+// validateLine returns an error if the record's place in its line is impossible.
 func (r Record) validateLine(bad func(format string, args ...any) error) error {
 	successor := r.Core != nil && r.Core.Successor()
 	switch {

@@ -13,11 +13,12 @@ type State uint8
 
 // The states, one sentence each. The numbers are written to journals and never reused.
 const (
-	Held     State = 1 // Units are set aside for the buyer until HoldExpires.
-	Signed   State = 2 // The provider's signature may be out; over if not activated in time.
-	Active   State = 3 // Funded: the buyer may use the units.
-	Ended    State = 4 // It ran and is over; the units are free.
-	Released State = 5 // A successor given back before it was funded; the units are free. Other such holds are forgotten.
+	Held   State = 1 // Units are set aside for the buyer until HoldExpires.
+	Signed State = 2 // The provider's signature may be out; over if not activated in time.
+	Active State = 3 // Funded: the buyer may use the units.
+	Ended  State = 4 // It ran and is over; the units are free.
+	// A successor given back before it was funded; the units are free. Other such holds are forgotten.
+	Released State = 5
 	Void     State = 6 // A successor signed and never funded in time, likewise.
 	Ending   State = 7 // Over, but its execution still has to stop; the units are not free before it has.
 )
@@ -42,7 +43,7 @@ type Now struct {
 	Slot market.Slot
 }
 
-// Limits is what the provider sells and how much of it it lets others tie up.
+// Limits is the provider's inventory, and the part of it that others may hold.
 type Limits struct {
 	Provider   sign.Key
 	Payout     sign.Key
@@ -55,7 +56,7 @@ type Limits struct {
 	Runtimes []string
 	MinSlots uint64
 	MaxSlots uint64
-	Stake    market.Amount // what the provider has at stake
+	Stake    market.Amount // the provider's stake
 
 	HoldTTL          time.Duration // how long units are set aside before the lease is signed
 	SignTTL          time.Duration // and how much longer until a signed lease is activated
@@ -97,7 +98,8 @@ func (l Limits) Validate() error {
 	return nil
 }
 
-// Event is something that happened: a buyer's request, already verified to come from that buyer, or news from the shell.
+// Event is something that happened: a buyer's request, already verified to come from that buyer, or news from the
+// shell.
 type Event interface{ event() string }
 
 type (
@@ -127,28 +129,28 @@ type (
 		Core     market.LeaseCore
 		BuyerSig sign.Signature
 	}
-	// FundingPromised reports that a lease's first voucher was checked, and that its buyer is putting its leaf into an escrow. The
-	// lease is active from now on, and ends unless FundingSeen follows by slot By.
+	// FundingPromised reports that a lease's first voucher was checked, and that its buyer is putting its leaf into an
+	// escrow. The lease is active from now on, and ends unless FundingSeen follows by slot By.
 	FundingPromised struct {
 		Lease   market.LeaseID
 		Escrow  sign.Key
 		Funding []byte // at most MaxFunding
 		By      market.Slot
 	}
-	// FundingWrong reports that what is on chain is not what the lease's buyer promised, and never will be (again): also of a lease
-	// that was funded, and whose buyer takes its money back.
+	// FundingWrong reports that the deposit on chain is not what the buyer promised and cannot become it. It also
+	// reports that the buyer of a funded lease withdraws its money.
 	FundingWrong struct {
 		Lease  market.LeaseID
 		Reason string
 	}
-	// FundingSeen reports that a lease is paid for: its leaf on chain in slot Landed, or, settled directly, its first voucher
-	// checked.
+	// FundingSeen reports that a lease is paid for: its leaf on chain in slot Landed, or, settled directly, its first
+	// voucher checked.
 	FundingSeen struct {
 		Lease  market.LeaseID
 		Landed market.Slot
 	}
-	// Supervised reports that By showed the word of the job's guardians, checked, that it commands the line of a lease under an
-	// epoch, from 1. What it commands nobody of a lower epoch does any more.
+	// Supervised reports that By showed a valid statement of the job's guardians: it commands the line of a lease under
+	// an epoch, from 1. Supervisors of lower epochs are no longer obeyed.
 	Supervised struct {
 		Lease market.LeaseID // the first of its line
 		By    sign.Key
@@ -203,7 +205,8 @@ type (
 	}
 	// AnswerSupervised answers a Supervised: By commands the line.
 	AnswerSupervised struct{ Lease market.LeaseID }
-	// AnswerSigned answers a sign: the provider signs Core and sends the signature. Ed25519 gives the same one every time.
+	// AnswerSigned answers a sign: the provider signs Core and sends the signature. Ed25519 gives the same one every
+	// time.
 	AnswerSigned struct {
 		Hold market.HoldID
 		Core market.LeaseCore
@@ -227,12 +230,14 @@ type (
 	}
 	// Activate lets the execution of the lease begin, and its metering.
 	Activate struct{ Record Record }
-	// EndLease stops the lease's execution, or ends what the lease commands of it (Book.Commands); LeaseEnded must follow.
+	// EndLease stops the execution of the lease, or the part that the lease controls (Book.Commands). LeaseEnded must
+	// follow.
 	EndLease struct {
 		Lease  market.LeaseID
 		Reason string
 	}
-	// Unpaid says that units were set aside for a peer that did not pay for them. It is carried out with the effects that are journalled.
+	// Unpaid says that units were set aside for a peer that did not pay for them. It is carried out with the effects
+	// that are journalled.
 	Unpaid struct {
 		Peer     sign.Key      // that commanded the hold
 		Newcomer bool          // Record.Newcomer

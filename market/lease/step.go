@@ -9,11 +9,11 @@ import (
 	"github.com/starling-network/starling/market"
 )
 
-// keepAfterOrder is how long after its order's end a finished record is kept, so that no replayed request for it can pass:
-// an order that is over by more than any clock's error is refused anyway.
+// keepAfterOrder is how long after its order's end a finished record is kept, so that no replayed request for it can
+// pass: an order that is over by more than any clock's error is refused anyway.
 const keepAfterOrder = 2 * market.MaxClockSkew
 
-// step collects what one Step does.
+// step is one call of Step: the book and the effects so far.
 type step struct {
 	book    Book
 	now     Now
@@ -63,7 +63,8 @@ func (s *step) persist(r Record) {
 	s.emit(Persist{r})
 }
 
-// finish persists the record in a state that is not live and frees its units, unless another lease of its line has them.
+// finish persists the record in a state that is not live and frees its units, unless another lease of its line has
+// them.
 func (s *step) finish(r Record, state State, reason string) {
 	r.State, r.EndReason = state, clip(reason)
 	s.persist(r)
@@ -81,7 +82,8 @@ func (s *step) refuse(hold market.HoldID, refusal *market.Refusal) {
 // clip makes a reason fit a record: short, and text.
 func clip(reason string) string { return market.Clean(reason, maxEndReason) }
 
-// sweep does what is due: holds and leases whose time is over, finished records nobody can replay.
+// sweep applies due deadlines. It ends holds and leases whose time is over and drops finished records that nobody can
+// replay.
 func (s *step) sweep() {
 	for _, r := range inLine(s.book.records) {
 		if r = s.book.find(r.ID); r == nil {
@@ -105,7 +107,7 @@ func (s *step) sweep() {
 				s.end(*r, fmt.Sprintf("its escrow was not on chain by slot %d", r.FundBy))
 			}
 		case Ended, Released, Void:
-			// That of a lease which was extended is what keeps it from being extended again.
+			// The record of an extended lease keeps it from being extended again.
 			if s.now.Time.Sub(r.OrderExpires) > keepAfterOrder && !s.book.waits(r) {
 				s.book.drop(r.ID)
 				s.emit(Forget{r.ID})
@@ -115,7 +117,8 @@ func (s *step) sweep() {
 	}
 }
 
-// end begins to stop an active lease. One whose time is over hands what runs over to its successor, if that is paid for.
+// end begins to stop an active lease. A lease whose time is over hands its execution over to its successor, if that is
+// paid for.
 func (s *step) end(r Record, reason string) {
 	r.State, r.EndReason = Ending, clip(reason)
 	if next := s.book.next(r.Lease); next != nil && next.State == Active && s.now.Slot >= r.Core.End {
@@ -308,7 +311,7 @@ func (s *step) release(ev ReleaseRequested) {
 		s.book.forgot(ev.Hold) // the request for it may be on its way yet
 	}
 	if r == nil || r.Peer() != ev.By {
-		// Nothing is held, which is what the buyer wanted; and nobody learns of another buyer's holds.
+		// Nothing is held, so the release is complete; and nobody learns of another buyer's holds.
 		s.emit(AnswerReleased{ev.Hold})
 		return
 	}

@@ -49,7 +49,7 @@ func (d Draft) Core() (market.LeaseCore, error) {
 	return core, core.Validate()
 }
 
-// checkTerms compares a lease with what was agreed at reserve.
+// checkTerms compares a lease with the terms agreed at reserve.
 func (l Limits) checkTerms(now Now, r *Record, ev SignRequested) *market.Refusal {
 	c := ev.Core
 	differ := func(field string, have, want any) *market.Refusal {

@@ -10,9 +10,9 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Holds cost their buyers nothing until they are paid for. So what the holds of one peer can cost together is bounded
-// by what it can spend, and those who never paid here together have a part of the units, as long as somebody lately
-// took some for nothing.
+// Holds cost their buyers nothing until they are paid for. So the total cost of one peer's holds is bounded by its
+// spendable balance. While units were lately taken without payment, all buyers that never paid here share a part of the
+// units.
 
 const (
 	// newcomersPercent is the part of a class's units that the unpaid holds of newcomers may have while the provider is
@@ -22,9 +22,9 @@ const (
 	maxOver = 1024
 )
 
-// Backing is what stands behind an order, as the chain and the provider's journal have it.
+// Backing is the security behind an order, by the chain and the provider's journal.
 type Backing struct {
-	Funds    market.Amount // what the order's peer can spend
+	Funds    market.Amount // spendable balance of the order's peer
 	Newcomer bool          // it never paid for a lease here
 	Wary     bool          // units were taken for nothing lately
 }

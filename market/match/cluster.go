@@ -13,25 +13,29 @@ import (
 
 // Near says how near the members of a cluster must be to one another.
 type Near struct {
-	// Within bounds the round trip predicted between any two of them; 0: any distance will do, and near is still better than far.
+	// Within bounds the round trip predicted between any two of them; 0: any distance will do, and near is still better
+	// than far.
 	Within time.Duration
 	// Members are where those are that the cluster has already, as far as it is known.
 	Members []market.Coordinate
 }
 
-// Choice is what SelectCluster proposes.
+// Choice is the proposal of SelectCluster.
 type Choice struct {
-	Chosen   []Assignment  // the first is the most reliable of them
-	Spares   []sign.Key    // as in Select; those that are near all that were chosen
-	Diameter time.Duration // the largest round trip predicted between two of them whose coordinates are known; 0: fewer than two are
-	Cost     uint64        // what was minimised
+	Chosen []Assignment // the first is the most reliable of them
+	Spares []sign.Key   // as in Select; those that are near all that were chosen
+	// the largest round trip predicted between two of them with known coordinates; 0: fewer than two have one
+	Diameter time.Duration
+	Cost     uint64 // the minimised cost
 }
 
 // TooFar says that there are providers enough, and that they are not near enough to one another.
 type TooFar struct {
-	Need, Of int           // members wanted, providers that could be one
-	Apart    time.Duration // the largest round trip predicted within the nearest so many of them; 0: most are too far from the members there are
-	Within   time.Duration
+	Need, Of int // members wanted, providers that could be one
+	// the largest round trip predicted within the nearest so many of them; 0: most are too far from the members there
+	// are
+	Apart  time.Duration
+	Within time.Duration
 }
 
 // Error is a line a person can act on.
@@ -42,7 +46,7 @@ func (t *TooFar) Error() string {
 	return fmt.Sprintf("the best %d of %d providers are %v apart, at most %v will do", t.Need, t.Of, round(t.Apart), t.Within)
 }
 
-// round drops what no prediction is good for.
+// round drops digits beyond the accuracy of a prediction.
 func round(d time.Duration) time.Duration {
 	if d >= 10*time.Millisecond {
 		return d.Round(time.Millisecond)
@@ -53,25 +57,27 @@ func round(d time.Duration) time.Duration {
 const (
 	// maxCenters bounds the providers that a cluster is chosen among, the best ranked first.
 	maxCenters = 1024
-	// rttUnsaid is taken for the round trip to a peer whose coordinate is not known, where no bound says better.
+	// rttUnsaid is assumed for the round trip to a peer with unknown coordinate, unless a bound is lower.
 	rttUnsaid = 100 * time.Millisecond
-	// costScale is one: of a price that is the ceiling, of a record that speaks for nothing, of a diameter of rttHalfMicros.
+	// costScale is one: of a price that is the ceiling, of a record that speaks for nothing, of a diameter of
+	// rttHalfMicros.
 	costScale = 1_000_000
-	// shunnedCost keeps those whose record speaks against them out while anybody else can.
+	// shunnedCost excludes shunned providers as long as there are others.
 	shunnedCost = 1 << 40
-	// tighter is how often the bound is halved in search of a cluster whose members are nearer at a little more cost.
+	// tighter is the number of times that the bound is halved to find a nearer cluster at little more cost.
 	tighter = 5
 )
 
-// SelectCluster proposes n ranks of one cluster, 0 to n-1: of all sets of providers that it looks at, no two of whose members are farther
-// apart than near allows, the one of least
+// SelectCluster proposes n ranks of one cluster, 0 to n-1: of the sets it considers whose members are all within near
+// of each other, the one with the least
 //
 //	Σ over members (Price · price/ceiling + Reputation · (1 − reputation))  +  n · RTT · diameter/50 ms
 //
-// with the weights of the ranking. It looks at each provider as a centre, with the cheapest that are within the bound of it and of each
-// other, then within half of the bound, and so on. A coordinate of which its peer is not sure excludes nobody: what is predicted is taken for
-// as little as both errors allow. With spread every rank is on another provider; without, each takes as many as it can. Newcomers have no
-// quota: a cluster is as reliable as the least reliable of its members. Rank 0 goes to the most reliable: reputation, stake, price.
+// with the weights of the ranking. It looks at each provider as a centre, with the cheapest that are within the bound
+// of it and of each other, then within half of the bound, and so on. An uncertain coordinate excludes nobody: a
+// prediction is reduced by both errors. With spread every rank is on another provider; without, each takes as many as
+// it can. Newcomers have no quota: a cluster is as reliable as the least reliable of its members. Rank 0 goes to the
+// most reliable: reputation, stake, price.
 //
 // The error is an [*Unschedulable] as of Select, or a [*TooFar]; nothing is chosen then.
 func SelectCluster(order market.Order, res Result, n int, spread bool, near Near) (Choice, error) {
@@ -100,7 +106,7 @@ type clustering struct {
 	cost   []uint64   // of one rank on each
 	order  []int      // by cost, then rank
 	apart  [][]uint32 // predicted round trips, microseconds
-	sure   [][]uint32 // what of them both are sure of
+	sure   [][]uint32 // the distance of which both are sure
 	bound  uint32
 	lambda uint64   // for each microsecond of diameter
 	first  []uint32 // the diameter that each has with the members there are
@@ -169,7 +175,7 @@ func predict(a, b market.Coordinate, unsaid uint32) (d, sure uint32) {
 	return d, uint32(uint64(d) * (costScale - doubt) / costScale)
 }
 
-// memberCost is what one rank on a provider costs, in the terms of SelectCluster.
+// memberCost is the cost of one rank on a provider, in the terms of SelectCluster.
 func memberCost(s *Scored, ceiling market.Price, w Weights) uint64 {
 	price := uint64(costScale)
 	if p := uint64(s.Candidate.Price()); p < uint64(ceiling) {
@@ -187,7 +193,7 @@ func memberCost(s *Scored, ceiling market.Price, w Weights) uint64 {
 func (c *clustering) search() set {
 	var best set
 	bound := c.bound
-	if bound == ^uint32(0) { // halving begins at what there is
+	if bound == ^uint32(0) { // unbounded: halving begins at the diameter of the best set
 		best = c.under(bound, best)
 		bound = best.diameter / 2
 	}
@@ -200,8 +206,8 @@ func (c *clustering) search() set {
 	return best
 }
 
-// under is the better of best and what is found when no two members may be farther apart than bound. What is not sure counts for
-// this bound alone: for a tighter one than was asked the whole prediction does.
+// under returns the better of best and the best set whose members are all within bound of each other. Uncertainty is
+// subtracted for the requested bound alone; tighter bounds apply to the whole prediction.
 func (c *clustering) under(bound uint32, best set) set {
 	d := c.apart
 	if bound == c.bound {
@@ -222,7 +228,7 @@ func (c *clustering) under(bound uint32, best set) set {
 	return best
 }
 
-// least is less than what any cluster with this centre costs.
+// least is a lower bound of the cost of any cluster with this centre.
 func (c *clustering) least(center int) uint64 {
 	cost, left := uint64(0), c.n
 	take := min(c.takes[center], left)
@@ -277,7 +283,8 @@ next:
 	return s
 }
 
-// nearest is the diameter of the nearest n that are found when nothing else counts; 0 if too few are near the members there are.
+// nearest is the diameter of the nearest n that are found when nothing else counts; 0 if too few are near the members
+// there are.
 func (c *clustering) nearest() time.Duration {
 	var best uint32
 	by := slices.Clone(c.order)
@@ -303,7 +310,7 @@ func (c *clustering) nearest() time.Duration {
 	return time.Duration(best) * time.Microsecond
 }
 
-// choice puts the most reliable first and lists who could stand in.
+// choice puts the most reliable provider first and lists possible replacements.
 func (c *clustering) choice(s set) Choice {
 	head := 0
 	for i := range s.members {
@@ -338,7 +345,7 @@ func (c *clustering) choice(s set) Choice {
 	return out
 }
 
-// moreReliable compares two providers by what their record supports, by what they have at stake, then by price.
+// moreReliable compares two providers by reputation, then by stake, then by price.
 func (c *clustering) moreReliable(a, b int) bool {
 	x, y := &c.all[a].Candidate, &c.all[b].Candidate
 	if x.Shunned != y.Shunned {

@@ -18,9 +18,10 @@ const (
 	// again is by how much the chance grows each time that an order brought too few: from one quote of ten thousand
 	// providers to all of them in five orders.
 	again = 8
-	// maxSize bounds an estimate: what others say and send is counted in it.
+	// maxSize bounds an estimate, since it is based on data from peers.
 	maxSize = 1 << 20
-	// roomy is by how much more providers than it wants quotes a shard must have, so that chance does not leave it too few.
+	// roomy is by how much more providers than it wants quotes a shard must have, so that chance does not leave it too
+	// few.
 	roomy = 3
 	// crowded is by how much more there are taken to be than came, where as many came as could.
 	crowded = 2
@@ -36,9 +37,9 @@ func ShardOf(provider sign.Key) uint32 {
 }
 
 // Drawn reports whether a provider quotes for an order over gossip: the first four bytes, big-endian, of
-// SHA-256("starling/draw/v1" ‖ order ‖ provider) are not above the order's draw. Where the order names a shard, the provider
-// must be in it, and a sixteenth of the number is compared. Of all providers of the class, either is so with a chance of
-// (draw+1)/2³².
+// SHA-256("starling/draw/v1" ‖ order ‖ provider) are not above the order's draw. Where the order names a shard, the
+// provider must be in it, and a sixteenth of the number is compared. Of all providers of the class, either is so with a
+// chance of (draw+1)/2³².
 func Drawn(order market.Order, provider sign.Key) bool {
 	h := sign.Sum([]byte("starling/draw/v1"), order.ID[:], provider[:])
 	at := binary.BigEndian.Uint32(h[:4])
@@ -62,8 +63,8 @@ func Guess(n int) Population { return Population{float64(min(max(n, 0), maxSize)
 // Size returns the estimated number of providers; 0 means unknown.
 func (p Population) Size() int { return int(math.Round(p.n)) }
 
-// FitsShard reports whether one shard's providers are enough for an order of so many leases that was not asked before. The
-// estimate's draw then fits a shard, too.
+// FitsShard reports whether one shard's providers are enough for an order of so many leases that was not asked before.
+// The estimate's draw then fits a shard, too.
 func (p Population) FitsShard(leases uint32) bool { return p.n >= market.Shards*roomy*wanted(leases) }
 
 // wanted is how many quotes an order of so many leases is to bring.

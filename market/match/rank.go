@@ -15,21 +15,22 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Weights say what the buyer cares for. The first six are relative to each other; a component with weight 0 does not count.
+// Weights are the buyer's preferences. The first six are relative to each other; a component with weight 0 does not
+// count.
 type Weights struct {
 	Price      uint32 // cheaper, relative to the ceiling
-	Reputation uint32 // what its record supports
+	Reputation uint32 // score by its record
 	RTT        uint32 // nearer: half at 50 ms
 	Region     uint32 // earlier in the order's list
 	Stake      uint32 // more at stake: half at StakeHalf
-	Work       uint32 // more work for its price, as audits proved it: half at the median of what is on offer
+	Work       uint32 // more proven work for its price: half at the median of the offers
 
-	MinReputation uint32 // millionths; who has less is refused, newcomers too; 0 means nobody is
+	MinReputation uint32 // millionths; lower scores are refused, newcomers too; 0 means no minimum
 	StakeHalf     market.Amount
 	NewcomerOneIn uint32 // one seat in so many is kept for newcomers; 0 means none
-	SlotMillis    uint64 // length of a slot, for what a lease costs
+	SlotMillis    uint64 // length of a slot, to compute the cost of a lease
 	Decimals      uint8  // how prices are written in refusals
-	Audited       bool   // the network audits: units must have shown what they are, unless the order says otherwise
+	Audited       bool   // the network audits: units must be proven, unless the order accepts others
 	Keep          int    // how many of the best to keep; 0 means 4 × Count + 32
 }
 
@@ -75,14 +76,14 @@ type Refusal struct {
 	Price    market.Price  `json:"price,omitempty"` // it asks
 }
 
-// Result is what Rank found.
+// Result is the outcome of Rank.
 type Result struct {
 	Order      market.OrderID
 	Ranked     []Scored              // best first, at most Weights.Keep; after all others those that are shunned
 	Newcomers  []Scored              // the best newcomers, best first; they may be in Ranked too
 	Considered int                   // candidates looked at
 	Feasible   int                   // candidates that could do it
-	Counts     map[market.Reason]int // how many were refused for what
+	Counts     map[market.Reason]int // number of refusals by reason
 	Refused    []Refusal             // up to maxRefusals of each reason; of those over the ceiling, the nearest
 	Nearest    market.Price          // lowest price over the ceiling, 0 if there is none
 	Ceiling    market.Price
@@ -108,8 +109,8 @@ type query struct {
 	barred    []sign.Key
 	bars      []uint64 // their prefixes
 	weightSum uint64
-	work      float64 // the median work for its price of what is on offer, 0 where none is proven
-	proven    uint32  // units that must have shown what they are: of one lease, or none
+	work      float64 // the median proven work for its price over all offers, 0 where none is proven
+	proven    uint32  // units that must be proven: those of one lease, or none
 	k0, k1    uint64  // tie-break keys, from the order's id
 }
 
@@ -215,7 +216,8 @@ func (s *Snapshot) scored(q *query, t *top) []Scored {
 	return out
 }
 
-// refuse gives the first reason why the row cannot do the order, or "". Price is not asked here: the rows are cut at the ceiling.
+// refuse gives the first reason why the row cannot do the order, or "". Price is not asked here: the rows are cut at
+// the ceiling.
 func (q *query) refuse(s *Snapshot, r *row) market.Reason {
 	o := q.order
 	for i, bar := range q.bars {
@@ -262,7 +264,7 @@ func (q *query) refuse(s *Snapshot, r *row) market.Reason {
 	return ""
 }
 
-// unproven says why too few units of a row have shown what they are: who has too few at all has no room.
+// unproven returns the reason why too few units of a row are proven: capacity if it has too few units at all.
 func (q *query) unproven(r *row) market.Reason {
 	if !r.flags.has(quoted) && r.units < q.order.UnitsPer {
 		return market.ReasonCapacity

@@ -92,9 +92,10 @@ func join(classes []market.Class) string {
 }
 
 // Select proposes n ranks, 0 to n-1, best provider first, and lists spares in the order they should be asked. With
-// spread every rank is on another provider, and one seat in Weights.NewcomerOneIn goes to a newcomer if there is one; without,
-// the best providers take as many ranks as they can, so that few of them take all. A spare that could take several
-// ranks is listed several times when not spread. The error is nil or says why n cannot be placed; nothing is chosen then.
+// spread every rank is on another provider, and one seat in Weights.NewcomerOneIn goes to a newcomer if there is one;
+// without, the best providers take as many ranks as they can, so that few of them take all. A spare that could take
+// several ranks is listed several times when not spread. The error is nil or says why n cannot be placed; nothing is
+// chosen then.
 func Select(order market.Order, res Result, n int, spread bool) (chosen []Assignment, spares []sign.Key, err *Unschedulable) {
 	seats := func(s *Scored) int {
 		if spread {
@@ -155,7 +156,7 @@ func withNewcomers(ranked, newcomers []Scored, n, want int) []Scored {
 	if len(lifted) == 0 || len(ranked) < n {
 		return ranked
 	}
-	// The seats come from the lowest ranked who are not newcomers themselves.
+	// The seats come from the lowest ranked that are not newcomers themselves.
 	var stay, leave []Scored
 	give := len(lifted)
 	for i := len(first) - 1; i >= 0; i-- {

@@ -10,12 +10,12 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Candidate is one provider that might do an order, and what the buyer knows of it.
+// Candidate is one provider that might serve an order, with the buyer's information about it.
 type Candidate struct {
 	Offer      market.Offer
 	Quote      *market.Quote // its answer to the order being matched; nil while it has given none
 	RTT        time.Duration // 0 when not measured
-	Reputation uint32        // millionths: what its record supports, as the buyer sees it
+	Reputation uint32        // millionths: its score in the buyer's view
 	Stake      market.Amount
 	Newcomer   bool   // too little history to be judged by it
 	Shunned    bool   // its record speaks against it: taken when nobody else can
@@ -23,17 +23,18 @@ type Candidate struct {
 	Shown      Shown
 }
 
-// Shown is what the audit records of a candidate's units show, as far as the buyer has checked them.
+// Shown is the result of the audit records of a candidate's units, as far as the buyer has checked them.
 type Shown struct {
 	Units uint32 // free units with a fresh record
-	// Class is what the records prove the units to be of: the offer's class, or the family alone where its model is not told from others. "": the offer's.
+	// Class is the class that the records prove: the offer's class, or only its family where models cannot be
+	// distinguished. "" means the offer's.
 	Class market.Class
 	Doubt string // why there are no more: "its record is not checked yet"
 
-	Operations, Reads uint64 // a second: what the least of them has shown
+	Operations, Reads uint64 // per second: the lowest rates among them
 }
 
-// Price is what the candidate asks: its quote's price, or its offer's.
+// Price is the price of the candidate's quote, or that of its offer.
 func (c *Candidate) Price() market.Price {
 	if c.Quote != nil {
 		return c.Quote.Price
@@ -41,12 +42,12 @@ func (c *Candidate) Price() market.Price {
 	return c.Offer.Price
 }
 
-// isProven reports whether records of its units show what an order of a class asks.
+// isProven reports whether the records of its units satisfy an order's class.
 func (c *Candidate) isProven(asked market.Class) bool {
 	return c.Shown.Class == "" || asked.Accepts(c.Shown.Class)
 }
 
-// leases is how many leases of the order it could take; with proven, of units that have shown what they are.
+// leases is the number of leases of the order that it could take; with proven, of proven units only.
 func (c *Candidate) leases(o *market.Order, proven bool) uint32 {
 	n := c.Offer.Units / o.UnitsPer
 	if c.Quote != nil {
@@ -61,17 +62,18 @@ func (c *Candidate) leases(o *market.Order, proven bool) uint32 {
 	return n
 }
 
-// Snapshot is a set of candidates, indexed by class and family and sorted by price within a class. It is never changed, so many matches may read it at once.
+// Snapshot is a set of candidates, indexed by class and family and sorted by price within a class. It is never changed,
+// so many matches may read it at once.
 type Snapshot struct {
 	cands    []Candidate
 	classes  map[market.Class][]row
-	work     map[market.Class]shown          // of the rows whose work is known
+	work     map[market.Class]shown          // of the rows with known work
 	families map[market.Class][]market.Class // the classes of a family, sorted; no row is held twice
 	regions  map[market.Region]uint32
 	runtimes map[string]uint64 // bit of each name; 0 when there are too many
 }
 
-// row is what feasibility and score read of a candidate, close together in memory.
+// row holds the fields of a candidate that feasibility and score read, close together in memory.
 type row struct {
 	price      uint64
 	provider   uint64 // first eight bytes of its key
@@ -88,7 +90,8 @@ type row struct {
 	reputation uint32 // millionths
 	rttMicros  uint32 // 0 when not measured
 	region     uint32
-	work       float32 // operations a second for a base unit of price, as audits proved of its slowest unit; 0: not known
+	// operations a second for a base unit of price, as audits proved of its slowest unit; 0: not known
+	work       float32
 	capability uint16
 	egress     market.Egress
 	flags      flags
@@ -111,7 +114,8 @@ func (f *flags) set(bit flags, on bool) {
 	}
 }
 
-// maxRuntimeBits is how many runtime names have a bit of their own in a row; the rest share none and are compared by name.
+// maxRuntimeBits is how many runtime names have a bit of their own in a row; the rest share none and are compared by
+// name.
 const maxRuntimeBits = 63
 
 // NewSnapshot indexes the candidates. It keeps the slice, which must not be changed any more.
@@ -140,8 +144,8 @@ func NewSnapshot(cands []Candidate) *Snapshot {
 	return s
 }
 
-// shown is how much work for its price the rows of a class have proven: the median, so that whoever asks next to nothing for one unit does
-// not make all others look alike.
+// shown is the proven work for its price over the rows of a class. It is the median: one unit offered almost for free
+// must not make all others look alike.
 type shown struct {
 	median float32
 	rows   int // of which it is known

@@ -2,15 +2,15 @@ package merkle
 
 import "github.com/starling-network/starling/market/sign"
 
-// Builder builds a tree over nodes while they come, so that hardly anything is left to hash when the last has come. Its nodes are
-// as for [Over].
+// Builder builds a tree over nodes while they come, so that hardly anything is left to hash when the last has come. Its
+// nodes are as for [Over].
 type Builder struct {
 	levels [][]sign.Hash
 	split  func(n int, do func(from, to int))
 }
 
-// NewBuilder is a builder of a tree of n nodes. split does n pieces of work in ranges, at the same time where it can, and returns
-// when all are done; nil does them at once.
+// NewBuilder is a builder of a tree of n nodes. split does n pieces of work in ranges, at the same time where it can,
+// and returns when all are done; nil does them at once.
 func NewBuilder(n int, split func(n int, do func(from, to int))) *Builder {
 	b := &Builder{split: split}
 	if split == nil {
@@ -25,7 +25,7 @@ func NewBuilder(n int, split func(n int, do func(from, to int))) *Builder {
 	}
 }
 
-// Add appends nodes and hashes what they make complete. It keeps no reference to them.
+// Add appends nodes and hashes each level that they complete. It keeps no reference to them.
 func (b *Builder) Add(nodes []sign.Hash) {
 	b.levels[0] = append(b.levels[0], nodes...)
 	for k := 0; len(b.levels[k]) > 1; k++ {

@@ -7,8 +7,8 @@ import (
 )
 
 // Many is one proof for several leaves of a tree: the nodes that the leaves themselves do not give, level by level from
-// the lowest, in each from left to right. Which nodes those are follows from the indices and the number of leaves, so it
-// too has exactly one accepted form. It is shorter than as many single proofs, which repeat the nodes near the top.
+// the lowest, in each from left to right. Which nodes those are follows from the indices and the number of leaves, so
+// it too has exactly one accepted form. It is shorter than as many single proofs, which repeat the nodes near the top.
 type Many []sign.Hash
 
 // Indexed is a leaf and its number.
@@ -25,8 +25,8 @@ func (t *Tree) Node(level, i int) (sign.Hash, error) {
 	return t.levels[level][i], nil
 }
 
-// Over builds the tree over nodes that are themselves tops of trees, all of one power-of-two number of leaves: level 0 is
-// nodes. RootOf gives the root that a tree of all leaves would have.
+// Over builds the tree over nodes that are themselves tops of trees, all of one power-of-two number of leaves: level 0
+// is nodes. RootOf gives the root that a tree of all leaves would have.
 func Over(nodes []sign.Hash) *Tree { return &Tree{levels: rise(nodes)} }
 
 // RootOf is the root of a tree of n leaves of which t is the part from some level up.
@@ -41,8 +41,8 @@ func (t *Tree) RootOf(n int) sign.Hash {
 // HashLeaf is the hash of a leaf's data, as it stands on level 0.
 func HashLeaf(data []byte) sign.Hash { return hashLeaf(data) }
 
-// ProveMany gathers the proof for leaves of a tree of n leaves whose nodes node gives, as [Tree.Node] does. Indices must be
-// strictly ascending; ErrIndex otherwise, and when one is not below n.
+// ProveMany gathers the proof for leaves of a tree of n leaves. node returns the tree's nodes, as [Tree.Node] does.
+// Indices must be strictly ascending; ErrIndex otherwise, and when one is not below n.
 func ProveMany(n int, indices []int, node func(level, i int) (sign.Hash, error)) (Many, error) {
 	if err := ascending(n, indices); err != nil {
 		return nil, err
@@ -71,8 +71,9 @@ func ProveMany(n int, indices []int, node func(level, i int) (sign.Hash, error))
 	return proof, nil
 }
 
-// Verify checks that leaves, strictly ascending by index, are leaves of the tree of n under root. ErrIndex: they are not
-// ascending or not below n, or there is none. ErrLength: the proof has too few nodes or too many. ErrRoot: it leads elsewhere.
+// Verify checks that leaves, strictly ascending by index, are leaves of the tree of n under root. ErrIndex: they are
+// not ascending or not below n, or there is none. ErrLength: the proof has too few nodes or too many. ErrRoot: it leads
+// elsewhere.
 func (m Many) Verify(root sign.Hash, n int, leaves []Indexed) error {
 	indices := make([]int, len(leaves))
 	nodes := make([]sign.Hash, len(leaves))

@@ -26,7 +26,7 @@ import (
 // MaxDepth is the longest path a proof may have: 2^32 leaves.
 const MaxDepth = 32
 
-// First byte of what is hashed, by the place in the tree.
+// First byte of a hash's input, by the place in the tree.
 const (
 	tagLeaf = 0x00
 	tagNode = 0x01

@@ -1,4 +1,4 @@
-// Package sign is how every Starling object is signed: Ed25519 keys checked strictly, and one preimage layout.
+// Package sign signs and verifies every Starling object, with strictly checked Ed25519 keys and one preimage layout.
 //
 // A signature never covers a bare hash or a bare payload. It covers the preimage
 //
@@ -12,7 +12,7 @@
 // so that a signature made for one kind of object, chain, program or network means nothing for another. A Solana
 // message begins with its signer count, a small number, so a preimage, which begins with 's', can never be one.
 //
-// Keys and signatures are held to the rules of Solana's Ed25519 precompile (dalek's verify_strict): what passes here passes
-// on chain, and what a provider accepted off chain can be claimed. crypto/ed25519 alone is not enough, it accepts
-// the identity point as a key, under which anyone can sign anything.
+// Keys and signatures are held to the rules of Solana's Ed25519 precompile (dalek's verify_strict): a signature that
+// passes here passes on chain, so a voucher accepted off chain can be claimed. crypto/ed25519 alone is not enough, it
+// accepts the identity point as a key, under which anyone can sign anything.
 package sign

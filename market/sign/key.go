@@ -19,8 +19,8 @@ const (
 // maxBase58 bounds the text forms before decoding, which is quadratic: 64 bytes take at most 88 characters.
 const maxBase58 = 88
 
-// Key is an Ed25519 public key in its 32-byte encoding, which is also a Solana address.
-// A Key may be any 32 bytes; Check says whether it may sign.
+// Key is an Ed25519 public key in its 32-byte encoding, which is also a Solana address. A Key may be any 32 bytes;
+// Check reports whether it may sign.
 type Key [KeySize]byte
 
 // Signature is an Ed25519 signature: R[32] ‖ S[32].
@@ -145,7 +145,8 @@ var smallOrderY = [5][32]byte{
 		0xd5, 0xdf, 0xac, 0x05, 0xd3, 0xc6, 0x33, 0x39, 0xb1, 0x38, 0x02, 0x88, 0x6d, 0x53, 0xfc, 0x05}, // order 8
 }
 
-// checkPoint refuses encodings of y ≥ p = 2^255-19 and points of small order. It does not ask whether y is on the curve.
+// checkPoint refuses encodings of y ≥ p = 2^255-19 and points of small order. It does not ask whether y is on the
+// curve.
 func checkPoint(b *[32]byte) error {
 	y := *b
 	y[31] &= 0x7f

@@ -75,8 +75,8 @@ func (d Domain) Check() error {
 	return nil
 }
 
-// Preimage returns the bytes that are signed: the 96-byte prefix drawn in the package comment, then the payload.
-// Tag and domain must have passed Check; what does not fit its field is cut off.
+// Preimage returns the bytes to sign: the 96-byte prefix drawn in the package comment, then the payload. Tag and domain
+// must have passed Check; a value longer than its field is truncated.
 func (d Domain) Preimage(tag Tag, payload []byte) []byte {
 	out := make([]byte, PrefixSize, PrefixSize+len(payload))
 	copy(out[0:TagSize], tag)
@@ -168,8 +168,8 @@ func MarshalKeypair(p Private) []byte {
 var scalarOrder = [32]byte{0xed, 0xd3, 0xf5, 0x5c, 0x1a, 0x63, 0x12, 0x58, 0xd6, 0x9c, 0xf7, 0xa2, 0xde, 0xf9, 0xde, 0x14,
 	16: 0, 31: 0x10}
 
-// CheckSignature refuses what no honest signer makes: R of small order or not canonical, S not below the group order.
-// It does not verify; Verify calls it.
+// CheckSignature refuses signatures that no honest signer makes: R of small order or not canonical, S not below the
+// group order. It does not verify; Verify calls it.
 func CheckSignature(s Signature) error {
 	r := [32]byte(s[:32])
 	if err := checkPoint(&r); err != nil {

@@ -9,9 +9,9 @@ import (
 )
 
 // Verifier checks many signatures of one key. It decides exactly as [Verify] does, for it evaluates the same equation,
-// each signature by itself: R = S·B − k·A with k = SHA-512(R ‖ A ‖ M) mod L, encoded and compared byte for byte. Multiples
-// of A that are computed once take the place of the 256 doublings that make up most of a single verification. It is not for
-// several goroutines at once.
+// each signature by itself: R = S·B − k·A with k = SHA-512(R ‖ A ‖ M) mod L, encoded and compared byte for byte.
+// Multiples of A that are computed once take the place of the 256 doublings that make up most of a single verification.
+// It is not for several goroutines at once.
 type Verifier struct {
 	key   Key
 	seen  int
@@ -21,7 +21,7 @@ type Verifier struct {
 // verifierAfter is how many signatures are checked one by one before the table is made, which takes as long as two.
 const verifierAfter = 4
 
-// NewVerifier is a Verifier of signatures by k, whatever k is: what is wrong with it, Verify says.
+// NewVerifier returns a Verifier of signatures by k. An invalid k is reported by Verify.
 func NewVerifier(k Key) *Verifier { return &Verifier{key: k} }
 
 // Verify checks the signature over the preimage by the strict rules of the package comment.
@@ -116,9 +116,9 @@ func multiplesOf(a *edwards25519.Point) *multiples {
 	return m
 }
 
-// difference is s·B − k·A, of s and k as the numbers that they are and not modulo the order of A: the sums of their 64 digits
-// of −8 to 8 times 16^i·B and 16^i·A (Bernstein et al., High-speed high-security signatures, section 4), the odd ones first and
-// then times 16. The time that it takes depends on s and k, which are public.
+// difference is s·B − k·A, of s and k as the numbers that they are and not modulo the order of A: the sums of their 64
+// digits of −8 to 8 times 16^i·B and 16^i·A (Bernstein et al., High-speed high-security signatures, section 4), the odd
+// ones first and then times 16. The time that it takes depends on s and k, which are public.
 func difference(b *multiples, s *edwards25519.Scalar, a *multiples, k *edwards25519.Scalar) *edwards25519.Point {
 	ofB, ofA := radix16([32]byte(s.Bytes())), radix16([32]byte(k.Bytes()))
 	sum := edwards25519.NewIdentityPoint()

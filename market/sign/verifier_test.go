@@ -65,7 +65,7 @@ func (c crooked) sign(t rapid.TB, message []byte, seed uint64, torsion int) sign
 	return sign.Signature(append(point.Bytes(), new(edwards25519.Scalar).MultiplyAdd(k, c.secret, r).Bytes()...))
 }
 
-// agree has both ways of checking say the same, error and all, and says whether the signature is good.
+// agree has both ways of checking say the same, error and all, and reports whether the signature is good.
 func agree(t rapid.TB, v *sign.Verifier, key sign.Key, message []byte, s sign.Signature) bool {
 	one, many := sign.Verify(key, message, s), v.Verify(message, s)
 	if (one == nil) != (many == nil) || one != nil && one.Error() != many.Error() {

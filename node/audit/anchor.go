@@ -23,13 +23,13 @@ const (
 	batchKey     = "now"
 )
 
-// maxBatch bounds an anchor; what is more comes in the next.
+// maxBatch bounds an anchor; further records come in the next.
 const maxBatch = 1024
 
 // unknown is the inclusion of a record whose anchor was signed and may have landed: it is not anchored again.
 var unknown = []byte{0}
 
-// batch is what one anchor commits to, as signed.
+// batch is the content of one anchor, as signed.
 type batch struct {
 	Records []sign.Hash    `json:"records"` // in the order of the root
 	Tx      chain.Prepared `json:"tx"`
@@ -40,7 +40,7 @@ func (b batch) anchor() chain.Anchor {
 	return chain.Anchor{Of: chain.OfRecords, Root: root, Count: uint64(len(b.Records)), Ref: chain.RefOf(root, 1)}
 }
 
-// openAnchors reads what an earlier process kept of anchors.
+// openAnchors reads the anchors of an earlier process.
 func (s *Shelf) openAnchors(ctx context.Context) error {
 	s.anchored = map[sign.Hash]chain.Inclusion{}
 	err := s.store.List(ctx, kindAnchored, "", func(key string, b []byte) error {
@@ -78,7 +78,7 @@ func (s *Shelf) anchoredLocked(record sign.Hash) (chain.Inclusion, bool) {
 	return in, in.Tx != ""
 }
 
-// draw is what the next anchor is to hold, the oldest first.
+// draw is the content of the next anchor, the oldest first.
 func (s *Shelf) draw() (records []sign.Hash) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +111,7 @@ func (s *Shelf) signed(ctx context.Context, b batch) error {
 	return err
 }
 
-// underWay is the batch whose transaction may land.
+// underWay is the batch with a transaction that may land.
 func (s *Shelf) underWay() batch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,7 +170,7 @@ func (s *Service) anchors(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-s.audited:
-		case <-time.After(wait): // what failed is tried again
+		case <-time.After(wait): // failures are retried
 		}
 	}
 }
@@ -178,7 +178,7 @@ func (s *Service) anchors(ctx context.Context) {
 // errNothing says that nothing is left to anchor.
 var errNothing = errors.New("no record is to be anchored")
 
-// anchorAll takes a batch that is under way to its end, then what was not anchored yet.
+// anchorAll completes the batch that is under way, then anchors further records.
 func (s *Service) anchorAll(ctx context.Context) error {
 	for {
 		err := s.anchorBatch(ctx, s.cfg.Shelf.underWay().Tx)
@@ -238,7 +238,7 @@ func (s *Service) anchorBatch(ctx context.Context, tx chain.Prepared) error {
 	return s.cfg.Shelf.landed(ctx, tx.ID, status)
 }
 
-// Kept is what a peer has of a unit's audit.
+// Kept is a peer's record of a unit's audit, with its anchor.
 type Kept struct {
 	Record []byte `json:"record"`           // audit.Record
 	Anchor []byte `json:"anchor,omitempty"` // chain.Inclusion of its hash; none while it is not anchored
@@ -257,7 +257,7 @@ func (s *Shelf) Kept(hash sign.Hash) (Kept, error) {
 	return k, nil
 }
 
-// readAnchor reads what somebody says of where a record is anchored, and checks it against the root that it names.
+// readAnchor parses a record's claimed anchor, and checks it against the root that it names.
 func readAnchor(b []byte, record sign.Hash) (chain.Inclusion, error) {
 	in, err := chain.UnmarshalInclusion(b)
 	if err == nil && in.Anchor.Of != chain.OfRecords {

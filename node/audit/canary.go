@@ -23,8 +23,8 @@ import (
 // and its verdict proves that. Members who look lose nothing, so a member that would save the work must look at everything.
 const CanaryIn = 20
 
-// Mask is a peer that was made for one canary and that nobody has heard of: who plants a fault signs it, and under its own key that
-// would be a lie.
+// Mask is a peer that was made for one canary and that nobody knows: the fault is signed, and under the peer's own key
+// that would be a lie.
 type Mask struct {
 	Host *p2p.Host
 	Key  sign.Private
@@ -32,11 +32,11 @@ type Mask struct {
 	Where func(ctx context.Context, p peer.ID) (peer.AddrInfo, error)
 }
 
-// Canary is what came of one.
+// Canary is the result of one.
 type Canary struct {
 	Planted audit.Answer
-	Looked  []sign.Key  // members who found the fault
-	Lies    []audit.Lie // of members who passed it: one each
+	Looked  []sign.Key  // members that found the fault
+	Lies    []audit.Lie // of members that passed it: one each
 }
 
 // canary has a unit audited under a mask, with one opened value of which a bit is wrong: one that members must compute. It takes the place
@@ -82,7 +82,7 @@ func flip(a audit.Answer, o *challenge.Opened) {
 	o.Openings[at].Values[audit.Pick(a.WalkSeed)(at)] ^= 1 << below(32)
 }
 
-// found reads from a canary's result who looked and who did not.
+// found reads from a canary's result which members looked and which did not.
 func found(r Result) (Canary, error) {
 	c := Canary{Planted: r.Record.Answer}
 	if len(r.Record.Verdicts) == 0 {
@@ -134,7 +134,7 @@ type planted struct {
 	err error
 }
 
-// plant plants a canary and keeps what came of it.
+// plant plants a canary and keeps its result.
 func (s *Service) plant(ctx context.Context, u Unit) (Canary, error) {
 	c, err := s.canary(ctx, u)
 	if err != nil {

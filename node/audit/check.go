@@ -61,7 +61,7 @@ func (p *Proofs) saw(tag sign.Hash, r audit.Record) {
 	p.cards.See(window, tag, r.Answer.Target)
 }
 
-// judge checks a record that is the one named, what is cheap first.
+// judge checks a record that is the one named, the cheapest checks first.
 func (p *Proofs) judge(ctx context.Context, o market.Offer, r audit.Record) error {
 	_, slot, err := p.cfg.Sight.Window()
 	if err != nil {
@@ -98,7 +98,7 @@ func (p *Proofs) judge(ctx context.Context, o market.Offer, r audit.Record) erro
 	return r.Check(p.cfg.Domain)
 }
 
-// checkPublic holds a record against what the network's public facts say: beacon, instant, dataset, members.
+// checkPublic checks a record against the network's public facts: beacon, instant, dataset, members.
 func checkPublic(ctx context.Context, sight Sight, r audit.Record, class market.Class) error {
 	window := r.Answer.Window
 	era, err := sight.Check(ctx, window, r.Beacon)

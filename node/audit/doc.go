@@ -1,4 +1,4 @@
-// Package audit has a peer's units show what they are, and judges those of others.
+// Package audit answers audits with a peer's units, and judges those of others.
 //
 //	          beacon of the window, bonded set
 //	                       │
@@ -10,8 +10,8 @@
 //	                                        │
 //	                                      offer ──▶ Proofs of whoever buys
 //
-// A Prover drives all units of a peer at once and has no say in what is asked. A Member looks at its own clock and believes
-// nothing: it draws the committee itself, makes the seeds itself and computes what is shown. What the steps are, and why they
-// stand in this order: package verify/audit. Proofs fetches the records that offers name and checks each once, before units are
-// bought by them.
+// A Prover drives all units of a peer at once and cannot influence the questions. A Member measures by its own clock
+// and trusts nothing: it draws the committee itself, makes the seeds itself and computes the opened entries. Package
+// verify/audit has the steps and the reasons for their order. Proofs fetches the records that offers name and checks
+// each once, before units are bought by them.
 package audit

@@ -28,7 +28,7 @@ const (
 	CodeDrawn   = "drawn"   // this peer is not to judge that one
 	CodeInstant = "instant" // before or after the instant at which the window's attempts begin
 	CodeAttempt = "attempt" // too many attempts, or one that was begun before
-	CodeUnits   = "units"   // what is to be asked is not what such units are asked
+	CodeUnits   = "units"   // the question is not that of such units
 	CodeOrder   = "order"   // a step that is not due
 	CodeMembers = "members" // members or nonces that are not those of the attempt
 	CodeAnswer  = "answer"  // an answer to something else

@@ -16,8 +16,8 @@ import (
 // kindRefusal is the journal's: own u8 ‖ audit.Refusal, by window/provider/unit/attempt/member.
 const kindRefusal = "auditrefused"
 
-// Failed keeps what members of committees signed of units that did not pass, this peer's own word and that of others, for as many
-// windows as count. It may be used by many goroutines.
+// Failed keeps the refusals that members of committees signed, this peer's own and those of others, for as many windows
+// as count. It may be used by many goroutines.
 type Failed struct {
 	domain sign.Domain
 	slots  uint64
@@ -29,7 +29,7 @@ type Failed struct {
 	own map[string]audit.Refusal // by key
 }
 
-// OpenFailed reads what an earlier process kept.
+// OpenFailed reads the refusals of an earlier process.
 func OpenFailed(ctx context.Context, st store.Store, g market.Genesis, sight Sight) (*Failed, error) {
 	f := &Failed{domain: g.Domain(), slots: g.AuditSlots, sight: sight, store: st, own: map[string]audit.Refusal{}}
 	return f, st.List(ctx, kindRefusal, "", func(key string, b []byte) error {
@@ -70,7 +70,8 @@ func (f *Failed) oldest(now audit.Window) audit.Window {
 	return now - min(now, span-1)
 }
 
-// Check verifies a refusal: what was signed, that the window has an audit, and that the member was to be drawn by its beacon.
+// Check verifies a refusal: its signatures, that the window has an audit, and that the member was to be drawn by its
+// beacon.
 func (f *Failed) Check(ctx context.Context, x audit.Refusal) error {
 	if err := x.Check(f.domain, f.slots); err != nil {
 		return err
@@ -89,7 +90,7 @@ func (f *Failed) Check(ctx context.Context, x audit.Refusal) error {
 	return x.CheckMembers(roster)
 }
 
-// Keep writes down a refusal that was checked, and counts it. What is of windows that count no more goes.
+// Keep journals a checked refusal, and counts it. Refusals of windows that no longer count are deleted.
 func (f *Failed) Keep(ctx context.Context, x audit.Refusal, own bool) error {
 	now, _, err := f.sight.Window()
 	if err != nil {

@@ -20,7 +20,7 @@ const (
 // ErrFile says that a file is no audit file.
 var ErrFile = errors.New("not an audit file")
 
-// File is an audit record and the network whose signatures it carries: anybody can check it without asking anyone.
+// File is an audit record with the genesis of its network: anybody can check it without asking anyone.
 type File struct {
 	Format  string         `json:"format"`
 	Genesis market.Genesis `json:"genesis"`
@@ -59,13 +59,13 @@ func (f File) Check() (audit.Record, error) {
 	return r, err
 }
 
-// Anchored is where a record whose file was checked is anchored; false for one that is not.
+// Anchored is the anchor of a record with a checked file; false without one.
 func (f File) Anchored() (chain.Inclusion, bool) {
 	in, err := chain.UnmarshalInclusion(f.Anchor)
 	return in, err == nil
 }
 
-// ByPlan is the Plan of every network: what verify/audit asks of a class.
+// ByPlan is the Plan of every network: verify/audit's question for a class.
 func ByPlan(c Claim) (Asked, error) {
 	shape, walk, err := audit.Plan(c.Class, c.Resources)
 	if err != nil {

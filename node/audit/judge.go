@@ -10,10 +10,10 @@ import (
 	"github.com/starling-network/starling/verify/challenge"
 )
 
-// maxFound bounds what a member says about what is wrong, bytes.
+// maxFound bounds a member's description of a fault, bytes.
 const maxFound = 256
 
-// show computes what is shown of a unit and signs the verdict; none of an attempt that a member left.
+// show computes a unit's opened entries and signs the verdict; none of an attempt that a member left.
 func (m *Member) show(a *attempt, r *nodepb.AuditRequest_Show) (*nodepb.AuditReply, error) {
 	u, err := a.unit(r.Unit)
 	if err != nil {

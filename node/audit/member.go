@@ -15,7 +15,7 @@ import (
 	"github.com/starling-network/starling/verify/challenge"
 )
 
-// Bounds of what a member does for one provider.
+// Bounds of a member's work for one provider.
 const (
 	// MaxUnits is how many units of a provider are audited at once.
 	MaxUnits = 64
@@ -23,19 +23,19 @@ const (
 	maxAttempts = 4096
 )
 
-// Sight is what a peer sees of the network's public facts. Methods may ask the chain.
+// Sight is a peer's view of the network's public facts. Methods may ask the chain.
 type Sight interface {
 	// Window is the window now, and the slot.
 	Window() (audit.Window, market.Slot, error)
 	// Beacon is the beacon of a window that has begun, and that of its datasets. chain.ErrNotFound while there is none.
 	Beacon(ctx context.Context, w audit.Window) (Drawn, error)
-	// Check says whether a beacon is a window's, and gives the one that its datasets are made of.
+	// Check reports whether a beacon is a window's, and gives the one that its datasets are made of.
 	Check(ctx context.Context, w audit.Window, b audit.Beacon) (era audit.Beacon, err error)
 	// Roster is the set that committees of a window are drawn from.
 	Roster(ctx context.Context, w audit.Window) (audit.Roster, error)
 	// Instants say which windows have an audit, and when it begins.
 	Instants() audit.Instants
-	// Recent is what is known of the last windows with an audit, without asking anybody.
+	// Recent is the last known windows with an audit, without a request.
 	Recent() (audit.Recent, error)
 }
 
@@ -45,14 +45,14 @@ type Drawn struct {
 	Era audit.Beacon
 }
 
-// Claim is what a unit is said to be.
+// Claim is a unit's claimed class and resources.
 type Claim struct {
 	ID    market.UnitID
 	Class market.Class
 	market.Resources
 }
 
-// Asked is what units of a class are asked, and until when they must have answered.
+// Asked is the question for units of a class, and the time limits of the answers.
 type Asked struct {
 	Shape        challenge.Shape
 	Walk         challenge.Walk
@@ -62,10 +62,11 @@ type Asked struct {
 	WholeLimit   time.Duration // from the first nonce to the answer, of a unit that is judged in another attempt
 }
 
-// Plan says what a unit is asked. All peers of a network must have the same; an error says why such a unit cannot be audited.
+// Plan returns the question for a unit. All peers of a network must have the same; an error is the reason why such a
+// unit cannot be audited.
 type Plan func(c Claim) (Asked, error)
 
-// MemberConfig is what a Member needs; all of it.
+// MemberConfig is the configuration of a Member; all of it is required.
 type MemberConfig struct {
 	Domain      sign.Domain
 	Key         sign.Signer
@@ -74,11 +75,11 @@ type MemberConfig struct {
 	Plan        Plan
 	// Now is the clock that answers are timed with.
 	Now func() time.Time
-	// Lie is told of lies that were found, to be kept.
+	// Lie is called with lies that were found, to be kept.
 	Lie func(audit.Lie)
-	// Refused is told of verdicts that refuse, to be kept and told of, before they are given; nil: nobody.
+	// Refused is called with verdicts that refuse, to be kept and published, before they are given. It is optional.
 	Refused func(audit.Refusal)
-	// Judged is told of every verdict that this peer gives of a provider's unit.
+	// Judged is called with every verdict that this peer gives of a provider's unit.
 	Judged func(provider sign.Key, v audit.Verdict)
 	Log    *slog.Logger
 }
@@ -103,7 +104,7 @@ type attempt struct {
 	key    attemptKey
 	beacon audit.Beacon
 	slot   market.Slot
-	drawn  audit.Roster // committee, and those who stand at most Slack places below
+	drawn  audit.Roster // committee, and the peers at most Slack places below
 	size   int          // of the committee
 
 	void bool // a member left: it is played to its end, and no verdict comes of it
@@ -167,7 +168,7 @@ func (m *Member) Answer(ctx context.Context, from sign.Key, req *nodepb.AuditReq
 	return nil, malformed("a step that this peer does not know")
 }
 
-// begin checks who may ask what, and starts the clock.
+// begin checks the caller and its question, and starts the clock.
 func (m *Member) begin(ctx context.Context, key attemptKey, b *nodepb.AuditRequest_Begin) (*nodepb.AuditReply, error) {
 	window, slot, err := m.cfg.Sight.Window()
 	if err != nil {
@@ -263,7 +264,7 @@ func (m *Member) again(a *attempt) error {
 	return nil
 }
 
-// forget drops what earlier windows left. m.mu is held.
+// forget drops the attempts of earlier windows. m.mu is held.
 func (m *Member) forget(window audit.Window) {
 	for k := range m.attempts {
 		if k.window+1 < window {
@@ -272,7 +273,7 @@ func (m *Member) forget(window audit.Window) {
 	}
 }
 
-// claims reads the units and holds what they are to be asked against the plan.
+// claims parses the units and checks their questions against the plan.
 func (m *Member) claims(in []*nodepb.AuditRequest_Unit) ([]*unit, error) {
 	if len(in) < 1 || len(in) > MaxUnits {
 		return nil, refuse(CodeUnits, "%d units, 1 to %d are audited at once", len(in), MaxUnits)
@@ -406,7 +407,7 @@ func (m *Member) give(a *attempt, round int) *nodepb.AuditReply {
 	return &nodepb.AuditReply{Nonce: a.nonces[round][:]}
 }
 
-// arrived stops a unit's second time and checks that its answer is to what was asked.
+// arrived stops a unit's second time and checks that its answer is to the question.
 func (m *Member) arrived(a *attempt, now time.Time, r *nodepb.AuditRequest_Arrived) (*nodepb.AuditReply, error) {
 	u, err := a.unit(r.Unit)
 	if err != nil {

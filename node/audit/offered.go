@@ -61,7 +61,7 @@ func (s *Shelf) newest(u market.UnitID) (audit.Record, sign.Hash, bool) {
 	return r, hash, err == nil
 }
 
-// show answers who asks for a record, or for the list behind the proof of an offer.
+// show answers requests for a record, or for the list behind the proof of an offer.
 func (s *Service) show(req *nodepb.RecordRequest) (*nodepb.RecordReply, error) {
 	if len(req.Proof) > 0 {
 		if len(req.Proof) != sign.HashSize || len(req.Hash) > 0 {
@@ -112,7 +112,7 @@ func (a Asker) Ask(ctx context.Context, from sign.Key, req *nodepb.RecordRequest
 	return protocol.Record.Call(ctx, a.Host, a.Tag, id, req)
 }
 
-// recordLimits bound what is answered: who buys of a peer asks for a few at a time.
+// recordLimits bound the answers: a buyer requests a few at a time.
 func (s *Service) recordLimits() stream.Limits {
 	return stream.Limits{PerPeer: 2 * maxFetches, Logger: s.cfg.Log}
 }

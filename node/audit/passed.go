@@ -12,8 +12,9 @@ import (
 // maxPassedAgo is how many audits back, on average, a record of others is checked: this peer remembers neither beacons nor members of older ones.
 const maxPassedAgo = 2
 
-// Passed fetches the record of another peer's audit and checks all of it but that its anchor is on chain, where it returns it.
-// *audit.RuleError, market.ErrMalformed: it shows nothing; others: it cannot be told.
+// Passed fetches the record of another peer's audit and checks all of it except that its anchor is on chain; it returns
+// the anchor. After *audit.RuleError or market.ErrMalformed the record proves nothing; after other errors that is
+// unknown.
 func (s *Service) Passed(ctx context.Context, of sign.Key, hash sign.Hash) (audit.Record, chain.Inclusion, error) {
 	k, err := s.Fetch(ctx, of, hash)
 	if err != nil {

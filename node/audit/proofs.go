@@ -19,7 +19,7 @@ import (
 	"github.com/starling-network/starling/verify/audit"
 )
 
-// Bounds of what is done about one provider and remembered of all.
+// Bounds of the work for one provider and of the memory of all.
 const (
 	// eagerly is how many records of an offer are checked before anybody needs them: all of a usual machine.
 	eagerly = 16
@@ -27,18 +27,18 @@ const (
 	maxFetches = 4
 	// maxBad is how many records of one list may be wrong before the rest is not looked at.
 	maxBad = 4
-	// maxSeen bounds the providers that are remembered; who was not asked about for longest goes first.
+	// maxSeen bounds the remembered providers; the one unused for longest goes first.
 	maxSeen = 2048
-	// again is when somebody who did not answer, or whose record could not be judged, is asked again.
+	// again is the time until a provider without answer, or with a record that could not be judged, is asked again.
 	again = 5 * time.Second
 	// answerTime is how long a provider may take for a list or a record.
 	answerTime = 2 * time.Second
 )
 
-// ErrUnproven says that a unit is not among those whose fresh records were checked.
+// ErrUnproven reports that a unit has no checked fresh record.
 var ErrUnproven = errors.New("the unit has not shown what it is")
 
-// ProofsConfig is what Proofs needs; all of it but Against.
+// ProofsConfig is the configuration of Proofs; all of it but Against is required.
 type ProofsConfig struct {
 	Domain      sign.Domain
 	WindowSlots uint64
@@ -54,8 +54,8 @@ type ProofsConfig struct {
 	Log   *slog.Logger
 }
 
-// Proofs knows what the units on offer have shown: it fetches the records that offers name and checks each once. What a provider or
-// a committee says is believed for nothing. It may be used by many goroutines.
+// Proofs knows the proven rates of the units on offer: it fetches the records that offers name and checks each once. It
+// trusts no statement of a provider or a committee. It may be used by many goroutines.
 //
 //	offer ──proof──▶ list of (unit, record) ──▶ record ── Check, members, beacon, class, dataset, provider ──▶ proven
 //	                 is behind the proof        is the one named, of that unit                                while fresh
@@ -70,14 +70,14 @@ type Proofs struct {
 	cards *audit.Cards
 }
 
-// shower is what is known of one provider.
+// shower is the state of one provider.
 type shower struct {
 	turn chan struct{} // holds one while its offers are checked: one after the other
 
 	// Under Proofs.mu:
 	used  time.Time
 	units map[market.UnitID]checked    // newest record that passed
-	class map[market.Class]sign.Hash   // the proof whose list is kept
+	class map[market.Class]sign.Hash   // the proof with the kept list
 	lists map[sign.Hash][]market.Shown // by proof
 	tried map[sign.Hash]attempted      // proofs and records that could not be had or judged, or were wrong
 	order []sign.Hash                  // of tried, oldest first
@@ -86,17 +86,17 @@ type shower struct {
 // checked is a unit's record that passed everything but time.
 type checked struct {
 	hash   sign.Hash
-	record audit.Record // without what was opened, and without verdicts
+	record audit.Record // without openings and verdicts
 	work   audit.Work   // of the reader's own leases since
 	sold   bool         // the reader found it proven before it signed a lease
 	past   []showed     // of the time of audit.MaxRates audits, this record's too
-	rates  audit.Rates  // what may be sold by those
+	rates  audit.Rates  // the rates that may be sold by them
 	class  market.Class
 	res    market.Resources
 	tag    sign.Hash // of the card that the unit claims; zero for one of which there may be many
 }
 
-// showed is what one record showed.
+// showed is the rates of one record.
 type showed struct {
 	window audit.Window
 	rates  audit.Rates
@@ -122,14 +122,14 @@ func (c checked) after(old checked, r audit.Record, in audit.Instants) checked {
 	return c
 }
 
-// attempted is what came of a proof or record.
+// attempted is the result of checking a proof or record.
 type attempted struct {
 	at    time.Time
 	err   error
 	final bool // it stays wrong
 }
 
-// maxTried bounds what is remembered of one provider's proofs and records that were wrong.
+// maxTried bounds the memory of one provider's wrong proofs and records.
 const maxTried = 64
 
 // NewProofs knows nothing yet.
@@ -138,7 +138,7 @@ func NewProofs(cfg ProofsConfig) *Proofs {
 		cards: audit.NewCards(cfg.Sight.Instants())}
 }
 
-// of finds or begins what is known of a provider. p.mu is held.
+// of finds or begins the state of a provider. p.mu is held.
 func (p *Proofs) of(provider sign.Key) *shower {
 	s := p.seen[provider]
 	if s == nil {
@@ -153,8 +153,8 @@ func (p *Proofs) of(provider sign.Key) *shower {
 	return s
 }
 
-// evict forgets the provider that was not asked about for longest, of those that have shown nothing if there are any: keys that
-// show nothing are free, and must not drive out what others have shown. p.mu is held.
+// evict forgets the provider that was unused for longest, of those without proofs if there are any: such keys are free,
+// and must not displace the proofs of others. p.mu is held.
 func (p *Proofs) evict() {
 	var out sign.Key
 	for k, s := range p.seen {
@@ -166,13 +166,13 @@ func (p *Proofs) evict() {
 	delete(p.seen, out)
 }
 
-// forget forgets what was shown.
+// forget drops the provider's proofs.
 func (s *shower) forget() {
 	s.units, s.class, s.lists = map[market.UnitID]checked{}, map[market.Class]sign.Hash{}, map[sign.Hash][]market.Shown{}
 	s.tried, s.order = map[sign.Hash]attempted{}, nil
 }
 
-// try remembers what came of a proof or a record. p.mu is held.
+// try records the result of checking a proof or a record. p.mu is held.
 func (s *shower) try(h sign.Hash, a attempted) {
 	if _, known := s.tried[h]; !known {
 		if s.order = append(s.order, h); len(s.order) > maxTried {
@@ -197,7 +197,7 @@ func (s *shower) waits(h sign.Hash, now time.Time) error {
 	return nil
 }
 
-// Shown is what is known of an offer's units, without asking anybody: how many of all its units, free or not, are proven.
+// Shown is the known state of an offer's units, without a request: how many of all its units, free or not, are proven.
 func (p *Proofs) Shown(o market.Offer) match.Shown {
 	if o.Proof.IsZero() {
 		return match.Shown{Doubt: "its offer names no fresh audit record"}
@@ -248,7 +248,7 @@ func (p *Proofs) counts(c checked, o market.Offer, now market.Slot) error {
 	return p.cards.Check(audit.WindowOf(now, p.cfg.WindowSlots), c.tag, c.record.Answer.Target)
 }
 
-// errOther says that a record is of what another offer sells.
+// errOther reports that a record does not match the class or resources of the offer.
 var errOther = errors.New("its record is of another class, or of other resources")
 
 // fresh says why a record does not keep its unit listed now.
@@ -288,8 +288,8 @@ func (s *shower) doubt(o market.Offer) string {
 	return unchecked
 }
 
-// Check fetches and checks records that an offer names until so many units are proven, or a few more than that where it costs
-// little, or there are no more. Shown says what came of it.
+// Check fetches and checks records that an offer names until need units are proven, or a few more if that costs little,
+// or there are no more. Shown has the result.
 func (p *Proofs) Check(ctx context.Context, o market.Offer, need int) {
 	if o.Proof.IsZero() {
 		return
@@ -351,7 +351,7 @@ func (p *Proofs) lock(ctx context.Context, provider sign.Key) (*shower, error) {
 
 func (s *shower) unlock() { <-s.turn }
 
-// proven says whether all the units are, by what is known, and notes that they may be leased by it.
+// proven reports whether all the units are, by the known records, and notes that they may be leased by it.
 func (p *Proofs) proven(o market.Offer, units []market.UnitID) error {
 	_, slot, err := p.cfg.Sight.Window()
 	if err != nil {
@@ -377,8 +377,8 @@ func (p *Proofs) proven(o market.Offer, units []market.UnitID) error {
 	return nil
 }
 
-// Worked is told of a lease of the reader's own for as long as its provider worked for it: until a slot, which is the first that is not
-// meant. The records by which its units were sold stay fresh so long, and until the second audit after it.
+// Worked is called for a lease of the reader's own with the time that its provider worked for it: up to a slot,
+// exclusive. The records by which its units were sold stay fresh for this time, and until the second audit after it.
 func (p *Proofs) Worked(provider sign.Key, units []market.UnitID, from, to market.Slot) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -497,7 +497,7 @@ func (p *Proofs) records(ctx context.Context, s *shower, o market.Offer, list []
 	}
 }
 
-// older says whether a record is of a window before the last with an audit, so that a newer one is worth fetching.
+// older reports whether a record is of a window before the last with an audit, so that a newer one is worth fetching.
 func (p *Proofs) older(c checked) bool {
 	recent, err := p.cfg.Sight.Recent()
 	return err == nil && c.record.Answer.Window < recent.Last

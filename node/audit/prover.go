@@ -22,7 +22,7 @@ type Unit struct {
 	Appeal bool // it failed, and is asked by a larger committee
 }
 
-// ProverConfig is what a Prover needs; all of it but Plant.
+// ProverConfig is the configuration of a Prover; all of it but Plant is required.
 type ProverConfig struct {
 	Domain      sign.Domain
 	Key         sign.Signer
@@ -41,7 +41,7 @@ type ProverConfig struct {
 	Log   *slog.Logger
 }
 
-// Prover has a peer's units show what they are. It keeps nothing between two calls.
+// Prover answers audits with a peer's units. It keeps nothing between two calls.
 type Prover struct{ cfg ProverConfig }
 
 // NewProver makes a prover.
@@ -109,7 +109,7 @@ func (p *Prover) Audit(ctx context.Context, units []Unit) ([]Result, error) {
 			todo, stayed, kept = late, s.stayed(), true
 			continue
 		}
-		if err != nil && kept && ctx.Err() == nil { // what is there is better than nothing
+		if err != nil && kept && ctx.Err() == nil { // an earlier result is better than none
 			return results, nil
 		}
 		if err != nil && left == nil && s != nil && s.rooted && ctx.Err() == nil {

@@ -20,7 +20,7 @@ import (
 // ErrNoAudits says that the network's genesis has no windows.
 var ErrNoAudits = errors.New("nothing is audited on this network: its genesis has no audit_slots")
 
-// PublicConfig is what a Public needs; all of it.
+// PublicConfig is the configuration of a Public; all of it is required.
 type PublicConfig struct {
 	Genesis market.Genesis
 	Slot    func() (market.Slot, error)
@@ -84,7 +84,7 @@ func (p *Public) Window() (audit.Window, market.Slot, error) {
 	return audit.WindowOf(s, p.slots), s, err
 }
 
-// Rules check what is public of the network's audits.
+// Rules check the public parts of the network's audits.
 func (p *Public) Rules() audit.Rules { return p.rules }
 
 // Instants are when the audits of a window begin.
@@ -103,7 +103,7 @@ func (p *Public) Beacon(ctx context.Context, w audit.Window) (Drawn, error) {
 	return Drawn{Beacon: b, Era: era}, nil
 }
 
-// Check says whether a beacon is a window's, and gives the one that its datasets are made of.
+// Check reports whether a beacon is a window's, and gives the one that its datasets are made of.
 func (p *Public) Check(ctx context.Context, w audit.Window, b audit.Beacon) (era audit.Beacon, err error) {
 	own, err := p.Beacon(ctx, w)
 	switch {
@@ -115,7 +115,8 @@ func (p *Public) Check(ctx context.Context, w audit.Window, b audit.Beacon) (era
 	return own.Era, nil
 }
 
-// Seen is what certificates of a window that has begun are held against. chain.ErrNotFound while there is no beacon.
+// Seen is the data to check certificates of a window that has begun. It returns chain.ErrNotFound while there is no
+// beacon.
 func (p *Public) Seen(ctx context.Context, w audit.Window) (s audit.Seen, err error) {
 	now, _, err := p.Window()
 	switch {
@@ -176,7 +177,8 @@ func (p *Public) keep(w audit.Window, b audit.Beacon) {
 // errNotLooked says that it is not known which windows had audits.
 var errNotLooked = errors.New("which windows had audits is not known yet: their blocks are being read from the chain")
 
-// Recent is what this peer knows of the last windows with an audit. An error while it knows too little to tell what is fresh.
+// Recent is this peer's knowledge of the last windows with an audit. It returns an error while that is too little to
+// decide which records are fresh.
 func (p *Public) Recent() (audit.Recent, error) {
 	now, _, err := p.Window()
 	if err != nil {
@@ -218,11 +220,11 @@ func (p *Public) Follow(ctx context.Context) error {
 // final is how long after its slot a block is final on Solana, at least: it is not asked for before.
 const final = 8 * time.Second
 
-// look learns what can be known now.
+// look learns the facts that can be known now.
 func (p *Public) look(ctx context.Context) error {
 	now, slot, err := p.Window()
 	if err != nil {
-		return nil // Window says so to whoever asks
+		return nil // Window returns this error to its callers
 	}
 	p.mu.Lock()
 	known, looked := p.recent.Known, p.looked
@@ -254,7 +256,7 @@ func (p *Public) look(ctx context.Context) error {
 	}
 }
 
-// RecentAt is what is known of the last windows with an audit up to one. chain.ErrNotFound while its block is not final.
+// RecentAt is the last windows with an audit up to one. It returns chain.ErrNotFound while its block is not final.
 func (p *Public) RecentAt(ctx context.Context, w audit.Window) (audit.Recent, error) {
 	in := p.Instants()
 	if in.OneIn <= 1 {

@@ -20,7 +20,7 @@ import (
 	"github.com/starling-network/starling/verify/audit"
 )
 
-// Config is what a Service needs; all of it but what says what nil means.
+// Config is the configuration of a Service; all of it is required, except fields with a stated meaning of nil.
 type Config struct {
 	Host    *p2p.Host
 	Genesis market.Genesis
@@ -35,16 +35,17 @@ type Config struct {
 	// records are fresh now, whenever that may have changed. Both are nil for a peer that sells nothing.
 	List   func(proof sign.Hash) []market.Shown
 	Proven func(record func(u market.Unit) (sign.Hash, bool))
-	// Delist is told of units that are not to be sold any more, and why, as often as there are any; nil: nobody is.
+	// Delist is called with units that may no longer be sold, with the reasons, as often as there are any. It is
+	// optional.
 	Delist func(map[market.UnitID]string)
 	// Anchor is the chain that keeps the roots of this peer's records, looked at every AnchorPoll; nil: none does.
 	Anchor     chain.MemoLedger
 	AnchorPoll time.Duration
-	// Judged is told of every verdict that this peer gives.
+	// Judged is called with every verdict that this peer gives.
 	Judged func(provider sign.Key, v audit.Verdict)
 	// Lie keeps the proof of a lie that was found.
 	Lie func(ctx context.Context, l audit.Lie) error
-	// Refused is told of what this peer signed of units that did not pass, before their provider is.
+	// Refused is called with this peer's refusals, before their provider gets them.
 	Refused func(audit.Refusal)
 	// Until is how long it takes until a slot begins.
 	Until func(market.Slot) time.Duration
@@ -72,7 +73,7 @@ type Service struct {
 	mu      sync.Mutex
 	began   audit.Window // the window in which this process started, once it is known
 	started bool
-	done    audit.Window // newest window whose audit was begun
+	done    audit.Window // newest window with a begun audit
 	wanted  []chan planted
 	cards   map[market.UnitID]market.Card // those that this peer's units claim to be, by unit
 }
@@ -108,7 +109,7 @@ func (s *Service) take(ctx context.Context) error {
 
 func (s *Service) give() { <-s.turn }
 
-// Shelf is what the service keeps.
+// Shelf is the service's record store.
 func (s *Service) Shelf() *Shelf { return s.cfg.Shelf }
 
 func (s *Service) call(ctx context.Context, m sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error) {
@@ -119,7 +120,8 @@ func (s *Service) call(ctx context.Context, m sign.Key, req *nodepb.AuditRequest
 	return protocol.Audit.Call(ctx, s.cfg.Host, s.tag, id, req)
 }
 
-// Fetch asks a peer for a record and checks that it is the one, and under the root of its anchor. What it says is not checked.
+// Fetch fetches a record from a peer and checks that it is the one, and under the root of its anchor. Its content is
+// not checked.
 func (s *Service) Fetch(ctx context.Context, from sign.Key, hash sign.Hash) (Kept, error) {
 	r, err := Asker{s.cfg.Host, s.tag}.Ask(ctx, from, &nodepb.RecordRequest{Hash: hash[:]})
 	if err != nil {
@@ -166,7 +168,7 @@ func (s *Service) Run(ctx context.Context) error {
 			}
 			due := window > s.began && window > s.done
 			s.mu.Unlock()
-			s.offer() // what was fresh before may be so no more
+			s.offer() // fresh records may no longer be so
 			var soon time.Duration
 			if due && s.cfg.Units != nil {
 				soon = s.soon(ctx, window)
@@ -237,7 +239,8 @@ func (s *Service) begins(ctx context.Context, w audit.Window) (ready, last marke
 	return in.Of(w) - market.Slot(min(s.cfg.Genesis.SlotsIn(before), s.cfg.Genesis.AuditSlots/4)), last - 1, nil
 }
 
-// soon is how long it is until this peer gets ready for a window's audits; 0 when it is time, or when Audit would say what is wrong.
+// soon is the time until this peer gets ready for a window's audits; 0 when it is time, or when Audit would return an
+// error.
 func (s *Service) soon(ctx context.Context, w audit.Window) time.Duration {
 	if recent, err := s.cfg.Sight.Recent(); err != nil || recent.Known < w {
 		return beaconPoll
@@ -265,11 +268,11 @@ func (s *Service) over(w audit.Window) {
 	s.done = max(s.done, w)
 }
 
-// ErrTooEarly says that this window's audit was begun already, or that this process started in it: a peer whose journal was put
-// back must not answer a window twice.
+// ErrTooEarly reports that this window's audit was begun already, or that this process started in it: a peer with a
+// restored journal must not answer a window twice.
 var ErrTooEarly = errors.New("this peer's units can be audited in a later window")
 
-// Audit has this peer's units answer in the window that is now, once its beacon is there, and keeps what came of it.
+// Audit answers the current window with this peer's units, once its beacon is there, and keeps the results.
 func (s *Service) Audit(ctx context.Context) ([]Past, error) {
 	if err := s.take(ctx); err != nil {
 		return nil, err

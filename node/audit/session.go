@@ -28,12 +28,12 @@ type session struct {
 	appeal  bool
 	rooted  bool // the products' roots are known
 	drawn   audit.Roster
-	members []sign.Key // who gave a first nonce
+	members []sign.Key // members that gave a first nonce
 	given   [3][]audit.Given
 	units   []*running
 
 	mu   sync.Mutex
-	left map[sign.Key]*leftError // those of members who gave no more
+	left map[sign.Key]*leftError // those of members that gave no more
 }
 
 // running is a unit in an attempt.
@@ -121,7 +121,7 @@ func (s *session) wait(ctx context.Context) error {
 	return nil
 }
 
-// stayed are the members who gave all that they were asked for.
+// stayed are the members that answered every request.
 func (s *session) stayed() []sign.Key {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +137,7 @@ func (s *session) leaves(m sign.Key, err error) {
 	}
 }
 
-// gone is the first of those who left, in the order of members; nil while all are there.
+// gone is the first member that left, in the order of members; nil while all are there.
 func (s *session) gone() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -234,7 +234,7 @@ func (s *session) play(ctx context.Context) ([]Result, error) {
 	return s.show(ctx)
 }
 
-// begin asks the committee for first nonces, and those who stand below it in the place of members that do not answer.
+// begin requests first nonces from the committee, and from the peers below it in place of members that do not answer.
 func (s *session) begin(ctx context.Context) error {
 	b := &nodepb.AuditRequest_Begin{Slot: uint64(s.beacon.Slot), Beacon: s.beacon.Value[:], Appeal: s.appeal}
 	for _, u := range s.units {
@@ -319,7 +319,8 @@ func (s *session) walk(ctx context.Context, u *running) error {
 	return s.each(ctx, req, nil)
 }
 
-// show opens what was drawn and takes the verdicts. The error of an attempt that a member left comes with results, without records.
+// show opens the drawn entries and collects the verdicts. The error of an attempt that a member left comes with
+// results, without records.
 func (s *session) show(ctx context.Context) ([]Result, error) {
 	results := make([]Result, len(s.units))
 	for i, u := range s.units {
@@ -380,7 +381,7 @@ func (s *session) verdict(u *running, k int, r *nodepb.AuditReply) (audit.Signed
 	return out, v.Verify(s.p.cfg.Domain, out.Signature)
 }
 
-// firstOf is what the first member that found something says, for a person.
+// firstOf is the first fault that a member reported, for a person.
 func firstOf(found []string) string {
 	for _, f := range found {
 		if f != "" {

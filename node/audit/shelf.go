@@ -35,7 +35,7 @@ type Past struct {
 	Record sign.Hash     `json:"record"`           // zero when it did not pass
 	Rates  audit.Rates   `json:"rates"`            // zero likewise
 	Failed string        `json:"failed,omitempty"` // why
-	// Standing is what the unit was to the market after it: unproven, listed, suspended or delisted.
+	// Standing is the unit's state in the market after it: unproven, listed, suspended or delisted.
 	Standing string `json:"standing"`
 	// Anchored is the transaction by which the chain has the record's hash under a root; empty while it has not. The journal has it apart.
 	Anchored chain.TxID `json:"anchored,omitempty"`
@@ -48,7 +48,7 @@ type Shelf struct {
 	mu      sync.Mutex
 	records map[sign.Hash][]byte
 	units   map[market.UnitID]sign.Hash
-	former  map[market.UnitID]sign.Hash // the record before, for who has an offer of a moment ago; not kept
+	former  map[market.UnitID]sign.Hash // the record before, for peers with a recent offer; not kept
 	past    map[market.UnitID][]Past    // oldest first
 	stands  map[market.UnitID]stands
 	// anchored has an inclusion without a transaction for a record of which nobody remembers whether it was.
@@ -62,7 +62,7 @@ type stands struct {
 	window audit.Window
 }
 
-// OpenShelf reads what an earlier process kept.
+// OpenShelf reads the records of an earlier process.
 func OpenShelf(ctx context.Context, st store.Store) (*Shelf, error) {
 	s := &Shelf{
 		store: st, records: map[sign.Hash][]byte{}, units: map[market.UnitID]sign.Hash{}, former: map[market.UnitID]sign.Hash{}, past: map[market.UnitID][]Past{},
@@ -151,7 +151,7 @@ func (s *Shelf) Put(ctx context.Context, r Result, window audit.Window, at time.
 	return nil
 }
 
-// report is what a window's result counts for.
+// report is the report of a window's result.
 func (r Result) report() audit.Report {
 	out := audit.Report{Result: audit.Absent, Broken: r.Broken}
 	switch {
@@ -165,7 +165,7 @@ func (r Result) report() audit.Report {
 	return out
 }
 
-// Standing is what a unit is to the market: Unproven when it was never audited.
+// Standing is a unit's standing in the market: Unproven when it was never audited.
 func (s *Shelf) Standing(u market.UnitID) audit.Standing {
 	s.mu.Lock()
 	defer s.mu.Unlock()

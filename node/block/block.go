@@ -152,7 +152,7 @@ func (l *List) Remove(ctx context.Context, p sign.Key) error {
 	return nil
 }
 
-// Blocked says whether a peer is on the list in a role, and why.
+// Blocked reports whether a peer is on the list in a role, and why.
 func (l *List) Blocked(p sign.Key, r Role) (reason string, blocked bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

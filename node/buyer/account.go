@@ -45,7 +45,7 @@ func (l *bought) loss(begun time.Time) market.Amount {
 	return min(paid, worth)
 }
 
-// spent says whether the last slot of the lease's line, or the last of its money, is paid for.
+// spent reports whether the last slot of the lease's line, or the last of its money, is paid for.
 func (l *bought) spent() bool {
 	l = l.line.end()
 	l.mu.Lock()

@@ -44,7 +44,7 @@ func (s *supervisor) assume(ctx context.Context) error {
 	return g.Wait()
 }
 
-// keeps says whether what a line has run, or runs, is still of use to a rank.
+// keeps reports whether what a line has run, or runs, is still of use to a rank.
 func (s *supervisor) keeps(line []*bought) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +101,7 @@ func (s *supervisor) assumeLine(ctx context.Context, first market.LeaseID, line 
 	}
 }
 
-// takeIn takes in receipts that both sides have signed, and says whether the provider has more.
+// takeIn takes in receipts that both sides have signed, and reports whether the provider has more.
 func (b *Buyer) takeIn(ctx context.Context, line []*bought, r *marketpb.Supervised) (more bool, err error) {
 	for _, raw := range r.GetReceipts() {
 		receipt, err := verify.UnmarshalReceipt(raw)

@@ -99,7 +99,7 @@ type Config struct {
 
 	// Unseal opens what was sealed to Key.
 	Unseal func(p sealed.Purpose, box []byte) ([]byte, error)
-	// Blocked says whether a provider is not wanted, and why.
+	// Blocked reports whether a provider is not wanted, and why.
 	Blocked func(p sign.Key) (reason string, blocked bool)
 
 	// Guardian is this peer's own guardian service, which is asked directly; nil: it guards nothing.

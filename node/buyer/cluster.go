@@ -300,7 +300,7 @@ func (s *supervisor) tell(ctx context.Context, i int) {
 	}
 }
 
-// behind says whether a rank's provider goes by an older plan than the one in force.
+// behind reports whether a rank's provider goes by an older plan than the one in force.
 func (s *supervisor) behind(i int) (*bought, uint64, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -375,7 +375,7 @@ func (b *Buyer) Yield(terms sign.Hash, _ uint64) {
 	}
 }
 
-// has says whether the job is the one of these terms.
+// has reports whether the job is the one of these terms.
 func (s *supervisor) has(terms sign.Hash) bool {
 	d := s.snapshot().Detached
 	return d != nil && d.Terms == terms

@@ -138,7 +138,7 @@ func (c *crew) join(i int) {
 	})
 }
 
-// over says whether the cluster's work is done.
+// over reports whether the cluster's work is done.
 func (c *crew) over() bool {
 	ranks := c.s.snapshot().Ranks
 	if c.engine.Ends == cluster.EndsHead {
@@ -259,7 +259,7 @@ func (c *crew) afterHead(ctx context.Context, i int) {
 // ended says that the head has ended well, so that the others are done.
 func (c *crew) ended() bool { return c.s.snapshot().Ranks[0].State == RankDone }
 
-// exited says whether a rank whose program ended runs it again, and notes how it ended.
+// exited reports whether a rank whose program ended runs it again, and notes how it ended.
 func (c *crew) exited(ctx context.Context, i int, r Rank, res result) (again bool, err error) {
 	s := c.s
 	spec := s.snapshot().Spec.Restart
@@ -341,8 +341,8 @@ func (s *supervisor) beginAgain(ctx context.Context, i int) error {
 	return s.keep(ctx, func(j *Job) { j.Ranks[i].State = RankLeased })
 }
 
-// innocent says whether a program failed because another member was lost: it then begins again, for nothing. Every other
-// member is waited for until it has answered, or is lost.
+// innocent reports whether a program failed because another member was lost: it then begins again, for nothing. Every
+// other member is waited for until it has answered, or is lost.
 func (c *crew) innocent(ctx context.Context, i int, r Rank) (bool, error) {
 	s := c.s
 	before := s.snapshot()

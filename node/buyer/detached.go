@@ -72,7 +72,7 @@ func (d *Detached) clone() *Detached {
 	return &out // what it points to is replaced, never changed
 }
 
-// owned says whether the job is the peer's own to settle.
+// owned reports whether the job is the peer's own to settle.
 func (b *Buyer) owned(j Job) bool { return j.Detached == nil || j.Detached.Owner == b.self }
 
 // guarded is the voice of a detached job.

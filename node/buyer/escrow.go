@@ -404,7 +404,7 @@ func (x *escrowed) giveBack(l *bought) error {
 	return nil
 }
 
-// standing says whether standbys may still be hired from an escrow.
+// standing reports whether standbys may still be hired from an escrow.
 func (x *escrowed) standing(name string) bool {
 	s, err := x.b.get(jobOf(name))
 	if err != nil {

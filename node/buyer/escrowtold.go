@@ -192,7 +192,7 @@ func (x *escrowed) counted(job string, n int, has func(market.LeaseID) bool) str
 	return fmt.Sprintf("%d leases", n)
 }
 
-// seen says whether an escrow was on chain.
+// seen reports whether an escrow was on chain.
 func (x *escrowed) seen(name string, at sign.Key) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()

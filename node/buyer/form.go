@@ -360,7 +360,7 @@ func Runs(spec job.Job, o market.Offer) *market.Refusal {
 	return no
 }
 
-// tooMuchFor says whether one more lease of the provider of a quote is over its limit for today; "" if it is not.
+// tooMuchFor reports whether one more lease of the provider of a quote is over its limit for today; "" if it is not.
 func (b *Buyer) tooMuchFor(o market.Order, q quoted) string {
 	rate, err := market.RateOf(q.quote.Price, int(o.UnitsPer), b.cfg.Genesis.SlotMillis)
 	if err != nil {

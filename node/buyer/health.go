@@ -49,7 +49,7 @@ func (s *supervisor) examine(i int, l *bought, ex *nodepb.Execution) {
 	}
 }
 
-// examined says whether a snapshot is journalled.
+// examined reports whether a snapshot is journalled.
 func (s *supervisor) examined(i int, l *bought, seq uint64, when rules.When) bool {
 	x := s.exclusive(i, l)
 	if x.Health == nil || x.Health.Execution != seq {

@@ -30,7 +30,7 @@ const (
 	Stopped   State = "stopped"   // its user stopped it
 )
 
-// Ended says whether the job will not change any more.
+// Ended reports whether the job will not change any more.
 func (s State) Ended() bool { return s == Succeeded || s == Failed || s == Stopped }
 
 // Result returns how the job's work ended, and whether that is certain: results that are checked are when that is over. What it owes may

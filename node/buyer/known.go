@@ -28,7 +28,7 @@ type Known struct {
 	Shown    match.Shown   // what is known of its free units; of those that Buyer.Offers returns
 }
 
-// Fresh says whether the provider answered recently enough to be shown as there.
+// Fresh reports whether the provider answered recently enough to be shown as there.
 func (k Known) Fresh(now time.Time) bool { return now.Sub(k.Answered) < probeFresh }
 
 // rate gives candidates the reputation that their providers have here.

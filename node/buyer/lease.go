@@ -122,7 +122,7 @@ func (l *bought) ready(p place) (err error) {
 	return err
 }
 
-// hired says whether the guardians' word set the lease's money aside.
+// hired reports whether the guardians' word set the lease's money aside.
 func (l *bought) hired() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -521,7 +521,7 @@ func (b *Buyer) tell(ctx context.Context, l *bought, reason string) {
 	}
 }
 
-// told says whether the lease was ended by this side.
+// told reports whether the lease was ended by this side.
 func (l *bought) told() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -160,7 +160,7 @@ func (b *Buyer) spent(j Job) market.Amount {
 	return paid + held
 }
 
-// within says whether the limits of the peer and of the key allow a job. b.mu is held.
+// within reports whether the limits of the peer and of the key allow a job. b.mu is held.
 func (b *Buyer) within(spec job.Job, key string, now time.Time) error {
 	cost, err := b.mostCost(spec)
 	if err != nil {
@@ -187,7 +187,7 @@ func (b *Buyer) withinMore(s *supervisor, spec job.Job, now time.Time) error {
 	return b.allowed(cost, today, j.Key, s, now)
 }
 
-// allowed says whether a job may cost so much in all and so much today, beside today's other jobs. b.mu is held.
+// allowed reports whether a job may cost so much in all and so much today, beside today's other jobs. b.mu is held.
 func (b *Buyer) allowed(cost, today market.Amount, key string, but *supervisor, now time.Time) error {
 	own, known := b.apiKeys[key]
 	if key != "" && !known {
@@ -217,7 +217,7 @@ func (b *Buyer) allowed(cost, today market.Amount, key string, but *supervisor, 
 	return b.allows("key "+key, own.Limits, cost, today, mine, now)
 }
 
-// allows says whether who, having used so much today, may spend cost on a job and today of it on this day.
+// allows reports whether who, having used so much today, may spend cost on a job and today of it on this day.
 func (b *Buyer) allows(who string, l Limits, cost, today, used market.Amount, now time.Time) error {
 	money := b.cfg.Genesis.FormatAmount
 	switch left := l.PerDay - min(used, l.PerDay); {
@@ -257,7 +257,7 @@ func (b *Buyer) paidTo(p sign.Key, now time.Time) market.Amount {
 	return sum + b.pastToday(now)[p]
 }
 
-// overProvider says whether one more lease of a provider is over its limit for today; "" if it is not. b.mu is held.
+// overProvider reports whether one more lease of a provider is over its limit for today; "" if it is not. b.mu is held.
 func (b *Buyer) overProvider(p sign.Key, amount market.Amount, now time.Time) string {
 	limit := b.cfg.Limits.PerProviderPerDay
 	if limit == 0 {

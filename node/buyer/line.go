@@ -86,7 +86,7 @@ func (n *line) over(l *bought, inTime bool, why string) {
 	n.cancel()
 }
 
-// usable says whether a lease of the line is in force: all before it were used up to their end. n.guard is held.
+// usable reports whether a lease of the line is in force: all before it were used up to their end. n.guard is held.
 func (n *line) usable() bool {
 	for _, l := range n.chain {
 		if !l.gone {
@@ -99,7 +99,7 @@ func (n *line) usable() bool {
 	return false
 }
 
-// begun says whether all leases before l were used up to their end, so that it was in force. n.guard is held.
+// begun reports whether all leases before l were used up to their end, so that it was in force. n.guard is held.
 func (n *line) begun(l *bought) bool {
 	for _, o := range n.chain {
 		if o == l {
@@ -129,7 +129,7 @@ func (n *line) dead(reason string) {
 	n.cancel()
 }
 
-// away says whether the line was lost while this peer was not there.
+// away reports whether the line was lost while this peer was not there.
 func (n *line) away() bool {
 	n.guard.Lock()
 	defer n.guard.Unlock()
@@ -142,8 +142,8 @@ func (n *line) lostReason() string {
 	return n.why
 }
 
-// usedUp says whether the lease's last slot has a receipt, or it is over in slot now because its time is: by then its provider
-// may close it with the last slots unpaid. l.mu is held.
+// usedUp reports whether the lease's last slot has a receipt, or it is over in slot now because its time is: by then
+// its provider may close it with the last slots unpaid. l.mu is held.
 func (l *bought) usedUp(now market.Slot) bool {
 	last := l.payer.Last()
 	return last.Seq > 0 && last.To >= l.core.End || l.payer.Reason() == meter.ReasonLeaseEnded ||

@@ -32,8 +32,9 @@ type payments interface {
 	// settle takes back what was set aside for a job and costs nothing, has the receipts anchored that owed sums up, and says what was
 	// paid. All of that is final when it returns. Leases can become void meanwhile, so owed is asked again.
 	settle(ctx context.Context, job string, leases []*bought, owed func(context.Context) (anchoring, error)) (paid market.Amount, anchored []string, err error)
-	// letGo keeps no more of a job's money in memory, and says what the journal need not keep: ok is false where some of it can still move, or
-	// is still being taken back. The caller says whether the journal has let it go; else all is kept on.
+	// letGo keeps no more of a job's money in memory, and says what the journal need not keep: ok is false where some
+	// of it can still move, or is still being taken back. The caller reports whether the journal has let it go; else
+	// all is kept on.
 	letGo(job string) (gone []store.Put, end func(gone bool), ok bool)
 	// giveUp winds up what was hired for a job of another peer, which has wound up the rest.
 	giveUp(job string) error
@@ -88,7 +89,7 @@ func (b *Buyer) used(job string, o market.OrderID) {
 	}
 }
 
-// openLocked says whether a lease of an order is not settled, or its deposit not told so yet. b.mu is held.
+// openLocked reports whether a lease of an order is not settled, or its deposit not told so yet. b.mu is held.
 func (b *Buyer) openLocked(o market.OrderID) bool {
 	for _, l := range b.leases {
 		if l.core.Order == o && !l.closed() {

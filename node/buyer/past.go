@@ -263,7 +263,7 @@ func (s *supervisor) moved(now time.Time) (past, []store.Put, error) {
 	return p, append(puts, put), err
 }
 
-// gone says whether the job has left memory, or has stayed after all.
+// gone reports whether the job has left memory, or has stayed after all.
 func (s *supervisor) gone(left bool) {
 	s.mu.Lock()
 	s.closed = left

@@ -36,7 +36,7 @@ const (
 // errNoProofs says that units may have shown what they are and this peer cannot tell.
 var errNoProofs = errors.New("this peer cannot check audit records: its view of the chain tells no blocks")
 
-// picky says whether an order's units must have shown what they are.
+// picky reports whether an order's units must have shown what they are.
 func (b *Buyer) picky(o market.Order) bool { return b.cfg.Weights.Audited && !o.Unproven }
 
 // shown is what this peer knows of an offer's units, all of them.

@@ -167,7 +167,7 @@ func (b *Buyer) collect(ctx context.Context, t *trace, o market.Order, envelope 
 	return a.all(), no, nil
 }
 
-// blocked says whether a provider is on the user's block list, in the words of `why`.
+// blocked reports whether a provider is on the user's block list, in the words of `why`.
 func (b *Buyer) blocked(p sign.Key) (why string, blocked bool) {
 	reason, no := b.cfg.Blocked(p)
 	return strings.TrimSuffix("blocked by you: "+reason, ": "), no

@@ -257,7 +257,7 @@ func (r Rank) failure(i int) error {
 	return failed(CodeProgram, "rank %d ended with %s%s; `starling logs` shows what it said", i, r.end(), again)
 }
 
-// lost gives up the lease of a rank and says whether it may have another.
+// lost gives up the lease of a rank and reports whether it may have another.
 func (s *supervisor) lost(ctx context.Context, i int, res result) error {
 	s.mu.Lock()
 	l := s.leases[i]

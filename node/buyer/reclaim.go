@@ -81,7 +81,7 @@ func (l *bought) outage() (away, ahead time.Duration, unpaid bool) {
 	return length(back - l.seenAt), length(l.paidAt - min(l.paidAt, l.seenAt)), back+market.Slot(g.SlotsIn(backSlack)) >= l.paidAt
 }
 
-// past says whether the time of the lease, and of those that follow it, is over.
+// past reports whether the time of the lease, and of those that follow it, is over.
 func (l *bought) past() bool {
 	slot, err := l.b.cfg.Slots.Now(time.Now())
 	return err == nil && slot >= l.line.end().core.End

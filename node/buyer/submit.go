@@ -140,7 +140,7 @@ func (b *Buyer) accept(ctx context.Context, j Job, v job.Values, once string) (J
 // errRoom says that a job is refused because of those that run, and may be taken when one of them has ended.
 var errRoom = errors.New("no room")
 
-// room says whether one more job may run. b.mu is held.
+// room reports whether one more job may run. b.mu is held.
 func (b *Buyer) room() error {
 	running := 0
 	for _, s := range b.jobs {
@@ -252,7 +252,7 @@ func notUploaded(source, c string) error {
 	return fmt.Errorf("%w: %s: its content %s is not on this peer; upload it first", ErrRefused, source, c)
 }
 
-// isID says whether a text is what newID makes.
+// isID reports whether a text is what newID makes.
 func isID(id string) bool {
 	raw, err := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(strings.ToUpper(strings.TrimPrefix(id, "j")))
 	return err == nil && len(raw) == 10 && strings.HasPrefix(id, "j") && id == strings.ToLower(id)

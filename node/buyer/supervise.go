@@ -341,7 +341,7 @@ func (s *supervisor) abandon(ctx context.Context) {
 	}
 }
 
-// seated says whether a lease, or one that it makes longer, is among those of the ranks.
+// seated reports whether a lease, or one that it makes longer, is among those of the ranks.
 func seated(leases []*bought, l *bought) bool {
 	return slices.ContainsFunc(leases, func(o *bought) bool { return o != nil && o.line == l.line })
 }

@@ -95,7 +95,7 @@ func (b *Buyer) held(j, t Job) (Job, error) {
 	return t, nil
 }
 
-// sound says whether a blob can be the name of a file.
+// sound reports whether a blob can be the name of a file.
 func sound(f Blob) bool {
 	_, err := cid.Parse(f.CID)
 	return err == nil && f.Size >= 0

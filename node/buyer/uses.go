@@ -11,7 +11,7 @@ import (
 	"github.com/ipfs/go-cid"
 )
 
-// Uses says whether a job of this peer needs a blob: as input or program of one that runs, or as what one has left.
+// Uses reports whether a job of this peer needs a blob: as input or program of one that runs, or as what one has left.
 func (b *Buyer) Uses(c cid.Cid) bool {
 	text := c.String()
 	if b.any(func(j Job) bool { return j.left(text) || !j.State.Ended() && j.reads(text) }) {

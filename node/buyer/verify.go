@@ -36,7 +36,7 @@ type Verified struct {
 	Machine  json.RawMessage  `json:"machine,omitempty"`  // replica.Check
 }
 
-// ended says whether no more will be known.
+// ended reports whether no more will be known.
 func (v Verified) ended() bool { return v.State != "" && v.State.Ended() }
 
 // Text says in words how far it is: "replicated, equal", "mismatch: 4Hf2kQ9z differs".
@@ -87,7 +87,7 @@ func (j Job) VerifyText() string {
 	return strings.Join(texts, "; ")
 }
 
-// Unchecked says whether results of the job are held back: not all checks have ended.
+// Unchecked reports whether results of the job are held back: not all checks have ended.
 func (j Job) Unchecked() bool {
 	return slices.ContainsFunc(j.Verified, func(v Verified) bool { return !v.ended() }) && (!j.State.Ended() || j.State == Succeeded)
 }
@@ -210,7 +210,7 @@ func (s *supervisor) noteCheck(ctx context.Context, i int, state []byte, c repli
 	})
 }
 
-// late says whether what a check waits for is given up.
+// late reports whether what a check waits for is given up.
 func (s *supervisor) late(c replica.Check) bool {
 	now, err := s.b.cfg.Slots.Now(time.Now())
 	return err == nil && now >= c.Wake()
@@ -378,7 +378,7 @@ func (s *supervisor) judge(ctx context.Context, i int, state []byte, v replica.V
 	return nil
 }
 
-// differ says whether two results are not the same.
+// differ reports whether two results are not the same.
 func differ(all []replica.Committed) bool {
 	return slices.ContainsFunc(all, func(r replica.Committed) bool { return r.Output != all[0].Output })
 }

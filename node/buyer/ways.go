@@ -63,7 +63,7 @@ func waysOf(ex *nodepb.Execution) *Ways {
 // maxRTTMicros is longer than any way is: a minute.
 const maxRTTMicros = 60_000_000
 
-// equal says whether nobody need be told of a change: a time that differs by less than half is the same.
+// equal reports whether nobody need be told of a change: a time that differs by less than half is the same.
 func (w *Ways) equal(o *Ways) bool {
 	if w == nil || o == nil {
 		return w == o

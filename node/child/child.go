@@ -16,22 +16,22 @@ const (
 	// backoffFirst and backoffMost are how long a program that failed is left alone, doubled each time.
 	backoffFirst = time.Second
 	backoffMost  = time.Minute
-	// exitGrace is how long a program that was told to end may take before it is killed, and after that until it is gone.
+	// exitGrace is the time between a request to end and the kill of a program, and after that until it is gone.
 	exitGrace = 2 * time.Second
-	// maxStderr is how much of what a program says on its standard error is kept.
+	// maxStderr bounds the kept part of a program's standard error.
 	maxStderr = 4 << 10
-	// maxNonsense is how much of a reason is told.
+	// maxNonsense bounds the quoted part of a reason.
 	maxNonsense = 1024
 )
 
-// Config is what a program is run with.
+// Config is the configuration of a program.
 type Config struct {
 	Path string
 	Args []string
 	Env  []string // beside the peer's own
-	// Failed is what the errors of a process that failed wrap; their texts begin with its.
+	// Failed is wrapped by the errors of a process that failed; their texts begin with its.
 	Failed error
-	// Read reads one answer from the program's output; io.EOF when there is none. It must bound what it reads.
+	// Read reads one answer from the program's output; io.EOF when there is none. It must bound its reading.
 	Read func(*bufio.Reader) ([]byte, error)
 	// Backoff is how long a program is left alone after so many failures in a row; nil means one second, doubled each time, at
 	// most a minute.
@@ -42,10 +42,10 @@ type Config struct {
 
 // Question is one exchange with a program.
 type Question struct {
-	// Text is what is written, under a number that no other question of this Program has.
+	// Text returns the request, under a number that no other question of this Program has.
 	Text func(id uint64) ([]byte, error)
-	// Answer takes what was read. Its error ends the process, which is left alone for a while; what a program may tell without being
-	// ended for it is kept by Answer itself. With ErrMore it is called again with what comes next.
+	// Answer processes an answer. Its error ends the process, which is left alone for a while; Answer itself keeps
+	// errors that a program may report without being ended. With ErrMore it is called again with the next part.
 	Answer func(id uint64, b []byte) error
 	// Timeout is how long the answer may take; without one the process is ended as hanging.
 	Timeout time.Duration
@@ -138,7 +138,7 @@ func (h *Program) Call(ctx context.Context, q Question) error {
 	return err
 }
 
-// errCancelled says that the program ended a question because it was told to.
+// errCancelled reports that the program ended a question on request.
 var errCancelled = errors.New("cancelled")
 
 // start starts the process if none runs and it may be.
@@ -208,8 +208,8 @@ func (h *Program) write(b []byte) chan error {
 	return wrote
 }
 
-// cancel tells the program that nobody waits any more, once it has read the question (asked is nil when it has). errCancelled when
-// it answered in time and can go on.
+// cancel notifies the program that nobody waits any more, once it has read the question (asked is nil when it has). It
+// returns errCancelled when it answered in time and can go on.
 func (h *Program) cancel(q Question, id uint64, asked <-chan error) error {
 	timer := time.NewTimer(q.Grace)
 	defer timer.Stop()
@@ -246,7 +246,7 @@ func (h *Program) cancel(q Question, id uint64, asked <-chan error) error {
 	return errCancelled
 }
 
-// read takes what came from the program as the answer to a request.
+// read processes the program's output as the answer to a request.
 func (h *Program) read(l line, q Question, id uint64) error {
 	if l.err != nil {
 		if errors.Is(l.err, io.EOF) || errors.Is(l.err, io.ErrUnexpectedEOF) {
@@ -365,7 +365,7 @@ func (p *process) readLines(out *os.File, read func(*bufio.Reader) ([]byte, erro
 	}
 }
 
-// head keeps the first bytes written to it: a crash says there what it is, before pages of stacks.
+// head keeps the first bytes written to it: a crash is named there, before pages of stacks.
 type head struct {
 	mu sync.Mutex
 	b  []byte

@@ -1,10 +1,9 @@
-// Package child runs programs of ours that the peer starts beside itself because what they call, a driver, can end or hang the
-// process that calls it.
+// Package child runs programs of ours beside the peer that call a driver, which can end or hang its caller.
 //
 //	peer ── Call ──▶ Program ── request on standard input ──▶ process
 //	                    │    ◀── answer on standard output ──
 //	                    └ started when first asked; ended when it hangs, answers nonsense or nobody waits for its answer;
 //	                      started again when asked again, later each time; never beside one that a kill does not reach
 //
-// What requests and answers look like is the caller's: Config.Read reads one answer, bounded, and Question.Answer takes it.
+// The caller defines requests and answers: Config.Read reads one answer, bounded, and Question.Answer takes it.
 package child

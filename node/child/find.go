@@ -46,7 +46,7 @@ func executable(path string) error {
 	return nil
 }
 
-// Tidy cuts text and replaces what does not print, for errors and problems that quote others.
+// Tidy cuts text and replaces characters that do not print, for errors and problems that quote others.
 func Tidy(text string, most int) string {
 	text = strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' {

@@ -8,8 +8,8 @@ import (
 // idleLook is how often an agent looks whether it is needed.
 const idleLook = time.Second
 
-// UntilIdle returns when the client has been of no use for so long: no job that has not ended, and nobody who asked its
-// API for anything. It also returns when ctx ends or the client did; then used says that it was needed to the end.
+// UntilIdle returns when the client has been unused for the given time: no job that has not ended, and no request to
+// its API. It also returns when ctx ends or the client did; then used reports that it was needed to the end.
 func (c *Client) UntilIdle(ctx context.Context, idle time.Duration) (used bool) {
 	t := time.NewTicker(idleLook)
 	defer t.Stop()

@@ -43,8 +43,7 @@ func newLedger(inner chain.Ledger, k *keeper, g market.Genesis) *ledger {
 	return &ledger{Ledger: inner, keeper: k, apart: market.Slot(max(g.SlotsIn(timeApart), slotsApart))}
 }
 
-// Slot is the lowest that an entry tells: a client that believes in too early a slot refuses receipts and pays nothing
-// too much.
+// Slot is the lowest that an entry reports: a client with too early a slot refuses receipts and pays nothing too much.
 func (l *ledger) Slot(ctx context.Context) (market.Slot, error) {
 	said, err := everyone(ctx, l.keeper, slotTime, func(ctx context.Context, e peer.ID) (entry.Hello, error) {
 		h, err := entry.Ask(ctx, l.host, e)
@@ -84,13 +83,13 @@ func (l *ledger) Slot(ctx context.Context) (market.Slot, error) {
 	return low, nil
 }
 
-// Tip returns Slot twice: entries say nothing of what is final.
+// Tip returns Slot twice: entries do not report the final slot.
 func (l *ledger) Tip(ctx context.Context) (chain.Tip, error) {
 	slot, err := l.Slot(ctx)
 	return chain.Tip{Confirmed: slot, Final: slot}, err
 }
 
-// Block implements chain.Blocks: what two entries tell alike, where the ledger goes by way of them.
+// Block implements chain.Blocks: the block on which two entries agree, if the ledger goes by way of them.
 func (l *ledger) Block(ctx context.Context, from market.Slot) (chain.Block, error) {
 	b, ok := l.Ledger.(chain.Blocks)
 	if !ok {
@@ -171,7 +170,7 @@ func (t *tunnel) pick(name string) (peer.ID, error) {
 	case len(live) > 1:
 		return t.second(live), nil
 	case t.alone():
-		return live[0], nil // its user was told, keeper.warn
+		return live[0], nil // keeper.warn has warned its user
 	}
 	return "", fmt.Errorf("%w: a second one is needed to compare with", ErrNoEntry)
 }

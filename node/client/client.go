@@ -1,8 +1,8 @@
-// Package client is a light client: it buys on a network of which it is no part, from a laptop or inside another
+// Package client is a light client: it buys on a network without being a member, from a laptop or inside another
 // program, with its own key.
 //
 // It runs the same buying engine as a full peer (node/buyer), with its own journal: it signs its orders, leases,
-// receipts and vouchers itself and supervises its jobs. What it lacks it gets from two entry peers, over one libp2p
+// receipts and vouchers itself and supervises its jobs. Everything else comes from two entry peers, over one libp2p
 // connection each:
 //
 //	          ┌ buying engine, key, journal ┐
@@ -13,12 +13,11 @@
 //
 // Providers are reached, and reach the client, through circuits at the entries, encrypted end to end. The client
 // listens nowhere and dials nobody but its entries. It believes none of them alone: offers are checked and merged, the
-// genesis is pinned, slots are compared, and payments are final when both say so (node/entry/PROTOCOL.md).
+// genesis is pinned, slots are compared, and payments are final when both report it (node/entry/PROTOCOL.md).
 //
-// When an entry dies the client goes on through the other within two seconds, connects to every provider that works
-// for it again, and looks for a new standby among the entries that it was told of and remembers. When the client
-// itself dies, the next one on its home directory takes its jobs up where the journal has them; programs run on until
-// what was paid ahead is used up.
+// When an entry dies the client goes on through the other within two seconds, connects to every provider that works for
+// it again, and looks for a new standby among the entries that it knows. When the client itself dies, the next one on
+// its home directory resumes its jobs from the journal; programs run on until the prepayment is used up.
 package client
 
 import (
@@ -48,7 +47,7 @@ import (
 	"github.com/starling-network/starling/p2p/blob"
 )
 
-// Config says who the client is and where its network is. Only Home and, at the first use, Peers are required.
+// Config is the client's configuration. Only Home and, at the first use, Peers are required.
 type Config struct {
 	// Home is the client's directory: its key, journal, files and the entries that it remembers.
 	Home string
@@ -67,16 +66,16 @@ type Config struct {
 	Direct bool
 	// API serves the local HTTP API of a full peer on a unix socket in Home, so that the command line can talk to it.
 	API bool
-	// Version is told to others.
+	// Version is the announced version.
 	Version string
-	// Log is where the client says what happens; nil means slog.Default().
+	// Log is the client's log; nil means slog.Default().
 	Log *slog.Logger
 }
 
 const (
 	// slotEvery is how often entries are asked for the slot.
 	slotEvery = 5 * time.Second
-	// maxBlobs bounds what the client keeps of content-addressed files, bytes.
+	// maxBlobs bounds the client's content-addressed files, bytes.
 	maxBlobs = 256 << 30
 	// maxAsked is how many known providers are asked directly for an order. Each costs a circuit at the entry; the
 	// others hear the order over gossip.
@@ -87,7 +86,7 @@ const (
 	connectWait = 5 * time.Second
 )
 
-// Parts are what a client is made of. Whoever makes them closes them.
+// Parts are the parts of a client. Their maker closes them.
 type Parts struct {
 	Config  node.Config
 	Home    string
@@ -118,7 +117,7 @@ type Client struct {
 	owner   sign.Key
 	created bool // Open made the key
 
-	cancel context.CancelFunc // of what Open started
+	cancel context.CancelFunc // of Open's goroutines
 	done   chan struct{}      // closed when that ended
 	err    error              // why
 	close  func() error
@@ -156,11 +155,11 @@ func New(ctx context.Context, p Parts) (*Client, error) {
 	return &Client{node: n, keeper: k, blobs: p.Blobs, genesis: p.Genesis, owner: p.Owner}, nil
 }
 
-// pollEvery is how often a client may ask for what is under way on chain: entry peers answer ten calls a second, and a poll takes
-// several.
+// pollEvery is the least interval of a client's polls of the chain: entry peers answer ten calls a second, and a poll
+// takes several.
 const pollEvery = time.Second
 
-// escrowParams are a peer's, but for what entry peers would refuse on a network with short slots.
+// escrowParams are a peer's, except for a poll interval that entry peers would refuse on a network with short slots.
 func escrowParams(g market.Genesis) escrow.Params {
 	p := node.EscrowParams(g)
 	p.PollEvery = max(p.PollEvery, pollEvery)
@@ -170,9 +169,9 @@ func escrowParams(g market.Genesis) escrow.Params {
 // Serve runs the client until ctx ends: it keeps connected and supervises its jobs.
 func (c *Client) Serve(ctx context.Context) error { return c.node.Run(ctx) }
 
-// Open opens the client that lives in cfg.Home, makes its key at the first use, connects it and begins to supervise
-// what jobs it has. It returns when an entry peer was reached. When none answers and the network is pinned already it
-// returns all the same and goes on trying, so that what is known of jobs can be read. ErrConfig, ErrInUse, ErrNoEntry,
+// Open opens the client that lives in cfg.Home, makes its key at the first use, connects it and begins to supervise its
+// jobs. It returns when an entry peer was reached. If none answers and the network is pinned already, it returns
+// nevertheless and goes on trying, so that the known state of jobs can be read. ErrConfig, ErrInUse, ErrNoEntry,
 // ErrOtherNetwork.
 func Open(ctx context.Context, cfg Config) (c *Client, err error) {
 	if cfg.Log == nil {
@@ -339,7 +338,7 @@ func (c *Client) start() {
 func (c *Client) Done() <-chan struct{} { return c.done }
 
 // Close ends a client that Open opened. Jobs go on when it is opened again; programs run on at their providers until
-// what was paid ahead is used up.
+// the prepayment is used up.
 func (c *Client) Close() error {
 	c.cancel()
 	<-c.done
@@ -374,8 +373,8 @@ func (c *Client) Buyer() *buyer.Buyer { return c.node.Buyer() }
 // Genesis are the facts of the client's network.
 func (c *Client) Genesis() market.Genesis { return c.genesis }
 
-// Wallet is the address whose tokens pay for jobs. Fund it before the first job; fees are paid in SOL by the client's
-// key, which is the same address unless the home has a wallet of its own.
+// Wallet is the owner of the tokens that pay for jobs. Fund it before the first job; fees are paid in SOL by the
+// client's key, which is the same address unless the home has a wallet of its own.
 func (c *Client) Wallet() sign.Key { return c.owner }
 
 // Created reports whether Open made the client's key, so that its wallet is empty.

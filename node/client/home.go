@@ -48,7 +48,7 @@ type known struct {
 	// Shown: it has shown the pinned genesis once.
 	Shown bool  `json:"shown,omitempty"`
 	Seen  int64 `json:"seen,omitempty"` // Unix seconds; 0: never entered
-	// By is the entry at the beginning of those by whose word it is known, unless its user gave it.
+	// By is the first entry in the chain of entries that named this one, unless its user gave it.
 	By string `json:"by,omitempty"`
 }
 
@@ -91,7 +91,7 @@ func encodeEntries(all []known) []byte {
 	return append(b, '\n')
 }
 
-// decodeEntries is the inverse; what makes no sense is left out.
+// decodeEntries is the inverse; invalid entries are left out.
 func decodeEntries(b []byte) ([]known, error) {
 	if len(b) > maxEntriesFile {
 		return nil, fmt.Errorf("%w: %d bytes", ErrEntriesFile, len(b))
@@ -158,7 +158,7 @@ func ParsePeers(addrs []string) ([]peer.AddrInfo, error) {
 	return infos, nil
 }
 
-// readPeers reads the file of given peers; what is not sound is left out.
+// readPeers reads the file of given peers; unsound ones are left out.
 func readPeers(home string) []peer.AddrInfo {
 	st, err := os.Stat(filepath.Join(home, FilePeers))
 	if err != nil || st.Size() > maxEntriesFile {
@@ -172,7 +172,7 @@ func readPeers(home string) []peer.AddrInfo {
 	return infos
 }
 
-// makeHome makes the client's directory and key where there are none, and says whether it made the key.
+// makeHome makes the client's directory and key where there are none, and reports whether it made the key.
 func makeHome(home string) (bool, error) {
 	if home == "" {
 		return false, fmt.Errorf("%w: no home directory", ErrConfig)
@@ -209,7 +209,7 @@ func (p pin) check(g market.Genesis) error {
 	return nil
 }
 
-// readPin reads what is pinned: in home, and by the text of Config.Genesis, which must agree.
+// readPin reads the pinned genesis: in home, and the text of Config.Genesis, which must agree.
 func readPin(home, text string) (pin, error) {
 	var p pin
 	g, err := node.LoadGenesis(home)

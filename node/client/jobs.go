@@ -76,7 +76,7 @@ func (c *Client) uploadOne(ctx context.Context, path string) (job.Blob, error) {
 	return c.Put(ctx, f)
 }
 
-// Put takes what r has into the client's store, to be named in a job's Blobs.
+// Put stores the content of r in the client's store, to be named in a job's Blobs.
 func (c *Client) Put(ctx context.Context, r io.Reader) (job.Blob, error) {
 	id, n, err := c.blobs.Put(ctx, r)
 	return job.Blob{CID: id.String(), Size: n}, err
@@ -102,16 +102,16 @@ func (c *Client) Wait(ctx context.Context, id string) (buyer.Job, error) {
 	return c.Buyer().Wait(ctx, id)
 }
 
-// Stop ends a job's work; what it owes is still paid.
+// Stop ends a job's work; its debts are still paid.
 func (c *Client) Stop(ctx context.Context, id string) error { return c.Buyer().Stop(ctx, id) }
 
-// Why returns what was decided for a job so far: who was asked, what was quoted, who was chosen and why.
+// Why returns the decisions for a job so far: the providers asked, their quotes, and the choice with its reasons.
 func (c *Client) Why(id string) ([]buyer.Step, error) {
 	steps, _, err := c.Buyer().Trace(id, 0)
 	return steps, err
 }
 
-// Logs copies what one rank of a job wrote to stdout and stderr; with follow, until the job has ended.
+// Logs copies the stdout and stderr of one rank of a job; with follow, until the job has ended.
 func (c *Client) Logs(ctx context.Context, id string, rank int, follow bool, stdout, stderr io.Writer) error {
 	r, w := io.Pipe()
 	copied := make(chan struct{})
@@ -125,12 +125,12 @@ func (c *Client) Logs(ctx context.Context, id string, rank int, follow bool, std
 	return err
 }
 
-// Receipts returns a job's leases with their receipts and vouchers: what it cost, signed by both sides.
+// Receipts returns a job's leases with their receipts and vouchers: its cost, signed by both sides.
 func (c *Client) Receipts(ctx context.Context, id string) ([]buyer.LeaseAccount, error) {
 	return c.Buyer().Receipts(ctx, id)
 }
 
-// Quote looks for who could take a job of the class, asks them whether they are there, and returns their offers.
+// Quote looks for providers of the class, checks that they answer, and returns their offers.
 func (c *Client) Quote(ctx context.Context, class market.Class) ([]buyer.Known, error) {
 	if err := class.Check(); err != nil {
 		return nil, err
@@ -138,5 +138,5 @@ func (c *Client) Quote(ctx context.Context, class market.Class) ([]buyer.Known, 
 	return c.Buyer().Offers(ctx, class), nil
 }
 
-// Status describes the client and what it is connected to.
+// Status describes the client and its connections.
 func (c *Client) Status(ctx context.Context) api.NodeInfo { return c.node.Info(ctx) }

@@ -35,8 +35,8 @@ const (
 	maxRetry   = 15 * time.Second
 	// lookEvery is how often the list of entries is looked at when nothing happens.
 	lookEvery = time.Second
-	// findTime, slotTime and publishTime bound what one entry is asked beside the other: a silent one must not hold up
-	// the other's answer for long.
+	// findTime, slotTime and publishTime bound a request to one entry beside the other: a silent one must not delay the
+	// other's answer for long.
 	findTime    = 700 * time.Millisecond
 	slotTime    = 3 * time.Second
 	publishTime = 5 * time.Second
@@ -50,9 +50,9 @@ type keeper struct {
 	home  string // "": nothing is remembered
 	log   *slog.Logger
 	moved func(context.Context) // an entry was gained or lost
-	wg    sync.WaitGroup        // of what goes on after its caller went away
+	wg    sync.WaitGroup        // of work that goes on after its caller went away
 
-	warned string // what the user was told of the entries; run's own
+	warned string // last warning to the user about the entries; run's own
 
 	mu    sync.Mutex
 	all   map[peer.ID]*candidate
@@ -135,8 +135,8 @@ func (k *keeper) learn(from peer.ID, peers []peer.AddrInfo) {
 	}
 }
 
-// source is by whose word an entry is known: its user's, who gave it, or that of the entry at the beginning of those that
-// named it. What was learned before that was written down has one source together.
+// source is the source of an entry: its user, or the first entry in the chain of those that named it. Entries from
+// before sources were recorded share one.
 func (c *candidate) source() string {
 	if c.Given {
 		return c.ID
@@ -154,7 +154,7 @@ func (k *keeper) apart(a, b *candidate) bool {
 	return !slices.ContainsFunc(k.networks(b), func(p netip.Prefix) bool { return slices.Contains(of, p) })
 }
 
-// networks are the IPv4 /16 and IPv6 /32 that an entry is known or reached at, of public addresses: what one customer of a cloud gets.
+// networks are the public IPv4 /16 and IPv6 /32 of an entry's addresses: the range that one customer of a cloud gets.
 func (k *keeper) networks(c *candidate) (out []netip.Prefix) {
 	addrs := slices.Clone(c.peer.Addrs)
 	for _, conn := range k.host.Network().ConnsToPeer(c.peer.ID) {
@@ -176,7 +176,7 @@ func (k *keeper) networks(c *candidate) (out []netip.Prefix) {
 	return out
 }
 
-// second is the entry that what the first one says is compared with; live has two at least.
+// second is the entry whose answers are compared with the first one's; live has two at least.
 func (k *keeper) second(live []peer.ID) peer.ID {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -318,7 +318,7 @@ func (k *keeper) enter(ctx context.Context, c *candidate) error {
 		k.host.Leave(to.ID)
 		return err
 	}
-	k.learn(to.ID, said.Others) // before it is in: who is told of others is not alone
+	k.learn(to.ID, said.Others) // before it is in use: a client that knows other entries is not alone
 	k.mu.Lock()
 	c.peers = said.Peers
 	c.in, c.Shown, c.Seen, c.retry, c.reason = true, true, time.Now().Unix(), 0, ""
@@ -350,8 +350,8 @@ func (k *keeper) entriesLocked() []peer.ID {
 	return slices.DeleteFunc(k.host.Entries(), func(id peer.ID) bool { c := k.all[id]; return c == nil || !c.in })
 }
 
-// Peers are the entries that it knows of but those in use: what a client asks others to do while it is away must not end with
-// its way into the network.
+// Peers are the known entries except those in use: work that a client asks others to do while it is away must not end
+// with its way into the network.
 func (k *keeper) Peers() []peer.AddrInfo {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -381,7 +381,7 @@ func (k *keeper) remember() {
 	}
 }
 
-// size is the least of what the entries in use say of the network's size; 0: none knows it.
+// size is the least of the network's sizes by the entries in use; 0: none knows it.
 func (k *keeper) size() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -407,8 +407,8 @@ func (k *keeper) alone() bool {
 	return shown <= 1
 }
 
-// trusted is what a user is told while the entry in use has no second witness; "" when there is one, when one was seen and is away, or
-// when one is still tried.
+// trusted is the user's warning while the entry in use has no second witness; "" when there is one, when one was seen
+// and is away, or when one is still tried.
 func (k *keeper) trusted() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -443,7 +443,7 @@ const (
 		"and what they say of slots and payments is believed; name one of somebody else as well (--peer ADDR1,ADDR2 or Config.Peers)"
 )
 
-// warn says once what is to be said of the entries.
+// warn logs a warning about the entries, once.
 func (k *keeper) warn() {
 	text := k.trusted()
 	if text == "" || text == k.warned {
@@ -453,7 +453,7 @@ func (k *keeper) warn() {
 	k.log.Warn(text, "entry", k.entries())
 }
 
-// why says what keeps the known entries from being used.
+// why returns the reasons why the known entries cannot be used.
 func (k *keeper) why() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()

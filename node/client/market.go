@@ -42,13 +42,13 @@ func everyone[T any](ctx context.Context, k *keeper, within time.Duration, ask f
 	return out, nil
 }
 
-// light is what the buying engine has for DHT and gossip: the entries.
+// light is the buying engine's replacement for DHT and gossip: the entries.
 type light struct {
 	*keeper
 	genesis market.Genesis
 }
 
-// Find merges what the entries find: what one hides another shows, and of two offers of a provider the later is right.
+// Find merges the entries' offers, since one may hide some. Of two offers of a provider the later is right.
 func (l light) Find(ctx context.Context, c market.Class, regions []market.Region, most int) ([]market.Offer, error) {
 	found, err := everyone(ctx, l.keeper, findTime, func(ctx context.Context, e peer.ID) (entry.Found, error) {
 		f, err := entry.Find(ctx, l.host, l.genesis, e, c, regions, most)
@@ -119,23 +119,25 @@ func (l light) Publish(ctx context.Context, _ market.Order, envelope []byte) (in
 	return 0, fmt.Errorf("having the order published: %w", errors.Join(errs[min(1, len(entries)):]...))
 }
 
-// Roster is the set that committees of a window are drawn from, as two entries tell it alike; one, where no other is known at all. An entry
-// that hides members would have its client believe those that it shows. ErrNoEntry, or why there is none.
+// Roster is the set that committees of a window are drawn from, if two entries agree on it; the answer of one, if no
+// other is known at all. An entry that hides members could make its client believe only in those that it shows. It
+// returns ErrNoEntry, or the reason why there is none.
 func (l light) Roster(ctx context.Context, w audit.Window) (audit.Roster, error) {
 	return alike(ctx, l, fmt.Sprintf("who judges in window %d", w), func(ctx context.Context, e peer.ID) (audit.Roster, error) {
 		return entry.Roster(ctx, l.host, l.tag, e, w)
 	}, func(a, b audit.Roster) bool { return slices.Equal(a, b) })
 }
 
-// Recent are the last two windows with an audit up to one, as two entries tell it alike; one, where no other is known at all. An entry that
-// hides an audit would have its client believe a record that is too old. ErrNoEntry, or why there is none.
+// Recent are the last two windows with an audit up to one, if two entries agree on them; the answer of one, if no other
+// is known at all. An entry that hides an audit could make its client believe a record that is too old. It returns
+// ErrNoEntry, or the reason why there is none.
 func (l light) Recent(ctx context.Context, w audit.Window) (audit.Recent, error) {
 	return alike(ctx, l, fmt.Sprintf("which windows up to %d had audits", w), func(ctx context.Context, e peer.ID) (audit.Recent, error) {
 		return entry.Recent(ctx, l.host, l.tag, e, w)
 	}, func(a, b audit.Recent) bool { return a == b })
 }
 
-// alike is what two entries tell alike; what one tells, where no other is known at all.
+// alike is the answer on which two entries agree; one's answer, if no other is known at all.
 func alike[T any](ctx context.Context, l light, what string, ask func(context.Context, peer.ID) (T, error), same func(a, b T) bool) (none T, err error) {
 	told, err := everyone(ctx, l.keeper, findTime, ask)
 	if err != nil {
@@ -160,16 +162,17 @@ func alike[T any](ctx context.Context, l light, what string, ask func(context.Co
 // Entries are those that are connected.
 func (l light) Entries() []peer.ID { return l.keeper.entries() }
 
-// Size is about how many peers the network has, as the entries say: the least of what they do, for then more providers are asked.
+// Size is about the number of peers in the network, by the entries: the least of their answers, as then more providers
+// are asked.
 func (l light) Size() int { return l.keeper.size() }
 
-// Warning is what its user has to know about them.
+// Warning is the user's warning about them.
 func (l light) Warning() string { return l.trusted() }
 
-// Dials says whether providers are dialled too.
+// Dials reports whether providers are dialled too.
 func (l light) Dials() bool { return l.host.Dials() }
 
-// Carries is what the roomiest circuit of an entry carries. Where providers are dialled too, that is not all there is.
+// Carries is the data limit of an entry's roomiest circuit. If providers are dialled too, there is no such limit.
 func (l light) Carries() int64 {
 	if l.host.Dials() {
 		return 0

@@ -10,7 +10,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Own is what a provider knows of itself as a member.
+// Own is a provider's data about itself as a member.
 type Own struct {
 	Lease market.LeaseID // first of the line that the plan comes under
 	Buyer sign.Key
@@ -53,16 +53,16 @@ func (m Member) check(d sign.Domain, buyer sign.Key, terms sign.Hash) error {
 	return nil
 }
 
-// Seen is the last that a provider has been told of each rank, by rank: what came later than that never goes back.
+// Seen is a provider's last known data of each rank, by rank. It never goes back to earlier data.
 type Seen map[uint32]SeenRank
 
-// SeenRank is one rank under the highest epoch that was told.
+// SeenRank is one rank under its highest known epoch.
 type SeenRank struct {
 	Epoch uint32         `json:"epoch"`
 	Lease market.LeaseID `json:"lease"`
 }
 
-// Add is s and what t has of ranks beyond it: of each rank the higher epoch.
+// Add is the union of s and t: of each rank the higher epoch.
 func (s Seen) Add(t Seen) Seen {
 	next := maps.Clone(t)
 	if next == nil {
@@ -76,8 +76,8 @@ func (s Seen) Add(t Seen) Seen {
 	return next
 }
 
-// See adds the members of a plan. ErrPlan when one has an epoch lower than one seen, or a second lease under the same epoch.
-// What it was called on stays as it was.
+// See adds the members of a plan. It returns ErrPlan if one has an epoch lower than the known one, or a second lease
+// under the same epoch. It does not change s.
 func (s Seen) See(p Plan) (Seen, error) {
 	next := s.Add(nil)
 	for _, m := range p.Members {
@@ -114,7 +114,8 @@ func (p Plan) After(before Plan) error {
 	return nil
 }
 
-// equal says whether two plans tell the same of the members. What was measured between them is advice, of which the first counts.
+// equal reports whether two plans have the same members. Measurements between them are advice, of which the first
+// counts.
 func (p Plan) equal(q Plan) bool {
 	p.Paths, q.Paths = nil, nil
 	a, errA := marshal(p)

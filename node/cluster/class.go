@@ -14,18 +14,19 @@ var bounds = map[Class]struct {
 	Metro: {15 * time.Millisecond, 1_000},
 }
 
-// ProbeShare is the part of a wire that a probe of it carries at the least, a twentieth: it is a stream of bytes for a fraction of a second,
-// between processors that have other things to do, whose congestion control has just begun. What it shows is never too much.
+// ProbeShare is the least part of a wire that a probe of it carries, a twentieth. A probe is a stream of bytes for a
+// fraction of a second, between busy processors, and its congestion control has just begun. Its result is never too
+// high.
 const ProbeShare = 20
 
-// RTT is what round trips in a network of the class stay below; 0: there is no bound.
+// RTT is the upper bound of round trips in a network of the class; 0: there is none.
 func (c Class) RTT() time.Duration { return bounds[c].rtt }
 
 // Mbit is how many Mbit/s any two members have between them at least; 0: no matter.
 func (c Class) Mbit() uint64 { return bounds[c].mbit }
 
-// ClassOf is the class of a path by what was measured of it: the round trip, and what a probe carried. A rate of 0 was not measured and
-// is no class's; [ClassByRTT] leaves it out.
+// ClassOf is the class of a path by its measurements: the round trip, and the rate of a probe. A rate of 0 was not
+// measured and is in no class; [ClassByRTT] ignores rates.
 func ClassOf(rtt time.Duration, mbit uint64) Class {
 	for _, c := range classes {
 		if b, bounded := bounds[c]; !bounded || rtt < b.rtt && mbit >= b.mbit/ProbeShare {

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Where a program finds what its container has of the cluster; the files change while it runs, when members go or come.
+// Paths of the cluster's files in a container; the files change while it runs, when members go or come.
 const (
 	FileHosts    = "/etc/hosts"                // names of all ranks
 	FileResolv   = "/etc/resolv.conf"          // asks the peer
@@ -19,7 +19,7 @@ const (
 	FileCluster  = "/etc/cluster/cluster.json" // Description
 )
 
-// Contract is what a program of one rank finds around it: contract v1.
+// Contract is the environment of one rank's program: contract v1.
 type Contract struct {
 	Cluster string
 	Rank    uint32
@@ -43,7 +43,7 @@ type Node struct {
 	MemoryMiB uint32     `json:"memory_mib"`
 }
 
-// Contract is what the plan gives its rank.
+// Contract is the contract of the plan's rank.
 func (p Plan) Contract() Contract {
 	c := Contract{Cluster: p.ID, Rank: p.Rank, Size: p.Size, Version: p.Version, MTU: p.MTU, Engine: p.Engine}
 	for _, m := range p.Members {
@@ -62,8 +62,7 @@ func (c Contract) Hostname() string { return Name(c.Rank) }
 // Address is the container's own.
 func (c Contract) Address() netip.Addr { return Address(c.Rank) }
 
-// Env is the environment that every engine's containers have, as it is when they start. What an engine needs beside it, its
-// template adds.
+// Env is the environment of every engine's containers at their start. An engine's template adds its own.
 func (c Contract) Env() map[string]string {
 	head, own := Address(0).String(), c.Address().String()
 	var names []string
@@ -97,7 +96,7 @@ func (c Contract) Env() map[string]string {
 	}
 }
 
-// WithEnv is Env under what the workload says itself, which goes first.
+// WithEnv is Env with the workload's own environment, which takes precedence.
 func (c Contract) WithEnv(own map[string]string) map[string]string {
 	env := c.Env()
 	maps.Copy(env, own)
@@ -116,7 +115,7 @@ func (c Contract) gpus() string {
 	return strings.Join(each, ",")
 }
 
-// Description is what cluster.json holds; paths follow, see [Contract.paths].
+// Description is the content of cluster.json; paths follow, see [Contract.paths].
 type Description struct {
 	Cluster string     `json:"cluster"`
 	Version uint64     `json:"version"` // of the plan: counts up whenever a member goes or comes
@@ -130,14 +129,14 @@ type Description struct {
 	Members []Node     `json:"members"`         // that are there
 }
 
-// AloneFiles are what a container of no cluster finds, so that its names are looked up by the peer.
+// AloneFiles are the files of a container of no cluster, so that its peer looks up names.
 func AloneFiles() map[string][]byte { return map[string][]byte{FileResolv: resolv()} }
 
 func resolv() []byte {
 	return fmt.Appendf(nil, "nameserver %s\noptions timeout:2 attempts:3\n", Service)
 }
 
-// Files are what the container finds at their paths, bounded and written anew with each plan.
+// Files are the container's files by path, bounded and written anew with each plan.
 func (c Contract) Files() map[string][]byte {
 	var hosts, hostfile, names strings.Builder
 	fmt.Fprintf(&hosts, "127.0.0.1 localhost\n%s %s %s.%s%s\n", c.Address(), Name(c.Rank), Name(c.Rank), c.Cluster, alias(c.Rank))

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// MaxMembers bounds the ranks of one cluster: each is told of every other one.
+// MaxMembers bounds the ranks of one cluster: each has a list of all others.
 const MaxMembers = 256
 
 // TokenFile is the secret by which a cluster's engine knows its own: the name of a file of each member.
@@ -29,7 +29,7 @@ const (
 //
 //	lan    one site:      at least 10 Gbit/s, under 1 ms     tensor parallelism, sharded training
 //	metro  one region:    at least 1 Gbit/s, under 15 ms     data-parallel training of small models, MPI
-//	wan    anywhere:      what the internet gives            tasks that seldom talk: Ray, Dask, batch inference, DiLoCo
+//	wan    anywhere:      any internet path              tasks that seldom talk: Ray, Dask, batch inference, DiLoCo
 type Class string
 
 // The classes.
@@ -42,7 +42,7 @@ const (
 // classes are from the fastest to the slowest.
 var classes = []Class{LAN, Metro, WAN}
 
-// Check says whether the class is one of those that there are.
+// Check reports whether the class is one of those that there are.
 func (c Class) Check() error {
 	if !slices.Contains(classes, c) {
 		return fmt.Errorf("%.40q is not a network class: want lan, metro or wan", string(c))
@@ -50,7 +50,7 @@ func (c Class) Check() error {
 	return nil
 }
 
-// Admits says whether a network of a class is good enough where c is wanted.
+// Admits reports whether a network of a class is good enough where c is wanted.
 func (c Class) Admits(is Class) bool {
 	return c.Check() == nil && is.Check() == nil && slices.Index(classes, is) <= slices.Index(classes, c)
 }
@@ -66,20 +66,21 @@ const (
 	EndsAll Ends = "all"
 )
 
-// Engine is what makes machines that reach one another one cluster.
+// Engine makes one cluster of machines that reach one another.
 type Engine struct {
 	Name string
-	// Needs is the slowest network that it can live on, whose reason is Why.
+	// Needs is the slowest network that it can work on; Why is the reason.
 	Needs Class
 	Why   string
 	Ends  Ends
 	// Serves: without a command it waits for work from outside until it is taken down.
 	Serves bool
-	// Binds: what the other ranks run is nothing without what the head ran when they began, so that all begin again with it.
+	// Binds: the programs of the other ranks depend on the head's program at their start, so that all begin again with
+	// it.
 	Binds bool
-	// HeadFirst: the other ranks look for what the head serves as soon as they begin, and do nothing before it is there.
+	// HeadFirst: the other ranks look for the head's service as soon as they begin, and do nothing before it is there.
 	HeadFirst bool
-	// Options are those that a user may set: what each does, and how it is read.
+	// Options are those that a user may set: the effect and the form of each.
 	Options map[string]Option
 
 	template template
@@ -165,7 +166,7 @@ func (e Engine) CheckOptions(options map[string]string) (option string, err erro
 	return "", nil
 }
 
-// With is the engine as its options make it: they may change what it needs and when it ends.
+// With is the engine with its options: they may change Needs and Ends.
 func (e Engine) With(options map[string]string) Engine {
 	if e.Name == "torchrun" && options["sync"] == "seldom" {
 		e.Needs, e.Why = WAN, ""
@@ -176,7 +177,7 @@ func (e Engine) With(options map[string]string) Engine {
 	return e
 }
 
-// CheckScale says whether a cluster that runs can have another size; the error gives the reason.
+// CheckScale reports whether a cluster that runs can have another size; the error gives the reason.
 func (e Engine) CheckScale(options map[string]string, begun, size uint32) error {
 	t := Task{Size: begun, Options: options}
 	switch least, most := t.option("minNodes", begun), max(t.option("maxNodes", begun), begun); {
@@ -188,7 +189,7 @@ func (e Engine) CheckScale(options map[string]string, begun, size uint32) error 
 	return nil
 }
 
-// LivesOn says whether the engine can live on a network of a class; the error gives the reason.
+// LivesOn reports whether the engine can live on a network of a class; the error gives the reason.
 func (e Engine) LivesOn(c Class) error {
 	if err := c.Check(); err != nil {
 		return err

@@ -13,7 +13,7 @@ func mpi(t Task) Program {
 		"OMPI_MCA_plm_rsh_agent":            AgentPath,
 		"OMPI_MCA_plm_rsh_no_tree_spawn":    "1",
 		"OMPI_MCA_orte_keep_fqdn_hostnames": "1",
-		// What it would read of another process is not allowed in a container, and which processor is whose is the lease's.
+		// It may not read other processes in a container, and the lease determines the processors.
 		"OMPI_MCA_btl_vader_single_copy_mechanism": "none",
 		"OMPI_MCA_btl_sm_single_copy_mechanism":    "none",
 		"OMPI_MCA_smsc":                            "^cma",

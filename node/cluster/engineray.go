@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// ray runs Ray as it is: the head keeps the control store, the dashboard and a worker, the others join and join again. Tokens
-// (since Ray 2.52, ray-security/token-auth) keep everybody out who has none, even from inside the network; the options are
-// those of `ray start`, the variables those of ray_config_def.h.
+// ray runs unmodified Ray: the head keeps the control store, the dashboard and a worker, the others join and join
+// again. Tokens (since Ray 2.52, ray-security/token-auth) keep out every client without one, even from inside the
+// network; the options are those of `ray start`, the variables those of ray_config_def.h.
 func ray(t Task) Program {
 	address := Address(0).String() + ":" + strconv.Itoa(PortRay)
 	env := map[string]string{
@@ -17,7 +17,7 @@ func ray(t Task) Program {
 		"RAY_AUTH_MODE":           "token",
 		"RAY_AUTH_TOKEN_PATH":     secretsDir + "/" + TokenFile,
 		"RAY_USAGE_STATS_ENABLED": "0",
-		// The containers are what confines it: its own remarks about them help nobody.
+		// The containers confine it: its own warnings about them help nobody.
 		"RAY_DISABLE_DOCKER_CPU_WARNING": "1",
 	}
 	for name, value := range rayTimes(t.rtt()) {
@@ -28,7 +28,8 @@ func ray(t Task) Program {
 		start = append(start, "--num-cpus="+utoa(max(cpus, 1)))
 	}
 	if t.MemoryMiB > 0 {
-		// A third of the memory, as Ray itself takes of a machine's, which is not what it sees in a container; shared memory is half of it.
+		// A third of the memory, as Ray itself takes of a machine's, which it does not see in a container; shared
+		// memory is half of it.
 		store := min(t.option("objectStore", max(t.MemoryMiB*3/10, 80)), t.MemoryMiB/2)
 		start = append(start, "--object-store-memory="+strconv.FormatUint(uint64(max(store, 80))<<20, 10))
 	} else if n := t.option("objectStore", 0); n > 0 {
@@ -56,15 +57,15 @@ func token(p Program, ready *Ready) Program {
 	return p
 }
 
-// rayTimes are the time-outs of a cluster whose members are so far apart: Ray's own are for one data centre. A node is dead
-// after period + timeout, so many times in a row.
+// rayTimes are the time-outs of a cluster with distant members: Ray's own are for one data centre. A node is dead after
+// period + timeout, several times in a row.
 func rayTimes(rtt time.Duration) map[string]string {
 	ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 	// "If your cluster has a high latency, make it to > 4x the latency": it is the time-out of connecting, too.
 	env := map[string]string{"RAY_gcs_grpc_min_reconnect_backoff_ms": ms(max(time.Second, 5*rtt))}
-	// A member whose machine is gone says nothing any more, not even that its connections are closed. Tasks that it ran are tried
-	// again when a ping stays without an answer: Ray's own pings are five minutes apart and wait two more, and its servers take
-	// one a minute.
+	// A member on a lost machine sends nothing any more, not even the end of its connections. Its tasks are tried again
+	// when a ping stays without an answer: Ray's own pings are five minutes apart and wait two more, and its servers
+	// take one a minute.
 	env["RAY_grpc_client_keepalive_time_ms"] = ms(65 * time.Second)
 	env["RAY_grpc_client_keepalive_timeout_ms"] = ms(20*time.Second + 10*rtt)
 	if rtt <= 5*time.Millisecond {

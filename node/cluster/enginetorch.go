@@ -33,7 +33,7 @@ const torchRun = `if command -v torchrun >/dev/null 2>&1; then exec torchrun "$@
 if command -v python3 >/dev/null 2>&1; then exec python3 -m torch.distributed.run "$@"; fi
 exec python -m torch.distributed.run "$@"`
 
-// torchArgs are torchrun's for what a user would type: a script, `python script`, `torchrun …` or another program.
+// torchArgs are torchrun's arguments for a user's command: a script, `python script`, `torchrun …` or another program.
 func torchArgs(command []string) []string {
 	switch name := path.Base(command[0]); {
 	case name == "torchrun" && len(command) > 1:

@@ -16,8 +16,9 @@ type PrivateKey [32]byte
 // keyInfo keeps these keys apart from whatever else follows from a peer's seed.
 const keyInfo = "starling/overlay"
 
-// MemberKey is the private key of a peer in the cluster of one of its holds: HKDF-SHA256 of the peer's seed, with the hold as salt.
-// It follows from what the peer has anyway, so that nothing need be written down, and differs for every hold.
+// MemberKey is the private key of a peer in the cluster of one of its holds: HKDF-SHA256 of the peer's seed, with the
+// hold as salt. It follows from data that the peer has anyway, so that nothing need be written down, and differs for
+// every hold.
 func MemberKey(peer sign.Private, hold market.HoldID) PrivateKey {
 	seed := peer.Seed()
 	b, err := hkdf.Key(sha256.New, seed[:], hold[:], keyInfo, len(PrivateKey{}))

@@ -11,7 +11,7 @@ import (
 	"github.com/starling-network/starling/node/nodepb"
 )
 
-// Bounds of what is told of paths.
+// Bounds of the data about paths.
 const (
 	maxRTT  = 10_000_000 // microseconds
 	maxMbit = 1_000_000
@@ -20,7 +20,7 @@ const (
 	maxPathSize = 4 + 3 + 3 // bytes of one in a plan
 )
 
-// Path is what was measured of the path between two ranks of a cluster, before their leases were signed.
+// Path is the measurement of the path between two ranks of a cluster, before their leases were signed.
 type Path struct {
 	A         uint32 `json:"a"` // the lower rank
 	B         uint32 `json:"b"`
@@ -57,7 +57,7 @@ func Slowest(paths []Path) Class {
 // comparePaths orders paths row by row, as the lower half of a matrix is read.
 func comparePaths(p, q Path) int { return cmp.Or(cmp.Compare(p.B, q.B), cmp.Compare(p.A, q.A)) }
 
-// WithPaths is the plan with what was measured between its members, of all that is known of their cluster.
+// WithPaths is the plan with the measurements between its members, of all known ones of their cluster.
 func (p Plan) WithPaths(all []Path) Plan {
 	at := p.places()
 	p.Paths = nil
@@ -208,7 +208,7 @@ func (c Contract) withPaths(text []byte) []byte {
 	return append(text, "]\n  }\n}\n"...)
 }
 
-// matrix appends what of says of each path, a line for each member.
+// matrix appends the values of `of` for each path, a line for each member.
 func (c Contract) matrix(text []byte, of func(Path) (n uint32, known bool)) []byte {
 	text = append(text, '[')
 	paths := c.Paths

@@ -13,7 +13,8 @@ import (
 
 // Bounds of a plan.
 const (
-	// MinMTU is what every network carries inside WireGuard; MaxMTU leaves room for its headers in an Ethernet frame.
+	// MinMTU is a size that every network carries inside WireGuard; MaxMTU leaves room for its headers in an Ethernet
+	// frame.
 	MinMTU = 1280
 	MaxMTU = 1420
 
@@ -27,7 +28,7 @@ const (
 	MaxSize = MaxMembers*(market.LeaseSize+16+32+MaxAddrs*(MaxAddrSize+3)+64) + maxPaths*maxPathSize + 256
 )
 
-// Plan is what one rank of a cluster is told about all of them. It is made by Decode, or by a buyer field by field.
+// Plan is one rank's data about all ranks of a cluster. It is made by Decode, or by a buyer field by field.
 type Plan struct {
 	ID      string // of the job: lower-case letters, digits and '-'
 	Rank    uint32 // whom it is for

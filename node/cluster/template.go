@@ -20,7 +20,7 @@ type Task struct {
 	Command   []string // of the user; empty: it serves
 }
 
-// Program is what a rank's container runs. The environment goes on top of the contract's.
+// Program is the program of a rank's container. The environment goes on top of the contract's.
 type Program struct {
 	// Entrypoint replaces the image's own, Args its arguments; without either the image runs as it is.
 	Entrypoint []string
@@ -40,7 +40,7 @@ type Ready struct {
 
 type template func(Task) Program
 
-// Program is what the rank of a task runs. The task fits the engine: CheckOptions, and a command where it needs one.
+// Program is the program of a task's rank. The task fits the engine: CheckOptions, and a command where it needs one.
 func (e Engine) Program(t Task) Program { return e.template(t) }
 
 // Slots is how many processes mpi may start on each member.
@@ -62,7 +62,7 @@ func (t Task) option(name string, otherwise uint32) uint32 {
 	return otherwise
 }
 
-// begun is the size that the engine was told when it began.
+// begun is the engine's size at its beginning.
 func (t Task) begun() uint32 {
 	if t.Begun > 0 {
 		return t.Begun
@@ -70,7 +70,7 @@ func (t Task) begun() uint32 {
 	return t.Size
 }
 
-// rtt is what time-outs are made for: what was measured, or what the class allows where nothing was.
+// rtt is the round trip for time-outs: the measured one, or the class's bound.
 func (t Task) rtt() time.Duration {
 	if t.RTT > 0 {
 		return t.RTT
@@ -78,7 +78,7 @@ func (t Task) rtt() time.Duration {
 	return map[Class]time.Duration{LAN: time.Millisecond, Metro: 15 * time.Millisecond, WAN: 250 * time.Millisecond}[t.Class]
 }
 
-// script is a program of the image's shell. What comes from a user is an argument of it, never a part of its text.
+// script is a program of the image's shell. A user's text is an argument of it, never a part of its text.
 func script(text string, env map[string]string, args ...string) Program {
 	return Program{Entrypoint: []string{"/bin/sh", "-c", text, "starling"}, Args: args, Env: env}
 }
@@ -98,7 +98,8 @@ run() {
 }
 `
 
-// again runs a worker whose head may not be there yet, or not any more: it tries again, and who is lost is for the buyer to say.
+// again runs a worker whose head may not be there yet, or not any more: it tries again, and the buyer decides which
+// members are lost.
 const again = `
 while :; do
   run "$@"

@@ -32,11 +32,11 @@ const (
 	atOnce, pings = 4, 3
 	// observeTimeout bounds observing one peer.
 	observeTimeout = 5 * time.Second
-	// savedBy is how far the peer must have moved for the journal to be told.
+	// savedBy is the least movement of the peer that is journalled.
 	savedBy = time.Millisecond
 )
 
-// Config is what a Service needs.
+// Config is the configuration of a Service.
 type Config struct {
 	Host    *p2p.Host
 	Network string // tag of the genesis
@@ -113,7 +113,8 @@ func (s *Service) round(ctx context.Context) int {
 	return seen
 }
 
-// direct says whether a peer is connected without a relay, which would be what is measured, and answers such questions.
+// direct reports whether a peer is connected without a relay, which would distort the measurement, and answers such
+// questions.
 func (s *Service) direct(p peer.ID) bool {
 	known, err := s.cfg.Host.Peerstore().SupportsProtocols(p, protocol.Coord.ID(s.cfg.Network))
 	return err == nil && len(known) > 0 && slices.ContainsFunc(s.cfg.Host.Network().ConnsToPeer(p), func(c network.Conn) bool {
@@ -148,7 +149,7 @@ func (s *Service) answer(context.Context, peer.ID, *nodepb.CoordRequest) (*nodep
 	return &nodepb.CoordReply{Coordinate: s.space.told().Marshal()}, nil
 }
 
-// save tells the journal where the peer is, once it has moved.
+// save journals the peer's coordinate, once it has moved.
 func (s *Service) save(ctx context.Context) {
 	c := s.space.Coordinate()
 	if c.IsZero() {

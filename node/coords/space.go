@@ -23,9 +23,9 @@ const (
 	maxRTT = 3 * time.Second
 	// again is how soon the same peer counts again.
 	again = time.Second
-	// maxPeers bounds the peers whose last round trips are remembered.
+	// maxPeers bounds the peers with remembered round trips.
 	maxPeers = 512
-	// least is how many observations a coordinate follows from before it is told.
+	// least is the number of observations before a coordinate is published.
 	least = 3
 	// doubted is how sure a peer can be of a coordinate that it had when it last ran.
 	doubted = 0.3
@@ -100,7 +100,7 @@ func (s *Space) Observe(from string, at market.Coordinate, rtt time.Duration, no
 	return nil
 }
 
-// remember bounds what is kept of peers: the one heard least lately goes first.
+// remember bounds the memory of peers: the one heard least lately goes first.
 func (s *Space) remember(from string, now time.Time) {
 	if _, ok := s.heard[from]; !ok && len(s.heard) >= maxPeers {
 		oldest := ""
@@ -115,7 +115,7 @@ func (s *Space) remember(from string, now time.Time) {
 	s.heard[from] = now
 }
 
-// hold keeps a move within a step, and the coordinate within what can be told.
+// hold keeps a move within a step, and the coordinate within its range.
 func (s *Space) hold(was, is *coordinate.Coordinate, step float64) {
 	moved := 0.0
 	for i := range is.Vec {
@@ -145,7 +145,7 @@ func (s *Space) Coordinate() market.Coordinate {
 	return fixed(s.client.GetCoordinate())
 }
 
-// told is where the peer is for those who ask it: from its first observation on, for somebody has to begin.
+// told is the peer's coordinate for other peers: from its first observation on, so that some peer begins.
 func (s *Space) told() market.Coordinate {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -4,7 +4,7 @@
 //	cpu   the processor, in portable Go; bit for bit the same answers
 //	sim   no hardware: real answers of small challenges in the time that hardware of a class would take, on a virtual clock
 //
-// A device computes and times nothing: who asks looks at the clock. All devices of a peer are asked at once, so that one card
+// A device computes and times nothing: its caller measures. All devices of a peer are asked at once, so that one card
 // cannot answer for two.
 package device
 
@@ -36,7 +36,7 @@ const (
 	Sim  Kind = "sim"
 )
 
-// Info is what a device says of itself. Nothing of it is proof.
+// Info is a device's description of itself. Nothing of it is proof.
 type Info struct {
 	Kind       Kind   `json:"kind"`
 	Model      string `json:"model"`

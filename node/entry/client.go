@@ -84,7 +84,7 @@ func encodeEntry(p peer.AddrInfo) (*entrypb.Entry, bool) {
 	return e, len(e.Addrs) > 0
 }
 
-// Found is what one entry found.
+// Found is the result of one entry's search.
 type Found struct {
 	Offers []market.Offer
 	Bad    int // offers left out because their signature, network or time is not right
@@ -137,7 +137,7 @@ func RPC(ctx context.Context, h host.Host, network string, to peer.ID, call []by
 	return m.Answer, nil
 }
 
-// Recent asks an entry for the last two windows with an audit up to one. ErrBad when what it says are none.
+// Recent reads from an entry the last two windows with an audit up to one. It returns ErrBad if the answer is invalid.
 func Recent(ctx context.Context, h host.Host, network string, to peer.ID, w audit.Window) (audit.Recent, error) {
 	m, err := recent.Call(ctx, h, network, to, &entrypb.RecentRequest{Window: uint64(w)})
 	if err != nil {
@@ -150,7 +150,7 @@ func Recent(ctx context.Context, h host.Host, network string, to peer.ID, w audi
 	return r, nil
 }
 
-// Roster asks an entry who may be drawn to judge in a window. ErrBad when what it says is none.
+// Roster reads from an entry the roster of a window's committees. It returns ErrBad if the answer is invalid.
 func Roster(ctx context.Context, h host.Host, network string, to peer.ID, w audit.Window) (audit.Roster, error) {
 	m, err := roster.Call(ctx, h, network, to, &entrypb.RosterRequest{Window: uint64(w)})
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package entry is what a full peer does for light clients, which are no part of the network: it tells them which
-// network this is, finds offers for them, gossips their orders and passes calls to the chain on. Circuits to other
-// peers are p2p/relay's part.
+// Package entry is a full peer's service for light clients, which are no part of the network: it names its network,
+// finds offers for them, gossips their orders and passes calls to the chain on. Circuits to other peers are p2p/relay's
+// part.
 //
 //	stream          asks                              answers
 //	hello           nothing                           genesis, slot, other entries
@@ -8,15 +8,15 @@
 //	entry-publish   an order that the asker signed    how many neighbours heard it; its quotes
 //	                                                  come over the client's own connection
 //	entry-rpc       one JSON-RPC call                 the chain's answer
-//	entry-roster    a window of audits                who may be drawn to judge in it
+//	entry-roster    a window of audits                the roster of its committees
 //	entry-recent    a window of audits                the last two up to it that had one
 //
-// hello is spoken under the network name p2p.AnyNetwork: who asks does not know yet which network it is. Everything
-// else is under the network's own.
+// hello is spoken under the network name p2p.AnyNetwork: its caller does not know the network yet. Everything else is
+// under the network's own.
 //
-// An entry is a relay and no authority. What it says is signed by others (offers), compared with what the client has
-// pinned (genesis), or compared with what a second entry says (slot, chain, roster, audits); what it is given it cannot alter (orders)
-// or read (circuits). It can keep silent: then the client asks another one. PROTOCOL.md has the rules.
+// An entry is a relay and no authority. Its answers are signed by others (offers), compared with the client's pin
+// (genesis), or compared with a second entry's (slot, chain, roster, audits). It cannot alter orders or read circuits.
+// It can keep silent: then the client asks another one. PROTOCOL.md has the rules.
 package entry
 
 import (
@@ -30,7 +30,7 @@ import (
 	"github.com/starling-network/starling/verify/audit"
 )
 
-// Limits of what travels.
+// Limits of messages.
 const (
 	// MaxOffers is how many offers one answer has at the most.
 	MaxOffers = 64
@@ -87,7 +87,7 @@ var roster = stream.Protocol[*entrypb.RosterRequest, *entrypb.RosterReply]{
 // FindID is the protocol by which peers that serve clients know each other.
 func FindID(network string) string { return string(find.ID(network)) }
 
-// Hello is what an entry says of itself and its network.
+// Hello is an entry's description of itself and its network.
 type Hello struct {
 	Genesis market.Genesis
 	Slot    market.Slot     // 0: it has not seen the chain

@@ -23,7 +23,7 @@ import (
 	"github.com/starling-network/starling/verify/audit"
 )
 
-// Config is what an entry needs. RPC may be nil: calls to the chain are then not passed on.
+// Config is the configuration of an entry. RPC is optional; if nil, calls to the chain are not passed on.
 type Config struct {
 	Genesis market.Genesis
 	// Find returns signed offers of a class, at most so many.
@@ -41,7 +41,7 @@ type Config struct {
 	Slot func() (slot market.Slot, up bool)
 	// Others are peers that serve clients too.
 	Others func() []peer.AddrInfo
-	// RPC passes one JSON-RPC call to the chain. It refuses with *stream.Refused what it does not pass on.
+	// RPC passes one JSON-RPC call to the chain. It refuses other calls with *stream.Refused.
 	RPC    func(ctx context.Context, call []byte) ([]byte, error)
 	Limits Limits
 	Log    *slog.Logger
@@ -63,8 +63,8 @@ const (
 	DefaultCalls  = 100
 )
 
-// What one client may ask a second, and at once. A job with a lost rank orders anew every half second; a payment
-// makes about ten calls to the chain in a row and then a few a second.
+// Limits of one client's requests, a second and at once. A job with a lost rank orders anew every half second; a
+// payment makes about ten calls to the chain in a row and then a few a second.
 const (
 	findsPerClient, findBurst   = 2, 10
 	ordersPerClient, orderBurst = 2, 10
@@ -229,7 +229,7 @@ func (s *Server) find(ctx context.Context, from peer.ID, req *entrypb.FindReques
 	return &entrypb.FindReply{Offers: offers[:min(len(offers), most)]}, nil
 }
 
-// checkFind reads what is looked for.
+// checkFind parses a search.
 func checkFind(req *entrypb.FindRequest) (c market.Class, regions []market.Region, most int, err error) {
 	c = market.Class(req.Class)
 	if err := c.Check(); err != nil {
@@ -248,7 +248,7 @@ func checkFind(req *entrypb.FindRequest) (c market.Class, regions []market.Regio
 	return c, regions, int(min(req.Most, MaxOffers)), nil
 }
 
-// look finds offers, once a second for all who ask for the same.
+// look finds offers, once a second for all clients with the same search.
 func (s *Server) look(ctx context.Context, c market.Class, regions []market.Region) ([][]byte, error) {
 	key := string(c)
 	for _, r := range regions {
@@ -306,7 +306,7 @@ func (s *Server) publish(ctx context.Context, from peer.ID, req *entrypb.Publish
 	return &entrypb.PublishReply{Neighbours: uint32(n)}, nil
 }
 
-// recent tells which windows had audits. What the answer costs is asked once for all clients.
+// recent returns the windows with audits. The costly part of the answer is computed once for all clients.
 func (s *Server) recent(ctx context.Context, from peer.ID, req *entrypb.RecentRequest) (*entrypb.RecentReply, error) {
 	if err := s.admit(s.finds, from); err != nil {
 		return nil, err
@@ -318,7 +318,7 @@ func (s *Server) recent(ctx context.Context, from peer.ID, req *entrypb.RecentRe
 	return &entrypb.RecentReply{Last: uint64(r.Last), Before: uint64(r.Before)}, nil
 }
 
-// roster tells who may be drawn. What the answer costs is asked once for all clients.
+// roster returns a window's roster. The costly part of the answer is computed once for all clients.
 func (s *Server) roster(ctx context.Context, from peer.ID, req *entrypb.RosterRequest) (*entrypb.RosterReply, error) {
 	if err := s.admit(s.finds, from); err != nil {
 		return nil, err

@@ -144,7 +144,7 @@ func (k *Keeper) accuseOne(ctx context.Context, c Chain, reporter sign.Key, id s
 	return accuseLimit
 }
 
-// outdated says whether a lie is too old to count, whoever registers now.
+// outdated reports whether a lie is too old to count, whoever registers now.
 func (k *Keeper) outdated(ctx context.Context, c Chain, w audit.Window) bool {
 	now, err := k.cfg.Slot()
 	n, err2 := c.Network(ctx)

@@ -179,7 +179,7 @@ func (k *Keeper) journal(ctx context.Context, now market.Slot) error {
 	return nil
 }
 
-// past says whether nothing of a lease is published any more; k.mu is held.
+// past reports whether nothing of a lease is published any more; k.mu is held.
 func (k *Keeper) past(f *filed, now market.Slot) bool {
 	last := f.lease.Core.Start
 	for _, r := range f.receipts {

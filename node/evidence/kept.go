@@ -127,7 +127,7 @@ func (k *Keeper) Kept(ctx context.Context) ([]Kept, error) {
 	return out, err
 }
 
-// mine says whether a proof is about a lease of this peer's own.
+// mine reports whether a proof is about a lease of this peer's own.
 func (k *Keeper) mine(c verify.Conflict) bool {
 	return c.A.Buyer == k.cfg.Self || c.B.Buyer == k.cfg.Self
 }

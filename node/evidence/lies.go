@@ -35,7 +35,7 @@ const (
 	LieExpired    LieState = "expired"    // it is older than the network lets evidence be
 )
 
-// Over says whether nothing more comes of it.
+// Over reports whether nothing more comes of it.
 func (s LieState) Over() bool { return s != LieKept && s != LieSubmitting }
 
 // KeptLie is the proof that somebody lied in an audit.
@@ -89,8 +89,8 @@ func (k *Keeper) loadLies(ctx context.Context) error {
 	})
 }
 
-// KeepLie keeps the proof of a lie, found by this peer or by others, if there is room, and says whether it is new here. Those who
-// asked to be told of lies are told.
+// KeepLie keeps the proof of a lie, found by this peer or by others, if there is room, and reports whether it is new
+// here. Those who asked to be told of lies are told.
 func (k *Keeper) KeepLie(ctx context.Context, l audit.Lie, own bool) (fresh bool, err error) {
 	if err := l.Check(k.domain); err != nil {
 		return false, err
@@ -128,7 +128,7 @@ func (k *Keeper) KeepLie(ctx context.Context, l audit.Lie, own bool) (fresh bool
 	return true, nil
 }
 
-// roomForLie says whether there is room for another lie, and which one makes it, if one must. k.lying is held.
+// roomForLie reports whether there is room for another lie, and which one makes it, if one must. k.lying is held.
 func (k *Keeper) roomForLie(l audit.Lie, own bool) (room bool, out string) {
 	all, others, of := len(k.lies), 0, 0
 	for _, c := range k.lies {
@@ -182,7 +182,7 @@ func (k *Keeper) Timely(l audit.Lie) error {
 	return nil
 }
 
-// KnowsLie says whether a lie is kept; the same about the same liar may be.
+// KnowsLie reports whether a lie is kept; the same about the same liar may be.
 func (k *Keeper) KnowsLie(l audit.Lie) bool {
 	k.lying.Lock()
 	defer k.lying.Unlock()

@@ -92,7 +92,7 @@ func Submit(ctx context.Context, c Chain, f Finding, reporter sign.Key) (Outcome
 	return out, s.close(ctx, &out)
 }
 
-// slashed says whether the provider was slashed after one of the receipts, so that they count no more.
+// slashed reports whether the provider was slashed after one of the receipts, so that they count no more.
 func slashed(p program.Provider, f Finding) bool {
 	return p.WasSlashed && uint64(min(f.Conflict.A.To, f.Conflict.B.To)) <= p.Slashed
 }

@@ -40,7 +40,7 @@ func accused(ctx context.Context, c Chain, liar sign.Key) (p program.Provider, n
 	return c.Provider(ctx, liar) // as two endpoints have it
 }
 
-// lieSlashed says whether a provider was slashed after a lie, so that it counts no more.
+// lieSlashed reports whether a provider was slashed after a lie, so that it counts no more.
 func lieSlashed(p program.Provider, ends market.Slot) bool {
 	return p.WasSlashed && uint64(ends) <= p.Slashed
 }

@@ -112,7 +112,7 @@ func (a *amd) cards() ([]string, error) {
 	return cards, nil
 }
 
-// device reads one device. What its driver does not give stays empty.
+// device reads one device. Fields that its driver does not report stay empty.
 func (a *amd) device(index int, card string) Device {
 	d := Device{Vendor: AMD, Index: index, PCI: a.address(card), Model: a.text(card + "/product_name")}
 	if id := a.text(card + "/unique_id"); uniqueID.MatchString(id) {
@@ -184,7 +184,7 @@ func (a *amd) targets() map[string]string {
 	return targets
 }
 
-// parseNode reads a compute node's properties, lines of "name value": where it is and what it runs. A node that is a CPU
+// parseNode parses a compute node's properties, lines of "name value": its address and its target. A node that is a CPU
 // has no target.
 func parseNode(b []byte) (pci, target string, ok bool) {
 	values := map[string]uint64{}

@@ -21,7 +21,7 @@ const (
 
 var gfxTarget = regexp.MustCompile(`^gfx[0-9a-f]{3,6}$`)
 
-// smiDevice is what AMD's program knows and the kernel may not.
+// smiDevice is the data of AMD's program that the kernel may lack.
 type smiDevice struct{ model, target string }
 
 func findSMI(configured string) string {

@@ -9,17 +9,17 @@ import (
 const (
 	// ClassPrefix is before the model in a market class.
 	ClassPrefix = "gpu/"
-	// maxModelClass is what market.Class leaves for the model.
+	// maxModelClass is the room of market.Class for the model.
 	maxModelClass = 32 - len(ClassPrefix)
-	// maxProfile is what of it the profile of a MIG slice may take.
+	// maxProfile is the part of it for the profile of a MIG slice.
 	maxProfile = 18
-	// unknownModel is the class of a name that has nothing in it that tells a model.
+	// unknownModel is the class of a name without the name of a model.
 	unknownModel = "unknown"
 )
 
-// noise are words of product names that do not tell one model from another: makers, memory, decoration. A card for PCIe, or a pair that is
-// joined by NVLink (NVL), is another model than the module of that name: it has another memory and another power limit. Orders ask for
-// memory beside the class.
+// noise are words of product names that do not distinguish models: makers, memory, decoration. A card for PCIe, or a
+// pair that is joined by NVLink (NVL), is another model than the module of that name: it has another memory and another
+// power limit. Orders ask for memory beside the class.
 var noise = regexp.MustCompile(`^(nvidia|amd|advanced|micro|devices|inc|corporation|tesla|geforce|instinct|gpu|graphics|device|generation|edition|oam|simulated|sxm\d?|hbm\d[a-z]?|\d+gi?b)$`)
 
 // glued is a series and its number without a space between, as people type them.

@@ -8,7 +8,7 @@ import (
 	"github.com/starling-network/starling/market"
 )
 
-// Vendor is who made a device.
+// Vendor is the maker of a device.
 type Vendor string
 
 // The vendors that are known.
@@ -53,7 +53,7 @@ const (
 	Prohibited       = "prohibited"        // none
 )
 
-// MIG is what makes a device a slice of another.
+// MIG describes a device that is a slice of another.
 type MIG struct {
 	Parent          string `json:"parent"`  // UUID of the whole GPU
 	Profile         string `json:"profile"` // "1g.10gb"
@@ -61,7 +61,7 @@ type MIG struct {
 	ComputeInstance uint32 `json:"computeInstance"`
 }
 
-// Health is how a device does at one moment. What the driver does not tell is nil.
+// Health is a device's state at one moment. Values that the driver does not report are nil.
 type Health struct {
 	TemperatureC       *uint32 `json:"temperatureC,omitempty"`
 	UtilisationPercent *uint32 `json:"utilisationPercent,omitempty"`
@@ -81,7 +81,7 @@ type ECC struct {
 	Uncorrectable uint64 `json:"uncorrectable"`
 }
 
-// Xid counts what NVIDIA's driver reports as Xid errors.
+// Xid counts the Xid errors that NVIDIA's driver reports.
 type Xid struct {
 	Count uint64 `json:"count"`
 	Last  uint64 `json:"last,omitempty"` // its number; 0 when there was none
@@ -104,7 +104,7 @@ func (d Device) Class() market.Class { return market.Class(ClassPrefix + ModelCl
 // Sellable reports whether nothing speaks against selling the device.
 func (d Device) Sellable() bool { return d.Refused == "" }
 
-// Request is what a container engine is asked for to give this device to a container: NVIDIA's UUID. It is empty for a
+// Request is the name by which a container engine gives this device to a container: NVIDIA's UUID. It is empty for a
 // device that cannot be given: one without hardware, or of a vendor that is not sold.
 func (d Device) Request() string {
 	if d.Vendor != NVIDIA || d.Simulated {
@@ -113,14 +113,14 @@ func (d Device) Request() string {
 	return d.UUID
 }
 
-// Inventory is what was found in a machine.
+// Inventory is the devices found in a machine.
 type Inventory struct {
 	Devices []Device `json:"devices"`
 	// Driver is the version of NVIDIA's driver, else of AMD's; empty when there is neither.
 	Driver string `json:"driver,omitempty"`
-	// Source says who was asked: "nvml", "nvml-mock dgxh100", "amd-sysfs", "nvml+amd-sysfs", "none".
+	// Source is the source of the list: "nvml", "nvml-mock dgxh100", "amd-sysfs", "nvml+amd-sysfs", "none".
 	Source string `json:"source"`
-	// Problems are sentences about what went wrong while looking, and what to do about it.
+	// Problems are sentences about errors of the search, with remedies.
 	Problems []string `json:"problems,omitempty"`
 }
 

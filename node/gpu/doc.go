@@ -1,5 +1,5 @@
-// Package gpu is a peer's inventory of GPUs and their health: what is in the machine, what of it can be sold and, for
-// what cannot, why not.
+// Package gpu is a peer's inventory of GPUs and their health: the devices of the machine, and for each the reason if it
+// cannot be sold.
 //
 //	starling (static, no cgo)                                  starling-nvml (cgo), beside it
 //	┌────────────────────────────────────────────┐  requests   ┌─────────────────────────────┐
@@ -16,16 +16,16 @@
 // driver calls are in a small helper process. The peer starts it, gives each call a time limit, starts it again when it
 // dies, slower each time, and goes on without it: devices that the kernel knows stay listed, and are not sold.
 //
-// What NVML says is compared with what the kernel driver says in /proc/driver/nvidia/gpus and with the PCI functions of
-// the machine. Where they disagree a device is shown and not sold. This catches broken installations, wrappers around
-// libnvidia-ml and mistakes; it proves nothing to others. What a GPU is, it proves by its audits.
+// NVML's list is compared with the kernel driver's in /proc/driver/nvidia/gpus and with the PCI functions of the
+// machine. Where they disagree a device is shown and not sold. This catches broken installations, wrappers around
+// libnvidia-ml and mistakes; it proves nothing to others. A GPU proves its class by its audits.
 //
 // MIG slices are devices of their own, each one unit; a GPU in MIG mode is not sold whole. AMD devices are listed and
 // not sold.
 //
-// NVIDIA's own mocks (Config.Mock) stand in for hardware on networks whose genesis says that they are simulated, and
-// nowhere else. Each of their devices has Simulated set, and its model says so.
+// NVIDIA's own mocks (Config.Mock) replace hardware on networks with a simulated genesis, and nowhere else. Each of
+// their devices has Simulated set, and its model says so.
 //
-// A Selector is what --gpus says: docker's forms, and model, memory and compute capability beside them. ModelClass
+// A Selector is the value of --gpus: docker's forms, and model, memory and compute capability beside them. ModelClass
 // makes the market class of a model: "NVIDIA H100 80GB HBM3" is sold as gpu/h100.
 package gpu

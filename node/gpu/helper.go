@@ -64,7 +64,7 @@ func (h *helper) call(ctx context.Context, op string, uuids []string) (reply, er
 	return p, nil
 }
 
-// nvmlError is what a helper told.
+// nvmlError is an error that a helper reported.
 type nvmlError struct{ kind, text string }
 
 func (e *nvmlError) Error() string        { return ErrNVML.Error() + ": " + e.text }

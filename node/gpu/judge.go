@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// Bounds of what an inventory may hold. The helper and the kernel are not believed more than this.
+// Bounds of an inventory. Larger ones from the helper and the kernel are not accepted.
 const (
 	// MaxDevices is the most devices of one machine, slices included.
 	MaxDevices = 256
 	// maxText is the longest name, version or UUID.
 	maxText = 128
-	// maxProblems is how many problems are told.
+	// maxProblems is the number of reported problems.
 	maxProblems = 32
 	// maxProblem is the longest of them, in bytes.
 	maxProblem = 1024
@@ -48,7 +48,8 @@ var userXids = []uint64{13, 31, 43, 45, 68, 109}
 // IsFault reports whether an Xid number means a fault of the device or its driver.
 func IsFault(xid uint64) bool { return !slices.Contains(userXids, xid) }
 
-// judge sets why devices are not sold, from what they say of themselves and of each other. A reason given before stays.
+// judge sets the reasons why devices are not sold, from their descriptions and from each other's. A reason given before
+// stays.
 func judge(devices []Device) {
 	uuids, places, sliced := map[string]int{}, map[string]int{}, map[string]int{}
 	for _, d := range devices {
@@ -84,7 +85,7 @@ func judge(devices []Device) {
 	refuseOrphans(devices)
 }
 
-// refuseOrphans refuses slices whose GPU is not there, is not in MIG mode, or is itself not what it says.
+// refuseOrphans refuses slices of a GPU that is missing, is not in MIG mode, or is itself refused.
 func refuseOrphans(devices []Device) {
 	for i := range devices {
 		d := &devices[i]
@@ -112,7 +113,7 @@ func (d *Device) refuse(reason string) {
 	}
 }
 
-// implausible is what is wrong with a device's description, or "".
+// implausible is the error in a device's description, or "".
 func implausible(d Device) string {
 	if d.Vendor == AMD {
 		return ""
@@ -137,7 +138,7 @@ func implausible(d Device) string {
 	return ""
 }
 
-// unwell is what speaks against selling a device in this state of health, or "".
+// unwell is the reason against selling a device in this state of health, or "".
 func unwell(h Health) string {
 	switch {
 	case h.Xid != nil && h.Xid.Fault != 0:
@@ -148,8 +149,8 @@ func unwell(h Health) string {
 	return ""
 }
 
-// unshared is what is wrong with a compute mode that does not let several programs use the GPU, or "": audits and probes run
-// beside what else is on it.
+// unshared is the problem of a compute mode that does not let several programs use the GPU, or "": audits and probes
+// run beside other programs on it.
 func unshared(d Device) string {
 	switch d.ComputeMode {
 	case "":

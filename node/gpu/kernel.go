@@ -25,8 +25,8 @@ type kernelGPU struct {
 	Excluded bool // by the driver's own settings
 }
 
-// kernelGPUs reads /proc/driver/nvidia/gpus. found is false when this machine has no NVIDIA kernel driver, or none whose
-// list can be seen from here.
+// kernelGPUs reads /proc/driver/nvidia/gpus. found is false when this machine has no NVIDIA kernel driver, or none with
+// a visible list.
 func kernelGPUs(procRoot string) (gpus []kernelGPU, found bool, err error) {
 	root := filepath.Join(procRoot, "driver", "nvidia", "gpus")
 	entries, err := os.ReadDir(root)
@@ -53,7 +53,7 @@ func kernelGPUs(procRoot string) (gpus []kernelGPU, found bool, err error) {
 	return gpus, true, nil
 }
 
-// parseInformation reads an information file: lines of "Name: \t value". What it does not know it leaves out.
+// parseInformation parses an information file: lines of "Name: \t value". Unknown names are left out.
 func parseInformation(b []byte) kernelGPU {
 	var g kernelGPU
 	for l := range bytes.Lines(b) {
@@ -133,7 +133,7 @@ func compare(devices []Device, kernel []kernelGPU, found bool, sysRoot string) {
 	}
 }
 
-// disagreement is what the kernel says otherwise about a device, or "".
+// disagreement is the kernel's different description of a device, or "".
 func disagreement(d Device, kernel []kernelGPU) string {
 	at := slices.IndexFunc(kernel, func(g kernelGPU) bool { return g.PCI == d.PCI })
 	if at < 0 {

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// nvidia is NVIDIA's devices: what NVML says through the helper, compared with what the kernel says.
+// nvidia is NVIDIA's devices: NVML's list through the helper, compared with the kernel's.
 type nvidia struct {
 	helper  *helper // nil when the program was not found
 	missing error   // why
@@ -70,7 +70,7 @@ func short(err error) string {
 	return "NVML does not work"
 }
 
-// explain says what to do about a failure on a machine that has NVIDIA's driver.
+// explain adds a remedy to a failure on a machine that has NVIDIA's driver.
 func (n *nvidia) explain(err error) string {
 	switch {
 	case errors.Is(err, ErrNoHelper):

@@ -11,10 +11,10 @@ import (
 
 // Config says where devices are looked for. The zero Config is the real machine.
 type Config struct {
-	// Simulated is what the network's genesis says. Only there can Mock be set.
+	// Simulated is the genesis's flag. Mock can be set only with it.
 	Simulated bool
-	// Mock asks for simulated devices in place of the machine's: one of Mocks, with ":mig" behind it for one whose first
-	// GPU is divided into slices. Empty means the machine's own.
+	// Mock requests simulated devices in place of the machine's: one of Mocks, with ":mig" behind it for one with a
+	// first GPU divided into slices. Empty means the machine's own.
 	Mock string
 	// MockSeed makes the UUIDs of simulated devices this peer's own and the same at each start: its key, say.
 	MockSeed string
@@ -29,19 +29,19 @@ type Config struct {
 // Mocks are the machines that NVIDIA's own mocks simulate.
 var Mocks = []string{"dgxa100", "dgxh100", "dgxh200", "dgxb200"}
 
-// MockMIG is what follows the name of a mock whose first GPU is divided.
+// MockMIG is the suffix of a mock with a divided first GPU.
 const MockMIG = ":mig"
 
 // Source is where devices are found. Its methods may be called at the same time.
 type Source interface {
-	// Name says who is asked: "nvml", "nvml-mock dgxh100", "amd-sysfs", "nvml+amd-sysfs", "none".
+	// Name is the name of the source: "nvml", "nvml-mock dgxh100", "amd-sysfs", "nvml+amd-sysfs", "none".
 	Name() string
-	// Inventory lists all devices, those included that are not to be sold. What went wrong is told in its Problems; the
-	// error is that of the context.
+	// Inventory lists all devices, also those that are not to be sold. Errors of the search are in its Problems; the
+	// returned error is that of the context.
 	Inventory(ctx context.Context) (Inventory, error)
 	// Health is that of the devices asked for, by UUID; devices that are not there are left out.
 	Health(ctx context.Context, uuids []string) (map[string]Health, error)
-	// Close ends what the source has started.
+	// Close ends the processes that the source has started.
 	Close() error
 }
 

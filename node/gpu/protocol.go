@@ -11,7 +11,7 @@ import (
 	"github.com/starling-network/starling/node/child"
 )
 
-// HelperVersion is the version of what peer and helper say to each other. Both are built from one tree; another number
+// HelperVersion is the version of the messages between peer and helper. Both are built from one tree; another number
 // means that one of the two binaries is old.
 const HelperVersion = 1
 
@@ -21,13 +21,13 @@ const (
 	maxReply   = 1 << 20
 )
 
-// What a peer asks its helper.
+// A peer's requests to its helper.
 const (
 	opInventory = "inventory"
 	opHealth    = "health"
 )
 
-// Kinds of failure that the helper itself tells.
+// Kinds of failure that the helper itself reports.
 const (
 	failNoLibrary = "no-library" // libnvidia-ml.so.1 is not there
 	failNVML      = "nvml"       // it is, and does not work
@@ -93,8 +93,8 @@ func decodeRequest(line []byte) (request, error) {
 	return q, nil
 }
 
-// decodeReply reads what the helper says and holds it to its bounds. It believes nothing that a driver would not say:
-// that a device is refused or simulated, and of what vendor it is, is for the peer to say.
+// decodeReply decodes the helper's reply and checks its bounds. It ignores fields that a driver does not decide: the
+// peer decides whether a device is refused or simulated, and its vendor.
 func decodeReply(line []byte) (reply, error) {
 	var p reply
 	if err := json.Unmarshal(line, &p); err != nil {
@@ -125,7 +125,7 @@ func decodeReply(line []byte) (reply, error) {
 	return p, nil
 }
 
-// checkInventory holds a helper's inventory to its bounds and takes out what is not the helper's to say.
+// checkInventory checks the bounds of a helper's inventory and removes the fields that the peer decides.
 func checkInventory(inv *Inventory) error {
 	if len(inv.Devices) > MaxDevices {
 		return fmt.Errorf("%d devices, at most %d are read", len(inv.Devices), MaxDevices)

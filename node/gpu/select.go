@@ -53,9 +53,9 @@ func (d Device) isCalled(id string) bool {
 	return id == d.UUID || err == nil && n == d.Index && d.MIG == nil
 }
 
-// Select returns what a provider sells of an inventory when its operator sells only what the selector says: sellable
-// devices in the order of the inventory, Count of them or all, or those that Devices names. It is an error (ErrNotHere)
-// when there are fewer, and its text says what of the inventory was refused and why.
+// Select returns the devices of an inventory that a provider sells under the selector: sellable devices in the order of
+// the inventory, Count of them or all, or those that Devices names. If there are fewer, it returns ErrNotHere with the
+// refused devices and their reasons.
 func (s Selector) Select(inv Inventory) ([]Device, error) {
 	var chosen []Device
 	var refused []string

@@ -20,14 +20,14 @@ const (
 	maxVRAMMiB = 4 << 20
 )
 
-// Selector is what --gpus says. What is not given is zero; at least one of All, Count and Devices is.
+// Selector is the value of --gpus. Missing parts are zero; at least one of All, Count and Devices is set.
 type Selector struct {
 	All     bool     `json:"all,omitempty"`
 	Count   uint32   `json:"count,omitempty"`
 	Devices []string `json:"devices,omitempty"` // indices or UUIDs, in the order given
 	// Model is a class as ModelClass makes it: "h100".
 	Model string `json:"model,omitempty"`
-	// MinVRAMMiB is what a device must have at least.
+	// MinVRAMMiB is the least memory of a device.
 	MinVRAMMiB uint64 `json:"minVRAMMiB,omitempty"`
 	// MinCapability is NVIDIA's compute capability at least: "8.0".
 	MinCapability string `json:"minCapability,omitempty"`
@@ -37,7 +37,7 @@ type Selector struct {
 // shows 22.5 to 24 GiB.
 const nominalPercent = 93
 
-// ParseSelector reads --gpus. It takes what docker takes:
+// ParseSelector parses --gpus. It accepts docker's forms:
 //
 //	all   2   count=2   count=all   device=0,1   "device=GPU-…,GPU-…"   driver=nvidia   capabilities=compute
 //
@@ -75,7 +75,8 @@ func ParseSelector(text string) (Selector, error) {
 type selectorParser struct {
 	Selector
 	seen map[string]bool
-	list string // the key whose list may go on in the next field: docker wants quotes around it, people forget them
+	// the key with a list that may go on in the next field: docker wants quotes around it, people forget them
+	list string
 }
 
 func (p *selectorParser) once(key string) error {
@@ -293,8 +294,8 @@ func formatMemory(mib uint64) string {
 	return strconv.FormatUint(mib, 10) + "MiB"
 }
 
-// ForOrder returns why the selector cannot be sent to the network, nil when it can: there, indices and UUIDs name
-// nothing, because nobody knows yet whose devices they will be, and "all" has no end.
+// ForOrder returns the reason why the selector cannot be sent to the network, nil when it can. There, indices and UUIDs
+// name nothing, because the provider is not known yet, and "all" has no end.
 func (s Selector) ForOrder() error {
 	switch {
 	case s.Devices != nil:

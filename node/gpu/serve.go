@@ -8,7 +8,7 @@ import (
 	"io"
 )
 
-// Backend is what a helper process has: a driver, or a mock of one. Its errors are told to the peer; one that
+// Backend is a helper process's access to GPUs: a driver, or a mock of one. Its errors are sent to the peer; one that
 // IsNoLibrary finds means that the machine has no such driver.
 type Backend interface {
 	// Inventory lists the devices with their health. Vendor, Simulated and Refused are the peer's to set.
@@ -23,9 +23,9 @@ type noLibrary struct{ error }
 // NoLibrary marks an error as: the driver's library is not there.
 func NoLibrary(err error) error { return noLibrary{err} }
 
-// Serve answers requests from in on out until in ends: it is the whole work of a helper process. open is called once, at
-// the first request. When it fails the peer is told why and Serve returns the error: the process must end then, because
-// no call into a driver's library is allowed after its initialisation failed.
+// Serve answers requests from in on out until in ends: it is the whole work of a helper process. open is called once,
+// at the first request. If it fails, the peer receives the error and Serve returns it. The process must end then,
+// because no call into a driver's library is allowed after its initialisation failed.
 func Serve(in io.Reader, out io.Writer, open func() (Backend, error)) error {
 	r := bufio.NewReader(in)
 	var backend Backend
@@ -100,7 +100,7 @@ const HelperName = "starling-nvml"
 // HelperBuild is how the helper is built: go-nvml needs cgo, and the tag keeps it out of everything else.
 const HelperBuild = "CGO_ENABLED=1 go build -tags nvml ./cmd/" + HelperName
 
-// HelperUsage is what a helper says to somebody who starts it by hand.
+// HelperUsage is a helper's message to a user that starts it by hand.
 const HelperUsage = HelperName + ` asks NVIDIA's driver about this machine's GPUs on behalf of starling, which starts it.
 To see the GPUs: starling gpus
 `

@@ -8,7 +8,7 @@ import (
 	"github.com/starling-network/starling/verify/exclusive"
 )
 
-// Told is what a snapshot says of a unit's device: what its driver does now, as far as the layout can hold it.
+// Told is a unit's device in a snapshot: its current state by its driver, as far as the layout can hold it.
 func Told(unit market.UnitID, uuid, model string, h Health) exclusive.Device {
 	d := exclusive.Device{Unit: unit, UUID: Plain(uuid), Model: Plain(model), Throttle: Plain(strings.Join(h.Throttle, ", "))}
 	if h.TemperatureC != nil {

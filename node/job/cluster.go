@@ -57,7 +57,7 @@ func (c Cluster) withDefaults() Cluster {
 	return c
 }
 
-// Serves says whether it waits for work from outside until it is taken down.
+// Serves reports whether it waits for work from outside until it is taken down.
 func (c Cluster) Serves() bool { return len(c.Command) == 0 }
 
 // setByEngine are the variables whose values the members must agree on: a job's own could only be wrong.

@@ -46,7 +46,7 @@ func (r Restart) Wait(n int) time.Duration {
 	return min(d, MaxBackoff)
 }
 
-// Again says whether a program that ended well or ill, after so many restarts, is started again.
+// Again reports whether a program that ended well or ill, after so many restarts, is started again.
 func (r Restart) Again(well bool, restarts int) bool {
 	return restarts < r.Max && (r.Policy == RestartAlways || r.Policy == RestartOnFailure && !well)
 }

@@ -135,7 +135,7 @@ func (j Job) secretsIn(dir string) Job {
 	return j
 }
 
-// NeedsValues says whether the job has secrets of any kind.
+// NeedsValues reports whether the job has secrets of any kind.
 func (j Job) NeedsValues() bool {
 	return len(j.Secrets) > 0 || j.Registry != nil || slices.ContainsFunc(j.Webhooks, func(w Webhook) bool { return w.SecretFrom != "" })
 }

@@ -22,7 +22,7 @@ const (
 	maxURL      = 2048
 )
 
-// Wants says whether the webhook is told of a state.
+// Wants reports whether the webhook is told of a state.
 func (w Webhook) Wants(event string) bool {
 	return len(w.Events) == 0 || slices.Contains(w.Events, event)
 }

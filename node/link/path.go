@@ -38,7 +38,7 @@ const (
 // ErrFrame says that the other end broke the protocol, or its limits.
 var ErrFrame = errors.New("bad frame")
 
-// Result is what was found of one path.
+// Result is the measurement of one path.
 type Result struct {
 	RTT     time.Duration // the shortest round trip
 	Mbit    uint32        // carried; 0: not measured
@@ -107,7 +107,8 @@ func mbit(bytes uint64, took time.Duration) uint64 {
 	return uint64(float64(bytes) * 8 / 1e6 / took.Seconds())
 }
 
-// answer is the other end of echoes and bulk: it returns when the stream ends. take says whether so many more bytes may come.
+// answer is the other end of echoes and bulk: it returns when the stream ends. take reports whether so many more bytes
+// may come.
 func answer(rw io.ReadWriter, now clock, take func(bytes int) error) error {
 	echoed, got := 0, uint64(0)
 	var peak uint64

@@ -25,7 +25,7 @@ import (
 	"github.com/starling-network/starling/p2p/stream"
 )
 
-// What a provider does for one hold, and takes of others.
+// Limits of a provider's measuring for one hold, and for others.
 const (
 	// MaxTargets is how many paths one request may ask for.
 	MaxTargets = 64
@@ -47,7 +47,7 @@ const (
 	takeBurst = 512 << 20
 )
 
-// Why a path was not measured, as the buyer is told it: nothing that a machine said which is no peer.
+// Reasons for the buyer why a path was not measured: they quote no machine that is no peer.
 const (
 	FailedSelf      = "that is this peer itself"
 	FailedUnreached = "it was not reached"
@@ -55,15 +55,15 @@ const (
 	FailedBroken    = "it broke off while it was measured"
 )
 
-// Holds is what a provider knows of its holds.
+// Holds is a provider's knowledge of its holds.
 type Holds interface {
 	// Measures is nil if a hold is live, not active yet, of a cluster's order, and commanded by a peer.
 	Measures(hold market.HoldID, by sign.Key) error
-	// Serves says whether any live hold or lease of a cluster is commanded by a peer.
+	// Serves reports whether any live hold or lease of a cluster is commanded by a peer.
 	Serves(by sign.Key) bool
 }
 
-// Service measures for those who hold units here, and answers others that do. Close it.
+// Service measures for peers that hold units here, and answers other such services. Close it.
 type Service struct {
 	host    host.Host
 	tag     string
@@ -79,7 +79,7 @@ type Service struct {
 
 var errSelf = errors.New("a path to this peer itself")
 
-// account is what was done for a hold.
+// account is the work done for a hold.
 type account struct {
 	since          time.Time
 	targets, bytes int
@@ -103,7 +103,7 @@ func (s *Service) Close() {
 	}
 }
 
-// measure does what who commands a hold asks for.
+// measure measures for the peer that commands a hold.
 func (s *Service) measure(ctx context.Context, from peer.ID, req *nodepb.MeasureRequest) (*nodepb.MeasureReply, error) {
 	k, err := p2p.KeyFromPeerID(from)
 	if err != nil || len(req.Hold) != len(market.HoldID{}) {
@@ -153,12 +153,13 @@ func (s *Service) measure(ctx context.Context, from peer.ID, req *nodepb.Measure
 	}
 	wg.Wait()
 	if silent.Load() {
-		<-pctx.Done() // when it failed would tell what is at the address: a closed port, an open one, or nothing
+		// the time of a failure would reveal the state of the address: a closed port, an open one, or nothing
+		<-pctx.Done()
 	}
 	return reply, nil
 }
 
-// class is an error as the buyer is told it.
+// class is an error in the buyer's words.
 func (s *Service) class(p peer.ID, err error) string {
 	var refused *stream.Refused
 	switch {
@@ -190,7 +191,7 @@ func target(t *nodepb.LinkTarget) (peer.AddrInfo, error) {
 	return info, nil
 }
 
-// charge counts what is done for a hold; false: it had its share.
+// charge counts the work for a hold; false: it had its share.
 func (s *Service) charge(hold market.HoldID, targets, bytes int, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -31,7 +31,7 @@ type remembered struct {
 	at map[sign.Key]time.Time
 }
 
-// loadRemembered reads what an earlier process remembered, and forgets what is too old.
+// loadRemembered reads the records of an earlier process, and forgets old ones.
 func loadRemembered(ctx context.Context, s store.Store, kind string, now time.Time) (*remembered, error) {
 	b := &remembered{store: s, kind: kind, at: map[sign.Key]time.Time{}}
 	var old []store.Put

@@ -26,14 +26,14 @@ import (
 	"github.com/starling-network/starling/p2p/stream"
 )
 
-// An execution that is a rank of a cluster, or asks for a way out, has a network to itself, whose other end this peer holds. One that is
-// of no cluster has no plan and no members:
+// An execution that is a rank of a cluster, or asks for a way out, has a network to itself, and this peer holds its
+// other end. One that is of no cluster has no plan and no members:
 //
 //	Start (plan) ─▶ journal ─▶ runtime: sandbox with ovl0 ─▶ Tun ─▶ Networks.Join ─▶ SetMembers
 //	Members (newer plan) ─▶ checked, journalled ─▶ SetMembers, SetFiles
 //	end of the program ─▶ streams into it, then the network ─▶ outputs
 //
-// The next process of the peer takes over what runs with the plan that is in the journal.
+// The next process of the peer takes over running programs with the plan in the journal.
 
 // Networks joins executions to the overlays of their clusters, or to a way out alone.
 type Networks interface {
@@ -53,14 +53,14 @@ type Joining struct {
 	Names func(name string) []netip.Addr
 	// Internet says that its job asks for a way out; without it there is none.
 	Internet bool
-	// Services are what the peer itself offers the program at cluster.Service, by TCP port.
+	// Services are the peer's own services for the program at cluster.Service, by TCP port.
 	Services map[uint16]func(context.Context, net.Conn)
 	Log      *slog.Logger
 }
 
 // Network is one membership.
 type Network interface {
-	// SetMembers replaces the others. Who is left out reaches the execution no more once it returns.
+	// SetMembers replaces the others. Once it returns, a removed one reaches the execution no more.
 	SetMembers(others []Peer) error
 	// Links says how the others are reached now.
 	Links() []Link
@@ -99,7 +99,7 @@ const (
 
 var errNoNetworks = errors.New("this provider gives programs no networks")
 
-// membership is what an execution has of its cluster.
+// membership is an execution's part of its cluster.
 type membership struct {
 	changing sync.Mutex    // taken before execution.mu: one change of plan or network at a time
 	plan     *cluster.Plan // in force; nil: it is of no cluster. Replaced as a whole, under execution.mu
@@ -136,8 +136,8 @@ func (x *executor) joins(ctx context.Context, rt runtime.Runtime) error {
 // overlaysAgain is after how long a peer that can have no member of a cluster looks whether it can now: its engine may have been away.
 const overlaysAgain = 2 * time.Minute
 
-// tryOverlays finds out which runtimes can have members, before anybody asks, and what offers are to say of it. It returns when there is
-// one, or ctx ends.
+// tryOverlays finds out which runtimes can have members, before the first order, and sets the reason for offers if none
+// can. It returns when there is one, or ctx ends.
 func (p *Provider) tryOverlays(ctx context.Context) {
 	said := map[string]string{}
 	for {
@@ -167,7 +167,7 @@ func (p *Provider) tryOverlays(ctx context.Context) {
 	}
 }
 
-// joinsAny says whether any program of this peer can be a member of a cluster; true while it has not tried.
+// joinsAny reports whether any program of this peer can be a member of a cluster; true while it has not tried.
 func (p *Provider) joinsAny() bool { return !p.cfg.Policy.Clusters.No && !p.apart.Load() }
 
 // joins says why one more program of a runtime is not to be a member of a cluster.
@@ -199,14 +199,14 @@ func (x *executor) members() (n int) {
 	return n
 }
 
-// own is what a provider knows of itself as a member of a plan.
+// own is a provider's data about itself as a member of a plan.
 func (x *executor) own(l market.LeaseID, buyer sign.Key, p cluster.Plan) cluster.Own {
 	self, _ := p.Own()
 	return cluster.Own{Lease: l, Buyer: buyer, Key: x.member(self.Hold).Public()}
 }
 
-// admit checks the plan of a workload that is to start, and says what has been seen of its ranks with it. It goes on where an
-// earlier execution under the lease was.
+// admit checks the plan of a workload that is to start, and returns the known data of its ranks with it. It goes on
+// from an earlier execution under the lease.
 func (x *executor) admit(r request) (*cluster.Plan, cluster.Seen, error) {
 	if r.work.GetCluster() == nil {
 		return nil, nil, nil
@@ -240,7 +240,7 @@ func (e *execution) seen() cluster.Seen {
 	return e.rec.Seen
 }
 
-// setMembers puts the newer plan of who bought the lease in force. It is journalled before anybody is let in or out.
+// setMembers puts a newer plan of the lease's buyer in force. It is journalled before anybody is let in or out.
 func (x *executor) setMembers(ctx context.Context, e *execution, buyer sign.Key, m *nodepb.ClusterPlan) error {
 	next, err := cluster.Decode(m)
 	if err != nil {
@@ -306,7 +306,7 @@ func (x *executor) notePlan(ctx context.Context, e *execution, next *cluster.Pla
 	return nil
 }
 
-// restorePlan reads what the journal has of an execution's cluster.
+// restorePlan reads the journal's record of an execution's cluster.
 func (e *execution) restorePlan() error {
 	e.again = make(chan struct{}, 1)
 	m := e.work.Cluster
@@ -389,7 +389,7 @@ func (x *executor) connect(ctx context.Context, e *execution) error {
 	return nil
 }
 
-// joining is what an execution joins its network with; p is nil for one of no cluster.
+// joining are the parameters with which an execution joins its network; p is nil for one of no cluster.
 func (x *executor) joining(e *execution, p *cluster.Plan, tun *os.File) Joining {
 	j := Joining{Address: cluster.Address(0), MTU: aloneMTU, Tun: tun, Names: e.names, Internet: e.outside(), Log: x.log.With("lease", e.rec.Lease)}
 	if p != nil {
@@ -441,9 +441,9 @@ func (e *execution) reconnect() {
 	}
 }
 
-// attend looks after the network of an execution until its program has ended: what failed is tried again.
+// attend looks after the network of an execution until its program has ended: failed steps are retried.
 func (x *executor) attend(e *execution) {
-	t := time.NewTimer(0) // what an earlier process started has no network yet
+	t := time.NewTimer(0) // an execution of an earlier process has no network yet
 	defer t.Stop()
 	for wait := rejoinFirst; ; {
 		select {
@@ -479,7 +479,7 @@ func (x *executor) leave(e *execution) {
 	}
 }
 
-// describe is the state of an execution as its buyer is told it, with the ways to the other members.
+// describe is the state of an execution for its buyer, with the ways to the other members.
 func (e *execution) describe() *nodepb.Execution {
 	s, _, _ := e.snapshot()
 	e.mu.Lock()

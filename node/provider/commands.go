@@ -75,7 +75,7 @@ func (p *Provider) handleExec(ctx context.Context, from peer.ID, req *nodepb.Exe
 	}
 	switch op := req.Op.(type) {
 	case *nodepb.ExecRequest_Start_:
-		// One that has ended is told also when its lease has: its buyer may have been away.
+		// An ended one is reported also after its lease has ended: its buyer may have been away.
 		if err != nil || !e.ended() {
 			e, err = p.start(ctx, from, req, op.Start.GetWorkload())
 		}
@@ -145,7 +145,7 @@ func (p *Provider) command(from peer.ID, req *nodepb.ExecRequest, e *execution, 
 	return do()
 }
 
-// commands refuses whoever does not command a lease, or does no more.
+// commands refuses peers that do not command a lease, or do no more.
 func (p *Provider) commands(from peer.ID, id []byte) error {
 	r, err := p.record(from, id)
 	if err != nil {

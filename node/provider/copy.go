@@ -38,7 +38,7 @@ func (x *executor) copyOut(ctx context.Context, e *execution, guest string, take
 	return finishCopy(w, err)
 }
 
-// finishCopy tells how a copy ended. When the stream itself is broken this fails too, and resets it.
+// finishCopy sends the outcome of a copy. When the stream itself is broken this fails too, and resets it.
 func finishCopy(w *live.Writer, err error) error {
 	if err != nil {
 		return w.Fail(copyText(err))
@@ -71,8 +71,8 @@ func (x *executor) copyIn(ctx context.Context, e *execution, c *nodepb.LiveReque
 	return finishCopy(live.NewWriter(conn), err)
 }
 
-// target is the directory that an archive goes to, and what its first element is called there: a path that is no
-// directory is what the one file or directory of the archive becomes.
+// target returns the directory for an archive, and the name of its first element there: a path that is no directory is
+// the new name of the archive's only file or directory.
 func target(at workload.Place, directory bool) (dir, as string, err error) {
 	info, err := at.Root.Stat(at.Name)
 	switch {

@@ -30,12 +30,12 @@ const kindExecution = "execution"
 
 func execKey(l market.LeaseID, seq uint64) string { return fmt.Sprintf("%s/%020d", l, seq) }
 
-// execRecord is what the journal has of an execution.
+// execRecord is the journal's record of an execution.
 type execRecord struct {
 	Lease    market.LeaseID  `json:"lease"`
-	Buyer    peer.ID         `json:"buyer"`              // who commands it
+	Buyer    peer.ID         `json:"buyer"`              // the peer that commands it
 	Job      sign.Hash       `json:"job,omitzero"`       // hash of its job's terms
-	Guardian sign.Hash       `json:"guardians,omitzero"` // key set whose word may give the command to somebody else
+	Guardian sign.Hash       `json:"guardians,omitzero"` // key set that may give the command to another peer
 	Epoch    uint64          `json:"epoch,omitempty"`    // supervision epoch under which Buyer commands
 	User     uint32          `json:"user"`               // of its program: the lease's own
 	Units    []market.UnitID `json:"unit_ids,omitempty"`
@@ -62,7 +62,7 @@ type execution struct {
 	grace  time.Duration
 	cancel context.CancelFunc // ends the pulling
 	wake   chan struct{}      // closed and replaced on every change
-	told   time.Time          // when progress was last told
+	told   time.Time          // time of the last report of progress
 
 	pausing sync.Mutex      // taken before mu: one pause or resume at a time
 	alive   context.Context // ends with the program; set by spawn
@@ -74,7 +74,7 @@ type execution struct {
 	membership
 }
 
-// buyer is who commands the execution.
+// buyer is the peer that commands the execution.
 func (e *execution) buyer() peer.ID {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -96,7 +96,7 @@ type executor struct {
 	grant    func(to peer.ID, c cid.Cid)
 	runtimes map[string]runtime.Runtime
 	log      *slog.Logger
-	health   Health // nil: nothing is told
+	health   Health // nil: no reports
 	domain   sign.Domain
 	key      sign.Signer
 	networks Networks // nil: executions are of no clusters
@@ -143,7 +143,7 @@ type request struct {
 	units  []market.UnitID
 	limits runtime.Limits
 	work   *nodepb.Workload
-	// What may give the command over it to somebody else.
+	// The job, its guardians and the epoch, by which the command over it can pass to another peer.
 	job, guardians sign.Hash
 	epoch          uint64
 	// Set by start: the cluster that it is a rank of, if it is.
@@ -287,7 +287,7 @@ func (x *executor) run(ctx context.Context, e *execution) {
 		health.Go(func() { x.attend(e) })
 	}
 	exit, err := rt.Wait(x.ctx, *e.handle)
-	e.end() // whoever is attached leaves before the outputs are read
+	e.end() // attached programs end before the outputs are read
 	health.Wait()
 	x.leave(e)
 	if x.ctx.Err() != nil {
@@ -307,7 +307,7 @@ func (x *executor) run(ctx context.Context, e *execution) {
 	e.state.WallMillis = uint64(max(exit.Ended.Sub(exit.Started), 0) / time.Millisecond)
 	e.mu.Unlock()
 	x.takeSnapshot(e, exclusive.After)
-	if exit.Reason == runtime.ReasonLost { // what it left is half of something
+	if exit.Reason == runtime.ReasonLost { // its outputs are incomplete
 		x.finish(e, nodepb.ExecState_EXEC_STATE_EXITED, exit.Code, reasonLost, endedOutside, nil)
 		return
 	}
@@ -319,7 +319,8 @@ func (x *executor) run(ctx context.Context, e *execution) {
 	}
 	e.mu.Lock()
 	if e.stop && e.work.Seed != 0 && exit.Reason == runtime.ReasonNone {
-		exit.Reason = runtime.ReasonKilled // one that was asked to stop, or whose lease ended first, has no result
+		// one that was asked to stop, or with a lease that ended first, has no result
+		exit.Reason = runtime.ReasonKilled
 	}
 	e.mu.Unlock()
 	x.finish(e, nodepb.ExecState_EXEC_STATE_EXITED, exit.Code, string(exit.Reason), "", outs)
@@ -332,17 +333,17 @@ func (e *execution) changed() {
 	e.wake = make(chan struct{})
 }
 
-// finish journals the end of e and tells whoever follows it.
+// finish journals the end of e and notifies its followers.
 func (x *executor) finish(e *execution, s nodepb.ExecState, code int, reason, message string, outs []*nodepb.Output) {
 	logs := diskUse(x.stage(e).Run())
-	e.mu.Lock() // whoever sees the end sees all of it, and may fetch what is named
+	e.mu.Lock() // a reader that sees the end sees all of it, and may fetch the named files
 	e.state.State, e.state.ExitCode, e.state.Reason, e.state.Message, e.state.Outputs = s, int32(code), reason, message, outs
 	e.state.Paused, e.state.Health, e.state.HealthMessage = false, nodepb.Health_HEALTH_UNSPECIFIED, ""
 	x.keepLocked(e, logs)
 	x.grantLocked(e)
 	e.mu.Unlock()
 	if err := x.persist(x.ctx, e); err != nil {
-		// The end is told all the same: after a restart the runtime answers the same again.
+		// The end is reported nevertheless: after a restart the runtime answers the same again.
 		x.log.Error("journalling the end of an execution failed", "lease", e.rec.Lease, "err", err)
 	} else {
 		x.clear(e)
@@ -352,7 +353,7 @@ func (x *executor) finish(e *execution, s nodepb.ExecState, code int, reason, me
 	e.changed()
 }
 
-// grantOutputs lets who commands an execution fetch what it left.
+// grantOutputs lets the peer that commands an execution fetch its outputs.
 func (x *executor) grantOutputs(e *execution) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -375,7 +376,7 @@ func (x *executor) find(l market.LeaseID, seq uint64) (*execution, bool) {
 	return e, ok
 }
 
-// stop asks an execution to end; it is told like any other end.
+// stop asks an execution to end; its end is reported like any other.
 func (x *executor) stop(ctx context.Context, e *execution, grace time.Duration) error {
 	e.mu.Lock()
 	e.stop, e.grace = true, grace

@@ -11,21 +11,23 @@ import (
 	"github.com/starling-network/starling/market"
 )
 
-// What is earned is claimed by transactions, and their fees are paid by this peer's key. A peer that cannot pay them sells nothing: else it
-// would lose all that it earns.
+// Earnings are claimed by transactions, and this peer's key pays their fees. A peer that cannot pay them sells nothing:
+// it would lose its earnings.
 
 const (
-	// claims is how many of a lease the key has to be able to pay for: the first and the last one. What is earned meanwhile pays for others.
+	// claims is the number of claims of a lease that the key has to be able to pay for: the first and the last one.
+	// Earnings meanwhile pay for others.
 	claims = 2
 	// feesEvery is how often the key's lamports are looked up, feesTimeout how long the answer is waited for.
 	feesEvery   = 5 * time.Second
 	feesTimeout = 2 * time.Second
 )
 
-// feeBase is what the key needs for its first claim: its own rent, and that of the token account that is paid into.
+// feeBase is the amount that the key needs for its first claim: its own rent, and that of the token account for
+// earnings.
 var feeBase = program.Rent(0) + program.Rent(program.TokenSize)
 
-// fees knows whether the key can pay the claims of what is sold.
+// fees knows whether the key can pay the claims of sold leases.
 type fees struct {
 	funds func(context.Context) (chain.Funds, error) // nil where nothing is claimed
 	bids  chain.Fees
@@ -36,7 +38,7 @@ type fees struct {
 	have  uint64 // lamports
 }
 
-// look asks the chain. While it does not answer, what is known counts.
+// look reads the key's funds from the chain. While it does not answer, the last known funds count.
 func (f *fees) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, feesTimeout)
 	defer cancel()
@@ -49,7 +51,8 @@ func (f *fees) look(ctx context.Context) {
 	f.known, f.have = true, got.Lamports
 }
 
-// claimsOf is what the claims of a lease can cost, in lamports, by its cap and how many keys sign its vouchers.
+// claimsOf is the largest cost of a lease's claims, in lamports, by its cap and the number of keys that sign its
+// vouchers.
 func (f *fees) claimsOf(most market.Amount, keys int) uint64 {
 	return claims * f.bids.CostAtMost(1+uint64(keys), most, f.units)
 }
@@ -65,7 +68,8 @@ func (f *fees) short(most uint64) string {
 	return fmt.Sprintf("its key holds %s SOL, and the fees of claiming what it earns may take %s SOL", chain.FormatSOL(f.have), chain.FormatSOL(need))
 }
 
-// claimFees is what the claims of the leases and holds that are not over can cost, in lamports, and how many those are.
+// claimFees is the largest cost of the claims of the leases and holds that are not over, in lamports, and the number of
+// these.
 func (p *Provider) claimFees() (most uint64, live int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -21,8 +21,8 @@ import (
 	"github.com/starling-network/starling/p2p/admit"
 )
 
-// Before anything is done for an order, the chain is asked what its peer can spend. Orders are free, so the questions
-// are few: they wait for one another, and one request to the chain answers all that wait.
+// Before any work for an order, its peer's spendable money is read from the chain. Orders are free, so the requests are
+// few: they wait for one another, and one request to the chain answers all that wait.
 
 const (
 	// fundsFresh is how long an answer counts, and fundsWait how long one may take.
@@ -30,7 +30,7 @@ const (
 	fundsWait  = 2 * time.Second
 	// fundsPerSecond is how many requests there are to the chain in a second, and fundsBurst at once.
 	fundsPerSecond, fundsBurst = 5, 5
-	// maxFundsWaiting is how many orders wait for an answer, by the standing of who sent them.
+	// maxFundsWaiting bounds the orders that wait for an answer, by the standing of their senders.
 	maxFundsWaiting = 100
 	// maxPurses is how many answers are remembered: more than can be asked for while they are fresh.
 	maxPurses = 4096
@@ -39,7 +39,7 @@ const (
 // errFundsBusy says that too many orders wait for the chain.
 var errFundsBusy = errors.New("too many orders wait for the chain")
 
-// purses knows what accounts hold that orders name. New starts nothing; run does.
+// purses knows the balances of accounts that orders name. New starts nothing; run does.
 type purses struct {
 	chain  settle.Chain
 	places *admit.Places
@@ -122,7 +122,7 @@ func (s *purses) wake() {
 	}
 }
 
-// run asks the chain for what is wanted until ctx ends.
+// run reads the wanted balances from the chain until ctx ends.
 func (s *purses) run(ctx context.Context) {
 	limit := rate.NewLimiter(fundsPerSecond, fundsBurst)
 	for {
@@ -186,8 +186,8 @@ func (s *purses) remember(a sign.Key, p purse) {
 	}
 }
 
-// backing is what stands behind an order: nil on a free network, where membership is all that is asked for. The order
-// came from its peer itself, or else by others (direct is false).
+// backing is the security behind an order: nil on a free network, which requires only membership. direct means that the
+// order came from its peer itself.
 func (p *Provider) backing(ctx context.Context, o market.Order, direct bool) (*lease.Backing, error) {
 	x, paid := p.pay.(*escrowed)
 	if !paid {

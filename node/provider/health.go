@@ -19,12 +19,12 @@ import (
 const (
 	// firstCheck is how long after its start a program is looked at for the first time, unless its checks are closer.
 	firstCheck = time.Second
-	// maxHealthText bounds what is told of a check's outcome, bytes.
+	// maxHealthText bounds the reported text of a check's outcome, bytes.
 	maxHealthText = 200
 )
 
-// checkHealth looks after a running program until it has ended, and tells what it finds. It changes nothing about the
-// program: what to do with an unhealthy one is its buyer's to say.
+// checkHealth checks a running program until it has ended, and reports the results. It changes nothing about the
+// program: the buyer decides about an unhealthy one.
 //
 //	starting ──ok──▶ healthy ◀──ok──┐
 //	    │               │           │
@@ -75,7 +75,7 @@ func (x *executor) checkHealth(e *execution, rt runtime.Runtime) {
 	}
 }
 
-// healthy notes and tells what a check has found.
+// healthy records and reports the result of a check.
 func (e *execution) healthy(h nodepb.Health, message string) {
 	message = live.Clean(message)
 	if len(message) > maxHealthText {
@@ -135,7 +135,7 @@ func checkHTTP(ctx context.Context, rt runtime.Dialer, h runtime.Handle, g *node
 		return "", err
 	}
 	defer resp.Body.Close()
-	_, _ = io.CopyN(io.Discard, resp.Body, 64<<10) // a polite end; what it says does not matter
+	_, _ = io.CopyN(io.Discard, resp.Body, 64<<10) // for a polite end; the content does not matter
 	if resp.StatusCode < 200 || resp.StatusCode > 399 {
 		return "", fmt.Errorf("GET %s answered %s", g.Path, resp.Status)
 	}

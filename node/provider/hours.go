@@ -149,7 +149,7 @@ func (h Hours) String() string {
 	return fmt.Sprintf("%s (%s)", strings.Join(h.rules, "; "), h.zone)
 }
 
-// At says whether t is open. change is when that changes, the zero time if never.
+// At reports whether t is open. change is when that changes, the zero time if never.
 func (h Hours) At(t time.Time) (open bool, change time.Time) {
 	if len(h.spans) == 0 {
 		return true, time.Time{}
@@ -190,7 +190,7 @@ func (h Hours) At(t time.Time) (open bool, change time.Time) {
 	return true, end
 }
 
-// Covers says whether all of from to to is open, and when not, why.
+// Covers reports whether all of from to to is open, and when not, why.
 func (h Hours) Covers(from, to time.Time) error {
 	open, change := h.At(from)
 	clock := func(t time.Time) string { return t.In(h.zone).Format("Mon 15:04 MST") }

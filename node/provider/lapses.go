@@ -32,7 +32,7 @@ const (
 // lapses remembers which peers took units and did not pay for them.
 type lapses struct {
 	store   store.Store
-	started time.Time // what was set aside before is not counted: this peer was away, perhaps
+	started time.Time // earlier lapses are not counted: this peer was away, perhaps
 
 	mu        sync.Mutex
 	of        map[sign.Key]lapse
@@ -40,7 +40,7 @@ type lapses struct {
 	until     time.Time // wary until then
 }
 
-// lapse is what one peer did.
+// lapse is the lapses of one peer.
 type lapse struct {
 	at    time.Time // when it last took units for nothing
 	times uint32
@@ -63,7 +63,7 @@ func (g given) add(d, most time.Duration, now time.Time) (given, bool) {
 	return g, false
 }
 
-// loadLapses reads what an earlier process remembered.
+// loadLapses reads the records of an earlier process.
 func loadLapses(ctx context.Context, s store.Store, now time.Time) (*lapses, error) {
 	l := &lapses{store: s, started: now, of: map[sign.Key]lapse{}}
 	var old []store.Put
@@ -124,7 +124,7 @@ func (l *lapses) wary(now time.Time) bool {
 	return now.Before(l.until)
 }
 
-// after is what the lapses are once units were not paid for, in these respects.
+// after is the new state of the lapses once units were not paid for, in these respects.
 type after struct {
 	peer      sign.Key
 	was       lapse
@@ -133,7 +133,7 @@ type after struct {
 	drops     sign.Key // is forgotten; zero: nobody
 }
 
-// unpaid counts units that were not paid for: what is to be journalled, and what is to be set once it is.
+// unpaid counts units that were not paid for. It returns the records to journal, and the state to set afterwards.
 func (l *lapses) unpaid(e lease.Unpaid, now time.Time) (puts []store.Put, _ after) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -168,7 +168,7 @@ func (l *lapses) unpaid(e lease.Unpaid, now time.Time) (puts []store.Put, _ afte
 	return puts, to
 }
 
-// set takes in what unpaid returned.
+// set applies the state that unpaid returned.
 func (l *lapses) set(to after) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -178,7 +178,7 @@ func (l *lapses) set(to after) {
 	}
 }
 
-// first is the peer whose deeds are over first; l.mu is held.
+// first is the peer with the lapses that expire first; l.mu is held.
 func (l *lapses) first() (first sign.Key) {
 	var over time.Time
 	for k, was := range l.of {
@@ -189,7 +189,7 @@ func (l *lapses) first() (first sign.Key) {
 	return first
 }
 
-// paid forgets what a peer did that paid.
+// paid forgets the lapses of a peer that paid.
 func (l *lapses) paid(ctx context.Context, peer sign.Key) error {
 	l.mu.Lock()
 	was, known := l.of[peer]

@@ -25,24 +25,24 @@ import (
 const (
 	// maxModule bounds the program of a workload, bytes.
 	maxModule = 512 << 20
-	// tellEvery is how often the progress of fetching is told to whoever follows an execution.
+	// tellEvery is the interval of reports on fetching to an execution's followers.
 	tellEvery = 500 * time.Millisecond
 )
 
 // Reasons of executions that failed without their program's doing, beside those of the runtime.
 const (
 	reasonLost   = string(runtime.ReasonLost)
-	reasonOutput = "output" // what it left cannot be stored
+	reasonOutput = "output" // its outputs cannot be stored
 
-	// endedOutside is what a buyer is told of a program that is lost.
+	// endedOutside is a buyer's message about a lost program.
 	endedOutside = "its sandbox was ended from outside, as when this machine or its container engine is stopped"
 )
 
-// EnvDevices tells a program which GPUs its lease has: "NVIDIA H100 80GB HBM3 (simulated), …". Simulated ones are nothing
-// that it could find in its container.
+// EnvDevices names the GPUs of its lease for a program: "NVIDIA H100 80GB HBM3 (simulated), …". It could not find
+// simulated ones in its container.
 const EnvDevices = "STARLING_DEVICES"
 
-// launching is what the executor's owner decides about programs.
+// launching is the provider's part in launching programs.
 type launching struct {
 	unseal     func(box []byte, l market.LeaseID) ([]byte, error)
 	devices    func(units []market.UnitID) (ids, names []string, err error)
@@ -57,8 +57,8 @@ func (x *executor) host() workload.Host {
 	return workload.Host{Runtimes: x.runtimes, Network: x.outside, AllowImage: x.allowImage, Secrets: x.unseal != nil, Overlay: func(rt runtime.Runtime) error { return x.joins(x.ctx, rt) }}
 }
 
-// failure is the reason of an execution that could not be launched. What is the image's fault would be so at every
-// provider; anything else may go better at the next.
+// failure is the reason of an execution that could not be launched. A fault of the image would recur at every provider;
+// others may not occur at the next.
 func failure(err error) string {
 	switch {
 	case errors.Is(err, runtime.ErrBadImage):
@@ -71,18 +71,18 @@ func failure(err error) string {
 	return protocol.ReasonStart
 }
 
-// errLate says that fetching what a program needs did not end in time.
+// errLate reports that fetching a program's files did not end in time.
 var errLate = errors.New("fetching what it needs took too long")
 
 const (
-	// notStarted is what a buyer is told of a start that failed by what is this machine's alone.
+	// notStarted is a buyer's message about a start that failed for a reason of this machine's.
 	notStarted = "this provider could not start it; another may"
 	// notStored is the same of outputs.
 	notStored = "what the program left could not be stored by this provider"
 )
 
-// classes are errors of which a buyer is told the class and what to do: the rest of their text may be an engine's, a file system's or a
-// stranger's, and name what is on this machine and in its network.
+// classes are errors that a buyer gets as class and advice. The rest of their text may be an engine's, a file system's
+// or a stranger's, and name parts of this machine and its network.
 var classes = []struct {
 	of   error
 	told string
@@ -101,10 +101,10 @@ var classes = []struct {
 	{stream.ErrUnreachable, "its buyer could not be reached for what the job needs"},
 }
 
-// plain are errors whose whole text is this program's, about what the buyer gave or its program made.
+// plain are errors with a text of this program's alone, about the buyer's input or its program's output.
 var plain = []error{workload.ErrWorkload, runtime.ErrNoProgram, runtime.ErrBadModule, blob.ErrTooLarge, blob.ErrTree, blob.ErrArchive}
 
-// told is what a buyer is told of an error: its class, or else rest. The operator's log has all of it.
+// told is a buyer's text of an error: its class, or else rest. The operator's log has all of it.
 func told(err error, rest string) string {
 	var f *runtime.Failure
 	if errors.As(err, &f) {
@@ -123,7 +123,7 @@ func told(err error, rest string) string {
 	return rest
 }
 
-// secrets opens what is sealed in a workload. It stays in memory; the journal has the box.
+// secrets opens the sealed part of a workload. It stays in memory; the journal has the box.
 func (x *executor) secrets(l market.LeaseID, w *nodepb.Workload) (*nodepb.Secrets, error) {
 	if len(w.Sealed) == 0 {
 		return &nodepb.Secrets{}, nil
@@ -138,7 +138,7 @@ func (x *executor) secrets(l market.LeaseID, w *nodepb.Workload) (*nodepb.Secret
 	return workload.Secrets(plain)
 }
 
-// launch fetches what the workload needs and starts it.
+// launch fetches the workload's files and starts it.
 func (x *executor) launch(ctx context.Context, e *execution, rt runtime.Runtime) error {
 	fetching, limit := ctx, time.Duration(e.work.PullMillis)*time.Millisecond
 	if limit > 0 {
@@ -170,7 +170,7 @@ func (x *executor) launch(ctx context.Context, e *execution, rt runtime.Runtime)
 	stop, grace := e.stop, e.grace
 	e.mu.Unlock()
 	if err := x.persist(x.ctx, e); err != nil {
-		_ = rt.Destroy(context.WithoutCancel(ctx), h) // what is not in the journal must not run
+		_ = rt.Destroy(context.WithoutCancel(ctx), h) // an execution outside the journal must not run
 		return err
 	}
 	if err := x.join(ctx, e); err != nil {
@@ -273,7 +273,7 @@ func (x *executor) pull(ctx context.Context, e *execution, images runtime.Images
 	return images.Pull(ctx, e.work.Image, auth, e.progress) // its errors name the image
 }
 
-// say tells whoever follows the execution what is being done for it.
+// say reports the current work for the execution to its followers.
 func (e *execution) say(message string) {
 	e.mu.Lock()
 	e.state.Message = message
@@ -281,7 +281,7 @@ func (e *execution) say(message string) {
 	e.changed()
 }
 
-// progress notes how much of an image is there, and tells it from time to time.
+// progress records the fetched part of an image, and reports it from time to time.
 func (e *execution) progress(done, total int64) {
 	e.mu.Lock()
 	e.state.PulledBytes, e.state.PullTotal = uint64(max(done, 0)), uint64(max(total, 0))

@@ -52,7 +52,7 @@ func (p *Provider) handleLease(ctx context.Context, from peer.ID, req *marketpb.
 	return p.reply(answer)
 }
 
-// failed keeps what went wrong inside from the other peer, but says what it can wait for.
+// failed hides an internal error from the other peer, but names a cause that it can wait for.
 func (p *Provider) failed(err error) error {
 	if errors.Is(err, slots.ErrUnknown) {
 		return stream.Refuse(stream.CodeBusy, err.Error())
@@ -79,7 +79,7 @@ func (p *Provider) reserveEvent(ctx context.Context, from peer.ID, r *marketpb.R
 		return nil, &stream.Malformed{Reason: class.Check().Error()}
 	}
 	var backing *lease.Backing
-	if !p.holds(market.HoldID(r.Hold), o.Peer()) { // what is promised is answered whatever the operator says meanwhile
+	if !p.holds(market.HoldID(r.Hold), o.Peer()) { // holds are answered even if the operator has paused meanwhile
 		if no := p.admits(ctx, o, time.Now()); no != nil {
 			return nil, refusal(no)
 		}
@@ -100,7 +100,7 @@ func (p *Provider) reserveEvent(ctx context.Context, from peer.ID, r *marketpb.R
 	return lease.ReserveRequested{Hold: market.HoldID(r.Hold), Order: o, Price: market.Price(r.Price), Rank: r.Rank, Class: class, Overlay: r.Overlay, Backing: backing}, nil
 }
 
-// holds says whether the peer has this hold.
+// holds reports whether the peer has this hold.
 func (p *Provider) holds(id market.HoldID, by sign.Key) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -143,7 +143,7 @@ func releaseEvent(by sign.Key, r *marketpb.Release) (lease.Event, error) {
 	return nil, &stream.Malformed{Reason: "neither a hold nor a lease is named"}
 }
 
-// reply turns the book's answer into what goes over the wire.
+// reply converts the book's answer to the message for the wire.
 func (p *Provider) reply(answer lease.Effect) (*marketpb.LeaseReply, error) {
 	switch a := answer.(type) {
 	case lease.AnswerHeld:
@@ -197,7 +197,7 @@ func (p *Provider) record(from peer.ID, id []byte) (lease.Record, error) {
 	return r, nil
 }
 
-// limits are what a lease's units add up to.
+// limits are the sum over a lease's units.
 func (p *Provider) limits(r lease.Record) runtime.Limits {
 	n := uint32(len(r.Units))
 	return runtime.Limits{MemoryMiB: n * r.PerUnit.MemoryMiB, MilliCPU: n * r.PerUnit.MilliCPU, DiskMiB: n * r.PerUnit.DiskMiB}

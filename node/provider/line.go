@@ -16,7 +16,7 @@ import (
 // A lease and the successors that make it longer are a line. Executions belong to the line and are named by its first lease;
 // each lease has a meter of its own.
 
-// extendEvent reads the successor that a buyer has signed. What was promised before is answered whatever the operator says
+// extendEvent reads a successor that a buyer has signed. Earlier promises are kept even if the operator has paused
 // meanwhile.
 func (p *Provider) extendEvent(by sign.Key, e *marketpb.Extend) (lease.Event, error) {
 	if len(e.GetLease()) != len(market.LeaseID{}) || len(e.GetSignature()) != sign.SignatureSize {
@@ -52,7 +52,7 @@ func (p *Provider) extendEvent(by sign.Key, e *marketpb.Extend) (lease.Event, er
 	return ev, nil
 }
 
-// takesOver is the lease to which what runs goes over now that this one is over; nil when there is none.
+// takesOver is the lease that takes over the execution now that this one is over; nil when there is none.
 func (s *sale) takesOver(ctx context.Context) (*lease.Record, error) {
 	p := s.p
 	p.mu.Lock()
@@ -78,8 +78,8 @@ func (s *sale) takesOver(ctx context.Context) (*lease.Record, error) {
 	return &next, nil
 }
 
-// handOver ends the metering of a lease whose work goes on under the next one. That one is told first what was used before
-// its time, so that no CPU time is reported twice. The lease stays in the book until it is settled.
+// handOver ends the metering of a lease with work that goes on under the next one. The next one first gets the usage
+// before its time, so that no CPU time is reported twice. The lease stays in the book until it is settled.
 func (s *sale) handOver(ctx context.Context, next lease.Record) ([]meter.Effect, error) {
 	n, err := s.p.waitSale(ctx, next)
 	if err != nil {
@@ -108,7 +108,7 @@ func (s *sale) handOver(ctx context.Context, next lease.Record) ([]meter.Effect,
 	return append(effects, ended...), err
 }
 
-// mine says whether the CPU time that is used now is this lease's.
+// mine reports whether the CPU time that is used now is this lease's.
 func (s *sale) mine() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,7 +125,7 @@ func (s *sale) workEnded() meter.WorkEnded {
 	return ev
 }
 
-// sample tells the meter what was used, if that is the lease's.
+// sample sends the meter the usage, if that is the lease's.
 func (s *sale) sample(ctx context.Context) ([]meter.Effect, error) {
 	s.mu.Lock()
 	handed := s.handed
@@ -136,7 +136,7 @@ func (s *sale) sample(ctx context.Context) ([]meter.Effect, error) {
 	return s.step(ctx, meter.UsageSampled{CPUMillis: s.p.exec.cpuMillis(ctx, s.rec.First())})
 }
 
-// ended lists the leases whose line is over and settled but left something behind.
+// ended lists the leases with remaining files whose line is over and settled.
 func (p *Provider) ended() []market.LeaseID {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -164,7 +164,7 @@ func (p *Provider) ended() []market.LeaseID {
 	return out
 }
 
-// busy says whether the loop of the sale runs on.
+// busy reports whether the loop of the sale runs on.
 func (s *sale) busy() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

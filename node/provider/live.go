@@ -30,7 +30,7 @@ const (
 	maxAttachPath  = 4096
 )
 
-// accept takes a stream; what is refused must be so before.
+// accept accepts a stream; refusals must come before.
 type accept = func(*nodepb.LiveReply) (*stream.Conn, error)
 
 // handleLive opens a stream into a running execution: a second program, a port, or its files.
@@ -135,7 +135,7 @@ func checkAttach(a *nodepb.LiveRequest_Attach) error {
 	return nil
 }
 
-// errOver is what whoever is attached is told when there is nothing left to be attached to.
+// errOver is the error for attached clients when their program has ended.
 var errOver = errors.New("the job's program has ended, and with it what was attached")
 
 // attach runs a second program in the execution's sandbox.
@@ -155,7 +155,7 @@ func (x *executor) attach(ctx context.Context, e *execution, h runtime.Handle, a
 	return live.Serve(ctx, conn, a.Rows, a.Cols, run)
 }
 
-// attachment is what runs a second program, for live.Serve; the error says why it cannot.
+// attachment runs a second program, for live.Serve; the error is the reason why it cannot.
 func (x *executor) attachment(e *execution, h runtime.Handle, a *nodepb.LiveRequest_Attach) (func(context.Context, live.Session) (int, error), error) {
 	rt, ok := x.runtimes[e.work.Runtime].(runtime.Attacher)
 	if !ok {
@@ -203,7 +203,7 @@ func (x *executor) forward(ctx context.Context, e *execution, h runtime.Handle, 
 	return live.Splice(ctx, to, conn)
 }
 
-// refusePath says what is wrong with a path without telling where it lies on this machine.
+// refusePath explains the problem of a path without its place on this machine.
 func refusePath(guest string, err error) error {
 	var no *stream.Refused
 	var at *fs.PathError
@@ -218,7 +218,7 @@ func refusePath(guest string, err error) error {
 	return stream.Refuse("path", err.Error())
 }
 
-// copyText says what is wrong with a copy without telling where the files lie on this machine.
+// copyText explains the problem of a copy without the files' places on this machine.
 func copyText(err error) string {
 	var at *fs.PathError
 	if errors.As(err, &at) {

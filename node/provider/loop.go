@@ -66,7 +66,7 @@ func (p *Provider) endLocked(id market.LeaseID, reason string) {
 	}
 }
 
-// resumeSales takes up what an earlier process did not live to settle, or to claim, of leases that had ended.
+// resumeSales resumes ended leases that an earlier process did not settle, or claim.
 func (p *Provider) resumeSales(ctx context.Context) error {
 	return p.cfg.Store.List(ctx, kindSeller, "", func(key string, state []byte) error {
 		h, err := sign.ParseHash(key)
@@ -83,7 +83,7 @@ func (p *Provider) resumeSales(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("reading the meter of lease %s: %w", key, err)
 		}
-		// Who claims from an escrow may not have heard of the last voucher.
+		// The claimer may not have received the last voucher for an escrow.
 		if m.State() != meter.SellerSettled || !r.Escrow.IsZero() {
 			p.openLocked(r, r.EndReason)
 		}
@@ -113,8 +113,8 @@ func (s *sale) over() string {
 	return s.ending
 }
 
-// run meters the lease until it is settled or the peer stops. What fails, as a
-// journal on a full disk does, is tried again after a pause.
+// run meters the lease until it is settled or the peer stops. Failed steps, as with a journal on a full disk, are
+// retried after a pause.
 func (s *sale) run(ctx context.Context) {
 	p := s.p
 	s.protect()
@@ -185,15 +185,14 @@ func (s *sale) tick(ctx context.Context) ([]meter.Effect, error) {
 	return s.step(ctx, meter.Ticked{})
 }
 
-// carryOut does what the seller wants, all of it even when a part fails; done
-// says that the lease is settled.
+// carryOut carries out the seller's effects, all of them even when one fails; done means that the lease is settled.
 func (s *sale) carryOut(ctx context.Context, effects []meter.Effect) (done bool, failed error) {
 	for len(effects) > 0 {
 		e := effects[0]
 		effects = effects[1:]
 		switch e := e.(type) {
 		case meter.StartWork:
-			// The buyer says what to run; the lease is open from now on.
+			// The buyer sends the program; the lease is open from now on.
 		case meter.ProposeReceipt:
 			more, err := s.propose(ctx, e.Core)
 			failed = errors.Join(failed, err)
@@ -201,7 +200,7 @@ func (s *sale) carryOut(ctx context.Context, effects []meter.Effect) (done bool,
 		case meter.StopWork:
 			s.end("the provider stopped: " + string(e.Reason))
 		case meter.Settled:
-			if !e.Agreed && e.Amount > 0 { // it neither paid on nor signed what it owed
+			if !e.Agreed && e.Amount > 0 { // it neither paid on nor signed its debt
 				s.p.cfg.Reputation.Failed(*s.rec.Core, 0) // its best voucher is claimed
 			}
 			s.p.cfg.Log.Info("lease is settled", "lease", s.rec.Lease, "amount", s.p.cfg.Genesis.FormatAmount(e.Amount), "agreed", e.Agreed)
@@ -262,7 +261,7 @@ func (s *sale) propose(ctx context.Context, core verify.ReceiptCore) ([]meter.Ef
 	return out, nil
 }
 
-// blame logs what a buyer's answer breaks; it is as if there had been none.
+// blame logs the rule that a buyer's answer breaks; it counts as no answer.
 func (s *sale) blame(err error) error {
 	var rule *verify.RuleError
 	if errors.As(err, &rule) || errors.Is(err, market.ErrMalformed) {
@@ -272,9 +271,8 @@ func (s *sale) blame(err error) error {
 	return err
 }
 
-// endWork stops what runs under the lease, ends its metering and then frees its
-// units: in this order no slot is ever billed twice for one unit, whenever the
-// peer crashes. It may be called again when it fails. What goes over to a
+// endWork stops the lease's execution, ends its metering and then frees its units: in this order no slot is ever billed
+// twice for one unit, whenever the peer crashes. It may be called again when it fails. An execution that goes over to a
 // successor is not stopped.
 func (s *sale) endWork(ctx context.Context) ([]meter.Effect, error) {
 	if next, err := s.takesOver(ctx); err != nil || next != nil {
@@ -298,7 +296,7 @@ func (s *sale) endWork(ctx context.Context) ([]meter.Effect, error) {
 	return effects, s.release(ctx)
 }
 
-// stopWork lets nothing more begin under the lease and waits until nothing runs, if what runs is the lease's to stop.
+// stopWork lets nothing more begin under the lease and waits until nothing runs, if the lease controls the execution.
 func (s *sale) stopWork(ctx context.Context) error {
 	s.p.mu.Lock()
 	commands := s.p.book.Commands(s.rec.Lease)

@@ -25,7 +25,7 @@ func (l Lot) Hardware() string {
 	return market.Offer{Model: l.Model, Simulated: l.Simulated}.Hardware()
 }
 
-// checkLots reports what about the lots cannot be sold, and returns all their units.
+// checkLots returns all units of the lots, or an error about those that cannot be sold.
 func checkLots(lots []Lot, g market.Genesis) ([]market.Unit, error) {
 	if len(lots) == 0 || len(lots) > market.MaxOffers {
 		return nil, fmt.Errorf("%d classes of units, a provider sells 1 to %d", len(lots), market.MaxOffers)

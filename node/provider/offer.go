@@ -44,7 +44,7 @@ type published struct {
 	envelope []byte
 }
 
-// offer is what is for sale of one lot right now, under sequence number seq.
+// offer is the current offer of one lot, under sequence number seq.
 func (p *Provider) offer(l Lot, now time.Time, seq uint64) market.Offer {
 	p.mu.Lock()
 	total, free, price := p.book.Total(l.Class), p.book.Free(l.Class), p.book.Limits().Asks[l.Class]
@@ -65,7 +65,7 @@ func (p *Provider) offer(l Lot, now time.Time, seq uint64) market.Offer {
 	}
 }
 
-// egress is what the containers that run here reach outside.
+// egress is the network access of the containers that run here.
 func (p *Provider) egress() market.Egress {
 	if !p.containers() || p.apart.Load() {
 		return market.EgressNone
@@ -80,7 +80,7 @@ func (p *Provider) egress() market.Egress {
 	}
 }
 
-// images is what offers say of the images that run here.
+// images is the policy for images in offers.
 func (p *Provider) images() market.ImagePolicy {
 	if !p.containers() {
 		return market.ImagePolicy{}
@@ -157,7 +157,7 @@ func (p *Provider) renewLocked(ctx context.Context, l Lot) (published, error) {
 	return next, err
 }
 
-// renew renews the offers of the lots that changed or whose offer is half over, and returns all that are for sale now.
+// renew renews the offers of the lots that changed or whose offer is half over, and returns all current ones.
 func (p *Provider) renew(ctx context.Context) (offers []market.Offer, envelopes [][]byte, err error) {
 	p.offerMu.Lock()
 	defer p.offerMu.Unlock()
@@ -185,7 +185,7 @@ func (p *Provider) renew(ctx context.Context) (offers []market.Offer, envelopes 
 // movedBy is how far a coordinate must have moved for an offer to say so before it is renewed anyway: it never stands quite still.
 const movedBy = 10 * time.Millisecond
 
-// moved says whether an offer's coordinate is worth another offer.
+// moved reports whether an offer's coordinate is worth another offer.
 func moved(was, is market.Coordinate) bool {
 	if was.IsZero() || is.IsZero() {
 		return was != is
@@ -226,7 +226,7 @@ func (p *Provider) advertise(ctx context.Context) error {
 			continue
 		case <-p.changed:
 		}
-		select { // take what changes within the debounce along
+		select { // include changes within the debounce
 		case <-ctx.Done():
 			return nil
 		case <-time.After(offerDebounce):
@@ -277,7 +277,7 @@ func (p *Provider) quote(ctx context.Context, o market.Order, direct bool) (quot
 	return quote, cur.envelope, err
 }
 
-// canDo is what the book says to an order now.
+// canDo is the book's current answer to an order.
 func (p *Provider) canDo(now lease.Now, o market.Order, backing *lease.Backing) (lease.Quoted, *market.Refusal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -314,7 +314,7 @@ func (p *Provider) orderFrom(from peer.ID, envelope []byte) (market.Order, error
 	return o, nil
 }
 
-// refusal turns an error into what the other peer may see.
+// refusal converts an error to one that the other peer may see.
 func refusal(err error) error {
 	var r *market.Refusal
 	if errors.As(err, &r) {
@@ -357,7 +357,7 @@ func (p *Provider) answer(ctx context.Context, o market.Order) {
 	}
 }
 
-// What one buyer may ask of this provider, so that free orders cannot freeze it.
+// Limits of one buyer's requests to this provider, so that free orders cannot freeze it.
 const (
 	ordersPerSecond = 20
 	orderBurst      = 100

@@ -14,17 +14,17 @@ import (
 	"github.com/starling-network/starling/node/store"
 )
 
-// The errors of what an operator says at run time.
+// Errors of the operator's changes at run time.
 var (
 	// ErrNotSold says that this peer does not sell the class.
 	ErrNotSold = errors.New("not sold here")
-	// ErrFloor says that a price is under what the configuration allows.
+	// ErrFloor reports that a price is under the configured floor.
 	ErrFloor = errors.New("under the price floor")
 	// ErrNotWithdrawn says that no withdrawn unit is meant.
 	ErrNotWithdrawn = errors.New("not among the units that are withdrawn")
 )
 
-// operatorState is what the operator said at run time, as the journal keeps it.
+// operatorState is the operator's settings at run time, as the journal keeps them.
 type operatorState struct {
 	Paused   bool                       `json:"paused,omitempty"`
 	Draining bool                       `json:"draining,omitempty"` // paused for good: the peer is to be stopped
@@ -53,7 +53,7 @@ func (p *Provider) loadOperator(ctx context.Context) error {
 	return nil
 }
 
-// operateLocked journals a change of what the operator says, then makes it so. p.mu is held.
+// operateLocked journals a change of the operator's settings, then applies it. p.mu is held.
 func (p *Provider) operateLocked(ctx context.Context, next operatorState) error {
 	b, err := json.Marshal(next)
 	if err != nil {
@@ -86,7 +86,7 @@ func (p *Provider) paused() bool {
 	return p.op.Paused
 }
 
-// Pause takes the offers back and sells nothing new; what is sold goes on. It holds until Resume, also after a restart.
+// Pause takes the offers back and sells nothing new; leases go on. It holds until Resume, also after a restart.
 func (p *Provider) Pause(ctx context.Context) error { return p.pause(ctx, false) }
 
 // Drain is Pause before the peer is stopped: Offers shows how many leases are left.
@@ -109,8 +109,8 @@ func (p *Provider) Resume(ctx context.Context) error {
 	return p.operateLocked(ctx, next)
 }
 
-// SetPrice changes what is asked for a class, for quotes and leases to come. It holds until the configuration says another
-// price. ErrNotSold or ErrFloor.
+// SetPrice changes the price of a class, for future quotes and leases. It holds until the configuration sets another
+// price. It returns ErrNotSold or ErrFloor.
 func (p *Provider) SetPrice(ctx context.Context, c market.Class, price market.Price) error {
 	l := p.lot(c)
 	if len(l.Units) == 0 {
@@ -147,8 +147,9 @@ func (p *Provider) SetPrice(ctx context.Context, c market.Class, price market.Pr
 	return err
 }
 
-// Withdraw stops selling units, by what is wrong with each. Leases on them go on. They stay withdrawn until Readmit or until
-// the peer is started again, whatever they look like meanwhile: what was broken once needs somebody to look at it.
+// Withdraw stops selling units, with the fault of each. Leases on them go on. They stay withdrawn until Readmit or
+// until the peer is started again, even if they look healthy meanwhile: a unit that was broken once needs a person's
+// look.
 func (p *Provider) Withdraw(bad map[market.UnitID]string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -190,17 +191,17 @@ func (p *Provider) withdrawLocked() {
 	p.offerChanged()
 }
 
-// State of what is sold.
+// State of the sale.
 const (
 	Selling  = "selling"
 	Paused   = "paused"
 	Draining = "draining"
 	Drained  = "drained"
 	Closed   = "closed"
-	Feeless  = "no fees" // its key cannot pay the fees of claiming what it would earn
+	Feeless  = "no fees" // its key cannot pay the fees of claiming its earnings
 )
 
-// Status is what a provider sells and how it stands.
+// Status is a provider's inventory and state.
 type Status struct {
 	State    string    // Selling, Paused, Draining, Drained, Closed or Feeless
 	Reason   string    // of Feeless
@@ -230,7 +231,7 @@ type SickUnit struct {
 	Leased bool // somebody has it still
 }
 
-// Status tells what is sold.
+// Status returns the current inventory and state.
 func (p *Provider) Status() Status {
 	now := time.Now()
 	open, change := p.cfg.Policy.Hours.At(now)

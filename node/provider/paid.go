@@ -18,24 +18,24 @@ import (
 
 // payments is how the provider comes to its money.
 type payments interface {
-	// promised reads what the buyer says of where a lease is funded, and names the escrow; zero where there is none. Its refusals
-	// are for the buyer.
+	// promised reads the buyer's data about a lease's funding, and names the escrow; zero where there is none. Its
+	// refusals are for the buyer.
 	promised(ctx context.Context, r lease.Record, funding []byte) (sign.Key, error)
-	// activation is what the book is told of a lease whose first voucher was checked in slot now.
+	// activation is the book's event for a lease with a first voucher checked in slot now.
 	activation(s *sale, funding []byte, now market.Slot) lease.Event
 	// may says why work may not begin yet under an active lease; nil when it may.
 	may(r lease.Record) error
-	// opened is told when the loop of a lease begins, also after a restart. What it starts ends with ctx.
+	// opened is called when the loop of a lease begins, also after a restart. Its goroutines end with ctx.
 	opened(ctx context.Context, s *sale)
-	// earned is told of a lease whose best voucher may be another now, or that is settled.
+	// earned is called for a lease that may have a new best voucher, or that is settled.
 	earned(s *sale)
-	// run does what goes on beside the leases until ctx ends.
+	// run does the work beside the leases until ctx ends.
 	run(ctx context.Context)
-	// accounts are what each lease has come to, as far as it is known here.
+	// accounts are the known accounts of the leases.
 	accounts() map[market.LeaseID]settle.Account
 }
 
-// Accounts are what leases have come to that are paid from escrows, also such as are long over.
+// Accounts are the accounts of leases that are paid from escrows, also of those that ended long ago.
 func (p *Provider) Accounts() map[market.LeaseID]settle.Account { return p.pay.accounts() }
 
 // free is paid nothing: on a free network nothing costs anything.
@@ -58,12 +58,12 @@ func (free) earned(*sale)                                {}
 func (free) run(context.Context)                         {}
 func (free) accounts() map[market.LeaseID]settle.Account { return nil }
 
-// Escrows is what a provider needs that is paid from escrows.
+// Escrows is the configuration of a provider that is paid from escrows.
 type Escrows struct {
 	Chain   settle.Chain
 	Network *settle.Network
 	Params  escrow.Params
-	Fees    chain.Fees // what the chain bids
+	Fees    chain.Fees // limits of the chain's priority fees
 	When    escrow.When
 	// WaitFunded has work begin only when its escrow was seen on chain. Otherwise it begins at once, with the first voucher's amount at
 	// risk, for buyers that paid this provider before and never left a lease unfunded, of maxStarts such leases an hour.
@@ -73,7 +73,7 @@ type Escrows struct {
 // fundingLook is how often an escrow is looked for that is not on chain yet.
 const fundingLook = 500 * time.Millisecond
 
-// escrowed claims what vouchers say from the buyers' escrows.
+// escrowed claims the vouchers' amounts from the buyers' escrows.
 type escrowed struct {
 	Escrows
 	p      *Provider
@@ -112,7 +112,7 @@ func newEscrowed(ctx context.Context, p *Provider, e Escrows) (*escrowed, error)
 	return x, err
 }
 
-// looked ends a lease whose buyer takes back what backs it: what is earned after the network's response slots is not paid.
+// looked ends a lease when its buyer takes back its money: earnings after the network's response slots are not paid.
 func (x *escrowed) looked(name string, v escrow.View) {
 	if m, _, err := x.claims.Get(name); err == nil && m.Retired(v) {
 		x.unfunded(m.Lease().ID(), "its buyer takes back the money for it")
@@ -158,7 +158,7 @@ func (x *escrowed) promised(ctx context.Context, r lease.Record, funding []byte)
 	return net.EscrowOf(*r.Core, f), nil
 }
 
-// atRisk is for how long work goes on at least whose escrow was not seen: one takes seconds to be confirmed.
+// atRisk is the least time of work without a seen escrow: one takes seconds to be confirmed.
 const atRisk = 5 * time.Second
 
 // activation: by its activate-before slot the leaf must be seen, and where work begins at once before it has run for longer than the
@@ -175,14 +175,14 @@ func (x *escrowed) activation(s *sale, funding []byte, now market.Slot) lease.Ev
 	return lease.FundingPromised{Lease: s.rec.Lease, Escrow: s.rec.Escrow, Funding: funding, By: max(by, now)}
 }
 
-// early reports whether work under a lease of the buyer begins before its escrow was seen. Keys are free: nobody who has not paid here gets
-// that, and all together only so often.
+// early reports whether work under a lease of the buyer begins before its escrow was seen. Keys are free: no buyer that
+// has not paid here gets that, and all together only so often.
 func (x *escrowed) early(buyer sign.Key, l market.LeaseID) bool {
 	now := time.Now()
 	return !x.WaitFunded && x.payers.has(buyer, now) && !x.broken.has(buyer, now) && x.starts.take(l, now)
 }
 
-// distrust remembers a buyer that did not fund what it promised to, and what was worked for that can never be claimed.
+// distrust records a buyer that did not fund its promise, and the earnings that can never be claimed.
 func (x *escrowed) distrust(c market.LeaseCore, lost market.Amount) {
 	buyer, id := c.Buyer, c.ID()
 	x.p.cfg.Reputation.Failed(c, lost)
@@ -253,8 +253,8 @@ func (x *escrowed) watch(ctx context.Context, s *sale) {
 	}
 }
 
-// look reads the lease's escrow and says in which slot its leaf landed, or what is wrong with what lies there. An error says nothing
-// about that: it may be there, or come to be.
+// look reads the lease's escrow and returns the slot in which its leaf landed, or the fault of the escrow. An error
+// says nothing about that: the escrow may be there, or come to be.
 func (x *escrowed) look(ctx context.Context, r lease.Record) (landed market.Slot, wrong, err error) {
 	net, f, err := x.funding(ctx, r)
 	if err != nil {
@@ -273,7 +273,7 @@ func (x *escrowed) look(ctx context.Context, r lease.Record) (landed market.Slot
 	return 0, err, nil
 }
 
-// promised is what the best voucher of a lease says.
+// promised is the amount of a lease's best voucher.
 func (s *sale) promised() market.Amount {
 	if v, _, _ := s.best(); v != nil {
 		return v.Cumulative
@@ -319,14 +319,14 @@ func (x *escrowed) earned(s *sale) {
 		err = errors.Join(err, x.claims.Post(name, escrow.LeaseOver{Owed: owed}))
 	}
 	if err != nil {
-		return // it is told again
+		return // it will be repeated
 	}
 	s.mu.Lock()
 	s.claimed, s.claimedAll, s.claimedFor = v, last, signed
 	s.mu.Unlock()
 }
 
-// told logs what comes of claims.
+// told logs the results of claims.
 func (x *escrowed) told(name string, e escrow.Effect) {
 	log := x.p.cfg.Log.With("lease", name)
 	money := x.p.cfg.Genesis.FormatAmount
@@ -351,7 +351,7 @@ func (x *escrowed) told(name string, e escrow.Effect) {
 	}
 }
 
-// paid remembers who paid for a lease: its buyer, and the peer that commands it.
+// paid records the payers of a lease: its buyer, and the peer that commands it.
 func (x *escrowed) paid(c market.LeaseCore) error {
 	peers := []sign.Key{c.Buyer}
 	x.p.mu.Lock()

@@ -8,7 +8,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// holds is what measuring paths asks of a provider: link.Holds.
+// holds is the provider's side of measuring paths: link.Holds.
 type holds struct{ p *Provider }
 
 // Measures is nil while a hold is not active yet, named an overlay key, and is commanded by a peer.
@@ -27,7 +27,7 @@ func (h holds) Measures(id market.HoldID, by sign.Key) error {
 	return nil
 }
 
-// Serves says whether a live hold or lease of a cluster is commanded by a peer.
+// Serves reports whether a live hold or lease of a cluster is commanded by a peer.
 func (h holds) Serves(by sign.Key) bool {
 	h.p.mu.Lock()
 	defer h.p.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/starling-network/starling/p2p/stream"
 )
 
-// setPaused freezes an execution or lets it go on. It is journalled first: after a crash in between, the next process does
-// what the journal says. Its units stay held and metered while it is frozen.
+// setPaused freezes or continues an execution. It is journalled first: after a crash in between, the next process
+// follows the journal. Its units stay held and metered while it is frozen.
 func (x *executor) setPaused(ctx context.Context, e *execution, paused bool) error {
 	e.pausing.Lock()
 	defer e.pausing.Unlock()
@@ -67,7 +67,7 @@ func freeze(ctx context.Context, p runtime.Pauser, h runtime.Handle, paused bool
 	return p.Resume(ctx, h)
 }
 
-// freezeAgain brings an execution of an earlier process to what the journal says.
+// freezeAgain brings an execution of an earlier process to the journal's state.
 func (x *executor) freezeAgain(e *execution, rt runtime.Runtime) {
 	p, ok := rt.(runtime.Pauser)
 	if !ok {

@@ -13,24 +13,25 @@ import (
 	"github.com/starling-network/starling/verify/reputation"
 )
 
-// Policy is what the operator allows beyond the lots themselves. The zero Policy allows everything.
+// Policy is the operator's permissions beyond the lots themselves. The zero Policy allows everything.
 type Policy struct {
 	Hours Hours
-	// Block are buyers that are not served; the reason is the operator's own note and is not told to them.
+	// Block are buyers that are not served; the reason is the operator's own note and is not sent to them.
 	Block map[sign.Key]string
-	// Blocked tells who is blocked at run time besides; nil means nobody.
+	// Blocked reports whether a peer is blocked at run time besides; nil means nobody.
 	Blocked func(sign.Key) bool
-	// Only are the buyers that are served; none means everybody who is not blocked.
+	// Only are the buyers that are served; if empty, all that are not blocked.
 	Only []sign.Key
 	// MaxLeasesPerBuyer bounds the leases and holds of one buyer at a time; 0 means no bound.
 	MaxLeasesPerBuyer int
-	// MinReputation is the least score of a buyer, in millionths: who has less is not served, newcomers neither; 0 means everybody is.
+	// MinReputation is the least score of a buyer, in millionths: buyers below it are not served, newcomers neither; 0
+	// means no minimum.
 	MinReputation uint32
 	Images        market.Images
 	Clusters      Clusters
 }
 
-// Clusters is what the operator allows of clusters. The zero Clusters allows all.
+// Clusters is the operator's permissions for clusters. The zero Clusters allows all.
 type Clusters struct {
 	No         bool // it takes part in none
 	MaxMembers int  // leases and holds that are members of clusters, at a time; 0 means no bound
@@ -45,7 +46,7 @@ func (pol *Policy) serves(buyer sign.Key) *market.Refusal {
 	return nil
 }
 
-// admits says whether something new may be sold to the order's buyer now.
+// admits reports whether something new may be sold to the order's buyer now.
 func (p *Provider) admits(ctx context.Context, o market.Order, now time.Time) *market.Refusal {
 	if refusal := p.cfg.Policy.serves(o.Peer()); refusal != nil {
 		return refusal
@@ -74,14 +75,14 @@ func (p *Provider) admits(ctx context.Context, o market.Order, now time.Time) *m
 }
 
 const (
-	// noEngine is what a buyer is told of a container engine that does not answer; its operator is told more.
+	// noEngine is a buyer's message about a container engine that does not answer; its operator's has more.
 	noEngine = "this provider's container engine does not answer"
 	// probeEvery is how long an answer of a runtime's engine counts, probeWait how long one is waited for.
 	probeEvery = time.Second
 	probeWait  = 2 * time.Second
 )
 
-// probes remember which runtimes could start something: a provider must not be paid for what it knows that it cannot do.
+// probes remember which runtimes could start something: a provider must not be paid for work that it cannot do.
 type probes struct {
 	mu    sync.Mutex
 	known map[string]probed // by runtime

@@ -26,7 +26,7 @@ const (
 	probeRest = time.Second
 )
 
-// gauged is what an execution knows of those of its buyer; under mu.
+// gauged is an execution's state of its buyer's probes; under mu.
 type gauged struct {
 	probing bool
 	probed  time.Time // the last ended
@@ -57,7 +57,7 @@ func (e *execution) seq() uint64 {
 	return e.state.Seq
 }
 
-// probe answers a buyer that measures what its execution has.
+// probe answers a buyer's measurement of its execution's hardware.
 func (p *Provider) probe(ctx context.Context, from peer.ID, lease []byte, e *execution, h runtime.Handle, take accept) error {
 	r, err := p.record(from, lease)
 	if err != nil {
@@ -101,7 +101,7 @@ func (p *Provider) probe(ctx context.Context, from peer.ID, lease []byte, e *exe
 	return nil
 }
 
-// simulated says whether any of a lease's units is no hardware at all.
+// simulated reports whether any of a lease's units is no hardware at all.
 func (p *Provider) simulated(units []market.UnitID) bool {
 	return slices.ContainsFunc(p.cfg.Lots, func(l Lot) bool {
 		return l.Simulated && slices.ContainsFunc(l.Units, func(u market.Unit) bool { return slices.Contains(units, u.ID) })

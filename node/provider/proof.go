@@ -7,7 +7,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// maxLists is how many lists of records are kept: who has an offer of a moment ago asks for the one behind it.
+// maxLists is the number of kept lists of records: a peer with a recent offer requests the list behind it.
 const maxLists = 4 * market.MaxOffers
 
 // proofs are the lists of records behind the offers of this peer. Provider.mu guards them.

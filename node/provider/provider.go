@@ -1,10 +1,8 @@
-// Package provider is the selling loop of a peer: it publishes an offer of the
-// units that are free, answers orders with quotes, holds and leases units, runs
-// what buyers bring under a lease, and meters it.
+// Package provider is the selling loop of a peer: it publishes an offer of the units that are free, answers orders with
+// quotes, holds and leases units, runs buyers' programs under a lease, and meters it.
 //
-// What is promised is decided by market/lease's Book and what is paid by
-// verify/meter's Seller; this package carries out their effects, in their order,
-// each journalled before anything that depends on it leaves the peer.
+// market/lease's Book decides about promises and verify/meter's Seller about payments; this package carries out their
+// effects, in their order, each journalled before anything that depends on it leaves the peer.
 package provider
 
 import (
@@ -48,12 +46,12 @@ const (
 	kindSeller   = "seller"   // meter.Seller by lease id
 	kindSold     = "sold"     // a co-signed receipt by lease id and number
 	kindOffer    = "offer"    // the last sequence number, under the class
-	kindOperator = "operator" // what the operator said at run time: operatorState
+	kindOperator = "operator" // the operator's settings at run time: operatorState
 	kindMetered  = "metered"  // the highest slot in which anything was metered
 	kindClaims   = "claims"   // escrow.Claims by lease id
 )
 
-// Config is what a Provider needs. All of it is required but what says what nil means.
+// Config is the configuration of a Provider. All of it is required, except fields with a stated meaning of nil.
 type Config struct {
 	Host    *p2p.Host
 	Genesis market.Genesis
@@ -76,17 +74,17 @@ type Config struct {
 	Version  string
 	Log      *slog.Logger
 
-	// Offered publishes the offers, one for each class that is for sale, signed; without any it takes what was published
-	// back. It is called from one goroutine.
+	// Offered publishes the offers, one for each class that is for sale, signed; without any it withdraws the published
+	// ones. It is called from one goroutine.
 	Offered func(ctx context.Context, offers []market.Offer, envelopes [][]byte) error
-	// Filed is told of each receipt that both have signed, under its lease; it may come again. It must not wait.
+	// Filed is called with each receipt that both have signed, under its lease; calls may repeat. It must not wait.
 	Filed func(l market.Lease, units []market.UnitID, r verify.Receipt)
 	// Orders gives the next order heard over gossip. Several goroutines call it.
 	Orders func(ctx context.Context) (market.Order, error)
 	// Reply sends a quote for one of them, with the offer behind it, back over the connections by which the order came. It waits for
 	// nobody.
 	Reply func(o market.Order, quote, offer []byte) error
-	// Reputation is what this peer knows of others.
+	// Reputation is this peer's knowledge of others.
 	Reputation Reputation
 
 	// Escrows is how the provider comes to its money; nil on a free network.
@@ -98,7 +96,7 @@ type Config struct {
 	// take together: the oldest go first.
 	Retain      time.Duration
 	RetainBytes int64
-	// Drop is told that what was kept for a lease is not needed any more for it; nil keeps it.
+	// Drop is called when a file kept for a lease is no longer needed for it; nil keeps it.
 	Drop func(c cid.Cid)
 
 	// Coordinate is where this peer is in the network, zero while it does not know; nil: offers do not say.
@@ -107,7 +105,7 @@ type Config struct {
 	Networks Networks
 	// Overlay is the private key of a hold in its cluster's overlay; nil: this provider joins no clusters.
 	Overlay func(market.HoldID) cluster.PrivateKey
-	// Unseal opens what was sealed to this peer for a lease; nil refuses work with secrets.
+	// Unseal opens a box sealed to this peer for a lease; nil refuses work with secrets.
 	Unseal func(box []byte, l market.LeaseID) ([]byte, error)
 	// Devices names the devices of units, for the container engine and for people; nil gives containers none.
 	Devices func(units []market.UnitID) (ids, names []string, err error)
@@ -115,17 +113,17 @@ type Config struct {
 	Vacate func(units []market.UnitID)
 	// Health says how the hardware of units does, for the snapshots at both ends of an execution; nil takes none.
 	Health Health
-	// AllowImage refuses an image with a reason that its buyer is told; nil allows every one.
+	// AllowImage refuses an image with a reason for its buyer; nil allows every one.
 	AllowImage func(image string) error
 	// Network is how far containers reach outside that ask for it; empty: nowhere.
 	Network egress.Mode
 }
 
-// Reputation is what a peer knows of others; node/reputation has it.
+// Reputation is a peer's knowledge of others; node/reputation implements it.
 type Reputation interface {
 	// Scores are those of peers in a role, in their order.
 	Scores(role reputation.Role, peers ...sign.Key) []reputation.Score
-	// Failed is told that the buyer of a lease broke it, once or more often.
+	// Failed records that the buyer of a lease broke it, once or more often.
 	Failed(c market.LeaseCore, lost market.Amount)
 }
 
@@ -154,7 +152,7 @@ type Provider struct {
 
 	floorMu sync.Mutex
 	floor   market.Slot                   // nothing new is billed from an earlier slot
-	ends    market.Slot                   // what was sold is paid for until then
+	ends    market.Slot                   // end of the paid time of its units
 	until   map[market.UnitID]market.Slot // and each unit until then: a lease pays for the whole slot in which its work ends
 
 	offerMu sync.Mutex
@@ -180,7 +178,7 @@ func leaseRates() *admit.Rates {
 	return admit.NewRates(admit.Rate{PerSecond: 50, Burst: 800}, admit.Rate{PerSecond: 100, Burst: 1600}, admit.Rate{PerSecond: 200, Burst: 3200})
 }
 
-// New checks the configuration and reads what an earlier process left.
+// New checks the configuration and reads the journal of an earlier process.
 func New(ctx context.Context, cfg Config) (*Provider, error) {
 	p := &Provider{
 		cfg: cfg, domain: cfg.Genesis.Domain(), tag: cfg.Genesis.Tag(), self: cfg.Key.Key(),
@@ -212,7 +210,7 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 	}
 	book := lease.NewBook(units, limits)
 	if cfg.Genesis.AuditSlots > 0 {
-		book = book.WithShown(nil) // until Show says what they have shown
+		book = book.WithShown(nil) // until Show sets their proofs
 	}
 	var recs []lease.Record
 	err = cfg.Store.List(ctx, kindHold, "", func(key string, value []byte) error {
@@ -310,7 +308,7 @@ func (p *Provider) tick(ctx context.Context) error {
 	}
 }
 
-// sweepAll removes what ended leases left, beside whatever else is done: a folder with a million files takes its time.
+// sweepAll removes the files of ended leases, beside all other work: a folder with a million files takes its time.
 func (p *Provider) sweepAll(ctx context.Context) error {
 	every := time.NewTicker(sweepEvery)
 	defer every.Stop()
@@ -324,8 +322,7 @@ func (p *Provider) sweepAll(ctx context.Context) error {
 	}
 }
 
-// step takes the book one event further and carries out what follows, in order.
-// The answer for the caller is returned.
+// step takes the book one event further and carries out its effects, in order. The answer for the caller is returned.
 func (p *Provider) step(ctx context.Context, ev lease.Event) (lease.Effect, error) {
 	slot, err := p.cfg.Slots.Now(time.Now())
 	if err != nil {
@@ -384,8 +381,7 @@ func (p *Provider) carryOut(effects []lease.Effect) {
 	p.carryOutLocked(effects)
 }
 
-// carryOutLocked does what the book wants, in order, and returns its answer to
-// the caller. p.mu is held.
+// carryOutLocked carries out the book's effects, in order, and returns its answer to the caller. p.mu is held.
 func (p *Provider) carryOutLocked(effects []lease.Effect) (answer lease.Effect) {
 	for _, e := range effects {
 		switch e := e.(type) {
@@ -436,8 +432,8 @@ func (p *Provider) Sold() []Sold {
 	return out
 }
 
-// Inventory is the root over the ids of all units that are for sale, sold or not: what a registration on chain states. Zero: there
-// are none.
+// Inventory is the root over the ids of all units that are for sale, sold or not, as in a registration on chain. Zero:
+// there are none.
 func (p *Provider) Inventory() sign.Hash {
 	p.mu.Lock()
 	defer p.mu.Unlock()

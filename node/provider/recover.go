@@ -64,7 +64,7 @@ func (x *executor) releaseVolumes() error {
 	return nil
 }
 
-// takeOver is restore, but for what no execution has.
+// takeOver is restore, except for files of no execution.
 func (x *executor) takeOver(ctx context.Context) error {
 	return x.store.List(ctx, kindExecution, "", func(key string, value []byte) error {
 		var rec execRecord
@@ -115,7 +115,7 @@ func (x *executor) takeOver(ctx context.Context) error {
 	})
 }
 
-// digest names what the last execution of a lease left: the output of its final receipt.
+// digest is the output of a lease's final receipt: the result of its last execution.
 func (x *executor) digest(l market.LeaseID) sign.Hash {
 	var last *nodepb.Execution
 	var work *nodepb.Workload

@@ -21,8 +21,8 @@ import (
 	"github.com/starling-network/starling/verify/exclusive"
 )
 
-// keep notes until when what an ended execution left is kept, and how much that is: its outputs are in the store, its logs
-// with the runtime, logs bytes. e.mu is held.
+// keepLocked records until when an ended execution's files are kept, and their size: its outputs are in the store, its
+// logs with the runtime, logs bytes. e.mu is held.
 func (x *executor) keepLocked(e *execution, logs int64) {
 	size := logs
 	for _, o := range e.state.Outputs {
@@ -36,8 +36,8 @@ func (x *executor) keepLocked(e *execution, logs int64) {
 	e.state.KeepUntilMillis = uint64(time.Now().UnixMilli()) + wanted
 }
 
-// clear removes what the program of an ended execution saw. Its end must be in the journal: until then the outputs may be
-// collected again.
+// clear removes the files that the program of an ended execution saw. Its end must be in the journal: until then the
+// outputs may be collected again.
 func (x *executor) clear(e *execution) {
 	if err := x.stage(e).Clear(); err != nil {
 		x.log.Warn("the files of an ended execution cannot be removed", "lease", e.rec.Lease, "err", err)
@@ -58,10 +58,10 @@ func diskUse(dir string) (sum int64) {
 	return sum
 }
 
-// left is what an ended lease left.
+// left is the remaining files of an ended lease.
 type left struct {
 	id    market.LeaseID
-	buyer peer.ID   // who fetches it
+	buyer peer.ID   // the peer that fetches it
 	until time.Time // it must be kept
 	size  int64     // bytes
 }
@@ -103,7 +103,7 @@ func (x *executor) kept(ids []market.LeaseID, now time.Time) []left {
 	return out
 }
 
-// forget removes what a lease's ended executions left on disk and in the journal.
+// forget removes the remains of a lease's ended executions on disk and in the journal.
 func (x *executor) forget(ctx context.Context, l market.LeaseID) error {
 	for _, e := range x.of(l) {
 		s, h, _ := e.snapshot()
@@ -137,8 +137,8 @@ func (x *executor) forget(ctx context.Context, l market.LeaseID) error {
 	return nil
 }
 
-// dropBlobs gives back the files of a forgotten execution that no other one has. Programs stay: they are what the next
-// start is fast by.
+// dropBlobs releases the files of a forgotten execution that no other one has. Programs stay, so that the next start is
+// fast.
 func (x *executor) dropBlobs(e *execution) {
 	if x.drop == nil {
 		return
@@ -158,7 +158,7 @@ func (x *executor) dropBlobs(e *execution) {
 	}
 }
 
-// Blobs are what executions need: programs and inputs of those that have not ended, and outputs of all.
+// Blobs are the files that executions need: programs and inputs of those that have not ended, and outputs of all.
 func (p *Provider) Blobs() map[cid.Cid]bool {
 	p.exec.mu.Lock()
 	all := slices.Collect(maps.Values(p.exec.exec))
@@ -211,8 +211,8 @@ const (
 	sweepAgain = 10 * time.Minute
 )
 
-// early picks what is forgotten before its time while all takes more than most bytes: the largest of the buyer that has most here,
-// of equals the oldest. A buyer that has less than another therefore loses nothing by what that one leaves.
+// early picks the leases to forget before their time while all take more than most bytes: the largest of the buyer that
+// has most here, of equals the oldest. So a buyer that has less than another loses nothing by that one's files.
 func early(all []left, most int64) map[market.LeaseID]bool {
 	var sum int64
 	has, of := map[peer.ID]int64{}, map[peer.ID][]left{}
@@ -245,7 +245,7 @@ func early(all []left, most int64) map[market.LeaseID]bool {
 	return out
 }
 
-// sweep removes what ended leases left: what was kept for long enough, and of the rest some while it takes too much.
+// sweep removes the files of ended leases: those kept for long enough, and some of the rest while it takes too much.
 func (p *Provider) sweep(ctx context.Context) {
 	now := time.Now()
 	var over, rest []left

@@ -26,22 +26,22 @@ import (
 //	agent in the container ── service address ──▶ its peer ──▶ own rank: attached here
 //	                                                      └── protocol.Rsh ──▶ peer of that rank: attached there
 //
-// What a member can do by it, its peer being whatever it is, is to run programs as the tenant in the containers of the same
-// cluster: those that the plan in force there names it a member of, and as long as it does.
+// By it a member, even with a hostile peer, can only run programs as the tenant in the containers of the same cluster,
+// as long as the plan in force there names it as a member.
 const (
 	// maxSessions is how many programs one rank may have started in others at a time: one launcher, every other rank.
 	maxSessions = 2 * cluster.MaxMembers
-	// requestTime is how long the agent may take to say what it wants, or to hear that it cannot be.
+	// requestTime bounds the agent's time to send its request, or to receive a refusal.
 	requestTime = 10 * time.Second
-	// A rank that is not there yet, or whose peer has not been told of ours yet, is tried again for a while: a launcher begins
-	// when its own container runs, and gives up at the first that fails.
+	// A rank that is not there yet, or with a peer that does not have our plan yet, is tried again for a while: a
+	// launcher begins when its own container runs, and gives up at the first that fails.
 	rshFor   = 30 * time.Second
 	rshFirst = 250 * time.Millisecond
 	rshMost  = 2 * time.Second
 	// fellowTime is how long a peer's addresses, as a plan has them, are kept for dialling it.
 	fellowTime = 10 * time.Minute
 
-	codeFellow = "fellow" // who asks is no member of the cluster by the plan in force
+	codeFellow = "fellow" // the caller is no member of the cluster by the plan in force
 )
 
 // fellow opens a stream to a program beside another rank's; nil in an executor means that none can be.
@@ -62,7 +62,7 @@ func (p *Provider) openFellow(ctx context.Context, m cluster.Member, req *nodepb
 	return conn, nil
 }
 
-// services are what this peer answers a rank at the service address of its cluster.
+// services are this peer's services for a rank at the service address of its cluster.
 func (x *executor) services(e *execution) map[uint16]func(context.Context, net.Conn) {
 	return map[uint16]func(context.Context, net.Conn){
 		agent.Port: func(ctx context.Context, conn net.Conn) {
@@ -80,7 +80,7 @@ func (x *executor) rsh(ctx context.Context, e *execution, conn net.Conn) error {
 	defer context.AfterFunc(e.alive, cancel)()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	fail := func(err error) error {
-		_ = conn.SetWriteDeadline(time.Now().Add(requestTime)) // to who may not listen
+		_ = conn.SetWriteDeadline(time.Now().Add(requestTime)) // the agent may not read
 		return errors.Join(err, live.NewWriter(conn).Fail(reasonOf(err)))
 	}
 	if n := e.sessions.Add(1); n > maxSessions {
@@ -192,7 +192,7 @@ func passing(err error) bool {
 	return errors.Is(err, stream.ErrUnreachable)
 }
 
-// reasonOf is an error for the one who waits in the container.
+// reasonOf is an error for the caller in the container.
 func reasonOf(err error) string {
 	var no *stream.Refused
 	if errors.As(err, &no) {
@@ -215,7 +215,7 @@ func (x *executor) handleRsh(ctx context.Context, from peer.ID, req *nodepb.Live
 		return err
 	}
 	e, rank, ok := x.memberOf(market.LeaseID(req.Lease), from)
-	if !ok { // the same for who asks for what is not here: it learns of no lease
+	if !ok { // the same for a request about an unknown lease: the caller learns of no lease
 		return stream.Refuse(codeFellow, "no program runs here under a cluster's plan that has a rank of yours")
 	}
 	h, leave, err := e.enter()
@@ -236,7 +236,7 @@ func (x *executor) handleRsh(ctx context.Context, from peer.ID, req *nodepb.Live
 	return x.attach(ctx, e, h, op.Attach, take)
 }
 
-// memberOf is the execution under a lease in whose cluster a peer has a rank, and which.
+// memberOf returns the execution under a lease in whose cluster a peer has a rank, and that rank.
 func (x *executor) memberOf(l market.LeaseID, from peer.ID) (*execution, uint32, bool) {
 	for _, e := range x.of(l) {
 		if rank, ok := e.rankOf(from); ok && !e.ended() {

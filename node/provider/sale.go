@@ -37,13 +37,13 @@ type sale struct {
 	rec lease.Record
 
 	mu         sync.Mutex
-	buyer      peer.ID // who co-signs and pays: it changes with the lease's supervisor
+	buyer      peer.ID // the peer that co-signs and pays: it changes with the lease's supervisor
 	seller     meter.Seller
 	running    bool                  // its loop runs
 	ending     string                // not empty: end the work, for this reason
-	handed     bool                  // what ran went over to a successor
+	handed     bool                  // the execution went over to a successor
 	poke       chan struct{}         // holds one token when ending was set
-	claimed    *verify.SignedVoucher // the last one that was given to who claims
+	claimed    *verify.SignedVoucher // the last one that was given to the claimer
 	claimedAll bool                  // and that there will be no other
 	claimedFor market.Amount         // and of how much both have signed
 }
@@ -211,7 +211,7 @@ func (s *sale) apply(ctx context.Context, f func(meter.Seller, market.Slot) (met
 	return rest, s.file(signed)
 }
 
-// file hands on what is to be published.
+// file passes on receipts to publish.
 func (s *sale) file(rs []verify.Receipt) error {
 	if len(rs) == 0 {
 		return nil
@@ -240,9 +240,9 @@ func (p *Provider) taken(r lease.Record) error {
 	return stream.Refuse("lease", fmt.Sprintf("the lease is %s: %s", r.State, r.EndReason))
 }
 
-// metered remembers the highest slot in which anything was metered here, which is at most slots.Margin past the newest final one,
-// and until when the units of a lease whose work is over were sold; 0 while it is not over. The journal has slot u64 ‖ when it was
-// written, in seconds since 1970, u64, little-endian.
+// metered records the highest slot with metering here, which is at most slots.Margin past the newest final one, and
+// until when the units of a lease whose work is over were sold; 0 while it is not over. The journal has slot u64 ‖ time
+// of writing, in seconds since 1970, u64, little-endian.
 func (p *Provider) metered(slot, until market.Slot, units []market.UnitID) store.Put {
 	p.floorMu.Lock()
 	defer p.floorMu.Unlock()
@@ -254,9 +254,9 @@ func (p *Provider) metered(slot, until market.Slot, units []market.UnitID) store
 	return store.Put{Kind: kindMetered, Key: "slot", Value: binary.LittleEndian.AppendUint64(b, uint64(time.Now().Unix()))}
 }
 
-// notMetered is slot, or the first one after it in which these units are not sold already, by a lease whose work ended in
-// slot, or before a restart: this peer's view of the slot may have gone back meanwhile. Two receipts for one slot of a unit
-// would prove a double sale.
+// notMetered is slot, or the first one after it in which these units are not sold already, by a lease with work that
+// ended in slot, or before a restart: this peer's view of the slot may have gone back meanwhile. Two receipts for one
+// slot of a unit would prove a double sale.
 func (p *Provider) notMetered(slot market.Slot, units []market.UnitID) market.Slot {
 	p.floorMu.Lock()
 	defer p.floorMu.Unlock()
@@ -267,7 +267,7 @@ func (p *Provider) notMetered(slot market.Slot, units []market.UnitID) market.Sl
 	return slot
 }
 
-// loadMetered reads what metered wrote, and bounds the first slot that the clock believes by it.
+// loadMetered reads the record of metered, and bounds the first slot that the clock believes by it.
 func (p *Provider) loadMetered(ctx context.Context) error {
 	b, err := p.cfg.Store.Get(ctx, kindMetered, "slot")
 	switch {

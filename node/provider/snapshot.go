@@ -25,11 +25,11 @@ func seenKey(l market.LeaseID, seq uint64, when exclusive.When) string {
 	return fmt.Sprintf("%s/%s", execKey(l, seq), when)
 }
 
-// Health says how the hardware of units does now: everything of a snapshot but what it is of.
+// Health returns the current state of the hardware of units: everything of a snapshot but its subject.
 type Health func(ctx context.Context, units []market.UnitID) (exclusive.Snapshot, error)
 
-// takeSnapshot signs what the hardware of an execution is like, and adds it to what its buyer is told. It is journalled with the execution's
-// next change; one that cannot be taken is left out.
+// takeSnapshot signs the state of an execution's hardware, and adds it to the reports for its buyer. It is journalled
+// with the execution's next change; one that cannot be taken is left out.
 func (x *executor) takeSnapshot(e *execution, when exclusive.When) {
 	if x.health == nil {
 		return
@@ -68,7 +68,7 @@ func (x *executor) takeSnapshot(e *execution, when exclusive.When) {
 	}
 }
 
-// seen keeps a buyer's signature under a snapshot that it was told.
+// seen keeps a buyer's signature under a snapshot that it received.
 func (p *Provider) seen(ctx context.Context, from peer.ID, e *execution, req *nodepb.ExecRequest_Seen) error {
 	if len(req.GetSnapshot()) != sign.HashSize || len(req.GetSignature()) != sign.SignatureSize {
 		return &stream.Malformed{Reason: "a hash or a signature has a wrong size"}

@@ -26,8 +26,8 @@ const maxSeen = 1024
 // maxReceipts is how many receipts fit one answer.
 const maxReceipts = 32
 
-// handleSupervise lets a peer command a line of leases and what runs for it, by the word of the guardians. It brings the receipts
-// that the new supervisor has not seen.
+// handleSupervise lets a peer command a line of leases and its execution, with a grant by the guardians. It returns the
+// receipts that the new supervisor has not seen.
 func (p *Provider) handleSupervise(ctx context.Context, by sign.Key, req *marketpb.Supervise) (*marketpb.LeaseReply, error) {
 	if len(req.GetLease()) != len(market.LeaseID{}) || len(req.Seen) > maxSeen {
 		return nil, &stream.Malformed{Reason: "lease id of a wrong size, or too many leases"}
@@ -80,7 +80,7 @@ func (p *Provider) handleSupervise(ctx context.Context, by sign.Key, req *market
 		if s.rec.First() != first || !ok {
 			continue
 		}
-		// Whoever commands by now: the next supervisor may have been faster.
+		// The current commander: the next supervisor may have been faster.
 		if id, err := p2p.PeerIDFromKey(r.Peer()); err == nil {
 			s.handTo(id)
 		}
@@ -164,7 +164,7 @@ func (x *executor) handTo(ctx context.Context, e *execution, to peer.ID, epoch u
 	return nil
 }
 
-// payer is who co-signs the lease's receipts and pays.
+// payer is the peer that co-signs the lease's receipts and pays.
 func (s *sale) payer() peer.ID {
 	s.mu.Lock()
 	defer s.mu.Unlock()

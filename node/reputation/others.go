@@ -29,7 +29,7 @@ func (b *Book) Heard(n notice.Notice) {
 	}
 }
 
-// Learn takes in what others anchored; it must have been checked, on chain too. It says whether that was new.
+// Learn takes in what others anchored; it must have been checked, on chain too. It reports whether that was new.
 func (b *Book) Learn(a chain.Testimony) bool {
 	if a.Receipt.Provider == b.cfg.Self || a.Receipt.Buyer == b.cfg.Self {
 		return false // that is known better
@@ -72,7 +72,7 @@ func (b *Book) makeRoomOf(by sign.Key, than market.Slot) bool {
 	return true
 }
 
-// Knows says whether a lease of others is known as a receipt shows it, or better.
+// Knows reports whether a lease of others is known as a receipt shows it, or better.
 func (b *Book) Knows(r verify.Receipt) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -83,7 +83,7 @@ func (b *Book) Knows(r verify.Receipt) bool {
 	return len(fs) > 0 && fs[0].Value >= r.Cumulative
 }
 
-// KnowsRecord says whether what a record shows is known.
+// KnowsRecord reports whether what a record shows is known.
 func (b *Book) KnowsRecord(record sign.Hash) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

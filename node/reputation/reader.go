@@ -194,7 +194,7 @@ func (r *Reader) Turn(ctx context.Context) error {
 	return errors.Join(err, r.note(ctx, of, v))
 }
 
-// bad says whether an error is the fault of who was asked.
+// bad reports whether an error is the fault of who was asked.
 func bad(err error) bool {
 	for _, b := range []error{chain.ErrTestimony, chain.ErrUnanchored, market.ErrMalformed, chain.ErrMalformed, ErrOrder, ErrRecord} {
 		if errors.Is(err, b) {

@@ -14,7 +14,7 @@ import (
 	"github.com/starling-network/starling/node/store"
 )
 
-// Mine is what this peer's wallet is paid for an epoch.
+// Mine is the reward of this peer's wallet for an epoch.
 type Mine struct {
 	Epoch  uint64    `json:"epoch"`
 	Source uint8     `json:"source"` // 0 the emission, i the pool of mint i − 1
@@ -24,8 +24,8 @@ type Mine struct {
 	Paid   bool      `json:"paid"`
 }
 
-// claim has this peer's wallet paid from accepted rewards, once. What it is paid is written down before it is asked for; whether
-// it was, the chain says.
+// claim claims accepted rewards for this peer's wallet, once. The amount is journalled before the claim; the chain
+// shows whether it was paid.
 func (s *Service) claim(ctx context.Context, l *look, of subject, p program.Payout) error {
 	m, err := get[Mine](ctx, s.keep, kindMine, of.key())
 	if err == nil && m.Root == p.Root && (m.Paid || m.Amount == 0) && m.Wallet == l.mine.Payout {
@@ -63,7 +63,8 @@ func (s *Service) claim(ctx context.Context, l *look, of subject, p program.Payo
 	return put(ctx, s.keep, kindMine, of.key(), m)
 }
 
-// awardOf is who is paid under an accepted root: from the journal, or from whoever has it, since the root says whether it is right.
+// awardOf returns the payees under an accepted root: from the journal, or from any peer that has them, since the root
+// verifies them.
 func (s *Service) awardOf(ctx context.Context, l *look, of subject, p program.Payout) (rewards.Award, error) {
 	right := func(b []byte) (rewards.Award, error) {
 		a, err := rewards.UnmarshalAward(of.source, of.epoch, b)
@@ -136,7 +137,7 @@ type Status struct {
 	LeastBonded uint64      `json:"leastBonded"`
 	Audits      bool        `json:"audits"`
 	Registered  bool        `json:"registered"`
-	Counts      bool        `json:"counts"` // this peer is one of those who decide
+	Counts      bool        `json:"counts"` // this peer is a voter
 	Epoch       uint64      `json:"epoch"`  // that runs now
 	EpochEnds   uint64      `json:"epochEnds"`
 	Epochs      []Past      `json:"epochs"` // over, the newest first
@@ -148,13 +149,13 @@ type Past struct {
 	Source uint8    `json:"source"`
 	Mint   sign.Key `json:"mint"`
 	State  string   `json:"state"`            // open, voting, accepted
-	For    uint64   `json:"for,omitempty"`    // of what is bonded, for the ballot that has most
+	For    uint64   `json:"for,omitempty"`    // of bonded stake, for the ballot that has most
 	Total  uint64   `json:"total,omitempty"`  // bonded when it was opened
 	Sum    uint64   `json:"sum,omitempty"`    // of all rewards
 	Amount uint64   `json:"amount,omitempty"` // this peer's
 	Paid   bool     `json:"paid,omitempty"`
 	Claims int      `json:"claims,omitempty"` // of the epoch, that this peer knows to be paid under its word as a guardian
-	Wage   uint64   `json:"wage,omitempty"`   // what of the amount is for them, where the pool has enough
+	Wage   uint64   `json:"wage,omitempty"`   // their part of the amount, if the pool has enough
 	Waits  string   `json:"waits,omitempty"`  // why
 }
 

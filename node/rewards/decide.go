@@ -17,8 +17,8 @@ import (
 	"github.com/starling-network/starling/node/store"
 )
 
-// decide is what a verifier does about an epoch that is over and not paid: it accepts what was carried, puts its own table to the vote
-// when it is its turn, and confirms the ballot of the newest turn whose table is right.
+// decide is a verifier's work on an unpaid past epoch: it accepts a carried ballot, proposes its own table when it is
+// its turn, and confirms the ballot of the newest turn with a right table.
 func (s *Service) decide(ctx context.Context, l *look, of subject, e rewards.Epoch) error {
 	if l.holdings[of.source] == 0 || of.source == 0 && l.network.Params.Votes.Allowance(of.epoch) == 0 {
 		return fmt.Errorf("%w: nothing is in the account that it is paid from", rewards.ErrNothing)
@@ -52,7 +52,7 @@ func (s *Service) decide(ctx context.Context, l *look, of subject, e rewards.Epo
 // maxDue is how many ballots on an epoch's rewards a peer looks at, those of the newest turns.
 const maxDue = 3
 
-// due is a ballot that counts: the first that was opened in a turn by whose turn it was.
+// due is a ballot that counts: the first in a turn that the turn's voter opened.
 type due struct {
 	program.Ballot
 	at   sign.Key
@@ -68,7 +68,8 @@ func (l *look) due(of subject, turns rewards.Turns) (out []due, carried *due) {
 		if b.Carried() {
 			return nil, &due{Ballot: b, at: at}
 		}
-		turn, begun := turns.At(b.Ends - l.network.Params.Votes.VotingSlots) // the slot in which it was opened; Opened is what its proposer named
+		// the slot in which it was opened; Opened is the one that its proposer named
+		turn, begun := turns.At(b.Ends - l.network.Params.Votes.VotingSlots)
 		if whose, ok := turns.Of(turn); begun && ok && whose == b.Proposer && uint64(l.now) <= b.Ends {
 			out = append(out, due{b, at, turn})
 		}
@@ -142,10 +143,11 @@ func wrong(err error) bool {
 	return false
 }
 
-// maxHolders is how many peers are asked for a table, its proposer first and then the other verifiers, who bonded most before others.
+// maxHolders is the number of peers asked for a table: its proposer first and then the other verifiers, by bonded
+// stake.
 const maxHolders = 32
 
-// holders are the peers that may have a ballot's table. Whoever found it right has it, with all certificates.
+// holders are the peers that may have a ballot's table. Each peer that found it right has it, with all certificates.
 func (s *Service) holders(l *look, b program.Ballot) []sign.Key {
 	all := slices.DeleteFunc(slices.Clone(l.peers), func(p program.Provider) bool {
 		return p.Peer == s.cfg.Key || p.Bonded == 0 && s.address(p) != b.Proposer
@@ -163,8 +165,9 @@ func (s *Service) holders(l *look, b program.Ballot) []sign.Key {
 	return out
 }
 
-// check holds the table of a ballot against everything that this peer knows, and gives it and what it pays. The table is the one that the
-// ballot names, whoever has it; a holder that cannot show what is behind it says nothing about the others.
+// check checks the table of a ballot against all data of this peer, and returns it with its payments. The table is the
+// one that the ballot names, from any peer; a holder that cannot show the certificates behind it says nothing about the
+// others.
 func (s *Service) check(ctx context.Context, l *look, e rewards.Epoch, b program.Ballot) (t rewards.Table, a rewards.Award, err error) {
 	if err := s.gather(ctx, l, e); err != nil {
 		return t, a, err
@@ -184,7 +187,7 @@ func (s *Service) check(ctx context.Context, l *look, e rewards.Epoch, b program
 			}
 		}
 		if wrong(err) || ctx.Err() != nil {
-			return t, a, err // it is wrong whoever shows it
+			return t, a, err // it is wrong from any peer
 		}
 		errs = append(errs, err)
 	}
@@ -194,7 +197,7 @@ func (s *Service) check(ctx context.Context, l *look, e rewards.Epoch, b program
 	return t, a, fmt.Errorf("%w (its proposer or who bonded most; %d were asked)", errs[0], len(errs))
 }
 
-// checkTable is check for a table, of which one peer shows what is behind it.
+// checkTable is check for a table, with the certificates of one peer.
 func (s *Service) checkTable(ctx context.Context, l *look, e rewards.Epoch, b program.Ballot, t rewards.Table, from sign.Key) (rewards.Award, error) {
 	mine, err := s.keep.tallies(ctx, e)
 	if err != nil {
@@ -242,14 +245,14 @@ func (s *Service) checkTable(ctx context.Context, l *look, e rewards.Epoch, b pr
 	return a, nil
 }
 
-// said is what a ballot on a table says.
+// said is the content of a ballot on a table.
 func said(t rewards.Table, a rewards.Award) program.Rewards {
 	r := a.Rewards()
 	r.Table = t.Hash()
 	return r
 }
 
-// prove counts what a peer shows of a unit. Where it shows nothing, or what is not good, the line is not proven.
+// prove counts a peer's certificates of a unit. Without certificates, or with bad ones, the line is not proven.
 func (s *Service) prove(ctx context.Context, from sign.Key, e rewards.Epoch, u rewards.UnitKey) (rewards.Tally, error) {
 	cs, err := s.fetch(ctx, from, e, u)
 	if err != nil {
@@ -261,8 +264,8 @@ func (s *Service) prove(ctx context.Context, from sign.Key, e rewards.Epoch, u r
 	return rewards.Count(e, u, cs)
 }
 
-// checkShared holds what a table divides against what there is, to the base unit; of a pool it may be one step less, for fees that came
-// since it was counted. Of other sources it says nothing.
+// checkShared checks the sum that a table divides, to the base unit; of a pool it may be one step less, for fees that
+// came since it was counted. Other sources have none.
 func (s *Service) checkShared(l *look, t rewards.Table, source uint8) error {
 	holds := l.shared(t.Epoch, source)
 	less := holds
@@ -317,8 +320,8 @@ func (s *Service) propose(ctx context.Context, l *look, of subject, e rewards.Ep
 	return err
 }
 
-// shared is what there is to divide of a source, and nothing of the others: of the emission what the schedule gives, of a pool what is
-// divisible.
+// shared is the sum to divide of a source, and nothing of the others: of the emission the schedule's, of a pool the
+// divisible part.
 func (l *look) shared(epoch uint64, source uint8) (shared [rewards.Sources]uint64) {
 	if source == 0 {
 		shared[0] = min(l.holdings[0], l.network.Params.Votes.Allowance(epoch))
@@ -342,7 +345,7 @@ func (s *Service) vote(ctx context.Context, l *look, at, former sign.Key, b prog
 	return err
 }
 
-// accept has a carried root paid. Whoever comes second is refused, and nothing is lost.
+// accept sets a carried root's payout aside. A second acceptance is refused, and nothing is lost.
 func (s *Service) accept(ctx context.Context, l *look, at sign.Key, b program.Ballot) error {
 	g, r := s.cfg.Genesis, b.Rewards
 	payout := program.PayoutAddress(g.Program, g.Escrow, r.Source, r.Epoch)

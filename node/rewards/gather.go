@@ -16,7 +16,7 @@ import (
 	"github.com/starling-network/starling/verify/audit"
 )
 
-// Kind is what a document is.
+// Kind is the kind of a document.
 type Kind uint8
 
 // The kinds; their numbers are those of the stream.
@@ -93,22 +93,22 @@ func (s *Service) read(ctx context.Context, from sign.Key, d Document, most int)
 }
 
 const (
-	// gatherers is how many providers are asked at a time, gatherTime how long one may take for all its units: who is slower is asked
-	// again, and what it gave is kept.
+	// gatherers is the number of providers asked at a time, gatherTime the time of one for all its units: a slower one
+	// is asked again, and its certificates are kept.
 	gatherers  = 16
 	gatherTime = 2 * time.Minute
-	// checkTime is how long it may take to see what is behind a table.
+	// checkTime bounds the time to see the certificates behind a table.
 	checkTime = 10 * time.Minute
 )
 
-// asked is whose certificates of an epoch were had, and when they were last asked for.
+// asked is the providers with fetched certificates of an epoch, and the slot of the last requests.
 type asked struct {
 	had  map[sign.Key]bool
 	last market.Slot
 }
 
-// gather asks every provider for its certificates of an epoch, once each, and keeps those that are good. Who does not answer, or has none
-// of an epoch that was just over, is asked again, but not at each look.
+// gather fetches every provider's certificates of an epoch, once each, and keeps the good ones. A provider that does
+// not answer, or has none of an epoch that was just over, is asked again, but not at each look.
 func (s *Service) gather(ctx context.Context, l *look, e rewards.Epoch) error {
 	a := s.gathered[e.Number]
 	wait := rewards.TurnSlots(l.network.Params.Votes) / 2

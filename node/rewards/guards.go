@@ -26,8 +26,8 @@ var errNotListed = errors.New("the claims of that epoch are not together yet")
 // maxNamed is how many transactions of an escrow are looked through for claims.
 const maxNamed = 4 * rewards.MaxGuardedBy
 
-// noteWards writes down whose vouchers this peer signs, and when an epoch is over which of them were claimed in it. The chain
-// remembers that also when the escrow is gone.
+// noteWards records the leases with vouchers that this peer signs, and when an epoch is over the claims in it. The
+// chain remembers these also when the escrow is gone.
 func (s *Service) noteWards(ctx context.Context, l *look) error {
 	if s.cfg.Wards == nil {
 		return nil
@@ -78,7 +78,8 @@ func (s *Service) noteWards(ctx context.Context, l *look) error {
 	return nil
 }
 
-// settled is how many slots after an epoch its last claims are final, and told: a third of the time in which it is counted.
+// settled is the number of slots after an epoch until its last claims are final and published: a third of the time in
+// which it is counted.
 func (s *Service) settled() uint64 { return s.grace() / 3 }
 
 // claimed is a claim that was paid under the word of several, from the journal or the chain, and is kept.
@@ -173,7 +174,7 @@ func (l *look) guards(all []rewards.Guarded, of subject) rewards.Guards {
 	return out
 }
 
-// checkGuarded holds the claims of a table against what this peer knows and, where it does not know them, against the chain.
+// checkGuarded compares the claims of a table with this peer's data, and unknown ones with the chain.
 func (s *Service) checkGuarded(ctx context.Context, l *look, t rewards.Table, source uint8) (rewards.Guards, error) {
 	mine, err := s.guards(ctx, l, subject{t.Epoch, source})
 	if err != nil {

@@ -32,7 +32,7 @@ const (
 	kindWard        = "rewardward"  // warded, by escrow: one that this peer guards, or did
 )
 
-// keep is what is written down, with what the certificates of each epoch came to when they were last counted.
+// keep is the journal, with the last counts of each epoch's certificates.
 type keep struct {
 	store store.Store
 
@@ -40,7 +40,7 @@ type keep struct {
 	counted map[uint64]*counted // by epoch, of those that were counted in this process
 }
 
-// counted is what the units of an epoch came to, and of which a certificate came since.
+// counted is the counts of an epoch's units, and the units with newer certificates.
 type counted struct {
 	epoch   rewards.Epoch
 	tallies map[rewards.UnitKey]rewards.Tally
@@ -98,7 +98,8 @@ func certificateKey(t audit.Target) string {
 	return unitPrefix(rewards.UnitKey{Provider: t.Provider, Unit: t.Unit}) + hex16(uint64(t.Window))
 }
 
-// add keeps certificates. Of two of one unit and window the one with the lower hash stays, so that whoever knows both has the same.
+// add keeps certificates. Of two of one unit and window the one with the lower hash stays, so that peers that know both
+// have the same.
 func (k *keep) add(ctx context.Context, cs []audit.Certificate) error {
 	var puts []store.Put
 	var came []audit.Target
@@ -151,12 +152,12 @@ func (k *keep) each(ctx context.Context, e rewards.Epoch, prefix string, fn func
 	})
 }
 
-// tallies counts what is kept of an epoch, by unit: all of it once, and then what came since.
+// tallies counts the certificates of an epoch, by unit: all of them once, and then new ones.
 func (k *keep) tallies(ctx context.Context, e rewards.Epoch) ([]rewards.Tally, error) {
 	k.mu.Lock()
 	x := k.counted[e.Number]
 	if x == nil || x.epoch != e {
-		x = &counted{epoch: e, stale: map[rewards.UnitKey]bool{}} // of what comes while it is counted
+		x = &counted{epoch: e, stale: map[rewards.UnitKey]bool{}} // of arrivals while it is counted
 		k.counted[e.Number] = x
 	}
 	whole, stale := x.tallies == nil, slices.Collect(maps.Keys(x.stale))
@@ -234,7 +235,7 @@ func (k *keep) certificates(ctx context.Context, e rewards.Epoch, u rewards.Unit
 // awardKey is where the table of a hash, or the payees under a root, are kept.
 func awardKey(epoch uint64, root sign.Hash) string { return hex16(epoch) + "/" + root.String() }
 
-// table keeps a table that this peer puts to the vote or found right, and who is paid by it. It is given to all who ask.
+// table keeps a table that this peer proposed or found right, and its payees. It is given to all peers that ask.
 func (k *keep) table(ctx context.Context, t rewards.Table, a rewards.Award) error {
 	if err := k.award(ctx, a); err != nil {
 		return err
@@ -255,7 +256,7 @@ func (k *keep) awarded(ctx context.Context, epoch uint64, root sign.Hash) ([]byt
 	return b[1:], nil
 }
 
-// forget deletes what is of epochs before one that nothing can be accepted of any more. What this peer was paid stays.
+// forget deletes the data of epochs before one of which nothing can be accepted any more. This peer's payments stay.
 func (k *keep) forget(ctx context.Context, epoch uint64, v program.Votes, slots uint64) error {
 	e, err := rewards.EpochOf(v, slots, epoch)
 	if err != nil {

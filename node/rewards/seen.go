@@ -8,10 +8,10 @@ import (
 	"github.com/starling-network/starling/verify/audit"
 )
 
-// maxWindows bounds what is remembered of windows between looks.
+// maxWindows bounds the memory of windows between looks.
 const maxWindows = 1024
 
-// checkOne verifies a certificate against what this peer knows of its window: what it noted, or what it can still learn.
+// checkOne verifies a certificate against this peer's data about its window, noted or still available.
 func (s *Service) checkOne(ctx context.Context, c audit.Certificate) error {
 	w := c.Target().Window
 	s.mu.Lock()

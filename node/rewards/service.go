@@ -23,9 +23,9 @@ import (
 var (
 	// ErrRoot says that a ballot's root is not that of the table behind it.
 	ErrRoot = errors.New("the ballot's root is not that of its table")
-	// ErrShared says that a table divides what is not there to divide.
+	// ErrShared reports that a table divides another sum than there is.
 	ErrShared = errors.New("the table divides something else than there is")
-	// ErrNoDocument says that a peer has not what it was asked for.
+	// ErrNoDocument reports that a peer does not have a document.
 	ErrNoDocument = errors.New("no such document")
 )
 
@@ -46,13 +46,13 @@ type Chain interface {
 	Run(ctx context.Context, calls []program.Instruction, others ...sign.Signer) (chain.TxID, error)
 }
 
-// Sight is what a peer sees of windows; node/audit's.
+// Sight is a peer's view of windows; node/audit's.
 type Sight interface {
 	Window() (audit.Window, market.Slot, error)
-	// Seen is what certificates of a window that has begun are held against: chain.ErrNotFound while it has no beacon.
+	// Seen is the data to check certificates of a window that has begun: chain.ErrNotFound while it has no beacon.
 	Seen(ctx context.Context, w audit.Window) (audit.Seen, error)
 	Rules() audit.Rules
-	// Recent is what is known of the last windows with an audit.
+	// Recent is the last known windows with an audit.
 	Recent() (audit.Recent, error)
 }
 
@@ -61,7 +61,7 @@ type Peers interface {
 	Read(ctx context.Context, from sign.Key, d Document, most int) ([]byte, error)
 }
 
-// Config is what a Service needs; all of it but what says what nil means.
+// Config is the configuration of a Service; all of it is required, except fields with a stated meaning of nil.
 type Config struct {
 	Genesis market.Genesis
 	Key     sign.Key // of this peer, which pays fees
@@ -112,7 +112,7 @@ func New(cfg Config) *Service {
 // maxBehind is how many epochs back are looked at, at most: a month may have more.
 const maxBehind = 32
 
-// Run looks at the chain and does what is to be done until ctx ends.
+// Run looks at the chain and does the due work until ctx ends.
 func (s *Service) Run(ctx context.Context) error {
 	said := ""
 	for ctx.Err() == nil {
@@ -131,7 +131,8 @@ func (s *Service) Run(ctx context.Context) error {
 	return nil
 }
 
-// looksInTurn is how often, at least, this peer looks in a turn: it has to see the ballot, to be shown what is behind it, and to vote.
+// looksInTurn is the least number of this peer's looks in a turn: it has to see the ballot, to fetch the certificates
+// behind it, and to vote.
 const looksInTurn = 8
 
 // pace is how long to wait until the next look.
@@ -249,7 +250,7 @@ func (s *Service) see(ctx context.Context) (*look, error) {
 	return l, nil
 }
 
-// sources are the numbers of what rewards can come from.
+// sources are the numbers of the sources of rewards.
 func (l *look) sources() iter.Seq[uint8] {
 	return func(yield func(uint8) bool) {
 		for i := range 1 + len(l.network.Params.Mints) {
@@ -275,7 +276,7 @@ func (l *look) mint(source uint8) sign.Key {
 	return l.network.Params.Mints[source-1].Mint
 }
 
-// payout is where a peer key is paid: who was slashed is not.
+// payout is a peer key's payout wallet; slashed peers have none.
 func (l *look) payout(peer sign.Key) (sign.Key, bool) {
 	i := slices.IndexFunc(l.peers, func(p program.Provider) bool { return !p.WasSlashed && p.Peer == peer })
 	if i < 0 {
@@ -284,7 +285,7 @@ func (l *look) payout(peer sign.Key) (sign.Key, bool) {
 	return l.peers[i].Payout, true
 }
 
-// counts reports whether this peer is one of those who decide.
+// counts reports whether this peer is a voter.
 func (l *look) counts() bool {
 	return l.mine != nil && l.mine.Bonded > 0 && l.network.Bonded >= l.network.Params.Votes.LeastBonded
 }
@@ -327,7 +328,8 @@ func (s *Service) grace() uint64 {
 	return uint64(audit.NewInstants(s.cfg.Genesis).Audits(1)) * s.cfg.Genesis.AuditSlots
 }
 
-// note keeps what passes: the beacon and roster of each window with an audit, and the certificates of this peer's own units.
+// note keeps data that passes: the beacon and roster of each window with an audit, and the certificates of this peer's
+// own units.
 func (s *Service) note(ctx context.Context) error {
 	recent, err := s.cfg.Sight.Recent()
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/starling-network/starling/p2p/stream"
 )
 
-// codeUnknown refuses what this peer has not.
+// codeUnknown refuses a document that this peer does not have.
 const codeUnknown = "unknown"
 
 // Streams are the Peers of a host.
@@ -24,8 +24,8 @@ type Streams struct {
 	Tag  string // of the network
 }
 
-// Read implements Peers: part after part, each but the last as long as can be, until all of it is there. market.ErrMalformed for a peer whose
-// document changes its length, is too long, or comes in other parts.
+// Read implements Peers: part after part, each but the last of full length, until all of it is there. It returns
+// market.ErrMalformed for a peer with a document that changes its length, is too long, or comes in other parts.
 func (s Streams) Read(ctx context.Context, from sign.Key, d Document, most int) ([]byte, error) {
 	id, err := p2p.PeerIDFromKey(from)
 	if err != nil {
@@ -58,7 +58,7 @@ func read(part func(offset uint64) (*nodepb.RewardsReply, error), most int) ([]b
 	return out, nil
 }
 
-// Handle answers other peers; close what it returns to stop.
+// Handle answers other peers; close the result to stop.
 func (s *Service) Handle(h *p2p.Host, tag string) *stream.Server {
 	return protocol.Rewards.Handle(h, tag, func(ctx context.Context, _ peer.ID, req *nodepb.RewardsRequest) (*nodepb.RewardsReply, error) {
 		return s.answer(ctx, req)

@@ -79,7 +79,7 @@ func (s Spec) Check() error {
 	return s.checkMounts()
 }
 
-// checkProgram holds what says which program to run, and with what devices, to its rules.
+// checkProgram checks the fields for the program and its devices.
 func (s Spec) checkProgram() error {
 	if s.Image == "" {
 		switch {
@@ -114,7 +114,7 @@ func (s Spec) checkProgram() error {
 	return CheckSecrets(s.Secrets, s.SecretEnv)
 }
 
-// CheckSecrets holds what will be Spec.Secrets and Spec.SecretEnv to their rules. Its errors are *SpecError and name no value.
+// CheckSecrets checks future values of Spec.Secrets and Spec.SecretEnv. Its errors are *SpecError and contain no value.
 func CheckSecrets(files map[string][]byte, env map[string]string) error {
 	if len(files)+len(env) > MaxSecrets {
 		return &SpecError{"Secrets", fmt.Sprintf("%d secrets, at most %d", len(files)+len(env), MaxSecrets)}
@@ -229,7 +229,7 @@ func checkHostPath(field, p string) error {
 	return nil
 }
 
-// within says whether p is dir or lies in it; both are clean and absolute.
+// within reports whether p is dir or lies in it; both are clean and absolute.
 func within(p, dir string) bool {
 	return p == dir || strings.HasPrefix(p, strings.TrimSuffix(filepath.ToSlash(dir), "/")+"/")
 }

@@ -8,14 +8,16 @@ import (
 var (
 	// ErrInvalidSpec says that a Spec breaks a rule of this package; the error that wraps it is a *SpecError.
 	ErrInvalidSpec = errors.New("invalid execution spec")
-	// ErrBadModule says that the program itself cannot be run: missing, malformed, or in need of what the sandbox does not give.
+	// ErrBadModule reports that the program itself cannot be run: missing, malformed, or with needs that the sandbox
+	// does not meet.
 	ErrBadModule = errors.New("program cannot be run")
-	// ErrBadImage says that a container image cannot be run: not found, not what its digest says, or made for another machine.
+	// ErrBadImage reports that a container image cannot be run: not found, not matching its digest, or made for another
+	// machine.
 	ErrBadImage = errors.New("image cannot be run")
-	// ErrNoProgram says that an image is there, and what it or the job names as its program, or the directory to start in, is not in it or
-	// cannot be executed.
+	// ErrNoProgram reports that an image is there, and that its program, or the directory to start in, is missing in it
+	// or cannot be executed.
 	ErrNoProgram = errors.New("program of the image cannot be started")
-	// ErrCredentials says that a registry does not give an image to whoever asked.
+	// ErrCredentials reports that a registry does not give an image to these credentials.
 	ErrCredentials = errors.New("registry refused the credentials")
 	// ErrRegistry says that a registry could not be reached or broke off.
 	ErrRegistry = errors.New("registry cannot be reached")
@@ -27,7 +29,7 @@ var (
 	ErrEngine = errors.New("container engine does not answer")
 	// ErrDevice says that a device was asked for that is not there or cannot be given.
 	ErrDevice = errors.New("device cannot be given")
-	// ErrEnded says that what was asked needs a running execution and this one has ended.
+	// ErrEnded reports that the call needs a running execution and this one has ended.
 	ErrEnded = errors.New("execution has ended")
 	// ErrBadMount says that a mount's host directory is missing, not a directory, or over the disk limit already.
 	ErrBadMount = errors.New("mount cannot be used")
@@ -37,17 +39,17 @@ var (
 	ErrNotFound = errors.New("no such execution")
 	// ErrBadHandle says that a handle is malformed or belongs to another runtime.
 	ErrBadHandle = errors.New("bad execution handle")
-	// ErrNoOverlay says that what was asked needs an execution with an overlay, or a machine that can give one.
+	// ErrNoOverlay reports that the call needs an execution with an overlay, or a machine that can give one.
 	ErrNoOverlay = errors.New("no overlay network")
 	// ErrClosed says that the runtime was closed.
 	ErrClosed = errors.New("runtime is closed")
 )
 
-// Failure is an error of which the other side is told the class and an advice. Its cause may be the words of an engine or of a stranger,
-// and name what is in this machine's network: it is for the operator's log alone.
+// Failure is an error with a class and advice for the other side. Its cause is for the operator's log alone: it may
+// quote an engine or a stranger, and name parts of this machine's network.
 type Failure struct {
 	Class  error  // one of the errors above
-	Of     string // what it is of, in the other side's words; may be empty
+	Of     string // its object, in the other side's words; may be empty
 	Advice string // for the other side
 	Cause  error  // nil where Advice says everything
 }

@@ -11,7 +11,7 @@ import (
 // MaxHandle bounds the encoded form of a Handle, in bytes.
 const MaxHandle = 16 << 10
 
-// Handle is what a peer journals to find its execution again. Only the runtime that made it understands Data.
+// Handle is the journalled reference to an execution. Only the runtime that made it understands Data.
 type Handle struct {
 	Runtime string `json:"runtime"`
 	ID      string `json:"id"`
@@ -31,7 +31,7 @@ func (h Handle) Marshal() ([]byte, error) {
 	return b, nil
 }
 
-// UnmarshalHandle decodes and checks what Marshal wrote. All errors are ErrBadHandle.
+// UnmarshalHandle decodes and checks the output of Marshal. All errors are ErrBadHandle.
 func UnmarshalHandle(b []byte) (Handle, error) {
 	var h Handle
 	if len(b) > MaxHandle {

@@ -94,7 +94,7 @@ func (f *follower) Read(p []byte) (int, error) {
 	for pause := followFirst; ; pause = min(2*pause, followMost) {
 		over := false
 		select {
-		case <-f.over: // looked at before reading: what was written before the end is then read
+		case <-f.over: // checked before reading: everything written before the end is then read
 			over = true
 		default:
 		}

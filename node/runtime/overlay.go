@@ -20,28 +20,29 @@ const (
 	// MinMTU and MaxMTU bound Overlay.MTU, bytes.
 	MinMTU = 1280
 	MaxMTU = 9000
-	// MaxOverlayFiles bounds the number of Overlay.Files, MaxOverlayBytes what they hold together.
+	// MaxOverlayFiles bounds the number of Overlay.Files, MaxOverlayBytes their total size.
 	MaxOverlayFiles = 64
 	MaxOverlayBytes = 1 << 20
 )
 
-// Overlay is a network that an execution has to itself, and the only one: all packets but those to itself go to the peer,
-// which carries them (Networker.Tun) and decides what may leave.
+// Overlay is an execution's private network, and its only one: all packets but those to itself go to the peer, which
+// carries them (Networker.Tun) and filters them.
 type Overlay struct {
 	// Address is the execution's own, IPv4; PrefixBits is the length of the prefix in which its fellows are.
 	Address    netip.Addr `json:"address"`
 	PrefixBits int        `json:"prefix_bits"`
 	// MTU is the largest packet that the execution sends, bytes.
 	MTU int `json:"mtu"`
-	// Hostname is what the sandbox is called: 1 to 63 of [a-z0-9-].
+	// Hostname is the sandbox's name: 1 to 63 of [a-z0-9-].
 	Hostname string `json:"hostname"`
 	// Alone says that the execution has no fellows: neither OverlayDir nor AgentPath is there.
 	Alone bool `json:"alone,omitempty"`
 	// First says that the execution's fellows wait for it. On a machine that has handed out more processors than it has, it comes before
 	// others, up to its own limit.
 	First bool `json:"first,omitempty"`
-	// Files are what it finds, read-only, at these paths: /etc/hosts, /etc/resolv.conf, /etc/hostname, and names in OverlayDir. Of the
-	// first three, one that is missing is made of the rest: localhost and the own name, no resolver, Hostname.
+	// Files are its read-only files at these paths: /etc/hosts, /etc/resolv.conf, /etc/hostname, and names in
+	// OverlayDir. Of the first three, a missing one is made of the rest: localhost and the own name, no resolver,
+	// Hostname.
 	Files map[string][]byte `json:"files,omitempty"`
 }
 
@@ -97,7 +98,7 @@ func (o *Overlay) Check() error {
 	return CheckOverlayFiles(o.Files)
 }
 
-// CheckMTU holds a size to what Overlay.MTU may be.
+// CheckMTU returns an error for a size that Overlay.MTU may not have.
 func CheckMTU(mtu int) error {
 	if mtu < MinMTU || mtu > MaxMTU {
 		return &SpecError{"Overlay.MTU", fmt.Sprintf("%d is not within %d and %d", mtu, MinMTU, MaxMTU)}
@@ -114,7 +115,7 @@ func lastOf(p netip.Prefix) [4]byte {
 	return a
 }
 
-// CheckOverlayFiles holds what is to be Overlay.Files, or part of it, to its rules. Its errors are *SpecError.
+// CheckOverlayFiles checks future Overlay.Files, or a part of them. Its errors are *SpecError.
 func CheckOverlayFiles(files map[string][]byte) error {
 	if len(files) > MaxOverlayFiles {
 		return &SpecError{"Overlay.Files", fmt.Sprintf("%d files, at most %d", len(files), MaxOverlayFiles)}

@@ -20,23 +20,23 @@ type Runtime interface {
 	// and answers the same each time. Cancelling ctx ends the waiting, not the execution.
 	Wait(ctx context.Context, h Handle) (Exit, error)
 	// Stop asks the program to end, kills it when grace has passed, and returns when it has ended. With no grace it is
-	// killed at once. A program that ends by itself in the grace keeps its exit code and has no reason; a killed one has
-	// ReasonKilled. Stopping what has ended is no error.
+	// killed at once. A program that ends by itself in the grace keeps its exit code and has no reason; a killed one
+	// has ReasonKilled. Stopping an ended execution is no error.
 	Stop(ctx context.Context, h Handle, grace time.Duration) error
 	// Destroy kills the execution if it runs and removes everything the runtime kept for it, logs too. Mounts are left
-	// alone. Destroying what is not there is no error.
+	// alone. Destroying a missing execution is no error.
 	Destroy(ctx context.Context, h Handle) error
 	// Recover takes over an execution that an earlier process of the same peer started. It succeeds too when the
 	// execution has ended meanwhile (Wait says how) and when it is this runtime's already.
 	Recover(ctx context.Context, h Handle) error
-	// Stats says what the execution has used so far; after the end, what it used in all.
+	// Stats returns the execution's usage so far; after the end, its total usage.
 	Stats(ctx context.Context, h Handle) (Stats, error)
 }
 
 // Logger is the ability to read an execution's output. Every runtime of this repository has it.
 type Logger interface {
-	// Logs reads one stream from a byte offset and follows it until the execution has ended, then gives io.EOF. Closing
-	// the reader or cancelling ctx ends it early. A log is cut at Limits.LogMiB, which LogCutMarker at its end tells.
+	// Logs reads one stream from a byte offset and follows it until the execution has ended, then returns io.EOF.
+	// Closing the reader or cancelling ctx ends it early. A log is cut at Limits.LogMiB, with LogCutMarker at its end.
 	Logs(ctx context.Context, h Handle, stream Stream, offset int64) (io.ReadCloser, error)
 }
 
@@ -47,16 +47,16 @@ type Checker interface {
 	CheckModule(path string) error
 }
 
-// Pauser is the ability to freeze an execution and let it go on. The wall-time limit runs on while it is frozen. A pause ends
-// with the peer's process: what Recover takes over runs.
+// Pauser is the ability to freeze an execution and continue it. The wall-time limit runs on while it is frozen. A pause
+// ends with the peer's process: a recovered execution runs.
 type Pauser interface {
-	// Pause freezes every process of the execution. Pausing what is paused is no error; what has ended, ErrEnded.
+	// Pause freezes every process of the execution. Pausing a paused one is no error; an ended one returns ErrEnded.
 	Pause(ctx context.Context, h Handle) error
-	// Resume lets it go on. Resuming what runs is no error; what has ended, ErrEnded. Stop resumes by itself.
+	// Resume continues it. Resuming a running one is no error; an ended one returns ErrEnded. Stop resumes by itself.
 	Resume(ctx context.Context, h Handle) error
 }
 
-// Volumer is the ability to hold writable mounts to their limit by a file system of their own: what has no room is refused to the program.
+// Volumer is the ability to bound writable mounts by a file system of their own, which refuses writes without room.
 type Volumer interface {
 	// MakeVolume makes dir a directory that has room for so many bytes and for volume.Files of them. Writable mounts of a spec with
 	// that disk limit may be in it. volume.Release takes it away. ErrNoVolume where this machine has none, ErrNoRoom where its disk is full.
@@ -100,11 +100,11 @@ type Prober interface {
 
 // Images is the ability to run container images.
 type Images interface {
-	// Pull brings an image (Spec.Image) to this machine unless it is there, and checks its digest. progress, if not nil,
-	// is told bytes done and known so far. ErrBadImage for one that is not there or not what its digest says,
-	// ErrCredentials when the registry refuses, ErrRegistry when it cannot be reached.
+	// Pull brings an image (Spec.Image) to this machine unless it is there, and checks its digest. progress, if not
+	// nil, is called with the bytes done and known so far. It returns ErrBadImage for a missing image or one that does
+	// not match its digest, ErrCredentials if the registry refuses, and ErrRegistry if it cannot be reached.
 	Pull(ctx context.Context, image string, auth *RegistryAuth, progress func(done, total int64)) error
-	// HasImage says whether Pull would find it here.
+	// HasImage reports whether Pull would find it here.
 	HasImage(ctx context.Context, image string) bool
 }
 
@@ -120,7 +120,7 @@ type Stream string
 const (
 	// Stdout is the standard output.
 	Stdout Stream = "stdout"
-	// Stderr is the standard error, with what the runtime itself has to say about a crash.
+	// Stderr is the standard error, with the runtime's own report of a crash.
 	Stderr Stream = "stderr"
 )
 
@@ -134,7 +134,7 @@ const StopFile = ControlDir + "/stop"
 // ControlDir is the guest directory that the runtime keeps for itself. No mount may lie at or in it.
 const ControlDir = "/run/starling"
 
-// Spec says what to run and within which bounds.
+// Spec is a program to run with its bounds.
 type Spec struct {
 	// ID names the execution in logs: 1 to 128 of [A-Za-z0-9._-], not starting with a dot.
 	ID string `json:"id"`
@@ -151,7 +151,8 @@ type Spec struct {
 	WorkDir string `json:"work_dir,omitempty"`
 	// GPUs are the devices a container gets, as its engine names them: NVIDIA UUIDs. None: it sees no GPU.
 	GPUs []string `json:"gpus,omitempty"`
-	// Overlay is the network of a container, whose other end is the peer; nil: a loopback of its own and nothing else.
+	// Overlay is the network of a container, with the peer at its other end; nil: a loopback of its own and nothing
+	// else.
 	Overlay *Overlay `json:"overlay,omitempty"`
 	// Secrets are files the program finds under SecretsDir, by name, on a file system in memory. Values are never written
 	// to disk nor shown by Handle.
@@ -162,7 +163,7 @@ type Spec struct {
 	Env map[string]string `json:"env,omitempty"`
 	// Mounts are the only directories the program sees.
 	Mounts []Mount `json:"mounts,omitempty"`
-	// Limits bound what it may use.
+	// Limits are its limits.
 	Limits Limits `json:"limits"`
 	// User, 1 to MaxUser, gives a container's program a user of the machine that programs of other numbers do not have, where the runtime
 	// can: the kernel bounds some things for each user alone, whatever container he is in. Such a user has no name in any image: HOME, USER
@@ -179,7 +180,7 @@ type Spec struct {
 // MaxUser is the largest Spec.User.
 const MaxUser = 65535
 
-// Network says what a job's executions can reach.
+// Network is the reachable network of a job's executions.
 type Network string
 
 const (
@@ -210,7 +211,7 @@ type Limits struct {
 }
 
 const (
-	// DefaultMemoryMiB is the memory of a program whose spec does not say.
+	// DefaultMemoryMiB is the memory of a program without one in its spec.
 	DefaultMemoryMiB = 512
 	// DefaultDiskMiB is the room in writable mounts where the spec does not say.
 	DefaultDiskMiB = 1024
@@ -251,7 +252,7 @@ const (
 	ReasonKilled Reason = "killed"
 	// ReasonDisk: it wrote more than its disk limit, where the sandbox cannot refuse the write itself, or it failed after being refused room.
 	ReasonDisk Reason = "disk"
-	// ReasonTrap: it did what no program may, such as reading outside its memory; stderr has the details.
+	// ReasonTrap: it did a forbidden thing, such as reading outside its memory; stderr has the details.
 	ReasonTrap Reason = "trap"
 	// ReasonLost: it is gone and left no word: the machine went down, or something else killed it, or no peer was there for it.
 	ReasonLost Reason = "lost"
@@ -273,10 +274,10 @@ type Exit struct {
 	Ended   time.Time `json:"ended"`
 }
 
-// OK says that the program did what it was asked: ended by itself with code 0.
+// OK reports whether the program succeeded: ended by itself with code 0.
 func (e Exit) OK() bool { return e.Code == 0 && e.Reason == ReasonNone }
 
-// Stats is what an execution has used.
+// Stats is an execution's usage.
 type Stats struct {
 	CPUMillis uint64 // CPU time of the program and its sandbox, milliseconds
 	MemoryMiB uint32 // memory now; the last known once ended

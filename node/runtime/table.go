@@ -54,7 +54,7 @@ func (t *Table[E]) Add(dir, id string, e E, begin func()) error {
 	return nil
 }
 
-// Has says whether the execution in a directory is one of the table's.
+// Has reports whether the execution in a directory is one of the table's.
 func (t *Table[E]) Has(dir string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -11,17 +11,18 @@ import (
 	"syscall"
 )
 
-// maxWalkDepth bounds how deep directories lie in each other where they are walked: every look at one costs a step for
-// each above it, so that a chain without end would keep whoever measures it busy for ever.
+// maxWalkDepth bounds the nesting of directories in a walk: each access costs a step for each directory above, so that
+// an endless chain would keep the walker busy forever.
 const maxWalkDepth = 256
 
 // ErrDeep says that directories lie deeper in each other than they are walked.
 var ErrDeep = errors.New("directories too deep in each other")
 
-// Walk calls fn with every entry beneath root, root itself left out, a directory before what is in it and else in no
-// order, until fn returns an error, which Walk returns; fs.SkipAll ends it without one. It is for trees that a job writes
-// while they are walked: links are not followed, what is gone meanwhile or cannot be read is left out, any name is taken
-// (fs.WalkDir refuses those that are not UTF-8), one directory is open at a time, and deeper than 256 is ErrDeep.
+// Walk calls fn with every entry beneath root, root itself left out, a directory before its entries and else in no
+// order. It stops when fn returns an error, which it returns; fs.SkipAll ends it without one. It is for trees that a
+// job writes during the walk. Links are not followed, entries that vanish or cannot be read are left out, and any name
+// is accepted (fs.WalkDir refuses those that are not UTF-8). One directory is open at a time, and deeper than 256 is
+// ErrDeep.
 func Walk(root *os.Root, fn func(name string, info fs.FileInfo) error) error {
 	type dir struct {
 		name string
@@ -47,7 +48,7 @@ func Walk(root *os.Root, fn func(name string, info fs.FileInfo) error) error {
 	return nil
 }
 
-// walkDir calls fn with the entries of one directory, unless what has its name now is not the directory that was.
+// walkDir calls fn with the entries of one directory, unless another directory has its name now.
 func walkDir(root *os.Root, name string, was fs.FileInfo, fn func(string, fs.FileInfo) error) error {
 	if strings.Count(name, "/") >= maxWalkDepth {
 		return fmt.Errorf("%w: more than %d", ErrDeep, maxWalkDepth)
@@ -85,7 +86,7 @@ func walkDir(root *os.Root, name string, was fs.FileInfo, fn func(string, fs.Fil
 	}
 }
 
-// ignoreGone forgives what a program may do to its files while they are walked.
+// ignoreGone ignores the errors that a program may cause by changing its files during a walk.
 func ignoreGone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOTDIR) {
 		return nil

@@ -1,6 +1,6 @@
-// Package slots keeps a peer's view of the chain's current slot. Leases, receipts and vouchers count slots, so a peer must be
-// able to tell the slot while the chain is out of reach: between two observations the clock goes on at the network's nominal
-// slot time. It never goes back, and a peer journals what it tells; so three bounds hold:
+// Package slots keeps a peer's view of the chain's current slot. Leases, receipts and vouchers count slots, so a peer
+// needs the slot while the chain is out of reach: between two observations the clock goes on at the network's nominal
+// slot time. It never goes back, and its slots are journalled; so three bounds hold:
 //
 //   - the clock is at most Margin ahead of the newest final slot: it stops while the chain is halted or out of reach;
 //   - an observation is refused when it is ahead of the last one by more than twice the time since then and Margin;
@@ -23,15 +23,15 @@ import (
 const Margin = 5 * time.Minute
 
 var (
-	// ErrUnknown says that the chain has not been seen yet, so that no slot can be told and nothing may be leased.
+	// ErrUnknown reports that the chain has not been seen yet, so that the slot is unknown and nothing may be leased.
 	ErrUnknown = errors.New("the current slot is unknown: the chain has not answered yet")
-	// ErrAhead says that the chain's endpoints told a slot that it cannot have reached.
+	// ErrAhead reports that the chain's endpoints returned a slot that it cannot have reached.
 	ErrAhead = errors.New("the chain's endpoints tell a slot that it cannot have reached yet")
-	// ErrBehind says that the chain's endpoints told a final slot far below one that they told before.
+	// ErrBehind reports that the chain's endpoints returned a final slot far below an earlier one.
 	ErrBehind = errors.New("the chain's endpoints tell a final slot far below the one that they told before")
 )
 
-// Source tells how far the chain is. chain.Ledger is one.
+// Source returns the chain's tip. chain.Ledger is one.
 type Source interface {
 	Tip(ctx context.Context) (chain.Tip, error)
 }
@@ -49,18 +49,18 @@ type Clock struct {
 	at    time.Time
 	past  market.Slot // an observation was at most this
 	since time.Time   // then; zero: never
-	last  market.Slot // highest slot told so far
+	last  market.Slot // highest slot returned so far
 	fails int
 }
 
-// New returns a clock over source whose nominal slot time is slotMillis and
-// which asks the source every period. It starts nothing.
+// New returns a clock over source with a nominal slot time of slotMillis, which reads the source every period. It
+// starts nothing.
 func New(source Source, slotMillis uint64, every time.Duration, log *slog.Logger) *Clock {
 	return &Clock{source: source, slot: time.Duration(slotMillis) * time.Millisecond, every: every, log: log}
 }
 
-// Reached tells a clock that has observed nothing yet that the chain had not passed slot s at the time at, as an earlier process
-// noted. It bounds the first observation. A time to come, which a wrong system clock wrote, is ignored.
+// Reached gives a clock without observations a bound from an earlier process: the chain had not passed slot s at the
+// time at. It bounds the first observation. A future time, which a wrong system clock wrote, is ignored.
 func (c *Clock) Reached(s market.Slot, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,7 +119,7 @@ func (c *Clock) Sync(ctx context.Context) error {
 	return nil
 }
 
-// observe takes what the source told at a time. c.mu is held.
+// observe applies the source's tip at a time. c.mu is held.
 func (c *Clock) observe(tip chain.Tip, at time.Time) error {
 	tip.Final = min(tip.Final, tip.Confirmed)
 	if !c.since.IsZero() {
@@ -140,7 +140,7 @@ func (c *Clock) observe(tip chain.Tip, at time.Time) error {
 	return nil
 }
 
-// Reachable reports whether the source told a slot that could be believed when it was last asked.
+// Reachable reports whether the source's last answer was a plausible slot.
 func (c *Clock) Reachable() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Wall is what a free network has for a chain: slots of so many milliseconds of wall time, counted from 1970. It implements
-// chain.Ledger. Peers whose clocks are seconds apart refuse each other's receipts, so they have to keep the time.
+// Wall is the chain of a free network: slots of this number of milliseconds of wall time, counted from 1970. It
+// implements chain.Ledger. Peers with clocks seconds apart refuse each other's receipts, so they have to keep the time.
 type Wall uint64
 
 // Slot is the slot that it is now.

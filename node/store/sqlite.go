@@ -334,7 +334,7 @@ func (s *SQLite) List(ctx context.Context, kind, prefix string, fn func(key stri
 	}
 }
 
-// page reads up to listPage records from key `from` on; more says whether there may be others after them.
+// page reads up to listPage records from key `from` on; more reports whether there may be others after them.
 func (s *SQLite) page(ctx context.Context, kind, prefix, from string) (page []Put, more bool, err error) {
 	give, err := s.take(ctx)
 	if err != nil {

@@ -48,10 +48,10 @@ func mountPoints(w *nodepb.Workload) []string {
 	return out
 }
 
-// within says whether p is dir or lies in it; both are clean and absolute.
+// within reports whether p is dir or lies in it; both are clean and absolute.
 func within(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }
 
-// writable says whether the program may write below a mount point.
+// writable reports whether the program may write below a mount point.
 func writable(w *nodepb.Workload, mount string) bool {
 	return slices.ContainsFunc(w.Outputs, func(o string) bool { return within(o, mount) })
 }

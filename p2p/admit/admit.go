@@ -1,15 +1,15 @@
-// Package admit shares out what strangers could use up: connections, handshakes, streams, their memory, and the calls that a
-// peer answers at a time. Keys are free, so a limit for each key bounds nobody. A peer has a standing instead, which costs
-// something, and each standing has a ceiling:
+// Package admit shares out a peer's scarce resources: connections, handshakes, streams, their memory, and concurrent
+// calls. Keys are free, so a limit for each key bounds nobody. A peer has a standing instead, which costs something,
+// and each standing has a ceiling:
 //
-//	standing       what it takes                                          ceiling
+//	standing       requirement                                            ceiling
 //	Stranger       a key                                                  40 %
 //	Answered       this peer dialled it directly, and it answered         60 %
 //	Funded         an order that it can pay for, lately                   80 %
 //	Counterparty   a lease, or a cluster, with this peer                  100 %
 //
-// Something is admitted while everything in use is below the ceiling of who asks for it: strangers together never take the
-// upper 60 %. Those of one network, an IPv4 /24 or IPv6 /56, have a quarter of what strangers may have.
+// A request is admitted while the total in use is below the ceiling of the peer's standing: strangers together never
+// take the upper 60 %. Those of one network, an IPv4 /24 or IPv6 /56, have a quarter of the strangers' share.
 package admit
 
 import (
@@ -22,7 +22,7 @@ import (
 	manet "github.com/multiformats/go-multiaddr/net"
 )
 
-// Standing is what a peer is to this one. Greater ones have more.
+// Standing is a peer's relation to this one. Greater ones have more.
 type Standing uint8
 
 // The standings.
@@ -56,8 +56,8 @@ func (s Standing) priority() uint8 {
 	return network.ReservationPriorityAlways
 }
 
-// NetworkOf returns the IPv4 /24 or IPv6 /56 of an address: keys are free, these are not. It returns the zero prefix for
-// loopback and for an address without IP, which totals alone bound.
+// NetworkOf returns the IPv4 /24 or IPv6 /56 of an address: keys are free, these are not. It returns the zero prefix
+// for loopback and for an address without IP, which totals alone bound.
 func NetworkOf(a ma.Multiaddr) netip.Prefix {
 	if a == nil {
 		return netip.Prefix{}
@@ -100,8 +100,8 @@ type Places struct {
 // NewPlaces makes total places.
 func NewPlaces(total int) *Places { return &Places{total: total, from: map[netip.Prefix]int{}} }
 
-// Take takes a place for a peer of a standing in a network, and returns what gives it back, which may be called again. It
-// returns nil if there is none for such a peer.
+// Take takes a place for a peer of a standing in a network. It returns a function that frees the place, which may be
+// called again, or nil if there is no place for such a peer.
 func (p *Places) Take(s Standing, at netip.Prefix) (free func()) {
 	counted := s == Stranger && at.IsValid()
 	p.mu.Lock()

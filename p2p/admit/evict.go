@@ -13,11 +13,11 @@ import (
 )
 
 // When strangers have all the connections that they may have, a newcomer is not refused: another stranger's connection
-// ends for it, as in Bitcoin Core (src/node/eviction.cpp). It is one of the network that has the most, so that who
-// comes with many keys from one place drives out its own. In that network those are kept that
+// ends for it, as in Bitcoin Core (src/node/eviction.cpp). It is one of the network with the most connections, so that
+// many keys from one place displace each other. In that network those are kept that
 //
 //   - shook hands the fastest, which nobody can do from far away,
-//   - opened a stream last, which who only holds a place does not,
+//   - opened a stream last, which a peer that only holds a place does not,
 //   - and of the rest the half that has been here longest.
 //
 // The youngest of the others goes.
@@ -116,7 +116,7 @@ func (g *guests) choose(at netip.Prefix, stranger func(peer.ID) bool) *guest {
 		slices.SortFunc(all, better)
 		all = all[min(n, len(all)):]
 	}
-	few := len(all) / 8 // of few guests few are kept for what they do
+	few := len(all) / 8 // of few connections few are kept for their activity
 	keep(min(keptFast, few), func(a, b *guest) int { return cmp.Compare(a.shook, b.shook) })
 	keep(min(keptActive, few), func(a, b *guest) int { return b.active.Compare(a.active) })
 	keep(len(all)/2, func(a, b *guest) int { return a.since.Compare(b.since) })

@@ -11,8 +11,8 @@ import (
 // maxRecent is how many peers that were more than strangers are remembered by their addresses.
 const maxRecent = 1024
 
-// homes are the IP addresses of counterparties, and of the last peers that were one, funded, or answered: during a flood of
-// handshakes, of which nobody knows yet whose they are, some places are kept for these addresses.
+// homes are the IP addresses of counterparties, and of the last peers that were one, funded, or answered. During a
+// flood of handshakes, which come before any key is known, some places are kept for these addresses.
 type homes struct {
 	of     map[peer.ID]netip.Addr
 	at     map[netip.Addr]map[peer.ID]struct{}

@@ -13,15 +13,18 @@ import (
 
 // Limits of a [Manager].
 type Limits struct {
-	Handshakes int // connections from others that have not said who they are
-	Known      int // more of these: a third each from addresses of counterparties, of funded peers, and of others that are or were no strangers
-	Conns      int // connections from others
-	Streams    int // streams that others opened
+	Handshakes int // inbound connections without identity so far
+	// more of these: a third each from addresses of counterparties, of funded peers, and of others that are or were no
+	// strangers
+	Known   int
+	Conns   int // connections from others
+	Streams int // streams that others opened
 	// PerPeer is how many of the streams one peer may have, by its standing.
 	PerPeer [len(ceilings)]int
 }
 
-// Manager is libp2p's resource manager with ceilings by standing. What this peer opens itself has the inner manager's limits alone.
+// Manager is libp2p's resource manager with ceilings by standing. Outbound streams and connections have the inner
+// manager's limits alone.
 type Manager struct {
 	network.ResourceManager
 	standings  *Standings
@@ -34,7 +37,7 @@ type Manager struct {
 	evictions  sync.WaitGroup // connections that are being closed for newcomers
 
 	mu      sync.Mutex
-	opened  map[peer.ID]int // streams, by who opened them
+	opened  map[peer.ID]int // streams, by the peer that opened them
 	evicted uint64
 }
 
@@ -44,7 +47,7 @@ func NewManager(inner network.ResourceManager, standings *Standings, l Limits) *
 		ResourceManager: inner, standings: standings, perPeer: l.PerPeer,
 		// Nobody has a standing before the handshake.
 		handshakes: NewPlaces(l.Handshakes * 100 / ceilings[Stranger]), conns: NewPlaces(l.Conns), streams: NewPlaces(l.Streams),
-		// A quarter of those for known addresses are for one network, whoever else is at home there.
+		// A quarter of those for known addresses are for one network, whichever peers share it.
 		known: map[Standing]*Places{
 			Answered:     NewPlaces(l.Known / 3 * 100 / ceilings[Stranger]),
 			Funded:       NewPlaces(l.Known / 3 * 100 / ceilings[Stranger]),
@@ -232,7 +235,7 @@ func (c *conn) PeerScope() network.PeerScope {
 	return &peerScope{inner, c.of()}
 }
 
-// memory bounds what is reserved for a peer by its standing at that time.
+// memory bounds a peer's reserved memory by its standing at that time.
 type memory struct {
 	standings *Standings
 	p         peer.ID

@@ -10,7 +10,8 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 )
 
-// maxAnswered is how many peers of one network may be [Answered] at a time: others choose whom this peer hears of, and so dials.
+// maxAnswered is how many peers of one network may be [Answered] at a time: others choose whom this peer hears of, and
+// so dials.
 const maxAnswered = 4
 
 const (
@@ -22,13 +23,13 @@ const (
 // Standings knows the standing of every peer. It is safe for concurrent use.
 type Standings struct {
 	mu       sync.Mutex
-	deals    map[peer.ID]map[string]struct{} // what makes a peer a counterparty
+	deals    map[peer.ID]map[string]struct{} // the deals of each counterparty
 	answered map[peer.ID]*seen
 	funded   map[peer.ID]time.Time // until when
 	keys     map[netip.Prefix]int  // of those answered, by network
 	at       map[peer.ID]*seen     // connected peers
 	homes    homes
-	network  network.Network // whose connections these are
+	network  network.Network // of these connections
 }
 
 // seen is where a peer is connected from, and by how many connections.
@@ -44,7 +45,8 @@ func NewStandings() *Standings {
 		homes: newHomes()}
 }
 
-// StandingOn returns what gives a host's standings. On a host that knows none everybody has the other one.
+// StandingOn returns the function that returns a host's standings. On a host without standings every peer has the other
+// one.
 func StandingOn(h any, other Standing) func(peer.ID) Standing {
 	if h, ok := h.(interface{ Standing(peer.ID) Standing }); ok {
 		return h.Standing
@@ -105,7 +107,8 @@ func (s *Standings) NoDeal(p peer.ID, tag string) {
 	}
 }
 
-// Fund makes p [Funded] for a while: it has ordered what it can pay for. Of too many it makes the one that was first a stranger again.
+// Fund makes p [Funded] for a while: it has placed an order that it can pay for. If there are too many, the oldest
+// becomes a stranger again.
 func (s *Standings) Fund(p peer.ID) {
 	now := time.Now()
 	s.mu.Lock()
@@ -137,7 +140,8 @@ func (s *Standings) Remember(p peer.ID, at ma.Multiaddr) {
 	s.homes.remember(p, s.hasDeal)
 }
 
-// known returns the highest standing of the peers that have, or lately had, the address a, as far as they were more than strangers.
+// known returns the highest standing of the peers that have, or lately had, the address a, as far as they were more
+// than strangers.
 func (s *Standings) known(a ma.Multiaddr) Standing {
 	s.mu.Lock()
 	defer s.mu.Unlock()

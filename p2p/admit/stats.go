@@ -1,6 +1,6 @@
 package admit
 
-// Use is what peers of one standing have of some places.
+// Use is the use of some places by peers of one standing.
 type Use struct {
 	Standing Standing
 	Used     int    // places, by the standing with which they were taken
@@ -8,7 +8,7 @@ type Use struct {
 	Refused  uint64 // requests for a place since the start
 }
 
-// Uses returns what peers of each standing have, the lowest first.
+// Uses returns the use by peers of each standing, the lowest first.
 func (p *Places) Uses() (out []Use) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -18,14 +18,14 @@ func (p *Places) Uses() (out []Use) {
 	return out
 }
 
-// Stats are what others have of this peer, and how many strangers' connections were ended for newcomers since the
+// Stats are the other peers' use of this one, and the number of strangers' connections ended for newcomers since the
 // start.
 type Stats struct {
 	Handshakes, Conns, Streams []Use
 	Evicted                    uint64
 }
 
-// Stats returns what there is now.
+// Stats returns the current use.
 func (m *Manager) Stats() Stats {
 	m.mu.Lock()
 	evicted := m.evicted

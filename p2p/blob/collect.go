@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// usedLately is for how long a blob is kept after it was looked for, whatever else: who found it is about to use it.
+	// usedLately is the time that a blob is kept after a lookup in any case: the caller is about to use it.
 	usedLately = 15 * time.Minute
 	// noteUse is how old the note of its last use may become.
 	noteUse = time.Minute
-	// floorPart and floorMost are what of the disk a store leaves free: a part, and no more than so many bytes. The journal is on
-	// the same disk, and a peer whose journal cannot be written loses its leases.
+	// floorPart and floorMost are the part of the disk that a store leaves free, and its upper bound in bytes. The
+	// journal is on the same disk, and a peer that cannot write its journal loses its leases.
 	floorPart = 50
 	floorMost = 4 << 30
 )
@@ -27,8 +27,9 @@ const (
 // floor is how much of a disk of so many bytes stays free.
 func floor(all int64) int64 { return min(all/floorPart, floorMost) }
 
-// crowded is how many bytes should go: what the disk has less than three times its floor free, once it has less than two times,
-// or what the store has more than three quarters of its allowance, once it has more than seven eighths.
+// crowded is the number of bytes to remove. Once the disk has less than two times its floor free, it is the amount
+// missing to three times. Once the store has more than seven eighths of its allowance, it is the amount above three
+// quarters.
 func (s *Store) crowded() int64 {
 	s.mu.Lock()
 	full := s.used + s.partial
@@ -58,9 +59,9 @@ type stored struct {
 	holders []string // by whom it was brought; of nobody: this peer's own
 }
 
-// Collect removes blobs while the disk is nearly full, or the store: of the holder that has most here, the one that was used
-// longest ago. A blob with several holders counts for each by its part. needed are blobs that must stay; those that were used
-// within the last 15 minutes stay too. It returns how many bytes were removed.
+// Collect removes blobs while the disk is nearly full, or the store: of the holder that has most here, the one that was
+// used longest ago. A blob with several holders counts for each by its part. needed are blobs that must stay; those
+// that were used within the last 15 minutes stay too. It returns how many bytes were removed.
 func (s *Store) Collect(needed func() (map[cid.Cid]bool, error)) (removed int64, err error) {
 	room := s.crowded()
 	if room <= 0 {
@@ -113,7 +114,8 @@ func shares(all []stored) map[string]int64 {
 	return has
 }
 
-// next is the place of what goes first of may, which is in the order of its last use: of the holder that has most.
+// next is the index of the blob of may to remove first; may is in the order of last use. It belongs to the holder with
+// the most bytes.
 func next(may []stored, has map[string]int64) int {
 	best, most := 0, int64(-1)
 	for i, b := range may {

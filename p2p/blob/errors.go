@@ -11,7 +11,7 @@ var (
 	ErrNotFound = errors.New("blob not found")
 	// ErrBadCID: not a CIDv1 of raw bytes under sha2-256.
 	ErrBadCID = errors.New("not the CID of a blob")
-	// ErrFull: the blob does not fit into what the store may hold; nothing was kept.
+	// ErrFull: the blob does not fit into the store's allowance; nothing was kept.
 	ErrFull = errors.New("blob store is full")
 	// ErrDiskFull: the disk has no room left; nothing half-written is visible, and a fetch may be resumed.
 	ErrDiskFull = errors.New("disk is full")

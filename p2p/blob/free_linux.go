@@ -2,7 +2,7 @@ package blob
 
 import "golang.org/x/sys/unix"
 
-// free gives what the disk that dir is on has free and in all, in bytes; false where that cannot be seen.
+// free returns the free and total bytes of dir's disk, and false if they are unknown.
 func free(dir string) (left, all int64, ok bool) {
 	var st unix.Statfs_t
 	if unix.Statfs(dir, &st) != nil {

@@ -11,11 +11,12 @@ import (
 	"github.com/ipfs/go-cid"
 )
 
-// maxHolders is how many holders of one blob are known. The first is forgotten for one more, and has to bring the blob again.
+// maxHolders is how many holders of one blob are known. The first is forgotten for one more, and has to bring the blob
+// again.
 const maxHolders = 256
 
-// Bring notes that who had the blob: it sent all of it, or is to have it. Whoever knows only its CID has no right to what others
-// brought. The store keeps that as long as the blob. who is any word of up to 128 bytes.
+// Bring notes that who had the blob: it sent all of it, or is to have it. A peer that knows only its CID has no right
+// to blobs of others. The store keeps the note as long as the blob. who is any word of up to 128 bytes.
 func (s *Store) Bring(c cid.Cid, who string) error {
 	if strings.ContainsAny(who, "\n") || who == "" || len(who) > 128 {
 		return fmt.Errorf("holder %q of a blob is no word", who)
@@ -48,7 +49,7 @@ func (s *Store) Bring(c cid.Cid, who string) error {
 	return nil
 }
 
-// Brought reports whether who had the blob, which is here.
+// Brought reports whether the holder is noted for a blob in the store.
 func (s *Store) Brought(c cid.Cid, who string) bool {
 	s.holding.Lock()
 	defer s.holding.Unlock()

@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// piece is what is read and hashed at a time, so that it is still in the processor's cache.
+	// piece is the number of bytes read and hashed at a time, so that they are still in the processor's cache.
 	piece = 256 << 10
 	// A file is written in buffers of these sizes; buffers of them are under way.
 	small, large, buffers = 1 << 20, 8 << 20, 3
-	// align is what memory, offset and length of a direct write must be multiples of.
+	// align must divide memory address, offset and length of a direct write.
 	align = 4096
-	// directFrom is the length from which a file is written past the page cache: it would push out what programs
-	// use, and on a virtual machine each new page of it may cost more than the write.
+	// directFrom is the length from which a file is written past the page cache. It would push other programs' pages
+	// out, and on a virtual machine each new page of it may cost more than the write.
 	directFrom = 16 << 20
 )
 
-// part is what was last read into a buffer: b[from:]. When last is set, the buffer goes to the disk as it is.
+// part is the newest data of a buffer: b[from:]. When last is set, the buffer goes to the disk as it is.
 type part struct {
 	b    []byte
 	from int
@@ -29,8 +29,9 @@ type part struct {
 }
 
 // pour copies src to f from offset off on, and through sum, reading, hashing and writing at the same time. size is the
-// length the file will have, 0 if not known. It returns how much of src is in the file, also with an error, which is src's own or
-// the disk's; the end of src is none. done, if not nil, is told the length so far from this goroutine.
+// length the file will have, 0 if not known. It returns how much of src is in the file, also with an error, which is
+// src's own or the disk's; the end of src is none. done, if not nil, is called with the length so far from this
+// goroutine.
 func pour(f *os.File, off int64, sum hash.Hash, src io.Reader, size int64, done func(length int64)) (written int64, err error) {
 	w := &writer{f: f, off: off}
 	buffer, allocate := small, aligned
@@ -88,7 +89,7 @@ func pour(f *os.File, off int64, sum hash.Hash, src io.Reader, size int64, done 
 	return w.off - off, errors.Join(w.close(), err)
 }
 
-// newQueues are what buffers go round in: free ones, parts that were read, full ones that were hashed, and the end.
+// newQueues are the queues of buffers: free ones, parts that were read, full ones that were hashed, and the end.
 func newQueues() (free chan []byte, read chan part, hashed chan []byte, ended chan struct{}) {
 	free = make(chan []byte, buffers)
 	for range buffers {

@@ -11,9 +11,10 @@ import (
 	"syscall"
 )
 
-// RemoveAll removes dir and what is in it, whoever filled it; a missing one is no error. os.RemoveAll holds a descriptor for
-// each level and stops at a directory without permissions. RemoveAll moves every directory that is not empty up beneath dir,
-// empties it there, and holds at most three descriptors. One that was interrupted is finished by the next.
+// RemoveAll removes dir and its content, even if that is hostile; a missing one is no error. os.RemoveAll holds a
+// descriptor for each level and stops at a directory without permissions. RemoveAll moves every directory that is not
+// empty up beneath dir, empties it there, and holds at most three descriptors. One that was interrupted is finished by
+// the next.
 func RemoveAll(dir string) error {
 	err := os.Remove(dir)
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
@@ -36,7 +37,7 @@ func RemoveAll(dir string) error {
 
 // removeContents empties root.
 func removeContents(root *os.Root) error {
-	// Nobody who filled root could know these names, so they are never in use.
+	// A program that filled root could not know these names, so they are never in use.
 	up := remover{root: root, prefix: fmt.Sprintf("rm-%016x-", rand.Uint64())}
 	for {
 		removed, err := eachName(root, func(name string) error {
@@ -68,8 +69,8 @@ type remover struct {
 	moved  int
 }
 
-// flatten removes a directory beneath root. What is in it is removed, or moved up if it is a directory that is not empty: last
-// is the new name of the last one moved, "" for none.
+// flatten removes a directory beneath root. Its entries are removed, or moved up if they are directories that are not
+// empty. last is the new name of the last one moved, "" for none.
 func (u *remover) flatten(dir string) (last string, err error) {
 	_ = u.root.Chmod(dir, 0o700) // without it a directory can be neither listed nor moved
 	at, err := u.root.OpenRoot(dir)

@@ -1,9 +1,9 @@
-// Package blob keeps and moves content-addressed files. A blob is bytes; its name is their CIDv1 (raw codec,
-// sha2-256). A folder travels as one blob, a deterministic tar archive. The store keeps
+// Package blob keeps and moves content-addressed files. A blob is bytes; its name is their CIDv1 (raw codec, sha2-256).
+// A folder travels as one blob, a deterministic tar archive. The store keeps
 //
 //	<dir>/blobs/<last two characters>/<cid>   complete and verified; files are read-only and never change
 //	<dir>/partial/<cid>                       begun by Fetch, resumed by the next one
-//	<dir>/holders/<cid>                       who brought the blob, a line each
+//	<dir>/holders/<cid>                       holders of the blob, a line each
 //	<dir>/tmp/                                being written by Put, emptied at the start
 //
 // A blob becomes visible by one rename after its digest is known to be right.
@@ -28,7 +28,7 @@ import (
 )
 
 const (
-	// copyBuffer is what one Put or Fetch holds in memory.
+	// copyBuffer is the memory of one Put or Fetch.
 	copyBuffer = 256 << 10
 	// partialAge is how long a fetch that broke off can be resumed. Before that it makes room for others.
 	partialAge = time.Hour
@@ -51,8 +51,8 @@ type Store struct {
 	disk func(dir string) (left, all int64, ok bool) // free; tests have their own
 }
 
-// OpenStore opens or makes the store in dir, which then holds at most maxBytes of complete blobs, and takes nothing more when the
-// disk has no more free than the journal needs.
+// OpenStore opens or makes the store in dir, which then holds at most maxBytes of complete blobs, and takes nothing
+// more when the disk has no more free than the journal needs.
 func OpenStore(dir string, maxBytes int64) (*Store, error) {
 	s := &Store{dir: dir, max: maxBytes, fetching: make(map[cid.Cid]chan struct{}), disk: free}
 	if err := RemoveAll(s.path("tmp")); err != nil {
@@ -182,7 +182,7 @@ func (s *Store) Open(c cid.Cid) (*os.File, error) {
 	return f, nil
 }
 
-// Remove removes the blob and what was fetched of it; a missing one is no error.
+// Remove removes the blob and its partial file; a missing one is no error.
 func (s *Store) Remove(c cid.Cid) error {
 	if err := Check(c); err != nil {
 		return err
@@ -222,7 +222,7 @@ func (s *Store) Used() int64 {
 	return s.used
 }
 
-// reserve takes n bytes of the allowance, or returns ErrFull, or ErrDiskFull when they are what the disk keeps free.
+// reserve takes n bytes of the allowance. It returns ErrFull, or ErrDiskFull if the disk's free space is at its floor.
 func (s *Store) reserve(n int64) error {
 	if left, all, ok := s.disk(s.dir); ok && left < floor(all) {
 		return fmt.Errorf("%w: %d bytes are free, %d are kept so", ErrDiskFull, left, floor(all))
@@ -255,7 +255,7 @@ func (s *Store) partials() ([]fs.FileInfo, error) {
 	return out, nil
 }
 
-// dropPartials removes what is left of fetches that broke off long ago, and of others until room bytes are free. s.mu is held.
+// dropPartials removes the partial files of old fetches, and of others until room bytes are free. s.mu is held.
 func (s *Store) dropPartials(room int64) {
 	all, err := s.partials()
 	if err != nil {
@@ -283,7 +283,7 @@ func (s *Store) dropPartial(p fs.FileInfo) error {
 	return err
 }
 
-// countPartial counts what is on the disk of a fetch, when sign is 1, or counts it no more, when it is -1.
+// countPartial adds the size of a fetch's partial file if sign is 1, or subtracts it if sign is -1.
 func (s *Store) countPartial(c cid.Cid, sign int64) {
 	if info, err := os.Stat(s.path("partial", c.String())); err == nil {
 		s.partial += sign * info.Size()
@@ -320,8 +320,8 @@ func (s *Store) keep(tmp string, c cid.Cid, size int64) error {
 	return nil
 }
 
-// Put stores what r gives and returns its CID and size. Errors: ErrFull, ErrDiskFull, the reader's, the
-// context's; nothing is kept then.
+// Put stores the content of r and returns its CID and size. Errors: ErrFull, ErrDiskFull, the reader's, the context's;
+// nothing is kept then.
 func (s *Store) Put(ctx context.Context, r io.Reader) (cid.Cid, int64, error) {
 	c, size, err := s.put(ctx, r)
 	if err != nil {
@@ -330,7 +330,7 @@ func (s *Store) Put(ctx context.Context, r io.Reader) (cid.Cid, int64, error) {
 	return c, size, nil
 }
 
-// reserving reads from r and takes room in the store for what it read.
+// reserving reads from r and reserves room in the store for the bytes that it read.
 type reserving struct {
 	ctx context.Context
 	s   *Store

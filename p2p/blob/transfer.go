@@ -30,12 +30,12 @@ var transfer = stream.Transfer[*blobpb.Request, *blobpb.Head]{
 
 // Codes of refusals.
 const (
-	// CodeNotFound: the peer does not have the blob, or may not give it to us; it does not tell which.
+	// CodeNotFound: the peer does not have the blob, or may not give it to us; the code does not distinguish them.
 	CodeNotFound = "not-found"
 )
 
-// Serve gives blobs of s to the peers that allow allows; a nil allow allows everybody everything. allow
-// is asked before the store, and a peer that is not allowed cannot tell whether the blob is there.
+// Serve serves blobs of s to the peers that allow allows; a nil allow allows everything. allow is called before the
+// store, so a refused peer cannot learn of the blob's existence.
 func Serve(h host.Host, network string, s *Store, allow func(peer.ID, cid.Cid) bool) *stream.Server {
 	return transfer.Serve(h, network, func(_ context.Context, from peer.ID, req *blobpb.Request) (*blobpb.Head, io.ReadCloser, int64, error) {
 		c, err := cid.Cast(req.GetCid())
@@ -68,10 +68,10 @@ func Serve(h host.Host, network string, s *Store, allow func(peer.ID, cid.Cid) b
 	}, stream.Limits{Concurrent: maxServed, PerPeer: maxServedPerPeer})
 }
 
-// Fetch brings the blob c, of at most max bytes, from a peer into s. A blob that is there already costs
-// nothing; one whose fetch broke off is resumed; two fetches of one blob wait for each other. progress, if
-// not nil, is called with the bytes so far and in all, from the goroutine of Fetch. Errors: ErrNotFound,
-// ErrTooLarge, ErrDigest, ErrFull, ErrDiskFull, ErrBadCID, those of package stream, and the context's.
+// Fetch fetches the blob c, of at most max bytes, from a peer into s. A blob that is in s costs nothing; an interrupted
+// fetch is resumed; two fetches of one blob wait for each other. progress, if not nil, is called with the bytes so far
+// and in all, from the goroutine of Fetch. Errors: ErrNotFound, ErrTooLarge, ErrDigest, ErrFull, ErrDiskFull,
+// ErrBadCID, those of package stream, and the context's.
 func Fetch(ctx context.Context, h host.Host, network string, from peer.ID, c cid.Cid, max int64, s *Store, progress func(done, total int64)) error {
 	err := Check(c)
 	if err == nil {
@@ -104,8 +104,8 @@ type Proof struct {
 // NewProof begins a proof for the blob c of s.
 func NewProof(s *Store, c cid.Cid) *Proof { return &Proof{s: s, c: c, sum: sha256.New()} }
 
-// Take hears the peer, which may send at most max bytes, from where the last attempt broke off. Nothing is written. The errors are
-// those of Fetch.
+// Take hears the peer, which may send at most max bytes, from where the last attempt broke off. Nothing is written. The
+// errors are those of Fetch.
 func (p *Proof) Take(ctx context.Context, h host.Host, network string, from peer.ID, max int64, progress func(done, total int64)) error {
 	if err := p.take(ctx, h, network, from, max, progress); err != nil {
 		return fmt.Errorf("fetching blob %s: %w", p.c, notFound(err))
@@ -240,8 +240,8 @@ func fetch(ctx context.Context, h host.Host, network string, from peer.ID, c cid
 	return have > 0, err
 }
 
-// resume reads what an earlier fetch left of a blob into sum and says how much there is. Large blobs go on at a
-// multiple of align, so that they can be written past the page cache.
+// resume reads a blob's partial file into sum and returns its usable length. Large blobs go on at a multiple of align,
+// so that they can be written past the page cache.
 func resume(f *os.File, sum hash.Hash) (have int64, err error) {
 	info, err := f.Stat()
 	if err != nil {

@@ -24,8 +24,8 @@ const (
 	MaxEntries = 100_000
 	// EntryBytes is the least that a file or folder counts for: each costs about so much of a disk, however small.
 	EntryBytes = 4 << 10
-	// maxDepth bounds how deep folders lie in each other, maxName the length of a path in an archive: what an archive has of an
-	// entry beside its content is then less than EntryBytes.
+	// maxDepth bounds the nesting of folders, maxName the length of a path in an archive: an entry's overhead in an
+	// archive is then less than EntryBytes.
 	maxDepth = 128
 	maxName  = 2048
 )
@@ -37,10 +37,10 @@ type Tree struct {
 	Unpacked int64 // bytes of its files and folders, each counted as at least EntryBytes
 }
 
-// PutTree stores the folder dir as one archive. Equal folders make equal archives: entries are in the
-// order of their names, and owners, times and all mode bits but "executable" are left out. Folders hold
-// regular files and folders only; anything else is refused with ErrTree. Files and folders of more than maxBytes, by their
-// length and not by the blocks they have on the disk, are refused with ErrTooLarge.
+// PutTree stores the folder dir as one archive. Equal folders make equal archives: entries are in the order of their
+// names, and owners, times and all mode bits but "executable" are left out. Folders hold regular files and folders
+// only; anything else is refused with ErrTree. Files and folders of more than maxBytes, by their length and not by the
+// blocks they have on the disk, are refused with ErrTooLarge.
 func (s *Store) PutTree(ctx context.Context, dir string, maxBytes int64) (Tree, error) {
 	r, w := io.Pipe()
 	packed := make(chan int64, 1)
@@ -79,11 +79,11 @@ func MaxArchive(unpacked int64) int64 {
 	return unpacked + (min(unpacked/EntryBytes, MaxEntries)+1)*EntryBytes
 }
 
-// room is what may still be packed or unpacked.
+// room is the rest of the limits for packing or unpacking.
 type room struct {
 	entries    int
 	left, most int64 // bytes
-	bad        error // what too many entries are
+	bad        error // the error of too many entries
 }
 
 // take takes room for n files and folders, the last of which has size bytes.
@@ -104,8 +104,8 @@ type packer struct {
 	room room
 }
 
-// folder archives what is in root, which is called name in the archive. One descriptor for each level is open, and a folder's
-// names are in memory.
+// folder archives the content of root, which is called name in the archive. One descriptor for each level is open, and
+// a folder's names are in memory.
 func (p *packer) folder(root *os.Root, name string) error {
 	entries, err := p.list(root)
 	if err != nil {
@@ -198,11 +198,11 @@ func (p *packer) entry(root *os.Root, name string, d fs.DirEntry) error {
 	return nil
 }
 
-// Unpack unpacks the archive c into dir, which is made when missing and must be empty. Whoever made the
-// archive, nothing is written outside dir: names with "..", absolute names, links, devices, repeated names, more than 128
-// folders in each other, more than MaxEntries files and folders and more than maxBytes of them, where each counts at least
-// EntryBytes, are refused with ErrArchive or ErrTooLarge. What was unpacked until then, or until ctx ended, is removed.
-// Unpack returns how much of maxBytes it took.
+// Unpack unpacks the archive c into dir, which is made when missing and must be empty. Nothing is written outside dir,
+// even by a hostile archive. Names with "..", absolute names, links, devices and repeated names are refused with
+// ErrArchive or ErrTooLarge. So are more than 128 nested folders, more than MaxEntries entries, and more than maxBytes,
+// where each entry counts at least EntryBytes. On an error, or when ctx ends, the unpacked part is removed. Unpack
+// returns its use of maxBytes.
 func (s *Store) Unpack(ctx context.Context, c cid.Cid, dir string, maxBytes int64) (int64, error) {
 	f, err := s.Open(c)
 	if err != nil {
@@ -310,8 +310,8 @@ func unpack(r io.Reader, root *os.Root, room *room) error {
 	}
 }
 
-// Fresh is how many files and folders an entry of an archive makes after another: itself, and the folders above it that are
-// not above the other nor the other itself. An archive that comes back to a folder has it counted again.
+// Fresh is how many files and folders an entry of an archive makes after another: itself, and the folders above it that
+// are not above the other nor the other itself. An archive that comes back to a folder has it counted again.
 func Fresh(name, last string) int {
 	n := 1
 	for dir := path.Dir(name); dir != "." && dir != last && !strings.HasPrefix(last, dir+"/"); dir = path.Dir(dir) {

@@ -1,15 +1,15 @@
-// Package closed lists the addresses to which a machine must lead nobody but itself: what runs for others (a container, a
-// webhook) could otherwise knock on its doors, on those of its neighbours, and on the address where clouds keep their
-// metadata and with it their credentials. They are the special-purpose address registries of IANA (RFC 6890 and what
-// updates it) without what is routed on the internet like any other address.
+// Package closed lists the addresses to which a machine must lead nobody but itself. Programs that it runs for others
+// (a container, a webhook) could otherwise reach its own services, those of its neighbours, and the address where
+// clouds keep their metadata and with it their credentials. They are the special-purpose address registries of IANA
+// (RFC 6890 and its updates) without ranges that are routed on the internet like any other address.
 //
 // Addresses that carry another inside (IPv4-mapped, NAT64, 6to4, Teredo) are closed as a whole, whatever they carry:
-// nothing here needs them, and a translator that is asked for one of them leads anywhere.
+// nothing here needs them, and a translator may lead anywhere.
 package closed
 
 import "net/netip"
 
-// entry is a range and what lives there.
+// entry is a range and its use.
 type entry struct {
 	prefix netip.Prefix
 	why    string
@@ -56,11 +56,11 @@ var v6 = list(
 	"ff00::/8", "multicast",
 )
 
-// global is the part of IPv6 that is routed on the internet; what is not in it is closed too.
+// global is the part of IPv6 that is routed on the internet; other addresses are closed too.
 var global = netip.MustParsePrefix("2000::/3")
 
-// Why says what makes an address closed, in a few words; empty means that it is open. An IPv4 address in IPv6's clothes
-// (::ffff:a.b.c.d) counts as what it is, as sockets take it for that.
+// Why returns the reason why an address is closed, in a few words; empty means that it is open. An IPv4-mapped address
+// (::ffff:a.b.c.d) counts as the IPv4 address, as for sockets.
 func Why(a netip.Addr) string {
 	if !a.IsValid() {
 		return "no address"

@@ -1,18 +1,18 @@
-// Package discovery finds peers by topic. A peer publishes one signed record about itself; the Kademlia
-// DHT holds it under the peer's ID, and holds the peer's ID under the keys of the record's topics:
+// Package discovery finds peers by topic. A peer publishes one signed record about itself; the Kademlia DHT holds it
+// under the peer's ID, and holds the peer's ID under the keys of the record's topics:
 //
 //	/starling-record/<peer ID>                                   → signed envelope, highest sequence wins
-//	sha256(starling/topic/2, network, class, region, shard, epoch) → provider records: who is in that shard
+//	sha256(starling/topic/2, network, class, region, shard, epoch) → provider records: members of that shard
 //
-// A topic has several shards, so that a popular one makes no hot key: a publisher is in one of them, a
-// finder reads all. Its keys change every hour, so that IDs that were made to lie nearest to one are soon of
-// no use; near the change publishers are found under the keys of both hours. Provider records are unsigned and
-// only hints. The finder asks each peer for its record itself, which also shows that the peer is alive, and falls
-// back to the copy in the DHT. Whatever the way, size, signature, time and sequence are checked on every read. The
-// DHT may hold values of other kinds beside records: see Values.
+// A topic has several shards, so that a popular one makes no hot key: a publisher is in one of them, a finder reads
+// all. Its keys change every hour, so that IDs made to lie nearest to a key soon lose their use; near the change
+// publishers are found under the keys of both hours. Provider records are unsigned and only hints. The finder asks each
+// peer for its record itself, which also shows that the peer is alive, and falls back to the copy in the DHT. Whatever
+// the way, size, signature, time and sequence are checked on every read. The DHT may hold values of other kinds beside
+// records: see Values.
 //
 // Keys are free, networks are not: among the peers that hold a topic (walkTo), in the routing table (bucketFilter) and
-// among those that are found (Find), one network has a few places. Half of what is found is kept for peers that
+// among those that are found (Find), one network has a few places. Half of the results are kept for peers that
 // Config.Registered names.
 package discovery
 
@@ -64,9 +64,9 @@ type Config struct {
 	Network  string        // part of every protocol ID and key
 	Shards   int           // zero means DefaultShards
 	Validity time.Duration // of renewed records, at most MaxValidity; zero means DefaultValidity
-	Values   []Values      // what the DHT holds beside records
-	// Registered names peers for which a key was not enough, a stake on a chain for example, as a second source beside the DHT.
-	// Nil: there are none. It may take as long as its context lasts. What it returns is not changed.
+	Values   []Values      // kinds of values in the DHT beside records
+	// Registered names peers with more than a key, a stake on a chain for example, as a second source beside the DHT.
+	// It is optional; if nil, there are none. It may take as long as its context lasts. Its result is not changed.
 	Registered func(context.Context) ([]peer.ID, error)
 	Logger     *slog.Logger // nil means slog.Default()
 }
@@ -86,7 +86,7 @@ type Discovery struct {
 	log *slog.Logger
 	key crypto.PrivKey
 	dht *dht.IpfsDHT
-	// messages are what the DHT's peers are asked.
+	// messages sends requests to the DHT's peers.
 	messages *dhtpb.ProtocolMessenger
 	// providers holds the DHT's provider records.
 	providers *providerStore
@@ -97,12 +97,12 @@ type Discovery struct {
 	// pushing holds a token while a push runs, one at a time. A channel and not a mutex: a push waits for the
 	// network, and in a synctest bubble time stands still while anybody waits for a mutex.
 	pushing chan struct{}
-	stored  map[cid.Cid]time.Time // when topics were last stored; for who holds pushing
+	stored  map[cid.Cid]time.Time // when topics were last stored; guarded by pushing
 
 	known signed
 
 	mu      sync.Mutex
-	own     *Record // what Publish was given; nil before and after Withdraw
+	own     *Record // the argument of Publish; nil before and after Withdraw
 	current []byte  // its latest signed form
 	seq     uint64  // of current
 	seen    map[peer.ID]mark
@@ -172,10 +172,10 @@ func (d *Discovery) Close() error {
 	return d.dht.Close()
 }
 
-// Publish makes r this peer's record, which whoever asks this peer has at once, and pushes it into the DHT: now, or where
-// another of the same topics was pushed a moment ago, soon after by Run, for the DHT's copy only stands in for a peer that
-// does not answer. The record is kept, whatever the error: Run pushes it again until it expires. An error of the record
-// itself (ErrMalformed, ErrBadTime, ErrExpired, ErrReplayed) keeps the old one.
+// Publish makes r this peer's record. Peers that request it from this one have it at once. It is pushed into the DHT
+// now, or soon after by Run if another of the same topics was pushed a moment ago: the DHT's copy only replaces a peer
+// that does not answer. The record is kept despite an error: Run pushes it again until it expires. An error of the
+// record itself (ErrMalformed, ErrBadTime, ErrExpired, ErrReplayed) keeps the old one.
 func (d *Discovery) Publish(ctx context.Context, r Record) error {
 	if err := d.set(r); err != nil {
 		return fmt.Errorf("publishing record: %w", err)
@@ -303,7 +303,7 @@ func (d *Discovery) fetch(ctx context.Context, p peer.AddrInfo) (Found, error) {
 	return Found{Peer: d.h.Peerstore().PeerInfo(p.ID), Record: r, Live: live}, nil
 }
 
-// believe decodes a record and refuses one that is older than what was seen before.
+// believe decodes a record and refuses one that is older than the newest known.
 func (d *Discovery) believe(p peer.ID, data []byte) (Record, error) {
 	now := time.Now()
 	r, err := decode(d.cfg.Network, p, data, now, &d.known)

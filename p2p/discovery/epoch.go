@@ -7,8 +7,8 @@ import (
 	"github.com/ipfs/go-cid"
 )
 
-// The keys of topics change with every epoch, so that whoever wants to lie nearest to one has to find peer IDs for it
-// anew, and to join the DHT with them before the epoch begins.
+// The keys of topics change with every epoch. An attacker that wants to lie nearest to one must find new peer IDs for
+// it, and join the DHT with them before the epoch begins.
 const (
 	// epochLength is how long the keys of topics are the same. All peers of a network must agree on it.
 	epochLength = time.Hour
@@ -24,8 +24,8 @@ func epochs(now time.Time, ahead time.Duration) []int64 {
 	return slices.Compact([]int64{epochOf(now), epochOf(now.Add(ahead))})
 }
 
-// publishes returns the epochs under whose keys a record is stored: the next one's as well when all that are pushed at
-// its intervals have to be there before any finder looks for them.
+// publishes returns the epochs under whose keys a record is stored. It includes the next one early enough that all
+// records pushed at their intervals are there before any finder looks for them.
 func (d *Discovery) publishes(now time.Time) []int64 { return epochs(now, d.cfg.Validity/2+epochAhead) }
 
 // topicKeysAt are the DHT keys of r at a time.

@@ -27,7 +27,7 @@ const (
 	// asksEach and asksLeast bound the peers that one Find asks for their records: so many for each that is wanted.
 	asksEach  = 4
 	asksLeast = 64
-	// maxVoters and maxPlaces bound what is noted of those who name one publisher, and of where they say that it is.
+	// maxVoters and maxPlaces bound the peers noted for naming one publisher, and its noted addresses.
 	maxVoters = 4
 	maxPlaces = 64
 	// maxHints bounds how many publishers are considered, the best.
@@ -46,13 +46,13 @@ type hint struct {
 	standing   admit.Standing
 }
 
-// voted is an address of a hint, and who names it: as hint.voters.
+// voted is an address of a hint, and the peers that name it: as hint.voters.
 type voted struct {
 	ma.Multiaddr
 	by []any
 }
 
-// hear adds what one peer of the DHT says of h: by is its network, or itself if it has none.
+// hear adds one peer's information about h: by is its network, or itself if it has none.
 func (h *hint) hear(by any, turn int, addrs []ma.Multiaddr) {
 	h.turn = min(h.turn, turn)
 	if len(h.voters) < maxVoters && !slices.Contains(h.voters, by) {
@@ -78,10 +78,10 @@ func (h *hint) settle() {
 	h.addrs = nil
 }
 
-// hints looks up who is said to publish a topic, best first: peers that are registered, then by their standing here.
-// Among equals those come first that peers of several networks name, as all that hold a record do, and then each has
-// its say in turn, so that one that names thousands hides nobody. A few registered peers that nobody named are among
-// them. It returns what it has when ctx ends.
+// hints looks up the reported publishers of a topic, best first: registered peers, then by their standing here. Among
+// equals those come first that peers of several networks name, as all holders of a record do. Then each source has its
+// turn, so that one that names thousands hides nobody. A few registered peers that nobody named are among them. It
+// returns the result so far when ctx ends.
 func (d *Discovery) hints(ctx context.Context, t Topic) []hint {
 	var (
 		mu    sync.Mutex
@@ -147,7 +147,7 @@ func (d *Discovery) hints(ctx context.Context, t Topic) []hint {
 	return out[:min(len(out), maxHints)]
 }
 
-// rank orders what was found; greater ones are better.
+// rank orders the hints; greater ones are better.
 func (h hint) rank() int {
 	if h.registered {
 		return 1 + int(admit.Counterparty)
@@ -161,7 +161,7 @@ func (h hint) heard() int { return bits.Len(uint(len(h.voters))) }
 // proven reports whether more than a key and an address stands behind a peer.
 func (h hint) proven() bool { return h.registered || h.standing == admit.Counterparty }
 
-// standing returns what gives peers' standings here.
+// standing returns the function that returns peers' standings here.
 func (d *Discovery) standing() func(peer.ID) admit.Standing {
 	return admit.StandingOn(d.h, admit.Stranger)
 }
@@ -186,17 +186,16 @@ func (d *Discovery) look(ctx context.Context, key cid.Cid, hear func(peer.ID, []
 	})
 }
 
-// Find returns up to max peers other than this one that publish the topic, best first: those that are registered, then
-// by their standing here. Half of the places are kept for registered ones. Of those for which no more than a key and an
-// address speaks, one network has its share of the places, or 2 of an IPv4 /24 or IPv6 /56 and 4 of a /16 or /32,
-// whatever is more. It returns when it has looked everywhere; ctx bounds it, and what was found by then comes with its
-// error.
+// Find returns up to max peers other than this one that publish the topic, best first: registered peers, then by their
+// standing here. Half of the places are kept for registered ones. One network has its share of the places for
+// strangers, or 2 of an IPv4 /24 or IPv6 /56 and 4 of a /16 or /32, whichever is more. It returns when the search is
+// complete; if ctx ends first, it returns the results so far with its error.
 func (d *Discovery) Find(ctx context.Context, t Topic, max int) ([]Found, error) {
 	if err := t.check(); err != nil {
 		return nil, fmt.Errorf("finding peers: %w", err)
 	}
 	looking, cancel := context.WithCancel(ctx)
-	if end, ok := ctx.Deadline(); ok { // a part of the time is for asking who was found
+	if end, ok := ctx.Deadline(); ok { // a part of the time is for requests to the peers found
 		looking, cancel = context.WithDeadline(ctx, time.Now().Add(time.Until(end)/2))
 	}
 	hints := d.hints(looking, t)
@@ -218,9 +217,10 @@ type finder struct {
 	topic Topic
 	max   int
 
-	mu     sync.Mutex
-	shares *division // of those that are not proven; of those that are being asked by the addresses that others say they have
-	gone   int       // of those that are not proven and did not answer
+	mu sync.Mutex
+	// of those that are not proven; of those that are being asked by the addresses that others say they have
+	shares *division
+	gone   int // of those that are not proven and did not answer
 }
 
 // find asks the registered ones beside the others, so that dead ones of either take no time of the other.
@@ -261,7 +261,7 @@ func (f *finder) gather(ctx context.Context, hints []hint, most int) (out []Foun
 		waits[i] = i
 	}
 	for open, asked := 0, 0; ; {
-		// Who has to wait because its network has its share may be asked when another of it does not answer.
+		// A peer that waits because its network has its share may be asked when another of it does not answer.
 		waits = slices.DeleteFunc(waits, func(i int) bool {
 			if open >= fetchers || len(got)+open >= most || asked >= max(asksEach*most, asksLeast) || ctx.Err() != nil {
 				return false
@@ -346,9 +346,9 @@ func (f *finder) free(s site) {
 	f.shares.free(s)
 }
 
-// Hints returns up to most peers other than this one that are said to publish the topic, with addresses, as Find orders
-// and bounds them. Nobody is asked whether it is so, and nobody but the DHT's own peers is dialled: whoever dials a
-// hint finds out.
+// Hints returns up to most peers other than this one that are reported to publish the topic, with addresses, ordered
+// and bounded as in Find. The reports are not verified, and only the DHT's own peers are dialled: dialling a hint
+// verifies it.
 func (d *Discovery) Hints(ctx context.Context, t Topic, most int) ([]peer.AddrInfo, error) {
 	if err := t.check(); err != nil {
 		return nil, fmt.Errorf("finding hints: %w", err)

@@ -14,11 +14,12 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 )
 
-// maxRecords bounds what a peer holds of others' records, in bytes.
+// maxRecords bounds this peer's copies of others' records, in bytes.
 const maxRecords = 16 << 20
 
-// held is what this peer holds of the DHT's values, in memory and bounded for each kind: whoever can make as many good
-// values as it likes fills no stranger's memory. What is farthest from this peer by the DHT's own measure goes first.
+// held is this peer's part of the DHT's values, in memory and bounded for each kind: an attacker that can make any
+// number of good values fills no stranger's memory. Values farthest from this peer by the DHT's own measure are removed
+// first.
 type held struct {
 	datastore.Batching
 	self [sha256.Size]byte
@@ -37,7 +38,8 @@ type holding struct {
 	at   int               // place in the heap
 }
 
-// distant is the values of one kind: a heap with the farthest on top, so that a full store costs a logarithm for each Put.
+// distant is the values of one kind: a heap with the farthest on top, so that a full store costs a logarithm for each
+// Put.
 type distant struct {
 	byKey map[datastore.Key]*holding
 	order []*holding
@@ -134,8 +136,8 @@ func (s *held) forget(kind string, k datastore.Key) {
 	delete(d.byKey, k)
 }
 
-// of reads the key under which the DHT's library stores a value: /<kind>/<base32 of the DHT's key>. One that it does not
-// write has no kind, and so no room.
+// of reads the key under which the DHT's library stores a value: /<kind>/<base32 of the DHT's key>. One that it does
+// not write has no kind, and so no room.
 func (s *held) of(k datastore.Key) (kind string, far [sha256.Size]byte) {
 	kind, text, _ := strings.Cut(strings.TrimPrefix(k.String(), "/"), "/")
 	raw, err := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(text)

@@ -15,9 +15,9 @@ import (
 	"github.com/starling-network/starling/p2p/closed"
 )
 
-// A site is where a peer is, by what addresses cost: its IPv4 /24 or IPv6 /56, and the IPv4 /16 or IPv6 /32 around it.
-// A peer behind a relay counts at the relay, apart from those that are at home there. The zero site is that of a peer
-// on loopback or in a private network, where addresses are as free as keys, and of one that nothing is known of.
+// A site is a peer's place in terms of the cost of addresses: its IPv4 /24 or IPv6 /56, and the IPv4 /16 or IPv6 /32
+// around it. A peer behind a relay counts at the relay, apart from those that are at home there. The zero site is that
+// of a peer on loopback or in a private network, where addresses are as free as keys, and of an unknown one.
 type site struct {
 	near, wide netip.Prefix
 	relayed    bool

@@ -32,15 +32,16 @@ type bounds struct {
 
 // defaultBounds are for a peer of a network of thousands of providers.
 var defaultBounds = bounds{
-	// A record takes about 300 bytes, and 600 if it is the only one of its provider and of its key: 20 to 40 MiB in all.
+	// A record takes about 300 bytes, and 600 if it is the only one of its provider and of its key: 20 to 40 MiB in
+	// all.
 	all: 65536,
 	// The most popular topic, over four shards, has as many as 8,192 providers. An answer of the DHT names all
 	// providers under a key, so that more of them would also make it large and slow.
 	key: 2048,
 	// One network cannot take more than an eighth of a key.
 	keyNetwork: 256,
-	// A record has at most MaxTopics topics, each under two keys in an epoch, which is 64 near the change of epochs. A provider
-	// whose topics change has the old ones too until they expire.
+	// A record has at most MaxTopics topics, each under two keys in an epoch, which is 64 near the change of epochs. A
+	// provider whose topics change has the old ones too until they expire.
 	provider: 128,
 	// Four providers with all the records that they may have, or sixteen with all that they need.
 	address: 512,
@@ -53,21 +54,21 @@ const (
 	// push, and pushes all its topics when it starts, and 15 s and 75 s later.
 	addRate  = 2 // per second
 	addBurst = 100
-	// maxCallers bounds how many peers that sent ADD_PROVIDER are remembered. The DHT's library gives records to the store at
-	// the latest when it has 256 of them, so that their providers are still remembered then.
+	// maxCallers bounds how many peers that sent ADD_PROVIDER are remembered. The DHT's library gives records to the
+	// store at the latest when it has 256 of them, so that their providers are still remembered then.
 	maxCallers = 4096
 )
 
 // providerRoot is the part of a datastore in which the DHT's library stores provider records.
 const providerRoot = "/providers"
 
-// A providerStore holds provider records in memory for the DHT's library, bounded for each provider, each key and each network.
-// A record says that a peer is a provider for a key; its value is the time at which it was received:
+// A providerStore holds provider records in memory for the DHT's library, bounded for each provider, each key and each
+// network. A record says that a peer is a provider for a key; its value is the time at which it was received:
 //
 //	/providers/<base32 of the DHT's key>/<base32 of the provider's ID> → varint of Unix nanoseconds
 //
-// The library accepts a record only from the provider that it names, so that nobody can use up the share of somebody else.
-// What happens at each bound:
+// The library accepts a record only from the provider that it names, so that nobody can use up the share of another
+// peer. The bounds:
 //
 //   - A provider with too many records loses its oldest.
 //   - An address, a network or the store with too many records loses one of its largest part: see share.
@@ -75,15 +76,15 @@ const providerRoot = "/providers"
 //     most there goes. If the network of the new record would have as many, the new record is refused.
 //   - Under a key, a new record of a network that has its share of the key is refused.
 //
-// A record that is already stored is always renewed. The records of this peer are counted in no share, and lost only when they
-// have expired.
+// A record that is already stored is always renewed. The records of this peer are counted in no share, and lost only
+// when they have expired.
 //
 // The following is not bounded:
 //
 //   - Providers without a network are bounded one by one and in all, not by address. They count as one network, so that they
 //     lose their records first when they have most of the store.
-//   - Whoever has many identities at an address can reduce its neighbours there to as many records as each identity has. The
-//     same holds for many addresses in a network, and for many networks.
+//   - An attacker with many identities at an address can reduce its neighbours there to as many records as each identity
+//     has. The same holds for many addresses in a network, and for many networks.
 //   - The addresses of providers, which the DHT's library gives to the peerstore, also those of refused records.
 //
 // A provider belongs to the network from which its first record came, until its last record is gone.
@@ -139,7 +140,8 @@ func encodeName(raw string) string {
 	return base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString([]byte(raw))
 }
 
-// allow remembers where a peer that sends ADD_PROVIDER is connected from. It reports whether the peer is within its rate.
+// allow remembers where a peer that sends ADD_PROVIDER is connected from. It reports whether the peer is within its
+// rate.
 func (s *providerStore) allow(p peer.ID, from ma.Multiaddr) bool {
 	name, at := encodeName(string(p)), originOf(from)
 	s.mu.Lock()
@@ -168,8 +170,8 @@ func (s *providerStore) under(key []byte) int {
 	return 0
 }
 
-// Put implements datastore.Datastore. It returns no error for a record that is refused, because the DHT's library would put
-// it again, and all others of its batch with it.
+// Put implements datastore.Datastore. It returns no error for a record that is refused, because the DHT's library would
+// put it again, and all others of its batch with it.
 func (s *providerStore) Put(_ context.Context, k datastore.Key, value []byte) error {
 	under, provider, ok := parseProviderName(k.String())
 	received, n := binary.Varint(value)
@@ -250,7 +252,8 @@ func (s *providerStore) group(within *share, key any, most int) *share {
 // forget removes a share that has no records; s.mu is held.
 func (s *providerStore) forget(key any) { delete(s.shares, key) }
 
-// room reports whether a key of the DHT has room for one more record of a network. It makes room where it may; s.mu is held.
+// room reports whether a key of the DHT has room for one more record of a network. It makes room where it may; s.mu is
+// held.
 func (s *providerStore) room(under string, network origin) bool {
 	k := s.keys[under]
 	if k == nil || len(k.records) < min(s.most.key, s.most.keyNetwork) {
@@ -314,8 +317,8 @@ func compareRecords(a, b *providerRecord) int {
 	return cmp.Or(cmp.Compare(a.received, b.received), strings.Compare(a.name, b.name))
 }
 
-// parseProviderName splits a key in the datastore into the DHT's key and the provider, both in base32 and "" if missing. It
-// reports whether the key is in the part of the datastore that is for provider records.
+// parseProviderName splits a key in the datastore into the DHT's key and the provider, both in base32 and "" if
+// missing. It reports whether the key is in the part of the datastore that is for provider records.
 func parseProviderName(name string) (under, provider string, ok bool) {
 	rest, ok := strings.CutPrefix(name, providerRoot)
 	if !ok || rest != "" && rest[0] != '/' {
@@ -355,8 +358,8 @@ func (s *providerStore) Delete(_ context.Context, k datastore.Key) error {
 	return nil
 }
 
-// Query implements datastore.Datastore. Two queries occur: for the records under one key of the DHT, which costs nothing for
-// other records, and for all records.
+// Query implements datastore.Datastore. Two queries occur: for the records under one key of the DHT, which costs
+// nothing for other records, and for all records.
 func (s *providerStore) Query(_ context.Context, q query.Query) (query.Results, error) {
 	under, provider, ok := parseProviderName(path.Clean("/" + q.Prefix))
 	var found query.Results
@@ -385,9 +388,9 @@ func (k *providerKey) entries() []query.Entry {
 	return out
 }
 
-// walk returns all records. It locks the store for one key of the DHT at a time, and copies the records of no other. It goes
-// through the keys from the last to the first: when a key is removed, the last one takes its place, so that none is left out
-// and some may occur twice. Keys that are added meanwhile are left out.
+// walk returns all records. It locks the store for one key of the DHT at a time, and copies the records of no other. It
+// goes through the keys from the last to the first: when a key is removed, the last one takes its place, so that none
+// is left out and some may occur twice. Keys that are added meanwhile are left out.
 func (s *providerStore) walk(q query.Query) query.Results {
 	s.mu.Lock()
 	left := len(s.order)
@@ -434,8 +437,9 @@ func (s *providerStore) options() []records.Option {
 }
 
 // noCache is an empty cache. The cache of the DHT's library has the provider records under 256 keys. The library adds a
-// new record to a cached key whether the store refuses it or not, and nothing bounds how many: whoever has many identities
-// would have more records there than in the store. Without the cache, a lookup of a full key takes twice as long.
+// new record to a cached key whether the store refuses it or not, and nothing bounds how many: an attacker with many
+// identities would have more records there than in the store. Without the cache, a lookup of a full key takes twice as
+// long.
 type noCache struct{}
 
 func (noCache) Add(_, _ any) bool                { return false }

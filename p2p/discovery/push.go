@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// pushers is how many topic keys are pushed at a time: all of them in pushTimeout, though every walk takes as long as it may.
+	// pushers is how many topic keys are pushed at a time: all of them in pushTimeout, though every walk takes as long
+	// as it may.
 	pushers = 8
 	// pushesEach is how many pushes of a record that changes fit into its validity.
 	pushesEach = 20
@@ -23,14 +24,15 @@ const (
 	maxRetry   = 30 * time.Second
 )
 
-// pushed is what the last push that reached the DHT stored.
+// pushed is the content of the last push that reached the DHT.
 type pushed struct {
 	at     time.Time
 	topics []Topic
-	addrs  []string // of this peer, which provider records tell
+	addrs  []string // of this peer, as in provider records
 }
 
-// again is when a record is to be pushed: at once unless one of the same topics at the same addresses was, a moment ago.
+// again is when a record is to be pushed: at once unless one of the same topics at the same addresses was, a moment
+// ago.
 func (d *Discovery) again(r Record) time.Time {
 	addrs := d.addrs()
 	d.mu.Lock()
@@ -51,8 +53,8 @@ func (d *Discovery) addrs() []string {
 	return out
 }
 
-// push puts the current record and its topics into the DHT. Of topics, what is stored says no more than
-// where this peer is: without all, those are left out that were stored lately and from the same addresses.
+// push puts the current record and its topics into the DHT. A stored topic says no more than this peer's address. So
+// unless all is set, it leaves out topics that were stored lately from the same addresses.
 func (d *Discovery) push(ctx context.Context, all bool) error {
 	select {
 	case d.pushing <- struct{}{}:
@@ -152,7 +154,7 @@ func (d *Discovery) Run(ctx context.Context) error {
 	}
 }
 
-// poke tells Run when to push at the latest.
+// poke sets the latest time of Run's next push.
 func (d *Discovery) poke(at time.Time) {
 	d.mu.Lock()
 	if d.wish.IsZero() || at.Before(d.wish) {

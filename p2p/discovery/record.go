@@ -24,7 +24,8 @@ import (
 const (
 	// MaxRecord bounds the signed envelope in bytes: every peer stores strangers' records.
 	MaxRecord = 4 << 10
-	// MaxTopics bounds the topics of one record; each costs its publisher two DHT keys, and near the change of epochs four.
+	// MaxTopics bounds the topics of one record; each costs its publisher two DHT keys, and near the change of epochs
+	// four.
 	MaxTopics = 16
 	// MaxValidity bounds how long a record may be believed after its signing.
 	MaxValidity = time.Hour
@@ -40,13 +41,13 @@ var codec = []byte("starling/record/1")
 
 var topicWord = regexp.MustCompile(`^[a-z0-9/-]{1,32}$`)
 
-// Topic is what a record is found by.
+// Topic is the search key of a record.
 type Topic struct {
 	Class  string // [a-z0-9/-]{1,32}
 	Region string // [a-z0-9/-]{1,32}; in Find, "" means every region
 }
 
-// check refuses what cannot be looked for.
+// check refuses malformed topics.
 func (t Topic) check() error {
 	if !topicWord.MatchString(t.Class) || t.Region != "" && !topicWord.MatchString(t.Region) {
 		return fmt.Errorf("%w: topic %q in %q", ErrMalformed, t.Class, t.Region)
@@ -54,7 +55,7 @@ func (t Topic) check() error {
 	return nil
 }
 
-// Record is what a peer tells the network about itself.
+// Record is a peer's announcement of itself.
 type Record struct {
 	// Seq is Unix milliseconds of signing; of two records the higher is believed. Zero lets Publish choose.
 	Seq uint64
@@ -143,8 +144,8 @@ func encode(network string, key crypto.PrivKey, r Record, now time.Time) ([]byte
 	return out, nil
 }
 
-// decode reads the record of peer p and believes nothing: size, key, signature, limits and time are checked. Signatures that known has are
-// not looked at again.
+// decode reads the record of peer p and believes nothing: size, key, signature, limits and time are checked. Signatures
+// that known has are not looked at again.
 func decode(network string, p peer.ID, data []byte, now time.Time, known *signed) (Record, error) {
 	if len(data) > MaxRecord {
 		return Record{}, fmt.Errorf("%w: %d bytes, at most %d", ErrMalformed, len(data), MaxRecord)
@@ -175,8 +176,8 @@ func decode(network string, p peer.ID, data []byte, now time.Time, known *signed
 	return s.Record, s.check(now)
 }
 
-// signed are the last envelopes of one network whose signatures were found good: the DHT has a record judged each time that it is offered,
-// chosen or handed on. Its nil form has none.
+// signed caches the last envelopes of one network with good signatures: the DHT validates a record each time that it is
+// offered, chosen or handed on. Its nil form has none.
 type signed struct {
 	mu   sync.Mutex
 	good map[[sha256.Size]byte]bool

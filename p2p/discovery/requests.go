@@ -10,7 +10,8 @@ import (
 	"github.com/starling-network/starling/p2p/admit"
 )
 
-// Questions of the DHT cost tokens: one, and one more for each 256 providers in an answer. Who has none waits for them.
+// Questions to the DHT cost tokens: one, and one more for each 256 providers in an answer. A peer without tokens waits
+// for them.
 const (
 	// askRate and askBurst are those of one peer. An honest one asks a few hundred questions when it starts, and four
 	// for each search.
@@ -28,9 +29,9 @@ func newRequests() *admit.Rates {
 		admit.Rate{PerSecond: strangersRate, Burst: strangersBurst})
 }
 
-// limitRequest makes a question wait until it has its tokens. The stream of who has to wait too long, or that sends
-// ADD_PROVIDER too often, is reset: the library handles that message nonetheless, and then finds that the stream is
-// closed, so that another one is needed for each further message.
+// limitRequest makes a question wait until it has its tokens. It resets the stream of a peer that would wait too long,
+// or that sends ADD_PROVIDER too often. The library handles that message nonetheless, and then finds that the stream is
+// closed, so that each further message needs another one.
 func (d *Discovery) limitRequest(ctx context.Context, s network.Stream, m *dhtpb.Message) {
 	p, at := s.Conn().RemotePeer(), s.Conn().RemoteMultiaddr()
 	if m.GetType() == dhtpb.Message_ADD_PROVIDER && !d.providers.allow(p, at) {

@@ -10,15 +10,15 @@ import (
 	"github.com/starling-network/starling/p2p/admit"
 )
 
-// A share is a bounded number of provider records: those of one provider, of all providers at one address, of one network,
-// or of everybody. The shares are a tree:
+// A share is a bounded number of provider records: those of one provider, of all providers at one address, of one
+// network, or of everybody. The shares are a tree:
 //
 //	everybody → network (IPv4 /24, IPv6 /56) → address (IPv4 /32, IPv6 /64) → provider → its records
 //	everybody → no network (loopback, relayed, unknown)                     → provider → its records
 //
-// When a share is full, its largest part gives up a record, and within that part its largest, down to one provider, which
-// loses its oldest record. If several parts are equally large, the part with the new record is chosen. So a record is lost to one
-// of another part only if that part is smaller.
+// When a share is full, its largest part gives up a record, and within that part its largest, down to one provider,
+// which loses its oldest record. If several parts are equally large, the part with the new record is chosen. So a
+// record is lost to one of another part only if that part is smaller.
 type share struct {
 	parent *share
 	key    any // in providerStore.shares: a provider or an origin
@@ -68,7 +68,8 @@ func (s *share) part(key any, most int) *share {
 	return p
 }
 
-// grow changes the number of records of s and of all shares that it is a part of. It calls gone for each that has none left.
+// grow changes the number of records of s and of all shares that it is a part of. It calls gone for each that has none
+// left.
 func (s *share) grow(by int, gone func(key any)) {
 	for ; s != nil; s = s.parent {
 		s.count += by
@@ -91,7 +92,8 @@ func (s *share) network() *share {
 	return s
 }
 
-// victim returns the record that s gives up for one that was just added for the provider newest, which is s or a part of it.
+// victim returns the record that s gives up for one that was just added for the provider newest, which is s or a part
+// of it.
 func (s *share) victim(newest *share) *providerRecord {
 	for len(s.parts) > 0 {
 		largest := s.parts[0]
@@ -105,8 +107,8 @@ func (s *share) victim(newest *share) *providerRecord {
 	return s.records[0]
 }
 
-// An origin is where a provider is connected from. The zero origin is that of a provider on loopback, of one that is connected
-// through a relay, and of one that nothing is known of.
+// An origin is where a provider is connected from. The zero origin is that of a provider on loopback, of one that is
+// connected through a relay, and of one that nothing is known of.
 type origin struct{ network, address netip.Prefix }
 
 // originOf returns the origin of a peer that is connected from a.

@@ -1,7 +1,7 @@
 package discovery
 
-// Size is about how many peers the network has, as the distances between those near some keys tell; 0 while too few
-// were looked up, and in a network of a few peers.
+// Size is the estimated number of peers in the network, from the distances between those near some keys. It is 0 while
+// too few were looked up, and in a network of a few peers.
 func (d *Discovery) Size() int {
 	n, err := d.dht.NetworkSize()
 	if err != nil {

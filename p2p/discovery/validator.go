@@ -9,7 +9,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 )
 
-// validator is what the DHT asks before it stores or returns a record.
+// validator validates records before the DHT stores or returns them.
 type validator struct {
 	network string
 	known   *signed

@@ -11,23 +11,23 @@ import (
 	"github.com/libp2p/go-libp2p/core/routing"
 )
 
-// Values is a kind of value that the DHT holds beside peers' records, under keys that whoever uses it makes. All peers of a
-// network hold the same kinds: who does not know one stores none of it. Nobody signs a value for the DHT; Check has to
-// decide by the value alone.
+// Values is a kind of value that the DHT holds beside peers' records, under keys of its user. All peers of a network
+// hold the same kinds: a peer stores no unknown kind. Nobody signs a value for the DHT; Check has to decide by the
+// value alone.
 //
 //	/<name>/<key bytes> → value, the one that Better chooses
 type Values struct {
 	Name     string // [a-z-]{1,32}
 	MaxKey   int    // bytes
 	MaxValue int    // bytes
-	// MaxStored bounds what this peer holds of it for others, in bytes. When it is too much, what lies farthest from this
-	// peer goes first: there are others whose it is more.
+	// MaxStored bounds this peer's copies for others, in bytes. Beyond it, values farthest from this peer are removed
+	// first: nearer peers hold them.
 	MaxStored int64
-	// Check refuses a value. It is called for every value that is stored, for whoever asks it, and on every read, from many
+	// Check refuses a value. It is called for every value that is stored, from any peer, and on every read, from many
 	// goroutines.
 	Check func(key, value []byte) error
-	// Better is the index of the value to keep of several that passed no Check yet, or an error when none is good. All peers
-	// must choose alike. It is called from many goroutines and must not wait for anything.
+	// Better is the index of the value to keep of several that passed no Check yet, or an error when none is good. All
+	// peers must choose alike. It is called from many goroutines and must not wait for anything.
 	Better func(key []byte, values [][]byte) (int, error)
 }
 

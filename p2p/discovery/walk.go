@@ -16,11 +16,12 @@ import (
 	"github.com/starling-network/starling/p2p"
 )
 
-// The DHT's library walks towards a key along one path and takes the nearest peers whoever they are: twenty IDs that
+// The DHT's library walks towards a key along one path and takes the nearest peers unconditionally: twenty IDs that
 // were made for a key, on one machine, are all that it then sees. A walk here differs in two ways:
 //
 //   - The nearest are chosen with a share for each network (division), so that one network has a few of their places.
-//   - It takes several paths that share no peer (S/Kademlia, Baumgart and Mies 2007): whom a liar names is asked on the liar's path.
+//   - It takes several paths that share no peer (S/Kademlia, Baumgart and Mies 2007): peers that a liar names
+//     are asked on the liar's path.
 const (
 	walkPaths = 3
 	// walkAtOnce is how many peers are asked on one path at a time.
@@ -29,7 +30,7 @@ const (
 	walkAsks = 48
 	// walkNames is how many peers of an answer are heard: as many as an honest one has.
 	walkNames = 20
-	// nearest is how many peers hold what is stored under a key.
+	// nearest is the number of peers that hold a value of a key.
 	nearest = 20
 	// walkTimeout bounds one question, dial included, and walkMost a whole walk: peers that do not answer cost no more
 	// than that.
@@ -51,7 +52,7 @@ type walk struct {
 	done  []*step            // that have answered, each peer once
 }
 
-// named is what others said of a peer.
+// named is the information of others about a peer.
 type named struct {
 	tries    [][]ma.Multiaddr // where it was looked for
 	answered bool

@@ -16,9 +16,9 @@ import (
 	"github.com/starling-network/starling/p2p/admit"
 )
 
-// What neighbours may send, in messages a second and at once. A busy topic has some 25 a second, all of which an honest
-// neighbour may be the first to pass on: the limit is four times that. What a peer takes of all together is less than
-// farOver, so that none is blamed for passing on a flood.
+// Limits of neighbours, in messages a second and at once. A busy topic has some 25 a second, all of which an honest
+// neighbour may be the first to pass on: the limit is four times that. A peer accepts less than farOver in all, so that
+// none is blamed for passing on a flood.
 const (
 	perPeer, peerBurst    = 100, 400
 	perPeerBytes          = 256 << 10 // a second, and four times that at once
@@ -27,14 +27,14 @@ const (
 	ofAll, allBurst       = 400, 1600
 	farOver, farBurst     = 800, 3200 // messages beyond it cost score, one each
 	forgiveFlood          = 10 * time.Minute
-	// overhead is about what a message has beside its data and topic.
+	// overhead is about the size of a message without its data and topic.
 	overhead = 160
 	// maxNets is how many networks' buckets are kept before those that are full again and have no peer are looked for.
 	maxNets = 1024
 )
 
-// flood bounds what neighbours send. It drops messages before pubsub sees them: one that was dropped is not one that
-// was seen, so that a flooder that passes on others' messages among its own cannot erase them.
+// flood bounds the messages of neighbours. It drops messages before pubsub sees them. A dropped message does not count
+// as seen, so a flooder that passes on others' messages among its own cannot suppress them.
 type flood struct {
 	h        host.Host
 	standing func(peer.ID) admit.Standing
@@ -46,7 +46,7 @@ type flood struct {
 	dropped        uint64
 }
 
-// intake is what one neighbour sends.
+// intake is the traffic of one neighbour.
 type intake struct {
 	messages, bytes, far *rate.Limiter
 	net                  *shared // nil where its address is in no network
@@ -54,7 +54,7 @@ type intake struct {
 	since                time.Time
 }
 
-// shared is what the neighbours of one network send together.
+// shared is the total traffic of the neighbours of one network.
 type shared struct {
 	messages *rate.Limiter
 	peers    int
@@ -107,7 +107,7 @@ func (in *intake) admits(m *pb.Message, now time.Time) bool {
 	return in.messages.AllowN(now, 1) && in.bytes.AllowN(now, min(len(m.GetData())+len(m.GetTopic())+overhead, 4*perPeerBytes))
 }
 
-// left is what is left of the blame.
+// left is the rest of the blame.
 func (in *intake) left(now time.Time) float64 {
 	if in.blame == 0 {
 		return 0
@@ -115,7 +115,7 @@ func (in *intake) left(now time.Time) float64 {
 	return in.blame * math.Exp2(-now.Sub(in.since).Seconds()/forgiveFlood.Seconds())
 }
 
-// intake returns what is known of a neighbour, nil if it has no connection any more; f.mu is held.
+// intake returns the state of a neighbour, nil if it has no connection any more; f.mu is held.
 func (f *flood) intake(p peer.ID) *intake {
 	if in := f.peers[p]; in != nil {
 		return in
@@ -136,8 +136,7 @@ func (f *flood) intake(p peer.ID) *intake {
 	return in
 }
 
-// sweep forgets networks when there are many: those that nobody is connected from and whose buckets are full again;
-// f.mu is held.
+// sweep forgets networks when there are many: those without connections and with full buckets; f.mu is held.
 func (f *flood) sweep() {
 	if len(f.nets) < maxNets {
 		return
@@ -150,7 +149,7 @@ func (f *flood) sweep() {
 	}
 }
 
-// left forgets a peer that has no connection any more. What the strangers of its network sent stays counted, for the
+// left forgets a peer that has no connection any more. The traffic of its network's strangers stays counted, for the
 // next of them.
 func (f *flood) left(p peer.ID) {
 	f.mu.Lock()
@@ -165,7 +164,7 @@ func (f *flood) left(p peer.ID) {
 	}
 }
 
-// score is what a neighbour loses for sending far more than it may.
+// score is a neighbour's penalty for sending far more than it may.
 func (f *flood) score(p peer.ID) float64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package gossip spreads small author-signed messages to everyone who joined a topic, over gossipsub. A
-// topic is typed: its decoder sees every message before it is passed on, and what it returns is what
-// readers get. The class of the decoder's error decides what becomes of a message and of its sender:
+// Package gossip spreads small author-signed messages to everyone who joined a topic, over gossipsub. A topic is typed:
+// its decoder sees every message before it is passed on, and readers get its result. The class of the decoder's error
+// decides about a message and its sender:
 //
 //	nil            accepted: delivered here and passed on
 //	ErrIgnore      dropped, nobody is to blame (expired, not for us, a duplicate in content)
@@ -33,7 +33,8 @@ const (
 	MaxMessage = 4 << 10
 	// maxRPC bounds one frame between two peers, several messages or control entries together.
 	maxRPC = 256 << 10
-	// maxControl bounds the subscriptions and control messages in one frame: those of maxTopics with long names have room.
+	// maxControl bounds the subscriptions and control messages in one frame: those of maxTopics with long names have
+	// room.
 	maxControl = 64 << 10
 	// validateQueue holds messages that wait for validation; pubsub drops and counts beyond it. Its
 	// default of 32 loses messages in bursts.
@@ -98,7 +99,7 @@ type Stats struct {
 	Rejected   uint64 // by the decoder, oversized, or badly signed
 	Overloaded uint64 // dropped before validation, because too many waited
 	Slow       uint64 // accepted, and dropped because the reader's queue was full
-	Flood      uint64 // dropped unseen: over what a neighbour, or a network, may send
+	Flood      uint64 // dropped unseen: over the limit of a neighbour, or a network
 }
 
 // New joins the gossip of a network. Its handlers must be registered before connecting, so call it first.
@@ -160,7 +161,7 @@ func (g *Gossip) Stats() Stats {
 // prefix begins every topic of a network.
 func prefix(network string) string { return "/starling/" + network + "/" }
 
-// scoring is what makes neighbours drop a peer that spreads nonsense.
+// scoring sets the rules by which neighbours drop a peer that spreads invalid messages.
 func scoring(cfg Config, flooded func(peer.ID) float64) (*pubsub.PeerScoreParams, *pubsub.PeerScoreThresholds) {
 	nets := append([]*net.IPNet{
 		{IP: net.IPv4(127, 0, 0, 0).To4(), Mask: net.CIDRMask(8, 32)},

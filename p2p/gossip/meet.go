@@ -18,7 +18,8 @@ import (
 const (
 	// meetPeers is below how many connected peers of a topic more are looked for, and how many are protected for it.
 	meetPeers = degreeLow
-	// meetHints is how many peers one round learns of: many, so that those who ask do not all dial the same ones.
+	// meetHints is the number of peers that one round looks up: many, so that different peers do not all dial the same
+	// ones.
 	meetHints = 512
 	// meetDials is how many of them one round dials at the most.
 	meetDials = 8
@@ -30,21 +31,23 @@ const (
 	lookEvery = time.Second
 	// firstPause follows a round that left too few. It doubles up to mostPause: the topic may just be small.
 	firstPause, mostPause = 2 * time.Second, 5 * time.Minute
-	// healEvery is how often one more is dialled though there are enough, so that two halves of a topic find each other.
+	// healEvery is how often one more is dialled though there are enough, so that two halves of a topic find each
+	// other.
 	healEvery = 5 * time.Minute
 	// shunTime is how long a peer is not dialled again that could not be, or is not in the topic.
 	shunTime = 10 * time.Minute
 	// maxShunned bounds how many of those are remembered.
 	maxShunned = 512
-	// maxHeld bounds the peers that are protected for all topics together: well below what a connection manager keeps.
+	// maxHeld bounds the protected peers of all topics together: well below the size that a connection manager keeps.
 	maxHeld = 48
 )
 
-// Finder learns of up to most peers that may be in a topic. It need not be right: only those that turn out to be are kept.
+// Finder learns of up to most peers that may be in a topic. It need not be right: only those that turn out to be are
+// kept.
 type Finder func(ctx context.Context, most int) ([]peer.AddrInfo, error)
 
-// Meeting keeps a peer connected to a few others of a topic. In a large network the neighbours that it has anyway may all be
-// in other topics, and what it publishes would be heard by nobody.
+// Meeting keeps a peer connected to a few others of a topic. In a large network all its other neighbours may be in
+// other topics, and nobody would receive its messages.
 type Meeting struct {
 	topic string
 	tag   string // in the connection manager
@@ -72,8 +75,8 @@ func (t *Topic[T]) Meet(find Finder) *Meeting {
 	}
 }
 
-// Run keeps the topic connected until ctx ends: while fewer than four connected peers are in it, others are looked for, and a
-// few of them dialled and protected from trimming. It returns nil.
+// Run keeps the topic connected until ctx ends: while fewer than four connected peers are in it, others are looked for,
+// and a few of them dialled and protected from trimming. It returns nil.
 func (m *Meeting) Run(ctx context.Context) error {
 	defer m.end()
 	tick := time.NewTicker(lookEvery)
@@ -116,8 +119,8 @@ func (m *Meeting) Run(ctx context.Context) error {
 	}
 }
 
-// Wait returns how many connected peers are in the topic. If there are none it has some looked for at once, and waits for the
-// first of them, or until the search is over.
+// Wait returns how many connected peers are in the topic. If there are none it has some looked for at once, and waits
+// for the first of them, or until the search is over.
 func (m *Meeting) Wait(ctx context.Context) int {
 	if n := len(m.peers()); n > 0 {
 		return n
@@ -272,7 +275,7 @@ func (m *Meeting) awaited() bool {
 	return m.waiting != nil
 }
 
-// answer lets those go on who wait.
+// answer wakes the waiting callers.
 func (m *Meeting) answer() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -7,10 +7,10 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 )
 
-// pubsub remembers a message for two minutes; after that anybody could send it again. Its sequence number
-// is part of what the author signed and grows by one with each message from the author's start time in
-// nanoseconds, so a window per author as in IPsec (RFC 4303, section 3.4.3) remembers for good: numbers
-// may arrive in any order within the window and each once, and numbers before it not at all.
+// pubsub remembers a message for two minutes; after that anybody could send it again. The author signs a sequence
+// number, too, which begins with the author's start time in nanoseconds and grows by one with each message. So a window
+// per author as in IPsec (RFC 4303, section 3.4.3) remembers permanently: numbers may arrive in any order within the
+// window and each once, and numbers before it not at all.
 const (
 	// window is how far apart two messages of one author may overtake each other.
 	window = 1024

@@ -17,7 +17,8 @@ func (g *Gossip) Self() peer.ID { return g.self }
 // PeersOf returns the connected peers that joined a topic, whether or not this one did.
 func (g *Gossip) PeersOf(name string) []peer.ID { return g.ps.ListPeers(prefix(g.network) + name) }
 
-// NetworksOf returns how many networks ([admit.NetworkOf]) the connected peers are in that joined a topic; one in none counts as its own.
+// NetworksOf returns how many networks ([admit.NetworkOf]) the connected peers are in that joined a topic; one in none
+// counts as its own.
 func (g *Gossip) NetworksOf(name string) int {
 	nets, alone := map[netip.Prefix]bool{}, 0
 	for _, p := range g.PeersOf(name) {
@@ -30,8 +31,9 @@ func (g *Gossip) NetworksOf(name string) int {
 	return len(nets) + alone
 }
 
-// Send signs data and sends it to the neighbours that joined a topic that this peer has not joined. No decoder of this peer's looks at it.
-// As of Publish, no error does not mean that anybody heard it. The errors are ErrName, ErrTooLarge and the context's.
+// Send signs data and sends it to the neighbours that joined a topic that this peer has not joined. No decoder of this
+// peer's looks at it. As of Publish, no error does not mean that anybody heard it. The errors are ErrName, ErrTooLarge
+// and the context's.
 func (g *Gossip) Send(ctx context.Context, name string, data []byte) error {
 	fail := func(err error) error { return fmt.Errorf("sending to topic %q: %w", name, err) }
 	switch {

@@ -9,9 +9,9 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 )
 
-// subscriptions bounds what remote peers may subscribe to: topics of this network, a few hundred each, and fewer when all
-// peers together have many. pubsub keeps a table of them, which strangers could otherwise fill. A peer's own table lasts
-// as long as it is connected.
+// subscriptions bounds the subscriptions of remote peers: topics of this network, a few hundred each, and fewer when
+// all peers together have many. pubsub keeps a table of them, which strangers could otherwise fill. A peer's own table
+// lasts as long as it is connected.
 type subscriptions struct {
 	prefix    string
 	connected func(peer.ID) bool
@@ -38,7 +38,8 @@ func (s *subscriptions) FilterIncomingSubscriptions(from peer.ID, subs []*pb.RPC
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.connected(from) { // what it sent before it left is read after; asked under the lock, so that left comes later
+	// messages from before it left are read after; checked under the lock, so that left comes later
+	if !s.connected(from) {
 		return nil, nil
 	}
 	has := s.peers[from]

@@ -22,12 +22,12 @@ var topicName = regexp.MustCompile(`^[a-z0-9/-]{1,96}$`)
 
 // Message is one accepted message.
 type Message[T any] struct {
-	From peer.ID // the author, who signed it
+	From peer.ID // the author and signer
 	Via  peer.ID // the neighbour that passed it on first
-	Data T       // what the decoder made of it
+	Data T       // the decoder's result
 }
 
-// Topic is a joined topic whose messages decode to T.
+// Topic is a joined topic with messages that decode to T.
 type Topic[T any] struct {
 	g     *Gossip
 	name  string // in full
@@ -46,7 +46,8 @@ func Join[T any](g *Gossip, name string, decode func(from peer.ID, data []byte) 
 	return JoinVia(g, name, func(from, _ peer.ID, data []byte) (T, error) { return decode(from, data) }, queue)
 }
 
-// JoinVia is Join with a decoder that is also told which neighbour passed the message on first: this host, of what it publishes itself.
+// JoinVia is Join with a decoder that also gets the neighbour that passed the message on first: this host for its own
+// messages.
 func JoinVia[T any](g *Gossip, name string, decode func(from, via peer.ID, data []byte) (T, error), queue int) (*Topic[T], error) {
 	if !topicName.MatchString(name) {
 		return nil, fmt.Errorf("joining topic %q: %w", name, ErrName)

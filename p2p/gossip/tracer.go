@@ -8,7 +8,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/protocol"
 )
 
-// counter counts what became of messages.
+// counter counts messages by their outcome.
 type counter struct {
 	mu   sync.Mutex
 	all  Stats
@@ -29,7 +29,7 @@ func (c *counter) slowOf(topic string) uint64 {
 	return c.slow[topic]
 }
 
-// tracer listens to pubsub; most of what it hears is of no interest.
+// tracer receives pubsub's events; most are of no interest.
 type tracer struct{ *counter }
 
 var _ pubsub.RawTracer = tracer{}

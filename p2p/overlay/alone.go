@@ -17,7 +17,7 @@ type AloneConfig struct {
 	Log     *slog.Logger // nil means slog.Default()
 }
 
-// Alone is the network of an execution that is in no overlay: its TUN and what lies outside, with nothing between them.
+// Alone is the network of an execution that is in no overlay: its TUN and Outside, with nothing between them.
 type Alone struct {
 	cfg  AloneConfig
 	tun  *tunnel
@@ -59,7 +59,8 @@ func (a *Alone) Close() (err error) {
 	return err
 }
 
-// pump gives what the execution sends to Outside until the TUN is closed. Segments of TCP stay together as the kernel gave them.
+// pump passes the execution's packets to Outside until the TUN is closed. Segments of TCP stay together as the kernel
+// gave them.
 func (a *Alone) pump() {
 	defer close(a.done)
 	raw, cut := make([]byte, largeBuffer), make([]byte, largeBuffer)
@@ -92,7 +93,7 @@ func (a *Alone) pump() {
 	}
 }
 
-// write writes what Outside has for the execution.
+// write writes Outside's packets for the execution.
 func (a *Alone) write(packets [][]byte) error {
 	ok := make([][]byte, 0, len(packets))
 	for _, p := range packets {

@@ -40,20 +40,20 @@ const (
 // arrival are datagrams for a device.
 type arrival struct {
 	train
-	member *member       // nil: an initiation, whose sender is in it
+	member *member       // nil: an initiation, which has its sender inside
 	from   route         // its port is nil for those of a stream or of this host
-	taken  chan struct{} // what a stream waits for; nil for datagrams
+	taken  chan struct{} // a stream waits for it; nil for datagrams
 }
 
-// drop lets a stream go on whose packet will not be handled, or was.
+// drop releases the stream of a packet that was handled, or will not be.
 func (a arrival) drop() {
 	if a.taken != nil {
 		<-a.taken
 	}
 }
 
-// passage counts the packets that are between a device's inbox and the TUN. What there is more waits in the inbox, where small
-// ones pass.
+// passage counts the packets between a device's inbox and the TUN. Further ones wait in the inbox, where small ones
+// overtake.
 type passage struct {
 	mu      sync.Mutex
 	inside  int
@@ -91,7 +91,8 @@ func (p *passage) full() bool {
 	if p.inside < p.pace.most() {
 		return false
 	}
-	if now := time.Now(); now.Sub(p.counted) > time.Second { // those that WireGuard dropped were counted in, and never out
+	// those that WireGuard dropped were counted in, and never out
+	if now := time.Now(); now.Sub(p.counted) > time.Second {
 		p.counted, p.inside = now, 0
 		return false
 	}
@@ -128,7 +129,7 @@ type bind struct {
 
 	mu     sync.Mutex
 	closed chan struct{}
-	rest   arrival // what of a train WireGuard had no room for; its reader's alone
+	rest   arrival // rest of a train that WireGuard had no room for; its reader's alone
 }
 
 func (b *bind) Open(uint16) ([]conn.ReceiveFunc, uint16, error) {
@@ -157,7 +158,7 @@ func (b *bind) Close() error {
 func (b *bind) SetMark(uint32) error { return nil }
 func (b *bind) BatchSize() int       { return batchSize }
 
-// ParseEndpoint finds a member by its key; it is how the list of members tells WireGuard where one is.
+// ParseEndpoint finds a member by its key; the list of members sets WireGuard's endpoints with it.
 func (b *bind) ParseEndpoint(key string) (conn.Endpoint, error) {
 	if m := b.d.named(key); m != nil {
 		return m, nil

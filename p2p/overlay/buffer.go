@@ -6,7 +6,8 @@ import (
 )
 
 const (
-	// smallBuffer holds one datagram, largeBuffer a train of them as the kernel's offloads make it, or one virtio packet.
+	// smallBuffer holds one datagram, largeBuffer a train of them as the kernel's offloads make it, or one virtio
+	// packet.
 	smallBuffer = 2 << 10
 	largeBuffer = 64<<10 + 64
 )

@@ -13,17 +13,18 @@ import (
 )
 
 const (
-	// maxCandidates bounds the addresses that are tried for one member, maxTold those that one call tells.
+	// maxCandidates bounds the addresses that are tried for one member, maxTold those in one call.
 	maxCandidates = 24
 	maxTold       = 12
 	// callEvery is the shortest pause between the answers to a member's calls.
 	callEvery = time.Second
-	// burst is how often all addresses of a member are tried after a call, once a probeTick: whatever opens a router on the way to
-	// one side has been sent when the other side's next arrives.
+	// burst is how often all addresses of a member are tried after a call, once a probeTick: whatever opens a router on
+	// the way to one side has been sent when the other side's next arrives.
 	burst = 2
 
-	// unproven pings go to addresses that a member says are its own and that it was not heard from: eight searches at once, then
-	// so many a second. A call has 280 bytes, a ping 81: without a bound its member sends 20 KB a second to whom it likes.
+	// unproven pings go to addresses that a member says are its own and that it was not heard from: eight searches at
+	// once, then so many a second. A call has 280 bytes, a ping 81: without a bound its member sends 20 KB a second to
+	// whom it likes.
 	unprovenBurst     = 8 * maxTold
 	unprovenPerSecond = 4
 
@@ -47,8 +48,8 @@ func readAddr(b []byte) (a netip.AddrPort, ok bool) {
 	return a, a.Port() != 0 && !ip.IsUnspecified() && !ip.IsMulticast() && ip != netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
-// sealCall makes a call, or the answer to one: the addresses at which this host may be. All are of one size, so that a call
-// that somebody recorded and sends again is answered with no more bytes than it has.
+// sealCall makes a call, or the answer to one: the addresses at which this host may be. All are of one size, so that a
+// call that somebody recorded and sends again is answered with no more bytes than it has.
 func (m *member) sealCall(kind byte, id uint64, own []netip.AddrPort) []byte {
 	own = own[:min(len(own), maxTold)]
 	told := []byte{byte(len(own))}
@@ -94,7 +95,8 @@ func (m *member) called(kind byte, told []netip.AddrPort, from route, now time.T
 	}
 }
 
-// call tells the member where this host may be, so that both send to each other at once. The caller holds the lock.
+// call sends the member this host's possible addresses, so that both send to each other at once. The caller holds the
+// lock.
 func (m *member) call(r route) {
 	m.send(r, m.sealCall(kindCall, 0, m.d.n.own()))
 }
@@ -116,8 +118,8 @@ func (m *member) allowed(now time.Time) (out []route) {
 	return out
 }
 
-// mayTry reports whether one more ping may go to an address that the member was not heard from, and counts it. The caller holds
-// the lock.
+// mayTry reports whether one more ping may go to an address that the member was not heard from, and counts it. The
+// caller holds the lock.
 func (p *probing) mayTry(now time.Time) bool {
 	if p.unproven == nil {
 		p.unproven = rate.NewLimiter(unprovenPerSecond, unprovenBurst)
@@ -183,8 +185,8 @@ func (n *Network) own() []netip.AddrPort {
 	return out
 }
 
-// candidates are the UDP paths on which the member may be: where libp2p is connected to it, where its pings came from, where it
-// says it is, where the peerstore has it. The caller holds the lock.
+// candidates are the UDP paths on which the member may be: where libp2p is connected to it, where its pings came from,
+// where it says it is, where the peerstore has it. The caller holds the lock.
 func (m *member) candidates() []candidate {
 	h := m.d.n.host()
 	if h == nil {

@@ -24,17 +24,17 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 )
 
-// handshakeRate bounds the initiations a second whose sender a device finds out, which costs a multiplication on the curve. Only
-// who knows the device's public key can make it do so.
+// handshakeRate bounds the initiations a second of which a device computes the sender, which costs a multiplication on
+// the curve. Only peers that know the device's public key can cause it.
 const (
 	handshakeRate  = 400
 	handshakeBurst = 2 * MaxMembers
-	// knownRate is for initiations from where members are now, beyond the others: a flood of forged ones cuts off nobody whose
-	// handshake is only to be renewed.
+	// knownRate is for initiations from members' current addresses, beyond the others: a flood of forged ones cannot
+	// stop the renewal of a member's handshake.
 	knownRate, knownBurst = 100, MaxMembers
 )
 
-// disallowed begins what WireGuard says of a packet in which a member gives itself another's address. It has dropped it.
+// disallowed begins WireGuard's log line about a packet in which a member uses another's address. It has dropped it.
 const disallowed = "IPv4 packet with disallowed source"
 
 // Device is one membership, until it is closed.
@@ -86,7 +86,7 @@ type member struct {
 	gone  bool // guarded by the network's index, as is given
 	given []given
 
-	inflight int       // packets between the queue and the kernel; guarded by the queue, as is what follows
+	inflight int       // packets between the queue and the kernel; guarded by the queue, as are the next fields
 	pace     pace      // how many there may be
 	lastSent time.Time // when some last left
 }
@@ -174,8 +174,8 @@ func (d *Device) named(key string) *member {
 // at is the member with an address, or nil.
 func (d *Device) at(a netip.Addr) *member { return (*d.byAddr.Load())[a] }
 
-// SetMembers replaces the list of members. Who is not in it any more cannot send any more when it returns. An entry with
-// this device's own key is passed over.
+// SetMembers replaces the list of members. When it returns, a removed member can no longer send. An entry with this
+// device's own key is ignored.
 func (d *Device) SetMembers(list []Member) error {
 	if err := d.checkMembers(list); err != nil {
 		return err
@@ -273,8 +273,8 @@ func (d *Device) newMember(m Member, self peer.ID) (*member, error) {
 	return f, nil
 }
 
-// initiator is the member that an initiation says it is from. WireGuard finds out whether that is true; until then it is
-// where the answer goes.
+// initiator is the member that an initiation says it is from. WireGuard finds out whether that is true; until then it
+// is where the answer goes.
 func (d *Device) initiator(p []byte, from netip.AddrPort) *member {
 	if !((*d.where.Load())[from] && d.known.Allow()) && !d.rate.Allow() {
 		return nil
@@ -334,7 +334,7 @@ func (d *Device) Members() []MemberState {
 	return out
 }
 
-// counters are what WireGuard counts for each member.
+// counters are WireGuard's counters of each member.
 func (d *Device) counters() map[PublicKey]MemberState {
 	out := make(map[PublicKey]MemberState)
 	text, err := d.wg.IpcGet()

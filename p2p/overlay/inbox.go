@@ -5,19 +5,20 @@ import (
 )
 
 const (
-	// maxWaiting bounds the buffers that wait for a device, in bytes; beyond it who has most there loses the oldest.
+	// maxWaiting bounds the buffers that wait for a device, in bytes; beyond it the member with the most loses its
+	// oldest.
 	maxWaiting = 8 << 20
 	// bulkTurn and smallTurn are how many bytes of datagrams a member may have taken in its turn.
 	bulkTurn, smallTurn = 64 << 10, 4 << 10
-	// smallDatagram is what the small ones have at most.
+	// smallDatagram is the largest size of a small datagram.
 	smallDatagram = 512
 	// smallRun is after how many bytes of small datagrams a train of large ones that waits has its turn too.
 	smallRun = 128 << 10
 )
 
-// inbox holds what has come for a device until WireGuard takes it. Members have turns (deficit round robin), so that one that
-// floods makes itself wait, and loses its own. Only its length tells what is in a datagram: one that is not full is a heartbeat,
-// an acknowledgement or a handshake, and passes bulk, its own member's too.
+// inbox holds a device's received packets until WireGuard takes them. Members have turns (deficit round robin), so that
+// one that floods makes itself wait, and loses its own. Only the length hints at a datagram's content: one that is not
+// full is a heartbeat, an acknowledgement or a handshake, and overtakes bulk, its own member's too.
 type inbox struct {
 	stats *Stats
 	ready chan struct{} // 1: something has come
@@ -25,7 +26,7 @@ type inbox struct {
 	mu          sync.Mutex
 	closed      bool
 	small, bulk lane
-	strangers   backlog // initiations, whose senders are not known yet
+	strangers   backlog // initiations, of unknown senders so far
 	run         int     // bytes of small datagrams since large ones had a turn
 	queued      int     // bytes of buffers
 }
@@ -36,7 +37,7 @@ type lane struct {
 	turn        int // bytes
 }
 
-// backlog is what waits of one member in one lane.
+// backlog is the queue of one member in one lane.
 type backlog struct {
 	items   []arrival
 	bytes   int // of buffers
@@ -48,7 +49,7 @@ func newInbox(stats *Stats) *inbox {
 	return &inbox{stats: stats, ready: make(chan struct{}, 1), small: lane{turn: smallTurn}, bulk: lane{turn: bulkTurn}}
 }
 
-// put queues what has come, and holds its buffer. The caller's hold stays its own.
+// put queues an arrival, and holds its buffer. The caller's hold stays its own.
 func (i *inbox) put(a arrival) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -92,7 +93,7 @@ func (i *inbox) put(a arrival) {
 	}
 }
 
-// get takes what is to be handled next; !ok where nothing waits. The caller releases its buffer.
+// get takes the next arrival; !ok if nothing waits. The caller releases its buffer.
 func (i *inbox) get() (a arrival, ok bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

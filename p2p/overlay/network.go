@@ -30,7 +30,7 @@ type Network struct {
 	log      *slog.Logger
 	stats    Stats
 	plain    bool         // ports are used without offloads
-	greeting atomic.Int64 // streams that have not said yet whose they are
+	greeting atomic.Int64 // streams that have not named their member yet
 	watch    *network.NotifyBundle
 
 	mu      sync.Mutex
@@ -59,12 +59,12 @@ func New(name string, log *slog.Logger) *Network {
 	return n
 }
 
-// Plain makes the ports that are opened from now on do without the kernel's offloads (UDP_SEGMENT, UDP_GRO) and with one datagram
-// a call, for kernels and sandboxes in which those fail; where they are merely missing that is found out. It is called
-// before [Network.ListenUDP].
+// Plain makes the ports that are opened from now on do without the kernel's offloads (UDP_SEGMENT, UDP_GRO) and with
+// one datagram a call, for kernels and sandboxes in which those fail; where they are merely missing that is found out.
+// It is called before [Network.ListenUDP].
 func (n *Network) Plain() { n.plain = true }
 
-// Attach gives the host that the streams go over, and what knows where others see it, which may be nil.
+// Attach sets the host for streams, and the function that returns this host's observed addresses, which may be nil.
 func (n *Network) Attach(h host.Host, seen func() []ma.Multiaddr) {
 	n.mu.Lock()
 	n.h, n.seen = h, seen
@@ -165,8 +165,8 @@ func (n *Network) find(key PublicKey) *Device {
 	return n.devices[key]
 }
 
-// portFor is the port from which to send to an address: a listening one before one on a single address, and those first that
-// were open first.
+// portFor is the port from which to send to an address: a listening one before one on a single address, and those first
+// that were open first.
 func (n *Network) portFor(to netip.Addr) port {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -194,7 +194,7 @@ type target struct {
 	runs   bool    // the next datagram may be for the same one
 }
 
-// whose finds out for whom a datagram is. Kind is kindOther for QUIC's.
+// whose finds the recipient of a datagram. Kind is kindOther for QUIC's.
 func (n *Network) whose(p []byte) target {
 	kind := kindOf(p)
 	switch kind {

@@ -8,7 +8,7 @@ import (
 	"os"
 )
 
-// ListenUDP is what libp2p's QUIC opens its ports with; here they are QUIC's alone.
+// ListenUDP opens the ports of libp2p's QUIC; here they are QUIC's alone.
 func (n *Network) ListenUDP(network string, laddr *net.UDPAddr) (net.PacketConn, error) {
 	return net.ListenUDP(network, laddr)
 }

@@ -9,21 +9,21 @@
 //
 //	container ── TUN ── Alone ── Outside
 //
-// A datagram on the shared port is told apart by its first four bytes, see wire.go. One host may be in several overlays,
-// with the same addresses in each: an initiation names its device by mac1, everything else by an index that the device
-// gave out when it sent its own half of the handshake.
+// Datagrams on the shared port are distinguished by their first four bytes, see wire.go. One host may be in several
+// overlays, with the same addresses in each: an initiation names its device by mac1, everything else by an index that
+// the device gave out when it sent its own half of the handshake.
 //
 // Which path a member's packets take is decided by probes, not by WireGuard's roaming:
 //
 //	probe  5 0 0 0 ‖ tag (8) ‖ nonce (24) ‖ XChaCha20-Poly1305{ kind u8 ‖ id u64 ‖ size u16 ‖ more ‖ zeros }
 //
-// The tag names the pair of members and the direction; the key comes from their two static keys, so that nobody else can
-// make one. A ping is answered by a pong with its id on the path it came by, in which more is the address that the ping came
-// from. A path is used from its first pong on, and given up when several pings in a row go unanswered; traffic that nobody
-// answers makes it be asked for. Padded pings find out how large a packet the path takes, and now and then the path is compared
-// with the member's other addresses. A call, which goes over the stream while there is no direct path, tells addresses
-// at which the caller may be (more: count u8 ‖ { IPv6 (16), IPv4 in it ‖ port u16 }*), and is answered by the same; then both send
-// to all of them at once, which opens the routers on the way.
+// The tag names the pair of members and the direction; the key comes from their two static keys, so that nobody else
+// can make one. A ping is answered by a pong with its id on the path it came by, in which more is the address that the
+// ping came from. A path is used from its first pong on, and given up when several pings in a row go unanswered;
+// traffic that nobody answers makes it be asked for. Padded pings find out how large a packet the path takes, and now
+// and then the path is compared with the member's other addresses. A call, which goes over the stream while there is no
+// direct path, has possible addresses of the caller (more: count u8 ‖ { IPv6 (16), IPv4 in it ‖ port u16 }*), and is
+// answered by the same; then both send to all of them at once, which opens the routers on the way.
 //
 //	stream  /starling/overlay/1/<network>: sender's key (32) ‖ receiver's key (32) ‖ { length u16 ‖ datagram }*
 package overlay
@@ -62,22 +62,23 @@ type Config struct {
 	Key     PrivateKey
 	Address netip.Addr   // of this member, IPv4
 	Prefix  netip.Prefix // of the overlay; packets within it go to members, or nowhere
-	Service netip.Addr   // the one address within it that goes to Outside; zero means the last before the broadcast address
+	// the one address within it that goes to Outside; zero means the last before the broadcast address
+	Service netip.Addr
 	Tun     *os.File     // IFF_TUN|IFF_NO_PI|IFF_VNET_HDR, of any network namespace; it is taken over, also when Join fails
 	MTU     int          // of the TUN's interface, MinMTU..MaxMTU; 0 means DefaultMTU
 	Outside Outside      // where packets for Service and beyond Prefix go; nil drops them
 	Log     *slog.Logger // nil means slog.Default()
 }
 
-// Outside is what lies beyond the overlay.
+// Outside is the network beyond the overlay.
 type Outside interface {
-	// Deliver takes IPv4 packets that came from the TUN, each no larger than MTU and with checksums; those of an Alone may be several
-	// segments of TCP in one, and their transport's checksum is the kernel's to have made. It must not wait, and must not keep the packets
-	// after it has returned.
+	// Deliver takes IPv4 packets that came from the TUN, each no larger than MTU and with checksums; those of an Alone
+	// may be several segments of TCP in one, and their transport's checksum is the kernel's to have made. It must not
+	// wait, and must not keep the packets after it has returned.
 	Deliver(packets [][]byte)
-	// SetWriter gives what sends IPv4 packets, with checksums, to the TUN; the writer does not keep them. Packets that are not for
-	// this member, or pretend to come from another, are dropped. It is called before the first Deliver, and with nil when
-	// the device is closed.
+	// SetWriter sets the function that sends IPv4 packets, with checksums, to the TUN; the writer does not keep them.
+	// Packets for others than this member, or with another member's source, are dropped. It is called before the first
+	// Deliver, and with nil when the device is closed.
 	SetWriter(write func(packets [][]byte) error)
 }
 
@@ -114,7 +115,7 @@ const (
 	MaxMembers = 1024
 )
 
-// check fills in what was left out.
+// check sets defaults and reports the first error of the configuration.
 func (c *Config) check() error {
 	if c.MTU == 0 {
 		c.MTU = DefaultMTU

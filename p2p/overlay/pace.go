@@ -3,8 +3,8 @@ package overlay
 import "time"
 
 const (
-	// paceTime is how long what is under way may take, at the rate of the last paceEvery: what waits elsewhere waits where
-	// heartbeats pass.
+	// paceTime bounds the transit time of packets under way, at the rate of the last paceEvery. Others wait where
+	// heartbeats can overtake.
 	paceTime  = 3 * time.Millisecond
 	paceEvery = 10 * time.Millisecond
 	// paceLeast and paceMost bound how many packets may be under way: two batches keep the encryption of one processor

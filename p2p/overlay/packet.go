@@ -23,20 +23,20 @@ var errPacket = errors.New("no IPv4 packet that the overlay can carry")
 // packet is an IPv4 packet as the kernel gave it to the TUN: perhaps one of many segments, perhaps without a checksum.
 type packet struct {
 	buf    *buffer
-	data   []byte // from the IP header on, or what is left of a message after its first fragments
+	data   []byte // from the IP header on, or the rest of a message after its first fragments
 	member *member
 
 	ip, head int    // length of the IP header, and of all headers of a segment
 	seg      int    // payload of a segment; 0: it is sent as it is
 	proto    byte   // of a packet that is cut
-	sum      int    // where the transport's header begins whose checksum is to be computed; 0: none
+	sum      int    // start of the transport's header for the checksum; 0: none
 	sumAt    int    // where it goes
 	off      int    // payload that was sent already
 	count    uint16 // segments that were
 	over     bool
 }
 
-// parsePacket reads what the TUN gave: a virtio header and a packet. The packet refers to raw.
+// parsePacket parses the TUN's data: a virtio header and a packet. The packet refers to raw.
 func parsePacket(raw []byte, p *packet) error {
 	if len(raw) < virtioHead+20 {
 		return errPacket

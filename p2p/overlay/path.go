@@ -7,12 +7,12 @@ import (
 const (
 	// silence is after how long without anything from a member that is sent to its path is asked for.
 	silence = 500 * time.Millisecond
-	// maxMissed pings in a row give a path up, when the first of them was sent givenUp and two round trips ago. With the
-	// silence before, a dead path is left after two to three seconds of traffic.
+	// maxMissed pings in a row give a path up, when the first of them was sent givenUp and two round trips ago. With
+	// the silence before, a dead path is left after two to three seconds of traffic.
 	maxMissed = 5
 	givenUp   = 1250 * time.Millisecond
-	// compareFirst is how long after a path was found it is compared with others, compareEvery the pause from then on, roundTime how
-	// long the answers of one round may take.
+	// compareFirst is how long after a path was found it is compared with others, compareEvery the pause from then on,
+	// roundTime how long the answers of one round may take.
 	compareFirst = 5 * time.Second
 	compareEvery = time.Minute
 	roundTime    = time.Second
@@ -20,7 +20,7 @@ const (
 	winsToMove = 8
 )
 
-// round compares the path in use with others: all are pinged at the same moment, so that what slows one slows all.
+// round compares the path in use with others: all are pinged at the same moment, so that a delay for one delays all.
 type round struct {
 	id      uint64 // counts up; 0: none is on
 	ends    time.Time

@@ -18,10 +18,10 @@ import (
 )
 
 const (
-	// probeTick is how often it is looked who is to be probed.
+	// probeTick is the interval of checks for due probes.
 	probeTick = 250 * time.Millisecond
-	// probeIdle and probeBusy are the pauses between pings on a direct path that works, without and with traffic. They keep
-	// the mappings of NATs alive too.
+	// probeIdle and probeBusy are the pauses between pings on a direct path that works, without and with traffic. They
+	// keep the mappings of NATs alive too.
 	probeIdle = 5 * time.Second
 	probeBusy = 2 * time.Second
 	// probeAgain is the pause where there is reason to ask.
@@ -29,8 +29,8 @@ const (
 	// searchMost is the longest pause between searches for a direct path, searchBusy with traffic.
 	searchMost = 30 * time.Second
 	searchBusy = 5 * time.Second
-	// streamEvery is the pause between pings over the stream while there is no direct path; without an answer for relayedLife the
-	// member counts as lost.
+	// streamEvery is the pause between pings over the stream while there is no direct path; without an answer for
+	// relayedLife the member counts as lost.
 	streamEvery = 5 * time.Second
 	relayedLife = 3 * streamEvery
 	// mtuRounds is how often each size is tried, mtuEvery after how long all are tried again.
@@ -56,7 +56,7 @@ const (
 
 	probeHead = 4 + 8 + chacha20poly1305.NonceSizeX
 	probeBody = 1 + 8 + 2
-	// minProbe leaves room for the address in a pong also in a ping, so that no answer is larger than what it answers.
+	// minProbe leaves room for the address in a pong also in a ping, so that no answer is larger than its request.
 	minProbe = probeHead + probeBody + addrSize + chacha20poly1305.Overhead
 )
 
@@ -72,7 +72,7 @@ type probe struct {
 	from route // its port is nil for one over the stream
 }
 
-// probing is what is known of the paths to a member.
+// probing is the state of the paths to a member.
 type probing struct {
 	mu    sync.Mutex
 	pings map[uint64]ping
@@ -120,7 +120,7 @@ type ping struct {
 	round uint64
 }
 
-// deriveProbeKeys makes what the probes of two members are known and sealed by.
+// deriveProbeKeys derives the tags and keys of the probes of two members.
 func (m *member) deriveProbeKeys(key PrivateKey, own PublicKey) error {
 	shared, err := curve25519.X25519(key[:], m.Key[:])
 	if err != nil {
@@ -204,7 +204,7 @@ func (d *Device) probe() {
 	}
 }
 
-// tend does for every member what is due.
+// tend does the due work for every member.
 func (d *Device) tend() {
 	now := time.Now()
 	for _, m := range *d.byAddr.Load() {
@@ -329,7 +329,7 @@ func (m *member) send(r route, b []byte) {
 	}
 }
 
-// handle does what a probe asks.
+// handle answers a probe.
 func (d *Device) handle(in probe) {
 	m := in.m
 	kind, id, told, more, ok := m.openProbe(in.b)

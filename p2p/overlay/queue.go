@@ -15,13 +15,14 @@ const (
 	quantum = 64 << 10
 	// maxQueued bounds the memory of all flows together; beyond it the longest loses its oldest packet.
 	maxQueued = 8 << 20
-	// stuck is after how long packets that did not leave count as lost: WireGuard drops those that no handshake comes for.
+	// stuck is after how long packets that did not leave count as lost: WireGuard drops those that no handshake comes
+	// for.
 	stuck = 100 * time.Millisecond
 )
 
 // queue is between the TUN and WireGuard, with one queue for each inner flow, served in turn (deficit round robin as in
-// FQ-CoDel, RFC 8290, without its dropping by age: flows wait for themselves only). A flow that had nothing waiting is served
-// before those that always have: heartbeats pass bulk.
+// FQ-CoDel, RFC 8290, without its dropping by age: flows wait for themselves only). A flow that had nothing waiting is
+// served before those that always have: heartbeats pass bulk.
 type queue struct {
 	stats *Stats
 	seed  maphash.Seed
@@ -137,7 +138,7 @@ func (q *queue) wake() {
 	}
 }
 
-// get fills bufs from offset on with the packets whose turn it is, and waits until there is one.
+// get fills bufs from offset on with the next packets, and waits until there is one.
 func (q *queue) get(bufs [][]byte, sizes []int, offset int) (int, error) {
 	for {
 		q.mu.Lock()
@@ -167,7 +168,7 @@ func (q *queue) get(bufs [][]byte, sizes []int, offset int) (int, error) {
 // fill serves flows until there is no room, or none may send.
 func (q *queue) fill(bufs [][]byte, sizes []int, offset int) int {
 	n := 0
-	var held flowList // flows whose member has as many under way as it may
+	var held flowList // flows of members at their limit of packets under way
 	now := time.Now()
 	for n < len(bufs) {
 		f, fresh := q.sparse.pop(), true
@@ -253,7 +254,7 @@ func (q *queue) sent(m *member, n int) {
 	}
 }
 
-// forget drops what is queued for a member.
+// forget drops the queue of a member.
 func (q *queue) forget(m *member) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// oobSize holds what the kernel tells beside a datagram; it is the size that quic-go reads.
+	// oobSize is the room for the kernel's data beside a datagram; it is the size that quic-go reads.
 	oobSize = 128
 	// trains are read at once where the kernel makes them, singles where it does not.
 	trainsAtOnce  = 16
@@ -25,7 +25,7 @@ type mmsghdr struct {
 	n   uint32
 }
 
-// receiver reads a socket for everybody who shares it.
+// receiver reads a socket for all its users.
 type receiver struct {
 	s     *socket
 	bufs  []*buffer
@@ -119,7 +119,7 @@ func (r *receiver) run() {
 	}
 }
 
-// take sorts what message i brought.
+// take sorts the datagrams of message i.
 func (r *receiver) take(i int) {
 	h := &r.hdrs[i]
 	n := int(h.n)

@@ -61,7 +61,8 @@ var senders = sync.Pool{New: func() any {
 	return s
 }}
 
-// send sends datagrams to one address, trains in one call where the kernel can cut them. It waits for room in the socket.
+// send sends datagrams to one address, trains in one call where the kernel can cut them. It waits for room in the
+// socket.
 func (s *socket) send(packets [][]byte, to netip.AddrPort) error {
 	for len(packets) > 0 {
 		n := min(len(packets), sendAtOnce)

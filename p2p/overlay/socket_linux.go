@@ -15,12 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// quicQueue is how many trains wait for QUIC; what comes beyond is dropped, as the kernel does when its buffer is full.
+// quicQueue is the number of trains that wait for QUIC; further ones are dropped, as by the kernel when its buffer is
+// full.
 const quicQueue = 1024
 
-// socket is a UDP port that QUIC and the overlay share. As long as no overlay was joined QUIC reads it itself, as it would
-// read a plain socket, and nothing is in between. From then on one goroutine reads trains of datagrams and sorts them.
-// QUIC writes past all this, with its own offloads.
+// socket is a UDP port that QUIC and the overlay share. As long as no overlay was joined QUIC reads it itself, as it
+// would read a plain socket, and nothing is in between. From then on one goroutine reads trains of datagrams and sorts
+// them. QUIC writes past all this, with its own offloads.
 type socket struct {
 	*net.UDPConn
 	n   *Network
@@ -29,14 +30,15 @@ type socket struct {
 	six bool        // an IPv6 socket, which takes nothing else
 	gso atomic.Bool // one call may send a train
 
-	// plain is set where the port is to be used, or can only be, without the kernel's offloads and with one message a call.
+	// plain is set where the port is to be used, or can only be, without the kernel's offloads and with one message a
+	// call.
 	plain atomic.Bool
 
 	shared atomic.Bool
 	alone  sync.Mutex // held by QUIC while it reads the port itself
 	batch  *ipv4.PacketConn
 	quic   chan quicTrain
-	rest   quicTrain // what of a train QUIC had no room for; its reader's alone
+	rest   quicTrain // rest of a train that QUIC had no room for; its reader's alone
 	until  deadline
 	ended  chan struct{} // closed with the reader
 	start  sync.Once
@@ -48,10 +50,10 @@ type socket struct {
 type quicTrain struct {
 	train
 	from *net.UDPAddr
-	oob  []byte // what the kernel told beside them: ECN, the address they were sent to
+	oob  []byte // the kernel's data beside them: ECN, the address they were sent to
 }
 
-// ListenUDP is what libp2p's QUIC opens its ports with.
+// ListenUDP opens the ports of libp2p's QUIC.
 func (n *Network) ListenUDP(network string, laddr *net.UDPAddr) (net.PacketConn, error) {
 	c, err := net.ListenUDP(network, laddr)
 	if err != nil {
@@ -78,7 +80,7 @@ func (n *Network) ListenUDP(network string, laddr *net.UDPAddr) (net.PacketConn,
 	return s, nil
 }
 
-// share begins to sort what comes in.
+// share begins to sort datagrams.
 func (s *socket) share() {
 	s.start.Do(func() {
 		s.quic = make(chan quicTrain, quicQueue)
@@ -92,7 +94,7 @@ func (s *socket) share() {
 			if s.plain.Load() {
 				return
 			}
-			// Kernels before 5.12 cannot tell whether it is on, and have bugs in it.
+			// Kernels before 5.12 cannot report whether it is on, and have bugs in it.
 			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_GRO, 1)
 			on, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_GRO)
 			if gro = err == nil && on == 1; !gro {

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// sort gives the datagrams of a train to those they are for, runs of them in one go. It never waits: whoever has no room
-// loses them. The caller holds the train's buffer.
+// sort passes the datagrams of a train to their recipients, runs of them in one go. It never waits: a recipient without
+// room loses them. The caller holds the train's buffer.
 func (s *socket) sort(t train, from netip.AddrPort, oob []byte, udp func(netip.AddrPort) *net.UDPAddr) {
 	for len(t.data) > 0 {
 		run := train{buf: t.buf, data: t.data, seg: t.seg}

@@ -23,7 +23,7 @@ const (
 
 var dropNames = [drops]string{"stranger", "quic", "busy", "unknown_key", "forged", "spoofed", "astray", "too_big", "queue", "stream", "send", "malformed"}
 
-// Stats counts what became of packets.
+// Stats counts packets by their outcome.
 type Stats struct {
 	dropped [drops]atomic.Uint64
 	probes  struct{ sent, answered atomic.Uint64 }

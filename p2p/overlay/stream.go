@@ -28,7 +28,7 @@ const (
 	// openAgain is the pause after a stream could not be opened, doubled up to openMost.
 	openAgain = 250 * time.Millisecond
 	openMost  = 10 * time.Second
-	// maxGreeting bounds the streams of all peers that have not said yet whose they are.
+	// maxGreeting bounds the streams of all peers that have not named their member yet.
 	maxGreeting = 256
 	// writeAtOnce is how many bytes of frames are written in one go.
 	writeAtOnce = 32 << 10
@@ -91,7 +91,7 @@ func (c *carrier) queue(packets [][]byte) {
 	}
 }
 
-// divert sends what waits for a stream on a direct path that was found.
+// divert sends packets that wait for a stream on a direct path that was found.
 func (c *carrier) divert(r route) {
 	for {
 		select {

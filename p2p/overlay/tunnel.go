@@ -21,7 +21,8 @@ const (
 	errorRate, errorBurst = 50, 50
 )
 
-// tunnel is the TUN as WireGuard sees it: it reads packets for members only, in fair turns, and writes what is for this one.
+// tunnel is the TUN as WireGuard sees it: it reads packets for members only, in fair turns, and writes those for this
+// one.
 type tunnel struct {
 	native tun.Device // writes, and puts segments together
 	file   *os.File   // of native; we read it ourselves, whole virtio packets
@@ -31,7 +32,8 @@ type tunnel struct {
 	write  sync.Pool // *outgoing
 }
 
-// outgoing is memory for packets to the TUN that are not WireGuard's. The first bytes of each are left for a virtio header.
+// outgoing is memory for packets to the TUN that are not WireGuard's. The first bytes of each are left for a virtio
+// header.
 type outgoing struct {
 	bufs [][]byte
 	all  []*buffer
@@ -50,7 +52,8 @@ func (t *tunnel) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 	return t.d.queue.get(bufs, sizes, offset)
 }
 
-// Write writes what members sent. WireGuard has seen that the source is the member's own address; the destination must be ours.
+// Write writes members' packets. WireGuard has checked that the source is the member's own address; the destination
+// must be ours.
 func (t *tunnel) Write(bufs [][]byte, offset int) (int, error) {
 	defer t.d.passage.leave(len(bufs))
 	if len(bufs) > 0 && len(bufs[0]) >= offset+20 { // all are from one member
@@ -73,7 +76,7 @@ func (t *tunnel) Write(bufs [][]byte, offset int) (int, error) {
 	return t.native.Write(bufs, offset)
 }
 
-// pump reads the TUN until it is closed and sorts what comes.
+// pump reads the TUN until it is closed and sorts its packets.
 func (t *tunnel) pump() {
 	scratch := newBuffer(largeBuffer)
 	defer func() { scratch.release() }()
@@ -159,7 +162,7 @@ func (o *outside) deliver(p *packet) {
 	}
 }
 
-// fromOutside writes what Outside has for this member. It may not speak for members.
+// fromOutside writes Outside's packets for this member. It may not speak for members.
 func (t *tunnel) fromOutside(packets [][]byte) error {
 	if t.d.ctx.Err() != nil {
 		return ErrClosed
@@ -200,7 +203,7 @@ func (t *tunnel) inject(packets [][]byte) error {
 	for len(packets) > 0 {
 		n := min(len(packets), batchSize)
 		for _, p := range packets[:n] {
-			b := newBuffer(largeBuffer) // there is room for what follows in the same flow
+			b := newBuffer(largeBuffer) // there is room for the next packets of the same flow
 			at := copy(b.b[device.MessageTransportHeaderSize:], p)
 			w.all, w.bufs = append(w.all, b), append(w.bufs, b.b[:device.MessageTransportHeaderSize+at])
 		}
@@ -213,9 +216,10 @@ func (t *tunnel) inject(packets [][]byte) error {
 	return nil
 }
 
-// tooBig tells the container how large a packet may be (RFC 1191). The answer comes from the service address.
+// tooBig notifies the container of the largest packet size (RFC 1191). The answer comes from the service address.
 func (t *tunnel) tooBig(p []byte, mtu int) {
-	if !t.errors.AllowN(time.Now(), 1) || p[9] == protoICMP && len(p) > 20 && p[int(p[0]&15)*4] != 8 { // no errors about errors
+	// no errors about errors
+	if !t.errors.AllowN(time.Now(), 1) || p[9] == protoICMP && len(p) > 20 && p[int(p[0]&15)*4] != 8 {
 		return
 	}
 	quoted := min(len(p), int(p[0]&15)*4+8)

@@ -9,8 +9,8 @@ import (
 	"golang.zx2c4.com/wireguard/device"
 )
 
-// The first four bytes of a datagram say what it is: WireGuard's message types, little-endian, and one of ours. QUIC's
-// packets have one of the two highest bits of the first byte set, so that both live on one port.
+// The first four bytes of a datagram are its kind: WireGuard's message types, little-endian, and one of ours. QUIC's
+// packets have one of the two highest bits of the first byte set, so that both share one port.
 const (
 	kindJunk       = -1 // neither ours nor QUIC's
 	kindOther      = 0  // QUIC's
@@ -29,13 +29,13 @@ const (
 
 	// maxPacket bounds a datagram of ours.
 	maxPacket = MaxMTU + device.MessageTransportSize
-	// frameHead is the length of what precedes a packet on a stream.
+	// frameHead is the length of the header of a packet on a stream.
 	frameHead = 2
 	// helloSize is the length of a stream's first bytes: the sender's and the receiver's public key.
 	helloSize = 64
 )
 
-// kindOf says what a datagram is, by its head and length.
+// kindOf returns the kind of a datagram, by its head and length.
 func kindOf(p []byte) int {
 	switch {
 	case len(p) > 0 && p[0]&0xc0 != 0:
@@ -82,7 +82,7 @@ func appendFrame(b, packet []byte) []byte {
 	return append(b, packet...)
 }
 
-// readFrame reads one packet into buf, which holds at least maxPacket bytes. What is no packet of ours is an error.
+// readFrame reads one packet into buf, which holds at least maxPacket bytes. Anything else is an error.
 func readFrame(r io.Reader, buf []byte) ([]byte, error) {
 	if _, err := io.ReadFull(r, buf[:frameHead]); err != nil {
 		return nil, err

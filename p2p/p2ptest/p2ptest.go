@@ -49,8 +49,8 @@ type added struct {
 	address int
 }
 
-// Net is a simulated network. Host i has the key Key(i), unless it is a twin, and one address of its own, also after a restart.
-// Its methods are for the goroutine of the test.
+// Net is a simulated network. Host i has the key Key(i), unless it is a twin, and one address of its own, also after a
+// restart. Its methods are for the goroutine of the test.
 type Net struct {
 	Hosts []*p2p.Host // nil where crashed
 
@@ -101,8 +101,8 @@ func (n *Net) Addr(i int) peer.AddrInfo {
 	return peer.AddrInfo{ID: id, Addrs: []ma.Multiaddr{ma.StringCast(n.listen(i))}}
 }
 
-// Add makes one more host, with a key and an address by its number: hosts whose numbers differ by 256 are in networks of their own,
-// and those whose numbers differ by 65,536 are also in different IPv4 /16. It returns the host's index.
+// Add makes one more host, with a key and an address by its number: hosts whose numbers differ by 256 are in networks
+// of their own, and those whose numbers differ by 65,536 are also in different IPv4 /16. It returns the host's index.
 func (n *Net) Add(key crypto.PrivKey, address int) int {
 	n.t.Helper()
 	i := len(n.Hosts)
@@ -119,8 +119,8 @@ func (n *Net) number(i int) int {
 	return i
 }
 
-// Restart makes host i anew, closing the one there is. Of cfg only what the network does not decide is
-// used: Bootstrap, PeerstoreDir, Low, High, Agent and Logger.
+// Restart makes host i anew, closing the old one. Of cfg only the fields that the network does not decide are used:
+// Bootstrap, PeerstoreDir, Low, High, Agent and Logger.
 func (n *Net) Restart(i int, cfg p2p.Config) *p2p.Host {
 	n.t.Helper()
 	if n.Hosts[i] != nil {
@@ -265,8 +265,8 @@ func LoopbackHost(t testing.TB, cfg p2p.Config) *p2p.Host {
 	return h
 }
 
-// ConnectAll connects every host to every other, over one transport: of two that are dialled on a slow machine both may come,
-// and the one that is dropped is open at its other end for a moment. Nil hosts are passed over.
+// ConnectAll connects every host to every other, over one transport: of two that are dialled on a slow machine both may
+// come, and the one that is dropped is open at its other end for a moment. Nil hosts are passed over.
 func ConnectAll(t testing.TB, hosts ...*p2p.Host) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -124,13 +124,14 @@ func (s *Service) stop(client, target peer.ID, at netip.Prefix) (network.Stream,
 	}
 }
 
-// maxTries bounds over how many connections a target is asked. A peer that dials TCP and QUIC drops the slower one, which we may
-// have seen established: then asking over it is how we find out.
+// maxTries bounds over how many connections a target is asked. A peer that dials TCP and QUIC drops the slower one,
+// which we may have seen established: then asking over it is how we find out.
 const maxTries = 4
 
 // ask asks the target once, over one of its connections.
 func (s *Service) ask(ctx context.Context, client, target peer.ID) (network.Stream, error) {
-	// A target that is itself behind a NAT may be connected to us through another relay only: that carries the circuit too.
+	// A target that is itself behind a NAT may be connected to us through another relay only: that carries the circuit
+	// too.
 	to, err := s.h.NewStream(network.WithAllowLimitedConn(ctx, "circuit"), target, proto.ProtoIDv2Stop)
 	if err != nil {
 		return nil, fmt.Errorf("asking the target: %w", err)

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Limits bound what one relay does for others. A zero field takes the default beside it. Peers with a lease, and members of
-// clusters, have a quarter of Circuits and of Reservations beside those that there are for all.
+// Limits bound one relay's work for others. A zero field takes the default beside it. Peers with a lease, and members
+// of clusters, have another quarter of Circuits and of Reservations for themselves.
 type Limits struct {
 	Data         int64         // bytes that one circuit may carry, both directions together; DefaultData, negative: no limit
 	Duration     time.Duration // how long one circuit may live; DefaultDuration, negative: no limit
@@ -17,7 +17,8 @@ type Limits struct {
 	PerPeer      int           // open circuits that one peer may have asked for, and that may lead to one peer; DefaultPerPeer
 	Reservations int           // peers that keep a place to be reached at; DefaultReservations
 	PerIP        int           // reservations from one address: a farm behind one router; DefaultPerIP
-	Rate         int64         // bytes a second that all circuits may carry, both directions together; DefaultRate, negative: no limit
+	// bytes a second that all circuits may carry, both directions together; DefaultRate, negative: no limit
+	Rate int64
 }
 
 // The defaults are made for work, not only for meeting: libp2p's own (128 KiB and 2 minutes) carry no job.
@@ -35,20 +36,20 @@ const (
 
 	// maxCircuits bounds the memory of a relay whatever its configuration says: two buffers and two streams each.
 	maxCircuits = 4096
-	// maxRate is more than any network card carries; what is carried at once has to be counted in an int.
+	// maxRate is more than any network card carries; the bytes carried at once have to be counted in an int.
 	maxRate = 1 << 40
 )
 
-// A circuit whose limits are at least these is not announced as limited. libp2p keeps its own protocols (gossip, the
-// DHT) off a limited connection, and then a peer behind a NAT would not hear orders through its relay; with room for
-// gigabytes there is no reason to. Smaller limits are told to both ends, so that they know what they have.
+// A circuit with at least these limits is not announced as limited. libp2p keeps its own protocols (gossip, the DHT)
+// off a limited connection, and then a peer behind a NAT would not receive orders through its relay; with room for
+// gigabytes there is no reason to. Smaller limits are announced to both ends.
 const (
 	GenerousData     = 256 << 20
 	GenerousDuration = time.Hour
 )
 
-// LeastData is what a circuit must carry for files that are larger than it to get through at all: they go on over the next
-// one where they were cut, but what was on its way is lost, and other streams take their part.
+// LeastData is the least size of a circuit that lets larger files through. They continue over the next circuit where
+// they were cut, but data under way is lost, and other streams take their part.
 const LeastData = 1 << 20
 
 func (l Limits) withDefaults() Limits {
@@ -102,8 +103,8 @@ func (l Limits) resources() circuit.Resources {
 	return rc
 }
 
-// plus is how many of something there are with what is kept for peers that have a lease with this one, or a place in one of its clusters:
-// a quarter more than there is for others.
+// plus adds the reserve for peers that have a lease with this one, or a place in one of its clusters: a quarter more
+// than there is for others.
 func plus(n int) int { return n + n/4 }
 
 // sharePlaces is how many reservations the peers of one network may have.
@@ -112,7 +113,8 @@ func (l Limits) sharePlaces() int { return max(l.PerIP, l.Reservations/4) }
 // shareCircuits is how many circuits the clients of one network may have open.
 func (l Limits) shareCircuits() int { return max(l.PerPeer, l.Circuits/4) }
 
-// pace is the limiter of all circuits. Who waits is served in turn, a buffer at a time, so that each circuit gets as much.
+// pace is the limiter of all circuits. Waiting circuits are served in turn, a buffer at a time, so that each gets as
+// much.
 func (l Limits) pace() *rate.Limiter {
 	if l.Rate < 0 {
 		return rate.NewLimiter(rate.Inf, 0)
@@ -125,7 +127,7 @@ type told struct {
 	data     int64
 }
 
-// told are the limits in the form that both ends of a limited circuit are told; zero: none.
+// told are the limits as announced to both ends of a limited circuit; zero: none.
 func (l Limits) told() told {
 	return told{duration: max(l.Duration, 0), data: max(l.Data, 0)}
 }

@@ -64,11 +64,12 @@ const (
 // Config says for whom and how much is relayed. Every field may be left out.
 type Config struct {
 	Limits Limits
-	// Allow says whether client may be connected to target; nil allows all. It is asked again once both are connected.
+	// Allow reports whether client may be connected to target; nil allows all. It is asked again once both are
+	// connected.
 	Allow func(client, target peer.ID) bool
-	// Find tells where a target is that the host has no address of; nil finds nobody.
+	// Find looks up a target without known address; nil finds nobody.
 	Find func(ctx context.Context, target peer.ID) (peer.AddrInfo, error)
-	// Standing tells what a peer is to the host, and so what is kept for it; nil: everybody is a stranger.
+	// Standing returns a peer's standing, and so its reserve; nil: every peer is a stranger.
 	Standing func(peer.ID) admit.Standing
 	Logger   *slog.Logger // nil means slog.Default()
 }
@@ -162,7 +163,8 @@ type catcher struct {
 func (c catcher) SetStreamHandler(_ protocol.ID, h network.StreamHandler) { c.s.reserve = h }
 func (c catcher) RemoveStreamHandler(protocol.ID)                         {}
 
-// acl asks Allow for reservations as for circuits: whoever may not be reached gets no place. Networks have their shares.
+// acl calls Allow for reservations as for circuits: a peer that may not be reached gets no place. Networks have their
+// shares.
 type acl struct{ s *Service }
 
 func (a acl) AllowReserve(p peer.ID, at ma.Multiaddr) bool {
@@ -202,7 +204,7 @@ func (s *Service) handle(st network.Stream) {
 	defer st.Scope().ReleaseMemory(maxMessage)
 
 	_ = st.SetReadDeadline(time.Now().Add(readTimeout))
-	// The request is read without reading beyond it: what follows belongs to the circuit.
+	// The request is read without reading beyond it: the bytes after it belong to the circuit.
 	var read bytes.Buffer
 	rd := util.NewDelimitedReader(io.TeeReader(st, &read), maxMessage)
 	defer rd.Close()
@@ -222,12 +224,13 @@ func (s *Service) handle(st network.Stream) {
 	}
 }
 
-// kept reports whether a peer has what is kept beside strangers' share.
+// kept reports whether a peer may use the reserve beside strangers' share.
 func (s *Service) kept(p peer.ID) bool {
 	return s.cfg.Standing != nil && s.cfg.Standing(p) >= admit.Counterparty
 }
 
-// room reports whether a peer from a network may have one more of something of which there are all, and share for one network of strangers.
+// room reports whether a peer from a network may have one more of something of which there are all, and share for one
+// network of strangers.
 func (s *Service) room(p peer.ID, used, all int, from shares, at netip.Prefix, share int) bool {
 	if s.kept(p) {
 		return used < plus(all)
@@ -304,7 +307,7 @@ func (s *Service) respond(st network.Stream, status pb.Status) error {
 	return err
 }
 
-// message is what both ends are told of the limits; nil when they are generous.
+// message is the announcement of the limits to both ends; nil when they are generous.
 func (l Limits) message() *pb.Limit {
 	if l.generous() {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"github.com/starling-network/starling/p2p/admit"
 )
 
-// Keys are free, addresses are not: what all clients together may have is bounded for each network they come from too.
+// Keys are free, addresses are not: the total of all clients is bounded for each network they come from too.
 
 // shares counts by network.
 type shares map[netip.Prefix]int
@@ -25,8 +25,8 @@ func (s shares) add(p netip.Prefix, n int) {
 	}
 }
 
-// places holds the reservations of each network to its share. The part of the relay that keeps reservations bounds them by
-// address only, and an IPv6 customer has many addresses.
+// places holds the reservations of each network to its share. The part of the relay that keeps reservations bounds them
+// by address only, and an IPv6 customer has many addresses.
 type places struct {
 	most, all int
 	connected func(peer.ID) bool
@@ -40,8 +40,8 @@ func newPlaces(l Limits, connected, kept func(peer.ID) bool) *places {
 	return &places{most: l.sharePlaces(), all: l.Reservations, connected: connected, kept: kept, of: map[netip.Prefix]map[peer.ID]struct{}{}}
 }
 
-// allow reports whether p, connected from a, may reserve a place or renew its own, and counts it until p has left. Peers that have
-// places of their own are not counted.
+// allow reports whether p, connected from a, may reserve a place or renew its own, and counts it until p has left.
+// Peers that have places of their own are not counted.
 func (s *places) allow(p peer.ID, a ma.Multiaddr) bool {
 	at := admit.NetworkOf(a)
 	if !at.IsValid() || s.kept(p) {

@@ -78,7 +78,7 @@ func (i *Items[Item]) Next() (Item, error) {
 	return item, nil
 }
 
-// Close tells the peer that no more items are wanted. It may be called more than once.
+// Close notifies the peer that no more items are wanted. It may be called more than once.
 func (i *Items[Item]) Close() { i.c.abandon() }
 
 // Open asks to for a transfer and returns its head and body. The body ends with io.EOF after exactly Size
@@ -152,7 +152,8 @@ func (b *Body) Close() error {
 	return nil
 }
 
-// relayed allows a relayed connection: relays of this network carry gigabytes, and what breaks off at a limit is resumed.
+// relayed allows a relayed connection: relays of this network carry gigabytes, and transfers cut at a limit are
+// resumed.
 func relayed(ctx context.Context) context.Context {
 	return network.WithAllowLimitedConn(ctx, "starling")
 }
@@ -195,8 +196,8 @@ func open(ctx context.Context, h host.Host, pid protocol.ID, to peer.ID, req pro
 	return c, nil
 }
 
-// newStream opens a stream, over another connection when the first is dead: a peer that dials TCP and QUIC drops the slower one,
-// which we may have seen established, and asking over it is how we find out. Nothing was sent by then.
+// newStream opens a stream, over another connection when the first is dead: a peer that dials TCP and QUIC drops the
+// slower one, which we may have seen established, and asking over it is how we find out. Nothing was sent by then.
 func newStream(ctx context.Context, h host.Host, pid protocol.ID, to peer.ID) (network.Stream, error) {
 	for tries := 1; ; tries++ {
 		s, err := h.NewStream(ctx, to, pid)
@@ -224,7 +225,7 @@ func answer[M proto.Message](c *call, max int) (M, Status, error) {
 	return m, st, nil
 }
 
-// isAnswer reports whether err is what the peer said, and not what happened to the stream.
+// isAnswer reports whether err is the peer's answer, and not a failure of the stream.
 func isAnswer(err error) bool {
 	var refused *Refused
 	var malformed *Malformed
@@ -240,7 +241,7 @@ func cut(s network.Stream, err error) error {
 	return through(s, err)
 }
 
-// failed gives err its sentinel and says what was being done.
+// failed wraps err in its sentinel with the operation.
 func failed(ctx context.Context, name string, to peer.ID, err error) error {
 	var unsupported multistream.ErrNotSupported[protocol.ID]
 	switch {

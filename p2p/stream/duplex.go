@@ -58,9 +58,9 @@ func (d Duplex[Req, Resp]) Open(ctx context.Context, h host.Host, network string
 	return resp, newConn(ctx, c.s, or(d.Idle, DefaultIdle)), nil
 }
 
-// Serve answers with fn, which accepts with a response and then has the stream until it returns; an error it returns
-// without having accepted is told as in [Protocol.Handle], one after that resets the stream. The context ends when the
-// Server is closed; that the caller is gone is seen by reading or writing.
+// Serve answers with fn, which accepts with a response and then has the stream until it returns. An error before
+// accepting is sent as in [Protocol.Handle]; one after that resets the stream. The context ends when the Server is
+// closed; reading or writing shows that the caller is gone.
 func (d Duplex[Req, Resp]) Serve(h host.Host, network string, fn func(ctx context.Context, from peer.ID, req Req, accept func(Resp) (*Conn, error)) error, limits Limits) *Server {
 	deadline, idle := or(d.Deadline, DefaultDeadline), or(d.Idle, DefaultIdle)
 	return serve(h, d.ID(network), limits, deadline, func(ctx context.Context, s stream) error {
@@ -118,7 +118,8 @@ func (c *Conn) left() time.Duration {
 	return c.idle - time.Since(time.Unix(0, c.used.Load()))
 }
 
-// Read reads what the peer sent; io.EOF when it has closed its side. Bytes that go the other way keep a waiting Read alive.
+// Read reads the peer's bytes; io.EOF when it has closed its side. Bytes that go the other way keep a waiting Read
+// alive.
 func (c *Conn) Read(p []byte) (int, error) {
 	for {
 		_ = c.s.SetReadDeadline(time.Now().Add(max(c.left(), time.Millisecond)))
@@ -148,7 +149,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return done, nil
 }
 
-// told keeps io.EOF as it is and names the rest: an error that wraps io.EOF tells of the connection's end, not the stream's.
+// told keeps io.EOF as it is and names the rest: an error that wraps io.EOF is the connection's end, not the stream's.
 func (c *Conn) told(err error) error {
 	if err == nil || err == io.EOF {
 		return err
@@ -159,10 +160,10 @@ func (c *Conn) told(err error) error {
 // Relayed is the way of the stream where it goes over a relay; nil for a direct one.
 func (c *Conn) Relayed() *Relayed { return RelayedBy(c.s.Conn()) }
 
-// CloseWrite tells the peer that no more bytes come; reading goes on.
+// CloseWrite notifies the peer that no more bytes come; reading goes on.
 func (c *Conn) CloseWrite() error { return c.s.CloseWrite() }
 
-// Close ends both sides. What was written still arrives. It may be called more than once.
+// Close ends both sides. Written data still arrives. It may be called more than once.
 func (c *Conn) Close() error {
 	var err error
 	c.close.Do(func() {

@@ -54,8 +54,7 @@ func encodeAnswer(st Status, m proto.Message, max int) ([]byte, error) {
 	return buf, nil
 }
 
-// encodeError is the answer frame that tells the caller why err came instead of a response. What is not
-// meant for the caller is left out.
+// encodeError is the answer frame with err instead of a response. Details that are not for the caller are left out.
 func encodeError(err error) []byte {
 	st, body := StatusInternal, &streampb.Refusal{Code: "internal", Reason: "internal error"}
 	var refused *Refused
@@ -121,8 +120,8 @@ func decodeError(st Status, body []byte) error {
 	return ErrInternal
 }
 
-// readBody reads n announced bytes. Memory for a large body grows with what arrives, so that an
-// announcement alone costs nothing.
+// readBody reads n announced bytes. Memory for a large body grows with the received bytes, so that an announcement
+// alone costs nothing.
 func readBody(r io.Reader, n uint32, max int) ([]byte, error) {
 	if int64(n) > int64(max) {
 		return nil, fmt.Errorf("%w: %d bytes announced, at most %d", ErrTooLarge, n, max)

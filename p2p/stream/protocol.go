@@ -5,8 +5,8 @@
 //	Transfer   one request, one head and then raw bytes of a stated length (files)
 //	Duplex     one request, one answer and then raw bytes both ways (terminals, tunnels)
 //
-// Every read is bounded before memory is taken for it, every stream has a deadline, and every answer
-// carries a status class. Numbers are big-endian:
+// Every read is bounded before memory is taken for it, every stream has a deadline, and every answer carries a status
+// class. Numbers are big-endian:
 //
 //	request    length u32 ‖ protobuf
 //	answer     status u16 ‖ length u32 ‖ protobuf
@@ -14,8 +14,8 @@
 //	transfer   answer with status ok, then size u64 ‖ size raw bytes
 //	duplex     answer with status ok, then raw bytes; from the caller's side too once it has the answer
 //
-// The caller keeps its half of the stream open until it has what it wants, so the answering side learns
-// at once when the caller goes away and cancels the handler's context.
+// The caller keeps its half of the stream open until it has its answer, so the answering side notices at once when the
+// caller goes away and cancels the handler's context.
 package stream
 
 import (
@@ -31,7 +31,7 @@ import (
 
 // Limits that hold for every protocol unless it states its own.
 const (
-	// DefaultMaxMessage bounds a request or answer whose protocol states no size: control messages are small.
+	// DefaultMaxMessage bounds a request or answer if the protocol sets no size: control messages are small.
 	DefaultMaxMessage = 64 << 10
 	// DefaultDeadline bounds one whole call, dial included.
 	DefaultDeadline = 10 * time.Second
@@ -59,7 +59,7 @@ const (
 	directAlloc = 64 << 10
 )
 
-// Status is the class of an answer, and what a caller does about it.
+// Status is the class of an answer, which determines the caller's reaction.
 type Status uint16
 
 // The status classes.
@@ -72,7 +72,7 @@ const (
 	StatusRefused Status = 200
 	// StatusMalformed: the request can never work as it is.
 	StatusMalformed Status = 400
-	// StatusInternal: the answering side failed; the cause is in its log and not told.
+	// StatusInternal: the answering side failed; the cause is only in its log.
 	StatusInternal Status = 500
 )
 
@@ -105,13 +105,14 @@ type Transfer[Req, Head proto.Message] struct {
 	Stall      time.Duration
 }
 
-// Limits bound what the answering side takes on. Zero values mean the defaults above. A stream counts once its request is read,
-// and on a host that knows the standing of its peers, places are given by standing (see package admit).
+// Limits bound the load of the answering side. Zero values mean the defaults above. A stream counts once its request is
+// read. On a host that knows the standing of its peers, places are given by standing (see package admit).
 type Limits struct {
-	Concurrent int          // streams answered at a time; the next is refused with CodeBusy
-	PerPeer    int          // streams of one remote peer, whether read or answered
-	Rates      *admit.Rates // of requests; nil: as many as there are places for. Those over them are refused with CodeBusy
-	Logger     *slog.Logger // where failures and panics of the handler go; nil means slog.Default()
+	Concurrent int // streams answered at a time; the next is refused with CodeBusy
+	PerPeer    int // streams of one remote peer, whether read or answered
+	// of requests; nil: as many as there are places for. Those over them are refused with CodeBusy
+	Rates  *admit.Rates
+	Logger *slog.Logger // where failures and panics of the handler go; nil means slog.Default()
 }
 
 // ID is the protocol ID on a network: /starling/<name>/<version>/<network>.

@@ -16,12 +16,12 @@ import (
 // Relayed is a way that goes over a relay, and why a stream broke that went it.
 type Relayed struct {
 	Relay peer.ID
-	Data  int64         // bytes after which the relay cuts a connection, both ways together; 0: it told no limit
-	Time  time.Duration // after which it does; 0: it told no limit
-	Err   error         // what happened to the stream; nil for one that goes on
+	Data  int64         // bytes after which the relay cuts a connection, both ways together; 0: it announced no limit
+	Time  time.Duration // time after which it does; 0: it announced no limit
+	Err   error         // the stream's error; nil for one that goes on
 }
 
-// RelayAdvice is what can be done about a relay's limits.
+// RelayAdvice is advice against a relay's limits.
 const RelayAdvice = "send less at a time, use a relay or entry peer with a larger relay.dataMiB, or make a direct connection possible (a light client's --direct)"
 
 func (r *Relayed) Error() string {
@@ -45,8 +45,8 @@ func (r *Relayed) Limit() string {
 	return "ends a connection after " + strings.Join(after, " or ")
 }
 
-// connClosed is in what yamux, which alone runs over circuits, says to the streams of a connection that broke. It has no
-// other sign, and the connection knows only a moment later.
+// connClosed is part of the error that yamux, which alone runs over circuits, returns to the streams of a broken
+// connection. It has no other sign, and the connection knows only a moment later.
 const connClosed = "connection closed"
 
 // Size is a number of bytes for a person.
@@ -78,8 +78,8 @@ func RelayedBy(c network.Conn) *Relayed {
 	return r
 }
 
-// through says of an error of a stream that a relay carried it, where its whole connection is gone: a stream that is reset
-// alone is the peer's doing, and a deadline ours.
+// through says of an error of a stream that a relay carried it, where its whole connection is gone: a stream that is
+// reset alone is the peer's doing, and a deadline ours.
 func through(s network.Stream, err error) error {
 	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		return err

@@ -30,7 +30,7 @@ type Server struct {
 	ctx    context.Context // parent of every handler's context
 	cancel context.CancelFunc
 
-	reading *admit.Places // streams whose request is not in yet
+	reading *admit.Places // streams with incomplete requests
 	places  *admit.Places // streams that the handler answers
 
 	mu     sync.Mutex
@@ -40,7 +40,7 @@ type Server struct {
 	wg     sync.WaitGroup
 }
 
-// Stats counts what became of the streams that a Server took.
+// Stats counts the streams of a Server by their outcome.
 type Stats struct {
 	Answered  uint64 // the handler's response was sent
 	Refused   uint64 // declined by the handler
@@ -68,10 +68,10 @@ func (s *Server) Close() {
 	s.wg.Wait()
 }
 
-// Handle answers the protocol with fn, which runs on a goroutine of its own for each call. Its context
-// ends with the protocol's deadline, when the caller goes away, and when the Server is closed. fn declines
-// with [Refuse], calls a request wrong with [*Malformed]; any other error is logged and not told. Register
-// all handlers before connecting: a later one is announced to every connected peer.
+// Handle answers the protocol with fn, which runs on a goroutine of its own for each call. Its context ends with the
+// protocol's deadline, when the caller goes away, and when the Server is closed. fn declines with [Refuse], calls a
+// request wrong with [*Malformed]; any other error is logged and not sent. Register all handlers before connecting: a
+// later one is announced to every connected peer.
 func (p Protocol[Req, Resp]) Handle(h host.Host, network string, fn func(ctx context.Context, from peer.ID, req Req) (Resp, error), limits Limits) *Server {
 	deadline, max := or(p.Deadline, DefaultDeadline), or(p.MaxResponse, DefaultMaxMessage)
 	return serve(h, p.ID(network), limits, deadline, func(ctx context.Context, s stream) error {
@@ -169,7 +169,7 @@ type stream struct {
 	start func() error // takes a place to be answered, once the request is in
 }
 
-// broken is an error after which nothing can be told to the caller any more.
+// broken is an error after which nothing can be sent to the caller any more.
 type broken struct{ error }
 
 func (b *broken) Unwrap() error { return b.error }
@@ -185,8 +185,8 @@ func (s stream) send(st Status, m proto.Message, max int) error {
 	return nil
 }
 
-// watch cancels the context when the caller resets the stream or sends what it should not. The returned
-// function ends the watch and waits for it.
+// watch cancels the context when the caller resets the stream or sends unexpected data. The returned function ends the
+// watch and waits for it.
 func (s stream) watch(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -264,7 +264,7 @@ func serve(h host.Host, id protocol.ID, limits Limits, errDeadline time.Duration
 	return srv
 }
 
-// standing returns what p is to the host. On a host that knows no standings everybody has all of the places.
+// standing returns p's standing at the host. On a host without standings every peer may use all of the places.
 func (s *Server) standing(p peer.ID) admit.Standing {
 	return admit.StandingOn(s.h, admit.Counterparty)(p)
 }
@@ -318,7 +318,7 @@ func (s *Server) run(st stream, answer func(ctx context.Context, s stream) error
 	return answer(s.ctx, st)
 }
 
-// finish tells the caller about err, counts and closes.
+// finish sends err to the caller, counts and closes.
 func (s *Server) finish(st stream, err error, deadline time.Duration) {
 	var refused *Refused
 	var malformed *Malformed

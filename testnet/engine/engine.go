@@ -27,7 +27,7 @@ import (
 // startTime bounds how long an engine may take until it answers.
 const startTime = time.Minute
 
-// programs are what an engine is made of, with the Debian packages that bring them.
+// programs are the programs of an engine, with their Debian packages.
 var programs = []string{"dockerd", "containerd", "runc", "iptables", "ip"}
 
 const packages = "docker.io runc iptables iproute2"
@@ -128,8 +128,8 @@ func (e *Engine) run(ctx context.Context) error {
 	return nil
 }
 
-// Call asks the engine's API for something, as JSON if body is not nil, and decodes the answer into to, if not nil. What the
-// engine says against it is in the error.
+// Call calls the engine's API, with a JSON body if body is not nil, and decodes the answer into to, if not nil. The
+// engine's error message is in the error.
 func (e *Engine) Call(ctx context.Context, method, path string, body, to any) error {
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", e.socket())
@@ -170,8 +170,8 @@ type Container struct {
 	Names   []string
 }
 
-// Sidecar says whether it is a container that only holds a network. A peer that starts makes one that no job is in, to see whether it
-// can, and takes it away again.
+// Sidecar reports whether it is a container that only holds a network. A peer that starts makes one that no job is in,
+// to see whether it can, and takes it away again.
 func (c Container) Sidecar() bool {
 	return slices.ContainsFunc(c.Names, func(name string) bool { return strings.HasSuffix(name, "-net") })
 }
@@ -203,7 +203,7 @@ func (e *Engine) answers(ctx context.Context) error {
 	}
 }
 
-// Running says whether the daemon runs.
+// Running reports whether the daemon runs.
 func (e *Engine) Running() bool {
 	if e.cmd == nil {
 		return false
@@ -222,7 +222,7 @@ func (e *Engine) Signal(sig syscall.Signal) {
 	<-e.exited
 }
 
-// Restart runs a daemon that has ended again, on what it left.
+// Restart starts a daemon that has ended again, on its old state.
 func (e *Engine) Restart(ctx context.Context) error {
 	// A containerd dies with its daemon; where nobody reaps the dead, the new daemon takes it for alive.
 	for _, f := range []string{"pid", "exec/containerd/containerd.pid"} {
@@ -250,7 +250,8 @@ func (e *Engine) Close() error {
 	return errors.Join(err, os.RemoveAll(e.Dir))
 }
 
-// killRest ends what a killed daemon left running: its containerd, the shims and sandboxes of gVisor, by this directory in their command lines.
+// killRest ends the processes that a killed daemon left: its containerd, the shims and sandboxes of gVisor, by this
+// directory in their command lines.
 func (e *Engine) killRest() {
 	processes, _ := filepath.Glob("/proc/[0-9]*")
 	for _, p := range processes {

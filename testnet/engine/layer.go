@@ -59,7 +59,7 @@ func (l *Layer) Size() (int64, error) { return l.size, nil }
 // MediaType says that it is a plain tar.
 func (l *Layer) MediaType() (types.MediaType, error) { return types.OCIUncompressedLayer, nil }
 
-// blobs are what a registry holds: in memory what was pushed, and files where they lie.
+// blobs are a registry's blobs: pushed ones in memory, and files in their places.
 type blobs struct {
 	memory interface {
 		registry.BlobHandler

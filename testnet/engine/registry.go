@@ -36,9 +36,9 @@ const (
 	Password = "hush-registry-password"
 )
 
-// Registry is a registry of images that peers reach at the loopback address of their network namespaces, when their configuration allows
-// it. What it does depends on the image's name: "private/…" lies where a password is asked for, "broken/manifests…" and "broken/layers…" send other bytes
-// than were pushed, "gone/…" breaks off.
+// Registry is a registry of images that peers reach at the loopback address of their network namespaces, when their
+// configuration allows it. Its behaviour depends on the image's name: "private/…" requires a password,
+// "broken/manifests…" and "broken/layers…" send other bytes than were pushed, "gone/…" breaks off.
 type Registry struct {
 	Addr    string // host:port
 	Private string // the one that asks for a password
@@ -50,7 +50,8 @@ type Registry struct {
 	layers    map[string]v1.Layer // by content's name
 }
 
-// NewRegistry serves an empty registry from this process, in its network namespace and in others at the same address. Close it.
+// NewRegistry serves an empty registry from this process, in its network namespace and in others at the same address.
+// Close it.
 func NewRegistry(in ...*natlab.Namespace) (*Registry, error) {
 	r := &Registry{layers: map[string]v1.Layer{}, blobs: newBlobs()}
 	r.inner = registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithBlobHandler(r.blobs))
@@ -183,8 +184,8 @@ func (r *Registry) layer(files []File) (v1.Layer, error) {
 	return layer, err
 }
 
-// Push makes an image of files for this machine and says what it is called, by digest. change, if not nil, has its
-// configuration changed; else it has nothing but an entrypoint, the first file.
+// Push makes an image of files for this machine and returns its name, by digest. change, if not nil, changes its
+// configuration; else it has nothing but an entrypoint, the first file.
 func (r *Registry) Push(repo string, change func(*v1.ConfigFile), files ...File) (string, error) {
 	return r.push(repo, nil, files, func(cfg *v1.ConfigFile) {
 		cfg.Config.Entrypoint = []string{files[0].Path}
@@ -194,8 +195,9 @@ func (r *Registry) Push(repo string, change func(*v1.ConfigFile), files ...File)
 	})
 }
 
-// PushLayers makes an image of layers, the lowest first, and of files above them, if any, and says what it is called, by digest.
-// The layers stay where they are until an engine asks for them. change has its configuration changed, which is empty.
+// PushLayers makes an image of layers, the lowest first, and of files above them, if any, and returns its name, by
+// digest. The layers stay in their files until an engine requests them. change changes its configuration, which is
+// empty.
 func (r *Registry) PushLayers(repo string, change func(*v1.ConfigFile), layers []*Layer, files ...File) (string, error) {
 	return r.push(repo, layers, files, change)
 }

@@ -19,7 +19,8 @@ import (
 	"github.com/starling-network/starling/verify/challenge"
 )
 
-// faults does to a helper what can happen to one, and sees that each is told by its name and that the next call works.
+// faults causes the possible faults of a helper, and checks that each is reported by its name and that the next call
+// works.
 func (b *bench) faults(ctx context.Context) (string, error) {
 	w := b.over(b.sizes.steps[0])
 	for _, f := range []struct {

@@ -1,18 +1,20 @@
-// Package hardware compares a GPU with the definition of what audits ask, and measures it, through the programs that a peer uses: device,
-// helper process and kernels. It is what testnet/scenarios/gpu.sh runs on a machine that has a GPU, within ten minutes:
+// Package hardware compares a GPU with the definition of audits' questions, and measures it, through the programs that
+// a peer uses: device, helper process and kernels. testnet/scenarios/gpu.sh runs it on a machine that has a GPU, within
+// ten minutes:
 //
-//	identity     what NVML and nvidia-smi say of the card; how long a helper takes to open it
+//	identity     the card by NVML and nvidia-smi; how long a helper takes to open it
 //	self-test    starling-cuda --self-test: kernels against the processor, registers, rates of each kernel
 //	products     the products that an audit asks of the class, with the tree over them
 //	curve        fills of more and more of the memory, and a walk over each
 //	comparison   walkers over the fullest memory, shapes drawn at random and tiles of the largest one, against the definition
 //	two helpers  two processes on one card at once; one that wants memory which the other has
 //	load         a program that computes on the card, before, beside and after an audit
-//	probes       what a buyer asks a leased card now and then
+//	probes       a buyer's probes of a leased card
 //	faults       a helper that is killed, a fill that is cancelled, another card's UUID, too large a dataset; each then works again
 //	job          a CUDA program in a container by `starling run --gpus 1`, where an engine with NVIDIA's hook is there
 //
-// The report says of which card it is. The tests run the same in small over the PTX interpreter, and that report says that it is of no GPU.
+// The report says of which card it is. The tests run the same in small over the PTX interpreter, and that report says
+// that it is of no GPU.
 package hardware
 
 import (
@@ -35,14 +37,14 @@ import (
 	"github.com/starling-network/starling/verify/challenge"
 )
 
-// Config says what is measured, and where what came of it goes.
+// Config sets the measurements and the places of the results.
 type Config struct {
 	Starling   string // the peer's program, with starling-cuda and starling-nvml beside it
 	UUID       string // of the GPU; empty: the first that can be sold
 	Small      bool   // sizes that the PTX interpreter does in seconds
-	Dir        string // for what the job needs
+	Dir        string // for the job's files
 	Out        string // JSON file of the report
-	Benchmarks string // file whose table of measured cards gets a row; empty: none does
+	Benchmarks string // file with the table of measured cards, which gets a row; empty: none does
 	Say        func(format string, args ...any)
 }
 
@@ -67,11 +69,12 @@ type sizes struct {
 	shapes   int             // drawn at random, and compared whole
 	most     uint64          // operations of each of them, at most
 	tiles    int             // of an audit's products, compared
-	load     challenge.Shape // what a program beside computes
+	load     challenge.Shape // work of the program beside
 	loadTime time.Duration   // that it is measured alone
 }
 
-// Run measures, and writes the report, also one of a card that failed. The error says that something did or that nothing was measured.
+// Run measures, and writes the report, also one of a card that failed. The error says that something did or that
+// nothing was measured.
 func Run(ctx context.Context, cfg Config) ([]scenarios.Row, error) {
 	b := &bench{Config: cfg, report: &Report{At: time.Now().UTC().Truncate(time.Second)}}
 	b.helper = filepath.Join(filepath.Dir(cfg.Starling), cuda.HelperName)
@@ -110,7 +113,7 @@ func Run(ctx context.Context, cfg Config) ([]scenarios.Row, error) {
 	return rows, err
 }
 
-// identify finds the card and opens it twice: with nothing compiled before, and with what the driver kept.
+// identify finds the card and opens it twice: with nothing compiled before, and with the driver's cache.
 func (b *bench) identify(ctx context.Context) (string, error) {
 	r := b.report
 	var found gpu.Device

@@ -14,10 +14,10 @@ import (
 	"github.com/starling-network/starling/testnet"
 )
 
-// glibc is an image in which a program finds what the driver's library needs.
+// glibc is an image with the files that the driver's library needs.
 const glibc = "docker.io/library/debian:stable-slim"
 
-// hook says whether this machine's container engine gives GPUs to containers, and why not.
+// hook reports whether this machine's container engine gives GPUs to containers, and why not.
 func hook(ctx context.Context) error {
 	docker, err := exec.LookPath("docker")
 	if err != nil {
@@ -33,9 +33,9 @@ func hook(ctx context.Context) error {
 	return nil
 }
 
-// job has a buyer on a free network of two peers run a CUDA program on the card, in a container, by `starling run --gpus 1`: starling-cuda,
-// which compares the card with the processor. Where no engine gives GPUs to containers the same program runs beside the peers, with the
-// environment that it would have in the container, and the report says so.
+// job has a buyer on a free network of two peers run a CUDA program on the card, in a container, by `starling run
+// --gpus 1`: starling-cuda, which compares the card with the processor. Where no engine gives GPUs to containers the
+// same program runs beside the peers, with the environment that it would have in the container, and the report says so.
 func (b *bench) job(ctx context.Context) (_ string, err error) {
 	without := hook(ctx)
 	if !b.report.GPU {
@@ -55,7 +55,8 @@ func (b *bench) job(ctx context.Context) (_ string, err error) {
 	n, err := testnet.Start(ctx, testnet.Options{
 		Dir: filepath.Join(b.Dir, "net"), Binary: b.Starling, Providers: 1, Buyers: 1, Units: 1, Free: true, Say: b.Say,
 		GPUs: func(int) testnet.GPUs { return testnet.GPUs{Devices: "device=" + b.UUID} },
-		Unit: node.Unit{MilliCPU: 1000, MemoryMiB: 4096, DiskMiB: 4096}, // a CUDA context takes hundreds of MiB of the host's memory
+		// a CUDA context takes hundreds of MiB of the host's memory
+		Unit: node.Unit{MilliCPU: 1000, MemoryMiB: 4096, DiskMiB: 4096},
 	})
 	if err != nil {
 		return "", err
@@ -67,7 +68,7 @@ func (b *bench) job(ctx context.Context) (_ string, err error) {
 	return b.ran("starling run --gpus 1: starling-cuda --self-test --quick in a container", string(out), err)
 }
 
-// ran notes what the program said.
+// ran notes the program's output.
 func (b *bench) ran(how, said string, err error) (string, error) {
 	said = strings.TrimSpace(said)
 	if err == nil && !strings.Contains(said, "same ") {

@@ -80,7 +80,8 @@ func (b *bench) selfTest(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%d comparisons, all the same", same), nil
 }
 
-// allowed is what a unit of the card's class may take for an audit's products and for a walk, seconds; 0 for what audits do not ask.
+// allowed is the time that a unit of the card's class may take for an audit's products and for a walk, seconds; 0 where
+// audits have no limit.
 func (b *bench) allowed(s challenge.Shape, w challenge.Walk) (products, walk float64) {
 	floor, ok := audit.FloorOf(b.report.Class, market.Resources{VRAMMiB: b.report.VRAMMiB})
 	if !ok || b.Small {
@@ -91,7 +92,8 @@ func (b *bench) allowed(s challenge.Shape, w challenge.Walk) (products, walk flo
 	return float64(p+spare) / 1e6, float64(k+spare) / 1e6
 }
 
-// products measures what an audit times first: products, hashes of their tiles, the way to this process and the tree.
+// products measures the first timed part of an audit: products, hashes of their tiles, the way to this process and the
+// tree.
 func (b *bench) products(ctx context.Context) (string, error) {
 	p := &Products{Shape: b.sizes.shape.String()}
 	p.Allowed, _ = b.allowed(b.sizes.shape, b.sizes.walk)
@@ -162,7 +164,7 @@ func (b *bench) curve(ctx context.Context) (string, error) {
 	return strings.Join(text, ", "), nil
 }
 
-// checkGroups walks over what is resident, and holds groups of walkers drawn at random against the definition.
+// checkGroups walks over the resident dataset, and compares groups of walkers drawn at random with the definition.
 func checkGroups(ctx context.Context, d device.Device, of device.Dataset, w challenge.Walk, groups int) (checked, differ int, err error) {
 	hashes, err := walks(ctx, d, of, w)
 	if err != nil {
@@ -212,7 +214,8 @@ func (b *bench) compared(what string, count, differ int) (string, error) {
 	return text, nil
 }
 
-// compareProducts holds whole products of shapes drawn at random against the processor's, and tiles of an audit's against the definition.
+// compareProducts holds whole products of shapes drawn at random against the processor's, and tiles of an audit's
+// against the definition.
 func (b *bench) compareProducts(ctx context.Context) (string, error) {
 	processor := cpu.New(cpu.Config{Memory: 1 << 20})
 	tiles, differ := 0, 0
@@ -425,7 +428,7 @@ func (b *bench) beside(ctx context.Context) (_ string, err error) {
 		r.Before, r.During, r.After, r.Products, r.Walk, 100*r.PerHour), nil
 }
 
-// probes asks what probes of a lease ask, as large as they are for a card of this rate.
+// probes does the probes of a lease, in the size for a card of this rate.
 func (b *bench) probes(ctx context.Context) (string, error) {
 	rate := uint64(0) // not known
 	if p := b.report.Products; p != nil {

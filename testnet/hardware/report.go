@@ -13,7 +13,7 @@ import (
 	"github.com/starling-network/starling/verify/audit"
 )
 
-// Report is what was measured of one card. Times are seconds.
+// Report is the measurements of one card. Times are seconds.
 type Report struct {
 	At         time.Time    `json:"at"`
 	GPU        bool         `json:"gpu"` // NVML knows the card
@@ -59,23 +59,23 @@ type Point struct {
 	Allowed float64 `json:"allowed_s,omitempty"` // of a walk
 }
 
-// Compare is what was held against the definition.
+// Compare is one comparison with the definition.
 type Compare struct {
 	What   string `json:"what"`
 	Count  int    `json:"count"`
 	Differ int    `json:"differ"`
 }
 
-// Two is what two helpers on one card do to each other.
+// Two is the effect of two helpers on one card.
 type Two struct {
 	ProductsAlone    float64 `json:"products_alone_s"`
 	ProductsTogether float64 `json:"products_together_s"` // the slower one
 	WalkAlone        float64 `json:"walk_alone_s"`
 	WalkTogether     float64 `json:"walk_together_s"`
-	Refused          string  `json:"refused,omitempty"` // what the second is told that wants memory which the first has
+	Refused          string  `json:"refused,omitempty"` // error of the second for memory that the first has
 }
 
-// Beside is what an audit costs a program that computes on the card.
+// Beside is the cost of an audit for a program that computes on the card.
 type Beside struct {
 	Before   float64 `json:"before_operations_per_s"`
 	During   float64 `json:"during_operations_per_s"`
@@ -94,7 +94,7 @@ type Probes struct {
 	P99    float64 `json:"p99_s"`
 }
 
-// Fault is what was done to a helper, what it said, and that the next call worked.
+// Fault is a fault of a helper, its error, and that the next call worked.
 type Fault struct {
 	What  string `json:"what"`
 	Error string `json:"error"`
@@ -102,13 +102,13 @@ type Fault struct {
 
 // Job is the program that was run by `starling run --gpus 1`.
 type Job struct {
-	How  string `json:"how"` // where it ran, and what it could see
+	How  string `json:"how"` // place of the run, and the devices visible there
 	Said string `json:"said,omitempty"`
 }
 
-// Floors are what this card says of its class's floors.
+// Floors are this card's results for its class's floors.
 type Floors struct {
-	Operations    uint64 `json:"operations"`     // two thirds of what was measured
+	Operations    uint64 `json:"operations"`     // two thirds of the measured rate
 	Reads         uint64 `json:"reads"`          // four fifths of it
 	OperationsNow uint64 `json:"operations_now"` // as audits have them
 	ReadsNow      uint64 `json:"reads_now"`
@@ -144,7 +144,7 @@ func (r *Report) write(path string) error {
 	return os.WriteFile(path, append(b, '\n'), 0o644)
 }
 
-// floors compares what was measured with the class's floors.
+// floors compares the measurements with the class's floors.
 func (r *Report) floors() *Floors {
 	if r.Products == nil || len(r.Curve) == 0 {
 		return nil
@@ -181,7 +181,8 @@ func (r *Report) row() string {
 		float64(last.MiB<<20)/last.Fill/1e9, median(r.Products.Seconds), last.Walk, r.Products.Allowed, last.Allowed, differ, of)
 }
 
-// note puts the card's row into a file's table, in the place of an earlier one of the same model. A report of no GPU is no row.
+// note puts the card's row into a file's table, in the place of an earlier one of the same model. A report of no GPU is
+// no row.
 func (r *Report) note(path string) error {
 	if !r.GPU {
 		return nil

@@ -303,7 +303,7 @@ func (a *adversary) start(to *Peer, h held, program string, args ...string) (*no
 		Workload: a.workload(program, args...)}}})
 }
 
-// cosign answers the receipts that a provider proposes; voucher says whether it pays on.
+// cosign answers the receipts that a provider proposes; voucher reports whether it pays on.
 func (a *adversary) cosign(h held, answer func(verify.ReceiptCore) *nodepb.MeterReply) *stream.Server {
 	return protocol.Meter.Handle(a.host, a.tag, func(_ context.Context, _ peer.ID, req *nodepb.MeterRequest) (*nodepb.MeterReply, error) {
 		core, err := verify.UnmarshalReceiptCore(req.Receipt)

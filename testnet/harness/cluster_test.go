@@ -68,7 +68,7 @@ func (p *Peer) joined(id string, size int) buyer.Job {
 	return p.until(id, func(j buyer.Job) bool { return whole(j, size) })
 }
 
-// whole says whether a cluster has so many members, which all go by one plan and reach each other.
+// whole reports whether a cluster has so many members, which all go by one plan and reach each other.
 func whole(j buyer.Job, size int) bool {
 	if len(j.Ranks) != size || int(j.Cluster.Size) != size || len(j.Cluster.Members) != size {
 		return false

@@ -46,7 +46,7 @@ func (e *engine) Pull(_ context.Context, image string, _ *runtime.RegistryAuth, 
 	return nil
 }
 
-// HasImage says whether Pull was called for it.
+// HasImage reports whether Pull was called for it.
 func (e *engine) HasImage(_ context.Context, image string) bool {
 	_, err := os.Stat(e.module(image))
 	return err == nil

@@ -256,7 +256,7 @@ func (s *sums) add(a settle.Account) {
 	s.owed, s.claimed, s.lost = s.owed+a.Owed, s.claimed+a.Claimed, s.lost+a.Lost
 }
 
-// opens says whether a transaction opens an escrow.
+// opens reports whether a transaction opens an escrow.
 func opens(at sign.Key) func([]program.Instruction) bool {
 	return func(in []program.Instruction) bool {
 		return slices.ContainsFunc(in, func(i program.Instruction) bool { return i.CallName(at) == "OpenEscrow" })

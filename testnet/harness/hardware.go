@@ -16,11 +16,11 @@ import (
 	"github.com/starling-network/starling/verify/challenge"
 )
 
-// Hardware opens what answers audits for a unit.
+// Hardware opens the device that answers audits for a unit.
 type Hardware = func(ctx context.Context, u market.Unit, asked audit.Asked) (device.Device, error)
 
-// card is a piece of hardware whose answers are the processor's, and whose times are in the bubble's time: whatever this machine has
-// to do besides, an audit takes as long as the card does. One card does one thing at a time, for whichever unit asks.
+// card is a piece of hardware with the processor's answers, and with times in the bubble's time: an audit takes the
+// card's time however busy this machine is. One card does one thing at a time, for any unit.
 type card struct {
 	turn  chan struct{}
 	share float64 // of the time that its class may take at the floor

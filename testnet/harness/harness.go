@@ -62,11 +62,12 @@ type Options struct {
 	Price map[int]string
 	// Region of each provider, by number; missing ones are in "local".
 	Region map[int]string
-	// Limits of buyers on what one provider gets on a day, in tokens, by the number of the peer.
+	// Limits are buyers' limits on the earnings of one provider in a day, in tokens, by the number of the peer.
 	Limits map[int]string
 	// GPUs of each provider, by number; missing ones have none.
 	GPUs map[int]gpu.Source
-	// Hardware is what answers audits for a unit of each provider, by number; the processor for missing ones.
+	// Hardware is the device that answers audits for a unit of each provider, by number; the processor for missing
+	// ones.
 	Hardware map[int]Hardware
 	// Masks is how many canaries may be planted in all; 0: none are.
 	Masks int
@@ -76,12 +77,13 @@ type Options struct {
 	Links map[int][]int
 	// Configure changes the configuration of a peer, by number.
 	Configure func(i int, c *node.Config)
-	// Real makes a network whose genesis does not say that it is simulated.
+	// Real makes a network with a genesis that is not marked as simulated.
 	Real bool
-	// Free makes a free network: nothing is paid, and slots are those of the clock. Others settle through Starling's program, as its
-	// model has it.
+	// Free makes a free network: nothing is paid, and slots are those of the clock. Others settle through Starling's
+	// program, as its model has it.
 	Free bool
-	// AuditSlots is the length of an audit's window; 0: nothing is audited. One window in AuditOneIn has an audit; 0: each.
+	// AuditSlots is the length of an audit's window; 0: nothing is audited. One window in AuditOneIn has an audit; 0:
+	// each.
 	AuditSlots uint64
 	AuditOneIn uint64
 	// ChainDown starts the network while its chain answers nobody.
@@ -220,7 +222,7 @@ func (n *Net) settleByProgram() {
 		UnbondingSlots: 2000, EvidenceSlots: 1000, MinStake: 1, AuditSlots: uint32(n.Genesis.AuditSlots),
 		Mints: []program.MintTerms{program.DefaultTerms(sign.Key(mint), n.Genesis.Decimals)},
 	}
-	if n.opts.AuditSlots > 0 { // who judges has bonded something; too little is for anything else to be voted on
+	if n.opts.AuditSlots > 0 { // judges have bonded something; too little to vote on anything else
 		p.Votes = program.Votes{VotingSlots: 100, LockSlots: 100, LeastBonded: 1 << 40, LeastBond: 1, EpochSlots: 1 << 30, EpochsOfMonth: 1}
 	}
 	net, err := escrow.NewNet(sign.Key(at), program.NewNetwork(p), sign.Key(mint))
@@ -231,11 +233,11 @@ func (n *Net) settleByProgram() {
 	n.terms, n.Programs = net, chaintest.NewPrograms(n.Chain, net)
 }
 
-// bonded is what each peer that judges has bonded.
+// bonded is the bond of each judge.
 const bonded = 1000
 
-// bondAll has the network's providers registered since its first slot, and what they bonded: they judge. Where they are too few to judge one
-// another the first buyers bond as well.
+// bondAll registers and bonds the network's providers since its first slot: they judge. If they are too few to judge
+// one another, the first buyers bond as well.
 func (n *Net) bondAll() {
 	if n.opts.AuditSlots == 0 {
 		return
@@ -264,7 +266,7 @@ func (n *Net) key(i int) sign.Key {
 	return sign.NewPrivate(seed).Key()
 }
 
-// judges are what committees are drawn from.
+// judges are the roster of committees.
 func (n *Net) judges() (out rules.Roster) {
 	for i := range max(n.opts.Providers, rules.MinBonded) {
 		out = append(out, rules.Member{Key: n.key(i), Owner: ownerOf(n.key(i)), Weight: bonded})
@@ -288,7 +290,7 @@ func (n *Net) mint(key sign.Key) {
 	}
 }
 
-// price is what providers ask where Options.Price does not say another.
+// price is the providers' price unless Options.Price sets another.
 func (n *Net) price() (text string, p market.Price) {
 	if n.opts.Free {
 		return "0", 0
@@ -296,7 +298,7 @@ func (n *Net) price() (text string, p market.Price) {
 	return "0.36", 360_000
 }
 
-// host is what is special about the host of peer i.
+// host is the configuration of the host of peer i.
 func (n *Net) host(i int) p2p.Config {
 	return p2p.Config{NAT: p2p.NAT{Serve: i >= n.opts.Providers && i < n.opts.Providers+n.opts.Entries}}
 }
@@ -443,7 +445,7 @@ func (p *Peer) Kill() {
 	p.Fake, p.Engine = p.Fake.Restart(), &engine{p.Engine.Fake.Restart(), p.Engine.dir}
 }
 
-// Restart starts a killed or stopped peer on what it left.
+// Restart starts a killed or stopped peer on its old state.
 func (p *Peer) Restart() {
 	p.start(p.net.net.Restart(p.i, p.net.host(p.i)))
 }

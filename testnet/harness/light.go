@@ -47,7 +47,7 @@ func (n *Net) Light(stranger int, entries ...*Peer) *Light {
 	return l
 }
 
-// Start starts the client on what it left.
+// Start starts the client on its old state.
 func (l *Light) Start(entries ...*Peer) {
 	p, n := l.Peer, l.net
 	n.t.Helper()

@@ -50,7 +50,7 @@ func (m *mishap) happen() {
 	time.Sleep(time.Second)
 }
 
-// happened says whether it did. Writes are then all that the peer's first process made.
+// happened reports whether it did. Writes are then all that the peer's first process made.
 func (m *mishap) happened() (bool, []string) {
 	if m.cut != nil {
 		return false, m.peer.Writes()

@@ -13,7 +13,7 @@ import (
 	"github.com/starling-network/starling/node/provider"
 )
 
-// Overlays are those of a simulated network. They carry nothing; they know who lets in whom.
+// Overlays are those of a simulated network. They carry nothing; they record the members that each member lets in.
 type Overlays struct {
 	mu      sync.Mutex
 	members map[market.OverlayKey]*Member
@@ -27,7 +27,7 @@ type Member struct {
 	of      *Overlays
 }
 
-// at is what joins the executions of one peer.
+// at joins the executions of one peer.
 func (o *Overlays) at(id peer.ID) provider.Networks { return memberships{o, id} }
 
 type memberships struct {
@@ -50,7 +50,7 @@ func (m memberships) Join(j provider.Joining) (provider.Network, error) {
 	return n, nil
 }
 
-// SetMembers replaces who is let in.
+// SetMembers replaces the members that are let in.
 func (m *Member) SetMembers(others []provider.Peer) error {
 	m.of.mu.Lock()
 	defer m.of.mu.Unlock()
@@ -82,7 +82,7 @@ func (m *Member) Close() error {
 	return m.Joining.Tun.Close()
 }
 
-// lets says whether the member with a key lets in another one, as the peer and at the address that it has.
+// lets reports whether the member with a key lets in another one, as the peer and at the address that it has.
 func (o *Overlays) lets(key, other market.OverlayKey) bool {
 	m, n := o.members[key], o.members[other]
 	return m != nil && n != nil && slices.ContainsFunc(m.others, func(p provider.Peer) bool {
@@ -116,7 +116,7 @@ func (o *Overlays) clusters() map[string][]market.OverlayKey {
 	return out
 }
 
-// Reach says whether two members reach each other: each lets the other in.
+// Reach reports whether two members reach each other: each lets the other in.
 func (o *Overlays) Reach(a, b market.OverlayKey) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -12,10 +12,9 @@ import (
 	"github.com/starling-network/starling/node/store"
 )
 
-// power is the journal of one process. At the write that Crash names the peer
-// loses power: in the same moment it is off the network. It also watches over
-// what is written: no unit may be in two live records at any time, unless they are
-// one lease and what makes it longer.
+// power is the journal of one process. At the write that Crash names the peer loses power: in the same moment it is off
+// the network. It also checks the writes: no unit may be in two live records at any time, unless they are one lease and
+// its renewals.
 type power struct {
 	t     testing.TB
 	crash *store.Crashing

@@ -143,7 +143,8 @@ func forgery(crash map[int]Crash) Options {
 	}
 }
 
-// right says whether a job that was forged ended as it should: the result is right, the forger is named, the proof of it holds.
+// right reports whether a job that was forged ended as it should: the result is right, the forger is named, the proof
+// of it holds.
 func (n *Net) right(t *testing.T, b *Peer, j buyer.Job) {
 	t.Helper()
 	if j.State != buyer.Succeeded || len(j.Verified) != 1 || j.Verified[0].State != replica.Differs {
@@ -219,7 +220,8 @@ func TestForgedResult(t *testing.T) {
 	})
 }
 
-// alike says whether providers could tell a replica from what it repeats: by its order, or by the workload that they are given.
+// alike reports whether providers could tell a replica from what it repeats: by its order, or by the workload that they
+// are given.
 func (n *Net) alike(t *testing.T, b *Peer, j buyer.Job) {
 	t.Helper()
 	order := func(j buyer.Job, id market.OrderID) market.Order {

@@ -22,7 +22,7 @@ import (
 	"github.com/starling-network/starling/testnet/scenarios"
 )
 
-// sample is what honest jobs met in some time.
+// sample is the figures of honest jobs in some time.
 type sample struct {
 	toLease []time.Duration // from the order to the leases, of each job
 	peak    map[string]int  // the most memory of each peer, MiB
@@ -78,7 +78,8 @@ func (w *world) honest(ctx context.Context, length time.Duration) (sample, error
 	return s, errors.Join(errs...)
 }
 
-// one runs a job of two ranks to its end and checks its log and its payment. It returns the time from the order to the leases.
+// one runs a job of two ranks to its end and checks its log and its payment. It returns the time from the order to the
+// leases.
 func (w *world) one(ctx context.Context, home string, n int) (time.Duration, error) {
 	c, err := api.Dial(home, node.FileAPI)
 	if err != nil {
@@ -167,7 +168,7 @@ func (w *world) latency(context.Context) (string, error) {
 	return saw, nil
 }
 
-// moreMiB is what the attack may add to a peer's memory.
+// moreMiB bounds the attack's addition to a peer's memory.
 const moreMiB = 256
 
 // memory compares the peaks.

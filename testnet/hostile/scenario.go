@@ -48,12 +48,12 @@ type world struct {
 	net      *testnet.Network
 	attacker *natlab.Site
 	program  string // the attacker's
-	tick     []byte // what honest jobs run
+	tick     []byte // program of honest jobs
 
 	quiet, attacked sample
 }
 
-// Run runs the scenario. The rows say what was seen; an error means that it could not be run.
+// Run runs the scenario. The rows are the observations; an error means that it could not run.
 func Run(ctx context.Context, o Options) (rows []scenarios.Row, err error) {
 	if err := natlab.Available(); err != nil {
 		return nil, err
@@ -173,8 +173,8 @@ func (w *world) war(ctx context.Context) (string, error) {
 	said := make(chan error, 1)
 	var report map[string]struct{ Tried, Taken int64 }
 	go func() {
-		// The attacker stands behind the peers for this machine's processors, as if it had another machine. Where Linux shares
-		// them among sessions, the weight is that of its session.
+		// The attacker stands behind the peers for this machine's processors, as if it had another machine. Where Linux
+		// shares them among sessions, the weight is that of its session.
 		cmd := exec.CommandContext(ctx, "setsid", append([]string{"-w", "sh", "-c",
 			`{ echo 19 >/proc/self/autogroup; } 2>/dev/null; exec nice -n 19 "$0" "$@"`, w.program}, args...)...)
 		out, err := scenarios.Command{Cmd: cmd, Enter: w.attacker.Enter}.Run()

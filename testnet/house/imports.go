@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Area is a folder with what the code below it may import. The most specific area of a folder counts.
+// Area is a folder with the imports allowed to the code below it. The most specific area of a folder counts.
 type Area struct {
 	Folder string
 	Ours   []string // folders of ours that it may import, beside itself
@@ -120,7 +120,8 @@ func (a Area) refuses(dir, p string) string {
 	if ours, isOurs := strings.CutPrefix(p, Module+"/"); isOurs {
 		top, _, _ := strings.Cut(a.Folder, "/")
 		if Within(ours, top) {
-			// Inside one top-level folder only chain has an order of its own: the core does not know its implementations.
+			// Inside one top-level folder only chain has an order of its own: the core does not know its
+			// implementations.
 			if top == "chain" && a.Folder == "chain" && (Within(ours, "chain/solana") || Within(ours, "chain/chaintest")) {
 				return a.Why
 			}

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// PureFolders are the cores, NotPure what stands among them without being one.
+// PureFolders are the cores, NotPure the other packages below them.
 var (
 	PureFolders = []string{"market", "verify", "chain"}
 	NotPure     = []string{"chain/solana", "chain/program"}
@@ -17,7 +17,7 @@ var (
 const pureWhy = "a core has no goroutine, clock, randomness, network or file: time and randomness are arguments, effects are returned, " +
 	"so that every run can be replayed and every crash enumerated"
 
-// impureImports are packages of the standard library that reach outside. A trailing slash covers what lies below.
+// impureImports are packages of the standard library that reach outside. A trailing slash includes the packages below.
 var impureImports = []string{
 	"os", "os/", "net", "net/", "syscall", "io/ioutil", "math/rand", "math/rand/", "crypto/rand", "log", "log/",
 	"database/", "plugin", "runtime/", "testing", "testing/",
@@ -48,7 +48,8 @@ func Pure(f File) bool {
 	return false
 }
 
-// CheckPure returns one sentence for every place where a core starts a goroutine, reads the clock, or imports what reaches outside.
+// CheckPure returns one sentence for every place where a core starts a goroutine, reads the clock, or has an import
+// that reaches outside.
 func CheckPure(files []File) []string {
 	var breaches []string
 	breach := func(f File, pos token.Pos, what string) {

@@ -11,7 +11,8 @@ import (
 	"strings"
 )
 
-// TopLevel is what may stand at the root beside dot-files: one folder per idea, and the files that a newcomer looks for.
+// TopLevel is the allowed entries of the root beside dot-files: one folder per idea, and the files that a newcomer
+// looks for.
 var TopLevel = []string{
 	"cmd", "node", "p2p", "market", "verify", "chain", "testnet",
 	"go.mod", "go.sum", "README.md", "LICENSE", "Makefile", "CONTRIBUTING.md",
@@ -59,7 +60,7 @@ func describes(f *ast.File) bool {
 	return strings.HasPrefix(text, "Package ") || strings.HasPrefix(text, "Command ")
 }
 
-var leftForLater = regexp.MustCompile(`\b(TODO|FIXME|XXX|HACK)\b`) // house:allow names what it looks for
+var leftForLater = regexp.MustCompile(`\b(TODO|FIXME|XXX|HACK)\b`) // house:allow the marks themselves
 
 // CheckNothingLeftForLater returns one sentence for every mark of unfinished work in sources, scripts and pages.
 func CheckNothingLeftForLater(root string) ([]string, error) {

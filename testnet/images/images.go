@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package images makes the images that clusters are tested with: Debian with Python, and above it Ray or Dask from PyPI, or
-// Debian's PyTorch, or Debian's Open MPI. They are made on this machine from packages, without a registry (script `build` beside this
-// file), and kept in the user's cache, by what they are made of:
+// Package images makes the images that clusters are tested with: Debian with Python, and above it Ray or Dask from
+// PyPI, or Debian's PyTorch, or Debian's Open MPI. They are made on this machine from packages, without a registry
+// (script `build` beside this file), and kept in the user's cache, by a hash of their parts:
 //
 //	<cache>/starling/images/<key>/{base,ray,dask,torch,mpi}.tar    one layer each
 package images
@@ -29,7 +29,7 @@ import (
 // Name of an image.
 type Name string
 
-// The images: each has Python 3.11 and what it is called by.
+// The images: each has Python 3.11 and the program of its name.
 const (
 	Ray   Name = "ray"
 	Dask  Name = "dask"
@@ -44,7 +44,7 @@ var names = []Name{Ray, Dask, Torch, MPI}
 // ErrUnavailable says that the images cannot be made here; its text says why.
 var ErrUnavailable = errors.New("images of Ray, Dask, PyTorch and MPI cannot be made here")
 
-// programs are what the script needs beside a shell, with the package that has them.
+// programs are the script's tools beside a shell, with their packages.
 var programs = []string{"bash", "apt-get", "apt-cache", "dpkg-deb", "tar", "awk"}
 
 // keep is how long images of other packages stay in the cache: a test that runs beside may still read them.
@@ -64,8 +64,8 @@ type Set struct {
 	dir string
 }
 
-// Make finds images in the cache, all or those that are named, or makes what is missing, which takes minutes. The error is ErrUnavailable
-// where it cannot be done.
+// Make finds images in the cache, all or the named ones, or makes missing ones, which takes minutes. The error is
+// ErrUnavailable if that is impossible.
 func Make(ctx context.Context, say func(format string, args ...any), wanted ...Name) (*Set, error) {
 	if len(wanted) == 0 {
 		wanted = names
@@ -91,7 +91,8 @@ func Make(ctx context.Context, say func(format string, args ...any), wanted ...N
 		return nil, err
 	}
 	defer lock.Close()
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil { // whoever comes second finds what the first one made
+	// a later process finds the images of the first one
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return nil, fmt.Errorf("waiting for who else makes images: %w", err)
 	}
 	work, err := os.MkdirTemp(root, "new-")
@@ -130,7 +131,7 @@ func Make(ctx context.Context, say func(format string, args ...any), wanted ...N
 	return s, clean(root)
 }
 
-// build runs the script and returns what it prints. That apt or pip give nothing is no fault of what is tested.
+// build runs the script and returns its output. A failure of apt or pip is no fault of the tested code.
 func build(ctx context.Context, work string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(work, "build"), args...)
 	var out, errs bytes.Buffer
@@ -144,7 +145,7 @@ func build(ctx context.Context, work string, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// clean removes what older packages and runs that were broken off have left.
+// clean removes the remains of older packages and interrupted runs.
 func clean(root string) error {
 	entries, err := os.ReadDir(root)
 	for _, e := range entries {
@@ -168,7 +169,7 @@ func (s *Set) missing(wanted []Name) (out []string) {
 
 func (s *Set) path(n Name) string { return filepath.Join(s.dir, string(n)+".tar") }
 
-// Push puts an image into a registry, with files above it, and says what it is called, by digest.
+// Push puts an image into a registry, with files above it, and returns its name, by digest.
 func (s *Set) Push(r *engine.Registry, n Name, files ...engine.File) (string, error) {
 	var layers []*engine.Layer
 	for _, part := range []Name{base, n} {

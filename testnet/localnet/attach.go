@@ -10,8 +10,8 @@ import (
 // faucetLamports pays for the token, the wallets and their fees on a chain that is not ours.
 const faucetLamports = 500_000_000_000
 
-// Attach makes a test token on a local validator that runs already, such as solana-test-validator, with lamports from its
-// faucet. Close leaves that chain as it is.
+// Attach makes a test token on a local validator that runs already, such as solana-test-validator, with lamports from
+// its faucet. Close leaves that chain as it is.
 func Attach(ctx context.Context, url string, cfg Config) (*Chain, error) {
 	cfg = cfg.withDefaults()
 	payer, err := newKey()

@@ -27,9 +27,10 @@ const (
 	epochsOfMonth  = 144
 )
 
-// EscrowGenesis describes a network that settles through Starling's program on this chain. It deploys the program the first
-// time, creates the network's account, on which rules and rewards are voted, and fills the emission's. Treasury and authority are
-// the faucet's key. What the terms change comes last; windows of audits are the network's when they set some.
+// EscrowGenesis describes a network that settles through Starling's program on this chain. It deploys the program the
+// first time, creates the network's account, on which rules and rewards are voted, and fills the emission's. Treasury
+// and authority are the faucet's key. The changes of terms come last; windows of audits are the network's if they set
+// some.
 func (c *Chain) EscrowGenesis(ctx context.Context, network string, intervalSlots uint64, terms ...func(*program.Params)) (market.Genesis, error) {
 	id, err := c.deployed(ctx)
 	if err != nil {
@@ -87,9 +88,10 @@ func (c *Chain) deployed(ctx context.Context) (sign.Key, error) {
 	return c.program, nil
 }
 
-// Deploy puts a program on the chain under the address of key, by the upgradeable loader, which looks through it as on any chain. Only
-// its buffer is filled at once: Surfpool keeps what the last 200 transactions changed, before and after, and copies all of it for each
-// transaction, so that after a program was written piece by piece each one takes tens of milliseconds.
+// Deploy puts a program on the chain under the address of key, by the upgradeable loader, which verifies it as on any
+// chain. Only its buffer is filled at once. Surfpool keeps the changes of the last 200 transactions, before and after,
+// and copies all of it for each transaction: a program written piece by piece would slow each later one to tens of
+// milliseconds.
 func (c *Chain) Deploy(ctx context.Context, key sign.Private, elf []byte) error {
 	if c.host == nil {
 		return c.admin.Deploy(ctx, key, elf)
@@ -101,7 +103,8 @@ func (c *Chain) Deploy(ctx context.Context, key sign.Private, elf []byte) error 
 	return c.admin.DeployBuffer(ctx, key, buffer, len(elf))
 }
 
-// Upgrade puts other code in the place of a program that Deploy put on a chain that this process hosts, as long as the faucet's key may.
+// Upgrade puts other code in the place of a program that Deploy put on a chain that this process hosts, as long as the
+// faucet's key may.
 func (c *Chain) Upgrade(ctx context.Context, id sign.Key, elf []byte) error {
 	buffer, err := c.buffer(ctx, elf)
 	if err != nil {

@@ -27,7 +27,8 @@ var (
 var runtimeAddon = Addon{Name: "surfpool-1.5.0", PackageJSON: packageJSON, PackageLock: packageLock,
 	File: "node_modules/@solana/surfpool-linux-x64-gnu/surfpool-sdk.linux-x64-gnu.node"}
 
-// CacheDir is where the runtime is installed, once for all networks of the user: $XDG_CACHE_HOME/starling/surfpool-VERSION.
+// CacheDir is where the runtime is installed, once for all networks of the user:
+// $XDG_CACHE_HOME/starling/surfpool-VERSION.
 func CacheDir() (string, error) { return runtimeAddon.dir() }
 
 // Installed reports whether the runtime is in the cache.
@@ -36,12 +37,12 @@ func Installed() bool { return runtimeAddon.Installed() }
 // Install puts the runtime into the cache; see [Addon.Install].
 func Install(ctx context.Context) (string, error) { return runtimeAddon.Install(ctx) }
 
-// Addon is what tests and local networks need of Node's packages: one that holds a Solana runtime, or what the TypeScript client is built
-// with. Packages are taken by version and integrity, from whatever registry npm is set to use.
+// Addon is a set of Node's packages that tests and local networks need: one that holds a Solana runtime, or the tools
+// that build the TypeScript client. Packages are taken by version and integrity, from npm's configured registry.
 type Addon struct {
 	Name                     string // of its folder in the cache, with the version
 	PackageJSON, PackageLock []byte
-	File                     string // in the folder: what must be there
+	File                     string // in the folder: the file that must be there
 }
 
 func (a Addon) dir() (string, error) {
@@ -68,8 +69,8 @@ func (a Addon) installed(dir string) bool {
 	return err == nil
 }
 
-// Install puts it into the cache with npm, unless it is there, and returns its folder. Processes that install at
-// the same time wait for each other. Errors: ErrPlatform, ErrTools, or what npm said.
+// Install puts it into the cache with npm, unless it is there, and returns its folder. Processes that install at the
+// same time wait for each other. Errors: ErrPlatform, ErrTools, or npm's.
 func (a Addon) Install(ctx context.Context) (string, error) {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		return "", fmt.Errorf("%s/%s: %w", runtime.GOOS, runtime.GOARCH, ErrPlatform)
@@ -132,7 +133,8 @@ func lastLines(out []byte) string {
 	return text[max(0, len(text)-600):]
 }
 
-// lockFile waits for the lock, trying again until ctx ends, and returns what lets go of it. A process that dies lets go too.
+// lockFile waits for the lock, trying again until ctx ends, and returns the function that releases it. A process that
+// dies releases it too.
 func lockFile(ctx context.Context, path string) (func(), error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {

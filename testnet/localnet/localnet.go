@@ -1,10 +1,11 @@
-// Package localnet runs a Solana chain on this machine: a real runtime (Surfpool: the SVM with SPL programs, blocks by the
-// clock, blockhash expiry) without consensus, for testnets and tests.
+// Package localnet runs a Solana chain on this machine: a real runtime (Surfpool: the SVM with SPL programs, blocks by
+// the clock, blockhash expiry) without consensus, for testnets and tests.
 //
 //	peers ──HTTP──▶ allow-listing proxy (Go) ──HTTP──▶ Surfpool native addon in a Node process
 //
-// The addon comes from npm, pinned by version and integrity, and is installed once into the user's cache. The Node process
-// ends when its owner does. Ports are dynamic; any number of chains run side by side, and each has its own genesis hash.
+// The addon comes from npm, pinned by version and integrity, and is installed once into the user's cache. The Node
+// process ends when its owner does. Ports are dynamic; any number of chains run side by side, and each has its own
+// genesis hash.
 package localnet
 
 import (
@@ -58,8 +59,8 @@ type Chain struct {
 	program sign.Key // Starling's, once it was deployed
 }
 
-// Start installs the runtime if it must, starts a chain and makes its token. The caller must Close it; it also ends when
-// the calling process does. ctx bounds the start only.
+// Start installs the runtime if it must, starts a chain and makes its token. The caller must Close it; it also ends
+// when the calling process does. ctx bounds the start only.
 func Start(ctx context.Context, cfg Config) (*Chain, error) {
 	cfg = cfg.withDefaults()
 	dir, err := Install(ctx)
@@ -126,8 +127,8 @@ type Wallet struct {
 	Owner     sign.Private
 	Delegate  sign.Key      // peer key; zero or Owner's own: none is needed
 	Tokens    market.Amount // minted for the owner
-	Allowance market.Amount // of that, what the delegate may spend
-	Lamports  uint64        // for whoever pays fees: the delegate, else the owner
+	Allowance market.Amount // of that, the delegate's allowance
+	Lamports  uint64        // for the payer of fees: the delegate, else the owner
 }
 
 // Fund mints tokens for the owners, gives lamports to their peers and has each owner approve its peer.
@@ -158,7 +159,7 @@ func (c *Chain) Fund(ctx context.Context, wallets ...Wallet) error {
 // Faucet is the key that mints the test token and holds the lamports. On a chain of one's own it guards nothing.
 func (c *Chain) Faucet() sign.Private { return c.payer }
 
-// FundKey gives tokens and lamports to one key whose private half is elsewhere.
+// FundKey gives tokens and lamports to one key with its private half elsewhere.
 func (c *Chain) FundKey(ctx context.Context, to sign.Key, tokens market.Amount, lamports uint64) error {
 	return c.admin.Fund(ctx, c.mint, c.cfg.Decimals, solana.Grant{To: to, Tokens: tokens, Lamports: lamports})
 }

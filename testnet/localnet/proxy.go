@@ -24,13 +24,13 @@ const (
 	callTimeout = 30 * time.Second
 )
 
-// allowed are the methods that pass: Solana's own, by name. The runtime's cheats (surfnet_*) and whatever it may
-// grow are refused, so that nothing can work here that would not work on a real cluster. requestAirdrop is the
-// one exception, as on every test cluster: it makes lamports, never tokens.
+// allowed are the methods that pass: Solana's own, by name. The runtime's cheats (surfnet_*) and whatever it may grow
+// are refused, so that nothing can work here that would not work on a real cluster. requestAirdrop is the one
+// exception, as on every test cluster: it makes lamports, never tokens.
 //
 // chain/solana itself needs getBlockHeight, getFirstAvailableBlock, getGenesisHash, getLatestBlockhash,
-// getMinimumBalanceForRentExemption, getMultipleAccounts, getProgramAccounts, getSignatureStatuses, getSlot, getTransaction,
-// sendTransaction.
+// getMinimumBalanceForRentExemption, getMultipleAccounts, getProgramAccounts, getSignatureStatuses, getSlot,
+// getTransaction, sendTransaction.
 var allowed = setOf(
 	"getAccountInfo", "getBalance", "getBlock", "getBlockCommitment", "getBlockHeight", "getBlockTime", "getBlocks",
 	"getBlocksWithLimit", "getEpochInfo", "getEpochSchedule", "getFeeForMessage", "getFirstAvailableBlock", "getGenesisHash",
@@ -144,7 +144,7 @@ func parseCalls(body []byte) (calls []call, batch bool, err error) {
 	return calls, batch, nil
 }
 
-// one passes an allowed call on. What is sent is written anew, so that runtime and proxy cannot read it differently.
+// one passes an allowed call on. It is encoded anew, so that runtime and proxy cannot read it differently.
 func (p *proxy) one(ctx context.Context, c call) json.RawMessage {
 	if !allowed[c.Method] {
 		return failure(c.ID, -32601, fmt.Sprintf("method %.64q is not open here", c.Method))
@@ -196,7 +196,8 @@ func (p *proxy) pass(ctx context.Context, c call) json.RawMessage {
 	return out
 }
 
-// fixBlockTime mends result.blockTime, which this version of the runtime gives in thousands of seconds (getBlockTime is right).
+// fixBlockTime mends result.blockTime, which this version of the runtime gives in thousands of seconds (getBlockTime is
+// right).
 func fixBlockTime(answer []byte) []byte {
 	var whole map[string]json.RawMessage
 	var result map[string]json.RawMessage

@@ -9,8 +9,8 @@ import (
 	"net/http"
 )
 
-// Skip makes a slot the newest one, if it is not past yet, for tests that would have to wait for it. Peers cannot ask for that: the
-// endpoint that they use answers what Solana's does alone.
+// Skip makes a slot the newest one, if it is not past yet, for tests that would have to wait for it. Peers cannot do
+// that: their endpoint only has Solana's methods.
 func (c *Chain) Skip(ctx context.Context, slot uint64) error {
 	if c.host == nil {
 		return errors.New("a chain that others started cannot be skipped ahead")

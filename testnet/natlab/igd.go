@@ -26,7 +26,7 @@ type igd struct {
 	cmd    *exec.Cmd
 	dir    string
 	exited chan struct{} // closed when it has been reaped
-	said   []string      // what it said last; read it when exited is closed
+	said   []string      // its last output; read it when exited is closed
 }
 
 // igdAvailable says why no router can map ports here, or nil.
@@ -42,8 +42,8 @@ func igdAvailable() error {
 	return nil
 }
 
-// igdRules are the router's chains that the daemon fills, in the one family that it writes to. Its own chain goes before the
-// drop of what nobody asked for.
+// igdRules are the router's chains that the daemon fills, in the one family that it writes to. Its own chain goes
+// before the drop of unrequested packets.
 const igdRules = `
 table inet igd {
 	chain maps { }
@@ -117,7 +117,7 @@ func startIGD(router *Namespace, network string) (d *igd, err error) {
 	}
 	started := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocked; the thread must live as long as the daemon, whose parent it is
+		runtime.LockOSThread() // and never unlocked; the thread must live as long as its child, the daemon
 		err := router.Enter()
 		if err == nil {
 			err = d.cmd.Start()
@@ -157,7 +157,7 @@ func startIGD(router *Namespace, network string) (d *igd, err error) {
 // igdLines is how much of its log is kept.
 const igdLines = 20
 
-// igdListens is what it says when clients may come.
+// igdListens is its output when clients may come.
 const igdListens = "HTTP listening on port"
 
 // Close ends the daemon.

@@ -14,18 +14,18 @@ import (
 	"sync"
 )
 
-// ErrUnavailable: this machine or user cannot make network namespaces; the text says what is missing.
+// ErrUnavailable: this machine or user cannot make network namespaces; the text names the missing part.
 var ErrUnavailable = errors.New("emulated NATs need root, and the programs ip and nft")
 
-// Kind is what stands between a site and the internet.
+// Kind is the kind of router between a site and the internet.
 type Kind string
 
 // The kinds of sites.
 const (
 	// Public has an address of its own, and no filter.
 	Public Kind = "public"
-	// Cone is a port-restricted cone NAT, the usual home router: one inside port has one outside port for all the world, and
-	// takes packets only from whom it sent some.
+	// Cone is a port-restricted cone NAT, the usual home router: one inside port has one outside port for all the
+	// world, and takes packets only from whom it sent some.
 	Cone Kind = "cone"
 	// Symmetric is a NAT that takes another outside port for every destination, so that none can be foretold.
 	Symmetric Kind = "symmetric"
@@ -33,7 +33,7 @@ const (
 	Closed Kind = "no inbound"
 	// NoUDP is a cone that drops all UDP.
 	NoUDP Kind = "no UDP"
-	// UPnP is a cone whose router opens ports for those inside that ask it by UPnP.
+	// UPnP is a cone with a router that opens ports on request by UPnP from inside.
 	UPnP Kind = "UPnP"
 )
 
@@ -171,8 +171,8 @@ func (l *Lab) plug(n *Namespace, link string, number int, addr string) error {
 		n.Run("ip", "link", "set", link, "up"))
 }
 
-// nat are the router's rules. Packets from outside that nobody inside asked for are dropped without an answer, so that they
-// neither take a port away nor reset what is being opened.
+// nat are the router's rules. Unrequested packets from outside are dropped without an answer, so that they neither take
+// a port away nor reset a connection that is being opened.
 func nat(k Kind) string {
 	if k == UPnP {
 		return igdRules
@@ -238,7 +238,8 @@ table bridge cut {
 // Mend undoes Cut.
 func (l *Lab) Mend() error { return l.inet.Run("nft", "delete", "table", "bridge", "cut") }
 
-// Serve makes what listens at addr outside the lab reachable at port of a site's own address, as the chain that peers pay on.
+// Serve makes the listener at addr outside the lab reachable at port of a site's own address, as the chain that peers
+// pay on.
 func (l *Lab) Serve(at *Site, port int, addr string) (string, error) {
 	inside := fmt.Sprintf("%s:%d", at.IP, port)
 	ln, err := at.Listen("tcp", inside)

@@ -101,7 +101,7 @@ func (e *liteSVM) close() error {
 	return errors.Join(e.in.Close(), e.process.Wait())
 }
 
-// request is what litesvm.js takes; answer what it says.
+// request is the input of litesvm.js, answer its output.
 type request struct {
 	Do       string        `json:"do"`
 	Key      []byte        `json:"key,omitempty"`

@@ -39,7 +39,7 @@ type Minter interface {
 	Mint(ctx context.Context, mint sign.Private, decimals uint8, amount, lamports uint64, wallets ...sign.Key) error
 }
 
-// Warper is an engine whose clock can be set.
+// Warper is an engine with a clock that can be set.
 type Warper interface {
 	Warp(ctx context.Context, slot uint64) error
 }
@@ -59,7 +59,7 @@ type Result struct {
 	Slot  uint64 // of its block; 0 where there are none
 }
 
-// Custom is the Err of a transaction whose instruction was refused by a program with this number.
+// Custom is the Err of a transaction with an instruction that a program refused with this number.
 func Custom(instruction int, number uint32) string {
 	return fmt.Sprintf(`{"InstructionError":[%d,{"Custom":%d}]}`, instruction, number)
 }

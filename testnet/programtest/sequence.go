@@ -24,7 +24,8 @@ type Step struct {
 	Signers      []sign.Signer
 }
 
-// Outcome is what a step did, and all accounts that it named, as they were after it; those that are not there are missing.
+// Outcome is the result of a step, with all accounts that it named, in their state after it; missing accounts are left
+// out.
 type Outcome struct {
 	Result
 	Accounts map[sign.Key]Account

@@ -27,7 +27,7 @@ const (
 	attempts    = 10              // with a fresh blockhash each, when one was too old before it was used
 )
 
-// stale is the error of a transaction whose blockhash is too old.
+// stale is the error of a transaction with an old blockhash.
 const stale = `"BlockhashNotFound"`
 
 type surfpool struct {
@@ -108,7 +108,7 @@ func (e *surfpool) landed(ctx context.Context, id, blockhash string) (*Result, e
 		}
 	}
 	err := e.poll(ctx, func() (bool, error) {
-		var valid struct{ Value bool } // asked first: once it is not, what has not landed never will
+		var valid struct{ Value bool } // asked first: once it is invalid, transactions that have not landed never will
 		if err := e.call(ctx, &valid, "isBlockhashValid", blockhash, map[string]any{"commitment": "confirmed"}); err != nil {
 			return false, err
 		}
@@ -122,7 +122,7 @@ func (e *surfpool) landed(ctx context.Context, id, blockhash string) (*Result, e
 		return nil, nil
 	}
 	text, err := errText(found.Meta.Err)
-	if text == stale { // Surfpool writes down even what no block can hold
+	if text == stale { // Surfpool records even transactions that no block can hold
 		return nil, err
 	}
 	return &Result{Err: text, Logs: found.Meta.LogMessages, Units: found.Meta.ComputeUnitsConsumed, Slot: found.Slot}, err

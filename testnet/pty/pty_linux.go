@@ -27,7 +27,8 @@ type Terminal struct {
 	exited chan struct{} // closed when the program has ended
 }
 
-// Start runs the command with a new terminal as its standard input, output and error, which controls its session. Close it.
+// Start runs the command with a new terminal as its standard input, output and error, which controls its session. Close
+// it.
 func Start(cmd *exec.Cmd, rows, cols uint16) (*Terminal, error) {
 	t := &Terminal{cmd: cmd, more: make(chan struct{}), exited: make(chan struct{})}
 	if err := t.open(rows, cols); err != nil {
@@ -105,7 +106,7 @@ func (t *Terminal) Type(keys string) error {
 	return err
 }
 
-// Resize changes the window's size. The system tells the program.
+// Resize changes the window's size. The system notifies the program.
 func (t *Terminal) Resize(rows, cols uint16) error {
 	return t.control(t.keys, func(fd int) error {
 		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: cols})

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// ErrFinal says that what is waited for will not come any more.
+// ErrFinal reports that the awaited event cannot come any more.
 var ErrFinal = errors.New("this will not change any more")
 
 // Until polls f until it is done, its error is ErrFinal, or ctx ends; the last thing it saw goes into the error.
@@ -37,7 +37,7 @@ func Tail(s string) string {
 	return s[max(0, len(s)-most):]
 }
 
-// Said is what a command printed, and its exit code.
+// Said is a command's output and exit code.
 type Said struct {
 	Out, Err string
 	Code     int
@@ -89,7 +89,7 @@ func (c Command) Run() (Said, error) {
 	return s, err
 }
 
-// Collected is a command that runs on, and what it printed so far, errors among it.
+// Collected is a running command with its output so far, errors included.
 type Collected struct {
 	cmd    Command
 	mu     sync.Mutex
@@ -111,14 +111,14 @@ func Follow(cmd Command) (*Collected, error) {
 	return c, nil
 }
 
-// Write takes down what the command prints.
+// Write collects the command's output.
 func (c *Collected) Write(b []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.out.Write(b)
 }
 
-// Text is what it printed so far.
+// Text is its output so far.
 func (c *Collected) Text() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -21,7 +21,8 @@ import (
 // Port is where a peer at a site listens.
 const Port = 4001
 
-// At is where a peer is that lives at a site and goes by its name: it listens on TCP and QUIC, and sees the chain at rpc.
+// At is where a peer is that lives at a site and goes by its name: it listens on TCP and QUIC, and sees the chain at
+// rpc.
 func At(site *natlab.Site, name, rpc string) testnet.Place {
 	return testnet.Place{
 		Enter: site.Enter, RPC: rpc, Region: name,
@@ -29,17 +30,17 @@ func At(site *natlab.Site, name, rpc string) testnet.Place {
 	}
 }
 
-// Relay makes a place one whose peer serves as a relay and whom the others ask first.
+// Relay makes the peer of a place a relay, and the others' first one.
 func Relay(p testnet.Place, site *natlab.Site) testnet.Place {
 	p.Config = "relay: {serve: true}"
 	p.Boot = fmt.Sprintf("/ip4/%s/tcp/%d", site.Public, Port)
 	return p
 }
 
-// Paid checks that the providers of an ended job claim what its receipts and vouchers say it owes, and no more. The providers in
-// killed may have claimed less of their leases: their time to claim went by while they were away. A job ends when the buyer's money
-// is back, so that the last claims may be on their way: Paid waits for them while there is money to claim, for a minute at most. c
-// is the job's buyer.
+// Paid checks that the providers of an ended job claim exactly the amount that its receipts and vouchers show. The
+// providers in killed may have claimed less of their leases: their time to claim went by while they were away. A job
+// ends when the buyer's money is back, so that the last claims may be on their way: Paid waits for them while there is
+// money to claim, for a minute at most. c is the job's buyer.
 func Paid(ctx context.Context, net *testnet.Network, c *api.Client, id string, killed ...sign.Key) (buyer.Job, error) {
 	var j buyer.Job
 	var checked error

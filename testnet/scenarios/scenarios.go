@@ -1,5 +1,5 @@
-// Package scenarios is what the scenarios that a person can watch have in common: steps that are done one after the other, a row
-// for what each has shown, and a command that prints them. The scripts beside it run them.
+// Package scenarios is the common part of the scenarios that a person can watch: steps that are done one after the
+// other, a row for the result of each, and a command that prints them. The scripts beside it run them.
 package scenarios
 
 import (
@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Options say what to run and where.
+// Options are the parameters of a run.
 type Options struct {
 	Dir    string // for homes and programs; made, and left
 	Binary string // starling; with starling-nvml beside it simulated GPUs can be shown, too
@@ -27,7 +27,7 @@ type Options struct {
 type Row struct {
 	What string
 	Got  string
-	Err  error // what is wrong with it; nil: as it should be
+	Err  error // its error; nil: none
 }
 
 // Step is one thing to do and see.
@@ -36,8 +36,8 @@ type Step struct {
 	Run  func(context.Context) (string, error)
 }
 
-// Play does the steps, each within most, also after one that failed, and gives a row for each. It ends early with ctx, and
-// then with its error.
+// Play does the steps, each within most, also after one that failed, and gives a row for each. It ends early with ctx,
+// and then with its error.
 func Play(ctx context.Context, o Options, most time.Duration, steps []Step) ([]Row, error) {
 	var rows []Row
 	for _, s := range steps {
@@ -59,8 +59,8 @@ func Play(ctx context.Context, o Options, most time.Duration, steps []Step) ([]R
 	return rows, nil
 }
 
-// Main is the command of a scenario: it runs it until it ends or is interrupted, prints what was seen, and does not return
-// when anything failed.
+// Main is the command of a scenario: it runs it until it ends or is interrupted, prints the observations, and does not
+// return if anything failed.
 func Main(name string, run func(context.Context, Options) ([]Row, error)) {
 	binary := flag.String("starling", "bin/starling", "the peer's program")
 	keep := flag.Bool("keep", false, "leave homes and logs")

@@ -19,7 +19,7 @@ func captured(share float64) Kind {
 	}
 }
 
-// Members who say for a provider how fast it is. They cannot say that what it computed is right.
+// Members that lie for a provider about its speed. They cannot pass wrong results.
 var captureKinds = []Kind{captured(0.10), captured(0.20), captured(0.30), {
 	Name: "clock-lies", Threat: 12, What: "an RTX 3060 as an RTX 4090, and two of each committee say it is fast", play: func(w *world) player {
 		u := honest(w, sim.RTX3060).claims(sim.RTX4090).lacks(0.5)

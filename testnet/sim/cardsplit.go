@@ -13,7 +13,8 @@ import (
 // large are cards with the memory of several small ones.
 var large = []sim.Class{sim.A100, sim.H100, sim.H200, sim.B200}
 
-// shows are the rates that a unit shows a committee in an audit, by the rule by which they are read from a record; none where it would not pass.
+// shows are the rates that a unit shows a committee in an audit, by the rule by which they are read from a record; none
+// where it would not pass.
 func (u *unit) shows() audit.Rates {
 	members := make([]*member, audit.Committee)
 	for i := range members {
@@ -30,8 +31,8 @@ func (u *unit) shows() audit.Rates {
 	return r.Rates()
 }
 
-// pays is what an epoch of Horizon audits pays a card that answers as all of these units, out of a sum that it shares with others who have a
-// hundred H100 at their floors, and how many audits they pass.
+// pays is the reward of an epoch of Horizon audits for a card that answers as all of these units. The sum is shared
+// with others that have a hundred H100 at their floors. It also returns the number of passed audits.
 func pays(units []*unit) (paid uint64, passed int) {
 	self, others := sign.Key{1}, sign.Key{2}
 	table := rewards.Table{Shared: [rewards.Sources]uint64{1e15}}
@@ -66,8 +67,8 @@ func pays(units []*unit) (paid uint64, passed int) {
 	return paid, passed
 }
 
-// smallCards is a large card that answers at each instant as so many RTX 3060 as it has the memory of. The gain is what its rewards are more than
-// those of the card under its own name, as a share of these. Caught: they are no more.
+// smallCards is a large card that answers at each instant as the number of RTX 3060 that its memory allows. The gain is
+// its rewards above those of the card under its own name, as a share of these. Caught: it has none.
 func smallCards(w *world) (trial, error) {
 	c := large[w.r.IntN(len(large))]
 	whole := honest(w, c)
@@ -92,7 +93,7 @@ func smallCards(w *world) (trial, error) {
 	return t, nil
 }
 
-// One large card as several small ones, all of which answer at each instant: each has what a small card must have.
+// One large card as several small ones, all of which answer at each instant: each has the memory of a small card.
 var cardSplitKinds = []Kind{{
 	Name: "card-split", Threat: 5, What: "one large card as 2 to 15 RTX 3060, by its memory", try: smallCards,
 	Limit: "each has what such a card must have, and its longer walk loses less to host and network, so that together they may earn more",

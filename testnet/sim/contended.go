@@ -8,12 +8,12 @@ import (
 
 const (
 	leaseTime = 24 * time.Hour
-	// provenShare is what audits prove of a card's speed, beside what it reaches: their times have the network in them, and the tenth
+	// provenShare is the part of a card's speed that audits prove: their times include the network, and the tenth
 	// percentile counts.
 	provenShare = 0.9
 )
 
-// lease is a card under a lease whose buyer probes it, by the rules of verify/exclusive.
+// lease is a card under a lease with a buyer that probes it, by the rules of verify/exclusive.
 type lease struct {
 	u      *unit
 	budget exclusive.Budget
@@ -93,7 +93,8 @@ func alone(proven bool) func(w *world) (trial, error) {
 	}
 }
 
-// A card that works for others while it is leased, between audits. The buyer's probes find it; what its program gets stays its program's.
+// A card that works for others while it is leased, between audits. The buyer's probes find it; its program keeps its
+// results.
 var contendedKinds = []Kind{
 	{Name: "contended", Threat: 14, What: "a leased card serves another client from some moment on", try: contends(1, true)},
 	{Name: "contended-new", Threat: 14, What: "the same, of a card of which no audit is known", Limit: "what it shows in the beginning is all there is to compare with", try: contends(1, false)},

@@ -12,8 +12,8 @@ import (
 	"github.com/starling-network/starling/verify/challenge"
 )
 
-// FaultLine is what came of one fault of honest peers, really played through: how often nothing was signed, how often what was
-// signed is right all the same, and how often a lie could be proven, which must be never.
+// FaultLine is the result of one fault of honest peers, really played through: how often nothing was signed, how often
+// the signed data is right nevertheless, and how often a lie could be proven, which must be never.
 type FaultLine struct {
 	Fault    string `json:"fault"`
 	Trials   int    `json:"trials"`
@@ -22,7 +22,7 @@ type FaultLine struct {
 	Slashed  int    `json:"slashed"`
 }
 
-// fault is where a bit flips in an honest provider, or what else befalls it.
+// fault is a bit flip in an honest provider, or another failure of it.
 type fault struct {
 	name string
 	play func(p *provider, r *rand.Rand) error
@@ -122,7 +122,7 @@ type provider struct {
 	seed   sign.Hash // that members gave
 	walk   sign.Hash
 
-	device func(i int, t *challenge.Tile) // what befalls it
+	device func(i int, t *challenge.Tile) // its failure
 	host   func(i int, h *sign.Hash)
 	again  func(i int, t *challenge.Tile)
 	opened func(o *challenge.Opened)

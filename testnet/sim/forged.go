@@ -22,7 +22,7 @@ const (
 	mostForged   = 400 // false results that one gives at most
 )
 
-// results is a provider whose results are checked, by the rules of verify/replica.
+// results is a provider with checked results, by the rules of verify/replica.
 type results struct {
 	w     *world
 	trust replica.Trust
@@ -51,8 +51,8 @@ func random[T ~[32]byte](w *world) T {
 	return T(b)
 }
 
-// give hands in one result. drawn: replicas were made of it. found: it was false, and one replica differs. lost: the majority of them
-// did.
+// give hands in one result. drawn: replicas were made of it. found: it was false, and one replica differs. lost: the
+// majority of them did.
 func (r *results) give(forged bool) (drawn, found, lost bool, err error) {
 	right, wrong := sign.Hash{1}, sign.Hash{2}
 	of := func(bad bool) sign.Hash {
@@ -97,8 +97,8 @@ func (r *results) give(forged bool) (drawn, found, lost bool, err error) {
 	return drawn, found, lost, nil
 }
 
-// forges gives so many right results, then false ones until the majority differs from one. The gain is the share of false results among
-// all that were not found out.
+// forges gives so many right results, then false ones until the majority differs from one. The gain is the share of
+// false results among all that were not found out.
 func forges(right int) func(w *world) (trial, error) {
 	return func(w *world) (trial, error) {
 		r, t, passed := newResults(w), trial{}, 0
@@ -125,8 +125,8 @@ func forges(right int) func(w *world) (trial, error) {
 	}
 }
 
-// bursts gives 25 right results, then so many false ones at one moment that none is checked before the last is given. The gain is the share of
-// false results among all that were not found out.
+// bursts gives 25 right results, then so many false ones at one moment that none is checked before the last is given.
+// The gain is the share of false results among all that were not found out.
 func bursts(w *world) (trial, error) {
 	r, t, passed := newResults(w), trial{}, 0
 	for range sleeps {
@@ -154,8 +154,9 @@ func bursts(w *world) (trial, error) {
 	return t, nil
 }
 
-// A provider that gives a made-up result for work that is the same everywhere. verify/replica decides which results are computed again, by
-// whom, and which of two that differ is right; a fifth of the other providers would give the same false result.
+// A provider that gives a made-up result for work that is the same everywhere. verify/replica decides which results are
+// computed again, by whom, and which of two that differ is right; a fifth of the other providers would give the same
+// false result.
 var forgedKinds = []Kind{
 	{Name: "forged", Threat: 15, What: "gives false results only, a fifth of all replicas collude", try: forges(0), real: forgedRecord},
 	{
@@ -169,7 +170,7 @@ var forgedKinds = []Kind{
 	},
 }
 
-// forgedRecord is the proof of two results that were really signed: running the work again names who forged.
+// forgedRecord is the proof of two results that were really signed: running the work again names the forger.
 func forgedRecord(i int) error {
 	work := replica.Work{Seed: uint64(i) + 1, MemoryMiB: 64, DiskMiB: 16, Program: sign.Sum([]byte("program")), Outputs: []string{"/out"}}
 	d, buyer := audittest.Domain(), audittest.Key("buyer")

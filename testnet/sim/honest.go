@@ -18,11 +18,11 @@ import (
 // anyGPU is one of the classes, in turn.
 func anyGPU(w *world) sim.Class { return sim.GPUs[w.r.IntN(len(sim.GPUs))] }
 
-// faultsPerAudit is how often a bit flips in what an honest peer computes in an audit; it then withholds (Seal). A GPU with ECC sees
-// one in a year; a thousand times as many are played.
+// faultsPerAudit is the rate of bit flips in an honest peer's results of an audit; it then withholds (Seal). A GPU with
+// ECC sees one in a year; a thousand times as many are played.
 const faultsPerAudit = 1e-4
 
-// honestPeer is a peer that is what it says, among noise, outages and flipped bits.
+// honestPeer is a peer as it claims, among noise, outages and flipped bits.
 func honestPeer(w *world) player {
 	u := honest(w, anyGPU(w))
 	return func(window, committee int) audit.Report {
@@ -38,8 +38,8 @@ var honestKinds = []Kind{
 	{Name: "honest", What: "peers with noise, heat, outages and flipped bits", Honest: true, play: honestPeer, real: honestRecord},
 }
 
-// honestRecord is a whole audit with a simulated device: its tiles and ends are what the record commits to, its times those that the
-// members say.
+// honestRecord is a whole audit with a simulated device: the record commits to its tiles and ends, and its times are
+// the members'.
 func honestRecord(i int) error {
 	class := sim.GPUs[i%len(sim.GPUs)]
 	u := (&unit{}).claims(class)
@@ -92,7 +92,7 @@ func honestRecord(i int) error {
 	if err := errors.Join(r.Check(audittest.Domain()), r.CheckMembers(c.Roster), r.CheckDataset(c.Era())); err != nil {
 		return err
 	}
-	// The times are of what is claimed, so they are judged as such.
+	// The times are of the claimed class, so they are judged as such.
 	claimed := audit.Record{Committee: r.Committee, Verdicts: slices.Clone(r.Verdicts), Answer: audit.Answer{Shape: u.shape, Walk: u.walk}}
 	return claimed.CheckClass(class.Market, class.Resources)
 }

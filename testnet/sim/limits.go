@@ -7,8 +7,8 @@ import (
 	"github.com/starling-network/starling/verify/audit"
 )
 
-// Shortfall is how much of its dataset a class can lack without being late: made again when it is read, or read from the host's
-// memory.
+// Shortfall is how much of its dataset a class can lack without being late: made again when it is read, or read from
+// the host's memory.
 type Shortfall struct {
 	Class    string  `json:"class"`
 	Made     float64 `json:"made"`     // made again
@@ -18,11 +18,13 @@ type Shortfall struct {
 	Overhead float64 `json:"overhead"` // both, of the hour between audits, and a day's fill of the dataset
 	Slowest  float64 `json:"slowest"`  // share of its class's speed with which a card still passes
 	Dataset  uint64  `json:"dataset"`  // bytes
-	InOne    int     `json:"in_one"`   // identities that one card can answer for at a window's instant; 0: not bounded by its memory
+	// identities that one card can answer for at a window's instant; 0: not bounded by its memory
+	InOne int `json:"in_one"`
 }
 
-// Shortfalls gives those of every class: d = T·B/(reads·w) and T·H/reads, for a time T of the deadline and the allowance, B generator
-// blocks and H reads of the host's memory a second, w blocks in a cell. All three go on at once, so T is there for each.
+// Shortfalls gives those of every class: d = T·B/(reads·w) and T·H/reads, for a time T of the deadline and the
+// allowance, B generator blocks and H reads of the host's memory a second, w blocks in a cell. All three go on at once,
+// so T is there for each.
 func Shortfalls() []Shortfall {
 	var out []Shortfall
 	for _, c := range append(append([]sim.Class{}, sim.GPUs...), sim.CPU16) {
@@ -44,8 +46,8 @@ func Shortfalls() []Shortfall {
 	return out
 }
 
-// CaptureRow is how likely colluding members can say for a provider how fast it is, in one audit: their share of the weight, by
-// committee. Chosen is with a provider that asks its friends where Slack lets it.
+// CaptureRow is how likely colluding members can say for a provider how fast it is, in one audit: their share of the
+// weight, by committee. Chosen is with a provider that asks its friends where Slack lets it.
 type CaptureRow struct {
 	Share        float64 `json:"share"`
 	First        float64 `json:"first"`         // 5 of 7

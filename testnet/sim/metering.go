@@ -21,7 +21,8 @@ const (
 	leaseStart    = market.Slot(100)
 )
 
-// deal is a lease between both machines of verify/meter, with one side cheating. Messages arrive at once, or a slot later.
+// deal is a lease between both machines of verify/meter, with one side cheating. Messages arrive at once, or a slot
+// later.
 type deal struct {
 	w               *world
 	terms           meter.Terms
@@ -30,9 +31,9 @@ type deal struct {
 	payer           meter.Payer
 	now             market.Slot
 
-	receipt func(c *verify.ReceiptCore) // what a cheating provider makes of a receipt before it signs it
+	receipt func(c *verify.ReceiptCore) // a cheating provider's change of a receipt before it signs it
 	voucher func(v *verify.Voucher) bool
-	cosigns func() bool // what a cheating buyer does; false: it sends nothing
+	cosigns func() bool // a cheating buyer's action; false: it sends nothing
 
 	working  bool
 	worked   int           // slots
@@ -65,7 +66,7 @@ func newDeal(w *world) (*deal, error) {
 	return d, err
 }
 
-// toSeller and toPayer give an event to a side and do what it wants. A message that breaks a rule is counted.
+// toSeller and toPayer give an event to a side and carry out its effects. A message that breaks a rule is counted.
 func (d *deal) toSeller(e meter.Event) error {
 	next, fx, err := d.seller.Step(d.now, e)
 	if r := (*verify.RuleError)(nil); errors.As(err, &r) {
@@ -150,7 +151,7 @@ func (d *deal) toPayer(e meter.Event) error {
 	return nil
 }
 
-// play runs the lease to its end, and says what the cheat has beyond what was worked for or paid.
+// play runs the lease to its end, and computes the cheat's gain beyond the work and the payment.
 func (d *deal) play() error {
 	d.now = leaseStart
 	if err := d.toPayer(meter.Started{}); err != nil {
@@ -254,7 +255,8 @@ func owes(w *world) (trial, error) {
 	}, nil
 }
 
-// honestDeal is that a lease in which nobody cheats ends with both sides agreed and everything paid: the game itself is no cheat.
+// honestDeal is that a lease in which nobody cheats ends with both sides agreed and everything paid: the game itself is
+// no cheat.
 func honestDeal(i int) error {
 	d, err := newDeal(newWorld(uint64(i), "deal", i))
 	if err == nil {

@@ -9,7 +9,8 @@ import (
 // l40s is a model that has no floor of its own.
 const l40s market.Class = "gpu/l40s"
 
-// asModel is a processor that says it is an L40S of 48 GB, and whether it can be sold in a class after an audit that it passed.
+// asModel is a processor that says it is an L40S of 48 GB, and whether it can be sold in a class after an audit that it
+// passed.
 func asModel(order market.Class) func(w *world) player {
 	return func(w *world) player {
 		u := honest(w, sim.AMX64)
@@ -25,7 +26,7 @@ func asModel(order market.Class) func(w *world) player {
 	}
 }
 
-// A product that the table of floors does not have. What it shows is what any GPU shows, and so it is sold.
+// A product that the table of floors does not have. It proves the floor of any GPU, and is sold as that.
 var modelKinds = []Kind{
 	{Name: "model-unlisted", Threat: 3, What: "a 64-core CPU with AMX is sold to orders for an L40S, which has no floor of its own", play: asModel(l40s)},
 	{

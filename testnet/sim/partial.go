@@ -6,14 +6,16 @@ import (
 	"github.com/starling-network/starling/verify/challenge"
 )
 
-// computes does a share of the entries right. It learns from the drawn ones whether it would be caught, and breaks off if so.
+// computes does a share of the entries right. It learns from the drawn ones whether it would be caught, and breaks off
+// if so.
 func computes(share float64) func(*world) player { return always(func(u *unit) { u.entries = share }) }
 
 // A provider that leaves work out, with as many attempts as a window has.
 var partialKinds = []Kind{
 	{Name: "partial-90", Threat: 7, What: "computes 90 % of the entries", play: computes(0.90), real: func(i int) error {
 		return refused(i, audit.RuleOpenings, func(c *audittest.Case) {
-			c.Tile = func(_ int, t *challenge.Tile) { // every tenth row of the product, so one of the drawn ones is wrong
+			// every tenth row of the product, so one of the drawn ones is wrong
+			c.Tile = func(_ int, t *challenge.Tile) {
 				for row := i % 10; row < challenge.TileSide; row += 10 {
 					clear(t[row*challenge.TileSide : (row+1)*challenge.TileSide])
 				}

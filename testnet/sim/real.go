@@ -18,8 +18,8 @@ func whole(i int) audittest.Case {
 	return c
 }
 
-// refused makes a record with a change to how it is made or to what was made, and wants it refused by a rule: by what check
-// says of it, or by Record.Check where check is nil.
+// refused makes a record with a change to its making or to the result, and expects a refusal by a rule: by check, or by
+// Record.Check if check is nil.
 func refused(i int, rule audit.Rule, cheat func(*audittest.Case), change func(*audit.Record), check func(audittest.Case, audit.Record) error) error {
 	c := whole(i)
 	if cheat != nil {

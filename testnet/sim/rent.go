@@ -8,7 +8,8 @@ import (
 	"github.com/starling-network/starling/verify/audit"
 )
 
-// rented is a card that its provider has for a part of the time, window by window, on a network whose blocks draw the audits.
+// rented is a card that its provider has for a part of the time, window by window, on a network with audits drawn by
+// its blocks.
 type rented struct {
 	*unit
 	seed   sign.Hash
@@ -50,8 +51,9 @@ func (r *rented) next(has bool) (audited, passed bool) {
 	return audited, passed
 }
 
-// rents plays a provider for as many windows as have ten times Horizon audits on average. The gain is what it has of audits, or of time as
-// proven, beyond the share of time for which it has the card. It is caught when that is no more than chance gives it.
+// rents plays a provider for as many windows as have ten times Horizon audits on average. The gain is its share of
+// audits, or of proven time, beyond the share of time for which it has the card. It is caught if that is no more than
+// chance.
 func rents(has func(r *rented) func(audited, passed bool) bool, of func(r *rented) float64) func(w *world) (trial, error) {
 	return func(w *world) (trial, error) {
 		r := newRented(w)
@@ -68,7 +70,7 @@ func rents(has func(r *rented) func(audited, passed bool) bool, of func(r *rente
 	}
 }
 
-// mostRented is what an honest share of audits may differ from that of the time by chance, in 240 audits.
+// mostRented is the difference by chance between an honest share of audits and that of the time, in 240 audits.
 const mostRented = 0.12
 
 func (r *rented) paid() float64   { return share(r.passes, r.audits) }
@@ -98,7 +100,8 @@ func untilMissed(*rented) func(audited, passed bool) bool {
 	}
 }
 
-// aMinute is a provider that rents a card when the block of an audit is made. It has one after one to four minutes, as clouds give them.
+// aMinute is a provider that rents a card when the block of an audit is made. It has one after one to four minutes, as
+// clouds give them.
 func aMinute(w *world) player {
 	u := honest(w, anyGPU(w))
 	lead := slotsLast(uint64(instants.Of(1) - audit.Window(1).First(instants.Slots)))

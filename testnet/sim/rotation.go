@@ -8,20 +8,20 @@ import (
 	"github.com/starling-network/starling/verify/audit/audittest"
 )
 
-// One card answers for several identities, one after the other: through the window, or as fast as it can at the window's instant. Which
-// of them comes first rotates, or stays the same.
+// One card answers for several identities, one after the other: through the window, or as fast as it can at the
+// window's instant. Which of them comes first rotates, or stays the same.
 //
 //	instant ── products ─ walk ─ fill… ── products of all others ─ …fill ─ walk ─ fill ─ walk ─▶
 //	           of the first                                        of the second  of the third
 
-// turn is what an identity's audit takes longer because of others on the card.
+// turn is the delay of an identity's audit by others on the card.
 type turn struct {
 	product, walk time.Duration
 	second        time.Duration // from its beginning to when it asks for the second nonce
 }
 
-// turns gives how k identities fare on a card that answers for all of them at one instant, when they begin at these times and take their
-// second nonce as early as the walk's deadline and some spare time let them.
+// turns gives how k identities fare on a card that answers for all of them at one instant, when they begin at these
+// times and take their second nonce as early as the walk's deadline and some spare time let them.
 func (u *unit) turns(begin []time.Duration, spare uint64) []turn {
 	product, walk := u.hardware.Multiplies(u.shape), u.hardware.Walks(u.walk, sim.Whole)
 	fill := u.hardware.Fills(u.walk.Cells, u.walk.Work)
@@ -50,7 +50,8 @@ func (u *unit) turns(begin []time.Duration, spare uint64) []turn {
 	return out
 }
 
-// inOne is how many identities a card of a class can answer for at one instant, if all clocks are right and it seems as far as may be.
+// inOne is how many identities a card of a class can answer for at one instant, if all clocks are right and it seems as
+// far as may be.
 func inOne(c sim.Class) int {
 	u := (&unit{hardware: c}).claims(c)
 	product, _ := u.floor.Deadlines(u.shape, u.walk)
@@ -106,7 +107,8 @@ func (s *shared) step(window int) (listed int) {
 	return listed
 }
 
-// play watches a card for Horizon windows. It is caught when it cannot sell more than one unit in the last quarter of them. What it gains are the units beyond one that it could sell, in the mean.
+// play watches a card for Horizon windows. It is caught if it cannot sell more than one unit in the last quarter of
+// them. Its gain is the number of units beyond one that it could sell, in the mean.
 func (s *shared) play(order func(window int)) trial {
 	var t trial
 	t.caught = true
@@ -142,7 +144,8 @@ func through(k int) func(w *world) (trial, error) {
 func atOnce(k int, cards []sim.Class) func(w *world) (trial, error) {
 	return func(w *world) (trial, error) {
 		s := newShared(w, cards[w.r.IntN(len(cards))], k)
-		width := instants.Width("gpu") // of which it uses a half to all: near the ends, some members' clocks say that it does not begin in time
+		// of which it uses a half to all: near the ends, some members' clocks say that it does not begin in time
+		width := instants.Width("gpu")
 		part := 0.5 + 0.5*w.r.Float64()
 		early, late := -time.Duration(part*float64(slotsLast(width.Early))), time.Duration(part*float64(slotsLast(width.Late)))
 		begin := []time.Duration{early}
@@ -160,7 +163,8 @@ func atOnce(k int, cards []sim.Class) func(w *world) (trial, error) {
 	}
 }
 
-// rotationKinds computes which cards they are about, so that it is no variable of the package: a program that plays nothing does not.
+// rotationKinds computes which cards they are about, so that it is no variable of the package: a program that plays
+// nothing does not.
 func rotationKinds() []Kind {
 	one, more := sharpest()
 	kinds := []Kind{

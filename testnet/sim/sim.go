@@ -13,7 +13,7 @@ import (
 	"github.com/starling-network/starling/verify/audit"
 )
 
-// Options are what a simulation is made of.
+// Options are the parameters of a simulation.
 type Options struct {
 	Seed        uint64
 	Adversaries int // of each kind
@@ -34,11 +34,12 @@ type Kind struct {
 	Name   string
 	Threat int    // its number in the threat table of verify/PROTOCOL.md
 	What   string // one line for people
-	// Limit says why a kind need not be caught: it is a known limit of the protocol, and its figures are reported as such.
+	// Limit says why a kind need not be caught: it is a known limit of the protocol, and its figures are reported as
+	// such.
 	Limit  string
 	Honest bool // not an adversary: being delisted is wrong
 
-	// Gain bounds what the adversaries of a kind that has try may gain.
+	// Gain bounds the gain of the adversaries of a kind that has try.
 	Gain Gain
 
 	play func(w *world) player         // answers audits of hardware
@@ -50,7 +51,7 @@ type Kind struct {
 // player answers in one window, before a committee of so many.
 type player func(window int, committee int) audit.Report
 
-// world is what surrounds one adversary.
+// world is the environment of one adversary.
 type world struct {
 	r     *rand.Rand
 	noise sim.Noise
@@ -150,7 +151,7 @@ func (k Kind) run(ctx context.Context, o Options) (Line, error) {
 	return line, nil
 }
 
-// audits plays those who answer audits of hardware.
+// audits plays the adversaries that answer audits of hardware.
 func (k Kind) audits(ctx context.Context, o Options, line *Line) error {
 	peers, windows := o.Adversaries, Horizon
 	if k.Honest && k.Threat == 0 {

@@ -44,11 +44,11 @@ func sellsTwice(w *world) (trial, error) {
 	return trial{checks: 1, first: err == nil, caught: err == nil}, nil
 }
 
-// A unit that is sold to two at a time, with receipts for both. Whoever sees both has a proof.
+// A unit that is sold to two at a time, with receipts for both. A peer that sees both has a proof.
 var soldTwiceKinds = []Kind{{Name: "sold-twice", Threat: 14, What: "one unit is sold to two buyers, both co-sign", try: sellsTwice}}
 
-// sellsAgain is an honest provider that was restored from a backup and does not know that it had sold its units: it sells them again, but
-// never a slot that was before it came back. It is no lie, as CheckConflict must see it.
+// sellsAgain is an honest provider that was restored from a backup and does not know that it had sold its units: it
+// sells them again, but never a slot that was before it came back. It is no lie, as CheckConflict must see it.
 func sellsAgain(w *world) (proven bool, err error) {
 	units := []market.UnitID{random[market.UnitID](w)}
 	back := market.Slot(1000 + w.r.IntN(100)) // its last receipt of the lease that it forgot ends when it crashed
@@ -63,7 +63,7 @@ func sellsAgain(w *world) (proven bool, err error) {
 	if _, err := verify.NewConflict(audittest.Domain(), a, b, units, units); err == nil {
 		return true, nil
 	}
-	// And what it signs again of the lease that it forgot, in another form, is one lease all the same.
+	// And another form that it signs of the forgotten lease is one lease all the same.
 	again, err := sale(1, "buyer a", units, a.From, back+market.Slot(1+w.r.IntN(50)))
 	if err != nil {
 		return false, err

@@ -12,8 +12,8 @@ const (
 	splitKeys     = 120 // when it is spread
 )
 
-// splits draws a committee, by Roster.Draw, from a set in which a fifth of the stake is one adversary's: in one key or in many. It is
-// caught where it has not enough members to say how fast a unit is, wherever Slack lets it ask.
+// splits draws a committee, by Roster.Draw, from a set in which a fifth of the stake is one adversary's: in one key or
+// in many. It is caught where it has not enough members to say how fast a unit is, wherever Slack lets it ask.
 func splits(keys int) func(w *world) (trial, error) {
 	return func(w *world) (trial, error) {
 		var roster audit.Roster
@@ -49,8 +49,8 @@ func splits(keys int) func(w *world) (trial, error) {
 	}
 }
 
-// One who has much of the stake spreads it over keys. A draw by weight gives many keys no more than one of all their stake has in a
-// committee that it could fill; one key has one seat.
+// An owner with much of the stake spreads it over keys. A draw by weight gives many keys no more than one of all their
+// stake has in a committee that it could fill; one key has one seat.
 var splitKinds = []Kind{
 	{Name: "stake-split", Threat: 12, What: "a fifth of all stake in 120 keys", try: splits(splitKeys), Gain: Gain{What: "share of first committees that it has enough of, asking where Slack lets it", Most: atLeast(audit.Committee+audit.Slack, audit.Certify(audit.Committee), 0.2), Chance: true}},
 	{Name: "stake-whole", Threat: 12, What: "a fifth of all stake in one key", try: splits(1), Gain: Gain{What: "the same", Most: 0}},

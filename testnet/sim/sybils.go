@@ -2,8 +2,8 @@ package sim
 
 import "github.com/starling-network/starling/verify/audit"
 
-// One card behind several identities. All are asked in one window, so it answers for all at once, with a part of its memory for
-// each; or it answers for one in turn, and then sells no more than one.
+// One card behind several identities. All are asked in one window, so it answers for all at once, with a part of its
+// memory for each; or it answers for one in turn, and then sells no more than one.
 var sybilKinds = []Kind{
 	{Name: "sybils", Threat: 5, What: "one card behind 2 to 8 identities, all of which answer", play: func(w *world) player {
 		u := honest(w, anyGPU(w))

@@ -10,7 +10,7 @@ const (
 	MinAUC      = 0.995
 )
 
-// targets are the figures of the whole table beside what they must keep.
+// targets are the figures of the whole table with their bounds.
 func (r Report) targets() []Figure {
 	least, slashed, trials := Figure{What: "caught within 24 audits, least of all kinds without a limit", Value: 1, Bound: MinCaught, Least: true, Unit: "%"}, 0, 0
 	wrong := Figure{What: "audits of honest peers that end in delisting, most of all conditions", Bound: MaxPerAudit, Unit: "%"}
@@ -40,7 +40,7 @@ func (r Report) targets() []Figure {
 	}, own...)
 }
 
-// Misses says in a sentence each what misses its target.
+// Misses returns a sentence for each figure that misses its target.
 func (r Report) Misses() []string {
 	var out []string
 	for _, l := range r.Lines {

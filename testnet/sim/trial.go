@@ -6,20 +6,22 @@ import (
 	"math"
 )
 
-// trial is what came of one adversary that no audit of hardware meets: what meets it is played once, from the beginning to the end.
+// trial is the result of one adversary that no audit of hardware detects: it is played once, from the beginning to the
+// end.
 type trial struct {
 	first  bool    // caught at the first check
 	caught bool    // caught within Horizon of them
 	checks int     // made
-	gain   float64 // what cheating earned it beyond being honest, in the unit of the kind's Gain
+	gain   float64 // gain by cheating over honesty, in the unit of the kind's Gain
 }
 
-// Gain says in what unit the gain of a kind's adversaries is, and what it may be.
+// Gain is the unit and the bound of the gain of a kind's adversaries.
 type Gain struct {
 	What  string
 	Most  float64
 	Worst bool // of the one that gained most, not in the mean
-	// Chance says that the gain is whether something happened, with probability Most: the target leaves four deviations of so many draws.
+	// Chance says that the gain is whether something happened, with probability Most: the target leaves four deviations
+	// of so many draws.
 	Chance bool
 }
 
@@ -30,10 +32,10 @@ type Figure struct {
 	Bound float64 `json:"bound"`
 	Least bool    `json:"least,omitempty"` // Bound is the least it may be, not the most
 	Unit  string  `json:"unit,omitempty"`  // "%": Value and Bound are shares of 1
-	Of    string  `json:"of,omitempty"`    // what it was measured over
+	Of    string  `json:"of,omitempty"`    // number of trials behind it
 }
 
-// Met says whether the target is.
+// Met reports whether the target is.
 func (f Figure) Met() bool {
 	if f.Least {
 		return f.Value >= f.Bound
@@ -44,7 +46,7 @@ func (f Figure) Met() bool {
 // Measured and Target are the two numbers for people.
 func (f Figure) Measured() string { return f.number(f.Value) }
 
-// Target is what the figure must keep.
+// Target is the bound of the figure.
 func (f Figure) Target() string {
 	if f.Least {
 		return "≥ " + f.number(f.Bound)

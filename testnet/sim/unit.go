@@ -13,7 +13,7 @@ import (
 // hour is the time between audits, on average.
 const hour = time.Hour
 
-// unit is a peer with one unit: what it says, what it has, and what it does about the difference. New gives an honest one.
+// unit is a peer with one unit: its claim, its hardware, and its way to hide the difference. New gives an honest one.
 type unit struct {
 	w         *world
 	class     market.Class
@@ -25,14 +25,14 @@ type unit struct {
 	have     sim.Share     // of the dataset
 	entries  float64       // share of the products computed
 	tries    int           // attempts in a window
-	wrong    bool          // what it shows is never right, or not of this window
+	wrong    bool          // its openings are never right, or not of this window
 	absent   bool          // it does not begin
 	from     time.Duration // when it begins, by its own sight, after the instant
 	turn     turn          // on a card that answers for others too
 
 	colluding float64 // share of the roster's weight that is against the rules
 	most      int     // of them on one committee; 0 is all
-	friends   friend  // what they do
+	friends   friend  // their action
 	chooses   bool    // the provider asks its friends where Slack lets it
 
 	shape   challenge.Shape
@@ -42,7 +42,7 @@ type unit struct {
 	outages sim.Outages
 }
 
-// friend is what colluding members do.
+// friend is the action of colluding members.
 type friend int
 
 const (
@@ -52,7 +52,7 @@ const (
 	withhold               // give nonces and no verdict
 )
 
-// honest is a unit that is what it says.
+// honest is a unit with the claimed hardware.
 func honest(w *world, c sim.Class) *unit {
 	u := &unit{
 		w: w, class: c.Market, resources: c.Resources, hardware: c, host: measured, together: 1, have: sim.Whole, entries: 1, tries: audit.MaxAttempts,
@@ -67,7 +67,7 @@ func (u *unit) claims(c sim.Class) *unit {
 	return u.asked()
 }
 
-// asked is what it is asked for what it claims.
+// asked sets the questions for its claim.
 func (u *unit) asked() *unit {
 	var err error
 	if u.shape, u.walk, err = audit.Plan(u.class, u.resources); err != nil {
@@ -107,7 +107,7 @@ func (u *unit) play(window, committee int) audit.Report {
 		case audit.Undecided:
 			rep.Result = audit.Undecided // a window fails when all its attempts do
 		}
-		if !again { // they give a nonce for another attempt to who worked before their eyes
+		if !again { // they give a nonce for another attempt to units that they saw work
 			break
 		}
 		members = left(members[:min(committee, len(members))])
@@ -122,7 +122,7 @@ type member struct {
 	trip time.Duration // to the provider and back
 }
 
-// draw gives those of a committee and the Slack places below it who see the unit begin in time.
+// draw returns those of a committee and the Slack places below it that see the unit begin in time.
 func (u *unit) draw(committee int) []member {
 	var members []member
 	bad := 0
@@ -147,7 +147,7 @@ var instants = audit.Instants{Slots: 300, Millis: 400, OneIn: 30}
 
 func slotsLast(n uint64) time.Duration { return time.Duration(n*instants.Millis) * time.Millisecond }
 
-// left leaves those out who withheld.
+// left removes members that withheld.
 func left(members []member) []member {
 	var out []member
 	for _, m := range members {
@@ -158,8 +158,8 @@ func left(members []member) []member {
 	return out
 }
 
-// ask is whom a provider asks: who was drawn, without those who are too far as long as enough are left; or its friends and as
-// few others as it may.
+// ask returns the members that a provider asks: the drawn ones, without those that are too far as long as enough are
+// left; or its friends and as few others as possible.
 func (u *unit) ask(members []member, committee int) []*member {
 	var asked []*member
 	if !u.chooses {
@@ -184,8 +184,8 @@ func (u *unit) ask(members []member, committee int) []*member {
 	return asked[:min(len(asked), committee)]
 }
 
-// attempt is one audit: what the committee makes of it, whether it broke off where a cheat would, and whether those who
-// stayed saw it work, so that they judge it once more.
+// attempt is one audit: the committee's result, whether it broke off where a cheat would, and whether the remaining
+// members saw it work, so that they judge it once more.
 func (u *unit) attempt(members []member, committee int, speed float64) (result audit.Result, broken, again bool) {
 	asked := u.ask(members, committee)
 	rec := audit.Record{Committee: uint8(committee), Answer: audit.Answer{Shape: u.shape, Walk: u.walk}}
@@ -198,7 +198,7 @@ func (u *unit) attempt(members []member, committee int, speed float64) (result a
 			truthful++
 		}
 	}
-	if !right { // whoever did not lie says so; a cheat that sees it coming breaks off instead
+	if !right { // honest members report it; a cheat that expects it breaks off instead
 		if truthful >= need {
 			return audit.Failed, !u.wrong, false
 		}
@@ -208,7 +208,7 @@ func (u *unit) attempt(members []member, committee int, speed float64) (result a
 	late := uint64(u.turn.second.Microseconds()) > audit.Within(u.class, product)
 	passes := 0
 	void := false
-	saw := 0 // who gave every nonce, and saw it work
+	saw := 0 // members that gave every nonce, and saw it work
 	for i, v := range u.times(asked, speed) {
 		if took := max(v.Product, uint64(u.turn.second.Microseconds())) + v.Walk; !late && took <= audit.Whole(u.class, product, walk) && !(asked[i].bad && u.friends != help) {
 			saw++
@@ -246,18 +246,20 @@ func (u *unit) attempt(members []member, committee int, speed float64) (result a
 	return audit.Undecided, false, again
 }
 
-// host is what a provider's host adds to the times of its hardware: for each hash that comes from the helper its way through the pipe
-// and its place in a tree.
+// host is the time that a provider's host adds to its hardware's: for each hash from the helper its way through the
+// pipe and its place in a tree.
 type host struct {
 	pipe time.Duration // for one hash
 	hash time.Duration // for one node
 	copy time.Duration // pauses of the GPU while hashes are copied, for one hash
-	// late says that nothing is hashed before the last product is there, and that ends come raw: as helpers did it once.
+	// late says that nothing is hashed before the last product is there, and that ends come raw: as helpers did it
+	// once.
 	late bool
 }
 
-// measured is what one core of an EPYC with SHA extensions takes (go test -bench 'Host|Answer' ./verify/challenge
-// ./node/device/cuda): 186 ns for a node; 72 MB through the pipe in 0.13 s. The copies are assumed: 4 GB/s into pageable memory.
+// measured is the time of one core of an EPYC with SHA extensions (go test -bench 'Host|Answer' ./verify/challenge
+// ./node/device/cuda): 186 ns for a node; 72 MB through the pipe in 0.13 s. The copies are assumed: 4 GB/s into
+// pageable memory.
 var measured = host{pipe: 60 * time.Nanosecond, hash: 190 * time.Nanosecond, copy: 8 * time.Nanosecond}
 
 // product is when the root of a product's tiles is there, for hardware that takes so long.
@@ -280,8 +282,8 @@ func (h host) walk(w challenge.Walk, took time.Duration) time.Duration {
 	return took + n*(h.pipe+h.hash/2+h.copy) // on two processors, of eight that would be used
 }
 
-// times is what members measure: what the hardware takes, what the host hashes, and the network. Everybody sees the trip of the
-// farthest, for whose nonces the provider waits.
+// times are the members' measurements: the hardware's time, the host's hashing, and the network. All see the trip of
+// the farthest member, since the provider waits for its nonces.
 func (u *unit) times(asked []*member, speed float64) []audit.Verdict {
 	n := u.w.noise
 	slow := func(d time.Duration, by float64) time.Duration { return time.Duration(float64(d) * by / speed) }

@@ -9,8 +9,8 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// unlisted is that nobody who shows nothing is given an order that does not ask for such: whatever its offer says of its hardware, price
-// and records. It is cheaper than the one that has shown what it is.
+// unlisted checks that a unit without proof gets only orders that accept unproven units, despite its offer's hardware,
+// price and records. It is cheaper than the proven one.
 func unlisted(i int) error {
 	now := time.Unix(1_000_000, 0).UTC()
 	offer := func(name string, price market.Price) market.Offer {

@@ -2,7 +2,7 @@ package sim
 
 import "github.com/starling-network/starling/node/device/sim"
 
-// A weaker model sold as a stronger one. What it has not of the other's memory it makes again.
+// A weaker model sold as a stronger one. It computes the missing part of the other's memory again.
 func upsell(has, says sim.Class) func(*world) player {
 	return func(w *world) player {
 		u := honest(w, has).claims(says)

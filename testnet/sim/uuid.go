@@ -7,7 +7,8 @@ import (
 	"github.com/starling-network/starling/verify/audit"
 )
 
-// A copied UUID: of the units that claim one card the one that a reader saw to pass first sells, and another once both passed in one window.
+// A copied UUID: of the units that claim one card the one that a reader saw to pass first sells, and another once both
+// passed in one window.
 var uuidKinds = []Kind{
 	{Name: "uuid-thief", Threat: 18, What: "a card with the copied UUID of another, which answers when that one does not", play: func(w *world) player {
 		owner, thief := honest(w, sim.H100), honest(w, sim.H100)
@@ -26,7 +27,7 @@ var uuidKinds = []Kind{
 // claimants are two units that claim one card, of which a reader saw the first pass before the other came.
 type claimants struct {
 	players [2]player
-	takes   func(first audit.Result) bool // whether the second answers in a window, by what came of the first
+	takes   func(first audit.Result) bool // whether the second answers in a window, by the result of the first
 	cards   *audit.Cards
 }
 
@@ -35,7 +36,8 @@ const firstWindow = 100
 var copied = market.TagOf("GPU")
 
 func claiming(first, second player, takes func(audit.Result) bool) *claimants {
-	c := &claimants{players: [2]player{first, second}, takes: takes, cards: audit.NewCards(audit.Instants{})} // only windows with audits are counted here
+	// only windows with audits are counted here
+	c := &claimants{players: [2]player{first, second}, takes: takes, cards: audit.NewCards(audit.Instants{})}
 	c.cards.See(firstWindow-1, copied, claimant(0, firstWindow-1))
 	return c
 }
@@ -44,7 +46,8 @@ func claimant(i int, w audit.Window) audit.Target {
 	return audit.Target{Provider: sign.Key{byte(1 + i)}, Unit: market.UnitID{byte(1 + i)}, Window: w}
 }
 
-// play is a window of both, and what a reader who sees the second's records first makes of one of them: who waits counts for nothing.
+// play is a window of both, and one's result for a reader that sees the second's records first: a waiting one counts
+// for nothing.
 func (c *claimants) play(i, window, committee int) audit.Report {
 	w := audit.Window(firstWindow + window)
 	of := [2]audit.Report{c.players[0](window, committee), {Result: audit.Absent}}

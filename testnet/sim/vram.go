@@ -5,7 +5,7 @@ import "github.com/starling-network/starling/node/device/sim"
 // vramLimit is why a small shortfall is not caught.
 const vramLimit = "memory shortfall within the deadline (see shortfalls)"
 
-// A card that says it has more memory than it has, and makes again what it lacks.
+// A card that claims more memory than it has, and computes the missing part again.
 var vramKinds = []Kind{
 	{Name: "vram", Threat: 4, What: "an RTX 4090 with 24 GB says 48", play: func(w *world) player {
 		u := honest(w, sim.RTX4090)

@@ -8,15 +8,15 @@ import (
 	bazaar "github.com/starling-network/starling/verify/reputation/reputationtest"
 )
 
-// What the malicious of a market trade with themselves: six times what an honest provider turns over.
+// Trades of a market's malicious peers among themselves: six times an honest provider's turnover.
 const (
 	washTrades = 200
 	washTokens = 5
 	washGain   = bazaar.Providers / 100 // places among the honest: a hundredth of them is nothing
 )
 
-// washes plays as many markets as there are adversaries for, each of Malicious among Providers honest ones and Buyers. In each, an honest
-// buyer that nobody bought looks before the wash trades and after them.
+// washes plays as many markets as there are adversaries for, each of Malicious among Providers honest ones and Buyers.
+// In each, an honest buyer that nobody bought looks before the wash trades and after them.
 func washes(o Options) (Line, error) {
 	var line Line
 	var auc, volume float64
@@ -65,6 +65,6 @@ func places(v *reputation.View) []int {
 	return out
 }
 
-// A provider that fails real jobs and buys a good name from itself. Who is counted as caught gained nothing by it: it stands
-// among the honest where it would without, as an honest buyer computes it (verify/reputation).
+// A provider that fails real jobs and trades with itself for a good name. It counts as caught if it gained nothing: its
+// place among the honest is the same as without, as an honest buyer computes it (verify/reputation).
 var washKinds = []Kind{{Name: "wash", Threat: 17, What: "trades with its own sybils, six times the honest volume", all: washes}}

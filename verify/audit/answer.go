@@ -22,13 +22,13 @@ const MaxAttempts = 3
 
 const version = 1
 
-// Answer is a provider's word for what one unit computed. Tag "starling:answer"; layout, little-endian:
+// Answer is a provider's signed statement of one unit's results. Tag "starling:answer"; layout, little-endian:
 //
 //	offset  size  field
 //	     0     1  version = 1
 //	     1     1  attempt, 1 to 3
 //	     2     6  reserved: 0
-//	     8    32  provider, who signs
+//	     8    32  provider, the signer
 //	    40    32  unit id
 //	    72     8  window
 //	    80    32  product seed

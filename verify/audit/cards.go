@@ -8,7 +8,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Bounds of what a reader remembers of cards.
+// Bounds of a reader's memory of cards.
 const (
 	// Gone is after how many audits, on average, without a record a unit claims its card no more.
 	Gone = MaxRates
@@ -16,9 +16,10 @@ const (
 	MaxCards = 1 << 15
 )
 
-// Cards is what a reader saw of units that claim to be one card, by the tag of its UUID. A UUID can be copied by anybody, so nobody is
-// punished for one: the unit that the reader saw to pass in the earliest window keeps the card, and a newcomer waits until both passed in
-// one window. All units answer at one instant, so then there are two cards. It is not for more than one goroutine.
+// Cards records the units that claim to be one card, by the tag of its UUID. A UUID can be copied by anybody, so nobody
+// is punished for one: the unit that the reader saw to pass in the earliest window keeps the card, and a newcomer waits
+// until both passed in one window. All units answer at one instant, so then there are two cards. It is not for more
+// than one goroutine.
 type Cards struct {
 	gone Window                   // Gone
 	of   map[sign.Hash][]claimant // by tag, the earliest first
@@ -40,7 +41,8 @@ type claimant struct {
 
 func (c claimant) newest() Window { return c.passed[len(c.passed)-1] }
 
-// See takes a record that was checked, of a unit that claims a card. Of two units of one provider the one that passed last counts.
+// See takes a record that was checked, of a unit that claims a card. Of two units of one provider the one that passed
+// last counts.
 func (c *Cards) See(now Window, tag sign.Hash, t Target) {
 	if c.n >= MaxCards {
 		c.sweep(now)
@@ -80,8 +82,8 @@ func (c *Cards) sweep(now Window) {
 	}
 }
 
-// Check says why a unit is not sold as proven though it passed: another claims its card since an earlier window, and the two have not
-// passed in one. RuleCard.
+// Check says why a unit is not sold as proven though it passed: another claims its card since an earlier window, and
+// the two have not passed in one. RuleCard.
 func (c *Cards) Check(now Window, tag sign.Hash, t Target) error {
 	cs := c.of[tag]
 	i := slices.IndexFunc(cs, func(x claimant) bool { return x.provider == t.Provider && x.unit == t.Unit })

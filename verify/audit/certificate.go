@@ -8,9 +8,9 @@ import (
 // MaxCertificate bounds a certificate, bytes.
 const MaxCertificate = recordHead + AnswerSize + ShownSize + 2*sign.SignatureSize + Appeal*(VerdictSize+sign.SignatureSize)
 
-// Certificate is a record without its openings: the layout of Record up to the last verdict. It is what is kept of every window of an
-// epoch, 544 + 248 bytes a verdict, and shows who was asked what, who judged, and in what time; that what was computed is right is then the
-// word of more than two thirds of a committee that nobody chose.
+// Certificate is a record without its openings: the layout of Record up to the last verdict. Certificates are kept of
+// every window of an epoch, 544 + 248 bytes a verdict. They show unit, question, committee and times. That the results
+// were right is then the statement of more than two thirds of a committee that nobody chose.
 type Certificate struct {
 	record Record // without openings
 }
@@ -41,13 +41,13 @@ func (c Certificate) Hash() sign.Hash {
 // Record is the record without its openings.
 func (c Certificate) Record() Record { return c.record }
 
-// Target is whose unit it is of, and when.
+// Target is the audited unit and window.
 func (c Certificate) Target() Target { return c.record.Answer.Target }
 
-// Rates are what the unit showed.
+// Rates are the unit's measured rates.
 func (c Certificate) Rates() Rates { return c.record.Rates() }
 
-// Members are who judged, ascending.
+// Members are the members that judged, ascending.
 func (c Certificate) Members() []sign.Key {
 	out := make([]sign.Key, len(c.record.Verdicts))
 	for i, v := range c.record.Verdicts {
@@ -56,15 +56,15 @@ func (c Certificate) Members() []sign.Key {
 	return out
 }
 
-// Seen is what somebody knows of a window without any record: who could be drawn in it, its beacon, and that of its datasets.
+// Seen is a reader's knowledge of a window without any record: its roster, its beacon, and the beacon of its datasets.
 type Seen struct {
 	Roster Roster `json:"roster"`
 	Beacon Beacon `json:"beacon"`
 	Era    Beacon `json:"era"`
 }
 
-// Check verifies a certificate: form, seeds, signatures, that more than two thirds of the committee passed it, and that beacon,
-// dataset, committee and instant are those of the window.
+// Check verifies a certificate: form, seeds, signatures, that more than two thirds of the committee passed it, and that
+// beacon, dataset, committee and instant are those of the window.
 func (c Certificate) Check(n Rules, seen Seen) error {
 	r := c.record
 	if r.WindowSlots != n.instants.Slots {

@@ -20,8 +20,9 @@ const (
 // Certify is how many of a committee of n must pass a record: more than two thirds. 5 of 7, 8 of 11, 1 of 1.
 func Certify(n int) int { return 2*n/3 + 1 }
 
-// Lots is how many committees of a size a window has: a provider is judged by the one that its key falls to. Keys are free, so that with
-// a committee for each key a provider would make keys until one falls to its friends; of Lots committees it may choose one.
+// Lots is how many committees of a size a window has: a provider is judged by the one that its key falls to. Keys are
+// free, so that with a committee for each key a provider would make keys until one falls to its friends; of Lots
+// committees it may choose one.
 const Lots = 8
 
 // LotOf is the number of the committee that judges a provider, below Lots.
@@ -40,17 +41,18 @@ const (
 	MemberSize = 2*sign.KeySize + 8
 )
 
-// Member is a registered peer: what it bonded for at least a window, and who owns it.
+// Member is a registered peer, with its owner and the amount that it bonded for at least a window.
 type Member struct {
 	Key    sign.Key `json:"key"`
 	Owner  sign.Key `json:"owner"`  // the wallet that the registration belongs to
 	Weight uint64   `json:"weight"` // bonded, base units; 0: it is never drawn
 }
 
-// Roster is the set that committees are drawn from, and peers that are owned by those who may be drawn.
+// Roster is the set from which committees are drawn. It also has the peers without weight that belong to an owner in
+// the set.
 type Roster []Member
 
-// Check refuses, with ErrRoster, a roster with a peer twice, or with nobody who can be drawn.
+// Check refuses, with ErrRoster, a roster that has a peer twice or no peer with a weight.
 func (r Roster) Check() error {
 	seen, some := map[sign.Key]bool{}, false
 	for _, m := range r {
@@ -66,18 +68,18 @@ func (r Roster) Check() error {
 	return nil
 }
 
-// Registration is what the chain says of a peer that may be drawn.
+// Registration is a peer's entry on chain.
 type Registration struct {
 	Peer, Owner sign.Key
 	Bonded      uint64      // base units
-	Since       market.Slot // the last of: its registration, a change of its peer key, a rise of what it bonded
+	Since       market.Slot // the last of: its registration, a change of its peer key, a rise of its bond
 	Slashed     bool
 }
 
-// Mature is the roster of a window by the registrations of its network: those that have stood as they are for the time of one audit, on
-// average, since a window began (Instants.Ago). So nobody enters, or weighs more, by what it does when the beacon is known; after that one
-// can only leave, or weigh less. Of two registrations of one peer the older one counts. Members are ascending by key. ErrRoster where fewer than MinBonded
-// have a weight.
+// Mature is the roster of a window by the registrations of its network. It has those that have not changed for the time
+// of one audit, on average, since a window began (Instants.Ago). So nobody enters, or gains weight, once the beacon is
+// known; after that a peer can only leave or lose weight. Of two registrations of one peer the older one counts.
+// Members are ascending by key. It returns ErrRoster if fewer than MinBonded have a weight.
 func Mature(all []Registration, w Window, i Instants) (Roster, error) {
 	last := i.Ago(w, 1).First(i.Slots)
 	all = slices.Clone(all)
@@ -125,7 +127,8 @@ func (r Roster) Marshal() []byte {
 	return out
 }
 
-// UnmarshalRoster reads members that are strictly ascending by key, and nothing after them. market.ErrMalformed, ErrRoster.
+// UnmarshalRoster reads members that are strictly ascending by key, and nothing after them. market.ErrMalformed,
+// ErrRoster.
 func UnmarshalRoster(b []byte) (Roster, error) {
 	if len(b)%MemberSize != 0 || len(b) > MaxRoster*MemberSize {
 		return nil, malformed("roster", "%d bytes", len(b))
@@ -141,10 +144,11 @@ func UnmarshalRoster(b []byte) (Roster, error) {
 	return r, r.Check()
 }
 
-// Draw gives the committee of n for one provider in one window: the members with the lowest −ln(uᵢ)/weightᵢ, where uᵢ is
-// drawn for each from the beacon and the provider's lot (Efraimidis and Spirakis 2006, weighted sampling without replacement). The
-// provider is never a member of its own, nor is a peer of its owner. The lowest comes first; there are fewer than n when the roster has
-// not so many. The order of the roster does not matter, and peers whose rosters differ in a few members draw committees that differ in as few.
+// Draw returns the committee of n for one provider in one window: the members with the lowest −ln(uᵢ)/weightᵢ, where uᵢ
+// is drawn for each from the beacon and the provider's lot (Efraimidis and Spirakis 2006, weighted sampling without
+// replacement). The provider is never a member of its own, nor is a peer of its owner. The lowest comes first; a small
+// roster gives fewer than n. The order of the roster does not matter. Rosters that differ in a few members give
+// committees that differ in as few.
 func (r Roster) Draw(beacon Beacon, w Window, provider sign.Key, n int) Roster {
 	type ticket struct {
 		Member
@@ -177,8 +181,8 @@ func (r Roster) Draw(beacon Beacon, w Window, provider sign.Key, n int) Roster {
 // logPoint is how many bits of a logarithm stand after the point: seven before it are enough for 65.
 const logPoint = 57
 
-// minusLog2 is −log₂(x/2⁶⁴), at least 1 and 65 of nothing, in integers, so that every machine draws alike: the bits of a
-// logarithm are what squaring carries over.
+// minusLog2 is −log₂(x/2⁶⁴), at least 1, and 65 for x = 0. It is computed in integers, so that every machine draws
+// alike: squaring carries over the bits of the logarithm.
 func minusLog2(x uint64) uint64 {
 	if x == 0 {
 		return 65 << logPoint
@@ -204,7 +208,7 @@ type Window uint64
 
 func (w Window) bytes() []byte { return binary.LittleEndian.AppendUint64(nil, uint64(w)) }
 
-// WindowOf is the window that a slot lies in, on a network whose windows have so many slots.
+// WindowOf is the window of a slot, on a network with windows of the given number of slots.
 func WindowOf(slot market.Slot, slots uint64) Window { return Window(uint64(slot) / max(slots, 1)) }
 
 // First is the first slot of the window.

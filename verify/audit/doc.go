@@ -1,14 +1,15 @@
-// Package audit is the public record of a piece of hardware that showed what it is: who asked, what was asked and answered,
-// how long it took, and what anyone can check of it for ever without having been there.
+// Package audit is the public record of a hardware audit: the committee, its questions, the answers and their times.
+// Anyone can check it later without having taken part.
 //
-// Time is cut into windows, each with a beacon that draws whether it has an audit. Then every unit of the network is asked at one instant
-// (Instants), by a committee that the beacon draws for its provider. Each member gives three nonces, one after the other, and looks at its own clock between them:
+// Time is cut into windows, each with a beacon that draws whether it has an audit. Then every unit of the network is
+// asked at one instant (Instants), by a committee that the beacon draws for its provider. Each member gives three
+// nonces, one after the other, and looks at its own clock between them:
 //
 //	provider                                    member, one of up to 11
 //	   │ ── Begin: window, units, shapes ──────────▶ │   drawn for this provider? at the instant?
 //	   │ ◀────────────────────────── first nonce ─── │   clock starts
 //	   │ all units compute their products            │
-//	   │ ── product roots, who gave a nonce ───────▶ │   clock stops
+//	   │ ── product roots, givers of nonces ───────▶ │   clock stops
 //	   │ ◀───────────────────────── second nonce ─── │   clock starts
 //	   │ all units walk                              │
 //	   │ ── Answer: both roots, signed ────────────▶ │   clock stops
@@ -16,20 +17,22 @@
 //	   │ ── openings, Shown, signed ───────────────▶ │   checks them
 //	   │ ◀────────────────────────────── Verdict ─── │   signed
 //
-// The seed of the products is made of the beacon and all first nonces; which entries are opened and where the walkers start, of
-// all second nonces; which walkers are shown, of all third. A member's nonces are a hash chain that it chose before the first, so nobody
-// chooses last, and one honest member is enough for each seed to be unforeseen. Whoever gave a first nonce must give a verdict, or the
-// attempt is void: a provider that could leave members out afterwards could choose among their nonces. It is played to its end all the
-// same, and whoever saw the unit work in it judges it once more: a window has MaxAttempts attempts, which honest members count.
+// The seed of the products is made of the beacon and all first nonces; which entries are opened and where the walkers
+// start, of all second nonces; which walkers are shown, of all third. A member's nonces are a hash chain that it chose
+// before the first, so nobody chooses last, and one honest member is enough for each seed to be unforeseen. Each member
+// that gave a first nonce must give a verdict, or the attempt is void: a provider that could leave members out
+// afterwards could choose among their nonces. A void attempt continues to its end, and members that saw the unit work
+// in it judge the unit once more. A window has MaxAttempts attempts, which honest members count.
 //
 //	Answer    280 bytes   provider: "these are the roots of my unit for this seed"
 //	Shown      72 bytes   provider: "and these are the opened entries"
 //	Verdict   184 bytes   member: nonces, times, and whether everything was as it must be
 //	Record   ≤ 64 KiB     all of it
 //
-// What is computed nobody can fake while one of the members who judge is honest: openings are public, and drawn by the nonces of all. Time is
-// the word of the committee, of which more than two thirds must say the same. Where the hardware is nobody says. A wrong opening that was signed (Shown), two answers to one question, and a verdict that
-// passes a wrong opening are lies that anyone can prove: Lie. Being late, silent or slow is none; it only sells less.
+// Results cannot be faked while one judging member is honest: openings are public, and drawn by the nonces of all.
+// Times rest on the committee, of which more than two thirds must agree. An audit does not show the place of the
+// hardware. A wrong opening that was signed (Shown), two answers to one question, and a verdict that passes a wrong
+// opening are lies that anyone can prove: Lie. A late, silent or slow unit is no lie; it only sells less.
 //
 // The package is pure. PROTOCOL.md beside verify gives every offset, testdata has vectors.
 package audit

@@ -7,29 +7,32 @@ import (
 	"github.com/starling-network/starling/market"
 )
 
-// Floor is what a class must show: two thirds of the arithmetic and four fifths of the memory rate that its hardware reaches
-// with this network's kernels. One card behind two identities reaches half. A throttled card stays above it and only sells
-// less, for what is sold is what was proven.
+// Floor is the minimum for a class: two thirds of the arithmetic and four fifths of the memory rate that its hardware
+// reaches with this network's kernels. One card behind two identities reaches half. A throttled card stays above it and
+// sells less, since units are sold at their proven rates.
 type Floor struct {
 	Operations uint64 // int8 multiplications and additions a second
 	Reads      uint64 // of 32 bytes each at a random place, a second
 }
 
-// Known is a class that audits tell from others, or a family whose hardware is alike proven as nothing more.
+// Known is a class that audits can distinguish, or a family whose hardware can be proven only as the family.
 type Known struct {
 	Class market.Class
 	Floor
-	VRAMMiB uint32 // least memory of a GPU of the class: fifteen sixteenths of what the product has
-	// Source says where the floor comes from: "measured", with the card, where and when; "published", where; or "assumed", from what.
+	VRAMMiB uint32 // least memory of a GPU of the class: fifteen sixteenths of the product's
+	// Source is the origin of the floor: "measured", with card, place and date; "published", with the place; or
+	// "assumed", with the data.
 	Source string
 }
 
-// floors are the classes that audits know. A product has a row of its own or none: variants with other memory or another power limit (PCIe and NVL
-// cards, laptops, MIG slices) do not show what the one in the table shows. None is measured with this network's kernels on a GPU. Arithmetic
-// is assumed: half to three quarters of a data sheet's peak where mma.sync reaches it, and on Hopper and Blackwell two thirds of what the kernel's
-// traffic through shared memory lets it reach (530 and 570 TOPS, estimated). Published reads are of 8 bytes over tables of 4 to 16 GiB
-// (github.com/NVIDIA-developer-blog/code-samples, issue 56); those of the others are assumed, as an H200's are half of one read for each 64
-// bytes that the memory could move. A walk stays within challenge.Stretch at a time, so a larger memory is read as fast.
+// floors are the classes that audits know. A product has a row of its own or none: variants with other memory or
+// another power limit (PCIe and NVL cards, laptops, MIG slices) have other rates than the one in the table. None is
+// measured with this network's kernels on a GPU. Arithmetic is assumed: half to three quarters of a data sheet's peak
+// where mma.sync reaches it, and on Hopper and Blackwell two thirds of the limit that traffic through shared memory
+// sets (530 and 570 TOPS, estimated). Published reads are of 8 bytes over tables of 4 to 16 GiB
+// (github.com/NVIDIA-developer-blog/code-samples, issue 56); those of the others are assumed, as an H200's are half of
+// one read for each 64 bytes that the memory could move. A walk stays within challenge.Stretch at a time, so a larger
+// memory is read as fast.
 var floors = []Known{
 	{"gpu/rtx-3060", Floor{50e12, 2_200e6}, 11_520, "assumed: 102 TOPS, 360 GB/s, 12 GB"},
 	{"gpu/rtx-3090", Floor{140e12, 5_800e6}, 23_040, "assumed: 284 TOPS, 936 GB/s, 24 GB"},
@@ -57,15 +60,15 @@ func KnownAs(class market.Class) (Known, bool) {
 	return Known{}, false
 }
 
-// ProvenAs is the class that a record of a unit of a class proves it to be of: the class itself where it has a floor of its own, else its
-// family. So an order for a model that has none is filled by no record.
+// ProvenAs is the class that a record of a unit of a class proves it to be of: the class itself where it has a floor of
+// its own, else its family. So an order for a model that has none is filled by no record.
 func ProvenAs(class market.Class) market.Class {
 	k, _ := KnownAs(class)
 	return k.Class
 }
 
-// FloorOf is the floor of a unit: of its class, or of its family where the class is not told apart. False when it has neither, or less memory
-// than any unit of the class has.
+// FloorOf is the floor of a unit: that of its class, or of its family if the class cannot be distinguished. It returns
+// false if there is neither, or if the unit has less memory than any unit of the class.
 func FloorOf(class market.Class, r market.Resources) (Floor, bool) {
 	k, ok := KnownAs(class)
 	if class.Family() == "cpu" {

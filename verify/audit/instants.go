@@ -9,9 +9,9 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Instants says which windows of a network have an audit, and when it begins: at one instant, the same for every unit of the network. One
-// card behind several identities is found by nothing that any of them signs, only by having to answer for all of them at once; a
-// window in which they may answer one after the other is one card sold as many.
+// Instants determines the windows of a network that have an audit, and its beginning: one instant for every unit of the
+// network. Signatures cannot reveal one card behind several identities. It is found because all of them must answer at
+// once; if they could answer one after the other, one card could be sold as many.
 //
 //	first slot                 instant: half a minute later                        next window
 //	    │                  early ◀┼▶ late: the first attempt                            │
@@ -19,12 +19,14 @@ import (
 //	  block of the beacon, which  │    worked in the one before
 //	  draws whether there is an audit
 //
-// Whether a window has an audit is drawn by its own beacon, independently of all other windows. So nobody knows of an audit before the block
-// of its beacon is made, half a minute before the instant, and it is never less likely than at any other time: also not right after an
-// audit. Who would be there for audits and only then has to be there always.
+// Whether a window has an audit is drawn by its own beacon, independently of all other windows. So nobody knows of an
+// audit before the block of its beacon is made, half a minute before the instant, and it is never less likely than at
+// any other time: also not right after an audit. A peer that wants to be present only for audits has to be present
+// always.
 //
-// An attempt that loses a member is played to its end before those who stay, and only who saw that the unit worked in it gives a nonce
-// for the next (node/audit). So a later attempt needs no instant of its own: what shares a card did not work in the first.
+// An attempt that loses a member continues to its end with the others, and only members that saw the unit work in it
+// give a nonce for the next (node/audit). So a later attempt needs no instant of its own: units that share a card did
+// not work in the first.
 type Instants struct {
 	Slots  uint64 // of a window
 	Millis uint64 // of a slot
@@ -45,17 +47,18 @@ func (i Instants) Fires(b Beacon) bool {
 	return binary.LittleEndian.Uint64(h[:]) < math.MaxUint64/i.OneIn
 }
 
-// Audits is how many windows there are for so many audits, on average. What is remembered, and for how long, is counted in these.
+// Audits is the number of windows that have n audits, on average. Memory of audits is counted in these.
 func (i Instants) Audits(n uint64) Window { return Window(n * max(i.OneIn, 1)) }
 
 // Ago is the window so many audits before one, on average, or the first there is.
 func (i Instants) Ago(w Window, audits uint64) Window { return w - min(w, i.Audits(audits)) }
 
-// lead is how long after its first slot a window's audit begins, milliseconds: the block is final after a third to a half of it, and what is
-// left is for filling datasets.
+// lead is the time from a window's first slot to its audit, milliseconds. The block is final after a third to a half of
+// it; the rest is for filling datasets.
 const lead = 30_000
 
-// Of is the slot in which a window's first attempts begin: half a minute after its first, or in the middle of a shorter window.
+// Of is the slot in which a window's first attempts begin: half a minute after its first, or in the middle of a shorter
+// window.
 func (i Instants) Of(w Window) market.Slot {
 	return w.First(i.Slots) + market.Slot(min(i.slots(lead), i.Slots/2))
 }
@@ -66,16 +69,16 @@ func (i Instants) slots(millis uint64) uint64 { return (millis + i.Millis - 1) /
 // Width is how far from its instant an attempt may begin, by the slot that a member sees.
 type Width struct{ Early, Late uint64 } // slots before, and slots from the instant on
 
-// How far from the instant an attempt may begin, milliseconds. On a GPU a second identity must compute its products and fill its dataset
-// anew before it walks, for two do not fit; so what must be short is this together with Within. A processor's datasets are small,
-// and its machine may have much else to do: there the time is that of clocks which are wrong and hosts that are slow.
+// How far from the instant an attempt may begin, milliseconds. On a GPU a second identity must compute its products and
+// fill its dataset anew before it walks, for two do not fit. So the sum of this and Within must be short. A processor's
+// datasets are small, and its machine may be busy: there the time allows for wrong clocks and slow hosts.
 const (
 	gpuEarly, gpuLate = 800, 1_200
 	anyEarly, anyLate = 5_000, 10_000
 )
 
-// Width is that of a class, in the network's slots: at most a sixteenth of the window early and an eighth late. The width of no class is that
-// of the most patient one.
+// Width is that of a class, in the network's slots: at most a sixteenth of the window early and an eighth late. The
+// width of no class is that of the most patient one.
 func (i Instants) Width(class market.Class) Width {
 	early, late := uint64(anyEarly), uint64(anyLate)
 	if class.Family() == "gpu" {
@@ -90,7 +93,7 @@ func (i Instants) Span(w Window, attempt uint8, class market.Class) (from, to ma
 	return at - market.Slot(width.Early), at + market.Slot(width.Late+uint64(max(attempt, 1)-1)*(i.Slots/8))
 }
 
-// Check says whether an attempt of a window, of which this is the beacon, may begin in a slot. RuleInstant.
+// Check reports whether an attempt of a window, of which this is the beacon, may begin in a slot. RuleInstant.
 func (i Instants) Check(w Window, b Beacon, attempt uint8, class market.Class, slot market.Slot) error {
 	if i.Slots == 0 || i.Millis == 0 {
 		return broken(RuleInstant, "a network without windows")
@@ -104,8 +107,9 @@ func (i Instants) Check(w Window, b Beacon, attempt uint8, class market.Class, s
 	return nil
 }
 
-// Within is how many microseconds after the first nonce a unit's second nonce must have been asked for, when its products take so many
-// at the class's floor: to whoever asks later a member says that the unit was late. It bounds what a card can do before it walks.
+// Within is the time limit from the first nonce to the request for a unit's second, microseconds, for products that
+// take this long at the class's floor. After it a member answers that the unit is late. It bounds the card's other work
+// before it walks.
 func Within(class market.Class, product uint64) uint64 {
 	if class.Family() == "gpu" {
 		return product + Allowance + MaxTrip + lostPacket
@@ -113,8 +117,9 @@ func Within(class market.Class, product uint64) uint64 {
 	return Patience(product) + 5_000_000
 }
 
-// Whole is how many microseconds may lie between the first nonce and the answer of a unit that is to be judged in another attempt, when its
-// products and its walk take so many at the class's floor. One packet may have been lost; a dataset cannot have been made meanwhile.
+// Whole is how many microseconds may lie between the first nonce and the answer of a unit that is to be judged in
+// another attempt, when its products and its walk take so many at the class's floor. One packet may have been lost; a
+// dataset cannot have been made meanwhile.
 func Whole(class market.Class, product, walk uint64) uint64 {
 	if class.Family() == "gpu" {
 		return product + walk + 2*(Allowance+MaxTrip) + lostPacket
@@ -122,11 +127,11 @@ func Whole(class market.Class, product, walk uint64) uint64 {
 	return Within(class, product) + Patience(walk)
 }
 
-// lostPacket is what a packet that was lost may cost between a root and the question for the next nonce, microseconds.
+// lostPacket is the delay of a lost packet between a root and the request for the next nonce, microseconds.
 const lostPacket = 700_000
 
-// CheckInstant verifies that more than two thirds of the committee saw the attempt begin when attempts of the window do, for a unit of
-// a class, or of any where class is empty. RuleInstant.
+// CheckInstant verifies that more than two thirds of the committee saw the attempt begin when attempts of the window
+// do, for a unit of a class, or of any where class is empty. RuleInstant.
 func (r Record) CheckInstant(i Instants, class market.Class) error {
 	if r.WindowSlots != i.Slots {
 		return broken(RuleWindow, "windows of %d slots, the network's have %d", r.WindowSlots, i.Slots)

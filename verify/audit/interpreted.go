@@ -1,11 +1,12 @@
 package audit
 
-// interpreted is set by the linker alone (-ldflags "-X github.com/starling-network/starling/verify/audit.interpreted=yes"), in programs
-// that tests build: in them every GPU is the PTX interpreter, which computes what a GPU does and is tens of millions of times as slow. All
-// peers of a network must be such programs, and a network that is not a simulated one is refused (node.New).
+// interpreted is set by the linker alone (-ldflags "-X
+// github.com/starling-network/starling/verify/audit.interpreted=yes"), in programs that tests build: in them every GPU
+// is the PTX interpreter, which computes the same and is tens of millions of times as slow. All peers of a network must
+// be such programs, and a network that is not a simulated one is refused (node.New).
 var interpreted string
 
-// What a GPU is asked in such a program, as a part of what it is asked elsewhere.
+// Divisors of a GPU's question in such a program.
 const (
 	slowDown   = 1 << 27 // of the floors
 	memoryPart = 1 << 22 // of the dataset

@@ -6,18 +6,18 @@ import (
 	"github.com/starling-network/starling/market"
 )
 
-// Timing is what a committee says of an audit's times, microseconds.
+// Timing is a committee's measure of an audit's times, microseconds.
 type Timing struct {
 	Product uint64 `json:"product_us"`
 	Walk    uint64 `json:"walk_us"`
 }
 
-// never is the time of what a member did not see.
+// never is the time of an event that a member did not see.
 const never = 1<<64 - 1
 
-// Timing is the least times that more than two thirds of the whole committee saw kept: a third of it may lie either way without
-// moving a figure past an honest member's, and a member that gave no verdict saw nothing. A median of those who gave one would be
-// the word of three friends where a provider asks five of seven.
+// Timing returns the least times that more than two thirds of the whole committee saw kept. A third of it may lie
+// either way without moving a figure past an honest member's; a member without a verdict saw nothing. A median of the
+// verdicts given would rest on three friends where a provider asks five of seven.
 func (r Record) Timing() Timing { return r.timing(Certify(int(r.Committee)) - 1) }
 
 // timing takes the times at a place in ascending order.
@@ -28,7 +28,7 @@ func (r Record) timing(at int) Timing {
 	}
 }
 
-// kept is one figure at a place in ascending order of the committee: never where there are fewer who saw it.
+// kept is one figure at a place in ascending order of the committee, or never if fewer saw it.
 func (r Record) kept(at int, of func(Verdict) uint64) uint64 {
 	xs := make([]uint64, 0, Appeal)
 	for _, v := range r.Verdicts {
@@ -42,14 +42,15 @@ func (r Record) kept(at int, of func(Verdict) uint64) uint64 {
 	return xs[at]
 }
 
-// MaxTrip is what every audit is given for the network in each of its two times, microseconds: the way to the farthest member and
-// back. It is the same for all and nobody measures it, so nothing is gained by answering pings late. A provider leaves out members
-// that are farther, as long as enough are left. A provider that is near its members has the time for itself: on a large card it hides
-// a twentieth to a seventh of its memory.
+// MaxTrip is the network's part in each of an audit's two times, microseconds: a round trip to the farthest member. It
+// is a constant, so answering pings late gains nothing. A provider leaves out members that are farther, as long as
+// enough are left. A provider that is near its members has the time for itself: on a large card it hides a twentieth to
+// a seventh of its memory.
 const MaxTrip = 200_000
 
-// CheckClass verifies that a record shows what a unit of the class with these resources must show: it was asked what Plan says and
-// answered at the class's floor. RuleShape or RuleFloor. Nobody is punished for a record that fails: it sells nothing.
+// CheckClass verifies that a record proves a unit of the class with these resources: it was asked the question of Plan
+// and answered at the class's floor. It returns RuleShape or RuleFloor. A record that fails has no penalty: the unit
+// sells nothing.
 func (r Record) CheckClass(class market.Class, res market.Resources) error {
 	shape, walk, err := Plan(class, res)
 	if err != nil {
@@ -62,7 +63,8 @@ func (r Record) CheckClass(class market.Class, res market.Resources) error {
 	return floor.check(r, r.Timing())
 }
 
-// FailsClass reports that more than two thirds of the committee saw the unit fail its class: what counts as a failed audit. Between passing and failing lies what liars in the committee can bring about.
+// FailsClass reports whether more than two thirds of the committee saw the unit fail its class, which counts as a
+// failed audit. Results between passing and failing can be caused by liars in the committee.
 func (r Record) FailsClass(class market.Class, res market.Resources) bool {
 	floor, ok := FloorOf(class, res)
 	n := int(r.Committee)
@@ -85,8 +87,8 @@ func (f Floor) check(r Record, t Timing) error {
 	return nil
 }
 
-// Judge is what a member says of an answer whose computed parts are right or wrong: Late only after Patience, for what
-// is late is decided by all members' times together, in CheckClass.
+// Judge is a member's outcome for an answer with right or wrong results. It is Late only after Patience: lateness is
+// decided by all members' times together, in CheckClass.
 func Judge(floor Floor, r Record, v Verdict, right bool) Outcome {
 	product, walk := floor.Deadlines(r.Answer.Shape, r.Answer.Walk)
 	switch {
@@ -98,15 +100,15 @@ func Judge(floor Floor, r Record, v Verdict, right bool) Outcome {
 	return Pass
 }
 
-// Patience is how many microseconds a member waits for what takes so many at the class's floor.
+// Patience is a member's wait for work with this deadline at the class's floor, microseconds.
 func Patience(deadline uint64) uint64 { return 4*deadline + 2_000_000 }
 
-// MaxRates is how many of a unit's last records say what it may sell.
+// MaxRates is the number of a unit's last records that determine its capacity.
 const MaxRates = 24
 
-// Capacity is what a unit may sell by its last records, at most MaxRates of them, in any order: the tenth percentile of each rate
-// and the least memory. So a card that is slow now and then sells what it is when slow, and one lucky
-// audit is worth nothing. Zero without records.
+// Capacity is the capacity that a unit may sell by its last records, at most MaxRates of them, in any order. It is the
+// tenth percentile of each rate and the least memory. So a card that is slow at times sells its slow rate, and one
+// lucky audit gains nothing. It is zero without records.
 func Capacity(last []Rates) Rates {
 	if len(last) == 0 {
 		return Rates{}

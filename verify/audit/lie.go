@@ -53,13 +53,13 @@ const (
 	openingProof = 4 + 4 + challenge.LeafSize // index u16 ‖ openings u16 ‖ opening
 )
 
-// Lie is the proof that somebody signed what is false: anyone checks it offline, and nobody but the liar can make one. Layout,
-// little-endian:
+// Lie is the proof that a peer signed a false statement: anyone checks it offline, and nobody but the liar can make
+// one. Layout, little-endian:
 //
 //	offset  size  field
 //	     0     1  version = 1
 //	     1     1  kind: 1 false opening, 2 two answers, 3 false pass
-//	     2     1  which of the opening's values is wrong, below 32; of a false pass the one that Pick says; 0 for two answers
+//	     2     1  the wrong value of the opening, below 32; of a false pass the one that Pick selects; 0 for two answers
 //	     3     1  reserved: 0
 //	     4   280  answer
 //
@@ -69,8 +69,8 @@ const (
 //	348   280  the other answer, higher as bytes
 //	628    64  signature over it
 //
-// of the others: the statement (Shown 72 or Verdict 184) ‖ signature[64] ‖ index of the opening u16 ‖ openings u16 ‖ opening[132]
-// ‖ merkle proof that it is under the statement's openings root.
+// of the others: the statement (Shown 72 or Verdict 184) ‖ signature[64] ‖ index of the opening u16 ‖ openings u16 ‖
+// opening[132] ‖ merkle proof that it is under the statement's openings root.
 type Lie struct {
 	Kind      Kind           `json:"kind"`
 	Answer    Answer         `json:"answer"`
@@ -88,7 +88,7 @@ type Lie struct {
 	Path    merkle.Proof      `json:"path"`
 }
 
-// Liar is who signed it.
+// Liar is the signer of the false statement.
 func (l Lie) Liar() sign.Key {
 	if l.Kind == FalsePass {
 		return l.Verdict.Member
@@ -96,9 +96,10 @@ func (l Lie) Liar() sign.Key {
 	return l.Answer.Provider
 }
 
-// FindLie looks for a wrong entry among openings that a provider signed: the proof against the provider, and one against each
-// member that passed them. None when every value is right. Values that members had to compute come first; with all, it computes
-// every other one too, which is 32 times the work. A member is blamed only for a value that it had to compute.
+// FindLie looks for a wrong entry among openings that a provider signed: the proof against the provider, and one
+// against each member that passed them. None when every value is right. Values that members had to compute come first;
+// with all, it computes every other one too, which is 32 times the work. A member is blamed only for a value that it
+// had to compute.
 func FindLie(a Answer, shown Shown, shownSig sign.Signature, verdicts []Signed, os []challenge.Opening, all bool) []Lie {
 	pick := Pick(a.WalkSeed)
 	if out := findLie(a, shown, shownSig, verdicts, os, func(i, k int) bool { return k == pick(i) }); len(out) > 0 || !all {
@@ -143,7 +144,8 @@ func NewTwoAnswers(a Answer, aSig sign.Signature, b Answer, bSig sign.Signature)
 	return Lie{Kind: TwoAnswers, Answer: a, Signature: aSig, Other: b, OtherSig: bSig}
 }
 
-// Check verifies the proof: it is a lie, and the liar signed it. It is what the program does, and `starling evidence check`.
+// Check verifies the proof: the statement is false, and the liar signed it. The on-chain program and `starling evidence
+// check` do the same.
 func (l Lie) Check(d sign.Domain) error {
 	switch l.Kind {
 	case TwoAnswers:

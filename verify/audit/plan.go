@@ -8,13 +8,14 @@ import (
 	"github.com/starling-network/starling/verify/challenge"
 )
 
-// What a challenge is sized by, microseconds.
+// The sizes of a challenge, in microseconds.
 const (
-	// ProductTime is what the products take at the class's floor; less where challenge.MaxLeaves bounds them (1.126·10¹⁵ operations).
+	// ProductTime is the time of the products at the class's floor; less where challenge.MaxLeaves bounds them
+	// (1.126·10¹⁵ operations).
 	ProductTime = 1_000_000
-	// WalkTime is what the walk takes at most at the floor.
+	// WalkTime is the longest time of the walk at the floor.
 	WalkTime = 500_000
-	// Allowance is added to each for what is neither arithmetic nor memory: starting kernels, hashing, a late packet.
+	// Allowance is added to each for other work than arithmetic and memory: starting kernels, hashing, a late packet.
 	Allowance = 100_000
 )
 
@@ -26,11 +27,12 @@ const (
 	walkWork = 1 << 14 // work · steps: all that challenge.MaxRegeneration allows
 	cpuShare = 16      // MiB for each core, at most: it fills in a second, so that an idle peer need not keep it
 	maxSide  = 8192    // rows and columns of a product: wider ones save no generator worth it
-	reserve  = 1 << 30 // bytes of a GPU that a dataset leaves to driver, context and products; and a sixteenth to other programs
+	// bytes of a GPU that a dataset leaves to driver, context and products; and a sixteenth to other programs
+	reserve = 1 << 30
 )
 
-// DatasetBytes is how many bytes of memory a unit's dataset takes, and so how much is proven: of a GPU fifteen sixteenths of what it
-// claims less 1 GiB. The gibibyte holds the driver's context and the products, the sixteenth is for a desktop or another
+// DatasetBytes is the size of a unit's dataset, and so of its proven memory: of a GPU fifteen sixteenths of its claim,
+// less 1 GiB. The gibibyte holds the driver's context and the products, the sixteenth is for a desktop or another
 // program: a unit whose card has less than that free cannot fill its dataset, and is not proven in that window.
 func DatasetBytes(class market.Class, r market.Resources) uint64 {
 	if class.Family() == "cpu" {
@@ -40,9 +42,9 @@ func DatasetBytes(class market.Class, r market.Resources) uint64 {
 	return (claimed - min(claimed, reserve+claimed/16)) / part(memoryPart)
 }
 
-// Plan is what a unit is asked: the same for everybody who knows its class and resources, so that a record can be held against
-// it. The products take ProductTime at the class's floor, or as near as the bounds of a challenge let them. ErrShape when
-// there is nothing to ask: no class with a floor, no memory.
+// Plan is the question for a unit. It is a function of class and resources, so that a record can be checked against it.
+// The products take ProductTime at the class's floor, or the nearest time within the bounds of a challenge. It returns
+// ErrShape for a unit without a question: its class has no floor, or it has no memory.
 func Plan(class market.Class, r market.Resources) (challenge.Shape, challenge.Walk, error) {
 	if k, ok := KnownAs(class); ok && class.Family() != "cpu" && r.VRAMMiB < k.VRAMMiB {
 		return challenge.Shape{}, challenge.Walk{}, fmt.Errorf("%w: a unit of %d MiB of memory is none of class %s, which has %d at least", challenge.ErrShape, r.VRAMMiB, class, k.VRAMMiB)
@@ -69,8 +71,8 @@ func Plan(class market.Class, r market.Resources) (challenge.Shape, challenge.Wa
 	return planProducts(floor.Operations/1_000_000*ProductTime, depth), w, nil
 }
 
-// planProducts is the shape nearest above so many operations: of the greatest depth, for that keeps what is hashed small, and of
-// at least 8 products of the greatest side.
+// planProducts is the shape nearest above the number of operations. It has the greatest depth, to keep the hashed data
+// small, and at least 8 products of the greatest side.
 func planProducts(operations uint64, depth uint32) challenge.Shape {
 	s := challenge.Shape{Rows: maxSide, Columns: maxSide, Depth: depth, Products: 1}
 	for s.Rows > challenge.TileSide && s.Operations()*8 > operations {
@@ -82,7 +84,7 @@ func planProducts(operations uint64, depth uint32) challenge.Shape {
 	return s
 }
 
-// Deadlines are the microseconds that a unit may take for a shape and a walk: what its class needs at the floor.
+// Deadlines are the times that a unit may take for a shape and a walk, microseconds: those of its class's floor.
 func (f Floor) Deadlines(s challenge.Shape, w challenge.Walk) (product, walk uint64) {
 	return takes(s.Operations(), f.Operations), takes(w.Reads(), f.Reads)
 }

@@ -100,7 +100,7 @@ func UnmarshalRecord(b []byte) (Record, error) {
 	return r, nil
 }
 
-// cutStated reads what was signed of a record, and gives what comes after it.
+// cutStated reads the signed part of a record and returns the bytes after it.
 func cutStated(b []byte) (Record, []byte, error) {
 	const verdicts = recordHead + AnswerSize + sign.SignatureSize + ShownSize + sign.SignatureSize
 	const each = VerdictSize + sign.SignatureSize
@@ -143,7 +143,7 @@ func cutStated(b []byte) (Record, []byte, error) {
 	return r, rest, nil
 }
 
-// given is what everybody who gave a verdict gave in round i.
+// given returns the nonces of round i of all members that gave a verdict.
 func given(vs []Signed, i int) []Given {
 	out := make([]Given, len(vs))
 	for k, v := range vs {
@@ -152,10 +152,10 @@ func given(vs []Signed, i int) []Given {
 	return out
 }
 
-// Check verifies all of a record that needs nothing else: form, seeds, signatures, openings, walkers, and that more than two
-// thirds of the committee passed it. Two of its parts rest on others: whether the members are those that the beacon draws
-// (CheckMembers, with the bonded set), and whether the beacon is the network's (CheckRules, with the genesis, and the chain).
-// What is cheap comes first.
+// Check verifies all parts of a record that need nothing else: form, seeds, signatures, openings, walkers, and that
+// more than two thirds of the committee passed it. Two parts rest on others: that the members are drawn by the beacon
+// (CheckMembers, with the bonded set), and that the beacon is the network's (CheckRules, with the genesis, and the
+// chain). The cheapest checks come first.
 func (r Record) Check(d sign.Domain) error {
 	if err := r.checkForm(); err != nil {
 		return err
@@ -166,7 +166,7 @@ func (r Record) Check(d sign.Domain) error {
 	return r.checkSignatures(d)
 }
 
-// checkForm is what costs nothing.
+// checkForm does the checks that cost nothing.
 func (r Record) checkForm() error {
 	a := r.Answer
 	switch hash := a.Hash(); {
@@ -205,7 +205,8 @@ func (r Record) checkForm() error {
 	return nil
 }
 
-// CheckComputed verifies what a committee cannot fake: seeds, what was drawn, every opened entry and every walker shown.
+// CheckComputed verifies the parts that a committee cannot fake: seeds, draws, every opened entry and every walker
+// shown.
 func (r Record) CheckComputed() error {
 	a := r.Answer
 	if err := r.checkSeeds(); err != nil {
@@ -256,13 +257,13 @@ func (r Record) checkSignatures(d sign.Domain) error {
 	return nil
 }
 
-// Slack is how many places below the drawn committee a member may stand: peers that read the bonded set a moment apart do not
-// know quite the same one.
+// Slack is how many places below the drawn committee a member may stand: peers that read the bonded set a moment apart
+// do not know quite the same one.
 const Slack = 2
 
-// CheckMembers verifies that the committee has its size and that everybody who judged was to be drawn from the roster: its
-// committee, or those who stand at most Slack places below it. A provider that could say how large its committee is would take
-// one of a single friend.
+// CheckMembers verifies the size of the committee, and that each judging member is drawn from the roster: in the
+// committee, or at most Slack places below it. A provider that could set the committee's size would take one of a
+// single friend.
 func (r Record) CheckMembers(roster Roster) error {
 	if err := roster.Check(); err != nil {
 		return because(RuleCommittee, err)
@@ -288,13 +289,14 @@ func (r Record) CheckMembers(roster Roster) error {
 // EraAudits is how many audits a dataset serves, on average.
 const EraAudits = 24
 
-// EraOf is the window whose beacon a window's datasets are made of: the last one before its era, so that there is time to fill them.
+// EraOf is the window with the beacon for a window's datasets: the last one before its era, so that there is time to
+// fill them.
 func (i Instants) EraOf(w Window) Window {
 	return max(w-w%i.Audits(EraAudits), 1) - 1
 }
 
-// CheckDataset verifies that the unit walked over a dataset of its own, with the beacon of the window that EraOf names: two
-// units that walk over one dataset need the memory of one.
+// CheckDataset verifies that the unit walked over a dataset of its own, with the beacon of the window that EraOf names:
+// two units that walk over one dataset need the memory of one.
 func (r Record) CheckDataset(era Beacon) error {
 	if want := DatasetSeed(era, r.Answer.Provider, r.Answer.Unit); r.Answer.DatasetSeed != want {
 		return broken(RuleSeed, "a dataset of seed %s, the unit's is %s", r.Answer.DatasetSeed.Short(), want.Short())
@@ -302,7 +304,7 @@ func (r Record) CheckDataset(era Beacon) error {
 	return nil
 }
 
-// Rates is what a record shows of a unit: at least so much, for no round trip is subtracted.
+// Rates are a lower bound of a unit's rates by a record, since no round trip is subtracted.
 type Rates struct {
 	Operations uint64 `json:"operations"` // int8 multiplications and additions a second
 	Reads      uint64 `json:"reads"`      // of 32 bytes each at a random place, a second

@@ -12,9 +12,10 @@ import (
 // MaxRefusal bounds a refusal, bytes.
 const MaxRefusal = recordHead + AnswerSize + ShownSize + 2*sign.SignatureSize + VerdictSize + sign.SignatureSize
 
-// Refusal is one member's signed word that a unit did not pass, under what its provider signed: the layout of a certificate of one
-// verdict, late or wrong. More than two thirds of a committee make a window one that failed (Failures). The size of the
-// committee nobody signed: it is that which the least of them says.
+// Refusal is one member's signed statement that a unit did not pass, with the statements that its provider signed. It
+// has the layout of a certificate of one verdict, late or wrong. Refusals by more than two thirds of a committee make a
+// window one that failed (Failures). Nobody signs the size of the committee: it is the smallest that any refusal
+// states.
 type Refusal struct {
 	record Record // without openings, and with one verdict
 }
@@ -49,17 +50,18 @@ func UnmarshalRefusal(b []byte) (Refusal, error) {
 	return x, nil
 }
 
-// Target is whose unit it is about, and when it answered.
+// Target is the refused unit, with its window and attempt.
 func (x Refusal) Target() Target { return x.record.Answer.Target }
 
-// Member is who refused.
+// Member is the member that refused.
 func (x Refusal) Member() sign.Key { return x.record.Verdicts[0].Member }
 
 // Beacon is the window's.
 func (x Refusal) Beacon() Beacon { return x.record.Beacon }
 
-// Check verifies what needs nothing else: that the provider signed the answer and what it showed, the member its verdict of both, and that it
-// is of the window. Whether the beacon is the window's and draws an audit, and the member is drawn by it, others know (CheckMembers).
+// Check verifies the parts that need nothing else: that the provider signed the answer and its openings, the member its
+// verdict of both, and that it is of the window. CheckMembers verifies that the beacon is the window's and draws an
+// audit, and that it draws the member.
 func (x Refusal) Check(d sign.Domain, slots uint64) error {
 	r, v := x.record, x.record.Verdicts[0]
 	a := r.Answer
@@ -89,8 +91,8 @@ const (
 	MaxRefusalsOf = 1 << 10
 )
 
-// Failures are refusals that were checked, of the last windows: what everybody can hold against a unit. The zero value has none. It is
-// not for more than one goroutine.
+// Failures are the checked refusals of the last windows, which count against a unit for every reader. The zero value
+// has none. It is not for more than one goroutine.
 type Failures struct {
 	of    map[Target]map[sign.Key]Refusal // by answered attempt and member
 	count map[sign.Key]int                // by provider
@@ -108,7 +110,7 @@ func (f *Failures) Room(provider sign.Key) bool {
 	return f.all < MaxRefusals && f.count[provider] < MaxRefusalsOf
 }
 
-// Add keeps a refusal, and says whether it did: one of a member for an attempt, and as many as there is room for.
+// Add keeps a refusal, and reports whether it did: one of a member for an attempt, and as many as there is room for.
 func (f *Failures) Add(x Refusal) bool {
 	t := x.Target()
 	if _, here := f.of[t][x.Member()]; here {
@@ -163,8 +165,8 @@ func (f *Failures) All() []Refusal {
 	return out
 }
 
-// Failed are the windows, ascending, in which more than two thirds of a committee refused one answer of a unit: what a third of them
-// says liars can bring about, and it counts for nothing.
+// Failed returns the windows, ascending, in which more than two thirds of a committee refused one answer of a unit.
+// Refusals by a third could come from liars and do not count.
 func (f *Failures) Failed(t Target) []Window {
 	var out []Window
 	for at, by := range f.of {
@@ -190,8 +192,8 @@ func (f *Failures) Failed(t Target) []Window {
 	return out
 }
 
-// Against says why a unit is not sold by a record that passed, in spite of it: it failed in a later window, or too often in the time of
-// MaxRates audits before it. RuleFresh.
+// Against says why a unit is not sold by a record that passed, in spite of it: it failed in a later window, or too
+// often in the time of MaxRates audits before it. RuleFresh.
 func (f *Failures) Against(r Record, i Instants) error {
 	failed := f.Failed(r.Answer.Target)
 	if len(failed) == 0 {
@@ -208,8 +210,8 @@ func (f *Failures) Against(r Record, i Instants) error {
 	return nil
 }
 
-// Appealed says why a record that passed is none to sell its unit by: the unit failed in the window with an audit before it, and did not
-// answer before all that an appeal is for. RuleMajority.
+// Appealed says why a record that passed is none to sell its unit by: the unit failed in the window with an audit
+// before it, and did not answer before all that an appeal is for. RuleMajority.
 func (f *Failures) Appealed(r Record, before Window, roster Roster) error {
 	if !slices.Contains(f.Failed(r.Answer.Target), before) || before >= r.Answer.Window || int(r.Committee) >= Appeal {
 		return nil
@@ -220,7 +222,7 @@ func (f *Failures) Appealed(r Record, before Window, roster Roster) error {
 	return nil
 }
 
-// String names what is refused.
+// String names unit, window and member of the refusal.
 func (x Refusal) String() string {
 	t := x.Target()
 	return fmt.Sprintf("unit %s of %s in window %d by %s", t.Unit.Short(), t.Provider.Short(), t.Window, x.Member().Short())

@@ -6,14 +6,14 @@ import (
 	"github.com/starling-network/starling/verify/challenge"
 )
 
-// Seal makes the statement that a provider signs over its openings, and is its last look before it does: a bit that flips in
-// memory between computing and signing would otherwise make a liar of an honest peer. ErrFault when something is not as it
-// should be; then nothing may be signed.
+// Seal returns the statement that a provider signs over its openings, after a last check: a bit that flips in memory
+// between computing and signing would otherwise make a liar of an honest peer. It returns ErrFault if the check fails;
+// then nothing may be signed.
 //
-// The statement is made, then what it is made of is checked against the answer, then it is made again: a flip before is seen by the
-// check, one in between by the second making, one in either making by the comparison, and one afterwards leaves a hash that
-// nothing is known to lie under. What lies under the root beside the entries computed here is what Commitment.Open computed.
-// An answer must be the one that was signed, byte for byte, and must be signed once.
+// The statement is made, then its inputs are checked against the answer, then it is made again. The check finds a flip
+// before it, the second making one in between, and the comparison one in either making. A later flip leaves a hash
+// without known preimage. Other entries under the root were computed by Commitment.Open. An answer must be the one that
+// was signed, byte for byte, and must be signed once.
 func Seal(a Answer, o challenge.Opened) (Shown, error) { return seal(&a, &o, func(int) {}) }
 
 // seal calls between after each step: tests flip bits there.
@@ -32,8 +32,8 @@ func seal(a *Answer, o *challenge.Opened, between func(step int)) (Shown, error)
 	return first, nil
 }
 
-// Examine is what a member does with what it is shown before it may pass it: the openings are the statement's, and right. Its
-// verdict must then name what the provider signed, not what it hashed itself.
+// Examine is a member's check before it may pass a unit: the openings are the statement's, and right. Its verdict must
+// then name the provider's signed hashes, not its own.
 func Examine(a Answer, shown Shown, o challenge.Opened) error {
 	return examine(&a, &shown, &o, func(int) {})
 }

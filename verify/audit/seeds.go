@@ -11,8 +11,9 @@ import (
 // NonceSize is the size of a member's nonce, bytes.
 const NonceSize = 16
 
-// Nonce is a member's part of a seed. Its three nonces are a chain: the third is random, each other one is Before of the next, and they
-// are given first to last. So who gave the first has given all of them: it can hold back those that follow, and choose none.
+// Nonce is a member's part of a seed. Its three nonces are a chain: the third is random, each other one is Before of
+// the next, and they are given first to last. So the first determines the others: a member can withhold later nonces
+// and cannot choose them.
 type Nonce [NonceSize]byte
 
 // Before is the nonce that was given before: the first 16 bytes of SHA-256( "starling/audit/nonce/v1" ‖ nonce ).
@@ -34,13 +35,13 @@ func (n Nonce) MarshalText() ([]byte, error) {
 	return []byte(wide.String()[:2*NonceSize]), nil
 }
 
-// Given is what one member gave in one of the three rounds.
+// Given is one member's nonce in one of the three rounds.
 type Given struct {
 	Member sign.Key
 	Nonce  Nonce
 }
 
-// mix hashes what all members gave, whatever the order.
+// mix hashes the nonces of all members, independently of their order.
 func mix(what string, given []Given, parts ...[]byte) sign.Hash {
 	sorted := slices.SortedFunc(slices.Values(given), func(a, b Given) int { return slices.Compare(a.Member[:], b.Member[:]) })
 	b := []byte("starling/audit/" + what + "/v1")
@@ -54,7 +55,7 @@ func mix(what string, given []Given, parts ...[]byte) sign.Hash {
 	return sign.Sum(b)
 }
 
-// Target is what is audited: a unit, in a window, the how-manieth time.
+// Target is the object of an audit: a unit, in a window, with the number of the attempt.
 type Target struct {
 	Provider sign.Key
 	Unit     market.UnitID
@@ -92,8 +93,8 @@ func Walkers(walk, root sign.Hash, w challenge.Walk, third []Given) []uint32 {
 	return challenge.Draw(mix("walkers", third, walk[:], root[:]), int(w.Walkers), challenge.Ends)
 }
 
-// DatasetSeed is the seed of a unit's dataset in an era of windows: the dataset stays where it is for so long, and nobody can
-// make one before.
+// DatasetSeed is the seed of a unit's dataset in an era of windows: the dataset stays where it is for so long, and
+// nobody can make one before.
 func DatasetSeed(beacon Beacon, provider sign.Key, unit market.UnitID) sign.Hash {
 	return sign.Sum([]byte("starling/audit/dataset/v1"), beacon.bytes(), provider[:], unit[:])
 }

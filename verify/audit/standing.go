@@ -6,7 +6,7 @@ import (
 	"github.com/starling-network/starling/market"
 )
 
-// Result is what a window made known of one unit.
+// Result is the outcome of a window for one unit.
 type Result uint8
 
 // The results.
@@ -15,7 +15,7 @@ const (
 	Passed Result = 1
 	// Failed: more than two thirds of a committee say that the unit began and did not pass: too slow, or wrong.
 	Failed Result = 2
-	// Undecided: the committee agrees on neither. Members who lie can bring this about, so it counts for nothing.
+	// Undecided: the committee agrees on neither. Lying members can cause this, so it counts for nothing.
 	Undecided Result = 3
 	// Absent: the unit did not begin. It sells nothing until it passes, and that is all.
 	Absent Result = 4
@@ -36,9 +36,9 @@ func (r Result) String() string {
 	return "unknown"
 }
 
-// Report is a window's result and how many of its attempts broke off after the products' root was known and before the right
-// openings were shown. That is when a provider that left work out learns that it would be caught; an honest one breaks off
-// there when its hardware failed it, or its network in those seconds.
+// Report is a window's result and how many of its attempts broke off after the products' root was known and before the
+// right openings were shown. That is when a provider that left work out learns that it would be caught; an honest one
+// breaks off there when its hardware failed it, or its network in those seconds.
 type Report struct {
 	Result Result
 	Broken uint8
@@ -46,7 +46,8 @@ type Report struct {
 
 // The rule by which a unit is delisted.
 const (
-	// Confirmations is how many appeals, in windows of their own and before committees of Appeal, must fail after a failed audit.
+	// Confirmations is how many appeals, in windows of their own and before committees of Appeal, must fail after a
+	// failed audit.
 	Confirmations = 2
 	// MaxBroken of the last MaxRates windows is how many attempts may break off.
 	MaxBroken = 2
@@ -54,7 +55,7 @@ const (
 	MaxFailed = 5
 )
 
-// State is what a unit is to the market.
+// State is a unit's state in the market.
 type State uint8
 
 // The states.
@@ -67,7 +68,7 @@ const (
 	Unproven  State = 0 // It has shown nothing yet, and is sold only as unproven.
 	Listed    State = 1 // It passed in the last window in which it was to answer.
 	Suspended State = 2 // It is not sold until it passes.
-	Delisted  State = 3 // It is what it says not to be. Only new stake and a new unit begin again.
+	Delisted  State = 3 // It failed as the class that it claims. Only new stake and a new unit begin again.
 )
 
 // String names the state.
@@ -75,7 +76,7 @@ func (s State) String() string {
 	return [...]string{"unproven", "listed", "suspended", "delisted"}[min(s, Delisted)]
 }
 
-// Standing is what is remembered of a unit: the zero value is that of one never heard of.
+// Standing is the remembered history of a unit. The zero value is that of an unknown unit.
 type Standing struct {
 	State  State
 	Failed uint8            // windows since the last that passed
@@ -164,8 +165,8 @@ func UnmarshalStanding(b []byte) (Standing, Window, error) {
 	return s, Window(binary.LittleEndian.Uint64(b[8:])), nil
 }
 
-// Result is what a record says of its window: it passed, more than two thirds of the committee say that it did not, or neither. The
-// record's computed parts and signatures are checked elsewhere.
+// Result is the result of a record's window: it passed, more than two thirds of the committee reported that it failed,
+// or neither. The record's computed parts and signatures are checked elsewhere.
 func (r Record) Result(class market.Class, res market.Resources) Result {
 	not := 0
 	for _, v := range r.Verdicts {

@@ -7,14 +7,14 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Outcome is what a member found.
+// Outcome is a member's finding.
 type Outcome uint8
 
 // The outcomes.
 const (
 	Pass  Outcome = 1 // everything shown is right
 	Late  Outcome = 2 // right, and later than the class allows
-	Wrong Outcome = 3 // something shown is not what it must be
+	Wrong Outcome = 3 // an opening is wrong
 )
 
 // String names the outcome.
@@ -30,13 +30,13 @@ func (o Outcome) String() string {
 	return "unknown"
 }
 
-// Verdict is a member's word for what it saw. Tag "starling:verdict"; layout, little-endian:
+// Verdict is a member's signed statement of its observations. Tag "starling:verdict"; layout, little-endian:
 //
 //	offset  size  field
 //	     0     1  version = 1
 //	     1     1  outcome: 1 pass, 2 late, 3 wrong
 //	     2     6  reserved: 0
-//	     8    32  member, who signs
+//	     8    32  member, the signer
 //	    40    32  hash of the answer
 //	    72    32  openings root, as in Shown
 //	   104    48  first, second and third nonce (Chain)
@@ -91,8 +91,8 @@ func UnmarshalVerdict(b []byte) (Verdict, error) {
 	return v, nil
 }
 
-// CheckTimes verifies that the times run forward: a member that looks at its clock began in the window and no earlier than the block
-// that drew it, and sees no answer in no time. RuleTime.
+// CheckTimes verifies that the times run forward: a member that looks at its clock began in the window and no earlier
+// than the block that drew it, and sees no answer in no time. RuleTime.
 func (v Verdict) CheckTimes(b Beacon, w Window, slots uint64) error {
 	switch {
 	case WindowOf(v.Slot, slots) != w:

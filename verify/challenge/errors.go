@@ -7,10 +7,10 @@ var (
 	ErrShape = errors.New("challenge of a size out of bounds")
 	// ErrTiles says that there are more or fewer tile hashes than the products have tiles.
 	ErrTiles = errors.New("tile hashes do not fit the products")
-	// ErrFault says that a tile, computed again, is not what was committed: a fault of the hardware. The answer must be
-	// withheld, for an opening under that root would be taken for a lie.
+	// ErrFault reports that a tile, computed again, differs from the committed one: a fault of the hardware. The answer
+	// must be withheld, for an opening under that root would count as a lie.
 	ErrFault = errors.New("the committed tile is not what it is when computed again")
-	// ErrOpenings says that what is opened is not what was drawn.
+	// ErrOpenings reports that the opened leaves are not the drawn ones.
 	ErrOpenings = errors.New("openings are not those that were drawn")
 	// ErrEntry says that an opened value is not the product's.
 	ErrEntry = errors.New("opened value is wrong")

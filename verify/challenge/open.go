@@ -31,7 +31,7 @@ func (o Opening) Data() []byte {
 	return b
 }
 
-// Opened is what a prover shows of its products, and the proof that it had committed to it. Layout:
+// Opened is a prover's opened product entries, with the proof that it had committed to them. Layout:
 //
 //	offset     size  field
 //	     0        2  n, openings
@@ -43,8 +43,8 @@ type Opened struct {
 	Nodes    merkle.Many `json:"nodes"`
 }
 
-// Draw says which leaves are to be opened: k distinct ones, or all when there are no more, ascending, from randomness that did not exist before the
-// commitment.
+// Draw says which leaves are to be opened: k distinct ones, or all when there are no more, ascending, from randomness
+// that did not exist before the commitment.
 func Draw(randomness sign.Hash, leaves, k int) []uint32 {
 	key := sign.Sum([]byte("starling/draw/v1"), randomness[:])
 	g := NewGenerator(key)
@@ -66,15 +66,16 @@ func Draw(randomness sign.Hash, leaves, k int) []uint32 {
 	return out
 }
 
-// Open computes the tiles of the drawn leaves again and gives their values with the proof. ErrFault when a tile is not what
-// was committed. leaves must be strictly ascending and below the number of leaves, as Draw gives them.
+// Open computes the tiles of the drawn leaves again and returns their values with the proof. It returns ErrFault if a
+// tile differs from the committed one. leaves must be strictly ascending and below the number of leaves, as Draw
+// returns them.
 func (c *Commitment) Open(seed sign.Hash, leaves []uint32) (Opened, error) {
 	g := ProductGenerator(seed)
 	return c.OpenTiles(leaves, func(i int) *Tile { return NewTile(&g, c.shape, c.shape.Place(i)) })
 }
 
-// OpenTiles is Open with tiles from elsewhere: a prover that has several processors computes them at once beforehand. Each tile is
-// asked for once: what flips in it after it was compared is no leaf under the root any more.
+// OpenTiles is Open with tiles from elsewhere: a prover with several processors computes them at once beforehand. Each
+// tile is requested once: a bit that flips in it after the comparison is no leaf under the root any more.
 func (c *Commitment) OpenTiles(leaves []uint32, tile func(i int) *Tile) (Opened, error) {
 	trees := map[int]*merkle.Tree{}
 	var o Opened
@@ -111,9 +112,9 @@ func (c *Commitment) OpenTiles(leaves []uint32, tile func(i int) *Tile) (Opened,
 	return o, err
 }
 
-// Check verifies that exactly the drawn leaves are opened, that they are under root and, in each, the value that pick gives is
-// the product's. pick must come from the verifier's own randomness or from what was drawn: the prover must not have known
-// it. ErrOpenings, ErrCommitment or ErrEntry.
+// Check verifies that exactly the drawn leaves are opened and are under root, and that in each the value at index pick
+// is the product's. pick must come from the verifier's own randomness or from the draw: the prover must not have known
+// it. It returns ErrOpenings, ErrCommitment or ErrEntry.
 func (o Opened) Check(seed sign.Hash, s Shape, root sign.Hash, drawn []uint32, pick func(i int) int) error {
 	if err := s.Check(); err != nil {
 		return err
@@ -141,7 +142,8 @@ func (o Opened) Check(seed sign.Hash, s Shape, root sign.Hash, drawn []uint32, p
 	return nil
 }
 
-// CheckEntry verifies value number i, below LeafWords, of one opening: what a proof of a lie comes down to. ErrEntry when it is wrong.
+// CheckEntry verifies value number i, below LeafWords, of one opening, which is the core of a proof of a lie. It
+// returns ErrEntry if the value is wrong.
 func CheckEntry(seed sign.Hash, s Shape, x Opening, i int) error {
 	if err := s.Check(); err != nil {
 		return err
@@ -193,7 +195,7 @@ func (o Opened) Marshal() []byte {
 	return appendNodes(b, o.Nodes)
 }
 
-// UnmarshalOpened reads the layout and returns what follows it.
+// UnmarshalOpened parses the layout and returns the bytes after it.
 func UnmarshalOpened(b []byte) (Opened, []byte, error) {
 	const each = 4 + LeafSize
 	if len(b) < 2 {

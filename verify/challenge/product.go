@@ -59,7 +59,7 @@ func (p Packed) group(i int) []uint64 {
 
 // Compute multiplies 64 rows of A by 64 columns of B.
 //
-// Two signed products share one 64-bit multiplication, a·(b₀ + b₁·2³²); the lanes are told apart afterwards, which is
+// Two signed products share one 64-bit multiplication, a·(b₀ + b₁·2³²); the lanes are separated afterwards, which is
 // exact while sums stay below 2³¹.
 func (t *Tile) Compute(rows Lines, columns Packed) {
 	for j := 0; j < TileSide; j += wide {
@@ -94,7 +94,7 @@ func multiply(out *[2 * TileSide]int32, j int, a, b []byte, packed []uint64) {
 	}
 }
 
-// lanes tells the two sums of one word apart.
+// lanes separates the two sums of one word.
 func lanes(v uint64) (lo, hi int32) {
 	lo = int32(uint32(v))
 	return lo, int32(uint32((v - uint64(int64(lo))) >> 32))
@@ -134,7 +134,7 @@ func NewTile(g *Generator, s Shape, p Place) *Tile {
 	return t
 }
 
-// Commitment is all that a prover keeps of its products: the hash of each tile, and what is above them.
+// Commitment is the state that a prover keeps of its products: the hash of each tile, and the tree above.
 type Commitment struct {
 	shape Shape
 	tree  *merkle.Tree
@@ -153,8 +153,8 @@ func Commit(s Shape, tiles []sign.Hash) (*Commitment, error) {
 	return c.Commit()
 }
 
-// Committer builds a commitment while products are computed: hashing the tree over the tiles of a large challenge takes a processor
-// nearly half a second, and none of that is left when the last product is there.
+// Committer builds a commitment while products are computed: hashing the tree over the tiles of a large challenge takes
+// a processor nearly half a second, and none of that is left when the last product is there.
 type Committer struct {
 	shape Shape
 	tree  *merkle.Builder
@@ -190,5 +190,5 @@ func (c *Committer) Commit() (*Commitment, error) {
 // Root commits to every value of every product.
 func (c *Commitment) Root() sign.Hash { return c.root }
 
-// Shape is what was computed.
+// Shape is the shape of the products.
 func (c *Commitment) Shape() Shape { return c.shape }

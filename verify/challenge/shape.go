@@ -17,12 +17,13 @@ const (
 
 // Bounds of a shape.
 const (
-	MaxSide   = 1 << 15 // rows and columns of a product
-	MaxDepth  = 1 << 15 // K: the length of a row of A. |C| ≤ K·2¹⁴ = 2²⁹ fits int32, and the program can compute an entry
+	MaxSide = 1 << 15 // rows and columns of a product
+	// K: the length of a row of A. |C| ≤ K·2¹⁴ = 2²⁹ fits int32, and the program can compute an entry
+	MaxDepth  = 1 << 15
 	MaxLeaves = 1 << 29 // of all products: bounds the record of an audit to 64 KiB
 )
 
-// Shape is what is to be computed: T products of an M×K matrix A and a K×N matrix B. Layout, little-endian:
+// Shape is the size of a product question: T products of an M×K matrix A and a K×N matrix B. Layout, little-endian:
 //
 //	offset  size  field
 //	     0     4  rows M, a multiple of 64
@@ -36,7 +37,7 @@ type Shape struct {
 	Products uint32 `json:"products"`
 }
 
-// Check refuses, with ErrShape, what is out of bounds.
+// Check returns ErrShape if the shape is out of bounds.
 func (s Shape) Check() error {
 	side := func(n uint32) bool { return n >= TileSide && n <= MaxSide && n%TileSide == 0 }
 	if !side(s.Rows) || !side(s.Columns) || s.Depth < BlockSize || s.Depth > MaxDepth || s.Depth%BlockSize != 0 || s.Products < 1 {

@@ -27,15 +27,16 @@ const (
 	MaxWork    = 1 << 10
 	MaxWalkers = 1 << 24
 	MaxSteps   = 1 << 12
-	// MaxRegeneration bounds work · steps: what one walker costs a verifier, which stores nothing, in generator blocks.
+	// MaxRegeneration bounds work · steps: the verifier's cost of one walker in generator blocks, as it stores nothing.
 	MaxRegeneration = 1 << 14
 )
 
-// Stretch is the most cells that one step of all walkers reads from: 64 GiB. Address translation of large GPUs covers so much at
-// full speed (measured for an A100 of 80 GB: arXiv 2405.11425), and reads all over a larger memory take several times as long.
+// Stretch is the most cells that one step of all walkers reads from: 64 GiB. Address translation of large GPUs covers
+// so much at full speed (measured for an A100 of 80 GB: arXiv 2405.11425), and reads all over a larger memory take
+// several times as long.
 const Stretch = 1 << 31
 
-// Walk is what is to be read. Layout, little-endian:
+// Walk is the size of a memory question. Layout, little-endian:
 //
 //	offset  size  field
 //	     0     8  cells of the dataset
@@ -50,7 +51,7 @@ type Walk struct {
 	Steps   uint32 `json:"steps"`
 }
 
-// Check refuses, with ErrShape, what is out of bounds.
+// Check returns ErrShape if the walk is out of bounds.
 func (w Walk) Check() error {
 	in := func(n, most uint32) bool { return n >= 1 && n <= most }
 	if w.Cells < 1 || w.Cells > MaxCells || !in(w.Work, MaxWork) || !in(w.Walkers, MaxWalkers) || !in(w.Steps, MaxSteps) ||
@@ -117,7 +118,7 @@ type Dataset struct {
 // DatasetKey is the key of the first block of each cell of a seed.
 func DatasetKey(seed sign.Hash) sign.Hash { return sign.Sum([]byte("starling/dataset/v1"), seed[:]) }
 
-// NewDataset is the dataset of a seed whose cells take work blocks each.
+// NewDataset returns the dataset of a seed, with work blocks a cell.
 func NewDataset(seed sign.Hash, work uint32) Dataset {
 	return Dataset{g: NewGenerator(DatasetKey(seed)), work: work}
 }
@@ -138,7 +139,7 @@ func (d *Dataset) Cell(j uint64) Cell {
 	return c
 }
 
-// WalkKey is what the walkers of a walk seed start from.
+// WalkKey is the start value of the walkers of a walk seed.
 func WalkKey(seed sign.Hash) uint64 {
 	h := sign.Sum([]byte("starling/walk/v1"), seed[:])
 	return binary.LittleEndian.Uint64(h[:])
@@ -175,8 +176,8 @@ func Go(w Walk, key uint64, i uint32, read func(j uint64) Cell) uint64 {
 	return s
 }
 
-// Group is how many walkers' ends are one leaf. A device hashes them and hands out the hashes: whatever the clock sees beside the
-// walk hides missing memory.
+// Group is how many walkers' ends are one leaf. A device hashes them and hands out the hashes: whatever the clock sees
+// beside the walk hides missing memory.
 const Group = 64
 
 // Groups is how many leaves the walkers' ends make.
@@ -206,8 +207,8 @@ type Arrivals struct {
 	tree *merkle.Tree
 }
 
-// NewArrivals commits to the ends of all walkers by the hashes of their groups, in order. ErrWalk if there are more or fewer. split is
-// as for [merkle.NewBuilder].
+// NewArrivals commits to the ends of all walkers by the hashes of their groups, in order. ErrWalk if there are more or
+// fewer. split is as for [merkle.NewBuilder].
 func NewArrivals(w Walk, groups []sign.Hash, split func(n int, do func(from, to int))) (*Arrivals, error) {
 	if len(groups) != w.Groups() {
 		return nil, fmt.Errorf("%w: %d groups of %d", ErrWalk, len(groups), w.Groups())
@@ -242,7 +243,7 @@ func (e End) State() uint64 {
 	return 0
 }
 
-// Walked is what a prover shows of a walk. Layout:
+// Walked is a prover's opened ends of a walk. Layout:
 //
 //	offset  size  field
 //	     0     2  n, ends
@@ -257,8 +258,8 @@ type Walked struct {
 // maxEndNodes bounds the proof of Ends groups of MaxWalkers.
 const maxEndNodes = Ends * 18
 
-// Open shows the drawn walkers, which must be strictly ascending and exist. ends gives those of a group, walked again; ErrFault when
-// they are not those that were committed.
+// Open shows the drawn walkers, which must be strictly ascending and exist. ends gives those of a group, walked again;
+// ErrFault when they are not those that were committed.
 func (a *Arrivals) Open(walkers []uint32, ends func(group uint32) ([]uint64, error)) (Walked, error) {
 	var w Walked
 	var indices []int
@@ -285,8 +286,8 @@ func (a *Arrivals) Open(walkers []uint32, ends func(group uint32) ([]uint64, err
 	return w, err
 }
 
-// Check verifies that exactly the drawn walkers are shown, under root, and where they arrived: it walks them again and makes
-// each cell that they read. ErrOpenings, ErrCommitment or ErrWalk.
+// Check verifies that exactly the drawn walkers are shown, under root, and where they arrived: it walks them again and
+// makes each cell that they read. ErrOpenings, ErrCommitment or ErrWalk.
 func (o Walked) Check(dataset, seed sign.Hash, w Walk, root sign.Hash, drawn []uint32) error {
 	if err := w.Check(); err != nil {
 		return err
@@ -342,7 +343,7 @@ func (o Walked) Marshal() []byte {
 	return appendNodes(b, o.Nodes)
 }
 
-// UnmarshalWalked reads the layout and returns what follows it.
+// UnmarshalWalked parses the layout and returns the bytes after it.
 func UnmarshalWalked(b []byte) (Walked, []byte, error) {
 	const head = 5
 	if len(b) < 2 {

@@ -7,7 +7,7 @@ import (
 	"github.com/starling-network/starling/verify/challenge"
 )
 
-// Kind is what computes a probe.
+// Kind is the kind of hardware that computes a probe.
 type Kind uint8
 
 // The kinds.
@@ -16,7 +16,7 @@ const (
 	GPU
 )
 
-// One product of each kind. The depth is what a verifier pays for, the sides what the prover hashes: a GPU gets long lines.
+// One product of each kind. A verifier pays for the depth, a prover hashes the sides: a GPU gets long lines.
 var unit = [...]challenge.Shape{
 	CPU: {Rows: 256, Columns: 256, Depth: 512, Products: 1},
 	GPU: {Rows: 2048, Columns: 2048, Depth: 32_768, Products: 1},
@@ -28,8 +28,8 @@ const MaxProducts = 256
 // Target is how long a probe should take.
 const Target = 20 * time.Millisecond
 
-// Fit is a shape that hardware of so many operations a second computes in about the Target; one product where the rate is not
-// known.
+// Fit is a shape that hardware of so many operations a second computes in about the Target; one product where the rate
+// is not known.
 func Fit(k Kind, rate uint64) challenge.Shape {
 	s := unit[k]
 	want := float64(rate) * Target.Seconds() / float64(s.Operations())
@@ -37,7 +37,7 @@ func Fit(k Kind, rate uint64) challenge.Shape {
 	return s
 }
 
-// kindOf is whose shape it is; false for one that Fit does not give.
+// kindOf returns the kind of a shape; false for a shape that Fit does not return.
 func kindOf(s challenge.Shape) (Kind, bool) {
 	for k, u := range unit {
 		if u.Products = s.Products; u == s && s.Products >= 1 && s.Products <= MaxProducts {
@@ -47,7 +47,7 @@ func kindOf(s challenge.Shape) (Kind, bool) {
 	return 0, false
 }
 
-// Kind is what the question is for.
+// Kind is the kind of hardware that the question is for.
 func (q Question) Kind() Kind {
 	k, _ := kindOf(q.Shape)
 	return k
@@ -59,21 +59,22 @@ const Share = 1000
 // soonFactor is how much sooner the next probe comes after a slow one, and in the beginning.
 const soonFactor = 8
 
-// Budget is the time that the probes of a lease take. What they cost is measured by the buyer, from the moment in which the provider
-// begins to ready itself until the answer is there, so that it is more than the program stood still.
+// Budget is the time that the probes of a lease take. The buyer measures their cost, from the provider's preparation
+// until the answer, so that it exceeds the program's pause.
 type Budget struct {
 	Lease time.Duration `json:"lease"` // the whole lease, as it was bought
 	Spent time.Duration `json:"spent"`
 }
 
-// Allows says whether there is room for a probe of such a cost: all probes together take at most 1/Share of the lease.
+// Allows reports whether there is room for a probe of such a cost: all probes together take at most 1/Share of the
+// lease.
 func (b Budget) Allows(cost time.Duration) bool {
 	return cost >= 0 && b.Spent >= 0 && b.Spent <= b.Lease/Share && cost <= b.Lease/Share-b.Spent
 }
 
-// Gap draws how long to wait until the next probe of such a cost, from 64 random bits. Gaps are exponential, so that whoever knows all
-// earlier instants knows nothing of the next; their mean is such that half of the budget is spent. soon: the last was slow and whether the
-// next is too should be known earlier, or nothing is known of the units yet.
+// Gap draws how long to wait until the next probe of such a cost, from 64 random bits. Gaps are exponential, so that
+// earlier instants say nothing about the next; their mean is such that half of the budget is spent. soon: the last was
+// slow and whether the next is too should be known earlier, or nothing is known of the units yet.
 func (b Budget) Gap(cost time.Duration, soon bool, random uint64) time.Duration {
 	mean := 2 * Share * float64(max(cost, time.Millisecond))
 	if soon {

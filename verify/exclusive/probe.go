@@ -21,14 +21,14 @@ const (
 
 const version = 1
 
-// Openings is how many leaves of an answer are opened: a provider that computed half of them to look twice as fast passes once in
-// 65 536 times.
+// Openings is how many leaves of an answer are opened: a provider that computed half of them to look twice as fast
+// passes once in 65 536 times.
 const Openings = 16
 
 // Nonce is the buyer's randomness.
 type Nonce [NonceSize]byte
 
-// Question is what a buyer asks. Tag "starling:probe", signed by the lease's buyer; layout, little-endian:
+// Question is a buyer's request for a probe. Tag "starling:probe", signed by the lease's buyer; layout, little-endian:
 //
 //	offset  size  field
 //	     0     1  version = 1
@@ -50,7 +50,7 @@ type Question struct {
 	At        market.Slot     `json:"at"`
 }
 
-// Check refuses what no buyer asks. ErrSize for a product that is not a probe's.
+// Check refuses questions that no buyer asks. It returns ErrSize for a product that is not a probe's.
 func (q Question) Check() error {
 	if q.Execution < 1 || q.Number < 1 {
 		return malformed("probe", "number %d of execution %d", q.Number, q.Execution)
@@ -90,7 +90,7 @@ func UnmarshalQuestion(b []byte) (Question, error) {
 	return q, q.Check()
 }
 
-// Seed is what the product is made of: SHA-256( "starling/probe/v1" ‖ layout ).
+// Seed is the seed of the product: SHA-256( "starling/probe/v1" ‖ layout ).
 func (q Question) Seed() sign.Hash {
 	b := q.Marshal()
 	return sign.Sum([]byte("starling/probe/v1"), b[:])
@@ -108,7 +108,7 @@ func (q Question) Verify(d sign.Domain, buyer sign.Key, sig sign.Signature) erro
 	return sign.Verify(buyer, d.Preimage(sign.TagProbe, b[:]), sig)
 }
 
-// Answer is a provider's word for what was computed. Tag "starling:probed"; layout:
+// Answer is a provider's signed result. Tag "starling:probed"; layout:
 //
 //	offset  size  field
 //	     0     1  version = 1
@@ -187,7 +187,7 @@ func (o Opened) Verify(d sign.Domain, provider sign.Key, sig sign.Signature) err
 	return sign.Verify(provider, d.Preimage(sign.TagOpened, b[:]), sig)
 }
 
-// hash names what was opened, for the buyer's measure.
+// hash identifies the openings in the buyer's measure.
 func (o Opened) hash() sign.Hash {
 	b := o.Marshal()
 	return sign.Sum([]byte("starling/opened/v1"), b[:])
@@ -232,8 +232,8 @@ func (m Measured) Verify(d sign.Domain, buyer sign.Key, sig sign.Signature) erro
 	return sign.Verify(buyer, d.Preimage(sign.TagMeasured, b[:]), sig)
 }
 
-// Draw says which leaves of an answer are opened, ascending, and which value of each the buyer computes again: both are fixed by a
-// nonce that did not exist before the answer.
+// Draw says which leaves of an answer are opened, ascending, and which value of each the buyer computes again: both are
+// fixed by a nonce that did not exist before the answer.
 func Draw(a Answer, draw Nonce, s challenge.Shape) (leaves []uint32, pick func(i int) int) {
 	h := a.hash()
 	randomness := sign.Sum([]byte("starling/probe/draw/v1"), h[:], draw[:])
@@ -241,8 +241,8 @@ func Draw(a Answer, draw Nonce, s challenge.Shape) (leaves []uint32, pick func(i
 	return challenge.Draw(randomness, s.Leaves(), Openings), func(i int) int { return int(picks[i%len(picks)]) % challenge.LeafWords }
 }
 
-// CheckOpened reads openings and checks the drawn entries. ErrMalformed; ErrWrong when they are not what was answered, or not the
-// product.
+// CheckOpened parses openings and checks the drawn entries. It returns ErrMalformed, or ErrWrong if they do not match
+// the answer or the product.
 func CheckOpened(q Question, a Answer, draw Nonce, openings []byte) error {
 	o, rest, err := challenge.UnmarshalOpened(openings)
 	if err != nil {

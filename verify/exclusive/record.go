@@ -11,7 +11,8 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// MaxOpenings bounds the layout of 16 openings: their paths in a tree of 2²⁵ leaves, of whose top levels the nodes are shared.
+// MaxOpenings bounds the layout of 16 openings: their paths in a tree of 2²⁵ leaves, which share the nodes of the top
+// levels.
 const MaxOpenings = 2 + Openings*132 + 2 + Openings*22*sign.HashSize
 
 const recordHead = 1 + 7 + market.LeaseSize + QuestionSize + 3*sign.SignatureSize + sign.HashSize + NonceSize + 24 + sign.SignatureSize + 4
@@ -19,7 +20,7 @@ const recordHead = 1 + 7 + market.LeaseSize + QuestionSize + 3*sign.SignatureSiz
 // MaxRecord bounds a record, bytes.
 const MaxRecord = recordHead + MaxOpenings
 
-// Record is one probe with all that it takes to check it. Layout, little-endian:
+// Record is one probe with everything that its check needs. Layout, little-endian:
 //
 //	offset  size  field
 //	     0     1  version = 1
@@ -30,7 +31,7 @@ const MaxRecord = recordHead + MaxOpenings
 //	   592    32  root of the answer
 //	   624    64  the provider's signature under the answer
 //	   688    16  second nonce
-//	   704    64  the provider's signature under what it opened
+//	   704    64  the provider's signature under its openings
 //	   768     8  nanoseconds from the question to the answer
 //	   776     8  nanoseconds of the fastest round trip around it
 //	   784     8  operations a second that were known
@@ -52,13 +53,13 @@ type Record struct {
 	Openings    []byte
 }
 
-// Answer is what the provider answered.
+// Answer is the provider's answer.
 func (r Record) Answer() Answer { return Answer{Seed: r.Question.Seed(), Root: r.Root} }
 
-// Opened is what the provider opened.
+// Opened is the provider's openings.
 func (r Record) Opened() Opened { return Open(r.Answer(), r.Draw, r.Openings) }
 
-// Measured is what the buyer measured.
+// Measured is the buyer's measurement.
 func (r Record) Measured() Measured {
 	return Measured{Opened: r.Opened().hash(), Elapsed: r.Elapsed, Trip: r.Trip, Known: r.Known}
 }
@@ -119,9 +120,9 @@ func UnmarshalRecord(b []byte) (Record, error) {
 // Hash names the record.
 func (r Record) Hash() sign.Hash { return sign.Sum([]byte("starling/probe-record/v1"), r.Marshal()) }
 
-// Check is all that can be checked of a record without anybody: nil says that the provider of the lease gave the right answer to a
-// question of its buyer, ErrWrong that it signed a wrong one, ErrRecord that nothing follows from the record. That the buyer measured
-// what it says, nobody can check.
+// Check does every check of a record that needs no other peer. It returns nil if the provider of the lease gave the
+// right answer to a question of its buyer, ErrWrong if it signed a wrong one, and ErrRecord if the record proves
+// nothing. The buyer's measured times cannot be checked.
 func (r Record) Check(d sign.Domain) error {
 	if err := r.Lease.Check(d); err != nil {
 		return fmt.Errorf("%w: %w", ErrRecord, err)
@@ -155,5 +156,5 @@ func (r Record) Check(d sign.Domain) error {
 	return CheckOpened(r.Question, r.Answer(), r.Draw, r.Openings)
 }
 
-// Wrong says whether err is about a wrong answer.
+// Wrong reports whether err is about a wrong answer.
 func Wrong(err error) bool { return errors.Is(err, ErrWrong) }

@@ -34,9 +34,9 @@ func (w When) String() string {
 	return "before"
 }
 
-// Snapshot is what a provider says of the hardware of an execution. Nothing of it is proof: what it is good for is that it is signed
-// before anybody knows what will go wrong. Tag "starling:health", signed by the lease's provider, and by its buyer who has seen it, both over
-// the layout, little-endian; text is u8 length ‖ UTF-8:
+// Snapshot is a provider's statement about the hardware of an execution. It proves nothing, but it is signed before
+// anybody knows of a later fault. Tag "starling:health", signed by the lease's provider and countersigned by its buyer,
+// both over the layout, little-endian; text is u8 length ‖ UTF-8:
 //
 //	offset  size  field
 //	     0     1  version = 1
@@ -58,7 +58,7 @@ func (w When) String() string {
 //	      UUID: text
 //	      model: text
 //	      reasons why the clock is lower than it could be, joined by ", ": text
-//	   2  what of the following the driver tells: bit 0 temperature, 1 clock, 2 ECC, 3 Xid; of the others all is 0
+//	   2  which of the following the driver reports: bit 0 temperature, 1 clock, 2 ECC, 3 Xid; of the others all is 0
 //	   2  temperature, °C
 //	   4  clock, MHz
 //	   8  memory errors since the driver was loaded: correctable
@@ -94,7 +94,7 @@ type Device struct {
 	FaultXid      uint32 `json:"faultXid,omitempty"`
 }
 
-// Tells is what of a device's figures its driver gives.
+// Tells is the set of a device's figures that its driver reports.
 type Tells uint16
 
 // The bits.
@@ -106,7 +106,7 @@ const (
 	tellsAll = 1<<iota - 1
 )
 
-// Check refuses what has no layout.
+// Check refuses snapshots without a layout.
 func (s Snapshot) Check() error {
 	switch {
 	case s.When > After:
@@ -216,7 +216,7 @@ func UnmarshalSnapshot(b []byte) (Snapshot, error) {
 	return s, s.Check()
 }
 
-// texts reads what has no fixed place. What is missing reads as zeros, and short says so.
+// texts reads the fields without a fixed place. Missing ones read as zeros and set short.
 type texts struct {
 	rest  []byte
 	short bool
@@ -248,7 +248,7 @@ func (s Snapshot) Verify(d sign.Domain, by sign.Key, sig sign.Signature) error {
 type Change struct {
 	Unit market.UnitID `json:"unit,omitzero"` // zero: the machine
 	Text string        `json:"text"`
-	// Fault says that the device broke, and not a program on it: what was sold did not do what it was sold for.
+	// Fault means that the device broke, and not a program on it: the leased hardware failed.
 	Fault bool `json:"fault,omitempty"`
 }
 
@@ -287,7 +287,7 @@ func Changes(before, after Snapshot) []Change {
 	return out
 }
 
-// compare adds what the counters of one device say.
+// compare adds the findings from the counters of one device.
 func (d Device) compare(after Device, add func(u market.UnitID, fault bool, format string, args ...any)) {
 	if d.Tells&after.Tells&TellsECC != 0 {
 		switch {

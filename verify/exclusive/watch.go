@@ -8,7 +8,7 @@ import (
 	"github.com/starling-network/starling/verify/challenge"
 )
 
-// Verdict is what a buyer makes of one probe.
+// Verdict is a buyer's judgement of one probe.
 type Verdict uint8
 
 // The verdicts.
@@ -38,8 +38,8 @@ func Observe(s challenge.Shape, elapsed, trip time.Duration) Observation {
 	return Observation{Operations: s.Operations(), Elapsed: elapsed, Trip: trip}
 }
 
-// Rate is operations a second. The fastest of several round trips is taken off, which no answer can beat: so it is never more than
-// the hardware does unless the provider holds its pings, and less by whatever the network took longer.
+// Rate is operations a second. The fastest of several round trips is taken off, which no answer can beat: so it is
+// never more than the hardware does unless the provider holds its pings, and less by whatever the network took longer.
 func (o Observation) Rate() uint64 {
 	took := max(o.Elapsed-max(o.Trip, 0), time.Microsecond)
 	hi, lo := mul(o.Operations, uint64(time.Second))
@@ -48,31 +48,34 @@ func (o Observation) Rate() uint64 {
 
 // Bounds of the rule.
 const (
-	// learn is how many probes are seen before the first is judged by what the units have shown.
+	// learn is the number of probes before the first is judged by the units' own speed.
 	learn = 3
-	// best is how many of the fastest are kept; their median is what the units have shown.
+	// best is the number of fastest probes that are kept; their median is the units' known speed.
 	best = 5
 	// inARow is how many slow probes after each other are contention.
 	inARow = 2
 )
 
-// slowAt is the speed at which a probe is slow: three fifths of what is known. Two that share a card have half of it each, and what audits
-// prove of a card is up to a tenth less than it does, so a limit of a half would see them share it and call it fine. A card that is hot does
-// seven tenths.
+// slowAt is the speed at which a probe is slow: three fifths of the known speed. Two that share a card have half of it
+// each, and audits prove up to a tenth less than a card does. So a limit of a half would accept a shared card. A card
+// that is hot does seven tenths.
 func slowAt(known uint64) uint64 { return known/5*3 + known%5*3/5 }
 
 // Watch is the rule, over all probes of one lease. It is a value; the zero Watch knows nothing.
 type Watch struct {
-	Proven  uint64   `json:"proven,omitempty"`  // operations a second that audits proved for the lease's units; 0: not known
+	// operations a second that audits proved for the lease's units; 0: not known
+	Proven  uint64   `json:"proven,omitempty"`
 	Fastest []uint64 `json:"fastest,omitempty"` // operations a second of the fastest probes, ascending
 	InARow  int      `json:"inARow,omitempty"`  // slow ones, up to the last
 	Probes  int      `json:"probes"`            // right answers
 	Alarms  int      `json:"alarms,omitempty"`  // times that contention was seen
-	Slowest uint64   `json:"slowest,omitempty"` // least rate of those that were judged, in millionths of what was known then
+	// least rate of those that were judged, in millionths of the speed known then
+	Slowest uint64 `json:"slowest,omitempty"`
 }
 
-// Known is the speed that the next probe is compared with, operations a second: what was proven, or else the median of the five
-// fastest probes, which a few that are measured wrong do not move, and which only grows. 0: nothing yet.
+// Known is the speed that the next probe is compared with, operations a second: the proven speed, or else the median of
+// the five fastest probes. A few wrong measurements do not move the median, and it only grows. It is 0 while nothing is
+// known.
 func (w Watch) Known() uint64 {
 	switch {
 	case w.Proven > 0:
@@ -83,7 +86,7 @@ func (w Watch) Known() uint64 {
 	return w.Fastest[len(w.Fastest)/2]
 }
 
-// Last is what to size the next probe by; 0: nothing is known.
+// Last is the speed for sizing the next probe; 0: nothing is known.
 func (w Watch) Last() uint64 {
 	if known := w.Known(); known > 0 || len(w.Fastest) == 0 {
 		return known

@@ -43,7 +43,8 @@ func decode(b []byte, into any) error {
 	return nil
 }
 
-// RestoreSeller makes the machine again from what it journalled last, under the same terms. ErrTerms, ErrState.
+// RestoreSeller returns the machine with its last journalled state, under the same terms. It returns ErrTerms or
+// ErrState.
 func RestoreSeller(t Terms, state []byte) (Seller, error) {
 	if err := t.Validate(); err != nil {
 		return Seller{}, err
@@ -62,7 +63,7 @@ func RestoreSeller(t Terms, state []byte) (Seller, error) {
 	return m, nil
 }
 
-// plausible refuses states that no Seller journals; what a peer sent was checked before it was journalled.
+// plausible refuses states that no Seller journals. Data from peers was checked before it was journalled.
 func (m Seller) plausible() error {
 	s := m.s
 	states := []SellerState{SellerWaiting, SellerWorking, SellerStopping, SellerClosing, SellerSettled}
@@ -93,7 +94,8 @@ func (m Seller) plausible() error {
 	return nil
 }
 
-// RestorePayer makes the machine again from what it journalled last, under the same terms. ErrTerms, ErrState.
+// RestorePayer returns the machine with its last journalled state, under the same terms. It returns ErrTerms or
+// ErrState.
 func RestorePayer(t Terms, state []byte) (Payer, error) {
 	if err := t.Validate(); err != nil {
 		return Payer{}, err

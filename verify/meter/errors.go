@@ -16,11 +16,12 @@ var (
 
 // Rules of metering, beside those of verify.
 const (
-	RuleEarly    verify.Rule = "early"     // A receipt is not proposed before its last slot is over, by the payer's clock and the skew. Try again.
+	// A receipt is not proposed before its last slot is over, by the payer's clock and the skew. Try again.
+	RuleEarly    verify.Rule = "early"
 	RuleInterval verify.Rule = "interval"  // A receipt covers exactly one interval; a final one at most that.
 	RuleStart    verify.Rule = "start"     // The seller starts when the payer does, give or take the skew.
 	RuleUsage    verify.Rule = "usage"     // No more CPU time than the units have.
-	RuleUnpaid   verify.Rule = "unpaid"    // A receipt stays within what the last voucher pays.
+	RuleUnpaid   verify.Rule = "unpaid"    // A receipt stays within the last voucher's payment.
 	RuleConflict verify.Rule = "conflict"  // The seller signs one receipt per number.
 	RuleOver     verify.Rule = "over"      // Nothing is co-signed after the lease is settled.
 	RuleNotBegun verify.Rule = "not-begun" // Nothing is co-signed before the payer has started.

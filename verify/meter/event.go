@@ -15,16 +15,17 @@ type (
 	// UsageSampled: the execution has used so much CPU time since it began. To the Seller; give a last one before
 	// WorkEnded.
 	UsageSampled struct{ CPUMillis uint64 }
-	// TakenOver: what runs was begun under the lease before this one, which is over, and had used so much CPU time by then: that
-	// is not this lease's. To the Seller, before its first UsageSampled.
+	// TakenOver: the execution began under the lease before this one, which is over. CPUMillis is the CPU time that it
+	// had used by then, which is not this lease's. To the Seller, before its first UsageSampled.
 	TakenOver struct{ CPUMillis uint64 }
-	// CosignatureReceived: the payer signed the receipt of that number. To the Seller, before a voucher that came with it.
+	// CosignatureReceived: the payer signed the receipt of that number. To the Seller, before a voucher that came with
+	// it.
 	CosignatureReceived struct {
 		Seq uint64
 		Sig sign.Signature
 	}
-	// WorkEnded: the execution is over, by itself or because it was stopped, since slot At (0, or one to come: now). To the
-	// Seller, once, also after StopWork.
+	// WorkEnded: the execution is over, by itself or because it was stopped, since slot At (0, or one to come: now). To
+	// the Seller, once, also after StopWork.
 	WorkEnded struct {
 		Output sign.Hash
 		At     market.Slot
@@ -37,14 +38,15 @@ type (
 		Core verify.ReceiptCore
 		Sig  sign.Signature
 	}
-	// Signed: a receipt that both have signed already, the buyer's side by who supervised before. To the Payer, in order, before
-	// anything else after it was handed over; what it knows of is ignored.
+	// Signed: a receipt that both have signed already, the buyer's side by an earlier supervisor. To the Payer, in
+	// order, before anything else after it was handed over. Known receipts are ignored.
 	Signed struct{ Receipt verify.Receipt }
-	// Stopped: the buyer wants no more of this lease. To the Payer. The reason is for people, at most 200 bytes are kept.
+	// Stopped: the buyer wants no more of this lease. To the Payer. The reason is for people, at most 200 bytes are
+	// kept.
 	Stopped struct{ Reason string }
 
-	// Ticked: time passed. To both, at least once in each interval and at Wake; each tick repeats what is not
-	// answered; a shell that still waits for an answer leaves the repeated effect out.
+	// Ticked: time passed. To both, at least once in each interval and at Wake. Each tick repeats unanswered effects; a
+	// shell that still waits for an answer leaves the repeated effect out.
 	Ticked struct{}
 )
 
@@ -82,18 +84,18 @@ type (
 	// StopWork: end the execution, then report WorkEnded. Of the Seller.
 	StopWork struct{ Reason Reason }
 
-	// Cosign: sign the core as buyer, keep the receipt (journal: with the Persist before it), send the signature. Of the
-	// Payer.
+	// Cosign: sign the core as buyer, keep the receipt (journal: with the Persist before it), send the signature. Of
+	// the Payer.
 	Cosign struct {
 		Core        verify.ReceiptCore
 		ProviderSig sign.Signature
 	}
 	// IssueVoucher: sign the voucher with the lease's voucher keys and send it. Of the Payer.
 	IssueVoucher struct{ Voucher verify.Voucher }
-	// StopPaying: no further interval is paid; tell the seller to stop. Of the Payer.
+	// StopPaying: no further interval is paid; the seller must be notified to stop. Of the Payer.
 	StopPaying struct {
 		Reason Reason
-		Detail string // what Stopped gave
+		Detail string // the reason in Stopped
 	}
 	// Refuse: answer the proposal with this. Rule early means: ask again. Of the Payer.
 	Refuse struct {
@@ -101,9 +103,9 @@ type (
 		Reason *verify.RuleError
 	}
 
-	// Settled: the lease is over and costs Amount. Agreed: by a final receipt that both signed. Otherwise the other side
-	// did not answer in time: for the payer Amount is what it co-signed, for the seller what it can claim, and
-	// they may differ by one interval. Of both, the last effect.
+	// Settled: the lease is over and costs Amount. Agreed: by a final receipt that both signed. Otherwise the other
+	// side did not answer in time. Then Amount is the co-signed amount for the payer and the claimable one for the
+	// seller, and they may differ by one interval. Of both, the last effect.
 	Settled struct {
 		Amount market.Amount
 		Agreed bool
@@ -129,7 +131,7 @@ const (
 	ReasonNoVoucher    Reason = "no voucher"    // The next interval was not paid within the grace.
 	ReasonNoReceipt    Reason = "no receipt"    // The receipt of a paid interval did not come in time.
 	ReasonLeaseEnded   Reason = "lease ended"   // The lease's last slot is over.
-	ReasonCapReached   Reason = "cap reached"   // What the lease may cost is used up.
+	ReasonCapReached   Reason = "cap reached"   // The lease's cap is used up.
 	ReasonNotActivated Reason = "not activated" // The activate-before slot passed before the start.
 	ReasonConflict     Reason = "conflict"      // The seller signed two receipts under one number.
 	ReasonStopped      Reason = "stopped"       // The buyer wanted it.

@@ -20,11 +20,11 @@ type PayerState string
 const (
 	PayerIdle     PayerState = "idle"     // Nothing is paid yet.
 	PayerPaying   PayerState = "paying"   // One interval or more is paid ahead.
-	PayerStopping PayerState = "stopping" // Nothing more is paid ahead; receipts of what was paid are still co-signed.
+	PayerStopping PayerState = "stopping" // Nothing more is paid ahead; receipts of paid intervals are still co-signed.
 	PayerSettled  PayerState = "settled"  // Over.
 )
 
-// maxDetail bounds what is kept of the words given to Stopped.
+// maxDetail bounds the kept part of the reason in Stopped.
 const maxDetail = 200
 
 // Payer is the buyer's machine for one lease. Values are immutable; the zero value is not usable.
@@ -32,12 +32,12 @@ type Payer struct {
 	terms Terms
 	chain verify.Chain // up to the last co-signed receipt
 	s     payerState
-	// resumed is the slot in which the machine was taken up again from the journal while the seller still worked: receipts are waited for
-	// from there. It is not journalled.
+	// resumed is the slot in which the machine was taken up again from the journal while the seller still worked:
+	// receipts are waited for from there. It is not journalled.
 	resumed market.Slot
 }
 
-// payerState is what the journal keeps. What pointers point to is never changed.
+// payerState is the journalled state. Values behind pointers are never changed.
 type payerState struct {
 	Lease     market.LeaseID      `json:"lease"`
 	State     PayerState          `json:"state"`
@@ -81,14 +81,15 @@ func (m Payer) Began() market.Slot {
 	return m.s.Started
 }
 
-// Voucher is the last voucher issued; nil when there is none. Until a final receipt lowers it, it is what can still be
+// Voucher is the last voucher issued; nil when there is none. Until a final receipt lowers it, its amount can still be
 // claimed from the payer.
 func (m Payer) Voucher() *verify.Voucher { return m.s.Voucher }
 
-// Owed is what the co-signed receipts say.
+// Owed is the amount of the co-signed receipts.
 func (m Payer) Owed() market.Amount { return m.chain.Last().Cumulative }
 
-// PaidUntil is the slot to which the last voucher pays, as far as the payer knows when billing began; 0 when there is none.
+// PaidUntil is the slot to which the last voucher pays, as far as the payer knows when billing began; 0 when there is
+// none.
 func (m Payer) PaidUntil() market.Slot {
 	v := m.s.Voucher
 	if v == nil {
@@ -130,8 +131,8 @@ func (m Payer) giveUp() market.Slot {
 	return after(max(m.s.StoppedAt, m.horizon()), m.terms.settle())
 }
 
-// Resume is Step for the moment after a restart from the journal: what the time since then asks for, then everything that
-// may not have been done before the crash; all of it is harmless if it was.
+// Resume is Step for a restart from the journal. It does the work that is due since then, and everything that may not
+// have been done before the crash; repeating it is harmless.
 func (m Payer) Resume(now market.Slot) (Payer, []Effect, error) {
 	if m.s.State == PayerPaying && now < after(m.PaidUntil(), m.terms.GraceSlots) {
 		m.resumed = now // the seller works on, and has had nobody to show receipts to
@@ -156,8 +157,8 @@ func (m Payer) Resume(now market.Slot) (Payer, []Effect, error) {
 	return m, fx, nil
 }
 
-// Step tells the machine that ev happened in slot now. What a peer does wrong is answered with Refuse; an error, always an
-// *UnexpectedEvent or an overflow that Terms.Validate excludes, leaves the machine unchanged.
+// Step applies event ev in slot now. A peer's mistake is answered with Refuse. An error leaves the machine unchanged:
+// it is an *UnexpectedEvent, or an overflow that Terms.Validate excludes.
 func (m Payer) Step(now market.Slot, ev Event) (Payer, []Effect, error) {
 	step := payerStep{m: m, now: now}
 	if err := step.take(ev); err != nil {
@@ -281,7 +282,8 @@ func (p *payerStep) cosigned(chain verify.Chain, core verify.ReceiptCore, sig si
 	return nil
 }
 
-// signed takes in what an earlier supervisor co-signed. What was signed is owed, whether or not the voucher for it is known.
+// signed imports a receipt that an earlier supervisor co-signed. A signed receipt is owed, even if its voucher is
+// unknown.
 func (p *payerStep) signed(r verify.Receipt) error {
 	t, s := p.m.terms, p.m.s
 	if r.Seq <= p.m.chain.Last().Seq {
@@ -294,7 +296,8 @@ func (p *payerStep) signed(r verify.Receipt) error {
 	if err != nil {
 		return asRule(verify.RuleLease, err)
 	}
-	if r.To > after(p.now, 2*t.SkewSlots) && r.To > r.From { // the other supervisor's clock may be one skew ahead of the provider's
+	// the other supervisor's clock may be one skew ahead of the provider's
+	if r.To > after(p.now, 2*t.SkewSlots) && r.To > r.From {
 		return refuse(RuleEarly, "ends in slot %d, it is %d", r.To, p.now)
 	}
 	if err := r.VerifyBy(t.Domain, t.Core.Provider, r.ProviderSig); err != nil {
@@ -306,7 +309,7 @@ func (p *payerStep) signed(r verify.Receipt) error {
 	return p.cosigned(chain, r.ReceiptCore, r.ProviderSig)
 }
 
-// again answers a receipt whose number was co-signed before: the same one with the same answer, another one never.
+// again answers a receipt whose number was co-signed before: the same receipt with the same answer, another one never.
 func (p *payerStep) again(ev ReceiptProposed) {
 	s := &p.m.s
 	if ev.Core == *s.Last {
@@ -368,7 +371,7 @@ func (p *payerStep) settle(amount market.Amount, agreed bool) {
 	p.fx = append(p.fx, Settled{Amount: amount, Agreed: agreed})
 }
 
-// advance does what the time asks for.
+// advance applies due deadlines.
 func (p *payerStep) advance() {
 	if p.m.s.State == PayerPaying && p.now >= p.m.overdue() {
 		reason := ReasonNoReceipt

@@ -34,7 +34,7 @@ type Seller struct {
 	s     sellerState
 }
 
-// sellerState is what the journal keeps. What pointers point to is never changed.
+// sellerState is the journalled state. Values behind pointers are never changed.
 type sellerState struct {
 	Lease    market.LeaseID        `json:"lease"`
 	State    SellerState           `json:"state"`
@@ -53,11 +53,11 @@ type sellerState struct {
 	Settled  market.Amount         `json:"settled"`
 	Agreed   bool                  `json:"agreed"`
 	Watching uint64                `json:"supervision"`        // highest supervision epoch seen in a voucher
-	TakenAt  *uint64               `json:"taken_at,omitempty"` // CPU time when what runs was taken over
+	TakenAt  *uint64               `json:"taken_at,omitempty"` // CPU time of the execution when it was taken over
 }
 
-// NewSeller is the machine of a lease whose billing is to start in slot start: the provider's current slot at activation,
-// in which its units are free. ErrTerms if the terms are bad or the lease cannot start then.
+// NewSeller returns the machine of a lease whose billing starts in slot start: the provider's current slot at
+// activation, in which its units are free. It returns ErrTerms if the terms are bad or the lease cannot start then.
 func NewSeller(t Terms, start market.Slot) (Seller, error) {
 	if err := t.Validate(); err != nil {
 		return Seller{}, err
@@ -78,8 +78,8 @@ func (m Seller) State() SellerState { return m.s.State }
 // Start is the slot in which billing begins.
 func (m Seller) Start() market.Slot { return m.s.Start }
 
-// Until is the slot after the last one that the lease may be paid for; 0 until its work is over, and if none is. An extension that
-// was given back before its time has not begun: its start is still to come, and its units are free.
+// Until is the slot after the last one that the lease may be paid for; 0 until its work is over, and if none is. An
+// extension that was given back before its time has not begun: its start is still to come, and its units are free.
 func (m Seller) Until() market.Slot {
 	if m.s.EndedAt <= m.s.Start {
 		return 0
@@ -90,7 +90,7 @@ func (m Seller) Until() market.Slot {
 // Last is the last co-signed receipt; Seq 0 when there is none.
 func (m Seller) Last() verify.ReceiptCore { return m.chain.Last() }
 
-// TakenAt is the CPU time that what runs had used when it was taken over from the lease before; false before that was said.
+// TakenAt is the execution's CPU time when it was taken over from the lease before. taken is false before TakenOver.
 func (m Seller) TakenAt() (cpuMillis uint64, taken bool) {
 	if m.s.TakenAt == nil {
 		return 0, false
@@ -98,7 +98,7 @@ func (m Seller) TakenAt() (cpuMillis uint64, taken bool) {
 	return *m.s.TakenAt, true
 }
 
-// Voucher is the best voucher: what the provider submits when it must. Nil when there is none.
+// Voucher is the best voucher, which the provider submits to claim. It is nil when there is none.
 func (m Seller) Voucher() *verify.SignedVoucher { return m.s.Voucher }
 
 // Closing is the final voucher, for exactly the settled amount; nil before it came.
@@ -133,8 +133,8 @@ func (m Seller) from() market.Slot {
 // due is the end of the interval for which the next receipt is.
 func (m Seller) due() market.Slot { return m.terms.next(m.s.Start, m.from()) }
 
-// Claim is what the provider may demand now: for the slots worked until now, or until the work ended, but never more
-// than its best voucher says, and exactly the final receipt's amount once that is co-signed.
+// Claim is the amount that the provider may claim now. It covers the slots worked until now, or until the work ended,
+// up to the amount of its best voucher. Once the final receipt is co-signed, it is exactly that receipt's amount.
 func (m Seller) Claim(now market.Slot) market.Amount {
 	if m.s.State == SellerSettled {
 		return m.s.Settled
@@ -165,8 +165,8 @@ func (m Seller) Wake() market.Slot {
 	return min(m.due(), grace)
 }
 
-// Resume is Step for the moment after a restart from the journal: what the time since then asks for, then everything that
-// may not have been done before the crash; all of it is harmless if it was.
+// Resume is Step for a restart from the journal. It does the work that is due since then, and everything that may not
+// have been done before the crash; repeating it is harmless.
 func (m Seller) Resume(now market.Slot) (Seller, []Effect, error) {
 	m, fx, err := m.Step(now, Ticked{})
 	if err != nil {
@@ -187,7 +187,7 @@ func (m Seller) Resume(now market.Slot) (Seller, []Effect, error) {
 	return m, fx, nil
 }
 
-// Step tells the machine that ev happened in slot now. On error the machine is unchanged: a *verify.RuleError says what a
+// Step applies event ev in slot now. On error the machine is unchanged: a *verify.RuleError names the rule that a
 // peer's message breaks, an *UnexpectedEvent is the shell's mistake.
 func (m Seller) Step(now market.Slot, ev Event) (Seller, []Effect, error) {
 	step := sellerStep{m: m, now: now}
@@ -242,8 +242,8 @@ func (p *sellerStep) take(ev Event) error {
 	return nil
 }
 
-// repeat asks again for what has not come: the cosignature of the pending receipt, or with the last one the voucher that
-// should have come with its cosignature.
+// repeat requests missing answers again: the cosignature of the pending receipt, or with the last one the voucher that
+// belongs to its cosignature.
 func (p *sellerStep) repeat() {
 	s := p.m.s
 	switch {
@@ -266,7 +266,7 @@ func (p *sellerStep) voucher(v verify.SignedVoucher) error {
 	case v.Final():
 		return p.closing(v)
 	case s.Voucher != nil && v.Seq <= s.Voucher.Seq:
-		return nil // known, or older than what is known
+		return nil // known, or older than a known one
 	case v.Supervision < s.Watching:
 		return refuse(verify.RuleSupervision, "voucher under epoch %d, %d is known", v.Supervision, s.Watching)
 	case s.Voucher != nil && v.Cumulative < s.Voucher.Cumulative:
@@ -288,7 +288,7 @@ func (p *sellerStep) voucher(v verify.SignedVoucher) error {
 	return nil
 }
 
-// closing takes the final voucher, which must be for what the final receipt says.
+// closing accepts the final voucher, which must have the final receipt's amount.
 func (p *sellerStep) closing(v verify.SignedVoucher) error {
 	final := p.m.s.Pending
 	if last := p.m.chain.Last(); last.Final() {
@@ -359,7 +359,7 @@ func (p *sellerStep) stop(reason Reason) {
 	p.fx = append(p.fx, StopWork{Reason: reason})
 }
 
-// advance does what the time and the new facts ask for.
+// advance applies due deadlines and new facts.
 func (p *sellerStep) advance() error {
 	m, s := &p.m, &p.m.s
 	unpaid := p.now >= after(m.PaidUntil(), m.terms.GraceSlots)
@@ -383,7 +383,8 @@ func (p *sellerStep) advance() error {
 			p.stop(ReasonNoVoucher)
 		}
 	case SellerClosing:
-		if s.Pending == nil { // whole intervals first: several are paid ahead, of which some had no receipt when the work ended
+		// whole intervals first: several are paid ahead, of which some had no receipt when the work ended
+		if s.Pending == nil {
 			end := max(m.from(), min(s.EndedAt, m.paid()))
 			if err := p.propose(min(end, m.due()), end <= m.due()); err != nil {
 				return err

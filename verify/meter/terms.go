@@ -10,20 +10,22 @@ import (
 	"github.com/starling-network/starling/verify"
 )
 
-// Terms is what both sides know of a lease before it runs. Both must use the same, or they refuse each other's messages.
+// Terms are the parameters of a lease that both sides know before it runs. Both must use the same, or they refuse each
+// other's messages.
 type Terms struct {
 	Domain        sign.Domain
 	Core          market.LeaseCore
-	Keys          market.KeySet // who signs the vouchers; its hash is in Core
+	Keys          market.KeySet // signers of the vouchers; their hash is in Core
 	Escrow        sign.Key      // address of the escrow; zero on a free network
 	Supervision   uint64        // epoch under which the job is supervised
 	IntervalSlots uint64        // slots in a metering interval, at least 1
 	GraceSlots    uint64        // unpaid slots the seller works while the next voucher is on its way, at least 1
 	SkewSlots     uint64        // how far the two sides' views of the current slot may be apart
-	AheadSlots    uint64        // the most that the buyer pays ahead, of whole intervals; never more than it paid before. 0: one interval
-	SettleSlots   uint64        // how long one waits for the other at the end; 0: interval + 4·(grace + skew)
-	SlotMillis    uint64        // nominal length of a slot, for the bound on usage
-	MilliCPU      uint64        // what all units together may use, for the bound on usage; 0: no bound
+	// the most that the buyer pays ahead, of whole intervals; never more than it paid before. 0: one interval
+	AheadSlots  uint64
+	SettleSlots uint64 // how long one waits for the other at the end; 0: interval + 4·(grace + skew)
+	SlotMillis  uint64 // nominal length of a slot, for the bound on usage
+	MilliCPU    uint64 // the CPU limit of all units together, to bound usage; 0: no bound
 }
 
 // maxInterval bounds the slot counts of Terms, so that sums of a few of them cannot overflow.
@@ -71,7 +73,7 @@ func (t Terms) settle() uint64 {
 	return t.IntervalSlots + 4*(t.GraceSlots+t.SkewSlots)
 }
 
-// slotsFor is the largest number of slots whose cost is at most a: ⌊(a·10⁶ + 10⁶ − 1) / rate⌋.
+// slotsFor is the largest number of slots that cost at most a: ⌊(a·10⁶ + 10⁶ − 1) / rate⌋.
 func (t Terms) slotsFor(a market.Amount) uint64 {
 	rate := uint64(t.Core.Rate)
 	hi, lo := bits.Mul64(uint64(a), market.RateScale)
@@ -93,14 +95,15 @@ func (t Terms) next(start, from market.Slot) market.Slot {
 	return min(after(from, t.IntervalSlots), t.last(start))
 }
 
-// ahead is the slot to which a buyer pays that co-signed the slots from start to slot to: as many slots on as were paid before, at least
-// one interval, at most AheadSlots. So it risks no more than it was served for.
+// ahead is the slot to which a buyer pays that co-signed the slots from start to slot to: as many slots on as were paid
+// before, at least one interval, at most AheadSlots. So it risks no more than it was served for.
 func (t Terms) ahead(start, to market.Slot) market.Slot {
 	n := max(min(uint64(to-start), t.AheadSlots), t.IntervalSlots)
 	return min(after(to, n-n%t.IntervalSlots), t.last(start))
 }
 
-// owed is the cost from start to slot to. Both lie within the lease, whose whole cost Core.Validate found to fit.
+// owed is the cost from start to slot to. Both lie within the lease, and Core.Validate checked that its whole cost
+// fits.
 func (t Terms) owed(start, to market.Slot) (market.Amount, error) {
 	return t.Core.Rate.Owed(uint64(to - start))
 }

@@ -1,9 +1,9 @@
-// Package notice is what is public about one unit in one hour: who leased it, and receipts that both sides signed.
-// Provider and buyers publish it, anybody reads it, and a provider that sold the unit twice is found by it.
+// Package notice has the public record of one unit in one hour: its leases, and receipts that both sides signed.
+// Provider and buyers publish it, anybody reads it, and it reveals a provider that sold the unit twice.
 //
-// A notice is kept by a network that stores one value under one key and cannot join two. So its readers do: the
-// publisher reads what is there, joins it with what it has, and puts back what came of it. Nobody signs a notice; its
-// parts are signed by a provider and a buyer each, and stand for themselves, whoever brings them.
+// A notice is kept by a network that stores one value under one key and cannot join two. So the publisher reads the
+// stored notice, joins it with its own, and stores the result. Nobody signs a notice; its parts are signed by a
+// provider and a buyer each, and are valid from any source.
 //
 //	buyer 1 ── receipt of slots 1000–1150 ──┐
 //	                                        ├─ Join ─▶ (provider, unit, day, hour) ─▶ Conflicts

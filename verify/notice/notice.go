@@ -31,7 +31,7 @@ type Leased struct {
 	In    market.UnitProof `json:"in"`
 }
 
-// Notice is what is public about one unit in one hour. Layout:
+// Notice is the public record of one unit in one hour. Layout:
 //
 //	offset  size  field
 //	     0     1  version = 1
@@ -40,7 +40,7 @@ type Leased struct {
 //	           1  m, receipts, n to 16
 //	     384 · m  receipts, by lease id, then number, then bytes, ascending; every lease has one
 //
-// What Join would leave out may not be in it, so that every notice has one form.
+// It may not have parts that Join would leave out, so that every notice has one form.
 //
 // The zero value is the empty notice, which is never published.
 type Notice struct {
@@ -101,12 +101,12 @@ func Unmarshal(b []byte) (Notice, error) {
 	return n, nil
 }
 
-// Once verifies the signatures over a part of a notice, its bytes with the signatures, unless they were found good before:
-// of one notice to the next of its place most parts stay. It must remember no more of a part than that it was good, and of
-// one domain. nil verifies every time.
+// Once verifies the signatures over a part of a notice, its bytes with the signatures, unless they were found good
+// before: of one notice to the next of its place most parts stay. It must remember no more of a part than that it was
+// good, and of one domain. nil verifies every time.
 type Once func(part []byte, verify func() error) error
 
-// Read is Unmarshal and Check: what a peer does with every notice that comes from somewhere else.
+// Read is Unmarshal and Check: peers read every notice from elsewhere with it.
 func Read(d sign.Domain, c Calendar, p Place, b []byte, once Once) (Notice, error) {
 	n, err := Unmarshal(b)
 	if err == nil {
@@ -199,10 +199,9 @@ func Of(c Calendar, p Place, l market.Lease, units []market.UnitID, rs []verify.
 	return Notice{Leases: []Leased{{l, in}}, Receipts: rs}, nil
 }
 
-// Join is all that the notices of one place say together, as far as it has room: the pairs of receipts that prove a
-// double sale before anything else, one for each two leases, and without any those receipts that cover the roundest slots.
-// It does not matter in which order notices are joined, but for what there is no room for. They must have been checked, or
-// be one's own.
+// Join is the union of the notices of one place, as far as there is room. It prefers the pairs of receipts that prove a
+// double sale, one for each two leases, and then the receipts over the roundest slots. The order of the notices matters
+// only for parts without room. They must have been checked, or be the caller's own.
 func Join(c Calendar, p Place, ns ...Notice) Notice {
 	leases := map[market.LeaseID]Leased{}
 	receipts := map[sign.Hash]verify.Receipt{}
@@ -245,7 +244,8 @@ func byNumber(x, y verify.Receipt) int {
 	return bytes.Compare(x.Marshal(), y.Marshal()) // of one number there may be two, which proves nothing
 }
 
-// Conflicts are the proofs of double sale that a notice has, the best first; none in most. The notice must have been checked.
+// Conflicts are the proofs of double sale that a notice has, the best first; none in most. The notice must have been
+// checked.
 func (n Notice) Conflicts(c Calendar, p Place) []verify.Conflict {
 	in := map[market.LeaseID]market.UnitProof{}
 	for _, l := range n.Leases {
@@ -259,10 +259,10 @@ func (n Notice) Conflicts(c Calendar, p Place) []verify.Conflict {
 	return out
 }
 
-// Better is the index of the notice to keep of those offered for a place, and the joint of all that are good: of those that
-// read, which is Read or does the same, gives back. ErrNone when none is. One that proves a double sale is better than any
-// that does not; for the rest that which covers the rounder slots, and then more of them. So nobody can take away what is
-// there but by bringing more, and Join is never worse than what it joins.
+// Better returns the index of the notice to keep of those offered for a place, and the joint of all valid ones, as read
+// returns them; read is Read or does the same. It returns ErrNone if none is valid. A notice that proves a double sale
+// beats any other; then the one over the rounder slots, and then the one with more of them. So a stored notice can be
+// replaced only by a better one, and Join is never worse than its parts.
 func Better(c Calendar, p Place, offered [][]byte, read func([]byte) (Notice, error)) (best int, joint Notice, err error) {
 	best = -1
 	var at Notice
@@ -288,7 +288,8 @@ func Better(c Calendar, p Place, offered [][]byte, read func([]byte) (Notice, er
 	return best, joint, nil
 }
 
-// Keep is what of one lease's receipts is worth publishing at a place: those over the roundest slots of its hour.
+// Keep returns the receipts of one lease that are worth publishing at a place: those over the roundest slots of its
+// hour.
 func Keep(c Calendar, p Place, rs []verify.Receipt) []verify.Receipt {
 	from, to := c.Slots(p)
 	out := roundest(slices.Values(slices.DeleteFunc(slices.Clone(rs), func(r verify.Receipt) bool {

@@ -14,7 +14,7 @@ const PlaceSize = sign.KeySize + sign.HashSize + 4 + 1
 
 const hoursPerDay = 24
 
-// Place is what a notice is kept under:
+// Place is the key of a notice:
 //
 //	offset  size  field
 //	     0    32  provider
@@ -43,7 +43,7 @@ func UnmarshalPlace(b []byte) (Place, error) {
 	return Place{Provider: sign.Key(b[:32]), Unit: market.UnitID(b[32:64]), Day: binary.LittleEndian.Uint32(b[64:]), Hour: b[68]}, nil
 }
 
-// Calendar counts the hours of a network by its slots, whose nominal length never changes: no clock is asked.
+// Calendar counts the hours of a network by its slots, which have a constant nominal length. It reads no clock.
 type Calendar struct {
 	hour uint64 // slots, at least 1
 }

@@ -16,7 +16,7 @@ import (
 // maxPairs is how many proofs a notice holds: two receipts each.
 const maxPairs = MaxReceipts / 2
 
-// rank orders what a notice keeps.
+// rank orders the receipts of a notice.
 type rank struct {
 	round int         // of the roundest slot covered
 	to    market.Slot // then the newest
@@ -45,8 +45,8 @@ func rankOf(r verify.Receipt, from, to market.Slot) (rank, market.Slot) {
 	return rank{round, r.To, r.SignedHash()}, s
 }
 
-// roundest are the receipts to keep of those that prove nothing: one for each roundest slot, so that no provider fills a
-// notice with many receipts over one, and of these the first.
+// roundest are the receipts to keep of those that prove nothing: one for each roundest slot, so that no provider fills
+// a notice with many receipts over one, and of these the first.
 func roundest(rs iter.Seq[verify.Receipt], from, to market.Slot) []verify.Receipt {
 	type ranked struct {
 		verify.Receipt

@@ -18,12 +18,13 @@ const (
 	Replicating State = "replicating" // drawn; a replica is being bought or runs
 	NotDrawn    State = "not-drawn"   // the block did not have it replicated
 	Equal       State = "equal"       // a replica by somebody else is the same
-	Differs     State = "differs"     // more than half of the results agree, and at least one of the others differs from them
-	Undecided   State = "undecided"   // MaxResults results and no majority: nobody is blamed
-	Unverified  State = "unverified"  // no replica could be had; nobody is blamed
+	// more than half of the results agree, and at least one of the others differs from them
+	Differs    State = "differs"
+	Undecided  State = "undecided"  // MaxResults results and no majority: nobody is blamed
+	Unverified State = "unverified" // no replica could be had; nobody is blamed
 )
 
-// Ended says whether the check will not change any more.
+// Ended reports whether the check will not change any more.
 func (s State) Ended() bool { return s != Unchecked && s != Replicating }
 
 // Bounds of one check.
@@ -35,12 +36,12 @@ const (
 	lastSlot market.Slot = 1 << 62 // no network gets there; sums stay in 64 bits
 )
 
-// Committed is a result that its provider has signed in a final receipt. Where it gave one and signed none, or signed another
-// than it gave, Signed is false: it is compared like any other, but nothing could be proven of it.
+// Committed is a result that its provider has signed in a final receipt. Where it gave one and signed none, or signed
+// another than it gave, Signed is false: it is compared like any other, but nothing could be proven of it.
 type Committed struct {
 	Party
 	Lease  market.LeaseID `json:"lease"`
-	Output sign.Hash      `json:"output"` // Output(work, result), of what was fetched
+	Output sign.Hash      `json:"output"` // Output(work, result), of the fetched result
 	Signed bool           `json:"signed"` // the final receipt has this output
 }
 
@@ -56,12 +57,12 @@ type state struct {
 	State   State       `json:"state"`
 	Terms   Terms       `json:"terms"`
 	Since   market.Slot `json:"since"` // the commitment was here
-	Until   market.Slot `json:"until"` // what is waited for is given up
+	Until   market.Slot `json:"until"` // end of the current wait
 	Odds    Odds        `json:"odds"`
 	Beacon  *Beacon     `json:"beacon,omitempty"`
 	Results []Committed `json:"results"`
 	Attempt uint32      `json:"attempt,omitempty"` // replicas asked for
-	Tried   []Party     `json:"tried,omitempty"`   // who failed to give one
+	Tried   []Party     `json:"tried,omitempty"`   // parties that failed to give one
 	Reason  string      `json:"reason,omitempty"`
 }
 
@@ -95,7 +96,7 @@ func (ReplicaCommitted) event() {}
 func (ReplicaFailed) event()    {}
 func (Ticked) event()           {}
 
-// Effect is what the caller does, in order: Persist before all that follow it.
+// Effect is an action of the caller, in order: Persist before all that follow it.
 type Effect interface{ effect() }
 
 // The effects.
@@ -119,7 +120,7 @@ func (AskBeacon) effect() {}
 func (Replicate) effect() {}
 func (Ended) effect()     {}
 
-// Verdict is what a check came to.
+// Verdict is the outcome of a check.
 type Verdict struct {
 	State   State       `json:"state"`
 	Odds    Odds        `json:"odds"`
@@ -130,14 +131,14 @@ type Verdict struct {
 	Reason  string      `json:"reason,omitempty"`
 }
 
-// New begins the check of a result committed by slot now, with what to do first. ErrTerms.
+// New begins the check of a result committed by slot now, and returns its first effects. It returns ErrTerms.
 func New(t Terms, first Committed, now market.Slot) (Check, []Effect, error) {
 	if err := t.Params.Check(); err != nil {
 		return Check{}, nil, err
 	}
 	t.Trust.Valid = min(t.Trust.Valid, MaxTrust)
 	c := Check{state{State: Unchecked, Terms: t, Since: now, Odds: t.Params.Odds(t.Trust), Results: []Committed{first}}}
-	if !first.Signed { // what it signed is not what it gave, or nothing
+	if !first.Signed { // it signed another result, or nothing
 		c.s.Odds = Always
 	}
 	if now > lastSlot || t.Buyer.same(Candidate{Provider: first.Provider, Owner: first.Owner}) {
@@ -164,7 +165,7 @@ func (c Check) Wake() market.Slot {
 	return c.s.Until
 }
 
-// Resume is what a new process must do first.
+// Resume returns the first effects of a new process.
 func (c Check) Resume() []Effect {
 	switch c.s.State {
 	case Unchecked:
@@ -175,8 +176,8 @@ func (c Check) Resume() []Effect {
 	return []Effect{Ended{c.Verdict()}}
 }
 
-// Step takes the check one event further. An event that is repeated, or comes after the end, changes nothing. ErrEvent for one
-// that cannot be.
+// Step takes the check one event further. An event that is repeated, or comes after the end, changes nothing. ErrEvent
+// for one that cannot be.
 func (c Check) Step(now market.Slot, e Event) (Check, []Effect, error) {
 	if c.s.State.Ended() {
 		return c, nil, nil
@@ -244,7 +245,7 @@ func (c Check) replicate() Replicate {
 	return Replicate{c.s.Attempt, draw("starling/replica/seed/v1", *c.s.Beacon, c.s.Terms.Nonce, c.s.Results[0]), append(not, c.s.Tried...)}
 }
 
-// compared takes a replica's result in. One that nobody signed, or by somebody who had a result already, shows nothing.
+// compared accepts a replica's result. An unsigned one, or one by a party that had a result already, proves nothing.
 func (c Check) compared(now market.Slot, r Committed) (Check, []Effect, error) {
 	if !r.Signed {
 		return c.failed(now, r.Party, "its provider did not sign what it gave")
@@ -291,7 +292,8 @@ func (c Check) with(e Effect) (Check, []Effect, error) {
 	return c, []Effect{Persist{b}, e}, nil
 }
 
-// majority finds a result that more than half of at least two have, and those that differ from it; -1 where there is none.
+// majority finds a result that more than half of at least two have, and those that differ from it; -1 where there is
+// none.
 func majority(all []Committed) (right int, wrong []int) {
 	for i, r := range all {
 		wrong = nil
@@ -307,7 +309,7 @@ func majority(all []Committed) (right int, wrong []int) {
 	return -1, nil
 }
 
-// Verdict is what the check has come to so far.
+// Verdict is the outcome of the check so far.
 func (c Check) Verdict() Verdict {
 	v := Verdict{State: c.s.State, Odds: c.s.Odds, Beacon: c.s.Beacon, Results: slices.Clone(c.s.Results), Right: -1, Reason: c.s.Reason}
 	if c.s.State == Equal || c.s.State == Differs {

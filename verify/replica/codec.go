@@ -20,7 +20,7 @@ func (c Check) Marshal() ([]byte, error) {
 	return b, nil
 }
 
-// Restore makes the machine again from what it journalled last. ErrState, ErrTerms.
+// Restore returns the machine with its last journalled state. It returns ErrState or ErrTerms.
 func Restore(b []byte) (Check, error) {
 	var c Check
 	if len(b) > MaxState {
@@ -40,7 +40,7 @@ func Restore(b []byte) (Check, error) {
 	return c, nil
 }
 
-// plausible refuses what no check journals.
+// plausible refuses states that no check journals.
 func (s state) plausible() error {
 	if err := s.Terms.Params.Check(); err != nil {
 		return fmt.Errorf("%w: %w", ErrState, err)

@@ -16,8 +16,8 @@ const (
 	MaxDissent = dissentHead + MaxWork + MaxResults*(verify.ReceiptSize+resultHead+MaxOutputs*sign.HashSize)
 )
 
-// Dissent is the proof that providers have signed different results of one deterministic work. Who of them is right the work
-// itself tells: anybody can run it again. Layout, little-endian:
+// Dissent is the proof that providers have signed different results of one deterministic work. Anybody can run the work
+// again to find the right one. Layout, little-endian:
 //
 //	0   1  version = 1
 //	1   1  n, results, 2 to MaxResults
@@ -38,8 +38,8 @@ type Signed struct {
 	Result  Result
 }
 
-// CheckDissent checks every rule of the proof: ended (final receipts), apart (as many providers and leases as results), output
-// (each receipt is of this work and result), both signatures of each receipt, and dissent (two results differ).
+// CheckDissent checks every rule of the proof: ended (final receipts), apart (as many providers and leases as results),
+// output (each receipt is of this work and result), both signatures of each receipt, and dissent (two results differ).
 func CheckDissent(d sign.Domain, e Dissent) error {
 	if err := e.Work.Check(); err != nil {
 		return err
@@ -84,8 +84,8 @@ func (e Dissent) Against(right Result) (wrong []int) {
 	return wrong
 }
 
-// Majority is the result that more than half of them, and at least two, agree in, and the others. Without one, -1: of two that
-// differ only running the work again tells.
+// Majority returns the result that more than half of them, and at least two, agree on, and the others. Without one it
+// returns -1: of two that differ, only another run of the work shows the right one.
 func (e Dissent) Majority() (right int, wrong []int) {
 	all := make([]Committed, len(e.Results))
 	for i, s := range e.Results {

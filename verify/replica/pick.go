@@ -12,19 +12,20 @@ import (
 // Candidate is a provider that can run a replica.
 type Candidate struct {
 	Provider sign.Key
-	Owner    sign.Key // who answers for it: the wallet behind its stake, or where it has none the one that is paid
+	Owner    sign.Key // the wallet behind its stake, or without one its payout
 	Staked   bool
 }
 
-// Party is who has given a result of the work already, or has it checked.
+// Party is a peer that has given a result of the work already, or has it checked.
 type Party struct {
 	Provider sign.Key `json:"provider"`
 	Owner    sign.Key `json:"owner"`
 }
 
-// Pick puts the candidates into the order in which they are asked for the attempt-th replica. Those of somebody who is a party
-// already are left out. Keys cost nothing, so each owner has one lot, however many it has, and those with a stake come first.
-// The lot is SHA-256("starling/replica/pick/v1" ‖ seed ‖ attempt u32 ‖ key), the lowest first, of the owner and then among its keys.
+// Pick sorts the candidates into the order of requests for the attempt-th replica. Candidates with the owner of a party
+// are left out. Keys cost nothing, so each owner has one lot for all its keys, and those with a stake come first. The
+// lot is SHA-256("starling/replica/pick/v1" ‖ seed ‖ attempt u32 ‖ key), the lowest first, of the owner and then among
+// its keys.
 func Pick(seed sign.Hash, attempt uint32, all []Candidate, parties []Party) []sign.Key {
 	type lot struct {
 		Candidate
@@ -54,7 +55,7 @@ func Pick(seed sign.Hash, attempt uint32, all []Candidate, parties []Party) []si
 	return out
 }
 
-// same says whether a candidate is the party, or belongs to the same owner, under whichever key it appears.
+// same reports whether a candidate is the party, or belongs to the same owner, under whichever key it appears.
 func (p Party) same(c Candidate) bool {
 	return c.Provider == p.Provider || c.Owner == p.Owner || c.Provider == p.Owner || c.Owner == p.Provider
 }

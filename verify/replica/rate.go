@@ -20,8 +20,8 @@ const Always Odds = Billion
 
 // Params say how results are checked.
 type Params struct {
-	// AdaptiveAfter is how many consecutive valid results a provider needs until not all of its results are replicated. After V ≥
-	// AdaptiveAfter of them a result is replicated with probability AdaptiveAfter/V.
+	// AdaptiveAfter is how many consecutive valid results a provider needs until not all of its results are replicated.
+	// After V ≥ AdaptiveAfter of them a result is replicated with probability AdaptiveAfter/V.
 	AdaptiveAfter uint32 `json:"adaptiveAfter"`
 	// DelaySlots is how many slots after the commitment the block comes that decides: more than a fork may take back.
 	DelaySlots uint64 `json:"delaySlots"`
@@ -79,11 +79,11 @@ func (t Trust) Differed() Trust {
 	return t
 }
 
-// Nonce is what a buyer adds to a block's hash, drawn for each job before its first order.
+// Nonce is a buyer's addition to a block's hash, drawn for each job before its first order.
 type Nonce [32]byte
 
-// OrderNonce is the nonce of the job's k-th order, counted from 0. It looks drawn, as every order's does, and commits to n:
-// SHA-256("starling/replica/order/v1" ‖ n ‖ k u64), first 16 bytes.
+// OrderNonce is the nonce of the job's k-th order, counted from 0. It looks drawn, as every order's does, and commits
+// to n: SHA-256("starling/replica/order/v1" ‖ n ‖ k u64), first 16 bytes.
 func (n Nonce) OrderNonce(k uint64) (o market.Nonce) {
 	h := sign.Sum([]byte("starling/replica/order/v1"), n[:], binary.LittleEndian.AppendUint64(nil, k))
 	copy(o[:], h[:])
@@ -101,8 +101,8 @@ func draw(tag string, b Beacon, n Nonce, r Committed) sign.Hash {
 	return sign.Sum([]byte(tag), b.Hash[:], n[:], r.Lease[:], r.Output[:])
 }
 
-// Drawn says whether the block has the result replicated: the first eight bytes of the draw with tag "starling/replica/draw/v1",
-// big-endian, are below odds/10⁹ of their range, rounded up.
+// Drawn reports whether the block has the result replicated: the first eight bytes of the draw with tag
+// "starling/replica/draw/v1", big-endian, are below odds/10⁹ of their range, rounded up.
 func Drawn(odds Odds, b Beacon, n Nonce, r Committed) bool {
 	if odds >= Always {
 		return true

@@ -23,7 +23,8 @@ const (
 	resultHead  = 4 + 2
 )
 
-// Work is a deterministic execution with everything that its result depends on. Layout, little-endian; text is u32 length ‖ bytes:
+// Work is a deterministic execution with everything that its result depends on. Layout, little-endian; text is u32
+// length ‖ bytes:
 //
 //	 1  version = 1
 //	 8  seed, not 0: clock and randomness of the program
@@ -182,8 +183,9 @@ func UnmarshalWork(b []byte) (Work, error) {
 	return w, w.Check()
 }
 
-// Result is what an execution of a Work left. Layout: exit code i32 ‖ n u16 ‖ n × SHA-256 of the tar of each output, in the work's
-// order. The tar is canonical: names in order, modes 0644, 0755 or a link's 0777, no owners, times zero (p2p/blob).
+// Result is the outcome of an execution of a Work. Layout: exit code i32 ‖ n u16 ‖ n × SHA-256 of the tar of each
+// output, in the work's order. The tar is canonical: names in order, modes 0644, 0755 or a link's 0777, no owners,
+// times zero (p2p/blob).
 type Result struct {
 	Exit  int32       `json:"exit"`
 	Trees []sign.Hash `json:"trees"`
@@ -199,7 +201,7 @@ func (r Result) Marshal() []byte {
 	return b
 }
 
-// Equal says whether two results are the same.
+// Equal reports whether two results are the same.
 func (r Result) Equal(o Result) bool { return string(r.Marshal()) == string(o.Marshal()) }
 
 // UnmarshalResult reads the layout and nothing after it.
@@ -215,8 +217,8 @@ func UnmarshalResult(b []byte) (Result, error) {
 	return out, nil
 }
 
-// Output is what the final receipt of a deterministic execution names: SHA-256 of "starling/output/v2" ‖ work hash ‖ result. With
-// it the provider says that this work has this result, and cannot be held to it for any other work.
+// Output is the output in the final receipt of a deterministic execution: SHA-256 of "starling/output/v2" ‖ work hash ‖
+// result. It binds the provider to this result of this work, and of no other work.
 func Output(work sign.Hash, r Result) sign.Hash {
 	return sign.Sum([]byte("starling/output/v2"), work[:], r.Marshal())
 }

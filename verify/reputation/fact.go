@@ -10,14 +10,15 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Kind is what happened.
+// Kind is the kind of a fact.
 type Kind uint8
 
-// The kinds. Those from AuditPassed on are about the provider alone: whoever holds the record can check it.
+// The kinds. Those from AuditPassed on are about the provider alone: any holder of the record can check it.
 const (
-	// Kept: the other side signed for work that was done, or was paid for work; Value is what for.
+	// Kept: the other side signed for work that was done, or was paid for work. Value is the amount.
 	Kept Kind = iota + 1
-	// Failed: the peer broke a lease of the reader's; Value is what the reader lost by it. Of others it is hearsay, and ignored.
+	// Failed: the peer broke a lease of the reader's. Value is the reader's loss. Facts of others of this kind are
+	// hearsay and ignored.
 	Failed
 	// AuditPassed: a committee certified an audit record.
 	AuditPassed
@@ -27,7 +28,7 @@ const (
 	AuditLate
 	// SoldTwice: a verify.Conflict.
 	SoldTwice
-	// Lied: an audit.Lie, by a provider or a member of a committee, or a result that is not what its work gives.
+	// Lied: an audit.Lie, by a provider or a member of a committee, or a false result of a work.
 	Lied
 )
 
@@ -62,7 +63,7 @@ func (r Role) String() string {
 // MarshalText is String.
 func (r Role) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// UnmarshalText reads what MarshalText wrote.
+// UnmarshalText parses the output of MarshalText.
 func (r *Role) UnmarshalText(text []byte) error {
 	switch string(text) {
 	case "provider":
@@ -75,14 +76,14 @@ func (r *Role) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Fact is one thing known of a peer. Of one kind there is one about an ID and a subject in a role: of two, the one of the
-// greater value counts, then the later.
+// Fact is one thing known of a peer. Of one kind there is one about an ID and a subject in a role: of two, the one of
+// the greater value counts, then the later.
 type Fact struct {
-	ID      sign.Hash // what it is of: a lease's id, the hash of a record or a conflict
+	ID      sign.Hash // its subject: a lease's id, the hash of a record or a conflict
 	Kind    Kind
 	Role    Role          // in which Subject did it
 	Subject sign.Key      // whom it is about
-	Rater   sign.Key      // the other side of the lease; zero for what anybody can check
+	Rater   sign.Key      // the other side of the lease; zero for facts that anybody can check
 	Value   market.Amount // base units
 	At      market.Slot
 }
@@ -124,7 +125,7 @@ func UnmarshalFact(b []byte) (Fact, error) {
 	return f, f.check()
 }
 
-// check reports what cannot be.
+// check returns an error if the fact is impossible.
 func (f Fact) check() error {
 	proof := f.Kind >= AuditPassed
 	switch {

@@ -5,8 +5,8 @@ import (
 	"math/bits"
 )
 
-// All results here are the same on every machine: integers, and floats of which only + − × ÷ and √ are taken, each product
-// made a float64 of its own so that no compiler joins it with a sum.
+// All results here are the same on every machine: integers, and floats of which only + − × ÷ and √ are taken, each
+// product made a float64 of its own so that no compiler joins it with a sum.
 
 // one is 1 in the fixed point of evidence and scores: millionths.
 const one = 1_000_000
@@ -102,7 +102,7 @@ func ln(x float64) float64 {
 	}
 	s := (f - 1) / (f + 1)
 	sq, sum := float64(s*s), 0.0
-	for k := 25; k > 0; k -= 2 { // s² < 0.03: what is left out is below 10^-20
+	for k := 25; k > 0; k -= 2 { // s² < 0.03: the rest is below 10^-20
 		sum = float64(sum*sq) + 1/float64(k)
 	}
 	return float64(float64(2*s)*sum) + float64(float64(e)*ln2)
@@ -124,8 +124,8 @@ func lnGamma(x float64) float64 {
 	return float64((x-0.5)*ln(x)) - x + halfLn2Pi + float64(sum*in) - ln(shift)
 }
 
-// lowerBound is the number of millionths x, rounded down, at which Beta(½ + good, ½ + bad) reaches 5 %; good and bad are
-// millionths, at most maxEvidence.
+// lowerBound is the number of millionths x, rounded down, at which Beta(½ + good, ½ + bad) reaches 5 %; good and bad
+// are millionths, at most maxEvidence.
 func lowerBound(good, bad uint64) uint32 {
 	a, b := float64(good+one/2)/one, float64(bad+one/2)/one
 	front := lnGamma(a+b) - lnGamma(a) - lnGamma(b)
@@ -146,8 +146,8 @@ func lowerBound(good, bad uint64) uint32 {
 
 const lnFivePercent = -2.99573227355399099343522357614
 
-// betaFraction is the continued fraction of the incomplete beta function (DLMF 8.17.22) for x < (a+1)/(a+b+2), by Lentz's
-// method.
+// betaFraction is the continued fraction of the incomplete beta function (DLMF 8.17.22) for x < (a+1)/(a+b+2), by
+// Lentz's method.
 func betaFraction(a, b, x float64) float64 {
 	const (
 		tiny   = 1e-300

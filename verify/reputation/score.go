@@ -8,7 +8,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Score is what is known of a peer in one of its roles.
+// Score is the score of a peer in one of its roles.
 type Score struct {
 	Peer       sign.Key `json:"peer"`
 	Role       Role     `json:"role"`
@@ -20,8 +20,8 @@ type Score struct {
 // Stranger is the score of a peer of which nothing is known.
 var Stranger = lowerBound(0, 0)
 
-// Newcomer says that too little is known of the peer to judge it by, good or bad. A peer that failed is one again when that
-// is long ago.
+// Newcomer says that too little is known of the peer to judge it by, good or bad. A peer that failed is one again when
+// that is long ago.
 func (s Score) Newcomer() bool { return s.Good+s.Bad < newcomerBelow }
 
 // Shunned says that more speaks against the peer than for it.
@@ -32,7 +32,7 @@ func scored(k sign.Key, role Role, good, bad uint64) Score {
 	return Score{Peer: k, Role: role, Good: good, Bad: bad, Millionths: lowerBound(good, bad)}
 }
 
-// Score is what the reader makes of a peer, or of itself, in a role.
+// Score is the reader's score of a peer, or of itself, in a role.
 func (v *View) Score(k sign.Key, role Role) Score { return v.Scores(role, k)[0] }
 
 // Scores are those of many peers, in their order: the same as Score of each, for less.
@@ -63,7 +63,7 @@ type term struct {
 	good, bad uint64
 }
 
-// terms are what there is about peer j. Each deal comes to two when there is both good and bad in it.
+// terms are the terms of peer j. A deal with both good and bad facts has two.
 func (v *View) terms(w *walk, j int32, role Role) []term {
 	var out []term
 	at := v.peers[j].deals[role]
@@ -86,7 +86,7 @@ func (v *View) terms(w *walk, j int32, role Role) []term {
 	return append(out, v.proven(&v.peers[j].proofs[role])...)
 }
 
-// proven are the terms of proofs. Those against a peer share one logarithm: each has what it adds to those before.
+// proven are the terms of proofs. Those against a peer share one logarithm: each has its addition to those before.
 func (v *View) proven(p *proofs) []term {
 	var out []term
 	unit := uint64(v.p.Unit)
@@ -115,7 +115,7 @@ type Line struct {
 	Rater    sign.Key      `json:"rater,omitzero"`
 	Own      bool          `json:"own,omitempty"` // the reader saw it itself
 	Count    int           `json:"count,omitempty"`
-	Value    market.Amount `json:"value,omitempty"`    // today, of what was exchanged or lost
+	Value    market.Amount `json:"value,omitempty"`    // today, of the amount exchanged or lost
 	Weight   uint32        `json:"weight,omitempty"`   // of the rater, or λ; millionths
 	Evidence uint64        `json:"evidence,omitempty"` // added to G or to λ·B, in millionths
 	Adds     int64         `json:"adds"`               // to the score, in millionths
@@ -130,7 +130,7 @@ type Explanation struct {
 	Lines    []Line `json:"lines"`
 }
 
-// Explain is the score of a peer line by line, good before bad and what adds most before the rest; past most lines of either,
+// Explain is the score of a peer line by line, good before bad and the largest terms first; past most lines of either,
 // the others share one.
 func (v *View) Explain(k sign.Key, role Role, most int) Explanation {
 	e := Explanation{Score: v.Score(k, role), Stranger: Stranger}

@@ -30,15 +30,15 @@ const (
 	badWeight = 10
 	// maxGain is as much as one counterparty can say for a peer before it is weighed: e¹⁰ ≈ 22 000 units of value.
 	maxGain = 10 * one
-	// maxVoice is as much as one counterparty can say for all peers together in a role: what it says is shared out.
+	// maxVoice bounds the total of one counterparty's facts about all peers in a role: it is shared among them.
 	maxVoice = 20 * one
-	// auditShare divides what passed audits say: they show that the hardware is there, not how its owner behaves. All that a
-	// peer can pass in a half-life leave it a newcomer.
+	// auditShare divides the value of passed audits: they prove the hardware, not its owner's conduct. All the audits
+	// that a peer can pass in a half-life leave it a newcomer.
 	auditShare = 8
-	// What proofs are worth, in units of value; lateParts late audits count as one unit.
+	// Values of proofs, in units of value; lateParts late audits count as one unit.
 	failUnits, twiceUnits, lateParts = 10, 100, 64
-	// lossParts lost leases count as one unit at least, however little each was worth: one weighs little beside work that was
-	// kept, and a peer that loses every lease is soon shunned.
+	// lossParts lost leases count as one unit at least, however little each was worth: one weighs little beside work
+	// that was kept, and a peer that loses every lease is soon shunned.
 	lossParts = 64
 	// newcomerBelow is the evidence, G + B, below which too little is known of a peer to judge it by.
 	newcomerBelow = one
@@ -46,7 +46,7 @@ const (
 
 // Params are of the network.
 type Params struct {
-	Unit     market.Amount // value whose exchange counts ln 2; at least 1
+	Unit     market.Amount // value of an exchange that counts ln 2; at least 1
 	HalfLife uint64        // slots; at least 1
 }
 
@@ -59,13 +59,13 @@ func ParamsOf(g market.Genesis) Params {
 	return Params{Unit: market.Amount(max(1, hundredth)), HalfLife: max(1, HalfLifeDays*24*3_600_000/max(1, g.SlotMillis))}
 }
 
-// Stake is what a peer has at stake.
+// Stake is a peer's stake.
 type Stake struct {
 	Peer   sign.Key      `json:"peer"`
 	Amount market.Amount `json:"amount"`
 }
 
-// View is what one reader makes of its facts in one slot. It is never changed; many goroutines may ask it.
+// View is one reader's view of its facts in one slot. It is never changed; many goroutines may use it.
 type View struct {
 	p      Params
 	now    market.Slot
@@ -83,18 +83,18 @@ type peer struct {
 	deals  [2][2]int32 // from, to in View.deals, by role
 	arcs   [2]int32    // from, to in View.arcs
 	rated  [2]int32    // how many others it rates, by their role
-	voice  [2]uint64   // what it says for them in all, likewise
+	voice  [2]uint64   // total of its facts about them, likewise
 	sum    uint64      // of the strengths of its arcs
 	stake  uint64      // scaled
-	seed   uint64      // what the reader has seen good of it
-	pass   float64     // share of what comes to it that goes on
-	failed bool        // more speaks against it than for it, by what the reader saw and by proofs
-	doubt  uint64      // what it says good of such, in millionths of nats
+	seed   uint64      // good facts of the reader about it
+	pass   float64     // share of its mass that goes on
+	failed bool        // the reader's own facts and proofs are more against it than for it
+	doubt  uint64      // good facts of its about such peers, in millionths of nats
 	proofs [2]proofs   // by role
 	scores [2]bool     // whether there is anything about it, by role
 }
 
-// proofs are what anybody can check about a peer; sums of decayed values.
+// proofs are the facts about a peer that anybody can check; sums of decayed values.
 type proofs struct {
 	counts [5]uint32 // AuditPassed, AuditFailed, AuditLate, SoldTwice, Lied
 	values [5]uint64
@@ -109,14 +109,14 @@ type deal struct {
 	gain, loss     uint64 // of them, in millionths of nats
 }
 
-// arc is where the walk goes: from one who says good of another to that one.
+// arc is a step of the walk: from a peer with good facts about another to that one.
 type arc struct {
 	from, to int32
 	strength uint64
 }
 
-// NewView makes a View of what the reader knows in slot now. It changes neither slice, and their order does not matter.
-// ErrTooMany; market.ErrMalformed for facts that cannot be and params of 0.
+// NewView makes a View of the reader's facts in slot now. It changes neither slice, and their order does not matter. It
+// returns ErrTooMany, or market.ErrMalformed for impossible facts and params of 0.
 func NewView(p Params, reader sign.Key, now market.Slot, facts []Fact, stakes []Stake) (*View, error) {
 	if p.Unit < 1 || p.HalfLife < 1 {
 		return nil, fmt.Errorf("%w: unit %d, half-life of %d slots", market.ErrMalformed, p.Unit, p.HalfLife)
@@ -175,7 +175,7 @@ func (v *View) find(k sign.Key) int32 {
 	return int32(i)
 }
 
-// worth is what a value of a fact counts today.
+// worth is a fact's value today.
 func (v *View) worth(value uint64, at market.Slot) uint64 {
 	return decay(value, uint64(v.now-min(v.now, at)), v.p.HalfLife) // nothing is worth more for being dated ahead
 }
@@ -264,7 +264,7 @@ func (v *View) join() {
 	v.begin()
 }
 
-// connect makes one arc of what one peer says of another in both roles, and indexes them.
+// connect makes one arc of one peer's facts about another in both roles, and indexes them.
 func (v *View) connect() {
 	slices.SortFunc(v.arcs, func(x, y arc) int { return cmp.Or(cmp.Compare(x.from, y.from), cmp.Compare(x.to, y.to)) })
 	n := 0
@@ -287,7 +287,7 @@ func (v *View) connect() {
 	}
 }
 
-// begin says where the reader's walk starts, and who ends it.
+// begin sets the starting points of the reader's walk, and the peers that end it.
 func (v *View) begin() {
 	for i := range v.peers {
 		p := &v.peers[i]
@@ -302,7 +302,7 @@ func (v *View) begin() {
 		}
 		loss *= badWeight
 		p.seed, p.failed = gain-min(gain, loss), loss > gain
-		p.pass = one / float64(one+loss) // what a cheat says for others counts less
+		p.pass = one / float64(one+loss) // a cheat's facts about others count less
 		v.seeds += p.seed
 	}
 	for _, a := range v.arcs {
@@ -312,7 +312,7 @@ func (v *View) begin() {
 	}
 }
 
-// loss is what the proofs against a peer count, in millionths of nats.
+// loss is the weight of the proofs against a peer, in millionths of nats.
 func (p *proofs) loss(unit uint64) uint64 {
 	sum := uint64(0)
 	for _, v := range p.values[1:] {
@@ -321,7 +321,7 @@ func (p *proofs) loss(unit uint64) uint64 {
 	return nats(sum, unit)
 }
 
-// gain is what the proofs for it count.
+// gain is the weight of the proofs for it.
 func (p *proofs) gain(unit uint64) uint64 { return nats(p.values[0], unit) / auditShare }
 
 // stake takes in the stakes: the greatest of each peer.

@@ -6,22 +6,23 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// hops is how far the walk goes: to those who dealt with the reader, to whom they dealt with, and the same once more.
+// hops is the length of the walk: to the reader's counterparties, to theirs, and the same once more.
 const hops = 4
 
-// stakeQuarter is the share of walks, in quarters, that begin at those with stake where the reader has dealt with others.
+// stakeQuarter is the share of walks, in quarters, that begin at those with stake where the reader has dealt with
+// others.
 const stakeQuarter = 1
 
-// massBits is the fixed point of what the walk brings to a peer: all of it together is below 2^massBits.
+// massBits is the fixed point of the mass that the walk brings to a peer: all of it together is below 2^massBits.
 const massBits = 52
 
-// walk finds out what the raters of a peer weigh. It is used by one goroutine, for one peer after another.
+// walk computes the weights of a peer's raters. It is used by one goroutine, for one peer after another.
 type walk struct {
 	v          *View
 	at, next   []float64
-	top        []float64 // of what came to each at this step, the most that came from one
+	top        []float64 // of the mass at each in this step, the largest part from one peer
 	mass       []uint64
-	left       []uint64 // of each peer's arcs, what goes to the one that is left out
+	left       []uint64 // of each peer's arcs, the part to the removed peer
 	dealt      [2][]bool
 	references [2]uint64
 }
@@ -38,9 +39,9 @@ const nobody = -1
 // without walks the network that is left when peer j is taken out of it: j itself, its arcs and those to it. So nothing
 // about j changes the outcome.
 //
-// A walk begins at those of whom the reader has seen good, in proportion to it, and at those with stake. At each step it
-// goes on along one of the arcs, in proportion to their strengths, or ends: with one half, and where a peer is known to
-// have failed. At the reader it ends.
+// A walk begins at those of whom the reader has seen good, in proportion to it, and at those with stake. At each step
+// it goes on along one of the arcs, in proportion to their strengths, or ends: with one half, and where a peer is known
+// to have failed. At the reader it ends.
 func (w *walk) without(j int32) {
 	v := w.v
 	w.leave(j)
@@ -49,8 +50,8 @@ func (w *walk) without(j int32) {
 	for hop := 1; ; hop++ {
 		scale := float64(uint64(1) << (massBits - hop)) // each hop counts half of the one before
 		for i, x := range w.at {
-			// One that is trusted by mistake must not speak through others: what comes from one source counts no more than
-			// all else that comes. At first it comes from the reader itself.
+			// A peer that is trusted by mistake must not act through others: the mass from one source counts no more
+			// than all other mass. At first it comes from the reader itself.
 			if hop > 1 {
 				x = min(x, 2*(x-w.top[i]))
 				w.at[i] = x // and goes no further, or it would come back as if from others
@@ -84,7 +85,7 @@ func (w *walk) without(j int32) {
 	}
 }
 
-// leave notes what of the others is about j.
+// leave notes the part of the others' facts that is about j.
 func (w *walk) leave(j int32) {
 	clear(w.left)
 	clear(w.dealt[Provider])
@@ -131,9 +132,9 @@ func (w *walk) start(j int32) {
 	}
 }
 
-// reference is the mass that a full weight takes: of those who rate others in the role, half of all that is brought to them
-// is brought to such as have no more. Many that have little cannot lower it, nor few that have much raise it, but by as
-// much as the walk brings to them.
+// reference is the mass of a full weight: of the peers that rate others in the role, half of all mass is brought to
+// peers that have no more. Many peers with little mass cannot lower it. Few with much cannot raise it by more than the
+// walk brings to them.
 func (w *walk) reference(role Role) uint64 {
 	const perDoubling = 8
 	var sums [64 * perDoubling]uint64
@@ -158,8 +159,8 @@ func (w *walk) reference(role Role) uint64 {
 	return 0
 }
 
-// said is what a deal counts for its subject, in millionths of nats: what the reader itself says in full, what others say
-// by what the walk brings to them, and less where they say much for many, or good of others that failed.
+// said is the weight of a deal for its subject, in millionths of nats. The reader's own facts count in full. Facts of
+// others count by their mass, and less if they have facts about many peers, or good ones about peers that failed.
 func (w *walk) said(d *deal) uint64 {
 	if d.rater == w.v.reader || d.gain == 0 {
 		return d.gain
@@ -174,7 +175,7 @@ func (w *walk) said(d *deal) uint64 {
 	}
 	hi, lo := bits.Mul64(gain, min(w.mass[d.rater], ref))
 	q, _ := bits.Div64(hi, lo, ref)
-	// Who speaks well of peers that failed is believed less: a buyer that is paid for its word gives it to more than one.
+	// A rater with good facts about failed peers counts less: a buyer that sells its word sells it to several.
 	doubt := w.v.peers[d.rater].doubt
 	if w.v.peers[d.subject].failed {
 		doubt -= w.left[d.rater] // of the subject itself
@@ -182,7 +183,8 @@ func (w *walk) said(d *deal) uint64 {
 	return q * one / (one + doubt)
 }
 
-// Reached says of a peer whether the reader's walk comes to it, or it is the reader: what others say counts only then.
+// Reached returns a function that reports whether the reader's walk reaches a peer, or it is the reader. Only then do
+// its facts count.
 func (v *View) Reached() func(sign.Key) bool {
 	w := newWalk(v)
 	w.without(nobody)

@@ -1,8 +1,8 @@
-// Package tranche is the Merkle sum tree over the leases of one escrow tranche: it shows the on-chain program that a lease
-// is part of a deposit, and that the caps of all leases together fit into it.
+// Package tranche is the Merkle sum tree over the leases of one escrow tranche: it shows the on-chain program that a
+// lease is part of a deposit, and that the caps of all leases together fit into it.
 //
-// Every node carries the sum of the caps below it and hashes the sums of both its children, so no proof can hide
-// money. The shape is market/merkle's: pairs level by level, a node without a right neighbour moves up unchanged.
+// Every node carries the sum of the caps below it and hashes the sums of both its children, so no proof can hide money.
+// The shape is market/merkle's: pairs level by level, a node without a right neighbour moves up unchanged.
 //
 //	leaf = SHA-256( 0x10 ‖ leaf layout[136] )                                        sum = cap
 //	node = SHA-256( 0x11 ‖ left[32] ‖ left sum u64 ‖ right[32] ‖ right sum u64 )     sum = left + right, checked
@@ -56,7 +56,7 @@ const (
 	tagRoot = 0x12
 )
 
-// Leaf is what the program needs to know of one lease.
+// Leaf is the on-chain program's data about one lease.
 type Leaf struct {
 	Version  uint8          `json:"version"`
 	Index    uint16         `json:"index"`
@@ -159,7 +159,8 @@ func (t *Tree) Prove(i int) (Proof, error) {
 	return p, nil
 }
 
-// Verify checks that leaf is part of the tranche under root: ErrCount, ErrIndex, ErrLength, ErrOverflow, ErrSum, ErrRoot.
+// Verify checks that leaf is part of the tranche under root: ErrCount, ErrIndex, ErrLength, ErrOverflow, ErrSum,
+// ErrRoot.
 func (p Proof) Verify(root Root, leaf Leaf) error {
 	if root.Count == 0 || root.Count > MaxLeaves {
 		return fmt.Errorf("%w: %d", ErrCount, root.Count)

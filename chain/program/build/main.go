@@ -1,7 +1,7 @@
-// Command build compiles the on-chain program and writes it beside its source: starling.so, its SHA-256, and the versions
-// of what compiled it.
+// Command build compiles the on-chain program and writes it beside its source: starling.so, its SHA-256, and the
+// versions of its compiler.
 //
-//	go run ./chain/program/build             from anywhere in the tree: writes what is committed
+//	go run ./chain/program/build             from anywhere in the tree: writes the committed files
 //	go run ./chain/program/build -v3 FILE    the same program in the newer format, elsewhere
 package main
 

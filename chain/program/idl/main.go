@@ -1,10 +1,10 @@
-// Command idl writes the program's interface for wallets, explorers and generators of clients: chain/program/starling.json, a Codama
-// tree (https://github.com/codama-idl/codama) with one node a line.
+// Command idl writes the program's interface for wallets, explorers and generators of clients:
+// chain/program/starling.json, a Codama tree (https://github.com/codama-idl/codama) with one node a line.
 //
 //	go run ./chain/program/idl          writes it
-//	go run ./chain/program/idl -check   fails when what is there differs
+//	go run ./chain/program/idl -check   fails if the committed file differs
 //
-// Which accounts a call has, what it may do with them, and its number come from the call itself; names and sentences from the Go
+// The accounts of a call, their permissions, and its number come from the call itself; names and sentences from the Go
 // source; layouts from tables.go, which the client's tests hold against testdata/vectors.json.
 package main
 
@@ -112,7 +112,7 @@ func tree(dir string) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// source is what the package's Go source says beside its code.
+// source is the comments of the package's Go source.
 type source struct {
 	docs   map[string]string            // of types
 	fields map[string]map[string]string // comments of their fields
@@ -184,7 +184,7 @@ func sentence(c *ast.CommentGroup) string {
 	return strings.Join(strings.Fields(c.Text()), " ")
 }
 
-// say adds what the source says of it.
+// say adds the source's comment about it.
 func (n node) say(text string) node {
 	if text != "" {
 		n["docs"] = []string{text}
@@ -235,7 +235,7 @@ func keyFields(t reflect.Type, path []int) (out [][]int) {
 	return out
 }
 
-// call tells a call's accounts from what it makes of a sample in which every key is another.
+// call finds a call's accounts from its encoding of a sample in which all keys differ.
 func (s source) call(c call) (node, error) {
 	t := reflect.TypeOf(c.sample)
 	v := reflect.New(t).Elem()
@@ -290,7 +290,7 @@ func (s source) call(c call) (node, error) {
 	arguments := []node{}
 	for i, f := range data {
 		arguments = append(arguments, f.node("instructionArgumentNode"))
-		if i > 0 && f.value != nil { // a second number of the call: at the end of what has a known length, 1 or 8 bytes
+		if i > 0 && f.value != nil { // a second number of the call: at the end of data of a known length, 1 or 8 bytes
 			discriminators = append(discriminators, constant(f.value["number"].(int), offset))
 		}
 		if i > 0 && f.of["format"] == "u64" {

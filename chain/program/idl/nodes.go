@@ -34,7 +34,8 @@ func prefixed(by node) node { return node{"kind": "prefixedCountNode", "prefix":
 
 func times(n int) node { return node{"kind": "fixedCountNode", "value": n} }
 
-// counted is the count of an array that does not stand right before it: a byte at an offset from there, or from the account's beginning.
+// counted is the count of an array that does not stand right before it: a byte at an offset from there, or from the
+// account's beginning.
 func counted(offset int, from string) node {
 	there := node{"kind": "preOffsetTypeNode", "offset": offset, "strategy": from, "type": u8}
 	return prefixed(node{"kind": "postOffsetTypeNode", "offset": 0, "strategy": "preOffset", "type": there})
@@ -49,7 +50,7 @@ func after(n int, of node) node {
 type field struct {
 	name  string
 	of    node
-	value node // what it always is; nil: it is given
+	value node // its constant value; nil: it is an argument
 }
 
 func f(name string, of node) field { return field{name: name, of: of} }

@@ -44,7 +44,8 @@ func rules(count node) node {
 		f("fees", array(link("fees"), count)))
 }
 
-// account describes one kind of account. Two accounts of the same kind differ in the byte sub, which is 0 if there is only one.
+// account describes one kind of account. Two accounts of the same kind differ in the byte sub, which is 0 if there is
+// only one.
 type account struct {
 	name, pda string
 	sample    interface{ Marshal() []byte }
@@ -159,7 +160,7 @@ var calls = []call{
 		f("values", array(i32, times(len(challenge.Opening{}.Values)))), f("path", path)}, "", false},
 }
 
-// pda is an address: a word and what else is hashed into it (address.go).
+// pda is an address: a word and the other inputs of its hash (address.go).
 type pda struct {
 	name, word string
 	seeds      []field

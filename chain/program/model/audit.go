@@ -33,7 +33,8 @@ func (t *tx) state(c program.State) error {
 	return nil
 }
 
-// isStatement reports whether a layout is a statement, by who it names. Of an answer's walk nothing is asked.
+// isStatement reports whether a layout is a statement. Answers and verdicts must name the signer. An answer's walk is
+// not checked.
 func isStatement(what program.Statement, b []byte, signer sign.Key) bool {
 	zero := func(b []byte) bool { return bytes.Count(b, []byte{0}) == len(b) }
 	named := signer == sign.Key(b[8:40])
@@ -50,7 +51,7 @@ func isStatement(what program.Statement, b []byte, signer sign.Key) bool {
 	return named && err == nil
 }
 
-// closeStated: who showed a statement takes the rent back.
+// closeStated: the reporter of a statement takes the rent back.
 func (t *tx) closeStated(c program.CloseStated) error {
 	s, ok := find(t, t.Stated, c.Stated)
 	t.no(ok && s.Reporter != c.Reporter, program.ErrNotReporter)
@@ -62,7 +63,8 @@ func (t *tx) closeStated(c program.CloseStated) error {
 	return nil
 }
 
-// slashAudit: who lied in an audit loses everything. Half burns at least, the reporter gets an eighth, and what is left burns too.
+// slashAudit: a provider that lied in an audit loses everything. At least half burns, the reporter gets an eighth, and
+// the rest burns too.
 func (t *tx) slashAudit(c program.SlashAudit) error {
 	p, okP := find(t, t.Providers, c.Provider)
 	n, okN := t.networkOf(p, okP, c.Network)
@@ -132,8 +134,8 @@ func (t *tx) twoAnswers(c program.SlashAudit, a program.Stated) (w audit.Window)
 	return w
 }
 
-// wrongValue: an opening under the root that was shown, or passed, has a value that is not the product's; and a member had to
-// compute that one.
+// wrongValue: an opening under the root that was shown, or passed, has a value that is not the product's; and a member
+// had to compute that one.
 func (t *tx) wrongValue(c program.SlashAudit, a program.Stated) {
 	must := program.StatementShown
 	if c.Kind == audit.FalsePass {

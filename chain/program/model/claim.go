@@ -12,7 +12,7 @@ import (
 	"github.com/starling-network/starling/verify/tranche"
 )
 
-// leaf notes what is against a leaf being one of the tranche's; ok says that nothing is.
+// leaf adds the reasons why a leaf is not one of the tranche's; ok is true without any.
 func (t *tx) leaf(n program.Tranche, l tranche.Leaf, p tranche.Proof) (ok bool) {
 	l.Version = tranche.LeafVersion
 	err := p.Verify(tranche.Root{Hash: n.Root, Sum: market.Amount(n.Sum), Count: uint16(len(n.Leaves))}, l)
@@ -40,8 +40,8 @@ func (t *tx) networkAt(e program.Escrow, at sign.Key) (program.Network, bool) {
 	return n, ok
 }
 
-// claim: a provider gets min(voucher, cap, rate × slots passed), less what it got before and the fee; only at the leaf's
-// payout, where that looks, and nothing once a window closed or the escrow was refunded.
+// claim: a provider gets min(voucher, cap, rate × slots passed), less earlier payments and the fee; only at the leaf's
+// payout, in its associated token account, and nothing once a window closed or the escrow was refunded.
 func (t *tx) claim(c program.Claim) error {
 	e, n, ok := t.within(c.Escrow, c.Tranche)
 	if !ok {
@@ -103,7 +103,7 @@ func floor(amount uint64, bps uint16) uint64 {
 	return x.Div(x, big.NewInt(program.Shares)).Uint64()
 }
 
-// setLeaf writes what became of a leaf; so much less of the tranche is outstanding.
+// setLeaf writes the state of a leaf; so much less of the tranche is outstanding.
 func (t *tx) setLeaf(at sign.Key, i uint16, state program.LeafState, less uint64) {
 	n := t.Tranches[at]
 	n.Leaves = slices.Clone(n.Leaves)
@@ -138,7 +138,7 @@ func (t *tx) retireBegin(c program.RetireBegin) error {
 	return nil
 }
 
-// retireFinish: after the window what was not claimed is free.
+// retireFinish: after the window the unclaimed rest is free.
 func (t *tx) retireFinish(c program.RetireFinish) error {
 	_, n, ok := t.within(c.Escrow, c.Tranche)
 	if !ok || !t.leaf(n, c.Leaf, c.Proof) {
@@ -149,7 +149,7 @@ func (t *tx) retireFinish(c program.RetireFinish) error {
 	return t.freed(c.Escrow, c.Tranche, c.Leaf, left(c.Leaf, state))
 }
 
-// left is what a leaf could still be paid.
+// left is the rest of a leaf's cap.
 func left(l tranche.Leaf, s program.LeafState) uint64 { return uint64(l.Cap) - s.Freed - s.Paid }
 
 // freed frees so much of a leaf.
@@ -195,8 +195,8 @@ func (t *tx) retireFinal(c program.RetireFinal) error {
 	return t.freed(c.Escrow, c.Tranche, l, rest-min(rest, keeps))
 }
 
-// refund: before the deadline and its margin the buyer takes back what is free; after that anybody sends everything but fees
-// back, and nobody claims any more.
+// refund: before the deadline and its margin the buyer takes back the free money; after that anybody sends everything
+// but fees back, and nobody claims any more.
 func (t *tx) refund(c program.Refund) error {
 	e, ok := find(t, t.Escrows, c.Escrow)
 	if !ok {
@@ -230,7 +230,7 @@ func (t *tx) refund(c program.Refund) error {
 	return nil
 }
 
-// sweep: fees go to the pool, the treasury and the referrer; what is left, and the share of whoever there is not, burns.
+// sweep: fees go to the pool, the treasury and the referrer; the rest, and the shares without a receiver, burn.
 func (t *tx) sweep(c program.Sweep) error {
 	e, ok := find(t, t.Escrows, c.Escrow)
 	if !ok {
@@ -274,7 +274,7 @@ func (t *tx) sweep(c program.Sweep) error {
 	return nil
 }
 
-// give moves what is more than nothing.
+// give moves an amount above zero.
 func (t *tx) give(from, to sign.Key, amount uint64) {
 	if amount > 0 {
 		t.moved(from, to, amount)

@@ -10,8 +10,8 @@ import (
 	"github.com/starling-network/starling/verify/tranche"
 )
 
-// openEscrow: the deposit is in the vault before anything else. The slot of opening is part of the address and must be recent,
-// and the escrow stays longer than that, so the address never returns.
+// openEscrow: the deposit is in the vault before anything else. The slot of opening is part of the address and must be
+// recent, and the escrow stays longer than that, so the address never returns.
 func (t *tx) openEscrow(c program.OpenEscrow) error {
 	n, ok := find(t, t.Networks, c.Network)
 	t.no(ok && (int(c.MintIndex) >= len(n.Params.Mints) || n.Params.Mints[c.MintIndex].Mint != c.Mint), program.ErrMint)
@@ -58,7 +58,7 @@ func (t *tx) openOne(at sign.Key) (program.Escrow, bool) {
 	return e, ok
 }
 
-// free is what the vault holds beyond what is owed.
+// free is the vault's balance beyond its debts.
 func (t *tx) free(e program.Escrow) uint64 {
 	return t.Tokens[e.Vault].Amount - e.Outstanding - e.Fee
 }
@@ -77,7 +77,7 @@ func (t *tx) signedBy(e program.Escrow, keys []sign.Key) {
 	t.no(len(keys) < int(e.Keys.Threshold), program.ErrThreshold)
 }
 
-// addTranche: the buyer puts part of what is free aside.
+// addTranche: the buyer sets a part of the free money aside.
 func (t *tx) addTranche(c program.AddTranche) error {
 	e, ok := t.openOne(c.Escrow)
 	if !ok {
@@ -93,7 +93,7 @@ type opening struct {
 	root           tranche.Root
 }
 
-// setAside opens a tranche of an escrow: the next one, before the deadline, within what is free.
+// setAside opens a tranche of an escrow: the next one, before the deadline, within the free money.
 func (t *tx) setAside(e program.Escrow, n program.Tranche, o opening) error {
 	t.no(o.index != e.Tranches, program.ErrLeaf)
 	t.no(e.Tranches == 1<<16-1, program.ErrOverflow)
@@ -117,8 +117,8 @@ func (t *tx) setAside(e program.Escrow, n program.Tranche, o opening) error {
 	return nil
 }
 
-// addStandbyTranche: the voucher keys put money aside without the buyer, only for whom the buyer named, at no more than the
-// buyer's price, within the budget the buyer set, and for time that is still to pass.
+// addStandbyTranche: the voucher keys put money aside without the buyer, only for whom the buyer named, at no more than
+// the buyer's price, within the budget the buyer set, and for time that is still to pass.
 func (t *tx) addStandbyTranche(c program.AddStandbyTranche) error {
 	e, ok := t.openOne(c.Escrow)
 	if !ok {
@@ -149,8 +149,9 @@ func (t *tx) addStandbyTranche(c program.AddStandbyTranche) error {
 	return t.setAside(e, program.Tranche{By: program.ByKeys, Escrow: c.Escrow, RentPayer: c.Payer}, opening{c.Tranche, c.Vault, c.Index, root})
 }
 
-// rootOf is the root over at most 4 leaves; ok is false when their caps do not fit 64 bits together. (tranche.Build also refuses
-// a lease that stands twice. The program does not: whoever signs two leaves for one lease lets it be paid by both.)
+// rootOf is the root over at most 4 leaves; ok is false when their caps do not fit 64 bits together. (tranche.Build
+// also refuses a lease that stands twice. The program does not: a key set that signs two leaves for one lease lets it
+// be paid by both.)
 func rootOf(leaves []tranche.Leaf) (root tranche.Root, ok bool) {
 	type node struct {
 		hash sign.Hash
@@ -223,8 +224,8 @@ func (t *tx) closeTranche(c program.CloseTranche) error {
 	return nil
 }
 
-// closeEscrow: nothing owed, fees handed out, tranches closed, and later than any transaction that could open it again. Before
-// the deadline of an escrow that was not refunded only with the buyer.
+// closeEscrow: nothing owed, fees handed out, tranches closed, and later than any transaction that could open it again.
+// Before the deadline of an escrow that was not refunded only with the buyer.
 func (t *tx) closeEscrow(c program.CloseEscrow) error {
 	e, ok := find(t, t.Escrows, c.Escrow)
 	if !ok {
@@ -255,7 +256,7 @@ func (t *tx) closeEscrow(c program.CloseEscrow) error {
 	return nil
 }
 
-// payBack notes what is against paying out of the vault to the refund owner.
+// payBack adds the reasons against a payment from the vault to the refund owner.
 func (t *tx) payBack(e program.Escrow, to, mint, payee sign.Key, amount uint64) {
 	t.no(to == e.Vault, program.ErrDuplicate)
 	t.no(mint != e.Mint, program.ErrMint)

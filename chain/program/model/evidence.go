@@ -11,8 +11,8 @@ import (
 	"github.com/starling-network/starling/verify"
 )
 
-// signed reads what the precompile checked in instruction number i of the transaction: keys, signatures, and the layout of so
-// many bytes that is signed under the tag on this network. ok is false when there is none.
+// signed reads the precompile's checks in instruction number i of the transaction: keys, signatures, and the layout of
+// size bytes that is signed under the tag on this network. ok is false when there is none.
 func (t *tx) signed(i uint8, n program.Network, tag sign.Tag, size int) (s program.Signed, layout []byte, ok bool) {
 	switch {
 	case int(i) > len(t.beside):
@@ -58,7 +58,7 @@ func (t *tx) attest(c program.Attest) error {
 	return nil
 }
 
-// closeAttested: who showed a receipt takes the rent back.
+// closeAttested: the reporter of a receipt takes the rent back.
 func (t *tx) closeAttested(c program.CloseAttested) error {
 	a, ok := find(t, t.Attested, c.Attested)
 	t.no(ok && a.Reporter != c.Reporter, program.ErrNotReporter)
@@ -70,8 +70,9 @@ func (t *tx) closeAttested(c program.CloseAttested) error {
 	return nil
 }
 
-// slash: a provider that sold one unit twice at one time loses everything. Half burns at least; the two buyers come first with
-// what they had paid, the reporter gets at most a quarter of the rest, and what is left burns too, as does what cannot be paid.
+// slash: a provider that sold one unit twice at one time loses everything. At least half burns. The two buyers come
+// first with their payments, the reporter gets at most a quarter of the rest, and the remainder burns too, as do
+// amounts that cannot be paid.
 func (t *tx) slash(c program.Slash) error {
 	p, okP := find(t, t.Providers, c.Provider)
 	n, okN := t.networkOf(p, okP, c.Network)
@@ -163,7 +164,7 @@ func (t *tx) anchor(c program.Anchor) error {
 	return nil
 }
 
-// prove succeeds for what is under an anchor, and changes nothing.
+// prove succeeds for leaves under an anchor, and changes nothing.
 func (t *tx) prove(c program.Prove) error {
 	a, ok := find(t, t.Anchors, c.Anchor)
 	if ok {

@@ -1,10 +1,10 @@
-// Package model is what Starling's program on Solana does, in Go: not how it finds its bytes, but who may do what, when, and
-// where the money goes. It was written from the design, not from the program's source, and can be read as the specification.
-// A test drives both through the same random instructions and compares them after each.
+// Package model is Starling's program on Solana, in Go: not its byte layouts, but its permissions, times and payments.
+// It was written from the design, not from the program's source, and can be read as the specification. A test drives
+// both through the same random instructions and compares them after each.
 //
-// State is all accounts of the program and the token accounts they move. Apply is one call. It either does everything or, with
-// an error, nothing. The error is every rule that the call breaks (errors.Is finds each): the program stops at the first that
-// it comes to, and in which order it looks is no promise. A call that breaks none succeeds.
+// State is all accounts of the program and the token accounts they move. Apply is one call. It either does everything
+// or, with an error, nothing. The error has every rule that the call breaks (errors.Is finds each): the program stops
+// at the first one, in an order that is not specified. A call that breaks none succeeds.
 package model
 
 import (
@@ -28,7 +28,7 @@ type Mint struct {
 	Supply   uint64
 }
 
-// State is what lies on chain. Accounts are values; maps are by address.
+// State is the state on chain. Accounts are values; maps are by address.
 type State struct {
 	Program sign.Key
 
@@ -47,7 +47,7 @@ type State struct {
 	Mints  map[sign.Key]Mint
 	Tables map[sign.Key]Table // lookup tables, of everybody
 
-	// Rent is who paid how many lamports for accounts, less what came back.
+	// Rent is the lamports that each payer paid for accounts, less refunds.
 	Rent map[sign.Key]int64
 }
 
@@ -71,7 +71,8 @@ func (s *State) Clone() *State {
 	return &c
 }
 
-// Apply runs one call in a slot, in a transaction in which these signatures stand before it: number 0 first, the call last.
+// Apply runs one call in a slot, in a transaction in which these signatures stand before it: number 0 first, the call
+// last.
 func (s *State) Apply(slot uint64, call program.Call, beside ...program.Signed) error {
 	for _, b := range beside {
 		if !b.Verified() {
@@ -120,7 +121,7 @@ func (s *State) Apply(slot uint64, call program.Call, beside ...program.Signed) 
 	return t.applyVote(call)
 }
 
-// applyVote is Apply for what is voted on, and what comes of it.
+// applyVote is Apply for votes and their results.
 func (t *tx) applyVote(call program.Call) error {
 	switch c := call.(type) {
 	case program.Bond:
@@ -151,7 +152,7 @@ func (t *tx) applyVote(call program.Call) error {
 	return t.applyEscrow(call)
 }
 
-// applyEscrow is Apply for what is about one escrow.
+// applyEscrow is Apply for calls about one escrow.
 func (t *tx) applyEscrow(call program.Call) error {
 	switch c := call.(type) {
 	case program.OpenEscrow:
@@ -182,7 +183,7 @@ func (t *tx) applyEscrow(call program.Call) error {
 	return program.ErrInstruction
 }
 
-// tx is one call under way. Methods first collect what is against it, and change the state only when nothing is.
+// tx is one call under way. Methods first collect the reasons against it, and change the state only if there are none.
 type tx struct {
 	*State
 	now    uint64
@@ -248,7 +249,7 @@ func (t *tx) repay(who sign.Key, size int) {
 	t.Rent[who] -= int64(program.Rent(size))
 }
 
-// move notes what the token program has against a transfer by an owner.
+// move adds the token program's reasons against a transfer by an owner.
 func (t *tx) move(from, to, mint, owner sign.Key, amount uint64) {
 	a, okA := t.Tokens[from]
 	b, okB := t.Tokens[to]
@@ -289,15 +290,15 @@ func (t *tx) holding(at sign.Key) (program.Token, bool) {
 	return a, ok
 }
 
-// payee notes what is against paying into a token account: it must be of this mint and wallet.
+// payee adds the reasons against a payment into a token account: it must be of this mint and wallet.
 func (t *tx) payee(at, mint, owner sign.Key) {
 	a, ok := t.holding(at)
 	t.no(ok && a.Mint != mint, program.ErrMint)
 	t.no(ok && a.Owner != owner, program.ErrTokenOwner)
 }
 
-// known notes what is against paying a wallet into a token account of its: it is another than where wallets look, and the wallet does
-// not sign.
+// known adds the reason against a payment into a wallet's token account that is not its associated one. The wallet's
+// signature allows it.
 func (t *tx) known(at, mint, owner, signer sign.Key) {
 	t.no(at != program.TokenAccount(owner, mint) && (signer.IsZero() || signer != owner), program.ErrAddress)
 }

@@ -84,7 +84,8 @@ func (t *tx) stake(c program.Stake) error {
 	return nil
 }
 
-// requestUnstake: what is not bonded can be asked back, and waits longer than evidence is admissible; asking again lets all of it wait anew.
+// requestUnstake: stake that is not bonded can be requested back, and waits longer than evidence is admissible; another
+// request lets all of it wait anew.
 func (t *tx) requestUnstake(c program.RequestUnstake) error {
 	t.no(c.Amount == 0, program.ErrAmount)
 	p, ok := find(t, t.Providers, c.Provider)
@@ -101,7 +102,7 @@ func (t *tx) requestUnstake(c program.RequestUnstake) error {
 	return nil
 }
 
-// withdraw: the owner takes what has waited.
+// withdraw: the owner takes the stake that has waited.
 func (t *tx) withdraw(c program.Withdraw) error {
 	p, ok := find(t, t.Providers, c.Provider)
 	t.ownedBy(p, ok, c.Owner)

@@ -20,7 +20,7 @@ func (t *tx) initEmission(c program.InitEmission) error {
 	return nil
 }
 
-// source notes what is against an account being the one that rewards of a source come from, or go back to.
+// source adds the reasons why an account is not the source of rewards, or the one they return to.
 func (t *tx) source(n program.Network, network sign.Key, source uint8, at, mint sign.Key) {
 	of, must := n.Params.StakeMint, program.EmissionAddress(t.Program, network)
 	if source > 0 {
@@ -30,7 +30,7 @@ func (t *tx) source(n program.Network, network sign.Key, source uint8, at, mint 
 	t.no(at != must, program.ErrAddress)
 }
 
-// accept: what more than two thirds of all that was bonded confirmed is set aside, once for an epoch.
+// accept: an amount that more than two thirds of all bonded stake confirmed is set aside, once for an epoch.
 func (t *tx) accept(c program.Accept) error {
 	b, ok := find(t, t.Ballots, c.Ballot)
 	if !ok {
@@ -71,7 +71,7 @@ func (t *tx) accept(c program.Accept) error {
 	return nil
 }
 
-// claimReward: each payee once, where its wallet looks, out of what was set aside.
+// claimReward: each payee once, into its associated token account, out of the amount set aside.
 func (t *tx) claimReward(c program.ClaimReward) error {
 	p, ok := find(t, t.Payouts, c.Payout)
 	if !ok {
@@ -99,7 +99,7 @@ func (t *tx) claimReward(c program.ClaimReward) error {
 	return nil
 }
 
-// closePayout: after its time what nobody claimed goes back to where it came from.
+// closePayout: after its time the unclaimed rest goes back to its source.
 func (t *tx) closePayout(c program.ClosePayout) error {
 	p, ok := find(t, t.Payouts, c.Payout)
 	if !ok {

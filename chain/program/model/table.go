@@ -8,7 +8,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// ErrTable is what the lookup tables' program refuses, and what a transaction gets that uses a table which is not there.
+// ErrTable is a refusal by the lookup tables' program, and the error of a transaction that uses a missing table.
 var ErrTable = errors.New("lookup table")
 
 // Table is an address lookup table.
@@ -50,7 +50,8 @@ func (s *State) ApplyTable(slot uint64, c program.TableCall) error {
 	return nil
 }
 
-// Uses reports whether a transaction can use a table in a slot: ErrTable. One that was disabled is good until it can be closed.
+// Uses reports whether a transaction can use a table in a slot: ErrTable. One that was disabled is good until it can be
+// closed.
 func (s *State) Uses(slot uint64, use program.Table) error {
 	if t, there := s.Tables[use.Address]; !there || t.Since >= slot || t.Disabled != 0 && slot > t.Disabled+program.TableCooldown ||
 		len(use.Holds) > len(t.Holds) || !slices.Equal(use.Holds, t.Holds[:len(use.Holds)]) {

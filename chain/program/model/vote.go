@@ -25,7 +25,7 @@ func (t *tx) bond(c program.Bond) error {
 	return nil
 }
 
-// release: what is bonded becomes plain stake, but not while a vote runs that it took part in.
+// release: bonded stake becomes plain stake, but not during a vote that it took part in.
 func (t *tx) release(c program.Release) error {
 	t.no(c.Amount == 0, program.ErrAmount)
 	p, ok := find(t, t.Providers, c.Provider)
@@ -49,7 +49,7 @@ func (t *tx) unbonded(network sign.Key, amount uint64) {
 	t.Networks[network] = n
 }
 
-// proposeRules: who has the least bond asks for rules within the bounds.
+// proposeRules: an owner with the least bond proposes rules within the bounds.
 func (t *tx) proposeRules(c program.ProposeRules) error {
 	b := program.Ballot{Subject: program.SubjectRules, Rules: c.Rules}
 	return t.propose(b, c.Opened, c.Payer, c.Owner, c.Network, c.Provider, c.Ballot, func(n program.Network) {
@@ -58,7 +58,7 @@ func (t *tx) proposeRules(c program.ProposeRules) error {
 	})
 }
 
-// proposeRewards: who has the least bond asks for an epoch's rewards, of no more than the epoch may give.
+// proposeRewards: an owner with the least bond proposes an epoch's rewards, of no more than the epoch may give.
 func (t *tx) proposeRewards(c program.ProposeRewards) error {
 	b := program.Ballot{Subject: program.SubjectRewards, Rewards: c.Rewards}
 	return t.propose(b, c.Opened, c.Payer, c.Signer, c.Network, c.Provider, c.Ballot, func(n program.Network) {
@@ -112,7 +112,8 @@ func (t *tx) speaks(p program.Provider, ok bool, signer sign.Key, s program.Subj
 	t.no(ok && signer != p.Owner && (s == program.SubjectRules || signer != p.Peer), program.ErrNotOwner)
 }
 
-// castVote: once on a topic, with all that was bonded before the ballot was opened, which stays bonded until the vote is over.
+// castVote: once on a topic, with all that was bonded before the ballot was opened, which stays bonded until the vote
+// is over.
 func (t *tx) castVote(c program.CastVote) error {
 	b, isBallot := find(t, t.Ballots, c.Ballot)
 	p, ok := find(t, t.Providers, c.Provider)
@@ -152,7 +153,8 @@ func (t *tx) castVote(c program.CastVote) error {
 	return nil
 }
 
-// leaves: of rewards a vote moves from one ballot to another on the same epoch, as long as the first has not taken effect.
+// leaves: of rewards a vote moves from one ballot to another on the same epoch, as long as the first has not taken
+// effect.
 func (t *tx) leaves(c program.CastVote, b program.Ballot) (program.Vote, program.Ballot) {
 	t.no(c.Vote != program.VoteAddress(t.Program, b.Topic(c.Ballot), c.Provider), program.ErrAddress)
 	v, ok := find(t, t.Votes, c.Vote)
@@ -176,8 +178,8 @@ func (t *tx) closeVote(c program.CloseVote) error {
 	return nil
 }
 
-// enact: rules that were voted for hold, after the lock and not for ever after it, and only if they were voted on in view of those
-// that they replace.
+// enact: rules that were voted for hold, after the lock and not for ever after it, and only if they were voted on in
+// view of those that they replace.
 func (t *tx) enact(c program.Enact) error {
 	b, ok := find(t, t.Ballots, c.Ballot)
 	if !ok {

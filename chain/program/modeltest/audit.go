@@ -14,7 +14,7 @@ import (
 // auditSlots is the length of a window of audits.
 const auditSlots = 5
 
-// shown is what only people know of a statement.
+// shown is the private data behind a statement.
 type shown struct {
 	answer   audit.Answer
 	openings []challenge.Opening
@@ -28,7 +28,8 @@ func (s shown) leaves() [][]byte {
 	return out
 }
 
-// audited is an answer of a short product by a peer, and three of its leaves; of each the value that members compute is wrong, if lie.
+// audited is an answer of a short product by a peer, and three of its leaves; of each the value that members compute is
+// wrong, if lie.
 func audited(peer sign.Key, w audit.Window, root byte, lie bool) shown {
 	a := audit.Answer{
 		Target:      audit.Target{Provider: peer, Unit: market.UnitID{2}, Window: w, Attempt: 1},
@@ -49,7 +50,7 @@ func audited(peer sign.Key, w audit.Window, root byte, lie bool) shown {
 	return s
 }
 
-// statement is the call that shows one, and what stands beside it.
+// statement is the call that reports a statement, with its signature instruction.
 func (w *World) statement(network sign.Key, by sign.Key, what program.Statement, layout []byte, signer sign.Key, s shown) (program.State, program.Signed) {
 	tag, _ := what.Form()
 	c := program.State{Reporter: by, Network: network, What: what, Stated: program.StatedAddress(w.Program, network, by, what, signer, layout)}

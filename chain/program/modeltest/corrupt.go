@@ -8,8 +8,8 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// corrupt replaces one field of a call by something else of its type. ok is false when somebody would have to sign who has no
-// key: that no transaction can be.
+// corrupt replaces one field of a call by something else of its type. ok is false if a signer of the result has no key:
+// no transaction can be made of it.
 func (w *World) corrupt(c program.Call) (changed program.Call, ok bool) {
 	v := reflect.New(reflect.TypeOf(c)).Elem()
 	v.Set(reflect.ValueOf(c))
@@ -18,7 +18,7 @@ func (w *World) corrupt(c program.Call) (changed program.Call, ok bool) {
 	return changed, w.signable(changed)
 }
 
-// signable reports whether all who must sign have keys.
+// signable reports whether all signers have keys.
 func (w *World) signable(c program.Call) bool {
 	wallets := w.Wallets()
 	for _, m := range c.Instruction(w.Program).Accounts {
@@ -29,7 +29,7 @@ func (w *World) signable(c program.Call) bool {
 	return true
 }
 
-// change is made in place; what is shared is copied first.
+// change works in place; shared values are copied first.
 func (w *World) change(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:

@@ -138,7 +138,7 @@ func (w *World) topUp() (program.Call, []program.Signed) {
 	return program.TopUp{Escrow: at, Vault: e.Vault, Source: Account(who, e.Mint), Authority: who, Mint: e.Mint, Amount: w.amount(10_000)}, nil
 }
 
-// retiring is a leaf whose window was opened, if there is one in the tranche.
+// retiring is a leaf with an open window, if there is one in the tranche.
 func (w *World) retiring(n program.Tranche, leaves []tranche.Leaf) tranche.Leaf {
 	for i, s := range n.Leaves {
 		if s.Window != 0 && s.Freed == 0 {
@@ -183,7 +183,7 @@ func (w *World) claim() (program.Call, []program.Signed) {
 	return c, []program.Signed{w.sign(e.Network, sign.TagVoucher, layout[:], w.keys(e))}
 }
 
-// sign is what the precompile checks; sometimes for another network, or as another kind of object.
+// sign is an instruction that the precompile accepts; sometimes for another network, or as another kind of object.
 func (w *World) sign(network sign.Key, tag sign.Tag, layout []byte, keys []sign.Key) program.Signed {
 	d := w.Networks[network].Params.Domain(w.Program)
 	switch w.choice(40) {
@@ -202,7 +202,7 @@ func (w *World) sign(network sign.Key, tag sign.Tag, layout []byte, keys []sign.
 	return w.signed(d, tag, layout, keys...)
 }
 
-// signed is good: whoever has one of the keys signs.
+// signed is good: every holder of one of the keys signs.
 func (w *World) signed(d sign.Domain, tag sign.Tag, layout []byte, keys ...sign.Key) program.Signed {
 	s := program.Signed{Message: d.Preimage(tag, layout)}
 	for _, k := range keys {
@@ -307,5 +307,5 @@ func (w *World) closeEscrow() (program.Call, []program.Signed) {
 	return c, nil
 }
 
-// Leaf is what was really put into a tranche.
+// Leaf is the leaf that was really put into a tranche.
 func (w *World) Leaf(at sign.Key, index uint16) tranche.Leaf { return w.trees[at].leaves[index] }

@@ -176,7 +176,8 @@ func (w *World) attest() (program.Call, []program.Signed) {
 		[]program.Signed{w.sign(p.Network, sign.TagReceipt, layout[:], keys)}
 }
 
-// slash: any two receipts that were shown; now and then there is a conflict among them, and then it is more likely taken.
+// slash: any two receipts that were shown; now and then there is a conflict among them, and then it is more likely
+// taken.
 func (w *World) slash() (program.Call, []program.Signed) {
 	at, p, ok := w.staked()
 	if !ok || len(w.Attested) < 2 {

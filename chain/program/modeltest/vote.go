@@ -25,8 +25,8 @@ func (p payees) leaves() [][]byte {
 	return out
 }
 
-// firstVote has the first provider bond, fills the emission's account, accepts rewards of an epoch and pays one. It votes for other
-// rules, which do not hold yet, and for rewards of the pool, which are not accepted yet.
+// firstVote has the first provider bond, fills the emission's account, accepts rewards of an epoch and pays one. It
+// votes for other rules, which do not hold yet, and for rewards of the pool, which are not accepted yet.
 func (w *World) firstVote(network, provider sign.Key, do func(program.Call, ...program.Signed)) {
 	p := w.Providers[provider]
 	mint := w.Mints[1]
@@ -40,7 +40,7 @@ func (w *World) firstVote(network, provider sign.Key, do func(program.Call, ...p
 	do(program.Withdraw{Owner: p.Owner, Provider: provider, Vault: stake.Vault, Destination: emission, Mint: mint})
 
 	do(program.Bond{Owner: p.Owner, Network: network, Provider: provider, Amount: 700})
-	w.Slot++ // what is bonded in a slot votes in ballots of the next
+	w.Slot++ // stake bonded in a slot votes in ballots of the next
 	c := w.rewardsOf(network, provider, 0, 90)
 	do(c)
 	b := w.Ballots[c.Ballot]

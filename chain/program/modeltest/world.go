@@ -1,5 +1,6 @@
-// Package modeltest makes random sequences of calls of Starling's program: mostly such as succeed, some just beside the rules,
-// some with one field replaced by anything. The model's own properties are tested with them, and the program against the model.
+// Package modeltest makes random sequences of calls of Starling's program: mostly such as succeed, some just beside the
+// rules, some with one field replaced by anything. The model's own properties are tested with them, and the program
+// against the model.
 package modeltest
 
 import (
@@ -48,13 +49,13 @@ const (
 	Past      = 160     // slots that a chain must have behind it: leases and receipts of them are made up
 )
 
-// World is a chain's model with people who own tokens. It remembers what only they know: leaves of tranches.
+// World is a chain's model with people who own tokens. It keeps their private data: leaves of tranches.
 type World struct {
 	*model.State
 	Slot  uint64
 	Mints []sign.Key // two to pay with; the second is also staked
-	// Land runs a step on a chain that makes its own slots, no earlier than in the step's, and returns that in which it landed, whether
-	// it had an effect or not. Nil: it lands in its own slot.
+	// Land runs a step on a chain that makes its own slots, no earlier than in the step's, and returns that in which it
+	// landed, whether it had an effect or not. Nil: it lands in its own slot.
 	Land   func(Step) uint64
 	people []sign.Private
 	trees  map[sign.Key]tree // by tranche
@@ -101,7 +102,7 @@ func named(what string, i int) sign.Key { return private(what, i).Key() }
 // MintKey is the private half of Mints[i], with which a chain makes the mint.
 func MintKey(i int) sign.Private { return private("mint", i) }
 
-// accounts remembers what takes long to find.
+// accounts caches addresses that take long to find.
 var accounts sync.Map
 
 // Account is where a person keeps tokens of a mint.
@@ -133,7 +134,8 @@ func (w *World) between(a, b uint64) uint64 {
 	return rapid.Uint64Range(a, max(a, b)).Draw(w.t, "n")
 }
 
-// choice is one of n, all equally likely (rapid's own numbers are more often small) and with some spare so that they nearly are.
+// choice is one of n, all equally likely (rapid's own numbers are more often small) and with some spare so that they
+// nearly are.
 func (w *World) choice(n int) int {
 	v := 0
 	for bits := 1; bits < 8*n; bits *= 2 {
@@ -184,7 +186,7 @@ func (w *World) next() sign.Hash {
 	return sign.Sum([]byte("made"), []byte{byte(w.made), byte(w.made >> 8)})
 }
 
-// amount is some of what there is, more often a round part of it.
+// amount is a random part of most, often a round one.
 func (w *World) amount(most uint64) uint64 {
 	switch w.choice(6) {
 	case 0:
@@ -201,9 +203,9 @@ func (w *World) amount(most uint64) uint64 {
 	return w.upTo(min(most, 5000))
 }
 
-// Begin are the steps with which every world begins, all of which succeed: two networks, one of which nobody rules, their pools, a
-// provider with stake, an escrow of which something was claimed and swept, and two receipts that contradict each other. Each is
-// shown with the state before it.
+// Begin are the steps with which every world begins, all of which succeed: two networks, one of which nobody rules,
+// their pools, a provider with stake, an escrow of which something was claimed and swept, and two receipts that
+// contradict each other. Each is shown with the state before it.
 func (w *World) Begin(see func(before *model.State, s Step)) {
 	do := func(c program.Call, beside ...program.Signed) {
 		before, s := w.State.Clone(), w.land(Step{Slot: w.Slot, Call: c, Beside: beside})

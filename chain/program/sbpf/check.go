@@ -45,7 +45,7 @@ func (p *program) refuse(at uint64, reason string) error {
 	return r
 }
 
-// kind says what an opcode that is taken does with its registers.
+// kind is an accepted opcode's use of its registers.
 type kind uint8
 
 const (
@@ -57,15 +57,17 @@ const (
 	other
 )
 
-// kinds are the opcodes that LLVM writes for -mcpu=v2 and that mean the same in eBPF, sBPF v0 and sBPF v3. It is a list of
-// what is taken: whatever a newer compiler thinks of is refused.
+// kinds are the opcodes that LLVM writes for -mcpu=v2 and that mean the same in eBPF, sBPF v0 and sBPF v3. It is an
+// allow list: other opcodes of newer compilers are refused.
 var kinds = func() (k [256]kind) {
 	const imm, reg = 0x00, 0x08
-	for _, op := range []uint8{0x00, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x90, 0xa0, 0xb0, 0xc0} { // add mul div or and lsh rsh mod xor mov arsh
+	// add mul div or and lsh rsh mod xor mov arsh
+	for _, op := range []uint8{0x00, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x90, 0xa0, 0xb0, 0xc0} {
 		k[0x07|op|imm], k[0x07|op|reg] = arithmetic, arithmetic
 	}
-	k[0x1f], k[0x87] = arithmetic, arithmetic                                                      // sub of registers (v2 reads sub of a number the other way round), neg
-	for _, op := range []uint8{0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0xa0, 0xb0, 0xc0, 0xd0} { // eq gt ge set ne sgt sge lt le slt sle
+	k[0x1f], k[0x87] = arithmetic, arithmetic // sub of registers (v2 reads sub of a number the other way round), neg
+	// eq gt ge set ne sgt sge lt le slt sle
+	for _, op := range []uint8{0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0xa0, 0xb0, 0xc0, 0xd0} {
 		k[0x05|op|imm], k[0x05|op|reg] = jump, jump
 	}
 	k[opJump] = jump
@@ -177,7 +179,8 @@ func (p *program) wide(at uint64, in instruction) error {
 	return nil
 }
 
-// checkTargets holds every jump inside its function, every call to the begin of one, and no function runs into the next.
+// checkTargets holds every jump inside its function, every call to the begin of one, and no function runs into the
+// next.
 func (p *program) checkTargets(inside, aborts map[uint64]bool) error {
 	n := uint64(len(p.text))
 	begin := uint64(0)
@@ -225,7 +228,7 @@ func (p *program) endOf(begin uint64) uint64 {
 	return uint64(len(p.text))
 }
 
-// whyRefused names what the opcode is, as far as it is known.
+// whyRefused describes the opcode, as far as it is known.
 func whyRefused(op uint8) string {
 	switch {
 	case op&0x07 == 0x04:

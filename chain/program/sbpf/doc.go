@@ -1,9 +1,10 @@
-// Package sbpf links one relocatable eBPF object, as LLVM's own BPF backend writes it, into a program that Solana loads.
+// Package sbpf links one relocatable eBPF object, as LLVM's own BPF backend writes it, into a program that Solana
+// loads.
 //
-// Solana's machine is not quite eBPF, and a linker that guesses makes programs that lose money. So this one knows what
-// our compiler writes and refuses everything else, by section, offset and opcode: 32-bit arithmetic above all (sBPF
+// Solana's machine is not quite eBPF, and a linker that guesses makes programs that lose money. So this one accepts our
+// compiler's output and refuses everything else, by section, offset and opcode: 32-bit arithmetic above all (sBPF
 // extends its results with the sign, eBPF with zeros), jumps and calls through registers, data that could be written,
-// stack beyond a frame, syscalls that the program has no business with. The output depends on the object alone.
+// stack beyond a frame, syscalls that the program does not need. The output depends on the object alone.
 //
 //	object (ET_REL, EM_BPF)                 sBPF v0                          sBPF v3
 //	  .text     one section                   0x00 ELF header                 0x00 ELF header

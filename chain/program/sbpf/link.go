@@ -11,7 +11,7 @@ import (
 // Version of the format.
 type Version uint8
 
-// V0 runs on every cluster. V3 is what clusters are moving to.
+// V0 runs on every cluster. Clusters are moving to V3.
 const (
 	V0 Version = 0
 	V3 Version = 3
@@ -32,7 +32,7 @@ const (
 	relCall    = 10 // R_BPF_64_32: a call
 )
 
-// Refusal says what the linker does not take, and where.
+// Refusal is an input that the linker refuses, with its place.
 type Refusal struct {
 	Section string
 	Offset  uint64
@@ -48,7 +48,7 @@ func (r *Refusal) Error() string {
 	return at + ": " + r.Reason
 }
 
-// program is an object taken apart. Offsets into text and rodata are what addresses are made of.
+// program is an object taken apart. Addresses are made of offsets into text and rodata.
 type program struct {
 	text, rodata []byte
 	at           map[elf.SectionIndex]uint64 // where a section's bytes begin in text or rodata
@@ -80,7 +80,7 @@ type addressAt struct {
 	to     uint64 // offset in rodata
 }
 
-// Link makes a program of an object. What it does not take is a *Refusal.
+// Link makes a program of an object. It refuses unsupported input with a *Refusal.
 func Link(object []byte, v Version) ([]byte, error) {
 	if v != V0 && v != V3 {
 		return nil, fmt.Errorf("sBPF v%d: only v0 and v3 are known", v)
@@ -110,7 +110,8 @@ func read(object []byte) (*program, error) {
 		return nil, fmt.Errorf("reading object: %v %v %v %v, want a relocatable little-endian 64-bit BPF object", f.Class, f.Data, f.Type, f.Machine)
 	}
 	p := &program{at: map[elf.SectionIndex]uint64{}, size: map[elf.SectionIndex]uint64{}, names: map[elf.SectionIndex]string{},
-		functions: map[uint64]bool{}, relocated: map[place]bool{}, rodata: make([]byte, 8)} // nothing lies at offset 0, so that no address is null in v3
+		// nothing lies at offset 0, so that no address is null in v3
+		functions: map[uint64]bool{}, relocated: map[place]bool{}, rodata: make([]byte, 8)}
 	for i, s := range f.Sections {
 		if err := p.section(elf.SectionIndex(i), s); err != nil {
 			return nil, err
@@ -135,7 +136,7 @@ func read(object []byte) (*program, error) {
 	return p, nil
 }
 
-// section takes what is loaded: one .text, and read-only data.
+// section adds a loaded section: one .text, and read-only data.
 func (p *program) section(i elf.SectionIndex, s *elf.Section) error {
 	if s.Flags&elf.SHF_ALLOC == 0 || s.Size == 0 {
 		return nil

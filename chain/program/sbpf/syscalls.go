@@ -5,10 +5,10 @@ import (
 	"math/bits"
 )
 
-// trap is what LLVM calls where code cannot be reached.
+// trap is the function that LLVM calls in unreachable code.
 const trap = "__bpf_trap"
 
-// syscalls are those that the program may use. The list is short on purpose: what stands in it can move money.
+// syscalls are the syscalls that the program may use. The list is short on purpose: its entries can move money.
 var syscalls = map[string]bool{
 	"abort":                        true,
 	"sol_create_program_address":   true,

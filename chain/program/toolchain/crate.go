@@ -11,11 +11,11 @@ import (
 	"strings"
 )
 
-// What is committed beside the source.
+// Files committed beside the source.
 const (
 	File        = "starling.so"
 	SumFile     = File + ".sha256"    // as sha256sum -c reads it
-	VersionFile = File + ".toolchain" // what compiled it: Version and a newline
+	VersionFile = File + ".toolchain" // the compiler: Version and a newline
 )
 
 // Crate is the folder of the program's source in the module around the working folder.
@@ -27,7 +27,7 @@ func Crate(ctx context.Context) (string, error) {
 	return filepath.Join(strings.TrimSpace(string(out)), "chain", "program"), nil
 }
 
-// Write puts the built program into the crate's folder, with its SHA-256 and what made it.
+// Write puts the built program into the crate's folder, with its SHA-256 and the compiler's version.
 func (t *Toolchain) Write(crate string, so []byte) error {
 	return errors.Join(
 		os.WriteFile(filepath.Join(crate, File), so, 0o644),

@@ -120,7 +120,7 @@ func callMemory(ir string) (string, error) {
 	return ir, nil
 }
 
-// afterwards is what is done to optimized code.
+// afterwards transforms optimized code.
 func afterwards(ir string) (string, error) {
 	ir, err := callMemory(ir)
 	if err != nil {

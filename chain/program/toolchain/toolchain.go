@@ -1,9 +1,9 @@
-// Package toolchain builds the on-chain program from its source with Debian's Rust compiler and LLVM: no root, no Solana
-// tools. `.ci/deps rust` unpacks the packages into the user's cache.
+// Package toolchain builds the on-chain program from its source with Debian's Rust compiler and LLVM: no root, no
+// Solana tools. `.ci/deps rust` unpacks the packages into the user's cache.
 //
 //	src/*.rs ─rustc─▶ program.bc ┐
 //	                             ├─llvm-link─▶ opt ─▶ llc ─▶ program.o ─sbpf.Link─▶ starling.so
-//	core ─────rustc─▶ core.bc ───┘               ir.go: what LLVM's BPF cannot do is put right
+//	core ─────rustc─▶ core.bc ───┘               ir.go: repairs code that LLVM's BPF cannot do
 //
 // Core, Rust's library without an operating system, is built once for each compiler and kept beside it.
 package toolchain
@@ -119,7 +119,7 @@ func (t *Toolchain) Compile(ctx context.Context, crate string) ([]byte, error) {
 		{[]string{t.tool("llvm-link"), file("program.bc"), filepath.Join(core, "core.bc"), "-o", file("linked.bc")}, "", nil},
 		{append([]string{t.tool("opt"), "-S", "-passes=internalize,globaldce", "-internalize-public-api-list=entrypoint",
 			file("linked.bc"), "-o", file("used.ll")}, machine...), file("used.ll"), callable},
-		// -O2, as -O3 turns what a pointer leads to into arguments, of which a function here has at most five.
+		// -O2, as -O3 turns data behind pointers into arguments, of which a function here has at most five.
 		{append([]string{t.tool("opt"), "-S", "-passes=default<O2>,globaldce", file("used.ll"), "-o", file("small.ll")}, machine...),
 			file("small.ll"), afterwards},
 		{append([]string{t.tool("llc"), "-O2", "-relocation-model=static", "-bpf-stack-size=4096", "-bpf-min-jump-table-entries=1000000",
@@ -188,7 +188,8 @@ func (t *Toolchain) core(ctx context.Context) (string, error) {
 	if _, err := t.run(ctx, next, t.rustc, args...); err != nil {
 		return "", fmt.Errorf("building the core library: %w", err)
 	}
-	// rustc wants the crate of what the compiler calls by name; what our program needs of it is in its builtins.rs.
+	// rustc wants the crate with the compiler's support functions by name; those that our program needs are in its
+	// builtins.rs.
 	if err := os.WriteFile(filepath.Join(next, "builtins.rs"), []byte(builtinsSource), 0o644); err != nil {
 		return "", fmt.Errorf("building the core library: %w", err)
 	}
@@ -197,7 +198,7 @@ func (t *Toolchain) core(ctx context.Context) (string, error) {
 	if _, err := t.run(ctx, next, t.rustc, args...); err != nil {
 		return "", fmt.Errorf("building the core library: %w", err)
 	}
-	// Another process may have been quicker; what it built is the same.
+	// Another process may have been quicker; its result is the same.
 	if err := os.Rename(next, dir); err != nil && !errors.Is(err, os.ErrExist) {
 		return "", fmt.Errorf("keeping the core library: %w", err)
 	}
@@ -206,7 +207,7 @@ func (t *Toolchain) core(ctx context.Context) (string, error) {
 
 func (t *Toolchain) tool(name string) string { return filepath.Join(t.llvm, name) }
 
-// run runs one tool and returns what it prints. Its complaints are in the error.
+// run runs one tool and returns its output. Its error output is in the error.
 func (t *Toolchain) run(ctx context.Context, dir, program string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir = dir

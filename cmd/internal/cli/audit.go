@@ -263,7 +263,7 @@ type anchorInfo struct {
 	Chain       string      `json:"chain"` // "checked", or why it was not
 }
 
-// showRecord checks a record and shows what it says.
+// showRecord checks a record and shows its content.
 func (a *App) showRecord(ctx context.Context, f audit.File, o verifyOptions) error {
 	began := time.Now()
 	r, err := f.Check()

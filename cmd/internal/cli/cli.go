@@ -15,7 +15,7 @@ import (
 	"github.com/starling-network/starling/node/proof"
 )
 
-// App is what every command is given.
+// App is the context of every command.
 type App struct {
 	In       io.Reader
 	Out, Err io.Writer
@@ -233,7 +233,7 @@ func exactArgs(n int) cobra.PositionalArgs {
 	}
 }
 
-// asUsage turns what cobra has to say about a command line into a usage error with a hint.
+// asUsage turns cobra's error about a command line into a usage error with a hint.
 func asUsage(root *cobra.Command, args []string, err error) error {
 	if _, ok := errors.AsType[*Error](err); ok {
 		return err

@@ -42,7 +42,7 @@ On a private network the first command needs the network's swarm.key file, too: 
 	return c
 }
 
-// clientInfo is what client status shows.
+// clientInfo is the output of client status.
 type clientInfo struct {
 	Home    string         `json:"home"`
 	Running bool           `json:"running"`
@@ -186,7 +186,7 @@ func newClientServe(a *App) *cobra.Command {
 	return c
 }
 
-// clientError gives what keeps a light client from starting code and hint.
+// clientError gives an error that keeps a light client from starting its exit code and hint.
 func clientError(err error) error {
 	e := &Error{Code: ExitUsage, Err: fmt.Errorf("%s", strings.ReplaceAll(err.Error(), "\n", "; "))}
 	d, _ := errors.AsType[*p2p.Diagnosis](err)

@@ -62,7 +62,8 @@ receipts, extend, cp.`,
 	return c
 }
 
-// cluster finds a cluster by its name or its job's id: of several of one name the one that has not ended, else the newest.
+// cluster finds a cluster by its name or its job's id: of several of one name the one that has not ended, else the
+// newest.
 func (a *App) cluster(ctx context.Context, c *api.Client, name string) (buyer.Job, error) {
 	named, err := clusters(ctx, c, buyer.Query{Name: name})
 	if err != nil {
@@ -132,12 +133,12 @@ func going(j buyer.Job) error {
 	return WithHint(Usagef("cluster %s %s", j.Spec.Name, text), "starling cluster up FILE makes a new one; starling cluster logs %s shows what it said", j.ID)
 }
 
-// ready says whether the cluster's engine takes work.
+// ready reports whether the cluster's engine takes work.
 func ready(j buyer.Job) bool {
 	return j.Cluster != nil && !j.Cluster.Ready.IsZero() && j.State == buyer.Running
 }
 
-// running counts the members whose program runs.
+// running counts the members with a running program.
 func running(j buyer.Job) (n int) {
 	for _, r := range j.Ranks {
 		if r.State == buyer.RankRunning && r.Live.Phase == "running" {

@@ -144,8 +144,8 @@ func (f *forward) serve(ctx context.Context, h http.Handler) {
 	}
 }
 
-// dialRank connects to a port of a member, for a client of HTTP: a connection outlives the request that it was made for, and ends
-// with ctx at the latest.
+// dialRank connects to a port of a member, for a client of HTTP: a connection outlives the request that it was made
+// for, and ends with ctx at the latest.
 func dialRank(ctx context.Context, c *api.Client, id string, rank int, port uint16) func(context.Context) (net.Conn, error) {
 	return func(context.Context) (net.Conn, error) {
 		conn, err := c.Forward(ctx, id, rank, port)
@@ -156,7 +156,7 @@ func dialRank(ctx context.Context, c *api.Client, id string, rank int, port uint
 	}
 }
 
-// netConn is a stream to a member as a connection. It knows no deadlines: those who use it close it.
+// netConn is a stream to a member as a connection. It knows no deadlines: its users close it.
 type netConn struct {
 	live.Conn
 	rank int
@@ -197,7 +197,7 @@ ray.init("ray://…") and what runs elsewhere need it. Whoever has it and reache
 	}
 }
 
-// nextSteps is what to do with a cluster that is ready, a line each.
+// nextSteps are the possible next commands for a ready cluster, a line each.
 func nextSteps(j buyer.Job) []string {
 	n := j.Spec.Name
 	var out []string

@@ -74,7 +74,7 @@ func hourly(g market.Genesis, s clusterInfo) string {
 	return g.FormatAmount(s.Hourly)
 }
 
-// clusterInfo is what is shown of a cluster.
+// clusterInfo is the shown part of a cluster.
 type clusterInfo struct {
 	ID       string         `json:"id"` // of its job
 	Name     string         `json:"name"`

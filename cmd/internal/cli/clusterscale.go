@@ -67,7 +67,7 @@ beyond its options minNodes and maxNodes.`,
 	return c
 }
 
-// waiting shows what is waited for, and for how long, until the returned function is called.
+// waiting shows the awaited event, and the time so far, until the returned function is called.
 func (a *App) waiting(format string, args ...any) (done func()) {
 	p, began, over := a.progress(), time.Now(), make(chan struct{})
 	text := fmt.Sprintf(format, args...)

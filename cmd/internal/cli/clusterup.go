@@ -116,7 +116,7 @@ func untilText(s clusterInfo) string {
 	return text
 }
 
-// untilReady says what goes on until the cluster takes work. The cluster goes on when ctx ends before.
+// untilReady reports progress until the cluster takes work. The cluster goes on if ctx ends before.
 func (a *App) untilReady(ctx context.Context, c *api.Client, g market.Genesis, j buyer.Job) (buyer.Job, error) {
 	p := a.progress()
 	defer p.clear()
@@ -165,7 +165,7 @@ func (a *App) untilReady(ctx context.Context, c *api.Client, g market.Genesis, j
 	return j, &Error{Code: ExitUnreachable, Err: fmt.Errorf("following cluster %s: %w", j.Spec.Name, err), Hint: "the cluster goes on when the peer is up again: starling cluster status " + j.Spec.Name}
 }
 
-// rise tells how a cluster comes up, from its job's steps and changes.
+// rise reports how a cluster comes up, from its job's steps and changes.
 type rise struct {
 	p     *progress
 	began time.Time
@@ -183,7 +183,7 @@ func (r *rise) step(s buyer.Step) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch s.Kind {
-	case buyer.StepOrdered: // anew: what was held before is not any more
+	case buyer.StepOrdered: // anew: earlier holds are gone
 		r.asked, r.held, r.declined = map[string]bool{}, map[int]bool{}, 0
 		return
 	case buyer.StepQuoted:
@@ -223,7 +223,7 @@ func (r *rise) once(key, format string, args ...any) {
 	}
 }
 
-// change takes the job as it is now, and says what was reached for the first time.
+// change takes the job's current state, and reports stages that it reached for the first time.
 func (r *rise) change(j buyer.Job) {
 	r.mu.Lock()
 	r.last = j
@@ -251,7 +251,7 @@ func (r *rise) status() {
 	r.p.status("%s: %s, %s", r.last.Spec.Name, r.stage(), time.Since(r.began).Round(time.Second))
 }
 
-// stage is what the cluster is busy with.
+// stage is the cluster's current activity.
 func (r *rise) stage() string {
 	j := r.last
 	n := len(j.Ranks)

@@ -103,13 +103,13 @@ func (a *App) copyOut(ctx context.Context, client *api.Client, id string, rank i
 
 var errStopCopy = errors.New("the archive is not read any more")
 
-// localTarget is the directory that a copy goes to and what its first element is called there, "" for what it is called.
+// localTarget returns the target directory of a copy and the name of its first element there, "" for its own name.
 func localTarget(file, local string) (dir, as string, err error) {
 	info, err := os.Stat(local)
 	switch {
 	case err == nil && info.IsDir() && strings.HasSuffix(file, "/."):
 		abs, err := filepath.Abs(local)
-		return filepath.Dir(abs), filepath.Base(abs), err // what is in it, into this one
+		return filepath.Dir(abs), filepath.Base(abs), err // its content, into this one
 	case err == nil && info.IsDir():
 		return local, "", nil
 	case err == nil || errors.Is(err, os.ErrNotExist) && !strings.HasSuffix(local, "/"):

@@ -10,7 +10,7 @@ import (
 	"github.com/starling-network/starling/p2p"
 )
 
-// daemon is what a command has that runs on until it is interrupted: the peer, and the agent of a light client.
+// daemon is the state of a command that runs until it is interrupted: the peer, and the agent of a light client.
 type daemon struct {
 	level  slog.Level // --log-level
 	format string     // --log-format
@@ -40,7 +40,7 @@ func (d *daemon) open(ctx context.Context, a *App, home func() (string, error)) 
 	return nil
 }
 
-// newLogger is one handler for this program and for libp2p, whose own chatter is kept to warnings unless debugging.
+// newLogger is one handler for this program and for libp2p, which logs only warnings unless debugging.
 func newLogger(w io.Writer, level slog.Level, format string) (*slog.Logger, error) {
 	o := &slog.HandlerOptions{Level: level}
 	var h slog.Handler

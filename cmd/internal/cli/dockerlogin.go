@@ -24,7 +24,7 @@ const (
 	dockerHub       = "https://index.docker.io/v1/"
 )
 
-// dockerConfig is what of docker's config.json says how to log in.
+// dockerConfig is the part of docker's config.json about logins.
 type dockerConfig struct {
 	Auths map[string]struct {
 		Auth          string `json:"auth"` // base64 of user:password
@@ -36,7 +36,8 @@ type dockerConfig struct {
 
 var helperName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
-// dockerLogin finds what `docker login` kept for the registry of an image. No error of it shows any of that.
+// dockerLogin finds the credentials that `docker login` stored for the registry of an image. None of its errors shows
+// any of them.
 func (a *App) dockerLogin(ctx context.Context, image string) (user, password string, err error) {
 	dir := a.Getenv("DOCKER_CONFIG")
 	if dir == "" {
@@ -106,8 +107,8 @@ func registryOf(image string) string {
 	return host
 }
 
-// askHelper asks one of docker's credential helpers, which the user has installed and chosen in docker's configuration. What it
-// says is repeated nowhere.
+// askHelper runs one of docker's credential helpers, which the user has installed and chosen in docker's configuration.
+// Its output is repeated nowhere.
 func (a *App) askHelper(ctx context.Context, helper, registry string, within time.Duration) (user, password string, err error) {
 	if !helperName.MatchString(helper) {
 		return "", "", fmt.Errorf("docker's configuration names a credential helper that cannot be run: %.80q", helper)
@@ -156,7 +157,7 @@ func (a *App) program(name string) (string, error) {
 	return "", fmt.Errorf("docker's configuration names the credential helper %s, which is not on the PATH", name)
 }
 
-// bounded keeps what is written to it and refuses more than most bytes.
+// bounded keeps written data and refuses more than most bytes.
 type bounded struct {
 	buf  bytes.Buffer
 	most int

@@ -15,7 +15,7 @@ import (
 	"github.com/starling-network/starling/node/live"
 )
 
-// ExitCode is what the program tells the shell.
+// ExitCode is the program's exit status.
 type ExitCode int
 
 // The exit codes. They are a part of the interface: scripts depend on them.
@@ -23,7 +23,7 @@ const (
 	ExitOK          ExitCode = 0   // done
 	ExitFailed      ExitCode = 1   // the job failed, or anything that has no code of its own
 	ExitUsage       ExitCode = 2   // command line, job file or configuration
-	ExitNoMatch     ExitCode = 3   // nobody who fits would take the job
+	ExitNoMatch     ExitCode = 3   // no fitting provider would take the job
 	ExitPayment     ExitCode = 4   // budget, funds or chain
 	ExitUnreachable ExitCode = 5   // the peer or a provider cannot be reached, or the connection broke off
 	ExitLost        ExitCode = 6   // the job lost providers more often than restart.max allows
@@ -58,7 +58,7 @@ func (c ExitCode) word() string {
 type Error struct {
 	Code ExitCode
 	Err  error
-	Hint string // one line: what to do about it; may be empty
+	Hint string // one line: the remedy; may be empty
 }
 
 func (e *Error) Error() string { return e.Err.Error() }
@@ -108,7 +108,7 @@ func WithHint(err error, format string, args ...any) error {
 	return &e
 }
 
-// explain finds code and hint of any error. What a command did not say itself follows from the kind of the error.
+// explain finds code and hint of any error. Without ones from the command they follow from the kind of the error.
 func explain(err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return &Error{Code: e.Code, Err: err, Hint: e.Hint}
@@ -149,7 +149,7 @@ func (a *App) report(err error) int {
 		return int(ExitOK)
 	}
 	if exit, ok := errors.AsType[*exitError](err); ok {
-		return exit.code // of a command of the user's own, which has said what it has to say
+		return exit.code // of a user's command, which has printed its own message
 	}
 	e := explain(err)
 	message := strings.TrimSpace(e.Error())
@@ -161,10 +161,12 @@ func (a *App) report(err error) int {
 		}
 		enc := json.NewEncoder(a.Err)
 		enc.SetEscapeHTML(false)
-		_ = enc.Encode(map[string]body{"error": {Code: e.Code.word(), Message: message, Hint: e.Hint}}) // the exit code still tells
+		// the exit code still reports it
+		_ = enc.Encode(map[string]body{"error": {Code: e.Code.word(), Message: message, Hint: e.Hint}})
 		return int(e.Code)
 	}
-	for i, line := range strings.Split(message, "\n") { // what others said was cleaned where it entered; a file's name was not
+	// texts of others were cleaned where they entered; a file's name was not
+	for i, line := range strings.Split(message, "\n") {
 		if i == 0 {
 			line = "starling: " + line
 		}

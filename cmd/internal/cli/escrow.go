@@ -68,7 +68,7 @@ type trancheInfo struct {
 	Leaves      []leafInfo `json:"leaves"`
 }
 
-// leafInfo is what became of a leaf. Whose it is and its cap stand in its lease; the chain has their hash.
+// leafInfo is the state of a leaf. Its lease has the provider and the cap; the chain has their hash.
 type leafInfo struct {
 	Index  int    `json:"index"`
 	Paid   uint64 `json:"paid"`
@@ -134,7 +134,7 @@ func (l *onChain) listEscrows(ctx context.Context, buyer sign.Key) error {
 	}
 	infos := []escrowInfo{}
 	for _, f := range found {
-		// What the vault holds follows from what the escrow says, but for tokens that somebody sent there.
+		// The vault's balance follows from the escrow's account, except for tokens that somebody sent there.
 		infos = append(infos, newEscrowInfo(f.Address, f.Escrow, f.Deposited+f.Fee-f.Paid-f.Refunded, now))
 	}
 	return l.a.Show(infos, func(t *Table) {

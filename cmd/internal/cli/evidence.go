@@ -156,7 +156,7 @@ func (a *App) keptProof(ctx context.Context, id string) (exported, proofs, error
 	return k, all, WithHint(err, "starling evidence ls")
 }
 
-// checkEvidence checks a proof of any kind and says what it shows.
+// checkEvidence checks a proof of any kind and shows its content.
 func (a *App) checkEvidence(ctx context.Context, p evidence.Proof, again rerunOptions) error {
 	switch {
 	case len(p.Dissent) > 0:
@@ -188,7 +188,7 @@ func (a *App) checkEvidence(ctx context.Context, p evidence.Proof, again rerunOp
 	})
 }
 
-// whose says whether the network of a proof is this home directory's.
+// whose returns a remark if the network of a proof is not this home directory's.
 func (a *App) whose(genesis sign.Hash) string {
 	home, err := a.Home()
 	if err != nil {
@@ -216,7 +216,7 @@ func parseEvidence(path string) (evidence.Proof, error) {
 	return p, nil
 }
 
-// found says of what does not hold that it proves nothing, and why.
+// found wraps the error of an invalid proof: it proves nothing, and why.
 func found[T any](f T, err error) (T, error) {
 	if rule, broken := errors.AsType[*verify.RuleError](err); broken {
 		return f, fmt.Errorf("it proves nothing: rule %s is broken: %s", rule.Rule, rule.Detail)
@@ -279,7 +279,7 @@ whoever rented it have it. Units that this peer buys or sells are looked after a
 	return c
 }
 
-// one finds what an id, or the beginning of one that fits nothing else, names.
+// one finds the element with an id, or with a unique beginning of it.
 func one[T any](all []T, id string, of func(T) string) (found T, err error) {
 	n := 0
 	for _, v := range all {

@@ -19,7 +19,7 @@ func lieTable(t *Table, lies []evidence.KeptLie) {
 	t.Row()
 }
 
-// lieFate says what became of a lie.
+// lieFate describes the state of a lie.
 func lieFate(l evidence.KeptLie) string {
 	switch l.State {
 	case evidence.LieTaken:
@@ -45,7 +45,7 @@ type shownLie struct {
 	Outcome *evidence.Outcome `json:"outcome,omitempty"`
 }
 
-// showLie checks the proof of a lie and says what it shows, and where the peer keeps it, what became of it.
+// showLie checks the proof of a lie and shows its content, and its state if the peer keeps it.
 func (a *App) showLie(p evidence.Proof, kept *evidence.KeptLie) error {
 	f, err := found(p.CheckLie())
 	if err != nil {

@@ -110,7 +110,7 @@ func (a *App) exec(ctx context.Context, client *api.Client, id string, rank int,
 		defer term.Restore(in, old)
 		resize := func() {
 			if cols, rows, err := term.GetSize(in); err == nil {
-				_ = w.Resize(clampSize(rows), clampSize(cols)) // the reading side finds out what is wrong with the connection
+				_ = w.Resize(clampSize(rows), clampSize(cols)) // the reading side finds errors of the connection
 			}
 		}
 		defer watchSize(resize)()
@@ -142,7 +142,7 @@ func (a *App) exec(ctx context.Context, client *api.Client, id string, rank int,
 	return nil
 }
 
-// exitInterrupted is what shells say of a program that an interrupt ended.
+// exitInterrupted is the shells' code for a program that an interrupt ended.
 const exitInterrupted ExitCode = 130
 
 // exitError is a command's own exit code, which needs no word.
@@ -152,7 +152,7 @@ func (e *exitError) Error() string { return fmt.Sprintf("exit code %d", e.code) 
 
 func clampSize(n int) uint16 { return uint16(min(max(n, 1), 1<<16-1)) }
 
-// terminal says whether r is one, and its file descriptor.
+// terminal reports whether r is one, and its file descriptor.
 func terminal(r io.Reader) (int, bool) {
 	f, ok := r.(*os.File)
 	if !ok {

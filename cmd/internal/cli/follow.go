@@ -24,7 +24,7 @@ const allRanks = -1
 // until says up to when a job is followed.
 type until func(buyer.Job) bool
 
-// What --wait says.
+// The values of --wait.
 var untils = map[string]until{
 	"result": func(j buyer.Job) bool { _, ok := j.Result(); return ok },
 	"paid":   func(j buyer.Job) bool { return j.State.Ended() },
@@ -62,7 +62,7 @@ func (a *App) follow(ctx context.Context, c *api.Client, g market.Genesis, j buy
 	return last, fmt.Errorf("following job %s: %w", j.ID, err)
 }
 
-// watch tells of a job's changes.
+// watch reports a job's changes.
 type watch struct {
 	p     *progress
 	g     market.Genesis
@@ -110,7 +110,7 @@ func (w *watch) run(ctx context.Context, c *api.Client) error {
 	return err
 }
 
-// step tells of what a user wants to know while it happens; why has the rest.
+// step reports the steps that a user wants to see at once; why has the rest.
 func (w *watch) step(s buyer.Step) {
 	switch s.Kind {
 	case buyer.StepLeased, buyer.StepLost, buyer.StepAway, buyer.StepRestarted:
@@ -204,7 +204,7 @@ func summary(g market.Genesis, j buyer.Job) string {
 	return text + fmt.Sprintf(", %s, %s", count(j.Receipts, "receipt"), count(len(j.Transactions), "transaction"))
 }
 
-// paidText is what was really paid for a job.
+// paidText is the amount really paid for a job.
 func paidText(g market.Genesis, j buyer.Job) string {
 	text := "paid " + g.FormatAmount(j.Paid)
 	switch {

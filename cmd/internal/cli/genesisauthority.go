@@ -100,7 +100,7 @@ func (f *founder) admin(ctx context.Context) (*solana.Admin, sign.Key, error) {
 	return admin, payer.Key(), nil
 }
 
-// handOn hands the upgrade authority on, if it is to, and shows what is there then.
+// handOn transfers the upgrade authority, if requested, and shows the result.
 func (a *App) handOn(ctx context.Context, o founder, id, to sign.Key, change bool) error {
 	if change && o.keypair == "" {
 		return Usagef("--keypair is needed: the file of the key that may change the program now")

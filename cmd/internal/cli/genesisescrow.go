@@ -23,7 +23,7 @@ import (
 
 const maxParamsFile = 4096
 
-// founder is who puts something on the chain before there is a network: the flags of genesis's commands.
+// founder is the key that writes to the chain before there is a network: the flags of genesis's commands.
 type founder struct {
 	rpc     []string
 	keypair string
@@ -41,7 +41,7 @@ func (f *founder) key() (sign.Private, error) {
 	return readKeypair(f.keypair)
 }
 
-// failed says what to do about an error of the chain.
+// failed adds a remedy to an error of the chain.
 func (f *founder) failed(err error, payer sign.Key) error {
 	e := &Error{Code: ExitPayment, Err: err}
 	switch {
@@ -66,7 +66,7 @@ type escrowOptions struct {
 	votes                                  voteOptions
 }
 
-// voteOptions are those of them about what verifiers decide.
+// voteOptions are the flags about votes of verifiers.
 type voteOptions struct {
 	voting, lock, epoch time.Duration
 	leastBonded         string

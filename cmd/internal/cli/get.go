@@ -121,7 +121,7 @@ func download(ctx context.Context, c *api.Client, j buyer.Job, rank int, dir str
 	return saved, nil
 }
 
-// outputDir is where an output goes. What a provider calls an output must be one that the job asked for.
+// outputDir is the directory for an output. The provider's name of an output must be one that the job requested.
 func outputDir(j buyer.Job, base, output string) (string, error) {
 	local := filepath.FromSlash(strings.TrimPrefix(path.Clean(output), "/"))
 	if !slices.Contains(j.Spec.Outputs, job.Output{Path: output}) || !filepath.IsLocal(local) {
@@ -137,7 +137,8 @@ func downloadOne(ctx context.Context, c *api.Client, o buyer.Output, dir string)
 	}
 	defer r.Close()
 	if o.Tree {
-		return blob.Unpack(ctx, r, dir, o.Size+blob.MaxEntries*blob.EntryBytes) // an archive is larger than the files in it
+		// an archive is larger than the files in it
+		return blob.Unpack(ctx, r, dir, o.Size+blob.MaxEntries*blob.EntryBytes)
 	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err

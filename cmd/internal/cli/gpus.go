@@ -74,8 +74,8 @@ under: vram>=24 takes all cards sold with 24 GB.
 	return c
 }
 
-// gpuConfig is where devices are looked for. The home directory is asked only when simulated ones are wanted: it says
-// whether the network allows them, and whose they are.
+// gpuConfig is the configuration of the search for devices. The home directory is read only for simulated ones: for the
+// network's permission, and for the peer's key.
 func (a *App) gpuConfig(mock string) (gpu.Config, error) {
 	if mock == "" {
 		return gpu.Config{}, nil
@@ -137,7 +137,7 @@ func gpuNumber(d gpu.Device) string {
 	return fmt.Sprintf("%d/%d.%d", d.Index, d.MIG.GPUInstance, d.MIG.ComputeInstance)
 }
 
-// gpuState says whether a device can be sold and, if not, why; and what is not as it should be although it can.
+// gpuState reports whether a device can be sold and, if not, why; and warnings about a device that can.
 func gpuState(d gpu.Device) string {
 	state := "yes"
 	if d.Refused != "" {

@@ -37,7 +37,7 @@ type initOptions struct {
 	dialOut   bool
 }
 
-// initResult is what init shows.
+// initResult is the output of init.
 type initResult struct {
 	Home   string     `json:"home"`
 	Peer   string     `json:"peer"` // libp2p peer id
@@ -47,7 +47,7 @@ type initResult struct {
 	Tokens string     `json:"tokens,omitempty"` // symbol of the network's token
 }
 
-// initFile is one file with what became of it.
+// initFile is one file with its result.
 type initFile struct {
 	Name  string `json:"name"`
 	What  string `json:"what"`
@@ -135,7 +135,7 @@ func (a *App) unheeded(c *cobra.Command, o initOptions) error {
 		"write it into %s, or move that file away and run this again: the keys stay", node.FileConfig)
 }
 
-// initHome makes what is missing in the home directory.
+// initHome makes the missing files of the home directory.
 func (a *App) initHome(o initOptions, genesis []byte) (initResult, error) {
 	home, err := a.peerHome()
 	if err != nil {
@@ -196,7 +196,7 @@ func (a *App) initHome(o initOptions, genesis []byte) (initResult, error) {
 // defaultPrice is that of a unit-hour. On a free network it is 0: its peers refuse any other.
 const defaultPrice = "0.05"
 
-// check reads what can be wrong before anything is written, and returns the genesis file's text. It sets the price where none was given.
+// check checks the options before anything is written, and returns the genesis file's text. It sets the default price.
 func (o *initOptions) check() (genesis []byte, err error) {
 	price := defaultPrice
 	if o.genesis != "" {
@@ -285,7 +285,7 @@ func newFile(home, name, what string, text []byte) (initFile, error) {
 	return file, nil
 }
 
-// pskNew is what --psk says for a new key.
+// pskNew is the value of --psk for a new key.
 const pskNew = "new"
 
 func readPSK(path string) (*[32]byte, error) {

@@ -17,7 +17,7 @@ import (
 	"github.com/starling-network/starling/node/job"
 )
 
-// defaultDecimals is what prices are read with where no network is known: the decimals of most SPL tokens.
+// defaultDecimals is the number of decimals of prices without a network: that of most SPL tokens.
 const defaultDecimals = 6
 
 func newJob(a *App) *cobra.Command {
@@ -134,7 +134,7 @@ func inFile(path string, err error) error {
 	return &Error{Code: ExitUsage, Err: &textError{text, err}}
 }
 
-// textError says in other words what an error says.
+// textError is an error with another text.
 type textError struct {
 	text string
 	err  error

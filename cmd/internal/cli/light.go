@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// agentLog is where the agent of a light client writes what happens.
+	// agentLog is the log file of a light client's agent.
 	agentLog = "client.log"
 	// agentStart is how long an agent may take until it answers: at the first use it has to find its network.
 	agentStart = 40 * time.Second
@@ -181,7 +181,7 @@ func (a *App) startAgent(ctx context.Context, home string, peers []string) (*api
 	}
 }
 
-// agentError is what an agent said when it gave up, with its exit code.
+// agentError is the last error of an agent, with its exit code.
 func agentError(err error, path string, begin int64) error {
 	e := &Error{Code: ExitFailed, Err: errors.New("the light client ended"), Hint: "its log is " + path}
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() > 0 {

@@ -24,7 +24,7 @@ has ended; its exit code then is that of the job.`,
 	}, "job", "of one rank only", func(ctx context.Context, c *api.Client, id string) (buyer.Job, error) { return c.Job(ctx, id) })
 }
 
-// logsCommand makes c write the logs of what find finds by c's argument, a job or a cluster.
+// logsCommand makes c write the logs of the job or cluster that find returns for c's argument.
 func (a *App) logsCommand(c *cobra.Command, what, one string, find func(context.Context, *api.Client, string) (buyer.Job, error)) *cobra.Command {
 	rank := allRanks
 	var follow bool
@@ -106,7 +106,7 @@ waits until the payment is final. Stopping a job that has ended does nothing.`,
 	return c
 }
 
-// stop ends jobs and shows what becomes of them.
+// stop ends jobs and shows their outcome.
 func (a *App) stop(ctx context.Context, client *api.Client, ids []string, wait bool) error {
 	jobs := []buyer.Job{}
 	for _, id := range ids {

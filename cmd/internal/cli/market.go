@@ -76,7 +76,7 @@ func nodeTable(t *Table, n api.NodeInfo, pid int) {
 	t.Row("running", fmt.Sprintf("for %s, process %d", ago(time.Now(), n.Started), pid))
 }
 
-// codeText says what a program is and who may change it.
+// codeText describes a program's code and its upgrade authority.
 func codeText(g market.Genesis, d program.Deployed) string {
 	text := "as the genesis names it"
 	if g.Code.IsZero() {
@@ -152,7 +152,7 @@ says have one: only those are sold to orders without --unproven. -o json has why
 	return c
 }
 
-// provenAs says of a class that audits do not tell from others what its units are proven as.
+// provenAs returns the class that the units of a class are proven as, if audits cannot distinguish the class.
 func provenAs(c market.Class) string {
 	if as := rules.ProvenAs(c); as != c {
 		return " as " + string(as)
@@ -168,7 +168,7 @@ func classText(c market.Class, simulated bool) string {
 	return string(c)
 }
 
-// unitSize is what one unit has, for a table.
+// unitSize is the size of one unit, for a table.
 func unitSize(r market.Resources) string {
 	text := fmt.Sprintf("%dm CPU %dMiB mem %dMiB disk", r.MilliCPU, r.MemoryMiB, r.DiskMiB)
 	if r.VRAMMiB > 0 {
@@ -177,7 +177,7 @@ func unitSize(r market.Resources) string {
 	return text
 }
 
-// claimedText is how much of a lease's money came from its escrow, and what did not or will not.
+// claimedText is the claimed part of a lease's money, and the part that did not or will not come.
 func claimedText(g market.Genesis, l api.SoldLease) string {
 	switch {
 	case l.Escrow.IsZero():

@@ -14,8 +14,8 @@ const (
 	worthGiving = 3 << 20
 )
 
-// giveBack returns to the system what a burst of work needed, once it is over, until ctx ends. A peer is idle most of the time and shares
-// its machine with what it is rented for; the runtime by itself keeps such memory for minutes.
+// giveBack returns the memory of finished bursts of work to the system, until ctx ends. A peer is idle most of the time
+// and shares its machine with rented programs; the runtime by itself keeps such memory for minutes.
 func giveBack(ctx context.Context) {
 	m := newMemory()
 	for tick := time.NewTicker(restTime); ; {
@@ -29,7 +29,7 @@ func giveBack(ctx context.Context) {
 	}
 }
 
-// memory is what giveBack saw last.
+// memory is giveBack's last observation.
 type memory struct {
 	cycles  uint64
 	kept    uint64 // bytes that could not be given back the last time
@@ -52,7 +52,7 @@ func (m *memory) read() (cycles, spare uint64) {
 	return m.samples[0].Value.Uint64(), m.samples[3].Value.Uint64() + max(objects, live) - live
 }
 
-// look gives back what is spare, where that is much and there was no collection since the last look. It reports whether it did.
+// look returns spare memory, if it is much and there was no collection since the last look. It reports whether it did.
 func (m *memory) look() bool {
 	cycles, spare := m.read()
 	resting := cycles == m.cycles

@@ -45,7 +45,7 @@ type onChain struct {
 	g     market.Genesis
 	peer  sign.Private
 	owner sign.Key
-	keys  map[sign.Key]sign.Signer // whose signatures can be had: the peer's, and the owner's where its key is there
+	keys  map[sign.Key]sign.Signer // the available signers: the peer's, and the owner's if its key is there
 }
 
 // chain opens this home directory's network on its chain.
@@ -132,7 +132,7 @@ func (l *onChain) signer(k sign.Key, whom string) (sign.Signer, error) {
 	return nil, WithHint(Usagef("%s must sign this, and the key of %s is not here", whom, k), "give its keypair file with --wallet FILE")
 }
 
-// spender is who signs for tokens of the owner: the owner, or the peer as its delegate.
+// spender is the signer for the owner's tokens: the owner, or the peer as its delegate.
 func (l *onChain) spender() sign.Signer {
 	if s, ok := l.keys[l.owner]; ok {
 		return s
@@ -140,13 +140,13 @@ func (l *onChain) spender() sign.Signer {
 	return l.peer
 }
 
-// sent is what a command that sends shows at its end.
+// sent is the final output of a command that sends a transaction.
 type sent struct {
 	Did         string     `json:"did"`
 	Transaction chain.TxID `json:"transaction"`
 }
 
-// send says what it will do, does it in one transaction, waits until that is confirmed, and shows it.
+// send announces its action, does it in one transaction, waits until that is confirmed, and shows it.
 func (l *onChain) send(ctx context.Context, did string, calls []program.Instruction, signers ...sign.Signer) error {
 	l.a.say("%s; fees are paid by %s", did, l.peer.Key())
 	id, err := l.Run(ctx, calls, signers...)
@@ -156,7 +156,7 @@ func (l *onChain) send(ctx context.Context, did string, calls []program.Instruct
 	return l.a.Show(sent{did, id}, func(t *Table) { t.Row("confirmed", id) })
 }
 
-// explain says what to do about an error of the chain.
+// explain adds a remedy to an error of the chain.
 func (l *onChain) explain(err error) error {
 	e := &Error{Code: ExitPayment, Err: err}
 	switch {
@@ -210,7 +210,7 @@ func (l *onChain) when(now, slot market.Slot) string {
 	return fmt.Sprintf("slot %d, in about %s (%s)", slot, span(left), time.Now().Add(left).Format(time.DateTime))
 }
 
-// slots is how long so many take; what lies beyond a hundred years is no time.
+// slots is the duration of a number of slots, at most a hundred years.
 func (l *onChain) slots(n market.Slot) time.Duration {
 	const most = 100 * 365 * 24 * time.Hour
 	if uint64(n) > uint64(most/time.Millisecond)/l.g.SlotMillis {

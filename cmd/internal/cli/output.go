@@ -33,7 +33,7 @@ func (o *output) Set(text string) error {
 	return fmt.Errorf("want table, json or yaml")
 }
 
-// export writes v as JSON to a file, or to standard output for "-", and says whether it is in a file.
+// export writes v as JSON to a file, or to standard output for "-", and reports whether it is in a file.
 func (a *App) export(path string, v any) (file bool, err error) {
 	if path != "-" {
 		return true, saveJSON(path, v)
@@ -83,7 +83,7 @@ func (a *App) Show(v any, table func(t *Table)) error {
 	return t.write(a.Out)
 }
 
-// showFile prints what is meant for a file: JSON where nothing else was asked for.
+// showFile prints the content of a file: JSON by default.
 func (a *App) showFile(v any) error {
 	if a.output == outputTable {
 		a.output = outputJSON

@@ -38,7 +38,7 @@ func (a *App) peerHome() (string, error) {
 	return a.xdg("XDG_DATA_HOME", ".local", "share")
 }
 
-// Cache is where what can be made again is kept: $XDG_CACHE_HOME/starling or ~/.cache/starling. Peers share it.
+// Cache is the directory of data that can be made again: $XDG_CACHE_HOME/starling or ~/.cache/starling. Peers share it.
 func (a *App) Cache() (string, error) { return a.xdg("XDG_CACHE_HOME", ".cache") }
 
 // xdg is one of the XDG base directories, or its default below the user's home. Relative ones are ignored, as the

@@ -63,7 +63,7 @@ type shownLease struct {
 	Slot     market.Slot    `json:"slot"` // of the transaction
 }
 
-// shownFacts is what a checked file says.
+// shownFacts is the content of a checked file.
 type shownFacts struct {
 	Network string       `json:"network"`
 	Peer    sign.Key     `json:"peer"`

@@ -115,7 +115,7 @@ func closeForwards(fs []*forward) {
 	}
 }
 
-// runForwards serves them all until each is done. begin says where one listens, in order, and returns what serves it.
+// runForwards serves them all until each is done. begin prints the address of one, in order, and returns its server.
 func runForwards(fs []*forward, begin func(*forward) (run func())) {
 	var wg sync.WaitGroup
 	for _, f := range fs {
@@ -124,13 +124,13 @@ func runForwards(fs []*forward, begin func(*forward) (run func())) {
 	wg.Wait()
 }
 
-// plain says where the port is, and returns what carries its connections as they are.
+// plain prints the port's address, and returns the function that carries its connections unchanged.
 func (f *forward) plain(ctx context.Context) (run func()) {
 	fmt.Fprintf(f.a.Out, "%s -> port %d of rank %d\n", f.ln.Addr(), f.port, f.rank)
 	return func() { f.run(ctx) }
 }
 
-// say tells of a connection that did not go well, and what to do about it.
+// say prints the error of a connection with its remedy.
 func (f *forward) say(err error) {
 	text := err.Error()
 	if hint := explain(err).Hint; hint != "" {

@@ -105,7 +105,7 @@ func deviceText(d rules.Device) string {
 	return text
 }
 
-// exclusiveText is what probes found, for a person.
+// exclusiveText is the result of probes, for a person.
 func exclusiveText(r buyer.Rank) string {
 	if text := r.Exclusive.Text(); text != "" {
 		return text
@@ -164,7 +164,7 @@ func probesTable(t *Table, g market.Genesis, records []rules.Record) {
 	}
 }
 
-// says is what a record shows, in a word or with its reason.
+// says is the result of a record, in a word or with its reason.
 func says(g market.Genesis, r rules.Record) string {
 	switch err := r.Check(g.Domain()); {
 	case err == nil:

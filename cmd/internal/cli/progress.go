@@ -11,8 +11,8 @@ import (
 	"golang.org/x/term"
 )
 
-// progress says on standard error what goes on. On a terminal the last line stands and changes; elsewhere only what
-// stays true is written, a line each.
+// progress reports the current activity on standard error. On a terminal the last line stands and changes; elsewhere
+// only permanent facts are written, a line each.
 type progress struct {
 	mu   sync.Mutex
 	w    io.Writer
@@ -74,8 +74,8 @@ func (p *progress) show() {
 	p.on = true
 }
 
-// above gives a writer whose output stands above the changing line. The line comes back once a line is complete, so
-// that a program's own progress bar is not torn.
+// above returns a writer with output above the changing line. The line comes back once a line is complete, so that a
+// program's own progress bar is not torn.
 func (p *progress) above(w io.Writer) io.Writer { return &aboveWriter{p, w} }
 
 type aboveWriter struct {
@@ -97,7 +97,7 @@ func (a *aboveWriter) Write(b []byte) (int, error) {
 // maxPrefixed is how long a line may be before it is broken.
 const maxPrefixed = 64 << 10
 
-// prefixed writes whole lines with a prefix, so that several logs share one screen. Flush writes what has no end yet.
+// prefixed writes whole lines with a prefix, so that several logs share one screen. Flush writes an incomplete line.
 type prefixed struct {
 	w      io.Writer
 	prefix string

@@ -63,7 +63,7 @@ type proposalInfo struct {
 	Ripe     uint64        `json:"ripe"`
 	Dead     uint64        `json:"dead"`
 	Slot     market.Slot   `json:"slot"`           // as of
-	Mine     string        `json:"mine,omitempty"` // what this peer's provider voted
+	Mine     string        `json:"mine,omitempty"` // vote of this peer's provider
 	payer    sign.Key
 }
 
@@ -86,7 +86,7 @@ func stateOf(b program.Ballot, n program.Network, now market.Slot) string {
 	return "expired"
 }
 
-// changes are what is different from one set of rules to another.
+// changes are the differences between two sets of rules.
 func (l *onChain) changes(p program.Params, from, to program.Rules) (out []change) {
 	add := func(what, a, b string) {
 		if a != b {
@@ -162,7 +162,7 @@ func (l *onChain) proposals(ctx context.Context, n program.Network, now market.S
 	return out, nil
 }
 
-// proposal is the one whose address begins so.
+// proposal is the one with an address that begins so.
 func (a *App) proposal(ctx context.Context, o chainOptions, text string) (*onChain, program.Network, proposalInfo, error) {
 	l, n, now, err := a.votes(ctx, o)
 	if err != nil {
@@ -233,7 +233,7 @@ func (p proposalInfo) share(votes uint64) string {
 	return fmt.Sprintf("%.1f %%", 100*float64(votes)/float64(max(p.Total, 1)))
 }
 
-// next is what comes next, and when.
+// next is the next stage, and its time.
 func (l *onChain) next(p proposalInfo) string {
 	switch p.State {
 	case "open":

@@ -14,9 +14,9 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// bounds of what a vote can change.
+// bounds of the changes that a vote can make.
 const (
-	leastTimes, mostTimes = 4, 4 // the least stake is a quarter to four times what the network began with
+	leastTimes, mostTimes = 4, 4 // the least stake is a quarter to four times its initial value
 )
 
 func proposalRules(a *App) *cobra.Command {

@@ -98,7 +98,7 @@ func checkedText(j buyer.Job) string {
 	return "-"
 }
 
-// unitsText is of what kind units are, for a table: "gpu/l4 NVIDIA L4 (simulated)".
+// unitsText is the kind of units, for a table: "gpu/l4 NVIDIA L4 (simulated)".
 func unitsText(u buyer.Units) string {
 	text := string(u.Class)
 	if u.Class.Family() != u.Class && u.Model != "" { // of a CPU the model says too little to take the room
@@ -137,10 +137,10 @@ func clip(text string, most int) string {
 	return string(r[:most-1]) + "…"
 }
 
-// jobStatus is what status shows.
+// jobStatus is the output of status.
 type jobStatus struct {
 	buyer.Job
-	Cost market.Amount `json:"cost"` // what the vouchers of all leases add up to now
+	Cost market.Amount `json:"cost"` // current sum of the vouchers of all leases
 }
 
 func newStatus(a *App) *cobra.Command {
@@ -187,7 +187,7 @@ func readStatus(ctx context.Context, c *api.Client, id string) (jobStatus, error
 	return s, nil
 }
 
-// rankState is where a rank stands, with what its provider says while its program runs: "running, healthy".
+// rankState is a rank's state, with its provider's report while its program runs: "running, healthy".
 func rankState(r buyer.Rank) string {
 	text := string(r.State)
 	switch {
@@ -311,7 +311,7 @@ func statusTable(t *Table, g market.Genesis, s jobStatus) {
 	}
 }
 
-// escrowText is what became of the money in one of a job's escrows.
+// escrowText describes the money in one of a job's escrows.
 func escrowText(g market.Genesis, e buyer.Escrow) string {
 	text := fmt.Sprintf("%s: %s deposited, %s paid (%s of it fees), %s back", e.Address, g.FormatAmount(e.Deposited), g.FormatAmount(e.Paid),
 		g.FormatAmount(e.Fees), g.FormatAmount(e.Refunded))

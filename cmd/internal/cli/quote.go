@@ -76,7 +76,7 @@ func (a *App) quote(ctx context.Context, spec job.Job) error {
 	return nil
 }
 
-// lamportsText is what a job takes besides tokens.
+// lamportsText is a job's cost besides tokens.
 func lamportsText(l buyer.Lamports) string {
 	text := "and of the peer's SOL about " + chain.FormatSOL(l.Fees) + " for fees, at most " + chain.FormatSOL(l.Most) + " where others bid for places in blocks"
 	if l.Rent > 0 {

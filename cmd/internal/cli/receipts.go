@@ -254,7 +254,8 @@ func (a *App) checkOnChain(ctx context.Context, v *proof.Verdict, o verifyOption
 	return chainAway(v.CheckAnchors(ctx, l))
 }
 
-// chainAtHand is the chain to check anchors on, where the options or the home directory say how to reach it; else nil, and why not.
+// chainAtHand is the chain to check anchors on, where the options or the home directory say how to reach it; else nil,
+// and why not.
 func (a *App) chainAtHand(of market.Genesis, o verifyOptions) (proof.Chain, string, error) {
 	rpc := o.rpc
 	switch {
@@ -288,7 +289,7 @@ func (a *App) chainAtHand(of market.Genesis, o verifyOptions) (proof.Chain, stri
 	return l, "", nil
 }
 
-// chainAway says what to do when a chain could not be asked.
+// chainAway adds a remedy to the error of a chain without answer.
 func chainAway(err error) error {
 	if errors.Is(err, proof.ErrChain) {
 		return &Error{Code: ExitPayment, Err: err, Hint: "give another endpoint with --rpc, or check without the chain with --offline"}

@@ -259,7 +259,7 @@ func (a *App) submitted(ctx context.Context, c *api.Client, g market.Genesis, j 
 	return a.followToEnd(ctx, c, g, j, untils[o.wait], o.save)
 }
 
-// followToEnd shows a job's log until it is over, then what became of it.
+// followToEnd shows a job's log until it is over, then its outcome.
 func (a *App) followToEnd(ctx context.Context, c *api.Client, g market.Genesis, j buyer.Job, over until, save string) error {
 	j, err := a.follow(ctx, c, g, j, over)
 	if errors.Is(err, errDetached) {
@@ -287,7 +287,7 @@ func (a *App) followToEnd(ctx context.Context, c *api.Client, g market.Genesis, 
 	return err
 }
 
-// known is the API of what is asked, and the facts of its network.
+// known returns the API of the peer, and its network's genesis.
 func (a *App) known() (*api.Client, market.Genesis, error) {
 	c, err := a.Client()
 	if err != nil {
@@ -317,7 +317,7 @@ func (a *App) genesis() (market.Genesis, error) {
 	return g, nil
 }
 
-// plan is what --dry-run shows.
+// plan is the output of --dry-run.
 type plan struct {
 	Job     job.Job       `json:"job"`
 	MaxCost market.Amount `json:"maxCost"` // the least of budget, and price × time × units
@@ -326,7 +326,7 @@ type plan struct {
 	Peer    string        `json:"peer"` // "", or why the market could not be asked
 }
 
-// planOffer is one offer and what keeps it from taking the job.
+// planOffer is one offer with the reason why it cannot take the job.
 type planOffer struct {
 	api.OfferInfo
 	Misfit string `json:"misfit,omitempty"`
@@ -382,7 +382,7 @@ func (a *App) dryRun(ctx context.Context, spec job.Job) error {
 	})
 }
 
-// misfit says what keeps an offer from taking a rank of the job, as far as the offer tells; "" when nothing does.
+// misfit returns the reason why an offer cannot take a rank of the job, as far as the offer shows; "" without one.
 func misfit(o api.OfferInfo, j job.Job) string {
 	need, have := j.Resources.PerUnit, o.PerUnit
 	in := func(regions []market.Region) bool {

@@ -10,7 +10,7 @@ import (
 	"github.com/starling-network/starling/node/runtime"
 )
 
-// values reads the secrets that a job names. What is wrong is said without any of them.
+// values reads the secrets that a job names. Its errors contain none of them.
 func (a *App) values(ctx context.Context, j job.Job) (job.Values, error) {
 	var v job.Values
 	for _, s := range j.Secrets {

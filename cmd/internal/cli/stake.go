@@ -48,7 +48,7 @@ func (o *stakeOptions) providerFlag(c *cobra.Command) {
 	c.Flags().StringVar(&o.provider, "provider", "", "the provider's peer key (default this peer's)")
 }
 
-// stakeInfo is what stake status shows. Amounts are in base units of the stake mint.
+// stakeInfo is the output of stake status. Amounts are in base units of the stake mint.
 type stakeInfo struct {
 	Provider     sign.Key    `json:"provider"` // its peer key
 	Account      sign.Key    `json:"account"`  // of the registration
@@ -61,7 +61,7 @@ type stakeInfo struct {
 	Frozen       uint64      `json:"frozen,omitempty"` // last slot of the votes that it took part in
 	Raised       uint64      `json:"-"`
 	Unbonding    uint64      `json:"unbonding"`
-	Ready        uint64      `json:"ready,omitempty"`   // slot from which what is unbonding can be withdrawn
+	Ready        uint64      `json:"ready,omitempty"`   // slot from which unbonding stake can be withdrawn
 	Slashed      uint64      `json:"slashed,omitempty"` // slot of the last slash
 	Registered   uint64      `json:"registered"`        // slot
 	Slot         market.Slot `json:"slot"`              // as of

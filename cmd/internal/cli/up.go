@@ -57,7 +57,7 @@ ways out. Give the API a port of its own in config.yaml for that; metrics.libp2p
 	return c
 }
 
-// openError gives what keeps a peer from starting a hint.
+// openError adds a hint to an error that keeps a peer from starting.
 func openError(home string, err error) error {
 	e := &Error{Code: ExitUsage, Err: fmt.Errorf("starting the peer in %s: %w", home, err)}
 	if errors.Is(err, fs.ErrNotExist) {

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// versionInfo is what `starling version` shows.
+// versionInfo is the output of `starling version`.
 type versionInfo struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"` // of the source
@@ -16,7 +16,7 @@ type versionInfo struct {
 	Platform string `json:"platform"`
 }
 
-// buildVersion is what the build wrote into the binary.
+// buildVersion is the build's data in the binary.
 func buildVersion() versionInfo {
 	v := versionInfo{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()

@@ -20,7 +20,7 @@ import (
 	"github.com/starling-network/starling/p2p"
 )
 
-// walletInfo is what wallet show shows.
+// walletInfo is the output of wallet show.
 type walletInfo struct {
 	Owner   sign.Key `json:"owner"`
 	OwnerIn string   `json:"ownerIn"` // where the owner's address comes from
@@ -104,12 +104,13 @@ signs for it and pays the chain's fees in SOL. The balance is shown while the pe
 	}
 }
 
-// balances is what wallet balance shows. Tokens are in base units.
+// balances is the output of wallet balance. Tokens are in base units.
 type balances struct {
-	Owner     sign.Key      `json:"owner"`
-	Tokens    market.Amount `json:"tokens"`        // of the owner
-	Own       market.Amount `json:"own,omitempty"` // in the peer's own account: taken from the owner's to be spent
-	Spendable market.Amount `json:"spendable"`     // by the peer's key: all when it is the owner, else Own and what the owner allows
+	Owner  sign.Key      `json:"owner"`
+	Tokens market.Amount `json:"tokens"`        // of the owner
+	Own    market.Amount `json:"own,omitempty"` // in the peer's own account: taken from the owner's to be spent
+	// by the peer's key: all if it is the owner, else Own and the owner's allowance
+	Spendable market.Amount `json:"spendable"`
 	Key       sign.Key      `json:"key"`
 	Lamports  uint64        `json:"lamports"` // of the key
 }
@@ -163,8 +164,8 @@ func balanceTable(t *Table, g market.Genesis, b balances) {
 	t.Row("fees", chain.FormatSOL(b.Lamports)+" SOL", "of the peer")
 }
 
-// asksPeer reports whether no endpoint of the chain is known here, so that only the peer can be asked: a light client sees the chain
-// through its entries.
+// asksPeer reports whether no endpoint of the chain is known here, so that only the peer can be asked: a light client
+// sees the chain through its entries.
 func (a *App) asksPeer(o chainOptions) (bool, error) {
 	home, err := a.Home()
 	if err != nil || len(o.rpc) > 0 {
@@ -174,7 +175,7 @@ func (a *App) asksPeer(o chainOptions) (bool, error) {
 	return err == nil && len(cfg.Solana.RPC) == 0, err
 }
 
-// peerBalance shows what the peer knows of its wallet.
+// peerBalance shows the peer's view of its wallet.
 func (a *App) peerBalance(ctx context.Context) error {
 	client, err := a.Client()
 	if err != nil {

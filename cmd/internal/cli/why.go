@@ -48,7 +48,7 @@ its class's topic.`,
 	}
 }
 
-// whyTable groups the steps of a trace: each order with its answers, and between the orders what happened in time.
+// whyTable groups the steps of a trace: each order with its answers, and between the orders the events in time.
 func whyTable(t *Table, j buyer.Job, steps []buyer.Step) {
 	var answers []answer
 	flush := func() {
@@ -86,14 +86,14 @@ func whyTable(t *Table, j buyer.Job, steps []buyer.Step) {
 	flush()
 }
 
-// answer is what one provider made of one order, and all the ways by which it said so.
+// answer is one provider's answer to one order, with all the ways on which it came.
 type answer struct {
 	provider, price, detail string
 	kind                    buyer.StepKind
 	ways                    []string // "direct in 5ms"
 }
 
-// merge adds a step to the answers. Whoever was asked and has not answered yet counts as asked.
+// merge adds a step to the answers. A provider without an answer so far counts as asked.
 func merge(answers []answer, s buyer.Step) []answer {
 	at := slices.IndexFunc(answers, func(a answer) bool {
 		return a.provider == s.Provider && (a.kind == buyer.StepAsked || s.Kind == buyer.StepAsked || a.kind == s.Kind && a.price == s.Price)

@@ -2,5 +2,5 @@
 
 package cli
 
-// watchSize does nothing: this system does not tell when a terminal's size changes.
+// watchSize does nothing: this system does not report changes of a terminal's size.
 func watchSize(func()) (stop func()) { return func() {} }

@@ -126,7 +126,7 @@ func (s *Service) engage(ctx context.Context, from sign.Key, job sign.Hash, e *n
 	return done(), nil
 }
 
-// wardOf holds what was engaged to the rules.
+// wardOf checks an engagement and makes its ward.
 func (s *Service) wardOf(from sign.Key, job sign.Hash, e *nodepb.GuardRequest_Engage) (Ward, error) {
 	members, err := membersOf(e.Guardians)
 	if err != nil {
@@ -221,7 +221,7 @@ func (s *Service) admit(ctx context.Context, next Ward) (*ward, error) {
 	return w, nil
 }
 
-// learn takes in a proof of a higher epoch: whoever supervised until now does so no more. w is locked.
+// learn accepts a proof of a higher epoch: the earlier supervisor then supervises no more. w is locked.
 func (s *Service) learn(ctx context.Context, w *ward, epoch uint64, grant []byte) error {
 	if w.Dismissed {
 		return nil
@@ -311,7 +311,7 @@ func (s *Service) drop(old []File, w *ward) {
 	}
 }
 
-// voucher signs what a supervisor may pay, and keeps it.
+// voucher signs a supervisor's payment, and keeps it.
 func (s *Service) voucher(ctx context.Context, w *ward, from sign.Key, epoch uint64, pb *nodepb.GuardedLease) (*nodepb.GuardReply, error) {
 	if err := w.Commands(from, epoch); err != nil {
 		return nil, err
@@ -526,7 +526,7 @@ func (s *Service) receiptsOf(ctx context.Context, w *ward, q *nodepb.GuardReques
 	return &nodepb.GuardReply{Op: &nodepb.GuardReply_Receipts{Receipts: out}}, nil
 }
 
-// wage signs what a fellow guardian has earned.
+// wage signs a fellow guardian's earnings.
 func (s *Service) wage(w *ward, from sign.Key, voucher []byte) (*nodepb.GuardReply, error) {
 	v, err := verify.UnmarshalVoucher(voucher)
 	if err != nil {
@@ -547,7 +547,7 @@ func (s *Service) wage(w *ward, from sign.Key, voucher []byte) (*nodepb.GuardRep
 	return signedReply(sig), nil
 }
 
-// dismiss forgets the job but for what its guardians are paid by.
+// dismiss forgets the job, except the wages of its guardians.
 func (s *Service) dismiss(ctx context.Context, w *ward, from sign.Key) (*nodepb.GuardReply, error) {
 	if from != w.Owner {
 		return nil, refuse(CodeNotYours, "the owner dismisses")

@@ -24,8 +24,8 @@ func (s *Service) fetch(w *ward) <-chan struct{} {
 	return over
 }
 
-// fetchAll brings what is missing until nothing is: first what was engaged, from its owner, then the state's, from its supervisor,
-// or else from anybody who may have it.
+// fetchAll fetches missing files until there are none: first the engagement's, from its owner, then the state's, from
+// its supervisor, or else from any peer that may have them.
 func (s *Service) fetchAll(ctx context.Context, w *ward, over chan struct{}) {
 	defer close(over)
 	for {
@@ -62,7 +62,7 @@ func (s *Service) bring(ctx context.Context, w Ward, files []File, from sign.Key
 		got := false
 		for i, k := range peers {
 			if k == s.self && k != from || slices.Index(peers, k) < i {
-				continue // what this peer itself stated as supervisor may be its own, and is here then
+				continue // files that this peer itself stated as supervisor may be its own, and are here then
 			}
 			id, err := remember(s.cfg.Host, k, w.addrs(k))
 			if err == nil {
@@ -82,7 +82,7 @@ func (s *Service) bring(ctx context.Context, w Ward, files []File, from sign.Key
 	return true
 }
 
-// share lets those who have a part in the job read a file.
+// share lets the participants of the job read a file.
 func (s *Service) share(w Ward, f File) {
 	for _, k := range append(slices.Clone(w.Keys.Keys), w.Owner) {
 		if id, err := p2p.PeerIDFromKey(k); err == nil && k != s.self {

@@ -1,11 +1,13 @@
-// Package guardian keeps a detached job going when its owner is away. A job names a few guardians, peers that hold all that is
-// needed to supervise it; the vouchers of its leases are signed by a majority of them, and a majority decides who supervises.
+// Package guardian keeps a detached job going when its owner is away. A job names a few guardians, peers that have
+// everything to supervise it. A majority of them signs the vouchers of its leases, and a majority appoints its
+// supervisor.
 //
-// [Service] is a guardian's side: one for each peer. [Panel] is the other side, of whoever supervises the job or asks about it.
-// What a guardian signs, it decides by the rules of [Ward], a value without time and network; everything that it decides is in
-// the journal before it is told. PROTOCOL.md beside this file says who may ask what, when, and who could take what.
+// [Service] is a guardian's side: one for each peer. [Panel] is the other side: the supervisor's, and that of peers
+// that ask about the job. A guardian signs by the rules of [Ward], a value without time and network; every decision is
+// in the journal before it leaves the peer. PROTOCOL.md beside this file has the permissions of each peer and the
+// possible losses.
 //
-// The package knows nothing of how a job is done: what a supervisor needs for that travels as bytes.
+// The package knows nothing of a job's work: a supervisor's data about it travels as bytes.
 package guardian
 
 import (
@@ -59,20 +61,20 @@ const (
 	CodeGrant      = "grant"          // the epoch cannot be granted to the asker
 	CodeAlive      = "alive"          // the present supervisor does its work
 	CodeOver       = "over"           // the job is over
-	CodeVoucher    = "voucher"        // it would pay what nobody has earned, or is not of this job
+	CodeVoucher    = "voucher"        // it would pay more than was earned, or is not of this job
 	CodeWitness    = "witness"        // the transaction is none that a guardian signs
 	CodeClock      = "clock"          // the guardian does not know the slot
 )
 
-// Bounds of what one job may have.
+// Bounds of one job.
 const (
 	// MaxGuardians of a job. A network with escrows has program.MaxVoucherKeys at the most.
 	MaxGuardians = 7
-	// MaxFile is the most bytes of what never changes about a job.
+	// MaxFile bounds the constant data of a job, in bytes.
 	MaxFile = 1 << 20
 	// MaxState is the most bytes of a job's state.
 	MaxState = 1 << 20
-	// MaxRecord is the most bytes of what is kept of one lease beside its payer.
+	// MaxRecord bounds the data of one lease beside its payer, in bytes.
 	MaxRecord = 128 << 10
 	// MaxLeases a job may have had.
 	MaxLeases = 1024
@@ -88,7 +90,7 @@ const (
 	pageBytes   = 2 << 20  // of leases, or receipts, in one answer
 )
 
-// Charter says whose a job is and who guards it.
+// Charter is a job's owner and guardians.
 type Charter struct {
 	Job   sign.Hash     `json:"job"` // hash of the job's terms: market.LeaseCore.Terms
 	Owner sign.Key      `json:"owner"`
@@ -137,7 +139,7 @@ func (c Charter) NextEpoch(who sign.Key, after uint64) uint64 {
 	return 0
 }
 
-// turn is how many guardians go before who when the supervisor under an epoch falls silent.
+// turn is the number of guardians before who when the supervisor under an epoch falls silent.
 func (c Charter) turn(who sign.Key, epoch uint64) int {
 	n := 0
 	for e := epoch + 1; c.Supervisor(e) != who && n < len(c.Keys.Keys); e++ {
@@ -169,7 +171,7 @@ func (c Charter) CheckGrant(d sign.Domain, epoch uint64, grant []byte) error {
 	return g.Check(d, c.Job, c.Keys.Hash())
 }
 
-// SealedFor is what the job's key is sealed for to its guardians. network is the genesis tag.
+// SealedFor is the purpose under which the job's key is sealed to its guardians. network is the genesis tag.
 func SealedFor(network string, job sign.Hash) sealed.Purpose {
 	return sealed.Purpose{Network: network, What: "ward", ID: job.String()}
 }
@@ -229,7 +231,7 @@ func bytesOf(lists ...[]File) (sum int64) {
 	return sum
 }
 
-// Member is a guardian, where it may be reached and what it is paid by.
+// Member is a guardian with its addresses and its wage.
 type Member struct {
 	Key   sign.Key          `json:"key"`
 	Addrs []string          `json:"addrs"`

@@ -60,7 +60,8 @@ func (s *Service) each(ctx context.Context, kind string, f func(job sign.Hash, k
 	})
 }
 
-// load reads what an earlier process guarded. What a dismissed job left, because the process ended first, is removed.
+// load reads the wards of an earlier process. Remains of a dismissed job, left when the process ended first, are
+// removed.
 func (s *Service) load(ctx context.Context) error {
 	err := s.each(ctx, kindWard, func(job sign.Hash, _ string, value []byte) error {
 		w := &ward{leases: map[market.LeaseID]*kept{}}
@@ -129,7 +130,7 @@ func (s *Service) load(ctx context.Context) error {
 	return nil
 }
 
-// shut ends a ward: what it knew goes, what its guardians are paid by stays. w is locked.
+// shut ends a ward: its data goes, the wages of its guardians stay. w is locked.
 func (s *Service) shut(ctx context.Context, w *ward) error {
 	next := w.Ward
 	next.Dismissed, next.Sealed, next.File, next.Files, next.Escrows = true, nil, nil, nil, nil
@@ -151,7 +152,7 @@ func (s *Service) shut(ctx context.Context, w *ward) error {
 // removeBatch bounds one write.
 const removeBatch = 1000
 
-// remove deletes what the journal has of a job beside its ward.
+// remove deletes the journal's records of a job beside its ward.
 func (s *Service) remove(ctx context.Context, job sign.Hash) error {
 	for _, kind := range []string{kindState, kindLease, kindReceipt} {
 		var puts []store.Put
@@ -172,7 +173,7 @@ func (s *Service) remove(ctx context.Context, job sign.Hash) error {
 	return nil
 }
 
-// forget deletes a ward whose time is over.
+// forget deletes a ward at the end of its time.
 func (s *Service) forget(ctx context.Context, w *ward) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -24,7 +24,7 @@ import (
 	"github.com/starling-network/starling/verify"
 )
 
-// PanelConfig is what a Panel needs.
+// PanelConfig is the configuration of a Panel.
 type PanelConfig struct {
 	Host    host.Host
 	Genesis market.Genesis
@@ -48,10 +48,10 @@ type Panel struct {
 	epoch  uint64
 	grant  []byte
 	told   []int                        // beats under way to each member
-	unsure []map[market.LeaseID]*unsure // what each has not said that it heard of
+	unsure []map[market.LeaseID]*unsure // events of which each has not confirmed receipt
 	deaf   map[sign.Key]bool            // the last beat did not reach it
 
-	ctx    context.Context // of what goes on after an answer
+	ctx    context.Context // of work that goes on after an answer
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 }
@@ -74,7 +74,7 @@ func NewPanel(cfg PanelConfig) *Panel {
 	return p
 }
 
-// Close ends what still goes on and waits for it.
+// Close ends the remaining work and waits for it.
 func (p *Panel) Close() {
 	p.cancel()
 	p.wg.Wait()
@@ -151,15 +151,15 @@ func (p *Panel) ask(ctx context.Context, m Member, req *nodepb.GuardRequest) (*n
 	}
 }
 
-// answer is what became of asking one guardian.
+// answer is the result of a request to one guardian.
 type answer[T any] struct {
 	from  int // of the members
 	value T
 	err   error
 }
 
-// everyone asks all guardians at once. The channel has room for all their answers, so that nobody has to read them: what is
-// still under way when ctx ends goes on for lagTime, so that guardians that are slow hear of it too.
+// everyone sends a request to all guardians at once. The channel has room for all their answers, so that nobody has to
+// read them. Requests under way when ctx ends go on for lagTime, so that slow guardians receive them too.
 func everyone[T any](ctx context.Context, p *Panel, f func(ctx context.Context, i int, m Member) (T, error)) <-chan answer[T] {
 	out := make(chan answer[T], len(p.cfg.Members))
 	for i, m := range p.cfg.Members {
@@ -183,7 +183,7 @@ func next[T any](ctx context.Context, from <-chan answer[T]) (answer[T], error) 
 	}
 }
 
-// minority is ErrMinority with what the guardians said.
+// minority is ErrMinority with the guardians' errors.
 func (p *Panel) minority(got int, failed map[int]error) error {
 	errs := []error{fmt.Errorf("%w: %d of %d, %d needed", ErrMinority, got, len(p.cfg.Members), p.cfg.Charter.Keys.Threshold)}
 	for _, i := range slices.Sorted(maps.Keys(failed)) {
@@ -192,7 +192,7 @@ func (p *Panel) minority(got int, failed map[int]error) error {
 	return errors.Join(errs...)
 }
 
-// superseded follows up what a guardian said about another supervisor: one that lies has no proof of it.
+// superseded verifies a guardian's report of another supervisor: one that lies has no proof of it.
 func (p *Panel) superseded(ctx context.Context, m Member, err error) error {
 	if !refused(err, CodeSuperseded) && !refused(err, CodeNotYours) {
 		return err
@@ -206,7 +206,7 @@ func (p *Panel) superseded(ctx context.Context, m Member, err error) error {
 	return err
 }
 
-// inquire asks a guardian who supervises. One that lies has no proof of it.
+// inquire requests the supervisor's identity from a guardian. One that lies has no proof of it.
 func (p *Panel) inquire(ctx context.Context, m Member) {
 	reply, err := p.ask(ctx, m, &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Read_{Read: &nodepb.GuardRequest_Read{After: lastLease[:]}}})
 	if st := reply.GetStanding(); err == nil {
@@ -214,7 +214,7 @@ func (p *Panel) inquire(ctx context.Context, m Member) {
 	}
 }
 
-// lastLease is after all others: read after it, a guardian says nothing but who supervises.
+// lastLease is after all others: a guardian's answer to a read after it has only the supervisor.
 var lastLease = [32]byte(slices.Repeat([]byte{0xff}, 32))
 
 // Candidate is a peer that could guard a job.
@@ -223,10 +223,10 @@ type Candidate struct {
 	Addrs []string
 }
 
-// Offered is what a peer would guard a job for.
+// Offered is a peer's price for guarding a job.
 type Offered struct {
 	Candidate
-	ShareMillionths uint32 // of what the job's leases may cost
+	ShareMillionths uint32 // of the largest cost of the job's leases
 	Payout          sign.Key
 	MaxBytes        int64         // of the files of one job
 	Longest         time.Duration // a job may last
@@ -259,7 +259,7 @@ func Offers(ctx context.Context, h host.Host, g market.Genesis, candidates []Can
 	return out
 }
 
-// Engagement is what the guardians are handed. It never changes.
+// Engagement is the data that the guardians receive. It never changes.
 type Engagement struct {
 	Key   sign.Private // the job's
 	File  []byte
@@ -394,7 +394,7 @@ type unsure struct {
 	failed bool // it is not under way any more
 }
 
-// catchUp hands a guardian that is back what it missed: it would take vouchers for overdue.
+// catchUp sends a returned guardian the messages that it missed: it would take vouchers for overdue.
 func (p *Panel) catchUp(ctx context.Context, i int, m Member) {
 	var missed []*nodepb.GuardRequest_Voucher
 	p.mu.Lock()
@@ -411,7 +411,7 @@ func (p *Panel) catchUp(ctx context.Context, i int, m Member) {
 	}
 }
 
-// unheard reports whether a guardian may not have taken in what it was asked.
+// unheard reports whether a guardian may not have processed a request.
 func unheard(err error) bool {
 	var r *stream.Refused
 	return err != nil && (!errors.As(err, &r) || r.Code == stream.CodeBusy || r.Code == stream.CodeClosing || r.Code == CodeClock)
@@ -453,7 +453,7 @@ func (p *Panel) beat(state *State) (*nodepb.GuardRequest, error) {
 	return &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Beat_{Beat: op}}, nil
 }
 
-// word signs what this peer says as the supervisor.
+// word signs this peer's statement as the supervisor.
 func (p *Panel) word(kind byte, content sign.Hash) (Word, error) {
 	epoch, grant := p.Epoch()
 	sig, err := p.cfg.Key.Sign(preimage(p.domain, p.cfg.Charter.Job, epoch, kind, content))
@@ -463,8 +463,8 @@ func (p *Panel) word(kind byte, content sign.Hash) (Word, error) {
 	return Word{Epoch: epoch, Grant: grant, Signature: sig}, nil
 }
 
-// Receipts are those of a lease that a guardian has, in order, each signed by both; ErrMinority with what was found if fewer than
-// the threshold answered.
+// Receipts returns the receipts of a lease that the guardians have, in order, each signed by both. If fewer than the
+// threshold answered, it returns those found and ErrMinority.
 func (p *Panel) Receipts(ctx context.Context, core market.LeaseCore) ([]verify.Receipt, error) {
 	answers := everyone(ctx, p, func(ctx context.Context, _ int, m Member) ([]verify.Receipt, error) { return p.receipts(ctx, m, core) })
 	found, failed, got := map[uint64]verify.Receipt{}, map[int]error{}, 0
@@ -523,7 +523,8 @@ func (p *Panel) receipts(ctx context.Context, m Member, core market.LeaseCore) (
 	}
 }
 
-// Dismiss lets all guardians forget the job. It says which could not be told; they forget it by themselves when its time is over.
+// Dismiss makes all guardians forget the job. Its error names those that it could not reach; they forget it by
+// themselves when its time is over.
 func (p *Panel) Dismiss(ctx context.Context) error {
 	answers := everyone(ctx, p, func(ctx context.Context, _ int, m Member) (struct{}, error) {
 		_, err := p.ask(ctx, m, &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Dismiss_{Dismiss: &nodepb.GuardRequest_Dismiss{}}})

@@ -25,40 +25,41 @@ import (
 	"github.com/starling-network/starling/p2p/stream"
 )
 
-// Policy is what a peer guards.
+// Policy is a peer's policy for guarding jobs.
 type Policy struct {
 	Accept          bool
 	MaxJobs         int           // at a time
-	ShareMillionths uint32        // of what a job's leases may cost, for all of it; 0: for nothing
+	ShareMillionths uint32        // of the largest cost of a job's leases, for all of it; 0: for nothing
 	MaxBytes        int64         // of the files of one job
 	Longest         time.Duration // a job may be guarded
 }
 
-// Config is what a Service needs. All of it is required but what says what nil means.
+// Config is the configuration of a Service. All of it is required, except fields with a stated meaning of nil.
 type Config struct {
 	Host    *p2p.Host
 	Genesis market.Genesis
 	Key     sign.Signer // of the peer
-	Payout  sign.Key    // wallet of whoever owns the peer
+	Payout  sign.Key    // wallet of the peer's owner
 	Policy  Policy
 	Store   store.Store
 	Slots   *slots.Clock
 	Log     *slog.Logger
 
-	// Unseal opens what was sealed to Key.
+	// Unseal opens a box that was sealed to Key.
 	Unseal func(p sealed.Purpose, box []byte) ([]byte, error)
 	// Backed returns nil once the wage of this peer for a job is on chain where the job's state says; nil: that is not asked.
 	Backed func(ctx context.Context, w Ward, state []byte) error
 	// Fetch brings a file from a peer, and Grant lets a peer read one.
 	Fetch work.Fetcher
 	Grant func(to peer.ID, c cid.Cid)
-	// Drop is told that a file is not needed any more for a job; nil keeps it.
+	// Drop is called when a job no longer needs a file; nil keeps it.
 	Drop func(c cid.Cid)
 
-	// TakeUp is told that this peer supervises a job from now on, and after a restart again; it returns when it has what it needs.
-	// An error is logged, and it is told again.
+	// TakeUp is called when this peer begins to supervise a job, and again after a restart; it returns when it has its
+	// data. An error is logged, and it is called again.
 	TakeUp func(ctx context.Context, t Taken) error
-	// Yield is told that another peer supervises a job under a higher epoch: nothing more may be done for it. It must not wait.
+	// Yield is called when another peer supervises a job under a higher epoch: nothing more may be done for it. It must
+	// not wait.
 	Yield func(job sign.Hash, epoch uint64)
 }
 
@@ -71,7 +72,7 @@ type Taken struct {
 	Until  time.Time
 	State  *State  // newest; nil: the owner never said
 	Leases []Lease // newest of each
-	// Panel speaks to the guardians under the epoch that was granted. It is closed by whoever takes the job up.
+	// Panel speaks to the guardians under the granted epoch. The new supervisor closes it.
 	Panel *Panel
 }
 
@@ -99,10 +100,10 @@ type Service struct {
 
 	runMu   sync.Mutex
 	running context.Context // of Run; nil before and after
-	wg      sync.WaitGroup  // of what Run started
+	wg      sync.WaitGroup  // of Run's goroutines
 }
 
-// ward is a Ward with what stands beside it in the journal, and what is forgotten at a restart.
+// ward is a Ward with its other records in the journal, and with data that a restart forgets.
 type ward struct {
 	mu sync.Mutex
 	Ward
@@ -117,8 +118,8 @@ type ward struct {
 	granted   time.Time     // when it granted the job to another and has not heard of that yet
 	starving  time.Time     // since when it is certain that the supervisor does not pay; zero: it does
 	busy      bool          // attend runs
-	refreshed bool          // the other guardians were asked what is new
-	taken     bool          // TakeUp was told of the epoch
+	refreshed bool          // the other guardians were asked for news
+	taken     bool          // TakeUp was called for the epoch
 	fetching  bool
 	fetched   chan struct{} // closed when the last fetch ended
 	complete  bool          // all files are here, also those of the state
@@ -126,7 +127,7 @@ type ward struct {
 	looked    time.Time     // when its wage was last looked for
 }
 
-// New reads what an earlier process guarded.
+// New reads the wards of an earlier process.
 func New(ctx context.Context, cfg Config) (*Service, error) {
 	s := &Service{cfg: cfg, domain: cfg.Genesis.Domain(), tag: cfg.Genesis.Tag(), self: cfg.Key.Key(), timing: TimingOf(cfg.Genesis),
 		wards: map[sign.Hash]*ward{}}
@@ -149,10 +150,10 @@ func (s *Service) connectedFrom(k sign.Key) netip.Prefix {
 // share is how many jobs one owner may have guarded, and the owners of one network: nobody pays before a job's escrow is open.
 func (p Policy) share() int { return max(p.MaxJobs/4, 2) }
 
-// unbacked is how many jobs may be guarded whose wages are not on chain.
+// unbacked is the number of jobs that may be guarded without wages on chain.
 func (p Policy) unbacked() int { return max(p.MaxJobs/2, 1) }
 
-// room refuses an owner who has that many, or is in a network that has.
+// room refuses an owner, or a network, that has this number already.
 func (s *Service) room(owner sign.Key, at netip.Prefix) error {
 	most, of, from := s.cfg.Policy.share(), 0, 0
 	for _, w := range s.all() {
@@ -230,7 +231,8 @@ func (s *Service) Jobs() []Charter {
 	return out
 }
 
-// Wards are what this peer guards, also what was dismissed and whose guardians may still be paid, in no order.
+// Wards are the jobs that this peer guards, in no order. They include dismissed ones with guardians that may still be
+// paid.
 func (s *Service) Wards() []Ward {
 	var out []Ward
 	for _, w := range s.all() {
@@ -266,8 +268,9 @@ func (s *Service) State(job sign.Hash) (State, bool) {
 	return w.state.State, true
 }
 
-// Guarded is what this peer guards of a job, and a panel of all its guardians, which the caller closes: to read how it stands,
-// or to have the wage signed. False if there is no such job, also after it was dismissed and forgotten.
+// Guarded is this peer's ward of a job, and a panel of all its guardians, which the caller closes: to read the job's
+// standing, or to have the wage signed. It returns false if there is no such job, also after it was dismissed and
+// forgotten.
 func (s *Service) Guarded(job sign.Hash) (Ward, *Panel, bool) {
 	w := s.find(job)
 	if w == nil {

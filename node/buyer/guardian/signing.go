@@ -32,13 +32,13 @@ func (p *Panel) SignVoucher(ctx context.Context, l Lease) (verify.SignedVoucher,
 	return p.vouch(ctx, *v, &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Voucher_{Voucher: op}}, func(i int, err error) { p.heard(i, op, !unheard(err)) })
 }
 
-// Wage has the other guardians sign what this one has earned.
+// Wage collects the other guardians' signatures on this one's earnings.
 func (p *Panel) Wage(ctx context.Context, v verify.Voucher) (verify.SignedVoucher, error) {
 	b := v.Marshal()
 	return p.vouch(ctx, v, &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Wage_{Wage: &nodepb.GuardRequest_Wage{Voucher: b[:]}}}, func(int, error) {})
 }
 
-// vouch collects signatures under a voucher. each is told of every answer, from many goroutines.
+// vouch collects signatures under a voucher. each is called with every answer, from many goroutines.
 func (p *Panel) vouch(ctx context.Context, v verify.Voucher, req *nodepb.GuardRequest, each func(i int, err error)) (verify.SignedVoucher, error) {
 	b := v.Marshal()
 	preimage := p.domain.Preimage(sign.TagVoucher, b[:])
@@ -100,7 +100,7 @@ type remote struct {
 
 func (r *remote) Key() sign.Key { return r.m.Key }
 
-// signTime is how long a guardian may take to sign a transaction: whoever wants the signature can do without it, and asks others.
+// signTime bounds a guardian's time to sign a transaction: the sender can do without its signature, and asks others.
 const signTime = 2 * time.Second
 
 func (r *remote) Sign(message []byte) (sign.Signature, error) {
@@ -126,7 +126,7 @@ func (p *Panel) Members() []Member { return slices.Clone(p.cfg.Members) }
 func (p *Panel) Witnesses() []sign.Signer {
 	var out []sign.Signer
 	for _, m := range p.cfg.Members {
-		if m.Key == p.cfg.Key.Key() { // who sends it signs it with that key anyway
+		if m.Key == p.cfg.Key.Key() { // the sender signs it with that key anyway
 			continue
 		}
 		out = append(out, &remote{ctx: p.ctx, p: p, m: m})

@@ -24,7 +24,8 @@ type Standing struct {
 	leases map[market.LeaseID]*kept
 }
 
-// Read asks all guardians how the job stands. ErrMinority with what was found if fewer than the threshold answered.
+// Read requests the job's standing from all guardians. If fewer than the threshold answered, it returns the standing
+// found and ErrMinority.
 func (p *Panel) Read(ctx context.Context) (Standing, error) {
 	return p.collect(ctx, everyone(ctx, p, func(ctx context.Context, _ int, m Member) (*view, error) {
 		return p.read(ctx, m, &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Read_{Read: &nodepb.GuardRequest_Read{}}})
@@ -66,7 +67,7 @@ func (p *Panel) read(ctx context.Context, m Member, first *nodepb.GuardRequest) 
 	}
 }
 
-// takeHead reads who supervises, and the state.
+// takeHead reads the supervisor and the state.
 func (p *Panel) takeHead(v *view, st *nodepb.GuardReply_Standing) error {
 	v.signature, v.epoch, v.grant = st.GetSignature(), st.GetEpoch(), st.GetGrant()
 	if err := p.cfg.Charter.CheckGrant(p.domain, v.epoch, v.grant); err != nil {
@@ -106,7 +107,8 @@ func (p *Panel) takeLeases(v *view, st *nodepb.GuardReply_Standing) (last market
 	return last, nil
 }
 
-// collect merges what guardians say until all answered, or enough of them and a moment passed. each is told of every answer.
+// collect merges the guardians' answers until all answered, or enough of them and a moment passed. each is called with
+// every answer.
 func (p *Panel) collect(ctx context.Context, answers <-chan answer[*view], each func(m Member, v *view) error) (Standing, error) {
 	out := Standing{Epoch: 1, leases: map[market.LeaseID]*kept{}}
 	failed := map[int]error{}
@@ -171,15 +173,16 @@ func (p *Panel) merged(s Standing) Standing {
 // grantTries is how often a grant is asked for under a higher epoch, where guardians know of more.
 const grantTries = 3
 
-// Grant has the guardians make this peer the job's supervisor, under the next epoch that is its own, and says how the job
-// stands by what they know. An owner is granted it always; a guardian where the present supervisor failed. After an error
-// Standing says who supervises if that is another one than was known; its Epoch is 0 otherwise.
+// Grant makes this peer the job's supervisor by the guardians, under the next epoch that is its own, and returns the
+// job's standing by their data. An owner always gets the grant; a guardian only if the present supervisor failed. After
+// an error Standing has the supervisor if that is another one than was known; its Epoch is 0 otherwise.
 func (p *Panel) Grant(ctx context.Context) (Standing, error) {
 	for try := 1; ; try++ {
 		before, _ := p.Epoch()
 		standing, err := p.grantOnce(ctx, p.cfg.Charter.NextEpoch(p.cfg.Key.Key(), before))
 		if err == nil {
-			if err = p.Beat(ctx, nil); !errors.Is(err, ErrSuperseded) { // until they hear it, they obey whoever was before
+			// until they receive it, they obey the previous one
+			if err = p.Beat(ctx, nil); !errors.Is(err, ErrSuperseded) {
 				return standing, nil
 			}
 		}

@@ -15,8 +15,9 @@ import (
 	"github.com/starling-network/starling/verify/meter"
 )
 
-// Ward is a job that this peer guards, beside its state and its leases: what was engaged, and who supervises. Its methods are
-// the guardian's rules. Values are immutable; a method that gives another Ward wants it journalled before anybody hears of it.
+// Ward is a job that this peer guards, beside its state and its leases: the engagement, and the supervisor. Its methods
+// are the guardian's rules. Values are immutable; another Ward that a method returns must be journalled before its
+// effects leave the peer.
 type Ward struct {
 	Charter
 	Members []Member  `json:"members"` // in the order of Charter.Keys
@@ -48,7 +49,7 @@ func (w Ward) same(o Ward) bool {
 		})
 }
 
-// checkWages holds what the guardians are paid by to the job.
+// checkWages checks that the guardians' wages are of the job.
 func (w Ward) checkWages() error {
 	for _, m := range w.Members {
 		if c := m.Wage; c != nil && (c.Provider != m.Key || c.Buyer != w.Buyer || c.Terms != w.Job || c.VoucherKeys != w.Keys.Hash() || c.Successor()) {
@@ -135,8 +136,9 @@ func (k kept) newer(o *kept) bool {
 	return false
 }
 
-// readLease holds a lease to its job: signed by the job's key and its provider, for these terms, paid by these guardians, and
-// with a payer that its machine could have come to. known is what was read of it before, nil if nothing was.
+// readLease checks that a lease is of its job: signed by the job's key and its provider, for these terms, paid by these
+// guardians, and with a payer that its machine could have come to. known is the earlier record of it, nil if there is
+// none.
 func (c Charter) readLease(g market.Genesis, l Lease, w Word, known *kept) (kept, error) {
 	core, d := l.Signed.Core, g.Domain()
 	switch {
@@ -185,8 +187,8 @@ func (c Charter) checkLast(d sign.Domain, core market.LeaseCore, payer meter.Pay
 	return nil
 }
 
-// checkVoucher asks whether a voucher may be signed in slot now: within the cap and the lease, not more than an interval beyond
-// what the provider's receipts say, and those not later than now.
+// checkVoucher checks that a voucher may be signed in slot now: within the cap and the lease, not more than an interval
+// beyond the provider's receipts, and those not later than now.
 func (c Charter) checkVoucher(g market.Genesis, now market.Slot, k kept) (verify.Voucher, error) {
 	core, v := k.Signed.Core, k.payer.Voucher()
 	id := core.ID().Short()
@@ -251,7 +253,7 @@ func (k kept) starved(now market.Slot, silent uint64) bool {
 	return k.payer.State() == meter.PayerPaying && now > after(k.payer.Wake(), silent)
 }
 
-// WageOf is what a guardian is paid by; nil: nothing, or it is none.
+// WageOf is a guardian's wage; nil: it has none, or is none.
 func (w Ward) WageOf(k sign.Key) *market.LeaseCore {
 	if i := slices.Index(w.Keys.Keys, k); i >= 0 {
 		return w.Members[i].Wage
@@ -259,8 +261,8 @@ func (w Ward) WageOf(k sign.Key) *market.LeaseCore {
 	return nil
 }
 
-// Wage asks whether a fellow guardian has earned what a voucher says in slot now: the rate, for the time since it was
-// engaged and until the job was over.
+// Wage checks that a fellow guardian has earned a voucher's amount in slot now: the rate, for the time since its
+// engagement until the job's end.
 func (w Ward) Wage(g market.Genesis, now market.Slot, from sign.Key, v verify.Voucher) error {
 	core := w.WageOf(from)
 	if core == nil {

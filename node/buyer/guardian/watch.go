@@ -37,7 +37,7 @@ func (s *Service) watch() {
 	}
 }
 
-// due is what there is to do for a ward; nil if nothing. w is locked.
+// due is the next work for a ward; nil if there is none. w is locked.
 func (s *Service) due(w *ward) func(context.Context, *ward) error {
 	now := time.Now()
 	switch {
@@ -105,7 +105,7 @@ func (s *Service) starved(w *ward) bool {
 	return false
 }
 
-// waiting is how many jobs are guarded whose wages are not on chain.
+// waiting is the number of guarded jobs without wages on chain.
 func (s *Service) waiting() (n int) {
 	for _, w := range s.all() {
 		w.mu.Lock()
@@ -142,7 +142,7 @@ func (s *Service) look(ctx context.Context, w *ward) error {
 	return nil
 }
 
-// refresh asks the other guardians what this one missed.
+// refresh requests the messages that this guardian missed from the others.
 func (s *Service) refresh(ctx context.Context, w *ward) error {
 	_, err := s.merge(ctx, w)
 	w.mu.Lock()
@@ -151,7 +151,7 @@ func (s *Service) refresh(ctx context.Context, w *ward) error {
 	return err
 }
 
-// merge takes over what the other guardians have that is newer, and says how many answered.
+// merge imports newer data of the other guardians, and returns the number that answered.
 func (s *Service) merge(ctx context.Context, w *ward) (int, error) {
 	w.mu.Lock()
 	p := s.panel(w.Ward)
@@ -224,7 +224,7 @@ func (s *Service) takeOver(ctx context.Context, w *ward) error {
 
 // takeUp goes on with a job that this guardian supervises.
 func (s *Service) takeUp(ctx context.Context, w *ward) error {
-	_, merged := s.merge(ctx, w) // what this guardian knows is enough
+	_, merged := s.merge(ctx, w) // this guardian's data is enough
 	w.mu.Lock()
 	if w.Dismissed || w.Over || w.Supervisor(w.Epoch) != s.self {
 		w.mu.Unlock()

@@ -10,8 +10,9 @@ import (
 	"github.com/starling-network/starling/verify"
 )
 
-// Word says which supervisor left something with the guardians: its signature, tag "starling:ward", and the grant that it
-// supervised under. A guardian passes it on, and a guardian that lies can only leave it out. What is signed, little-endian:
+// Word identifies the supervisor that left a state or a lease with the guardians: its signature, tag "starling:ward",
+// and the grant that it supervised under. A guardian passes it on, and a guardian that lies can only leave it out. The
+// signed layout, little-endian:
 //
 //	offset  size  field
 //	     0     1  version = 1
@@ -81,7 +82,7 @@ func (s State) hash() sign.Hash {
 	return sign.Sum([]byte("starling/ward/state/v1"), binary.LittleEndian.AppendUint64(nil, uint64(len(head))), head, s.Bytes)
 }
 
-// said is a state and who said it.
+// said is a state with its signer.
 type said struct {
 	State
 	Word
@@ -96,7 +97,7 @@ func (s said) pb() *nodepb.GuardedState {
 	return &nodepb.GuardedState{Version: s.Version, State: s.Bytes, Over: s.Over, Files: pbFiles(s.Files), Word: s.Word.pb()}
 }
 
-// readState reads a state and checks who said it.
+// readState parses a state and checks its signer.
 func (c Charter) readState(d sign.Domain, pb *nodepb.GuardedState) (said, error) {
 	if len(pb.State) > MaxState || pb.Version == 0 {
 		return said{}, fmt.Errorf("version %d of %d bytes, at most %d fit", pb.Version, len(pb.State), MaxState)

@@ -20,7 +20,7 @@ import (
 	"github.com/starling-network/starling/node/live"
 )
 
-// maxAnswer bounds what is read of an answer, bytes.
+// maxAnswer bounds the part of an answer that is read, bytes.
 const maxAnswer = 16 << 20
 
 // ErrAnswer says that the head answered something that is not a list of Ray's jobs.

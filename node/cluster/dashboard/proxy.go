@@ -13,11 +13,13 @@ import (
 	"github.com/starling-network/starling/node/live"
 )
 
-// Proxy carries HTTP to the head's dashboard and adds the cluster's token. Whoever reaches it may use the cluster, so it is for a
-// loopback address, and takes nothing that a web page of somebody else makes a browser send there:
+// Proxy carries HTTP to the head's dashboard and adds the cluster's token. A client that reaches it may use the
+// cluster. So it is for a loopback address, and refuses requests that a foreign web page makes a browser send:
 //
-//   - the Host must be this very address or localhost, so that a name which an attacker lets point here (DNS rebinding) is none,
-//   - an Origin must be the same, and what a browser marks as coming from another site must be a person's step to the first page.
+//   - the Host must be this very address or localhost, so that an attacker's name that points here (DNS rebinding) is
+//     refused,
+//   - an Origin must be the same, and a request that a browser marks as coming from another site must be a user's
+//     navigation to the first page.
 type Proxy struct {
 	port    string
 	forward *httputil.ReverseProxy
@@ -35,7 +37,7 @@ func NewProxy(at netip.AddrPort, cfg Config, failed func(error)) *Proxy {
 	p.forward = &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(&url.URL{Scheme: "http", Host: "head"})
-			r.Out.Host = r.In.Host // what the dashboard makes links of
+			r.Out.Host = r.In.Host // the dashboard makes links of it
 			r.Out.Header.Del("Authorization")
 			r.Out.Header.Del("X-Ray-Authorization")
 			dropCookie(r.Out)
@@ -46,7 +48,7 @@ func NewProxy(at netip.AddrPort, cfg Config, failed func(error)) *Proxy {
 		ErrorLog:      slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			if r.Context().Err() != nil {
-				return // whoever asked is gone
+				return // the client is gone
 			}
 			failed(err)
 			http.Error(w, "starling: the head's dashboard does not answer: "+live.Clean(err.Error()), http.StatusBadGateway)
@@ -87,7 +89,7 @@ func (p *Proxy) refuse(r *http.Request) string {
 	return "a page of another origin asks"
 }
 
-// here says whether a Host is a loopback address, or localhost, with our port.
+// here reports whether a Host is a loopback address, or localhost, with our port.
 func (p *Proxy) here(host string) bool {
 	name, port, err := net.SplitHostPort(host)
 	if err != nil || port != p.port {

@@ -1,5 +1,5 @@
-// Package cpu answers challenges with the processor. It is what CPU units are audited with, and the reference that other
-// devices are compared to.
+// Package cpu answers challenges with the processor. CPU units are audited with it, and it is the reference for other
+// devices.
 //
 // Products are computed in blocks: 64 columns of B are generated and packed once for a band of many rows of A, so the
 // generator is a small part of the work. The datasets of a machine's CPU units lie in its main memory.
@@ -17,7 +17,7 @@ import (
 	"github.com/starling-network/starling/verify/challenge"
 )
 
-// Config is what a CPU device is made of.
+// Config is the configuration of a CPU device.
 type Config struct {
 	Model   string
 	Serial  string // machine id
@@ -38,7 +38,7 @@ type Device struct {
 	cfg  Config
 	turn chan struct{} // held by the call that works
 
-	// Owned by who holds the turn.
+	// Owned by the holder of the turn.
 	closed   bool
 	resident *device.Dataset
 	cells    []challenge.Cell
@@ -46,7 +46,7 @@ type Device struct {
 
 var _ device.Device = (*Device)(nil)
 
-// Info says what the device is.
+// Info describes the device.
 func (d *Device) Info() device.Info {
 	return device.Info{Kind: device.CPU, Model: d.cfg.Model, Serial: d.cfg.Serial, Memory: d.cfg.Memory}
 }
@@ -126,7 +126,7 @@ func (d *Device) Walk(ctx context.Context, key uint64, of device.Dataset, w chal
 	}
 	defer d.give()
 	groups := make([]sign.Hash, w.Groups())
-	const together = 16 // walkers whose reads wait for memory at the same time
+	const together = 16 // number of walkers whose reads wait for memory at the same time
 	err := d.parallel(ctx, len(groups), func() func(int) {
 		return func(i int) {
 			first, n := w.Members(uint32(i))

@@ -43,11 +43,11 @@ const (
 	grace = 5 * time.Second
 )
 
-// Config is what a device is made of.
+// Config is the configuration of a device.
 type Config struct {
 	UUID    string // "GPU-…" or "MIG-…", as NVML and nvidia-smi name it
 	Helper  string // path of starling-cuda; empty means beside the running program, or on the PATH
-	Reserve uint64 // bytes that datasets leave free: for products, and for whoever else uses the GPU
+	Reserve uint64 // bytes that datasets leave free: for products, and for other users of the GPU
 
 	env     []string                         // of the helper, beside the peer's
 	backoff func(failures int) time.Duration // of its restarts
@@ -67,7 +67,8 @@ var _ device.Device = (*Device)(nil)
 
 var uuidText = regexp.MustCompile(`^(GPU|MIG)-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
-// Open starts a helper on a device and asks what it is. ErrNoHelper, ErrNoLibrary, ErrUUID, ErrHelper or ErrCUDA.
+// Open starts a helper on a device and reads its description. It returns ErrNoHelper, ErrNoLibrary, ErrUUID, ErrHelper
+// or ErrCUDA.
 func Open(ctx context.Context, cfg Config) (*Device, error) {
 	if !uuidText.MatchString(cfg.UUID) {
 		return nil, fmt.Errorf("%w: %.60q", ErrUUID, cfg.UUID)
@@ -112,7 +113,7 @@ func (d *Device) describe(ctx context.Context) (wire.Description, error) {
 	return a.About, nil
 }
 
-// Info says what the device is, and how much a dataset could take when it was last asked anything about memory.
+// Info describes the device, with the memory for a dataset at its last answer about memory.
 func (d *Device) Info() device.Info {
 	free := d.free.Load()
 	return device.Info{Kind: device.CUDA, Model: d.about.Name, Serial: d.cfg.UUID, Memory: free - min(free, d.cfg.Reserve), Capability: d.about.Capability}
@@ -277,7 +278,7 @@ func (d *Device) call(ctx context.Context, q wire.Question, want wire.Form, take
 	return a, told
 }
 
-// failure is the error that a helper told: one that leaves it as it is, or one that ends it.
+// failure is the error that a helper reported: one that leaves it as it is, or one that ends it.
 func failure(ctx context.Context, a wire.Answer) (told, ends error) {
 	switch a.Code {
 	case wire.CodeMemory:

@@ -7,7 +7,7 @@ import (
 	"github.com/starling-network/starling/verify/challenge"
 )
 
-// Class is hardware as a simulation knows it: what it reaches with this network's kernels, not what is printed on the box.
+// Class is a class of simulated hardware: its rates with this network's kernels, not those of the data sheet.
 type Class struct {
 	Name       string
 	Market     market.Class
@@ -15,17 +15,17 @@ type Class struct {
 	Operations float64          // int8 multiplications and additions a second
 	Reads      float64          // of 32 bytes each at a random place, a second
 	HostReads  float64          // the same over the bus, from the host's memory
-	Blocks     float64          // ChaCha8 blocks a second: what making cells again costs
+	Blocks     float64          // ChaCha8 blocks a second: the cost of making cells again
 	Capability uint32
 }
 
-// The classes. Peaks, memory rates, multiprocessors and clocks are of NVIDIA's data sheets. What follows is assumed, until it
-// is measured: arithmetic at 75 % of the peak on Ampere and Ada; on Hopper and Blackwell, where mma.sync does not reach what wgmma and
-// tcgen05 do, what the kernel's traffic through shared memory lets it reach; half a read for each 64 bytes that the memory could
-// move, but for the H100 and the H200, whose rates are published (see verify/audit/plan.go); blocks at 400 operations of 32 bits, on as
-// many integer lanes as there are, all of them used; over PCIe 4 0.4 and over PCIe 5 0.8 billion reads a second. CPUs: the AMX rate
-// is 4.8 TOPS a core as measured in registers, halved for memory; other figures are of what one core of this project's test
-// machine does, times the cores.
+// The classes. Peaks, memory rates, multiprocessors and clocks are of NVIDIA's data sheets. The rest is assumed, until
+// it is measured: arithmetic at 75 % of the peak on Ampere and Ada; on Hopper and Blackwell, where mma.sync is slower
+// than wgmma and tcgen05, the limit by the kernel's traffic through shared memory; half a read for each 64 bytes that
+// the memory could move, but for the H100 and the H200, whose rates are published (see verify/audit/plan.go); blocks at
+// 400 operations of 32 bits, on as many integer lanes as there are, all of them used; over PCIe 4 0.4 and over PCIe 5
+// 0.8 billion reads a second. CPUs: the AMX rate is 4.8 TOPS a core as measured in registers, halved for memory; other
+// figures are those of one core of this project's test machine, times the cores.
 var (
 	RTX3060 = gpu("RTX 3060", "gpu/rtx-3060", 12_288, 75, 2.8, 0.4, 8, 86)   // 102 TOPS, 360 GB/s, 28 SMs · 64 lanes · 1.78 GHz
 	RTX3090 = gpu("RTX 3090", "gpu/rtx-3090", 24_576, 210, 7.3, 0.4, 22, 86) // 284 TOPS, 936 GB/s, 82 · 64 · 1.70
@@ -70,7 +70,7 @@ func (c Class) Multiplies(s challenge.Shape) time.Duration {
 	return seconds(float64(s.Operations()) / c.Operations)
 }
 
-// Share says where the parts of a dataset are: of 1, what is neither Resident nor on the Host is made again when it is read.
+// Share is the place of a dataset's parts, of 1: the rest beside Resident and Host is made again when it is read.
 type Share struct{ Resident, Host float64 }
 
 // Whole is a dataset that is where it belongs.

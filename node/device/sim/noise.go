@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Noise is what makes honest hardware and honest networks look slow, drawn from a source that the caller seeds. The figures are
-// assumed; they are meant to be worse than what a provider with a cable sees.
+// Noise makes honest hardware and honest networks look slow, from a source that the caller seeds. The figures are
+// assumed; they are meant to be worse than those of a provider with a cable.
 type Noise struct{ R *rand.Rand }
 
 // Speed is how fast a card is now beside its class: 2 % of spread, and one time in 33 it is hot and runs at 70 to 95 %.
@@ -27,8 +27,8 @@ func (n Noise) Trip() time.Duration {
 	return min(max(seconds(0.060*math.Exp(0.6*n.normal())), 5*time.Millisecond), 350*time.Millisecond)
 }
 
-// Delay is what one exchange takes longer than the least: 2 ms in the mean, and one time in 500 a lost packet or a busy host that
-// costs 0.2 to 1 s.
+// Delay is the delay of one exchange above the least: 2 ms in the mean, and one time in 500 a lost packet or a busy
+// host that costs 0.2 to 1 s.
 func (n Noise) Delay() time.Duration {
 	d := 0.002 * n.R.ExpFloat64()
 	if n.R.Float64() < 0.002 {
@@ -42,7 +42,8 @@ func (n Noise) Fastest(exchanges int) time.Duration {
 	return seconds(0.002 * n.R.ExpFloat64() / float64(exchanges))
 }
 
-// Sight is how wrong a peer is about when a slot began: 0.3 s, either way, and one in a hundred, whose chain endpoint lags, up to 4 s.
+// Sight is a peer's error about the beginning of a slot: 0.3 s, either way, and for one in a hundred, with a lagging
+// chain endpoint, up to 4 s.
 func (n Noise) Sight() time.Duration {
 	if n.R.Float64() < 0.01 {
 		return seconds(4 * (2*n.R.Float64() - 1))

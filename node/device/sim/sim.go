@@ -37,12 +37,12 @@ func (c *Clock) Advance(d time.Duration) {
 	c.now += max(d, 0)
 }
 
-// Config is what a simulated device is made of.
+// Config is the configuration of a simulated device.
 type Config struct {
 	Class  Class
 	Serial string
 	Clock  *Clock
-	// Shape and Walk are what it is claimed to be asked. Zero: what it is asked.
+	// Shape and Walk are the question that it pretends to get. Zero: the real one.
 	Shape challenge.Shape
 	Walk  challenge.Walk
 	// Speed is how fast it is beside its class, 1 where it is 0; Have is where its dataset is, resident where it is zero.
@@ -69,7 +69,7 @@ type Device struct {
 
 var _ device.Device = (*Device)(nil)
 
-// Info says what the device is.
+// Info describes the device.
 func (d *Device) Info() device.Info {
 	return device.Info{
 		Kind: device.Sim, Model: d.cfg.Class.Name, Serial: d.cfg.Serial, Memory: d.cfg.Class.Memory(), Capability: d.cfg.Class.Capability, Simulated: true,
@@ -108,7 +108,7 @@ func (d *Device) Commit(ctx context.Context, seed sign.Hash, s challenge.Shape) 
 	return device.Committed(s, tiles)
 }
 
-// Fill makes a dataset resident. ErrMemory when what the device claims to hold as resident does not fit its class.
+// Fill makes a dataset resident. It returns ErrMemory if the device's resident part does not fit its class.
 func (d *Device) Fill(ctx context.Context, of device.Dataset) error {
 	w := d.claimed(challenge.Walk{Cells: of.Cells, Work: of.Work})
 	if held := d.cfg.Have.Resident * float64(w.Bytes()); held > float64(d.cfg.Class.Memory()) {

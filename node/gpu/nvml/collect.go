@@ -127,7 +127,7 @@ func (d *driver) slices(inv *gpu.Inventory, dev nvml.Device, parent gpu.Device) 
 
 var profileInName = regexp.MustCompile(` MIG (\S+)$`)
 
-// slice is one slice of a GPU. What it does not know of itself it has from its GPU.
+// slice is one slice of a GPU. Fields that it lacks are its GPU's.
 func (d *driver) slice(dev nvml.Device, parent gpu.Device) (gpu.Device, error) {
 	s := parent
 	s.MIGMode, s.MIG = false, &gpu.MIG{Parent: parent.UUID}

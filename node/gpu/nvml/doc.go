@@ -8,6 +8,6 @@
 //   - A function that the driver's library does not have ends the process that calls it. Every call goes through ask,
 //     which looks the symbol up first.
 //
-// It is built with cgo and the tag nvml only: the tag keeps its C, and what a C compiler says to NVIDIA's header, out of
-// a plain `go build ./...`. Without them the package is empty but for Main, which says so.
+// It is built with cgo and the tag nvml only: the tag keeps its C, and a C compiler's warnings about NVIDIA's header,
+// out of a plain `go build ./...`. Without them the package is empty but for Main, which says so.
 package nvml

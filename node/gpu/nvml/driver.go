@@ -47,14 +47,14 @@ func (d *driver) has(symbol string) bool {
 	return false
 }
 
-// ask calls one function of NVML, if the driver's library has its symbol. ok is false when it has not, and when the
-// function failed: most fail on devices that do not have what they ask for.
+// ask calls one function of NVML, if the driver's library has its symbol. ok is false without the symbol, and when the
+// function failed: most fail on devices without the requested feature.
 func ask[T any](d *driver, symbol string, call func() (T, nvml.Return)) (v T, ok bool) {
 	v, err := must(d, symbol, call)
 	return v, err == nil
 }
 
-// must is ask for functions that every driver and device has; its error says what is wrong.
+// must is ask for functions that every driver and device has; its error gives the reason.
 func must[T any](d *driver, symbol string, call func() (T, nvml.Return)) (v T, err error) {
 	if !d.has(symbol) {
 		return v, fmt.Errorf("the driver has no %s", symbol)
@@ -67,7 +67,7 @@ func must[T any](d *driver, symbol string, call func() (T, nvml.Return)) (v T, e
 	return v, nil
 }
 
-// text is what a return code means. It does not ask NVML, whose own function for that may not be called at all times.
+// text is the meaning of a return code. It does not ask NVML, as its function for that may not be called at all times.
 func text(ret nvml.Return) string {
 	switch ret {
 	case nvml.ERROR_UNINITIALIZED:

@@ -8,7 +8,7 @@ import (
 	"github.com/starling-network/starling/node/gpu"
 )
 
-// health is a GPU's state now. What it does not have stays nil.
+// health is a GPU's current state. Values that it does not have stay nil.
 func (d *driver) health(dev nvml.Device, uuid string) gpu.Health {
 	h := gpu.Health{Xid: d.xids.of(uuid), Throttle: d.throttle(dev)}
 	h.TemperatureC = known(ask(d, "nvmlDeviceGetTemperature", func() (uint32, nvml.Return) { return dev.GetTemperature(nvml.TEMPERATURE_GPU) }))

@@ -27,8 +27,8 @@ var mocks = map[string]func() *server.Server{
 	"dgxb200": dgxb200.New,
 }
 
-// simulation is a machine that does not exist. NVIDIA's mocks record every call for ever, so each request gets a new one;
-// that they are all the same is what the seed is for.
+// simulation is a machine that does not exist. NVIDIA's mocks record every call permanently, so each request gets a new
+// one; the seed makes them all the same.
 type simulation struct {
 	make func() (*server.Server, error)
 	xids *xids
@@ -88,8 +88,8 @@ func (s *simulation) Health(uuids []string) (map[string]gpu.Health, error) {
 	return d.Health(uuids)
 }
 
-// complete gives a mock what NVIDIA's leaves out and would panic: health that is plausible and constant, PCI addresses,
-// events that never come, and UUIDs that stay.
+// complete adds the functions that NVIDIA's mock leaves out and that would panic: health that is plausible and
+// constant, PCI addresses, events that never come, and UUIDs that stay.
 func complete(m *server.Server, name, seed string) {
 	m.EventSetCreateFunc = func() (nvml.EventSet, nvml.Return) {
 		return &mock.EventSet{WaitFunc: func(ms uint32) (nvml.EventData, nvml.Return) {

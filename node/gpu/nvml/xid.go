@@ -90,7 +90,7 @@ func (x *xids) add(uuid string, number uint64) {
 	x.seen[uuid] = was
 }
 
-// of is what was counted for a device; nil for one without such events.
+// of is the count of a device; nil for one without such events.
 func (x *xids) of(uuid string) *gpu.Xid {
 	if x == nil {
 		return nil

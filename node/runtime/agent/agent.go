@@ -21,7 +21,8 @@ const (
 	dialTime = 30 * time.Second
 )
 
-// passed begin the variables that go with a command: what launchers of MPI read. The rest of the caller's environment stays here, as with rsh.
+// passed are the prefixes of variables that go with a command: those that launchers of MPI read. The rest of the
+// caller's environment stays here, as with rsh.
 var passed = []string{"OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "HYDRA_"}
 
 // Main is the agent, when the binary was started as one; otherwise it returns at once.
@@ -100,7 +101,7 @@ func start(req Request, stdin io.Reader, stdout, stderr io.Writer, dial func() (
 	if err := WriteRequest(conn, req); err != nil {
 		return 0, err
 	}
-	go func() { // not waited for: it may read from what never ends
+	go func() { // not waited for: its input may never end
 		w := live.NewWriter(conn)
 		if _, err := io.Copy(w.Stream(live.Stdin), stdin); err == nil {
 			_ = w.Write(live.EOF, nil)

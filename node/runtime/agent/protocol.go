@@ -25,7 +25,7 @@ const (
 	MaxEnv  = 256
 )
 
-// ErrRequest says that what came is no request.
+// ErrRequest reports a malformed request.
 var ErrRequest = errors.New("malformed request of a cluster's rsh agent")
 
 var (
@@ -33,14 +33,14 @@ var (
 	envPattern  = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
-// Request is what is to be started where.
+// Request is a command to start, and its member.
 type Request struct {
 	Host string            `json:"host"` // a member's name or address
 	Argv []string          `json:"argv"` // the words of a command for a shell, as rsh takes them
 	Env  map[string]string `json:"env,omitempty"`
 }
 
-// Command is what is to be attached: rsh gives its words, joined, to a shell.
+// Command is the program to attach: rsh gives its words, joined, to a shell.
 func (r Request) Command() []string { return []string{"/bin/sh", "-c", strings.Join(r.Argv, " ")} }
 
 // Check holds a request to its bounds. Errors are ErrRequest.
@@ -95,7 +95,7 @@ func ReadRequest(r io.Reader) (Request, error) {
 	if n > MaxRequest {
 		return Request{}, fmt.Errorf("%w: %d bytes, at most %d", ErrRequest, n, MaxRequest)
 	}
-	var body bytes.Buffer // grows with what comes, not with what is said to come
+	var body bytes.Buffer // grows with the received bytes, not with the announced ones
 	if _, err := io.CopyN(&body, r, int64(n)); err != nil {
 		return Request{}, fmt.Errorf("reading a request: %w", err)
 	}

@@ -53,7 +53,8 @@ func (r *Runtime) Dial(ctx context.Context, h runtime.Handle, port uint16) (net.
 	return d, nil
 }
 
-// dialled is a connection to a program through its guard, who would not see that it is closed while the program says nothing.
+// dialled is a connection to a program through its guard, which would not notice its end while the program sends
+// nothing.
 type dialled struct {
 	*net.UnixConn
 	hangUp func()
@@ -126,7 +127,7 @@ func (r *Runtime) attach(ctx context.Context, e *execution, p runtime.Process, c
 	return ended.Code, nil
 }
 
-// attachCommand is what the guard is told; it puts the environment on top of the execution's own.
+// attachCommand is the guard's command; it puts the environment on top of the execution's own.
 func attachCommand(p runtime.Process) guard.Command {
 	c := guard.Command{Argv: p.Args, Dir: p.WorkDir, TTY: p.TTY}
 	for k, v := range p.Env {
@@ -173,7 +174,7 @@ func newStdio(p runtime.Process) (*stdio, error) {
 	return s, nil
 }
 
-// begin copies between the program and p; resize is told what becomes of a terminal's size.
+// begin copies between the program and p; resize is called with the sizes of a terminal.
 func (s *stdio) begin(p runtime.Process, resize func(runtime.Size)) {
 	in, out, sources := p.Stdin, []io.Writer{p.Stdout, p.Stderr}, s.ours
 	if p.TTY {

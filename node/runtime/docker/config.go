@@ -8,7 +8,7 @@ import (
 	"github.com/starling-network/starling/node/device"
 )
 
-// Name is what orders and offers call this runtime.
+// Name is the name of this runtime in orders and offers.
 const Name = "docker"
 
 const (
@@ -18,7 +18,7 @@ const (
 	DefaultMaxImageMiB = 64 << 10
 	// DefaultImagesPercent is how full the engine's disk may be before images of orders are removed.
 	DefaultImagesPercent = 85
-	// DefaultFreeMiB is what is left free on the engine's disk.
+	// DefaultFreeMiB is the part of the engine's disk that stays free.
 	DefaultFreeMiB = 4 << 10
 	// MinAPIVersion is of the oldest engine that will do: Docker 20.10.
 	MinAPIVersion = "1.41"
@@ -26,7 +26,7 @@ const (
 
 // Config of a Runtime. Only Peer is needed.
 type Config struct {
-	// Peer tells this peer's containers from those of others on the same engine: 1 to 128 of [A-Za-z0-9._-].
+	// Peer distinguishes this peer's containers from those of others on the same engine: 1 to 128 of [A-Za-z0-9._-].
 	Peer string
 	// Host is the engine's address, as DOCKER_HOST has it; "" takes DOCKER_HOST or else the engine's usual socket. It must be
 	// a socket of this machine.
@@ -46,7 +46,7 @@ type Config struct {
 	// ImagesPercent is how full the engine's disk may be, 1 to 100: above it, images that were pulled for orders are removed, those that
 	// were used longest ago first; 0 is DefaultImagesPercent. Other images are never removed.
 	ImagesPercent uint32
-	// FreeMiB is what no pull may take of the engine's disk; 0 is DefaultFreeMiB.
+	// FreeMiB is the part of the engine's disk that no pull may take; 0 is DefaultFreeMiB.
 	FreeMiB uint32
 	// Runtime is the OCI runtime that the engine starts containers of programs with, by its name there; "" is the engine's default.
 	// One with a kernel of its own, as gVisor's runsc, must let containers connect to sockets of this machine that are mounted in them.

@@ -21,15 +21,16 @@ import (
 )
 
 const (
-	// labelPeer and labelDir are on every container: whose it is, and its execution's directory.
+	// labelPeer and labelDir are on every container: its peer, and its execution's directory.
 	labelPeer = "network.starling.peer"
 	labelDir  = "network.starling.dir"
 
-	// guardMiB and guardPids are what the guard may use beside the program.
+	// guardMiB and guardPids are the guard's allowance beside the program's.
 	guardMiB = 24
-	// gaugeMiB is what a probe of the lease may use beside both: it must not cost the program its memory.
+	// gaugeMiB is the allowance of a probe of the lease beside both: it must not cost the program its memory.
 	gaugeMiB = 32
-	// kernelMiB is what an OCI runtime of the operator's choice may use beside all three: it may bring a kernel of its own.
+	// kernelMiB is the allowance of an OCI runtime of the operator's choice beside all three: it may bring a kernel of
+	// its own.
 	kernelMiB = 64
 	guardPids = 32
 	// ioWeight is that of a container's disk accesses, where the disk's scheduler knows weights; an engine's default is 500.
@@ -49,8 +50,8 @@ func containerName(dir string) string {
 	return "starling-" + hex.EncodeToString(sum[:12])
 }
 
-// command is what the guard starts: entrypoint and arguments as an engine would join them, the image's environment with the
-// spec's on top.
+// command is the guard's program: entrypoint and arguments as an engine would join them, the image's environment with
+// the spec's on top.
 func command(s runtime.Spec, img imageConfig) (guard.Command, error) {
 	argv := slices.Clone(img.entrypoint)
 	if s.Entrypoint != nil {
@@ -97,7 +98,7 @@ func command(s runtime.Spec, img imageConfig) (guard.Command, error) {
 	return c, nil
 }
 
-// visibleDevices is what NVIDIA's hook reads: which devices a container is to see.
+// visibleDevices is the variable that NVIDIA's hook reads: the devices that a container may see.
 const visibleDevices = "NVIDIA_VISIBLE_DEVICES"
 
 func visible(gpus []string) string {
@@ -111,8 +112,8 @@ func visible(gpus []string) string {
 func (r *Runtime) containerConfig(s runtime.Spec, img imageConfig) *container.Config {
 	env := []string{visibleDevices + "=" + visible(s.GPUs)}
 	for _, kv := range img.env {
-		// A name alone takes the image's variable away: it is for the program, not for the guard. What the image requires of
-		// a driver is for NVIDIA's hook.
+		// A name alone removes the image's variable: it is for the program, not for the guard. The image's requirements
+		// of a driver are for NVIDIA's hook.
 		k, _, _ := strings.Cut(kv, "=")
 		if k != visibleDevices && !strings.HasPrefix(k, "NVIDIA_REQUIRE_") {
 			env = append(env, k)
@@ -166,7 +167,8 @@ func (r *Runtime) hostConfig(s runtime.Spec, img imageConfig, mounts []mount.Mou
 	return h
 }
 
-// limitIO holds what a container writes behind what the peer does: its journal waits for the disk before anything is answered.
+// limitIO puts a container's writes behind the peer's: the peer's journal waits for the disk before it answers
+// anything.
 func limitIO(h *container.HostConfig, device uint64) {
 	h.BlkioWeight = ioWeight
 	if device != 0 && unix.Major(device) == volume.Major {

@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	// block is what every file and directory takes at least.
+	// block is the least size of every file and directory.
 	block = 4096
 	// diskPoll is the shortest time between two looks at measured mounts; looking takes at most a tenth of the time.
 	diskPoll = 50 * time.Millisecond
@@ -38,8 +38,8 @@ const (
 	slowLook = time.Second
 )
 
-// MakeVolume makes dir a volume for the writable mounts of one execution. runtime.ErrNoVolume where this machine has none: what Start is
-// given then is measured.
+// MakeVolume makes dir a volume for the writable mounts of one execution. It returns runtime.ErrNoVolume if this
+// machine has none: mounts given to Start are then measured.
 func (r *Runtime) MakeVolume(ctx context.Context, dir string, bytes int64) error {
 	if r.noVolume != nil {
 		return r.noVolume
@@ -51,8 +51,8 @@ func (r *Runtime) MakeVolume(ctx context.Context, dir string, bytes int64) error
 	return err
 }
 
-// tryVolumes finds out why this machine has no volumes, if it has none. The engine must see them: what it cannot see it would
-// mount the directory below of.
+// tryVolumes finds out why this machine has no volumes, if it has none. The engine must see them: otherwise it would
+// mount the directory below.
 func (r *Runtime) tryVolumes(ctx context.Context) {
 	pid, err := r.engine.pid(ctx)
 	if err == nil {
@@ -121,7 +121,7 @@ func holding(dir string, writable []string, bytes int64) (held, error) {
 	return h, err
 }
 
-// usage is what files take.
+// usage is the space that files take.
 type usage struct{ bytes, files int64 }
 
 func (u usage) over(limit int64) bool { return u.bytes > limit || u.files > volume.Files(limit) }
@@ -209,7 +209,7 @@ func beside(pid int) []string {
 	return nil
 }
 
-// growth is what the last looks at an execution's measured files found.
+// growth is the last measurements of an execution's files.
 type growth struct {
 	mu    sync.Mutex
 	used  int64
@@ -256,7 +256,7 @@ func (e *execution) watchDisk() {
 		if failed++; err == nil {
 			failed = 0
 		}
-		// What cannot be measured is not let grow: a program that made it so would have the whole disk.
+		// Files that cannot be measured may not grow: a program that caused this would have the whole disk.
 		if err == nil && used.over(e.state.DiskBytes) || errors.Is(err, runtime.ErrDeep) || failed > diskFailures {
 			e.overDisk("over its limit")
 			return
@@ -271,7 +271,7 @@ func (e *execution) watchDisk() {
 	}
 }
 
-// overDisk ends the program for what it wrote.
+// overDisk ends the program for its writes.
 func (e *execution) overDisk(why string) {
 	e.logger.Warn("an execution is ended for its files", "id", e.id, "why", why)
 	e.mu.Lock()
@@ -289,7 +289,7 @@ func (e *execution) overDisk(why string) {
 	}
 }
 
-// fullAtEnd says whether an execution that has ended had a volume without room.
+// fullAtEnd reports whether an execution that has ended had a volume without room.
 func (e *execution) fullAtEnd() bool {
 	var s unix.Statfs_t
 	if e.state.Volume == "" || unix.Statfs(e.state.Volume, &s) != nil {
@@ -298,7 +298,7 @@ func (e *execution) fullAtEnd() bool {
 	return s.Bfree < s.Blocks/256+1 || s.Ffree == 0
 }
 
-// overAtEnd says whether an execution that has ended left more than it may.
+// overAtEnd reports whether an execution that has ended left more than it may.
 func (e *execution) overAtEnd() bool {
 	if len(e.state.Measured) == 0 {
 		return false
@@ -321,7 +321,7 @@ func (r *Runtime) keepFloor() {
 	}
 }
 
-// growsFastest is the execution whose measured files grow fastest on a disk that is nearly full, or nil.
+// growsFastest is the execution with the fastest growing measured files on a disk that is nearly full, or nil.
 func (r *Runtime) growsFastest() (worst *execution) {
 	most := 0.0
 	r.mine.Each(func(e *execution) {
@@ -335,7 +335,7 @@ func (r *Runtime) growsFastest() (worst *execution) {
 	return worst
 }
 
-// nearlyFull says whether a directory's disk has less room than is kept for the peer's own journal.
+// nearlyFull reports whether a directory's disk has less room than is kept for the peer's own journal.
 func nearlyFull(dir string) bool {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {

@@ -1,5 +1,5 @@
-// Package docker runs container images on a Docker engine of this machine (20.10 and newer), each in a container that its own
-// guard (package guard) looks after. It runs on Linux.
+// Package docker runs container images on a Docker engine of this machine (20.10 and newer), each in a container that
+// its own guard (package guard) looks after. It runs on Linux.
 //
 //	peer ──── API ────▶ engine ── creates, starts, pauses, removes ──▶ container ┐
 //	  │                                                                          │ guard, process 1: a static binary of ours,
@@ -7,13 +7,14 @@
 //	      order, secrets, open log files ▶  ◀ started, answers, its end          │  └─ program: the image's, with exactly its
 //	                                                                             ┘     environment, and what is attached
 //
-// The engine is needed to begin, to pause and to clean up. All else goes between peer and guard: logs, limits on time and disk,
-// signals, usage, attached programs, dialled ports, the report. So an engine that dies or is restarted (with live-restore) leaves
-// an execution as it is, a peer that dies leaves it a grace, and no secret is in anything that the engine keeps.
+// The engine is needed to begin, to pause and to clean up. Everything else goes between peer and guard: logs, limits on
+// time and disk, signals, usage, attached programs, dialled ports, the report. So an engine that dies or is restarted
+// (with live-restore) leaves an execution as it is, a peer that dies leaves it a grace, and no secret is in anything
+// that the engine keeps.
 //
 // # The sandbox
 //
-//	user        whatever the image says, where the peer is root one of its own for each Spec.User, to whom the writable mounts are given:
+//	user        the image's; where the peer is root one of its own for each Spec.User, which owns the writable mounts:
 //	            2,000,000,000 and the number, or with userns-remap the container's user of that number. Inotify, pipes, keyrings and
 //	            numbers of processes are bounded by the kernel for each user. A peer that is not root, and one of a rootless engine, has
 //	            all programs as one user, its own, and says so in its log. The group is the peer's
@@ -51,11 +52,12 @@
 //
 // # Other OCI runtimes
 //
-// Containers of programs run under Config.Runtime, where the operator names one; sidecars, which hold no program, under the engine's own. New
-// starts a guard under it once and refuses a runtime that the engine does not know or under which the guard does not come to its socket. All
-// that goes between peer and guard is made of what such a runtime has to have: a socket of this machine that a container connects to, and
-// open files that come with messages from the peer to the guard, never back. So a guard that connects anew is known by a token and not by
-// its process, which under gVisor is not one of this machine; connections and terminals are pairs of sockets of which the guard gets one.
+// Containers of programs run under Config.Runtime, if the operator names one; sidecars, which hold no program, under
+// the engine's own. New starts a guard under it once and refuses a runtime that the engine does not know or under which
+// the guard does not come to its socket. Peer and guard communicate only by means that such a runtime has to have: a
+// socket of this machine that a container connects to, and open files that come with messages from the peer to the
+// guard, never back. So a guard that connects anew is known by a token and not by its process, which under gVisor is
+// not one of this machine; connections and terminals are pairs of sockets of which the guard gets one.
 //
 //	runc     every engine's own. The tests of this package run under it
 //	runsc    gVisor, with --host-uds=open among the runtimeArgs in daemon.json. Debian's of 2022 (platform ptrace) passes the conformance tests on
@@ -80,9 +82,10 @@
 //	  └── packets, read from and written to the device ── lo, ovl0 ◀── the container joins (container:…): no capability, no device, the
 //	                                                                   sidecar's host name, its own /etc/hosts and the like, read-only
 //
-// No program of anybody's is ever in the sidecar. Its image is made here, of an archive of nothing: a tenant's would bring layers to stack,
-// links and volumes to look out for and variables that hooks read, and another one would have to come from somewhere. It runs as root in
-// its container, whose file system has no other file, because engines give capabilities to nobody else.
+// No tenant's program is ever in the sidecar. Its image is made here, of an archive of nothing: a tenant's would bring
+// layers to stack, links and volumes to look out for and variables that hooks read, and another one would have to come
+// from somewhere. It runs as root in its container, whose file system has no other file, because engines give
+// capabilities to nobody else.
 //
 // # Files of an execution (Spec.Dir, mode 0700)
 //
@@ -91,9 +94,10 @@
 //	killed       exists once Stop meant to kill     control/                 mounted read-only at runtime.ControlDir: socket, stop file
 //	files/       what an overlay shows in /etc   net/                     the same for the sidecar: socket
 //
-// The container's name is a hash of Spec.Dir (and "-net" for the sidecar), its labels are the peer and Spec.Dir, and that is all that ties the two together.
+// The container's name is a hash of Spec.Dir (and "-net" for the sidecar), its labels are the peer and Spec.Dir, and
+// that is all that ties the two together.
 //
-// # What happens when
+// # Failures
 //
 //	the program ends           guard kills the rest, writes the report, ends; the peer sees the connection's end and reads it
 //	the guard dies             so does the container; the peer asks the engine: killed by memory (oom), else lost
@@ -108,6 +112,6 @@
 //	the engine is stopped      it asks programs to end first; whatever they exit with, they are lost
 //	the machine dies           Recover finds a dead container or none: lost
 //
-// A sidecar ends when the peer says that the execution has, or when no peer has been there for the grace and a little more.
-// A container that has ended is removed at once; where the engine is away, by Destroy or the next New.
+// A sidecar ends when the peer says that the execution has, or when no peer has been there for the grace and a little
+// more. A container that has ended is removed at once; where the engine is away, by Destroy or the next New.
 package docker

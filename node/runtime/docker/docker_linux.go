@@ -34,7 +34,7 @@ type Runtime struct {
 
 	stop  context.CancelFunc // ends tasks
 	ctx   context.Context    // of tasks
-	tasks sync.WaitGroup     // what goes on beside the calls: removals, the sweep
+	tasks sync.WaitGroup     // background work: removals, the sweep
 
 	mine    runtime.Table[*execution]
 	fastest gauge.Fastest // of GPUs that were gauged
@@ -56,8 +56,9 @@ var (
 
 var peerPattern = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]*$`)
 
-// New connects to the engine and makes a Runtime that owns no executions yet. Containers of this peer that have ended are
-// removed; those that run and are not recovered within the grace are ended then. Errors are ErrEngine and say what to do.
+// New connects to the engine and makes a Runtime that owns no executions yet. Containers of this peer that have ended
+// are removed; those that run and are not recovered within the grace are ended then. Errors are ErrEngine and name a
+// remedy.
 func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	if len(cfg.Peer) > 128 || !peerPattern.MatchString(cfg.Peer) {
 		return nil, fmt.Errorf("docker runtime: %q is not a name for this peer's containers", cfg.Peer)
@@ -136,7 +137,7 @@ func guardBinary(path string) (string, error) {
 func (r *Runtime) Name() string { return Name }
 
 // Close gives up all executions without ending them, as the end of the process would: each goes on for the grace, in
-// which another Runtime may recover it. What waits for one gets ErrClosed.
+// which another Runtime may recover it. Calls that wait for one return ErrClosed.
 func (r *Runtime) Close() error {
 	r.mine.Close((*execution).disown)
 	r.stop()

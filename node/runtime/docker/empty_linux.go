@@ -12,7 +12,7 @@ import (
 	"github.com/docker/docker/api/types/image"
 )
 
-// emptyTag is what the image of sidecars is called on an engine, which may have one of several peers.
+// emptyTag is the tag of the image of sidecars on an engine, which several peers may share.
 const emptyTag = "starling-sidecar:1"
 
 // emptyTar is an archive of nothing: two blocks of zeros.
@@ -25,7 +25,7 @@ type emptyImage struct {
 	id string
 }
 
-// get finds the image, or makes it where it is not; again, when the engine no longer has what it found before.
+// get finds the image, or makes it if it is missing; again, when the engine no longer has the one found before.
 func (i *emptyImage) get(ctx context.Context, e *engine, again bool) (string, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -50,7 +50,7 @@ func (i *emptyImage) get(ctx context.Context, e *engine, again bool) (string, er
 	return i.id, nil
 }
 
-// foundEmpty is the image's ID if it is there and holds what it should: one layer without a file, and no word of what to do.
+// foundEmpty is the image's ID if it is there and has the right content: one layer without a file, and no command.
 func foundEmpty(ctx context.Context, e *engine) string {
 	found, err := e.ImageInspect(ctx, emptyTag)
 	sum := sha256.Sum256(emptyTar)

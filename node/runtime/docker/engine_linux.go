@@ -28,21 +28,21 @@ import (
 // enginePatience bounds the first talk with the engine and every question that is answered from memory.
 const enginePatience = 10 * time.Second
 
-// engine is what is known about the container engine.
+// engine is the known state of the container engine.
 type engine struct {
 	*client.Client
 	socket   string // path
 	root     string // data directory, on its machine
 	platform string // "linux/amd64"
 	user     string // uid:gid of programs, as the container numbers them
-	shift    *owner // who user is on this machine when it is somebody else
+	shift    *owner // user's owner on this machine if it is another one
 	mapped   bool   // the containers' root is not this machine's
 }
 
 // owner of files.
 type owner struct{ uid, gid int }
 
-// connect finds the engine and holds it to what this runtime needs.
+// connect finds the engine and checks this runtime's requirements.
 func connect(ctx context.Context, cfg Config) (*engine, error) {
 	opts := []client.Opt{client.WithAPIVersionNegotiation()}
 	host := cfg.Host
@@ -101,7 +101,7 @@ func (e *engine) inspect(ctx context.Context, cfg Config) error {
 	return e.security(info, cfg)
 }
 
-// security reads what the engine says about filters and user namespaces.
+// security reads the engine's report about filters and user namespaces.
 func (e *engine) security(info system.Info, cfg Config) error {
 	filtered, rootless, remapped := false, false, false
 	for _, o := range info.SecurityOptions {
@@ -119,7 +119,7 @@ func (e *engine) security(info system.Info, cfg Config) error {
 	}
 	uid, gid := os.Getuid(), os.Getgid()
 	switch {
-	case rootless: // the container's root is whoever runs the engine
+	case rootless: // the container's root is the engine's user
 		if info, err := os.Stat(e.socket); err != nil || info.Sys().(*syscall.Stat_t).Uid != uint32(uid) {
 			return fmt.Errorf("%w: it runs rootless as another user: run the peer as that user", runtime.ErrEngine)
 		}
@@ -139,7 +139,8 @@ func (e *engine) security(info system.Info, cfg Config) error {
 	return nil
 }
 
-// remappedRoot is who the containers' root is on this machine: an engine with userns-remap keeps its data in "…/UID.GID".
+// remappedRoot is the owner on this machine of the containers' root: an engine with userns-remap keeps its data in
+// "…/UID.GID".
 func remappedRoot(root string) (owner, error) {
 	u, g, ok := strings.Cut(filepath.Base(root), ".")
 	uid, err := strconv.Atoi(u)
@@ -156,7 +157,7 @@ func (r *Runtime) Probe(ctx context.Context) error {
 	return r.engine.explain(err)
 }
 
-// explain makes an error of the connection to the engine say what to do.
+// explain adds a remedy to an error of the connection to the engine.
 func (e *engine) explain(err error) error {
 	switch {
 	case err == nil:
@@ -179,8 +180,8 @@ func disconnected(err error) bool {
 	return client.IsErrConnectionFailed(err) || errors.As(err, &op) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// create makes a container. Whoever gives up does not interrupt it: the engine would go on, and be done when nobody looks for the container
-// any more.
+// create makes a container. A cancelled caller does not interrupt it: the engine would go on, and finish when nobody
+// looks for the container any more.
 func (e *engine) create(ctx context.Context, cfg *container.Config, host *container.HostConfig, name string) (id string, err error) {
 	patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyPatience)
 	defer cancel()
@@ -196,5 +197,5 @@ func (e *engine) unlimit(ctx context.Context, id string) {
 	_, _ = e.ContainerUpdate(ctx, id, container.UpdateConfig{Resources: container.Resources{CPUQuota: -1}})
 }
 
-// absent says that the engine does not have what was named.
+// absent reports whether the engine does not have the named object.
 func absent(err error) bool { return errdefs.IsNotFound(err) }

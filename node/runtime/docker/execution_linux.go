@@ -32,7 +32,7 @@ const (
 	tidyMost  = time.Minute
 )
 
-// execution is what a peer's process knows about a container.
+// execution is a peer's process's view of a container.
 type execution struct {
 	id, dir   string
 	container string // how the engine finds it: the name, and once it is made its ID, which no later one can have
@@ -55,7 +55,7 @@ type execution struct {
 	conn    *guard.Conn
 	killing bool
 	late    bool // the engine killed it, at its wall-time limit
-	full    bool // it was ended for what it wrote
+	full    bool // it was ended for its writes
 	paused  bool
 	last    runtime.Stats
 	nextID  uint32
@@ -127,7 +127,7 @@ func (e *execution) wait(ctx context.Context) (runtime.Exit, error) {
 	}
 }
 
-// within says whether the execution ended in this time.
+// within reports whether the execution ended in this time.
 func (e *execution) within(ctx context.Context, d time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
@@ -135,7 +135,7 @@ func (e *execution) within(ctx context.Context, d time.Duration) bool {
 	return err == nil
 }
 
-// watch reads what the guard says until it is gone, and settles how the execution ended.
+// watch reads the guard's messages until it is gone, and determines how the execution ended.
 func (e *execution) watch() {
 	if e.conn != nil && e.state.WallTime > 0 {
 		alarm := time.AfterFunc(time.Until(e.state.Started.Add(e.state.WallTime)), e.timeUp)
@@ -185,7 +185,7 @@ func (e *execution) deliver(a answer) {
 	}
 }
 
-// dropCalls tells everyone who waits for an answer that none will come.
+// dropCalls wakes all callers that wait for an answer that will not come.
 func (e *execution) dropCalls() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -197,7 +197,7 @@ func (e *execution) dropCalls() {
 	}
 }
 
-// send tells the guard something that has no answer. A guard that is gone shows by its connection's end.
+// send sends the guard a request without an answer. The end of the connection shows that a guard is gone.
 func (e *execution) send(req guard.Request) {
 	e.mu.Lock()
 	conn := e.conn
@@ -342,7 +342,7 @@ func (e *execution) kill(ctx context.Context) error {
 	return err
 }
 
-// force sees to it that a container ends whose guard has been told to, or should know by itself.
+// force ends a container with a guard that had the request to end, or should end by itself.
 func (e *execution) force(ctx context.Context) error {
 	e.hurry()
 	if e.within(ctx, killPatience) {

@@ -26,7 +26,7 @@ func (r *Runtime) Gauge(ctx context.Context, h runtime.Handle) (runtime.Gauge, e
 	if e.state.GPUs > 0 {
 		return r.gaugeGPUs(ctx, e)
 	}
-	// What computes lives as long as the Gauge, not as the context of its start.
+	// The computing program lives as long as the Gauge, not as the context of its start.
 	life, end := context.WithCancel(context.Background())
 	in, ask := io.Pipe()
 	answer, out := io.Pipe()

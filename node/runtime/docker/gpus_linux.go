@@ -26,9 +26,9 @@ func openGPU(ctx context.Context, uuid string) (device.Device, error) {
 	return cuda.Open(ctx, cuda.Config{UUID: uuid, Reserve: gauge.GPUReserve})
 }
 
-// gaugeGPUs readies the execution's own GPUs, in helpers of this machine outside the container: an image need not have what the driver's
-// library needs. The guard stops the program before this returns, for a GPU goes on with what it was given before; it goes on after the
-// first products, when the Gauge is closed, or by itself.
+// gaugeGPUs readies the execution's own GPUs, in helpers of this machine outside the container: an image need not have
+// the files that the driver's library needs. The guard stops the program before this returns, since a GPU finishes its
+// queued work first. The program goes on after the first products, when the Gauge is closed, or by itself.
 func (r *Runtime) gaugeGPUs(ctx context.Context, e *execution) (runtime.Gauge, error) {
 	if len(e.state.UUIDs) != e.state.GPUs {
 		return nil, fmt.Errorf("%w: which GPUs it has was not written down when it began", runtime.ErrDevice)
@@ -51,7 +51,7 @@ func (r *Runtime) gaugeGPUs(ctx context.Context, e *execution) (runtime.Gauge, e
 	return g, nil
 }
 
-// gpuGauge is the GPUs of a container whose program stands still.
+// gpuGauge is the GPUs of a container with a stopped program.
 type gpuGauge struct {
 	*gauge.GPUs
 	e       *execution
@@ -79,7 +79,7 @@ func (g *gpuGauge) still(ctx context.Context) error {
 	return g.Settle(sctx, g.fastest)
 }
 
-// goOn lets the program go on, once, and says whether it stood still until now.
+// goOn lets the program go on, once, and reports whether it stood still until now.
 func (g *gpuGauge) goOn() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -14,12 +14,12 @@ import (
 	"github.com/starling-network/starling/node/runtime"
 )
 
-// maxVolumes, and MaxArgBytes for text, bound what an image says about itself.
+// maxVolumes, and MaxArgBytes for text, bound an image's configuration.
 const maxVolumes = 32
 
-// imageConfig is what a container takes from its image.
+// imageConfig is the part of an image that a container uses.
 type imageConfig struct {
-	id                   string    // the engine's: a digest of what the image is
+	id                   string    // the engine's: a digest of the image's content
 	shelf                string    // its name on the shelf; "" if it is not one that was pulled for an order
 	used                 time.Time // when the shelf says that it was used last
 	env, entrypoint, cmd []string
@@ -47,13 +47,13 @@ func canonical(ref string) (string, error) {
 	return named.String(), nil
 }
 
-// HasImage says whether the image is on this machine and can run.
+// HasImage reports whether the image is on this machine and can run.
 func (r *Runtime) HasImage(ctx context.Context, ref string) bool {
 	_, err := r.imageConfig(ctx, ref)
 	return err == nil
 }
 
-// imageConfig looks an image up and holds it to what a container can be made of.
+// imageConfig looks an image up and checks that a container can be made of it.
 func (r *Runtime) imageConfig(ctx context.Context, ref string) (imageConfig, error) {
 	name, err := canonical(ref)
 	if err != nil {
@@ -88,7 +88,8 @@ func (r *Runtime) inspect(ctx context.Context, name string) (found image.Inspect
 
 func (r *Runtime) maxImage() int64 { return int64(r.cfg.MaxImageMiB) << 20 }
 
-// checkImage holds what an image says of itself to what a container can be made of. Its errors are for whoever named the image.
+// checkImage checks that a container can be made of an image's configuration. Its errors are for the author of the
+// image's name.
 func checkImage(found image.InspectResponse, platform string, limit int64) (imageConfig, error) {
 	if p := found.Os + "/" + found.Architecture; p != platform {
 		return imageConfig{}, fmt.Errorf("it is made for %.40s, this machine is %s", p, platform)
@@ -127,7 +128,7 @@ func checkImage(found image.InspectResponse, platform string, limit int64) (imag
 	return c, nil
 }
 
-// owned says whether nothing of a buyer may be mounted at this place of a container.
+// owned reports whether nothing of a buyer may be mounted at this place of a container.
 func owned(p string) bool {
 	if p == "/" || p == "/run" {
 		return true

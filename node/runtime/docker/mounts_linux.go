@@ -49,7 +49,8 @@ func (r *Runtime) hostMounts(s runtime.Spec) ([]mount.Mount, held, error) {
 	return mounts, h, nil
 }
 
-// forbidden names what a mount of this directory would open, or "". A directory is as bad as what lies in it.
+// forbidden names the protected place that a mount of this directory would open, or "". A directory is as bad as its
+// content.
 func (r *Runtime) forbidden(host string) string {
 	for _, p := range append([]string{r.engine.socket, r.engine.root}, systemDirs...) {
 		real, err := filepath.EvalSymlinks(p)

@@ -31,7 +31,7 @@ func prepareOverlay(s runtime.Spec) error {
 		return writeOverlay(s.Dir, s.Overlay.AllFiles())
 	}
 	agent := filepath.Join(s.Dir, controlDir, filepath.Base(runtime.AgentPath))
-	if err := os.WriteFile(agent, nil, 0o644); err != nil { // what the binary is mounted over
+	if err := os.WriteFile(agent, nil, 0o644); err != nil { // mount point of the binary
 		return err
 	}
 	return writeOverlay(s.Dir, s.Overlay.AllFiles())

@@ -88,7 +88,7 @@ func (e *execution) resume(ctx context.Context) error {
 	return nil
 }
 
-// pauseError tells an execution that has just ended from a failure.
+// pauseError distinguishes an execution that has just ended from a failure.
 func (e *execution) pauseError(ctx context.Context, doing string, err error) error {
 	if e.ended() {
 		return runtime.ErrEnded

@@ -69,7 +69,7 @@ func (r *Runtime) pull(ctx context.Context, name string, auth *runtime.RegistryA
 	return r.loaded(ctx, img, tag)
 }
 
-// promises holds what the image says of itself to what a container can be made of, before its layers are read.
+// promises checks that a container can be made of the image's configuration, before its layers are read.
 func (r *Runtime) promises(img *fetch.Image) error {
 	var says image.InspectResponse // a configuration has the same names but for their case
 	if err := json.Unmarshal(img.JSON, &says); err != nil {
@@ -117,7 +117,7 @@ func (a archive) Close() error { return a.CloseWithError(errClosed) }
 
 var errClosed = errors.New("the engine takes no more of the archive")
 
-// loadError sorts what an engine says about an archive that it does not take.
+// loadError classifies the engine's error about an archive.
 func (r *Runtime) loadError(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
@@ -149,7 +149,7 @@ func readLoad(stream io.Reader) error {
 	}
 }
 
-// maxSaid bounds what an engine says of an archive, bytes.
+// maxSaid bounds the engine's answer about an archive, bytes.
 const maxSaid = 16 << 20
 
 // loaded holds the image that the engine now has to the digest. Engines call an image by the digest of its configuration, which has those of

@@ -160,7 +160,7 @@ func (r *Runtime) sweep(ctx context.Context) (running []orphan, err error) {
 		return nil, r.engine.explain(err)
 	}
 	for _, c := range found {
-		// An image can carry any label. The name is what this runtime gave, and cannot be had by chance.
+		// An image can carry any label. This runtime gave the name, which does not occur by chance.
 		if len(c.Names) != 1 || !ownName(strings.TrimPrefix(c.Names[0], "/"), c.Labels[labelDir]) || r.taken(c.Labels[labelDir]) {
 			continue
 		}
@@ -173,10 +173,10 @@ func (r *Runtime) sweep(ctx context.Context) (running []orphan, err error) {
 	return running, nil
 }
 
-// ownName says whether this runtime names a container of this directory so.
+// ownName reports whether this runtime names a container of this directory so.
 func ownName(name, dir string) bool { return name == containerName(dir) || name == sidecarName(dir) }
 
-// taken says whether a living process owns the execution of this directory.
+// taken reports whether a living process owns the execution of this directory.
 func (r *Runtime) taken(dir string) bool {
 	if r.mine.Has(dir) {
 		return true
@@ -189,9 +189,9 @@ func (r *Runtime) taken(dir string) bool {
 	return lock(f) != nil
 }
 
-// sweepLater ends those that nobody has recovered when the grace is over. Their guards do so themselves, unless they are
-// frozen or the peer died before it told them anything. It looks anew: the engine may have finished one meanwhile that the
-// last process of this peer asked for in its last moment.
+// sweepLater ends containers that nobody has recovered when the grace is over. Their guards end them themselves, unless
+// they are frozen or the peer died before it sent them an order. It lists anew: the engine may have finished one
+// meanwhile that the last process of this peer requested in its last moment.
 func (r *Runtime) sweepLater() {
 	select {
 	case <-time.After(r.cfg.Grace):

@@ -21,15 +21,16 @@ import (
 const (
 	// shelfRepo is the repository of an engine that images are in which were pulled for orders. Nobody can have a registry there (RFC 6761).
 	shelfRepo = "starling.invalid/order"
-	// keepUsed is how long an image is kept, whatever the disk, after it was used: what has been pulled is about to be started.
+	// keepUsed is the time that an image is kept after its use, however full the disk is: a pulled image is about to be
+	// started.
 	keepUsed = 15 * time.Minute
 	// noteUse is how old the note of an image's last use may become.
 	noteUse = 5 * time.Minute
 )
 
-// shelf is what an engine has of images that were pulled for orders, of all peers that share it: each under a name of ours. When an image was
-// used last is when the engine tagged it last, so that nothing has to be kept beside the engine. An image goes with the last of its names,
-// and not while a container is made of it; names that others gave it are not ours to remove.
+// shelf is an engine's images that were pulled for orders, of all peers that share it: each under a name of ours. The
+// engine's time of the last tag is the time of the last use, so that nothing has to be kept beside the engine. An image
+// goes with the last of its names, and not while a container is made of it; names that others gave it stay.
 type shelf struct {
 	floor int64 // bytes that stay free
 	full  int64 // percent
@@ -90,8 +91,8 @@ func newShelf(cfg Config, e *engine) *shelf {
 	return s
 }
 
-// shelfTag is the name on the shelf of an image by its name with a digest. Both count: whoever may read an image at one registry has not
-// shown that they may at another.
+// shelfTag is the name on the shelf of an image by its name with a digest. Both count: access to an image at one
+// registry does not prove access at another.
 func shelfTag(name string) string {
 	repo, digest, _ := strings.Cut(name, "@sha256:")
 	sum := sha256.Sum256([]byte(repo))
@@ -139,7 +140,7 @@ type plan struct {
 	bytes int64
 }
 
-// plan sees to it that there is room for so many bytes beside what others plan, and takes images off the shelf for it. Its error is a
+// plan makes room for a number of bytes beside other plans, and removes images from the shelf for it. Its error is a
 // *runtime.Failure of ErrNoRoom, or ctx's.
 func (s *shelf) plan(ctx context.Context, bytes int64) (*plan, error) {
 	p := &plan{s: s}
@@ -159,7 +160,7 @@ func (p *plan) become(ctx context.Context, bytes int64) error {
 	return nil
 }
 
-// end gives up the room that was not taken, and removes what the disk is too full for.
+// end gives up the unused room, and removes images if the disk is too full.
 func (p *plan) end(ctx context.Context) {
 	if err := p.become(ctx, 0); err != nil {
 		p.s.log.Warn("the disk of the container engine is too full", "error", err)

@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	// sidecarMiB and sidecarPids are what a sidecar may use: a guard that waits.
+	// sidecarMiB and sidecarPids are the allowance of a sidecar: a guard that waits.
 	sidecarMiB  = 32
 	sidecarPids = 32
-	// tunDevice is what a sidecar alone is given.
+	// tunDevice is given to sidecars alone.
 	tunDevice = "/dev/net/tun"
 )
 
-// sidecar is what the peer knows of the container that holds the network of an execution with an overlay: the only one with
+// sidecar is the peer's view of the container that holds the network of an execution with an overlay: the only one with
 // a capability, with no program in it but the guard.
 type sidecar struct {
 	container string // the engine's ID
@@ -83,8 +83,8 @@ func (r *Runtime) beginBeside(ctx context.Context, e *execution, s runtime.Spec,
 	return err
 }
 
-// startSidecar makes the sidecar. What it leaves behind when it fails is found by its name. running is closed as soon as other
-// containers can join its network, whose device is made when startSidecar returns.
+// startSidecar makes the sidecar. The remains of a failure are found by its name. running is closed as soon as other
+// containers can join its network; its device is made when startSidecar returns.
 func (r *Runtime) startSidecar(ctx context.Context, s runtime.Spec, token string, running chan<- struct{}) (*sidecar, error) {
 	if err := r.hasOverlay(); err != nil {
 		return nil, err
@@ -119,7 +119,7 @@ func (r *Runtime) startSidecar(ctx context.Context, s runtime.Spec, token string
 	return newSidecar(id, conn), nil
 }
 
-// sidecarError sorts what an engine says about a sidecar that it does not start.
+// sidecarError classifies the engine's error about the start of a sidecar.
 func (r *Runtime) sidecarError(err error) error {
 	if strings.Contains(err.Error(), tunDevice) {
 		return fmt.Errorf("%w: the engine cannot give %s: %w", runtime.ErrNoOverlay, tunDevice, err)
@@ -199,7 +199,7 @@ func (r *Runtime) joinSidecar(s runtime.Spec, cfg *container.Config, host *conta
 		mount.Mount{Type: mount.TypeBind, Source: filepath.Join(s.Dir, filesDir, filepath.Base(runtime.OverlayDir)), Target: runtime.OverlayDir, ReadOnly: true})
 }
 
-// watch reads what the sidecar says until its connection ends.
+// watch reads the sidecar's messages until its connection ends.
 func (s *sidecar) watch() {
 	defer close(s.over)
 	for {

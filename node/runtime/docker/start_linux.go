@@ -90,8 +90,8 @@ func (r *Runtime) newExecution(id, dir string, owner *os.File) *execution {
 	return e
 }
 
-// tidyUp removes a container, again and again where the engine is away, as when it was stopped and took the container with it. What
-// is left when this runtime closes is for Destroy or the next New.
+// tidyUp removes a container, again and again if the engine is away, as when it was stopped and took the container with
+// it. If it still exists when this runtime closes, Destroy or the next New removes it.
 func (r *Runtime) tidyUp(container string) {
 	for wait := tidyFirst; r.remove(r.ctx, container) != nil; wait = min(2*wait, tidyMost) {
 		select {
@@ -102,7 +102,7 @@ func (r *Runtime) tidyUp(container string) {
 	}
 }
 
-// order is what the guard is told.
+// order is the guard's order.
 func (r *Runtime) order(s runtime.Spec, img imageConfig) (guard.Order, error) {
 	c, err := command(s, img)
 	if err != nil {
@@ -142,7 +142,8 @@ func prepareDir(s runtime.Spec) (*os.File, error) {
 	}
 	control := filepath.Join(s.Dir, controlDir)
 	err = errors.Join(err, lock(owner), os.Chmod(s.Dir, 0o700), os.Mkdir(control, 0o755), os.Chmod(control, 0o755),
-		os.WriteFile(filepath.Join(control, filepath.Base(guard.Path)), nil, 0o644)) // what the guard's binary is mounted over
+		// mount point of the guard's binary
+		os.WriteFile(filepath.Join(control, filepath.Base(guard.Path)), nil, 0o644))
 	if err == nil && s.Overlay != nil {
 		err = prepareOverlay(s)
 	}
@@ -212,7 +213,7 @@ func (r *Runtime) begin(ctx context.Context, e *execution, s runtime.Spec, cfg *
 	return nil
 }
 
-// createError sorts what an engine says about a container that it does not start.
+// createError classifies the engine's error about the start of a container.
 func (r *Runtime) createError(err error, s runtime.Spec) error {
 	text := err.Error()
 	switch {
@@ -252,8 +253,9 @@ func listen(control string) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// accept waits for the guard of a container: whoever has the token, or where that is "", at a start, when no program runs yet, whoever
-// comes. pid is a process of the container: the guard, or what makes connections for it in a sandbox with a kernel of its own.
+// accept waits for the guard of a container: a connection with the token. An empty token, at a start, when no program
+// runs yet, accepts any connection. pid is a process of the container: the guard, or the process that makes connections
+// for it in a sandbox with a kernel of its own.
 func (r *Runtime) accept(ctx context.Context, l *net.UnixListener, container, token string, patience time.Duration) (conn *guard.Conn, pid int, err error) {
 	deadline := time.Now().Add(patience)
 	stop := context.AfterFunc(ctx, func() { _ = l.SetDeadline(time.Unix(1, 0)) })
@@ -289,7 +291,7 @@ func (r *Runtime) accept(ctx context.Context, l *net.UnixListener, container, to
 	return nil, 0, ctx.Err()
 }
 
-// shows says whether the first message on a connection is the token.
+// shows reports whether the first message on a connection is the token.
 func shows(conn *guard.Conn, token string) bool {
 	_ = conn.SetDeadline(time.Now().Add(tokenPatience))
 	b, files, err := conn.Receive()
@@ -320,7 +322,7 @@ func (r *Runtime) lives(ctx context.Context, container string) error {
 	return nil
 }
 
-// run has the guard start the program and notes what a later process must know.
+// run starts the program by the guard and notes the data for a later process.
 func (e *execution) run(ctx context.Context, order guard.Order) error {
 	memory, err := guard.MemoryFile(order)
 	if err != nil {

@@ -27,7 +27,7 @@ const (
 
 func logFile(s runtime.Stream) string { return string(s) + ".log" }
 
-// state is what a later process of the peer must know. No part of the spec that could be secret is in it.
+// state is the data for a later process of the peer. No part of the spec that could be secret is in it.
 type state struct {
 	ID        string        `json:"id"`
 	Container string        `json:"container"` // as the engine identifies it

@@ -17,7 +17,7 @@ import (
 // trialAgain is how long it is believed that this machine cannot give overlays.
 const trialAgain = time.Minute
 
-// trial is what is known of whether this machine can give overlays.
+// trial is the knowledge whether this machine can give overlays.
 type trial struct {
 	mu     sync.Mutex
 	passed bool
@@ -25,8 +25,8 @@ type trial struct {
 	at     time.Time
 }
 
-// CanOverlay makes a sidecar and takes it away again, once: whether an engine, and what else guards a machine, lets one be made is hardly
-// known otherwise.
+// CanOverlay makes a sidecar and removes it, once: hardly anything else shows whether an engine, and a machine's other
+// protections, allow one.
 func (r *Runtime) CanOverlay(ctx context.Context) error {
 	t := &r.trial
 	t.mu.Lock()
@@ -55,7 +55,7 @@ func (r *Runtime) CanOverlay(ctx context.Context) error {
 	return err
 }
 
-// hasOverlay says what can be seen to be missing for an overlay, or nil.
+// hasOverlay returns an error that names the visibly missing part for an overlay, or nil.
 func (r *Runtime) hasOverlay() error {
 	info, err := os.Stat(tunDevice)
 	if err != nil {
@@ -70,7 +70,7 @@ func (r *Runtime) hasOverlay() error {
 	return nil
 }
 
-// tryOverlay makes a sidecar that nobody joins. What a killed peer leaves of it is found by the next New as any other.
+// tryOverlay makes a sidecar that nobody joins. The next New finds the remains after a kill as any other.
 func (r *Runtime) tryOverlay(ctx context.Context) error {
 	dir, err := os.MkdirTemp(r.cfg.Scratch, "trial-")
 	if err != nil {
@@ -81,7 +81,8 @@ func (r *Runtime) tryOverlay(ctx context.Context) error {
 		return fmt.Errorf("trying an overlay: %w", err)
 	}
 	s := runtime.Spec{ID: "trial", Dir: dir, Overlay: &runtime.Overlay{Address: netip.AddrFrom4([4]byte{10, 77, 0, 2}), PrefixBits: 16, MTU: runtime.MinMTU, Hostname: "trial"}}
-	owner, err := os.OpenFile(filepath.Join(dir, ownerFile), os.O_RDWR|os.O_CREATE, 0o600) // what is owned is not swept away
+	// owned containers are not swept away
+	owner, err := os.OpenFile(filepath.Join(dir, ownerFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return fmt.Errorf("trying an overlay: %w", err)
 	}

@@ -14,7 +14,7 @@ import (
 // systemd or range of subordinate users has.
 const firstUser = 2_000_000_000
 
-// identity is who a program is.
+// identity is a program's user.
 type identity struct {
 	name  string // uid:gid, as its container numbers them
 	owner *owner // on this machine, where that is not whom the peer is
@@ -38,8 +38,8 @@ func (r *Runtime) tryUsers() {
 	}
 }
 
-// userOf is who the program of a spec is. The group stays the engine's: the kernel bounds nothing by it, and images let the group of
-// root read what an unknown user needs.
+// userOf is the user of a spec's program. The group stays the engine's: the kernel bounds nothing by it, and images let
+// the group of root read the files that an unknown user needs.
 func (r *Runtime) userOf(s runtime.Spec) identity {
 	e := r.engine
 	if s.User == 0 || r.noUsers != nil {
@@ -54,8 +54,9 @@ func (r *Runtime) userOf(s runtime.Spec) identity {
 	return identity{fmt.Sprintf("%d:%s", n, group), &owner{n, os.Getgid()}, true}
 }
 
-// admit makes a mount one that the user can use. What may be written becomes the user's. What is only read may be shared with others, as
-// a file of the store is: everybody who comes there may read it then. Links are not followed. The peer is root, so nothing is lost to it.
+// admit makes a mount usable for the user. Writable files become the user's. Files that are only read may be shared, as
+// a file of the store is: every user that reaches them may read them then. Links are not followed. The peer is root, so
+// it loses no access.
 func (u identity) admit(dir string, write bool) error {
 	if u.owner == nil {
 		return nil

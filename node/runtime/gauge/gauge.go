@@ -25,7 +25,7 @@ const (
 	question = sign.HashSize + challenge.ShapeSize
 )
 
-// ErrAnswer says that what computes in a sandbox broke off or answered nonsense.
+// ErrAnswer reports that the computing program in a sandbox broke off or answered nonsense.
 var ErrAnswer = errors.New("no answer from inside the sandbox")
 
 // Main is a gauge, when the binary was started as one; otherwise it returns at once. Call it first in main.
@@ -84,7 +84,7 @@ func Serve(in io.Reader, out io.Writer, threads int) error {
 	}
 }
 
-// Client is the peer's end. Whoever has it ends the program, which ends all that waits here.
+// Client is the peer's end. Its owner ends the program, which ends all calls that wait here.
 type Client struct {
 	in  io.Writer
 	out *bufio.Reader

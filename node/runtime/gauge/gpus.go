@@ -16,12 +16,12 @@ import (
 )
 
 const (
-	// GPUReserve is what a GPU must have free beside what a probe takes, bytes: the buyer's program may want more in the same moment.
+	// GPUReserve is the memory that a GPU must have free beside a probe's, bytes: the buyer's program may want more in
+	// the same moment.
 	GPUReserve = 512 << 20
-	// patience is how long is waited at most for a GPU to do what a stopped program has left it. Who shares it with somebody else computes
-	// with it forever.
+	// patience bounds the wait for a GPU to finish the work of a stopped program. On a shared card it would never end.
 	patience = time.Second
-	// warmTime is about what one product takes by which that is seen.
+	// warmTime is about the time of one batch of products by which Settle measures.
 	warmTime = 5 * time.Millisecond
 )
 
@@ -91,8 +91,8 @@ func (f *Fastest) see(uuid string, each time.Duration) {
 	}
 }
 
-// Settle waits until the devices have done what a program gave them before it was stopped: stopping a process does not stop what it
-// has queued. It computes products until they take as long as ever, or its patience ends, as it does for the first.
+// Settle waits until the devices have finished a stopped program's queued work, which stopping a process does not stop.
+// It computes products until they take their usual time, or its patience ends, as it does for the first.
 func (g *GPUs) Settle(ctx context.Context, known *Fastest) error {
 	return g.all(func(i int) error {
 		s := g.warm

@@ -17,7 +17,8 @@ import (
 	"github.com/starling-network/starling/verify/exclusive"
 )
 
-// window is how long a test looks for what must not happen. A shorter look could miss a fault, never find a false one.
+// window is the time that a test watches for an event that must not happen. A shorter time could miss a fault, never
+// find a false one.
 const window = 100 * time.Millisecond
 
 func testSecrets(t *testing.T, b *bench) {
@@ -204,7 +205,7 @@ func testAttachCancelled(t *testing.T, b *bench) {
 		t.Errorf("the program itself ended with %+v", e)
 	}
 
-	// The end of the execution ends what is attached.
+	// The end of the execution ends attached programs.
 	h = b.start(t, b.spec(t, "polite"))
 	r, w = io.Pipe()
 	go func() {
@@ -259,7 +260,7 @@ func testDial(t *testing.T, b *bench) {
 	wantErr(t, "dialling what has ended", err, runtime.ErrEnded)
 }
 
-// What computes in a program's place gives the right answers, and the program goes on afterwards as if nothing had been.
+// A computation in a program's place gives the right answers, and the program goes on afterwards unchanged.
 func testGauge(t *testing.T, b *bench) {
 	p, ok := b.Runtime.(runtime.Gauger)
 	if !ok {
@@ -282,7 +283,7 @@ func testGauge(t *testing.T, b *bench) {
 		c, err := challenge.Commit(shape, tiles)
 		must(t, err)
 		leaves := challenge.Draw(sign.Hash{1}, shape.Leaves(), exclusive.Openings)
-		o, err := c.Open(seed, leaves) // ErrFault for a tile that is not what it should be
+		o, err := c.Open(seed, leaves) // ErrFault for a tile that differs from the committed one
 		must(t, err)
 		must(t, o.Check(seed, shape, c.Root(), leaves, func(i int) int { return i }))
 	}

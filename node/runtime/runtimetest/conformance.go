@@ -23,7 +23,7 @@ type Subject struct {
 	Bad map[string]string
 	// Images says that Program and Bad are container images, refused with ErrBadImage, and Seed means nothing.
 	Images bool
-	// Command is what Attach calls the program by in the sandbox.
+	// Command is the program's name for Attach in the sandbox.
 	Command string
 	// Secrets says that Spec.Secrets and SecretEnv are honoured; otherwise Start refuses them.
 	Secrets bool

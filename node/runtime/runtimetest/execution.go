@@ -12,7 +12,7 @@ import (
 	"github.com/starling-network/starling/node/runtime/runtimetest/guest"
 )
 
-// execution is one run of a program in a Fake, with what is attached to it.
+// execution is one run of a program in a Fake, with its attached programs.
 type execution struct {
 	spec   runtime.Spec
 	limits runtime.Limits
@@ -35,7 +35,7 @@ type execution struct {
 	clock    time.Time // the next reading when seeded
 }
 
-// killed is what a Process call panics with in a program that must end.
+// killed is the panic value of a Process call in a program that must end.
 type killed struct{}
 
 func newExecution(s runtime.Spec, m mounts) *execution {

@@ -27,9 +27,9 @@ func FakeModule(name string) []byte { return []byte(fakeMagic + name + "\n") }
 
 // Fake is a Runtime inside this process. Its programs are Go functions and all its waiting is on package time, so that
 // whole networks of peers can run in a testing/synctest bubble. It keeps the contract: limits, mounts, logs, restarts.
-// What it cannot do is stop code that never calls its Process; such a program must not be given to it.
+// It cannot stop code that never calls its Process; such a program must not be given to it.
 type Fake struct {
-	// Speed, where it is set, is how many operations a second what is computed in a program's place reaches now.
+	// Speed, if set, is the current speed of computations in a program's place, operations a second.
 	Speed func() float64
 	// NoOverlay, where it is set, is why no execution can be given an overlay.
 	NoOverlay string
@@ -40,7 +40,7 @@ type Fake struct {
 	done  bool
 }
 
-// machine is what outlives a peer's process.
+// machine is the part that outlives a peer's process.
 type machine struct {
 	mu       sync.Mutex
 	programs map[string]guest.Program
@@ -385,7 +385,7 @@ func (f *Fake) Dial(ctx context.Context, h runtime.Handle, port uint16) (net.Con
 	}
 }
 
-// duplex is one end of a connection in memory whose directions end one by one, as those of a socket do.
+// duplex is one end of a connection in memory with directions that end one by one, as those of a socket do.
 type duplex struct {
 	net.Conn          // to read from, and for its deadlines and addresses
 	to       net.Conn // to write to

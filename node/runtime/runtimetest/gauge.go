@@ -11,7 +11,7 @@ import (
 	"github.com/starling-network/starling/verify/exclusive"
 )
 
-// DefaultSpeed is what a Fake without a Speed computes, operations a second.
+// DefaultSpeed is the speed of a Fake without a Speed, operations a second.
 const DefaultSpeed = 10e9
 
 // Gauge computes the right answers, in the time that Speed gives.

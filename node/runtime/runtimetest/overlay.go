@@ -130,7 +130,7 @@ type fakeNet struct {
 	silent []*os.File // the other ends of the devices that were given
 }
 
-// overlayFile is what the program finds at a path of its overlay.
+// overlayFile is the content at a path of the program's overlay.
 func (e *execution) overlayFile(name string) ([]byte, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -209,7 +209,7 @@ func (f *Fake) SetMTU(_ context.Context, h runtime.Handle, mtu int) error {
 	})
 }
 
-// OverlayFile is what an execution finds at a path of its overlay now.
+// OverlayFile is the current content at a path of an execution's overlay.
 func (f *Fake) OverlayFile(h runtime.Handle, name string) ([]byte, bool) {
 	e, err := f.find(h)
 	if err != nil {
@@ -218,7 +218,7 @@ func (f *Fake) OverlayFile(h runtime.Handle, name string) ([]byte, bool) {
 	return e.overlayFile(name)
 }
 
-// OverlayFiles is what each execution that runs on this machine finds at a path of its overlay now.
+// OverlayFiles are the current contents at a path of the overlays of each execution that runs on this machine.
 func (f *Fake) OverlayFiles(name string) (out [][]byte) {
 	f.m.mu.Lock()
 	running := slices.Collect(maps.Values(f.m.running))

@@ -81,7 +81,7 @@ func environ(sets ...map[string]string) []string {
 // free is the room left on the writable mounts, in bytes; each file takes whole blocks, each directory one.
 func (e *execution) free() int64 { return int64(e.limits.DiskMiB)<<20 - e.mounts.used() }
 
-// Args are those of the spec, or of what was attached.
+// Args are those of the spec, or of the attached program.
 func (p *process) Args() []string {
 	p.live()
 	return slices.Clone(p.args)
@@ -174,7 +174,7 @@ func (p *process) Listen(port uint16, serve func(io.ReadWriteCloser)) error {
 			go func() {
 				select {
 				case <-served:
-				case <-p.e.over: // what waits in serve ends then
+				case <-p.e.over: // waits in serve end then
 				}
 				_ = c.Close()
 			}()

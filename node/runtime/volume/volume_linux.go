@@ -41,7 +41,7 @@ func Make(ctx context.Context, dir string, bytes int64) (err error) {
 		return fmt.Errorf("making volume: %w", err)
 	}
 	defer device.Close() // the mount keeps it
-	// Tables that were never written read as zeros, and what is freed stays allocated.
+	// Tables that were never written read as zeros, and freed blocks stay allocated.
 	err = unix.Mount(device.Name(), dir, "ext4", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOATIME, "noinit_itable,nodiscard")
 	if err != nil {
 		return fmt.Errorf("making volume: %w: mounting %s: %w", ErrUnavailable, device.Name(), err)
@@ -192,7 +192,7 @@ func Release(dir string) error {
 	if err != nil {
 		return err
 	}
-	for i := len(mounted) - 1; i >= 0; i-- { // what was mounted last is on top
+	for i := len(mounted) - 1; i >= 0; i-- { // the newest mount is on top
 		err := unix.Unmount(mounted[i], unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 		if err != nil && !errors.Is(err, syscall.EINVAL) { // another Release was faster
 			return fmt.Errorf("releasing volume: %w", err)

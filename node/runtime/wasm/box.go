@@ -8,17 +8,17 @@ import (
 	"github.com/starling-network/starling/node/runtime"
 )
 
-// boxEnv tells a child what it may open, so that it is confined before it reads anything.
+// boxEnv passes a child its box, so that it is confined before it reads anything.
 const boxEnv = "STARLING_WASM_BOX"
 
-// box is what a child may open: a bug in the sandbox of the guest gets no further than this.
+// box is the set of files that a child may open: a bug in the sandbox of the guest gets no further than this.
 type box struct {
 	Read  []string `json:"read,omitempty"`  // directories
 	Files []string `json:"files,omitempty"` // files that are read
 	Write []string `json:"write,omitempty"` // directories
 }
 
-// Confined says what confines a child beside the guest's own sandbox.
+// Confined is the confinement of a child beside the guest's own sandbox.
 type Confined struct {
 	Landlock int  `json:"landlock,omitempty"` // ABI of Landlock that is enforced; 0: this system has none, and files are not confined
 	Seccomp  bool `json:"seccomp,omitempty"`  // no new privileges, and a list of system calls
@@ -52,7 +52,7 @@ func enterBox() (Confined, error) {
 	return confine(b)
 }
 
-// boxOf is what the child of an execution opens.
+// boxOf is the box of an execution's child.
 func (r *Runtime) boxOf(s runtime.Spec) box {
 	b := box{Files: []string{s.Module}, Write: []string{s.Dir, r.cfg.CacheDir}}
 	for _, m := range s.Mounts {
@@ -65,7 +65,7 @@ func (r *Runtime) boxOf(s runtime.Spec) box {
 	return b
 }
 
-// sayConfined logs what confines the children of this runtime.
+// sayConfined logs the confinement of the children of this runtime.
 func (r *Runtime) sayConfined(c Confined) {
 	if c.Landlock == 0 || !c.Seccomp {
 		r.cfg.Logger.Warn("this system confines WASM programs by their own sandbox only, or by little more", "landlock", c.Landlock, "seccomp", c.Seccomp)

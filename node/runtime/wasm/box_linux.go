@@ -94,8 +94,8 @@ func restrictCalls() (bool, error) {
 	return true, nil
 }
 
-// calls are what Go's runtime, the files of the guest and the watchers need. None opens a socket, starts a program, looks into another
-// process, mounts, or changes who this one is.
+// calls are the system calls that Go's runtime, the files of the guest and the watchers need. None opens a socket,
+// starts a program, reads another process, mounts, or changes the identity of this one.
 var calls = []uint32{
 	// memory and threads
 	unix.SYS_MMAP, unix.SYS_MUNMAP, unix.SYS_MPROTECT, unix.SYS_MADVISE, unix.SYS_MINCORE, unix.SYS_MREMAP, unix.SYS_BRK,

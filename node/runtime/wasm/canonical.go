@@ -7,17 +7,19 @@ import (
 	"fmt"
 )
 
-// WebAssembly leaves the sign and payload of a NaN that arithmetic makes to the processor, and processors differ: 0/0 is
-// fff8000000000000 on amd64 and 7ff8000000000000 on arm64. canonical rewrites a module so that each instruction whose result may be such
-// a NaN is followed by code that puts the canonical NaN (positive, only the first bit of the payload set) in its place:
+// WebAssembly leaves the sign and payload of a NaN that arithmetic makes to the processor, and processors differ: 0/0
+// is fff8000000000000 on amd64 and 7ff8000000000000 on arm64. canonical rewrites a module so that each instruction
+// whose result may be such a NaN is followed by code that puts the canonical NaN (positive, only the first bit of the
+// payload set) in its place:
 //
 //	local.set t  local.get t  f64.const nan  local.get t  local.get t  f64.eq  select
 //
-// with a local t of each float type that the function needs, behind its own, and likewise for vectors with a mask in place of select. Loads,
-// constants, copysign, abs, neg, pmin, pmax and reinterpretations move bits and are left alone, as is all outside the code section.
+// with a local t of each float type that the function needs, behind its own, and likewise for vectors with a mask in
+// place of select. Loads, constants, copysign, abs, neg, pmin, pmax and reinterpretations move bits and are left alone,
+// as is all outside the code section.
 //
-// Instructions are those of WebAssembly 2.0 (W3C, section 5.4), the set that wazero runs; a module with another one is refused, and so is
-// one that would be larger than MaxModule. What is wrong with a module otherwise the compiler says.
+// Instructions are those of WebAssembly 2.0 (W3C, section 5.4), the set that wazero runs; a module with another one is
+// refused, and so is one that would be larger than MaxModule. The compiler reports other errors of a module.
 func canonical(module []byte) ([]byte, error) {
 	if !bytes.HasPrefix(module, []byte(magic)) {
 		return nil, errNoModule
@@ -126,7 +128,7 @@ func (r *reader) skipLEB(most int) {
 	r.fail(errCanonicalForm)
 }
 
-// count is the length of a vector, each of whose elements takes a byte at least.
+// count is the length of a vector with at least one byte for each element.
 func (r *reader) count() uint32 {
 	n := r.u32()
 	if uint64(n) > uint64(len(r.b)) {
@@ -228,8 +230,8 @@ func (f float) append(out []byte, local uint32) []byte {
 // body rewrites functions; its buffer is used again and again.
 type body struct{ code []byte }
 
-// rewrite is a function's body anew, valid until the next call: with locals for what it needs, and with code behind each instruction that
-// may make a NaN.
+// rewrite is a function's body anew, valid until the next call: with additional locals, and with code behind each
+// instruction that may make a NaN.
 func (w *body) rewrite(b []byte, params uint32, most int) ([]byte, error) {
 	r := &reader{b: b}
 	groups, locals := r.count(), uint64(params)

@@ -82,7 +82,7 @@ type child struct {
 	stopper  *stopper
 	confined Confined
 
-	mu      sync.Mutex // held for good by whoever ends the process
+	mu      sync.Mutex // held permanently by the goroutine that ends the process
 	phase   phase
 	started time.Time
 }
@@ -153,7 +153,7 @@ func (c *child) run() {
 	c.end(g.call())
 }
 
-// fail ends a child whose guest never ran.
+// fail ends a child before its guest ran.
 func (c *child) fail(kind string, err error) {
 	tellParent(readiness{Kind: kind, Error: err.Error()})
 	fmt.Fprintln(os.Stderr, err)
@@ -191,12 +191,12 @@ func tellParent(r readiness) {
 		return
 	}
 	b, _ := json.Marshal(r)
-	_, _ = pipe.Write(append(b, '\n')) // nobody may be listening any more; the owner's lock will tell
+	_, _ = pipe.Write(append(b, '\n')) // nobody may be listening any more; the owner's lock will show it
 	_ = pipe.Close()
 }
 
-// guestMounts are the directories that the guest sees. A seeded one has no control directory: what it leaves must not depend on whether and
-// when somebody asks it to stop.
+// guestMounts are the directories that the guest sees. A seeded one has no control directory: its results must not
+// depend on a request to stop and its time.
 func (c *child) guestMounts() []runtime.Mount {
 	if c.spec.Spec.Seed != 0 {
 		return c.spec.Spec.Mounts
@@ -205,7 +205,7 @@ func (c *child) guestMounts() []runtime.Mount {
 	return append([]runtime.Mount{control}, c.spec.Spec.Mounts...)
 }
 
-// openMounts opens the host directories and counts what is in the writable ones.
+// openMounts opens the host directories and counts the content of the writable ones.
 func (c *child) openMounts() error {
 	c.quota = &quota{limit: int64(c.limits.DiskMiB) << 20, writing: map[*file]struct{}{}, onHit: func() {
 		fmt.Fprintf(c.out[runtime.Stderr], "[starling: the limit of %d MiB on writable mounts is reached]\n", c.limits.DiskMiB)

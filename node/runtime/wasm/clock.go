@@ -14,9 +14,9 @@ import (
 // seededEpoch is the time at which seeded programs start: 2022-01-01 UTC, in nanoseconds since 1970.
 const seededEpoch = 1_640_995_200_000_000_000
 
-// clocked gives the module its clocks and its randomness. Without a seed they are the real ones. With one, time moves only
-// when it is read (a microsecond) or slept on, and randomness is the ChaCha8 stream of the seed: what the program
-// computes is then a function of its module, arguments, environment and files.
+// clocked gives the module its clocks and its randomness. Without a seed they are the real ones. With one, time moves
+// only when it is read (a microsecond) or slept on, and randomness is the ChaCha8 stream of the seed. The program's
+// results are then a function of its module, arguments, environment and files.
 func clocked(c wazero.ModuleConfig, seed uint64) wazero.ModuleConfig {
 	const resolution = sys.ClockResolution(1000)
 	if seed == 0 {

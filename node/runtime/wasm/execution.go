@@ -21,7 +21,7 @@ const (
 	adoptedPoll = 20 * time.Millisecond
 )
 
-// execution is what a peer's process knows about a child.
+// execution is a peer's process's view of a child.
 type execution struct {
 	id, dir string
 	cmd     *exec.Cmd     // nil when an earlier process started the child
@@ -35,7 +35,7 @@ type execution struct {
 	mu      sync.Mutex
 	owner   *os.File // locked; nil when gone
 	killing bool
-	last    runtime.Stats // what was seen before the end
+	last    runtime.Stats // last figures before the end
 }
 
 func newExecution(id, dir string, owner *os.File) *execution {

@@ -147,7 +147,7 @@ func (f *file) mayWrite() experimentalsys.Errno {
 	return 0
 }
 
-// grow asks the quota for what writing n bytes at off adds to the file.
+// grow reserves quota for the growth of the file by writing n bytes at off.
 func (f *file) grow(off, n int64) experimentalsys.Errno {
 	if off > math.MaxInt64/4 || n > math.MaxInt64/4 {
 		return experimentalsys.EINVAL

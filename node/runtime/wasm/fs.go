@@ -12,8 +12,8 @@ import (
 	"github.com/tetratelabs/wazero/sys"
 )
 
-// mountFS is one mount as the guest sees it. Every path goes through os.Root, which resolves it component by component and
-// follows no symlink out of the host directory. Links cannot be made: what the guest leaves behind is files and directories.
+// mountFS is one mount as the guest sees it. Every path goes through os.Root, which resolves it component by component
+// and follows no symlink out of the host directory. Links cannot be made: a guest leaves only files and directories.
 type mountFS struct {
 	experimentalsys.UnimplementedFS
 	root     *os.Root
@@ -44,7 +44,7 @@ func (x *inodes) fix(st sys.Stat_t) sys.Stat_t {
 	return st
 }
 
-// errno turns an error of package os into what WASI can say.
+// errno converts an error of package os to one of WASI's.
 func errno(err error) experimentalsys.Errno {
 	var code syscall.Errno
 	switch {

@@ -20,7 +20,8 @@ import (
 // GaugeSubcommand is the hidden command of the peer's binary that computes in the place of a guest: PROGRAM wasm-gauge MILLICPU.
 const GaugeSubcommand = "wasm-gauge"
 
-// gaugeMain is that process: what a guest has, one thread at nice 10 and the same share of a core. err says why it could not be confined.
+// gaugeMain is that process, with a guest's resources: one thread at nice 10 and the same share of a core. err is the
+// reason why it could not be confined.
 func gaugeMain(milliCPU string, err error) {
 	goruntime.GOMAXPROCS(2)
 	yieldToPeer()

@@ -40,7 +40,7 @@ type guest struct {
 	start    api.Function
 }
 
-// prepare compiles the program, from the cache where it can, and checks what it needs.
+// prepare compiles the program, from the cache if possible, and checks its requirements.
 func (c *child) prepare() (*guest, error) {
 	code, err := readModule(c.spec.Spec.Module)
 	if err != nil {
@@ -156,7 +156,7 @@ func (g *guest) call() runtime.Exit {
 	switch {
 	case err == nil:
 	case errors.As(err, &exit):
-		e.Code = int(min(exit.ExitCode(), 255)) // as a shell would see it, but never 0 for what was not
+		e.Code = int(min(exit.ExitCode(), 255)) // as a shell would see it, but never 0 for a code that was not 0
 	default:
 		fmt.Fprintf(g.c.out[runtime.Stderr], "[starling: %v]\n", err)
 		e.Code, e.Reason = runtime.CodeTrap, runtime.ReasonTrap

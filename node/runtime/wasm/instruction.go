@@ -50,7 +50,7 @@ func (r *reader) instruction() (makes float, err error) {
 	return makes, err
 }
 
-// scalar is what an instruction on numbers may make.
+// scalar is the kind of result of an instruction on numbers.
 func scalar(op byte) float {
 	switch {
 	case op >= 0x8d && op <= 0x97, op == 0xb6: // f32: ceil, floor, trunc, nearest, sqrt, add, sub, mul, div, min, max; demote

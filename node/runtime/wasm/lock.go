@@ -34,7 +34,7 @@ func awaitFree(f *os.File) error {
 	return flock(f, unix.LOCK_UN)
 }
 
-// held says whether somebody holds the lock exclusively.
+// held reports whether somebody holds the lock exclusively.
 func held(f *os.File) (bool, error) {
 	switch err := lock(f, false); {
 	case errors.Is(err, errLocked):

@@ -6,19 +6,19 @@ import (
 	"github.com/tetratelabs/wazero/experimental"
 )
 
-// allocator gives the guest its linear memory: address space for the whole limit at once, which the kernel backs page by
-// page as it is touched, so that growing never copies. It notes a refusal, by which running out of memory is told from
-// any other failure.
+// allocator gives the guest its linear memory: address space for the whole limit at once, which the kernel backs page
+// by page as it is touched, so that growing never copies. It notes a refusal, which distinguishes running out of memory
+// from any other failure.
 type allocator struct {
 	limit   uint64 // bytes
 	size    atomic.Uint64
 	refused atomic.Bool
 }
 
-// errTooLittleMemory is what instantiating a module panics with when its first pages are over the limit already.
+// errTooLittleMemory is the panic value of instantiating a module with first pages over the limit.
 type errTooLittleMemory struct{ need, limit uint64 }
 
-// Allocate reserves what the module may come to use.
+// Allocate reserves the module's largest possible memory.
 func (a *allocator) Allocate(_, most uint64) experimental.LinearMemory {
 	b, err := reserve(min(a.limit, most))
 	if err != nil {

@@ -92,7 +92,7 @@ func (e *execution) ended() bool {
 	}
 }
 
-// resume does nothing to what is not paused.
+// resume does nothing if it is not paused.
 func (e *execution) resume() error {
 	e.pausing.Lock()
 	defer e.pausing.Unlock()

@@ -18,7 +18,7 @@ import (
 // clockTicks is USER_HZ, the unit of /proc/PID/stat: 100 on every architecture Linux and Go share.
 const clockTicks = 100
 
-// liveUsage reads what a process has used: CPU milliseconds and resident MiB.
+// liveUsage reads a process's usage: CPU milliseconds and resident MiB.
 func liveUsage(pid int) (cpuMillis uint64, memoryMiB uint32, err error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -9,11 +9,12 @@ import (
 	experimentalsys "github.com/tetratelabs/wazero/experimental/sys"
 )
 
-// block is what every file and directory costs beyond its content.
+// block is the cost of every file and directory beyond its content.
 const block = 4096
 
-// quota bounds the bytes in all writable mounts of an execution. used is never less than the truth: growth is added before it
-// happens, and what is removed is found by counting anew when the limit seems reached. Only the guest's thread uses it.
+// quota bounds the bytes in all writable mounts of an execution. used is never less than the truth: growth is added
+// before it happens, and removals are found by counting anew when the limit seems reached. Only the guest's thread uses
+// it.
 type quota struct {
 	limit   int64
 	used    int64
@@ -21,7 +22,7 @@ type quota struct {
 	open    int                // files and directories that the guest has open now
 	writing map[*file]struct{} // those open for writing: one that was removed still takes room until it is closed
 	full    bool               // set when a request was refused; the host call's result becomes ENOSPC
-	onHit   func()             // told once
+	onHit   func()             // called once
 }
 
 // maxOpen bounds the guest's open files, so that there are always some left for the child itself.
@@ -51,7 +52,7 @@ func (q *quota) take(n int64) experimentalsys.Errno {
 	return experimentalsys.EIO
 }
 
-// count sets used to what is there.
+// count sets used to the current content.
 func (q *quota) count() error {
 	q.used = 0
 	for _, root := range q.roots {
@@ -78,5 +79,5 @@ func cost(info fs.FileInfo) int64 {
 	return block + blocks(info.Size())
 }
 
-// blocks rounds a size up to whole blocks. Sizes are checked to be under 1<<62 by whoever makes them.
+// blocks rounds a size up to whole blocks. Callers check sizes to be under 1<<62.
 func blocks(size int64) int64 { return (size + block - 1) / block * block }

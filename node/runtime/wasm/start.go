@@ -66,7 +66,7 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Handle, er
 	return h, nil
 }
 
-// prepareDir makes the directory with what the child needs and takes its owner lock. The lock file's creation decides
+// prepareDir makes the directory with the child's files and takes its owner lock. The lock file's creation decides
 // between two starts in one directory.
 func (r *Runtime) prepareDir(s runtime.Spec) (*os.File, error) {
 	if err := os.MkdirAll(s.Dir, 0o700); err != nil {

@@ -133,8 +133,8 @@ func readSpec(dir string) (childSpec, error) {
 	return decodeSpec(b)
 }
 
-// writeState replaces a state file as a whole: whoever reads it at any moment, a crash included, sees the old or the new one.
-// It is not synced to the disk: when the machine itself goes down the execution is lost in any case.
+// writeState replaces a state file as a whole: a reader sees the old or the new one at any moment, a crash included. It
+// is not synced to the disk: when the machine itself goes down the execution is lost in any case.
 func writeState(dir, name string, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/starling-network/starling/node/runtime"
 )
 
-// Name is what orders and offers call this runtime.
+// Name is the name of this runtime in orders and offers.
 const Name = "wasm"
 
 // DefaultGrace is how long an execution lives without its peer's process.
@@ -34,7 +34,7 @@ type Config struct {
 type Runtime struct {
 	cfg      Config
 	mine     runtime.Table[*execution]
-	confined sync.Once // the log says what confines children
+	confined sync.Once // logs the confinement of children
 }
 
 var (
@@ -96,7 +96,7 @@ func (r *Runtime) CheckModule(path string) error {
 }
 
 // Close gives up all executions without ending them, as the end of the process would: each goes on for the grace, in
-// which another Runtime may recover it. What waits for one gets ErrClosed.
+// which another Runtime may recover it. Calls that wait for one return ErrClosed.
 func (r *Runtime) Close() error {
 	r.mine.Close((*execution).disown)
 	return nil

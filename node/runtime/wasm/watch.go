@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// usageInterval is how often the child writes what it has used, for a peer that cannot ask the kernel.
+	// usageInterval is the interval of the child's reports of its usage, for a peer that cannot ask the kernel.
 	usageInterval = 10 * time.Second
 	// wallTimeSlack is how long after the wall-time limit the kernel kills a child that has not ended itself.
 	wallTimeSlack = 3 * time.Second

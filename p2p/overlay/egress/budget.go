@@ -6,8 +6,9 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// What a flow is counted for: the most that it can make this process and the kernel hold. A container's first connections are wide: their
-// buffers are as large as one that fills a long line needs, where the budget has room for that. All others are narrow.
+// Sizes of a flow: the most memory that it can use in this process and the kernel. A container's first connections are
+// wide: their buffers are as large as a fast long-distance connection needs, if the budget has room. All others are
+// narrow.
 const (
 	// narrowBuffer is of the stack's and of the socket's buffers of a narrow flow, each way.
 	narrowBuffer = 64 << 10
@@ -15,23 +16,24 @@ const (
 	wideBuffer = 1 << 20
 	// maxWide bounds the wide flows of a container.
 	maxWide = 16
-	// copyBytes is of what a flow is copied with: chunks, or datagrams, and goroutines.
+	// copyBytes is the memory of copying a flow: chunks, or datagrams, and goroutines.
 	copyBytes = 2*(64<<10) + 16<<10
 	// flowBytes is of a narrow flow. The kernel makes a socket's buffers twice as large as asked for.
 	flowBytes = 2*narrowBuffer + 2*2*narrowBuffer + copyBytes
 )
 
 const (
-	// DefaultBudget is what the flows of all containers of a peer may hold together, bytes.
+	// DefaultBudget bounds the memory of the flows of all containers of a peer, bytes.
 	DefaultBudget = 1 << 30
-	// allNewFlows is how many flows all containers may begin a second. It is divided among them, but each may begin leastNewFlows.
+	// allNewFlows is how many flows all containers may begin a second. It is divided among them, but each may begin
+	// leastNewFlows.
 	allNewFlows   = 1000
 	leastNewFlows = 10
 )
 
-// Budget bounds what the flows of all stacks of a peer hold together. A stack takes what it needs while there is some. When there is none,
-// one that holds less than another takes it from the one that holds most, whose flow is cut on which nothing has moved for the longest:
-// none can keep another below its share, which is the budget divided by the stacks. New flows a second are divided alike.
+// Budget bounds the memory of the flows of all stacks of a peer. A stack takes memory while there is some. Then a stack
+// that holds less takes it from the one that holds most, whose longest idle flow is cut. So none can keep another below
+// its share, which is the budget divided by the stacks. New flows a second are divided alike.
 type Budget struct {
 	max, wide int64
 	mu        sync.Mutex
@@ -39,7 +41,7 @@ type Budget struct {
 	stacks    map[*Stack]*share
 }
 
-// share is what a stack holds of a budget.
+// share is a stack's use of a budget.
 type share struct {
 	used int64
 	wide int // flows
@@ -68,7 +70,7 @@ func (b *Budget) join(s *Stack) {
 	b.pace()
 }
 
-// leave takes a stack out, with what is counted for it still: another may be cutting one of its flows.
+// leave removes a stack, with its remaining use: another stack may be cutting one of its flows.
 func (b *Budget) leave(s *Stack) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -127,7 +129,7 @@ func (b *Budget) add(own *share, n int64) {
 	b.used += n
 }
 
-// give gives back what take has counted.
+// give returns memory that take has counted.
 func (b *Budget) give(s *Stack, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -139,7 +141,8 @@ func (b *Budget) give(s *Stack, n int64) {
 	}
 }
 
-// shed cuts the flow on which nothing has moved for the longest and gives its bytes back. It reports whether there was one.
+// shed cuts the flow on which nothing has moved for the longest and gives its bytes back. It reports whether there was
+// one.
 func (s *Stack) shed() bool {
 	s.mu.Lock()
 	var oldest *flow
@@ -157,7 +160,7 @@ func (s *Stack) shed() bool {
 		return false
 	}
 	s.refused.add(ReasonShare, oldest.key.to, "")
-	oldest.cut() // who serves it comes back from what it waits for at once
+	oldest.cut() // the goroutine that serves it returns at once
 	s.cfg.Budget.give(s, n)
 	return true
 }

@@ -20,7 +20,7 @@ import (
 const (
 	portDNS     = 53
 	maxQuery    = 1232 // bytes of a query, by UDP or TCP
-	maxUDP      = 1232 // bytes of an answer by UDP to who says that it takes so much; else plainUDP
+	maxUDP      = 1232 // bytes of an answer by UDP to a client that accepts this size; else plainUDP
 	plainUDP    = 512
 	maxTCP      = 1<<16 - 1
 	maxLookups  = 64 // at a time
@@ -32,7 +32,8 @@ const (
 	maxTextSize = 4 << 10 // of all TXT records of an answer
 )
 
-// serveDNS answers datagrams. Names of the cluster are answered by this goroutine, others by one each, maxLookups at a time.
+// serveDNS answers datagrams. Names of the cluster are answered by this goroutine, others by one each, maxLookups at a
+// time.
 func (s *Stack) serveDNS(conn *gonet.UDPConn) {
 	unhook := context.AfterFunc(s.ctx, func() { conn.Close() })
 	defer unhook()
@@ -89,7 +90,7 @@ type asked struct {
 	max  int // bytes of the answer
 }
 
-// found is what is answered: an error code, or records.
+// found is the content of an answer: an error code, or records.
 type found struct {
 	code    dnsmessage.RCode
 	ours    bool // about the cluster
@@ -146,8 +147,8 @@ func (s *Stack) answer(message []byte, tcp bool, reply func([]byte)) bool {
 	return true
 }
 
-// parseQuery reads a message. With a code that is no success the question is not to be looked at further; ok is false for
-// what deserves no answer.
+// parseQuery parses a message. If code is not success, the question is not processed further; ok is false for a message
+// without answer.
 func parseQuery(message []byte, tcp bool) (a asked, code dnsmessage.RCode, ok bool) {
 	var p dnsmessage.Parser
 	var err error
@@ -194,7 +195,8 @@ func parseQuery(message []byte, tcp bool) (a asked, code dnsmessage.RCode, ok bo
 	return a, dnsmessage.RCodeSuccess, true
 }
 
-// pack builds the answer. One that is too long for its transport is cut to nothing and says so: it is asked for by TCP then.
+// pack builds the answer. One that is too long for its transport is cut to nothing and says so: it is asked for by TCP
+// then.
 func (a asked) pack(f found) []byte {
 	head := dnsmessage.Header{
 		ID: a.head.ID, Response: true, OpCode: a.head.OpCode, RecursionDesired: a.head.RecursionDesired, RecursionAvailable: true,
@@ -237,7 +239,8 @@ func (a asked) record(ttl uint32, body dnsmessage.ResourceBody) dnsmessage.Resou
 	return dnsmessage.Resource{Header: dnsmessage.ResourceHeader{Name: a.q.Name, Class: dnsmessage.ClassINET, TTL: ttl}, Body: body}
 }
 
-// cluster answers what is the cluster's, and what is nobody's on the internet; it is not for others to look up.
+// cluster answers for names of the cluster, and for names that nobody has on the internet; these are not looked up
+// elsewhere.
 func (s *Stack) cluster(a asked) (f found, known bool) {
 	missing := found{code: dnsmessage.RCodeNameError, ours: true}
 	if addr, reverse := reverseAddr(a.name); reverse {
@@ -345,7 +348,8 @@ func (s *Stack) look(ctx context.Context, a asked) found {
 	return out
 }
 
-// lookA finds a name's addresses and drops those that are closed; the rest is open from now on by the rules that name it.
+// lookA finds a name's addresses and drops those that are closed; the rest is open from now on by the rules that name
+// it.
 func (s *Stack) lookA(ctx context.Context, a asked) found {
 	addrs, err := s.cfg.Resolve.LookupNetIP(ctx, "ip4", a.name+".")
 	if err != nil {
@@ -358,7 +362,7 @@ func (s *Stack) lookA(ctx context.Context, a asked) found {
 		}
 	}
 	if len(open) == 0 {
-		// As if it did not exist: what the provider's own network calls by a name is not the container's to learn.
+		// As if it did not exist: names in the provider's own network are not for the container.
 		if len(addrs) > 0 {
 			s.refused.add(ReasonAnswer, netip.AddrPort{}, a.name)
 		}

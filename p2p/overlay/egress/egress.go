@@ -1,4 +1,4 @@
-// Package egress is the way out for one container: what its packets meet that are for none of its cluster's members, if it is of a
+// Package egress is the way out for one container: it handles packets for other destinations than members of its
 // cluster. It is a TCP/IP stack of its own in this process (gVisor's netstack), so nothing of the host's is configured:
 // no rule, no route, no privilege.
 //
@@ -7,23 +7,23 @@
 //	                                               ── anything else ────> refused at once: RST, ICMP 3/13; counted
 //
 // A TCP connection ends in the stack and goes on as one of the host's own; it is dialled before the container's is
-// accepted, so that what cannot be reached is refused there too. UDP likewise, by pairs of address and port. ICMP goes
-// nowhere but to the service address, which answers pings.
+// accepted, so that an unreachable address refuses the container's connection too. UDP likewise, by pairs of address
+// and port. ICMP goes nowhere but to the service address, which answers pings.
 //
-// What may be reached is looked at three times: when a name is looked up, when a flow begins, and on the address that the
-// socket really connects to. The last one counts: a name that leads elsewhere than it did (DNS rebinding) or a server that
-// redirects has no way past it. Closed whatever the policy: see package closed, the host's own addresses, and the
-// TCP ports at which mail servers take mail.
-// An allow list of names opens the addresses that those names led to when the container asked the service address for
-// them, for a while and on the rule's ports; other sites at the same address are then open too, as they are for any filter
-// that does not look into TLS.
+// The policy is checked three times: when a name is looked up, when a flow begins, and on the address that the socket
+// really connects to. The last one counts: a name that leads elsewhere than it did (DNS rebinding) or a server that
+// redirects has no way past it. Closed whatever the policy: see package closed, the host's own addresses, and the TCP
+// ports at which mail servers take mail. An allow list of names opens the addresses that those names led to when the
+// container asked the service address for them, for a while and on the rule's ports; other sites at the same address
+// are then open too, as they are for any filter that does not look into TLS.
 //
-// Measured on two cores that others used too: 2.2 Gbit/s of one TCP connection from a namespace through its TUN, the overlay
-// and the stack to a server of the host's (BenchmarkWayOut in p2p/overlay).
+// Measured on two cores that others used too: 2.2 Gbit/s of one TCP connection from a namespace through its TUN, the
+// overlay and the stack to a server of the host's (BenchmarkWayOut in p2p/overlay).
 //
-// One Stack is for one container. Everything that it can make this process hold is bounded: flows and their rate by Limits, what waits to
-// be written (4 MiB), datagrams in pieces (4 MiB) and what is remembered of names by constants. What the flows of all containers of a peer
-// hold together, with the buffers of their sockets in the kernel, is bounded by a Budget, of which none can keep another's share.
+// One Stack is for one container. All its memory in this process is bounded: flows and their rate by Limits, queued
+// packets (4 MiB), datagrams in pieces (4 MiB) and remembered names by constants. The memory of the flows of all
+// containers of a peer, with the buffers of their sockets in the kernel, is bounded by a Budget, of which none can keep
+// another's share.
 package egress
 
 import (
@@ -51,7 +51,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
 )
 
-// Limits bound what one container can do to the host and its line. 0 takes the default, where there is one.
+// Limits bound one container's load on the host and its line. 0 takes the default, if there is one.
 type Limits struct {
 	Flows       int           // TCP connections and UDP pairs at a time, with those being set up; default 512
 	NewFlows    float64       // a second; default 100. Four seconds' worth may come at once
@@ -75,7 +75,7 @@ const (
 	burstSeconds  = 4
 	dialTime      = 10 * time.Second
 	handshakeTime = 5 * time.Second  // for the container to answer, one hop away
-	drainTime     = 15 * time.Second // for the container to take what is left of a connection that ended outside
+	drainTime     = 15 * time.Second // for the container to read the rest of a connection that ended outside
 	chunk         = 32 << 10         // copied at a time
 	queueBytes    = 4 << 20          // of packets that wait for the writer; more are dropped, as on any line
 	batch         = 128              // packets written at a time
@@ -91,29 +91,30 @@ type Resolver interface {
 	LookupSRV(ctx context.Context, service, proto, name string) (string, []*net.SRV, error)
 }
 
-// Config is what a Stack is made of.
+// Config is the configuration of a Stack.
 type Config struct {
 	// Address is the container's own: packets from another are dropped. Service is the address of this end.
 	Address, Service netip.Addr
 	MTU              int
 	Policy           Policy
 	Limits           Limits
-	// Names are the addresses of a name of the cluster, in lower case and without a dot at the end, and Reverse is the
-	// name of an address of its. What they do not know does not exist if it has a single label or lies below Domain.
+	// Names returns the addresses of a name of the cluster, in lower case and without a dot at the end, and Reverse the
+	// name of one of its addresses. Names unknown to them do not exist if they have a single label or lie below Domain.
 	Names   func(name string) []netip.Addr
 	Reverse func(netip.Addr) string
 	Domain  string
 	// Services are called with connections to the service address by port, one goroutine each; the connection is closed
 	// when they return, and ctx ends with the Stack. Port 53 is the Stack's own.
 	Services map[uint16]func(ctx context.Context, conn net.Conn)
-	// Own are the host's addresses as others see them, beside those of its interfaces: the router's, say. It must not block.
+	// Own are the host's addresses as others see them, beside those of its interfaces: the router's, say. It must not
+	// block.
 	Own func() []netip.Addr
-	// Dial connects to an address that the policy allows; nil is a net.Dialer that looks again at what it
-	// connects to, and holds the socket's buffers to what the flow is counted for.
+	// Dial connects to an address that the policy allows. If nil, it is a net.Dialer that checks the address of the
+	// connection again, and bounds the socket's buffers to the flow's size.
 	Dial func(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error)
 	// Resolve is nil for the host's resolver.
 	Resolve Resolver
-	// Budget is what the flows of this stack and of others hold; nil is one of DefaultBudget for it alone.
+	// Budget bounds the flows of this stack and of others; if nil, it is one of DefaultBudget for this stack alone.
 	Budget *Budget
 	Log    *slog.Logger
 }
@@ -151,7 +152,7 @@ type Stack struct {
 	flows  map[flowKey]*flow
 }
 
-// ErrConfig says that a Stack cannot be made of what was given.
+// ErrConfig reports that a Stack cannot be made with its configuration.
 var ErrConfig = errors.New("egress")
 
 // New makes a stack and starts it; Close ends it. Errors: ErrConfig, ErrPolicy.
@@ -229,7 +230,7 @@ func (c *Config) fill() error {
 	return nil
 }
 
-// Check holds limits to what makes sense. Errors: ErrConfig.
+// Check refuses limits out of range. Errors: ErrConfig.
 func (l Limits) Check() error {
 	if l.Flows < 0 || l.Flows > MaxFlows || !(l.NewFlows >= 0) || !(l.BytesPerSec >= 0) || l.BytesPerSec > 1<<40 || l.NewFlows > 1<<20 ||
 		!(l.Queries >= 0) || l.Queries > 1<<20 || l.IdleTCP < 0 || l.IdleUDP < 0 {
@@ -259,12 +260,12 @@ func (l Limits) filled() Limits {
 	return l
 }
 
-// start makes the stack ready and runs what belongs to it.
+// start makes the stack ready and starts its goroutines.
 func (s *Stack) start() error {
 	sack, moderate := tcpip.TCPSACKEnabled(true), tcpip.TCPModerateReceiveBufferOption(false)
 	snd := tcpip.TCPSendBufferSizeRangeOption{Min: 4 << 10, Default: wideBuffer, Max: wideBuffer}
 	rcv := tcpip.TCPReceiveBufferSizeRangeOption{Min: 4 << 10, Default: wideBuffer, Max: wideBuffer}
-	// What a container leaves half open is forgotten soon: it is one hop away, on the same machine.
+	// A container's half-open connections are forgotten soon: it is one hop away, on the same machine.
 	retries, wait, linger := tcpip.TCPMaxRetriesOption(8), tcpip.TCPTimeWaitTimeoutOption(2*time.Second), tcpip.TCPLingerTimeoutOption(10*time.Second)
 	for _, o := range []tcpip.SettableTransportProtocolOption{&sack, &moderate, &snd, &rcv, &retries, &wait, &linger} {
 		if err := s.ns.SetTransportProtocolOption(tcp.ProtocolNumber, o); err != nil {
@@ -305,7 +306,7 @@ func (s *Stack) start() error {
 	return nil
 }
 
-// run starts what Close waits for.
+// run starts a goroutine that Close waits for.
 func (s *Stack) run(f func()) {
 	s.wg.Add(1)
 	go func() {
@@ -314,8 +315,8 @@ func (s *Stack) run(f func()) {
 	}()
 }
 
-// SetWriter says where packets for the container go. It is called by one at a time, with packets that it may keep; what
-// it cannot take is lost, as on any line. Without one, or with nil, they are dropped.
+// SetWriter sets the writer of packets for the container. It is called by one goroutine at a time, with packets that it
+// may keep. Packets that it cannot take are lost, as on any line. Without one, or with nil, they are dropped.
 func (s *Stack) SetWriter(write func(packets [][]byte) error) { s.writer.Store(&write) }
 
 // Deliver takes packets of the container's, as they came from its interface; they are copied. It does not block.
@@ -342,7 +343,8 @@ func (s *Stack) Deliver(packets [][]byte) {
 		case netip.AddrFrom4(h.SourceAddress().As4()) != s.cfg.Address:
 			s.refused.add(ReasonSource, netip.AddrPort{}, "")
 			continue
-		case header.IsV4MulticastAddress(h.DestinationAddress()): // nobody is told that it goes nowhere (RFC 1812, 4.3.2.7)
+		// its sender is not notified that it goes nowhere (RFC 1812, 4.3.2.7)
+		case header.IsV4MulticastAddress(h.DestinationAddress()):
 			s.refused.add(ReasonClosed, netip.AddrPort{}, "")
 			continue
 		}
@@ -363,7 +365,7 @@ func (i inbound) DeliverNetworkPacket(p tcpip.NetworkProtocolNumber, pkt *stack.
 
 func (inbound) DeliverLinkPacket(tcpip.NetworkProtocolNumber, *stack.PacketBuffer) {}
 
-// write hands what the stack sends to the writer, many packets at a time.
+// write passes the stack's packets to the writer, many at a time.
 func (s *Stack) write() {
 	packets := make([][]byte, 0, batch)
 	for {
@@ -380,7 +382,7 @@ func (s *Stack) write() {
 			}
 		}
 		if w := s.writer.Load(); w != nil && *w != nil {
-			_ = (*w)(packets) // the interface is gone or full: what was lost is sent again, or its sender is gone too
+			_ = (*w)(packets) // the interface is gone or full: lost packets are sent again, or their sender is gone too
 		}
 		clear(packets)
 	}
@@ -435,7 +437,7 @@ func (s *Stack) Close() error {
 	return nil
 }
 
-// Stats is what a stack has done since it was made.
+// Stats are a stack's counters since it was made.
 type Stats struct {
 	Flows    int    // at this time
 	Opened   uint64 // flows let out, and connections to services

@@ -33,7 +33,7 @@ type flow struct {
 	key  flowKey
 	last atomic.Int64 // when something moved, Unix nanoseconds
 	idle time.Duration
-	// bytes are counted for it in the budget, none once that has given them to another stack. Guarded by the stack's mu.
+	// bytes are counted for it in the budget, none once another stack has taken them. The stack's mu guards it.
 	bytes int64
 	wide  bool
 	ctx   context.Context
@@ -44,7 +44,7 @@ type flow struct {
 	closes []func()
 }
 
-// onCut adds what ends the flow; it is done at once if the flow is cut already.
+// onCut adds a function that ends the flow; it is called at once if the flow is cut already.
 func (f *flow) onCut(end func()) {
 	f.mu.Lock()
 	if !f.ended {
@@ -56,7 +56,7 @@ func (f *flow) onCut(end func()) {
 	end()
 }
 
-// cut ends a flow. Whoever serves it comes back from what it waits for and takes it out of the table.
+// cut ends a flow. The goroutine that serves it then returns and removes it from the table.
 func (f *flow) cut() {
 	f.mu.Lock()
 	ends := f.closes
@@ -86,8 +86,8 @@ func keyOf(tcp bool, id stack.TransportEndpointID) flowKey {
 	return flowKey{tcp: tcp, from: id.RemotePort, to: target(id)}
 }
 
-// begin takes a new flow into the table, if there is room. A flow that is there already is no new one: fresh is false. It is called by
-// one at a time: who delivers packets, as Close waits for.
+// begin adds a new flow to the table, if there is room. A flow that is there already is no new one: fresh is false. It
+// is called by one goroutine at a time, the one that delivers packets, as Close waits for it.
 func (s *Stack) begin(key flowKey) (why Reason, fresh, open bool) {
 	idle := s.cfg.Limits.IdleUDP
 	if key.tcp {
@@ -197,7 +197,7 @@ func (s *Stack) admitTCP(id stack.TransportEndpointID, pkt *stack.PacketBuffer) 
 	return handled
 }
 
-// service is what answers at a port of the service address.
+// service is the handler of a port of the service address.
 func (s *Stack) service(port uint16) func(context.Context, net.Conn) {
 	if port == portDNS {
 		return s.serveDNSConn
@@ -270,8 +270,8 @@ func failed(err error) Reason {
 	return ReasonUnreachable
 }
 
-// drain waits until the container has what was sent to it, for a while, so that what a connection holds counts against
-// its flows as long as it is held.
+// drain waits until the container has received everything, for a while, so that the memory of a connection counts
+// against its flows as long as it is held.
 func (s *Stack) drain(f *flow, ep tcpip.Endpoint) {
 	ep.Shutdown(tcpip.ShutdownWrite)
 	wait := time.Millisecond
@@ -295,8 +295,8 @@ type watched struct {
 	abort func()
 }
 
-// Close ends what is sent, in order, and every Read. The rest is the flow's to close: with something unread it would be a
-// reset, which could overtake what was sent.
+// Close ends sending, in order, and every Read. The flow must close the rest: with unread data it would be a reset,
+// which could overtake the data sent.
 func (w *watched) Close() error {
 	return errors.Join(w.CloseWrite(), w.SetReadDeadline(time.Unix(1, 0)))
 }
@@ -320,7 +320,7 @@ func (w *watched) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// splice copies both ways until both have ended, or one has failed. An end of what one side sends is passed on.
+// splice copies both ways until both have ended, or one has failed. It passes on the end of one side's data.
 func (s *Stack) splice(f *flow, in, out net.Conn) {
 	done := make(chan struct{})
 	go func() {
@@ -337,7 +337,7 @@ func (s *Stack) splice(f *flow, in, out net.Conn) {
 
 var chunks = sync.Pool{New: func() any { return new([chunk]byte) }}
 
-// pour copies one way and says whether it came to its end.
+// pour copies one way and reports whether it came to its end.
 func (s *Stack) pour(f *flow, to, from net.Conn, limit *rate.Limiter, count *atomic.Uint64) bool {
 	b := chunks.Get().(*[chunk]byte)
 	defer chunks.Put(b)
@@ -384,13 +384,13 @@ func (s *Stack) admitUDP(id stack.TransportEndpointID, pkt *stack.PacketBuffer) 
 	return true // of a pair that is being made or ended: lost, as datagrams are
 }
 
-// refuse has the container told that a packet is not let out, and counts it.
+// refuse notifies the container that a packet is not let out, and counts it.
 func (s *Stack) refuse(why Reason, to netip.AddrPort, pkt *stack.PacketBuffer) {
 	s.refused.add(why, to, "")
 	_ = s.reject.SendRejectionError(pkt, stack.RejectIPv4WithICMPAdminProhibited, false) // at a rate of the stack's own
 }
 
-// serveUDP makes a pair and starts what carries it.
+// serveUDP makes a pair and starts its relays.
 func (s *Stack) serveUDP(r *udp.ForwarderRequest) {
 	key := keyOf(false, r.ID())
 	f := s.flowOf(key)
@@ -425,7 +425,7 @@ func (s *Stack) serveUDP(r *udp.ForwarderRequest) {
 
 var datagrams = sync.Pool{New: func() any { return new([1 << 16]byte) }}
 
-// relay copies datagrams one way until the pair ends. What is over the limit is lost.
+// relay copies datagrams one way until the pair ends. Datagrams over the limit are lost.
 func (s *Stack) relay(f *flow, to, from net.Conn, limit *rate.Limiter, count *atomic.Uint64) {
 	b := datagrams.Get().(*[1 << 16]byte)
 	defer datagrams.Put(b)
@@ -445,7 +445,7 @@ func (s *Stack) relay(f *flow, to, from net.Conn, limit *rate.Limiter, count *at
 	}
 }
 
-// admitICMP refuses what is for the outside; the service address answers by itself.
+// admitICMP refuses packets for the outside; the service address answers by itself.
 func (s *Stack) admitICMP(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {
 	if to := netip.AddrFrom4(pkt.Network().DestinationAddress().As4()); to != s.cfg.Service {
 		s.refuse(ReasonProtocol, netip.AddrPortFrom(to, 0), pkt)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// What is remembered of names: how long after an answer that it was in an address stays open, which is longer than the
-// answer says it is good for, as programs keep addresses longer than they are told; and of how many addresses.
+// Bounds of the memory of names: the time that an address stays open after an answer with it, and the number of
+// addresses. The time is longer than the answer's TTL, as programs keep addresses longer than that.
 const (
 	rememberFor  = 10 * time.Minute
 	maxRemember  = 8192
@@ -44,7 +44,7 @@ func (m *memory) remember(addrs []netip.Addr, rules []int, now time.Time) bool {
 	return true
 }
 
-// forget drops what is over.
+// forget drops expired entries.
 func (m *memory) forget(now time.Time) {
 	for a, rules := range m.addrs {
 		for r, until := range rules {

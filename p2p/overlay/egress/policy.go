@@ -18,7 +18,7 @@ type Mode string
 const (
 	// ModeNone is the service address and nothing else.
 	ModeNone Mode = "none"
-	// ModeAllowlist is what the rules name.
+	// ModeAllowlist allows the destinations of the rules.
 	ModeAllowlist Mode = "allowlist"
 	// ModeInternet is every address that is not closed.
 	ModeInternet Mode = "internet"
@@ -33,7 +33,7 @@ func ParseMode(text string) (Mode, error) {
 	return "", fmt.Errorf("%w: %.40q is none of none, allowlist and internet", ErrPolicy, text)
 }
 
-// ErrPolicy says that a policy cannot be read; its text names the rule and what to write instead.
+// ErrPolicy reports that a policy cannot be parsed; its text names the rule and a correction.
 var ErrPolicy = errors.New("egress policy")
 
 // Bounds of a policy.
@@ -44,8 +44,8 @@ const (
 	maxLabel = 63
 )
 
-// mail reports whether a TCP port is one at which mail servers take mail from others (SMTP, and submission with TLS and without). No mode
-// opens them: a stranger's container that sends mail puts its provider's address on block lists.
+// mail reports whether a TCP port is one at which mail servers take mail from others (SMTP, and submission with TLS and
+// without). No mode opens them: a stranger's container that sends mail puts its provider's address on block lists.
 func mail(port uint16) bool { return port == 25 || port == 465 || port == 587 }
 
 // portRange has both ends in it.
@@ -161,7 +161,7 @@ func parsePort(text string) (uint16, error) {
 	return uint16(n), nil
 }
 
-// checkName holds a domain name to what can be asked for on the internet: lower case, at least two labels.
+// checkName refuses names that cannot be looked up on the internet: they have lower case and at least two labels.
 func checkName(name string) error {
 	if len(name) > maxName {
 		return errors.New("a name has at most 253 characters")
@@ -189,8 +189,8 @@ func checkName(name string) error {
 	return nil
 }
 
-// localDomains are never asked of the host's resolver: what it knows of them is its own network's (RFC 6761, RFC 6762,
-// RFC 8375, and those that people use for it).
+// localDomains are never looked up at the host's resolver: its answers are of its own network (RFC 6761, RFC 6762, RFC
+// 8375, and others in common use).
 var localDomains = []string{
 	"local", "localhost", "localdomain", "lan", "home", "internal", "intranet", "private", "corp", "home.arpa", "invalid", "test", "onion",
 }
@@ -218,8 +218,8 @@ func ParseRules(texts []string) ([]Rule, error) {
 	return rules, nil
 }
 
-// Policy is what a provider lets containers reach. What is closed (see package closed) and the host's own addresses stay
-// so in every mode.
+// Policy is the set of destinations that a provider allows to containers. Closed addresses (see package closed) and the
+// host's own stay closed in every mode.
 type Policy struct {
 	Mode  Mode
 	Allow []Rule // of ModeAllowlist
@@ -271,7 +271,7 @@ func (p *Policy) naming(name string) (out []int) {
 	return out
 }
 
-// resolves says whether a name may be asked for on the internet.
+// resolves reports whether a name may be asked for on the internet.
 func (p *Policy) resolves(name string) bool {
 	switch p.Mode {
 	case ModeInternet:

@@ -51,8 +51,8 @@ const (
 	maxTargets = 1024
 )
 
-// refusals counts by reason and tells the provider, seldom, of a tenant that knocks where it must not: one line for each
-// reason in 10 s, which says how often and at how many different targets since the last.
+// refusals counts by reason and logs refused packets, seldom: one line for each reason in 10 s, with their number and
+// the number of different targets since the last.
 type refusals struct {
 	log    *slog.Logger
 	counts [reasons]atomic.Uint64
@@ -60,7 +60,7 @@ type refusals struct {
 	open   [reasons]window
 }
 
-// window is what came together since the last line.
+// window is the refusals since the last line.
 type window struct {
 	told    time.Time
 	count   uint64
@@ -68,7 +68,7 @@ type window struct {
 	last    string
 }
 
-// add counts one and says whether a line was written. target is where it was going, name what was looked up.
+// add counts one and reports whether a line was written. target is its destination, name the looked up name.
 func (r *refusals) add(why Reason, target netip.AddrPort, name string) {
 	r.counts[why].Add(1)
 	now := time.Now()
@@ -100,7 +100,7 @@ func (r *refusals) tell(why Reason, now time.Time) {
 	*w = window{told: now}
 }
 
-// flush tells what no line has told yet.
+// flush logs the refusals that no line has yet.
 func (r *refusals) flush() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -10,15 +10,16 @@ import (
 )
 
 const (
-	// wideSocket is what the kernel may hold one way for the socket of a wide flow, where it lets us say that.
+	// wideSocket bounds the kernel's buffer one way for the socket of a wide flow, where the kernel allows setting it.
 	wideSocket = 8 << 20
-	// leastWide is the smallest buffer that is worth asking for: kernels that allow no more grow their own up to a bound of theirs.
+	// leastWide is the smallest buffer that is worth asking for: kernels that allow no more grow their own up to a
+	// bound of theirs.
 	leastWide = 512 << 10
 )
 
 // room is the kernel's buffer of a wide flow's socket, one way.
 type room struct {
-	asks   int   // what is asked for; 0: it grows as the kernel lets it
+	asks   int   // requested size; 0: it grows as the kernel allows
 	counts int64 // how large it gets
 }
 
@@ -27,7 +28,7 @@ var (
 	wideWrite = sync.OnceValue(func() room { return roomOf("ipv4/tcp_wmem", "core/wmem_max", 4<<20) })
 )
 
-// roomOf reads what the kernel lets grow and what it lets be asked for; usual is of one that does not say.
+// roomOf reads the kernel's limits of growth and of requests; usual is the default of growth.
 func roomOf(grows, asked string, usual int64) room {
 	most := sysctl(grows, 2)
 	if most <= 0 {
@@ -56,8 +57,8 @@ func sysctl(file string, field int) int64 {
 // flowCtx is the key of a flow in the context with which it is dialled.
 type flowCtx struct{}
 
-// bound holds the buffers of a socket to what its flow is counted for. It is called before the socket connects: a window that was announced
-// is not taken back, and one that was small does not grow.
+// bound bounds the buffers of a socket to its flow's size. It is called before the socket connects: an announced window
+// is not taken back, and a small one does not grow.
 func bound(ctx context.Context, c syscall.RawConn) error {
 	read, write := narrowBuffer, narrowBuffer
 	if f, ok := ctx.Value(flowCtx{}).(*flow); ok && f.wide {

@@ -16,7 +16,7 @@ import (
 // ErrRefused says that an address is not one that may be dialled for a container.
 var ErrRefused = errors.New("refused by the egress policy")
 
-// verdict says whether a container may reach an address, and if not, why.
+// verdict reports whether a container may reach an address, and if not, why.
 func (s *Stack) verdict(tcp bool, to netip.AddrPort) (why Reason, open bool) {
 	p := &s.cfg.Policy
 	switch a := to.Addr(); {
@@ -57,7 +57,7 @@ func (s *Stack) control(ctx context.Context, network, address string, c syscall.
 	return bound(ctx, c)
 }
 
-// again looks at what a socket is about to connect to.
+// again checks the address that a socket is about to connect to.
 func (s *Stack) again(network, address string) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -70,7 +70,7 @@ func (s *Stack) again(network, address string) error {
 	return nil
 }
 
-// hostAddrs knows the host's own addresses: of its interfaces, which come and go, and those that it is told.
+// hostAddrs knows the host's own addresses: those of its interfaces, which come and go, and the configured ones.
 type hostAddrs struct {
 	own   func() []netip.Addr
 	mu    sync.Mutex
@@ -80,7 +80,8 @@ type hostAddrs struct {
 
 const hostEvery = 5 * time.Second
 
-// have says whether an address is the host's. One that cannot say what its own addresses are leads nobody anywhere.
+// have reports whether an address is the host's. If a host's own addresses are unknown, every address counts as its
+// own.
 func (h *hostAddrs) have(a netip.Addr) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

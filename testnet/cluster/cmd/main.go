@@ -1,6 +1,6 @@
 //go:build linux
 
-// Command cmd runs a scenario of clusters and prints what it sees, for a person to watch. It needs root.
+// Command cmd runs a scenario of clusters and prints its observations, for a person to watch. It needs root.
 package main
 
 import (

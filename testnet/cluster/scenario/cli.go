@@ -39,7 +39,7 @@ func (w *world) command(ctx context.Context, args ...string) scenarios.Command {
 	return scenarios.Command{Cmd: cmd, Enter: w.buyer().site.Enter}
 }
 
-// done runs a command of the buyer's that has to succeed, and returns what it printed.
+// done runs a command of the buyer's that has to succeed, and returns its output.
 func (w *world) done(ctx context.Context, args ...string) (string, error) {
 	s, err := w.command(ctx, args...).Run()
 	if err == nil && s.Code != 0 {
@@ -55,7 +55,7 @@ func (w *world) follow(args ...string) (*scenarios.Collected, error) {
 
 func (w *world) client() (*api.Client, error) { return w.buyer().peer.Client() }
 
-// clusterFile is what a person writes.
+// clusterFile is a user's cluster file.
 const clusterFile = `apiVersion: v1
 kind: Cluster
 metadata: {name: %s}
@@ -93,7 +93,7 @@ func (w *world) job(ctx context.Context, name string) (buyer.Job, error) {
 	return c.Job(ctx, jobs[i].ID)
 }
 
-// at is who runs a rank, or nil.
+// at is the machine that runs a rank, or nil.
 func (w *world) at(j buyer.Job, rank int) *machine {
 	i := slices.IndexFunc(w.all, func(m *machine) bool { return m.peer.Key == j.Ranks[rank].Provider })
 	if i < 0 {
@@ -102,7 +102,7 @@ func (w *world) at(j buyer.Job, rank int) *machine {
 	return w.all[i]
 }
 
-// hosts lists who runs which rank.
+// hosts lists the machine of each rank.
 func (w *world) hosts(j buyer.Job) string {
 	var out []string
 	for i := range j.Ranks {
@@ -128,8 +128,8 @@ func (w *world) paid(ctx context.Context, name string) (buyer.Job, error) {
 	return scenarios.Paid(ctx, w.net, c, j.ID, w.killed...)
 }
 
-// lose kills the peer of a rank that is not the head, as a power cut would, and says which; the machine's engine and what it runs
-// go on, out of anybody's reach.
+// lose kills the peer of a rank that is not the head, as a power cut would, and returns it. The machine's engine and
+// containers go on, unreachable.
 func (w *world) lose(ctx context.Context, name string, rank int) (lost, error) {
 	j, err := w.job(ctx, name)
 	if err != nil {
@@ -144,7 +144,7 @@ func (w *world) lose(ctx context.Context, name string, rank int) (lost, error) {
 	return lost{m, j.Ranks[rank].Epoch}, m.peer.Kill()
 }
 
-// lost is a machine whose peer was killed, and the epoch of the rank that it ran.
+// lost is a machine with a killed peer, and the epoch of its rank.
 type lost struct {
 	*machine
 	epoch uint32

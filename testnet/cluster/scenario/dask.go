@@ -59,7 +59,8 @@ func (w *world) daskInside(ctx context.Context) (string, error) {
 
 var forwardedPlain = regexp.MustCompile(`(127\.0\.0\.1:\d+) -> port 8786`)
 
-// daskOutside runs Dask's client at the buyer's site, from the image's file system: on its own libraries, in no container.
+// daskOutside runs Dask's client at the buyer's site, from the image's file system: on its own libraries, in no
+// container.
 func (w *world) daskOutside(ctx context.Context) (string, error) {
 	said, err := w.forward(ctx, daskName, 8786)
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 	"github.com/starling-network/starling/testnet/scenarios"
 )
 
-// running is what the steps of a cluster share.
+// running is the state that the steps of a cluster share.
 type running struct {
 	up   string               // the cluster's name, once it is up
 	port *scenarios.Collected // starling cluster port-forward
@@ -122,7 +122,7 @@ func (w *world) source() (string, error) {
 	return dir, err
 }
 
-// spread is what the program says that uses all nodes.
+// spread is the output of the program that uses all nodes.
 type spread struct {
 	Tasks   []string
 	Actors  []string
@@ -172,8 +172,8 @@ func (w *world) rayWork(ctx context.Context) (string, error) {
 	return s.String(), nil
 }
 
-// raySubmit is Ray's own program at the buyer's site that hands a command in, and follows it: from the image's file system, on its own
-// libraries, in no container. Its address is what port-forward prints.
+// raySubmit is Ray's own client at the buyer's site: it submits a command and follows it. It runs from the image's file
+// system, on its own libraries, in no container. Its address is the output of port-forward.
 func (w *world) raySubmit(ctx context.Context, command ...string) (scenarios.Command, error) {
 	said, err := w.forward(ctx, rayName, 8265)
 	if err != nil {
@@ -188,7 +188,7 @@ func (w *world) raySubmit(ctx context.Context, command ...string) (scenarios.Com
 	return w.python(ctx, images.Ray, append(args, command...)...), err
 }
 
-// forward opens a tunnel to a port of a cluster's head, in place of the one that was open, and returns what it prints of it.
+// forward opens a tunnel to a port of a cluster's head, in place of the open one, and returns its output.
 func (w *world) forward(ctx context.Context, name string, port int) (said string, err error) {
 	w.unforward()
 	if w.running.port, err = w.follow("cluster", "port-forward", name, fmt.Sprintf("0:%d", port)); err != nil {
@@ -207,7 +207,7 @@ func (w *world) unforward() {
 
 var forwarded = regexp.MustCompile(`http://127\.0\.0\.1:\d+`)
 
-// python is the Python of an image at the buyer's site, with what the image has.
+// python is the Python of an image at the buyer's site, with the image's libraries.
 func (w *world) python(ctx context.Context, image images.Name, args ...string) scenarios.Command {
 	root := w.root[image]
 	start := []string{"--library-path", root + "/usr/lib/x86_64-linux-gnu", root + "/usr/bin/python3.11"}
@@ -218,7 +218,7 @@ func (w *world) python(ctx context.Context, image images.Name, args ...string) s
 	return scenarios.Command{Cmd: cmd, Enter: w.buyer().site.Enter}
 }
 
-// lasting starts a job whose tasks are tried again, and waits until it is well under way.
+// lasting starts a job with tasks that are retried, and waits until it is well under way.
 func (w *world) lasting(ctx context.Context) (*scenarios.Collected, error) {
 	submit, err := w.raySubmit(context.Background(), "python3", "lasting.py", "120", "1")
 	if err != nil {
@@ -231,7 +231,7 @@ func (w *world) lasting(ctx context.Context) (*scenarios.Collected, error) {
 	return work, work.WaitFor(ctx, "left 110", 1)
 }
 
-// lasted waits for the end of what lasting started, and for Ray to see all nodes again.
+// lasted waits for the end of lasting's job, and for Ray to see all nodes again.
 func (w *world) lasted(ctx context.Context, work *scenarios.Collected) error {
 	code, err := work.Wait(ctx)
 	if err != nil || code != 0 || !strings.Contains(work.Text(), "sum 7140 on") {
@@ -267,8 +267,8 @@ func (w *world) rayLost(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%s was killed; now %s; the job's sum is right; what the lost one still ran has ended", gone.name, w.hosts(j)), nil
 }
 
-// rayEngines: of one worker the container is killed, raylet and all, of the other the whole engine is stopped, at the same time.
-// Their peers live on and say so; both ranks run again, the second one elsewhere, and the job ends well.
+// rayEngines: of one worker the container is killed, raylet and all, of the other the whole engine is stopped, at the
+// same time. Their peers live on and say so; both ranks run again, the second one elsewhere, and the job ends well.
 func (w *world) rayEngines(ctx context.Context) (got string, err error) {
 	work, err := w.lasting(ctx)
 	if err != nil {

@@ -1,9 +1,9 @@
 //go:build linux
 
-// Package scenario runs clusters on a network of real peers behind emulated NATs, a container engine for each that sells, with
-// the engines that people know: Ray, PyTorch's torchrun, Open MPI, Dask, all of them as they are. A buyer does everything by the
-// command line, members are killed and replaced. It is what testnet/scenarios/ray.sh, dask.sh and torchrun.sh show and what the tests
-// assert.
+// Package scenario runs clusters on a network of real peers behind emulated NATs, a container engine for each provider,
+// with well-known engines: Ray, PyTorch's torchrun, Open MPI, Dask, all of them unmodified. A buyer does everything by
+// the command line, members are killed and replaced. testnet/scenarios/ray.sh, dask.sh and torchrun.sh show it, and the
+// tests assert it.
 package scenario
 
 import (
@@ -27,7 +27,7 @@ import (
 	"github.com/starling-network/starling/testnet/scenarios"
 )
 
-// ErrUnavailable says that the scenario cannot be run on this machine; its text says what is missing.
+// ErrUnavailable reports that the scenario cannot run on this machine; its text names the missing part.
 var ErrUnavailable = errors.New("clusters cannot be tried here")
 
 // members is the size of the clusters: one provider more than that sells, to take the place of one that is lost.
@@ -100,8 +100,8 @@ func Available() error {
 // stepTime bounds one step. It is long: nothing is measured by it, and a machine may have other things to do.
 const stepTime = 10 * time.Minute
 
-// Run runs the parts of the scenario that engines name: ray, ray-all (with engines that end), torchrun, mpi, dask. The rows say what was seen; an error means that it
-// could not be run, ErrUnavailable that it cannot be on this machine.
+// Run runs the parts of the scenario that engines name: ray, ray-all (with engines that end), torchrun, mpi, dask. The
+// rows are the observations; an error means that it could not run, ErrUnavailable that it cannot on this machine.
 func Run(ctx context.Context, o scenarios.Options, engines ...string) (rows []scenarios.Row, err error) {
 	if err := Available(); err != nil {
 		return nil, err
@@ -210,7 +210,8 @@ func (w *world) start(ctx context.Context, wanted map[images.Name]bool) error {
 	return nil
 }
 
-// interval is how many slots of 100 ms lie between receipts: five seconds, within which a path that breaks must be replaced.
+// interval is how many slots of 100 ms lie between receipts: five seconds, within which a path that breaks must be
+// replaced.
 const interval = 50
 
 // jobs is where the images have the programs of testnet/jobs/cluster.
@@ -241,7 +242,7 @@ func (w *world) push(ctx context.Context, wanted map[images.Name]bool) error {
 	return nil
 }
 
-// found: who is behind a NAT has a place at a relay, and the buyer has found every offer and asked who made it.
+// found: each peer behind a NAT has a place at a relay, and the buyer has found every offer and reached its provider.
 func (w *world) found(ctx context.Context) (string, error) {
 	for _, m := range w.all {
 		if m.kind == natlab.Public {
@@ -274,7 +275,7 @@ func (w *world) found(ctx context.Context) (string, error) {
 	})
 }
 
-// tails shows the ends of the peers' logs, for whoever looks for what went wrong.
+// tails shows the ends of the peers' logs, to find the cause of a failure.
 func (w *world) tails() {
 	for _, m := range w.all {
 		if m.peer == nil {

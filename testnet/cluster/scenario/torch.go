@@ -64,7 +64,7 @@ func (w *world) alone(ctx context.Context, steps int, loss, weights float64) err
 	return err
 }
 
-// train writes the file of a cluster that trains. Its network may be a slow one: that every step waits for it is what is tried.
+// train writes the file of a cluster that trains. Its network may be slow: the test is about every step waiting for it.
 func (w *world) train(name string, args ...string) (string, error) {
 	command := append([]string{"python3", jobs + "/ddp.py"}, args...)
 	return w.write(name, w.image[images.Torch], "{name: torchrun, sync: seldom, maxRestarts: 10}", "  command: ["+strings.Join(command, ", ")+"]")
@@ -142,7 +142,8 @@ func (w *world) trainsOn(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%s was killed; now %s; went on at step %s; loss %.6f as in one process that nothing happened to", gone.name, w.hosts(j), from[1], loss), nil
 }
 
-// rounds is how often MPI is tried: its launcher once ended with 0 and nothing run when its peer measured the lease meanwhile.
+// rounds is how often MPI is tried: its launcher once ended with 0 and nothing run when its peer measured the lease
+// meanwhile.
 const rounds = 5
 
 func (w *world) rings(ctx context.Context) (string, error) {
@@ -162,8 +163,8 @@ var (
 	sumWords = regexp.MustCompile(`rank \d+ of \d+: sum \d+`)
 )
 
-// ring runs MPI once and returns the way round. MPI says that it needs a metro network, whose paths are direct: the peer at a NAT that only
-// relays get through is not asked, and between the others the buyer waits until holes are punched.
+// ring runs MPI once and returns the way round. MPI requires a metro network with direct paths. The peer at a NAT that
+// only relays get through is not asked, and between the others the buyer waits until holes are punched.
 func (w *world) ring(ctx context.Context, name string) (string, error) {
 	file, err := w.write(name, w.image[images.MPI], "mpi", "  command: [python3, "+jobs+"/ring.py]")
 	if err != nil {

@@ -1,17 +1,17 @@
-// Command box is the program that the scenario of containers runs in them. Its first argument says what to do:
+// Command box is the program that the scenario of containers runs in them. Its first argument is the action:
 //
 //	work        write a tick to standard output and /out/ticks every tenth of a second, say when it was frozen, and serve HTTP
 //	            on port 8080: GET /healthz, GET /ticks, POST /fail (exit 7), POST /finish (write the results, exit 0)
-//	env         print what the environment says of devices
+//	env         print the environment's variables about devices
 //	cat         copy the standard input to the standard output
-//	echo        say again what comes in at TCP port 7000
-//	talk        as rank 0 of a cluster say again what comes in at TCP port 7000, as another one count to rank 0 over one connection
+//	echo        echo the bytes received at TCP port 7000
+//	talk        as rank 0 of a cluster echo the bytes received at TCP port 7000, as another one count to rank 0 over one connection
 //	            and print each number that comes back
 //	sleep N     wait for N ms
 //	exit N      exit with N
 //	sparse N    leave N files in /out that have 64 MiB and take nothing
 //	links       leave links out of /out in it, and one honest file
-//	flood MiB   print so much
+//	flood MiB   print this much
 package main
 
 import (
@@ -70,7 +70,7 @@ func main() {
 
 const (
 	tick   = 100 * time.Millisecond
-	frozen = time.Second // a tick that took longer is told of
+	frozen = time.Second // a longer tick is reported
 )
 
 // work shows that it has its secrets by their digests: they are not for logs.

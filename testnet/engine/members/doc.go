@@ -1,3 +1,3 @@
-// Package members tests a cluster's members as they really are: containers of different engines at sites behind NATs, whose
-// network is the overlay of their peers. It has no more than its tests; testnet/cluster shows what people run on clusters.
+// Package members tests real members of clusters: containers of different engines at sites behind NATs, with the
+// overlay of their peers as network. It has only tests; testnet/cluster shows complete clusters.
 package members

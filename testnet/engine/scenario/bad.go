@@ -18,7 +18,7 @@ import (
 	"github.com/starling-network/starling/testnet/scenarios"
 )
 
-// badInput is something that must not work, and what starling has to say to it.
+// badInput is an input that must fail, with starling's expected error.
 type badInput struct {
 	what string
 	args []string               // of starling run, before the image; or
@@ -68,7 +68,7 @@ func (w *world) bad() []badInput {
 	}
 }
 
-// try hands the bad input in and holds the answer to what it has to be.
+// try submits the bad input and compares the answer with the expected one.
 func (w *world) try(ctx context.Context, b badInput) (string, error) {
 	image := w.image
 	if b.make != nil {
@@ -103,7 +103,7 @@ func (w *world) try(ctx context.Context, b badInput) (string, error) {
 	return fmt.Sprintf("exit code %d: %s", s.Code, message), nil
 }
 
-// waysOut has a container look for what is closed to it.
+// waysOut runs a container that tries closed addresses.
 func (w *world) waysOut(ctx context.Context) (string, error) {
 	want := []string{cluster.Service.String() + ":53 yes"}
 	args := []string{"reach", "+" + cluster.Service.String() + ":53"}
@@ -122,7 +122,7 @@ func (w *world) waysOut(ctx context.Context) (string, error) {
 	return fmt.Sprintf("one address of %d", len(want)), nil
 }
 
-// message is what starling said in the end.
+// message is starling's last message.
 func message(stderr string) string {
 	at := strings.LastIndex(stderr, "starling: ")
 	if at < 0 {

@@ -38,7 +38,7 @@ func run(cmd *exec.Cmd, input string) (scenarios.Said, error) {
 	return scenarios.Command{Cmd: cmd}.Run()
 }
 
-// done runs a command that has to succeed, and returns what it printed.
+// done runs a command that has to succeed, and returns its output.
 func (w *world) done(ctx context.Context, args ...string) (string, error) {
 	s, err := w.starling(ctx, args...)
 	if err == nil && s.Code != 0 {
@@ -60,7 +60,7 @@ func (w *world) job(ctx context.Context, id string) (buyer.Job, error) {
 	return c.Job(ctx, id)
 }
 
-// provider is who runs rank 0 of a job.
+// provider is the provider of rank 0 of a job.
 func (w *world) provider(ctx context.Context, id string) (int, error) {
 	j, err := w.job(ctx, id)
 	if err != nil {

@@ -48,7 +48,7 @@ func (w *world) stops(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%s, paid %s for the time it ran", j.State, w.net.Genesis.FormatAmount(j.Paid)), nil
 }
 
-// moves takes a job whose engine went away to its end elsewhere.
+// moves takes a job with a lost engine to its end elsewhere.
 func (w *world) moves(ctx context.Context, r running, from int) (string, error) {
 	if err := r.log.WaitFor(ctx, "serving", 2); err != nil {
 		return "", err
@@ -176,7 +176,7 @@ func (w *world) simulated(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%d places, %s", len(views), strings.TrimSpace(env)), nil
 }
 
-// leavesNoTrace looks for what was secret in everything that was written: homes, journals, logs, and all of the engines.
+// leavesNoTrace searches all written files for secrets: homes, journals, logs, and all of the engines.
 func (w *world) leavesNoTrace(context.Context) (string, error) {
 	auth := base64.StdEncoding.EncodeToString([]byte(engine.User + ":" + registryPassword))
 	secrets := []string{keySecret, tokenSecret, badPassword, registryPassword, auth}

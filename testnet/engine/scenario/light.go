@@ -130,7 +130,8 @@ func (l *laptop) execs(ctx context.Context, data []byte) error {
 	return nil
 }
 
-// onTerminal has a shell's place: the container's terminal is as large as the one here, and Ctrl-C ends the command there.
+// onTerminal has a shell's place: the container's terminal is as large as the one here, and Ctrl-C ends the command
+// there.
 func (l *laptop) onTerminal(ctx context.Context, _ []byte) error {
 	t, err := pty.Start(l.command(ctx, "exec", "-it", l.id, "--", "/probe", "tty"), 24, 80)
 	if err != nil {

@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package scenario runs containers on a network of real peers: engines and a registry of its own, a buyer that does everything
-// by the command line as a person would, providers and engines that are killed, and what hostile or mistaken users bring. It is
-// what testnet/scenarios/containers.sh shows and what the tests assert.
+// Package scenario runs containers on a network of real peers: engines and a registry of its own, a buyer that does
+// everything by the command line as a person would, providers and engines that are killed, and hostile or mistaken
+// input. testnet/scenarios/containers.sh shows it, and the tests assert it.
 package scenario
 
 import (
@@ -29,7 +29,8 @@ const (
 // providers is how many sell, each through an engine of its own.
 const providers = 2
 
-// stepTime bounds one step. It is long, and so are the jobs' limits: nothing is measured by them, and a machine may have other things to do.
+// stepTime bounds one step. It is long, and so are the jobs' limits: nothing is measured by them, and a machine may
+// have other things to do.
 const stepTime = 10 * time.Minute
 
 // world is a running scenario.
@@ -44,8 +45,8 @@ type world struct {
 	work     running
 }
 
-// Run runs the scenario. The rows say what was seen; an error means that it could not be run, ErrUnavailable that it cannot be
-// on this machine.
+// Run runs the scenario. The rows are the observations; an error means that it could not run, ErrUnavailable that it
+// cannot on this machine.
 func Run(ctx context.Context, o scenarios.Options) (rows []scenarios.Row, err error) {
 	if err := engine.Available(); err != nil {
 		return nil, err
@@ -58,7 +59,7 @@ func Run(ctx context.Context, o scenarios.Options) (rows []scenarios.Row, err er
 	return scenarios.Play(ctx, o, stepTime, w.steps())
 }
 
-// steps are what is done, in this order: the first ones share a job.
+// steps are the steps in order: the first ones share a job.
 func (w *world) steps() []scenarios.Step {
 	all := []scenarios.Step{
 		{What: "a job file: private image, secrets, input, output, health check", Run: w.submits},
@@ -128,8 +129,10 @@ func (w *world) start(ctx context.Context) error {
 	}
 	o := testnet.Options{
 		Dir: filepath.Join(w.Dir, "net"), Binary: w.Binary, Providers: providers, Buyers: 1, Env: []string{"XDG_CACHE_HOME=" + filepath.Join(w.Dir, "cache")}, Say: w.Say,
-		Engine: func(i int) string { return w.engines[i].Host() }, Registries: w.registry.Addrs(), BuyersRelay: true, // a light client is to have circuits to those that sell
-		Unit: node.Unit{MilliCPU: 1000, MemoryMiB: 1024, DiskMiB: 1024}, // as many processes as a fork bomb may have fit into the memory
+		// a light client is to have circuits to those that sell
+		Engine: func(i int) string { return w.engines[i].Host() }, Registries: w.registry.Addrs(), BuyersRelay: true,
+		// as many processes as a fork bomb may have fit into the memory
+		Unit: node.Unit{MilliCPU: 1000, MemoryMiB: 1024, DiskMiB: 1024},
 	}
 	if w.gpus {
 		o.GPUs = func(int) testnet.GPUs { return testnet.GPUs{Mock: mock, Devices: "all"} }

@@ -45,7 +45,7 @@ type victim struct {
 	l     net.Listener
 }
 
-// hostile is a registry that leads whoever asks it to a victim.
+// hostile is a registry that redirects its clients to a victim.
 type hostile struct {
 	addr string
 	l    net.Listener
@@ -137,7 +137,8 @@ func newVictim() (*victim, error) {
 	return v, nil
 }
 
-// newHostile serves a registry that, by the image's name, names a victim as where tokens are given out, or redirects there.
+// newHostile serves a registry that, by the image's name, names a victim as where tokens are given out, or redirects
+// there.
 func newHostile(to string) (*hostile, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -242,7 +243,7 @@ func (w *tenants) untouched(context.Context) (string, error) {
 	return "no connection came", nil
 }
 
-// noVolumes waits until nothing that a program wrote is on the provider's disk but what was collected of it.
+// noVolumes waits until the provider's disk has nothing that a program wrote, except its collected outputs.
 func (w *tenants) noVolumes(ctx context.Context) (string, error) {
 	home := w.net.Providers()[0].Home
 	_, err := scenarios.Until(ctx, func() (bool, string, error) {

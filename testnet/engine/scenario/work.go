@@ -34,7 +34,7 @@ type running struct {
 	ids  map[string]bool // its containers
 }
 
-// jobFile is what a person writes. The registry's password and a secret come from the environment of who submits it.
+// jobFile is a user's job file. The registry's password and a secret come from the submitter's environment.
 const jobFile = `apiVersion: v1
 kind: Job
 metadata: {name: %s}
@@ -69,7 +69,8 @@ func (w *world) begin(ctx context.Context, name string) (running, error) {
 		return r, err
 	}
 	r.id = strings.TrimSpace(out)
-	if err := os.Remove(filepath.Join(w.Dir, "key.txt")); err != nil { // it must be found nowhere, and this is the user's own
+	// it must be found nowhere, and this is the user's own
+	if err := os.Remove(filepath.Join(w.Dir, "key.txt")); err != nil {
 		return r, err
 	}
 	if r.log, err = w.follow("logs", "-f", r.id); err != nil {
@@ -219,7 +220,7 @@ func (w *world) pauses(ctx context.Context) (string, error) {
 	}); err != nil {
 		return "", err
 	}
-	// How long it is frozen is what it has to tell.
+	// The program must report how long it was frozen.
 	select {
 	case <-time.After(1500 * time.Millisecond):
 	case <-ctx.Done():
@@ -302,7 +303,7 @@ func (w *world) adopts(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%s was killed at tick %s and adopted it at tick %s: same container, same lease", victim.Name, strings.TrimSpace(ticks), strings.TrimSpace(later)), nil
 }
 
-// finishes: what the program left is here, and the provider has exactly what the receipts say.
+// finishes: the program's outputs are here, and the provider has exactly the amount of the receipts.
 func (w *world) finishes(ctx context.Context) (string, error) {
 	if _, err := w.ask(ctx, http.MethodPost, "/finish"); err != nil {
 		return "", err

@@ -1,4 +1,4 @@
-// Command cmd measures the GPU of this machine, prints what was seen, and writes a report. See package hardware.
+// Command cmd measures the GPU of this machine, prints the observations, and writes a report. See package hardware.
 package main
 
 import (

@@ -39,8 +39,8 @@ func (a *attacker) subscriptions(ctx context.Context, c *count, keys []int, to p
 	})
 }
 
-// gossip floods the topic of orders: with orders of fresh keys that nobody funded, with texts that are no order, and with messages
-// that it asks for and does not want.
+// gossip floods the topic of orders: with orders of fresh keys that nobody funded, with texts that are no order, and
+// with messages that it asks for and does not want.
 func (a *attacker) gossip(ctx context.Context, c *count, keys []int, to peer.AddrInfo) {
 	p := a.pipes(to, a.meshsub())
 	topic := a.topic("orders/cpu")

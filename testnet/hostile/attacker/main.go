@@ -1,6 +1,6 @@
-// Command attacker does to peers what strangers with free keys can do, with everything at once, until its time is over. Its targets are
-// peers of the scenario that starts it, in network namespaces of their own; it prints how often each attack was tried, and how often a
-// peer took it.
+// Command attacker runs all attacks at once that strangers with free keys can run against peers, until its time is
+// over. Its targets are peers of the scenario that starts it, in network namespaces of their own; it prints how often
+// each attack was tried, and how often a peer took it.
 //
 //	attacker -genesis FILE -for 2m MULTIADDR...
 package main
@@ -104,7 +104,7 @@ type attacker struct {
 	counts map[string]*count
 }
 
-// addKey makes an identity whose host bounds nothing of itself.
+// addKey makes an identity with a host without limits of its own.
 func (a *attacker) addKey() error {
 	signer := newKey()
 	h, err := libp2p.New(
@@ -140,7 +140,7 @@ func (c *count) note(err error) {
 	}
 }
 
-// Report is what the attacker prints: by attack, how often it was tried and how often the peer took it.
+// Report is the attacker's output: by attack, how often it was tried and how often the peer took it.
 type Report map[string]struct{ Tried, Taken int64 }
 
 func (a *attacker) report() Report {
@@ -153,7 +153,7 @@ func (a *attacker) report() Report {
 	return out
 }
 
-// workers is how many of each attack run against each target: what a peer is slow to answer holds up one of them.
+// workers is the number of workers of each attack against each target: a slow answer of a peer delays one of them.
 const workers = 4
 
 // attack does everything at once, each attack with keys of its own, against all targets.

@@ -146,7 +146,7 @@ func (a *attacker) files(ctx context.Context, c *count, keys []int, to peer.Addr
 	})
 }
 
-// questions asks what any peer may ask.
+// questions sends the requests that any peer may send.
 func (a *attacker) questions(ctx context.Context, c *count, keys []int, to peer.AddrInfo) {
 	tag := a.genesis.Tag()
 	pace(ctx, 12, func(i int) {

@@ -1,6 +1,7 @@
 //go:build linux
 
-// Command hostile runs the scenario of an attacker among honest peers and prints what it sees, for a person to watch. It needs root.
+// Command hostile runs the scenario of an attacker among honest peers and prints its observations, for a person to
+// watch. It needs root.
 package main
 
 import (

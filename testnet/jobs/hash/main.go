@@ -1,5 +1,5 @@
-// Command hash is a job for demonstrations: it looks for the hash with the most leading zeros for as many seconds as it
-// is told, and says every second how far it is. It works for a tenth of each second, so that many fit on one machine.
+// Command hash is a job for demonstrations: it looks for the hash with the most leading zeros for the given number of
+// seconds, and prints its progress every second. It works for a tenth of each second, so that many fit on one machine.
 //
 //	GOOS=wasip1 GOARCH=wasm go build -o hash.wasm ./testnet/jobs/hash
 //	starling run -n 3 --max-price 0.5 hash.wasm -- 30

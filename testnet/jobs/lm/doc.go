@@ -2,12 +2,13 @@
 // installation of the machine.
 //
 //	model      the model: hashed n-gram logistic regression, Adagrad, a weights file of 6 MiB
-//	corpus     shards and held-out text from $GOROOT/src, and what order-0, 1 and 2 statistics reach on them
+//	corpus     shards and held-out text from $GOROOT/src, and the results of order-0, 1 and 2 statistics
 //	cmd/train  the program, for GOOS=wasip1 GOARCH=wasm: train (one worker's part of a round) and reduce (its end)
 //
-// Training is data-parallel with local SGD. In each round every worker starts from the same weights, trains on the round's slice
-// of its own shard, and hands its weights to reduce, which joins them (model.Average) and evaluates. Every step is a function
-// of its input files: a part that is lost is run again, by anyone, with the same result to the bit.
+// Training is data-parallel with local SGD. In each round every worker starts from the same weights, trains on the
+// round's slice of its own shard, and hands its weights to reduce, which joins them (model.Average) and evaluates.
+// Every step is a function of its input files: a part that is lost is run again, by anyone, with the same result to the
+// bit.
 //
 //	round r, rank k   train    in: /data/shard.bin (k's), /carry/weights.bin (reduce's of round r-1; none in round 0)
 //	                           out: /out/weights.bin
@@ -29,6 +30,6 @@
 //
 // With rounds of 512 KiB: 2.461, 2.304, 2.251, 2.214, 2.194, 2.187; one machine 2.186, order 2 3.147.
 //
-// A worker's round takes 1.6 s of CPU in the sandbox (0.9 s at 512 KiB), a reduction 1.4 s and 133 MiB of memory; all of it 39 s
-// on two cores. The one machine needs 13 s natively.
+// A worker's round takes 1.6 s of CPU in the sandbox (0.9 s at 512 KiB), a reduction 1.4 s and 133 MiB of memory; all
+// of it 39 s on two cores. The one machine needs 13 s natively.
 package lm

@@ -1,5 +1,5 @@
-// Command tick is a program that takes a while and can be watched: it computes for about a tenth of a second and writes a
-// line, as often as its argument says. Built with GOOS=wasip1 GOARCH=wasm.
+// Command tick is a program that takes a while and can be watched: it computes for about a tenth of a second and writes
+// a line, as often as its argument says. Built with GOOS=wasip1 GOARCH=wasm.
 package main
 
 import (

@@ -1,6 +1,7 @@
 //go:build linux
 
-// Command natlab runs the scenario of peers behind NATs and prints what it sees, for a person to watch. It needs root.
+// Command natlab runs the scenario of peers behind NATs and prints its observations, for a person to watch. It needs
+// root.
 package main
 
 import (

@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package scenario runs a network of real peers behind emulated NATs and firewalls and sees whether they reach each other
-// and do work for each other: hole punching, relays, a peer that only dials out, a path that changes under a running job,
-// another private network. It is what testnet/scenarios/nat.sh shows and what the tests assert.
+// Package scenario runs a network of real peers behind emulated NATs and firewalls, and checks that they reach each
+// other and work for each other: hole punching, relays, a peer that only dials out, a path that changes under a running
+// job, another private network. testnet/scenarios/nat.sh shows it, and the tests assert it.
 package scenario
 
 import (
@@ -79,7 +79,7 @@ type world struct {
 	tick  []byte
 }
 
-// Run runs the scenario. The rows say what was seen; an error means that it could not be run.
+// Run runs the scenario. The rows are the observations; an error means that it could not run.
 func Run(ctx context.Context, o scenarios.Options) (rows []scenarios.Row, err error) {
 	if err := natlab.Available(); err != nil {
 		return nil, err
@@ -101,8 +101,8 @@ func Run(ctx context.Context, o scenarios.Options) (rows []scenarios.Row, err er
 	})
 }
 
-// interval is how many slots of 100 ms lie between receipts. A path that breaks must be replaced within about as long, or the
-// worker stops for want of money: these are five seconds, where real networks have a minute.
+// interval is how many slots of 100 ms lie between receipts. A path that breaks must be replaced within about as long,
+// or the worker stops for want of money: these are five seconds, where real networks have a minute.
 const interval = 50
 
 // stepTime bounds one step.

@@ -19,7 +19,7 @@ import (
 	"github.com/starling-network/starling/testnet/scenarios"
 )
 
-// reserved: whoever cannot be dialled has a place at both relays and tells the addresses there.
+// reserved: each peer that cannot be dialled has a place at both relays and announces the addresses there.
 func (w *world) reserved(ctx context.Context) (string, error) {
 	for _, m := range w.all {
 		if m.kind == natlab.Public {
@@ -47,7 +47,7 @@ func (w *world) punched(ctx context.Context) (string, error) {
 		if err != nil {
 			return false, "", err
 		}
-		// Either end may have been dialled by the other just before both were: direct is what counts.
+		// Either end may have been dialled by the other just before both were: only a direct path counts.
 		return r.Problem == nil && r.Conn.Path != string(p2p.PathRelayed) && strings.Contains(r.Conn.Addr, b.site.Public), describe(r), nil
 	})
 }
@@ -113,7 +113,7 @@ func ticks(ctx context.Context, c *api.Client, id string) (int, error) {
 	return strings.Count(log.String(), "tick "), err
 }
 
-// movingTicks is how long the job runs whose path changes: longer than that takes; it is stopped then.
+// movingTicks is the length of the job with the changing path, longer than the change takes; it is stopped then.
 const movingTicks = 100_000
 
 // moves: a job runs over a relay, and the relay dies; it goes on over another one. Then the direct path, closed so far,
@@ -139,7 +139,8 @@ func (w *world) moves(ctx context.Context) (saw string, err error) {
 		return "", err
 	}
 	var r api.PingResult
-	if saw, err := scenarios.Until(ctx, func() (ok bool, saw string, err error) { // one ping may be lost, the path is what counts
+	// one ping may be lost, only the path counts
+	if saw, err := scenarios.Until(ctx, func() (ok bool, saw string, err error) {
 		r, err = w.ping(ctx, a, b)
 		return err == nil && r.Problem == nil, describe(r), err
 	}); err != nil {
@@ -219,7 +220,7 @@ func (w *world) named(id string) *machine {
 	return nil
 }
 
-// locked: a peer with a pre-shared key and peers without are told apart from peers that are gone.
+// locked: a peer with a pre-shared key and peers without are distinguished from peers that are gone.
 func (w *world) locked(ctx context.Context) (string, error) {
 	m, from := w.find("locked"), w.find("relay-1")
 	if _, err := p2p.CreatePSK(filepath.Join(m.peer.Home, node.FilePSK)); err != nil {

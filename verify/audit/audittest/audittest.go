@@ -1,5 +1,5 @@
-// Package audittest makes whole audits for tests: a provider, a committee and an answer to a small challenge, honest where the
-// test does not say otherwise.
+// Package audittest makes whole audits for tests: a provider, a committee and an answer to a small challenge, honest
+// where the test does not say otherwise.
 package audittest
 
 import (
@@ -36,7 +36,7 @@ type Case struct {
 	In       sign.Domain                       // where it is signed
 	Beacons  func(w audit.Window) audit.Beacon // nil: made up
 
-	// What a dishonest provider or member does, nil otherwise.
+	// Faults of a dishonest provider or member; nil of an honest one.
 	Tile    func(i int, t *challenge.Tile)    // before it is committed
 	Opening func(i int, o *challenge.Opening) // after it was opened
 	End     func(i int, s *uint64)            // before it is committed
@@ -165,7 +165,8 @@ func (c Case) judge(r audit.Record, committee audit.Roster) (audit.Record, error
 	return r, nil
 }
 
-// products computes the tiles as the provider has them, and gives how it opens them: by what it committed, right or not.
+// products computes the tiles as the provider has them, faults included. It also returns the function with which the
+// provider opens them.
 func (c Case) products(a audit.Answer) ([]sign.Hash, func(*challenge.Commitment, []uint32) (challenge.Opened, error), error) {
 	g := challenge.ProductGenerator(a.ProductSeed)
 	all := make([]challenge.Tile, c.Shape.Tiles())
@@ -188,7 +189,7 @@ func (c Case) products(a audit.Answer) ([]sign.Hash, func(*challenge.Commitment,
 	}, nil
 }
 
-// Seen is what a reader knows of the case's window.
+// Seen is a reader's knowledge of the case's window.
 func (c Case) Seen() audit.Seen {
 	return audit.Seen{Roster: c.Roster, Beacon: c.Beacon(), Era: c.Era()}
 }

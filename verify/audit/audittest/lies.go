@@ -37,7 +37,8 @@ func LyingAnswer(provider sign.Key, w audit.Window) audit.Answer {
 	}
 }
 
-// Lies are one of each kind in a window, the first two by a provider and the last by a member who passed the first.
+// Lies returns one lie of each kind in a window: the first two by a provider, the last by a member that passed the
+// first.
 func Lies(d sign.Domain, provider, member sign.Private, w audit.Window) []audit.Lie {
 	signed := func(sig sign.Signature, err error) sign.Signature {
 		if err != nil {

@@ -1,6 +1,6 @@
-// Package reputationtest makes markets for tests and simulations of reputation: honest providers that finish 95 to 99.9 % of their
-// jobs, honest buyers, and malicious providers that fail real jobs and make up what else they can. A job that fails leaves a receipt
-// of what was paid until then, which counts for its provider: nobody but its buyer knows how it ended.
+// Package reputationtest makes markets for tests and simulations of reputation: honest providers that finish 95 to 99.9
+// % of their jobs, honest buyers, and malicious providers that fail real jobs and forge whatever else they can. A
+// failed job leaves a receipt of the payments until then, which counts for its provider: only its buyer knows its end.
 package reputationtest
 
 import (
@@ -157,13 +157,13 @@ func Bought(n int) func(m, k int) sign.Key {
 // Reader is an honest buyer that nobody bought.
 func (b *Market) Reader() sign.Key { return Buyer(MostBought + b.R.IntN(Buyers-MostBought)) }
 
-// Look is what somebody makes of the market.
+// Look is one peer's view of the market.
 func (b *Market) Look(by sign.Key, stakes []reputation.Stake) (*reputation.View, error) {
 	return reputation.NewView(Params, by, Now, b.Facts, stakes)
 }
 
-// Read is what a reader has of the market's facts that asks the buyers what they anchored: its own, and of each buyer that shows it the newest
-// leases, each so many, in all at most the newest so many.
+// Read returns the market's facts of a reader that requests the buyers' anchored receipts. They are its own, and of
+// each buyer that shows them the newest `each` leases, in all at most the newest `most`.
 func (b *Market) Read(by sign.Key, shows func(buyer sign.Key) bool, each, most int) []reputation.Fact {
 	var out, others []reputation.Fact // of others one of each two
 	for _, f := range b.Facts {

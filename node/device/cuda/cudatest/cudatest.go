@@ -13,7 +13,7 @@ import (
 type GPU struct {
 	sim    *ptxsim.GPU
 	module *ptxsim.Module
-	// Launched, where it is set, is told of each launch before it is done; its error is the driver's.
+	// Launched, if set, is called before each launch; its error is the driver's.
 	Launched func(k ptx.Kernel) error
 }
 

@@ -34,8 +34,8 @@ const (
 	registers  = 4 // of each thread
 )
 
-// jitNames are the options of cuModuleLoadDataEx, CUjit_option, whose values are jitValues: where the compiler writes its
-// information and its errors, and how much.
+// jitNames are the options of cuModuleLoadDataEx, CUjit_option, with the values jitValues: the buffers for the
+// compiler's information and errors, and their sizes.
 var jitNames = [4]int32{3, 4, 5, 6}
 
 // jitValues is an array of four pointers as C has it; sizes lie in the place of pointers.
@@ -119,7 +119,7 @@ func shared(mode int32) error {
 	return nil
 }
 
-// compile has the driver compile the module and finds its kernels. The error has what the compiler says.
+// compile compiles the module by the driver and finds its kernels. The error has the compiler's message.
 func (g *GPU) compile(capability uint32) error {
 	text, err := ptx.Module(capability)
 	if err != nil {
@@ -145,7 +145,8 @@ func (g *GPU) compile(capability uint32) error {
 	return nil
 }
 
-// Registers says how many registers a thread of a kernel has, and how many bytes of memory for what did not fit into them.
+// Registers returns the number of registers of a kernel's thread, and the bytes of memory for values that did not fit
+// into them.
 func (g *GPU) Registers(k ptx.Kernel) (count, spilled int, err error) {
 	var n, local int32
 	f, ok := g.kernels[k.Name]
@@ -194,7 +195,7 @@ func (g *GPU) Wait() error {
 	return g.lib.check(g.lib.streamSynchronize(g.stream), "cuStreamSynchronize")
 }
 
-// Read copies from the GPU, after what was queued.
+// Read copies from the GPU, after the queued work.
 func (g *GPU) Read(dst []byte, at uint64) error {
 	if len(dst) == 0 {
 		return nil

@@ -21,8 +21,8 @@ type result int32
 
 const outOfMemory result = 2
 
-// library is the functions that are used, with the types of cuda.h. A pointer is passed as a Go pointer, never as a number: the
-// compiler then keeps what it points to on the heap, where nothing moves while C has the address.
+// library is the used functions, with the types of cuda.h. A pointer is passed as a Go pointer, never as a number: the
+// compiler then keeps its target on the heap, where nothing moves while C has the address.
 type library struct {
 	init                func(flags uint32) result
 	driverGetVersion    func(version *int32) result

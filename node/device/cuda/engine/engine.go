@@ -1,12 +1,12 @@
-// Package engine computes challenges on a GPU with the kernels of ../ptx: it plans memory and launches, and knows what is
-// resident. The GPU stands behind an interface that the driver implements, and in tests ../ptxsim.
+// Package engine computes challenges on a GPU with the kernels of ../ptx: it plans memory and launches, and knows the
+// resident dataset. The GPU stands behind an interface that the driver implements, and in tests ../ptxsim.
 //
 //	Multiply  B of a product whole, A and C in bands of rows ──▶ hashes of tiles ──▶ copied as products are done
 //	Fill      pieces of cells
 //	Walk      stretches of the dataset, in pieces of steps ──▶ hashes of ends ──▶ copied once
 //
-// Launches are queued, and now and then waited for, at first after each and then as seldom as still ends a cancelled call
-// within a fraction of a second.
+// Launches are queued, and now and then waited for, at first after each and then as seldom as still ends a cancelled
+// call within a fraction of a second.
 package engine
 
 import (
@@ -33,7 +33,7 @@ type GPU interface {
 	Launch(k ptx.Kernel, blocks int, args ...uint64) error
 	// Wait returns when all that was queued is done.
 	Wait() error
-	// Read copies from the GPU what is done.
+	// Read copies finished results from the GPU.
 	Read(dst []byte, at uint64) error
 }
 
@@ -70,7 +70,7 @@ func (s *space) alloc(size uint64) (uint64, error) {
 	return at, err
 }
 
-// free waits for what uses the memory and gives it back.
+// free waits for the users of the memory and frees it.
 func (s *space) free(err error) error {
 	if len(s.at) > 0 {
 		err = errors.Join(err, s.gpu.Wait())
@@ -141,8 +141,8 @@ type product struct {
 // eager is how many hashes of tiles are copied at once at least, but for the last. A copy costs the GPU a pause of about its own time.
 const eager = 1 << 14
 
-// Multiply computes the products of a seed and gives the hash of every tile, in order, 32 bytes each, as they are done. What take
-// gets is valid until it returns; its error ends the call.
+// Multiply computes the products of a seed and passes the hash of every tile to take, in order, 32 bytes each, as they
+// are done. The argument of take is valid until it returns; its error ends the call.
 func (e *Engine) Multiply(ctx context.Context, seed sign.Hash, s challenge.Shape, take func(hashes []byte) error) (err error) {
 	if err := s.Check(); err != nil {
 		return err
@@ -178,7 +178,7 @@ func (e *Engine) Multiply(ctx context.Context, seed sign.Hash, s challenge.Shape
 	return nil
 }
 
-// read waits for what is queued and copies.
+// read waits for the queued work and copies.
 func (e *Engine) read(at, size uint64) ([]byte, error) {
 	if err := e.gpu.Wait(); err != nil {
 		return nil, err
@@ -344,7 +344,7 @@ func states(raw []byte) []uint64 {
 	return out
 }
 
-// walk walks n walkers from first on and has done take what lies where they end.
+// walk walks n walkers from first on and passes the address of their ends to done.
 func (e *Engine) walk(ctx context.Context, key uint64, d device.Dataset, w challenge.Walk, first, n uint32, done func(ends uint64) ([]byte, error)) (out []byte, err error) {
 	if err := w.Check(); err != nil {
 		return nil, err

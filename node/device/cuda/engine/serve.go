@@ -16,7 +16,7 @@ import (
 	"github.com/starling-network/starling/verify/challenge"
 )
 
-// maxText is how much of an error is told.
+// maxText bounds the reported part of an error.
 const maxText = 1000
 
 // noLibrary marks the error of a machine without the driver's library.
@@ -31,9 +31,9 @@ func IsNoLibrary(err error) bool {
 	return is
 }
 
-// Serve answers questions from in on out until in ends: it is the whole work of a helper process. open is called once, at the
-// first question. A driver that fails is told to the peer and ends Serve with its error, for nothing can be asked of it any
-// more. Everything that touches the GPU is done by the goroutine that called Serve.
+// Serve answers questions from in on out until in ends: it is the whole work of a helper process. open is called once,
+// at the first question. A failure of the driver is sent to the peer and ends Serve with its error: the driver can
+// answer nothing after it. Only the goroutine that called Serve uses the GPU.
 func Serve(in io.Reader, out io.Writer, open func() (GPU, wire.Description, error)) error {
 	ctx, stop := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -65,7 +65,7 @@ type question struct {
 	cancel    context.CancelFunc
 }
 
-// receive passes questions on, one at a time, and ends the one that is worked on when it is told to.
+// receive passes questions on, one at a time, and cancels the current one on request.
 func receive(ctx context.Context, in io.Reader, asked chan<- question) error {
 	r := bufio.NewReader(in)
 	var last question
@@ -170,7 +170,7 @@ func (s *server) multiply(q question) (wire.Answer, error) {
 			}
 			a.Raw = part
 		}
-		if left == 0 { // what lies in the engine's memory is valid no longer, so the last ones are kept
+		if left == 0 { // the engine's memory becomes invalid, so the last hashes are copied
 			a.Raw = slices.Clone(a.Raw)
 			return nil
 		}
@@ -182,7 +182,7 @@ func (s *server) multiply(q question) (wire.Answer, error) {
 	return a, err
 }
 
-// failure is what the peer is told of an error. One that no class fits is the driver's.
+// failure is the answer for an error. One without a class is the driver's.
 func failure(q question, err error) wire.Answer {
 	a := wire.Answer{ID: q.ID, Form: wire.Failed, Code: wire.CodeDriver, Text: text(err)}
 	switch {

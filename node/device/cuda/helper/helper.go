@@ -33,8 +33,8 @@ products, fills and walks; --quick compares small sizes and measures nothing. Ex
 driver fails, 3 libcuda.so.1 is not there.
 `
 
-// Main answers a peer's questions on in and out until in ends, or does what the arguments say, and returns the exit code. open opens the
-// GPU, once.
+// Main answers a peer's questions on in and out until in ends, or runs the action of the arguments, and returns the
+// exit code. open opens the GPU, once.
 func Main(args []string, in io.Reader, out, errOut io.Writer, open func() (engine.GPU, wire.Description, error)) int {
 	flags := flag.NewFlagSet(cuda.HelperName, flag.ContinueOnError)
 	flags.SetOutput(errOut)

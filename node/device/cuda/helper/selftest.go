@@ -22,7 +22,7 @@ import (
 // errDiffers says that a GPU computes something else than the processor.
 var errDiffers = errors.New("the GPU differs from the processor")
 
-// plan is what a test does.
+// plan is the content of a test.
 type plan struct {
 	shapes []challenge.Shape // compared whole
 	walks  []challenge.Walk  // compared whole, and by them the cells that they read
@@ -44,7 +44,7 @@ var quickly = plan{
 	walks: []challenge.Walk{{Cells: 1, Work: 1, Walkers: 1, Steps: 1}, {Cells: 5000, Work: 3, Walkers: 300, Steps: 17}},
 }
 
-// fully is what real hardware is tested with.
+// fully is the test of real hardware.
 var fully = plan{
 	shapes: append(slices.Clone(quickly.shapes), []challenge.Shape{
 		{Rows: 128, Columns: 128, Depth: 32768, Products: 3},
@@ -71,10 +71,10 @@ type tester struct {
 	gpu    engine.GPU
 	engine *engine.Engine
 	cpu    *cpu.Device
-	err    error // that of what failed first
+	err    error // the first error
 }
 
-// selfTest opens the GPU, says what it is, and compares and measures it.
+// selfTest opens the GPU, describes it, and compares and measures it.
 func selfTest(out io.Writer, open func() (engine.GPU, wire.Description, error), p plan) error {
 	gpu, about, err := open()
 	if err != nil {
@@ -163,7 +163,8 @@ func (t *tester) walk(w challenge.Walk) {
 	t.result(w.String(), errors.Join(err, t.engine.Evict()))
 }
 
-// registers prints what the driver's compiler made of the kernels. Memory for what does not fit into registers makes a kernel slow.
+// registers prints the compiled kernels' use of registers. Memory for values that do not fit into registers makes a
+// kernel slow.
 func (t *tester) registers() {
 	gpu, ok := t.gpu.(interface {
 		Registers(k ptx.Kernel) (count, spilled int, err error)
@@ -191,7 +192,7 @@ func (t *tester) spread(of device.Dataset, w challenge.Walk) (took time.Duration
 		if err != nil {
 			return err
 		}
-		hashes = wire.Hashes(raw) // what lies in the engine's memory does not stay
+		hashes = wire.Hashes(raw) // the engine's memory does not stay valid
 		arrivals, err := challenge.NewArrivals(w, hashes, device.Split)
 		if err == nil {
 			arrivals.Root()

@@ -5,8 +5,8 @@ import "fmt"
 // constants are ChaCha's, "expand 32-byte k".
 var constants = [4]uint32{0x61707865, 0x3320646e, 0x79622d32, 0x6b206574}
 
-// chacha writes the eight rounds on x0 … x15 and adds what they started from: the constants, key k0 … k7 and place q12 … q15.
-// Only the first so many words are finished.
+// chacha writes the eight rounds on x0 … x15 and adds their start values: the constants, key k0 … k7 and place q12 …
+// q15. Only the first `words` words are finished.
 func (k *kernel) chacha(words int) {
 	start := func(i int) string {
 		switch {

@@ -159,7 +159,7 @@ func mma() string {
 	k.place()
 	k.p("mov.u32 t, %%tid.x;")
 	k.p("mov.u32 base, sh;")
-	// What this thread copies: one piece of a line, and the same of the line 64 further.
+	// This thread copies one piece of a line, and the same of the line 64 further.
 	k.p("shr.u32 line, t, 2;")
 	k.p("and.b32 piece, t, 3;")
 	k.p("shl.b32 y, piece, 4;")
@@ -209,9 +209,9 @@ func (k *kernel) swizzle(out, line, piece string, half int) {
 	k.p("mad.lo.u32 %s, %s, 64, x;", out, line)
 }
 
-// fragments sets geta and getb, for both halves of a stage's depth, to what this lane tells ldmatrix to read. Its four
-// matrices of 8 lines by 16 bytes are, of A, two down and then two to the right; of B, two to the right and then two down,
-// which gives both registers of two neighbouring fragments.
+// fragments sets geta and getb, for both halves of a stage's depth, to this lane's addresses for ldmatrix. Its four
+// matrices of 8 lines by 16 bytes are, of A, two down and then two to the right; of B, two to the right and then two
+// down, which gives both registers of two neighbouring fragments.
 func (k *kernel) fragments() {
 	k.p("and.b32 lane, t, 31;")
 	k.p("shr.u32 x, t, 5;")

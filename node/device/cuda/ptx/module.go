@@ -53,7 +53,7 @@ type Kernel struct {
 	Params  []Param
 }
 
-// Sides of what one block of a kernel does.
+// Sides of the work of one block of a kernel.
 const (
 	BlockSide  = 128 // gemm: rows and columns of C
 	BlockTiles = 4   // tiles: tiles
@@ -67,7 +67,7 @@ var (
 		Param{"blocks", U32}, Param{"total", U32})...)}
 	// Gemm makes C = A·Bᵀ: 128·rows lines of A by 128·columns lines of B, each of depth bytes. One block for each 128 × 128.
 	Gemm = Kernel{"gemm", 256, []Param{{"a", Pointer}, {"b", Pointer}, {"c", Pointer}, {"depth", U32}, {"rows", U32}, {"columns", U32}}}
-	// Tiles hashes count tiles, across of them in a row of tiles, of a C whose rows are pitch int32 long.
+	// Tiles hashes count tiles, across of them in a row of tiles, of a C with rows of pitch int32.
 	Tiles = Kernel{"tiles", 128, []Param{{"c", Pointer}, {"out", Pointer}, {"pitch", U32}, {"across", U32}, {"count", U32}}}
 	// Fill makes count cells from first on of the dataset at out, each of work blocks.
 	Fill = Kernel{"fill", 256, append([]Param{{"out", Pointer}}, append(keyParams(), Param{"first", U64}, Param{"count", U32},

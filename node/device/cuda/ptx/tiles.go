@@ -17,7 +17,7 @@ var sha = [64]uint32{
 // initial is SHA-256's state before any data (§5.3.3).
 var initial = [8]uint32{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19}
 
-// Lengths in bits of what is hashed: a prefix byte and a leaf's 128 bytes, or two hashes.
+// Lengths in bits of the hashes' inputs: a prefix byte and a leaf's 128 bytes, or two hashes.
 const (
 	leafBits  = 8 * (1 + 128)
 	nodeBits  = 8 * (1 + 64)

@@ -122,7 +122,7 @@ func arithmetic() {
 	opcodes["mov.b64"] = unpack
 }
 
-// divide is div.u32. What a GPU gives for a divisor of 0 is unspecified.
+// divide is div.u32. A GPU's result for a divisor of 0 is unspecified.
 func divide(e *entry, operands []string) (func(*warp, uint32) error, error) {
 	run, err := compute(word, []regKind{word, word}, func(v [4]uint64) uint64 { return v[0] / v[1] })(e, operands)
 	if err != nil {

@@ -21,11 +21,11 @@ type GPU struct {
 type area struct {
 	at, size uint64
 	bytes    []byte
-	// touched says of each word who wrote it last: 0 nobody, else launch·2³² + thread + 1; the host is launch 0.
+	// touched has the last writer of each word: 0 none, else launch·2³² + thread + 1; the host is launch 0.
 	touched []uint64
 }
 
-// base is where addresses begin, and gap what lies unused between two allocations.
+// base is the first address, and gap the unused space between two allocations.
 const (
 	base = 0x7f32_0000_0000
 	gap  = 4096
@@ -158,7 +158,7 @@ func (g *GPU) store(at uint64, from []uint32, thread uint64) error {
 	return nil
 }
 
-// cell is a word of shared memory, with who touched it since the last barrier.
+// cell is a word of shared memory, with its users since the last barrier.
 type cell struct {
 	value          uint32
 	written        bool

@@ -109,7 +109,7 @@ func (w *warp) global(lane int) uint64 {
 	return w.block.gpu.launches<<32 | (thread + 1)
 }
 
-// fault says what the first thread of a mask does wrong, and where.
+// fault is the error of the first thread of a mask, with its place.
 func (w *warp) fault(mask uint32, what string) error {
 	return fmt.Errorf("thread %d at %q: %s", int(w.first)+bits.TrailingZeros32(mask), w.block.entry.code[w.at].text, what)
 }

@@ -5,7 +5,7 @@ import (
 	"math/bits"
 )
 
-// tensor registers what a warp does together, and asynchronous copies.
+// tensor registers the instructions of whole warps, and asynchronous copies.
 func tensor() {
 	opcodes["ldmatrix.sync.aligned.m8n8.x4.shared.b16"] = ldmatrix
 	opcodes["mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"] = mma
@@ -25,8 +25,8 @@ func tensor() {
 
 const wholeWarp = 1<<32 - 1
 
-// ldmatrix reads four 8 × 8 matrices of 16 bits, whose rows of 16 bytes threads 8·i … 8·i+7 point to for matrix i. Thread l
-// gets elements 2·(l mod 4) and the next of row l/4 of each.
+// ldmatrix reads four 8 × 8 matrices of 16 bits. Threads 8·i … 8·i+7 point to the rows of 16 bytes of matrix i. Thread
+// l gets elements 2·(l mod 4) and the next of row l/4 of each.
 func ldmatrix(e *entry, operands []string) (func(*warp, uint32) error, error) {
 	if err := arity(operands, 2); err != nil {
 		return nil, err

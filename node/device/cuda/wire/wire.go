@@ -1,9 +1,9 @@
-// Package wire is what the peer and its CUDA helper say to each other over the helper's standard input and output.
+// Package wire is the protocol between the peer and its CUDA helper, over the helper's standard input and output.
 //
 // Frames, integers little-endian:
 //
 //	offset  size  field
-//	     0     4  n, length of what follows
+//	     0     4  n, length of the rest
 //	     4     1  version
 //	     5     1  kind
 //	     6     8  number of the question, that of the question in its answer
@@ -27,8 +27,8 @@
 //	done          4  free u64
 //	failed        5  code u8 ‖ text, at most 1024 bytes, printable
 //
-// A dataset is seed[32] ‖ cells u64 ‖ work u32. Each message has one encoding. Peer and helper are built from one tree: another
-// version means that one of them is old.
+// A dataset is seed[32] ‖ cells u64 ‖ work u32. Each message has one encoding. Peer and helper are built from one tree:
+// another version means that one of them is old.
 package wire
 
 import (
@@ -64,7 +64,7 @@ const (
 // ErrMalformed says that bytes are no message; its text says why.
 var ErrMalformed = errors.New("malformed message")
 
-// Op is what a question asks.
+// Op is the operation of a question.
 type Op uint8
 
 // The operations.
@@ -151,7 +151,7 @@ func UnmarshalQuestion(b []byte) (Question, error) {
 	return q, nil
 }
 
-// Form is what an answer holds.
+// Form is the form of an answer.
 type Form uint8
 
 // The forms.
@@ -178,7 +178,7 @@ const (
 	CodeLibrary                   // libcuda.so.1 is not there
 )
 
-// Description is what the driver says of its GPU.
+// Description is the driver's description of its GPU.
 type Description struct {
 	Capability  uint32 // major·10 + minor
 	Driver      uint32 // CUDA version that the driver runs, major·1000 + minor·10

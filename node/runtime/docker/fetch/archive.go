@@ -13,14 +13,15 @@ import (
 // chunk is how much is read, hashed and handed on at a time.
 const chunk = 256 << 10
 
-// Write writes the image to w as an archive in which engines find it under a tag, old ones by manifest.json and new ones by index.json:
+// Write writes the image to w as an archive in which engines find it under a tag, old ones by manifest.json and new
+// ones by index.json:
 //
 //	blobs/sha256/<hex>   manifest, configuration, each layer as it comes
 //	oci-layout, index.json, manifest.json
 //
-// Layers may have limit bytes in all, unpacked. Before what makes the archive one, which is its end, complete is asked with the bytes that
-// the layers take unpacked, and may refuse. progress, if not nil, is told the layers' bytes that were read and all of them, packed. Errors are
-// a *runtime.Failure, complete's, w's or ctx's.
+// Layers may have limit bytes in all, unpacked. Before the archive's last part, without which it is not complete,
+// complete is called with the unpacked size of the layers, and may refuse. progress, if not nil, is called with the
+// packed bytes of the layers that were read and the total. Errors are a *runtime.Failure, complete's, w's or ctx's.
 func (i *Image) Write(ctx context.Context, w io.Writer, tag string, limit int64, progress func(done, total int64), complete func(unpacked int64) error) error {
 	t := tar.NewWriter(w)
 	for _, dir := range []string{"blobs/", "blobs/sha256/"} {
@@ -44,7 +45,8 @@ func (i *Image) Write(ctx context.Context, w io.Writer, tag string, limit int64,
 	return i.writeEnd(t, tag)
 }
 
-// writeLayers writes each layer once, and says what all take unpacked, one that is there several times as often.
+// writeLayers writes each layer once, and returns the unpacked size of all; a layer with several entries counts several
+// times.
 func (i *Image) writeLayers(ctx context.Context, t *tar.Writer, limit int64, progress func(done, total int64)) (unpacked int64, err error) {
 	sizes, total := map[v1.Hash]int64{}, int64(0)
 	for _, l := range i.layers {
@@ -73,7 +75,7 @@ func (i *Image) writeLayers(ctx context.Context, t *tar.Writer, limit int64, pro
 	return unpacked, nil
 }
 
-// writeLayer writes a layer as it comes and holds it to both of its digests; it returns what it takes unpacked.
+// writeLayer writes a layer as it comes and checks both of its digests; it returns its unpacked size.
 func (i *Image) writeLayer(ctx context.Context, t *tar.Writer, l layer, limit int64, tell func(int64)) (int64, error) {
 	if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: blobName(l.Digest), Mode: 0o644, Size: l.Size}); err != nil {
 		return 0, err
@@ -122,7 +124,7 @@ func (i *Image) writeLayer(ctx context.Context, t *tar.Writer, l layer, limit in
 	return size, nil
 }
 
-// writeEnd writes what makes the files an image.
+// writeEnd writes the part that makes the files an image.
 func (i *Image) writeEnd(t *tar.Writer, tag string) error {
 	paths := []string{}
 	for _, l := range i.layers {

@@ -24,7 +24,7 @@ import (
 const (
 	// maxLayers is how many an engine can stack.
 	maxLayers = 125
-	// maxCause bounds what a log is told of a stranger's words, bytes.
+	// maxCause bounds the part of a stranger's text in a log, bytes.
 	maxCause = 1 << 10
 )
 
@@ -78,8 +78,9 @@ type layer struct {
 	unpacked v1.Hash
 }
 
-// Open reads what a registry says about an image, which is named by its digest. Platform is as in "linux/amd64"; layers may have limit bytes
-// in all. Its errors are a *runtime.Failure of ErrBadImage, ErrCredentials or ErrRegistry, or ctx's. Close it.
+// Open reads a registry's description of an image, which is named by its digest. Platform is as in "linux/amd64";
+// layers may have limit bytes in all. Its errors are a *runtime.Failure of ErrBadImage, ErrCredentials or ErrRegistry,
+// or ctx's. Close it.
 func (c *Client) Open(ctx context.Context, ref string, auth *runtime.RegistryAuth, platform string, limit int64) (*Image, error) {
 	d, err := name.NewDigest(ref)
 	if err != nil {
@@ -175,7 +176,7 @@ func (i *Image) read(m *v1.Manifest, limit int64) error {
 	return nil
 }
 
-// pair reads from the configuration what each layer is unpacked.
+// pair reads the digest of each unpacked layer from the configuration.
 func (i *Image) pair() error {
 	var c struct {
 		RootFS struct {
@@ -197,7 +198,7 @@ func (i *Image) pair() error {
 // Close ends its connections.
 func (i *Image) Close() { i.guarded.inner.CloseIdleConnections() }
 
-// passing says whether a request that failed may go better at once: not what was refused here.
+// passing reports whether a failed request may soon succeed: not one that was refused here.
 func passing(err error) bool {
 	var n net.Error
 	var answer *transport.Error
@@ -211,7 +212,8 @@ func bad(advice string, cause error) error {
 	return &runtime.Failure{Class: runtime.ErrBadImage, Advice: advice, Cause: cause}
 }
 
-// unreachable says the same whatever lies at the address: whoever names an image is not to learn what this machine's network has.
+// unreachable is the same error for every address: the author of an image name must not learn about this machine's
+// network.
 func unreachable(err error) error {
 	return &runtime.Failure{Class: runtime.ErrRegistry, Cause: err,
 		Advice: "check the image's name; registries must be on the internet, with HTTPS, and so must all that they refer to"}
@@ -221,7 +223,7 @@ func other(err error) error {
 	return bad("its registry sends something else than an image with this digest", err)
 }
 
-// sorted finds the class of an error; rest makes one of what has no sign of another.
+// sorted finds the class of an error; rest handles one without a sign of a class.
 func sorted(err error, rest func(error) error) error {
 	var f *runtime.Failure
 	var answer *transport.Error
@@ -246,7 +248,7 @@ func sorted(err error, rest func(error) error) error {
 	return rest(err)
 }
 
-// clean cuts what a stranger wrote into an error, and takes the password out of it, should a registry repeat that.
+// clean truncates a stranger's text in an error, and removes the password, should a registry repeat it.
 func clean(ctx context.Context, err error, auth *runtime.RegistryAuth) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

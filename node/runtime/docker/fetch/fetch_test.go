@@ -36,7 +36,7 @@ const (
 	large    = 1 << 30
 )
 
-// lab is a registry on loopback. serve, if set, may answer in its place, and says whether it did.
+// lab is a registry on loopback. serve, if set, may answer in its place, and reports whether it did.
 type lab struct {
 	*testing.T
 	*httptest.Server

@@ -13,16 +13,16 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// perFile is what a file, directory or link takes beside its bytes.
+// perFile is the size of a file, directory or link beside its bytes.
 const perFile = 4 << 10
 
-// maxWindow bounds the memory that unpacking takes, bytes: what zstd's own tools make without being told otherwise needs 8 MiB.
+// maxWindow bounds the memory that unpacking takes, bytes: files by zstd's own tools need 8 MiB by default.
 const maxWindow = 64 << 20
 
 // errBomb says that a layer unpacks to more than it may.
 var errBomb = errors.New("it unpacks to too much")
 
-// meter unpacks what is written to it and measures what that takes on a disk.
+// meter unpacks its input and measures its size on a disk.
 type meter struct {
 	in    *io.PipeWriter
 	limit int64
@@ -39,7 +39,7 @@ func newMeter(limit int64) *meter {
 	go func() {
 		defer close(m.done)
 		m.size, m.digest, m.err = measure(r, limit)
-		_ = r.CloseWithError(errors.Join(m.err, io.ErrClosedPipe)) // who writes more hears of it
+		_ = r.CloseWithError(errors.Join(m.err, io.ErrClosedPipe)) // later writes return the error
 	}()
 	return m
 }
@@ -54,7 +54,7 @@ func (m *meter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// finish says what the layer takes, and the digest of its unpacked bytes.
+// finish returns the size of the layer, and the digest of its unpacked bytes.
 func (m *meter) finish() (size int64, digest string, err error) {
 	_ = m.in.Close()
 	<-m.done
@@ -86,7 +86,7 @@ func measure(r io.Reader, limit int64) (size int64, digest string, err error) {
 	}
 	defer plain.Close()
 	sum := sha256.New()
-	// An archive is hardly larger than what its files take.
+	// An archive is hardly larger than its files.
 	counted := io.TeeReader(&bounded{plain, limit + perFile}, sum)
 	for t := tar.NewReader(counted); ; {
 		h, err := t.Next()
@@ -101,7 +101,7 @@ func measure(r io.Reader, limit int64) (size int64, digest string, err error) {
 		}
 		size += h.Size + perFile
 	}
-	if _, err := io.Copy(io.Discard, counted); err != nil { // the digest is of what follows the archive's end too
+	if _, err := io.Copy(io.Discard, counted); err != nil { // the digest includes the bytes after the archive's end
 		return 0, "", err
 	}
 	_, err = io.Copy(io.Discard, packed)

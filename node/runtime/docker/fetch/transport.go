@@ -18,7 +18,7 @@ import (
 const (
 	maxRedirects = 5
 	maxHeader    = 256 << 10
-	// spare is how much may come beside the layers: manifests, the configuration, tokens, what errors and redirects say.
+	// spare bounds the bytes beside the layers: manifests, the configuration, tokens, bodies of errors and redirects.
 	spare = 16 << 20
 
 	dialPatience   = 15 * time.Second
@@ -58,7 +58,7 @@ func (c *Client) newGuarded(local bool) *guarded {
 		TLSHandshakeTimeout:    dialPatience,
 		ResponseHeaderTimeout:  answerPatience,
 		MaxResponseHeaderBytes: maxHeader,
-		DisableCompression:     true, // what is counted is what comes
+		DisableCompression:     true, // received bytes are counted
 		ForceAttemptHTTP2:      true,
 	}
 	return g
@@ -85,7 +85,7 @@ func mayDial(_, address string, _ syscall.RawConn) error {
 	return nil
 }
 
-// RoundTrip refuses plain HTTP and long chains of redirects, and counts what comes.
+// RoundTrip refuses plain HTTP and long chains of redirects, and counts received bytes.
 func (g *guarded) RoundTrip(req *http.Request) (*http.Response, error) {
 	if u := req.URL; u.Scheme != "https" && (u.Scheme != "http" || !g.plain[u.Host]) {
 		return nil, fmt.Errorf("%w: %.200s", errPlain, u.Redacted())
@@ -103,7 +103,7 @@ func (g *guarded) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, err
 }
 
-// counted is a body whose bytes are counted.
+// counted is a body with counted bytes.
 type counted struct {
 	io.ReadCloser
 	left *atomic.Int64

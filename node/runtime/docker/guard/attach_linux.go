@@ -111,7 +111,7 @@ func merged(base, top []string) []string {
 	return all
 }
 
-// cancel kills an attached program and what it started in its session, or reads no more of a connection.
+// cancel kills an attached program and the processes of its session, or reads no more of a connection.
 func (g *guard) cancel(id uint32) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -127,7 +127,7 @@ func (g *guard) cancel(id uint32) {
 	}
 }
 
-// cancelAll ends what an earlier peer attached and dialled: nobody reads its output any more.
+// cancelAll ends the programs and connections of an earlier peer: nobody reads their output any more.
 func (g *guard) cancelAll() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -106,7 +106,7 @@ func (c *Conn) SetDeadline(t time.Time) error { return c.c.SetDeadline(t) }
 // Close closes the connection.
 func (c *Conn) Close() error { return c.c.Close() }
 
-// CloseFiles closes what Receive returned.
+// CloseFiles closes the files that Receive returned.
 func CloseFiles(files []*os.File) {
 	for _, f := range files {
 		_ = f.Close()

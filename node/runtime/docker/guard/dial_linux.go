@@ -18,7 +18,7 @@ type dialled struct {
 	over bool         // the peer has closed it, or is gone
 }
 
-// hangUp reads no more of the connection: nobody takes it. What the peer sent is still passed on. The guard's mu is held.
+// hangUp reads no more of the connection: nobody takes it. The peer's data is still passed on. The guard's mu is held.
 func (d *dialled) hangUp() {
 	if d.over = true; d.conn != nil {
 		_ = d.conn.CloseRead()
@@ -70,7 +70,7 @@ func (g *guard) forget(d *dialled) {
 	delete(g.dialled, d)
 }
 
-// half is a connection whose halves can be closed one by one.
+// half is a connection with halves that can be closed one by one.
 type half interface {
 	net.Conn
 	CloseRead() error

@@ -1,14 +1,14 @@
-// Package guard is the first process of every container of runtime/docker: a small parent of the program that does, inside
-// the container, what the engine does not offer and the peer cannot do while it is down.
+// Package guard is the first process of every container of runtime/docker: a small parent of the program inside the
+// container. It has the functions that the engine does not offer and that the peer cannot provide while it is down.
 //
 //   - It gives the program exactly its environment, its secrets, and each log at most its limit.
 //   - It ends the program at its wall-time limit and when no peer has been there for the grace.
 //   - It starts attached programs and opens connections to the program's ports.
 //   - It keeps everything else still while a gauge, its own binary attached as a program, computes a probe of the lease.
-//   - It says at the end how the program ended and what it used.
+//   - It reports at the end how the program ended and its usage.
 //
-// It runs as the program's user, without capabilities, and can be neither traced nor read by the program. The peer hands it
-// open files over a socket, so that the container has a writable path to none of them:
+// It runs as the program's user, without capabilities, and can be neither traced nor read by the program. The peer
+// hands it open files over a socket, so that the container has a writable path to none of them:
 //
 //	peer                                                  guard (process 1)
 //	listens on control/guard.sock
@@ -19,16 +19,18 @@
 //	                                        report ◀───── the program has ended: everything else is killed, then the report
 //	                                                      written, then the connection closed by the guard's own end
 //
-// The connection is the sign of life for both. When it breaks, the peer knows that the guard is dead, and with it the whole
-// container; the guard knows that the peer is gone, and connects anew, again and again until the grace is over. The program
-// could connect to the socket too, so a peer takes only what begins with the token of the order for the guard.
+// The connection is the sign of life for both. When it breaks, the peer knows that the guard is dead, and with it the
+// whole container; the guard knows that the peer is gone, and connects anew, again and again until the grace is over.
+// The program could connect to the socket too, so a peer accepts as guard only a connection that begins with the token
+// of the order.
 //
-// Started as "net", it holds a network instead of a program, in a container of its own: it makes a TUN device and hands it to
-// the peer whenever it is asked. Connection and grace work in the same way.
+// Started as "net", it holds a network instead of a program, in a container of its own: it makes a TUN device and hands
+// it to the peer whenever it is asked. Connection and grace work in the same way.
 //
-// Messages are packets (SOCK_SEQPACKET) of one JSON object, at most MaxPacket bytes, with up to MaxFiles descriptors. What
-// can be larger or is secret travels in a memory file. Descriptors go to guards only, but for the TUN device, so that a guard can run where
-// no descriptor comes out of (gVisor): a dialled connection or a terminal is a socket of the peer's that the guard copies to and from.
+// Messages are packets (SOCK_SEQPACKET) of one JSON object, at most MaxPacket bytes, with up to MaxFiles descriptors.
+// Larger or secret data travels in a memory file. Descriptors go to guards only, but for the TUN device, so that a
+// guard can run where no descriptor comes out of (gVisor): a dialled connection or a terminal is a socket of the peer's
+// that the guard copies to and from.
 //
 // The binary is bind-mounted into the container, so it must be statically linked (CGO_ENABLED=0).
 package guard

@@ -24,8 +24,8 @@ const (
 	// threads are made before the program starts: when its processes have used up the limit of the container, the guard
 	// can make no more, and Go's runtime dies when it must.
 	threads = 16
-	// maxFiles bounds the open files of each process of the container, below what the engine allows. Some programs close every
-	// number up to the limit, one by one.
+	// maxFiles bounds the open files of each process of the container, below the engine's limit. Some programs close
+	// every number up to the limit, one by one.
 	maxFiles = 1 << 16
 )
 
@@ -63,7 +63,7 @@ type guard struct {
 	mu       sync.Mutex
 	conn     *Conn
 	attached map[int]*attached   // by process
-	dialled  map[*dialled]uint32 // by connection: the request, whose ID a later peer uses again
+	dialled  map[*dialled]uint32 // by connection: the request, with an ID that a later peer uses again
 	reason   runtime.Reason      // why the guard ended the program, if it did
 	asked    bool                // to end, by SIGTERM
 	over     bool                // pid is reaped and must not be signalled
@@ -163,8 +163,8 @@ func (g *guard) receive() error {
 	return err
 }
 
-// serve does what the peer asks. When the peer is gone it waits for the next one, and ends the program when none comes
-// within the grace.
+// serve carries out the peer's requests. When the peer is gone it waits for the next one, and ends the program when
+// none comes within the grace.
 func (g *guard) serve(conn *Conn) {
 	for {
 		g.requests(conn)
@@ -244,8 +244,8 @@ func (g *guard) requests(conn *Conn) {
 	}
 }
 
-// engineStops passes on what the engine says to containers when it is stopped. The program's end then is not its own: it may
-// save its work, but whatever its exit code, it is lost, unless its peer had asked it to end before.
+// engineStops passes on the engine's stop signal. The program's end then is not its own: it may save its work, but it
+// is lost with any exit code, unless its peer had asked it to end before.
 func (g *guard) engineStops() {
 	g.mu.Lock()
 	if g.reason == runtime.ReasonNone && !g.over && !g.asked {

@@ -16,7 +16,7 @@ const (
 	NetPath = "/guard"
 )
 
-// NetOp is what a NetRequest asks for.
+// NetOp is the operation of a NetRequest.
 type NetOp string
 
 const (

@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// runNet holds a network for the containers that join it: it makes the device, hands it to the peer as often as asked, and stays
-// until it is told to end or no peer has been there for the grace. No program of anybody's runs in its container.
+// runNet holds a network for the containers that join it. It makes the device, passes it to the peer on each request,
+// and stays until it is asked to end or no peer has been there for the grace. No tenant's program runs in its
+// container.
 func runNet() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("hiding from other processes: %w", err)
@@ -63,7 +64,7 @@ func firstNet(conn *Conn) (NetRequest, *os.File, error) {
 	return req, tun, nil
 }
 
-// netRequests says whether the peer ended the network; otherwise the connection is over.
+// netRequests reports whether the peer ended the network; otherwise the connection is over.
 func netRequests(conn *Conn, tun *os.File) (ended bool) {
 	for {
 		b, files, err := conn.Receive()

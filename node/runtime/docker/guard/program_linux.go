@@ -53,8 +53,8 @@ func (g *guard) start() error {
 // errNoVolume is of writable mounts that are not in the volume that the peer made.
 var errNoVolume = errors.New("the container engine does not see what this peer mounts: both must be in one mount namespace")
 
-// checkVolume says whether the writable mounts are in the volume: an engine that does not see what the peer mounts has mounted the
-// directories below, which nothing bounds.
+// checkVolume reports whether the writable mounts are in the volume: an engine that does not see the peer's mounts has
+// mounted the directories below, which are not bounded.
 func (o Order) checkVolume() error {
 	if o.Volume == (Volume{}) {
 		return nil
@@ -169,7 +169,7 @@ func codeOf(s unix.WaitStatus) int {
 	return s.ExitStatus()
 }
 
-// finish writes what the program left in the pipes and the report.
+// finish writes the rest of the pipes and the report.
 func (g *guard) finish(s unix.WaitStatus) error {
 	g.copies.Wait()
 	r := Report{Code: codeOf(s), Started: g.started, Ended: time.Now()}
@@ -215,7 +215,7 @@ func (g *guard) why(s unix.WaitStatus, asked bool, code int) (int, runtime.Reaso
 	return code, runtime.ReasonNone
 }
 
-// usage is what the container has used: CPU of all its processes, memory without file cache that can be dropped.
+// usage is the container's usage: CPU of all its processes, memory without file cache that can be dropped.
 func (g *guard) usage() (cpuMillis uint64, memoryMiB uint32) {
 	if us, ok := cgroupValue("cpu.stat", "usage_usec"); ok {
 		cpuMillis = us / 1000

@@ -21,7 +21,8 @@ const (
 	SocketFile = "guard.sock"
 	StopFile   = "stop"
 
-	// MaxPacket bounds one message of either side, MaxOrder what comes in a memory file, MaxReport the report; in bytes.
+	// MaxPacket bounds one message of either side, MaxOrder the content of a memory file, MaxReport the report; in
+	// bytes.
 	MaxPacket = 64 << 10
 	MaxOrder  = 4 << 20
 	MaxReport = 64 << 10
@@ -32,7 +33,7 @@ const (
 	MaxDialled  = 256
 )
 
-// Op is what a Request asks for.
+// Op is the operation of a Request.
 type Op string
 
 const (
@@ -43,10 +44,12 @@ const (
 	OpUsage  Op = "usage"  // answered with CPUMillis and MemoryMiB
 	OpDial   Op = "dial"   // connect the socket that comes with it to Port at the loopback address, or else the overlay's. Answered
 	OpAttach Op = "attach" // start another program: order, stdin, stdout, stderr, or for a terminal order and socket. Answered, and again at its end
-	OpSize   Op = "size"   // change the size of the terminal of what was attached as ID to Rows and Cols. Not answered
-	OpCancel Op = "cancel" // kill what was attached as ID, or read no more of what was dialled as ID. Not answered: its end is
-	OpStill  Op = "still"  // stop every process but gauges, until go-on. Answered
-	OpGoOn   Op = "go-on"  // let them go on. Not answered
+	// change the size of the terminal of the program attached as ID to Rows and Cols. Not answered
+	OpSize Op = "size"
+	// kill the program attached as ID, or read no more of the connection dialled as ID. Not answered: its end is
+	OpCancel Op = "cancel"
+	OpStill  Op = "still" // stop every process but gauges, until go-on. Answered
+	OpGoOn   Op = "go-on" // let them go on. Not answered
 )
 
 // Request is a message of the peer.
@@ -76,8 +79,9 @@ type Answer struct {
 // Command is a program to start, of an Order or an attached one.
 type Command struct {
 	Argv []string `json:"argv"` // the program and its arguments
-	Env  []string `json:"env"`  // NAME=value: the whole environment; of an attached program what differs from the program's
-	Dir  string   `json:"dir"`  // working directory, absolute; of an attached program "" is the program's
+	// NAME=value: the whole environment; of an attached program the differences to the program's
+	Env  []string `json:"env"`
+	Dir  string   `json:"dir"` // working directory, absolute; of an attached program "" is the program's
 	TTY  bool     `json:"tty,omitempty"`
 	Rows uint16   `json:"rows,omitempty"`
 	Cols uint16   `json:"cols,omitempty"`
@@ -85,7 +89,7 @@ type Command struct {
 	Gauge bool `json:"gauge,omitempty"`
 }
 
-// Order is what the guard is to run. It holds secrets, so it travels in a file that exists only in memory.
+// Order is the guard's order to run a program. It holds secrets, so it travels in a file that exists only in memory.
 type Order struct {
 	Command   Command           `json:"command"`
 	LogBytes  int64             `json:"log_bytes"`  // of each log
@@ -96,10 +100,11 @@ type Order struct {
 	Secrets   map[string][]byte `json:"secrets,omitempty"`
 	Overlay   netip.Addr        `json:"overlay,omitzero"` // the address there, of an execution that has one
 	Volume    Volume            `json:"volume,omitzero"`  // the file system of every writable mount; zero: not checked
-	Token     string            `json:"token"`            // tells the guard from the program where it connects anew
+	// distinguishes the guard from the program when it connects anew
+	Token string `json:"token"`
 }
 
-// Volume is the size of a file system: it tells a volume from the directory that it is mounted on.
+// Volume is the size of a file system: it distinguishes a volume from the directory that it is mounted on.
 type Volume struct {
 	Blocks uint64 `json:"blocks"`
 	Files  uint64 `json:"files"`
@@ -156,7 +161,7 @@ func DecodeOrder(b []byte) (Order, error) {
 	return o, o.Command.check()
 }
 
-// DecodeCommand reads what to attach.
+// DecodeCommand decodes a command to attach.
 func DecodeCommand(b []byte) (Command, error) {
 	var c Command
 	if err := decode("command", b, MaxOrder, &c); err != nil {
@@ -175,7 +180,7 @@ func (c Command) check() error {
 	return nil
 }
 
-// DecodeReport reads a report and refuses what no guard writes.
+// DecodeReport decodes a report and refuses one that no guard writes.
 func DecodeReport(b []byte) (Report, error) {
 	var r Report
 	if err := decode("report", b, MaxReport, &r); err != nil {

@@ -14,7 +14,7 @@ const (
 	stillRounds = 8
 	// stillTime is how long everything stands still at most, whatever becomes of the peer.
 	stillTime = 40 * time.Second
-	// settleTime is how long it may take until what was told to stop stands.
+	// settleTime bounds the time until stopped processes stand.
 	settleTime = 250 * time.Millisecond
 )
 
@@ -40,7 +40,7 @@ func (g *guard) still() error {
 				continue
 			}
 			if s := stateOf(pid); s == 0 || s == 'T' || s == 't' || s == 'Z' || s == 'X' {
-				continue // what the user's own program has stopped stays so afterwards
+				continue // processes that the user's own program has stopped stay so afterwards
 			}
 			if unix.Kill(pid, unix.SIGSTOP) == nil {
 				g.stopped[pid], found = true, true
@@ -58,8 +58,9 @@ func (g *guard) still() error {
 	return nil
 }
 
-// settle waits until what was told to stop stands: the kernel stops a process when it is next scheduled, which takes a moment on a busy
-// machine. What sleeps in the kernel past settleTime computes nothing meanwhile. g.mu is held.
+// settle waits until stopped processes stand: the kernel stops a process when it is next scheduled, which takes a
+// moment on a busy machine. A process that sleeps in the kernel past settleTime computes nothing meanwhile. g.mu is
+// held.
 func (g *guard) settle() {
 	end := time.Now().Add(settleTime)
 	for pid := range g.stopped {
@@ -72,7 +73,7 @@ func (g *guard) settle() {
 	}
 }
 
-// goOn lets go on what still has stopped.
+// goOn continues the processes that still has stopped.
 func (g *guard) goOn() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

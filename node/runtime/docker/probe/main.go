@@ -43,13 +43,13 @@ func main() {
 		"down":   func() { bulk(args[1], args[2], false) }, // read so many MiB from an address
 		"up":     func() { bulk(args[1], args[2], true) },  // send so many MiB to an address, and wait until they were read
 		"lookup": func() { lookup(args[1]) },               // ask for a name
-		"serve":  func() { serve(args[1], args[2]) },       // say a line to whoever comes
+		"serve":  func() { serve(args[1], args[2]) },       // print a line to every client
 		"term":   term,                                     // print and exit with 4 when asked to end
 		"crash":  crash,                                    // as a program without Go's own handlers does
-		"stead":  stead,                                    // be the guard to whoever takes it for that
-		"guard":  attackGuard,                              // print what of the guard can be had
-		"net":    attackNet,                                // print what the network is and what can be done to it
-		"nodes":  func() { nodes(args[1], args[2]) },       // say a line to whoever comes, and what another one says
+		"stead":  stead,                                    // pose as the guard to every client
+		"guard":  attackGuard,                              // print the reachable parts of the guard
+		"net":    attackNet,                                // print the network and the possible changes to it
+		"nodes":  func() { nodes(args[1], args[2]) },       // print a line to every client, and another server's line
 		"rshd":   rshd,                                     // play the peer for the agents of others
 		"tty":    tty,                                      // the terminal and its size, at the start and after each change; ends at a line
 		"sleep":  func() { time.Sleep(time.Hour) },
@@ -63,9 +63,10 @@ func main() {
 	run()
 }
 
-// forks makes its children by the system call itself and keeps to one thread: where no more processes may begin, a Go program
-// that needs another thread dies, and the bomb must not. Each asks again ten times less often then: the kernel frees what a
-// refused fork took a while later, and on a busy machine a hundred thousand of them a second use up the container's memory first.
+// forks makes its children by the system call itself and keeps to one thread. When no more processes may begin, a Go
+// program that needs another thread dies, and the bomb must not. Each then tries ten times less often: the kernel frees
+// the memory of a refused fork a while later. On a busy machine a hundred thousand of them a second would use up the
+// container's memory first.
 func forks() {
 	goruntime.GOMAXPROCS(1)
 	for i := 0; ; i++ {
@@ -218,7 +219,7 @@ func reach(addrs []string) {
 		wg.Go(func() {
 			patience := 2 * time.Second
 			a, wanted := strings.CutPrefix(a, "+")
-			if wanted { // a busy machine may take longer, and what is not to be reached ends only then
+			if wanted { // a busy machine may take longer, and dials of unreachable addresses end only then
 				patience = 5 * time.Minute
 			}
 			c, err := net.DialTimeout("tcp", a, patience)
@@ -313,7 +314,7 @@ func crash() {
 	time.Sleep(time.Hour)
 }
 
-// stead connects to the peer's socket again and again, ten times as often as its guard, and says what a guard says.
+// stead connects to the peer's socket again and again, ten times as often as its guard, and sends a guard's messages.
 func stead() {
 	fmt.Println("trying")
 	b := make([]byte, 64<<10)
@@ -379,7 +380,7 @@ func attackGuard() {
 	fmt.Println("done")
 }
 
-// attackNet shows the network that it finds, then tries to leave what it was given of it.
+// attackNet shows the network that it finds, then tries to leave its part of it.
 func attackNet() {
 	links, _ := net.Interfaces()
 	for _, l := range links {
@@ -479,7 +480,7 @@ func nodes(line, other string) {
 	}
 }
 
-// rshd runs what agents ask for itself, and says where it was to run.
+// rshd runs agents' commands itself, and prints their intended hosts.
 func rshd() {
 	l, err := net.Listen("tcp", agent.Address)
 	if err != nil {

@@ -19,7 +19,7 @@ const CodeNoSpace = 28
 // StopFile is runtime.StopFile, repeated here because a guest imports nothing of the peer; a test holds them equal.
 const StopFile = "/run/starling/stop"
 
-// Conformance is the program of the conformance test. Its first argument says what to do:
+// Conformance is the program of the conformance test. Its first argument is the action:
 //
 //	hello ARG…         print the arguments, then "err" on stderr
 //	environ            print the environment, sorted
@@ -39,7 +39,7 @@ const StopFile = "/run/starling/stop"
 //	escape PATH…       try to read and to write each; 1 and the path's name if one of them works
 //	cat                copy the standard input to the standard output
 //	show PATH          print a file
-//	serve PORT         send back what comes to this port
+//	serve PORT         echo the data received at this port
 //	random DIR         print the clock twice, two random numbers and a directory
 func Conformance(p Process) int {
 	args := p.Args()

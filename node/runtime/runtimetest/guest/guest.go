@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Process is what a program may ask of the world around it.
+// Process is a program's access to the world around it.
 type Process interface {
 	// Args are the arguments without the program's name.
 	Args() []string
@@ -40,7 +40,7 @@ type Process interface {
 	Random() uint64
 }
 
-// Terminal is what the Process of a program has beside in a Fake, where it was attached with a terminal.
+// Terminal is the further part of the Process of a program in a Fake that was attached with a terminal.
 type Terminal interface {
 	// NextSize waits for the terminal's size, the first time for that at the start.
 	NextSize() (rows, cols uint16)
@@ -75,7 +75,7 @@ func WriteFile(p Process, name string, b []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// Exists says whether a file can be opened.
+// Exists reports whether a file can be opened.
 func Exists(p Process, name string) bool {
 	f, err := p.OpenFile(name, os.O_RDONLY, 0)
 	if err != nil {

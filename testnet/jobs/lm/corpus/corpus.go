@@ -1,6 +1,6 @@
-// Package corpus makes the texts that the demo trains its language model on, from the source of the Go installation of the
-// machine, and the figures that say whether a model has learnt anything: what plain counting of bytes, pairs and triples
-// of bytes achieves on the same held-out files after the same training files.
+// Package corpus makes the demo's training texts for its language model, from the source of the machine's Go
+// installation. It also computes the reference for a model: the results of plain counting of bytes, pairs and triples
+// of bytes on the same held-out files after the same training files.
 package corpus
 
 import (
@@ -54,9 +54,10 @@ const (
 	maxHeldOut = 8 << 10
 )
 
-// Build reads the Go files below dir, which is $GOROOT/src, in an order that a hash of their names decides, holds the first ones
-// out and deals the rest out to the shards. Copies of one text count once; vendored, generated and very long files are left
-// out, since they would be in training and held-out text alike or drown the rest. Every file ends with a NUL.
+// Build reads the Go files below dir, which is $GOROOT/src, in an order that a hash of their names decides, holds the
+// first ones out and deals the rest out to the shards. Copies of one text count once; vendored, generated and very long
+// files are left out, since they would be in training and held-out text alike or drown the rest. Every file ends with a
+// NUL.
 func Build(dir string, c Config) (Corpus, error) {
 	c = c.withDefaults()
 	if c.Workers < 1 || c.ShardBytes < 1 || c.HeldOutBytes < 1 {

@@ -2,10 +2,10 @@ package corpus
 
 import "math"
 
-// Orders are the bits per byte on heldOut of models that count, in the training texts, how often each byte follows the last
-// 0, 1 and 2 bytes. Each interpolates with the one below it by Witten and Bell's method C (IEEE Trans. Inf. Theory 37,
-// 1991), down to the uniform distribution: a byte that followed a context c times of n, with t different followers, has
-// probability (c + t·p')/(n + t), p' being the lower order's.
+// Orders are the bits per byte on heldOut of models that count, in the training texts, how often each byte follows the
+// last 0, 1 and 2 bytes. Each interpolates with the one below it by Witten and Bell's method C (IEEE Trans. Inf. Theory
+// 37, 1991), down to the uniform distribution: a byte that followed a context c times of n, with t different followers,
+// has probability (c + t·p')/(n + t), p' being the lower order's.
 func Orders(training [][]byte, heldOut []byte) [3]float64 {
 	two := make([]*follows, 1<<16) // by the last two bytes, the newest lowest
 	for _, text := range training {
@@ -50,7 +50,7 @@ func Orders(training [][]byte, heldOut []byte) [3]float64 {
 	return bits
 }
 
-// follows counts what followed one context.
+// follows counts the bytes after one context.
 type follows struct {
 	counts        [256]uint32
 	sum, distinct uint64

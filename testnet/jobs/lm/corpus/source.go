@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// Source finds the source text of the Go installation on this machine: $GOROOT/src, or that of the go command on the path.
+// Source finds the source text of the Go installation on this machine: $GOROOT/src, or that of the go command on the
+// path.
 func Source(ctx context.Context) (dir string, err error) {
 	root := os.Getenv("GOROOT")
 	if root == "" {

@@ -5,24 +5,25 @@ import (
 	"math"
 )
 
-// Average joins models that were trained apart from the same base into one that has learnt from all of them. It keeps every
-// worker's rare weights whole and does not overshoot on the common ones; a plain mean would dilute the first, a plain sum of
-// changes would overdo the second.
+// Average joins models that were trained apart from the same base into one that has learnt from all of them. It keeps
+// every worker's rare weights whole and does not overshoot on the common ones; a plain mean would dilute the first, a
+// plain sum of changes would overdo the second.
 //
-// How: under Adagrad a weight w with target w* and gradient sum g moves, in the mean, as dw/dg = rate·(w*−w)/√g. Over
-// a round in which g grows from g0 by d it covers the part
+// How: under Adagrad a weight w with target w* and gradient sum g moves, in the mean, as dw/dg = rate·(w*−w)/√g. Over a
+// round in which g grows from g0 by d it covers the part
 //
 //	f(d) = 1 − exp(−joint·2·rate·(√(g0+d) − √g0))
 //
-// of its way. Worker k's change Δk, made with dk, so says that the target is Δk/f(dk) away, with a trust in proportion to
-// dk; one worker with all the data would have covered f(Σd) of the way to the joint target. Hence
+// of its way. Worker k's change Δk, made with dk, so says that the target is Δk/f(dk) away, with a trust in proportion
+// to dk; one worker with all the data would have covered f(Σd) of the way to the joint target. Hence
 //
 //	Δ = f(Σd) · Σk (dk/Σd) · Δk/f(dk)   =   Σk Δk · φ(dk)/φ(Σd),   φ(d) = d/f(d).
 //
-// One worker alone keeps its change; K workers that all arrived give their mean; K that took small steps give their sum.
+// One worker alone keeps its change; K workers that all arrived give their mean; K that took small steps give their
+// sum.
 //
-// base and workers are as Read gives them, baseSum is the sum of base's file. Errors: ErrMismatch when the models have other
-// tables, rounds or bases.
+// base and workers are as Read gives them, baseSum is the sum of base's file. Errors: ErrMismatch when the models have
+// other tables, rounds or bases.
 func Average(base *Model, baseSum uint64, workers []*Model) (*Model, error) {
 	if len(workers) == 0 {
 		return nil, fmt.Errorf("%w: no weights to average", ErrMismatch)

@@ -1,6 +1,6 @@
 package model
 
-// context is what stands before the next byte, kept up to date byte by byte.
+// context is the text before the next byte, kept up to date byte by byte.
 type context struct {
 	last uint64 // the last eight bytes, the newest lowest
 	word uint64 // hash of the identifier that is being written and the byte before it; 0 between identifiers
@@ -38,9 +38,9 @@ func mix(x uint64) uint64 {
 	return x ^ x>>33
 }
 
-// blocks finds where the 16 neighbouring weights of every feature begin for one half of the byte b; of b only the other half
-// matters when half is 1, and nothing when it is 0. Blocks begin anywhere: most of a block is never used, and what another
-// one uses may well lie there.
+// blocks finds where the 16 neighbouring weights of every feature begin for one half of the byte b; of b only the other
+// half matters when half is 1, and nothing when it is 0. Blocks begin anywhere: most of a block is never used, and
+// weights of another may lie there.
 func (c *context) blocks(out *[Features]uint32, half int, b byte, bits int) {
 	var sub uint64
 	if half == 1 {

@@ -1,10 +1,10 @@
 // Package model is a small byte-level language model that many machines can train together.
 //
-// Each byte is read as eight binary decisions, high bit first. A decision's probability is the logistic function of a sum of
-// weights, one for each context: the last 0, 1, 2, 3, 4 and 5 bytes, and the identifier begun or else the last 6 bytes. Context and bits
-// decided so far pick the weight out of one hashed table; nothing resolves collisions, learning does. It is thus logistic regression on hashed n-grams
-// (Weinberger et al., "Feature Hashing for Large Scale Multitask Learning", 2009), trained online with Adagrad
-// (Duchi et al., 2011).
+// Each byte is read as eight binary decisions, high bit first. A decision's probability is the logistic function of a
+// sum of weights, one for each context: the last 0, 1, 2, 3, 4 and 5 bytes, and the identifier begun or else the last 6
+// bytes. Context and bits decided so far pick the weight out of one hashed table; nothing resolves collisions, learning
+// does. It is thus logistic regression on hashed n-grams (Weinberger et al., "Feature Hashing for Large Scale Multitask
+// Learning", 2009), trained online with Adagrad (Duchi et al., 2011).
 //
 // Everything here gives the same bits on every machine and compiler: float32 with each rounding written out, no fused
 // operations, no library logarithms on the way to a weight.
@@ -49,7 +49,7 @@ func New(bits int) *Model {
 	return &Model{slots: make([]slot, 1<<bits), mask: 1<<bits - 1, bits: bits}
 }
 
-// Train learns text[from:to] in order, with what stands before from as context, and returns the mean bits per byte the
+// Train learns text[from:to] in order, with the text before from as context, and returns the mean bits per byte the
 // model had for each byte just before it learnt it. progress, if not nil, is called about every 64 KiB.
 func (m *Model) Train(text []byte, from, to int, progress func(done int, bits float64)) float64 {
 	const every = 64 << 10
@@ -85,8 +85,8 @@ func (m *Model) Evaluate(text []byte) float64 {
 	return loss / float64(max(1, len(text)))
 }
 
-// learn updates the weights of one byte. Each half of the byte has its weights in one block of 16 neighbours per feature,
-// which is two cache lines.
+// learn updates the weights of one byte. Each half of the byte has its weights in one block of 16 neighbours per
+// feature, which is two cache lines.
 func (m *Model) learn(c *context, b byte) (bits float64) {
 	var block [Features]uint32
 	for half := range 2 {

@@ -22,10 +22,10 @@ import (
 //	20      8     sum of the weights file it was trained from
 //	28      3·2^bits 24 bits for each weight: the weight in the high 12, two's complement, in units of 1/weightUnit;
 //	              its gradient sum in the low 12, as a small float
-//	end     8     sum of all before: CRC-64 (ECMA). It tells mistakes; forgery is for the network's content ids to tell
+//	end     8     sum of all before: CRC-64 (ECMA). It detects mistakes; the network's content ids detect forgery
 //
-// The gradient sum is a float of 5 bits of exponent and 7 of mantissa: the upper half of a float32 less lowestExponent. Zero is
-// a weight that was never updated, which is zero too.
+// The gradient sum is a float of 5 bits of exponent and 7 of mantissa: the upper half of a float32 less lowestExponent.
+// Zero is a weight that was never updated, which is zero too.
 const (
 	magic      = "STLM"
 	version    = 1
@@ -52,8 +52,8 @@ var ecma = crc64.MakeTable(crc64.ECMA)
 // FileSize is the length of a weights file of 2^bits weights.
 func FileSize(bits int) int { return headerSize + packedSize<<bits + sumSize }
 
-// packer rounds weights. Rounding is dithered by a generator of fixed seed: what a round adds to a much-used weight is often
-// less than a unit, and plain rounding would lose it every time.
+// packer rounds weights. Rounding is dithered by a generator of fixed seed: a round's addition to a much-used weight is
+// often less than a unit, and plain rounding would lose it every time.
 type packer struct{ x uint64 }
 
 // next gives 12 random bits and 16 more, by SplitMix64.
@@ -70,7 +70,7 @@ func (p *packer) pack(s slot) uint32 {
 		return 0
 	}
 	u, v := p.next()
-	w := float32(s.w*weightUnit) + float32(u)/(1<<12) // exact, so that what is a multiple already stays
+	w := float32(s.w*weightUnit) + float32(u)/(1<<12) // exact, so that multiples stay
 	q := int32(w)
 	if float32(q) > w { // towards zero is not down
 		q--
@@ -88,8 +88,8 @@ func unpack(v uint32) slot {
 	return slot{w: float32(int32(v<<8)>>20) / weightUnit, g: math.Float32frombits((v&maxSum + lowestExponent) << 16)}
 }
 
-// Write encodes the model and returns the sum at the file's end, which is the Base of what is trained from it. What Write
-// rounds off stays in m; Read gives the rounded model.
+// Write encodes the model and returns the sum at the file's end, which is the Base of models trained from it. m keeps
+// the rounded-off part; Read returns the rounded model.
 func (m *Model) Write(w io.Writer) (uint64, error) {
 	sum := crc64.New(ecma)
 	out := bufio.NewWriterSize(io.MultiWriter(w, sum), 1<<16)
@@ -167,7 +167,7 @@ func (m *Model) readTable(r io.Reader) error {
 	return nil
 }
 
-// Sum is what Write would return.
+// Sum is the result of Write.
 func (m *Model) Sum() uint64 {
 	sum, _ := m.Write(io.Discard) // which never fails
 	return sum
@@ -184,7 +184,7 @@ func (m *Model) Rounded() *Model {
 	return r
 }
 
-// Finite says whether every weight is a number, which a test wants to know.
+// Finite reports whether every weight is a number, which a test wants to know.
 func (m *Model) Finite() bool {
 	for _, s := range m.slots {
 		if math.IsNaN(float64(s.w)) || math.IsInf(float64(s.w), 0) || !(s.g >= 0) {

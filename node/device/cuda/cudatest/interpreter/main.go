@@ -1,10 +1,11 @@
-// Command interpreter is starling-cuda without a GPU, for tests: the same program, with the PTX interpreter in the place of NVIDIA's
-// driver. It has 64 MiB of memory and computes what a GPU would, many millions of times more slowly. Built under the name starling-cuda and laid
-// beside a peer's program, it answers for each of the peer's devices, whatever UUID it is asked to be.
+// Command interpreter is starling-cuda without a GPU, for tests: the same program, with the PTX interpreter in the
+// place of NVIDIA's driver. It has 64 MiB of memory and computes the same as a GPU, many millions of times more slowly.
+// Built under the name starling-cuda and laid beside a peer's program, it answers for each of the peer's devices, under
+// any UUID.
 //
-// STARLING_TEST_CUDA names a folder. A file there with a device's UUID for its name says what is wrong with the device: "slow" has it wait
-// ten seconds before each product, "wrong" adds 1 to one entry of each, and "card NAME" makes it one with all others of that name: a
-// card that needs four seconds for a product, and does one at a time.
+// STARLING_TEST_CUDA names a folder. A file there with a device's UUID for its name sets the device's fault: "slow" has
+// it wait ten seconds before each product, "wrong" adds 1 to one entry of each, and "card NAME" makes it one with all
+// others of that name: a card that needs four seconds for a product, and does one at a time.
 package main
 
 import (
@@ -24,8 +25,8 @@ import (
 	"github.com/starling-network/starling/node/device/cuda/wire"
 )
 
-// memory is what a device has, bytes; slow is what a slow one waits for before a product, and shared what a card behind
-// several devices needs for one.
+// memory is a device's memory, bytes. slow is the delay of a slow one before a product, and shared the time of a
+// product of a card behind several devices.
 const (
 	memory = 64 << 20
 	slow   = 10 * time.Second
@@ -52,7 +53,7 @@ func open() (engine.GPU, wire.Description, error) {
 	return &gpu{GPU: g, faults: os.Getenv("STARLING_TEST_CUDA"), uuid: uuid}, about, nil
 }
 
-// gpu is the interpreter, and what is wrong with it.
+// gpu is the interpreter, with its fault.
 type gpu struct {
 	*cudatest.GPU
 	faults, uuid string

@@ -1,4 +1,4 @@
-// Command cmd is a guard and nothing else, for tests and for peers whose own binary is not static.
+// Command cmd is a guard and nothing else, for tests and for peers with a binary that is not static.
 package main
 
 import (

@@ -88,7 +88,7 @@ func (j job) path(parts ...string) string {
 	return filepath.Join(append([]string{j.root}, parts...)...)
 }
 
-// carry reads what the last round left, or makes an untrained model before the first.
+// carry reads the last round's output, or makes an untrained model before the first.
 func (j job) carry() (m *model.Model, sum uint64, err error) {
 	m, sum, err = readWeights(j.path("carry", "weights.bin"))
 	switch {
@@ -148,7 +148,7 @@ func (j job) reduce() error {
 	if err != nil {
 		return err
 	}
-	m = m.Rounded() // what the file will have is what is measured
+	m = m.Rounded() // the figures are of the file's content
 	bits := m.Evaluate(heldOut)
 	fmt.Fprintf(j.out, "round %d: %d workers averaged, %.4f bits per byte held out\n", j.round, j.count, bits)
 	if err := writeWeights(j.path("out", "weights.bin"), m); err != nil {
