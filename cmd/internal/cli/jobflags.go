@@ -31,7 +31,7 @@ func JobFlags(c *cobra.Command) *job.Flags {
 	s.StringVar(&f.Restart, "restart", "", "start the program again on the same lease: never (default), on-failure or always")
 	s.StringVar(&f.Backoff, "restart-backoff", "", "wait before that, doubled each time (default 1s)")
 	s.StringVar(&f.Queue, "queue-timeout", "", "time until all ranks have a lease (default 2m)")
-	s.StringVar(&f.Run, "timeout", "", "time from then on (default 1h)")
+	s.StringVar(&f.Run, "timeout", "", "time to run after that; the program then has --stop-timeout to end (default 1h)")
 	s.StringVar(&f.Pull, "pull-timeout", "", "time a provider may take to fetch program and inputs (default as --timeout)")
 	s.StringVar(&f.Start, "start-timeout", "", "time until the program runs, and is healthy where it has a check (default as --timeout)")
 	s.StringVar(&f.Stop, "stop-timeout", "", "time a stopped program has to end by itself (default 2s)")
