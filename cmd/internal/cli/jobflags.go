@@ -23,7 +23,7 @@ func JobFlags(c *cobra.Command) *job.Flags {
 	s.StringVar(&f.Disk, "disk", "", "disk that each unit has at least, such as 1Gi")
 	s.BoolVar(&f.Unproven, "unproven", false, "take units too that no audit has shown to be what they say (on a network without audits all are such)")
 	s.StringSliceVar(&f.Regions, "region", nil, "regions to run in (default anywhere)")
-	s.StringSliceVar(&f.Exclude, "exclude", nil, "keys of providers that are not wanted")
+	s.StringSliceVar(&f.Exclude, "exclude", nil, "keys of providers that are not wanted, or their first eight characters")
 	s.StringVar(&f.Spread, "spread", "", "peer: every rank on another peer (default); pack: together")
 	s.StringArrayVarP(&f.Inputs, "input", "i", nil, "file or directory, SRC:DST, {rank} in SRC for one of each rank; may be repeated")
 	s.StringArrayVar(&f.Outputs, "out", nil, "directory of the program to keep; may be repeated")

@@ -84,8 +84,8 @@ func newPeerPing(a *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ping PEER|KEY|ADDRESS",
 		Short: "Measure the way to a peer, or learn why there is none",
-		Long: `Has this peer connect to another one, unless it is connected, and measures round trips. PEER is a peer id (12D3Koo…), a key or a
-full address (/ip4/…/p2p/12D3Koo…).
+		Long: `Has this peer connect to another one, unless it is connected, and measures round trips. PEER is a peer id (12D3Koo…), a key
+or the first eight characters of one, or a full address (/ip4/…/p2p/12D3Koo…).
 
 Where that fails, it says why: the peer has blocked us, or we it; it is offline; it is behind a NAT and no relay reaches it; it
 is on another network; the pre-shared keys of a private network differ; somebody else answers at its address.`,
@@ -101,7 +101,11 @@ is on another network; the pre-shared keys of a private network differ; somebody
 			if err != nil {
 				return err
 			}
-			r, err := client.Ping(c.Context(), args[0], count)
+			name, err := a.peerName(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			r, err := client.Ping(c.Context(), name, count)
 			if err != nil {
 				return err
 			}

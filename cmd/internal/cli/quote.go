@@ -50,6 +50,9 @@ func (a *App) quoted(flags *job.Flags, arg string) (job.Job, error) {
 	if err != nil {
 		return job.Job{}, err
 	}
+	if err := a.wholeKeys(a.ctx, flags.Exclude); err != nil {
+		return job.Job{}, err
+	}
 	flags.Module = arg
 	return flags.Job(token)
 }

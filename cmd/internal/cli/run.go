@@ -95,6 +95,9 @@ pays.` + followLong,
 		if err != nil {
 			return err
 		}
+		if err := a.wholeKeys(c.Context(), flags.Exclude); err != nil {
+			return err
+		}
 		flags.Module, flags.Args = args[0], args[1:]
 		spec, err := flags.Job(token)
 		if err != nil {
