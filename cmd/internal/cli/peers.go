@@ -41,7 +41,8 @@ more speaks against a peer than for it. starling peers show PEER has every term.
 			if err != nil {
 				return err
 			}
-			if peers == nil {
+			if len(peers) == 0 {
+				a.warnAlone(c.Context(), client)
 				peers = []api.PeerInfo{}
 			}
 			slices.SortFunc(peers, func(x, y api.PeerInfo) int { return strings.Compare(x.Key.String(), y.Key.String()) })

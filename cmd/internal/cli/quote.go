@@ -74,6 +74,7 @@ func (a *App) quote(ctx context.Context, spec job.Job) error {
 		return err
 	}
 	if !q.Places {
+		a.warnAlone(ctx, client)
 		return &Error{Code: ExitNoMatch, Err: fmt.Errorf("the job could not be placed now: %s", q.Reason)}
 	}
 	return nil

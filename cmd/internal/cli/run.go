@@ -278,6 +278,9 @@ func (a *App) followToEnd(ctx context.Context, c *api.Client, g market.Genesis, 
 		}
 	}
 	if err := JobError(j); err != nil {
+		if j.Code == buyer.CodeNoMatch {
+			a.warnAlone(ctx, c)
+		}
 		return WithHint(err, "starling why %s", j.ID)
 	}
 	if save == "" {
