@@ -200,9 +200,12 @@ const (
 	Feeless  = "no fees" // its key cannot pay the fees of claiming what it would earn
 )
 
+// OfferStates are all states.
+var OfferStates = []string{Selling, Paused, Draining, Drained, Closed, Feeless}
+
 // Status is what a provider sells and how it stands.
 type Status struct {
-	State    string    // Selling, Paused, Draining, Drained, Closed or Feeless
+	State    string    // of OfferStates: Selling, Paused, Draining, Drained, Closed or Feeless
 	Reason   string    // of Feeless
 	Until    time.Time // when the hours change; the zero time if they never do
 	Hours    string
