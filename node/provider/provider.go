@@ -263,6 +263,9 @@ func (p *Provider) Run(ctx context.Context) error {
 		return fmt.Errorf("restoring executions: %w", err)
 	}
 	p.carryOut(resume)
+	if p.paused() {
+		p.cfg.Log.Warn("nothing new is sold: the offers are paused or drained", "advice", "`starling offer resume` sells again")
+	}
 	if err := p.resumeSales(ctx); err != nil {
 		return fmt.Errorf("resuming leases: %w", err)
 	}
