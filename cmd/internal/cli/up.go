@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -60,7 +61,12 @@ refused, leases, executions and jobs by how they ended, peers, offers, clusters,
 // openError gives what keeps a peer from starting a hint.
 func openError(home string, err error) error {
 	e := &Error{Code: ExitUsage, Err: fmt.Errorf("starting the peer in %s: %w", home, err)}
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, node.ErrConfig):
+		e.Hint = "correct " + filepath.Join(home, node.FileConfig)
+	case errors.Is(err, node.ErrRuns):
+		e.Hint = "stop that one first, or give another --home"
+	case errors.Is(err, fs.ErrNotExist):
 		e.Hint = "set the peer up with `starling init --genesis FILE`"
 	}
 	return e
