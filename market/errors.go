@@ -3,6 +3,8 @@ package market
 import (
 	"errors"
 	"fmt"
+	"math"
+	"time"
 )
 
 var (
@@ -93,4 +95,13 @@ func (r *Refusal) Error() string {
 		return string(r.Reason)
 	}
 	return r.Detail
+}
+
+// DurationText is the detail of a refusal for ReasonDuration, in units of time: people know no slots.
+func DurationText(slots, least, most, slotMillis uint64) string {
+	span := func(slots uint64) time.Duration {
+		most := math.MaxInt64 / uint64(time.Millisecond) / max(slotMillis, 1)
+		return time.Duration(min(slots, most)*slotMillis) * time.Millisecond
+	}
+	return fmt.Sprintf("%v asked, want %v to %v", span(slots), span(least), span(most))
 }

@@ -3,6 +3,7 @@ package node
 import (
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -88,7 +89,7 @@ type gauges struct{ n *Node }
 
 // Describe implements [prometheus.Collector].
 func (gauges) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range descs {
+	for _, d := range slices.Concat(descs, descsMoney) {
 		ch <- d
 	}
 }
@@ -127,6 +128,8 @@ func (g gauges) Collect(ch chan<- prometheus.Metric) {
 		set(descExecutions, float64(n.provider.Members()))
 	}
 	g.jobs(set)
+	g.money(ch)
+	g.work(ch)
 	if n.orders != nil {
 		count(descHeard, n.orders.heard.lost())
 		count(descFlood, n.orders.g.Stats().Flood)

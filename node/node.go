@@ -158,6 +158,7 @@ type Node struct {
 	grants     *grants
 	started    time.Time
 	metrics    func() http.Handler
+	funds      fundsSeen
 	outsides   outsides
 	gossip     context.CancelFunc
 	api        atomic.Pointer[api.Server] // while it runs

@@ -93,6 +93,9 @@ func Open(ctx context.Context, home, cache, version string, once Once, log *slog
 	if p.wasm, err = wasm.New(wasm.Config{CacheDir: filepath.Join(cache, "wasm"), Logger: log}); err != nil {
 		return p, err
 	}
+	if len(cfg.Solana.RPC) == 0 && !genesis.Free {
+		return p, fmt.Errorf("%w: solana.rpc: no address is given, want at least one of the network's chain", ErrConfig)
+	}
 	sc := solana.ConfigOf(cfg.Solana.RPC, genesis, key)
 	sc.Fees = cfg.Solana.Fees.bids()
 	sc.Owner = owner

@@ -145,11 +145,14 @@ func infos(field string, addrs []string) ([]peer.AddrInfo, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: %s[%d]: %q: %w", ErrConfig, field, i, text, err)
 		}
+		if _, err := peer.AddrInfoFromP2pAddr(a); err != nil {
+			return nil, fmt.Errorf("%w: %s[%d]: %q does not end in /p2p/ and the peer's id", ErrConfig, field, i, text)
+		}
 		all = append(all, a)
 	}
 	out, err := peer.AddrInfosFromP2pAddrs(all...)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s: %w (an address ends in /p2p/ and the peer's id)", ErrConfig, field, err)
+		return nil, fmt.Errorf("%w: %s: %w", ErrConfig, field, err)
 	}
 	return out, nil
 }

@@ -1,10 +1,13 @@
 package p2p_test
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -137,6 +140,74 @@ func TestRunReconnects(t *testing.T) {
 			t.Errorf("the returned bootstrap peer has %d peers, want 3", n)
 		}
 	})
+}
+
+// logged is a log that tests read.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+// times is how often the log has text.
+func (l *logged) times(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), text)
+}
+
+// A peer that reaches nobody to join by warns once, and says when it has joined.
+func TestAloneWarns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		net := p2ptest.NewNet(t, 3, 20*time.Millisecond)
+		net.Crash(0)
+		var joins, first logged
+		p2ptest.Go(t, net.Restart(1, p2p.Config{Bootstrap: []peer.AddrInfo{net.Addr(0)}, Logger: joins.logger()}).Run)
+		p2ptest.Go(t, net.Restart(2, p2p.Config{Logger: first.logger()}).Run)
+		time.Sleep(2 * time.Minute)
+		if n := joins.times("connected to no peer: none to join by answers"); n != 1 || joins.times(net.Addr(0).ID.String()) == 0 {
+			t.Errorf("warned %d times: %s", n, &joins.text)
+		}
+		if n := first.times("none to join by is known"); n != 1 {
+			t.Errorf("the first peer of a network warned %d times: %s", n, &first.text)
+		}
+		p2ptest.Go(t, net.Restart(0, p2p.Config{}).Run)
+		time.Sleep(time.Minute)
+		if n := joins.times("joined the network"); n != 1 {
+			t.Errorf("joined %d times: %s", n, &joins.text)
+		}
+	})
+}
+
+// A peer to join by that is of another network is a warning with advice, once, however often it is dialled.
+func TestBootstrapOfOtherNetworkWarns(t *testing.T) {
+	t.Parallel()
+	var log logged
+	other := p2ptest.LoopbackHost(t, p2p.Config{Key: p2ptest.Key(1), Network: "other"})
+	p2ptest.Go(t, other.Run)
+	h := p2ptest.LoopbackHost(t, p2p.Config{Key: p2ptest.Key(0), Bootstrap: []peer.AddrInfo{other.AddrInfo()}, Logger: log.logger()})
+	gone := make(chan struct{}, 16)
+	h.Network().Notify(&network.NotifyBundle{DisconnectedF: func(network.Network, network.Conn) {
+		select {
+		case gone <- struct{}{}:
+		default:
+		}
+	}})
+	p2ptest.Go(t, h.Run)
+	for range 3 {
+		<-gone
+	}
+	if log.times("level=WARN msg=\"cannot join by a peer\"") != 1 || log.times("both peers need the same genesis.json") != 1 || log.times("level=INFO") != 0 {
+		t.Errorf("%s", &log.text)
+	}
 }
 
 func TestOtherNetworkDisconnected(t *testing.T) {

@@ -2,8 +2,11 @@ package p2p
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,6 +28,10 @@ const (
 	firstRetry = 500 * time.Millisecond
 	// maxRetry is the longest pause while we are alone.
 	maxRetry = 15 * time.Second
+	// maxTried bounds the peers to join by that one warning names.
+	maxTried = 4
+	// maxAlone is the pause after which the operator is warned that there is nobody to join by.
+	maxAlone = 4 * firstRetry
 	// fewRetry is the pause while we have peers, but fewer than wantPeers: the network may just be small.
 	fewRetry = time.Minute
 	// healEvery is the pause while we have enough: one bootstrap peer is then dialled, so that two halves
@@ -59,8 +66,8 @@ func (h *Host) Run(ctx context.Context) error {
 	defer dials.Stop()
 	defer saves.Stop()
 	// Dialling is apart, because libp2p's emitters wait for a reader that does not empty its queue.
-	var dialling chan struct{} // closed when the round is over; nil when none runs
-	retry := firstRetry
+	var dialling chan struct{}        // closed when the round is over; nil when none runs
+	retry, alone := firstRetry, false // alone: the operator knows
 	var probes sync.WaitGroup
 	defer probes.Wait()
 	guided := make(chan error, 1)
@@ -103,12 +110,21 @@ func (h *Host) Run(ctx context.Context) error {
 			dialling = nil
 			switch n := len(h.Network().Peers()); {
 			case n == 0:
+				if retry > maxAlone && !alone {
+					alone = true
+					h.warnAlone()
+				}
 				dials.Reset(jitter(retry))
 				retry = min(2*retry, maxRetry)
+				continue
 			case n < wantPeers:
 				dials.Reset(jitter(fewRetry))
 			default:
 				dials.Reset(jitter(healEvery))
+			}
+			if alone {
+				alone = false
+				h.log.Info("joined the network", "peers", len(h.Network().Peers()))
 			}
 		}
 	}
@@ -139,8 +155,17 @@ func (h *Host) observe(ev any) bool {
 
 // dismiss disconnects a peer of another network and sends it the reason.
 func (h *Host) dismiss(p peer.ID, theirs string) {
-	h.log.Info("peer of another network disconnected", "peer", p, "theirs", theirs, "ours", h.handshake)
-	h.foreign.add(p, theirs[:min(len(theirs), maxHandshake)])
+	theirs = theirs[:min(len(theirs), maxHandshake)]
+	level := slog.LevelInfo
+	if before, noted := h.foreign.get(p); noted && before == theirs {
+		level = slog.LevelDebug // it comes back, and is logged once
+	}
+	h.foreign.add(p, theirs)
+	if slices.ContainsFunc(h.cfg.Bootstrap, func(i peer.AddrInfo) bool { return i.ID == p }) {
+		h.complain(p, errOtherNetwork)
+		level = slog.LevelDebug
+	}
+	h.log.Log(context.Background(), level, "peer of another network disconnected", "peer", p, "theirs", theirs, "ours", h.handshake)
 	for _, c := range h.Network().ConnsToPeer(p) {
 		_ = c.CloseWithError(connOtherNetwork)
 	}
@@ -202,13 +227,35 @@ func (h *Host) dial(ctx context.Context, to []peer.AddrInfo, done chan<- struct{
 // complain notifies the operator, once, of a reachable bootstrap peer with which this configuration never connects.
 func (h *Host) complain(p peer.ID, err error) {
 	d := h.Diagnose(p, err)
-	if d == nil || d.Reason != ReasonOtherKey && d.Reason != ReasonOtherPeer && d.Reason != ReasonBlocked {
+	if d == nil || !slices.Contains([]Reason{ReasonOtherNetwork, ReasonOtherKey, ReasonOtherPeer, ReasonBlocked}, d.Reason) {
 		return
 	}
 	if told, _ := h.refused.get(p); told != d.Reason {
 		h.refused.add(p, d.Reason)
 		h.log.Warn("cannot join by a peer", "peer", p, "why", d.Text, "advice", d.Advice)
 	}
+}
+
+// errOtherNetwork is why a peer of another network is disconnected.
+var errOtherNetwork = errors.New("peer of another network")
+
+// warnAlone logs that no peer to join by answers, or that none is known.
+func (h *Host) warnAlone() {
+	var tried []string
+	for _, i := range h.cfg.Bootstrap[:min(len(h.cfg.Bootstrap), maxTried)] {
+		for _, addr := range i.Addrs {
+			tried = append(tried, fmt.Sprintf("%s/p2p/%s", addr, i.ID))
+		}
+	}
+	h.mu.Lock()
+	remembered := len(h.remembered)
+	h.mu.Unlock()
+	if len(tried)+remembered == 0 {
+		h.log.Warn("connected to no peer, and none to join by is known", "advice", "name one under bootstrap in config.yaml, unless others join by this one")
+		return
+	}
+	h.log.Warn("connected to no peer: none to join by answers", "tried", tried, "remembered", remembered,
+		"advice", "check bootstrap in config.yaml and this machine's network; the peer goes on trying")
 }
 
 // jitter spreads d by a fifth, so that peers started together do not dial together.

@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -27,7 +28,7 @@ func TestScripts(t *testing.T) {
 			}
 			return nil
 		},
-		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){"code": code},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){"code": code, "soon": soon},
 	})
 }
 
@@ -48,5 +49,21 @@ func code(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	if got != want {
 		ts.Fatalf("%s ended with %d, want %d", args[1], got, want)
+	}
+}
+
+// soon runs a program until it succeeds: `soon starling node` waits for a peer that starts in the background.
+func soon(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: soon program [args]")
+	}
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		err := ts.Exec(args[0], args[1:]...)
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("%v: %v", args, err)
+		}
 	}
 }

@@ -293,7 +293,7 @@ func (b Book) feasible(now Now, o market.Order) *market.Refusal {
 		return market.Refuse(market.ReasonRuntime, "runtime %s is not offered, %v are", o.Runtime, l.Runtimes)
 	}
 	if o.Slots < l.MinSlots || o.Slots > l.MaxSlots {
-		return market.Refuse(market.ReasonDuration, "%d slots asked, %d to %d are sold", o.Slots, l.MinSlots, l.MaxSlots)
+		return market.Refuse(market.ReasonDuration, "%s", market.DurationText(o.Slots, l.MinSlots, l.MaxSlots, l.SlotMillis))
 	}
 	if l.Stake < o.MinStake {
 		return market.Refuse(market.ReasonStake, "stake %s, the order asks %s", market.Decimal(uint64(l.Stake), l.Decimals), market.Decimal(uint64(o.MinStake), l.Decimals))

@@ -192,7 +192,7 @@ func (b Book) checkSuccessor(r *Record, ev ExtendRequested) *market.Refusal {
 	ask, sold := l.Asks[r.Class]
 	switch total := uint64(ev.Core.End - r.began()); {
 	case total > l.MaxSlots:
-		return market.Refuse(market.ReasonDuration, "%d slots in all, at most %d are sold", total, l.MaxSlots)
+		return market.Refuse(market.ReasonDuration, "%s", market.DurationText(total, l.MinSlots, l.MaxSlots, l.SlotMillis))
 	case !sold:
 		return market.Refuse(market.ReasonClass, "class %s is no longer sold here", r.Class)
 	case ask > r.Price:

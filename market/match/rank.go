@@ -352,7 +352,7 @@ func (s *Snapshot) refusal(q *query, r *row, reason market.Reason) Refusal {
 	case market.ReasonCapability:
 		detail = fmt.Sprintf("%s has compute capability %s, asked %s", c.Offer.Hardware(), market.Capability(r.capability), o.MinCapability)
 	case market.ReasonDuration:
-		detail = fmt.Sprintf("%d slots asked, %d to %d are sold", o.Slots, r.minSlots, r.maxSlots)
+		detail = market.DurationText(o.Slots, r.minSlots, r.maxSlots, q.w.SlotMillis)
 	case market.ReasonStake:
 		detail = fmt.Sprintf("stake %s, the order asks %s", money(r.stake), money(uint64(o.MinStake)))
 	case market.ReasonReputation:

@@ -240,6 +240,17 @@ func (r Rank) end() string {
 	return text
 }
 
+// remedy says what to ask for after an end at a limit of the rank's units.
+func (r Rank) remedy() string {
+	switch runtime.Reason(r.Reason) {
+	case runtime.ReasonOOM:
+		return "its units have too little memory: ask for more with resources.memory (--memory), or for more units; "
+	case runtime.ReasonDisk:
+		return "its units have too little disk: ask for more with resources.disk (--disk), or for more units; "
+	}
+	return ""
+}
+
 // failure is the outcome of a job whose rank i failed.
 func (r Rank) failure(i int) error {
 	again := ""
@@ -254,7 +265,7 @@ func (r Rank) failure(i int) error {
 	case string(runtime.ReasonTimeout):
 		return failed(CodeTimeout, "rank %d: %s%s", i, r.end(), again)
 	}
-	return failed(CodeProgram, "rank %d ended with %s%s; `starling logs` shows what it said", i, r.end(), again)
+	return failed(CodeProgram, "rank %d ended with %s%s; %s`starling logs` shows what it said", i, r.end(), again, r.remedy())
 }
 
 // lost gives up the lease of a rank and reports whether it may have another.

@@ -212,6 +212,11 @@ func (b *Buyer) check(ctx context.Context, spec job.Job) error {
 	if !spec.Uploaded() {
 		return fmt.Errorf("%w: its files are not uploaded yet", ErrRefused)
 	}
+	for i, w := range spec.Webhooks {
+		if err := b.hooks.Check(w.URL); err != nil {
+			return fmt.Errorf("%w: spec.webhooks[%d].url: %w", ErrRefused, i, err)
+		}
+	}
 	for source, bl := range spec.Blobs {
 		c, err := cid.Parse(bl.CID)
 		if err != nil {

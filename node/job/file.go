@@ -90,7 +90,8 @@ func (f *file) locate(p Problem) Problem {
 	if f.job.Cluster != nil {
 		p.Field = strings.Replace(p.Field, "spec.count", "spec.size", 1)
 	}
-	for _, alias := range []string{p.Field, strings.Replace(p.Field, ".args", ".command", 1)} {
+	gpus := strings.Replace(p.Field, "spec.resources.class", fieldGPUs, 1)
+	for _, alias := range []string{p.Field, strings.Replace(p.Field, ".args", ".command", 1), gpus} {
 		if n := f.where[alias]; n != nil {
 			p.Field = alias
 			p.Line, p.Column = position(n)

@@ -140,8 +140,11 @@ func (f Flags) Job(token Token) (Job, error) {
 		j = normal(j.withDefaults(func(field string) bool { return r.said[field] }))
 		r.problems = j.problems()
 	}
-	for i := range r.problems {
-		r.problems[i].Field = flagFor(r.problems[i].Field)
+	for i, p := range r.problems {
+		if f.GPUs != "" && p.Field == "spec.resources.class" {
+			p.Field = fieldGPUs
+		}
+		r.problems[i].Field = flagFor(p.Field)
 	}
 	if err := r.problems.err(); err != nil {
 		return Job{}, err

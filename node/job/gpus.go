@@ -37,4 +37,7 @@ func (r *Resources) ask(gpus Resources) {
 	r.Class, r.Units, r.PerUnit.VRAMMiB, r.MinCapability = gpus.Class, gpus.Units, gpus.PerUnit.VRAMMiB, gpus.MinCapability
 }
 
+// fieldGPUs is the field that sets class and units from one text.
+const fieldGPUs = "spec.resources.gpus"
+
 const gpusSay = "gpus says it already: write gpus, or class and units"

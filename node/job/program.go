@@ -37,7 +37,11 @@ var tagged = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[a-z0-9][a-zA-Z0-9._-]*(:[0-9]{1,5}/)?[a-zA-Z0-9._/-]*:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
 })
 
-// IsImage tells a container image from a file: a reference with a digest or a tag, or one of a well-known registry.
+// withPort matches a registry with a port, such as localhost:5000.
+var withPort = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-zA-Z0-9.-]*:[0-9]{1,5}$`) })
+
+// IsImage reports whether a program is a container image and not a file: a reference with a digest or a tag, or one of a
+// well-known registry or of a registry with a port.
 func IsImage(program string) bool {
 	if strings.HasPrefix(program, "docker://") || strings.Contains(program, "@sha256:") {
 		return true
@@ -46,8 +50,8 @@ func IsImage(program string) bool {
 		return false
 	}
 	host, _, slash := strings.Cut(program, "/")
-	known := slash && slices.Contains([]string{"docker.io", "ghcr.io", "quay.io", "nvcr.io", "registry.k8s.io"}, host)
-	return known || tagged().MatchString(program)
+	known := slices.Contains([]string{"docker.io", "ghcr.io", "quay.io", "nvcr.io", "registry.k8s.io"}, host)
+	return slash && (known || withPort().MatchString(host)) || tagged().MatchString(program)
 }
 
 // asImage takes the scheme off that some tools write before an image.
@@ -108,8 +112,8 @@ func checkImage(ps *problems, image string) {
 	case strings.HasSuffix(image, ".wasm") || strings.HasPrefix(image, CIDScheme):
 		ps.add("spec.image", "%.120q is not a container image: a WASI program is given by module", image)
 	case !strings.Contains(image, "@") && tagged().MatchString(image+":x"), tagged().MatchString(image):
-		ps.add("spec.image", "%.120q names no digest, and a tag may mean other content tomorrow: `docker buildx imagetools inspect %.120s` shows the digest, write %.120s@sha256:…",
-			image, image, image)
+		ps.add("spec.image", "%.120q names no digest, and a tag may mean other content tomorrow: after `docker pull %.120s`, "+
+			"`docker inspect --format '{{index .RepoDigests 0}}' %.120s` prints what to write, %.120s@sha256:…", image, image, image, image)
 	default:
 		ps.add("spec.image", "%v", err)
 	}

@@ -266,6 +266,9 @@ func nearest[T any](key string, known map[string]T) string {
 	best, bestDistance := "", 3
 	for k := range known {
 		d := distance(strings.ToLower(key), strings.ToLower(k))
+		if d > 0 && strings.EqualFold(strings.TrimSuffix(k, "s"), strings.TrimSuffix(key, "s")) {
+			d = 0 // singular for plural, or the other way round
+		}
 		if d < bestDistance || d == bestDistance && best != "" && k < best {
 			best, bestDistance = k, d
 		}

@@ -103,6 +103,7 @@ type executor struct {
 	fellow   fellow
 	member   func(hold market.HoldID) cluster.PrivateKey // likewise
 	launching
+	counts *counts
 
 	mu     sync.Mutex
 	exec   map[string]*execution        // by execKey
@@ -342,6 +343,7 @@ func (x *executor) finish(e *execution, s nodepb.ExecState, code int, reason, me
 	x.keepLocked(e, logs)
 	x.grantLocked(e)
 	e.mu.Unlock()
+	x.counts.ended(s, code, reason)
 	if err := x.persist(x.ctx, e); err != nil {
 		// The end is reported nevertheless: after a restart the runtime answers the same again.
 		x.log.Error("journalling the end of an execution failed", "lease", e.rec.Lease, "err", err)

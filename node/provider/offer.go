@@ -237,6 +237,7 @@ func (p *Provider) advertise(ctx context.Context) error {
 // quote answers an order, or says why not.
 // The order came from its peer itself, or by gossip (direct is false).
 func (p *Provider) quote(ctx context.Context, o market.Order, direct bool) (quote, offer []byte, err error) {
+	defer func() { p.counts.quoted(err) }()
 	now := time.Now()
 	if !p.rates.Allow(o.Peer(), now) {
 		return nil, nil, market.Refuse(market.ReasonLimit, "too many orders from this buyer; at most %d a second", ordersPerSecond)

@@ -201,9 +201,12 @@ const (
 	Feeless  = "no fees" // its key cannot pay the fees of claiming its earnings
 )
 
+// OfferStates are all states.
+var OfferStates = []string{Selling, Paused, Draining, Drained, Closed, Feeless}
+
 // Status is a provider's inventory and state.
 type Status struct {
-	State    string    // Selling, Paused, Draining, Drained, Closed or Feeless
+	State    string    // of OfferStates: Selling, Paused, Draining, Drained, Closed or Feeless
 	Reason   string    // of Feeless
 	Until    time.Time // when the hours change; the zero time if they never do
 	Hours    string

@@ -138,6 +138,7 @@ type Provider struct {
 	fees   fees
 	rates  *rates.Limiter[sign.Key] // orders by buyer
 	probes probes
+	counts *counts
 
 	mu      sync.Mutex
 	book    lease.Book
@@ -183,8 +184,8 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 	p := &Provider{
 		cfg: cfg, domain: cfg.Genesis.Domain(), tag: cfg.Genesis.Tag(), self: cfg.Key.Key(),
 		sales: map[market.LeaseID]*sale{}, stuck: map[market.LeaseID]time.Time{}, until: map[market.UnitID]market.Slot{}, changed: make(chan struct{}, 1), offers: map[market.Class]published{}, bad: map[market.UnitID]string{},
-		proofs: proofs{lists: map[sign.Hash][]market.Shown{}},
-		rates:  rates.New[sign.Key](ordersPerSecond, orderBurst, maxBuyers),
+		proofs: proofs{lists: map[sign.Hash][]market.Shown{}}, counts: &counts{},
+		rates: rates.New[sign.Key](ordersPerSecond, orderBurst, maxBuyers),
 	}
 	units, err := checkLots(cfg.Lots, cfg.Genesis)
 	if err != nil {
@@ -237,7 +238,8 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 		}
 	}
 	p.exec = &executor{
-		dir: filepath.Join(cfg.Dir, "exec"), store: cfg.Store, blobs: cfg.Blobs, fetch: cfg.Fetch, grant: cfg.Grant,
+		counts: p.counts,
+		dir:    filepath.Join(cfg.Dir, "exec"), store: cfg.Store, blobs: cfg.Blobs, fetch: cfg.Fetch, grant: cfg.Grant,
 		runtimes: cfg.Runtimes, log: cfg.Log, health: cfg.Health, domain: p.domain, key: cfg.Key, networks: cfg.Networks, member: cfg.Overlay, exec: map[string]*execution{}, over: map[market.LeaseID]time.Time{}, closed: map[market.LeaseID]bool{},
 		launching: launching{
 			unseal: cfg.Unseal, devices: cfg.Devices, vacate: cfg.Vacate, allowImage: cfg.AllowImage, outside: cfg.Network,
@@ -259,6 +261,9 @@ func (p *Provider) Run(ctx context.Context) error {
 		return fmt.Errorf("restoring executions: %w", err)
 	}
 	p.carryOut(resume)
+	if p.paused() {
+		p.cfg.Log.Warn("nothing new is sold: the offers are paused or drained", "advice", "`starling offer resume` sells again")
+	}
 	if err := p.resumeSales(ctx); err != nil {
 		return fmt.Errorf("resuming leases: %w", err)
 	}
@@ -337,6 +342,7 @@ func (p *Provider) step(ctx context.Context, ev lease.Event) (lease.Effect, erro
 	if err := p.journal(ctx, effects); err != nil {
 		return nil, err // the book stays as it was: nothing was promised
 	}
+	p.counts.stepped(p.book, ev, effects)
 	p.book = next
 	return p.carryOutLocked(effects), nil
 }

@@ -29,6 +29,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strings"
 	"sync"
 	"syscall"
@@ -371,6 +372,20 @@ func Sign(secret []byte, at time.Time, body []byte) string {
 	fmt.Fprintf(m, "%d.", at.Unix())
 	m.Write(body)
 	return fmt.Sprintf("t=%d,v1=%s", at.Unix(), hex.EncodeToString(m.Sum(nil)))
+}
+
+// Check returns ErrPrivate if an address names a host that the queue never connects to: localhost, or an IP address that is not
+// public. It resolves no names; those are checked when the queue connects.
+func (q *Queue) Check(address string) error {
+	u, err := url.Parse(address)
+	if err != nil || q.cfg.Private {
+		return err
+	}
+	ip, err := netip.ParseAddr(u.Hostname())
+	if err != nil && u.Hostname() != "localhost" || err == nil && closed.Why(ip.Unmap()) == "" {
+		return nil
+	}
+	return fmt.Errorf("%.80s: %w; set buy.webhooks.private in config.yaml to allow it", u.Host, ErrPrivate)
 }
 
 // mayDial looks at an address that a name has been resolved to.

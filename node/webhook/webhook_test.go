@@ -54,6 +54,22 @@ func queue(t *testing.T, st store.Store, d Delivery) {
 	}
 }
 
+func TestCheckRefusesPrivateHosts(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]bool{
+		"https://hooks.example/starling": true, "http://93.184.216.34:8080/x": true, "http://[2606:2800:220:1::1]/": true,
+		"http://127.0.0.1:9/x": false, "http://localhost/x": false, "http://10.0.0.7/": false, "http://[::1]:80/": false,
+		"http://169.254.169.254/latest": false, "http://[::ffff:127.0.0.1]/": false,
+	} {
+		if err := open(t, store.NewMemory(), false).Check(url); errors.Is(err, ErrPrivate) == want || want && err != nil {
+			t.Errorf("%s: %v", url, err)
+		}
+		if err := open(t, store.NewMemory(), true).Check(url); err != nil {
+			t.Errorf("%s: %v where private addresses are allowed", url, err)
+		}
+	}
+}
+
 func delivery(t *testing.T, url, event string, n int) Delivery {
 	t.Helper()
 	d, err := New("j1", 0, url, event, true, time.Now().Add(time.Duration(n)), map[string]string{"id": "j1"})

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/ipfs/go-cid"
@@ -202,6 +203,47 @@ func TestTree(t *testing.T) {
 	}
 	if _, err := s.PutTree(t.Context(), filepath.Join(linked, "missing"), plenty); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v, want ErrNotExist", err)
+	}
+}
+
+// A link to a file of the same folder is stored as that file; any other is refused.
+func TestPutTreeFollowsLinksInside(t *testing.T) {
+	t.Parallel()
+	s := open(t, plenty)
+	dir, out := t.TempDir(), t.TempDir()
+	write := func(name, text string) error {
+		return errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755), os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
+	}
+	if err := errors.Join(write("blobs/1", "weights"), os.MkdirAll(filepath.Join(dir, "snapshots/main"), 0o755),
+		os.Symlink("../../blobs/1", filepath.Join(dir, "snapshots/main/model")), os.Symlink("snapshots/main/model", filepath.Join(dir, "twice"))); err != nil {
+		t.Fatal(err)
+	}
+	tree, err := s.PutTree(t.Context(), dir, plenty)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Unpack(t.Context(), tree.CID, out, plenty); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"blobs/1", "snapshots/main/model", "twice"} {
+		if i, err := os.Lstat(filepath.Join(out, name)); err != nil || !i.Mode().IsRegular() || i.Size() != int64(len("weights")) {
+			t.Errorf("%s: %v, %v", name, i, err)
+		}
+	}
+	if _, err := s.PutTree(t.Context(), filepath.Join(dir, "snapshots"), plenty); !errors.Is(err, blob.ErrTree) || !strings.Contains(err.Error(), "main/model is a symbolic link") {
+		t.Errorf("a link out of the folder: %v", err)
+	}
+	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, to := range []string{"blobs", ".", "bad", "nowhere", filepath.Join(dir, "blobs/1"), "/etc/passwd", "pipe"} {
+		at := filepath.Join(dir, "bad")
+		if err := errors.Join(os.RemoveAll(at), os.Symlink(to, at)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.PutTree(t.Context(), dir, plenty); !errors.Is(err, blob.ErrTree) || !strings.Contains(err.Error(), "bad is a symbolic link") {
+			t.Errorf("a link to %s: %v", to, err)
+		}
 	}
 }
 

@@ -38,9 +38,10 @@ type Tree struct {
 }
 
 // PutTree stores the folder dir as one archive. Equal folders make equal archives: entries are in the order of their
-// names, and owners, times and all mode bits but "executable" are left out. Folders hold regular files and folders
-// only; anything else is refused with ErrTree. Files and folders of more than maxBytes, by their length and not by the
-// blocks they have on the disk, are refused with ErrTooLarge.
+// names, and owners, times and all mode bits but "executable" are left out. Folders hold regular files and folders. A
+// symbolic link is stored as the file that it leads to, which must lie in dir too. Anything else is refused with
+// ErrTree. Files and folders of more than maxBytes, by their length and not by the blocks they have on the disk, are
+// refused with ErrTooLarge.
 func (s *Store) PutTree(ctx context.Context, dir string, maxBytes int64) (Tree, error) {
 	r, w := io.Pipe()
 	packed := make(chan int64, 1)
@@ -67,7 +68,7 @@ func pack(ctx context.Context, w io.Writer, dir string, maxBytes int64) (int64, 
 		return 0, err
 	}
 	defer root.Close()
-	p := packer{ctx: ctx, tw: tar.NewWriter(w), room: room{left: maxBytes, most: maxBytes, bad: ErrTree}}
+	p := packer{ctx: ctx, top: root, tw: tar.NewWriter(w), room: room{left: maxBytes, most: maxBytes, bad: ErrTree}}
 	if err := p.folder(root, ""); err != nil {
 		return 0, err
 	}
@@ -100,6 +101,7 @@ func (r *room) take(n int, size int64) error {
 
 type packer struct {
 	ctx  context.Context
+	top  *os.Root // the archived folder, which no link leads out of
 	tw   *tar.Writer
 	room room
 }
@@ -168,20 +170,14 @@ func (p *packer) entry(root *os.Root, name string, d fs.DirEntry) error {
 		}
 		defer sub.Close()
 		return p.folder(sub, h.Name)
-	case d.Type()&fs.ModeSymlink != 0:
-		return fmt.Errorf("%w: %s is a symbolic link, only files and folders can be kept", ErrTree, name)
-	case !d.Type().IsRegular():
+	case d.Type()&fs.ModeSymlink == 0 && !d.Type().IsRegular():
 		return fmt.Errorf("%w: %s is neither a file nor a folder (%v)", ErrTree, name, d.Type())
 	}
-	f, err := root.Open(d.Name())
+	f, info, err := p.open(root, name, d)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
 	h.Typeflag, h.Size, h.Mode = tar.TypeReg, info.Size(), 0o644
 	if info.Mode().Perm()&0o100 != 0 {
 		h.Mode = 0o755
@@ -196,6 +192,31 @@ func (p *packer) entry(root *os.Root, name string, d fs.DirEntry) error {
 		return fmt.Errorf("archiving %s, which changed meanwhile: %w", name, err)
 	}
 	return nil
+}
+
+// open opens a regular file, or the regular file in the archived folder that a symbolic link leads to.
+func (p *packer) open(root *os.Root, name string, d fs.DirEntry) (*os.File, fs.FileInfo, error) {
+	link := d.Type()&fs.ModeSymlink != 0
+	if link {
+		root = p.top // from where a link may lead into other subfolders
+	} else {
+		name = d.Name()
+	}
+	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe in its place would block
+	var info fs.FileInfo
+	if err == nil {
+		if info, err = f.Stat(); err == nil && !info.Mode().IsRegular() {
+			err = fmt.Errorf("%w: %s is no regular file (%v)", ErrTree, name, info.Mode().Type())
+		}
+		if err != nil {
+			f.Close()
+		}
+	}
+	if link && err != nil {
+		err = fmt.Errorf("%w: %s is a symbolic link that leads to no file in the folder: "+
+			"choose a folder that has both, or copy this one with cp -rL", ErrTree, name)
+	}
+	return f, info, err
 }
 
 // Unpack unpacks the archive c into dir, which is made when missing and must be empty. Nothing is written outside dir,

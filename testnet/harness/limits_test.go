@@ -90,6 +90,22 @@ func TestUnknownClass(t *testing.T) {
 	})
 }
 
+// A webhook that the peer would never call is refused when the job is submitted, not dropped later.
+func TestPrivateWebhook(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := New(t, Options{Providers: 1, Programs: programs})
+		b := n.Buyer(0)
+		time.Sleep(time.Second)
+		spec := b.Job("hello", 1)
+		spec.Webhooks = []job.Webhook{{URL: "https://hooks.example/a"}, {URL: "http://127.0.0.1:9/b"}}
+		_, err := b.Node.Buyer().Submit(t.Context(), buyer.Submission{Spec: spec})
+		if !errors.Is(err, buyer.ErrRefused) || !strings.Contains(fmt.Sprint(err), "spec.webhooks[1].url: 127.0.0.1:9: not a public address") {
+			t.Errorf("refused with %v", err)
+		}
+	})
+}
+
 // What a job may do is bounded; each bound ends it with its own code and a reason,
 // and what it used is paid.
 func TestLimits(t *testing.T) {

@@ -171,7 +171,7 @@ once its peer has anchored it, with the path to the root that is on chain.`,
 			var of sign.Key
 			var hash sign.Hash
 			if peer != "" {
-				if of, err = address("--peer", peer); err != nil {
+				if of, err = a.peerKey(c.Context(), peer); err != nil {
 					return err
 				}
 				if hash, err = sign.ParseHash(args[0]); err != nil {

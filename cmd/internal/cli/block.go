@@ -5,12 +5,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/spf13/cobra"
 
-	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/block"
-	"github.com/starling-network/starling/p2p"
 )
 
 func newBlock(a *App) *cobra.Command {
@@ -33,12 +30,12 @@ func newBlockAdd(a *App) *cobra.Command {
 	var roles []string
 	c := &cobra.Command{
 		Use:   "add PEER",
-		Short: "Block a peer, given by its key or its peer id",
+		Short: "Block a peer, by its key, the beginning of it, or its peer id",
 		Example: `  starling block add 7xKX…gAsU --reason "lost three jobs"
   starling block add 12D3KooW… --as provider`,
 		Args: exactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			p, err := parsePeer(args[0])
+			p, err := a.peerKey(c.Context(), args[0])
 			if err != nil {
 				return err
 			}
@@ -72,7 +69,7 @@ func newBlockRm(a *App) *cobra.Command {
 		Example: `  starling block rm 7xKX…gAsU`,
 		Args:    exactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			p, err := parsePeer(args[0])
+			p, err := a.peerKey(c.Context(), args[0])
 			if err != nil {
 				return err
 			}
@@ -108,17 +105,4 @@ func newBlockLs(a *App) *cobra.Command {
 			})
 		},
 	}
-}
-
-// parsePeer reads a peer's key, or its libp2p id.
-func parsePeer(text string) (sign.Key, error) {
-	if k, err := sign.ParseKey(text); err == nil {
-		return k, nil
-	}
-	if id, err := peer.Decode(text); err == nil {
-		if k, err := p2p.KeyFromPeerID(id); err == nil {
-			return sign.Key(k), nil
-		}
-	}
-	return sign.Key{}, WithHint(Usagef("%.80q is neither a peer's key nor its id", text), "`starling offers -o json` and `starling peers` have whole keys")
 }

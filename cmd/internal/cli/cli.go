@@ -131,7 +131,8 @@ without a coordinator, run jobs for one another and are paid on Solana, interval
 This program is a peer, the command line to it, and a network of peers on your own machine.`
 
 const rootExample = `  starling testnet demo                              watch five peers do a job and get paid
-  starling init && starling up                       join a network
+  starling init --genesis FILE --bootstrap ADDR --solana-rpc URL && starling up
+                                                     join a network
   starling run --count 3 --max-price 0.05 app.wasm   run a program on three peers
   starling submit job.yaml                           the same from a job file
   starling --peer ADDR run app.wasm                  the same without a peer of your own`

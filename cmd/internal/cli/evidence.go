@@ -254,7 +254,7 @@ whoever rented it have it. Units that this peer buys or sells are looked after a
 				units, err = client.Watched(c.Context())
 			} else {
 				var of evidence.Watched
-				if of.Provider, err = parsePeer(args[0]); err != nil {
+				if of.Provider, err = a.peerKey(c.Context(), args[0]); err != nil {
 					return err
 				}
 				h, parseErr := sign.ParseHash(args[1])

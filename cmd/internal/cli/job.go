@@ -162,7 +162,11 @@ func checkFiles(j job.Job) error {
 	case 0:
 		return nil
 	case 1:
-		return Usagef("a file of the job cannot be read: %s", missing[0])
+		err := Usagef("a file of the job cannot be read: %s", missing[0])
+		if m := j.Module; filepath.Ext(m) != ".wasm" && strings.HasPrefix(missing[0], m+": ") {
+			err = WithHint(err, "a WASI program is a file, such as app.wasm; a container image is given by digest, %s@sha256:…", m)
+		}
+		return err
 	}
 	return Usagef("files of the job cannot be read\n%s", strings.Join(missing, "\n"))
 }

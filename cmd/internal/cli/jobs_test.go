@@ -312,7 +312,15 @@ func (w *world) testBlock(t *testing.T) {
 	if out := w.must(t, "why", page.Jobs[0].ID); !strings.Contains(out, "blocked by you: snores") || page.Jobs[0].Ranks[0].Provider.String() == p {
 		t.Errorf("%s", out)
 	}
-	w.must(t, "block", "rm", p)
+	w.must(t, "block", "rm", p[:8])
+	short := w.cli(t, "run", "--dry-run", "--max-price", "1", "--exclude", p[:8], filepath.Join(w.files, "fail.wasm"), "-o", "json").want(t, ExitOK)
+	if !strings.Contains(short.out, p) {
+		t.Errorf("not excluded by the beginning of its key: %s", short.out)
+	}
+	w.cli(t, "peers", "show", p[:8]).want(t, ExitOK, `^key +`+p)
+	w.cli(t, "peer", "ping", "-c", "1", p[:10]).want(t, ExitOK, `^path +direct$`)
+	w.cli(t, "peers", "show", p[:7]).want(t, ExitUsage, `neither a peer id`)
+	w.cli(t, "block", "add", "zzzzzzzz").want(t, ExitUsage, `no peer known here has a key that begins so`, `^hint: .starling peers. lists`)
 	for _, args := range [][]string{{"add", "nobody"}, {"rm", p}, {"add", p, "--as", "king"}} {
 		if r := w.cli(t, append([]string{"block"}, args...)...); r.code != int(ExitUsage) {
 			t.Errorf("%v: %+v", args, r)

@@ -116,6 +116,9 @@ says have one: only those are sold to orders without --unproven. -o json has why
 			if err != nil {
 				return err
 			}
+			if len(offers) == 0 {
+				a.warnAlone(c.Context(), client)
+			}
 			slices.SortFunc(offers, func(x, y api.OfferInfo) int {
 				if x.Price != y.Price {
 					if x.Price < y.Price {

@@ -41,7 +41,8 @@ more speaks against a peer than for it. starling peers show PEER has every term.
 			if err != nil {
 				return err
 			}
-			if peers == nil {
+			if len(peers) == 0 {
+				a.warnAlone(c.Context(), client)
 				peers = []api.PeerInfo{}
 			}
 			slices.SortFunc(peers, func(x, y api.PeerInfo) int { return strings.Compare(x.Key.String(), y.Key.String()) })
@@ -84,8 +85,8 @@ func newPeerPing(a *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ping PEER|KEY|ADDRESS",
 		Short: "Measure the way to a peer, or learn why there is none",
-		Long: `Has this peer connect to another one, unless it is connected, and measures round trips. PEER is a peer id (12D3Koo…), a key or a
-full address (/ip4/…/p2p/12D3Koo…).
+		Long: `Has this peer connect to another one, unless it is connected, and measures round trips. PEER is a peer id (12D3Koo…), a key
+or the first eight characters of one, or a full address (/ip4/…/p2p/12D3Koo…).
 
 Where that fails, it says why: the peer has blocked us, or we it; it is offline; it is behind a NAT and no relay reaches it; it
 is on another network; the pre-shared keys of a private network differ; somebody else answers at its address.`,
@@ -101,7 +102,11 @@ is on another network; the pre-shared keys of a private network differ; somebody
 			if err != nil {
 				return err
 			}
-			r, err := client.Ping(c.Context(), args[0], count)
+			name, err := a.peerName(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			r, err := client.Ping(c.Context(), name, count)
 			if err != nil {
 				return err
 			}

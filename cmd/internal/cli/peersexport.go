@@ -28,7 +28,11 @@ peer. This peer's own leases are not in it: receipts export has those. FILE may 
 			if err != nil {
 				return err
 			}
-			f, err := client.AnchoredFacts(c.Context(), args[0])
+			name, err := a.peerName(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			f, err := client.AnchoredFacts(c.Context(), name)
 			if err != nil {
 				return err
 			}

@@ -34,7 +34,11 @@ such: another peer, which has seen something else, has another one. verify/PROTO
 			if err != nil {
 				return err
 			}
-			p, err := client.Reputation(c.Context(), args[0])
+			name, err := a.peerName(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			p, err := client.Reputation(c.Context(), name)
 			if err != nil {
 				return err
 			}

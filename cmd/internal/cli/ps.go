@@ -49,6 +49,9 @@ func newPs(a *App) *cobra.Command {
 				}
 				return nil
 			}
+			if len(jobs) == 0 && !all {
+				a.say("no job is open; `starling ps -a` lists those that have ended, too")
+			}
 			return a.Show(jobs, func(t *Table) { psTable(t, g, jobs, shortest(jobs)) })
 		},
 	}

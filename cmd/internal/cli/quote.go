@@ -50,6 +50,9 @@ func (a *App) quoted(flags *job.Flags, arg string) (job.Job, error) {
 	if err != nil {
 		return job.Job{}, err
 	}
+	if err := a.wholeKeys(a.ctx, flags.Exclude); err != nil {
+		return job.Job{}, err
+	}
 	flags.Module = arg
 	return flags.Job(token)
 }
@@ -71,6 +74,7 @@ func (a *App) quote(ctx context.Context, spec job.Job) error {
 		return err
 	}
 	if !q.Places {
+		a.warnAlone(ctx, client)
 		return &Error{Code: ExitNoMatch, Err: fmt.Errorf("the job could not be placed now: %s", q.Reason)}
 	}
 	return nil

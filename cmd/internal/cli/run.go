@@ -95,6 +95,9 @@ pays.` + followLong,
 		if err != nil {
 			return err
 		}
+		if err := a.wholeKeys(c.Context(), flags.Exclude); err != nil {
+			return err
+		}
 		flags.Module, flags.Args = args[0], args[1:]
 		spec, err := flags.Job(token)
 		if err != nil {
@@ -275,6 +278,9 @@ func (a *App) followToEnd(ctx context.Context, c *api.Client, g market.Genesis, 
 		}
 	}
 	if err := JobError(j); err != nil {
+		if j.Code == buyer.CodeNoMatch {
+			a.warnAlone(ctx, c)
+		}
 		return WithHint(err, "starling why %s", j.ID)
 	}
 	if save == "" {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/testnet"
 	"github.com/starling-network/starling/verify/audit"
@@ -267,6 +268,12 @@ func (a *App) showTestnet(c *cobra.Command, n *testnet.Network) error {
 		}
 		t.Row()
 		t.Row("network", n.Genesis.Tag())
+		if len(peers) > 0 {
+			t.Row("genesis", filepath.Join(peers[0].Home, node.FileGenesis))
+			if peers[0].Up && len(peers[0].Info.Addrs) > 0 {
+				t.Row("join by", peers[0].Info.Addrs[0])
+			}
+		}
 		if n.Genesis.Free {
 			t.Row("chain", "none, a free network")
 		} else {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -27,8 +28,8 @@ tries to is in the log as "egress refused", with how often and at how many addre
 The section clusters says whether what is sold may be a member of a cluster, and how many at a time; --no-clusters refuses them for as
 long as the peer runs. Members that are there go on. Offers say so, and buyers of clusters do not ask.
 
-At /metrics of the local API, without a token, are numbers for Prometheus: peers, offers, leases, jobs, clusters, their overlays and
-ways out. Give the API a port of its own in config.yaml for that; metrics.libp2p there adds what libp2p counts.`,
+At /metrics of the local API, without a token, are numbers for Prometheus: money earned, lost, paid and held, orders
+refused, leases, executions and jobs by how they ended, peers, offers, clusters, their overlays and ways out. Give the API a port of its own in config.yaml for that; metrics.libp2p there adds what libp2p counts.`,
 		Example: `  starling init --genesis network.json --solana-rpc https://rpc.example
   starling up
   starling up --log-level debug --log-format json 2> peer.log`,
@@ -60,7 +61,12 @@ ways out. Give the API a port of its own in config.yaml for that; metrics.libp2p
 // openError adds a hint to an error that keeps a peer from starting.
 func openError(home string, err error) error {
 	e := &Error{Code: ExitUsage, Err: fmt.Errorf("starting the peer in %s: %w", home, err)}
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, node.ErrConfig):
+		e.Hint = "correct " + filepath.Join(home, node.FileConfig)
+	case errors.Is(err, node.ErrRuns):
+		e.Hint = "stop that one first, or give another --home"
+	case errors.Is(err, fs.ErrNotExist):
 		e.Hint = "set the peer up with `starling init --genesis FILE`"
 	}
 	return e

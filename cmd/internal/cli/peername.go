@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/p2p"
+)
+
+// shortKey matches the beginning of a key: the eight characters that tables print, or more. Fewer are not enough, since keys
+// that share them are made in minutes.
+var shortKey = regexp.MustCompile(`^[1-9A-HJ-NP-Za-km-z]{8,43}$`)
+
+// parsePeer reads a peer's key, or its libp2p id.
+func parsePeer(text string) (sign.Key, error) {
+	if k, err := sign.ParseKey(text); err == nil {
+		return k, nil
+	}
+	if id, err := peer.Decode(text); err == nil {
+		if k, err := p2p.KeyFromPeerID(id); err == nil {
+			return sign.Key(k), nil
+		}
+	}
+	return sign.Key{}, WithHint(Usagef("%.80q is neither a peer's key nor its id", text),
+		"`starling peers` and `starling offers` list keys; their first eight characters are enough")
+}
+
+// peerKey reads a peer's key, its libp2p id, or the beginning of the key of a peer that this one knows: one that it is
+// connected to, that it blocks or that offers units. It asks the running peer only for the last.
+func (a *App) peerKey(ctx context.Context, text string) (sign.Key, error) {
+	k, err := parsePeer(text)
+	if err == nil || !shortKey.MatchString(text) {
+		return k, err
+	}
+	client, err := a.Client()
+	if err != nil {
+		return k, err
+	}
+	for _, list := range []func(context.Context, *api.Client) ([]sign.Key, error){connectedKeys, blockedKeys, offeringKeys} {
+		all, err := list(ctx, client)
+		if err != nil {
+			return k, err
+		}
+		slices.SortFunc(all, func(x, y sign.Key) int { return bytes.Compare(x[:], y[:]) })
+		all = slices.DeleteFunc(slices.Compact(all), func(k sign.Key) bool { return !strings.HasPrefix(k.String(), text) })
+		switch {
+		case len(all) == 1:
+			return all[0], nil
+		case len(all) > 1:
+			return k, WithHint(Usagef("%q: several keys begin so: %v and %v, want one of them whole", text, all[0], all[1]), "starling peers -o json")
+		}
+	}
+	return k, WithHint(Usagef("%q: no peer known here has a key that begins so, want a whole key or a peer id", text),
+		"`starling peers` lists the connected peers, `starling offers` the providers")
+}
+
+// peerName is a peer as the API takes it: by key where text is the beginning of one, else as it was given.
+func (a *App) peerName(ctx context.Context, text string) (string, error) {
+	if _, err := parsePeer(text); err == nil || !shortKey.MatchString(text) {
+		return text, nil
+	}
+	k, err := a.peerKey(ctx, text)
+	return k.String(), err
+}
+
+// wholeKeys replaces the beginnings of keys among texts by the keys.
+func (a *App) wholeKeys(ctx context.Context, texts []string) error {
+	for i, text := range texts {
+		var err error
+		if texts[i], err = a.peerName(ctx, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func connectedKeys(ctx context.Context, c *api.Client) (keys []sign.Key, err error) {
+	peers, err := c.Peers(ctx)
+	for _, p := range peers {
+		keys = append(keys, p.Key)
+	}
+	return keys, err
+}
+
+func blockedKeys(ctx context.Context, c *api.Client) (keys []sign.Key, err error) {
+	blocks, err := c.Blocks(ctx)
+	for _, b := range blocks {
+		keys = append(keys, b.Peer)
+	}
+	return keys, err
+}
+
+func offeringKeys(ctx context.Context, c *api.Client) (keys []sign.Key, err error) {
+	offers, err := c.Offers(ctx, "")
+	for _, o := range offers {
+		keys = append(keys, o.Provider)
+	}
+	return keys, err
+}
