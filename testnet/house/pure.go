@@ -9,7 +9,7 @@ import (
 
 // PureFolders are the cores, NotPure what stands among them without being one.
 var (
-	PureFolders = []string{"market", "verify", "chain"}
+	PureFolders = []string{"market", "verify", "chain", "node/buyer/jobs"}
 	NotPure     = []string{"chain/solana", "chain/program"}
 )
 
