@@ -28,6 +28,7 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 //	wanted 0 most=9      replica 0 owed=4      judged 0 disputed      counted receipts=2      released      anchored
 //	engaged      unengaged      commandlost epoch=2      granted epoch=3 theirs: with the standing of `standing`
 //	tick 20s      crash      standing      state: phase, time to Next, ranks
+//	not reported: signed a A      taken c rank=1 epoch=2      down a: the chain can be used no longer      slept 90s
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
@@ -176,8 +177,20 @@ func (p *player) lease(name string) *jobs.Lease {
 	return nil
 }
 
+// known returns a lease that must be there.
+func (p *player) known(a args, name string) *jobs.Lease {
+	l := p.lease(name)
+	if l == nil {
+		a.t.Fatalf("%s: no lease %q", a.d.Pos, name)
+	}
+	return l
+}
+
 func (p *player) exec(a args) jobs.Exec {
 	i := a.rank()
+	if int(i) >= len(p.s.Ranks) {
+		a.t.Fatalf("%s: no rank %d", a.d.Pos, i)
+	}
 	return jobs.Exec{Rank: i, Lease: p.s.Ranks[i].Lease, Seq: p.s.Ranks[i].Seq}
 }
 
@@ -192,6 +205,9 @@ func (p *player) run(t *testing.T, d *datadriven.TestData) string {
 		was = ""
 	case "state":
 		return p.show()
+	case "signed", "taken", "down", "slept":
+		p.unreported(a)
+		return ""
 	case "standing":
 		var err error
 		if p.standing, err = p.s.Encode(); err != nil {
@@ -220,12 +236,7 @@ func (p *player) run(t *testing.T, d *datadriven.TestData) string {
 func (p *player) event(a args) jobs.Event {
 	switch a.d.Cmd {
 	case "tick":
-		d, err := time.ParseDuration(a.word(0))
-		if err != nil {
-			a.t.Fatalf("%s: %v", a.d.Pos, err)
-		}
-		p.now.Time = p.now.Time.Add(d)
-		p.now.Slot += market.Slot(d / (100 * time.Millisecond))
+		p.sleep(a)
 		return jobs.Ticked{}
 	case "crash":
 		b, err := p.s.Encode()
@@ -266,6 +277,49 @@ func (p *player) event(a args) jobs.Event {
 	return p.workEvent(a)
 }
 
+func (p *player) sleep(a args) {
+	d, err := time.ParseDuration(a.word(0))
+	if err != nil {
+		a.t.Fatalf("%s: %v", a.d.Pos, err)
+	}
+	p.now.Time = p.now.Time.Add(d)
+	p.now.Slot += market.Slot(d / (100 * time.Millisecond))
+}
+
+// unreported is something of which the job hears later, or by Recovered.
+func (p *player) unreported(a args) {
+	switch a.d.Cmd {
+	case "signed":
+		p.successor(a)
+	case "taken":
+		id := leaseNamed(a.word(0))
+		p.leases = append(p.leases, jobs.Lease{
+			ID: id, Chain: id, Rank: uint32(a.number("rank", 0)), Epoch: uint32(a.number("epoch", 0)), Provider: sign.Key{id[0]},
+			End: p.now.Slot + 1000, Rate: p.s.Params.Rate, Most: 1000, Open: true, Usable: true,
+		})
+	case "down":
+		p.known(a, a.word(0)).Usable = false
+	case "slept":
+		p.sleep(a)
+	}
+}
+
+// successor returns the lease that a renewal asks for, which the lease room has from then on.
+func (p *player) successor(a args) jobs.Lease {
+	if known := p.lease(a.word(1)); known != nil {
+		return *known
+	}
+	next := *p.known(a, a.word(0))
+	for _, n := range p.s.Renewals {
+		if n.Of == next.ID {
+			next.End, next.Most = n.Until, n.Cap
+		}
+	}
+	next.ID = leaseNamed(a.word(1))
+	p.leases = append(p.leases, next)
+	return next
+}
+
 func (p *player) leaseEvent(a args) jobs.Event {
 	name := a.word(0)
 	switch a.d.Cmd {
@@ -273,6 +327,9 @@ func (p *player) leaseEvent(a args) jobs.Event {
 		return jobs.OrderPlaced{Gang: a.gang(), Order: market.OrderID{byte(a.gang())}}
 	case "formed":
 		g, formed := p.orders[a.gang()], jobs.GangFormed{Gang: a.gang()}
+		if len(g.Seats)+1 != len(a.words()) {
+			a.t.Fatalf("%s: gang %d has %d seats", a.d.Pos, g.Gang, len(g.Seats))
+		}
 		for i, n := range a.words()[1:] {
 			l := jobs.Lease{
 				ID: leaseNamed(n), Chain: leaseNamed(n), Rank: g.Seats[i].Rank, Epoch: g.Seats[i].Epoch, Provider: sign.Key{n[0]},
@@ -286,7 +343,7 @@ func (p *player) leaseEvent(a args) jobs.Event {
 	case "unformed":
 		return jobs.GangFailed{Gang: a.gang(), Why: failures[a.word(1)], Reason: a.word(1)}
 	case "cost":
-		l := p.lease(name)
+		l := p.known(a, name)
 		l.Most, l.Usable = a.amount("most"), false
 		l.Open = !a.d.HasArg("settled")
 		return jobs.LeaseCost{Lease: l.ID, Most: l.Most, Settled: !l.Open}
@@ -298,17 +355,7 @@ func (p *player) leaseEvent(a args) jobs.Event {
 		}
 		return jobs.LeaseLost{Chain: leaseNamed(name), Cause: causes[a.word(1)], Reason: a.word(1)}
 	case "renewed":
-		next := *p.lease(name)
-		for _, n := range p.s.Renewals {
-			if n.Of == next.ID {
-				next.End, next.Most = n.Until, n.Cap
-			}
-		}
-		next.ID = leaseNamed(a.word(1))
-		if p.lease(a.word(1)) == nil {
-			p.leases = append(p.leases, next)
-		}
-		return jobs.LeaseRenewed{Of: leaseNamed(name), Next: next}
+		return jobs.LeaseRenewed{Of: leaseNamed(name), Next: p.successor(a)}
 	}
 	return jobs.RenewalRefused{Of: leaseNamed(name), Reason: "drained"}
 }
